@@ -1,0 +1,119 @@
+// Package hal is the door to the hardware: one Device interface with two implementations, hal/cuda (the NVIDIA driver)
+// and hal/emu (the same PTX, executed on the CPU).
+package hal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Device is a place where kernels run.
+type Device interface {
+	Info() Info
+	// Alloc returns zeroed memory, aligned to 256 bytes.
+	Alloc(bytes int, kind MemoryKind) (Memory, error)
+	// Load makes a module from the first image that the device takes: exact cubin, family cubin, PTX.
+	Load(ctx context.Context, image Image) (Module, error)
+	// Capture turns a launch list into a graph that can be run many times. All memory it names must outlive it.
+	Capture(ctx context.Context, ops []Op) (Graph, error)
+	Close() error
+}
+
+// Info describes a device.
+type Info struct {
+	Name        string // NVIDIA GB10, cpu …
+	Backend     string // cuda, emu
+	Target      string // sm_121 …; empty for emu, which takes any
+	Unified     bool   // host and device share memory: Memory.Bytes is never nil
+	SharedBlock int    // bytes of shared memory a block may have
+}
+
+// MemoryKind says what memory is for.
+type MemoryKind int
+
+// Kinds of memory.
+const (
+	DeviceMemory MemoryKind = iota // the host reaches it by Read and Write
+	HostVisible                    // inputs and outputs: mapped for the host where memory is unified
+)
+
+// Memory is a block of device memory.
+type Memory interface {
+	Size() int
+	Addr() uint64 // device address
+	// Bytes is the host's view, or nil where there is none. It is coherent between runs, not during one.
+	Bytes() []byte
+	Read(dst []byte, offset int) error
+	Write(src []byte, offset int) error
+	Free() error
+}
+
+// Image is a module in all forms that a package has.
+type Image struct {
+	Name   string // for messages
+	Target string
+	PTX    string
+	Cubin  []byte
+}
+
+// Module is loaded code.
+type Module interface {
+	Close() error
+}
+
+// Op is one node of a graph: a kernel launch, or a copy if Kernel is empty.
+type Op struct {
+	Module Module
+	Kernel string
+	Grid   [3]int
+	Block  [3]int
+	Shared int
+	Params []uint64 // device addresses and scalars, in order
+	Sizes  []int    // bytes of each parameter
+	After  []int    // indices of ops that must have ended
+	// Dependent allows programmatic dependent launch after the previous op.
+	Dependent bool
+	// Reads and Writes are the ranges that the op may touch; emu holds the kernel to them when it checks.
+	Reads, Writes []Range
+
+	Dst, Src  Memory // of a copy
+	DstOffset int
+	SrcOffset int
+	Bytes     int
+}
+
+// Range is a range of device memory. Constant marks weights, which may be read before griddepcontrol.wait.
+type Range struct {
+	Memory   Memory
+	Offset   int
+	Bytes    int
+	Constant bool
+}
+
+// Graph is a captured launch list.
+type Graph interface {
+	// Run executes all ops and returns when they have ended.
+	Run(ctx context.Context) error
+	Close() error
+}
+
+// Errors that callers tell apart with errors.Is.
+var (
+	ErrNoDriver    = errors.New("no driver")
+	ErrNoDevice    = errors.New("no device")
+	ErrOutOfMemory = errors.New("out of memory")
+	ErrBadModule   = errors.New("module refused")
+)
+
+// Error is a failure at the device's door.
+type Error struct {
+	Call string // cuModuleLoadData …
+	Code int
+	Text string // the driver's name of the code
+	Err  error  // one of the errors above, or nil
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Call, e.Text, e.Code) }
+
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,243 @@
+package ptx
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// SharedName is the symbol of a kernel's dynamic shared memory, declared in every module: offsets into it are the
+// code generator's, its size is the launch's.
+const SharedName = "smem"
+
+// Module is a PTX file.
+type Module struct {
+	Target  string // sm_121, sm_90, sm_121a …
+	Version Version
+	Kernels []*Kernel
+}
+
+// Param is a kernel parameter: 8-byte pointers first, then scalars.
+type Param struct {
+	Name string
+	Type string // u64, u32, f32 …
+}
+
+// Kernel is one .entry.
+type Kernel struct {
+	Name    string
+	Params  []Param
+	Threads int // .maxntid; 0 for none
+	Regs    [NumClasses]int
+	Body    []Stmt
+
+	labels int
+}
+
+// Stmt is an instruction, a label or a comment; exactly one of the fields is set.
+type Stmt struct {
+	Instr   *Instr
+	Label   string
+	Comment string
+	Line    int // in the text, as printed or parsed; 1-based
+}
+
+// Instr is one instruction.
+type Instr struct {
+	Guard    Reg // predicate register, if Guarded
+	Guarded  bool
+	Negate   bool // @!p
+	Def      *Def
+	Operands []Operand
+}
+
+// NewModule returns an empty module. The version is the least that the target and, later, the instructions need.
+func NewModule(target string) *Module { return &Module{Target: target, Version: minVersion(target)} }
+
+// NewKernel appends an empty kernel.
+func (m *Module) NewKernel(name string, threads int) *Kernel {
+	k := &Kernel{Name: name, Threads: threads}
+	m.Kernels = append(m.Kernels, k)
+	return k
+}
+
+// Reg returns a fresh register.
+func (k *Kernel) Reg(c Class) Reg {
+	k.Regs[c]++
+	return Reg{c, k.Regs[c] - 1}
+}
+
+// RegVec returns n fresh registers.
+func (k *Kernel) RegVec(c Class, n int) []Reg {
+	out := make([]Reg, n)
+	for i := range out {
+		out[i] = k.Reg(c)
+	}
+	return out
+}
+
+// V makes a vector operand of registers.
+func V(rs ...Reg) Vec {
+	v := make(Vec, len(rs))
+	for i, r := range rs {
+		v[i] = r
+	}
+	return v
+}
+
+// At is the memory operand [base+off].
+func At(base Operand, off int) Addr { return Addr{base, off} }
+
+// AddParam declares a parameter and returns its symbol, to be loaded with ld.param.
+func (k *Kernel) AddParam(name, typ string) Sym {
+	k.Params = append(k.Params, Param{name, typ})
+	return Sym(name)
+}
+
+// I appends an instruction. op is the full opcode ("add.s32"); an opcode outside the table or an operand of the wrong
+// kind is a bug of the caller and panics.
+func (k *Kernel) I(op string, args ...Operand) { k.add(Instr{}, op, args) }
+
+// If appends an instruction guarded by @p.
+func (k *Kernel) If(p Reg, op string, args ...Operand) {
+	k.add(Instr{Guard: p, Guarded: true}, op, args)
+}
+
+// Unless appends an instruction guarded by @!p.
+func (k *Kernel) Unless(p Reg, op string, args ...Operand) {
+	k.add(Instr{Guard: p, Guarded: true, Negate: true}, op, args)
+}
+
+func (k *Kernel) add(in Instr, op string, args []Operand) {
+	d := Lookup(op)
+	if d == nil {
+		panic(fmt.Sprintf("ptx: kernel %s: no instruction %q in the table", k.Name, op))
+	}
+	if err := d.Check(args); err != nil {
+		panic(fmt.Sprintf("ptx: kernel %s: %s: %v", k.Name, op, err))
+	}
+	in.Def, in.Operands = d, args
+	k.Body = append(k.Body, Stmt{Instr: &in})
+}
+
+// NewLabel returns a label name unique in the kernel; Place puts it.
+func (k *Kernel) NewLabel(stem string) Ref {
+	k.labels++
+	return Ref(fmt.Sprintf("$%s_%d", stem, k.labels))
+}
+
+// Place appends a label.
+func (k *Kernel) Place(l Ref) { k.Body = append(k.Body, Stmt{Label: string(l)}) }
+
+// Comment appends a line comment, for the reader of the PTX.
+func (k *Kernel) Comment(format string, args ...any) {
+	k.Body = append(k.Body, Stmt{Comment: fmt.Sprintf(format, args...)})
+}
+
+// String prints the module. It sets Version to the least that its instructions need.
+func (m *Module) String() string {
+	v := minVersion(m.Target)
+	for _, k := range m.Kernels {
+		for _, s := range k.Body {
+			if s.Instr != nil && v.Less(s.Instr.Def.Since) {
+				v = s.Instr.Def.Since
+			}
+		}
+	}
+	m.Version = v
+	var b strings.Builder
+	fmt.Fprintf(&b, ".version %d.%d\n.target %s\n.address_size 64\n\n.extern .shared .align 128 .b8 %s[];\n", v.Major, v.Minor, m.Target, SharedName)
+	for _, k := range m.Kernels {
+		b.WriteByte('\n')
+		k.print(&b)
+	}
+	return b.String()
+}
+
+func (k *Kernel) print(b *strings.Builder) {
+	fmt.Fprintf(b, ".visible .entry %s(", k.Name)
+	for i, p := range k.Params {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(b, "\n\t.param .%s %s", p.Type, p.Name)
+	}
+	b.WriteString("\n)\n")
+	if k.Threads > 0 {
+		fmt.Fprintf(b, ".maxntid %d, 1, 1\n", k.Threads)
+	}
+	b.WriteString("{\n")
+	for c := Class(0); c < NumClasses; c++ {
+		if k.Regs[c] > 0 {
+			fmt.Fprintf(b, "\t.reg %s %s<%d>;\n", c.Decl(), c.Prefix(), k.Regs[c])
+		}
+	}
+	b.WriteByte('\n')
+	for _, s := range k.Body {
+		switch {
+		case s.Instr != nil:
+			b.WriteByte('\t')
+			b.WriteString(s.Instr.String())
+			b.WriteByte('\n')
+		case s.Label != "":
+			b.WriteString(s.Label)
+			b.WriteString(":\n")
+		default:
+			fmt.Fprintf(b, "\t// %s\n", s.Comment)
+		}
+	}
+	b.WriteString("}\n")
+}
+
+// String prints the instruction with its semicolon.
+func (in *Instr) String() string {
+	var b strings.Builder
+	if in.Guarded {
+		b.WriteByte('@')
+		if in.Negate {
+			b.WriteByte('!')
+		}
+		b.WriteString(in.Guard.operand())
+		b.WriteByte(' ')
+	}
+	b.WriteString(in.Def.Op)
+	for i, o := range in.Operands {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte(' ')
+		b.WriteString(o.operand())
+	}
+	b.WriteByte(';')
+	return b.String()
+}
+
+// Version is a PTX ISA version.
+type Version struct{ Major, Minor int }
+
+// Less orders versions.
+func (v Version) Less(w Version) bool {
+	return v.Major < w.Major || v.Major == w.Major && v.Minor < w.Minor
+}
+
+// minVersion is the PTX ISA version that introduced a target (PTX ISA, release notes).
+func minVersion(target string) Version {
+	switch {
+	case strings.HasPrefix(target, "sm_8"):
+		return Version{7, 0}
+	case strings.HasPrefix(target, "sm_9"):
+		return Version{8, 0}
+	default:
+		return Version{8, 8}
+	}
+}
+
+// Opcodes lists every full opcode of the table, sorted.
+func Opcodes() []string {
+	out := make([]string, 0, len(defs))
+	for op := range defs {
+		out = append(out, op)
+	}
+	sort.Strings(out)
+	return out
+}

@@ -1,0 +1,258 @@
+package ptx
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Def is one instruction with all its modifiers: a row of the table, expanded over its types.
+type Def struct {
+	Op    string   // full opcode as printed: mad.lo.s32
+	Name  string   // first component: mad
+	Mods  []string // the others: lo, s32
+	Types []string // what replaced $ (and $2) in the row: the types that the semantics depend on
+	Args  []Arg
+	Since Version // least PTX ISA version
+	SM    int     // least compute capability ×10 (80, 89, 90, 120 …)
+	Arch  string  // "" or "a": needs an architecture-specific target
+	Kind  Kind
+}
+
+// Kind groups instructions for statistics and schedulers.
+type Kind uint8
+
+// Instruction kinds.
+const (
+	KindInt Kind = iota
+	KindFloat
+	KindSpecial // ex2, rcp, rsqrt …
+	KindConvert
+	KindMove
+	KindLoad
+	KindStore
+	KindAsync
+	KindMMA
+	KindMatrix // ldmatrix, stmatrix, movmatrix
+	KindWarp   // shfl, vote, redux
+	KindSync
+	KindAtomic
+	KindControl
+)
+
+// ArgKind says what an operand is.
+type ArgKind uint8
+
+// Operand kinds.
+const (
+	ArgDst    ArgKind = iota // register written
+	ArgSrc                   // register, immediate or special register read
+	ArgAddr                  // memory operand
+	ArgImm                   // immediate only
+	ArgLabel                 // branch target
+	ArgPair                  // d|p of shfl.sync
+	ArgSymbol                // address of a symbol, or a source
+)
+
+// Arg is an operand position.
+type Arg struct {
+	Kind  ArgKind
+	Type  string // f32, s32, b16, pred …
+	Count int    // > 0: a vector of that many
+	Space string // of ArgAddr: global, shared, param
+}
+
+// row is a line of the table before expansion. In op, $ stands for each word of types in turn (or each word of types2
+// for $2, in all combinations). args is a list of operand descriptors:
+//
+//	=T      destination of type T       T      source           4*T, =4*T   vectors
+//	[g] [s] [p]  address in global, shared, parameter space     #           immediate
+//	L       label                       =T|p   shfl's destination pair
+//
+// T is a PTX type, pred, or $ / $2.
+type row struct {
+	op, types, types2 string
+	args              string
+	since             Version
+	sm                int
+	arch              string
+	kind              Kind
+}
+
+var defs = expandAll(arithmeticRows, moveRows, memoryRows, matrixRows, controlRows)
+
+// Lookup returns the instruction with this full opcode, or nil.
+func Lookup(op string) *Def { return defs[op] }
+
+func expandAll(groups ...[]row) map[string]*Def {
+	m := map[string]*Def{}
+	for _, g := range groups {
+		for _, r := range g {
+			expand(r, m)
+		}
+	}
+	return m
+}
+
+func expand(r row, m map[string]*Def) {
+	t1, t2 := strings.Fields(r.types), strings.Fields(r.types2)
+	if len(t1) == 0 {
+		t1 = []string{""}
+	}
+	if len(t2) == 0 {
+		t2 = []string{""}
+	}
+	for _, a := range t1 {
+		for _, b := range t2 {
+			sub := func(s string) string {
+				return strings.ReplaceAll(strings.ReplaceAll(s, "$2", b), "$", a)
+			}
+			d := &Def{Op: sub(r.op), Since: r.since, SM: r.sm, Arch: r.arch, Kind: r.kind}
+			parts := strings.Split(d.Op, ".")
+			d.Name, d.Mods = parts[0], parts[1:]
+			if a != "" {
+				d.Types = append(d.Types, a)
+			}
+			if b != "" {
+				d.Types = append(d.Types, b)
+			}
+			for _, f := range strings.Fields(r.args) {
+				d.Args = append(d.Args, parseArg(sub(f)))
+			}
+			if m[d.Op] != nil {
+				panic("ptx: instruction declared twice: " + d.Op)
+			}
+			m[d.Op] = d
+		}
+	}
+}
+
+func parseArg(s string) Arg {
+	switch s {
+	case "[g]":
+		return Arg{Kind: ArgAddr, Space: "global"}
+	case "[s]":
+		return Arg{Kind: ArgAddr, Space: "shared"}
+	case "[p]":
+		return Arg{Kind: ArgAddr, Space: "param"}
+	case "#":
+		return Arg{Kind: ArgImm}
+	case "L":
+		return Arg{Kind: ArgLabel}
+	}
+	a := Arg{Kind: ArgSrc}
+	if strings.HasPrefix(s, "=") {
+		a.Kind, s = ArgDst, s[1:]
+	}
+	if strings.HasSuffix(s, "|p") {
+		a.Kind, s = ArgPair, strings.TrimSuffix(s, "|p")
+	}
+	if i := strings.IndexByte(s, '*'); i > 0 {
+		fmt.Sscan(s[:i], &a.Count)
+		s = s[i+1:]
+	}
+	a.Type = s
+	return a
+}
+
+// ClassOf is the register class that holds a value of a PTX type.
+func ClassOf(t string) Class {
+	switch t {
+	case "pred":
+		return Pred
+	case "f32":
+		return F32
+	case "f64":
+		return F64
+	case "b8", "u8", "s8", "b16", "u16", "s16", "f16", "bf16", "e4m3x2", "e5m2x2":
+		return B16
+	case "b64", "u64", "s64":
+		return B64
+	}
+	return B32 // b32 u32 s32 f16x2 bf16x2 tf32
+}
+
+// Check holds operands against the row.
+func (d *Def) Check(args []Operand) error {
+	if len(args) != len(d.Args) {
+		return fmt.Errorf("%d operands, want %d", len(args), len(d.Args))
+	}
+	for i, a := range d.Args {
+		if err := a.check(args[i]); err != nil {
+			return fmt.Errorf("operand %d (%s): %w", i, args[i].operand(), err)
+		}
+	}
+	return nil
+}
+
+func (a Arg) check(o Operand) error {
+	switch a.Kind {
+	case ArgAddr:
+		ad, ok := o.(Addr)
+		if !ok {
+			return fmt.Errorf("want an address")
+		}
+		if r, ok := ad.Base.(Reg); ok {
+			want := B64
+			if a.Space == "shared" {
+				want = B32
+			}
+			if r.Class != want {
+				return fmt.Errorf("address register of a %s address is %s", a.Space, r)
+			}
+		}
+		return nil
+	case ArgImm:
+		if _, ok := o.(Imm); !ok {
+			return fmt.Errorf("want an immediate")
+		}
+		return nil
+	case ArgLabel:
+		if _, ok := o.(Ref); !ok {
+			return fmt.Errorf("want a label")
+		}
+		return nil
+	case ArgPair:
+		if p, ok := o.(Pair); !ok || p.P.Class != Pred {
+			return fmt.Errorf("want d|p")
+		}
+		return nil
+	}
+	if a.Count > 0 {
+		v, ok := o.(Vec)
+		if !ok || len(v) != a.Count {
+			return fmt.Errorf("want a vector of %d", a.Count)
+		}
+		for _, e := range v {
+			if err := (Arg{Kind: a.Kind, Type: a.Type}).check(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	want := ClassOf(a.Type)
+	switch o := o.(type) {
+	case Reg:
+		if o.Class == want || loose(want, o.Class, a.Type) {
+			return nil
+		}
+		return fmt.Errorf("register of class %s, want %s", o.Class.Prefix(), want.Prefix())
+	case Imm, FImm, DImm, Special, Sym:
+		if a.Kind == ArgDst {
+			return fmt.Errorf("a destination must be a register")
+		}
+		return nil
+	}
+	return fmt.Errorf("unexpected operand")
+}
+
+// loose admits what PTX admits beyond equal classes: .b32 and .b64 instructions take float registers of that size, and
+// float instructions take untyped registers (PTX ISA 9.2, "Operand types").
+func loose(want, have Class, typ string) bool {
+	switch {
+	case typ == "b32" && have == F32, typ == "b64" && have == F64:
+		return true
+	case want == F32 && have == B32, want == F64 && have == B64:
+		return true
+	}
+	return false
+}

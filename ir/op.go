@@ -1,0 +1,161 @@
+package ir
+
+import (
+	"fmt"
+	"sort"
+)
+
+// Op is a row of the op table: all that the rest of the compiler reads about an operation.
+type Op struct {
+	Name    string
+	Summary string   // one line for a reader: what it computes, and the ONNX operator that it follows
+	In      []string // input names; a trailing '?' marks an optional one, a trailing '*' the last as variadic (≥ 1)
+	Out     []string // output names; '?' marks outputs that exist only if an attribute asks for them
+	Attrs   []Attr
+	Kind    Kind
+
+	// Infer is the shape and type rule. It may assume that input count and attribute kinds fit the row.
+	Infer func(n *Node) ([]Type, error)
+	// Eval is the meaning: slow, obvious, float64 accumulation. Inputs are nil where absent. It returns arrays of the
+	// inferred types; rounding to the element type is the evaluator's, not the row's.
+	Eval func(n *Node, in []*Array) ([]*Array, error)
+	// Scalar is, for an elementwise op, its meaning on one element; Eval may then be nil (the evaluator broadcasts).
+	Scalar func(n *Node, x []float64) float64
+}
+
+// Attr is an attribute that a row admits.
+type Attr struct {
+	Name     string
+	Default  any // also fixes the kind: bool, int, float64, string, DType, []int, []float64, []bool, []string
+	Required bool
+}
+
+// Kind groups ops by what the passes and the code generator may do with them.
+type Kind uint8
+
+// Kinds of ops.
+const (
+	KindElementwise Kind = iota // output element depends on the broadcast input elements of the same index
+	KindMovement                // output elements are input elements (or a fill), index arithmetic only
+	KindReduction               // ReduceX, ArgMax, Softmax, LayerNorm …: rows
+	KindContraction             // MatMul, Conv, Attention …
+	KindWindow                  // pools
+	KindScan                    // CumSum, GRU, LSTM …: sequential along an axis
+	KindOther                   // data-dependent indexing, sorting …
+	KindRegion
+)
+
+var table = map[string]*Op{}
+
+// register adds rows to the op table while package variables are initialised. Each ops_*.go file declares its rows as
+// one slice: var _ = register(Op{…}, …).
+func register(rows ...Op) bool {
+	for i := range rows {
+		r := &rows[i]
+		if table[r.Name] != nil {
+			panic("op declared twice: " + r.Name)
+		}
+		table[r.Name] = r
+	}
+	return true
+}
+
+// LookupOp returns the row, or nil.
+func LookupOp(name string) *Op { return table[name] }
+
+// Ops returns all rows, sorted by name.
+func Ops() []*Op {
+	var out []*Op
+	for _, r := range table {
+		out = append(out, r)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}
+
+// checkArity holds the node's inputs against the row.
+func (o *Op) checkArity(n *Node) error {
+	min, max := 0, len(o.In)
+	for _, p := range o.In {
+		switch p[len(p)-1] {
+		case '?':
+		case '*':
+			min++
+			max = 1 << 30
+		default:
+			min++
+		}
+	}
+	if len(n.Inputs) < min || len(n.Inputs) > max {
+		return fmt.Errorf("%d inputs, want %v", len(n.Inputs), o.In)
+	}
+	for i, v := range n.Inputs {
+		if v != nil {
+			continue
+		}
+		if i < len(o.In) && o.In[i][len(o.In[i])-1] == '?' {
+			continue
+		}
+		return fmt.Errorf("input %d is absent", i)
+	}
+	return nil
+}
+
+func (o *Op) infer(n *Node) ([]Type, error) {
+	if err := o.checkArity(n); err != nil {
+		return nil, err
+	}
+	if err := o.checkAttrs(n); err != nil {
+		return nil, err
+	}
+	return o.Infer(n)
+}
+
+func (o *Op) checkAttrs(n *Node) error {
+	for _, a := range o.Attrs {
+		v, ok := n.Attrs[a.Name]
+		if !ok {
+			if a.Required {
+				return fmt.Errorf("attribute %q is missing", a.Name)
+			}
+			continue
+		}
+		if fmt.Sprintf("%T", v) != fmt.Sprintf("%T", a.Default) {
+			return fmt.Errorf("attribute %q is a %T, want %T", a.Name, v, a.Default)
+		}
+	}
+	for k := range n.Attrs {
+		if !o.hasAttr(k) {
+			return fmt.Errorf("unknown attribute %q", k)
+		}
+	}
+	return nil
+}
+
+func (o *Op) hasAttr(name string) bool {
+	for _, a := range o.Attrs {
+		if a.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Array is a tensor while it is evaluated: floating-point elements in F, integers and bools in I (uint64 as its bits).
+// Exactly one of them is in use, by Type.DType.
+type Array struct {
+	Type
+	F []float64
+	I []int64
+}
+
+// NewArray returns a zeroed array of the type.
+func NewArray(t Type) *Array {
+	a := &Array{Type: t}
+	if t.DType.IsFloat() {
+		a.F = make([]float64, t.Numel())
+	} else {
+		a.I = make([]int64, t.Numel())
+	}
+	return a
+}

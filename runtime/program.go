@@ -1,0 +1,129 @@
+package runtime
+
+// FormatVersion is the version of program.json; a loader refuses a newer one.
+const FormatVersion = 1
+
+// Program is a compiled model as plain data. The compiler writes it, the loader reads it; it holds no device state.
+type Program struct {
+	Format    int       `json:"format"`
+	Model     string    `json:"model"`     // base name of the ONNX file
+	Precision string    `json:"precision"` // fp32, fp16 …; "file" where each tensor keeps the file's type
+	Inputs    []Port    `json:"inputs"`
+	Outputs   []Port    `json:"outputs"`
+	States    []State   `json:"states,omitempty"`
+	Variants  []Variant `json:"variants"`
+
+	// Weights is one blob for all variants; constant buffers are ranges of it, equal contents stored once.
+	Weights []byte `json:"-"`
+}
+
+// Port is an input or output of the model.
+type Port struct {
+	Name   string  `json:"name"`
+	DType  string  `json:"dtype"` // names of ir.DType: f16, f32, u8, i64 …
+	Shape  []int   `json:"shape"`
+	Slices []Slice `json:"slices,omitempty"` // named parts of the last dimension of a [1,N] output
+}
+
+// Slice is a named range of an output, from openpilot's output_slices.
+type Slice struct {
+	Name  string `json:"name"`
+	Start int    `json:"start"`
+	Stop  int    `json:"stop"`
+}
+
+// State pairs an input with the output that feeds it in the next run.
+type State struct {
+	Input  string `json:"input"`
+	Output string `json:"output"`
+}
+
+// Variant is the program for one target: its own buffers, launches and code.
+type Variant struct {
+	Target     string       `json:"target"`
+	Buffers    []Buffer     `json:"buffers"`
+	ArenaBytes int          `json:"arena_bytes"`
+	LiveBytes  int          `json:"live_bytes"` // largest sum of live arena buffers along the launch list
+	Entries    []Entry      `json:"entries"`
+	Kernels    []KernelInfo `json:"kernels"`
+
+	PTX   string `json:"-"` // <target>/kernels.ptx
+	Cubin []byte `json:"-"` // <target>/kernels.cubin, if ptxas was at hand
+}
+
+// BufferKind says where a buffer lives and who writes it.
+type BufferKind string
+
+// Kinds of buffers.
+const (
+	InputBuffer    BufferKind = "input"    // Name is the port's
+	OutputBuffer   BufferKind = "output"   // Name is the port's
+	ConstantBuffer BufferKind = "constant" // Offset into Weights
+	StateBuffer    BufferKind = "state"    // kept between runs, zeroed when the session is made
+	ArenaBuffer    BufferKind = "arena"    // Offset into the session's arena; ranges are reused
+)
+
+// Buffer is a range of device memory.
+type Buffer struct {
+	Name   string     `json:"name"`
+	Kind   BufferKind `json:"kind"`
+	Bytes  int        `json:"bytes"`
+	Offset int        `json:"offset,omitempty"` // arena and constant: a multiple of 256
+}
+
+// Entry is a named launch list over the variant's buffers.
+type Entry struct {
+	Name     string   `json:"name"` // run
+	Launches []Launch `json:"launches"`
+}
+
+// Launch is one node of the graph. The list is a total order; After names the edges that are really needed.
+type Launch struct {
+	Kernel string   `json:"kernel"` // empty for a copy
+	Copy   *Copy    `json:"copy,omitempty"`
+	Grid   [3]int   `json:"grid"`
+	Block  [3]int   `json:"block"`
+	Shared int      `json:"shared,omitempty"` // dynamic shared memory, bytes
+	Params []Param  `json:"params"`
+	Reads  []Access `json:"reads"`  // ranges read, constants included
+	Writes []Access `json:"writes"` // ranges written
+	After  []int    `json:"after"`  // indices of earlier launches: hazards on buffers and on reused arena ranges
+	// Dependent marks a kernel that may start before its predecessor ends (programmatic dependent launch): it waits with
+	// griddepcontrol.wait before it touches anything but constants.
+	Dependent bool   `json:"dependent,omitempty"`
+	Note      string `json:"note,omitempty"` // what it computes, for a reader
+}
+
+// Copy moves bytes between two buffers of equal length.
+type Copy struct {
+	Src   Access `json:"src"`
+	Dst   Access `json:"dst"`
+	Bytes int    `json:"bytes"`
+}
+
+// Param is a kernel parameter in order: a pointer into a buffer, or a scalar.
+type Param struct {
+	Buffer int    `json:"buffer"` // index, or -1 for a scalar
+	Offset int    `json:"offset,omitempty"`
+	Value  uint64 `json:"value,omitempty"` // scalar bits
+	Bytes  int    `json:"bytes"`           // 8 for a pointer
+}
+
+// Access is a range of a buffer.
+type Access struct {
+	Buffer int `json:"buffer"`
+	Offset int `json:"offset,omitempty"`
+	Bytes  int `json:"bytes"`
+}
+
+// KernelInfo describes a kernel of the variant, for reports.
+type KernelInfo struct {
+	Name     string `json:"name"`
+	Family   string `json:"family"` // contraction, loop, window
+	Regs     int    `json:"regs"`   // from ptxas; 0 unknown
+	Spills   int    `json:"spills"`
+	Shared   int    `json:"smem"`
+	MACs     int64  `json:"macs,omitempty"`
+	Schedule string `json:"schedule,omitempty"` // readable: 64x64x32 stages=3 warps=2x2 splitk=4
+	Reason   string `json:"reason,omitempty"`   // why a rule of thumb is not met (fewer than 48 blocks …)
+}
