@@ -1,0 +1,76 @@
+// Package kernel is the joint between the kernel families and the code generator's driver: a family lowers a Region to a
+// Spec; the driver gives its operands addresses, places it in the launch list and prints it.
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Spec is one launch: the kernel, its shape and what it touches. Lowering is a pure function of region and context: the
+// same region gives the same Spec, byte for byte.
+type Spec struct {
+	Stem   string // beginning of the kernel's name, readable: conv3x3_gelu, layernorm, copy
+	Family string // contraction, loop, window
+	Grid   [3]int
+	Block  [3]int
+	Shared int // dynamic shared memory, bytes
+
+	// Operands are the pointer parameters in order; scalars are not used (shapes are constants of the kernel).
+	Operands []Operand
+	// Emit writes the kernel into k, whose parameters the driver has declared: params[i] is the symbol of operand i.
+	// Specs whose emitted text is equal share one kernel.
+	Emit func(k *ptx.Kernel, params []ptx.Sym)
+
+	MACs     int64
+	Schedule string // readable summary of the schedule
+	Reason   string // why a rule of thumb is not met, or empty
+	Note     string // what it computes
+}
+
+// Operand is what a pointer parameter points to. Exactly one of Value, Const, Workspace, Counter is set.
+type Operand struct {
+	Value     *ir.Value // a graph value (region input or output), dense row-major; constants included
+	Const     []byte    // constant data made by the family: packed weights, tables
+	Workspace int       // bytes of scratch that need not survive the launch
+	Counter   int       // bytes of zero-initialised state that the kernel leaves zero
+	Write     bool      // the kernel writes it (a Workspace and a Counter are always written)
+	Read      bool      // of a Value that is written: it is also read
+}
+
+// Context is what a family may ask about its surroundings.
+type Context struct {
+	Target *target.Target
+	// Align is the guaranteed alignment in bytes of a value's address (256 where nothing is known to the contrary; a
+	// view into another value may have less).
+	Align func(v *ir.Value) int
+}
+
+// AlignOf is Align, or 256 if the context has none.
+func (c *Context) AlignOf(v *ir.Value) int {
+	if c.Align == nil {
+		return 256
+	}
+	return c.Align(v)
+}
+
+// Build prints the spec as a module of its own, for tests.
+func (s *Spec) Build(t *target.Target, name string) *ptx.Module {
+	m := ptx.NewModule(t.PTX)
+	s.EmitInto(m, name)
+	return m
+}
+
+// EmitInto adds the kernel to a module under a name.
+func (s *Spec) EmitInto(m *ptx.Module, name string) *ptx.Kernel {
+	k := m.NewKernel(name, s.Block[0]*s.Block[1]*s.Block[2])
+	params := make([]ptx.Sym, len(s.Operands))
+	for i := range s.Operands {
+		params[i] = k.AddParam(fmt.Sprintf("p%d", i), "u64")
+	}
+	s.Emit(k, params)
+	return k
+}
