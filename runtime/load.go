@@ -1,0 +1,164 @@
+package runtime
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+)
+
+// Names of the files of a program directory.
+const (
+	ProgramFile = "program.json"
+	WeightsFile = "weights.bin"
+	PTXFile     = "kernels.ptx"
+	CubinFile   = "kernels.cubin"
+)
+
+// Read reads a program from a directory: program.json, weights.bin and a folder a variant. Errors name the file.
+func Read(dir fs.FS) (*Program, error) {
+	raw, err := fs.ReadFile(dir, ProgramFile)
+	if err != nil {
+		return nil, err
+	}
+	var p Program
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return nil, fmt.Errorf("%s: %w", ProgramFile, err)
+	}
+	if p.Format != FormatVersion {
+		return nil, fmt.Errorf("%s: format version %d, this runtime reads %d: compile the model again", ProgramFile, p.Format, FormatVersion)
+	}
+	if p.Weights, err = fs.ReadFile(dir, WeightsFile); err != nil {
+		return nil, err
+	}
+	for i := range p.Variants {
+		v := &p.Variants[i]
+		text, err := fs.ReadFile(dir, path.Join(v.Target, PTXFile))
+		if err != nil {
+			return nil, err
+		}
+		v.PTX = string(text)
+		v.Cubin, err = fs.ReadFile(dir, path.Join(v.Target, CubinFile))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	if err := p.Validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", ProgramFile, err)
+	}
+	return &p, nil
+}
+
+// Validate checks what a loader relies on: indices and ranges inside their tables.
+func (p *Program) Validate() error {
+	if len(p.Variants) == 0 {
+		return errors.New("no variant")
+	}
+	for i := range p.Variants {
+		if err := p.Variants[i].validate(p); err != nil {
+			return fmt.Errorf("variant %s: %w", p.Variants[i].Target, err)
+		}
+	}
+	return nil
+}
+
+func (v *Variant) validate(p *Program) error {
+	if v.ArenaBytes < 0 {
+		return errors.New("negative arena")
+	}
+	ports := map[BufferKind]map[string]bool{InputBuffer: {}, OutputBuffer: {}}
+	for i, b := range v.Buffers {
+		limit := math.MaxInt
+		switch b.Kind {
+		case ConstantBuffer:
+			limit = len(p.Weights)
+		case ArenaBuffer:
+			limit = v.ArenaBytes
+		case InputBuffer, OutputBuffer:
+			ports[b.Kind][b.Name] = true
+		case StateBuffer:
+		default:
+			return fmt.Errorf("buffer %d: unknown kind %q", i, b.Kind)
+		}
+		if b.Bytes < 0 || b.Offset < 0 || b.Bytes > limit || b.Offset > limit-b.Bytes {
+			return fmt.Errorf("buffer %d (%s): range outside its %s", i, b.Name, b.Kind)
+		}
+	}
+	for _, in := range p.Inputs {
+		if !ports[InputBuffer][in.Name] {
+			return fmt.Errorf("input %q has no buffer", in.Name)
+		}
+	}
+	for _, out := range p.Outputs {
+		if !ports[OutputBuffer][out.Name] {
+			return fmt.Errorf("output %q has no buffer", out.Name)
+		}
+	}
+	for _, e := range v.Entries {
+		for i := range e.Launches {
+			if err := v.validateLaunch(&e.Launches[i], i); err != nil {
+				return fmt.Errorf("entry %s: launch %d: %w", e.Name, i, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (v *Variant) validateLaunch(l *Launch, index int) error {
+	inside := func(a Access) error {
+		if a.Buffer < 0 || a.Buffer >= len(v.Buffers) {
+			return fmt.Errorf("no buffer %d", a.Buffer)
+		}
+		b := v.Buffers[a.Buffer]
+		if a.Bytes < 0 || a.Offset < 0 || a.Bytes > b.Bytes || a.Offset > b.Bytes-a.Bytes {
+			return fmt.Errorf("range [%d,+%d) outside buffer %s of %d bytes", a.Offset, a.Bytes, b.Name, b.Bytes)
+		}
+		return nil
+	}
+	for _, list := range [][]Access{l.Reads, l.Writes} {
+		for _, a := range list {
+			if err := inside(a); err != nil {
+				return err
+			}
+		}
+	}
+	if c := l.Copy; c != nil {
+		return errors.Join(inside(Access{c.Src.Buffer, c.Src.Offset, c.Bytes}), inside(Access{c.Dst.Buffer, c.Dst.Offset, c.Bytes}))
+	}
+	for _, a := range l.After {
+		if a < 0 || a >= index {
+			return fmt.Errorf("edge from launch %d", a)
+		}
+	}
+	for _, q := range l.Params {
+		if q.Buffer < 0 {
+			continue
+		}
+		if err := inside(Access{q.Buffer, q.Offset, 0}); err != nil {
+			return err
+		}
+	}
+	for d := range 3 {
+		if l.Grid[d] < 1 || l.Block[d] < 1 {
+			return fmt.Errorf("grid %v, block %v", l.Grid, l.Block)
+		}
+	}
+	return nil
+}
+
+// Variant returns the variant for a target, or the first if target is empty.
+func (p *Program) Variant(target string) (*Variant, error) {
+	if target == "" {
+		return &p.Variants[0], nil
+	}
+	var have []string
+	for i := range p.Variants {
+		if p.Variants[i].Target == target {
+			return &p.Variants[i], nil
+		}
+		have = append(have, p.Variants[i].Target)
+	}
+	return nil, fmt.Errorf("%s has no variant for %s (it has %v): compile it with --target %s", p.Model, target, have, target)
+}

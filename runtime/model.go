@@ -1,0 +1,83 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// Model is a Program on a device: its code and weights. It is immutable and may be shared by sessions and goroutines.
+type Model struct {
+	Program *Program
+	Variant *Variant
+
+	device  hal.Device
+	module  hal.Module
+	weights hal.Memory
+}
+
+// ModelOptions chooses among a program's variants.
+type ModelOptions struct {
+	Target string // "" for the device's own, or the first on a device that takes any
+}
+
+// NewModel loads code and weights onto the device. The device must outlive the model.
+func NewModel(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (*Model, error) {
+	target := opt.Target
+	if target == "" {
+		target = d.Info().Target
+	}
+	v, err := p.Variant(target)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{Program: p, Variant: v, device: d}
+	if m.module, err = d.Load(ctx, hal.Image{Name: p.Model, Target: v.Target, PTX: v.PTX, Cubin: v.Cubin}); err != nil {
+		return nil, fmt.Errorf("%s: loading kernels for %s: %w", p.Model, v.Target, err)
+	}
+	if len(p.Weights) > 0 {
+		if m.weights, err = d.Alloc(len(p.Weights), hal.DeviceMemory); err == nil {
+			err = m.weights.Write(p.Weights, 0)
+		}
+		if err != nil {
+			m.Close()
+			return nil, fmt.Errorf("%s: %d bytes of weights: %w", p.Model, len(p.Weights), err)
+		}
+	}
+	return m, nil
+}
+
+// Close frees the model's memory and code. Its sessions must be closed before.
+func (m *Model) Close() error {
+	var first error
+	if m.weights != nil {
+		first = m.weights.Free()
+		m.weights = nil
+	}
+	if m.module != nil {
+		if err := m.module.Close(); first == nil {
+			first = err
+		}
+		m.module = nil
+	}
+	return first
+}
+
+// Launches is the number of graph nodes of a run: kernels and copies.
+func (m *Model) Launches() int {
+	e := m.Variant.entry("run")
+	if e == nil {
+		return 0
+	}
+	return len(e.Launches)
+}
+
+func (v *Variant) entry(name string) *Entry {
+	for i := range v.Entries {
+		if v.Entries[i].Name == name {
+			return &v.Entries[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,311 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// Session is one user's working set of a Model: arena, inputs, outputs, state and the captured graph. One goroutine uses
+// it at a time.
+type Session struct {
+	model *Model
+	ports map[portKey]*port
+	owned []hal.Memory
+	arena hal.Memory
+	state []hal.Memory
+	graph hal.Graph
+}
+
+type portKey struct {
+	output bool
+	name   string
+}
+
+// port is an input or output: its memory, and a host copy where the host does not see that memory.
+type port struct {
+	memory hal.Memory
+	offset int
+	host   []byte // the memory itself, or a staging copy
+	staged bool
+	bound  bool // memory belongs to somebody else, who fills or reads it on the device
+}
+
+// SessionOptions binds inputs and outputs to memory that exists already, so that one model's output feeds another on the
+// device without a copy. Whoever binds keeps the memory alive and its contents current.
+type SessionOptions struct {
+	Entry   string // "" for run
+	Inputs  map[string]Binding
+	Outputs map[string]Binding
+}
+
+// Binding is a place in device memory.
+type Binding struct {
+	Memory hal.Memory
+	Offset int
+}
+
+// NewSession allocates everything and captures the graph.
+func (m *Model) NewSession(ctx context.Context, opt SessionOptions) (*Session, error) {
+	s := &Session{model: m, ports: map[portKey]*port{}}
+	if err := s.open(ctx, opt); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("%s: %w", m.Program.Model, err)
+	}
+	return s, nil
+}
+
+func (s *Session) open(ctx context.Context, opt SessionOptions) error {
+	v, name := s.model.Variant, opt.Entry
+	if name == "" {
+		name = "run"
+	}
+	entry := v.entry(name)
+	if entry == nil {
+		return fmt.Errorf("no entry %q", name)
+	}
+	places, err := s.place(opt)
+	if err != nil {
+		return err
+	}
+	ops := make([]hal.Op, 0, len(entry.Launches)+len(s.model.Program.States))
+	for i := range entry.Launches {
+		ops = append(ops, s.op(&entry.Launches[i], places))
+	}
+	feed, err := s.feedback(len(ops))
+	if err != nil {
+		return err
+	}
+	s.graph, err = s.model.device.Capture(ctx, append(ops, feed...))
+	if err != nil {
+		return fmt.Errorf("capturing %d launches: %w", len(ops), err)
+	}
+	return nil
+}
+
+// place gives every buffer of the variant memory: an index into places is an index into the variant's buffers.
+func (s *Session) place(opt SessionOptions) ([]Binding, error) {
+	v := s.model.Variant
+	if v.ArenaBytes > 0 {
+		var err error
+		if s.arena, err = s.alloc(v.ArenaBytes, hal.DeviceMemory); err != nil {
+			return nil, fmt.Errorf("arena of %d bytes: %w", v.ArenaBytes, err)
+		}
+	}
+	places := make([]Binding, len(v.Buffers))
+	for i, b := range v.Buffers {
+		switch b.Kind {
+		case ArenaBuffer:
+			places[i] = Binding{s.arena, b.Offset}
+		case ConstantBuffer:
+			places[i] = Binding{s.model.weights, b.Offset}
+		case StateBuffer:
+			m, err := s.alloc(b.Bytes, hal.DeviceMemory)
+			if err == nil {
+				err = m.Write(make([]byte, b.Bytes), 0)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("state %s of %d bytes: %w", b.Name, b.Bytes, err)
+			}
+			s.state = append(s.state, m)
+			places[i] = Binding{m, 0}
+		case InputBuffer, OutputBuffer:
+			p, err := s.port(b, opt)
+			if err != nil {
+				return nil, err
+			}
+			places[i] = Binding{p.memory, p.offset}
+		}
+	}
+	return places, nil
+}
+
+func (s *Session) port(b Buffer, opt SessionOptions) (*port, error) {
+	key := portKey{b.Kind == OutputBuffer, b.Name}
+	bindings := opt.Inputs
+	if key.output {
+		bindings = opt.Outputs
+	}
+	p := &port{}
+	if at, ok := bindings[b.Name]; ok {
+		if at.Offset < 0 || at.Offset+b.Bytes > at.Memory.Size() {
+			return nil, fmt.Errorf("%s %q: bound to %d bytes at offset %d of %d", b.Kind, b.Name, b.Bytes, at.Offset, at.Memory.Size())
+		}
+		p.memory, p.offset, p.bound = at.Memory, at.Offset, true
+	} else {
+		m, err := s.alloc(b.Bytes, hal.HostVisible)
+		if err != nil {
+			return nil, fmt.Errorf("%s %q of %d bytes: %w", b.Kind, b.Name, b.Bytes, err)
+		}
+		p.memory = m
+	}
+	if view := p.memory.Bytes(); view != nil {
+		p.host = view[p.offset : p.offset+b.Bytes]
+	} else {
+		p.host, p.staged = make([]byte, b.Bytes), true
+	}
+	if !key.output && !p.bound {
+		if err := p.memory.Write(make([]byte, b.Bytes), 0); err != nil {
+			return nil, err
+		}
+	}
+	s.ports[key] = p
+	return p, nil
+}
+
+// alloc allocates at least one byte, so that empty tensors have an address.
+func (s *Session) alloc(n int, kind hal.MemoryKind) (hal.Memory, error) {
+	m, err := s.model.device.Alloc(max(n, 1), kind)
+	if err == nil {
+		s.owned = append(s.owned, m)
+	}
+	return m, err
+}
+
+func (s *Session) op(l *Launch, places []Binding) hal.Op {
+	op := hal.Op{Kernel: l.Kernel, Module: s.model.module, Grid: l.Grid, Block: l.Block, Shared: l.Shared, After: l.After, Dependent: l.Dependent}
+	for _, p := range l.Params {
+		value := p.Value
+		if p.Buffer >= 0 {
+			at := places[p.Buffer]
+			value = at.Memory.Addr() + uint64(at.Offset+p.Offset)
+		}
+		op.Params = append(op.Params, value)
+		op.Sizes = append(op.Sizes, p.Bytes)
+	}
+	op.Reads, op.Writes = s.ranges(l.Reads, places), s.ranges(l.Writes, places)
+	if c := l.Copy; c != nil {
+		src, dst := places[c.Src.Buffer], places[c.Dst.Buffer]
+		op.Src, op.SrcOffset = src.Memory, src.Offset+c.Src.Offset
+		op.Dst, op.DstOffset = dst.Memory, dst.Offset+c.Dst.Offset
+		op.Bytes = c.Bytes
+	}
+	return op
+}
+
+func (s *Session) ranges(list []Access, places []Binding) []hal.Range {
+	out := make([]hal.Range, 0, len(list))
+	for _, a := range list {
+		at := places[a.Buffer]
+		out = append(out, hal.Range{Memory: at.Memory, Offset: at.Offset + a.Offset, Bytes: a.Bytes,
+			Constant: s.model.Variant.Buffers[a.Buffer].Kind == ConstantBuffer})
+	}
+	return out
+}
+
+// feedback makes the copies that carry state outputs to state inputs at the end of a run; they wait for all launches.
+func (s *Session) feedback(n int) ([]hal.Op, error) {
+	var ops []hal.Op
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	for _, st := range s.model.Program.States {
+		in, out := s.ports[portKey{false, st.Input}], s.ports[portKey{true, st.Output}]
+		if in == nil || out == nil || len(in.host) != len(out.host) {
+			return nil, fmt.Errorf("state %q ← %q: no such pair of equal size", st.Input, st.Output)
+		}
+		if in.bound {
+			continue
+		}
+		ops = append(ops, hal.Op{After: all, Dst: in.memory, DstOffset: in.offset, Src: out.memory, SrcOffset: out.offset, Bytes: len(in.host),
+			Reads:  []hal.Range{{Memory: out.memory, Offset: out.offset, Bytes: len(in.host)}},
+			Writes: []hal.Range{{Memory: in.memory, Offset: in.offset, Bytes: len(in.host)}}})
+	}
+	return ops, nil
+}
+
+// Input returns the bytes of an input, to be filled before Run: the device's own memory where it is unified, else a copy
+// that Run sends. Nil if there is no such input.
+func (s *Session) Input(name string) []byte { return s.host(portKey{false, name}) }
+
+// Output returns the bytes of an output, valid after Run and until the next one. Nil if there is no such output.
+func (s *Session) Output(name string) []byte { return s.host(portKey{true, name}) }
+
+func (s *Session) host(k portKey) []byte {
+	if p := s.ports[k]; p != nil {
+		return p.host
+	}
+	return nil
+}
+
+// Memory returns where an input or output lies on the device, to bind another session to it.
+func (s *Session) Memory(output bool, name string) (Binding, bool) {
+	p := s.ports[portKey{output, name}]
+	if p == nil {
+		return Binding{}, false
+	}
+	return Binding{p.memory, p.offset}, true
+}
+
+// Run sends the inputs where memory is not unified, runs the graph, and fetches the outputs.
+func (s *Session) Run(ctx context.Context) error {
+	if s.graph == nil {
+		return errors.New("session is closed")
+	}
+	p := s.model.Program
+	for _, in := range p.Inputs {
+		q := s.ports[portKey{false, in.Name}]
+		if !q.staged || q.bound || s.isState(in.Name) {
+			continue
+		}
+		if err := q.memory.Write(q.host, q.offset); err != nil {
+			return fmt.Errorf("%s: input %q: %w", p.Model, in.Name, err)
+		}
+	}
+	if err := s.graph.Run(ctx); err != nil {
+		return fmt.Errorf("%s: %w", p.Model, err)
+	}
+	for _, out := range p.Outputs {
+		q := s.ports[portKey{true, out.Name}]
+		if !q.staged || q.bound {
+			continue
+		}
+		if err := q.memory.Read(q.host, q.offset); err != nil {
+			return fmt.Errorf("%s: output %q: %w", p.Model, out.Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Session) isState(input string) bool {
+	for _, st := range s.model.Program.States {
+		if st.Input == input {
+			return true
+		}
+	}
+	return false
+}
+
+// SetState writes a state input, which otherwise keeps what the last run left there.
+func (s *Session) SetState(name string, data []byte) error {
+	p := s.ports[portKey{false, name}]
+	if p == nil || !s.isState(name) {
+		return fmt.Errorf("no state %q", name)
+	}
+	if len(data) != len(p.host) {
+		return fmt.Errorf("state %q has %d bytes, got %d", name, len(p.host), len(data))
+	}
+	return p.memory.Write(data, p.offset)
+}
+
+// Close frees what the session allocated.
+func (s *Session) Close() error {
+	var first error
+	keep := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
+	if s.graph != nil {
+		keep(s.graph.Close())
+		s.graph = nil
+	}
+	for i := len(s.owned) - 1; i >= 0; i-- {
+		keep(s.owned[i].Free())
+	}
+	s.owned, s.ports = nil, nil
+	return first
+}
