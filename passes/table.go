@@ -1,0 +1,144 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Pass is one step from graph to graph.
+type Pass struct {
+	Name    string
+	Summary string
+	// After maps the pass that must come before this one, where both run, to the reason.
+	After map[string]string
+	// Run rewrites g in place.
+	Run func(ctx *Context, g *ir.Graph) error
+	// Tolerance bounds the relative L2 distance between the outputs of the graph before and after, evaluated without
+	// rounding; 0 means equal up to the order of float64 operations.
+	Tolerance float64
+}
+
+// Context is what a pass may ask about the compilation.
+type Context struct {
+	Target    *target.Target
+	Precision string // file, fp32, fp16
+}
+
+// Precisions at which Pipeline knows what to run.
+const (
+	PrecisionFile = "file" // every value keeps the file's type
+	PrecisionFP32 = "fp32" // every float narrower than f32 becomes f32, outputs too
+	PrecisionFP16 = "fp16" // semantics in f32, then f16 between regions; inputs and outputs keep the file's types
+)
+
+// Table returns every pass in the order of the default pipelines.
+func Table() []*Pass {
+	return slices.Concat(semanticTable(), regionTable())
+}
+
+// Pipeline names the passes that run by default at a precision, in order. A pass that cleans up after others is named
+// more than once.
+func Pipeline(precision string) ([]string, error) {
+	semantic, ok := semanticPipelines()[precision]
+	if !ok {
+		return nil, fmt.Errorf("no pass pipeline for precision %q", precision)
+	}
+	return slices.Concat(semantic, regionPipeline(precision)), nil
+}
+
+// Lookup returns the pass of that name, or an error that lists what there is.
+func Lookup(name string) (*Pass, error) {
+	var names []string
+	for _, p := range Table() {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	return nil, fmt.Errorf("unknown pass %q (have %s)", name, strings.Join(names, ", "))
+}
+
+// Run applies the named passes to g, or the default pipeline of the context's precision if names is nil. After each pass
+// the graph is verified and, if observe is not nil, shown to it.
+func Run(ctx *Context, g *ir.Graph, names []string, observe func(pass string, g *ir.Graph)) error {
+	if names == nil {
+		var err error
+		if names, err = Pipeline(ctx.Precision); err != nil {
+			return err
+		}
+	}
+	if err := CheckOrder(names); err != nil {
+		return err
+	}
+	if err := g.Verify(); err != nil {
+		return fmt.Errorf("graph before the passes: %w", err)
+	}
+	for _, name := range names {
+		p, err := Lookup(name)
+		if err != nil {
+			return err
+		}
+		if err := p.Run(ctx, g); err != nil {
+			return fmt.Errorf("pass %s: %w", name, err)
+		}
+		if err := g.Verify(); err != nil {
+			return fmt.Errorf("graph after pass %s: %w", name, err)
+		}
+		if observe != nil {
+			observe(name, g)
+		}
+	}
+	return nil
+}
+
+// CheckOrder holds a list of passes against the After constraints of the table: of two constrained passes in the list,
+// the first occurrence of the earlier one precedes the first occurrence of the later one.
+func CheckOrder(names []string) error {
+	for i, name := range names {
+		p, err := Lookup(name)
+		if err != nil {
+			return err
+		}
+		if slices.Index(names, name) != i {
+			continue
+		}
+		for _, before := range sortedKeys(p.After) {
+			if j := slices.Index(names, before); j > i {
+				return fmt.Errorf("pass %s must come after %s: %s", name, before, p.After[before])
+			}
+		}
+	}
+	return nil
+}
+
+// Help is the text of --help-passes: the table, then the pipelines.
+func Help() string {
+	var b strings.Builder
+	for _, p := range Table() {
+		fmt.Fprintf(&b, "%-22s %s\n", p.Name, p.Summary)
+		for _, before := range sortedKeys(p.After) {
+			fmt.Fprintf(&b, "%-22s   after %s: %s\n", "", before, p.After[before])
+		}
+	}
+	for _, precision := range []string{PrecisionFile, PrecisionFP32, PrecisionFP16} {
+		names, err := Pipeline(precision)
+		if err != nil {
+			continue
+		}
+		fmt.Fprintf(&b, "\n%s: %s\n", precision, strings.Join(names, " "))
+	}
+	return b.String()
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
