@@ -199,12 +199,20 @@ func (g *Graph) NewNode(op, name string, attrs Attrs, inputs ...*Value) (*Node, 
 		attrs = Attrs{}
 	}
 	n := &Node{Op: row, Name: name, Attrs: attrs, Inputs: inputs}
-	types, err := row.infer(n)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
-	}
-	for i, t := range types {
-		n.Outputs = append(n.Outputs, &Value{Name: g.Fresh(name), Type: t, Def: n, Index: i})
+	if err := g.typeOutputs(n); err != nil {
+		return nil, err
 	}
 	return n, nil
+}
+
+// typeOutputs infers the node's outputs and names them.
+func (g *Graph) typeOutputs(n *Node) error {
+	types, err := n.Op.infer(n)
+	if err != nil {
+		return fmt.Errorf("%s: %w", n.Op.Name, err)
+	}
+	for i, t := range types {
+		n.Outputs = append(n.Outputs, &Value{Name: g.Fresh(n.Name), Type: t, Def: n, Index: i})
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 )
 
@@ -19,8 +20,12 @@ type Op struct {
 	// Eval is the meaning: slow, obvious, float64 accumulation. Inputs are nil where absent. It returns arrays of the
 	// inferred types; rounding to the element type is the evaluator's, not the row's.
 	Eval func(n *Node, in []*Array) ([]*Array, error)
-	// Scalar is, for an elementwise op, its meaning on one element; Eval may then be nil (the evaluator broadcasts).
+	// Scalar is, for an elementwise op, its meaning on one element; Eval is then nil (the evaluator broadcasts). It is
+	// used where an operand or the result is floating-point; bools are 0 and 1.
 	Scalar func(n *Node, x []float64) float64
+	// ScalarInt is the same where all operands and the result are integers or bools; the evaluator wraps the result to
+	// the output's width. uint64 operands are their bits: the row looks at the operands' type where that matters.
+	ScalarInt func(n *Node, x []int64) int64
 }
 
 // Attr is an attribute that a row admits.
@@ -108,7 +113,17 @@ func (o *Op) infer(n *Node) ([]Type, error) {
 	if err := o.checkAttrs(n); err != nil {
 		return nil, err
 	}
-	return o.Infer(n)
+	types, err := o.Infer(n)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range types {
+		if err := CheckShape(t.Shape); err != nil {
+			return nil, fmt.Errorf("output %d: %w", i, err)
+		}
+		types[i].Shape = slices.Clone(t.Shape) // rules may return an input's shape
+	}
+	return types, nil
 }
 
 func (o *Op) checkAttrs(n *Node) error {

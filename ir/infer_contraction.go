@@ -1,0 +1,335 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+func inferMatMul(n *Node) ([]Type, error) {
+	if err := firstError(n.want(0, numeric), n.alike(0, 1)); err != nil {
+		return nil, err
+	}
+	ta, tb := n.Inputs[0].Type, n.Inputs[1].Type
+	a, b := slices.Clone(ta.Shape), slices.Clone(tb.Shape)
+	mismatch := fmt.Errorf("%v × %v (transA=%v, transB=%v) do not multiply", ta, tb, n.Attrs.Bool("transA"), n.Attrs.Bool("transB"))
+	if len(a) == 0 || len(b) == 0 || len(a) == 1 && n.Attrs.Bool("transA") || len(b) == 1 && n.Attrs.Bool("transB") {
+		return nil, mismatch
+	}
+	vecA, vecB := len(a) == 1, len(b) == 1
+	if vecA {
+		a = []int{1, a[0]}
+	}
+	if vecB {
+		b = []int{b[0], 1}
+	}
+	swapLast(a, n.Attrs.Bool("transA"))
+	swapLast(b, n.Attrs.Bool("transB"))
+	if a[len(a)-1] != b[len(b)-2] {
+		return nil, mismatch
+	}
+	batch, err := Broadcast(a[:len(a)-2], b[:len(b)-2])
+	if err != nil {
+		return nil, mismatch
+	}
+	if !vecA {
+		batch = append(batch, a[len(a)-2])
+	}
+	if !vecB {
+		batch = append(batch, b[len(b)-1])
+	}
+	return one(ta.DType, batch...)
+}
+
+func swapLast(s []int, swap bool) {
+	if k := len(s); swap {
+		s[k-1], s[k-2] = s[k-2], s[k-1]
+	}
+}
+
+// window is the geometry of one spatial dimension of a convolution or pool.
+type window struct {
+	in, out, kernel, stride, dilation, begin, end int
+}
+
+// span is the number of input positions between the first and the last tap, both included.
+func (w window) span() int { return (w.kernel-1)*w.dilation + 1 }
+
+// spatial returns the index of the first spatial dimension and of the channel dimension under the node's layout.
+func (n *Node) spatial() (first, channel int) {
+	if n.Attrs.String("layout", "NCHW") == "NHWC" {
+		return 1, n.Inputs[0].Type.Rank() - 1
+	}
+	return 2, 1
+}
+
+// windows reads strides, pads and dilations of a convolution or pool with the given kernel. Sizes are bounded so that no
+// product of two of them overflows.
+func (n *Node) windows(kernel []int) ([]window, error) {
+	const limit = 1 << 30
+	x := n.Inputs[0].Type
+	r := x.Rank() - 2
+	if r < 1 || len(kernel) != r {
+		return nil, fmt.Errorf("x is %v: a kernel %v wants %d dimensions", x, kernel, len(kernel)+2)
+	}
+	if err := n.oneOf("layout", "NCHW", "NCHW", "NHWC"); err != nil {
+		return nil, err
+	}
+	strides, err := n.intsOf("strides", r)
+	if err != nil {
+		return nil, err
+	}
+	dilations, err := n.intsOf("dilations", r)
+	if err != nil {
+		return nil, err
+	}
+	pads, err := n.intsOf("pads", 2*r)
+	if err != nil {
+		return nil, err
+	}
+	first, _ := n.spatial()
+	ws := make([]window, r)
+	for i := range ws {
+		w := window{in: x.Shape[first+i], kernel: kernel[i], stride: strides[i], dilation: dilations[i], begin: pads[i], end: pads[r+i]}
+		if min(w.kernel, w.stride, w.dilation) < 1 || max(w.in, w.kernel, w.stride, w.dilation, w.begin, w.end) > limit ||
+			min(w.begin, w.end) < -limit {
+			return nil, fmt.Errorf("spatial dimension %d: kernel %d, stride %d, dilation %d, pads %d and %d are out of range",
+				i, w.kernel, w.stride, w.dilation, w.begin, w.end)
+		}
+		ws[i] = w
+	}
+	return ws, nil
+}
+
+// slide fills in the output sizes of a convolution or pool.
+func slide(ws []window, ceil bool) error {
+	for i := range ws {
+		w := &ws[i]
+		room := w.in + w.begin + w.end - w.span()
+		if room < 0 {
+			return fmt.Errorf("spatial dimension %d: a window of %d is larger than the padded input of %d", i, w.span(), w.in+w.begin+w.end)
+		}
+		w.out = room/w.stride + 1
+		// The last window of a pool with ceil must start inside the input or its leading padding.
+		if ceil && room%w.stride != 0 && w.out*w.stride < w.in+w.begin {
+			w.out++
+		}
+	}
+	return nil
+}
+
+// imageShape puts batch, channels and spatial sizes in the order of the node's layout.
+func (n *Node) imageShape(batch, channels int, ws []window) []int {
+	s := []int{batch}
+	nhwc := n.Attrs.String("layout", "NCHW") == "NHWC"
+	if !nhwc {
+		s = append(s, channels)
+	}
+	for _, w := range ws {
+		s = append(s, w.out)
+	}
+	if nhwc {
+		s = append(s, channels)
+	}
+	return s
+}
+
+func inferConv(n *Node) ([]Type, error) {
+	x, w := n.Inputs[0].Type, n.Inputs[1].Type
+	if err := firstError(n.want(0, numeric), n.alike(0, 1, 2)); err != nil {
+		return nil, err
+	}
+	if x.Rank() < 3 || w.Rank() != x.Rank() {
+		return nil, fmt.Errorf("x %v and w %v: want one rank of at least 3", x, w)
+	}
+	ws, err := n.windows(w.Shape[2:])
+	if err != nil {
+		return nil, err
+	}
+	if err := slide(ws, false); err != nil {
+		return nil, err
+	}
+	_, c := n.spatial()
+	group, out := n.Attrs.Int("group", 1), w.Shape[0]
+	if group < 1 || x.Shape[c]%group != 0 || out%group != 0 {
+		return nil, fmt.Errorf("group=%d does not divide %d input and %d output channels", group, x.Shape[c], out)
+	}
+	if x.Shape[c]/group != w.Shape[1] {
+		return nil, fmt.Errorf("x %v has %d channels a group, w %v wants %d", x, x.Shape[c]/group, w, w.Shape[1])
+	}
+	if err := n.shaped(2, out); err != nil {
+		return nil, err
+	}
+	return one(x.DType, n.imageShape(x.Shape[0], out, ws)...)
+}
+
+func inferConvTranspose(n *Node) ([]Type, error) {
+	x, w := n.Inputs[0].Type, n.Inputs[1].Type
+	if err := firstError(n.want(0, floats), n.alike(0, 1, 2)); err != nil {
+		return nil, err
+	}
+	if x.Rank() < 3 || w.Rank() != x.Rank() {
+		return nil, fmt.Errorf("x %v and w %v: want one rank of at least 3", x, w)
+	}
+	ws, err := n.windows(w.Shape[2:])
+	if err != nil {
+		return nil, err
+	}
+	extra, err := n.intsOf("output_padding", len(ws))
+	if err != nil {
+		return nil, err
+	}
+	for i := range ws {
+		ws[i].out = (ws[i].in-1)*ws[i].stride + extra[i] + ws[i].span() - ws[i].begin - ws[i].end
+		if ws[i].out < 1 || ws[i].out > maxElements || extra[i] < 0 {
+			return nil, fmt.Errorf("spatial dimension %d: %+v with output padding %d yields size %d", i, ws[i], extra[i], ws[i].out)
+		}
+	}
+	_, c := n.spatial()
+	group := n.Attrs.Int("group", 1)
+	if x.Shape[c] != w.Shape[0] {
+		return nil, fmt.Errorf("x %v has %d channels, w %v wants %d", x, x.Shape[c], w, w.Shape[0])
+	}
+	if group < 1 || w.Shape[0]%group != 0 || w.Shape[1] > maxElements/group {
+		return nil, fmt.Errorf("group=%d does not divide %d channels", group, w.Shape[0])
+	}
+	out := w.Shape[1] * group
+	if err := n.shaped(2, out); err != nil {
+		return nil, err
+	}
+	return one(x.DType, n.imageShape(x.Shape[0], out, ws)...)
+}
+
+// pooled is the rule of pools over element types of class c.
+func pooled(c class) func(n *Node) ([]Type, error) {
+	return func(n *Node) ([]Type, error) {
+		x := n.Inputs[0].Type
+		if err := n.want(0, c); err != nil {
+			return nil, err
+		}
+		ws, err := n.windows(n.Attrs.Ints("kernel"))
+		if err != nil {
+			return nil, err
+		}
+		for i, w := range ws {
+			if min(w.begin, w.end) < 0 {
+				return nil, fmt.Errorf("spatial dimension %d: negative pads %d and %d", i, w.begin, w.end)
+			}
+		}
+		if err := slide(ws, n.Attrs.Bool("ceil")); err != nil {
+			return nil, err
+		}
+		if n.Op.Name == "LpPool" && n.Attrs.Int("p", 2) < 1 {
+			return nil, fmt.Errorf("p=%d, want at least 1", n.Attrs.Int("p", 2))
+		}
+		_, ch := n.spatial()
+		y := Type{x.DType, n.imageShape(x.Shape[0], x.Shape[ch], ws)}
+		if !n.Attrs.Bool("indices") {
+			return []Type{y}, nil
+		}
+		if n.Attrs.String("layout", "NCHW") != "NCHW" {
+			return nil, fmt.Errorf("indices are defined for layout NCHW only")
+		}
+		return []Type{y, {Int64, slices.Clone(y.Shape)}}, nil
+	}
+}
+
+// einsum is a parsed equation: the letters of every operand and of the output, and each letter's size.
+type einsum struct {
+	in   []string
+	out  string
+	size map[byte]int
+}
+
+func parseEinsum(n *Node) (*einsum, error) {
+	eq := n.Attrs.String("equation", "")
+	left, out, ok := strings.Cut(eq, "->")
+	if !ok {
+		return nil, fmt.Errorf("equation %q has no ->", eq)
+	}
+	e := &einsum{in: strings.Split(left, ","), out: out, size: map[byte]int{}}
+	if len(e.in) != len(n.Inputs) {
+		return nil, fmt.Errorf("equation %q has %d operands, the node %d", eq, len(e.in), len(n.Inputs))
+	}
+	for i, term := range e.in {
+		t := n.Inputs[i].Type
+		if len(term) != t.Rank() {
+			return nil, fmt.Errorf("equation %q: %q does not fit %v", eq, term, t)
+		}
+		for j := range len(term) {
+			c, d := term[j], t.Shape[j]
+			if c < 'A' || c > 'Z' && c < 'a' || c > 'z' {
+				return nil, fmt.Errorf("equation %q: %q is no letter", eq, c)
+			}
+			if have, ok := e.size[c]; ok && have != d && have != 1 && d != 1 {
+				return nil, fmt.Errorf("equation %q: %c is both %d and %d", eq, c, have, d)
+			}
+			e.size[c] = broadcastSize(e.size, c, d)
+		}
+	}
+	for j := range len(out) {
+		if _, ok := e.size[out[j]]; !ok || strings.IndexByte(out, out[j]) != j {
+			return nil, fmt.Errorf("equation %q: output letter %q is repeated or not in an operand", eq, out[j])
+		}
+	}
+	return e, nil
+}
+
+func broadcastSize(size map[byte]int, c byte, d int) int {
+	if have, ok := size[c]; ok && d == 1 {
+		return have
+	}
+	return d
+}
+
+func inferEinsum(n *Node) ([]Type, error) {
+	for i := range n.Inputs {
+		if err := firstError(n.want(i, numeric), n.alike(0, i)); err != nil {
+			return nil, err
+		}
+	}
+	e, err := parseEinsum(n)
+	if err != nil {
+		return nil, err
+	}
+	shape := make([]int, len(e.out))
+	for i := range shape {
+		shape[i] = e.size[e.out[i]]
+	}
+	return one(n.Inputs[0].Type.DType, shape...)
+}
+
+func inferAttention(n *Node) ([]Type, error) {
+	if err := firstError(n.want(0, floats), n.alike(0, 1, 2), n.want(3, floats)); err != nil {
+		return nil, err
+	}
+	q, k, v := n.Inputs[0].Type, n.Inputs[1].Type, n.Inputs[2].Type
+	if q.Rank() != 4 || k.Rank() != 4 || v.Rank() != 4 {
+		return nil, fmt.Errorf("q %v, k %v, v %v: want rank 4", q, k, v)
+	}
+	heads, kv := q.Shape[1], k.Shape[1]
+	if q.Shape[0] != k.Shape[0] || !slices.Equal(k.Shape[:3], v.Shape[:3]) || q.Shape[3] != k.Shape[3] || kv == 0 || heads%kv != 0 {
+		return nil, fmt.Errorf("q %v, k %v, v %v do not fit: want [B,H,S,D], [B,Hk,T,D], [B,Hk,T,Dv] with Hk dividing H", q, k, v)
+	}
+	scores := []int{q.Shape[0], heads, q.Shape[2], k.Shape[2]}
+	if m := n.In(3); m != nil && !broadcastsTo(m.Type.Shape, scores) {
+		return nil, fmt.Errorf("mask %v does not broadcast to %v", m.Type, scores)
+	}
+	return one(q.DType, q.Shape[0], heads, q.Shape[2], v.Shape[3])
+}
+
+func inferSegmentedMatVec(n *Node) ([]Type, error) {
+	x, w := n.Inputs[0].Type, n.Inputs[1].Type
+	if err := firstError(n.want(0, numeric), n.alike(0, 1, 2)); err != nil {
+		return nil, err
+	}
+	if x.Rank() != 1 || w.Rank() != 2 {
+		return nil, fmt.Errorf("x %v and w %v: want [L] and [N,Kmax]", x, w)
+	}
+	rows := w.Shape[0]
+	err := firstError(n.shaped(2, rows), n.shaped(3, rows), n.shaped(4, rows), n.want(3, index), n.want(4, index), n.alike(3, 4))
+	if err != nil {
+		return nil, err
+	}
+	return one(x.DType, rows)
+}
