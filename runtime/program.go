@@ -122,6 +122,7 @@ type KernelInfo struct {
 	Family   string `json:"family"` // contraction, loop, window
 	Regs     int    `json:"regs"`   // from ptxas; 0 unknown
 	Spills   int    `json:"spills"`
+	Launches int    `json:"launches"` // nodes of the graph that run it
 	Shared   int    `json:"smem"`
 	MACs     int64  `json:"macs,omitempty"`
 	Schedule string `json:"schedule,omitempty"` // readable: 64x64x32 stages=3 warps=2x2 splitk=4

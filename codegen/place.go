@@ -1,0 +1,289 @@
+package codegen
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// storage is a buffer in the making.
+type storage struct {
+	name  string
+	kind  runtime.BufferKind
+	bytes int
+	data  []byte // of a constant
+	index int    // in Variant.Buffers, once it is there; -1 before
+	// launches between which it is touched
+	first, last int
+	used        bool
+}
+
+// place is where a value's bytes begin.
+type place struct {
+	at     *storage
+	offset int
+}
+
+// copyNeed is a view that aliasing cannot express: its bytes must be copied once src is there.
+type copyNeed struct {
+	src, dst place
+	bytes    int
+	node     *ir.Node // after which the copy belongs; nil: at the beginning
+	what     string
+}
+
+// placer decides for each value where it lives. Values are written once, so aliasing is safe wherever bytes coincide.
+type placer struct {
+	graph  *ir.Graph
+	places map[*ir.Value]place
+	copies []copyNeed
+	all    []*storage
+	fail   error
+}
+
+func (p *placer) storage(name string, kind runtime.BufferKind, bytes int) *storage {
+	s := &storage{name: name, kind: kind, bytes: bytes, index: -1}
+	p.all = append(p.all, s)
+	return s
+}
+
+// placeValues runs once backwards, so that outputs and concatenations claim their producers, and once forwards.
+func placeValues(g *ir.Graph) (*placer, error) {
+	p := &placer{graph: g, places: map[*ir.Value]place{}}
+	for _, in := range g.Inputs {
+		p.places[in] = place{p.storage(in.Name, runtime.InputBuffer, in.Type.Bytes()), 0}
+	}
+	outputs := make([]place, len(g.Outputs))
+	for i, out := range g.Outputs {
+		s := p.storage(out.Name, runtime.OutputBuffer, out.Type.Bytes())
+		outputs[i] = place{s, 0}
+		p.claim(out, outputs[i])
+	}
+	for i := len(g.Nodes) - 1; i >= 0; i-- {
+		p.backward(g.Nodes[i])
+	}
+	for _, n := range g.Nodes {
+		if err := p.forward(n); err != nil {
+			return nil, err
+		}
+	}
+	for i, out := range g.Outputs {
+		if at, ok := p.places[out]; ok && at == outputs[i] {
+			continue
+		}
+		p.copies = append(p.copies, copyNeed{src: p.places[out], dst: outputs[i], bytes: out.Type.Bytes(), node: out.Def, what: "output " + out.Name})
+	}
+	return p, nil
+}
+
+// claim asks that a node's output live at a place; the first claim wins.
+func (p *placer) claim(v *ir.Value, at place) bool {
+	if v.Def == nil {
+		return false
+	}
+	if _, taken := p.places[v]; taken {
+		return false
+	}
+	p.places[v] = at
+	return true
+}
+
+func isView(n *ir.Node) bool { return n.Attrs.String("family", "") == "view" }
+
+// backward hands a view's place on to what it views, where all bytes of the operand fit.
+func (p *placer) backward(n *ir.Node) {
+	if !isView(n) {
+		return
+	}
+	out := n.Outputs[0]
+	parts, ok := viewParts(n)
+	if !ok {
+		return
+	}
+	at, placed := p.places[out]
+	if !placed {
+		if len(parts) == 1 {
+			return
+		}
+		at = place{p.storage(out.Name, runtime.ArenaBuffer, out.Type.Bytes()), 0}
+		p.places[out] = at
+	}
+	for _, part := range parts {
+		if part.source.Type.Bytes() == part.bytes && part.from == 0 {
+			p.claim(part.source, place{at.at, at.offset + part.to})
+		}
+	}
+}
+
+// forward fixes every output, and notes copies where a view's operand lives elsewhere.
+func (p *placer) forward(n *ir.Node) error {
+	if !isView(n) {
+		for _, out := range n.Outputs {
+			if _, ok := p.places[out]; !ok {
+				p.places[out] = place{p.storage(out.Name, runtime.ArenaBuffer, out.Type.Bytes()), 0}
+			}
+		}
+		return nil
+	}
+	out := n.Outputs[0]
+	parts, ok := viewParts(n)
+	if !ok {
+		return fmt.Errorf("view region %q is not a view: a bug of the fusion passes", n.Name)
+	}
+	at, placed := p.places[out]
+	if !placed { // one part: an alias
+		src, err := p.of(parts[0].source)
+		if err != nil {
+			return err
+		}
+		p.places[out] = place{src.at, src.offset + parts[0].from}
+		return nil
+	}
+	for _, part := range parts {
+		src, err := p.of(part.source)
+		if err != nil {
+			return err
+		}
+		from, to := place{src.at, src.offset + part.from}, place{at.at, at.offset + part.to}
+		if from != to && part.bytes > 0 {
+			p.copies = append(p.copies, copyNeed{src: from, dst: to, bytes: part.bytes, node: n, what: "view " + n.Name})
+		}
+	}
+	return nil
+}
+
+// of returns where a value lives; constants have their place given when they are first seen.
+func (p *placer) of(v *ir.Value) (place, error) {
+	if at, ok := p.places[v]; ok {
+		return at, nil
+	}
+	if v.IsConst() {
+		s := p.storage(v.Name, runtime.ConstantBuffer, v.Type.Bytes())
+		s.data = v.Const.Dense()
+		at := place{s, 0}
+		p.places[v] = at
+		return at, nil
+	}
+	return place{}, fmt.Errorf("value %q has no place: a bug of the code generator", v.Name)
+}
+
+// viewPart says that bytes of source from an offset are the view's bytes at another.
+type viewPart struct {
+	source          *ir.Value // of the graph, not of the body
+	from, to, bytes int
+}
+
+// viewParts reads a view region: a chain of Reshape, order-preserving Transpose and contiguous Slice on one input, or
+// one Concat of such inputs along a dimension before which all are 1.
+func viewParts(n *ir.Node) ([]viewPart, bool) {
+	if n.Body == nil || len(n.Body.Outputs) != 1 || n.Attrs.Int("members", 0) > 0 {
+		return nil, false
+	}
+	outer := map[*ir.Value]*ir.Value{}
+	for i, in := range n.Body.Inputs {
+		outer[in] = n.Inputs[i]
+	}
+	return partsOf(n.Body.Outputs[0], outer)
+}
+
+func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) ([]viewPart, bool) {
+	if src, ok := outer[v]; ok {
+		return []viewPart{{source: src, bytes: v.Type.Bytes()}}, true
+	}
+	if v.Def == nil || v.Type.DType.Bits()%8 != 0 {
+		return nil, false
+	}
+	n := v.Def
+	switch n.Op.Name {
+	case "Concat":
+		axis := n.Attrs.Int("axis", 0)
+		for _, d := range v.Type.Shape[:axis] {
+			if d != 1 {
+				return nil, false
+			}
+		}
+		var all []viewPart
+		at := 0
+		for _, in := range n.Inputs {
+			parts, ok := partsOf(in, outer)
+			if !ok {
+				return nil, false
+			}
+			for _, part := range parts {
+				part.to += at
+				all = append(all, part)
+			}
+			at += in.Type.Bytes()
+		}
+		return all, true
+	case "Slice":
+		from, ok := contiguousSlice(n)
+		if !ok {
+			return nil, false
+		}
+		parts, ok := partsOf(n.Inputs[0], outer)
+		if !ok || len(parts) != 1 {
+			return nil, false
+		}
+		parts[0].from += from
+		parts[0].bytes = v.Type.Bytes()
+		return parts, true
+	case "Reshape":
+		return partsOf(n.Inputs[0], outer)
+	case "Transpose":
+		if !keepsOrder(n.Inputs[0].Type.Shape, n.Attrs.Ints("perm")) {
+			return nil, false
+		}
+		return partsOf(n.Inputs[0], outer)
+	}
+	return nil, false
+}
+
+// keepsOrder reports whether a transpose moves only dimensions of size 1.
+func keepsOrder(shape, perm []int) bool {
+	last := -1
+	for _, d := range perm {
+		if shape[d] == 1 {
+			continue
+		}
+		if d < last {
+			return false
+		}
+		last = d
+	}
+	return true
+}
+
+// contiguousSlice returns the byte offset of a Slice whose elements lie one after the other.
+func contiguousSlice(n *ir.Node) (int, bool) {
+	in, out := n.Inputs[0].Type.Shape, n.Outputs[0].Type.Shape
+	for i, s := range n.Attrs.Ints("steps") {
+		if s != 1 && out[i] > 1 {
+			return 0, false
+		}
+	}
+	starts := n.Attrs.Ints("starts")
+	offset, stride := 0, 1
+	partial := false // an inner dimension is cut: all outer ones must have size 1
+	for d := len(in) - 1; d >= 0; d-- {
+		if partial && out[d] != 1 {
+			return 0, false
+		}
+		if out[d] != in[d] {
+			partial = true
+		}
+		offset += starts[d] * stride
+		stride *= in[d]
+	}
+	return offset * n.Outputs[0].Type.DType.Bits() / 8, true
+}
+
+// align is the alignment that a place guarantees.
+func (p place) align() int {
+	a := alignment
+	for p.offset%a != 0 {
+		a /= 2
+	}
+	return a
+}

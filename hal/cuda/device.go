@@ -1,0 +1,212 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"unsafe"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// Options chooses driver and device.
+type Options struct {
+	Library string // "" for libcuda.so.1
+	Ordinal int
+}
+
+// Device is one GPU with its primary context.
+type Device struct {
+	driver  *driver
+	ordinal int32
+	context uintptr
+	info    hal.Info
+}
+
+// Device attributes (CUdevice_attribute).
+const (
+	attributeIntegrated       = 18
+	attributeComputeMajor     = 75
+	attributeComputeMinor     = 76
+	attributeSharedBlockOptin = 97
+)
+
+// Open opens the driver and a device's primary context.
+func Open(opt Options) (*Device, error) {
+	if opt.Library == "" {
+		opt.Library = "libcuda.so.1"
+	}
+	drv, err := openDriver(opt.Library)
+	if err != nil {
+		return nil, err
+	}
+	if err := drv.call("cuInit", drv.init, 0); err != nil {
+		return nil, err
+	}
+	var count int32
+	if err := drv.call("cuDeviceGetCount", drv.deviceGetCount, addr(&count)); err != nil {
+		return nil, err
+	}
+	if opt.Ordinal < 0 || opt.Ordinal >= int(count) {
+		return nil, fmt.Errorf("%w: device %d of %d", hal.ErrNoDevice, opt.Ordinal, count)
+	}
+	d := &Device{driver: drv}
+	if err := drv.call("cuDeviceGet", drv.deviceGet, addr(&d.ordinal), uintptr(opt.Ordinal)); err != nil {
+		return nil, err
+	}
+	if err := d.describe(); err != nil {
+		return nil, err
+	}
+	if err := drv.call("cuDevicePrimaryCtxRetain", drv.primaryCtxRetain, addr(&d.context), uintptr(d.ordinal)); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Device) describe() error {
+	name := make([]byte, 256)
+	if err := d.driver.call("cuDeviceGetName", d.driver.deviceGetName, addr(&name[0]), uintptr(len(name)), uintptr(d.ordinal)); err != nil {
+		return err
+	}
+	var major, minor, integrated, shared int32
+	for _, a := range []struct {
+		to *int32
+		id uintptr
+	}{{&major, attributeComputeMajor}, {&minor, attributeComputeMinor}, {&integrated, attributeIntegrated}, {&shared, attributeSharedBlockOptin}} {
+		if err := d.driver.call("cuDeviceGetAttribute", d.driver.deviceGetAttribute, addr(a.to), a.id, uintptr(d.ordinal)); err != nil {
+			return err
+		}
+	}
+	d.info = hal.Info{Name: goString(&name[0]), Backend: "cuda", Target: fmt.Sprintf("sm_%d%d", major, minor), Unified: integrated != 0, SharedBlock: int(shared)}
+	return nil
+}
+
+// Info describes the device.
+func (d *Device) Info() hal.Info { return d.info }
+
+// do runs f on a thread that has the device's context current.
+func (d *Device) do(f func() error) error {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	if err := d.driver.call("cuCtxSetCurrent", d.driver.ctxSetCurrent, d.context); err != nil {
+		return err
+	}
+	return f()
+}
+
+// Close releases the context. Everything made from the device must be closed before.
+func (d *Device) Close() error {
+	return d.driver.call("cuDevicePrimaryCtxRelease", d.driver.primaryCtxRelease, uintptr(d.ordinal))
+}
+
+// addr is the address of Go memory for a call of the driver. The memory is forced onto the heap, where nothing moves;
+// callers keep it alive over the call.
+func addr[T any](p *T) uintptr {
+	if escape.enabled {
+		escape.to = p
+	}
+	return uintptr(unsafe.Pointer(p))
+}
+
+// escape is never enabled; that it might be makes addr's argument escape.
+var escape struct {
+	enabled bool
+	to      any
+}
+
+// memory is device memory, or page-locked host memory that the device sees.
+type memory struct {
+	device *Device
+	ptr    uint64
+	size   int
+	host   []byte
+}
+
+const (
+	hostAllocPortable  = 1 // CU_MEMHOSTALLOC_PORTABLE
+	hostAllocDeviceMap = 2 // CU_MEMHOSTALLOC_DEVICEMAP
+)
+
+// Alloc returns zeroed memory. Host-visible memory is host-allocated and mapped where memory is unified.
+func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
+	if bytes <= 0 {
+		return nil, fmt.Errorf("allocation of %d bytes", bytes)
+	}
+	m := &memory{device: d, size: bytes}
+	return m, d.do(func() error {
+		if kind == hal.HostVisible && d.info.Unified {
+			return m.allocHost()
+		}
+		if err := d.driver.call("cuMemAlloc", d.driver.memAlloc, addr(&m.ptr), uintptr(bytes)); err != nil {
+			return err
+		}
+		return d.driver.call("cuMemsetD8", d.driver.memsetD8, uintptr(m.ptr), 0, uintptr(bytes))
+	})
+}
+
+func (m *memory) allocHost() error {
+	d := m.device.driver
+	var p unsafe.Pointer
+	if err := d.call("cuMemHostAlloc", d.memHostAlloc, addr(&p), uintptr(m.size), hostAllocPortable|hostAllocDeviceMap); err != nil {
+		return err
+	}
+	m.host = unsafe.Slice((*byte)(p), m.size)
+	clear(m.host)
+	if err := d.call("cuMemHostGetDevicePointer", d.memHostGetDevicePointer, addr(&m.ptr), uintptr(p), 0); err != nil {
+		return errors.Join(err, m.Free())
+	}
+	return nil
+}
+
+func (m *memory) Size() int     { return m.size }
+func (m *memory) Addr() uint64  { return m.ptr }
+func (m *memory) Bytes() []byte { return m.host }
+
+func (m *memory) Write(src []byte, offset int) error { return m.transfer(src, offset, true) }
+
+func (m *memory) Read(dst []byte, offset int) error { return m.transfer(dst, offset, false) }
+
+func (m *memory) transfer(b []byte, offset int, write bool) error {
+	if offset < 0 || len(b) > m.size-offset {
+		return fmt.Errorf("transfer of %d bytes at offset %d of %d", len(b), offset, m.size)
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	if m.host != nil {
+		if write {
+			copy(m.host[offset:], b)
+		} else {
+			copy(b, m.host[offset:])
+		}
+		return nil
+	}
+	d := m.device.driver
+	at := uintptr(m.ptr) + uintptr(offset)
+	defer goruntime.KeepAlive(b)
+	return m.device.do(func() error {
+		if write {
+			return d.call("cuMemcpyHtoD", d.memcpyHtoD, at, addr(&b[0]), uintptr(len(b)))
+		}
+		return d.call("cuMemcpyDtoH", d.memcpyDtoH, addr(&b[0]), at, uintptr(len(b)))
+	})
+}
+
+func (m *memory) Free() error {
+	d := m.device.driver
+	return m.device.do(func() error {
+		if m.host != nil {
+			p := addr(&m.host[0])
+			m.host = nil
+			return d.call("cuMemFreeHost", d.memFreeHost, p)
+		}
+		if m.ptr == 0 {
+			return nil
+		}
+		p := uintptr(m.ptr)
+		m.ptr = 0
+		return d.call("cuMemFree", d.memFree, p)
+	})
+}

@@ -1,0 +1,166 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// graph is an instantiated CUDA graph and the stream it runs on.
+type graph struct {
+	device *Device
+	stream uintptr
+	exec   uintptr
+}
+
+// launchConfig is CUlaunchConfig.
+type launchConfig struct {
+	grid, block [3]uint32
+	shared      uint32
+	_           uint32
+	stream      uintptr
+	attributes  uintptr
+	count       uint32
+	_           uint32
+}
+
+// launchAttribute is CUlaunchAttribute: a 4-byte id, padding to 8, a 64-byte value.
+type launchAttribute struct {
+	id    uint32
+	_     uint32
+	value [64]byte
+}
+
+const (
+	attributeProgrammaticSerialization = 6 // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+	captureThreadLocal                 = 1 // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+	streamNonBlocking                  = 1
+)
+
+// Capture records the ops, in order, on one stream: the total order of the list contains every edge of After. Kernels
+// marked Dependent become programmatic edges.
+func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	g := &graph{device: d}
+	err := d.do(func() error {
+		if err := d.driver.call("cuStreamCreate", d.driver.streamCreate, addr(&g.stream), streamNonBlocking); err != nil {
+			return err
+		}
+		functions, err := d.resolve(ops)
+		if err != nil {
+			return err
+		}
+		return g.capture(ops, functions)
+	})
+	if err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// resolve finds all kernels before capture begins, since attributes must not be set during it.
+func (d *Device) resolve(ops []hal.Op) ([]uintptr, error) {
+	out := make([]uintptr, len(ops))
+	for i, op := range ops {
+		if op.Kernel == "" {
+			continue
+		}
+		m, ok := op.Module.(*module)
+		if !ok || m.device != d {
+			return nil, fmt.Errorf("kernel %s: its module is of another device", op.Kernel)
+		}
+		var err error
+		if out[i], err = m.function(op.Kernel, op.Shared); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (g *graph) capture(ops []hal.Op, functions []uintptr) error {
+	d := g.device.driver
+	if err := d.call("cuStreamBeginCapture", d.streamBeginCapture, g.stream, captureThreadLocal); err != nil {
+		return err
+	}
+	var failed error
+	for i := range ops {
+		if failed = g.record(&ops[i], functions[i]); failed != nil {
+			failed = fmt.Errorf("op %d (%s): %w", i, ops[i].Kernel, failed)
+			break
+		}
+	}
+	var captured uintptr
+	err := d.call("cuStreamEndCapture", d.streamEndCapture, g.stream, addr(&captured))
+	if captured != 0 {
+		defer d.call("cuGraphDestroy", d.graphDestroy, captured)
+	}
+	if err := errors.Join(failed, err); err != nil {
+		return err
+	}
+	return d.call("cuGraphInstantiateWithFlags", d.graphInstantiate, addr(&g.exec), captured, 0)
+}
+
+func (g *graph) record(op *hal.Op, fn uintptr) error {
+	d := g.device.driver
+	if op.Kernel == "" {
+		return d.call("cuMemcpyDtoDAsync", d.memcpyDtoDAsync, uintptr(op.Dst.Addr())+uintptr(op.DstOffset), uintptr(op.Src.Addr())+uintptr(op.SrcOffset), uintptr(op.Bytes), g.stream)
+	}
+	cfg := launchConfig{shared: uint32(op.Shared), stream: g.stream}
+	for i := range 3 {
+		cfg.grid[i], cfg.block[i] = uint32(op.Grid[i]), uint32(op.Block[i])
+	}
+	values := append([]uint64{}, op.Params...)
+	pointers := make([]uintptr, len(values)+1)
+	for i := range values {
+		pointers[i] = addr(&values[i])
+	}
+	attribute := launchAttribute{id: attributeProgrammaticSerialization}
+	attribute.value[0] = 1
+	if op.Dependent {
+		cfg.attributes, cfg.count = addr(&attribute), 1
+	}
+	err := d.call("cuLaunchKernelEx", d.launchKernelEx, addr(&cfg), fn, addr(&pointers[0]), 0)
+	goruntime.KeepAlive(values)
+	goruntime.KeepAlive(pointers)
+	goruntime.KeepAlive(&attribute)
+	goruntime.KeepAlive(&cfg)
+	return err
+}
+
+// Run launches the graph and waits for its end.
+func (g *graph) Run(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	d := g.device.driver
+	return g.device.do(func() error {
+		if err := d.call("cuGraphLaunch", d.graphLaunch, g.exec, g.stream); err != nil {
+			return err
+		}
+		return d.call("cuStreamSynchronize", d.streamSynchronize, g.stream)
+	})
+}
+
+// Close frees graph and stream.
+func (g *graph) Close() error {
+	d := g.device.driver
+	return g.device.do(func() error {
+		var errs []error
+		if g.exec != 0 {
+			errs = append(errs, d.call("cuGraphExecDestroy", d.graphExecDestroy, g.exec))
+			g.exec = 0
+		}
+		if g.stream != 0 {
+			errs = append(errs, d.call("cuStreamDestroy", d.streamDestroy, g.stream))
+			g.stream = 0
+		}
+		return errors.Join(errs...)
+	})
+}
