@@ -1,0 +1,126 @@
+package onnx
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+)
+
+// Error is what is wrong with a model, said to the person who passed it: where, why, and what to do about it. It prints
+// as
+//
+//	driving_vision.onnx: node "/wide/Conv_3" (Conv, opset 17): group 3 does not divide 64 output channels; re-export it
+//
+// without the parts that do not apply.
+type Error struct {
+	File   string // the model's path as it was given
+	Node   string // the node's name, or the name of its first output; empty if the whole file is meant
+	Op     string // operator, with its domain unless that is ai.onnx
+	Opset  int64  // version of the operator's domain; 0 if unknown
+	Reason string
+	Remedy string // may be empty
+
+	// Unsupported says that the file is well-formed and the compiler declines it by design, as opposed to bad input.
+	Unsupported bool
+	Err         error // what Reason was made from, if that was an error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.File != "" {
+		b.WriteString(e.File)
+		b.WriteString(": ")
+	}
+	if e.Node != "" || e.Op != "" {
+		fmt.Fprintf(&b, "node %q", e.Node)
+		switch {
+		case e.Op != "" && e.Opset != 0:
+			fmt.Fprintf(&b, " (%s, opset %d)", e.Op, e.Opset)
+		case e.Op != "":
+			fmt.Fprintf(&b, " (%s)", e.Op)
+		}
+		b.WriteString(": ")
+	}
+	b.WriteString(e.Reason)
+	if e.Remedy != "" {
+		b.WriteString("; ")
+		b.WriteString(e.Remedy)
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// WithRemedy sets what the reader can do and returns e.
+func (e *Error) WithRemedy(format string, args ...any) *Error {
+	e.Remedy = fmt.Sprintf(format, args...)
+	return e
+}
+
+// AsUnsupported marks e as a refusal by design and returns it.
+func (e *Error) AsUnsupported() *Error {
+	e.Unsupported = true
+	return e
+}
+
+// fileError is an error about the file as a whole.
+func (m *Model) fileError(format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{File: m.Path, Reason: err.Error(), Err: err}
+}
+
+// nodeError is an error about one node.
+func (m *Model) nodeError(n *onnxpb.NodeProto, format string, args ...any) *Error {
+	e := m.fileError(format, args...)
+	m.locate(e, n)
+	return e
+}
+
+// atNode says of an error that it was met at node n: an *Error that already names a node stays as it is.
+func (m *Model) atNode(n *onnxpb.NodeProto, err error) error {
+	if err == nil {
+		return nil
+	}
+	e, ok := err.(*Error)
+	if !ok {
+		return m.nodeError(n, "%w", err)
+	}
+	if e.Node == "" && e.Op == "" {
+		c := *e
+		m.locate(&c, n)
+		return &c
+	}
+	return e
+}
+
+func (m *Model) locate(e *Error, n *onnxpb.NodeProto) {
+	e.Node, e.Op, e.Opset = nodeLabel(n), opLabel(n), m.Opsets[Domain(n.GetDomain())]
+}
+
+// nodeLabel is a node's name, or its first output's where it has none.
+func nodeLabel(n *onnxpb.NodeProto) string {
+	if n.GetName() != "" {
+		return n.GetName()
+	}
+	for _, o := range n.GetOutput() {
+		if o != "" {
+			return o
+		}
+	}
+	return ""
+}
+
+// opLabel is the operator with its domain: Conv, com.microsoft.FusedConv.
+func opLabel(n *onnxpb.NodeProto) string {
+	op := n.GetOpType()
+	if op == "" {
+		op = "no operator"
+	}
+	if d := Domain(n.GetDomain()); d != "" {
+		return d + "." + op
+	}
+	return op
+}

@@ -1,0 +1,436 @@
+package onnx
+
+import (
+	"container/heap"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+)
+
+// admittedDomains are the operator domains besides ai.onnx whose nodes pass validation; the importer may still refuse an
+// operator.
+var admittedDomains = map[string]bool{"": true}
+
+// scope is a set of value names with the scope around it.
+type scope struct {
+	outer *scope
+	names map[string]string // value name → what defines it, for messages
+}
+
+func (s *scope) has(name string) bool {
+	for ; s != nil; s = s.outer {
+		if _, ok := s.names[name]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// validator walks the graphs of a model; opsets are those of the model or of the function that it is inside.
+type validator struct {
+	m      *Model
+	opsets map[string]int64
+}
+
+// Validate checks what must hold before any node is looked at: every value is defined once and before it can be used,
+// there is no cycle, every node has an operator of a known domain or a local function, and functions do not call
+// themselves. Nodes are put into topological order where the file's order is none, and stay as they are otherwise. An
+// inner graph may define a name again that its surroundings have. Errors are of type *Error.
+func (m *Model) Validate() error {
+	if err := m.indexFunctions(); err != nil {
+		return err
+	}
+	v := &validator{m: m, opsets: m.Opsets}
+	if err := v.graph(m.Proto.GetGraph(), nil); err != nil {
+		return err
+	}
+	if len(m.Proto.GetGraph().GetOutput()) == 0 {
+		return m.fileError("the graph has no outputs").WithRemedy("declare the values to compute as graph outputs")
+	}
+	seen := map[string]bool{}
+	for _, o := range m.Proto.Graph.Output {
+		if seen[o.GetName()] {
+			return m.fileError("graph output %q is listed twice", o.GetName())
+		}
+		seen[o.GetName()] = true
+	}
+	return v.functions()
+}
+
+// graph checks one graph inside its surroundings and orders its nodes.
+func (v *validator) graph(g *onnxpb.GraphProto, outer *scope) error {
+	s := &scope{outer: outer, names: map[string]string{}}
+	for _, in := range g.GetInput() {
+		if err := v.define(s, in.GetName(), "graph input"); err != nil {
+			return err
+		}
+	}
+	inits := map[string]bool{}
+	for _, t := range g.GetInitializer() {
+		name := t.GetName()
+		if inits[name] {
+			return v.m.fileError("value %q is defined twice: by two initializers", name)
+		}
+		inits[name] = true
+		if s.names[name] == "graph input" {
+			continue // the default value of an input
+		}
+		if err := v.define(s, name, "initializer"); err != nil {
+			return err
+		}
+	}
+	for _, t := range g.GetSparseInitializer() {
+		return v.m.fileError("sparse initializer %q is not supported", t.GetValues().GetName()).
+			WithRemedy("store it as a dense tensor").AsUnsupported()
+	}
+	if err := v.body(g.GetNode(), s); err != nil {
+		return err
+	}
+	for _, o := range g.GetOutput() {
+		if !s.has(o.GetName()) {
+			return v.m.fileError("graph output %q is not defined", o.GetName()).WithRemedy("the file is damaged or was cut wrongly: export it again")
+		}
+	}
+	return nil
+}
+
+// define adds a name to its scope.
+func (v *validator) define(s *scope, name, by string) error {
+	if name == "" {
+		return v.m.fileError("%s without a name", by)
+	}
+	if old, ok := s.names[name]; ok {
+		return v.m.fileError("value %q is defined twice: by %s and by %s", name, old, by)
+	}
+	s.names[name] = by
+	return nil
+}
+
+// body checks the nodes of a graph or a function, whose inputs s already has, and orders them.
+func (v *validator) body(nodes []*onnxpb.NodeProto, s *scope) error {
+	producer := map[string]int{}
+	for i, n := range nodes {
+		if err := v.node(n); err != nil {
+			return v.m.atNodeOpset(n, v.opsets, err)
+		}
+		for _, out := range n.GetOutput() {
+			if out == "" {
+				continue // an output that is not wanted
+			}
+			if err := v.define(s, out, "node "+quote(nodeLabel(n))); err != nil {
+				return v.m.atNodeOpset(n, v.opsets, err)
+			}
+			producer[out] = i
+		}
+	}
+	// Inner graphs are checked when all names of this one are known; order is a matter of dependencies.
+	uses := make([][]string, len(nodes))
+	for i, n := range nodes {
+		for _, sub := range subgraphs(n) {
+			if err := v.graph(sub, s); err != nil {
+				return v.m.atNodeOpset(n, v.opsets, err)
+			}
+		}
+		uses[i] = freeNames(n)
+		for _, name := range uses[i] {
+			if !s.has(name) {
+				return v.m.atNodeOpset(n, v.opsets, v.m.fileError("input %q is not defined", name).
+					WithRemedy("no graph input, initializer or node gives it: the file is damaged or was cut wrongly"))
+			}
+		}
+	}
+	return v.order(nodes, uses, producer)
+}
+
+// node checks a node by itself.
+func (v *validator) node(n *onnxpb.NodeProto) error {
+	if n.GetOpType() == "" {
+		return v.m.fileError("the node has no op_type")
+	}
+	seen := map[string]bool{}
+	for _, a := range n.GetAttribute() {
+		if a.GetName() == "" {
+			return v.m.fileError("an attribute has no name")
+		}
+		if seen[a.GetName()] {
+			return v.m.fileError("attribute %q is given twice", a.GetName())
+		}
+		seen[a.GetName()] = true
+	}
+	if v.m.function(n) != nil {
+		return nil
+	}
+	d := Domain(n.GetDomain())
+	if !admittedDomains[d] {
+		return v.m.fileError("operators of domain %q are not supported", d).
+			WithRemedy("export the model with operators of ai.onnx only").AsUnsupported()
+	}
+	if v.opsets[d] == 0 {
+		if d == "" {
+			d = "ai.onnx"
+		}
+		return v.m.fileError("the file imports no opset of domain %q", d).WithRemedy("add it to opset_import")
+	}
+	return nil
+}
+
+// order sorts nodes topologically, keeping the file's order where it can.
+func (v *validator) order(nodes []*onnxpb.NodeProto, uses [][]string, producer map[string]int) error {
+	waits := make([]int, len(nodes)) // on how many uses of values not yet computed
+	users := make([][]int, len(nodes))
+	sorted := true
+	for i := range nodes {
+		for _, name := range uses[i] {
+			if p, ok := producer[name]; ok {
+				waits[i]++
+				users[p] = append(users[p], i)
+				sorted = sorted && p < i
+			}
+		}
+	}
+	if sorted {
+		return nil
+	}
+	var ready intHeap
+	for i, w := range waits {
+		if w == 0 {
+			ready = append(ready, i)
+		}
+	}
+	heap.Init(&ready)
+	out := make([]*onnxpb.NodeProto, 0, len(nodes))
+	for len(ready) > 0 {
+		i := heap.Pop(&ready).(int)
+		out = append(out, nodes[i])
+		for _, u := range users[i] {
+			if waits[u]--; waits[u] == 0 {
+				heap.Push(&ready, u)
+			}
+		}
+	}
+	if len(out) < len(nodes) {
+		return v.cycle(nodes, uses, producer, waits)
+	}
+	copy(nodes, out)
+	return nil
+}
+
+// cycle names the nodes of one cycle, starting at the first of them in the file.
+func (v *validator) cycle(nodes []*onnxpb.NodeProto, uses [][]string, producer map[string]int, waits []int) error {
+	// From a node that still waits, a step to a producer that waits too always exists, and leads into a cycle.
+	next := func(i int) int {
+		for _, name := range uses[i] {
+			if p, ok := producer[name]; ok && waits[p] > 0 {
+				return p
+			}
+		}
+		return i
+	}
+	i := 0
+	for waits[i] == 0 {
+		i++
+	}
+	for range nodes {
+		i = next(i)
+	}
+	first, loop := i, []int{i}
+	for j := next(i); j != i; j = next(j) {
+		loop = append(loop, j)
+		first = min(first, j)
+	}
+	const most = 8
+	var labels []string
+	for _, j := range loop[:min(len(loop), most)] {
+		labels = append(labels, quote(nodeLabel(nodes[j])))
+	}
+	if len(loop) > most {
+		labels = append(labels, "…")
+	}
+	return v.m.atNodeOpset(nodes[first], v.opsets,
+		v.m.fileError("its input depends on its own output, by the cycle %s", strings.Join(labels, " ← ")))
+}
+
+// functions checks the bodies of local functions and that none calls itself, directly or through others.
+func (v *validator) functions() error {
+	index := map[string]int{}
+	for i, f := range v.m.Proto.GetFunctions() {
+		index[functionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = i
+	}
+	calls := make([][]int, len(index))
+	for i, f := range v.m.Proto.GetFunctions() {
+		if err := v.function(f); err != nil {
+			return err
+		}
+		eachNode(f.GetNode(), func(n *onnxpb.NodeProto) {
+			if j, ok := index[functionKey(n.GetDomain(), n.GetOpType(), n.GetOverload())]; ok {
+				calls[i] = append(calls[i], j)
+			}
+		})
+	}
+	const open, done = 1, 2
+	state := make([]int, len(calls))
+	var visit func(i int) bool
+	visit = func(i int) bool {
+		if state[i] != 0 {
+			return state[i] == done
+		}
+		state[i] = open
+		for _, j := range calls[i] {
+			if !visit(j) {
+				return false
+			}
+		}
+		state[i] = done
+		return true
+	}
+	for i, f := range v.m.Proto.GetFunctions() {
+		if !visit(i) {
+			return v.m.fileError("function %s.%s calls itself, or leads to one that does", f.GetDomain(), f.GetName())
+		}
+	}
+	return nil
+}
+
+func (v *validator) function(f *onnxpb.FunctionProto) error {
+	opsets, err := v.m.opsets(f.GetOpsetImport(), "")
+	if err != nil {
+		return err
+	}
+	if len(opsets) == 0 {
+		opsets = v.m.Opsets
+	}
+	inner := &validator{m: v.m, opsets: opsets}
+	s := &scope{names: map[string]string{}}
+	for _, in := range f.GetInput() {
+		if err := inner.define(s, in, "function input"); err != nil {
+			return err
+		}
+	}
+	if err := inner.body(f.GetNode(), s); err != nil {
+		return err
+	}
+	for _, out := range f.GetOutput() {
+		if !s.has(out) {
+			return v.m.fileError("function %s.%s: output %q is not defined", f.GetDomain(), f.GetName(), out)
+		}
+	}
+	return nil
+}
+
+// indexFunctions makes local functions known by what a node says of them.
+func (m *Model) indexFunctions() error {
+	m.functions = map[string]*onnxpb.FunctionProto{}
+	for _, f := range m.Proto.GetFunctions() {
+		key := functionKey(f.GetDomain(), f.GetName(), f.GetOverload())
+		if m.functions[key] != nil {
+			return m.fileError("function %s.%s is defined twice", f.GetDomain(), f.GetName())
+		}
+		m.functions[key] = f
+	}
+	return nil
+}
+
+// function is the local function that a node calls, or nil. The model must have been validated.
+func (m *Model) function(n *onnxpb.NodeProto) *onnxpb.FunctionProto {
+	return m.functions[functionKey(n.GetDomain(), n.GetOpType(), n.GetOverload())]
+}
+
+func functionKey(domain, name, overload string) string {
+	return Domain(domain) + "\x00" + name + "\x00" + overload
+}
+
+// atNodeOpset is atNode for a node whose domain has its version from opsets, which a function may have of its own.
+func (m *Model) atNodeOpset(n *onnxpb.NodeProto, opsets map[string]int64, err error) error {
+	in := &Model{Path: m.Path, Opsets: opsets}
+	return in.atNode(n, err)
+}
+
+// subgraphs are the graphs among a node's attributes.
+func subgraphs(n *onnxpb.NodeProto) []*onnxpb.GraphProto {
+	var out []*onnxpb.GraphProto
+	for _, a := range n.GetAttribute() {
+		if a.G != nil {
+			out = append(out, a.G)
+		}
+		out = append(out, a.Graphs...)
+	}
+	return out
+}
+
+// eachNode calls f for nodes and for all nodes of graphs inside them.
+func eachNode(nodes []*onnxpb.NodeProto, f func(*onnxpb.NodeProto)) {
+	for _, n := range nodes {
+		f(n)
+		for _, g := range subgraphs(n) {
+			eachNode(g.GetNode(), f)
+		}
+	}
+}
+
+// freeNames are the values that a node takes from its graph: its inputs, and what its inner graphs use and do not define
+// themselves. Each name comes once.
+func freeNames(n *onnxpb.NodeProto) []string {
+	var out []string
+	seen := map[string]bool{"": true}
+	var walk func(n *onnxpb.NodeProto, bound []map[string]bool)
+	use := func(name string, bound []map[string]bool) {
+		for _, b := range bound {
+			if b[name] {
+				return
+			}
+		}
+		if !seen[name] {
+			seen[name] = true
+			out = append(out, name)
+		}
+	}
+	walk = func(n *onnxpb.NodeProto, bound []map[string]bool) {
+		for _, in := range n.GetInput() {
+			use(in, bound)
+		}
+		for _, g := range subgraphs(n) {
+			inner := append(bound[:len(bound):len(bound)], definedIn(g))
+			for _, sub := range g.GetNode() {
+				walk(sub, inner)
+			}
+			for _, o := range g.GetOutput() {
+				use(o.GetName(), inner)
+			}
+		}
+	}
+	walk(n, nil)
+	return out
+}
+
+// definedIn is the set of names that a graph defines at its own level.
+func definedIn(g *onnxpb.GraphProto) map[string]bool {
+	out := map[string]bool{}
+	for _, v := range g.GetInput() {
+		out[v.GetName()] = true
+	}
+	for _, t := range g.GetInitializer() {
+		out[t.GetName()] = true
+	}
+	for _, n := range g.GetNode() {
+		for _, o := range n.GetOutput() {
+			out[o] = true
+		}
+	}
+	return out
+}
+
+func quote(s string) string { return `"` + s + `"` }
+
+// intHeap is a heap of node indices, smallest first.
+type intHeap []int
+
+func (h intHeap) Len() int           { return len(h) }
+func (h intHeap) Less(i, j int) bool { return h[i] < h[j] }
+func (h intHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *intHeap) Push(x any)        { *h = append(*h, x.(int)) }
+func (h *intHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
