@@ -1,0 +1,147 @@
+// Package minifloat converts single numbers between float64 and the narrow element types of tensors: f16, bf16, the 8-bit
+// and 4-bit floats, and integers of 2 to 64 bits. Every conversion rounds once, straight from float64.
+package minifloat
+
+import "math"
+
+// Format describes a binary floating-point format of at most 16 bits with a sign bit. The zero Format is invalid; the
+// formats there are stand below.
+type Format struct {
+	Name     string
+	Exponent int // bits
+	Mantissa int // bits, without the implicit one
+	Bias     int
+	Special  Special
+
+	max float64 // greatest finite value
+}
+
+// Special says which codes are not finite numbers.
+type Special uint8
+
+// Kinds of special codes.
+const (
+	IEEE     Special = iota // all-ones exponent: infinity, and NaN if the mantissa is not zero
+	OnlyNaN                 // all ones: NaN; no infinity
+	NegZero                 // the code of -0 is the only NaN; no infinity, no -0
+	AllValid                // every code is a finite number; NaN converts to -0
+)
+
+// The formats. Names are those of ml_dtypes; see the OCP 8-bit Floating Point Specification 1.0, "FP8 Formats for Deep
+// Learning" (arXiv 2209.05433), "8-bit Numerical Formats for Deep Neural Networks" (arXiv 2206.02915) for fnuz, and the
+// OCP Microscaling Formats Specification 1.0 for E2M1.
+var (
+	Float16    = newFormat("float16", 5, 10, 15, IEEE)
+	BFloat16   = newFormat("bfloat16", 8, 7, 127, IEEE)
+	E4M3FN     = newFormat("float8_e4m3fn", 4, 3, 7, OnlyNaN)
+	E4M3FNUZ   = newFormat("float8_e4m3fnuz", 4, 3, 8, NegZero)
+	E5M2       = newFormat("float8_e5m2", 5, 2, 15, IEEE)
+	E5M2FNUZ   = newFormat("float8_e5m2fnuz", 5, 2, 16, NegZero)
+	E2M1       = newFormat("float4_e2m1fn", 2, 1, 1, AllValid)
+	AllFormats = []*Format{Float16, BFloat16, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, E2M1}
+)
+
+func newFormat(name string, exponent, mantissa, bias int, special Special) *Format {
+	f := &Format{Name: name, Exponent: exponent, Mantissa: mantissa, Bias: bias, Special: special}
+	top := uint32(1)<<(exponent+mantissa) - 1
+	switch special {
+	case IEEE:
+		top = (1<<exponent-1)<<mantissa - 1
+	case OnlyNaN:
+		top--
+	}
+	f.max = f.Decode(top)
+	return f
+}
+
+// Bits is the width of a code.
+func (f *Format) Bits() int { return 1 + f.Exponent + f.Mantissa }
+
+// Max is the greatest finite value.
+func (f *Format) Max() float64 { return f.max }
+
+// Round returns the value of the format nearest to x, ties to even. What lies beyond the greatest finite value becomes
+// infinity, or NaN where the format has none; if saturate is set (and always for AllValid) it becomes the greatest finite
+// value, and so does infinity.
+func (f *Format) Round(x float64, saturate bool) float64 {
+	a := math.Abs(x)
+	if math.IsNaN(x) {
+		if f.Special == AllValid {
+			return math.Copysign(0, -1)
+		}
+		return x
+	}
+	minExp := 1 - f.Bias // of normal numbers
+	if a < math.Ldexp(1, minExp) {
+		// Adding 2^52 quanta leaves a sum whose last place is one quantum: the addition itself rounds.
+		magic := math.Ldexp(1, minExp-f.Mantissa+52)
+		a = (a + magic) - magic
+	} else {
+		drop := uint(52 - f.Mantissa)
+		b := math.Float64bits(a)
+		b += 1<<(drop-1) - 1 + b>>drop&1
+		a = math.Float64frombits(b >> drop << drop)
+	}
+	if a > f.max || math.IsNaN(a) { // rounding an infinity's bits up yields a NaN
+		switch {
+		case saturate || f.Special == AllValid:
+			a = f.max
+		case f.Special == IEEE:
+			a = math.Inf(1)
+		default:
+			a = math.NaN()
+		}
+	}
+	if a == 0 && f.Special == NegZero {
+		return 0
+	}
+	return math.Copysign(a, x)
+}
+
+// Encode returns the code of Round(x, saturate).
+func (f *Format) Encode(x float64, saturate bool) uint32 {
+	x = f.Round(x, saturate)
+	sign := uint32(0)
+	if math.Signbit(x) {
+		sign = 1 << (f.Exponent + f.Mantissa)
+	}
+	ones := uint32(1)<<(f.Exponent+f.Mantissa) - 1
+	switch {
+	case math.IsNaN(x) && f.Special == IEEE:
+		return sign | (1<<f.Exponent-1)<<f.Mantissa | 1<<(f.Mantissa-1) // quiet
+	case math.IsNaN(x) && f.Special == OnlyNaN:
+		return sign | ones
+	case math.IsNaN(x):
+		return 1 << (f.Exponent + f.Mantissa)
+	case math.IsInf(x, 0):
+		return sign | (1<<f.Exponent-1)<<f.Mantissa
+	}
+	b := math.Float64bits(math.Abs(x))
+	exp := int(b>>52) - 1023 + f.Bias
+	if exp < 1 { // subnormal: the value in quanta is an integer
+		return sign | uint32(math.Ldexp(math.Abs(x), f.Bias-1+f.Mantissa))
+	}
+	return sign | uint32(exp)<<f.Mantissa | uint32(b>>(52-f.Mantissa))&(1<<f.Mantissa-1)
+}
+
+// Decode returns the value of a code.
+func (f *Format) Decode(code uint32) float64 {
+	man := code & (1<<f.Mantissa - 1)
+	exp := int(code>>f.Mantissa) & (1<<f.Exponent - 1)
+	sign := 1.0
+	if code>>(f.Exponent+f.Mantissa)&1 != 0 {
+		sign = -1
+	}
+	ones := exp == 1<<f.Exponent-1
+	switch {
+	case f.Special == IEEE && ones && man == 0:
+		return math.Inf(int(sign))
+	case f.Special == IEEE && ones, f.Special == OnlyNaN && ones && man == 1<<f.Mantissa-1:
+		return math.Copysign(math.NaN(), sign)
+	case f.Special == NegZero && sign < 0 && exp == 0 && man == 0:
+		return math.NaN()
+	case exp == 0:
+		return sign * math.Ldexp(float64(man), 1-f.Bias-f.Mantissa)
+	}
+	return sign * math.Ldexp(float64(man|1<<f.Mantissa), exp-f.Bias-f.Mantissa)
+}
