@@ -148,17 +148,37 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 	return nil
 }
 
-// Variant returns the variant for a target, or the first if target is empty.
+// Variant returns the variant for a target: that very one, else the newest that is not newer, since PTX runs on every
+// later architecture. An empty target takes the first.
 func (p *Program) Variant(target string) (*Variant, error) {
 	if target == "" {
 		return &p.Variants[0], nil
 	}
-	var have []string
-	for i := range p.Variants {
-		if p.Variants[i].Target == target {
-			return &p.Variants[i], nil
-		}
-		have = append(have, p.Variants[i].Target)
+	want, err := capability(target)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%s has no variant for %s (it has %v): compile it with --target %s", p.Model, target, have, target)
+	var best *Variant
+	var have []string
+	reached := -1
+	for i := range p.Variants {
+		v := &p.Variants[i]
+		have = append(have, v.Target)
+		if c, err := capability(v.Target); err == nil && c <= want && c > reached {
+			best, reached = v, c
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("%s has no variant that runs on %s (it has %v): compile it with --target %s", p.Model, target, have, target)
+	}
+	return best, nil
+}
+
+// capability is the number of sm_121.
+func capability(target string) (int, error) {
+	var n int
+	if _, err := fmt.Sscanf(target, "sm_%d", &n); err != nil {
+		return 0, fmt.Errorf("target %q: want sm_ and a number", target)
+	}
+	return n, nil
 }

@@ -1,0 +1,222 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// fake is the stand-in driver, built once a test run.
+type fake struct {
+	path                       string
+	log, reset, fail, balanced uintptr
+}
+
+var buildFake = sync.OnceValues(func() (*fake, error) {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs("testdata")
+	if err != nil {
+		return nil, err
+	}
+	f := &fake{path: filepath.Join(fakeDir, "libcuda-fake.so")}
+	if out, err := exec.Command(gcc, "-shared", "-fPIC", "-O1", "-w", "-o", f.path, filepath.Join(dir, "fakecuda.c")).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%v: %s", err, out)
+	}
+	lib, err := purego.Dlopen(f.path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	if err != nil {
+		return nil, err
+	}
+	for name, to := range map[string]*uintptr{"fake_log": &f.log, "fake_reset": &f.reset, "fake_fail": &f.fail, "fake_balance": &f.balanced} {
+		if *to, err = purego.Dlsym(lib, name); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+})
+
+var fakeDir string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "fakecuda")
+	if err != nil {
+		panic(err)
+	}
+	fakeDir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func open(t *testing.T, unified bool) (*fake, *Device) {
+	t.Helper()
+	f, err := buildFake()
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Skip("gcc is missing: the fake driver cannot be built")
+	}
+	require.NoError(t, err)
+	flag := uintptr(0)
+	if unified {
+		flag = 1
+	}
+	purego.SyscallN(f.reset, flag)
+	d, err := Open(Options{Library: f.path})
+	require.NoError(t, err)
+	return f, d
+}
+
+func (f *fake) lines() []string {
+	r, _, _ := purego.SyscallN(f.log)
+	return strings.Split(strings.TrimSpace(goString(*(**byte)(unsafe.Pointer(&r)))), "\n")
+}
+
+func (f *fake) balance() int {
+	r, _, _ := purego.SyscallN(f.balanced)
+	return int(int32(r))
+}
+
+func (f *fake) failNext(name string, after, code int) {
+	s := append([]byte(name), 0)
+	purego.SyscallN(f.fail, addr(&s[0]), uintptr(after), uintptr(code))
+}
+
+func TestDescribesTheDevice(t *testing.T) {
+	_, d := open(t, true)
+	require.Equal(t, hal.Info{Name: "Fake GB10", Backend: "cuda", Target: "sm_121", Unified: true, SharedBlock: 101376}, d.Info())
+	require.NoError(t, d.Close())
+}
+
+func TestLaunchesAreCapturedInOrderAndReplayed(t *testing.T) {
+	f, d := open(t, false)
+	ctx := context.Background()
+	mem, err := d.Alloc(4096, hal.DeviceMemory)
+	require.NoError(t, err)
+	address := mem.Addr()
+	m, err := d.Load(ctx, hal.Image{Name: "test", PTX: ".version 8.8\n"})
+	require.NoError(t, err)
+	g, err := d.Capture(ctx, []hal.Op{
+		{Module: m, Kernel: "first", Grid: [3]int{3, 2, 1}, Block: [3]int{128, 1, 1}, Shared: 60000, Params: []uint64{mem.Addr(), 0xabcdef}, Sizes: []int{8, 8}},
+		{Module: m, Kernel: "second", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Params: []uint64{7}, Sizes: []int{8}, After: []int{0}, Dependent: true},
+		{Src: mem, Dst: mem, DstOffset: 2048, Bytes: 16, After: []int{1}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, g.Run(ctx))
+	require.NoError(t, g.Run(ctx))
+	require.NoError(t, g.Close())
+	require.NoError(t, m.Close())
+	require.NoError(t, mem.Free())
+	require.NoError(t, d.Close())
+	require.Equal(t, []string{"retain", "alloc 4096", "load ptx", "attribute 8 = 60000 of first", "begin",
+		"launch first grid 3,2,1 block 128,1,1 shared 60000 dependent 0 params ADDR abcdef",
+		"launch second grid 1,1,1 block 32,1,1 shared 0 dependent 1 params 7", "copy 16", "end", "instantiate",
+		"graph", "synchronize", "graph", "synchronize", "unload", "free", "release"}, withoutAddress(f.lines(), address))
+	require.Zero(t, f.balance())
+}
+
+// withoutAddress blanks a device address in the log: it changes from run to run.
+func withoutAddress(lines []string, address uint64) []string {
+	for i := range lines {
+		lines[i] = strings.ReplaceAll(lines[i], fmt.Sprintf("%x", address), "ADDR")
+	}
+	return lines
+}
+
+func TestUnifiedMemoryIsMappedAndDiscreteIsCopied(t *testing.T) {
+	for _, unified := range []bool{true, false} {
+		t.Run(fmt.Sprintf("unified=%v", unified), func(t *testing.T) {
+			f, d := open(t, unified)
+			m, err := d.Alloc(64, hal.HostVisible)
+			require.NoError(t, err)
+			require.Equal(t, unified, m.Bytes() != nil)
+			require.NoError(t, m.Write([]byte{1, 2, 3}, 5))
+			got := make([]byte, 5)
+			require.NoError(t, m.Read(got, 4))
+			require.Equal(t, []byte{0, 1, 2, 3, 0}, got)
+			require.Error(t, m.Write(make([]byte, 65), 0))
+			require.Error(t, m.Read(got, 60))
+			require.NoError(t, m.Free())
+			require.NoError(t, d.Close())
+			require.Equal(t, unified, strings.Contains(strings.Join(f.lines(), ";"), "hostalloc 64 flags 3"))
+			require.Zero(t, f.balance())
+		})
+	}
+}
+
+func TestCubinIsPreferredAndPTXIsTheFallback(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		name  string
+		image hal.Image
+		want  string
+		fails error
+	}{
+		{"cubin that fits", hal.Image{Cubin: []byte("CUBIN"), PTX: ".version 8.8"}, "load cubin", nil},
+		{"cubin of another GPU", hal.Image{Cubin: []byte("OTHER"), PTX: ".version 8.8"}, "load ptx", nil},
+		{"no cubin", hal.Image{PTX: ".version 8.8"}, "load ptx", nil},
+		{"nothing that loads", hal.Image{Name: "m", Cubin: []byte("OTHER")}, "", hal.ErrBadModule},
+		{"PTX that the driver refuses", hal.Image{PTX: "garbage"}, "", hal.ErrBadModule},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, d := open(t, false)
+			m, err := d.Load(ctx, c.image)
+			if c.fails != nil {
+				require.ErrorIs(t, err, c.fails)
+			} else {
+				require.NoError(t, err)
+				require.Contains(t, f.lines(), c.want)
+				require.NoError(t, m.Close())
+			}
+			require.NoError(t, d.Close())
+			require.Zero(t, f.balance())
+		})
+	}
+}
+
+func TestFailuresNameTheCallAndLeaveNothingBehind(t *testing.T) {
+	ctx := context.Background()
+	for _, call := range []string{"cuStreamCreate", "cuModuleGetFunction", "cuFuncSetAttribute", "cuStreamBeginCapture", "cuLaunchKernelEx", "cuStreamEndCapture", "cuGraphInstantiate"} {
+		t.Run(call, func(t *testing.T) {
+			f, d := open(t, false)
+			m, err := d.Load(ctx, hal.Image{PTX: ".version 8.8"})
+			require.NoError(t, err)
+			f.failNext(call, 0, resultOutOfMemory)
+			_, err = d.Capture(ctx, []hal.Op{{Module: m, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Shared: 50000}})
+			require.ErrorIs(t, err, hal.ErrOutOfMemory)
+			require.ErrorContains(t, err, call)
+			require.NoError(t, m.Close())
+			if call == "cuStreamEndCapture" {
+				return // the fake, like a lost device, keeps the capture open
+			}
+			require.Zero(t, f.balance())
+		})
+	}
+}
+
+func TestMissingDriverIsSaidPlainly(t *testing.T) {
+	_, err := Open(Options{Library: "libcuda-that-is-not-there.so"})
+	require.ErrorIs(t, err, hal.ErrNoDriver)
+}
+
+func TestKernelThatIsNotInTheModule(t *testing.T) {
+	_, d := open(t, false)
+	m, err := d.Load(context.Background(), hal.Image{PTX: ".version 8.8"})
+	require.NoError(t, err)
+	_, err = d.Capture(context.Background(), []hal.Op{{Module: m, Kernel: "missing", Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}})
+	require.ErrorContains(t, err, "kernel missing")
+}

@@ -1,0 +1,124 @@
+/* A stand-in for libcuda.so.1, for tests only: keeps memory on the host, records captured work as text, and checks that
+ * calls come in an order the real driver accepts (context current, no allocation during capture, launches only while
+ * capturing, frees match allocations). fake_log returns what happened; fake_fail makes the n-th call of a name fail. */
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int R;
+enum { OK = 0, INVALID = 1, OOM = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
+
+static char out[1 << 20];
+static size_t used;
+static int inited, capturing, allocations, modules, streams, graphs, integrated;
+static __thread int current;
+static char fail_name[64];
+static int fail_after, fail_code;
+
+static void note(const char *f, ...) {
+  va_list a;
+  va_start(a, f);
+  if (used < sizeof out - 512) {
+    used += vsnprintf(out + used, 400, f, a);
+    out[used++] = '\n';
+    out[used] = 0;
+  }
+  va_end(a);
+}
+const char *fake_log(void) { return out; }
+void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified; }
+void fake_fail(const char *name, int after, int code) { snprintf(fail_name, sizeof fail_name, "%s", name), fail_after = after, fail_code = code; }
+int fake_balance(void) { return allocations + modules + streams + graphs; }
+
+static R enter(const char *name, int needs_context) {
+  if (strcmp(name, fail_name) == 0 && fail_after-- == 0) { note("%s fails %d", name, fail_code); return fail_code; }
+  if (strcmp(name, "cuInit") != 0 && !inited) return NOT_INITIALIZED;
+  if (needs_context && !current) { note("%s without a context", name); return INVALID_CONTEXT; }
+  return OK;
+}
+#define ENTER(name, ctx) do { R r_ = enter(name, ctx); if (r_) return r_; } while (0)
+#define NOT_CAPTURING(name) do { if (capturing) { note("%s during capture", name); return CAPTURE_UNSUPPORTED; } } while (0)
+
+R cuInit(unsigned f) { ENTER("cuInit", 0); inited = 1; return f ? INVALID : OK; }
+R cuDriverGetVersion(int *v) { *v = 13000; return OK; }
+R cuGetErrorName(R e, const char **s) {
+  static char buf[32];
+  switch (e) {
+  case OOM: *s = "CUDA_ERROR_OUT_OF_MEMORY"; break;
+  case INVALID_CONTEXT: *s = "CUDA_ERROR_INVALID_CONTEXT"; break;
+  case INVALID_PTX: *s = "CUDA_ERROR_INVALID_PTX"; break;
+  case CAPTURE_UNSUPPORTED: *s = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"; break;
+  default: snprintf(buf, sizeof buf, "CUDA_ERROR_%d", e); *s = buf;
+  }
+  return OK;
+}
+R cuDeviceGetCount(int *n) { ENTER("cuDeviceGetCount", 0); *n = 1; return OK; }
+R cuDeviceGet(int *d, int i) { ENTER("cuDeviceGet", 0); *d = i; return i == 0 ? OK : NO_DEVICE; }
+R cuDeviceGetName(char *s, int n, int d) { ENTER("cuDeviceGetName", 0); snprintf(s, n, "Fake GB10"); return OK; }
+R cuDeviceGetAttribute(int *v, int a, int d) {
+  ENTER("cuDeviceGetAttribute", 0);
+  *v = a == 75 ? 12 : a == 76 ? 1 : a == 18 ? integrated : a == 97 ? 101376 : 0;
+  return OK;
+}
+R cuDeviceTotalMem_v2(size_t *n, int d) { *n = 1ull << 37; return OK; }
+R cuDevicePrimaryCtxRetain(void **c, int d) { ENTER("cuDevicePrimaryCtxRetain", 0); *c = (void *)0x77; note("retain"); return OK; }
+R cuDevicePrimaryCtxRelease_v2(int d) { ENTER("cuDevicePrimaryCtxRelease", 0); note("release"); return OK; }
+R cuCtxSetCurrent(void *c) { ENTER("cuCtxSetCurrent", 0); current = c == (void *)0x77; return OK; }
+
+R cuMemAlloc_v2(uint64_t *p, size_t n) { ENTER("cuMemAlloc", 1); NOT_CAPTURING("cuMemAlloc"); *p = (uint64_t)aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("alloc %zu", n); return *p ? OK : OOM; }
+R cuMemFree_v2(uint64_t p) { ENTER("cuMemFree", 1); NOT_CAPTURING("cuMemFree"); free((void *)p); allocations--; note("free"); return OK; }
+R cuMemHostAlloc(void **p, size_t n, unsigned f) { ENTER("cuMemHostAlloc", 1); NOT_CAPTURING("cuMemHostAlloc"); *p = aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("hostalloc %zu flags %u", n, f); return OK; }
+R cuMemHostGetDevicePointer_v2(uint64_t *d, void *p, unsigned f) { ENTER("cuMemHostGetDevicePointer", 1); *d = (uint64_t)p; return OK; }
+R cuMemFreeHost(void *p) { ENTER("cuMemFreeHost", 1); free(p); allocations--; note("hostfree"); return OK; }
+R cuMemcpyHtoD_v2(uint64_t d, const void *s, size_t n) { ENTER("cuMemcpyHtoD", 1); NOT_CAPTURING("cuMemcpyHtoD"); memcpy((void *)d, s, n); note("htod %zu", n); return OK; }
+R cuMemcpyDtoH_v2(void *d, uint64_t s, size_t n) { ENTER("cuMemcpyDtoH", 1); memcpy(d, (void *)s, n); note("dtoh %zu", n); return OK; }
+R cuMemsetD8_v2(uint64_t d, unsigned char v, size_t n) { ENTER("cuMemsetD8", 1); NOT_CAPTURING("cuMemsetD8"); memset((void *)d, v, n); return OK; }
+
+R cuModuleLoadDataEx(void **m, const void *image, unsigned n, int *opt, void **val) {
+  ENTER("cuModuleLoadDataEx", 1);
+  if (n == 0) { /* a cubin: the fake knows only one magic */
+    if (memcmp(image, "CUBIN", 5) != 0) return 209;
+    note("load cubin");
+  } else {
+    if (strncmp(image, ".version", 8) != 0) { if (n == 2 && opt[0] == 5) strcpy(val[0], "ptxas fatal: no .version"); return INVALID_PTX; }
+    note("load ptx");
+  }
+  *m = (void *)0x55;
+  modules++;
+  return OK;
+}
+R cuModuleUnload(void *m) { ENTER("cuModuleUnload", 1); modules--; note("unload"); return m == (void *)0x55 ? OK : INVALID; }
+static char *names[256];
+static int nnames;
+R cuModuleGetFunction(void **f, void *m, const char *name) {
+  ENTER("cuModuleGetFunction", 1);
+  if (strncmp(name, "missing", 7) == 0) return NOT_FOUND;
+  names[nnames] = strdup(name);
+  *f = (void *)(uintptr_t)(0x1000 + nnames++);
+  return OK;
+}
+R cuFuncSetAttribute(void *f, int a, int v) { ENTER("cuFuncSetAttribute", 1); NOT_CAPTURING("cuFuncSetAttribute"); note("attribute %d = %d of %s", a, v, names[(uintptr_t)f - 0x1000]); return OK; }
+
+R cuStreamCreate(void **s, unsigned f) { ENTER("cuStreamCreate", 1); *s = (void *)0x99; streams++; return OK; }
+R cuStreamDestroy_v2(void *s) { ENTER("cuStreamDestroy", 1); streams--; return OK; }
+R cuStreamSynchronize(void *s) { ENTER("cuStreamSynchronize", 1); NOT_CAPTURING("cuStreamSynchronize"); note("synchronize"); return OK; }
+R cuStreamBeginCapture_v2(void *s, int mode) { ENTER("cuStreamBeginCapture", 1); capturing = 1; note("begin"); return OK; }
+R cuStreamEndCapture(void *s, void **g) { ENTER("cuStreamEndCapture", 1); if (!capturing) return INVALID; capturing = 0; *g = (void *)0xaa; graphs++; note("end"); return OK; }
+R cuGraphInstantiateWithFlags(void **e, void *g, uint64_t f) { ENTER("cuGraphInstantiate", 1); *e = (void *)0xbb; graphs++; note("instantiate"); return OK; }
+R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); note("graph"); return e == (void *)0xbb ? OK : INVALID; }
+R cuGraphExecDestroy(void *e) { ENTER("cuGraphExecDestroy", 1); graphs--; return OK; }
+R cuGraphDestroy(void *g) { ENTER("cuGraphDestroy", 1); graphs--; return OK; }
+
+typedef struct { unsigned g[3], b[3], shared; void *stream; struct { int id, pad; int value[16]; } *attrs; unsigned n; } config;
+R cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
+  ENTER("cuLaunchKernelEx", 1);
+  if (!capturing || c->stream != (void *)0x99) { note("launch outside a capture"); return INVALID; }
+  char p[256] = "";
+  for (int i = 0; params[i]; i++) snprintf(p + strlen(p), sizeof p - strlen(p), " %llx", *(unsigned long long *)params[i]);
+  note("launch %s grid %u,%u,%u block %u,%u,%u shared %u dependent %d params%s", names[(uintptr_t)f - 0x1000], c->g[0], c->g[1], c->g[2], c->b[0], c->b[1], c->b[2],
+       c->shared, c->n == 1 && c->attrs[0].id == 6 ? c->attrs[0].value[0] : 0, p);
+  return OK;
+}
+R cuMemcpyDtoDAsync_v2(uint64_t d, uint64_t s, size_t n, void *stream) { ENTER("cuMemcpyDtoDAsync", 1); if (!capturing) return INVALID; note("copy %zu", n); return OK; }
