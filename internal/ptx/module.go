@@ -131,10 +131,10 @@ func (k *Kernel) Place(l Ref) { k.Body = append(k.Body, Stmt{Label: string(l)}) 
 
 // Comment appends a line comment, for the reader of the PTX.
 func (k *Kernel) Comment(format string, args ...any) {
-	k.Body = append(k.Body, Stmt{Comment: fmt.Sprintf(format, args...)})
+	k.Body = append(k.Body, Stmt{Comment: strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")})
 }
 
-// String prints the module. It sets Version to the least that its instructions need.
+// String prints the module. It sets Version to the least that its instructions need, and every Stmt's Line.
 func (m *Module) String() string {
 	v := minVersion(m.Target)
 	for _, k := range m.Kernels {
@@ -147,14 +147,17 @@ func (m *Module) String() string {
 	m.Version = v
 	var b strings.Builder
 	fmt.Fprintf(&b, ".version %d.%d\n.target %s\n.address_size 64\n\n.extern .shared .align 128 .b8 %s[];\n", v.Major, v.Minor, m.Target, SharedName)
+	line := strings.Count(b.String(), "\n") + 1
 	for _, k := range m.Kernels {
 		b.WriteByte('\n')
-		k.print(&b)
+		line = k.print(&b, line+1)
 	}
 	return b.String()
 }
 
-func (k *Kernel) print(b *strings.Builder) {
+// print writes the kernel, whose first line has the number line, and returns the number of the line after it.
+func (k *Kernel) print(b *strings.Builder, line int) int {
+	start := b.Len()
 	fmt.Fprintf(b, ".visible .entry %s(", k.Name)
 	for i, p := range k.Params {
 		if i > 0 {
@@ -173,7 +176,11 @@ func (k *Kernel) print(b *strings.Builder) {
 		}
 	}
 	b.WriteByte('\n')
-	for _, s := range k.Body {
+	line += strings.Count(b.String()[start:], "\n")
+	for i := range k.Body {
+		s := &k.Body[i]
+		s.Line = line
+		line++
 		switch {
 		case s.Instr != nil:
 			b.WriteByte('\t')
@@ -187,6 +194,7 @@ func (k *Kernel) print(b *strings.Builder) {
 		}
 	}
 	b.WriteString("}\n")
+	return line + 1
 }
 
 // String prints the instruction with its semicolon.

@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -82,6 +83,36 @@ var defs = expandAll(arithmeticRows, moveRows, memoryRows, matrixRows, controlRo
 
 // Lookup returns the instruction with this full opcode, or nil.
 func Lookup(op string) *Def { return defs[op] }
+
+// Available says why a module of this target and version may not use the instruction, or nil.
+func (d *Def) Available(target string, v Version) error {
+	sm, suffix := smOf(target)
+	switch {
+	case sm < d.SM:
+		return fmt.Errorf("%s needs sm_%d, the target is %s", d.Op, d.SM, target)
+	case d.Arch != "" && suffix == "":
+		return fmt.Errorf("%s needs an architecture-specific target, not %s", d.Op, target)
+	case v.Less(d.Since):
+		return fmt.Errorf("%s needs PTX %d.%d, the module is %d.%d", d.Op, d.Since.Major, d.Since.Minor, v.Major, v.Minor)
+	}
+	return nil
+}
+
+// smOf splits sm_121a into 121 and "a"; 0 if it is no target.
+func smOf(target string) (sm int, suffix string) {
+	s, ok := strings.CutPrefix(target, "sm_")
+	if !ok {
+		return 0, ""
+	}
+	if n := len(s); n > 0 && (s[n-1] == 'a' || s[n-1] == 'f') {
+		s, suffix = s[:n-1], s[n-1:]
+	}
+	sm, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, ""
+	}
+	return sm, suffix
+}
 
 func expandAll(groups ...[]row) map[string]*Def {
 	m := map[string]*Def{}
