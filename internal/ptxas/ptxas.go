@@ -1,0 +1,179 @@
+// Package ptxas runs NVIDIA's assembler where it is installed: to store a cubin beside the PTX, and to hold every
+// emitted kernel against it. Results are cached by content.
+package ptxas
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// ErrNotFound says that there is no ptxas.
+var ErrNotFound = errors.New("ptxas not found: set PTXAS, put it on the PATH, or pip install nvidia-cuda-nvcc")
+
+// Tool is an installed ptxas.
+type Tool struct {
+	Path    string
+	Version string
+	Cache   string // directory for results; "" for none
+}
+
+// Usage is what ptxas -v says of a kernel.
+type Usage struct {
+	Kernel string
+	Regs   int
+	Spills int // bytes of spill stores and loads
+	Shared int // bytes of static shared memory
+}
+
+// Result is an assembled module.
+type Result struct {
+	Cubin []byte
+	Usage []Usage
+}
+
+// Find looks at $PTXAS, the PATH, and a virtual environment (.venv) in the current directory or above it.
+func Find(ctx context.Context) (*Tool, error) {
+	path, err := find()
+	if err != nil {
+		return nil, err
+	}
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s --version: %w", path, err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return &Tool{Path: path, Version: lines[len(lines)-1]}, nil
+}
+
+func find() (string, error) {
+	if p := os.Getenv("PTXAS"); p != "" {
+		if _, err := os.Stat(p); err != nil {
+			return "", fmt.Errorf("PTXAS: %w", err)
+		}
+		return p, nil
+	}
+	if p, err := exec.LookPath("ptxas"); err == nil {
+		return p, nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", ErrNotFound
+	}
+	for {
+		found, _ := filepath.Glob(filepath.Join(dir, ".venv", "lib", "python3*", "site-packages", "nvidia", "cu*", "bin", "ptxas"))
+		if len(found) > 0 {
+			return found[0], nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", ErrNotFound
+		}
+		dir = up
+	}
+}
+
+// Assemble assembles PTX for an architecture (sm_121). A refusal carries ptxas' own messages.
+func (t *Tool) Assemble(ctx context.Context, ptx, arch string) (*Result, error) {
+	key := fmt.Sprintf("%x", sha256.Sum256([]byte(t.Version+"\x00"+arch+"\x00"+ptx)))
+	if r := t.cached(key); r != nil {
+		return r, nil
+	}
+	dir, err := os.MkdirTemp("", "ptxas")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	in, out := filepath.Join(dir, "k.ptx"), filepath.Join(dir, "k.cubin")
+	if err := os.WriteFile(in, []byte(ptx), 0o600); err != nil {
+		return nil, err
+	}
+	var log bytes.Buffer
+	cmd := exec.CommandContext(ctx, t.Path, "-arch="+arch, "-v", in, "-o", out)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("ptxas -arch=%s: %w\n%s", arch, err, strings.ReplaceAll(log.String(), dir+string(filepath.Separator), ""))
+	}
+	r := &Result{Usage: parseUsage(log.String())}
+	if r.Cubin, err = os.ReadFile(out); err != nil {
+		return nil, err
+	}
+	return r, t.store(key, r)
+}
+
+func (t *Tool) cached(key string) *Result {
+	if t.Cache == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(filepath.Join(t.Cache, key+".json"))
+	if err != nil {
+		return nil
+	}
+	var r Result
+	if json.Unmarshal(raw, &r) != nil {
+		return nil
+	}
+	return &r
+}
+
+func (t *Tool) store(key string, r *Result) error {
+	if t.Cache == "" {
+		return nil
+	}
+	if err := os.MkdirAll(t.Cache, 0o755); err != nil {
+		return err
+	}
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(t.Cache, "tmp")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(raw)
+	if err := errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), filepath.Join(t.Cache, key+".json"))
+}
+
+var (
+	reEntry  = regexp.MustCompile(`Compiling entry function '([^']+)'`)
+	reSpills = regexp.MustCompile(`(\d+) bytes spill stores, (\d+) bytes spill loads`)
+	reUsed   = regexp.MustCompile(`Used (\d+) registers`)
+	reShared = regexp.MustCompile(`(\d+) bytes smem`)
+)
+
+func parseUsage(log string) []Usage {
+	var all []Usage
+	number := func(s string) int { n, _ := strconv.Atoi(s); return n }
+	for line := range strings.Lines(log) {
+		if m := reEntry.FindStringSubmatch(line); m != nil {
+			all = append(all, Usage{Kernel: m[1]})
+		}
+		if len(all) == 0 {
+			continue
+		}
+		u := &all[len(all)-1]
+		if m := reSpills.FindStringSubmatch(line); m != nil {
+			u.Spills = number(m[1]) + number(m[2])
+		}
+		if m := reUsed.FindStringSubmatch(line); m != nil {
+			u.Regs = number(m[1])
+		}
+		if m := reShared.FindStringSubmatch(line); m != nil {
+			u.Shared = number(m[1])
+		}
+	}
+	return all
+}
