@@ -29,7 +29,7 @@ type Model struct {
 	Proto  *onnxpb.ModelProto // raw_data of its tensors are sub-slices of the file's bytes: read only
 	Opsets map[string]int64   // version by domain, as Domain writes it
 
-	functions map[string]*onnxpb.FunctionProto // by functionKey; set by Validate
+	functions map[string]*onnxpb.FunctionProto // by functionID; set by Validate
 }
 
 // Domain is the canonical name of an operator domain: "" and "ai.onnx" are the same one.

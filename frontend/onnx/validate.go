@@ -11,13 +11,13 @@ import (
 // operator.
 var admittedDomains = map[string]bool{"": true}
 
-// scope is a set of value names with the scope around it.
-type scope struct {
-	outer *scope
+// nameScope is a set of value names with the scope around it.
+type nameScope struct {
+	outer *nameScope
 	names map[string]string // value name → what defines it, for messages
 }
 
-func (s *scope) has(name string) bool {
+func (s *nameScope) has(name string) bool {
 	for ; s != nil; s = s.outer {
 		if _, ok := s.names[name]; ok {
 			return true
@@ -58,8 +58,8 @@ func (m *Model) Validate() error {
 }
 
 // graph checks one graph inside its surroundings and orders its nodes.
-func (v *validator) graph(g *onnxpb.GraphProto, outer *scope) error {
-	s := &scope{outer: outer, names: map[string]string{}}
+func (v *validator) graph(g *onnxpb.GraphProto, outer *nameScope) error {
+	s := &nameScope{outer: outer, names: map[string]string{}}
 	for _, in := range g.GetInput() {
 		if err := v.define(s, in.GetName(), "graph input"); err != nil {
 			return err
@@ -95,7 +95,7 @@ func (v *validator) graph(g *onnxpb.GraphProto, outer *scope) error {
 }
 
 // define adds a name to its scope.
-func (v *validator) define(s *scope, name, by string) error {
+func (v *validator) define(s *nameScope, name, by string) error {
 	if name == "" {
 		return v.m.fileError("%s without a name", by)
 	}
@@ -107,7 +107,7 @@ func (v *validator) define(s *scope, name, by string) error {
 }
 
 // body checks the nodes of a graph or a function, whose inputs s already has, and orders them.
-func (v *validator) body(nodes []*onnxpb.NodeProto, s *scope) error {
+func (v *validator) body(nodes []*onnxpb.NodeProto, s *nameScope) error {
 	producer := map[string]int{}
 	for i, n := range nodes {
 		if err := v.node(n); err != nil {
@@ -254,7 +254,7 @@ func (v *validator) cycle(nodes []*onnxpb.NodeProto, uses [][]string, producer m
 func (v *validator) functions() error {
 	index := map[string]int{}
 	for i, f := range v.m.Proto.GetFunctions() {
-		index[functionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = i
+		index[functionID(f.GetDomain(), f.GetName(), f.GetOverload())] = i
 	}
 	calls := make([][]int, len(index))
 	for i, f := range v.m.Proto.GetFunctions() {
@@ -262,7 +262,7 @@ func (v *validator) functions() error {
 			return err
 		}
 		eachNode(f.GetNode(), func(n *onnxpb.NodeProto) {
-			if j, ok := index[functionKey(n.GetDomain(), n.GetOpType(), n.GetOverload())]; ok {
+			if j, ok := index[functionID(n.GetDomain(), n.GetOpType(), n.GetOverload())]; ok {
 				calls[i] = append(calls[i], j)
 			}
 		})
@@ -300,7 +300,7 @@ func (v *validator) function(f *onnxpb.FunctionProto) error {
 		opsets = v.m.Opsets
 	}
 	inner := &validator{m: v.m, opsets: opsets}
-	s := &scope{names: map[string]string{}}
+	s := &nameScope{names: map[string]string{}}
 	for _, in := range f.GetInput() {
 		if err := inner.define(s, in, "function input"); err != nil {
 			return err
@@ -321,7 +321,7 @@ func (v *validator) function(f *onnxpb.FunctionProto) error {
 func (m *Model) indexFunctions() error {
 	m.functions = map[string]*onnxpb.FunctionProto{}
 	for _, f := range m.Proto.GetFunctions() {
-		key := functionKey(f.GetDomain(), f.GetName(), f.GetOverload())
+		key := functionID(f.GetDomain(), f.GetName(), f.GetOverload())
 		if m.functions[key] != nil {
 			return m.fileError("function %s.%s is defined twice", f.GetDomain(), f.GetName())
 		}
@@ -332,10 +332,10 @@ func (m *Model) indexFunctions() error {
 
 // function is the local function that a node calls, or nil. The model must have been validated.
 func (m *Model) function(n *onnxpb.NodeProto) *onnxpb.FunctionProto {
-	return m.functions[functionKey(n.GetDomain(), n.GetOpType(), n.GetOverload())]
+	return m.functions[functionID(n.GetDomain(), n.GetOpType(), n.GetOverload())]
 }
 
-func functionKey(domain, name, overload string) string {
+func functionID(domain, name, overload string) string {
 	return Domain(domain) + "\x00" + name + "\x00" + overload
 }
 
