@@ -1,0 +1,294 @@
+package ir
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+)
+
+// Use is one place where a value is read: input Index of Node, or graph output Index if Node is nil.
+type Use struct {
+	Node  *Node
+	Index int
+}
+
+// Uses returns for every value the places that read it, in order of nodes, graph outputs last. Bodies of regions are
+// graphs of their own and not included.
+func (g *Graph) Uses() map[*Value][]Use {
+	uses := map[*Value][]Use{}
+	for _, n := range g.Nodes {
+		for i, v := range n.Inputs {
+			if v != nil {
+				uses[v] = append(uses[v], Use{n, i})
+			}
+		}
+	}
+	for i, v := range g.Outputs {
+		uses[v] = append(uses[v], Use{nil, i})
+	}
+	return uses
+}
+
+// ReplaceAll makes every reader of old, graph outputs included, read new.
+func (g *Graph) ReplaceAll(old, new *Value) {
+	g.Substitute(map[*Value]*Value{old: new})
+}
+
+// Substitute replaces every value that is a key by what it maps to, following chains, in one walk over the graph.
+func (g *Graph) Substitute(by map[*Value]*Value) {
+	resolve := func(v *Value) *Value {
+		for range len(by) + 1 {
+			w, ok := by[v]
+			if !ok || w == v {
+				break
+			}
+			v = w
+		}
+		return v
+	}
+	for _, n := range g.Nodes {
+		for i, v := range n.Inputs {
+			if v != nil {
+				n.Inputs[i] = resolve(v)
+			}
+		}
+	}
+	for i, v := range g.Outputs {
+		g.Outputs[i] = resolve(v)
+	}
+}
+
+// RemoveDead removes the nodes that no graph output depends on, from bodies of regions too, and returns their number.
+// Graph inputs stay.
+func (g *Graph) RemoveDead() int {
+	live := map[*Node]bool{}
+	mark := func(v *Value) {
+		if v != nil && v.Def != nil {
+			live[v.Def] = true
+		}
+	}
+	for _, v := range g.Outputs {
+		mark(v)
+	}
+	removed := 0
+	for i := len(g.Nodes) - 1; i >= 0; i-- {
+		n := g.Nodes[i]
+		if !live[n] {
+			continue
+		}
+		for _, v := range n.Inputs {
+			mark(v)
+		}
+		if n.Body != nil {
+			removed += n.Body.RemoveDead()
+		}
+	}
+	before := len(g.Nodes)
+	g.Nodes = slices.DeleteFunc(g.Nodes, func(n *Node) bool { return !live[n] })
+	return removed + before - len(g.Nodes)
+}
+
+// Toposort puts the nodes in topological order. Nodes that already follow what they depend on keep their order. It fails
+// if they form a cycle.
+func (g *Graph) Toposort() error {
+	const open, done = 1, 2
+	state := make(map[*Node]int, len(g.Nodes))
+	member := make(map[*Node]bool, len(g.Nodes))
+	for _, n := range g.Nodes {
+		member[n] = true
+	}
+	order := make([]*Node, 0, len(g.Nodes))
+	type frame struct {
+		n    *Node
+		next int // input to look at
+	}
+	for _, root := range g.Nodes {
+		stack := []frame{{root, 0}}
+		for len(stack) > 0 {
+			f := &stack[len(stack)-1]
+			if f.next == 0 {
+				if state[f.n] == done {
+					stack = stack[:len(stack)-1]
+					continue
+				}
+				state[f.n] = open
+			}
+			if f.next == len(f.n.Inputs) {
+				state[f.n] = done
+				order = append(order, f.n)
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			v := f.n.Inputs[f.next]
+			f.next++
+			if v == nil || v.Def == nil || !member[v.Def] || state[v.Def] == done {
+				continue
+			}
+			if state[v.Def] == open {
+				return fmt.Errorf("cycle through node %q (%s) and %%%s", v.Def.Name, v.Def.Op.Name, v.Name)
+			}
+			stack = append(stack, frame{v.Def, 0})
+		}
+	}
+	g.Nodes = order
+	return nil
+}
+
+// Constants returns the constants that the graph reads, in order of first use; those of bodies are not included.
+func (g *Graph) Constants() []*Value {
+	var out []*Value
+	seen := map[*Value]bool{}
+	add := func(v *Value) {
+		if v != nil && v.IsConst() && !seen[v] {
+			seen[v] = true
+			out = append(out, v)
+		}
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Inputs {
+			add(v)
+		}
+	}
+	for _, v := range g.Outputs {
+		add(v)
+	}
+	return out
+}
+
+// Clone returns a copy that shares only attribute slices and constants' data.
+func (g *Graph) Clone() *Graph {
+	c, _ := g.CloneMapped()
+	return c
+}
+
+// CloneMapped is Clone; it also returns the copy of every value.
+func (g *Graph) CloneMapped() (*Graph, map[*Value]*Value) {
+	c := &Graph{Name: g.Name, Meta: maps.Clone(g.Meta), next: g.next}
+	to := map[*Value]*Value{}
+	value := func(v *Value) *Value {
+		if v == nil {
+			return nil
+		}
+		if to[v] == nil {
+			to[v] = &Value{Name: v.Name, Type: v.Type.Clone(), Index: v.Index, Const: v.Const}
+		}
+		return to[v]
+	}
+	for _, v := range g.Inputs {
+		c.Inputs = append(c.Inputs, value(v))
+	}
+	for _, n := range g.Nodes {
+		m := &Node{Op: n.Op, Name: n.Name, Attrs: n.Attrs.Clone()}
+		for _, v := range n.Inputs {
+			m.Inputs = append(m.Inputs, value(v))
+		}
+		for _, v := range n.Outputs {
+			w := value(v)
+			w.Def = m
+			m.Outputs = append(m.Outputs, w)
+		}
+		if n.Body != nil {
+			m.Body = n.Body.Clone()
+		}
+		c.Nodes = append(c.Nodes, m)
+	}
+	for _, v := range g.Outputs {
+		c.Outputs = append(c.Outputs, value(v))
+	}
+	return c, to
+}
+
+// Equal reports whether two graphs are the same but for the names of values and nodes: inputs, nodes in order, attributes,
+// constants by content, bodies, outputs.
+func (g *Graph) Equal(h *Graph) bool { return g.Diff(h) == "" }
+
+// Diff describes the first difference that Equal sees, or returns "".
+func (g *Graph) Diff(h *Graph) string {
+	if len(g.Inputs) != len(h.Inputs) || len(g.Nodes) != len(h.Nodes) || len(g.Outputs) != len(h.Outputs) {
+		return fmt.Sprintf("%d inputs, %d nodes, %d outputs against %d, %d, %d",
+			len(g.Inputs), len(g.Nodes), len(g.Outputs), len(h.Inputs), len(h.Nodes), len(h.Outputs))
+	}
+	pair := map[*Value]*Value{}
+	for i, v := range g.Inputs {
+		if w := h.Inputs[i]; !v.Type.Equal(w.Type) {
+			return fmt.Sprintf("input %d: %v against %v", i, v.Type, w.Type)
+		}
+		pair[v] = h.Inputs[i]
+	}
+	same := func(v, w *Value) bool {
+		switch {
+		case v == nil || w == nil:
+			return v == w
+		case v.IsConst() || w.IsConst():
+			return v.IsConst() && w.IsConst() && v.Const.Equal(w.Const)
+		}
+		return pair[v] == w
+	}
+	for i, n := range g.Nodes {
+		m := h.Nodes[i]
+		if d := n.diff(m, same); d != "" {
+			return fmt.Sprintf("node %d %q (%s): %s", i, n.Name, n.Op.Name, d)
+		}
+		for j, v := range n.Outputs {
+			pair[v] = m.Outputs[j]
+		}
+	}
+	for i, v := range g.Outputs {
+		if !same(v, h.Outputs[i]) {
+			return fmt.Sprintf("output %d: %%%s against %%%s", i, v.Name, h.Outputs[i].Name)
+		}
+	}
+	return ""
+}
+
+func (n *Node) diff(m *Node, same func(v, w *Value) bool) string {
+	if n.Op != m.Op || len(n.Inputs) != len(m.Inputs) || len(n.Outputs) != len(m.Outputs) {
+		return fmt.Sprintf("%d inputs, %d outputs against %s with %d, %d",
+			len(n.Inputs), len(n.Outputs), m.Op.Name, len(m.Inputs), len(m.Outputs))
+	}
+	if !n.Attrs.Equal(m.Attrs) {
+		return fmt.Sprintf("attributes %v against %v", n.Attrs, m.Attrs)
+	}
+	for i, v := range n.Inputs {
+		if !same(v, m.Inputs[i]) {
+			return fmt.Sprintf("input %d differs", i)
+		}
+	}
+	for i, v := range n.Outputs {
+		if !v.Type.Equal(m.Outputs[i].Type) {
+			return fmt.Sprintf("output %d: %v against %v", i, v.Type, m.Outputs[i].Type)
+		}
+	}
+	if n.Body != nil && m.Body != nil {
+		return n.Body.Diff(m.Body)
+	}
+	if n.Body != m.Body {
+		return "only one has a body"
+	}
+	return ""
+}
+
+// Equal reports whether both hold the same names with the same values; floats are compared by their bits.
+func (a Attrs) Equal(b Attrs) bool {
+	return maps.EqualFunc(a, b, func(x, y any) bool {
+		switch x := x.(type) {
+		case float64:
+			y, ok := y.(float64)
+			return ok && math.Float64bits(x) == math.Float64bits(y)
+		case []float64:
+			y, ok := y.([]float64)
+			return ok && slices.EqualFunc(x, y, func(p, q float64) bool { return math.Float64bits(p) == math.Float64bits(q) })
+		case []int:
+			y, ok := y.([]int)
+			return ok && slices.Equal(x, y)
+		case []bool:
+			y, ok := y.([]bool)
+			return ok && slices.Equal(x, y)
+		case []string:
+			y, ok := y.([]string)
+			return ok && slices.Equal(x, y)
+		}
+		return x == y
+	})
+}
