@@ -1,0 +1,7 @@
+// Package gopkg writes a compiled program as a directory that is an ordinary Go package: typed API, program, weights,
+// kernels, an example and a test with golden inputs.
+//
+//	names.go   from file and port names to Go identifiers
+//	model.go   the generated Go files
+//	write.go   the directory: written beside its place, moved there at the end
+package gopkg

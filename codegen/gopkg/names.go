@@ -1,0 +1,66 @@
+package gopkg
+
+import (
+	"fmt"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"unicode"
+)
+
+// PackageName is the default package name for a model file: its base name in lower case with only letters and digits.
+func PackageName(model string) (string, error) {
+	base := strings.TrimSuffix(filepath.Base(model), filepath.Ext(model))
+	name := strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, base)
+	return name, CheckPackageName(name)
+}
+
+// CheckPackageName reports why a name cannot be a package's.
+func CheckPackageName(name string) error {
+	switch {
+	case !token.IsIdentifier(name): // also refuses keywords and the empty string
+		return fmt.Errorf("package name %q is not a Go identifier: choose one with --package", name)
+	case name == "_" || name == "main" || name == "init":
+		return fmt.Errorf("package name %q cannot be imported: choose another with --package", name)
+	}
+	return nil
+}
+
+// exported turns a tensor's or slice's name into an exported Go identifier: lane_lines_prob → LaneLinesProb.
+func exported(name string) string {
+	var b strings.Builder
+	up := true
+	for _, r := range name {
+		switch {
+		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
+			up = true
+		case up:
+			b.WriteRune(unicode.ToUpper(r))
+			up = false
+		default:
+			b.WriteRune(r)
+		}
+	}
+	s := b.String()
+	if s == "" || !unicode.IsLetter([]rune(s)[0]) {
+		s = "X" + s
+	}
+	return s
+}
+
+// namer hands out exported identifiers without repeating one.
+type namer map[string]bool
+
+func (n namer) name(raw string) string {
+	s := exported(raw)
+	for i := 2; n[s]; i++ {
+		s = fmt.Sprintf("%s%d", exported(raw), i)
+	}
+	n[s] = true
+	return s
+}
