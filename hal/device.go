@@ -36,6 +36,7 @@ type MemoryKind int
 const (
 	DeviceMemory MemoryKind = iota // the host reaches it by Read and Write
 	HostVisible                    // inputs and outputs: mapped for the host where memory is unified
+	ScratchMemory                  // an arena: holds nothing between runs of a graph; emu reports reads before writes
 )
 
 // Memory is a block of device memory.

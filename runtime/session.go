@@ -90,7 +90,7 @@ func (s *Session) place(opt SessionOptions) ([]Binding, error) {
 	v := s.model.Variant
 	if v.ArenaBytes > 0 {
 		var err error
-		if s.arena, err = s.alloc(v.ArenaBytes, hal.DeviceMemory); err != nil {
+		if s.arena, err = s.alloc(v.ArenaBytes, hal.ScratchMemory); err != nil {
 			return nil, fmt.Errorf("arena of %d bytes: %w", v.ArenaBytes, err)
 		}
 	}
