@@ -1,0 +1,194 @@
+// Command spark-compile turns an ONNX model into PTX kernels and a Go package that loads and runs them.
+//
+//	spark-compile driving_vision.onnx --precision fp16 -o ./drivingvision
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// flags is the command line, as the design fixes it.
+type flags struct {
+	Model      string   `arg:"" optional:"" name:"model" help:"ONNX file."`
+	Precision  string   `help:"fp32, fp16, bf16, fp8 or nvfp4; default: OPENPILOT_DGX_PRECISION, else fp16."`
+	Output     string   `short:"o" help:"Directory of the Go package; default: the model's base name without underscores." placeholder:"DIR"`
+	Package    string   `help:"Package name; default: the directory's." placeholder:"NAME"`
+	Target     []string `help:"Targets: sm_121, sm_90, sm_80." default:"sm_121" placeholder:"sm_121[,sm_90…]"`
+	Calibrate  []string `help:"Calibration inputs: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
+	MinCosine  *float64 `help:"Accuracy budget of low precision." placeholder:"C"`
+	Keep       []string `help:"Nodes to keep in a higher precision." placeholder:"NODE"`
+	Shape      []string `help:"Fix an input's shape." placeholder:"input=1x3x48x192" sep:"none"`
+	Batch      int      `help:"Leading dimension of every input." placeholder:"N"`
+	Report     string   `help:"Write a JSON report." placeholder:"FILE.json"`
+	Emit       string   `help:"Print ir, ptx or program and write no package." enum:"ir,ptx,program," default:"" placeholder:"ir|ptx|program"`
+	Passes     []string `help:"Run these passes instead of the default ones." placeholder:"LIST"`
+	HelpPasses bool     `help:"Describe the passes and stop."`
+	Tune       bool     `help:"Tune schedules on the device."`
+	Quiet      bool     `help:"Print nothing but errors."`
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is the command: 0 done, 2 wrong use or bad input.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var f flags
+	done, err := cli.Parse(&f, "spark-compile", "Compile an ONNX model to PTX kernels and a Go package.", args, stdout)
+	if err == nil && !done {
+		err = f.run(ctx, stdout, stderr)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "spark-compile: %v\n", err)
+		return cli.BadInput
+	}
+	return cli.Done
+}
+
+func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if f.HelpPasses {
+		_, err := io.WriteString(stdout, passes.Help())
+		return err
+	}
+	if f.Model == "" {
+		return errors.New("no model: spark-compile MODEL.onnx")
+	}
+	for _, missing := range []struct {
+		given bool
+		name  string
+	}{{f.Tune, "--tune"}, {len(f.Calibrate) > 0, "--calibrate"}, {f.MinCosine != nil, "--min-cosine"}, {len(f.Keep) > 0, "--keep"}} {
+		if missing.given {
+			return fmt.Errorf("%s is not available in this version", missing.name)
+		}
+	}
+	precision, err := cli.Precision(f.Precision, stderr)
+	if err != nil {
+		return err
+	}
+	dir, name, err := f.place()
+	if err != nil {
+		return err
+	}
+	opt := compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: cli.Progress(stderr, f.Quiet)}
+	if opt.Import.Shapes, err = cli.Shapes(f.Shape); err != nil {
+		return err
+	}
+	opt.Import.Batch = f.Batch
+	if f.Emit == "" {
+		if opt.Assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
+			return err
+		}
+	}
+	m, err := onnx.Load(f.Model)
+	if err != nil {
+		return err
+	}
+	r, err := compile.Compile(ctx, m, opt)
+	if err != nil {
+		return err
+	}
+	if f.Emit != "" {
+		return emit(stdout, f.Emit, r)
+	}
+	golden, err := r.Golden(ctx)
+	if err != nil {
+		return err
+	}
+	files, err := gopkg.Files(name, r.Program, golden)
+	if err != nil {
+		return err
+	}
+	if err := gopkg.Write(dir, files); err != nil {
+		return err
+	}
+	rep := f.report(r)
+	if f.Report != "" {
+		if err := rep.Write(f.Report); err != nil {
+			return err
+		}
+	}
+	if !f.Quiet {
+		summary(stdout, dir, name, r, rep)
+	}
+	return nil
+}
+
+// place chooses directory and package name.
+func (f *flags) place() (dir, name string, err error) {
+	if dir = f.Output; dir == "" {
+		if name, err = gopkg.PackageName(f.Model); err != nil && f.Package == "" {
+			return "", "", err
+		}
+		dir = name
+	}
+	switch {
+	case f.Package != "":
+		name = f.Package
+	case f.Output != "":
+		abs, err := filepath.Abs(f.Output)
+		if err != nil {
+			return "", "", err
+		}
+		name = filepath.Base(abs)
+	}
+	return dir, name, gopkg.CheckPackageName(name)
+}
+
+func (f *flags) report(r *compile.Result) *report.Report {
+	rep := report.Of(r.Program, &r.Program.Variants[0])
+	rep.CompileMS, rep.PtxasMS = milliseconds(r.Compile), milliseconds(r.Ptxas)
+	for _, b := range r.Fallbacks {
+		rep.Fallbacks = append(rep.Fallbacks, report.Fallback(b))
+	}
+	return rep
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Report) {
+	var targets []string
+	for _, v := range r.Program.Variants {
+		targets = append(targets, v.Target)
+	}
+	fmt.Fprintf(w, "%s → %s (package %s): %s for %s\n", rep.Model, dir, name, rep.Precision, strings.Join(targets, ", "))
+	fmt.Fprintf(w, "%d launches, %d kernels, arena %.2f MB, weights %.2f MB, %.1f MMAC\n", rep.Launches, len(rep.Kernels),
+		float64(rep.ArenaBytes)/1e6, float64(rep.WeightsBytes)/1e6, float64(rep.MACs)/1e6)
+	fmt.Fprintf(w, "compiled in %.2f s", r.Compile.Seconds())
+	if r.Ptxas > 0 {
+		fmt.Fprintf(w, ", ptxas %.2f s", r.Ptxas.Seconds())
+	} else {
+		fmt.Fprint(w, "; no ptxas: the package holds PTX only, which the driver compiles when it is loaded")
+	}
+	fmt.Fprintln(w)
+}
+
+func emit(w io.Writer, what string, r *compile.Result) error {
+	switch what {
+	case "ir":
+		_, err := io.WriteString(w, r.Graph.String())
+		return err
+	case "ptx":
+		_, err := io.WriteString(w, r.Program.Variants[0].PTX)
+		return err
+	}
+	return cli.JSON(w, r.Program)
+}
+

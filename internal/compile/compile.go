@@ -1,0 +1,184 @@
+// Package compile is the whole way as one call: an ONNX model to a runtime.Program.
+package compile
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/contraction"
+	"github.com/spark-compile/spark-compile/codegen/loop"
+	"github.com/spark-compile/spark-compile/codegen/window"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Options says how to compile.
+type Options struct {
+	Import    onnx.ImportOptions
+	Precision string      // file, fp32 or fp16
+	Targets   []string    // at least one
+	Passes    []string    // nil for the default pipeline
+	Assembler *ptxas.Tool // nil: no cubin, no register counts
+
+	Observe  func(pass string, g *ir.Graph) // after each pass, of the first target
+	Progress func(stage string)
+}
+
+// Result is a compiled program and what is worth saying about it.
+type Result struct {
+	Program   *runtime.Program
+	Source    *ir.Graph // as imported
+	Graph     *ir.Graph // final, of the first target
+	Fallbacks []codegen.Fallback
+	Compile   time.Duration // without ptxas
+	Ptxas     time.Duration
+}
+
+// Compile compiles a model. Errors name the file and, where there is one, the node.
+func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
+	begin := time.Now()
+	progress(opt, "import")
+	g, err := onnx.Import(m, opt.Import)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Source: g, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(m.Path), Precision: opt.Precision}}
+	weights := codegen.NewWeights()
+	for i, name := range opt.Targets {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := r.target(ctx, m, name, i == 0, opt, weights); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Path, err)
+		}
+	}
+	r.Program.Weights = weights.Bytes()
+	r.Compile = time.Since(begin) - r.Ptxas
+	if err := r.describe(m); err != nil {
+		return nil, err
+	}
+	return r, r.Program.Validate()
+}
+
+func progress(opt Options, format string, args ...any) {
+	if opt.Progress != nil {
+		opt.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// target compiles one variant.
+func (r *Result) target(ctx context.Context, m *onnx.Model, name string, first bool, opt Options, w *codegen.Weights) error {
+	t, err := target.Lookup(name)
+	if err != nil {
+		return err
+	}
+	progress(opt, "%s: passes", name)
+	g := r.Source.Clone()
+	observe := opt.Observe
+	if !first {
+		observe = nil
+	}
+	if err := passes.Run(&passes.Context{Target: t, Precision: opt.Precision}, g, opt.Passes, observe); err != nil {
+		return err
+	}
+	progress(opt, "%s: kernels", name)
+	out, err := codegen.Generate(g, t, codegen.Families{Contraction: contraction.Lower, Window: window.Lower, Loop: loop.Lower}, w)
+	if err != nil {
+		return err
+	}
+	if opt.Assembler != nil {
+		progress(opt, "%s: ptxas", name)
+		begin := time.Now()
+		if err := assemble(ctx, opt.Assembler, t, &out.Variant); err != nil {
+			return err
+		}
+		r.Ptxas += time.Since(begin)
+	}
+	if first {
+		r.Graph, r.Fallbacks = g, out.Fallbacks
+	}
+	r.Program.Variants = append(r.Program.Variants, out.Variant)
+	return nil
+}
+
+// assemble adds the cubin and what ptxas says of each kernel.
+func assemble(ctx context.Context, tool *ptxas.Tool, t *target.Target, v *runtime.Variant) error {
+	out, err := tool.Assemble(ctx, v.PTX, t.PTX)
+	if err != nil {
+		return err
+	}
+	v.Cubin = out.Cubin
+	usage := map[string]ptxas.Usage{}
+	for _, u := range out.Usage {
+		usage[u.Kernel] = u
+	}
+	for i := range v.Kernels {
+		k := &v.Kernels[i]
+		u := usage[k.Name]
+		k.Regs, k.Spills = u.Regs, u.Spills
+	}
+	return nil
+}
+
+// describe fills in inputs, outputs, their slices, and states: state_X is fed by next_state_X.
+func (r *Result) describe(m *onnx.Model) error {
+	p := r.Program
+	for _, v := range r.Graph.Inputs {
+		p.Inputs = append(p.Inputs, port(v))
+	}
+	for _, v := range r.Graph.Outputs {
+		p.Outputs = append(p.Outputs, port(v))
+	}
+	if err := addSlices(p, m); err != nil {
+		return err
+	}
+	for _, in := range p.Inputs {
+		rest, ok := strings.CutPrefix(in.Name, "state_")
+		if !ok {
+			continue
+		}
+		for _, out := range p.Outputs {
+			if out.Name == "next_state_"+rest && out.DType == in.DType && fmt.Sprint(out.Shape) == fmt.Sprint(in.Shape) {
+				p.States = append(p.States, runtime.State{Input: in.Name, Output: out.Name})
+			}
+		}
+	}
+	return nil
+}
+
+func port(v *ir.Value) runtime.Port {
+	return runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: append([]int{}, v.Type.Shape...)}
+}
+
+// addSlices names the parts of the output that the model's metadata describes: the one called outputs, else the first.
+func addSlices(p *runtime.Program, m *onnx.Model) error {
+	if len(p.Outputs) == 0 {
+		return nil
+	}
+	out := &p.Outputs[0]
+	for i := range p.Outputs {
+		if p.Outputs[i].Name == "outputs" {
+			out = &p.Outputs[i]
+		}
+	}
+	elements := 1
+	for _, d := range out.Shape {
+		elements *= d
+	}
+	slices, err := m.OutputSlices(elements)
+	if err != nil {
+		return err
+	}
+	for _, s := range slices {
+		out.Slices = append(out.Slices, runtime.Slice{Name: s.Name, Start: s.Start, Stop: s.End})
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package compile
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+
+	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Inputs makes deterministic inputs for a graph: floats in [-1, 1), bytes over their range, other integers 0 or 1.
+func Inputs(g *ir.Graph) map[string]*ir.Array {
+	out := map[string]*ir.Array{}
+	for _, in := range g.Inputs {
+		h := fnv.New64a()
+		h.Write([]byte(in.Name))
+		rng := rand.New(rand.NewPCG(h.Sum64(), 1))
+		a := ir.NewArray(in.Type)
+		for i := range a.F {
+			a.F[i] = ir.RoundTo(in.Type.DType, 2*rng.Float64()-1)
+		}
+		for i := range a.I {
+			a.I[i] = rng.Int64N(2)
+			if in.Type.DType == ir.Uint8 {
+				a.I[i] = rng.Int64N(256)
+			}
+		}
+		out[in.Name] = a
+	}
+	return out
+}
+
+// goldenBounds is how close a run must come to the float64 evaluation of the imported graph, by precision: fp32 sums in
+// another order, fp16 also rounds what travels between kernels.
+var goldenBounds = map[string]gopkg.Golden{
+	"fp32": {MinCosine: 0.9999999, RelL2: 1e-4},
+	"fp16": {MinCosine: 0.9999, RelL2: 1e-2},
+	"file": {MinCosine: 0.9999, RelL2: 1e-2},
+}
+
+// Golden evaluates the imported graph in float64 on Inputs, for the test of the generated package.
+func (r *Result) Golden(ctx context.Context) (*gopkg.Golden, error) {
+	bounds, ok := goldenBounds[r.Program.Precision]
+	if !ok {
+		return nil, fmt.Errorf("no golden bounds for precision %q", r.Program.Precision)
+	}
+	in := Inputs(r.Source)
+	out, err := ir.Evaluate(ctx, r.Source, in, ir.EvalOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("golden run: %w", err)
+	}
+	g := &gopkg.Golden{Inputs: map[string][]byte{}, Outputs: map[string][]float64{}, MinCosine: bounds.MinCosine, RelL2: bounds.RelL2}
+	for name, a := range in {
+		g.Inputs[name] = a.Tensor().Dense()
+	}
+	for name, a := range out {
+		g.Outputs[name] = a.Floats()
+	}
+	return g, nil
+}

@@ -1,0 +1,89 @@
+// Package report is the JSON that spark-compile --report and spark-run --json write: one schema, so that scripts read
+// both alike.
+package report
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Version is the version of the schema.
+const Version = 1
+
+// Report describes a compiled program and, where it was run, how that went.
+type Report struct {
+	Version      int                  `json:"version"`
+	Model        string               `json:"model"`
+	Target       string               `json:"target"`
+	Precision    string               `json:"precision"`
+	Device       string               `json:"device,omitempty"`
+	Launches     int                  `json:"launches"` // graph nodes of a run, copies included
+	ArenaBytes   int                  `json:"arena_bytes"`
+	LiveBytes    int                  `json:"live_bytes"`
+	WeightsBytes int                  `json:"weights_bytes"`
+	MACs         int64                `json:"macs"`
+	CompileMS    float64              `json:"compile_ms,omitempty"` // without ptxas
+	PtxasMS      float64              `json:"ptxas_ms,omitempty"`
+	MeanMS       float64              `json:"mean_ms,omitempty"`
+	P50MS        float64              `json:"p50_ms,omitempty"`
+	P99MS        float64              `json:"p99_ms,omitempty"`
+	Runs         int                  `json:"runs,omitempty"`
+	Kernels      []runtime.KernelInfo `json:"kernels"`
+	Outputs      []Output             `json:"outputs,omitempty"`
+	Fallbacks    []Fallback           `json:"fallbacks,omitempty"`
+}
+
+// Output is the comparison of one output with its reference.
+type Output struct {
+	Name string `json:"name"`
+	runtime.Metrics
+}
+
+// Fallback is a region that did not get the kernel family it was meant for.
+type Fallback struct {
+	Region string `json:"region"`
+	Family string `json:"family"`
+	Reason string `json:"reason"`
+}
+
+// Of fills in what a program says of itself.
+func Of(p *runtime.Program, v *runtime.Variant) *Report {
+	r := &Report{Version: Version, Model: p.Model, Target: v.Target, Precision: p.Precision, ArenaBytes: v.ArenaBytes, LiveBytes: v.LiveBytes,
+		WeightsBytes: len(p.Weights), Kernels: v.Kernels}
+	for _, e := range v.Entries {
+		if e.Name == "run" {
+			r.Launches = len(e.Launches)
+		}
+	}
+	for _, k := range v.Kernels {
+		r.MACs += k.MACs * int64(k.Launches)
+	}
+	return r
+}
+
+// Write writes the report to a file, whole or not at all.
+func (r *Report) Write(path string) error {
+	raw, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".report-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	if _, err := tmp.Write(append(raw, '\n')); err != nil {
+		tmp.Close()
+		return err
+	}
+	if err := tmp.Close(); err != nil {
+		return err
+	}
+	if err := os.Chmod(tmp.Name(), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
