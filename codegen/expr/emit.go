@@ -1,0 +1,319 @@
+package expr
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// Env is what an emitter must know about the kernel around it.
+type Env struct {
+	// Operand returns the register that holds the global address of a pointer parameter.
+	Operand func(operand int) ptx.Reg
+	// Align is the alignment in bytes of an operand's address; nil means 256.
+	Align func(operand int) int
+	// Constant reports operands that no launch writes: they may be read before griddepcontrol.wait and through the
+	// read-only path; nil means none.
+	Constant func(operand int) bool
+	// Wait is called once, outside loops, before the first access to an operand that is not constant; nil if the kernel
+	// has waited itself.
+	Wait func()
+	// Team shares reductions between threads; nil reduces in each thread.
+	Team *Team
+}
+
+// Emitter writes expressions into a kernel. A node is computed once per scope; values of outer scopes are visible in inner
+// ones, and what a loop does not change is computed before it.
+type Emitter struct {
+	K   *ptx.Kernel
+	B   *Builder
+	env Env
+
+	scopes []*scope
+	waited bool
+	height map[*Expr]int
+}
+
+type scope struct {
+	regs   map[*Expr]ptx.Reg
+	addrs  map[addrKey]ptx.Reg
+	groups map[*Expr]*loadGroup
+	avail  varSet
+}
+
+type addrKey struct {
+	operand int64
+	index   *Expr
+	size    int
+}
+
+// NewEmitter returns an emitter with one scope.
+func NewEmitter(k *ptx.Kernel, b *Builder, env Env) *Emitter {
+	m := &Emitter{K: k, B: b, env: env, height: map[*Expr]int{}, waited: env.Wait == nil}
+	m.Push()
+	return m
+}
+
+// Push opens a scope: what is emitted in it is forgotten by Pop. Callers open one around code that is not always executed
+// or is executed repeatedly.
+func (m *Emitter) Push() {
+	s := &scope{regs: map[*Expr]ptx.Reg{}, addrs: map[addrKey]ptx.Reg{}}
+	if n := len(m.scopes); n > 0 {
+		s.avail = m.scopes[n-1].avail
+		m.wait()
+	}
+	m.scopes = append(m.scopes, s)
+}
+
+// Pop closes the innermost scope.
+func (m *Emitter) Pop() { m.scopes = m.scopes[:len(m.scopes)-1] }
+
+func (m *Emitter) top() *scope { return m.scopes[len(m.scopes)-1] }
+
+// Bind says which register holds a variable in the innermost scope.
+func (m *Emitter) Bind(v *Expr, r ptx.Reg) {
+	if v.Op != OpVar {
+		return // an index of range 1 is the constant 0
+	}
+	m.top().regs[v] = r
+	m.top().avail.add(int(v.I))
+}
+
+// Wait makes sure that the kernel has waited for its predecessors.
+func (m *Emitter) Wait() { m.wait() }
+
+func (m *Emitter) wait() {
+	if !m.waited {
+		m.waited = true
+		m.env.Wait()
+	}
+}
+
+func (m *Emitter) lookup(e *Expr) (ptx.Reg, bool) {
+	for i := len(m.scopes) - 1; i >= 0; i-- {
+		if r, ok := m.scopes[i].regs[e]; ok {
+			return r, true
+		}
+	}
+	return ptx.Reg{}, false
+}
+
+// ClassOf is the register class of a scalar type.
+func ClassOf(t Type) ptx.Class { return [...]ptx.Class{ptx.Pred, ptx.B32, ptx.B64, ptx.F32, ptx.F64}[t] }
+
+// Emit computes e and returns its register.
+func (m *Emitter) Emit(e *Expr) ptx.Reg { return m.EmitAll([]*Expr{e})[0] }
+
+// EmitAll computes several expressions together: neighbouring loads become vector loads, reductions over the same
+// variables share a loop.
+func (m *Emitter) EmitAll(es []*Expr) []ptx.Reg {
+	m.reductions(es)
+	m.groupLoads(es)
+	out := make([]ptx.Reg, len(es))
+	for i, e := range es {
+		out[i] = m.reg(e)
+	}
+	m.top().groups = nil
+	return out
+}
+
+// reg emits e in the innermost scope unless some scope has it.
+func (m *Emitter) reg(e *Expr) ptx.Reg {
+	if r, ok := m.lookup(e); ok {
+		return r
+	}
+	var r ptx.Reg
+	switch e.Op {
+	case OpVar:
+		panic(fmt.Sprintf("expr: kernel %s: variable %s is not bound", m.K.Name, e.Name))
+	case OpLoad:
+		return m.load(e)
+	case OpReduce:
+		m.reductions([]*Expr{e})
+		r, _ = m.lookup(e)
+		return r
+	case OpConst:
+		r = m.K.Reg(ClassOf(e.Type))
+		m.constant(r, e)
+	case OpAffine:
+		r = m.affine(e)
+	default:
+		r = m.operation(e)
+	}
+	m.top().regs[e] = r
+	return r
+}
+
+// arg is the operand for e: an immediate for constants.
+func (m *Emitter) arg(e *Expr) ptx.Operand {
+	if e.Op == OpConst && e.Type != Pred {
+		if r, ok := m.lookup(e); ok {
+			return r
+		}
+		return Immediate(e)
+	}
+	return m.reg(e)
+}
+
+// Immediate is the PTX immediate of a constant.
+func Immediate(e *Expr) ptx.Operand {
+	switch e.Type {
+	case F32:
+		return ptx.FImm(float32(e.F))
+	case F64:
+		return ptx.DImm(e.F)
+	}
+	return ptx.Imm(e.I)
+}
+
+func (m *Emitter) constant(r ptx.Reg, e *Expr) {
+	switch e.Type {
+	case Pred:
+		zero := m.K.Reg(ptx.B32)
+		m.K.I("mov.b32", zero, ptx.Imm(e.I))
+		m.K.I("setp.ne.s32", r, zero, ptx.Imm(0))
+	case F32:
+		m.K.I("mov.f32", r, Immediate(e))
+	case F64:
+		m.K.I("mov.f64", r, Immediate(e))
+	case S32:
+		m.K.I("mov.b32", r, Immediate(e))
+	case S64:
+		m.K.I("mov.b64", r, Immediate(e))
+	}
+}
+
+// affine emits Σ cᵢ·aᵢ + c. A partial sum that an outer scope holds already is taken from there.
+func (m *Emitter) affine(e *Expr) ptx.Reg {
+	b := m.B
+	if e.I != 0 {
+		base := m.reg(b.Offset(e, -e.I))
+		r := m.K.Reg(ClassOf(e.Type))
+		m.K.I("add."+e.Type.String(), r, base, ptx.Imm(e.I))
+		return r
+	}
+	var acc ptx.Reg
+	have := false
+	rest := make([]bool, len(e.Args))
+	for d := len(m.scopes) - 2; d >= 0 && !have; d-- {
+		p, in := b.partial(e, &m.scopes[d].avail)
+		if p == nil || p == e {
+			continue
+		}
+		if r, ok := m.lookup(p); ok {
+			acc, have, rest = r, true, in
+		}
+	}
+	for i, a := range e.Args {
+		if rest[i] {
+			continue
+		}
+		x := m.reg(a)
+		r := m.K.Reg(ClassOf(e.Type))
+		t := e.Type.String()
+		switch c := e.Coef[i]; {
+		case have && c == 1:
+			m.K.I("add."+t, r, acc, x)
+		case have && c == -1:
+			m.K.I("sub."+t, r, acc, x)
+		case have:
+			m.K.I("mad.lo."+t, r, x, ptx.Imm(c), acc)
+		case c == 1:
+			r = x
+		case c > 0 && c&(c-1) == 0:
+			m.K.I("shl.b"+t[1:], r, x, ptx.Imm(log2(c)))
+		case c == -1:
+			m.K.I("neg."+t, r, x)
+		default:
+			m.K.I("mul.lo."+t, r, x, ptx.Imm(c))
+		}
+		acc, have = r, true
+	}
+	return acc
+}
+
+// partial is the part of an affine form whose atoms are available, and which atoms those are; nil if there are none.
+func (b *Builder) partial(e *Expr, avail *varSet) (*Expr, []bool) {
+	s := sum{t: e.Type}
+	in := make([]bool, len(e.Args))
+	n := 0
+	for i, a := range e.Args {
+		if a.free.subsetOf(avail) {
+			s.terms = append(s.terms, term{a, e.Coef[i]})
+			in[i] = true
+			n++
+		}
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	return b.affine(s), in
+}
+
+func log2(c int64) int64 {
+	n := int64(0)
+	for c > 1 {
+		c >>= 1
+		n++
+	}
+	return n
+}
+
+// hoist emits, in the innermost scope, every largest part of e that needs no variable beyond those available.
+func (m *Emitter) hoist(es []*Expr) {
+	avail := &m.top().avail
+	var found []*Expr
+	seen := map[*Expr]bool{}
+	var walk func(e *Expr)
+	walk = func(e *Expr) {
+		if seen[e] || e.Op == OpConst || e.Op == OpVar {
+			return
+		}
+		seen[e] = true
+		if _, ok := m.lookup(e); ok {
+			return
+		}
+		if e.free.subsetOf(avail) {
+			found = append(found, e)
+			return
+		}
+		if e.Op == OpAffine {
+			if p, _ := m.B.partial(e, avail); p != nil && p.Op != OpVar {
+				walk(p)
+			}
+		}
+		if e.Op == OpLoad {
+			// Only the variable part of the index is computed inside; a constant offset goes into the instruction.
+			if x := e.Args[0]; x.Op == OpAffine && x.I != 0 {
+				walk(m.B.Offset(x, -x.I))
+				for _, a := range e.Args[1:] {
+					walk(a)
+				}
+				return
+			}
+		}
+		for _, a := range e.Args {
+			walk(a)
+		}
+	}
+	for _, e := range es {
+		walk(e)
+	}
+	m.EmitAll(found)
+}
+
+// loop writes a counted loop from 0 to n-1 around body, with v bound to the counter.
+func (m *Emitter) loop(v *Expr, n int, body func()) {
+	c := m.K.Reg(ptx.B32)
+	m.Push()
+	m.K.I("mov.b32", c, ptx.Imm(0))
+	l := m.K.NewLabel("loop")
+	m.K.Place(l)
+	m.Bind(v, c)
+	body()
+	m.Pop()
+	p := m.K.Reg(ptx.Pred)
+	m.K.I("add.s32", c, c, ptx.Imm(1))
+	m.K.I("setp.lt.s32", p, c, ptx.Imm(int64(n)))
+	m.K.If(p, "bra", l)
+}

@@ -1,0 +1,232 @@
+package expr
+
+import (
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// Team is a group of threads of one block that share the work of every reduction which does not depend on what tells
+// them apart. All threads of the block must execute the emitted code together.
+type Team struct {
+	Threads int   // a power of two
+	Lane    *Expr // variable in [0, Threads), bound: the thread's place in its team
+	// Adjacent teams are consecutive threads: Threads ≤ 32 share a warp, larger ones consist of whole warps. Otherwise
+	// member y of team x is thread y·Teams + x.
+	Adjacent bool
+	Teams    int   // teams in the block
+	Index    *Expr // variable in [0, Teams): the team's number (constant 0 if there is one)
+	Vary     []*Expr
+	// Shared is the first free byte of dynamic shared memory, 16-byte aligned; teamReduce takes what it needs and moves it.
+	Shared int
+}
+
+// shared reports whether a reduction is done by the team.
+func (m *Emitter) shared(r *Expr) bool {
+	t := m.env.Team
+	if t == nil || t.Threads == 1 || varCount(r.Vars) < int64(min(8, t.Threads)) {
+		return false
+	}
+	return !r.DependsOnAny(t.Vary...)
+}
+
+// teamReduce spreads the range of the variables over the team: thread l takes vectors l, l+T, l+2T …
+func (m *Emitter) teamReduce(rs []*Expr) {
+	b, t := m.B, m.env.Team
+	vars := rs[0].Vars
+	bs := bodies(rs)
+	m.hoist(bs)
+	total := varCount(vars)
+	shape := make([]int, len(vars))
+	for i, v := range vars {
+		shape[i] = int(v.Hi + 1)
+	}
+	vec := int64(1)
+	if t.Adjacent {
+		for _, v := range []int64{8, 4, 2} {
+			if int64(shape[len(shape)-1])%v == 0 && total/v >= int64(t.Threads) {
+				vec = v
+				break
+			}
+		}
+	}
+	count := total / vec
+	rounds := (count + int64(t.Threads) - 1) / int64(t.Threads)
+	full := count%int64(t.Threads) == 0
+	terms := func(round *Expr) [][]*Expr {
+		at := b.Add(b.Scale(round, int64(t.Threads)), t.Lane)
+		valid := b.Lt(at, b.ConstInt(S32, count))
+		if !full {
+			at = b.Min(at, b.ConstInt(S32, count-1))
+		}
+		out := make([][]*Expr, len(rs))
+		for u := range vec {
+			with := map[*Expr]*Expr{}
+			for i, x := range b.Unravel(b.Offset(b.Scale(at, vec), u), shape) {
+				with[vars[i]] = x
+			}
+			memo := map[*Expr]*Expr{}
+			for r, body := range bs {
+				x := b.Subst(body, with, memo)
+				out[r] = append(out[r], b.Select(valid, x, b.Identity(rs[r].Red, x.Type)))
+			}
+		}
+		return out
+	}
+	n := int(vec)
+	if rounds > 1 {
+		n = max(n, 2)
+	}
+	acc := m.newAccumulators(rs, min(n, lanes))
+	if w := weight(bs); rounds*vec <= 32 && int(rounds*vec)*w <= 2000 {
+		all := make([][]*Expr, len(rs))
+		for j := range rounds {
+			for r, ts := range terms(b.ConstInt(S32, j)) {
+				all[r] = append(all[r], ts...)
+			}
+		}
+		acc.add(all)
+	} else {
+		// Each thread loops; the last round may be partial, which clamping and selection take care of.
+		j := b.variable("round."+vars[0].Name+itoa(rounds), S32, 0, rounds-1, 1, b.depth[vars[0].I])
+		m.loop(j, int(rounds), func() {
+			m.hoist(bs)
+			acc.add(terms(j))
+		})
+	}
+	acc.finish()
+	for r, regs := range acc.acc {
+		m.shareAcross(rs[r], regs[0])
+	}
+	acc.publish()
+}
+
+func itoa(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return itoa(n/10) + string(rune('0'+n%10))
+}
+
+// shareAcross combines a register over the team, in a fixed order, and leaves the result in every thread.
+func (m *Emitter) shareAcross(e *Expr, r ptx.Reg) {
+	t := m.env.Team
+	if !t.Adjacent {
+		m.shareColumns(e, r)
+		return
+	}
+	for d := min(t.Threads, 32) / 2; d > 0; d /= 2 {
+		o := m.shuffle(r, d)
+		m.combine(e.Red, e.Type, r, r, o)
+	}
+	if t.Threads > 32 {
+		m.shareWarps(e, r)
+	}
+}
+
+func (m *Emitter) shuffle(r ptx.Reg, d int) ptx.Reg {
+	k := m.K
+	exchange := func(x ptx.Reg) ptx.Reg {
+		y := k.Reg(x.Class)
+		k.I("shfl.sync.bfly.b32", ptx.Pair{D: y, P: k.Reg(ptx.Pred)}, x, ptx.Imm(int64(d)), ptx.Imm(31), ptx.Imm(-1))
+		return y
+	}
+	if r.Class == ptx.F32 || r.Class == ptx.B32 {
+		return exchange(r)
+	}
+	w := k.Reg(ptx.B64)
+	k.I("mov.b64", w, r)
+	lo, hi, sh := k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B64)
+	k.I("cvt.u32.u64", lo, w)
+	k.I("shr.u64", sh, w, ptx.Imm(32))
+	k.I("cvt.u32.u64", hi, sh)
+	lo, hi = exchange(lo), exchange(hi)
+	l64, h64, up, both, out := k.Reg(ptx.B64), k.Reg(ptx.B64), k.Reg(ptx.B64), k.Reg(ptx.B64), k.Reg(r.Class)
+	k.I("cvt.u64.u32", l64, lo)
+	k.I("cvt.u64.u32", h64, hi)
+	k.I("shl.b64", up, h64, ptx.Imm(32))
+	k.I("or.b64", both, l64, up)
+	k.I("mov.b64", out, both)
+	return out
+}
+
+// sharedType is the type suffix and size for shared memory.
+func sharedType(t Type) (string, int) {
+	switch t {
+	case F32:
+		return "f32", 4
+	case F64:
+		return "f64", 8
+	case S64:
+		return "b64", 8
+	}
+	return "b32", 4
+}
+
+// reserve takes n bytes of shared memory.
+func (t *Team) reserve(n int) int {
+	at := t.Shared
+	t.Shared += (n + 15) &^ 15
+	return at
+}
+
+// shareWarps combines the warps' results of a team of several warps.
+func (m *Emitter) shareWarps(e *Expr, r ptx.Reg) {
+	k, t := m.K, m.env.Team
+	typ, size := sharedType(e.Type)
+	warps := t.Threads / 32
+	at := t.reserve(t.Teams * warps * size)
+	base := m.sharedBase()
+	team := m.reg(t.Index)
+	lane := m.reg(t.Lane)
+	row, warp, slot, first := k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.Pred)
+	k.I("mad.lo.s32", row, team, ptx.Imm(int64(warps*size)), base)
+	k.I("shr.u32", warp, lane, ptx.Imm(5))
+	k.I("mad.lo.s32", slot, warp, ptx.Imm(int64(size)), row)
+	in := k.Reg(ptx.B32)
+	k.I("and.b32", in, lane, ptx.Imm(31))
+	k.I("setp.eq.s32", first, in, ptx.Imm(0))
+	k.If(first, "st.shared."+typ, ptx.At(slot, at), r)
+	k.I("bar.sync", ptx.Imm(0))
+	m.fold(e, r, warps, func(i int) ptx.Addr { return ptx.At(row, at+i*size) }, typ)
+	if len(m.scopes) > 1 {
+		k.I("bar.sync", ptx.Imm(0)) // the slot is written again in the next iteration
+	}
+}
+
+// shareColumns combines over the rows of a block whose fast index is the team.
+func (m *Emitter) shareColumns(e *Expr, r ptx.Reg) {
+	k, t := m.K, m.env.Team
+	typ, size := sharedType(e.Type)
+	at := t.reserve(t.Teams * t.Threads * size)
+	base := m.sharedBase()
+	team, lane := m.reg(t.Index), m.reg(t.Lane)
+	col, slot := k.Reg(ptx.B32), k.Reg(ptx.B32)
+	k.I("mad.lo.s32", col, team, ptx.Imm(int64(size)), base)
+	k.I("mad.lo.s32", slot, lane, ptx.Imm(int64(t.Teams*size)), col)
+	k.I("st.shared."+typ, ptx.At(slot, at), r)
+	k.I("bar.sync", ptx.Imm(0))
+	m.fold(e, r, t.Threads, func(i int) ptx.Addr { return ptx.At(col, at+i*t.Teams*size) }, typ)
+	if len(m.scopes) > 1 {
+		k.I("bar.sync", ptx.Imm(0))
+	}
+}
+
+// fold reads n partial results and combines them pairwise, which keeps sums accurate.
+func (m *Emitter) fold(e *Expr, r ptx.Reg, n int, at func(i int) ptx.Addr, typ string) {
+	k := m.K
+	rs := k.RegVec(r.Class, n)
+	for i, x := range rs {
+		k.I("ld.shared."+typ, x, at(i))
+	}
+	for ; n > 1; n = (n + 1) / 2 {
+		for i := 0; i+(n+1)/2 < n; i++ {
+			m.combine(e.Red, e.Type, rs[i], rs[i], rs[i+(n+1)/2])
+		}
+	}
+	m.move(r, rs[0])
+}
+
+func (m *Emitter) sharedBase() ptx.Reg {
+	r := m.K.Reg(ptx.B32)
+	m.K.I("mov.u32", r, ptx.Sym(ptx.SharedName))
+	return r
+}
