@@ -233,10 +233,13 @@ func (v *validator) cycle(nodes []*onnxpb.NodeProto, uses [][]string, producer m
 	for range nodes {
 		i = next(i)
 	}
-	first, loop := i, []int{i}
+	first := i
 	for j := next(i); j != i; j = next(j) {
-		loop = append(loop, j)
 		first = min(first, j)
+	}
+	loop := []int{first}
+	for j := next(first); j != first; j = next(j) {
+		loop = append(loop, j)
 	}
 	const most = 8
 	var labels []string
