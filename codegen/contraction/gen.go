@@ -1,0 +1,427 @@
+package contraction
+
+import (
+	"github.com/spark-compile/spark-compile/codegen/layout"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
+)
+
+// gen writes one kernel: coordinates, pipeline, compute core, split-K, epilogue.
+type gen struct {
+	asm
+	p      *problem
+	s      Schedule
+	t      *target.Target
+	plan   *plan
+	params []ptx.Sym
+
+	smem, tid, lane, warp num
+	tileM, tileN, share   num
+	z                     []num // digits of the problem's z
+	tile                  num   // linear index of the tile: z, n, m
+	first, count          num   // chunks of K of this block
+
+	a tileLoad
+	b tileLoad  // of a variable B
+	w panelLoad // of packed weights
+}
+
+// core is the arithmetic on a stage: tensor cores or fma.
+type core interface {
+	begin(g *gen)
+	// compute consumes the chunk in the stage at a byte offset of shared memory.
+	compute(g *gen, stage num)
+	// store writes the accumulators to the staging tile: f32, row-major, a tile for every warp along K.
+	store(g *gen)
+}
+
+func (g *gen) emit() {
+	g.coordinates()
+	var c core = &fmaCore{}
+	if g.p.half {
+		c = &mmaCore{}
+	}
+	g.pipeline(c)
+	g.I("cp.async.wait_group", ptx.Imm(0))
+	g.I("bar.sync", ptx.Imm(0))
+	c.store(g)
+	g.I("bar.sync", ptx.Imm(0))
+	g.finish()
+	g.I("ret")
+}
+
+// coordinates decomposes the block index: tile along M, tile along N, split, z, from the fastest to the slowest. Blocks
+// that share weights are neighbours.
+func (g *gen) coordinates() {
+	r := g.Reg(ptx.B32)
+	g.I("mov.u32", r, ptx.Sym(ptx.SharedName))
+	g.smem = inReg(r)
+	g.tid = g.special("%tid.x")
+	g.lane, g.warp = g.mod(g.tid, 32), g.div(g.tid, 32)
+	x := g.special("%ctaid.x")
+	d := g.split4(x)
+	g.tileM, g.tileN, g.share = d[3], d[2], d[1]
+	g.z = g.asm.split(g.p.z, d[0])
+	g.tile = g.mad(d[0], g.s.tilesM(g.p)*g.s.tilesN(g.p), g.mad(d[2], g.s.tilesM(g.p), d[3]))
+	per := g.s.chunksPerSplit(g.p)
+	g.first = g.mul(g.share, per)
+	last := g.s.chunks(g.p) - per*(g.s.SplitK-1)
+	g.count = imm(per)
+	if last != per {
+		p := g.compare("eq.u32", g.share, imm(g.s.SplitK-1))
+		n := g.Reg(ptx.B32)
+		g.I("selp.b32", n, ptx.Imm(last), ptx.Imm(per), p)
+		g.count = inReg(n)
+	}
+}
+
+func (g *gen) split4(x num) []num {
+	return g.asm.split([]int{g.p.batches(), g.s.SplitK, g.s.tilesN(g.p), g.s.tilesM(g.p)}, x)
+}
+
+// pointer loads parameter i.
+func (g *gen) pointer(i int) ptx.Reg {
+	p, q := g.Reg(ptx.B64), g.Reg(ptx.B64)
+	g.I("ld.param.u64", p, ptx.At(g.params[i], 0))
+	g.I("cvta.to.global.u64", q, p)
+	return q
+}
+
+// matrix is the address of an operand's matrix for this block's z.
+func (g *gen) matrix(param int, o *operand) ptx.Reg {
+	off := imm(o.offset)
+	for i, modes := range o.z {
+		off = g.add(off, g.offset(modes, g.z[i]))
+	}
+	return g.address(g.pointer(param), off, o.dtype.Bits()/8)
+}
+
+// pipeline fills Stages-1 stages and then, for every chunk, waits for it, starts the copies of the chunk Stages-1 ahead,
+// and computes. Weights are constants: their first stages are on the way before griddepcontrol.wait.
+func (g *gen) pipeline(c core) {
+	s, p := g.s, g.p
+	stage := s.stageBytes(p)
+	packed := g.plan.packed
+	if packed {
+		g.w = panelLoad{base: s.BM * s.BK * p.elem(), bytes: s.BN * s.BK * p.elem()}
+		panel := g.panelIndex()
+		base := g.pointer(g.plan.b)
+		off, ptr := g.Reg(ptx.B64), g.Reg(ptx.B64)
+		g.I("mul.wide.u32", off, g.register(g.mad(panel, s.chunks(p), g.first)), ptx.Imm(g.w.bytes))
+		g.I("add.s64", ptr, base, off)
+		g.I("mad.wide.u32", ptr, g.register(g.tid), ptx.Imm(16), ptr)
+		g.w.ptr = ptr
+		g.w.begin(g)
+		for i := 0; i < s.Stages-1; i++ {
+			g.ifChunk(imm(i), func() { g.w.issue(g, imm(i*stage)) })
+		}
+		g.prefetch()
+	}
+	if g.t.DependentLaunch {
+		g.I("griddepcontrol.wait")
+		g.I("griddepcontrol.launch_dependents")
+	}
+	g.a = g.plan.loadA
+	g.a.ptr, g.a.origin = g.matrix(g.plan.a, &p.a), g.mul(g.tileM, s.BM)
+	g.a.begin(g)
+	if !packed {
+		g.b = g.plan.loadB
+		g.b.ptr, g.b.origin = g.matrix(g.plan.b, &p.b), g.mul(g.tileN, s.BN)
+		g.b.begin(g)
+	}
+	c.begin(g)
+
+	k := g.Reg(ptx.B32) // first element of the next chunk to copy
+	g.I("mov.b32", k, g.mul(g.first, s.BK).operand())
+	variable := func(at num) {
+		g.a.issue(g, inReg(k), at)
+		if !packed {
+			g.b.issue(g, inReg(k), at)
+		}
+		g.I("add.s32", k, k, ptx.Imm(s.BK))
+	}
+	for i := 0; i < s.Stages-1; i++ {
+		g.ifChunk(imm(i), func() { variable(imm(i * stage)) })
+		g.I("cp.async.commit_group")
+	}
+	it, ahead, read, write := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
+	g.I("mov.b32", it, ptx.Imm(0))
+	g.I("mov.b32", ahead, ptx.Imm(s.Stages-1))
+	g.I("mov.b32", read, ptx.Imm(0))
+	g.I("mov.b32", write, ptx.Imm((s.Stages-1)*stage))
+	loop := g.NewLabel(mainLoopLabel)
+	g.Comment("main loop: %s", s)
+	g.Place(loop)
+	g.I("cp.async.wait_group", ptx.Imm(s.Stages-2))
+	g.I("bar.sync", ptx.Imm(0))
+	g.ifChunk(inReg(ahead), func() {
+		if packed {
+			g.w.issue(g, inReg(write))
+		}
+		variable(inReg(write))
+	})
+	g.I("cp.async.commit_group")
+	c.compute(g, inReg(read))
+	for _, slot := range []ptx.Reg{read, write} {
+		g.I("add.s32", slot, slot, ptx.Imm(stage))
+		p := g.compare("eq.u32", inReg(slot), imm(s.Stages*stage))
+		g.I("selp.b32", slot, ptx.Imm(0), slot, p)
+	}
+	g.I("add.s32", it, it, ptx.Imm(1))
+	g.I("add.s32", ahead, ahead, ptx.Imm(1))
+	more := g.compare("lt.u32", inReg(it), g.count)
+	g.If(more, "bra.uni", loop)
+	g.Comment("main loop ends")
+}
+
+const mainLoopLabel = "mainloop"
+
+// ifChunk runs f if the block has a chunk of that index.
+func (g *gen) ifChunk(i num, f func()) {
+	if !i.isReg && !g.count.isReg {
+		if i.c < g.count.c {
+			f()
+		}
+		return
+	}
+	skip := g.NewLabel("skip")
+	p := g.compare("lt.u32", i, g.count)
+	g.Unless(p, "bra.uni", skip)
+	f()
+	g.Place(skip)
+}
+
+// panelIndex is the index of the packed panel of this block: z as far as the weights depend on it, then the tile along N.
+func (g *gen) panelIndex() num {
+	x := imm(0)
+	for i, n := range g.p.z {
+		if g.plan.panelZ[i] {
+			x = g.mad(x, n, g.z[i])
+		}
+	}
+	return g.mad(x, g.s.tilesN(g.p), g.tileN)
+}
+
+// prefetchBytes bounds how much of its weights a block asks L2 for before it waits: all blocks together stay within half
+// of L2.
+func (g *gen) prefetchBytes() int {
+	s, p := g.s, g.p
+	rest := (s.chunksPerSplit(p) - (s.Stages - 1)) * g.w.bytes
+	panels := s.tilesN(p) * s.SplitK * p.batches()
+	return max(0, min(rest, g.t.L2Bytes/2/panels))
+}
+
+// prefetch asks L2 for the weights behind the first stages, a 128-byte line a thread; of the blocks that share a panel the
+// first does it.
+func (g *gen) prefetch() {
+	bytes := g.prefetchBytes() / 128 * 128
+	if bytes == 0 || !g.t.DependentLaunch {
+		return
+	}
+	skip := g.NewLabel("noprefetch")
+	if g.s.tilesM(g.p) > 1 {
+		p := g.compare("ne.u32", g.tileM, imm(0))
+		g.If(p, "bra.uni", skip)
+	}
+	// A last block of a split may have fewer chunks; w.ptr has advanced past the stages that exist.
+	limit := g.Reg(ptx.B32)
+	g.I("mov.b32", limit, ptx.Imm(bytes))
+	if g.count.isReg {
+		last := (g.s.chunks(g.p) - g.s.chunksPerSplit(g.p)*(g.s.SplitK-1) - (g.s.Stages - 1)) * g.w.bytes
+		p := g.compare("eq.u32", g.share, imm(g.s.SplitK-1))
+		g.I("selp.b32", limit, ptx.Imm(max(0, min(bytes, last))), limit, p)
+	}
+	at, line := g.Reg(ptx.B32), g.Reg(ptx.B64)
+	g.I("shl.b32", at, g.tid.reg, ptx.Imm(7))
+	g.I("mad.wide.u32", line, g.tid.reg, ptx.Imm(128-16), g.w.ptr)
+	loop := g.NewLabel("prefetch")
+	g.Place(loop)
+	done := g.compare("ge.u32", inReg(at), inReg(limit))
+	g.If(done, "bra", skip)
+	g.I("prefetch.global.L2", ptx.At(line, 0))
+	g.I("add.s32", at, at, ptx.Imm(128*g.s.threads()))
+	g.I("add.s64", line, line, ptx.Imm(128*g.s.threads()))
+	g.I("bra", loop)
+	g.Place(skip)
+}
+
+// mmaCore is a warp's share on tensor cores: mma.sync.m16n8k16, A by ldmatrix, B in packed fragments or by ldmatrix.
+type mmaCore struct {
+	acc    [][][]ptx.Reg // m16 tile, n8 tile, c0–c3
+	aRow   num           // byte offset of this lane's row of the first m16 tile in a stage
+	aStep  []num         // byte offset within the row for every k16 step
+	bBase  num           // packed: of the lane's 16 bytes; nk: of its row; kn: of its row
+	bStep  []num         // nk: for every k16 step; kn: for every pair of n8 tiles
+	wm, wn num           // warp's tile origin
+	wk     num
+}
+
+func (c *mmaCore) begin(g *gen) {
+	s := g.s
+	d := g.asm.split([]int{s.WarpsK, s.WarpsN, s.WarpsM}, g.warp)
+	c.wk = d[0]
+	c.wn, c.wm = g.mul(d[1], s.warpN()), g.mul(d[2], s.warpM())
+	mt, nt := s.warpM()/16, s.warpN()/8
+	for i := 0; i < mt; i++ {
+		row := make([][]ptx.Reg, nt)
+		for j := range row {
+			row[j] = g.RegVec(ptx.F32, 4)
+			for _, r := range row[j] {
+				g.I("mov.f32", r, ptx.FImm(0))
+			}
+		}
+		c.acc = append(c.acc, row)
+	}
+	steps := s.BK / 16 / s.WarpsK
+	// ldmatrix.x4 on A: lanes 0–15 name the rows of the left 8×8 matrices, 16–31 those of the right ones.
+	sw := layout.NewSwizzle(s.BK * 2)
+	row, right := g.add(c.wm, g.mod(g.lane, 16)), g.div(g.lane, 16)
+	c.aRow = g.mul(row, s.BK*2)
+	key := g.mod(g.div(row, 1<<sw.Shift), sw.Mask+1)
+	chunk0 := g.mul(c.wk, steps*2)
+	for k := 0; k < steps; k++ {
+		ch := g.add(g.add(chunk0, imm(2*k)), right)
+		c.aStep = append(c.aStep, g.add(c.aRow, g.mul(g.xor(ch, key), 16)))
+	}
+	base := s.BM * s.BK * 2
+	switch {
+	case g.plan.packed:
+		// [k16 step][n16 tile][lane][16 bytes]
+		c.bBase = g.add(imm(base), g.add(g.mul(g.lane, 16), g.mul(g.add(g.mul(c.wk, steps*s.BN/16), g.div(c.wn, 16)), 512)))
+	case !g.plan.loadB.kRows:
+		// Rows are n: matrices (n 0–7, k 0–7), (n 0–7, k 8–15), (n 8–15, k 0–7), (n 8–15, k 8–15).
+		n := g.add(c.wn, g.add(g.mod(g.lane, 8), g.mul(g.div(g.lane, 16), 8)))
+		key := g.mod(g.div(n, 1<<sw.Shift), sw.Mask+1)
+		half := g.mod(g.div(g.lane, 8), 2)
+		for k := 0; k < steps; k++ {
+			ch := g.add(g.add(chunk0, imm(2*k)), half)
+			c.bStep = append(c.bStep, g.add(g.mad(n, s.BK*2, imm(base)), g.mul(g.xor(ch, key), 16)))
+		}
+	default:
+		// Rows are k, transposed on the way: (k 0–7, n 0–7), (k 8–15, n 0–7), (k 0–7, n 8–15), (k 8–15, n 8–15).
+		sw := layout.NewSwizzle(s.BN * 2)
+		k := g.add(g.mul(c.wk, steps*16), g.mod(g.lane, 16))
+		key := g.mod(g.div(k, 1<<sw.Shift), sw.Mask+1)
+		for j := 0; j < nt/2; j++ {
+			ch := g.add(g.add(g.div(c.wn, 8), imm(2*j)), g.div(g.lane, 16))
+			c.bStep = append(c.bStep, g.add(g.mad(k, s.BN*2, imm(base)), g.mul(g.xor(ch, key), 16)))
+		}
+	}
+}
+
+func (c *mmaCore) compute(g *gen, stage num) {
+	s := g.s
+	at := g.add(g.smem, stage)
+	for k := 0; k < s.BK/16/s.WarpsK; k++ {
+		var a, b [][]ptx.Reg
+		row := g.register(g.add(at, c.aStep[k]))
+		for i := range c.acc {
+			r := g.RegVec(ptx.B32, 4)
+			g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(row, i*16*s.BK*2))
+			a = append(a, r)
+		}
+		for j := 0; j < len(c.acc[0])/2; j++ {
+			r := g.RegVec(ptx.B32, 4)
+			switch {
+			case g.plan.packed:
+				g.I("ld.shared.v4.b32", ptx.V(r...), ptx.At(g.register(g.add(at, c.bBase)), (k*s.BN/16+j)*512))
+			case !g.plan.loadB.kRows:
+				g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(at, c.bStep[k])), j*16*s.BK*2))
+			default:
+				g.I("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(at, c.bStep[j])), k*16*s.BN*2))
+			}
+			b = append(b, r[:2], r[2:])
+		}
+		for i := range c.acc {
+			for j, acc := range c.acc[i] {
+				g.I("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", ptx.V(acc...), ptx.V(a[i]...), ptx.V(b[j]...), ptx.V(acc...))
+			}
+		}
+	}
+}
+
+func (c *mmaCore) store(g *gen) {
+	s := g.s
+	f := layout.C16x8
+	row := g.add(g.add(c.wm, g.mul(c.wk, s.BM)), g.offset(f.LaneRow, g.lane))
+	col := g.add(c.wn, g.offset(f.LaneCol, g.lane))
+	at := g.register(g.add(g.smem, g.mad(row, s.stagingRow()*4, g.mul(col, 4))))
+	for i := range c.acc {
+		for j, acc := range c.acc[i] {
+			for v := 0; v < 4; v += 2 {
+				r, n := i*16+layout.Offset(f.ValueRow, v), j*8+layout.Offset(f.ValueCol, v)
+				g.I("st.shared.v2.f32", ptx.At(at, (r*s.stagingRow()+n)*4), ptx.V(acc[v], acc[v+1]))
+			}
+		}
+	}
+}
+
+// fmaCore is a thread's share with fma.rn.f32: ThreadM rows, BM/ThreadM apart, by ThreadN columns in runs of four.
+type fmaCore struct {
+	acc    [][]ptx.Reg
+	ty, tx num
+	wk     num
+	aStep  []num // byte offset of the thread's first row for every four k
+	bBase  num
+}
+
+func (c *fmaCore) begin(g *gen) {
+	s := g.s
+	ty, tx := s.BM/s.ThreadM, s.BN/s.ThreadN
+	d := g.asm.split([]int{s.WarpsK, ty, tx}, g.tid)
+	c.wk, c.ty, c.tx = d[0], d[1], d[2]
+	for i := 0; i < s.ThreadM; i++ {
+		c.acc = append(c.acc, g.RegVec(ptx.F32, s.ThreadN))
+		for _, r := range c.acc[i] {
+			g.I("mov.f32", r, ptx.FImm(0))
+		}
+	}
+	sw := layout.NewSwizzle(s.BK * 4)
+	key := g.mod(g.div(c.ty, 1<<sw.Shift), sw.Mask+1)
+	steps := s.BK / 4 / s.WarpsK
+	for k := 0; k < steps; k++ {
+		ch := g.add(g.mul(c.wk, steps), imm(k))
+		c.aStep = append(c.aStep, g.add(g.mul(c.ty, s.BK*4), g.mul(g.xor(ch, key), 16)))
+	}
+	c.bBase = g.add(imm(s.BM*s.BK*4), g.mad(c.wk, steps*4*s.BN*4, g.mul(c.tx, 16)))
+}
+
+func (c *fmaCore) compute(g *gen, stage num) {
+	s := g.s
+	at := g.add(g.smem, stage)
+	ty, tx := s.BM/s.ThreadM, s.BN/s.ThreadN
+	b := g.register(g.add(at, c.bBase))
+	for k := 0; k < s.BK/4/s.WarpsK; k++ {
+		row := g.register(g.add(at, c.aStep[k]))
+		av := make([][]ptx.Reg, s.ThreadM)
+		for i := range av {
+			av[i] = g.RegVec(ptx.F32, 4)
+			g.I("ld.shared.v4.f32", ptx.V(av[i]...), ptx.At(row, i*ty*s.BK*4))
+		}
+		for kk := 0; kk < 4; kk++ {
+			var bv []ptx.Reg
+			for j := 0; j < s.ThreadN/4; j++ {
+				r := g.RegVec(ptx.F32, 4)
+				g.I("ld.shared.v4.f32", ptx.V(r...), ptx.At(b, ((k*4+kk)*s.BN+j*tx*4)*4))
+				bv = append(bv, r...)
+			}
+			for i := range c.acc {
+				for j, acc := range c.acc[i] {
+					g.I("fma.rn.f32", acc, av[i][kk], bv[j], acc)
+				}
+			}
+		}
+	}
+}
+
+func (c *fmaCore) store(g *gen) {
+	s := g.s
+	ty, tx := s.BM/s.ThreadM, s.BN/s.ThreadN
+	row := g.mad(c.wk, s.BM, c.ty)
+	at := g.register(g.add(g.smem, g.mad(row, s.stagingRow()*4, g.mul(c.tx, 16))))
+	for i := range c.acc {
+		for j := 0; j < s.ThreadN; j += 4 {
+			g.I("st.shared.v4.f32", ptx.At(at, (i*ty*s.stagingRow()+j*tx)*4), ptx.V(c.acc[i][j:j+4]...))
+		}
+	}
+}

@@ -1,0 +1,372 @@
+package contraction
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/codegen/layout"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// tileLoad brings a tile of a matrix in memory to a stage of shared memory, 16 bytes at a time where its strides and
+// alignment allow it, zero where the tile reaches beyond the matrix or the image.
+type tileLoad struct {
+	param      int // of the kernel
+	op         *operand
+	fixed      []layout.Mode // of the coordinate that a block keeps: m of A, n of B
+	extent     int           // of that coordinate
+	advance    []layout.Mode // of k
+	k          int           // extent of k
+	win        *window       // of A of a padded convolution
+	rows, cols int           // of the tile
+	kRows      bool          // rows run along k, columns along the fixed coordinate
+	elem       int           // bytes of an element in shared memory
+	gran       int           // elements a copy moves
+	async      bool          // cp.async; else loads, conversion and st.shared
+	swizzle    bool
+	base       int // of the tile in a stage
+
+	ptr      ptx.Reg // the matrix of this block's z
+	origin   num     // of the fixed coordinate
+	steps    int     // copies a thread makes for a tile
+	row, col []num   // of each of them, in elements of the tile
+	dst      []num   // byte offset in the stage
+	spots    map[place]spot
+	idle     *ptx.Reg // set in threads that have a copy to make, where not all have
+}
+
+// spot is what a thread knows about one value of the fixed coordinate.
+type spot struct {
+	off    num
+	inside *ptx.Reg // in the matrix; nil: always
+	y, x   num      // of the first tap, for a padded convolution
+}
+
+// access decides how wide an operand is read: the widest of 16, 8 and 4 bytes that divides its run of neighbouring
+// elements, all other strides and its alignment.
+func access(o *operand, run []layout.Mode, rest [][]layout.Mode, align, elem int) (gran int, async bool) {
+	size := o.dtype.Bits() / 8
+	if size != elem {
+		return 1, false
+	}
+	run = layout.Coalesce(run)
+	for bytes := 16; bytes >= 4; bytes /= 2 {
+		g := bytes / size
+		if g == 0 || align%bytes != 0 || o.offset%g != 0 {
+			continue
+		}
+		ok := g == 1 || layout.Run(run)%g == 0
+		for i, m := range run {
+			ok = ok && (i == len(run)-1 || m.Stride%g == 0)
+		}
+		for _, modes := range rest {
+			for _, m := range modes {
+				ok = ok && m.Stride%g == 0
+			}
+		}
+		if ok {
+			return g, true
+		}
+	}
+	return 1, false
+}
+
+// perCopy is the number of elements that one step of a thread fills: a 16-byte chunk where elements are loaded singly.
+func (l *tileLoad) perCopy() int {
+	if l.async {
+		return l.gran
+	}
+	return 16 / l.elem
+}
+
+// begin computes what does not change along K.
+func (l *tileLoad) begin(g *gen) {
+	threads := g.s.threads()
+	per := l.perCopy()
+	across := l.cols / per
+	total := l.rows * across
+	l.steps = ceilDiv(total, threads)
+	if total < threads {
+		p := g.compare("lt.u32", g.tid, imm(total))
+		l.idle = &p
+	}
+	sw := layout.NewSwizzle(l.cols * l.elem)
+	l.spots = map[place]spot{}
+	for i := 0; i < l.steps; i++ {
+		var row, col num
+		switch {
+		case i == 0:
+			row, col = g.div(g.tid, across), g.mul(g.mod(g.tid, across), per)
+		case threads%across == 0:
+			row, col = g.add(l.row[0], imm(i*threads/across)), l.col[0]
+		default:
+			at := g.add(g.tid, imm(i*threads))
+			row, col = g.div(at, across), g.mul(g.mod(at, across), per)
+		}
+		l.row, l.col = append(l.row, row), append(l.col, col)
+		var dst num
+		switch {
+		case !l.swizzle:
+			dst = g.add(g.mad(row, l.cols*l.elem, g.mul(col, l.elem)), imm(l.base))
+		case i > 0 && threads%across == 0 && threads/across%8 == 0:
+			dst = g.add(l.dst[0], imm(i*threads/across*l.cols*l.elem))
+		default:
+			b := g.mul(col, l.elem)
+			dst = g.add(g.add(g.swizzled(sw, row, g.div(b, 16)), g.mod(b, 16)), imm(l.base))
+		}
+		l.dst = append(l.dst, dst)
+		for e := 0; e < l.singles(); e++ {
+			l.spot(g, l.fixedAt(g, i, e))
+		}
+	}
+}
+
+// singles is the number of elements that a step loads one by one; 1 where a copy moves them together.
+func (l *tileLoad) singles() int { return l.perCopy() / l.gran }
+
+// fixedAt is the fixed coordinate, within the tile, of element e of step i; advanceAt that along k.
+func (l *tileLoad) fixedAt(g *gen, i, e int) place {
+	if l.kRows {
+		return place{l.col[i], e}
+	}
+	return place{l.row[i], 0}
+}
+
+func (l *tileLoad) advanceAt(i, e int) place {
+	if l.kRows {
+		return place{l.row[i], 0}
+	}
+	return place{l.col[i], e}
+}
+
+// place is a coordinate: a number and a constant.
+type place struct {
+	at  num
+	add int
+}
+
+func (l *tileLoad) spot(g *gen, at place) spot {
+	if s, ok := l.spots[at]; ok {
+		return s
+	}
+	x := g.add(g.add(l.origin, at.at), imm(at.add))
+	var s spot
+	if l.extent%l.tileExtent() != 0 {
+		p := g.compare("lt.u32", x, imm(l.extent))
+		s.inside = &p
+	}
+	if l.win == nil {
+		s.off = g.offset(l.fixed, x)
+	} else {
+		d := g.split(sizes(l.fixed), x)
+		s.off = imm(0)
+		for i := range d {
+			s.off = g.mad(d[i], l.fixed[i].Stride, s.off)
+		}
+		oy, ox := d[len(d)-2], d[len(d)-1]
+		s.y = g.mad(oy, l.win.sh, imm(-l.win.padTop))
+		s.x = g.mad(ox, l.win.sw, imm(-l.win.padLeft))
+	}
+	l.spots[at] = s
+	return s
+}
+
+func (l *tileLoad) tileExtent() int {
+	if l.kRows {
+		return l.cols
+	}
+	return l.rows
+}
+
+// reach is what a thread knows about one value of k.
+type reach struct {
+	off    num
+	inside *ptx.Reg
+	y, x   num
+}
+
+func (l *tileLoad) reachAt(g *gen, k num) reach {
+	var r reach
+	if l.k%g.s.BK != 0 {
+		p := g.compare("lt.u32", k, imm(l.k))
+		r.inside = &p
+	}
+	if l.win == nil {
+		r.off = g.offset(l.advance, k)
+		return r
+	}
+	d := g.split(sizes(l.advance), k)
+	r.off = imm(0)
+	for i := range d {
+		r.off = g.mad(d[i], l.advance[i].Stride, r.off)
+	}
+	r.y, r.x = g.mul(d[0], l.win.dh), g.mul(d[1], l.win.dw)
+	return r
+}
+
+// issue emits the copies of the chunk that begins at k into the stage at a byte offset.
+func (l *tileLoad) issue(g *gen, k, stage num) {
+	reaches := map[place]reach{}
+	for i := 0; i < l.steps; i++ {
+		dst := g.register(g.add(g.add(g.smem, stage), l.dst[i]))
+		var vals []ptx.Reg
+		for e := 0; e < l.singles(); e++ {
+			at := l.advanceAt(i, e)
+			r, ok := reaches[at]
+			if !ok {
+				r = l.reachAt(g, g.add(g.add(k, at.at), imm(at.add)))
+				reaches[at] = r
+			}
+			s := l.spot(g, l.fixedAt(g, i, e))
+			inside := l.inside(g, s, r)
+			off := g.add(s.off, r.off)
+			if l.async {
+				l.copy(g, dst, off, inside)
+			} else {
+				vals = append(vals, l.load(g, off, inside))
+			}
+		}
+		if !l.async {
+			l.store(g, dst, vals)
+		}
+	}
+}
+
+// inside is the predicate of a valid element; nil: always valid.
+func (l *tileLoad) inside(g *gen, s spot, r reach) *ptx.Reg {
+	both := func(p, q *ptx.Reg) *ptx.Reg {
+		if p == nil {
+			return q
+		}
+		if q == nil {
+			return p
+		}
+		x := g.and(*p, *q)
+		return &x
+	}
+	in := both(s.inside, r.inside)
+	if l.win != nil {
+		y := g.compare("lt.u32", g.add(s.y, r.y), imm(l.win.h))
+		x := g.compare("lt.u32", g.add(s.x, r.x), imm(l.win.w))
+		in = both(in, both(&y, &x))
+	}
+	return in
+}
+
+func (l *tileLoad) copy(g *gen, dst ptx.Reg, off num, inside *ptx.Reg) {
+	bytes := l.gran * l.elem
+	op := "cp.async.ca.shared.global"
+	if bytes == 16 {
+		op = "cp.async.cg.shared.global"
+	}
+	var size ptx.Operand = ptx.Imm(bytes)
+	if inside != nil {
+		// Where nothing is read the address still is one of the operand's, so that it never leaves the allocation.
+		o := g.Reg(ptx.B32)
+		g.I("selp.b32", o, off.operand(), ptx.Imm(0), *inside)
+		off = inReg(o)
+		r := g.Reg(ptx.B32)
+		g.I("selp.b32", r, ptx.Imm(bytes), ptx.Imm(0), *inside)
+		size = r
+	}
+	src := g.address(l.ptr, off, l.elem)
+	args := []ptx.Operand{ptx.At(dst, 0), ptx.At(src, 0), ptx.Imm(bytes), size}
+	if l.idle != nil {
+		g.If(*l.idle, op, args...)
+	} else {
+		g.I(op, args...)
+	}
+}
+
+// load reads one element as f32.
+func (l *tileLoad) load(g *gen, off num, inside *ptx.Reg) ptx.Reg {
+	src := g.address(l.ptr, off, l.op.dtype.Bits()/8)
+	if l.idle != nil {
+		if inside == nil {
+			inside = l.idle
+		} else {
+			p := g.and(*inside, *l.idle)
+			inside = &p
+		}
+	}
+	read := func(op string, r ptx.Reg) {
+		if inside != nil {
+			g.If(*inside, op, r, ptx.At(src, 0))
+		} else {
+			g.I(op, r, ptx.At(src, 0))
+		}
+	}
+	f := g.Reg(ptx.F32)
+	switch l.op.dtype {
+	case ir.Float32:
+		g.I("mov.f32", f, ptx.FImm(0))
+		read("ld.global.f32", f)
+	case ir.Float16:
+		h := g.Reg(ptx.B16)
+		g.I("mov.b16", h, ptx.Imm(0))
+		read("ld.global.b16", h)
+		if l.elem == 2 {
+			return h
+		}
+		g.I("cvt.f32.f16", f, h)
+	default:
+		panic(fmt.Sprintf("contraction: load of %s", l.op.dtype))
+	}
+	return f
+}
+
+// store writes a 16-byte chunk.
+func (l *tileLoad) store(g *gen, dst ptx.Reg, vals []ptx.Reg) {
+	words := make(ptx.Vec, 4)
+	for i := range words {
+		if l.elem == 4 {
+			words[i] = vals[i]
+			continue
+		}
+		lo, hi, w := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
+		g.I("cvt.u32.u16", lo, vals[2*i])
+		g.I("cvt.u32.u16", hi, vals[2*i+1])
+		g.I("prmt.b32", w, lo, hi, ptx.Imm(0x5410))
+		words[i] = w
+	}
+	if l.idle != nil {
+		g.If(*l.idle, "st.shared.v4.b32", ptx.At(dst, 0), words)
+	} else {
+		g.I("st.shared.v4.b32", ptx.At(dst, 0), words)
+	}
+}
+
+// panelLoad brings packed weights to shared memory: a linear copy.
+type panelLoad struct {
+	param int
+	base  int     // of the tile in a stage
+	bytes int     // of a tile
+	ptr   ptx.Reg // this thread's first 16 bytes of the block's first chunk
+	idle  *ptx.Reg
+}
+
+func (l *panelLoad) begin(g *gen) {
+	if l.bytes/16 < g.s.threads() {
+		p := g.compare("lt.u32", g.tid, imm(l.bytes/16))
+		l.idle = &p
+	}
+}
+
+// issue copies the chunk that l.ptr points at and moves on.
+func (l *panelLoad) issue(g *gen, stage num) {
+	step := g.s.threads() * 16
+	dst := g.register(g.add(g.add(g.smem, stage), g.mad(g.tid, 16, imm(l.base))))
+	for off := 0; off < l.bytes; off += step {
+		args := []ptx.Operand{ptx.At(dst, off), ptx.At(l.ptr, off), ptx.Imm(16), ptx.Imm(16)}
+		switch {
+		case l.idle != nil:
+			g.If(*l.idle, "cp.async.cg.shared.global", args...)
+		case off+step > l.bytes:
+			p := g.compare("lt.u32", g.tid, imm((l.bytes-off)/16))
+			g.If(p, "cp.async.cg.shared.global", args...)
+		default:
+			g.I("cp.async.cg.shared.global", args...)
+		}
+	}
+	g.I("add.s64", l.ptr, l.ptr, ptx.Imm(l.bytes))
+}

@@ -1,0 +1,88 @@
+package contraction
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/layout"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// plan is what a schedule makes of a problem before PTX is written: parameters, and how each operand is read.
+type plan struct {
+	operands     []kernel.Operand
+	a, b, out    int // parameters
+	work, ticket int // of split-K
+
+	packed bool   // B is constant and packed
+	panelZ []bool // the dimensions of z that the weights depend on
+
+	loadA, loadB tileLoad
+	epilogue     *epilogue
+}
+
+// param returns the parameter that points to a graph value, declaring it at its first use.
+func (pl *plan) param(v *ir.Value) int {
+	for i, o := range pl.operands {
+		if o.Value == v && !o.Write {
+			return i
+		}
+	}
+	pl.operands = append(pl.operands, kernel.Operand{Value: v})
+	return len(pl.operands) - 1
+}
+
+func makePlan(p *problem, s Schedule, ctx *kernel.Context) (*plan, error) {
+	pl := &plan{packed: p.b.src.data != nil}
+	elem := p.elem()
+	pl.a = pl.param(p.a.value)
+	pl.loadA = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k, win: p.conv, rows: s.BM, cols: s.BK, elem: elem, swizzle: true}
+	inner, outer := p.a.col, p.a.z
+	if p.conv != nil { // only the channels are neighbours: a tap may lie outside
+		inner, outer = p.a.col[2:], append(append([][]layout.Mode{}, p.a.z...), p.a.col[:2])
+	}
+	pl.loadA.gran, pl.loadA.async = access(&p.a, inner, append(append([][]layout.Mode{}, outer...), p.a.row), ctx.AlignOf(p.a.value), elem)
+	pl.loadA.gran = min(pl.loadA.gran, s.BK)
+
+	for _, modes := range p.b.z {
+		used := false
+		for _, m := range modes {
+			used = used || m.Stride != 0
+		}
+		pl.panelZ = append(pl.panelZ, used)
+	}
+	if pl.packed {
+		pl.b = len(pl.operands)
+		pl.operands = append(pl.operands, kernel.Operand{}) // its bytes are made last
+	} else {
+		pl.b = pl.param(p.b.value)
+		align := ctx.AlignOf(p.b.value)
+		kn := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, kRows: true, rows: s.BK, cols: s.BN, elem: elem, base: s.BM * s.BK * elem, swizzle: p.half}
+		kn.gran, kn.async = access(&p.b, p.b.col, append(append([][]layout.Mode{}, p.b.z...), p.b.row), align, elem)
+		nk := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, rows: s.BN, cols: s.BK, elem: elem, base: s.BM * s.BK * elem, swizzle: true}
+		nk.gran, nk.async = access(&p.b, p.b.row, append(append([][]layout.Mode{}, p.b.z...), p.b.col), align, elem)
+		pl.loadB = kn
+		if p.half && nk.gran > kn.gran {
+			pl.loadB = nk
+		}
+	}
+	for _, l := range []*tileLoad{&pl.loadA, &pl.loadB} {
+		if l.rows > 0 && l.cols/l.perCopy() > s.threads() {
+			return nil, fmt.Errorf("%d copies a row for %d threads", l.cols/l.perCopy(), s.threads())
+		}
+	}
+	var err error
+	if pl.epilogue, err = planEpilogue(p, pl, ctx); err != nil {
+		return nil, err
+	}
+	pl.out = len(pl.operands)
+	pl.operands = append(pl.operands, kernel.Operand{Value: p.out.value, Write: true})
+	if s.SplitK > 1 {
+		pl.work = len(pl.operands)
+		pl.ticket = pl.work + 1
+		pl.operands = append(pl.operands,
+			kernel.Operand{Workspace: s.blocks(p) * s.BM * s.BN * 4},
+			kernel.Operand{Counter: s.tiles(p) * 4})
+	}
+	return pl, nil
+}

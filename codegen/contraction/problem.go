@@ -1,0 +1,339 @@
+package contraction
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/layout"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// problem is a contraction in normal form: for every z, C[m,n] = Σ_k A[m,k]·B[k,n]. z runs over members, batches and
+// groups of channels; m over output pixels or rows; k over window taps and input channels.
+type problem struct {
+	region *ir.Node
+	anchor *ir.Node
+	chain  []*ir.Value // the anchor's output … the region's output
+
+	z       []int // extents: member, batch …, group
+	m, n, k int
+	half    bool // two f16 operands: tensor cores
+
+	a, b operand
+	out  operand // where the epilogue stores
+	conv *window // of a convolution
+}
+
+// operand is a matrix in memory: for every coordinate its modes, in elements.
+type operand struct {
+	src    *source
+	value  *ir.Value
+	dtype  ir.DType
+	z      [][]layout.Mode // for every dimension of problem.z
+	row    []layout.Mode   // m of A and C, k of B
+	col    []layout.Mode   // k of A, n of B and C
+	offset int
+}
+
+// window says where a tap of A lies outside of the image. Row modes of A are (n, oy, ox), column modes (ky, kx, c).
+type window struct {
+	batch, oh, ow   int
+	kh, kw, c       int
+	h, w            int
+	sh, sw, dh, dw  int
+	padTop, padLeft int
+	padded          bool // some tap of some pixel lies outside
+}
+
+func (p *problem) macs() int64 {
+	x := int64(p.m) * int64(p.n) * int64(p.k)
+	for _, d := range p.z {
+		x *= int64(d)
+	}
+	return x
+}
+
+func (p *problem) batches() int {
+	x := 1
+	for _, d := range p.z {
+		x *= d
+	}
+	return x
+}
+
+// elem is the size of an operand element in shared memory.
+func (p *problem) elem() int {
+	if p.half {
+		return 2
+	}
+	return 4
+}
+
+func members(region *ir.Node) int { return max(1, region.Attrs.Int("members", 0)) }
+
+// findAnchor returns the only contraction of the body.
+func findAnchor(region *ir.Node) (*ir.Node, error) {
+	if region.Body == nil || len(region.Body.Outputs) != 1 {
+		return nil, fmt.Errorf("a contraction region has one output")
+	}
+	var anchor *ir.Node
+	for _, n := range region.Body.Nodes {
+		switch {
+		case n.Op.Kind == ir.KindContraction:
+			if anchor != nil {
+				return nil, fmt.Errorf("two anchors, %s and %s", anchor.Name, n.Name)
+			}
+			anchor = n
+		case n.Op.Kind != ir.KindElementwise && n.Op.Kind != ir.KindMovement:
+			return nil, fmt.Errorf("%s (%s) is neither elementwise nor movement", n.Name, n.Op.Name)
+		}
+	}
+	if anchor == nil {
+		return nil, fmt.Errorf("no anchor")
+	}
+	return anchor, nil
+}
+
+// normalise brings the region into normal form, or says why it is not one.
+func normalise(region *ir.Node, ctx *kernel.Context) (*problem, error) {
+	anchor, err := findAnchor(region)
+	if err != nil {
+		return nil, err
+	}
+	p := &problem{region: region, anchor: anchor, z: []int{members(region)}}
+	if d := anchor.Outputs[0].Type.DType; d != ir.Float16 && d != ir.Float32 {
+		return nil, fmt.Errorf("%s in %s", anchor.Op.Name, d)
+	}
+	for _, d := range anchor.Outputs[0].Type.Shape {
+		if d == 0 {
+			return nil, fmt.Errorf("no output elements")
+		}
+	}
+	if p.chain, err = mainChain(region, anchor); err != nil {
+		return nil, err
+	}
+	place, err := placement(p.chain, 0)
+	if err != nil {
+		return nil, err
+	}
+	switch anchor.Op.Name {
+	case "MatMul":
+		err = p.matmul(place)
+	case "Conv":
+		err = p.convolution(place)
+	default:
+		err = fmt.Errorf("no contraction kernel for %s", anchor.Op.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := region.Outputs[0]
+	p.out.value, p.out.dtype = out, out.Type.DType
+	if p.z[0] > 1 || region.Attrs.Int("members", 0) > 0 {
+		p.out.z[0] = []layout.Mode{{Size: p.z[0], Stride: out.Type.Numel() / p.z[0]}}
+	}
+	p.half = p.a.dtype == ir.Float16 && p.b.dtype == ir.Float16
+	if p.m*p.n*p.k == 0 {
+		return nil, fmt.Errorf("an extent is 0")
+	}
+	return p, nil
+}
+
+// operandOf traces an input of the anchor.
+func (p *problem) operandOf(i int) (operand, error) {
+	s, err := trace(p.region, p.anchor.Inputs[i])
+	if err != nil {
+		return operand{}, err
+	}
+	if s.dtype != ir.Float16 && s.dtype != ir.Float32 {
+		return operand{}, fmt.Errorf("operand %d is %s", i, s.dtype)
+	}
+	o := operand{src: s, value: s.value, dtype: s.dtype, offset: s.view.Offset, z: make([][]layout.Mode, 1)}
+	if s.member != 0 {
+		o.z[0] = []layout.Mode{{Size: p.z[0], Stride: s.member}}
+	}
+	return o, nil
+}
+
+// matmul: numpy.matmul with both ranks at least 2. If B has no batch dimensions, A's become rows.
+func (p *problem) matmul(place layout.View) error {
+	n := p.anchor
+	ra, rb := n.Inputs[0].Type.Rank(), n.Inputs[1].Type.Rank()
+	if ra < 2 || rb < 2 {
+		return fmt.Errorf("MatMul of a vector")
+	}
+	var err error
+	if p.a, err = p.operandOf(0); err != nil {
+		return err
+	}
+	if p.b, err = p.operandOf(1); err != nil {
+		return err
+	}
+	out := n.Outputs[0].Type.Shape
+	r := len(out)
+	batch := out[:r-2]
+	av, ok := p.a.src.view.Broadcast(append(append([]int{}, batch...), n.Inputs[0].Type.Shape[ra-2:]...))
+	if !ok {
+		return fmt.Errorf("MatMul batch of A")
+	}
+	bv, ok := p.b.src.view.Broadcast(append(append([]int{}, batch...), n.Inputs[1].Type.Shape[rb-2:]...))
+	if !ok {
+		return fmt.Errorf("MatMul batch of B")
+	}
+	am, ak, bk, bn := av.Dims[r-2], av.Dims[r-1], bv.Dims[r-2], bv.Dims[r-1]
+	if n.Attrs.Bool("transA") {
+		am, ak = ak, am
+	}
+	if n.Attrs.Bool("transB") {
+		bk, bn = bn, bk
+	}
+	p.m, p.n, p.k = out[r-2], out[r-1], layout.Size(ak)
+	shared := true // B is the same for every batch
+	for i := range batch {
+		for _, m := range bv.Dims[i] {
+			shared = shared && m.Stride == 0
+		}
+	}
+	p.out = operand{z: make([][]layout.Mode, 1), offset: place.Offset}
+	if shared {
+		rows := append(append([][]layout.Mode{}, av.Dims[:r-2]...), am)
+		p.a.row = layout.Concat(rows...)
+		p.out.row = layout.Concat(place.Dims[:r-1]...)
+		for _, d := range batch {
+			p.m *= d
+		}
+	} else {
+		for i, d := range batch {
+			p.z = append(p.z, d)
+			p.a.z = append(p.a.z, av.Dims[i])
+			p.b.z = append(p.b.z, bv.Dims[i])
+			p.out.z = append(p.out.z, place.Dims[i])
+		}
+		p.a.row, p.out.row = layout.Coalesce(am), layout.Coalesce(place.Dims[r-2])
+	}
+	p.a.col = layout.Coalesce(ak)
+	p.b.row, p.b.col = layout.Coalesce(bk), layout.Coalesce(bn)
+	p.out.col = layout.Coalesce(place.Dims[r-1])
+	return nil
+}
+
+// convolution: implicit GEMM. One spatial dimension is viewed as two.
+func (p *problem) convolution(place layout.View) error {
+	n := p.anchor
+	x, w, y := n.Inputs[0].Type.Shape, n.Inputs[1].Type.Shape, n.Outputs[0].Type.Shape
+	spatial := len(x) - 2
+	if spatial < 1 || spatial > 2 {
+		return fmt.Errorf("Conv with %d spatial dimensions", spatial)
+	}
+	var err error
+	if p.a, err = p.operandOf(0); err != nil {
+		return err
+	}
+	if p.b, err = p.operandOf(1); err != nil {
+		return err
+	}
+	if p.b.src.data == nil {
+		return fmt.Errorf("Conv with weights that are not constant")
+	}
+	// dimensions of x and y in the order n, h, w, c
+	perm := []int{0, 2, 3, 1}
+	if n.Attrs.String("layout", "NCHW") == "NHWC" {
+		perm = []int{0, 1, 2, 3}
+	}
+	attr := func(name string, def int) [2]int {
+		v := n.Attrs.Ints(name)
+		if spatial == 1 {
+			return [2]int{def, v[0]}
+		}
+		return [2]int{v[0], v[1]}
+	}
+	strides, dilations := attr("strides", 1), attr("dilations", 1)
+	pads := n.Attrs.Ints("pads")
+	top, left := 0, pads[0]
+	if spatial == 2 {
+		top, left = pads[0], pads[1]
+	}
+	xv, yv, wv := p.a.src.view, place, p.b.src.view
+	if spatial == 1 {
+		at := 2
+		if perm[3] == 3 {
+			at = 1
+		}
+		xv, yv, wv = insertDim(xv, at), insertDim(yv, at), insertDim(wv, 2)
+		x, y, w = insertOne(x, at), insertOne(y, at), insertOne(w, 2)
+	}
+	xv, yv = xv.Transpose(perm), yv.Transpose(perm)
+	dim := func(s []int, i int) int { return s[perm[i]] }
+	group := n.Attrs.Int("group", 1)
+	c := w[1]
+	out := w[0]
+	if out%group != 0 || dim(x, 3) != c*group {
+		return fmt.Errorf("Conv with group %d, %d inputs and %d outputs", group, dim(x, 3), out)
+	}
+	if group > 1 && c == 1 {
+		return fmt.Errorf("a depthwise Conv")
+	}
+	g := &window{batch: dim(y, 0), oh: dim(y, 1), ow: dim(y, 2), kh: w[2], kw: w[3], c: c, h: dim(x, 1), w: dim(x, 2),
+		sh: strides[0], sw: strides[1], dh: dilations[0], dw: dilations[1], padTop: top, padLeft: left}
+	g.padded = top > 0 || left > 0 || (g.oh-1)*g.sh+(g.kh-1)*g.dh-top >= g.h || (g.ow-1)*g.sw+(g.kw-1)*g.dw-left >= g.w
+	p.conv = g
+
+	rowStride := func(modes []layout.Mode) (int, bool) {
+		modes = layout.Coalesce(modes)
+		switch len(modes) {
+		case 0:
+			return 0, true
+		case 1:
+			return modes[0].Stride, true
+		}
+		return 0, false
+	}
+	hs, ok1 := rowStride(xv.Dims[1])
+	ws, ok2 := rowStride(xv.Dims[2])
+	cs, ok3 := rowStride(xv.Dims[3])
+	if !ok1 || !ok2 || !ok3 {
+		return fmt.Errorf("Conv input is not evenly strided")
+	}
+	p.m, p.n, p.k = g.batch*g.oh*g.ow, out/group, g.kh*g.kw*c
+	p.a.row = append(append([]layout.Mode{}, xv.Dims[0]...), layout.Mode{Size: g.oh, Stride: g.sh * hs}, layout.Mode{Size: g.ow, Stride: g.sw * ws})
+	p.a.col = []layout.Mode{{Size: g.kh, Stride: g.dh * hs}, {Size: g.kw, Stride: g.dw * ws}, {Size: c, Stride: cs}}
+	p.a.offset += -top*hs - left*ws
+	if !g.padded {
+		p.a.row, p.a.col = layout.Coalesce(p.a.row), layout.Coalesce(p.a.col)
+		p.conv = nil
+	}
+	// B[k,n] = w[n, c, ky, kx] with k = (ky, kx, c)
+	p.b.row = layout.Concat(wv.Dims[2], wv.Dims[3], wv.Dims[1])
+	p.out = operand{z: make([][]layout.Mode, 1), offset: yv.Offset}
+	p.out.row = layout.Concat(yv.Dims[:3]...)
+	p.z = append(p.z, group)
+	p.a.z = append(p.a.z, []layout.Mode{{Size: group, Stride: c * cs}})
+	var okw, oky bool
+	var wz, yz []layout.Mode
+	wz, p.b.col, okw = splitOuter(wv.Dims[0], group)
+	yz, p.out.col, oky = splitOuter(yv.Dims[3], group)
+	if !okw || !oky {
+		return fmt.Errorf("Conv groups do not divide the channels evenly")
+	}
+	p.b.z = append(p.b.z, wz)
+	p.out.z = append(p.out.z, yz)
+	return nil
+}
+
+// splitOuter cuts a dimension into an outer one of the given size and the rest.
+func splitOuter(modes []layout.Mode, outer int) (a, b []layout.Mode, ok bool) {
+	v, ok := layout.View{Dims: [][]layout.Mode{modes}}.Reshape([]int{outer, layout.Size(modes) / outer})
+	if !ok {
+		return nil, nil, false
+	}
+	return v.Dims[0], v.Dims[1], true
+}
+
+func insertDim(v layout.View, at int) layout.View {
+	d := append(append(append([][]layout.Mode{}, v.Dims[:at]...), nil), v.Dims[at:]...)
+	return layout.View{Dims: d, Offset: v.Offset}
+}
+
+func insertOne(s []int, at int) []int {
+	return append(append(append([]int{}, s[:at]...), 1), s[at:]...)
+}

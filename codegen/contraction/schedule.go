@@ -1,0 +1,109 @@
+package contraction
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/internal/target"
+)
+
+// Schedule is how a contraction is cut into blocks, warps and stages.
+type Schedule struct {
+	BM, BN, BK             int // tile of a block; BK in elements of K
+	WarpsM, WarpsN, WarpsK int // warps along each; WarpsK of them share the tile and split every chunk of K
+	ThreadM, ThreadN       int // fp32: elements a thread computes; 0 for tensor cores
+	Stages                 int // chunks of K in shared memory, one of them being computed on
+	SplitK                 int // blocks that share a tile
+}
+
+// String is the readable form: 64x64x32 stages=3 warps=2x2 splitk=4.
+func (s Schedule) String() string {
+	t := fmt.Sprintf("%dx%dx%d stages=%d warps=%dx%d", s.BM, s.BN, s.BK, s.Stages, s.WarpsM, s.WarpsN)
+	if s.WarpsK > 1 {
+		t += fmt.Sprintf("x%d", s.WarpsK)
+	}
+	if s.ThreadM > 0 {
+		t += fmt.Sprintf(" thread=%dx%d", s.ThreadM, s.ThreadN)
+	}
+	if s.SplitK > 1 {
+		t += fmt.Sprintf(" splitk=%d", s.SplitK)
+	}
+	return t
+}
+
+func (s Schedule) threads() int { return 32 * s.WarpsM * s.WarpsN * s.WarpsK }
+
+// warp tile of the tensor-core path.
+func (s Schedule) warpM() int { return s.BM / s.WarpsM }
+func (s Schedule) warpN() int { return s.BN / s.WarpsN }
+
+func (s Schedule) tilesM(p *problem) int { return ceilDiv(p.m, s.BM) }
+func (s Schedule) tilesN(p *problem) int { return ceilDiv(p.n, s.BN) }
+func (s Schedule) chunks(p *problem) int { return ceilDiv(p.k, s.BK) }
+
+// chunksPerSplit is the number of chunks that all but the last block of a tile take.
+func (s Schedule) chunksPerSplit(p *problem) int { return ceilDiv(s.chunks(p), s.SplitK) }
+
+func (s Schedule) tiles(p *problem) int  { return s.tilesM(p) * s.tilesN(p) * p.batches() }
+func (s Schedule) blocks(p *problem) int { return s.tiles(p) * s.SplitK }
+
+func (s Schedule) stageBytes(p *problem) int { return (s.BM + s.BN) * s.BK * p.elem() }
+
+// stagingRow is the row length, in floats, of the accumulator tile in shared memory: padded by 32 bytes so that the rows
+// of a fragment fall into different banks.
+func (s Schedule) stagingRow() int { return s.BN + 8 }
+
+func (s Schedule) stagingBytes() int { return s.WarpsK * s.BM * s.stagingRow() * 4 }
+
+func (s Schedule) shared(p *problem) int {
+	return max(s.Stages*s.stageBytes(p), s.stagingBytes()) + 16 // 16: the split-K ticket
+}
+
+// registers estimates what a thread needs: accumulators, fragments of one step, addresses.
+func (s Schedule) registers(p *problem) int {
+	if p.half {
+		a, b := s.warpM()/16, s.warpN()/16
+		return a*b*8 + 2*(a+b)*4 + 3*ceilDiv(s.BM*s.BK/8, s.threads()) + 48
+	}
+	return s.ThreadM*s.ThreadN + 4*s.ThreadM + 2*s.ThreadN + 3*ceilDiv(s.BM*s.BK/4, s.threads()) + 40
+}
+
+// Valid says why a schedule cannot compute the problem on the target.
+func (s Schedule) valid(p *problem, t *target.Target) error {
+	threads := s.threads()
+	switch {
+	case threads < 32 || threads > 512:
+		return fmt.Errorf("%d threads", threads)
+	case s.Stages < 2:
+		return fmt.Errorf("%d stages", s.Stages)
+	case s.SplitK < 1 || s.SplitK > 1 && (s.SplitK-1)*s.chunksPerSplit(p) >= s.chunks(p):
+		return fmt.Errorf("split-K %d leaves a block without any of %d chunks", s.SplitK, s.chunks(p))
+	case s.shared(p) > t.SharedBlock:
+		return fmt.Errorf("%d bytes of shared memory, a block has %d", s.shared(p), t.SharedBlock)
+	case s.registers(p) > 240 || s.registers(p)*threads > t.RegistersSM:
+		return fmt.Errorf("about %d registers a thread", s.registers(p))
+	case s.BN%8 != 0:
+		return fmt.Errorf("tile of %d columns is not a multiple of 8", s.BN)
+	}
+	if p.half {
+		switch {
+		case s.warpM()%16 != 0 || s.warpN()%16 != 0:
+			return fmt.Errorf("warp tile %dx%d is not a multiple of 16x16", s.warpM(), s.warpN())
+		case s.BK%(16*s.WarpsK) != 0:
+			return fmt.Errorf("chunk of %d does not give %d warps a k16 step each", s.BK, s.WarpsK)
+		}
+		return nil
+	}
+	switch {
+	case s.ThreadM*s.ThreadN == 0 || s.ThreadN%4 != 0:
+		return fmt.Errorf("thread tile %dx%d", s.ThreadM, s.ThreadN)
+	case s.BM/s.ThreadM*(s.BN/s.ThreadN)*s.WarpsK != threads:
+		return fmt.Errorf("thread tile %dx%d does not cover %dx%d", s.ThreadM, s.ThreadN, s.BM, s.BN)
+	case s.BM/s.ThreadM%8 != 0:
+		return fmt.Errorf("%d thread rows are not a multiple of the swizzle's 8", s.BM/s.ThreadM)
+	case s.BK%(4*s.WarpsK) != 0:
+		return fmt.Errorf("chunk of %d does not give %d groups 4 steps each", s.BK, s.WarpsK)
+	}
+	return nil
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }

@@ -1,0 +1,63 @@
+package layout
+
+// Fragment says which element of a matrix a lane's value holds: row and column as sums of modes of the lane index and of
+// the value index (outermost mode first). It is written once a shape; everything that packs or stores fragments reads it.
+type Fragment struct {
+	Name               string
+	Rows, Cols         int
+	LaneRow, LaneCol   []Mode // modes of the lane, 0–31
+	ValueRow, ValueCol []Mode // modes of the value; value i lies in register i / PerReg
+	PerReg             int    // values in a register, lowest bits first
+}
+
+// At is the element that a lane's value holds.
+func (f Fragment) At(lane, value int) (row, col int) {
+	return Offset(f.LaneRow, lane) + Offset(f.ValueRow, value), Offset(f.LaneCol, lane) + Offset(f.ValueCol, value)
+}
+
+// Values is the number of values a lane holds.
+func (f Fragment) Values() int { return f.Rows * f.Cols / 32 }
+
+// Fragments of mma.sync.m16n8k16 for 16-bit operands (PTX ISA 9.7.14.5.8, "Matrix fragments for mma.m16n8k16 with
+// floating point type"). Rows and columns are those of the matrices as the instruction defines them: A is m×k, B is k×n,
+// C is m×n. With g = lane/4 and t = lane%4, a value's modes from the outside are (k half, m half, pair).
+var (
+	A16x16 = Fragment{Name: "A m16k16", Rows: 16, Cols: 16, PerReg: 2,
+		LaneRow: []Mode{{8, 1}, {4, 0}}, LaneCol: []Mode{{8, 0}, {4, 2}},
+		ValueRow: []Mode{{2, 0}, {2, 8}, {2, 0}}, ValueCol: []Mode{{2, 8}, {2, 0}, {2, 1}}}
+	B16x8 = Fragment{Name: "B k16n8", Rows: 16, Cols: 8, PerReg: 2,
+		LaneRow: []Mode{{8, 0}, {4, 2}}, LaneCol: []Mode{{8, 1}, {4, 0}},
+		ValueRow: []Mode{{2, 8}, {2, 1}}, ValueCol: []Mode{{2, 0}, {2, 0}}}
+	C16x8 = Fragment{Name: "C m16n8", Rows: 16, Cols: 8, PerReg: 1,
+		LaneRow: []Mode{{8, 1}, {4, 0}}, LaneCol: []Mode{{8, 0}, {4, 2}},
+		ValueRow: []Mode{{2, 8}, {2, 0}}, ValueCol: []Mode{{2, 0}, {2, 1}}}
+)
+
+// Swizzle places the 16-byte chunks of a tile of rows in shared memory: chunk c of row r lies at place c XOR a function
+// of r, so that the same chunk of eight neighbouring rows (one 8×8 matrix of ldmatrix, or eight lanes' 16-byte loads)
+// falls into eight different groups of four banks.
+type Swizzle struct {
+	Chunks int // 16-byte chunks a row; a power of two
+	Shift  int // rows that share one 128-byte line, as a power of two
+	Mask   int
+}
+
+// NewSwizzle returns the placement for rows of that many bytes (16, 32, 64, or a multiple of 128 that is a power of two).
+func NewSwizzle(rowBytes int) Swizzle {
+	s := Swizzle{Chunks: rowBytes / 16}
+	switch s.Chunks {
+	case 1:
+	case 2:
+		s.Shift, s.Mask = 2, 1
+	case 4:
+		s.Shift, s.Mask = 1, 3
+	default:
+		s.Mask = 7
+	}
+	return s
+}
+
+// Byte is the offset of a chunk from the tile's beginning.
+func (s Swizzle) Byte(row, chunk int) int {
+	return (row*s.Chunks + (chunk ^ row>>s.Shift&s.Mask)) * 16
+}
