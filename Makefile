@@ -1,0 +1,72 @@
+# Two commands do everything on a fresh machine with Go, Python 3.11+ and make: `make demo` and `make test`.
+
+GO      ?= go
+PYTHON  ?= python3
+VENV    := .venv
+CACHE   := .cache
+# Go packages under testdata are not part of ./... and are named.
+GEN     := ./testdata/gen/...
+PKGS    := ./... $(GEN)
+# The demo's model and size: vision, policy, dmonitoring or supercombo; small or full.
+MODEL   ?= vision
+SIZE    ?= small
+
+export SPARK_CACHE := $(CURDIR)/$(CACHE)
+
+.PHONY: all build demo test test-full tools check-tools vet lint cross gpu-bundle bench-compile clean
+
+all: build
+
+build:
+	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
+
+# A driving model from the repository's own generator, compiled, run on the GPU if there is one, else on the CPU device,
+# and compared with the reference evaluator: by spark-run, and by the generated package's own test.
+demo: build
+	$(GO) run ./testdata/gen -o out/demo -model $(MODEL) -size $(SIZE)
+	bin/spark-compile out/demo/$(MODEL).onnx -o out/demo/drivingdemo --precision fp16
+	bin/spark-run out/demo/drivingdemo --input out/demo/$(MODEL).npz --expect out/demo/$(MODEL).npz --min-cosine 0.999
+	$(GO) test ./out/demo/drivingdemo
+
+# What the tests hold us against; without Python 3.11 those tests are skipped by name.
+tools: $(VENV)/.done
+$(VENV)/.done: testdata/requirements.txt
+	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		$(PYTHON) -m venv $(VENV) && $(VENV)/bin/pip install -q --disable-pip-version-check -r $< && touch $@; \
+	else echo "Python 3.11 or newer is missing: tests against onnx, onnxruntime and ptxas will be skipped"; fi
+
+TESTENV = SPARK_PYTHON=$$(test -x $(VENV)/bin/python && echo $(CURDIR)/$(VENV)/bin/python) \
+	PTXAS=$${PTXAS:-$$(ls $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas 2>/dev/null | head -1)}
+
+test: tools nodecases
+	$(TESTENV) $(GO) test -timeout 20m $(PKGS)
+	@$(MAKE) -s check-tools
+
+# The whole matrix at full size.
+test-full: tools nodecases
+	$(TESTENV) SPARK_FULL=1 $(GO) test -timeout 120m $(PKGS)
+	@$(MAKE) -s check-tools
+
+check-tools:
+	@test -x $(VENV)/bin/python || echo "skipped: everything that needs Python (onnx round trips, ONNX Runtime, node cases)"
+	@ls $(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas >/dev/null 2>&1 || test -n "$$PTXAS" || echo "skipped: everything that needs ptxas"
+
+# The onnx package's node cases as directories, for the operators' tests and for spark-run --suite.
+.PHONY: nodecases
+nodecases: tools
+	@if test -x $(VENV)/bin/python; then $(VENV)/bin/python testdata/nodecases.py $(CACHE)/nodecases; fi
+
+vet:
+	test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$'))"
+	$(GO) vet $(PKGS)
+
+lint: vet
+	GOBIN=$(CURDIR)/$(CACHE)/bin $(GO) install honnef.co/go/tools/cmd/staticcheck@v0.7.0
+	$(CACHE)/bin/staticcheck $(PKGS)
+
+cross:
+	CGO_ENABLED=0 GOARCH=amd64 $(GO) build -o /dev/null ./cmd/...
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -o /dev/null ./cmd/...
+
+clean:
+	rm -rf bin out $(CACHE) .gpu
