@@ -1,0 +1,98 @@
+package passes
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var csePass = Pass{
+	Name:    "cse",
+	Summary: "equal operations on equal operands become one; constants of equal content one constant",
+	Run: func(_ *Context, g *ir.Graph) error {
+		consts := newConstPool()
+		seen := map[string]*ir.Node{}
+		ids := map[*ir.Value]int{}
+		_, err := rewrite(g, func(s *sweep, n *ir.Node) {
+			for i, v := range n.Inputs {
+				if v != nil && v.IsConst() {
+					s.setInput(n, i, consts.intern(v))
+				}
+			}
+			if n.Body != nil {
+				return
+			}
+			key := expressionKey(n, ids)
+			first := seen[key]
+			if first == nil {
+				seen[key] = n
+				return
+			}
+			for i, v := range n.Outputs {
+				if s.keepsName(v, first.Outputs[i]) {
+					return
+				}
+			}
+			for i, v := range n.Outputs {
+				s.replace(v, first.Outputs[i])
+			}
+		})
+		return err
+	},
+}
+
+// expressionKey says what a node computes: op, attributes and the identities of its operands.
+func expressionKey(n *ir.Node, ids map[*ir.Value]int) string {
+	var b strings.Builder
+	b.WriteString(n.Op.Name)
+	for _, k := range sortedKeys(n.Attrs) {
+		fmt.Fprintf(&b, " %s=%#v", k, n.Attrs[k])
+	}
+	operands := make([]int, len(n.Inputs))
+	for i, v := range n.Inputs {
+		if v == nil {
+			continue
+		}
+		if ids[v] == 0 {
+			ids[v] = len(ids) + 1
+		}
+		operands[i] = ids[v]
+	}
+	switch n.Op.Name {
+	case "Add", "Mul", "Min", "Max", "And", "Or", "Xor", "BitAnd", "BitOr", "BitXor", "Equal":
+		slices.Sort(operands)
+	}
+	fmt.Fprint(&b, " ", operands)
+	return b.String()
+}
+
+// constPool finds constants of equal type and content.
+type constPool struct {
+	seed maphash.Seed
+	by   map[uint64][]*ir.Value
+	of   map[*ir.Value]*ir.Value
+}
+
+func newConstPool() *constPool {
+	return &constPool{maphash.MakeSeed(), map[uint64][]*ir.Value{}, map[*ir.Value]*ir.Value{}}
+}
+
+// intern returns the first constant that equals v, v itself if there was none.
+func (p *constPool) intern(v *ir.Value) *ir.Value {
+	if w := p.of[v]; w != nil {
+		return w
+	}
+	key := maphash.Bytes(p.seed, v.Const.Data)
+	for _, w := range p.by[key] {
+		if w.Const.Splat == v.Const.Splat && w.Const.Equal(v.Const) {
+			p.of[v] = w
+			return w
+		}
+	}
+	p.by[key] = append(p.by[key], v)
+	p.of[v] = v
+	return v
+}

@@ -1,0 +1,113 @@
+package passes
+
+import (
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var foldPass = Pass{
+	Name:    "fold",
+	Summary: "evaluate what depends on constants alone; splats stay splats, and nothing large is made from little",
+	Run: func(_ *Context, g *ir.Graph) error {
+		_, err := rewrite(g, foldNode)
+		return err
+	},
+}
+
+// Limits of folding: a result may have so many bytes, or as many as its operands; and its evaluation may take so many
+// elements or products.
+const (
+	foldBytes = 1 << 20
+	foldWork  = 1 << 26
+)
+
+func foldNode(s *sweep, n *ir.Node) {
+	if len(n.Inputs) == 0 || n.Body != nil {
+		return
+	}
+	splat, operands := true, 0
+	for _, v := range n.Inputs {
+		if v == nil {
+			continue
+		}
+		if !v.IsConst() {
+			return
+		}
+		splat = splat && (v.Const.Splat || v.Type.Numel() == 1)
+		operands += v.Type.Bytes()
+	}
+	for _, v := range n.Outputs {
+		if s.keepsName(v, &ir.Value{}) {
+			return
+		}
+	}
+	if splat && foldSplat(s, n) {
+		return
+	}
+	results := 0
+	for _, v := range n.Outputs {
+		results += v.Type.Bytes()
+	}
+	if results > max(foldBytes, 2*operands) || foldCost(n) > foldWork {
+		return
+	}
+	if x := n.Inputs[0]; n.Op.Name == "Reshape" {
+		s.replace(n.Outputs[0], s.g.Constant(n.Name, x.Const.Reshaped(n.Outputs[0].Type.Shape...)))
+		return
+	}
+	out, err := evaluate(n, nil)
+	if err != nil {
+		s.err = err
+		return
+	}
+	for i, v := range n.Outputs {
+		s.replace(v, s.g.Constant(n.Name, out[i].Tensor().Compact()))
+	}
+}
+
+// foldCost estimates the elements or products that evaluating n takes.
+func foldCost(n *ir.Node) int {
+	cost := n.Outputs[0].Type.Numel()
+	for _, v := range n.Inputs {
+		if v != nil {
+			cost += v.Type.Numel()
+		}
+	}
+	if n.Op.Kind == ir.KindContraction && len(n.Inputs) > 1 {
+		w := n.Inputs[1].Type
+		switch n.Op.Name {
+		case "MatMul":
+			cost *= w.Shape[max(0, w.Rank()-2)]
+		default:
+			cost *= max(1, w.Numel()/max(1, w.Shape[0]))
+		}
+	}
+	return cost
+}
+
+// foldSplat folds an op on splats whose result is one, whatever its size.
+func foldSplat(s *sweep, n *ir.Node) bool {
+	y := n.Outputs[0]
+	switch {
+	case n.Op.Kind == ir.KindElementwise && n.Op.Name != "BatchNorm" && n.Op.Name != "QuantizeLinear" && n.Op.Name != "DequantizeLinear":
+		one := make([]*ir.Array, len(n.Inputs))
+		small := &ir.Node{Op: n.Op, Attrs: n.Attrs}
+		for i, v := range n.Inputs {
+			t := &ir.Tensor{Type: ir.T(v.Type.DType), Data: v.Const.Data, Splat: v.Const.Splat}
+			one[i] = t.Array()
+			small.Inputs = append(small.Inputs, &ir.Value{Type: t.Type, Const: t})
+		}
+		small.Outputs = []*ir.Value{{Type: ir.T(y.Type.DType), Def: small}}
+		out, err := evaluate(small, one)
+		if err != nil {
+			return false
+		}
+		t := out[0].Tensor()
+		s.replace(y, s.g.Constant(n.Name, &ir.Tensor{Type: y.Type, Data: t.Data, Splat: true}))
+		return true
+	case n.Op.Name == "Reshape", n.Op.Name == "Transpose", n.Op.Name == "Expand", n.Op.Name == "Slice", n.Op.Name == "Tile":
+		t := n.Inputs[0].Const
+		s.replace(y, s.g.Constant(n.Name, &ir.Tensor{Type: y.Type, Data: t.Data, Splat: true}))
+		return true
+	}
+	return false
+}

@@ -1,0 +1,352 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var foldScale = Pass{
+	Name:    "fold-scale",
+	Summary: "constant factors and terms, one a channel, go into the weights of the linear op before or after them",
+	After: map[string]string{
+		"fold-batchnorm": "a normalisation is a factor and a term",
+		"merge-branches": "factors of a sum of branches go into the sum's weights first",
+	},
+	Tolerance: 1e-5, // weights are rounded to the graph's type once more
+	Run: func(_ *Context, g *ir.Graph) error {
+		return rewriteToFixpoint(g, func(s *sweep, n *ir.Node) {
+			if len(n.Outputs) == 0 || !n.Outputs[0].Type.DType.IsFloat() {
+				return
+			}
+			for _, rule := range foldScaleRules(n.Op.Name) {
+				if rule(s, n) {
+					return
+				}
+			}
+		})
+	},
+}
+
+func foldScaleRules(op string) []func(*sweep, *ir.Node) bool {
+	type rules = []func(*sweep, *ir.Node) bool
+	switch op {
+	case "Div":
+		return rules{divToMul}
+	case "Sub":
+		return rules{subToAdd}
+	case "Mul":
+		return rules{chainConstants, mulIntoWeights, factorBeforeTerm, beforeMovement}
+	case "Add":
+		return rules{chainConstants, addIntoBias, beforeMovement}
+	case "MatMul", "Conv":
+		return rules{operandIntoWeights}
+	}
+	return nil
+}
+
+// divToMul makes division by a constant a product, so that there is one form to match.
+func divToMul(s *sweep, n *ir.Node) bool {
+	c := n.Inputs[1]
+	if !c.IsConst() || !smallConst(c) || n.Inputs[0].IsConst() {
+		return false
+	}
+	xs := c.Const.Floats()
+	for i, x := range xs {
+		if x == 0 {
+			return false
+		}
+		xs[i] = 1 / x
+	}
+	inv := s.constant(n.Name, c.Type.DType, c.Type.Shape, xs)
+	s.replace(n.Outputs[0], s.add("Mul", n.Name, nil, n.Inputs[0], inv))
+	return true
+}
+
+// subToAdd makes subtraction of a constant a sum.
+func subToAdd(s *sweep, n *ir.Node) bool {
+	c := n.Inputs[1]
+	if !c.IsConst() || !smallConst(c) || n.Inputs[0].IsConst() {
+		return false
+	}
+	xs := c.Const.Floats()
+	for i := range xs {
+		xs[i] = -xs[i]
+	}
+	s.replace(n.Outputs[0], s.add("Add", n.Name, nil, n.Inputs[0], s.constant(n.Name, c.Type.DType, c.Type.Shape, xs)))
+	return true
+}
+
+// smallConst keeps large tables, such as position embeddings, out of constant arithmetic.
+func smallConst(c *ir.Value) bool { return c.Const.Splat || c.Type.Numel() <= 1<<14 }
+
+// withConst splits a Mul or Add into its operand and its constant; nil if neither or both are constant.
+func withConst(n *ir.Node) (x, c *ir.Value) {
+	x, c = n.Inputs[0], n.Inputs[1]
+	if x.IsConst() {
+		x, c = c, x
+	}
+	if !c.IsConst() || x.IsConst() || !smallConst(c) {
+		return nil, nil
+	}
+	return x, c
+}
+
+// chainConstants makes (x·c)·d one product and (x+c)+d one sum.
+func chainConstants(s *sweep, n *ir.Node) bool {
+	x, d := withConst(n)
+	inner := defOp(x, n.Op.Name)
+	if inner == nil || !s.only(x) {
+		return false
+	}
+	y, c := withConst(inner)
+	if y == nil {
+		return false
+	}
+	both := s.combine(n.Op.Name, n.Name, c, d)
+	if both == nil {
+		return false
+	}
+	s.replace(n.Outputs[0], s.add(n.Op.Name, n.Name, nil, y, both))
+	return true
+}
+
+// combine evaluates c·d or c+d for constants, or returns nil if the result would be large.
+func (s *sweep) combine(op, hint string, c, d *ir.Value) *ir.Value {
+	shape, err := ir.Broadcast(c.Type.Shape, d.Type.Shape)
+	if err != nil {
+		return nil
+	}
+	t := ir.Type{DType: c.Type.DType, Shape: shape}
+	if t.Numel() > max(c.Type.Numel(), d.Type.Numel()) {
+		return nil
+	}
+	a, b := broadcastFloats(c.Const, shape), broadcastFloats(d.Const, shape)
+	for i := range a {
+		if op == "Mul" {
+			a[i] = float64(a[i] * b[i])
+		} else {
+			a[i] += b[i]
+		}
+	}
+	return s.constant(hint, t.DType, shape, a)
+}
+
+// broadcastFloats expands a constant's elements to shape.
+func broadcastFloats(t *ir.Tensor, shape []int) []float64 {
+	xs := t.Floats()
+	out := make([]float64, ir.Type{Shape: shape}.Numel())
+	pad := len(shape) - t.Rank()
+	for i := range out {
+		rest, at, stride := i, 0, 1
+		for j := len(shape) - 1; j >= pad; j-- {
+			if d := t.Shape[j-pad]; d != 1 {
+				at += rest % shape[j] * stride
+				stride *= d
+			}
+			rest /= shape[j]
+		}
+		out[i] = xs[at]
+	}
+	return out
+}
+
+// factorBeforeTerm rewrites (x+b)·c as x·c + b·c, the form of a scale and a bias, where x comes from a linear op.
+func factorBeforeTerm(s *sweep, n *ir.Node) bool {
+	sum, c := withConst(n)
+	add := defOp(sum, "Add")
+	if add == nil || !s.only(sum) {
+		return false
+	}
+	x, b := withConst(add)
+	if x == nil || !x.Type.Equal(n.Outputs[0].Type) || !s.fromLinear(x) {
+		return false
+	}
+	bc := s.combine("Mul", n.Name, b, c)
+	if bc == nil {
+		return false
+	}
+	s.replace(n.Outputs[0], s.add("Add", n.Name, nil, s.add("Mul", n.Name, nil, x, c), bc))
+	return true
+}
+
+// fromLinear reports whether v, through movement, factors and terms that nothing else reads, comes from a linear op.
+func (s *sweep) fromLinear(v *ir.Value) bool {
+	for s.only(v) {
+		switch n := v.Def; n.Op.Name {
+		case "Reshape", "Transpose":
+			v = n.Inputs[0]
+		case "Mul", "Add":
+			x, _ := withConst(n)
+			if x == nil {
+				return false
+			}
+			v = x
+		default:
+			return linearOp(n) != nil
+		}
+	}
+	return false
+}
+
+// mulIntoWeights takes a factor after a linear op into its weights and bias.
+func mulIntoWeights(s *sweep, n *ir.Node) bool {
+	x, c := withConst(n)
+	if x == nil || !s.only(x) || !x.Type.Equal(n.Outputs[0].Type) {
+		return false
+	}
+	l := linearOp(x.Def)
+	if l == nil {
+		return false
+	}
+	coef, ok := channelOf(c, x.Type.Shape, l.outAxis)
+	if !ok {
+		return false
+	}
+	var bias []float64
+	if l.bias != nil {
+		bias = mulVec(l.bias.Const.Floats(), coef)
+	}
+	s.replace(n.Outputs[0], l.with(s, n.Name, x.Def.Inputs[0], l.scaleOut(coef), bias))
+	return true
+}
+
+// addIntoBias takes a term after a convolution into its bias.
+func addIntoBias(s *sweep, n *ir.Node) bool {
+	x, c := withConst(n)
+	if x == nil || !s.only(x) || !x.Type.Equal(n.Outputs[0].Type) {
+		return false
+	}
+	l := linearOp(x.Def)
+	if l == nil || !l.takesBias {
+		return false
+	}
+	bias, ok := channelOf(c, x.Type.Shape, l.outAxis)
+	if !ok {
+		return false
+	}
+	if l.bias != nil {
+		bias = addVec(bias, l.bias.Const.Floats())
+	}
+	s.replace(n.Outputs[0], l.with(s, n.Name, x.Def.Inputs[0], nil, bias))
+	return true
+}
+
+// beforeMovement moves a factor or term by channel in front of a Reshape or Transpose that a linear op feeds, so that it
+// meets the weights.
+func beforeMovement(s *sweep, n *ir.Node) bool {
+	x, c := withConst(n)
+	if x == nil || !s.only(x) || !x.Type.Equal(n.Outputs[0].Type) {
+		return false
+	}
+	m := defOp(x, "Reshape", "Transpose")
+	if m == nil || !s.fromLinear(m.Inputs[0]) {
+		return false
+	}
+	from := m.Inputs[0].Type
+	moved := c
+	if _, ok := scalarOf(c); !ok {
+		axis := varyingAxis(c, x.Type.Rank())
+		if axis < 0 {
+			return false
+		}
+		origin, ok := axisBefore(m, axis)
+		if !ok {
+			return false
+		}
+		moved = s.g.Constant(n.Name, c.Const.Reshaped(shaped1(from.Rank(), origin, from.Shape[origin])...))
+	} else {
+		moved = s.g.Constant(n.Name, &ir.Tensor{Type: ir.T(c.Type.DType), Data: c.Const.Data, Splat: c.Const.Splat})
+	}
+	y := s.add(n.Op.Name, n.Name, nil, m.Inputs[0], moved)
+	s.replace(n.Outputs[0], s.add(m.Op.Name, m.Name, m.Attrs, y))
+	return true
+}
+
+// varyingAxis is the one dimension, of a value of the rank that c broadcasts to, along which c varies; -1 if there is no
+// such dimension.
+func varyingAxis(c *ir.Value, rank int) int {
+	axis := -1
+	for i, d := range c.Type.Shape {
+		if d == 1 {
+			continue
+		}
+		if axis >= 0 {
+			return -1
+		}
+		axis = i + rank - c.Type.Rank()
+	}
+	return axis
+}
+
+// axisBefore is the dimension of a movement's operand that becomes the given dimension of its result, unchanged.
+func axisBefore(m *ir.Node, axis int) (int, bool) {
+	from, to := m.Inputs[0].Type.Shape, m.Outputs[0].Type.Shape
+	if m.Op.Name == "Transpose" {
+		return m.Attrs.Ints("perm")[axis], true
+	}
+	outer := ir.Type{Shape: to[:axis]}.Numel()
+	at := 1
+	for i, d := range from {
+		if at == outer && d == to[axis] {
+			return i, true
+		}
+		at *= d
+	}
+	return 0, false
+}
+
+// operandIntoWeights takes a factor or term of a linear op's operand into the weights: for a convolution only where no
+// padding would take part.
+func operandIntoWeights(s *sweep, n *ir.Node) bool {
+	l := linearOp(n)
+	if l == nil || l.inAxis < 0 {
+		return false
+	}
+	v, axis := n.Inputs[0], l.inAxis
+	var moves []*ir.Node
+	for s.only(v) && defOp(v, "Reshape", "Transpose") != nil {
+		before, ok := axisBefore(v.Def, axis)
+		if !ok {
+			return false
+		}
+		moves = append(moves, v.Def)
+		v, axis = v.Def.Inputs[0], before
+	}
+	op := defOp(v, "Mul", "Add")
+	if op == nil || !s.only(v) || op.Op.Name == "Add" && l.padded {
+		return false
+	}
+	x, c := withConst(op)
+	if x == nil || !x.Type.Equal(v.Type) || s.fromLinear(x) {
+		return false
+	}
+	k, ok := channelOf(c, x.Type.Shape, axis)
+	if !ok {
+		return false
+	}
+	for _, m := range slices.Backward(moves) {
+		x = s.add(m.Op.Name, m.Name, m.Attrs, x)
+	}
+	if op.Op.Name == "Mul" {
+		var bias []float64
+		if l.bias != nil {
+			bias = l.bias.Const.Floats()
+		}
+		s.replace(n.Outputs[0], l.with(s, n.Name, x, l.scaleIn(k), bias))
+		return true
+	}
+	shift := l.apply(k)
+	if l.takesBias {
+		if l.bias != nil {
+			shift = addVec(shift, l.bias.Const.Floats())
+		}
+		s.replace(n.Outputs[0], l.with(s, n.Name, x, nil, shift))
+		return true
+	}
+	y := l.with(s, n.Name, x, nil, nil)
+	rank := y.Type.Rank()
+	bias := s.constant(n.Name, y.Type.DType, shaped1(rank, l.outAxis, len(shift))[l.outAxis:], shift)
+	s.replace(n.Outputs[0], s.add("Add", n.Name, nil, y, bias))
+	return true
+}

@@ -1,0 +1,115 @@
+package passes
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var widenPass = Pass{
+	Name:    "widen",
+	Summary: "f16 and bf16 values become f32; graph inputs keep the file's type through a cast, at fp16 outputs too",
+	Run:     widen,
+}
+
+// isNarrow reports whether d is a float that widen makes f32. Eight-bit and smaller floats stay: conversions to them are
+// what a quantised file means, not how its author saved memory.
+func isNarrow(d ir.DType) bool { return d == ir.Float16 || d == ir.BFloat16 }
+
+// widen rebuilds the graph node by node with f32 in place of narrower floats. Constants keep their value.
+func widen(ctx *Context, g *ir.Graph) error {
+	w := &widener{g: g, to: map[*ir.Value]*ir.Value{}}
+	old := g.Nodes
+	g.Nodes = nil
+	for _, v := range g.Inputs {
+		if !isNarrow(v.Type.DType) {
+			continue
+		}
+		cast, err := g.Add("Cast", v.Name, ir.Attrs{"to": ir.Float32}, v)
+		if err != nil {
+			return err
+		}
+		w.to[v] = cast.Outputs[0]
+	}
+	for _, n := range old {
+		if err := w.node(n); err != nil {
+			return fmt.Errorf("node %q (%s): %w", n.Name, n.Op.Name, err)
+		}
+	}
+	for i, v := range g.Outputs {
+		wide := w.value(v)
+		if isNarrow(v.Type.DType) && ctx.Precision != PrecisionFP32 {
+			cast, err := g.Add("Cast", v.Name, ir.Attrs{"to": v.Type.DType}, wide)
+			if err != nil {
+				return err
+			}
+			wide = cast.Outputs[0]
+		}
+		if wide != v {
+			v.Name, wide.Name = g.Fresh(v.Name), v.Name
+		}
+		g.Outputs[i] = wide
+	}
+	return nil
+}
+
+type widener struct {
+	g  *ir.Graph
+	to map[*ir.Value]*ir.Value
+}
+
+// value is what stands for v after widening.
+func (w *widener) value(v *ir.Value) *ir.Value {
+	if v == nil || w.to[v] != nil {
+		return w.to[v]
+	}
+	if v.IsConst() && isNarrow(v.Type.DType) {
+		w.to[v] = w.g.Constant(v.Name, widenTensor(v.Const))
+		return w.to[v]
+	}
+	return v
+}
+
+func widenTensor(t *ir.Tensor) *ir.Tensor {
+	wide := ir.Type{DType: ir.Float32, Shape: t.Shape}
+	if t.Splat {
+		return ir.Splat(wide, t.FloatAt(0))
+	}
+	return ir.FromFloats(wide, t.Floats())
+}
+
+// node makes n anew on widened operands. Its outputs get their types from the op's rule.
+func (w *widener) node(n *ir.Node) error {
+	attrs := n.Attrs
+	if to := attrs.DType("to"); isNarrow(to) && n.Op.Name != "BitCast" {
+		attrs = attrs.Clone()
+		attrs["to"] = ir.Float32
+	}
+	inputs := make([]*ir.Value, len(n.Inputs))
+	for i, v := range n.Inputs {
+		inputs[i] = w.value(v)
+		if n.Op.Name == "BitCast" && inputs[i] != v { // the bits are those of the narrow type
+			cast, err := w.g.Add("Cast", n.Name, ir.Attrs{"to": v.Type.DType}, inputs[i])
+			if err != nil {
+				return err
+			}
+			inputs[i] = cast.Outputs[0]
+		}
+	}
+	m, err := w.g.Add(n.Op.Name, n.Name, attrs, inputs...)
+	if err != nil {
+		return err
+	}
+	for i, v := range n.Outputs {
+		wide := m.Outputs[i]
+		if isNarrow(wide.Type.DType) { // a BitCast to a narrow type
+			cast, err := w.g.Add("Cast", n.Name, ir.Attrs{"to": ir.Float32}, wide)
+			if err != nil {
+				return err
+			}
+			wide = cast.Outputs[0]
+		}
+		w.to[v] = wide
+	}
+	return nil
+}
