@@ -1,0 +1,245 @@
+// Package npy reads and writes NumPy's .npy and .npz files as raw elements, of every dtype that a model can have. The
+// header is parsed here: the library at hand panics on a malformed one and knows no float16.
+package npy
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Array is a dense array: little-endian elements in row-major order.
+type Array struct {
+	DType string // names of ir.DType: f16, f32, u8, i64 …
+	Shape []int
+	Data  []byte
+}
+
+// descriptors pairs NumPy's type strings with our names.
+var descriptors = []struct{ descr, name string }{
+	{"|b1", "bool"}, {"|i1", "i8"}, {"|u1", "u8"}, {"<i2", "i16"}, {"<u2", "u16"}, {"<i4", "i32"}, {"<u4", "u32"},
+	{"<i8", "i64"}, {"<u8", "u64"}, {"<f2", "f16"}, {"<f4", "f32"}, {"<f8", "f64"},
+}
+
+func itemSize(descr string) int { return int(descr[2] - '0') }
+
+// maxBytes bounds an array that a header may announce.
+const maxBytes = 1 << 34
+
+// Read reads one .npy stream.
+func Read(r io.Reader) (*Array, error) {
+	descr, columns, shape, err := readHeader(r)
+	if err != nil {
+		return nil, fmt.Errorf("not a .npy file: %w", err)
+	}
+	a := &Array{Shape: shape}
+	size := 0
+	for _, d := range descriptors {
+		if d.descr == descr {
+			a.DType, size = d.name, itemSize(d.descr)
+		}
+	}
+	if size == 0 {
+		return nil, fmt.Errorf("elements of NumPy type %q are not supported", descr)
+	}
+	bytes := size
+	for _, d := range a.Shape {
+		if d < 0 || d > 0 && bytes > maxBytes/d {
+			return nil, fmt.Errorf("shape %v is too large", a.Shape)
+		}
+		bytes *= d
+	}
+	// Grow with the data: a header may announce more than there is.
+	a.Data, err = io.ReadAll(io.LimitReader(r, int64(bytes)))
+	if err != nil {
+		return nil, err
+	}
+	if len(a.Data) != bytes {
+		return nil, fmt.Errorf("%d bytes of data, shape %v needs %d", len(a.Data), a.Shape, bytes)
+	}
+	if columns && len(a.Shape) > 1 {
+		a.Data = rowMajor(a.Data, a.Shape, size)
+	}
+	return a, nil
+}
+
+// reHeader is the header that NumPy writes: a Python literal with sorted keys.
+var reHeader = regexp.MustCompile(`^\{'descr': '([^']*)', 'fortran_order': (True|False), 'shape': \(([0-9, ]*)\), \}\s*$`)
+
+// readHeader reads magic, version and header (numpy.lib.format, versions 1 to 3).
+func readHeader(r io.Reader) (descr string, columns bool, shape []int, err error) {
+	var fixed [8]byte
+	if _, err := io.ReadFull(r, fixed[:]); err != nil {
+		return "", false, nil, err
+	}
+	if string(fixed[:6]) != "\x93NUMPY" || fixed[6] < 1 || fixed[6] > 3 {
+		return "", false, nil, errors.New("no NumPy magic")
+	}
+	length := make([]byte, 2)
+	if fixed[6] > 1 {
+		length = make([]byte, 4)
+	}
+	if _, err := io.ReadFull(r, length); err != nil {
+		return "", false, nil, err
+	}
+	n := binary.LittleEndian.Uint32(append(length, 0, 0))
+	if n > 1<<20 {
+		return "", false, nil, errors.New("header too long")
+	}
+	text := make([]byte, n)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return "", false, nil, err
+	}
+	m := reHeader.FindSubmatch(text)
+	if m == nil {
+		return "", false, nil, fmt.Errorf("header %q", text)
+	}
+	shape = []int{}
+	for _, d := range strings.FieldsFunc(string(m[3]), func(r rune) bool { return r == ',' || r == ' ' }) {
+		v, err := strconv.Atoi(d)
+		if err != nil {
+			return "", false, nil, fmt.Errorf("shape (%s)", m[3])
+		}
+		shape = append(shape, v)
+	}
+	return string(m[1]), string(m[2]) == "True", shape, nil
+}
+
+// rowMajor reorders column-major data.
+func rowMajor(data []byte, shape []int, size int) []byte {
+	out := make([]byte, 0, len(data))
+	index := make([]int, len(shape))
+	for range len(data) / size {
+		at, stride := 0, 1
+		for d := range shape {
+			at += index[d] * stride
+			stride *= shape[d]
+		}
+		out = append(out, data[at*size:(at+1)*size]...)
+		for d := len(shape) - 1; d >= 0; d-- {
+			if index[d]++; index[d] < shape[d] {
+				break
+			}
+			index[d] = 0
+		}
+	}
+	return out
+}
+
+// Write writes one .npy stream, format version 1.0. Types that NumPy lacks (bf16, fp8 …) are written as unsigned
+// integers of their width.
+func Write(w io.Writer, a *Array) error {
+	descr := ""
+	for _, d := range descriptors {
+		if d.name == a.DType {
+			descr = d.descr
+		}
+	}
+	switch {
+	case descr != "":
+	case a.DType == "bf16":
+		descr = "<u2"
+	default:
+		descr = "|u1"
+	}
+	var dims strings.Builder
+	for _, d := range a.Shape {
+		fmt.Fprintf(&dims, "%d, ", d)
+	}
+	shape := strings.TrimSuffix(dims.String(), " ")
+	if len(a.Shape) != 1 {
+		shape = strings.TrimSuffix(shape, ",")
+	}
+	header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape)
+	const preamble = 10
+	pad := (64 - (preamble+len(header)+1)%64) % 64
+	header += strings.Repeat(" ", pad) + "\n"
+	if len(header) > math.MaxUint16 {
+		return errors.New("too many dimensions")
+	}
+	if _, err := w.Write(append([]byte{0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, byte(len(header)), byte(len(header) >> 8)}, header...)); err != nil {
+		return err
+	}
+	_, err := w.Write(a.Data)
+	return err
+}
+
+// ReadFile reads a .npy file.
+func ReadFile(path string) (*Array, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	a, err := Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return a, nil
+}
+
+// WriteFile writes a .npy file.
+func WriteFile(path string, a *Array) error {
+	var b bytes.Buffer
+	if err := Write(&b, a); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// ReadZip reads every array of a .npz file by name.
+func ReadZip(path string) (map[string]*Array, error) {
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: not a .npz file: %w", path, err)
+	}
+	defer z.Close()
+	out := map[string]*Array{}
+	for _, f := range z.File {
+		r, err := f.Open()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
+		}
+		a, err := Read(r)
+		r.Close()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
+		}
+		out[strings.TrimSuffix(f.Name, ".npy")] = a
+	}
+	return out, nil
+}
+
+// WriteZip writes a .npz file: the same arrays give the same bytes.
+func WriteZip(path string, arrays map[string]*Array) error {
+	names := make([]string, 0, len(arrays))
+	for n := range arrays {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, n := range names {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: n + ".npy", Method: zip.Deflate})
+		if err != nil {
+			return err
+		}
+		if err := Write(w, arrays[n]); err != nil {
+			return fmt.Errorf("%s: %s: %w", filepath.Base(path), n, err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b.Bytes(), 0o644)
+}

@@ -1,0 +1,73 @@
+package npy
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestArraysSurviveWriteAndRead(t *testing.T) {
+	arrays := map[string]*Array{
+		"half":   {"f16", []int{2, 1}, []byte{0, 0x3c, 0, 0x40}},
+		"scalar": {"f32", []int{}, []byte{0, 0, 0x80, 0x3f}},
+		"vector": {"i64", []int{1}, []byte{7, 0, 0, 0, 0, 0, 0, 0}},
+		"empty":  {"u8", []int{3, 0, 2}, []byte{}},
+		"bools":  {"bool", []int{2}, []byte{1, 0}},
+	}
+	for name, a := range arrays {
+		var b bytes.Buffer
+		require.NoError(t, Write(&b, a))
+		got, err := Read(&b)
+		require.NoError(t, err, name)
+		require.Equal(t, a, got, name)
+	}
+	path := filepath.Join(t.TempDir(), "all.npz")
+	require.NoError(t, WriteZip(path, arrays))
+	got, err := ReadZip(path)
+	require.NoError(t, err)
+	require.Equal(t, arrays, got)
+}
+
+func TestColumnMajorBecomesRowMajor(t *testing.T) {
+	require.Equal(t, []byte{1, 2, 3, 4, 5, 6}, rowMajor([]byte{1, 4, 2, 5, 3, 6}, []int{2, 3}, 1))
+	require.Equal(t, []byte{0, 4, 2, 6, 1, 5, 3, 7}, rowMajor([]byte{0, 1, 2, 3, 4, 5, 6, 7}, []int{2, 2, 2}, 1))
+}
+
+func TestWhatIsNotAnArrayIsRefused(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, &Array{"f32", []int{1 << 30}, []byte{1, 2, 3, 4}}))
+	whole := b.String()
+	for name, c := range map[string]struct{ data, says string }{
+		"empty":         {"", "not a .npy file"},
+		"text":          {"hello, this is no array at all", "not a .npy file"},
+		"too few bytes": {whole, "needs 4294967296"},
+		"huge":          {strings.Replace(whole, "(1073741824,), }           ", "(1073741824, 1073741824), }", 1), "too large"},
+		"complex":       {strings.Replace(whole, "<f4", "<c8", 1), "not supported"},
+		"big-endian":    {strings.Replace(whole, "<f4", ">f4", 1), "not supported"},
+	} {
+		_, err := Read(strings.NewReader(c.data))
+		require.Error(t, err, name)
+		require.ErrorContains(t, err, c.says, name)
+	}
+}
+
+func TestNumPyReadsWhatWeWriteAndWeReadWhatItWrites(t *testing.T) {
+	python := os.Getenv("SPARK_PYTHON")
+	if python == "" {
+		t.Skip("SPARK_PYTHON is not set: NumPy is not asked")
+	}
+	dir := t.TempDir()
+	ours, theirs := filepath.Join(dir, "a.npz"), filepath.Join(dir, "b.npz")
+	want := map[string]*Array{"x": {"f16", []int{2, 3}, []byte{0, 0x3c, 0, 0x40, 0, 0, 1, 0, 2, 0, 3, 0}}, "s": {"u8", []int{}, []byte{9}}}
+	require.NoError(t, WriteZip(ours, want))
+	out, err := exec.Command(python, "-c", "import sys, numpy as np; z = np.load(sys.argv[1]); np.savez(sys.argv[2], x=np.asfortranarray(z['x']), s=z['s'])", ours, theirs).CombinedOutput()
+	require.NoError(t, err, string(out))
+	got, err := ReadZip(theirs)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
