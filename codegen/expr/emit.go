@@ -99,7 +99,9 @@ func (m *Emitter) lookup(e *Expr) (ptx.Reg, bool) {
 }
 
 // ClassOf is the register class of a scalar type.
-func ClassOf(t Type) ptx.Class { return [...]ptx.Class{ptx.Pred, ptx.B32, ptx.B64, ptx.F32, ptx.F64}[t] }
+func ClassOf(t Type) ptx.Class {
+	return [...]ptx.Class{ptx.Pred, ptx.B32, ptx.B64, ptx.F32, ptx.F64}[t]
+}
 
 // Emit computes e and returns its register.
 func (m *Emitter) Emit(e *Expr) ptx.Reg { return m.EmitAll([]*Expr{e})[0] }

@@ -34,23 +34,23 @@ type Op uint8
 
 // Operations. Comparisons yield Pred; IEEE order: every comparison with NaN is false except Ne.
 const (
-	OpConst  Op = iota
-	OpVar       // iteration variable or a value that the kernel supplies in a register
-	OpLoad      // Args: index [, predicate, else]
-	OpReduce    // Args: body; Vars: bound variables
-	OpAffine    // integer Σ Coef[i]·Args[i] + I
-	OpMul       // integer product of two non-constants, or float
-	OpAdd       // float
-	OpSub       // float
-	OpFma       // float a·b+c, one rounding
-	OpDiv       // float: rounded to nearest; integer: truncated, 0 where the divisor is 0
-	OpRem       // integer: remainder of the truncated division
-	OpDivU      // unsigned 64 bits
-	OpRemU      // unsigned 64 bits
-	OpMulHi     // high half of the unsigned product, S32 and S64
-	OpFloorDiv  // integer by the positive constant I, rounded down
-	OpFloorMod  // remainder of OpFloorDiv
-	OpMin       // floats: NaN wins
+	OpConst    Op = iota
+	OpVar         // iteration variable or a value that the kernel supplies in a register
+	OpLoad        // Args: index [, predicate, else]
+	OpReduce      // Args: body; Vars: bound variables
+	OpAffine      // integer Σ Coef[i]·Args[i] + I
+	OpMul         // integer product of two non-constants, or float
+	OpAdd         // float
+	OpSub         // float
+	OpFma         // float a·b+c, one rounding
+	OpDiv         // float: rounded to nearest; integer: truncated, 0 where the divisor is 0
+	OpRem         // integer: remainder of the truncated division
+	OpDivU        // unsigned 64 bits
+	OpRemU        // unsigned 64 bits
+	OpMulHi       // high half of the unsigned product, S32 and S64
+	OpFloorDiv    // integer by the positive constant I, rounded down
+	OpFloorMod    // remainder of OpFloorDiv
+	OpMin         // floats: NaN wins
 	OpMax
 	OpNeg // float
 	OpAbs
