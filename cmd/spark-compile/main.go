@@ -191,4 +191,3 @@ func emit(w io.Writer, what string, r *compile.Result) error {
 	}
 	return cli.JSON(w, r.Program)
 }
-

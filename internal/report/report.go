@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -86,4 +88,17 @@ func (r *Report) Write(path string) error {
 		return err
 	}
 	return os.Rename(tmp.Name(), path)
+}
+
+// Time fills in the figures of a run, in milliseconds; the first of several runs counts like the others.
+func (r *Report) Time(times []time.Duration) {
+	sorted := slices.Sorted(slices.Values(times))
+	var sum time.Duration
+	for _, t := range sorted {
+		sum += t
+	}
+	ms := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+	r.Runs = len(sorted)
+	r.MeanMS = ms(sum) / float64(len(sorted))
+	r.P50MS, r.P99MS = ms(sorted[len(sorted)/2]), ms(sorted[min(len(sorted)-1, len(sorted)*99/100)])
 }

@@ -1,0 +1,85 @@
+// Command spark-run runs a compiled package or an ONNX model: on given inputs, against expected outputs, many times, or
+// over a suite of ONNX test cases.
+//
+//	spark-run ./drivingvision --input frames.npz --expect golden.npz --min-cosine 0.9999
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/spark-compile/spark-compile/internal/cli"
+)
+
+// flags is the command line, as the design fixes it.
+type flags struct {
+	Model     string   `arg:"" optional:"" name:"model" help:"Directory of a compiled package, or an ONNX file."`
+	Precision string   `help:"Of an ONNX file: fp32, fp16 …; default: OPENPILOT_DGX_PRECISION, else fp16."`
+	Device    string   `help:"auto, cuda or emu." enum:"auto,cuda,emu" default:"auto"`
+	Input     []string `help:"An input, or a .npz with inputs by name." placeholder:"NAME=FILE.npy|FILE.npz" sep:"none"`
+	OutputDir string   `help:"Write every output as NAME.npy." placeholder:"DIR"`
+	Expect    string   `help:"Compare outputs with the arrays of these names." placeholder:"FILE.npz"`
+	Rtol      *float64 `help:"Relative tolerance of --expect and --suite." placeholder:"R"`
+	Atol      *float64 `help:"Absolute tolerance of --expect and --suite." placeholder:"A"`
+	MinCosine *float64 `help:"Least cosine of --expect." placeholder:"C"`
+	Runs      int      `help:"Run so many times and report the time of each." default:"1" placeholder:"N"`
+	JSON      string   `name:"json" help:"Write a JSON report." placeholder:"FILE"`
+	Check     bool     `help:"On the CPU device: check memory, races, initialisation and synchronisation."`
+	Profile   bool     `help:"Profile every launch."`
+	Suite     []string `help:"Run ONNX test-case directories." placeholder:"DIR" sep:"none"`
+	Shape     []string `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" sep:"none"`
+	Target    string   `help:"Variant to run where the device takes any, or to compile an ONNX file for." placeholder:"sm_121"`
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// errMiss says that a comparison failed: exit code 1.
+var errMiss = errors.New("outputs differ from the expected ones")
+
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var f flags
+	args, dirs := suiteArguments(args)
+	done, err := cli.Parse(&f, "spark-run", "Run a compiled package or an ONNX model.", args, stdout)
+	f.Suite = append(f.Suite, dirs...)
+	switch {
+	case err != nil || done:
+	case f.Profile:
+		err = errors.New("--profile is not available in this version")
+	case len(f.Suite) > 0:
+		err = f.suite(ctx, stdout)
+	default:
+		err = f.run(ctx, stdout, stderr)
+	}
+	switch {
+	case err == nil:
+		return cli.Done
+	case errors.Is(err, errMiss):
+		fmt.Fprintf(stderr, "spark-run: %v\n", err)
+		return cli.Failed
+	}
+	fmt.Fprintf(stderr, "spark-run: %v\n", err)
+	return cli.BadInput
+}
+
+// suiteArguments takes the directories that follow --suite out of the arguments: the flag takes as many as there are.
+func suiteArguments(args []string) (rest, dirs []string) {
+	in := false
+	for _, a := range args {
+		switch {
+		case a == "--suite":
+			in = true
+		case in && len(a) > 0 && a[0] != '-':
+			dirs = append(dirs, a)
+		default:
+			in = false
+			rest = append(rest, a)
+		}
+	}
+	return rest, dirs
+}
