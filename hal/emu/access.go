@@ -1,0 +1,426 @@
+package emu
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+)
+
+func (w *warp) loadParam(in *inst, mask uint32) {
+	params := w.b.l.params[in.imm:]
+	if in.wide {
+		v := binary.LittleEndian.Uint64(params)
+		for l := range w.tq {
+			w.tq[l] = v
+		}
+		blendQ(&w.q[in.vec[0]], &w.tq, mask)
+		return
+	}
+	v := binary.LittleEndian.Uint32(params)
+	for l := range w.tr {
+		w.tr[l] = v
+	}
+	blend(&w.r[in.vec[0]], &w.tr, mask)
+}
+
+// locate resolves the addresses row+imm of the lanes to offsets in one span, in w.off. It returns nil if they are in
+// several; a single lane's address outside all of them is an error.
+func (w *warp) locate(in *inst, spans []span, mask uint32, size uint64) *span {
+	a := &w.q[in.a]
+	lo, hi, low := ^uint64(0), uint64(0), uint64(0)
+	imm := uint64(in.imm)
+	if mask == all32 {
+		for l := range a {
+			v := a[l] + imm
+			w.off[l] = v
+			lo, hi, low = min(lo, v), max(hi, v), low|v
+		}
+	} else {
+		for m := mask; m != 0; m &= m - 1 {
+			l := bits.TrailingZeros32(m) & 31
+			v := a[l] + imm
+			w.off[l] = v
+			lo, hi, low = min(lo, v), max(hi, v), low|v
+		}
+	}
+	if low&(size-1) != 0 {
+		for m := mask; m != 0; m &= m - 1 {
+			if l := bits.TrailingZeros32(m); w.off[l]&(size-1) != 0 {
+				w.violate(Misaligned, in, l, w.b.l.describe(w.off[l]), "%d bytes", size)
+			}
+		}
+	}
+	for i := range spans {
+		s := &spans[i]
+		if lo >= s.lo && hi < s.hi && size <= s.hi-hi {
+			for l := range w.off {
+				w.off[l] -= s.lo
+			}
+			return s
+		}
+	}
+	if mask&(mask-1) == 0 {
+		rule := OutOfBounds
+		for _, m := range w.b.l.memories {
+			if lo >= m.addr && lo-m.addr < uint64(len(m.data)) && size <= uint64(len(m.data))-(lo-m.addr) {
+				rule = Undeclared
+			}
+		}
+		w.violate(rule, in, bits.TrailingZeros32(mask), w.b.l.describe(lo), "%d bytes", size)
+	}
+	return nil
+}
+
+// global is ld.global and st.global.
+func (w *warp) global(in *inst, mask uint32) {
+	size := uint64(in.size) * uint64(len(in.vec))
+	spans := w.b.l.reads
+	if in.kind == kindStoreGlobal {
+		spans = w.b.l.writes
+	}
+	s := w.locate(in, spans, mask, size)
+	if s == nil {
+		for m := mask; m != 0; m &= m - 1 {
+			w.global(in, m&-m)
+		}
+		return
+	}
+	if c := w.b.check; c != nil {
+		if in.kind == kindStoreGlobal {
+			c.globalWrite(w, in, s, mask, size)
+		} else {
+			c.globalRead(w, in, s, mask, size)
+		}
+	}
+	switch {
+	case in.order != plain:
+		w.ordered(in, s, mask)
+	case in.kind == kindStoreGlobal:
+		w.store(in, s.data, mask)
+	default:
+		w.load(in, s.data, mask)
+	}
+}
+
+// word32 is a word of memory for sync/atomic. The address is aligned: memory is, and locate checked the offset.
+func word32(data []byte, off uint64) *uint32 { return (*uint32)(unsafe.Pointer(&data[off : off+4][0])) }
+
+// ordered is ld.acquire and st.release.
+func (w *warp) ordered(in *inst, s *span, mask uint32) {
+	row := &w.r[in.vec[0]]
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m)
+		if in.kind == kindStoreGlobal {
+			atomic.StoreUint32(word32(s.data, w.off[l]), row[l])
+		} else {
+			row[l] = atomic.LoadUint32(word32(s.data, w.off[l]))
+		}
+	}
+}
+
+// atomic is atom.global.add.u32; lanes take their turns in ascending order.
+func (w *warp) atomic(in *inst, mask uint32) {
+	s := w.locate(in, w.b.l.writes, mask, 4)
+	if s == nil {
+		for m := mask; m != 0; m &= m - 1 {
+			w.atomic(in, m&-m)
+		}
+		return
+	}
+	if c := w.b.check; c != nil {
+		c.atomic(w, in, s, mask)
+	}
+	d, b := &w.r[in.d], w.r[in.b]
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m)
+		d[l] = atomic.AddUint32(word32(s.data, w.off[l]), b[l]) - b[l]
+	}
+}
+
+// load reads in.vec rows of elements at the offsets w.off.
+func (w *warp) load(in *inst, data []byte, mask uint32) {
+	for j, row := range in.vec {
+		at := uint64(j) * uint64(in.size)
+		if in.wide {
+			d := &w.q[row]
+			for m := mask; m != 0; m &= m - 1 {
+				l := bits.TrailingZeros32(m) & 31
+				d[l] = binary.LittleEndian.Uint64(data[w.off[l]+at:])
+			}
+			continue
+		}
+		d := &w.r[row]
+		switch {
+		case in.size == 4 && mask == all32:
+			for l := range d {
+				d[l] = binary.LittleEndian.Uint32(data[w.off[l]+at:])
+			}
+		case in.size == 4:
+			for m := mask; m != 0; m &= m - 1 {
+				l := bits.TrailingZeros32(m) & 31
+				d[l] = binary.LittleEndian.Uint32(data[w.off[l]+at:])
+			}
+		case in.size == 2:
+			for m := mask; m != 0; m &= m - 1 {
+				l := bits.TrailingZeros32(m) & 31
+				v := uint32(binary.LittleEndian.Uint16(data[w.off[l]+at:]))
+				d[l] = v
+			}
+		default:
+			for m := mask; m != 0; m &= m - 1 {
+				l := bits.TrailingZeros32(m) & 31
+				v := uint32(data[w.off[l]+at])
+				if in.signed {
+					v = uint32(uint16(int8(v)))
+				}
+				d[l] = v
+			}
+		}
+	}
+}
+
+// store writes in.vec rows of elements at the offsets w.off, lanes in ascending order.
+func (w *warp) store(in *inst, data []byte, mask uint32) {
+	for j, row := range in.vec {
+		at := uint64(j) * uint64(in.size)
+		if in.wide {
+			s := &w.q[row]
+			for m := mask; m != 0; m &= m - 1 {
+				l := bits.TrailingZeros32(m) & 31
+				binary.LittleEndian.PutUint64(data[w.off[l]+at:], s[l])
+			}
+			continue
+		}
+		s := &w.r[row]
+		switch in.size {
+		case 4:
+			for m := mask; m != 0; m &= m - 1 {
+				l := bits.TrailingZeros32(m) & 31
+				binary.LittleEndian.PutUint32(data[w.off[l]+at:], s[l])
+			}
+		case 2:
+			for m := mask; m != 0; m &= m - 1 {
+				l := bits.TrailingZeros32(m) & 31
+				binary.LittleEndian.PutUint16(data[w.off[l]+at:], uint16(s[l]))
+			}
+		default:
+			for m := mask; m != 0; m &= m - 1 {
+				l := bits.TrailingZeros32(m) & 31
+				data[w.off[l]+at] = byte(s[l])
+			}
+		}
+	}
+}
+
+// locateShared resolves the shared addresses row+imm of the lanes to offsets in the block's memory, in w.off.
+func (w *warp) locateShared(in *inst, row int32, imm int64, mask uint32, size uint64) {
+	a := &w.r[row]
+	base := uint32(imm) - sharedBase
+	hi, low := uint64(0), uint64(0)
+	if mask == all32 {
+		for l := range a {
+			v := uint64(a[l] + base)
+			w.off[l] = v
+			hi, low = max(hi, v), low|v
+		}
+	} else {
+		for m := mask; m != 0; m &= m - 1 {
+			l := bits.TrailingZeros32(m) & 31
+			v := uint64(a[l] + base)
+			w.off[l] = v
+			hi, low = max(hi, v), low|v
+		}
+	}
+	if low&(size-1) == 0 && hi+size <= uint64(len(w.b.shared)) {
+		return
+	}
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m)
+		where := describeShared(w.off[l], len(w.b.shared))
+		if w.off[l]+size > uint64(len(w.b.shared)) {
+			w.violate(OutOfBounds, in, l, where, "%d bytes", size)
+		}
+		if w.off[l]&(size-1) != 0 {
+			w.violate(Misaligned, in, l, where, "%d bytes", size)
+		}
+	}
+}
+
+// shared is ld.shared and st.shared.
+func (w *warp) shared(in *inst, mask uint32) {
+	size := uint64(in.size) * uint64(len(in.vec))
+	w.locateShared(in, in.a, in.imm, mask, size)
+	c := w.b.check
+	if in.kind == kindStoreShared {
+		if c != nil {
+			c.sharedWrite(w, in, mask, size)
+		}
+		w.store(in, w.b.shared, mask)
+		return
+	}
+	if c != nil {
+		c.sharedRead(w, in, mask, size)
+	}
+	w.load(in, w.b.shared, mask)
+}
+
+// loadMatrix is ldmatrix: lanes 8i…8i+7 give the row addresses of matrix i.
+func (w *warp) loadMatrix(in *inst) {
+	mask := uint32(uint64(1)<<(8*len(in.vec)) - 1)
+	w.locateShared(in, in.a, in.imm, mask, 16)
+	if c := w.b.check; c != nil {
+		c.matrixRead(w, in, mask)
+	}
+	sh := w.b.shared
+	for i, row := range in.vec {
+		d := &w.r[row]
+		if !in.trans {
+			// Lane l holds columns 2(l%4), +1 of row l/4: four lanes are a row's 16 bytes.
+			for g := 0; g < 8; g++ {
+				b := sh[w.off[8*i+g]:][:16]
+				d[4*g] = binary.LittleEndian.Uint32(b)
+				d[4*g+1] = binary.LittleEndian.Uint32(b[4:])
+				d[4*g+2] = binary.LittleEndian.Uint32(b[8:])
+				d[4*g+3] = binary.LittleEndian.Uint32(b[12:])
+			}
+			continue
+		}
+		for l := range d {
+			r0, c := ldmatrixElement(l, 0, true)
+			lo := binary.LittleEndian.Uint16(sh[w.off[8*i+r0]+uint64(2*c):])
+			hi := binary.LittleEndian.Uint16(sh[w.off[8*i+r0+1]+uint64(2*c):])
+			d[l] = uint32(lo) | uint32(hi)<<16
+		}
+	}
+}
+
+// asyncCopy is a cp.async in flight: its data appear in shared memory when they are waited for.
+type asyncCopy struct {
+	in    *inst
+	mask  uint32
+	group int
+	dst   [32]uint32 // offsets in shared memory
+	data  [32][16]byte
+}
+
+// copyAsync is cp.async: in.size bytes, of which the last operand says how many come from global memory.
+func (w *warp) copyAsync(in *inst, mask uint32) {
+	size := uint64(in.size)
+	n := len(w.copies)
+	if n < cap(w.copies) {
+		w.copies = w.copies[:n+1]
+	} else {
+		w.copies = append(w.copies, asyncCopy{})
+	}
+	c := &w.copies[n]
+	c.in, c.mask, c.group = in, mask, w.group
+	w.locateShared(in, in.d, int64(in.vec[0]), mask, size)
+	if k := w.b.check; k != nil {
+		k.asyncWrite(w, in, mask, size)
+	}
+	for l := range c.dst {
+		c.dst[l] = uint32(w.off[l])
+	}
+	// A lane that copies nothing does not read its source, wherever it points.
+	counts := &w.r[in.b]
+	full, some := uint32(0), uint32(0)
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		c.data[l] = [16]byte{}
+		switch k := uint64(counts[l]); {
+		case k > size:
+			w.violate(OutOfBounds, in, l, "", "copies %d bytes of %d", k, size)
+		case k == size:
+			full |= 1 << l
+		case k > 0:
+			some |= 1 << l
+		}
+	}
+	w.fetch(in, c, full, size)
+	for m := some; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m)
+		w.fetch(in, c, 1<<l, uint64(counts[l]))
+	}
+}
+
+// fetch reads n bytes a lane of a copy's source.
+func (w *warp) fetch(in *inst, c *asyncCopy, mask uint32, n uint64) {
+	if mask == 0 {
+		return
+	}
+	// The source is aligned to the copy's size, however few bytes of it are read.
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m)
+		if a := w.q[in.a][l] + uint64(in.imm); a&uint64(in.size-1) != 0 {
+			w.violate(Misaligned, in, l, w.b.l.describe(a), "%d bytes", in.size)
+		}
+	}
+	s := w.locateBytes(in, mask, n)
+	if s == nil {
+		for m := mask; m != 0; m &= m - 1 {
+			w.fetch(in, c, m&-m, n)
+		}
+		return
+	}
+	if k := w.b.check; k != nil {
+		k.globalRead(w, in, s, mask, n)
+	}
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		copy(c.data[l][:n], s.data[w.off[l]:])
+	}
+}
+
+// locateBytes is locate for a size that need not be a power of two.
+func (w *warp) locateBytes(in *inst, mask uint32, n uint64) *span {
+	if n&(n-1) == 0 {
+		return w.locate(in, w.b.l.reads, mask, n)
+	}
+	first := w.locate(in, w.b.l.reads, mask, 1)
+	if first == nil {
+		return nil
+	}
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m)
+		if w.off[l]+n > uint64(len(first.data)) {
+			w.violate(OutOfBounds, in, l, w.b.l.describe(first.lo+w.off[l]), "%d bytes", n)
+		}
+	}
+	return first
+}
+
+// commit closes a group. Groups belong to threads: all of a warp's close theirs together here.
+func (w *warp) commit(in *inst, mask uint32) {
+	w.together(in, mask, w.live)
+	w.group++
+}
+
+// waitGroup makes the copies of all groups but the in.imm most recent visible; in.imm < 0: all copies.
+func (w *warp) waitGroup(in *inst, mask uint32) {
+	w.together(in, mask, w.live)
+	before := w.group - int(in.imm)
+	if in.imm < 0 {
+		before = w.group + 1
+	}
+	done := 0
+	for done < len(w.copies) && w.copies[done].group < before {
+		c := &w.copies[done]
+		for m := c.mask; m != 0; m &= m - 1 {
+			l := bits.TrailingZeros32(m) & 31
+			copy(w.b.shared[c.dst[l]:], c.data[l][:c.in.size])
+		}
+		if k := w.b.check; k != nil {
+			k.asyncArrived(w, c)
+		}
+		done++
+	}
+	if done > 0 {
+		// Rotate, so that the buffers are used again.
+		rest := len(w.copies) - done
+		for i := 0; i < rest; i++ {
+			w.copies[i], w.copies[done+i] = w.copies[done+i], w.copies[i]
+		}
+		w.copies = w.copies[:rest]
+	}
+}

@@ -1,0 +1,308 @@
+package emu
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+)
+
+// launchCheck is what the checks know about a launch: happens-before between its blocks.
+type launchCheck struct {
+	l           *launch
+	waited      atomic.Bool // some thread executed griddepcontrol.wait
+	overwritten []span      // written and not read: what they held before is gone
+
+	mu       sync.Mutex
+	released map[uint64]knowledge // by address: what an acquire of it learns
+}
+
+// knowledge is the set of writes of other blocks that happen before: of each block, those before a barrier interval,
+// and those in it by some warps.
+type knowledge map[int32]interval
+
+type interval struct{ epoch, warps uint32 }
+
+func (k knowledge) learn(block int32, i interval) {
+	old := k[block]
+	switch {
+	case i.epoch > old.epoch:
+		k[block] = i
+	case i.epoch == old.epoch:
+		old.warps |= i.warps
+		k[block] = old
+	}
+}
+
+func (k knowledge) merge(from knowledge) {
+	for b, i := range from {
+		k.learn(b, i)
+	}
+}
+
+// owners remembers who last wrote and read each grain of a range in this launch. A stamp is, from the lowest bit: pc 14,
+// lane 5, warp 5, epoch 15, block+1 24, atomic 1.
+type owners struct {
+	lo     uint64
+	shift  uint
+	writer []uint64
+	reader []uint64
+}
+
+const (
+	stampAtomic = 1 << 63
+	manyReaders = stampAtomic // no block: more than one
+)
+
+func newOwners(s *span, grain int) *owners {
+	o := &owners{lo: s.lo, shift: uint(bits.TrailingZeros(uint(grain)))}
+	n := (s.hi-s.lo)>>o.shift + 1
+	o.writer, o.reader = make([]uint64, n), make([]uint64, n)
+	return o
+}
+
+func stampOf(w *warp, lane int, atomic bool) uint64 {
+	s := uint64(min(w.pc, 1<<14-1)) | uint64(lane)<<14 | uint64(w.id)<<19 |
+		uint64(min(w.b.check.epoch, 1<<15-1))<<24 | uint64(w.b.index+1)<<39
+	if atomic {
+		s |= stampAtomic
+	}
+	return s
+}
+
+func stampBlock(s uint64) int { return int(s>>39&(1<<24-1)) - 1 }
+
+// conflict describes the other side of a race.
+func (c *blockCheck) conflict(s uint64, write bool) *Access {
+	if s == manyReaders {
+		return &Access{Write: write}
+	}
+	l := c.b.l
+	i := stampBlock(s)
+	a := &Access{Write: write, Thread: c.b.thread(int(s >> 14 & 1023)),
+		Block: [3]int{i % l.grid[0], i / l.grid[0] % l.grid[1], i / (l.grid[0] * l.grid[1])}}
+	c.b.locateLine(a, int(s&(1<<14-1)))
+	return a
+}
+
+// locateLine fills in line and text of an instruction.
+func (b *block) locateLine(a *Access, pc int) {
+	if pc < len(b.l.prog.code) && b.l.prog.code[pc].stmt.Instr != nil {
+		a.Line, a.Text = b.l.prog.code[pc].stmt.Line, b.l.prog.code[pc].stmt.Instr.String()
+	}
+}
+
+// begin prepares for a run of the launch.
+func (l *launch) begin() {
+	l.check.waited.Store(false)
+	clear(l.check.released)
+	for i := range l.writes {
+		clear(l.writes[i].owners.writer)
+		clear(l.writes[i].owners.reader)
+	}
+	for _, s := range l.check.overwritten {
+		if s.mem.undefined != nil {
+			s.mem.forget(int(s.lo-s.mem.addr), int(s.hi-s.lo))
+		}
+	}
+}
+
+// end checks what only the whole launch shows.
+func (c *launchCheck) end() error {
+	if c.l.dependent && !c.waited.Load() {
+		return &Violation{Rule: DependentEarly, Kernel: c.l.prog.name,
+			Detail: "a dependent launch ended and no thread executed griddepcontrol.wait: what follows it waits for nothing before it"}
+	}
+	return nil
+}
+
+// early checks that the lanes have executed griddepcontrol.wait.
+func (c *blockCheck) early(w *warp, in *inst, s *span, mask uint32) {
+	if m := mask &^ w.waited; m != 0 && c.b.l.dependent {
+		lane := bits.TrailingZeros32(m)
+		w.violate(DependentEarly, in, lane, c.b.l.describe(s.lo+w.off[lane]), "")
+	}
+}
+
+func (c *blockCheck) globalRead(w *warp, in *inst, s *span, mask uint32, size uint64) {
+	if !s.constant {
+		c.early(w, in, s, mask)
+	}
+	undefined, own := s.mem.undefined, s.owners
+	if undefined == nil && own == nil {
+		return
+	}
+	base := s.lo - s.mem.addr
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		addr := s.lo + w.off[l]
+		if undefined != nil {
+			u := undefined[base+w.off[l]:][:size]
+			for i := range u {
+				if u[i] != 0 {
+					w.violate(Uninitialized, in, l, c.b.l.describe(addr+uint64(i)), "")
+				}
+			}
+		}
+		if own == nil {
+			continue
+		}
+		c.ownersAt(s, addr, size, func(o *owners, g uint64) {
+			stamp := stampOf(w, l, in.order != plain)
+			old := atomic.LoadUint64(&o.writer[g])
+			if old != 0 && c.unordered(w, old) && (in.order == plain || old&stampAtomic == 0) {
+				c.race(w, in, l, o.lo+g<<o.shift, old, true)
+			}
+			if r := atomic.LoadUint64(&o.reader[g]); r != 0 && (r == manyReaders || stampBlock(r) != c.b.index) {
+				stamp = manyReaders
+			}
+			atomic.StoreUint64(&o.reader[g], stamp)
+		})
+	}
+	if in.order == acquire {
+		c.acquire(w, s, mask)
+	}
+}
+
+func (c *blockCheck) globalWrite(w *warp, in *inst, s *span, mask uint32, size uint64) {
+	c.early(w, in, s, mask)
+	base := s.lo - s.mem.addr
+	o := s.owners
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		if u := s.mem.undefined; u != nil {
+			clear(u[base+w.off[l]:][:size])
+		}
+		stamp := stampOf(w, l, in.order != plain)
+		for g, last := w.off[l]>>o.shift, (w.off[l]+size-1)>>o.shift; g <= last; g++ {
+			old := atomic.SwapUint64(&o.writer[g], stamp)
+			if old != 0 && c.unordered(w, old) && (in.order == plain || old&stampAtomic == 0) {
+				c.race(w, in, l, o.lo+g<<o.shift, old, true)
+			}
+			r := atomic.LoadUint64(&o.reader[g])
+			if r == 0 || in.order != plain && r&stampAtomic != 0 {
+				continue
+			}
+			if r == manyReaders && len(c.know)+len(c.warpKnow[w.id]) == 0 || r != manyReaders && c.unordered(w, r) {
+				c.race(w, in, l, o.lo+g<<o.shift, r, false)
+			}
+		}
+	}
+	if in.order == release {
+		c.release(w, s, mask, true)
+	}
+}
+
+// atomic is a read-modify-write, which races only with plain accesses.
+func (c *blockCheck) atomic(w *warp, in *inst, s *span, mask uint32) {
+	c.early(w, in, s, mask)
+	base := s.lo - s.mem.addr
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		if u := s.mem.undefined; u != nil {
+			for i, b := range u[base+w.off[l]:][:4] {
+				if b != 0 {
+					w.violate(Uninitialized, in, l, c.b.l.describe(s.lo+w.off[l]+uint64(i)), "")
+				}
+			}
+		}
+		o := s.owners
+		for g, last := w.off[l]>>o.shift, (w.off[l]+3)>>o.shift; g <= last; g++ {
+			old := atomic.SwapUint64(&o.writer[g], stampOf(w, l, true))
+			if old != 0 && old&stampAtomic == 0 && c.unordered(w, old) {
+				c.race(w, in, l, o.lo+g<<o.shift, old, true)
+			}
+		}
+	}
+	if in.order == acqRel || c.fenced[w.id] {
+		c.release(w, s, mask, false)
+	}
+	switch in.order {
+	case acqRel:
+		c.acquire(w, s, mask)
+	default:
+		c.pending[w.id] = c.know0(c.pending[w.id])
+		c.learnFrom(c.pending[w.id], s, w, mask)
+	}
+}
+
+// ownersAt calls f for the grains of an access that the launch also writes.
+func (c *blockCheck) ownersAt(s *span, addr, size uint64, f func(o *owners, g uint64)) {
+	for i := range c.b.l.writes {
+		ws := &c.b.l.writes[i]
+		lo, hi := max(addr, ws.lo), min(addr+size, ws.hi)
+		if lo >= hi {
+			continue
+		}
+		o := ws.owners
+		for g := (lo - o.lo) >> o.shift; g <= (hi-1-o.lo)>>o.shift; g++ {
+			f(o, g)
+		}
+	}
+}
+
+// unordered says whether an access of another block does not happen before what the warp does now.
+func (c *blockCheck) unordered(w *warp, stamp uint64) bool {
+	b := stampBlock(stamp)
+	if b == c.b.index {
+		return false
+	}
+	epoch, warp := uint32(stamp>>24&(1<<15-1)), uint32(stamp>>19&31)
+	for _, k := range [2]knowledge{c.know, c.warpKnow[w.id]} {
+		if i, ok := k[int32(b)]; ok && (epoch < i.epoch || epoch == i.epoch && i.warps>>warp&1 != 0) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *blockCheck) race(w *warp, in *inst, lane int, addr, other uint64, write bool) {
+	panic(fault{&Violation{Rule: GlobalRace, Kernel: c.b.l.prog.name, Access: w.access(in, lane),
+		Where: c.b.l.describe(addr), Conflict: c.conflict(other, write)}})
+}
+
+func (c *blockCheck) know0(k knowledge) knowledge {
+	if k == nil {
+		k = knowledge{}
+	}
+	return k
+}
+
+// release publishes at the locations what the warp knows and what it has done; a plain store replaces what was there.
+func (c *blockCheck) release(w *warp, s *span, mask uint32, replace bool) {
+	lc := c.launch
+	lc.mu.Lock()
+	defer lc.mu.Unlock()
+	for m := mask; m != 0; m &= m - 1 {
+		addr := s.lo + w.off[bits.TrailingZeros32(m)]
+		k := lc.released[addr]
+		if k == nil || replace {
+			k = knowledge{}
+			lc.released[addr] = k
+		}
+		k.merge(c.know)
+		k.merge(c.warpKnow[w.id])
+		k.learn(int32(c.b.index), interval{uint32(min(c.epoch, 1<<15-1)), 1 << w.id})
+	}
+}
+
+func (c *blockCheck) acquire(w *warp, s *span, mask uint32) {
+	c.warpKnow[w.id] = c.know0(c.warpKnow[w.id])
+	c.learnFrom(c.warpKnow[w.id], s, w, mask)
+}
+
+func (c *blockCheck) learnFrom(k knowledge, s *span, w *warp, mask uint32) {
+	c.launch.mu.Lock()
+	defer c.launch.mu.Unlock()
+	for m := mask; m != 0; m &= m - 1 {
+		k.merge(c.launch.released[s.lo+w.off[bits.TrailingZeros32(m)]])
+	}
+}
+
+// fence turns relaxed atomics before it into acquires and those after it into releases.
+func (c *blockCheck) fence(w *warp) {
+	c.fenced[w.id] = true
+	if p := c.pending[w.id]; p != nil {
+		c.warpKnow[w.id] = c.know0(c.warpKnow[w.id])
+		c.warpKnow[w.id].merge(p)
+	}
+}

@@ -1,0 +1,227 @@
+package emu
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// blockCheck is what the checks know about a block: happens-before between its warps, by barriers.
+type blockCheck struct {
+	b      *block
+	launch *launchCheck
+
+	shift uint // a word of the shadow stands for 1<<shift bytes: the kernel's narrowest shared store
+	words []word
+	// clock counts what orders the lanes of a warp: barriers and bar.warp.sync. seen is each warp's clock at the last
+	// barrier: accesses up to it happen before everything after the barrier.
+	clock []uint32
+	seen  []uint32
+	epoch int // barriers passed
+
+	// Between blocks, by release and acquire.
+	know     knowledge // of the whole block
+	warpKnow []knowledge
+	pending  []knowledge // learned by relaxed atomics, usable after a fence
+	fenced   []bool
+}
+
+// word is the shadow of a word of shared memory. A stamp is, from the lowest bit: lane 5, warp 5, clock 21, flag 1.
+type word struct {
+	writer   uint32 // last writer; 0: never written; flag: a cp.async that was not waited for
+	reader   uint32 // last reader; flag: several lanes of its warp
+	readers  uint32 // warps that read since barrier number gen
+	gen      uint32
+	writerPC uint16
+	readerPC uint16
+}
+
+const stampFlag = 1 << 31
+
+func newBlockCheck(b *block) *blockCheck {
+	n := len(b.warps)
+	c := &blockCheck{b: b, launch: b.l.check, shift: uint(bits.TrailingZeros(uint(b.l.prog.grainShared))),
+		clock: make([]uint32, n), seen: make([]uint32, n), warpKnow: make([]knowledge, n), pending: make([]knowledge, n),
+		fenced: make([]bool, n)}
+	c.words = make([]word, (len(b.shared)+1<<c.shift-1)>>c.shift)
+	return c
+}
+
+func (c *blockCheck) begin() {
+	clear(c.words)
+	for i := range c.clock {
+		c.clock[i], c.seen[i] = 1, 0
+	}
+	c.epoch, c.know = 0, nil
+	clear(c.warpKnow)
+	clear(c.pending)
+	clear(c.fenced)
+}
+
+// barrier orders everything before it before everything after it; w is a warp that takes part.
+func (c *blockCheck) barrier(w *warp) {
+	in := &c.b.l.prog.code[w.pc-1]
+	for i := range c.b.warps {
+		if o := &c.b.warps[i]; o.live != o.full {
+			lane := bits.TrailingZeros32(o.full &^ o.live)
+			w.violate(Divergence, in, w.firstLane(), "", "thread %v has exited", c.b.thread(o.id*32+lane))
+		}
+	}
+	c.epoch++
+	for i := range c.clock {
+		c.seen[i] = c.clock[i]
+		c.tick(&c.b.warps[i], in)
+		if k := c.warpKnow[i]; k != nil {
+			c.know = c.know0(c.know)
+			c.know.merge(k)
+			c.warpKnow[i] = nil
+		}
+	}
+}
+
+func (c *blockCheck) tick(w *warp, in *inst) {
+	c.clock[w.id]++
+	if c.clock[w.id] >= 1<<21 {
+		panic(fault{fmt.Errorf("emu: kernel %s: line %d: more than 2^21 barriers; run it without checks", c.b.l.prog.name, in.stmt.Line)})
+	}
+}
+
+func (c *blockCheck) warpBarrier(w *warp, in *inst) {
+	if w.mask == w.live {
+		c.tick(w, in)
+	}
+}
+
+func describeShared(off uint64, size int) string {
+	return fmt.Sprintf("shared memory at offset %d of %d", int32(uint32(off)), size)
+}
+
+// before says whether the access of a stamp happens before what a lane of the warp does now.
+func (c *blockCheck) before(stamp uint32, w, lane uint32) bool {
+	sw, clock := stamp>>5&31, stamp>>10&(1<<21-1)
+	if sw == w {
+		return clock < c.clock[w] || stamp&31 == lane
+	}
+	return clock <= c.seen[sw]
+}
+
+func (c *blockCheck) sharedRead(w *warp, in *inst, mask uint32, size uint64) {
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		c.read(w, in, uint32(l), w.off[l], size, 0)
+	}
+}
+
+// matrixRead is ldmatrix: row g of matrix i lies at the address of lane 8i+g; lane 4g+t receives its t-th word.
+func (c *blockCheck) matrixRead(w *warp, in *inst, mask uint32) {
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		if in.trans {
+			c.read(w, in, uint32(l), w.off[l], 16, stampFlag) // each element goes to another lane
+			continue
+		}
+		for t := 0; t < 4; t++ {
+			c.read(w, in, uint32(4*(l%8)+t), w.off[l]+uint64(4*t), 4, 0)
+		}
+	}
+}
+
+func (c *blockCheck) read(w *warp, in *inst, lane uint32, off, size uint64, flag uint32) {
+	id := uint32(w.id)
+	stamp := c.clock[id]<<10 | id<<5 | lane | flag
+	gen, pc := uint32(c.epoch), uint16(min(w.pc, 1<<16-1))
+	words := c.words[off>>c.shift : (off+size-1)>>c.shift+1]
+	for i := range words {
+		e := &words[i]
+		if s := e.writer; s == 0 || s&stampFlag != 0 || !c.before(s, id, lane) {
+			c.badRead(w, in, lane, off&^(1<<c.shift-1)+uint64(i)<<c.shift, e)
+		}
+		if e.gen != gen || e.readers == 0 {
+			e.gen, e.readers, e.reader, e.readerPC = gen, 1<<id, stamp, pc
+			continue
+		}
+		if (e.reader^stamp)&^(stampFlag|31) == 0 {
+			if (e.reader^stamp)&31 != 0 {
+				e.reader |= stampFlag
+			}
+			continue
+		}
+		e.readers |= 1 << id
+		e.reader, e.readerPC = stamp, pc
+	}
+}
+
+func (c *blockCheck) badRead(w *warp, in *inst, lane uint32, off uint64, e *word) {
+	where := describeShared(off, len(c.b.shared))
+	switch {
+	case e.writer == 0:
+		w.violate(Uninitialized, in, int(lane), where, "")
+	case e.writer&stampFlag != 0:
+		c.violateWith(AsyncUnwaited, w, in, lane, where, e.writer, e.writerPC, true)
+	}
+	c.violateWith(SharedRace, w, in, lane, where, e.writer, e.writerPC, true)
+}
+
+func (c *blockCheck) violateWith(rule Rule, w *warp, in *inst, lane uint32, where string, stamp uint32, pc uint16, write bool) {
+	a := &Access{Block: c.b.id, Thread: c.b.thread(int(stamp & 1023)), Write: write}
+	c.b.locateLine(a, int(pc))
+	v := &Violation{Rule: rule, Kernel: c.b.l.prog.name, Access: w.access(in, int(lane)), Where: where, Conflict: a}
+	v.Access.Write = in.writes()
+	panic(fault{v})
+}
+
+func (c *blockCheck) sharedWrite(w *warp, in *inst, mask uint32, size uint64) {
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		c.write(w, in, uint32(l), w.off[l], size, 0)
+	}
+}
+
+// asyncWrite is the beginning of a cp.async: its words are nobody's until asyncArrived.
+func (c *blockCheck) asyncWrite(w *warp, in *inst, mask uint32, size uint64) {
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		c.write(w, in, uint32(l), w.off[l], size, stampFlag)
+	}
+}
+
+// asyncArrived makes a copy's words the issuing lanes' writes, as of now.
+func (c *blockCheck) asyncArrived(w *warp, a *asyncCopy) {
+	id := uint32(w.id)
+	for m := a.mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		off := uint64(a.dst[l])
+		words := c.words[off>>c.shift : (off+uint64(a.in.size)-1)>>c.shift+1]
+		for i := range words {
+			words[i].writer = c.clock[id]<<10 | id<<5 | uint32(l)
+		}
+	}
+}
+
+func (c *blockCheck) write(w *warp, in *inst, lane uint32, off, size uint64, flag uint32) {
+	id := uint32(w.id)
+	stamp := c.clock[id]<<10 | id<<5 | lane | flag
+	gen, pc := uint32(c.epoch), uint16(min(w.pc, 1<<16-1))
+	words := c.words[off>>c.shift : (off+size-1)>>c.shift+1]
+	for i := range words {
+		e := &words[i]
+		at := off&^(1<<c.shift-1) + uint64(i)<<c.shift
+		if s := e.writer; s != 0 && (s&stampFlag != 0 || !c.before(s, id, lane)) {
+			rule := SharedRace
+			if s&stampFlag != 0 {
+				rule = AsyncUnwaited
+			}
+			c.violateWith(rule, w, in, lane, describeShared(at, len(c.b.shared)), s, e.writerPC, true)
+		}
+		if e.gen == gen && e.readers != 0 {
+			r := e.reader
+			own := r>>5&31 == id
+			if own && r>>10&(1<<21-1) == c.clock[id] && (r&31 != lane || r&stampFlag != 0) || e.readers&^(1<<id) != 0 {
+				if own && e.readers&^(1<<id) != 0 {
+					r = uint32(bits.TrailingZeros32(e.readers&^(1<<id))) << 5 // some lane of that warp
+				}
+				c.violateWith(SharedRace, w, in, lane, describeShared(at, len(c.b.shared)), r, e.readerPC, false)
+			}
+		}
+		e.writer, e.writerPC, e.readers = stamp, pc, 0
+	}
+}

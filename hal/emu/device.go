@@ -1,0 +1,108 @@
+package emu
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// Options of a device.
+type Options struct {
+	Check   bool // find races, undefined reads and what else Rule lists
+	Workers int  // thread blocks at a time; 0: one a core
+	// StepLimit bounds the instructions that a block may execute, a warp's instruction counting one; 0: 2^34.
+	StepLimit int64
+}
+
+// Device is a hal.Device that executes PTX on the CPU.
+type Device struct {
+	opts Options
+
+	mu       sync.Mutex
+	memories []*memory
+	next     uint64
+}
+
+var _ hal.Device = (*Device)(nil)
+
+// Open returns a new device with an address space of its own.
+func Open(opts Options) (*Device, error) {
+	if opts.Workers < 0 || opts.StepLimit < 0 {
+		return nil, fmt.Errorf("emu: negative option: %+v", opts)
+	}
+	if opts.Workers == 0 {
+		opts.Workers = runtime.GOMAXPROCS(0)
+	}
+	if opts.StepLimit == 0 {
+		opts.StepLimit = 1 << 34
+	}
+	return &Device{opts: opts, next: firstAddress}, nil
+}
+
+// maxShared is the shared memory that a block may have on any target (sm_90: 227 KB); a module's target bounds it further.
+const maxShared = 232448
+
+// Info describes the device.
+func (d *Device) Info() hal.Info {
+	return hal.Info{Name: "cpu", Backend: "emu", Unified: true, SharedBlock: maxShared}
+}
+
+// Alloc returns zeroed memory. With checks on, ScratchMemory counts as never written.
+func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
+	const most = 1 << 38
+	if bytes < 0 || bytes > most {
+		return nil, &hal.Error{Call: "emu.Alloc", Text: fmt.Sprintf("%d bytes", bytes), Err: hal.ErrOutOfMemory}
+	}
+	m := &memory{dev: d, kind: kind, data: make([]byte, bytes)}
+	if d.opts.Check && kind == hal.ScratchMemory {
+		m.forget(0, bytes)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m.addr = d.next
+	d.next += (uint64(bytes) + memoryGap + memoryAlign - 1) &^ (memoryAlign - 1)
+	d.memories = append(d.memories, m)
+	return m, nil
+}
+
+// Close releases nothing that the garbage collector would not; memory stays readable.
+func (d *Device) Close() error { return nil }
+
+// module is parsed PTX, its kernels decoded.
+type module struct {
+	name     string
+	target   string
+	programs map[string]*program
+}
+
+func (m *module) Close() error { return nil }
+
+// Load parses and decodes the image's PTX.
+func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	refuse := func(err error) error {
+		return &hal.Error{Call: "emu.Load", Text: fmt.Sprintf("%s: %v", image.Name, err), Err: hal.ErrBadModule}
+	}
+	if image.PTX == "" {
+		return nil, refuse(fmt.Errorf("the image has no PTX"))
+	}
+	pm, err := ptx.Parse(image.PTX)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	m := &module{name: image.Name, target: pm.Target, programs: map[string]*program{}}
+	for _, k := range pm.Kernels {
+		p, err := decode(k)
+		if err != nil {
+			return nil, refuse(err)
+		}
+		m.programs[k.Name] = p
+	}
+	return m, nil
+}

@@ -1,0 +1,182 @@
+package emu
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// graph is a captured launch list; ops run one after another, in its order.
+type graph struct {
+	dev *Device
+	ops []node
+}
+
+// node is an op, resolved: a launch or a copy.
+type node struct {
+	launch   *launch
+	src, dst *memory
+	op       hal.Op
+}
+
+// Capture resolves the ops: kernels, parameters, ranges. With checks on it also finds hazards without an edge.
+func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	g := &graph{dev: d}
+	for i, op := range ops {
+		n := node{op: op}
+		var err error
+		if op.Kernel == "" {
+			err = n.resolveCopy()
+		} else {
+			n.launch, err = d.newLaunch(op)
+		}
+		for _, a := range op.After {
+			if err == nil && (a < 0 || a >= i) {
+				err = fmt.Errorf("it comes after op %d", a)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("emu: op %d (%s): %w", i, opName(op), err)
+		}
+		g.ops = append(g.ops, n)
+	}
+	if d.opts.Check {
+		if v := missingEdge(ops); v != nil {
+			return nil, v
+		}
+	}
+	return g, nil
+}
+
+func opName(op hal.Op) string {
+	if op.Kernel == "" {
+		return "copy"
+	}
+	return op.Kernel
+}
+
+func (n *node) resolveCopy() error {
+	var ok1, ok2 bool
+	n.src, ok1 = n.op.Src.(*memory)
+	n.dst, ok2 = n.op.Dst.(*memory)
+	op := n.op
+	switch {
+	case !ok1 || !ok2:
+		return fmt.Errorf("source or destination is no memory of this device")
+	case op.Bytes < 0 || op.SrcOffset < 0 || op.SrcOffset > n.src.Size()-op.Bytes ||
+		op.DstOffset < 0 || op.DstOffset > n.dst.Size()-op.Bytes:
+		return fmt.Errorf("%d bytes from %d of %d to %d of %d", op.Bytes, op.SrcOffset, n.src.Size(), op.DstOffset, n.dst.Size())
+	}
+	return nil
+}
+
+func (n *node) copy() {
+	op := n.op
+	copy(n.dst.data[op.DstOffset:op.DstOffset+op.Bytes], n.src.data[op.SrcOffset:])
+	switch {
+	case n.src.undefined != nil:
+		if n.dst.undefined == nil {
+			n.dst.undefined = make([]byte, len(n.dst.data))
+		}
+		copy(n.dst.undefined[op.DstOffset:op.DstOffset+op.Bytes], n.src.undefined[op.SrcOffset:])
+	default:
+		n.dst.define(op.DstOffset, op.Bytes)
+	}
+}
+
+// newLaunch checks a launch as the driver would and resolves what it may touch.
+func (d *Device) newLaunch(op hal.Op) (*launch, error) {
+	m, ok := op.Module.(*module)
+	if !ok {
+		return nil, fmt.Errorf("the module is not of this device")
+	}
+	p := m.programs[op.Kernel]
+	if p == nil {
+		return nil, fmt.Errorf("module %s has no kernel %s", m.name, op.Kernel)
+	}
+	threads, blocks := 1, 1
+	limits := [3]int{1<<31 - 1, 65535, 65535}
+	for i := range 3 {
+		if op.Grid[i] < 1 || op.Grid[i] > limits[i] || op.Block[i] < 1 || op.Block[i] > 1024 {
+			return nil, fmt.Errorf("grid %v of blocks %v", op.Grid, op.Block)
+		}
+		threads *= op.Block[i]
+		blocks *= op.Grid[i]
+	}
+	most := 1024
+	if p.kernel.Threads > 0 {
+		most = p.kernel.Threads
+	}
+	if threads > most {
+		return nil, fmt.Errorf("%d threads a block, %d at most", threads, most)
+	}
+	if lim := sharedLimit(m.target); op.Shared < 0 || op.Shared > lim {
+		return nil, fmt.Errorf("%d bytes of shared memory, %s has %d", op.Shared, m.target, lim)
+	}
+	l := &launch{prog: p, grid: op.Grid, block: op.Block, blocks: blocks, threads: threads, shared: op.Shared,
+		dependent: op.Dependent, dev: d}
+	if len(op.Params) != len(p.kernel.Params) || len(op.Sizes) != len(op.Params) {
+		return nil, fmt.Errorf("%d parameters with %d sizes, the kernel takes %d", len(op.Params), len(op.Sizes), len(p.kernel.Params))
+	}
+	l.params = make([]byte, p.paramBytes+8)
+	for i, prm := range p.kernel.Params {
+		if op.Sizes[i] != prm.Size() {
+			return nil, fmt.Errorf("parameter %d (%s) has %d bytes, the kernel takes %d", i, prm.Name, op.Sizes[i], prm.Size())
+		}
+		if prm.Size() == 8 {
+			binary.LittleEndian.PutUint64(l.params[p.paramOff[i]:], op.Params[i])
+		} else {
+			binary.LittleEndian.PutUint32(l.params[p.paramOff[i]:], uint32(op.Params[i]))
+		}
+	}
+	d.mu.Lock()
+	l.memories = append(l.memories, d.memories...)
+	d.mu.Unlock()
+	if d.opts.Check {
+		return l, l.declare(op)
+	}
+	for _, m := range l.memories {
+		l.reads = append(l.reads, m.span())
+	}
+	l.writes = l.reads
+	return l, nil
+}
+
+// sharedLimit is the shared memory of a block, with the driver's opt-in (CUDA programming guide, compute capabilities).
+func sharedLimit(target string) int {
+	switch {
+	case len(target) >= 5 && target[:5] == "sm_80":
+		return 163 << 10
+	case len(target) >= 5 && target[:5] == "sm_90":
+		return maxShared
+	}
+	return 99 << 10
+}
+
+// Run executes the ops.
+func (g *graph) Run(ctx context.Context) error {
+	if g.dev.opts.Check {
+		g.forgetScratch()
+	}
+	for i := range g.ops {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := &g.ops[i]
+		if n.launch == nil {
+			n.copy()
+			continue
+		}
+		if err := n.launch.run(ctx); err != nil {
+			return fmt.Errorf("op %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (g *graph) Close() error { return nil }

@@ -1,0 +1,289 @@
+package emu
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// launch is a kernel launch, resolved.
+type launch struct {
+	dev       *Device
+	prog      *program
+	grid      [3]int
+	block     [3]int
+	blocks    int // in the grid
+	threads   int // in a block
+	shared    int // bytes of dynamic shared memory
+	params    []byte
+	dependent bool
+	memories  []*memory // for messages
+
+	reads, writes []span // where the kernel may load and store
+	check         *launchCheck
+}
+
+// A block that runs for long without ending steps aside for others, in case it waits for them; so many blocks a worker
+// may be under way.
+const (
+	turnSteps  = 1 << 24
+	liveBlocks = 32
+)
+
+// run executes all blocks. Of several errors it returns that of the first block.
+func (l *launch) run(ctx context.Context) error {
+	if l.dev.opts.Check {
+		l.begin()
+	}
+	workers := min(l.dev.opts.Workers, l.blocks)
+	s := &schedule{launch: l, limit: workers * liveBlocks, errBlock: l.blocks}
+	if workers == 1 {
+		s.work(ctx)
+	} else {
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				s.work(ctx)
+			}()
+		}
+		wg.Wait()
+	}
+	if s.err == nil && l.check != nil {
+		s.err = l.check.end()
+	}
+	return s.err
+}
+
+// schedule hands blocks out to workers.
+type schedule struct {
+	launch *launch
+	limit  int
+
+	mu       sync.Mutex
+	next     int      // the first block not begun
+	live     int      // begun and not ended
+	parked   []*block // stepped aside
+	free     []*block // ended, to be used again
+	err      error
+	errBlock int
+}
+
+// work runs blocks until there are none. A parked block is always resumed by the worker that finds it.
+func (s *schedule) work(ctx context.Context) {
+	for b := s.take(nil); b != nil; b = s.take(b) {
+		if ctx.Err() != nil {
+			b.err = ctx.Err()
+			continue
+		}
+		b.resume(turnSteps)
+	}
+}
+
+// take gives back the block that the worker ran and returns the next to run, or nil.
+func (s *schedule) take(b *block) *block {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case b == nil:
+	case b.err != nil:
+		s.live--
+		if b.index < s.errBlock {
+			s.err, s.errBlock = b.err, b.index
+		}
+		// Blocks before this one have all begun: let them end, so that the error is the same in every run.
+		s.next = s.launch.blocks
+	case b.done:
+		s.live--
+		s.free = append(s.free, b)
+	default:
+		s.parked = append(s.parked, b)
+	}
+	if s.next < s.launch.blocks && s.live < s.limit {
+		var n *block
+		if i := len(s.free); i > 0 {
+			n, s.free = s.free[i-1], s.free[:i-1]
+		} else {
+			n = newBlock(s.launch)
+		}
+		n.begin(s.next)
+		s.next++
+		s.live++
+		return n
+	}
+	if len(s.parked) == 0 {
+		return nil
+	}
+	n := s.parked[0]
+	s.parked = s.parked[1:]
+	return n
+}
+
+// block is a thread block in execution.
+type block struct {
+	l      *launch
+	index  int
+	id     [3]int
+	warps  []warp
+	shared []byte
+	steps  int64
+	done   bool
+	err    error
+	check  *blockCheck
+}
+
+func newBlock(l *launch) *block {
+	b := &block{l: l, shared: make([]byte, l.shared), warps: make([]warp, (l.threads+31)/32)}
+	p := l.prog
+	for i := range b.warps {
+		w := &b.warps[i]
+		w.b, w.id = b, i
+		w.r, w.q, w.p = make([]row32, p.nR), make([]row64, p.nQ), make([]uint32, p.nP)
+		w.full = uint32(1)<<min(32, uint(l.threads-32*i)) - 1
+		for _, c := range p.constR {
+			for lane := range w.r[c.row] {
+				w.r[c.row][lane] = c.value
+			}
+		}
+		for _, c := range p.constQ {
+			for lane := range w.q[c.row] {
+				w.q[c.row][lane] = c.value
+			}
+		}
+	}
+	if l.check != nil {
+		b.check = newBlockCheck(b)
+	}
+	return b
+}
+
+// begin makes the block the grid's index-th, with registers and shared memory zero.
+func (b *block) begin(index int) {
+	g := b.l.grid
+	b.index, b.done, b.err, b.steps = index, false, nil, 0
+	b.id = [3]int{index % g[0], index / g[0] % g[1], index / (g[0] * g[1])}
+	clear(b.shared)
+	p := b.l.prog
+	for i := range b.warps {
+		w := &b.warps[i]
+		clear(w.r[:p.regR])
+		clear(w.q[:p.regQ])
+		clear(w.p)
+		w.pc, w.nextPC, w.pending = 0, never, w.pending[:0]
+		w.mask, w.live, w.waited = w.full, w.full, 0
+		w.state = ready
+		w.copies, w.group, w.fresh = w.copies[:0], 0, 0
+		for _, s := range p.specials {
+			for lane := range w.r[s.row] {
+				w.r[s.row][lane] = b.special(s.name, w.id*32+lane)
+			}
+		}
+	}
+	if b.check != nil {
+		b.check.begin()
+	}
+}
+
+// thread is the index of a thread in its block, from its linear number.
+func (b *block) thread(n int) [3]int {
+	d := b.l.block
+	return [3]int{n % d[0], n / d[0] % d[1], n / (d[0] * d[1])}
+}
+
+// special is the value of a special register for a thread (PTX ISA 10).
+func (b *block) special(name string, thread int) uint32 {
+	switch name {
+	case "%laneid":
+		return uint32(thread % 32)
+	case "%warpid":
+		return uint32(thread / 32)
+	}
+	axis := name[len(name)-1] - 'x'
+	switch name[:len(name)-2] {
+	case "%tid":
+		return uint32(b.thread(thread)[axis])
+	case "%ntid":
+		return uint32(b.l.block[axis])
+	case "%ctaid":
+		return uint32(b.id[axis])
+	}
+	return uint32(b.l.grid[axis])
+}
+
+// resume runs the block for a number of steps, or until it ends or fails.
+func (b *block) resume(budget int64) {
+	var running *warp
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case fault:
+			b.err = r.err
+		default:
+			b.err = fmt.Errorf("emu: kernel %s, block %v, line %d: the emulator failed: %v", b.l.prog.name, b.id,
+				b.l.prog.code[running.pc].stmt.Line, r)
+		}
+	}()
+	for budget > 0 {
+		live, waiting := 0, 0
+		for i := range b.warps {
+			w := &b.warps[i]
+			if w.state == ready {
+				running = w
+				n := w.run(1 << 16)
+				budget -= n
+				b.steps += n
+			}
+			switch w.state {
+			case ready:
+				live++
+			case atBarrier:
+				live++
+				waiting++
+			}
+		}
+		if live == 0 {
+			b.done = true
+			return
+		}
+		if b.steps > b.l.dev.opts.StepLimit {
+			w := &b.warps[0]
+			for i := range b.warps {
+				if b.warps[i].state == ready {
+					w = &b.warps[i]
+				}
+			}
+			w.violate(StepLimit, &b.l.prog.code[w.pc], w.firstLane(), "", "%d instructions in one block", b.steps)
+		}
+		if waiting == live {
+			b.release()
+		}
+	}
+}
+
+// release lets the warps past a barrier at which all of them wait.
+func (b *block) release() {
+	var first *warp
+	for i := range b.warps {
+		w := &b.warps[i]
+		if w.state != atBarrier {
+			continue
+		}
+		if first == nil {
+			first = w
+		}
+		if w.barrier != first.barrier {
+			in := &b.l.prog.code[w.pc-1]
+			w.violate(Deadlock, in, w.firstLane(), "", "warp %d waits at barrier %d, warp %d at barrier %d", w.id, w.barrier,
+				first.id, first.barrier)
+		}
+	}
+	if b.check != nil {
+		b.check.barrier(first)
+	}
+	for i := range b.warps {
+		if b.warps[i].state == atBarrier {
+			b.warps[i].state = ready
+		}
+	}
+}

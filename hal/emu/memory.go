@@ -1,0 +1,99 @@
+package emu
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// memory is a block of the device's address space, backed by Go memory.
+type memory struct {
+	dev  *Device
+	addr uint64
+	data []byte
+	kind hal.MemoryKind
+	// undefined has a 1 for each byte that holds no value; nil where everything is defined.
+	undefined []byte
+}
+
+// The address space: each block begins at a multiple of memoryAlign, with at least memoryGap unused bytes before it, so
+// that an overrun does not land in a neighbour.
+const (
+	firstAddress = 0x7f00_0000_0000
+	memoryAlign  = 256
+	memoryGap    = 4096
+)
+
+func (m *memory) Size() int     { return len(m.data) }
+func (m *memory) Addr() uint64  { return m.addr }
+func (m *memory) Bytes() []byte { return m.data }
+
+func (m *memory) Read(dst []byte, offset int) error {
+	if offset < 0 || offset > len(m.data) || len(dst) > len(m.data)-offset {
+		return fmt.Errorf("emu: read of %d bytes at %d of a memory of %d", len(dst), offset, len(m.data))
+	}
+	copy(dst, m.data[offset:])
+	return nil
+}
+
+func (m *memory) Write(src []byte, offset int) error {
+	if offset < 0 || offset > len(m.data) || len(src) > len(m.data)-offset {
+		return fmt.Errorf("emu: write of %d bytes at %d of a memory of %d", len(src), offset, len(m.data))
+	}
+	copy(m.data[offset:], src)
+	m.define(offset, len(src))
+	return nil
+}
+
+func (m *memory) define(offset, n int) {
+	if m.undefined != nil {
+		clear(m.undefined[offset : offset+n])
+	}
+}
+
+// forget marks a range as holding no value.
+func (m *memory) forget(offset, n int) {
+	if m.undefined == nil {
+		m.undefined = make([]byte, len(m.data))
+	}
+	u := m.undefined[offset : offset+n]
+	for i := range u {
+		u[i] = 1
+	}
+}
+
+func (m *memory) Free() error {
+	d := m.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, o := range d.memories {
+		if o == m {
+			d.memories = append(d.memories[:i:i], d.memories[i+1:]...)
+			return nil
+		}
+	}
+	return fmt.Errorf("emu: memory freed twice")
+}
+
+// span is a range of addresses that a launch may touch.
+type span struct {
+	lo, hi   uint64
+	data     []byte // the bytes at lo…hi
+	mem      *memory
+	constant bool
+	owners   *owners // of ranges that the launch writes, where checks are on
+}
+
+func (m *memory) span() span {
+	return span{lo: m.addr, hi: m.addr + uint64(len(m.data)), data: m.data, mem: m}
+}
+
+// describe names an address for a message.
+func (l *launch) describe(addr uint64) string {
+	for _, m := range l.memories {
+		if addr >= m.addr && addr < m.addr+uint64(len(m.data)) {
+			return fmt.Sprintf("address %#x (offset %d of a memory of %d bytes at %#x)", addr, addr-m.addr, len(m.data), m.addr)
+		}
+	}
+	return fmt.Sprintf("address %#x (in no memory)", addr)
+}
