@@ -111,3 +111,16 @@ func foldSplat(s *sweep, n *ir.Node) bool {
 	}
 	return false
 }
+
+// evaluate computes a node's outputs from arrays, or from its constants if in is nil.
+func evaluate(n *ir.Node, in []*ir.Array) ([]*ir.Array, error) {
+	if in == nil {
+		in = make([]*ir.Array, len(n.Inputs))
+		for i, v := range n.Inputs {
+			if v != nil {
+				in[i] = v.Const.Array()
+			}
+		}
+	}
+	return ir.EvaluateNode(n, in)
+}

@@ -1,0 +1,370 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// segment turns M = 1 linear layers (a row times a constant matrix, plus bias, activation) into SegmentedMatVec nodes, one
+// for all layers of the same depth: layers that do not depend on each other become one launch.
+//
+//	segment.go          what a linear layer is, which ones go together
+//	segment_build.go    rows → SegmentedMatVec, activations, slices of its output
+//	segment_movement.go transposes in front of a layer, into its weights
+func segment(_ *Context, g *ir.Graph) error {
+	s := newSegmenter(g)
+	for _, n := range g.Nodes {
+		if u := s.layerAt(n); u != nil {
+			s.units = append(s.units, u)
+			s.core[n] = u
+		}
+	}
+	if len(s.units) == 0 {
+		return nil
+	}
+	s.absorbMovement()
+	s.passThrough()
+	byDepth := map[int][]*layer{}
+	deepest := 0
+	for _, u := range s.units {
+		u.depth = s.depth(u.node)
+		deepest = max(deepest, u.depth)
+		byDepth[u.depth] = append(byDepth[u.depth], u)
+	}
+	for _, p := range s.passing {
+		byDepth[p.depth] = append(byDepth[p.depth], p)
+	}
+	for d := 1; d <= deepest; d++ {
+		if err := s.buildDepth(byDepth[d]); err != nil {
+			return err
+		}
+	}
+	return s.finish()
+}
+
+// layer is rows of out = act(W·x + b): each row reads length consecutive elements of x.
+type layer struct {
+	node   *ir.Node  // MatMul or Conv; nil for rows that only pass values on
+	x      *ir.Value // read as a flat vector
+	rows   []matRow
+	hasB   bool
+	act    []*ir.Node // unary nodes behind the sum, in order
+	out    *ir.Value  // what the rows replace; nil for passed-on values but the last
+	depth  int
+	feeds  *layer // of passed-on values: the next one
+	offset int    // of the base that x views, filled in while building
+}
+
+type matRow struct {
+	offset int
+	w      []float64
+	bias   float64
+}
+
+type segmenter struct {
+	g       *ir.Graph
+	uses    map[*ir.Value][]ir.Use
+	pos     map[*ir.Node]int
+	units   []*layer
+	passing []*layer
+	core    map[*ir.Node]*layer
+	depths  map[*ir.Node]int
+	order   map[*ir.Value]int // position among the operands of Concats, from 1
+	to      map[*ir.Value]*ir.Value
+	placed  map[*ir.Value]bool
+}
+
+func newSegmenter(g *ir.Graph) *segmenter {
+	s := &segmenter{g: g, uses: g.Uses(), pos: map[*ir.Node]int{}, core: map[*ir.Node]*layer{}, depths: map[*ir.Node]int{},
+		order: map[*ir.Value]int{}, to: map[*ir.Value]*ir.Value{}, placed: map[*ir.Value]bool{}}
+	for i, n := range g.Nodes {
+		s.pos[n] = i
+		if !isFlatConcat(n) {
+			continue
+		}
+		for _, v := range n.Inputs {
+			base := viewedWhole(v)
+			s.placed[base] = true
+			if s.order[v] == 0 {
+				s.order[v] = len(s.order) + 1
+			}
+		}
+	}
+	return s
+}
+
+// layerAt recognises a layer at its MatMul or Conv and follows it to its activation.
+func (s *segmenter) layerAt(n *ir.Node) *layer {
+	var w [][]float64
+	switch n.Op.Name {
+	case "MatMul":
+		w = matVecRows(n)
+	case "Conv":
+		w = pointConvRows(n)
+	}
+	if w == nil {
+		return nil
+	}
+	u := &layer{node: n, x: n.Inputs[0], out: n.Outputs[0]}
+	for _, row := range w {
+		u.rows = append(u.rows, matRow{w: row})
+	}
+	if n.Op.Name == "Conv" && n.In(2) != nil && !s.addBias(u, n.Inputs[2]) {
+		return nil
+	}
+	s.follow(u)
+	return u
+}
+
+// matVecRows returns the rows of Wᵀ if n is a single row times a constant matrix.
+func matVecRows(n *ir.Node) [][]float64 {
+	a, b := n.Inputs[0], n.Inputs[1]
+	if a.IsConst() || !b.IsConst() || a.Type.DType != ir.Float32 || b.Type.Rank() < 2 || a.Type.Rank() < 1 {
+		return nil
+	}
+	r := b.Type.Rank()
+	k, cols := b.Type.Shape[r-2], b.Type.Shape[r-1]
+	if b.Type.Numel() != k*cols || a.Type.Numel() == 0 || cols == 0 {
+		return nil
+	}
+	if n.Attrs.Bool("transB") {
+		k, cols = cols, k
+	}
+	if a.Type.Numel() != k || n.Outputs[0].Type.Numel() != cols {
+		return nil
+	}
+	xs := b.Const.Floats()
+	rows := make([][]float64, cols)
+	for j := range rows {
+		if n.Attrs.Bool("transB") {
+			rows[j] = xs[j*k : (j+1)*k]
+			continue
+		}
+		rows[j] = make([]float64, k)
+		for i := range k {
+			rows[j][i] = xs[i*cols+j]
+		}
+	}
+	return rows
+}
+
+// pointConvRows returns the rows of w if n is a 1×1 convolution of an image of one point.
+func pointConvRows(n *ir.Node) [][]float64 {
+	x, w := n.Inputs[0], n.Inputs[1]
+	if x.IsConst() || !w.IsConst() || x.Type.DType != ir.Float32 || n.Attrs.Int("group", 1) != 1 {
+		return nil
+	}
+	out, in := w.Type.Shape[0], w.Type.Shape[1]
+	if x.Type.Numel() != in || w.Type.Numel() != out*in || n.Outputs[0].Type.Numel() != out || in == 0 || out == 0 {
+		return nil
+	}
+	xs := w.Const.Floats()
+	rows := make([][]float64, out)
+	for j := range rows {
+		rows[j] = xs[j*in : (j+1)*in]
+	}
+	return rows
+}
+
+// addBias takes a constant that has one number for each row, or one for all.
+func (s *segmenter) addBias(u *layer, b *ir.Value) bool {
+	if u.hasB || !b.IsConst() || b.Type.DType != ir.Float32 {
+		return false
+	}
+	if n := b.Type.Numel(); n != 1 && n != len(u.rows) {
+		return false
+	}
+	for j := range u.rows {
+		u.rows[j].bias = b.Const.FloatAt(j % b.Type.Numel())
+	}
+	u.hasB = true
+	return true
+}
+
+// follow takes in bias, reshapes and unary nodes while one node reads the result.
+func (s *segmenter) follow(u *layer) {
+	for {
+		uses := s.uses[u.out]
+		if len(uses) != 1 || uses[0].Node == nil || len(uses[0].Node.Outputs) != 1 {
+			return
+		}
+		n := uses[0].Node
+		y := n.Outputs[0]
+		if y.Type.Numel() != len(u.rows) || y.Type.DType != ir.Float32 {
+			return
+		}
+		switch {
+		case n.Op.Name == "Reshape":
+		case n.Op.Name == "Add" && len(u.act) == 0 && s.addBias(u, n.Inputs[1-uses[0].Index]):
+		case isUnary(n, uses[0].Index):
+			u.act = append(u.act, n)
+		default:
+			return
+		}
+		u.out = y
+	}
+}
+
+// isUnary reports whether every input of an elementwise node but the one at index i is one number.
+func isUnary(n *ir.Node, i int) bool {
+	if !isPlainElementwise(n) {
+		return false
+	}
+	for j, v := range n.Inputs {
+		if j == i {
+			continue
+		}
+		if _, ok := scalarOf(v); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// depth is the number of linear layers on the longest way to n, n included. Layers of equal depth are independent.
+func (s *segmenter) depth(n *ir.Node) int {
+	if n == nil {
+		return 0
+	}
+	if d, ok := s.depths[n]; ok {
+		return d
+	}
+	d := 0
+	for _, v := range n.Inputs {
+		if v != nil {
+			d = max(d, s.depth(v.Def))
+		}
+	}
+	if s.core[n] != nil {
+		d++
+	}
+	s.depths[n] = d
+	return d
+}
+
+// maxPassed bounds the values that are passed on through the layers to a Concat at their end.
+const maxPassed = 32
+
+// passThrough finds operands of a Concat of layers that are no layers but scaled elements of a vector that layers of
+// the first depth read, and passes them on by rows of one element: they need no kernel then.
+func (s *segmenter) passThrough() {
+	made := map[*ir.Value]*layer{}
+	for _, u := range s.units {
+		made[u.out] = u
+	}
+	for _, n := range s.g.Nodes {
+		if !isFlatConcat(n) {
+			continue
+		}
+		last := 0
+		for _, v := range n.Inputs {
+			if u := made[v]; u != nil {
+				last = max(last, s.depth(u.node))
+			}
+		}
+		if last == 0 {
+			continue
+		}
+		for _, v := range n.Inputs {
+			if made[v] == nil && v.Type.Numel() <= maxPassed && s.depth(v.Def) == 0 {
+				s.passOne(v, last)
+			}
+		}
+	}
+}
+
+// passOne makes rows at depths 1…last that end in v, if v is an affine function of consecutive elements of a vector that
+// a layer of depth 1 reads.
+func (s *segmenter) passOne(v *ir.Value, last int) {
+	if v.Type.DType != ir.Float32 || len(s.uses[v]) != 1 {
+		return
+	}
+	scale, shift, at := 1.0, 0.0, v
+	offset := 0
+	for !s.isLayerInput(at) {
+		n := at.Def
+		if n == nil {
+			return
+		}
+		switch {
+		case isViewNode(n):
+			if n.Op.Name == "Slice" {
+				o, _ := sliceOffset(n)
+				offset += o
+			}
+			at = n.Inputs[0]
+		case n.Op.Name == "Mul" && shift == 0 && scale == 1:
+			c, x := constantOperand(n)
+			if x == nil || x.Type.Numel() != at.Type.Numel() {
+				return
+			}
+			scale, at = c, x
+		default:
+			return
+		}
+	}
+	var next *layer
+	for d := last; d >= 1; d-- {
+		p := &layer{depth: d, feeds: next}
+		for i := range v.Type.Numel() {
+			row := matRow{offset: i, w: []float64{1}}
+			if d == 1 {
+				row = matRow{offset: offset + i, w: []float64{scale}, bias: shift}
+			}
+			p.rows = append(p.rows, row)
+		}
+		if next == nil {
+			p.out = v
+		}
+		next = p
+		s.passing = append(s.passing, p)
+	}
+	next.x = at
+}
+
+// constantOperand returns the number and the other operand of a binary node with one constant.
+func constantOperand(n *ir.Node) (float64, *ir.Value) {
+	for i := range 2 {
+		if c, ok := scalarOf(n.Inputs[i]); ok {
+			return c, n.Inputs[1-i]
+		}
+	}
+	return 0, nil
+}
+
+func (s *segmenter) isLayerInput(v *ir.Value) bool {
+	for _, u := range s.uses[v] {
+		if u.Node != nil && s.core[u.Node] != nil && u.Index == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// finish puts the new nodes in order and makes Concats of neighbouring slices one slice.
+func (s *segmenter) finish() error {
+	substitute(s.g, s.to)
+	s.g.RemoveDead()
+	if err := s.g.Toposort(); err != nil {
+		return fmt.Errorf("after merging layers: %w", err)
+	}
+	_, err := rewrite(s.g, func(w *sweep, n *ir.Node) { joinSlices(w, n) })
+	return err
+}
+
+// substitute replaces values everywhere; what replaces an output of the graph takes its name.
+func substitute(g *ir.Graph, to map[*ir.Value]*ir.Value) {
+	names := make([]string, len(g.Outputs))
+	old := slices.Clone(g.Outputs)
+	for i, v := range g.Outputs {
+		names[i] = v.Name
+	}
+	g.Substitute(to)
+	for i, v := range g.Outputs {
+		if v != old[i] && v.Def != nil {
+			v.Name = names[i]
+		}
+	}
+}

@@ -1,0 +1,323 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// buildDepth makes one SegmentedMatVec of the units of a depth whose inputs can lie in one vector without a copy, and one
+// for each other input.
+func (s *segmenter) buildDepth(units []*layer) error {
+	bases, groups := s.inputsOf(units)
+	var joined []*layer
+	var parts []*ir.Value
+	for i, base := range bases {
+		if len(bases) > 1 && (base.Def == nil || s.placed[base]) {
+			if err := s.build(groups[i], []*ir.Value{base}); err != nil {
+				return err
+			}
+			continue
+		}
+		at := 0
+		for _, p := range parts {
+			at += p.Type.Numel()
+		}
+		for _, u := range groups[i] {
+			u.offset += at
+		}
+		joined, parts = append(joined, groups[i]...), append(parts, base)
+	}
+	if len(joined) == 0 {
+		return nil
+	}
+	if len(parts) > 1 {
+		for _, p := range parts {
+			s.placed[p] = true
+		}
+	}
+	return s.build(joined, parts)
+}
+
+// inputsOf groups units by the value whose elements they read, in order of first use.
+func (s *segmenter) inputsOf(units []*layer) ([]*ir.Value, [][]*layer) {
+	slices.SortStableFunc(units, func(a, b *layer) int { return s.rank(a) - s.rank(b) })
+	var bases []*ir.Value
+	var groups [][]*layer
+	for _, u := range units {
+		base, offset := viewRange(s.resolve(u.x))
+		u.offset = offset
+		k := slices.Index(bases, base)
+		if k < 0 {
+			k = len(bases)
+			bases, groups = append(bases, base), append(groups, nil)
+		}
+		groups[k] = append(groups[k], u)
+	}
+	return bases, groups
+}
+
+// rank orders rows as a Concat that reads them wants them; others come first, as in the graph.
+func (s *segmenter) rank(u *layer) int {
+	if u.out != nil && s.order[u.out] > 0 {
+		return len(s.pos) + s.order[u.out]
+	}
+	if u.node == nil {
+		return len(s.pos)
+	}
+	return s.pos[u.node]
+}
+
+func (s *segmenter) resolve(v *ir.Value) *ir.Value {
+	for s.to[v] != nil {
+		v = s.to[v]
+	}
+	return v
+}
+
+// viewRange follows views to the value whose consecutive elements v has, and says from which one on.
+func viewRange(v *ir.Value) (base *ir.Value, offset int) {
+	for v.Def != nil && isViewNode(v.Def) {
+		if v.Def.Op.Name == "Slice" {
+			o, _ := sliceOffset(v.Def)
+			offset += o
+		}
+		v = v.Def.Inputs[0]
+	}
+	return v, offset
+}
+
+// build makes the SegmentedMatVec of units over the concatenation of parts.
+func (s *segmenter) build(units []*layer, parts []*ir.Value) error {
+	slices.SortStableFunc(units, func(a, b *layer) int { return s.rank(a) - s.rank(b) })
+	b := builder{g: s.g, name: unitName(units)}
+	x := b.vector(parts)
+	y := b.matVec(x, units)
+	z := b.activate(y, units)
+	at := 0
+	for _, u := range units {
+		n := len(u.rows)
+		part := z
+		if n != z.Type.Numel() {
+			part = b.add("Slice", ir.Attrs{"starts": []int{at}, "sizes": []int{n}}, z)
+		}
+		at += n
+		if u.feeds != nil {
+			u.feeds.x = part
+			continue
+		}
+		s.to[u.out] = b.add("Reshape", ir.Attrs{"shape": slices.Clone(u.out.Type.Shape)}, part)
+	}
+	return b.err
+}
+
+func unitName(units []*layer) string {
+	for _, u := range units {
+		if u.node != nil {
+			return u.node.Name
+		}
+	}
+	return "pass"
+}
+
+// builder appends nodes and remembers the first error.
+type builder struct {
+	g    *ir.Graph
+	name string
+	err  error
+}
+
+func (b *builder) add(op string, attrs ir.Attrs, inputs ...*ir.Value) *ir.Value {
+	if b.err != nil {
+		return &ir.Value{}
+	}
+	n, err := b.g.Add(op, b.name, attrs, inputs...)
+	if err != nil {
+		b.err = fmt.Errorf("node %q: %w", b.name, err)
+		return &ir.Value{}
+	}
+	return n.Outputs[0]
+}
+
+func (b *builder) vector(parts []*ir.Value) *ir.Value {
+	flat := make([]*ir.Value, len(parts))
+	for i, p := range parts {
+		if flat[i] = p; p.Type.Rank() != 1 {
+			flat[i] = b.add("Reshape", ir.Attrs{"shape": []int{p.Type.Numel()}}, p)
+		}
+	}
+	if len(flat) == 1 {
+		return flat[0]
+	}
+	return b.add("Concat", ir.Attrs{"axis": 0}, flat...)
+}
+
+func (b *builder) matVec(x *ir.Value, units []*layer) *ir.Value {
+	rows, widest, hasB := 0, 0, false
+	for _, u := range units {
+		rows += len(u.rows)
+		hasB = hasB || u.hasB
+		for _, r := range u.rows {
+			widest = max(widest, len(r.w))
+			hasB = hasB || r.bias != 0
+		}
+	}
+	w := make([]float64, rows*widest)
+	bias, offset, length := make([]float64, rows), make([]int64, rows), make([]int64, rows)
+	j := 0
+	for _, u := range units {
+		for _, r := range u.rows {
+			copy(w[j*widest:], r.w)
+			bias[j], offset[j], length[j] = r.bias, int64(u.offset+r.offset), int64(len(r.w))
+			j++
+		}
+	}
+	var bv *ir.Value
+	if hasB {
+		bv = b.g.Constant(b.name, ir.FromFloats(ir.T(ir.Float32, rows), bias).Compact())
+	}
+	return b.add("SegmentedMatVec", nil, x,
+		b.g.Constant(b.name, ir.FromFloats(ir.T(ir.Float32, rows, widest), w).Compact()), bv,
+		b.g.Constant(b.name, ir.FromInts(ir.T(ir.Int32, rows), offset).Compact()),
+		b.g.Constant(b.name, ir.FromInts(ir.T(ir.Int32, rows), length).Compact()))
+}
+
+// activate applies each unit's activation to its rows: one chain for all, or a selection by constant masks.
+func (b *builder) activate(y *ir.Value, units []*layer) *ir.Value {
+	var keys []string
+	first := map[string]*layer{}
+	for _, u := range units {
+		k := actKey(u.act)
+		if first[k] == nil {
+			first[k] = u
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 1 {
+		return b.chain(y, units[0])
+	}
+	z := y
+	for _, k := range keys {
+		if k == "" {
+			continue
+		}
+		var mask []int64
+		for _, u := range units {
+			in := int64(0)
+			if actKey(u.act) == k {
+				in = 1
+			}
+			for range u.rows {
+				mask = append(mask, in)
+			}
+		}
+		m := b.g.Constant(b.name, ir.FromInts(ir.T(ir.Bool, len(mask)), mask))
+		z = b.add("Where", nil, m, b.chain(y, first[k]), z)
+	}
+	return z
+}
+
+// actKey tells activations apart.
+func actKey(act []*ir.Node) string {
+	var k strings.Builder
+	for _, n := range act {
+		fmt.Fprintf(&k, "%s%s(", n.Op.Name, attrKey(n.Attrs))
+		for _, v := range n.Inputs {
+			if c, ok := scalarOf(v); ok {
+				fmt.Fprintf(&k, "%v:%x,", v.Type.DType, c)
+			} else {
+				k.WriteString("x,")
+			}
+		}
+		k.WriteString(")")
+	}
+	return k.String()
+}
+
+// attrKey prints attributes in order of their names.
+func attrKey(a ir.Attrs) string {
+	var k strings.Builder
+	for _, name := range sortedAttrs(a) {
+		fmt.Fprintf(&k, "{%s=%#v}", name, a[name])
+	}
+	return k.String()
+}
+
+func sortedAttrs(a ir.Attrs) []string {
+	names := make([]string, 0, len(a))
+	for name := range a {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// chain applies the unit's activation to y.
+func (b *builder) chain(y *ir.Value, u *layer) *ir.Value {
+	for _, n := range u.act {
+		inputs := make([]*ir.Value, len(n.Inputs))
+		for i, v := range n.Inputs {
+			if inputs[i] = y; v.IsConst() {
+				inputs[i] = b.g.Constant(b.name, rankless(v.Const))
+			}
+		}
+		y = b.add(n.Op.Name, n.Attrs, inputs...)
+	}
+	return y
+}
+
+// rankless is the one number of a constant as a scalar.
+func rankless(t *ir.Tensor) *ir.Tensor {
+	if t.DType.IsFloat() {
+		return ir.ScalarFloat(t.DType, t.FloatAt(0))
+	}
+	return ir.ScalarInt(t.DType, t.IntAt(0))
+}
+
+// joinSlices makes operands of a flat Concat that are neighbours in one value one operand.
+func joinSlices(s *sweep, n *ir.Node) {
+	if !isFlatConcat(n) {
+		return
+	}
+	axis := n.Attrs.Int("axis", 0)
+	var parts []*ir.Value
+	for i := 0; i < len(n.Inputs); {
+		base, from := viewRange(n.Inputs[i])
+		size, along, j := n.Inputs[i].Type.Numel(), n.Inputs[i].Type.Shape[axis], i+1
+		for ; j < len(n.Inputs); j++ {
+			if b, o := viewRange(n.Inputs[j]); b != base || o != from+size || base.IsConst() {
+				break
+			}
+			size += n.Inputs[j].Type.Numel()
+			along += n.Inputs[j].Type.Shape[axis]
+		}
+		part := n.Inputs[i]
+		if j > i+1 {
+			shape := slices.Clone(part.Type.Shape)
+			shape[axis] = along
+			part = s.add("Reshape", n.Name, ir.Attrs{"shape": shape}, flatRange(s, n.Name, base, from, size))
+		}
+		parts = append(parts, part)
+		i = j
+	}
+	switch {
+	case len(parts) == 1:
+		s.replace(n.Outputs[0], parts[0])
+	case len(parts) < len(n.Inputs):
+		s.replace(n.Outputs[0], s.add("Concat", n.Name, n.Attrs, parts...))
+	}
+}
+
+// flatRange is the vector of size elements of base from one on.
+func flatRange(s *sweep, name string, base *ir.Value, from, size int) *ir.Value {
+	v := base
+	if v.Type.Rank() != 1 {
+		v = s.add("Reshape", name, ir.Attrs{"shape": []int{base.Type.Numel()}}, v)
+	}
+	if size == base.Type.Numel() {
+		return v
+	}
+	return s.add("Slice", name, ir.Attrs{"starts": []int{from}, "sizes": []int{size}}, v)
+}

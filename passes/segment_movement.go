@@ -1,0 +1,117 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// absorbMovement moves transpositions in front of layers into the order of their weights: x = act(Transpose(s)) becomes
+// act(s) where only layers read x.
+func (s *segmenter) absorbMovement() {
+	moved := map[*ir.Value]*ir.Value{}
+	from := map[*ir.Value][]int{}
+	for _, u := range s.units {
+		x := u.x
+		if _, done := moved[x]; !done {
+			moved[x], from[x] = s.untranspose(x)
+		}
+		if moved[x] == nil {
+			continue
+		}
+		u.x = moved[x]
+		for j, row := range u.rows {
+			w := make([]float64, len(row.w))
+			for k, at := range from[x] {
+				w[at] = row.w[k]
+			}
+			u.rows[j].w = w
+		}
+	}
+}
+
+// untranspose returns x without the transpositions on the way to it, and for each element of x where it is there; or nil.
+func (s *segmenter) untranspose(x *ir.Value) (*ir.Value, []int) {
+	for _, u := range s.uses[x] {
+		if u.Node == nil || s.core[u.Node] == nil || u.Index != 0 {
+			return nil, nil
+		}
+	}
+	var chain []*ir.Node // from x upwards
+	v, transposed := x, 0
+	for v.Def != nil && len(v.Def.Outputs) == 1 && v.Def.Outputs[0].Type.Numel() == x.Type.Numel() {
+		n := v.Def
+		i := 0
+		switch {
+		case bijective(n):
+		default:
+			if i = slices.IndexFunc(n.Inputs, func(w *ir.Value) bool { return w != nil && !w.IsConst() }); i < 0 || !isUnary(n, i) {
+				i = -1
+			}
+		}
+		if i < 0 || v != x && len(s.uses[v]) != 1 {
+			break
+		}
+		chain = append(chain, n)
+		v = n.Inputs[i]
+		if n.Op.Name == "Transpose" && !isViewNode(n) {
+			transposed = len(chain)
+		}
+	}
+	if transposed == 0 {
+		return nil, nil
+	}
+	chain = chain[:transposed]
+	last := chain[len(chain)-1]
+	order := iota2(x.Type.Numel())
+	b := builder{g: s.g, name: last.Name}
+	src := last.Inputs[0]
+	y := src
+	for i := len(chain) - 1; i >= 0; i-- {
+		n := chain[i]
+		switch n.Op.Name {
+		case "Reshape":
+		case "Transpose":
+			order = transposeIndices(order, n.Inputs[0].Type.Shape, n.Attrs.Ints("perm"))
+		default:
+			y = b.chain(y, &layer{act: []*ir.Node{n}})
+		}
+	}
+	if b.err != nil {
+		return nil, nil
+	}
+	return y, order
+}
+
+func iota2(n int) []int {
+	xs := make([]int, n)
+	for i := range xs {
+		xs[i] = i
+	}
+	return xs
+}
+
+// transposeIndices permutes the elements of a tensor of indices.
+func transposeIndices(xs, shape, perm []int) []int {
+	strides := make([]int, len(shape))
+	for d, st := len(shape)-1, 1; d >= 0; d-- {
+		strides[d] = st
+		st *= shape[d]
+	}
+	out := make([]int, 0, len(xs))
+	index := make([]int, len(shape))
+	for range xs {
+		at := 0
+		for d, p := range perm {
+			at += index[d] * strides[p]
+		}
+		out = append(out, xs[at])
+		for d := len(perm) - 1; d >= 0; d-- {
+			if index[d]++; index[d] < shape[perm[d]] {
+				break
+			}
+			index[d] = 0
+		}
+	}
+	return out
+}

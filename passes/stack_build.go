@@ -1,0 +1,251 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// build replaces the members of each class by one region.
+func (s *stacker) build() error {
+	first := map[*ir.Node]*class{}
+	for _, c := range s.list {
+		first[c.members[0]] = c
+	}
+	// A class is built where its last member stands; all that its members read is before that.
+	left := map[*class]int{}
+	for _, c := range s.list {
+		left[c] = len(c.members)
+	}
+	var nodes []*ir.Node
+	for _, n := range s.g.Nodes {
+		for i, v := range n.Inputs {
+			n.Inputs[i] = s.resolve(v)
+		}
+		p := s.of[n]
+		if p.class == nil {
+			nodes = append(nodes, n)
+			continue
+		}
+		if left[p.class]--; left[p.class] > 0 {
+			continue
+		}
+		made, err := s.buildClass(p.class)
+		if err != nil {
+			return fmt.Errorf("stacking region %q: %w", n.Name, err)
+		}
+		nodes = append(nodes, made...)
+	}
+	s.g.Nodes = nodes
+	substitute(s.g, s.to)
+	s.g.RemoveDead()
+	if err := s.g.Toposort(); err != nil {
+		return fmt.Errorf("after stacking: %w", err)
+	}
+	return nil
+}
+
+func (s *stacker) resolve(v *ir.Value) *ir.Value {
+	for s.to[v] != nil {
+		v = s.to[v]
+	}
+	return v
+}
+
+// buildClass returns the stacked region, behind the views it needs, and in front of a view for each member's outputs.
+func (s *stacker) buildClass(c *class) ([]*ir.Node, error) {
+	var n *ir.Node
+	var nodes []*ir.Node
+	var err error
+	if c.joins {
+		n, err = s.joined(c)
+	} else {
+		n, nodes, err = s.stacked(c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	nodes = append(nodes, n)
+	c.outputs = n.Outputs
+	for r, m := range c.members {
+		for k, v := range m.Outputs {
+			size := v.Type.Numel()
+			w, err := viewRegion(s.g, m.Name, span{n.Outputs[k], r * size, size}, v.Type.Shape)
+			if err != nil {
+				return nil, err
+			}
+			nodes = append(nodes, w)
+			s.to[v] = w.Outputs[0]
+		}
+	}
+	return nodes, nil
+}
+
+// stacked makes the region with members.
+func (s *stacker) stacked(c *class) (*ir.Node, []*ir.Node, error) {
+	members := len(c.members)
+	body := c.members[0].Body.Clone()
+	var inputs []*ir.Value
+	var marks []bool
+	var nodes []*ir.Node
+	for i := range c.members[0].Inputs {
+		v, view, err := s.stackedInput(c, i)
+		if err != nil {
+			return nil, nil, err
+		}
+		if view != nil {
+			nodes = append(nodes, view)
+		}
+		inputs = append(inputs, v)
+		marks = append(marks, v != s.resolve(c.members[0].Inputs[i]))
+	}
+	for _, e := range differingConstants(c) {
+		v := c.constantOperands(e)
+		at := body.Nodes[e.node].Inputs[e.input]
+		in := body.AddInput(fmt.Sprintf("p%d", len(inputs)), at.Type)
+		body.Nodes[e.node].Inputs[e.input] = in
+		inputs = append(inputs, s.g.Constant(c.members[0].Name, stackTensors(v)))
+		marks = append(marks, true)
+	}
+	n, err := s.g.NewRegion(c.members[0].Attrs.String("family", ""), c.members[0].Name, body, members, marks, inputs...)
+	return n, nodes, err
+}
+
+// stackedInput returns input i of the stacked region, and the view that makes it if one is needed.
+func (s *stacker) stackedInput(c *class, i int) (*ir.Value, *ir.Node, error) {
+	first := s.resolve(c.members[0].Inputs[i])
+	same := true
+	for _, n := range c.members {
+		v := s.resolve(n.Inputs[i])
+		same = same && (v == first || v.IsConst() && first.IsConst() && v.Const.Equal(first.Const))
+	}
+	if same {
+		return first, nil, nil
+	}
+	if first.IsConst() {
+		var list []*ir.Tensor
+		for _, n := range c.members {
+			list = append(list, n.Inputs[i].Const)
+		}
+		return s.g.Constant(first.Name, stackTensors(list)), nil, nil
+	}
+	// Views of members and runs of one value alike: consecutive spans of what is already stacked.
+	sp := spanOf(first)
+	for r, n := range c.members {
+		if p := spanOf(s.resolve(n.Inputs[i])); p.base != sp.base || p.from != sp.from+r*sp.size {
+			return nil, nil, fmt.Errorf("input %d of the members is not stacked", i)
+		}
+	}
+	shape := slices.Concat([]int{len(c.members)}, first.Type.Shape)
+	sp.size *= len(c.members)
+	if sp.size == sp.base.Type.Numel() && slices.Equal(shape, sp.base.Type.Shape) {
+		return sp.base, nil, nil
+	}
+	view, err := viewRegion(s.g, c.members[0].Name, sp, shape)
+	if err != nil {
+		return nil, nil, err
+	}
+	return view.Outputs[0], view, nil
+}
+
+// bodyEntry is an input of a node of a body.
+type bodyEntry struct{ node, input int }
+
+// differingConstants lists the constants in the members' bodies that are not the same in all of them.
+func differingConstants(c *class) []bodyEntry {
+	var list []bodyEntry
+	for k, n := range c.members[0].Body.Nodes {
+		for i, v := range n.Inputs {
+			if v == nil || !v.IsConst() {
+				continue
+			}
+			e := bodyEntry{k, i}
+			for _, t := range c.constantOperands(e) {
+				if !t.Equal(v.Const) {
+					list = append(list, e)
+					break
+				}
+			}
+		}
+	}
+	return list
+}
+
+func (c *class) constantOperands(e bodyEntry) []*ir.Tensor {
+	var list []*ir.Tensor
+	for _, m := range c.members {
+		list = append(list, m.Body.Nodes[e.node].Inputs[e.input].Const)
+	}
+	return list
+}
+
+// stackTensors puts constants of one type under a new leading dimension.
+func stackTensors(list []*ir.Tensor) *ir.Tensor {
+	t := list[0].Type
+	out := &ir.Tensor{Type: ir.Type{DType: t.DType, Shape: slices.Concat([]int{len(list)}, t.Shape)}}
+	for _, x := range list {
+		out.Data = append(out.Data, x.Dense()...)
+	}
+	return out
+}
+
+// joined makes the loop region that computes every member from its own inputs and writes them one after the other.
+func (s *stacker) joined(c *class) (*ir.Node, error) {
+	b := newBody(c.members[0].Name)
+	parts := make([][]*ir.Value, len(c.members[0].Outputs))
+	for _, m := range c.members {
+		outs, err := b.inline(m, s.resolve)
+		if err != nil {
+			return nil, err
+		}
+		for k, v := range outs {
+			r, err := b.g.Add("Reshape", "v", ir.Attrs{"shape": slices.Concat([]int{1}, v.Type.Shape)}, v)
+			if err != nil {
+				return nil, err
+			}
+			parts[k] = append(parts[k], r.Outputs[0])
+		}
+	}
+	for _, list := range parts {
+		n, err := b.g.Add("Concat", "v", ir.Attrs{"axis": 0}, list...)
+		if err != nil {
+			return nil, err
+		}
+		b.g.Outputs = append(b.g.Outputs, n.Outputs[0])
+	}
+	return s.g.NewRegion(ir.FamilyLoop, c.members[0].Name, b.g, 0, nil, b.inputs...)
+}
+
+// inline copies the body of region m into b and returns its outputs there.
+func (b *body) inline(m *ir.Node, resolve func(*ir.Value) *ir.Value) ([]*ir.Value, error) {
+	local := map[*ir.Value]*ir.Value{}
+	for i, v := range m.Body.Inputs {
+		local[v] = b.value(resolve(m.Inputs[i]))
+	}
+	for _, n := range m.Body.Nodes {
+		inputs := make([]*ir.Value, len(n.Inputs))
+		for i, v := range n.Inputs {
+			switch {
+			case v == nil:
+			case v.IsConst():
+				inputs[i] = b.g.Constant("c", v.Const)
+			default:
+				inputs[i] = local[v]
+			}
+		}
+		k, err := b.g.Add(n.Op.Name, "v", n.Attrs, inputs...)
+		if err != nil {
+			return nil, err
+		}
+		k.Name = n.Name
+		for i, v := range n.Outputs {
+			local[v] = k.Outputs[i]
+		}
+	}
+	outs := make([]*ir.Value, len(m.Body.Outputs))
+	for i, v := range m.Body.Outputs {
+		outs[i] = local[v]
+	}
+	return outs, nil
+}

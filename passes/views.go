@@ -1,0 +1,217 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// views gives every view region its plainest form: a range of the value that a kernel (or the caller) wrote, or a
+// Concat of values that kernels write in place. Views of everything vanish; what cannot alias becomes a loop region.
+func views(_ *Context, g *ir.Graph) error {
+	v := &viewer{g: g, to: map[*ir.Value]*ir.Value{}, placed: map[*ir.Value]bool{}}
+	for _, n := range g.Nodes {
+		for i, x := range n.Inputs {
+			n.Inputs[i] = v.resolve(x)
+		}
+		m, err := v.simplify(n)
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			v.nodes = append(v.nodes, m)
+		}
+	}
+	g.Nodes = v.nodes
+	substitute(g, v.to)
+	g.RemoveDead()
+	return nil
+}
+
+type viewer struct {
+	g      *ir.Graph
+	nodes  []*ir.Node
+	to     map[*ir.Value]*ir.Value
+	placed map[*ir.Value]bool
+}
+
+func (v *viewer) resolve(x *ir.Value) *ir.Value {
+	for v.to[x] != nil {
+		x = v.to[x]
+	}
+	return x
+}
+
+func isFamily(n *ir.Node, family string) bool {
+	return n != nil && n.Op.Kind == ir.KindRegion && n.Attrs.String("family", "") == family
+}
+
+// span is a run of consecutive elements of a value that is not itself such a run of another one.
+type span struct {
+	base       *ir.Value
+	from, size int
+}
+
+// spanOf follows view regions of one operand to what they view.
+func spanOf(x *ir.Value) span {
+	s := span{x, 0, x.Type.Numel()}
+	for isFamily(s.base.Def, ir.FamilyView) {
+		n := s.base.Def
+		in, from := viewRange(n.Body.Outputs[0])
+		if len(n.Inputs) != 1 || in != n.Body.Inputs[0] {
+			break
+		}
+		s.base, s.from = n.Inputs[0], s.from+from
+	}
+	return s
+}
+
+// simplify returns what n becomes, or nil if it vanishes.
+func (v *viewer) simplify(n *ir.Node) (*ir.Node, error) {
+	if !isFamily(n, ir.FamilyView) {
+		return n, nil
+	}
+	out := n.Outputs[0]
+	if len(n.Inputs) == 1 {
+		return v.view(n, spanOf(out))
+	}
+	parts := joinSpans(n)
+	if len(parts) == 1 {
+		return v.view(n, parts[0])
+	}
+	if !v.inPlace(parts) {
+		m, err := v.g.NewRegion(ir.FamilyLoop, n.Name, n.Body, 0, nil, n.Inputs...)
+		if err != nil {
+			return nil, err
+		}
+		v.to[out] = m.Outputs[0]
+		return m, nil
+	}
+	for _, p := range parts {
+		v.placed[p.base] = true
+	}
+	m, err := concatRegion(v, n, parts)
+	if err != nil {
+		return nil, err
+	}
+	v.to[out] = m.Outputs[0]
+	return m, nil
+}
+
+// view makes n the view of a span, or its base if that is the same.
+func (v *viewer) view(n *ir.Node, s span) (*ir.Node, error) {
+	out := n.Outputs[0]
+	if s.base.Type.Equal(out.Type) && s.base.Def != nil && !slices.Contains(v.g.Outputs, s.base) {
+		v.to[out] = s.base
+		return nil, nil
+	}
+	m, err := viewRegion(v.g, n.Name, s, out.Type.Shape)
+	if err != nil {
+		return nil, err
+	}
+	v.to[out] = m.Outputs[0]
+	return m, nil
+}
+
+// joinSpans lists what a Concat region puts together, neighbours in one value joined.
+func joinSpans(n *ir.Node) []span {
+	var parts []span
+	for _, operand := range concatOperands(n) {
+		p := spanOf(operand)
+		if k := len(parts) - 1; k >= 0 && parts[k].base == p.base && parts[k].from+parts[k].size == p.from {
+			parts[k].size += p.size
+			continue
+		}
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// concatOperands lists the outer values that the Concat in n's body puts together.
+func concatOperands(n *ir.Node) []*ir.Value {
+	outer := map[*ir.Value]*ir.Value{}
+	for i, in := range n.Body.Inputs {
+		outer[in] = n.Inputs[i]
+	}
+	var list []*ir.Value
+	for _, in := range n.Body.Outputs[0].Def.Inputs {
+		list = append(list, outer[in])
+	}
+	return list
+}
+
+// inPlace reports whether kernels can write all parts where the Concat wants them.
+func (v *viewer) inPlace(parts []span) bool {
+	seen := map[*ir.Value]bool{}
+	for _, p := range parts {
+		if p.base.Def == nil || isFamily(p.base.Def, ir.FamilyView) || p.size != p.base.Type.Numel() ||
+			v.placed[p.base] || seen[p.base] || slices.Contains(v.g.Outputs, p.base) {
+			return false
+		}
+		seen[p.base] = true
+	}
+	return true
+}
+
+// concatRegion is n over joined parts; parts are given the shape that the Concat's axis wants.
+func concatRegion(v *viewer, n *ir.Node, parts []span) (*ir.Node, error) {
+	out := n.Outputs[0].Type
+	axis := n.Body.Outputs[0].Def.Attrs.Int("axis", 0)
+	inner := 1
+	for _, d := range out.Shape[axis+1:] {
+		inner *= d
+	}
+	b := ir.NewGraph(n.Name)
+	var operands, inputs []*ir.Value
+	for _, p := range parts {
+		shape := slices.Clone(out.Shape)
+		shape[axis] = p.size / inner
+		x := p.base
+		if !slices.Equal(shape, x.Type.Shape) {
+			m, err := viewRegion(v.g, n.Name, p, shape)
+			if err != nil {
+				return nil, err
+			}
+			v.nodes = append(v.nodes, m)
+			x = m.Outputs[0]
+		}
+		inputs = append(inputs, x)
+		operands = append(operands, b.AddInput("p"+itoa(len(operands)), x.Type))
+	}
+	c, err := b.Add("Concat", "v", ir.Attrs{"axis": axis}, operands...)
+	if err != nil {
+		return nil, err
+	}
+	b.Outputs = c.Outputs
+	return v.g.NewRegion(ir.FamilyView, n.Name, b, 0, nil, inputs...)
+}
+
+// viewRegion makes a region that reads a span under a shape.
+func viewRegion(g *ir.Graph, name string, s span, shape []int) (*ir.Node, error) {
+	b := ir.NewGraph(name)
+	x := b.AddInput("p0", s.base.Type)
+	add := func(op string, attrs ir.Attrs) error {
+		n, err := b.Add(op, "v", attrs, x)
+		if err == nil {
+			x = n.Outputs[0]
+		}
+		return err
+	}
+	if s.size != x.Type.Numel() {
+		if x.Type.Rank() != 1 {
+			if err := add("Reshape", ir.Attrs{"shape": []int{x.Type.Numel()}}); err != nil {
+				return nil, err
+			}
+		}
+		if err := add("Slice", ir.Attrs{"starts": []int{s.from}, "sizes": []int{s.size}}); err != nil {
+			return nil, err
+		}
+	}
+	if !slices.Equal(x.Type.Shape, shape) || x == b.Inputs[0] {
+		if err := add("Reshape", ir.Attrs{"shape": slices.Clone(shape)}); err != nil {
+			return nil, err
+		}
+	}
+	b.Outputs = []*ir.Value{x}
+	return g.NewRegion(ir.FamilyView, name, b, 0, nil, s.base)
+}
