@@ -3,7 +3,6 @@ package codegen
 import (
 	"fmt"
 	"sort"
-	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -91,17 +90,14 @@ func (d *driver) run() error {
 			return fmt.Errorf("region %q: %w", n.Name, err)
 		}
 	}
-	for _, c := range d.copies {
-		if c.node == nil || !isView(c.node) {
-			d.emitCopy(c)
-		}
-	}
+	d.emitCopies(nil)
 	return nil
 }
 
+// emitCopies appends the copies that a view needs, or, for nil, those of outputs.
 func (d *driver) emitCopies(n *ir.Node) {
 	for _, c := range d.copies {
-		if c.node == n && strings.HasPrefix(c.what, "view") {
+		if c.view == n {
 			d.emitCopy(c)
 		}
 	}

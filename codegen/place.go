@@ -29,7 +29,7 @@ type place struct {
 type copyNeed struct {
 	src, dst place
 	bytes    int
-	node     *ir.Node // after which the copy belongs; nil: at the beginning
+	view     *ir.Node // the view that needs it; nil: an output, copied at the end
 	what     string
 }
 
@@ -69,10 +69,14 @@ func placeValues(g *ir.Graph) (*placer, error) {
 		}
 	}
 	for i, out := range g.Outputs {
-		if at, ok := p.places[out]; ok && at == outputs[i] {
+		if p.places[out] == outputs[i] {
 			continue
 		}
-		p.copies = append(p.copies, copyNeed{src: p.places[out], dst: outputs[i], bytes: out.Type.Bytes(), node: out.Def, what: "output " + out.Name})
+		src, err := p.of(out)
+		if err != nil {
+			return nil, err
+		}
+		p.copies = append(p.copies, copyNeed{src: src, dst: outputs[i], bytes: out.Type.Bytes(), what: "output " + out.Name})
 	}
 	return p, nil
 }
@@ -147,7 +151,7 @@ func (p *placer) forward(n *ir.Node) error {
 		}
 		from, to := place{src.at, src.offset + part.from}, place{at.at, at.offset + part.to}
 		if from != to && part.bytes > 0 {
-			p.copies = append(p.copies, copyNeed{src: from, dst: to, bytes: part.bytes, node: n, what: "view " + n.Name})
+			p.copies = append(p.copies, copyNeed{src: from, dst: to, bytes: part.bytes, view: n, what: "view " + n.Name})
 		}
 	}
 	return nil
