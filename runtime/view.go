@@ -23,3 +23,12 @@ func View[T Element](b []byte) []T {
 	}
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
+
+// Bytes sees elements as their bytes, without a copy: the inverse of View.
+func Bytes[T Element](x []T) []byte {
+	var zero T
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(zero)))
+}
