@@ -1,0 +1,171 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// emit replaces the graph's nodes by the clusters' regions, in topological order.
+func (f *fuser) emit() error {
+	slices.SortFunc(f.all, func(a, b *cluster) int { return f.pos[a.root] - f.pos[b.root] })
+	to := map[*ir.Value]*ir.Value{}
+	var regions []*ir.Node
+	for _, c := range f.all {
+		for _, outputs := range f.outputsOf(c) {
+			n, err := makeRegion(f.g, c, f.sorted(c), outputs)
+			if err != nil {
+				return fmt.Errorf("region of node %q (%s): %w", c.root.Name, c.root.Op.Name, err)
+			}
+			regions = append(regions, n)
+			for i, v := range outputs {
+				to[v] = n.Outputs[i]
+			}
+		}
+	}
+	f.g.Nodes = regions
+	substitute(f.g, to)
+	return f.g.Toposort()
+}
+
+// outputsOf lists the values that leave the cluster; those with different numbers of elements apart: a node with such
+// outputs becomes several regions.
+func (f *fuser) outputsOf(c *cluster) [][]*ir.Value {
+	var groups [][]*ir.Value
+	nodes := f.sorted(c)
+	slices.Reverse(nodes)
+	for _, n := range nodes {
+		for _, v := range n.Outputs {
+			if !f.leaves(c, v) {
+				continue
+			}
+			k := slices.IndexFunc(groups, func(g []*ir.Value) bool { return g[0].Type.Numel() == v.Type.Numel() })
+			if k < 0 {
+				groups = append(groups, []*ir.Value{v})
+			} else {
+				groups[k] = append(groups[k], v)
+			}
+		}
+	}
+	return groups
+}
+
+func (f *fuser) leaves(c *cluster, v *ir.Value) bool {
+	for _, u := range f.uses[v] {
+		if u.Node == nil || !c.nodes[u.Node] {
+			return true
+		}
+	}
+	return false
+}
+
+// regionName is the name of the node that a reader would look for.
+func regionName(c *cluster) string {
+	if c.heavy != nil {
+		return c.heavy.Name
+	}
+	return c.root.Name
+}
+
+// makeRegion copies the cluster's nodes (given last first) into a body. Constants that are not splats become inputs.
+func makeRegion(g *ir.Graph, c *cluster, nodes []*ir.Node, outputs []*ir.Value) (*ir.Node, error) {
+	b := newBody(regionName(c))
+	slices.Reverse(nodes)
+	for _, n := range nodes {
+		for _, i := range weightInputs(n) {
+			b.input(n.In(i))
+		}
+		if err := b.copyNode(n); err != nil {
+			return nil, err
+		}
+	}
+	for _, v := range outputs {
+		b.g.Outputs = append(b.g.Outputs, b.to[v])
+	}
+	b.g.RemoveDead()
+	b.dropUnread()
+	return g.NewRegion(c.family, regionName(c), b.g, 0, nil, b.inputs...)
+}
+
+// body is a region's subgraph under construction.
+type body struct {
+	g      *ir.Graph
+	to     map[*ir.Value]*ir.Value
+	inputs []*ir.Value // outer values of g.Inputs
+}
+
+func newBody(name string) *body {
+	return &body{g: ir.NewGraph(name), to: map[*ir.Value]*ir.Value{}}
+}
+
+// value returns the body's value for an outer one.
+func (b *body) value(v *ir.Value) *ir.Value {
+	if v == nil {
+		return nil
+	}
+	if w := b.to[v]; w != nil {
+		return w
+	}
+	if v.IsConst() && isSplat(v.Const) {
+		b.to[v] = b.g.Constant("c", v.Const)
+		return b.to[v]
+	}
+	return b.input(v)
+}
+
+// input makes an outer value an input of the body.
+func (b *body) input(v *ir.Value) *ir.Value {
+	if b.to[v] == nil {
+		b.to[v] = b.g.AddInput("p"+itoa(len(b.inputs)), v.Type)
+		b.inputs = append(b.inputs, v)
+	}
+	return b.to[v]
+}
+
+// weightInputs lists the inputs that are always inputs of the region, even if they are splats: kernels pack them.
+func weightInputs(n *ir.Node) []int {
+	switch roleOf(n) {
+	case roleContraction:
+		return matrixInputs(n)
+	case roleWindow:
+		if n.Op.Name == "Conv" {
+			return []int{1}
+		}
+	}
+	if n.Op.Name == "SegmentedMatVec" {
+		return []int{1}
+	}
+	return nil
+}
+
+func isSplat(t *ir.Tensor) bool { return t.Splat || t.Numel() <= 1 }
+
+// copyNode appends a copy of n that reads the body's values.
+func (b *body) copyNode(n *ir.Node) error {
+	inputs := make([]*ir.Value, len(n.Inputs))
+	for i, v := range n.Inputs {
+		inputs[i] = b.value(v)
+	}
+	m, err := b.g.Add(n.Op.Name, "v", n.Attrs, inputs...)
+	if err != nil {
+		return err
+	}
+	m.Name = n.Name
+	for i, v := range n.Outputs {
+		b.to[v] = m.Outputs[i]
+	}
+	return nil
+}
+
+// dropUnread removes inputs that no node of the body reads.
+func (b *body) dropUnread() {
+	uses := b.g.Uses()
+	var inputs, outer []*ir.Value
+	for i, v := range b.g.Inputs {
+		if len(uses[v]) > 0 {
+			inputs, outer = append(inputs, v), append(outer, b.inputs[i])
+		}
+	}
+	b.g.Inputs, b.inputs = inputs, outer
+}

@@ -1,0 +1,196 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// prepare rewrites nodes so that more of them meet in a region and every anchor is f32.
+func prepare(ctx *Context, g *ir.Graph) error {
+	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, widenAnchor, castIntoConcat, castForEachReader}
+	if ctx.Precision != PrecisionFile {
+		visit = append(visit, alignOperand)
+	}
+	err := rewriteToFixpoint(g, func(s *sweep, n *ir.Node) {
+		for _, v := range visit {
+			if v(s, n) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return ownOutputs(g)
+}
+
+// ownOutputs gives every output of the graph a node of its own to write it: an output may be an input, a constant or
+// another output.
+func ownOutputs(g *ir.Graph) error {
+	seen := map[*ir.Value]bool{}
+	for i, v := range g.Outputs {
+		if v.Def != nil && !seen[v] {
+			seen[v] = true
+			continue
+		}
+		n, err := g.Add("Reshape", v.Name, ir.Attrs{"shape": slices.Clone(v.Type.Shape)}, v)
+		if err != nil {
+			return err
+		}
+		g.Outputs[i] = n.Outputs[0]
+	}
+	return nil
+}
+
+// sliceBeforeRowOp normalises only the rows that are read: Slice(LayerNorm(x)) = LayerNorm(Slice(x)).
+func sliceBeforeRowOp(s *sweep, n *ir.Node) bool {
+	if n.Op.Name != "Slice" || !s.only(n.Inputs[0]) {
+		return false
+	}
+	row := n.Inputs[0].Def
+	axis, ok := isRowOp(row)
+	if !ok || n.Outputs[0].Type.Numel() == 0 {
+		return false
+	}
+	x := row.Inputs[0]
+	for d := axis; d < x.Type.Rank(); d++ {
+		if n.Attrs.Ints("sizes")[d] != x.Type.Shape[d] || sliceSteps(n)[d] != 1 {
+			return false
+		}
+	}
+	for _, p := range row.Inputs[1:] {
+		if p != nil && p.Type.Rank() > x.Type.Rank()-axis {
+			return false
+		}
+	}
+	inputs := slices.Clone(row.Inputs)
+	inputs[0] = s.add("Slice", n.Name, n.Attrs, x)
+	s.replace(n.Outputs[0], s.add(row.Op.Name, row.Name, row.Attrs, inputs...))
+	return true
+}
+
+// widenAnchor computes a narrow contraction or pool in f32 and rounds once: what a kernel does, and what the types of the
+// body then say.
+func widenAnchor(s *sweep, n *ir.Node) bool {
+	switch n.Op.Name {
+	case "MatMul", "Conv", "Attention", "AveragePool", "LpPool", "MaxPool", "SegmentedMatVec":
+	default:
+		return false
+	}
+	d := n.Inputs[0].Type.DType
+	if d != ir.Float16 && d != ir.BFloat16 || len(n.Outputs) != 1 {
+		return false
+	}
+	inputs := slices.Clone(n.Inputs)
+	for i, v := range inputs {
+		if v != nil && v.Type.DType == d {
+			inputs[i] = s.add("Cast", n.Name, ir.Attrs{"to": ir.Float32}, v)
+		}
+	}
+	y := s.add(n.Op.Name, n.Name, n.Attrs, inputs...)
+	s.replace(n.Outputs[0], s.add("Cast", n.Name, ir.Attrs{"to": d}, y))
+	return true
+}
+
+// castIntoConcat casts the parts instead of the whole, so that each is cast where it is computed.
+func castIntoConcat(s *sweep, n *ir.Node) bool {
+	if n.Op.Name != "Cast" || !s.only(n.Inputs[0]) || !isFlatConcat(n.Inputs[0].Def) {
+		return false
+	}
+	c := n.Inputs[0].Def
+	parts := make([]*ir.Value, len(c.Inputs))
+	for i, v := range c.Inputs {
+		parts[i] = s.add("Cast", n.Name, n.Attrs, v)
+	}
+	s.replace(n.Outputs[0], s.add("Concat", c.Name, c.Attrs, parts...))
+	return true
+}
+
+// castForEachReader gives every reader of a widened graph input a Cast of its own, which then becomes part of it.
+func castForEachReader(s *sweep, n *ir.Node) bool {
+	done := false
+	for i, v := range n.Inputs {
+		c := defOp(v, "Cast")
+		if c == nil || c.Inputs[0].Def != nil || c.Inputs[0].IsConst() || s.uses[v] < 2 {
+			continue
+		}
+		s.setInput(n, i, s.add("Cast", c.Name, c.Attrs, c.Inputs[0]))
+		done = true
+	}
+	return done
+}
+
+// operandAlign is the multiple to which channels are padded: 16 bytes of f16.
+const operandAlign = 8
+
+// alignOperand pads the channels of a Conv, or K of a MatMul, whose operand is converted from graph inputs by a loop region
+// anyway, and the constant weights alike, so that rows begin at multiples of 16 bytes.
+func alignOperand(s *sweep, n *ir.Node) bool {
+	if roleOf(n) != roleContraction || n.Op.Name == "Attention" {
+		return false
+	}
+	x, w := n.Inputs[0], n.Inputs[1]
+	if !w.IsConst() || !isConversion(x, true) {
+		return false
+	}
+	last := x.Type.Rank() - 1
+	k := x.Type.Shape[last]
+	extra := (k+operandAlign-1)/operandAlign*operandAlign - k
+	wAxis := 1
+	if n.Op.Name == "MatMul" {
+		if wAxis = 0; n.Attrs.Bool("transB") {
+			wAxis = 1
+		}
+		if n.Attrs.Bool("transA") || w.Type.Rank() != 2 {
+			return false
+		}
+	} else if n.Attrs.Int("group", 1) != 1 {
+		return false
+	}
+	if extra == 0 {
+		return false
+	}
+	end := make([]int, last+1)
+	end[last] = extra
+	padded := s.add("Pad", x.Name, ir.Attrs{"begin": make([]int, last+1), "end": end}, x)
+	s.setInput(n, 1, s.g.Constant(w.Name, padConst(w.Const, wAxis, extra)))
+	s.setInput(n, 0, padded)
+	return true
+}
+
+// isConversion reports whether v is made from graph inputs by light nodes alone, at least one of which is no view.
+func isConversion(v *ir.Value, first bool) bool {
+	if v.Def == nil {
+		return !first
+	}
+	if roleOf(v.Def) != roleLight {
+		return false
+	}
+	works := !isViewNode(v.Def)
+	for _, u := range v.Def.Inputs {
+		if u == nil || u.IsConst() {
+			continue
+		}
+		if !isConversion(u, first && !works) {
+			return false
+		}
+	}
+	return true
+}
+
+// padConst appends extra zeros along an axis.
+func padConst(t *ir.Tensor, axis, extra int) *ir.Tensor {
+	inner := 1
+	for _, d := range t.Shape[axis+1:] {
+		inner *= d
+	}
+	shape := slices.Clone(t.Shape)
+	shape[axis] += extra
+	run, grown := t.Shape[axis]*inner, shape[axis]*inner
+	a, in := ir.NewArray(ir.Type{DType: t.DType, Shape: shape}), t.Floats()
+	for o := 0; o*run < len(in); o++ {
+		copy(a.F[o*grown:], in[o*run:(o+1)*run])
+	}
+	return a.Tensor()
+}

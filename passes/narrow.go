@@ -1,0 +1,303 @@
+package passes
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// narrow stores what travels between regions as f16: a Cast at the end of the producer's body, one at the start of each
+// consumer's. In front of an anchor a kernel sees through it. Weights that are multiplied become f16 constants.
+// Small values that no anchor multiplies stay f32, as do inputs and outputs of the graph.
+func narrow(_ *Context, g *ir.Graph) error {
+	w := &narrower{g: g, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}}
+	w.choose()
+	for _, n := range g.Nodes {
+		if err := w.rewrite(n); err != nil {
+			return fmt.Errorf("region %q: %w", n.Name, err)
+		}
+	}
+	g.Nodes = w.nodes
+	substitute(g, w.to)
+	g.RemoveDead()
+	return nil
+}
+
+// smallBytes is the size, as f32, up to which a value that no anchor multiplies stays f32.
+const smallBytes = 64 << 10
+
+type narrower struct {
+	g       *ir.Graph
+	nodes   []*ir.Node
+	matrix  map[*ir.Value]bool      // some anchor multiplies a value of the group
+	group   map[*ir.Value]*ir.Value // views and what they view have one type: union by representative
+	fixed   map[*ir.Value]bool
+	small   map[*ir.Value]bool
+	to      map[*ir.Value]*ir.Value
+	weights map[*ir.Value]*ir.Value
+}
+
+func (w *narrower) find(v *ir.Value) *ir.Value {
+	for w.group[v] != nil {
+		v = w.group[v]
+	}
+	return v
+}
+
+func (w *narrower) union(a, b *ir.Value) {
+	if a, b = w.find(a), w.find(b); a != b {
+		w.group[a] = b
+	}
+}
+
+// choose finds the groups of values that share bytes and what their readers need.
+func (w *narrower) choose() {
+	w.fixed, w.small = map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	for _, n := range w.g.Nodes {
+		if isFamily(n, ir.FamilyView) {
+			for _, v := range n.Inputs {
+				w.union(v, n.Outputs[0])
+			}
+		}
+	}
+	largest := map[*ir.Value]int{}
+	see := func(v *ir.Value) {
+		r := w.find(v)
+		largest[r] = max(largest[r], v.Type.Bytes())
+		if v.Def == nil || v.Type.DType != ir.Float32 {
+			w.fixed[r] = true
+		}
+	}
+	for _, n := range w.g.Nodes {
+		for i, v := range n.Inputs {
+			if v.IsConst() {
+				continue
+			}
+			see(v)
+			if isMatrixInput(n, i) {
+				w.matrix[w.find(v)] = true
+			}
+		}
+		for _, v := range n.Outputs {
+			see(v)
+		}
+	}
+	for _, v := range w.g.Outputs {
+		w.fixed[w.find(v)] = true
+	}
+	for r, bytes := range largest {
+		w.small[r] = bytes <= smallBytes
+	}
+}
+
+// narrows reports whether v becomes f16.
+func (w *narrower) narrows(v *ir.Value) bool {
+	r := w.find(v)
+	return v.Def != nil && v.Type.DType == ir.Float32 && !w.fixed[r] && (w.matrix[r] || !w.small[r])
+}
+
+// isMatrixInput reports whether input i of a region reaches a matrix operand of a contraction's anchor.
+func isMatrixInput(n *ir.Node, i int) bool {
+	if !isFamily(n, ir.FamilyContraction) {
+		return false
+	}
+	anchor := anchorOf(n.Body)
+	if anchor == nil {
+		return false
+	}
+	for _, k := range matrixInputs(anchor) {
+		v := anchor.Inputs[k]
+		for v.Def != nil {
+			v = v.Def.Inputs[0]
+		}
+		if v == n.Body.Inputs[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// anchorOf returns the contraction in a body.
+func anchorOf(g *ir.Graph) *ir.Node {
+	for _, n := range g.Nodes {
+		if matrixInputs(n) != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+// isWeight reports whether constant input i of a region is multiplied and may be f16: weights of contractions and of
+// SegmentedMatVec, but not those of depthwise convolutions, which no tensor core reads.
+func isWeight(n *ir.Node, i int) bool {
+	if isMatrixInput(n, i) {
+		return true
+	}
+	for _, m := range n.Body.Nodes {
+		if m.Op.Name == "SegmentedMatVec" && m.Inputs[1] == n.Body.Inputs[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// rewrite makes n's narrow counterpart.
+func (w *narrower) rewrite(n *ir.Node) error {
+	inputs := make([]*ir.Value, len(n.Inputs))
+	for i, v := range n.Inputs {
+		inputs[i] = v
+		if to := w.to[v]; to != nil {
+			inputs[i] = to
+		}
+	}
+	if isFamily(n, ir.FamilyView) {
+		return w.retypeView(n, inputs)
+	}
+	var err error
+	if inputs, err = w.operands(n, inputs); err != nil {
+		return err
+	}
+	for i, v := range inputs {
+		if v.Type.DType != n.Body.Inputs[i].Type.DType {
+			if err := widenInput(n.Body, i); err != nil {
+				return err
+			}
+		}
+	}
+	for k, v := range n.Outputs {
+		if w.narrows(v) {
+			c, err := n.Body.Add("Cast", "v", ir.Attrs{"to": ir.Float16}, n.Body.Outputs[k])
+			if err != nil {
+				return err
+			}
+			n.Body.Outputs[k] = c.Outputs[0]
+		}
+	}
+	m, err := w.g.NewRegion(n.Attrs.String("family", ""), n.Name, n.Body, n.Attrs.Int("members", 0), n.Attrs.Bools("stacked"), inputs...)
+	if err != nil {
+		return err
+	}
+	w.nodes = append(w.nodes, m)
+	for k, v := range n.Outputs {
+		w.to[v] = m.Outputs[k]
+	}
+	return nil
+}
+
+// operands gives the matrix operands of one anchor one type: weights follow, and an f32 value that cannot be narrow (an
+// input or output of the graph) is narrowed by a loop of its own.
+func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error) {
+	for i, v := range inputs {
+		if v.Type.DType != ir.Float32 {
+			continue
+		}
+		switch {
+		case v.IsConst() && isWeight(n, i):
+			if !fitsF16(v.Const) {
+				return nil, fmt.Errorf("weights %q exceed the range of f16: compile with --precision fp32", v.Name)
+			}
+			if w.weights[v] == nil {
+				w.weights[v] = w.g.Constant(v.Name, castTensor(v.Const, ir.Float16))
+			}
+			inputs[i] = w.weights[v]
+		case !v.IsConst() && isMatrixInput(n, i):
+			c, err := w.castRegion(v)
+			if err != nil {
+				return nil, err
+			}
+			inputs[i] = c
+		}
+	}
+	return inputs, nil
+}
+
+// castRegion returns v as f16.
+func (w *narrower) castRegion(v *ir.Value) (*ir.Value, error) {
+	if w.weights[v] != nil {
+		return w.weights[v], nil
+	}
+	b := ir.NewGraph(v.Name)
+	n, err := b.Add("Cast", "v", ir.Attrs{"to": ir.Float16}, b.AddInput("p0", v.Type))
+	if err != nil {
+		return nil, err
+	}
+	b.Outputs = n.Outputs
+	r, err := w.g.NewRegion(ir.FamilyLoop, v.Name, b, 0, nil, v)
+	if err != nil {
+		return nil, err
+	}
+	w.nodes = append(w.nodes, r)
+	w.weights[v] = r.Outputs[0]
+	return r.Outputs[0], nil
+}
+
+func fitsF16(t *ir.Tensor) bool {
+	for _, x := range t.Floats() {
+		if math.Abs(x) >= 65520 && !math.IsInf(x, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+func castTensor(t *ir.Tensor, d ir.DType) *ir.Tensor {
+	if t.Splat {
+		return ir.Splat(ir.Type{DType: d, Shape: slices.Clone(t.Shape)}, t.FloatAt(0))
+	}
+	return ir.FromFloats(ir.Type{DType: d, Shape: slices.Clone(t.Shape)}, t.Floats())
+}
+
+// widenInput makes input i of a body f16, read through a Cast.
+func widenInput(b *ir.Graph, i int) error {
+	in := b.Inputs[i]
+	wide := in.Type.DType
+	in.Type = ir.Type{DType: ir.Float16, Shape: in.Type.Shape}
+	c, err := b.NewNode("Cast", "v", ir.Attrs{"to": wide}, in)
+	if err != nil {
+		return err
+	}
+	for _, n := range b.Nodes {
+		for k, v := range n.Inputs {
+			if v == in {
+				n.Inputs[k] = c.Outputs[0]
+			}
+		}
+	}
+	for k, v := range b.Outputs {
+		if v == in {
+			b.Outputs[k] = c.Outputs[0]
+		}
+	}
+	b.Nodes = slices.Concat([]*ir.Node{c}, b.Nodes)
+	return nil
+}
+
+// retypeView rebuilds a view over operands of another type.
+func (w *narrower) retypeView(n *ir.Node, inputs []*ir.Value) error {
+	b := ir.NewGraph(n.Body.Name)
+	local := map[*ir.Value]*ir.Value{}
+	for i, v := range n.Body.Inputs {
+		local[v] = b.AddInput(v.Name, ir.Type{DType: inputs[i].Type.DType, Shape: v.Type.Shape})
+	}
+	for _, m := range n.Body.Nodes {
+		operands := make([]*ir.Value, len(m.Inputs))
+		for i, v := range m.Inputs {
+			operands[i] = local[v]
+		}
+		c, err := b.Add(m.Op.Name, "v", m.Attrs, operands...)
+		if err != nil {
+			return err
+		}
+		local[m.Outputs[0]] = c.Outputs[0]
+	}
+	b.Outputs = []*ir.Value{local[n.Body.Outputs[0]]}
+	m, err := w.g.NewRegion(ir.FamilyView, n.Name, b, 0, nil, inputs...)
+	if err != nil {
+		return err
+	}
+	w.nodes = append(w.nodes, m)
+	w.to[n.Outputs[0]] = m.Outputs[0]
+	return nil
+}
