@@ -318,17 +318,29 @@ func intToFloat(d DType, v int64) float64 {
 	return float64(v)
 }
 
-// Round rounds every element of a floating-point array to its element type, in place.
-func (a *Array) Round() {
-	switch {
-	case a.DType == Float64 || a.F == nil:
-	case a.DType == Float32:
-		for i, x := range a.F {
-			a.F[i] = float64(float32(x))
+// Rounded returns the array with every element rounded to its element type: the array itself if that changes nothing,
+// else a copy.
+func (a *Array) Rounded() *Array {
+	if a.DType == Float64 || a.F == nil {
+		return a
+	}
+	round := func(x float64) float64 { return RoundTo(a.DType, x) }
+	if a.DType == Float32 {
+		round = func(x float64) float64 { return float64(float32(x)) }
+	}
+	var copied []float64
+	for i, x := range a.F {
+		r := round(x)
+		if copied == nil && r != x && x == x {
+			copied = make([]float64, len(a.F))
+			copy(copied, a.F[:i])
 		}
-	default:
-		for i, x := range a.F {
-			a.F[i] = RoundTo(a.DType, x)
+		if copied != nil {
+			copied[i] = r
 		}
 	}
+	if copied == nil {
+		return a
+	}
+	return &Array{Type: a.Type, F: copied}
 }

@@ -1,0 +1,287 @@
+package ir
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/spark-compile/spark-compile/internal/minifloat"
+)
+
+// parallel splits [0, n) into pieces of at least grain and calls f on them, on all cores.
+func parallel(n, grain int, f func(lo, hi int)) {
+	workers := min(runtime.GOMAXPROCS(0), n/max(grain, 1))
+	if workers < 2 {
+		if n > 0 {
+			f(0, n)
+		}
+		return
+	}
+	pieces := min(workers*4, n)
+	var wg sync.WaitGroup
+	next := make(chan int, pieces)
+	for p := range pieces {
+		next <- p
+	}
+	close(next)
+	for range workers {
+		wg.Go(func() {
+			for p := range next {
+				f(n*p/pieces, n*(p+1)/pieces)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// strides of a dense row-major shape.
+func strides(shape []int) []int {
+	s := make([]int, len(shape))
+	n := 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		s[i] = n
+		n *= shape[i]
+	}
+	return s
+}
+
+// broadcastStrides are the strides with which a value of the given shape is read at indices of shape to.
+func broadcastStrides(shape, to []int) []int {
+	s := strides(shape)
+	out := make([]int, len(to))
+	for i, d := range shape {
+		if d != 1 {
+			out[i+len(to)-len(shape)] = s[i]
+		}
+	}
+	return out
+}
+
+// cursor walks the indices of a shape in row-major order and keeps an offset for each of several stride vectors.
+type cursor struct {
+	shape   []int
+	strides [][]int
+	index   []int
+	at      []int
+}
+
+// newCursor stands at row-major position pos.
+func newCursor(shape []int, pos int, strides ...[]int) *cursor {
+	c := &cursor{shape: shape, strides: strides, index: make([]int, len(shape)), at: make([]int, len(strides))}
+	for i := len(shape) - 1; i >= 0 && pos > 0; i-- {
+		c.index[i] = pos % shape[i]
+		pos /= shape[i]
+		for k, s := range strides {
+			c.at[k] += c.index[i] * s[i]
+		}
+	}
+	return c
+}
+
+func (c *cursor) next() {
+	for i := len(c.shape) - 1; i >= 0; i-- {
+		c.index[i]++
+		if c.index[i] < c.shape[i] {
+			for k, s := range c.strides {
+				c.at[k] += s[i]
+			}
+			return
+		}
+		c.index[i] = 0
+		for k, s := range c.strides {
+			c.at[k] -= s[i] * (c.shape[i] - 1)
+		}
+	}
+}
+
+// evalPointwise broadcasts the inputs and applies the row's function to every element.
+func evalPointwise(n *Node, in []*Array) ([]*Array, error) {
+	out := NewArray(n.Outputs[0].Type)
+	inFloats := out.F != nil
+	steps := make([][]int, len(in))
+	for i, a := range in {
+		inFloats = inFloats || a.DType.IsFloat()
+		steps[i] = broadcastStrides(a.Shape, out.Shape)
+	}
+	if inFloats && n.Op.Scalar == nil || !inFloats && n.Op.ScalarInt == nil {
+		return nil, fmt.Errorf("no meaning for %v", in[0].Type)
+	}
+	parallel(out.Len(), 1<<12, func(lo, hi int) {
+		c := newCursor(out.Shape, lo, steps...)
+		if inFloats {
+			x := make([]float64, len(in))
+			for p := lo; p < hi; p++ {
+				for i, a := range in {
+					if a.F != nil {
+						x[i] = a.F[c.at[i]]
+					} else {
+						x[i] = intToFloat(a.DType, a.I[c.at[i]])
+					}
+				}
+				y := n.Op.Scalar(n, x)
+				if out.F != nil {
+					out.F[p] = y
+				} else {
+					out.I[p] = floatToInt(out.DType, y)
+				}
+				c.next()
+			}
+			return
+		}
+		x := make([]int64, len(in))
+		for p := lo; p < hi; p++ {
+			for i, a := range in {
+				x[i] = a.I[c.at[i]]
+			}
+			out.I[p] = WrapInt(out.DType, n.Op.ScalarInt(n, x))
+			c.next()
+		}
+	})
+	return []*Array{out}, nil
+}
+
+// floatToInt truncates. Where the type cannot hold the result, 32 and 64 bits saturate as the hardware's conversion does;
+// narrower types keep the low bits of the i32. NaN gives 0, or true.
+func floatToInt(d DType, x float64) int64 {
+	switch {
+	case d == Bool:
+		if x != 0 {
+			return 1
+		}
+		return 0
+	case d.Bits() < 32:
+		return WrapInt(d, minifloat.Truncate(x, 32, true))
+	}
+	return minifloat.Truncate(x, d.Bits(), d.IsSigned())
+}
+
+func evalCast(n *Node, in []*Array) ([]*Array, error) {
+	x, out := in[0], NewArray(n.Outputs[0].Type)
+	to := out.DType
+	saturate := n.Attrs.Bool("saturate")
+	if _, ok := n.Attrs["saturate"]; !ok {
+		saturate = true
+	}
+	direction := map[string]minifloat.Direction{"up": minifloat.Up, "down": minifloat.Down}[n.Attrs.String("round", "nearest")]
+	narrow := func(v float64) float64 { return v } // f16 and wider are rounded by the evaluator
+	switch {
+	case to == Float8E8M0:
+		narrow = func(v float64) float64 {
+			return minifloat.DecodeE8M0(minifloat.EncodeE8M0(v, direction, saturate))
+		}
+	case to.IsFloat() && to.Bits() <= 8:
+		f := to.format()
+		narrow = func(v float64) float64 { return f.Round(v, saturate) }
+	}
+	for i := range out.Len() {
+		switch {
+		case x.F != nil && out.F != nil:
+			out.F[i] = narrow(x.F[i])
+		case x.F != nil:
+			out.I[i] = floatToInt(to, x.F[i])
+		case out.F != nil:
+			v := x.I[i]
+			if to != Float64 {
+				v = roundToOdd(v)
+			}
+			out.F[i] = narrow(intToFloat(x.DType, v))
+		default:
+			out.I[i] = WrapInt(to, x.I[i])
+		}
+	}
+	return []*Array{out}, nil
+}
+
+// roundToOdd makes a large 64-bit integer exact in float64 such that rounding that to a narrower type gives what rounding
+// the integer once does.
+func roundToOdd(v int64) int64 {
+	const low = 1<<11 - 1
+	if v>>53 == 0 || v>>53 == -1 || v&low == 0 {
+		return v
+	}
+	return v&^low | (low + 1)
+}
+
+func evalBitCast(n *Node, in []*Array) ([]*Array, error) {
+	t := in[0].Tensor()
+	out := &Tensor{Type: n.Outputs[0].Type, Data: t.Data}
+	return []*Array{out.Array()}, nil
+}
+
+func evalBatchNorm(n *Node, in []*Array) ([]*Array, error) {
+	x, out := in[0], NewArray(n.Outputs[0].Type)
+	axis, eps := n.Attrs.Int("axis", 1), n.Attrs.Float("epsilon", 1e-5)
+	channels, inner := x.Shape[axis], strides(x.Shape)[axis]
+	for i, v := range x.F {
+		c := i / inner % channels
+		d := (v - in[3].F[c]) / math.Sqrt(in[4].F[c]+eps)
+		out.F[i] = float64(d*in[1].F[c]) + in[2].F[c]
+	}
+	return []*Array{out}, nil
+}
+
+// scaleIndex returns, for each position of x, the position in scale and zero.
+func scaleIndex(n *Node, x, scale *Array) func(pos int) int {
+	axis, block := n.Attrs.Int("axis", 1), n.Attrs.Int("block", 0)
+	if block == 0 && scale.Len() == 1 {
+		return func(int) int { return 0 }
+	}
+	inner, size := strides(x.Shape)[axis], x.Shape[axis]
+	if block == 0 {
+		return func(pos int) int { return pos / inner % size }
+	}
+	blocks := scale.Shape[axis]
+	return func(pos int) int {
+		outer, k := pos/inner/size, pos/inner%size
+		return (outer*blocks+k/block)*inner + pos%inner
+	}
+}
+
+func evalQuantize(n *Node, in []*Array) ([]*Array, error) {
+	x, scale, out := in[0].Floats(), in[1], NewArray(n.Outputs[0].Type)
+	zero := make([]float64, scale.Len())
+	if len(in) > 2 && in[2] != nil {
+		zero = in[2].Floats()
+	}
+	at := scaleIndex(n, in[0], scale)
+	saturate := n.Attrs.Bool("saturate")
+	if _, ok := n.Attrs["saturate"]; !ok {
+		saturate = true
+	}
+	d := out.DType
+	for i, v := range x {
+		k := at(i)
+		// The division happens in the type of the scale.
+		q := RoundTo(in[1].DType, v/scale.F[k])
+		switch {
+		case out.F != nil && d == Float8E8M0:
+			out.F[i] = minifloat.DecodeE8M0(minifloat.EncodeE8M0(q+zero[k], minifloat.Nearest, saturate))
+		case out.F != nil:
+			out.F[i] = d.format().Round(q+zero[k], saturate)
+		default:
+			out.I[i] = minifloat.Truncate(math.RoundToEven(q)+zero[k], d.Bits(), d.IsSigned())
+		}
+	}
+	return []*Array{out}, nil
+}
+
+func evalDequantize(n *Node, in []*Array) ([]*Array, error) {
+	x, scale, out := in[0].Floats(), in[1], NewArray(n.Outputs[0].Type)
+	zero := make([]float64, scale.Len())
+	if len(in) > 2 && in[2] != nil {
+		zero = in[2].Floats()
+	}
+	at := scaleIndex(n, in[0], scale)
+	for i, v := range x {
+		k := at(i)
+		out.F[i] = (v - zero[k]) * scale.F[k]
+	}
+	return []*Array{out}, nil
+}
+
+// retyped returns the same elements under another type of the same number of elements.
+func (a *Array) retyped(t Type) *Array {
+	return &Array{Type: Type{t.DType, slices.Clone(t.Shape)}, F: a.F, I: a.I}
+}

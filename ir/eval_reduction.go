@@ -1,0 +1,284 @@
+package ir
+
+import (
+	"math"
+	"sort"
+
+	"github.com/spark-compile/spark-compile/internal/minifloat"
+)
+
+// reducer folds the elements of a row one after the other.
+type reducer struct {
+	float      func(acc, x float64) float64
+	int        func(d DType, acc, x int64) int64
+	startFloat float64
+	startInt   func(d DType) int64
+}
+
+func reducerOf(op string) reducer {
+	zero := func(DType) int64 { return 0 }
+	switch op {
+	case "ReduceMax":
+		return reducer{
+			func(a, x float64) float64 { return max(a, x) },
+			func(d DType, a, x int64) int64 { return choose(orderInts(d, a, x) >= 0, a, x) },
+			math.Inf(-1), leastInt,
+		}
+	case "ReduceMin":
+		return reducer{
+			func(a, x float64) float64 { return min(a, x) },
+			func(d DType, a, x int64) int64 { return choose(orderInts(d, a, x) <= 0, a, x) },
+			math.Inf(1), greatestInt,
+		}
+	case "ReduceProd", "CumProd":
+		return reducer{
+			func(a, x float64) float64 { return a * x },
+			func(_ DType, a, x int64) int64 { return a * x },
+			1, func(DType) int64 { return 1 },
+		}
+	}
+	return reducer{
+		func(a, x float64) float64 { return a + x },
+		func(_ DType, a, x int64) int64 { return a + x },
+		0, zero,
+	}
+}
+
+func choose(first bool, a, b int64) int64 {
+	if first {
+		return a
+	}
+	return b
+}
+
+func leastInt(d DType) int64 {
+	if d == Bool {
+		return 0
+	}
+	lo, _ := minifloat.Range(d.Bits(), d.IsSigned())
+	return lo
+}
+
+func greatestInt(d DType) int64 {
+	switch d {
+	case Bool:
+		return 1
+	case Uint64:
+		return -1
+	}
+	_, hi := minifloat.Range(d.Bits(), d.IsSigned())
+	return hi
+}
+
+func evalReduce(n *Node, in []*Array) ([]*Array, error) {
+	x, out := in[0], NewArray(n.Outputs[0].Type)
+	axes := n.Attrs.Ints("axes")
+	r, d := reducerOf(n.Op.Name), x.DType
+	// Every element of x meets its accumulator: strides of the output with kept dimensions, zero along reduced axes.
+	steps := strides(reducedShape(x.Shape, axes, true))
+	count := 1
+	for _, a := range axes {
+		steps[a] = 0
+		count *= x.Shape[a]
+	}
+	for i := range out.F {
+		out.F[i] = r.startFloat
+	}
+	for i := range out.I {
+		out.I[i] = r.startInt(d)
+	}
+	c := newCursor(x.Shape, 0, steps)
+	for p := range x.Len() {
+		at := c.at[0]
+		if x.F != nil {
+			out.F[at] = r.float(out.F[at], x.F[p])
+		} else {
+			out.I[at] = r.int(d, out.I[at], x.I[p])
+		}
+		c.next()
+	}
+	for i := range out.F {
+		if n.Op.Name == "ReduceMean" {
+			out.F[i] /= float64(count)
+		}
+	}
+	for i := range out.I {
+		switch {
+		case n.Op.Name != "ReduceMean":
+		case count == 0:
+			out.I[i] = 0
+		case d == Uint64:
+			out.I[i] = int64(uint64(out.I[i]) / uint64(count))
+		default:
+			out.I[i] /= int64(count)
+		}
+		out.I[i] = WrapInt(d, out.I[i])
+	}
+	return []*Array{out}, nil
+}
+
+// rows calls f with the first position and the step of every row of a shape along an axis, on all cores.
+func rows(shape []int, axis int, f func(row, base, step int)) {
+	inner, d := strides(shape)[axis], shape[axis]
+	outer := T(Bool, shape[:axis]...).Numel()
+	parallel(outer*inner, 1+(1<<12)/max(d, 1), func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			f(r, r/inner*d*inner+r%inner, inner)
+		}
+	})
+}
+
+// less orders elements: NaN after every number.
+func (a *Array) less(i, j int) bool {
+	if a.F != nil {
+		x, y := a.F[i], a.F[j]
+		return x < y || y != y && x == x
+	}
+	return orderInts(a.DType, a.I[i], a.I[j]) < 0
+}
+
+func evalArg(n *Node, in []*Array) ([]*Array, error) {
+	x, out := in[0], NewArray(n.Outputs[0].Type)
+	axis, last := n.Attrs.Int("axis", 0), n.Attrs.Bool("last")
+	rows(x.Shape, axis, func(row, base, step int) {
+		best := 0
+		for k := 1; k < x.Shape[axis]; k++ {
+			i, j := base+best*step, base+k*step
+			if n.Op.Name == "ArgMin" {
+				i, j = j, i
+			}
+			if x.less(i, j) || last && !x.less(j, i) {
+				best = k
+			}
+		}
+		out.I[row] = int64(best)
+	})
+	return []*Array{out}, nil
+}
+
+func evalSoftmax(n *Node, in []*Array) ([]*Array, error) {
+	x, out := in[0], NewArray(n.Outputs[0].Type)
+	axis := n.Attrs.Int("axis", 0)
+	d, logarithm := x.Shape[axis], n.Op.Name == "LogSoftmax"
+	rows(x.Shape, axis, func(_, base, step int) {
+		top, sum := math.Inf(-1), 0.0
+		for k := range d {
+			top = max(top, x.F[base+k*step])
+		}
+		for k := range d {
+			e := exp(x.F[base+k*step] - top)
+			out.F[base+k*step] = e
+			sum += e
+		}
+		for k := range d {
+			i := base + k*step
+			if logarithm {
+				out.F[i] = x.F[i] - top - log(sum)
+			} else {
+				out.F[i] /= sum
+			}
+		}
+	})
+	return []*Array{out}, nil
+}
+
+func evalNorm(n *Node, in []*Array) ([]*Array, error) {
+	x, out := in[0], NewArray(n.Outputs[0].Type)
+	axis, eps := n.Attrs.Int("axis", 0), n.Attrs.Float("epsilon", 1e-5)
+	size := T(Bool, x.Shape[axis:]...).Numel()
+	center := n.Op.Name == "LayerNorm"
+	var scale, bias []float64
+	if len(in) > 1 && in[1] != nil {
+		scale = in[1].strided(x.Type, 0, broadcastStrides(in[1].Shape, x.Shape)).F
+	}
+	if len(in) > 2 && in[2] != nil {
+		bias = in[2].strided(x.Type, 0, broadcastStrides(in[2].Shape, x.Shape)).F
+	}
+	parallel(x.Len()/max(size, 1), 1+(1<<12)/max(size, 1), func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			row := x.F[r*size : (r+1)*size]
+			mean, variance := 0.0, 0.0
+			if center {
+				for _, v := range row {
+					mean += v
+				}
+				mean /= float64(size)
+			}
+			for _, v := range row {
+				variance += float64((v - mean) * (v - mean))
+			}
+			deviation := math.Sqrt(variance/float64(size) + eps)
+			for i, v := range row {
+				y := (v - mean) / deviation
+				if scale != nil {
+					y = float64(y * scale[r*size+i])
+				}
+				if bias != nil {
+					y += bias[r*size+i]
+				}
+				out.F[r*size+i] = y
+			}
+		}
+	})
+	return []*Array{out}, nil
+}
+
+func evalCumulative(n *Node, in []*Array) ([]*Array, error) {
+	x, out := in[0], NewArray(n.Outputs[0].Type)
+	axis, d := n.Attrs.Int("axis", 0), x.Shape[n.Attrs.Int("axis", 0)]
+	exclusive, reverse := n.Attrs.Bool("exclusive"), n.Attrs.Bool("reverse")
+	r := reducerOf(n.Op.Name)
+	rows(x.Shape, axis, func(_, base, step int) {
+		accF, accI := r.startFloat, r.startInt(x.DType)
+		for k := range d {
+			i := base + k*step
+			if reverse {
+				i = base + (d-1-k)*step
+			}
+			if x.F != nil {
+				before := accF
+				accF = r.float(accF, x.F[i])
+				out.F[i] = accF
+				if exclusive {
+					out.F[i] = before
+				}
+				continue
+			}
+			before := accI
+			accI = WrapInt(x.DType, r.int(x.DType, accI, x.I[i]))
+			out.I[i] = choose(exclusive, before, accI)
+		}
+	})
+	return []*Array{out}, nil
+}
+
+func evalTopK(n *Node, in []*Array) ([]*Array, error) {
+	x, values, indices := in[0], NewArray(n.Outputs[0].Type), NewArray(n.Outputs[1].Type)
+	axis, k := n.Attrs.Int("axis", 0), n.Attrs.Int("k", 0)
+	largest, ok := n.Attrs["largest"].(bool)
+	largest = largest || !ok
+	rows(x.Shape, axis, func(row, base, step int) {
+		order := make([]int, x.Shape[axis])
+		for i := range order {
+			order[i] = i
+		}
+		sort.SliceStable(order, func(a, b int) bool {
+			i, j := base+order[a]*step, base+order[b]*step
+			if largest {
+				i, j = j, i
+			}
+			return x.less(i, j)
+		})
+		start := row/step*k*step + row%step
+		for i, o := range order[:k] {
+			to := start + i*step
+			indices.I[to] = int64(o)
+			if x.F != nil {
+				values.F[to] = x.F[base+o*step]
+			} else {
+				values.I[to] = x.I[base+o*step]
+			}
+		}
+	})
+	return []*Array{values, indices}, nil
+}
