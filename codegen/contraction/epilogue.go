@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -14,37 +15,253 @@ import (
 const group = 8
 
 // epilogue is what happens to an accumulator: the nodes behind the anchor as one scalar function of the accumulator and of
-// leaves, each a tensor read at the anchor's output index.
+// operands, each read at the anchor's output index.
 type epilogue struct {
-	leaves []*leaf
+	b      *expr.Builder
+	result []*expr.Expr // for every column of a group
+	acc    []*expr.Expr // variables: the accumulators
+	z      []*expr.Expr // variables: the output coordinate, n of the group's first column
+	m, n   *expr.Expr
 	wide   bool // the output is stored 16 bytes at a time
 	exact  bool // every group of columns is inside or outside of the matrix as a whole
 }
 
-// leaf is an operand of the epilogue.
-type leaf struct {
-	operand
-	body  *ir.Value // of the region's body
-	param int
-	kind  leafKind
-}
-
-type leafKind int
-
-const (
-	leafSingle leafKind = iota // an element for every column
-	leafWide                   // 16 bytes at a time
-	leafColumn                 // the same for every column of a group
-)
-
-// planEpilogue finds the leaves and decides how they and the output are accessed.
+// planEpilogue builds the function and decides how the output is accessed.
 func planEpilogue(p *problem, pl *plan, ctx *kernel.Context) (*epilogue, error) {
-	e := &epilogue{exact: p.n%group == 0}
 	if d := p.out.dtype; d != ir.Float16 && d != ir.Float32 {
 		return nil, fmt.Errorf("output of type %s", d)
 	}
+	b := expr.NewBuilder()
+	e := &epilogue{b: b, exact: p.n%group == 0}
 	e.wide = e.exact && widens16(&p.out, ctx.AlignOf(p.out.value))
+	for i, d := range p.z {
+		e.z = append(e.z, b.Index(fmt.Sprintf("z%d", i), d))
+	}
+	e.m = b.Index("m", p.m)
+	e.n = b.Int(0)
+	if p.n > group {
+		e.n = b.Var("n", expr.S32, 0, int64(ceilDiv(p.n, group)-1)*group, group)
+	}
+	for j := 0; j < group; j++ {
+		e.acc = append(e.acc, b.Var(fmt.Sprintf("acc%d", j), expr.F32, 0, 0, 1))
+		w := &walk{p: p, pl: pl, e: e, n: b.Offset(e.n, int64(j)), acc: e.acc[j], memo: map[*ir.Value]*expr.Expr{}}
+		if !e.exact {
+			w.inside = b.Lt(w.n, b.Int(p.n))
+		}
+		x, err := w.value(p.chain[len(p.chain)-1])
+		if err != nil {
+			return nil, err
+		}
+		if p.out.dtype == ir.Float16 && x.Op == expr.OpRoundF16 {
+			x = x.Args[0] // the store rounds
+		}
+		e.result = append(e.result, x)
+	}
 	return e, nil
+}
+
+// walk builds the function for one column of a group.
+type walk struct {
+	p      *problem
+	pl     *plan
+	e      *epilogue
+	n, acc *expr.Expr
+	inside *expr.Expr // of the matrix; nil: always
+	memo   map[*ir.Value]*expr.Expr
+}
+
+// value is a value of the body that depends on the anchor, at this column.
+func (w *walk) value(v *ir.Value) (*expr.Expr, error) {
+	if x, ok := w.memo[v]; ok {
+		return x, nil
+	}
+	x, err := w.make(v)
+	if err != nil {
+		return nil, err
+	}
+	w.memo[v] = x
+	return x, nil
+}
+
+func (w *walk) make(v *ir.Value) (*expr.Expr, error) {
+	b, anchor := w.e.b, w.p.anchor
+	if v == anchor.Outputs[0] {
+		return w.anchor()
+	}
+	n := v.Def
+	switch {
+	case n.Op.Name == "Reshape" || n.Op.Name == "Transpose":
+		return w.value(n.Inputs[0])
+	case n.Op.Kind != ir.KindElementwise:
+		return nil, fmt.Errorf("%s (%s) cannot follow the anchor", n.Name, n.Op.Name)
+	}
+	args := make([]*expr.Expr, len(n.Inputs))
+	for i, in := range n.Inputs {
+		var err error
+		switch {
+		case in == nil:
+		case w.p.depends[in]:
+			args[i], err = w.value(in)
+		default:
+			args[i], err = w.side(in, v)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	x, err := scalar(b, n, args)
+	if err != nil {
+		return nil, fmt.Errorf("%s (%s): %w", n.Name, n.Op.Name, err)
+	}
+	return x, nil
+}
+
+// anchor is the accumulator, with a convolution's bias, rounded to the anchor's type.
+func (w *walk) anchor() (*expr.Expr, error) {
+	b, n := w.e.b, w.p.anchor
+	x := w.acc
+	if bias := n.In(2); n.Op.Name == "Conv" && bias != nil {
+		y := n.Outputs[0]
+		shape := make([]int, y.Type.Rank())
+		for i := range shape {
+			shape[i] = 1
+		}
+		ch := 1
+		if n.Attrs.String("layout", "NCHW") == "NHWC" {
+			ch = len(shape) - 1
+		}
+		shape[ch] = bias.Type.Numel()
+		s, err := trace(w.p.region, bias)
+		if err != nil {
+			return nil, err
+		}
+		view, ok := s.view.Reshape(shape)
+		if ok {
+			view, ok = view.Broadcast(y.Type.Shape)
+		}
+		if !ok {
+			return nil, fmt.Errorf("bias of type %s", bias.Type)
+		}
+		l, err := w.load(s, view)
+		if err != nil {
+			return nil, err
+		}
+		x = b.Add(x, l)
+	}
+	if n.Outputs[0].Type.DType == ir.Float16 {
+		x = b.RoundF16(x)
+	}
+	return x, nil
+}
+
+// side is an operand of the epilogue, v, that meets the anchor's chain at node output at.
+func (w *walk) side(v, at *ir.Value) (*expr.Expr, error) {
+	chain, err := pathTo(at, w.p.anchor.Outputs[0], w.p.depends)
+	if err != nil {
+		return nil, err
+	}
+	return w.sideAt(v, at.Type.Shape, chain)
+}
+
+func (w *walk) sideAt(v *ir.Value, shape []int, chain []*ir.Value) (*expr.Expr, error) {
+	s, err := trace(w.p.region, v)
+	if err == nil {
+		view, ok := s.view.Broadcast(shape)
+		if !ok {
+			return nil, fmt.Errorf("%s does not broadcast to %v", v.Name, shape)
+		}
+		if view, err = pullBack(view, chain); err != nil {
+			return nil, err
+		}
+		return w.load(s, view)
+	}
+	n := v.Def
+	if n == nil || n.Op.Kind != ir.KindElementwise {
+		return nil, err
+	}
+	args := make([]*expr.Expr, len(n.Inputs))
+	for i, in := range n.Inputs {
+		if in == nil {
+			continue
+		}
+		if args[i], err = w.sideAt(in, shape, chain); err != nil {
+			return nil, err
+		}
+	}
+	return scalar(w.e.b, n, args)
+}
+
+// load reads a source at this column; view is in the anchor's coordinates.
+func (w *walk) load(s *source, view layout.View) (*expr.Expr, error) {
+	b := w.e.b
+	if s.data != nil && s.data.Numel() == 1 || s.data != nil && s.data.Splat {
+		if s.dtype.IsFloat() {
+			return b.Number(expr.Loaded(s.dtype), s.data.FloatAt(0)), nil
+		}
+		return b.ConstInt(expr.Loaded(s.dtype), s.data.IntAt(0)), nil
+	}
+	o, err := w.p.spread(view)
+	if err != nil {
+		return nil, err
+	}
+	if s.member != 0 {
+		o.z[0] = []layout.Mode{{Size: w.p.z[0], Stride: s.member}}
+	}
+	index := b.Int(o.offset)
+	for i, modes := range o.z {
+		index = b.Add(index, offsetExpr(b, modes, w.e.z[i]))
+	}
+	index = b.Add(index, offsetExpr(b, o.row, w.e.m))
+	index = b.Add(index, offsetExpr(b, o.col, w.n))
+	varies := false
+	for _, m := range o.col {
+		varies = varies || m.Stride != 0
+	}
+	if w.inside != nil && varies {
+		t := expr.Loaded(s.dtype)
+		zero := b.Number(t, 0)
+		return b.Load(w.pl.leafParam(s.value), index, s.dtype, w.inside, zero), nil
+	}
+	return b.Load(w.pl.leafParam(s.value), index, s.dtype, nil, nil), nil
+}
+
+// offsetExpr is the element offset of coordinate x.
+func offsetExpr(b *expr.Builder, modes []layout.Mode, x *expr.Expr) *expr.Expr {
+	off := b.Int(0)
+	for i := len(modes) - 1; i >= 0; i-- {
+		d := x
+		if i > 0 {
+			d = b.FloorMod(x, int64(modes[i].Size))
+			x = b.FloorDiv(x, int64(modes[i].Size))
+		}
+		off = b.Add(off, b.Scale(d, int64(modes[i].Stride)))
+	}
+	return off
+}
+
+// apply runs the epilogue on a group's accumulators.
+func (g *gen) apply(pointers map[int]ptx.Reg, acc []ptx.Reg, m, n num) []ptx.Reg {
+	e := g.plan.epilogue
+	em := expr.NewEmitter(g.Kernel, e.b, expr.Env{
+		Operand:  func(i int) ptx.Reg { return pointers[i] },
+		Align:    func(i int) int { return g.plan.align[i] },
+		Constant: func(i int) bool { return g.plan.operands[i].Value.IsConst() },
+	})
+	for i, z := range e.z {
+		g.bind(em, z, g.z[i])
+	}
+	g.bind(em, e.m, m)
+	g.bind(em, e.n, n)
+	for i, a := range e.acc {
+		em.Bind(a, acc[i])
+	}
+	return em.EmitAll(e.result)
+}
+
+func (g *gen) bind(em *expr.Emitter, v *expr.Expr, x num) {
+	if v.Op == expr.OpVar {
+		em.Bind(v, g.register(x))
+	}
 }
 
 // widens16 reports whether every group of columns of an operand lies in consecutive elements, aligned to 16 bytes (f16) or
@@ -69,8 +286,8 @@ func widens16(o *operand, align int) bool {
 // thread takes groups of eight columns.
 func (g *gen) finish() {
 	s, p := g.s, g.p
-	e := g.plan.epilogue
 	out := g.matrix(g.plan.out, &p.out)
+	pointers := g.leafPointers()
 	var work ptx.Reg
 	if s.SplitK > 1 {
 		work = g.partials()
@@ -82,9 +299,19 @@ func (g *gen) finish() {
 		} else {
 			acc = g.sumWarps(row, col)
 		}
-		_ = e
-		g.storeOut(out, m, n, acc)
+		g.storeOut(out, m, n, g.apply(pointers, acc, m, n))
 	})
+}
+
+// leafPointers loads the parameters that the epilogue reads.
+func (g *gen) leafPointers() map[int]ptx.Reg {
+	pointers := map[int]ptx.Reg{}
+	for i, o := range g.plan.operands {
+		if o.Value != nil && !o.Write && g.plan.leaf[i] {
+			pointers[i] = g.pointer(i)
+		}
+	}
+	return pointers
 }
 
 // groups runs f for every group of columns of the tile that lies in the matrix.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -85,13 +84,3 @@ func Supported(region *ir.Node, ctx *kernel.Context) error {
 	_, err := normalise(region, ctx)
 	return err
 }
-
-func choose(p *problem, ctx *kernel.Context) (Schedule, string, error) {
-	s := Schedule{BM: 64, BN: 64, BK: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 3, SplitK: 1}
-	if !p.half {
-		s = Schedule{BM: 64, BN: 64, BK: 16, WarpsM: 2, WarpsN: 2, WarpsK: 1, ThreadM: 8, ThreadN: 4, Stages: 3, SplitK: 1}
-	}
-	return s, "", s.valid(p, ctx.Target)
-}
-
-var _ = target.Lookup

@@ -1,6 +1,7 @@
 package contraction
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,17 +23,32 @@ func (c convCase) region(b *body) *ir.Node {
 	return b.finish(b.cast(y, c.dtype))
 }
 
-func TestConvAssembles(t *testing.T) {
-	for _, d := range []ir.DType{ir.Float16, ir.Float32} {
-		c := convCase{h: 16, w: 32, c: 16, out: 64, k: 3, stride: 2, pad: 1, group: 1, dtype: d}
-		b := newBody(t)
-		r := c.region(b)
-		for _, name := range target.Names() {
-			tgt, err := target.Lookup(name)
-			require.NoError(t, err)
-			spec, err := Lower(r, &kernel.Context{Target: tgt})
-			require.NoError(t, err)
-			assemble(t, spec, tgt)
+var bothTypes = []ir.DType{ir.Float16, ir.Float32}
+
+func sm121(t *testing.T) *kernel.Context {
+	tgt, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	return &kernel.Context{Target: tgt}
+}
+
+func TestConvEqualsTheReference(t *testing.T) {
+	for _, d := range bothTypes {
+		for _, c := range []convCase{
+			{8, 16, 16, 64, 3, 2, 1, 1, d},
+			{8, 8, 64, 64, 1, 1, 0, 1, d},
+			{7, 5, 24, 40, 3, 1, 1, 1, d},
+			{6, 6, 12, 20, 3, 1, 1, 1, d},
+			{6, 6, 6, 10, 3, 2, 1, 1, d},
+			{5, 7, 3, 7, 3, 1, 0, 1, d},
+			{6, 6, 32, 48, 3, 1, 1, 2, d},
+			{4, 8, 256, 64, 1, 1, 0, 1, d},
+		} {
+			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+				b, ctx := newBody(t), sm121(t)
+				spec, err := Lower(c.region(b), ctx)
+				require.NoError(t, err)
+				check(t, b, spec, ctx.Target)
+			})
 		}
 	}
 }

@@ -83,14 +83,6 @@ func widens(a, b ir.DType) bool {
 	return false
 }
 
-// placement maps the coordinates of the anchor's output to elements of the region's output, by undoing the movement of
-// the epilogue. main is the chain of values from the anchor's output to the region's.
-func placement(main []*ir.Value, member int) (layout.View, error) {
-	out := main[len(main)-1]
-	view := layout.Dense(out.Type.Shape)
-	return pullBack(view, main)
-}
-
 // pullBack turns a view of the last value of the chain into one of its first. Elementwise nodes keep coordinates, except
 // that broadcasting against a larger operand is refused: one accumulator would serve several outputs.
 func pullBack(view layout.View, main []*ir.Value) (layout.View, error) {
@@ -119,9 +111,8 @@ func pullBack(view layout.View, main []*ir.Value) (layout.View, error) {
 	return view, nil
 }
 
-// mainChain is the path from the anchor's output to the region's output. Every value on it but the last has one reader,
-// or several that join again (x·sigmoid(x)): the path follows the first operand that depends on the anchor.
-func mainChain(region *ir.Node, anchor *ir.Node) ([]*ir.Value, error) {
+// dependents are the values of the body that depend on the anchor's output.
+func dependents(region, anchor *ir.Node) map[*ir.Value]bool {
 	from := anchor.Outputs[0]
 	depends := map[*ir.Value]bool{from: true}
 	for _, n := range region.Body.Nodes {
@@ -133,10 +124,12 @@ func mainChain(region *ir.Node, anchor *ir.Node) ([]*ir.Value, error) {
 			}
 		}
 	}
-	v := region.Body.Outputs[0]
-	if !depends[v] {
-		return nil, fmt.Errorf("the output does not depend on the anchor")
-	}
+	return depends
+}
+
+// pathTo is a path from the anchor's output to v. Where several join again (x·sigmoid(x)) it follows the largest operand:
+// coordinates are the same along each.
+func pathTo(v, from *ir.Value, depends map[*ir.Value]bool) ([]*ir.Value, error) {
 	chain := []*ir.Value{v}
 	for v != from {
 		var next *ir.Value

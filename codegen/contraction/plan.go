@@ -19,6 +19,8 @@ type plan struct {
 
 	loadA, loadB tileLoad
 	epilogue     *epilogue
+	leaf         map[int]bool // parameters that the epilogue reads
+	align        []int        // of every parameter's address
 }
 
 // param returns the parameter that points to a graph value, declaring it at its first use.
@@ -32,8 +34,15 @@ func (pl *plan) param(v *ir.Value) int {
 	return len(pl.operands) - 1
 }
 
+// leafParam is param for a value that the epilogue reads.
+func (pl *plan) leafParam(v *ir.Value) int {
+	i := pl.param(v)
+	pl.leaf[i] = true
+	return i
+}
+
 func makePlan(p *problem, s Schedule, ctx *kernel.Context) (*plan, error) {
-	pl := &plan{packed: p.b.src.data != nil}
+	pl := &plan{packed: p.b.src.data != nil, leaf: map[int]bool{}}
 	elem := p.elem()
 	pl.a = pl.param(p.a.value)
 	pl.loadA = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k, win: p.conv, rows: s.BM, cols: s.BK, elem: elem, swizzle: true}
@@ -83,6 +92,13 @@ func makePlan(p *problem, s Schedule, ctx *kernel.Context) (*plan, error) {
 		pl.operands = append(pl.operands,
 			kernel.Operand{Workspace: s.blocks(p) * s.BM * s.BN * 4},
 			kernel.Operand{Counter: s.tiles(p) * 4})
+	}
+	for _, o := range pl.operands {
+		align := 256
+		if o.Value != nil {
+			align = ctx.AlignOf(o.Value)
+		}
+		pl.align = append(pl.align, align)
 	}
 	return pl, nil
 }

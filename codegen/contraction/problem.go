@@ -11,9 +11,10 @@ import (
 // problem is a contraction in normal form: for every z, C[m,n] = Σ_k A[m,k]·B[k,n]. z runs over members, batches and
 // groups of channels; m over output pixels or rows; k over window taps and input channels.
 type problem struct {
-	region *ir.Node
-	anchor *ir.Node
-	chain  []*ir.Value // the anchor's output … the region's output
+	region  *ir.Node
+	anchor  *ir.Node
+	chain   []*ir.Value        // the anchor's output … the region's output
+	depends map[*ir.Value]bool // on the anchor's output
 
 	z       []int // extents: member, batch …, group
 	m, n, k int
@@ -22,6 +23,8 @@ type problem struct {
 	a, b operand
 	out  operand // where the epilogue stores
 	conv *window // of a convolution
+	// spread sorts the modes of a view of the anchor's output into z, rows and columns.
+	spread func(v layout.View) (operand, error)
 }
 
 // operand is a matrix in memory: for every coordinate its modes, in elements.
@@ -109,18 +112,15 @@ func normalise(region *ir.Node, ctx *kernel.Context) (*problem, error) {
 			return nil, fmt.Errorf("no output elements")
 		}
 	}
-	if p.chain, err = mainChain(region, anchor); err != nil {
-		return nil, err
-	}
-	place, err := placement(p.chain, 0)
-	if err != nil {
+	p.depends = dependents(region, anchor)
+	if p.chain, err = pathTo(region.Body.Outputs[0], anchor.Outputs[0], p.depends); err != nil {
 		return nil, err
 	}
 	switch anchor.Op.Name {
 	case "MatMul":
-		err = p.matmul(place)
+		err = p.matmul()
 	case "Conv":
-		err = p.convolution(place)
+		err = p.convolution()
 	default:
 		err = fmt.Errorf("no contraction kernel for %s", anchor.Op.Name)
 	}
@@ -128,8 +128,15 @@ func normalise(region *ir.Node, ctx *kernel.Context) (*problem, error) {
 		return nil, err
 	}
 	out := region.Outputs[0]
+	place, err := pullBack(layout.Dense(p.chain[len(p.chain)-1].Type.Shape), p.chain)
+	if err != nil {
+		return nil, err
+	}
+	if p.out, err = p.spread(place); err != nil {
+		return nil, err
+	}
 	p.out.value, p.out.dtype = out, out.Type.DType
-	if p.z[0] > 1 || region.Attrs.Int("members", 0) > 0 {
+	if region.Attrs.Int("members", 0) > 0 {
 		p.out.z[0] = []layout.Mode{{Size: p.z[0], Stride: out.Type.Numel() / p.z[0]}}
 	}
 	p.half = p.a.dtype == ir.Float16 && p.b.dtype == ir.Float16
@@ -156,7 +163,7 @@ func (p *problem) operandOf(i int) (operand, error) {
 }
 
 // matmul: numpy.matmul with both ranks at least 2. If B has no batch dimensions, A's become rows.
-func (p *problem) matmul(place layout.View) error {
+func (p *problem) matmul() error {
 	n := p.anchor
 	ra, rb := n.Inputs[0].Type.Rank(), n.Inputs[1].Type.Rank()
 	if ra < 2 || rb < 2 {
@@ -194,11 +201,9 @@ func (p *problem) matmul(place layout.View) error {
 			shared = shared && m.Stride == 0
 		}
 	}
-	p.out = operand{z: make([][]layout.Mode, 1), offset: place.Offset}
 	if shared {
 		rows := append(append([][]layout.Mode{}, av.Dims[:r-2]...), am)
 		p.a.row = layout.Concat(rows...)
-		p.out.row = layout.Concat(place.Dims[:r-1]...)
 		for _, d := range batch {
 			p.m *= d
 		}
@@ -207,18 +212,26 @@ func (p *problem) matmul(place layout.View) error {
 			p.z = append(p.z, d)
 			p.a.z = append(p.a.z, av.Dims[i])
 			p.b.z = append(p.b.z, bv.Dims[i])
-			p.out.z = append(p.out.z, place.Dims[i])
 		}
-		p.a.row, p.out.row = layout.Coalesce(am), layout.Coalesce(place.Dims[r-2])
+		p.a.row = layout.Coalesce(am)
 	}
 	p.a.col = layout.Coalesce(ak)
 	p.b.row, p.b.col = layout.Coalesce(bk), layout.Coalesce(bn)
-	p.out.col = layout.Coalesce(place.Dims[r-1])
+	p.spread = func(v layout.View) (operand, error) {
+		o := operand{z: make([][]layout.Mode, 1), offset: v.Offset, col: layout.Coalesce(v.Dims[r-1])}
+		if shared {
+			o.row = layout.Concat(v.Dims[:r-1]...)
+		} else {
+			o.z = append(o.z, v.Dims[:r-2]...)
+			o.row = layout.Coalesce(v.Dims[r-2])
+		}
+		return o, nil
+	}
 	return nil
 }
 
 // convolution: implicit GEMM. One spatial dimension is viewed as two.
-func (p *problem) convolution(place layout.View) error {
+func (p *problem) convolution() error {
 	n := p.anchor
 	x, w, y := n.Inputs[0].Type.Shape, n.Inputs[1].Type.Shape, n.Outputs[0].Type.Shape
 	spatial := len(x) - 2
@@ -253,16 +266,16 @@ func (p *problem) convolution(place layout.View) error {
 	if spatial == 2 {
 		top, left = pads[0], pads[1]
 	}
-	xv, yv, wv := p.a.src.view, place, p.b.src.view
+	xv, wv := p.a.src.view, p.b.src.view
+	at := 2 // of the second spatial dimension, where there is one only
+	if perm[3] == 3 {
+		at = 1
+	}
 	if spatial == 1 {
-		at := 2
-		if perm[3] == 3 {
-			at = 1
-		}
-		xv, yv, wv = insertDim(xv, at), insertDim(yv, at), insertDim(wv, 2)
+		xv, wv = insertDim(xv, at), insertDim(wv, 2)
 		x, y, w = insertOne(x, at), insertOne(y, at), insertOne(w, 2)
 	}
-	xv, yv = xv.Transpose(perm), yv.Transpose(perm)
+	xv = xv.Transpose(perm)
 	dim := func(s []int, i int) int { return s[perm[i]] }
 	group := n.Attrs.Int("group", 1)
 	c := w[1]
@@ -304,19 +317,27 @@ func (p *problem) convolution(place layout.View) error {
 	}
 	// B[k,n] = w[n, c, ky, kx] with k = (ky, kx, c)
 	p.b.row = layout.Concat(wv.Dims[2], wv.Dims[3], wv.Dims[1])
-	p.out = operand{z: make([][]layout.Mode, 1), offset: yv.Offset}
-	p.out.row = layout.Concat(yv.Dims[:3]...)
 	p.z = append(p.z, group)
 	p.a.z = append(p.a.z, []layout.Mode{{Size: group, Stride: c * cs}})
-	var okw, oky bool
-	var wz, yz []layout.Mode
-	wz, p.b.col, okw = splitOuter(wv.Dims[0], group)
-	yz, p.out.col, oky = splitOuter(yv.Dims[3], group)
-	if !okw || !oky {
+	wz, wcol, ok := splitOuter(wv.Dims[0], group)
+	if !ok {
 		return fmt.Errorf("Conv groups do not divide the channels evenly")
 	}
+	p.b.col = wcol
 	p.b.z = append(p.b.z, wz)
-	p.out.z = append(p.out.z, yz)
+	p.spread = func(v layout.View) (operand, error) {
+		if spatial == 1 {
+			v = insertDim(v, at)
+		}
+		v = v.Transpose(perm)
+		o := operand{z: make([][]layout.Mode, 1), offset: v.Offset, row: layout.Concat(v.Dims[:3]...)}
+		z, col, ok := splitOuter(v.Dims[3], group)
+		if !ok {
+			return o, fmt.Errorf("Conv groups do not divide the channels evenly")
+		}
+		o.z, o.col = append(o.z, z), col
+		return o, nil
+	}
 	return nil
 }
 

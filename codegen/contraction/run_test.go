@@ -2,7 +2,6 @@ package contraction
 
 import (
 	"context"
-	"math"
 	"math/rand"
 	"testing"
 
@@ -79,17 +78,6 @@ func (b *body) finish(v *ir.Value) *ir.Node {
 	return b.region
 }
 
-// relL2 is the relative L2 distance of a tensor from the reference.
-func relL2(got, want *ir.Array) float64 {
-	var d, n float64
-	for i := range want.F {
-		e := got.F[i] - want.F[i]
-		d += e * e
-		n += want.F[i] * want.F[i]
-	}
-	return math.Sqrt(d / n)
-}
-
 // assemble holds the kernel against ptxas for its target and fails on spills.
 func assemble(t *testing.T, spec *kernel.Spec, tgt *target.Target) {
 	t.Helper()
@@ -101,7 +89,9 @@ func assemble(t *testing.T, spec *kernel.Spec, tgt *target.Target) {
 	res, err := tool.Assemble(context.Background(), spec.Build(tgt, "k").String(), tgt.PTX)
 	require.NoError(t, err)
 	for _, u := range res.Usage {
-		require.Zero(t, u.Spills, "%s: spills", spec.Schedule)
 		t.Logf("%s %s: %d registers", tgt.Name, spec.Schedule, u.Regs)
+		if u.Spills != 0 {
+			t.Errorf("%s: %d bytes of spills", spec.Schedule, u.Spills)
+		}
 	}
 }

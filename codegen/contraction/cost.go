@@ -1,0 +1,178 @@
+package contraction
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/target"
+)
+
+// The cost model estimates the time of one launch at batch 1 with cold weights:
+//
+//	time  = max(waves · wave, L2 bytes / L2 rate, DRAM bytes / DRAM rate) + split + finish
+//	waves = ⌈blocks / (SMs · resident blocks)⌉
+//	wave  = fill + chunks of a block · max(arithmetic, shared-memory reads, latency / (Stages−1))
+//
+// Arithmetic and shared-memory reads of a chunk are those of all blocks resident on a multiprocessor, which share its
+// pipes; a multiprocessor with fewer than eight warps keeps its pipes busy only in proportion. Activations are taken to be in L2,
+// weights in DRAM. A split costs its partial sums' way to L2 and back and one round trip of the counter. Every term is
+// monotone in a fact of the target, so that the ranking is as good as the facts are; a measurement may overrule it.
+type estimate struct {
+	us     float64
+	blocks int
+}
+
+const (
+	memoryLatencyUS = 0.7  // of a load that misses L2
+	cacheLatencyUS  = 0.25 // of a load that hits it
+	sharedBytesClk  = 128  // shared-memory bytes a multiprocessor reads in a clock
+	ticketUS        = 1.2  // fence, atomic and barrier of a split, once
+	busyWarps       = 8    // warps that keep a multiprocessor's arithmetic pipes full
+)
+
+// resident is the number of blocks that a multiprocessor holds at a time.
+func (s Schedule) resident(p *problem, t *target.Target) int {
+	threads := s.threads()
+	n := t.SharedSM / (s.shared(p) + 1024) // 1 KB a block is the system's
+	n = min(n, t.RegistersSM/(s.registers(p)*threads), t.WarpsSM/(threads/32), 16)
+	return max(n, 1)
+}
+
+func (s Schedule) estimate(p *problem, t *target.Target) estimate {
+	blocks := s.blocks(p)
+	sms := float64(t.SMs)
+	resident := s.resident(p, t)
+	waves := ceilDiv(blocks, t.SMs*resident)
+	perSM := min(resident, ceilDiv(blocks, t.SMs)) // blocks that share a multiprocessor in a full wave
+	warps := float64(perSM * s.threads() / 32)
+	busy := min(1, warps/busyWarps)
+
+	flops := 2 * float64(s.BM*s.BN*s.BK) * float64(perSM)
+	rate := t.F16MMATFLOPS
+	if !p.half {
+		rate = t.F32FMATFLOPS
+	}
+	arithmetic := flops / (rate * 1e6 / sms * busy)
+
+	reads := float64(s.sharedReads(p)) * float64(perSM)
+	shared := reads / (sharedBytesClk * t.ClockGHz * 1e3)
+
+	latency := memoryLatencyUS
+	chunk := max(arithmetic, shared, latency/float64(s.Stages-1)*0.5)
+	chunks := s.chunksPerSplit(p)
+	wave := latency + float64(float64(chunks)*chunk)
+
+	elem := float64(p.elem())
+	weights := float64(s.tilesN(p)*s.BN*s.chunks(p)*s.BK*p.batches()) * elem
+	if p.b.src.data == nil {
+		weights = 0
+	}
+	l2 := float64(blocks) * float64(chunks*s.stageBytes(p))
+	dram := weights
+	time := max(float64(float64(waves)*wave), l2/(t.L2GBps*1e3), dram/(t.MemoryGBps*1e3))
+
+	if s.SplitK > 1 {
+		partial := float64(blocks*s.BM*s.BN) * 8 // written and read, 4 bytes each
+		mine := float64(s.SplitK*s.BM*s.BN*4) / (float64(s.threads()) * 16) * cacheLatencyUS / 8
+		time += ticketUS + partial/(t.L2GBps*1e3) + mine
+	}
+	out := float64(s.BM*s.BN) / float64(s.threads()) // elements a thread finishes
+	time += float64(out*0.004) + cacheLatencyUS
+	return estimate{time, blocks}
+}
+
+// sharedReads is what a block reads from shared memory for a chunk, in bytes.
+func (s Schedule) sharedReads(p *problem) int {
+	if p.half {
+		return s.WarpsM * s.WarpsN * (s.warpM() + s.warpN()) * s.BK * 2
+	}
+	// a group of lanes that reads the same 16 bytes counts once a warp
+	tx := s.BN / s.ThreadN
+	rows := max(1, 32/tx)
+	warps := s.threads() / 32 / s.WarpsK
+	return warps * s.BK * 4 * (s.ThreadM*rows + s.ThreadN*min(32, tx))
+}
+
+// enoughBlocks is the number of blocks from which on a launch fills GB10.
+const enoughBlocks = 48
+
+// candidates enumerates the schedules worth considering, in a fixed order.
+func candidates(p *problem) []Schedule {
+	var out []Schedule
+	add := func(s Schedule) {
+		for _, wk := range []int{1, 2, 4} {
+			for _, split := range []int{1, 2, 3, 4, 6, 8, 12, 16} {
+				for _, stages := range []int{4, 3, 2} {
+					c := s
+					c.WarpsK, c.SplitK, c.Stages = wk, split, stages
+					out = append(out, c)
+				}
+			}
+		}
+	}
+	if !p.half {
+		for _, t := range [][4]int{{32, 32, 4, 4}, {64, 32, 4, 4}, {32, 64, 4, 4}, {64, 64, 4, 4}, {64, 64, 8, 8}, {64, 128, 8, 8}, {128, 64, 8, 8}, {128, 128, 8, 8}} {
+			warps := t[0] / t[2] * (t[1] / t[3]) / 32
+			for _, bk := range []int{16, 32} {
+				add(Schedule{BM: t[0], BN: t[1], BK: bk, WarpsM: warps, WarpsN: 1, ThreadM: t[2], ThreadN: t[3]})
+			}
+		}
+		return out
+	}
+	for _, bm := range []int{32, 64, 128} {
+		for _, bn := range []int{32, 64, 128} {
+			for _, w := range [][2]int{{32, 32}, {64, 32}, {32, 64}} {
+				if bm%w[0] != 0 || bn%w[1] != 0 {
+					continue
+				}
+				for _, bk := range []int{32, 64, 128} {
+					add(Schedule{BM: bm, BN: bn, BK: bk, WarpsM: bm / w[0], WarpsN: bn / w[1]})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// choose returns the candidate of least estimated time: among those with enough blocks, if there are any and the
+// contraction is large enough to matter. The reason says why there are fewer.
+func choose(p *problem, ctx *kernel.Context) (Schedule, string, error) {
+	const matters = 1 << 20 // MACs
+	var best Schedule
+	var bestEstimate estimate
+	found, most := false, 0
+	var refusal error
+	for _, s := range candidates(p) {
+		if err := s.valid(p, ctx.Target); err != nil {
+			refusal = err
+			continue
+		}
+		if _, err := makePlan(p, s, ctx); err != nil {
+			refusal = err
+			continue
+		}
+		e := s.estimate(p, ctx.Target)
+		most = max(most, e.blocks)
+		better := e.us < bestEstimate.us
+		if p.macs() >= matters {
+			enough, had := e.blocks >= enoughBlocks, bestEstimate.blocks >= enoughBlocks
+			if enough != had {
+				better = enough
+			}
+		}
+		if !found || better {
+			best, bestEstimate, found = s, e, true
+		}
+	}
+	if !found {
+		return Schedule{}, "", fmt.Errorf("no schedule fits: %w", refusal)
+	}
+	reason := ""
+	if bestEstimate.blocks < enoughBlocks {
+		reason = fmt.Sprintf("%d blocks: m=%d n=%d k=%d yields at most %d", bestEstimate.blocks, p.m, p.n, p.k, most)
+		if p.macs() < matters {
+			reason = fmt.Sprintf("%d blocks: only %d MACs", bestEstimate.blocks, p.macs())
+		}
+	}
+	return best, reason, nil
+}

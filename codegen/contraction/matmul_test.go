@@ -1,0 +1,118 @@
+package contraction
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// gemmCase is a MatMul of [m,k] by constant [k,n].
+type gemmCase struct {
+	m, k, n int
+	dtype   ir.DType
+	members int
+	transB  bool
+}
+
+func (c gemmCase) region(b *body) *ir.Node {
+	if c.members > 0 {
+		b.members(c.members)
+	}
+	a := b.cast(b.input(ir.T(c.dtype, 1, c.m, c.k), 1, false, false), ir.Float32)
+	shape := []int{c.k, c.n}
+	if c.transB {
+		shape = []int{c.n, c.k}
+	}
+	w := b.cast(b.input(ir.T(c.dtype, shape...), 0.1, true, c.members > 0), ir.Float32)
+	y := b.add("MatMul", ir.Attrs{"transB": c.transB}, a, w)
+	return b.finish(b.cast(y, c.dtype))
+}
+
+func TestMatMulEqualsTheReference(t *testing.T) {
+	for _, d := range bothTypes {
+		for _, c := range []gemmCase{
+			{m: 25, k: 522, n: 48, dtype: d},
+			{m: 25, k: 528, n: 40, dtype: d},
+			{m: 25, k: 384, n: 96, dtype: d, transB: true},
+			{m: 130, k: 64, n: 64, dtype: d},
+			{m: 32, k: 64, n: 64, dtype: d, members: 2},
+			{m: 5, k: 7, n: 3, dtype: d},
+			{m: 1, k: 64, n: 10, dtype: d},
+			{m: 128, k: 33, n: 130, dtype: d, members: 3},
+		} {
+			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+				b, ctx := newBody(t), sm121(t)
+				spec, err := Lower(c.region(b), ctx)
+				require.NoError(t, err)
+				check(t, b, spec, ctx.Target)
+			})
+		}
+	}
+}
+
+// TestEveryScheduleComputesTheSame runs each candidate on one small problem: tiles, warps along K, stages, splits.
+func TestEveryScheduleComputesTheSame(t *testing.T) {
+	for _, d := range bothTypes {
+		b, ctx := newBody(t), sm121(t)
+		region := gemmCase{m: 40, k: 200, n: 72, dtype: d}.region(b)
+		p, err := normalise(region, ctx)
+		require.NoError(t, err)
+		want := reference(t, region, b.data)
+		seen := 0
+		for i, s := range candidates(p) {
+			if s.valid(p, ctx.Target) != nil || testing.Short() && i%7 != 0 {
+				continue
+			}
+			spec, err := lower(p, s, ctx)
+			if err != nil {
+				continue
+			}
+			seen++
+			require.Less(t, distance(run(t, spec, ctx.Target, b.data), want), 4e-4, s.String())
+		}
+		require.Greater(t, seen, 20)
+		t.Logf("%v: %d schedules", d, seen)
+	}
+}
+
+// batchedCase multiplies two activations, [b,h,m,k] by [b,h,k,n].
+type batchedCase struct {
+	h, m, k, n     int
+	dtype          ir.DType
+	transA, transB bool
+}
+
+func (c batchedCase) region(b *body) *ir.Node {
+	as, bs := []int{1, c.h, c.m, c.k}, []int{1, c.h, c.k, c.n}
+	if c.transA {
+		as[2], as[3] = as[3], as[2]
+	}
+	if c.transB {
+		bs[2], bs[3] = bs[3], bs[2]
+	}
+	x := b.cast(b.input(ir.T(c.dtype, as...), 1, false, false), ir.Float32)
+	y := b.cast(b.input(ir.T(c.dtype, bs...), 1, false, false), ir.Float32)
+	return b.finish(b.cast(b.add("MatMul", ir.Attrs{"transA": c.transA, "transB": c.transB}, x, y), c.dtype))
+}
+
+func TestBatchedMatMulEqualsTheReference(t *testing.T) {
+	for _, d := range bothTypes {
+		for _, c := range []batchedCase{
+			{h: 3, m: 25, k: 64, n: 25, dtype: d, transB: true},
+			{h: 3, m: 25, k: 25, n: 64, dtype: d},
+			{h: 2, m: 40, k: 24, n: 72, dtype: d},
+			{h: 2, m: 24, k: 40, n: 33, dtype: d, transA: true},
+			{h: 2, m: 17, k: 9, n: 6, dtype: d, transA: true, transB: true},
+		} {
+			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+				b, ctx := newBody(t), sm121(t)
+				spec, err := Lower(c.region(b), ctx)
+				require.NoError(t, err)
+				check(t, b, spec, ctx.Target)
+			})
+		}
+	}
+}
