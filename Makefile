@@ -70,3 +70,11 @@ cross:
 
 clean:
 	rm -rf bin out $(CACHE) .gpu
+
+# Compile time beside tinygrad's, in one run. Wants clang; not part of the tests. PEER_MODEL is any driving model.
+PEER_MODEL ?= out/bench/vision.onnx
+bench-compile: build tools
+	@command -v clang >/dev/null || { echo "bench-compile needs clang, for tinygrad's CPU backend"; exit 1; }
+	test -f $(PEER_MODEL) || $(GO) run ./testdata/gen -o out/bench -model vision -size full
+	$(VENV)/bin/pip install -q --disable-pip-version-check tinygrad==0.14.0
+	$(VENV)/bin/python bench/compile_peer.py $(PEER_MODEL)
