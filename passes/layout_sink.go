@@ -139,30 +139,26 @@ func sinkThroughReshape(s *sweep, n *ir.Node, x *ir.Value, perm []int) {
 		return
 	}
 	// Each group's dimensions must be consecutive in x, ones apart; its place there orders the groups.
-	type placed struct{ at, group int }
-	var order []placed
-	at := -1
-	for i, g := range groups {
-		for j, d := range g.from {
-			if j == 0 {
-				at = perm[d]
-			} else if !adjacent(x.Type.Shape, perm[g.from[j-1]], perm[d]) {
+	for _, g := range groups {
+		for j, d := range g.from[1:] {
+			if !adjacent(x.Type.Shape, perm[g.from[j]], perm[d]) {
 				return
 			}
 		}
-		order = append(order, placed{at, i})
 	}
-	slices.SortStableFunc(order, func(a, b placed) int { return a.at - b.at })
-	var shape []int
-	after := make([]int, n.Outputs[0].Type.Rank())
-	for _, p := range order {
-		for _, d := range groups[p.group].to {
-			after[d] = len(shape)
-			shape = append(shape, n.Outputs[0].Type.Shape[d])
+	slices.SortFunc(groups, func(a, b reshapeGroup) int { return perm[a.from[0]] - perm[b.from[0]] })
+	to := n.Outputs[0].Type.Shape
+	var dims []int // of n's result, in the order in which the reshape of x has them
+	for _, g := range groups {
+		dims = append(dims, g.to...)
+	}
+	for d, size := range to { // ones may stand anywhere: where n has them
+		if size == 1 {
+			dims = slices.Insert(dims, d, d)
 		}
 	}
-	y := s.add("Reshape", n.Name, ir.Attrs{"shape": shape}, x)
-	s.replace(n.Outputs[0], transposed(s, n.Name, y, after))
+	y := s.add("Reshape", n.Name, ir.Attrs{"shape": permute(to, dims)}, x)
+	s.replace(n.Outputs[0], transposed(s, n.Name, y, inversePerm(dims)))
 }
 
 // adjacent reports whether dimension b follows a with nothing but ones between.
@@ -170,8 +166,8 @@ func adjacent(shape []int, a, b int) bool {
 	return a < b && ir.Type{Shape: shape[a+1 : b]}.Numel() == 1
 }
 
-// reshapeGroup pairs dimensions of a reshape's operand with those of its result that hold the same elements. A dimension
-// of size 1 that comes or goes has no partner.
+// reshapeGroup pairs dimensions of a reshape's operand with those of its result that hold the same elements. Dimensions
+// of size 1 are in no group.
 type reshapeGroup struct{ from, to []int }
 
 // reshapeGroups splits a reshape into the smallest such pairs, in order; nil for empty tensors.
@@ -180,41 +176,33 @@ func reshapeGroups(from, to []int) []reshapeGroup {
 		return nil
 	}
 	var groups []reshapeGroup
-	i, j := 0, 0
-	for i < len(from) || j < len(to) {
-		switch {
-		case i < len(from) && from[i] == 1 && j < len(to) && to[j] == 1:
-			groups = append(groups, reshapeGroup{[]int{i}, []int{j}})
-			i, j = i+1, j+1
-			continue
-		case i < len(from) && from[i] == 1:
-			groups = append(groups, reshapeGroup{from: []int{i}})
-			i++
-			continue
-		case j < len(to) && to[j] == 1:
-			groups = append(groups, reshapeGroup{to: []int{j}})
-			j++
-			continue
-		}
+	i, j := skipOnes(from, 0), skipOnes(to, 0)
+	for i < len(from) && j < len(to) {
 		g := reshapeGroup{[]int{i}, []int{j}}
 		a, b := from[i], to[j]
-		i, j = i+1, j+1
+		i, j = skipOnes(from, i+1), skipOnes(to, j+1)
 		for a != b {
 			if a < b {
-				if from[i] != 1 {
-					g.from = append(g.from, i)
-				}
+				g.from = append(g.from, i)
 				a *= from[i]
-				i++
+				i = skipOnes(from, i+1)
 			} else {
 				g.to = append(g.to, j)
 				b *= to[j]
-				j++
+				j = skipOnes(to, j+1)
 			}
 		}
 		groups = append(groups, g)
 	}
 	return groups
+}
+
+// skipOnes is the first dimension from i on whose size is not 1.
+func skipOnes(shape []int, i int) int {
+	for i < len(shape) && shape[i] == 1 {
+		i++
+	}
+	return i
 }
 
 // sinkThroughPointwise makes an op of several operands work in the order in which its transposed operands are stored.

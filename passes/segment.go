@@ -346,25 +346,21 @@ func (s *segmenter) isLayerInput(v *ir.Value) bool {
 // finish puts the new nodes in order and makes Concats of neighbouring slices one slice.
 func (s *segmenter) finish() error {
 	substitute(s.g, s.to)
-	s.g.RemoveDead()
 	if err := s.g.Toposort(); err != nil {
 		return fmt.Errorf("after merging layers: %w", err)
 	}
+	s.g.RemoveDead()
 	_, err := rewrite(s.g, func(w *sweep, n *ir.Node) { joinSlices(w, n) })
 	return err
 }
 
 // substitute replaces values everywhere; what replaces an output of the graph takes its name.
 func substitute(g *ir.Graph, to map[*ir.Value]*ir.Value) {
-	names := make([]string, len(g.Outputs))
 	old := slices.Clone(g.Outputs)
-	for i, v := range g.Outputs {
-		names[i] = v.Name
-	}
 	g.Substitute(to)
 	for i, v := range g.Outputs {
 		if v != old[i] && v.Def != nil {
-			v.Name = names[i]
+			old[i].Name, v.Name = g.Fresh(old[i].Name), old[i].Name
 		}
 	}
 }

@@ -16,6 +16,9 @@ var simplifyPass = Pass{
 					return
 				}
 			}
+			if pointwise(n) && len(n.Inputs) > 1 {
+				trimConstants(s, n)
+			}
 		})
 	},
 }
@@ -86,6 +89,25 @@ func dropNeutral(neutral float64, commutative bool) func(*sweep, *ir.Node) bool 
 		}
 		c, ok := scalarOf(n.Inputs[0])
 		return ok && c == neutral && become(s, n, n.Inputs[1])
+	}
+}
+
+// trimConstants drops leading dimensions of size 1 from constants that broadcast, all of them from a single number.
+func trimConstants(s *sweep, n *ir.Node) {
+	for i, c := range n.Inputs {
+		shape := c.Type.Shape
+		for len(shape) > 0 && shape[0] == 1 {
+			shape = shape[1:]
+		}
+		if !c.IsConst() || len(shape) == c.Type.Rank() {
+			continue
+		}
+		for j, v := range n.Inputs {
+			if j != i && v.Type.Rank() == n.Outputs[0].Type.Rank() {
+				s.setInput(n, i, s.g.Constant(c.Name, c.Const.Reshaped(shape...)))
+				break
+			}
+		}
 	}
 }
 

@@ -19,11 +19,24 @@ func simplifyReshape(s *sweep, n *ir.Node) bool {
 	if become(s, n, n.Inputs[0]) {
 		return true
 	}
-	inner := defOp(n.Inputs[0], "Reshape")
-	if inner == nil {
+	if inner := defOp(n.Inputs[0], "Reshape"); inner != nil {
+		return reshapeTo(s, n, inner.Inputs[0])
+	}
+	return undoneReshape(s, n)
+}
+
+// undoneReshape drops two reshapes with an op of one operand between them where the second undoes the first.
+func undoneReshape(s *sweep, n *ir.Node) bool {
+	op := n.Inputs[0].Def
+	if op == nil || !s.only(n.Inputs[0]) || !pointwise(op) || len(op.Inputs) != 1 {
 		return false
 	}
-	return reshapeTo(s, n, inner.Inputs[0])
+	first := defOp(op.Inputs[0], "Reshape")
+	if first == nil || !slices.Equal(first.Inputs[0].Type.Shape, n.Outputs[0].Type.Shape) {
+		return false
+	}
+	s.replace(n.Outputs[0], s.add(op.Op.Name, op.Name, op.Attrs, first.Inputs[0]))
+	return true
 }
 
 // simplifyTranspose composes two in a row and turns one that moves only dimensions of size 1 into a reshape.

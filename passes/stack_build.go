@@ -39,10 +39,10 @@ func (s *stacker) build() error {
 	}
 	s.g.Nodes = nodes
 	substitute(s.g, s.to)
-	s.g.RemoveDead()
 	if err := s.g.Toposort(); err != nil {
 		return fmt.Errorf("after stacking: %w", err)
 	}
+	s.g.RemoveDead()
 	return nil
 }
 
