@@ -1,0 +1,409 @@
+package onnx
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// ImportOptions fixes what a model leaves open.
+type ImportOptions struct {
+	// Shapes gives whole shapes of inputs by name (--shape). A symbolic dimension of such an input gets its size
+	// everywhere.
+	Shapes map[string][]int
+	// Dims gives sizes of symbolic dimensions by name.
+	Dims map[string]int
+	// Batch, if not 0, replaces the leading dimension of every input (--batch).
+	Batch int
+	// Constants binds inputs to values; they are then no inputs of the graph. ShapeInputs says which ones must be
+	// bound because they decide shapes.
+	Constants map[string]*ir.Tensor
+	// MaxUnroll bounds the iterations of one Loop or Scan; 0 means 1024.
+	MaxUnroll int
+}
+
+// Import turns a validated model into a graph of the op table: opset differences, optional attributes, control flow and
+// functions end here. Values keep the element types of the file, constants keep its bytes where they can; what depends
+// on constants and shapes only is evaluated, except DequantizeLinear, so that quantised weights stay recognisable.
+// Errors are of type *Error.
+func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
+	if opt.MaxUnroll == 0 {
+		opt.MaxUnroll = 1024
+	}
+	im := &importer{m: m, opt: opt, table: operators, g: ir.NewGraph(m.Proto.Graph.GetName())}
+	for _, p := range m.Proto.MetadataProps {
+		im.g.Meta[p.GetKey()] = p.GetValue()
+	}
+	if err := im.run(); err != nil {
+		return nil, err
+	}
+	return im.g, nil
+}
+
+// maxNodes bounds the graph that unrolling and inlining may make.
+const maxNodes = 1 << 20
+
+type importer struct {
+	m     *Model
+	opt   ImportOptions
+	table operatorTable
+	g     *ir.Graph
+}
+
+func (im *importer) run() error {
+	graph := im.m.Proto.Graph
+	top := &scope{values: map[string]*ir.Value{}, opsets: im.m.Opsets, top: true}
+	if err := im.initializers(top, graph); err != nil {
+		return err
+	}
+	if err := im.inputs(top, graph); err != nil {
+		return err
+	}
+	top.results(outputNames(graph), graph.Node)
+	if err := im.nodes(top, graph.Node); err != nil {
+		return err
+	}
+	if err := im.outputs(top, graph); err != nil {
+		return err
+	}
+	prune(im.g)
+	if err := im.checkBatch(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// initializers makes the constants of a graph; their bytes are the file's.
+func (im *importer) initializers(sc *scope, graph *onnxpb.GraphProto) error {
+	for _, t := range graph.Initializer {
+		if im.opt.Constants[t.GetName()] != nil && sc.top {
+			continue
+		}
+		data, err := im.m.Tensor(t)
+		if err != nil {
+			return err
+		}
+		sc.values[t.GetName()] = im.constant(t.GetName(), data)
+	}
+	for _, t := range graph.SparseInitializer {
+		data, err := im.denseTensor(t)
+		if err != nil {
+			return err
+		}
+		sc.values[t.Values.GetName()] = im.constant(t.Values.GetName(), data)
+	}
+	return nil
+}
+
+func (im *importer) constant(hint string, t *ir.Tensor) *ir.Value { return im.g.Constant(hint, t) }
+
+// inputs makes the graph's inputs, which initializers and Constants may have replaced.
+func (im *importer) inputs(sc *scope, graph *onnxpb.GraphProto) error {
+	declared := map[string]bool{}
+	for _, in := range graph.Input {
+		declared[in.GetName()] = true
+	}
+	for _, name := range sortedKeys(im.opt.Shapes) {
+		if !declared[name] {
+			return im.m.fileError("a shape is given for %q, which is no input", name).WithRemedy("inputs: %s", inputNames(graph))
+		}
+	}
+	for _, name := range sortedKeys(im.opt.Constants) {
+		if !declared[name] {
+			return im.m.fileError("a value is given for %q, which is no input", name).WithRemedy("inputs: %s", inputNames(graph))
+		}
+	}
+	dims, err := im.bindDims(graph)
+	if err != nil {
+		return err
+	}
+	for _, in := range graph.Input {
+		name := in.GetName()
+		if t := im.opt.Constants[name]; t != nil {
+			if err := im.checkBound(in, t, dims); err != nil {
+				return err
+			}
+			sc.values[name] = im.constant(name, t)
+			continue
+		}
+		if sc.values[name] != nil {
+			continue // an initializer is the default of the input
+		}
+		t, err := im.inputType(in, dims)
+		if err != nil {
+			return err
+		}
+		sc.values[name] = im.g.AddInput(name, t)
+	}
+	return nil
+}
+
+func inputNames(graph *onnxpb.GraphProto) string {
+	var names []string
+	for _, in := range graph.Input {
+		names = append(names, in.GetName())
+	}
+	return strings.Join(names, ", ")
+}
+
+func (im *importer) checkBound(in *onnxpb.ValueInfoProto, t *ir.Tensor, dims map[string]int) error {
+	tt, err := im.tensorType(in)
+	if err != nil {
+		return err
+	}
+	d, err := DType(tt.GetElemType())
+	if err == nil && d != t.DType {
+		err = fmt.Errorf("its type is %v", d)
+	}
+	if err != nil {
+		return im.m.fileError("input %q is bound to a constant of type %v, but %w", in.GetName(), t.DType, err)
+	}
+	return nil
+}
+
+// tensorType returns the tensor type of an input or refuses the other kinds by name.
+func (im *importer) tensorType(in *onnxpb.ValueInfoProto) (*onnxpb.TypeProto_Tensor, error) {
+	kind := ""
+	switch v := in.GetType().GetValue().(type) {
+	case *onnxpb.TypeProto_TensorType:
+		return v.TensorType, nil
+	case *onnxpb.TypeProto_SequenceType:
+		kind = "a sequence"
+	case *onnxpb.TypeProto_OptionalType:
+		kind = "an optional"
+	case *onnxpb.TypeProto_MapType:
+		kind = "a map"
+	case *onnxpb.TypeProto_SparseTensorType:
+		kind = "a sparse tensor"
+	case *onnxpb.TypeProto_OpaqueType:
+		kind = "an opaque value"
+	default:
+		return nil, im.m.fileError("input %q has no type", in.GetName())
+	}
+	return nil, im.m.fileError("input %q is %s; only tensors are supported", in.GetName(), kind).AsUnsupported()
+}
+
+// bindDims finds the size of every symbolic dimension: from Dims, then from Shapes and bound constants.
+func (im *importer) bindDims(graph *onnxpb.GraphProto) (map[string]int, error) {
+	dims := map[string]int{}
+	for k, v := range im.opt.Dims {
+		dims[k] = v
+	}
+	for _, in := range graph.Input {
+		name := in.GetName()
+		shape, given := im.opt.Shapes[name]
+		if t := im.opt.Constants[name]; t != nil {
+			shape, given = t.Shape, true
+		}
+		tt := in.GetType().GetTensorType()
+		if !given || tt == nil {
+			continue
+		}
+		if tt.Shape != nil && len(tt.Shape.Dim) != len(shape) {
+			return nil, im.m.fileError("input %q has %d dimensions, the given shape %v has %d", name, len(tt.Shape.Dim), shape, len(shape))
+		}
+		for i, d := range tt.GetShape().GetDim() {
+			switch v := d.Value.(type) {
+			case *onnxpb.TensorShapeProto_Dimension_DimValue:
+				if int(v.DimValue) != shape[i] {
+					return nil, im.m.fileError("input %q: dimension %d is %d in the model, but %d in the given shape %v",
+						name, i, v.DimValue, shape[i], shape)
+				}
+			case *onnxpb.TensorShapeProto_Dimension_DimParam:
+				if have, ok := dims[v.DimParam]; ok && have != shape[i] {
+					return nil, im.m.fileError("input %q: dimension %q is %d in the given shape %v, but %d elsewhere",
+						name, v.DimParam, shape[i], shape, have)
+				}
+				dims[v.DimParam] = shape[i]
+			}
+		}
+	}
+	return dims, nil
+}
+
+// inputType resolves the static type of an input.
+func (im *importer) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (ir.Type, error) {
+	name := in.GetName()
+	tt, err := im.tensorType(in)
+	if err != nil {
+		return ir.Type{}, err
+	}
+	d, err := DType(tt.GetElemType())
+	if err != nil {
+		return ir.Type{}, im.m.fileError("input %q: %w", name, err).AsUnsupported()
+	}
+	shape, given := im.opt.Shapes[name]
+	shape = slices.Clone(shape)
+	if !given {
+		if tt.Shape == nil {
+			return ir.Type{}, im.m.fileError("input %q has no shape", name).WithRemedy("give one with --shape %s=…", name)
+		}
+		for i, dim := range tt.Shape.Dim {
+			n, err := im.dimension(name, i, dim, dims, len(tt.Shape.Dim))
+			if err != nil {
+				return ir.Type{}, err
+			}
+			shape = append(shape, n)
+		}
+	} else if b := im.opt.Batch; b != 0 && len(shape) > 0 && shape[0] != b {
+		return ir.Type{}, im.m.fileError("input %q: --shape says %v, --batch says %d", name, shape, b)
+	}
+	if shape == nil {
+		shape = []int{}
+	}
+	if err := ir.CheckShape(shape); err != nil {
+		return ir.Type{}, im.m.fileError("input %q: %w", name, err)
+	}
+	return ir.Type{DType: d, Shape: shape}, nil
+}
+
+func (im *importer) dimension(input string, i int, dim *onnxpb.TensorShapeProto_Dimension, dims map[string]int, rank int) (int, error) {
+	fixed, isFixed := dim.Value.(*onnxpb.TensorShapeProto_Dimension_DimValue)
+	if b := im.opt.Batch; b != 0 && i == 0 {
+		if isFixed && fixed.DimValue != 1 && fixed.DimValue != int64(b) {
+			return 0, im.m.fileError("input %q: its leading dimension is %d, not a batch of 1 that --batch could replace", input, fixed.DimValue)
+		}
+		if p := dim.GetDimParam(); p != "" {
+			dims[p] = b
+		}
+		return b, nil
+	}
+	if isFixed {
+		return int(fixed.DimValue), nil
+	}
+	p := dim.GetDimParam()
+	if n, ok := dims[p]; ok && p != "" {
+		return n, nil
+	}
+	what := fmt.Sprintf("dimension %d (%q)", i, p)
+	if p == "" {
+		what = fmt.Sprintf("dimension %d", i)
+	}
+	return 0, im.m.fileError("input %q: %s is not fixed", input, what).
+		WithRemedy("give its shape, of %d dimensions, with --shape %s=…", rank, input)
+}
+
+// outputs names the graph's outputs as the file does and holds their types against the declared ones.
+func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
+	taken := map[*ir.Value]bool{}
+	for _, in := range im.g.Inputs {
+		taken[in] = true
+	}
+	for _, out := range graph.Output {
+		v := sc.lookup(out.GetName())
+		if v == nil {
+			return im.m.fileError("output %q is never computed", out.GetName())
+		}
+		if err := im.checkDeclared(out, v); err != nil {
+			return err
+		}
+		switch {
+		case v.IsConst():
+			v = &ir.Value{Name: out.GetName(), Type: v.Type, Const: v.Const}
+		case taken[v]: // an input, or an output already: a second name needs a value of its own
+			n, err := im.g.Add("Reshape", out.GetName(), ir.Attrs{"shape": append([]int{}, v.Type.Shape...)}, v)
+			if err != nil {
+				return im.m.fileError("output %q: %w", out.GetName(), err)
+			}
+			v = n.Outputs[0]
+		}
+		v.Name = out.GetName()
+		taken[v] = true
+		im.g.Outputs = append(im.g.Outputs, v)
+	}
+	if len(im.g.Outputs) == 0 {
+		return im.m.fileError("the graph has no outputs")
+	}
+	return nil
+}
+
+// checkDeclared compares an output with its declaration. Sizes may have been changed by --batch.
+func (im *importer) checkDeclared(out *onnxpb.ValueInfoProto, v *ir.Value) error {
+	tt := out.GetType().GetTensorType()
+	if tt == nil || tt.GetElemType() == 0 {
+		return nil
+	}
+	d, err := DType(tt.GetElemType())
+	if err != nil {
+		return im.m.fileError("output %q: %w", out.GetName(), err).AsUnsupported()
+	}
+	if d != v.Type.DType {
+		return im.m.fileError("output %q is declared as %v, but computed as %v", out.GetName(), d, v.Type.DType)
+	}
+	if tt.Shape == nil || im.opt.Batch != 0 {
+		return nil
+	}
+	ok := len(tt.Shape.Dim) == v.Type.Rank()
+	for i := 0; ok && i < len(tt.Shape.Dim); i++ {
+		if f, fixed := tt.Shape.Dim[i].Value.(*onnxpb.TensorShapeProto_Dimension_DimValue); fixed {
+			ok = int(f.DimValue) == v.Type.Shape[i]
+		}
+	}
+	if !ok {
+		return im.m.fileError("output %q is declared with shape %v, but computed with %v", out.GetName(), shapeString(tt.Shape), v.Type.Shape)
+	}
+	return nil
+}
+
+func shapeString(s *onnxpb.TensorShapeProto) string {
+	var parts []string
+	for _, d := range s.Dim {
+		switch v := d.Value.(type) {
+		case *onnxpb.TensorShapeProto_Dimension_DimValue:
+			parts = append(parts, fmt.Sprint(v.DimValue))
+		case *onnxpb.TensorShapeProto_Dimension_DimParam:
+			parts = append(parts, v.DimParam)
+		default:
+			parts = append(parts, "?")
+		}
+	}
+	return "[" + strings.Join(parts, " ") + "]"
+}
+
+// checkBatch refuses --batch where the new leading dimension does not reach every output: the model fixes it inside,
+// for instance in the shape of a Reshape.
+func (im *importer) checkBatch() error {
+	if im.opt.Batch <= 1 {
+		return nil
+	}
+	for _, out := range im.g.Outputs {
+		if out.Type.Rank() == 0 || out.Type.Shape[0] != im.opt.Batch {
+			return im.m.fileError("--batch %d does not carry through to output %q, which is %v", im.opt.Batch, out.Name, out.Type).
+				WithRemedy("export the model with a symbolic batch dimension")
+		}
+	}
+	return nil
+}
+
+// prune removes nodes that no output needs.
+func prune(g *ir.Graph) {
+	live := map[*ir.Node]bool{}
+	for _, v := range g.Outputs {
+		if v.Def != nil {
+			live[v.Def] = true
+		}
+	}
+	for _, n := range slices.Backward(g.Nodes) {
+		if !live[n] {
+			continue
+		}
+		for _, v := range n.Inputs {
+			if v != nil && v.Def != nil {
+				live[v.Def] = true
+			}
+		}
+	}
+	g.Nodes = slices.DeleteFunc(g.Nodes, func(n *ir.Node) bool { return !live[n] })
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,187 @@
+package onnx
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var constantOperators = []operator{
+	{name: "Constant", since: 7, convert: constantValue},
+	{name: "ConstantOfShape", since: 9, shapes: []int{0}, convert: constantOfShape},
+	{name: "Shape", since: 7, convert: shape},
+	{name: "Size", since: 7, convert: func(s *site) { s.out(0, s.scalarInt(s.in(0).Type.Numel())) }},
+	{name: "EyeLike", since: 9, convert: eyeLike},
+	{name: "Range", since: 11, shapes: []int{0, 1, 2}, convert: rangeOf},
+}
+
+func (s *site) scalarInt(v int) *ir.Value { return s.constant(ir.ScalarInt(ir.Int64, int64(v))) }
+
+// constantValue reads whichever of the attributes is set; value_string and value_strings are refused.
+func constantValue(s *site) {
+	for _, a := range s.n.Attribute {
+		a = s.sc.resolveAttr(a)
+		if a == nil {
+			continue
+		}
+		var t *ir.Tensor
+		var err error
+		switch a.GetName() {
+		case "value":
+			t, err = s.im.m.Tensor(a.GetT())
+		case "sparse_value":
+			t, err = s.im.denseTensor(a.GetSparseTensor())
+		case "value_float":
+			t = ir.ScalarFloat(ir.Float32, float64(a.GetF()))
+		case "value_int":
+			t = ir.ScalarInt(ir.Int64, a.GetI())
+		case "value_floats":
+			xs := make([]float64, len(a.Floats))
+			for i, v := range a.Floats {
+				xs[i] = float64(v)
+			}
+			t = ir.FromFloats(ir.T(ir.Float32, len(xs)), xs)
+		case "value_ints":
+			t = ir.FromInts(ir.T(ir.Int64, len(a.Ints)), a.Ints)
+		case "value_string", "value_strings":
+			s.refuse("strings are not supported")
+		default:
+			// a function may pass its caller's attribute under the name that Constant has for it only
+			continue
+		}
+		s.check(err)
+		s.out(0, s.constant(t))
+		return
+	}
+	s.fail("it has no value")
+}
+
+// denseTensor writes a sparse tensor out: indices are positions in the flat tensor, or one row of coordinates a value.
+func (im *importer) denseTensor(sp *onnxpb.SparseTensorProto) (*ir.Tensor, error) {
+	values, err := im.m.Tensor(sp.GetValues())
+	if err != nil {
+		return nil, err
+	}
+	at, err := im.m.Tensor(sp.GetIndices())
+	if err != nil {
+		return nil, err
+	}
+	shape, err := checkDims(sp.Dims)
+	if err != nil {
+		return nil, im.m.fileError("sparse tensor %q: %w", sp.GetValues().GetName(), err)
+	}
+	out := ir.NewArray(ir.T(values.DType, shape...))
+	bad := func(format string, args ...any) error {
+		return im.m.fileError("sparse tensor %q: %w", sp.GetValues().GetName(), fmt.Errorf(format, args...))
+	}
+	n, r := values.Numel(), len(shape)
+	if at.DType != ir.Int64 || at.Rank() == 1 && at.Numel() != n || at.Rank() == 2 && at.Numel() != n*r || at.Rank() < 1 || at.Rank() > 2 {
+		return nil, bad("indices %v do not fit %d values", at.Type, n)
+	}
+	for i := range n {
+		pos := 0
+		if at.Rank() == 1 {
+			pos = int(at.IntAt(i))
+		} else {
+			for d := range r {
+				c := int(at.IntAt(i*r + d))
+				if c < 0 || c >= shape[d] {
+					return nil, bad("index %d is outside %v", c, shape)
+				}
+				pos = pos*shape[d] + c
+			}
+		}
+		if pos < 0 || pos >= out.Numel() {
+			return nil, bad("index %d is outside %v", pos, shape)
+		}
+		if out.F != nil {
+			out.F[pos] = values.FloatAt(i)
+		} else {
+			out.I[pos] = values.IntAt(i)
+		}
+	}
+	return out.Tensor(), nil
+}
+
+func constantOfShape(s *site) {
+	dims := s.knownInts(0, "the shape")
+	s.check(ir.CheckShape(dims))
+	one := ir.ScalarFloat(ir.Float32, 0)
+	if a := s.attr("value", onnxpb.AttributeProto_TENSOR); a != nil {
+		t, err := s.im.m.Tensor(a.GetT())
+		s.check(err)
+		if t.Numel() != 1 {
+			s.fail("value is %v, want one element", t.Type)
+		}
+		one = t
+	}
+	s.out(0, s.constant(&ir.Tensor{Type: ir.T(one.DType, append([]int{}, dims...)...), Data: one.Data, Splat: true}))
+}
+
+// shape is the slice [start,end) of the input's shape; both are clamped (Shape 15).
+func shape(s *site) {
+	dims := s.in(0).Type.Shape
+	r := len(dims)
+	start, end := clampIndex(s.int("start", 0), r, 0, r), clampIndex(s.int("end", r), r, 0, r)
+	s.out(0, s.vector(dims[start:max(start, end)]...))
+}
+
+func eyeLike(s *site) {
+	x := s.in(0)
+	if x.Type.Rank() != 2 {
+		s.fail("x is %v, want a matrix", x.Type)
+	}
+	d := s.dtype("dtype", x.Type.DType)
+	a := ir.NewArray(ir.T(d, x.Type.Shape...))
+	k := s.int("k", 0)
+	for i := range x.Type.Shape[0] {
+		j := i + k
+		if j < 0 || j >= x.Type.Shape[1] {
+			continue
+		}
+		if a.F != nil {
+			a.F[i*x.Type.Shape[1]+j] = 1
+		} else {
+			a.I[i*x.Type.Shape[1]+j] = 1
+		}
+	}
+	s.out(0, s.constant(a.Tensor()))
+}
+
+// rangeOf has max(⌈(limit-start)/delta⌉, 0) elements start + i·delta.
+func rangeOf(s *site) {
+	args := make([]*ir.Tensor, 3)
+	for i, what := range []string{"start", "limit", "delta"} {
+		args[i] = s.known(i, what)
+		if args[i] == nil || args[i].Numel() != 1 || args[i].DType != args[0].DType {
+			s.fail("start, limit and delta must be scalars of one type")
+		}
+	}
+	d := args[0].DType
+	if d.IsFloat() {
+		start, limit, delta := args[0].FloatAt(0), args[1].FloatAt(0), args[2].FloatAt(0)
+		n := max(math.Ceil((limit-start)/delta), 0)
+		if !(n <= maxFold) {
+			s.fail("range from %v to %v by %v", start, limit, delta)
+		}
+		xs := make([]float64, int(n))
+		for i := range xs {
+			xs[i] = start + float64(float64(i)*delta)
+		}
+		s.out(0, s.floatsConst(d, xs, len(xs)))
+		return
+	}
+	start, limit, delta := args[0].IntAt(0), args[1].IntAt(0), args[2].IntAt(0)
+	if delta == 0 {
+		s.fail("delta is 0")
+	}
+	var xs []int64
+	for v := start; delta > 0 && v < limit || delta < 0 && v > limit; v += delta {
+		if xs = append(xs, v); len(xs) > maxFold {
+			s.fail("range from %d to %d by %d", start, limit, delta)
+		}
+	}
+	s.out(0, s.constant(ir.FromInts(ir.T(d, len(xs)), xs)))
+}

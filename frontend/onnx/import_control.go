@@ -1,0 +1,241 @@
+package onnx
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var controlOperators = []operator{
+	{name: "If", since: 7, shapes: []int{0}, convert: ifThenElse},
+	{name: "Loop", since: 7, shapes: []int{0, 1}, convert: loop},
+	{name: "Scan", since: 8, until: 8, convert: scanBatched},
+	{name: "Scan", since: 9, convert: scan},
+}
+
+// ifThenElse inlines the branch that a constant condition chooses.
+func ifThenElse(s *site) {
+	cond := s.in(0)
+	if !cond.IsConst() {
+		s.dependsOnCondition()
+	}
+	if cond.Type.Numel() != 1 {
+		s.fail("the condition is %v, want one element", cond.Type)
+	}
+	name := "else_branch"
+	if cond.Const.IntAt(0) != 0 {
+		name = "then_branch"
+	}
+	g := s.graph(name)
+	if g == nil {
+		s.fail("attribute %q is missing", name)
+	}
+	outs, err := s.im.subgraph(s.sc, g, nodeLabel(s.n)+"/"+name, nil)
+	s.check(err)
+	if len(outs) < len(s.n.Output) {
+		s.fail("%s has %d outputs, the node %d", name, len(outs), len(s.n.Output))
+	}
+	for i := range s.n.Output {
+		s.out(i, outs[i])
+	}
+}
+
+func (s *site) dependsOnCondition() {
+	s.refuse("its condition is computed from data: only a constant one can be folded")
+}
+
+// loop unrolls a loop whose number of iterations is known: the condition must stay a constant.
+func loop(s *site) {
+	trips := -1 // no limit
+	if s.opt(0) != nil {
+		trips = s.knownInt(0, "the trip count", 0)
+		if trips < 0 {
+			trips = 0
+		}
+	}
+	cond := s.opt(1)
+	body := s.graph("body")
+	if body == nil {
+		s.fail("attribute \"body\" is missing")
+	}
+	var states []*ir.Value
+	for i := 2; i < len(s.n.Input); i++ {
+		states = append(states, s.in(i))
+	}
+	scans := make([][]*ir.Value, max(0, len(body.Output)-1-len(states)))
+	if len(body.Output) != 1+len(states)+len(scans) || len(s.n.Output) > len(states)+len(scans) {
+		s.fail("its body has %d outputs, the node %d states and %d outputs", len(body.Output), len(states), len(s.n.Output))
+	}
+	iteration := 0
+	for ; trips < 0 || iteration < trips; iteration++ {
+		if cond != nil {
+			if !cond.IsConst() || cond.Type.Numel() != 1 {
+				s.refuse("its condition is computed from data: only a constant trip count can be unrolled")
+			}
+			if cond.Const.IntAt(0) == 0 {
+				break
+			}
+		}
+		if iteration == s.im.opt.MaxUnroll {
+			s.refuse("more than %d iterations to unroll", s.im.opt.MaxUnroll)
+		}
+		now := cond
+		if now == nil {
+			now = s.constant(ir.ScalarInt(ir.Bool, 1))
+		}
+		inputs := append([]*ir.Value{s.scalarInt(iteration), now}, states...)
+		outs, err := s.im.subgraph(s.sc, body, fmt.Sprintf("%s/%d", nodeLabel(s.n), iteration), inputs)
+		s.check(err)
+		if cond != nil || trips < 0 {
+			cond = outs[0]
+		} else if !outs[0].IsConst() || outs[0].Const.IntAt(0) == 0 {
+			cond = outs[0] // a body may end the loop although it began without a condition
+		}
+		copy(states, outs[1:])
+		for k := range scans {
+			scans[k] = append(scans[k], s.unsqueeze(outs[1+len(states)+k], 0))
+		}
+	}
+	for i, v := range states {
+		s.out(i, v)
+	}
+	for k, list := range scans {
+		if !s.wants(len(states) + k) {
+			continue
+		}
+		if len(list) == 0 {
+			s.refuse("it collects outputs but does not run: their shape is unknown")
+		}
+		s.out(len(states)+k, s.concat(0, list...))
+	}
+}
+
+// scanner is the shape of one Scan node: which inputs it walks and where outputs go.
+type scanner struct {
+	states, inputs, outputs int
+	axes, outAxes           []int
+	directions, outDirs     []int
+}
+
+func (s *site) scanner(inputs, bodyOutputs int, axes, dirs string) scanner {
+	sc := scanner{inputs: s.int("num_scan_inputs", 0)}
+	sc.states = inputs - sc.inputs
+	sc.outputs = bodyOutputs - sc.states
+	if sc.inputs < 1 || sc.states < 0 || sc.outputs < 0 {
+		s.fail("num_scan_inputs=%d of %d inputs, and its body has %d outputs", sc.inputs, inputs, bodyOutputs)
+	}
+	sc.axes, sc.outAxes = s.listOf(axes, sc.inputs), s.listOf("scan_output_axes", sc.outputs)
+	sc.directions, sc.outDirs = s.listOf(dirs, sc.inputs), s.listOf("scan_output_directions", sc.outputs)
+	return sc
+}
+
+// listOf is an attribute of n integers, by default zeros.
+func (s *site) listOf(name string, n int) []int {
+	list := s.ints(name)
+	if list == nil {
+		return make([]int, n)
+	}
+	if len(list) != n {
+		s.fail("%s=%v, want %d values", name, list, n)
+	}
+	return list
+}
+
+func scan(s *site) {
+	body := s.graph("body")
+	if body == nil {
+		s.fail("attribute \"body\" is missing")
+	}
+	vs := s.all()
+	sc := s.scanner(len(vs), len(body.Output), "scan_input_axes", "scan_input_directions")
+	for i, v := range s.scanOnce(sc, vs[:sc.states], vs[sc.states:], "") {
+		s.out(i, v)
+	}
+}
+
+// scanBatched is Scan 8: every input has a batch dimension, over which the scan is repeated.
+func scanBatched(s *site) {
+	if s.opt(0) != nil {
+		s.refuse("sequence_lens is not supported")
+	}
+	body := s.graph("body")
+	if body == nil {
+		s.fail("attribute \"body\" is missing")
+	}
+	vs := make([]*ir.Value, 0, len(s.n.Input))
+	for i := 1; i < len(s.n.Input); i++ {
+		v := s.in(i)
+		s.rank(v, 1)
+		vs = append(vs, v)
+	}
+	sc := s.scanner(len(vs), len(body.Output), "", "directions")
+	batch := vs[0].Type.Shape[0]
+	outs := make([][]*ir.Value, sc.states+sc.outputs)
+	for b := range batch {
+		each := make([]*ir.Value, len(vs))
+		for i, v := range vs {
+			if v.Type.Shape[0] != batch {
+				s.fail("inputs %v and %v differ in the batch dimension", vs[0].Type, v.Type)
+			}
+			each[i] = s.index(v, 0, b)
+		}
+		for i, v := range s.scanOnce(sc, each[:sc.states], each[sc.states:], fmt.Sprintf("/batch%d", b)) {
+			outs[i] = append(outs[i], s.unsqueeze(v, 0))
+		}
+	}
+	for i, list := range outs {
+		if len(list) == 0 {
+			s.refuse("an empty batch")
+		}
+		s.out(i, s.concat(0, list...))
+	}
+}
+
+// scanOnce walks the inputs and returns final states and stacked outputs.
+func (s *site) scanOnce(sc scanner, states, inputs []*ir.Value, where string) []*ir.Value {
+	states = append([]*ir.Value{}, states...)
+	length := -1
+	axes := make([]int, len(inputs))
+	for i, v := range inputs {
+		axes[i] = s.axis(sc.axes[i], v.Type.Rank())
+		n := v.Type.Shape[axes[i]]
+		if length >= 0 && n != length {
+			s.fail("scan inputs have %d and %d elements", length, n)
+		}
+		length = n
+	}
+	if length > s.im.opt.MaxUnroll {
+		s.refuse("%d iterations: at most %d are unrolled", length, s.im.opt.MaxUnroll)
+	}
+	outs := make([][]*ir.Value, sc.outputs)
+	body := s.graph("body")
+	for t := range length {
+		args := append([]*ir.Value{}, states...)
+		for i, v := range inputs {
+			at := t
+			if sc.directions[i] != 0 {
+				at = length - 1 - t
+			}
+			args = append(args, s.index(v, axes[i], at))
+		}
+		results, err := s.im.subgraph(s.sc, body, fmt.Sprintf("%s%s/%d", nodeLabel(s.n), where, t), args)
+		s.check(err)
+		copy(states, results)
+		for k, v := range results[sc.states:] {
+			v = s.unsqueeze(v, s.axis(sc.outAxes[k], v.Type.Rank()+1))
+			if sc.outDirs[k] != 0 {
+				outs[k] = append([]*ir.Value{v}, outs[k]...)
+			} else {
+				outs[k] = append(outs[k], v)
+			}
+		}
+	}
+	all := states
+	for k, list := range outs {
+		if len(list) == 0 {
+			s.refuse("it collects outputs but does not run: their shape is unknown")
+		}
+		all = append(all, s.concat(s.axis(sc.outAxes[k], list[0].Type.Rank()), list...))
+	}
+	return all
+}

@@ -1,0 +1,344 @@
+package onnx
+
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var convolutionOperators = []operator{
+	{name: "Conv", since: 7, convert: func(s *site) { s.out(0, s.conv(s.in(0), s.in(1), s.opt(2))) }},
+	{name: "ConvTranspose", since: 7, convert: convTranspose},
+	{name: "ConvInteger", since: 10, convert: convInteger},
+	{name: "QLinearConv", since: 10, convert: qLinearConv},
+	{name: "DeformConv", since: 19, convert: deformConv},
+	{name: "CausalConvWithState", since: 27, convert: causalConvWithState},
+	{name: "Col2Im", since: 18, shapes: []int{1, 2}, convert: col2Im},
+}
+
+// windowAttrs are the attributes that convolutions and pools share, resolved for spatial sizes in and a kernel.
+type windowAttrs struct{ kernel, strides, dilations, pads []int }
+
+// window reads strides, dilations, pads and auto_pad.
+func (s *site) window(in, kernel []int) windowAttrs {
+	r := len(in)
+	w := windowAttrs{kernel: kernel, strides: s.ints("strides"), dilations: s.ints("dilations"), pads: s.ints("pads")}
+	if k := s.ints("kernel_shape"); k != nil && !slices.Equal(k, kernel) {
+		s.fail("kernel_shape %v, but the weights have %v", k, kernel)
+	}
+	if w.strides == nil {
+		w.strides = ones(r)
+	}
+	if w.dilations == nil {
+		w.dilations = ones(r)
+	}
+	if len(kernel) != r || len(w.strides) != r || len(w.dilations) != r {
+		s.fail("kernel %v, strides %v, dilations %v do not fit %d spatial dimensions", kernel, w.strides, w.dilations, r)
+	}
+	for i := range r {
+		if kernel[i] < 1 || w.strides[i] < 1 || w.dilations[i] < 1 {
+			s.fail("kernel %v, strides %v, dilations %v must be positive", kernel, w.strides, w.dilations)
+		}
+	}
+	auto := s.choice("auto_pad", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+	switch {
+	case auto == "NOTSET" && w.pads != nil:
+		if len(w.pads) != 2*r {
+			s.fail("pads %v do not fit %d spatial dimensions", w.pads, r)
+		}
+	case auto == "NOTSET" || auto == "VALID":
+		w.pads = make([]int, 2*r)
+	default:
+		w.pads = make([]int, 2*r)
+		for i := range r {
+			out := (in[i] + w.strides[i] - 1) / w.strides[i]
+			total := max(0, (out-1)*w.strides[i]+(kernel[i]-1)*w.dilations[i]+1-in[i])
+			w.pads[i], w.pads[r+i] = halves(total, auto == "SAME_UPPER")
+		}
+	}
+	return w
+}
+
+// halves splits a padding; an odd one is larger at the end if upper.
+func halves(total int, upper bool) (begin, end int) {
+	begin = total / 2
+	if !upper {
+		begin = total - begin
+	}
+	return begin, total - begin
+}
+
+func (w windowAttrs) attrs() ir.Attrs {
+	return ir.Attrs{"strides": w.strides, "dilations": w.dilations, "pads": w.pads}
+}
+
+// spatial checks that x and w are images and filters of one rank and returns their spatial sizes.
+func (s *site) spatial(x, w *ir.Value) (in, kernel []int) {
+	if x.Type.Rank() < 3 || w.Type.Rank() != x.Type.Rank() {
+		s.fail("x is %v and w %v, want one rank of at least 3", x.Type, w.Type)
+	}
+	return x.Type.Shape[2:], w.Type.Shape[2:]
+}
+
+func (s *site) conv(x, w, b *ir.Value) *ir.Value {
+	attrs := s.window(s.spatial(x, w)).attrs()
+	attrs["group"] = s.int("group", 1)
+	return s.add("Conv", attrs, x, w, b)
+}
+
+func convTranspose(s *site) {
+	x, w := s.in(0), s.in(1)
+	in, kernel := s.spatial(x, w)
+	r := len(in)
+	extra := s.ints("output_padding")
+	if extra == nil {
+		extra = make([]int, r)
+	}
+	if len(extra) != r {
+		s.fail("output_padding %v does not fit %d spatial dimensions", extra, r)
+	}
+	win := s.window(in, kernel)
+	full := func(i int) int { return (in[i]-1)*win.strides[i] + extra[i] + (kernel[i]-1)*win.dilations[i] + 1 }
+	auto := s.string("auto_pad", "NOTSET")
+	shape := s.ints("output_shape")
+	switch {
+	case shape != nil:
+		if len(shape) == r+2 { // some exporters give batch and channels as well
+			shape = shape[2:]
+		}
+		if len(shape) != r {
+			s.fail("output_shape %v does not fit %d spatial dimensions", shape, r)
+		}
+		for i := range r {
+			total := full(i) - shape[i]
+			if total < 0 { // what the filter does not reach is padding at the end
+				extra[i] -= total
+				total = 0
+			}
+			win.pads[i], win.pads[r+i] = halves(total, auto == "SAME_UPPER")
+		}
+	case auto == "SAME_UPPER" || auto == "SAME_LOWER":
+		for i := range r {
+			total := full(i) - in[i]*win.strides[i]
+			if total < 0 {
+				extra[i] -= total
+				total = 0
+			}
+			win.pads[i], win.pads[r+i] = halves(total, auto == "SAME_UPPER")
+		}
+	}
+	attrs := win.attrs()
+	attrs["output_padding"], attrs["group"] = extra, s.int("group", 1)
+	s.out(0, s.add("ConvTranspose", attrs, x, w, s.opt(2)))
+}
+
+// shifted is x-zero as i32, with the zero point of an integer operator: one, or one an index of axis.
+func (s *site) shifted(x, zero *ir.Value, axis int) *ir.Value {
+	v := s.cast(x, ir.Int32)
+	if zero == nil {
+		return v
+	}
+	z := s.cast(zero, ir.Int32)
+	switch {
+	case z.Type.Numel() == 1:
+		z = s.reshape(z)
+	case z.Type.Rank() == 1:
+		z = s.alongAxis(z, axis, x.Type.Rank())
+	}
+	return s.op("Sub", v, z)
+}
+
+func convInteger(s *site) {
+	s.out(0, s.conv(s.shifted(s.in(0), s.opt(2), 1), s.shifted(s.in(1), s.opt(3), 0), nil))
+}
+
+// qLinearConv is exact up to the final scaling: integers convolved in i32, scaled in f32, rounded and saturated once.
+func qLinearConv(s *site) {
+	x, w := s.in(0), s.in(3)
+	acc := s.conv(s.shifted(x, s.in(2), 1), s.shifted(w, s.in(5), 0), s.opt(8))
+	ws := s.in(4)
+	if ws.Type.Numel() > 1 {
+		ws = s.alongChannel(ws, x.Type.Rank())
+	} else {
+		ws = s.reshape(ws)
+	}
+	scale := s.op("Mul", s.reshape(s.in(1)), ws)
+	s.out(0, s.requantize(acc, scale, s.in(6), s.in(7)))
+}
+
+// requantize turns i32 sums with the given scale into the type and scale of a quantised result.
+func (s *site) requantize(acc, scale, outScale, outZero *ir.Value) *ir.Value {
+	v := s.op("Mul", s.cast(acc, ir.Float32), s.cast(scale, ir.Float32))
+	return s.add("QuantizeLinear", ir.Attrs{"to": outZero.Type.DType, "axis": 0}, v,
+		s.cast(s.reshape(outScale), ir.Float32), s.reshape(outZero))
+}
+
+// causalConvWithState is a depthwise convolution over the state followed by the input, without padding.
+func causalConvWithState(s *site) {
+	x, w := s.in(0), s.in(1)
+	in, kernel := s.spatial(x, w)
+	if len(in) != 1 {
+		s.fail("x is %v, want 3 dimensions", x.Type)
+	}
+	b, c, k := x.Type.Shape[0], x.Type.Shape[1], kernel[0]
+	past := s.opt(3)
+	if past == nil {
+		past = s.fill(x.Type.DType, 0, b, c, k-1)
+	}
+	all := x
+	if k > 1 {
+		all = s.concat(2, past, x)
+	}
+	attrs := ir.Attrs{"strides": []int{1}, "dilations": []int{1}, "pads": []int{0, 0}, "group": c}
+	y := s.add("Conv", attrs, s.wide(all), s.wide(w), s.wideOpt(s.opt(2)))
+	if s.choice("activation", "none", "silu", "swish") != "none" {
+		y = s.op("Silu", y)
+	}
+	s.out(0, s.cast(y, x.Type.DType))
+	s.out(1, s.part(all, 2, in[0], k-1))
+}
+
+// wideOpt is wide for an input that may be absent.
+func (s *site) wideOpt(v *ir.Value) *ir.Value {
+	if v == nil {
+		return nil
+	}
+	return s.wide(v)
+}
+
+// col2Im adds overlapping blocks up: with the blocks' elements as channels it is a transposed convolution by filters
+// that each hold a single 1.
+func col2Im(s *site) {
+	x := s.in(0)
+	image, block := s.knownInts(1, "image_shape"), s.knownInts(2, "block_shape")
+	r := len(image)
+	if x.Type.Rank() != 3 || len(block) != r || r < 1 {
+		s.fail("x is %v, image_shape %v, block_shape %v", x.Type, image, block)
+	}
+	taps := product(block)
+	win := s.window(image, block)
+	if x.Type.Shape[1]%max(taps, 1) != 0 {
+		s.fail("%d channels are no multiple of the block's %d elements", x.Type.Shape[1], taps)
+	}
+	c := x.Type.Shape[1] / taps
+	n := x.Type.Shape[0]
+	steps := make([]int, r) // blocks along each dimension
+	extra := make([]int, r)
+	for i := range r {
+		room := image[i] + win.pads[i] + win.pads[r+i] - (block[i]-1)*win.dilations[i] - 1
+		if room < 0 {
+			s.fail("a block of %v is larger than the image %v", block, image)
+		}
+		steps[i] = room/win.strides[i] + 1
+		extra[i] = room % win.strides[i]
+	}
+	if product(steps) != x.Type.Shape[2] {
+		s.fail("%d blocks, but image %v and block %v make %d", x.Type.Shape[2], image, block, product(steps))
+	}
+	d := wideType(x.Type.DType)
+	if !d.IsFloat() {
+		s.refuse("elements of type %v", x.Type.DType)
+	}
+	filter := make([]float64, taps*taps)
+	for i := range taps {
+		filter[i*taps+i] = 1
+	}
+	w := s.floatsConst(d, filter, append([]int{taps, 1}, block...)...)
+	v := s.reshape(s.wide(x), append([]int{n * c, taps}, steps...)...)
+	attrs := win.attrs()
+	attrs["output_padding"], attrs["group"] = extra, 1
+	y := s.add("ConvTranspose", attrs, v, w)
+	s.out(0, s.cast(s.reshape(y, append([]int{n, c}, image...)...), x.Type.DType))
+}
+
+// deformConv samples the input where every tap of every output points, bilinearly, and multiplies by the weights. Only
+// images of two dimensions are supported.
+func deformConv(s *site) {
+	x, w, offset := s.in(0), s.in(1), s.in(2)
+	in, kernel := s.spatial(x, w)
+	if len(in) != 2 {
+		s.refuse("only two spatial dimensions are supported, x is %v", x.Type)
+	}
+	win := s.window(in, kernel)
+	og, group := s.int("offset_group", 1), s.int("group", 1)
+	n, c, oc := x.Type.Shape[0], x.Type.Shape[1], w.Type.Shape[0]
+	if og < 1 || group < 1 || c%og != 0 || c%group != 0 || oc%group != 0 {
+		s.fail("offset_group=%d and group=%d do not divide %d and %d channels", og, group, c, oc)
+	}
+	out := make([]int, 2)
+	for i := range out {
+		room := in[i] + win.pads[i] + win.pads[2+i] - (kernel[i]-1)*win.dilations[i] - 1
+		if room < 0 {
+			s.fail("the kernel %v is larger than the padded input %v", kernel, in)
+		}
+		out[i] = room/win.strides[i] + 1
+	}
+	taps, points := product(kernel), product(out)
+	d := wideType(x.Type.DType)
+	// where tap t of output p lies without its offset, [1,1,2,taps,points] as rows and columns
+	grid := make([]float64, 0, 2*taps*points)
+	for axis := range 2 {
+		for t := range taps {
+			tap := []int{t / kernel[1], t % kernel[1]}[axis]
+			for p := range points {
+				at := []int{p / out[1], p % out[1]}[axis]
+				grid = append(grid, float64(at*win.strides[axis]-win.pads[axis]+tap*win.dilations[axis]))
+			}
+		}
+	}
+	off := s.transpose(s.reshape(s.wide(offset), n, og, taps, 2, points), 0, 1, 3, 2, 4)
+	at := s.op("Add", off, s.floatsConst(d, grid, 1, 1, 2, taps, points)) // [n,og,2,taps,points]
+	row, col := s.index(at, 2, 0), s.index(at, 2, 1)
+	img := s.reshape(s.wide(x), n, og, c/og, in[0]*in[1])
+	v := s.bilinear(img, row, col, in)
+	if m := s.opt(4); m != nil {
+		v = s.op("Mul", v, s.reshape(s.wide(m), n, og, 1, taps*points))
+	}
+	// [n,c,taps,points] → [n,group,c/group·taps,points]
+	v = s.reshape(v, n, group, c/group*taps, points)
+	y := s.op("MatMul", s.reshape(s.wide(w), 1, group, oc/group, c/group*taps), v)
+	y = s.reshape(y, append([]int{n, oc}, out...)...)
+	if b := s.opt(3); b != nil {
+		y = s.op("Add", y, s.alongChannel(s.wide(b), 4))
+	}
+	s.out(0, s.cast(y, x.Type.DType))
+}
+
+// bilinear samples img [n,g,c,h·w] at fractional rows and columns [n,g,taps,points], 0 outside, as [n,g,c,taps·points].
+func (s *site) bilinear(img, row, col *ir.Value, in []int) *ir.Value {
+	d := img.Type.DType
+	n, g, c := img.Type.Shape[0], img.Type.Shape[1], img.Type.Shape[2]
+	samples := row.Type.Shape[2] * row.Type.Shape[3]
+	flat := func(v *ir.Value) *ir.Value { return s.reshape(v, n, g, 1, samples) }
+	r0, c0 := s.op("Floor", row), s.op("Floor", col)
+	fr, fc := s.op("Sub", row, r0), s.op("Sub", col, c0)
+	one, zero := s.scalar(d, 1), s.scalar(d, 0)
+	var sum *ir.Value
+	for corner := range 4 {
+		r, wr := r0, s.op("Sub", one, fr)
+		if corner/2 == 1 {
+			r, wr = s.op("Add", r0, one), fr
+		}
+		q, wq := c0, s.op("Sub", one, fc)
+		if corner%2 == 1 {
+			q, wq = s.op("Add", c0, one), fc
+		}
+		inside := s.op("And", s.within(r, in[0]), s.within(q, in[1]))
+		rc := s.op("Min", s.op("Max", r, zero), s.scalar(d, float64(in[0]-1)))
+		qc := s.op("Min", s.op("Max", q, zero), s.scalar(d, float64(in[1]-1)))
+		idx := s.op("Add", s.op("Mul", s.cast(rc, ir.Int64), s.scalar(ir.Int64, float64(in[1]))), s.cast(qc, ir.Int64))
+		v := s.add("GatherElements", ir.Attrs{"axis": 3}, img, s.expand(flat(idx), n, g, c, samples))
+		weight := s.where(inside, s.op("Mul", wr, wq), zero)
+		v = s.op("Mul", v, flat(weight))
+		if sum != nil {
+			v = s.op("Add", sum, v)
+		}
+		sum = v
+	}
+	return sum
+}
+
+// within is 0 ≤ v < n.
+func (s *site) within(v *ir.Value, n int) *ir.Value {
+	return s.op("And", s.op("GreaterEqual", v, s.like(v, 0)), s.op("Less", v, s.like(v, float64(n))))
+}

@@ -1,0 +1,150 @@
+package onnx
+
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var indexingOperators = []operator{
+	{name: "Gather", since: 7, convert: gather("Gather")},
+	{name: "GatherElements", since: 11, convert: gather("GatherElements")},
+	{name: "GatherND", since: 11, convert: func(s *site) {
+		s.out(0, s.add("GatherND", ir.Attrs{"batch_dims": s.int("batch_dims", 0)}, s.in(0), s.in(1)))
+	}},
+	{name: "Scatter", since: 9, until: 10, convert: scatterElements},
+	{name: "ScatterElements", since: 11, convert: scatterElements},
+	{name: "ScatterND", since: 11, convert: func(s *site) {
+		s.out(0, s.add("ScatterND", ir.Attrs{"reduction": s.scatterReduction()}, s.in(0), s.in(1), s.in(2)))
+	}},
+	{name: "TensorScatter", since: 24, convert: tensorScatter},
+	{name: "OneHot", since: 9, shapes: []int{1}, convert: oneHot},
+	{name: "Compress", since: 9, shapes: []int{1}, convert: compress},
+	{name: "NonZero", since: 9, shapes: []int{0}, convert: nonZero},
+	{domain: "ai.onnx.ml", name: "ArrayFeatureExtractor", since: 1, convert: arrayFeatureExtractor},
+	{domain: "ai.onnx.ml", name: "Binarizer", since: 1, convert: func(s *site) {
+		x := s.in(0)
+		above := s.op("Greater", x, s.like(x, s.float("threshold", 0)))
+		s.out(0, s.cast(above, x.Type.DType))
+	}},
+}
+
+func gather(op string) func(*site) {
+	return func(s *site) {
+		x := s.in(0)
+		s.out(0, s.add(op, ir.Attrs{"axis": s.axis(s.int("axis", 0), x.Type.Rank())}, x, s.in(1)))
+	}
+}
+
+func (s *site) scatterReduction() string {
+	return s.choice("reduction", "none", "add", "mul", "max", "min")
+}
+
+func scatterElements(s *site) {
+	x := s.in(0)
+	attrs := ir.Attrs{"axis": s.axis(s.int("axis", 0), x.Type.Rank()), "reduction": s.scatterReduction()}
+	s.out(0, s.add("ScatterElements", attrs, x, s.in(1), s.in(2)))
+}
+
+// tensorScatter writes update into the cache at every sample's index: for each position of the cache, the element of
+// update that lies there, if there is one.
+func tensorScatter(s *site) {
+	cache, update := s.in(0), s.in(1)
+	r := s.rank(cache, 2)
+	axis := s.axis(s.int("axis", -2), r)
+	if axis == 0 || update.Type.Rank() != r {
+		s.fail("axis is the batch dimension, or update %v does not fit the cache %v", update.Type, cache.Type)
+	}
+	length, n := cache.Type.Shape[axis], update.Type.Shape[axis]
+	if n > length {
+		s.fail("update %v is longer than the cache %v", update.Type, cache.Type)
+	}
+	if n == 0 {
+		s.out(0, cache)
+		return
+	}
+	// position of the cache relative to the write index, [B,1,…,length,…,1]
+	at := s.iota(ir.Int64, length, axis, r)
+	if s.opt(2) != nil {
+		start := ones(r)
+		start[0] = cache.Type.Shape[0]
+		at = s.op("Sub", at, s.reshape(s.in(2), start...))
+	}
+	if s.choice("mode", "linear", "circular") == "circular" {
+		at = s.op("Mod", at, s.scalar(ir.Int64, float64(length)))
+	}
+	inside := s.op("And", s.op("GreaterEqual", at, s.scalar(ir.Int64, 0)), s.op("Less", at, s.scalar(ir.Int64, float64(n))))
+	clamped := s.op("Min", s.op("Max", at, s.scalar(ir.Int64, 0)), s.scalar(ir.Int64, float64(n-1)))
+	picked := s.add("GatherElements", ir.Attrs{"axis": axis}, update, s.expand(clamped, cache.Type.Shape...))
+	s.out(0, s.where(inside, picked, cache))
+}
+
+func oneHot(s *site) {
+	idx := s.in(0)
+	depth := s.known(1, "depth")
+	if depth == nil || depth.Numel() != 1 {
+		s.fail("depth is missing or has more than one element")
+	}
+	axis := s.axis(s.int("axis", -1), idx.Type.Rank()+1)
+	if d := idx.Type.DType; d.IsFloat() || d.Bits() != 64 {
+		idx = s.cast(idx, ir.Int64)
+	}
+	s.out(0, s.add("OneHot", ir.Attrs{"depth": int(depth.FloatAt(0)), "axis": axis}, idx, s.in(2)))
+}
+
+// compress picks the elements whose condition holds; the condition is a constant, since it decides the shape.
+func compress(s *site) {
+	x := s.in(0)
+	cond := s.known(1, "condition")
+	if cond == nil {
+		s.fail("condition is missing")
+	}
+	axis := 0
+	if s.hasAttr("axis") {
+		axis = s.axis(s.int("axis", 0), x.Type.Rank())
+	} else {
+		x = s.reshape(x, x.Type.Numel())
+	}
+	var picked []int
+	for i, v := range cond.Ints() {
+		if v != 0 {
+			picked = append(picked, i)
+		}
+	}
+	s.out(0, s.add("Gather", ir.Attrs{"axis": axis}, x, s.vector(picked...)))
+}
+
+// nonZero lists the indices of elements that are not zero, one row a dimension; x is a constant.
+func nonZero(s *site) {
+	t := s.known(0, "the number of outputs")
+	if t == nil {
+		s.fail("input 0 is missing")
+	}
+	r := t.Rank()
+	rows := make([][]int64, r)
+	count := 0
+	for i := range t.Numel() {
+		if t.FloatAt(i) == 0 {
+			continue
+		}
+		count++
+		rest := i
+		for d := r - 1; d >= 0; d-- {
+			rows[d] = append(rows[d], int64(rest%t.Shape[d]))
+			rest /= t.Shape[d]
+		}
+	}
+	s.out(0, s.intsConst(slices.Concat(rows...), r, count))
+}
+
+// arrayFeatureExtractor picks columns of the last dimension; its result has at least two dimensions.
+func arrayFeatureExtractor(s *site) {
+	x, y := s.in(0), s.in(1)
+	r := s.rank(x, 1)
+	idx := s.reshape(y, y.Type.Numel())
+	v := s.add("Gather", ir.Attrs{"axis": r - 1}, x, idx)
+	if r == 1 {
+		v = s.reshape(v, 1, y.Type.Numel())
+	}
+	s.out(0, v)
+}

@@ -1,0 +1,185 @@
+package onnx
+
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var normalizationOperators = []operator{
+	{name: "BatchNormalization", since: 7, convert: batchNormalization},
+	{name: "InstanceNormalization", since: 7, convert: func(s *site) {
+		x := s.in(0)
+		r := s.rank(x, 3)
+		y := s.groupNormalized(x, x.Type.Shape[1])
+		s.out(0, s.affine(y, s.alongChannel(s.in(1), r), s.alongChannel(s.in(2), r), x.Type.DType))
+	}},
+	{name: "GroupNormalization", since: 18, until: 20, convert: groupNormalizationByGroup},
+	{name: "GroupNormalization", since: 21, convert: func(s *site) {
+		x := s.in(0)
+		r := s.rank(x, 3)
+		y := s.groupNormalized(x, s.int("num_groups", 0))
+		s.out(0, s.affine(y, s.alongChannel(s.in(1), r), s.alongChannel(s.in(2), r), x.Type.DType))
+	}},
+	{name: "LayerNormalization", since: 17, convert: layerNormalization},
+	{name: "RMSNormalization", since: 23, convert: func(s *site) {
+		x := s.in(0)
+		attrs := ir.Attrs{"axis": s.axis(s.int("axis", -1), x.Type.Rank()), "epsilon": s.epsilon()}
+		s.out(0, s.add("RMSNorm", attrs, x, s.cast(s.in(1), x.Type.DType)))
+	}},
+	{name: "LRN", since: 7, convert: lrn},
+	{name: "LpNormalization", since: 7, convert: composite(lpNormalization)},
+	{name: "MeanVarianceNormalization", since: 9, convert: composite(meanVarianceNormalization)},
+}
+
+// epsilon is the attribute that all normalisations have; its default is the float32 nearest to 1e-5.
+func (s *site) epsilon() float64 { return s.float("epsilon", float64(float32(1e-5))) }
+
+func batchNormalization(s *site) {
+	x := s.in(0)
+	params := []*ir.Value{s.in(1), s.in(2), s.in(3), s.in(4)}
+	if s.opset >= 14 && s.bool("training_mode", false) {
+		batchNormalizationTraining(s, x, params)
+		return
+	}
+	if s.opset < 9 && !s.bool("spatial", true) {
+		s.out(0, s.normalizeEach(x, params))
+		return
+	}
+	if x.Type.Rank() == 1 { // N elements of one channel
+		y := s.add("BatchNorm", ir.Attrs{"epsilon": s.epsilon()}, append([]*ir.Value{s.reshape(x, x.Type.Shape[0], 1)}, params...)...)
+		s.out(0, s.reshape(y, x.Type.Shape...))
+		return
+	}
+	s.out(0, s.add("BatchNorm", ir.Attrs{"epsilon": s.epsilon()}, append([]*ir.Value{x}, params...)...))
+}
+
+// normalizeEach is BatchNormalization with spatial=0 (opset 7 and 8): parameters of the shape of one sample.
+func (s *site) normalizeEach(x *ir.Value, params []*ir.Value) *ir.Value {
+	for _, p := range params {
+		if !slices.Equal(p.Type.Shape, x.Type.Shape[min(1, x.Type.Rank()):]) {
+			s.fail("spatial=0 wants parameters of the shape of a sample of %v, not %v", x.Type, p.Type)
+		}
+	}
+	scale, bias, mean, variance := s.wide(params[0]), s.wide(params[1]), s.wide(params[2]), s.wide(params[3])
+	dev := s.op("Sqrt", s.op("Add", variance, s.like(variance, s.epsilon())))
+	y := s.op("Div", s.op("Sub", s.wide(x), mean), dev)
+	return s.cast(s.op("Add", s.op("Mul", y, scale), bias), x.Type.DType)
+}
+
+// batchNormalizationTraining normalises by the statistics of the batch and returns the running ones.
+func batchNormalizationTraining(s *site, x *ir.Value, params []*ir.Value) {
+	r := s.rank(x, 2)
+	w := s.wide(x)
+	axes := slices.Delete(iotaInts(r), 1, 2)
+	mean := s.reduce("ReduceMean", w, axes, true)
+	d := s.op("Sub", w, mean)
+	variance := s.reduce("ReduceMean", s.op("Mul", d, d), axes, true)
+	y := s.op("Div", d, s.op("Sqrt", s.op("Add", variance, s.like(w, s.epsilon()))))
+	s.out(0, s.affine(y, s.alongChannel(params[0], r), s.alongChannel(params[1], r), x.Type.DType))
+	momentum := s.float("momentum", float64(float32(0.9)))
+	for i, now := range []*ir.Value{mean, variance} {
+		old := params[2+i]
+		wide := s.cast(old, now.Type.DType)
+		kept := s.op("Mul", wide, s.like(now, momentum))
+		fresh := s.op("Mul", s.reshape(now, old.Type.Shape...), s.like(now, 1-momentum))
+		s.out(1+i, s.cast(s.op("Add", kept, fresh), old.Type.DType))
+	}
+}
+
+// groupNormalized is x, in the wide type, with mean 0 and variance 1 in each of the groups of each sample's channels.
+func (s *site) groupNormalized(x *ir.Value, groups int) *ir.Value {
+	n, c := x.Type.Shape[0], x.Type.Shape[1]
+	if groups < 1 || c%groups != 0 {
+		s.fail("%d groups do not divide %d channels", groups, c)
+	}
+	rows := s.reshape(s.wide(x), n, groups, product(x.Type.Shape[1:])/groups)
+	y := s.add("LayerNorm", ir.Attrs{"axis": 2, "epsilon": s.epsilon()}, rows)
+	return s.reshape(y, x.Type.Shape...)
+}
+
+// affine is y·scale+bias, rounded to d.
+func (s *site) affine(y, scale, bias *ir.Value, d ir.DType) *ir.Value {
+	w := y.Type.DType
+	return s.cast(s.op("Add", s.op("Mul", y, s.cast(scale, w)), s.cast(bias, w)), d)
+}
+
+// groupNormalizationByGroup is GroupNormalization 18, whose scale and bias have an element a group.
+func groupNormalizationByGroup(s *site) {
+	x := s.in(0)
+	s.rank(x, 3)
+	groups := s.int("num_groups", 0)
+	y := s.groupNormalized(x, groups)
+	rows := s.reshape(y, x.Type.Shape[0], groups, product(x.Type.Shape[1:])/groups)
+	rows = s.affine(rows, s.alongChannel(s.in(1), 3), s.alongChannel(s.in(2), 3), x.Type.DType)
+	s.out(0, s.reshape(rows, x.Type.Shape...))
+}
+
+func layerNormalization(s *site) {
+	x := s.in(0)
+	axis := s.axis(s.int("axis", -1), x.Type.Rank())
+	s.out(0, s.add("LayerNorm", ir.Attrs{"axis": axis, "epsilon": s.epsilon()}, x, s.in(1), s.opt(2)))
+	if !s.wants(1) && !s.wants(2) {
+		return
+	}
+	stash, err := DType(int32(s.int("stash_type", 1)))
+	s.check(err)
+	w := s.wide(x)
+	axes := iotaInts(x.Type.Rank())[axis:]
+	mean := s.reduce("ReduceMean", w, axes, true)
+	s.out(1, s.cast(mean, stash))
+	if s.wants(2) {
+		d := s.op("Sub", w, mean)
+		variance := s.reduce("ReduceMean", s.op("Mul", d, d), axes, true)
+		inv := s.op("Reciprocal", s.op("Sqrt", s.op("Add", variance, s.like(w, s.epsilon()))))
+		s.out(2, s.cast(inv, stash))
+	}
+}
+
+// lrn divides by (bias + alpha/size · Σ x²)^beta, the sum over size channels around each: an average pool over channels
+// whose padding counts.
+func lrn(s *site) {
+	x := s.in(0)
+	s.rank(x, 2)
+	size := s.int("size", 0)
+	if size < 1 {
+		s.fail("size=%d", size)
+	}
+	w := s.wide(x)
+	n, c := x.Type.Shape[0], x.Type.Shape[1]
+	squares := s.reshape(s.op("Mul", w, w), n, 1, c, product(x.Type.Shape[2:]))
+	mean := s.add("AveragePool", ir.Attrs{
+		"kernel": []int{size, 1}, "strides": []int{1, 1}, "dilations": []int{1, 1},
+		"pads": []int{(size - 1) / 2, 0, size - 1 - (size-1)/2, 0}, "include_pad": true,
+	}, squares)
+	base := s.op("Add", s.op("Mul", mean, s.like(w, s.float("alpha", float64(float32(0.0001))))), s.like(w, s.float("bias", 1)))
+	scale := s.op("Pow", base, s.like(w, s.float("beta", 0.75)))
+	s.out(0, s.cast(s.op("Div", w, s.reshape(scale, x.Type.Shape...)), x.Type.DType))
+}
+
+// lpNormalization divides by the 1- or 2-norm along an axis; where that is 0, so is the result.
+func lpNormalization(s *site, x *ir.Value) *ir.Value {
+	axes := []int{s.axis(s.int("axis", -1), x.Type.Rank())}
+	var norm *ir.Value
+	switch p := s.int("p", 2); p {
+	case 1:
+		norm = s.reduce("ReduceSum", s.op("Abs", x), axes, true)
+	case 2:
+		norm = s.op("Sqrt", s.reduce("ReduceSum", s.op("Mul", x, x), axes, true))
+	default:
+		s.fail("p=%d, want 1 or 2", p)
+	}
+	return s.where(s.op("Equal", norm, s.like(x, 0)), s.like(x, 0), s.op("Div", x, norm))
+}
+
+// meanVarianceNormalization is (x-mean)/(σ+1e-9) (function body of MeanVarianceNormalization 13).
+func meanVarianceNormalization(s *site, x *ir.Value) *ir.Value {
+	axes := s.ints("axes")
+	if axes == nil {
+		axes = []int{0, 2, 3}
+	}
+	axes = s.axes(axes, x.Type.Rank())
+	d := s.op("Sub", x, s.reduce("ReduceMean", x, axes, true))
+	dev := s.op("Sqrt", s.reduce("ReduceMean", s.op("Mul", d, d), axes, true))
+	return s.op("Div", d, s.op("Add", dev, s.like(x, 1e-9)))
+}

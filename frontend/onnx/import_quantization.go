@@ -1,0 +1,66 @@
+package onnx
+
+import (
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var quantizationOperators = []operator{
+	{name: "QuantizeLinear", since: 10, convert: quantizeLinear},
+	{name: "DequantizeLinear", since: 10, convert: dequantizeLinear},
+	{name: "DynamicQuantizeLinear", since: 11, convert: dynamicQuantizeLinear},
+}
+
+// quantizationAttrs are the attributes that both directions share. An axis matters only where the scale has one.
+func (s *site) quantizationAttrs(x, scale *ir.Value, to ir.DType) ir.Attrs {
+	attrs := ir.Attrs{"to": to}
+	if r := x.Type.Rank(); scale.Type.Rank() > 0 && r > 0 && (scale.Type.Numel() != 1 || scale.Type.Rank() > 1) {
+		attrs["axis"] = s.axis(s.int("axis", 1), r)
+	}
+	if b := s.int("block_size", 0); b != 0 {
+		attrs["block"] = b
+	}
+	return attrs
+}
+
+func quantizeLinear(s *site) {
+	x, scale, zero := s.in(0), s.in(1), s.opt(2)
+	to := s.dtype("output_dtype", ir.Invalid)
+	switch {
+	case zero != nil && to != ir.Invalid && zero.Type.DType != to:
+		s.fail("output_dtype is %v, but the zero point %v", to, zero.Type)
+	case zero != nil:
+		to = zero.Type.DType
+	case to == ir.Invalid:
+		to = ir.Uint8
+	}
+	attrs := s.quantizationAttrs(x, scale, to)
+	if !s.bool("saturate", true) {
+		attrs["saturate"] = false
+	}
+	// precision (opset 23) names the type of the division; the op divides exactly, which every such type rounds to.
+	s.out(0, s.add("QuantizeLinear", attrs, x, scale, zero))
+}
+
+func dequantizeLinear(s *site) {
+	x, scale, zero := s.in(0), s.in(1), s.opt(2)
+	to := s.dtype("output_dtype", scale.Type.DType)
+	s.out(0, s.add("DequantizeLinear", s.quantizationAttrs(x, scale, to), x, scale, zero))
+}
+
+// dynamicQuantizeLinear follows the function body of DynamicQuantizeLinear 11: the range includes 0, the zero point is
+// rounded and saturated to u8.
+func dynamicQuantizeLinear(s *site) {
+	x := s.in(0)
+	axes := iotaInts(x.Type.Rank())
+	zero, top := s.like(x, 0), s.like(x, 255)
+	lo := s.op("Min", s.reduce("ReduceMin", x, axes, false), zero)
+	hi := s.op("Max", s.reduce("ReduceMax", x, axes, false), zero)
+	scale := s.op("Div", s.op("Sub", hi, lo), top)
+	// All elements 0: any scale gives 0s; 1 avoids 0/0.
+	scale0 := s.where(s.op("Equal", scale, zero), s.like(x, 1), scale)
+	point := s.op("Round", s.op("Min", s.op("Max", s.op("Sub", zero, s.op("Div", lo, scale0)), zero), top))
+	zp := s.cast(point, ir.Uint8)
+	s.out(0, s.add("QuantizeLinear", ir.Attrs{"to": ir.Uint8}, x, scale0, zp))
+	s.out(1, scale)
+	s.out(2, zp)
+}

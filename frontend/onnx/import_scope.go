@@ -1,0 +1,214 @@
+package onnx
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// scope holds the values that names stand for in one graph: the model's, the body of a control-flow node, or the body of
+// a function. Bodies of control flow see the names of the graph around them, functions do not.
+type scope struct {
+	parent *scope
+	top    bool
+	prefix string // of node labels: where an inlined body came from
+	values map[string]*ir.Value
+	wanted map[string]bool // names of the graph's results
+	used   map[string]bool // names that something reads: results, and inputs of nodes
+	opsets map[string]int64
+	attrs  map[string]*onnxpb.AttributeProto // of a function's caller
+}
+
+func (sc *scope) lookup(name string) *ir.Value {
+	for ; sc != nil; sc = sc.parent {
+		if v := sc.values[name]; v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// results declares what is read of the scope's graph: the results, and what its nodes read.
+func (sc *scope) results(names []string, nodes []*onnxpb.NodeProto) {
+	sc.wanted, sc.used = map[string]bool{}, map[string]bool{}
+	for _, name := range names {
+		sc.wanted[name], sc.used[name] = true, true
+	}
+	collectUsed(nodes, sc.used)
+}
+
+func outputNames(g *onnxpb.GraphProto) []string {
+	var names []string
+	for _, o := range g.Output {
+		names = append(names, o.GetName())
+	}
+	return names
+}
+
+// collectUsed adds the names that nodes, and graphs inside them, read.
+func collectUsed(nodes []*onnxpb.NodeProto, used map[string]bool) {
+	for _, n := range nodes {
+		for _, in := range n.Input {
+			used[in] = true
+		}
+		for _, g := range subgraphs(n) {
+			collectUsed(g.Node, used)
+			for _, o := range g.Output {
+				used[o.GetName()] = true
+			}
+		}
+	}
+}
+
+// needed marks the nodes whose outputs are read, directly or not, by the names in want.
+func needed(nodes []*onnxpb.NodeProto, want map[string]bool) []bool {
+	keep := make([]bool, len(nodes))
+	need := map[string]bool{}
+	for name := range want {
+		need[name] = true
+	}
+	for i := len(nodes) - 1; i >= 0; i-- {
+		for _, o := range nodes[i].Output {
+			keep[i] = keep[i] || o != "" && need[o]
+		}
+		if keep[i] {
+			collectUsed(nodes[i:i+1], need)
+		}
+	}
+	return keep
+}
+
+// nodes converts a list of nodes in order, leaving out those that nothing reads.
+func (im *importer) nodes(sc *scope, nodes []*onnxpb.NodeProto) error {
+	keep := needed(nodes, sc.wanted)
+	for i, n := range nodes {
+		if !keep[i] {
+			continue
+		}
+		if err := im.node(sc, n); err != nil {
+			return err
+		}
+		if len(im.g.Nodes) > maxNodes {
+			return im.m.nodeError(n, "unrolled and inlined, the graph has more than %d nodes", maxNodes).AsUnsupported()
+		}
+	}
+	return nil
+}
+
+// label names a node for messages.
+func (sc *scope) label(n *onnxpb.NodeProto) string { return sc.prefix + nodeLabel(n) }
+
+// node converts one node: an operator of the table or a function of the model.
+func (im *importer) node(sc *scope, n *onnxpb.NodeProto) error {
+	domain := Domain(n.GetDomain())
+	if f := im.m.function(n); f != nil {
+		return im.callFunction(sc, n, f)
+	}
+	s := &site{im: im, sc: sc, n: n, opset: sc.opsets[domain]}
+	row, err := im.table.lookup(domain, n.GetOpType(), s.opset)
+	if err != nil {
+		e := s.errorf("%w", err)
+		return e.AsUnsupported()
+	}
+	return s.convert(row)
+}
+
+// callFunction inlines a function of the model: its body sees its own inputs and opsets, and the caller's attributes
+// where it refers to them.
+func (im *importer) callFunction(sc *scope, n *onnxpb.NodeProto, f *onnxpb.FunctionProto) error {
+	s := &site{im: im, sc: sc, n: n, opset: sc.opsets[Domain(n.GetDomain())]}
+	opsets, err := im.m.opsets(f.OpsetImport, fmt.Sprintf("function %s: ", f.GetName()))
+	if err != nil {
+		return err
+	}
+	inner := &scope{
+		prefix: sc.label(n) + "/", values: map[string]*ir.Value{}, opsets: opsets,
+		attrs: map[string]*onnxpb.AttributeProto{},
+	}
+	if len(n.Input) > len(f.Input) || len(n.Output) > len(f.Output) {
+		return s.errorf("%d inputs and %d outputs, but function %s has %d and %d",
+			len(n.Input), len(n.Output), f.GetName(), len(f.Input), len(f.Output))
+	}
+	for i, name := range n.Input {
+		if name == "" {
+			continue
+		}
+		v := sc.lookup(name)
+		if v == nil {
+			return s.errorf("input %q is not defined", name)
+		}
+		inner.values[f.Input[i]] = v
+	}
+	for _, a := range f.AttributeProto {
+		inner.attrs[a.GetName()] = a
+	}
+	for _, a := range n.Attribute {
+		if r := sc.resolveAttr(a); r != nil {
+			inner.attrs[a.GetName()] = r
+		}
+	}
+	var results []string
+	for i, o := range n.Output {
+		if o != "" {
+			results = append(results, f.Output[i])
+		}
+	}
+	inner.results(results, f.Node)
+	if err := im.nodes(inner, f.Node); err != nil {
+		return err
+	}
+	for i, o := range n.Output {
+		if o == "" {
+			continue
+		}
+		v := inner.lookup(f.Output[i])
+		if v == nil {
+			return s.errorf("function %s does not compute its output %q", f.GetName(), f.Output[i])
+		}
+		sc.values[o] = v
+	}
+	return nil
+}
+
+// resolveAttr returns the attribute itself, or what it refers to in the function's caller; nil if that is absent.
+func (sc *scope) resolveAttr(a *onnxpb.AttributeProto) *onnxpb.AttributeProto {
+	ref := a.GetRefAttrName()
+	if ref == "" {
+		return a
+	}
+	for ; sc != nil; sc = sc.parent {
+		if sc.attrs != nil {
+			return sc.attrs[ref]
+		}
+	}
+	return nil
+}
+
+// subgraph converts the body of a control-flow node with the given inputs and returns its outputs.
+func (im *importer) subgraph(sc *scope, g *onnxpb.GraphProto, where string, inputs []*ir.Value) ([]*ir.Value, error) {
+	if len(inputs) != len(g.Input) {
+		return nil, fmt.Errorf("its body %q has %d inputs, want %d", g.GetName(), len(g.Input), len(inputs))
+	}
+	inner := &scope{parent: sc, prefix: sc.prefix + strings.TrimSuffix(where, "/") + "/", values: map[string]*ir.Value{}, opsets: sc.opsets}
+	if err := im.initializers(inner, g); err != nil {
+		return nil, err
+	}
+	for i, in := range g.Input {
+		inner.values[in.GetName()] = inputs[i]
+	}
+	inner.results(outputNames(g), g.Node)
+	if err := im.nodes(inner, g.Node); err != nil {
+		return nil, err
+	}
+	var outs []*ir.Value
+	for _, o := range g.Output {
+		v := inner.lookup(o.GetName())
+		if v == nil {
+			return nil, fmt.Errorf("its body %q does not compute output %q", g.GetName(), o.GetName())
+		}
+		outs = append(outs, v)
+	}
+	return outs, nil
+}

@@ -1,0 +1,283 @@
+package onnx
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// site is one node under conversion. A conversion reads inputs and attributes from it, adds ops to the graph and sets
+// the outputs. What goes wrong on the way leaves the conversion by stop, as in a recursive-descent parser, and comes out
+// of convert as an error: conversions are arithmetic on values, which a test after every step would drown.
+type site struct {
+	im    *importer
+	sc    *scope
+	n     *onnxpb.NodeProto
+	opset int64
+}
+
+// stop is what fail and refuse panic with.
+type stop struct{ err error }
+
+// convert runs the operator's conversion.
+func (s *site) convert(op *operator) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case stop:
+			err = r.err
+		default:
+			panic(r)
+		}
+	}()
+	for i, name := range s.n.Input {
+		if name != "" && s.sc.lookup(name) == nil {
+			return s.errorf("input %d, %q, is not defined", i, name)
+		}
+	}
+	op.convert(s)
+	for i, name := range s.n.Output {
+		if name != "" && s.wants(i) && s.sc.values[name] == nil {
+			s.refuse("output %d is not supported", i)
+		}
+	}
+	return nil
+}
+
+// errorf is an error at the node.
+func (s *site) errorf(format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{File: s.im.m.Path, Node: s.sc.label(s.n), Op: opLabel(s.n), Opset: s.opset, Reason: err.Error(), Err: err}
+}
+
+// fail ends the conversion: the file is wrong.
+func (s *site) fail(format string, args ...any) { panic(stop{s.errorf(format, args...)}) }
+
+// refuse ends the conversion: the file is right, the compiler declines it.
+func (s *site) refuse(format string, args ...any) {
+	panic(stop{s.errorf(format, args...).AsUnsupported()})
+}
+
+// check ends the conversion if err is one; errors that name a node already stay as they are.
+func (s *site) check(err error) {
+	if err == nil {
+		return
+	}
+	if e, ok := err.(*Error); ok && e.Op != "" {
+		panic(stop{e})
+	} else if ok {
+		out := s.errorf("%s", e.Reason)
+		out.Remedy, out.Unsupported, out.Err = e.Remedy, e.Unsupported, e
+		panic(stop{out})
+	}
+	s.fail("%w", err)
+}
+
+// Inputs and outputs.
+
+// opt returns input i, or nil if it is absent.
+func (s *site) opt(i int) *ir.Value {
+	if i >= len(s.n.Input) || s.n.Input[i] == "" {
+		return nil
+	}
+	return s.sc.lookup(s.n.Input[i])
+}
+
+// in returns input i, which the operator requires.
+func (s *site) in(i int) *ir.Value {
+	v := s.opt(i)
+	if v == nil {
+		s.fail("input %d is missing", i)
+	}
+	return v
+}
+
+// all returns all inputs of a variadic operator, of which it needs at least one.
+func (s *site) all() []*ir.Value {
+	var vs []*ir.Value
+	for i := range s.n.Input {
+		vs = append(vs, s.in(i))
+	}
+	if len(vs) == 0 {
+		s.fail("it has no inputs")
+	}
+	return vs
+}
+
+// wants reports whether output i exists and something reads it.
+func (s *site) wants(i int) bool {
+	return i < len(s.n.Output) && s.n.Output[i] != "" && s.sc.used[s.n.Output[i]]
+}
+
+// out sets output i. In the model's own graph the value takes the file's name unless it has one.
+func (s *site) out(i int, v *ir.Value) {
+	if i >= len(s.n.Output) || s.n.Output[i] == "" {
+		return
+	}
+	name := s.n.Output[i]
+	s.sc.values[name] = v
+	if s.sc.top && v.Def != nil && isFresh(v.Name) && !isFresh(name) {
+		v.Name = name
+	}
+}
+
+// isFresh reports whether Graph.Fresh may have made a name: those of the file that look like one are not used.
+func isFresh(name string) bool { return slices.Contains([]byte(name), '~') }
+
+// Attributes.
+
+func (s *site) attr(name string, kind onnxpb.AttributeProto_AttributeType) *onnxpb.AttributeProto {
+	for _, a := range s.n.Attribute {
+		if a.GetName() != name {
+			continue
+		}
+		a = s.sc.resolveAttr(a)
+		if a == nil {
+			return nil
+		}
+		// Files of IR version 1 and some exporters leave the type out; it then shows in which field is set.
+		if t := a.GetType(); t != kind && t != onnxpb.AttributeProto_UNDEFINED {
+			s.fail("attribute %q is of kind %v, want %v", name, t, kind)
+		}
+		return a
+	}
+	return nil
+}
+
+func (s *site) hasAttr(name string) bool {
+	for _, a := range s.n.Attribute {
+		if a.GetName() == name {
+			return s.sc.resolveAttr(a) != nil
+		}
+	}
+	return false
+}
+
+func (s *site) int(name string, def int) int {
+	if a := s.attr(name, onnxpb.AttributeProto_INT); a != nil {
+		return int(a.GetI())
+	}
+	return def
+}
+
+func (s *site) bool(name string, def bool) bool {
+	if a := s.attr(name, onnxpb.AttributeProto_INT); a != nil {
+		return a.GetI() != 0
+	}
+	return def
+}
+
+func (s *site) float(name string, def float64) float64 {
+	if a := s.attr(name, onnxpb.AttributeProto_FLOAT); a != nil {
+		return float64(a.GetF())
+	}
+	return def
+}
+
+func (s *site) string(name, def string) string {
+	if a := s.attr(name, onnxpb.AttributeProto_STRING); a != nil {
+		return string(a.GetS())
+	}
+	return def
+}
+
+// choice is a string attribute that must be one of the values; the first is the default.
+func (s *site) choice(name string, values ...string) string {
+	v := s.string(name, values[0])
+	if !slices.Contains(values, v) {
+		s.fail("%s is %q, want one of %q", name, v, values)
+	}
+	return v
+}
+
+func (s *site) ints(name string) []int {
+	a := s.attr(name, onnxpb.AttributeProto_INTS)
+	if a == nil {
+		return nil
+	}
+	out := make([]int, len(a.Ints))
+	for i, v := range a.Ints {
+		out[i] = int(v)
+	}
+	return out
+}
+
+func (s *site) floats(name string) []float64 {
+	a := s.attr(name, onnxpb.AttributeProto_FLOATS)
+	if a == nil {
+		return nil
+	}
+	out := make([]float64, len(a.Floats))
+	for i, v := range a.Floats {
+		out[i] = float64(v)
+	}
+	return out
+}
+
+func (s *site) strings(name string) []string {
+	a := s.attr(name, onnxpb.AttributeProto_STRINGS)
+	if a == nil {
+		return nil
+	}
+	out := make([]string, len(a.Strings))
+	for i, v := range a.Strings {
+		out[i] = string(v)
+	}
+	return out
+}
+
+func (s *site) graph(name string) *onnxpb.GraphProto {
+	if a := s.attr(name, onnxpb.AttributeProto_GRAPH); a != nil {
+		return a.G
+	}
+	return nil
+}
+
+// dtype is an attribute that holds a number of TensorProto.DataType.
+func (s *site) dtype(name string, def ir.DType) ir.DType {
+	a := s.attr(name, onnxpb.AttributeProto_INT)
+	if a == nil {
+		return def
+	}
+	d, err := DType(int32(a.GetI()))
+	if err != nil {
+		s.refuse("%s: %w", name, err)
+	}
+	return d
+}
+
+// axis resolves a possibly negative axis of a value of the given rank.
+func (s *site) axis(a, rank int) int {
+	if a < -rank || a >= rank {
+		s.fail("axis %d is outside a value of rank %d", a, rank)
+	}
+	if a < 0 {
+		a += rank
+	}
+	return a
+}
+
+// axes resolves a list of axes, sorts it and refuses repetitions.
+func (s *site) axes(list []int, rank int) []int {
+	out := make([]int, len(list))
+	for i, a := range list {
+		out[i] = s.axis(a, rank)
+	}
+	slices.Sort(out)
+	for i := 1; i < len(out); i++ {
+		if out[i] == out[i-1] {
+			s.fail("axis %d is listed twice", out[i])
+		}
+	}
+	return out
+}
+
+// rank fails unless v has at least the given number of dimensions.
+func (s *site) rank(v *ir.Value, atLeast int) int {
+	if r := v.Type.Rank(); r < atLeast {
+		s.fail("an input is %v, want at least %d dimensions", v.Type, atLeast)
+	}
+	return v.Type.Rank()
+}

@@ -1,0 +1,163 @@
+package onnx
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+)
+
+// operator is a row of the import table: how one operator, in a range of versions of its domain, becomes ops.
+type operator struct {
+	domain  string // "" is ai.onnx
+	name    string
+	since   int64
+	until   int64 // last version; 0: none
+	shapes  []int // inputs that must be constants, since they decide shapes or the structure of the graph
+	convert func(*site)
+}
+
+// operatorTable holds rows by domain and name; each list is of disjoint version ranges.
+type operatorTable map[operatorKey][]operator
+
+// operators is the import table. Conversions reach it through their importer, since some convert graphs inside.
+var operators = collectOperators(
+	elementwiseOperators, activationOperators, movementOperators, indexingOperators, reductionOperators,
+	normalizationOperators, convolutionOperators, poolOperators, linearOperators, quantizationOperators,
+	recurrentOperators, attentionOperators, samplingOperators, signalOperators, lossOperators, controlOperators,
+	constantOperators, refusedOperators,
+)
+
+type operatorKey struct{ domain, name string }
+
+func collectOperators(groups ...[]operator) operatorTable {
+	table := operatorTable{}
+	for _, g := range groups {
+		for _, op := range g {
+			k := operatorKey{op.domain, op.name}
+			for _, have := range table[k] {
+				if (have.until == 0 || op.since <= have.until) && (op.until == 0 || have.since <= op.until) {
+					panic("operator declared twice: " + op.name)
+				}
+			}
+			table[k] = append(table[k], op)
+		}
+	}
+	return table
+}
+
+// lookup finds the row of an operator at a version of its domain.
+func (table operatorTable) lookup(domain, name string, opset int64) (*operator, error) {
+	rows := table[operatorKey{domain, name}]
+	for i := range rows {
+		if r := &rows[i]; opset >= r.since && (r.until == 0 || opset <= r.until) {
+			return r, nil
+		}
+	}
+	if len(rows) > 0 {
+		since, until := rows[0].since, rows[0].until
+		for _, r := range rows {
+			since = min(since, r.since)
+			if r.until == 0 || until == 0 {
+				until = 0
+			} else {
+				until = max(until, r.until)
+			}
+		}
+		if opset < since {
+			return nil, fmt.Errorf("the operator exists from opset %d on", since)
+		}
+		return nil, fmt.Errorf("the operator exists up to opset %d only", until)
+	}
+	switch domain {
+	case "":
+		return nil, fmt.Errorf("unknown operator")
+	default:
+		return nil, fmt.Errorf("unknown operator of domain %q, and the model has no function of that name", domain)
+	}
+}
+
+// ShapeInputs returns the names of the inputs whose values decide shapes, or the structure of the graph: those from which
+// an input is computed that the import table wants constant. Import refuses the model unless they are bound in
+// ImportOptions.Constants (or have initializers).
+func ShapeInputs(m *Model) []string {
+	d := &shapeDeciders{m: m, need: map[string]bool{}}
+	d.graph(m.Proto.Graph, m.Opsets)
+	var names []string
+	for _, in := range m.Proto.Graph.Input {
+		if d.need[in.GetName()] {
+			names = append(names, in.GetName())
+		}
+	}
+	return names
+}
+
+// shapeDeciders walks a model backwards. Names of nested graphs are taken to be distinct from those around them, or to
+// mean the same: it errs towards binding too much.
+type shapeDeciders struct {
+	m    *Model
+	need map[string]bool
+}
+
+func (d *shapeDeciders) graph(g *onnxpb.GraphProto, opsets map[string]int64) {
+	for _, n := range slices.Backward(g.Node) {
+		d.node(n, opsets)
+	}
+}
+
+func (d *shapeDeciders) node(n *onnxpb.NodeProto, opsets map[string]int64) {
+	domain := Domain(n.GetDomain())
+	for _, g := range subgraphs(n) {
+		d.graph(g, opsets)
+	}
+	if f := d.m.function(n); f != nil {
+		d.call(n, f)
+		return
+	}
+	row, err := operators.lookup(domain, n.GetOpType(), opsets[domain])
+	if err != nil {
+		return
+	}
+	for _, i := range row.shapes {
+		if i < len(n.Input) {
+			d.need[n.Input[i]] = true
+		}
+	}
+	if !slices.ContainsFunc(n.Output, func(o string) bool { return d.need[o] }) || shapeOnly(n.GetOpType()) {
+		return
+	}
+	for _, in := range n.Input {
+		d.need[in] = true
+	}
+	for _, g := range subgraphs(n) {
+		for _, o := range g.Output {
+			d.need[o.GetName()] = true
+		}
+		d.graph(g, opsets)
+	}
+}
+
+// call carries the needs of a function's inputs to those of the node that calls it.
+func (d *shapeDeciders) call(n *onnxpb.NodeProto, f *onnxpb.FunctionProto) {
+	inner := &shapeDeciders{m: d.m, need: map[string]bool{}}
+	for i, o := range n.Output {
+		if i < len(f.Output) && d.need[o] {
+			inner.need[f.Output[i]] = true
+		}
+	}
+	opsets, err := d.m.opsets(f.OpsetImport, "")
+	if err != nil {
+		return
+	}
+	for _, fn := range slices.Backward(f.Node) {
+		inner.node(fn, opsets)
+	}
+	for i, in := range n.Input {
+		if i < len(f.Input) && inner.need[f.Input[i]] {
+			d.need[in] = true
+		}
+	}
+}
+
+// shapeOnly are the operators whose result depends on the shape of an input, not on its value.
+func shapeOnly(op string) bool { return op == "Shape" || op == "Size" || op == "EyeLike" }

@@ -1,0 +1,143 @@
+// Package nodecases reads test-case directories of the ONNX project: a model and data sets of inputs with the outputs
+// that they must give.
+//
+//	CASE/model.onnx
+//	CASE/test_data_set_0/input_0.pb, output_0.pb …
+package nodecases
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Case is one directory.
+type Case struct {
+	Name  string
+	Dir   string
+	Model *onnx.Model
+	Sets  []Set
+}
+
+// Set is one data set. Values stand in the order of the model's inputs and outputs; those that are no tensors, or of an
+// element type that the compiler lacks, are nil: Import refuses the model for them.
+type Set struct {
+	Inputs  []*ir.Tensor
+	Outputs []*ir.Tensor
+}
+
+// List returns the case directories at or below root, sorted: those that hold a model.onnx.
+func List(root string) ([]string, error) {
+	if _, err := os.Stat(filepath.Join(root, "model.onnx")); err == nil {
+		return []string{root}, nil
+	}
+	found, err := filepath.Glob(filepath.Join(root, "*", "model.onnx"))
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s: no test case: neither model.onnx nor directories that hold one", root)
+	}
+	dirs := make([]string, len(found))
+	for i, f := range found {
+		dirs[i] = filepath.Dir(f)
+	}
+	sort.Strings(dirs)
+	return dirs, nil
+}
+
+// Load reads a case. An error of the model is of type *onnx.Error.
+func Load(dir string) (*Case, error) {
+	m, err := onnx.Load(filepath.Join(dir, "model.onnx"))
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	c := &Case{Name: filepath.Base(dir), Dir: dir, Model: m}
+	graph := m.Proto.GetGraph()
+	for n := 0; ; n++ {
+		folder := filepath.Join(dir, "test_data_set_"+strconv.Itoa(n))
+		if _, err := os.Stat(folder); err != nil {
+			return c, nil
+		}
+		var set Set
+		if set.Inputs, err = values(m, folder, "input", graph.Input); err != nil {
+			return nil, err
+		}
+		if set.Outputs, err = values(m, folder, "output", graph.Output); err != nil {
+			return nil, err
+		}
+		c.Sets = append(c.Sets, set)
+	}
+}
+
+func values(m *onnx.Model, folder, kind string, infos []*onnxpb.ValueInfoProto) ([]*ir.Tensor, error) {
+	list := make([]*ir.Tensor, len(infos))
+	for i, info := range infos {
+		path := filepath.Join(folder, fmt.Sprintf("%s_%d.pb", kind, i))
+		data, err := os.ReadFile(path)
+		if os.IsNotExist(err) {
+			break // initializers that are listed as inputs have no files
+		}
+		if err != nil {
+			return nil, err
+		}
+		t := info.GetType().GetTensorType()
+		if t == nil {
+			continue
+		}
+		if _, err := onnx.DType(t.GetElemType()); err != nil {
+			continue
+		}
+		var p onnxpb.TensorProto
+		if err := proto.Unmarshal(data, &p); err != nil {
+			return nil, fmt.Errorf("%s: no tensor: %w", path, err)
+		}
+		if list[i], err = m.Tensor(&p); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return list, nil
+}
+
+// Import imports the model for one data set: dynamic dimensions get the sizes that its inputs have, and inputs that
+// decide shapes become constants (onnx.ShapeInputs says which).
+func (c *Case) Import(set Set) (*ir.Graph, error) {
+	opt := onnx.ImportOptions{Shapes: map[string][]int{}, Constants: map[string]*ir.Tensor{}}
+	deciding := map[string]bool{}
+	for _, name := range onnx.ShapeInputs(c.Model) {
+		deciding[name] = true
+	}
+	for i, in := range c.Model.Proto.Graph.Input {
+		t := set.Inputs[i]
+		switch {
+		case t == nil:
+		case deciding[in.GetName()]:
+			opt.Constants[in.GetName()] = t
+		default:
+			opt.Shapes[in.GetName()] = t.Shape
+		}
+	}
+	return onnx.Import(c.Model, opt)
+}
+
+// Inputs returns the data of a set by input name.
+func (c *Case) Inputs(set Set) map[string]*ir.Tensor {
+	byName := map[string]*ir.Tensor{}
+	for i, in := range c.Model.Proto.Graph.Input {
+		if set.Inputs[i] != nil {
+			byName[in.GetName()] = set.Inputs[i]
+		}
+	}
+	return byName
+}

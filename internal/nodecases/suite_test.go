@@ -1,0 +1,133 @@
+package nodecases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// python is the interpreter that has the onnx package: SPARK_PYTHON, else the repository's .venv.
+func python() string {
+	if p := os.Getenv("SPARK_PYTHON"); p != "" {
+		return p
+	}
+	p, _ := filepath.Abs("../../.venv/bin/python")
+	return p
+}
+
+// nodeCases writes the cases of the onnx package to a cache and returns its folder.
+func nodeCases(t *testing.T) string {
+	py := python()
+	if err := exec.Command(py, "-c", "import onnx").Run(); err != nil {
+		t.Skipf("no python with the onnx package at %s; set SPARK_PYTHON", py)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = t.TempDir()
+	}
+	dir := filepath.Join(cache, "spark-compile", "nodecases")
+	if out, err := exec.Command(py, "../../testdata/nodecases.py", dir).CombinedOutput(); err != nil {
+		t.Fatalf("writing node cases: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// run evaluates a case; an error that is an *onnx.Error with Unsupported set is a refusal.
+func run(dir string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	c, err := Load(dir)
+	if err != nil {
+		return err
+	}
+	for _, set := range c.Sets {
+		g, err := c.Import(set)
+		if err != nil {
+			return err
+		}
+		if err := g.Verify(); err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		inputs := map[string]*ir.Array{}
+		for name, v := range c.Inputs(set) {
+			inputs[name] = v.Array()
+		}
+		outs, err := ir.Evaluate(context.Background(), g, inputs, ir.EvalOptions{Round: true})
+		if err != nil {
+			return fmt.Errorf("evaluate: %w", err)
+		}
+		for i, o := range c.Model.Proto.Graph.Output {
+			want := set.Outputs[i]
+			if want == nil {
+				return fmt.Errorf("output %q has no tensor", o.GetName())
+			}
+			if err := Compare(outs[o.GetName()].Tensor(), want, For(want.DType)); err != nil {
+				return fmt.Errorf("output %q: %w", o.GetName(), err)
+			}
+		}
+	}
+	return nil
+}
+
+var quoted = regexp.MustCompile(`"[^"]*"|\d+`)
+
+// reason groups refusals: operator and reason without names and numbers.
+func reason(e *onnx.Error) string {
+	r, _, _ := strings.Cut(e.Reason, "; ")
+	if e.Op == "" {
+		return quoted.ReplaceAllString(r, "…")
+	}
+	return e.Op + ": " + quoted.ReplaceAllString(r, "…")
+}
+
+// TestNodeCases imports every node case of the onnx package and evaluates it: none may give a wrong answer or crash.
+func TestNodeCases(t *testing.T) {
+	dirs, err := List(nodeCases(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed, failed := 0, 0
+	refusals := map[string][]string{}
+	for _, dir := range dirs {
+		name := filepath.Base(dir)
+		if only := os.Getenv("NODECASE"); only != "" && !strings.Contains(name, only) {
+			continue
+		}
+		err := run(dir)
+		var e *onnx.Error
+		switch {
+		case err == nil:
+			passed++
+		case errors.As(err, &e) && e.Unsupported:
+			refusals[reason(e)] = append(refusals[reason(e)], name)
+		default:
+			failed++
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	skipped := 0
+	var reasons []string
+	for r, names := range refusals {
+		skipped += len(names)
+		reasons = append(reasons, fmt.Sprintf("%4d %s (%s)", len(names), r, names[0]))
+	}
+	sort.Strings(reasons)
+	t.Logf("refused:\n%s", strings.Join(reasons, "\n"))
+	t.Logf("%d passed, %d failed, %d skipped", passed, failed, skipped)
+	if os.Getenv("NODECASE") == "" && passed < 1600 {
+		t.Errorf("%d cases pass, want at least 1600", passed)
+	}
+}
