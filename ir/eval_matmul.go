@@ -1,6 +1,9 @@
 package ir
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // matrices reads an operand of MatMul as matrices of r×c, rows along the contracted dimension last if lastIsK.
 type matrices struct {
@@ -220,6 +223,9 @@ func evalAttention(n *Node, in []*Array) ([]*Array, error) {
 						w = math.Inf(-1)
 					}
 					weights[j] = w
+				}
+				if !slices.ContainsFunc(weights, func(w float64) bool { return !math.IsInf(w, -1) }) {
+					continue // no key is seen: 0 (ONNX Attention 23)
 				}
 				softmaxRow(weights)
 				y := out.F[(bh*s+i)*dv : (bh*s+i+1)*dv]

@@ -21,7 +21,7 @@ var _ = register(
 		Infer:   inferEinsum, Eval: evalEinsum},
 	Op{Name: "Attention", Kind: KindContraction, In: []string{"q", "k", "v", "mask?"}, Out: []string{"y"},
 		Attrs:   []Attr{{Name: "scale", Default: 1.0, Required: true}, {Name: "causal", Default: false}, {Name: "softcap", Default: 0.0}},
-		Summary: "softmax(q·kᵀ·scale + mask)·v for q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (Hk divides H); mask is additive float, broadcast to [B,H,S,T]; causal masks j > i",
+		Summary: "softmax(q·kᵀ·scale + mask)·v for q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (Hk divides H); mask is additive float, broadcast to [B,H,S,T]; causal masks j > i; a query whose every key is masked by -∞ yields 0",
 		Infer:   inferAttention, Eval: evalAttention},
 
 	Op{Name: "MaxPool", Kind: KindWindow, In: []string{"x"}, Out: []string{"y", "indices?"},
