@@ -1,3 +1,5 @@
+//go:build !amd64
+
 package emu
 
 func addF(d, a, b, c *row32) { addFGo(d, a, b, c) }

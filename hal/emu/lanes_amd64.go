@@ -1,0 +1,93 @@
+package emu
+
+// The AVX2 functions compute bit for bit what their Go twins do (lanes.go, fragment.go).
+
+//go:noescape
+func addAVX2(d, a, b, c *row32)
+
+//go:noescape
+func subAVX2(d, a, b, c *row32)
+
+//go:noescape
+func mulAVX2(d, a, b, c *row32)
+
+//go:noescape
+func fmaAVX2(d, a, b, c *row32)
+
+// mmaF16AVX2 takes the first row and 14 indices: d0…d3, a0…a3, b0, b1, c0…c3.
+//
+//go:noescape
+func mmaF16AVX2(r *row32, v *int32)
+
+//go:noescape
+func mmaBF16AVX2(r *row32, v *int32)
+
+func cpuid(leaf, sub uint32) (a, b, c, d uint32)
+
+func xgetbv() uint32
+
+var haveAVX2 = detectAVX2()
+
+// detectAVX2 asks for AVX2, FMA and F16C, and whether the system saves the wide registers.
+func detectAVX2() bool {
+	if top, _, _, _ := cpuid(0, 0); top < 7 {
+		return false
+	}
+	const fma, osxsave, avx, f16c = 1 << 12, 1 << 27, 1 << 28, 1 << 29
+	_, _, c, _ := cpuid(1, 0)
+	if want := uint32(fma | osxsave | avx | f16c); c&want != want || xgetbv()&6 != 6 {
+		return false
+	}
+	_, b, _, _ := cpuid(7, 0)
+	return b&(1<<5) != 0
+}
+
+func addF(d, a, b, c *row32) {
+	if haveAVX2 {
+		addAVX2(d, a, b, c)
+	} else {
+		addFGo(d, a, b, c)
+	}
+}
+
+func subF(d, a, b, c *row32) {
+	if haveAVX2 {
+		subAVX2(d, a, b, c)
+	} else {
+		subFGo(d, a, b, c)
+	}
+}
+
+func mulF(d, a, b, c *row32) {
+	if haveAVX2 {
+		mulAVX2(d, a, b, c)
+	} else {
+		mulFGo(d, a, b, c)
+	}
+}
+
+func fmaF(d, a, b, c *row32) {
+	if haveAVX2 {
+		fmaAVX2(d, a, b, c)
+	} else {
+		fmaFGo(d, a, b, c)
+	}
+}
+
+func mmaF16(r []row32, v []int32) {
+	if !haveAVX2 {
+		mmaF16Go(r, v)
+		return
+	}
+	_ = v[13]
+	mmaF16AVX2(&r[0], &v[0])
+}
+
+func mmaBF16(r []row32, v []int32) {
+	if !haveAVX2 {
+		mmaBF16Go(r, v)
+		return
+	}
+	_ = v[13]
+	mmaBF16AVX2(&r[0], &v[0])
+}
