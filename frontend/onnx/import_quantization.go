@@ -38,13 +38,21 @@ func quantizeLinear(s *site) {
 		attrs["saturate"] = false
 	}
 	// precision (opset 23) names the type of the division; the op divides exactly, which every such type rounds to.
-	s.out(0, s.add("QuantizeLinear", attrs, x, scale, zero))
+	s.out(0, s.add("QuantizeLinear", attrs, x, scale, s.zeroLike(zero, scale)))
 }
 
 func dequantizeLinear(s *site) {
 	x, scale, zero := s.in(0), s.in(1), s.opt(2)
 	to := s.dtype("output_dtype", scale.Type.DType)
-	s.out(0, s.add("DequantizeLinear", s.quantizationAttrs(x, scale, to), x, scale, zero))
+	s.out(0, s.add("DequantizeLinear", s.quantizationAttrs(x, scale, to), x, scale, s.zeroLike(zero, scale)))
+}
+
+// zeroLike gives a zero point of one element the scale's shape: files have both [] and [1].
+func (s *site) zeroLike(zero, scale *ir.Value) *ir.Value {
+	if zero == nil || zero.Type.Numel() != scale.Type.Numel() {
+		return zero
+	}
+	return s.reshape(zero, scale.Type.Shape...)
 }
 
 // dynamicQuantizeLinear follows the function body of DynamicQuantizeLinear 11: the range includes 0, the zero point is

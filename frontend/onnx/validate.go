@@ -9,7 +9,7 @@ import (
 
 // admittedDomains are the operator domains besides ai.onnx whose nodes pass validation; the importer may still refuse an
 // operator.
-var admittedDomains = map[string]bool{"": true}
+var admittedDomains = map[string]bool{"": true, "ai.onnx.ml": true, "ai.onnx.preview": true}
 
 // nameScope is a set of value names with the scope around it.
 type nameScope struct {
