@@ -345,7 +345,7 @@ func (f *fuser) fitsLoop(c *cluster, d *ir.Node) bool {
 			if c.heavy != nil && rereads(c.heavy) && f.feedsAnchor(c, d) && d.Op.Name != "Cast" {
 				return false
 			}
-			if reads*weight(d) > maxRecompute && reads > 1 {
+			if cost := reads * weight(d); reads > 1 && cost > maxRecompute && cost*d.Outputs[0].Type.Numel() > cheapTotal {
 				return false
 			}
 		}

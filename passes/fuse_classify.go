@@ -131,6 +131,9 @@ func weight(n *ir.Node) int {
 // maxRecompute bounds weight × evaluations an element for a node that is computed where it is read.
 const maxRecompute = 16
 
+// cheapTotal is how many simple instructions recomputation may cost a launch in any case.
+const cheapTotal = 1 << 14
+
 // bijective reports whether a movement node only renames or permutes indices.
 func bijective(n *ir.Node) bool { return n.Op.Name == "Reshape" || n.Op.Name == "Transpose" }
 

@@ -14,7 +14,7 @@ func (f *fuser) emit() error {
 	var regions []*ir.Node
 	for _, c := range f.all {
 		for _, outputs := range f.outputsOf(c) {
-			n, err := makeRegion(f.g, c, f.sorted(c), outputs)
+			n, err := makeRegion(f.g, c, outputs)
 			if err != nil {
 				return fmt.Errorf("region of node %q (%s): %w", c.root.Name, c.root.Op.Name, err)
 			}
@@ -68,14 +68,35 @@ func regionName(c *cluster) string {
 	return c.root.Name
 }
 
-// makeRegion copies the cluster's nodes (given last first) into a body. Constants that are not splats become inputs.
-func makeRegion(g *ir.Graph, c *cluster, nodes []*ir.Node, outputs []*ir.Value) (*ir.Node, error) {
-	b := newBody(regionName(c))
-	slices.Reverse(nodes)
-	for _, n := range nodes {
-		for _, i := range weightInputs(n) {
-			b.input(n.In(i))
+// inOrder lists the nodes that the outputs need, operands first: an order that does not depend on the graph's, so that
+// isomorphic clusters get the same body.
+func (c *cluster) inOrder(outputs []*ir.Value) []*ir.Node {
+	var list []*ir.Node
+	seen := map[*ir.Node]bool{}
+	var visit func(n *ir.Node)
+	visit = func(n *ir.Node) {
+		if n == nil || !c.nodes[n] || seen[n] {
+			return
 		}
+		seen[n] = true
+		for _, v := range n.Inputs {
+			if v != nil {
+				visit(v.Def)
+			}
+		}
+		list = append(list, n)
+	}
+	for _, v := range outputs {
+		visit(v.Def)
+	}
+	return list
+}
+
+// makeRegion copies what the outputs need of a cluster into a body. Constants that are not splats become inputs.
+func makeRegion(g *ir.Graph, c *cluster, outputs []*ir.Value) (*ir.Node, error) {
+	b := newBody(regionName(c))
+	b.allInputs = !c.readsValue()
+	for _, n := range c.inOrder(outputs) {
 		if err := b.copyNode(n); err != nil {
 			return nil, err
 		}
@@ -83,8 +104,6 @@ func makeRegion(g *ir.Graph, c *cluster, nodes []*ir.Node, outputs []*ir.Value) 
 	for _, v := range outputs {
 		b.g.Outputs = append(b.g.Outputs, b.to[v])
 	}
-	b.g.RemoveDead()
-	b.dropUnread()
 	return g.NewRegion(c.family, regionName(c), b.g, 0, nil, b.inputs...)
 }
 
@@ -93,6 +112,20 @@ type body struct {
 	g      *ir.Graph
 	to     map[*ir.Value]*ir.Value
 	inputs []*ir.Value // outer values of g.Inputs
+	// allInputs makes every constant an input: a region that reads nothing else still needs one.
+	allInputs bool
+}
+
+// readsValue reports whether the cluster reads anything but constants.
+func (c *cluster) readsValue() bool {
+	for n := range c.nodes {
+		for _, v := range n.Inputs {
+			if v != nil && !v.IsConst() && !c.nodes[v.Def] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func newBody(name string) *body {
@@ -107,7 +140,7 @@ func (b *body) value(v *ir.Value) *ir.Value {
 	if w := b.to[v]; w != nil {
 		return w
 	}
-	if v.IsConst() && isSplat(v.Const) {
+	if v.IsConst() && isSplat(v.Const) && !b.allInputs {
 		b.to[v] = b.g.Constant("c", v.Const)
 		return b.to[v]
 	}
@@ -144,8 +177,13 @@ func isSplat(t *ir.Tensor) bool { return t.Splat || t.Numel() <= 1 }
 // copyNode appends a copy of n that reads the body's values.
 func (b *body) copyNode(n *ir.Node) error {
 	inputs := make([]*ir.Value, len(n.Inputs))
+	weights := weightInputs(n)
 	for i, v := range n.Inputs {
-		inputs[i] = b.value(v)
+		if slices.Contains(weights, i) {
+			inputs[i] = b.input(v)
+		} else {
+			inputs[i] = b.value(v)
+		}
 	}
 	m, err := b.g.Add(n.Op.Name, "v", n.Attrs, inputs...)
 	if err != nil {
@@ -156,16 +194,4 @@ func (b *body) copyNode(n *ir.Node) error {
 		b.to[v] = m.Outputs[i]
 	}
 	return nil
-}
-
-// dropUnread removes inputs that no node of the body reads.
-func (b *body) dropUnread() {
-	uses := b.g.Uses()
-	var inputs, outer []*ir.Value
-	for i, v := range b.g.Inputs {
-		if len(uses[v]) > 0 {
-			inputs, outer = append(inputs, v), append(outer, b.inputs[i])
-		}
-	}
-	b.g.Inputs, b.inputs = inputs, outer
 }

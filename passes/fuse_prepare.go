@@ -84,7 +84,11 @@ func widenAnchor(s *sweep, n *ir.Node) bool {
 	}
 	inputs := slices.Clone(n.Inputs)
 	for i, v := range inputs {
-		if v != nil && v.Type.DType == d {
+		switch {
+		case v == nil || v.Type.DType != d:
+		case v.IsConst():
+			inputs[i] = s.g.Constant(v.Name, castTensor(v.Const, ir.Float32))
+		default:
 			inputs[i] = s.add("Cast", n.Name, ir.Attrs{"to": ir.Float32}, v)
 		}
 	}

@@ -14,6 +14,10 @@ import (
 //	segment_build.go    rows → SegmentedMatVec, activations, slices of its output
 //	segment_movement.go transposes in front of a layer, into its weights
 func segment(_ *Context, g *ir.Graph) error {
+	// A layer that reads one row of a norm needs no other row normalised.
+	if err := rewriteToFixpoint(g, func(s *sweep, n *ir.Node) { sliceBeforeRowOp(s, n) }); err != nil {
+		return err
+	}
 	s := newSegmenter(g)
 	for _, n := range g.Nodes {
 		if u := s.layerAt(n); u != nil {

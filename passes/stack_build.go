@@ -131,9 +131,9 @@ func (s *stacker) stackedInput(c *class, i int) (*ir.Value, *ir.Node, error) {
 		return s.g.Constant(first.Name, stackTensors(list)), nil, nil
 	}
 	// Views of members and runs of one value alike: consecutive spans of what is already stacked.
-	sp := spanOf(first)
+	sp := spanThrough(first, s.resolve)
 	for r, n := range c.members {
-		if p := spanOf(s.resolve(n.Inputs[i])); p.base != sp.base || p.from != sp.from+r*sp.size {
+		if p := spanThrough(n.Inputs[i], s.resolve); p.base != sp.base || p.from != sp.from+r*sp.size {
 			return nil, nil, fmt.Errorf("input %d of the members is not stacked", i)
 		}
 	}

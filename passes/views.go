@@ -54,14 +54,19 @@ type span struct {
 
 // spanOf follows view regions of one operand to what they view.
 func spanOf(x *ir.Value) span {
-	s := span{x, 0, x.Type.Numel()}
+	return spanThrough(x, func(v *ir.Value) *ir.Value { return v })
+}
+
+// spanThrough is spanOf in a graph in which some values are to be read as others.
+func spanThrough(x *ir.Value, resolve func(*ir.Value) *ir.Value) span {
+	s := span{resolve(x), 0, x.Type.Numel()}
 	for isFamily(s.base.Def, ir.FamilyView) {
 		n := s.base.Def
 		in, from := viewRange(n.Body.Outputs[0])
 		if len(n.Inputs) != 1 || in != n.Body.Inputs[0] {
 			break
 		}
-		s.base, s.from = n.Inputs[0], s.from+from
+		s.base, s.from = resolve(n.Inputs[0]), s.from+from
 	}
 	return s
 }
