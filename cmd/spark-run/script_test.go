@@ -1,0 +1,27 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/spark-compile/spark-compile/internal/scripttest"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"spark-run": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		Cmds:          scripttest.Commands(),
+		UpdateScripts: os.Getenv("UPDATE") != "",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("OPENPILOT_DGX_PRECISION", "")
+			e.Setenv("PTXAS", os.Getenv("PTXAS"))
+			return nil
+		},
+	})
+}

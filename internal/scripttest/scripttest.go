@@ -1,0 +1,182 @@
+// Package scripttest gives the commands' txtar scripts what they need beyond testscript: small ONNX models and arrays,
+// made on the spot.
+//
+//	model KIND FILE       an ONNX model: mlp, symbolic, state, or one that is wrong in the way of its name
+//	truncate FILE BYTES   keeps the beginning of a file
+//	array FILE.npz …      arrays NAME=DTYPE[DIMS]=VALUES, as for the inputs of the models above
+package scripttest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Commands are the additional script commands.
+func Commands() map[string]func(ts *testscript.TestScript, neg bool, args []string) {
+	return map[string]func(ts *testscript.TestScript, neg bool, args []string){"model": model, "array": array, "truncate": truncate}
+}
+
+// kinds are the models. Each is small enough to read in a debugger.
+var kinds = map[string]func(b *onnx.Builder){
+	// y = relu(x·W + c), x [1,4], y [1,3]
+	"mlp": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 1, 4)
+		w := b.Initializer("w", ir.FromFloats(ir.T(ir.Float32, 4, 3), []float64{1, 0, -1, 2, 1, 0, 0, 1, 1, -1, 0, 2}))
+		c := b.Initializer("c", ir.FromFloats(ir.T(ir.Float32, 3), []float64{.5, -.5, 0}))
+		b.Node("Relu", []string{b.Op("Add", []string{b.Op("MatMul", []string{"x", w}), c})}, []string{"y"})
+		b.Output("y", ir.Float32, 1, 3)
+	},
+	"symbolic": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, "batch", 4)
+		b.Node("Relu", []string{"x"}, []string{"y"})
+		b.Output("y", ir.Float32, "batch", 4)
+	},
+	// next_state_h = state_h + x; y = 2·next_state_h
+	"state": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 1, 2)
+		b.Input("state_h", ir.Float32, 1, 2)
+		b.Node("Add", []string{"state_h", "x"}, []string{"next_state_h"})
+		b.Node("Add", []string{"next_state_h", "next_state_h"}, []string{"y"})
+		b.Output("y", ir.Float32, 1, 2)
+		b.Output("next_state_h", ir.Float32, 1, 2)
+	},
+	"unknown-op": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 1)
+		b.Node("Frobnicate", []string{"x"}, []string{"y"})
+		b.Output("y", ir.Float32, 1)
+	},
+	"undefined": func(b *onnx.Builder) {
+		b.Node("Relu", []string{"nowhere"}, []string{"y"})
+		b.Output("y", ir.Float32, 1)
+	},
+	"cycle": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 1)
+		b.Node("Add", []string{"x", "q"}, []string{"p"})
+		b.Node("Relu", []string{"p"}, []string{"q"})
+		b.Output("q", ir.Float32, 1)
+	},
+	"duplicate": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 1)
+		b.Node("Relu", []string{"x"}, []string{"y"})
+		b.Node("Exp", []string{"x"}, []string{"y"})
+		b.Output("y", ir.Float32, 1)
+	},
+	"shape-mismatch": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 2, 3)
+		b.Node("MatMul", []string{"x", "x"}, []string{"y"})
+		b.Output("y", ir.Float32, 2, 3)
+	},
+	"type-mismatch": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 2)
+		b.Input("i", ir.Int64, 2)
+		b.Node("Add", []string{"x", "i"}, []string{"y"})
+		b.Output("y", ir.Float32, 2)
+	},
+	"data-dependent": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 4)
+		b.Node("NonZero", []string{"x"}, []string{"y"})
+		b.Output("y", ir.Int64, 1, "n")
+	},
+}
+
+func model(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: model KIND FILE")
+	}
+	kind, path := args[0], ts.MkAbs(args[1])
+	build := kinds[kind]
+	opset := int64(17)
+	if kind == "future" {
+		build, opset = kinds["mlp"], 99
+	}
+	if build == nil {
+		ts.Fatalf("no model %q", kind)
+	}
+	b := onnx.NewBuilder(kind, opset)
+	build(b)
+	// Marshalled by hand: Builder.Model would refuse what is wrong on purpose.
+	raw, err := proto.Marshal(&onnxpb.ModelProto{IrVersion: proto.Int64(8), Graph: b.Graph(),
+		OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: proto.String(""), Version: proto.Int64(opset)}}})
+	ts.Check(err)
+	ts.Check(os.WriteFile(path, raw, 0o644))
+}
+
+func array(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: array FILE.npz NAME=DTYPE[DIMS]=VALUES …")
+	}
+	out := map[string]*npy.Array{}
+	for _, spec := range args[1:] {
+		name, a, err := parseArray(spec)
+		ts.Check(err)
+		out[name] = a
+	}
+	path := ts.MkAbs(args[0])
+	if strings.HasSuffix(path, ".npy") {
+		for _, a := range out {
+			ts.Check(npy.WriteFile(path, a))
+		}
+		return
+	}
+	ts.Check(npy.WriteZip(path, out))
+}
+
+// parseArray reads x=f32[1,2]=1,2.
+func parseArray(spec string) (name string, a *npy.Array, err error) {
+	parts := strings.SplitN(spec, "=", 3)
+	if len(parts) != 3 {
+		return "", nil, fmt.Errorf("%q: want NAME=DTYPE[DIMS]=VALUES", spec)
+	}
+	dtype, dims, _ := strings.Cut(strings.TrimSuffix(parts[1], "]"), "[")
+	a = &npy.Array{DType: dtype, Shape: []int{}}
+	for _, d := range strings.FieldsFunc(dims, func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(d)
+		if err != nil {
+			return "", nil, err
+		}
+		a.Shape = append(a.Shape, n)
+	}
+	for _, v := range strings.Split(parts[2], ",") {
+		x, err := strconv.ParseFloat(v, 64)
+		if err != nil {
+			return "", nil, err
+		}
+		switch dtype {
+		case "f32":
+			a.Data = binary.LittleEndian.AppendUint32(a.Data, math.Float32bits(float32(x)))
+		case "f64":
+			a.Data = binary.LittleEndian.AppendUint64(a.Data, math.Float64bits(x))
+		case "i64":
+			a.Data = binary.LittleEndian.AppendUint64(a.Data, uint64(int64(x)))
+		default:
+			return "", nil, fmt.Errorf("%q: no arrays of %s here", spec, dtype)
+		}
+	}
+	return parts[0], a, nil
+}
+
+// truncate keeps the first bytes of a file: truncate FILE N.
+func truncate(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: truncate FILE BYTES")
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	path := ts.MkAbs(args[0])
+	raw, err := os.ReadFile(path)
+	ts.Check(err)
+	ts.Check(os.WriteFile(path, slices.Clip(raw[:n]), 0o644))
+}
