@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 )
@@ -139,21 +140,22 @@ func (o *Op) checkAttrs(n *Node) error {
 			return fmt.Errorf("attribute %q is a %T, want %T", a.Name, v, a.Default)
 		}
 	}
-	for k := range n.Attrs {
-		if !o.hasAttr(k) {
+	for _, k := range slices.Sorted(maps.Keys(n.Attrs)) {
+		if o.attr(k) == nil {
 			return fmt.Errorf("unknown attribute %q", k)
 		}
 	}
 	return nil
 }
 
-func (o *Op) hasAttr(name string) bool {
-	for _, a := range o.Attrs {
-		if a.Name == name {
-			return true
+// attr returns the attribute's declaration, or nil.
+func (o *Op) attr(name string) *Attr {
+	for i := range o.Attrs {
+		if o.Attrs[i].Name == name {
+			return &o.Attrs[i]
 		}
 	}
-	return false
+	return nil
 }
 
 // Array is a tensor while it is evaluated: floating-point elements in F, integers and bools in I (uint64 as its bits).
