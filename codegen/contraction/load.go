@@ -25,6 +25,8 @@ type tileLoad struct {
 	async      bool          // cp.async; else loads, conversion and st.shared
 	swizzle    bool
 	base       int // of the tile in a stage
+	chunk      int // extent of the tile along k
+	pitch      int // bytes of a row, where it is longer than its elements and not swizzled
 
 	ptr      ptx.Reg // the matrix of this block's z
 	origin   num     // of the fixed coordinate
@@ -107,7 +109,7 @@ func (l *tileLoad) begin(g *gen) {
 		var dst num
 		switch {
 		case !l.swizzle:
-			dst = g.add(g.mad(row, l.cols*l.elem, g.mul(col, l.elem)), imm(l.base))
+			dst = g.add(g.mad(row, max(l.pitch, l.cols*l.elem), g.mul(col, l.elem)), imm(l.base))
 		case i > 0 && threads%across == 0 && threads/across%8 == 0:
 			dst = g.add(l.dst[0], imm(i*threads/across*l.cols*l.elem))
 		default:
@@ -187,7 +189,7 @@ type reach struct {
 
 func (l *tileLoad) reachAt(g *gen, k num) reach {
 	var r reach
-	if l.k%g.s.BK != 0 {
+	if l.k%l.chunk != 0 {
 		p := g.compare("lt.u32", k, imm(l.k))
 		r.inside = &p
 	}

@@ -2,6 +2,7 @@ package contraction
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -13,6 +14,13 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	p, err := normalise(region, ctx)
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
+	}
+	if p.attn != nil {
+		spec, err := lowerAttention(p, ctx)
+		if err != nil {
+			return nil, fmt.Errorf("contraction: attention: %w", err)
+		}
+		return spec, nil
 	}
 	s, reason, err := choose(p, ctx)
 	if err != nil {
@@ -68,7 +76,7 @@ func stem(p *problem) string {
 		}
 		return "conv" + k + "_" + kind
 	}
-	return "matmul_" + kind
+	return strings.ToLower(p.anchor.Op.Name) + "_" + kind
 }
 
 func note(p *problem) string {

@@ -45,7 +45,7 @@ func makePlan(p *problem, s Schedule, ctx *kernel.Context) (*plan, error) {
 	pl := &plan{packed: p.b.src.data != nil, leaf: map[int]bool{}}
 	elem := p.elem()
 	pl.a = pl.param(p.a.value)
-	pl.loadA = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k, win: p.conv, rows: s.BM, cols: s.BK, elem: elem, swizzle: true}
+	pl.loadA = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k, chunk: s.BK, win: p.conv, rows: s.BM, cols: s.BK, elem: elem, swizzle: true}
 	inner, outer := p.a.col, p.a.z
 	if p.conv != nil { // only the channels are neighbours: a tap may lie outside
 		inner, outer = p.a.col[2:], append(append([][]layout.Mode{}, p.a.z...), p.a.col[:2])
@@ -66,9 +66,9 @@ func makePlan(p *problem, s Schedule, ctx *kernel.Context) (*plan, error) {
 	} else {
 		pl.b = pl.param(p.b.value)
 		align := ctx.AlignOf(p.b.value)
-		kn := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, kRows: true, rows: s.BK, cols: s.BN, elem: elem, base: s.BM * s.BK * elem, swizzle: p.half}
+		kn := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, chunk: s.BK, kRows: true, rows: s.BK, cols: s.BN, elem: elem, base: s.BM * s.BK * elem, swizzle: p.half}
 		kn.gran, kn.async = access(&p.b, p.b.col, append(append([][]layout.Mode{}, p.b.z...), p.b.row), align, elem)
-		nk := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, rows: s.BN, cols: s.BK, elem: elem, base: s.BM * s.BK * elem, swizzle: true}
+		nk := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, chunk: s.BK, rows: s.BN, cols: s.BK, elem: elem, base: s.BM * s.BK * elem, swizzle: true}
 		nk.gran, nk.async = access(&p.b, p.b.row, append(append([][]layout.Mode{}, p.b.z...), p.b.col), align, elem)
 		pl.loadB = kn
 		if p.half && nk.gran > kn.gran {
@@ -80,12 +80,9 @@ func makePlan(p *problem, s Schedule, ctx *kernel.Context) (*plan, error) {
 			return nil, fmt.Errorf("%d copies a row for %d threads", l.cols/l.perCopy(), s.threads())
 		}
 	}
-	var err error
-	if pl.epilogue, err = planEpilogue(p, pl, ctx); err != nil {
+	if err := pl.close(p, ctx); err != nil {
 		return nil, err
 	}
-	pl.out = len(pl.operands)
-	pl.operands = append(pl.operands, kernel.Operand{Value: p.out.value, Write: true})
 	if s.SplitK > 1 {
 		pl.work = len(pl.operands)
 		pl.ticket = pl.work + 1
@@ -93,6 +90,17 @@ func makePlan(p *problem, s Schedule, ctx *kernel.Context) (*plan, error) {
 			kernel.Operand{Workspace: s.blocks(p) * s.BM * s.BN * 4},
 			kernel.Operand{Counter: s.tiles(p) * 4})
 	}
+	return pl, nil
+}
+
+// close adds the epilogue's operands and the output.
+func (pl *plan) close(p *problem, ctx *kernel.Context) error {
+	var err error
+	if pl.epilogue, err = planEpilogue(p, pl, ctx); err != nil {
+		return err
+	}
+	pl.out = len(pl.operands)
+	pl.operands = append(pl.operands, kernel.Operand{Value: p.out.value, Write: true})
 	for _, o := range pl.operands {
 		align := 256
 		if o.Value != nil {
@@ -100,5 +108,5 @@ func makePlan(p *problem, s Schedule, ctx *kernel.Context) (*plan, error) {
 		}
 		pl.align = append(pl.align, align)
 	}
-	return pl, nil
+	return nil
 }

@@ -23,6 +23,7 @@ type problem struct {
 	a, b operand
 	out  operand // where the epilogue stores
 	conv *window // of a convolution
+	attn *attend // of an attention
 	// spread sorts the modes of a view of the anchor's output into z, rows and columns.
 	spread func(v layout.View) (operand, error)
 }
@@ -52,6 +53,9 @@ func (p *problem) macs() int64 {
 	x := int64(p.m) * int64(p.n) * int64(p.k)
 	for _, d := range p.z {
 		x *= int64(d)
+	}
+	if p.attn != nil { // q·kᵀ beside p·v
+		x += x / int64(p.n) * int64(p.attn.d)
 	}
 	return x
 }
@@ -121,6 +125,8 @@ func normalise(region *ir.Node, ctx *kernel.Context) (*problem, error) {
 		err = p.matmul()
 	case "Conv":
 		err = p.convolution()
+	case "Attention":
+		err = p.attention()
 	default:
 		err = fmt.Errorf("no contraction kernel for %s", anchor.Op.Name)
 	}
@@ -139,7 +145,7 @@ func normalise(region *ir.Node, ctx *kernel.Context) (*problem, error) {
 	if region.Attrs.Int("members", 0) > 0 {
 		p.out.z[0] = []layout.Mode{{Size: p.z[0], Stride: out.Type.Numel() / p.z[0]}}
 	}
-	p.half = p.a.dtype == ir.Float16 && p.b.dtype == ir.Float16
+	p.half = p.a.dtype == ir.Float16 && p.b.dtype == ir.Float16 && (p.attn == nil || p.attn.v.dtype == ir.Float16)
 	if p.m*p.n*p.k == 0 {
 		return nil, fmt.Errorf("an extent is 0")
 	}

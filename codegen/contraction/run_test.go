@@ -95,3 +95,15 @@ func assemble(t *testing.T, spec *kernel.Spec, tgt *target.Target) {
 		}
 	}
 }
+
+// assembleAll lowers the region for every target and assembles it.
+func assembleAll(t *testing.T, region *ir.Node) {
+	t.Helper()
+	for _, name := range target.Names() {
+		tgt, err := target.Lookup(name)
+		require.NoError(t, err)
+		spec, err := Lower(region, &kernel.Context{Target: tgt})
+		require.NoError(t, err)
+		assemble(t, spec, tgt)
+	}
+}

@@ -13,7 +13,7 @@ import (
 func TestShapes(t *testing.T) {
 	f16 := ir.Float16
 	type regioner interface{ region(b *body) *ir.Node }
-	for _, name := range []string{"sm_121"} {
+	for _, name := range target.Names() {
 		tgt, err := target.Lookup(name)
 		require.NoError(t, err)
 		for _, c := range []regioner{
@@ -48,6 +48,9 @@ func TestShapes(t *testing.T) {
 			require.NoError(t, err)
 			s, reason, err := choose(p, ctx)
 			require.NoError(t, err)
+			spec, err := lower(p, s, ctx)
+			require.NoError(t, err)
+			assemble(t, spec, tgt)
 			t.Logf("%s  %s  %v %v %s res=%d", note(p), s, s.blocks(p), s.estimate(p, tgt).us, reason, s.resident(p, tgt))
 		}
 	}

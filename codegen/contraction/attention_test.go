@@ -1,0 +1,71 @@
+package contraction
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+type attentionCase struct {
+	h, hk, s, t, d, dv int
+	dtype              ir.DType
+	causal             bool
+	packed             bool // q, k and v are slices of one tensor [1,S,3·H·D], the output is [1,S,H·D]
+	members            int
+}
+
+func (c attentionCase) region(b *body) *ir.Node {
+	if c.members > 0 {
+		b.members(c.members)
+	}
+	var q, k, v *ir.Value
+	if c.packed {
+		qkv := b.input(ir.T(c.dtype, 1, c.s, 3*c.h*c.d), 1, false, c.members > 0)
+		part := func(i int) *ir.Value {
+			x := b.add("Reshape", ir.Attrs{"shape": []int{1, c.s, 3, c.h, c.d}}, b.cast(qkv, ir.Float32))
+			x = b.add("Slice", ir.Attrs{"starts": []int{0, 0, i, 0, 0}, "sizes": []int{1, c.s, 1, c.h, c.d}}, x)
+			x = b.add("Reshape", ir.Attrs{"shape": []int{1, c.s, c.h, c.d}}, x)
+			return b.add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, x)
+		}
+		q, k, v = part(0), part(1), part(2)
+	} else {
+		q = b.cast(b.input(ir.T(c.dtype, 1, c.h, c.s, c.d), 1, false, c.members > 0), ir.Float32)
+		k = b.cast(b.input(ir.T(c.dtype, 1, c.hk, c.t, c.d), 1, false, c.members > 0), ir.Float32)
+		v = b.cast(b.input(ir.T(c.dtype, 1, c.hk, c.t, c.dv), 1, false, c.members > 0), ir.Float32)
+	}
+	y := b.add("Attention", ir.Attrs{"scale": 0.3, "causal": c.causal}, q, k, v)
+	if c.packed {
+		y = b.add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, y)
+		y = b.add("Reshape", ir.Attrs{"shape": []int{1, c.s, c.h * c.d}}, y)
+	}
+	return b.finish(b.cast(y, c.dtype))
+}
+
+func TestAttentionEqualsTheReference(t *testing.T) {
+	for _, d := range bothTypes {
+		for _, c := range []attentionCase{
+			{h: 6, hk: 6, s: 25, t: 25, d: 64, dv: 64, dtype: d, packed: true},
+			{h: 4, hk: 4, s: 32, t: 32, d: 32, dv: 32, dtype: d, packed: true, members: 2},
+			{h: 4, hk: 2, s: 20, t: 70, d: 16, dv: 24, dtype: d},
+			{h: 2, hk: 2, s: 70, t: 70, d: 48, dv: 20, dtype: d, causal: true},
+			{h: 1, hk: 1, s: 3, t: 5, d: 7, dv: 3, dtype: d},
+			{h: 50, hk: 50, s: 64, t: 128, d: 64, dv: 64, dtype: d},
+		} {
+			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+				b, ctx := newBody(t), sm121(t)
+				spec, err := Lower(c.region(b), ctx)
+				require.NoError(t, err)
+				assembleAll(t, b.region)
+				got := run(t, spec, ctx.Target, b.data)
+				limit := 3e-6
+				if d == ir.Float16 {
+					limit = 6e-4 // probabilities and results rounded to f16
+				}
+				require.Less(t, distance(got, reference(t, b.region, b.data)), limit, spec.Schedule)
+			})
+		}
+	}
+}
