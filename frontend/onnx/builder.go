@@ -3,6 +3,7 @@ package onnx
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -130,7 +131,7 @@ func (b *Builder) Op(op string, inputs []string, attrs ...Attr) string {
 
 // Node adds a node and returns it for what its parameters do not cover (name, domain). An empty input is an absent one.
 func (b *Builder) Node(op string, inputs, outputs []string, attrs ...Attr) *onnxpb.NodeProto {
-	n := &onnxpb.NodeProto{OpType: proto.String(op), Input: inputs, Output: outputs}
+	n := &onnxpb.NodeProto{OpType: proto.String(op), Input: slices.Clone(inputs), Output: slices.Clone(outputs)}
 	for _, a := range attrs {
 		p, err := attribute(a)
 		if err != nil {

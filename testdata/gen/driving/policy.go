@@ -1,0 +1,110 @@
+package driving
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+const (
+	steps   = 25 // of history
+	desires = 8
+)
+
+// Heads of the policy, with openpilot's names and sizes, and the numbers inside each.
+var policyHeads = []head{{"plan", 990}, {"desire_state", 8}}
+
+// policySize says how large a policy is.
+type policySize struct {
+	features, width, heads, depth int
+	plan, desire                  int // inside the two heads
+	samples                       int
+}
+
+var policySizes = map[Size]policySize{
+	Full:  {512, 384, 6, 3, 512, 256, 4},
+	Small: {128, 128, 4, 3, 128, 64, 8},
+}
+
+// Policy is a history of features to the plan, in fp16.
+func Policy(size Size) *Model {
+	s := policySizes[size]
+	n := newNet("main_graph", 17, ir.Float16, s.samples, 0x5eed0002)
+	inputs := []Input{{"desire_pulse", ir.T(n.d, 1, steps, desires), pulse}, {"traffic_convention", ir.T(n.d, 1, 2), choice},
+		{"features_buffer", ir.T(n.d, 1, steps, s.features), normal}}
+	desire, convention, features := n.input(inputs[0]), n.input(inputs[1]), n.input(inputs[2])
+	x := n.concat("", 2, features, desire, n.expand("", convention, steps))
+	last := n.transformer("", x, s)
+	out := n.rename(n.policyOut("", last, s), "outputs")
+	n.output(out)
+	return n.model("policy", append(layout(policyHeads), onnx.Slice{Name: "pad", Start: -2, End: out.size()}), inputs...)
+}
+
+// expand repeats a row [1, d] for every step: [1, t, d]. PyTorch computes Expand's shape in the graph.
+func (n *net) expand(path string, x value, t int) value {
+	d := x.shape[1]
+	y := n.op(path, "Unsqueeze", []string{x.name, n.ints(path, 1)})
+	ones := n.op(path, "ConstantOfShape", []string{n.ints(path, 3)}, onnx.A("value", tensor(ir.Int64, []float32{1}, 1)))
+	minus := n.op(path, "Constant", nil, onnx.A("value", tensor(ir.Int64, []float32{-1})))
+	minus = n.op(path, "Mul", []string{ones, minus})
+	keep := n.op(path, "Equal", []string{n.ints(path, -1, t, -1), minus})
+	shape := n.op(path, "Where", []string{keep, ones, n.ints(path, -1, t, -1)})
+	y = n.op(path, "Expand", []string{y, shape})
+	out := make(samples, len(x.x))
+	for i := range out {
+		for range t {
+			out[i] = append(out[i], x.x[i]...)
+		}
+	}
+	return n.made(y, out, 1, t, d)
+}
+
+// transformer embeds the steps, adds positions, applies the blocks and takes the last step: [1, width].
+func (n *net) transformer(path string, x value, s policySize) value {
+	t, d := x.shape[1], s.width
+	x = n.linear(path+"/embed", "embed", x, d, 1, n.r.normals(d, .05))
+	pos := n.r.normals(t*d, .3)
+	y := make(samples, len(x.x))
+	for i := range y {
+		y[i] = make([]float32, t*d)
+		for j, v := range x.x[i] {
+			y[i][j] = v + pos[j]
+		}
+	}
+	x = n.made(n.op(path, "Add", []string{x.name, n.weight("pos", pos, 1, t, d)}), y, 1, t, d)
+	for i := range s.depth {
+		p, m := fmt.Sprintf("%s/blocks/blocks.%d", path, i), fmt.Sprintf("blocks.%d", i)
+		a := n.selfAttention(p, m, n.layerNorm(p+"/ln1", m+".ln1", x), s.heads)
+		x = n.add(p, x, a)
+		z := n.layerNorm(p+"/ln2", m+".ln2", x)
+		z = n.gelu(p, n.linear(p+"/up", m+".up", z, 4*d, 1, n.r.normals(4*d, .05)))
+		x = n.add(p, x, n.linear(p+"/down", m+".down", z, d, .5, n.r.normals(d, .05)))
+	}
+	x = n.layerNorm(path+"/out_norm", "out_norm", x)
+	index := n.op(path, "Constant", nil, onnx.A("value", tensor(ir.Int64, []float32{-1})))
+	last := make(samples, len(x.x))
+	for i := range last {
+		last[i] = x.x[i][(t-1)*d:]
+	}
+	return n.made(n.op(path, "Gather", []string{x.name, index}, onnx.A("axis", 1)), last, 1, d)
+}
+
+// policyOut is the two heads and two zeros that pad the vector.
+func (n *net) policyOut(path string, x value, s policySize) value {
+	var out []value
+	for i, hidden := range []int{s.plan, s.desire} {
+		h := policyHeads[i].name
+		y := n.gemm(fmt.Sprintf("%s/%s/%s.0", path, h, h), h+".0", x, hidden, 1)
+		y = n.relu(fmt.Sprintf("%s/%s/%s.1", path, h, h), y)
+		out = append(out, n.gemm(fmt.Sprintf("%s/%s/%s.2", path, h, h), h+".2", y, policyHeads[i].size, 1))
+	}
+	axis, from, to, step := n.ints(path, 1), n.ints(path, 0), n.ints(path, 2), n.ints(path, 1)
+	pad := n.op(path, "Slice", []string{x.name, from, to, axis, step})
+	pad = n.op(path, "Mul", []string{pad, n.scalar(path, 0)})
+	zeros := make(samples, n.samples)
+	for i := range zeros {
+		zeros[i] = make([]float32, 2)
+	}
+	return n.concat(path, 1, append(out, n.made(pad, zeros, 1, 2))...)
+}
