@@ -76,16 +76,17 @@ func (s *site) iota(d ir.DType, n, axis, rank int) *ir.Value {
 	return s.constant(a.Tensor())
 }
 
-// known returns the data of an input that must be a constant, nil if it is absent; what says why it must.
+// known returns the data of an input that must be a constant, nil if it is absent; what names it in the refusal.
 func (s *site) known(i int, what string) *ir.Tensor {
 	v := s.opt(i)
 	if v == nil {
 		return nil
 	}
-	if !v.IsConst() {
+	t := s.valueOf(v)
+	if t == nil {
 		s.dependsOnData(i, what)
 	}
-	return v.Const
+	return t
 }
 
 // dependsOnData refuses a node because input i is not a constant.

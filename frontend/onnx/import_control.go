@@ -15,15 +15,11 @@ var controlOperators = []operator{
 
 // ifThenElse inlines the branch that a constant condition chooses.
 func ifThenElse(s *site) {
-	cond := s.in(0)
-	if !cond.IsConst() {
-		s.dependsOnCondition()
-	}
-	if cond.Type.Numel() != 1 {
-		s.fail("the condition is %v, want one element", cond.Type)
-	}
 	name := "else_branch"
-	if cond.Const.IntAt(0) != 0 {
+	switch holds, known := s.condition(s.in(0)); {
+	case !known:
+		s.refuse("its condition is computed from data: only a constant one can be folded")
+	case holds:
 		name = "then_branch"
 	}
 	g := s.graph(name)
@@ -40,8 +36,16 @@ func ifThenElse(s *site) {
 	}
 }
 
-func (s *site) dependsOnCondition() {
-	s.refuse("its condition is computed from data: only a constant one can be folded")
+// condition is the value of a bool that decides the structure of the graph, if it is known.
+func (s *site) condition(v *ir.Value) (holds, known bool) {
+	t := s.valueOf(v)
+	if t == nil {
+		return false, false
+	}
+	if t.DType != ir.Bool || t.Numel() != 1 {
+		s.fail("the condition is %v, want one bool", t.Type)
+	}
+	return t.IntAt(0) != 0, true
 }
 
 // loop unrolls a loop whose number of iterations is known: the condition must stay a constant.
@@ -69,10 +73,11 @@ func loop(s *site) {
 	iteration := 0
 	for ; trips < 0 || iteration < trips; iteration++ {
 		if cond != nil {
-			if !cond.IsConst() || cond.Type.Numel() != 1 {
+			holds, known := s.condition(cond)
+			if !known {
 				s.refuse("its condition is computed from data: only a constant trip count can be unrolled")
 			}
-			if cond.Const.IntAt(0) == 0 {
+			if !holds {
 				break
 			}
 		}
@@ -86,11 +91,7 @@ func loop(s *site) {
 		inputs := append([]*ir.Value{s.scalarInt(iteration), now}, states...)
 		outs, err := s.im.subgraph(s.sc, body, fmt.Sprintf("%s/%d", nodeLabel(s.n), iteration), inputs)
 		s.check(err)
-		if cond != nil || trips < 0 {
-			cond = outs[0]
-		} else if !outs[0].IsConst() || outs[0].Const.IntAt(0) == 0 {
-			cond = outs[0] // a body may end the loop although it began without a condition
-		}
+		cond = outs[0] // a body may end the loop although it began without a condition
 		copy(states, outs[1:])
 		for k := range scans {
 			scans[k] = append(scans[k], s.unsqueeze(outs[1+len(states)+k], 0))

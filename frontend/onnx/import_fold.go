@@ -6,18 +6,23 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// maxFold bounds the elements of what import evaluates: above it the pass that folds constants decides.
-const maxFold = 1 << 22
+// maxFold bounds the elements of what import evaluates unasked: above it copies cost, and the pass that folds constants
+// decides.
+const maxFold = 1 << 16
 
 // fold evaluates a node of constants and returns its outputs as constants, or nil if the node stays. Reshape shares the
-// data, and Expand of one element is a splat. DequantizeLinear stays: folding it would lose that a weight is quantised.
+// data, and Expand of one element is a splat.
 func (s *site) fold(n *ir.Node) []*ir.Value {
+	work := 0
 	for _, v := range n.Inputs {
 		if v != nil && !v.IsConst() {
 			return nil
 		}
+		if v != nil {
+			work += v.Type.Numel()
+		}
 	}
-	if len(n.Inputs) == 0 || n.Op.Name == "DequantizeLinear" {
+	if len(n.Inputs) == 0 {
 		return nil
 	}
 	x := n.Inputs[0]
@@ -25,23 +30,16 @@ func (s *site) fold(n *ir.Node) []*ir.Value {
 	case n.Op.Name == "Reshape":
 		return []*ir.Value{s.constant(x.Const.Reshaped(n.Outputs[0].Type.Shape...))}
 	case n.Op.Name == "Expand" && x.Type.Numel() == 1:
-		one := *x.Const.Reshaped()
-		t := &ir.Tensor{Type: n.Outputs[0].Type, Data: one.Data, Splat: true}
+		t := &ir.Tensor{Type: n.Outputs[0].Type, Data: x.Const.Data, Splat: true}
 		return []*ir.Value{s.constant(t)}
 	}
-	work := 0
 	for _, v := range n.Outputs {
 		work += v.Type.Numel()
 	}
-	for _, v := range n.Inputs {
-		if v != nil {
-			work += v.Type.Numel()
-		}
-	}
-	if work > maxFold {
+	if work > maxFold || !foldable(n) {
 		return nil
 	}
-	outs, err := evaluate(n)
+	outs, err := evaluate([]*ir.Node{n}, n.Outputs)
 	s.check(err)
 	values := make([]*ir.Value, len(outs))
 	for i, t := range outs {
@@ -50,9 +48,57 @@ func (s *site) fold(n *ir.Node) []*ir.Value {
 	return values
 }
 
-// evaluate runs one node of constants, rounding to the types of its outputs.
-func evaluate(n *ir.Node) ([]*ir.Tensor, error) {
-	g := &ir.Graph{Nodes: []*ir.Node{n}, Outputs: n.Outputs}
+// foldable reports whether evaluating a node of constants now loses nothing: DequantizeLinear says that a weight is
+// quantised, and a result in f16 or bf16 would be rounded before the precision has been chosen. (Rounding to 8 bits is
+// what the file asks for whatever the precision.)
+func foldable(n *ir.Node) bool {
+	if n.Op.Name == "DequantizeLinear" {
+		return false
+	}
+	d := n.Outputs[0].Type.DType
+	return n.Op.Kind == ir.KindMovement || d != ir.Float16 && d != ir.BFloat16
+}
+
+// valueOf is the data of a value that depends on constants only, nil for others.
+func (s *site) valueOf(v *ir.Value) *ir.Tensor {
+	if v.IsConst() {
+		return v.Const
+	}
+	need := map[*ir.Node]bool{}
+	if !onlyConstants(v, need) {
+		return nil
+	}
+	var nodes []*ir.Node
+	for _, n := range s.im.g.Nodes {
+		if need[n] {
+			nodes = append(nodes, n)
+		}
+	}
+	outs, err := evaluate(nodes, []*ir.Value{v})
+	s.check(err)
+	return outs[0]
+}
+
+// onlyConstants collects the nodes that v is computed by, and reports false when it meets an input of the graph.
+func onlyConstants(v *ir.Value, need map[*ir.Node]bool) bool {
+	if v.IsConst() || v.Def != nil && need[v.Def] {
+		return true
+	}
+	if v.Def == nil {
+		return false
+	}
+	need[v.Def] = true
+	for _, in := range v.Def.Inputs {
+		if in != nil && !onlyConstants(in, need) {
+			return false
+		}
+	}
+	return true
+}
+
+// evaluate runs nodes that depend on constants only, rounding to the types of their outputs.
+func evaluate(nodes []*ir.Node, outputs []*ir.Value) ([]*ir.Tensor, error) {
+	g := &ir.Graph{Nodes: nodes, Outputs: outputs}
 	arrays, err := ir.EvaluateList(context.Background(), g, nil, ir.EvalOptions{Round: true})
 	if err != nil {
 		return nil, err

@@ -19,9 +19,9 @@ func For(d ir.DType) Tolerance {
 	case ir.Float32, ir.Float64:
 		return Tolerance{1e-3, 1e-5}
 	case ir.Float16:
-		return Tolerance{1e-2, 2e-3}
+		return Tolerance{5e-3, 1e-3}
 	case ir.BFloat16:
-		return Tolerance{3e-2, 1e-2}
+		return Tolerance{2e-2, 4e-3}
 	}
 	return Tolerance{}
 }
