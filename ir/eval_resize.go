@@ -134,7 +134,7 @@ func (n *Node) resampleOf(dim, size, outSize int) *resample {
 // coordinate maps an output coordinate to the input.
 func (n *Node) coordinate(dim, size, outSize, j int) float64 {
 	x, scale, in := float64(j), n.Attrs.Floats("scales")[dim], float64(size)
-	width := scale * in // the output size before it was rounded down
+	width := float64(scale * in) // the output size before it was rounded down
 	if math.Abs(width-float64(outSize)) < 1e-6 {
 		width = float64(outSize)
 	}

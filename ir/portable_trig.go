@@ -115,7 +115,7 @@ func atan(x float64) float64 {
 		return math.Copysign(math.Pi/2-atan(1/a), x)
 	}
 	i := int(float64(a*4) + 0.5)
-	c := float64(i) / 4
+	c := float64(float64(i) / 4)
 	t := (a - c) / (1 + float64(a*c))
 	return math.Copysign(atanQuarters[i]+float64(t*horner(t*t, atanSeries)), x)
 }
