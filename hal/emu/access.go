@@ -350,7 +350,7 @@ func (w *warp) fetch(in *inst, c *asyncCopy, mask uint32, n uint64) {
 		return
 	}
 	// The source is aligned to the copy's size, however few bytes of it are read.
-	for m := mask; m != 0; m &= m - 1 {
+	for m := mask; m != 0 && n < uint64(in.size); m &= m - 1 {
 		l := bits.TrailingZeros32(m)
 		if a := w.q[in.a][l] + uint64(in.imm); a&uint64(in.size-1) != 0 {
 			w.violate(Misaligned, in, l, w.b.l.describe(a), "%d bytes", in.size)
@@ -368,7 +368,11 @@ func (w *warp) fetch(in *inst, c *asyncCopy, mask uint32, n uint64) {
 	}
 	for m := mask; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m) & 31
-		copy(c.data[l][:n], s.data[w.off[l]:])
+		if n == 16 {
+			c.data[l] = [16]byte(s.data[w.off[l]:])
+		} else {
+			copy(c.data[l][:n], s.data[w.off[l]:])
+		}
 	}
 }
 
@@ -408,7 +412,11 @@ func (w *warp) waitGroup(in *inst, mask uint32) {
 		c := &w.copies[done]
 		for m := c.mask; m != 0; m &= m - 1 {
 			l := bits.TrailingZeros32(m) & 31
-			copy(w.b.shared[c.dst[l]:], c.data[l][:c.in.size])
+			if c.in.size == 16 {
+				*(*[16]byte)(w.b.shared[c.dst[l]:]) = c.data[l]
+			} else {
+				copy(w.b.shared[c.dst[l]:], c.data[l][:c.in.size])
+			}
 		}
 		if k := w.b.check; k != nil {
 			k.asyncArrived(w, c)

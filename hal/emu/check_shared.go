@@ -105,48 +105,73 @@ func (c *blockCheck) before(stamp uint32, w, lane uint32) bool {
 }
 
 func (c *blockCheck) sharedRead(w *warp, in *inst, mask uint32, size uint64) {
+	r := c.reading(w, 0)
 	for m := mask; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m) & 31
-		c.read(w, in, uint32(l), w.off[l], size, 0)
+		r.read(w, in, uint32(l), 0, w.off[l], size)
 	}
 }
 
-// matrixRead is ldmatrix: row g of matrix i lies at the address of lane 8i+g; lane 4g+t receives its t-th word.
+// matrixRead is ldmatrix: row g of matrix i lies at the address of lane 8i+g; lane 4g+t receives its t-th 4 bytes.
 func (c *blockCheck) matrixRead(w *warp, in *inst, mask uint32) {
+	if in.trans { // each element goes to another lane
+		r := c.reading(w, stampFlag)
+		for m := mask; m != 0; m &= m - 1 {
+			l := bits.TrailingZeros32(m) & 31
+			r.read(w, in, uint32(l), 0, w.off[l], 16)
+		}
+		return
+	}
+	r := c.reading(w, 0)
 	for m := mask; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m) & 31
-		if in.trans {
-			c.read(w, in, uint32(l), w.off[l], 16, stampFlag) // each element goes to another lane
-			continue
-		}
-		for t := 0; t < 4; t++ {
-			c.read(w, in, uint32(4*(l%8)+t), w.off[l]+uint64(4*t), 4, 0)
-		}
+		r.read(w, in, uint32(4*(l%8)), 1, w.off[l], 16)
 	}
 }
 
-func (c *blockCheck) read(w *warp, in *inst, lane uint32, off, size uint64, flag uint32) {
+// reader is what the lanes of an instruction have in common when they read.
+type reader struct {
+	c     *blockCheck
+	stamp uint32 // of lane 0
+	bit   uint32 // of the warp
+	gen   uint32
+	pc    uint16
+}
+
+func (c *blockCheck) reading(w *warp, flag uint32) reader {
 	id := uint32(w.id)
-	stamp := c.clock[id]<<10 | id<<5 | lane | flag
-	gen, pc := uint32(c.epoch), uint16(min(w.pc, 1<<16-1))
+	return reader{c: c, stamp: c.clock[id]<<10 | id<<5 | flag, bit: 1 << id, gen: uint32(c.epoch), pc: uint16(min(w.pc, 1<<16-1))}
+}
+
+// read is a lane's read of size bytes at off; with step 1 every further 4 bytes are the next lane's.
+func (r *reader) read(w *warp, in *inst, lane, step uint32, off, size uint64) {
+	c := r.c
 	words := c.words[off>>c.shift : (off+size-1)>>c.shift+1]
+	seen := c.seen
 	for i := range words {
 		e := &words[i]
-		if s := e.writer; s == 0 || s&stampFlag != 0 || !c.before(s, id, lane) {
-			c.badRead(w, in, lane, off&^(1<<c.shift-1)+uint64(i)<<c.shift, e)
+		at := lane
+		if step != 0 {
+			at += uint32(i) << c.shift >> 2
 		}
-		if e.gen != gen || e.readers == 0 {
-			e.gen, e.readers, e.reader, e.readerPC = gen, 1<<id, stamp, pc
-			continue
+		s := e.writer
+		if sw := int(s >> 5 & 31); s-1 >= stampFlag-1 || sw >= len(seen) || s>>10 > seen[sw] && !c.before(s, r.stamp>>5&31, at) {
+			c.badRead(w, in, at, off&^(1<<c.shift-1)+uint64(i)<<c.shift, e)
 		}
-		if (e.reader^stamp)&^(stampFlag|31) == 0 {
-			if (e.reader^stamp)&31 != 0 {
-				e.reader |= stampFlag
+		stamp := r.stamp | at
+		if e.gen == r.gen && e.readers != 0 {
+			d := (e.reader ^ stamp) &^ stampFlag
+			if d&^31 == 0 { // the same warp, as before
+				if d != 0 {
+					e.reader |= stampFlag
+				}
+				continue
 			}
-			continue
+			e.readers |= r.bit
+		} else {
+			e.gen, e.readers = r.gen, r.bit
 		}
-		e.readers |= 1 << id
-		e.reader, e.readerPC = stamp, pc
+		e.reader, e.readerPC = stamp, r.pc
 	}
 }
 

@@ -1,7 +1,6 @@
 package emu
 
 import (
-	"cmp"
 	"math"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -177,85 +176,5 @@ func floatToInt(dst, src string, round func(float64) float64) func(uint64) uint6
 			return uint64(int64(x))
 		}
 		return uint64(x)
-	}
-}
-
-// compare is setp. The comparisons are ordered, false with a NaN; neu and nan are not.
-func compare(def *ptx.Def, in *inst) bool {
-	how, typ := def.Mods[0], def.Mods[len(def.Mods)-1]
-	if len(def.Mods) != 2 {
-		return false
-	}
-	switch typ {
-	case "f32":
-		in.kind, in.fPR = kindPR, compare32(how, f32)
-	case "u32", "b32":
-		in.kind, in.fPR = kindPR, compare32(how, func(v uint32) uint32 { return v })
-	case "s32":
-		in.kind, in.fPR = kindPR, compare32(how, func(v uint32) int32 { return int32(v) })
-	case "u16":
-		in.kind, in.fPR = kindPR, compare32(how, func(v uint32) uint16 { return uint16(v) })
-	case "s16":
-		in.kind, in.fPR = kindPR, compare32(how, func(v uint32) int16 { return int16(v) })
-	case "f64":
-		in.kind, in.fPQ = kindPQ, compare64(how, f64)
-	case "u64", "b64":
-		in.kind, in.fPQ = kindPQ, compare64(how, func(v uint64) uint64 { return v })
-	case "s64":
-		in.kind, in.fPQ = kindPQ, compare64(how, func(v uint64) int64 { return int64(v) })
-	}
-	return in.fPR != nil || in.fPQ != nil
-}
-
-// test is a comparison as a function; nil if how is none.
-func test[T cmp.Ordered](how string) func(x, y T) bool {
-	switch how {
-	case "eq":
-		return func(x, y T) bool { return x == y }
-	case "ne":
-		return func(x, y T) bool { return x < y || x > y }
-	case "lt":
-		return func(x, y T) bool { return x < y }
-	case "le":
-		return func(x, y T) bool { return x <= y }
-	case "gt":
-		return func(x, y T) bool { return x > y }
-	case "ge":
-		return func(x, y T) bool { return x >= y }
-	case "neu":
-		return func(x, y T) bool { return x != y }
-	case "nan":
-		return func(x, y T) bool { return x != x || y != y }
-	}
-	return nil
-}
-
-func compare32[T cmp.Ordered](how string, as func(uint32) T) func(a, b *row32) uint32 {
-	t := test[T](how)
-	if t == nil {
-		return nil
-	}
-	return func(a, b *row32) (m uint32) {
-		for l := range a {
-			if t(as(a[l]), as(b[l])) {
-				m |= 1 << l
-			}
-		}
-		return m
-	}
-}
-
-func compare64[T cmp.Ordered](how string, as func(uint64) T) func(a, b *row64) uint32 {
-	t := test[T](how)
-	if t == nil {
-		return nil
-	}
-	return func(a, b *row64) (m uint32) {
-		for l := range a {
-			if t(as(a[l]), as(b[l])) {
-				m |= 1 << l
-			}
-		}
-		return m
 	}
 }

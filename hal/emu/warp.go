@@ -173,11 +173,19 @@ func (w *warp) run(budget int64) int64 {
 		case kindP:
 			p[in.d] = p[in.d]&^mask | in.fP(p[in.a], p[in.b])&mask
 		case kindSelR:
-			selectR(&w.tr, &r[in.a], &r[in.b], p[in.c])
-			blend(&r[in.d], &w.tr, mask)
+			if mask == all32 {
+				selectR(&r[in.d], &r[in.a], &r[in.b], p[in.c])
+			} else {
+				selectR(&w.tr, &r[in.a], &r[in.b], p[in.c])
+				blend(&r[in.d], &w.tr, mask)
+			}
 		case kindSelQ:
-			selectQ(&w.tq, &q[in.a], &q[in.b], p[in.c])
-			blendQ(&q[in.d], &w.tq, mask)
+			if mask == all32 {
+				selectQ(&q[in.d], &q[in.a], &q[in.b], p[in.c])
+			} else {
+				selectQ(&w.tq, &q[in.a], &q[in.b], p[in.c])
+				blendQ(&q[in.d], &w.tq, mask)
+			}
 		case kindBranch:
 			w.branch(int(in.imm), mask)
 			continue
