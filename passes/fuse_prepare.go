@@ -39,6 +39,9 @@ func ownOutputs(g *ir.Graph) error {
 			return err
 		}
 		g.Outputs[i] = n.Outputs[0]
+		if v.IsConst() { // the name is the port's; an input keeps its own
+			v.Name, n.Outputs[0].Name = n.Outputs[0].Name, v.Name
+		}
 	}
 	return nil
 }
