@@ -1,0 +1,437 @@
+package lower
+
+import (
+	"math"
+
+	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// elementwise evaluates the inputs at the broadcast index, then the op, then rounds to the output's type.
+func elementwise(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
+	xs := make([]*expr.Expr, len(n.Inputs))
+	for i, v := range n.Inputs {
+		xs[i] = l.at(v, idx)
+	}
+	e := Scalar(l.B, n, xs)
+	if e == nil {
+		return l.fail(n, "no meaning for %v", n.Inputs[0].Type)
+	}
+	return e
+}
+
+// Scalar is an elementwise op of the table (BatchNorm and the quantisations apart) on values at one index, rounded to the
+// output's type; nil if the op is none.
+func Scalar(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
+	d := n.Inputs[0].Type.DType
+	out := n.Outputs[0].Type.DType
+	var e *expr.Expr
+	switch len(x) {
+	case 1:
+		e = monadic(b, n, d, x[0])
+	case 2:
+		e = dyadic(b, n, d, x[0], x[1])
+	case 3:
+		if n.Op.Name == "Where" {
+			return b.Select(x[0], x[1], x[2])
+		}
+	}
+	if e == nil {
+		return nil
+	}
+	switch n.Op.Name {
+	case "Abs", "Neg", "Relu", "Min", "Max":
+		if d.IsFloat() {
+			return e // exact
+		}
+	case "Cast", "BitCast":
+		return e
+	}
+	return Round(b, e, out)
+}
+
+func flag(n *ir.Node, name string, def bool) bool {
+	if v, ok := n.Attrs[name].(bool); ok {
+		return v
+	}
+	return def
+}
+
+func monadic(b *expr.Builder, n *ir.Node, d ir.DType, x *expr.Expr) *expr.Expr {
+	t := x.Type
+	zero := b.Zero(t)
+	switch n.Op.Name {
+	case "Abs":
+		if !d.IsSigned() {
+			return x
+		}
+		return b.Abs(x)
+	case "Neg":
+		return b.Neg(x)
+	case "Sign":
+		one, minus := b.Number(t, 1), b.Number(t, -1)
+		switch {
+		case d == ir.Uint64:
+			return b.Select(b.Eq(x, zero), zero, one)
+		case d.IsFloat():
+			return b.Select(b.Lt(zero, x), one, b.Select(b.Lt(x, zero), minus, b.Add(x, zero)))
+		}
+		return b.Select(b.Lt(zero, x), one, b.Select(b.Lt(x, zero), minus, zero))
+	case "Ceil":
+		return b.Ceil(x)
+	case "Floor":
+		return b.Floor(x)
+	case "Round":
+		return b.Round(x)
+	case "Reciprocal":
+		return b.Div(b.Float(t, 1), x)
+	case "Sqrt":
+		return b.Sqrt(x)
+	case "Exp":
+		return b.Exp(x)
+	case "Log":
+		return b.Log(x)
+	case "Log1p":
+		return b.Log1p(x)
+	case "Sin":
+		return b.Sin(x)
+	case "Cos":
+		return b.Cos(x)
+	case "Tan":
+		return b.Tan(x)
+	case "Asin":
+		return b.Asin(x)
+	case "Acos":
+		return b.Acos(x)
+	case "Atan":
+		return b.Atan(x)
+	case "Sinh":
+		return b.Sinh(x)
+	case "Cosh":
+		return b.Cosh(x)
+	case "Tanh":
+		return b.Tanh(x)
+	case "Asinh":
+		return b.Asinh(x)
+	case "Acosh":
+		return b.Acosh(x)
+	case "Atanh":
+		return b.Atanh(x)
+	case "Erf":
+		return b.Erf(x)
+	case "Sigmoid":
+		return b.Sigmoid(x)
+	case "Relu":
+		if !d.IsSigned() {
+			return x
+		}
+		return b.Max(x, zero)
+	case "Silu":
+		return b.Div(x, b.Add(b.Exp(b.Neg(x)), b.Float(t, 1)))
+	case "Gelu":
+		one, half := b.Float(t, 1), b.Float(t, 0.5)
+		if flag(n, "tanh", false) {
+			cube := b.Mul(b.Mul(x, x), x)
+			inner := b.Mul(b.Fma(cube, b.Float(t, 0.044715), x), b.Float(t, math.Sqrt(2/math.Pi)))
+			return b.Mul(b.Mul(half, x), b.Add(b.Tanh(inner), one))
+		}
+		return b.Mul(b.Mul(half, x), b.Add(b.Erf(b.Mul(x, b.Float(t, 1/n.Attrs.Float("sqrt2", math.Sqrt2)))), one))
+	case "Not", "BitNot":
+		return b.Not(x)
+	case "IsNaN":
+		return b.IsNaN(x)
+	case "IsInf":
+		none := b.Bool(false)
+		p, m := none, none
+		if flag(n, "positive", true) {
+			p = b.Eq(x, b.Float(t, math.Inf(1)))
+		}
+		if flag(n, "negative", true) {
+			m = b.Eq(x, b.Float(t, math.Inf(-1)))
+		}
+		return b.Or(p, m)
+	case "Cast":
+		return Convert(b, x, d, n.Attrs.DType("to"), flag(n, "saturate", true), n.Attrs.String("round", "nearest"))
+	case "BitCast":
+		return fromBits(b, toBits(b, x, d), n.Attrs.DType("to"))
+	}
+	return nil
+}
+
+func dyadic(b *expr.Builder, n *ir.Node, d ir.DType, x, y *expr.Expr) *expr.Expr {
+	switch n.Op.Name {
+	case "Add":
+		return b.Add(x, y)
+	case "Sub":
+		return b.Sub(x, y)
+	case "Mul":
+		return b.Mul(x, y)
+	case "Div":
+		if d == ir.Uint64 {
+			return b.DivU(x, y)
+		}
+		return b.Div(x, y)
+	case "Mod":
+		return mod(b, x, y, d, flag(n, "fmod", false))
+	case "Pow":
+		return pow(b, x, y, d, n.Inputs[1].Type.DType)
+	case "Min":
+		if d == ir.Uint64 {
+			return b.Select(b.LtU(y, x), y, x)
+		}
+		return b.Min(x, y)
+	case "Max":
+		if d == ir.Uint64 {
+			return b.Select(b.LtU(x, y), y, x)
+		}
+		return b.Max(x, y)
+	case "And", "BitAnd":
+		return b.And(x, y)
+	case "Or", "BitOr":
+		return b.Or(x, y)
+	case "Xor", "BitXor":
+		return b.Xor(x, y)
+	case "ShiftLeft", "ShiftRight":
+		zero := b.Zero(x.Type)
+		fits := b.Within(y, 0, int64(d.Bits()))
+		by := b.Cast(b.Select(fits, y, b.Zero(y.Type)), expr.S32)
+		var e *expr.Expr
+		switch {
+		case n.Op.Name == "ShiftLeft":
+			e = b.Shl(x, by)
+		case d == ir.Uint64:
+			e = b.ShrU(x, by)
+		default:
+			e = b.Shr(x, by)
+		}
+		return b.Select(fits, e, zero)
+	case "Equal":
+		return b.Eq(x, y)
+	case "Less":
+		return less(b, x, y, d)
+	case "Greater":
+		return less(b, y, x, d)
+	case "LessEqual":
+		if x.Type.IsFloat() {
+			return b.Le(x, y)
+		}
+		return b.Not(less(b, y, x, d))
+	case "GreaterEqual":
+		if x.Type.IsFloat() {
+			return b.Le(y, x)
+		}
+		return b.Not(less(b, x, y, d))
+	}
+	return nil
+}
+
+func less(b *expr.Builder, x, y *expr.Expr, d ir.DType) *expr.Expr {
+	if d == ir.Uint64 {
+		return b.LtU(x, y)
+	}
+	return b.Lt(x, y)
+}
+
+// mod has the divisor's sign, with fmod the dividend's; integers modulo 0 are 0.
+func mod(b *expr.Builder, x, y *expr.Expr, d ir.DType, fmod bool) *expr.Expr {
+	if x.Type.IsFloat() {
+		t := x.Type
+		y64 := b.Cast(y, expr.F64)
+		r := b.ModFloat(b.Cast(x, expr.F64), y64)
+		if !fmod {
+			zero := b.Float(expr.F64, 0)
+			apart := b.And(b.Ne(r, zero), b.Xor(b.Lt(r, zero), b.Lt(y64, zero)))
+			r = b.Select(apart, b.Add(r, y64), r)
+		}
+		return b.Cast(r, t)
+	}
+	zero := b.Zero(x.Type)
+	r := b.Rem(x, y)
+	if d == ir.Uint64 {
+		r = b.RemU(x, y)
+	} else if !fmod && d.IsSigned() {
+		apart := b.And(b.Ne(r, zero), b.Xor(b.Lt(r, zero), b.Lt(y, zero)))
+		r = b.Select(apart, b.Add(r, y), r)
+	}
+	return b.Select(b.Eq(y, zero), zero, r)
+}
+
+func pow(b *expr.Builder, x, y *expr.Expr, d, dy ir.DType) *expr.Expr {
+	if !d.IsFloat() && !dy.IsFloat() {
+		return b.PowInt(x, y, dy.IsSigned())
+	}
+	if d.IsFloat() {
+		if !dy.IsFloat() || y.Type != x.Type {
+			y = Convert(b, y, dy, map[bool]ir.DType{true: ir.Float64, false: ir.Float32}[x.Type == expr.F64], false, "nearest")
+		}
+		return b.Pow(x, y)
+	}
+	r := b.Pow(Convert(b, x, d, ir.Float64, false, "nearest"), b.Cast(y, expr.F64))
+	return Convert(b, r, ir.Float64, d, false, "nearest")
+}
+
+// Convert is the op Cast: float to integer truncates, then saturates to 32 bits or the type's, whichever is more; narrow
+// integers keep the low bits of that; NaN becomes 0, or true.
+func Convert(b *expr.Builder, x *expr.Expr, from, to ir.DType, saturate bool, direction string) *expr.Expr {
+	t := Type(to)
+	switch {
+	case to == ir.Bool:
+		if from == ir.Bool {
+			return x
+		}
+		return b.Ne(x, b.Zero(x.Type))
+	case to == ir.Float8E8M0:
+		return decodeNarrow(b, encodeE8M0(b, asFloat(b, x, from, expr.F32), direction, saturate), to)
+	case to.IsFloat() && to.Bits() <= 8:
+		return roundNarrow(b, asFloat(b, x, from, expr.F32), to, saturate)
+	case to.IsFloat():
+		return Round(b, asFloat(b, x, from, t), to)
+	case from.IsFloat():
+		return floatToInt(b, x, to)
+	}
+	if x.Type == expr.S64 && t == expr.S32 || x.Type != t {
+		x = b.Cast(x, t)
+	}
+	return wrapInt(b, x, to)
+}
+
+func asFloat(b *expr.Builder, x *expr.Expr, from ir.DType, t expr.Type) *expr.Expr {
+	if from == ir.Uint64 {
+		return b.CastU(x, t)
+	}
+	return b.Cast(x, t)
+}
+
+func floatToInt(b *expr.Builder, x *expr.Expr, to ir.DType) *expr.Expr {
+	t := Type(to)
+	var e *expr.Expr
+	switch {
+	case to == ir.Uint64:
+		e = b.CastU(x, expr.S64)
+	case to == ir.Uint32:
+		e = b.Min(b.Max(b.Cast(x, expr.S64), b.Zero(t)), b.ConstInt(t, math.MaxUint32))
+	default:
+		e = b.Cast(x, t)
+	}
+	if x.Type != expr.F32 || t != expr.S32 {
+		// Only f32 → s32 makes 0 of NaN by itself (PTX ISA, cvt).
+		e = b.Select(b.IsNaN(x), b.Zero(t), e)
+	}
+	return wrapInt(b, e, to)
+}
+
+// toBits is the pattern of a value as S32 or S64.
+func toBits(b *expr.Builder, x *expr.Expr, d ir.DType) *expr.Expr {
+	switch d {
+	case ir.Bool:
+		return b.Cast(x, expr.S32)
+	case ir.Float16:
+		return b.F16Bits(x)
+	case ir.BFloat16:
+		return b.BF16Bits(x)
+	case ir.Float32:
+		return b.Bits(x, expr.S32)
+	case ir.Float64:
+		return b.Bits(x, expr.S64)
+	case ir.Uint32:
+		return b.Cast(x, expr.S32)
+	}
+	if d.IsFloat() {
+		return encodeNarrow(b, x, d, false)
+	}
+	return x
+}
+
+func fromBits(b *expr.Builder, x *expr.Expr, d ir.DType) *expr.Expr {
+	switch d {
+	case ir.Bool:
+		return b.Ne(b.And(x, b.Int(255)), b.Int(0))
+	case ir.Float16:
+		return b.F16Value(b.And(x, b.Int(0xffff)))
+	case ir.BFloat16:
+		return b.Bits(b.Shl(x, b.Int(16)), expr.F32)
+	case ir.Float32:
+		return b.Bits(x, expr.F32)
+	case ir.Float64:
+		return b.Bits(x, expr.F64)
+	case ir.Uint32:
+		return b.CastU(x, expr.S64)
+	}
+	if d.IsFloat() {
+		return decodeNarrow(b, b.And(x, b.Int(1<<d.Bits()-1)), d)
+	}
+	return wrapInt(b, x, d)
+}
+
+func batchNorm(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
+	b := l.B
+	c := []*expr.Expr{idx[n.Attrs.Int("axis", 1)]}
+	x := l.Value(n.Inputs[0], idx)
+	t := x.Type
+	p := func(i int) *expr.Expr { return b.Cast(l.Value(n.Inputs[i], c), t) }
+	dev := b.Sqrt(b.Add(p(4), b.Float(t, n.Attrs.Float("epsilon", 1e-5))))
+	y := b.Add(b.Mul(b.Div(b.Sub(x, p(3)), dev), p(1)), p(2))
+	return Round(b, y, n.Outputs[0].Type.DType)
+}
+
+// scaleAt is the index into scale and zero of a quantisation.
+func scaleAt(l *Lowering, n *ir.Node, idx []*expr.Expr) []*expr.Expr {
+	s := n.Inputs[1].Type
+	axis, block := n.Attrs.Int("axis", 1), n.Attrs.Int("block", 0)
+	switch {
+	case s.Rank() == 0:
+		return nil
+	case block == 0 && s.Numel() == 1:
+		return []*expr.Expr{l.B.Int(0)}
+	case block == 0:
+		return []*expr.Expr{idx[axis]}
+	}
+	return set(idx, axis, l.B.FloorDiv(idx[axis], int64(block)))
+}
+
+func quantize(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
+	b := l.B
+	k := scaleAt(l, n, idx)
+	sd := n.Inputs[1].Type.DType
+	scale := l.Value(n.Inputs[1], k)
+	q := Round(b, b.Div(asFloat(b, l.Value(n.Inputs[0], idx), n.Inputs[0].Type.DType, scale.Type), scale), sd)
+	out := n.Outputs[0].Type.DType
+	zero := b.Float(q.Type, 0)
+	if z := n.In(2); z != nil {
+		zero = asFloat(b, l.Value(z, k), z.Type.DType, q.Type)
+	}
+	if out.IsFloat() {
+		return roundNarrow(b, b.Add(q, zero), out, flag(n, "saturate", true))
+	}
+	e := floatToInt(b, b.Add(b.Round(q), zero), ir.Int32)
+	bits := out.Bits()
+	lo, hi := 0, 1<<bits-1
+	if out.IsSigned() {
+		lo, hi = -1<<(bits-1), 1<<(bits-1)-1
+	}
+	return b.Min(b.Max(e, b.Int(lo)), b.Int(hi))
+}
+
+func dequantize(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
+	b := l.B
+	k := scaleAt(l, n, idx)
+	out := n.Outputs[0].Type.DType
+	scale := l.Value(n.Inputs[1], k)
+	t := expr.F32
+	if out == ir.Float64 || scale.Type == expr.F64 {
+		t = expr.F64
+	}
+	d := n.Inputs[0].Type.DType
+	x := l.Value(n.Inputs[0], idx)
+	if z := n.In(2); z != nil {
+		y := l.Value(z, k)
+		if x.Type.IsInt() {
+			x = b.Sub(b.Cast(x, expr.S64), b.Cast(y, expr.S64)) // exact
+			d = ir.Int64
+		} else {
+			x = b.Sub(x, y)
+		}
+	}
+	y := b.Mul(asFloat(b, x, d, t), b.Cast(scale, t))
+	return Round(b, b.Cast(y, Type(out)), out)
+}

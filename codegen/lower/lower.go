@@ -1,0 +1,330 @@
+// Package lower gives every op of the table its meaning on a single element: a pull rule "value of the output at an index →
+// expression", down to loads of a region's inputs. A family asks for the value of a region's output at its iteration
+// variables, and may provide the value of a node itself (a contraction's accumulator).
+//
+//	Lowering   a region being lowered: builder, operands, memo
+//	Value      the value of a body's value at an index
+//	Scalar     an elementwise op on scalars
+//	Storage    a value as it is stored
+//
+// Floats narrower than f32 compute in F32 and are rounded to their type by every arithmetic op; bool is Pred; integers of
+// up to 32 signed or 16 unsigned bits are S32, others S64.
+package lower
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Lowering is a region being lowered.
+type Lowering struct {
+	B        *expr.Builder
+	Region   *ir.Node
+	Operands []kernel.Operand // in the order of their first use
+	// Member is the index of the stacked member; nil where the region has none.
+	Member *expr.Expr
+
+	inputs   map[*ir.Value]int // body input → position
+	operands map[*ir.Value]int // body value → operand
+	provided map[*ir.Value]func(idx []*expr.Expr) *expr.Expr
+	memo     map[string]*expr.Expr
+	guard    *expr.Expr // nil: always
+	rules    map[string]rule
+}
+
+// rule computes output number out of a node at an index.
+type rule func(l *Lowering, n *ir.Node, out int, idx []*expr.Expr) *expr.Expr
+
+// failure is what Value panics with; Catch turns it into an error.
+type failure struct{ err error }
+
+func (l *Lowering) fail(n *ir.Node, format string, args ...any) *expr.Expr {
+	panic(failure{fmt.Errorf("%s %q: %s", n.Op.Name, n.Name, fmt.Sprintf(format, args...))})
+}
+
+// Catch is deferred around calls of Value: it turns a failure of a rule into an error.
+func Catch(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case failure:
+		*err = r.err
+	default:
+		panic(r)
+	}
+}
+
+// New starts lowering a region.
+func New(b *expr.Builder, region *ir.Node) *Lowering {
+	l := &Lowering{B: b, Region: region, inputs: map[*ir.Value]int{}, operands: map[*ir.Value]int{},
+		provided: map[*ir.Value]func([]*expr.Expr) *expr.Expr{}, memo: map[string]*expr.Expr{}, rules: table()}
+	for i, v := range region.Body.Inputs {
+		l.inputs[v] = i
+	}
+	return l
+}
+
+// Covers reports whether the op has a rule.
+func Covers(op string) bool { return table()[op] != nil }
+
+// Provide makes f the value of v instead of its node's rule.
+func (l *Lowering) Provide(v *ir.Value, f func(idx []*expr.Expr) *expr.Expr) { l.provided[v] = f }
+
+// Members is the number of stacked members, at least 1.
+func (l *Lowering) Members() int { return max(l.Region.Attrs.Int("members", 0), 1) }
+
+// Output adds region output i as an operand that is written, and returns its number.
+func (l *Lowering) Output(i int) int {
+	l.Operands = append(l.Operands, kernel.Operand{Value: l.Region.Outputs[i], Write: true})
+	return len(l.Operands) - 1
+}
+
+// Table adds constant data and returns the operand's number; equal data share one.
+func (l *Lowering) Table(data []byte) int {
+	for i, o := range l.Operands {
+		if o.Const != nil && string(o.Const) == string(data) {
+			return i
+		}
+	}
+	l.Operands = append(l.Operands, kernel.Operand{Const: data})
+	return len(l.Operands) - 1
+}
+
+// Constant reports whether nothing writes an operand while the program runs.
+func (l *Lowering) Constant(operand int) bool {
+	o := l.Operands[operand]
+	return o.Const != nil || o.Value != nil && o.Value.IsConst()
+}
+
+// Type is the register type of an element type.
+func Type(d ir.DType) expr.Type {
+	switch d {
+	case ir.Bool:
+		return expr.Pred
+	case ir.Float64:
+		return expr.F64
+	case ir.Uint32, ir.Int64, ir.Uint64:
+		return expr.S64
+	}
+	if d.IsFloat() {
+		return expr.F32
+	}
+	return expr.S32
+}
+
+// Value is the value of v, a value of the region's body, at an index.
+func (l *Lowering) Value(v *ir.Value, idx []*expr.Expr) *expr.Expr {
+	key := make([]byte, 0, 8*len(idx)+24)
+	key = fmt.Appendf(key, "%p", v)
+	if l.guard != nil {
+		key = binary.AppendUvarint(append(key, '?'), uint64(l.guard.ID()))
+	}
+	for _, x := range idx {
+		key = binary.AppendUvarint(append(key, ','), uint64(x.ID()))
+	}
+	if e := l.memo[string(key)]; e != nil {
+		return e
+	}
+	e := l.value(v, idx)
+	l.memo[string(key)] = e
+	return e
+}
+
+func (l *Lowering) value(v *ir.Value, idx []*expr.Expr) *expr.Expr {
+	if f := l.provided[v]; f != nil {
+		return f(idx)
+	}
+	if i, ok := l.inputs[v]; ok {
+		outer := l.Region.Inputs[i]
+		if c := outer.Const; c != nil && (c.Splat || c.Numel() == 1) {
+			return l.immediate(c)
+		}
+		return l.load(v, kernel.Operand{Value: outer}, idx, l.stacked(i))
+	}
+	if v.Const != nil {
+		if v.Const.Splat || v.Const.Numel() == 1 {
+			return l.immediate(v.Const)
+		}
+		return l.load(v, kernel.Operand{Const: v.Const.Dense()}, idx, false)
+	}
+	n := v.Def
+	if l.rules[n.Op.Name] == nil {
+		return l.fail(n, "no lowering: a pass expands it")
+	}
+	return l.rules[n.Op.Name](l, n, v.Index, idx)
+}
+
+func (l *Lowering) stacked(input int) bool {
+	s := l.Region.Attrs.Bools("stacked")
+	return input < len(s) && s[input]
+}
+
+func (l *Lowering) immediate(c *ir.Tensor) *expr.Expr {
+	t := Type(c.DType)
+	if c.DType.IsFloat() {
+		return l.B.Float(t, c.FloatAt(0))
+	}
+	return l.B.ConstInt(t, c.IntAt(0))
+}
+
+// load reads an element of an operand; where the index is not provably inside, under the guard.
+func (l *Lowering) load(v *ir.Value, o kernel.Operand, idx []*expr.Expr, stacked bool) *expr.Expr {
+	b := l.B
+	k, ok := l.operands[v]
+	if !ok {
+		k = len(l.Operands)
+		l.operands[v] = k
+		l.Operands = append(l.Operands, o)
+	}
+	shape := v.Type.Shape
+	inside := true
+	for i, x := range idx {
+		inside = inside && x.Lo >= 0 && x.Hi < int64(shape[i])
+	}
+	if stacked && l.Member != nil {
+		idx = append([]*expr.Expr{l.Member}, idx...)
+		shape = append([]int{l.Members()}, shape...)
+	}
+	return l.Element(k, v.Type.DType, b.Linear(idx, shape), inside)
+}
+
+// Element reads element number at of an operand of type d, decoded.
+func (l *Lowering) Element(operand int, d ir.DType, at *expr.Expr, inside bool) *expr.Expr {
+	b := l.B
+	guard := l.guard
+	if inside {
+		guard = nil
+	}
+	memory := d
+	sub := int64(1) // elements in a byte
+	switch {
+	case d.Bits() < 8:
+		sub, memory = int64(8/d.Bits()), ir.Uint8
+	case d.Bits() == 8 && d != ir.Int8:
+		memory = ir.Uint8
+	}
+	byteAt := b.FloorDiv(at, sub)
+	e := b.Load(operand, byteAt, memory, guard, b.Zero(expr.Loaded(memory)))
+	if sub > 1 {
+		shift := b.Scale(b.Cast(b.FloorMod(at, sub), expr.S32), int64(d.Bits()))
+		e = b.And(b.ShrU(e, shift), b.Int(1<<d.Bits()-1))
+	}
+	return Decode(b, e, d)
+}
+
+// Decode turns what was loaded (expr.Loaded) into a value of the element type.
+func Decode(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
+	switch d {
+	case ir.Bool:
+		return b.Ne(e, b.Int(0))
+	case ir.Int4, ir.Int2:
+		return wrapInt(b, e, d)
+	}
+	if d.IsFloat() && d.Bits() <= 8 {
+		return decodeNarrow(b, e, d)
+	}
+	return e
+}
+
+// Storage turns a value into what Emitter.Store takes, and says under which element type: bool becomes a byte, 8-bit
+// floats their codes; sub-byte types become codes that the caller packs.
+func Storage(b *expr.Builder, e *expr.Expr, d ir.DType) (*expr.Expr, ir.DType) {
+	switch {
+	case d == ir.Bool:
+		return b.Cast(e, expr.S32), ir.Uint8
+	case d.IsFloat() && d.Bits() <= 8:
+		return encodeNarrow(b, e, d, false), ir.Uint8
+	case d.Bits() < 8:
+		return b.And(e, b.Int(1<<d.Bits()-1)), ir.Uint8
+	}
+	return e, d
+}
+
+// Round brings a result into the element type: floats are rounded, integers wrap.
+func Round(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
+	switch {
+	case d == ir.Float16:
+		return b.RoundF16(e)
+	case d == ir.BFloat16:
+		return b.RoundBF16(e)
+	case d == ir.Float32, d == ir.Float64, d == ir.Bool:
+		return e
+	case d.IsFloat():
+		return roundNarrow(b, e, d, false)
+	}
+	return wrapInt(b, e, d)
+}
+
+func wrapInt(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
+	bits := d.Bits()
+	switch {
+	case bits == 64, bits == 32 && d.IsSigned():
+		return e
+	case d == ir.Uint32:
+		if e.Lo >= 0 && e.Hi <= math.MaxUint32 {
+			return e
+		}
+		return b.And(e, b.ConstInt(expr.S64, math.MaxUint32))
+	case d.IsSigned():
+		if half := int64(1) << (bits - 1); e.Lo >= -half && e.Hi < half {
+			return e
+		}
+		s := b.Int(32 - bits)
+		return b.Shr(b.Shl(e, s), s)
+	}
+	if e.Lo >= 0 && e.Hi < 1<<bits {
+		return e
+	}
+	return b.And(e, b.Int(1<<bits-1))
+}
+
+// under evaluates f where p holds and is els elsewhere. Loads of f are predicated where they might leave their tensor.
+func (l *Lowering) under(p *expr.Expr, els *expr.Expr, f func() *expr.Expr) *expr.Expr {
+	if p.IsConstInt(1) {
+		return f()
+	}
+	if p.IsConstInt(0) {
+		return els
+	}
+	saved := l.guard
+	g := p
+	if saved != nil {
+		g = l.B.And(saved, p)
+	}
+	l.guard = g
+	e := f()
+	l.guard = saved
+	if e.Op == expr.OpLoad && len(e.Args) == 3 && e.Args[1] == g && e.Args[2] == els {
+		return e // the load itself yields els
+	}
+	return l.B.Select(p, e, els)
+}
+
+// broadcast maps an index into shape to to an index into a value that broadcasts to it.
+func (l *Lowering) broadcast(v *ir.Value, idx []*expr.Expr) []*expr.Expr {
+	s := v.Type.Shape
+	out := make([]*expr.Expr, len(s))
+	for i := range s {
+		if s[i] == 1 {
+			out[i] = l.B.Int(0)
+		} else {
+			out[i] = idx[i+len(idx)-len(s)]
+		}
+	}
+	return out
+}
+
+// at is the value of an operand that broadcasts to the index.
+func (l *Lowering) at(v *ir.Value, idx []*expr.Expr) *expr.Expr {
+	return l.Value(v, l.broadcast(v, idx))
+}
+
+func set(idx []*expr.Expr, axis int, x *expr.Expr) []*expr.Expr {
+	out := append([]*expr.Expr{}, idx...)
+	out[axis] = x
+	return out
+}
