@@ -18,36 +18,36 @@ func TestTypedAndRawTensors(t *testing.T) {
 		name  string
 		d     ir.DType
 		dims  []int64
-		proto pb
+		proto *pb
 		want  []byte
 	}{
-		{"f32 typed", ir.Float32, []int64{2}, pb{FloatData: []float32{1, -2}}, []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}},
-		{"f64 typed", ir.Float64, []int64{1}, pb{DoubleData: []float64{1}}, []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x3f}},
-		{"i64 typed", ir.Int64, nil, pb{Int64Data: []int64{-2}}, []byte{0xfe, 255, 255, 255, 255, 255, 255, 255}},
-		{"u64 typed", ir.Uint64, nil, pb{Uint64Data: []uint64{1 << 63}}, []byte{0, 0, 0, 0, 0, 0, 0, 0x80}},
-		{"u32 typed", ir.Uint32, nil, pb{Uint64Data: []uint64{1<<32 - 1}}, []byte{255, 255, 255, 255}},
-		{"i32 typed", ir.Int32, nil, pb{Int32Data: []int32{-2}}, []byte{0xfe, 255, 255, 255}},
-		{"i16 typed", ir.Int16, nil, pb{Int32Data: []int32{-2}}, []byte{0xfe, 255}},
-		{"u16 typed", ir.Uint16, nil, pb{Int32Data: []int32{65535}}, []byte{255, 255}},
-		{"i8 typed", ir.Int8, []int64{2}, pb{Int32Data: []int32{-128, 127}}, []byte{0x80, 0x7f}},
-		{"u8 typed", ir.Uint8, nil, pb{Int32Data: []int32{255}}, []byte{255}},
-		{"bool typed", ir.Bool, []int64{2}, pb{Int32Data: []int32{1, 0}}, []byte{1, 0}},
-		{"bool raw, any byte but 0 is true", ir.Bool, []int64{3}, pb{RawData: []byte{0, 1, 7}}, []byte{0, 1, 1}},
-		{"f16 typed by bits", ir.Float16, nil, pb{Int32Data: []int32{0xbc00}}, []byte{0, 0xbc}},
-		{"f16 typed by sign-extended bits", ir.Float16, nil, pb{Int32Data: []int32{-0x4400}}, []byte{0, 0xbc}},
-		{"bf16 typed", ir.BFloat16, nil, pb{Int32Data: []int32{0x3f80}}, []byte{0x80, 0x3f}},
-		{"e4m3 typed", ir.Float8E4M3FN, nil, pb{Int32Data: []int32{0xb8}}, []byte{0xb8}},
-		{"e8m0 raw", ir.Float8E8M0, nil, pb{RawData: []byte{127}}, []byte{127}},
-		{"i4 typed, two an entry", ir.Int4, []int64{3}, pb{Int32Data: []int32{0x21, 0x0f}}, []byte{0x21, 0x0f}},
-		{"u4 raw", ir.Uint4, []int64{3}, pb{RawData: []byte{0x21, 0x0f}}, []byte{0x21, 0x0f}},
-		{"e2m1 typed", ir.Float4E2M1, []int64{1, 2}, pb{Int32Data: []int32{0x7a}}, []byte{0x7a}},
-		{"i2 typed, four an entry", ir.Int2, []int64{5}, pb{Int32Data: []int32{0xe4, 3}}, []byte{0xe4, 3}},
-		{"no elements", ir.Float32, []int64{0, 3}, pb{}, nil},
-		{"no elements, raw", ir.Float32, []int64{0, 3}, pb{RawData: []byte{}}, nil},
-		{"empty raw beside typed data", ir.Uint8, nil, pb{RawData: []byte{}, Int32Data: []int32{5}}, []byte{5}},
+		{"f32 typed", ir.Float32, []int64{2}, &pb{FloatData: []float32{1, -2}}, []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}},
+		{"f64 typed", ir.Float64, []int64{1}, &pb{DoubleData: []float64{1}}, []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x3f}},
+		{"i64 typed", ir.Int64, nil, &pb{Int64Data: []int64{-2}}, []byte{0xfe, 255, 255, 255, 255, 255, 255, 255}},
+		{"u64 typed", ir.Uint64, nil, &pb{Uint64Data: []uint64{1 << 63}}, []byte{0, 0, 0, 0, 0, 0, 0, 0x80}},
+		{"u32 typed", ir.Uint32, nil, &pb{Uint64Data: []uint64{1<<32 - 1}}, []byte{255, 255, 255, 255}},
+		{"i32 typed", ir.Int32, nil, &pb{Int32Data: []int32{-2}}, []byte{0xfe, 255, 255, 255}},
+		{"i16 typed", ir.Int16, nil, &pb{Int32Data: []int32{-2}}, []byte{0xfe, 255}},
+		{"u16 typed", ir.Uint16, nil, &pb{Int32Data: []int32{65535}}, []byte{255, 255}},
+		{"i8 typed", ir.Int8, []int64{2}, &pb{Int32Data: []int32{-128, 127}}, []byte{0x80, 0x7f}},
+		{"u8 typed", ir.Uint8, nil, &pb{Int32Data: []int32{255}}, []byte{255}},
+		{"bool typed", ir.Bool, []int64{2}, &pb{Int32Data: []int32{1, 0}}, []byte{1, 0}},
+		{"bool raw, any byte but 0 is true", ir.Bool, []int64{3}, &pb{RawData: []byte{0, 1, 7}}, []byte{0, 1, 1}},
+		{"f16 typed by bits", ir.Float16, nil, &pb{Int32Data: []int32{0xbc00}}, []byte{0, 0xbc}},
+		{"f16 typed by sign-extended bits", ir.Float16, nil, &pb{Int32Data: []int32{-0x4400}}, []byte{0, 0xbc}},
+		{"bf16 typed", ir.BFloat16, nil, &pb{Int32Data: []int32{0x3f80}}, []byte{0x80, 0x3f}},
+		{"e4m3 typed", ir.Float8E4M3FN, nil, &pb{Int32Data: []int32{0xb8}}, []byte{0xb8}},
+		{"e8m0 raw", ir.Float8E8M0, nil, &pb{RawData: []byte{127}}, []byte{127}},
+		{"i4 typed, two an entry", ir.Int4, []int64{3}, &pb{Int32Data: []int32{0x21, 0x0f}}, []byte{0x21, 0x0f}},
+		{"u4 raw", ir.Uint4, []int64{3}, &pb{RawData: []byte{0x21, 0x0f}}, []byte{0x21, 0x0f}},
+		{"e2m1 typed", ir.Float4E2M1, []int64{1, 2}, &pb{Int32Data: []int32{0x7a}}, []byte{0x7a}},
+		{"i2 typed, four an entry", ir.Int2, []int64{5}, &pb{Int32Data: []int32{0xe4, 3}}, []byte{0xe4, 3}},
+		{"no elements", ir.Float32, []int64{0, 3}, &pb{}, nil},
+		{"no elements, raw", ir.Float32, []int64{0, 3}, &pb{RawData: []byte{}}, nil},
+		{"empty raw beside typed data", ir.Uint8, nil, &pb{RawData: []byte{}, Int32Data: []int32{5}}, []byte{5}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := proto.Clone(&c.proto).(*pb)
+			p := proto.Clone(c.proto).(*pb)
 			p.Dims, p.DataType = c.dims, proto.Int32(int32(DataType(c.d)))
 			got, err := (&Model{}).Tensor(p)
 			require.NoError(t, err)
@@ -65,27 +65,27 @@ func TestTensorRefuses(t *testing.T) {
 		name, want string
 		dtype      int32
 		dims       []int64
-		proto      pb
+		proto      *pb
 	}{
-		{"short raw data", "4 bytes of data, but f32[2] takes 8", f32, []int64{2}, pb{RawData: make([]byte, 4)}},
-		{"no data", "0 entries in float_data, but shape [2] needs 2", f32, []int64{2}, pb{}},
-		{"too much typed data", "2 entries in float_data, but shape [] needs 1", f32, nil, pb{FloatData: []float32{1, 2}}},
-		{"data in the wrong field", "f32 elements in double_data, where the format has them in float_data", f32, nil, pb{DoubleData: []float64{1}}},
-		{"data twice", "data in more than one field", f32, nil, pb{FloatData: []float32{1}, RawData: make([]byte, 4)}},
-		{"negative dimension", "dimension 1 is negative: [2 -1]", f32, []int64{2, -1}, pb{}},
-		{"overflow", "overflow", f32, []int64{1 << 40, 1 << 40}, pb{}},
-		{"overflow behind a zero", "overflow", f32, []int64{0, 1 << 62, 1 << 62}, pb{}},
-		{"int8 out of range", "entry 0 of int32_data is 128, not within -128…127 as i8 needs", i8, nil, pb{Int32Data: []int32{128}}},
-		{"uint32 out of range", "element 0 is 4294967296, not a u32", u32, nil, pb{Uint64Data: []uint64{1 << 32}}},
-		{"bool out of range", "not within 0…1", boolean, nil, pb{Int32Data: []int32{2}}},
-		{"string", "element type string is not supported", 8, nil, pb{StringData: [][]byte{[]byte("a")}}},
-		{"complex", "element type complex64 is not supported", 14, nil, pb{FloatData: []float32{1, 2}}},
-		{"undefined", "element type undefined is not supported", 0, nil, pb{}},
-		{"unknown type", "element type 99 is none of the format's", 99, nil, pb{}},
-		{"segment", "stored in segments", f32, nil, pb{Segment: &onnxpb.TensorProto_Segment{}}},
+		{"short raw data", "4 bytes of data, but f32[2] takes 8", f32, []int64{2}, &pb{RawData: make([]byte, 4)}},
+		{"no data", "0 entries in float_data, but shape [2] needs 2", f32, []int64{2}, &pb{}},
+		{"too much typed data", "2 entries in float_data, but shape [] needs 1", f32, nil, &pb{FloatData: []float32{1, 2}}},
+		{"data in the wrong field", "f32 elements in double_data, where the format has them in float_data", f32, nil, &pb{DoubleData: []float64{1}}},
+		{"data twice", "data in more than one field", f32, nil, &pb{FloatData: []float32{1}, RawData: make([]byte, 4)}},
+		{"negative dimension", "dimension 1 is negative: [2 -1]", f32, []int64{2, -1}, &pb{}},
+		{"overflow", "overflow", f32, []int64{1 << 40, 1 << 40}, &pb{}},
+		{"overflow behind a zero", "overflow", f32, []int64{0, 1 << 62, 1 << 62}, &pb{}},
+		{"int8 out of range", "entry 0 of int32_data is 128, not within -128…127 as i8 needs", i8, nil, &pb{Int32Data: []int32{128}}},
+		{"uint32 out of range", "element 0 is 4294967296, not a u32", u32, nil, &pb{Uint64Data: []uint64{1 << 32}}},
+		{"bool out of range", "not within 0…1", boolean, nil, &pb{Int32Data: []int32{2}}},
+		{"string", "element type string is not supported", 8, nil, &pb{StringData: [][]byte{[]byte("a")}}},
+		{"complex", "element type complex64 is not supported", 14, nil, &pb{FloatData: []float32{1, 2}}},
+		{"undefined", "element type undefined is not supported", 0, nil, &pb{}},
+		{"unknown type", "element type 99 is none of the format's", 99, nil, &pb{}},
+		{"segment", "stored in segments", f32, nil, &pb{Segment: &onnxpb.TensorProto_Segment{}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := proto.Clone(&c.proto).(*pb)
+			p := proto.Clone(c.proto).(*pb)
 			p.Name, p.Dims, p.DataType = proto.String("w"), c.dims, proto.Int32(c.dtype)
 			_, err := (&Model{Path: "m.onnx"}).Tensor(p)
 			require.ErrorContains(t, err, c.want)

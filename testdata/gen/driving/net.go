@@ -1,11 +1,8 @@
 package driving
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
 
-	"github.com/x448/float16"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
@@ -69,20 +66,11 @@ func (n *net) ops(path, op string, outputs int, inputs []string, attrs ...onnx.A
 
 // tensor encodes numbers as elements of type d.
 func tensor(d ir.DType, data []float32, shape ...int) *ir.Tensor {
-	t := &ir.Tensor{Type: ir.T(d, shape...)}
-	for _, v := range data {
-		switch d {
-		case ir.Float16:
-			t.Data = binary.LittleEndian.AppendUint16(t.Data, float16.Fromfloat32(v).Bits())
-		case ir.Float32:
-			t.Data = binary.LittleEndian.AppendUint32(t.Data, math.Float32bits(v))
-		case ir.Int64:
-			t.Data = binary.LittleEndian.AppendUint64(t.Data, uint64(int64(v)))
-		default:
-			panic("no constants of type " + d.String())
-		}
+	xs := make([]float64, len(data))
+	for i, v := range data {
+		xs[i] = float64(v)
 	}
-	return t
+	return ir.FromFloats(ir.T(d, shape...), xs)
 }
 
 // scalar is a Constant node of the net's element type.
@@ -92,11 +80,7 @@ func (n *net) scalar(path string, v float32) string {
 
 // ints is a Constant node of int64 elements; one number alone is a vector too.
 func (n *net) ints(path string, v ...int) string {
-	t := &ir.Tensor{Type: ir.T(ir.Int64, len(v))}
-	for _, x := range v {
-		t.Data = binary.LittleEndian.AppendUint64(t.Data, uint64(int64(x)))
-	}
-	return n.op(path, "Constant", nil, onnx.A("value", t))
+	return n.op(path, "Constant", nil, onnx.A("value", ir.Vector(v...)))
 }
 
 // weight adds an initializer.

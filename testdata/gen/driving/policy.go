@@ -45,8 +45,8 @@ func Policy(size Size) *Model {
 func (n *net) expand(path string, x value, t int) value {
 	d := x.shape[1]
 	y := n.op(path, "Unsqueeze", []string{x.name, n.ints(path, 1)})
-	ones := n.op(path, "ConstantOfShape", []string{n.ints(path, 3)}, onnx.A("value", tensor(ir.Int64, []float32{1}, 1)))
-	minus := n.op(path, "Constant", nil, onnx.A("value", tensor(ir.Int64, []float32{-1})))
+	ones := n.op(path, "ConstantOfShape", []string{n.ints(path, 3)}, onnx.A("value", ir.Vector(1)))
+	minus := n.op(path, "Constant", nil, onnx.A("value", ir.ScalarInt(ir.Int64, -1)))
 	minus = n.op(path, "Mul", []string{ones, minus})
 	keep := n.op(path, "Equal", []string{n.ints(path, -1, t, -1), minus})
 	shape := n.op(path, "Where", []string{keep, ones, n.ints(path, -1, t, -1)})
@@ -82,7 +82,7 @@ func (n *net) transformer(path string, x value, s policySize) value {
 		x = n.add(p, x, n.linear(p+"/down", m+".down", z, d, .5, n.r.normals(d, .05)))
 	}
 	x = n.layerNorm(path+"/out_norm", "out_norm", x)
-	index := n.op(path, "Constant", nil, onnx.A("value", tensor(ir.Int64, []float32{-1})))
+	index := n.op(path, "Constant", nil, onnx.A("value", ir.ScalarInt(ir.Int64, -1)))
 	last := make(samples, len(x.x))
 	for i := range last {
 		last[i] = x.x[i][(t-1)*d:]

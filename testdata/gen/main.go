@@ -1,0 +1,90 @@
+// Command gen writes models of openpilot's structure with random weights, and inputs and outputs for them:
+//
+//	go run ./testdata/gen -o DIR [-model vision|policy|dmonitoring|supercombo|all] [-size small|full] [-inputs N]
+//
+// gives DIR/MODEL.onnx, and N files DIR/MODEL.npz, DIR/MODEL_1.npz … that hold inputs by name, and the outputs by name as
+// the reference evaluator computes them in float64.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+func main() {
+	dir := flag.String("o", ".", "directory to write to")
+	model := flag.String("model", "all", "vision, policy, dmonitoring, supercombo or all")
+	size := flag.String("size", "small", "small or full")
+	inputs := flag.Int("inputs", 1, "number of .npz files a model")
+	flag.Parse()
+	names := []string{*model}
+	if *model == "all" {
+		names = []string{"vision", "policy", "dmonitoring", "supercombo"}
+	}
+	for _, name := range names {
+		if err := write(*dir, name, driving.Size(*size), *inputs); err != nil {
+			fmt.Fprintln(os.Stderr, "gen:", err)
+			os.Exit(2)
+		}
+	}
+}
+
+// write makes one model and its files.
+func write(dir, name string, size driving.Size, inputs int) error {
+	m, err := driving.Make(name, size)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, name+".onnx")
+	if err := os.WriteFile(path, m.ONNX, 0o644); err != nil {
+		return err
+	}
+	decoded, err := onnx.Decode(path, m.ONNX)
+	if err != nil {
+		return err
+	}
+	g, err := onnx.Import(decoded, onnx.ImportOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range inputs {
+		file := name
+		if i > 0 {
+			file = fmt.Sprintf("%s_%d", name, i)
+		}
+		if err := writeGolden(filepath.Join(dir, file+".npz"), m, g, uint64(i)); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
+}
+
+// writeGolden draws inputs from a seed, evaluates the graph on them and writes both.
+func writeGolden(path string, m *driving.Model, g *ir.Graph, seed uint64) error {
+	in, all := map[string]*ir.Array{}, map[string]*npy.Array{}
+	for _, i := range m.Inputs {
+		t := i.Draw(seed)
+		in[i.Name] = t.Array()
+		all[i.Name] = &npy.Array{DType: t.DType.String(), Shape: t.Shape, Data: t.Dense()}
+	}
+	out, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{})
+	if err != nil {
+		return err
+	}
+	for name, a := range out {
+		t := ir.FromFloats(ir.T(ir.Float64, a.Shape...), a.Floats())
+		all[name] = &npy.Array{DType: t.DType.String(), Shape: t.Shape, Data: t.Dense()}
+	}
+	return npy.WriteZip(path, all)
+}
