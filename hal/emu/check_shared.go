@@ -195,18 +195,57 @@ func (c *blockCheck) violateWith(rule Rule, w *warp, in *inst, lane uint32, wher
 }
 
 func (c *blockCheck) sharedWrite(w *warp, in *inst, mask uint32, size uint64) {
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m) & 31
-		c.write(w, in, uint32(l), w.off[l], size, 0)
-	}
+	c.writeLanes(w, in, mask, size, 0)
 }
 
 // asyncWrite is the beginning of a cp.async: its words are nobody's until asyncArrived.
 func (c *blockCheck) asyncWrite(w *warp, in *inst, mask uint32, size uint64) {
+	c.writeLanes(w, in, mask, size, stampFlag)
+}
+
+func (c *blockCheck) writeLanes(w *warp, in *inst, mask uint32, size uint64, flag uint32) {
+	id := uint32(w.id)
+	first := c.clock[id]<<10 | id<<5 | flag // the stamp of lane 0
+	gen, pc := uint32(c.epoch), uint16(min(w.pc, 1<<16-1))
+	seen := c.seen
 	for m := mask; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m) & 31
-		c.write(w, in, uint32(l), w.off[l], size, stampFlag)
+		off := w.off[l]
+		words := c.words[off>>c.shift : (off+size-1)>>c.shift+1]
+		for i := range words {
+			e := &words[i]
+			s := e.writer
+			if sw := int(s >> 5 & 31); s >= stampFlag || sw >= len(seen) || s>>10 > seen[sw] && !c.before(s, id, uint32(l)) ||
+				e.gen == gen && e.readers != 0 {
+				c.suspectWrite(w, in, uint32(l), off&^(1<<c.shift-1)+uint64(i)<<c.shift, e)
+			}
+			e.writer, e.writerPC, e.readers = first|uint32(l), pc, 0
+		}
 	}
+}
+
+// suspectWrite decides about a write of a word that was accessed since the last barrier, or is in flight.
+func (c *blockCheck) suspectWrite(w *warp, in *inst, lane uint32, off uint64, e *word) {
+	id := uint32(w.id)
+	if s := e.writer; s != 0 && (s >= stampFlag || !c.before(s, id, lane)) {
+		rule := SharedRace
+		if s >= stampFlag {
+			rule = AsyncUnwaited
+		}
+		c.violateWith(rule, w, in, lane, describeShared(off, len(c.b.shared)), s, e.writerPC, true)
+	}
+	if e.gen != uint32(c.epoch) || e.readers == 0 {
+		return
+	}
+	r := e.reader
+	own, others := r>>5&31 == id, e.readers&^(1<<id)
+	if others == 0 && !(own && r>>10&(1<<21-1) == c.clock[id] && (r&31 != lane || r >= stampFlag)) {
+		return
+	}
+	if own && others != 0 {
+		r = uint32(bits.TrailingZeros32(others)) << 5 // some lane of that warp
+	}
+	c.violateWith(SharedRace, w, in, lane, describeShared(off, len(c.b.shared)), r, e.readerPC, false)
 }
 
 // asyncArrived makes a copy's words the issuing lanes' writes, as of now.
@@ -219,34 +258,5 @@ func (c *blockCheck) asyncArrived(w *warp, a *asyncCopy) {
 		for i := range words {
 			words[i].writer = c.clock[id]<<10 | id<<5 | uint32(l)
 		}
-	}
-}
-
-func (c *blockCheck) write(w *warp, in *inst, lane uint32, off, size uint64, flag uint32) {
-	id := uint32(w.id)
-	stamp := c.clock[id]<<10 | id<<5 | lane | flag
-	gen, pc := uint32(c.epoch), uint16(min(w.pc, 1<<16-1))
-	words := c.words[off>>c.shift : (off+size-1)>>c.shift+1]
-	for i := range words {
-		e := &words[i]
-		at := off&^(1<<c.shift-1) + uint64(i)<<c.shift
-		if s := e.writer; s != 0 && (s&stampFlag != 0 || !c.before(s, id, lane)) {
-			rule := SharedRace
-			if s&stampFlag != 0 {
-				rule = AsyncUnwaited
-			}
-			c.violateWith(rule, w, in, lane, describeShared(at, len(c.b.shared)), s, e.writerPC, true)
-		}
-		if e.gen == gen && e.readers != 0 {
-			r := e.reader
-			own := r>>5&31 == id
-			if own && r>>10&(1<<21-1) == c.clock[id] && (r&31 != lane || r&stampFlag != 0) || e.readers&^(1<<id) != 0 {
-				if own && e.readers&^(1<<id) != 0 {
-					r = uint32(bits.TrailingZeros32(e.readers&^(1<<id))) << 5 // some lane of that warp
-				}
-				c.violateWith(SharedRace, w, in, lane, describeShared(at, len(c.b.shared)), r, e.readerPC, false)
-			}
-		}
-		e.writer, e.writerPC, e.readers = stamp, pc, 0
 	}
 }
