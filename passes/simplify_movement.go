@@ -137,7 +137,7 @@ func simplifySlice(s *sweep, n *ir.Node) bool {
 			start[i] += starts[i] * step[i]
 			step[i] *= steps[i]
 		}
-		s.replace(n.Outputs[0], s.add("Slice", n.Name, ir.Attrs{"starts": start, "sizes": sizes, "steps": step}, inner.Inputs[0]))
+		s.replace(n.Outputs[0], s.add("Slice", n.Name, sliceAttrs(start, sizes, step), inner.Inputs[0]))
 		return true
 	}
 	concat := defOp(x, "Concat")
@@ -168,6 +168,19 @@ func sliceSteps(n *ir.Node) []int {
 		steps[i] = 1
 	}
 	return steps
+}
+
+// sliceAttrs are a Slice's attributes in one form: the step of a single element is 1, and steps of 1 are left out.
+func sliceAttrs(starts, sizes, steps []int) ir.Attrs {
+	attrs := ir.Attrs{"starts": starts, "sizes": sizes}
+	for i, st := range steps {
+		if st != 1 && sizes[i] > 1 {
+			attrs["steps"] = steps
+		} else {
+			steps[i] = 1
+		}
+	}
+	return attrs
 }
 
 // simplifyConcat drops empty parts, flattens a Concat of Concats along one axis and removes a Concat of one part.
@@ -253,6 +266,6 @@ func gatherToSlice(s *sweep, n *ir.Node) bool {
 		steps[i] = 1
 	}
 	starts[axis], sizes[axis], steps[axis] = index[0], len(index), step
-	slice := s.add("Slice", n.Name, ir.Attrs{"starts": starts, "sizes": sizes, "steps": steps}, x)
+	slice := s.add("Slice", n.Name, sliceAttrs(starts, sizes, steps), x)
 	return reshapeTo(s, n, slice)
 }

@@ -1,0 +1,81 @@
+package passes
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// sharedModels is where the real test models lie beside a checkout; tests that read them skip where they are absent.
+const sharedModels = "../../shared/models"
+
+func importShared(t testing.TB, name string) *ir.Graph {
+	t.Helper()
+	path := filepath.Join(sharedModels, name+".onnx")
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("no %s beside the checkout", path)
+	}
+	m, err := onnx.Load(path)
+	require.NoError(t, err)
+	g, err := onnx.Import(m, onnx.ImportOptions{})
+	require.NoError(t, err)
+	return g
+}
+
+// golden reads the inputs in the graph's order and the outputs of a recorded run.
+func golden(t testing.TB, g *ir.Graph, name string, i int) (inputs []*ir.Array, outputs []float64) {
+	t.Helper()
+	arrays, err := npy.ReadZip(filepath.Join(sharedModels, "golden", fmt.Sprintf("%s_%d.npz", name, i)))
+	require.NoError(t, err)
+	floats := func(name string) []float64 {
+		a := arrays[name]
+		require.NotNil(t, a, name)
+		xs, err := npy.Float64s(a.DType, a.Data)
+		require.NoError(t, err)
+		return xs
+	}
+	for _, v := range g.Inputs {
+		a := ir.NewArray(v.Type)
+		for j, x := range floats(v.Name) {
+			if a.F != nil {
+				a.F[j] = x
+			} else {
+				a.I[j] = int64(x)
+			}
+		}
+		inputs = append(inputs, a)
+	}
+	return inputs, floats("outputs")
+}
+
+func TestRealModelsKeepTheirOutputs(t *testing.T) {
+	for _, name := range []string{"dmonitoring_model", "driving_policy", "driving_vision"} {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name == "driving_vision" {
+				t.Skip("evaluates 1.9 GMAC")
+			}
+			g := importShared(t, name)
+			raw := opCounts(g)
+			start := time.Now()
+			require.NoError(t, Run(&Context{Precision: PrecisionFP32}, g, semanticNames(t, PrecisionFP32), func(p string, g *ir.Graph) {
+				t.Logf("%-22s %4d nodes %v", p, len(g.Nodes), time.Since(start))
+				start = time.Now()
+			}))
+			t.Log(raw)
+			t.Log(opCounts(g))
+			inputs, want := golden(t, g, name, 0)
+			got := evaluateAll(t, g, inputs)
+			distance := relativeL2(got[0].Floats(), want)
+			t.Log("relative L2", distance)
+			require.LessOrEqual(t, distance, 1e-5)
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package passes
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/txtar"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var update = flag.Bool("update", false, "write what the passes make into testdata/*.txtar")
+
+// TestPassesOnText runs each pass on the graphs of testdata/PASS.txtar. An archive alternates graphs before and after;
+// "same" stands for an unchanged graph, the near misses. Names of values do not count. Outputs must agree under the
+// evaluator, within the pass's tolerance.
+func TestPassesOnText(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, path := range files {
+		name := strings.TrimSuffix(filepath.Base(path), ".txtar")
+		t.Run(name, func(t *testing.T) {
+			archive, err := txtar.ParseFile(path)
+			require.NoError(t, err)
+			p, err := Lookup(name)
+			require.NoError(t, err)
+			require.Zero(t, len(archive.Files)%2)
+			for i := 0; i < len(archive.Files); i += 2 {
+				before, after := archive.Files[i], &archive.Files[i+1]
+				require.Equal(t, before.Name+" =>", after.Name)
+				t.Run(before.Name, func(t *testing.T) { checkText(t, p, string(before.Data), after) })
+			}
+			if *update {
+				require.NoError(t, os.WriteFile(path, txtar.Format(archive), 0o666))
+			}
+		})
+	}
+}
+
+func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
+	g, err := ir.Parse(before)
+	require.NoError(t, err)
+	original := g.Clone()
+	require.NoError(t, p.Run(&Context{Precision: PrecisionFP16}, g))
+	require.NoError(t, g.Verify())
+	var want *ir.Graph
+	if text := strings.TrimSpace(string(after.Data)); text == "same" {
+		want = original
+	} else if !*update || text != "" {
+		want, err = ir.Parse(text)
+		require.NoError(t, err)
+	}
+	if want == nil || want.Diff(g) != "" {
+		if *update {
+			after.Data = []byte(fullText(t, g))
+		} else {
+			t.Errorf("%s\ngot\n%s", want.Diff(g), fullText(t, g))
+		}
+	}
+	requireSameOutputs(t, original, g, max(p.Tolerance, 1e-12))
+
+	once := g.Clone()
+	require.NoError(t, p.Run(&Context{Precision: PrecisionFP16}, g))
+	require.Empty(t, once.Diff(g), "a second run must change nothing")
+}
+
+func fullText(t *testing.T, g *ir.Graph) string {
+	t.Helper()
+	var b strings.Builder
+	require.NoError(t, g.Print(&b, ir.PrintOptions{Full: true}))
+	return b.String()
+}
