@@ -102,7 +102,7 @@ func candidates(p *problem) []Schedule {
 	add := func(s Schedule) {
 		for _, wk := range []int{1, 2, 4} {
 			for _, split := range []int{1, 2, 3, 4, 6, 8, 12, 16} {
-				for _, stages := range []int{4, 3, 2} {
+				for _, stages := range []int{4, 3} {
 					c := s
 					c.WarpsK, c.SplitK, c.Stages = wk, split, stages
 					out = append(out, c)
@@ -143,6 +143,9 @@ func choose(p *problem, ctx *kernel.Context) (Schedule, string, error) {
 	found, most := false, 0
 	var refusal error
 	for _, s := range candidates(p) {
+		if s.Stages > max(3, s.chunksPerSplit(p)+1) {
+			continue // the last stage would never be filled
+		}
 		if err := s.valid(p, ctx.Target); err != nil {
 			refusal = err
 			continue

@@ -51,6 +51,8 @@ func TestShapes(t *testing.T) {
 			spec, err := lower(p, s, ctx)
 			require.NoError(t, err)
 			assemble(t, spec, tgt)
+			l := Inspect(spec)
+			t.Logf("%+v %.1f %.2f", l, l.PerSharedLoad(), l.Wide())
 			t.Logf("%s  %s  %v %v %s res=%d", note(p), s, s.blocks(p), s.estimate(p, tgt).us, reason, s.resident(p, tgt))
 		}
 	}

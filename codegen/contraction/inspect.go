@@ -1,0 +1,102 @@
+package contraction
+
+import (
+	"strings"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// MainLoop counts the instructions of a kernel's loop over K, per thread and pass: what a report says of how well it
+// keeps the machine busy.
+type MainLoop struct {
+	MMA         int // mma.sync
+	FMA         int // fma.rn.f32
+	SharedLoads int // ld.shared and ldmatrix
+	GlobalBytes int // that a thread asks of global memory, by cp.async and ld.global
+	WideBytes   int // of them in accesses of 16 bytes
+	Stages      int // chunks of K in shared memory: one computed on, the others on their way
+	Blocks      int // of the launch
+}
+
+// PerSharedLoad is the number of mma (or, without any, fma) a shared-memory load instruction.
+func (l MainLoop) PerSharedLoad() float64 {
+	if l.SharedLoads == 0 {
+		return 0
+	}
+	return float64(max(l.MMA, l.FMA)) / float64(l.SharedLoads)
+}
+
+// Wide is the share of global bytes that move in 16-byte accesses; 1 for a loop that moves none.
+func (l MainLoop) Wide() float64 {
+	if l.GlobalBytes == 0 {
+		return 1
+	}
+	return float64(l.WideBytes) / float64(l.GlobalBytes)
+}
+
+// Inspect reads the main loop of a kernel that Lower made from its PTX.
+func Inspect(spec *kernel.Spec) MainLoop {
+	k := spec.EmitInto(ptx.NewModule("sm_90"), "k")
+	l := MainLoop{Blocks: spec.Grid[0] * spec.Grid[1] * spec.Grid[2]}
+	label := ""
+	for _, s := range k.Body {
+		if strings.HasPrefix(s.Label, "$"+mainLoopLabel) {
+			label = s.Label
+			continue
+		}
+		if label == "" || s.Instr == nil {
+			continue
+		}
+		l.count(s.Instr)
+		if target, ok := branch(s.Instr); ok && target == label {
+			break
+		}
+	}
+	return l
+}
+
+func branch(in *ptx.Instr) (string, bool) {
+	if in.Def.Name != "bra" {
+		return "", false
+	}
+	r, ok := in.Operands[0].(ptx.Ref)
+	return string(r), ok
+}
+
+func (l *MainLoop) count(in *ptx.Instr) {
+	op := in.Def.Op
+	global := func(bytes int) {
+		l.GlobalBytes += bytes
+		if bytes == 16 {
+			l.WideBytes += bytes
+		}
+	}
+	switch {
+	case strings.HasPrefix(op, "mma.sync"):
+		l.MMA++
+	case op == "fma.rn.f32":
+		l.FMA++
+	case strings.HasPrefix(op, "ld.shared"), strings.HasPrefix(op, "ldmatrix"):
+		l.SharedLoads++
+	case strings.HasPrefix(op, "cp.async.c") && strings.HasSuffix(op, ".shared.global"):
+		global(int(in.Operands[2].(ptx.Imm)))
+	case op == "cp.async.wait_group":
+		l.Stages = int(in.Operands[0].(ptx.Imm)) + 2
+	case strings.HasPrefix(op, "ld.global"):
+		a := in.Def.Args[0]
+		global(max(a.Count, 1) * bytesOf(a.Type))
+	}
+}
+
+func bytesOf(t string) int {
+	switch t[1:] {
+	case "8":
+		return 1
+	case "16":
+		return 2
+	case "64":
+		return 8
+	}
+	return 4
+}
