@@ -36,7 +36,7 @@ func (s *site) fold(n *ir.Node) []*ir.Value {
 	for _, v := range n.Outputs {
 		work += v.Type.Numel()
 	}
-	if work > maxFold || !foldable(n) {
+	if work > maxFold && n.Op.Name != "QuantizeLinear" || !foldable(n) { // quantised weights are smaller than the file's
 		return nil
 	}
 	outs, err := evaluate([]*ir.Node{n}, n.Outputs)
