@@ -21,26 +21,30 @@ var expandRecurrent = Pass{
 }
 
 // maxSteps bounds the unrolled steps of one layer, both directions together.
-const maxSteps = 64
+const maxSteps = 256
 
 // cell is one direction of a recurrent layer being unrolled; states are [B,H].
 type cell struct {
 	s      *sweep
 	n      *ir.Node
 	hidden int
-	act    []string // ops
-	r      *ir.Value
-	rb     *ir.Value // recurrent bias of a GRU's candidate with linear_before_reset, [1,H]
-	p      []*ir.Value
+	act    []activation
+	r      *ir.Value   // recurrent weights, [gates·H,H]
+	rb     *ir.Value   // recurrent bias of a GRU's candidate with linear_before_reset, [1,H]
+	p      []*ir.Value // an LSTM's peepholes: input, output, forget gate
 	h, c   *ir.Value
 }
 
 func expandLayer(s *sweep, n *ir.Node) {
 	x := n.Inputs[0].Type // [T,B,I]
 	steps, dirs, hidden := x.Shape[0], n.Inputs[2].Type.Shape[0], n.Inputs[2].Type.Shape[2]
-	acts := activations(n, dirs)
-	if steps == 0 || steps*dirs > maxSteps || acts == nil || n.Attrs.Float("clip", 0) != 0 || n.Attrs.Bool("input_forget") || !fullLengths(n.In(4), steps) {
+	if steps == 0 || steps*dirs > maxSteps {
 		return
+	}
+	acts := activations(n, dirs)
+	lengths := n.In(4)
+	if fullLengths(lengths, steps) {
+		lengths = nil
 	}
 	perDir := len(acts) / dirs
 	var ys, hs, cs []*ir.Value
@@ -54,13 +58,13 @@ func expandLayer(s *sweep, n *ir.Node) {
 			if reverse {
 				t = steps - 1 - i
 			}
-			c.step(c.rows(projected, t))
-			at[t] = c.add("Reshape", ir.Attrs{"shape": []int{1, 1, x.Shape[1], hidden}}, c.h)
+			y := c.advance(c.rows(projected, t), lengths, t)
+			at[t] = c.reshape(y, 1, 1, x.Shape[1], hidden)
 		}
 		ys = append(ys, c.add("Concat", ir.Attrs{"axis": 0}, at...))
-		hs = append(hs, c.add("Reshape", ir.Attrs{"shape": []int{1, x.Shape[1], hidden}}, c.h))
+		hs = append(hs, c.reshape(c.h, 1, x.Shape[1], hidden))
 		if c.c != nil {
-			cs = append(cs, c.add("Reshape", ir.Attrs{"shape": []int{1, x.Shape[1], hidden}}, c.c))
+			cs = append(cs, c.reshape(c.c, 1, x.Shape[1], hidden))
 		}
 	}
 	s.replace(n.Outputs[0], s.add("Concat", n.Name, ir.Attrs{"axis": 1}, ys...))
@@ -70,28 +74,35 @@ func expandLayer(s *sweep, n *ir.Node) {
 	}
 }
 
-// activations are the ops of every direction's gates, or nil if one of them is no op.
-func activations(n *ir.Node, dirs int) []string {
-	names, _ := n.Attrs["activations"].([]string)
-	if len(names) == 0 {
-		def := map[string][]string{"GRU": {"Sigmoid", "Tanh"}, "LSTM": {"Sigmoid", "Tanh", "Tanh"}, "RNN": {"Tanh"}}[n.Op.Name]
-		names = slices.Repeat(def, dirs)
+// advance takes step t and returns its output. A sequence that has ended, or read backwards has not begun, keeps its
+// state and puts out zero.
+func (c *cell) advance(x, lengths *ir.Value, t int) *ir.Value {
+	h, cell := c.h, c.c
+	c.step(x)
+	if lengths == nil {
+		return c.h
 	}
-	for _, a := range names {
-		if a != "Sigmoid" && a != "Tanh" && a != "Relu" {
-			return nil
-		}
+	now := c.s.g.Constant(c.n.Name, ir.ScalarInt(lengths.Type.DType, int64(t)))
+	runs := c.reshape(c.add("Greater", nil, lengths, now), lengths.Type.Numel(), 1)
+	y := c.add("Where", nil, runs, c.h, c.s.scalar(c.n.Name, x.Type.DType, 0))
+	c.h = c.add("Where", nil, runs, c.h, h)
+	if cell != nil {
+		c.c = c.add("Where", nil, runs, c.c, cell)
 	}
-	return names
+	return y
 }
 
-// fullLengths reports whether every sequence of the batch has all steps.
+// fullLengths reports whether every sequence of the batch is known to have all steps.
 func fullLengths(v *ir.Value, steps int) bool {
 	if v == nil {
 		return true
 	}
 	lengths, ok := intsOf(v)
 	return ok && !slices.ContainsFunc(lengths, func(l int) bool { return l != steps })
+}
+
+func (c *cell) reshape(v *ir.Value, shape ...int) *ir.Value {
+	return c.add("Reshape", ir.Attrs{"shape": shape}, v)
 }
 
 func (c *cell) add(op string, attrs ir.Attrs, inputs ...*ir.Value) *ir.Value {
@@ -160,7 +171,7 @@ func (c *cell) prepare(d int) *ir.Value {
 func (c *cell) step(x *ir.Value) {
 	switch c.n.Op.Name {
 	case "RNN":
-		c.h = c.add(c.act[0], nil, c.add("Add", nil, x, c.recur(c.h, 0, 1)))
+		c.h = c.gated(0, c.add("Add", nil, x, c.recur(c.h, 0, 1)))
 	case "GRU":
 		c.gru(x)
 	case "LSTM":
@@ -174,8 +185,21 @@ func (c *cell) recur(state *ir.Value, first, count int) *ir.Value {
 	return c.add("MatMul", ir.Attrs{"transB": true}, state, r)
 }
 
+// gated clips a gate's sum where the layer asks for it and applies activation i.
+func (c *cell) gated(i int, v *ir.Value) *ir.Value {
+	if clip := c.n.Attrs.Float("clip", 0); clip > 0 {
+		v = c.add("Min", nil, v, c.s.scalar(c.n.Name, v.Type.DType, clip))
+		v = c.add("Max", nil, v, c.s.scalar(c.n.Name, v.Type.DType, -clip))
+	}
+	return c.act[i].apply(c, v)
+}
+
+func (c *cell) oneMinus(v *ir.Value) *ir.Value {
+	return c.add("Sub", nil, c.s.scalar(c.n.Name, v.Type.DType, 1), v)
+}
+
 func (c *cell) gru(x *ir.Value) {
-	zr := c.add(c.act[0], nil, c.add("Add", nil, c.part(x, 1, 0, 2*c.hidden, nil), c.recur(c.h, 0, 2)))
+	zr := c.gated(0, c.add("Add", nil, c.part(x, 1, 0, 2*c.hidden, nil), c.recur(c.h, 0, 2)))
 	z, r := c.gate(zr, 0), c.gate(zr, 1)
 	var candidate *ir.Value
 	if c.n.Attrs.Bool("linear_before_reset") {
@@ -187,9 +211,8 @@ func (c *cell) gru(x *ir.Value) {
 	} else {
 		candidate = c.recur(c.add("Mul", nil, r, c.h), 2, 1)
 	}
-	candidate = c.add(c.act[1], nil, c.add("Add", nil, c.gate(x, 2), candidate))
-	one := c.s.scalar(c.n.Name, z.Type.DType, 1)
-	fresh := c.add("Mul", nil, c.add("Sub", nil, one, z), candidate)
+	candidate = c.gated(1, c.add("Add", nil, c.gate(x, 2), candidate))
+	fresh := c.add("Mul", nil, c.oneMinus(z), candidate)
 	c.h = c.add("Add", nil, fresh, c.add("Mul", nil, z, c.h))
 }
 
@@ -201,10 +224,15 @@ func (c *cell) lstm(x *ir.Value) {
 		}
 		return c.add("Add", nil, v, c.add("Mul", nil, c.p[gate], state))
 	}
-	i := c.add(c.act[0], nil, peep(c.gate(all, 0), 0, c.c))
-	f := c.add(c.act[0], nil, peep(c.gate(all, 2), 2, c.c))
-	fresh := c.add("Mul", nil, i, c.add(c.act[1], nil, c.gate(all, 3)))
+	i := c.gated(0, peep(c.gate(all, 0), 0, c.c))
+	var f *ir.Value
+	if c.n.Attrs.Bool("input_forget") {
+		f = c.oneMinus(i)
+	} else {
+		f = c.gated(0, peep(c.gate(all, 2), 2, c.c))
+	}
+	fresh := c.add("Mul", nil, i, c.gated(1, c.gate(all, 3)))
 	c.c = c.add("Add", nil, c.add("Mul", nil, f, c.c), fresh)
-	o := c.add(c.act[0], nil, peep(c.gate(all, 1), 1, c.c))
-	c.h = c.add("Mul", nil, o, c.add(c.act[2], nil, c.c))
+	o := c.gated(0, peep(c.gate(all, 1), 1, c.c))
+	c.h = c.add("Mul", nil, o, c.act[2].apply(c, c.c))
 }
