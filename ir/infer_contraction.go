@@ -110,9 +110,15 @@ func slide(ws []window, ceil bool) error {
 			return fmt.Errorf("spatial dimension %d: a window of %d is larger than the padded input of %d", i, w.span(), w.in+w.begin+w.end)
 		}
 		w.out = room/w.stride + 1
-		// The last window of a pool with ceil must start inside the input or its leading padding.
-		if ceil && room%w.stride != 0 && w.out*w.stride < w.in+w.begin {
+		if !ceil {
+			continue
+		}
+		if room%w.stride != 0 {
 			w.out++
+		}
+		// With ceil the last window must start inside the input or its leading padding.
+		if (w.out-1)*w.stride >= w.in+w.begin {
+			w.out--
 		}
 	}
 	return nil
