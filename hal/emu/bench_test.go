@@ -96,7 +96,7 @@ func benchmark(b *testing.B, check bool, text string, blocks, shared int, macs f
 	require.NoError(b, err)
 	in, err := d.Alloc(1<<16, hal.DeviceMemory)
 	require.NoError(b, err)
-	out, err := d.Alloc(blocks*512, hal.DeviceMemory)
+	out, err := d.Alloc(blocks*512, hal.ScratchMemory)
 	require.NoError(b, err)
 	g, err := d.Capture(ctx, []hal.Op{{Module: m, Kernel: "k", Grid: [3]int{blocks, 1, 1}, Block: [3]int{128, 1, 1}, Shared: shared,
 		Params: []uint64{in.Addr(), out.Addr()}, Sizes: []int{8, 8},
@@ -122,6 +122,29 @@ func BenchmarkFMA(b *testing.B) {
 	for _, check := range []bool{false, true} {
 		b.Run(map[bool]string{false: "unchecked", true: "checked"}[check], func(b *testing.B) {
 			benchmark(b, check, fmaLike(steps), 4, 0, 4*steps*128*32)
+		})
+	}
+}
+
+// loopLike is an elementwise kernel: two loads, arithmetic, a store, all 4 bytes a thread.
+func loopLike() string {
+	return build("sm_80", 128, 2, func(k *ptx.Kernel, p []ptx.Reg) {
+		i := threadID(k)
+		f := k.RegVec(ptx.F32, 3)
+		src := element(k, p[0], i)
+		k.I("ld.global.nc.f32", f[0], ptx.At(src, 0))
+		k.I("ld.global.nc.f32", f[1], ptx.At(src, 4))
+		k.I("mul.rn.f32", f[2], f[0], f[1])
+		k.I("max.f32", f[2], f[2], ptx.FImm(0))
+		k.I("ex2.approx.f32", f[2], f[2])
+		k.I("st.global.f32", ptx.At(element(k, p[1], i), 0), f[2])
+	})
+}
+
+func BenchmarkLoop(b *testing.B) {
+	for _, check := range []bool{false, true} {
+		b.Run(map[bool]string{false: "unchecked", true: "checked"}[check], func(b *testing.B) {
+			benchmark(b, check, loopLike(), 64, 0, 64*128)
 		})
 	}
 }

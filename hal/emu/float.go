@@ -178,20 +178,21 @@ func exp2(x float64) float64 {
 	switch {
 	case x != x:
 		return x
-	case x > 1100:
+	case x > 1000:
 		return math.Inf(1)
-	case x < -1100:
+	case x < -1000:
 		return 0
 	}
 	n := math.Floor(x + 0.5)
-	return math.Ldexp(expSmall(float64((x-n)*math.Ln2)), int(n))
+	return expSmall(float64((x-n)*math.Ln2)) * math.Float64frombits(uint64(int(n)+1023)<<52)
 }
 
 // expSmall is e^x for |x| ≤ 0.35, by its Taylor series: the first term left out is below 1e-17.
 func expSmall(x float64) float64 {
-	s := 1.0
-	for i := 14; i >= 1; i-- {
-		s = 1 + float64(float64(s*x)/float64(i))
+	s := 1.0 / 87178291200
+	for _, c := range [...]float64{1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
+		1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2, 1, 1} {
+		s = float64(s*x) + c
 	}
 	return s
 }
@@ -212,9 +213,9 @@ func log2(x float64) float64 {
 	}
 	s := (m - 1) / (m + 1)
 	z := float64(s * s)
-	sum := 0.0
-	for i := 25; i >= 1; i -= 2 {
-		sum = float64(sum*z) + 1/float64(i)
+	sum := 1.0 / 25
+	for _, c := range [...]float64{1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1} {
+		sum = float64(sum*z) + c
 	}
 	return float64(e) + float64(float64(2*s)*sum)/math.Ln2
 }

@@ -3,6 +3,7 @@ package emu
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 )
 
@@ -151,6 +152,11 @@ func newBlock(l *launch) *block {
 				w.q[c.row][lane] = c.value
 			}
 		}
+		for _, s := range p.specials {
+			for lane := range w.r[s.row] {
+				w.r[s.row][lane] = b.special(s.name, i*32+lane)
+			}
+		}
 	}
 	if l.check != nil {
 		b.check = newBlockCheck(b)
@@ -175,8 +181,12 @@ func (b *block) begin(index int) {
 		w.state = ready
 		w.copies, w.group, w.fresh = w.copies[:0], 0, 0
 		for _, s := range p.specials {
+			if !strings.HasPrefix(s.name, "%ctaid") {
+				continue
+			}
+			v := b.special(s.name, 0)
 			for lane := range w.r[s.row] {
-				w.r[s.row][lane] = b.special(s.name, w.id*32+lane)
+				w.r[s.row][lane] = v
 			}
 		}
 	}
