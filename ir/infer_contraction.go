@@ -187,7 +187,7 @@ func inferConvTranspose(n *Node) ([]Type, error) {
 	}
 	for i := range ws {
 		ws[i].out = (ws[i].in-1)*ws[i].stride + extra[i] + ws[i].span() - ws[i].begin - ws[i].end
-		if ws[i].out < 1 || ws[i].out > maxElements || extra[i] < 0 {
+		if ws[i].out < 1 || ws[i].out > maxElements || extra[i] < 0 || extra[i] > maxElements {
 			return nil, fmt.Errorf("spatial dimension %d: %+v with output padding %d yields size %d", i, ws[i], extra[i], ws[i].out)
 		}
 	}
