@@ -3,7 +3,6 @@ package contraction
 import (
 	"fmt"
 
-	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
@@ -136,7 +135,7 @@ func candidates(p *problem) []Schedule {
 
 // choose returns the candidate of least estimated time: among those with enough blocks, if there are any and the
 // contraction is large enough to matter. The reason says why there are fewer.
-func choose(p *problem, ctx *kernel.Context) (Schedule, string, error) {
+func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 	const matters = 1 << 20 // MACs
 	var best Schedule
 	var bestEstimate estimate
@@ -146,15 +145,15 @@ func choose(p *problem, ctx *kernel.Context) (Schedule, string, error) {
 		if s.Stages > max(3, s.chunksPerSplit(p)+1) {
 			continue // the last stage would never be filled
 		}
-		if err := s.valid(p, ctx.Target); err != nil {
+		if err := s.valid(p, t); err != nil {
 			refusal = err
 			continue
 		}
-		if _, err := makePlan(p, s, ctx); err != nil {
+		if err := pl.fits(s); err != nil {
 			refusal = err
 			continue
 		}
-		e := s.estimate(p, ctx.Target)
+		e := s.estimate(p, t)
 		most = max(most, e.blocks)
 		better := e.us < bestEstimate.us
 		if p.macs() >= matters {

@@ -6,12 +6,13 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // Lower turns a region of family contraction into a kernel. A region that it refuses (Supported says why) is a loop's.
 func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	p, err := normalise(region, ctx)
+	p, err := normalise(region)
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
@@ -22,30 +23,21 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 		}
 		return spec, nil
 	}
-	s, reason, err := choose(p, ctx)
+	pl, err := newPlan(p, ctx)
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
-	spec, err := lower(p, s, ctx)
+	s, reason, err := choose(p, pl, ctx.Target)
 	if err != nil {
-		return nil, fmt.Errorf("contraction: schedule %s: %w", s, err)
+		return nil, fmt.Errorf("contraction: %w", err)
 	}
+	spec := write(p, pl.at(p, s), s, ctx.Target)
 	spec.Reason = reason
 	return spec, nil
 }
 
-// lower writes the kernel of a schedule.
-func lower(p *problem, s Schedule, ctx *kernel.Context) (*kernel.Spec, error) {
-	if err := s.valid(p, ctx.Target); err != nil {
-		return nil, err
-	}
-	pl, err := makePlan(p, s, ctx)
-	if err != nil {
-		return nil, err
-	}
-	if pl.packed {
-		pl.operands[pl.b].Const = pack(p, s, pl.panelZ)
-	}
+// write makes the kernel of a valid schedule.
+func write(p *problem, pl *plan, s Schedule, t *target.Target) *kernel.Spec {
 	return &kernel.Spec{
 		Stem:     stem(p),
 		Family:   "contraction",
@@ -54,13 +46,13 @@ func lower(p *problem, s Schedule, ctx *kernel.Context) (*kernel.Spec, error) {
 		Shared:   s.shared(p),
 		Operands: pl.operands,
 		Emit: func(k *ptx.Kernel, params []ptx.Sym) {
-			g := &gen{asm: asm{k}, p: p, s: s, t: ctx.Target, plan: pl, params: params}
+			g := &gen{asm: asm{k}, p: p, s: s, t: t, plan: pl, params: params}
 			g.emit()
 		},
 		MACs:     p.macs(),
 		Schedule: s.String(),
 		Note:     note(p),
-	}, nil
+	}
 }
 
 func stem(p *problem) string {
@@ -87,8 +79,11 @@ func note(p *problem) string {
 	return t
 }
 
-// Supported says why Lower would refuse the region, or nil.
-func Supported(region *ir.Node, ctx *kernel.Context) error {
-	_, err := normalise(region, ctx)
-	return err
+// Supported says why Lower would refuse the region on any target, or nil.
+func Supported(region *ir.Node) error {
+	p, err := normalise(region)
+	if err != nil {
+		return err
+	}
+	return (&plan{leaf: map[int]bool{}}).close(p, &kernel.Context{})
 }

@@ -2,9 +2,9 @@ package contraction
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -41,17 +41,17 @@ func (pl *plan) leafParam(v *ir.Value) int {
 	return i
 }
 
-func makePlan(p *problem, s Schedule, ctx *kernel.Context) (*plan, error) {
+// newPlan decides what does not depend on the schedule: parameters, the width of every access, the epilogue.
+func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 	pl := &plan{packed: p.b.src.data != nil, leaf: map[int]bool{}}
 	elem := p.elem()
 	pl.a = pl.param(p.a.value)
-	pl.loadA = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k, chunk: s.BK, win: p.conv, rows: s.BM, cols: s.BK, elem: elem, swizzle: true}
+	pl.loadA = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k, win: p.conv, elem: elem, swizzle: true}
 	inner, outer := p.a.col, p.a.z
 	if p.conv != nil { // only the channels are neighbours: a tap may lie outside
-		inner, outer = p.a.col[2:], append(append([][]layout.Mode{}, p.a.z...), p.a.col[:2])
+		inner, outer = p.a.col[2:], append(slices.Clone(p.a.z), p.a.col[:2])
 	}
-	pl.loadA.gran, pl.loadA.async = access(&p.a, inner, append(append([][]layout.Mode{}, outer...), p.a.row), ctx.AlignOf(p.a.value), elem)
-	pl.loadA.gran = min(pl.loadA.gran, s.BK)
+	pl.loadA.gran, pl.loadA.async = access(&p.a, inner, append(slices.Clone(outer), p.a.row), ctx.AlignOf(p.a.value), elem)
 
 	for _, modes := range p.b.z {
 		used := false
@@ -66,31 +66,56 @@ func makePlan(p *problem, s Schedule, ctx *kernel.Context) (*plan, error) {
 	} else {
 		pl.b = pl.param(p.b.value)
 		align := ctx.AlignOf(p.b.value)
-		kn := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, chunk: s.BK, kRows: true, rows: s.BK, cols: s.BN, elem: elem, base: s.BM * s.BK * elem, swizzle: p.half}
-		kn.gran, kn.async = access(&p.b, p.b.col, append(append([][]layout.Mode{}, p.b.z...), p.b.row), align, elem)
-		nk := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, chunk: s.BK, rows: s.BN, cols: s.BK, elem: elem, base: s.BM * s.BK * elem, swizzle: true}
-		nk.gran, nk.async = access(&p.b, p.b.row, append(append([][]layout.Mode{}, p.b.z...), p.b.col), align, elem)
+		kn := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, kRows: true, elem: elem, swizzle: p.half}
+		kn.gran, kn.async = access(&p.b, p.b.col, append(slices.Clone(p.b.z), p.b.row), align, elem)
+		nk := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, elem: elem, swizzle: true}
+		nk.gran, nk.async = access(&p.b, p.b.row, append(slices.Clone(p.b.z), p.b.col), align, elem)
 		pl.loadB = kn
 		if p.half && nk.gran > kn.gran {
 			pl.loadB = nk
 		}
 	}
-	for _, l := range []*tileLoad{&pl.loadA, &pl.loadB} {
-		if l.rows > 0 && l.cols/l.perCopy() > s.threads() {
-			return nil, fmt.Errorf("%d copies a row for %d threads", l.cols/l.perCopy(), s.threads())
+	return pl, pl.close(p, ctx)
+}
+
+// fits says why the schedule's threads cannot load its tiles.
+func (pl *plan) fits(s Schedule) error {
+	copies := s.BK / pl.loadA.perCopy()
+	if !pl.packed {
+		cols := s.BK
+		if pl.loadB.kRows {
+			cols = s.BN
 		}
+		copies = max(copies, cols/pl.loadB.perCopy())
 	}
-	if err := pl.close(p, ctx); err != nil {
-		return nil, err
+	if copies > s.threads() {
+		return fmt.Errorf("%d copies a row for %d threads", copies, s.threads())
+	}
+	return nil
+}
+
+// at is the plan for a schedule.
+func (pl *plan) at(p *problem, s Schedule) *plan {
+	c := *pl
+	c.operands = slices.Clone(pl.operands)
+	c.loadA.rows, c.loadA.cols, c.loadA.chunk = s.BM, s.BK, s.BK
+	b := &c.loadB
+	b.base, b.chunk = s.BM*s.BK*p.elem(), s.BK
+	b.rows, b.cols = s.BN, s.BK
+	if b.kRows {
+		b.rows, b.cols = s.BK, s.BN
+	}
+	if c.packed {
+		c.operands[c.b].Const = pack(p, s, c.panelZ)
 	}
 	if s.SplitK > 1 {
-		pl.work = len(pl.operands)
-		pl.ticket = pl.work + 1
-		pl.operands = append(pl.operands,
+		c.work = len(c.operands)
+		c.ticket = c.work + 1
+		c.operands = append(c.operands,
 			kernel.Operand{Workspace: s.blocks(p) * s.BM * s.BN * 4},
 			kernel.Operand{Counter: s.tiles(p) * 4})
 	}
-	return pl, nil
+	return &c
 }
 
 // close adds the epilogue's operands and the output.

@@ -3,7 +3,6 @@ package contraction
 import (
 	"fmt"
 
-	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -102,7 +101,7 @@ func findAnchor(region *ir.Node) (*ir.Node, error) {
 }
 
 // normalise brings the region into normal form, or says why it is not one.
-func normalise(region *ir.Node, ctx *kernel.Context) (*problem, error) {
+func normalise(region *ir.Node) (*problem, error) {
 	anchor, err := findAnchor(region)
 	if err != nil {
 		return nil, err
