@@ -319,3 +319,9 @@ func (m *Emitter) loop(v *Expr, n int, body func()) {
 	m.K.I("setp.lt.s32", p, c, ptx.Imm(int64(n)))
 	m.K.If(p, "bra", l)
 }
+
+// Hoist emits what es need that does not depend on variables still unbound: for a loop that the caller is about to write.
+func (m *Emitter) Hoist(es []*Expr) { m.hoist(es) }
+
+// Loop writes a counted loop around body, which gets the bound counter.
+func (m *Emitter) Loop(v *Expr, n int, body func(v *Expr)) { m.loop(v, n, func() { body(v) }) }

@@ -331,13 +331,7 @@ func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pr
 	if pred != nil && pred.IsConstInt(0) {
 		return
 	}
-	raw := make([]*Expr, len(values))
-	for i, v := range values {
-		raw[i] = v
-		if v.Op == OpRoundF16 && d == ir.Float16 || v.Op == OpRoundBF16 && d == ir.BFloat16 {
-			raw[i] = v.Args[0] // the conversion on the way out rounds
-		}
-	}
+	raw := Stored(values, d)
 	all := raw
 	if pred != nil {
 		all = append(append([]*Expr{}, raw...), pred)
@@ -364,6 +358,18 @@ func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pr
 		m.store(addr, d, rs[i:i+w], pred != nil, p)
 		i += w
 	}
+}
+
+// Stored is what Store computes of values: a rounding to the type is left to the conversion on the way out.
+func Stored(values []*Expr, d ir.DType) []*Expr {
+	raw := make([]*Expr, len(values))
+	for i, v := range values {
+		raw[i] = v
+		if v.Op == OpRoundF16 && d == ir.Float16 || v.Op == OpRoundBF16 && d == ir.BFloat16 {
+			raw[i] = v.Args[0]
+		}
+	}
+	return raw
 }
 
 func (m *Emitter) store(addr ptx.Addr, d ir.DType, rs []ptx.Reg, guarded bool, pred ptx.Reg) {

@@ -1,0 +1,250 @@
+package loop
+
+import (
+	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// unrolledRounds is the number of elements of a row that a thread handles without a loop.
+const unrolledRounds = 32
+
+// frame is what the kernels of the family begin with.
+type frame struct {
+	p     *problem
+	k     *ptx.Kernel
+	m     *expr.Emitter
+	team  *expr.Team
+	bases []ptx.Reg
+}
+
+// emit writes the kernel and returns the bytes of shared memory it uses.
+func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym) int {
+	f := &frame{p: p, k: k, bases: make([]ptx.Reg, len(params))}
+	for i, sym := range params {
+		raw := k.Reg(ptx.B64)
+		f.bases[i] = k.Reg(ptx.B64)
+		k.I("ld.param.u64", raw, ptx.At(sym, 0))
+		k.I("cvta.to.global.u64", f.bases[i], raw)
+	}
+	if s.team > 1 {
+		f.team = &expr.Team{Threads: s.team, Adjacent: s.adjacent, Teams: s.teams}
+	}
+	env := expr.Env{
+		Operand:  func(i int) ptx.Reg { return f.bases[i] },
+		Align:    p.align,
+		Constant: p.l.Constant,
+		Team:     f.team,
+	}
+	if p.ctx.Target.DependentLaunch {
+		env.Wait = func() {
+			k.I("griddepcontrol.wait")
+			k.I("griddepcontrol.launch_dependents")
+		}
+	}
+	f.m = expr.NewEmitter(k, p.b, env)
+	if s.team == 1 {
+		f.flat(s)
+	} else {
+		f.rows(s)
+	}
+	f.m.Wait()
+	k.I("ret")
+	if f.team == nil {
+		return 0
+	}
+	return f.team.Shared
+}
+
+func (p *problem) align(operand int) int {
+	o := p.l.Operands[operand]
+	if o.Value == nil {
+		return 256
+	}
+	return p.ctx.AlignOf(o.Value)
+}
+
+func (f *frame) special(name string) ptx.Reg {
+	r := f.k.Reg(ptx.B32)
+	f.k.I("mov.u32", r, ptx.Special(name))
+	return r
+}
+
+// flat: thread t of the grid computes vector t.
+func (f *frame) flat(s *schedule) {
+	p, k, b := f.p, f.k, f.p.b
+	n := (p.elements + s.vector - 1) / s.vector
+	id := b.Index("t", n)
+	if id.Op == expr.OpVar {
+		t := k.Reg(ptx.B32)
+		k.I("mad.lo.s32", t, f.special("%ctaid.x"), ptx.Imm(int64(s.threads)), f.special("%tid.x"))
+		f.bound(t, n)
+		f.m.Bind(id, t)
+	} else {
+		f.bound(f.special("%tid.x"), 1)
+	}
+	if p.outs[0].sub > 1 {
+		f.packed(id, s.vector)
+		return
+	}
+	f.store(b.Scale(id, int64(s.vector)), s.vector, nil)
+}
+
+// bound ends threads from n on.
+func (f *frame) bound(t ptx.Reg, n int) {
+	out := f.k.Reg(ptx.Pred)
+	f.k.I("setp.ge.s32", out, t, ptx.Imm(int64(n)))
+	f.k.If(out, "exit")
+}
+
+// store computes and writes elements at … at+n-1 of every output.
+func (f *frame) store(at *expr.Expr, n int, pred *expr.Expr) {
+	p, b := f.p, f.p.b
+	values := make([][]*expr.Expr, len(p.outs))
+	var all []*expr.Expr
+	for v := range n {
+		with := p.substitution(b.Offset(at, int64(v)))
+		memo := map[*expr.Expr]*expr.Expr{}
+		for i, o := range p.outs {
+			values[i] = append(values[i], b.Subst(o.value, with, memo))
+		}
+	}
+	for i := range values {
+		all = append(all, expr.Stored(values[i], p.outs[i].dtype)...)
+	}
+	f.m.EmitAll(all)
+	for i, o := range p.outs {
+		f.m.Store(p.outputs[i], at, o.dtype, values[i], pred)
+	}
+}
+
+// packed writes one byte of several elements; beyond the last element its bits are 0.
+func (f *frame) packed(id *expr.Expr, n int) {
+	p, b := f.p, f.p.b
+	for i, o := range p.outs {
+		code := b.Int(0)
+		for v := range n {
+			at := b.Offset(b.Scale(id, int64(n)), int64(v))
+			last := b.Int(p.elements - 1)
+			x := b.Subst(o.value, p.substitution(b.Min(at, last)), nil)
+			x = b.Select(b.Le(at, last), x, b.Int(0))
+			code = b.Or(code, b.Shl(x, b.Int(v*8/n)))
+		}
+		f.m.Store(p.outputs[i], id, o.dtype, []*expr.Expr{code}, nil)
+	}
+}
+
+// rows: a team of threads computes each row, or (column) each vector of outputs.
+func (f *frame) rows(s *schedule) {
+	k, b, t := f.k, f.p.b, f.team
+	t.Lane = b.Index("lane", s.team)
+	t.Index = b.Index("team", s.teams)
+	t.Vary = []*expr.Expr{t.Lane}
+	tid := f.special("%tid.x")
+	lane, team := k.Reg(ptx.B32), k.Reg(ptx.B32)
+	low, high, width := lane, team, s.team
+	if !s.adjacent {
+		low, high, width = team, lane, s.teams
+	}
+	shift := int64(0)
+	for 1<<shift < width {
+		shift++
+	}
+	k.I("and.b32", low, tid, ptx.Imm(int64(width-1)))
+	k.I("shr.u32", high, tid, ptx.Imm(shift))
+	f.m.Bind(t.Lane, lane)
+	f.m.Bind(t.Index, team)
+
+	count := s.rows
+	if !s.adjacent {
+		count /= s.vector
+	}
+	row := b.Index("row", max(s.blocks*s.teams, 2))
+	r := k.Reg(ptx.B32)
+	k.I("mad.lo.s32", r, f.special("%ctaid.x"), ptx.Imm(int64(s.teams)), team)
+	f.m.Bind(row, r)
+	// Teams beyond the last row compute that one again and write nothing: all threads stay together at barriers.
+	var valid *expr.Expr
+	if s.blocks*s.teams > count || row.Hi >= int64(count) {
+		valid = b.Lt(row, b.Int(count))
+		row = b.Min(row, b.Int(count-1))
+	}
+	if !s.adjacent {
+		first := b.Eq(t.Lane, b.Int(0))
+		f.store(b.Scale(row, int64(s.vector)), s.vector, and(b, valid, first))
+		return
+	}
+	f.columns(s, row, valid)
+}
+
+func and(b *expr.Builder, p, q *expr.Expr) *expr.Expr {
+	switch {
+	case p == nil:
+		return q
+	case q == nil:
+		return p
+	}
+	return b.And(p, q)
+}
+
+// columns computes the elements of a row: thread l of the team takes vectors l, l+T, l+2T …
+func (f *frame) columns(s *schedule, row, valid *expr.Expr) {
+	p, b, t := f.p, f.p.b, f.team
+	var rowShape, colShape []int
+	for i, d := range p.shape {
+		if s.inRow[i] {
+			rowShape = append(rowShape, d)
+		} else {
+			colShape = append(colShape, d)
+		}
+	}
+	rowIndex := b.Unravel(row, rowShape)
+	element := func(col *expr.Expr) *expr.Expr {
+		colIndex := b.Unravel(col, colShape)
+		idx := make([]*expr.Expr, len(p.shape))
+		ri, ci := 0, 0
+		for i := range idx {
+			if s.inRow[i] {
+				idx[i] = rowIndex[ri]
+				ri++
+			} else {
+				idx[i] = colIndex[ci]
+				ci++
+			}
+		}
+		return b.Linear(idx, p.shape)
+	}
+	vectors := s.columns / s.vector
+	rounds := (vectors + s.team - 1) / s.team
+	round := func(j *expr.Expr) {
+		at := b.Add(b.Scale(j, int64(s.team)), t.Lane)
+		in := b.Lt(at, b.Int(vectors))
+		if vectors%s.team != 0 {
+			at = b.Min(at, b.Int(vectors-1))
+		}
+		if in.IsConstInt(1) {
+			in = nil
+		}
+		f.store(element(b.Scale(at, int64(s.vector))), s.vector, and(b, valid, in))
+	}
+	// The row's reductions come first, outside any loop.
+	f.shared(s, element)
+	if rounds*s.vector <= unrolledRounds {
+		for j := range rounds {
+			round(b.Int(j))
+		}
+		return
+	}
+	f.m.Loop(b.Index("column", rounds), rounds, round)
+}
+
+// shared emits the reductions that the whole team needs.
+func (f *frame) shared(s *schedule, element func(*expr.Expr) *expr.Expr) {
+	p, b := f.p, f.p.b
+	with := p.substitution(element(b.Index("any", s.columns)))
+	memo := map[*expr.Expr]*expr.Expr{}
+	var es []*expr.Expr
+	for _, o := range p.outs {
+		es = append(es, b.Subst(o.value, with, memo))
+	}
+	f.m.Hoist(es)
+}

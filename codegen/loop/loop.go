@@ -1,0 +1,176 @@
+package loop
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/lower"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Lower turns a region of any family into a kernel.
+func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	p, err := newProblem(region, ctx)
+	if err != nil {
+		return nil, fmt.Errorf("loop %q: %w", region.Name, err)
+	}
+	spec := &kernel.Spec{
+		Stem: stem(region.Body), Family: "loop", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1},
+		MACs: MACs(region), Note: note(region.Body), Operands: p.l.Operands,
+	}
+	if p.elements == 0 {
+		spec.Schedule = "empty"
+		spec.Emit = func(k *ptx.Kernel, _ []ptx.Sym) { k.I("ret") }
+		return spec, nil
+	}
+	s := p.choose()
+	spec.Schedule = s.String()
+	spec.Grid[0], spec.Block[0] = s.blocks, s.threads
+	spec.Emit = func(k *ptx.Kernel, params []ptx.Sym) { p.emit(s, k, params) }
+	if s.team > 1 {
+		// The amount of shared memory shows when the code is written.
+		m := ptx.NewModule(ctx.Target.PTX)
+		k := m.NewKernel("dry", 0)
+		params := make([]ptx.Sym, len(spec.Operands))
+		for i := range params {
+			params[i] = k.AddParam(fmt.Sprintf("p%d", i), "u64")
+		}
+		spec.Shared = p.emit(s, k, params)
+		if spec.Shared > 48<<10 {
+			return nil, fmt.Errorf("loop %q: %d bytes of shared memory", region.Name, spec.Shared)
+		}
+	}
+	return spec, nil
+}
+
+// problem is a region as expressions over its output index.
+type problem struct {
+	region   *ir.Node
+	ctx      *kernel.Context
+	b        *expr.Builder
+	l        *lower.Lowering
+	shape    []int // of output 0, the members' dimension first
+	elements int
+	index    []*expr.Expr // one variable a dimension
+	outs     []output
+	outputs  []int // operand numbers
+}
+
+type output struct {
+	value  *expr.Expr // as stored
+	dtype  ir.DType   // as stored
+	sub    int        // elements in a byte, 1 for whole ones
+	linear *expr.Expr // element number; all outputs agree
+}
+
+func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
+	defer lower.Catch(&err)
+	b := expr.NewBuilder()
+	p = &problem{region: region, ctx: ctx, b: b, l: lower.New(b, region)}
+	p.shape = region.Outputs[0].Type.Shape
+	p.elements = region.Outputs[0].Type.Numel()
+	if p.elements > math.MaxInt32 {
+		return nil, fmt.Errorf("%d elements need more than 32-bit indices", p.elements)
+	}
+	for i, d := range p.shape {
+		p.index = append(p.index, b.Index(fmt.Sprintf("o%d", i), d))
+	}
+	inner, shape := p.index, p.shape
+	if region.Attrs.Int("members", 0) > 0 {
+		p.l.Member = p.index[0]
+		inner, shape = p.index[1:], p.shape[1:]
+	}
+	at := b.Linear(inner, shape)
+	for i, v := range region.Body.Outputs {
+		if n := region.Outputs[i].Type.Numel(); n != p.elements {
+			return nil, fmt.Errorf("outputs of %d and %d elements", p.elements, n)
+		}
+		if p.elements == 0 {
+			p.outputs = append(p.outputs, p.l.Output(i))
+			continue
+		}
+		idx := inner
+		if i > 0 {
+			idx = b.Unravel(at, v.Type.Shape)
+		}
+		d := v.Type.DType
+		value, stored := lower.Storage(b, p.l.Value(v, idx), d)
+		p.outs = append(p.outs, output{value: value, dtype: stored, sub: max(8/d.Bits(), 1), linear: b.Linear(p.index, p.shape)})
+	}
+	if p.elements > 0 {
+		for i := range region.Body.Outputs {
+			p.outputs = append(p.outputs, p.l.Output(i))
+		}
+	}
+	return p, nil
+}
+
+// stem names a kernel after its most telling op.
+func stem(g *ir.Graph) string {
+	best, rank := "copy", -1
+	for _, n := range g.Nodes {
+		r := 1
+		switch n.Op.Kind {
+		case ir.KindMovement:
+			r = 0
+		case ir.KindReduction, ir.KindScan, ir.KindOther:
+			r = 2
+		case ir.KindContraction, ir.KindWindow:
+			r = 3
+		}
+		if n.Op.Name == "Cast" || n.Op.Name == "Reshape" {
+			r = 0
+		}
+		if r > rank {
+			best, rank = strings.ToLower(n.Op.Name), r
+		}
+	}
+	return best
+}
+
+func note(g *ir.Graph) string {
+	var ops []string
+	for _, n := range g.Nodes {
+		ops = append(ops, n.Op.Name)
+	}
+	if len(ops) > 12 {
+		ops = append(ops[:12], "…")
+	}
+	return strings.Join(ops, " ")
+}
+
+// MACs counts the multiply-accumulates of a region's contractions.
+func MACs(region *ir.Node) int64 {
+	total := int64(0)
+	for _, n := range region.Body.Nodes {
+		if n.Op.Kind != ir.KindContraction {
+			continue
+		}
+		out := int64(n.Outputs[0].Type.Numel())
+		switch n.Op.Name {
+		case "MatMul":
+			a := n.Inputs[0].Type.Shape
+			k := a[len(a)-1]
+			if n.Attrs.Bool("transA") {
+				k = a[len(a)-2]
+			}
+			total += out * int64(k)
+		case "Conv":
+			w := n.Inputs[1].Type
+			total += out * int64(w.Numel()/max(w.Shape[0], 1))
+		case "ConvTranspose":
+			w := n.Inputs[1].Type
+			total += int64(n.Inputs[0].Type.Numel()) * int64(w.Numel()/max(w.Shape[0], 1))
+		case "Attention":
+			q, k := n.Inputs[0].Type, n.Inputs[1].Type
+			total += int64(q.Numel())*int64(k.Shape[2]) + out*int64(k.Shape[2])
+		case "SegmentedMatVec":
+			total += int64(n.Inputs[1].Type.Numel())
+		}
+	}
+	return total * int64(max(region.Attrs.Int("members", 0), 1))
+}
