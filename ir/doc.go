@@ -8,6 +8,6 @@
 //	Tensor   constant data, as bytes
 //	Array    a tensor under evaluation, in float64 or int64
 //
-// The reference evaluator (Evaluator) is the meaning of the IR: slow, obvious, float64 accumulation.
+// The reference evaluator (Evaluate) is the meaning of the IR: slow, obvious, float64 accumulation.
 // Verify checks every invariant and runs after each pass. Print and Parse are inverse to each other.
 package ir

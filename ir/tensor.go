@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/spark-compile/spark-compile/internal/minifloat"
 )
@@ -325,22 +326,27 @@ func (a *Array) Rounded() *Array {
 		return a
 	}
 	round := func(x float64) float64 { return RoundTo(a.DType, x) }
+	if f := a.DType.format(); f != nil {
+		round = func(x float64) float64 { return f.Round(x, false) }
+	}
 	if a.DType == Float32 {
 		round = func(x float64) float64 { return float64(float32(x)) }
 	}
-	var copied []float64
-	for i, x := range a.F {
-		r := round(x)
-		if copied == nil && r != x && x == x {
-			copied = make([]float64, len(a.F))
-			copy(copied, a.F[:i])
+	var changed atomic.Bool
+	rounded := make([]float64, len(a.F))
+	parallel(len(a.F), 1<<14, func(lo, hi int) {
+		same := true
+		for i, x := range a.F[lo:hi] {
+			r := round(x)
+			rounded[lo+i] = r
+			same = same && (r == x || x != x)
 		}
-		if copied != nil {
-			copied[i] = r
+		if !same {
+			changed.Store(true)
 		}
-	}
-	if copied == nil {
+	})
+	if !changed.Load() {
 		return a
 	}
-	return &Array{Type: a.Type, F: copied}
+	return &Array{Type: a.Type, F: rounded}
 }

@@ -13,7 +13,9 @@ type Format struct {
 	Bias     int
 	Special  Special
 
-	max float64 // greatest finite value
+	max   float64 // greatest finite value
+	least float64 // least normal number
+	magic float64 // 2^52 quanta of the subnormal numbers
 }
 
 // Special says which codes are not finite numbers.
@@ -51,6 +53,8 @@ func newFormat(name string, exponent, mantissa, bias int, special Special) *Form
 		top--
 	}
 	f.max = f.Decode(top)
+	f.least = math.Ldexp(1, 1-bias)
+	f.magic = math.Ldexp(1, 1-bias-mantissa+52)
 	return f
 }
 
@@ -71,11 +75,9 @@ func (f *Format) Round(x float64, saturate bool) float64 {
 		}
 		return x
 	}
-	minExp := 1 - f.Bias // of normal numbers
-	if a < math.Ldexp(1, minExp) {
+	if a < f.least {
 		// Adding 2^52 quanta leaves a sum whose last place is one quantum: the addition itself rounds.
-		magic := math.Ldexp(1, minExp-f.Mantissa+52)
-		a = (a + magic) - magic
+		a = (a + f.magic) - f.magic
 	} else {
 		drop := uint(52 - f.Mantissa)
 		b := math.Float64bits(a)
