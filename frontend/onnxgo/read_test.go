@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
 // topology is what frontend/onnx makes of a graph.
@@ -112,6 +113,12 @@ func TestTopologyOfSharedModels(t *testing.T) {
 			require.NoError(t, err)
 			requireSameTopology(t, f, data)
 		})
+	}
+}
+
+func TestTopologyOfGeneratedModels(t *testing.T) {
+	for _, m := range driving.Models(driving.Small) {
+		t.Run(m.Name, func(t *testing.T) { requireSameTopology(t, m.Name, m.ONNX) })
 	}
 }
 

@@ -111,7 +111,7 @@ func (n *net) spatialAttention(path, module string, x value) value {
 	n.macs += int64(2 * t * t * c)
 	mixed := n.made(y, qkv.x.attend(t, heads, dim), 1, t, c)
 
-	out := n.linear(path+"/proj", module+".proj", mixed, c, 1, n.r.normals(c, .05))
+	out := n.linear(path+"/proj", module+".proj", mixed, c, .5, n.r.normals(c, .05))
 	y = n.op(path, "Transpose", []string{out.name}, onnx.A("perm", []int{0, 2, 1}))
 	y = n.op(path, "Reshape", []string{y, n.ints(path, 1, c, h, w)}, onnx.A("allowzero", 0))
 	return n.made(y, out.x.transposed(t, c), 1, c, h, w)

@@ -49,11 +49,12 @@ func DMonitoring(size Size) *Model {
 func (n *net) bnConv(x value, module string, c conv, activate bool) value {
 	w, y, oh, ow := n.draw(x, c)
 	name := n.op("", "Conv", []string{x.name, n.weight(module+".weight", w, c.cout, x.shape[1]/c.groups, c.k, c.k)}, c.attrs()...)
-	z := n.batchNorm("", module+".bn", n.made(name, y, 1, c.cout, oh, ow), 1, 1e-3, onnx.A("momentum", .99))
-	if activate {
-		return n.relu("", z)
+	z := n.made(name, y, 1, c.cout, oh, ow)
+	if !activate {
+		return n.batchNorm("", module+".bn", z, 0, 1, 1e-3, onnx.A("momentum", .99))
 	}
-	return z
+	// A Relu that cuts half of everything, 25 times in a row, would magnify rounding errors a hundredfold.
+	return n.relu("", n.batchNorm("", module+".bn", z, 1, 1, 1e-3, onnx.A("momentum", .99)))
 }
 
 // biasedConv is a 1×1 convolution with a bias.

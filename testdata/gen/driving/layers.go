@@ -26,6 +26,12 @@ func (n *net) draw(x value, c conv) (weights []float32, y samples, oh, ow int) {
 	oh, ow = shape.out()
 	n.macs += int64(c.cout) * int64(in*c.k*c.k) * int64(oh*ow)
 	weights = n.r.normals(c.cout*in*c.k*c.k, float32(1/math.Sqrt(float64(in*c.k*c.k))))
+	if in == 1 {
+		// Random depthwise kernels on smooth images cancel most of what they see; trained ones mostly blur.
+		for i := range weights {
+			weights[i] += 1 / float32(c.k)
+		}
+	}
 	return weights, x.x.conv2d(weights, shape), oh, ow
 }
 
@@ -71,8 +77,8 @@ func unit(y samples, deviation float32) float32 {
 }
 
 // batchNorm is a BatchNormalization node with the statistics of its samples. Where a channel has few, its variance is
-// drawn towards the other channels'.
-func (n *net) batchNorm(path, module string, x value, gain, epsilon float32, attrs ...onnx.Attr) value {
+// drawn towards the other channels'. The output's channels have a mean of about center and a deviation of about gain.
+func (n *net) batchNorm(path, module string, x value, center, gain, epsilon float32, attrs ...onnx.Attr) value {
 	c := x.shape[1]
 	mean, variance := x.x.moments(c)
 	if x.size() == c {
@@ -81,7 +87,7 @@ func (n *net) batchNorm(path, module string, x value, gain, epsilon float32, att
 			all += v / float32(c)
 		}
 		for i, v := range variance {
-			variance[i] = (v + all) / 2
+			variance[i] = (v + float32(3*all)) / 4
 		}
 	}
 	weight, bias := make([]float32, c), n.r.normals(c, .1)
@@ -89,6 +95,7 @@ func (n *net) batchNorm(path, module string, x value, gain, epsilon float32, att
 	for i := range weight {
 		weight[i] = float32(gain * n.r.between(.7, 1.3))
 		scale[i] = weight[i] / float32(math.Sqrt(float64(variance[i]+epsilon)))
+		bias[i] += center
 		shift[i] = bias[i] - float32(mean[i]*scale[i])
 	}
 	in := []string{x.name, n.weight(module+".weight", weight, c), n.weight(module+".bias", bias, c),

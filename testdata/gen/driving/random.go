@@ -21,7 +21,7 @@ func (r random) between(lo, hi float32) float32 { return lo + float32(r.uniform(
 func (r random) normal() float32 {
 	x := r.pcg.Uint64()
 	sum := x&0xffff + x>>16&0xffff + x>>32&0xffff + x>>48
-	return float32((float32(sum)/(1<<16) - 2 + 2.0/(1<<16)) * 1.7320508)
+	return float32((float32(float32(sum)/(1<<16)) - 2 + 2.0/(1<<16)) * 1.7320508)
 }
 
 func (r random) normals(n int, scale float32) []float32 {

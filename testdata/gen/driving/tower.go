@@ -66,7 +66,7 @@ func (n *net) branches(path, module string, x value, c conv) value {
 	c.gain = float32(1 / math.Sqrt(float64(count)))
 	var id, scaled *value
 	if identity {
-		v := n.batchNorm(path+"/identity", module+".identity", x, c.gain, 1e-5, onnx.A("momentum", 1.0), onnx.A("training_mode", 0))
+		v := n.batchNorm(path+"/identity", module+".identity", x, 0, c.gain, 1e-5, onnx.A("momentum", 1.0), onnx.A("training_mode", 0))
 		id = &v
 	}
 	if c.k > 1 {
@@ -108,7 +108,7 @@ func (n *net) downsample(path, module string, x value) value {
 func (n *net) mixerBlock(path, module string, x value) value {
 	mix, mod := path+"/token_mixer", module+".token_mixer"
 	mixer := n.branches(mix+"/mixer", mod+".mixer", x, conv{cout: x.shape[1], k: 3, stride: 1, groups: x.shape[1]})
-	norm := n.batchNorm(mix+"/norm/identity", mod+".norm.identity", x, 1, 1e-5, onnx.A("momentum", 1.0), onnx.A("training_mode", 0))
+	norm := n.batchNorm(mix+"/norm/identity", mod+".norm.identity", x, 0, 1, 1e-5, onnx.A("momentum", 1.0), onnx.A("training_mode", 0))
 	y := n.made(n.op(mix, "Sub", []string{mixer.name, norm.name}),
 		mixer.x.zipped(norm.x, func(a, b float32) float32 { return a - b }), x.shape...)
 	x = n.add(mix, x, n.layerScale(mix+"/layer_scale", mod+".layer_scale", y))
@@ -117,7 +117,7 @@ func (n *net) mixerBlock(path, module string, x value) value {
 
 // attentionBlock attends over pixels, then a convolutional MLP.
 func (n *net) attentionBlock(path, module string, x value) value {
-	norm := n.batchNorm(path+"/norm", module+".norm", x, 1, 1e-5, onnx.A("momentum", 1.0), onnx.A("training_mode", 0))
+	norm := n.batchNorm(path+"/norm", module+".norm", x, 0, 1, 1e-5, onnx.A("momentum", 1.0), onnx.A("training_mode", 0))
 	y := n.spatialAttention(path+"/token_mixer", module+".token_mixer", norm)
 	x = n.add(path, x, n.layerScale(path+"/layer_scale_1", module+".layer_scale_1", y))
 	y = n.convMLP(path+"/mlp", module+".mlp", x)
@@ -129,7 +129,7 @@ func (n *net) convMLP(path, module string, x value) value {
 	y := n.convBN(path+"/conv/conv", x, conv{cout: c, k: 7, stride: 1, groups: c, gain: 1})
 	y = n.convPlain(path+"/fc1", module+".fc1", y, conv{cout: 4 * c, k: 1, stride: 1, groups: 1, gain: 1})
 	y = n.gelu(path+"/act", y)
-	return n.convPlain(path+"/fc2", module+".fc2", y, conv{cout: c, k: 1, stride: 1, groups: 1, gain: 1})
+	return n.convPlain(path+"/fc2", module+".fc2", y, conv{cout: c, k: 1, stride: 1, groups: 1, gain: .5})
 }
 
 func (n *net) squeezeExcite(path, module string, x value, squeeze int) value {

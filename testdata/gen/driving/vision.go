@@ -61,7 +61,7 @@ func (n *net) vision(s visionSize) value {
 		pooled = append(pooled, s.tower.build(n, name, img))
 	}
 	both := n.concat("", 1, pooled...)
-	both = n.batchNorm("/whiten", "whiten", both, 1, 1e-5, onnx.A("momentum", 1.0), onnx.A("training_mode", 0))
+	both = n.batchNorm("/whiten", "whiten", both, 0, 1, 1e-5, onnx.A("momentum", 1.0), onnx.A("training_mode", 0))
 	return n.layerNorm("/norm", "norm", n.gemm("/mix", "mix", both, s.features, 1))
 }
 
