@@ -1,0 +1,91 @@
+// Package kerneltest runs a kernel.Spec on the CPU device, with all checks on, and compares it with the reference
+// evaluator: what the tests of every kernel family need.
+package kerneltest
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Run executes the spec twice, so that a counter which is not reset would show, and returns what it wrote.
+func Run(t testing.TB, spec *kernel.Spec, tgt *target.Target, data map[*ir.Value]*ir.Tensor) map[*ir.Value]*ir.Tensor {
+	t.Helper()
+	text := spec.Build(tgt, "k").String()
+	require.Equal(t, text, spec.Build(tgt, "k").String(), "the text is not reproducible")
+	out := map[*ir.Value]*ir.Tensor{}
+	var args []any
+	for _, o := range spec.Operands {
+		switch {
+		case o.Const != nil:
+			args = append(args, emu.Const{Data: o.Const})
+		case o.Value != nil && o.Write:
+			x := &ir.Tensor{Type: o.Value.Type, Data: make([]byte, o.Value.Type.Bytes())}
+			out[o.Value] = x
+			args = append(args, emu.Out{Data: x.Data})
+		case o.Value != nil && o.Value.IsConst():
+			args = append(args, emu.Const{Data: o.Value.Const.Dense()})
+		case o.Value != nil:
+			require.NotNil(t, data[o.Value], "operand %s without data", o.Value.Name)
+			args = append(args, data[o.Value].Dense())
+		case o.Workspace > 0:
+			args = append(args, bytes.Repeat([]byte{0xff}, o.Workspace)) // NaN
+		default:
+			args = append(args, make([]byte, o.Counter))
+		}
+	}
+	first := map[*ir.Value][]byte{}
+	for i := range 2 {
+		require.NoError(t, emu.RunKernel(text, "k", spec.Grid, spec.Block, spec.Shared, args...))
+		for v, x := range out {
+			if i == 0 {
+				first[v] = bytes.Clone(x.Data)
+			}
+			require.Equal(t, first[v], x.Data, "two runs differ")
+		}
+	}
+	return out
+}
+
+// Reference evaluates a region, rounding where it stores and casts.
+func Reference(t testing.TB, region *ir.Node, data map[*ir.Value]*ir.Tensor) []*ir.Array {
+	t.Helper()
+	g := ir.NewGraph("reference")
+	g.Nodes, g.Outputs = []*ir.Node{region}, region.Outputs
+	in := map[string]*ir.Array{}
+	for v, x := range data {
+		if !v.IsConst() {
+			g.Inputs = append(g.Inputs, v)
+			in[v.Name] = x.Array()
+		}
+	}
+	byName, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{Round: true})
+	require.NoError(t, err)
+	var out []*ir.Array
+	for _, v := range region.Outputs {
+		out = append(out, byName[v.Name])
+	}
+	return out
+}
+
+// RelL2 is the relative L2 distance of a tensor from its reference.
+func RelL2(got *ir.Tensor, want *ir.Array) float64 {
+	var d, n float64
+	w := want.Floats()
+	for i, g := range got.Array().Floats() {
+		d += (g - w[i]) * (g - w[i])
+		n += w[i] * w[i]
+	}
+	if n == 0 {
+		return math.Sqrt(d)
+	}
+	return math.Sqrt(d / n)
+}

@@ -1,0 +1,192 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// shape is a window region to test.
+type shape struct {
+	op                  string // Conv, MaxPool, AveragePool
+	d                   ir.DType
+	n, h, w, c          int
+	multiplier          int
+	k, stride, pad, dil int
+	members             int
+	residual, gelu      bool
+}
+
+func (s shape) String() string {
+	return fmt.Sprintf("%s %v %dx%dx%dx%d·%d k%d s%d p%d d%d members=%d residual=%v gelu=%v", s.op, s.d, s.n, s.h, s.w, s.c, s.multiplier, s.k, s.stride, s.pad, s.dil, s.members, s.residual, s.gelu)
+}
+
+var rng = rand.New(rand.NewPCG(3, 4))
+
+func random(t ir.Type) *ir.Tensor {
+	x := make([]float64, t.Numel())
+	for i := range x {
+		x[i] = rng.NormFloat64()
+	}
+	return ir.FromFloats(t, x)
+}
+
+// region builds the region as the passes do: narrow values are cast at its borders, weights and bias are f32 constants.
+func (s shape) region(t *testing.T) (*ir.Node, map[*ir.Value]*ir.Tensor) {
+	t.Helper()
+	g, body := ir.NewGraph("g"), ir.NewGraph("body")
+	data := map[*ir.Value]*ir.Tensor{}
+	var outer []*ir.Value
+	var stacked []bool
+	add := func(name string, typ ir.Type, constant, stack bool) *ir.Value {
+		inner := body.AddInput(name, typ)
+		if s.members > 0 && stack {
+			typ = ir.T(typ.DType, append([]int{s.members}, typ.Shape...)...)
+		}
+		x := random(typ)
+		v := &ir.Value{Name: name, Type: typ}
+		if constant {
+			v.Const = x
+		}
+		data[v] = x
+		outer, stacked = append(outer, v), append(stacked, stack)
+		return inner
+	}
+	node := func(op string, attrs ir.Attrs, in ...*ir.Value) *ir.Value {
+		n, err := body.Add(op, op, attrs, in...)
+		require.NoError(t, err)
+		return n.Outputs[0]
+	}
+	cast := func(v *ir.Value, d ir.DType) *ir.Value {
+		if v.Type.DType == d {
+			return v
+		}
+		return node("Cast", ir.Attrs{"to": d}, v)
+	}
+	x := cast(add("x", ir.T(s.d, s.n, s.h, s.w, s.c), false, true), ir.Float32)
+	attrs := ir.Attrs{"strides": []int{s.stride, s.stride}, "pads": []int{s.pad, s.pad, s.pad, s.pad}, "dilations": []int{s.dil, s.dil}, "layout": "NHWC"}
+	var y *ir.Value
+	switch s.op {
+	case "Conv":
+		attrs["group"] = s.c
+		w := add("w", ir.T(ir.Float32, s.c*s.multiplier, 1, s.k, s.k), true, true)
+		y = node("Conv", attrs, x, w, add("b", ir.T(ir.Float32, s.c*s.multiplier), true, true))
+	default:
+		attrs["kernel"] = []int{s.k, s.k}
+		if s.op == "AveragePool" && s.pad > 0 {
+			attrs["include_pad"] = true
+		}
+		y = node(s.op, attrs, x)
+	}
+	if s.residual {
+		y = node("Add", nil, y, cast(add("r", ir.T(s.d, y.Type.Shape...), false, true), ir.Float32))
+	}
+	if s.gelu {
+		y = node("Gelu", nil, y)
+	}
+	body.Outputs = []*ir.Value{cast(y, s.d)}
+	if s.members == 0 {
+		stacked = nil
+	}
+	r, err := g.NewRegion("window", s.String(), body, s.members, stacked, outer...)
+	require.NoError(t, err)
+	return r, data
+}
+
+var shapes = []shape{
+	{op: "Conv", d: ir.Float16, n: 1, h: 6, w: 8, c: 16, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1},
+	{op: "Conv", d: ir.Float16, n: 1, h: 8, w: 16, c: 64, multiplier: 1, k: 7, stride: 1, pad: 3, dil: 1, residual: true},
+	{op: "Conv", d: ir.Float16, n: 1, h: 9, w: 13, c: 8, multiplier: 2, k: 7, stride: 2, pad: 3, dil: 1, members: 2, gelu: true},
+	{op: "Conv", d: ir.Float16, n: 2, h: 5, w: 5, c: 24, multiplier: 1, k: 5, stride: 2, pad: 2, dil: 1},
+	{op: "Conv", d: ir.Float32, n: 1, h: 10, w: 5, c: 12, multiplier: 1, k: 5, stride: 1, pad: 2, dil: 1, gelu: true},
+	{op: "Conv", d: ir.Float32, n: 1, h: 7, w: 6, c: 6, multiplier: 1, k: 3, stride: 1, pad: 0, dil: 2, members: 3, residual: true},
+	{op: "Conv", d: ir.Float32, n: 1, h: 4, w: 4, c: 5, multiplier: 3, k: 3, stride: 1, pad: 1, dil: 1},
+	{op: "Conv", d: ir.BFloat16, n: 1, h: 4, w: 6, c: 8, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1},
+	{op: "Conv", d: ir.Float16, n: 1, h: 64, w: 128, c: 32, multiplier: 1, k: 3, stride: 2, pad: 1, dil: 1, members: 2},
+	{op: "MaxPool", d: ir.Float16, n: 1, h: 7, w: 9, c: 16, k: 3, stride: 2, pad: 1, dil: 1},
+	{op: "MaxPool", d: ir.Float32, n: 2, h: 6, w: 6, c: 3, k: 2, stride: 2, pad: 0, dil: 1, members: 2},
+	{op: "AveragePool", d: ir.Float32, n: 1, h: 6, w: 8, c: 4, k: 3, stride: 1, pad: 1, dil: 1},
+	{op: "AveragePool", d: ir.Float16, n: 1, h: 6, w: 8, c: 8, k: 2, stride: 2, pad: 0, dil: 1, residual: true},
+}
+
+func TestWindowsAgreeWithTheEvaluator(t *testing.T) {
+	tg, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	for _, s := range shapes {
+		t.Run(s.String(), func(t *testing.T) {
+			region, data := s.region(t)
+			spec, err := Lower(region, &kernel.Context{Target: tg})
+			require.NoError(t, err)
+			got := kerneltest.Run(t, spec, tg, data)
+			want := kerneltest.Reference(t, region, data)
+			tolerance := map[ir.DType]float64{ir.Float32: 1e-6, ir.Float16: 1e-4, ir.BFloat16: 1e-3}[s.d]
+			require.Less(t, kerneltest.RelL2(got[region.Outputs[0]], want[0]), tolerance)
+		})
+	}
+}
+
+func TestSchedulesCoverPixelsAndRowLoops(t *testing.T) {
+	tg, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for _, s := range shapes {
+		region, _ := s.region(t)
+		p, err := analyse(region)
+		require.NoError(t, err)
+		c := p.choose(tg)
+		seen[fmt.Sprintf("pixels %d", c.Pixels)], seen[fmt.Sprintf("unroll %v", c.Unroll)] = true, true
+		// Every schedule is right, not only the chosen one.
+		for _, pixels := range []int{1, 2, 4} {
+			if p.ow%pixels != 0 {
+				continue
+			}
+			c.Pixels, c.Unroll = pixels, pixels == 2
+			require.NoError(t, newGen(p, c).lower())
+		}
+	}
+	require.True(t, seen["pixels 4"] && seen["pixels 1"] && seen["unroll true"] && seen["unroll false"], "%v", seen)
+}
+
+func TestWhatIsNoWindowIsRefused(t *testing.T) {
+	tg, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	for why, attrs := range map[string]ir.Attrs{"divisor varies": {"ceil": true}, "layout": {"layout": "NCHW"}} {
+		region, _ := shape{op: "AveragePool", d: ir.Float32, n: 1, h: 6, w: 6, c: 6, k: 3, stride: 1, pad: 0, dil: 1}.region(t)
+		for k, v := range attrs {
+			region.Body.Nodes[0].Attrs[k] = v
+		}
+		_, err := Lower(region, &kernel.Context{Target: tg})
+		require.ErrorContains(t, err, why)
+	}
+}
+
+func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
+	tool, err := ptxas.Find(context.Background())
+	if errors.Is(err, ptxas.ErrNotFound) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	for _, name := range target.Names() {
+		tg, err := target.Lookup(name)
+		require.NoError(t, err)
+		for _, s := range shapes {
+			region, _ := s.region(t)
+			spec, err := Lower(region, &kernel.Context{Target: tg})
+			require.NoError(t, err)
+			r, err := tool.Assemble(context.Background(), spec.Build(tg, "k").String(), tg.PTX)
+			require.NoError(t, err, s.String())
+			require.Zero(t, r.Usage[0].Spills, s.String())
+			t.Logf("%s %s: %d registers", name, s, r.Usage[0].Regs)
+		}
+	}
+}
