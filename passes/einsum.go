@@ -54,7 +54,9 @@ func einsum(s *sweep, n *ir.Node) {
 	x = e.grouped(e.order(x, a, batch+m+k), batch, m, k)
 	y = e.grouped(e.order(y, b, batch+k+c), batch, k, c)
 	z := s.add("MatMul", n.Name, nil, x, y)
-	z = s.add("Reshape", n.Name, ir.Attrs{"shape": e.shape(batch + m + c)}, z)
+	if shape := e.shape(batch + m + c); !slices.Equal(shape, z.Type.Shape) {
+		z = s.add("Reshape", n.Name, ir.Attrs{"shape": shape}, z)
+	}
 	s.replace(n.Outputs[0], e.order(z, batch+m+c, out))
 }
 

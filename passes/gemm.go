@@ -37,7 +37,13 @@ func vectorsToMatrices(s *sweep, n *ir.Node) bool {
 	if b.Type.Rank() == 1 {
 		b = s.add("Reshape", n.Name, ir.Attrs{"shape": []int{b.Type.Numel(), 1}}, b)
 	}
-	attrs := ir.Attrs{"transA": n.Attrs.Bool("transA") && n.Inputs[0].Type.Rank() > 1, "transB": n.Attrs.Bool("transB") && n.Inputs[1].Type.Rank() > 1}
+	attrs := ir.Attrs{} // a vector is not transposed, whatever the attributes say
+	if n.Attrs.Bool("transA") && n.Inputs[0].Type.Rank() > 1 {
+		attrs["transA"] = true
+	}
+	if n.Attrs.Bool("transB") && n.Inputs[1].Type.Rank() > 1 {
+		attrs["transB"] = true
+	}
 	return reshapeTo(s, n, s.add("MatMul", n.Name, attrs, a, b))
 }
 

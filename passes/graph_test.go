@@ -89,7 +89,12 @@ func randomInputs(g *ir.Graph, seed uint64) []*ir.Array {
 // evaluateAll evaluates g without rounding.
 func evaluateAll(t testing.TB, g *ir.Graph, inputs []*ir.Array) []*ir.Array {
 	t.Helper()
-	out, err := ir.EvaluateList(context.Background(), g, inputs, ir.EvalOptions{})
+	return evaluateWith(t, g, inputs, ir.EvalOptions{})
+}
+
+func evaluateWith(t testing.TB, g *ir.Graph, inputs []*ir.Array, opt ir.EvalOptions) []*ir.Array {
+	t.Helper()
+	out, err := ir.EvaluateList(context.Background(), g, inputs, opt)
 	require.NoError(t, err)
 	return out
 }
@@ -112,12 +117,17 @@ func relativeL2(a, b []float64) float64 {
 	return math.Sqrt(diff / norm)
 }
 
-// requireSameOutputs evaluates both graphs on random inputs of the first.
+// requireSameOutputs evaluates both graphs, without rounding, on random inputs of the first.
 func requireSameOutputs(t testing.TB, before, after *ir.Graph, tolerance float64) {
+	t.Helper()
+	requireSame(t, before, after, tolerance, ir.EvalOptions{})
+}
+
+func requireSame(t testing.TB, before, after *ir.Graph, tolerance float64, opt ir.EvalOptions) {
 	t.Helper()
 	for seed := range uint64(3) {
 		inputs := randomInputs(before, seed)
-		want, got := evaluateAll(t, before, inputs), evaluateAll(t, after, inputs)
+		want, got := evaluateWith(t, before, inputs, opt), evaluateWith(t, after, inputs, opt)
 		require.Len(t, got, len(want))
 		for i := range want {
 			require.Equal(t, want[i].Shape, got[i].Shape, "shape of output %d", i)

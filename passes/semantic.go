@@ -12,8 +12,8 @@ func semanticTable() []*Pass {
 	}
 }
 
-// semanticPipelines says which of them run at a precision. At precision "file" only those do that leave every rounding
-// where the file has it.
+// semanticPipelines says which of them run at a precision. At precision "file" those do that leave every rounding where
+// the file has it, and those that take apart what no kernel computes in one go.
 func semanticPipelines() map[string][]string {
 	clean := []string{"fold", "simplify", "cse", "dce"}
 	wide := slices.Concat(
@@ -27,7 +27,7 @@ func semanticPipelines() map[string][]string {
 		[]string{"recognise-layernorm", "merge-branches", "fold-scale", "gemm"}, clean,
 	)
 	return map[string][]string{
-		PrecisionFile: slices.Concat(clean, []string{"layout"}, clean),
+		PrecisionFile: slices.Concat(clean, []string{"expand-recurrent", "einsum", "layout"}, clean),
 		PrecisionFP32: wide,
 		PrecisionFP16: wide,
 	}

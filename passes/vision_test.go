@@ -87,7 +87,6 @@ func TestVisionTowerBecomesOneConvABlock(t *testing.T) {
 	requireSameOutputs(t, before, g, 1e-5)
 
 	counts := opCounts(g)
-	dump(t, g)
 	t.Log(counts)
 	require.Equal(t, 14, counts["Conv"])
 	require.Equal(t, 1, counts["Attention"])

@@ -88,7 +88,7 @@ func (w *widener) node(n *ir.Node) error {
 	inputs := make([]*ir.Value, len(n.Inputs))
 	for i, v := range n.Inputs {
 		inputs[i] = w.value(v)
-		if n.Op.Name == "BitCast" && inputs[i] != v { // the bits are those of the narrow type
+		if n.Op.Name == "BitCast" && isNarrow(v.Type.DType) { // the bits are those of the narrow type
 			cast, err := w.g.Add("Cast", n.Name, ir.Attrs{"to": v.Type.DType}, inputs[i])
 			if err != nil {
 				return err
