@@ -100,9 +100,7 @@ func (l *launch) begin() {
 		clear(l.writes[i].owners.reader)
 	}
 	for _, s := range l.check.overwritten {
-		if s.mem.undefined != nil {
-			s.mem.forget(int(s.lo-s.mem.addr), int(s.hi-s.lo))
-		}
+		s.mem.forget(int(s.lo-s.mem.addr), int(s.hi-s.lo))
 	}
 }
 

@@ -75,8 +75,14 @@ var kernelCases = []kernelCase{
 	{name: "store to a constant", rule: Undeclared, text: "st.global.u32", body: func(k *ptx.Kernel, p []ptx.Reg) {
 		k.I("st.global.u32", ptx.At(p[0], 0), tidX(k))
 	}},
-	{name: "load of an output", rule: Undeclared, text: "ld.global.u32", body: func(k *ptx.Kernel, p []ptx.Reg) {
+	{name: "load of an output before it is written", rule: Uninitialized, text: "ld.global.u32", body: func(k *ptx.Kernel, p []ptx.Reg) {
 		k.I("ld.global.u32", k.Reg(ptx.B32), ptx.At(p[1], 0))
+	}},
+	{name: "load of an output after it is written", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		i := tidX(k)
+		at := element(k, p[1], i)
+		k.I("st.global.u32", ptx.At(at, 0), i)
+		k.I("ld.global.u32", k.Reg(ptx.B32), ptx.At(at, 0))
 	}},
 	{name: "shared store past the launch's size", rule: OutOfBounds, text: "st.shared.b32", shared: 124, body: func(k *ptx.Kernel, p []ptx.Reg) {
 		i := tidX(k)
@@ -325,7 +331,7 @@ func TestWithoutChecksAKernelStillCannotLeaveItsMemoryOrHang(t *testing.T) {
 }
 
 func TestAViolationNamesEverything(t *testing.T) {
-	err := kernelCases[11-1].run(Options{Check: true})
+	err := kernelCases[12-1].run(Options{Check: true})
 	require.ErrorContains(t, err, "emu: kernel k: race in shared memory: shared memory at offset")
 	require.ErrorContains(t, err, "(ld.shared.b32 %r6, [%r5];), block [0 0 0], thread [32 0 0]; conflicts with the write of line")
 }

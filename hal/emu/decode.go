@@ -190,6 +190,9 @@ func isWide(typ string) bool {
 // row is the row of an operand of a type; immediates and special registers get rows of their own.
 func (d *decoder) row(o ptx.Operand, typ string) (int32, error) {
 	wide := isWide(typ)
+	if _, ok := o.(ptx.Reg); !ok && typ == "pred" {
+		return 0, fmt.Errorf("want a predicate register")
+	}
 	switch o := o.(type) {
 	case ptx.Reg:
 		return d.reg(o), nil
@@ -205,8 +208,6 @@ func (d *decoder) row(o ptx.Operand, typ string) (int32, error) {
 			return 0, fmt.Errorf("integer immediate for f32")
 		case ptx.ClassOf(typ) == ptx.B16:
 			return d.const32(uint32(v) & 0xffff), nil
-		case typ == "pred":
-			return 0, fmt.Errorf("immediate for a predicate")
 		}
 		return d.const32(uint32(v)), nil
 	case ptx.FImm:

@@ -24,9 +24,16 @@ const (
 	memoryGap    = 4096
 )
 
-func (m *memory) Size() int     { return len(m.data) }
-func (m *memory) Addr() uint64  { return m.addr }
-func (m *memory) Bytes() []byte { return m.data }
+func (m *memory) Size() int    { return len(m.data) }
+func (m *memory) Addr() uint64 { return m.addr }
+
+// Bytes is the memory itself. What the host writes there cannot be seen: host-visible memory counts as written.
+func (m *memory) Bytes() []byte {
+	if m.kind == hal.HostVisible {
+		m.define(0, len(m.data))
+	}
+	return m.data
+}
 
 func (m *memory) Read(dst []byte, offset int) error {
 	if offset < 0 || offset > len(m.data) || len(dst) > len(m.data)-offset {

@@ -7,7 +7,8 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// declare makes the launch's spans from the ranges that the op declares.
+// declare makes the launch's spans from the ranges that the op declares. A kernel may also load what it declares to
+// write, once it has written it.
 func (l *launch) declare(op hal.Op) error {
 	c := &launchCheck{l: l, released: map[uint64]knowledge{}}
 	l.check = c
@@ -27,10 +28,12 @@ func (l *launch) declare(op hal.Op) error {
 				r.owners, alone = w.owners, false
 			}
 		}
-		if alone {
+		// Device memory keeps what it holds: the counters of a split-K are there.
+		if alone && w.mem.kind != hal.DeviceMemory {
 			c.overwritten = append(c.overwritten, *w)
 		}
 	}
+	l.reads = append(l.reads, l.writes...)
 	return nil
 }
 

@@ -243,10 +243,11 @@ func (a Arg) check(o Operand) error {
 		}
 		return nil
 	case ArgPair:
-		if p, ok := o.(Pair); !ok || p.P.Class != Pred {
+		p, ok := o.(Pair)
+		if !ok || p.P.Class != Pred {
 			return fmt.Errorf("want d|p")
 		}
-		return nil
+		return Arg{Kind: ArgDst, Type: a.Type}.check(p.D)
 	}
 	if a.Count > 0 {
 		v, ok := o.(Vec)
