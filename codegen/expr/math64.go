@@ -178,6 +178,9 @@ func (b *Builder) pow64(x, y *Expr) *Expr {
 	odd := b.And(whole, b.Ne(b.Floor(h), h))
 	neg := b.Lt(b.CopySign(one, x), zero)
 	r = b.Select(b.And(odd, neg), b.Neg(r), r)
+	// Powers of integers are integers: the error of the logarithm must not show.
+	exact := b.And(b.And(whole, b.Le(zero, y)), b.And(b.Eq(b.Floor(x), x), b.Lt(b.Abs(r), b.f64(1e12))))
+	r = b.Select(exact, b.Round(r), r)
 	finite := b.Lt(a, b.f64(math.Inf(1)))
 	bad := b.And(b.And(b.Lt(x, zero), finite), b.Not(whole))
 	r = b.Select(bad, b.f64(math.NaN()), r)

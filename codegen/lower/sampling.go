@@ -23,8 +23,8 @@ func resize(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	x := n.Inputs[0]
 	d := n.Outputs[0].Type.DType
 	t := expr.F32
-	if d == ir.Float64 {
-		t = expr.F64
+	if d == ir.Float64 || !d.IsFloat() {
+		t = expr.F64 // truncation would show the rounding of f32
 	}
 	nearest := n.Attrs.String("mode", "nearest") == "nearest"
 	var dims []axisTaps

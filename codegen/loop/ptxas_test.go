@@ -1,0 +1,51 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/target"
+)
+
+// TestPtxasTakesTheKernels assembles a kernel for every op, as one module a target: nothing spills.
+func TestPtxasTakesTheKernels(t *testing.T) {
+	tool, err := ptxas.Find(context.Background())
+	if err != nil {
+		t.Skipf("no ptxas: %v", err)
+	}
+	var chosen []*testCase
+	last := map[string]int{}
+	for _, c := range cases() {
+		op, _, _ := cut(c.name)
+		if last[op]%7 == 0 {
+			chosen = append(chosen, c)
+		}
+		last[op]++
+	}
+	for _, name := range target.Names() {
+		t.Run(name, func(t *testing.T) {
+			tg, err := target.Lookup(name)
+			require.NoError(t, err)
+			m := ptx.NewModule(tg.PTX)
+			for i, c := range chosen {
+				n, _ := c.region(t, rand.New(rand.NewSource(7)))
+				spec, err := Lower(n, &kernel.Context{Target: tg})
+				require.NoError(t, err)
+				spec.EmitInto(m, fmt.Sprintf("k%d", i))
+			}
+			res, err := tool.Assemble(context.Background(), m.String(), tg.PTX)
+			require.NoError(t, err)
+			require.Len(t, res.Usage, len(chosen))
+			for _, u := range res.Usage {
+				require.Zero(t, u.Spills, "%s", u.Kernel)
+			}
+		})
+	}
+}
