@@ -133,8 +133,7 @@ func (f *fuser) growPrologue(c *cluster) {
 func (f *fuser) isOperandStep(anchor, d *ir.Node) bool {
 	switch d.Op.Name {
 	case "Cast":
-		from, to := d.Inputs[0].Type.DType, d.Outputs[0].Type.DType
-		return to == ir.Float32 && (from == ir.Float16 || from == ir.BFloat16)
+		return widensHalf(d)
 	case "Reshape":
 		return true
 	case "Transpose", "Slice":
@@ -252,8 +251,11 @@ func (f *fuser) growLoops() {
 			continue
 		}
 		c := f.start(ir.FamilyLoop, n)
-		if roleOf(n) == roleHeavy {
+		switch roleOf(n) {
+		case roleHeavy:
 			c.heavy = n
+		case roleRegion:
+			continue
 		}
 		f.growUp(c, func(d *ir.Node) bool { return f.fitsLoop(c, d) })
 	}
@@ -449,7 +451,7 @@ func (f *fuser) mustCopy(n *ir.Node) bool {
 // which then has two outputs.
 func (f *fuser) mergeTails() {
 	for _, c := range f.all {
-		if c.family != ir.FamilyLoop || c.heavy != nil {
+		if c.family != ir.FamilyLoop || c.heavy != nil || roleOf(c.root) == roleRegion {
 			continue
 		}
 		v := f.tailOf(c)
@@ -457,7 +459,7 @@ func (f *fuser) mergeTails() {
 			continue
 		}
 		p := f.of[v.Def]
-		if p == c || p.family != ir.FamilyLoop || p.root.Outputs[0].Type.Numel() != v.Type.Numel() {
+		if p == c || p.family != ir.FamilyLoop || roleOf(p.root) == roleRegion || p.root.Outputs[0].Type.Numel() != v.Type.Numel() {
 			continue
 		}
 		for _, n := range f.sorted(c) {

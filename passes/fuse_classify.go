@@ -12,6 +12,7 @@ const (
 	roleHeavy                   // the one node of a loop region that is more than index arithmetic and scalar functions
 	roleContraction             // anchor of a contraction
 	roleWindow                  // anchor of a window region
+	roleRegion                  // a region already
 )
 
 // roleOf decides by op, type and layout which family a node can be the anchor of.
@@ -58,6 +59,8 @@ func roleOf(n *ir.Node) role {
 	switch n.Op.Kind {
 	case ir.KindElementwise, ir.KindMovement:
 		return roleLight
+	case ir.KindRegion:
+		return roleRegion
 	}
 	return roleHeavy
 }

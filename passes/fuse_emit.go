@@ -13,6 +13,10 @@ func (f *fuser) emit() error {
 	to := map[*ir.Value]*ir.Value{}
 	var regions []*ir.Node
 	for _, c := range f.all {
+		if roleOf(c.root) == roleRegion {
+			regions = append(regions, c.root)
+			continue
+		}
 		for _, outputs := range f.outputsOf(c) {
 			n, err := makeRegion(f.g, c, outputs)
 			if err != nil {

@@ -166,24 +166,31 @@ func alignOperand(s *sweep, n *ir.Node) bool {
 	return true
 }
 
-// isConversion reports whether v is made from graph inputs by light nodes alone, at least one of which is no view.
-func isConversion(v *ir.Value, first bool) bool {
+// isConversion reports whether v is made from graph inputs by light nodes alone, at least one of which (if some is true)
+// needs a kernel: a contraction can widen and reshape its operand itself.
+func isConversion(v *ir.Value, some bool) bool {
 	if v.Def == nil {
-		return !first
+		return !some
 	}
 	if roleOf(v.Def) != roleLight {
 		return false
 	}
-	works := !isViewNode(v.Def)
+	works := !isViewNode(v.Def) && !widensHalf(v.Def)
 	for _, u := range v.Def.Inputs {
-		if u == nil || u.IsConst() {
-			continue
-		}
-		if !isConversion(u, first && !works) {
+		if u != nil && !u.IsConst() && !isConversion(u, some && !works) {
 			return false
 		}
 	}
 	return true
+}
+
+// widensHalf reports whether n is a Cast that a kernel sees through in front of an anchor.
+func widensHalf(n *ir.Node) bool {
+	if n.Op.Name != "Cast" || n.Outputs[0].Type.DType != ir.Float32 {
+		return false
+	}
+	from := n.Inputs[0].Type.DType
+	return from == ir.Float16 || from == ir.BFloat16
 }
 
 // padConst appends extra zeros along an axis.

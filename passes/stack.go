@@ -101,7 +101,7 @@ func (s *stacker) operand(n *ir.Node, v *ir.Value) operand {
 		return operand{key: "const", rank: -1, kind: operandConst}
 	}
 	if v.Def == nil {
-		if isFamily(n, ir.FamilyLoop) {
+		if isFamily(n, ir.FamilyLoop) && isLightBody(n.Body) {
 			return operand{key: "input", rank: -1, kind: operandJoin}
 		}
 		return operand{key: "v" + s.id(v), rank: -1}
@@ -115,6 +115,11 @@ func (s *stacker) operand(n *ir.Node, v *ir.Value) operand {
 		return operand{key: "s" + s.id(sp.base), rank: -1, span: sp, kind: operandSpan}
 	}
 	return operand{key: "v" + s.id(v), rank: -1}
+}
+
+// isLightBody reports whether a body has no heavy node: several of them fit into one loop.
+func isLightBody(b *ir.Graph) bool {
+	return !slices.ContainsFunc(b.Nodes, func(n *ir.Node) bool { return roleOf(n) != roleLight })
 }
 
 // classify forms classes level by level.

@@ -74,6 +74,7 @@ func spanThrough(x *ir.Value, resolve func(*ir.Value) *ir.Value) span {
 // simplify returns what n becomes, or nil if it vanishes.
 func (v *viewer) simplify(n *ir.Node) (*ir.Node, error) {
 	if !isFamily(n, ir.FamilyView) {
+		mergeInputs(n)
 		return n, nil
 	}
 	out := n.Outputs[0]
@@ -85,12 +86,9 @@ func (v *viewer) simplify(n *ir.Node) (*ir.Node, error) {
 		return v.view(n, parts[0])
 	}
 	if !v.inPlace(parts) {
-		m, err := v.g.NewRegion(ir.FamilyLoop, n.Name, n.Body, 0, nil, n.Inputs...)
-		if err != nil {
-			return nil, err
-		}
-		v.to[out] = m.Outputs[0]
-		return m, nil
+		n.Attrs = ir.Attrs{"family": ir.FamilyLoop}
+		mergeInputs(n)
+		return n, nil
 	}
 	for _, p := range parts {
 		v.placed[p.base] = true
@@ -101,6 +99,40 @@ func (v *viewer) simplify(n *ir.Node) (*ir.Node, error) {
 	}
 	v.to[out] = m.Outputs[0]
 	return m, nil
+}
+
+// mergeInputs makes inputs of a region that have become one value one input.
+func mergeInputs(n *ir.Node) {
+	if n.Op.Kind != ir.KindRegion {
+		return
+	}
+	marks := n.Attrs.Bools("stacked")
+	var inputs, params []*ir.Value
+	var stacked []bool
+	to := map[*ir.Value]*ir.Value{}
+	for i, v := range n.Inputs {
+		mark := marks != nil && marks[i]
+		same := -1
+		for k, w := range inputs {
+			if w == v && (marks == nil || stacked[k] == mark) {
+				same = k
+			}
+		}
+		if same >= 0 {
+			to[n.Body.Inputs[i]] = params[same]
+			continue
+		}
+		inputs, params, stacked = append(inputs, v), append(params, n.Body.Inputs[i]), append(stacked, mark)
+	}
+	if len(to) == 0 {
+		return
+	}
+	n.Body.Substitute(to)
+	n.Inputs, n.Body.Inputs = inputs, params
+	if marks != nil {
+		n.Attrs = n.Attrs.Clone()
+		n.Attrs["stacked"] = stacked
+	}
 }
 
 // view makes n the view of a span, or its base if that is the same.
