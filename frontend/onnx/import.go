@@ -189,8 +189,17 @@ func (im *importer) tensorType(in *onnxpb.ValueInfoProto) (*onnxpb.TypeProto_Ten
 // bindDims finds the size of every symbolic dimension: from Dims, then from Shapes and bound constants.
 func (im *importer) bindDims(graph *onnxpb.GraphProto) (map[string]int, error) {
 	dims := map[string]int{}
-	for k, v := range im.opt.Dims {
-		dims[k] = v
+	symbols := map[string]bool{}
+	for _, in := range graph.Input {
+		for _, d := range in.GetType().GetTensorType().GetShape().GetDim() {
+			symbols[d.GetDimParam()] = true
+		}
+	}
+	for _, k := range sortedKeys(im.opt.Dims) {
+		if !symbols[k] {
+			return nil, im.m.fileError("a size is given for dimension %q, which no input has", k)
+		}
+		dims[k] = im.opt.Dims[k]
 	}
 	for _, in := range graph.Input {
 		name := in.GetName()

@@ -51,8 +51,21 @@ func (s *site) fill(d ir.DType, x float64, shape ...int) *ir.Value {
 
 func (s *site) vector(xs ...int) *ir.Value { return s.constant(ir.Vector(xs...)) }
 
+// maxMade bounds the elements of constants that conversions make of shapes and attributes.
+const maxMade = 1 << 24
+
+// bound refuses constants that would be absurdly large.
+func (s *site) bound(shape ...int) {
+	if err := ir.CheckShape(shape); err != nil || product(shape) > maxMade {
+		s.refuse("it would need a constant of shape %v, of more than %d elements", shape, maxMade)
+	}
+}
+
 // floatsConst is a constant of a floating-point type.
 func (s *site) floatsConst(d ir.DType, xs []float64, shape ...int) *ir.Value {
+	if !d.IsFloat() {
+		s.fail("an operand is of type %v, want a floating-point type", d)
+	}
 	return s.constant(ir.FromFloats(ir.T(d, shape...), xs))
 }
 
@@ -63,6 +76,7 @@ func (s *site) intsConst(xs []int64, shape ...int) *ir.Value {
 
 // iota is 0, 1, … n-1 as a constant of type d along dimension axis of a value of the given rank.
 func (s *site) iota(d ir.DType, n, axis, rank int) *ir.Value {
+	s.bound(n)
 	shape := ones(rank)
 	shape[axis] = n
 	a := ir.NewArray(ir.T(d, shape...))
@@ -104,6 +118,7 @@ func (s *site) knownInts(i int, what string) []int {
 	if t.DType.IsFloat() {
 		s.fail("%s is %v, want integers", what, t.Type)
 	}
+	s.bound(t.Shape...)
 	out := make([]int, 0, t.Numel())
 	for _, v := range t.Ints() {
 		out = append(out, int(v))

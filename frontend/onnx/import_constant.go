@@ -134,6 +134,7 @@ func eyeLike(s *site) {
 		s.fail("x is %v, want a matrix", x.Type)
 	}
 	d := s.dtype("dtype", x.Type.DType)
+	s.bound(x.Type.Shape...)
 	a := ir.NewArray(ir.T(d, x.Type.Shape...))
 	k := s.int("k", 0)
 	for i := range x.Type.Shape[0] {

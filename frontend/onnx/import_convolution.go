@@ -239,6 +239,7 @@ func col2Im(s *site) {
 	if !d.IsFloat() {
 		s.refuse("elements of type %v", x.Type.DType)
 	}
+	s.bound(taps, taps)
 	filter := make([]float64, taps*taps)
 	for i := range taps {
 		filter[i*taps+i] = 1
@@ -273,6 +274,7 @@ func deformConv(s *site) {
 		}
 		out[i] = room/win.strides[i] + 1
 	}
+	s.bound(append(append([]int{2}, kernel...), out...)...)
 	taps, points := product(kernel), product(out)
 	d := wideType(x.Type.DType)
 	// where tap t of output p lies without its offset, [1,1,2,taps,points] as rows and columns

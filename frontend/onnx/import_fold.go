@@ -74,6 +74,11 @@ func (s *site) valueOf(v *ir.Value) *ir.Tensor {
 			nodes = append(nodes, n)
 		}
 	}
+	for _, n := range nodes {
+		for _, o := range n.Outputs {
+			s.bound(o.Type.Shape...)
+		}
+	}
 	outs, err := evaluate(nodes, []*ir.Value{v})
 	s.check(err)
 	return outs[0]

@@ -105,6 +105,7 @@ func compress(s *site) {
 	} else {
 		x = s.reshape(x, x.Type.Numel())
 	}
+	s.bound(cond.Shape...)
 	var picked []int
 	for i, v := range cond.Ints() {
 		if v != 0 {
@@ -120,6 +121,7 @@ func nonZero(s *site) {
 	if t == nil {
 		s.fail("input 0 is missing")
 	}
+	s.bound(t.Shape...)
 	r := t.Rank()
 	rows := make([][]int64, r)
 	count := 0

@@ -156,9 +156,8 @@ func split(s *site, sizes []int) {
 	axis := s.axis(s.int("axis", 0), x.Type.Rank())
 	dim, parts := x.Type.Shape[axis], len(s.n.Output)
 	if sizes == nil {
-		parts = s.int("num_outputs", parts)
-		if parts < 1 {
-			s.fail("num_outputs=%d", parts)
+		if n := s.int("num_outputs", parts); n != parts || n < 1 {
+			s.fail("num_outputs=%d, but the node has %d outputs", n, parts)
 		}
 		if dim%parts != 0 && s.opset < 18 {
 			s.fail("%d parts do not divide dimension %d of %v", parts, axis, x.Type)

@@ -22,6 +22,7 @@ func (s *site) knownFloats(i int, what string) []float64 {
 	if t == nil {
 		return nil
 	}
+	s.bound(t.Shape...)
 	return t.Floats()
 }
 
@@ -160,6 +161,7 @@ func affineGrid(s *site) {
 	}
 	s.check(ir.CheckShape(size))
 	spatial := size[2:]
+	s.bound(append([]int{r + 1}, spatial...)...)
 	points := product(spatial)
 	align := s.bool("align_corners", false)
 	data := make([]float64, 0, points*(r+1))

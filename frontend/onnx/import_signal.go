@@ -48,6 +48,7 @@ func melWeightMatrix(s *site) {
 		s.fail("num_mel_bins %d, dft_length %d, sample_rate %d, edges %v and %v", bins, length, rate, low, high)
 	}
 	rows := length/2 + 1
+	s.bound(rows, bins)
 	mel := func(hz float64) float64 { return 2595 * math.Log10(1+hz/700) }
 	lo := mel(low[0])
 	step := (mel(high[0]) - lo) / float64(bins+2)
@@ -176,6 +177,7 @@ func stft(s *site) {
 		s.fail("frames of %d every %d elements of a signal of %d", length, step, signal)
 	}
 	frames := (signal-length)/step + 1
+	s.bound(frames, length)
 	at := make([]int64, 0, frames*length)
 	for f := range frames {
 		for i := range length {

@@ -1,0 +1,185 @@
+package onnx_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// body is a graph to serve as an attribute.
+func body(t *testing.T, make func(b *onnx.Builder)) *onnxpb.GraphProto {
+	t.Helper()
+	b := onnx.NewBuilder("body", 17)
+	make(b)
+	return b.Graph()
+}
+
+// doubling is a loop body: the state doubles, and is collected; the loop goes on while the condition input holds.
+func doubling(t *testing.T) *onnxpb.GraphProto {
+	return body(t, func(b *onnx.Builder) {
+		b.Input("i", ir.Int64)
+		b.Input("going", ir.Bool)
+		b.Input("state", ir.Float32, 1)
+		b.Node("Identity", []string{"going"}, []string{"go_on"})
+		b.Node("Add", []string{"state", "state"}, []string{"twice"})
+		b.Node("Add", []string{"twice", "outer"}, []string{"collected"}) // a name of the graph around it
+		b.Output("go_on", ir.Bool)
+		b.Output("twice", ir.Float32, 1)
+		b.Output("collected", ir.Float32, 1)
+	})
+}
+
+func loopModel(t *testing.T, trips, cond string) *onnx.Model {
+	b := onnx.NewBuilder("g", 17)
+	b.Input("x", ir.Float32, 1)
+	b.Input("n", ir.Int64)
+	b.Initializer("outer", f32s(100))
+	b.Initializer("three", ir.ScalarInt(ir.Int64, 3))
+	b.Initializer("many", ir.ScalarInt(ir.Int64, 1<<40))
+	b.Initializer("yes", ir.ScalarInt(ir.Bool, 1))
+	start := b.Op("Add", []string{"x", b.Initializer("one", f32s(1))})
+	b.Node("Loop", []string{trips, cond, start}, []string{"last", "all"}, onnx.A("body", doubling(t))).Name = proto.String("loop")
+	b.Output("last", ir.Float32, 1)
+	b.Output("all", ir.Float32, "trips", 1)
+	m, err := b.Model()
+	require.NoError(t, err)
+	return m
+}
+
+func TestLoopOfConstantTripCountIsUnrolled(t *testing.T) {
+	for _, cond := range []string{"", "yes"} {
+		g, err := onnx.Import(loopModel(t, "three", cond), onnx.ImportOptions{})
+		require.NoError(t, err)
+		outs := evaluate(t, g)
+		require.Equal(t, []float64{8}, outs[0].Floats())
+		require.Equal(t, []float64{102, 104, 108}, outs[1].Floats())
+	}
+	for want, c := range map[string][2]string{
+		`node "loop" (Loop, opset 17): the trip count is computed from data (input 0, "n"): it would make shapes depend on data; make it a constant of the model`: {"n", "yes"},
+		`node "loop" (Loop, opset 17): more than 1024 iterations to unroll`:                                                                                       {"many", "yes"},
+	} {
+		_, err := onnx.Import(loopModel(t, c[0], c[1]), onnx.ImportOptions{})
+		require.EqualError(t, err, want)
+	}
+}
+
+func TestIfOfConstantConditionFolds(t *testing.T) {
+	model := func(cond string) *onnx.Model {
+		b := onnx.NewBuilder("g", 17)
+		b.Input("x", ir.Float32, 2)
+		b.Input("c", ir.Bool)
+		b.Initializer("yes", ir.ScalarInt(ir.Bool, 1))
+		branch := func(op string) *onnxpb.GraphProto {
+			return body(t, func(b *onnx.Builder) {
+				b.Node(op, []string{"x"}, []string{"r"})
+				b.Output("r", ir.Float32, 2)
+			})
+		}
+		b.Node("If", []string{cond}, []string{"y"}, onnx.A("then_branch", branch("Neg")), onnx.A("else_branch", branch("Exp")))
+		b.Output("y", ir.Float32, 2)
+		m, err := b.Model()
+		require.NoError(t, err)
+		return m
+	}
+	g, err := onnx.Import(model("yes"), onnx.ImportOptions{})
+	require.NoError(t, err)
+	require.Len(t, g.Nodes, 1)
+	require.Equal(t, "Neg", g.Nodes[0].Op.Name)
+	_, err = onnx.Import(model("c"), onnx.ImportOptions{})
+	require.EqualError(t, err, `node "y" (If, opset 17): its condition is computed from data: only a constant one can be folded`)
+	require.Equal(t, []string{"c"}, onnx.ShapeInputs(model("c")))
+}
+
+// A function's node refers to the caller's attribute, or to the function's default; its body has opsets of its own.
+func TestLocalFunctionsAreInlined(t *testing.T) {
+	call := func(out string, attrs ...*onnxpb.AttributeProto) *onnxpb.NodeProto {
+		return &onnxpb.NodeProto{OpType: proto.String("AtLeast"), Domain: proto.String("mine"),
+			Input: []string{"x"}, Output: []string{out}, Attribute: attrs}
+	}
+	graph := body(t, func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 2)
+		b.Output("given", ir.Float32, 2)
+		b.Output("default", ir.Float32, 2)
+	})
+	graph.Node = []*onnxpb.NodeProto{
+		call("given", &onnxpb.AttributeProto{Name: proto.String("low"), Type: onnxpb.AttributeProto_FLOAT.Enum(), F: proto.Float32(0.5)}),
+		call("default"),
+	}
+	p := &onnxpb.ModelProto{IrVersion: proto.Int64(9), Graph: graph, OpsetImport: []*onnxpb.OperatorSetIdProto{
+		{Domain: proto.String(""), Version: proto.Int64(17)}, {Domain: proto.String("mine"), Version: proto.Int64(1)}}}
+	p.Functions = []*onnxpb.FunctionProto{{
+		Name: proto.String("AtLeast"), Domain: proto.String("mine"),
+		Input: []string{"a"}, Output: []string{"r"},
+		AttributeProto: []*onnxpb.AttributeProto{{Name: proto.String("low"), Type: onnxpb.AttributeProto_FLOAT.Enum(), F: proto.Float32(0.25)}},
+		OpsetImport:    []*onnxpb.OperatorSetIdProto{{Domain: proto.String(""), Version: proto.Int64(9)}},
+		Node: []*onnxpb.NodeProto{{
+			OpType: proto.String("Clip"), Input: []string{"a"}, Output: []string{"r"}, // Clip of opset 9 has attributes
+			Attribute: []*onnxpb.AttributeProto{{Name: proto.String("min"), RefAttrName: proto.String("low"), Type: onnxpb.AttributeProto_FLOAT.Enum()}},
+		}},
+	}}
+	data, err := proto.Marshal(p)
+	require.NoError(t, err)
+	m, err := onnx.Decode("f.onnx", data)
+	require.NoError(t, err)
+	require.NoError(t, m.Validate())
+	g, err := onnx.Import(m, onnx.ImportOptions{})
+	require.NoError(t, err)
+	outs := evaluate(t, g)
+	require.Equal(t, []float64{0.5, 1}, outs[0].Floats())
+	require.Equal(t, []float64{0.25, 1}, outs[1].Floats())
+}
+
+func TestNodesThatNothingReadsAreNotConverted(t *testing.T) {
+	b := onnx.NewBuilder("g", 17)
+	b.Input("x", ir.Float32, 2)
+	b.Node("RandomNormalLike", []string{"x"}, []string{"noise"})
+	b.Node("Relu", []string{"x"}, []string{"y"})
+	b.Output("y", ir.Float32, 2)
+	m, err := b.Model()
+	require.NoError(t, err)
+	g, err := onnx.Import(m, onnx.ImportOptions{})
+	require.NoError(t, err)
+	require.Len(t, g.Nodes, 1)
+}
+
+// TestTableCoversTheStandard holds the import table against the schemas of the onnx package: every operator of ai.onnx
+// that exists at an opset has a row there, converted or refused, and no other has.
+func TestTableCoversTheStandard(t *testing.T) {
+	py := os.Getenv("SPARK_PYTHON")
+	if py == "" {
+		py, _ = filepath.Abs("../../.venv/bin/python")
+	}
+	out, err := exec.Command(py, "-c", `
+import json, onnx.defs as d
+names = {(s.domain, s.name) for s in d.get_all_schemas_with_history() if s.domain == ""}
+ops = {}
+for v in range(7, 29):
+    ops[v] = []
+    for domain, name in sorted(names):
+        try:
+            if not d.get_schema(name, v, domain).deprecated: ops[v].append(name)
+        except Exception: pass
+print(json.dumps(ops))`).Output()
+	if err != nil {
+		t.Skipf("no python with the onnx package at %s; set SPARK_PYTHON", py)
+	}
+	var standard map[int64][]string
+	require.NoError(t, json.Unmarshal(out, &standard))
+	require.Len(t, standard, onnx.MaxOpset-onnx.MinOpset+1)
+	for opset, names := range standard {
+		if opset >= 18 && opset < 21 {
+			names = append(names, "GroupNormalization") // deprecated as first published, but in files
+		}
+		require.Empty(t, onnx.MissingOperators(opset, names), "opset %d: in the standard but not in the table", opset)
+		require.Empty(t, onnx.ExtraOperators(opset, names), "opset %d: in the table but not in the standard", opset)
+	}
+}
