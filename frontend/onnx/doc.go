@@ -11,7 +11,7 @@
 //	dtype.go      the format's element types
 //	tensor.go     TensorProto → ir.Tensor; external.go: data in other files
 //	validate.go   names, order, domains: what must hold before a node is looked at
-//	pickle.go     a reader of pickled data; metadata.go: output_slices
+//	pickle.go     a reader of pickled data, pickle_scalar.go its numbers and strings; metadata.go: output_slices
 //	builder.go    making models in Go; save.go: encoding
 //	import_*.go   Model → ir.Graph
 package onnx

@@ -91,9 +91,9 @@ func (l *lean) message(out, msg []byte, p *place, depth int) ([]byte, error) {
 
 // restore puts the file's bytes where the lean copy has indices.
 func (l *lean) restore(m *onnxpb.ModelProto) error {
-	return eachTensor(m, func(t *onnxpb.TensorProto) error {
-		if t == nil || t.RawData == nil {
-			return nil
+	for _, t := range tensors(m) {
+		if t.RawData == nil {
+			continue
 		}
 		if len(t.RawData) != 4 {
 			return fmt.Errorf("tensor %q: data lost while decoding", t.GetName())
@@ -103,72 +103,54 @@ func (l *lean) restore(m *onnxpb.ModelProto) error {
 			return fmt.Errorf("tensor %q: data lost while decoding", t.GetName())
 		}
 		t.RawData = l.raws[i]
-		return nil
-	})
-}
-
-// eachTensor calls f for every tensor of the model, those inside attributes and functions included.
-func eachTensor(m *onnxpb.ModelProto, f func(*onnxpb.TensorProto) error) error {
-	if err := eachTensorOfGraph(m.GetGraph(), f); err != nil {
-		return err
-	}
-	for _, fn := range m.GetFunctions() {
-		if err := eachTensorOfAttrs(fn.GetAttributeProto(), f); err != nil {
-			return err
-		}
-		for _, n := range fn.GetNode() {
-			if err := eachTensorOfAttrs(n.GetAttribute(), f); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }
 
-func eachTensorOfGraph(g *onnxpb.GraphProto, f func(*onnxpb.TensorProto) error) error {
-	for _, t := range g.GetInitializer() {
-		if err := f(t); err != nil {
-			return err
+// tensors lists all tensors of a model, those inside attributes and functions included.
+func tensors(m *onnxpb.ModelProto) []*onnxpb.TensorProto {
+	out := tensorsOfGraph(nil, m.GetGraph())
+	for _, f := range m.GetFunctions() {
+		out = tensorsOfAttrs(out, f.GetAttributeProto())
+		for _, n := range f.GetNode() {
+			out = tensorsOfAttrs(out, n.GetAttribute())
 		}
 	}
-	if err := eachTensorOfSparse(g.GetSparseInitializer(), f); err != nil {
-		return err
-	}
+	return out
+}
+
+func tensorsOfGraph(out []*onnxpb.TensorProto, g *onnxpb.GraphProto) []*onnxpb.TensorProto {
+	out = append(out, g.GetInitializer()...)
+	out = tensorsOfSparse(out, g.GetSparseInitializer()...)
 	for _, n := range g.GetNode() {
-		if err := eachTensorOfAttrs(n.GetAttribute(), f); err != nil {
-			return err
-		}
+		out = tensorsOfAttrs(out, n.GetAttribute())
 	}
-	return nil
+	return out
 }
 
-func eachTensorOfAttrs(attrs []*onnxpb.AttributeProto, f func(*onnxpb.TensorProto) error) error {
+func tensorsOfAttrs(out []*onnxpb.TensorProto, attrs []*onnxpb.AttributeProto) []*onnxpb.TensorProto {
 	for _, a := range attrs {
-		for _, t := range append([]*onnxpb.TensorProto{a.GetT()}, a.GetTensors()...) {
-			if err := f(t); err != nil {
-				return err
-			}
+		if a.T != nil {
+			out = append(out, a.T)
 		}
-		sparse := append([]*onnxpb.SparseTensorProto{a.GetSparseTensor()}, a.GetSparseTensors()...)
-		if err := eachTensorOfSparse(sparse, f); err != nil {
-			return err
-		}
-		for _, g := range append([]*onnxpb.GraphProto{a.GetG()}, a.GetGraphs()...) {
-			if err := eachTensorOfGraph(g, f); err != nil {
-				return err
-			}
+		out = append(out, a.Tensors...)
+		out = tensorsOfSparse(out, a.SparseTensor)
+		out = tensorsOfSparse(out, a.SparseTensors...)
+		out = tensorsOfGraph(out, a.G)
+		for _, g := range a.Graphs {
+			out = tensorsOfGraph(out, g)
 		}
 	}
-	return nil
+	return out
 }
 
-func eachTensorOfSparse(list []*onnxpb.SparseTensorProto, f func(*onnxpb.TensorProto) error) error {
+func tensorsOfSparse(out []*onnxpb.TensorProto, list ...*onnxpb.SparseTensorProto) []*onnxpb.TensorProto {
 	for _, s := range list {
 		for _, t := range []*onnxpb.TensorProto{s.GetValues(), s.GetIndices()} {
-			if err := f(t); err != nil {
-				return err
+			if t != nil {
+				out = append(out, t)
 			}
 		}
 	}
-	return nil
+	return out
 }
