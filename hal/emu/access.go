@@ -140,6 +140,10 @@ func (w *warp) atomic(in *inst, mask uint32) {
 
 // load reads in.vec rows of elements at the offsets w.off.
 func (w *warp) load(in *inst, data []byte, mask uint32) {
+	if mask == all32 && in.size == 4 && len(in.vec) > 1 {
+		w.loadVector(in, data)
+		return
+	}
 	for j, row := range in.vec {
 		at := uint64(j) * uint64(in.size)
 		if in.wide {
@@ -177,6 +181,27 @@ func (w *warp) load(in *inst, data []byte, mask uint32) {
 				d[l] = v
 			}
 		}
+	}
+}
+
+// loadVector is load of two or four words by all lanes.
+func (w *warp) loadVector(in *inst, data []byte) {
+	d0, d1 := &w.r[in.vec[0]], &w.r[in.vec[1]]
+	if len(in.vec) == 2 {
+		for l, o := range &w.off {
+			b := data[o : o+8]
+			d0[l] = binary.LittleEndian.Uint32(b)
+			d1[l] = binary.LittleEndian.Uint32(b[4:])
+		}
+		return
+	}
+	d2, d3 := &w.r[in.vec[2]], &w.r[in.vec[3]]
+	for l, o := range &w.off {
+		b := data[o : o+16]
+		d0[l] = binary.LittleEndian.Uint32(b)
+		d1[l] = binary.LittleEndian.Uint32(b[4:])
+		d2[l] = binary.LittleEndian.Uint32(b[8:])
+		d3[l] = binary.LittleEndian.Uint32(b[12:])
 	}
 }
 

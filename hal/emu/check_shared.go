@@ -106,10 +106,45 @@ func (c *blockCheck) before(stamp uint32, w, lane uint32) bool {
 
 func (c *blockCheck) sharedRead(w *warp, in *inst, mask uint32, size uint64) {
 	r := c.reading(w, 0)
-	for m := mask; m != 0; m &= m - 1 {
+	if mask != all32 {
+		for m := mask; m != 0; m &= m - 1 {
+			l := bits.TrailingZeros32(m) & 31
+			r.read(w, in, uint32(l), 0, w.off[l], size)
+		}
+		return
+	}
+	leaders, many := leaders(&w.off)
+	stamp := r.stamp
+	for m := leaders; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m) & 31
+		r.stamp = stamp | many>>l<<31
 		r.read(w, in, uint32(l), 0, w.off[l], size)
 	}
+}
+
+// leaders finds lanes that stand for others with the same address, in the patterns in which the threads of a tile share
+// operands; many marks those that stand for more than themselves.
+func leaders(off *[32]uint64) (lead, many uint32) {
+	var of [32]uint8
+	for l := range off {
+		o := off[l]
+		switch {
+		case l >= 1 && off[l-1] == o:
+			of[l] = of[l-1]
+		case l >= 8 && off[l-8] == o:
+			of[l] = of[l-8]
+		case l >= 4 && off[l-4] == o:
+			of[l] = of[l-4]
+		case l >= 16 && off[l-16] == o:
+			of[l] = of[l-16]
+		default:
+			of[l] = uint8(l)
+			lead |= 1 << l
+			continue
+		}
+		many |= 1 << (of[l] & 31)
+	}
+	return lead, many
 }
 
 // matrixRead is ldmatrix: row g of matrix i lies at the address of lane 8i+g; lane 4g+t receives its t-th 4 bytes.
@@ -155,7 +190,7 @@ func (r *reader) read(w *warp, in *inst, lane, step uint32, off, size uint64) {
 			at += uint32(i) << c.shift >> 2
 		}
 		s := e.writer
-		if sw := int(s >> 5 & 31); s-1 >= stampFlag-1 || sw >= len(seen) || s>>10 > seen[sw] && !c.before(s, r.stamp>>5&31, at) {
+		if sw := int(s >> 5 & 31); s-1 >= stampFlag-1 || sw >= len(seen) || s>>10 > seen[sw] && r.unordered(s, at) {
 			c.badRead(w, in, at, off&^(1<<c.shift-1)+uint64(i)<<c.shift, e)
 		}
 		stamp := r.stamp | at
@@ -173,6 +208,14 @@ func (r *reader) read(w *warp, in *inst, lane, step uint32, off, size uint64) {
 		}
 		e.reader, e.readerPC = stamp, r.pc
 	}
+}
+
+// unordered says whether a write does not happen before the read of the lane, or of one that it stands for.
+func (r *reader) unordered(s, lane uint32) bool {
+	if r.stamp >= stampFlag && (s^r.stamp)&(stampFlag-1)>>5 == 0 {
+		return true
+	}
+	return !r.c.before(s, r.stamp>>5&31, lane)
 }
 
 func (c *blockCheck) badRead(w *warp, in *inst, lane uint32, off uint64, e *word) {
