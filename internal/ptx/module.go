@@ -167,7 +167,8 @@ func (k *Kernel) print(b *strings.Builder, line int) int {
 	}
 	b.WriteString("\n)\n")
 	if k.Threads > 0 {
-		fmt.Fprintf(b, ".maxntid %d, 1, 1\n", k.Threads)
+		// Without the second directive ptxas sometimes spills a few registers to fit more blocks on a multiprocessor.
+		fmt.Fprintf(b, ".maxntid %d, 1, 1\n.minnctapersm 1\n", k.Threads)
 	}
 	b.WriteString("{\n")
 	for c := Class(0); c < NumClasses; c++ {

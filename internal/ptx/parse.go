@@ -210,6 +210,9 @@ func (p *parser) kernel() {
 			p.k.Threads *= p.int("a number of threads")
 		}
 	}
+	if p.accept(".minnctapersm") { // an advice to ptxas, without meaning for a run
+		p.int("a number of blocks")
+	}
 	p.expect("{")
 	labels := map[string]bool{}
 	for {
