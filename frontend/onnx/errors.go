@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
@@ -123,4 +124,16 @@ func opLabel(n *onnxpb.NodeProto) string {
 		return d + "." + op
 	}
 	return op
+}
+
+var specifics = regexp.MustCompile(`"[^"]*"|\d+`)
+
+// Class is operator and reason without names and numbers: what refusals are grouped by.
+func (e *Error) Class() string {
+	r, _, _ := strings.Cut(e.Reason, "; ")
+	r = specifics.ReplaceAllString(r, "…")
+	if e.Op == "" {
+		return r
+	}
+	return e.Op + ": " + r
 }

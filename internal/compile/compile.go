@@ -50,21 +50,30 @@ func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Source: g, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(m.Path), Precision: opt.Precision}}
+	r, err := Graph(ctx, m.Path, g, opt)
+	if err != nil {
+		return nil, err
+	}
+	r.Compile = time.Since(begin) - r.Ptxas
+	return r, addSlices(r.Program, m)
+}
+
+// Graph compiles an imported graph, which it does not change; path is the model's, for messages.
+func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result, error) {
+	begin := time.Now()
+	r := &Result{Source: g, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(path), Precision: opt.Precision}}
 	weights := codegen.NewWeights()
 	for i, name := range opt.Targets {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := r.target(ctx, m, name, i == 0, opt, weights); err != nil {
-			return nil, fmt.Errorf("%s: %w", m.Path, err)
+		if err := r.target(ctx, name, i == 0, opt, weights); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	r.Program.Weights = weights.Bytes()
 	r.Compile = time.Since(begin) - r.Ptxas
-	if err := r.describe(m); err != nil {
-		return nil, err
-	}
+	r.describe()
 	return r, r.Program.Validate()
 }
 
@@ -75,7 +84,7 @@ func progress(opt Options, format string, args ...any) {
 }
 
 // target compiles one variant.
-func (r *Result) target(ctx context.Context, m *onnx.Model, name string, first bool, opt Options, w *codegen.Weights) error {
+func (r *Result) target(ctx context.Context, name string, first bool, opt Options, w *codegen.Weights) error {
 	t, err := target.Lookup(name)
 	if err != nil {
 		return err
@@ -128,17 +137,14 @@ func assemble(ctx context.Context, tool *ptxas.Tool, t *target.Target, v *runtim
 	return nil
 }
 
-// describe fills in inputs, outputs, their slices, and states: state_X is fed by next_state_X.
-func (r *Result) describe(m *onnx.Model) error {
+// describe fills in inputs, outputs and states: state_X is fed by next_state_X.
+func (r *Result) describe() {
 	p := r.Program
 	for _, v := range r.Graph.Inputs {
 		p.Inputs = append(p.Inputs, port(v))
 	}
 	for _, v := range r.Graph.Outputs {
 		p.Outputs = append(p.Outputs, port(v))
-	}
-	if err := addSlices(p, m); err != nil {
-		return err
 	}
 	for _, in := range p.Inputs {
 		rest, ok := strings.CutPrefix(in.Name, "state_")
@@ -151,7 +157,6 @@ func (r *Result) describe(m *onnx.Model) error {
 			}
 		}
 	}
-	return nil
 }
 
 func port(v *ir.Value) runtime.Port {

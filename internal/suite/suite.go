@@ -1,0 +1,237 @@
+// Package suite runs ONNX test-case directories through the compiler: each case is compiled for its inputs' shapes, run
+// as PTX on a device, and compared.
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"sync"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/nodecases"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Options says how to run cases.
+type Options struct {
+	Open      func(ctx context.Context) (hal.Device, error) // a device for one worker, closed by Run
+	Target    string                                        // "" for the device's own, else sm_121
+	Precision string                                        // "" keeps the file's types
+	Tolerance func(d ir.DType) nodecases.Tolerance          // nil for nodecases.For
+	Workers   int                                           // 0: one a core
+}
+
+// Outcome of a case.
+type Outcome string
+
+// Outcomes: a case is skipped where the compiler refuses it by name, or where no kernel computed an output.
+const (
+	Passed  Outcome = "passed"
+	Failed  Outcome = "failed"
+	Skipped Outcome = "skipped"
+)
+
+// Result is what became of a case.
+type Result struct {
+	Name    string
+	Outcome Outcome
+	Err     error // why it failed or was skipped
+}
+
+// Reason is why a case was skipped, without names and numbers, for grouping.
+func (r Result) Reason() string {
+	var e *onnx.Error
+	if errors.As(r.Err, &e) {
+		return e.Class()
+	}
+	return r.Err.Error()
+}
+
+// errNoKernel says that constants and inputs are all there is.
+var errNoKernel = errors.New("no kernel: every output is a constant or an input")
+
+// Run runs the cases at or below the directories, and returns their results in the order of their names.
+func Run(ctx context.Context, roots []string, opt Options) ([]Result, error) {
+	var dirs []string
+	for _, root := range roots {
+		found, err := nodecases.List(root)
+		if err != nil {
+			return nil, err
+		}
+		dirs = append(dirs, found...)
+	}
+	workers := opt.Workers
+	if workers == 0 {
+		workers = goruntime.NumCPU()
+	}
+	results := make([]Result, len(dirs))
+	next := make(chan int)
+	var group sync.WaitGroup
+	var failure error
+	var once sync.Once
+	for range min(workers, len(dirs)) {
+		group.Go(func() {
+			d, err := opt.Open(ctx)
+			if err != nil {
+				once.Do(func() { failure = err })
+				for range next { //nolint:revive // drain
+				}
+				return
+			}
+			defer d.Close()
+			for i := range next {
+				results[i] = run(ctx, d, dirs[i], opt)
+			}
+		})
+	}
+	for i := range dirs {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	group.Wait()
+	if failure == nil {
+		failure = ctx.Err()
+	}
+	slices.SortFunc(results, func(a, b Result) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return results, failure
+}
+
+// run runs one case. A panic is a failure of the case, not of the run.
+func run(ctx context.Context, d hal.Device, dir string, opt Options) (r Result) {
+	r.Name = filepath.Base(dir)
+	defer func() {
+		if p := recover(); p != nil {
+			r.Outcome, r.Err = Failed, fmt.Errorf("panic: %v", p)
+		}
+	}()
+	err := runCase(ctx, d, dir, opt)
+	var e *onnx.Error
+	switch {
+	case err == nil:
+		return Result{r.Name, Passed, nil}
+	case errors.As(err, &e) && e.Unsupported, errors.Is(err, errNoKernel):
+		return Result{r.Name, Skipped, err}
+	}
+	return Result{r.Name, Failed, err}
+}
+
+func runCase(ctx context.Context, d hal.Device, dir string, opt Options) error {
+	c, err := nodecases.Load(dir)
+	if err != nil {
+		return err
+	}
+	kernels := false
+	for i, set := range c.Sets {
+		g, err := c.Import(set)
+		if err != nil {
+			return err
+		}
+		ran, err := runSet(ctx, d, c, set, g, opt)
+		if err != nil {
+			return fmt.Errorf("data set %d: %w", i, err)
+		}
+		kernels = kernels || ran
+	}
+	if !kernels {
+		return errNoKernel
+	}
+	return nil
+}
+
+// runSet compiles and runs one data set; kernels says that a kernel computed something.
+func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.Set, g *ir.Graph, opt Options) (kernels bool, err error) {
+	co := compile.Options{Precision: opt.Precision, Targets: []string{opt.Target}}
+	if co.Precision == "" {
+		co.Precision = "file"
+	}
+	if opt.Target == "" {
+		co.Targets[0] = d.Info().Target
+	}
+	if co.Targets[0] == "" {
+		co.Targets[0] = "sm_121"
+	}
+	r, err := compile.Graph(ctx, c.Model.Path, g, co)
+	if err != nil {
+		return false, err
+	}
+	m, err := runtime.NewModel(ctx, r.Program, d, runtime.ModelOptions{Target: co.Targets[0]})
+	if err != nil {
+		return false, err
+	}
+	defer m.Close()
+	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	if err != nil {
+		return false, err
+	}
+	defer s.Close()
+	given := c.Inputs(set)
+	for _, in := range r.Program.Inputs {
+		if t := given[in.Name]; t != nil {
+			copy(s.Input(in.Name), t.Dense())
+		}
+	}
+	if err := s.Run(ctx); err != nil {
+		return false, err
+	}
+	return len(m.Variant.Kernels) > 0, compare(c, set, r.Program, s, opt)
+}
+
+func compare(c *nodecases.Case, set nodecases.Set, p *runtime.Program, s *runtime.Session, opt Options) error {
+	tolerance := opt.Tolerance
+	if tolerance == nil {
+		tolerance = nodecases.For
+	}
+	for i, o := range c.Model.Proto.Graph.Output {
+		want := set.Outputs[i]
+		if want == nil {
+			return fmt.Errorf("output %q has no expected tensor", o.GetName())
+		}
+		for _, q := range p.Outputs {
+			if q.Name != o.GetName() {
+				continue
+			}
+			d, err := ir.ParseDType(q.DType)
+			if err != nil {
+				return err
+			}
+			got, err := ir.NewTensor(ir.T(d, q.Shape...), s.Output(q.Name))
+			if err != nil {
+				return err
+			}
+			if err := nodecases.Compare(got, want, tolerance(want.DType)); err != nil {
+				return fmt.Errorf("output %q: %w", q.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Count counts outcomes.
+func Count(results []Result) (passed, failed, skipped int) {
+	for _, r := range results {
+		switch r.Outcome {
+		case Passed:
+			passed++
+		case Failed:
+			failed++
+		case Skipped:
+			skipped++
+		}
+	}
+	return passed, failed, skipped
+}
