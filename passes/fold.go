@@ -6,16 +6,19 @@ import (
 
 var foldPass = Pass{
 	Name:    "fold",
-	Summary: "evaluate what depends on constants alone; splats stay splats, and nothing large is made from little",
+	Summary: "evaluate what depends on constants alone; equal elements become splats, and nothing large is made from little",
 	Tolerance: 1e-3, // each folded result is rounded to its type, which may be f16
 	Run: func(_ *Context, g *ir.Graph) error {
+		for _, v := range g.Constants() {
+			v.Const = v.Const.Compact()
+		}
 		_, err := rewrite(g, foldNode)
 		return err
 	},
 }
 
-// Limits of folding: a result may have so many bytes, or as many as its operands; and its evaluation may take so many
-// elements or products.
+// Limits of folding: a result may have so many bytes, or eight times those of its operands (a cast from i4 to f32); and
+// its evaluation may take so many elements or products.
 const (
 	foldBytes = 1 << 20
 	foldWork  = 1 << 26
@@ -48,7 +51,7 @@ func foldNode(s *sweep, n *ir.Node) {
 	for _, v := range n.Outputs {
 		results += v.Type.Bytes()
 	}
-	if results > max(foldBytes, 2*operands) || foldCost(n) > foldWork {
+	if results > max(foldBytes, 8*operands) || foldCost(n) > foldWork {
 		return
 	}
 	if x := n.Inputs[0]; n.Op.Name == "Reshape" {

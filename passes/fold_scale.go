@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"math"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
@@ -53,10 +54,10 @@ func divToMul(s *sweep, n *ir.Node) bool {
 	}
 	xs := c.Const.Floats()
 	for i, x := range xs {
-		if x == 0 {
+		xs[i] = 1 / x
+		if a := math.Abs(xs[i]); a < smallestNormal || a > 1/smallestNormal {
 			return false
 		}
-		xs[i] = 1 / x
 	}
 	inv := s.constant(n.Name, c.Type.DType, c.Type.Shape, xs)
 	s.replace(n.Outputs[0], s.add("Mul", n.Name, nil, n.Inputs[0], inv))
@@ -76,6 +77,9 @@ func subToAdd(s *sweep, n *ir.Node) bool {
 	s.replace(n.Outputs[0], s.add("Add", n.Name, nil, n.Inputs[0], s.constant(n.Name, c.Type.DType, c.Type.Shape, xs)))
 	return true
 }
+
+// smallestNormal is f32's: below it a reciprocal loses digits.
+const smallestNormal = 0x1p-126
 
 // smallConst keeps large tables, such as position embeddings, out of constant arithmetic.
 func smallConst(c *ir.Value) bool { return c.Const.Splat || c.Type.Numel() <= 1<<14 }
