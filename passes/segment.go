@@ -1,7 +1,9 @@
 package passes
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
@@ -61,9 +63,10 @@ type layer struct {
 	offset int    // of the base that x views, filled in while building
 }
 
+// matRow is one row of weights; rows of a splat share theirs.
 type matRow struct {
 	offset int
-	w      []float64
+	w      []float32
 	bias   float64
 }
 
@@ -101,7 +104,7 @@ func newSegmenter(g *ir.Graph) *segmenter {
 
 // layerAt recognises a layer at its MatMul or Conv and follows it to its activation.
 func (s *segmenter) layerAt(n *ir.Node) *layer {
-	var w [][]float64
+	var w [][]float32
 	switch n.Op.Name {
 	case "MatMul":
 		w = matVecRows(n)
@@ -123,7 +126,7 @@ func (s *segmenter) layerAt(n *ir.Node) *layer {
 }
 
 // matVecRows returns the rows of Wᵀ if n is a single row times a constant matrix.
-func matVecRows(n *ir.Node) [][]float64 {
+func matVecRows(n *ir.Node) [][]float32 {
 	a, b := n.Inputs[0], n.Inputs[1]
 	if a.IsConst() || !b.IsConst() || a.Type.DType != ir.Float32 || b.Type.Rank() < 2 || a.Type.Rank() < 1 {
 		return nil
@@ -139,23 +142,45 @@ func matVecRows(n *ir.Node) [][]float64 {
 	if a.Type.Numel() != k || n.Outputs[0].Type.Numel() != cols {
 		return nil
 	}
-	xs := b.Const.Floats()
-	rows := make([][]float64, cols)
+	if n.Attrs.Bool("transB") || b.Const.Splat {
+		return rowsOf(b.Const, cols, k)
+	}
+	xs := rowsOf(b.Const, k, cols)
+	rows := make([][]float32, cols)
 	for j := range rows {
-		if n.Attrs.Bool("transB") {
-			rows[j] = xs[j*k : (j+1)*k]
-			continue
-		}
-		rows[j] = make([]float64, k)
+		rows[j] = make([]float32, k)
 		for i := range k {
-			rows[j][i] = xs[i*cols+j]
+			rows[j][i] = xs[i][j]
 		}
 	}
 	return rows
 }
 
+// rowsOf returns an f32 constant as a matrix of the given size.
+func rowsOf(t *ir.Tensor, rows, cols int) [][]float32 {
+	stored := rows * cols
+	if t.Splat {
+		stored = cols
+	}
+	xs := make([]float32, stored)
+	for i := range xs {
+		at := i
+		if t.Splat {
+			at = 0
+		}
+		xs[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*at:]))
+	}
+	list := make([][]float32, rows)
+	for j := range list {
+		if list[j] = xs; !t.Splat {
+			list[j] = xs[j*cols : (j+1)*cols]
+		}
+	}
+	return list
+}
+
 // pointConvRows returns the rows of w if n is a 1×1 convolution of an image of one point.
-func pointConvRows(n *ir.Node) [][]float64 {
+func pointConvRows(n *ir.Node) [][]float32 {
 	x, w := n.Inputs[0], n.Inputs[1]
 	if x.IsConst() || !w.IsConst() || x.Type.DType != ir.Float32 || n.Attrs.Int("group", 1) != 1 {
 		return nil
@@ -164,12 +189,7 @@ func pointConvRows(n *ir.Node) [][]float64 {
 	if x.Type.Numel() != in || w.Type.Numel() != out*in || n.Outputs[0].Type.Numel() != out || in == 0 || out == 0 {
 		return nil
 	}
-	xs := w.Const.Floats()
-	rows := make([][]float64, out)
-	for j := range rows {
-		rows[j] = xs[j*in : (j+1)*in]
-	}
-	return rows
+	return rowsOf(w.Const, out, in)
 }
 
 // addBias takes a constant that has one number for each row, or one for all.
@@ -313,9 +333,9 @@ func (s *segmenter) passOne(v *ir.Value, last int) {
 	for d := last; d >= 1; d-- {
 		p := &layer{depth: d, feeds: next}
 		for i := range v.Type.Numel() {
-			row := matRow{offset: i, w: []float64{1}}
+			row := matRow{offset: i, w: []float32{1}}
 			if d == 1 {
-				row = matRow{offset: offset + i, w: []float64{scale}, bias: shift}
+				row = matRow{offset: offset + i, w: []float32{float32(scale)}, bias: shift}
 			}
 			p.rows = append(p.rows, row)
 		}

@@ -1,7 +1,9 @@
 package passes
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -164,12 +166,10 @@ func (b *builder) matVec(x *ir.Value, units []*layer) *ir.Value {
 			hasB = hasB || r.bias != 0
 		}
 	}
-	w := make([]float64, rows*widest)
 	bias, offset, length := make([]float64, rows), make([]int64, rows), make([]int64, rows)
 	j := 0
 	for _, u := range units {
 		for _, r := range u.rows {
-			copy(w[j*widest:], r.w)
 			bias[j], offset[j], length[j] = r.bias, int64(u.offset+r.offset), int64(len(r.w))
 			j++
 		}
@@ -179,9 +179,49 @@ func (b *builder) matVec(x *ir.Value, units []*layer) *ir.Value {
 		bv = b.g.Constant(b.name, ir.FromFloats(ir.T(ir.Float32, rows), bias).Compact())
 	}
 	return b.add("SegmentedMatVec", nil, x,
-		b.g.Constant(b.name, ir.FromFloats(ir.T(ir.Float32, rows, widest), w).Compact()), bv,
+		b.g.Constant(b.name, packRows(units, rows, widest)), bv,
 		b.g.Constant(b.name, ir.FromInts(ir.T(ir.Int32, rows), offset).Compact()),
 		b.g.Constant(b.name, ir.FromInts(ir.T(ir.Int32, rows), length).Compact()))
+}
+
+// packRows puts the rows' weights one below the other, zeros behind those of shorter ones.
+func packRows(units []*layer, rows, widest int) *ir.Tensor {
+	t := ir.T(ir.Float32, rows, widest)
+	if x, ok := oneWeight(units, widest); ok {
+		return ir.Splat(t, float64(x))
+	}
+	data := make([]byte, t.Bytes())
+	j := 0
+	for _, u := range units {
+		for _, r := range u.rows {
+			for k, x := range r.w {
+				binary.LittleEndian.PutUint32(data[4*(j*widest+k):], math.Float32bits(x))
+			}
+			j++
+		}
+	}
+	return &ir.Tensor{Type: t, Data: data}
+}
+
+// oneWeight returns the number that all weights are, if no row needs padding.
+func oneWeight(units []*layer, widest int) (float32, bool) {
+	first := units[0].rows[0].w[0]
+	for _, u := range units {
+		for j, r := range u.rows {
+			if len(r.w) != widest {
+				return 0, false
+			}
+			if j > 0 && &r.w[0] == &u.rows[j-1].w[0] {
+				continue
+			}
+			for _, x := range r.w {
+				if math.Float32bits(x) != math.Float32bits(first) {
+					return 0, false
+				}
+			}
+		}
+	}
+	return first, true
 }
 
 // activate applies each unit's activation to its rows: one chain for all, or a selection by constant masks.

@@ -21,7 +21,7 @@ func (s *segmenter) absorbMovement() {
 		}
 		u.x = moved[x]
 		for j, row := range u.rows {
-			w := make([]float64, len(row.w))
+			w := make([]float32, len(row.w))
 			for k, at := range from[x] {
 				w[at] = row.w[k]
 			}
