@@ -7,6 +7,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/layout"
+	"github.com/spark-compile/spark-compile/codegen/lower"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -109,11 +110,14 @@ func (w *walk) make(v *ir.Value) (*expr.Expr, error) {
 			return nil, err
 		}
 	}
-	x, err := scalar(b, n, args)
-	if err != nil {
-		return nil, fmt.Errorf("%s (%s): %w", n.Name, n.Op.Name, err)
+	return scalar(b, n, args)
+}
+
+func scalar(b *expr.Builder, n *ir.Node, args []*expr.Expr) (*expr.Expr, error) {
+	if x := lower.Scalar(b, n, args); x != nil {
+		return x, nil
 	}
-	return x, nil
+	return nil, fmt.Errorf("%s (%s) has no scalar form", n.Name, n.Op.Name)
 }
 
 // anchor is the accumulator, with a convolution's bias, rounded to the anchor's type.
@@ -194,11 +198,18 @@ func (w *walk) sideAt(v *ir.Value, shape []int, chain []*ir.Value) (*expr.Expr, 
 // load reads a source at this column; view is in the anchor's coordinates.
 func (w *walk) load(s *source, view layout.View) (*expr.Expr, error) {
 	b := w.e.b
-	if s.data != nil && s.data.Numel() == 1 || s.data != nil && s.data.Splat {
-		if s.dtype.IsFloat() {
-			return b.Number(expr.Loaded(s.dtype), s.data.FloatAt(0)), nil
+	if s.dtype.Bits() < 8 {
+		return nil, fmt.Errorf("operand of type %s", s.dtype)
+	}
+	if s.data != nil && (s.data.Numel() == 1 || s.data.Splat) {
+		t := lower.Type(s.dtype)
+		if t.IsFloat() {
+			return b.Float(t, s.data.FloatAt(0)), nil
 		}
-		return b.ConstInt(expr.Loaded(s.dtype), s.data.IntAt(0)), nil
+		if t == expr.Pred {
+			return b.Bool(s.data.IntAt(0) != 0), nil
+		}
+		return b.ConstInt(t, s.data.IntAt(0)), nil
 	}
 	o, err := w.p.spread(view)
 	if err != nil {
@@ -217,12 +228,15 @@ func (w *walk) load(s *source, view layout.View) (*expr.Expr, error) {
 	for _, m := range o.col {
 		varies = varies || m.Stride != 0
 	}
-	if w.inside != nil && varies {
-		t := expr.Loaded(s.dtype)
-		zero := b.Number(t, 0)
-		return b.Load(w.pl.leafParam(s.value), index, s.dtype, w.inside, zero), nil
+	memory := s.dtype
+	if memory.Bits() == 8 && memory != ir.Int8 {
+		memory = ir.Uint8
 	}
-	return b.Load(w.pl.leafParam(s.value), index, s.dtype, nil, nil), nil
+	var inside, zero *expr.Expr
+	if w.inside != nil && varies {
+		inside, zero = w.inside, b.Zero(expr.Loaded(memory))
+	}
+	return lower.Decode(b, b.Load(w.pl.leafParam(s.value), index, memory, inside, zero), s.dtype), nil
 }
 
 // offsetExpr is the element offset of coordinate x.

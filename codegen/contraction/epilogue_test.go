@@ -67,6 +67,17 @@ func TestEpilogues(t *testing.T) {
 				return b.add("Conv", ir.Attrs{"strides": []int{1, 1}, "pads": []int{1, 1, 1, 1}, "dilations": []int{1, 1}, "group": 2, "layout": "NHWC"},
 					x, w, b.input(ir.T(ir.Float32, 48), 1, true, false))
 			}},
+			{"clipped, masked and divided", func(b *body) *ir.Value {
+				y := b.add("Min", nil, b.add("Max", nil, conv(b, d, 8, 16, true, false), splat(b, -1)), splat(b, 1.5))
+				y = b.add("Div", nil, y, b.add("Add", nil, b.add("Abs", nil, y), splat(b, 1)))
+				mask := b.add("Greater", nil, b.input(ir.T(ir.Float32, 1, 6, 6, 1), 1, false, false), splat(b, 0))
+				return b.add("Where", nil, mask, b.add("Tanh", nil, y), splat(b, 0.25))
+			}},
+			{"hard swish and erf", func(b *body) *ir.Value {
+				y := conv(b, d, 8, 16, true, false)
+				z := b.add("Mul", nil, y, b.add("Min", nil, b.add("Relu", nil, b.add("Add", nil, y, splat(b, 3))), splat(b, 6)))
+				return b.add("Add", nil, z, b.add("Erf", nil, y))
+			}},
 			{"NCHW", func(b *body) *ir.Value {
 				x := b.cast(b.input(ir.T(d, 2, 10, 6, 6), 1, false, false), ir.Float32)
 				w := b.cast(b.input(ir.T(d, 12, 10, 3, 3), 0.1, true, false), ir.Float32)

@@ -1,0 +1,123 @@
+package contraction
+
+import (
+	"fmt"
+	"math/rand"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// TestRandomConvolutions draws odd sizes, strides, pads, dilations, groups, batches, members and layouts.
+func TestRandomConvolutions(t *testing.T) {
+	cases := 60
+	if testing.Short() {
+		cases = 20
+	}
+	rng := rand.New(rand.NewSource(7))
+	for i := 0; i < cases; i++ {
+		d := bothTypes[i%2]
+		pick := func(xs ...int) int { return xs[rng.Intn(len(xs))] }
+		group := pick(1, 1, 1, 2, 3)
+		c, out := pick(2, 3, 4, 6, 8, 12, 16, 24)*group, pick(1, 2, 5, 8, 16, 20, 33)*group
+		kh, kw := pick(1, 2, 3, 5), pick(1, 2, 3)
+		h, w, n := 9+rng.Intn(6), 6+rng.Intn(8), pick(1, 1, 2)
+		attrs := ir.Attrs{"strides": []int{pick(1, 2), pick(1, 2, 3)}, "pads": []int{pick(0, 1, 2), pick(0, 1), pick(0, 1), pick(0, 1, 2)}, "dilations": []int{pick(1, 1, 2), pick(1, 2)}, "group": group}
+		shape := []int{n, c, h, w}
+		if rng.Intn(3) > 0 {
+			attrs["layout"] = "NHWC"
+			shape = []int{n, h, w, c}
+		}
+		members := pick(0, 0, 1, 2)
+		stacked := rng.Intn(2) == 0
+		tgtName := target.Names()[i%3]
+		t.Run(fmt.Sprintf("%d %v %v %v w=%d,%d,%d,%d members=%d", i, d, shape, attrs, out, c/group, kh, kw, members), func(t *testing.T) {
+			b := newBody(t)
+			if members > 0 {
+				b.members(members)
+			}
+			x := b.cast(b.input(ir.T(d, shape...), 1, false, stacked), ir.Float32)
+			wt := b.cast(b.input(ir.T(d, out, c/group, kh, kw), 0.1, true, members > 0), ir.Float32)
+			y := b.add("Conv", attrs, x, wt, b.input(ir.T(ir.Float32, out), 1, true, members > 0))
+			b.finish(b.cast(y, d))
+			tgt, err := target.Lookup(tgtName)
+			require.NoError(t, err)
+			spec, err := Lower(b.region, &kernel.Context{Target: tgt})
+			require.NoError(t, err)
+			check(t, b, spec, tgt)
+		})
+	}
+}
+
+// TestUnalignedOperands: what is known of an address bounds the width of accesses.
+func TestUnalignedOperands(t *testing.T) {
+	for _, d := range bothTypes {
+		for _, align := range []int{4, 8} {
+			b, ctx := newBody(t), sm121(t)
+			region := gemmCase{m: 30, k: 64, n: 40, dtype: d}.region(b)
+			ctx.Align = func(v *ir.Value) int {
+				if v == region.Inputs[0] {
+					return align
+				}
+				return 256
+			}
+			spec, err := Lower(region, ctx)
+			require.NoError(t, err)
+			l := Inspect(spec)
+			require.Less(t, l.Wide(), 0.9, "%v aligned to %d", d, align)
+			check(t, b, spec, ctx.Target)
+		}
+	}
+}
+
+// TestRefusals: each has a reason that names the node.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		build        func(b *body) *ir.Value
+	}{
+		{"depthwise", "depthwise", func(b *body) *ir.Value {
+			return b.add("Conv", ir.Attrs{"strides": []int{1, 1}, "pads": []int{0, 0, 0, 0}, "dilations": []int{1, 1}, "group": 8},
+				b.input(ir.T(ir.Float32, 1, 8, 4, 4), 1, false, false), b.input(ir.T(ir.Float32, 8, 1, 3, 3), 1, true, false))
+		}},
+		{"no anchor", "no anchor", func(b *body) *ir.Value {
+			return b.add("Relu", nil, b.input(ir.T(ir.Float32, 4), 1, false, false))
+		}},
+		{"two anchors", "two anchors", func(b *body) *ir.Value {
+			x := b.input(ir.T(ir.Float32, 4, 4), 1, false, false)
+			return b.add("MatMul", nil, b.add("MatMul", nil, x, x), x)
+		}},
+		{"arithmetic before the anchor", "Relu", func(b *body) *ir.Value {
+			x := b.input(ir.T(ir.Float32, 4, 4), 1, false, false)
+			return b.add("MatMul", nil, b.add("Relu", nil, x), x)
+		}},
+		{"the anchor's output repeats", "broadcasts", func(b *body) *ir.Value {
+			x := b.input(ir.T(ir.Float32, 4, 4), 1, false, false)
+			return b.add("Add", nil, b.add("MatMul", nil, x, x), b.input(ir.T(ir.Float32, 3, 4, 4), 1, false, false))
+		}},
+		{"three spatial dimensions", "spatial", func(b *body) *ir.Value {
+			return b.add("Conv", ir.Attrs{"strides": []int{1, 1, 1}, "pads": []int{0, 0, 0, 0, 0, 0}, "dilations": []int{1, 1, 1}},
+				b.input(ir.T(ir.Float32, 1, 8, 4, 4, 4), 1, false, false), b.input(ir.T(ir.Float32, 8, 8, 3, 3, 3), 1, true, false))
+		}},
+		{"softcap", "softcap", func(b *body) *ir.Value {
+			x := b.input(ir.T(ir.Float32, 1, 2, 4, 8), 1, false, false)
+			return b.add("Attention", ir.Attrs{"scale": 1.0, "softcap": 2.0}, x, x, x)
+		}},
+		{"float64", "f64", func(b *body) *ir.Value {
+			x := b.input(ir.T(ir.Float64, 4, 4), 1, false, false)
+			return b.add("MatMul", nil, x, x)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBody(t)
+			region := b.finish(c.build(b))
+			require.ErrorContains(t, Supported(region), c.reason)
+			_, err := Lower(region, sm121(t))
+			require.ErrorContains(t, err, c.reason)
+		})
+	}
+}
