@@ -90,6 +90,9 @@ const (
 // sharedBase is the address of the dynamic shared block: not 0, so that a kernel that forgets it is found out.
 const sharedBase = 1024
 
+// maxRegisters bounds the rows of a warp, 128 or 256 bytes each.
+const maxRegisters = 1 << 16
+
 // program is a kernel ready to run.
 type program struct {
 	name                     string
@@ -132,6 +135,11 @@ func decode(k *ptx.Kernel) (*program, error) {
 	p := &program{name: k.Name, kernel: k, grainShared: 4, grainGlobal: 4}
 	d := &decoder{p: p, k: k, labels: map[string]int{}, r32: map[uint32]int32{}, r64: map[uint64]int32{},
 		spec: map[string]int32{}, params: map[string]int{}}
+	for c, n := range k.Regs {
+		if n > maxRegisters {
+			return nil, fmt.Errorf("kernel %s: %d registers %s, at most %d", k.Name, n, ptx.Class(c).Prefix(), maxRegisters)
+		}
+	}
 	d.base[ptx.F32] = int32(k.Regs[ptx.B32])
 	d.base[ptx.B16] = d.base[ptx.F32] + int32(k.Regs[ptx.F32])
 	p.regR = int(d.base[ptx.B16]) + k.Regs[ptx.B16]
