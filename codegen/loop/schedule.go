@@ -165,10 +165,16 @@ func (p *problem) flatCost(s *schedule, rs []reduction) float64 {
 }
 
 func (p *problem) rowCost(s *schedule, rs []reduction) float64 {
-	work := 24.0 // indices, shuffles, barriers
-	if s.team > 32 || !s.adjacent {
-		work += 24
+	// In units of an element's work, about four cycles: five shuffles; a barrier and reading what the warps (or the rows
+	// of the block) have left in shared memory.
+	combine := 30.0
+	switch {
+	case !s.adjacent:
+		combine = 25 + float64(s.team)
+	case s.team > 32:
+		combine += 25 + float64(s.team)/32
 	}
+	work := 24.0
 	each := math.Ceil(float64(s.columns) / float64(s.team))
 	for _, r := range rs {
 		depends := false
@@ -187,7 +193,7 @@ func (p *problem) rowCost(s *schedule, rs []reduction) float64 {
 		if s.adjacent && !r.rowish && r.colish || !s.adjacent && r.rowish && !r.colish {
 			w *= 4
 		}
-		work += w
+		work += w + combine
 	}
 	work += each
 	return work * p.waves(float64(s.rows)/float64(s.vectorOfColumns())*float64(s.team))

@@ -273,14 +273,18 @@ func segmentedMatVec(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Exp
 		return b.Zero(Type(x.Type.DType))
 	}
 	k := l.vars([]int{width}, row)[0]
-	// What the constants have in common keeps vectors whole: an offset o is read as m·(o/m), a length likewise.
+	// What the constants have in common keeps vectors whole: an offset o is read as m·(o/m), a length likewise, and both
+	// are known to stay within x.
 	common := func(v *ir.Value) (*expr.Expr, int64) {
+		if c := l.constant(v); c != nil {
+			if k := c.Compact(); k.Splat || k.Numel() == 1 {
+				return b.Int(int(k.IntAt(0))), l.multiple(v)
+			}
+		}
 		m := l.multiple(v)
 		e := b.Cast(l.Value(v, idx), expr.S32)
-		if e.IsConst() {
-			return e, max(m, 1)
-		}
-		return b.Scale(b.Shr(e, b.Int(map[int64]int{1: 0, 2: 1, 4: 2, 8: 3}[m])), m), m
+		q := b.Shr(e, b.Int(map[int64]int{1: 0, 2: 1, 4: 2, 8: 3}[m]))
+		return b.Scale(b.Min(b.Max(q, b.Int(0)), b.Int(x.Type.Numel()/int(m))), m), m
 	}
 	offset, _ := common(n.Inputs[3])
 	length, m := common(n.Inputs[4])

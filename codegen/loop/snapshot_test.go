@@ -1,0 +1,41 @@
+package loop
+
+import (
+	"flag"
+	"math/rand"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var update = flag.Bool("update", false, "rewrite the snapshots in testdata")
+
+// TestSnapshots pins the text of one kernel of each schedule.
+func TestSnapshots(t *testing.T) {
+	T, f16, i32 := ir.T, ir.Float16, ir.Int32
+	zero := func(*rand.Rand, int) float64 { return 0 }
+	full := func(*rand.Rand, int) float64 { return 256 }
+	for _, c := range []*testCase{
+		{name: "flat_add", build: node("Add", nil), inputs: []ir.Type{T(f16, 64, 1024), T(f16, 64, 1024)}},
+		{name: "row_softmax", build: node("Softmax", ir.Attrs{"axis": 1}), inputs: []ir.Type{T(f16, 200, 512)}},
+		{name: "row_matvec", build: node("SegmentedMatVec", nil), consts: []bool{false, true, true, true, true},
+			inputs: []ir.Type{T(f16, 256), T(f16, 500, 256), T(f16, 500), T(i32, 500), T(i32, 500)}, data: data{nil, nil, nil, zero, full}},
+		{name: "column_mean", build: node("ReduceMean", ir.Attrs{"axes": []int{1, 2}}), inputs: []ir.Type{T(f16, 1, 16, 32, 256)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text, _ := textOf(t, c, 0)
+			path := filepath.Join("testdata", c.name+".ptx")
+			if *update {
+				require.NoError(t, os.MkdirAll("testdata", 0o755))
+				require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+			}
+			want, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, string(want), text, "go test ./codegen/loop -run Snapshots -update rewrites it")
+		})
+	}
+}
