@@ -86,12 +86,25 @@ func (d *driver) run() error {
 			d.emitCopies(n)
 			continue
 		}
+		if isEmpty(n) {
+			continue
+		}
 		if err := d.lower(n); err != nil {
 			return fmt.Errorf("region %q: %w", n.Name, err)
 		}
 	}
 	d.emitCopies(nil)
 	return nil
+}
+
+// isEmpty reports whether a node computes no element: it needs no launch.
+func isEmpty(n *ir.Node) bool {
+	for _, v := range n.Outputs {
+		if v.Type.Numel() > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // emitCopies appends the copies that a view needs, or, for nil, those of outputs.

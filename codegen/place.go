@@ -195,10 +195,13 @@ func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) ([]viewPart, bool) {
 	if src, ok := outer[v]; ok {
 		return []viewPart{{source: src, bytes: v.Type.Bytes()}}, true
 	}
-	if v.Def == nil || v.Type.DType.Bits()%8 != 0 {
+	if v.Def == nil {
 		return nil, false
 	}
 	n := v.Def
+	if v.Type.DType.Bits()%8 != 0 && (n.Op.Name == "Concat" || n.Op.Name == "Slice") {
+		return nil, false // parts may begin inside a byte
+	}
 	switch n.Op.Name {
 	case "Concat":
 		axis := n.Attrs.Int("axis", 0)

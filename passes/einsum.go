@@ -43,6 +43,10 @@ func einsum(s *sweep, n *ir.Node) {
 	}
 	e := &einsumBuilder{s, n.Name, size}
 	if len(terms) == 1 {
+		if out == terms[0] && s.keepsName(n.Outputs[0], n.Inputs[0]) {
+			s.replace(n.Outputs[0], s.add("Reshape", n.Name, ir.Attrs{"shape": n.Outputs[0].Type.Shape}, n.Inputs[0]))
+			return
+		}
 		s.replace(n.Outputs[0], e.order(e.sumOut(n.Inputs[0], &terms[0], out), terms[0], out))
 		return
 	}
