@@ -81,7 +81,9 @@ func (s *sweep) setOutputs() error {
 				return err
 			}
 			s.place(n)
+			s.uses[w]--
 			w = n.Outputs[0]
+			s.uses[w]++
 		}
 		v.Name, w.Name = s.g.Fresh(v.Name), v.Name
 		s.g.Outputs[i] = w
