@@ -212,12 +212,13 @@ func (m *Emitter) floorDivision(e *Expr) ptx.Reg {
 func (m *Emitter) extremum(e *Expr) ptx.Reg {
 	x := m.reg(e.Args[0])
 	y := m.arg(e.Args[1])
-	return m.extremumOf(e.Op, e.Type, x, y)
+	r := m.K.Reg(ClassOf(e.Type))
+	m.extremumInto(r, e.Op, e.Type, x, y)
+	return r
 }
 
-func (m *Emitter) extremumOf(op Op, t Type, x ptx.Reg, y ptx.Operand) ptx.Reg {
+func (m *Emitter) extremumInto(r ptx.Reg, op Op, t Type, x ptx.Reg, y ptx.Operand) {
 	k := m.K
-	r := k.Reg(ClassOf(t))
 	switch t {
 	case F32:
 		k.I(op.String()+".NaN.f32", r, x, y)
@@ -235,7 +236,6 @@ func (m *Emitter) extremumOf(op Op, t Type, x ptx.Reg, y ptx.Operand) ptx.Reg {
 	default:
 		k.I(op.String()+"."+t.String(), r, x, y)
 	}
-	return r
 }
 
 func (m *Emitter) cast(e *Expr) ptx.Reg {

@@ -192,8 +192,7 @@ func (m *Emitter) combine(op ReduceOp, t Type, d, x ptx.Reg, y ptx.Operand) {
 		if op == Min {
 			o = OpMin
 		}
-		r := m.extremumOf(o, t, x, y)
-		m.move(d, r)
+		m.extremumInto(d, o, t, x, y)
 	case op == Sum && t.IsFloat():
 		k.I("add.rn."+t.String(), d, x, y)
 	case op == Sum:
