@@ -3,6 +3,7 @@ package emu
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 )
@@ -51,15 +52,18 @@ func (w *warp) locate(in *inst, spans []span, mask uint32, size uint64) *span {
 			}
 		}
 	}
-	for i := range spans {
-		s := &spans[i]
-		if lo >= s.lo && hi < s.hi && size <= s.hi-hi {
-			for l := range w.off {
-				w.off[l] -= s.lo
-			}
-			return s
-		}
+	inside := func(s *span) bool { return lo >= s.lo && hi < s.hi && size <= s.hi-hi }
+	if w.hint >= len(spans) || !inside(&spans[w.hint]) {
+		w.hint = slices.IndexFunc(spans, func(s span) bool { return inside(&s) })
 	}
+	if w.hint >= 0 {
+		s := &spans[w.hint]
+		for l := range w.off {
+			w.off[l] -= s.lo
+		}
+		return s
+	}
+	w.hint = 0
 	if mask&(mask-1) == 0 {
 		rule := OutOfBounds
 		for _, m := range w.b.l.memories {

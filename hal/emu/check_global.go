@@ -54,10 +54,7 @@ const (
 )
 
 func newOwners(s *span, grain int) *owners {
-	o := &owners{lo: s.lo, shift: uint(bits.TrailingZeros(uint(grain)))}
-	n := (s.hi-s.lo)>>o.shift + 1
-	o.writer, o.reader = make([]uint64, n), make([]uint64, n)
-	return o
+	return &owners{lo: s.lo, shift: uint(bits.TrailingZeros(uint(grain)))}
 }
 
 func stampOf(w *warp, lane int, atomic bool) uint64 {
@@ -91,13 +88,26 @@ func (b *block) locateLine(a *Access, pc int) {
 	}
 }
 
-// begin prepares for a run of the launch.
-func (l *launch) begin() {
+// grains is how many stamps of each kind a written span has.
+func (s *span) grains() int { return int((s.hi-s.lo)>>s.owners.shift) + 1 }
+
+// begin prepares for a run of the launch. The stamps live in shadow, which the launches of a graph share.
+func (l *launch) begin(shadow *[]uint64) {
 	l.check.waited.Store(false)
 	clear(l.check.released)
+	need := 0
 	for i := range l.writes {
-		clear(l.writes[i].owners.writer)
-		clear(l.writes[i].owners.reader)
+		need += 2 * l.writes[i].grains()
+	}
+	if cap(*shadow) < need {
+		*shadow = make([]uint64, need)
+	}
+	rest := (*shadow)[:need]
+	clear(rest)
+	for i := range l.writes {
+		w := &l.writes[i]
+		n := w.grains()
+		w.owners.writer, w.owners.reader, rest = rest[:n], rest[n:2*n], rest[2*n:]
 	}
 	for _, s := range l.check.overwritten {
 		s.mem.forget(int(s.lo-s.mem.addr), int(s.hi-s.lo))

@@ -10,8 +10,9 @@ import (
 
 // graph is a captured launch list; ops run one after another, in its order.
 type graph struct {
-	dev *Device
-	ops []node
+	dev    *Device
+	ops    []node
+	shadow []uint64 // of the op that runs
 }
 
 // node is an op, resolved: a launch or a copy.
@@ -172,7 +173,7 @@ func (g *graph) Run(ctx context.Context) error {
 			n.copy()
 			continue
 		}
-		if err := n.launch.run(ctx); err != nil {
+		if err := n.launch.run(ctx, &g.shadow); err != nil {
 			return fmt.Errorf("op %d: %w", i, err)
 		}
 	}

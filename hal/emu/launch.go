@@ -31,10 +31,10 @@ const (
 	liveBlocks = 32
 )
 
-// run executes all blocks. Of several errors it returns that of the first block.
-func (l *launch) run(ctx context.Context) error {
-	if l.dev.opts.Check {
-		l.begin()
+// run executes all blocks. Of several errors it returns that of the first block. shadow is room for the checks.
+func (l *launch) run(ctx context.Context, shadow *[]uint64) error {
+	if l.check != nil {
+		l.begin(shadow)
 	}
 	workers := min(l.dev.opts.Workers, l.blocks)
 	s := &schedule{launch: l, limit: workers * liveBlocks, errBlock: l.blocks}

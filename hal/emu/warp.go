@@ -40,6 +40,7 @@ type warp struct {
 	waited  uint32 // lanes that executed griddepcontrol.wait
 
 	off    [32]uint64 // scratch of address resolution
+	hint   int        // the span of the last access
 	tr     row32      // results under a partial mask
 	tq     row64
 	copies []asyncCopy
