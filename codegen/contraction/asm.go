@@ -79,7 +79,7 @@ func (a asm) mul(x num, c int) num {
 
 // mad is x·c + y.
 func (a asm) mad(x num, c int, y num) num {
-	if !x.isReg || c == 0 || c == 1 {
+	if !x.isReg || c == 0 || c == 1 || !y.isReg && y.c == 0 {
 		return a.add(a.mul(x, c), y)
 	}
 	r := a.Reg(ptx.B32)
