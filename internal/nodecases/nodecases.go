@@ -27,8 +27,8 @@ type Case struct {
 	Sets  []Set
 }
 
-// Set is one data set. Values stand in the order of the model's inputs and outputs; those that are no tensors, or of an
-// element type that the compiler lacks, are nil: Import refuses the model for them.
+// Set is one data set. Values stand in the order of Case.InputInfos and of the model's outputs; those that are no tensors,
+// or of an element type that the compiler lacks, are nil: Import refuses the model for them.
 type Set struct {
 	Inputs  []*ir.Tensor
 	Outputs []*ir.Tensor
@@ -71,7 +71,7 @@ func Load(dir string) (*Case, error) {
 			return c, nil
 		}
 		var set Set
-		if set.Inputs, err = values(m, folder, "input", graph.Input); err != nil {
+		if set.Inputs, err = values(m, folder, "input", c.InputInfos()); err != nil {
 			return nil, err
 		}
 		if set.Outputs, err = values(m, folder, "output", graph.Output); err != nil {
@@ -81,13 +81,29 @@ func Load(dir string) (*Case, error) {
 	}
 }
 
+// InputInfos returns the inputs that a run must give: those without an initializer.
+func (c *Case) InputInfos() []*onnxpb.ValueInfoProto {
+	graph := c.Model.Proto.GetGraph()
+	given := map[string]bool{}
+	for _, t := range graph.Initializer {
+		given[t.GetName()] = true
+	}
+	var list []*onnxpb.ValueInfoProto
+	for _, in := range graph.Input {
+		if !given[in.GetName()] {
+			list = append(list, in)
+		}
+	}
+	return list
+}
+
 func values(m *onnx.Model, folder, kind string, infos []*onnxpb.ValueInfoProto) ([]*ir.Tensor, error) {
 	list := make([]*ir.Tensor, len(infos))
 	for i, info := range infos {
 		path := filepath.Join(folder, fmt.Sprintf("%s_%d.pb", kind, i))
 		data, err := os.ReadFile(path)
 		if os.IsNotExist(err) {
-			break // initializers that are listed as inputs have no files
+			break // absent optional inputs at the end
 		}
 		if err != nil {
 			return nil, err
@@ -118,7 +134,7 @@ func (c *Case) Import(set Set) (*ir.Graph, error) {
 	for _, name := range onnx.ShapeInputs(c.Model) {
 		deciding[name] = true
 	}
-	for i, in := range c.Model.Proto.Graph.Input {
+	for i, in := range c.InputInfos() {
 		t := set.Inputs[i]
 		switch {
 		case t == nil:
@@ -134,7 +150,7 @@ func (c *Case) Import(set Set) (*ir.Graph, error) {
 // Inputs returns the data of a set by input name.
 func (c *Case) Inputs(set Set) map[string]*ir.Tensor {
 	byName := map[string]*ir.Tensor{}
-	for i, in := range c.Model.Proto.Graph.Input {
+	for i, in := range c.InputInfos() {
 		if set.Inputs[i] != nil {
 			byName[in.GetName()] = set.Inputs[i]
 		}

@@ -29,16 +29,26 @@ func nodeCases(t *testing.T) string {
 	if dir := os.Getenv("NODECASES"); dir != "" {
 		return dir
 	}
+	return generated(t, "nodecases")
+}
+
+// generated is a cache folder that testdata/nodecases.py has filled, with the given flags.
+func generated(t *testing.T, name string, flags ...string) string {
 	py := python()
 	if err := exec.Command(py, "-c", "import onnx").Run(); err != nil {
 		t.Skipf("no python with the onnx package at %s; set SPARK_PYTHON", py)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = t.TempDir()
+	cache := os.Getenv("SPARK_CACHE")
+	if cache == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			user = t.TempDir()
+		}
+		cache = filepath.Join(user, "spark-compile")
 	}
-	dir := filepath.Join(cache, "spark-compile", "nodecases")
-	if out, err := exec.Command(py, "../../testdata/nodecases.py", dir).CombinedOutput(); err != nil {
+	dir := filepath.Join(cache, name)
+	args := append(append([]string{"../../testdata/nodecases.py"}, flags...), dir)
+	if out, err := exec.Command(py, args...).CombinedOutput(); err != nil {
 		t.Fatalf("writing node cases: %v\n%s", err, out)
 	}
 	return dir
@@ -120,5 +130,25 @@ func TestNodeCases(t *testing.T) {
 	t.Logf("%d passed, %d failed, %d skipped", passed, failed, skipped)
 	if os.Getenv("NODECASE")+os.Getenv("NODECASES") == "" && passed < 1750 {
 		t.Errorf("%d cases pass, want at least 1750", passed)
+	}
+}
+
+// TestLightModels evaluates well-known networks with constant weights; all nine of them only if SPARK_FULL is set.
+func TestLightModels(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a GMAC in float64")
+	}
+	dir := generated(t, "light", "--light")
+	names := []string{"light_squeezenet", "light_shufflenet"}
+	if os.Getenv("SPARK_FULL") != "" {
+		names = append(names, "light_bvlc_alexnet", "light_densenet121", "light_inception_v1", "light_inception_v2",
+			"light_resnet50", "light_vgg19", "light_zfnet512")
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			if err := run(filepath.Join(dir, name)); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
