@@ -75,7 +75,8 @@ func (g *gen) lower() error {
 	if p.weights != nil {
 		g.weight = g.l.Table(p.weights)
 	}
-	g.column(b.Int(0), 0) // names x among the operands
+	zero := b.Int(0)
+	g.l.Value(p.anchor.Inputs[0], []*expr.Expr{zero, zero, zero, zero}) // names x among the operands
 	for px := range g.s.Pixels {
 		row := make([]*expr.Expr, g.s.Channels)
 		for v := range row {

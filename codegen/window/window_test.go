@@ -113,6 +113,7 @@ var shapes = []shape{
 	{op: "Conv", d: ir.Float32, n: 1, h: 4, w: 4, c: 5, multiplier: 3, k: 3, stride: 1, pad: 1, dil: 1},
 	{op: "Conv", d: ir.BFloat16, n: 1, h: 4, w: 6, c: 8, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1},
 	{op: "Conv", d: ir.Float16, n: 1, h: 128, w: 256, c: 64, multiplier: 1, k: 3, stride: 2, pad: 1, dil: 1},
+	{op: "Conv", d: ir.Float16, n: 1, h: 1, w: 2, c: 8, multiplier: 1, k: 7, stride: 1, pad: 3, dil: 1}, // rows that are all padding
 	{op: "MaxPool", d: ir.Float16, n: 1, h: 7, w: 9, c: 16, k: 3, stride: 2, pad: 1, dil: 1},
 	{op: "MaxPool", d: ir.Float32, n: 2, h: 6, w: 6, c: 3, k: 2, stride: 2, pad: 0, dil: 1, members: 2},
 	{op: "AveragePool", d: ir.Float32, n: 1, h: 6, w: 8, c: 4, k: 3, stride: 1, pad: 1, dil: 1},
