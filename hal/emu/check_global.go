@@ -1,7 +1,9 @@
 package emu
 
 import (
+	"encoding/binary"
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -131,6 +133,16 @@ func (c *blockCheck) early(w *warp, in *inst, s *span, mask uint32) {
 	}
 }
 
+// firstSet is the index of the first byte that is not 0, or -1.
+func firstSet(u []byte) int {
+	switch {
+	case len(u) == 2 && binary.LittleEndian.Uint16(u) == 0, len(u) == 4 && binary.LittleEndian.Uint32(u) == 0,
+		len(u) == 16 && binary.LittleEndian.Uint64(u)|binary.LittleEndian.Uint64(u[8:]) == 0:
+		return -1
+	}
+	return slices.IndexFunc(u, func(b byte) bool { return b != 0 })
+}
+
 func (c *blockCheck) globalRead(w *warp, in *inst, s *span, mask uint32, size uint64) {
 	if !s.constant {
 		c.early(w, in, s, mask)
@@ -144,11 +156,8 @@ func (c *blockCheck) globalRead(w *warp, in *inst, s *span, mask uint32, size ui
 		l := bits.TrailingZeros32(m) & 31
 		addr := s.lo + w.off[l]
 		if undefined != nil {
-			u := undefined[base+w.off[l]:][:size]
-			for i := range u {
-				if u[i] != 0 {
-					w.violate(Uninitialized, in, l, c.b.l.describe(addr+uint64(i)), "")
-				}
+			if i := firstSet(undefined[base+w.off[l]:][:size]); i >= 0 {
+				w.violate(Uninitialized, in, l, c.b.l.describe(addr+uint64(i)), "")
 			}
 		}
 		if own == nil {
@@ -207,10 +216,8 @@ func (c *blockCheck) atomic(w *warp, in *inst, s *span, mask uint32) {
 	for m := mask; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m) & 31
 		if u := s.mem.undefined; u != nil {
-			for i, b := range u[base+w.off[l]:][:4] {
-				if b != 0 {
-					w.violate(Uninitialized, in, l, c.b.l.describe(s.lo+w.off[l]+uint64(i)), "")
-				}
+			if i := firstSet(u[base+w.off[l]:][:4]); i >= 0 {
+				w.violate(Uninitialized, in, l, c.b.l.describe(s.lo+w.off[l]+uint64(i)), "")
 			}
 		}
 		o := s.owners

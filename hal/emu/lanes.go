@@ -7,11 +7,7 @@ var hotR = map[string]func(d, a, b, c *row32){
 	"mul.lo.u32": mulR, "mul.lo.s32": mulR,
 	"mad.lo.u32": madR, "mad.lo.s32": madR,
 	"and.b32": andR, "or.b32": orR, "xor.b32": xorR,
-	"shl.b32": func(d, a, b, _ *row32) {
-		for l := range d {
-			d[l] = a[l] << b[l] // Go's shifts past the width give 0, as PTX's do
-		}
-	},
+	"shl.b32": shlR,
 	"shr.u32": shrR, "shr.b32": shrR,
 	"shr.s32": func(d, a, b, _ *row32) {
 		for l := range d {
@@ -31,7 +27,7 @@ var hotQ = map[string]func(d, a, b, c *row64){
 	"sub.u64": subQ, "sub.s64": subQ,
 }
 
-func addR(d, a, b, _ *row32) {
+func addRGo(d, a, b, _ *row32) {
 	for l := range d {
 		d[l] = a[l] + b[l]
 	}
@@ -49,13 +45,13 @@ func mulR(d, a, b, _ *row32) {
 	}
 }
 
-func madR(d, a, b, c *row32) {
+func madRGo(d, a, b, c *row32) {
 	for l := range d {
 		d[l] = a[l]*b[l] + c[l]
 	}
 }
 
-func andR(d, a, b, _ *row32) {
+func andRGo(d, a, b, _ *row32) {
 	for l := range d {
 		d[l] = a[l] & b[l]
 	}
@@ -73,7 +69,14 @@ func xorR(d, a, b, _ *row32) {
 	}
 }
 
-func shrR(d, a, b, _ *row32) {
+// Go's shifts past the width give 0, as PTX's do.
+func shlRGo(d, a, b, _ *row32) {
+	for l := range d {
+		d[l] = a[l] << b[l]
+	}
+}
+
+func shrRGo(d, a, b, _ *row32) {
 	for l := range d {
 		d[l] = a[l] >> b[l]
 	}

@@ -14,6 +14,21 @@ func mulAVX2(d, a, b, c *row32)
 //go:noescape
 func fmaAVX2(d, a, b, c *row32)
 
+//go:noescape
+func addIntAVX2(d, a, b, c *row32)
+
+//go:noescape
+func madAVX2(d, a, b, c *row32)
+
+//go:noescape
+func andAVX2(d, a, b, c *row32)
+
+//go:noescape
+func shlAVX2(d, a, b, c *row32)
+
+//go:noescape
+func shrAVX2(d, a, b, c *row32)
+
 // mmaF16AVX2 takes the first row and 14 indices: d0…d3, a0…a3, b0, b1, c0…c3.
 //
 //go:noescape
@@ -40,6 +55,46 @@ func detectAVX2() bool {
 	}
 	_, b, _, _ := cpuid(7, 0)
 	return b&(1<<5) != 0
+}
+
+func addR(d, a, b, c *row32) {
+	if haveAVX2 {
+		addIntAVX2(d, a, b, c)
+	} else {
+		addRGo(d, a, b, c)
+	}
+}
+
+func madR(d, a, b, c *row32) {
+	if haveAVX2 {
+		madAVX2(d, a, b, c)
+	} else {
+		madRGo(d, a, b, c)
+	}
+}
+
+func andR(d, a, b, c *row32) {
+	if haveAVX2 {
+		andAVX2(d, a, b, c)
+	} else {
+		andRGo(d, a, b, c)
+	}
+}
+
+func shlR(d, a, b, c *row32) {
+	if haveAVX2 {
+		shlAVX2(d, a, b, c)
+	} else {
+		shlRGo(d, a, b, c)
+	}
+}
+
+func shrR(d, a, b, c *row32) {
+	if haveAVX2 {
+		shrAVX2(d, a, b, c)
+	} else {
+		shrRGo(d, a, b, c)
+	}
 }
 
 func addF(d, a, b, c *row32) {

@@ -28,6 +28,29 @@ GLOBL nan<>(SB), RODATA, $4
 	VZEROUPPER                \
 	RET
 
+// INTEGER is BINARY without the NaNs.
+#define INTEGER(op, off) \
+	VMOVUPS off(SI), Y0    \
+	op      off(DX), Y0, Y0 \
+	VMOVUPS Y0, off(DI)
+
+#define INTEGERS(op) \
+	MOVQ d+0(FP), DI  \
+	MOVQ a+8(FP), SI  \
+	MOVQ b+16(FP), DX \
+	INTEGER(op, 0)    \
+	INTEGER(op, 32)   \
+	INTEGER(op, 64)   \
+	INTEGER(op, 96)   \
+	VZEROUPPER        \
+	RET
+
+#define MAD8(off) \
+	VMOVUPS off(SI), Y0     \
+	VPMULLD off(DX), Y0, Y0 \
+	VPADDD  off(CX), Y0, Y0 \
+	VMOVUPS Y0, off(DI)
+
 #define FMA8(off) \
 	VMOVUPS     off(SI), Y0     \
 	VMOVUPS     off(DX), Y1     \
@@ -58,5 +81,34 @@ TEXT ·fmaAVX2(SB), NOSPLIT, $0-32
 	FMA8(32)
 	FMA8(64)
 	FMA8(96)
+	VZEROUPPER
+	RET
+
+// func addIntAVX2(d, a, b, c *row32)
+TEXT ·addIntAVX2(SB), NOSPLIT, $0-32
+	INTEGERS(VPADDD)
+
+// func andAVX2(d, a, b, c *row32)
+TEXT ·andAVX2(SB), NOSPLIT, $0-32
+	INTEGERS(VPAND)
+
+// func shlAVX2(d, a, b, c *row32)
+TEXT ·shlAVX2(SB), NOSPLIT, $0-32
+	INTEGERS(VPSLLVD)
+
+// func shrAVX2(d, a, b, c *row32)
+TEXT ·shrAVX2(SB), NOSPLIT, $0-32
+	INTEGERS(VPSRLVD)
+
+// func madAVX2(d, a, b, c *row32)
+TEXT ·madAVX2(SB), NOSPLIT, $0-32
+	MOVQ d+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	MOVQ c+24(FP), CX
+	MAD8(0)
+	MAD8(32)
+	MAD8(64)
+	MAD8(96)
 	VZEROUPPER
 	RET

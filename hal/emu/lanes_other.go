@@ -2,6 +2,11 @@
 
 package emu
 
+func addR(d, a, b, c *row32) { addRGo(d, a, b, c) }
+func madR(d, a, b, c *row32) { madRGo(d, a, b, c) }
+func andR(d, a, b, c *row32) { andRGo(d, a, b, c) }
+func shlR(d, a, b, c *row32) { shlRGo(d, a, b, c) }
+func shrR(d, a, b, c *row32) { shrRGo(d, a, b, c) }
 func addF(d, a, b, c *row32) { addFGo(d, a, b, c) }
 func subF(d, a, b, c *row32) { subFGo(d, a, b, c) }
 func mulF(d, a, b, c *row32) { mulFGo(d, a, b, c) }

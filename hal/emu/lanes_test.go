@@ -28,11 +28,15 @@ func TestVectorRowsEqualTheGoRows(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		fast, ref func(d, a, b, c *row32)
-	}{{"add", addF, addFGo}, {"sub", subF, subFGo}, {"mul", mulF, mulFGo}, {"fma", fmaF, fmaFGo}} {
-		for range 20000 {
+	}{{"add", addF, addFGo}, {"sub", subF, subFGo}, {"mul", mulF, mulFGo}, {"fma", fmaF, fmaFGo},
+		{"integer add", addR, addRGo}, {"integer mad", madR, madRGo}, {"and", andR, andRGo}, {"shl", shlR, shlRGo}, {"shr", shrR, shrRGo}} {
+		for range 5000 {
 			var a, b, z, got, want row32
 			for l := range a {
 				a[l], b[l], z[l] = randomBits(r), randomBits(r), randomBits(r)
+				if r.IntN(4) == 0 { // a shift in range
+					b[l] &= 63
+				}
 				if r.IntN(4) == 0 { // cancellation
 					z[l] = math.Float32bits(-f32(a[l]) * f32(b[l]))
 				}
