@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Device is a place where kernels run.
@@ -34,9 +35,9 @@ type MemoryKind int
 
 // Kinds of memory.
 const (
-	DeviceMemory MemoryKind = iota // the host reaches it by Read and Write
-	HostVisible                    // inputs and outputs: mapped for the host where memory is unified
-	ScratchMemory                  // an arena: holds nothing between runs of a graph; emu reports reads before writes
+	DeviceMemory  MemoryKind = iota // the host reaches it by Read and Write
+	HostVisible                     // inputs and outputs: mapped for the host where memory is unified
+	ScratchMemory                   // an arena: holds nothing between runs of a graph; emu reports reads before writes
 )
 
 // Memory is a block of device memory.
@@ -97,6 +98,12 @@ type Graph interface {
 	// Run executes all ops and returns when they have ended.
 	Run(ctx context.Context) error
 	Close() error
+}
+
+// Timer is a Graph whose device can time a run by itself, without the host's part in it.
+type Timer interface {
+	// RunTimed is Run, and returns the time from the graph's begin to its end on the device.
+	RunTimed(ctx context.Context) (time.Duration, error)
 }
 
 // Errors that callers tell apart with errors.Is.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -122,7 +123,7 @@ func TestLaunchesAreCapturedInOrderAndReplayed(t *testing.T) {
 	require.NoError(t, m.Close())
 	require.NoError(t, mem.Free())
 	require.NoError(t, d.Close())
-	require.Equal(t, []string{"retain", "alloc 4096", "load ptx", "attribute 8 = 60000 of first", "begin",
+	require.Equal(t, []string{"retain", "alloc 4096", "memset 4096", "settle", "load ptx", "attribute 8 = 60000 of first", "begin",
 		"launch first grid 3,2,1 block 128,1,1 shared 60000 dependent 0 params ADDR abcdef",
 		"launch second grid 1,1,1 block 32,1,1 shared 0 dependent 1 params 7", "copy 16", "end", "instantiate",
 		"graph", "synchronize", "graph", "synchronize", "unload", "free", "release"}, withoutAddress(f.lines(), address))
@@ -206,6 +207,66 @@ func TestFailuresNameTheCallAndLeaveNothingBehind(t *testing.T) {
 			require.Zero(t, f.balance())
 		})
 	}
+}
+
+func TestAllocationThatFailsHalfwayIsFreed(t *testing.T) {
+	for _, c := range []struct {
+		call    string
+		unified bool
+	}{{"cuMemAlloc", false}, {"cuMemsetD8", false}, {"cuStreamSynchronize", false}, {"cuMemHostAlloc", true}, {"cuMemHostGetDevicePointer", true}} {
+		t.Run(c.call, func(t *testing.T) {
+			f, d := open(t, c.unified)
+			f.failNext(c.call, 0, resultOutOfMemory)
+			m, err := d.Alloc(64, hal.HostVisible)
+			require.ErrorIs(t, err, hal.ErrOutOfMemory)
+			require.ErrorContains(t, err, c.call)
+			require.Nil(t, m)
+			require.Zero(t, f.balance())
+		})
+	}
+}
+
+func TestTransfersHaveEndedWhenTheyReturn(t *testing.T) {
+	f, d := open(t, false)
+	m, err := d.Alloc(64, hal.DeviceMemory)
+	require.NoError(t, err)
+	require.NoError(t, m.Write([]byte{1}, 0))
+	require.Equal(t, []string{"retain", "alloc 64", "memset 64", "settle", "htod 1", "settle"}, f.lines())
+}
+
+func TestDependentBehindACopyIsAPlainEdge(t *testing.T) {
+	f, d := open(t, false)
+	mem, err := d.Alloc(64, hal.DeviceMemory)
+	require.NoError(t, err)
+	m, err := d.Load(context.Background(), hal.Image{PTX: ".version 8.8"})
+	require.NoError(t, err)
+	kernel := hal.Op{Module: m, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Dependent: true}
+	_, err = d.Capture(context.Background(), []hal.Op{kernel, kernel, {Src: mem, Dst: mem, Bytes: 16}, kernel, {Src: mem, Dst: mem}})
+	require.NoError(t, err)
+	var got []string
+	for _, l := range f.lines() {
+		if _, rest, ok := strings.Cut(l, " dependent "); ok {
+			got = append(got, rest[:1])
+		} else if strings.HasPrefix(l, "copy") {
+			got = append(got, l)
+		}
+	}
+	require.Equal(t, []string{"0", "1", "copy 16", "0"}, got, "a copy of no bytes is no node")
+}
+
+func TestTimedRunsAreBetweenEvents(t *testing.T) {
+	f, d := open(t, false)
+	g, err := d.Capture(context.Background(), nil)
+	require.NoError(t, err)
+	for range 2 {
+		took, err := g.(hal.Timer).RunTimed(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, 1500*time.Microsecond, took)
+	}
+	require.NoError(t, g.Close())
+	run := []string{"event 0", "graph", "event 1", "synchronize"}
+	require.Equal(t, append(append([]string{"retain", "begin", "end", "instantiate"}, run...), run...), f.lines())
+	require.Zero(t, f.balance())
 }
 
 func TestMissingDriverIsSaidPlainly(t *testing.T) {

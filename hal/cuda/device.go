@@ -135,15 +135,29 @@ func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
 		return nil, fmt.Errorf("allocation of %d bytes", bytes)
 	}
 	m := &memory{device: d, size: bytes}
-	return m, d.do(func() error {
+	err := d.do(func() error {
 		if kind == hal.HostVisible && d.info.Unified {
 			return m.allocHost()
 		}
 		if err := d.driver.call("cuMemAlloc", d.driver.memAlloc, addr(&m.ptr), uintptr(bytes)); err != nil {
 			return err
 		}
-		return d.driver.call("cuMemsetD8", d.driver.memsetD8, uintptr(m.ptr), 0, uintptr(bytes))
+		return d.settle(d.driver.call("cuMemsetD8", d.driver.memsetD8, uintptr(m.ptr), 0, uintptr(bytes)))
 	})
+	if err != nil {
+		return nil, errors.Join(err, m.Free())
+	}
+	return m, nil
+}
+
+// settle waits for the default stream, on which memset and copies from pageable host memory may still be under way when
+// their call returns (CUDA Driver API, "API synchronization behavior"): graphs run on streams that do not wait for it.
+func (d *Device) settle(err error) error {
+	if err != nil {
+		return err
+	}
+	const defaultStream = 0
+	return d.driver.call("cuStreamSynchronize", d.driver.streamSynchronize, defaultStream)
 }
 
 func (m *memory) allocHost() error {
@@ -154,10 +168,7 @@ func (m *memory) allocHost() error {
 	}
 	m.host = unsafe.Slice((*byte)(p), m.size)
 	clear(m.host)
-	if err := d.call("cuMemHostGetDevicePointer", d.memHostGetDevicePointer, addr(&m.ptr), uintptr(p), 0); err != nil {
-		return errors.Join(err, m.Free())
-	}
-	return nil
+	return d.call("cuMemHostGetDevicePointer", d.memHostGetDevicePointer, addr(&m.ptr), uintptr(p), 0)
 }
 
 func (m *memory) Size() int     { return m.size }
@@ -188,7 +199,7 @@ func (m *memory) transfer(b []byte, offset int, write bool) error {
 	defer goruntime.KeepAlive(b)
 	return m.device.do(func() error {
 		if write {
-			return d.call("cuMemcpyHtoD", d.memcpyHtoD, at, addr(&b[0]), uintptr(len(b)))
+			return m.device.settle(d.call("cuMemcpyHtoD", d.memcpyHtoD, at, addr(&b[0]), uintptr(len(b))))
 		}
 		return d.call("cuMemcpyDtoH", d.memcpyDtoH, addr(&b[0]), at, uintptr(len(b)))
 	})

@@ -24,6 +24,7 @@ type driver struct {
 	streamCreate, streamDestroy, streamSynchronize, streamBeginCapture              uintptr
 	streamEndCapture, graphInstantiate, graphLaunch, graphExecDestroy, graphDestroy uintptr
 	launchKernelEx                                                                  uintptr
+	eventCreate, eventRecord, eventElapsedTime, eventDestroy                        uintptr
 }
 
 // symbols pairs each entry point with its exported name: the versioned names are what cuda.h's plain names mean since
@@ -48,6 +49,8 @@ func (d *driver) symbols() []struct {
 		{&d.streamBeginCapture, "cuStreamBeginCapture_v2"}, {&d.streamEndCapture, "cuStreamEndCapture"},
 		{&d.graphInstantiate, "cuGraphInstantiateWithFlags"}, {&d.graphLaunch, "cuGraphLaunch"}, {&d.graphExecDestroy, "cuGraphExecDestroy"}, {&d.graphDestroy, "cuGraphDestroy"},
 		{&d.launchKernelEx, "cuLaunchKernelEx"},
+		{&d.eventCreate, "cuEventCreate"}, {&d.eventRecord, "cuEventRecord"},
+		{&d.eventElapsedTime, "cuEventElapsedTime"}, {&d.eventDestroy, "cuEventDestroy_v2"},
 	}
 }
 

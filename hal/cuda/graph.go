@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"time"
 
 	"github.com/spark-compile/spark-compile/hal"
 )
@@ -16,6 +17,7 @@ type graph struct {
 	device *Device
 	stream uintptr
 	exec   uintptr
+	events [2]uintptr // begin and end of a timed run, made by the first one
 }
 
 // launchConfig is CUlaunchConfig.
@@ -91,7 +93,9 @@ func (g *graph) capture(ops []hal.Op, functions []uintptr) error {
 	}
 	var failed error
 	for i := range ops {
-		if failed = g.record(&ops[i], functions[i]); failed != nil {
+		// A programmatic edge joins two kernels; behind a copy, or with nothing in front, the edge is a plain one.
+		dependent := ops[i].Dependent && i > 0 && ops[i-1].Kernel != ""
+		if failed = g.record(&ops[i], functions[i], dependent); failed != nil {
 			failed = fmt.Errorf("op %d (%s): %w", i, ops[i].Kernel, failed)
 			break
 		}
@@ -107,9 +111,12 @@ func (g *graph) capture(ops []hal.Op, functions []uintptr) error {
 	return d.call("cuGraphInstantiateWithFlags", d.graphInstantiate, addr(&g.exec), captured, 0)
 }
 
-func (g *graph) record(op *hal.Op, fn uintptr) error {
+func (g *graph) record(op *hal.Op, fn uintptr, dependent bool) error {
 	d := g.device.driver
 	if op.Kernel == "" {
+		if op.Bytes == 0 {
+			return nil
+		}
 		return d.call("cuMemcpyDtoDAsync", d.memcpyDtoDAsync, uintptr(op.Dst.Addr())+uintptr(op.DstOffset), uintptr(op.Src.Addr())+uintptr(op.SrcOffset), uintptr(op.Bytes), g.stream)
 	}
 	cfg := launchConfig{shared: uint32(op.Shared), stream: g.stream}
@@ -123,7 +130,7 @@ func (g *graph) record(op *hal.Op, fn uintptr) error {
 	}
 	attribute := launchAttribute{id: attributeProgrammaticSerialization}
 	attribute.value[0] = 1
-	if op.Dependent {
+	if dependent {
 		cfg.attributes, cfg.count = addr(&attribute), 1
 	}
 	err := d.call("cuLaunchKernelEx", d.launchKernelEx, addr(&cfg), fn, addr(&pointers[0]), 0)
@@ -148,7 +155,43 @@ func (g *graph) Run(ctx context.Context) error {
 	})
 }
 
-// Close frees graph and stream.
+// RunTimed is Run, timed by events on the stream before and after the graph.
+func (g *graph) RunTimed(ctx context.Context) (time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	d := g.device.driver
+	var ms float32
+	err := g.device.do(func() error {
+		for i := range g.events {
+			if g.events[i] != 0 {
+				continue
+			}
+			if err := d.call("cuEventCreate", d.eventCreate, addr(&g.events[i]), 0); err != nil {
+				return err
+			}
+		}
+		for _, step := range []struct {
+			name string
+			fn   uintptr
+			args []uintptr
+		}{
+			{"cuEventRecord", d.eventRecord, []uintptr{g.events[0], g.stream}},
+			{"cuGraphLaunch", d.graphLaunch, []uintptr{g.exec, g.stream}},
+			{"cuEventRecord", d.eventRecord, []uintptr{g.events[1], g.stream}},
+			{"cuStreamSynchronize", d.streamSynchronize, []uintptr{g.stream}},
+			{"cuEventElapsedTime", d.eventElapsedTime, []uintptr{addr(&ms), g.events[0], g.events[1]}},
+		} {
+			if err := d.call(step.name, step.fn, step.args...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
+}
+
+// Close frees graph, events and stream.
 func (g *graph) Close() error {
 	d := g.device.driver
 	return g.device.do(func() error {
@@ -156,6 +199,12 @@ func (g *graph) Close() error {
 		if g.exec != 0 {
 			errs = append(errs, d.call("cuGraphExecDestroy", d.graphExecDestroy, g.exec))
 			g.exec = 0
+		}
+		for i, e := range g.events {
+			if e != 0 {
+				errs = append(errs, d.call("cuEventDestroy", d.eventDestroy, e))
+				g.events[i] = 0
+			}
 		}
 		if g.stream != 0 {
 			errs = append(errs, d.call("cuStreamDestroy", d.streamDestroy, g.stream))

@@ -52,7 +52,10 @@ func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) 
 	if image.PTX == "" {
 		return nil, fmt.Errorf("%w: %s has no PTX and its cubin is not for %s", hal.ErrBadModule, image.Name, d.info.Target)
 	}
-	return m, d.do(func() error { return m.loadPTX(image.PTX) })
+	if err := d.do(func() error { return m.loadPTX(image.PTX) }); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // loadPTX has the driver compile; the compiler's log is in the error.

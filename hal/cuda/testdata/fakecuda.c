@@ -12,7 +12,7 @@ enum { OK = 0, INVALID = 1, OOM = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVAL
 
 static char out[1 << 20];
 static size_t used;
-static int inited, capturing, allocations, modules, streams, graphs, integrated;
+static int inited, capturing, allocations, modules, streams, graphs, events, integrated;
 static __thread int current;
 static char fail_name[64];
 static int fail_after, fail_code;
@@ -28,9 +28,9 @@ static void note(const char *f, ...) {
   va_end(a);
 }
 const char *fake_log(void) { return out; }
-void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified; }
+void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = events = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified; }
 void fake_fail(const char *name, int after, int code) { snprintf(fail_name, sizeof fail_name, "%s", name), fail_after = after, fail_code = code; }
-int fake_balance(void) { return allocations + modules + streams + graphs; }
+int fake_balance(void) { return allocations + modules + streams + graphs + events; }
 
 static R enter(const char *name, int needs_context) {
   if (strcmp(name, fail_name) == 0 && fail_after-- == 0) { note("%s fails %d", name, fail_code); return fail_code; }
@@ -74,7 +74,7 @@ R cuMemHostGetDevicePointer_v2(uint64_t *d, void *p, unsigned f) { ENTER("cuMemH
 R cuMemFreeHost(void *p) { ENTER("cuMemFreeHost", 1); free(p); allocations--; note("hostfree"); return OK; }
 R cuMemcpyHtoD_v2(uint64_t d, const void *s, size_t n) { ENTER("cuMemcpyHtoD", 1); NOT_CAPTURING("cuMemcpyHtoD"); memcpy((void *)d, s, n); note("htod %zu", n); return OK; }
 R cuMemcpyDtoH_v2(void *d, uint64_t s, size_t n) { ENTER("cuMemcpyDtoH", 1); memcpy(d, (void *)s, n); note("dtoh %zu", n); return OK; }
-R cuMemsetD8_v2(uint64_t d, unsigned char v, size_t n) { ENTER("cuMemsetD8", 1); NOT_CAPTURING("cuMemsetD8"); memset((void *)d, v, n); return OK; }
+R cuMemsetD8_v2(uint64_t d, unsigned char v, size_t n) { ENTER("cuMemsetD8", 1); NOT_CAPTURING("cuMemsetD8"); memset((void *)d, v, n); note("memset %zu", n); return OK; }
 
 R cuModuleLoadDataEx(void **m, const void *image, unsigned n, int *opt, void **val) {
   ENTER("cuModuleLoadDataEx", 1);
@@ -103,12 +103,16 @@ R cuFuncSetAttribute(void *f, int a, int v) { ENTER("cuFuncSetAttribute", 1); NO
 
 R cuStreamCreate(void **s, unsigned f) { ENTER("cuStreamCreate", 1); *s = (void *)0x99; streams++; return OK; }
 R cuStreamDestroy_v2(void *s) { ENTER("cuStreamDestroy", 1); streams--; return OK; }
-R cuStreamSynchronize(void *s) { ENTER("cuStreamSynchronize", 1); NOT_CAPTURING("cuStreamSynchronize"); note("synchronize"); return OK; }
+R cuStreamSynchronize(void *s) { ENTER("cuStreamSynchronize", 1); NOT_CAPTURING("cuStreamSynchronize"); note(s ? "synchronize" : "settle"); return OK; }
 R cuStreamBeginCapture_v2(void *s, int mode) { ENTER("cuStreamBeginCapture", 1); capturing = 1; note("begin"); return OK; }
 R cuStreamEndCapture(void *s, void **g) { ENTER("cuStreamEndCapture", 1); if (!capturing) return INVALID; capturing = 0; *g = (void *)0xaa; graphs++; note("end"); return OK; }
 R cuGraphInstantiateWithFlags(void **e, void *g, uint64_t f) { ENTER("cuGraphInstantiate", 1); *e = (void *)0xbb; graphs++; note("instantiate"); return OK; }
 R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); note("graph"); return e == (void *)0xbb ? OK : INVALID; }
 R cuGraphExecDestroy(void *e) { ENTER("cuGraphExecDestroy", 1); graphs--; return OK; }
+R cuEventCreate(void **e, unsigned f) { ENTER("cuEventCreate", 1); *e = (void *)(uintptr_t)(0xe0 + events++); return f ? INVALID : OK; }
+R cuEventRecord(void *e, void *s) { ENTER("cuEventRecord", 1); NOT_CAPTURING("cuEventRecord"); note("event %d", (int)((uintptr_t)e - 0xe0)); return s == (void *)0x99 ? OK : INVALID; }
+R cuEventElapsedTime(float *ms, void *a, void *b) { ENTER("cuEventElapsedTime", 1); if (a != (void *)0xe0 || b != (void *)0xe1) return INVALID; *ms = 1.5f; return OK; }
+R cuEventDestroy_v2(void *e) { ENTER("cuEventDestroy", 1); events--; return OK; }
 R cuGraphDestroy(void *g) { ENTER("cuGraphDestroy", 1); graphs--; return OK; }
 
 typedef struct { unsigned g[3], b[3], shared; void *stream; struct { int id, pad; int value[16]; } *attrs; unsigned n; } config;
