@@ -9,7 +9,9 @@ import (
 // fuse wraps every node into a Region, as few of them as the contract in docs/architecture.md ("Regions") allows:
 //
 //	fuse_prepare.go   rewrites on nodes that let more of them meet
-//	fuse.go           which nodes go together
+//	fuse.go           groups of nodes: contractions and windows
+//	fuse_loops.go     groups of nodes: loops, and Concats in place
+//	fuse_edges.go     views at the border of a group, second outputs
 //	fuse_classify.go  what a node may be within a region
 //	fuse_emit.go      groups of nodes → Region nodes
 func fuse(ctx *Context, g *ir.Graph) error {
@@ -28,9 +30,10 @@ func fuse(ctx *Context, g *ir.Graph) error {
 type cluster struct {
 	family string
 	nodes  map[*ir.Node]bool
-	heavy  *ir.Node // its anchor or heavy node, if any
-	root   *ir.Node // the node whose output leaves it
-	reads  map[*ir.Node]int
+	heavy  *ir.Node          // its anchor or heavy node, if any
+	before map[*ir.Node]bool // nodes between its inputs and the heavy node
+	root   *ir.Node          // the node whose output leaves it
+	reads  map[*ir.Node]int  // how often an element of a node's output is computed
 }
 
 type fuser struct {
@@ -52,15 +55,36 @@ func newFuser(g *ir.Graph) *fuser {
 }
 
 func (f *fuser) start(family string, n *ir.Node) *cluster {
-	c := &cluster{family: family, nodes: map[*ir.Node]bool{n: true}, root: n, reads: map[*ir.Node]int{n: 1}}
+	c := &cluster{family: family, nodes: map[*ir.Node]bool{n: true}, before: map[*ir.Node]bool{}, root: n, reads: map[*ir.Node]int{n: 1}}
+	if roleOf(n) != roleLight {
+		c.heavy = n
+	}
 	f.of[n] = c
 	f.all = append(f.all, c)
 	return c
 }
 
+// join takes n into c. Producers join after all that reads them.
 func (f *fuser) join(c *cluster, n *ir.Node) {
+	c.reads[n] = f.readsOf(c, n)
+	c.before[n] = f.feedsHeavy(c, n)
+	if roleOf(n) != roleLight {
+		c.heavy = n
+	}
 	c.nodes[n] = true
 	f.of[n] = c
+}
+
+// feedsHeavy reports whether n would stand between the inputs of c and its heavy node.
+func (f *fuser) feedsHeavy(c *cluster, n *ir.Node) bool {
+	for _, v := range n.Outputs {
+		for _, u := range f.uses[v] {
+			if u.Node != nil && (u.Node == c.heavy || c.before[u.Node]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // reader returns the only node that reads v, or nil if there are several or v is an output of the graph.
@@ -101,7 +125,6 @@ func (f *fuser) growAnchors() {
 		default:
 			continue
 		}
-		c.heavy = n
 		f.growPrologue(c)
 		f.growEpilogue(c)
 		f.growSides(c)
@@ -177,32 +200,8 @@ func isPlainElementwise(n *ir.Node) bool {
 func (f *fuser) growSides(c *cluster) {
 	size := c.root.Outputs[0].Type.Numel()
 	f.growUp(c, func(d *ir.Node) bool {
-		return isPlainElementwise(d) && d.Outputs[0].Type.Numel() == size && !f.feedsAnchor(c, d)
+		return isPlainElementwise(d) && d.Outputs[0].Type.Numel() == size && !f.feedsHeavy(c, d)
 	})
-}
-
-func (f *fuser) feedsAnchor(c *cluster, d *ir.Node) bool {
-	for _, u := range f.uses[d.Outputs[0]] {
-		if u.Node == c.heavy || f.before(c, u.Node) {
-			return true
-		}
-	}
-	return false
-}
-
-// before reports whether n stands between region inputs and the cluster's heavy node.
-func (f *fuser) before(c *cluster, n *ir.Node) bool {
-	if c.heavy == nil || n == c.heavy {
-		return false
-	}
-	for _, v := range n.Outputs {
-		for _, u := range f.uses[v] {
-			if u.Node == c.heavy || u.Node != nil && c.nodes[u.Node] && f.before(c, u.Node) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // growUp takes in producers that accept approves and that nothing outside reads, until none is left.
@@ -234,261 +233,4 @@ func (f *fuser) sorted(c *cluster) []*ir.Node {
 	}
 	slices.SortFunc(nodes, func(a, b *ir.Node) int { return f.pos[b] - f.pos[a] })
 	return nodes
-}
-
-// growLoops makes regions of what is left, from the outputs upwards.
-func (f *fuser) growLoops() {
-	for i := len(f.g.Nodes) - 1; i >= 0; i-- {
-		n := f.g.Nodes[i]
-		if f.of[n] != nil {
-			continue
-		}
-		if isFlatConcat(n) && f.canPlace(n) {
-			f.start(ir.FamilyView, n)
-			for _, v := range n.Inputs {
-				f.placed[v], f.placed[viewedWhole(v)] = true, true
-			}
-			continue
-		}
-		c := f.start(ir.FamilyLoop, n)
-		switch roleOf(n) {
-		case roleHeavy:
-			c.heavy = n
-		case roleRegion:
-			continue
-		}
-		f.growUp(c, func(d *ir.Node) bool { return f.fitsLoop(c, d) })
-	}
-}
-
-// canPlace reports whether the operands of a Concat are better written in place by their kernels than gathered by one:
-// each is the output of a node, none is claimed twice, and at most one of them would not need a kernel otherwise.
-func (f *fuser) canPlace(n *ir.Node) bool {
-	seen := map[*ir.Value]bool{}
-	light := 0
-	for _, v := range n.Inputs {
-		if v.Def == nil || f.placed[v] || seen[v] || f.isGraphOutput(v) || v.Type.Numel() == 0 {
-			return false
-		}
-		seen[v] = true
-		if base := viewedWhole(v); base.Def == nil || isViewNode(base.Def) || f.placed[base] {
-			return false
-		}
-		if f.reader(v) != nil && !f.hasKernel(v.Def) {
-			light++
-		}
-	}
-	return light <= 1
-}
-
-// viewedWhole follows views of all of a value to that value.
-func viewedWhole(v *ir.Value) *ir.Value {
-	for v.Def != nil && isViewNode(v.Def) && v.Def.Inputs[0].Type.Numel() == v.Type.Numel() {
-		v = v.Def.Inputs[0]
-	}
-	return v
-}
-
-func (f *fuser) isGraphOutput(v *ir.Value) bool {
-	for _, u := range f.uses[v] {
-		if u.Node == nil {
-			return true
-		}
-	}
-	return false
-}
-
-// hasKernel reports whether d will be computed by a kernel with a heavy node, whatever reads it.
-func (f *fuser) hasKernel(d *ir.Node) bool {
-	for {
-		if f.of[d] != nil || roleOf(d) != roleLight {
-			return true
-		}
-		var next *ir.Node
-		for _, v := range d.Inputs {
-			if v == nil || v.Def == nil {
-				continue
-			}
-			if next != nil && next != v.Def {
-				return false
-			}
-			next = v.Def
-		}
-		if next == nil || f.reader(d.Outputs[0]) == nil {
-			return false
-		}
-		d = next
-	}
-}
-
-// fitsLoop decides whether producer d may be computed inside loop cluster c.
-func (f *fuser) fitsLoop(c *cluster, d *ir.Node) bool {
-	if f.placed[d.Outputs[0]] || isFlatConcat(d) && f.canPlace(d) {
-		return false
-	}
-	used := 0
-	for _, v := range d.Outputs {
-		if len(f.uses[v]) > 0 {
-			used++
-		}
-	}
-	if used != 1 {
-		return false
-	}
-	reads := f.readsOf(c, d)
-	switch roleOf(d) {
-	case roleHeavy:
-		if c.heavy != nil || reads != 1 || !f.onlyEpilogue(c, d) {
-			return false
-		}
-		c.heavy = d
-	case roleLight:
-		if d.Op.Kind != ir.KindMovement {
-			if c.heavy != nil && rereads(c.heavy) && f.feedsAnchor(c, d) && d.Op.Name != "Cast" {
-				return false
-			}
-			if cost := reads * weight(d); reads > 1 && cost > maxRecompute && cost*d.Outputs[0].Type.Numel() > cheapTotal {
-				return false
-			}
-		}
-		if c.heavy != nil && c.heavy.Op.Kind == ir.KindOther && f.feedsAnchor(c, d) {
-			return false
-		}
-	default:
-		return false
-	}
-	c.reads[d] = reads
-	return true
-}
-
-// readsOf estimates how often an element of d's output is computed if d joins c.
-func (f *fuser) readsOf(c *cluster, d *ir.Node) int {
-	most := 0
-	for _, v := range d.Outputs {
-		for _, u := range f.uses[v] {
-			n := u.Node
-			times := max(c.reads[n], 1)
-			in, out := max(v.Type.Numel(), 1), n.Outputs[0].Type.Numel()
-			switch {
-			case n == c.heavy && n.Op.Kind == ir.KindReduction:
-				if n.Op.Name != "ReduceSum" && n.Op.Name != "ReduceMean" && n.Op.Name != "ReduceMax" && n.Op.Name != "ReduceMin" && n.Op.Name != "ReduceProd" {
-					times *= 2
-				}
-			case n.Op.Kind == ir.KindElementwise, n.Op.Name == "Expand", n.Op.Name == "Tile", n.Op.Name == "Gather", n.Op.Name == "Resize":
-				times *= max((out+in-1)/in, 1)
-			}
-			most = max(most, times)
-		}
-	}
-	return most
-}
-
-// onlyEpilogue reports whether all that stands between heavy node d and the cluster's root keeps its size.
-func (f *fuser) onlyEpilogue(c *cluster, d *ir.Node) bool {
-	size := d.Outputs[0].Type.Numel()
-	for _, v := range d.Outputs {
-		for _, u := range f.uses[v] {
-			for n := u.Node; ; {
-				if n.Outputs[0].Type.Numel() != size || !isPlainElementwise(n) && !bijective(n) {
-					return false
-				}
-				if n == c.root {
-					break
-				}
-				// Between d and the root every value has one reader, or diamonds of elementwise nodes: one path shows all.
-				n = f.uses[n.Outputs[0]][0].Node
-			}
-		}
-	}
-	return true
-}
-
-// peelViews puts nodes that only view a region's input outside: they cost nothing there, and regions that differ
-// only in what they view stay alike.
-func (f *fuser) peelViews() {
-	for _, c := range slices.Clone(f.all) {
-		for changed := true; changed && len(c.nodes) > 1; {
-			changed = false
-			for _, n := range f.sorted(c) {
-				if n == c.root || !isViewNode(n) || f.readsInside(c, n) {
-					continue
-				}
-				delete(c.nodes, n)
-				f.start(ir.FamilyView, n)
-				changed = true
-			}
-		}
-	}
-	for _, c := range f.all {
-		if c.family == ir.FamilyLoop && len(c.nodes) == 1 && isViewNode(c.root) && !f.mustCopy(c.root) {
-			c.family = ir.FamilyView
-		}
-	}
-}
-
-func (f *fuser) readsInside(c *cluster, n *ir.Node) bool {
-	for _, v := range n.Inputs {
-		if v != nil && v.Def != nil && c.nodes[v.Def] {
-			return true
-		}
-	}
-	return false
-}
-
-// mustCopy reports whether a view is an output of the graph whose bytes no kernel would otherwise write.
-func (f *fuser) mustCopy(n *ir.Node) bool {
-	if !f.isGraphOutput(n.Outputs[0]) {
-		return false
-	}
-	v := n.Inputs[0]
-	for v.Def != nil && isViewNode(v.Def) {
-		v = v.Def.Inputs[0]
-	}
-	return v.Def == nil
-}
-
-// mergeTails joins an elementwise loop that reads nothing but one value of its size to the loop that makes the value,
-// which then has two outputs.
-func (f *fuser) mergeTails() {
-	for _, c := range f.all {
-		if c.family != ir.FamilyLoop || c.heavy != nil || roleOf(c.root) == roleRegion {
-			continue
-		}
-		v := f.tailOf(c)
-		if v == nil || v.Def == nil {
-			continue
-		}
-		p := f.of[v.Def]
-		if p == c || p.family != ir.FamilyLoop || roleOf(p.root) == roleRegion || p.root.Outputs[0].Type.Numel() != v.Type.Numel() {
-			continue
-		}
-		for _, n := range f.sorted(c) {
-			f.join(p, n)
-		}
-		c.nodes = nil
-	}
-	f.all = slices.DeleteFunc(f.all, func(c *cluster) bool { return len(c.nodes) == 0 })
-}
-
-// tailOf returns the one value that cluster c reads, if c is elementwise and of its size.
-func (f *fuser) tailOf(c *cluster) *ir.Value {
-	var only *ir.Value
-	for _, n := range f.sorted(c) {
-		if !isPlainElementwise(n) && !bijective(n) {
-			return nil
-		}
-		for _, v := range n.Inputs {
-			if v == nil || v.IsConst() || v.Def != nil && c.nodes[v.Def] {
-				continue
-			}
-			if only != nil && only != v {
-				return nil
-			}
-			only = v
-		}
-	}
-	if only == nil || only.Type.Numel() != c.root.Outputs[0].Type.Numel() {
-		return nil
-	}
-	return only
 }

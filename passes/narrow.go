@@ -33,7 +33,7 @@ type narrower struct {
 	nodes   []*ir.Node
 	matrix  map[*ir.Value]bool      // some anchor multiplies a value of the group
 	group   map[*ir.Value]*ir.Value // views and what they view have one type: union by representative
-	fixed   map[*ir.Value]bool
+	fixed   map[*ir.Value]bool      // types that must stay: of ports, masks, other than f32
 	small   map[*ir.Value]bool
 	to      map[*ir.Value]*ir.Value
 	weights map[*ir.Value]*ir.Value
@@ -78,6 +78,8 @@ func (w *narrower) choose() {
 			see(v)
 			if isMatrixInput(n, i) {
 				w.matrix[w.find(v)] = true
+			} else if isAnchorInput(n, i) {
+				w.fixed[w.find(v)] = true
 			}
 		}
 		for _, v := range n.Outputs {
@@ -117,6 +119,15 @@ func isMatrixInput(n *ir.Node, i int) bool {
 		}
 	}
 	return false
+}
+
+// isAnchorInput reports whether input i of a region is read by a contraction's anchor itself: a mask, or a matrix.
+func isAnchorInput(n *ir.Node, i int) bool {
+	if !isFamily(n, ir.FamilyContraction) {
+		return false
+	}
+	anchor := anchorOf(n.Body)
+	return anchor != nil && slices.Contains(anchor.Inputs, n.Body.Inputs[i])
 }
 
 // anchorOf returns the contraction in a body.
