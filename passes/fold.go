@@ -5,8 +5,8 @@ import (
 )
 
 var foldPass = Pass{
-	Name:    "fold",
-	Summary: "evaluate what depends on constants alone; equal elements become splats, and nothing large is made from little",
+	Name:      "fold",
+	Summary:   "evaluate what depends on constants alone; equal elements become splats, and nothing large is made from little",
 	Tolerance: 1e-3, // each folded result is rounded to its type, which may be f16
 	Run: func(_ *Context, g *ir.Graph) error {
 		for _, v := range g.Constants() {

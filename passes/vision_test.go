@@ -94,3 +94,14 @@ func TestVisionTowerBecomesOneConvABlock(t *testing.T) {
 		require.Zero(t, counts[gone], gone)
 	}
 }
+
+func TestPassesAreDeterministic(t *testing.T) {
+	texts := map[string]bool{}
+	for range 3 {
+		b := newGraphBuilder(t, ir.Float16)
+		g := b.output(visionTower(b, b.input("img", ir.Uint8, 1, 12, 32, 64)))
+		require.NoError(t, Run(&Context{Precision: PrecisionFP16}, g, semanticNames(t, PrecisionFP16), nil))
+		texts[g.String()] = true
+	}
+	require.Len(t, texts, 1)
+}

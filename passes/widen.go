@@ -1,7 +1,9 @@
 package passes
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -18,7 +20,7 @@ func isNarrow(d ir.DType) bool { return d == ir.Float16 || d == ir.BFloat16 }
 
 // widen rebuilds the graph node by node with f32 in place of narrower floats. Constants keep their value.
 func widen(ctx *Context, g *ir.Graph) error {
-	w := &widener{g: g, to: map[*ir.Value]*ir.Value{}}
+	w := &widener{g: g, to: map[*ir.Value]*ir.Value{}, bits: map[ir.DType][]uint32{}}
 	old := g.Nodes
 	g.Nodes = nil
 	for _, v := range g.Inputs {
@@ -54,8 +56,9 @@ func widen(ctx *Context, g *ir.Graph) error {
 }
 
 type widener struct {
-	g  *ir.Graph
-	to map[*ir.Value]*ir.Value
+	g    *ir.Graph
+	to   map[*ir.Value]*ir.Value
+	bits map[ir.DType][]uint32 // the f32 of every 16-bit pattern
 }
 
 // value is what stands for v after widening.
@@ -64,18 +67,31 @@ func (w *widener) value(v *ir.Value) *ir.Value {
 		return w.to[v]
 	}
 	if v.IsConst() && isNarrow(v.Type.DType) {
-		w.to[v] = w.g.Constant(v.Name, widenTensor(v.Const))
+		w.to[v] = w.g.Constant(v.Name, w.tensor(v.Const))
 		return w.to[v]
 	}
 	return v
 }
 
-func widenTensor(t *ir.Tensor) *ir.Tensor {
+// tensor converts a constant. A table of all 16-bit patterns makes the millions of weights of a model cheap.
+func (w *widener) tensor(t *ir.Tensor) *ir.Tensor {
 	wide := ir.Type{DType: ir.Float32, Shape: t.Shape}
 	if t.Splat {
 		return ir.Splat(wide, t.FloatAt(0))
 	}
-	return ir.FromFloats(wide, t.Floats())
+	bits := w.bits[t.DType]
+	if bits == nil {
+		bits = make([]uint32, 1<<16)
+		for i := range bits {
+			bits[i] = math.Float32bits(float32(ir.DecodeFloat(t.DType, uint64(i))))
+		}
+		w.bits[t.DType] = bits
+	}
+	data := make([]byte, wide.Bytes())
+	for i := range t.Numel() {
+		binary.LittleEndian.PutUint32(data[4*i:], bits[binary.LittleEndian.Uint16(t.Data[2*i:])])
+	}
+	return &ir.Tensor{Type: wide, Data: data}
 }
 
 // node makes n anew on widened operands. Its outputs get their types from the op's rule.
