@@ -7,6 +7,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // attend is an attention in normal form: problem.a is q [S,D], problem.b is k with rows T and columns D, v has rows T and
@@ -16,14 +17,12 @@ type attend struct {
 	d      int
 	scale  float64
 	causal bool
+	mask   *operand // rows S, columns T; nil: none
 }
 
 // attention: softmax(q·kᵀ·scale)·v for q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv].
 func (p *problem) attention() error {
 	n := p.anchor
-	if n.In(3) != nil {
-		return fmt.Errorf("Attention with a mask")
-	}
 	if n.Attrs.Float("softcap", 0) != 0 {
 		return fmt.Errorf("Attention with softcap")
 	}
@@ -51,6 +50,21 @@ func (p *problem) attention() error {
 	if p.n > 256 || a.d > 256 {
 		return fmt.Errorf("Attention with heads of %d and %d elements", a.d, p.n)
 	}
+	if m := n.In(3); m != nil {
+		s, err := trace(p.region, m)
+		if err != nil {
+			return err
+		}
+		view, ok := s.view.Broadcast([]int{q[0], q[1], q[2], k[2]})
+		if !ok || s.dtype != ir.Float16 && s.dtype != ir.Float32 {
+			return fmt.Errorf("Attention with a mask of type %s", m.Type)
+		}
+		o := operand{src: s, value: s.value, dtype: s.dtype, offset: view.Offset, z: [][]layout.Mode{nil, view.Dims[0], view.Dims[1]}, row: layout.Coalesce(view.Dims[2]), col: layout.Coalesce(view.Dims[3])}
+		if s.member != 0 {
+			o.z[0] = []layout.Mode{{Size: p.z[0], Stride: s.member}}
+		}
+		a.mask = &o
+	}
 	p.spread = func(v layout.View) (operand, error) {
 		return operand{z: [][]layout.Mode{nil, v.Dims[0], v.Dims[1]}, row: layout.Coalesce(v.Dims[2]), col: layout.Coalesce(v.Dims[3]), offset: v.Offset}, nil
 	}
@@ -66,6 +80,7 @@ type attnPlan struct {
 	kParam   int
 	qParam   int
 	vParam   int
+	mask     int // parameter
 	stage    int // bytes of a stage: a tile of k and one of v
 	probs    int // fma: offset of the probabilities
 	shared   int
@@ -135,6 +150,9 @@ func planAttention(p *problem, ctx *kernel.Context) (*attnPlan, *plan, error) {
 	}
 	pl := &plan{leaf: map[int]bool{}}
 	at.qParam, at.kParam, at.vParam = pl.param(p.a.value), pl.param(p.b.value), pl.param(p.attn.v.value)
+	if p.attn.mask != nil {
+		at.mask = pl.param(p.attn.mask.value)
+	}
 	load := func(o *operand) (int, bool) {
 		return access(o, o.col, append(append([][]layout.Mode{}, o.z...), o.row), ctx.AlignOf(o.value), elem)
 	}
@@ -186,6 +204,9 @@ func (g *gen) emitAttention(at *attnPlan) {
 	}
 	fetch(imm(0))
 	g.I("cp.async.commit_group")
+	if p.attn.mask != nil {
+		g.mask = g.matrix(at.mask, p.attn.mask)
+	}
 	var c attnCore = &attnFMA{}
 	if p.half {
 		c = &attnMMA{}
@@ -226,21 +247,45 @@ func (g *gen) emitAttention(at *attnPlan) {
 	g.I("ret")
 }
 
-// exponent is what scores are multiplied with, so that 2^x is the exponential.
-func (a *attend) exponent() ptx.FImm { return ptx.FImm(float32(a.scale * math.Log2E)) }
-
-// masked sets x to −∞ where key t is beyond T or, in a causal attention, behind query row.
-func (g *gen) masked(x ptx.Reg, t, row num) {
+// score turns a sum q·k into the exponent of 2 whose power is the exponential: scale·log2(e), the mask, −∞ where key t is
+// beyond T or, in a causal attention, behind query row.
+func (g *gen) score(x ptx.Reg, t, row num) {
+	a := g.p.attn
 	minus := ptx.FImm(float32(math.Inf(-1)))
+	g.I("mul.rn.f32", x, x, ptx.FImm(float32(a.scale*math.Log2E)))
+	if a.mask != nil {
+		g.I("fma.rn.f32", x, g.maskAt(t, row), ptx.FImm(float32(math.Log2E)), x)
+	}
 	if g.p.k%g.s.BK != 0 {
 		out := g.compare("ge.u32", t, imm(g.p.k))
 		g.I("selp.f32", x, minus, x, out)
 	}
-	if g.p.attn.causal {
+	if a.causal {
 		out := g.compare("gt.u32", t, row)
 		g.I("selp.f32", x, minus, x, out)
 	}
 }
+
+// maskAt reads the mask of a query and a key; 0 beyond either.
+func (g *gen) maskAt(t, row num) ptx.Reg {
+	m := g.p.attn.mask
+	at := g.address(g.mask, g.add(g.offset(m.row, row), g.offset(m.col, t)), m.dtype.Bits()/8)
+	inside := g.and(g.compare("lt.u32", t, imm(g.p.k)), g.compare("lt.u32", row, imm(g.p.m)))
+	f := g.Reg(ptx.F32)
+	if m.dtype == ir.Float32 {
+		g.I("mov.f32", f, ptx.FImm(0))
+		g.If(inside, "ld.global.f32", f, ptx.At(at, 0))
+		return f
+	}
+	h := g.Reg(ptx.B16)
+	g.I("mov.b16", h, ptx.Imm(0))
+	g.If(inside, "ld.global.b16", h, ptx.At(at, 0))
+	g.I("cvt.f32.f16", f, h)
+	return f
+}
+
+// lowest is where a running maximum starts: finite, so that a tile whose keys are all masked adds 0 and not NaN.
+const lowest = -math.MaxFloat32
 
 // across combines x over the lanes that differ in the given bits.
 func (g *gen) across(op string, x ptx.Reg, bits ...int) ptx.Reg {
@@ -270,196 +315,4 @@ func (g *gen) filled(n int, x float64) []ptx.Reg {
 		g.I("mov.f32", v, ptx.FImm(float32(x)))
 	}
 	return r
-}
-
-// attnMMA: a warp owns 16 rows of q. The scores' accumulators are, rounded to f16, the A fragments of p·v: the C fragments
-// of two neighbouring n8 tiles hold what an A fragment of k16 wants.
-type attnMMA struct {
-	q        [][]ptx.Reg // A fragments of q, for every k16 step of D
-	out      [][]ptx.Reg // accumulators, for every n8 tile of Dv
-	max, sum []ptx.Reg   // of the lane's two rows
-	row      num         // of q: the lane's first
-	k, v     []num       // byte offsets of the lane's rows in a stage: of k for every k16 step, of v for every pair of n8 tiles
-}
-
-func (c *attnMMA) begin(g *gen, at *attnPlan) {
-	row := g.add(g.mul(g.warp, 16), g.mod(g.lane, 16))
-	sw := layout.NewSwizzle(at.dp * 2)
-	for k := 0; k < at.dp/16; k++ {
-		r := g.RegVec(ptx.B32, 4)
-		ch := g.add(g.div(g.lane, 16), imm(2*k))
-		g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(g.smem, g.swizzled(sw, row, ch))), 0))
-		c.q = append(c.q, r)
-		// Rows are keys: matrices (t 0–7, d 0–7), (t 0–7, d 8–15), (t 8–15, d 0–7), (t 8–15, d 8–15).
-		t := g.add(g.mod(g.lane, 8), g.mul(g.div(g.lane, 16), 8))
-		half := g.mod(g.div(g.lane, 8), 2)
-		c.k = append(c.k, g.add(g.swizzled(sw, t, g.add(half, imm(2*k))), imm(at.k.base)))
-	}
-	vs := layout.NewSwizzle(at.BN * 2)
-	for j := 0; j < at.BN/16; j++ {
-		t := g.mod(g.lane, 16)
-		c.v = append(c.v, g.add(g.swizzled(vs, t, g.add(g.div(g.lane, 16), imm(2*j))), imm(at.v.base)))
-		c.out = append(c.out, g.filled(4, 0), g.filled(4, 0))
-	}
-	c.max, c.sum = g.filled(2, math.Inf(-1)), g.filled(2, 0)
-	c.row = g.add(g.add(g.mul(g.tileM, at.BM), g.mul(g.warp, 16)), g.offset(layout.C16x8.LaneRow, g.lane))
-}
-
-func (c *attnMMA) compute(g *gen, at *attnPlan, stage, first num) {
-	base := g.add(g.smem, stage)
-	var scores [][]ptx.Reg
-	for j := 0; j < at.BK/16; j++ {
-		s := [][]ptx.Reg{g.filled(4, 0), g.filled(4, 0)}
-		for k := range c.q {
-			r := g.RegVec(ptx.B32, 4)
-			g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(base, c.k[k])), j*16*at.dp*2))
-			for h := range s {
-				g.I("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", ptx.V(s[h]...), ptx.V(c.q[k]...), ptx.V(r[2*h:2*h+2]...), ptx.V(s[h]...))
-			}
-		}
-		scores = append(scores, s...)
-	}
-	col := g.add(first, g.offset(layout.C16x8.LaneCol, g.lane))
-	var top [2]ptx.Reg
-	for j, s := range scores {
-		for v, x := range s {
-			g.I("mul.rn.f32", x, x, g.p.attn.exponent())
-			r := v / 2
-			g.masked(x, g.add(col, imm(j*8+v%2)), g.add(c.row, imm(8*r)))
-			if j == 0 && v%2 == 0 {
-				top[r] = g.Reg(ptx.F32)
-				g.I("mov.f32", top[r], x)
-			} else {
-				g.I("max.f32", top[r], top[r], x)
-			}
-		}
-	}
-	for r := range top {
-		factor := g.running(c.max[r], g.across("max.f32", top[r], 1, 2))
-		g.I("mul.rn.f32", c.sum[r], c.sum[r], factor)
-		for _, o := range c.out {
-			for v := 2 * r; v < 2*r+2; v++ {
-				g.I("mul.rn.f32", o[v], o[v], factor)
-			}
-		}
-	}
-	for _, s := range scores {
-		for v, x := range s {
-			g.I("sub.rn.f32", x, x, c.max[v/2])
-			g.I("ex2.approx.f32", x, x)
-			g.I("add.rn.f32", c.sum[v/2], c.sum[v/2], x)
-		}
-	}
-	for k := 0; k < at.BK/16; k++ {
-		a := g.RegVec(ptx.B32, 4)
-		for i, s := range scores[2*k : 2*k+2] {
-			g.I("cvt.rn.f16x2.f32", a[2*i], s[1], s[0])
-			g.I("cvt.rn.f16x2.f32", a[2*i+1], s[3], s[2])
-		}
-		for j := range c.v {
-			r := g.RegVec(ptx.B32, 4)
-			g.I("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(base, c.v[j])), k*16*at.BN*2))
-			for h := 0; h < 2; h++ {
-				o := c.out[2*j+h]
-				g.I("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", ptx.V(o...), ptx.V(a...), ptx.V(r[2*h:2*h+2]...), ptx.V(o...))
-			}
-		}
-	}
-}
-
-func (c *attnMMA) store(g *gen, at *attnPlan) {
-	f := layout.C16x8
-	row := g.add(g.mul(g.warp, 16), g.offset(f.LaneRow, g.lane))
-	to := g.register(g.add(g.smem, g.mad(row, at.stagingRow()*4, g.mul(g.offset(f.LaneCol, g.lane), 4))))
-	for r := 0; r < 2; r++ {
-		inv := g.Reg(ptx.F32)
-		g.I("rcp.rn.f32", inv, g.across("add.rn.f32", c.sum[r], 1, 2))
-		for j, o := range c.out {
-			for v := 2 * r; v < 2*r+2; v++ {
-				g.I("mul.rn.f32", o[v], o[v], inv)
-			}
-			g.I("st.shared.v2.f32", ptx.At(to, (8*r*at.stagingRow()+8*j)*4), ptx.V(o[2*r], o[2*r+1]))
-		}
-	}
-}
-
-// attnFMA: a warp owns four rows of q. A lane computes the scores of one key of the tile, and then some columns of p·v,
-// reading the probabilities from shared memory.
-type attnFMA struct {
-	out      [][]ptx.Reg // for every row, for every 32 columns of Dv
-	max, sum []ptx.Reg
-	row      num
-	q, p     ptx.Reg // addresses of the warp's rows of q and of the probabilities
-}
-
-func (c *attnFMA) begin(g *gen, at *attnPlan) {
-	c.max, c.sum = g.filled(fmaRows, math.Inf(-1)), g.filled(fmaRows, 0)
-	for r := 0; r < fmaRows; r++ {
-		c.out = append(c.out, g.filled(at.BN/32, 0))
-	}
-	c.row = g.add(g.mul(g.tileM, at.BM), g.mul(g.warp, fmaRows))
-	c.q = g.register(g.add(g.smem, g.mul(g.warp, fmaRows*at.dp*4)))
-	c.p = g.register(g.add(g.smem, g.mad(g.warp, fmaRows*at.BK*4, imm(at.probs))))
-}
-
-func (c *attnFMA) compute(g *gen, at *attnPlan, stage, first num) {
-	base := g.add(g.smem, stage)
-	key := g.register(g.add(base, g.mad(g.lane, at.kPitch, imm(at.k.base))))
-	s := g.filled(fmaRows, 0)
-	for d := 0; d < at.dp; d += 4 {
-		k := g.RegVec(ptx.F32, 4)
-		g.I("ld.shared.v4.f32", ptx.V(k...), ptx.At(key, d*4))
-		for r := range s {
-			q := g.RegVec(ptx.F32, 4)
-			g.I("ld.shared.v4.f32", ptx.V(q...), ptx.At(c.q, (r*at.dp+d)*4))
-			for i := range q {
-				g.I("fma.rn.f32", s[r], q[i], k[i], s[r])
-			}
-		}
-	}
-	mine := g.register(g.mad(g.lane, 4, inReg(c.p)))
-	for r, x := range s {
-		g.I("mul.rn.f32", x, x, g.p.attn.exponent())
-		g.masked(x, g.add(first, g.lane), g.add(c.row, imm(r)))
-		factor := g.running(c.max[r], g.across("max.f32", x, 1, 2, 4, 8, 16))
-		g.I("sub.rn.f32", x, x, c.max[r])
-		g.I("ex2.approx.f32", x, x)
-		g.I("fma.rn.f32", c.sum[r], c.sum[r], factor, x)
-		for _, o := range c.out[r] {
-			g.I("mul.rn.f32", o, o, factor)
-		}
-		g.I("st.shared.f32", ptx.At(mine, r*at.BK*4), x)
-	}
-	g.I("bar.warp.sync", ptx.Imm(-1))
-	v := g.register(g.add(base, g.mad(g.lane, 4, imm(at.v.base))))
-	for t := 0; t < at.BK; t += 4 {
-		var prob [][]ptx.Reg
-		for r := range s {
-			x := g.RegVec(ptx.F32, 4)
-			g.I("ld.shared.v4.f32", ptx.V(x...), ptx.At(c.p, (r*at.BK+t)*4))
-			prob = append(prob, x)
-		}
-		for i := 0; i < 4; i++ {
-			for j := range c.out[0] {
-				x := g.Reg(ptx.F32)
-				g.I("ld.shared.f32", x, ptx.At(v, ((t+i)*at.BN+j*32)*4))
-				for r := range s {
-					g.I("fma.rn.f32", c.out[r][j], prob[r][i], x, c.out[r][j])
-				}
-			}
-		}
-	}
-	g.I("bar.warp.sync", ptx.Imm(-1)) // before the next tile's probabilities
-}
-
-func (c *attnFMA) store(g *gen, at *attnPlan) {
-	to := g.register(g.add(g.smem, g.mad(g.warp, fmaRows*at.stagingRow()*4, g.mul(g.lane, 4))))
-	for r := range c.out {
-		total := g.across("add.rn.f32", c.sum[r], 1, 2, 4, 8, 16)
-		for j, o := range c.out[r] {
-			q := g.Reg(ptx.F32)
-			g.I("div.rn.f32", q, o, total)
-			g.I("st.shared.f32", ptx.At(to, (r*at.stagingRow()+j*32)*4), q)
-		}
-	}
 }

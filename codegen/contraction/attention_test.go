@@ -2,6 +2,7 @@ package contraction
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ type attentionCase struct {
 	causal             bool
 	packed             bool // q, k and v are slices of one tensor [1,S,3·H·D], the output is [1,S,H·D]
 	members            int
+	mask               []int // shape of an additive mask
 }
 
 func (c attentionCase) region(b *body) *ir.Node {
@@ -36,7 +38,11 @@ func (c attentionCase) region(b *body) *ir.Node {
 		k = b.cast(b.input(ir.T(c.dtype, 1, c.hk, c.t, c.d), 1, false, c.members > 0), ir.Float32)
 		v = b.cast(b.input(ir.T(c.dtype, 1, c.hk, c.t, c.dv), 1, false, c.members > 0), ir.Float32)
 	}
-	y := b.add("Attention", ir.Attrs{"scale": 0.3, "causal": c.causal}, q, k, v)
+	in := []*ir.Value{q, k, v}
+	if c.mask != nil {
+		in = append(in, b.cast(b.input(ir.T(c.dtype, c.mask...), 3, false, c.members > 0), ir.Float32))
+	}
+	y := b.add("Attention", ir.Attrs{"scale": 0.3, "causal": c.causal}, in...)
 	if c.packed {
 		y = b.add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, y)
 		y = b.add("Reshape", ir.Attrs{"shape": []int{1, c.s, c.h * c.d}}, y)
@@ -51,6 +57,8 @@ func TestAttentionEqualsTheReference(t *testing.T) {
 			{h: 4, hk: 4, s: 32, t: 32, d: 32, dv: 32, dtype: d, packed: true, members: 2},
 			{h: 4, hk: 2, s: 20, t: 70, d: 16, dv: 24, dtype: d},
 			{h: 2, hk: 2, s: 70, t: 70, d: 48, dv: 20, dtype: d, causal: true},
+			{h: 2, hk: 1, s: 20, t: 40, d: 16, dv: 16, dtype: d, mask: []int{20, 40}},
+			{h: 2, hk: 2, s: 9, t: 33, d: 16, dv: 16, dtype: d, mask: []int{1, 2, 1, 33}, members: 2},
 			{h: 1, hk: 1, s: 3, t: 5, d: 7, dv: 3, dtype: d},
 			{h: 50, hk: 50, s: 64, t: 128, d: 64, dv: 64, dtype: d},
 		} {
@@ -67,5 +75,24 @@ func TestAttentionEqualsTheReference(t *testing.T) {
 				require.Less(t, distance(got, reference(t, b.region, b.data)), limit, spec.Schedule)
 			})
 		}
+	}
+}
+
+// TestMaskedTiles: where the first keys are all masked nothing of them remains, not even a NaN.
+func TestMaskedTiles(t *testing.T) {
+	for _, d := range bothTypes {
+		b, ctx := newBody(t), sm121(t)
+		attentionCase{h: 1, hk: 1, s: 8, t: 70, d: 16, dv: 16, dtype: d, mask: []int{8, 70}}.region(b)
+		mask := make([]float64, 8*70)
+		for i := range mask {
+			if i%70 < 40 {
+				mask[i] = math.Inf(-1)
+			}
+		}
+		v := b.region.Inputs[3]
+		b.data[v] = ir.FromFloats(v.Type, mask)
+		spec, err := Lower(b.region, ctx)
+		require.NoError(t, err)
+		require.Less(t, distance(run(t, spec, ctx.Target, b.data), reference(t, b.region, b.data)), 6e-4)
 	}
 }

@@ -1,0 +1,160 @@
+package contraction
+
+import (
+	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// finish sums the tiles of the warps along K and of the blocks of a split, in fixed order, and runs the epilogue. A
+// thread takes groups of eight columns.
+func (g *gen) finish() {
+	s, p := g.s, g.p
+	out := g.matrix(g.plan.out, &p.out)
+	pointers := g.leafPointers()
+	var work ptx.Reg
+	if s.SplitK > 1 {
+		work = g.partials()
+	}
+	g.groups(func(index, row, col, m, n num) {
+		var acc []ptx.Reg
+		if s.SplitK > 1 {
+			acc = g.sumSplits(work, index)
+		} else {
+			acc = g.sumWarps(row, col)
+		}
+		g.storeOut(out, m, n, g.apply(pointers, acc, m, n))
+	})
+}
+
+// leafPointers loads the parameters that the epilogue reads.
+func (g *gen) leafPointers() map[int]ptx.Reg {
+	pointers := map[int]ptx.Reg{}
+	for i, o := range g.plan.operands {
+		if o.Value != nil && !o.Write && g.plan.leaf[i] {
+			pointers[i] = g.pointer(i)
+		}
+	}
+	return pointers
+}
+
+// groups runs f for every group of columns of the tile that lies in the matrix.
+func (g *gen) groups(f func(index, row, col, m, n num)) {
+	s, p := g.s, g.p
+	across := s.BN / group
+	total := s.BM * across
+	index := g.Reg(ptx.B32)
+	g.I("mov.b32", index, g.tid.operand())
+	loop, next, done := g.NewLabel("group"), g.NewLabel("next"), g.NewLabel("done")
+	g.Place(loop)
+	if total%s.threads() != 0 {
+		q := g.compare("ge.u32", inReg(index), imm(total))
+		g.If(q, "bra", done)
+	}
+	row := g.div(inReg(index), across)
+	col := g.mul(g.mod(inReg(index), across), group)
+	m, n := g.add(g.mul(g.tileM, s.BM), row), g.add(g.mul(g.tileN, s.BN), col)
+	if p.m%s.BM != 0 {
+		q := g.compare("ge.u32", m, imm(p.m))
+		g.If(q, "bra", next)
+	}
+	if p.n%s.BN != 0 {
+		q := g.compare("ge.u32", n, imm(p.n))
+		g.If(q, "bra", next)
+	}
+	f(inReg(index), row, col, m, n)
+	g.Place(next)
+	g.I("add.s32", index, index, ptx.Imm(s.threads()))
+	more := g.compare("lt.u32", inReg(index), imm(total))
+	g.If(more, "bra", loop)
+	g.Place(done)
+}
+
+// sumWarps reads a group from the staging tiles.
+func (g *gen) sumWarps(row, col num) []ptx.Reg {
+	s := g.s
+	at := g.register(g.add(g.smem, g.mad(row, s.stagingRow()*4, g.mul(col, 4))))
+	var acc []ptx.Reg
+	for w := 0; w < s.WarpsK; w++ {
+		var v []ptx.Reg
+		for h := 0; h < group; h += 4 {
+			r := g.RegVec(ptx.F32, 4)
+			g.I("ld.shared.v4.f32", ptx.V(r...), ptx.At(at, w*s.BM*s.stagingRow()*4+h*4))
+			v = append(v, r...)
+		}
+		acc = g.plus(acc, v)
+	}
+	return acc
+}
+
+func (g *gen) plus(acc, v []ptx.Reg) []ptx.Reg {
+	if acc == nil {
+		return v
+	}
+	for i := range acc {
+		g.I("add.rn.f32", acc[i], acc[i], v[i])
+	}
+	return acc
+}
+
+// storeOut writes a group of results.
+func (g *gen) storeOut(out ptx.Reg, m, n num, v []ptx.Reg) {
+	o := &g.p.out
+	size := o.dtype.Bits() / 8
+	rowOff := g.offset(o.row, m)
+	if g.plan.epilogue.wide {
+		at := g.address(out, g.add(rowOff, g.offset(o.col, n)), size)
+		if size == 4 {
+			g.I("st.global.v4.f32", ptx.At(at, 0), ptx.V(v[:4]...))
+			g.I("st.global.v4.f32", ptx.At(at, 16), ptx.V(v[4:]...))
+			return
+		}
+		words := g.RegVec(ptx.B32, 4)
+		for i, w := range words {
+			g.I("cvt.rn.f16x2.f32", w, v[2*i+1], v[2*i])
+		}
+		g.I("st.global.v4.b32", ptx.At(at, 0), ptx.V(words...))
+		return
+	}
+	for i, x := range v {
+		c := g.add(n, imm(i))
+		at := g.address(out, g.add(rowOff, g.offset(o.col, c)), size)
+		var r ptx.Operand = x
+		op := "st.global.f32"
+		if size == 2 {
+			h := g.Reg(ptx.B16)
+			g.I("cvt.rn.f16.f32", h, x)
+			r, op = h, "st.global.b16"
+		}
+		if g.plan.epilogue.exact {
+			g.I(op, ptx.At(at, 0), r)
+			continue
+		}
+		q := g.compare("lt.u32", c, imm(g.p.n))
+		g.If(q, op, ptx.At(at, 0), r)
+	}
+}
+
+// apply runs the epilogue on a group's accumulators.
+func (g *gen) apply(pointers map[int]ptx.Reg, acc []ptx.Reg, m, n num) []ptx.Reg {
+	e := g.plan.epilogue
+	em := expr.NewEmitter(g.Kernel, e.b, expr.Env{
+		Operand:  func(i int) ptx.Reg { return pointers[i] },
+		Align:    func(i int) int { return g.plan.align[i] },
+		Constant: func(i int) bool { return g.plan.operands[i].Value.IsConst() },
+	})
+	for i, z := range e.z {
+		g.bind(em, z, g.z[i])
+	}
+	g.bind(em, e.m, m)
+	g.bind(em, e.n, n)
+	for i, a := range e.acc {
+		em.Bind(a, acc[i])
+	}
+	return em.EmitAll(e.result)
+}
+
+func (g *gen) bind(em *expr.Emitter, v *expr.Expr, x num) {
+	if v.Op == expr.OpVar {
+		em.Bind(v, g.register(x))
+	}
+}
