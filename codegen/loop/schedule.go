@@ -84,7 +84,7 @@ func (p *problem) strides(r *expr.Expr) (rowish, colish bool) {
 			return
 		}
 		seen[e] = true
-		if e.Op == expr.OpLoad {
+		if e.Op == expr.OpLoad && e.DependsOnAny(r.Vars...) {
 			rowish = rowish || unitStride(e.Args[0], inner)
 			colish = colish || last != nil && unitStride(e.Args[0], last)
 		}
