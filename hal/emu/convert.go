@@ -18,10 +18,6 @@ func convert(def *ptx.Def, in *inst) bool {
 		round = def.Mods[0]
 	}
 	switch def.Op {
-	case "cvt.rn.f16x2.f32":
-		return setR(in, func(a, b uint32) uint32 { // the first source is the upper half
-			return floatToHalf(float64(f32(a)))<<16 | floatToHalf(float64(f32(b)))
-		})
 	case "cvt.rn.bf16x2.f32":
 		return setR(in, func(a, b uint32) uint32 { return floatToBF(a)<<16 | floatToBF(b) })
 	case "cvt.rn.bf16.f32":
@@ -36,7 +32,8 @@ func convert(def *ptx.Def, in *inst) bool {
 	var f func(uint64) uint64
 	switch {
 	case !isFloat(dst) && !isFloat(src):
-		f = func(v uint64) uint64 { return extend(src, v) }
+		convertInt(dst, src, in)
+		return true
 	case isFloat(dst) && !isFloat(src) && round == "rn":
 		f = intToFloat(dst, src)
 	case !isFloat(dst) && roundTo(round) != nil:
@@ -50,10 +47,8 @@ func convert(def *ptx.Def, in *inst) bool {
 	if f == nil {
 		return false
 	}
-	trunc := func(v uint64) uint32 { return uint32(v) }
-	if !isFloat(dst) {
-		trunc = func(v uint64) uint32 { return truncate(dst, v) }
-	}
+	mask := rowMask(dst)
+	trunc := func(v uint64) uint32 { return uint32(v) & mask }
 	switch dw, sw := isWide(dst), isWide(src); {
 	case dw && sw:
 		in.kind, in.fQ = kindQ, func(d, a, _, _ *row64) {
@@ -77,6 +72,47 @@ func convert(def *ptx.Def, in *inst) bool {
 		return setR(in, func(a, _ uint32) uint32 { return trunc(f(uint64(a))) })
 	}
 	return true
+}
+
+// rowMask has the bits that a 32-bit row keeps of a type.
+func rowMask(typ string) uint32 {
+	if ptx.ClassOf(typ) == ptx.B16 {
+		return 0xffff
+	}
+	return 1<<32 - 1
+}
+
+// convertInt extends the source's bits by its sign, or by zeros, and keeps those that the destination has.
+func convertInt(dst, src string, in *inst) {
+	shift := 64 - 8*uint(sizeOf(src))
+	zeros := uint64(0) // the bits above an unsigned source
+	if src[0] != 's' {
+		zeros = ^uint64(0) << (64 - shift)
+	}
+	mask := rowMask(dst)
+	value := func(v uint64) uint64 { return uint64(int64(v<<shift)>>shift) &^ zeros }
+	switch dw, sw := isWide(dst), isWide(src); {
+	case dw && sw:
+		in.kind, in.fQ = kindQ, func(d, a, _, _ *row64) { *d = *a }
+	case dw:
+		in.kind, in.fQR = kindQR, func(d *row64, a, _ *row32, _ *row64) {
+			for l := range d {
+				d[l] = value(uint64(a[l]))
+			}
+		}
+	case sw:
+		in.kind, in.fRQ = kindRQ, func(d *row32, a *row64) {
+			for l := range d {
+				d[l] = uint32(a[l]) & mask
+			}
+		}
+	default:
+		in.kind, in.fR = kindR, func(d, a, _, _ *row32) {
+			for l := range d {
+				d[l] = uint32(value(uint64(a[l]))) & mask
+			}
+		}
+	}
 }
 
 func setR(in *inst, f func(a, b uint32) uint32) bool {

@@ -15,11 +15,8 @@ var hotR = map[string]func(d, a, b, c *row32){
 		}
 	},
 	"add.rn.f32": addF, "sub.rn.f32": subF, "mul.rn.f32": mulF, "fma.rn.f32": fmaF,
-	"cvt.f32.f16": func(d, a, _, _ *row32) {
-		for l := range d {
-			d[l] = b32(halfToFloat(a[l]))
-		}
-	},
+	"min.f32": minF, "max.f32": maxF,
+	"cvt.f32.f16": widenF, "cvt.rn.f16.f32": halfF, "cvt.rn.f16x2.f32": halvesF,
 }
 
 var hotQ = map[string]func(d, a, b, c *row64){
@@ -115,5 +112,38 @@ func mulFGo(d, a, b, _ *row32) {
 func fmaFGo(d, a, b, c *row32) {
 	for l := range d {
 		d[l] = b32(fma32(f32(a[l]), f32(b[l]), f32(c[l])))
+	}
+}
+
+func minFGo(d, a, b, _ *row32) {
+	for l := range d {
+		d[l] = min32(a[l], b[l])
+	}
+}
+
+func maxFGo(d, a, b, _ *row32) {
+	for l := range d {
+		d[l] = max32(a[l], b[l])
+	}
+}
+
+// widenFGo is cvt.f32.f16.
+func widenFGo(d, a, _, _ *row32) {
+	for l := range d {
+		d[l] = b32(halfToFloat(a[l]))
+	}
+}
+
+// halfFGo is cvt.rn.f16.f32.
+func halfFGo(d, a, _, _ *row32) {
+	for l := range d {
+		d[l] = floatToHalf(float64(f32(a[l])))
+	}
+}
+
+// halvesFGo is cvt.rn.f16x2.f32: the first source becomes the upper half.
+func halvesFGo(d, a, b, _ *row32) {
+	for l := range d {
+		d[l] = floatToHalf(float64(f32(a[l])))<<16 | floatToHalf(float64(f32(b[l])))
 	}
 }

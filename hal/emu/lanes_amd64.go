@@ -29,6 +29,21 @@ func shlAVX2(d, a, b, c *row32)
 //go:noescape
 func shrAVX2(d, a, b, c *row32)
 
+//go:noescape
+func minAVX2(d, a, b, c *row32)
+
+//go:noescape
+func maxAVX2(d, a, b, c *row32)
+
+//go:noescape
+func widenAVX2(d, a, b, c *row32)
+
+//go:noescape
+func halfAVX2(d, a, b, c *row32)
+
+//go:noescape
+func halvesAVX2(d, a, b, c *row32)
+
 // mmaF16AVX2 takes the first row and 14 indices: d0…d3, a0…a3, b0, b1, c0…c3.
 //
 //go:noescape
@@ -94,6 +109,46 @@ func shrR(d, a, b, c *row32) {
 		shrAVX2(d, a, b, c)
 	} else {
 		shrRGo(d, a, b, c)
+	}
+}
+
+func minF(d, a, b, c *row32) {
+	if haveAVX2 {
+		minAVX2(d, a, b, c)
+	} else {
+		minFGo(d, a, b, c)
+	}
+}
+
+func maxF(d, a, b, c *row32) {
+	if haveAVX2 {
+		maxAVX2(d, a, b, c)
+	} else {
+		maxFGo(d, a, b, c)
+	}
+}
+
+func widenF(d, a, b, c *row32) {
+	if haveAVX2 {
+		widenAVX2(d, a, b, c)
+	} else {
+		widenFGo(d, a, b, c)
+	}
+}
+
+func halfF(d, a, b, c *row32) {
+	if haveAVX2 {
+		halfAVX2(d, a, b, c)
+	} else {
+		halfFGo(d, a, b, c)
+	}
+}
+
+func halvesF(d, a, b, c *row32) {
+	if haveAVX2 {
+		halvesAVX2(d, a, b, c)
+	} else {
+		halvesFGo(d, a, b, c)
 	}
 }
 

@@ -29,7 +29,8 @@ func TestVectorRowsEqualTheGoRows(t *testing.T) {
 		name      string
 		fast, ref func(d, a, b, c *row32)
 	}{{"add", addF, addFGo}, {"sub", subF, subFGo}, {"mul", mulF, mulFGo}, {"fma", fmaF, fmaFGo},
-		{"integer add", addR, addRGo}, {"integer mad", madR, madRGo}, {"and", andR, andRGo}, {"shl", shlR, shlRGo}, {"shr", shrR, shrRGo}} {
+		{"integer add", addR, addRGo}, {"integer mad", madR, madRGo}, {"and", andR, andRGo}, {"shl", shlR, shlRGo}, {"shr", shrR, shrRGo},
+		{"min", minF, minFGo}, {"max", maxF, maxFGo}, {"half", halfF, halfFGo}, {"halves", halvesF, halvesFGo}} {
 		for range 5000 {
 			var a, b, z, got, want row32
 			for l := range a {
@@ -44,6 +45,28 @@ func TestVectorRowsEqualTheGoRows(t *testing.T) {
 			c.fast(&got, &a, &b, &z)
 			c.ref(&want, &a, &b, &z)
 			require.Equal(t, want, got, "%s of %x, %x, %x", c.name, a, b, z)
+		}
+	}
+}
+
+func TestVectorWideningEqualsTheGoRow(t *testing.T) {
+	for h := uint32(0); h < 1<<16; h += 32 {
+		var a, got, want row32
+		for l := range a {
+			a[l] = h + uint32(l)
+		}
+		widenF(&got, &a, &a, &a)
+		widenFGo(&want, &a, &a, &a)
+		require.Equal(t, want, got)
+		// And rounding at the midpoints and beside them.
+		for _, beside := range []uint32{0, 1, ^uint32(0)} {
+			var mid, half row32
+			for l := range mid {
+				mid[l] = want[l] + 1<<12 + beside
+			}
+			halfF(&got, &mid, &a, &a)
+			halfFGo(&half, &mid, &a, &a)
+			require.Equal(t, half, got)
 		}
 	}
 }

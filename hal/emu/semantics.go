@@ -258,10 +258,6 @@ func scalar32(name, op, typ string) func(a, b, c uint32) uint32 {
 		return func(a, _, _ uint32) uint32 { return a &^ (1 << 31) }
 	case "neg.f32":
 		return func(a, _, _ uint32) uint32 { return a ^ 1<<31 }
-	case "min.f32":
-		return func(a, b, _ uint32) uint32 { return min32(a, b) }
-	case "max.f32":
-		return func(a, b, _ uint32) uint32 { return max32(a, b) }
 	case "min.NaN.f32":
 		return func(a, b, _ uint32) uint32 {
 			if isNaN32(a) || isNaN32(b) {
