@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -81,11 +82,18 @@ type segmenter struct {
 	order   map[*ir.Value]int // position among the operands of Concats, from 1
 	to      map[*ir.Value]*ir.Value
 	placed  map[*ir.Value]bool
+	made    map[[sha256.Size]byte]*ir.Value // constants by content
+	rows    map[rowsKey][][]float32         // of weights that several nodes read
+}
+
+type rowsKey struct {
+	w          *ir.Tensor
+	transposed bool
 }
 
 func newSegmenter(g *ir.Graph) *segmenter {
 	s := &segmenter{g: g, uses: g.Uses(), pos: map[*ir.Node]int{}, core: map[*ir.Node]*layer{}, depths: map[*ir.Node]int{},
-		order: map[*ir.Value]int{}, to: map[*ir.Value]*ir.Value{}, placed: map[*ir.Value]bool{}}
+		order: map[*ir.Value]int{}, to: map[*ir.Value]*ir.Value{}, placed: map[*ir.Value]bool{}, made: map[[sha256.Size]byte]*ir.Value{}, rows: map[rowsKey][][]float32{}}
 	for i, n := range g.Nodes {
 		s.pos[n] = i
 		if !isFlatConcat(n) {
@@ -104,16 +112,24 @@ func newSegmenter(g *ir.Graph) *segmenter {
 
 // layerAt recognises a layer at its MatMul or Conv and follows it to its activation.
 func (s *segmenter) layerAt(n *ir.Node) *layer {
-	var w [][]float32
-	switch n.Op.Name {
-	case "MatMul":
-		w = matVecRows(n)
-	case "Conv":
-		w = pointConvRows(n)
-	}
-	if w == nil {
+	if n.Op.Name != "MatMul" && n.Op.Name != "Conv" || !n.Inputs[1].IsConst() {
 		return nil
 	}
+	key := rowsKey{n.Inputs[1].Const, n.Attrs.Bool("transB")}
+	w := s.rows[key]
+	switch {
+	case n.Op.Name == "MatMul" && isMatVec(n):
+		if w == nil {
+			w = matVecRows(n)
+		}
+	case n.Op.Name == "Conv" && isPointConv(n):
+		if w == nil {
+			w = rowsOf(n.Inputs[1].Const, n.Inputs[1].Type.Shape[0], n.Inputs[1].Type.Shape[1])
+		}
+	default:
+		return nil
+	}
+	s.rows[key] = w
 	u := &layer{node: n, x: n.Inputs[0], out: n.Outputs[0]}
 	for _, row := range w {
 		u.rows = append(u.rows, matRow{w: row})
@@ -125,27 +141,34 @@ func (s *segmenter) layerAt(n *ir.Node) *layer {
 	return u
 }
 
-// matVecRows returns the rows of Wᵀ if n is a single row times a constant matrix.
-func matVecRows(n *ir.Node) [][]float32 {
+// isMatVec reports whether n is a single f32 row times a constant matrix.
+func isMatVec(n *ir.Node) bool {
 	a, b := n.Inputs[0], n.Inputs[1]
-	if a.IsConst() || !b.IsConst() || a.Type.DType != ir.Float32 || b.Type.Rank() < 2 || a.Type.Rank() < 1 {
-		return nil
+	if a.IsConst() || a.Type.DType != ir.Float32 || b.Type.Rank() < 2 || a.Type.Rank() < 1 {
+		return false
 	}
-	r := b.Type.Rank()
-	k, cols := b.Type.Shape[r-2], b.Type.Shape[r-1]
-	if b.Type.Numel() != k*cols || a.Type.Numel() == 0 || cols == 0 {
-		return nil
-	}
+	k, cols := matrixSize(n)
+	return b.Type.Numel() == k*cols && k > 0 && cols > 0 && a.Type.Numel() == k && n.Outputs[0].Type.Numel() == cols
+}
+
+// matrixSize is K and N of a MatMul's second operand.
+func matrixSize(n *ir.Node) (k, cols int) {
+	shape := n.Inputs[1].Type.Shape
+	k, cols = shape[len(shape)-2], shape[len(shape)-1]
 	if n.Attrs.Bool("transB") {
 		k, cols = cols, k
 	}
-	if a.Type.Numel() != k || n.Outputs[0].Type.Numel() != cols {
-		return nil
+	return k, cols
+}
+
+// matVecRows returns the rows of the second operand's transpose.
+func matVecRows(n *ir.Node) [][]float32 {
+	b := n.Inputs[1].Const
+	k, cols := matrixSize(n)
+	if n.Attrs.Bool("transB") || b.Splat {
+		return rowsOf(b, cols, k)
 	}
-	if n.Attrs.Bool("transB") || b.Const.Splat {
-		return rowsOf(b.Const, cols, k)
-	}
-	xs := rowsOf(b.Const, k, cols)
+	xs := rowsOf(b, k, cols)
 	rows := make([][]float32, cols)
 	for j := range rows {
 		rows[j] = make([]float32, k)
@@ -179,17 +202,14 @@ func rowsOf(t *ir.Tensor, rows, cols int) [][]float32 {
 	return list
 }
 
-// pointConvRows returns the rows of w if n is a 1×1 convolution of an image of one point.
-func pointConvRows(n *ir.Node) [][]float32 {
+// isPointConv reports whether n is a 1×1 convolution of an image of one point.
+func isPointConv(n *ir.Node) bool {
 	x, w := n.Inputs[0], n.Inputs[1]
-	if x.IsConst() || !w.IsConst() || x.Type.DType != ir.Float32 || n.Attrs.Int("group", 1) != 1 {
-		return nil
+	if x.IsConst() || x.Type.DType != ir.Float32 || n.Attrs.Int("group", 1) != 1 {
+		return false
 	}
 	out, in := w.Type.Shape[0], w.Type.Shape[1]
-	if x.Type.Numel() != in || w.Type.Numel() != out*in || n.Outputs[0].Type.Numel() != out || in == 0 || out == 0 {
-		return nil
-	}
-	return rowsOf(w.Const, out, in)
+	return x.Type.Numel() == in && w.Type.Numel() == out*in && n.Outputs[0].Type.Numel() == out && in > 0 && out > 0
 }
 
 // addBias takes a constant that has one number for each row, or one for all.

@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -94,7 +95,7 @@ func viewRange(v *ir.Value) (base *ir.Value, offset int) {
 // build makes the SegmentedMatVec of units over the concatenation of parts.
 func (s *segmenter) build(units []*layer, parts []*ir.Value) error {
 	slices.SortStableFunc(units, func(a, b *layer) int { return s.rank(a) - s.rank(b) })
-	b := builder{g: s.g, name: unitName(units)}
+	b := builder{g: s.g, name: unitName(units), made: s.made}
 	x := b.vector(parts)
 	y := b.matVec(x, units)
 	z := b.activate(y, units)
@@ -128,7 +129,21 @@ func unitName(units []*layer) string {
 type builder struct {
 	g    *ir.Graph
 	name string
+	made map[[sha256.Size]byte]*ir.Value
 	err  error
+}
+
+// constant returns the constant that was made of an equal tensor before, if any: steps of an unrolled recurrence have
+// the same weights.
+func (b *builder) constant(t *ir.Tensor) *ir.Value {
+	h := sha256.New()
+	fmt.Fprintf(h, "%v %v ", t.Type, t.Splat)
+	h.Write(t.Data)
+	key := [sha256.Size]byte(h.Sum(nil))
+	if b.made[key] == nil {
+		b.made[key] = b.g.Constant(b.name, t)
+	}
+	return b.made[key]
 }
 
 func (b *builder) add(op string, attrs ir.Attrs, inputs ...*ir.Value) *ir.Value {
@@ -176,12 +191,12 @@ func (b *builder) matVec(x *ir.Value, units []*layer) *ir.Value {
 	}
 	var bv *ir.Value
 	if hasB {
-		bv = b.g.Constant(b.name, ir.FromFloats(ir.T(ir.Float32, rows), bias).Compact())
+		bv = b.constant(ir.FromFloats(ir.T(ir.Float32, rows), bias).Compact())
 	}
 	return b.add("SegmentedMatVec", nil, x,
-		b.g.Constant(b.name, packRows(units, rows, widest)), bv,
-		b.g.Constant(b.name, ir.FromInts(ir.T(ir.Int32, rows), offset).Compact()),
-		b.g.Constant(b.name, ir.FromInts(ir.T(ir.Int32, rows), length).Compact()))
+		b.constant(packRows(units, rows, widest)), bv,
+		b.constant(ir.FromInts(ir.T(ir.Int32, rows), offset).Compact()),
+		b.constant(ir.FromInts(ir.T(ir.Int32, rows), length).Compact()))
 }
 
 // packRows puts the rows' weights one below the other, zeros behind those of shorter ones.
