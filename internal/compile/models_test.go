@@ -1,0 +1,364 @@
+package compile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+// generated compiles a small model of the repository's own.
+func generated(t *testing.T, name, precision string, targets ...string) (*Result, *driving.Model) {
+	t.Helper()
+	src, err := driving.Make(name, driving.Small)
+	require.NoError(t, err)
+	m, err := onnx.Decode(name+".onnx", src.ONNX)
+	require.NoError(t, err)
+	r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: targets})
+	require.NoError(t, err)
+	return r, src
+}
+
+var names = []string{"vision", "policy", "dmonitoring", "supercombo"}
+
+// session puts a program on the CPU device.
+func session(t *testing.T, p *runtime.Program, check bool) *runtime.Session {
+	t.Helper()
+	d, err := emu.Open(emu.Options{Check: check})
+	require.NoError(t, err)
+	m, err := runtime.NewModel(context.Background(), p, d, runtime.ModelOptions{})
+	require.NoError(t, err)
+	s, err := m.NewSession(context.Background(), runtime.SessionOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		require.NoError(t, m.Close())
+		require.NoError(t, d.Close())
+	})
+	return s
+}
+
+// packaged writes the program as a package and reads it back, as a user's program does.
+func packaged(t *testing.T, p *runtime.Program) *runtime.Program {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "model")
+	files, err := gopkg.Files("model", p, nil)
+	require.NoError(t, err)
+	require.NoError(t, gopkg.Write(dir, files))
+	back, err := runtime.Read(os.DirFS(dir))
+	require.NoError(t, err)
+	return back
+}
+
+// outputs runs a session on arrays and returns its outputs in float64.
+func outputs(t *testing.T, p *runtime.Program, s *runtime.Session, in map[string]*npy.Array) map[string][]float64 {
+	t.Helper()
+	for _, q := range p.Inputs {
+		data, err := in[q.Name].As(q.DType, q.Shape)
+		require.NoError(t, err, q.Name)
+		if s.SetState(q.Name, data) != nil {
+			copy(s.Input(q.Name), data)
+		}
+	}
+	require.NoError(t, s.Run(context.Background()))
+	out := map[string][]float64{}
+	for _, q := range p.Outputs {
+		x, err := runtime.Float64s(q.DType, s.Output(q.Name))
+		require.NoError(t, err)
+		out[q.Name] = x
+	}
+	return out
+}
+
+// evaluate runs a graph in the reference evaluator.
+func evaluate(t *testing.T, g *ir.Graph, in map[string]*npy.Array, round bool) map[string][]float64 {
+	t.Helper()
+	arrays := map[string]*ir.Array{}
+	for _, v := range g.Inputs {
+		data, err := in[v.Name].As(v.Type.DType.String(), v.Type.Shape)
+		require.NoError(t, err)
+		x, err := ir.NewTensor(v.Type, data)
+		require.NoError(t, err)
+		arrays[v.Name] = x.Array()
+	}
+	res, err := ir.Evaluate(context.Background(), g, arrays, ir.EvalOptions{Round: round})
+	require.NoError(t, err)
+	out := map[string][]float64{}
+	for name, a := range res {
+		out[name] = a.Floats()
+	}
+	return out
+}
+
+func arrays(t *testing.T, g *ir.Graph) map[string]*npy.Array {
+	t.Helper()
+	out := map[string]*npy.Array{}
+	for name, a := range Inputs(g) {
+		out[name] = &npy.Array{DType: a.DType.String(), Shape: a.Shape, Data: a.Tensor().Dense()}
+	}
+	return out
+}
+
+// TestSmallModelsAgreeWithTheEvaluator holds the whole way, device checks on, against the imported graph in float64.
+func TestSmallModelsAgreeWithTheEvaluator(t *testing.T) {
+	for _, name := range names {
+		for _, precision := range []string{"fp32", "fp16", "file"} {
+			t.Run(name+"/"+precision, func(t *testing.T) {
+				r, _ := generated(t, name, precision, "sm_121")
+				p := packaged(t, r.Program)
+				s := session(t, p, true)
+				in := arrays(t, r.Source)
+				got, want := outputs(t, p, s, in), evaluate(t, r.Source, in, false)
+				for _, q := range p.Outputs {
+					m, err := runtime.Compare(got[q.Name], want[q.Name], 0, 0)
+					require.NoError(t, err)
+					bound := goldenBounds[precision]
+					require.GreaterOrEqual(t, m.Cosine, bound.MinCosine, "%s: %+v", q.Name, m)
+					require.LessOrEqual(t, m.RelL2, bound.RelL2, "%s: %+v", q.Name, m)
+				}
+				v := &p.Variants[0]
+				require.LessOrEqual(t, float64(v.ArenaBytes), 1.1*float64(v.LiveBytes), "arena against live bytes")
+				require.Empty(t, r.Fallbacks)
+			})
+		}
+	}
+}
+
+// TestFP16IsAsAccurateAsItsGraph bounds the kernels' own error: against float64, a run may be at most 1.5 times as far off
+// as the reference evaluator on the final graph, which rounds wherever the program stores or casts.
+func TestFP16IsAsAccurateAsItsGraph(t *testing.T) {
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			r, _ := generated(t, name, "fp16", "sm_121")
+			in := arrays(t, r.Source)
+			got := outputs(t, r.Program, session(t, r.Program, false), in)
+			final, exact := evaluate(t, r.Graph, in, true), evaluate(t, r.Source, in, false)
+			for _, q := range r.Program.Outputs {
+				for _, part := range parts(q) {
+					requireRatio(t, q.Name+"."+part.Name, 1.5,
+						[][]float64{got[q.Name][part.Start:part.Stop]}, [][]float64{final[q.Name][part.Start:part.Stop]}, [][]float64{exact[q.Name][part.Start:part.Stop]})
+				}
+			}
+		})
+	}
+}
+
+// parts are the whole output and its named slices of 32 elements or more.
+func parts(q runtime.Port) []runtime.Slice {
+	n := 1
+	for _, d := range q.Shape {
+		n *= d
+	}
+	out := []runtime.Slice{{Name: "all", Start: 0, Stop: n}}
+	for _, s := range q.Slices {
+		if s.Stop-s.Start >= 32 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// requireRatio pools the squared errors of several runs and bounds got's by a multiple of reference's.
+func requireRatio(t *testing.T, what string, limit float64, got, reference, exact [][]float64) {
+	t.Helper()
+	var g, r, n float64
+	for k := range exact {
+		for i, x := range exact[k] {
+			g += (got[k][i] - x) * (got[k][i] - x)
+			r += (reference[k][i] - x) * (reference[k][i] - x)
+			n += x * x
+		}
+	}
+	t.Logf("%-40s relative L2² %.3g, the graph's %.3g", what, g/n, r/n)
+	require.LessOrEqual(t, g, limit*limit*r, what)
+}
+
+// TestCompilingTwiceGivesTheSameBytes covers every file of a package.
+func TestCompilingTwiceGivesTheSameBytes(t *testing.T) {
+	for _, name := range names {
+		a, _ := generated(t, name, "fp16", "sm_121", "sm_90")
+		b, _ := generated(t, name, "fp16", "sm_121", "sm_90")
+		fa, err := gopkg.Files("m", a.Program, nil)
+		require.NoError(t, err)
+		fb, err := gopkg.Files("m", b.Program, nil)
+		require.NoError(t, err)
+		require.Equal(t, len(fa), len(fb))
+		for k := range fa {
+			require.True(t, string(fa[k]) == string(fb[k]), "%s of %s differs", k, name)
+		}
+	}
+}
+
+// TestEveryTargetRunsTheSame holds the variants against each other: schedules differ, results hardly.
+func TestEveryTargetRunsTheSame(t *testing.T) {
+	r, _ := generated(t, "policy", "fp16", target.Names()...)
+	in := arrays(t, r.Source)
+	want := evaluate(t, r.Source, in, false)
+	for _, v := range r.Program.Variants {
+		p := *r.Program
+		p.Variants = []runtime.Variant{v}
+		got := outputs(t, &p, session(t, &p, true), in)
+		for name := range want {
+			m, err := runtime.Compare(got[name], want[name], 0, 0)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, m.Cosine, 0.99999, "%s on %s", name, v.Target)
+		}
+		for _, l := range v.Entries[0].Launches {
+			require.False(t, l.Dependent && v.Target == "sm_80")
+		}
+	}
+}
+
+// TestPtxasTakesEveryKernel assembles the small models for every target: no refusal, no spills.
+func TestPtxasTakesEveryKernel(t *testing.T) {
+	tool := assembler(t)
+	for _, name := range names {
+		for _, precision := range []string{"fp16", "fp32"} {
+			r, _ := generated(t, name, precision, target.Names()...)
+			checkKernels(t, tool, r.Program)
+		}
+	}
+}
+
+func assembler(t *testing.T) *ptxas.Tool {
+	t.Helper()
+	tool, err := ptxas.Find(context.Background())
+	if errors.Is(err, ptxas.ErrNotFound) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	tool.Cache = os.Getenv("SPARK_CACHE")
+	if tool.Cache != "" {
+		tool.Cache = filepath.Join(tool.Cache, "ptxas")
+	}
+	return tool
+}
+
+func checkKernels(t *testing.T, tool *ptxas.Tool, p *runtime.Program) {
+	t.Helper()
+	for _, v := range p.Variants {
+		tg, err := target.Lookup(v.Target)
+		require.NoError(t, err)
+		out, err := tool.Assemble(context.Background(), v.PTX, tg.PTX)
+		require.NoError(t, err, "%s for %s", p.Model, v.Target)
+		require.Len(t, out.Usage, len(v.Kernels))
+		for _, u := range out.Usage {
+			require.Zero(t, u.Spills, "%s of %s for %s spills", u.Kernel, p.Model, v.Target)
+		}
+	}
+}
+
+// full describes what the issue asks of a full-size model, where the files are at hand.
+type full struct {
+	model    string
+	golden   int
+	launches int
+	bounds   map[string]gopkg.Golden
+}
+
+var fulls = []full{
+	{"dmonitoring_model", 11, 40, map[string]gopkg.Golden{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .99999, RelL2: 2.5e-3}}},
+	{"driving_policy", 3, 26, map[string]gopkg.Golden{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .999999, RelL2: 1e-2}}},
+	{"driving_vision", 3, 80, map[string]gopkg.Golden{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .99998, RelL2: 1e-2}}},
+}
+
+// TestFullModelsAgainstGoldenOutputs runs the published and stand-in models of ../shared/models, where they are.
+func TestFullModelsAgainstGoldenOutputs(t *testing.T) {
+	dir := filepath.Join("..", "..", "..", "shared", "models")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip("no full-size models beside the repository: ", err)
+	}
+	for _, f := range fulls {
+		for _, precision := range []string{"fp32", "fp16"} {
+			t.Run(f.model+"/"+precision, func(t *testing.T) { f.check(t, dir, precision) })
+		}
+	}
+}
+
+func (f full) check(t *testing.T, dir, precision string) {
+	m, err := onnx.Load(filepath.Join(dir, f.model+".onnx"))
+	require.NoError(t, err)
+	r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: []string{"sm_121"}})
+	require.NoError(t, err)
+	require.Empty(t, r.Fallbacks)
+	v := &r.Program.Variants[0]
+	require.LessOrEqual(t, len(v.Entries[0].Launches), f.launches)
+	require.LessOrEqual(t, float64(v.ArenaBytes), 1.1*float64(v.LiveBytes))
+	t.Logf("%d launches, arena %d, live %d, compiled in %v", len(v.Entries[0].Launches), v.ArenaBytes, v.LiveBytes, r.Compile)
+	p := packaged(t, r.Program)
+	s := session(t, p, false)
+	q := p.Outputs[0]
+	var got, final, exact [][]float64
+	for k := range f.golden {
+		z, err := npy.ReadZip(filepath.Join(dir, "golden", fmt.Sprintf("%s_%d.npz", f.model, k)))
+		require.NoError(t, err)
+		out := outputs(t, p, s, z)[q.Name]
+		want, err := z[q.Name].Float64s()
+		require.NoError(t, err)
+		c, err := runtime.Compare(out, want, 0, 0)
+		require.NoError(t, err)
+		bound := f.bounds[precision]
+		t.Logf("golden %d: 1-cosine %.3g, relative L2 %.3g", k, 1-c.Cosine, c.RelL2)
+		require.GreaterOrEqual(t, c.Cosine, bound.MinCosine)
+		require.LessOrEqual(t, c.RelL2, bound.RelL2)
+		if k < 3 && precision == "fp16" {
+			got, exact = append(got, out), append(exact, want)
+			final = append(final, evaluate(t, r.Graph, z, true)[q.Name])
+		}
+	}
+	if precision != "fp16" {
+		return
+	}
+	for _, part := range parts(q) {
+		requireRatio(t, part.Name, 1.5, cut(got, part), cut(final, part), cut(exact, part))
+	}
+}
+
+func cut(x [][]float64, s runtime.Slice) [][]float64 {
+	var out [][]float64
+	for _, v := range x {
+		out = append(out, v[s.Start:s.Stop])
+	}
+	return out
+}
+
+// TestFullModelsCheckedAndAssembled runs one golden input a model with every check of the device on, and assembles all
+// kernels for every target.
+func TestFullModelsCheckedAndAssembled(t *testing.T) {
+	dir := filepath.Join("..", "..", "..", "shared", "models")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip("no full-size models beside the repository: ", err)
+	}
+	for _, f := range fulls {
+		t.Run(f.model, func(t *testing.T) {
+			m, err := onnx.Load(filepath.Join(dir, f.model+".onnx"))
+			require.NoError(t, err)
+			r, err := Compile(context.Background(), m, Options{Precision: "fp16", Targets: target.Names()})
+			require.NoError(t, err)
+			z, err := npy.ReadZip(filepath.Join(dir, "golden", f.model+"_0.npz"))
+			require.NoError(t, err)
+			q := r.Program.Outputs[0]
+			out := outputs(t, r.Program, session(t, r.Program, true), z)[q.Name]
+			want, err := z[q.Name].Float64s()
+			require.NoError(t, err)
+			c, err := runtime.Compare(out, want, 0, 0)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, c.Cosine, f.bounds["fp16"].MinCosine)
+			checkKernels(t, assembler(t), r.Program)
+		})
+	}
+}
