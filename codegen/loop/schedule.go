@@ -33,7 +33,7 @@ func (s *schedule) String() string {
 // reduction is what the cost of a schedule depends on.
 type reduction struct {
 	e      *expr.Expr
-	trips  float64 // with the reductions inside
+	trips  float64 // terms, with the reductions outside, times the size of a term
 	rowish bool    // neighbouring terms are neighbours in memory
 	colish bool    // neighbouring outputs read neighbours in memory
 }
@@ -52,7 +52,7 @@ func (p *problem) reductions() []reduction {
 			for _, v := range e.Vars {
 				trips *= float64(v.Hi + 1)
 			}
-			r := reduction{e: e, trips: trips}
+			r := reduction{e: e, trips: trips * max(1, float64(size(e.Args[0]))/6)}
 			r.rowish, r.colish = p.strides(e)
 			out = append(out, r)
 			walk(e.Args[0], trips)
@@ -66,6 +66,24 @@ func (p *problem) reductions() []reduction {
 		walk(o.value, 1)
 	}
 	return out
+}
+
+// size counts the operations of a term.
+func size(e *expr.Expr) int {
+	seen := map[*expr.Expr]bool{}
+	var walk func(e *expr.Expr) int
+	walk = func(e *expr.Expr) int {
+		if seen[e] || e.Op == expr.OpReduce || e.Op == expr.OpConst || e.Op == expr.OpVar {
+			return 0
+		}
+		seen[e] = true
+		n := 1
+		for _, a := range e.Args {
+			n += walk(a)
+		}
+		return n
+	}
+	return walk(e)
 }
 
 // strides looks at how the loads under a reduction move with its innermost variable and with the last output dimension.
@@ -126,12 +144,15 @@ func (p *problem) choose() *schedule {
 		return best
 	}
 	cost := p.flatCost(best, rs)
+	if one := p.flatVector(1); p.flatCost(one, rs) < cost {
+		best, cost = one, p.flatCost(one, rs)
+	}
 	for _, r := range rs {
 		in := make([]bool, len(p.index))
 		for i, v := range p.index {
 			in[i] = v.Op == expr.OpVar && r.e.DependsOn(v)
 		}
-		for _, team := range []int{32, 64, 128, 256, 512} {
+		for _, team := range []int{8, 16, 32, 64, 128, 256, 512} {
 			for _, adjacent := range []bool{true, false} {
 				s := p.rowSchedule(in, team, adjacent)
 				if s == nil {
@@ -165,9 +186,9 @@ func (p *problem) flatCost(s *schedule, rs []reduction) float64 {
 }
 
 func (p *problem) rowCost(s *schedule, rs []reduction) float64 {
-	// In units of an element's work, about four cycles: five shuffles; a barrier and reading what the warps (or the rows
-	// of the block) have left in shared memory.
-	combine := 30.0
+	// In units of an element's work, about four cycles: shuffles; a barrier and reading what the warps (or the rows of the
+	// block) have left in shared memory.
+	combine := 6 * math.Log2(float64(min(s.team, 32)))
 	switch {
 	case !s.adjacent:
 		combine = 25 + float64(s.team)
@@ -210,22 +231,24 @@ func (s *schedule) vectorOfColumns() int {
 // flat computes elements in order, as many a thread as 16 bytes hold where the last dimension allows and enough threads
 // remain.
 func (p *problem) flat() *schedule {
-	o := p.outs[0]
-	s := &schedule{team: 1, threads: 256, vector: 1}
-	if o.sub > 1 {
-		s.vector = o.sub
-	} else {
-		size := 1
-		for _, o := range p.outs {
-			size = max(size, o.dtype.Bits()/8)
-		}
-		for v := min(16/size, 8); v > 1; v /= 2 {
-			if p.divides(v) && (v == 2 || p.elements/v >= p.ctx.Target.SMs*64) {
-				s.vector = v
-				break
-			}
+	if sub := p.outs[0].sub; sub > 1 {
+		return p.flatVector(sub)
+	}
+	size := 1
+	for _, o := range p.outs {
+		size = max(size, o.dtype.Bits()/8)
+	}
+	for v := min(16/size, 8); v > 1; v /= 2 {
+		if p.divides(v) && (v == 2 || p.elements/v >= p.ctx.Target.SMs*64) {
+			return p.flatVector(v)
 		}
 	}
+	return p.flatVector(1)
+}
+
+// flatVector is the flat schedule of a given width.
+func (p *problem) flatVector(vector int) *schedule {
+	s := &schedule{team: 1, threads: 256, vector: vector}
 	n := (p.elements + s.vector - 1) / s.vector
 	if n < p.ctx.Target.SMs*256 {
 		s.threads = 128
@@ -309,7 +332,8 @@ func (p *problem) rowSchedule(inRow []bool, team int, adjacent bool) *schedule {
 	last := p.lastDim()
 	if adjacent {
 		s.teams = max(128/team, 1)
-		for s.teams > 1 && (s.rows+s.teams-1)/s.teams < p.ctx.Target.SMs {
+		// Shuffles want whole warps.
+		for s.teams*team > 32 && s.teams > 1 && (s.rows+s.teams-1)/s.teams < p.ctx.Target.SMs {
 			s.teams /= 2
 		}
 		if last >= 0 && !inRow[last] {
@@ -325,7 +349,7 @@ func (p *problem) rowSchedule(inRow []bool, team int, adjacent bool) *schedule {
 		return s
 	}
 	// Columns: every output is a row of its own, neighbours side by side.
-	if s.columns != 1 || last < 0 || team > 64 {
+	if s.columns != 1 || last < 0 || team > 32 {
 		return nil
 	}
 	s.teams = 32
