@@ -57,7 +57,7 @@ func TestMatMulEqualsTheReference(t *testing.T) {
 func TestEveryScheduleComputesTheSame(t *testing.T) {
 	for _, d := range bothTypes {
 		b, ctx := newBody(t), sm121(t)
-		region := gemmCase{m: 40, k: 200, n: 72, dtype: d}.region(b)
+		region := gemmCase{m: 40, k: 200, n: 72 - int(d-ir.Float16), dtype: d}.region(b) // once whole groups of columns, once not
 		p, err := normalise(region)
 		require.NoError(t, err)
 		pl, err := newPlan(p, ctx)

@@ -148,6 +148,11 @@ func normalise(region *ir.Node) (*problem, error) {
 	if p.m*p.n*p.k == 0 {
 		return nil, fmt.Errorf("an extent is 0")
 	}
+	for _, v := range append([]*ir.Value{region.Outputs[0]}, region.Inputs...) {
+		if v.Type.Numel() >= 1<<31 {
+			return nil, fmt.Errorf("%s %v has more elements than 32 bits index", v.Name, v.Type)
+		}
+	}
 	return p, nil
 }
 

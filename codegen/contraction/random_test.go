@@ -3,6 +3,7 @@ package contraction
 import (
 	"fmt"
 	"math/rand"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,6 +72,53 @@ func TestUnalignedOperands(t *testing.T) {
 			require.Less(t, l.Wide(), 0.9, "%v aligned to %d", d, align)
 			check(t, b, spec, ctx.Target)
 		}
+	}
+}
+
+// TestUnalignedOutput: an output placed inside another value is written narrowly.
+func TestUnalignedOutput(t *testing.T) {
+	for _, d := range bothTypes {
+		b, ctx := newBody(t), sm121(t)
+		region := gemmCase{m: 30, k: 64, n: 40, dtype: d}.region(b)
+		count := func() int {
+			spec, err := Lower(region, ctx)
+			require.NoError(t, err)
+			check(t, b, spec, ctx.Target)
+			return strings.Count(spec.Build(ctx.Target, "k").String(), "st.global.v4")
+		}
+		wide := count()
+		ctx.Align = func(v *ir.Value) int {
+			if v == region.Outputs[0] {
+				return 2
+			}
+			return 256
+		}
+		require.Greater(t, wide, count())
+	}
+}
+
+// TestSchedulesThatDoNotFit: each is refused with its reason.
+func TestSchedulesThatDoNotFit(t *testing.T) {
+	b, ctx := newBody(t), sm121(t)
+	p, err := normalise(gemmCase{m: 64, k: 128, n: 64, dtype: ir.Float16}.region(b))
+	require.NoError(t, err)
+	good := Schedule{BM: 64, BN: 64, BK: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 3, SplitK: 1}
+	require.NoError(t, good.valid(p, ctx.Target))
+	for _, c := range []struct {
+		reason string
+		change func(s *Schedule)
+	}{
+		{"threads", func(s *Schedule) { s.WarpsK = 8 }},
+		{"stages", func(s *Schedule) { s.Stages = 1 }},
+		{"split-K", func(s *Schedule) { s.SplitK = 5 }},
+		{"shared memory", func(s *Schedule) { s.BK, s.Stages = 128, 8 }},
+		{"registers", func(s *Schedule) { s.BM, s.BN, s.WarpsM, s.WarpsN = 128, 128, 1, 1 }},
+		{"multiple of 16x16", func(s *Schedule) { s.BM = 48 }},
+		{"k16 step", func(s *Schedule) { s.BK, s.WarpsK = 16, 2 }},
+	} {
+		s := good
+		c.change(&s)
+		require.ErrorContains(t, s.valid(p, ctx.Target), c.reason)
 	}
 }
 
