@@ -74,30 +74,16 @@ func convert(def *ptx.Def, in *inst) bool {
 	return true
 }
 
-// rowMask has the bits that a 32-bit row keeps of a type.
-func rowMask(typ string) uint32 {
-	if ptx.ClassOf(typ) == ptx.B16 {
-		return 0xffff
-	}
-	return 1<<32 - 1
-}
-
 // convertInt extends the source's bits by its sign, or by zeros, and keeps those that the destination has.
 func convertInt(dst, src string, in *inst) {
-	shift := 64 - 8*uint(sizeOf(src))
-	zeros := uint64(0) // the bits above an unsigned source
-	if src[0] != 's' {
-		zeros = ^uint64(0) << (64 - shift)
-	}
-	mask := rowMask(dst)
-	value := func(v uint64) uint64 { return uint64(int64(v<<shift)>>shift) &^ zeros }
+	x, mask := extender(src), rowMask(dst)
 	switch dw, sw := isWide(dst), isWide(src); {
 	case dw && sw:
 		in.kind, in.fQ = kindQ, func(d, a, _, _ *row64) { *d = *a }
 	case dw:
 		in.kind, in.fQR = kindQR, func(d *row64, a, _ *row32, _ *row64) {
 			for l := range d {
-				d[l] = value(uint64(a[l]))
+				d[l] = x.of(uint64(a[l]))
 			}
 		}
 	case sw:
@@ -109,7 +95,7 @@ func convertInt(dst, src string, in *inst) {
 	default:
 		in.kind, in.fR = kindR, func(d, a, _, _ *row32) {
 			for l := range d {
-				d[l] = uint32(value(uint64(a[l]))) & mask
+				d[l] = uint32(x.of(uint64(a[l]))) & mask
 			}
 		}
 	}
@@ -154,9 +140,9 @@ func packFloat(typ string, v float64) uint64 {
 
 // intToFloat rounds once, from the integer itself: 64-bit integers do not fit float64.
 func intToFloat(dst, src string) func(uint64) uint64 {
-	signed := src[0] == 's'
+	signed, x := src[0] == 's', extender(src)
 	return func(v uint64) uint64 {
-		v = extend(src, v)
+		v = x.of(v)
 		if dst == "f32" {
 			if signed {
 				return uint64(b32(float32(int64(v))))

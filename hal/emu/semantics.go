@@ -92,31 +92,28 @@ func semantics(def *ptx.Def, in *inst) bool {
 	return false
 }
 
-// extend reads the low bits of a register as a value of an integer type, as 64 bits with its sign.
-func extend(typ string, v uint64) uint64 {
-	switch typ {
-	case "u8", "b8":
-		return uint64(uint8(v))
-	case "s8":
-		return uint64(int8(v))
-	case "u16", "b16":
-		return uint64(uint16(v))
-	case "s16":
-		return uint64(int16(v))
-	case "u32", "b32":
-		return uint64(uint32(v))
-	case "s32":
-		return uint64(int32(v))
-	}
-	return v
+// extension reads the low bits of a register as a value of an integer type, as 64 bits with its sign.
+type extension struct {
+	shift uint
+	zeros uint64 // the bits above an unsigned value
 }
 
-// truncate is what a 32-bit row keeps of a value of an integer type: 16-bit registers have zeros above.
-func truncate(typ string, v uint64) uint32 {
-	if ptx.ClassOf(typ) == ptx.B16 {
-		return uint32(uint16(v))
+func extender(typ string) extension {
+	e := extension{shift: 64 - 8*uint(sizeOf(typ))}
+	if typ[0] != 's' && e.shift > 0 {
+		e.zeros = ^uint64(0) << (64 - e.shift)
 	}
-	return uint32(v)
+	return e
+}
+
+func (e extension) of(v uint64) uint64 { return uint64(int64(v<<e.shift)>>e.shift) &^ e.zeros }
+
+// rowMask has the bits that a 32-bit row keeps of a type: 16-bit registers have zeros above.
+func rowMask(typ string) uint32 {
+	if ptx.ClassOf(typ) == ptx.B16 {
+		return 0xffff
+	}
+	return 1<<32 - 1
 }
 
 // integer is a binary operation on values extended to 64 bits, for every width; nil if name is none.
@@ -309,14 +306,11 @@ func scalar32(name, op, typ string) func(a, b, c uint32) uint32 {
 	if f == nil {
 		return nil
 	}
-	shift := name == "shl" || name == "shr"
-	return func(a, b, _ uint32) uint32 {
-		y := uint64(b)
-		if !shift {
-			y = extend(typ, y)
-		}
-		return truncate(typ, f(extend(typ, uint64(a)), y))
+	x, mask := extender(typ), rowMask(typ)
+	if name == "shl" || name == "shr" { // the amount is a u32
+		return func(a, b, _ uint32) uint32 { return uint32(f(x.of(uint64(a)), uint64(b))) & mask }
 	}
+	return func(a, b, _ uint32) uint32 { return uint32(f(x.of(uint64(a)), x.of(uint64(b)))) & mask }
 }
 
 func isNaN32(u uint32) bool { return u&0x7fffffff > 0x7f800000 }
