@@ -52,20 +52,38 @@ func (s *site) window(in, kernel []int) windowAttrs {
 		w.pads = make([]int, 2*r)
 		for i := range r {
 			out := (in[i] + w.strides[i] - 1) / w.strides[i]
-			total := max(0, (out-1)*w.strides[i]+(kernel[i]-1)*w.dilations[i]+1-in[i])
-			w.pads[i], w.pads[r+i] = halves(total, auto == "SAME_UPPER")
+			total := (out-1)*w.strides[i] + (kernel[i]-1)*w.dilations[i] + 1 - in[i]
+			begin, end := halves(total, auto == "SAME_UPPER")
+			// What a negative padding at the end would crop, less than a stride, no window reaches.
+			w.pads[i], w.pads[r+i] = begin, max(0, end)
 		}
 	}
 	return w
 }
 
-// halves splits a padding; an odd one is larger at the end if upper.
+// halves splits a padding; an odd one is larger at the end if upper. It is negative, and crops, where strides are larger
+// than the kernel.
 func halves(total int, upper bool) (begin, end int) {
 	begin = total / 2
 	if !upper {
-		begin = total - begin
+		begin = (total + 1) / 2
 	}
 	return begin, total - begin
+}
+
+// cropped applies negative paddings of images by a slice and leaves the others in w.
+func (s *site) cropped(x *ir.Value, w *windowAttrs) *ir.Value {
+	pads := slices.Clone(w.pads)
+	r := len(pads) / 2
+	for i := range r {
+		begin, end := max(0, -pads[i]), max(0, -pads[r+i])
+		if size := x.Type.Shape[2+i] - begin - end; size >= 0 && begin+end > 0 {
+			x = s.part(x, 2+i, begin, size)
+			pads[i], pads[r+i] = max(0, pads[i]), max(0, pads[r+i])
+		}
+	}
+	w.pads = pads
+	return x
 }
 
 func (w windowAttrs) attrs() ir.Attrs {
@@ -81,7 +99,9 @@ func (s *site) spatial(x, w *ir.Value) (in, kernel []int) {
 }
 
 func (s *site) conv(x, w, b *ir.Value) *ir.Value {
-	attrs := s.window(s.spatial(x, w)).attrs()
+	win := s.window(s.spatial(x, w))
+	x = s.cropped(x, &win)
+	attrs := win.attrs()
 	attrs["group"] = s.int("group", 1)
 	return s.add("Conv", attrs, x, w, b)
 }

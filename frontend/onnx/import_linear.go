@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -17,8 +18,7 @@ var linearOperators = []operator{
 	{name: "Det", since: 11, convert: composite(det)},
 }
 
-// gemm is α·A'·B'+β·C. Where α is 1 and C absent or β 1, a MatMul and an Add whose types are the file's; other factors
-// are applied in the wide type.
+// gemm is α·A'·B'+β·C, in the wide type unless it is a MatMul alone.
 func gemm(s *site) {
 	a, b := s.in(0), s.in(1)
 	if a.Type.Rank() != 2 || b.Type.Rank() != 2 {
@@ -30,7 +30,15 @@ func gemm(s *site) {
 		c = nil
 	}
 	d := a.Type.DType
-	y := s.add("MatMul", ir.Attrs{"transA": s.bool("transA", false), "transB": s.bool("transB", false)}, s.wide(a), s.wide(b))
+	if !d.IsFloat() && (alpha != math.Trunc(alpha) || beta != math.Trunc(beta)) {
+		s.refuse("alpha=%v and beta=%v scale integers", alpha, beta)
+	}
+	attrs := ir.Attrs{"transA": s.bool("transA", false), "transB": s.bool("transB", false)}
+	if alpha == 1 && c == nil {
+		s.out(0, s.add("MatMul", attrs, a, b))
+		return
+	}
+	y := s.add("MatMul", attrs, s.wide(a), s.wide(b))
 	shape := y.Type.Shape
 	if alpha != 1 {
 		y = s.op("Mul", y, s.like(y, alpha))

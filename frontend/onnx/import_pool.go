@@ -11,6 +11,7 @@ var poolOperators = []operator{
 	{name: "GlobalMaxPool", since: 7, convert: globalPool("ReduceMax")},
 	{name: "GlobalAveragePool", since: 7, convert: globalPool("ReduceMean")},
 	{name: "GlobalLpPool", since: 7, convert: composite(globalLpPool)},
+	{name: "MaxRoiPool", since: 7, convert: maxRoiPool},
 	{name: "MaxUnpool", since: 9, shapes: []int{2}, convert: maxUnpool},
 }
 
@@ -23,6 +24,11 @@ func (s *site) pool() (*ir.Value, ir.Attrs) {
 		s.fail("attribute \"kernel_shape\" is missing")
 	}
 	win := s.window(x.Type.Shape[2:], kernel)
+	cropped := s.cropped(x, &win)
+	if cropped != x && s.wants(1) {
+		s.refuse("indices of a pool whose padding is negative")
+	}
+	x = cropped
 	attrs := win.attrs()
 	attrs["kernel"] = kernel
 	ceil := s.bool("ceil_mode", false)
@@ -109,4 +115,49 @@ func maxUnpool(s *site) {
 		y = s.pad(y, begin, end, 0)
 	}
 	s.out(0, y)
+}
+
+// maxRoiPool takes maxima over the cells of a grid laid on every region, which reach from their first to their last whole
+// element; a cell without elements is 0. As a maximum over a rectangle is one of maxima over its rows, two reductions
+// under masks do it.
+func maxRoiPool(s *site) {
+	x, rois := s.in(0), s.in(1)
+	grid := s.ints("pooled_shape")
+	if x.Type.Rank() != 4 || rois.Type.Rank() != 2 || rois.Type.Shape[1] != 5 || len(grid) != 2 || min(grid[0], grid[1]) < 1 {
+		s.fail("x is %v, rois %v, pooled_shape %v: want [N,C,H,W], [R,5] and two sizes", x.Type, rois.Type, grid)
+	}
+	regions, scale := rois.Type.Shape[0], s.float("spatial_scale", 1)
+	w := s.wide(rois)
+	batch := s.cast(s.index(w, 1, 0), ir.Int64)
+	v := s.add("Gather", ir.Attrs{"axis": 0}, s.wide(x), batch) // [R,C,H,W]
+	for axis := 3; axis >= 2; axis-- {
+		// The columns of rois are batch, x1, y1, x2, y2. Cells go into a new dimension before the one that they cut.
+		from, to := s.rounded(s.index(w, 1, 4-axis), scale), s.rounded(s.index(w, 1, 6-axis), scale)
+		n := x.Type.Shape[axis]
+		inside := s.cellMask(from, to, regions, grid[axis-2], n) // [R,cells,n]
+		shape := append([]int{}, v.Type.Shape[:axis]...)
+		mask := s.reshape(inside, append(append([]int{regions, 1}, ones(axis-2)...), append([]int{grid[axis-2], n}, ones(3-axis)...)...)...)
+		each := s.reshape(v, append(append(shape, 1), v.Type.Shape[axis:]...)...)
+		v = s.reduce("ReduceMax", s.where(mask, each, s.negInf(v.Type.DType)), []int{axis + 1}, false)
+	}
+	empty := s.op("Equal", v, s.negInf(v.Type.DType))
+	s.out(0, s.cast(s.where(empty, s.like(v, 0), v), x.Type.DType))
+}
+
+// rounded is v·scale to the nearest integer, halves away from 0.
+func (s *site) rounded(v *ir.Value, scale float64) *ir.Value {
+	v = s.op("Mul", v, s.like(v, scale))
+	return s.op("Mul", s.op("Sign", v), s.op("Floor", s.op("Add", s.op("Abs", v), s.like(v, 0.5))))
+}
+
+// cellMask says which of n elements lie in which of the cells that a region [from,to] is cut into, as [R,cells,n].
+func (s *site) cellMask(from, to *ir.Value, regions, cells, n int) *ir.Value {
+	d := from.Type.DType
+	from, to = s.reshape(from, regions, 1, 1), s.reshape(to, regions, 1, 1)
+	length := s.op("Max", s.op("Add", s.op("Sub", to, from), s.scalar(d, 1)), s.scalar(d, 1))
+	size := s.op("Div", length, s.scalar(d, float64(cells)))
+	cell, at := s.iota(d, cells, 1, 3), s.iota(d, n, 2, 3)
+	begin := s.op("Add", from, s.op("Floor", s.op("Mul", cell, size)))
+	end := s.op("Add", from, s.op("Ceil", s.op("Mul", s.op("Add", cell, s.scalar(d, 1)), size)))
+	return s.op("And", s.op("GreaterEqual", at, begin), s.op("Less", at, end))
 }

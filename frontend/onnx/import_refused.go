@@ -5,7 +5,6 @@ var refusedOperators = refuse(
 	refusal{"", "it draws random numbers", []string{
 		"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}},
 	refusal{"", "the shape of its output depends on data", []string{"NonMaxSuppression", "Unique"}},
-	refusal{"", "the number of elements under each output depends on data", []string{"MaxRoiPool"}},
 	refusal{"", "strings are not supported", []string{
 		"RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"}},
 	refusal{"", "it decodes image files", []string{"ImageDecoder"}},

@@ -41,11 +41,11 @@ func (s *site) upsample(scales []float64) {
 	}, x))
 }
 
-// scaled is floor(dimension·scale).
+// scaled is floor(dimension·scale), multiplied in float32 as runtimes do: 10·0.7 is 7.
 func (s *site) scaled(x *ir.Value, scales []float64) []int {
 	sizes := make([]int, len(scales))
 	for i, f := range scales {
-		v := math.Floor(float64(x.Type.Shape[i]) * f)
+		v := math.Floor(float64(float32(x.Type.Shape[i]) * float32(f)))
 		if !(f > 0) || v > math.MaxInt32 {
 			s.fail("scale %v of dimension %d", f, i)
 		}

@@ -147,6 +147,17 @@ func TestOpsetVariants(t *testing.T) {
 			oneNode{11, "MaxPool", in([]int{1, 1, 3}), []onnx.Attr{a("kernel_shape", []int{2}), a("auto_pad", "SAME_LOWER")}, 1}, []int{1, 1, 3}, []float64{0, 1, 2}},
 		"SAME_UPPER puts the odd pad last": {
 			oneNode{11, "MaxPool", in([]int{1, 1, 3}), []onnx.Attr{a("kernel_shape", []int{2}), a("auto_pad", "SAME_UPPER")}, 1}, []int{1, 1, 3}, []float64{1, 2, 2}},
+		"SAME_UPPER crops where strides are larger than the kernel": {
+			oneNode{11, "MaxPool", in([]int{1, 1, 9}), []onnx.Attr{a("kernel_shape", []int{1}), a("strides", []int{3}), a("auto_pad", "SAME_UPPER")}, 1},
+			[]int{1, 1, 3}, []float64{1, 4, 7}},
+		"Gemm scales both parts": {
+			oneNode{13, "Gemm", in([]int{1, 2}, []int{2, 1}, f32s(10)), []onnx.Attr{a("alpha", 0.5), a("beta", 2.0)}, 1}, []int{1, 1}, []float64{20.5}},
+		"Resize multiplies sizes in float32": {
+			oneNode{13, "Resize", in([]int{10}, nil, f32s(0.7)), []onnx.Attr{a("coordinate_transformation_mode", "asymmetric"), a("nearest_mode", "floor")}, 1},
+			[]int{7}, []float64{0, 1, 2, 4, 5, 7, 8}},
+		"MaxRoiPool takes the maxima of whole cells": {
+			oneNode{13, "MaxRoiPool", in([]int{1, 1, 2, 4}, ir.FromFloats(ir.T(ir.Float32, 1, 5), []float64{0, 1, 0, 3, 1})), []onnx.Attr{a("pooled_shape", []int{1, 2})}, 1},
+			[]int{1, 1, 1, 2}, []float64{6, 7}},
 		"Einsum without an arrow sorts the letters": {
 			oneNode{12, "Einsum", in([]int{1, 2}), []onnx.Attr{a("equation", "ba")}, 1}, []int{2, 1}, []float64{0, 1}},
 	} {
