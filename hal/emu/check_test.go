@@ -529,3 +529,49 @@ func TestLaunchesThatTheDriverWouldRefuse(t *testing.T) {
 	}
 	require.ErrorContains(t, RunKernel(strings.Replace(text, "ret", "jump", 1), "k", one, one, 0), "line")
 }
+
+// TestKnowledgeTravelsByReleaseAndAcquire: block 0 writes and raises flag 0; block 1 waits for it and raises flag 1;
+// block 2 waits for that and reads what block 0 wrote. late has block 0 write after its release.
+func TestKnowledgeTravelsByReleaseAndAcquire(t *testing.T) {
+	chain := func(late bool) string {
+		return build("sm_90", 32, 2, func(k *ptx.Kernel, p []ptx.Reg) {
+			i, b := tidX(k), ctaX(k)
+			data := element(k, p[0], i)
+			first, wait, spin, last := pred(k, "eq", b, 0), k.NewLabel("wait"), k.NewLabel("spin"), k.NewLabel("last")
+			k.Unless(first, "bra", wait)
+			if !late {
+				k.I("st.global.u32", ptx.At(data, 0), i)
+			}
+			barrier(k)
+			k.I("st.release.gpu.global.u32", ptx.At(element(k, p[1], i), 0), ptx.Imm(1))
+			barrier(k)
+			if late {
+				k.I("st.global.u32", ptx.At(data, 0), i)
+			}
+			k.I("ret")
+			k.Place(wait)
+			flag, v := k.Reg(ptx.B64), k.Reg(ptx.B32)
+			k.I("mad.wide.s32", flag, b, ptx.Imm(128), p[1])
+			flag = element(k, flag, i)
+			k.Place(spin)
+			k.I("ld.acquire.gpu.global.u32", v, ptx.At(flag, -128))
+			k.If(pred(k, "eq", v, 0), "bra", spin)
+			barrier(k)
+			k.If(pred(k, "eq", b, 2), "bra", last)
+			k.I("st.release.gpu.global.u32", ptx.At(flag, 0), ptx.Imm(1))
+			k.I("ret")
+			k.Place(last)
+			k.I("ld.global.u32", v, ptx.At(data, 0))
+		})
+	}
+	for _, workers := range []int{1, 3} {
+		opts := Options{Check: true, Workers: workers}
+		run := func(late bool) error {
+			return RunKernelWith(opts, chain(late), "k", [3]int{3, 1, 1}, [3]int{32, 1, 1}, 0, make([]uint32, 32), make([]uint32, 64))
+		}
+		require.NoError(t, run(false))
+		var v *Violation
+		require.ErrorAs(t, run(true), &v)
+		require.Equal(t, GlobalRace, v.Rule)
+	}
+}
