@@ -111,9 +111,11 @@ func fused() []*testCase {
 
 func TestFusedRegionsAgreeWithTheEvaluator(t *testing.T) {
 	for _, c := range fused() {
-		t.Run(c.name, func(t *testing.T) {
-			c.check(t, Lower)
-		})
+		for _, name := range target.Names() {
+			t.Run(c.name+" on "+name, func(t *testing.T) {
+				c.checkFor(t, Lower, name)
+			})
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ func TestPtxasTakesTheKernels(t *testing.T) {
 		t.Skipf("no ptxas: %v", err)
 	}
 	var chosen []*testCase
+	chosen = append(chosen, fused()...)
 	last := map[string]int{}
 	for _, c := range cases() {
 		op, _, _ := cut(c.name)

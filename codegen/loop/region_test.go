@@ -11,7 +11,6 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -124,15 +123,22 @@ type lowering func(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error)
 
 // check lowers the case's region, runs it on the CPU device and compares with the evaluator.
 func (c *testCase) check(t *testing.T, lower lowering) *kernel.Spec {
+	return c.checkFor(t, lower, "sm_121")
+}
+
+func (c *testCase) checkFor(t *testing.T, lower lowering, targetName string) *kernel.Spec {
 	t.Helper()
 	r := rand.New(rand.NewSource(7))
 	n, data := c.region(t, r)
-	tg, err := target.Lookup("sm_121")
+	tg, err := target.Lookup(targetName)
 	require.NoError(t, err)
 	spec, err := lower(n, &kernel.Context{Target: tg})
 	require.NoError(t, err)
 	text := spec.Build(tg, "k").String()
 	require.Equal(t, text, spec.Build(tg, "k").String(), "the text is not reproducible")
+	again, err := lower(n, &kernel.Context{Target: tg})
+	require.NoError(t, err)
+	require.Equal(t, text, again.Build(tg, "k").String(), "lowering is not reproducible")
 
 	g := ir.NewGraph("g")
 	g.Nodes, g.Outputs = []*ir.Node{n}, n.Outputs
@@ -195,24 +201,3 @@ func compare(t *testing.T, c *testCase, what string, want, got *ir.Array) {
 }
 
 func head(x []float64) []float64 { return x[:min(len(x), 6)] }
-
-// assembles holds the spec's text against ptxas for every target, where there is one.
-func (c *testCase) assembles(t *testing.T, lower lowering) {
-	t.Helper()
-	tool, err := ptxas.Find(context.Background())
-	if err != nil {
-		t.Skipf("no ptxas: %v", err)
-	}
-	for _, name := range target.Names() {
-		tg, err := target.Lookup(name)
-		require.NoError(t, err)
-		n, _ := c.region(t, rand.New(rand.NewSource(7)))
-		spec, err := lower(n, &kernel.Context{Target: tg})
-		require.NoError(t, err)
-		res, err := tool.Assemble(context.Background(), spec.Build(tg, "k").String(), tg.PTX)
-		require.NoError(t, err, "%s for %s", c.name, name)
-		for _, u := range res.Usage {
-			require.Zero(t, u.Spills, "%s spills on %s", c.name, name)
-		}
-	}
-}
