@@ -575,3 +575,35 @@ func TestKnowledgeTravelsByReleaseAndAcquire(t *testing.T) {
 		require.Equal(t, GlobalRace, v.Rule)
 	}
 }
+
+// TestAReleaseDoesNotCoverAnotherWarp: warp 1 writes, warp 0 raises the flag, with or without a barrier between them.
+func TestAReleaseDoesNotCoverAnotherWarp(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		text := build("sm_90", 64, 2, func(k *ptx.Kernel, p []ptx.Reg) {
+			i, v := tidX(k), k.Reg(ptx.B32)
+			data := element(k, p[0], i)
+			other, spin := k.NewLabel("other"), k.NewLabel("spin")
+			k.If(pred(k, "ne", ctaX(k), 0), "bra", other)
+			k.If(pred(k, "ge", i, 32), "st.global.u32", ptx.At(data, 0), i)
+			if sync {
+				barrier(k)
+			}
+			k.If(pred(k, "eq", i, 0), "st.release.gpu.global.u32", ptx.At(p[1], 0), ptx.Imm(1))
+			k.I("ret")
+			k.Place(other)
+			k.Place(spin)
+			k.I("ld.acquire.gpu.global.u32", v, ptx.At(p[1], 0))
+			k.If(pred(k, "eq", v, 0), "bra", spin)
+			k.I("ld.global.u32", v, ptx.At(data, 0))
+		})
+		err := RunKernelWith(Options{Check: true, Workers: 1}, text, "k", [3]int{2, 1, 1}, [3]int{64, 1, 1}, 0, make([]uint32, 64), make([]uint32, 1))
+		if sync {
+			require.NoError(t, err)
+			continue
+		}
+		var v *Violation
+		require.ErrorAs(t, err, &v)
+		require.Equal(t, GlobalRace, v.Rule)
+		require.Equal(t, [3]int{32, 0, 0}, v.Conflict.Thread)
+	}
+}
