@@ -72,117 +72,30 @@ func detectAVX2() bool {
 	return b&(1<<5) != 0
 }
 
-func addR(d, a, b, c *row32) {
+// pick is the AVX2 function where the machine has it.
+func pick(avx2, portable func(d, a, b, c *row32)) func(d, a, b, c *row32) {
 	if haveAVX2 {
-		addIntAVX2(d, a, b, c)
-	} else {
-		addRGo(d, a, b, c)
+		return avx2
 	}
+	return portable
 }
 
-func madR(d, a, b, c *row32) {
-	if haveAVX2 {
-		madAVX2(d, a, b, c)
-	} else {
-		madRGo(d, a, b, c)
-	}
-}
-
-func andR(d, a, b, c *row32) {
-	if haveAVX2 {
-		andAVX2(d, a, b, c)
-	} else {
-		andRGo(d, a, b, c)
-	}
-}
-
-func shlR(d, a, b, c *row32) {
-	if haveAVX2 {
-		shlAVX2(d, a, b, c)
-	} else {
-		shlRGo(d, a, b, c)
-	}
-}
-
-func shrR(d, a, b, c *row32) {
-	if haveAVX2 {
-		shrAVX2(d, a, b, c)
-	} else {
-		shrRGo(d, a, b, c)
-	}
-}
-
-func minF(d, a, b, c *row32) {
-	if haveAVX2 {
-		minAVX2(d, a, b, c)
-	} else {
-		minFGo(d, a, b, c)
-	}
-}
-
-func maxF(d, a, b, c *row32) {
-	if haveAVX2 {
-		maxAVX2(d, a, b, c)
-	} else {
-		maxFGo(d, a, b, c)
-	}
-}
-
-func widenF(d, a, b, c *row32) {
-	if haveAVX2 {
-		widenAVX2(d, a, b, c)
-	} else {
-		widenFGo(d, a, b, c)
-	}
-}
-
-func halfF(d, a, b, c *row32) {
-	if haveAVX2 {
-		halfAVX2(d, a, b, c)
-	} else {
-		halfFGo(d, a, b, c)
-	}
-}
-
-func halvesF(d, a, b, c *row32) {
-	if haveAVX2 {
-		halvesAVX2(d, a, b, c)
-	} else {
-		halvesFGo(d, a, b, c)
-	}
-}
-
-func addF(d, a, b, c *row32) {
-	if haveAVX2 {
-		addAVX2(d, a, b, c)
-	} else {
-		addFGo(d, a, b, c)
-	}
-}
-
-func subF(d, a, b, c *row32) {
-	if haveAVX2 {
-		subAVX2(d, a, b, c)
-	} else {
-		subFGo(d, a, b, c)
-	}
-}
-
-func mulF(d, a, b, c *row32) {
-	if haveAVX2 {
-		mulAVX2(d, a, b, c)
-	} else {
-		mulFGo(d, a, b, c)
-	}
-}
-
-func fmaF(d, a, b, c *row32) {
-	if haveAVX2 {
-		fmaAVX2(d, a, b, c)
-	} else {
-		fmaFGo(d, a, b, c)
-	}
-}
+var (
+	addR    = pick(addIntAVX2, addRGo)
+	madR    = pick(madAVX2, madRGo)
+	andR    = pick(andAVX2, andRGo)
+	shlR    = pick(shlAVX2, shlRGo)
+	shrR    = pick(shrAVX2, shrRGo)
+	minF    = pick(minAVX2, minFGo)
+	maxF    = pick(maxAVX2, maxFGo)
+	widenF  = pick(widenAVX2, widenFGo)
+	halfF   = pick(halfAVX2, halfFGo)
+	halvesF = pick(halvesAVX2, halvesFGo)
+	addF    = pick(addAVX2, addFGo)
+	subF    = pick(subAVX2, subFGo)
+	mulF    = pick(mulAVX2, mulFGo)
+	fmaF    = pick(fmaAVX2, fmaFGo)
+)
 
 func mmaF16(r []row32, v []int32) {
 	if !haveAVX2 {
