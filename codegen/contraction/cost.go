@@ -10,12 +10,13 @@ import (
 //
 //	time  = max(waves · wave, L2 bytes / L2 rate, DRAM bytes / DRAM rate) + split + finish
 //	waves = ⌈blocks / (SMs · resident blocks)⌉
-//	wave  = fill + chunks of a block · max(arithmetic, shared-memory reads, latency / (Stages−1))
+//	wave  = start + fill + chunks of a block · (max(arithmetic, shared-memory reads, latency / (Stages−1)) + turn)
 //
 // Arithmetic and shared-memory reads of a chunk are those of all blocks resident on a multiprocessor, which share its
-// pipes; a multiprocessor with fewer than eight warps keeps its pipes busy only in proportion. Activations are taken to be in L2,
-// weights in DRAM. A split costs its partial sums' way to L2 and back and one round trip of the counter. Every term is
-// monotone in a fact of the target, so that the ranking is as good as the facts are; a measurement may overrule it.
+// pipes; a multiprocessor with fewer than eight warps keeps its pipes busy only in proportion. Activations are taken to
+// be in L2, weights in DRAM; half of a chunk's latency is taken to hide behind other blocks. A split costs its partial
+// sums' way to L2 and back and one round trip of the counter. The constants are round figures of published
+// microbenchmarks; a measurement may overrule the ranking.
 type estimate struct {
 	us     float64
 	blocks int
@@ -26,6 +27,8 @@ const (
 	cacheLatencyUS  = 0.25 // of a load that hits it
 	sharedBytesClk  = 128  // shared-memory bytes a multiprocessor reads in a clock
 	ticketUS        = 1.2  // fence, atomic and barrier of a split, once
+	turnUS          = 0.03 // barrier, addresses and branch of a chunk, some 70 clocks
+	startUS         = 0.3  // of a block: coordinates, epilogue
 	busyWarps       = 8    // warps that keep a multiprocessor's arithmetic pipes full
 )
 
@@ -57,9 +60,9 @@ func (s Schedule) estimate(p *problem, t *target.Target) estimate {
 	shared := reads / (sharedBytesClk * t.ClockGHz * 1e3)
 
 	latency := memoryLatencyUS
-	chunk := max(arithmetic, shared, latency/float64(s.Stages-1)*0.5)
+	chunk := max(arithmetic, shared, latency/float64(s.Stages-1)*0.5) + turnUS
 	chunks := s.chunksPerSplit(p)
-	wave := latency + float64(float64(chunks)*chunk)
+	wave := startUS + latency + float64(float64(chunks)*chunk)
 
 	elem := float64(p.elem())
 	weights := float64(s.tilesN(p)*s.BN*s.chunks(p)*s.BK*p.batches()) * elem
@@ -124,7 +127,7 @@ func candidates(p *problem) []Schedule {
 				if bm%w[0] != 0 || bn%w[1] != 0 {
 					continue
 				}
-				for _, bk := range []int{32, 64, 128} {
+				for _, bk := range []int{16, 32, 64, 128} {
 					add(Schedule{BM: bm, BN: bn, BK: bk, WarpsM: bm / w[0], WarpsN: bn / w[1]})
 				}
 			}
