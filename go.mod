@@ -3,6 +3,7 @@ module github.com/spark-compile/spark-compile
 go 1.26.0
 
 require (
+	github.com/NVIDIA/go-nvml v0.13.3-0 // indirect
 	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/campoy/embedmd v1.0.0 // indirect
 	github.com/chewxy/hm v1.0.0 // indirect
