@@ -1,0 +1,33 @@
+package gputest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/detect"
+)
+
+// openDevice opens the device that $SPARK_DEVICE names, by default the GPU; without one the test is skipped.
+func openDevice(tb testing.TB) hal.Device {
+	tb.Helper()
+	name := os.Getenv("SPARK_DEVICE")
+	if name == "" {
+		name = detect.CUDA
+	}
+	d, _, err := detect.Open(context.Background(), detect.Options{Name: name})
+	if errors.Is(err, hal.ErrNoDriver) || errors.Is(err, hal.ErrNoDevice) {
+		tb.Skipf("no GPU (%v)", err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return d
+}

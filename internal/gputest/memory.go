@@ -1,0 +1,243 @@
+package gputest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// memoryCases makes cases of loads, stores, asynchronous copies, prefetches and atomics.
+func memoryCases(d *ptx.Def) []*Case {
+	switch {
+	case d.Name == "cp":
+		return asyncCases(d)
+	case d.Name == "prefetch":
+		return []*Case{prefetch(d)}
+	case d.Name == "atom":
+		return []*Case{atomOwn(d), atomShared(d)}
+	case d.Name == "ld" && d.Mods[0] == "param":
+		return []*Case{loadParam(d)}
+	case d.Name == "ld":
+		return []*Case{load(d)}
+	case d.Name == "st":
+		return []*Case{store(d)}
+	}
+	return nil
+}
+
+// bytesOf is the size of a PTX type in memory.
+func bytesOf(typ string) int {
+	switch {
+	case strings.HasSuffix(typ, "8"):
+		return 1
+	case strings.HasSuffix(typ, "16"):
+		return 2
+	case strings.HasSuffix(typ, "64"):
+		return 8
+	}
+	return 4
+}
+
+// access is the memory operand of a load or store and its other operand.
+func access(d *ptx.Def) (memory, value ptx.Arg, bytes int) {
+	for _, a := range d.Args {
+		if a.Kind == ptx.ArgAddr {
+			memory = a
+		} else {
+			value = a
+		}
+	}
+	return memory, value, bytesOf(value.Type) * max(value.Count, 1)
+}
+
+// load reads each item's bytes with the instruction and stores the registers whole, so that extension shows.
+func load(d *ptx.Def) *Case {
+	memory, value, bytes := access(d)
+	class := ptx.ClassOf(value.Type)
+	_, size := bitsOf(class)
+	count := max(value.Count, 1)
+	c := &Case{Name: d.Op, Op: d.Op, Blocks: blocks, Threads: threads, Output: items * size * count}
+	c.Inputs = [][]byte{valuesFor(d.Op).bytes(items * bytes)}
+	regs := func(b *body) []ptx.Reg { return b.RegVec(class, count) }
+	if memory.Space == "global" {
+		c.emit = func(b *body) {
+			out := regs(b)
+			b.I(d.Op, operand(value, out), ptx.At(b.at(b.in[0], b.item, bytes), 0))
+			b.store(out...)
+		}
+		return c
+	}
+	// Through shared memory, a byte at a time on the way in; a thread reads what its neighbour wrote.
+	c.Shared = threads * bytes
+	c.emit = func(b *body) {
+		from, to := b.at(b.in[0], b.item, bytes), b.shared(b.thread, bytes)
+		for i := range bytes {
+			x := b.Reg(ptx.B16)
+			b.I("ld.global.u8", x, ptx.At(from, i))
+			b.I("st.shared.u8", ptx.At(to, i), x)
+		}
+		b.I("bar.sync", ptx.Imm(0))
+		other := b.Reg(ptx.B32)
+		b.I("xor.b32", other, b.thread, ptx.Imm(1))
+		out := regs(b)
+		b.I(d.Op, operand(value, out), ptx.At(b.shared(other, bytes), 0))
+		b.store(out...)
+	}
+	return c
+}
+
+// store writes each item's registers with the instruction.
+func store(d *ptx.Def) *Case {
+	memory, value, bytes := access(d)
+	class := ptx.ClassOf(value.Type)
+	_, size := bitsOf(class)
+	count := max(value.Count, 1)
+	c := &Case{Name: d.Op, Op: d.Op, Blocks: blocks, Threads: threads, Output: items * bytes}
+	c.Inputs = [][]byte{valuesFor(d.Op).bytes(items * size * count)}
+	if memory.Space == "global" {
+		c.emit = func(b *body) {
+			b.I(d.Op, ptx.At(b.at(b.out, b.item, bytes), 0), operand(value, b.load(0, class, count)))
+		}
+		return c
+	}
+	c.Shared = threads * bytes
+	c.emit = func(b *body) {
+		b.I(d.Op, ptx.At(b.shared(b.thread, bytes), 0), operand(value, b.load(0, class, count)))
+		b.I("bar.sync", ptx.Imm(0))
+		other := b.Reg(ptx.B32)
+		b.I("xor.b32", other, b.thread, ptx.Imm(1))
+		from, to := b.shared(other, bytes), b.at(b.out, b.item, bytes)
+		for i := range bytes {
+			x := b.Reg(ptx.B16)
+			b.I("ld.shared.u8", x, ptx.At(from, i))
+			b.I("st.global.u8", ptx.At(to, i), x)
+		}
+	}
+	return c
+}
+
+func loadParam(d *ptx.Def) *Case {
+	typ := d.Types[0]
+	class := ptx.ClassOf(typ)
+	_, size := bitsOf(class)
+	c := &Case{Name: d.Op, Op: d.Op, Blocks: blocks, Threads: threads, Output: items * size}
+	v := valuesFor(d.Op)
+	bits := v.Uint64()
+	if size == 4 {
+		bits = uint64(uint32(bits))
+	}
+	c.Scalars = []Scalar{{"u32", 7}, {typ, bits}} // the first moves the second off the pointers' alignment
+	if size == 8 {
+		c.Scalars = c.Scalars[1:]
+	}
+	c.emit = func(b *body) {
+		x := b.Reg(class)
+		b.I(d.Op, x, ptx.At(b.scalars[len(b.scalars)-1], 0))
+		b.store(x)
+	}
+	return c
+}
+
+func prefetch(d *ptx.Def) *Case {
+	c := echo(d, d.Op)
+	c.emit = func(b *body) {
+		b.I(d.Op, ptx.At(b.at(b.in[0], b.item, 4), 0))
+		b.store(b.load(0, ptx.B32, 1)[0])
+	}
+	return c
+}
+
+// atomOwn: every item adds to a word of its own, and keeps what was there. The output holds the words, zero at first,
+// and behind them what the second addition returned.
+func atomOwn(d *ptx.Def) *Case {
+	c := echo(d, d.Op)
+	c.Output = 8 * items
+	c.emit = func(b *body) {
+		x, old := b.load(0, ptx.B32, 1)[0], b.Reg(ptx.B32)
+		at := b.at(b.out, b.item, 8)
+		b.I(d.Op, old, ptx.At(at, 0), x)
+		b.I(d.Op, old, ptx.At(at, 0), x)
+		b.I("st.global.b32", ptx.At(at, 4), old)
+	}
+	return c
+}
+
+// atomShared: all items add to one word, in whatever order.
+func atomShared(d *ptx.Def) *Case {
+	c := echo(d, d.Op+"+one")
+	c.Output = 4
+	c.emit = func(b *body) { b.I(d.Op, b.Reg(ptx.B32), ptx.At(b.out, 0), b.load(0, ptx.B32, 1)[0]) }
+	return c
+}
+
+// asyncCases: cp.async of each size with 0 … size bytes that are really read, and the ways to wait for it.
+func asyncCases(d *ptx.Def) []*Case {
+	switch d.Op {
+	case "cp.async.cg.shared.global":
+		return []*Case{async(d, d.Op, 16, waitGroup)}
+	case "cp.async.ca.shared.global":
+		var all []*Case
+		for _, bytes := range []int{4, 8, 16} {
+			all = append(all, async(d, fmt.Sprintf("%s+%d", d.Op, bytes), bytes, waitAll))
+		}
+		return all
+	case "cp.async.commit_group", "cp.async.wait_group":
+		return []*Case{async(d, d.Op, 16, waitGroup)}
+	case "cp.async.wait_all":
+		return []*Case{async(d, d.Op, 16, waitAll)}
+	}
+	return nil
+}
+
+type wait int
+
+const (
+	waitAll   wait = iota
+	waitGroup      // two groups: all but the last, then the last
+)
+
+// async copies two times bytes an item into shared memory, in two groups or without any, waits, and stores what came;
+// the other half of the copies' destination is zero-filled.
+func async(d *ptx.Def, name string, bytes int, how wait) *Case {
+	c := &Case{Name: name, Op: d.Op, Blocks: blocks, Threads: threads, Shared: 2 * threads * bytes, Output: 2 * items * bytes}
+	v := valuesFor(name)
+	sizes := make([]uint64, 2*items)
+	for i := range sizes {
+		sizes[i] = v.Uint64N(uint64(bytes) + 1)
+	}
+	c.Inputs = [][]byte{v.bytes(2 * items * bytes), pack(4, sizes)}
+	copyOp := "cp.async.cg.shared.global"
+	if bytes < 16 || d.Op == "cp.async.ca.shared.global" {
+		copyOp = "cp.async.ca.shared.global"
+	}
+	c.emit = func(b *body) {
+		from, to := b.at(b.in[0], b.item, 2*bytes), b.shared(b.thread, 2*bytes)
+		out := b.at(b.out, b.item, 2*bytes)
+		used := b.load(1, ptx.B32, 2)
+		half := func(i int) {
+			for at := i * bytes; at < (i+1)*bytes; at += 4 {
+				x := b.Reg(ptx.B32)
+				b.I("ld.shared.b32", x, ptx.At(to, at))
+				b.I("st.global.b32", ptx.At(out, at), x)
+			}
+		}
+		for i := range 2 {
+			b.I(copyOp, ptx.At(to, i*bytes), ptx.At(from, i*bytes), ptx.Imm(bytes), used[i])
+			if how == waitGroup {
+				b.I("cp.async.commit_group")
+			}
+		}
+		if how == waitAll {
+			b.I("cp.async.wait_all")
+			half(0)
+			half(1)
+			return
+		}
+		b.I("cp.async.wait_group", ptx.Imm(1))
+		half(0)
+		b.I("cp.async.wait_group", ptx.Imm(0))
+		half(1)
+	}
+	return c
+}

@@ -1,0 +1,151 @@
+package gputest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/target"
+)
+
+// Target is the newest target whose PTX a device takes: its own, or an older one's. A device that takes any gets the
+// first of the table.
+func Target(info hal.Info) (string, error) {
+	if info.Target == "" {
+		return target.Names()[0], nil
+	}
+	var have int
+	if _, err := fmt.Sscanf(info.Target, "sm_%d", &have); err != nil {
+		return "", fmt.Errorf("device %s has target %q", info.Name, info.Target)
+	}
+	best, reached := "", 0
+	for _, name := range target.Names() {
+		t, err := target.Lookup(name)
+		if err != nil {
+			return "", err
+		}
+		if t.Capability <= have && t.Capability > reached {
+			best, reached = t.PTX, t.Capability
+		}
+	}
+	if best == "" {
+		return "", fmt.Errorf("%s (%s) is older than every target", info.Name, info.Target)
+	}
+	return best, nil
+}
+
+// Runner runs cases on a device. Their kernels are loaded as one module; where the device refuses that, each one by
+// itself, so that one instruction does not hide the others.
+type Runner struct {
+	Device hal.Device
+	Target string
+
+	all     hal.Module
+	refused bool
+}
+
+// Open loads the cases that the runner will be asked for.
+func (r *Runner) Open(ctx context.Context, cases []*Case) error {
+	m, err := r.Device.Load(ctx, hal.Image{Name: "cases", Target: r.Target, PTX: PTX(r.Target, cases)})
+	switch {
+	case errors.Is(err, hal.ErrBadModule):
+		r.refused = true
+		return nil
+	case err != nil:
+		return err
+	}
+	r.all = m
+	return nil
+}
+
+// Close unloads the cases.
+func (r *Runner) Close() error {
+	if r.all == nil {
+		return nil
+	}
+	return r.all.Close()
+}
+
+// Run runs a case and returns its output.
+func (r *Runner) Run(ctx context.Context, c *Case) ([]byte, error) { return r.run(ctx, c, c.Inputs) }
+
+func (r *Runner) run(ctx context.Context, c *Case, inputs [][]byte) (out []byte, err error) {
+	module := r.all
+	if module == nil {
+		if module, err = r.Device.Load(ctx, hal.Image{Name: c.Name, Target: r.Target, PTX: PTX(r.Target, []*Case{c})}); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, module.Close()) }()
+	}
+	op := hal.Op{Module: module, Kernel: c.kernel(), Grid: [3]int{c.Blocks, 1, 1}, Block: [3]int{c.Threads, 1, 1}, Shared: c.Shared}
+	buffer := func(data []byte) (hal.Memory, error) {
+		m, err := r.Device.Alloc(len(data), hal.DeviceMemory)
+		if err != nil {
+			return nil, err
+		}
+		op.Params, op.Sizes = append(op.Params, m.Addr()), append(op.Sizes, 8)
+		op.Reads = append(op.Reads, hal.Range{Memory: m, Bytes: len(data)})
+		return m, m.Write(data, 0)
+	}
+	free := func(m hal.Memory) {
+		if m != nil {
+			err = errors.Join(err, m.Free())
+		}
+	}
+	for _, in := range inputs {
+		m, err := buffer(in)
+		defer free(m)
+		if err != nil {
+			return nil, err
+		}
+	}
+	result, err := buffer(make([]byte, c.Output))
+	defer free(result)
+	if err != nil {
+		return nil, err
+	}
+	op.Writes = []hal.Range{{Memory: result, Bytes: c.Output}}
+	for _, s := range c.Scalars {
+		op.Params, op.Sizes = append(op.Params, s.Bits), append(op.Sizes, bytesOf(s.Type))
+	}
+	g, err := r.Device.Capture(ctx, []hal.Op{op})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.Close()) }()
+	if err := g.Run(ctx); err != nil {
+		return nil, err
+	}
+	out = make([]byte, c.Output)
+	return out, result.Read(out, 0)
+}
+
+// Reference computes cases on the CPU device, with all checks on.
+type Reference struct{ runner Runner }
+
+// NewReference returns a CPU device for a target.
+func NewReference(ctx context.Context, target string, cases []*Case) (*Reference, error) {
+	d, err := emu.Open(emu.Options{Check: true})
+	if err != nil {
+		return nil, err
+	}
+	r := &Reference{Runner{Device: d, Target: target}}
+	return r, r.runner.Open(ctx, cases)
+}
+
+// Check holds another device's output of a case against the CPU device's.
+func (r *Reference) Check(ctx context.Context, c *Case, got []byte) error {
+	want, err := r.runner.Run(ctx, c)
+	if err != nil {
+		return fmt.Errorf("on the CPU device: %w", err)
+	}
+	var scale []byte
+	if c.Rule.Terms > 0 {
+		if scale, err = r.runner.run(ctx, c, c.scale); err != nil {
+			return fmt.Errorf("scale, on the CPU device: %w", err)
+		}
+	}
+	return c.Rule.compare(got, want, scale)
+}
