@@ -11,6 +11,7 @@ const (
 	resultInvalidPTX            = 218
 	resultJITCompilerNotFound   = 221
 	resultUnsupportedPTXVersion = 222
+	resultInvalidSource         = 300
 )
 
 func meaning(code int) error {
@@ -19,7 +20,7 @@ func meaning(code int) error {
 		return hal.ErrOutOfMemory
 	case resultNoDevice:
 		return hal.ErrNoDevice
-	case resultInvalidImage, resultNoBinaryForGPU, resultInvalidPTX, resultJITCompilerNotFound, resultUnsupportedPTXVersion:
+	case resultInvalidImage, resultNoBinaryForGPU, resultInvalidPTX, resultJITCompilerNotFound, resultUnsupportedPTXVersion, resultInvalidSource:
 		return hal.ErrBadModule
 	}
 	return nil
