@@ -15,6 +15,10 @@ import (
 
 const threads = 128 // of a block
 
+// maxUnrolled bounds the multiply-adds that are written out: beyond it ptxas hoists so many loads that registers, not
+// latency, limit a kernel.
+const maxUnrolled = 160
+
 // problem is a window region: x [N,H,W,C] → y [N,OH,OW,CO], the same for each of G members.
 type problem struct {
 	region *ir.Node
@@ -185,7 +189,7 @@ func (p *problem) choose(t *target.Target) schedule {
 			s.Pixels = pixels
 		}
 	}
-	s.Unroll = p.kh*p.kw*s.Channels*s.Pixels <= 320
+	s.Unroll = p.kh*p.kw*s.Channels*s.Pixels <= maxUnrolled
 	return s
 }
 

@@ -46,6 +46,9 @@ type Result struct {
 func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 	begin := time.Now()
 	progress(opt, "import")
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
 	g, err := onnx.Import(m, opt.Import)
 	if err != nil {
 		return nil, err
