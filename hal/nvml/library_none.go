@@ -1,0 +1,10 @@
+//go:build !(cgo && linux)
+
+package nvml
+
+import "errors"
+
+// openLibrary has nothing to open: go-nvml needs cgo.
+func openLibrary() (Source, error) {
+	return nil, errors.New("NVML: this program was built without cgo")
+}

@@ -1,0 +1,142 @@
+// Package nvml reads what NVIDIA's management layer says of the GPUs of a machine: identity, memory, clocks, power,
+// temperature, utilisation. It has two sources: the management library (go-nvml, in builds with cgo) and the output of
+// nvidia-smi.
+//
+//	library.go   NVML through go-nvml
+//	smi.go       nvidia-smi
+//
+// A figure that a GPU does not have is absent, never zero: GB10 shares its memory with the CPU, and NVML answers
+// NOT_SUPPORTED when asked how much there is.
+package nvml
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Source is one way to the management layer.
+type Source interface {
+	// Name says which: NVML or nvidia-smi.
+	Name() string
+	// Read reads everything anew.
+	Read(ctx context.Context) (Snapshot, error)
+	Close() error
+}
+
+// Snapshot is the state of all GPUs at one moment.
+type Snapshot struct {
+	Driver string `json:"driver"`         // 580.95.05
+	CUDA   string `json:"cuda,omitempty"` // newest CUDA that the driver knows: 13.0
+	GPUs   []GPU  `json:"gpus"`
+}
+
+// GPU is one GPU.
+type GPU struct {
+	Index       int     `json:"index"`
+	Name        string  `json:"name"`
+	UUID        string  `json:"uuid"`
+	Bus         string  `json:"bus"`   // PCI: 0000000f:01:00.0
+	Major       int     `json:"major"` // compute capability; 0 unknown
+	Minor       int     `json:"minor"`
+	MemoryTotal Figure  `json:"memory_total"` // bytes
+	MemoryUsed  Figure  `json:"memory_used"`  // bytes
+	ClockMHz    Figure  `json:"clock_mhz"`    // of the SMs
+	ClockMax    Figure  `json:"clock_max_mhz"`
+	MemoryMHz   Figure  `json:"memory_mhz"`
+	PowerWatts  Figure  `json:"power_watts"`
+	PowerLimit  Figure  `json:"power_limit_watts"`
+	Celsius     Figure  `json:"celsius"`
+	Utilisation Figure  `json:"utilisation_percent"`
+	Throttle    Reasons `json:"throttle"`
+}
+
+// Figure is a number that may be absent.
+type Figure struct {
+	Value float64
+	OK    bool
+}
+
+// Known is a figure that is there.
+func Known(v float64) Figure { return Figure{v, true} }
+
+// MarshalJSON writes the number, or null.
+func (f Figure) MarshalJSON() ([]byte, error) {
+	if !f.OK {
+		return []byte("null"), nil
+	}
+	return json.Marshal(f.Value)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (f *Figure) UnmarshalJSON(b []byte) error {
+	*f = Figure{}
+	if string(b) == "null" {
+		return nil
+	}
+	f.OK = true
+	return json.Unmarshal(b, &f.Value)
+}
+
+// Format prints the figure by a verb for floats, and n/a if it is absent.
+func (f Figure) Format(verb string) string {
+	if !f.OK {
+		return "n/a"
+	}
+	return fmt.Sprintf(verb, f.Value)
+}
+
+// Reasons are NVML's bits that say why clocks are below their maximum (nvmlClocksThrottleReasons*).
+type Reasons uint64
+
+// The reasons that are faults of power or cooling. Idle clocks and clocks that the user set are none.
+var slowdowns = []struct {
+	bit  Reasons
+	name string
+}{
+	{0x04, "power cap"}, {0x08, "hardware slowdown"}, {0x20, "thermal slowdown"}, {0x40, "hardware thermal slowdown"}, {0x80, "power brake"},
+}
+
+// Slowdowns names the reasons that slow a busy GPU down.
+func (r Reasons) Slowdowns() []string {
+	out := []string{}
+	for _, s := range slowdowns {
+		if r&s.bit != 0 {
+			out = append(out, s.name)
+		}
+	}
+	return out
+}
+
+// MarshalJSON writes the slowdowns by name.
+func (r Reasons) MarshalJSON() ([]byte, error) { return json.Marshal(r.Slowdowns()) }
+
+// Capped says that a busy GPU runs below half of its clock though no reason is reported: a known fault of GB10's power
+// delivery holds its clocks at 500–850 MHz.
+func (g *GPU) Capped() bool {
+	return g.Utilisation.OK && g.Utilisation.Value >= 50 && g.ClockMHz.OK && g.ClockMax.OK && g.ClockMHz.Value > 0 && g.ClockMHz.Value < g.ClockMax.Value/2
+}
+
+// Options chooses a source.
+type Options struct {
+	SMI     string        // nvidia-smi's path; "" looks at the PATH
+	Timeout time.Duration // of one call of nvidia-smi; 0 is ten seconds: without persistence mode it wakes the GPU first
+}
+
+// ErrUnavailable says that neither source is there.
+var ErrUnavailable = errors.New("no management layer")
+
+// Open opens the library, or finds nvidia-smi. The error says why neither can be used.
+func Open(opt Options) (Source, error) {
+	lib, first := openLibrary()
+	if first == nil {
+		return lib, nil
+	}
+	smi, second := openSMI(opt)
+	if second == nil {
+		return smi, nil
+	}
+	return nil, fmt.Errorf("%w: %v; %v", ErrUnavailable, first, second)
+}
