@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // Marshal encodes the model. The same model gives the same bytes.
@@ -44,4 +46,11 @@ func (m *Model) Save(path string) (err error) {
 		return err
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// TensorFile encodes a tensor as a file of its own, as ONNX test data sets hold them.
+func TensorFile(name string, t *ir.Tensor) ([]byte, error) {
+	p := TensorProto(t)
+	p.Name = proto.String(name)
+	return proto.Marshal(p)
 }

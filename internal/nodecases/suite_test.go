@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sort"
 	"strings"
@@ -15,41 +14,22 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// python is the interpreter that has the onnx package: SPARK_PYTHON, else the repository's .venv.
-func python() string {
-	if p := os.Getenv("SPARK_PYTHON"); p != "" {
-		return p
-	}
-	p, _ := filepath.Abs("../../.venv/bin/python")
-	return p
-}
-
-// nodeCases is NODECASES if set, a folder of test-case directories; else it writes the cases of the onnx package to a cache and returns its folder.
+// nodeCases is $NODECASES if set, a folder of test-case directories; else the cases of the onnx package.
 func nodeCases(t *testing.T) string {
 	if dir := os.Getenv("NODECASES"); dir != "" {
 		return dir
 	}
-	return generated(t, "nodecases")
+	return written(t, "nodecases")
 }
 
-// generated is a cache folder that testdata/nodecases.py has filled, with the given flags.
-func generated(t *testing.T, name string, flags ...string) string {
-	py := python()
-	if err := exec.Command(py, "-c", "import onnx").Run(); err != nil {
-		t.Skipf("no python with the onnx package at %s; set SPARK_PYTHON", py)
+func written(t *testing.T, kind string) string {
+	t.Helper()
+	dir, err := Written("../..", kind)
+	if errors.Is(err, ErrNoPython) {
+		t.Skip(err)
 	}
-	cache := os.Getenv("SPARK_CACHE")
-	if cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			user = t.TempDir()
-		}
-		cache = filepath.Join(user, "spark-compile")
-	}
-	dir := filepath.Join(cache, name)
-	args := append(append([]string{"../../testdata/nodecases.py"}, flags...), dir)
-	if out, err := exec.Command(py, args...).CombinedOutput(); err != nil {
-		t.Fatalf("writing node cases: %v\n%s", err, out)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }
@@ -138,11 +118,10 @@ func TestLightModels(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a GMAC in float64")
 	}
-	dir := generated(t, "light", "--light")
-	names := []string{"light_squeezenet", "light_shufflenet"}
-	if os.Getenv("SPARK_FULL") != "" {
-		names = append(names, "light_bvlc_alexnet", "light_densenet121", "light_inception_v1", "light_inception_v2",
-			"light_resnet50", "light_vgg19", "light_zfnet512")
+	dir := written(t, "light")
+	names := LightModels()
+	if os.Getenv("SPARK_FULL") == "" {
+		names = names[:2]
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
