@@ -134,13 +134,21 @@ func (k *Kernel) Comment(format string, args ...any) {
 	k.Body = append(k.Body, Stmt{Comment: strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")})
 }
 
-// String prints the module. It sets Version to the least that its instructions need, and every Stmt's Line.
+// String prints the module. It sets Version to the least that its instructions need, Target to the architecture-specific
+// one (sm_121a) where one of them needs that, and every Stmt's Line.
 func (m *Module) String() string {
 	v := minVersion(m.Target)
 	for _, k := range m.Kernels {
 		for _, s := range k.Body {
-			if s.Instr != nil && v.Less(s.Instr.Def.Since) {
-				v = s.Instr.Def.Since
+			if s.Instr == nil {
+				continue
+			}
+			d := s.Instr.Def
+			if v.Less(d.Since) {
+				v = d.Since
+			}
+			if _, suffix := smOf(m.Target); d.Arch != "" && suffix == "" {
+				m.Target += d.Arch
 			}
 		}
 	}

@@ -17,15 +17,16 @@ const (
 	B64
 	F32
 	F64
+	B8 // two e2m1
 	NumClasses
 )
 
-// Prefix is the register name's stem: %p, %h, %r, %rd, %f, %fd.
-func (c Class) Prefix() string { return [...]string{"%p", "%h", "%r", "%rd", "%f", "%fd"}[c] }
+// Prefix is the register name's stem: %p, %h, %r, %rd, %f, %fd, %b.
+func (c Class) Prefix() string { return [...]string{"%p", "%h", "%r", "%rd", "%f", "%fd", "%b"}[c] }
 
 // Decl is the type in the .reg directive.
 func (c Class) Decl() string {
-	return [...]string{".pred", ".b16", ".b32", ".b64", ".f32", ".f64"}[c]
+	return [...]string{".pred", ".b16", ".b32", ".b64", ".f32", ".f64", ".b8"}[c]
 }
 
 // Operand is an operand of an instruction: Reg, Imm, FImm, DImm, Sym, Special, Addr, Vec, Pair or Ref.

@@ -262,7 +262,7 @@ func (p *parser) regs() {
 			return
 		}
 	}
-	p.fail(stem.line, "registers %s of type %s; registers are %%p .pred, %%h .b16, %%r .b32, %%rd .b64, %%f .f32, %%fd .f64",
+	p.fail(stem.line, "registers %s of type %s; registers are %%p .pred, %%b .b8, %%h .b16, %%r .b32, %%rd .b64, %%f .f32, %%fd .f64",
 		stem.text, typ.text)
 }
 

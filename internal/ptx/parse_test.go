@@ -178,3 +178,14 @@ func TestParseRefusesWithLineAndReason(t *testing.T) {
 		})
 	}
 }
+
+// TestTargetFollowsTheInstructions: a module with an architecture-specific instruction says so.
+func TestTargetFollowsTheInstructions(t *testing.T) {
+	m := NewModule("sm_121")
+	k := m.NewKernel("k", 32)
+	k.I("ret")
+	require.Contains(t, m.String(), ".target sm_121\n")
+	k.I("cvt.rn.f16x2.e2m1x2", k.Reg(B32), k.Reg(B8))
+	require.Contains(t, m.String(), ".target sm_121a\n")
+	require.Contains(t, m.String(), ".target sm_121a\n", "printed twice")
+}

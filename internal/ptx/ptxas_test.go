@@ -55,7 +55,7 @@ var errorLine = regexp.MustCompile(`line (\d+); error\s*: (.*)`)
 
 func TestPtxasAgreesWithEveryRow(t *testing.T) {
 	ptxas := findPtxas(t)
-	for _, target := range []string{"sm_80", "sm_90", "sm_121"} {
+	for _, target := range []string{"sm_80", "sm_90", "sm_121", "sm_121a"} {
 		t.Run(target, func(t *testing.T) {
 			versions := map[Version]bool{}
 			for _, op := range Opcodes() {

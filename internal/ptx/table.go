@@ -79,7 +79,7 @@ type row struct {
 	kind              Kind
 }
 
-var defs = expandAll(arithmeticRows, moveRows, memoryRows, matrixRows, controlRows)
+var defs = expandAll(arithmeticRows, moveRows, memoryRows, matrixRows, narrowRows, controlRows)
 
 // Lookup returns the instruction with this full opcode, or nil.
 func Lookup(op string) *Def { return defs[op] }
@@ -196,6 +196,8 @@ func ClassOf(t string) Class {
 		return F64
 	case "b8", "u8", "s8", "b16", "u16", "s16", "f16", "bf16", "e4m3x2", "e5m2x2":
 		return B16
+	case "e2m1x2":
+		return B8
 	case "b64", "u64", "s64":
 		return B64
 	}
@@ -284,6 +286,8 @@ func loose(want, have Class, typ string) bool {
 	case typ == "b32" && have == F32, typ == "b64" && have == F64:
 		return true
 	case want == F32 && have == B32, want == F64 && have == B64:
+		return true
+	case have == B8 && (typ == "u8" || typ == "s8"):
 		return true
 	}
 	return false

@@ -82,8 +82,12 @@ func find() (string, error) {
 	}
 }
 
-// Assemble assembles PTX for an architecture (sm_121). A refusal carries ptxas' own messages.
+// Assemble assembles PTX for an architecture (sm_121), or for the specific one that the text asks for (.target sm_121a). A
+// refusal carries ptxas' own messages.
 func (t *Tool) Assemble(ctx context.Context, ptx, arch string) (*Result, error) {
+	if strings.Contains(ptx, "\n.target "+arch+"a\n") {
+		arch += "a"
+	}
 	key := fmt.Sprintf("%x", sha256.Sum256([]byte(t.Version+"\x00"+arch+"\x00"+ptx)))
 	if r := t.cached(key); r != nil {
 		return r, nil
