@@ -1,0 +1,205 @@
+package gputest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+// packages are those of $SPARK_GPU_MODELS; without it the test is skipped.
+func packages(tb testing.TB) []*Package {
+	tb.Helper()
+	root := os.Getenv("SPARK_GPU_MODELS")
+	if root == "" {
+		tb.Skip("SPARK_GPU_MODELS names no directory of compiled models: see docs/gpu.md")
+	}
+	all, err := FindPackages(root)
+	require.NoError(tb, err)
+	return all
+}
+
+// TestModelsOnGPU holds every package's outputs on the GPU against its golden outputs, against the CPU device's, and
+// against a second run's, bit for bit.
+func TestModelsOnGPU(t *testing.T) {
+	for _, p := range packages(t) {
+		t.Run(p.Name, func(t *testing.T) { checkModel(t, p) })
+	}
+}
+
+func checkModel(t *testing.T, p *Package) {
+	ctx := context.Background()
+	d := openDevice(t)
+	gpu, err := p.start(ctx, d, "")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, gpu.close()) }()
+	for i, path := range p.Golden {
+		golden, err := npy.ReadZip(path)
+		require.NoError(t, err)
+		first, err := gpu.outputs(ctx, golden)
+		require.NoError(t, err)
+		again, err := gpu.outputs(ctx, golden)
+		require.NoError(t, err)
+		require.Equal(t, first, again, "%s: two runs", path)
+		compared := 0
+		for _, out := range p.Program.Outputs {
+			if golden[out.Name] == nil {
+				continue
+			}
+			want, err := golden[out.Name].Float64s()
+			require.NoError(t, err)
+			m := measure(t, out, first[out.Name], want)
+			t.Logf("%s: %s: cosine %.9f, relative L2 %.3g", filepath.Base(path), out.Name, m.Cosine, m.RelL2)
+			require.NoError(t, p.Bounds().check(m), "%s: %s", path, out.Name)
+			compared++
+		}
+		require.Positive(t, compared, "%s holds no output of %s", path, p.Name)
+		if i == 0 && d.Info().Backend != "emu" {
+			againstCPU(t, p, gpu.model.Variant.Target, golden, first)
+		}
+	}
+}
+
+func measure(t *testing.T, out runtime.Port, got []byte, want []float64) runtime.Metrics {
+	x, err := runtime.Float64s(out.DType, got)
+	require.NoError(t, err)
+	m, err := runtime.Compare(x, want, 0, 0)
+	require.NoError(t, err)
+	return m
+}
+
+// againstCPU runs the same variant on the CPU device: the same PTX.
+func againstCPU(t *testing.T, p *Package, target string, golden map[string]*npy.Array, got map[string][]byte) {
+	ctx := context.Background()
+	e, err := emu.Open(emu.Options{})
+	require.NoError(t, err)
+	cpu, err := p.start(ctx, e, target)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, cpu.close()) }()
+	outputs, err := cpu.outputs(ctx, golden)
+	require.NoError(t, err)
+	for _, out := range p.Program.Outputs {
+		want, err := runtime.Float64s(out.DType, outputs[out.Name])
+		require.NoError(t, err)
+		m := measure(t, out, got[out.Name], want)
+		t.Logf("against the CPU device: %s: max abs %.3g, relative L2 %.3g", out.Name, m.MaxAbs, m.RelL2)
+		require.NoError(t, p.Bounds().betweenDevices().check(m), "against the CPU device: %s", out.Name)
+	}
+}
+
+// BenchmarkModels times runs of every package: replay is the graph alone, timed by the device, on inputs that lie there;
+// run is what a caller waits for, inputs and outputs included.
+func BenchmarkModels(b *testing.B) {
+	for _, p := range packages(b) {
+		for _, kind := range []string{"replay", "run"} {
+			b.Run(p.Name+"/"+kind, func(b *testing.B) { benchmark(b, p, kind == "run") })
+		}
+	}
+}
+
+// warmup is the number of runs before the first that counts.
+const warmup = 20
+
+func benchmark(b *testing.B, p *Package, transfers bool) {
+	ctx := context.Background()
+	r, err := p.start(ctx, openDevice(b), "")
+	require.NoError(b, err)
+	defer func() { require.NoError(b, r.close()) }()
+	golden, err := npy.ReadZip(p.Golden[0])
+	require.NoError(b, err)
+	_, err = r.outputs(ctx, golden)
+	require.NoError(b, err)
+	once := func() time.Duration {
+		begin := time.Now()
+		if transfers {
+			require.NoError(b, r.Run(ctx))
+			return time.Since(begin)
+		}
+		took, err := r.Replay(ctx)
+		require.NoError(b, err)
+		return took
+	}
+	for range min(warmup, b.N) {
+		once()
+	}
+	times := make([]time.Duration, b.N)
+	b.ResetTimer()
+	for i := range times {
+		times[i] = once()
+	}
+	b.StopTimer()
+	slices.Sort(times)
+	var sum time.Duration
+	for _, t := range times {
+		sum += t
+	}
+	ms := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+	b.ReportMetric(ms(sum)/float64(b.N), "mean-ms")
+	b.ReportMetric(ms(times[0]), "min-ms")
+	b.ReportMetric(ms(times[b.N/2]), "p50-ms")
+	b.ReportMetric(ms(times[min(b.N-1, b.N*99/100)]), "p99-ms")
+}
+
+// TestTheModelTestOnTheCPUDevice runs what TestModelsOnGPU runs, on a model made here.
+func TestTheModelTestOnTheCPUDevice(t *testing.T) {
+	if os.Getenv("SPARK_GPU_MODELS") != "" {
+		t.Skip("SPARK_GPU_MODELS is set: the models there are tested")
+	}
+	ctx := context.Background()
+	root := t.TempDir()
+	src, err := driving.Make("policy", driving.Small)
+	require.NoError(t, err)
+	model, err := onnx.Decode("policy.onnx", src.ONNX)
+	require.NoError(t, err)
+	r, err := compile.Compile(ctx, model, compile.Options{Precision: "fp16", Targets: []string{"sm_121", "sm_80"}})
+	require.NoError(t, err)
+	files, err := gopkg.Files("fp16", r.Program, nil)
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "policy"), 0o755))
+	require.NoError(t, gopkg.Write(filepath.Join(root, "policy", "fp16"), files))
+	_, err = FindPackages(root)
+	require.ErrorContains(t, err, "no golden")
+
+	in := compile.Inputs(r.Source)
+	out, err := ir.Evaluate(ctx, r.Source, in, ir.EvalOptions{})
+	require.NoError(t, err)
+	golden := map[string]*npy.Array{}
+	for name, a := range in {
+		golden[name] = &npy.Array{DType: a.DType.String(), Shape: a.Shape, Data: a.Tensor().Dense()}
+	}
+	for name, a := range out {
+		x := ir.FromFloats(ir.T(ir.Float64, a.Shape...), a.Floats())
+		golden[name] = &npy.Array{DType: x.DType.String(), Shape: x.Shape, Data: x.Dense()}
+	}
+	require.NoError(t, npy.WriteZip(filepath.Join(root, "policy", "0.npz"), golden))
+	all, err := FindPackages(root)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, "policy/fp16", all[0].Name)
+	t.Setenv("SPARK_DEVICE", "emu")
+	checkModel(t, all[0])
+}
+
+func TestBoundsMiss(t *testing.T) {
+	p := &Package{Program: &runtime.Program{Model: "driving_vision.onnx", Precision: "fp16"}}
+	require.NoError(t, p.Bounds().check(runtime.Metrics{Cosine: 0.99998, RelL2: 1}))
+	require.Error(t, p.Bounds().check(runtime.Metrics{Cosine: 0.99997}))
+	require.InDelta(t, 6.3e-3, p.Bounds().betweenDevices().RelL2, 1e-4)
+	p.Program.Precision = "fp32"
+	require.Error(t, p.Bounds().check(runtime.Metrics{Cosine: 1, RelL2: 2e-5}))
+	p.Program.Model = "another.onnx"
+	require.NoError(t, p.Bounds().check(runtime.Metrics{Cosine: 1, RelL2: 2e-5}))
+}
