@@ -8,11 +8,18 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// narrow stores what travels between regions as f16: a Cast at the end of the producer's body, one at the start of each
-// consumer's. In front of an anchor a kernel sees through it. Weights that are multiplied become f16 constants.
-// Small values that no anchor multiplies stay f32, as do inputs and outputs of the graph.
-func narrow(_ *Context, g *ir.Graph) error {
-	w := &narrower{g: g, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}}
+// narrow stores what travels between regions in 16 bits, or in the 8 bits that a calibration chose: a Cast at the end of
+// the producer's body, one at the start of each consumer's. In front of an anchor a kernel sees through it. Weights that
+// are multiplied become constants of 16, 8 or 4 bits. Small values that no anchor multiplies stay f32, as do inputs and
+// outputs of the graph.
+func narrow(ctx *Context, g *ir.Graph) error {
+	w := &narrower{g: g, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}}
+	if ctx.Precision == PrecisionBF16 {
+		w.half = ir.BFloat16
+	}
+	if w.plan == nil {
+		w.plan = &Quantisation{}
+	}
 	w.choose()
 	for _, n := range g.Nodes {
 		if err := w.rewrite(n); err != nil {
@@ -30,11 +37,14 @@ const smallBytes = 64 << 10
 
 type narrower struct {
 	g       *ir.Graph
+	half    ir.DType // f16 or bf16
+	plan    *Quantisation
 	nodes   []*ir.Node
 	matrix  map[*ir.Value]bool      // some anchor multiplies a value of the group
 	group   map[*ir.Value]*ir.Value // views and what they view have one type: union by representative
 	fixed   map[*ir.Value]bool      // types that must stay: of ports, masks, other than f32
 	small   map[*ir.Value]bool
+	scales  map[*ir.Value]float64 // of groups stored as e4m3
 	to      map[*ir.Value]*ir.Value
 	weights map[*ir.Value]*ir.Value
 }
@@ -54,7 +64,7 @@ func (w *narrower) union(a, b *ir.Value) {
 
 // choose finds the groups of values that share bytes and what their readers need.
 func (w *narrower) choose() {
-	w.fixed, w.small = map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	w.fixed, w.small, w.scales = map[*ir.Value]bool{}, map[*ir.Value]bool{}, map[*ir.Value]float64{}
 	for _, n := range w.g.Nodes {
 		if isFamily(n, ir.FamilyView) {
 			for _, v := range n.Inputs {
@@ -92,12 +102,26 @@ func (w *narrower) choose() {
 	for r, bytes := range largest {
 		w.small[r] = bytes <= smallBytes
 	}
+	for _, n := range w.g.Nodes {
+		for _, v := range n.Outputs {
+			if s := w.plan.Values[v.Name]; s > 0 && !w.fixed[w.find(v)] {
+				w.scales[w.find(v)] = s
+			}
+		}
+	}
 }
 
-// narrows reports whether v becomes f16.
-func (w *narrower) narrows(v *ir.Value) bool {
+// storage returns the type in which v is stored, and for e4m3 the scale.
+func (w *narrower) storage(v *ir.Value) (ir.DType, float64) {
 	r := w.find(v)
-	return v.Def != nil && v.Type.DType == ir.Float32 && !w.fixed[r] && (w.matrix[r] || !w.small[r])
+	switch {
+	case v.Def == nil || v.Type.DType != ir.Float32 || w.fixed[r]:
+	case w.scales[r] > 0:
+		return ir.Float8E4M3FN, w.scales[r]
+	case w.matrix[r] || !w.small[r]:
+		return w.half, 1
+	}
+	return v.Type.DType, 1
 }
 
 // isMatrixInput reports whether input i of a region reaches a matrix operand of a contraction's anchor.
@@ -157,36 +181,36 @@ func isWeight(n *ir.Node, i int) bool {
 // rewrite makes n's narrow counterpart.
 func (w *narrower) rewrite(n *ir.Node) error {
 	inputs := make([]*ir.Value, len(n.Inputs))
+	scales := make([]float64, len(n.Inputs))
 	for i, v := range n.Inputs {
 		inputs[i] = v
 		if to := w.to[v]; to != nil {
 			inputs[i] = to
 		}
+		_, scales[i] = w.storage(v)
 	}
 	if isFamily(n, ir.FamilyView) {
 		return w.retypeView(n, inputs)
 	}
-	var err error
-	if inputs, err = w.operands(n, inputs); err != nil {
+	q := &quantiser{g: w.g, body: n.Body, inputs: inputs, stacked: slices.Clone(n.Attrs.Bools("stacked")), members: n.Attrs.Int("members", 0), scales: scales}
+	if err := q.layer(w.plan.Layers[n.Outputs[0].Name], n); err != nil {
 		return err
 	}
-	for i, v := range inputs {
-		if v.Type.DType != n.Body.Inputs[i].Type.DType {
-			if err := widenInput(n.Body, i); err != nil {
-				return err
-			}
-		}
+	var err error
+	if q.inputs, err = w.operands(n, q.inputs); err != nil {
+		return err
+	}
+	if err := q.read(); err != nil {
+		return err
 	}
 	for k, v := range n.Outputs {
-		if w.narrows(v) {
-			c, err := n.Body.Add("Cast", "v", ir.Attrs{"to": ir.Float16}, n.Body.Outputs[k])
-			if err != nil {
+		if d, scale := w.storage(v); d != v.Type.DType {
+			if err := q.store(k, d, scale); err != nil {
 				return err
 			}
-			n.Body.Outputs[k] = c.Outputs[0]
 		}
 	}
-	m, err := w.g.NewRegion(n.Attrs.String("family", ""), n.Name, n.Body, n.Attrs.Int("members", 0), n.Attrs.Bools("stacked"), inputs...)
+	m, err := w.g.NewRegion(n.Attrs.String("family", ""), n.Name, n.Body, q.members, q.stacked, q.inputs...)
 	if err != nil {
 		return err
 	}
@@ -201,16 +225,16 @@ func (w *narrower) rewrite(n *ir.Node) error {
 // input or output of the graph) is narrowed by a loop of its own.
 func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error) {
 	for i, v := range inputs {
-		if v.Type.DType != ir.Float32 {
+		if v.Type.DType != ir.Float32 || i >= len(n.Inputs) {
 			continue
 		}
 		switch {
 		case v.IsConst() && isWeight(n, i):
-			if !fitsF16(v.Const) {
-				return nil, fmt.Errorf("weights %q exceed the range of f16: compile with --precision fp32", v.Name)
+			if w.half == ir.Float16 && !fitsF16(v.Const) {
+				return nil, fmt.Errorf("weights %q exceed the range of f16: compile with --precision bf16 or fp32", v.Name)
 			}
 			if w.weights[v] == nil {
-				w.weights[v] = w.g.Constant(v.Name, castTensor(v.Const, ir.Float16))
+				w.weights[v] = w.g.Constant(v.Name, castTensor(v.Const, w.half))
 			}
 			inputs[i] = w.weights[v]
 		case !v.IsConst() && isMatrixInput(n, i):
@@ -224,13 +248,13 @@ func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error)
 	return inputs, nil
 }
 
-// castRegion returns v as f16.
+// castRegion returns v in 16 bits.
 func (w *narrower) castRegion(v *ir.Value) (*ir.Value, error) {
 	if w.weights[v] != nil {
 		return w.weights[v], nil
 	}
 	b := ir.NewGraph(v.Name)
-	n, err := b.Add("Cast", "v", ir.Attrs{"to": ir.Float16}, b.AddInput("p0", v.Type))
+	n, err := b.Add("Cast", "v", ir.Attrs{"to": w.half}, b.AddInput("p0", v.Type))
 	if err != nil {
 		return nil, err
 	}
@@ -258,31 +282,6 @@ func castTensor(t *ir.Tensor, d ir.DType) *ir.Tensor {
 		return ir.Splat(ir.Type{DType: d, Shape: slices.Clone(t.Shape)}, t.FloatAt(0))
 	}
 	return ir.FromFloats(ir.Type{DType: d, Shape: slices.Clone(t.Shape)}, t.Floats())
-}
-
-// widenInput makes input i of a body f16, read through a Cast.
-func widenInput(b *ir.Graph, i int) error {
-	in := b.Inputs[i]
-	wide := in.Type.DType
-	in.Type = ir.Type{DType: ir.Float16, Shape: in.Type.Shape}
-	c, err := b.NewNode("Cast", "v", ir.Attrs{"to": wide}, in)
-	if err != nil {
-		return err
-	}
-	for _, n := range b.Nodes {
-		for k, v := range n.Inputs {
-			if v == in {
-				n.Inputs[k] = c.Outputs[0]
-			}
-		}
-	}
-	for k, v := range b.Outputs {
-		if v == in {
-			b.Outputs[k] = c.Outputs[0]
-		}
-	}
-	b.Nodes = slices.Concat([]*ir.Node{c}, b.Nodes)
-	return nil
 }
 
 // retypeView rebuilds a view over operands of another type.

@@ -10,7 +10,7 @@ func regionTable() []*Pass {
 			After: map[string]string{"fuse": "it compares regions"}},
 		{Name: "views", Summary: "view regions in their plainest form; what cannot alias becomes a loop", Run: views,
 			After: map[string]string{"fuse": "it works on view regions", "stack": "members are views of the stacked value, and Concats of members vanish"}},
-		{Name: "narrow", Summary: "values between regions and weights become f16, accumulated in f32", Run: narrow, Tolerance: 2e-3,
+		{Name: "narrow", Summary: "values between regions and weights become f16, bf16 or what a calibration chose, accumulated in f32", Run: narrow, Tolerance: 2e-3,
 			After: map[string]string{"fuse": "it places Casts at the borders of regions", "views": "a view has the type of what it views, and a loop has not"}},
 	}
 }
@@ -20,7 +20,7 @@ func regionPipeline(precision string) []string {
 	switch precision {
 	case PrecisionFP32:
 		return []string{"segment", "fuse", "stack", "views"}
-	case PrecisionFP16:
+	case PrecisionFP16, PrecisionBF16, PrecisionFP8, PrecisionNVFP4:
 		return []string{"segment", "fuse", "stack", "views", "narrow"}
 	}
 	return []string{"fuse", "views"}

@@ -27,8 +27,11 @@ func semanticPipelines() map[string][]string {
 		[]string{"recognise-layernorm", "merge-branches", "fold-scale", "gemm"}, clean,
 	)
 	return map[string][]string{
-		PrecisionFile: slices.Concat(clean, []string{"expand-recurrent", "einsum", "layout"}, clean),
-		PrecisionFP32: wide,
-		PrecisionFP16: wide,
+		PrecisionFile:  slices.Concat(clean, []string{"expand-recurrent", "einsum", "layout"}, clean),
+		PrecisionFP32:  wide,
+		PrecisionFP16:  wide,
+		PrecisionBF16:  wide,
+		PrecisionFP8:   wide,
+		PrecisionNVFP4: wide,
 	}
 }

@@ -25,14 +25,19 @@ type Pass struct {
 // Context is what a pass may ask about the compilation.
 type Context struct {
 	Target    *target.Target
-	Precision string // file, fp32, fp16
+	Precision string // file, fp32, fp16, bf16, fp8 or nvfp4
+	// Quantisation is what narrow stores in 8 and 4 bits; nil: nothing.
+	Quantisation *Quantisation
 }
 
 // Precisions at which Pipeline knows what to run.
 const (
-	PrecisionFile = "file" // every value keeps the file's type
-	PrecisionFP32 = "fp32" // every float narrower than f32 becomes f32, outputs too
-	PrecisionFP16 = "fp16" // semantics in f32, then f16 between regions; inputs and outputs keep the file's types
+	PrecisionFile  = "file"  // every value keeps the file's type
+	PrecisionFP32  = "fp32"  // every float narrower than f32 becomes f32, outputs too
+	PrecisionBF16  = "bf16"  // as fp16, with bf16
+	PrecisionFP8   = "fp8"   // as fp16, and e4m3 where Context.Quantisation says so
+	PrecisionNVFP4 = "nvfp4" // as fp8, with e2m1 weights
+	PrecisionFP16  = "fp16"  // semantics in f32, then f16 between regions; inputs and outputs keep the file's types
 )
 
 // Table returns every pass in the order of the default pipelines.
@@ -124,7 +129,7 @@ func Help() string {
 			fmt.Fprintf(&b, "%-22s   after %s: %s\n", "", before, p.After[before])
 		}
 	}
-	for _, precision := range []string{PrecisionFile, PrecisionFP32, PrecisionFP16} {
+	for _, precision := range []string{PrecisionFile, PrecisionFP32, PrecisionFP16, PrecisionBF16, PrecisionFP8, PrecisionNVFP4} {
 		names, err := Pipeline(precision)
 		if err != nil {
 			continue

@@ -37,7 +37,7 @@ func Parse(into any, name, summary string, args []string, stdout io.Writer) (don
 const precisionEnvironment = "OPENPILOT_DGX_PRECISION"
 
 // known lists the precisions of the command line; the value says whether this version has it.
-var known = map[string]bool{"fp32": true, "fp16": true, "bf16": false, "fp8": false, "nvfp4": false}
+var known = map[string]bool{"fp32": true, "fp16": true, "bf16": true, "fp8": false, "nvfp4": false}
 
 // Precision resolves --precision: the flag, else the environment, else fp16. A wrong flag is an error; a wrong
 // environment is a warning and the default.
@@ -57,10 +57,10 @@ func Precision(flag string, stderr io.Writer) (string, error) {
 	case ok && available:
 		return name, nil
 	case env:
-		fmt.Fprintf(stderr, "warning: %s=%s is not available (fp32 and fp16 are): using fp16\n", precisionEnvironment, os.Getenv(precisionEnvironment))
+		fmt.Fprintf(stderr, "warning: %s=%s is not available (fp32, fp16 and bf16 are): using fp16\n", precisionEnvironment, os.Getenv(precisionEnvironment))
 		return "fp16", nil
 	case ok:
-		return "", fmt.Errorf("--precision %s is not available in this version: use fp32 or fp16", flag)
+		return "", fmt.Errorf("--precision %s is not available in this version: use fp32, fp16 or bf16", flag)
 	}
 	return "", fmt.Errorf("--precision %s: want fp32, fp16, bf16, fp8 or nvfp4", flag)
 }

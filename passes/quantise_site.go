@@ -1,0 +1,149 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Site is a region whose weights can be quantised: a contraction of an activation with a constant matrix.
+type Site struct {
+	Region    *ir.Node
+	Anchor    *ir.Node
+	X         int // input of the region: activations
+	Weight    int // input of the region: weights
+	Members   int // at least 1
+	N, K      int // output channels; elements summed for each of them
+	BlockAxis int // of a member's weights, along which blocks of 16 lie
+	MACs      int64
+	Direct    bool // X reaches the anchor unmoved
+}
+
+// Sites returns the sites of a graph of regions, in order.
+func Sites(g *ir.Graph) []Site {
+	var out []Site
+	for _, n := range g.Nodes {
+		if s, ok := SiteOf(n); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// SiteOf returns the site of a region, if it is one.
+func SiteOf(n *ir.Node) (Site, bool) {
+	if !isFamily(n, ir.FamilyContraction) && !isFamily(n, ir.FamilyLoop) {
+		return Site{}, false
+	}
+	a := frontAnchor(n.Body)
+	if a == nil {
+		return Site{}, false
+	}
+	s := Site{Region: n, Anchor: a, Members: max(1, n.Attrs.Int("members", 0))}
+	w := a.Inputs[1]
+	out := a.Outputs[0].Type
+	switch a.Op.Name {
+	case "Conv":
+		group := a.Attrs.Int("group", 1)
+		if group == w.Type.Shape[0] && group > 1 {
+			return Site{}, false
+		}
+		s.N, s.K, s.BlockAxis = w.Type.Shape[0], w.Type.Numel()/w.Type.Shape[0], 1
+		s.MACs = int64(out.Numel()) * int64(s.K)
+	case "MatMul":
+		if w.Type.Rank() != 2 {
+			return Site{}, false
+		}
+		s.K, s.N = w.Type.Shape[0], w.Type.Shape[1]
+		if a.Attrs.Bool("transB") {
+			s.N, s.K, s.BlockAxis = w.Type.Shape[0], w.Type.Shape[1], 1
+		}
+		s.MACs = int64(out.Numel()) * int64(s.K)
+	case "SegmentedMatVec":
+		s.N, s.K, s.BlockAxis = w.Type.Shape[0], w.Type.Shape[1], 1
+		s.MACs = int64(s.N) * int64(s.K)
+	default:
+		return Site{}, false
+	}
+	s.MACs *= int64(s.Members)
+	through := func(v *ir.Value) *ir.Value {
+		for v.Def != nil && v.Def.Op.Name == "Cast" {
+			v = v.Def.Inputs[0]
+		}
+		return v
+	}
+	s.Weight = slices.Index(n.Body.Inputs, through(w))
+	if s.Weight < 0 || !n.Inputs[s.Weight].IsConst() {
+		return Site{}, false
+	}
+	x := through(a.Inputs[0])
+	s.Direct = x.Def == nil
+	for x.Def != nil {
+		x = x.Def.Inputs[0]
+	}
+	s.X = slices.Index(n.Body.Inputs, x)
+	return s, s.X >= 0
+}
+
+// Weights returns the constant.
+func (s *Site) Weights() *ir.Value { return s.Region.Inputs[s.Weight] }
+
+// Name is the key of the site in a Quantisation.
+func (s *Site) Name() string { return s.Region.Outputs[0].Name }
+
+// At is the position of weight k of output channel n of a member in the constant. Channels are counted through groups; k
+// runs over the dimensions behind the channel as they lie.
+func (s *Site) At(member, n, k int) int {
+	base := 0
+	if s.Region.Attrs.Int("members", 0) > 0 && s.Region.Attrs.Bools("stacked")[s.Weight] {
+		base = member * s.N * s.K
+	}
+	if s.Anchor.Op.Name == "MatMul" && !s.Anchor.Attrs.Bool("transB") {
+		return base + k*s.N + n
+	}
+	return base + n*s.K + k
+}
+
+// Block is the block of 16 in which weight k of a channel lies, of Blocks(), and BlockAt its position in the constant of
+// scales.
+func (s *Site) Block(k int) int {
+	taps := s.taps()
+	return k/taps/BlockSize*taps + k%taps
+}
+
+// Blocks is the number of blocks of an output channel.
+func (s *Site) Blocks() int {
+	taps := s.taps()
+	return (s.K/taps + BlockSize - 1) / BlockSize * taps
+}
+
+// BlockAt is the position of a block's scale.
+func (s *Site) BlockAt(member, n, block int) int {
+	base := 0
+	if s.Region.Attrs.Int("members", 0) > 0 && s.Region.Attrs.Bools("stacked")[s.Weight] {
+		base = member * s.N * s.Blocks()
+	}
+	if s.Anchor.Op.Name == "MatMul" && !s.Anchor.Attrs.Bool("transB") {
+		return base + block*s.N + n
+	}
+	return base + n*s.Blocks() + block
+}
+
+// BlockShape is the shape of the constant of scales.
+func (s *Site) BlockShape() []int {
+	shape := slices.Clone(s.Weights().Type.Shape)
+	axis := s.BlockAxis
+	if s.Region.Attrs.Int("members", 0) > 0 && s.Region.Attrs.Bools("stacked")[s.Weight] {
+		axis++
+	}
+	shape[axis] = (shape[axis] + BlockSize - 1) / BlockSize
+	return shape
+}
+
+// taps is the number of weights of one input channel.
+func (s *Site) taps() int {
+	if s.Anchor.Op.Name != "Conv" {
+		return 1
+	}
+	return ir.Type{Shape: s.Anchor.Inputs[1].Type.Shape[2:]}.Numel()
+}
