@@ -108,10 +108,13 @@ type Timer interface {
 
 // Errors that callers tell apart with errors.Is.
 var (
-	ErrNoDriver    = errors.New("no driver")
-	ErrNoDevice    = errors.New("no device")
-	ErrOutOfMemory = errors.New("out of memory")
-	ErrBadModule   = errors.New("module refused")
+	ErrNoDriver     = errors.New("no driver")
+	ErrDriverTooOld = errors.New("driver too old")
+	ErrNoDevice     = errors.New("no device")
+	ErrOutOfMemory  = errors.New("out of memory")
+	ErrBadModule    = errors.New("module refused")
+	ErrNoVariant    = errors.New("no variant for the device")
+	ErrDeviceLost   = errors.New("device lost") // nothing works on the device until it is opened anew
 )
 
 // Error is a failure at the device's door.

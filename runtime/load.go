@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"math"
 	"path"
+
+	"github.com/spark-compile/spark-compile/hal"
 )
 
 // Names of the files of a program directory.
@@ -169,7 +171,7 @@ func (p *Program) Variant(target string) (*Variant, error) {
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("%s has no variant that runs on %s (it has %v): compile it with --target %s", p.Model, target, have, target)
+		return nil, fmt.Errorf("%w: %s has nothing that runs on %s (it has %v): compile it with --target %s", hal.ErrNoVariant, p.Model, target, have, target)
 	}
 	return best, nil
 }

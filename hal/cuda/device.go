@@ -11,76 +11,43 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// Options chooses driver and device.
-type Options struct {
-	Library string // "" for libcuda.so.1
-	Ordinal int
-}
-
 // Device is one GPU with its primary context.
 type Device struct {
 	driver  *driver
 	ordinal int32
 	context uintptr
 	info    hal.Info
+	gpu     GPU
+	shared  sharing
+	cache   jitCache
 }
 
-// Device attributes (CUdevice_attribute).
-const (
-	attributeIntegrated       = 18
-	attributeComputeMajor     = 75
-	attributeComputeMinor     = 76
-	attributeSharedBlockOptin = 97
-)
-
-// Open opens the driver and a device's primary context.
+// Open opens the driver and a device's primary context, and finds out how its memory is shared with the host.
 func Open(opt Options) (*Device, error) {
-	if opt.Library == "" {
-		opt.Library = "libcuda.so.1"
-	}
-	drv, err := openDriver(opt.Library)
+	drv, count, err := start(opt)
 	if err != nil {
 		return nil, err
 	}
-	if err := drv.call("cuInit", drv.init, 0); err != nil {
-		return nil, err
-	}
-	var count int32
-	if err := drv.call("cuDeviceGetCount", drv.deviceGetCount, addr(&count)); err != nil {
-		return nil, err
-	}
-	if opt.Ordinal < 0 || opt.Ordinal >= int(count) {
+	if opt.Ordinal < 0 || opt.Ordinal >= count {
 		return nil, fmt.Errorf("%w: device %d of %d", hal.ErrNoDevice, opt.Ordinal, count)
 	}
-	d := &Device{driver: drv}
-	if err := drv.call("cuDeviceGet", drv.deviceGet, addr(&d.ordinal), uintptr(opt.Ordinal)); err != nil {
+	d := &Device{driver: drv, cache: jitCache{dir: opt.Cache}}
+	if d.gpu, d.ordinal, err = drv.describe(opt.Ordinal); err != nil {
 		return nil, err
 	}
-	if err := d.describe(); err != nil {
-		return nil, err
+	if d.cache.dir != "" {
+		if err := drv.call("cuDriverGetVersion", drv.driverGetVersion, addr(&d.cache.driver)); err != nil {
+			return nil, err
+		}
 	}
 	if err := drv.call("cuDevicePrimaryCtxRetain", drv.primaryCtxRetain, addr(&d.context), uintptr(d.ordinal)); err != nil {
 		return nil, err
 	}
+	if d.shared, err = d.probe(); err != nil {
+		return nil, errors.Join(fmt.Errorf("probing the memory of %s: %w", d.gpu.Name, err), d.Close())
+	}
+	d.info = hal.Info{Name: d.gpu.Name, Backend: "cuda", Target: d.gpu.Target(), Unified: d.shared.kind != copied, SharedBlock: d.gpu.SharedBlock}
 	return d, nil
-}
-
-func (d *Device) describe() error {
-	name := make([]byte, 256)
-	if err := d.driver.call("cuDeviceGetName", d.driver.deviceGetName, addr(&name[0]), uintptr(len(name)), uintptr(d.ordinal)); err != nil {
-		return err
-	}
-	var major, minor, integrated, shared int32
-	for _, a := range []struct {
-		to *int32
-		id uintptr
-	}{{&major, attributeComputeMajor}, {&minor, attributeComputeMinor}, {&integrated, attributeIntegrated}, {&shared, attributeSharedBlockOptin}} {
-		if err := d.driver.call("cuDeviceGetAttribute", d.driver.deviceGetAttribute, addr(a.to), a.id, uintptr(d.ordinal)); err != nil {
-			return err
-		}
-	}
-	d.info = hal.Info{Name: goString(&name[0]), Backend: "cuda", Target: fmt.Sprintf("sm_%d%d", major, minor), Unified: integrated != 0, SharedBlock: int(shared)}
-	return nil
 }
 
 // Info describes the device.
@@ -122,22 +89,23 @@ type memory struct {
 	ptr    uint64
 	size   int
 	host   []byte
+	kind   sharingKind
 }
 
-const (
-	hostAllocPortable  = 1 // CU_MEMHOSTALLOC_PORTABLE
-	hostAllocDeviceMap = 2 // CU_MEMHOSTALLOC_DEVICEMAP
-)
-
-// Alloc returns zeroed memory. Host-visible memory is host-allocated and mapped where memory is unified.
+// Alloc returns zeroed memory. Host-visible memory is of the kind that the probe found to be shared, if there is one.
 func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("allocation of %d bytes", bytes)
 	}
 	m := &memory{device: d, size: bytes}
 	err := d.do(func() error {
-		if kind == hal.HostVisible && d.info.Unified {
-			return m.allocHost()
+		if kind == hal.HostVisible {
+			switch d.shared.kind {
+			case hostAllocated:
+				return m.allocHost()
+			case managed:
+				return m.allocManaged()
+			}
 		}
 		if err := d.driver.call("cuMemAlloc", d.driver.memAlloc, addr(&m.ptr), uintptr(bytes)); err != nil {
 			return err
@@ -158,17 +126,6 @@ func (d *Device) settle(err error) error {
 	}
 	const defaultStream = 0
 	return d.driver.call("cuStreamSynchronize", d.driver.streamSynchronize, defaultStream)
-}
-
-func (m *memory) allocHost() error {
-	d := m.device.driver
-	var p unsafe.Pointer
-	if err := d.call("cuMemHostAlloc", d.memHostAlloc, addr(&p), uintptr(m.size), hostAllocPortable|hostAllocDeviceMap); err != nil {
-		return err
-	}
-	m.host = unsafe.Slice((*byte)(p), m.size)
-	clear(m.host)
-	return d.call("cuMemHostGetDevicePointer", d.memHostGetDevicePointer, addr(&m.ptr), uintptr(p), 0)
 }
 
 func (m *memory) Size() int     { return m.size }
@@ -208,7 +165,7 @@ func (m *memory) transfer(b []byte, offset int, write bool) error {
 func (m *memory) Free() error {
 	d := m.device.driver
 	return m.device.do(func() error {
-		if m.host != nil {
+		if m.kind == hostAllocated && m.host != nil {
 			p := addr(&m.host[0])
 			m.host = nil
 			return d.call("cuMemFreeHost", d.memFreeHost, p)
@@ -217,7 +174,7 @@ func (m *memory) Free() error {
 			return nil
 		}
 		p := uintptr(m.ptr)
-		m.ptr = 0
+		m.ptr, m.host = 0, nil
 		return d.call("cuMemFree", d.memFree, p)
 	})
 }

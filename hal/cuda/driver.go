@@ -24,6 +24,8 @@ type driver struct {
 	streamCreate, streamDestroy, streamSynchronize, streamBeginCapture              uintptr
 	streamEndCapture, graphInstantiate, graphLaunch, graphExecDestroy, graphDestroy uintptr
 	launchKernelEx                                                                  uintptr
+	memAllocManaged                                                                 uintptr
+	linkCreate, linkAddData, linkComplete, linkDestroy                              uintptr
 	eventCreate, eventRecord, eventElapsedTime, eventDestroy                        uintptr
 }
 
@@ -49,6 +51,8 @@ func (d *driver) symbols() []struct {
 		{&d.streamBeginCapture, "cuStreamBeginCapture_v2"}, {&d.streamEndCapture, "cuStreamEndCapture"},
 		{&d.graphInstantiate, "cuGraphInstantiateWithFlags"}, {&d.graphLaunch, "cuGraphLaunch"}, {&d.graphExecDestroy, "cuGraphExecDestroy"}, {&d.graphDestroy, "cuGraphDestroy"},
 		{&d.launchKernelEx, "cuLaunchKernelEx"},
+		{&d.memAllocManaged, "cuMemAllocManaged"},
+		{&d.linkCreate, "cuLinkCreate_v2"}, {&d.linkAddData, "cuLinkAddData_v2"}, {&d.linkComplete, "cuLinkComplete"}, {&d.linkDestroy, "cuLinkDestroy"},
 		{&d.eventCreate, "cuEventCreate"}, {&d.eventRecord, "cuEventRecord"},
 		{&d.eventElapsedTime, "cuEventElapsedTime"}, {&d.eventDestroy, "cuEventDestroy_v2"},
 	}
@@ -63,7 +67,7 @@ func openDriver(path string) (*driver, error) {
 	d := &driver{lib: lib}
 	for _, s := range d.symbols() {
 		if *s.to, err = purego.Dlsym(lib, s.name); err != nil {
-			return nil, fmt.Errorf("%w: %s has no %s: CUDA 12 or newer is needed", hal.ErrNoDriver, path, s.name)
+			return nil, fmt.Errorf("%w: %s has no %s: a driver for CUDA 12 or newer is needed", hal.ErrDriverTooOld, path, s.name)
 		}
 	}
 	return d, nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
-	"strings"
 	"sync"
 
 	"github.com/spark-compile/spark-compile/hal"
@@ -24,13 +23,6 @@ type module struct {
 	shared    map[string]int // dynamic shared memory opted in to
 }
 
-// JIT options (CUjit_option).
-const (
-	jitErrorLogBuffer     = 5
-	jitErrorLogBufferSize = 6
-	jitLogBytes           = 1 << 13
-)
-
 // Load loads the cubin, or the PTX if there is none or the driver refuses it for this GPU.
 func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) {
 	if err := ctx.Err(); err != nil {
@@ -38,10 +30,7 @@ func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) 
 	}
 	m := &module{device: d, name: image.Name, functions: map[string]uintptr{}, shared: map[string]int{}}
 	if len(image.Cubin) > 0 {
-		err := d.do(func() error {
-			return d.driver.call("cuModuleLoadDataEx", d.driver.moduleLoadDataEx, addr(&m.handle), addr(&image.Cubin[0]), 0, 0, 0)
-		})
-		goruntime.KeepAlive(image.Cubin)
+		err := d.do(func() error { return m.loadCubin(image.Cubin) })
 		if err == nil {
 			return m, nil
 		}
@@ -52,30 +41,35 @@ func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) 
 	if image.PTX == "" {
 		return nil, fmt.Errorf("%w: %s has no PTX and its cubin is not for %s", hal.ErrBadModule, image.Name, d.info.Target)
 	}
-	if err := d.do(func() error { return m.loadPTX(image.PTX) }); err != nil {
+	load := m.loadPTX
+	if d.cache.dir != "" {
+		load = m.loadCached
+	}
+	if err := d.do(func() error { return load(image.PTX) }); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+func (m *module) loadCubin(cubin []byte) error {
+	d := m.device.driver
+	err := d.call("cuModuleLoadDataEx", d.moduleLoadDataEx, addr(&m.handle), addr(&cubin[0]), 0, 0, 0)
+	goruntime.KeepAlive(cubin)
+	return err
 }
 
 // loadPTX has the driver compile; the compiler's log is in the error.
 func (m *module) loadPTX(text string) error {
 	d := m.device.driver
 	source := append([]byte(text), 0)
-	log := make([]byte, jitLogBytes)
-	options := []int32{jitErrorLogBuffer, jitErrorLogBufferSize}
-	values := []uintptr{addr(&log[0]), jitLogBytes}
-	err := d.call("cuModuleLoadDataEx", d.moduleLoadDataEx, addr(&m.handle), addr(&source[0]), uintptr(len(options)), addr(&options[0]), addr(&values[0]))
+	log := newJITLog()
+	err := d.call("cuModuleLoadDataEx", d.moduleLoadDataEx, addr(&m.handle), addr(&source[0]), uintptr(len(log.options)), addr(&log.options[0]), addr(&log.values[0]))
 	goruntime.KeepAlive(source)
-	goruntime.KeepAlive(options)
-	goruntime.KeepAlive(values)
+	goruntime.KeepAlive(log)
 	if err == nil {
 		return nil
 	}
-	if i := strings.IndexByte(string(log), 0); i > 0 {
-		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(log[:i])))
-	}
-	return err
+	return log.explain(err)
 }
 
 // function finds a kernel and opts in to its shared memory.

@@ -9,13 +9,12 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// Options chooses driver and device.
-type Options struct {
-	Library string
-	Ordinal int
-}
-
 // Open reports that there is no driver for this platform.
-func Open(Options) (hal.Device, error) {
-	return nil, fmt.Errorf("%w: not supported on %s/%s", hal.ErrNoDriver, runtime.GOOS, runtime.GOARCH)
+func Open(Options) (hal.Device, error) { return nil, unsupported() }
+
+// List reports that there is no driver for this platform.
+func List(Options) (*System, error) { return nil, unsupported() }
+
+func unsupported() error {
+	return fmt.Errorf("%w: not supported on %s/%s", hal.ErrNoDriver, runtime.GOOS, runtime.GOARCH)
 }

@@ -8,11 +8,15 @@
 #include <string.h>
 
 typedef int R;
-enum { OK = 0, INVALID = 1, OOM = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
+enum { OK = 0, INVALID = 1, OOM = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
 
 static char out[1 << 20];
 static size_t used;
-static int inited, capturing, allocations, modules, streams, graphs, events, integrated;
+static int inited, capturing, allocations, modules, streams, graphs, events, links, contexts, integrated;
+/* What a test may change with fake_set: the number of devices, the driver's version, and which kinds of memory host and
+ * device see alike. */
+static int devices = 1, version = 13000, host_coherent = 1, managed_coherent = 1, managed_offered = 1;
+static char *host_block, *managed_block;
 static __thread int current;
 static char fail_name[64];
 static int fail_after, fail_code;
@@ -28,9 +32,18 @@ static void note(const char *f, ...) {
   va_end(a);
 }
 const char *fake_log(void) { return out; }
-void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = events = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified; }
+void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = events = links = contexts = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified;
+  devices = 1, version = 13000, host_coherent = managed_coherent = managed_offered = 1; }
+int fake_set(const char *name, int value) {
+  int *to = strcmp(name, "devices") == 0 ? &devices : strcmp(name, "version") == 0 ? &version : strcmp(name, "host coherent") == 0 ? &host_coherent
+    : strcmp(name, "managed coherent") == 0 ? &managed_coherent : strcmp(name, "managed offered") == 0 ? &managed_offered : 0;
+  if (!to) return INVALID;
+  *to = value;
+  return OK;
+}
+int fake_contexts(void) { return contexts; }
 void fake_fail(const char *name, int after, int code) { snprintf(fail_name, sizeof fail_name, "%s", name), fail_after = after, fail_code = code; }
-int fake_balance(void) { return allocations + modules + streams + graphs + events; }
+int fake_balance(void) { return allocations + modules + streams + graphs + events + links; }
 
 static R enter(const char *name, int needs_context) {
   if (strcmp(name, fail_name) == 0 && fail_after-- == 0) { note("%s fails %d", name, fail_code); return fail_code; }
@@ -42,8 +55,9 @@ static R enter(const char *name, int needs_context) {
 #define NOT_CAPTURING(name) do { if (capturing) { note("%s during capture", name); return CAPTURE_UNSUPPORTED; } } while (0)
 
 R cuInit(unsigned f) { ENTER("cuInit", 0); inited = 1; return f ? INVALID : OK; }
-R cuDriverGetVersion(int *v) { *v = 13000; return OK; }
+R cuDriverGetVersion(int *v) { ENTER("cuDriverGetVersion", 0); *v = version; return OK; }
 R cuGetErrorName(R e, const char **s) {
+  if (strcmp("cuGetErrorName", fail_name) == 0) return fail_code;
   static char buf[32];
   switch (e) {
   case OOM: *s = "CUDA_ERROR_OUT_OF_MEMORY"; break;
@@ -54,27 +68,29 @@ R cuGetErrorName(R e, const char **s) {
   }
   return OK;
 }
-R cuDeviceGetCount(int *n) { ENTER("cuDeviceGetCount", 0); *n = 1; return OK; }
-R cuDeviceGet(int *d, int i) { ENTER("cuDeviceGet", 0); *d = i; return i == 0 ? OK : NO_DEVICE; }
+R cuDeviceGetCount(int *n) { ENTER("cuDeviceGetCount", 0); *n = devices; return OK; }
+R cuDeviceGet(int *d, int i) { ENTER("cuDeviceGet", 0); *d = i; return i < devices ? OK : INVALID_DEVICE; }
 R cuDeviceGetName(char *s, int n, int d) { ENTER("cuDeviceGetName", 0); snprintf(s, n, "Fake GB10"); return OK; }
 R cuDeviceGetAttribute(int *v, int a, int d) {
   ENTER("cuDeviceGetAttribute", 0);
-  *v = a == 75 ? 12 : a == 76 ? 1 : a == 18 ? integrated : a == 97 ? 101376 : 0;
+  *v = a == 75 ? 12 : a == 76 ? 1 : a == 18 ? integrated : a == 97 ? 101376 : a == 16 ? 48 : a == 13 ? 2418000 : a == 38 ? 24 << 20 : a == 19 ? 1
+    : a == 83 || a == 89 ? managed_offered : a == 50 ? 15 : a == 33 ? 1 : 0;
   return OK;
 }
-R cuDeviceTotalMem_v2(size_t *n, int d) { *n = 1ull << 37; return OK; }
-R cuDevicePrimaryCtxRetain(void **c, int d) { ENTER("cuDevicePrimaryCtxRetain", 0); *c = (void *)0x77; note("retain"); return OK; }
-R cuDevicePrimaryCtxRelease_v2(int d) { ENTER("cuDevicePrimaryCtxRelease", 0); note("release"); return OK; }
+R cuDeviceTotalMem_v2(size_t *n, int d) { ENTER("cuDeviceTotalMem", 0); *n = 1ull << 37; return OK; }
+R cuDevicePrimaryCtxRetain(void **c, int d) { ENTER("cuDevicePrimaryCtxRetain", 0); *c = (void *)0x77; contexts++; note("retain"); return OK; }
+R cuDevicePrimaryCtxRelease_v2(int d) { ENTER("cuDevicePrimaryCtxRelease", 0); contexts--; note("release"); return OK; }
 R cuCtxSetCurrent(void *c) { ENTER("cuCtxSetCurrent", 0); current = c == (void *)0x77; return OK; }
 
 R cuMemAlloc_v2(uint64_t *p, size_t n) { ENTER("cuMemAlloc", 1); NOT_CAPTURING("cuMemAlloc"); *p = (uint64_t)aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("alloc %zu", n); return *p ? OK : OOM; }
 R cuMemFree_v2(uint64_t p) { ENTER("cuMemFree", 1); NOT_CAPTURING("cuMemFree"); free((void *)p); allocations--; note("free"); return OK; }
-R cuMemHostAlloc(void **p, size_t n, unsigned f) { ENTER("cuMemHostAlloc", 1); NOT_CAPTURING("cuMemHostAlloc"); *p = aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("hostalloc %zu flags %u", n, f); return OK; }
+R cuMemHostAlloc(void **p, size_t n, unsigned f) { ENTER("cuMemHostAlloc", 1); NOT_CAPTURING("cuMemHostAlloc"); *p = host_block = aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("hostalloc %zu flags %u", n, f); return OK; }
 R cuMemHostGetDevicePointer_v2(uint64_t *d, void *p, unsigned f) { ENTER("cuMemHostGetDevicePointer", 1); *d = (uint64_t)p; return OK; }
+R cuMemAllocManaged(void **p, size_t n, unsigned f) { ENTER("cuMemAllocManaged", 1); NOT_CAPTURING("cuMemAllocManaged"); *p = managed_block = aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("managed %zu flags %u", n, f); return OK; }
 R cuMemFreeHost(void *p) { ENTER("cuMemFreeHost", 1); free(p); allocations--; note("hostfree"); return OK; }
 R cuMemcpyHtoD_v2(uint64_t d, const void *s, size_t n) { ENTER("cuMemcpyHtoD", 1); NOT_CAPTURING("cuMemcpyHtoD"); memcpy((void *)d, s, n); note("htod %zu", n); return OK; }
 R cuMemcpyDtoH_v2(void *d, uint64_t s, size_t n) { ENTER("cuMemcpyDtoH", 1); memcpy(d, (void *)s, n); note("dtoh %zu", n); return OK; }
-R cuMemsetD8_v2(uint64_t d, unsigned char v, size_t n) { ENTER("cuMemsetD8", 1); NOT_CAPTURING("cuMemsetD8"); memset((void *)d, v, n); note("memset %zu", n); return OK; }
+R cuMemsetD8_v2(uint64_t d, unsigned char v, size_t n) { ENTER("cuMemsetD8", 1); NOT_CAPTURING("cuMemsetD8"); if (!(!host_coherent && (char *)d >= host_block && (char *)d < host_block + 512) && !(!managed_coherent && (char *)d >= managed_block && (char *)d < managed_block + 512)) memset((void *)d, v, n); note("memset %zu", n); return OK; }
 
 R cuModuleLoadDataEx(void **m, const void *image, unsigned n, int *opt, void **val) {
   ENTER("cuModuleLoadDataEx", 1);
@@ -89,6 +105,15 @@ R cuModuleLoadDataEx(void **m, const void *image, unsigned n, int *opt, void **v
   modules++;
   return OK;
 }
+R cuLinkCreate_v2(unsigned n, int *opt, void **val, void **state) { ENTER("cuLinkCreate", 1); *state = (void *)0x44; links++; return n == 2 && opt[0] == 5 ? OK : INVALID; }
+R cuLinkAddData_v2(void *state, int type, void *data, size_t size, const char *name, unsigned n, int *opt, void **val) {
+  ENTER("cuLinkAddData", 1);
+  if (strncmp(data, ".version", 8) != 0) return INVALID_PTX;
+  note("link %zu", size);
+  return type == 1 && ((char *)data)[size - 1] == 0 ? OK : INVALID;
+}
+R cuLinkComplete(void *state, void **cubin, size_t *size) { ENTER("cuLinkComplete", 1); *cubin = "CUBIN of the driver"; *size = 19; return state == (void *)0x44 ? OK : INVALID; }
+R cuLinkDestroy(void *state) { ENTER("cuLinkDestroy", 1); links--; return OK; }
 R cuModuleUnload(void *m) { ENTER("cuModuleUnload", 1); modules--; note("unload"); return m == (void *)0x55 ? OK : INVALID; }
 static char *names[256];
 static int nnames;
@@ -102,7 +127,7 @@ R cuModuleGetFunction(void **f, void *m, const char *name) {
 R cuFuncSetAttribute(void *f, int a, int v) { ENTER("cuFuncSetAttribute", 1); NOT_CAPTURING("cuFuncSetAttribute"); note("attribute %d = %d of %s", a, v, names[(uintptr_t)f - 0x1000]); return OK; }
 
 R cuStreamCreate(void **s, unsigned f) { ENTER("cuStreamCreate", 1); *s = (void *)0x99; streams++; return OK; }
-R cuStreamDestroy_v2(void *s) { ENTER("cuStreamDestroy", 1); streams--; return OK; }
+R cuStreamDestroy_v2(void *s) { ENTER("cuStreamDestroy", 1); capturing = 0; streams--; return OK; }
 R cuStreamSynchronize(void *s) { ENTER("cuStreamSynchronize", 1); NOT_CAPTURING("cuStreamSynchronize"); note(s ? "synchronize" : "settle"); return OK; }
 R cuStreamBeginCapture_v2(void *s, int mode) { ENTER("cuStreamBeginCapture", 1); capturing = 1; note("begin"); return OK; }
 R cuStreamEndCapture(void *s, void **g) { ENTER("cuStreamEndCapture", 1); if (!capturing) return INVALID; capturing = 0; *g = (void *)0xaa; graphs++; note("end"); return OK; }

@@ -1,0 +1,39 @@
+package cuda
+
+import "fmt"
+
+// Options chooses driver and device.
+type Options struct {
+	Library string // "" for libcuda.so.1
+	Ordinal int
+	Cache   string // directory for what the driver compiles from PTX; "" for none
+}
+
+// System is what the driver says of itself and its GPUs.
+type System struct {
+	CUDA string // newest CUDA that the driver knows: 13.0
+	GPUs []GPU
+}
+
+// GPU is what the driver says of one GPU.
+type GPU struct {
+	Ordinal      int
+	Name         string
+	Bus          string // PCI address, as NVML writes it
+	Major, Minor int    // compute capability
+	SMs          int
+	Memory       int64 // bytes; where memory is unified, the whole machine's
+	SharedBlock  int   // bytes of shared memory a block may have
+	L2Bytes      int
+	ClockMHz     int
+
+	// How its memory and the host's go together.
+	Integrated        bool // one memory
+	CanMapHost        bool
+	Managed           bool
+	ConcurrentManaged bool // the host may touch managed memory while kernels run
+	HostPageTables    bool // one set of page tables (NVLink-C2C)
+}
+
+// Target is the compilation target of the GPU: sm_121.
+func (g *GPU) Target() string { return fmt.Sprintf("sm_%d%d", g.Major, g.Minor) }

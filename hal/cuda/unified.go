@@ -1,0 +1,125 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// sharingKind is how memory that host and device both use is made.
+type sharingKind int
+
+const (
+	copied        sharingKind = iota // not at all: explicit copies
+	hostAllocated                    // cuMemHostAlloc, mapped for the device
+	managed                          // cuMemAllocManaged
+)
+
+// sharing is what the probe found, and why.
+type sharing struct {
+	kind sharingKind
+	why  string
+}
+
+// Copies says why inputs and outputs are copied between host and device, or nothing if they are not.
+func (d *Device) Copies() string {
+	if d.shared.kind != copied {
+		return ""
+	}
+	return d.shared.why
+}
+
+const (
+	hostAllocPortable  = 1 // CU_MEMHOSTALLOC_PORTABLE
+	hostAllocDeviceMap = 2 // CU_MEMHOSTALLOC_DEVICEMAP
+	memAttachGlobal    = 1 // CU_MEM_ATTACH_GLOBAL
+)
+
+// probe decides how memory is shared: by attributes first, then by trying, since attributes alone have been wrong.
+// cuMemHostRegister is never used: GB10 does not have it, and cuMemAlloc memory is not coherent for the CPU there.
+func (d *Device) probe() (sharing, error) {
+	if !d.gpu.Integrated && !d.gpu.HostPageTables {
+		return sharing{copied, d.gpu.Name + " has a memory of its own"}, nil
+	}
+	tried := []error{}
+	for _, way := range []struct {
+		kind sharingKind
+		can  bool
+		name string
+	}{{hostAllocated, d.gpu.CanMapHost, "host-allocated"}, {managed, d.gpu.Managed && d.gpu.ConcurrentManaged, "managed"}} {
+		if !way.can {
+			tried = append(tried, fmt.Errorf("%s memory is not offered", way.name))
+			continue
+		}
+		err := d.coherent(way.kind)
+		if err == nil {
+			return sharing{kind: way.kind}, nil
+		}
+		if errors.Is(err, hal.ErrDeviceLost) {
+			return sharing{}, err
+		}
+		tried = append(tried, fmt.Errorf("%s memory: %w", way.name, err))
+	}
+	return sharing{copied, fmt.Sprintf("%s shares its memory with the host, but %v; %v", d.gpu.Name, tried[0], tried[1])}, nil
+}
+
+var errIncoherent = errors.New("host and device do not see each other's writes")
+
+// coherent allocates memory of a kind, has the device write one half and the host the other, and reads all of it on
+// either side.
+func (d *Device) coherent(kind sharingKind) (err error) {
+	const size, half, fromHost, fromDevice = 512, 256, 0xa5, 0x5a
+	m := &memory{device: d, size: size}
+	defer func() { err = errors.Join(err, m.Free()) }()
+	return d.do(func() error {
+		allocate := m.allocHost
+		if kind == managed {
+			allocate = m.allocManaged
+		}
+		if err := allocate(); err != nil {
+			return err
+		}
+		copy(m.host, bytes.Repeat([]byte{fromHost}, size))
+		if err := d.settle(d.driver.call("cuMemsetD8", d.driver.memsetD8, uintptr(m.ptr)+half, fromDevice, half)); err != nil {
+			return err
+		}
+		seen := make([]byte, size)
+		if err := d.driver.call("cuMemcpyDtoH", d.driver.memcpyDtoH, addr(&seen[0]), uintptr(m.ptr), size); err != nil {
+			return err
+		}
+		want := append(bytes.Repeat([]byte{fromHost}, half), bytes.Repeat([]byte{fromDevice}, half)...)
+		if !bytes.Equal(m.host, want) || !bytes.Equal(seen, want) {
+			return errIncoherent
+		}
+		return nil
+	})
+}
+
+// allocHost allocates page-locked host memory that the device sees.
+func (m *memory) allocHost() error {
+	d := m.device.driver
+	var p unsafe.Pointer
+	if err := d.call("cuMemHostAlloc", d.memHostAlloc, addr(&p), uintptr(m.size), hostAllocPortable|hostAllocDeviceMap); err != nil {
+		return err
+	}
+	m.kind, m.host = hostAllocated, unsafe.Slice((*byte)(p), m.size)
+	clear(m.host)
+	return d.call("cuMemHostGetDevicePointer", d.memHostGetDevicePointer, addr(&m.ptr), uintptr(p), 0)
+}
+
+// allocManaged allocates memory that is at one address on both sides.
+func (m *memory) allocManaged() error {
+	d := m.device.driver
+	var p unsafe.Pointer
+	if err := d.call("cuMemAllocManaged", d.memAllocManaged, addr(&p), uintptr(m.size), memAttachGlobal); err != nil {
+		return err
+	}
+	m.kind, m.ptr, m.host = managed, uint64(uintptr(p)), unsafe.Slice((*byte)(p), m.size)
+	clear(m.host)
+	return nil
+}
