@@ -39,7 +39,6 @@ type placer struct {
 	places map[*ir.Value]place
 	copies []copyNeed
 	all    []*storage
-	fail   error
 }
 
 func (p *placer) storage(name string, kind runtime.BufferKind, bytes int) *storage {

@@ -53,9 +53,6 @@ func channelOf(v *ir.Value, shape []int, axis int) ([]float64, bool) {
 	return out, true
 }
 
-// zeros stands for a bias that is absent.
-func zeros(n int) []float64 { return make([]float64, n) }
-
 // constant makes a floating-point constant, a splat if all elements are the same.
 func (s *sweep) constant(hint string, d ir.DType, shape []int, xs []float64) *ir.Value {
 	return s.g.Constant(hint, ir.FromFloats(ir.Type{DType: d, Shape: slices.Clone(shape)}, xs).Compact())

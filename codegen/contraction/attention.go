@@ -287,6 +287,15 @@ func (g *gen) maskAt(t, row num) ptx.Reg {
 // lowest is where a running maximum starts: finite, so that a tile whose keys are all masked adds 0 and not NaN.
 const lowest = -math.MaxFloat32
 
+// total is what a row is divided by: at least the least normal number, so that a query whose keys are all masked gives 0
+// (ONNX Attention 24). Any other row's sum is 1 or more, and a NaN is in the numerator as well.
+func (g *gen) total(sum ptx.Reg) ptx.Reg {
+	const leastNormal = 0x1p-126
+	r := g.Reg(ptx.F32)
+	g.I("max.f32", r, sum, ptx.FImm(leastNormal))
+	return r
+}
+
 // across combines x over the lanes that differ in the given bits.
 func (g *gen) across(op string, x ptx.Reg, bits ...int) ptx.Reg {
 	for _, b := range bits {

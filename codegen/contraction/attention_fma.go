@@ -73,7 +73,7 @@ func (c *attnFMA) compute(g *gen, at *attnPlan, stage, first num) {
 func (c *attnFMA) store(g *gen, at *attnPlan) {
 	to := g.register(g.add(g.smem, g.mad(g.warp, fmaRows*at.stagingRow()*4, g.mul(g.lane, 4))))
 	for r := range c.out {
-		total := g.across("add.rn.f32", c.sum[r], 1, 2, 4, 8, 16)
+		total := g.total(g.across("add.rn.f32", c.sum[r], 1, 2, 4, 8, 16))
 		for j, o := range c.out[r] {
 			q := g.Reg(ptx.F32)
 			g.I("div.rn.f32", q, o, total)

@@ -105,7 +105,7 @@ func (c *attnMMA) store(g *gen, at *attnPlan) {
 	to := g.register(g.add(g.smem, g.mad(row, at.stagingRow()*4, g.mul(g.offset(f.LaneCol, g.lane), 4))))
 	for r := 0; r < 2; r++ {
 		inv := g.Reg(ptx.F32)
-		g.I("rcp.rn.f32", inv, g.across("add.rn.f32", c.sum[r], 1, 2))
+		g.I("rcp.rn.f32", inv, g.total(g.across("add.rn.f32", c.sum[r], 1, 2)))
 		for j, o := range c.out {
 			for v := 2 * r; v < 2*r+2; v++ {
 				g.I("mul.rn.f32", o[v], o[v], inv)

@@ -11,7 +11,6 @@ import (
 // tileLoad brings a tile of a matrix in memory to a stage of shared memory, 16 bytes at a time where its strides and
 // alignment allow it, zero where the tile reaches beyond the matrix or the image.
 type tileLoad struct {
-	param      int // of the kernel
 	op         *operand
 	fixed      []layout.Mode // of the coordinate that a block keeps: m of A, n of B
 	extent     int           // of that coordinate
@@ -340,7 +339,6 @@ func (l *tileLoad) store(g *gen, dst ptx.Reg, vals []ptx.Reg) {
 
 // panelLoad brings packed weights to shared memory: a linear copy.
 type panelLoad struct {
-	param int
 	base  int     // of the tile in a stage
 	bytes int     // of a tile
 	ptr   ptx.Reg // this thread's first 16 bytes of the block's first chunk

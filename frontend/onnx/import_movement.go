@@ -94,7 +94,7 @@ func squeeze(s *site, axes []int) {
 		if listed && d != 1 {
 			s.fail("dimension %d of %v is not 1", i, x.Type)
 		}
-		if !listed && (axes != nil && len(axes) > 0 || d != 1) {
+		if !listed && (len(axes) > 0 || d != 1) {
 			shape = append(shape, d)
 		}
 	}
