@@ -150,6 +150,12 @@ func (b *body) load(i int, c ptx.Class, count int) []ptx.Reg {
 	address := b.at(b.in[i], b.item, size*count)
 	out := b.RegVec(c, count)
 	for e, r := range out {
+		if c == ptx.B8 {
+			word := b.Reg(ptx.B32)
+			b.I("ld.global.b32", word, ptx.At(address, e*size))
+			b.I("cvt.u8.u32", r, word)
+			continue
+		}
 		if c != ptx.Pred {
 			b.I("ld.global."+suffix, r, ptx.At(address, e*size))
 			continue
@@ -174,6 +180,11 @@ func (b *body) store(regs ...ptx.Reg) {
 		if r.Class == ptx.Pred {
 			word := b.Reg(ptx.B32)
 			b.I("selp.b32", word, ptx.Imm(1), ptx.Imm(0), r)
+			r = word
+		}
+		if r.Class == ptx.B8 {
+			word := b.Reg(ptx.B32)
+			b.I("cvt.u32.u8", word, r)
 			r = word
 		}
 		b.I("st.global."+suffix, ptx.At(address, offset), r)

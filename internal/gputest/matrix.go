@@ -18,6 +18,9 @@ func matrixCases(d *ptx.Def) []*Case {
 	if d.Name != "mma" {
 		return nil
 	}
+	if !strings.Contains(d.Op, ".m16n8k16.") {
+		return narrowMMA(d)
+	}
 	var all []*Case
 	for _, n := range mmaNumbers {
 		if c := mma(d, n.name, n.draw); c != nil {
