@@ -18,31 +18,8 @@ type launchCheck struct {
 	released map[uint64]knowledge // by address: what an acquire of it learns
 }
 
-// knowledge is the set of writes of other blocks that happen before: of each block, those before a barrier interval,
-// and those in it by some warps.
-type knowledge map[int32]interval
-
-type interval struct{ epoch, warps uint32 }
-
-func (k knowledge) learn(block int32, i interval) {
-	old := k[block]
-	switch {
-	case i.epoch > old.epoch:
-		k[block] = i
-	case i.epoch == old.epoch:
-		old.warps |= i.warps
-		k[block] = old
-	}
-}
-
-func (k knowledge) merge(from knowledge) {
-	for b, i := range from {
-		k.learn(b, i)
-	}
-}
-
 // owners remembers who last wrote and read each grain of a range in this launch. A stamp is, from the lowest bit: pc 14,
-// lane 5, warp 5, epoch 15, block+1 24, atomic 1.
+// lane 5, warp 5, the warp's clock 15, block+1 24, atomic 1.
 type owners struct {
 	lo     uint64
 	shift  uint
@@ -53,6 +30,7 @@ type owners struct {
 const (
 	stampAtomic = 1 << 63
 	manyReaders = stampAtomic // no block: more than one
+	lastClock   = 1<<15 - 1   // this clock and later ones
 )
 
 func newOwners(s *span, grain int) *owners {
@@ -61,7 +39,7 @@ func newOwners(s *span, grain int) *owners {
 
 func stampOf(w *warp, lane int, atomic bool) uint64 {
 	s := uint64(min(w.pc, 1<<14-1)) | uint64(lane)<<14 | uint64(w.id)<<19 |
-		uint64(min(w.b.check.epoch, 1<<15-1))<<24 | uint64(w.b.index+1)<<39
+		uint64(min(w.b.check.clock[w.id], lastClock))<<24 | uint64(w.b.index+1)<<39
 	if atomic {
 		s |= stampAtomic
 	}
@@ -166,7 +144,7 @@ func (c *blockCheck) globalRead(w *warp, in *inst, s *span, mask uint32, size ui
 		c.ownersAt(s, addr, size, func(o *owners, g uint64) {
 			stamp := stampOf(w, l, in.order != plain)
 			old := atomic.LoadUint64(&o.writer[g])
-			if old != 0 && c.unordered(w, old) && (in.order == plain || old&stampAtomic == 0) {
+			if old != 0 && c.unordered(w, l, old) && (in.order == plain || old&stampAtomic == 0) {
 				c.race(w, in, l, o.lo+g<<o.shift, old, true)
 			}
 			if r := atomic.LoadUint64(&o.reader[g]); r != 0 && (r == manyReaders || stampBlock(r) != c.b.index) {
@@ -192,14 +170,14 @@ func (c *blockCheck) globalWrite(w *warp, in *inst, s *span, mask uint32, size u
 		stamp := stampOf(w, l, in.order != plain)
 		for g, last := w.off[l]>>o.shift, (w.off[l]+size-1)>>o.shift; g <= last; g++ {
 			old := atomic.SwapUint64(&o.writer[g], stamp)
-			if old != 0 && c.unordered(w, old) && (in.order == plain || old&stampAtomic == 0) {
+			if old != 0 && c.unordered(w, l, old) && (in.order == plain || old&stampAtomic == 0) {
 				c.race(w, in, l, o.lo+g<<o.shift, old, true)
 			}
 			r := atomic.LoadUint64(&o.reader[g])
 			if r == 0 || in.order != plain && r&stampAtomic != 0 {
 				continue
 			}
-			if r == manyReaders && len(c.know)+len(c.warpKnow[w.id]) == 0 || r != manyReaders && c.unordered(w, r) {
+			if r == manyReaders && c.know.nothing(uint32(w.id), uint32(l)) || r != manyReaders && c.unordered(w, l, r) {
 				c.race(w, in, l, o.lo+g<<o.shift, r, false)
 			}
 		}
@@ -223,20 +201,20 @@ func (c *blockCheck) atomic(w *warp, in *inst, s *span, mask uint32) {
 		o := s.owners
 		for g, last := w.off[l]>>o.shift, (w.off[l]+3)>>o.shift; g <= last; g++ {
 			old := atomic.SwapUint64(&o.writer[g], stampOf(w, l, true))
-			if old != 0 && old&stampAtomic == 0 && c.unordered(w, old) {
+			if old != 0 && old&stampAtomic == 0 && c.unordered(w, l, old) {
 				c.race(w, in, l, o.lo+g<<o.shift, old, true)
 			}
 		}
 	}
-	if in.order == acqRel || c.fenced[w.id] {
-		c.release(w, s, mask, false)
+	releasing := c.know.fenced[w.id] & mask
+	if in.order == acqRel {
+		releasing = mask
 	}
-	switch in.order {
-	case acqRel:
+	c.release(w, s, releasing, false)
+	if in.order == acqRel {
 		c.acquire(w, s, mask)
-	default:
-		c.pending[w.id] = c.know0(c.pending[w.id])
-		c.learnFrom(c.pending[w.id], s, w, mask)
+	} else {
+		c.learnFrom(&c.know.pending[w.id], s, w, mask)
 	}
 }
 
@@ -255,19 +233,19 @@ func (c *blockCheck) ownersAt(s *span, addr, size uint64, f func(o *owners, g ui
 	}
 }
 
-// unordered says whether an access of another block does not happen before what the warp does now.
-func (c *blockCheck) unordered(w *warp, stamp uint64) bool {
+// unordered says whether an access does not happen before what the lane does now.
+func (c *blockCheck) unordered(w *warp, lane int, stamp uint64) bool {
 	b := stampBlock(stamp)
-	if b == c.b.index {
+	at, warp, other := uint32(stamp>>24&lastClock), uint32(stamp>>19&31), uint32(stamp>>14&31)
+	switch {
+	case at == lastClock:
 		return false
+	case b != c.b.index:
+		return !c.know.covers(uint32(w.id), uint32(lane), int32(b), warp, at, other)
+	case warp == uint32(w.id):
+		return at >= c.clock[warp] && other != uint32(lane)
 	}
-	epoch, warp := uint32(stamp>>24&(1<<15-1)), uint32(stamp>>19&31)
-	for _, k := range [2]knowledge{c.know, c.warpKnow[w.id]} {
-		if i, ok := k[int32(b)]; ok && (epoch < i.epoch || epoch == i.epoch && i.warps>>warp&1 != 0) {
-			return false
-		}
-	}
-	return true
+	return at > c.seen[warp]
 }
 
 func (c *blockCheck) race(w *warp, in *inst, lane int, addr, other uint64, write bool) {
@@ -275,49 +253,50 @@ func (c *blockCheck) race(w *warp, in *inst, lane int, addr, other uint64, write
 		Where: c.b.l.describe(addr), Conflict: c.conflict(other, write)}})
 }
 
-func (c *blockCheck) know0(k knowledge) knowledge {
-	if k == nil {
-		k = knowledge{}
-	}
-	return k
-}
-
-// release publishes at the locations what the warp knows and what it has done; a plain store replaces what was there.
+// release publishes at the locations what the lanes know and have done; a plain store replaces what was there.
 func (c *blockCheck) release(w *warp, s *span, mask uint32, replace bool) {
+	if mask == 0 {
+		return
+	}
 	lc := c.launch
 	lc.mu.Lock()
 	defer lc.mu.Unlock()
 	for m := mask; m != 0; m &= m - 1 {
-		addr := s.lo + w.off[bits.TrailingZeros32(m)]
+		lane := bits.TrailingZeros32(m)
+		addr := s.lo + w.off[lane]
 		k := lc.released[addr]
 		if k == nil || replace {
 			k = knowledge{}
 			lc.released[addr] = k
 		}
-		k.merge(c.know)
-		k.merge(c.warpKnow[w.id])
-		k.learn(int32(c.b.index), interval{uint32(min(c.epoch, 1<<15-1)), 1 << w.id})
+		c.know.into(k, uint32(w.id), uint32(lane))
+		own := k.of(int32(c.b.index))
+		for i, clock := range c.seen {
+			own[i].learn(horizon{clock: clock + 1})
+		}
+		own[w.id].learn(horizon{c.clock[w.id], 1 << lane})
 	}
 }
 
 func (c *blockCheck) acquire(w *warp, s *span, mask uint32) {
-	c.warpKnow[w.id] = c.know0(c.warpKnow[w.id])
-	c.learnFrom(c.warpKnow[w.id], s, w, mask)
+	c.learnFrom(&c.know.lanes[w.id], s, w, mask)
 }
 
-func (c *blockCheck) learnFrom(k knowledge, s *span, w *warp, mask uint32) {
+// learnFrom lets each lane know what was released at its location.
+func (c *blockCheck) learnFrom(k *map[uint32]knowledge, s *span, w *warp, mask uint32) {
 	c.launch.mu.Lock()
 	defer c.launch.mu.Unlock()
 	for m := mask; m != 0; m &= m - 1 {
-		k.merge(c.launch.released[s.lo+w.off[bits.TrailingZeros32(m)]])
+		lane := bits.TrailingZeros32(m)
+		learnLane(k, uint32(lane), c.launch.released[s.lo+w.off[lane]])
 	}
 }
 
-// fence turns relaxed atomics before it into acquires and those after it into releases.
-func (c *blockCheck) fence(w *warp) {
-	c.fenced[w.id] = true
-	if p := c.pending[w.id]; p != nil {
-		c.warpKnow[w.id] = c.know0(c.warpKnow[w.id])
-		c.warpKnow[w.id].merge(p)
+// fence turns relaxed atomics of the lanes before it into acquires and those after it into releases.
+func (c *blockCheck) fence(w *warp, mask uint32) {
+	c.know.fenced[w.id] |= mask
+	for m := mask; m != 0; m &= m - 1 {
+		lane := uint32(bits.TrailingZeros32(m))
+		learnLane(&c.know.lanes[w.id], lane, c.know.pending[w.id][lane])
 	}
 }

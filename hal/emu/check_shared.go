@@ -18,11 +18,7 @@ type blockCheck struct {
 	seen  []uint32
 	epoch int // barriers passed
 
-	// Between blocks, by release and acquire.
-	know     knowledge // of the whole block
-	warpKnow []knowledge
-	pending  []knowledge // learned by relaxed atomics, usable after a fence
-	fenced   []bool
+	know ownKnowledge // between blocks, by release and acquire
 }
 
 // word is the shadow of a word of shared memory. A stamp is, from the lowest bit: lane 5, warp 5, clock 21, flag 1.
@@ -40,8 +36,7 @@ const stampFlag = 1 << 31
 func newBlockCheck(b *block) *blockCheck {
 	n := len(b.warps)
 	c := &blockCheck{b: b, launch: b.l.check, shift: uint(bits.TrailingZeros(uint(b.l.prog.grainShared))),
-		clock: make([]uint32, n), seen: make([]uint32, n), warpKnow: make([]knowledge, n), pending: make([]knowledge, n),
-		fenced: make([]bool, n)}
+		clock: make([]uint32, n), seen: make([]uint32, n)}
 	c.words = make([]word, (len(b.shared)+1<<c.shift-1)>>c.shift)
 	return c
 }
@@ -51,10 +46,7 @@ func (c *blockCheck) begin() {
 	for i := range c.clock {
 		c.clock[i], c.seen[i] = 1, 0
 	}
-	c.epoch, c.know = 0, nil
-	clear(c.warpKnow)
-	clear(c.pending)
-	clear(c.fenced)
+	c.epoch, c.know = 0, ownKnowledge{}
 }
 
 // barrier orders everything before it before everything after it; w is a warp that takes part.
@@ -70,12 +62,8 @@ func (c *blockCheck) barrier(w *warp) {
 	for i := range c.clock {
 		c.seen[i] = c.clock[i]
 		c.tick(&c.b.warps[i], in)
-		if k := c.warpKnow[i]; k != nil {
-			c.know = c.know0(c.know)
-			c.know.merge(k)
-			c.warpKnow[i] = nil
-		}
 	}
+	c.know.barrier()
 }
 
 func (c *blockCheck) tick(w *warp, in *inst) {
@@ -88,6 +76,7 @@ func (c *blockCheck) tick(w *warp, in *inst) {
 func (c *blockCheck) warpBarrier(w *warp, in *inst) {
 	if w.mask == w.live {
 		c.tick(w, in)
+		c.know.warpBarrier(w.id)
 	}
 }
 

@@ -174,12 +174,12 @@ var kernelCases = []kernelCase{
 		k.If(pred(k, "lt", r, 16), "shfl.sync.bfly.b32", ptx.Pair{D: k.Reg(ptx.B32), P: k.Reg(ptx.Pred)}, r, ptx.Imm(1), ptx.Imm(31), ptx.Imm(0xffff))
 	}},
 	{name: "mma with half a warp", rule: Divergence, text: "mma.sync", body: func(k *ptx.Kernel, p []ptx.Reg) {
-		c := ptx.V(k.RegVec(ptx.F32, 4)...)
-		k.If(pred(k, "lt", tidX(k), 16), "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", c, ptx.V(k.RegVec(ptx.B32, 4)...), ptx.V(k.RegVec(ptx.B32, 2)...), c)
+		c := zeros(k, ptx.F32, 4)
+		k.If(pred(k, "lt", tidX(k), 16), "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", c, zeros(k, ptx.B32, 4), zeros(k, ptx.B32, 2), c)
 	}},
 	{name: "mma in a block of 48 threads", rule: Divergence, text: "mma.sync", threads: 48, body: func(k *ptx.Kernel, p []ptx.Reg) {
-		c := ptx.V(k.RegVec(ptx.F32, 4)...)
-		k.I("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", c, ptx.V(k.RegVec(ptx.B32, 4)...), ptx.V(k.RegVec(ptx.B32, 2)...), c)
+		c := zeros(k, ptx.F32, 4)
+		k.I("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", c, zeros(k, ptx.B32, 4), zeros(k, ptx.B32, 2), c)
 	}},
 	{name: "two blocks write one word", rule: GlobalRace, text: "st.global.u32", other: "st.global.u32", blocks: 2, body: func(k *ptx.Kernel, p []ptx.Reg) {
 		i := tidX(k)
@@ -209,11 +209,78 @@ var kernelCases = []kernelCase{
 		k.If(pred(k, "lt", i, 31), "griddepcontrol.wait")
 		k.I("st.global.u32", ptx.At(element(k, p[1], i), 0), i)
 	}},
+	{name: "mma of an accumulator that nobody set", rule: UndefinedRegister, text: "mma.sync", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		c := ptx.V(k.RegVec(ptx.F32, 4)...)
+		k.I("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", c, zeros(k, ptx.B32, 4), zeros(k, ptx.B32, 2), c)
+	}},
+	{name: "register set in some lanes and read in all", rule: UndefinedRegister, text: "st.global.u32", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		i, r := tidX(k), k.Reg(ptx.B32)
+		k.If(pred(k, "lt", i, 31), "mov.b32", r, ptx.Imm(1))
+		k.I("st.global.u32", ptx.At(element(k, p[1], i), 0), r)
+	}},
+	{name: "register set and read in the same lanes", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		i, r, sel := tidX(k), k.Reg(ptx.B32), k.Reg(ptx.B32)
+		some := pred(k, "lt", i, 31)
+		k.If(some, "mov.b32", r, ptx.Imm(1))
+		k.If(some, "st.global.u32", ptx.At(element(k, p[1], i), 0), r)
+		k.I("selp.b32", sel, r, ptx.Imm(2), some) // takes r where it is set
+		k.Unless(some, "mov.b32", r, ptx.Imm(3))
+		k.I("st.global.u32", ptx.At(element(k, p[1], i), 0), r)
+	}},
+	{name: "selp that takes what is not set", rule: UndefinedRegister, text: "selp", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		r, some := k.Reg(ptx.B32), pred(k, "lt", tidX(k), 31)
+		k.If(some, "mov.b32", r, ptx.Imm(1))
+		k.I("selp.b32", k.Reg(ptx.B32), ptx.Imm(2), r, some)
+	}},
+	{name: "register set on one way to a join", rule: UndefinedRegister, text: "add.s32", threads: 64, body: func(k *ptx.Kernel, p []ptx.Reg) {
+		r, join := k.Reg(ptx.B32), k.NewLabel("join")
+		k.If(pred(k, "ge", tidX(k), 32), "bra", join)
+		k.I("mov.b32", r, ptx.Imm(1))
+		k.Place(join)
+		k.I("add.s32", r, r, ptx.Imm(1))
+	}},
+	{name: "guard that nobody set", rule: UndefinedRegister, text: "@%p0", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		k.If(k.Reg(ptx.Pred), "st.global.u32", ptx.At(p[1], 0), ptx.Imm(1))
+	}},
+	{name: "uniform branch that some lanes take", rule: Divergence, text: "bra.uni", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		l := k.NewLabel("l")
+		k.If(pred(k, "lt", tidX(k), 31), "bra.uni", l)
+		k.Place(l)
+	}},
+	{name: "two threads of a block write one word", rule: GlobalRace, text: "st.global.u32", other: "st.global.u32", threads: 64,
+		body: func(k *ptx.Kernel, p []ptx.Reg) { k.I("st.global.u32", ptx.At(p[1], 0), tidX(k)) }},
+	{name: "neighbour warp's word of global memory without a barrier", rule: Uninitialized, text: "ld.global.u32", threads: 64,
+		body: func(k *ptx.Kernel, p []ptx.Reg) { swapGlobal(k, p[1], 32, "") }},
+	{name: "neighbour warp's word of global memory after a barrier", threads: 64,
+		body: func(k *ptx.Kernel, p []ptx.Reg) { swapGlobal(k, p[1], 32, "bar.sync") }},
+	{name: "neighbour lane's word of global memory without a barrier", rule: GlobalRace, text: "ld.global.u32", other: "st.global.u32",
+		body: func(k *ptx.Kernel, p []ptx.Reg) { swapGlobal(k, p[1], 1, "") }},
+	{name: "neighbour lane's word of global memory after a warp barrier",
+		body: func(k *ptx.Kernel, p []ptx.Reg) { swapGlobal(k, p[1], 1, "bar.warp.sync") }},
+	{name: "write of a word of global memory that the neighbour still reads", rule: GlobalRace, text: "st.global.u32", other: "ld.global.u32",
+		body: func(k *ptx.Kernel, p []ptx.Reg) {
+			i := tidX(k)
+			at := swapGlobal(k, p[1], 1, "bar.warp.sync")
+			k.I("st.global.u32", ptx.At(at, 0), i)
+		}},
 	{name: "loop without end", rule: StepLimit, text: "bra", body: func(k *ptx.Kernel, p []ptx.Reg) {
 		l := k.NewLabel("forever")
 		k.Place(l)
 		k.I("bra", l)
 	}},
+}
+
+// zeros is a vector of registers that hold 0.
+func zeros(k *ptx.Kernel, class ptx.Class, n int) ptx.Vec {
+	rs := k.RegVec(class, n)
+	for _, r := range rs {
+		if class == ptx.F32 {
+			k.I("mov.f32", r, ptx.FImm(0))
+		} else {
+			k.I("mov.b32", r, ptx.Imm(0))
+		}
+	}
+	return ptx.V(rs...)
 }
 
 // exchange writes a word a lane and reads the neighbour's.
@@ -226,6 +293,22 @@ func exchange(k *ptx.Kernel, sync bool) {
 		k.I("bar.warp.sync", ptx.Imm(-1))
 	}
 	loadShared(k, at, 0)
+}
+
+// swapGlobal writes a word a thread and reads that of the thread whose number differs in a bit.
+func swapGlobal(k *ptx.Kernel, base ptx.Reg, bit int, sync string) ptx.Reg {
+	i, j := tidX(k), k.Reg(ptx.B32)
+	at := element(k, base, i)
+	k.I("st.global.u32", ptx.At(at, 0), i)
+	switch sync {
+	case "bar.sync":
+		barrier(k)
+	case "bar.warp.sync":
+		k.I(sync, ptx.Imm(-1))
+	}
+	k.I("xor.b32", j, i, ptx.Imm(bit))
+	k.I("ld.global.u32", k.Reg(ptx.B32), ptx.At(element(k, base, j), 0))
+	return at
 }
 
 // broadcast has lane 0 write a word and all lanes read it.
@@ -397,7 +480,7 @@ func splitK(op string, before, after string) string {
 			k.I("add.s32", sum, sum, v)
 		}
 		k.I("st.global.u32", ptx.At(element(k, p[0], i), 1024), sum)
-		k.If(pred(k, "eq", i, 0), "st.global.u32", ptx.At(p[1], 0), k.Reg(ptx.B32))
+		k.If(pred(k, "eq", i, 0), "st.global.u32", ptx.At(p[1], 0), ptx.Imm(0))
 		k.Place(end)
 	})
 }
@@ -573,6 +656,38 @@ func TestKnowledgeTravelsByReleaseAndAcquire(t *testing.T) {
 		var v *Violation
 		require.ErrorAs(t, run(true), &v)
 		require.Equal(t, GlobalRace, v.Rule)
+	}
+}
+
+// TestAReleaseDoesNotCoverAnotherLane: lane 1 writes, lane 0 raises the flag, with or without a warp barrier between them.
+func TestAReleaseDoesNotCoverAnotherLane(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		text := build("sm_90", 32, 2, func(k *ptx.Kernel, p []ptx.Reg) {
+			i, v := tidX(k), k.Reg(ptx.B32)
+			data := element(k, p[0], i)
+			other, spin := k.NewLabel("other"), k.NewLabel("spin")
+			k.If(pred(k, "ne", ctaX(k), 0), "bra", other)
+			k.I("st.global.u32", ptx.At(data, 0), i)
+			if sync {
+				k.I("bar.warp.sync", ptx.Imm(-1))
+			}
+			k.If(pred(k, "eq", i, 0), "st.release.gpu.global.u32", ptx.At(p[1], 0), ptx.Imm(1))
+			k.I("ret")
+			k.Place(other)
+			k.Place(spin)
+			k.I("ld.acquire.gpu.global.u32", v, ptx.At(p[1], 0))
+			k.If(pred(k, "eq", v, 0), "bra", spin)
+			k.I("ld.global.u32", v, ptx.At(data, 0))
+		})
+		err := RunKernelWith(Options{Check: true, Workers: 1}, text, "k", [3]int{2, 1, 1}, [3]int{32, 1, 1}, 0, make([]uint32, 64), make([]uint32, 1))
+		if sync {
+			require.NoError(t, err)
+			continue
+		}
+		var v *Violation
+		require.ErrorAs(t, err, &v)
+		require.Equal(t, GlobalRace, v.Rule)
+		require.Equal(t, [3]int{1, 0, 0}, v.Conflict.Thread)
 	}
 }
 

@@ -3,6 +3,7 @@ package emu
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -39,6 +40,7 @@ const (
 	kindCommit
 	kindWaitGroup
 	kindMMA
+	kindMMAScaled
 	kindLoadMatrix
 	kindShuffle
 	kindBranch
@@ -57,6 +59,7 @@ type inst struct {
 	signed     bool // of a load narrower than its register
 	trans      bool
 	wide       bool // the data of a load or store are Q rows
+	uniform    bool // of a branch: all lanes take it or none
 	order      order
 	size       uint8 // bytes an element
 	guard      int32 // predicate row, or -1
@@ -107,6 +110,9 @@ type program struct {
 	paramBytes               int
 	waits                    bool // has griddepcontrol.wait
 	grainShared, grainGlobal int  // bytes of the narrowest store
+
+	trackOnce sync.Once // checks only
+	track     *tracking
 }
 
 type constant[T any] struct {
@@ -142,7 +148,8 @@ func decode(k *ptx.Kernel) (*program, error) {
 	}
 	d.base[ptx.F32] = int32(k.Regs[ptx.B32])
 	d.base[ptx.B16] = d.base[ptx.F32] + int32(k.Regs[ptx.F32])
-	p.regR = int(d.base[ptx.B16]) + k.Regs[ptx.B16]
+	d.base[ptx.B8] = d.base[ptx.B16] + int32(k.Regs[ptx.B16])
+	p.regR = int(d.base[ptx.B8]) + k.Regs[ptx.B8]
 	d.base[ptx.F64] = int32(k.Regs[ptx.B64])
 	p.regQ = int(d.base[ptx.F64]) + k.Regs[ptx.F64]
 	p.nR, p.nQ, p.nP = p.regR, p.regQ, k.Regs[ptx.Pred]

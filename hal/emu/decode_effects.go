@@ -154,6 +154,9 @@ func (d *decoder) warpWide(in *inst, def *ptx.Def, ops []ptx.Operand) (err error
 			}
 			in.vec = append(in.vec, v...)
 		}
+		if len(in.vec) == 20 {
+			in.kind = kindMMAScaled
+		}
 		return nil
 	case "ldmatrix":
 		in.kind, in.size = kindLoadMatrix, 16
@@ -184,7 +187,7 @@ func (d *decoder) warpWide(in *inst, def *ptx.Def, ops []ptx.Operand) (err error
 func (d *decoder) control(in *inst, def *ptx.Def, ops []ptx.Operand) (err error) {
 	switch def.Op {
 	case "bra", "bra.uni":
-		in.kind = kindBranch
+		in.kind, in.uniform = kindBranch, def.Op == "bra.uni"
 		t, ok := d.labels[string(ops[0].(ptx.Ref))]
 		if !ok {
 			return fmt.Errorf("unknown label")

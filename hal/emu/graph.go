@@ -139,6 +139,8 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 	l.memories = append(l.memories, d.memories...)
 	d.mu.Unlock()
 	if d.opts.Check {
+		p.trackOnce.Do(func() { p.track = track(p) })
+		l.track = p.track
 		return l, l.declare(op)
 	}
 	for _, m := range l.memories {

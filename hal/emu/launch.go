@@ -22,6 +22,7 @@ type launch struct {
 
 	reads, writes []span // where the kernel may load and store
 	check         *launchCheck
+	track         *tracking // with checks on: registers to follow
 }
 
 // A block that runs for long without ending steps aside for others, in case it waits for them; so many blocks a worker
@@ -141,6 +142,9 @@ func newBlock(l *launch) *block {
 		w := &b.warps[i]
 		w.b, w.id = b, i
 		w.r, w.q, w.p = make([]row32, p.nR), make([]row64, p.nQ), make([]uint32, p.nP)
+		if l.track != nil {
+			w.defined = make([]uint32, l.track.registers)
+		}
 		w.full = uint32(1)<<min(32, uint(l.threads-32*i)) - 1
 		for _, c := range p.constR {
 			for lane := range w.r[c.row] {
@@ -176,6 +180,7 @@ func (b *block) begin(index int) {
 		clear(w.r[:p.regR])
 		clear(w.q[:p.regQ])
 		clear(w.p)
+		clear(w.defined)
 		w.pc, w.nextPC, w.pending = 0, never, w.pending[:0]
 		w.mask, w.live, w.waited = w.full, w.full, 0
 		w.state = ready

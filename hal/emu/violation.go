@@ -10,18 +10,19 @@ type Rule string
 
 // Rules. The first four stop a kernel with or without checks.
 const (
-	OutOfBounds    Rule = "out of bounds"
-	Misaligned     Rule = "misaligned"
-	StepLimit      Rule = "step limit"
-	Deadlock       Rule = "deadlock"
-	Undeclared     Rule = "access outside the declared ranges"
-	Uninitialized  Rule = "read of memory that was never written"
-	SharedRace     Rule = "race in shared memory"
-	GlobalRace     Rule = "race between blocks"
-	Divergence     Rule = "divergent warp-wide instruction"
-	AsyncUnwaited  Rule = "asynchronous copy used before its wait"
-	DependentEarly Rule = "access before griddepcontrol.wait"
-	MissingEdge    Rule = "missing edge"
+	OutOfBounds       Rule = "out of bounds"
+	Misaligned        Rule = "misaligned"
+	StepLimit         Rule = "step limit"
+	Deadlock          Rule = "deadlock"
+	Undeclared        Rule = "access outside the declared ranges"
+	Uninitialized     Rule = "read of memory that was never written"
+	UndefinedRegister Rule = "read of a register that was never written"
+	SharedRace        Rule = "race in shared memory"
+	GlobalRace        Rule = "race in global memory"
+	Divergence        Rule = "divergent warp-wide instruction"
+	AsyncUnwaited     Rule = "asynchronous copy used before its wait"
+	DependentEarly    Rule = "access before griddepcontrol.wait"
+	MissingEdge       Rule = "missing edge"
 )
 
 // Access is one side of a conflict.

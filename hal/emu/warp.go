@@ -37,7 +37,8 @@ type warp struct {
 	nextPC  int // least pc of pending
 	state   warpState
 	barrier int
-	waited  uint32 // lanes that executed griddepcontrol.wait
+	waited  uint32   // lanes that executed griddepcontrol.wait
+	defined []uint32 // of the registers that the checks follow: lanes that wrote them
 
 	off    [32]uint64 // scratch of address resolution
 	hint   int        // the span of the last access
@@ -109,6 +110,10 @@ const all32 = 1<<32 - 1
 func (w *warp) run(budget int64) int64 {
 	code := w.b.l.prog.code
 	r, q, p := w.r, w.q, w.p
+	var followed []trackInst
+	if t := w.b.l.track; t != nil {
+		followed = t.at
+	}
 	var n int64
 	for ; n < budget && w.state == ready; n++ {
 		if w.pc >= w.nextPC {
@@ -116,6 +121,9 @@ func (w *warp) run(budget int64) int64 {
 		}
 		in := &code[w.pc]
 		mask := w.mask
+		if followed != nil {
+			w.registers(in, &followed[w.pc])
+		}
 		if in.guard >= 0 {
 			g := p[in.guard]
 			if in.negate {
@@ -188,6 +196,9 @@ func (w *warp) run(budget int64) int64 {
 				blendQ(&q[in.d], &w.tq, mask)
 			}
 		case kindBranch:
+			if in.uniform && mask != w.mask && mask != 0 {
+				w.violate(Divergence, in, w.firstLane(), "", "lanes %#x of %#x take it", mask, w.mask)
+			}
 			w.branch(int(in.imm), mask)
 			continue
 		case kindExit:
@@ -222,6 +233,12 @@ func (w *warp) effect(in *inst, mask uint32) {
 	case kindMMA:
 		w.together(in, mask, all32)
 		in.fMMA(w.r, in.vec)
+	case kindMMAScaled:
+		w.together(in, mask, all32)
+		if lane, why := badSelector(w.r, in.vec); why != "" {
+			w.violate(ScaleSelector, in, lane, "", "%s", why)
+		}
+		in.fMMA(w.r, in.vec)
 	case kindLoadMatrix:
 		w.together(in, mask, all32)
 		w.loadMatrix(in)
@@ -242,7 +259,7 @@ func (w *warp) effect(in *inst, mask uint32) {
 		}
 	case kindFence:
 		if w.b.check != nil {
-			w.b.check.fence(w)
+			w.b.check.fence(w, mask)
 		}
 	case kindGridWait:
 		w.waited |= mask
