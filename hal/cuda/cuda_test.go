@@ -23,8 +23,8 @@ import (
 
 // fake is the stand-in driver, built once a test run.
 type fake struct {
-	path                       string
-	log, reset, fail, balanced uintptr
+	path                                      string
+	log, reset, fail, balanced, setting, held uintptr
 }
 
 var buildFake = sync.OnceValues(func() (*fake, error) {
@@ -44,7 +44,7 @@ var buildFake = sync.OnceValues(func() (*fake, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, to := range map[string]*uintptr{"fake_log": &f.log, "fake_reset": &f.reset, "fake_fail": &f.fail, "fake_balance": &f.balanced} {
+	for name, to := range map[string]*uintptr{"fake_log": &f.log, "fake_reset": &f.reset, "fake_fail": &f.fail, "fake_balance": &f.balanced, "fake_set": &f.setting, "fake_contexts": &f.held} {
 		if *to, err = purego.Dlsym(lib, name); err != nil {
 			return nil, err
 		}
@@ -90,6 +90,20 @@ func (f *fake) lines() []string {
 func (f *fake) balance() int {
 	r, _, _ := purego.SyscallN(f.balanced)
 	return int(int32(r))
+}
+
+// contexts counts the contexts that are retained.
+func (f *fake) contexts() int {
+	r, _, _ := purego.SyscallN(f.held)
+	return int(int32(r))
+}
+
+// set changes a trait of the stand-in until the next reset.
+func (f *fake) set(name string, value int) {
+	s := append([]byte(name), 0)
+	if r, _, _ := purego.SyscallN(f.setting, addr(&s[0]), uintptr(value)); int32(r) != 0 {
+		panic("the fake driver has no " + name)
+	}
 }
 
 func (f *fake) failNext(name string, after, code int) {

@@ -162,19 +162,20 @@ func (m *memory) transfer(b []byte, offset int, write bool) error {
 	})
 }
 
-func (m *memory) Free() error {
+func (m *memory) Free() error { return m.device.do(m.release) }
+
+// release is Free where the context is current already.
+func (m *memory) release() error {
 	d := m.device.driver
-	return m.device.do(func() error {
-		if m.kind == hostAllocated && m.host != nil {
-			p := addr(&m.host[0])
-			m.host = nil
-			return d.call("cuMemFreeHost", d.memFreeHost, p)
-		}
-		if m.ptr == 0 {
-			return nil
-		}
-		p := uintptr(m.ptr)
-		m.ptr, m.host = 0, nil
-		return d.call("cuMemFree", d.memFree, p)
-	})
+	if m.kind == hostAllocated && m.host != nil {
+		p := addr(&m.host[0])
+		m.host = nil
+		return d.call("cuMemFreeHost", d.memFreeHost, p)
+	}
+	if m.ptr == 0 {
+		return nil
+	}
+	p := uintptr(m.ptr)
+	m.ptr, m.host = 0, nil
+	return d.call("cuMemFree", d.memFree, p)
 }

@@ -102,13 +102,13 @@ func (g *graph) capture(ops []hal.Op, functions []uintptr) error {
 	}
 	var captured uintptr
 	err := d.call("cuStreamEndCapture", d.streamEndCapture, g.stream, addr(&captured))
+	if err = errors.Join(failed, err); err == nil {
+		err = d.call("cuGraphInstantiate", d.graphInstantiate, addr(&g.exec), captured, 0)
+	}
 	if captured != 0 {
-		defer d.call("cuGraphDestroy", d.graphDestroy, captured)
+		err = errors.Join(err, d.call("cuGraphDestroy", d.graphDestroy, captured))
 	}
-	if err := errors.Join(failed, err); err != nil {
-		return err
-	}
-	return d.call("cuGraphInstantiateWithFlags", d.graphInstantiate, addr(&g.exec), captured, 0)
+	return err
 }
 
 func (g *graph) record(op *hal.Op, fn uintptr, dependent bool) error {

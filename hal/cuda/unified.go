@@ -72,11 +72,11 @@ var errIncoherent = errors.New("host and device do not see each other's writes")
 
 // coherent allocates memory of a kind, has the device write one half and the host the other, and reads all of it on
 // either side.
-func (d *Device) coherent(kind sharingKind) (err error) {
+func (d *Device) coherent(kind sharingKind) error {
 	const size, half, fromHost, fromDevice = 512, 256, 0xa5, 0x5a
 	m := &memory{device: d, size: size}
-	defer func() { err = errors.Join(err, m.Free()) }()
-	return d.do(func() error {
+	return d.do(func() (err error) {
+		defer func() { err = errors.Join(err, m.release()) }()
 		allocate := m.allocHost
 		if kind == managed {
 			allocate = m.allocManaged

@@ -17,6 +17,8 @@ static int inited, capturing, allocations, modules, streams, graphs, events, lin
  * device see alike. */
 static int devices = 1, version = 13000, host_coherent = 1, managed_coherent = 1, managed_offered = 1;
 static char *host_block, *managed_block;
+static char *names[256];
+static int nnames;
 static __thread int current;
 static char fail_name[64];
 static int fail_after, fail_code;
@@ -33,7 +35,8 @@ static void note(const char *f, ...) {
 }
 const char *fake_log(void) { return out; }
 void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = events = links = contexts = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified;
-  devices = 1, version = 13000, host_coherent = managed_coherent = managed_offered = 1; }
+  devices = 1, version = 13000, host_coherent = managed_coherent = managed_offered = 1;
+  while (nnames) free(names[--nnames]); }
 int fake_set(const char *name, int value) {
   int *to = strcmp(name, "devices") == 0 ? &devices : strcmp(name, "version") == 0 ? &version : strcmp(name, "host coherent") == 0 ? &host_coherent
     : strcmp(name, "managed coherent") == 0 ? &managed_coherent : strcmp(name, "managed offered") == 0 ? &managed_offered : 0;
@@ -83,11 +86,11 @@ R cuDevicePrimaryCtxRelease_v2(int d) { ENTER("cuDevicePrimaryCtxRelease", 0); c
 R cuCtxSetCurrent(void *c) { ENTER("cuCtxSetCurrent", 0); current = c == (void *)0x77; return OK; }
 
 R cuMemAlloc_v2(uint64_t *p, size_t n) { ENTER("cuMemAlloc", 1); NOT_CAPTURING("cuMemAlloc"); *p = (uint64_t)aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("alloc %zu", n); return *p ? OK : OOM; }
-R cuMemFree_v2(uint64_t p) { ENTER("cuMemFree", 1); NOT_CAPTURING("cuMemFree"); free((void *)p); allocations--; note("free"); return OK; }
+R cuMemFree_v2(uint64_t p) { ENTER("cuMemFree", 1); NOT_CAPTURING("cuMemFree"); if ((char *)p == managed_block) managed_block = 0; free((void *)p); allocations--; note("free"); return OK; }
 R cuMemHostAlloc(void **p, size_t n, unsigned f) { ENTER("cuMemHostAlloc", 1); NOT_CAPTURING("cuMemHostAlloc"); *p = host_block = aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("hostalloc %zu flags %u", n, f); return OK; }
 R cuMemHostGetDevicePointer_v2(uint64_t *d, void *p, unsigned f) { ENTER("cuMemHostGetDevicePointer", 1); *d = (uint64_t)p; return OK; }
 R cuMemAllocManaged(void **p, size_t n, unsigned f) { ENTER("cuMemAllocManaged", 1); NOT_CAPTURING("cuMemAllocManaged"); *p = managed_block = aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("managed %zu flags %u", n, f); return OK; }
-R cuMemFreeHost(void *p) { ENTER("cuMemFreeHost", 1); free(p); allocations--; note("hostfree"); return OK; }
+R cuMemFreeHost(void *p) { ENTER("cuMemFreeHost", 1); host_block = 0; free(p); allocations--; note("hostfree"); return OK; }
 R cuMemcpyHtoD_v2(uint64_t d, const void *s, size_t n) { ENTER("cuMemcpyHtoD", 1); NOT_CAPTURING("cuMemcpyHtoD"); memcpy((void *)d, s, n); note("htod %zu", n); return OK; }
 R cuMemcpyDtoH_v2(void *d, uint64_t s, size_t n) { ENTER("cuMemcpyDtoH", 1); memcpy(d, (void *)s, n); note("dtoh %zu", n); return OK; }
 R cuMemsetD8_v2(uint64_t d, unsigned char v, size_t n) { ENTER("cuMemsetD8", 1); NOT_CAPTURING("cuMemsetD8"); if (!(!host_coherent && (char *)d >= host_block && (char *)d < host_block + 512) && !(!managed_coherent && (char *)d >= managed_block && (char *)d < managed_block + 512)) memset((void *)d, v, n); note("memset %zu", n); return OK; }
@@ -115,11 +118,10 @@ R cuLinkAddData_v2(void *state, int type, void *data, size_t size, const char *n
 R cuLinkComplete(void *state, void **cubin, size_t *size) { ENTER("cuLinkComplete", 1); *cubin = "CUBIN of the driver"; *size = 19; return state == (void *)0x44 ? OK : INVALID; }
 R cuLinkDestroy(void *state) { ENTER("cuLinkDestroy", 1); links--; return OK; }
 R cuModuleUnload(void *m) { ENTER("cuModuleUnload", 1); modules--; note("unload"); return m == (void *)0x55 ? OK : INVALID; }
-static char *names[256];
-static int nnames;
 R cuModuleGetFunction(void **f, void *m, const char *name) {
   ENTER("cuModuleGetFunction", 1);
   if (strncmp(name, "missing", 7) == 0) return NOT_FOUND;
+  if (nnames == 256) return OOM;
   names[nnames] = strdup(name);
   *f = (void *)(uintptr_t)(0x1000 + nnames++);
   return OK;
@@ -136,7 +138,7 @@ R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); note("graph"); re
 R cuGraphExecDestroy(void *e) { ENTER("cuGraphExecDestroy", 1); graphs--; return OK; }
 R cuEventCreate(void **e, unsigned f) { ENTER("cuEventCreate", 1); *e = (void *)(uintptr_t)(0xe0 + events++); return f ? INVALID : OK; }
 R cuEventRecord(void *e, void *s) { ENTER("cuEventRecord", 1); NOT_CAPTURING("cuEventRecord"); note("event %d", (int)((uintptr_t)e - 0xe0)); return s == (void *)0x99 ? OK : INVALID; }
-R cuEventElapsedTime(float *ms, void *a, void *b) { ENTER("cuEventElapsedTime", 1); if (a != (void *)0xe0 || b != (void *)0xe1) return INVALID; *ms = 1.5f; return OK; }
+R cuEventElapsedTime(float *ms, void *a, void *b) { ENTER("cuEventElapsedTime", 1); if ((char *)b - (char *)a != 1) return INVALID; *ms = 1.5f; return OK; }
 R cuEventDestroy_v2(void *e) { ENTER("cuEventDestroy", 1); events--; return OK; }
 R cuGraphDestroy(void *g) { ENTER("cuGraphDestroy", 1); graphs--; return OK; }
 

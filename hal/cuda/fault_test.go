@@ -1,0 +1,331 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ebitengine/purego"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// entryPoints are the names of the driver's calls in messages: the exported symbols without their versions.
+func entryPoints() []string {
+	var names []string
+	for _, s := range (&driver{}).symbols() {
+		name := strings.TrimSuffix(s.name, "_v2")
+		names = append(names, strings.TrimSuffix(name, "WithFlags"))
+	}
+	return names
+}
+
+// faults are the codes that every call is made to fail with.
+var faults = []struct {
+	code int
+	is   error // what errors.Is finds, or nil
+}{
+	{1, nil}, // CUDA_ERROR_INVALID_VALUE
+	{resultOutOfMemory, hal.ErrOutOfMemory},
+	{3, nil}, // CUDA_ERROR_NOT_INITIALIZED
+	{4, nil}, // CUDA_ERROR_DEINITIALIZED
+	{resultStubLibrary, hal.ErrNoDriver},
+	{resultInsufficientDriver, hal.ErrDriverTooOld},
+	{resultDeviceUnavailable, hal.ErrDeviceLost},
+	{resultNoDevice, hal.ErrNoDevice},
+	{resultInvalidDevice, hal.ErrNoDevice},
+	{resultInvalidImage, hal.ErrBadModule},
+	{201, nil}, // CUDA_ERROR_INVALID_CONTEXT
+	{resultNoBinaryForGPU, hal.ErrBadModule},
+	{resultECCUncorrectable, hal.ErrDeviceLost},
+	{resultInvalidPTX, hal.ErrBadModule},
+	{resultNVLinkUncorrectable, hal.ErrDeviceLost},
+	{resultJITCompilerNotFound, hal.ErrBadModule},
+	{resultUnsupportedPTXVersion, hal.ErrBadModule},
+	{400, nil}, // CUDA_ERROR_INVALID_HANDLE
+	{500, nil}, // CUDA_ERROR_NOT_FOUND
+	{700, hal.ErrDeviceLost},
+	{702, hal.ErrDeviceLost},
+	{709, hal.ErrDeviceLost},
+	{710, hal.ErrDeviceLost},
+	{714, hal.ErrDeviceLost},
+	{715, hal.ErrDeviceLost},
+	{716, hal.ErrDeviceLost},
+	{717, hal.ErrDeviceLost},
+	{718, hal.ErrDeviceLost},
+	{719, hal.ErrDeviceLost},
+	{801, nil}, // CUDA_ERROR_NOT_SUPPORTED
+	{resultSystemNotReady, hal.ErrNoDriver},
+	{resultSystemDriverMismatch, hal.ErrDriverTooOld},
+	{resultCompatNotSupported, hal.ErrDriverTooOld},
+	{900, nil}, // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+	{901, nil}, // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+	{999, nil}, // CUDA_ERROR_UNKNOWN
+}
+
+// life does everything that a program does with a device, closes what it got, and returns all errors.
+func life(f *fake, cache string) error {
+	var errs []error
+	live(f, cache, func(err error) bool {
+		errs = append(errs, err)
+		return err == nil
+	})
+	return errors.Join(errs...)
+}
+
+func live(f *fake, cache string, ok func(error) bool) {
+	ctx := context.Background()
+	_, err := List(Options{Library: f.path})
+	ok(err)
+	d, err := Open(Options{Library: f.path, Cache: cache})
+	if !ok(err) {
+		return
+	}
+	defer release(ok, d.Close)
+	var mems []hal.Memory
+	for _, kind := range []hal.MemoryKind{hal.DeviceMemory, hal.HostVisible} {
+		m, err := d.Alloc(256, kind)
+		if !ok(err) {
+			continue
+		}
+		defer release(ok, m.Free)
+		mems = append(mems, m)
+		ok(m.Write([]byte{1}, 0))
+		ok(m.Read(make([]byte, 1), 0))
+	}
+	for _, image := range []hal.Image{{Cubin: []byte("CUBIN")}, {PTX: ".version 8.8"}} {
+		m, err := d.Load(ctx, image)
+		if !ok(err) {
+			continue
+		}
+		defer release(ok, m.Close)
+		ops := []hal.Op{{Module: m, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Shared: 50000}}
+		if len(mems) > 0 {
+			ops = append(ops, hal.Op{Src: mems[0], Dst: mems[0], DstOffset: 128, Bytes: 16})
+		}
+		g, err := d.Capture(ctx, ops)
+		if !ok(err) {
+			continue
+		}
+		defer release(ok, g.Close)
+		ok(g.Run(ctx))
+		_, err = g.(hal.Timer).RunTimed(ctx)
+		ok(err)
+	}
+}
+
+// release closes something; where the context could not be made current nothing was freed, and closing again must do it.
+func release(ok func(error) bool, closeIt func() error) {
+	err := closeIt()
+	if !ok(err) && strings.Contains(err.Error(), "cuCtxSetCurrent") {
+		ok(closeIt())
+	}
+}
+
+// freeing calls lose one thing if they fail themselves.
+var freeing = map[string]bool{"cuMemFree": true, "cuMemFreeHost": true, "cuModuleUnload": true, "cuStreamDestroy": true, "cuGraphExecDestroy": true,
+	"cuGraphDestroy": true, "cuEventDestroy": true, "cuLinkDestroy": true}
+
+// absorbed calls may fail without an error: a name of an error, the probe of unified memory, and a cubin of the cache or
+// of the package, for which there is PTX.
+func absorbed(call string, unified bool) bool {
+	switch call {
+	case "cuGetErrorName", "cuModuleLoadDataEx":
+		return true
+	case "cuMemHostAlloc", "cuMemHostGetDevicePointer", "cuMemFreeHost", "cuMemAllocManaged", "cuMemsetD8", "cuMemcpyDtoH", "cuStreamSynchronize", "cuCtxSetCurrent", "cuMemFree":
+		return unified
+	}
+	return false
+}
+
+// TestEveryCallThatFails fails each entry point of the driver, at each of its calls in a device's life and with every
+// code: the error says which call it was and what it means, everything else is freed, and nothing crashes.
+func TestEveryCallThatFails(t *testing.T) {
+	f, d := open(t, false)
+	require.NoError(t, d.Close())
+	for _, memory := range []struct {
+		name                   string
+		integrated, hostShared uintptr
+	}{{"discrete", 0, 1}, {"host-allocated", 1, 1}, {"managed", 1, 0}} {
+		t.Run(memory.name, func(t *testing.T) {
+			fails := func(call string, nth, code int, is error) (reached bool) {
+				purego.SyscallN(f.reset, memory.integrated)
+				f.set("host coherent", int(memory.hostShared))
+				f.failNext(call, nth, code)
+				err := life(f, t.TempDir())
+				log := strings.Join(f.lines(), "\n")
+				what := fmt.Sprintf("call %d of %s with code %d: %v\n%s", nth, call, code, err, log)
+				reached = call == "cuGetErrorName" || strings.Contains(log, fmt.Sprintf("%s fails %d", call, code))
+				leak := 0
+				if reached && freeing[call] {
+					leak = 1
+				}
+				require.Equal(t, leak, f.balance(), what)
+				leak = 0
+				if reached && call == "cuDevicePrimaryCtxRelease" {
+					leak = 1
+				}
+				require.Equal(t, leak, f.contexts(), what)
+				if err == nil {
+					require.True(t, !reached || absorbed(call, memory.integrated == 1), what)
+					return reached
+				}
+				require.True(t, reached, what)
+				if !errors.Is(err, hal.ErrBadModule) {
+					require.ErrorContains(t, err, call, what)
+				}
+				if is != nil {
+					require.ErrorIs(t, err, is, what)
+				}
+				return reached
+			}
+			seen := 0
+			for _, call := range entryPoints() {
+				if call == "cuGetErrorName" {
+					continue
+				}
+				for nth := 0; fails(call, nth, 1, nil); nth++ {
+					fails(call, nth, 719, hal.ErrDeviceLost)
+					if nth == 0 {
+						seen++
+						for _, fault := range faults {
+							fails(call, nth, fault.code, fault.is)
+						}
+					}
+				}
+			}
+			require.GreaterOrEqual(t, seen, 38, "entry points that a device's life reaches")
+		})
+	}
+}
+
+func TestErrorsHaveTheirCodeWhereTheDriverHasNoNameForThem(t *testing.T) {
+	f, d := open(t, false)
+	defer d.Close()
+	f.failNext("cuGetErrorName", 0, 1)
+	err := d.driver.failure("cuLaunchKernelEx", 4711)
+	require.EqualError(t, err, "cuLaunchKernelEx: CUDA error (4711)")
+}
+
+func TestMemoryIsSharedInTheWayThatTheProbeFindsCoherent(t *testing.T) {
+	for _, c := range []struct {
+		name                           string
+		integrated                     uintptr
+		host, managed, offered, mapped int
+		alloc, copies                  string
+	}{
+		{"own memory", 0, 1, 1, 1, 0, "alloc 64", "Fake GB10 has a memory of its own"},
+		{"host-allocated", 1, 1, 1, 1, 1, "hostalloc 64 flags 3", ""},
+		{"managed", 1, 0, 1, 1, 1, "managed 64 flags 1", ""},
+		{"neither", 1, 0, 0, 1, 0, "alloc 64", "managed memory: host and device do not see"},
+		{"no managed memory", 1, 0, 1, 0, 0, "alloc 64", "managed memory is not offered"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, d := open(t, false)
+			require.NoError(t, d.Close())
+			purego.SyscallN(f.reset, c.integrated)
+			f.set("host coherent", c.host)
+			f.set("managed coherent", c.managed)
+			f.set("managed offered", c.offered)
+			d, err := Open(Options{Library: f.path})
+			require.NoError(t, err)
+			require.Equal(t, c.mapped == 1, d.Info().Unified)
+			require.Contains(t, d.Copies(), c.copies)
+			require.Equal(t, c.copies == "", d.Copies() == "")
+			m, err := d.Alloc(64, hal.HostVisible)
+			require.NoError(t, err)
+			require.Equal(t, c.mapped == 1, m.Bytes() != nil)
+			require.Contains(t, f.lines(), c.alloc)
+			require.NoError(t, m.Free())
+			require.NoError(t, d.Close())
+			require.Zero(t, f.balance())
+		})
+	}
+}
+
+func TestListDescribesEveryGPU(t *testing.T) {
+	f, d := open(t, true)
+	require.NoError(t, d.Close())
+	f.set("devices", 2)
+	f.set("version", 12090)
+	s, err := List(Options{Library: f.path})
+	require.NoError(t, err)
+	require.Equal(t, "12.9", s.CUDA)
+	require.Len(t, s.GPUs, 2)
+	want := GPU{Ordinal: 1, Name: "Fake GB10", Bus: "0000000f:01:00.0", Major: 12, Minor: 1, SMs: 48, Memory: 1 << 37, SharedBlock: 101376, L2Bytes: 24 << 20,
+		ClockMHz: 2418, Integrated: true, CanMapHost: true, Managed: true, ConcurrentManaged: true}
+	require.Equal(t, want, s.GPUs[1])
+	require.Equal(t, "sm_121", want.Target())
+	f.set("devices", 0)
+	_, err = Open(Options{Library: f.path})
+	require.ErrorIs(t, err, hal.ErrNoDevice)
+}
+
+func TestCompiledPTXIsKeptByContent(t *testing.T) {
+	f, d := open(t, false)
+	require.NoError(t, d.Close())
+	dir := filepath.Join(t.TempDir(), "made when needed")
+	// load loads PTX in a device of its own, as another process would, and says whether it was compiled.
+	load := func(ptx string) bool {
+		t.Helper()
+		d, err := Open(Options{Library: f.path, Cache: dir})
+		require.NoError(t, err)
+		before := strings.Count(strings.Join(f.lines(), "\n"), "link ")
+		m, err := d.Load(context.Background(), hal.Image{PTX: ptx})
+		require.NoError(t, err)
+		require.NoError(t, m.Close())
+		require.NoError(t, d.Close())
+		return strings.Count(strings.Join(f.lines(), "\n"), "link ") > before
+	}
+	require.True(t, load(".version 8.8"))
+	require.False(t, load(".version 8.8"))
+	require.True(t, load(".version 8.8 other"))
+	f.set("version", 13010)
+	require.True(t, load(".version 8.8"), "another driver compiles anew")
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, files, 3, "and leaves no temporary file")
+	for _, damage := range []func(string) error{
+		func(p string) error { return os.Truncate(p, 40) },
+		func(p string) error { return os.Truncate(p, 3) },
+		func(p string) error { return os.WriteFile(p, make([]byte, 60), 0o644) },
+	} {
+		for _, file := range files {
+			require.NoError(t, damage(filepath.Join(dir, file.Name())))
+		}
+		require.True(t, load(".version 8.8"), "damaged files are compiled again")
+		require.False(t, load(".version 8.8"))
+	}
+	_, err = os.Stat(dir)
+	require.NoError(t, err)
+	require.Zero(t, f.balance())
+}
+
+func TestCacheThatCannotBeWrittenIsNone(t *testing.T) {
+	f, d := open(t, false)
+	require.NoError(t, d.Close())
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o644))
+	d, err := Open(Options{Library: f.path, Cache: filepath.Join(file, "jit")})
+	require.NoError(t, err)
+	m, err := d.Load(context.Background(), hal.Image{PTX: ".version 8.8"})
+	require.NoError(t, err)
+	require.NoError(t, m.Close())
+	_, err = d.Load(context.Background(), hal.Image{PTX: "garbage"})
+	require.ErrorIs(t, err, hal.ErrBadModule)
+	require.NoError(t, d.Close())
+	require.Zero(t, f.balance())
+}
+
+func TestLibraryThatLacksAnEntryPointIsTooOld(t *testing.T) {
+	_, err := Open(Options{Library: "libc.so.6"})
+	require.ErrorIs(t, err, hal.ErrDriverTooOld)
+	require.ErrorContains(t, err, "CUDA 12")
+}
