@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -13,15 +12,4 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"spark-run": main})
 }
 
-func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:           "testdata/script",
-		Cmds:          scripttest.Commands(),
-		UpdateScripts: os.Getenv("UPDATE") != "",
-		Setup: func(e *testscript.Env) error {
-			e.Setenv("OPENPILOT_DGX_PRECISION", "")
-			e.Setenv("PTXAS", os.Getenv("PTXAS"))
-			return nil
-		},
-	})
-}
+func TestScripts(t *testing.T) { scripttest.Run(t) }

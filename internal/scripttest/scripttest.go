@@ -11,9 +11,11 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"google.golang.org/protobuf/proto"
@@ -179,4 +181,18 @@ func truncate(ts *testscript.TestScript, neg bool, args []string) {
 	raw, err := os.ReadFile(path)
 	ts.Check(err)
 	ts.Check(os.WriteFile(path, slices.Clip(raw[:n]), 0o644))
+}
+
+// Run runs the scripts of a command: those of testdata/script beside its tests. UPDATE=1 rewrites what they compare with.
+func Run(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           filepath.Join("testdata", "script"),
+		Cmds:          Commands(),
+		UpdateScripts: os.Getenv("UPDATE") != "",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("OPENPILOT_DGX_PRECISION", "")
+			e.Setenv("PTXAS", os.Getenv("PTXAS"))
+			return nil
+		},
+	})
 }
