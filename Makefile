@@ -68,6 +68,31 @@ cross:
 	CGO_ENABLED=0 GOARCH=amd64 $(GO) build -o /dev/null ./cmd/...
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -o /dev/null ./cmd/...
 
+# What runs on a machine with a GPU and without Go (docs/gpu.md): tests, commands, models, a script. Copy .gpu there and
+# run .gpu/run.sh. GPU_MODELS holds .onnx files and golden/MODEL_*.npz; without it the repository's own models serve.
+GPU_ARCH   ?= amd64
+GPU_MODELS ?= ../shared/models
+GPU_SIZE   ?= full
+GPU_GO     := CGO_ENABLED=0 GOOS=linux GOARCH=$(GPU_ARCH) $(GO)
+GPU_FLAGS  := -trimpath -ldflags='-s -w'
+gpu-bundle:
+	rm -rf .gpu && mkdir -p .gpu/bin
+	$(GPU_GO) build $(GPU_FLAGS) -o .gpu/bin/ ./cmd/spark-compile ./cmd/spark-run
+	$(GPU_GO) test -c $(GPU_FLAGS) -o .gpu/bin/cuda.test ./hal/cuda
+	$(GPU_GO) test -c -tags bundle $(GPU_FLAGS) -o .gpu/bin/gputest.test ./internal/gputest
+	gzip -9n .gpu/bin/*
+	cp bench/torch_latency.py .gpu/bin/ && cp internal/gputest/run.sh .gpu/
+	@set -e; from=$(GPU_MODELS); golden=$(GPU_MODELS)/golden; sep=_; \
+	if ! ls $$from/*.onnx >/dev/null 2>&1; then \
+		from=.gpu/generated; golden=$$from; sep=; $(GO) run ./testdata/gen -o $$from -model all -size $(GPU_SIZE) -inputs 3; \
+	fi; \
+	for file in $$from/*.onnx; do \
+		model=$$(basename $$file .onnx); mkdir .gpu/$$model; \
+		gzip -9nc $$file > .gpu/$$model/$$model.onnx.gz; cp $$golden/$$model$$sep*.npz .gpu/$$model/; \
+	done; rm -rf .gpu/generated
+	@for dir in .gpu/*/; do du -sk $$dir; done | awk '$$2 == ".gpu/bin/" {bin = $$1; next} {size[$$2] = $$1} \
+		END {for (m in size) {printf "%s with .gpu/bin: %.1f MiB\n", m, (size[m] + bin) / 1024; if (size[m] + bin > 65536) big = 1} exit big}'
+
 clean:
 	rm -rf bin out $(CACHE) .gpu
 

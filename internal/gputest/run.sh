@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# Everything that wants a GPU, on a machine that has one and no Go: records vectors, compiles the bundled models there,
+# holds their outputs against golden ones, and measures latency, beside PyTorch's where it is installed.
+#
+#   .gpu/run.sh [MODEL…]        default: every model in the bundle
+#
+#   OUT           where results go (default: out beside this script): at most 8 files
+#   SPARK_DEVICE  cuda, or emu for a dry run on the CPU device
+#   RUNS          runs that are timed (default 500)
+#   STEP_SECONDS  most that one step may take (default 300)
+#   PYTHON        the Python that has torch (default python3)
+#
+# A step that fails is reported and the next one runs. The exit status is 1 if any failed.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+out=${OUT:-$here/out}
+export SPARK_DEVICE=${SPARK_DEVICE:-cuda}
+runs=${RUNS:-500}
+limit=${STEP_SECONDS:-300}
+python=${PYTHON:-python3}
+
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
+work=$(mktemp -d) || exit 2
+sampler=
+trap 'test -n "$sampler" && kill "$sampler" 2>/dev/null; rm -rf "$work"' EXIT
+log=$out/log.txt summary=$out/summary.txt machine=$out/machine.txt
+: >"$log"; : >"$summary"; : >"$out/reports.jsonl"; : >"$out/torch.jsonl"; : >"$out/bench.txt"
+failed=0
+
+say() { printf '%s\n' "$*" | tee -a "$summary"; }
+
+# step NAME FILE COMMAND…: runs a command; its standard output goes to FILE, or to the log if that is -.
+step() {
+  local name=$1 file=$2 begin=$SECONDS rc
+  shift 2
+  printf '\n=== %s\n' "$name" >>"$log"
+  if [ "$file" = - ]; then file=$log; fi
+  timeout -k 10 "$limit" "$@" >>"$file" 2>>"$log"
+  rc=$?
+  if [ $rc -eq 0 ]; then
+    say "ok    $name ($((SECONDS - begin)) s)"
+  else
+    say "FAIL  $name (exit status $rc, $((SECONDS - begin)) s)"
+    tail -n 15 "$log" | sed 's/^/      /'
+    failed=$((failed + 1))
+  fi
+  return $rc
+}
+
+for packed in "$here"/bin/*.gz; do
+  name=$(basename "$packed" .gz)
+  gunzip -c "$packed" >"$work/$name" && chmod +x "$work/$name" || { say "cannot unpack $packed"; exit 2; }
+done
+
+{
+  uname -a
+  grep -m1 -E 'model name|Model' /proc/cpuinfo
+  nproc
+  head -n 3 /proc/meminfo
+  if [ -r /proc/device-tree/model ]; then tr -d '\0' </proc/device-tree/model; echo; fi
+  if command -v nvidia-smi >/dev/null; then
+    nvidia-smi
+    nvidia-smi -q -d CLOCK,POWER,PERFORMANCE,TEMPERATURE
+  else
+    echo "no nvidia-smi"
+  fi
+} >"$machine" 2>&1
+
+# The vectors first: what they show explains everything after them.
+step "vectors" - env SPARK_RECORD="$out" "$work/gputest.test" -test.run 'TestVectors$' -test.v
+if [ "$SPARK_DEVICE" = cuda ]; then
+  step "device" - "$work/cuda.test" -test.run TestGPU -test.v
+fi
+
+if [ $# -eq 0 ]; then
+  for dir in "$here"/*/; do
+    if ls "$dir"*.onnx.gz >/dev/null 2>&1; then set -- "$@" "$(basename "$dir")"; fi
+  done
+fi
+
+# bound MODEL PRECISION: the least cosine against the golden outputs. TestModelsOnGPU bounds relative L2 as well.
+bound() {
+  case "$1 $2" in
+  "driving_vision fp16") echo 0.99998 ;;
+  "driving_policy fp16") echo 0.999999 ;;
+  "dmonitoring_model fp16") echo 0.99999 ;;
+  *fp16) echo 0.9999 ;;
+  *) echo 0.99999999 ;;
+  esac
+}
+
+# run NAME ARGUMENTS…: spark-run, with its report kept.
+run() {
+  local name=$1
+  shift
+  rm -f "$work/report.json"
+  step "$name" - "$work/spark-run" "$@" --device "$SPARK_DEVICE" --json "$work/report.json"
+  if [ -f "$work/report.json" ]; then
+    printf '{"step": "%s", "report": %s}\n' "$name" "$(tr -d '\n' <"$work/report.json")" >>"$out/reports.jsonl"
+  fi
+}
+
+# Clocks and power under load, twice a second.
+if command -v nvidia-smi >/dev/null; then
+  nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu --format=csv -lms 500 >"$work/clocks" 2>&1 &
+  sampler=$!
+fi
+
+for model in "$@"; do
+  mkdir -p "$work/models/$model"
+  gunzip -c "$here/$model/$model.onnx.gz" >"$work/$model.onnx" && cp "$here/$model"/*.npz "$work/models/$model/" || { say "FAIL  no bundled model $model"; failed=$((failed + 1)); continue; }
+  for precision in fp16 fp32; do
+    package=$work/models/$model/$precision
+    step "$model $precision: compile" - "$work/spark-compile" "$work/$model.onnx" --precision $precision --target sm_121,sm_90,sm_80 -o "$package" || continue
+    first=
+    for golden in "$work/models/$model"/*.npz; do
+      first=${first:-$golden}
+      run "$model $precision: $(basename "$golden" .npz)" "$package" --input "$golden" --expect "$golden" --min-cosine "$(bound "$model" $precision)"
+    done
+    run "$model $precision: $runs runs" "$package" --input "$first" --runs "$runs"
+  done
+done
+
+export SPARK_GPU_MODELS=$work/models
+step "models against golden outputs and the CPU device" - "$work/gputest.test" -test.run TestModelsOnGPU -test.v -test.timeout "${limit}s"
+step "latency" "$out/bench.txt" "$work/gputest.test" -test.run '^$' -test.bench Models -test.benchtime "${runs}x" -test.timeout "${limit}s"
+
+if "$python" -c 'import torch, onnx' 2>>"$log"; then
+  for model in "$@"; do
+    golden=$(ls "$work/models/$model"/*.npz | head -n 1)
+    for dtype in fp16 fp32; do
+      for modes in eager,graph compile; do # compile takes minutes, and may not end in time
+        step "$model: PyTorch $dtype $modes" "$out/torch.jsonl" "$python" "$here/bin/torch_latency.py" "$work/$model.onnx" "$golden" --dtype $dtype --modes $modes --runs "$runs"
+      done
+    done
+    if "$python" -c 'import onnxruntime' 2>/dev/null; then
+      step "$model: ONNX Runtime, CPU" "$out/torch.jsonl" "$python" "$here/bin/torch_latency.py" "$work/$model.onnx" "$golden" --modes ort --runs 50
+    fi
+  done
+else
+  say "skip  PyTorch: $python has no torch and onnx"
+fi
+
+if [ -n "$sampler" ]; then
+  kill "$sampler" 2>/dev/null
+  { echo; echo "Clocks during the runs:"; cat "$work/clocks"; } >>"$machine"
+  sampler=
+fi
+# Compilers' chatter out of the lines of JSON, and no file beyond 16 MiB.
+grep '^{' "$out/torch.jsonl" >"$work/torch.jsonl"
+cp "$work/torch.jsonl" "$out/torch.jsonl"
+for file in "$log" "$machine"; do
+  if [ "$(wc -c <"$file")" -gt 16000000 ]; then tail -c 16000000 "$file" >"$work/tail" && cp "$work/tail" "$file"; fi
+done
+
+say ""
+grep '^Benchmark' "$out/bench.txt" | tee -a "$summary"
+sed -n 's/.*"model": "\([^"]*\)", "mode": "\([^"]*\)", "asked": "\([^"]*\)".*"wall": {"mean_ms": \([0-9.]*\).*/\1 \2 \3: \4 ms (mean, wall)/p' "$out/torch.jsonl" | tee -a "$summary"
+say "$failed steps failed; results are in $out"
+[ $failed -eq 0 ]
