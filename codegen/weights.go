@@ -11,25 +11,38 @@ func alignUp(n int) int { return (n + alignment - 1) &^ (alignment - 1) }
 
 // Weights collects constant data of all variants of a program into one blob; equal contents are stored once.
 type Weights struct {
-	blob []byte
-	seen map[[sha256.Size]byte]int
+	parts []part
+	size  int
+	seen  map[[sha256.Size]byte]int
+}
+
+// part is data at an offset of the blob. It is not copied before Bytes is called.
+type part struct {
+	at   int
+	data []byte
 }
 
 // NewWeights returns an empty blob.
 func NewWeights() *Weights { return &Weights{seen: map[[sha256.Size]byte]int{}} }
 
-// Add stores data, unless the same bytes are there already, and returns its offset.
+// Add stores data, unless the same bytes are there already, and returns its offset. The caller leaves data as it is.
 func (w *Weights) Add(data []byte) int {
 	key := sha256.Sum256(data)
 	if at, ok := w.seen[key]; ok {
 		return at
 	}
-	at := alignUp(len(w.blob))
-	w.blob = append(w.blob, make([]byte, at-len(w.blob))...)
-	w.blob = append(w.blob, data...)
+	at := alignUp(w.size)
+	w.parts = append(w.parts, part{at, data})
+	w.size = at + len(data)
 	w.seen[key] = at
 	return at
 }
 
 // Bytes is the blob.
-func (w *Weights) Bytes() []byte { return w.blob }
+func (w *Weights) Bytes() []byte {
+	blob := make([]byte, w.size)
+	for _, p := range w.parts {
+		copy(blob[p.at:], p.data)
+	}
+	return blob
+}
