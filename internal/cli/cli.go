@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/spark-compile/spark-compile/hal/config"
 )
 
 // Exit codes.
@@ -33,36 +35,17 @@ func Parse(into any, name, summary string, args []string, stdout io.Writer) (don
 	return false, err
 }
 
-// precisionEnvironment is where openpilot's DGX Spark proposal keeps the precision.
-const precisionEnvironment = "OPENPILOT_DGX_PRECISION"
-
-// known lists the precisions of the command line; the value says whether this version has it.
-var known = map[string]bool{"fp32": true, "fp16": true, "bf16": true, "fp8": false, "nvfp4": false}
-
-// Precision resolves --precision: the flag, else the environment, else fp16. A wrong flag is an error; a wrong
-// environment is a warning and the default.
+// Precision resolves --precision by the rule of hal/config: the flag, else the environment, else fp16. A wrong flag is an
+// error; a wrong environment is a warning and the default.
 func Precision(flag string, stderr io.Writer) (string, error) {
-	name, env := flag, false
-	if name == "" {
-		name, env = os.Getenv(precisionEnvironment), true
+	s, err := config.Read(config.Flags{Precision: flag}, nil)
+	if err != nil {
+		return "", err
 	}
-	if name == "" {
-		return "fp16", nil
+	for _, w := range s.Precision.Warnings {
+		fmt.Fprintln(stderr, "warning:", w)
 	}
-	if name == "fp4" {
-		name = "nvfp4"
-	}
-	available, ok := known[name]
-	switch {
-	case ok && available:
-		return name, nil
-	case env:
-		fmt.Fprintf(stderr, "warning: %s=%s is not available (fp32, fp16 and bf16 are): using fp16\n", precisionEnvironment, os.Getenv(precisionEnvironment))
-		return "fp16", nil
-	case ok:
-		return "", fmt.Errorf("--precision %s is not available in this version: use fp32, fp16 or bf16", flag)
-	}
-	return "", fmt.Errorf("--precision %s: want fp32, fp16, bf16, fp8 or nvfp4", flag)
+	return s.Precision.Value, nil
 }
 
 // Shapes reads --shape flags: input=1x3x48x192.
