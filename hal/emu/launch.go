@@ -28,7 +28,7 @@ type launch struct {
 // A block that runs for long without ending steps aside for others, in case it waits for them; so many blocks a worker
 // may be under way.
 const (
-	turnSteps  = 1 << 24
+	turnSteps  = 1 << 20
 	liveBlocks = 32
 )
 
@@ -66,6 +66,9 @@ type schedule struct {
 	mu       sync.Mutex
 	next     int      // the first block not begun
 	live     int      // begun and not ended
+	changes  int      // turns in which a block may have written
+	proofs   []proof  // blocks that wait, as memory is since the last of them
+	dead     bool     // all of them do
 	parked   []*block // stepped aside
 	free     []*block // ended, to be used again
 	err      error
@@ -79,7 +82,7 @@ func (s *schedule) work(ctx context.Context) {
 			b.err = ctx.Err()
 			continue
 		}
-		b.resume(turnSteps)
+		b.turn()
 	}
 }
 
@@ -87,7 +90,12 @@ func (s *schedule) work(ctx context.Context) {
 func (s *schedule) take(b *block) *block {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if b != nil {
+		s.judge(b)
+	}
 	switch {
+	case s.dead:
+		return nil
 	case b == nil:
 	case b.err != nil:
 		s.live--
@@ -112,14 +120,23 @@ func (s *schedule) take(b *block) *block {
 		n.begin(s.next)
 		s.next++
 		s.live++
-		return n
+		return s.start(n)
 	}
 	if len(s.parked) == 0 {
 		return nil
 	}
+	if s.live > 0 && len(s.proofs) == s.live && s.err == nil {
+		s.err, s.dead = s.deadlock(), true
+		return nil
+	}
 	n := s.parked[0]
 	s.parked = s.parked[1:]
-	return n
+	return s.start(n)
+}
+
+func (s *schedule) start(b *block) *block {
+	b.since = s.changes
+	return b
 }
 
 // block is a thread block in execution.
@@ -130,6 +147,10 @@ type block struct {
 	warps  []warp
 	shared []byte
 	steps  int64
+	waits  *waiting // found at the end of the last turn
+	idle   bool     // the last turn found it waiting at its beginning
+	since  int      // the schedule's changes when the turn began
+	proved int      // the schedule's changes for which it is among the proofs
 	done   bool
 	err    error
 	check  *blockCheck
@@ -172,6 +193,7 @@ func newBlock(l *launch) *block {
 func (b *block) begin(index int) {
 	g := b.l.grid
 	b.index, b.done, b.err, b.steps = index, false, nil, 0
+	b.waits, b.proved = nil, -1
 	b.id = [3]int{index % g[0], index / g[0] % g[1], index / (g[0] * g[1])}
 	clear(b.shared)
 	p := b.l.prog

@@ -44,8 +44,10 @@ func TestRunEndsWhenItsContextDoes(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	m, err := d.Load(ctx, hal.Image{Name: "m", PTX: build("sm_80", 32, 0, func(k *ptx.Kernel, p []ptx.Reg) {
-		l := k.NewLabel("l")
+		l, i := k.NewLabel("l"), k.Reg(ptx.B32)
+		k.I("mov.u32", i, ptx.Imm(0))
 		k.Place(l)
+		k.I("add.s32", i, i, ptx.Imm(1))
 		k.I("bra", l)
 	})})
 	require.NoError(t, err)
@@ -77,4 +79,53 @@ func TestMemoryIsBounded(t *testing.T) {
 	_, err = d.Load(context.Background(), hal.Image{Name: "x", PTX: "nonsense"})
 	require.ErrorIs(t, err, hal.ErrBadModule)
 	require.ErrorContains(t, err, "line 1")
+}
+
+// circle has each block raise its own flag once the next block's is up.
+func circle(sum bool) string {
+	return build("sm_90", 64, 1, func(k *ptx.Kernel, p []ptx.Reg) {
+		b, next, grid, v, n := ctaX(k), k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32)
+		wait, spin := k.NewLabel("wait"), k.NewLabel("spin")
+		k.I("mov.u32", grid, ptx.Special("%nctaid.x"))
+		k.I("mov.u32", n, ptx.Imm(0))
+		k.I("add.s32", next, b, ptx.Imm(1))
+		k.I("rem.u32", next, next, grid)
+		k.If(pred(k, "gt", tidX(k), 0), "bra", wait)
+		k.Place(spin)
+		if sum {
+			k.I("add.s32", n, n, ptx.Imm(1)) // counts, and so is not proved to wait
+		}
+		k.I("ld.acquire.gpu.global.u32", v, ptx.At(element(k, p[0], next), 0))
+		k.If(pred(k, "eq", v, 0), "bra", spin)
+		k.I("st.release.gpu.global.u32", ptx.At(element(k, p[0], b), 0), ptx.Imm(1))
+		k.Place(wait)
+		k.I("bar.sync", ptx.Imm(0))
+	})
+}
+
+func TestBlocksThatWaitForEachOtherAreReported(t *testing.T) {
+	for _, check := range []bool{false, true} {
+		for _, workers := range []int{1, 2, 3} {
+			opts := Options{Check: check, Workers: workers}
+			run := func(flags []uint32) error {
+				return RunKernelWith(opts, circle(false), "k", [3]int{5, 1, 1}, [3]int{64, 1, 1}, 0, flags)
+			}
+			require.NoError(t, run([]uint32{0, 0, 0, 1, 0}), "a chain that one flag starts")
+			var v *Violation
+			require.ErrorAs(t, run(make([]uint32, 5)), &v)
+			require.Equal(t, Deadlock, v.Rule)
+			require.Contains(t, v.Text, "ld.acquire")
+			require.Equal(t, [3]int{0, 0, 0}, v.Block)
+			require.Equal(t, [3]int{1, 0, 0}, v.Conflict.Block)
+			require.Contains(t, v.Where, "offset 4 of a memory of 20 bytes")
+			require.Contains(t, v.Detail, "5 of 5 blocks are under way")
+		}
+	}
+}
+
+func TestAWaitThatCountsHitsTheStepLimit(t *testing.T) {
+	err := RunKernelWith(Options{StepLimit: 1 << 21}, circle(true), "k", [3]int{2, 1, 1}, [3]int{64, 1, 1}, 0, make([]uint32, 2))
+	var v *Violation
+	require.ErrorAs(t, err, &v)
+	require.Equal(t, StepLimit, v.Rule)
 }
