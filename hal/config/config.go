@@ -153,7 +153,7 @@ func (r *reader) cache() Setting {
 	if err != nil {
 		return Setting{Name: "cache", Value: "off", From: "default"}
 	}
-	return Setting{Name: "cache", Value: filepath.Join(dir, From: "spark-compile"), "default"}
+	return Setting{Name: "cache", Value: filepath.Join(dir, "spark-compile"), From: "default"}
 }
 
 func (r *reader) device(flag string, gpu Setting) (Setting, error) {
