@@ -1,6 +1,10 @@
 package cuda
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // Options chooses driver and device.
 type Options struct {
@@ -37,3 +41,13 @@ type GPU struct {
 
 // Target is the compilation target of the GPU: sm_121.
 func (g *GPU) Target() string { return fmt.Sprintf("sm_%d%d", g.Major, g.Minor) }
+
+// Ranked orders the GPUs, best first: the newest architecture, then the most SMs, then the most memory, then the driver's
+// order.
+func (s *System) Ranked() []GPU {
+	out := slices.Clone(s.GPUs)
+	slices.SortStableFunc(out, func(a, b GPU) int {
+		return cmp.Or(cmp.Compare(b.Major, a.Major), cmp.Compare(b.Minor, a.Minor), cmp.Compare(b.SMs, a.SMs), cmp.Compare(b.Memory, a.Memory))
+	})
+	return out
+}
