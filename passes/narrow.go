@@ -13,13 +13,7 @@ import (
 // are multiplied become constants of 16, 8 or 4 bits. Small values that no anchor multiplies stay f32, as do inputs and
 // outputs of the graph.
 func narrow(ctx *Context, g *ir.Graph) error {
-	w := &narrower{g: g, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}}
-	if ctx.Precision == PrecisionBF16 {
-		w.half = ir.BFloat16
-	}
-	if w.plan == nil {
-		w.plan = &Quantisation{}
-	}
+	w := newNarrower(ctx, g)
 	w.choose()
 	for _, n := range g.Nodes {
 		if err := w.rewrite(n); err != nil {
@@ -30,6 +24,17 @@ func narrow(ctx *Context, g *ir.Graph) error {
 	substitute(g, w.to)
 	g.RemoveDead()
 	return nil
+}
+
+func newNarrower(ctx *Context, g *ir.Graph) *narrower {
+	w := &narrower{g: g, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}}
+	if ctx.Precision == PrecisionBF16 {
+		w.half = ir.BFloat16
+	}
+	if w.plan == nil {
+		w.plan = &Quantisation{}
+	}
+	return w
 }
 
 // smallBytes is the size, as f32, up to which a value that no anchor multiplies stays f32.

@@ -73,7 +73,7 @@ func SiteOf(n *ir.Node) (Site, bool) {
 		return v
 	}
 	s.Weight = slices.Index(n.Body.Inputs, through(w))
-	if s.Weight < 0 || !n.Inputs[s.Weight].IsConst() {
+	if s.Weight < 0 || !n.Inputs[s.Weight].IsConst() || n.Attrs.Int("members", 0) > 0 && !n.Attrs.Bools("stacked")[s.Weight] {
 		return Site{}, false
 	}
 	x := through(a.Inputs[0])
@@ -95,7 +95,7 @@ func (s *Site) Name() string { return s.Region.Outputs[0].Name }
 // runs over the dimensions behind the channel as they lie.
 func (s *Site) At(member, n, k int) int {
 	base := 0
-	if s.Region.Attrs.Int("members", 0) > 0 && s.Region.Attrs.Bools("stacked")[s.Weight] {
+	if s.Region.Attrs.Int("members", 0) > 0 {
 		base = member * s.N * s.K
 	}
 	if s.Anchor.Op.Name == "MatMul" && !s.Anchor.Attrs.Bool("transB") {
@@ -120,7 +120,7 @@ func (s *Site) Blocks() int {
 // BlockAt is the position of a block's scale.
 func (s *Site) BlockAt(member, n, block int) int {
 	base := 0
-	if s.Region.Attrs.Int("members", 0) > 0 && s.Region.Attrs.Bools("stacked")[s.Weight] {
+	if s.Region.Attrs.Int("members", 0) > 0 {
 		base = member * s.N * s.Blocks()
 	}
 	if s.Anchor.Op.Name == "MatMul" && !s.Anchor.Attrs.Bool("transB") {
@@ -133,7 +133,7 @@ func (s *Site) BlockAt(member, n, block int) int {
 func (s *Site) BlockShape() []int {
 	shape := slices.Clone(s.Weights().Type.Shape)
 	axis := s.BlockAxis
-	if s.Region.Attrs.Int("members", 0) > 0 && s.Region.Attrs.Bools("stacked")[s.Weight] {
+	if s.Region.Attrs.Int("members", 0) > 0 {
 		axis++
 	}
 	shape[axis] = (shape[axis] + BlockSize - 1) / BlockSize
@@ -146,4 +146,58 @@ func (s *Site) taps() int {
 		return 1
 	}
 	return ir.Type{Shape: s.Anchor.Inputs[1].Type.Shape[2:]}.Numel()
+}
+
+// Storage says how pass narrow would store the values of a graph of regions in 16 bits.
+type Storage struct{ w *narrower }
+
+// StorageOf looks at a graph of f32 regions.
+func StorageOf(g *ir.Graph) *Storage {
+	w := newNarrower(&Context{}, g)
+	w.choose()
+	return &Storage{w}
+}
+
+// Group returns the value that stands for all that share bytes with v: views and what they view.
+func (s *Storage) Group(v *ir.Value) *ir.Value { return s.w.find(v) }
+
+// Narrow reports whether v is stored in 16 bits.
+func (s *Storage) Narrow(v *ir.Value) bool {
+	d, _ := s.w.storage(v)
+	return d != v.Type.DType
+}
+
+// Matrix reports whether input i of a region is an activation that its anchor multiplies as a matrix.
+func (s *Storage) Matrix(n *ir.Node, i int) bool {
+	return !n.Inputs[i].IsConst() && isMatrixInput(n, i)
+}
+
+// OnlyFront reports whether nothing but the way to the anchor reads input i of a region.
+func OnlyFront(n *ir.Node, i int) bool {
+	q := &quantiser{anchor: frontAnchor(n.Body)}
+	return q.anchor != nil && !usesOutside(n.Body, n.Body.Inputs[i], q.inFront())
+}
+
+// FrontAnchor returns the contraction or window of a region's body, or nil.
+func FrontAnchor(n *ir.Node) *ir.Node { return frontAnchor(n.Body) }
+
+// OutputChannels is the number of channels of the anchor's output to which a correction can be added, or 0.
+func OutputChannels(a *ir.Node) int {
+	switch a.Op.Name {
+	case "Conv", "SegmentedMatVec":
+		return a.Inputs[1].Type.Shape[0]
+	case "MatMul":
+		if a.Inputs[1].Type.Rank() == 2 {
+			return a.Outputs[0].Type.Shape[a.Outputs[0].Type.Rank()-1]
+		}
+	}
+	return 0
+}
+
+// ChannelAxis is the axis of those channels.
+func ChannelAxis(a *ir.Node) int {
+	if a.Op.Name == "Conv" && a.Attrs.String("layout", "NCHW") == "NCHW" {
+		return 1
+	}
+	return a.Outputs[0].Type.Rank() - 1
 }

@@ -1,0 +1,53 @@
+package calibrate
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// Calibration runs one graph of f32 regions on data.
+type Calibration struct {
+	walk     *walk
+	ranges   map[*ir.Value]Range
+	progress func(string)
+}
+
+// New prepares a graph, which must stay as it is, and inputs.
+func New(g *ir.Graph, inputs []map[string]*ir.Array, progress func(string)) (*Calibration, error) {
+	if len(inputs) == 0 {
+		return nil, fmt.Errorf("no calibration inputs")
+	}
+	w, err := newWalk(g, inputs)
+	if err != nil {
+		return nil, err
+	}
+	return &Calibration{walk: w, ranges: map[*ir.Value]Range{}, progress: progress}, nil
+}
+
+// Sites are the layers that can be quantised.
+func (c *Calibration) Sites() []passes.Site { return passes.Sites(c.walk.g) }
+
+func (c *Calibration) say(format string, args ...any) {
+	if c.progress != nil {
+		c.progress("calibrate: " + fmt.Sprintf(format, args...))
+	}
+}
+
+// distance is the relative L2 distance of lists of arrays.
+func distance(got, want []*ir.Array) float64 {
+	var d, n float64
+	for at := range want {
+		for i, x := range want[at].F {
+			e := got[at].F[i] - x
+			d += float64(e * e)
+			n += float64(x * x)
+		}
+	}
+	if n == 0 {
+		return math.Sqrt(d)
+	}
+	return math.Sqrt(d / n)
+}

@@ -1,0 +1,314 @@
+package calibrate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// Format is how a layer's operands are stored.
+type Format struct {
+	Weights     ir.DType // e4m3, e2m1, or f16
+	Activations ir.DType // e4m3 or f16
+}
+
+// Formats of layers.
+var (
+	Half    = Format{ir.Float16, ir.Float16}
+	FP8     = Format{ir.Float8E4M3FN, ir.Float8E4M3FN}
+	FP8W    = Format{ir.Float8E4M3FN, ir.Float16} // weights only
+	NVFP4   = Format{ir.Float4E2M1, ir.Float8E4M3FN}
+	NVFP4W  = Format{ir.Float4E2M1, ir.Float16} // weights only
+	formats = map[Format]string{Half: "fp16", FP8: "fp8", FP8W: "fp8 weights", NVFP4: "nvfp4 weights, fp8", NVFP4W: "nvfp4 weights"}
+)
+
+func (f Format) String() string { return formats[f] }
+
+// Assignment gives layers, by name of the site, a format; the others are Half.
+type Assignment map[string]Format
+
+// stores says what becomes of the values between regions.
+type stores struct {
+	group func(v *ir.Value) *ir.Value
+	half  map[*ir.Value]bool // stored in 16 bits
+	byte1 map[*ir.Value]bool // groups stored as e4m3
+	read  map[string]bool    // sites that round what they read
+}
+
+// plan decides which values travel as one byte: those that only quantised layers multiply and nothing else needs.
+func (c *Calibration) plan(a Assignment) *stores {
+	s := passes.StorageOf(c.walk.g)
+	out := &stores{group: s.Group, half: map[*ir.Value]bool{}, byte1: map[*ir.Value]bool{}, read: map[string]bool{}}
+	wanted, refused := map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	producers := map[*ir.Value]int{}
+	for _, st := range c.walk.steps {
+		n := st.node
+		view := n.Attrs.String("family", "") == ir.FamilyView
+		for i, v := range n.Inputs {
+			if v.IsConst() || view {
+				continue
+			}
+			if st.site != nil && i == st.site.X && a[st.site.Name()].Activations == ir.Float8E4M3FN && s.Matrix(n, i) {
+				wanted[s.Group(v)] = true
+				if !passes.OnlyFront(n, i) {
+					refused[s.Group(v)] = true
+				}
+				continue
+			}
+			refused[s.Group(v)] = true
+		}
+		for _, v := range n.Outputs {
+			if s.Narrow(v) {
+				out.half[v] = true
+			} else {
+				refused[s.Group(v)] = true
+			}
+			if !view {
+				producers[s.Group(v)]++
+			}
+		}
+	}
+	for r := range wanted {
+		if !refused[r] && producers[r] == 1 {
+			out.byte1[r] = true
+		}
+	}
+	for _, st := range c.walk.steps {
+		if st.site == nil || a[st.site.Name()].Activations != ir.Float8E4M3FN || !s.Matrix(st.node, st.site.X) {
+			continue
+		}
+		if !out.byte1[s.Group(st.node.Inputs[st.site.X])] {
+			out.read[st.site.Name()] = true
+		}
+	}
+	return out
+}
+
+// Fitted is the outcome of a fit.
+type Fitted struct {
+	Plan    *passes.Quantisation
+	Outputs map[string][][]float64 // by name and input, of the quantised graph
+	Ranges  map[string]Range       // of what layers multiply, by name of the site
+	Local   map[string]float64     // relative L2 of what each layer's anchor yields, exact inputs against quantised ones
+}
+
+// fit walks the graph with all calibration inputs and quantises what the assignment says.
+func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
+	st := c.plan(a)
+	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]float64{}, Layers: map[string]passes.Layer{}}, Ranges: map[string]Range{}, Local: map[string]float64{}, Outputs: map[string][][]float64{}}
+	w := c.walk
+	hat := newLane(w.g, w.inputs)
+	exact := newLane(w.g, w.inputs)
+	scales := map[*ir.Value]float64{} // of groups
+	half := minifloat.Float16
+	for i, s := range w.steps {
+		exactOut, hatOut := make([][]*ir.Array, len(w.inputs)), make([][]*ir.Array, len(w.inputs))
+		run := func(at int) error {
+			var err error
+			if exactOut[at], err = ir.EvaluateNode(s.node, exact.operands(s.node, at)); err == nil {
+				hatOut[at], err = ir.EvaluateNode(s.node, hat.operands(s.node, at))
+			}
+			return err
+		}
+		var err error
+		if s.channels > 0 {
+			err = c.fitStep(ctx, s, a, tech, st, f, exact, hat, exactOut, hatOut, scales)
+		} else {
+			for at := range w.inputs {
+				if err = ctx.Err(); err == nil {
+					err = run(at)
+				}
+				if err != nil {
+					break
+				}
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
+		}
+		for k, v := range s.node.Outputs {
+			g := st.group(v)
+			list := make([]*ir.Array, len(hatOut))
+			for at := range hatOut {
+				list[at] = hatOut[at][k]
+				if x, ok := finite(list[at]); !ok {
+					return nil, fmt.Errorf("region %q yields %v for calibration input %d: low precision needs finite activations", s.node.Name, x, at)
+				}
+			}
+			view := s.node.Attrs.String("family", "") == ir.FamilyView
+			switch {
+			case view: // has the values of its operands
+			case st.byte1[g]:
+				r := observe(list, minifloat.E4M3FN)
+				scales[g] = r.Scale
+				f.Plan.Values[v.Name] = r.Scale
+				c.ranges[g] = r
+				for at := range hatOut {
+					hatOut[at][k] = stored(list[at], minifloat.E4M3FN, r.Scale)
+				}
+			case st.half[v]:
+				for at := range hatOut {
+					hatOut[at][k] = stored(list[at], half, 1)
+				}
+			}
+		}
+		exact.put(s.node, exactOut)
+		hat.put(s.node, hatOut)
+		exact.release(w.done(i))
+		hat.release(w.done(i))
+		c.say("layer %d of %d", i+1, len(w.steps))
+	}
+	for _, v := range w.g.Outputs {
+		for _, arr := range hat.values[v] {
+			f.Outputs[v.Name] = append(f.Outputs[v.Name], arr.Floats())
+		}
+	}
+	return f, nil
+}
+
+// fitStep runs a region that is cut behind its anchor.
+func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech Technique, st *stores, f *Fitted, exact, hat *lane, exactOut, hatOut [][]*ir.Array, scales map[*ir.Value]float64) error {
+	inputs := len(c.walk.inputs)
+	name := s.node.Outputs[0].Name
+	format := Half
+	if s.site != nil {
+		if got, ok := a[name]; ok {
+			format = got
+		}
+	}
+	hatIn := make([][]*ir.Array, inputs)
+	var accExact, accHat []*ir.Array
+	for at := range inputs {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		out, err := ir.EvaluateNode(s.head, exact.operands(s.node, at))
+		if err != nil {
+			return err
+		}
+		accExact = append(accExact, out[0])
+		hatIn[at] = hat.operands(s.node, at)
+	}
+	front := make([][]*ir.Array, inputs) // operands of the head
+	for at := range inputs {
+		front[at] = slices.Clone(hatIn[at])
+	}
+	var layer passes.Layer
+	if format != Half {
+		if st.read[name] {
+			r := observe(column(hatIn, s.site.X), minifloat.E4M3FN)
+			layer.Read, f.Ranges[name] = r.Scale, r
+			for at := range inputs {
+				front[at][s.site.X] = stored(hatIn[at][s.site.X], minifloat.E4M3FN, r.Scale)
+			}
+		} else if g := st.group(s.node.Inputs[s.site.X]); st.byte1[g] {
+			f.Ranges[name] = c.ranges[g]
+		}
+		if format.Weights != ir.Float16 {
+			var x, xHat []*ir.Array
+			if tech.Feedback || tech.Recover {
+				for at := range inputs {
+					o, err := ir.EvaluateNode(s.operand, exact.operands(s.node, at))
+					if err != nil {
+						return err
+					}
+					h, err := ir.EvaluateNode(s.operand, front[at])
+					if err != nil {
+						return err
+					}
+					x, xHat = append(x, o[0]), append(xHat, h[0])
+				}
+			}
+			r := newRounder(s.site, format.Weights, tech)
+			if x == nil {
+				r.patches = nil
+			}
+			r.fit(x, xHat)
+			read := layer.Read
+			layer = r.layer()
+			layer.Read = read
+			for at := range inputs {
+				front[at][s.site.Weight] = r.fake
+			}
+		}
+	}
+	for at := range inputs {
+		out, err := ir.EvaluateNode(s.head, front[at])
+		if err != nil {
+			return err
+		}
+		accHat = append(accHat, out[0])
+	}
+	f.Local[name] = distance(accHat, accExact)
+	if tech.Bias && len(a) > 0 {
+		layer.Bias = shift(accExact, accHat, s.axis, s.node.Attrs.Int("members", 0) > 0)
+		for at := range accHat {
+			accHat[at] = shifted(accHat[at], layer.Bias, s.axis, s.node.Attrs.Int("members", 0) > 0)
+		}
+	}
+	if format != Half || layer.Bias != nil {
+		f.Plan.Layers[name] = layer
+	}
+	for at := range inputs {
+		var err error
+		if exactOut[at], err = ir.EvaluateNode(s.tail, append(exact.operands(s.node, at), accExact[at])); err != nil {
+			return err
+		}
+		if hatOut[at], err = ir.EvaluateNode(s.tail, append(hatIn[at], accHat[at])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func column(in [][]*ir.Array, i int) []*ir.Array {
+	out := make([]*ir.Array, len(in))
+	for at := range in {
+		out[at] = in[at][i]
+	}
+	return out
+}
+
+// shift is the mean of exact − hat for every channel, members one after another.
+func shift(exact, hat []*ir.Array, axis int, stacked bool) []float64 {
+	members, channels, inner := layout(exact[0].Type, axis, stacked)
+	sum := make([]float64, members*channels)
+	count := 0.0
+	for at := range exact {
+		each := len(exact[at].F) / members
+		for i := range exact[at].F {
+			sum[i/each*channels+i/inner%channels] += exact[at].F[i] - hat[at].F[i]
+		}
+		count += float64(each / channels)
+	}
+	for i := range sum {
+		sum[i] = float64(float32(sum[i] / count))
+	}
+	return sum
+}
+
+func shifted(a *ir.Array, by []float64, axis int, stacked bool) *ir.Array {
+	members, channels, inner := layout(a.Type, axis, stacked)
+	out := &ir.Array{Type: a.Type, F: make([]float64, len(a.F))}
+	each := len(a.F) / members
+	for i, x := range a.F {
+		out.F[i] = x + by[i/each*channels+i/inner%channels]
+	}
+	return out
+}
+
+// layout says how an anchor's output lies: members, channels, elements behind the channel.
+func layout(t ir.Type, axis int, stacked bool) (members, channels, inner int) {
+	members, inner = 1, 1
+	if stacked {
+		members = t.Shape[0]
+	}
+	for _, d := range t.Shape[axis+1:] {
+		inner *= d
+	}
+	return members, t.Shape[axis], inner
+}

@@ -1,0 +1,105 @@
+package calibrate
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Load reads calibration inputs for a graph: .npz files, or directories of them in the order of their names. Each file
+// holds one array for every input of the graph, and nothing else but outputs recorded with them.
+func Load(paths []string, g *ir.Graph) ([]map[string]*ir.Array, error) {
+	var files []string
+	for _, p := range paths {
+		info, err := os.Stat(p)
+		if err != nil {
+			return nil, fmt.Errorf("calibration: %w", err)
+		}
+		if !info.IsDir() {
+			files = append(files, p)
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(p, "*.npz"))
+		if err != nil {
+			return nil, fmt.Errorf("calibration: %w", err)
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("calibration: %s holds no .npz files", p)
+		}
+		slices.Sort(found)
+		files = append(files, found...)
+	}
+	var out []map[string]*ir.Array
+	for _, f := range files {
+		in, err := readInput(f, g)
+		if err != nil {
+			return nil, fmt.Errorf("calibration: %s: %w", f, err)
+		}
+		out = append(out, in)
+	}
+	return out, nil
+}
+
+func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
+	if filepath.Ext(path) != ".npz" {
+		return nil, fmt.Errorf("not a .npz file: numpy.savez(%q, %s=…) writes one", strings.TrimSuffix(path, filepath.Ext(path))+".npz", firstInput(g))
+	}
+	z, err := npy.ReadZip(path)
+	if err != nil {
+		return nil, err
+	}
+	in := map[string]*ir.Array{}
+	known := map[string]bool{}
+	for _, v := range g.Inputs {
+		known[v.Name] = true
+		a := z[v.Name]
+		if a == nil {
+			return nil, fmt.Errorf("no array for input %s %v; the file holds %s", v.Name, v.Type, strings.Join(slices.Sorted(maps.Keys(z)), ", "))
+		}
+		if !slices.Equal(a.Shape, v.Type.Shape) {
+			return nil, fmt.Errorf("array %s has shape %v, the input is %v", v.Name, a.Shape, v.Type)
+		}
+		data, err := a.As(v.Type.DType.String(), v.Type.Shape)
+		if err != nil {
+			return nil, fmt.Errorf("array %s: %w", v.Name, err)
+		}
+		t, err := ir.NewTensor(v.Type, data)
+		if err != nil {
+			return nil, fmt.Errorf("array %s: %w", v.Name, err)
+		}
+		in[v.Name] = t.Array()
+		if x, ok := finite(in[v.Name]); !ok {
+			return nil, fmt.Errorf("array %s holds %v", v.Name, x)
+		}
+	}
+	for _, v := range g.Outputs {
+		known[v.Name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(z)) {
+		if !known[name] {
+			return nil, fmt.Errorf("array %s is no input of the model (%s)", name, strings.Join(inputNames(g), ", "))
+		}
+	}
+	return in, nil
+}
+
+func inputNames(g *ir.Graph) []string {
+	var out []string
+	for _, v := range g.Inputs {
+		out = append(out, v.Name)
+	}
+	return out
+}
+
+func firstInput(g *ir.Graph) string {
+	if len(g.Inputs) == 0 {
+		return "input"
+	}
+	return g.Inputs[0].Name
+}

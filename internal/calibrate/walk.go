@@ -1,0 +1,194 @@
+package calibrate
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// step is one region, cut behind its anchor so that weights can be fitted to what the anchor yields.
+type step struct {
+	node     *ir.Node
+	site     *passes.Site // nil: no weights to quantise
+	channels int          // of the anchor's output; 0: the region is not cut
+	axis     int          // of the channels, members included
+	operand  *ir.Node     // inputs → what the anchor multiplies, of a site
+	head     *ir.Node     // inputs → anchor's output
+	tail     *ir.Node     // inputs and the anchor's output → outputs
+}
+
+func newStep(n *ir.Node) (*step, error) {
+	s := &step{node: n}
+	if site, ok := passes.SiteOf(n); ok {
+		s.site = &site
+	}
+	a := passes.FrontAnchor(n)
+	if a == nil {
+		return s, nil
+	}
+	if s.channels = passes.OutputChannels(a); s.channels == 0 {
+		return s, nil
+	}
+	s.axis = passes.ChannelAxis(a)
+	if n.Attrs.Int("members", 0) > 0 {
+		s.axis++
+	}
+	var err error
+	if s.head, err = upTo(n, a.Outputs[0]); err != nil {
+		return nil, err
+	}
+	if s.tail, err = from(n, a.Outputs[0], s.head.Outputs[0]); err != nil {
+		return nil, err
+	}
+	if s.site != nil {
+		s.operand, err = upTo(n, a.Inputs[0])
+	}
+	return s, err
+}
+
+// upTo is the region that computes a value of n's body.
+func upTo(n *ir.Node, v *ir.Value) (*ir.Node, error) {
+	b, to := n.Body.CloneMapped()
+	b.Outputs = []*ir.Value{to[v]}
+	b.RemoveDead()
+	return ir.NewGraph("").NewRegion(n.Attrs.String("family", ""), n.Name, b, n.Attrs.Int("members", 0), n.Attrs.Bools("stacked"), n.Inputs...)
+}
+
+// from is the region that computes n's outputs from its inputs and a value of its body, which outer is outside.
+func from(n *ir.Node, v, outer *ir.Value) (*ir.Node, error) {
+	b, to := n.Body.CloneMapped()
+	in := b.AddInput("anchor", v.Type)
+	b.ReplaceAll(to[v], in)
+	b.RemoveDead()
+	stacked := n.Attrs.Bools("stacked")
+	if n.Attrs.Int("members", 0) > 0 {
+		stacked = append(append([]bool{}, stacked...), true)
+	}
+	return ir.NewGraph("").NewRegion(n.Attrs.String("family", ""), n.Name, b, n.Attrs.Int("members", 0), stacked, append(append([]*ir.Value{}, n.Inputs...), outer)...)
+}
+
+// lane holds the values of one evaluation of the graph on every input.
+type lane struct {
+	values map[*ir.Value][]*ir.Array
+	consts map[*ir.Value]*ir.Array
+}
+
+func newLane(g *ir.Graph, inputs []map[string]*ir.Array) *lane {
+	l := &lane{values: map[*ir.Value][]*ir.Array{}, consts: map[*ir.Value]*ir.Array{}}
+	for _, v := range g.Inputs {
+		for _, in := range inputs {
+			l.values[v] = append(l.values[v], in[v.Name])
+		}
+	}
+	return l
+}
+
+// operands are the arrays of a node's inputs for one of the lane's inputs.
+func (l *lane) operands(n *ir.Node, at int) []*ir.Array {
+	out := make([]*ir.Array, len(n.Inputs))
+	for i, v := range n.Inputs {
+		if v.IsConst() {
+			if l.consts[v] == nil {
+				l.consts[v] = v.Const.Array()
+			}
+			out[i] = l.consts[v]
+			continue
+		}
+		out[i] = l.values[v][at]
+	}
+	return out
+}
+
+// release forgets values that no later node reads.
+func (l *lane) release(vs []*ir.Value) {
+	for _, v := range vs {
+		delete(l.values, v)
+		delete(l.consts, v)
+	}
+}
+
+// walk visits the regions of a graph in order.
+type walk struct {
+	g      *ir.Graph
+	steps  []*step
+	last   map[*ir.Value]int // step after which nothing reads a value
+	inputs []map[string]*ir.Array
+}
+
+func newWalk(g *ir.Graph, inputs []map[string]*ir.Array) (*walk, error) {
+	w := &walk{g: g, inputs: inputs, last: map[*ir.Value]int{}}
+	for i, n := range g.Nodes {
+		s, err := newStep(n)
+		if err != nil {
+			return nil, fmt.Errorf("region %q: %w", n.Name, err)
+		}
+		w.steps = append(w.steps, s)
+		for _, v := range n.Inputs {
+			w.last[v] = i
+		}
+	}
+	for _, v := range g.Outputs {
+		w.last[v] = len(g.Nodes)
+	}
+	return w, nil
+}
+
+// done are the values that are last read by step i.
+func (w *walk) done(i int) []*ir.Value {
+	var out []*ir.Value
+	for _, v := range w.steps[i].node.Inputs {
+		if w.last[v] == i {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// exact evaluates the graph without rounding; see observes every step's outputs.
+func (w *walk) exact(ctx context.Context, see func(i int, s *step, outs [][]*ir.Array) error) (*lane, error) {
+	l := newLane(w.g, w.inputs)
+	for i, s := range w.steps {
+		outs := make([][]*ir.Array, len(w.inputs))
+		for at := range w.inputs {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			o, err := ir.EvaluateNode(s.node, l.operands(s.node, at))
+			if err != nil {
+				return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
+			}
+			outs[at] = o
+		}
+		if see != nil {
+			if err := see(i, s, outs); err != nil {
+				return nil, err
+			}
+		}
+		l.put(s.node, outs)
+		l.release(w.done(i))
+	}
+	return l, nil
+}
+
+func (l *lane) put(n *ir.Node, outs [][]*ir.Array) {
+	for k, v := range n.Outputs {
+		list := make([]*ir.Array, len(outs))
+		for at := range outs {
+			list[at] = outs[at][k]
+		}
+		l.values[v] = list
+	}
+}
+
+// finite reports the first value that is not a finite number.
+func finite(a *ir.Array) (float64, bool) {
+	for _, x := range a.F {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			return x, false
+		}
+	}
+	return 0, true
+}
