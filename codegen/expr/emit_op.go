@@ -109,6 +109,8 @@ func (m *Emitter) operation(e *Expr) ptx.Reg {
 		h := k.Reg(ptx.B16)
 		k.I("cvt.rn.bf16.f32", h, x)
 		return m.bf16Value(h)
+	case OpRoundE4M3:
+		return m.valuesE4M3(m.pairE4M3(m.reg(e.Args[0]), ptx.FImm(0)), false)[0]
 	case OpF16Bits, OpBF16Bits:
 		x := m.reg(e.Args[0])
 		h, r := k.Reg(ptx.B16), k.Reg(ptx.B32)

@@ -79,14 +79,15 @@ const (
 	OpLe
 	OpLtU // unsigned 64 bits
 	OpSelect
-	OpCast  // value conversion; float → integer truncates and saturates, NaN → 0
-	OpCastU // S64 read as unsigned → float, float → unsigned 64, S32 zero-extended to S64
-	OpBits  // same bits: S32↔F32, S64↔F64
-	OpPopc  // number of ones, S32
+	OpCast      // value conversion; float → integer truncates and saturates, NaN → 0
+	OpCastU     // S64 read as unsigned → float, float → unsigned 64, S32 zero-extended to S64
+	OpBits      // same bits: S32↔F32, S64↔F64
+	OpPopc      // number of ones, S32
+	OpRoundE4M3 // f32 → nearest e4m3, as f32; saturates
 	numOps
 )
 
-var opNames = [numOps]string{"const", "var", "load", "reduce", "affine", "mul", "add", "sub", "fma", "div", "rem", "divu", "remu", "mulhi", "floordiv", "floormod", "min", "max", "neg", "abs", "sqrt", "ex2", "round", "floor", "ceil", "trunc", "copysign", "roundf16", "roundbf16", "f16bits", "bf16bits", "f16value", "and", "or", "xor", "not", "shl", "shr", "shru", "eq", "ne", "lt", "le", "ltu", "select", "cast", "castu", "bits", "popc"}
+var opNames = [numOps]string{"const", "var", "load", "reduce", "affine", "mul", "add", "sub", "fma", "div", "rem", "divu", "remu", "mulhi", "floordiv", "floormod", "min", "max", "neg", "abs", "sqrt", "ex2", "round", "floor", "ceil", "trunc", "copysign", "roundf16", "roundbf16", "f16bits", "bf16bits", "f16value", "and", "or", "xor", "not", "shl", "shr", "shru", "eq", "ne", "lt", "le", "ltu", "select", "cast", "castu", "bits", "popc", "rounde4m3"}
 
 func (o Op) String() string { return opNames[o] }
 
@@ -182,6 +183,8 @@ func (s *varSet) list() []int {
 
 // Builder makes and owns expressions.
 type Builder struct {
+	FP8 bool // the target converts e4m3: set before anything is built
+
 	nodes map[string]*Expr
 	key   []byte
 	vars  []*Expr
@@ -312,7 +315,7 @@ func (b *Builder) Load(operand int, index *Expr, d ir.DType, pred, els *Expr) *E
 // S32, u32 S64 (zero-extended); 8-bit floats are S32, their bits.
 func Loaded(d ir.DType) Type {
 	switch d {
-	case ir.Float16, ir.BFloat16, ir.Float32:
+	case ir.Float16, ir.BFloat16, ir.Float32, ir.Float8E4M3FN:
 		return F32
 	case ir.Float64:
 		return F64

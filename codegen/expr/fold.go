@@ -99,6 +99,8 @@ func computeFloat(op Op, t, from Type, v []val) (val, bool) {
 		return f(roundF16(x))
 	case OpRoundBF16:
 		return f(roundBF16(x))
+	case OpRoundE4M3:
+		return f(roundE4M3(x))
 	case OpBF16Bits:
 		return val{i: int64(math.Float32bits(float32(roundBF16(x))) >> 16)}, true
 	case OpEq:

@@ -190,8 +190,17 @@ func (m *Emitter) load(e *Expr) ptx.Reg {
 		m.wait()
 	}
 	words := m.loadWords(op, len(loads)*size, e.DType, addr, guarded, pred)
+	var pairs []ptx.Reg
+	if e.DType == ir.Float8E4M3FN {
+		pairs = m.decodeE4M3(words, len(loads))
+	}
 	for i, l := range loads {
-		r := m.decode(words, i, l.DType)
+		var r ptx.Reg
+		if pairs != nil {
+			r = pairs[i]
+		} else {
+			r = m.decode(words, i, l.DType)
+		}
 		if guarded && !e.Args[2].IsConstInt(0) && !e.Args[2].isFloatConst(0) {
 			els := m.arg(e.Args[2])
 			s := k.Reg(r.Class)
@@ -323,7 +332,7 @@ func (m *Emitter) half(h ptx.Reg, d ir.DType) ptx.Reg {
 
 // Store writes values to consecutive elements from index on; where pred (may be nil) does not hold nothing is written.
 // Values have the register type of the element type (Loaded); floats are rounded to it. Integers are truncated to its
-// width, 8-bit floats are their bits.
+// width, 8-bit floats but e4m3 are their bits.
 func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pred *Expr) {
 	if pred != nil && pred.IsConstInt(1) {
 		pred = nil
@@ -365,7 +374,7 @@ func Stored(values []*Expr, d ir.DType) []*Expr {
 	raw := make([]*Expr, len(values))
 	for i, v := range values {
 		raw[i] = v
-		if v.Op == OpRoundF16 && d == ir.Float16 || v.Op == OpRoundBF16 && d == ir.BFloat16 {
+		if v.Op == OpRoundF16 && d == ir.Float16 || v.Op == OpRoundBF16 && d == ir.BFloat16 || v.Op == OpRoundE4M3 && d == ir.Float8E4M3FN {
 			raw[i] = v.Args[0]
 		}
 	}
@@ -407,6 +416,9 @@ func (m *Emitter) store(addr ptx.Addr, d ir.DType, rs []ptx.Reg, guarded bool, p
 // encode converts registers to the element type and packs them into words for one store.
 func (m *Emitter) encode(rs []ptx.Reg, d ir.DType) []ptx.Reg {
 	k := m.K
+	if d == ir.Float8E4M3FN {
+		return m.encodeE4M3(rs)
+	}
 	switch d.Bits() {
 	case 64:
 		return rs

@@ -70,6 +70,7 @@ type output struct {
 func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 	defer lower.Catch(&err)
 	b := expr.NewBuilder()
+	b.FP8 = ctx.Target.FP8
 	p = &problem{region: region, ctx: ctx, b: b, l: lower.New(b, region)}
 	p.shape = region.Outputs[0].Type.Shape
 	p.elements = region.Outputs[0].Type.Numel()

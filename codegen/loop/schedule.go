@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // schedule says which threads compute which elements.
@@ -238,7 +239,11 @@ func (p *problem) flat() *schedule {
 	for _, o := range p.outs {
 		size = max(size, o.dtype.Bits()/8)
 	}
-	for v := min(16/size, 8); v > 1; v /= 2 {
+	widest := 8
+	if p.outs[0].dtype == ir.Float8E4M3FN {
+		widest = 16
+	}
+	for v := min(16/size, widest); v > 1; v /= 2 {
 		if p.divides(v) && (v == 2 || p.elements/v >= p.ctx.Target.SMs*64) {
 			return p.flatVector(v)
 		}

@@ -204,6 +204,7 @@ func (l *Lowering) Element(operand int, d ir.DType, at *expr.Expr, inside bool) 
 	switch {
 	case d.Bits() < 8:
 		sub, memory = int64(8/d.Bits()), ir.Uint8
+	case d == ir.Float8E4M3FN && b.FP8:
 	case d.Bits() == 8 && d != ir.Int8:
 		memory = ir.Uint8
 	}
@@ -224,18 +225,20 @@ func Decode(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
 	case ir.Int4, ir.Int2:
 		return wrapInt(b, e, d)
 	}
-	if d.IsFloat() && d.Bits() <= 8 {
+	if d.IsFloat() && d.Bits() <= 8 && !(d == ir.Float8E4M3FN && b.FP8) {
 		return decodeNarrow(b, e, d)
 	}
 	return e
 }
 
 // Storage turns a value into what Emitter.Store takes, and says under which element type: bool becomes a byte, 8-bit
-// floats their codes; sub-byte types become codes that the caller packs.
+// floats their codes (e4m3 stays a value where the target converts it); sub-byte types become codes that the caller packs.
 func Storage(b *expr.Builder, e *expr.Expr, d ir.DType) (*expr.Expr, ir.DType) {
 	switch {
 	case d == ir.Bool:
 		return b.Cast(e, expr.S32), ir.Uint8
+	case d == ir.Float8E4M3FN && b.FP8:
+		return e, d
 	case d.IsFloat() && d.Bits() <= 8:
 		return encodeNarrow(b, e, d, false), ir.Uint8
 	case d.Bits() < 8:

@@ -8,6 +8,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/lower"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -34,8 +35,9 @@ type gen struct {
 	weight  int // operand
 }
 
-func newGen(p *problem, s schedule) *gen {
+func newGen(p *problem, s schedule, t *target.Target) *gen {
 	b := expr.NewBuilder()
+	b.FP8 = t.FP8
 	g := &gen{p: p, s: s, b: b, l: lower.New(b, p.region)}
 	g.thread = b.Index("thread", p.work(s))
 	at := b.Unravel(g.thread, []int{p.g, p.n, p.oh, p.ow / s.Pixels, p.co / s.Channels})

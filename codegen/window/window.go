@@ -51,7 +51,7 @@ func Lower(region *ir.Node, ctx *kernel.Context) (spec *kernel.Spec, err error) 
 		return nil, fmt.Errorf("window: %w", err)
 	}
 	s := p.choose(ctx.Target)
-	g := newGen(p, s)
+	g := newGen(p, s, ctx.Target)
 	if err := g.lower(); err != nil {
 		return nil, fmt.Errorf("window: %w", err)
 	}
@@ -177,6 +177,9 @@ func (p *problem) choose(t *target.Target) schedule {
 	widest := 8
 	if p.region.Outputs[0].Type.DType == ir.Float32 {
 		widest = 4
+	}
+	if p.region.Outputs[0].Type.DType == ir.Float8E4M3FN && p.work(schedule{16, 1, false}) >= t.SMs*threads {
+		widest = 16
 	}
 	for v := widest; v > 1; v /= 2 {
 		if p.co%v == 0 && (p.multiplier == 1 || v%p.multiplier == 0) {

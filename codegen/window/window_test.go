@@ -114,6 +114,10 @@ var shapes = []shape{
 	{op: "Conv", d: ir.BFloat16, n: 1, h: 4, w: 6, c: 8, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1},
 	{op: "Conv", d: ir.Float16, n: 1, h: 128, w: 256, c: 64, multiplier: 1, k: 3, stride: 2, pad: 1, dil: 1},
 	{op: "Conv", d: ir.Float16, n: 1, h: 1, w: 2, c: 8, multiplier: 1, k: 7, stride: 1, pad: 3, dil: 1}, // rows that are all padding
+	{op: "Conv", d: ir.Float8E4M3FN, n: 1, h: 32, w: 32, c: 256, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1, gelu: true},
+	{op: "Conv", d: ir.Float8E4M3FN, n: 1, h: 8, w: 16, c: 24, multiplier: 1, k: 7, stride: 1, pad: 3, dil: 1, residual: true},
+	{op: "Conv", d: ir.Float8E4M3FN, n: 1, h: 5, w: 7, c: 5, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1},
+	{op: "MaxPool", d: ir.Float8E4M3FN, n: 1, h: 7, w: 9, c: 16, k: 3, stride: 2, pad: 1, dil: 1},
 	{op: "MaxPool", d: ir.Float16, n: 1, h: 7, w: 9, c: 16, k: 3, stride: 2, pad: 1, dil: 1},
 	{op: "MaxPool", d: ir.Float32, n: 2, h: 6, w: 6, c: 3, k: 2, stride: 2, pad: 0, dil: 1, members: 2},
 	{op: "AveragePool", d: ir.Float32, n: 1, h: 6, w: 8, c: 4, k: 3, stride: 1, pad: 1, dil: 1},
@@ -130,7 +134,7 @@ func TestWindowsAgreeWithTheEvaluator(t *testing.T) {
 			require.NoError(t, err)
 			got := kerneltest.Run(t, spec, tg, data)
 			want := kerneltest.Reference(t, region, data)
-			tolerance := map[ir.DType]float64{ir.Float32: 1e-6, ir.Float16: 1e-4, ir.BFloat16: 1e-3}[s.d]
+			tolerance := map[ir.DType]float64{ir.Float32: 1e-6, ir.Float16: 1e-4, ir.BFloat16: 1e-3, ir.Float8E4M3FN: 2e-2}[s.d]
 			require.Less(t, kerneltest.RelL2(got[region.Outputs[0]], want[0]), tolerance)
 		})
 	}
@@ -152,7 +156,7 @@ func TestSchedulesCoverPixelsAndRowLoops(t *testing.T) {
 				continue
 			}
 			c.Pixels, c.Unroll = pixels, pixels == 2
-			require.NoError(t, newGen(p, c).lower())
+			require.NoError(t, newGen(p, c, tg).lower())
 		}
 	}
 	require.True(t, seen["pixels 4"] && seen["pixels 1"] && seen["unroll true"] && seen["unroll false"], "%v", seen)
