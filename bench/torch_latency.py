@@ -427,6 +427,8 @@ def main():
                 if translation is None:
                     translation = Translation(onnx.load(args.model))
                 line.update(run_torch(mode, translation, golden, args.dtype, args.runs))
+        except Unsupported as e:
+            line["skipped"] = str(e)
         except Exception as e:  # the other modes are still worth having
             line["error"] = f"{type(e).__name__}: {e}"[:500]
             failed += 1

@@ -33,15 +33,16 @@ say() { printf '%s\n' "$*" | tee -a "$summary"; }
 step() {
   local name=$1 file=$2 begin=$SECONDS rc
   shift 2
-  printf '\n=== %s\n' "$name" >>"$log"
-  if [ "$file" = - ]; then file=$log; fi
-  timeout -k 10 "$limit" "$@" >>"$file" 2>>"$log"
+  : >"$work/output"; : >"$work/errors"
+  timeout -k 10 "$limit" "$@" >"$work/output" 2>"$work/errors"
   rc=$?
+  { printf '\n=== %s\n' "$name"; cat "$work/errors"; if [ "$file" = - ]; then cat "$work/output"; fi; } >>"$log"
+  if [ "$file" != - ]; then cat "$work/output" >>"$file"; fi
   if [ $rc -eq 0 ]; then
     say "ok    $name ($((SECONDS - begin)) s)"
   else
     say "FAIL  $name (exit status $rc, $((SECONDS - begin)) s)"
-    tail -n 15 "$log" | sed 's/^/      /'
+    { tail -n 15 "$work/output"; tail -n 5 "$work/errors"; } | cut -c1-300 | sed 's/^/      /' | tee -a "$summary"
     failed=$((failed + 1))
   fi
   return $rc
@@ -155,6 +156,12 @@ done
 
 say ""
 grep '^Benchmark' "$out/bench.txt" | tee -a "$summary"
-sed -n 's/.*"model": "\([^"]*\)", "mode": "\([^"]*\)", "asked": "\([^"]*\)".*"wall": {"mean_ms": \([0-9.]*\).*/\1 \2 \3: \4 ms (mean, wall)/p' "$out/torch.jsonl" | tee -a "$summary"
+sed -nE 's/.*"model": "([^"]*)", "mode": "([^"]*)", "asked": "([^"]*)".*"wall": \{"mean_ms": [0-9.e-]*, "p50_ms": ([0-9.e-]*), "p99_ms": ([0-9.e-]*).*/\1 \2 \3: wall p50 \4, p99 \5 ms &/
+  t found
+  d
+  :found
+  s/ms \{.*"event": \{"mean_ms": [0-9.e-]*, "p50_ms": ([0-9.e-]*), "p99_ms": ([0-9.e-]*).*/ms; on the device p50 \1, p99 \2 ms/
+  s/ms \{.*/ms/
+  p' "$out/torch.jsonl" | tee -a "$summary"
 say "$failed steps failed; results are in $out"
 [ $failed -eq 0 ]

@@ -18,7 +18,9 @@ static int inited, capturing, allocations, modules, streams, graphs, events, lin
 static int devices = 1, version = 13000, host_coherent = 1, managed_coherent = 1, managed_offered = 1;
 static char *host_block, *managed_block;
 static char *names[256];
+static struct { int params, threads, shared; } limits[256];
 static int nnames;
+static char *text; /* the PTX loaded last: if it has kernels, what is launched must be one of them, as it is declared */
 static __thread int current;
 static char fail_name[64];
 static int fail_after, fail_code;
@@ -36,7 +38,8 @@ static void note(const char *f, ...) {
 const char *fake_log(void) { return out; }
 void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = events = links = contexts = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified;
   devices = 1, version = 13000, host_coherent = managed_coherent = managed_offered = 1;
-  while (nnames) free(names[--nnames]); }
+  while (nnames) free(names[--nnames]);
+  free(text), text = 0; }
 int fake_set(const char *name, int value) {
   int *to = strcmp(name, "devices") == 0 ? &devices : strcmp(name, "version") == 0 ? &version : strcmp(name, "host coherent") == 0 ? &host_coherent
     : strcmp(name, "managed coherent") == 0 ? &managed_coherent : strcmp(name, "managed offered") == 0 ? &managed_offered : 0;
@@ -103,6 +106,7 @@ R cuModuleLoadDataEx(void **m, const void *image, unsigned n, int *opt, void **v
   } else {
     if (strncmp(image, ".version", 8) != 0) { if (n == 2 && opt[0] == 5) strcpy(val[0], "ptxas fatal: no .version"); return INVALID_PTX; }
     note("load ptx");
+    free(text), text = strdup(image);
   }
   *m = (void *)0x55;
   modules++;
@@ -113,6 +117,7 @@ R cuLinkAddData_v2(void *state, int type, void *data, size_t size, const char *n
   ENTER("cuLinkAddData", 1);
   if (strncmp(data, ".version", 8) != 0) return INVALID_PTX;
   note("link %zu", size);
+  free(text), text = strdup(data);
   return type == 1 && ((char *)data)[size - 1] == 0 ? OK : INVALID;
 }
 R cuLinkComplete(void *state, void **cubin, size_t *size) { ENTER("cuLinkComplete", 1); *cubin = "CUBIN of the driver"; *size = 19; return state == (void *)0x44 ? OK : INVALID; }
@@ -122,11 +127,20 @@ R cuModuleGetFunction(void **f, void *m, const char *name) {
   ENTER("cuModuleGetFunction", 1);
   if (strncmp(name, "missing", 7) == 0) return NOT_FOUND;
   if (nnames == 256) return OOM;
+  limits[nnames].params = -1, limits[nnames].threads = 1024, limits[nnames].shared = 49152;
+  if (text && strstr(text, ".entry ")) {
+    char head[300];
+    snprintf(head, sizeof head, ".entry %s(", name);
+    char *at = strstr(text, head), *end = at ? strstr(at, ")\n") : 0;
+    if (!end) { note("no kernel %s", name); return NOT_FOUND; }
+    for (limits[nnames].params = 0; (at = strstr(at, ".param .")) && at++ < end;) limits[nnames].params++;
+    sscanf(end, ")\n.maxntid %d", &limits[nnames].threads);
+  }
   names[nnames] = strdup(name);
   *f = (void *)(uintptr_t)(0x1000 + nnames++);
   return OK;
 }
-R cuFuncSetAttribute(void *f, int a, int v) { ENTER("cuFuncSetAttribute", 1); NOT_CAPTURING("cuFuncSetAttribute"); note("attribute %d = %d of %s", a, v, names[(uintptr_t)f - 0x1000]); return OK; }
+R cuFuncSetAttribute(void *f, int a, int v) { ENTER("cuFuncSetAttribute", 1); NOT_CAPTURING("cuFuncSetAttribute"); note("attribute %d = %d of %s", a, v, names[(uintptr_t)f - 0x1000]); if (a != 8 || v > 101376) return INVALID; limits[(uintptr_t)f - 0x1000].shared = v; return OK; }
 
 R cuStreamCreate(void **s, unsigned f) { ENTER("cuStreamCreate", 1); *s = (void *)0x99; streams++; return OK; }
 R cuStreamDestroy_v2(void *s) { ENTER("cuStreamDestroy", 1); capturing = 0; streams--; return OK; }
@@ -147,9 +161,13 @@ R cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
   ENTER("cuLaunchKernelEx", 1);
   if (!capturing || c->stream != (void *)0x99) { note("launch outside a capture"); return INVALID; }
   char p[256] = "";
-  for (int i = 0; params[i]; i++) snprintf(p + strlen(p), sizeof p - strlen(p), " %llx", *(unsigned long long *)params[i]);
+  int n = 0, k = (uintptr_t)f - 0x1000;
+  for (; params[n]; n++) snprintf(p + strlen(p), sizeof p - strlen(p), " %llx", *(unsigned long long *)params[n]);
   note("launch %s grid %u,%u,%u block %u,%u,%u shared %u dependent %d params%s", names[(uintptr_t)f - 0x1000], c->g[0], c->g[1], c->g[2], c->b[0], c->b[1], c->b[2],
        c->shared, c->n == 1 && c->attrs[0].id == 6 ? c->attrs[0].value[0] : 0, p);
+  if (limits[k].params >= 0 && n != limits[k].params) { note("%d parameters, %s takes %d", n, names[k], limits[k].params); return INVALID; }
+  if (c->b[0] * c->b[1] * c->b[2] > limits[k].threads || (int)c->shared > limits[k].shared) { note("%s does not fit", names[k]); return INVALID; }
+  if (!c->g[0] || !c->g[1] || !c->g[2] || c->g[1] > 65535 || c->g[2] > 65535) { note("grid of %s", names[k]); return INVALID; }
   return OK;
 }
 R cuMemcpyDtoDAsync_v2(uint64_t d, uint64_t s, size_t n, void *stream) { ENTER("cuMemcpyDtoDAsync", 1); if (!capturing) return INVALID; note("copy %zu", n); return OK; }

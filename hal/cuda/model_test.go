@@ -1,0 +1,80 @@
+//go:build linux && (amd64 || arm64) && !bundle
+
+package cuda
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+// TestWholeModelsGoThroughTheDriver loads, captures, runs and frees small models on the fake driver, which holds every
+// launch against the PTX: kernel, number of parameters, threads, shared memory.
+func TestWholeModelsGoThroughTheDriver(t *testing.T) {
+	ctx := context.Background()
+	for _, name := range []string{"policy", "vision", "dmonitoring", "supercombo"} {
+		src, err := driving.Make(name, driving.Small)
+		require.NoError(t, err)
+		model, err := onnx.Decode(name+".onnx", src.ONNX)
+		require.NoError(t, err)
+		for _, unified := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/unified=%v", name, unified), func(t *testing.T) {
+				r, err := compile.Compile(ctx, model, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
+				require.NoError(t, err)
+				f, d := open(t, unified)
+				m, err := runtime.NewModel(ctx, r.Program, d, runtime.ModelOptions{})
+				require.NoError(t, err)
+				s, err := m.NewSession(ctx, runtime.SessionOptions{})
+				require.NoError(t, err, strings.Join(f.lines(), "\n"))
+				require.NoError(t, s.Run(ctx))
+				_, err = s.Replay(ctx)
+				require.NoError(t, err)
+				launches := 0
+				for _, l := range f.lines() {
+					if strings.HasPrefix(l, "launch ") || strings.HasPrefix(l, "copy ") {
+						launches++
+					}
+				}
+				require.Equal(t, m.Launches()+len(r.Program.States), launches)
+				require.NoError(t, s.Close())
+				require.NoError(t, m.Close())
+				require.NoError(t, d.Close())
+				require.Zero(t, f.balance())
+			})
+		}
+	}
+}
+
+func TestFakeDriverRefusesALaunchThatTheKernelDoesNotTake(t *testing.T) {
+	ctx := context.Background()
+	_, d := open(t, false)
+	m := ptx.NewModule("sm_121")
+	increment(m, "k", 1, 0)
+	module, err := d.Load(ctx, hal.Image{PTX: m.String()})
+	require.NoError(t, err)
+	good := hal.Op{Module: module, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{128, 1, 1}, Params: []uint64{1}, Sizes: []int{8}}
+	for name, change := range map[string]func(op *hal.Op){
+		"":                  func(*hal.Op) {},
+		"a parameter more":  func(op *hal.Op) { op.Params, op.Sizes = []uint64{1, 2}, []int{8, 8} },
+		"too many threads":  func(op *hal.Op) { op.Block[1] = 2 },
+		"no blocks":         func(op *hal.Op) { op.Grid[2] = 0 },
+		"another kernel":    func(op *hal.Op) { op.Kernel = "other" },
+		"too much shared":   func(op *hal.Op) { op.Shared = 101377 },
+		"all of the shared": func(op *hal.Op) { op.Shared = 101376 },
+	} {
+		op := good
+		change(&op)
+		_, err := d.Capture(ctx, []hal.Op{op})
+		require.Equal(t, name == "" || name == "all of the shared", err == nil, "%s: %v", name, err)
+	}
+}
