@@ -16,12 +16,17 @@ type Options struct {
 	Workers int  // thread blocks at a time; 0: one a core
 	// StepLimit bounds the instructions that a block may execute, a warp's instruction counting one; 0: 2^34.
 	StepLimit int64
+	// Profile, where set, is called after each launch with what it did. Counting slows a launch down a few times.
+	Profile func(*Counts)
+	// Engine executes the kernels where neither Check nor Profile is set.
+	Engine Engine
 }
 
 // Device is a hal.Device that executes PTX on the CPU.
 type Device struct {
 	opts Options
 
+	engine   engine
 	mu       sync.Mutex
 	memories []*memory
 	next     uint64
@@ -40,7 +45,15 @@ func Open(opts Options) (*Device, error) {
 	if opts.StepLimit == 0 {
 		opts.StepLimit = 1 << 34
 	}
-	return &Device{opts: opts, next: firstAddress}, nil
+	d := &Device{opts: opts, next: firstAddress}
+	level, err := opts.Engine.level()
+	if err != nil {
+		return nil, err
+	}
+	if !opts.Check && opts.Profile == nil {
+		d.engine.level = level
+	}
+	return d, nil
 }
 
 // maxShared is the shared memory that a block may have on any target (sm_90: 227 KB); a module's target bounds it further.

@@ -147,6 +147,7 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 		l.reads = append(l.reads, m.span())
 	}
 	l.writes = l.reads
+	l.code = d.engine.compile(p)
 	return l, nil
 }
 
@@ -175,8 +176,15 @@ func (g *graph) Run(ctx context.Context) error {
 			n.copy()
 			continue
 		}
+		report := g.dev.opts.Profile
+		if report != nil {
+			n.launch.profile = newProfile(n.launch)
+		}
 		if err := n.launch.run(ctx, &g.shadow); err != nil {
 			return fmt.Errorf("op %d: %w", i, err)
+		}
+		if report != nil {
+			report(n.launch.profile.counts(i, n))
 		}
 	}
 	return nil

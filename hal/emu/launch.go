@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+
+	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
 )
 
 // launch is a kernel launch, resolved.
@@ -23,6 +25,8 @@ type launch struct {
 	reads, writes []span // where the kernel may load and store
 	check         *launchCheck
 	track         *tracking // with checks on: registers to follow
+	profile       *profile  // where the device counts
+	code          *jit.Code // native, or nil
 }
 
 // A block that runs for long without ending steps aside for others, in case it waits for them; so many blocks a worker
@@ -107,6 +111,9 @@ func (s *schedule) take(b *block) *block {
 	case b.done:
 		s.live--
 		s.free = append(s.free, b)
+		if p := s.launch.profile; p != nil {
+			p.add(b.sites)
+		}
 	default:
 		s.parked = append(s.parked, b)
 	}
@@ -154,10 +161,13 @@ type block struct {
 	done   bool
 	err    error
 	check  *blockCheck
+	sites  []Site // by pc, where the launch is profiled
+	native *nativeBlock
+	banks  *[32][32]uint32
 }
 
 func newBlock(l *launch) *block {
-	b := &block{l: l, shared: make([]byte, l.shared), warps: make([]warp, (l.threads+31)/32)}
+	b := &block{l: l, shared: make([]byte, l.shared), warps: make([]warp, (l.threads+31)/32), native: newNativeBlock(l)}
 	p := l.prog
 	for i := range b.warps {
 		w := &b.warps[i]
@@ -185,6 +195,9 @@ func newBlock(l *launch) *block {
 	}
 	if l.check != nil {
 		b.check = newBlockCheck(b)
+	}
+	if l.profile != nil {
+		b.sites, b.banks = make([]Site, len(p.code)), new([32][32]uint32)
 	}
 	return b
 }
@@ -267,7 +280,7 @@ func (b *block) resume(budget int64) {
 			w := &b.warps[i]
 			if w.state == ready {
 				running = w
-				n := w.run(1 << 16)
+				n := w.advance(1 << 16)
 				budget -= n
 				b.steps += n
 			}

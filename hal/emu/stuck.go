@@ -91,7 +91,7 @@ func (w *warp) goesRound() (f *waiting, err error) {
 				f.where = describeShared(uint64(w.r[in.a][f.lane&31]+uint32(in.imm)-sharedBase), len(w.b.shared))
 			}
 		}
-		w.b.steps += w.run(1)
+		w.b.steps += w.advance(1)
 		if w.state != ready {
 			return nil, nil
 		}

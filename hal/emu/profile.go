@@ -1,0 +1,271 @@
+package emu
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// Counts is what a launch did, counted while it ran.
+type Counts struct {
+	Op       int // index in the graph
+	Kernel   string
+	Grid     [3]int
+	Block    [3]int
+	Shared   int // bytes of dynamic shared memory of a block
+	Sites    []Site
+	Memories []Touched
+}
+
+// Site is what was counted at one instruction of a kernel.
+type Site struct {
+	Line  int
+	Instr *ptx.Instr
+	Warps int64 // times that a warp issued it
+	Lanes int64 // threads that executed it
+
+	Sectors     int64 // of 32 bytes of global memory that its warps asked for
+	SectorBytes int64 // bytes that they used of those
+	Wavefronts  int64 // passes through shared memory
+	Conflicts   int64 // of which bank conflicts caused
+	Divergent   int64 // of a branch: times that a warp's lanes parted
+}
+
+// Touched is what a launch used of a block of memory.
+type Touched struct {
+	Memory                hal.Memory
+	Constant              bool // declared so by the launch
+	ReadBytes, WriteBytes int64
+	ReadSectors           int64 // of 32 bytes, each counted once
+	WriteSectors          int64
+}
+
+// profile collects the counts of a launch from its blocks.
+type profile struct {
+	mu       sync.Mutex
+	sites    []Site
+	memories []footprint
+}
+
+// footprint has a bit a byte for what was read and written of a memory, a word a sector.
+type footprint struct {
+	mem         *memory
+	read, write []uint32
+}
+
+func newProfile(l *launch) *profile {
+	p := &profile{sites: make([]Site, len(l.prog.code))}
+	for i := range l.prog.code {
+		p.sites[i].Line, p.sites[i].Instr = l.prog.code[i].stmt.Line, l.prog.code[i].stmt.Instr
+	}
+	for _, m := range l.memories {
+		n := (len(m.data) + 31) / 32
+		p.memories = append(p.memories, footprint{m, make([]uint32, n), make([]uint32, n)})
+	}
+	return p
+}
+
+// add takes over a block's counts and zeroes them.
+func (p *profile) add(sites []Site) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range sites {
+		s, t := &sites[i], &p.sites[i]
+		t.Warps += s.Warps
+		t.Lanes += s.Lanes
+		t.Sectors += s.Sectors
+		t.SectorBytes += s.SectorBytes
+		t.Wavefronts += s.Wavefronts
+		t.Conflicts += s.Conflicts
+		t.Divergent += s.Divergent
+		*s = Site{}
+	}
+}
+
+// counts is the launch's result.
+func (p *profile) counts(op int, n *node) *Counts {
+	c := &Counts{Op: op, Kernel: n.op.Kernel, Grid: n.op.Grid, Block: n.op.Block, Shared: n.op.Shared}
+	for _, s := range p.sites {
+		if s.Warps > 0 && s.Instr != nil {
+			c.Sites = append(c.Sites, s)
+		}
+	}
+	for _, f := range p.memories {
+		t := Touched{Memory: f.mem}
+		t.ReadBytes, t.ReadSectors = used(f.read)
+		t.WriteBytes, t.WriteSectors = used(f.write)
+		for _, r := range n.op.Reads {
+			t.Constant = t.Constant || r.Constant && r.Memory == hal.Memory(f.mem)
+		}
+		if t.ReadBytes+t.WriteBytes > 0 {
+			c.Memories = append(c.Memories, t)
+		}
+	}
+	return c
+}
+
+func used(sectors []uint32) (bytes, n int64) {
+	for _, s := range sectors {
+		if s != 0 {
+			bytes += int64(bits.OnesCount32(s))
+			n++
+		}
+	}
+	return bytes, n
+}
+
+// advance runs the warp, counting where the launch is profiled.
+func (w *warp) advance(budget int64) int64 {
+	p := w.b.l.profile
+	if p == nil {
+		if n := w.b.native; n != nil && budget > 1 {
+			return w.runNative(n, budget)
+		}
+		return w.run(budget)
+	}
+	code := w.b.l.prog.code
+	var n int64
+	for ; n < budget && w.state == ready; n++ {
+		if w.pc >= w.nextPC {
+			w.merge()
+		}
+		in := &code[w.pc]
+		mask := w.mask
+		if in.guard >= 0 {
+			g := w.p[in.guard]
+			if in.negate {
+				g = ^g
+			}
+			mask &= g
+		}
+		w.count(p, in, &w.b.sites[w.pc], mask)
+		w.run(1)
+	}
+	return n
+}
+
+// count notes what an instruction is about to do.
+func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
+	s.Warps++
+	s.Lanes += int64(bits.OnesCount32(mask))
+	switch in.kind {
+	case kindBranch:
+		if mask != 0 && mask != w.mask {
+			s.Divergent++
+		}
+	case kindLoadGlobal, kindStoreGlobal, kindAtomic:
+		size := uint64(in.size) * uint64(max(len(in.vec), 1))
+		var t sectors
+		for m := mask; m != 0; m &= m - 1 {
+			t.add(w.q[in.a][bits.TrailingZeros32(m)&31]+uint64(in.imm), size)
+		}
+		t.count(p, s, in.kind != kindStoreGlobal, in.kind != kindLoadGlobal)
+	case kindCopyAsync:
+		var t sectors
+		for m := mask; m != 0; m &= m - 1 {
+			l := bits.TrailingZeros32(m) & 31
+			if n := uint64(w.r[in.b][l]); n > 0 {
+				t.add(w.q[in.a][l]+uint64(in.imm), min(n, uint64(in.size)))
+			}
+		}
+		t.count(p, s, true, false)
+		w.wavefronts(s, in.d, in.vec[0], int(in.size), mask)
+	case kindLoadShared, kindStoreShared:
+		w.wavefronts(s, in.a, int32(in.imm), int(in.size)*len(in.vec), mask)
+	case kindLoadMatrix:
+		w.wavefronts(s, in.a, int32(in.imm), 16, mask&uint32(uint64(1)<<(8*len(in.vec))-1))
+	}
+}
+
+// sectors are the 32-byte sectors that a warp's access touches, with a bit for each byte used.
+type sectors struct {
+	n    int
+	id   [64]uint64
+	mask [64]uint32
+}
+
+func (t *sectors) add(addr, size uint64) {
+	for size > 0 {
+		id, at := addr/32, addr%32
+		n := min(size, 32-at)
+		m := uint32((uint64(1)<<n - 1) << at)
+		i := t.n - 1
+		for i >= 0 && t.id[i] != id {
+			i--
+		}
+		switch {
+		case i >= 0:
+			t.mask[i] |= m
+		case t.n < len(t.id):
+			t.id[t.n], t.mask[t.n] = id, m
+			t.n++
+		}
+		addr, size = addr+n, size-n
+	}
+}
+
+func (t *sectors) count(p *profile, s *Site, read, write bool) {
+	s.Sectors += int64(t.n)
+	for i := range t.n {
+		s.SectorBytes += int64(bits.OnesCount32(t.mask[i]))
+		for j := range p.memories {
+			f := &p.memories[j]
+			at := t.id[i] - f.mem.addr/32 // memory is aligned to more than a sector
+			if at >= uint64(len(f.read)) {
+				continue
+			}
+			if read {
+				or(&f.read[at], t.mask[i])
+			}
+			if write {
+				or(&f.write[at], t.mask[i])
+			}
+			break
+		}
+	}
+}
+
+func or(p *uint32, m uint32) {
+	if atomic.LoadUint32(p)&m != m {
+		atomic.OrUint32(p, m)
+	}
+}
+
+// wavefronts counts the passes of an access through shared memory: 32 banks of 4 bytes; a warp's 8-byte accesses go in
+// halves, 16-byte accesses in quarters; in each part a bank serves one word a pass, to any number of lanes (CUDA C++
+// Programming Guide, shared memory; Nsight Compute documentation, "wavefronts").
+func (w *warp) wavefronts(s *Site, row, off int32, size int, mask uint32) {
+	part := 32
+	if size > 4 {
+		part = 128 / size
+	}
+	for first := 0; first < 32; first += part {
+		m := mask & uint32((uint64(1)<<part-1)<<first)
+		if m == 0 {
+			continue
+		}
+		words := w.b.banks
+		var used [32]uint8
+		passes := uint8(1)
+		for ; m != 0; m &= m - 1 {
+			a := w.r[row][bits.TrailingZeros32(m)&31] + uint32(off)
+			for word := a / 4; word <= (a+uint32(size)-1)/4; word++ {
+				b := word % 32
+				k := uint8(0)
+				for k < used[b] && words[b][k] != word {
+					k++
+				}
+				if k == used[b] && k < 32 {
+					words[b][k] = word
+					used[b]++
+					passes = max(passes, used[b])
+				}
+			}
+		}
+		s.Wavefronts += int64(passes)
+		s.Conflicts += int64(passes - 1)
+	}
+}
