@@ -20,6 +20,8 @@ type Target struct {
 	SharedSM    int     // bytes of an SM
 	RegistersSM int     // 32-bit registers of an SM
 	WarpsSM     int     // resident warps
+	BlocksSM    int     // resident blocks
+	F64PerClock int     // f64 multiply-adds a clock of an SM (CUDA programming guide, arithmetic instructions)
 	L2Bytes     int     // L2 cache
 	MemoryGBps  float64 // DRAM bandwidth, measured where known
 	L2GBps      float64 // L2 bandwidth, estimate
@@ -34,11 +36,11 @@ type Target struct {
 }
 
 var targets = []Target{
-	{Name: "sm_121", PTX: "sm_121", Device: "gb10", Capability: 121, SMs: 48, ClockGHz: 2.4, SharedBlock: 101376, SharedSM: 102400, RegistersSM: 65536, WarpsSM: 48,
+	{Name: "sm_121", PTX: "sm_121", Device: "gb10", Capability: 121, SMs: 48, ClockGHz: 2.4, SharedBlock: 101376, SharedSM: 102400, RegistersSM: 65536, WarpsSM: 48, BlocksSM: 24, F64PerClock: 2,
 		L2Bytes: 24 << 20, MemoryGBps: 218, L2GBps: 1500, F16MMATFLOPS: 91, F32FMATFLOPS: 29, FP8MMATFLOPS: 188, NVFP4MMATFLOPS: 356, LaunchUS: 0.58, DependentLaunch: true, FP8: true, NVFP4: true},
-	{Name: "sm_90", PTX: "sm_90", Device: "h200", Capability: 90, SMs: 132, ClockGHz: 1.98, SharedBlock: 232448, SharedSM: 233472, RegistersSM: 65536, WarpsSM: 64,
+	{Name: "sm_90", PTX: "sm_90", Device: "h200", Capability: 90, SMs: 132, ClockGHz: 1.98, SharedBlock: 232448, SharedSM: 233472, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 64,
 		L2Bytes: 50 << 20, MemoryGBps: 4300, L2GBps: 7000, F16MMATFLOPS: 620, F32FMATFLOPS: 67, FP8MMATFLOPS: 500, LaunchUS: 0.6, DependentLaunch: true, FP8: true},
-	{Name: "sm_80", PTX: "sm_80", Device: "a100", Capability: 80, SMs: 108, ClockGHz: 1.41, SharedBlock: 166912, SharedSM: 167936, RegistersSM: 65536, WarpsSM: 64,
+	{Name: "sm_80", PTX: "sm_80", Device: "a100", Capability: 80, SMs: 108, ClockGHz: 1.41, SharedBlock: 166912, SharedSM: 167936, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 32,
 		L2Bytes: 40 << 20, MemoryGBps: 1555, L2GBps: 4500, F16MMATFLOPS: 312, F32FMATFLOPS: 19.5, LaunchUS: 1.0},
 }
 
