@@ -113,6 +113,8 @@ type program struct {
 
 	trackOnce sync.Once // checks only
 	track     *tracking
+
+	native native
 }
 
 type constant[T any] struct {

@@ -1,0 +1,26 @@
+//go:build !(linux && amd64)
+
+package jit
+
+import "errors"
+
+// Code is a compiled kernel; there are none on this system.
+type Code struct {
+	siteOf []int32
+	sites  int
+	Left   int
+}
+
+// Detect returns None.
+func Detect() Level { return None }
+
+// Compile fails.
+func Compile([]Inst, CopyLayout, Level) (*Code, error) {
+	return nil, errors.New("native code is for linux on amd64")
+}
+
+// Bytes is the size of the code.
+func (c *Code) Bytes() int { return 0 }
+
+// Run fails.
+func (c *Code) Run(*Context, int) error { return errors.New("no native code") }

@@ -1,0 +1,17 @@
+// Package jit translates decoded PTX into amd64 code that computes on the interpreter's own rows: a warp's registers stay
+// in memory as 32 lanes each, and native code may stop before any instruction, leaving exactly the state that the
+// interpreter would have there.
+//
+// That is what makes it small. An instruction without a native form, a divergent branch, a barrier, an address that fails
+// its check: the code returns with the pc, the interpreter executes that one instruction (or reports the violation), and
+// native code is entered again behind it. A kernel is compiled twice: for warps whose 32 lanes run together, and, when one
+// first needs it, for warps that lack lanes, where every result is blended by the mask of the running lanes.
+//
+//	Inst     an instruction, its operands rows
+//	Code     a kernel's code; Run enters it
+//	Context  a warp's state as native code sees it
+//	asm      the assembler: a table of vector instructions in VEX (AVX2) and EVEX (AVX-512) form
+//	emitter  instruction by instruction into code
+//
+// Memory of code is written while it is not executable and executable while it is not writable.
+package jit

@@ -1,0 +1,414 @@
+//go:build linux && amd64
+
+package jit
+
+import (
+	"encoding/binary"
+	"unsafe"
+)
+
+// Registers with a fixed role; the others are free within an instruction.
+const (
+	rCtx    = rdi
+	rR      = rsi // 32-bit rows, biased
+	rQ      = r8  // 64-bit rows, biased
+	rP      = r9
+	rShared = r10
+	rSites  = r11
+	rMask   = rbx // running lanes, in masked code
+	rEM     = r15 // lanes of a guarded or masked instruction
+)
+
+// Rows are addressed from the middle of what a compressed displacement reaches.
+const (
+	biasR = 64 * 128
+	biasQ = 32 * 256
+)
+
+const (
+	nan32 = 0x7fffffff
+	nan16 = 0x7fff
+	nan64 = 0x7ff8000000000000
+)
+
+// emitter translates one kernel.
+type emitter struct {
+	asm
+	wide   bool // AVX-512
+	masked bool // code for warps that lack lanes
+	insts  []Inst
+	siteOf []int32
+	pcs    []label // native code of each instruction
+	exits  map[[2]int]label
+	cold   []func() // code behind the main line
+	pc     int
+	m      bool // the instruction being emitted writes under the mask in rEM
+	vNaN   int  // the register that holds f32's NaN
+	subs   map[string]label
+	subOf  []func()
+	leader []bool
+	left   int
+	layout CopyLayout
+}
+
+func (e *emitter) field(off uintptr) mem { return at(rCtx, int(off)) }
+
+var ctx Context
+
+// chunks is the number of vectors in a 32-bit row; a 64-bit row has twice as many.
+func (e *emitter) chunks() int { return 128 / e.bytes() }
+
+func (e *emitter) bytes() int {
+	if e.wide {
+		return 64
+	}
+	return 32
+}
+
+func (e *emitter) r(row int32, c int) mem { return at(rR, int(row)*128-biasR+c*e.bytes()) }
+func (e *emitter) q(row int32, c int) mem { return at(rQ, int(row)*256-biasQ+c*e.bytes()) }
+func (e *emitter) p(row int32) mem        { return at(rP, int(row)*4) }
+
+// half is the part of a 32-bit row that belongs to chunk c of a 64-bit row.
+func (e *emitter) half(row int32, c int) mem { return at(rR, int(row)*128-biasR+c*e.bytes()/2) }
+
+func (e *emitter) full() width {
+	if e.wide {
+		return w512
+	}
+	return w256
+}
+
+// v emits a vector instruction at full width.
+func (e *emitter) v(o vop, reg, vvvv int, rm any) { e.vw(o, e.full(), reg, vvvv, rm, nil) }
+
+// vi is v with an immediate byte.
+func (e *emitter) vi(o vop, reg, vvvv int, rm any, imm byte) {
+	e.vw(o, e.full(), reg, vvvv, rm, []byte{imm})
+}
+
+// vw emits a vector instruction of any width.
+func (e *emitter) vw(o vop, w width, reg, vvvv int, rm any, imm []byte) {
+	if e.wide {
+		e.evex(o, w, reg, vvvv, rm, mod{}, len(imm))
+	} else {
+		ww := o.w
+		if o == vbroadcastq {
+			ww = 0
+		}
+		e.vex(w == w256, o.mp, o.pp, ww, o.op, reg, vvvv, rm, len(imm))
+	}
+	e.b(imm...)
+}
+
+// vk is v under a mask register (AVX-512).
+func (e *emitter) vk(o vop, reg, vvvv int, rm any, k int) {
+	e.evex(o, w512, reg, vvvv, rm, mod{k: k}, 0)
+}
+
+// splat32 and splat64 fill a vector with a constant.
+func (e *emitter) splat32(reg int, v uint32) { e.v(vbroadcast, reg, 0, e.const32(v)) }
+func (e *emitter) splat64(reg int, v uint64) { e.v(vbroadcastq, reg, 0, e.const64(v)) }
+
+// vector returns the operand of a constant of one vector.
+func (e *emitter) vector32(f func(i int) uint32) mem {
+	var b []byte
+	for i := range e.bytes() / 4 {
+		b = binary.LittleEndian.AppendUint32(b, f(i))
+	}
+	return e.constant(b)
+}
+
+func (e *emitter) vector64(f func(i int) uint64) mem {
+	var b []byte
+	for i := range e.bytes() / 8 {
+		b = binary.LittleEndian.AppendUint64(b, f(i))
+	}
+	return e.constant(b)
+}
+
+// exit returns the label of code that leaves with a pc; interpret says that the interpreter is to execute it.
+func (e *emitter) exit(pc int, interpret bool) label {
+	key := [2]int{pc, 0}
+	if interpret {
+		key[1] = 1
+	}
+	l, ok := e.exits[key]
+	if !ok {
+		l = e.newLabel()
+		e.exits[key] = l
+		e.cold = append(e.cold, func() {
+			e.place(l)
+			e.movi32(e.field(unsafe.Offsetof(ctx.PC)), int32(pc))
+			e.movi32(e.field(unsafe.Offsetof(ctx.Interpret)), int32(key[1]))
+			e.ret()
+		})
+	}
+	return l
+}
+
+// bail is the exit that lets the interpreter execute the current instruction.
+func (e *emitter) bail() label { return e.exit(e.pc, true) }
+
+// sub returns the label of a subroutine, whose body is emitted once.
+func (e *emitter) sub(name string, body func()) label {
+	l, ok := e.subs[name]
+	if !ok {
+		l = e.newLabel()
+		e.subs[name] = l
+		e.subOf = append(e.subOf, func() {
+			e.place(l)
+			body()
+			e.ret()
+		})
+	}
+	return l
+}
+
+// emit translates the kernel and returns its code and the offset of each instruction's.
+func (e *emitter) emit() (code []byte, entries []uint32) {
+	e.exits, e.subs = map[[2]int]label{}, map[string]label{}
+	e.vNaN = 15
+	if e.wide {
+		e.vNaN = 31
+	}
+	e.prologue()
+	for range e.insts {
+		e.pcs = append(e.pcs, e.newLabel())
+	}
+	e.leader = make([]bool, len(e.insts)+1)
+	for pc := range e.insts {
+		if e.insts[pc].Kind == Branch {
+			e.leader[e.insts[pc].Imm], e.leader[pc+1] = true, true
+		}
+	}
+	for pc := range e.insts {
+		e.pc = pc
+		e.place(e.pcs[pc])
+		e.inst(&e.insts[pc])
+	}
+	for len(e.cold) > 0 || len(e.subOf) > 0 {
+		cold, subs := e.cold, e.subOf
+		e.cold, e.subOf = nil, nil
+		for _, f := range cold {
+			f()
+		}
+		for _, f := range subs {
+			f()
+		}
+	}
+	code = e.finish()
+	for _, l := range e.pcs {
+		entries = append(entries, uint32(e.labels[l]))
+	}
+	return code, entries
+}
+
+// prologue is where Run enters: it fills the fixed registers and jumps to the instruction.
+func (e *emitter) prologue() {
+	e.mov64(rR, e.field(unsafe.Offsetof(ctx.R)))
+	e.alu64i(aluAdd, rR, biasR)
+	e.mov64(rQ, e.field(unsafe.Offsetof(ctx.Q)))
+	e.alu64i(aluAdd, rQ, biasQ)
+	e.mov64(rP, e.field(unsafe.Offsetof(ctx.P)))
+	e.mov64(rShared, e.field(unsafe.Offsetof(ctx.Shared)))
+	e.mov64(rSites, e.field(unsafe.Offsetof(ctx.Sites)))
+	e.mov32(rMask, e.field(unsafe.Offsetof(ctx.Mask)))
+	e.splat32(e.vNaN, nan32)
+	e.gp(false, 0, nil, 0xff, 4, e.field(unsafe.Offsetof(ctx.Entry)), 0)
+}
+
+// inst emits one instruction.
+func (e *emitter) inst(in *Inst) {
+	if e.masked && e.leader[e.pc] {
+		// Other lanes wait here, or further up: Go merges them.
+		e.alu32i(aluCmp, e.field(unsafe.Offsetof(ctx.NextPC)), int32(e.pc))
+		e.jcc(ccLE, e.exit(e.pc, false))
+	}
+	if in.Kind == Branch {
+		e.branch(in)
+		return
+	}
+	if in.Kind == Nothing {
+		return
+	}
+	end := label(-1)
+	e.m = e.masked || in.Guard >= 0
+	if in.Guard >= 0 {
+		e.mov32(rEM, e.p(in.Guard))
+		if in.Negate {
+			e.not32(rEM)
+		}
+		if e.masked {
+			e.alu32(aluAnd, rEM, rMask)
+		} else {
+			e.test32(rEM, rEM)
+		}
+		end = e.newLabel()
+		e.jcc(ccE, end)
+	} else if e.masked {
+		e.mov32(rEM, rMask)
+	}
+	if !e.translate(in) {
+		if in.Kind != Other && !in.Ordered {
+			e.left++
+		}
+		e.jmp(e.bail())
+	}
+	if end >= 0 {
+		e.place(end)
+	}
+}
+
+// translate emits the instruction's native form, or returns false and emits nothing.
+func (e *emitter) translate(in *Inst) bool {
+	switch in.Kind {
+	case LoadParam:
+		return e.loadParam(in)
+	case LoadGlobal, StoreGlobal:
+		return e.global(in)
+	case LoadShared, StoreShared:
+		return e.shared(in)
+	case LoadMatrix:
+		return e.loadMatrix(in)
+	case MMA:
+		return e.mma(in)
+	case Shuffle:
+		return e.shuffle(in)
+	case CopyAsync:
+		return e.copyAsync(in)
+	case Commit:
+		return e.commit(in)
+	case WaitGroup:
+		return e.waitGroup(in)
+	case Arithmetic:
+		if f, ok := arithmetic[in.Op]; ok {
+			return f(e, in)
+		}
+	}
+	return false
+}
+
+// branch emits a branch. One that parts the running lanes is the interpreter's.
+func (e *emitter) branch(in *Inst) {
+	target := int(in.Imm)
+	jump := func(conditional func(to label)) {
+		if target > e.pc {
+			conditional(e.pcs[target])
+			return
+		}
+		// Backward: count the loop's instructions, and come up for air.
+		back, air := e.newLabel(), e.exit(target, false)
+		n := int32(e.pc - target + 1)
+		conditional(back)
+		e.cold = append(e.cold, func() {
+			e.place(back)
+			e.alu64i(aluSub, e.field(unsafe.Offsetof(ctx.Steps)), n)
+			e.jcc(ccLE, air)
+			e.jmp(e.pcs[target])
+		})
+	}
+	if in.Guard < 0 {
+		jump(e.jmp)
+		return
+	}
+	e.mov32(rax, e.p(in.Guard))
+	if in.Negate {
+		e.not32(rax)
+	}
+	if e.masked {
+		e.alu32(aluAnd, rax, rMask)
+		e.jcc(ccE, e.pcs[e.pc+1])
+		e.alu32(aluCmp, rax, rMask)
+	} else {
+		e.test32(rax, rax)
+		e.jcc(ccE, e.pcs[e.pc+1])
+		e.alu32i(aluCmp, rax, -1)
+	}
+	e.jcc(ccNE, e.bail())
+	jump(e.jmp)
+}
+
+// masks loads the mask registers of a masked instruction: k6 the lanes 0–15, k7 the lanes 16–31, k5 all.
+func (e *emitter) masks() {
+	if e.m && e.wide {
+		e.kmovd(5, rEM)
+		e.kshiftr(7, 5, 16)
+	}
+}
+
+// toR writes vector v to chunk c of a 32-bit row, under the mask if there is one. t is clobbered, in AVX2 also t+1.
+func (e *emitter) toR(row int32, c, v, t int) {
+	switch {
+	case !e.m:
+		e.v(vstoreups, v, 0, e.r(row, c))
+	case e.wide:
+		e.v(vmovups, t, 0, e.r(row, c))
+		e.vk(vmovups, t, 0, v, 5+2*c)
+		e.v(vstoreups, t, 0, e.r(row, c))
+	default:
+		e.lanes32(t, c, rEM)
+		e.v(vmovups, t+1, 0, e.r(row, c))
+		e.vi(vblendvps, t, t+1, v, byte(t<<4))
+		e.v(vstoreups, t, 0, e.r(row, c))
+	}
+}
+
+// toQ is toR for 64-bit rows.
+func (e *emitter) toQ(row int32, c, v, t int) {
+	switch {
+	case !e.m:
+		e.v(vstoreups, v, 0, e.q(row, c))
+	case e.wide:
+		e.kshiftr(4, 5, byte(8*c))
+		e.v(vmovups, t, 0, e.q(row, c))
+		e.vk(vmovupd, t, 0, v, 4)
+		e.v(vstoreups, t, 0, e.q(row, c))
+	default:
+		e.lanes64(t, c, rEM)
+		e.v(vmovups, t+1, 0, e.q(row, c))
+		e.vi(vblendvps, t, t+1, v, byte(t<<4))
+		e.v(vstoreups, t, 0, e.q(row, c))
+	}
+}
+
+// lanes32 sets the lanes of vector t whose bits of chunk c are set in a general register (AVX2).
+func (e *emitter) lanes32(t, c, mask int) {
+	bits := e.vector32(func(i int) uint32 { return 1 << (8*c + i) })
+	e.vex(false, 1, 1, 0, vmovd.op, t, 0, mask, 0)
+	e.v(vbroadcastd, t, 0, t)
+	e.v(vpand, t, t, bits)
+	e.v(vpcmpeqd, t, t, bits)
+}
+
+func (e *emitter) lanes64(t, c, mask int) {
+	bits := e.vector64(func(i int) uint64 { return 1 << (4*c + i) })
+	e.vex(false, 1, 1, 0, vmovd.op, t, 0, mask, 0)
+	e.v(vbroadcastq, t, 0, t)
+	e.v(vpand, t, t, bits)
+	e.v(vpcmpeqq, t, t, bits)
+}
+
+// toP writes the predicate in a general register, under the mask if there is one; rcx is clobbered.
+func (e *emitter) toP(row int32, src int) {
+	if e.m {
+		// p ^= (p ^ src) & mask
+		e.mov32(rcx, e.p(row))
+		e.alu32(aluXor, src, rcx)
+		e.alu32(aluAnd, src, rEM)
+		e.alu32(aluXor, src, rcx)
+	}
+	e.put32(e.p(row), src)
+}
+
+// canon replaces NaNs in v by f32's canonical one; t is clobbered.
+func (e *emitter) canon(v, t int) {
+	if e.wide {
+		e.evex(vcmpps, w512, 1, v, v, mod{}, 1)
+		e.b(3)
+		e.vk(vmovups, v, 0, e.vNaN, 1)
+		return
+	}
+	e.vi(vcmpps, t, v, v, 3)
+	e.vi(vblendvps, v, v, e.vNaN, byte(t<<4))
+}

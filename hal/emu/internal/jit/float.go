@@ -1,0 +1,292 @@
+//go:build linux && amd64
+
+package jit
+
+import "math"
+
+func floatRules(t map[string]translator, each func(func(string) translator, ...string)) {
+	for op, o := range map[string]vop{"add.rn.f32": vaddps, "sub.rn.f32": vsubps, "mul.rn.f32": vmulps, "div.rn.f32": vdivps} {
+		t[op] = floatBinary(o)
+	}
+	t["fma.rn.f32"] = fma
+	t["sqrt.rn.f32"] = unary(func(e *emitter, v int) { e.v(vsqrtps, v, 0, v); e.canon(v, 1) })
+	t["rcp.rn.f32"] = unary(func(e *emitter, v int) {
+		e.splat32(1, math.Float32bits(1))
+		e.v(vdivps, v, 1, v)
+		e.canon(v, 1)
+	})
+	t["abs.f32"] = unary(func(e *emitter, v int) { e.splat32(1, 0x7fffffff); e.v(vpand, v, v, 1) })
+	t["neg.f32"] = unary(func(e *emitter, v int) { e.splat32(1, 0x80000000); e.v(vpxor, v, v, 1) })
+	t["copysign.f32"] = copysign
+	t["min.f32"] = extreme(vminps, vpor, false)
+	t["max.f32"] = extreme(vmaxps, vpand, false)
+	t["min.NaN.f32"] = extreme(vminps, vpor, true)
+	t["max.NaN.f32"] = extreme(vmaxps, vpand, true)
+
+	// Rounding to an integer: the immediates of vroundps.
+	for op, imm := range map[string]byte{"cvt.rni.f32.f32": 8, "cvt.rmi.f32.f32": 9, "cvt.rpi.f32.f32": 10, "cvt.rzi.f32.f32": 11} {
+		t[op] = unary(func(e *emitter, v int) { e.vi(vroundps, v, 0, v, imm); e.canon(v, 1) })
+	}
+	t["cvt.rzi.s32.f32"] = unary(func(e *emitter, v int) { toInt(e, v, vcvttps2dq) })
+	t["cvt.rni.s32.f32"] = unary(func(e *emitter, v int) { toInt(e, v, vcvtps2dq) })
+	t["cvt.rn.f32.s32"] = unary(func(e *emitter, v int) { e.v(vcvtdq2ps, v, 0, v) })
+	t["cvt.rn.f32.u8"] = unary(func(e *emitter, v int) {
+		e.splat32(1, 0xff)
+		e.v(vpand, v, v, 1)
+		e.v(vcvtdq2ps, v, 0, v)
+	})
+	t["cvt.rn.f32.u16"] = unary(func(e *emitter, v int) {
+		e.splat32(1, 0xffff)
+		e.v(vpand, v, v, 1)
+		e.v(vcvtdq2ps, v, 0, v)
+	})
+	t["cvt.rn.f32.u32"] = func(e *emitter, in *Inst) bool {
+		return e.wide && unary(func(e *emitter, v int) { e.v(vcvtudq2ps, v, 0, v) })(e, in)
+	}
+
+	t["cvt.f32.f16"] = unary(func(e *emitter, v int) { e.widen(v, v); e.canon(v, 1) })
+	t["cvt.rn.f16.f32"] = unary(func(e *emitter, v int) { e.narrow(v) })
+	t["cvt.rn.f16x2.f32"] = pack((*emitter).narrow)
+	t["cvt.f32.bf16"] = unary(func(e *emitter, v int) { e.shiftI(vpslldI, 6, v, v, 16) })
+	t["cvt.rn.bf16.f32"] = unary(func(e *emitter, v int) { e.narrowBF(v) })
+	t["cvt.rn.bf16x2.f32"] = pack((*emitter).narrowBF)
+
+	// The approximate functions, in double precision.
+	t["ex2.approx.f32"] = inDouble((*emitter).exp2)
+	t["rcp.approx.f32"] = inDouble(func(e *emitter) {
+		e.splat64(1, math.Float64bits(1))
+		e.v(vdivpd, 0, 1, 0)
+	})
+	t["rsqrt.approx.f32"] = inDouble(func(e *emitter) {
+		e.v(vsqrtpd, 0, 0, 0)
+		e.splat64(1, math.Float64bits(1))
+		e.v(vdivpd, 0, 1, 0)
+	})
+	t["sqrt.approx.f32"] = inDouble(func(e *emitter) { e.v(vsqrtpd, 0, 0, 0) })
+}
+
+func floatBinary(o vop) translator {
+	return func(e *emitter, in *Inst) bool {
+		e.begin()
+		for c := range e.chunks() {
+			e.v(vmovups, 0, 0, e.r(in.A, c))
+			e.v(o, 0, 0, e.r(in.B, c))
+			e.canon(0, 1)
+			e.toR(in.D, c, 0, 2)
+		}
+		return true
+	}
+}
+
+func fma(e *emitter, in *Inst) bool {
+	e.begin()
+	for c := range e.chunks() {
+		e.v(vmovups, 0, 0, e.r(in.A, c))
+		e.v(vmovups, 1, 0, e.r(in.B, c))
+		e.v(vfmadd213ps, 0, 1, e.r(in.C, c))
+		e.canon(0, 1)
+		e.toR(in.D, c, 0, 2)
+	}
+	return true
+}
+
+// copysign d, a, b is b with the sign of a.
+func copysign(e *emitter, in *Inst) bool {
+	e.begin()
+	e.splat32(4, 0x80000000)
+	for c := range e.chunks() {
+		e.v(vmovups, 0, 0, e.r(in.A, c))
+		e.v(vpand, 0, 0, 4)
+		e.v(vpandn, 1, 4, e.r(in.B, c))
+		e.v(vpor, 0, 0, 1)
+		e.toR(in.D, c, 0, 2)
+	}
+	return true
+}
+
+// extreme is min or max: the two orders of operands differ where both are zero, join picks the sign. A NaN gives way to
+// the other operand, or with nan set wins.
+func extreme(o, join vop, nan bool) translator {
+	return func(e *emitter, in *Inst) bool {
+		e.begin()
+		for c := range e.chunks() {
+			e.v(vmovups, 0, 0, e.r(in.A, c))
+			e.v(vmovups, 1, 0, e.r(in.B, c))
+			e.v(o, 2, 0, 1)
+			e.v(o, 3, 1, 0)
+			e.v(join, 2, 2, 3)
+			switch {
+			case nan && e.wide:
+				e.evex(vcmpps, w512, 1, 0, 1, mod{}, 1)
+				e.b(3)
+				e.vk(vmovups, 2, 0, e.vNaN, 1)
+			case nan:
+				e.vi(vcmpps, 3, 0, 1, 3)
+				e.vi(vblendvps, 2, 2, e.vNaN, 3<<4)
+			case e.wide:
+				e.evex(vcmpps, w512, 1, 0, 0, mod{}, 1)
+				e.b(3)
+				e.evex(vcmpps, w512, 2, 1, 1, mod{}, 1)
+				e.b(3)
+				e.vk(vmovups, 2, 0, 1, 1)
+				e.vk(vmovups, 2, 0, 0, 2)
+				e.canon(2, 3)
+			default:
+				e.vi(vcmpps, 3, 0, 0, 3)
+				e.vi(vblendvps, 2, 2, 1, 3<<4)
+				e.vi(vcmpps, 3, 1, 1, 3)
+				e.vi(vblendvps, 2, 2, 0, 3<<4)
+				e.canon(2, 3)
+			}
+			e.toR(in.D, c, 2, 4)
+		}
+		return true
+	}
+}
+
+// toInt converts to s32, saturating; NaN becomes 0. The instruction gives 0x80000000 for whatever does not fit.
+func toInt(e *emitter, v int, o vop) {
+	e.v(o, 1, 0, v)
+	if e.wide {
+		e.splat32(2, math.Float32bits(1<<31))
+		e.evex(vcmpps, w512, 1, v, 2, mod{}, 1)
+		e.b(0x1d) // v ≥ 2^31
+		e.splat32(2, 0x7fffffff)
+		e.vk(vmovups, 1, 0, 2, 1)
+		e.evex(vcmpps, w512, 1, v, v, mod{}, 1)
+		e.b(3)
+		e.v(vpxor, 2, 2, 2)
+		e.vk(vmovups, 1, 0, 2, 1)
+		e.v(vmovups, v, 0, 1)
+		return
+	}
+	e.splat32(2, math.Float32bits(1<<31))
+	e.vi(vcmpps, 3, v, 2, 0x1d)
+	e.v(vpxor, 1, 1, 3) // 0x80000000 to 0x7fffffff
+	e.vi(vcmpps, 3, v, v, 7)
+	e.v(vpand, v, 1, 3)
+}
+
+// widen is f16 to f32: the halves are in the low bits of the lanes of s. The result's NaNs are not canonical.
+func (e *emitter) widen(d, s int) {
+	if e.wide {
+		e.evex(vpmovdw, w512, s, 0, d, mod{}, 0)
+		e.v(vcvtph2ps, d, 0, d)
+		return
+	}
+	// Lanes above 16 bits hold zeros, or would saturate: they are cleared first.
+	e.shiftI(vpslldI, 6, d, s, 16)
+	e.shiftI(vpsrldI, 2, d, d, 16)
+	e.v(vpackusdw, d, d, d)
+	e.vi(vpermq, d, 0, d, 8)
+	e.v(vcvtph2ps, d, 0, d)
+}
+
+// narrow is f32 to f16, in place; register 1 and k1 are clobbered.
+func (e *emitter) narrow(v int) {
+	if e.wide {
+		e.evex(vcmpps, w512, 1, v, v, mod{}, 1)
+		e.b(3)
+		e.evex(vcvtps2ph, w512, v, 0, v, mod{}, 1)
+		e.b(0)
+		e.v(vpmovzxwd, v, 0, v)
+		e.splat32(1, nan16)
+		e.vk(vmovups, v, 0, 1, 1)
+		return
+	}
+	e.vi(vcmpps, 1, v, v, 3)
+	e.vi(vcvtps2ph, v, 0, v, 0)
+	e.v(vpmovzxwd, v, 0, v)
+	e.splat32(6, nan16)
+	e.vi(vblendvps, v, v, 6, 1<<4)
+}
+
+// narrowBF is f32 to bf16: (u + 0x7fff + the bit above) >> 16.
+func (e *emitter) narrowBF(v int) {
+	if e.wide {
+		e.evex(vcmpps, w512, 1, v, v, mod{}, 1)
+		e.b(3)
+	} else {
+		e.vi(vcmpps, 7, v, v, 3)
+	}
+	e.shiftI(vpsrldI, 2, 1, v, 16)
+	e.splat32(6, 1)
+	e.v(vpand, 1, 1, 6)
+	e.splat32(6, 0x7fff)
+	e.v(vpaddd, 1, 1, 6)
+	e.v(vpaddd, v, v, 1)
+	e.shiftI(vpsrldI, 2, v, v, 16)
+	e.splat32(6, nan16)
+	if e.wide {
+		e.vk(vmovups, v, 0, 6, 1)
+	} else {
+		e.vi(vblendvps, v, v, 6, 7<<4)
+	}
+}
+
+// pack converts two sources and puts the first into the upper half.
+func pack(narrow func(e *emitter, v int)) translator {
+	return func(e *emitter, in *Inst) bool {
+		e.begin()
+		for c := range e.chunks() {
+			e.v(vmovups, 0, 0, e.r(in.A, c))
+			narrow(e, 0)
+			e.shiftI(vpslldI, 6, 4, 0, 16)
+			e.v(vmovups, 0, 0, e.r(in.B, c))
+			narrow(e, 0)
+			e.v(vpor, 0, 0, 4)
+			e.toR(in.D, c, 0, 2)
+		}
+		return true
+	}
+}
+
+// inDouble widens the operand to double precision in register 0, computes there and rounds once.
+func inDouble(f func(e *emitter)) translator {
+	return func(e *emitter, in *Inst) bool {
+		e.begin()
+		for c := range e.chunks() {
+			for h := range 2 {
+				e.v(vcvtps2pd, 0, 0, e.half(in.A, 2*c+h))
+				f(e)
+				e.v(vcvtpd2ps, 8+h, 0, 0)
+			}
+			if e.wide {
+				e.evex(vop{3, 1, 0x3a, 1, 32}, w512, 8, 8, 9, mod{}, 1) // vinserti64x4
+				e.b(1)
+			} else {
+				e.vi(vinsertX, 8, 8, 9, 1)
+			}
+			e.canon(8, 1)
+			e.toR(in.D, c, 8, 2)
+		}
+		return true
+	}
+}
+
+// exp2 is 2^x of register 0, term by term as the interpreter computes it. Beyond ±1000 f32 overflows or vanishes alike.
+func (e *emitter) exp2() {
+	e.splat64(1, math.Float64bits(1000))
+	e.v(vminpd, 0, 1, 0) // a NaN in the second operand stays
+	e.splat64(1, math.Float64bits(-1000))
+	e.v(vmaxpd, 0, 1, 0)
+	e.splat64(1, math.Float64bits(0.5))
+	e.v(vaddpd, 1, 0, 1)
+	e.vi(vroundpd, 1, 0, 1, 9) // n
+	e.v(vsubpd, 0, 0, 1)
+	e.splat64(2, math.Float64bits(math.Ln2))
+	e.v(vmulpd, 0, 0, 2)
+	e.splat64(2, math.Float64bits(1.0/87178291200))
+	for _, c := range [...]float64{1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
+		1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2, 1, 1} {
+		e.v(vmulpd, 2, 2, 0)
+		e.splat64(3, math.Float64bits(c))
+		e.v(vaddpd, 2, 2, 3)
+	}
+	e.v(vcvttpd2dq, 1, 0, 1)
+	e.v(vpmovsxdq, 1, 0, 1)
+	e.splat64(3, 1023)
+	e.v(vpaddq, 1, 1, 3)
+	e.shiftI(vpsllqI, 6, 1, 1, 52)
+	e.v(vmulpd, 0, 2, 1)
+}

@@ -1,0 +1,101 @@
+package jit
+
+import "unsafe"
+
+// Inst is an instruction. Operands are rows: of 32-bit values, of 64-bit values or of predicates, as the opcode says.
+type Inst struct {
+	Op         string
+	Guard      int32 // predicate row, or -1
+	Negate     bool
+	D, A, B, C int32
+	Imm        int64
+	Vec        []int32
+	Size       int  // bytes of an element that is loaded or stored
+	Ordered    bool // an acquire or a release
+	Kind       Kind
+	Address    uintptr // of the interpreter's form, for an asynchronous copy
+}
+
+// Kind groups the instructions that the emitter treats alike.
+type Kind uint8
+
+// Kinds.
+const (
+	Arithmetic Kind = iota
+	LoadParam
+	LoadGlobal
+	StoreGlobal
+	LoadShared
+	StoreShared
+	CopyAsync
+	Commit
+	WaitGroup
+	MMA
+	LoadMatrix
+	Shuffle
+	Branch // Imm is the target
+	Nothing
+	Other   // the interpreter's: it ends or stops the warp, or is rare
+	Unknown // without a native form
+)
+
+// Level is an instruction set.
+type Level uint8
+
+// Levels. None compiles nothing.
+const (
+	None Level = iota
+	AVX2
+	AVX512
+)
+
+func (l Level) String() string { return [...]string{"none", "AVX2", "AVX-512"}[l] }
+
+// CopyLayout says how the interpreter keeps the asynchronous copies of a warp that nobody has waited for.
+type CopyLayout struct {
+	Stride                             int // bytes of a copy
+	Inst, Mask, Group, Offsets, Blocks int // offsets: pointer, uint32, int, [32]uint32, [32][16]byte
+}
+
+// Site is what a global memory instruction knows of the span that it last touched.
+type Site struct {
+	Low   uint64 // the span's first address, less the instruction's offset
+	Limit uint64 // the last offset in the span at which an access fits
+	Delta uint64 // host address less device address, plus the instruction's offset
+	_     uint64
+}
+
+// Unknown is a Site that no address fits.
+var unknown = Site{Low: 1 << 62}
+
+// Context is a warp's state for native code.
+type Context struct {
+	R, Q, P, Shared unsafe.Pointer
+	Params          unsafe.Pointer
+	Sites           *Site
+	Entry           uintptr
+	SharedBytes     int64
+	Steps           int64 // instructions that may be executed before a backward branch returns
+	Mask            uint32
+	NextPC          int32 // the least pc at which other lanes wait
+	PC              int32 // on return: the instruction to go on with
+	Interpret       int32 // on return: 1 if the interpreter must execute it
+	Copies          unsafe.Pointer
+	CopyCount       int64
+	CopyRoom        int64
+	Group           int64
+
+	scratch [2048 + 64]byte // for native code
+}
+
+// NewSites returns the sites of a launch.
+func (c *Code) NewSites() []Site {
+	s := make([]Site, c.sites)
+	for i := range s {
+		s[i] = unknown
+	}
+	return s
+}
+
+// SiteOf is the site of an instruction, or -1.
+func (c *Code) SiteOf(pc int) int { return int(c.siteOf[pc]) }

@@ -1,0 +1,554 @@
+//go:build linux && amd64
+
+package jit
+
+import (
+	"strings"
+	"unsafe"
+)
+
+// Within a memory instruction: rdx is what to add to an address of the address row to get the host's, rbp the lanes that
+// a loop has left, r14 its lane, rax the lane's address.
+const (
+	rBase = rdx
+	rLeft = rbp
+	rLane = r14
+)
+
+// sharedBase is the address of a block's shared memory.
+const sharedBase = 1024
+
+// eachLane loops over the lanes of a mask that is not 0, in ascending order; mask is a register, or -1 for all lanes.
+func (e *emitter) eachLane(mask int, body func()) {
+	if mask < 0 {
+		e.movi32(rLeft, -1)
+	} else {
+		e.mov32(rLeft, mask)
+	}
+	top := e.newLabel()
+	e.place(top)
+	e.tzcnt(rLane, rLeft)
+	body()
+	e.blsr(rLeft, rLeft)
+	e.jcc(ccNE, top)
+}
+
+// running is the mask of the instruction's lanes for eachLane.
+func (e *emitter) running() int {
+	if e.m {
+		return rEM
+	}
+	return -1
+}
+
+// partial emits a masked instruction twice: for a warp all of whose lanes run it, and for some.
+func (e *emitter) partial(all, some func()) {
+	switch {
+	case e.masked:
+		some()
+		return
+	case !e.m:
+		all()
+		return
+	}
+	few, done := e.newLabel(), e.newLabel()
+	e.alu32i(aluCmp, rEM, -1)
+	e.jcc(ccNE, few)
+	e.m = false
+	all()
+	e.m = true
+	e.place(done)
+	pc := e.pc
+	e.cold = append(e.cold, func() {
+		e.pc, e.m = pc, true
+		e.place(few)
+		some()
+		e.jmp(done)
+	})
+}
+
+// site returns the operand of the instruction's site.
+func (e *emitter) site() mem {
+	if e.siteOf[e.pc] < 0 {
+		n := int32(0)
+		for _, s := range e.siteOf {
+			n = max(n, s+1)
+		}
+		e.siteOf[e.pc] = n
+	}
+	return at(rSites, int(e.siteOf[e.pc])*int(unsafe.Sizeof(Site{})))
+}
+
+// lane operands with the loop's lane.
+func (e *emitter) laneR(row int32) mem { return indexed(rR, rLane, 2, int(row)*128-biasR) }
+func (e *emitter) laneQ(row int32) mem { return indexed(rQ, rLane, 3, int(row)*256-biasQ) }
+
+// locateSome checks the addresses of the running lanes against the site, lane by lane.
+func (e *emitter) locateSome(row int32, size, mask int) {
+	s := e.site()
+	e.mov64(r12, s)
+	e.mov64(r13, s.plus(8))
+	e.alu32(aluXor, rcx, rcx)
+	bail := e.bail()
+	e.eachLane(mask, func() {
+		e.mov64(rax, e.laneQ(row))
+		e.alu64(aluSub, rax, r12)
+		e.alu64(aluOr, rcx, rax)
+		e.alu64(aluCmp, rax, r13)
+		e.jcc(ccA, bail)
+	})
+	if size > 1 {
+		e.test32i(rcx, int32(size-1))
+		e.jcc(ccNE, bail)
+	}
+	e.mov64(rBase, s.plus(16))
+}
+
+// locateAll is locateSome for all lanes; with AVX-512 the offsets are left in registers 16–19.
+func (e *emitter) locateAll(row int32, size int) {
+	if !e.wide {
+		e.locateSome(row, size, -1)
+		return
+	}
+	s := e.site()
+	e.v(vbroadcastq, 0, 0, s)
+	e.v(vbroadcastq, 1, 0, s.plus(8))
+	for c := range 4 {
+		e.v(vmovups, 16+c, 0, e.q(row, c))
+		e.v(vpsubq, 16+c, 16+c, 0)
+	}
+	e.checkOffsets(size)
+	e.mov64(rBase, s.plus(16))
+}
+
+// checkOffsets compares the 64-bit offsets in registers 16–19 with the limit in register 1.
+func (e *emitter) checkOffsets(size int) {
+	e.v(vpmaxuq, 2, 16, 17)
+	e.v(vpmaxuq, 3, 18, 19)
+	e.v(vpmaxuq, 2, 2, 3)
+	e.evex(vpcmpuq, w512, 1, 2, 1, mod{}, 1)
+	e.b(6)
+	second := 1
+	if size > 1 {
+		e.v(vpor, 2, 16, 17)
+		e.v(vpor, 3, 18, 19)
+		e.v(vpor, 2, 2, 3)
+		e.splat64(3, uint64(size-1))
+		e.evex(vptestmq, w512, 2, 2, 3, mod{}, 0)
+		second = 2
+	}
+	e.kortestb(1, second)
+	e.jcc(ccNE, e.bail())
+}
+
+// global is ld.global and st.global. Acquire and release are the interpreter's.
+func (e *emitter) global(in *Inst) bool {
+	if in.Ordered {
+		return false
+	}
+	size := in.Size * len(in.Vec)
+	load := in.Kind == LoadGlobal
+	address := func() { e.mov64(rax, e.laneQ(in.A)) }
+	some := func() {
+		e.locateSome(in.A, size, e.running())
+		e.lanewise(in, load, rBase, address)
+	}
+	if !e.wide || in.Size != 4 {
+		some()
+		return true
+	}
+	e.partial(func() {
+		e.locateAll(in.A, size)
+		first := at(rQ, int(in.A)*256-biasQ)
+		if len(in.Vec) == 1 {
+			apart, done := e.newLabel(), e.newLabel()
+			// Neighbouring lanes mostly have neighbouring words.
+			e.v(vbroadcastq, 20, 0, 16)
+			for c := range 4 {
+				e.v(vpsubq, 21, 16+c, e.vector64(func(i int) uint64 { return uint64(4 * (8*c + i)) }))
+				e.evex(vpcmpq, w512, 1+c, 21, 20, mod{}, 1)
+				e.b(0)
+			}
+			e.join(4)
+			e.alu32i(aluCmp, rax, -1)
+			e.jcc(ccNE, apart)
+			e.mov64(rax, first)
+			for c := range 2 {
+				if load {
+					e.v(vmovups, 0, 0, indexed(rax, rBase, 0, 64*c))
+					e.v(vstoreups, 0, 0, e.r(in.Vec[0], c))
+				} else {
+					e.v(vmovups, 0, 0, e.r(in.Vec[0], c))
+					e.v(vstoreups, 0, 0, indexed(rax, rBase, 0, 64*c))
+				}
+			}
+			e.place(done)
+			pc := e.pc
+			e.cold = append(e.cold, func() {
+				e.pc, e.m = pc, false
+				e.place(apart)
+				if load {
+					for c := range 4 {
+						e.v(vmovups, 0, 0, e.q(in.A, c))
+						e.kones(1)
+						e.gather(vgatherqd, w512, 1+c, rBase, 0, 1, 0)
+					}
+					for c := range 2 {
+						e.evex(vop{3, 1, 0x3a, 1, 32}, w512, 1+2*c, 1+2*c, 2+2*c, mod{}, 1)
+						e.b(1)
+						e.v(vstoreups, 1+2*c, 0, e.r(in.Vec[0], c))
+					}
+				} else {
+					e.lanewise(in, load, rBase, address)
+				}
+				e.jmp(done)
+			})
+			return
+		}
+		e.vectors(in, load, rBase, func(r, l int) { e.mov64(r, first.plus(8*l)) })
+	}, some)
+	return true
+}
+
+// gather emits vgather… d, [base + index·2^scale] under mask k, which it clears.
+func (e *emitter) gather(o vop, w width, d, base, index, k int, scale uint8) {
+	e.evex(o, w, d, 0, mem{base: int8(base), index: int8(index), scale: scale, vector: true}, mod{k: k}, 0)
+}
+
+// lanewise moves the elements of the running lanes one lane at a time; address puts the lane's into rax.
+func (e *emitter) lanewise(in *Inst, load bool, base int, address func()) {
+	wide := in.Size == 8
+	signed := len(in.Op) > 3 && in.Op[len(in.Op)-3:] == ".s8"
+	e.eachLane(e.running(), func() {
+		address()
+		for j, row := range in.Vec {
+			m := indexed(rax, base, 0, j*in.Size)
+			switch {
+			case load && wide:
+				e.mov64(rcx, m)
+				e.put64(e.laneQ(row), rcx)
+			case load:
+				switch {
+				case in.Size == 4:
+					e.mov32(rcx, m)
+				case in.Size == 2:
+					e.movzx16(rcx, m)
+				case signed:
+					e.movsx8(rcx, m)
+					e.movzx16(rcx, rcx)
+				default:
+					e.movzx8(rcx, m)
+				}
+				e.put32(e.laneR(row), rcx)
+			case wide:
+				e.mov64(rcx, e.laneQ(row))
+				e.put64(m, rcx)
+			default:
+				e.mov32(rcx, e.laneR(row))
+				switch in.Size {
+				case 4:
+					e.put32(m, rcx)
+				case 2:
+					e.put16(m, rcx)
+				default:
+					e.put8(m, rcx)
+				}
+			}
+		}
+	})
+}
+
+// vectors moves two or four words of every lane, by transposing blocks of four lanes (AVX-512). address puts lane l's
+// address into a register; base is added.
+func (e *emitter) vectors(in *Inst, load bool, base int, address func(r, l int)) {
+	n := len(in.Vec)
+	for c := range 2 {
+		if !load {
+			for i, row := range in.Vec {
+				e.v(vmovups, i, 0, e.r(row, c))
+			}
+			e.v(vunpcklps, 4, 0, 1)
+			e.v(vunpckhps, 5, 0, 1)
+			if n == 4 {
+				e.v(vunpcklps, 6, 2, 3)
+				e.v(vunpckhps, 7, 2, 3)
+				e.v(vunpcklpd, 0, 4, 6)
+				e.v(vunpckhpd, 1, 4, 6)
+				e.v(vunpcklpd, 2, 5, 7)
+				e.v(vunpckhpd, 3, 5, 7)
+			}
+			for l := range 16 {
+				address(rax, 16*c+l)
+				m := indexed(rax, base, 0, 0)
+				if n == 4 { // register l%4, part l/4
+					e.vw(vextractX, w512, l%4, 0, m, []byte{byte(l / 4)})
+					continue
+				}
+				if l%2 == 0 {
+					e.vw(vextractX, w512, 4+l%4/2, 0, 0, []byte{byte(l / 4)})
+					e.vw(vmovlpsS, w128, 0, 0, m, nil)
+				} else {
+					e.vw(vmovhpsS, w128, 0, 0, m, nil)
+				}
+			}
+			continue
+		}
+		// Each address row may be the result's: addresses are 64-bit rows or a scratch copy, so they are not.
+		for l := range 16 {
+			address(rax, 16*c+l)
+			m := indexed(rax, base, 0, 0)
+			part := l / 4
+			if n == 4 {
+				if part == 0 {
+					e.vw(vmovups, w128, l%4, 0, m, nil)
+				} else {
+					e.vw(vinsertX, w512, l%4, l%4, m, []byte{byte(part)})
+				}
+				continue
+			}
+			reg := l % 4 / 2
+			if l%2 == 0 {
+				e.vw(vmovq, w128, 4, 0, m, nil)
+				continue
+			}
+			e.vw(vmovhps, w128, 4, 4, m, nil)
+			if part == 0 {
+				e.vw(vmovups, w128, reg, 0, 4, nil)
+			} else {
+				e.vw(vinsertX, w512, reg, reg, 4, []byte{byte(part)})
+			}
+		}
+		if n == 2 {
+			e.vi(vshufps, 2, 0, 1, 0x88)
+			e.vi(vshufps, 3, 0, 1, 0xdd)
+			e.v(vstoreups, 2, 0, e.r(in.Vec[0], c))
+			e.v(vstoreups, 3, 0, e.r(in.Vec[1], c))
+			continue
+		}
+		e.v(vunpcklps, 4, 0, 1) // x0 x1 y0 y1
+		e.v(vunpckhps, 5, 0, 1) // z0 z1 w0 w1
+		e.v(vunpcklps, 6, 2, 3)
+		e.v(vunpckhps, 7, 2, 3)
+		e.v(vunpcklpd, 0, 4, 6)
+		e.v(vunpckhpd, 1, 4, 6)
+		e.v(vunpcklpd, 2, 5, 7)
+		e.v(vunpckhpd, 3, 5, 7)
+		for i, row := range in.Vec {
+			e.v(vstoreups, i, 0, e.r(row, c))
+		}
+	}
+}
+
+// sharedLimit puts the last offset at which size bytes fit into r13, or bails.
+func (e *emitter) sharedLimit(size int) {
+	e.mov64(r13, e.field(unsafe.Offsetof(ctx.SharedBytes)))
+	e.alu64i(aluSub, r13, int32(size))
+	e.jcc(ccB, e.bail())
+}
+
+// sharedSome checks the running lanes' shared addresses row+imm, lane by lane.
+func (e *emitter) sharedSome(row int32, imm int64, size, mask int) {
+	e.sharedLimit(size)
+	e.alu32(aluXor, rcx, rcx)
+	bail := e.bail()
+	e.eachLane(mask, func() {
+		e.mov32(rax, e.laneR(row))
+		e.alu32i(aluAdd, rax, int32(uint32(imm)-sharedBase))
+		e.alu32(aluOr, rcx, rax)
+		e.alu64(aluCmp, rax, r13)
+		e.jcc(ccA, bail)
+	})
+	if size > 1 {
+		e.test32i(rcx, int32(size-1))
+		e.jcc(ccNE, bail)
+	}
+}
+
+// sharedAll checks all lanes' shared addresses, or those of the first lanes, and leaves the offsets in registers 16 and
+// 17 and in the scratch memory at r14 (AVX-512).
+func (e *emitter) sharedAll(row int32, imm int64, size, lanes int) mem {
+	e.sharedLimit(size)
+	e.evex(vop{2, 1, 0x7c, 0, 4}, w512, 1, 0, r13, mod{}, 0) // vpbroadcastd from r13
+	e.splat32(0, uint32(imm)-sharedBase)
+	n := (lanes + 15) / 16
+	for c := range n {
+		e.v(vmovups, 16+c, 0, e.r(row, c))
+		e.v(vpaddd, 16+c, 16+c, 0)
+	}
+	if lanes == 8 { // the others do not count
+		e.movi32(rax, 0xff)
+		e.kmovd(1, rax)
+		e.evex(vmovups, w512, 16, 0, 16, mod{k: 1, zero: true}, 0)
+	}
+	top, bits := 16, 16
+	if n == 2 {
+		e.v(vpmaxud, 2, 16, 17)
+		e.v(vpor, 3, 16, 17)
+		top, bits = 2, 3
+	}
+	e.evex(vpcmpud, w512, 1, top, 1, mod{}, 1)
+	e.b(6)
+	second := 1
+	if size > 1 {
+		e.splat32(4, uint32(size-1))
+		e.evex(vptestmd, w512, 2, bits, 4, mod{}, 0)
+		second = 2
+	}
+	e.kortest(1, second)
+	e.jcc(ccNE, e.bail())
+	s := e.scratch()
+	for c := range n {
+		e.v(vstoreups, 16+c, 0, s.plus(64*c))
+	}
+	return s
+}
+
+// scratch returns memory of the context for one instruction's use, aligned to 64 bytes; its address goes to r14.
+func (e *emitter) scratch() mem {
+	e.lea(r14, e.field(unsafe.Offsetof(ctx.scratch)).plus(63))
+	e.alu64i(aluAnd, r14, -64)
+	return at(r14, 0)
+}
+
+// shared is ld.shared and st.shared.
+func (e *emitter) shared(in *Inst) bool {
+	size := in.Size * len(in.Vec)
+	load := in.Kind == LoadShared
+	some := func() {
+		e.sharedSome(in.A, in.Imm, size, e.running())
+		e.lanewise(in, load, rShared, func() {
+			e.mov32(rax, e.laneR(in.A))
+			e.alu32i(aluAdd, rax, int32(uint32(in.Imm)-sharedBase))
+		})
+	}
+	if !e.wide || in.Size != 4 {
+		some()
+		return true
+	}
+	e.partial(func() {
+		s := e.sharedAll(in.A, in.Imm, size, 32)
+		if len(in.Vec) > 1 {
+			e.vectors(in, load, rShared, func(r, l int) { e.mov32(r, s.plus(4*l)) })
+			return
+		}
+		if load {
+			for c := range 2 {
+				e.kones(1)
+				e.gather(vgatherdd, w512, 2+c, rShared, 16+c, 1, 0)
+			}
+			for c := range 2 {
+				e.v(vstoreups, 2+c, 0, e.r(in.Vec[0], c))
+			}
+			return
+		}
+		for l := range 32 {
+			e.mov32(rax, s.plus(4*l))
+			e.mov32(rcx, at(rR, int(in.Vec[0])*128-biasR+4*l))
+			e.put32(indexed(rShared, rax, 0, 0), rcx)
+		}
+	}, some)
+	return true
+}
+
+// loadMatrix is ldmatrix: lanes 8i…8i+7 give the row addresses of matrix i.
+func (e *emitter) loadMatrix(in *Inst) bool {
+	if e.m { // all lanes must execute it: the interpreter knows what to say
+		return false
+	}
+	n := len(in.Vec)
+	trans := strings.Contains(in.Op, ".trans")
+	if !e.wide {
+		return e.loadMatrixAVX2(in, trans)
+	}
+	s := e.sharedAll(in.A, in.Imm, 16, 8*n)
+	for i, row := range in.Vec {
+		for g := range 8 {
+			e.mov32(rax, s.plus(4*(8*i+g)))
+			m := indexed(rShared, rax, 0, 0)
+			switch {
+			case trans:
+				e.vw(vmovups, w128, g, 0, m, nil)
+			case g%4 == 0:
+				e.vw(vmovups, w128, g/4, 0, m, nil)
+			default:
+				e.vw(vinsertX, w512, g/4, g/4, m, []byte{byte(g % 4)})
+			}
+		}
+		if trans {
+			e.transpose16()
+			for g := range 8 {
+				if g%4 != 0 {
+					e.vw(vinsertX, w512, g&4, g&4, g, []byte{byte(g % 4)})
+				}
+			}
+			e.v(vstoreups, 0, 0, e.r(row, 0))
+			e.v(vstoreups, 4, 0, e.r(row, 1))
+			continue
+		}
+		e.v(vstoreups, 0, 0, e.r(row, 0))
+		e.v(vstoreups, 1, 0, e.r(row, 1))
+	}
+	return true
+}
+
+// transpose16 transposes the 8×8 halfwords in registers 0–7; 8–15 are clobbered, 15 not.
+func (e *emitter) transpose16() {
+	x := func(o vop, d, a, b int) { e.vw(o, w128, d, a, b, nil) }
+	// Pairs of rows: words of columns 0–3, 4–7.
+	x(vpunpcklwd, 8, 0, 1)
+	x(vpunpckhwd, 9, 0, 1)
+	x(vpunpcklwd, 10, 2, 3)
+	x(vpunpckhwd, 11, 2, 3)
+	x(vpunpcklwd, 0, 4, 5)
+	x(vpunpckhwd, 1, 4, 5)
+	x(vpunpcklwd, 2, 6, 7)
+	x(vpunpckhwd, 3, 6, 7)
+	// Four rows: columns 0–1, 2–3, …
+	x(vpunpckldq, 4, 8, 10)
+	x(vpunpckhdq, 5, 8, 10)
+	x(vpunpckldq, 6, 9, 11)
+	x(vpunpckhdq, 7, 9, 11)
+	x(vpunpckldq, 8, 0, 2)
+	x(vpunpckhdq, 9, 0, 2)
+	x(vpunpckldq, 10, 1, 3)
+	x(vpunpckhdq, 11, 1, 3)
+	x(vunpcklpd, 0, 4, 8)
+	x(vunpckhpd, 1, 4, 8)
+	x(vunpcklpd, 2, 5, 9)
+	x(vunpckhpd, 3, 5, 9)
+	x(vunpcklpd, 12, 6, 10)
+	x(vunpckhpd, 13, 6, 10)
+	x(vunpcklpd, 14, 7, 11)
+	x(vunpckhpd, 7, 7, 11)
+	x(vmovups, 4, 0, 12)
+	x(vmovups, 5, 0, 13)
+	x(vmovups, 6, 0, 14)
+}
+
+func (e *emitter) loadMatrixAVX2(in *Inst, trans bool) bool {
+	n := len(in.Vec)
+	e.movi32(rEM, int32(uint32(uint64(1)<<(8*n)-1)))
+	e.sharedSome(in.A, in.Imm, 16, rEM)
+	// The row of addresses may be a result: everything goes through scratch memory.
+	s := e.scratch()
+	for i := range in.Vec {
+		for g := range 8 {
+			e.mov32(rax, at(rR, int(in.A)*128-biasR+4*(8*i+g)))
+			e.alu32i(aluAdd, rax, int32(uint32(in.Imm)-sharedBase))
+			e.vw(vmovups, w128, g, 0, indexed(rShared, rax, 0, 0), nil)
+		}
+		if trans {
+			e.transpose16()
+		}
+		for g := range 8 {
+			e.vw(vstoreups, w128, g, 0, s.plus(128*i+16*g), nil)
+		}
+	}
+	for i, row := range in.Vec {
+		for c := range 4 {
+			e.v(vmovups, 0, 0, s.plus(128*i+32*c))
+			e.v(vstoreups, 0, 0, e.r(row, c))
+		}
+	}
+	return true
+}

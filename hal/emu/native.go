@@ -1,0 +1,222 @@
+package emu
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
+)
+
+// Engine says what executes kernels.
+type Engine string
+
+// Engines. With Check or Profile set, the interpreter executes everything.
+const (
+	Auto        Engine = ""            // native code where the processor has it
+	Interpreter Engine = "interpreter" // the specification
+	JIT         Engine = "jit"         // native code, or an error
+	jitAVX2     Engine = "avx2"        // native code without AVX-512, for tests
+)
+
+// level is the instruction set that an engine compiles for.
+func (e Engine) level() (jit.Level, error) {
+	have := jit.Detect()
+	switch e {
+	case Auto, Interpreter:
+		return jit.None, nil
+	case JIT, jitAVX2:
+		if have == jit.None {
+			return have, fmt.Errorf("emu: engine %s: native code wants linux on amd64 with AVX2", e)
+		}
+		if e == jitAVX2 {
+			have = jit.AVX2
+		}
+		return have, nil
+	}
+	return jit.None, fmt.Errorf("emu: unknown engine %q: want interpreter or jit", e)
+}
+
+// EngineStats says what the native engine did.
+type EngineStats struct {
+	Level       string // the instruction set
+	Kernels     int    // compiled
+	Bytes       int    // of their code
+	Refused     int    // kernels that only the interpreter runs
+	Left        int    // instructions without a native form, barriers, exits and atomics apart
+	Interpreted int64  // instructions that the interpreter executed for native code
+}
+
+// engine is a device's native side.
+type engine struct {
+	level       jit.Level
+	mu          sync.Mutex
+	stats       EngineStats
+	interpreted atomic.Int64
+}
+
+// EngineStats returns what the native engine has done so far.
+func (d *Device) EngineStats() EngineStats {
+	e := &d.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.stats
+	s.Level, s.Interpreted = e.level.String(), e.interpreted.Load()
+	return s
+}
+
+// native is a program's compiled form; code is nil where there is none.
+type native struct {
+	once sync.Once
+	code *jit.Code
+}
+
+// compile makes the program's native form, once.
+func (e *engine) compile(p *program) *jit.Code {
+	if e.level == jit.None {
+		return nil
+	}
+	p.native.once.Do(func() {
+		insts := nativeForm(p)
+		code, err := jit.Compile(insts, copyLayout, e.level)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if err != nil {
+			e.stats.Refused++
+			return
+		}
+		e.stats.Kernels++
+		e.stats.Bytes += code.Bytes()
+		e.stats.Left += code.Left
+		p.native.code = code
+	})
+	return p.native.code
+}
+
+var copyLayout = jit.CopyLayout{
+	Stride:  int(unsafe.Sizeof(asyncCopy{})),
+	Inst:    int(unsafe.Offsetof(asyncCopy{}.in)),
+	Mask:    int(unsafe.Offsetof(asyncCopy{}.mask)),
+	Group:   int(unsafe.Offsetof(asyncCopy{}.group)),
+	Offsets: int(unsafe.Offsetof(asyncCopy{}.dst)),
+	Blocks:  int(unsafe.Offsetof(asyncCopy{}.data)),
+}
+
+var nativeKinds = map[kind]jit.Kind{
+	kindLoadParam: jit.LoadParam, kindLoadGlobal: jit.LoadGlobal, kindStoreGlobal: jit.StoreGlobal,
+	kindLoadShared: jit.LoadShared, kindStoreShared: jit.StoreShared, kindCopyAsync: jit.CopyAsync,
+	kindCommit: jit.Commit, kindWaitGroup: jit.WaitGroup, kindMMA: jit.MMA, kindLoadMatrix: jit.LoadMatrix,
+	kindShuffle: jit.Shuffle, kindBranch: jit.Branch,
+	// Without checks these have no effect.
+	kindFence: jit.Nothing, kindGridWait: jit.Nothing, kindNop: jit.Nothing, kindPrefetch: jit.Nothing,
+	kindBarrier: jit.Other, kindWarpBarrier: jit.Other, kindExit: jit.Other, kindAtomic: jit.Other, kindMMAScaled: jit.Unknown,
+}
+
+// nativeForm is the program as the compiler takes it.
+func nativeForm(p *program) []jit.Inst {
+	out := make([]jit.Inst, len(p.code))
+	for i := range p.code {
+		in := &p.code[i]
+		o := jit.Inst{Guard: in.guard, Negate: in.negate, D: in.d, A: in.a, B: in.b, C: in.c, Imm: in.imm, Vec: in.vec,
+			Size: int(in.size), Ordered: in.order != plain, Address: uintptr(unsafe.Pointer(in))}
+		if in.stmt.Instr != nil {
+			o.Op = in.stmt.Instr.Def.Op
+		}
+		o.Kind = jit.Arithmetic
+		if k, ok := nativeKinds[in.kind]; ok {
+			o.Kind = k
+		}
+		out[i] = o
+	}
+	return out
+}
+
+// nativeBlock is what native code keeps of a block.
+type nativeBlock struct {
+	code  *jit.Code
+	ctx   *jit.Context
+	sites []jit.Site
+}
+
+func newNativeBlock(l *launch) *nativeBlock {
+	if l.code == nil {
+		return nil
+	}
+	return &nativeBlock{code: l.code, ctx: new(jit.Context), sites: l.code.NewSites()}
+}
+
+// runNative is run in native code: it executes about budget instructions at most and returns how many, loops' alone
+// counted.
+func (w *warp) runNative(n *nativeBlock, budget int64) int64 {
+	x, l := n.ctx, w.b.l
+	code := l.prog.code
+	x.R, x.Q, x.P = pointer(w.r), pointer(w.q), pointer(w.p)
+	x.Shared, x.SharedBytes = pointer(w.b.shared), int64(len(w.b.shared))
+	x.Params, x.Sites = pointer(l.params), unsafe.SliceData(n.sites)
+	x.Steps = budget
+	interpreted := int64(0)
+	for w.state == ready && x.Steps > 0 {
+		if w.pc >= w.nextPC {
+			w.merge()
+		}
+		x.Mask, x.NextPC = w.mask, int32(w.nextPC)
+		x.Copies, x.CopyCount, x.CopyRoom, x.Group = pointer(w.copies[:cap(w.copies)]), int64(len(w.copies)), int64(cap(w.copies)), int64(w.group)
+		if err := n.code.Run(x, w.pc); err != nil {
+			w.b.l.dev.engine.refuse()
+			w.b.native = nil
+			break
+		}
+		w.copies, w.group = w.copies[:x.CopyCount], int(x.Group)
+		w.pc = int(x.PC)
+		x.Steps--
+		if x.Interpret == 0 {
+			continue
+		}
+		in := &code[w.pc]
+		pc := w.pc
+		w.run(1)
+		switch in.kind {
+		case kindBarrier, kindExit, kindBranch:
+		case kindLoadGlobal, kindStoreGlobal, kindCopyAsync:
+			interpreted++
+			n.learn(w, in, pc)
+		default:
+			interpreted++
+		}
+	}
+	if interpreted > 0 {
+		l.dev.engine.interpreted.Add(interpreted)
+	}
+	return budget - x.Steps
+}
+
+func (e *engine) refuse() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Refused++
+}
+
+func pointer[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
+
+// learn notes for an instruction the span that it has just touched.
+func (n *nativeBlock) learn(w *warp, in *inst, pc int) {
+	site := n.code.SiteOf(pc)
+	spans := w.b.l.reads
+	if in.kind == kindStoreGlobal {
+		spans = w.b.l.writes
+	}
+	if site < 0 || w.hint >= len(spans) {
+		return
+	}
+	s := &spans[w.hint]
+	size := uint64(in.size)
+	if in.kind != kindCopyAsync {
+		size *= uint64(len(in.vec))
+	}
+	if uint64(len(s.data)) < size || len(s.data) == 0 {
+		return
+	}
+	n.sites[site] = jit.Site{Low: s.lo - uint64(in.imm), Limit: uint64(len(s.data)) - size,
+		Delta: uint64(uintptr(pointer(s.data))) - s.lo + uint64(in.imm)}
+}
