@@ -17,22 +17,24 @@ import (
 
 // flags is the command line, as the design fixes it.
 type flags struct {
-	Model     string   `arg:"" optional:"" name:"model" help:"Directory of a compiled package, or an ONNX file."`
-	Precision string   `help:"Of an ONNX file: fp32, fp16 …; default: OPENPILOT_DGX_PRECISION, else fp16."`
-	Device    string   `help:"auto, cuda or emu." enum:"auto,cuda,emu" default:"auto"`
-	Input     []string `help:"An input, or a .npz with inputs by name." placeholder:"NAME=FILE.npy|FILE.npz" sep:"none"`
-	OutputDir string   `help:"Write every output as NAME.npy." placeholder:"DIR"`
-	Expect    string   `help:"Compare outputs with the arrays of these names." placeholder:"FILE.npz"`
-	Rtol      *float64 `help:"Relative tolerance of --expect and --suite." placeholder:"R"`
-	Atol      *float64 `help:"Absolute tolerance of --expect and --suite." placeholder:"A"`
-	MinCosine *float64 `help:"Least cosine of --expect." placeholder:"C"`
-	Runs      int      `help:"Run so many times and report the time of each." default:"1" placeholder:"N"`
-	JSON      string   `name:"json" help:"Write a JSON report." placeholder:"FILE"`
-	Check     bool     `help:"On the CPU device: check memory, races, initialisation and synchronisation."`
-	Profile   bool     `help:"Profile every launch."`
-	Suite     []string `help:"Run ONNX test-case directories." placeholder:"DIR" sep:"none"`
-	Shape     []string `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" sep:"none"`
-	Target    string   `help:"Variant to run where the device takes any, or to compile an ONNX file for." placeholder:"sm_121"`
+	Model         string   `arg:"" optional:"" name:"model" help:"Directory of a compiled package, or an ONNX file."`
+	Precision     string   `help:"Of an ONNX file: fp32, fp16 …; default: OPENPILOT_DGX_PRECISION, else fp16."`
+	Device        string   `help:"auto, cuda or emu." enum:"auto,cuda,emu" default:"auto"`
+	Input         []string `help:"An input, or a .npz with inputs by name." placeholder:"NAME=FILE.npy|FILE.npz" sep:"none"`
+	OutputDir     string   `help:"Write every output as NAME.npy." placeholder:"DIR"`
+	Expect        string   `help:"Compare outputs with the arrays of these names." placeholder:"FILE.npz"`
+	Rtol          *float64 `help:"Relative tolerance of --expect and --suite." placeholder:"R"`
+	Atol          *float64 `help:"Absolute tolerance of --expect and --suite." placeholder:"A"`
+	MinCosine     *float64 `help:"Least cosine of --expect." placeholder:"C"`
+	Runs          int      `help:"Run so many times and report the time of each." default:"1" placeholder:"N"`
+	JSON          string   `name:"json" help:"Write a JSON report." placeholder:"FILE"`
+	Check         bool     `help:"On the CPU device: check memory, races, initialisation and synchronisation."`
+	Profile       bool     `help:"Count on the CPU device what every launch does, and predict its time; --json has it all."`
+	ProfileDevice string   `name:"profile-device" help:"Device to predict times of: gb10, h200, a100; default: the target's." placeholder:"NAME"`
+	ProfileHTML   string   `name:"profile-html" help:"Also write the profile as a page." placeholder:"FILE"`
+	Suite         []string `help:"Run ONNX test-case directories." placeholder:"DIR" sep:"none"`
+	Shape         []string `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" sep:"none"`
+	Target        string   `help:"Variant to run where the device takes any, or to compile an ONNX file for." placeholder:"sm_121"`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -49,8 +51,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	f.Suite = append(f.Suite, dirs...)
 	switch {
 	case err != nil || done:
-	case f.Profile:
-		err = errors.New("--profile is not available in this version")
+	case !f.Profile && (f.ProfileDevice != "" || f.ProfileHTML != ""):
+		err = errors.New("--profile-device and --profile-html go with --profile")
+	case f.Profile && len(f.Suite) > 0:
+		err = errors.New("--profile is for one model, not for --suite")
 	case len(f.Suite) > 0:
 		err = f.suite(ctx, stdout)
 	default:

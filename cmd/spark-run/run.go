@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
-	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/npy"
@@ -38,7 +37,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	d, notice, err := detect.Open(ctx, detect.Options{Name: f.Device, Check: f.Check})
+	d, counts, notice, err := f.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -56,7 +55,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer s.Close()
-	if err := fill(p, s, arrays); err != nil {
+	if f.Profile && len(f.Input) == 0 {
+		fmt.Fprintln(stderr, "spark-run: no inputs: profiling a run on zeros")
+	} else if err := fill(p, s, arrays); err != nil {
 		return err
 	}
 	times := make([]time.Duration, f.Runs)
@@ -71,6 +72,11 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	r := report.Of(p, m.Variant)
 	r.Device = fmt.Sprintf("%s (%s)", info.Name, info.Backend)
 	r.Time(times)
+	if f.Profile {
+		if err := f.profiled(stdout, p, m.Variant, counts, r); err != nil {
+			return err
+		}
+	}
 	return f.finish(stdout, p, s, r)
 }
 

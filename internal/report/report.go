@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -36,6 +37,7 @@ type Report struct {
 	Kernels      []runtime.KernelInfo `json:"kernels"`
 	Outputs      []Output             `json:"outputs,omitempty"`
 	Fallbacks    []Fallback           `json:"fallbacks,omitempty"`
+	Profile      *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
 }
 
 // Output is the comparison of one output with its reference.

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/detect"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// recorder collects what the launches of the last run did.
+type recorder struct{ counts []*emu.Counts }
+
+func (r *recorder) add(c *emu.Counts) {
+	if n := len(r.counts); n > 0 && c.Op <= r.counts[n-1].Op {
+		r.counts = nil // another run begins
+	}
+	r.counts = append(r.counts, c)
+}
+
+// open opens the device: with --profile the CPU device, counting.
+func (f *flags) open(ctx context.Context) (hal.Device, *recorder, string, error) {
+	if !f.Profile {
+		d, notice, err := detect.Open(ctx, detect.Options{Name: f.Device, Check: f.Check})
+		return d, nil, notice, err
+	}
+	if f.Device == detect.CUDA {
+		return nil, nil, "", errors.New("--profile counts what the CPU device executes: leave out --device cuda")
+	}
+	if f.ProfileDevice != "" {
+		if _, err := profile.Device(f.ProfileDevice); err != nil {
+			return nil, nil, "", fmt.Errorf("--profile-device: %w", err)
+		}
+	}
+	r := &recorder{}
+	d, err := emu.Open(emu.Options{Check: f.Check, Profile: r.add})
+	return d, r, "", err
+}
+
+// profiled adds the profile to the report, prints it, and writes it as HTML if that was asked for.
+func (f *flags) profiled(w io.Writer, p *runtime.Program, v *runtime.Variant, r *recorder, out *report.Report) error {
+	device := f.ProfileDevice
+	if device == "" {
+		t, err := target.Lookup(v.Target)
+		if err != nil {
+			return err
+		}
+		device = t.Device
+	}
+	prof, err := profile.New(p, v, r.counts, device)
+	if err != nil {
+		return err
+	}
+	out.Profile = prof
+	if err := prof.WriteTable(w); err != nil {
+		return err
+	}
+	if f.ProfileHTML == "" {
+		return nil
+	}
+	file, err := os.Create(f.ProfileHTML)
+	if err != nil {
+		return err
+	}
+	if err := prof.WriteHTML(file); err != nil {
+		file.Close()
+		return err
+	}
+	return file.Close()
+}

@@ -1,0 +1,90 @@
+package profile
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// TestOccupancy: figures of the CUDA occupancy calculator for compute capability 9.0 (64 warps, 64 K registers, 228 KB).
+func TestOccupancy(t *testing.T) {
+	h200, err := Device("h200")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		threads, shared, regs int
+		blocks, warps         int
+		by                    string
+	}{
+		{256, 0, 32, 8, 64, "warps"},
+		{256, 0, 64, 4, 32, "registers"},
+		{128, 0, 255, 2, 8, "registers"},
+		{32, 0, 16, 32, 32, "blocks"},
+		{128, 48 << 10, 32, 4, 16, "shared memory"},
+		{128, 0, 0, 16, 64, "warps"},
+		{1024, 227 << 10, 32, 1, 32, "shared memory"},
+	} {
+		o := occupancy(h200, c.threads, c.shared, c.regs)
+		require.Equal(t, []any{c.blocks, c.warps, c.by}, []any{o.Blocks, o.Warps, o.LimitedBy}, "%+v", c)
+	}
+}
+
+// TestWhatBoundsALaunch gives the model launches that do much of one thing.
+func TestWhatBoundsALaunch(t *testing.T) {
+	gb10, err := Device("gb10")
+	require.NoError(t, err)
+	site := func(op string, warps int64) emu.Site {
+		return emu.Site{Instr: &ptx.Instr{Def: ptx.Lookup(op), Operands: []ptx.Operand{ptx.Imm(0)}}, Warps: warps, Lanes: 32 * warps}
+	}
+	for _, c := range []struct {
+		by     string
+		us     float64 // of the term, by hand
+		change func(*emu.Counts)
+	}{
+		// 48e6 · 2048 MACs at 91 TFLOPS
+		{"tensor", 48e6 * 2048 * 2 / 91e6, func(c *emu.Counts) {
+			c.Sites = append(c.Sites, site("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 48e6))
+		}},
+		// 48e6 warps of 16 lanes a clock on 48 multiprocessors of 2.4 GHz
+		{"issue", 48e6 * 2 / 48 / 2400, func(c *emu.Counts) { c.Sites = append(c.Sites, site("ex2.approx.f32", 48e6)) }},
+		{"shared", 48e7 / 48 / 2400, func(c *emu.Counts) {
+			s := site("ld.shared.b32", 48e6)
+			s.Wavefronts = 48e7
+			c.Sites = append(c.Sites, s)
+		}},
+		{"L2", 48e6 * 16 * 32 / 1500e3, func(c *emu.Counts) {
+			s := site("ld.global.f32", 48e6)
+			s.Sectors = 48e6 * 16
+			c.Sites = append(c.Sites, s)
+		}},
+		{"latency", 0.3 + 0.25*10, func(c *emu.Counts) { c.Sites = append(c.Sites, site("cp.async.wait_group", 48*8*10)) }},
+		{"launch", 0.3, func(c *emu.Counts) {}},
+	} {
+		counts := &emu.Counts{Kernel: "k", Grid: [3]int{48, 1, 1}, Block: [3]int{256, 1, 1}}
+		c.change(counts)
+		l := Launch{Grid: counts.Grid, Block: counts.Block}
+		l.count(counts)
+		l.Occupancy = occupancy(gb10, 256, 0, 0)
+		r := predict(gb10, &l, counts, 0)
+		require.Equal(t, c.by, r.By, "%+v", r)
+		require.InEpsilon(t, c.us+gb10.LaunchUS, r.US, 1e-6, "%s: %+v", c.by, r)
+	}
+}
+
+// TestATailBlockCostsAWave: 49 blocks on 48 multiprocessors take as long as 96.
+func TestATailBlockCostsAWave(t *testing.T) {
+	gb10, err := Device("gb10")
+	require.NoError(t, err)
+	time := func(blocks int) float64 {
+		c := &emu.Counts{Grid: [3]int{blocks, 1, 1}, Block: [3]int{1024, 1, 1}}
+		c.Sites = []emu.Site{{Instr: &ptx.Instr{Def: ptx.Lookup("ex2.approx.f32")}, Warps: int64(blocks) * 1e6}}
+		l := Launch{Grid: c.Grid, Block: c.Block}
+		l.count(c)
+		l.Occupancy = occupancy(gb10, 1024, 0, 0)
+		return predict(gb10, &l, c, 0).US - gb10.LaunchUS
+	}
+	require.InEpsilon(t, 2*time(48), time(49), 1e-9)
+	require.InEpsilon(t, time(96), time(49), 1e-9)
+}

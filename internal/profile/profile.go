@@ -1,0 +1,292 @@
+package profile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Profile is what a run of a model did and what it would cost on a device.
+type Profile struct {
+	Model     string   `json:"model"`
+	Precision string   `json:"precision"`
+	Target    string   `json:"target"` // that the code is for
+	Device    string   `json:"device"` // that the times are for
+	Total     Sum      `json:"total"`
+	Bounds    []Bound  `json:"bounds"`  // time by what bounds it, most first
+	Kernels   []Sum    `json:"kernels"` // most time first
+	Launches  []Launch `json:"launches"`
+}
+
+// Bound is how much of the time is bound by something.
+type Bound struct {
+	By       string  `json:"by"`
+	Launches int     `json:"launches"`
+	US       float64 `json:"us"`
+}
+
+// Counts is what one launch or several did.
+type Counts struct {
+	Instructions map[string]int64 `json:"instructions"` // that warps issued, by class
+	Warp         int64            `json:"warp_instructions"`
+	Thread       int64            `json:"thread_instructions"` // executed by threads
+	ActiveLanes  float64          `json:"active_lanes"`        // mean, of 32
+	Divergent    int64            `json:"divergent_branches"`
+	MMA          []MMA            `json:"mma,omitempty"`
+	MACs         int64            `json:"macs"` // of mma
+	FMAs         int64            `json:"fmas"` // of fma.rn.f32, f16 and f16x2, a thread's each
+	Barriers     int64            `json:"barriers"`
+	Atomics      int64            `json:"atomics"`
+
+	Sectors     int64   `json:"global_sectors"`        // of 32 bytes, asked for
+	SectorBytes int64   `json:"global_sector_bytes"`   // that instructions used of them
+	Coalescing  float64 `json:"coalescing"`            // used bytes of sectors asked for
+	UniqueRead  int64   `json:"unique_read_bytes"`     // of global memory, each byte once
+	UniqueWrite int64   `json:"unique_write_bytes"`    //
+	Constants   int64   `json:"unique_constant_bytes"` // of UniqueRead
+	Wavefronts  int64   `json:"shared_wavefronts"`     // passes through shared memory
+	Conflicts   int64   `json:"shared_bank_conflicts"` // of which conflicts caused
+}
+
+// MMA counts a shape and type of mma.sync.
+type MMA struct {
+	Op    string `json:"op"` // m16n8k16.f32.f16.f16.f32
+	Warps int64  `json:"warps"`
+	MACs  int64  `json:"macs"`
+}
+
+// Launch is one node of the graph.
+type Launch struct {
+	Index  int    `json:"index"`
+	Kernel string `json:"kernel"`
+	Family string `json:"family,omitempty"`
+	Note   string `json:"note,omitempty"`
+	Grid   [3]int `json:"grid"`
+	Block  [3]int `json:"block"`
+	Shared int    `json:"shared_bytes"`
+	Counts
+	Occupancy Occupancy `json:"occupancy"`
+	Time      Time      `json:"predicted"`
+
+	pipes pipes
+}
+
+// Sum is several launches together: of one kernel, or all.
+type Sum struct {
+	Kernel   string `json:"kernel,omitempty"`
+	Family   string `json:"family,omitempty"`
+	Note     string `json:"note,omitempty"`
+	Launches int    `json:"launches"`
+	Counts
+	US        float64   `json:"us"`
+	Share     float64   `json:"share"` // of the model's time
+	By        string    `json:"bound"`
+	Occupancy Occupancy `json:"occupancy"` // of the first launch
+	Blocks    int       `json:"blocks"`    // of the first launch
+	Threads   int       `json:"threads"`   // of a block
+}
+
+// classes are the names of ptx.Kind.
+var classes = map[ptx.Kind]string{ptx.KindInt: "integer", ptx.KindFloat: "float", ptx.KindSpecial: "special", ptx.KindConvert: "convert",
+	ptx.KindMove: "move", ptx.KindLoad: "load", ptx.KindStore: "store", ptx.KindAsync: "async", ptx.KindMMA: "mma", ptx.KindMatrix: "matrix",
+	ptx.KindWarp: "warp", ptx.KindSync: "sync", ptx.KindAtomic: "atomic", ptx.KindControl: "control"}
+
+// New makes a profile of a run's counts, in launch order, for a device: gb10, h200, a100.
+func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device string) (*Profile, error) {
+	t, err := Device(device)
+	if err != nil {
+		return nil, err
+	}
+	var entry *runtime.Entry
+	for i := range v.Entries {
+		if v.Entries[i].Name == "run" {
+			entry = &v.Entries[i]
+		}
+	}
+	if entry == nil {
+		return nil, fmt.Errorf("%s: variant %s has no entry run", p.Model, v.Target)
+	}
+	info := map[string]*runtime.KernelInfo{}
+	for i := range v.Kernels {
+		info[v.Kernels[i].Name] = &v.Kernels[i]
+	}
+	constants := 0
+	for _, b := range v.Buffers {
+		if b.Kind == runtime.ConstantBuffer {
+			constants += b.Bytes
+		}
+	}
+	out := &Profile{Model: p.Model, Precision: p.Precision, Target: v.Target, Device: t.Device}
+	for _, c := range counts {
+		l := Launch{Index: c.Op, Kernel: c.Kernel, Grid: c.Grid, Block: c.Block, Shared: c.Shared}
+		if c.Op < len(entry.Launches) {
+			l.Note = entry.Launches[c.Op].Note
+		}
+		regs := 0
+		if k := info[c.Kernel]; k != nil {
+			l.Family, regs = k.Family, k.Regs
+		}
+		l.count(c)
+		l.Occupancy = occupancy(t, l.Block[0]*l.Block[1]*l.Block[2], l.Shared, regs)
+		l.Time = predict(t, &l, c, constants)
+		out.Launches = append(out.Launches, l)
+	}
+	out.sum()
+	return out, nil
+}
+
+// Device finds the target whose device has that name.
+func Device(name string) (*target.Target, error) {
+	var have []string
+	for _, n := range target.Names() {
+		t, err := target.Lookup(n)
+		if err != nil {
+			return nil, err
+		}
+		if t.Device == name {
+			return t, nil
+		}
+		have = append(have, t.Device)
+	}
+	return nil, fmt.Errorf("no figures of device %q (have %s)", name, strings.Join(have, ", "))
+}
+
+// count sorts what each instruction did into classes.
+func (l *Launch) count(c *emu.Counts) {
+	l.Instructions = map[string]int64{}
+	mma := map[string]*MMA{}
+	for i := range c.Sites {
+		s := &c.Sites[i]
+		d := s.Instr.Def
+		l.Instructions[classes[d.Kind]] += s.Warps
+		l.Warp += s.Warps
+		l.Thread += s.Lanes
+		l.Divergent += s.Divergent
+		l.Sectors += s.Sectors
+		l.SectorBytes += s.SectorBytes
+		l.Wavefronts += s.Wavefronts
+		l.Conflicts += s.Conflicts
+		l.pipes.add(s)
+		switch {
+		case d.Kind == ptx.KindMMA:
+			name := strings.Join(d.Mods[2:], ".")
+			if mma[name] == nil {
+				mma[name] = &MMA{Op: name}
+			}
+			mma[name].Warps += s.Warps
+			mma[name].MACs += s.Warps * macsOf(d)
+			l.MACs += s.Warps * macsOf(d)
+		case d.Name == "fma" && d.Types[0] == "f16x2":
+			l.FMAs += 2 * s.Lanes
+		case d.Name == "fma":
+			l.FMAs += s.Lanes
+		case d.Op == "bar.sync":
+			l.Barriers += s.Warps
+		case d.Kind == ptx.KindAtomic:
+			l.Atomics += s.Lanes
+		}
+	}
+	for _, m := range c.Memories {
+		l.UniqueRead += m.ReadBytes
+		l.UniqueWrite += m.WriteBytes
+		if m.Constant {
+			l.Constants += m.ReadBytes
+		}
+	}
+	for _, m := range mma {
+		l.MMA = append(l.MMA, *m)
+	}
+	l.ratios()
+}
+
+// macsOf is the size of a mma's shape.
+func macsOf(d *ptx.Def) int64 {
+	for _, m := range d.Mods {
+		var a, b, c int64
+		if n, _ := fmt.Sscanf(m, "m%dn%dk%d", &a, &b, &c); n == 3 {
+			return a * b * c
+		}
+	}
+	return 0
+}
+
+func (c *Counts) ratios() {
+	slices.SortFunc(c.MMA, func(a, b MMA) int { return strings.Compare(a.Op, b.Op) })
+	c.Coalescing, c.ActiveLanes = 1, 0
+	if c.Sectors > 0 {
+		c.Coalescing = float64(c.SectorBytes) / float64(32*c.Sectors)
+	}
+	if c.Warp > 0 {
+		c.ActiveLanes = float64(c.Thread) / float64(c.Warp)
+	}
+}
+
+func (c *Counts) add(o *Counts) {
+	if c.Instructions == nil {
+		c.Instructions = map[string]int64{}
+	}
+	for k, n := range o.Instructions {
+		c.Instructions[k] += n
+	}
+	for _, m := range o.MMA {
+		i := slices.IndexFunc(c.MMA, func(x MMA) bool { return x.Op == m.Op })
+		if i < 0 {
+			c.MMA = append(c.MMA, m)
+			continue
+		}
+		c.MMA[i].Warps += m.Warps
+		c.MMA[i].MACs += m.MACs
+	}
+	for _, p := range [][2]*int64{{&c.Warp, &o.Warp}, {&c.Thread, &o.Thread}, {&c.Divergent, &o.Divergent}, {&c.MACs, &o.MACs},
+		{&c.FMAs, &o.FMAs}, {&c.Barriers, &o.Barriers}, {&c.Atomics, &o.Atomics}, {&c.Sectors, &o.Sectors},
+		{&c.SectorBytes, &o.SectorBytes}, {&c.UniqueRead, &o.UniqueRead}, {&c.UniqueWrite, &o.UniqueWrite},
+		{&c.Constants, &o.Constants}, {&c.Wavefronts, &o.Wavefronts}, {&c.Conflicts, &o.Conflicts}} {
+		*p[0] += *p[1]
+	}
+	c.ratios()
+}
+
+// sum adds the launches up: by kernel, by bound, and all.
+func (p *Profile) sum() {
+	kernels, bounds := map[string]*Sum{}, map[string]*Bound{}
+	for i := range p.Launches {
+		l := &p.Launches[i]
+		k := kernels[l.Kernel]
+		if k == nil {
+			k = &Sum{Kernel: l.Kernel, Family: l.Family, Note: l.Note, By: l.Time.By, Occupancy: l.Occupancy,
+				Blocks: l.Grid[0] * l.Grid[1] * l.Grid[2], Threads: l.Block[0] * l.Block[1] * l.Block[2]}
+			kernels[l.Kernel] = k
+		}
+		b := bounds[l.Time.By]
+		if b == nil {
+			b = &Bound{By: l.Time.By}
+			bounds[l.Time.By] = b
+		}
+		for _, s := range []*Sum{k, &p.Total} {
+			s.Launches++
+			s.US += l.Time.US
+			s.Counts.add(&l.Counts)
+		}
+		b.Launches++
+		b.US += l.Time.US
+	}
+	for _, k := range kernels {
+		k.Share = k.US / p.Total.US
+		p.Kernels = append(p.Kernels, *k)
+	}
+	for _, b := range bounds {
+		p.Bounds = append(p.Bounds, *b)
+	}
+	slices.SortFunc(p.Kernels, func(a, b Sum) int { return cmp.Or(cmp.Compare(b.US, a.US), strings.Compare(a.Kernel, b.Kernel)) })
+	slices.SortFunc(p.Bounds, func(a, b Bound) int { return cmp.Or(cmp.Compare(b.US, a.US), strings.Compare(a.By, b.By)) })
+	if len(p.Bounds) > 0 {
+		p.Total.By = p.Bounds[0].By
+	}
+	p.Total.Share = 1
+}

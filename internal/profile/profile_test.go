@@ -1,0 +1,119 @@
+package profile_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+func compiled(t *testing.T, name string) *runtime.Program {
+	t.Helper()
+	src, err := driving.Make(name, driving.Small)
+	require.NoError(t, err)
+	m, err := onnx.Decode(name+".onnx", src.ONNX)
+	require.NoError(t, err)
+	r, err := compile.Compile(context.Background(), m, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
+	require.NoError(t, err)
+	return r.Program
+}
+
+func counted(t *testing.T, p *runtime.Program, workers int) []*emu.Counts {
+	t.Helper()
+	ctx := context.Background()
+	var counts []*emu.Counts
+	d, err := emu.Open(emu.Options{Workers: workers, Profile: func(c *emu.Counts) { counts = append(counts, c) }})
+	require.NoError(t, err)
+	m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{})
+	require.NoError(t, err)
+	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	require.NoError(t, err)
+	require.NoError(t, s.Run(ctx))
+	return counts
+}
+
+// TestAModelsProfile: counts agree with what the compiler says of the kernels, sums with their parts, and nothing
+// depends on how many blocks run at a time.
+func TestAModelsProfile(t *testing.T) {
+	for _, name := range []string{"policy", "vision"} {
+		t.Run(name, func(t *testing.T) {
+			p := compiled(t, name)
+			v := &p.Variants[0]
+			prof, err := profile.New(p, v, counted(t, p, 1), "gb10")
+			require.NoError(t, err)
+			again, err := profile.New(p, v, counted(t, p, 3), "gb10")
+			require.NoError(t, err)
+			first, err := json.Marshal(prof)
+			require.NoError(t, err)
+			second, err := json.Marshal(again)
+			require.NoError(t, err)
+			require.JSONEq(t, string(first), string(second))
+
+			launches := 0
+			for _, l := range v.Entries[0].Launches {
+				if l.Kernel != "" {
+					launches++
+				}
+			}
+			require.Len(t, prof.Launches, launches)
+			useful := map[string]int64{}
+			for _, k := range v.Kernels {
+				if k.Family == "contraction" {
+					useful[k.Name] = k.MACs
+				}
+			}
+			var us float64
+			var warp, macs, perOp int64
+			for _, l := range prof.Launches {
+				us += l.Time.US
+				warp += l.Warp
+				macs += l.MACs
+				var byClass int64
+				for _, n := range l.Instructions {
+					byClass += n
+				}
+				require.Equal(t, l.Warp, byClass)
+				require.LessOrEqual(t, l.ActiveLanes, 32.0)
+				require.LessOrEqual(t, l.Coalescing, 1.0)
+				require.Positive(t, l.Time.US)
+				require.NotEmpty(t, l.Time.By)
+				if n := useful[l.Kernel]; n > 0 {
+					require.GreaterOrEqual(t, l.MACs+l.FMAs, n, "%s does less than the compiler says", l.Kernel)
+				}
+			}
+			require.InDelta(t, us, prof.Total.US, 1e-9)
+			require.Equal(t, warp, prof.Total.Warp)
+			require.Equal(t, macs, prof.Total.MACs)
+			for _, m := range prof.Total.MMA {
+				perOp += m.MACs
+			}
+			require.Equal(t, macs, perOp)
+			require.LessOrEqual(t, prof.Total.Constants, int64(len(p.Weights))*int64(launches))
+
+			var table, page bytes.Buffer
+			require.NoError(t, prof.WriteTable(&table))
+			require.NoError(t, prof.WriteHTML(&page))
+			for _, k := range prof.Kernels {
+				require.Contains(t, table.String(), k.Kernel)
+				require.Contains(t, page.String(), k.Kernel)
+			}
+			require.Equal(t, 1, strings.Count(page.String(), "</html>"))
+			t.Log("\n" + table.String())
+		})
+	}
+}
+
+func TestUnknownDevice(t *testing.T) {
+	_, err := profile.Device("gtx480")
+	require.ErrorContains(t, err, "gb10, h200, a100")
+}

@@ -1,0 +1,166 @@
+package profile
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// bar draws a share of a width in eighths of a character.
+func bar(share float64, width int) string {
+	n := int(share*float64(width)*8 + 0.5)
+	n = min(max(n, 0), width*8)
+	s := strings.Repeat("█", n/8)
+	if r := n % 8; r > 0 {
+		s += string([]rune("▏▎▍▌▋▊▉")[r-1])
+	}
+	return s + strings.Repeat(" ", width-utf8.RuneCountInString(s))
+}
+
+// si writes a number with a decimal prefix in four or five characters.
+func si(n float64, unit string) string {
+	for _, p := range []struct {
+		scale float64
+		name  string
+	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if n >= p.scale {
+			return trim(n/p.scale) + " " + p.name + unit
+		}
+	}
+	return trim(n) + " " + unit
+}
+
+func trim(x float64) string {
+	switch {
+	case x >= 100 || x == float64(int(x)):
+		return fmt.Sprintf("%.0f", x)
+	case x >= 10:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+func percent(part, whole float64) string {
+	if whole == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f %%", 100*part/whole)
+}
+
+// clip shortens a text to a number of characters.
+func clip(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+// columns pads each column of the rows to its widest cell; those of right are aligned right.
+func columns(w io.Writer, rows [][]string, right string) error {
+	width := map[int]int{}
+	for _, r := range rows {
+		for i, c := range r {
+			width[i] = max(width[i], utf8.RuneCountInString(c))
+		}
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		line := ""
+		for i, c := range r {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
+			if right[i] == 'r' {
+				line += "  " + pad + c
+			} else {
+				line += "  " + c + pad
+			}
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// header are the columns of the kernels' table, here and in HTML.
+var header = []string{"time", "", "share", "kernel", "launches", "blocks", "threads", "regs", "occupancy", "bound by", "MACs", "mma busy",
+	"read", "written", "asked for", "coalesced", "conflicts", "lanes", "what"}
+
+const aligned = "rlrlrrrrrlrrrrrrrrl"
+
+// row is a kernel's line; busy is its tensor time.
+func (p *Profile) row(k *Sum) []string {
+	tensor := 0.0
+	for i := range p.Launches {
+		if p.Launches[i].Kernel == k.Kernel {
+			tensor += p.Launches[i].Time.Tensor
+		}
+	}
+	regs, occ := "?", "≤ "+percent(k.Occupancy.Share, 1)
+	if k.Occupancy.Registers > 0 {
+		regs, occ = fmt.Sprint(k.Occupancy.Registers), percent(k.Occupancy.Share, 1)
+	}
+	macs := "–"
+	if n := k.MACs + k.FMAs; n > 0 {
+		macs = si(float64(n), "")
+	}
+	return []string{trim(k.US) + " µs", bar(k.Share/max(p.Kernels[0].Share, 1e-9), 12), fmt.Sprintf("%.1f %%", 100*k.Share), k.Kernel, fmt.Sprintf("%d×", k.Launches),
+		fmt.Sprint(k.Blocks), fmt.Sprint(k.Threads), regs, occ, k.By, macs, percent(tensor, k.US),
+		si(float64(k.UniqueRead), "B"), si(float64(k.UniqueWrite), "B"), si(float64(32*k.Sectors), "B"), percent(k.Coalescing, 1),
+		percent(float64(k.Conflicts), float64(k.Wavefronts)), fmt.Sprintf("%.1f", k.ActiveLanes), clip(k.Note, 40)}
+}
+
+// WriteTable prints the profile for a terminal: the sum, what bounds the time, what was executed, and a line a kernel.
+func (p *Profile) WriteTable(w io.Writer) error {
+	t := &p.Total
+	fmt.Fprintf(w, "%s %s for %s, counted on the CPU device, predicted for %s\n\n", p.Model, p.Precision, p.Target, p.Device)
+	fmt.Fprintf(w, "  %s µs in %d launches of %d kernels; %s MACs on tensor cores, %s by fma\n", trim(t.US), t.Launches, len(p.Kernels), si(float64(t.MACs), ""), si(float64(t.FMAs), ""))
+	fmt.Fprintf(w, "  global memory: %s read (%s of it constants), %s written, %s asked for, %s of that used\n", si(float64(t.UniqueRead), "B"),
+		si(float64(t.Constants), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.Sectors), "B"), percent(t.Coalescing, 1))
+	fmt.Fprintf(w, "  shared memory: %s wavefronts, %s of them bank conflicts; %s barriers, %s atomics; %.1f of 32 lanes active, %s divergent branches\n\n",
+		si(float64(t.Wavefronts), ""), percent(float64(t.Conflicts), float64(t.Wavefronts)), si(float64(t.Barriers), ""), si(float64(t.Atomics), ""), t.ActiveLanes, si(float64(t.Divergent), ""))
+
+	rows := [][]string{{"bound by", "launches", "time", ""}}
+	for _, b := range p.Bounds {
+		rows = append(rows, []string{b.By, fmt.Sprint(b.Launches), trim(b.US) + " µs", bar(b.US/t.US, 30)})
+	}
+	if err := columns(w, rows, "lrrl"); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	rows = [][]string{{"instructions", "warps", "share", ""}}
+	for _, c := range p.mix() {
+		n := float64(t.Instructions[c])
+		rows = append(rows, []string{c, si(n, ""), percent(n, float64(t.Warp)), bar(n/float64(t.Warp), 30)})
+	}
+	for _, m := range t.MMA {
+		rows = append(rows, []string{"  " + m.Op, si(float64(m.Warps), ""), si(float64(m.MACs), "MAC"), ""})
+	}
+	if err := columns(w, rows, "lrrl"); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	rows = [][]string{header}
+	for i := range p.Kernels {
+		rows = append(rows, p.row(&p.Kernels[i]))
+	}
+	rows = append(rows, []string{trim(t.US) + " µs", "", "100 %", "total", fmt.Sprintf("%d×", t.Launches), "", "", "", "", t.By, si(float64(t.MACs+t.FMAs), ""), "",
+		si(float64(t.UniqueRead), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.Sectors), "B"), percent(t.Coalescing, 1),
+		percent(float64(t.Conflicts), float64(t.Wavefronts)), fmt.Sprintf("%.1f", t.ActiveLanes), ""})
+	return columns(w, rows, aligned)
+}
+
+// mix lists the classes of instructions, most first.
+func (p *Profile) mix() []string {
+	var out []string
+	for c := range p.Total.Instructions {
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b string) int {
+		if d := p.Total.Instructions[b] - p.Total.Instructions[a]; d != 0 {
+			return int(min(max(d, -1), 1))
+		}
+		return strings.Compare(a, b)
+	})
+	return out
+}
