@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	goruntime "runtime"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -60,6 +61,8 @@ func (d *driver) symbols() []struct {
 
 // openDriver opens the library and finds every entry point; a driver that lacks one is too old.
 func openDriver(path string) (*driver, error) {
+	goruntime.LockOSThread() // dlerror's text is the thread's
+	defer goruntime.UnlockOSThread()
 	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s cannot be opened (%v)", hal.ErrNoDriver, path, err)

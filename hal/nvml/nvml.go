@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -112,6 +113,21 @@ func (r Reasons) Slowdowns() []string {
 
 // MarshalJSON writes the slowdowns by name.
 func (r Reasons) MarshalJSON() ([]byte, error) { return json.Marshal(r.Slowdowns()) }
+
+// UnmarshalJSON reads what MarshalJSON wrote; bits without a name are lost.
+func (r *Reasons) UnmarshalJSON(b []byte) error {
+	var names []string
+	if err := json.Unmarshal(b, &names); err != nil {
+		return err
+	}
+	*r = 0
+	for _, s := range slowdowns {
+		if slices.Contains(names, s.name) {
+			*r |= s.bit
+		}
+	}
+	return nil
+}
 
 // Capped says that a busy GPU runs below half of its clock though no reason is reported: a known fault of GB10's power
 // delivery holds its clocks at 500–850 MHz.

@@ -127,3 +127,12 @@ func TestFiguresSurviveJSON(t *testing.T) {
 		require.Equal(t, f, back)
 	}
 }
+
+func TestReasonsSurviveJSON(t *testing.T) {
+	raw, err := json.Marshal(Reasons(0x44))
+	require.NoError(t, err)
+	require.JSONEq(t, `["power cap", "hardware thermal slowdown"]`, string(raw))
+	var back Reasons
+	require.NoError(t, json.Unmarshal(raw, &back))
+	require.Equal(t, Reasons(0x44), back)
+}

@@ -1,0 +1,133 @@
+// Command spark-info says what machine this is, what will be used and why, whether it is set up, and how it is doing.
+//
+//	spark-info
+//	spark-info --check
+//	spark-info --monitor --interval 0.5
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/config"
+	"github.com/spark-compile/spark-compile/hal/detect"
+	"github.com/spark-compile/spark-compile/hal/machine"
+	"github.com/spark-compile/spark-compile/internal/cli"
+)
+
+// flags is the command line, as the design fixes it.
+type flags struct {
+	JSON      bool     `name:"json" help:"Print JSON; with --monitor a line a moment."`
+	Check     bool     `help:"Check driver, device, PTX, a kernel, ptxas and ONNX Runtime; exit code 1 if one fails."`
+	Monitor   bool     `help:"Show utilisation, clocks, power, temperature and memory until interrupted."`
+	Interval  *float64 `help:"Seconds between two lines of --monitor (1)." placeholder:"S"`
+	Duration  *float64 `help:"Seconds after which --monitor ends." placeholder:"S"`
+	Device    string   `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
+	Precision string   `help:"As for spark-compile; default: OPENPILOT_DGX_PRECISION, else fp16." placeholder:"P"`
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// errCheck says that a check failed: exit code 1.
+var errCheck = errors.New("a check failed")
+
+// run is the command: 0 done, 1 a check failed, 2 wrong use.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var f flags
+	done, err := cli.Parse(&f, "spark-info", "Describe this machine and what spark-compile uses of it.", args, stdout)
+	if err == nil && !done {
+		t := &tool{flags: f, out: stdout, open: detect.Open}
+		err = t.run(ctx)
+	}
+	switch {
+	case err == nil:
+		return cli.Done
+	case errors.Is(err, errCheck):
+		fmt.Fprintf(stderr, "spark-info: %v\n", err)
+		return cli.Failed
+	}
+	fmt.Fprintf(stderr, "spark-info: %v\n", err)
+	return cli.BadInput
+}
+
+// tool is one run of the command, with the machine as it sees it.
+type tool struct {
+	flags
+	out    io.Writer
+	prober machine.Prober
+	open   func(context.Context, detect.Options) (hal.Device, string, error)
+}
+
+func (t *tool) run(ctx context.Context) error {
+	if !t.Monitor && (t.Interval != nil || t.Duration != nil) {
+		return errors.New("--interval and --duration belong to --monitor")
+	}
+	if t.Monitor && t.Check {
+		return errors.New("--monitor and --check: one at a time")
+	}
+	settings, err := config.Read(config.Flags{Device: t.Device, Precision: t.Precision}, nil)
+	if err != nil {
+		return err
+	}
+	if t.Monitor {
+		interval, err := seconds("--interval", t.Interval, 1)
+		if err != nil {
+			return err
+		}
+		duration, err := seconds("--duration", t.Duration, 0)
+		if err != nil {
+			return err
+		}
+		return t.monitor(ctx, interval, duration)
+	}
+	s := &status{Version: 1, Machine: t.prober.Survey(ctx), Settings: settings.All()}
+	device := t.chosen(ctx, s)
+	if device != nil {
+		defer device.Close()
+	}
+	if t.Check {
+		s.Checks = t.check(ctx, s, device)
+	}
+	if t.JSON {
+		err = cli.JSON(t.out, s)
+	} else {
+		err = s.print(t.out)
+	}
+	if err == nil && s.failed() {
+		err = errCheck
+	}
+	return err
+}
+
+// seconds reads a positive number of seconds; otherwise is what holds where none was given.
+func seconds(flag string, given *float64, otherwise float64) (time.Duration, error) {
+	v := otherwise
+	if given != nil {
+		v = *given
+		if !(v > 0 && v < 1e9) {
+			return 0, fmt.Errorf("%s %v: want a positive number of seconds", flag, v)
+		}
+	}
+	return time.Duration(v * float64(time.Second)), nil
+}
+
+// chosen opens the device that a program would get, and says in the status which, or why none.
+func (t *tool) chosen(ctx context.Context, s *status) hal.Device {
+	d, notice, err := t.open(ctx, detect.Options{Name: t.Device})
+	s.Device.Notice = notice
+	if err != nil {
+		s.Device.Error = err.Error()
+		return nil
+	}
+	info := d.Info()
+	s.Device.Name, s.Device.Backend, s.Device.Target, s.Device.Unified = info.Name, info.Backend, info.Target, info.Unified
+	return d
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spark-compile/spark-compile/hal/config"
+	"github.com/spark-compile/spark-compile/hal/machine"
+	"github.com/spark-compile/spark-compile/hal/nvml"
+)
+
+// status is what --json prints.
+type status struct {
+	Version  int              `json:"version"`
+	Machine  *machine.Machine `json:"machine"`
+	Device   device           `json:"device"`
+	Settings []config.Setting `json:"settings"`
+	Checks   []check          `json:"checks,omitempty"`
+}
+
+// device is what a program would run on.
+type device struct {
+	Name    string `json:"name,omitempty"`
+	Backend string `json:"backend,omitempty"`
+	Target  string `json:"target,omitempty"`
+	Unified bool   `json:"unified"`
+	Notice  string `json:"notice,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+func (s *status) failed() bool {
+	for _, c := range s.Checks {
+		if c.Status == failed {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *status) print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	m := s.Machine
+	fmt.Fprintf(t, "machine\t%s\n", identity(m))
+	fmt.Fprintf(t, "platform\t%s, %d CPUs, memory %s, %s available\n", m.Platform, m.CPUs, memorySize(float64(m.MemoryTotal)), memorySize(float64(m.MemoryAvailable)))
+	fmt.Fprintf(t, "driver\t%s\n", driver(m))
+	for i := range m.GPUs {
+		for j, line := range gpu(&m.GPUs[i], i == m.Best) {
+			label := ""
+			if j == 0 {
+				label = fmt.Sprintf("GPU %d", m.GPUs[i].Index)
+			}
+			fmt.Fprintf(t, "%s\t%s\n", label, line)
+		}
+	}
+	for _, x := range m.Missing {
+		fmt.Fprintf(t, "missing\t%s\n", x)
+	}
+	d := s.Device
+	switch {
+	case d.Error != "":
+		fmt.Fprintf(t, "device\tnone: %s\n", d.Error)
+	default:
+		memory := "inputs and outputs are copied"
+		if d.Unified {
+			memory = "inputs and outputs are shared with the host"
+		}
+		fmt.Fprintf(t, "device\t%s (%s): %s\n", d.Name, d.Backend, memory)
+	}
+	if d.Notice != "" {
+		fmt.Fprintf(t, "\t%s\n", d.Notice)
+	}
+	for i, x := range s.Settings {
+		label := ""
+		if i == 0 {
+			label = "settings"
+		}
+		fmt.Fprintf(t, "%s\t%s = %s (%s)\n", label, x.Name, x.Value, x.From)
+		for _, warning := range x.Warnings {
+			fmt.Fprintf(t, "\twarning: %s\n", warning)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printChecks(w, s.Checks)
+}
+
+func identity(m *machine.Machine) string {
+	name := strings.TrimSpace(m.Vendor + " " + m.Product)
+	if name == "" {
+		name = "unknown"
+	}
+	text := fmt.Sprintf("%s (%s)", name, m.Kind)
+	if m.Kind == machine.Other {
+		text = name + " (no GB10 machine)"
+	}
+	if len(m.Evidence) > 0 {
+		text += ", by " + strings.Join(m.Evidence, "; ")
+	}
+	return text
+}
+
+func driver(m *machine.Machine) string {
+	if m.Driver == "" && m.CUDA == "" {
+		return "none"
+	}
+	text := m.Driver
+	if text == "" {
+		text = "version unknown"
+	}
+	if m.CUDA != "" {
+		text += ", CUDA " + m.CUDA
+	}
+	if m.Management != "" {
+		text += ", by " + m.Management
+	}
+	return text
+}
+
+// gpu describes a GPU in lines.
+func gpu(g *machine.GPU, best bool) []string {
+	head := g.Name
+	if g.Target != "" {
+		head += fmt.Sprintf(", compute capability %d.%d", g.Major, g.Minor)
+	}
+	if g.SMs > 0 {
+		head += fmt.Sprintf(", %d SMs", g.SMs)
+	}
+	if best {
+		head += ": used where none is asked for"
+	} else if g.Ordinal < 0 {
+		head += ": the driver does not show it to programs"
+	}
+	memory := "memory " + figureSize(g.MemoryTotal)
+	if g.MemoryUsed.OK {
+		memory += ", " + figureSize(g.MemoryUsed) + " used"
+	}
+	if g.Unified {
+		memory += ", shared with the CPU"
+	}
+	if g.MemorySource != "" {
+		memory += " (" + g.MemorySource + ")"
+	}
+	lines := []string{head, memory,
+		fmt.Sprintf("clock %s of %s MHz, %s W, %s °C, %s %% busy%s", g.ClockMHz.Format("%.0f"), g.ClockMax.Format("%.0f"), g.PowerWatts.Format("%.1f"), g.Celsius.Format("%.0f"), g.Utilisation.Format("%.0f"), throttling(&g.GPU)),
+		fmt.Sprintf("tensor cores have %s: %s is the fastest", strings.Join(g.Precisions, ", "), g.Recommended)}
+	return lines
+}
+
+func throttling(g *nvml.GPU) string {
+	reasons := g.Throttle.Slowdowns()
+	if g.Capped() {
+		reasons = append(reasons, "clock capped without a reason: unplug the power supply for a minute")
+	}
+	if len(reasons) == 0 {
+		return ""
+	}
+	return ", throttled: " + strings.Join(reasons, ", ")
+}
+
+func figureSize(f nvml.Figure) string {
+	if !f.OK {
+		return "n/a"
+	}
+	return memorySize(f.Value)
+}
+
+// memorySize prints a size of memory.
+func memorySize(v float64) string {
+	if v == 0 {
+		return "n/a"
+	}
+	if v < 1<<30 {
+		return fmt.Sprintf("%.0f MiB", v/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", v/(1<<30))
+}
