@@ -56,7 +56,7 @@ func (p *problem) attention() error {
 			return err
 		}
 		view, ok := s.view.Broadcast([]int{q[0], q[1], q[2], k[2]})
-		if !ok || s.dtype != ir.Float16 && s.dtype != ir.Float32 {
+		if !ok || !isHalf(s.dtype) && s.dtype != ir.Float32 {
 			return fmt.Errorf("Attention with a mask of type %s", m.Type)
 		}
 		o := operand{src: s, value: s.value, dtype: s.dtype, offset: view.Offset, z: [][]layout.Mode{nil, view.Dims[0], view.Dims[1]}, row: layout.Coalesce(view.Dims[2]), col: layout.Coalesce(view.Dims[3])}
@@ -117,10 +117,10 @@ func lowerAttention(p *problem, ctx *kernel.Context) (*kernel.Spec, error) {
 }
 
 func planAttention(p *problem, ctx *kernel.Context) (*attnPlan, *plan, error) {
-	d, elem := p.attn.d, p.elem()
+	d, elem := p.attn.d, bytesFor(p.num.a, 1)
 	at := &attnPlan{Schedule: Schedule{WarpsN: 1, WarpsK: 1, Stages: 2, SplitK: 1}}
 	at.rowsWarp = fmaRows
-	if p.half {
+	if p.num.tensor() {
 		at.rowsWarp = 16
 		at.dp, at.BN = powerOfTwo(d, 16), powerOfTwo(p.n, 16)
 	} else {
@@ -134,14 +134,14 @@ func planAttention(p *problem, ctx *kernel.Context) (*attnPlan, *plan, error) {
 		}
 	}
 	at.kPitch = at.dp * elem
-	if !p.half {
+	if !p.num.tensor() {
 		at.kPitch += 16 // lanes read neighbouring rows: 16 bytes more put them into different banks
 	}
 	qBytes := at.BM * at.dp * elem
 	at.stage = at.BK*at.kPitch + at.BK*at.BN*elem
 	at.probs = qBytes + at.Stages*at.stage
 	at.shared = at.probs
-	if !p.half {
+	if !p.num.tensor() {
 		at.shared += at.BM * at.BK * 4
 	}
 	at.shared = max(at.shared, at.stagingBytes()) + 16
@@ -156,12 +156,12 @@ func planAttention(p *problem, ctx *kernel.Context) (*attnPlan, *plan, error) {
 	load := func(o *operand) (int, bool) {
 		return access(o, o.col, append(append([][]layout.Mode{}, o.z...), o.row), ctx.AlignOf(o.value), elem)
 	}
-	at.q = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: d, chunk: at.dp, rows: at.BM, cols: at.dp, elem: elem, swizzle: p.half}
+	at.q = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: d, chunk: at.dp, rows: at.BM, cols: at.dp, elem: elem, swizzle: p.num.tensor()}
 	at.q.gran, at.q.async = load(&p.a)
-	at.k = tileLoad{op: &p.b, fixed: p.b.col, extent: d, advance: p.b.row, k: p.k, chunk: at.BK, kRows: true, rows: at.BK, cols: at.dp, elem: elem, base: qBytes, swizzle: p.half, pitch: at.kPitch}
+	at.k = tileLoad{op: &p.b, fixed: p.b.col, extent: d, advance: p.b.row, k: p.k, chunk: at.BK, kRows: true, rows: at.BK, cols: at.dp, elem: elem, base: qBytes, swizzle: p.num.tensor(), pitch: at.kPitch}
 	at.k.gran, at.k.async = load(&p.b)
 	v := &p.attn.v
-	at.v = tileLoad{op: v, fixed: v.col, extent: p.n, advance: v.row, k: p.k, chunk: at.BK, kRows: true, rows: at.BK, cols: at.BN, elem: elem, base: qBytes + at.BK*at.kPitch, swizzle: p.half}
+	at.v = tileLoad{op: v, fixed: v.col, extent: p.n, advance: v.row, k: p.k, chunk: at.BK, kRows: true, rows: at.BK, cols: at.BN, elem: elem, base: qBytes + at.BK*at.kPitch, swizzle: p.num.tensor()}
 	at.v.gran, at.v.async = load(v)
 	return at, pl, pl.close(p, ctx)
 }
@@ -208,7 +208,7 @@ func (g *gen) emitAttention(at *attnPlan) {
 		g.mask = g.matrix(at.mask, p.attn.mask)
 	}
 	var c attnCore = &attnFMA{}
-	if p.half {
+	if p.num.tensor() {
 		c = &attnMMA{}
 	}
 	tiles := at.chunks(p)
@@ -280,7 +280,7 @@ func (g *gen) maskAt(t, row num) ptx.Reg {
 	h := g.Reg(ptx.B16)
 	g.I("mov.b16", h, ptx.Imm(0))
 	g.If(inside, "ld.global.b16", h, ptx.At(at, 0))
-	g.I("cvt.f32.f16", f, h)
+	g.widen(f, h, m.dtype)
 	return f
 }
 

@@ -5,7 +5,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// attnMMA: a warp owns 16 rows of q. The scores' accumulators are, rounded to f16, the A fragments of p·v: the C fragments
+// attnMMA: a warp owns 16 rows of q. The scores' accumulators are, rounded to 16 bits, the A fragments of p·v: the C fragments
 // of two neighbouring n8 tiles hold what an A fragment of k16 wants.
 type attnMMA struct {
 	q        [][]ptx.Reg // A fragments of q, for every k16 step of D
@@ -47,7 +47,7 @@ func (c *attnMMA) compute(g *gen, at *attnPlan, stage, first num) {
 			r := g.RegVec(ptx.B32, 4)
 			g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(base, c.k[k])), j*16*at.dp*2))
 			for h := range s {
-				g.I("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", ptx.V(s[h]...), ptx.V(c.q[k]...), ptx.V(r[2*h:2*h+2]...), ptx.V(s[h]...))
+				g.I(g.p.num.mmaOpcode(), ptx.V(s[h]...), ptx.V(c.q[k]...), ptx.V(r[2*h:2*h+2]...), ptx.V(s[h]...))
 			}
 		}
 		scores = append(scores, s...)
@@ -85,15 +85,15 @@ func (c *attnMMA) compute(g *gen, at *attnPlan, stage, first num) {
 	for k := 0; k < at.BK/16; k++ {
 		a := g.RegVec(ptx.B32, 4)
 		for i, s := range scores[2*k : 2*k+2] {
-			g.I("cvt.rn.f16x2.f32", a[2*i], s[1], s[0])
-			g.I("cvt.rn.f16x2.f32", a[2*i+1], s[3], s[2])
+			g.I("cvt.rn."+g.p.num.mul.String()+"x2.f32", a[2*i], s[1], s[0])
+			g.I("cvt.rn."+g.p.num.mul.String()+"x2.f32", a[2*i+1], s[3], s[2])
 		}
 		for j := range c.v {
 			r := g.RegVec(ptx.B32, 4)
 			g.I("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(base, c.v[j])), k*16*at.BN*2))
 			for h := 0; h < 2; h++ {
 				o := c.out[2*j+h]
-				g.I("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", ptx.V(o...), ptx.V(a...), ptx.V(r[2*h:2*h+2]...), ptx.V(o...))
+				g.I(g.p.num.mmaOpcode(), ptx.V(o...), ptx.V(a...), ptx.V(r[2*h:2*h+2]...), ptx.V(o...))
 			}
 		}
 	}

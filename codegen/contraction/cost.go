@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // The cost model estimates the time of one launch at batch 1 with cold weights:
@@ -51,10 +52,14 @@ func (s Schedule) estimate(p *problem, t *target.Target) estimate {
 
 	flops := 2 * float64(s.BM*s.BN*s.BK) * float64(perSM)
 	rate := t.F16MMATFLOPS
-	if !p.half {
+	switch p.num.mul {
+	case ir.Float32:
 		rate = t.F32FMATFLOPS
+	case ir.Float8E4M3FN:
+		rate = t.FP8MMATFLOPS
 	}
 	arithmetic := flops / (rate * 1e6 / sms * busy)
+	arithmetic = max(arithmetic, float64(perSM)*s.conversions(p)/(4*t.ClockGHz*1e3*busy))
 
 	reads := float64(s.sharedReads(p)) * float64(perSM)
 	shared := reads / (sharedBytesClk * t.ClockGHz * 1e3)
@@ -64,8 +69,7 @@ func (s Schedule) estimate(p *problem, t *target.Target) estimate {
 	chunks := s.chunksPerSplit(p)
 	wave := startUS + latency + float64(float64(chunks)*chunk)
 
-	elem := float64(p.elem())
-	weights := float64(s.tilesN(p)*s.BN*s.chunks(p)*s.BK*p.batches()) * elem
+	weights := float64(s.tilesN(p) * s.chunks(p) * p.batches() * p.num.tileB(s.BN, s.BK))
 	if p.b.src.data == nil {
 		weights = 0
 	}
@@ -85,14 +89,37 @@ func (s Schedule) estimate(p *problem, t *target.Target) estimate {
 
 // sharedReads is what a block reads from shared memory for a chunk, in bytes.
 func (s Schedule) sharedReads(p *problem) int {
-	if p.half {
-		return s.WarpsM * s.WarpsN * (s.warpM() + s.warpN()) * s.BK * 2
+	if p.num.tensor() {
+		return s.WarpsM * s.WarpsN * (p.num.tileA(s.warpM(), s.BK) + p.num.tileB(s.warpN(), s.BK))
 	}
 	// a group of lanes that reads the same 16 bytes counts once a warp
 	tx := s.BN / s.ThreadN
 	rows := max(1, 32/tx)
 	warps := s.threads() / 32 / s.WarpsK
 	return warps * s.BK * 4 * (s.ThreadM*rows + s.ThreadN*min(32, tx))
+}
+
+// conversions is the number of warp instructions that turn a chunk of a block into fragments.
+func (s Schedule) conversions(p *problem) float64 {
+	n := &p.num
+	if !n.tensor() {
+		return 0
+	}
+	a, b := 0.0, 0.0 // instructions a lane and element
+	switch {
+	case n.round != 0:
+		a = 2.5
+	case n.a != n.mul:
+		a = 1
+	}
+	switch {
+	case n.scaled():
+		b = 2.5
+	case n.b != n.mul:
+		b = 1
+	}
+	warps := float64(s.WarpsM * s.WarpsN)
+	return float64(warps*float64(s.BK)/32) * (float64(a*float64(s.warpM())) + float64(b*float64(s.warpN())))
 }
 
 // enoughBlocks is the number of blocks from which on a launch fills GB10.
@@ -112,7 +139,7 @@ func candidates(p *problem) []Schedule {
 			}
 		}
 	}
-	if !p.half {
+	if !p.num.tensor() {
 		for _, t := range [][4]int{{32, 32, 4, 4}, {64, 32, 4, 4}, {32, 64, 4, 4}, {64, 64, 4, 4}, {64, 64, 8, 8}, {64, 128, 8, 8}, {128, 64, 8, 8}, {128, 128, 8, 8}} {
 			warps := t[0] / t[2] * (t[1] / t[3]) / 32
 			for _, bk := range []int{16, 32} {
@@ -127,8 +154,8 @@ func candidates(p *problem) []Schedule {
 				if bm%w[0] != 0 || bn%w[1] != 0 {
 					continue
 				}
-				for _, bk := range []int{16, 32, 64, 128} {
-					add(Schedule{BM: bm, BN: bn, BK: bk, WarpsM: bm / w[0], WarpsN: bn / w[1]})
+				for _, row := range []int{32, 64, 128, 256} { // bytes of A
+					add(Schedule{BM: bm, BN: bn, BK: row * 8 / p.num.a.Bits(), WarpsM: bm / w[0], WarpsN: bn / w[1]})
 				}
 			}
 		}

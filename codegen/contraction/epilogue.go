@@ -11,8 +11,13 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// group is the number of neighbouring columns that a thread finishes together: 16 bytes of f16.
-const group = 8
+// group is the number of neighbouring columns that a thread finishes together: 16 bytes of what is stored, of f32 32.
+func (p *problem) group() int {
+	if p.out.dtype.Bits() == 8 {
+		return 16
+	}
+	return 8
+}
 
 // epilogue is what happens to an accumulator: the nodes behind the anchor as one scalar function of the accumulator and of
 // operands, each read at the anchor's output index.
@@ -28,19 +33,21 @@ type epilogue struct {
 
 // planEpilogue builds the function and decides how the output is accessed.
 func planEpilogue(p *problem, pl *plan, ctx *kernel.Context) (*epilogue, error) {
-	if d := p.out.dtype; d != ir.Float16 && d != ir.Float32 {
+	if d := p.out.dtype; !isHalf(d) && d != ir.Float32 && d != ir.Float8E4M3FN {
 		return nil, fmt.Errorf("output of type %s", d)
 	}
 	b := expr.NewBuilder()
+	b.FP8 = ctx.Target != nil && ctx.Target.FP8
+	group := p.group()
 	e := &epilogue{b: b, exact: p.n%group == 0}
-	e.wide = e.exact && widens16(&p.out, ctx.AlignOf(p.out.value))
+	e.wide = e.exact && widens16(&p.out, group, ctx.AlignOf(p.out.value))
 	for i, d := range p.z {
 		e.z = append(e.z, b.Index(fmt.Sprintf("z%d", i), d))
 	}
 	e.m = b.Index("m", p.m)
 	e.n = b.Int(0)
 	if p.n > group {
-		e.n = b.Var("n", expr.S32, 0, int64(ceilDiv(p.n, group)-1)*group, group)
+		e.n = b.Var("n", expr.S32, 0, int64((ceilDiv(p.n, group)-1)*group), int64(group))
 	}
 	for j := 0; j < group; j++ {
 		e.acc = append(e.acc, b.Var(fmt.Sprintf("acc%d", j), expr.F32, 0, 0, 1))
@@ -52,9 +59,8 @@ func planEpilogue(p *problem, pl *plan, ctx *kernel.Context) (*epilogue, error) 
 		if err != nil {
 			return nil, err
 		}
-		if p.out.dtype == ir.Float16 && x.Op == expr.OpRoundF16 {
-			x = x.Args[0] // the store rounds
-		}
+		x, stored := lower.Storage(b, x, p.out.dtype)
+		x = expr.Stored([]*expr.Expr{x}, stored)[0] // the store rounds
 		e.result = append(e.result, x)
 	}
 	return e, nil
@@ -151,10 +157,7 @@ func (w *walk) anchor() (*expr.Expr, error) {
 		}
 		x = b.Add(x, l)
 	}
-	if n.Outputs[0].Type.DType == ir.Float16 {
-		x = b.RoundF16(x)
-	}
-	return x, nil
+	return lower.Round(b, x, n.Outputs[0].Type.DType), nil
 }
 
 // side is an operand of the epilogue, v, that meets the anchor's chain at node output at.
@@ -228,7 +231,7 @@ func (w *walk) load(s *source, view layout.View) (*expr.Expr, error) {
 		varies = varies || m.Stride != 0
 	}
 	memory := s.dtype
-	if memory.Bits() == 8 && memory != ir.Int8 {
+	if memory.Bits() == 8 && memory != ir.Int8 && !(memory == ir.Float8E4M3FN && b.FP8) {
 		memory = ir.Uint8
 	}
 	var inside, zero *expr.Expr
@@ -252,9 +255,9 @@ func offsetExpr(b *expr.Builder, modes []layout.Mode, x *expr.Expr) *expr.Expr {
 	return off
 }
 
-// widens16 reports whether every group of columns of an operand lies in consecutive elements, aligned to 16 bytes (f16) or
-// to 32 (f32, read as two).
-func widens16(o *operand, align int) bool {
+// widens16 reports whether every group of columns of an operand lies in consecutive elements, aligned to 16 bytes (or to 32:
+// f32, written as two).
+func widens16(o *operand, group, align int) bool {
 	if align%16 != 0 || o.offset%group != 0 || layout.Run(o.col)%group != 0 {
 		return false
 	}

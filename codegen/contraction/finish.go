@@ -40,6 +40,7 @@ func (g *gen) leafPointers() map[int]ptx.Reg {
 // groups runs f for every group of columns of the tile that lies in the matrix.
 func (g *gen) groups(f func(index, row, col, m, n num)) {
 	s, p := g.s, g.p
+	group := p.group()
 	across := s.BN / group
 	total := s.BM * across
 	index := g.Reg(ptx.B32)
@@ -76,7 +77,7 @@ func (g *gen) sumWarps(row, col num) []ptx.Reg {
 	var acc []ptx.Reg
 	for w := 0; w < s.WarpsK; w++ {
 		var v []ptx.Reg
-		for h := 0; h < group; h += 4 {
+		for h := 0; h < g.p.group(); h += 4 {
 			r := g.RegVec(ptx.F32, 4)
 			g.I("ld.shared.v4.f32", ptx.V(r...), ptx.At(at, w*s.BM*s.stagingRow()*4+h*4))
 			v = append(v, r...)
@@ -110,7 +111,14 @@ func (g *gen) storeOut(out ptx.Reg, m, n num, v []ptx.Reg) {
 		}
 		words := g.RegVec(ptx.B32, 4)
 		for i, w := range words {
-			g.I("cvt.rn.f16x2.f32", w, v[2*i+1], v[2*i])
+			switch {
+			case size == 2:
+				g.I("cvt.rn."+o.dtype.String()+"x2.f32", w, v[2*i+1], v[2*i])
+			case g.t.FP8:
+				words[i] = g.joinHalves(g.pairE4M3(v[4*i], v[4*i+1]), g.pairE4M3(v[4*i+2], v[4*i+3]))
+			default: // codes
+				words[i] = g.packBytes(v[4*i : 4*i+4])
+			}
 		}
 		g.I("st.global.v4.b32", ptx.At(at, 0), ptx.V(words...))
 		return
@@ -120,10 +128,17 @@ func (g *gen) storeOut(out ptx.Reg, m, n num, v []ptx.Reg) {
 		at := g.address(out, g.add(rowOff, g.offset(o.col, c)), size)
 		var r ptx.Operand = x
 		op := "st.global.f32"
-		if size == 2 {
+		switch {
+		case size == 2:
 			h := g.Reg(ptx.B16)
-			g.I("cvt.rn.f16.f32", h, x)
+			g.I("cvt.rn."+o.dtype.String()+".f32", h, x)
 			r, op = h, "st.global.b16"
+		case size == 1 && g.t.FP8:
+			r, op = g.pairE4M3(x, x), "st.global.u8"
+		case size == 1:
+			h := g.Reg(ptx.B16)
+			g.I("cvt.u16.u32", h, x)
+			r, op = h, "st.global.u8"
 		}
 		if g.plan.epilogue.exact {
 			g.I(op, ptx.At(at, 0), r)
@@ -132,6 +147,13 @@ func (g *gen) storeOut(out ptx.Reg, m, n num, v []ptx.Reg) {
 		q := g.compare("lt.u32", c, imm(g.p.n))
 		g.If(q, op, ptx.At(at, 0), r)
 	}
+}
+
+// pairE4M3 is the codes of two values, the first in the low byte.
+func (g *gen) pairE4M3(lo, hi ptx.Reg) ptx.Reg {
+	h := g.Reg(ptx.B16)
+	g.I("cvt.rn.satfinite.e4m3x2.f32", h, hi, lo)
+	return h
 }
 
 // apply runs the epilogue on a group's accumulators.

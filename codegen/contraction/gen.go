@@ -39,7 +39,7 @@ type core interface {
 func (g *gen) emit() {
 	g.coordinates()
 	var c core = &fmaCore{}
-	if g.p.half {
+	if g.p.num.tensor() {
 		c = &mmaCore{}
 	}
 	g.pipeline(c)
@@ -104,7 +104,7 @@ func (g *gen) pipeline(c core) {
 	stage := s.stageBytes(p)
 	packed := g.plan.packed
 	if packed {
-		g.w = panelLoad{base: s.BM * s.BK * p.elem(), bytes: s.BN * s.BK * p.elem()}
+		g.w = panelLoad{base: p.num.tileA(s.BM, s.BK), bytes: p.num.tileB(s.BN, s.BK)}
 		panel := g.panelIndex()
 		base := g.pointer(g.plan.b)
 		off, ptr := g.Reg(ptx.B64), g.Reg(ptx.B64)

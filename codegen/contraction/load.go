@@ -279,7 +279,7 @@ func (l *tileLoad) copy(g *gen, dst ptx.Reg, off num, inside *ptx.Reg) {
 	}
 }
 
-// load reads one element as f32.
+// load reads one element, as f32 where shared memory holds that.
 func (l *tileLoad) load(g *gen, off num, inside *ptx.Reg) ptx.Reg {
 	src := g.address(l.ptr, off, l.op.dtype.Bits()/8)
 	if l.idle != nil {
@@ -302,14 +302,19 @@ func (l *tileLoad) load(g *gen, off num, inside *ptx.Reg) ptx.Reg {
 	case ir.Float32:
 		g.I("mov.f32", f, ptx.FImm(0))
 		read("ld.global.f32", f)
-	case ir.Float16:
+	case ir.Float16, ir.BFloat16:
 		h := g.Reg(ptx.B16)
 		g.I("mov.b16", h, ptx.Imm(0))
 		read("ld.global.b16", h)
 		if l.elem == 2 {
 			return h
 		}
-		g.I("cvt.f32.f16", f, h)
+		g.widen(f, h, l.op.dtype)
+	case ir.Float8E4M3FN:
+		h := g.Reg(ptx.B16)
+		g.I("mov.b16", h, ptx.Imm(0))
+		read("ld.global.u8", h)
+		return h
 	default:
 		panic(fmt.Sprintf("contraction: load of %s", l.op.dtype))
 	}
@@ -324,6 +329,10 @@ func (l *tileLoad) store(g *gen, dst ptx.Reg, vals []ptx.Reg) {
 			words[i] = vals[i]
 			continue
 		}
+		if l.elem == 1 {
+			words[i] = g.packBytes(vals[4*i : 4*i+4])
+			continue
+		}
 		lo, hi, w := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
 		g.I("cvt.u32.u16", lo, vals[2*i])
 		g.I("cvt.u32.u16", hi, vals[2*i+1])
@@ -335,6 +344,23 @@ func (l *tileLoad) store(g *gen, dst ptx.Reg, vals []ptx.Reg) {
 	} else {
 		g.I("st.shared.v4.b32", ptx.At(dst, 0), words)
 	}
+}
+
+// packBytes is a word of the low bytes of four registers.
+func (g *gen) packBytes(v []ptx.Reg) ptx.Reg {
+	var w [4]ptx.Reg
+	for i, x := range v {
+		w[i] = x
+		if x.Class == ptx.B16 {
+			w[i] = g.Reg(ptx.B32)
+			g.I("cvt.u32.u16", w[i], x)
+		}
+	}
+	lo, hi, r := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
+	g.I("prmt.b32", lo, w[0], w[1], ptx.Imm(0x0040))
+	g.I("prmt.b32", hi, w[2], w[3], ptx.Imm(0x0040))
+	g.I("prmt.b32", r, lo, hi, ptx.Imm(0x5410))
+	return r
 }
 
 // panelLoad brings packed weights to shared memory: a linear copy.

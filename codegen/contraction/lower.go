@@ -16,6 +16,9 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
+	if err := p.num.on(ctx.Target); err != nil {
+		return nil, fmt.Errorf("contraction: %w", err)
+	}
 	if p.attn != nil {
 		spec, err := lowerAttention(p, ctx)
 		if err != nil {
@@ -56,10 +59,7 @@ func write(p *problem, pl *plan, s Schedule, t *target.Target) *kernel.Spec {
 }
 
 func stem(p *problem) string {
-	kind := "f32"
-	if p.half {
-		kind = "f16"
-	}
+	kind := p.num.String()
 	if p.anchor.Op.Name == "Conv" {
 		w := p.anchor.Inputs[1].Type.Shape
 		k := fmt.Sprint(w[2])

@@ -5,19 +5,21 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// mmaCore is a warp's share on tensor cores: mma.sync.m16n8k16, A by ldmatrix, B in packed fragments or by ldmatrix.
+// mmaCore is a warp's share on tensor cores: A by ldmatrix, B in packed fragments or by ldmatrix. Both move 32 bytes of K at
+// a time, whatever the type: an 8×8 matrix of 16-bit elements is one of 8×16 bytes.
 type mmaCore struct {
 	acc    [][][]ptx.Reg // m16 tile, n8 tile, c0–c3
 	aRow   num           // byte offset of this lane's row of the first m16 tile in a stage
-	aStep  []num         // byte offset within the row for every k16 step
+	aStep  []num         // byte offset within the row for every step of A
 	bBase  num           // packed: of the lane's 16 bytes; nk: of its row; kn: of its row
-	bStep  []num         // nk: for every k16 step; kn: for every pair of n8 tiles
+	bStep  []num         // nk: for every step; kn: for every pair of n8 tiles
+	scales num           // of the lane's column of the first n16 tile
 	wm, wn num           // warp's tile origin
 	wk     num
 }
 
 func (c *mmaCore) begin(g *gen) {
-	s := g.s
+	s, num := g.s, &g.p.num
 	d := g.asm.split([]int{s.WarpsK, s.WarpsN, s.WarpsM}, g.warp)
 	c.wk = d[0]
 	c.wn, c.wm = g.mul(d[1], s.warpN()), g.mul(d[2], s.warpM())
@@ -32,30 +34,38 @@ func (c *mmaCore) begin(g *gen) {
 		}
 		c.acc = append(c.acc, row)
 	}
-	steps := s.BK / 16 / s.WarpsK
+	perWarp := s.BK / s.WarpsK
+	steps := perWarp / num.stepA()
 	// ldmatrix.x4 on A: lanes 0–15 name the rows of the left 8×8 matrices, 16–31 those of the right ones.
-	sw := layout.NewSwizzle(s.BK * 2)
+	pitch := num.tileA(1, s.BK)
+	sw := layout.NewSwizzle(pitch)
 	row, right := g.add(c.wm, g.mod(g.lane, 16)), g.div(g.lane, 16)
-	c.aRow = g.mul(row, s.BK*2)
+	c.aRow = g.mul(row, pitch)
 	key := g.mod(g.div(row, 1<<sw.Shift), sw.Mask+1)
 	chunk0 := g.mul(c.wk, steps*2)
 	for k := 0; k < steps; k++ {
 		ch := g.add(g.add(chunk0, imm(2*k)), right)
 		c.aStep = append(c.aStep, g.add(c.aRow, g.mul(g.xor(ch, key), 16)))
 	}
-	base := s.BM * s.BK * 2
+	base := num.tileA(s.BM, s.BK)
 	switch {
 	case g.plan.packed:
-		// [k16 step][n16 tile][lane][16 bytes]
-		c.bBase = g.add(imm(base), g.add(g.mul(g.lane, 16), g.mul(g.add(g.mul(c.wk, steps*s.BN/16), g.div(c.wn, 16)), 512)))
+		// [k step][n16 tile][lane][16 bytes]
+		lane := g.mul(g.lane, 16)
+		first := g.add(g.mul(c.wk, perWarp/num.stepB()*s.BN/16), g.div(c.wn, 16))
+		c.bBase = g.add(imm(base), g.add(lane, g.mul(first, 512)))
+		if num.scaled() {
+			// [k64][n16 tile][column][n8 tile][k16]
+			c.scales = g.add(imm(base+bytesFor(num.b, s.BN*s.BK)), g.add(g.mul(g.div(g.lane, 4), 8), g.mul(first, 64)))
+		}
 	case !g.plan.loadB.kRows:
-		// Rows are n: matrices (n 0–7, k 0–7), (n 0–7, k 8–15), (n 8–15, k 0–7), (n 8–15, k 8–15).
+		// Rows are n: matrices (n 0–7, left), (n 0–7, right), (n 8–15, left), (n 8–15, right).
 		n := g.add(c.wn, g.add(g.mod(g.lane, 8), g.mul(g.div(g.lane, 16), 8)))
 		key := g.mod(g.div(n, 1<<sw.Shift), sw.Mask+1)
 		half := g.mod(g.div(g.lane, 8), 2)
 		for k := 0; k < steps; k++ {
 			ch := g.add(g.add(chunk0, imm(2*k)), half)
-			c.bStep = append(c.bStep, g.add(g.mad(n, s.BK*2, imm(base)), g.mul(g.xor(ch, key), 16)))
+			c.bStep = append(c.bStep, g.add(g.mad(n, pitch, imm(base)), g.mul(g.xor(ch, key), 16)))
 		}
 	default:
 		// Rows are k, transposed on the way: (k 0–7, n 0–7), (k 8–15, n 0–7), (k 0–7, n 8–15), (k 8–15, n 8–15).
@@ -70,34 +80,72 @@ func (c *mmaCore) begin(g *gen) {
 }
 
 func (c *mmaCore) compute(g *gen, stage num) {
-	s := g.s
+	s, num := g.s, &g.p.num
 	at := g.add(g.smem, stage)
-	for k := 0; k < s.BK/16/s.WarpsK; k++ {
-		var a, b [][]ptx.Reg
-		row := g.register(g.add(at, c.aStep[k]))
-		for i := range c.acc {
-			r := g.RegVec(ptx.B32, 4)
-			g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(row, i*16*s.BK*2))
-			a = append(a, r)
+	unit := num.unit()
+	for u := 0; u < s.BK/s.WarpsK/unit; u++ {
+		t := c.load(g, at, u)
+		for m := 0; m < unit/num.stepMul(); m++ {
+			var a, b [][]ptx.Reg
+			for i := range c.acc {
+				a = append(a, t.fragA(g, i, m))
+			}
+			for j := 0; j < len(c.acc[0])/2; j++ {
+				lo, hi := t.fragB(g, j, m)
+				b = append(b, lo, hi)
+			}
+			for i := range c.acc {
+				for j, acc := range c.acc[i] {
+					g.I(num.mmaOpcode(), ptx.V(acc...), ptx.V(a[i]...), ptx.V(b[j]...), ptx.V(acc...))
+				}
+			}
 		}
-		for j := 0; j < len(c.acc[0])/2; j++ {
+	}
+}
+
+// operands are what a warp reads for a unit of K.
+type operands struct {
+	a      [][][]ptx.Reg // m16 tile, step of A
+	b      [][][]ptx.Reg // n16 tile, step of B
+	scales [][]ptx.Reg   // n16 tile: a word of four scales for each n8 tile
+}
+
+// load reads unit u of the chunk at a shared address.
+func (c *mmaCore) load(g *gen, at num, u int) *operands {
+	s, num := g.s, &g.p.num
+	t := &operands{a: make([][][]ptx.Reg, len(c.acc)), b: make([][][]ptx.Reg, len(c.acc[0])/2)}
+	pitch := num.tileA(1, s.BK)
+	stepsA, stepsB := num.unit()/num.stepA(), num.unit()/num.stepB()
+	for k := u * stepsA; k < (u+1)*stepsA; k++ {
+		row := g.register(g.add(at, c.aStep[k]))
+		for i := range t.a {
+			r := g.RegVec(ptx.B32, 4)
+			g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(row, i*16*pitch))
+			t.a[i] = append(t.a[i], r)
+		}
+	}
+	for k := u * stepsB; k < (u+1)*stepsB; k++ {
+		for j := range t.b {
 			r := g.RegVec(ptx.B32, 4)
 			switch {
 			case g.plan.packed:
 				g.I("ld.shared.v4.b32", ptx.V(r...), ptx.At(g.register(g.add(at, c.bBase)), (k*s.BN/16+j)*512))
 			case !g.plan.loadB.kRows:
-				g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(at, c.bStep[k])), j*16*s.BK*2))
+				g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(at, c.bStep[k])), j*16*pitch))
 			default:
 				g.I("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(at, c.bStep[j])), k*16*s.BN*2))
 			}
-			b = append(b, r[:2], r[2:])
-		}
-		for i := range c.acc {
-			for j, acc := range c.acc[i] {
-				g.I("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", ptx.V(acc...), ptx.V(a[i]...), ptx.V(b[j]...), ptx.V(acc...))
-			}
+			t.b[j] = append(t.b[j], r)
 		}
 	}
+	if num.scaled() {
+		for j := range t.b {
+			r := g.RegVec(ptx.B32, 2)
+			g.I("ld.shared.v2.b32", ptx.V(r...), ptx.At(g.register(g.add(at, c.scales)), (u*s.BN/16+j)*64))
+			t.scales = append(t.scales, r)
+		}
+	}
+	return t
 }
 
 func (c *mmaCore) store(g *gen) {
@@ -108,6 +156,11 @@ func (c *mmaCore) store(g *gen) {
 	at := g.register(g.add(g.smem, g.mad(row, s.stagingRow()*4, g.mul(col, 4))))
 	for i := range c.acc {
 		for j, acc := range c.acc[i] {
+			if g.p.num.scaled() {
+				for _, r := range acc {
+					g.I("mul.rn.f32", r, r, ptx.FImm(e2m1Scale))
+				}
+			}
 			for v := 0; v < 4; v += 2 {
 				r, n := i*16+layout.Offset(f.ValueRow, v), j*8+layout.Offset(f.ValueCol, v)
 				g.I("st.shared.v2.f32", ptx.At(at, (r*s.stagingRow()+n)*4), ptx.V(acc[v], acc[v+1]))

@@ -16,6 +16,10 @@ type source struct {
 	view   layout.View // dimensions of the anchor's operand
 	member int         // elements between members; 0: all members share it
 	exact  bool        // the chain of casts keeps every value
+
+	factor float64 // a Mul that a rounding to e4m3 must follow; 0: none
+	round  float64 // the value times round is rounded to e4m3; 0: it is not
+	blocks *blocks // scales of e2m1 weights
 }
 
 // graphValue is the graph's value behind a value of the region's body: an input of the region, or the constant itself.
@@ -31,7 +35,19 @@ func graphValue(region *ir.Node, v *ir.Value) (outer *ir.Value, stacked bool, ok
 
 // trace follows v to a region input or a constant, composing the movement on the way into a view. It fails where the map
 // is not affine or a node computes something.
-func trace(region *ir.Node, v *ir.Value) (*source, error) {
+func trace(region *ir.Node, v *ir.Value) (*source, error) { return follow(region, v, false) }
+
+// traceOperand is trace for a matrix operand of the anchor, which may also be rounded to e4m3 (Mul by a constant, Cast down,
+// Cast up) and, if constant, have block scales.
+func traceOperand(region *ir.Node, v *ir.Value) (*source, error) {
+	s, err := follow(region, v, true)
+	if err == nil && s.factor != 0 {
+		err = fmt.Errorf("%s (Mul) before the anchor is not followed by a Cast to e4m3", v.Name)
+	}
+	return s, err
+}
+
+func follow(region *ir.Node, v *ir.Value, quantised bool) (*source, error) {
 	if outer, stacked, ok := graphValue(region, v); ok {
 		s := &source{value: outer, data: outer.Const, dtype: v.Type.DType, view: layout.Dense(v.Type.Shape), exact: true}
 		if stacked {
@@ -43,11 +59,16 @@ func trace(region *ir.Node, v *ir.Value) (*source, error) {
 	if n == nil || len(n.Inputs) == 0 || n.Inputs[0] == nil {
 		return nil, fmt.Errorf("value %s has no producer in the region", v.Name)
 	}
-	s, err := trace(region, n.Inputs[0])
+	s, err := follow(region, n.Inputs[0], quantised)
 	if err != nil {
 		return nil, err
 	}
 	ok := true
+	if quantised {
+		if done, err := s.quantisation(region, n); done || err != nil {
+			return s, err
+		}
+	}
 	switch n.Op.Name {
 	case "Cast":
 		s.exact = s.exact && widens(n.Inputs[0].Type.DType, v.Type.DType)
@@ -69,6 +90,35 @@ func trace(region *ir.Node, v *ir.Value) (*source, error) {
 	return s, nil
 }
 
+// quantisation takes n into the source if it is part of a quantisation.
+func (s *source) quantisation(region, n *ir.Node) (bool, error) {
+	from, to := n.Inputs[0].Type.DType, n.Outputs[0].Type.DType
+	switch n.Op.Name {
+	case "Mul":
+		c := n.Inputs[1]
+		if s.factor != 0 || s.round != 0 || c.Const == nil || c.Const.Numel() != 1 || from != ir.Float32 || s.dtype == ir.Float8E4M3FN {
+			return false, nil
+		}
+		s.factor = c.Const.FloatAt(0)
+		return true, nil
+	case "Cast":
+		saturate, given := n.Attrs["saturate"].(bool)
+		if to != ir.Float8E4M3FN || from != ir.Float32 || s.round != 0 || given && !saturate || !s.exact {
+			return false, nil
+		}
+		s.round, s.factor = s.factor, 0
+		if s.round == 0 {
+			s.round = 1
+		}
+		return true, nil
+	case "DequantizeLinear":
+		b, err := blocksOf(region, n, s)
+		s.blocks = b
+		return true, err
+	}
+	return false, nil
+}
+
 // widens reports whether every value of a is a value of b.
 func widens(a, b ir.DType) bool {
 	if a == b {
@@ -77,6 +127,10 @@ func widens(a, b ir.DType) bool {
 	switch a {
 	case ir.Float16, ir.BFloat16:
 		return b == ir.Float32 || b == ir.Float64
+	case ir.Float8E4M3FN:
+		return b == ir.Float16 || b == ir.BFloat16 || b == ir.Float32 || b == ir.Float64
+	case ir.Float4E2M1:
+		return b != ir.Float8E8M0 && b.IsFloat()
 	case ir.Float32:
 		return b == ir.Float64
 	}

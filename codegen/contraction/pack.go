@@ -12,7 +12,6 @@ import (
 // which the kernel reads them: chunks of K one after the other, each in the order of the compute core. What lies beyond
 // K or N is zero.
 func pack(p *problem, s Schedule, panelZ []bool) []byte {
-	src := p.b.src.data.Dense()
 	chunks, tilesN := s.chunks(p), s.tilesN(p)
 	order := tileOrder(p, s)
 	rows := make([]int, chunks*s.BK) // offset of a k in the source; -1 beyond
@@ -43,44 +42,92 @@ func pack(p *problem, s Schedule, panelZ []bool) []byte {
 		}
 		zs = next
 	}
-	elem := p.elem()
-	out := make([]byte, len(zs)*tilesN*chunks*len(order)*elem)
+	w := newWeights(p)
+	panel := p.num.tileB(s.BN, s.BK)
+	out := make([]byte, len(zs)*tilesN*chunks*panel)
 	at := 0
 	for _, base := range zs {
 		for n := 0; n < tilesN; n++ {
 			for k := 0; k < chunks; k++ {
-				for _, o := range order {
-					r, c := rows[k*s.BK+int(o.k)], cols[n*s.BN+int(o.n)]
-					if r >= 0 && c >= 0 {
-						move(out[at:], elem, src, p.b.dtype, base+r+c)
-					}
-					at += elem
-				}
+				w.pack(&p.num, out[at:at+panel], order, rows[k*s.BK:(k+1)*s.BK], cols[n*s.BN:(n+1)*s.BN], base)
+				at += panel
 			}
 		}
 	}
 	return out
 }
 
-func move(dst []byte, elem int, src []byte, d ir.DType, i int) {
-	switch {
-	case d == ir.Float32:
-		copy(dst[:4], src[4*i:4*i+4])
-	case elem == 2:
-		copy(dst[:2], src[2*i:2*i+2])
-	default:
-		x := ir.DecodeFloat(d, uint64(binary.LittleEndian.Uint16(src[2*i:])))
-		binary.LittleEndian.PutUint32(dst, math.Float32bits(float32(x)))
+// pack fills a panel with the elements at base + rows + cols, -1 marking what lies beyond.
+func (w *weights) pack(n *numerics, dst []byte, order []kn, rows, cols []int, base int) {
+	if n.scaled() {
+		w.packNibbles(dst, order, rows, cols, base)
+		return
+	}
+	size := n.b.Bits() / 8
+	for i, o := range order {
+		if r, c := rows[o.k], cols[o.n]; r >= 0 && c >= 0 {
+			w.put(dst[i*size:(i+1)*size], n.b, base+r+c)
+		}
 	}
 }
 
+// put writes element i in type d.
+func (w *weights) put(dst []byte, d ir.DType, i int) {
+	switch {
+	case w.values == nil:
+		copy(dst, w.raw[i*len(dst):])
+	case d == ir.Float32:
+		binary.LittleEndian.PutUint32(dst, math.Float32bits(float32(w.values[i])))
+	default:
+		code := ir.EncodeFloat(d, w.values[i])
+		for b := range dst {
+			dst[b] = byte(code >> (8 * b))
+		}
+	}
+}
+
+// packNibbles packs e2m1 in words of four pairs, and behind them the scales [k64][n16][column][n8][k16]. The places of a
+// pair's bits in the halves of the word are such that a mask and a shift make f16 numbers of them: see unpackE2M1.
+func (w *weights) packNibbles(dst []byte, order []kn, rows, cols []int, base int) {
+	for i, o := range order {
+		if r, c := rows[o.k], cols[o.n]; r >= 0 && c >= 0 {
+			code := uint32(w.nibble(base + r + c))
+			p := pairs[i%8/2]
+			word := (code&7)<<p.magnitude | code>>3<<p.sign
+			word <<= 16 * (i % 2)
+			at := dst[i/8*4:]
+			binary.LittleEndian.PutUint32(at, binary.LittleEndian.Uint32(at)|word)
+		}
+	}
+	at := len(order) / 2
+	for k := 0; k < len(rows); k += 64 {
+		for n := 0; n < len(cols); n += 16 {
+			for col := 0; col < 8; col++ {
+				for half := 0; half < 16; half += 8 {
+					for b := k; b < k+64; b += blockSize {
+						if r, c := rows[b], cols[n+half+col]; r >= 0 && c >= 0 {
+							dst[at] = w.scales[w.blocks.at(base+r+c)]
+						}
+						at++
+					}
+				}
+			}
+		}
+	}
+}
+
+// pairs says where in a half of a word the magnitude and the sign of each of four e2m1 lie: an f16 has its sign at 15 and,
+// for a value times 2^-14, these three bits at 9.
+var pairs = [4]struct{ magnitude, sign int }{{9, 15}, {12, 0}, {6, 1}, {3, 2}}
+
 type kn struct{ k, n int32 }
 
-// tileOrder is the element at each place of a packed chunk: for tensor cores [k16][n16][lane][n8][value], so that a lane
-// reads the B fragments of two mma with one 16-byte load; for fma row-major.
+// tileOrder is the element at each place of a packed chunk: for tensor cores [k step][n16][lane][16 bytes], so that a lane
+// reads the B fragments of two n8 tiles with one 16-byte load, in the order in which it converts them; for fma row-major.
 func tileOrder(p *problem, s Schedule) []kn {
 	var out []kn
-	if !p.half {
+	num := &p.num
+	if !num.tensor() {
 		for k := 0; k < s.BK; k++ {
 			for n := 0; n < s.BN; n++ {
 				out = append(out, kn{int32(k), int32(n)})
@@ -88,14 +135,28 @@ func tileOrder(p *problem, s Schedule) []kn {
 		}
 		return out
 	}
-	f := layout.B16x8
-	for k := 0; k < s.BK; k += 16 {
+	// A register of the fragment holds per values; a load holds mma numbers 0…mmas-1 of the step.
+	per := 32 / num.mul.Bits()
+	mmas := num.stepB() / num.stepMul()
+	for k := 0; k < s.BK; k += num.stepB() {
 		for n := 0; n < s.BN; n += 16 {
 			for lane := 0; lane < 32; lane++ {
-				for half := 0; half < 2; half++ {
-					for v := 0; v < f.Values(); v++ {
-						r, c := f.At(lane, v)
-						out = append(out, kn{int32(k + r), int32(n + half*8 + c)})
+				element := func(half, m, r int) {
+					for j := 0; j < per; j++ {
+						out = append(out, kn{int32(k + num.k(m, lane%4, r, j)), int32(n + half*8 + lane/4)})
+					}
+				}
+				if num.scaled() { // [mma][n8][register]
+					for m := 0; m < mmas; m++ {
+						for i := 0; i < 4; i++ {
+							element(i/2, m, i%2)
+						}
+					}
+					continue
+				}
+				for half := 0; half < 2; half++ { // [n8][mma][register]
+					for i := 0; i < 2*mmas; i++ {
+						element(half, i/2, i%2)
 					}
 				}
 			}

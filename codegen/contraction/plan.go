@@ -44,7 +44,7 @@ func (pl *plan) leafParam(v *ir.Value) int {
 // newPlan decides what does not depend on the schedule: parameters, the width of every access, the epilogue.
 func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 	pl := &plan{packed: p.b.src.data != nil, leaf: map[int]bool{}}
-	elem := p.elem()
+	elem := bytesFor(p.num.a, 1)
 	pl.a = pl.param(p.a.value)
 	pl.loadA = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k, win: p.conv, elem: elem, swizzle: true}
 	inner, outer := p.a.col, p.a.z
@@ -66,12 +66,12 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 	} else {
 		pl.b = pl.param(p.b.value)
 		align := ctx.AlignOf(p.b.value)
-		kn := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, kRows: true, elem: elem, swizzle: p.half}
+		kn := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, kRows: true, elem: elem, swizzle: p.num.tensor()}
 		kn.gran, kn.async = access(&p.b, p.b.col, append(slices.Clone(p.b.z), p.b.row), align, elem)
 		nk := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, elem: elem, swizzle: true}
 		nk.gran, nk.async = access(&p.b, p.b.row, append(slices.Clone(p.b.z), p.b.col), align, elem)
 		pl.loadB = kn
-		if p.half && nk.gran > kn.gran {
+		if p.num.tensor() && nk.gran > kn.gran || p.num.mul == ir.Float8E4M3FN { // ldmatrix transposes 16-bit elements only
 			pl.loadB = nk
 		}
 	}
@@ -100,7 +100,7 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 	c.operands = slices.Clone(pl.operands)
 	c.loadA.rows, c.loadA.cols, c.loadA.chunk = s.BM, s.BK, s.BK
 	b := &c.loadB
-	b.base, b.chunk = s.BM*s.BK*p.elem(), s.BK
+	b.base, b.chunk = p.num.tileA(s.BM, s.BK), s.BK
 	b.rows, b.cols = s.BN, s.BK
 	if b.kRows {
 		b.rows, b.cols = s.BK, s.BN

@@ -17,7 +17,7 @@ type problem struct {
 
 	z       []int // extents: member, batch …, group
 	m, n, k int
-	half    bool // two f16 operands: tensor cores
+	num     numerics
 
 	a, b operand
 	out  operand // where the epilogue stores
@@ -67,14 +67,6 @@ func (p *problem) batches() int {
 	return x
 }
 
-// elem is the size of an operand element in shared memory.
-func (p *problem) elem() int {
-	if p.half {
-		return 2
-	}
-	return 4
-}
-
 func members(region *ir.Node) int { return max(1, region.Attrs.Int("members", 0)) }
 
 // findAnchor returns the only contraction of the body.
@@ -107,7 +99,7 @@ func normalise(region *ir.Node) (*problem, error) {
 		return nil, err
 	}
 	p := &problem{region: region, anchor: anchor, z: []int{members(region)}}
-	if d := anchor.Outputs[0].Type.DType; d != ir.Float16 && d != ir.Float32 {
+	if d := anchor.Outputs[0].Type.DType; !isHalf(d) && d != ir.Float32 {
 		return nil, fmt.Errorf("%s in %s", anchor.Op.Name, d)
 	}
 	for _, d := range anchor.Outputs[0].Type.Shape {
@@ -144,7 +136,9 @@ func normalise(region *ir.Node) (*problem, error) {
 	if region.Attrs.Int("members", 0) > 0 {
 		p.out.z[0] = []layout.Mode{{Size: p.z[0], Stride: out.Type.Numel() / p.z[0]}}
 	}
-	p.half = p.a.dtype == ir.Float16 && p.b.dtype == ir.Float16 && (p.attn == nil || p.attn.v.dtype == ir.Float16)
+	if err := p.decide(); err != nil {
+		return nil, err
+	}
 	if p.m*p.n*p.k == 0 {
 		return nil, fmt.Errorf("an extent is 0")
 	}
@@ -158,12 +152,21 @@ func normalise(region *ir.Node) (*problem, error) {
 
 // operandOf traces an input of the anchor.
 func (p *problem) operandOf(i int) (operand, error) {
-	s, err := trace(p.region, p.anchor.Inputs[i])
+	s, err := traceOperand(p.region, p.anchor.Inputs[i])
 	if err != nil {
 		return operand{}, err
 	}
-	if s.dtype != ir.Float16 && s.dtype != ir.Float32 {
+	switch s.dtype {
+	case ir.Float32, ir.Float16, ir.BFloat16, ir.Float8E4M3FN:
+	case ir.Float4E2M1:
+		if s.data == nil {
+			return operand{}, fmt.Errorf("operand %d is a variable %s", i, s.dtype)
+		}
+	default:
 		return operand{}, fmt.Errorf("operand %d is %s", i, s.dtype)
+	}
+	if i > 0 && s.round != 0 {
+		return operand{}, fmt.Errorf("operand %d is rounded to e4m3", i)
 	}
 	o := operand{src: s, value: s.value, dtype: s.dtype, offset: s.view.Offset, z: make([][]layout.Mode, 1)}
 	if s.member != 0 {

@@ -46,7 +46,9 @@ func (s Schedule) chunksPerSplit(p *problem) int { return ceilDiv(s.chunks(p), s
 func (s Schedule) tiles(p *problem) int  { return s.tilesM(p) * s.tilesN(p) * p.batches() }
 func (s Schedule) blocks(p *problem) int { return s.tiles(p) * s.SplitK }
 
-func (s Schedule) stageBytes(p *problem) int { return (s.BM + s.BN) * s.BK * p.elem() }
+func (s Schedule) stageBytes(p *problem) int {
+	return p.num.tileA(s.BM, s.BK) + p.num.tileB(s.BN, s.BK)
+}
 
 // stagingRow is the row length, in floats, of the accumulator tile in shared memory: padded by 32 bytes so that the rows
 // of a fragment fall into different banks.
@@ -60,9 +62,13 @@ func (s Schedule) shared(p *problem) int {
 
 // registers estimates what a thread needs: accumulators, fragments of one step, addresses.
 func (s Schedule) registers(p *problem) int {
-	if p.half {
+	if n := &p.num; n.tensor() {
 		a, b := s.warpM()/16, s.warpN()/16
-		return a*b*8 + 2*(a+b)*4 + 3*ceilDiv(s.BM*s.BK/8, s.threads()) + 48
+		r := a*b*8 + 2*(a+b)*4 + 3*ceilDiv(n.tileA(s.BM, s.BK)/16, s.threads()) + 48
+		if n.a != n.mul || n.b != n.mul || n.round != 0 { // what is read for a unit, before it is converted
+			r += 4*(a*(n.unit()/n.stepA()-1)+b*(n.unit()/n.stepB()-1)) + 4*b + 16
+		}
+		return r
 	}
 	return s.ThreadM*s.ThreadN + 4*s.ThreadM + 2*s.ThreadN + 3*ceilDiv(s.BM*s.BK/4, s.threads()) + 40
 }
@@ -84,12 +90,12 @@ func (s Schedule) valid(p *problem, t *target.Target) error {
 	case s.BN%8 != 0:
 		return fmt.Errorf("tile of %d columns is not a multiple of 8", s.BN)
 	}
-	if p.half {
+	if p.num.tensor() {
 		switch {
 		case s.warpM()%16 != 0 || s.warpN()%16 != 0:
 			return fmt.Errorf("warp tile %dx%d is not a multiple of 16x16", s.warpM(), s.warpN())
-		case s.BK%(16*s.WarpsK) != 0:
-			return fmt.Errorf("chunk of %d does not give %d warps a k16 step each", s.BK, s.WarpsK)
+		case s.BK%(p.num.unit()*s.WarpsK) != 0:
+			return fmt.Errorf("chunk of %d does not give %d warps a k%d step each", s.BK, s.WarpsK, p.num.unit())
 		}
 		return nil
 	}

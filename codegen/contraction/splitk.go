@@ -14,9 +14,10 @@ func (g *gen) partials() ptx.Reg {
 	g.I("mad.wide.u32", mine, g.register(g.share), ptx.Imm(s.BM*s.BN*4), base)
 	g.groups(func(index, row, col, m, n num) {
 		acc := g.sumWarps(row, col)
-		at := g.address(mine, index, group*4)
-		g.I("st.global.v4.f32", ptx.At(at, 0), ptx.V(acc[:4]...))
-		g.I("st.global.v4.f32", ptx.At(at, 16), ptx.V(acc[4:]...))
+		at := g.address(mine, index, g.p.group()*4)
+		for h := 0; h < len(acc); h += 4 {
+			g.I("st.global.v4.f32", ptx.At(at, h*4), ptx.V(acc[h:h+4]...))
+		}
 	})
 	g.I("fence.acq_rel.gpu")
 	g.I("bar.sync", ptx.Imm(0))
@@ -37,11 +38,11 @@ func (g *gen) partials() ptx.Reg {
 
 // sumSplits adds the partial sums of a group in the order of the splits.
 func (g *gen) sumSplits(work ptx.Reg, index num) []ptx.Reg {
-	at := g.address(work, index, group*4)
+	at := g.address(work, index, g.p.group()*4)
 	var acc []ptx.Reg
 	for i := 0; i < g.s.SplitK; i++ {
 		var v []ptx.Reg
-		for h := 0; h < 2; h++ {
+		for h := 0; h < g.p.group()/4; h++ {
 			r := g.RegVec(ptx.F32, 4)
 			g.I("ld.global.v4.f32", ptx.V(r...), ptx.At(at, i*g.s.BM*g.s.BN*4+h*16))
 			v = append(v, r...)

@@ -61,3 +61,20 @@ func NewSwizzle(rowBytes int) Swizzle {
 func (s Swizzle) Byte(row, chunk int) int {
 	return (row*s.Chunks + (chunk ^ row>>s.Shift&s.Mask)) * 16
 }
+
+// Fragments of mma.sync.m16n8k32 for 8-bit and of m16n8k64 for 4-bit operands ("Matrix fragments for mma.m16n8k32", "…
+// m16n8k64"): byte for byte those of 16-bit operands.
+var (
+	A16x32 = Fragment{Name: "A m16k32", Rows: 16, Cols: 32, PerReg: 4,
+		LaneRow: []Mode{{8, 1}, {4, 0}}, LaneCol: []Mode{{8, 0}, {4, 4}},
+		ValueRow: []Mode{{2, 0}, {2, 8}, {4, 0}}, ValueCol: []Mode{{2, 16}, {2, 0}, {4, 1}}}
+	B32x8 = Fragment{Name: "B k32n8", Rows: 32, Cols: 8, PerReg: 4,
+		LaneRow: []Mode{{8, 0}, {4, 4}}, LaneCol: []Mode{{8, 1}, {4, 0}},
+		ValueRow: []Mode{{2, 16}, {4, 1}}, ValueCol: []Mode{{2, 0}, {4, 0}}}
+	A16x64 = Fragment{Name: "A m16k64", Rows: 16, Cols: 64, PerReg: 8,
+		LaneRow: []Mode{{8, 1}, {4, 0}}, LaneCol: []Mode{{8, 0}, {4, 8}},
+		ValueRow: []Mode{{2, 0}, {2, 8}, {8, 0}}, ValueCol: []Mode{{2, 32}, {2, 0}, {8, 1}}}
+	B64x8 = Fragment{Name: "B k64n8", Rows: 64, Cols: 8, PerReg: 8,
+		LaneRow: []Mode{{8, 0}, {4, 8}}, LaneCol: []Mode{{8, 1}, {4, 0}},
+		ValueRow: []Mode{{2, 32}, {8, 1}}, ValueCol: []Mode{{2, 0}, {8, 0}}}
+)

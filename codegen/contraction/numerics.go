@@ -1,0 +1,165 @@
+package contraction
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/codegen/layout"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// numerics says in which types the operands lie in shared memory and in which they are multiplied. Where these differ a
+// warp converts on the way to its fragments. A conversion need not keep the order of K within a step, as long as it is
+// the same for both operands: packed weights follow.
+type numerics struct {
+	a, b, mul ir.DType // mul Float32: no tensor cores
+	round     float64  // a·round is rounded to e4m3 on the way; 0: it is not
+}
+
+// tensor reports whether tensor cores multiply.
+func (n *numerics) tensor() bool { return n.mul != ir.Float32 }
+
+// scaled reports whether a panel of weights holds a scale for every 16 of K behind its elements.
+func (n *numerics) scaled() bool { return n.b == ir.Float4E2M1 }
+
+func bytesFor(d ir.DType, elements int) int { return elements * d.Bits() / 8 }
+
+// Elements of K that one mma, one ldmatrix of A and one 16-byte load of B (of two n8 tiles) cover: 32 bytes each.
+func (n *numerics) stepMul() int { return 256 / n.mul.Bits() }
+func (n *numerics) stepA() int   { return 256 / n.a.Bits() }
+func (n *numerics) stepB() int   { return 256 / n.b.Bits() }
+
+// unit is the number of elements of K after which all three begin anew.
+func (n *numerics) unit() int { return max(n.stepMul(), n.stepA(), n.stepB()) }
+
+// tileA is the size in bytes of a tile of A.
+func (n *numerics) tileA(rows, k int) int { return bytesFor(n.a, rows*k) }
+
+// tileB is the size in bytes of a tile of B, scales included.
+func (n *numerics) tileB(cols, k int) int {
+	size := bytesFor(n.b, cols*k)
+	if n.scaled() {
+		size += cols * k / blockSize
+	}
+	return size
+}
+
+// String names the types for a kernel's name: f16, e4m3_f16 …
+func (n *numerics) String() string {
+	if !n.tensor() || n.a == n.b && n.b == n.mul {
+		return shortName(n.mul)
+	}
+	return shortName(n.a) + "_" + shortName(n.b)
+}
+
+func shortName(d ir.DType) string {
+	switch d {
+	case ir.Float8E4M3FN:
+		return "e4m3"
+	case ir.Float4E2M1:
+		return "e2m1"
+	}
+	return d.String()
+}
+
+// k is where, within the unit, the element lies that lane t of a quad holds of B in register r, place j, for mma number
+// s of the unit (layout.B16x8 and B32x8 where nothing is converted).
+func (n *numerics) k(s, t, r, j int) int {
+	switch {
+	case n.mul == ir.Float8E4M3FN && n.a != n.mul: // pairs of two f16 fragments, side by side
+		return 32*s + 16*r + 2*t + j%2 + 8*(j/2)
+	case n.mul == ir.Float8E4M3FN:
+		k, _ := layout.B32x8.At(t, 4*r+j)
+		return 32*s + k
+	case n.a == ir.Float8E4M3FN: // the lower pair of an 8-bit fragment becomes register 0, the upper one register 1
+		k, _ := layout.B32x8.At(t, 4*(s%2)+2*r+j)
+		return 32*(s/2) + k
+	}
+	k, _ := layout.B16x8.At(t, 2*r+j)
+	return 16*s + k
+}
+
+// decide chooses the numerics from the operands' types, for a target that has everything.
+func (p *problem) decide() error {
+	a, b, n := p.a.dtype, p.b.dtype, &p.num
+	*n = numerics{a: ir.Float32, b: ir.Float32, mul: ir.Float32, round: p.a.src.round}
+	narrow := func(d ir.DType) bool { return d.Bits() <= 8 }
+	same := func(d ir.DType) { n.a, n.b, n.mul = d, d, d }
+	wide := func() error {
+		if narrow(a) || narrow(b) && p.b.src.data == nil || n.round != 0 {
+			return fmt.Errorf("no contraction kernel for %s times %s", a, b)
+		}
+		return nil
+	}
+	switch {
+	case p.attn != nil:
+		if v := p.attn.v.dtype; a == b && b == v && isHalf(a) {
+			same(a)
+		} else if narrow(v) {
+			return fmt.Errorf("Attention of %s", v)
+		}
+		if n.round != 0 {
+			return fmt.Errorf("Attention that rounds its operands")
+		}
+		return wide()
+	case p.b.src.data == nil:
+		if a == b && n.round == 0 && (isHalf(a) || a == ir.Float8E4M3FN) {
+			same(a)
+			return nil
+		}
+		return wide()
+	case a == ir.Float8E4M3FN || isHalf(a) && n.round != 0:
+		n.a = a
+		switch {
+		case p.b.src.blocks != nil:
+			n.b, n.mul = ir.Float4E2M1, ir.Float16
+		case narrow(b): // e2m1 is contained in e4m3
+			n.b, n.mul = ir.Float8E4M3FN, ir.Float8E4M3FN
+		case b == ir.Float16:
+			n.b, n.mul = ir.Float16, ir.Float16
+		default:
+			return wide()
+		}
+	case isHalf(a) && (a == b || narrow(b)):
+		same(a)
+		if a == ir.Float16 && narrow(b) {
+			n.b = ir.Float8E4M3FN
+			if p.b.src.blocks != nil {
+				n.b = ir.Float4E2M1
+			}
+		}
+	default:
+		return wide()
+	}
+	if n.b == ir.Float4E2M1 && !p.regularBlocks() {
+		n.b = ir.Float16 // holds value·scale exactly
+	}
+	return nil
+}
+
+// on fits the numerics to a target, or says what it lacks.
+func (n *numerics) on(t *target.Target) error {
+	if t.FP8 {
+		return nil
+	}
+	if n.round != 0 {
+		return fmt.Errorf("%s has no conversion to e4m3", t.Name)
+	}
+	if n.mul == ir.Float8E4M3FN {
+		n.mul = ir.Float16 // contains e4m3
+	}
+	return nil
+}
+
+func isHalf(d ir.DType) bool { return d == ir.Float16 || d == ir.BFloat16 }
+
+// mmaOpcode is the instruction that multiplies.
+func (n *numerics) mmaOpcode() string {
+	switch n.mul {
+	case ir.BFloat16:
+		return "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+	case ir.Float8E4M3FN:
+		return "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
+	}
+	return "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+}

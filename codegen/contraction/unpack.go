@@ -1,0 +1,165 @@
+package contraction
+
+import (
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Conversions in registers, between what is read for a unit of K and the fragments that are multiplied.
+
+// e2m1Scale undoes the factor with which unpackE2M1 makes f16 of e2m1. Its products with the scales are subnormal numbers,
+// which tensor cores keep: the least is 2^-1·2^-9·2^-14, f16's last place.
+const e2m1Scale = 1 << 14
+
+// fragA is the A fragment of mma number m of the unit.
+func (t *operands) fragA(g *gen, i, m int) []ptx.Reg {
+	n := &g.p.num
+	switch {
+	case n.round != 0 && n.mul == ir.Float8E4M3FN:
+		out := make([]ptx.Reg, 4)
+		for r := range out { // rows g and g+8 alternate; a register takes a pair from each half of an f16 fragment
+			x := t.a[i][2*m+r/2]
+			out[r] = g.joinHalves(g.roundE4M3(x[r%2]), g.roundE4M3(x[2+r%2]))
+		}
+		return out
+	case n.round != 0:
+		out := make([]ptx.Reg, 4)
+		for r, x := range t.a[i][m] {
+			out[r] = g.Reg(ptx.B32)
+			g.I("cvt.rn.f16x2.e4m3x2", out[r], g.roundE4M3(x))
+		}
+		return out
+	case n.a == ir.Float8E4M3FN && n.mul == ir.Float16:
+		x := t.a[i][m/2][2*(m%2):]
+		lo0, hi0 := g.unpackE4M3(x[0], true)
+		lo1, hi1 := g.unpackE4M3(x[1], true)
+		return []ptx.Reg{lo0, lo1, hi0, hi1}
+	}
+	return t.a[i][m]
+}
+
+// fragB are the B fragments of the two n8 tiles of n16 tile j for mma number m of the unit.
+func (t *operands) fragB(g *gen, j, m int) (lo, hi []ptx.Reg) {
+	n := &g.p.num
+	switch {
+	case n.scaled():
+		w := g.unpackE2M1(t.b[j][m/4][m%4])
+		for i, r := range w {
+			g.I("mul.rn.f16x2", r, r, t.scale(g, j, i/2, m))
+		}
+		return w[:2], w[2:]
+	case n.b == ir.Float8E4M3FN && n.mul == ir.Float16:
+		x := t.b[j][m/2]
+		a, b := g.unpackE4M3(x[m%2], false)
+		c, d := g.unpackE4M3(x[2+m%2], false)
+		return []ptx.Reg{a, b}, []ptx.Reg{c, d}
+	}
+	x := t.b[j][m]
+	return x[:2], x[2:]
+}
+
+// scale is the scale of an n8 tile's column for the 16 of K of mma number m, in both halves.
+func (t *operands) scale(g *gen, j, half, m int) ptx.Reg {
+	r := g.Reg(ptx.B32)
+	// The byte into the upper ones of both halves, one bit down: f16 of the scale times 2^-8.
+	g.I("prmt.b32", r, t.scales[j][half], ptx.Imm(0), ptx.Imm(0x4+m<<4+0x400+m<<12))
+	g.I("shr.u32", r, r, ptx.Imm(1))
+	g.I("mul.rn.f16x2", r, r, ptx.Imm(0x5c005c00)) // 2^8
+	return r
+}
+
+// unpackE2M1 turns a word of eight e2m1, packed as pairs says, into four pairs of f16, 2^-14 times as large: the three
+// bits of the magnitude are the last two of f16's exponent and the first of its mantissa.
+func (g *gen) unpackE2M1(w ptx.Reg) []ptx.Reg {
+	const signs, magnitudes = 0x80008000 - 1<<32, 0x0e000e00
+	out := make([]ptx.Reg, 4)
+	out[0] = g.Reg(ptx.B32)
+	g.I("and.b32", out[0], w, ptx.Imm(signs|magnitudes))
+	for i, p := range pairs[1:] {
+		s, m, r := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
+		g.I("shl.b32", s, w, ptx.Imm(15-p.sign))
+		g.I("and.b32", s, s, ptx.Imm(signs))
+		if p.magnitude > 9 {
+			g.I("shr.u32", m, w, ptx.Imm(p.magnitude-9))
+		} else {
+			g.I("shl.b32", m, w, ptx.Imm(9-p.magnitude))
+		}
+		g.I("lop3.b32", r, m, ptx.Imm(magnitudes), s, ptx.Imm(0xea)) // (a & b) | c
+		out[i+1] = r
+	}
+	return out
+}
+
+// unpackE4M3 turns four e4m3 into two pairs of f16. nan: they may be NaN.
+func (g *gen) unpackE4M3(w ptx.Reg, nan bool) (lo, hi ptx.Reg) {
+	if g.t.FP8 {
+		s := g.Reg(ptx.B32)
+		g.I("shr.u32", s, w, ptx.Imm(16))
+		var out [2]ptx.Reg
+		for i, x := range []ptx.Reg{w, s} {
+			h := g.Reg(ptx.B16)
+			out[i] = g.Reg(ptx.B32)
+			g.I("cvt.u16.u32", h, x)
+			g.I("cvt.rn.f16x2.e4m3x2", out[i], h)
+		}
+		return out[0], out[1]
+	}
+	var out [2]ptx.Reg
+	for i, selector := range []int{0x1404, 0x3424} { // the bytes into the upper ones of the halves
+		t, s, r := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
+		g.I("prmt.b32", t, w, ptx.Imm(0), ptx.Imm(selector))
+		g.I("and.b32", s, t, ptx.Imm(0x80008000-1<<32))
+		if nan { // all ones carry into the sign's place when 1 is added; then all of f16's exponent is set
+			m, e := g.Reg(ptx.B32), g.Reg(ptx.B32)
+			g.I("and.b32", m, t, ptx.Imm(0x7f007f00))
+			g.I("add.u32", m, m, ptx.Imm(0x01000100))
+			g.I("and.b32", m, m, ptx.Imm(0x80008000-1<<32))
+			g.I("shr.u32", e, m, ptx.Imm(5))
+			g.I("sub.u32", m, m, e)
+			g.I("or.b32", s, s, m)
+		}
+		g.I("shr.u32", t, t, ptx.Imm(1))
+		g.I("lop3.b32", r, t, ptx.Imm(0x3f803f80), s, ptx.Imm(0xea))
+		g.I("mul.rn.f16x2", r, r, ptx.Imm(0x5c005c00)) // f16's bias is 8 more
+		out[i] = r
+	}
+	return out[0], out[1]
+}
+
+// roundE4M3 multiplies a pair of 16-bit floats by the factor of the rounding and returns the codes of the nearest e4m3.
+func (g *gen) roundE4M3(w ptx.Reg) ptx.Reg {
+	s := g.Reg(ptx.B32)
+	g.I("shr.u32", s, w, ptx.Imm(16))
+	var f [2]ptx.Reg
+	for i, x := range []ptx.Reg{w, s} {
+		h := g.Reg(ptx.B16)
+		f[i] = g.Reg(ptx.F32)
+		g.I("cvt.u16.u32", h, x)
+		g.widen(f[i], h, g.p.num.a)
+		g.I("mul.rn.f32", f[i], f[i], ptx.FImm(float32(g.p.num.round)))
+	}
+	r := g.Reg(ptx.B16)
+	g.I("cvt.rn.satfinite.e4m3x2.f32", r, f[1], f[0])
+	return r
+}
+
+// joinHalves is a word of two 16-bit registers.
+func (g *gen) joinHalves(lo, hi ptx.Reg) ptx.Reg {
+	a, b, w := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
+	g.I("cvt.u32.u16", a, lo)
+	g.I("cvt.u32.u16", b, hi)
+	g.I("prmt.b32", w, a, b, ptx.Imm(0x5410))
+	return w
+}
+
+// widen is the value of a 16-bit float.
+func (g *gen) widen(f, h ptx.Reg, d ir.DType) {
+	if d == ir.Float16 {
+		g.I("cvt.f32.f16", f, h)
+		return
+	}
+	w := g.Reg(ptx.B32)
+	g.I("cvt.u32.u16", w, h)
+	g.I("shl.b32", w, w, ptx.Imm(16))
+	g.I("mov.b32", f, w)
+}
