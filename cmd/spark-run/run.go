@@ -17,6 +17,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -107,6 +108,11 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	opt := compile.Options{Precision: precision, Targets: []string{target}}
 	if opt.Import.Shapes, err = cli.Shapes(f.Shape); err != nil {
 		return nil, err
+	}
+	if f.Profile { // for the registers; occupancy is an upper bound without them
+		if opt.Assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
+			return nil, err
+		}
 	}
 	m, err := onnx.Load(f.Model)
 	if err != nil {

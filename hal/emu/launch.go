@@ -164,6 +164,7 @@ type block struct {
 	sites  []Site // by pc, where the launch is profiled
 	native *nativeBlock
 	banks  *[32][32]uint32
+	cache  *cache
 }
 
 func newBlock(l *launch) *block {
@@ -198,6 +199,7 @@ func newBlock(l *launch) *block {
 	}
 	if l.profile != nil {
 		b.sites, b.banks = make([]Site, len(p.code)), new([32][32]uint32)
+		b.cache = new(cache)
 	}
 	return b
 }
@@ -232,6 +234,9 @@ func (b *block) begin(index int) {
 	}
 	if b.check != nil {
 		b.check.begin()
+	}
+	if b.cache != nil {
+		clear(b.cache[:])
 	}
 }
 

@@ -29,6 +29,7 @@ type Site struct {
 
 	Sectors     int64 // of 32 bytes of global memory that its warps asked for
 	SectorBytes int64 // bytes that they used of those
+	L2Sectors   int64 // of Sectors, those that a block's first-level cache of 64 KB would not hold
 	Wavefronts  int64 // passes through shared memory
 	Conflicts   int64 // of which bank conflicts caused
 	Divergent   int64 // of a branch: times that a warp's lanes parted
@@ -78,6 +79,7 @@ func (p *profile) add(sites []Site) {
 		t.Lanes += s.Lanes
 		t.Sectors += s.Sectors
 		t.SectorBytes += s.SectorBytes
+		t.L2Sectors += s.L2Sectors
 		t.Wavefronts += s.Wavefronts
 		t.Conflicts += s.Conflicts
 		t.Divergent += s.Divergent
@@ -163,6 +165,7 @@ func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 			t.add(w.q[in.a][bits.TrailingZeros32(m)&31]+uint64(in.imm), size)
 		}
 		t.count(p, s, in.kind != kindStoreGlobal, in.kind != kindLoadGlobal)
+		s.L2Sectors += t.misses(w.b.cache, in.kind == kindLoadGlobal && in.order == plain)
 	case kindCopyAsync:
 		var t sectors
 		for m := mask; m != 0; m &= m - 1 {
@@ -172,6 +175,7 @@ func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 			}
 		}
 		t.count(p, s, true, false)
+		s.L2Sectors += t.misses(w.b.cache, in.size < 16) // .cg, which copies 16 bytes, goes past the first level
 		w.wavefronts(s, in.d, in.vec[0], int(in.size), mask)
 	case kindLoadShared, kindStoreShared:
 		w.wavefronts(s, in.a, int32(in.imm), int(in.size)*len(in.vec), mask)
@@ -226,6 +230,25 @@ func (t *sectors) count(p *profile, s *Site, read, write bool) {
 			break
 		}
 	}
+}
+
+// cache is the first level as a block sees it: direct-mapped, so that counts do not depend on the order of blocks.
+type cache [cacheSectors]uint64
+
+const cacheSectors = 2048
+
+// misses says how many of the sectors the first level does not hold; those that are not cached all go to L2.
+func (t *sectors) misses(c *cache, cached bool) (n int64) {
+	if !cached {
+		return int64(t.n)
+	}
+	for _, id := range t.id[:t.n] {
+		if e := &c[id%cacheSectors]; *e != id {
+			*e = id
+			n++
+		}
+	}
+	return n
 }
 
 func or(p *uint32, m uint32) {

@@ -9,7 +9,7 @@
 //
 // A launch takes
 //
-//	gap + max(tensor, issue, shared, L2, DRAM, latency)
+//	gap + max(tensor, issue, L1, L2, DRAM, latency)
 //
 // and is bound by the largest term, or by the gap where that is larger than all of them. Terms inside a multiprocessor
 // are those of the busiest one, which executes ⌈blocks / SMs⌉ of the blocks:
@@ -18,8 +18,9 @@
 //	issue    the fullest of: 4 warp instructions a clock (a warp alone issues 0.4 a clock), and the lanes a clock of
 //	         the pipes: f32 128, integer and conversion 64, f64 and special functions 16 or as the target says,
 //	         loads, stores and shuffles 32
-//	shared   one wavefront of shared memory a clock, bank conflicts included
-//	L2       sectors asked for · 32 bytes / rate of L2, and 64 bytes a clock for the busiest multiprocessor
+//	L1       one wavefront of shared memory a clock, bank conflicts included, or four sectors of plain loads
+//	L2       sectors of 32 bytes that a first-level cache of 64 KB a block (direct-mapped) does not serve; asynchronous
+//	         copies of 16 bytes and stores go past it / rate of L2, and 64 bytes a clock for the busiest multiprocessor
 //	DRAM     unique sectors / rate of DRAM, of memory that does not stay in L2 between runs: constants if all constants
 //	         of the model together exceed 3/4 of L2, other memory if it does so itself
 //	latency  waves · (start of a block + round trips to memory + barriers), waves = ⌈blocks / (SMs · resident blocks)⌉;

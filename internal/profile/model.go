@@ -29,7 +29,7 @@ type Time struct {
 	By      string  `json:"bound"`
 	Tensor  float64 `json:"tensor"`
 	Issue   float64 `json:"issue"`
-	Shared  float64 `json:"shared"`
+	L1      float64 `json:"l1"`
 	L2      float64 `json:"l2"`
 	DRAM    float64 `json:"dram"`
 	Latency float64 `json:"latency"`
@@ -71,6 +71,7 @@ type pipes struct {
 	float, integer, special, memory, f64 int64
 	tensor, tensor8, tensor4             int64 // MACs, of 16-bit types or as if, of 8-bit and of 4-bit types
 	loads, atomics, barriers             int64
+	cached                               int64   // sectors that plain loads ask the first level for
 	rounds                               float64 // trips of asynchronous copies
 }
 
@@ -113,6 +114,7 @@ func (p *pipes) add(s *emu.Site) {
 	switch {
 	case strings.HasPrefix(d.Op, "ld.global"):
 		p.loads += s.Warps
+		p.cached += s.Sectors
 	case d.Kind == ptx.KindAtomic:
 		p.atomics += s.Warps
 	case d.Op == "cp.async.wait_group":
@@ -152,9 +154,9 @@ func predict(t *target.Target, l *Launch, c *emu.Counts, constants int) Time {
 	r.Issue = share / clk * max(float64(l.Warp)/min(schedulers, there*aloneIssue), lanes(p.float, floatLanes),
 		lanes(p.integer, 64), lanes(p.special, 16), lanes(p.memory, 32), lanes(p.f64, float64(t.F64PerClock)))
 
-	r.Shared = float64(l.Wavefronts) * share / clk
+	r.L1 = (float64(l.Wavefronts) + float64(p.cached)/4) * share / clk
 
-	asked := float64(32 * l.Sectors)
+	asked := float64(32 * l.L2Sectors)
 	r.L2 = max(asked/(t.L2GBps*1e3), asked*share/l2BytesClk/clk)
 
 	var dram int64
@@ -186,7 +188,7 @@ func predict(t *target.Target, l *Launch, c *emu.Counts, constants int) Time {
 	for _, x := range []struct {
 		by string
 		us float64
-	}{{"tensor", r.Tensor}, {"issue", r.Issue}, {"shared", r.Shared}, {"L2", r.L2}, {"DRAM", r.DRAM}, {"latency", r.Latency}} {
+	}{{"tensor", r.Tensor}, {"issue", r.Issue}, {"L1", r.L1}, {"L2", r.L2}, {"DRAM", r.DRAM}, {"latency", r.Latency}} {
 		if x.us > most {
 			most, r.By = x.us, x.by
 		}

@@ -49,14 +49,14 @@ func TestWhatBoundsALaunch(t *testing.T) {
 		}},
 		// 48e6 warps of 16 lanes a clock on 48 multiprocessors of 2.4 GHz
 		{"issue", 48e6 * 2 / 48 / 2400, func(c *emu.Counts) { c.Sites = append(c.Sites, site("ex2.approx.f32", 48e6)) }},
-		{"shared", 48e7 / 48 / 2400, func(c *emu.Counts) {
+		{"L1", 48e7 / 48 / 2400, func(c *emu.Counts) {
 			s := site("ld.shared.b32", 48e6)
 			s.Wavefronts = 48e7
 			c.Sites = append(c.Sites, s)
 		}},
 		{"L2", 48e6 * 16 * 32 / 1500e3, func(c *emu.Counts) {
 			s := site("ld.global.f32", 48e6)
-			s.Sectors = 48e6 * 16
+			s.Sectors, s.L2Sectors = 48e6*16, 48e6*16
 			c.Sites = append(c.Sites, s)
 		}},
 		{"latency", 0.3 + 0.25*10, func(c *emu.Counts) { c.Sites = append(c.Sites, site("cp.async.wait_group", 48*8*10)) }},

@@ -47,6 +47,7 @@ type Counts struct {
 	Sectors     int64   `json:"global_sectors"`        // of 32 bytes, asked for
 	SectorBytes int64   `json:"global_sector_bytes"`   // that instructions used of them
 	Coalescing  float64 `json:"coalescing"`            // used bytes of sectors asked for
+	L2Sectors   int64   `json:"l2_sectors"`            // of Sectors, those that a first-level cache does not serve
 	UniqueRead  int64   `json:"unique_read_bytes"`     // of global memory, each byte once
 	UniqueWrite int64   `json:"unique_write_bytes"`    //
 	Constants   int64   `json:"unique_constant_bytes"` // of UniqueRead
@@ -170,6 +171,7 @@ func (l *Launch) count(c *emu.Counts) {
 		l.Divergent += s.Divergent
 		l.Sectors += s.Sectors
 		l.SectorBytes += s.SectorBytes
+		l.L2Sectors += s.L2Sectors
 		l.Wavefronts += s.Wavefronts
 		l.Conflicts += s.Conflicts
 		l.pipes.add(s)
@@ -245,7 +247,7 @@ func (c *Counts) add(o *Counts) {
 	}
 	for _, p := range [][2]*int64{{&c.Warp, &o.Warp}, {&c.Thread, &o.Thread}, {&c.Divergent, &o.Divergent}, {&c.MACs, &o.MACs},
 		{&c.FMAs, &o.FMAs}, {&c.Barriers, &o.Barriers}, {&c.Atomics, &o.Atomics}, {&c.Sectors, &o.Sectors},
-		{&c.SectorBytes, &o.SectorBytes}, {&c.UniqueRead, &o.UniqueRead}, {&c.UniqueWrite, &o.UniqueWrite},
+		{&c.SectorBytes, &o.SectorBytes}, {&c.L2Sectors, &o.L2Sectors}, {&c.UniqueRead, &o.UniqueRead}, {&c.UniqueWrite, &o.UniqueWrite},
 		{&c.Constants, &o.Constants}, {&c.Wavefronts, &o.Wavefronts}, {&c.Conflicts, &o.Conflicts}} {
 		*p[0] += *p[1]
 	}

@@ -29,7 +29,7 @@ func si(n float64, unit string) string {
 			return trim(n/p.scale) + " " + p.name + unit
 		}
 	}
-	return trim(n) + " " + unit
+	return strings.TrimRight(trim(n)+" "+unit, " ")
 }
 
 func trim(x float64) string {
@@ -84,9 +84,9 @@ func columns(w io.Writer, rows [][]string, right string) error {
 
 // header are the columns of the kernels' table, here and in HTML.
 var header = []string{"time", "", "share", "kernel", "launches", "blocks", "threads", "regs", "occupancy", "bound by", "MACs", "mma busy",
-	"read", "written", "asked for", "coalesced", "conflicts", "lanes", "what"}
+	"read", "written", "L2", "asked for", "coalesced", "conflicts", "lanes", "what"}
 
-const aligned = "rlrlrrrrrlrrrrrrrrl"
+const aligned = "rlrlrrrrrlrrrrrrrrrl"
 
 // row is a kernel's line; busy is its tensor time.
 func (p *Profile) row(k *Sum) []string {
@@ -106,7 +106,7 @@ func (p *Profile) row(k *Sum) []string {
 	}
 	return []string{trim(k.US) + " µs", bar(k.Share/max(p.Kernels[0].Share, 1e-9), 12), fmt.Sprintf("%.1f %%", 100*k.Share), k.Kernel, fmt.Sprintf("%d×", k.Launches),
 		fmt.Sprint(k.Blocks), fmt.Sprint(k.Threads), regs, occ, k.By, macs, percent(tensor, k.US),
-		si(float64(k.UniqueRead), "B"), si(float64(k.UniqueWrite), "B"), si(float64(32*k.Sectors), "B"), percent(k.Coalescing, 1),
+		si(float64(k.UniqueRead), "B"), si(float64(k.UniqueWrite), "B"), si(float64(32*k.L2Sectors), "B"), si(float64(32*k.Sectors), "B"), percent(k.Coalescing, 1),
 		percent(float64(k.Conflicts), float64(k.Wavefronts)), fmt.Sprintf("%.1f", k.ActiveLanes), clip(k.Note, 40)}
 }
 
@@ -114,9 +114,9 @@ func (p *Profile) row(k *Sum) []string {
 func (p *Profile) WriteTable(w io.Writer) error {
 	t := &p.Total
 	fmt.Fprintf(w, "%s %s for %s, counted on the CPU device, predicted for %s\n\n", p.Model, p.Precision, p.Target, p.Device)
-	fmt.Fprintf(w, "  %s µs in %d launches of %d kernels; %s MACs on tensor cores, %s by fma\n", trim(t.US), t.Launches, len(p.Kernels), si(float64(t.MACs), ""), si(float64(t.FMAs), ""))
-	fmt.Fprintf(w, "  global memory: %s read (%s of it constants), %s written, %s asked for, %s of that used\n", si(float64(t.UniqueRead), "B"),
-		si(float64(t.Constants), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.Sectors), "B"), percent(t.Coalescing, 1))
+	fmt.Fprintf(w, "  %s µs in %d launches of %d kernels; %sMACs on tensor cores, %s by fma\n", trim(t.US), t.Launches, len(p.Kernels), si(float64(t.MACs), ""), si(float64(t.FMAs), ""))
+	fmt.Fprintf(w, "  global memory: %s read (%s of it constants), %s written, %s asked for (%s of L2), %s of that used\n", si(float64(t.UniqueRead), "B"),
+		si(float64(t.Constants), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.Sectors), "B"), si(float64(32*t.L2Sectors), "B"), percent(t.Coalescing, 1))
 	fmt.Fprintf(w, "  shared memory: %s wavefronts, %s of them bank conflicts; %s barriers, %s atomics; %.1f of 32 lanes active, %s divergent branches\n\n",
 		si(float64(t.Wavefronts), ""), percent(float64(t.Conflicts), float64(t.Wavefronts)), si(float64(t.Barriers), ""), si(float64(t.Atomics), ""), t.ActiveLanes, si(float64(t.Divergent), ""))
 
@@ -145,7 +145,7 @@ func (p *Profile) WriteTable(w io.Writer) error {
 		rows = append(rows, p.row(&p.Kernels[i]))
 	}
 	rows = append(rows, []string{trim(t.US) + " µs", "", "100 %", "total", fmt.Sprintf("%d×", t.Launches), "", "", "", "", t.By, si(float64(t.MACs+t.FMAs), ""), "",
-		si(float64(t.UniqueRead), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.Sectors), "B"), percent(t.Coalescing, 1),
+		si(float64(t.UniqueRead), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.L2Sectors), "B"), si(float64(32*t.Sectors), "B"), percent(t.Coalescing, 1),
 		percent(float64(t.Conflicts), float64(t.Wavefronts)), fmt.Sprintf("%.1f", t.ActiveLanes), ""})
 	return columns(w, rows, aligned)
 }
