@@ -27,7 +27,7 @@ func arithmeticCases(d *ptx.Def) []*Case {
 		return all
 	}
 	c := arithmeticCase(d, d.Op)
-	c.emit = func(b *body) { emitRegisters(b, d, nil) }
+	c.emit = func(b *body) { emitRegisters(b, d) }
 	return []*Case{c}
 }
 
@@ -151,18 +151,18 @@ var approximate = map[string]Rule{
 	"tanh.approx.f32":  {Float: "f32", Relative: 0x1p-11 + 0x1p-24, Absolute: 0x1p-148},
 }
 
-// emitRegisters loads the sources, executes the instruction and stores its result. immediate takes the place of an
-// operand that must be one.
-func emitRegisters(b *body, d *ptx.Def, immediate ptx.Operand) {
+// emitRegisters loads the sources, executes the instruction and stores its result. immediates take the places of the
+// operands that must be such: lop3's table, and the selectors of an mma with scales.
+func emitRegisters(b *body, d *ptx.Def, immediates ...ptx.Operand) {
 	var args []ptx.Operand
 	var results []ptx.Reg
 	n := 0
 	for _, a := range d.Args {
 		class := ptx.ClassOf(a.Type)
-		switch a.Kind {
-		case ptx.ArgImm:
-			args = append(args, immediate)
-		case ptx.ArgDst:
+		switch {
+		case a.Kind == ptx.ArgImm || d.Kind == ptx.KindMMA && a.Type == "u16":
+			args, immediates = append(args, immediates[0]), immediates[1:]
+		case a.Kind == ptx.ArgDst:
 			regs := b.RegVec(class, max(a.Count, 1))
 			results = append(results, regs...)
 			args = append(args, operand(a, regs))

@@ -129,7 +129,8 @@ func (b *body) shared(index ptx.Reg, stride int) ptx.Reg {
 	return r
 }
 
-// bitsOf is the suffix of an access that moves a register of the class as it is.
+// bitsOf is the suffix of an access that moves a register of the class as it is. Predicates and pairs of 4-bit numbers
+// take a word.
 func bitsOf(c ptx.Class) (suffix string, bytes int) {
 	switch c {
 	case ptx.B16:
@@ -150,19 +151,17 @@ func (b *body) load(i int, c ptx.Class, count int) []ptx.Reg {
 	address := b.at(b.in[i], b.item, size*count)
 	out := b.RegVec(c, count)
 	for e, r := range out {
-		if c == ptx.B8 {
-			word := b.Reg(ptx.B32)
-			b.I("ld.global.b32", word, ptx.At(address, e*size))
-			b.I("cvt.u8.u32", r, word)
-			continue
-		}
-		if c != ptx.Pred {
+		if c != ptx.Pred && c != ptx.B8 {
 			b.I("ld.global."+suffix, r, ptx.At(address, e*size))
 			continue
 		}
 		word := b.Reg(ptx.B32)
 		b.I("ld.global.b32", word, ptx.At(address, e*size))
-		b.I("setp.ne.u32", r, word, ptx.Imm(0))
+		if c == ptx.Pred {
+			b.I("setp.ne.u32", r, word, ptx.Imm(0))
+		} else {
+			b.I("cvt.u8.u32", r, word)
+		}
 	}
 	return out
 }
@@ -177,13 +176,11 @@ func (b *body) store(regs ...ptx.Reg) {
 	address, offset := b.at(b.out, b.item, stride), 0
 	for _, r := range regs {
 		suffix, size := bitsOf(r.Class)
-		if r.Class == ptx.Pred {
-			word := b.Reg(ptx.B32)
+		switch word := b.Reg(ptx.B32); r.Class {
+		case ptx.Pred:
 			b.I("selp.b32", word, ptx.Imm(1), ptx.Imm(0), r)
 			r = word
-		}
-		if r.Class == ptx.B8 {
-			word := b.Reg(ptx.B32)
+		case ptx.B8:
 			b.I("cvt.u32.u8", word, r)
 			r = word
 		}

@@ -1,9 +1,10 @@
 package gputest
 
 import (
+	"fmt"
 	"math"
-	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
@@ -18,12 +19,9 @@ func matrixCases(d *ptx.Def) []*Case {
 	if d.Name != "mma" {
 		return nil
 	}
-	if !strings.Contains(d.Op, ".m16n8k16.") {
-		return narrowMMA(d)
-	}
 	var all []*Case
 	for _, n := range mmaNumbers {
-		if c := mma(d, n.name, n.draw); c != nil {
+		if c := mma(d, n.name, n.draw, n.selectors); c != nil {
 			all = append(all, c)
 		}
 	}
@@ -31,68 +29,130 @@ func matrixCases(d *ptx.Def) []*Case {
 }
 
 // mmaNumbers are the kinds of numbers that an mma is fed with. Small integers make every sum exact, so that their case
-// is compared bit for bit and shows who holds which element.
+// is compared bit for bit and shows who holds which element. The scales of blocks are 1 with them, and anything else.
 var mmaNumbers = []struct {
-	name string
-	draw func(v values) float64
+	name      string
+	draw      func(v values) float64
+	selectors [2]int // which threads of a group hold the scales of A and B
 }{
-	{"integers", func(v values) float64 { return float64(v.IntN(17) - 8) }},
-	{"near", func(v values) float64 { return 2*v.Float64() - 1 }},
-	{"wide", func(v values) float64 { return v.moderate(6) }},
+	{"integers", func(v values) float64 { return float64(v.IntN(17) - 8) }, [2]int{0, 0}},
+	{"near", func(v values) float64 { return 2*v.Float64() - 1 }, [2]int{1, 3}},
+	{"wide", func(v values) float64 { return v.moderate(6) }, [2]int{0, 2}},
 	{"special", func(v values) float64 {
 		if v.IntN(40) == 0 {
 			return cornersFloat[v.IntN(len(cornersFloat))]
 		}
 		return v.moderate(0)
-	}},
+	}, [2]int{1, 1}},
 }
 
-// mma makes a case for the shapes whose A and B are of one 16-bit type and whose accumulators are f32; nil for others.
-// Operands are loaded as registers: item by item, in the order of the instruction's operands.
-func mma(d *ptx.Def, name string, draw func(values) float64) *Case {
-	typ := d.Mods[len(d.Mods)-2]
-	if !strings.Contains(d.Op, ".m16n8k16.") || typ != "f16" && typ != "bf16" {
+// mmaElement is how a type lies in the registers of an mma.
+type mmaElement struct {
+	name   string
+	bits   int // that an element takes
+	encode func(x float64) uint64
+	sign   uint64 // its sign bit
+}
+
+// mmaElements: e2m1 takes bits 5 to 2 of a byte, or four bits with the kinds of 4-bit types alone.
+var mmaElements = []mmaElement{
+	{"f16", 16, func(x float64) uint64 { return narrow("f16", x) }, 1 << 15},
+	{"bf16", 16, func(x float64) uint64 { return narrow("bf16", x) }, 1 << 15},
+	{"e4m3", 8, func(x float64) uint64 { return uint64(minifloat.E4M3FN.Encode(x, true)) }, 1 << 7},
+	{"e5m2", 8, func(x float64) uint64 { return uint64(minifloat.E5M2.Encode(x, true)) }, 1 << 7},
+	{"e2m1", 8, func(x float64) uint64 { return fourBits(x) << 2 }, 1 << 5},
+	{"e2m1", 4, fourBits, 1 << 3},
+	{"s8", 8, func(x float64) uint64 { return uint64(uint8(int8(max(-128, min(127, x))))) }, 0},
+	{"u8", 8, func(x float64) uint64 { return uint64(uint8(max(0, min(255, x)))) }, 0},
+}
+
+// fourBits has no NaN: 0 stands for it.
+func fourBits(x float64) uint64 {
+	if math.IsNaN(x) {
+		x = 0
+	}
+	return uint64(minifloat.E2M1.Encode(x, true))
+}
+
+func elementOf(typ string, narrowest bool) (mmaElement, bool) {
+	for _, e := range mmaElements {
+		if e.name == typ && (e.bits == 4) == (typ == "e2m1" && narrowest) {
+			return e, true
+		}
+	}
+	return mmaElement{}, false
+}
+
+// mma makes a case of an mma with f32 or s32 accumulators; nil if its shape or types are none of these. Operands are
+// loaded as registers: item by item, in the order of the instruction's operands.
+func mma(d *ptx.Def, name string, draw func(values) float64, selectors [2]int) *Case {
+	var k int
+	if _, err := fmt.Sscanf(d.Mods[2], "m16n8k%d", &k); err != nil {
 		return nil
 	}
-	const k = 16
-	c := &Case{Name: d.Op + "+" + name, Op: d.Op, Blocks: warps, Threads: 32, Rule: Rule{Float: "f32", Terms: k + 1}}
-	if name == "integers" {
-		c.Rule.Terms = 0
+	last := len(d.Mods) - 1
+	scaled := d.Mods[last] == "ue4m3"
+	if scaled {
+		last--
+	}
+	accumulator := d.Mods[last]
+	a, okA := elementOf(d.Mods[last-2], scaled)
+	b, okB := elementOf(d.Mods[last-1], scaled)
+	if !okA || !okB {
+		return nil
+	}
+	c := &Case{Name: d.Op + "+" + name, Op: d.Op, Blocks: warps, Threads: 32}
+	switch {
+	case accumulator == "s32" && name != "integers" && name != "wide":
+		return nil
+	case accumulator == "s32": // exact
+	case name == "integers":
+		c.Rule.Float = "f32"
+	default:
+		c.Rule = Rule{Float: "f32", Terms: k + 1, Unit: 0x1p-23}
+		if a.bits < 16 {
+			c.Rule.Unit = 0x1p-13
+		}
 	}
 	v := valuesFor(c.Name)
-	for _, a := range d.Args {
-		words := make([]uint64, warps*32*a.Count)
-		size := 4
+	elements := []mmaElement{{}, a, b}
+	for i, arg := range d.Args {
+		words := make([]uint64, warps*32*arg.Count)
 		switch {
-		case a.Kind == ptx.ArgDst:
-			c.Output = size * len(words)
+		case arg.Kind == ptx.ArgDst:
+			c.Output = 4 * len(words)
 			continue
-		case a.Type == "f32":
-			for i := range words {
-				words[i] = uint64(math.Float32bits(float32(draw(v))))
-			}
+		case arg.Type == "u16":
+			continue
+		case i < len(elements):
+			c.add32(words, elements[i].sign, elements[i].bits, func() uint64 { return elements[i].encode(draw(v)) })
+		case arg.Type == "f32":
+			c.add32(words, 1<<31, 32, func() uint64 { return uint64(math.Float32bits(float32(draw(v)))) })
+		case arg.Type == "s32":
+			c.add32(words, 0, 32, func() uint64 { return uint64(uint32(v.Uint64()) >> 8) })
+		case name == "integers":
+			c.add32(words, 0, 8, func() uint64 { return 0x38 }) // 1 in ue4m3
 		default:
-			for i := range words {
-				words[i] = narrow(typ, draw(v))<<16 | narrow(typ, draw(v))
-			}
+			c.add32(words, 0, 8, func() uint64 { return v.Uint64N(0x7f) })
 		}
-		in := pack(size, words)
-		c.Inputs = append(c.Inputs, in)
-		c.scale = append(c.scale, magnitudes(in, a.Type == "f32"))
 	}
-	c.emit = func(b *body) { emitRegisters(b, d, nil) }
+	c.emit = func(b *body) {
+		emitRegisters(b, d, ptx.Vec{ptx.Imm(0), ptx.Imm(selectors[0])}, ptx.Vec{ptx.Imm(0), ptx.Imm(selectors[1])})
+	}
 	return c
 }
 
-// magnitudes clears the signs of f32 numbers, or of pairs of 16-bit ones.
-func magnitudes(in []byte, whole bool) []byte {
-	words := unpack(4, in)
+// add32 fills words with elements of so many bits, and appends them to the inputs, and without signs to the scale.
+func (c *Case) add32(words []uint64, sign uint64, bits int, element func() uint64) {
+	plain := make([]uint64, len(words))
 	for i := range words {
-		if words[i] &= 0x7fff7fff; whole {
-			words[i] = unpack(4, in[4*i:4*i+4])[0] & 0x7fffffff
+		for at := 0; at < 32; at += bits {
+			e := element()
+			words[i] |= e << at
+			plain[i] |= e &^ sign << at
 		}
 	}
-	return pack(4, words)
+	c.Inputs, c.scale = append(c.Inputs, pack(4, words)), append(c.scale, pack(4, plain))
 }
 
 // loadMatrix makes a case of ldmatrix: rows of 16 bytes lie in shared memory, lane l gives the address of row order[l].

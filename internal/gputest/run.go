@@ -10,11 +10,11 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// Target is the newest target whose PTX a device takes: its own, or an older one's. A device that takes any gets the
-// first of the table.
+// Target is the newest target whose PTX a device takes: its own, with what is specific to that architecture (sm_121a),
+// or an older one's. A device that takes any gets the first of the table.
 func Target(info hal.Info) (string, error) {
 	if info.Target == "" {
-		return target.Names()[0], nil
+		info.Target = target.Names()[0]
 	}
 	var have int
 	if _, err := fmt.Sscanf(info.Target, "sm_%d", &have); err != nil {
@@ -28,6 +28,9 @@ func Target(info hal.Info) (string, error) {
 		}
 		if t.Capability <= have && t.Capability > reached {
 			best, reached = t.PTX, t.Capability
+			if t.Capability == have && have >= 90 { // the first architecture that has such
+				best += "a"
+			}
 		}
 	}
 	if best == "" {

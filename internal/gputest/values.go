@@ -48,6 +48,10 @@ func (v values) draw(typ string) uint64 {
 			return narrow(typ, v.moderate(4))
 		}
 		return uint64(uint16(v.Uint64()))
+	case "e4m3x2", "e5m2x2":
+		return uint64(uint16(v.Uint64()))
+	case "e2m1x2":
+		return uint64(uint8(v.Uint64()))
 	case "f16x2":
 		return v.draw("f16")<<16 | v.draw("f16")
 	case "bf16x2":
