@@ -11,7 +11,7 @@ import (
 // 2t+1 of C in different registers, so the products are formed in the fragments' own layout: the k-th column of A is one
 // of a group of four lanes, spread over the group; the k-th row of B is four even or four odd columns, repeated.
 func (e *emitter) mma(in *Inst) bool {
-	if e.m {
+	if e.m || !strings.Contains(in.Op, ".m16n8k16.row.col.f32.f16.f16.f32") && !strings.Contains(in.Op, ".m16n8k16.row.col.f32.bf16.bf16.f32") {
 		return false
 	}
 	bf := strings.Contains(in.Op, "bf16")

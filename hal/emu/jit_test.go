@@ -1,0 +1,222 @@
+package emu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// engines are the native engines that this machine has.
+func engines(t testing.TB) []Engine {
+	switch jit.Detect() {
+	case jit.AVX512:
+		return []Engine{JIT, jitAVX2}
+	case jit.AVX2:
+		return []Engine{JIT}
+	}
+	t.Skip("no native code on this machine")
+	return nil
+}
+
+// pattern is a bit pattern, often at the edges of 16-, 32- and 64-bit numbers.
+func pattern(r *rand.Rand) uint64 {
+	switch r.IntN(8) {
+	case 0:
+		return uint64(r.IntN(64))
+	case 1:
+		return -uint64(r.IntN(64))
+	case 2:
+		return uint64(math.Float32bits(float32(r.NormFloat64())))
+	case 3:
+		return []uint64{0x7f800000, 0xff800000, 0x7fc00001, 0xffffffff, 1, 0x80000000, 0x7fffffff, 0x007fffff, 0x00800000,
+			0x4f000000, 0xcf000000, 0x4effffff, 0x7c00, 0xfc00, 0x7e01, 0x8000, 0x03ff}[r.IntN(17)]
+	case 4:
+		return math.Float64bits(r.NormFloat64() * math.Exp(r.NormFloat64()*40))
+	case 5:
+		return uint64(math.Float32bits(float32(r.NormFloat64() * math.Exp(r.NormFloat64()*30))))
+	case 6:
+		return r.Uint64() & (1<<(1+r.IntN(63)) - 1)
+	}
+	return r.Uint64()
+}
+
+// instructionKernel loads operands of every class from memory by lane, executes op (under a guard, if there is one) and
+// stores the results.
+func instructionKernel(op string, guard string) (text string, skip bool) {
+	def := ptx.Lookup(op)
+	switch def.Kind {
+	case ptx.KindInt, ptx.KindFloat, ptx.KindSpecial, ptx.KindConvert, ptx.KindMove:
+	case ptx.KindMMA:
+		if guard != "" || strings.Contains(op, "scale") {
+			return "", true
+		}
+	case ptx.KindWarp:
+		if guard != "" {
+			return "", true
+		}
+	default:
+		return "", true
+	}
+	for _, a := range def.Args {
+		if ptx.ClassOf(a.Type) == ptx.B8 {
+			return "", true // no loads and stores
+		}
+	}
+	return build("sm_121a", 0, 2, func(k *ptx.Kernel, p []ptx.Reg) {
+		i := threadID(k)
+		src, dst := k.Reg(ptx.B64), k.Reg(ptx.B64)
+		k.I("mad.wide.u32", src, i, ptx.Imm(256), p[0])
+		k.I("mad.wide.u32", dst, i, ptx.Imm(256), p[1])
+		at := 0
+		fresh := func(c ptx.Class) ptx.Reg {
+			at += 8
+			return input(k, c, src, at-8)
+		}
+		var operands []ptx.Operand
+		var results []ptx.Reg
+		for n, a := range def.Args {
+			regs := func(count int) ptx.Operand {
+				var v []ptx.Reg
+				for range max(count, 1) {
+					v = append(v, fresh(ptx.ClassOf(a.Type)))
+				}
+				if a.Kind == ptx.ArgDst || a.Kind == ptx.ArgPair {
+					results = append(results, v...)
+				}
+				if count == 0 {
+					return v[0]
+				}
+				return ptx.V(v...)
+			}
+			switch {
+			case a.Kind == ptx.ArgImm:
+				operands = append(operands, ptx.Imm(0x5a+n))
+			case a.Kind == ptx.ArgPair:
+				d, q := fresh(ptx.B32), fresh(ptx.Pred)
+				results = append(results, d, q)
+				operands = append(operands, ptx.Pair{D: d, P: q})
+			case def.Kind == ptx.KindWarp && n == len(def.Args)-1:
+				operands = append(operands, ptx.Imm(-1))
+			case def.Kind == ptx.KindWarp && n == len(def.Args)-2:
+				operands = append(operands, ptx.Imm(0x1f))
+			default:
+				operands = append(operands, regs(a.Count))
+			}
+		}
+		switch guard {
+		case "":
+			k.I(op, operands...)
+		case "some":
+			k.If(fresh(ptx.Pred), op, operands...)
+		case "none":
+			q := k.Reg(ptx.Pred)
+			k.I("setp.eq.s32", q, i, ptx.Imm(-1))
+			k.If(q, op, operands...)
+		}
+		for n, r := range results {
+			output(k, r, dst, 8*n)
+		}
+	}), false
+}
+
+// input loads 8 bytes of a thread's memory into a fresh register of a class.
+func input(k *ptx.Kernel, c ptx.Class, base ptx.Reg, off int) ptx.Reg {
+	r := k.Reg(c)
+	switch c {
+	case ptx.B64:
+		k.I("ld.global.u64", r, ptx.At(base, off))
+	case ptx.F64:
+		k.I("ld.global.f64", r, ptx.At(base, off))
+	case ptx.F32:
+		k.I("ld.global.f32", r, ptx.At(base, off))
+	case ptx.B32:
+		k.I("ld.global.u32", r, ptx.At(base, off))
+	case ptx.B16:
+		k.I("ld.global.u16", r, ptx.At(base, off))
+	case ptx.Pred:
+		v := k.Reg(ptx.B32)
+		k.I("ld.global.u32", v, ptx.At(base, off))
+		k.I("and.b32", v, v, ptx.Imm(1))
+		k.I("setp.eq.u32", r, v, ptx.Imm(1))
+	}
+	return r
+}
+
+// output stores a register.
+func output(k *ptx.Kernel, r ptx.Reg, base ptx.Reg, off int) {
+	switch r.Class {
+	case ptx.B64:
+		k.I("st.global.b64", ptx.At(base, off), r)
+	case ptx.F64:
+		k.I("st.global.f64", ptx.At(base, off), r)
+	case ptx.F32:
+		k.I("st.global.f32", ptx.At(base, off), r)
+	case ptx.B32:
+		k.I("st.global.b32", ptx.At(base, off), r)
+	case ptx.B16:
+		k.I("st.global.b16", ptx.At(base, off), r)
+	case ptx.Pred:
+		v := k.Reg(ptx.B32)
+		k.I("selp.b32", v, ptx.Imm(7), ptx.Imm(9), r)
+		k.I("st.global.b32", ptx.At(base, off), v)
+	}
+}
+
+// onEngine runs a kernel of 8-byte words in, words out.
+func onEngine(e Engine, text string, block, shared int, in []uint64, words int) ([]uint64, error) {
+	out := make([]uint64, words)
+	err := RunKernelWith(Options{Engine: e, Workers: 1, StepLimit: 1 << 24}, text, "k", [3]int{1, 1, 1}, [3]int{block, 1, 1}, shared, in, out)
+	return out, err
+}
+
+// TestEveryInstructionIsTheInterpreters holds each instruction of the table, on many operands, with and without a guard,
+// for whole warps and for warps that lack lanes, against the interpreter.
+func TestEveryInstructionIsTheInterpreters(t *testing.T) {
+	for _, op := range ptx.Opcodes() {
+		t.Run(op, func(t *testing.T) {
+			for _, guard := range []string{"", "some", "none"} {
+				text, skip := instructionKernel(op, guard)
+				if skip {
+					continue
+				}
+				for _, threads := range []int{64, 45} {
+					if threads == 45 && strings.Contains(op, ".sync") {
+						continue
+					}
+					for seed := range uint64(8) {
+						r := rand.New(rand.NewPCG(seed, 1))
+						in := make([]uint64, 64*32)
+						for i := range in {
+							if seed%2 == 0 {
+								in[i] = pattern(r)
+							} else { // two ordinary halves, or an ordinary f32
+								in[i] = uint64(floatToHalf(r.NormFloat64())<<16 | floatToHalf(r.NormFloat64()))
+							}
+						}
+						want, err := onEngine(Interpreter, text, threads, 0, in, 64*32)
+						require.NoError(t, err)
+						for _, e := range engines(t) {
+							got, err := onEngine(e, text, threads, 0, in, 64*32)
+							require.NoError(t, err)
+							for i := range want {
+								if want[i] != got[i] {
+									t.Fatalf("%s, guard %q, %d threads, seed %d: thread %d, word %d: %#x, the interpreter's %#x; operands %#x", e, guard, threads, seed,
+										i/32, i%32, got[i], want[i], in[i/32*32:i/32*32+8])
+								}
+							}
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+var _ = fmt.Sprint

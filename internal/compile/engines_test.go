@@ -1,0 +1,94 @@
+package compile
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// raw runs a program on an engine and returns its outputs' bytes, and what the engine did.
+func raw(t *testing.T, p *runtime.Program, in map[string]*npy.Array, engine emu.Engine) (map[string][]byte, emu.EngineStats, time.Duration) {
+	t.Helper()
+	ctx := context.Background()
+	d, err := emu.Open(emu.Options{Engine: engine})
+	require.NoError(t, err)
+	m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{})
+	require.NoError(t, err)
+	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	require.NoError(t, err)
+	for _, q := range p.Inputs {
+		data, err := in[q.Name].As(q.DType, q.Shape)
+		require.NoError(t, err, q.Name)
+		if s.SetState(q.Name, data) != nil {
+			copy(s.Input(q.Name), data)
+		}
+	}
+	begin := time.Now()
+	require.NoError(t, s.Run(ctx))
+	took := time.Since(begin)
+	out := map[string][]byte{}
+	for _, q := range p.Outputs {
+		out[q.Name] = append([]byte(nil), s.Output(q.Name)...)
+	}
+	require.NoError(t, s.Close())
+	require.NoError(t, m.Close())
+	return out, d.EngineStats(), took
+}
+
+// agree holds native code against the interpreter, bit for bit, and wants every instruction of the kernels native.
+func agree(t *testing.T, p *runtime.Program, in map[string]*npy.Array) {
+	t.Helper()
+	want, _, slow := raw(t, p, in, emu.Interpreter)
+	got, stats, fast := raw(t, p, in, emu.JIT)
+	t.Logf("%d kernels, %d bytes, %d instructions left to the interpreter, which executed %d; %v, interpreter %v", stats.Kernels, stats.Bytes, stats.Left, stats.Interpreted, fast, slow)
+	require.Zero(t, stats.Refused)
+	for name, w := range want {
+		require.True(t, string(w) == string(got[name]), "output %s differs", name)
+	}
+}
+
+// TestNativeCodeIsTheInterpreter runs every small model on both engines.
+func TestNativeCodeIsTheInterpreter(t *testing.T) {
+	if _, err := emu.Open(emu.Options{Engine: emu.JIT}); err != nil {
+		t.Skip(err)
+	}
+	for _, name := range names {
+		for _, precision := range []string{"fp32", "fp16", "file"} {
+			t.Run(name+"/"+precision, func(t *testing.T) {
+				r, _ := generated(t, name, precision, "sm_121")
+				agree(t, r.Program, arrays(t, r.Source))
+			})
+		}
+	}
+}
+
+// TestNativeCodeIsTheInterpreterOnFullModels is the same on the models of ../shared/models, where they are.
+func TestNativeCodeIsTheInterpreterOnFullModels(t *testing.T) {
+	dir := filepath.Join("..", "..", "..", "shared", "models")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip("no full-size models beside the repository: ", err)
+	}
+	if _, err := emu.Open(emu.Options{Engine: emu.JIT}); err != nil {
+		t.Skip(err)
+	}
+	for _, f := range fulls {
+		for _, precision := range []string{"fp32", "fp16"} {
+			t.Run(f.model+"/"+precision, func(t *testing.T) {
+				m, err := onnx.Load(filepath.Join(dir, f.model+".onnx"))
+				require.NoError(t, err)
+				r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: []string{"sm_121"}})
+				require.NoError(t, err)
+				agree(t, r.Program, arrays(t, r.Source))
+			})
+		}
+	}
+}
