@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
@@ -69,23 +71,29 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.Model == "" {
 		return errors.New("no model: spark-compile MODEL.onnx")
 	}
-	for _, missing := range []struct {
-		given bool
-		name  string
-	}{{f.Tune, "--tune"}, {len(f.Calibrate) > 0, "--calibrate"}, {f.MinCosine != nil, "--min-cosine"}, {len(f.Keep) > 0, "--keep"}} {
-		if missing.given {
-			return fmt.Errorf("%s is not available in this version", missing.name)
-		}
+	if f.Tune {
+		return errors.New("--tune is not available in this version")
 	}
 	precision, err := cli.Precision(f.Precision, stderr)
 	if err != nil {
+		return err
+	}
+	if err := f.checkBudget(precision); err != nil {
 		return err
 	}
 	dir, name, err := f.place()
 	if err != nil {
 		return err
 	}
-	opt := compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: cli.Progress(stderr, f.Quiet)}
+	opt := compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: cli.Progress(stderr, f.Quiet),
+		Calibrate: f.Calibrate, Keep: f.Keep, MinCosine: calibrate.DefaultMinCosine}
+	opt.Warn = func(text string) { fmt.Fprintf(stderr, "\r\x1b[Kwarning: %s\n", text) }
+	if opt.Progress == nil {
+		opt.Warn = func(text string) { fmt.Fprintf(stderr, "warning: %s\n", text) }
+	}
+	if f.MinCosine != nil {
+		opt.MinCosine = *f.MinCosine
+	}
 	if opt.Import.Shapes, err = cli.Shapes(f.Shape); err != nil {
 		return err
 	}
@@ -125,6 +133,24 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	if !f.Quiet {
 		summary(stdout, dir, name, r, rep)
+		return rep.Table(stdout)
+	}
+	return nil
+}
+
+// checkBudget refuses flags of low precision that would do nothing.
+func (f *flags) checkBudget(precision string) error {
+	low := precision == passes.PrecisionFP8 || precision == passes.PrecisionNVFP4
+	for _, given := range []struct {
+		is   bool
+		name string
+	}{{len(f.Calibrate) > 0, "--calibrate"}, {f.MinCosine != nil, "--min-cosine"}, {len(f.Keep) > 0, "--keep"}} {
+		if given.is && !low {
+			return fmt.Errorf("%s concerns --precision fp8 and nvfp4, not %s", given.name, precision)
+		}
+	}
+	if f.MinCosine != nil && (*f.MinCosine < 0 || *f.MinCosine >= 1 || math.IsNaN(*f.MinCosine)) {
+		return fmt.Errorf("--min-cosine %g: want 0 (no budget) or more, and less than 1", *f.MinCosine)
 	}
 	return nil
 }
@@ -155,6 +181,10 @@ func (f *flags) report(r *compile.Result) *report.Report {
 	rep.CompileMS, rep.PtxasMS = milliseconds(r.Compile), milliseconds(r.Ptxas)
 	for _, b := range r.Fallbacks {
 		rep.Fallbacks = append(rep.Fallbacks, report.Fallback(b))
+	}
+	if a := r.Accuracy; a != nil {
+		rep.Layers, rep.Slices = a.Layers, a.Slices
+		rep.Calibration = &report.Calibration{Inputs: a.Inputs, Generated: a.Generated, MinCosine: a.MinCosine}
 	}
 	return rep
 }

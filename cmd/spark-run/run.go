@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/npy"
@@ -105,7 +106,8 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	if target == "" {
 		target = "sm_121"
 	}
-	opt := compile.Options{Precision: precision, Targets: []string{target}}
+	opt := compile.Options{Precision: precision, Targets: []string{target}, MinCosine: calibrate.DefaultMinCosine,
+		Warn: func(text string) { fmt.Fprintln(stderr, "warning:", text) }}
 	if opt.Import.Shapes, err = cli.Shapes(f.Shape); err != nil {
 		return nil, err
 	}

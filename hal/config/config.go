@@ -208,8 +208,8 @@ var precisions = []struct {
 	{name: "fp32", available: true},
 	{name: "fp16", available: true},
 	{name: "bf16", available: true},
-	{name: "fp8"},
-	{name: "nvfp4", alias: "fp4", experimental: true},
+	{name: "fp8", available: true},
+	{name: "nvfp4", alias: "fp4", available: true, experimental: true},
 }
 
 // Precisions lists the precisions that this version compiles.

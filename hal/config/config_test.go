@@ -42,7 +42,7 @@ func TestFlagsStandAboveTheEnvironmentAboveDefaults(t *testing.T) {
 		{name: "precision by flag", flags: Flags{Precision: "fp16"}, env: []string{"OPENPILOT_DGX_PRECISION=fp32"}, gpu: "on", device: "auto", precision: "fp16", gpuFrom: "default", deviceFrom: "default", precFr: "--precision"},
 		{name: "a flag hides a wrong environment", flags: Flags{Precision: "fp32"}, env: []string{"OPENPILOT_DGX_PRECISION=int4"}, gpu: "on", device: "auto", precision: "fp32", gpuFrom: "default", deviceFrom: "default", precFr: "--precision"},
 		{name: "wrong precision", env: []string{"OPENPILOT_DGX_PRECISION=int4"}, gpu: "on", device: "auto", precision: "fp16", gpuFrom: "default", deviceFrom: "default", precFr: "default", warnings: []string{"int4 is no precision"}},
-		{name: "fp4", env: []string{"OPENPILOT_DGX_PRECISION=fp4"}, gpu: "on", device: "auto", precision: "fp16", gpuFrom: "default", deviceFrom: "default", precFr: "default", warnings: []string{"experimental", "fp4 is not available"}},
+		{name: "fp4", env: []string{"OPENPILOT_DGX_PRECISION=fp4"}, gpu: "on", device: "auto", precision: "nvfp4", gpuFrom: "default", deviceFrom: "default", precFr: "OPENPILOT_DGX_PRECISION", warnings: []string{"experimental"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, err := Read(c.flags, environment(c.env...))

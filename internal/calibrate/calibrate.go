@@ -13,6 +13,7 @@ type Calibration struct {
 	walk     *walk
 	ranges   map[*ir.Value]Range
 	progress func(string)
+	memory   *memory
 }
 
 // New prepares a graph, which must stay as it is, and inputs.
@@ -24,7 +25,7 @@ func New(g *ir.Graph, inputs []map[string]*ir.Array, progress func(string)) (*Ca
 	if err != nil {
 		return nil, err
 	}
-	return &Calibration{walk: w, ranges: map[*ir.Value]Range{}, progress: progress}, nil
+	return &Calibration{walk: w, ranges: map[*ir.Value]Range{}, progress: progress, memory: newMemory(w)}, nil
 }
 
 // Sites are the layers that can be quantised.

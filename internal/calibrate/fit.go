@@ -92,6 +92,7 @@ func (c *Calibration) plan(a Assignment) *stores {
 type Fitted struct {
 	Plan    *passes.Quantisation
 	Outputs map[string][][]float64 // by name and input, of the quantised graph
+	Exact   map[string][][]float64 // of the exact one
 	Ranges  map[string]Range       // of what layers multiply, by name of the site
 	Local   map[string]float64     // relative L2 of what each layer's anchor yields, exact inputs against quantised ones
 }
@@ -99,30 +100,24 @@ type Fitted struct {
 // fit walks the graph with all calibration inputs and quantises what the assignment says.
 func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
 	st := c.plan(a)
-	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]float64{}, Layers: map[string]passes.Layer{}}, Ranges: map[string]Range{}, Local: map[string]float64{}, Outputs: map[string][][]float64{}}
+	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]float64{}, Layers: map[string]passes.Layer{}}, Ranges: map[string]Range{}, Local: map[string]float64{}, Outputs: map[string][][]float64{}, Exact: map[string][][]float64{}}
 	w := c.walk
 	hat := newLane(w.g, w.inputs)
 	exact := newLane(w.g, w.inputs)
-	scales := map[*ir.Value]float64{} // of groups
 	half := minifloat.Float16
 	for i, s := range w.steps {
-		exactOut, hatOut := make([][]*ir.Array, len(w.inputs)), make([][]*ir.Array, len(w.inputs))
-		run := func(at int) error {
-			var err error
-			if exactOut[at], err = ir.EvaluateNode(s.node, exact.operands(s.node, at)); err == nil {
-				hatOut[at], err = ir.EvaluateNode(s.node, hat.operands(s.node, at))
-			}
-			return err
-		}
-		var err error
-		if s.channels > 0 {
-			err = c.fitStep(ctx, s, a, tech, st, f, exact, hat, exactOut, hatOut, scales)
-		} else {
+		hatOut := make([][]*ir.Array, len(w.inputs))
+		accExact, exactOut, err := c.exactStep(ctx, i, exact)
+		switch {
+		case err != nil:
+		case s.channels > 0:
+			hatOut, err = c.fitStep(ctx, s, a, tech, st, f, exact, hat, accExact)
+		default:
 			for at := range w.inputs {
-				if err = ctx.Err(); err == nil {
-					err = run(at)
+				if err = ctx.Err(); err != nil {
+					break
 				}
-				if err != nil {
+				if hatOut[at], err = ir.EvaluateNode(s.node, hat.operands(s.node, at)); err != nil {
 					break
 				}
 			}
@@ -144,7 +139,6 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 			case view: // has the values of its operands
 			case st.byte1[g]:
 				r := observe(list, minifloat.E4M3FN)
-				scales[g] = r.Scale
 				f.Plan.Values[v.Name] = r.Scale
 				c.ranges[g] = r
 				for at := range hatOut {
@@ -166,12 +160,15 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		for _, arr := range hat.values[v] {
 			f.Outputs[v.Name] = append(f.Outputs[v.Name], arr.Floats())
 		}
+		for _, arr := range exact.values[v] {
+			f.Exact[v.Name] = append(f.Exact[v.Name], arr.Floats())
+		}
 	}
 	return f, nil
 }
 
 // fitStep runs a region that is cut behind its anchor.
-func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech Technique, st *stores, f *Fitted, exact, hat *lane, exactOut, hatOut [][]*ir.Array, scales map[*ir.Value]float64) error {
+func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech Technique, st *stores, f *Fitted, exact, hat *lane, accExact []*ir.Array) ([][]*ir.Array, error) {
 	inputs := len(c.walk.inputs)
 	name := s.node.Outputs[0].Name
 	format := Half
@@ -181,16 +178,8 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 		}
 	}
 	hatIn := make([][]*ir.Array, inputs)
-	var accExact, accHat []*ir.Array
+	var accHat []*ir.Array
 	for at := range inputs {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		out, err := ir.EvaluateNode(s.head, exact.operands(s.node, at))
-		if err != nil {
-			return err
-		}
-		accExact = append(accExact, out[0])
 		hatIn[at] = hat.operands(s.node, at)
 	}
 	front := make([][]*ir.Array, inputs) // operands of the head
@@ -214,11 +203,11 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 				for at := range inputs {
 					o, err := ir.EvaluateNode(s.operand, exact.operands(s.node, at))
 					if err != nil {
-						return err
+						return nil, err
 					}
 					h, err := ir.EvaluateNode(s.operand, front[at])
 					if err != nil {
-						return err
+						return nil, err
 					}
 					x, xHat = append(x, o[0]), append(xHat, h[0])
 				}
@@ -237,9 +226,12 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 		}
 	}
 	for at := range inputs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		out, err := ir.EvaluateNode(s.head, front[at])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		accHat = append(accHat, out[0])
 	}
@@ -253,16 +245,14 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	if format != Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
 	}
+	hatOut := make([][]*ir.Array, inputs)
 	for at := range inputs {
 		var err error
-		if exactOut[at], err = ir.EvaluateNode(s.tail, append(exact.operands(s.node, at), accExact[at])); err != nil {
-			return err
-		}
 		if hatOut[at], err = ir.EvaluateNode(s.tail, append(hatIn[at], accHat[at])); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return hatOut, nil
 }
 
 func column(in [][]*ir.Array, i int) []*ir.Array {

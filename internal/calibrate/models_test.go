@@ -12,6 +12,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -119,16 +120,16 @@ func TestExplore(t *testing.T) {
 	for _, s := range c.Sites() {
 		t.Logf("%-40s %9d MACs N %d K %d ×%d", s.Name(), s.MACs, s.N, s.K, s.Members)
 	}
-	all := Assignment{}
-	for _, s := range c.Sites() {
-		if s.Anchor.Op.Name != "SegmentedMatVec" {
-			all[s.Name()] = FP8
+	for _, p := range []string{"fp8", "nvfp4"} {
+		for _, budget := range []float64{0, .999} {
+			tg, _ := target.Lookup("sm_121")
+			ch, err := c.Choose(context.Background(), Options{Precision: p, MinCosine: budget, Technique: Best, Target: tg})
+			require.NoError(t, err)
+			final := finish(t, g, ch.Plan)
+			t.Logf("%v %v: reached %v golden %+v", p, budget, ch.Reached, judge(t, final, name, 3, 10))
+			for _, l := range ch.Layers {
+				t.Logf("%+v", l)
+			}
 		}
-	}
-	for _, tech := range []Technique{{}, {Bias: true}, {Feedback: true}, {Feedback: true, Bias: true}, {Feedback: true, Recover: true, Bias: true}} {
-		f, err := c.fit(context.Background(), all, tech)
-		require.NoError(t, err)
-		final := finish(t, g, f.Plan)
-		t.Logf("%+v: golden %+v", tech, judge(t, final, name, 3, 10))
 	}
 }

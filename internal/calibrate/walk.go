@@ -147,32 +147,6 @@ func (w *walk) done(i int) []*ir.Value {
 	return out
 }
 
-// exact evaluates the graph without rounding; see observes every step's outputs.
-func (w *walk) exact(ctx context.Context, see func(i int, s *step, outs [][]*ir.Array) error) (*lane, error) {
-	l := newLane(w.g, w.inputs)
-	for i, s := range w.steps {
-		outs := make([][]*ir.Array, len(w.inputs))
-		for at := range w.inputs {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			o, err := ir.EvaluateNode(s.node, l.operands(s.node, at))
-			if err != nil {
-				return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
-			}
-			outs[at] = o
-		}
-		if see != nil {
-			if err := see(i, s, outs); err != nil {
-				return nil, err
-			}
-		}
-		l.put(s.node, outs)
-		l.release(w.done(i))
-	}
-	return l, nil
-}
-
 func (l *lane) put(n *ir.Node, outs [][]*ir.Array) {
 	for k, v := range n.Outputs {
 		list := make([]*ir.Array, len(outs))
@@ -191,4 +165,61 @@ func finite(a *ir.Array) (float64, bool) {
 		}
 	}
 	return 0, true
+}
+
+// recalled bounds the bytes of exact values that are kept between fits.
+const recalled = 4 << 30
+
+// memory holds what the exact graph computes, if that is not too much: every fit needs it.
+type memory struct {
+	acc  [][]*ir.Array   // by step: the anchor's output
+	outs [][][]*ir.Array // by step and input
+}
+
+func newMemory(w *walk) *memory {
+	bytes := 0
+	for _, s := range w.steps {
+		for _, v := range s.node.Outputs {
+			bytes += 8 * v.Type.Numel()
+		}
+		if s.head != nil {
+			bytes += 8 * s.head.Outputs[0].Type.Numel()
+		}
+	}
+	if bytes*len(w.inputs) > recalled {
+		return nil
+	}
+	return &memory{make([][]*ir.Array, len(w.steps)), make([][][]*ir.Array, len(w.steps))}
+}
+
+// exactStep evaluates step i of the exact graph: its anchor's output, if it is cut there, and its outputs, by input.
+func (c *Calibration) exactStep(ctx context.Context, i int, l *lane) (acc []*ir.Array, outs [][]*ir.Array, err error) {
+	if c.memory != nil && c.memory.outs[i] != nil {
+		return c.memory.acc[i], c.memory.outs[i], nil
+	}
+	s := c.walk.steps[i]
+	for at := range c.walk.inputs {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		in := l.operands(s.node, at)
+		n := s.node
+		if s.head != nil {
+			out, err := ir.EvaluateNode(s.head, in)
+			if err != nil {
+				return nil, nil, err
+			}
+			acc = append(acc, out[0])
+			n, in = s.tail, append(in, out[0])
+		}
+		out, err := ir.EvaluateNode(n, in)
+		if err != nil {
+			return nil, nil, err
+		}
+		outs = append(outs, out)
+	}
+	if c.memory != nil {
+		c.memory.acc[i], c.memory.outs[i] = acc, outs
+	}
+	return acc, outs, nil
 }

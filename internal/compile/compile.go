@@ -13,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/codegen/window"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -23,10 +24,17 @@ import (
 // Options says how to compile.
 type Options struct {
 	Import    onnx.ImportOptions
-	Precision string      // file, fp32 or fp16
+	Precision string      // file, fp32, fp16, bf16, fp8 or nvfp4
 	Targets   []string    // at least one
 	Passes    []string    // nil for the default pipeline
 	Assembler *ptxas.Tool // nil: no cubin, no register counts
+
+	// Of fp8 and nvfp4:
+	Calibrate []string          // .npz files and directories of them; none: generated inputs
+	MinCosine float64           // accuracy budget of every output slice on the calibration inputs; 0: quantise all
+	Keep      []string          // nodes whose layers stay at fp16
+	Slices    []calibrate.Slice // of the outputs; Compile adds those that the model's metadata names
+	Warn      func(string)
 
 	Observe  func(pass string, g *ir.Graph) // after each pass, of the first target
 	Progress func(stage string)
@@ -37,6 +45,7 @@ type Result struct {
 	Program   *runtime.Program
 	Source    *ir.Graph // as imported
 	Graph     *ir.Graph // final, of the first target
+	Accuracy  *Accuracy // of fp8 and nvfp4
 	Fallbacks []codegen.Fallback
 	Compile   time.Duration // without ptxas
 	Ptxas     time.Duration
@@ -52,6 +61,11 @@ func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 	g, err := onnx.Import(m, opt.Import)
 	if err != nil {
 		return nil, err
+	}
+	if opt.Slices == nil {
+		if opt.Slices, err = namedSlices(m, g); err != nil {
+			return nil, err
+		}
 	}
 	r, err := Graph(ctx, m.Path, g, opt)
 	if err != nil {
@@ -98,7 +112,13 @@ func (r *Result) target(ctx context.Context, name string, first bool, opt Option
 	if !first {
 		observe = nil
 	}
-	if err := passes.Run(&passes.Context{Target: t, Precision: opt.Precision}, g, opt.Passes, observe); err != nil {
+	pc := &passes.Context{Target: t, Precision: opt.Precision}
+	if quantises(opt.Precision) {
+		err = r.quantise(ctx, pc, g, opt, observe)
+	} else {
+		err = passes.Run(pc, g, opt.Passes, observe)
+	}
+	if err != nil {
 		return err
 	}
 	progress(opt, "%s: kernels", name)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -38,6 +39,17 @@ type Report struct {
 	Outputs      []Output             `json:"outputs,omitempty"`
 	Fallbacks    []Fallback           `json:"fallbacks,omitempty"`
 	Profile      *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
+
+	Layers      []calibrate.LayerChoice `json:"layers,omitempty"` // of fp8 and nvfp4
+	Slices      []calibrate.Quality     `json:"slices,omitempty"` // against fp32, on the calibration inputs
+	Calibration *Calibration            `json:"calibration,omitempty"`
+}
+
+// Calibration says what layers and slices rest on.
+type Calibration struct {
+	Inputs    int     `json:"inputs"`
+	Generated bool    `json:"generated"`  // made up, not the model's own
+	MinCosine float64 `json:"min_cosine"` // the budget
 }
 
 // Output is the comparison of one output with its reference.

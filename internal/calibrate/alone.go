@@ -1,0 +1,101 @@
+package calibrate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// alone measures, on the first calibration input, what each layer in each format of its ladder does to the outputs if
+// nothing else is rounded. Weights are rounded to nearest: this ranks layers, it does not judge them.
+func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders [][]Format) ([]map[Format]float64, error) {
+	w := c.walk
+	exact := newLane(w.g, w.inputs[:1])
+	one := &Calibration{walk: &walk{g: w.g, steps: w.steps, inputs: w.inputs[:1]}}
+	for i, s := range w.steps {
+		_, outs, err := one.exactStep(ctx, i, exact)
+		if err != nil {
+			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
+		}
+		exact.put(s.node, outs)
+	}
+	out := make([]map[Format]float64, len(sites))
+	for i := range sites {
+		out[i] = map[Format]float64{}
+		c.say("sensitivity of layer %d of %d", i+1, len(sites))
+		for _, f := range ladders[i] {
+			if f == Half {
+				continue
+			}
+			var err error
+			if out[i][f], err = c.disturb(ctx, w, exact, &sites[i], f); err != nil {
+				return nil, fmt.Errorf("region %q: %w", sites[i].Region.Name, err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// disturb quantises one site and evaluates what depends on it.
+func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *passes.Site, f Format) (float64, error) {
+	changed := map[*ir.Value][]*ir.Array{}
+	for _, st := range w.steps {
+		n := st.node
+		operands := exact.operands(n, 0)
+		dirty := n == s.Region
+		for i, v := range n.Inputs {
+			if a := changed[v]; a != nil {
+				operands[i], dirty = a[0], true
+			}
+		}
+		if !dirty {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		var outs []*ir.Array
+		var err error
+		if n == s.Region {
+			outs, err = c.disturbed(st, f, operands)
+		} else {
+			outs, err = ir.EvaluateNode(n, operands)
+		}
+		if err != nil {
+			return 0, err
+		}
+		for k, v := range n.Outputs {
+			changed[v] = []*ir.Array{outs[k]}
+		}
+	}
+	var got, want []*ir.Array
+	for _, v := range w.g.Outputs {
+		want = append(want, &ir.Array{Type: v.Type, F: exact.values[v][0].Floats()})
+		got = append(got, want[len(want)-1])
+		if a := changed[v]; a != nil {
+			got[len(got)-1] = &ir.Array{Type: v.Type, F: a[0].Floats()}
+		}
+	}
+	return distance(got, want), nil
+}
+
+// disturbed evaluates one region with its operands rounded.
+func (c *Calibration) disturbed(st *step, f Format, operands []*ir.Array) ([]*ir.Array, error) {
+	front := append([]*ir.Array{}, operands...)
+	if f.Activations == ir.Float8E4M3FN {
+		x := operands[st.site.X]
+		front[st.site.X] = stored(x, minifloat.E4M3FN, observe([]*ir.Array{x}, minifloat.E4M3FN).Scale)
+	}
+	r := newRounder(st.site, f.Weights, Technique{})
+	r.patches = nil
+	r.fit(nil, nil)
+	front[st.site.Weight] = r.fake
+	acc, err := ir.EvaluateNode(st.head, front)
+	if err != nil {
+		return nil, err
+	}
+	return ir.EvaluateNode(st.tail, append(operands, acc[0]))
+}

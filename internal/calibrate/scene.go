@@ -1,0 +1,121 @@
+package calibrate
+
+import (
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// GeneratedInputs is how many inputs Generate makes where a command has none to calibrate on.
+const GeneratedInputs = 8
+
+// Generate makes deterministic inputs in natural ranges: 8-bit images show a road-like scene, seen as channels of half its
+// size where there are many; floats are normal with deviation 1; other integers and bools are 0 or 1.
+func Generate(g *ir.Graph, count int) []map[string]*ir.Array {
+	out := make([]map[string]*ir.Array, count)
+	for i := range out {
+		out[i] = map[string]*ir.Array{}
+		for _, v := range g.Inputs {
+			h := fnv.New64a()
+			h.Write([]byte(v.Name))
+			rng := rand.New(rand.NewPCG(h.Sum64(), uint64(i)))
+			a := ir.NewArray(v.Type)
+			switch {
+			case isImage(v.Type) && a.F == nil:
+				s := newScene(rng)
+				s.paint(v.Type, func(j int, x float64) { a.I[j] = int64(x) })
+			default:
+				for j := range a.F {
+					a.F[j] = ir.RoundTo(v.Type.DType, normal(rng))
+				}
+				for j := range a.I {
+					a.I[j] = rng.Int64N(2)
+				}
+			}
+			out[i][v.Name] = a
+		}
+	}
+	return out
+}
+
+// normal is near enough a normal number: a sum of twelve uniform ones needs no logarithm, which differs by machine.
+func normal(rng *rand.Rand) float64 {
+	x := -6.0
+	for range 12 {
+		x += rng.Float64()
+	}
+	return x
+}
+
+func isImage(t ir.Type) bool { return t.DType == ir.Uint8 && t.Rank() == 4 }
+
+// scene is a road under a sky: a horizon, a vanishing point, lane lines, vehicles, texture.
+type scene struct {
+	horizon, centre, curve, light float64
+	lanes                         []float64
+	vehicles                      [][4]float64 // x, y, size, brightness
+	texture                       [3]float64
+}
+
+func newScene(rng *rand.Rand) *scene {
+	s := &scene{horizon: .3 + .2*rng.Float64(), centre: .4 + .2*rng.Float64(), curve: rng.Float64() - .5, light: .4 + .6*rng.Float64()}
+	for k := range 4 {
+		s.lanes = append(s.lanes, float64(k)*.5-.75+.1*rng.Float64())
+	}
+	for range 1 + rng.IntN(4) {
+		s.vehicles = append(s.vehicles, [4]float64{rng.Float64(), rng.Float64(), .02 + .1*rng.Float64(), rng.Float64()})
+	}
+	s.texture = [3]float64{float64(rng.IntN(97) + 11), float64(rng.IntN(89) + 7), 8 + 24*rng.Float64()}
+	return s
+}
+
+// at is the brightness, 0 to 255, at x, y in [0, 1).
+func (s *scene) at(x, y float64) float64 {
+	base := 200 - 80*y/s.horizon
+	if y > s.horizon {
+		depth := (y - s.horizon) / (1 - s.horizon) // 0 at the horizon, 1 at the bonnet
+		base = 70 + 40*depth
+		road := (x - s.centre - s.curve*(1-depth)*(1-depth)*.3) / (.05 + depth)
+		if math.Abs(road) > .9 {
+			base = 110 - 30*depth
+		}
+		for _, l := range s.lanes {
+			if math.Abs(road-l) < .02 {
+				base = 230
+			}
+		}
+	}
+	for _, v := range s.vehicles {
+		if math.Abs(x-v[0]) < v[2] && math.Abs(y-s.horizon-v[1]*(1-s.horizon)*.6) < v[2]*.8 {
+			base = 20 + 200*v[3]
+		}
+	}
+	grain := math.Mod(x*s.texture[0]*7.31+y*s.texture[1]*3.77, 1) - .5
+	return min(max(base*s.light+grain*s.texture[2], 0), 255)
+}
+
+// paint sets the elements of an NCHW image. Six and more channels are openpilot's two frames of four luma phases and two
+// chroma planes; elsewhere every channel is luma.
+func (s *scene) paint(t ir.Type, set func(j int, x float64)) {
+	n, c, h, w := t.Shape[0], t.Shape[1], t.Shape[2], t.Shape[3]
+	for b := range n {
+		for ch := range c {
+			frame, plane := 0, 0
+			if c >= 6 {
+				frame, plane = ch/6, ch%6
+			}
+			for y := range h {
+				for x := range w {
+					px, py := (float64(x)+float64(plane%2)/2)/float64(w), (float64(y)+float64(plane/2%2)/2)/float64(h)
+					v := s.at(px+float64(frame)*.004, py)
+					if plane >= 4 {
+						v = 128 + (v-128)*.15
+					}
+					set(((b*c+ch)*h+y)*w+x, v)
+				}
+			}
+		}
+	}
+}

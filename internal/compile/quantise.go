@@ -1,0 +1,121 @@
+package compile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// Accuracy is what the choice of low precision was and what it costs.
+type Accuracy struct {
+	Layers    []calibrate.LayerChoice
+	Slices    []calibrate.Quality // of the final graph, rounded wherever the program rounds, against the exact one
+	Inputs    int                 // that it was calibrated on and measured with
+	Generated bool                // those inputs were made up
+	MinCosine float64
+
+	plan *passes.Quantisation
+}
+
+func quantises(precision string) bool {
+	return precision == passes.PrecisionFP8 || precision == passes.PrecisionNVFP4
+}
+
+// storePass is the pass that stores values and weights as a calibration chose.
+const storePass = "narrow"
+
+// quantise runs the passes, calibrating in front of the one that stores. Later targets take the first one's choice.
+func (r *Result) quantise(ctx context.Context, pc *passes.Context, g *ir.Graph, opt Options, observe func(string, *ir.Graph)) error {
+	names := opt.Passes
+	if names == nil {
+		var err error
+		if names, err = passes.Pipeline(pc.Precision); err != nil {
+			return err
+		}
+	}
+	at := slices.Index(names, storePass)
+	if at < 0 {
+		return fmt.Errorf("--precision %s needs the pass %s", pc.Precision, storePass)
+	}
+	if err := passes.CheckOrder(names); err != nil {
+		return err
+	}
+	if at > 0 {
+		if err := passes.Run(pc, g, names[:at], observe); err != nil {
+			return err
+		}
+	}
+	first := r.Accuracy == nil
+	var c *calibrate.Calibration
+	var inputs []map[string]*ir.Array
+	if first {
+		var err error
+		if c, inputs, err = r.calibrate(ctx, pc, g.Clone(), opt); err != nil {
+			return err
+		}
+	}
+	pc.Quantisation = r.Accuracy.plan
+	if err := passes.Run(pc, g, names[at:], observe); err != nil {
+		return err
+	}
+	if !first {
+		return nil
+	}
+	progress(opt, "measure")
+	var err error
+	r.Accuracy.Slices, err = c.Final(ctx, g, inputs, opt.Slices)
+	return err
+}
+
+// calibrate chooses layers and their numbers for a graph of f32 regions.
+func (r *Result) calibrate(ctx context.Context, pc *passes.Context, g *ir.Graph, opt Options) (*calibrate.Calibration, []map[string]*ir.Array, error) {
+	r.Accuracy = &Accuracy{MinCosine: opt.MinCosine, Generated: len(opt.Calibrate) == 0}
+	var inputs []map[string]*ir.Array
+	var err error
+	if r.Accuracy.Generated {
+		inputs = calibrate.Generate(g, calibrate.GeneratedInputs)
+		if opt.Warn != nil {
+			opt.Warn(fmt.Sprintf("no --calibrate: activations are scaled on %d generated inputs, not on the model's own data; accuracy on real inputs may be far lower", len(inputs)))
+		}
+	} else if inputs, err = calibrate.Load(opt.Calibrate, g); err != nil {
+		return nil, nil, err
+	}
+	r.Accuracy.Inputs = len(inputs)
+	c, err := calibrate.New(g, inputs, opt.Progress)
+	if err != nil {
+		return nil, nil, err
+	}
+	choice, err := c.Choose(ctx, calibrate.Options{Precision: pc.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Slices: opt.Slices, Target: pc.Target, Technique: calibrate.Best})
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Accuracy.Layers, r.Accuracy.plan = choice.Layers, choice.Plan
+	return c, inputs, nil
+}
+
+// namedSlices are the parts of the output that the metadata describes, as addSlices finds them.
+func namedSlices(m *onnx.Model, g *ir.Graph) ([]calibrate.Slice, error) {
+	if len(g.Outputs) == 0 {
+		return nil, nil
+	}
+	out := g.Outputs[0]
+	for _, v := range g.Outputs {
+		if v.Name == "outputs" {
+			out = v
+		}
+	}
+	parts, err := m.OutputSlices(out.Type.Numel())
+	if err != nil {
+		return nil, err
+	}
+	var list []calibrate.Slice
+	for _, s := range parts {
+		list = append(list, calibrate.Slice{Output: out.Name, Name: s.Name, Start: s.Start, Stop: s.End})
+	}
+	return list, nil
+}
