@@ -78,7 +78,7 @@ GPU_FLAGS  := -trimpath -ldflags='-s -w'
 gpu-bundle:
 	rm -rf .gpu && mkdir -p .gpu/bin
 	$(GPU_GO) build $(GPU_FLAGS) -o .gpu/bin/ ./cmd/spark-compile ./cmd/spark-run
-	$(GPU_GO) test -c $(GPU_FLAGS) -o .gpu/bin/cuda.test ./hal/cuda
+	$(GPU_GO) test -c -tags bundle $(GPU_FLAGS) -o .gpu/bin/cuda.test ./hal/cuda
 	$(GPU_GO) test -c -tags bundle $(GPU_FLAGS) -o .gpu/bin/gputest.test ./internal/gputest
 	gzip -9n .gpu/bin/*
 	cp bench/torch_latency.py .gpu/bin/ && cp internal/gputest/run.sh .gpu/
