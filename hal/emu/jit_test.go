@@ -1,7 +1,6 @@
 package emu
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -17,7 +16,7 @@ import (
 func engines(t testing.TB) []Engine {
 	switch jit.Detect() {
 	case jit.AVX512:
-		return []Engine{JIT, jitAVX2}
+		return []Engine{JIT, AVX2}
 	case jit.AVX2:
 		return []Engine{JIT}
 	}
@@ -218,5 +217,3 @@ func TestEveryInstructionIsTheInterpreters(t *testing.T) {
 		})
 	}
 }
-
-var _ = fmt.Sprint

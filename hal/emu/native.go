@@ -17,25 +17,27 @@ const (
 	Auto        Engine = ""            // native code where the processor has it
 	Interpreter Engine = "interpreter" // the specification
 	JIT         Engine = "jit"         // native code, or an error
-	jitAVX2     Engine = "avx2"        // native code without AVX-512, for tests
+	AVX2        Engine = "avx2"        // native code without AVX-512
 )
 
 // level is the instruction set that an engine compiles for.
 func (e Engine) level() (jit.Level, error) {
 	have := jit.Detect()
 	switch e {
-	case Auto, Interpreter:
+	case Auto:
+		return have, nil
+	case Interpreter:
 		return jit.None, nil
-	case JIT, jitAVX2:
+	case JIT, AVX2:
 		if have == jit.None {
 			return have, fmt.Errorf("emu: engine %s: native code wants linux on amd64 with AVX2", e)
 		}
-		if e == jitAVX2 {
+		if e == AVX2 {
 			have = jit.AVX2
 		}
 		return have, nil
 	}
-	return jit.None, fmt.Errorf("emu: unknown engine %q: want interpreter or jit", e)
+	return jit.None, fmt.Errorf("emu: unknown engine %q: want interpreter, jit or avx2", e)
 }
 
 // EngineStats says what the native engine did.

@@ -204,6 +204,7 @@ func (a *asm) movsx8(dst int, rm any)  { a.gp(false, 0, esc0F, 0xbe, dst, rm, 0)
 func (a *asm) movsx16(dst int, rm any) { a.gp(false, 0, esc0F, 0xbf, dst, rm, 0) }
 func (a *asm) lea(dst int, m mem)      { a.gp(true, 0, nil, 0x8d, dst, m, 0) }
 func (a *asm) tzcnt(dst, src int)      { a.gp(false, 0xf3, esc0F, 0xbc, dst, src, 0) }
+func (a *asm) inc64(rm any)            { a.gp(true, 0, nil, 0xff, 0, rm, 0) }
 func (a *asm) not32(r int)             { a.gp(false, 0, nil, 0xf7, 2, r, 0) }
 func (a *asm) neg32(r int)             { a.gp(false, 0, nil, 0xf7, 3, r, 0) }
 func (a *asm) div32(rm any)            { a.gp(false, 0, nil, 0xf7, 6, rm, 0) }
@@ -243,6 +244,11 @@ func (a *asm) alu64i(op int, rm any, v int32) {
 	a.imm32(v)
 }
 
+func (a *asm) imul64i(dst int, rm any, v int32) {
+	a.gp(true, 0, nil, 0x69, dst, rm, 4)
+	a.imm32(v)
+}
+
 func (a *asm) test32i(r int, v int32) {
 	a.gp(false, 0, nil, 0xf7, 0, r, 4)
 	a.imm32(v)
@@ -275,6 +281,7 @@ const (
 	ccBE = 6
 	ccA  = 7
 	ccS  = 8
+	ccGE = 13
 	ccLE = 14
 	ccG  = 15
 )

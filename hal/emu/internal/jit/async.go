@@ -2,6 +2,193 @@
 
 package jit
 
-func (e *emitter) copyAsync(in *Inst) bool { return false }
-func (e *emitter) commit(in *Inst) bool    { return false }
-func (e *emitter) waitGroup(in *Inst) bool { return false }
+import "unsafe"
+
+// Asynchronous copies read their source when they are issued, and their data appear in shared memory when they are
+// waited for. They are kept where the interpreter keeps them, a copy of a warp each.
+
+const copyBytes = 16
+
+// onlyWhole says that all of the kernel's asynchronous copies are of 16 bytes a lane; others are the interpreter's, and
+// then so is the waiting.
+func (e *emitter) onlyWhole() bool {
+	for i := range e.insts {
+		if e.insts[i].Kind == CopyAsync && e.insts[i].Size != copyBytes {
+			return false
+		}
+	}
+	return true
+}
+
+// copyAsync is cp.async of 16 bytes, of which a lane reads all or none. Vec[0] is the destination's offset.
+func (e *emitter) copyAsync(in *Inst) bool {
+	if !e.wide || e.masked || !e.onlyWhole() {
+		return false
+	}
+	if e.m {
+		// Some lanes only: rare, and rarely all.
+		e.alu32i(aluCmp, rEM, -1)
+		e.jcc(ccNE, e.bail())
+		e.m = false
+		defer func() { e.m = true }()
+	}
+	l := e.layout
+	e.sharedAll(in.D, int64(in.Vec[0]), copyBytes, 32) // offsets in 16, 17
+	e.v(vmovups, 24, 0, 16)
+	e.v(vmovups, 25, 0, 17)
+	// Lanes that read everything: r13; the others must read nothing.
+	e.splat32(4, copyBytes)
+	e.v(vpxor, 5, 5, 5)
+	for c := range 2 {
+		e.v(vmovups, 6, 0, e.r(in.B, c))
+		e.evex(vpcmpud, w512, 1+c, 6, 4, mod{}, 1)
+		e.b(0)
+		e.evex(vpcmpud, w512, 3+c, 6, 5, mod{}, 1)
+		e.b(0)
+	}
+	e.kunpck(1, 2, 1)
+	e.kunpck(3, 4, 3)
+	e.kget(r13, 1)
+	e.kget(rax, 3)
+	e.alu32(aluOr, rax, r13)
+	e.alu32i(aluCmp, rax, -1)
+	e.jcc(ccNE, e.bail())
+	s := e.site()
+	e.v(vbroadcastq, 0, 0, s)
+	e.v(vbroadcastq, 1, 0, s.plus(8))
+	for c := range 4 {
+		e.kshiftr(2, 1, byte(8*c))
+		e.v(vmovups, 16+c, 0, e.q(in.A, c))
+		e.evex(vpsubq, w512, 16+c, 16+c, 0, mod{k: 2, zero: true}, 0)
+	}
+	none := e.newLabel()
+	e.test32(r13, r13)
+	e.jcc(ccE, none)
+	e.checkOffsets(copyBytes)
+	e.place(none)
+	e.mov64(rBase, s.plus(16))
+
+	// The next copy, if there is room: rcx.
+	e.mov64(rcx, e.field(unsafe.Offsetof(ctx.CopyCount)))
+	e.alu64(aluCmp, rcx, e.field(unsafe.Offsetof(ctx.CopyRoom)))
+	e.jcc(ccAE, e.bail())
+	e.imul64i(rcx, rcx, int32(l.Stride))
+	e.alu64(aluAdd, rcx, e.field(unsafe.Offsetof(ctx.Copies)))
+	e.inc64(e.field(unsafe.Offsetof(ctx.CopyCount)))
+	e.movabs(rax, uint64(in.Address))
+	e.put64(at(rcx, l.Inst), rax)
+	e.movi32(at(rcx, l.Mask), -1)
+	e.mov64(rax, e.field(unsafe.Offsetof(ctx.Group)))
+	e.put64(at(rcx, l.Group), rax)
+	e.v(vstoreups, 24, 0, at(rcx, l.Offsets))
+	e.v(vstoreups, 25, 0, at(rcx, l.Offsets+64))
+
+	some, done := e.newLabel(), e.newLabel()
+	e.alu32i(aluCmp, r13, -1)
+	e.jcc(ccNE, some)
+	for lane := range 32 {
+		e.mov64(rax, at(rQ, int(in.A)*256-biasQ+8*lane))
+		e.vw(vmovups, w128, 0, 0, indexed(rax, rBase, 0, 0), nil)
+		e.vw(vstoreups, w128, 0, 0, at(rcx, l.Blocks+16*lane), nil)
+	}
+	e.place(done)
+	e.cold = append(e.cold, func() {
+		e.place(some)
+		for i := range 8 {
+			e.v(vpxor, 0, 0, 0)
+			e.v(vstoreups, 0, 0, at(rcx, l.Blocks+64*i))
+		}
+		e.test32(r13, r13)
+		e.jcc(ccE, done)
+		e.eachLane(r13, func() {
+			e.mov64(rax, e.laneQ(in.A))
+			e.vw(vmovups, w128, 0, 0, indexed(rax, rBase, 0, 0), nil)
+			e.mov32(rax, rLane)
+			e.shl32(rax, 4)
+			e.vw(vstoreups, w128, 0, 0, indexed(rcx, rax, 0, l.Blocks), nil)
+		})
+		e.jmp(done)
+	})
+	return true
+}
+
+// commit closes a group. All living lanes must do so together, which is sure where all 32 run.
+func (e *emitter) commit(*Inst) bool {
+	if e.m {
+		return false
+	}
+	e.inc64(e.field(unsafe.Offsetof(ctx.Group)))
+	return true
+}
+
+// waitGroup makes the copies of all groups but the Imm most recent visible; Imm < 0: all copies.
+func (e *emitter) waitGroup(in *Inst) bool {
+	if e.m || !e.onlyWhole() {
+		return false
+	}
+	l := e.layout
+	const left, limit, from = r12, r13, rdx
+	// The group from which on copies stay.
+	e.mov64(limit, e.field(unsafe.Offsetof(ctx.Group)))
+	if in.Imm < 0 {
+		e.alu64i(aluAdd, limit, 1)
+	} else {
+		e.alu64i(aluSub, limit, int32(in.Imm))
+	}
+	e.mov64(from, e.field(unsafe.Offsetof(ctx.Copies)))
+	e.mov64(left, e.field(unsafe.Offsetof(ctx.CopyCount)))
+	top, rest, end := e.newLabel(), e.newLabel(), e.newLabel()
+	e.place(top)
+	e.test64(left, left)
+	e.jcc(ccE, rest)
+	e.mov64(rax, at(from, l.Group))
+	e.alu64(aluCmp, rax, limit)
+	e.jcc(ccGE, rest)
+	e.call(e.sub("arrive", func() { e.arrive(from) }))
+	e.alu64i(aluAdd, from, int32(l.Stride))
+	e.alu64i(aluSub, left, 1)
+	e.jmp(top)
+	e.place(rest)
+	e.alu64(aluCmp, left, e.field(unsafe.Offsetof(ctx.CopyCount)))
+	e.jcc(ccE, end)
+	e.put64(e.field(unsafe.Offsetof(ctx.CopyCount)), left)
+	// The copies that stay move to the front.
+	e.call(e.sub("rest", func() {
+		e.mov64(rax, rdi)
+		e.mov64(r14, rsi)
+		e.imul64i(rcx, left, int32(l.Stride/8))
+		e.mov64(rsi, from)
+		e.mov64(rdi, e.field(unsafe.Offsetof(ctx.Copies)))
+		e.b(0xf3, 0x48, 0xa5) // rep movsq
+		e.mov64(rdi, rax)
+		e.mov64(rsi, r14)
+	}))
+	e.place(end)
+	return true
+}
+
+// arrive is a subroutine: it stores the copy at a register. rax, rcx, rbp, r14 and register 0 are clobbered.
+func (e *emitter) arrive(from int) {
+	l := e.layout
+	some, done := e.newLabel(), e.newLabel()
+	e.mov32(rcx, at(from, l.Mask))
+	e.alu32i(aluCmp, rcx, -1)
+	e.jcc(ccNE, some)
+	for lane := range 32 {
+		e.mov32(rax, at(from, l.Offsets+4*lane))
+		e.vw(vmovups, w128, 0, 0, at(from, l.Blocks+16*lane), nil)
+		e.vw(vstoreups, w128, 0, 0, indexed(rShared, rax, 0, 0), nil)
+	}
+	e.jmp(done)
+	e.place(some)
+	e.test32(rcx, rcx)
+	e.jcc(ccE, done)
+	e.eachLane(rcx, func() {
+		e.mov32(rcx, rLane)
+		e.shl32(rcx, 4)
+		e.vw(vmovups, w128, 0, 0, indexed(from, rcx, 0, l.Blocks), nil)
+		e.mov32(rax, indexed(from, rLane, 2, l.Offsets))
+		e.vw(vstoreups, w128, 0, 0, indexed(rShared, rax, 0, 0), nil)
+	})
+	e.place(done)
+}

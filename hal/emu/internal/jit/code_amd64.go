@@ -23,7 +23,8 @@ type Code struct {
 	err    error
 
 	// Left counts the instructions without a native form; what the interpreter is meant to execute is none of them.
-	Left int
+	Left    int
+	leftOps map[string]int
 }
 
 // image is executable memory and where each instruction's code begins in it.
@@ -45,7 +46,7 @@ func Compile(insts []Inst, layout CopyLayout, level Level) (*Code, error) {
 	for _, s := range c.siteOf {
 		c.sites = max(c.sites, int(s)+1)
 	}
-	c.Left = e.left
+	c.Left, c.leftOps = e.left, e.leftOps
 	var err error
 	if c.full, err = load(code, entries); err != nil {
 		return nil, err
@@ -85,6 +86,9 @@ func (c *Code) release() {
 		}
 	}
 }
+
+// LeftOps is Left by opcode.
+func (c *Code) LeftOps() map[string]int { return c.leftOps }
 
 // Bytes is the size of the code.
 func (c *Code) Bytes() int { return len(c.full.memory) + len(c.part.memory) }
