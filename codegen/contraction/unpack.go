@@ -11,6 +11,9 @@ import (
 // which tensor cores keep: the least is 2^-1·2^-9·2^-14, f16's last place.
 const e2m1Scale = 1 << 14
 
+// halves256 is a pair of f16, 2^8 both.
+const halves256 = 0x5c005c00
+
 // fragA is the A fragment of mma number m of the unit.
 func (t *operands) fragA(g *gen, i, m int) []ptx.Reg {
 	n := &g.p.num
@@ -64,7 +67,7 @@ func (t *operands) scale(g *gen, j, half, m int) ptx.Reg {
 	// The byte into the upper ones of both halves, one bit down: f16 of the scale times 2^-8.
 	g.I("prmt.b32", r, t.scales[j][half], ptx.Imm(0), ptx.Imm(0x4+m<<4+0x400+m<<12))
 	g.I("shr.u32", r, r, ptx.Imm(1))
-	g.I("mul.rn.f16x2", r, r, ptx.Imm(0x5c005c00)) // 2^8
+	g.I("mul.rn.f16x2", r, r, g.register(imm(halves256)))
 	return r
 }
 
@@ -120,7 +123,7 @@ func (g *gen) unpackE4M3(w ptx.Reg, nan bool) (lo, hi ptx.Reg) {
 		}
 		g.I("shr.u32", t, t, ptx.Imm(1))
 		g.I("lop3.b32", r, t, ptx.Imm(0x3f803f80), s, ptx.Imm(0xea))
-		g.I("mul.rn.f16x2", r, r, ptx.Imm(0x5c005c00)) // f16's bias is 8 more
+		g.I("mul.rn.f16x2", r, r, g.register(imm(halves256))) // f16's bias is 8 more
 		out[i] = r
 	}
 	return out[0], out[1]

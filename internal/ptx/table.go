@@ -274,6 +274,9 @@ func (a Arg) check(o Operand) error {
 		if a.Kind == ArgDst {
 			return fmt.Errorf("a destination must be a register")
 		}
+		if strings.HasPrefix(a.Type, "f16") || strings.HasPrefix(a.Type, "bf16") {
+			return fmt.Errorf("%s has no immediates", a.Type)
+		}
 		return nil
 	}
 	return fmt.Errorf("unexpected operand")

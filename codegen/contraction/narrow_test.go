@@ -1,0 +1,329 @@
+package contraction
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// narrowCase is a matrix product or convolution on narrow operands, as the passes write it: activations a, or f16 ones
+// rounded to e4m3 when they are read, weights b, a scale of each channel and a bias behind the anchor.
+type narrowCase struct {
+	a, b, out ir.DType
+	round     bool
+
+	m, k, n int // MatMul, if m > 0
+
+	h, w, c, co, window, stride, pad, group int // Conv
+
+	members  int
+	residual ir.DType // 0: none
+	align    int      // of the activations; 0: 256
+}
+
+const (
+	f16  = ir.Float16
+	f32  = ir.Float32
+	bf16 = ir.BFloat16
+	e4m3 = ir.Float8E4M3FN
+	e2m1 = ir.Float4E2M1
+)
+
+func (c narrowCase) region(b *body) *ir.Node {
+	if c.members > 0 {
+		b.members(c.members)
+	}
+	stacked := c.members > 0
+	splat := func(x float64) *ir.Value {
+		return b.region.Body.Constant("c", ir.FromFloats(ir.T(f32), []float64{x}))
+	}
+	matmul := c.m > 0
+	shape, weight, axis, channels := []int{1, c.m, c.k}, []int{c.k, c.n}, 0, c.n
+	if !matmul {
+		shape, weight, axis, channels = []int{1, c.h, c.w, c.c}, []int{c.co, c.c / c.group, c.window, c.window}, 1, c.co
+	}
+	in := b.input(ir.T(c.a, shape...), 1, false, stacked)
+	x := b.cast(in, f32)
+	if c.round {
+		x = b.cast(b.cast(b.add("Mul", nil, x, splat(1/0.013)), e4m3), f32)
+	}
+	scale := 0.1
+	if c.b == e2m1 {
+		scale = 2
+	}
+	w := b.input(ir.T(c.b, weight...), scale, true, stacked)
+	if c.b == e2m1 {
+		blocks := append([]int{}, weight...)
+		blocks[axis] = ceilDiv(blocks[axis], blockSize)
+		s := b.input(ir.T(e4m3, blocks...), 1, true, stacked)
+		data := b.data[b.region.Inputs[len(b.region.Inputs)-1]]
+		v := data.Floats()
+		for i := range v {
+			v[i] = math.Abs(v[i])*math.Ldexp(1, b.rng.Intn(9)-6) + 1.0/512
+		}
+		copy(data.Data, ir.FromFloats(data.Type, v).Data)
+		w = b.add("DequantizeLinear", ir.Attrs{"to": f32, "axis": axis, "block": blockSize}, w, s)
+	} else {
+		w = b.cast(w, f32)
+	}
+	var y *ir.Value
+	if matmul {
+		y = b.add("MatMul", nil, x, w)
+	} else {
+		y = b.add("Conv", ir.Attrs{"strides": []int{c.stride, c.stride}, "pads": []int{c.pad, c.pad, c.pad, c.pad}, "dilations": []int{1, 1}, "group": c.group, "layout": "NHWC"}, x, w)
+	}
+	y = b.add("Mul", nil, y, b.input(ir.T(f32, channels), 1, true, stacked))
+	y = b.add("Add", nil, y, b.input(ir.T(f32, channels), 1, true, stacked))
+	if c.residual != ir.Invalid {
+		y = b.add("Add", nil, y, b.cast(b.input(ir.T(c.residual, y.Type.Shape...), 1, false, stacked), f32))
+	}
+	if c.out == e4m3 {
+		y = b.add("Mul", nil, y, splat(1/0.021))
+	}
+	return b.finish(b.cast(y, c.out))
+}
+
+// roundedReference is the reference evaluator, rounding where the region stores and casts.
+func roundedReference(t *testing.T, region *ir.Node, data map[*ir.Value]*ir.Tensor) []float64 {
+	t.Helper()
+	g := ir.NewGraph("reference")
+	g.Nodes, g.Outputs = []*ir.Node{region}, region.Outputs
+	in := map[string]*ir.Array{}
+	for v, x := range data {
+		if !v.IsConst() {
+			g.Inputs = append(g.Inputs, v)
+			in[v.Name] = x.Array()
+		}
+	}
+	out, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{Round: true})
+	require.NoError(t, err)
+	return out[region.Outputs[0].Name].Floats()
+}
+
+// limits of the relative L2 distance by the type of the output: sums in another order, and where the output is narrow the
+// few elements that they push over the middle between two values.
+var narrowLimits = map[ir.DType]float64{f32: 3e-6, f16: 1e-4, bf16: 1e-3, e4m3: 3e-3}
+
+func (c narrowCase) check(t *testing.T, targets ...string) *kernel.Spec {
+	t.Helper()
+	b := newBody(t)
+	region := c.region(b)
+	var want []float64
+	var spec *kernel.Spec
+	for _, name := range targets {
+		tgt, err := target.Lookup(name)
+		require.NoError(t, err)
+		ctx := &kernel.Context{Target: tgt}
+		if c.align > 0 {
+			ctx.Align = func(v *ir.Value) int {
+				if v == region.Inputs[0] {
+					return c.align
+				}
+				return 256
+			}
+		}
+		spec, err = Lower(region, ctx)
+		if c.round && !tgt.FP8 {
+			require.ErrorContains(t, err, "no conversion to e4m3")
+			continue
+		}
+		require.NoError(t, err)
+		assemble(t, spec, tgt)
+		if want == nil {
+			want = roundedReference(t, region, b.data)
+		}
+		got := run(t, spec, tgt, b.data)
+		require.Less(t, distance(got, want), narrowLimits[c.out], "%s %s %s", name, spec.Stem, spec.Schedule)
+	}
+	return spec
+}
+
+// combinations are the types that operands may have together.
+var combinations = []narrowCase{
+	{a: bf16, b: bf16, out: bf16}, {a: bf16, b: e4m3, out: bf16}, {a: bf16, b: e2m1, out: f32},
+	{a: e4m3, b: e4m3, out: e4m3}, {a: e4m3, b: e4m3, out: f16}, {a: e4m3, b: f16, out: e4m3}, {a: e4m3, b: e2m1, out: e4m3},
+	{a: f16, b: e4m3, out: f16}, {a: f16, b: e2m1, out: f32}, {a: f16, b: f16, out: e4m3},
+	{a: f16, b: e4m3, out: e4m3, round: true}, {a: f16, b: e2m1, out: f16, round: true}, {a: f16, b: f16, out: f32, round: true},
+	{a: bf16, b: e4m3, out: bf16, round: true},
+	{a: f32, b: e4m3, out: f32}, {a: f32, b: e2m1, out: f32}, {a: f32, b: f32, out: e4m3},
+}
+
+func (c narrowCase) types() string {
+	s := fmt.Sprintf("%s×%s→%s", c.a, c.b, c.out)
+	if c.round {
+		s += " rounded"
+	}
+	return s
+}
+
+func TestNarrowMatMulEqualsTheReference(t *testing.T) {
+	for _, types := range combinations {
+		for _, size := range []narrowCase{
+			{m: 25, k: 384, n: 96}, {m: 33, k: 80, n: 40}, {m: 130, k: 256, n: 64, members: 2}, {m: 5, k: 7, n: 3}, {m: 25, k: 1536, n: 48},
+		} {
+			c := types
+			c.m, c.k, c.n, c.members = size.m, size.k, size.n, size.members
+			t.Run(fmt.Sprintf("%s %dx%dx%d", c.types(), c.m, c.k, c.n), func(t *testing.T) { c.check(t, target.Names()...) })
+		}
+	}
+}
+
+func TestNarrowConvEqualsTheReference(t *testing.T) {
+	for _, types := range combinations {
+		for _, size := range []narrowCase{
+			{h: 8, w: 8, c: 64, co: 64, window: 1, stride: 1, group: 1},
+			{h: 8, w: 10, c: 32, co: 48, window: 3, stride: 2, pad: 1, group: 1, residual: f16},
+			{h: 7, w: 5, c: 16, co: 40, window: 3, stride: 1, pad: 1, group: 1, members: 2, residual: e4m3},
+			{h: 6, w: 6, c: 12, co: 20, window: 3, stride: 1, pad: 1, group: 1},
+			{h: 6, w: 6, c: 64, co: 32, window: 3, stride: 1, pad: 1, group: 2},
+			{h: 5, w: 7, c: 3, co: 7, window: 3, stride: 1, pad: 0, group: 1, residual: e4m3},
+		} {
+			c := size
+			c.a, c.b, c.out, c.round = types.a, types.b, types.out, types.round
+			t.Run(fmt.Sprintf("%s %+v", c.types(), size), func(t *testing.T) { c.check(t, target.Names()...) })
+		}
+	}
+}
+
+// TestNarrowVariables multiplies two activations.
+func TestNarrowVariables(t *testing.T) {
+	for _, d := range []ir.DType{bf16, e4m3} {
+		for _, transposed := range []bool{true, false} {
+			b, ctx := newBody(t), sm121(t)
+			shape := []int{3, 64, 40}
+			if transposed {
+				shape = []int{3, 40, 64}
+			}
+			x := b.cast(b.input(ir.T(d, 3, 25, 64), 1, false, false), f32)
+			y := b.cast(b.input(ir.T(d, shape...), 1, false, false), f32)
+			b.finish(b.cast(b.add("MatMul", ir.Attrs{"transB": transposed}, x, y), f32))
+			spec, err := Lower(b.region, ctx)
+			require.NoError(t, err)
+			require.Less(t, distance(run(t, spec, ctx.Target, b.data), roundedReference(t, b.region, b.data)), 3e-6)
+		}
+	}
+}
+
+// TestNaNTravels: a NaN among e4m3 activations is one in the sums of its row, on targets with and without conversions.
+func TestNaNTravels(t *testing.T) {
+	for _, name := range target.Names() {
+		tgt, err := target.Lookup(name)
+		require.NoError(t, err)
+		b := newBody(t)
+		region := narrowCase{a: e4m3, b: e4m3, out: e4m3, m: 20, k: 64, n: 32}.region(b)
+		b.data[region.Inputs[0]].Data[3*64+5] = 0x7f
+		b.data[region.Inputs[0]].Data[4*64+17] = 0xff
+		spec, err := Lower(region, &kernel.Context{Target: tgt})
+		require.NoError(t, err)
+		for i, x := range run(t, spec, tgt, b.data).Floats() {
+			require.Equal(t, i/32 == 3 || i/32 == 4, math.IsNaN(x), "%s element %d", name, i)
+		}
+	}
+}
+
+// TestNarrowInstructions: what a GPU is to execute.
+func TestNarrowInstructions(t *testing.T) {
+	for _, c := range []struct {
+		narrowCase
+		target, want string
+	}{
+		{narrowCase{a: e4m3, b: e4m3, out: e4m3}, "sm_121", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},
+		{narrowCase{a: e4m3, b: e4m3, out: e4m3}, "sm_90", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},
+		{narrowCase{a: e4m3, b: e4m3, out: e4m3}, "sm_80", "m16n8k16.row.col.f32.f16.f16.f32"},
+		{narrowCase{a: f16, b: e4m3, out: f16, round: true}, "sm_121", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},
+		{narrowCase{a: f16, b: e2m1, out: f16}, "sm_121", "m16n8k16.row.col.f32.f16.f16.f32"},
+		{narrowCase{a: bf16, b: bf16, out: bf16}, "sm_121", "m16n8k16.row.col.f32.bf16.bf16.f32"},
+	} {
+		c.m, c.k, c.n = 64, 256, 64
+		tgt, err := target.Lookup(c.target)
+		require.NoError(t, err)
+		spec, err := Lower(c.region(newBody(t)), &kernel.Context{Target: tgt})
+		require.NoError(t, err)
+		text := spec.Build(tgt, "k").String()
+		require.Contains(t, text, c.want, c.types())
+		if c.out == e4m3 {
+			require.Contains(t, text, "st.global.v4.b32", "16 bytes at a time")
+		}
+		require.Contains(t, text, "cp.async.cg")
+		require.NotContains(t, text, ".target sm_121a")
+	}
+}
+
+// TestPackedSizes: weights take the bits that they have.
+func TestPackedSizes(t *testing.T) {
+	for d, want := range map[ir.DType]float64{f16: 16, e4m3: 8, e2m1: 4.5} {
+		ctx := sm121(t)
+		spec, err := Lower(narrowCase{a: f16, b: d, out: f16, m: 64, k: 1024, n: 256}.region(newBody(t)), ctx)
+		require.NoError(t, err)
+		for _, o := range spec.Operands {
+			if o.Const != nil {
+				require.Equal(t, want, float64(8*len(o.Const))/(1024*256), d.String())
+			}
+		}
+	}
+}
+
+// TestNarrowRefusals: each names what is wrong.
+func TestNarrowRefusals(t *testing.T) {
+	splat := func(b *body, x float64) *ir.Value {
+		return b.region.Body.Constant("c", ir.FromFloats(ir.T(f32), []float64{x}))
+	}
+	for reason, build := range map[string]func(b *body) *ir.Value{
+		"not followed by a Cast to e4m3": func(b *body) *ir.Value {
+			x := b.add("Mul", nil, b.cast(b.input(ir.T(f16, 8, 16), 1, false, false), f32), splat(b, 2))
+			return b.add("MatMul", nil, x, b.cast(b.input(ir.T(f16, 16, 8), 1, true, false), f32))
+		},
+		"no contraction kernel for e4m3 times f32": func(b *body) *ir.Value {
+			x := b.cast(b.input(ir.T(e4m3, 8, 16), 1, false, false), f32)
+			return b.add("MatMul", nil, x, b.input(ir.T(f32, 16, 8), 1, true, false))
+		},
+		"operand 1 is rounded": func(b *body) *ir.Value {
+			x := b.cast(b.input(ir.T(f16, 8, 16), 1, false, false), f32)
+			w := b.cast(b.cast(b.add("Mul", nil, b.cast(b.input(ir.T(f16, 16, 8), 1, false, false), f32), splat(b, 2)), e4m3), f32)
+			return b.add("MatMul", nil, x, w)
+		},
+		"in blocks of 8": func(b *body) *ir.Value {
+			x := b.cast(b.input(ir.T(f16, 8, 16), 1, false, false), f32)
+			w := b.add("DequantizeLinear", ir.Attrs{"to": f32, "axis": 0, "block": 8}, b.input(ir.T(e2m1, 16, 8), 1, true, false), b.input(ir.T(e4m3, 2, 8), 1, true, false))
+			return b.add("MatMul", nil, x, w)
+		},
+	} {
+		t.Run(strings.ReplaceAll(reason, " ", "_"), func(t *testing.T) {
+			b := newBody(t)
+			require.ErrorContains(t, Supported(b.finish(build(b))), reason)
+		})
+	}
+}
+
+// TestRandomNarrowRegions draws types, shapes and alignments.
+func TestRandomNarrowRegions(t *testing.T) {
+	cases := 60
+	if testing.Short() {
+		cases = 15
+	}
+	rng := rand.New(rand.NewSource(11))
+	pick := func(xs ...int) int { return xs[rng.Intn(len(xs))] }
+	for i := range cases {
+		c := combinations[rng.Intn(len(combinations))]
+		c.members = pick(0, 0, 1, 3)
+		c.align = pick(0, 0, 16, 8, 4)
+		if rng.Intn(2) == 0 {
+			c.m, c.k, c.n = 1+rng.Intn(70), 1+rng.Intn(300), 1+rng.Intn(80)
+		} else {
+			c.group = pick(1, 1, 2)
+			c.h, c.w, c.c, c.co = 5+rng.Intn(6), 5+rng.Intn(6), pick(2, 8, 16, 17, 32, 48)*c.group, pick(1, 8, 16, 33, 64)*c.group
+			c.window, c.stride, c.pad = pick(1, 2, 3), pick(1, 2), pick(0, 1)
+			c.residual = []ir.DType{ir.Invalid, f16, e4m3, f32}[rng.Intn(4)]
+		}
+		t.Run(fmt.Sprintf("%d %s %+v", i, c.types(), c), func(t *testing.T) { c.check(t, target.Names()[i%3]) })
+	}
+}
