@@ -190,7 +190,7 @@ func widensHalf(n *ir.Node) bool {
 		return false
 	}
 	from := n.Inputs[0].Type.DType
-	return from == ir.Float16 || from == ir.BFloat16
+	return from == ir.Float16 || from == ir.BFloat16 || from == ir.Float8E4M3FN
 }
 
 // padConst appends extra zeros along an axis.

@@ -15,6 +15,9 @@ import (
 func narrow(ctx *Context, g *ir.Graph) error {
 	w := newNarrower(ctx, g)
 	w.choose()
+	if ctx.quantisedFile {
+		w.plan = w.plan.withFile(g)
+	}
 	for _, n := range g.Nodes {
 		if err := w.rewrite(n); err != nil {
 			return fmt.Errorf("region %q: %w", n.Name, err)

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
@@ -24,6 +25,28 @@ type Layer struct {
 	Blocks  *ir.Tensor // e4m3, of e2m1 weights: one for 16 elements along the input channels
 	Read    float64    // activations stored in 16 bits are rounded to e4m3 of this scale when they are read; 0: not
 	Bias    []float64  // added to each output channel, members one after another; nil: nothing
+}
+
+// withFile adds the layers whose weights the file has quantised and that the plan leaves alone.
+func (q *Quantisation) withFile(g *ir.Graph) *Quantisation {
+	out := &Quantisation{Values: q.Values, Layers: maps.Clone(q.Layers)}
+	if out.Layers == nil {
+		out.Layers = map[string]Layer{}
+	}
+	for _, s := range Sites(g) {
+		if out.Layers[s.Name()].Weights != nil {
+			continue
+		}
+		d := ir.Int8
+		if s.Region.Inputs[s.X].Type.DType == ir.Float8E4M3FN {
+			d = ir.Float8E4M3FN
+		}
+		if l, ok := onGrid(&s, d); ok {
+			l.Bias, l.Read = out.Layers[s.Name()].Bias, out.Layers[s.Name()].Read
+			out.Layers[s.Name()] = l
+		}
+	}
+	return out
 }
 
 // BlockSize is the number of elements that share a scale in NVFP4.
@@ -268,6 +291,19 @@ func (q *quantiser) rescale(scalar float64) error {
 	own := bias
 	if own == nil {
 		own = biasOf(a)
+	}
+	if q.bias != nil && own != nil && own.IsConst() { // the same for every channel
+		sum := slices.Clone(q.bias)
+		for i := range sum {
+			sum[i] += own.Const.FloatAt(i % own.Type.Numel())
+		}
+		if in := q.channelInput("bias", sum); bias != nil {
+			bias = in
+		} else {
+			a.Inputs = slices.Clone(a.Inputs)
+			a.Inputs[2] = in
+		}
+		q.bias = nil
 	}
 	if q.bias != nil && own != nil {
 		if err := q.shift(own); err != nil {

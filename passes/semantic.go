@@ -5,7 +5,7 @@ import "slices"
 // semanticTable holds the passes that work on ops, before regions are made.
 func semanticTable() []*Pass {
 	return []*Pass{
-		&widenPass, &foldPass, &dcePass, &simplifyPass, &csePass,
+		&widenPass, &recogniseQuantised, &foldPass, &dcePass, &simplifyPass, &csePass,
 		&expandRecurrent, &einsumPass,
 		&recogniseGelu, &recogniseSilu, &recogniseSoftmax, &recogniseLayerNorm, &recogniseAttention,
 		&foldBatchNorm, &mergeBranches, &foldScale, &layoutPass, &gemmPass,
@@ -18,6 +18,7 @@ func semanticPipelines() map[string][]string {
 	clean := []string{"fold", "simplify", "cse", "dce"}
 	wide := slices.Concat(
 		[]string{"widen"}, clean,
+		[]string{"recognise-quantised"},
 		[]string{"expand-recurrent", "einsum"}, clean,
 		[]string{
 			"recognise-gelu", "recognise-silu", "recognise-softmax", "recognise-layernorm", "recognise-attention",

@@ -28,6 +28,8 @@ type Context struct {
 	Precision string // file, fp32, fp16, bf16, fp8 or nvfp4
 	// Quantisation is what narrow stores in 8 and 4 bits; nil: nothing.
 	Quantisation *Quantisation
+
+	quantisedFile bool // the file has quantised layers
 }
 
 // Precisions at which Pipeline knows what to run.
