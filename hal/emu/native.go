@@ -2,6 +2,7 @@ package emu
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -42,12 +43,12 @@ func (e Engine) level() (jit.Level, error) {
 
 // EngineStats says what the native engine did.
 type EngineStats struct {
-	Level       string // the instruction set
-	Kernels     int    // compiled
-	Bytes       int    // of their code
-	Refused     int    // kernels that only the interpreter runs
-	Left        int    // instructions without a native form, barriers, exits and atomics apart
-	Interpreted int64  // instructions that the interpreter executed for native code
+	Level       string         // the instruction set
+	Kernels     int            // compiled
+	Bytes       int            // of their code
+	Refused     int            // kernels that only the interpreter runs
+	Left        map[string]int // instructions without a native form by opcode, barriers, exits and atomics apart
+	Interpreted int64          // instructions that the interpreter executed for native code
 }
 
 // engine is a device's native side.
@@ -64,6 +65,7 @@ func (d *Device) EngineStats() EngineStats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.stats
+	s.Left = maps.Clone(e.stats.Left)
 	s.Level, s.Interpreted = e.level.String(), e.interpreted.Load()
 	return s
 }
@@ -90,7 +92,12 @@ func (e *engine) compile(p *program) *jit.Code {
 		}
 		e.stats.Kernels++
 		e.stats.Bytes += code.Bytes()
-		e.stats.Left += code.Left
+		for op, n := range code.Left {
+			if e.stats.Left == nil {
+				e.stats.Left = map[string]int{}
+			}
+			e.stats.Left[op] += n
+		}
 		p.native.code = code
 	})
 	return p.native.code
@@ -103,6 +110,7 @@ var copyLayout = jit.CopyLayout{
 	Group:   int(unsafe.Offsetof(asyncCopy{}.group)),
 	Offsets: int(unsafe.Offsetof(asyncCopy{}.dst)),
 	Blocks:  int(unsafe.Offsetof(asyncCopy{}.data)),
+	Size:    int(unsafe.Offsetof(inst{}.size)),
 }
 
 var nativeKinds = map[kind]jit.Kind{

@@ -44,6 +44,20 @@ func rules() map[string]translator {
 	each(same(mad), "mad.lo.u32", "mad.lo.s32")
 	t["mul.wide.u16"] = elementwise(vpmulld)
 	each(same(divide), "div.u32", "rem.u32")
+	t["prmt.b32"] = permute
+	t["lop3.b32"] = func(e *emitter, in *Inst) bool {
+		if !e.wide {
+			return false
+		}
+		e.begin()
+		for c := range 2 {
+			e.v(vmovups, 0, 0, e.r(in.A, c))
+			e.v(vmovups, 1, 0, e.r(in.B, c))
+			e.vi(vop{3, 1, 0x25, 0, 0}, 0, 1, e.r(in.C, c), byte(in.Imm)) // vpternlogd
+			e.toR(in.D, c, 0, 2)
+		}
+		return true
+	}
 
 	// moves
 	each(same(unary(func(*emitter, int) {})), "mov.b16", "mov.b32", "mov.u32", "mov.s32", "mov.f32")
@@ -144,6 +158,43 @@ func mad(e *emitter, in *Inst) bool {
 		e.v(vpmulld, 0, 0, e.r(in.B, c))
 		e.v(vpaddd, 0, 0, e.r(in.C, c))
 		e.toR(in.D, c, 0, 2)
+	}
+	return true
+}
+
+// permute is prmt: each byte of the result is one of eight, or its sign.
+func permute(e *emitter, in *Inst) bool {
+	e.begin()
+	for c := range e.chunks() {
+		const a, b, sel, out, x, t, u = 4, 5, 6, 7, 8, 9, 10
+		e.v(vmovups, a, 0, e.r(in.A, c))
+		e.v(vpxor, b, a, e.r(in.B, c))
+		e.v(vmovups, sel, 0, e.r(in.C, c))
+		e.v(vpxor, out, out, out)
+		for i := range byte(4) {
+			spread := func(bit byte) { // t: all ones where the selector's bit is set
+				e.shiftI(vpslldI, 6, t, sel, 31-4*i-bit)
+				e.shiftI(vpsradI, 4, t, t, 31)
+			}
+			spread(2)
+			e.v(vpand, t, t, b)
+			e.v(vpxor, x, a, t)
+			e.shiftI(vpsrldI, 2, t, sel, 4*i)
+			e.splat32(u, 3)
+			e.v(vpand, t, t, u)
+			e.shiftI(vpslldI, 6, t, t, 3)
+			e.v(vpsrlvd, x, x, t)
+			e.shiftI(vpslldI, 6, x, x, 24)
+			e.shiftI(vpsradI, 4, u, x, 31)
+			e.v(vpxor, u, u, x)
+			spread(3)
+			e.v(vpand, t, t, u)
+			e.v(vpxor, x, x, t)
+			e.shiftI(vpsrldI, 2, x, x, 24)
+			e.shiftI(vpslldI, 6, x, x, 8*i)
+			e.v(vpor, out, out, x)
+		}
+		e.toR(in.D, c, out, 2)
 	}
 	return true
 }

@@ -9,29 +9,96 @@ import "unsafe"
 
 const copyBytes = 16
 
-// onlyWhole says that all of the kernel's asynchronous copies are of 16 bytes a lane; others are the interpreter's, and
-// then so is the waiting.
-func (e *emitter) onlyWhole() bool {
-	for i := range e.insts {
-		if e.insts[i].Kind == CopyAsync && e.insts[i].Size != copyBytes {
-			return false
-		}
+// copyAsync is cp.async. A lane copies all of its bytes, or zeros; less than all is the interpreter's. Vec[0] is the
+// destination's offset.
+func (e *emitter) copyAsync(in *Inst) bool {
+	some := func() { e.copySome(in) }
+	if !e.wide || in.Size != copyBytes {
+		some()
+	} else {
+		e.partial(func() { e.copyAll(in) }, some)
 	}
 	return true
 }
 
-// copyAsync is cp.async of 16 bytes, of which a lane reads all or none. Vec[0] is the destination's offset.
-func (e *emitter) copyAsync(in *Inst) bool {
-	if !e.wide || e.masked || !e.onlyWhole() {
-		return false
-	}
+// copySome is cp.async lane by lane.
+func (e *emitter) copySome(in *Inst) {
+	l, size := e.layout, in.Size
+	e.sharedSome(in.D, int64(in.Vec[0]), size, e.running())
+	// rdx: lanes that read their source.
+	bail := e.bail()
+	e.alu32(aluXor, rdx, rdx)
+	e.eachLane(e.running(), func() {
+		skip := e.newLabel()
+		e.mov32(rax, e.laneR(in.B))
+		e.test32(rax, rax)
+		e.jcc(ccE, skip)
+		e.alu32i(aluCmp, rax, int32(size))
+		e.jcc(ccNE, bail)
+		e.gp(false, 0, esc0F, 0xab, rLane, rdx, 0) // bts edx, lane
+		e.place(skip)
+	})
+	full := e.field(unsafe.Offsetof(ctx.scratch))
+	e.put32(full, rdx)
+	none, end := e.newLabel(), e.newLabel()
+	e.test32(rdx, rdx)
+	e.jcc(ccE, none)
+	e.locateSome(in.A, size, rdx)
+	e.place(none)
+	e.newCopy(in)
 	if e.m {
-		// Some lanes only: rare, and rarely all.
-		e.alu32i(aluCmp, rEM, -1)
-		e.jcc(ccNE, e.bail())
-		e.m = false
-		defer func() { e.m = true }()
+		e.put32(at(rcx, l.Mask), rEM)
+	} else {
+		e.movi32(at(rcx, l.Mask), -1)
 	}
+	e.eachLane(e.running(), func() {
+		e.mov32(rax, e.laneR(in.D))
+		e.alu32i(aluAdd, rax, int32(uint32(in.Vec[0])-sharedBase))
+		e.put32(indexed(rcx, rLane, 2, l.Offsets), rax)
+		e.mov32(rax, rLane)
+		e.shl32(rax, 4)
+		e.alu32(aluXor, r12, r12)
+		e.put64(indexed(rcx, rax, 0, l.Blocks), r12)
+		e.put64(indexed(rcx, rax, 0, l.Blocks+8), r12)
+	})
+	e.mov32(r13, full)
+	e.test32(r13, r13)
+	e.jcc(ccE, end)
+	e.eachLane(r13, func() {
+		e.mov64(rax, e.laneQ(in.A))
+		e.alu64(aluAdd, rax, rBase)
+		e.mov32(r13, rLane)
+		e.shl32(r13, 4)
+		if size == 4 {
+			e.mov32(r12, at(rax, 0))
+			e.put32(indexed(rcx, r13, 0, l.Blocks), r12)
+			return
+		}
+		for i := 0; i < size; i += 8 {
+			e.mov64(r12, at(rax, i))
+			e.put64(indexed(rcx, r13, 0, l.Blocks+i), r12)
+		}
+	})
+	e.place(end)
+}
+
+// newCopy puts the address of a new copy into rcx and fills in what does not depend on lanes; rax is clobbered.
+func (e *emitter) newCopy(in *Inst) {
+	l := e.layout
+	e.mov64(rcx, e.field(unsafe.Offsetof(ctx.CopyCount)))
+	e.alu64(aluCmp, rcx, e.field(unsafe.Offsetof(ctx.CopyRoom)))
+	e.jcc(ccAE, e.bail())
+	e.imul64i(rcx, rcx, int32(l.Stride))
+	e.alu64(aluAdd, rcx, e.field(unsafe.Offsetof(ctx.Copies)))
+	e.inc64(e.field(unsafe.Offsetof(ctx.CopyCount)))
+	e.movabs(rax, uint64(in.Address))
+	e.put64(at(rcx, l.Inst), rax)
+	e.mov64(rax, e.field(unsafe.Offsetof(ctx.Group)))
+	e.put64(at(rcx, l.Group), rax)
+}
+
+// copyAll is cp.async of 16 bytes by all lanes (AVX-512).
+func (e *emitter) copyAll(in *Inst) {
 	l := e.layout
 	e.sharedAll(in.D, int64(in.Vec[0]), copyBytes, 32) // offsets in 16, 17
 	e.v(vmovups, 24, 0, 16)
@@ -68,18 +135,8 @@ func (e *emitter) copyAsync(in *Inst) bool {
 	e.place(none)
 	e.mov64(rBase, s.plus(16))
 
-	// The next copy, if there is room: rcx.
-	e.mov64(rcx, e.field(unsafe.Offsetof(ctx.CopyCount)))
-	e.alu64(aluCmp, rcx, e.field(unsafe.Offsetof(ctx.CopyRoom)))
-	e.jcc(ccAE, e.bail())
-	e.imul64i(rcx, rcx, int32(l.Stride))
-	e.alu64(aluAdd, rcx, e.field(unsafe.Offsetof(ctx.Copies)))
-	e.inc64(e.field(unsafe.Offsetof(ctx.CopyCount)))
-	e.movabs(rax, uint64(in.Address))
-	e.put64(at(rcx, l.Inst), rax)
+	e.newCopy(in)
 	e.movi32(at(rcx, l.Mask), -1)
-	e.mov64(rax, e.field(unsafe.Offsetof(ctx.Group)))
-	e.put64(at(rcx, l.Group), rax)
 	e.v(vstoreups, 24, 0, at(rcx, l.Offsets))
 	e.v(vstoreups, 25, 0, at(rcx, l.Offsets+64))
 
@@ -109,7 +166,6 @@ func (e *emitter) copyAsync(in *Inst) bool {
 		})
 		e.jmp(done)
 	})
-	return true
 }
 
 // commit closes a group. All living lanes must do so together, which is sure where all 32 run.
@@ -123,7 +179,7 @@ func (e *emitter) commit(*Inst) bool {
 
 // waitGroup makes the copies of all groups but the Imm most recent visible; Imm < 0: all copies.
 func (e *emitter) waitGroup(in *Inst) bool {
-	if e.m || !e.onlyWhole() {
+	if e.m {
 		return false
 	}
 	l := e.layout
@@ -170,8 +226,12 @@ func (e *emitter) waitGroup(in *Inst) bool {
 // arrive is a subroutine: it stores the copy at a register. rax, rcx, rbp, r14 and register 0 are clobbered.
 func (e *emitter) arrive(from int) {
 	l := e.layout
-	some, done := e.newLabel(), e.newLabel()
+	some, small, done := e.newLabel(), e.newLabel(), e.newLabel()
 	e.mov32(rcx, at(from, l.Mask))
+	e.mov64(rax, at(from, l.Inst))
+	e.movzx8(rax, at(rax, l.Size))
+	e.alu32i(aluCmp, rax, copyBytes)
+	e.jcc(ccNE, small)
 	e.alu32i(aluCmp, rcx, -1)
 	e.jcc(ccNE, some)
 	for lane := range 32 {
@@ -189,6 +249,26 @@ func (e *emitter) arrive(from int) {
 		e.vw(vmovups, w128, 0, 0, indexed(from, rcx, 0, l.Blocks), nil)
 		e.mov32(rax, indexed(from, rLane, 2, l.Offsets))
 		e.vw(vstoreups, w128, 0, 0, indexed(rShared, rax, 0, 0), nil)
+	})
+	e.jmp(done)
+	e.place(small)
+	e.test32(rcx, rcx)
+	e.jcc(ccE, done)
+	e.eachLane(rcx, func() {
+		four, next := e.newLabel(), e.newLabel()
+		e.mov64(rax, at(from, l.Inst))
+		e.movzx8(rax, at(rax, l.Size))
+		e.mov32(rcx, rLane)
+		e.shl32(rcx, 4)
+		e.mov64(rcx, indexed(from, rcx, 0, l.Blocks))
+		e.alu32i(aluCmp, rax, 4)
+		e.mov32(rax, indexed(from, rLane, 2, l.Offsets))
+		e.jcc(ccE, four)
+		e.put64(indexed(rShared, rax, 0, 0), rcx)
+		e.jmp(next)
+		e.place(four)
+		e.put32(indexed(rShared, rax, 0, 0), rcx)
+		e.place(next)
 	})
 	e.place(done)
 }

@@ -22,9 +22,8 @@ type Code struct {
 	once   sync.Once
 	err    error
 
-	// Left counts the instructions without a native form; what the interpreter is meant to execute is none of them.
-	Left    int
-	leftOps map[string]int
+	// Left counts the instructions without a native form by opcode; what the interpreter is meant to execute is none of them.
+	Left map[string]int
 }
 
 // image is executable memory and where each instruction's code begins in it.
@@ -46,7 +45,7 @@ func Compile(insts []Inst, layout CopyLayout, level Level) (*Code, error) {
 	for _, s := range c.siteOf {
 		c.sites = max(c.sites, int(s)+1)
 	}
-	c.Left, c.leftOps = e.left, e.leftOps
+	c.Left = e.left
 	var err error
 	if c.full, err = load(code, entries); err != nil {
 		return nil, err
@@ -86,9 +85,6 @@ func (c *Code) release() {
 		}
 	}
 }
-
-// LeftOps is Left by opcode.
-func (c *Code) LeftOps() map[string]int { return c.leftOps }
 
 // Bytes is the size of the code.
 func (c *Code) Bytes() int { return len(c.full.memory) + len(c.part.memory) }

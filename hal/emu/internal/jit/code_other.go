@@ -8,7 +8,7 @@ import "errors"
 type Code struct {
 	siteOf []int32
 	sites  int
-	Left   int
+	Left   map[string]int
 }
 
 // Detect returns None.

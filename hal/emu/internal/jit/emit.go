@@ -34,22 +34,21 @@ const (
 // emitter translates one kernel.
 type emitter struct {
 	asm
-	wide    bool // AVX-512
-	masked  bool // code for warps that lack lanes
-	insts   []Inst
-	siteOf  []int32
-	pcs     []label // native code of each instruction
-	exits   map[[2]int]label
-	cold    []func() // code behind the main line
-	pc      int
-	m       bool // the instruction being emitted writes under the mask in rEM
-	vNaN    int  // the register that holds f32's NaN
-	subs    map[string]label
-	subOf   []func()
-	leader  []bool
-	left    int
-	leftOps map[string]int
-	layout  CopyLayout
+	wide   bool // AVX-512
+	masked bool // code for warps that lack lanes
+	insts  []Inst
+	siteOf []int32
+	pcs    []label // native code of each instruction
+	exits  map[[2]int]label
+	cold   []func() // code behind the main line
+	pc     int
+	m      bool // the instruction being emitted writes under the mask in rEM
+	vNaN   int  // the register that holds f32's NaN
+	subs   map[string]label
+	subOf  []func()
+	leader []bool
+	left   map[string]int
+	layout CopyLayout
 }
 
 func (e *emitter) field(off uintptr) mem { return at(rCtx, int(off)) }
@@ -168,7 +167,7 @@ func (e *emitter) sub(name string, body func()) label {
 
 // emit translates the kernel and returns its code and the offset of each instruction's.
 func (e *emitter) emit() (code []byte, entries []uint32) {
-	e.exits, e.subs, e.leftOps = map[[2]int]label{}, map[string]label{}, map[string]int{}
+	e.exits, e.subs, e.left = map[[2]int]label{}, map[string]label{}, map[string]int{}
 	e.vNaN = 15
 	if e.wide {
 		e.vNaN = 31
@@ -252,8 +251,7 @@ func (e *emitter) inst(in *Inst) {
 	}
 	if !e.translate(in) {
 		if in.Kind != Other && !in.Ordered {
-			e.left++
-			e.leftOps[in.Op]++
+			e.left[in.Op]++
 		}
 		e.jmp(e.bail())
 	}

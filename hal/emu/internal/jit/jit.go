@@ -55,6 +55,7 @@ func (l Level) String() string { return [...]string{"none", "AVX2", "AVX-512"}[l
 type CopyLayout struct {
 	Stride                             int // bytes of a copy
 	Inst, Mask, Group, Offsets, Blocks int // offsets: pointer, uint32, int, [32]uint32, [32][16]byte
+	Size                               int // offset in what Inst points to: bytes a lane, a byte
 }
 
 // Site is what a global memory instruction knows of the span that it last touched.
