@@ -78,3 +78,21 @@ var (
 		LaneRow: []Mode{{8, 0}, {4, 8}}, LaneCol: []Mode{{8, 1}, {4, 0}},
 		ValueRow: []Mode{{2, 32}, {8, 1}}, ValueCol: []Mode{{2, 0}, {8, 0}}}
 )
+
+// ScalesA and ScalesB say which row of A, or column of B, the four block scales in a lane's register belong to, for
+// scale_vec::4X with selectors {0, 0}; -1: they are not read. Byte i of the register is that of k 16i…16i+15 ("Block
+// scaling for mma.sync").
+func ScalesA(lane int) int {
+	if lane%4 > 1 {
+		return -1
+	}
+	return lane/4 + 8*(lane%4)
+}
+
+// ScalesB is the column whose scales a lane holds.
+func ScalesB(lane int) int {
+	if lane%4 != 0 {
+		return -1
+	}
+	return lane / 4
+}

@@ -80,7 +80,7 @@ func TestFragmentsAgreeWithTheEmulator(t *testing.T) {
 
 // TestFragmentsCoverTheirMatrix: every element has exactly one place.
 func TestFragmentsCoverTheirMatrix(t *testing.T) {
-	for _, f := range []Fragment{A16x16, B16x8, C16x8} {
+	for _, f := range []Fragment{A16x16, B16x8, C16x8, A16x32, B32x8, A16x64, B64x8} {
 		seen := map[[2]int]bool{}
 		for lane := 0; lane < 32; lane++ {
 			for v := 0; v < f.Values(); v++ {

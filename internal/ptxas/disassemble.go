@@ -1,0 +1,34 @@
+package ptxas
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Disassemble returns the machine code of a cubin as text. It wants nvdisasm beside ptxas or on the PATH; ErrNotFound
+// says that it is at neither.
+func (t *Tool) Disassemble(ctx context.Context, cubin []byte) (string, error) {
+	tool := filepath.Join(filepath.Dir(t.Path), "nvdisasm")
+	if _, err := os.Stat(tool); err != nil {
+		if tool, err = exec.LookPath("nvdisasm"); err != nil {
+			return "", fmt.Errorf("nvdisasm: %w", ErrNotFound)
+		}
+	}
+	dir, err := os.MkdirTemp("", "nvdisasm")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "k.cubin")
+	if err := os.WriteFile(file, cubin, 0o600); err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, tool, "-c", file).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("nvdisasm: %w\n%s", err, out)
+	}
+	return string(out), nil
+}
