@@ -1,0 +1,201 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/hal/nvml"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+// program compiles a small driving model of the repository's own.
+func program(t *testing.T, name, precision string) *runtime.Program {
+	t.Helper()
+	src, err := driving.Make(name, driving.Small)
+	require.NoError(t, err)
+	m, err := onnx.Decode(name+".onnx", src.ONNX)
+	require.NoError(t, err)
+	r, err := compile.Compile(context.Background(), m, compile.Options{Precision: precision, Targets: []string{"sm_121"}})
+	require.NoError(t, err)
+	return r.Program
+}
+
+func device(t *testing.T) *emu.Device {
+	t.Helper()
+	d, err := emu.Open(emu.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
+}
+
+// beat is a management layer whose clock falls.
+type beat struct{ mhz float64 }
+
+func (*beat) Name() string { return "NVML" }
+func (*beat) Close() error { return nil }
+func (b *beat) Read(context.Context) (nvml.Snapshot, error) {
+	b.mhz -= 100
+	return nvml.Snapshot{GPUs: []nvml.GPU{{ClockMHz: nvml.Known(b.mhz), ClockMax: nvml.Known(3000), Utilisation: nvml.Known(90), Throttle: 4}}}, nil
+}
+
+func TestMeasuresEverything(t *testing.T) {
+	ctx := context.Background()
+	p := program(t, "policy", "fp16")
+	r, out, err := Measure(ctx, p, device(t), Options{Runs: 4, Warmup: 1, Layers: true, Source: &beat{1600}, L2Bytes: 1 << 20})
+	require.NoError(t, err)
+	require.Len(t, r.Samples, 4)
+	require.Equal(t, "fp16", r.Precision)
+	require.Equal(t, "sm_121", r.Target)
+	require.Greater(t, r.Launches, 5)
+	require.Len(t, r.Layers, r.Launches)
+	require.Positive(t, r.MACs)
+	require.Positive(t, r.FirstMS)
+	require.Positive(t, r.LoadMS)
+	require.NotNil(t, r.Replay)
+	require.NotNil(t, r.Cold)
+	require.NotEmpty(t, out)
+	require.Positive(t, r.State.Samples)
+	require.Equal(t, []string{"power cap"}, r.State.Throttle.Slowdowns())
+	require.LessOrEqual(t, r.State.ClockMHz.Value, 1500.)
+	for _, l := range r.Layers {
+		require.Positive(t, l.MS, l.Kernel)
+	}
+}
+
+func TestModelsRunAtTheSameTime(t *testing.T) {
+	c, err := Together(context.Background(), []*runtime.Program{program(t, "policy", "fp16"), program(t, "dmonitoring", "fp32")}, device(t), Options{Runs: 3, Warmup: 1})
+	require.NoError(t, err)
+	require.Len(t, c.Rounds, 3)
+	require.Len(t, c.Models, 2)
+	require.Equal(t, "dmonitoring.onnx", c.Models[1].Model)
+	require.GreaterOrEqual(t, c.Round.Max, c.Models[0].Min)
+}
+
+func TestOutputsThatAreNotNumbersCanBeWritten(t *testing.T) {
+	p := &runtime.Program{Outputs: []runtime.Port{{Name: "y"}, {Name: "z"}}}
+	out, err := Accuracy(p, map[string][]float64{"y": {math.NaN()}}, map[string][]float64{"y": {1}})
+	require.NoError(t, err)
+	require.Len(t, out, 1)
+	r := report()
+	r.Results[0].Outputs = out
+	require.NoError(t, r.Write(filepath.Join(t.TempDir(), "r.json")))
+	_, err = Accuracy(p, map[string][]float64{"y": {1, 2}}, map[string][]float64{"y": {1}})
+	require.ErrorContains(t, err, `output "y"`)
+}
+
+// times are samples around a middle.
+func times(middle float64, n int) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		out[i] = middle * (1 + .01*math.Sin(float64(i)))
+	}
+	return out
+}
+
+func report() *Report {
+	r := &Report{Version: Version, Machine: "Test <machine> & co", Device: "cpu (emu)", Runs: 50, Warmup: 5}
+	for i, precision := range []string{"fp32", "fp16"} {
+		x := Result{Model: "vision.onnx", Precision: precision, Samples: times(2/float64(1+i), 50), Launches: 3,
+			Outputs: []Output{{"outputs", runtime.Metrics{Cosine: 1 - 1e-6*float64(i), RelL2: 1e-3 * float64(i)}}},
+			Layers:  []Layer{{0, "conv_<0>", "Conv \"a\"", 1.5}, {1, "copy", "", 0}, {2, strings.Repeat("long", 30), "", .5}}}
+		x.Summary = Summarise(x.Samples)
+		r.Results = append(r.Results, x)
+	}
+	return r
+}
+
+func TestBaselineTellsChangeFromChance(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		factor  float64
+		verdict string
+	}{{"equal", 1, "same"}, {"slower", .9, "slower"}, {"faster", 1.1, "faster"}} {
+		t.Run(c.name, func(t *testing.T) {
+			base, now := report(), report()
+			for i := range base.Results {
+				b := &base.Results[i]
+				b.Samples = times(b.P50*c.factor, 50)
+				b.Summary = Summarise(b.Samples)
+			}
+			require.Empty(t, now.Compare(base))
+			d := now.Results[0].Baseline
+			require.Equal(t, c.verdict, d.Verdict, "%+v", d)
+			require.InDelta(t, 1/c.factor, d.Ratio, .01)
+			var b bytes.Buffer
+			require.NoError(t, now.Print(&b))
+			if c.verdict != "same" {
+				require.Contains(t, b.String(), strings.ToUpper(c.verdict)+" than the baseline")
+			}
+		})
+	}
+	base := report()
+	base.Device = "NVIDIA GB10 (cuda)"
+	require.Len(t, report().Compare(base), 2, "another device is no baseline")
+}
+
+func TestReportsSurviveJSON(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.json")
+	r := report()
+	r.Results[0].State = State{Samples: 1, ClockMHz: nvml.Known(5), Throttle: 4}
+	require.NoError(t, r.Write(path))
+	back, err := Read(path)
+	require.NoError(t, err)
+	require.Equal(t, r, back)
+	require.NoError(t, os.WriteFile(path, []byte(`{"version": 99}`), 0o644))
+	_, err = Read(path)
+	require.ErrorContains(t, err, "version 99")
+	require.NoError(t, os.WriteFile(path, []byte(`{"version`), 0o644))
+	_, err = Read(path)
+	require.ErrorContains(t, err, "r.json")
+}
+
+// TestPageNeedsNothingElse reads the page as XML, which is stricter than HTML, and looks for anything that would be
+// loaded or executed.
+func TestPageNeedsNothingElse(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.html")
+	r := report()
+	r.Compare(report())
+	require.NoError(t, r.WriteHTML(path))
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	text := string(raw)
+	require.NotRegexp(t, regexp.MustCompile(`(?i)<script|https?://|src=|@import|url\(`), text)
+	require.Equal(t, 4, strings.Count(text, "<svg"), "distribution, accuracy, two of layers")
+	require.NotContains(t, text, "NaN")
+	require.NotContains(t, text, "<machine>")
+	require.Contains(t, text, "Test &lt;machine&gt; &amp; co")
+	require.NotContains(t, text, "ZgotmplZ")
+	xmlText := regexp.MustCompile(`<meta [^>]*>|<link [^>]*>|<!DOCTYPE html>`).ReplaceAllString(text, "")
+	d := xml.NewDecoder(strings.NewReader(xmlText))
+	d.Entity = xml.HTMLEntity
+	for {
+		_, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+	}
+}
+
+func TestPlotsOfOneSampleAndOfEqualOnes(t *testing.T) {
+	for _, s := range [][]float64{{1}, {2, 2, 2}, {0}} {
+		require.NotContains(t, string(distribution([]string{"fp16"}, [][]float64{s})), "NaN")
+	}
+	require.NotContains(t, string(scatter([]string{"fp32"}, []float64{1}, []float64{0})), "NaN")
+	require.NotContains(t, string(scatter([]string{"a"}, []float64{1}, []float64{math.Inf(1)})), "Inf")
+	require.NotContains(t, string(bars([]Layer{{MS: 0}})), "NaN")
+}

@@ -1,0 +1,90 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Concurrent is all models at the same time, each with a session, a stream and a goroutine of its own.
+type Concurrent struct {
+	// Round is the time in which every model ran once, all having started together.
+	Round  Summary   `json:"round"`
+	Models []OneOf   `json:"models"`
+	Rounds []float64 `json:"rounds_ms"`
+}
+
+// OneOf is one of the models that ran together.
+type OneOf struct {
+	Model     string `json:"model"`
+	Precision string `json:"precision"`
+	Summary
+}
+
+// Together runs the programs concurrently.
+func Together(ctx context.Context, programs []*runtime.Program, d hal.Device, opt Options) (*Concurrent, error) {
+	var sessions []*runtime.Session
+	var closers []func() error
+	defer func() {
+		for i := len(closers) - 1; i >= 0; i-- {
+			closers[i]()
+		}
+	}()
+	for _, p := range programs {
+		m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{Target: opt.Target})
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, m.Close)
+		s, err := Open(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, s.Close)
+		sessions = append(sessions, s)
+	}
+	out := &Concurrent{}
+	times := make([][]float64, len(sessions))
+	for round := range opt.Warmup + opt.Runs {
+		took, each, err := once(ctx, sessions)
+		if err != nil {
+			return nil, err
+		}
+		if round < opt.Warmup {
+			continue
+		}
+		out.Rounds = append(out.Rounds, took)
+		for i, t := range each {
+			times[i] = append(times[i], t)
+		}
+	}
+	out.Round = Summarise(out.Rounds)
+	for i, p := range programs {
+		out.Models = append(out.Models, OneOf{p.Model, p.Precision, Summarise(times[i])})
+	}
+	return out, nil
+}
+
+// once runs every session once, all at the same time.
+func once(ctx context.Context, sessions []*runtime.Session) (whole float64, each []float64, err error) {
+	each = make([]float64, len(sessions))
+	errs := make([]error, len(sessions))
+	start := make(chan struct{})
+	var begin time.Time
+	var wait sync.WaitGroup
+	for i, s := range sessions {
+		wait.Go(func() {
+			<-start
+			errs[i] = s.Run(ctx)
+			each[i] = since(begin)
+		})
+	}
+	begin = time.Now()
+	close(start)
+	wait.Wait()
+	return since(begin), each, errors.Join(errs...)
+}

@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"bytes"
+	"html/template"
+	"strings"
+)
+
+// group is the results of one model, side by side.
+type group struct {
+	Model        string
+	Results      []*Result
+	Distribution template.HTML
+	Scatter      template.HTML
+	Layers       []layerPlot
+}
+
+type layerPlot struct {
+	Precision string
+	Plot      template.HTML
+}
+
+// WriteHTML writes the report as one page that needs nothing else: no script, no font, no network.
+func (r *Report) WriteHTML(path string) error {
+	var table bytes.Buffer
+	if err := r.Print(&table); err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	err := page.Execute(&out, struct {
+		*Report
+		Table  string
+		Groups []group
+	}{r, table.String(), r.groups()})
+	if err != nil {
+		return err
+	}
+	return writeFile(path, out.Bytes())
+}
+
+// groups gathers the results by model, in the order in which they were measured.
+func (r *Report) groups() []group {
+	var out []group
+	at := map[string]int{}
+	for i := range r.Results {
+		x := &r.Results[i]
+		j, ok := at[x.Model]
+		if !ok {
+			j = len(out)
+			at[x.Model] = j
+			out = append(out, group{Model: x.Model})
+		}
+		out[j].Results = append(out[j].Results, x)
+	}
+	for i := range out {
+		out[i].plot()
+	}
+	return out
+}
+
+func (g *group) plot() {
+	var names, measured []string
+	var samples [][]float64
+	var ms, l2 []float64
+	for _, x := range g.Results {
+		names = append(names, x.Precision)
+		samples = append(samples, x.Samples)
+		if len(x.Outputs) > 0 {
+			_, e := x.Worst()
+			measured, ms, l2 = append(measured, x.Precision), append(ms, x.P50), append(l2, e)
+		}
+		if len(x.Layers) > 0 {
+			g.Layers = append(g.Layers, layerPlot{x.Precision, bars(x.Layers)})
+		}
+	}
+	g.Distribution = distribution(names, samples)
+	if len(ms) > 0 {
+		g.Scatter = scatter(measured, ms, l2)
+	}
+}
+
+var page = template.Must(template.New("report").Funcs(template.FuncMap{
+	"ms": number, "median": median, "join": strings.Join,
+	"mb": func(n int) float64 { return float64(n) / 1e6 },
+}).Parse(`<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>spark-bench: {{.Device}}</title>
+<style>
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; color: #1b1f24; background: #fff }
+h1 { font-size: 1.5em } h2 { font-size: 1.2em; margin-top: 2.2em; border-bottom: 1px solid #d0d7de } h3 { font-size: 1em; margin-bottom: .3em }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums } th, td { padding: .25em .7em; text-align: right; border-bottom: 1px solid #e4e8ec }
+th:first-child, td:first-child { text-align: left } .scroll { overflow-x: auto } .slower { color: #b3261e } .faster { color: #1a7f37 }
+svg { width: 100%; max-width: 860px; font-size: 11px; fill: #1b1f24 } svg .axis { stroke: #57606a } svg .grid { stroke: #eaeef2 }
+pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .warn { color: #b3261e; font-weight: 600 }
+</style>
+</head>
+<body>
+<h1>spark-bench on {{.Device}}</h1>
+<p>{{.Machine}}{{with .Driver}}, driver {{.}}{{end}}. {{.Runs}} runs after {{.Warmup}} of warm-up. Times are milliseconds.</p>
+{{range .Groups}}
+<h2>{{.Model}}</h2>
+<div class="scroll"><table>
+<tr><th>precision</th><th>launches</th><th>mean</th><th>p50</th><th>p99</th><th>min</th><th>runs/s</th><th>first</th><th>load</th><th>graph p50</th><th>cold p50</th><th>arena MB</th><th>weights MB</th><th>MMAC</th></tr>
+{{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td><td>{{ms .Mean}}</td><td>{{ms .P50}}</td><td>{{ms .P99}}</td><td>{{ms .Min}}</td><td>{{printf "%.1f" .PerSecond}}</td><td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .Replay}}</td><td>{{median .Cold}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{.MMAC}}</td></tr>
+{{end}}</table></div>
+{{range .Results}}{{with .Baseline}}<p class="{{.Verdict}}">Baseline: {{.Verdict}}; p50 was {{ms .P50}} ms, ratio {{printf "%.3f" .Ratio}}, p = {{printf "%.2g" .P}}.</p>{{end}}
+{{if .State.Throttle.Slowdowns}}<p class="warn">{{.Precision}}: throttled while it ran: {{join .State.Throttle.Slowdowns ", "}}</p>{{end}}{{if .State.Capped}}<p class="warn">{{.Precision}}: the clock was capped without a reason</p>{{end}}{{end}}
+<h3>Latency distribution</h3>
+{{.Distribution}}
+{{if .Scatter}}<h3>Precision against accuracy</h3>
+{{.Scatter}}
+<div class="scroll"><table><tr><th>output</th><th>precision</th><th>max abs</th><th>cosine</th><th>relative L2</th></tr>
+{{range .Results}}{{$p := .Precision}}{{range .Outputs}}<tr><td>{{.Name}}</td><td>{{$p}}</td><td>{{printf "%.3g" .MaxAbs}}</td><td>{{printf "%.9f" .Cosine}}</td><td>{{printf "%.3g" .RelL2}}</td></tr>
+{{end}}{{end}}</table></div>{{end}}
+{{range .Layers}}<h3>Time by launch, {{.Precision}} (each by itself, the longest first)</h3>
+{{.Plot}}
+{{end}}{{end}}
+<h2>As on the terminal</h2>
+<pre>{{.Table}}</pre>
+</body>
+</html>
+`))
+
+// MMAC is the millions of multiply-accumulates of a run, as text.
+func (x *Result) MMAC() string { return number(float64(x.MACs) / 1e6) }

@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// layerRuns is how often each launch is timed; the median counts.
+const layerRuns = 5
+
+// layers times every launch as a graph of its own. The sum is more than the whole: a graph overlaps its launches, and
+// here each one starts from a cache that the others did not fill.
+func layers(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.Device) ([]Layer, error) {
+	apart := *p
+	apart.States = nil
+	single := *v
+	single.Entries = nil
+	var launches []runtime.Launch
+	for _, e := range v.Entries {
+		if e.Name == "run" {
+			launches = e.Launches
+		}
+	}
+	for i, l := range launches {
+		l.After, l.Dependent = nil, false
+		single.Entries = append(single.Entries, runtime.Entry{Name: entryName(i), Launches: []runtime.Launch{l}})
+	}
+	apart.Variants = []runtime.Variant{single}
+	m, err := runtime.NewModel(ctx, &apart, d, runtime.ModelOptions{Target: v.Target})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	var out []Layer
+	for i, l := range launches {
+		ms, err := layer(ctx, m, i)
+		if err != nil {
+			return nil, fmt.Errorf("launch %d (%s) by itself: %w", i, l.Kernel, err)
+		}
+		kernel := l.Kernel
+		if kernel == "" {
+			kernel = "copy"
+		}
+		out = append(out, Layer{Index: i, Kernel: kernel, Note: l.Note, MS: ms})
+	}
+	return out, nil
+}
+
+func entryName(i int) string { return fmt.Sprintf("launch %d", i) }
+
+func layer(ctx context.Context, m *runtime.Model, i int) (float64, error) {
+	s, err := m.NewSession(ctx, runtime.SessionOptions{Entry: entryName(i)})
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	if _, err := s.Replay(ctx); err != nil {
+		return 0, err
+	}
+	times, err := sample(layerRuns, func() (float64, error) {
+		took, err := s.Replay(ctx)
+		return milliseconds(took), err
+	})
+	if err != nil {
+		return 0, err
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
+}

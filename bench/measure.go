@@ -1,0 +1,237 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/nvml"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Options says how to measure.
+type Options struct {
+	Runs   int // at least 1
+	Warmup int
+	Target string // variant, where the device takes any
+	Layers bool   // also each launch by itself
+
+	Source  nvml.Source // for clocks and power; nil for none
+	Bus     string      // the GPU's address in Source
+	L2Bytes int         // of the GPU's cache, to flush it; 0 where it is not known or there is none
+}
+
+// Inputs makes deterministic inputs for a program, by the names and types of its ports.
+func Inputs(p *runtime.Program) (map[string][]byte, error) {
+	g := &ir.Graph{}
+	for _, in := range p.Inputs {
+		d, err := ir.ParseDType(in.DType)
+		if err != nil {
+			return nil, fmt.Errorf("input %q: %w", in.Name, err)
+		}
+		g.Inputs = append(g.Inputs, &ir.Value{Name: in.Name, Type: ir.T(d, in.Shape...)})
+	}
+	out := map[string][]byte{}
+	for name, a := range compile.Inputs(g) {
+		out[name] = a.Tensor().Dense()
+	}
+	return out, nil
+}
+
+// Measure measures a program on a device. It returns the outputs of the first run too, by name, in float64.
+func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options) (*Result, map[string][]float64, error) {
+	r := &Result{Model: p.Model, Precision: p.Precision}
+	begin := time.Now()
+	m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{Target: opt.Target})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer m.Close()
+	s, err := Open(ctx, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.Close()
+	r.LoadMS = since(begin)
+	r.describe(m)
+
+	begin = time.Now()
+	if err := s.Run(ctx); err != nil {
+		return nil, nil, err
+	}
+	r.FirstMS = since(begin)
+	outputs, err := Outputs(p, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	for range opt.Warmup {
+		if err := s.Run(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	done := watch(opt.Source, opt.Bus, 100*time.Millisecond)
+	r.Samples, err = sample(opt.Runs, func() (float64, error) {
+		begin := time.Now()
+		err := s.Run(ctx)
+		return since(begin), err
+	})
+	r.State = done()
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Summary = Summarise(r.Samples)
+	if err := r.replays(ctx, s, d, opt); err != nil {
+		return nil, nil, err
+	}
+	if opt.Layers {
+		if r.Layers, err = layers(ctx, p, m.Variant, d); err != nil {
+			return nil, nil, err
+		}
+	}
+	return r, outputs, nil
+}
+
+// Open makes a session with inputs in place.
+func Open(ctx context.Context, m *runtime.Model) (*runtime.Session, error) {
+	in, err := Inputs(m.Program)
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for name, data := range in {
+		copy(s.Input(name), data)
+	}
+	return s, nil
+}
+
+// Outputs are a session's outputs in float64.
+func Outputs(p *runtime.Program, s *runtime.Session) (map[string][]float64, error) {
+	out := map[string][]float64{}
+	for _, q := range p.Outputs {
+		x, err := runtime.Float64s(q.DType, s.Output(q.Name))
+		if err != nil {
+			return nil, fmt.Errorf("output %q: %w", q.Name, err)
+		}
+		out[q.Name] = x
+	}
+	return out, nil
+}
+
+func since(begin time.Time) float64 { return milliseconds(time.Since(begin)) }
+
+func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+
+func sample(n int, one func() (float64, error)) ([]float64, error) {
+	out := make([]float64, n)
+	for i := range out {
+		var err error
+		if out[i], err = one(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (r *Result) describe(m *runtime.Model) {
+	v := m.Variant
+	r.Target, r.Launches = v.Target, m.Launches()
+	r.ArenaBytes, r.LiveBytes, r.WeightsBytes = v.ArenaBytes, v.LiveBytes, len(m.Program.Weights)
+	for _, k := range v.Kernels {
+		r.MACs += k.MACs * int64(k.Launches)
+	}
+}
+
+// replays measures the graph alone: warm, and on a GPU with its cache flushed before each run.
+func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, opt Options) error {
+	replay := func() (float64, error) {
+		took, err := s.Replay(ctx)
+		return milliseconds(took), err
+	}
+	samples, err := sample(opt.Runs, replay)
+	if err != nil {
+		return err
+	}
+	warm := Summarise(samples)
+	r.Replay = &warm
+	if opt.L2Bytes == 0 {
+		return nil
+	}
+	f, err := newFlush(ctx, d, opt.L2Bytes)
+	if err != nil {
+		return fmt.Errorf("flushing the L2 cache: %w", err)
+	}
+	defer f.close()
+	samples, err = sample(opt.Runs, func() (float64, error) {
+		if err := f.graph.Run(ctx); err != nil {
+			return 0, err
+		}
+		return replay()
+	})
+	if err != nil {
+		return err
+	}
+	cold := Summarise(samples)
+	r.Cold = &cold
+	return nil
+}
+
+// flush is a copy on the device that is larger than the cache, so that nothing of a model stays in it.
+type flush struct {
+	from, to hal.Memory
+	graph    hal.Graph
+}
+
+func newFlush(ctx context.Context, d hal.Device, l2 int) (f *flush, err error) {
+	f = &flush{}
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	if f.from, err = d.Alloc(2*l2, hal.DeviceMemory); err != nil {
+		return f, err
+	}
+	if f.to, err = d.Alloc(2*l2, hal.DeviceMemory); err != nil {
+		return f, err
+	}
+	f.graph, err = d.Capture(ctx, []hal.Op{{Src: f.from, Dst: f.to, Bytes: 2 * l2,
+		Reads: []hal.Range{{Memory: f.from, Bytes: 2 * l2}}, Writes: []hal.Range{{Memory: f.to, Bytes: 2 * l2}}}})
+	return f, err
+}
+
+func (f *flush) close() {
+	if f.graph != nil {
+		f.graph.Close()
+	}
+	for _, m := range []hal.Memory{f.to, f.from} {
+		if m != nil {
+			m.Free()
+		}
+	}
+}
+
+// Accuracy compares outputs with a reference's, output by output in the program's order.
+func Accuracy(p *runtime.Program, got, want map[string][]float64) ([]Output, error) {
+	var out []Output
+	for _, q := range p.Outputs {
+		ref, ok := want[q.Name]
+		if !ok {
+			continue
+		}
+		m, err := runtime.Compare(got[q.Name], ref, 1e-3, 1e-5)
+		if err != nil {
+			return nil, fmt.Errorf("output %q: %w", q.Name, err)
+		}
+		// JSON has no infinity.
+		m.MaxAbs, m.RelL2 = min(m.MaxAbs, math.MaxFloat64), min(m.RelL2, math.MaxFloat64)
+		out = append(out, Output{q.Name, m})
+	}
+	return out, nil
+}

@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+//go:embed onnxruntime.py
+var onnxRuntimeScript string
+
+// Peer is the same model in ONNX Runtime, on the CPU.
+type Peer struct {
+	Version string    `json:"version"`
+	LoadMS  float64   `json:"load_ms"`
+	FirstMS float64   `json:"first_ms"`
+	Samples []float64 `json:"samples_ms"`
+	Summary
+	// Ratio is the peer's median over ours: above 1 we are faster.
+	Ratio   float64  `json:"ratio"`
+	Outputs []Output `json:"outputs,omitempty"` // ours against the peer's
+}
+
+// ONNXRuntime runs an ONNX file in the ONNX Runtime of a Python interpreter, on the inputs that Inputs makes for a program
+// of it. It returns the outputs too.
+func ONNXRuntime(ctx context.Context, python, model string, p *runtime.Program, opt Options) (*Peer, map[string][]float64, error) {
+	dir, err := os.MkdirTemp("", "spark-bench")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(dir)
+	in, out, script := filepath.Join(dir, "in.npz"), filepath.Join(dir, "out.npz"), filepath.Join(dir, "run.py")
+	data, err := Inputs(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	arrays := map[string]*npy.Array{}
+	for _, q := range p.Inputs {
+		arrays[q.Name] = &npy.Array{DType: q.DType, Shape: q.Shape, Data: data[q.Name]}
+	}
+	if err := npy.WriteZip(in, arrays); err != nil {
+		return nil, nil, err
+	}
+	if err := os.WriteFile(script, []byte(onnxRuntimeScript), 0o600); err != nil {
+		return nil, nil, err
+	}
+	cmd := exec.CommandContext(ctx, python, script, model, in, out, strconv.Itoa(opt.Runs), strconv.Itoa(opt.Warmup))
+	cmd.WaitDelay = time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		return nil, nil, fmt.Errorf("ONNX Runtime: %w: %s", err, lines[len(lines)-1])
+	}
+	var r Peer
+	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil || len(r.Samples) == 0 {
+		return nil, nil, fmt.Errorf("ONNX Runtime printed %q", stdout.String())
+	}
+	r.Summary = Summarise(r.Samples)
+	theirs, err := npy.ReadZip(out)
+	if err != nil {
+		return nil, nil, err
+	}
+	want := map[string][]float64{}
+	for name, a := range theirs {
+		if want[name], err = a.Float64s(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return &r, want, nil
+}

@@ -1,0 +1,140 @@
+package bench
+
+import (
+	"math"
+	"slices"
+)
+
+// Summary describes times in milliseconds.
+type Summary struct {
+	Mean      float64 `json:"mean_ms"`
+	P50       float64 `json:"p50_ms"`
+	P99       float64 `json:"p99_ms"`
+	Min       float64 `json:"min_ms"`
+	Max       float64 `json:"max_ms"`
+	PerSecond float64 `json:"per_second"` // runs one after the other
+}
+
+// Summarise describes samples, of which there must be one at least.
+func Summarise(samples []float64) Summary {
+	sorted := slices.Sorted(slices.Values(samples))
+	var sum float64
+	for _, x := range sorted {
+		sum += x
+	}
+	s := Summary{Mean: sum / float64(len(sorted)), P50: Quantile(sorted, .5), P99: Quantile(sorted, .99), Min: sorted[0], Max: sorted[len(sorted)-1]}
+	if s.Mean > 0 {
+		s.PerSecond = 1000 / s.Mean
+	}
+	return s
+}
+
+// Quantile interpolates linearly between the order statistics of sorted samples (Hyndman and Fan 1996, type 7).
+func Quantile(sorted []float64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	i := int(at)
+	if i+1 >= len(sorted) {
+		return sorted[len(sorted)-1]
+	}
+	return sorted[i] + float64((at-float64(i))*(sorted[i+1]-sorted[i]))
+}
+
+// exactLimit is up to which number of samples on both sides together MannWhitney counts instead of approximating.
+const exactLimit = 40
+
+// MannWhitney is the two-sided Mann–Whitney U test (Mann and Whitney 1947): the probability that two sets of samples of
+// one and the same distribution differ in rank at least as much as these do. It asks nothing of the distribution, which
+// for latencies is never normal. Without ties and with few samples it counts, else it uses the normal approximation with
+// corrections for ties and continuity. It is 1 if either side is empty.
+func MannWhitney(a, b []float64) float64 {
+	if len(a) == 0 || len(b) == 0 {
+		return 1
+	}
+	u, ties := rankSum(a, b)
+	if ties == 0 && len(a)+len(b) <= exactLimit {
+		return exact(len(a), len(b), u)
+	}
+	return approximate(float64(len(a)), float64(len(b)), u, ties)
+}
+
+// approximate takes U as normally distributed.
+func approximate(n, m, u, ties float64) float64 {
+	total := n + m
+	variance := n * m / 12 * (total + 1 - ties/(total*(total-1)))
+	if variance <= 0 {
+		return 1
+	}
+	z := (math.Abs(u-n*m/2) - .5) / math.Sqrt(variance)
+	return min(1, math.Erfc(max(z, 0)/math.Sqrt2))
+}
+
+// rankSum is a's U statistic, and the sum of t³−t over groups of t equal samples.
+func rankSum(a, b []float64) (u, ties float64) {
+	type sample struct {
+		value float64
+		first bool
+	}
+	var all []sample
+	for _, x := range a {
+		all = append(all, sample{x, true})
+	}
+	for _, x := range b {
+		all = append(all, sample{x, false})
+	}
+	slices.SortFunc(all, func(p, q sample) int {
+		if p.value < q.value {
+			return -1
+		}
+		if p.value > q.value {
+			return 1
+		}
+		return 0
+	})
+	var ranks float64
+	for i := 0; i < len(all); {
+		j := i
+		for j < len(all) && all[j].value == all[i].value {
+			j++
+		}
+		t := float64(j - i)
+		ties += t*t*t - t
+		for k := i; k < j; k++ {
+			if all[k].first {
+				ranks += float64(i+j+1) / 2
+			}
+		}
+		i = j
+	}
+	n := float64(len(a))
+	return ranks - n*(n+1)/2, ties
+}
+
+// exact is the two-sided probability of a U at least as far from its middle: arrangements of n and m samples counted by their U.
+func exact(n, m int, u float64) float64 {
+	u = min(u, float64(n*m)-u)
+	// counts[i][v] is the number of ways to choose i of the samples so far with a U of v.
+	counts := make([][]float64, n+1)
+	for i := range counts {
+		counts[i] = make([]float64, n*m+1)
+	}
+	counts[0][0] = 1
+	for k := 1; k <= n+m; k++ { // the k-th smallest sample is of the first set: it beats k−i of the second, i of the first being chosen
+		for i := min(k, n); i >= 1; i-- {
+			beaten := k - i
+			if beaten > m {
+				continue
+			}
+			for v := n * m; v >= beaten; v-- {
+				counts[i][v] += counts[i-1][v-beaten]
+			}
+		}
+	}
+	var below, all float64
+	for v, c := range counts[n] {
+		all += c
+		if float64(v) <= u {
+			below += c
+		}
+	}
+	return min(1, 2*below/all)
+}

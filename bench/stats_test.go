@@ -1,0 +1,59 @@
+package bench
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSummary(t *testing.T) {
+	s := Summarise([]float64{4, 1, 3, 2})
+	require.InDelta(t, 3.97, s.P99, 1e-12)
+	s.P99 = 0
+	require.Equal(t, Summary{Mean: 2.5, P50: 2.5, Min: 1, Max: 4, PerSecond: 400}, s)
+	require.Equal(t, Summary{Mean: 7, P50: 7, P99: 7, Min: 7, Max: 7, PerSecond: 1000. / 7}, Summarise([]float64{7}))
+}
+
+// Without ties the expected value is a count of arrangements: of 252 ways to choose 5 of 10, one is as extreme as "apart"
+// on either side. With ties it is the formula by hand: U = 3, variance 25/12·(11 − 60/90), z = (9.5 − 0.5)/4.640.
+func TestMannWhitney(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		a, b []float64
+		want float64
+	}{
+		{"apart", []float64{1, 2, 3, 4, 5}, []float64{6, 7, 8, 9, 10}, 0.007936507936507936},
+		{"the other way round", []float64{6, 7, 8, 9, 10}, []float64{1, 2, 3, 4, 5}, 0.007936507936507936},
+		{"mixed", []float64{1, 4, 5, 9}, []float64{2, 3, 6, 7, 8}, 0.9047619047619048},
+		{"one against many", []float64{1}, []float64{2, 3, 4}, 0.5},
+		{"ties", []float64{1, 1, 2, 2, 3}, []float64{2, 3, 3, 4, 4}, 0.05241},
+		{"all equal", []float64{1, 1, 1}, []float64{1, 1, 1}, 1},
+		{"empty", nil, []float64{1}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) { require.InDelta(t, c.want, MannWhitney(c.a, c.b), 1e-5) })
+	}
+}
+
+// TestExactAndApproximateAgree holds the two ways against each other where both are good.
+func TestExactAndApproximateAgree(t *testing.T) {
+	for u := range 401 {
+		require.InDelta(t, exact(20, 20, float64(u)), approximate(20, 20, float64(u), 0), .005, "U = %d", u)
+	}
+}
+
+// TestFalseAlarmsAreAsRareAsTheySay draws both sides from one distribution.
+func TestFalseAlarmsAreAsRareAsTheySay(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	alarms := 0
+	for range 2000 {
+		a, b := make([]float64, 50), make([]float64, 50)
+		for i := range a {
+			a[i], b[i] = r.ExpFloat64(), r.ExpFloat64()
+		}
+		if MannWhitney(a, b) < .05 {
+			alarms++
+		}
+	}
+	require.InDelta(t, 100, alarms, 35)
+}

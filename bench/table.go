@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"text/tabwriter"
+)
+
+// Print writes the report as tables for a terminal.
+func (r *Report) Print(w io.Writer) error {
+	fmt.Fprintf(w, "%s: %d runs after %d of warm-up\n\n", r.Device, r.Runs, r.Warmup)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "model\tprecision\tlaunches\tmean ms\tp50\tp99\tmin\truns/s\tfirst ms\tgraph p50\tcold p50\tarena MB\tweights MB\tcosine\trel L2\t")
+	for i := range r.Results {
+		x := &r.Results[i]
+		cosine, l2 := "", ""
+		if len(x.Outputs) > 0 {
+			a, b := x.Worst()
+			cosine, l2 = fmt.Sprintf("%.7f", a), fmt.Sprintf("%.2g", b)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t\n", x.Model, x.Precision, x.Launches, number(x.Mean), number(x.P50), number(x.P99),
+			number(x.Min), x.PerSecond, number(x.FirstMS), median(x.Replay), median(x.Cold), float64(x.ArenaBytes)/1e6, float64(x.WeightsBytes)/1e6, cosine, l2)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i := range r.Results {
+		for _, line := range r.Results[i].remarks() {
+			fmt.Fprintln(w, line)
+		}
+	}
+	if c := r.Concurrent; c != nil {
+		fmt.Fprintf(w, "\nall %d at the same time: a round takes %s ms (p99 %s)\n", len(c.Models), number(c.Round.P50), number(c.Round.P99))
+		for _, m := range c.Models {
+			fmt.Fprintf(w, "  %s %s: p50 %s ms, p99 %s\n", m.Model, m.Precision, number(m.P50), number(m.P99))
+		}
+	}
+	return nil
+}
+
+// remarks are the lines below the table: state of the GPU, peer, baseline.
+func (x *Result) remarks() []string {
+	var out []string
+	name := x.Model + " " + x.Precision
+	if s := x.State; s.Samples > 0 {
+		line := fmt.Sprintf("%s: clock %s MHz, %s W, %s °C, %s %% busy", name, s.ClockMHz.Format("%.0f"), s.PowerWatts.Format("%.1f"), s.Celsius.Format("%.0f"), s.Utilisation.Format("%.0f"))
+		if slow := s.Throttle.Slowdowns(); len(slow) > 0 {
+			line += ", THROTTLED: " + strings.Join(slow, ", ")
+		}
+		if s.Capped {
+			line += ", CLOCK CAPPED without a reason: the figures are not those of a healthy GPU"
+		}
+		out = append(out, line)
+	}
+	if p := x.ONNXRuntime; p != nil {
+		line := fmt.Sprintf("%s: ONNX Runtime %s on the CPU: p50 %s ms, %.2f × ours", name, p.Version, number(p.P50), p.Ratio)
+		if len(p.Outputs) > 0 {
+			cosine, l2 := worst(p.Outputs)
+			line += fmt.Sprintf("; outputs agree to cosine %.7f, relative L2 %.2g", cosine, l2)
+		}
+		out = append(out, line)
+	}
+	if d := x.Baseline; d != nil {
+		out = append(out, fmt.Sprintf("%s: %s than the baseline: p50 %s ms, was %s (× %.3f, p = %.2g)", name, verdict(d), number(x.P50), number(d.P50), d.Ratio, d.P))
+	}
+	return out
+}
+
+func verdict(d *Difference) string {
+	if d.Verdict == "same" {
+		return "no different"
+	}
+	return strings.ToUpper(d.Verdict)
+}
+
+// Worst is the least cosine and the greatest relative L2 of the outputs.
+func (x *Result) Worst() (cosine, l2 float64) { return worst(x.Outputs) }
+
+func worst(outputs []Output) (cosine, l2 float64) {
+	cosine = 1
+	for _, o := range outputs {
+		cosine, l2 = min(cosine, o.Cosine), max(l2, o.RelL2)
+	}
+	return cosine, l2
+}
+
+func median(s *Summary) string {
+	if s == nil {
+		return "–"
+	}
+	return number(s.P50)
+}
+
+// number prints milliseconds with three digits that count.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case a >= 1:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.4f", v)
+}

@@ -1,0 +1,63 @@
+// Command spark-bench measures compiled packages and ONNX models: latency, accuracy, memory, the state of the GPU, beside
+// ONNX Runtime and beside an earlier measurement.
+//
+//	spark-bench driving_vision.onnx driving_policy.onnx --precision fp32,fp16 --html report.html
+//	spark-bench ./drivingvision --runs 1000 --baseline before.json
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/spark-compile/spark-compile/internal/cli"
+)
+
+// flags is the command line: the design's, and what only this command needs.
+type flags struct {
+	Models      []string `arg:"" optional:"" name:"model" help:"Directories of compiled packages, ONNX files."`
+	Runs        int      `help:"Steady runs to time." default:"100" placeholder:"N"`
+	Warmup      int      `help:"Runs before that." default:"10" placeholder:"N"`
+	Precision   []string `help:"Of ONNX files, side by side; default: OPENPILOT_DGX_PRECISION, else fp16." placeholder:"P,P…"`
+	Baseline    string   `help:"Compare with an earlier --json." placeholder:"FILE"`
+	MaxSlowdown *float64 `help:"Exit code 1 if a model is slower than the baseline by more than this ratio, and not by chance." placeholder:"1.05"`
+	JSON        string   `name:"json" help:"Write the report as JSON." placeholder:"FILE"`
+	HTML        string   `name:"html" help:"Write the report as a page with plots, time by launch among them." placeholder:"FILE"`
+	Layers      bool     `help:"Time every launch by itself; --html does too."`
+	Concurrent  bool     `help:"Also run all models at the same time, as openpilot does."`
+	Device      string   `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
+	Target      string   `help:"Variant to measure where the device takes any, or to compile an ONNX file for." placeholder:"sm_121"`
+	Shape       []string `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" sep:"none"`
+	Peer        bool     `help:"Compare ONNX files with ONNX Runtime on the CPU, if it is installed." default:"true" negatable:""`
+	Reference   bool     `help:"Compare outputs with those of the same ONNX file in fp32." default:"true" negatable:""`
+	Quiet       bool     `help:"Print the tables only."`
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// errSlower says that a model is slower than --max-slowdown allows: exit code 1.
+var errSlower = errors.New("slower than the baseline")
+
+// run is the command: 0 done, 1 slower than allowed, 2 wrong use or bad input.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var f flags
+	done, err := cli.Parse(&f, "spark-bench", "Measure compiled packages and ONNX models.", args, stdout)
+	if err == nil && !done {
+		b := &session{flags: f, out: stdout, err: stderr}
+		err = b.run(ctx)
+	}
+	switch {
+	case err == nil:
+		return cli.Done
+	case errors.Is(err, errSlower):
+		fmt.Fprintf(stderr, "spark-bench: %v\n", err)
+		return cli.Failed
+	}
+	fmt.Fprintf(stderr, "spark-bench: %v\n", err)
+	return cli.BadInput
+}

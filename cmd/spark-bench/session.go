@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spark-compile/spark-compile/bench"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/config"
+	"github.com/spark-compile/spark-compile/hal/detect"
+	"github.com/spark-compile/spark-compile/hal/machine"
+	"github.com/spark-compile/spark-compile/hal/nvml"
+	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// session is one run of the command.
+type session struct {
+	flags
+	out, err io.Writer
+
+	device   hal.Device
+	target   string // to compile ONNX files for
+	options  bench.Options
+	report   *bench.Report
+	python   string // "" for no comparison with ONNX Runtime
+	programs []*runtime.Program
+}
+
+func (s *session) run(ctx context.Context) error {
+	switch {
+	case len(s.Models) == 0:
+		return errors.New("no model: spark-bench DIR or spark-bench MODEL.onnx")
+	case s.Runs < 1 || s.Warmup < 0:
+		return fmt.Errorf("--runs %d --warmup %d: want at least 1 and 0", s.Runs, s.Warmup)
+	case s.MaxSlowdown != nil && (s.Baseline == "" || *s.MaxSlowdown < 1):
+		return errors.New("--max-slowdown is a ratio of at least 1 against a --baseline")
+	}
+	precisions, err := s.precisions()
+	if err != nil {
+		return err
+	}
+	var base *bench.Report
+	if s.Baseline != "" {
+		if base, err = bench.Read(s.Baseline); err != nil {
+			return err
+		}
+	}
+	device, notice, err := detect.Open(ctx, detect.Options{Name: s.Device})
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	s.note(notice)
+	s.device = device
+	done := s.prepare()
+	defer done()
+	for _, path := range s.Models {
+		if err := s.model(ctx, path, precisions); err != nil {
+			return err
+		}
+	}
+	if s.Concurrent {
+		if s.report.Concurrent, err = bench.Together(ctx, s.programs, device, s.options); err != nil {
+			return fmt.Errorf("all models at the same time: %w", err)
+		}
+	}
+	if base != nil {
+		for _, name := range s.report.Compare(base) {
+			s.note(fmt.Sprintf("%s has no %s on %s", s.Baseline, name, s.report.Device))
+		}
+	}
+	return s.finish()
+}
+
+func (s *session) note(text string) {
+	if text != "" && !s.Quiet {
+		fmt.Fprintln(s.err, "spark-bench:", text)
+	}
+}
+
+// precisions resolves --precision; none given is the environment's, else the default.
+func (s *session) precisions() ([]string, error) {
+	given := s.Precision
+	if len(given) == 0 {
+		given = []string{""}
+	}
+	var out []string
+	for _, p := range given {
+		name, err := cli.Precision(p, s.err)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
+
+// prepare describes machine and device, and finds what is measured with.
+func (s *session) prepare() (done func()) {
+	info := s.device.Info()
+	s.report = &bench.Report{Version: bench.Version, Device: fmt.Sprintf("%s (%s)", info.Name, info.Backend), Runs: s.Runs, Warmup: s.Warmup}
+	s.options = bench.Options{Runs: s.Runs, Warmup: s.Warmup, Target: s.Target, Layers: s.Layers || s.HTML != ""}
+	m := machine.Current()
+	s.report.Machine, s.report.Driver = strings.TrimSpace(m.Vendor+" "+m.Product+" ("+m.Platform+")"), m.Driver
+	done = func() {}
+	if info.Backend == config.CUDA {
+		if i := slices.IndexFunc(m.GPUs, func(g machine.GPU) bool { return g.Ordinal >= 0 && g.Name == info.Name }); i >= 0 {
+			s.options.Bus, s.options.L2Bytes = m.GPUs[i].Bus, m.GPUs[i].L2Bytes
+		}
+		if source, err := nvml.Open(nvml.Options{}); err == nil {
+			s.options.Source = source
+			done = func() { source.Close() }
+		} else {
+			s.note(fmt.Sprintf("clocks and power are not recorded: %v", err))
+		}
+	}
+	if s.target = s.Target; s.target == "" {
+		s.target = bestTarget(info.Target)
+	}
+	if s.Peer {
+		var err error
+		if s.python, err = python.Find(); err != nil {
+			s.note(fmt.Sprintf("no comparison with ONNX Runtime: %v", err))
+		}
+	}
+	return done
+}
+
+// model measures one argument: a package as it is, an ONNX file in every precision.
+func (s *session) model(ctx context.Context, path string, precisions []string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		p, err := runtime.Read(os.DirFS(path))
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		_, _, err = s.measure(ctx, p, 0)
+		return err
+	}
+	var reference map[string][]float64
+	if s.Reference && !slices.Contains(precisions, "fp32") {
+		if reference, err = s.fp32(ctx, path); err != nil {
+			return err
+		}
+	}
+	var peer *bench.Peer // ONNX Runtime's time, measured once a model
+	var theirs map[string][]float64
+	begin := len(s.report.Results)
+	outputs := map[string]map[string][]float64{}
+	for _, precision := range precisions {
+		p, took, err := s.compile(ctx, path, precision)
+		if err != nil {
+			return err
+		}
+		r, out, err := s.measure(ctx, p, took)
+		if err != nil {
+			return err
+		}
+		if outputs[precision] = out; precision == "fp32" && s.Reference {
+			reference = out
+		}
+		if peer == nil && s.python != "" {
+			if peer, theirs, err = bench.ONNXRuntime(ctx, s.python, path, p, s.options); err != nil {
+				s.note(fmt.Sprintf("%s: %v", path, err))
+				s.python = "" // it is said once
+			}
+		}
+		if peer != nil {
+			beside := *peer
+			beside.Ratio = peer.P50 / r.P50
+			if beside.Outputs, err = bench.Accuracy(p, out, theirs); err != nil {
+				return err
+			}
+			r.ONNXRuntime = &beside
+		}
+	}
+	if reference == nil {
+		return nil
+	}
+	for i := range s.report.Results[begin:] {
+		r := &s.report.Results[begin+i]
+		if r.Outputs, err = bench.Accuracy(s.programs[begin+i], outputs[r.Precision], reference); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure measures a program and adds it to the report.
+func (s *session) measure(ctx context.Context, p *runtime.Program, compiled time.Duration) (*bench.Result, map[string][]float64, error) {
+	s.note(fmt.Sprintf("%s %s: %d runs", p.Model, p.Precision, s.Runs))
+	r, out, err := bench.Measure(ctx, p, s.device, s.options)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s %s: %w", p.Model, p.Precision, detect.Explain(err))
+	}
+	r.CompileMS = float64(compiled.Microseconds()) / 1000
+	s.report.Results = append(s.report.Results, *r)
+	s.programs = append(s.programs, p)
+	return &s.report.Results[len(s.report.Results)-1], out, nil
+}
+
+// fp32 is what the model's outputs are in fp32.
+func (s *session) fp32(ctx context.Context, path string) (map[string][]float64, error) {
+	p, _, err := s.compile(ctx, path, "fp32")
+	if err != nil {
+		return nil, err
+	}
+	m, err := runtime.NewModel(ctx, p, s.device, runtime.ModelOptions{Target: s.Target})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	run, err := bench.Open(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	defer run.Close()
+	if err := run.Run(ctx); err != nil {
+		return nil, err
+	}
+	return bench.Outputs(p, run)
+}
+
+func (s *session) compile(ctx context.Context, path, precision string) (*runtime.Program, time.Duration, error) {
+	shapes, err := cli.Shapes(s.Shape)
+	if err != nil {
+		return nil, 0, err
+	}
+	m, err := onnx.Load(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	r, err := compile.Compile(ctx, m, compile.Options{Precision: precision, Targets: []string{s.target}, Import: onnx.ImportOptions{Shapes: shapes}})
+	if err != nil {
+		return nil, 0, err
+	}
+	return r.Program, r.Compile, nil
+}
+
+// finish writes everything, and says whether a model is slower than is allowed.
+func (s *session) finish() error {
+	if err := s.report.Print(s.out); err != nil {
+		return err
+	}
+	if s.JSON != "" {
+		if err := s.report.Write(s.JSON); err != nil {
+			return err
+		}
+	}
+	if s.HTML != "" {
+		if err := s.report.WriteHTML(s.HTML); err != nil {
+			return err
+		}
+	}
+	if s.MaxSlowdown == nil {
+		return nil
+	}
+	var slow []string
+	for _, r := range s.report.Results {
+		if d := r.Baseline; d != nil && d.Verdict == "slower" && d.Ratio > *s.MaxSlowdown {
+			slow = append(slow, fmt.Sprintf("%s %s × %.3f", r.Model, r.Precision, d.Ratio))
+		}
+	}
+	if len(slow) > 0 {
+		return fmt.Errorf("%w: %s", errSlower, strings.Join(slow, ", "))
+	}
+	return nil
+}
