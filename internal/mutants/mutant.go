@@ -1,0 +1,193 @@
+package mutants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+// Mutant is one change to a compiled model.
+type Mutant struct {
+	Name string
+	In   Site
+	// Corrupts says what the change breaks: memory, synchronisation, launches or arithmetic.
+	Corrupts string
+	// Caught is who notices: a rule of the checks, comparison, or nobody.
+	Caught string
+	Why    string // of a change that nobody notices: why it breaks nothing
+
+	Kernel func(k *ptx.Kernel) error                         // changes the kernel, or
+	Launch func(v *runtime.Variant, l *runtime.Launch) error // its first launch
+}
+
+// Site is a kind of kernel in a model: the first that fits is changed.
+type Site struct {
+	Model, Precision string
+	Name             string // of the site, for the table
+	family, schedule string // of KernelInfo; schedule is a part of it
+	prefix           string // of the kernel's name
+	but              string // not a part of the schedule
+}
+
+// model is a compiled model with inputs and the reference evaluator's outputs.
+type model struct {
+	program *runtime.Program
+	inputs  map[string][]byte
+	want    map[string][]float64
+}
+
+func load(ctx context.Context, name, precision string) (*model, error) {
+	src, err := driving.Make(name, driving.Small)
+	if err != nil {
+		return nil, err
+	}
+	m, err := onnx.Decode(name+".onnx", src.ONNX)
+	if err != nil {
+		return nil, err
+	}
+	r, err := compile.Compile(ctx, m, compile.Options{Precision: precision, Targets: []string{"sm_121"}})
+	if err != nil {
+		return nil, err
+	}
+	out := &model{program: r.Program, inputs: map[string][]byte{}, want: map[string][]float64{}}
+	arrays := map[string]*ir.Array{}
+	for _, in := range src.Inputs {
+		t := in.Draw(1)
+		arrays[in.Name], out.inputs[in.Name] = t.Array(), t.Dense()
+	}
+	results, err := ir.Evaluate(ctx, r.Source, arrays, ir.EvalOptions{})
+	for n, a := range results {
+		out.want[n] = a.Floats()
+	}
+	return out, err
+}
+
+// find is the index of the first kernel of the site in the variant's launch list.
+func (s Site) find(v *runtime.Variant) (int, error) {
+	info := map[string]runtime.KernelInfo{}
+	for _, k := range v.Kernels {
+		info[k.Name] = k
+	}
+	for i, l := range v.Entries[0].Launches {
+		k := info[l.Kernel]
+		if l.Kernel != "" && k.Family == s.family && strings.Contains(k.Schedule, s.schedule) && strings.HasPrefix(k.Name, s.prefix) &&
+			(s.but == "" || !strings.Contains(k.Schedule, s.but)) {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("%s %s has no kernel for %s", s.Model, s.Precision, s.Name)
+}
+
+// apply makes the changed program; the original stays.
+func (m *Mutant) apply(p *runtime.Program) (*runtime.Program, error) {
+	out := *p
+	v := p.Variants[0]
+	v.Buffers = append([]runtime.Buffer{}, v.Buffers...)
+	e := v.Entries[0]
+	e.Launches = append([]runtime.Launch{}, e.Launches...)
+	v.Entries = []runtime.Entry{e}
+	out.Variants = []runtime.Variant{v}
+	at, err := m.In.find(&v)
+	if err != nil {
+		return nil, err
+	}
+	if m.Launch != nil {
+		l := &out.Variants[0].Entries[0].Launches[at]
+		l.Reads, l.Writes = append([]runtime.Access{}, l.Reads...), append([]runtime.Access{}, l.Writes...)
+		l.Params = append([]runtime.Param{}, l.Params...)
+		return &out, m.Launch(&out.Variants[0], l)
+	}
+	mod, err := ptx.Parse(v.PTX)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range mod.Kernels {
+		if k.Name == e.Launches[at].Kernel {
+			if err := m.Kernel(k); err != nil {
+				return nil, fmt.Errorf("%s of %s: %w", k.Name, p.Model, err)
+			}
+		}
+	}
+	text := mod.String()
+	if text == v.PTX {
+		return nil, errors.New("the change changes nothing")
+	}
+	out.Variants[0].PTX = text
+	return &out, nil
+}
+
+// comparison is the name of the outcome that outputs show.
+const comparison = "comparison of outputs"
+
+// Nobody is the outcome of a change without consequence.
+const nobody = "nobody"
+
+// run runs a program twice with all checks on and says who notices what; detail is the report, or the worst relative L2.
+func (m *model) run(ctx context.Context, p *runtime.Program) (caught, detail string, err error) {
+	d, err := emu.Open(emu.Options{Check: true, Workers: 1, StepLimit: 1 << 24})
+	if err != nil {
+		return "", "", err
+	}
+	worst := 0.0
+	err = func() error {
+		mod, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{})
+		if err != nil {
+			return err
+		}
+		s, err := mod.NewSession(ctx, runtime.SessionOptions{})
+		if err != nil {
+			return err
+		}
+		for range 2 { // the second run finds the counters that the first left
+			for n, data := range m.inputs {
+				copy(s.Input(n), data)
+			}
+			if err := s.Run(ctx); err != nil {
+				return err
+			}
+			for _, q := range p.Outputs {
+				got, err := runtime.Float64s(q.DType, s.Output(q.Name))
+				if err != nil {
+					return err
+				}
+				worst = max(worst, distance(got, m.want[q.Name]))
+			}
+		}
+		return nil
+	}()
+	var v *emu.Violation
+	switch {
+	case errors.As(err, &v):
+		return string(v.Rule), v.Error(), nil
+	case err != nil:
+		return "", "", err
+	case worst > tolerance[p.Precision]:
+		return comparison, fmt.Sprintf("relative L2 %.2g", worst), nil
+	}
+	return nobody, fmt.Sprintf("relative L2 %.2g", worst), nil
+}
+
+// tolerance is the relative L2 of a sound run with a factor of about five.
+var tolerance = map[string]float64{"fp16": 1e-2, "fp32": 1e-5}
+
+func distance(got, want []float64) float64 {
+	var d, n float64
+	for i := range want {
+		d += (got[i] - want[i]) * (got[i] - want[i])
+		n += want[i] * want[i]
+	}
+	if math.IsNaN(d) {
+		return math.Inf(1)
+	}
+	return math.Sqrt(d / n)
+}
