@@ -1,0 +1,130 @@
+package emu
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/ptxrand"
+)
+
+// result is what a random kernel leaves behind: its output, or how it failed.
+func result(e Engine, c *ptxrand.Case) string {
+	in := append([]uint64(nil), c.Input...)
+	out := make([]byte, c.Output)
+	err := RunKernelWith(Options{Engine: e, Workers: 1, StepLimit: 1 << 16}, c.Text, "k", [3]int{1, 1, 1}, [3]int{c.Threads, 1, 1}, c.Shared, in, out)
+	if err != nil {
+		if strings.Contains(err.Error(), string(StepLimit)) {
+			return "step limit" // native code counts loops only
+		}
+		return err.Error()
+	}
+	raw := bytes.NewBuffer(out)
+	_ = binary.Write(raw, binary.LittleEndian, in)
+	return raw.String()
+}
+
+// disagreement is how a kernel's results differ between an engine and the interpreter, or "".
+func disagreement(e Engine, c *ptxrand.Case) string {
+	want, got := result(Interpreter, c), result(e, c)
+	if want == got {
+		return ""
+	}
+	if len(want) != c.Output+8*len(c.Input) || len(got) != len(want) {
+		return fmt.Sprintf("%.300q, the interpreter %.300q", got, want)
+	}
+	for i := range want {
+		if want[i] != got[i] {
+			at := i &^ 7
+			return fmt.Sprintf("byte %d (thread %d, %d): %x, the interpreter's %x", i, i/512, i%512, got[at:at+8], want[at:at+8])
+		}
+	}
+	return ""
+}
+
+// TestRandomKernels holds random kernels against the interpreter, bit for bit: 100, or 10,000 with SPARK_FULL=1, from a
+// seed that changes every day or is SPARK_SEED. A kernel that fails is cut down and kept in testdata/regress, where
+// TestRegressions finds it.
+func TestRandomKernels(t *testing.T) {
+	seed, n := uint64(time.Now().Unix()/86400)<<20, 100
+	if os.Getenv("SPARK_FULL") != "" {
+		n = 10000
+	}
+	if s := os.Getenv("SPARK_SEED"); s != "" {
+		v, err := strconv.ParseUint(s, 0, 64)
+		require.NoError(t, err)
+		seed = v
+	}
+	begin := time.Now()
+	errors := 0
+	var mu sync.Mutex
+	for _, e := range engines(t) {
+		var wg sync.WaitGroup
+		for worker := range 2 {
+			wg.Go(func() {
+				for i := worker; i < n && !t.Failed(); i += 2 {
+					c := ptxrand.New(seed + uint64(i))
+					d := disagreement(e, &c)
+					if d == "" {
+						continue
+					}
+					mu.Lock()
+					keep(t, e, c, d)
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+	}
+	for i := range min(n, 100) {
+		c := ptxrand.New(seed + uint64(i))
+		if len(result(Interpreter, &c)) < c.Output {
+			errors++
+		}
+	}
+	require.Less(t, errors, 30, "of 100 kernels end in an error: the test means little")
+	t.Logf("%d kernels from seed %#x on %v in %v", n, seed, engines(t), time.Since(begin))
+}
+
+// keep cuts a failing kernel down and writes it to testdata/regress.
+func keep(t *testing.T, e Engine, c ptxrand.Case, why string) {
+	c.Text = ptxrand.Shrink(c.Text, func(text string) bool {
+		d := c
+		d.Text = text
+		return disagreement(e, &d) != ""
+	})
+	file := filepath.Join("testdata", "regress", fmt.Sprintf("%x-%s.ptx", c.Seed, e))
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	head := fmt.Sprintf("// seed %d\n", c.Seed)
+	require.NoError(t, os.WriteFile(file, []byte(head+c.Text), 0o644))
+	t.Errorf("%s, seed %d, kept in %s: %s, cut down: %s\n%s", e, c.Seed, file, why, disagreement(e, &c), c.Text)
+}
+
+// TestRegressions runs the kernels that once failed.
+func TestRegressions(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "regress", "*.ptx"))
+	require.NoError(t, err)
+	for _, f := range files {
+		t.Run(filepath.Base(f), func(t *testing.T) {
+			data, err := os.ReadFile(f)
+			require.NoError(t, err)
+			var seed uint64
+			_, err = fmt.Sscanf(string(data), "// seed %d\n", &seed)
+			require.NoError(t, err)
+			c := ptxrand.New(seed)
+			c.Text = string(data)
+			for _, e := range engines(t) {
+				require.Empty(t, disagreement(e, &c), e)
+			}
+		})
+	}
+}

@@ -1,0 +1,504 @@
+// Package ptxrand writes random kernels over the instruction table: PTX that is defined wherever it runs, for holding one
+// executor against another, and cuts failing ones down.
+//
+// A kernel reads a buffer, computes on a pool of registers of every class, branches and loops by lane and by warp,
+// exchanges by shuffles, shared memory and asynchronous copies, and at its end stores every register of every thread.
+// Threads write shared and global memory of their own only, and read that of others behind a barrier, so that the result
+// does not depend on the order of warps.
+package ptxrand
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// Case is a kernel, "k", of two parameters: the address of Input and that of Output bytes.
+type Case struct {
+	Seed    uint64
+	Text    string
+	Threads int // of the one block
+	Shared  int
+	Input   []uint64
+	Output  int // bytes
+}
+
+const (
+	inputWords   = 1024
+	threadShared = 64 // bytes of shared memory that a thread owns
+	threadOutput = 512
+)
+
+// New returns the kernel of a seed.
+func New(seed uint64) Case {
+	r := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
+	c := Case{Seed: seed, Threads: []int{32, 64, 128, 45, 7}[r.IntN(5)], Input: make([]uint64, inputWords)}
+	for i := range c.Input {
+		c.Input[i] = Bits(r)
+	}
+	c.Shared = 128 * threadShared
+	c.Output = c.Threads * threadOutput
+	m := ptx.NewModule("sm_121a")
+	g := &generator{r: r, k: m.NewKernel("k", 0), whole: c.Threads%32 == 0}
+	g.kernel()
+	c.Text = m.String()
+	return c
+}
+
+// Bits are 64 random bits, often at the edges of 16-, 32- and 64-bit numbers.
+func Bits(r *rand.Rand) uint64 {
+	edges := [...]uint64{0x7f800000, 0xff800000, 0x7fc00001, 0xffffffff, 1, 0x80000000, 0x7fffffff, 0x007fffff, 0x00800000,
+		0x4f000000, 0xcf000000, 0x4effffff, 0x7c00, 0xfc00, 0x7e01, 0x8000, 0x03ff}
+	switch r.IntN(8) {
+	case 0:
+		return uint64(r.IntN(64))
+	case 1:
+		return -uint64(r.IntN(64))
+	case 2:
+		return uint64(math.Float32bits(float32(r.NormFloat64()))) | r.Uint64()<<32
+	case 3:
+		return edges[r.IntN(len(edges))]
+	case 4:
+		return math.Float64bits(r.NormFloat64() * math.Exp(r.NormFloat64()*40))
+	case 5:
+		return uint64(math.Float32bits(float32(r.NormFloat64() * math.Exp(r.NormFloat64()*30))))
+	case 6:
+		return r.Uint64() & (1<<(1+r.IntN(63)) - 1)
+	}
+	return r.Uint64()
+}
+
+// generator writes one kernel.
+type generator struct {
+	r     *rand.Rand
+	k     *ptx.Kernel
+	pool  [ptx.NumClasses][]ptx.Reg
+	whole bool // every warp has all its lanes
+	depth int
+
+	tid, own    ptx.Reg // the thread, and its shared memory
+	shared      ptx.Reg
+	input       ptx.Reg
+	output      ptx.Reg
+	together    bool // all threads of the block are here
+	pendingCopy bool
+}
+
+// pooled are the classes of registers that kernels compute on.
+var pooled = []struct {
+	class ptx.Class
+	n     int
+}{{ptx.B32, 10}, {ptx.F32, 8}, {ptx.B64, 5}, {ptx.F64, 3}, {ptx.B16, 5}, {ptx.Pred, 4}}
+
+// plain are the instructions that work on registers of one thread, warpWide those of a whole warp.
+var plain, warpWide = opcodes()
+
+func opcodes() (plain, wide []*ptx.Def) {
+	for _, op := range ptx.Opcodes() {
+		d := ptx.Lookup(op)
+		ok := true
+		for _, a := range d.Args {
+			ok = ok && ptx.ClassOf(a.Type) != ptx.B8 || a.Type == "" && a.Kind != ptx.ArgDst
+		}
+		if !ok || strings.Contains(op, "scale") {
+			continue
+		}
+		switch d.Kind {
+		case ptx.KindInt, ptx.KindFloat, ptx.KindSpecial, ptx.KindConvert, ptx.KindMove:
+			plain = append(plain, d)
+		case ptx.KindMMA, ptx.KindWarp:
+			wide = append(wide, d)
+		case ptx.KindMatrix:
+			if d.Name == "ldmatrix" && strings.Contains(op, ".b16") && !strings.Contains(op, "b8") {
+				wide = append(wide, d)
+			}
+		}
+	}
+	return plain, wide
+}
+
+func (g *generator) kernel() {
+	k, r := g.k, g.r
+	in, out := k.AddParam("in", "u64"), k.AddParam("out", "u64")
+	g.input, g.output = k.Reg(ptx.B64), k.Reg(ptx.B64)
+	k.I("ld.param.u64", g.input, ptx.At(in, 0))
+	k.I("ld.param.u64", g.output, ptx.At(out, 0))
+	g.tid, g.own, g.shared = k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32)
+	k.I("mov.u32", g.tid, ptx.Special("%tid.x"))
+	k.I("mov.u32", g.shared, ptx.Sym(ptx.SharedName))
+	k.I("mad.lo.u32", g.own, g.tid, ptx.Imm(threadShared), g.shared)
+	k.I("mad.wide.u32", g.output, g.tid, ptx.Imm(threadOutput), g.output)
+	for _, p := range pooled {
+		for range p.n {
+			reg := k.Reg(p.class)
+			g.pool[p.class] = append(g.pool[p.class], reg)
+			g.load(reg)
+		}
+	}
+	for i := 0; i < threadShared; i += 16 {
+		v := [4]ptx.Reg{g.any(ptx.B32), g.any(ptx.B32), g.any(ptx.B32), g.any(ptx.B32)}
+		k.I("st.shared.v4.b32", ptx.At(g.own, i), ptx.V(v[:]...))
+	}
+	k.I("bar.sync", ptx.Imm(0))
+	g.together = true
+	g.block(8 + r.IntN(50))
+	if g.pendingCopy {
+		k.I("cp.async.wait_all")
+	}
+	at := 0
+	for _, p := range pooled {
+		for _, reg := range g.pool[p.class] {
+			g.store(reg, at)
+			at += 8
+		}
+	}
+	k.I("ret")
+}
+
+// any is a random register of the pool.
+func (g *generator) any(c ptx.Class) ptx.Reg { return g.pool[c][g.r.IntN(len(g.pool[c]))] }
+
+// load reads a register from a random place of the input, by thread or, sometimes, the same for all.
+func (g *generator) load(reg ptx.Reg) {
+	k, r := g.k, g.r
+	a := k.Reg(ptx.B64)
+	off := 8 * r.IntN(inputWords-128*4)
+	switch r.IntN(4) {
+	case 0:
+		k.I("mov.u64", a, g.input)
+	case 1:
+		k.I("mad.wide.u32", a, g.tid, ptx.Imm(4), g.input)
+	default:
+		k.I("mad.wide.u32", a, g.tid, ptx.Imm(8*(1+r.IntN(4))), g.input)
+	}
+	at := ptx.At(a, off)
+	switch reg.Class {
+	case ptx.B64, ptx.F64:
+		// 4-byte steps misalign 8-byte loads.
+		k.I("mad.wide.u32", a, g.tid, ptx.Imm(16), g.input)
+		k.I(map[ptx.Class]string{ptx.B64: "ld.global.u64", ptx.F64: "ld.global.nc.f64"}[reg.Class], reg, at)
+	case ptx.F32:
+		k.I("ld.global.f32", reg, at)
+	case ptx.B32:
+		k.I("ld.global.nc.u32", reg, at)
+	case ptx.B16:
+		k.I([]string{"ld.global.u16", "ld.global.b16", "ld.global.s8", "ld.global.u8"}[r.IntN(4)], reg, at)
+	case ptx.Pred:
+		v := k.Reg(ptx.B32)
+		k.I("ld.global.u32", v, at)
+		k.I("setp.lt.s32", reg, v, ptx.Imm(r.IntN(100)))
+	}
+}
+
+// store writes a register to the thread's output.
+func (g *generator) store(reg ptx.Reg, off int) {
+	at := ptx.At(g.output, off)
+	switch reg.Class {
+	case ptx.B64:
+		g.k.I("st.global.b64", at, reg)
+	case ptx.F64:
+		g.k.I("st.global.f64", at, reg)
+	case ptx.F32:
+		g.k.I("st.global.f32", at, reg)
+	case ptx.B32:
+		g.k.I("st.global.b32", at, reg)
+	case ptx.B16:
+		g.k.I("st.global.b16", at, reg)
+	case ptx.Pred:
+		v := g.k.Reg(ptx.B32)
+		g.k.I("selp.b32", v, ptx.Imm(7), ptx.Imm(9), reg)
+		g.k.I("st.global.b32", at, v)
+	}
+}
+
+// block writes n statements.
+func (g *generator) block(n int) {
+	for range n {
+		switch x := g.r.IntN(40); {
+		case x < 22:
+			g.instruction(plain[g.r.IntN(len(plain))], true)
+		case x < 25:
+			g.float()
+		case x < 28:
+			g.globalMemory()
+		case x < 31:
+			g.sharedMemory()
+		case x < 34 && g.together && g.whole:
+			g.warp()
+		case x < 35:
+			g.copyAsync()
+		case x < 36 && g.together:
+			g.k.I("bar.sync", ptx.Imm(0))
+		case x < 38 && g.depth < 3:
+			g.branch()
+		case x < 40 && g.depth < 2:
+			g.loop()
+		}
+	}
+}
+
+// operand is a source of a type: a register or, sometimes, an immediate.
+func (g *generator) operand(a ptx.Arg) ptx.Operand {
+	c := ptx.ClassOf(a.Type)
+	if a.Count > 0 {
+		v := make([]ptx.Reg, a.Count)
+		for i := range v {
+			v[i] = g.any(c)
+		}
+		return ptx.V(v...)
+	}
+	if g.r.IntN(4) == 0 {
+		switch {
+		case c == ptx.F32:
+			return ptx.FImm(math.Float32frombits(uint32(Bits(g.r))))
+		case c == ptx.F64:
+			return ptx.DImm(math.Float64frombits(Bits(g.r)))
+		case (c == ptx.B32 || c == ptx.B64) && strings.ContainsAny(a.Type[:1], "usb") && !strings.HasPrefix(a.Type, "bf"):
+			return ptx.Imm(int32(Bits(g.r)) >> g.r.IntN(31))
+		}
+	}
+	return g.any(c)
+}
+
+// instruction writes one of the table, under a guard now and then.
+func (g *generator) instruction(d *ptx.Def, guards bool) {
+	var ops []ptx.Operand
+	for i, a := range d.Args {
+		switch {
+		case a.Kind == ptx.ArgImm:
+			ops = append(ops, ptx.Imm(g.r.IntN(256)))
+		case a.Kind == ptx.ArgDst && a.Count > 0:
+			// Distinct: two results in one register have no order.
+			perm := g.r.Perm(len(g.pool[ptx.ClassOf(a.Type)]))
+			var v []ptx.Reg
+			for j := range a.Count {
+				v = append(v, g.pool[ptx.ClassOf(a.Type)][perm[j]])
+			}
+			ops = append(ops, ptx.V(v...))
+		case a.Kind == ptx.ArgDst:
+			ops = append(ops, g.any(ptx.ClassOf(a.Type)))
+		case a.Kind == ptx.ArgPair:
+			ops = append(ops, ptx.Pair{D: g.any(ptx.B32), P: g.any(ptx.Pred)})
+		case a.Kind == ptx.ArgAddr: // of ldmatrix
+			addr := g.k.Reg(ptx.B32)
+			g.k.I("and.b32", addr, g.any(ptx.B32), ptx.Imm(31*16))
+			g.k.I("add.u32", addr, addr, g.shared)
+			ops = append(ops, ptx.At(addr, 16*g.r.IntN(8)))
+		case d.Name == "shfl" && i == 3:
+			ops = append(ops, ptx.Imm([]int{0x1f, 0, 0x1c1f, 0x181f, 0x0f}[g.r.IntN(5)]))
+		case d.Name == "shfl" && i == 4:
+			ops = append(ops, ptx.Imm(-1))
+		default:
+			ops = append(ops, g.operand(a))
+		}
+	}
+	switch {
+	case guards && g.r.IntN(6) == 0:
+		g.k.If(g.any(ptx.Pred), d.Op, ops...)
+	case guards && g.r.IntN(8) == 0:
+		g.k.Unless(g.any(ptx.Pred), d.Op, ops...)
+	default:
+		g.k.I(d.Op, ops...)
+	}
+}
+
+// float writes what inner loops are made of, more often than its share of the table.
+func (g *generator) float() {
+	ops := []string{"fma.rn.f32", "add.rn.f32", "mul.rn.f32", "max.f32", "cvt.f32.f16", "cvt.rn.f16x2.f32", "mad.lo.s32", "setp.lt.f32",
+		"selp.f32", "ex2.approx.f32", "setp.lt.s32", "mov.b32"}
+	g.instruction(ptx.Lookup(ops[g.r.IntN(len(ops))]), true)
+}
+
+// warp writes an instruction of a whole warp; what it reads of shared memory has been written by a barrier before.
+func (g *generator) warp() {
+	d := warpWide[g.r.IntN(len(warpWide))]
+	if g.r.IntN(2) == 0 {
+		d = ptx.Lookup([]string{"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+			"shfl.sync.bfly.b32", "shfl.sync.down.b32", "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"}[g.r.IntN(6)])
+	}
+	if d.Name == "ldmatrix" {
+		g.k.I("bar.sync", ptx.Imm(0))
+	}
+	g.instruction(d, false)
+	if d.Name == "ldmatrix" {
+		g.k.I("bar.sync", ptx.Imm(0))
+	}
+}
+
+// vector is a random access: opcode suffix, class, elements, bytes of an element.
+func (g *generator) vector(store bool) (suffix string, c ptx.Class, n, size int) {
+	forms := []struct {
+		suffix  string
+		class   ptx.Class
+		n, size int
+	}{{"b32", ptx.B32, 1, 4}, {"f32", ptx.F32, 1, 4}, {"v2.f32", ptx.F32, 2, 4}, {"v4.f32", ptx.F32, 4, 4}, {"v4.b32", ptx.B32, 4, 4},
+		{"v2.b32", ptx.B32, 2, 4}, {"b64", ptx.B64, 1, 8}, {"f64", ptx.F64, 1, 8}, {"b16", ptx.B16, 1, 2}, {"v2.b16", ptx.B16, 2, 2},
+		{"v4.b16", ptx.B16, 4, 2}, {"u8", ptx.B16, 1, 1}, {"v2.b64", ptx.B64, 2, 8}}
+	f := forms[g.r.IntN(len(forms))]
+	return f.suffix, f.class, f.n, f.size
+}
+
+// data is a register or vector of the pool, of distinct registers.
+func (g *generator) data(c ptx.Class, n int) ptx.Operand {
+	perm := g.r.Perm(len(g.pool[c]))
+	if n == 1 {
+		return g.pool[c][perm[0]]
+	}
+	var v []ptx.Reg
+	for i := range n {
+		v = append(v, g.pool[c][perm[i]])
+	}
+	return ptx.V(v...)
+}
+
+// access writes an instruction, under a guard now and then.
+func (g *generator) access(op string, ops ...ptx.Operand) {
+	if ptx.Lookup(op) == nil {
+		return
+	}
+	if g.r.IntN(3) == 0 {
+		g.k.If(g.any(ptx.Pred), op, ops...)
+	} else {
+		g.k.I(op, ops...)
+	}
+}
+
+// globalMemory reads the input anywhere, or writes and reads back the thread's own output.
+func (g *generator) globalMemory() {
+	k, r := g.k, g.r
+	suffix, c, n, size := g.vector(false)
+	a := k.Reg(ptx.B64)
+	if r.IntN(2) == 0 {
+		if r.IntN(2) == 0 { // anywhere
+			i := k.Reg(ptx.B32)
+			k.I("and.b32", i, g.any(ptx.B32), ptx.Imm(8*(inputWords/2-1)&^15))
+			k.I("cvt.u64.u32", a, i)
+			k.I("add.u64", a, a, g.input)
+		} else { // beside the neighbours
+			k.I("mad.wide.u32", a, g.tid, ptx.Imm(n*size), g.input)
+		}
+		nc := ""
+		if r.IntN(2) == 0 {
+			nc = ".nc"
+		}
+		g.access("ld.global"+nc+"."+suffix, g.data(c, n), ptx.At(a, n*size*r.IntN(8)))
+		return
+	}
+	off := 384 + n*size*r.IntN(64/(n*size))
+	g.access("st.global."+suffix, ptx.At(g.output, off), g.data(c, n))
+	g.access("ld.global."+suffix, g.data(c, n), ptx.At(g.output, off))
+}
+
+// sharedMemory writes the thread's own, or reads anybody's between two barriers.
+func (g *generator) sharedMemory() {
+	k, r := g.k, g.r
+	suffix, c, n, size := g.vector(false)
+	off := n * size * r.IntN(threadShared/(n*size))
+	switch {
+	case r.IntN(2) == 0 || !g.together:
+		g.access("st.shared."+suffix, ptx.At(g.own, off), g.data(c, n))
+		g.access("ld.shared."+suffix, g.data(c, n), ptx.At(g.own, off))
+	default:
+		a := k.Reg(ptx.B32)
+		k.I("and.b32", a, g.any(ptx.B32), ptx.Imm(64*threadShared-16))
+		k.I("add.u32", a, a, g.shared)
+		k.I("bar.sync", ptx.Imm(0))
+		g.access("ld.shared."+suffix, g.data(c, n), ptx.At(a, 0))
+		k.I("bar.sync", ptx.Imm(0))
+	}
+}
+
+// copyAsync copies into the thread's own shared memory and waits, at once or later. Commit and wait must find all living
+// lanes together.
+func (g *generator) copyAsync() {
+	k, r := g.k, g.r
+	size := []int{16, 16, 8, 4}[r.IntN(4)]
+	op := "cp.async.ca.shared.global"
+	if size == 16 && r.IntN(2) == 0 {
+		op = "cp.async.cg.shared.global"
+	}
+	a := k.Reg(ptx.B64)
+	k.I("mad.wide.u32", a, g.tid, ptx.Imm(16), g.input)
+	count := ptx.Operand(ptx.Imm(size))
+	switch r.IntN(4) {
+	case 0:
+		v := k.Reg(ptx.B32)
+		k.I("selp.b32", v, ptx.Imm(size), ptx.Imm(0), g.any(ptx.Pred))
+		count = v
+	case 1:
+		v := k.Reg(ptx.B32)
+		k.I("selp.b32", v, ptx.Imm(size), ptx.Imm(r.IntN(size)), g.any(ptx.Pred))
+		count = v
+	}
+	g.access(op, ptx.At(g.own, size*r.IntN(threadShared/size)), ptx.At(a, 16*r.IntN(64)), ptx.Imm(size), count)
+	g.pendingCopy = true
+	if !g.together {
+		return
+	}
+	k.I("cp.async.commit_group")
+	switch r.IntN(3) {
+	case 0:
+		k.I("cp.async.wait_group", ptx.Imm(r.IntN(3)))
+	case 1:
+		k.I("cp.async.wait_all")
+	}
+}
+
+// apart writes something that not all threads execute together.
+func (g *generator) apart(f func()) {
+	was := g.together
+	g.together = false
+	g.depth++
+	f()
+	g.depth--
+	g.together = was
+}
+
+// branch writes an if, with or without an else; sometimes all threads agree on it, seldom they end.
+func (g *generator) branch() {
+	k, r := g.k, g.r
+	p := g.any(ptx.Pred)
+	other, end := k.NewLabel("else"), k.NewLabel("end")
+	if r.IntN(3) == 0 { // by a number that all know
+		v := k.Reg(ptx.B32)
+		k.I("ld.global.u32", v, ptx.At(g.input, 8*r.IntN(inputWords)))
+		k.I("setp.lt.s32", p, v, ptx.Imm(r.IntN(64)))
+	}
+	k.Unless(p, "bra", other)
+	g.apart(func() { g.block(1 + r.IntN(6)) })
+	if r.IntN(2) == 0 {
+		k.I("bra", end)
+		k.Place(other)
+		g.apart(func() { g.block(1 + r.IntN(6)) })
+		k.Place(end)
+		return
+	}
+	k.Place(other)
+}
+
+// loop writes a loop of a few rounds, as many for all or by thread.
+func (g *generator) loop() {
+	k, r := g.k, g.r
+	i, n := k.Reg(ptx.B32), k.Reg(ptx.B32)
+	k.I("mov.u32", i, ptx.Imm(0))
+	body := func() {
+		more := k.Reg(ptx.Pred)
+		top := k.NewLabel("top")
+		k.Place(top)
+		g.block(1 + r.IntN(8))
+		k.I("add.u32", i, i, ptx.Imm(1))
+		k.I("setp.lt.u32", more, i, n)
+		k.If(more, "bra", top)
+	}
+	if r.IntN(2) == 0 {
+		k.I("mov.u32", n, ptx.Imm(1+r.IntN(5)))
+		g.depth++
+		body()
+		g.depth--
+		return
+	}
+	k.I("and.b32", n, g.any(ptx.B32), ptx.Imm(3))
+	g.apart(body)
+}
