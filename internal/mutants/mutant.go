@@ -22,9 +22,7 @@ type Mutant struct {
 	In   Site
 	// Corrupts says what the change breaks: memory, synchronisation, launches or arithmetic.
 	Corrupts string
-	// Caught is who notices: a rule of the checks, comparison, or nobody.
-	Caught string
-	Why    string // of a change that nobody notices: why it breaks nothing
+	Why      string // of a change that nobody can notice: why it breaks nothing
 
 	Kernel func(k *ptx.Kernel) error                         // changes the kernel, or
 	Launch func(v *runtime.Variant, l *runtime.Launch) error // its first launch
@@ -129,7 +127,7 @@ func (m *Mutant) apply(p *runtime.Program) (*runtime.Program, error) {
 // comparison is the name of the outcome that outputs show.
 const comparison = "comparison of outputs"
 
-// Nobody is the outcome of a change without consequence.
+// nobody is the outcome of a change without consequence.
 const nobody = "nobody"
 
 // run runs a program twice with all checks on and says who notices what; detail is the report, or the worst relative L2.

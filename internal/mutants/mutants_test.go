@@ -14,8 +14,9 @@ import (
 // document is where the table stands for readers.
 var document = filepath.Join("..", "..", "docs", "mutants.md")
 
-// TestEveryMutantIsCaughtByWhomTheTableSays runs every mutant. UPDATE=1 writes docs/mutants.md anew.
-func TestEveryMutantIsCaughtByWhomTheTableSays(t *testing.T) {
+// TestNoMutantGoesUnnoticed runs every mutant: each is found, unless the table says why it breaks nothing, and by whom
+// docs/mutants.md says. UPDATE=1 writes that anew.
+func TestNoMutantGoesUnnoticed(t *testing.T) {
 	ctx := context.Background()
 	models := map[string]*model{}
 	for i := range Table {
@@ -42,10 +43,7 @@ func TestEveryMutantIsCaughtByWhomTheTableSays(t *testing.T) {
 			caught, detail, err := m.run(ctx, p)
 			require.NoError(t, err)
 			t.Log(caught, "–", detail)
-			require.Equal(t, mut.Caught, caught, detail)
-			if mut.Caught == nobody {
-				require.NotEmpty(t, mut.Why)
-			}
+			require.Equal(t, mut.Why != "", caught == nobody, "%s: %s", caught, detail)
 			count[caught]++
 			found := caught
 			if caught == nobody {

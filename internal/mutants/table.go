@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -38,97 +37,97 @@ const (
 // Table are the mutants.
 var Table = []Mutant{
 	// Synchronisation inside a block.
-	{"barrier of the main loop dropped", splitK16, sync, string(emu.SharedRace), "", drop(inside, 0, "bar.sync"), nil},
-	{"barrier of the main loop dropped", deep16, sync, string(emu.SharedRace), "", drop(inside, 0, "bar.sync"), nil},
-	{"barrier of the main loop dropped", splitK32, sync, string(emu.SharedRace), "", drop(inside, 0, "bar.sync"), nil},
-	{"barrier between the loop and the sums dropped", splitK16, sync, string(emu.SharedRace), "", drop(after, 0, "bar.sync"), nil},
-	{"barrier between the warps' sums dropped", splitK16, sync, string(emu.SharedRace), "", drop(after, 1, "bar.sync"), nil},
-	{"barrier behind the copies dropped", attention, sync, string(emu.SharedRace), "", drop(before, 0, "bar.sync"), nil},
-	{"barrier for some threads only", splitK16, sync, string(emu.Divergence), "", below(40, inside, 0, "bar.sync"), nil},
-	{"warps at different barriers", splitK16, sync, string(emu.Deadlock), "", all(below(32, inside, 0, "bar.sync"), otherBarrier), nil},
-	{"wait for copies dropped", splitK16, sync, string(emu.AsyncUnwaited), "", drop(inside, 0, "cp.async.wait_group"), nil},
-	{"wait for copies dropped", attention, sync, string(emu.AsyncUnwaited), "", drop(before, 0, "cp.async.wait_group"), nil},
-	{"wait leaves one group too many under way", deep16, sync, string(emu.AsyncUnwaited), "", change(inside, 0, plus(0, 1), "cp.async.wait_group"), nil},
-	{"commit of a group dropped", deep16, sync, string(emu.AsyncUnwaited), "", drop(inside, 0, "commit_group"), nil},
-	{"wait behind the barrier", splitK16, sync, string(emu.SharedRace), "", move(inside, 0, []string{"wait_group"}, inside, 0, "bar.sync"), nil},
+	{"barrier of the main loop dropped", splitK16, sync, "", drop(inside, 0, "bar.sync"), nil},
+	{"barrier of the main loop dropped", deep16, sync, "", drop(inside, 0, "bar.sync"), nil},
+	{"barrier of the main loop dropped", splitK32, sync, "", drop(inside, 0, "bar.sync"), nil},
+	{"barrier between the loop and the sums dropped", splitK16, sync, "", drop(after, 0, "bar.sync"), nil},
+	{"barrier between the warps' sums dropped", splitK16, sync, "", drop(after, 1, "bar.sync"), nil},
+	{"barrier behind the copies dropped", attention, sync, "", drop(before, 0, "bar.sync"), nil},
+	{"barrier for some threads only", splitK16, sync, "", below(40, inside, 0, "bar.sync"), nil},
+	{"warps at different barriers", splitK16, sync, "", all(below(32, inside, 0, "bar.sync"), otherBarrier), nil},
+	{"wait for copies dropped", splitK16, sync, "", drop(inside, 0, "cp.async.wait_group"), nil},
+	{"wait for copies dropped", attention, sync, "", drop(before, 0, "cp.async.wait_group"), nil},
+	{"wait leaves one group too many under way", deep16, sync, "", change(inside, 0, plus(0, 1), "cp.async.wait_group"), nil},
+	{"commit of a group dropped", deep16, sync, "", drop(inside, 0, "commit_group"), nil},
+	{"wait behind the barrier", splitK16, sync, "", move(inside, 0, []string{"wait_group"}, inside, 0, "bar.sync"), nil},
 
 	// Synchronisation between blocks.
-	{"counter without an atomic", splitK16, sync, string(emu.GlobalRace), "", plainAdd, nil},
-	{"relaxed counter without fences", splitK16, sync, string(emu.GlobalRace), "",
+	{"counter without an atomic", splitK16, sync, "", plainAdd, nil},
+	{"relaxed counter without fences", splitK16, sync, "",
 		all(change(after, 0, opcode("atom.global.add.u32"), "atom."), drop(after, 0, "fence"), drop(after, 0, "fence")), nil},
-	{"barrier between partial sums and counter dropped", splitK16, sync, string(emu.GlobalRace), "", drop(after, 2, "bar.sync"), nil},
-	{"barrier between counter and its readers dropped", splitK16, sync, string(emu.SharedRace), "", drop(after, 3, "bar.sync"), nil},
-	{"fences dropped beside an acq_rel counter", splitK16, sync, nobody, "the atomic releases what the barrier before it ordered, and acquires for the barrier behind it",
+	{"barrier between partial sums and counter dropped", splitK16, sync, "", drop(after, 2, "bar.sync"), nil},
+	{"barrier between counter and its readers dropped", splitK16, sync, "", drop(after, 3, "bar.sync"), nil},
+	{"fences dropped beside an acq_rel counter", splitK16, sync, "the atomic releases what the barrier before it ordered, and acquires for the barrier behind it",
 		all(drop(after, 0, "fence"), drop(after, 0, "fence")), nil},
-	{"counter not reset", splitK16, sync, string(emu.Uninitialized), "", drop(after, 0, "st.global.u32"), nil},
-	{"counter reset to 1", splitK16, sync, string(emu.Uninitialized), "", change(after, 0, imm(1, 1), "st.global.u32"), nil},
-	{"last block taken to be the one before", splitK16, sync, string(emu.Uninitialized), "", change(after, 0, plus(2, -1), "setp.eq.u32", ", 3;"), nil},
-	{"griddepcontrol.wait dropped", splitK16, sync, string(emu.DependentEarly), "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
-	{"griddepcontrol.wait dropped", row, sync, string(emu.DependentEarly), "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
-	{"griddepcontrol.wait behind the first load", row, sync, string(emu.DependentEarly), "",
+	{"counter not reset", splitK16, sync, "", drop(after, 0, "st.global.u32"), nil},
+	{"counter reset to 1", splitK16, sync, "", change(after, 0, imm(1, 1), "st.global.u32"), nil},
+	{"last block taken to be the one before", splitK16, sync, "", change(after, 0, plus(2, -1), "setp.eq.u32", ", 3;"), nil},
+	{"griddepcontrol.wait dropped", splitK16, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
+	{"griddepcontrol.wait dropped", row, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
+	{"griddepcontrol.wait behind the first load", row, sync, "",
 		move(anywhere, 0, []string{"griddepcontrol.wait"}, anywhere, 0, "ld.global"), nil},
-	{"griddepcontrol.wait in one warp only", splitK16, sync, string(emu.DependentEarly), "", below(32, anywhere, 0, "griddepcontrol.wait"), nil},
+	{"griddepcontrol.wait in one warp only", splitK16, sync, "", below(32, anywhere, 0, "griddepcontrol.wait"), nil},
 
 	// Warp-wide instructions.
-	{"shuffle in half of the lanes", row, sync, string(emu.Divergence), "", below(16, anywhere, 0, "shfl.sync"), nil},
-	{"mma in half of the lanes", splitK16, sync, string(emu.Divergence), "", below(16, inside, 0, mma), nil},
-	{"shuffle with the wrong partner", row, arithmetic, comparison, "", change(anywhere, 0, imm(2, 4), "shfl.sync", ", 8,"), nil},
-	{"a step of the reduction dropped", row, arithmetic, string(emu.UndefinedRegister), "", drop(anywhere, 0, "shfl.sync"), nil},
+	{"shuffle in half of the lanes", row, sync, "", below(16, anywhere, 0, "shfl.sync"), nil},
+	{"mma in half of the lanes", splitK16, sync, "", below(16, inside, 0, mma), nil},
+	{"shuffle with the wrong partner", row, arithmetic, "", change(anywhere, 0, imm(2, 4), "shfl.sync", ", 8,"), nil},
+	{"a step of the reduction dropped", row, arithmetic, "", drop(anywhere, 0, "shfl.sync"), nil},
 
 	// Memory.
-	{"stage to read wraps one stage late", deep32, memory, string(emu.OutOfBounds), "", change(inside, -2, plus(2, 8192), "setp.eq.u32", "32768"), nil},
-	{"stage to read wraps one stage early", deep32, memory, string(emu.AsyncUnwaited), "", change(inside, -2, plus(2, -8192), "setp.eq.u32", "32768"), nil},
-	{"stage to fill wraps one stage late", deep32, memory, string(emu.OutOfBounds), "", change(inside, -1, plus(2, 8192), "setp.eq.u32", "32768"), nil},
-	{"stage to fill never wraps", deep32, memory, string(emu.OutOfBounds), "", change(inside, -1, plus(2, 1), "setp.eq.u32", "32768"), nil},
-	{"copies written to the stage that is read", splitK16, memory, string(emu.Uninitialized), "", swapStages, nil},
-	{"operand copied 16 bytes off", splitK16, memory, string(emu.SharedRace), "", change(before, 1, shift(0, -16), "cp.async.cg"), nil},
-	{"operand copied 4 bytes off", splitK16, memory, string(emu.Misaligned), "", change(before, 1, shift(0, 4), "cp.async.cg"), nil},
-	{"operand copied from the wrong row", splitK16, arithmetic, comparison, "", change(before, 1, shift(1, -1024), "cp.async.cg"), nil},
-	{"half of each copy zero-filled", splitK16, arithmetic, comparison, "", change(before, 0, imm(1, 8), "selp.b32", "16, 0"), nil},
-	{"row bound of the copies off by seven", splitK16, memory, string(emu.Undeclared), "", everyBound(25, 32), nil},
-	{"fragment read from beyond its matrix", splitK16, memory, string(emu.OutOfBounds), "", change(inside, 1, shift(1, 12288), ldm), nil},
-	{"partial sums stored in the next block's place", splitK16, memory, string(emu.Uninitialized), "", change(after, 0, shift(0, 4096), "st.global.v4.f32"), nil},
-	{"partial sums stored 16 bytes late", splitK16, memory, string(emu.Uninitialized), "", change(after, 0, shift(0, 16), "st.global.v4.f32"), nil},
-	{"a partial sum read twice", splitK16, arithmetic, comparison, "", change(after, 4, shift(1, -4096), "ld.global.v4.f32"), nil},
-	{"accumulator not zeroed", splitK16, memory, string(emu.UndefinedRegister), "", drop(before, 0, "mov.f32 %f0,"), nil},
-	{"bound of the threads dropped", flat, memory, string(emu.OutOfBounds), "", drop(anywhere, 0, "exit"), nil},
-	{"bound of the threads dropped", bigWindow, memory, string(emu.Undeclared), "", drop(anywhere, 0, "ret"), nil},
-	{"bound of the threads too low", flat, memory, string(emu.Uninitialized), "", change(anywhere, 0, plus(2, -8), "setp.ge.s32"), nil},
-	{"guard of the store dropped", row, memory, string(emu.GlobalRace), "", change(anywhere, 0, unguarded, "st.global"), nil},
-	{"guard of a load inverted", flat, memory, string(emu.OutOfBounds), "", change(anywhere, 0, inverted, "ld.global.b16"), nil},
-	{"guard of a tap dropped", bigWindow, memory, string(emu.Undeclared), "", change(anywhere, 0, unguarded, "ld.global.v4.b32"), nil},
-	{"vector load 4 bytes off", row, memory, string(emu.Misaligned), "", change(anywhere, 1, shift(1, -4), "ld.global.v4.f32"), nil},
-	{"load index shifted by a row", row, memory, string(emu.GlobalRace), "", change(anywhere, 0, shift(1, 512), "ld.global.v4.f32"), nil},
+	{"stage to read wraps one stage late", deep32, memory, "", change(inside, -2, wrap(1), "setp.eq.u32"), nil},
+	{"stage to read wraps one stage early", deep32, memory, "", change(inside, -2, wrap(-1), "setp.eq.u32"), nil},
+	{"stage to fill wraps one stage late", deep32, memory, "", change(inside, -1, wrap(1), "setp.eq.u32"), nil},
+	{"stage to fill never wraps", deep32, memory, "", change(inside, -1, plus(2, 1), "setp.eq.u32"), nil},
+	{"copies written to the stage that is read", splitK16, memory, "", swapStages, nil},
+	{"operand copied 16 bytes off", splitK16, memory, "", change(before, 1, shift(0, -16), "cp.async.cg"), nil},
+	{"operand copied 4 bytes off", splitK16, memory, "", change(before, 1, shift(0, 4), "cp.async.cg"), nil},
+	{"operand copied from the wrong row", splitK16, arithmetic, "", change(before, 1, shift(1, -1024), "cp.async.cg"), nil},
+	{"half of each copy zero-filled", splitK16, arithmetic, "", change(before, 0, imm(1, 8), "selp.b32", "16, 0"), nil},
+	{"row bound of the copies off by seven", splitK16, memory, "", everyBound(25, 32), nil},
+	{"fragment read from beyond its matrix", splitK16, memory, "", change(inside, 1, shift(1, 1<<20), ldm), nil},
+	{"partial sums stored in the next block's place", splitK16, memory, "", change(after, 0, shift(0, 4096), "st.global.v4.f32"), nil},
+	{"partial sums stored 16 bytes late", splitK16, memory, "", change(after, 0, shift(0, 16), "st.global.v4.f32"), nil},
+	{"a partial sum read twice", splitK16, arithmetic, "", repeatPart, nil},
+	{"accumulator not zeroed", splitK16, memory, "", drop(before, 0, "mov.f32 %f0,"), nil},
+	{"bound of the threads dropped", flat, memory, "", drop(anywhere, 0, "exit"), nil},
+	{"bound of the threads dropped", bigWindow, memory, "", drop(anywhere, 0, "ret"), nil},
+	{"bound of the threads too low", flat, memory, "", change(anywhere, 0, plus(2, -8), "setp.ge.s32"), nil},
+	{"guard of the store dropped", row, memory, "", change(anywhere, 0, unguarded, "st.global"), nil},
+	{"guard of a load inverted", flat, memory, "", change(anywhere, 0, inverted, "ld.global.b16"), nil},
+	{"guard of a tap dropped", bigWindow, memory, "", change(anywhere, 0, unguarded, "ld.global.v4.b32"), nil},
+	{"vector load 4 bytes off", row, memory, "", change(anywhere, 1, shift(1, -4), "ld.global.v4.f32"), nil},
+	{"load index shifted by a row", row, memory, "", change(anywhere, 0, shift(1, 512), "ld.global.v4.f32"), nil},
 
 	// Arithmetic.
-	{"A fragment's registers swapped", splitK16, arithmetic, comparison, "", change(inside, 0, swap(1, 1, 2), mma), nil},
-	{"B fragment's registers swapped", splitK16, arithmetic, comparison, "", change(inside, 0, swap(2, 0, 1), mma), nil},
-	{"accumulator's registers swapped", splitK16, arithmetic, comparison, "", change(inside, 0, all2(swap(0, 0, 1), swap(3, 0, 1)), mma), nil},
-	{"factor of an fma from the next row", splitK32, arithmetic, comparison, "", wrongMultiplicand, nil},
-	{"ldmatrix not transposed", attention, arithmetic, comparison, "",
+	{"A fragment's registers swapped", splitK16, arithmetic, "", change(inside, 0, swap(1, 1, 2), mma), nil},
+	{"B fragment's registers swapped", splitK16, arithmetic, "", change(inside, 0, swap(2, 0, 1), mma), nil},
+	{"accumulator's registers swapped", splitK16, arithmetic, "", change(inside, 0, all2(swap(0, 0, 1), swap(3, 0, 1)), mma), nil},
+	{"factor of an fma from the next row", splitK32, arithmetic, "", wrongMultiplicand, nil},
+	{"ldmatrix not transposed", attention, arithmetic, "",
 		change(inside, 0, opcode("ldmatrix.sync.aligned.m8n8.x4.shared.b16"), ldm, ".trans"), nil},
-	{"mask of the padding dropped", attention, arithmetic, comparison, "", everyMask, nil},
-	{"weights of a tap from its neighbour", bigWindow, arithmetic, comparison, "", change(anywhere, 2, shift(1, -576), "ld.global.nc.v4.f32"), nil},
-	{"last row of the window left out", bigWindow, arithmetic, comparison, "", change(anywhere, -1, plus(2, -1), "setp.lt", ", 5;"), nil},
-	{"selection of an activation inverted", heads, arithmetic, comparison, "", change(anywhere, 0, opcode("setp.ne.s32"), "setp.eq.s32"), nil},
+	{"mask of the padding dropped", attention, arithmetic, "", everyMask, nil},
+	{"weights of a tap from its neighbour", bigWindow, arithmetic, "", change(anywhere, 2, shift(1, -576), "ld.global.nc.v4.f32"), nil},
+	{"last row of the window left out", bigWindow, arithmetic, "", change(anywhere, -1, plus(2, -1), "setp.lt", ", 5;"), nil},
+	{"selection of an activation inverted", heads, arithmetic, "", change(anywhere, 0, opcode("setp.ne.s32"), "setp.eq.s32"), nil},
 
 	// The launch list.
-	{"edge dropped from After", splitK16, launches, string(emu.MissingEdge), "", nil,
+	{"edge dropped from After", splitK16, launches, "", nil,
 		func(v *runtime.Variant, l *runtime.Launch) error { l.After = nil; return nil }},
-	{"grid one block short", deep16, launches, string(emu.Uninitialized), "", nil, grid(-1)},
-	{"grid one block short", flat, launches, string(emu.Uninitialized), "", nil, grid(-1)},
-	{"grid one block long", deep16, launches, string(emu.GlobalRace), "", nil, grid(1)},
-	{"shared memory too small", splitK16, launches, string(emu.OutOfBounds), "", nil,
+	{"grid one block short", deep16, launches, "", nil, grid(-1)},
+	{"grid one block short", flat, launches, "", nil, grid(-1)},
+	{"grid one block long", deep16, launches, "", nil, grid(1)},
+	{"shared memory too small", splitK16, launches, "", nil,
 		func(v *runtime.Variant, l *runtime.Launch) error { l.Shared -= 16; return nil }},
-	{"two pointers swapped", row, launches, string(emu.Uninitialized), "", nil,
+	{"two pointers swapped", row, launches, "", nil,
 		func(v *runtime.Variant, l *runtime.Launch) error {
 			l.Params[0], l.Params[1] = l.Params[1], l.Params[0]
 			return nil
 		}},
-	{"output placed on the input", row, launches, string(emu.GlobalRace), "", nil, overlap},
-	{"declared reads too short", row, launches, string(emu.Undeclared), "", nil,
+	{"output placed on the input", row, launches, "", nil, overlap},
+	{"declared reads too short", row, launches, "", nil,
 		func(v *runtime.Variant, l *runtime.Launch) error { l.Reads[0].Bytes -= 256; return nil }},
-	{"block of half the threads", row, launches, string(emu.Uninitialized), "", nil,
+	{"block of half the threads", row, launches, "", nil,
 		func(v *runtime.Variant, l *runtime.Launch) error { l.Block[0] /= 2; return nil }},
 }
 
@@ -162,7 +161,7 @@ func otherBarrier(k *ptx.Kernel) error {
 func swapStages(k *ptx.Kernel) error {
 	var stages []ptx.Reg
 	for n := range 2 {
-		i, err := find(k, inside, n, "setp.eq.u32", "12288")
+		i, err := find(k, inside, n, "setp.eq.u32")
 		if err != nil {
 			return err
 		}
@@ -185,6 +184,23 @@ func swapStages(k *ptx.Kernel) error {
 		}
 	}
 	return nil
+}
+
+// wrap moves the end of a ring of stages by some of them.
+func wrap(stages int) func(*ptx.Instr) error {
+	return operand(2, func(v ptx.Imm) ptx.Imm { return v + ptx.Imm(stages*8192) })
+}
+
+// repeatPart has the last block read the first block's partial sums for the second's.
+func repeatPart(k *ptx.Kernel) error {
+	first, err := find(k, after, 0, "ld.global.v4.f32")
+	if err != nil {
+		return err
+	}
+	return change(after, 2, func(in *ptx.Instr) error {
+		in.Operands[1] = k.Body[first].Instr.Operands[1]
+		return nil
+	}, "ld.global.v4.f32")(k)
 }
 
 // everyBound changes a bound before the main loop.
