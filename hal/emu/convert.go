@@ -25,6 +25,9 @@ func convert(def *ptx.Def, in *inst) bool {
 	case "cvt.f32.bf16":
 		return setR(in, func(a, _ uint32) uint32 { return a << 16 })
 	}
+	if f := narrowConvert(def.Op); f != nil {
+		return setR(in, f)
+	}
 	if n > 3 || !known(dst) || !known(src) {
 		return false
 	}

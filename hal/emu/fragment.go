@@ -1,5 +1,7 @@
 package emu
 
+import "strings"
+
 // The fragments of warp-level matrix instructions, written from the figures of the PTX ISA (9.7.14.5, "Matrix Fragments
 // for mma.m16n8k16 with floating point type", and ldmatrix): groupID = lane / 4, threadID_in_group = lane % 4. Codegen
 // has its own description; a test holds the two against each other.
@@ -56,8 +58,11 @@ func mmaOf(op string) mmaFunc {
 		return mmaF16
 	case "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32":
 		return mmaBF16
+	case "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3":
+		return mmaScaled4
 	}
-	return nil
+	m := strings.Split(op, ".")
+	return mmaNarrow(m[3], m[len(m)-3], m[len(m)-2])
 }
 
 func mmaF16Go(r []row32, v []int32) { mma16(r, v, halfToFloat) }

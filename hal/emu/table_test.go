@@ -71,7 +71,7 @@ func TestEveryInstructionOfTheTableHasAMeaning(t *testing.T) {
 			require.NotNil(t, in.fPQ, op)
 		case kindP:
 			require.NotNil(t, in.fP, op)
-		case kindMMA:
+		case kindMMA, kindMMAScaled:
 			require.NotNil(t, in.fMMA, op)
 		}
 	}
