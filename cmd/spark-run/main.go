@@ -19,7 +19,7 @@ import (
 type flags struct {
 	Model         string   `arg:"" optional:"" name:"model" help:"Directory of a compiled package, or an ONNX file."`
 	Precision     string   `help:"Of an ONNX file: fp32, fp16 …; default: OPENPILOT_DGX_PRECISION, else fp16."`
-	Device        string   `help:"auto, cuda or emu." enum:"auto,cuda,emu" default:"auto"`
+	Device        string   `help:"auto, cuda, cuda:N or emu." default:"auto" placeholder:"NAME"`
 	Input         []string `help:"An input, or a .npz with inputs by name." placeholder:"NAME=FILE.npy|FILE.npz" sep:"none"`
 	OutputDir     string   `help:"Write every output as NAME.npy." placeholder:"DIR"`
 	Expect        string   `help:"Compare outputs with the arrays of these names." placeholder:"FILE.npz"`

@@ -27,22 +27,25 @@ func (r *recorder) add(c *emu.Counts) {
 }
 
 // open opens the device: with --profile the CPU device, counting.
-func (f *flags) open(ctx context.Context) (hal.Device, *recorder, string, error) {
+func (f *flags) open(ctx context.Context, load func(hal.Device) error) (hal.Device, *recorder, []string, error) {
 	if !f.Profile {
-		d, notice, err := detect.Open(ctx, detect.Options{Name: f.Device, Check: f.Check})
-		return d, nil, notice, err
+		d, notices, err := detect.Use(ctx, detect.Options{Name: f.Device, Check: f.Check}, load)
+		return d, nil, notices, err
 	}
 	if f.Device == detect.CUDA {
-		return nil, nil, "", errors.New("--profile counts what the CPU device executes: leave out --device cuda")
+		return nil, nil, nil, errors.New("--profile counts what the CPU device executes: leave out --device cuda")
 	}
 	if f.ProfileDevice != "" {
 		if _, err := profile.Device(f.ProfileDevice); err != nil {
-			return nil, nil, "", fmt.Errorf("--profile-device: %w", err)
+			return nil, nil, nil, fmt.Errorf("--profile-device: %w", err)
 		}
 	}
 	r := &recorder{}
 	d, err := emu.Open(emu.Options{Check: f.Check, Profile: r.add})
-	return d, r, "", err
+	if err == nil {
+		err = load(d)
+	}
+	return d, r, nil, err
 }
 
 // profiled adds the profile to the report, prints it, and writes it as HTML if that was asked for.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
@@ -39,24 +40,26 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	d, counts, notice, err := f.open(ctx)
+	var m *runtime.Model
+	var s *runtime.Session
+	d, counts, notices, err := f.open(ctx, func(d hal.Device) (err error) {
+		if m, err = runtime.NewModel(ctx, p, d, runtime.ModelOptions{Target: f.Target}); err != nil {
+			return err
+		}
+		if s, err = m.NewSession(ctx, runtime.SessionOptions{}); err != nil {
+			return errors.Join(err, m.Close())
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if notice != "" {
-		fmt.Fprintln(stderr, "spark-run:", notice)
-	}
-	m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{Target: f.Target})
-	if err != nil {
-		return err
-	}
 	defer m.Close()
-	s, err := m.NewSession(ctx, runtime.SessionOptions{})
-	if err != nil {
-		return err
-	}
 	defer s.Close()
+	for _, n := range notices {
+		fmt.Fprintln(stderr, "spark-run:", n)
+	}
 	if f.Profile && len(f.Input) == 0 {
 		fmt.Fprintln(stderr, "spark-run: no inputs: profiling a run on zeros")
 	} else if err := fill(p, s, arrays); err != nil {

@@ -198,11 +198,16 @@ func (s *source) load(f *File) {
 		If(Id("o").Dot("dir").Op("!=").Lit("")).Block(Id("source").Op("=").Qual("os", "DirFS").Call(Id("o").Dot("dir"))),
 		List(Id("program"), Err()).Op(":=").Qual(runtimePath, "Read").Call(Id("source")),
 		fail.Clone(),
-		List(Id("device"), Id("notice"), Err()).Op(":=").Qual(detectPath, "Open").Call(Id("ctx"), Id("o").Dot("device")),
+		Id("m").Op(":=").Op("&").Id("Model").Values(),
+		Comment("A device that was not asked for by name makes way for the next one if the model cannot be loaded on it."),
+		List(Id("device"), Id("notices"), Err()).Op(":=").Qual(detectPath, "Use").Call(Id("ctx"), Id("o").Dot("device"), Func().Params(Id("device").Qual(halPath, "Device")).Error().Block(
+			Id("m").Op("=").Op("&").Id("Model").Values(Dict{Id("device"): Id("device")}),
+			If(Err().Op(":=").Id("m").Dot("open").Call(Id("ctx"), Id("program"), Id("o").Dot("target")), Err().Op("!=").Nil()).Block(
+				Return(Qual("errors", "Join").Call(Err(), Id("m").Dot("free").Call()))),
+			Return(Nil()),
+		)),
 		fail.Clone(),
-		Id("m").Op(":=").Op("&").Id("Model").Values(Dict{Id("device"): Id("device"), Id("notice"): Id("notice")}),
-		If(Err().Op(":=").Id("m").Dot("open").Call(Id("ctx"), Id("program"), Id("o").Dot("target")), Err().Op("!=").Nil()).Block(
-			Return(Nil(), Qual("errors", "Join").Call(Err(), Id("m").Dot("Close").Call()))),
+		List(Id("m").Dot("device"), Id("m").Dot("notice")).Op("=").List(Id("device"), Qual("strings", "Join").Call(Id("notices"), Lit("; "))),
 		Return(Id("m"), Nil()),
 	)
 	f.Line()
@@ -235,16 +240,19 @@ func (s *source) methods(f *File) {
 		f.Func().Params(m.Clone()).Id("Set" + name).Params(Id("state").Index().Add(element(s.dtype(st.Input)))).Error().Block(
 			Return(Id("m").Dot("session").Dot("SetState").Call(Lit(st.Input), Qual(runtimePath, "Bytes").Call(Id("state")))))
 	}
-	f.Comment("Device describes the device that Load chose; notice says why it is not a GPU, if auto found none.")
+	f.Comment("Device describes the device that Load chose; notice says what was in the way of a better one, and whether inputs and outputs are copied.")
 	f.Func().Params(m.Clone()).Id("Device").Params().Params(Id("info").Qual(halPath, "Info"), Id("notice").String()).Block(Return(Id("m").Dot("device").Dot("Info").Call(), Id("m").Dot("notice")))
 	f.Comment("Session is the runtime's session, for those who bind inputs and outputs on the device.")
 	f.Func().Params(m.Clone()).Id("Session").Params().Op("*").Qual(runtimePath, "Session").Block(Return(Id("m").Dot("session")))
 	f.Comment("Close frees everything that Load made.")
 	f.Func().Params(m.Clone()).Id("Close").Params().Error().Block(
+		Return(Qual("errors", "Join").Call(Id("m").Dot("free").Call(), Id("m").Dot("device").Dot("Close").Call())))
+	f.Line()
+	f.Func().Params(m.Clone()).Id("free").Params().Error().Block(
 		Var().Id("errs").Index().Error(),
 		If(Id("m").Dot("session").Op("!=").Nil()).Block(Id("errs").Op("=").Append(Id("errs"), Id("m").Dot("session").Dot("Close").Call())),
 		If(Id("m").Dot("model").Op("!=").Nil()).Block(Id("errs").Op("=").Append(Id("errs"), Id("m").Dot("model").Dot("Close").Call())),
-		Return(Qual("errors", "Join").Call(Append(Id("errs"), Id("m").Dot("device").Dot("Close").Call()).Op("..."))),
+		Return(Qual("errors", "Join").Call(Id("errs").Op("..."))),
 	)
 }
 
