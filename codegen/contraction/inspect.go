@@ -37,8 +37,12 @@ func (l MainLoop) Wide() float64 {
 
 // Inspect reads the main loop of a kernel that Lower made from its PTX.
 func Inspect(spec *kernel.Spec) MainLoop {
-	k := spec.EmitInto(ptx.NewModule("sm_90"), "k")
-	l := MainLoop{Blocks: spec.Grid[0] * spec.Grid[1] * spec.Grid[2]}
+	return InspectKernel(spec.EmitInto(ptx.NewModule("sm_90"), "k"), spec.Grid)
+}
+
+// InspectKernel reads the main loop of such a kernel as printed.
+func InspectKernel(k *ptx.Kernel, grid [3]int) MainLoop {
+	l := MainLoop{Blocks: grid[0] * grid[1] * grid[2]}
 	label := ""
 	for _, s := range k.Body {
 		if strings.HasPrefix(s.Label, "$"+mainLoopLabel) {

@@ -1,0 +1,109 @@
+package contraction_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/contraction"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+// measurements has the table between two marks.
+var measurements = filepath.Join("..", "..", "docs", "measurements.md")
+
+const (
+	tableBegin = "<!-- contraction kernels: UPDATE=1 go test ./codegen/contraction -run Table -->\n"
+	tableEnd   = "<!-- end of contraction kernels -->\n"
+)
+
+// TestTableOfLargeContractions holds every contraction of 5 MMAC or more of the repository's full-size models to what a
+// GPU wants, as assembled: operands are used at least twice a shared-memory load, move 16 bytes at a time and ahead of
+// use, fill the machine or say why not, and nothing spills. It takes a while: SPARK_FULL=1, or UPDATE=1 to write the
+// table of docs/measurements.md anew.
+func TestTableOfLargeContractions(t *testing.T) {
+	update := os.Getenv("UPDATE") != ""
+	if !update && os.Getenv("SPARK_FULL") == "" {
+		t.Skip("full-size models: SPARK_FULL=1")
+	}
+	ctx := context.Background()
+	tool, err := ptxas.Find(ctx)
+	if errors.Is(err, ptxas.ErrNotFound) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	var rows strings.Builder
+	for _, name := range []string{"dmonitoring", "policy", "vision"} {
+		src, err := driving.Make(name, driving.Full)
+		require.NoError(t, err)
+		m, err := onnx.Decode(name+".onnx", src.ONNX)
+		require.NoError(t, err)
+		for _, precision := range []string{"fp16", "fp32"} {
+			r, err := compile.Compile(ctx, m, compile.Options{Precision: precision, Targets: []string{"sm_121"}, Assembler: tool})
+			require.NoError(t, err)
+			require.Empty(t, r.Fallbacks)
+			tabulate(t, &rows, name, precision, &r.Program.Variants[0])
+		}
+	}
+	text, err := os.ReadFile(measurements)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), tableBegin)
+	require.True(t, ok, "docs/measurements.md has no mark %q", tableBegin)
+	_, after, ok := strings.Cut(rest, tableEnd)
+	require.True(t, ok, "docs/measurements.md has no mark %q", tableEnd)
+	want := before + tableBegin + tableHead + rows.String() + tableEnd + after
+	if update {
+		require.NoError(t, os.WriteFile(measurements, []byte(want), 0o644))
+		return
+	}
+	require.Equal(t, want, string(text), "docs/measurements.md is out of date")
+}
+
+const tableHead = `
+| model | kernel | launches | MMAC | schedule | products / shared load | 16-byte accesses | stages | blocks | registers | spills |
+|---|---|---:|---:|---|---:|---:|---:|---:|---:|---:|
+`
+
+// tabulate checks the large contractions of a variant and writes a row each.
+func tabulate(t *testing.T, w *strings.Builder, model, precision string, v *runtime.Variant) {
+	const large = 5_000_000
+	mod, err := ptx.Parse(v.PTX)
+	require.NoError(t, err)
+	kernels, grids := map[string]*ptx.Kernel{}, map[string][3]int{}
+	for _, k := range mod.Kernels {
+		kernels[k.Name] = k
+	}
+	for _, l := range v.Entries[0].Launches {
+		grids[l.Kernel] = l.Grid
+	}
+	for _, k := range v.Kernels {
+		if k.Family != "contraction" || k.MACs < large {
+			continue
+		}
+		l := contraction.InspectKernel(kernels[k.Name], grids[k.Name])
+		what := model + " " + precision + " " + k.Name
+		require.GreaterOrEqual(t, l.PerSharedLoad(), 2.0, what)
+		require.GreaterOrEqual(t, l.Wide(), 0.9, what)
+		require.GreaterOrEqual(t, l.Stages, 2, what)
+		require.True(t, l.Blocks >= 48 || k.Reason != "", "%s: %d blocks and no reason", what, l.Blocks)
+		require.Zero(t, k.Spills, what)
+		require.Positive(t, k.Regs, what)
+		blocks := fmt.Sprint(l.Blocks)
+		if l.Blocks < 48 {
+			blocks += ": " + k.Reason
+		}
+		fmt.Fprintf(w, "| %s %s | %s | %d | %.1f | %s | %.1f | %.0f %% | %d | %s | %d | %d |\n", model, precision, k.Name, k.Launches, float64(k.MACs)/1e6,
+			k.Schedule, l.PerSharedLoad(), 100*l.Wide(), l.Stages, blocks, k.Regs, k.Spills)
+	}
+}
