@@ -57,6 +57,8 @@ func (s Schedule) estimate(p *problem, t *target.Target) estimate {
 		rate = t.F32FMATFLOPS
 	case ir.Float8E4M3FN:
 		rate = t.FP8MMATFLOPS
+	case ir.Float4E2M1:
+		rate = t.NVFP4MMATFLOPS
 	}
 	arithmetic := flops / (rate * 1e6 / sms * busy)
 	arithmetic = max(arithmetic, float64(perSM)*s.conversions(p)/(4*t.ClockGHz*1e3*busy))
@@ -113,7 +115,7 @@ func (s Schedule) conversions(p *problem) float64 {
 		a = 1
 	}
 	switch {
-	case n.scaled():
+	case n.scaled() && n.mul != n.b:
 		b = 2.5
 	case n.b != n.mul:
 		b = 1

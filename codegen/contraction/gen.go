@@ -23,6 +23,7 @@ type gen struct {
 	a tileLoad
 	b tileLoad  // of a variable B
 	w panelLoad // of packed weights
+	x tileLoad  // of A's scales
 
 	mask ptx.Reg // of an attention: the mask of this block's z
 }
@@ -125,6 +126,11 @@ func (g *gen) pipeline(c core) {
 	g.a = g.plan.loadA
 	g.a.ptr, g.a.origin = g.matrix(g.plan.a, &p.a), g.mul(g.tileM, s.BM)
 	g.a.begin(g)
+	if p.scalesA != nil {
+		g.x = g.plan.loadScales
+		g.x.ptr, g.x.origin = g.matrix(g.plan.scales, p.scalesA), g.a.origin
+		g.x.begin(g)
+	}
 	if !packed {
 		g.b = g.plan.loadB
 		g.b.ptr, g.b.origin = g.matrix(g.plan.b, &p.b), g.mul(g.tileN, s.BN)
@@ -133,13 +139,17 @@ func (g *gen) pipeline(c core) {
 	c.begin(g)
 
 	k := g.Reg(ptx.B32) // first element of the next chunk to copy
-	g.I("mov.b32", k, g.mul(g.first, s.BK).operand())
+	chunk := s.BK / p.num.perUnit()
+	g.I("mov.b32", k, g.mul(g.first, chunk).operand())
 	variable := func(at num) {
 		g.a.issue(g, inReg(k), at)
+		if p.scalesA != nil {
+			g.x.issue(g, g.div(inReg(k), blockSize/p.num.perUnit()), at)
+		}
 		if !packed {
 			g.b.issue(g, inReg(k), at)
 		}
-		g.I("add.s32", k, k, ptx.Imm(s.BK))
+		g.I("add.s32", k, k, ptx.Imm(chunk))
 	}
 	for i := 0; i < s.Stages-1; i++ {
 		g.ifChunk(imm(i), func() { variable(imm(i * stage)) })

@@ -3,6 +3,7 @@ package contraction
 import (
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // mmaCore is a warp's share on tensor cores: A by ldmatrix, B in packed fragments or by ldmatrix. Both move 32 bytes of K at
@@ -14,6 +15,7 @@ type mmaCore struct {
 	bBase  num           // packed: of the lane's 16 bytes; nk: of its row; kn: of its row
 	bStep  []num         // nk: for every step; kn: for every pair of n8 tiles
 	scales num           // of the lane's column of the first n16 tile
+	rowA   num           // of A's scales: of the lane's row of the first m16 tile
 	wm, wn num           // warp's tile origin
 	wk     num
 }
@@ -46,6 +48,10 @@ func (c *mmaCore) begin(g *gen) {
 	for k := 0; k < steps; k++ {
 		ch := g.add(g.add(chunk0, imm(2*k)), right)
 		c.aStep = append(c.aStep, g.add(c.aRow, g.mul(g.xor(ch, key), 16)))
+	}
+	if num.scalesA(1, blockSize) > 0 { // layout.ScalesA; what the other lanes of a quad hold is not read
+		row := g.add(c.wm, g.add(g.div(g.lane, 4), g.mul(g.mod(g.lane, 2), 8)))
+		c.rowA = g.add(imm(g.plan.loadScales.base), g.mad(row, num.scalesA(1, s.BK), g.mul(c.wk, perWarp/blockSize)))
 	}
 	base := num.tileA(s.BM, s.BK)
 	switch {
@@ -96,7 +102,12 @@ func (c *mmaCore) compute(g *gen, stage num) {
 			}
 			for i := range c.acc {
 				for j, acc := range c.acc[i] {
-					g.I(num.mmaOpcode(), ptx.V(acc...), ptx.V(a[i]...), ptx.V(b[j]...), ptx.V(acc...))
+					args := []ptx.Operand{ptx.V(acc...), ptx.V(a[i]...), ptx.V(b[j]...), ptx.V(acc...)}
+					if num.mul == ir.Float4E2M1 {
+						zero := ptx.Vec{ptx.Imm(0), ptx.Imm(0)}
+						args = append(args, ptx.V(t.scalesA[i]), zero, ptx.V(t.scales[j/2][j%2]), zero)
+					}
+					g.I(num.mmaOpcode(), args...)
 				}
 			}
 		}
@@ -108,6 +119,8 @@ type operands struct {
 	a      [][][]ptx.Reg // m16 tile, step of A
 	b      [][][]ptx.Reg // n16 tile, step of B
 	scales [][]ptx.Reg   // n16 tile: a word of four scales for each n8 tile
+
+	scalesA []ptx.Reg // m16 tile: a word of four scales
 }
 
 // load reads unit u of the chunk at a shared address.
@@ -138,6 +151,14 @@ func (c *mmaCore) load(g *gen, at num, u int) *operands {
 			t.b[j] = append(t.b[j], r)
 		}
 	}
+	if num.scalesA(1, blockSize) > 0 {
+		row := g.register(g.add(at, c.rowA))
+		for i := range t.a {
+			r := g.Reg(ptx.B32)
+			g.I("ld.shared.b32", r, ptx.At(row, i*num.scalesA(16, s.BK)+u*num.scalesA(1, num.unit())))
+			t.scalesA = append(t.scalesA, r)
+		}
+	}
 	if num.scaled() {
 		for j := range t.b {
 			r := g.RegVec(ptx.B32, 2)
@@ -156,7 +177,7 @@ func (c *mmaCore) store(g *gen) {
 	at := g.register(g.add(g.smem, g.mad(row, s.stagingRow()*4, g.mul(col, 4))))
 	for i := range c.acc {
 		for j, acc := range c.acc[i] {
-			if g.p.num.scaled() {
+			if g.p.num.scaled() && g.p.num.mul != ir.Float4E2M1 {
 				for _, r := range acc {
 					g.I("mul.rn.f32", r, r, ptx.FImm(e2m1Scale))
 				}

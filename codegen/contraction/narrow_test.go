@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,8 +52,15 @@ func (c narrowCase) region(b *body) *ir.Node {
 	if !matmul {
 		shape, weight, axis, channels = []int{1, c.h, c.w, c.c}, []int{c.co, c.c / c.group, c.window, c.window}, 1, c.co
 	}
-	in := b.input(ir.T(c.a, shape...), 1, false, stacked)
-	x := b.cast(in, f32)
+	in := b.input(ir.T(c.a, shape...), 2, false, stacked)
+	var x *ir.Value
+	if c.a == e2m1 {
+		blocks := slices.Clone(shape)
+		blocks[len(blocks)-1] /= blockSize
+		x = b.add("DequantizeLinear", ir.Attrs{"to": f32, "axis": len(shape) - 1, "block": blockSize}, in, b.scales(blocks, false, stacked))
+	} else {
+		x = b.cast(in, f32)
+	}
 	if c.round {
 		x = b.cast(b.cast(b.add("Mul", nil, x, splat(1/0.013)), e4m3), f32)
 	}
@@ -64,14 +72,7 @@ func (c narrowCase) region(b *body) *ir.Node {
 	if c.b == e2m1 {
 		blocks := append([]int{}, weight...)
 		blocks[axis] = ceilDiv(blocks[axis], blockSize)
-		s := b.input(ir.T(e4m3, blocks...), 1, true, stacked)
-		data := b.data[b.region.Inputs[len(b.region.Inputs)-1]]
-		v := data.Floats()
-		for i := range v {
-			v[i] = math.Abs(v[i])*math.Ldexp(1, b.rng.Intn(9)-6) + 1.0/512
-		}
-		copy(data.Data, ir.FromFloats(data.Type, v).Data)
-		w = b.add("DequantizeLinear", ir.Attrs{"to": f32, "axis": axis, "block": blockSize}, w, s)
+		w = b.add("DequantizeLinear", ir.Attrs{"to": f32, "axis": axis, "block": blockSize}, w, b.scales(blocks, true, stacked))
 	} else {
 		w = b.cast(w, f32)
 	}
@@ -90,6 +91,18 @@ func (c narrowCase) region(b *body) *ir.Node {
 		y = b.add("Mul", nil, y, splat(1/0.021))
 	}
 	return b.finish(b.cast(y, c.out))
+}
+
+// scales adds an input of positive block scales of many sizes.
+func (b *body) scales(shape []int, constant, stacked bool) *ir.Value {
+	s := b.input(ir.T(e4m3, shape...), 1, constant, stacked)
+	data := b.data[b.region.Inputs[len(b.region.Inputs)-1]]
+	v := data.Floats()
+	for i := range v {
+		v[i] = math.Abs(v[i])*math.Ldexp(1, b.rng.Intn(9)-6) + 1.0/512
+	}
+	copy(data.Data, ir.FromFloats(data.Type, v).Data)
+	return s
 }
 
 // roundedReference is the reference evaluator, rounding where the region stores and casts.
@@ -191,6 +204,34 @@ func TestNarrowConvEqualsTheReference(t *testing.T) {
 			c.a, c.b, c.out, c.round = types.a, types.b, types.out, types.round
 			t.Run(fmt.Sprintf("%s %+v", c.types(), size), func(t *testing.T) { c.check(t, target.Names()...) })
 		}
+	}
+}
+
+// TestBlockScaledProducts: e2m1 with block scales on both sides, in the instruction that multiplies the scales as well.
+func TestBlockScaledProducts(t *testing.T) {
+	for _, c := range []narrowCase{
+		{m: 25, k: 384, n: 96, out: f32}, {m: 130, k: 192, n: 40, out: f16, members: 2}, {m: 25, k: 1536, n: 48, out: e4m3},
+		{h: 8, w: 8, c: 64, co: 64, window: 1, stride: 1, group: 1, out: f16, residual: f16},
+		{h: 8, w: 10, c: 64, co: 48, window: 3, stride: 2, pad: 1, group: 1, out: f32, residual: f16},
+		{h: 7, w: 5, c: 192, co: 40, window: 3, stride: 1, pad: 1, group: 1, out: e4m3, members: 2},
+		{h: 6, w: 6, c: 128, co: 32, window: 3, stride: 1, pad: 1, group: 2, out: f32},
+		{h: 6, w: 6, c: 64, co: 5, window: 3, stride: 1, pad: 0, group: 1, out: f32},
+	} {
+		c.a, c.b = e2m1, e2m1
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			spec := c.check(t, "sm_121")
+			tgt, err := target.Lookup("sm_121")
+			require.NoError(t, err)
+			text := spec.Build(tgt, "k").String()
+			require.Contains(t, text, ".target sm_121a")
+			require.Contains(t, text, "kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3")
+			for _, name := range []string{"sm_90", "sm_80"} {
+				tgt, err := target.Lookup(name)
+				require.NoError(t, err)
+				_, err = Lower(c.region(newBody(t)), &kernel.Context{Target: tgt})
+				require.ErrorContains(t, err, name+" does not multiply e2m1 with block scales")
+			}
+		})
 	}
 }
 

@@ -35,6 +35,17 @@ func (n *numerics) unit() int { return max(n.stepMul(), n.stepA(), n.stepB()) }
 // tileA is the size in bytes of a tile of A.
 func (n *numerics) tileA(rows, k int) int { return bytesFor(n.a, rows*k) }
 
+// perUnit is the number of elements of A that one unit of its memory holds.
+func (n *numerics) perUnit() int { return max(1, 8/n.a.Bits()) }
+
+// scalesA is the size in bytes of the scales of a tile of A.
+func (n *numerics) scalesA(rows, k int) int {
+	if n.a != ir.Float4E2M1 {
+		return 0
+	}
+	return rows * k / blockSize
+}
+
 // tileB is the size in bytes of a tile of B, scales included.
 func (n *numerics) tileB(cols, k int) int {
 	size := bytesFor(n.b, cols*k)
@@ -66,6 +77,9 @@ func shortName(d ir.DType) string {
 // s of the unit (layout.B16x8 and B32x8 where nothing is converted).
 func (n *numerics) k(s, t, r, j int) int {
 	switch {
+	case n.mul == ir.Float4E2M1:
+		k, _ := layout.B64x8.At(t, 8*r+j)
+		return 64*s + k
 	case n.mul == ir.Float8E4M3FN && n.a != n.mul: // pairs of two f16 fragments, side by side
 		return 32*s + 16*r + 2*t + j%2 + 8*(j/2)
 	case n.mul == ir.Float8E4M3FN:
@@ -92,6 +106,12 @@ func (p *problem) decide() error {
 		return nil
 	}
 	switch {
+	case a == ir.Float4E2M1:
+		if p.b.src.blocks == nil || !p.regularBlocks() || p.attn != nil {
+			return fmt.Errorf("no contraction kernel for block-scaled %s times %s", a, b)
+		}
+		same(ir.Float4E2M1)
+		return nil
 	case p.attn != nil:
 		if v := p.attn.v.dtype; a == b && b == v && isHalf(a) {
 			same(a)
@@ -139,6 +159,9 @@ func (p *problem) decide() error {
 
 // on fits the numerics to a target, or says what it lacks.
 func (n *numerics) on(t *target.Target) error {
+	if n.mul == ir.Float4E2M1 && !t.NVFP4 {
+		return fmt.Errorf("%s does not multiply e2m1 with block scales", t.Name)
+	}
 	if t.FP8 {
 		return nil
 	}
@@ -160,6 +183,8 @@ func (n *numerics) mmaOpcode() string {
 		return "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 	case ir.Float8E4M3FN:
 		return "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
+	case ir.Float4E2M1:
+		return "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
 	}
 	return "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 }

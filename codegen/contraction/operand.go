@@ -20,6 +20,7 @@ type source struct {
 	factor float64 // a Mul that a rounding to e4m3 must follow; 0: none
 	round  float64 // the value times round is rounded to e4m3; 0: it is not
 	blocks *blocks // scales of e2m1 weights
+	scales *source // of a variable e2m1: one e4m3 for 16 neighbours
 }
 
 // graphValue is the graph's value behind a value of the region's body: an input of the region, or the constant itself.
@@ -64,6 +65,9 @@ func follow(region *ir.Node, v *ir.Value, quantised bool) (*source, error) {
 		return nil, err
 	}
 	ok := true
+	if s.scales != nil {
+		return nil, fmt.Errorf("%s (%s) between block scales and the anchor", n.Name, n.Op.Name)
+	}
 	if quantised {
 		if done, err := s.quantisation(region, n); done || err != nil {
 			return s, err
@@ -112,6 +116,11 @@ func (s *source) quantisation(region, n *ir.Node) (bool, error) {
 		}
 		return true, nil
 	case "DequantizeLinear":
+		if s.data == nil {
+			var err error
+			s.scales, err = blocksOfVariable(region, n, s)
+			return true, err
+		}
 		b, err := blocksOf(region, n, s)
 		s.blocks = b
 		return true, err

@@ -60,7 +60,7 @@ func pack(p *problem, s Schedule, panelZ []bool) []byte {
 // pack fills a panel with the elements at base + rows + cols, -1 marking what lies beyond.
 func (w *weights) pack(n *numerics, dst []byte, order []kn, rows, cols []int, base int) {
 	if n.scaled() {
-		w.packNibbles(dst, order, rows, cols, base)
+		w.packNibbles(n, dst, order, rows, cols, base)
 		return
 	}
 	size := n.b.Bits() / 8
@@ -86,15 +86,18 @@ func (w *weights) put(dst []byte, d ir.DType, i int) {
 	}
 }
 
-// packNibbles packs e2m1 in words of four pairs, and behind them the scales [k64][n16][column][n8][k16]. The places of a
-// pair's bits in the halves of the word are such that a mask and a shift make f16 numbers of them: see unpackE2M1.
-func (w *weights) packNibbles(dst []byte, order []kn, rows, cols []int, base int) {
+// packNibbles packs e2m1 in words of eight, and behind them the scales [k64][n16][column][n8][k16]. Where they are converted
+// the places of a pair's bits in the halves of the word are such that masks and shifts make f16 numbers of them: see
+// unpackE2M1.
+func (w *weights) packNibbles(num *numerics, dst []byte, order []kn, rows, cols []int, base int) {
 	for i, o := range order {
 		if r, c := rows[o.k], cols[o.n]; r >= 0 && c >= 0 {
 			code := uint32(w.nibble(base + r + c))
-			p := pairs[i%8/2]
-			word := (code&7)<<p.magnitude | code>>3<<p.sign
-			word <<= 16 * (i % 2)
+			word := code << (4 * (i % 8))
+			if num.mul != num.b {
+				p := pairs[i%8/2]
+				word = ((code&7)<<p.magnitude | code>>3<<p.sign) << (16 * (i % 2))
+			}
 			at := dst[i/8*4:]
 			binary.LittleEndian.PutUint32(at, binary.LittleEndian.Uint32(at)|word)
 		}

@@ -17,10 +17,13 @@ type plan struct {
 	packed bool   // B is constant and packed
 	panelZ []bool // the dimensions of z that the weights depend on
 
-	loadA, loadB tileLoad
-	epilogue     *epilogue
-	leaf         map[int]bool // parameters that the epilogue reads
-	align        []int        // of every parameter's address
+	scales  int // parameter of A's scales
+	perUnit int // elements of A in a unit of its memory
+
+	loadA, loadB, loadScales tileLoad
+	epilogue                 *epilogue
+	leaf                     map[int]bool // parameters that the epilogue reads
+	align                    []int        // of every parameter's address
 }
 
 // param returns the parameter that points to a graph value, declaring it at its first use.
@@ -43,16 +46,23 @@ func (pl *plan) leafParam(v *ir.Value) int {
 
 // newPlan decides what does not depend on the schedule: parameters, the width of every access, the epilogue.
 func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
-	pl := &plan{packed: p.b.src.data != nil, leaf: map[int]bool{}}
-	elem := bytesFor(p.num.a, 1)
+	pl := &plan{packed: p.b.src.data != nil, leaf: map[int]bool{}, perUnit: p.num.perUnit()}
+	elem := max(1, bytesFor(p.num.a, 1))
 	pl.a = pl.param(p.a.value)
-	pl.loadA = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k, win: p.conv, elem: elem, swizzle: true}
+	pl.loadA = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k / pl.perUnit, win: p.conv, elem: elem, swizzle: true}
 	inner, outer := p.a.col, p.a.z
 	if p.conv != nil { // only the channels are neighbours: a tap may lie outside
 		inner, outer = p.a.col[2:], append(slices.Clone(p.a.z), p.a.col[:2])
 	}
 	pl.loadA.gran, pl.loadA.async = access(&p.a, inner, append(slices.Clone(outer), p.a.row), ctx.AlignOf(p.a.value), elem)
 
+	if o := p.scalesA; o != nil {
+		if !pl.loadA.async || ctx.AlignOf(o.value)%4 != 0 {
+			return nil, fmt.Errorf("%s or its scales are not aligned", p.a.value.Name)
+		}
+		pl.scales = pl.param(o.value)
+		pl.loadScales = tileLoad{op: o, fixed: o.row, extent: p.m, advance: o.col, k: p.k / blockSize, win: p.conv, elem: 1, gran: 4, async: true}
+	}
 	for _, modes := range p.b.z {
 		used := false
 		for _, m := range modes {
@@ -80,7 +90,7 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 
 // fits says why the schedule's threads cannot load its tiles.
 func (pl *plan) fits(s Schedule) error {
-	copies := s.BK / pl.loadA.perCopy()
+	copies := s.BK / pl.perUnit / pl.loadA.perCopy()
 	if !pl.packed {
 		cols := s.BK
 		if pl.loadB.kRows {
@@ -98,7 +108,9 @@ func (pl *plan) fits(s Schedule) error {
 func (pl *plan) at(p *problem, s Schedule) *plan {
 	c := *pl
 	c.operands = slices.Clone(pl.operands)
-	c.loadA.rows, c.loadA.cols, c.loadA.chunk = s.BM, s.BK, s.BK
+	c.loadA.rows, c.loadA.cols, c.loadA.chunk = s.BM, s.BK/c.perUnit, s.BK/c.perUnit
+	c.loadScales.rows, c.loadScales.cols, c.loadScales.chunk = s.BM, s.BK/blockSize, s.BK/blockSize
+	c.loadScales.base = p.num.tileA(s.BM, s.BK) + p.num.tileB(s.BN, s.BK)
 	b := &c.loadB
 	b.base, b.chunk = p.num.tileA(s.BM, s.BK), s.BK
 	b.rows, b.cols = s.BN, s.BK

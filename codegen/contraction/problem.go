@@ -19,10 +19,11 @@ type problem struct {
 	m, n, k int
 	num     numerics
 
-	a, b operand
-	out  operand // where the epilogue stores
-	conv *window // of a convolution
-	attn *attend // of an attention
+	a, b    operand
+	scalesA *operand // of a variable e2m1
+	out     operand  // where the epilogue stores
+	conv    *window  // of a convolution
+	attn    *attend  // of an attention
 	// spread sorts the modes of a view of the anchor's output into z, rows and columns.
 	spread func(v layout.View) (operand, error)
 }
@@ -139,6 +140,9 @@ func normalise(region *ir.Node) (*problem, error) {
 	if err := p.decide(); err != nil {
 		return nil, err
 	}
+	if err := p.blockScaled(); err != nil {
+		return nil, err
+	}
 	if p.m*p.n*p.k == 0 {
 		return nil, fmt.Errorf("an extent is 0")
 	}
@@ -159,7 +163,7 @@ func (p *problem) operandOf(i int) (operand, error) {
 	switch s.dtype {
 	case ir.Float32, ir.Float16, ir.BFloat16, ir.Float8E4M3FN:
 	case ir.Float4E2M1:
-		if s.data == nil {
+		if s.data == nil && (i > 0 || s.scales == nil) {
 			return operand{}, fmt.Errorf("operand %d is a variable %s", i, s.dtype)
 		}
 	default:
@@ -173,6 +177,24 @@ func (p *problem) operandOf(i int) (operand, error) {
 		o.z[0] = []layout.Mode{{Size: p.z[0], Stride: s.member}}
 	}
 	return o, nil
+}
+
+// blockScaled turns a variable e2m1 operand into one of bytes, and finds its scales.
+func (p *problem) blockScaled() error {
+	if p.num.mul != ir.Float4E2M1 {
+		return nil
+	}
+	scales, err := p.a.dividedBy(blockSize)
+	if err != nil {
+		return err
+	}
+	scales.src, scales.value, scales.dtype = p.a.src.scales, p.a.src.scales.value, ir.Float8E4M3FN
+	p.scalesA = &scales
+	if p.a, err = p.a.dividedBy(2); err != nil {
+		return err
+	}
+	p.a.dtype = ir.Uint8
+	return nil
 }
 
 // matmul: numpy.matmul with both ranks at least 2. If B has no batch dimensions, A's become rows.

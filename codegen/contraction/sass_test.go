@@ -30,6 +30,8 @@ func TestMachineCode(t *testing.T) {
 		{narrowCase{a: f16, b: e4m3, out: f16, round: true, m: 512, k: 512, n: 256}, "QMMA.16832.F32.E4M3.E4M3"},
 		{narrowCase{a: f16, b: e4m3, out: f16, m: 25, k: 512, n: 256}, "HMMA.16816.F32"},
 		{narrowCase{a: f16, b: e2m1, out: f16, m: 25, k: 512, n: 256}, "HMMA.16816.F32"},
+		{narrowCase{a: e2m1, b: e2m1, out: f16, m: 512, k: 512, n: 256}, "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X"},
+		{narrowCase{a: e2m1, b: e2m1, out: e4m3, h: 32, w: 64, c: 64, co: 64, window: 3, stride: 1, pad: 1, group: 1}, "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X"},
 		{narrowCase{a: bf16, b: bf16, out: bf16, m: 25, k: 512, n: 256}, "HMMA.16816.F32.BF16"},
 	} {
 		t.Run(c.types(), func(t *testing.T) {

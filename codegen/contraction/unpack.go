@@ -45,7 +45,7 @@ func (t *operands) fragA(g *gen, i, m int) []ptx.Reg {
 func (t *operands) fragB(g *gen, j, m int) (lo, hi []ptx.Reg) {
 	n := &g.p.num
 	switch {
-	case n.scaled():
+	case n.scaled() && n.mul != n.b:
 		w := g.unpackE2M1(t.b[j][m/4][m%4])
 		for i, r := range w {
 			g.I("mul.rn.f16x2", r, r, t.scale(g, j, i/2, m))

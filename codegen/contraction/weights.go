@@ -45,6 +45,58 @@ func blocksOf(region, n *ir.Node, w *source) (*blocks, error) {
 	return b, nil
 }
 
+// blocksOfVariable reads a DequantizeLinear of a variable with a scale for every 16 along its last dimension.
+func blocksOfVariable(region, n *ir.Node, x *source) (*source, error) {
+	scales, err := trace(region, n.Inputs[1])
+	if err != nil {
+		return nil, err
+	}
+	shape := n.Inputs[0].Type.Shape
+	dense := func(s *source, d ir.DType) bool {
+		return s.dtype == d && s.view.Offset == 0 && len(s.view.Dims) == len(shape) && s.data == nil
+	}
+	switch {
+	case !dense(x, ir.Float4E2M1) || !dense(scales, ir.Float8E4M3FN) || n.In(2) != nil || n.Attrs.Int("block", 0) != blockSize || n.Attrs.Int("axis", 1) != len(shape)-1:
+		return nil, fmt.Errorf("%s (DequantizeLinear) of variables other than e2m1 with an e4m3 scale for 16 of the last dimension", n.Name)
+	case shape[len(shape)-1]%64 != 0:
+		return nil, fmt.Errorf("%s (DequantizeLinear) of %d elements: block-scaled products want multiples of 64", n.Name, shape[len(shape)-1])
+	case x.member != 0 != (scales.member != 0):
+		return nil, fmt.Errorf("%s (DequantizeLinear): members share elements or scales", n.Name)
+	}
+	return scales, nil
+}
+
+// dividedBy is the operand in memory units of f neighbouring elements.
+func (o *operand) dividedBy(f int) (operand, error) {
+	d := *o
+	ok := o.offset%f == 0
+	d.offset /= f
+	divide := func(modes []layout.Mode) []layout.Mode {
+		out := make([]layout.Mode, len(modes))
+		for i, m := range modes {
+			switch {
+			case m.Stride == 1 && m.Size%f == 0:
+				m.Size /= f
+			case m.Stride%f == 0:
+				m.Stride /= f
+			default:
+				ok = false
+			}
+			out[i] = m
+		}
+		return out
+	}
+	d.row, d.col = divide(o.row), divide(o.col)
+	d.z = make([][]layout.Mode, len(o.z))
+	for i := range o.z {
+		d.z[i] = divide(o.z[i])
+	}
+	if !ok {
+		return d, fmt.Errorf("operand %s is not made of whole blocks", o.value.Name)
+	}
+	return d, nil
+}
+
 // regularBlocks reports whether every 16 of K share a scale, for every column.
 func (p *problem) regularBlocks() bool {
 	b := p.b.src.blocks
