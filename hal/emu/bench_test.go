@@ -23,6 +23,9 @@ func contractionLike(steps int) string {
 		k.I("and.b32", row, tid, ptx.Imm(31))
 		k.I("mad.lo.s32", row, row, ptx.Imm(16), smem)
 		acc := k.RegVec(ptx.F32, 32)
+		for _, r := range acc {
+			k.I("mov.f32", r, ptx.FImm(0))
+		}
 		n := k.Reg(ptx.B32)
 		k.I("mov.u32", n, ptx.Imm(0))
 		stage := func() {
@@ -88,9 +91,10 @@ func fmaLike(steps int) string {
 }
 
 // benchmark runs blocks of 128 threads on one worker and reports multiply-adds a second.
-func benchmark(b *testing.B, check bool, text string, blocks, shared int, macs float64) {
+func benchmark(b *testing.B, opts Options, text string, blocks, shared int, macs float64) {
 	ctx := context.Background()
-	d, err := Open(Options{Check: check, Workers: 1})
+	opts.Workers = 1
+	d, err := Open(opts)
 	require.NoError(b, err)
 	m, err := d.Load(ctx, hal.Image{Name: b.Name(), PTX: text})
 	require.NoError(b, err)
@@ -108,20 +112,26 @@ func benchmark(b *testing.B, check bool, text string, blocks, shared int, macs f
 	b.ReportMetric(macs*float64(b.N)/b.Elapsed().Seconds()/1e9, "GMAC/s")
 }
 
-func BenchmarkMMA(b *testing.B) {
+// benchmarked are the ways to run a kernel.
+var benchmarked = []struct {
+	name string
+	opts Options
+}{{"jit", Options{Engine: Auto}}, {"avx2", Options{Engine: AVX2}}, {"interpreter", Options{Engine: Interpreter}}, {"checked", Options{Check: true}}}
+
+func BenchmarkContraction(b *testing.B) {
 	const steps = 100
-	for _, check := range []bool{false, true} {
-		b.Run(map[bool]string{false: "unchecked", true: "checked"}[check], func(b *testing.B) {
-			benchmark(b, check, contractionLike(steps), 1, 8192, steps*4*16*2048)
+	for _, o := range benchmarked {
+		b.Run(o.name, func(b *testing.B) {
+			benchmark(b, o.opts, contractionLike(steps), 1, 8192, steps*4*16*2048)
 		})
 	}
 }
 
 func BenchmarkFMA(b *testing.B) {
 	const steps = 100
-	for _, check := range []bool{false, true} {
-		b.Run(map[bool]string{false: "unchecked", true: "checked"}[check], func(b *testing.B) {
-			benchmark(b, check, fmaLike(steps), 4, 0, 4*steps*128*32)
+	for _, o := range benchmarked {
+		b.Run(o.name, func(b *testing.B) {
+			benchmark(b, o.opts, fmaLike(steps), 4, 0, 4*steps*128*32)
 		})
 	}
 }
@@ -142,9 +152,9 @@ func loopLike() string {
 }
 
 func BenchmarkLoop(b *testing.B) {
-	for _, check := range []bool{false, true} {
-		b.Run(map[bool]string{false: "unchecked", true: "checked"}[check], func(b *testing.B) {
-			benchmark(b, check, loopLike(), 64, 0, 64*128)
+	for _, o := range benchmarked {
+		b.Run(o.name, func(b *testing.B) {
+			benchmark(b, o.opts, loopLike(), 64, 0, 64*128)
 		})
 	}
 }
