@@ -14,7 +14,7 @@ import (
 type Options struct {
 	Check   bool // find races, undefined reads and what else Rule lists
 	Workers int  // thread blocks at a time; 0: one a core
-	// StepLimit bounds the instructions that a block may execute, a warp's instruction counting one; 0: 2^34.
+	// StepLimit bounds the instructions that a block may execute, a warp's instruction counting one; 0: 2^32.
 	StepLimit int64
 	// Profile, where set, is called after each launch with what it did. Counting slows a launch down a few times.
 	Profile func(*Counts)
@@ -43,7 +43,7 @@ func Open(opts Options) (*Device, error) {
 		opts.Workers = runtime.GOMAXPROCS(0)
 	}
 	if opts.StepLimit == 0 {
-		opts.StepLimit = 1 << 34
+		opts.StepLimit = 1 << 32
 	}
 	d := &Device{opts: opts, next: firstAddress}
 	level, err := opts.Engine.level()
