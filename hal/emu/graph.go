@@ -147,7 +147,10 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 		l.reads = append(l.reads, m.span())
 	}
 	l.writes = l.reads
-	l.code = d.engine.compile(p)
+	if l.code = d.engine.compile(p); l.code != nil {
+		p.trackOnce.Do(func() { p.track = track(p) })
+		l.proved = p.track == nil
+	}
 	return l, nil
 }
 

@@ -1,13 +1,17 @@
 package emu
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -169,15 +173,16 @@ func output(k *ptx.Kernel, r ptx.Reg, base ptx.Reg, off int) {
 }
 
 // onEngine runs a kernel of 8-byte words in, words out.
-func onEngine(e Engine, text string, block, shared int, in []uint64, words int) ([]uint64, error) {
+func onEngine(e Engine, text string, grid, block, shared int, in []uint64, words int) ([]uint64, error) {
 	out := make([]uint64, words)
-	err := RunKernelWith(Options{Engine: e, Workers: 1, StepLimit: 1 << 24}, text, "k", [3]int{1, 1, 1}, [3]int{block, 1, 1}, shared, in, out)
+	err := RunKernelWith(Options{Engine: e, Workers: 1, StepLimit: 1 << 24}, text, "k", [3]int{grid, 1, 1}, [3]int{block, 1, 1}, shared, in, out)
 	return out, err
 }
 
 // TestEveryInstructionIsTheInterpreters holds each instruction of the table, on many operands, with and without a guard,
 // for whole warps and for warps that lack lanes, against the interpreter.
 func TestEveryInstructionIsTheInterpreters(t *testing.T) {
+	const blocks = 8
 	for _, op := range ptx.Opcodes() {
 		t.Run(op, func(t *testing.T) {
 			for _, guard := range []string{"", "some", "none"} {
@@ -189,31 +194,106 @@ func TestEveryInstructionIsTheInterpreters(t *testing.T) {
 					if threads == 45 && strings.Contains(op, ".sync") {
 						continue
 					}
-					for seed := range uint64(8) {
-						r := rand.New(rand.NewPCG(seed, 1))
-						in := make([]uint64, 64*32)
-						for i := range in {
-							if seed%2 == 0 {
-								in[i] = pattern(r)
-							} else { // two ordinary halves, or an ordinary f32
-								in[i] = uint64(floatToHalf(r.NormFloat64())<<16 | floatToHalf(r.NormFloat64()))
-							}
+					r := rand.New(rand.NewPCG(1, uint64(threads)))
+					in := make([]uint64, blocks*64*32)
+					for i := range in {
+						if i/(32*64)%2 == 0 {
+							in[i] = pattern(r)
+						} else { // two ordinary halves, or an ordinary f32
+							in[i] = uint64(floatToHalf(r.NormFloat64())<<16 | floatToHalf(r.NormFloat64()))
 						}
-						want, err := onEngine(Interpreter, text, threads, 0, in, 64*32)
+					}
+					want, err := onEngine(Interpreter, text, blocks, threads, 0, in, len(in))
+					require.NoError(t, err)
+					for _, e := range engines(t) {
+						got, err := onEngine(e, text, blocks, threads, 0, in, len(in))
 						require.NoError(t, err)
-						for _, e := range engines(t) {
-							got, err := onEngine(e, text, threads, 0, in, 64*32)
-							require.NoError(t, err)
-							for i := range want {
-								if want[i] != got[i] {
-									t.Fatalf("%s, guard %q, %d threads, seed %d: thread %d, word %d: %#x, the interpreter's %#x; operands %#x", e, guard, threads, seed,
-										i/32, i%32, got[i], want[i], in[i/32*32:i/32*32+8])
-								}
+						for i := range want {
+							if want[i] != got[i] {
+								t.Fatalf("%s, guard %q, %d threads: thread %d, word %d: %#x, the interpreter's %#x; operands %#x", e, guard, threads,
+									i/32, i%32, got[i], want[i], in[i/32*32:i/32*32+8])
 							}
 						}
 					}
 				}
 			}
 		})
+	}
+}
+
+// TestCodeIsNeverWritableAndExecutable looks at this process's mappings while native code is loaded.
+func TestCodeIsNeverWritableAndExecutable(t *testing.T) {
+	engines(t)
+	ctx := context.Background()
+	d, err := Open(Options{Engine: JIT})
+	require.NoError(t, err)
+	m, err := d.Load(ctx, hal.Image{Name: "k", PTX: loopLike()})
+	require.NoError(t, err)
+	code := d.engine.compile(m.(*module).programs["k"])
+	require.NotNil(t, code)
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	executable := 0
+	for _, line := range strings.Split(string(maps), "\n") {
+		f := strings.Fields(line)
+		if len(f) < 2 || !strings.Contains(f[1], "x") {
+			continue
+		}
+		require.NotContains(t, f[1], "w", line)
+		if len(f) < 6 {
+			executable++
+		}
+	}
+	require.Positive(t, executable, "the code is mapped")
+	require.Empty(t, code.Left)
+	runtime.KeepAlive(m)
+}
+
+// TestEnginesFindTheSameViolations: what native code cannot do, it leaves to the interpreter, message and all.
+func TestEnginesFindTheSameViolations(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		body func(k *ptx.Kernel, p []ptx.Reg)
+	}{
+		{"a load past the end", func(k *ptx.Kernel, p []ptx.Reg) {
+			k.I("ld.global.f32", k.Reg(ptx.F32), ptx.At(element(k, p[0], threadID(k)), 4000))
+		}},
+		{"a misaligned load", func(k *ptx.Kernel, p []ptx.Reg) {
+			v := k.RegVec(ptx.F32, 4)
+			k.I("ld.global.v4.f32", ptx.V(v...), ptx.At(element(k, p[0], threadID(k)), 0))
+		}},
+		{"a store past shared memory", func(k *ptx.Kernel, p []ptx.Reg) {
+			k.I("st.shared.b32", ptx.At(threadID(k), 1020), threadID(k))
+		}},
+		{"a matrix outside shared memory", func(k *ptx.Kernel, p []ptx.Reg) {
+			k.I("ldmatrix.sync.aligned.m8n8.x1.shared.b16", ptx.V(k.Reg(ptx.B32)), ptx.At(threadID(k), 0))
+		}},
+		{"a barrier that half a warp reaches", func(k *ptx.Kernel, p []ptx.Reg) {
+			q := k.Reg(ptx.Pred)
+			k.I("setp.lt.u32", q, threadID(k), ptx.Imm(16))
+			k.If(q, "bar.sync", ptx.Imm(0))
+		}},
+		{"an endless loop", func(k *ptx.Kernel, p []ptx.Reg) {
+			top := k.NewLabel("top")
+			i := threadID(k)
+			k.Place(top)
+			k.I("add.u32", i, i, ptx.Imm(1))
+			k.I("bra", top)
+		}},
+	} {
+		text := build("sm_80", 64, 2, c.body)
+		in := make([]uint64, 512)
+		_, want := onEngine(Interpreter, text, 1, 64, 1024, in, 16)
+		require.Error(t, want, c.name)
+		for _, e := range engines(t) {
+			_, got := onEngine(e, text, 1, 64, 1024, in, 16)
+			var v, w *Violation
+			require.ErrorAs(t, want, &w, c.name)
+			require.ErrorAs(t, got, &v, c.name)
+			require.Equal(t, w.Rule, v.Rule, c.name)
+			if w.Rule != StepLimit {
+				require.Equal(t, want.Error(), got.Error(), c.name)
+			}
+		}
 	}
 }

@@ -27,6 +27,7 @@ type launch struct {
 	track         *tracking // with checks on: registers to follow
 	profile       *profile  // where the device counts
 	code          *jit.Code // native, or nil
+	proved        bool      // no register is read before it is written: blocks may begin with old values in them
 }
 
 // A block that runs for long without ending steps aside for others, in case it waits for them; so many blocks a worker
@@ -214,9 +215,11 @@ func (b *block) begin(index int) {
 	p := b.l.prog
 	for i := range b.warps {
 		w := &b.warps[i]
-		clear(w.r[:p.regR])
-		clear(w.q[:p.regQ])
-		clear(w.p)
+		if !b.l.proved {
+			clear(w.r[:p.regR])
+			clear(w.q[:p.regQ])
+			clear(w.p)
+		}
 		clear(w.defined)
 		w.pc, w.nextPC, w.pending = 0, never, w.pending[:0]
 		w.mask, w.live, w.waited = w.full, w.full, 0

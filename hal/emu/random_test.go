@@ -21,7 +21,8 @@ import (
 func result(e Engine, c *ptxrand.Case) string {
 	in := append([]uint64(nil), c.Input...)
 	out := make([]byte, c.Output)
-	err := RunKernelWith(Options{Engine: e, Workers: 1, StepLimit: 1 << 16}, c.Text, "k", [3]int{1, 1, 1}, [3]int{c.Threads, 1, 1}, c.Shared, in, out)
+	// Two blocks, one after the other: the second begins with what the first left in its rows.
+	err := RunKernelWith(Options{Engine: e, Workers: 1, StepLimit: 1 << 16}, c.Text, "k", [3]int{2, 1, 1}, [3]int{c.Threads, 1, 1}, c.Shared, in, out)
 	if err != nil {
 		if strings.Contains(err.Error(), string(StepLimit)) {
 			return "step limit" // native code counts loops only
