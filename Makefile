@@ -93,6 +93,19 @@ gpu-bundle:
 	@for dir in .gpu/*/; do du -sk $$dir; done | awk '$$2 == ".gpu/bin/" {bin = $$1; next} {size[$$2] = $$1} \
 		END {for (m in size) {printf "%s with .gpu/bin: %.1f MiB\n", m, (size[m] + bin) / 1024; if (size[m] + bin > 65536) big = 1} exit big}'
 
+# The backend over gorgonia.org/cu: a module of its own, against CUDA 12.9's headers and the tests' stand-in driver.
+CUDA12 := $(CURDIR)/$(CACHE)/cuda12
+.PHONY: gorgonia
+gorgonia: tools
+	@if ! test -x $(VENV)/bin/python; then echo "skipped: gorgonia, whose headers come from PyPI"; \
+	elif ! command -v gcc >/dev/null; then echo "skipped: gorgonia, which needs gcc"; \
+	elif test "$$($(GO) env GOARCH)" != amd64; then echo "skipped: gorgonia, which is tested on amd64"; else set -e; \
+	test -d $(CUDA12)/nvidia || $(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --target $(CUDA12) nvidia-cuda-runtime-cu12==12.9.79; \
+	gcc -shared -fPIC -O1 -w -Wl,-soname,libcuda.so.1 -o $(CUDA12)/libcuda.so.1 hal/gorgonia/testdata/fakecuda.c; ln -sf libcuda.so.1 $(CUDA12)/libcuda.so; \
+	cd hal/gorgonia; CGO_ENABLED=1 CGO_CFLAGS="-O2 -w -I$(CUDA12)/nvidia/cuda_runtime/include" \
+		CGO_LDFLAGS="-L$(CUDA12) -Wl,--unresolved-symbols=ignore-all" LD_LIBRARY_PATH=$(CUDA12) \
+		$(GO) test -tags gorgonia . ; fi
+
 clean:
 	rm -rf bin out $(CACHE) .gpu
 
