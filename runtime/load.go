@@ -22,6 +22,9 @@ const (
 // Read reads a program from a directory: program.json, weights.bin and a folder a variant. Errors name the file.
 func Read(dir fs.FS) (*Program, error) {
 	raw, err := fs.ReadFile(dir, ProgramFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no %s: not a directory that spark-compile wrote: %w", ProgramFile, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -53,14 +56,41 @@ func Read(dir fs.FS) (*Program, error) {
 	return &p, nil
 }
 
+// maxParamBytes is what a kernel's parameters may take on every target (PTX ISA, kernel function parameters).
+const maxParamBytes = 4096
+
 // Validate checks what a loader relies on: indices and ranges inside their tables.
 func (p *Program) Validate() error {
 	if len(p.Variants) == 0 {
 		return errors.New("no variant")
 	}
+	for _, list := range [][]Port{p.Inputs, p.Outputs} {
+		for _, q := range list {
+			if err := q.validate(); err != nil {
+				return err
+			}
+		}
+	}
 	for i := range p.Variants {
 		if err := p.Variants[i].validate(p); err != nil {
 			return fmt.Errorf("variant %s: %w", p.Variants[i].Target, err)
+		}
+	}
+	return nil
+}
+
+// validate checks that accessors of slices stay inside the port.
+func (p *Port) validate() error {
+	elements := 1
+	for _, d := range p.Shape {
+		if d < 0 || d > 0 && elements > math.MaxInt/d {
+			return fmt.Errorf("%q: shape %v", p.Name, p.Shape)
+		}
+		elements *= d
+	}
+	for _, s := range p.Slices {
+		if s.Start < 0 || s.Stop < s.Start || s.Stop > elements {
+			return fmt.Errorf("%q: slice %q is %d to %d of %d elements", p.Name, s.Name, s.Start, s.Stop, elements)
 		}
 	}
 	return nil
@@ -126,21 +156,39 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 			}
 		}
 	}
-	if c := l.Copy; c != nil {
-		return errors.Join(inside(Access{c.Src.Buffer, c.Src.Offset, c.Bytes}), inside(Access{c.Dst.Buffer, c.Dst.Offset, c.Bytes}))
-	}
 	for _, a := range l.After {
 		if a < 0 || a >= index {
 			return fmt.Errorf("edge from launch %d", a)
 		}
 	}
-	for _, q := range l.Params {
+	if c := l.Copy; c != nil {
+		return errors.Join(inside(Access{c.Src.Buffer, c.Src.Offset, c.Bytes}), inside(Access{c.Dst.Buffer, c.Dst.Offset, c.Bytes}))
+	}
+	if l.Kernel == "" {
+		return errors.New("neither a kernel nor a copy")
+	}
+	params := 0
+	for i, q := range l.Params {
+		switch q.Bytes {
+		case 1, 2, 4, 8:
+		default:
+			return fmt.Errorf("parameter %d has %d bytes", i, q.Bytes)
+		}
+		if params += q.Bytes; params > maxParamBytes {
+			return fmt.Errorf("more than %d bytes of parameters", maxParamBytes)
+		}
 		if q.Buffer < 0 {
 			continue
+		}
+		if q.Bytes != 8 {
+			return fmt.Errorf("parameter %d: a pointer of %d bytes", i, q.Bytes)
 		}
 		if err := inside(Access{q.Buffer, q.Offset, 0}); err != nil {
 			return err
 		}
+	}
+	if l.Shared < 0 {
+		return fmt.Errorf("%d bytes of shared memory", l.Shared)
 	}
 	for d := range 3 {
 		if l.Grid[d] < 1 || l.Block[d] < 1 {

@@ -64,13 +64,17 @@ func (m *Model) Close() error {
 	return first
 }
 
-// Launches is the number of graph nodes of a run: kernels and copies.
-func (m *Model) Launches() int {
-	e := m.Variant.entry("run")
+// Launches is the number of graph nodes of a run: kernels and copies, those that carry states included.
+func (m *Model) Launches() int { return m.Program.Launches(m.Variant) }
+
+// Launches is the number of graph nodes of a run of one of the program's variants: kernels, copies, and one copy for each
+// state.
+func (p *Program) Launches(v *Variant) int {
+	e := v.entry("run")
 	if e == nil {
 		return 0
 	}
-	return len(e.Launches)
+	return len(e.Launches) + len(p.States)
 }
 
 func (v *Variant) entry(name string) *Entry {

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 // stay on the device. The time is the device's own where it has a clock (CUDA events), else the host's.
 func (s *Session) Replay(ctx context.Context) (time.Duration, error) {
 	if s.graph == nil {
-		return 0, errors.New("session is closed")
+		return 0, errClosed
 	}
 	var took time.Duration
 	var err error

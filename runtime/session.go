@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
 )
@@ -32,6 +34,8 @@ type port struct {
 	staged bool
 	bound  bool // memory belongs to somebody else, who fills or reads it on the device
 }
+
+var errClosed = errors.New("session is closed")
 
 // SessionOptions binds inputs and outputs to memory that exists already, so that one model's output feeds another on the
 // device without a copy. Whoever binds keeps the memory alive and its contents current.
@@ -66,6 +70,9 @@ func (s *Session) open(ctx context.Context, opt SessionOptions) error {
 	if entry == nil {
 		return fmt.Errorf("no entry %q", name)
 	}
+	if err := s.model.Program.checkBindings(opt); err != nil {
+		return err
+	}
 	places, err := s.place(opt)
 	if err != nil {
 		return err
@@ -81,6 +88,25 @@ func (s *Session) open(ctx context.Context, opt SessionOptions) error {
 	s.graph, err = s.model.device.Capture(ctx, append(ops, feed...))
 	if err != nil {
 		return fmt.Errorf("capturing %d launches: %w", len(ops), err)
+	}
+	return nil
+}
+
+// checkBindings refuses bindings that would bind nothing.
+func (p *Program) checkBindings(opt SessionOptions) error {
+	for _, side := range []struct {
+		what  string
+		ports []Port
+		at    map[string]Binding
+	}{{"input", p.Inputs, opt.Inputs}, {"output", p.Outputs, opt.Outputs}} {
+		for _, name := range slices.Sorted(maps.Keys(side.at)) {
+			if !slices.ContainsFunc(side.ports, func(q Port) bool { return q.Name == name }) {
+				return fmt.Errorf("no %s %q to bind", side.what, name)
+			}
+			if side.at[name].Memory == nil {
+				return fmt.Errorf("%s %q: bound to no memory", side.what, name)
+			}
+		}
 	}
 	return nil
 }
@@ -130,7 +156,7 @@ func (s *Session) port(b Buffer, opt SessionOptions) (*port, error) {
 	}
 	p := &port{}
 	if at, ok := bindings[b.Name]; ok {
-		if at.Offset < 0 || at.Offset+b.Bytes > at.Memory.Size() {
+		if at.Offset < 0 || at.Offset > at.Memory.Size()-b.Bytes {
 			return nil, fmt.Errorf("%s %q: bound to %d bytes at offset %d of %d", b.Kind, b.Name, b.Bytes, at.Offset, at.Memory.Size())
 		}
 		p.memory, p.offset, p.bound = at.Memory, at.Offset, true
@@ -243,7 +269,7 @@ func (s *Session) Memory(output bool, name string) (Binding, bool) {
 // Run sends the inputs where memory is not unified, runs the graph, and fetches the outputs.
 func (s *Session) Run(ctx context.Context) error {
 	if s.graph == nil {
-		return errors.New("session is closed")
+		return errClosed
 	}
 	p := s.model.Program
 	for _, in := range p.Inputs {
@@ -281,6 +307,9 @@ func (s *Session) isState(input string) bool {
 
 // SetState writes a state input, which otherwise keeps what the last run left there.
 func (s *Session) SetState(name string, data []byte) error {
+	if s.graph == nil {
+		return errClosed
+	}
 	p := s.ports[portKey{false, name}]
 	if p == nil || !s.isState(name) {
 		return fmt.Errorf("no state %q", name)

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,6 +39,10 @@ func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
 		im.g.Meta[p.GetKey()] = p.GetValue()
 	}
 	if err := im.run(); err != nil {
+		var e *Error
+		if opt.Batch != 0 && errors.As(err, &e) && e.Op != "" && e.Remedy == "" {
+			e.Remedy = fmt.Sprintf("a model of fixed shapes may not take --batch %d; export it with a symbolic batch dimension", opt.Batch)
+		}
 		return nil, err
 	}
 	return im.g, nil
@@ -310,6 +315,8 @@ func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 			return err
 		}
 		switch {
+		case taken[v] && v.Name == out.GetName():
+			return im.m.fileError("output %q is an input", out.GetName()).WithRemedy("leave it out of the outputs, or give it a name of its own with an Identity node")
 		case v.IsConst():
 			v = &ir.Value{Name: out.GetName(), Type: v.Type, Const: v.Const}
 		case taken[v]: // an input, or an output already: a second name needs a value of its own

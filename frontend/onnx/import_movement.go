@@ -125,6 +125,9 @@ func transpose(s *site) {
 	}
 	for i, p := range perm {
 		perm[i] = s.axis(p, len(perm))
+		if slices.Contains(perm[:i], perm[i]) {
+			s.fail("perm %v names axis %d twice", perm, perm[i])
+		}
 	}
 	s.out(0, s.transpose(x, perm...))
 }

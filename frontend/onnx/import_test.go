@@ -199,6 +199,7 @@ func TestRefusalsNameOperatorOpsetReasonAndRemedy(t *testing.T) {
 		{oneNode{17, "Conv", in([]int{1, 64, 4, 4}, []int{32, 21, 1, 1}), []onnx.Attr{a("group", 3)}, 1},
 			`model.onnx: node "out0" (Conv, opset 17): Conv: group=3 does not divide 64 input and 32 output channels`, false},
 		{oneNode{17, "Conv", in([]int{1, 2, 4, 4}), nil, 1}, `model.onnx: node "out0" (Conv, opset 17): input 1 is missing`, false},
+		{oneNode{17, "Transpose", in([]int{2, 3}), []onnx.Attr{a("perm", []int{0, 0})}, 1}, `model.onnx: node "out0" (Transpose, opset 17): perm [0 0] names axis 0 twice`, false},
 		{oneNode{17, "Add", in([]int{2}, []int{3}), nil, 1}, `model.onnx: node "out0" (Add, opset 17): Add: shapes [[2] [3]] do not broadcast`, false},
 		{oneNode{17, "Add", in([]int{2}, ir.Vector(1)), nil, 1},
 			`model.onnx: node "out0" (Add, opset 17): Add: a is f32 but b is i64: they must have one element type`, false},
@@ -287,6 +288,25 @@ func TestBatchThatTheModelFixesIsRefused(t *testing.T) {
 	m = oneNode{17, "Relu", []any{[]int{25, 6}}, nil, 1}.model(t)
 	_, err = onnx.Import(m, onnx.ImportOptions{Batch: 2})
 	require.EqualError(t, err, `model.onnx: input "in0": its leading dimension is 25, not a batch of 1 that --batch could replace`)
+}
+
+func TestNodeErrorsUnderBatchSayThatItMayBeTheCause(t *testing.T) {
+	m := oneNode{17, "Reshape", []any{[]int{1, 6}, ir.Vector(2, 3)}, nil, 1}.model(t)
+	_, err := onnx.Import(m, onnx.ImportOptions{Batch: 4})
+	require.ErrorContains(t, err, `node "out0" (Reshape, opset 17)`)
+	require.ErrorContains(t, err, "--batch 4; export it with a symbolic batch dimension")
+}
+
+func TestAnOutputThatIsAnInputIsRefused(t *testing.T) {
+	b := onnx.NewBuilder("g", 17)
+	b.Input("x", ir.Float32, 2)
+	b.Node("Relu", []string{"x"}, []string{"y"})
+	b.Output("y", ir.Float32, 2)
+	b.Output("x", ir.Float32, 2)
+	m, err := b.Model()
+	require.NoError(t, err)
+	_, err = onnx.Import(m, onnx.ImportOptions{})
+	require.ErrorContains(t, err, `output "x" is an input; leave it out of the outputs`)
 }
 
 func TestShapeInputsAreThoseThatReachAShape(t *testing.T) {

@@ -68,12 +68,7 @@ type Fallback struct {
 // Of fills in what a program says of itself.
 func Of(p *runtime.Program, v *runtime.Variant) *Report {
 	r := &Report{Version: Version, Model: p.Model, Target: v.Target, Precision: p.Precision, ArenaBytes: v.ArenaBytes, LiveBytes: v.LiveBytes,
-		WeightsBytes: len(p.Weights), Kernels: v.Kernels}
-	for _, e := range v.Entries {
-		if e.Name == "run" {
-			r.Launches = len(e.Launches)
-		}
-	}
+		WeightsBytes: len(p.Weights), Kernels: v.Kernels, Launches: p.Launches(v)}
 	for _, k := range v.Kernels {
 		r.MACs += k.MACs * int64(k.Launches)
 	}

@@ -1,0 +1,131 @@
+package runtime_test
+
+import (
+	"encoding/json"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// directory is a program's files.
+func directory(t *testing.T, p *runtime.Program) fstest.MapFS {
+	t.Helper()
+	raw, err := json.Marshal(p)
+	require.NoError(t, err)
+	return fstest.MapFS{"program.json": {Data: raw}, "weights.bin": {Data: p.Weights}, "sm_80/kernels.ptx": {Data: []byte(accumulate)}}
+}
+
+func TestReadGivesBackWhatWasWritten(t *testing.T) {
+	p := accumulator(true)
+	p.Outputs[0].Slices = []runtime.Slice{{Name: "head", Start: 0, Stop: 4}}
+	dir := directory(t, p)
+	dir["sm_80/kernels.cubin"] = &fstest.MapFile{Data: []byte("cubin")}
+	p.Variants[0].Cubin = []byte("cubin")
+	got, err := runtime.Read(dir)
+	require.NoError(t, err)
+	want, err := json.Marshal(p)
+	require.NoError(t, err)
+	again, err := json.Marshal(got)
+	require.NoError(t, err)
+	require.JSONEq(t, string(want), string(again))
+	require.Equal(t, p.Weights, got.Weights)
+	require.Equal(t, p.Variants[0].PTX, got.Variants[0].PTX)
+	require.Equal(t, p.Variants[0].Cubin, got.Variants[0].Cubin)
+}
+
+func TestBrokenDirectoriesAreRefusedByFile(t *testing.T) {
+	for want, spoil := range map[string]func(dir fstest.MapFS){
+		"no program.json: not a directory that spark-compile wrote": func(d fstest.MapFS) { delete(d, "program.json") },
+		"weights.bin":                     func(d fstest.MapFS) { delete(d, "weights.bin") },
+		"sm_80/kernels.ptx":               func(d fstest.MapFS) { delete(d, "sm_80/kernels.ptx") },
+		"program.json: unexpected end":    func(d fstest.MapFS) { d["program.json"].Data = d["program.json"].Data[:50] },
+		"format version 0":                func(d fstest.MapFS) { d["program.json"].Data = []byte("{}") },
+		"format version 99, this runtime": func(d fstest.MapFS) { d["program.json"].Data = []byte(`{"format": 99}`) },
+		"program.json: no variant":        func(d fstest.MapFS) { d["program.json"].Data = []byte(`{"format": 1}`) },
+	} {
+		dir := directory(t, accumulator(true))
+		spoil(dir)
+		_, err := runtime.Read(dir)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
+	for want, spoil := range map[string]func(p *runtime.Program, v *runtime.Variant, l *runtime.Launch){
+		`buffer 0 (x): range outside its input`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) { v.Buffers[0].Bytes = -1 },
+		`unknown kind "heap"`:                   func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) { v.Buffers[0].Kind = "heap" },
+		`input "x" has no buffer`:               func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) { v.Buffers[0].Name = "q" },
+		`output "y" has no buffer`:              func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) { v.Buffers[2].Name = "q" },
+		`negative arena`:                        func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) { v.ArenaBytes = -1 },
+		`range outside its constant`:            constant(0, 2),
+		`(w): range outside its constant`:       constant(1<<62, 1<<62),
+		`launch 0: no buffer 77`:                func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Reads[0].Buffer = 77 },
+		`launch 0: no buffer -1`:                func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Writes[0].Buffer = -1 },
+		`range [8,+16) outside buffer y`:        func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Writes[0].Offset = 8 },
+		`no buffer 9`:                           func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Params[0].Buffer = 9 },
+		`parameter 0 has 3 bytes`:               func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Params[0].Bytes = 3 },
+		`parameter 0: a pointer of 4 bytes`:     func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Params[0].Bytes = 4 },
+		`more than 4096 bytes of parameters`:    manyParams,
+		`grid [0 1 1]`:                          func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Grid[0] = 0 },
+		`-1 bytes of shared memory`:             func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Shared = -1 },
+		`edge from launch 0`:                    func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.After = []int{0} },
+		`neither a kernel nor a copy`:           func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Kernel = "" },
+		`range [0,+17) outside buffer x`:        copyOf(17),
+		`edge from launch 5`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
+			copyOf(16)(nil, nil, l)
+			l.After = []int{5}
+		},
+		`"y": slice "tail" is 2 to 5 of 4 elements`: slice(2, 5),
+		`"y": slice "tail" is 3 to 2 of 4 elements`: slice(3, 2),
+		`"x": shape [4611686018427387904 4]`:        func(p *runtime.Program, _ *runtime.Variant, _ *runtime.Launch) { p.Inputs[0].Shape = []int{1 << 62, 4} },
+		`"x": shape [-4]`:                           func(p *runtime.Program, _ *runtime.Variant, _ *runtime.Launch) { p.Inputs[0].Shape = []int{-4} },
+	} {
+		p := accumulator(true)
+		v := &p.Variants[0]
+		spoil(p, v, &v.Entries[0].Launches[0])
+		require.ErrorContains(t, p.Validate(), want)
+	}
+	require.NoError(t, accumulator(true).Validate())
+}
+
+func constant(offset, bytes int) func(*runtime.Program, *runtime.Variant, *runtime.Launch) {
+	return func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
+		v.Buffers = append(v.Buffers, runtime.Buffer{Name: "w", Kind: runtime.ConstantBuffer, Offset: offset, Bytes: bytes})
+	}
+}
+
+func manyParams(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
+	for range 512 {
+		l.Params = append(l.Params, runtime.Param{Buffer: -1, Bytes: 8})
+	}
+}
+
+func copyOf(bytes int) func(*runtime.Program, *runtime.Variant, *runtime.Launch) {
+	return func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
+		l.Kernel, l.Copy = "", &runtime.Copy{Src: runtime.Access{Buffer: 0, Bytes: bytes}, Dst: runtime.Access{Buffer: 2, Bytes: bytes}, Bytes: bytes}
+	}
+}
+
+func slice(start, stop int) func(*runtime.Program, *runtime.Variant, *runtime.Launch) {
+	return func(p *runtime.Program, _ *runtime.Variant, _ *runtime.Launch) {
+		p.Outputs[0].Slices = []runtime.Slice{{Name: "tail", Start: start, Stop: stop}}
+	}
+}
+
+func TestVariantOfATarget(t *testing.T) {
+	p := &runtime.Program{Model: "m.onnx", Variants: []runtime.Variant{{Target: "sm_121"}, {Target: "sm_80"}, {Target: "sm_90"}}}
+	for target, want := range map[string]string{"": "sm_121", "sm_121": "sm_121", "sm_80": "sm_80", "sm_86": "sm_80", "sm_100": "sm_90", "sm_130": "sm_121"} {
+		v, err := p.Variant(target)
+		require.NoError(t, err)
+		require.Equal(t, want, v.Target, target)
+	}
+	_, err := p.Variant("sm_75")
+	require.ErrorIs(t, err, hal.ErrNoVariant)
+	require.ErrorContains(t, err, "--target sm_75")
+	_, err = p.Variant("gfx90a")
+	require.ErrorContains(t, err, `target "gfx90a"`)
+}
