@@ -138,6 +138,7 @@ func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device st
 		l.Time = predict(t, &l, c, constants)
 		out.Launches = append(out.Launches, l)
 	}
+	out.copies(t, p, entry)
 	out.sum()
 	return out, nil
 }
@@ -156,6 +157,43 @@ func Device(name string) (*target.Target, error) {
 		have = append(have, t.Device)
 	}
 	return nil, fmt.Errorf("no figures of device %q (have %s)", name, strings.Join(have, ", "))
+}
+
+// copies adds the graph's copies, those that carry state from run to run last.
+func (p *Profile) copies(t *target.Target, prog *runtime.Program, e *runtime.Entry) {
+	add := func(index, bytes int, note string) {
+		l := Launch{Index: index, Kernel: "(copy)", Note: note, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}
+		l.UniqueRead, l.UniqueWrite = int64(bytes), int64(bytes)
+		l.Time = Time{L2: float64(2*bytes) / (t.L2GBps * 1e3), Gap: t.LaunchUS, By: "L2"}
+		if l.Time.Gap > l.Time.L2 {
+			l.Time.By = "launch"
+		}
+		l.Time.US = l.Time.Gap + l.Time.L2
+		l.ratios()
+		p.Launches = append(p.Launches, l)
+	}
+	for i, l := range e.Launches {
+		if l.Copy != nil {
+			add(i, l.Copy.Bytes, l.Note)
+		}
+	}
+	for i, s := range prog.States {
+		for _, in := range prog.Inputs {
+			if in.Name == s.Input {
+				add(len(e.Launches)+i, portBytes(in), s.Output+" → "+s.Input)
+			}
+		}
+	}
+	slices.SortStableFunc(p.Launches, func(a, b Launch) int { return a.Index - b.Index })
+}
+
+func portBytes(p runtime.Port) int {
+	n := 1
+	for _, d := range p.Shape {
+		n *= d
+	}
+	bits := map[string]int{"f64": 64, "i64": 64, "u64": 64, "f32": 32, "i32": 32, "u32": 32, "f16": 16, "bf16": 16, "i16": 16, "u16": 16}[p.DType]
+	return n * max(bits, 8) / 8
 }
 
 // count sorts what each instruction did into classes.

@@ -45,7 +45,7 @@ func counted(t *testing.T, p *runtime.Program, workers int) []*emu.Counts {
 // TestAModelsProfile: counts agree with what the compiler says of the kernels, sums with their parts, and nothing
 // depends on how many blocks run at a time.
 func TestAModelsProfile(t *testing.T) {
-	for _, name := range []string{"policy", "vision"} {
+	for _, name := range []string{"policy", "vision", "supercombo"} {
 		t.Run(name, func(t *testing.T) {
 			p := compiled(t, name)
 			v := &p.Variants[0]
@@ -59,12 +59,7 @@ func TestAModelsProfile(t *testing.T) {
 			require.NoError(t, err)
 			require.JSONEq(t, string(first), string(second))
 
-			launches := 0
-			for _, l := range v.Entries[0].Launches {
-				if l.Kernel != "" {
-					launches++
-				}
-			}
+			launches := len(v.Entries[0].Launches) + len(p.States)
 			require.Len(t, prof.Launches, launches)
 			useful := map[string]int64{}
 			for _, k := range v.Kernels {

@@ -97,8 +97,11 @@ func (p *Profile) row(k *Sum) []string {
 		}
 	}
 	regs, occ := "?", "≤ "+percent(k.Occupancy.Share, 1)
-	if k.Occupancy.Registers > 0 {
+	switch {
+	case k.Occupancy.Registers > 0:
 		regs, occ = fmt.Sprint(k.Occupancy.Registers), percent(k.Occupancy.Share, 1)
+	case k.Occupancy.Warps == 0: // a copy
+		regs, occ = "–", "–"
 	}
 	macs := "–"
 	if n := k.MACs + k.FMAs; n > 0 {
