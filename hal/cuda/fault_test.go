@@ -155,11 +155,13 @@ func TestEveryCallThatFails(t *testing.T) {
 		integrated, hostShared uintptr
 	}{{"discrete", 0, 1}, {"host-allocated", 1, 1}, {"managed", 1, 0}} {
 		t.Run(memory.name, func(t *testing.T) {
+			cache := filepath.Join(t.TempDir(), "cache")
 			fails := func(call string, nth, code int, is error) (reached bool) {
 				purego.SyscallN(f.reset, memory.integrated)
 				f.set("host coherent", int(memory.hostShared))
 				f.failNext(call, nth, code)
-				err := life(f, t.TempDir())
+				require.NoError(t, os.RemoveAll(cache))
+				err := life(f, cache)
 				log := strings.Join(f.lines(), "\n")
 				what := fmt.Sprintf("call %d of %s with code %d: %v\n%s", nth, call, code, err, log)
 				reached = call == "cuGetErrorName" || strings.Contains(log, fmt.Sprintf("%s fails %d", call, code))
