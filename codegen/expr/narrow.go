@@ -84,3 +84,10 @@ func (m *Emitter) encodeE4M3(rs []ptx.Reg) []ptx.Reg {
 	}
 	return out
 }
+
+// readsE4M3 reports whether e4m3 are among what es still needs: then 16 neighbours are 16 bytes.
+func (m *Emitter) readsE4M3(es []*Expr) bool {
+	found := false
+	m.pending(es, func(e *Expr) { found = found || e.Op == OpLoad && e.DType == ir.Float8E4M3FN })
+	return found
+}

@@ -41,7 +41,11 @@ func (m *Emitter) teamReduce(rs []*Expr) {
 	}
 	vec := int64(1)
 	if t.Adjacent {
-		for _, v := range []int64{8, 4, 2} {
+		widths := []int64{8, 4, 2}
+		if m.readsE4M3(bs) {
+			widths = []int64{16, 8, 4, 2}
+		}
+		for _, v := range widths {
 			if int64(shape[len(shape)-1])%v == 0 && total/v >= int64(t.Threads) {
 				vec = v
 				break
