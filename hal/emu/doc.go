@@ -5,6 +5,7 @@
 //	Device    memory, modules, graphs (hal.Device)
 //	program   a kernel decoded once: instructions with operands resolved to rows
 //	block     a thread block in execution: warps, shared memory; resumable where a warp yields
+//	Engine    what executes: the interpreter here, which is the specification, or native code of it (internal/jit)
 //	Violation what Options.Check finds: bounds, alignment, undefined reads, races, divergence, missing edges
 //
 // Divergence: a warp is a set of lanes groups, each with its own pc; the group with the least pc runs, groups that meet

@@ -78,3 +78,30 @@ func BenchmarkFullModels(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkColdStart is what a program waits for before its first result on the CPU device: reading the package, parsing
+// the PTX, native code, weights, and one run.
+func BenchmarkColdStart(b *testing.B) {
+	dir := filepath.Join("..", "..", "..", "shared", "models")
+	if _, err := os.Stat(dir); err != nil {
+		b.Skip("no full-size models beside the repository: ", err)
+	}
+	for _, f := range fulls {
+		m, err := onnx.Load(filepath.Join(dir, f.model+".onnx"))
+		require.NoError(b, err)
+		r, err := Compile(context.Background(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}})
+		require.NoError(b, err)
+		b.Run(f.model, func(b *testing.B) {
+			ctx := context.Background()
+			for b.Loop() {
+				d, err := emu.Open(emu.Options{})
+				require.NoError(b, err)
+				m, err := runtime.NewModel(ctx, r.Program, d, runtime.ModelOptions{})
+				require.NoError(b, err)
+				s, err := m.NewSession(ctx, runtime.SessionOptions{})
+				require.NoError(b, err)
+				require.NoError(b, s.Run(ctx))
+			}
+		})
+	}
+}

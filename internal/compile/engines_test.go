@@ -84,8 +84,12 @@ func TestNativeCodeIsTheInterpreterOnFullModels(t *testing.T) {
 	if _, err := emu.Open(emu.Options{Engine: emu.JIT}); err != nil {
 		t.Skip(err)
 	}
+	precisions := []string{"fp16"}
+	if os.Getenv("SPARK_FULL") != "" {
+		precisions = append(precisions, "fp32", "file")
+	}
 	for _, f := range fulls {
-		for _, precision := range []string{"fp32", "fp16"} {
+		for _, precision := range precisions {
 			t.Run(f.model+"/"+precision, func(t *testing.T) {
 				m, err := onnx.Load(filepath.Join(dir, f.model+".onnx"))
 				require.NoError(t, err)
