@@ -7,10 +7,12 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -198,4 +200,23 @@ func TestPlotsOfOneSampleAndOfEqualOnes(t *testing.T) {
 	require.NotContains(t, string(scatter([]string{"fp32"}, []float64{1}, []float64{0})), "NaN")
 	require.NotContains(t, string(scatter([]string{"a"}, []float64{1}, []float64{math.Inf(1)})), "Inf")
 	require.NotContains(t, string(bars([]Layer{{MS: 0}})), "NaN")
+}
+
+// TestPageHasNoErrorInABrowser opens the page in headless Chromium where that is installed.
+func TestPageHasNoErrorInABrowser(t *testing.T) {
+	browser, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("chromium is missing")
+	}
+	path := filepath.Join(t.TempDir(), "r.html")
+	require.NoError(t, report().WriteHTML(path))
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	cmd := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--user-data-dir="+t.TempDir(), "--dump-dom", "file://"+path)
+	cmd.WaitDelay = time.Second
+	var dom, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &dom, &log
+	require.NoError(t, cmd.Run(), log.String())
+	require.Contains(t, dom.String(), "</svg>")
+	require.NotContains(t, log.String(), "CONSOLE")
 }

@@ -159,7 +159,7 @@ func bars(layers []Layer) template.HTML {
 	x := newScale([]float64{0, max(sorted[0].MS, 1e-9)}, left, plotWidth-150, false)
 	for i, l := range sorted {
 		y := float64(i*row + 4)
-		label := l.Kernel
+		label := fmt.Sprintf("#%d %s", l.Index, l.Kernel)
 		if r := []rune(label); len(r) > 44 {
 			label = string(r[:43]) + "…"
 		}

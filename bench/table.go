@@ -96,6 +96,8 @@ func median(s *Summary) string {
 // number prints milliseconds with three digits that count.
 func number(v float64) string {
 	switch a := math.Abs(v); {
+	case a == 0:
+		return "0"
 	case a >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case a >= 10:

@@ -113,7 +113,11 @@ func (s *session) prepare() (done func()) {
 	s.report = &bench.Report{Version: bench.Version, Device: fmt.Sprintf("%s (%s)", info.Name, info.Backend), Runs: s.Runs, Warmup: s.Warmup}
 	s.options = bench.Options{Runs: s.Runs, Warmup: s.Warmup, Target: s.Target, Layers: s.Layers || s.HTML != ""}
 	m := machine.Current()
-	s.report.Machine, s.report.Driver = strings.TrimSpace(m.Vendor+" "+m.Product+" ("+m.Platform+")"), m.Driver
+	name := strings.TrimSpace(m.Vendor + " " + m.Product)
+	if name == "" {
+		name = "unknown machine"
+	}
+	s.report.Machine, s.report.Driver = name+" ("+m.Platform+")", m.Driver
 	done = func() {}
 	if info.Backend == config.CUDA {
 		if i := slices.IndexFunc(m.GPUs, func(g machine.GPU) bool { return g.Ordinal >= 0 && g.Name == info.Name }); i >= 0 {
