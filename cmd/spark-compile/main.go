@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
@@ -49,7 +50,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run is the command: 0 done, 2 wrong use or bad input.
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var f flags
 	done, err := cli.Parse(&f, "spark-compile", "Compile an ONNX model to PTX kernels and a Go package.", args, stdout)
@@ -122,20 +123,34 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := gopkg.Write(dir, files); err != nil {
-		return err
-	}
 	rep := f.report(r)
-	if f.Report != "" {
-		if err := rep.Write(f.Report); err != nil {
-			return err
-		}
+	if err := f.write(ctx, dir, files, rep); err != nil {
+		return err
 	}
 	if !f.Quiet {
 		summary(stdout, dir, name, r, rep)
 		return rep.Table(stdout)
 	}
 	return nil
+}
+
+// write writes package and report, both or neither.
+func (f *flags) write(ctx context.Context, dir string, files map[string][]byte, rep *report.Report) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if f.Report == "" {
+		return gopkg.Write(dir, files)
+	}
+	s, err := rep.Stage(f.Report)
+	if err != nil {
+		return err
+	}
+	defer s.Discard()
+	if err := gopkg.Write(dir, files); err != nil {
+		return err
+	}
+	return s.Commit()
 }
 
 // checkBudget refuses flags of low precision that would do nothing.

@@ -40,6 +40,10 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	want, err := f.expected(p)
+	if err != nil {
+		return err
+	}
 	var m *runtime.Model
 	var s *runtime.Session
 	d, counts, notices, err := f.open(ctx, func(d hal.Device) (err error) {
@@ -82,7 +86,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	return f.finish(stdout, p, s, r)
+	return f.finish(stdout, p, s, want, r)
 }
 
 // program reads a package, or compiles an ONNX file in memory.
@@ -214,7 +218,7 @@ func fill(p *runtime.Program, s *runtime.Session, arrays map[string]given) error
 }
 
 // finish writes and compares the outputs and prints what there is to say.
-func (f *flags) finish(w io.Writer, p *runtime.Program, s *runtime.Session, r *report.Report) error {
+func (f *flags) finish(w io.Writer, p *runtime.Program, s *runtime.Session, want map[string]*npy.Array, r *report.Report) error {
 	fmt.Fprintf(w, "%s %s on %s: %d launches, arena %.2f MB, weights %.2f MB\n", r.Model, r.Precision, r.Device, r.Launches, float64(r.ArenaBytes)/1e6, float64(r.WeightsBytes)/1e6)
 	fmt.Fprintf(w, "%d runs: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", r.Runs, r.MeanMS, r.P50MS, r.P99MS)
 	if f.OutputDir != "" {
@@ -225,7 +229,7 @@ func (f *flags) finish(w io.Writer, p *runtime.Program, s *runtime.Session, r *r
 	var missed error
 	if f.Expect != "" {
 		var err error
-		if missed, err = f.compare(w, p, s, r); err != nil {
+		if missed, err = f.compare(w, p, s, want, r); err != nil {
 			return err
 		}
 	}
@@ -250,12 +254,38 @@ func writeOutputs(dir string, p *runtime.Program, s *runtime.Session) error {
 	return nil
 }
 
-// compare holds every output against the array of its name. missed is errMiss if a bound that was asked for is not met.
-func (f *flags) compare(w io.Writer, p *runtime.Program, s *runtime.Session, r *report.Report) (missed, err error) {
+// expected reads the file of --expect, nil without one, and holds its arrays against the outputs' shapes, in which
+// dimensions of 1 do not count.
+func (f *flags) expected(p *runtime.Program) (map[string]*npy.Array, error) {
+	if f.Expect == "" {
+		return nil, nil
+	}
 	want, err := npy.ReadZip(f.Expect)
 	if err != nil {
 		return nil, err
 	}
+	long := func(shape []int) []int {
+		return slices.DeleteFunc(slices.Clone(shape), func(d int) bool { return d == 1 })
+	}
+	found := false
+	for _, out := range p.Outputs {
+		a := want[out.Name]
+		if a == nil {
+			continue
+		}
+		found = true
+		if !slices.Equal(long(a.Shape), long(out.Shape)) {
+			return nil, fmt.Errorf("%s: %s has shape %v, the output %v", f.Expect, out.Name, a.Shape, out.Shape)
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("%s holds no output of %s", f.Expect, p.Model)
+	}
+	return want, nil
+}
+
+// compare holds every output against the array of its name. missed is errMiss if a bound that was asked for is not met.
+func (f *flags) compare(w io.Writer, p *runtime.Program, s *runtime.Session, want map[string]*npy.Array, r *report.Report) (missed, err error) {
 	rtol, atol := 1e-3, 1e-5
 	if f.Rtol != nil {
 		rtol = *f.Rtol
@@ -265,13 +295,12 @@ func (f *flags) compare(w io.Writer, p *runtime.Program, s *runtime.Session, r *
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "output\tmax abs\tcosine\trelative L2\twithin\t")
-	found := false
 	for _, out := range p.Outputs {
 		a := want[out.Name]
 		if a == nil {
+			fmt.Fprintf(t, "%s\t\t\t\t\tnot in %s\n", out.Name, f.Expect)
 			continue
 		}
-		found = true
 		ref, err := a.Float64s()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", f.Expect, out.Name, err)
@@ -297,9 +326,6 @@ func (f *flags) compare(w io.Writer, p *runtime.Program, s *runtime.Session, r *
 			note, missed = "MISS", errMiss
 		}
 		fmt.Fprintf(t, "%s\t%.3g\t%.9f\t%.3g\t%.4f\t%s\n", out.Name, m.MaxAbs, m.Cosine, m.RelL2, m.Within, note)
-	}
-	if !found {
-		return nil, fmt.Errorf("%s holds no output of %s", f.Expect, p.Model)
 	}
 	return missed, t.Flush()
 }

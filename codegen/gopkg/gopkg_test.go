@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/x448/float16"
 
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -37,7 +38,9 @@ func TestNames(t *testing.T) {
 		require.Error(t, CheckPackageName(bad), bad)
 	}
 	n := namer{}
-	require.Equal(t, []string{"LaneLinesProb", "LaneLinesProb2", "X3d", "X"}, []string{n.name("lane_lines_prob"), n.name("LaneLinesProb"), n.name("3d"), n.name("--")})
+	for _, c := range [][2]string{{"lane_lines_prob", "LaneLinesProb"}, {"LaneLinesProb", "LaneLinesProb2"}, {"3d", "X3d"}, {"--", "X"}, {"日本", "X日本"}, {"ünit", "Ünit"}} {
+		require.Equal(t, c[1], n.name(c[0]))
+	}
 }
 
 func TestGeneratedFilesAreFormattedAndTheSameEachTime(t *testing.T) {
@@ -92,6 +95,42 @@ func TestWriteReplacesItsOwnDirectoryAndNoOther(t *testing.T) {
 	left, err := os.ReadDir(filepath.Dir(dir))
 	require.NoError(t, err)
 	require.Len(t, left, 1, "nothing temporary stays behind")
+}
+
+func TestWriteKeepsLinksAndPermissionsAndWhatIsNotItsOwn(t *testing.T) {
+	root := t.TempDir()
+	dir, link := filepath.Join(root, "toy"), filepath.Join(root, "link")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.Symlink(dir, link))
+	require.NoError(t, Write(link, map[string][]byte{"model.go": []byte("x")}))
+	require.FileExists(t, filepath.Join(dir, "model.go"))
+	to, err := os.Readlink(link)
+	require.NoError(t, err)
+	require.Equal(t, dir, to)
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+
+	theirs := filepath.Join(dir, "sub")
+	require.NoError(t, os.Mkdir(theirs, 0o755))
+	require.ErrorContains(t, Write(dir, map[string][]byte{"model.go": []byte("y")}), "(sub)")
+	require.DirExists(t, theirs)
+}
+
+func TestAProtectedDirectoryIsNotReplaced(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may write everywhere")
+	}
+	dir := filepath.Join(t.TempDir(), "toy")
+	require.NoError(t, os.Mkdir(dir, 0o555))
+	require.ErrorIs(t, Write(dir, map[string][]byte{"model.go": nil}), os.ErrPermission)
+	require.DirExists(t, dir)
+}
+
+// TestFloat16IsTwoBytes holds the type that generated packages give to f16 elements; runtime.View relies on its size. It
+// also keeps the module among this one's requirements, for packages that are generated inside it.
+func TestFloat16IsTwoBytes(t *testing.T) {
+	require.Len(t, runtime.View[float16.Float16](make([]byte, 6)), 3)
 }
 
 func TestWriteRefusesAFileInItsPlace(t *testing.T) {

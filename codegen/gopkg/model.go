@@ -234,8 +234,9 @@ func (s *source) methods(f *File) {
 		If(Err().Op(":=").Id("m").Dot("session").Dot("Run").Call(Id("ctx")), Err().Op("!=").Nil()).Block(Return(Nil(), Err())),
 		Return(Op("&").Id("m").Dot("out"), Nil()),
 	)
+	setters := namer{}
 	for _, st := range s.program.States {
-		name := exported(st.Input)
+		name := setters.name(st.Input)
 		f.Comment(fmt.Sprintf("Set%s sets the state %q, which otherwise is what %q was in the last run (zero before the first).", name, st.Input, st.Output))
 		f.Func().Params(m.Clone()).Id("Set" + name).Params(Id("state").Index().Add(element(s.dtype(st.Input)))).Error().Block(
 			Return(Id("m").Dot("session").Dot("SetState").Call(Lit(st.Input), Qual(runtimePath, "Bytes").Call(Id("state")))))

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // PackageName is the default package name for a model file: its base name in lower case with only letters and digits.
@@ -47,7 +48,7 @@ func exported(name string) string {
 		}
 	}
 	s := b.String()
-	if s == "" || !unicode.IsLetter([]rune(s)[0]) {
+	if first, _ := utf8.DecodeRuneInString(s); !unicode.IsUpper(first) { // empty, a digit, or of a script without capitals
 		s = "X" + s
 	}
 	return s

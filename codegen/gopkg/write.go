@@ -56,9 +56,18 @@ func Write(dir string, files map[string][]byte) error {
 	if err != nil {
 		return err
 	}
+	if to, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = to // a link to the directory stays one
+	}
 	exists, err := checkOwn(dir)
 	if err != nil {
 		return err
+	}
+	mode := fs.FileMode(0o755)
+	if exists {
+		if mode, err = writable(dir); err != nil {
+			return fmt.Errorf("output directory: %w", err)
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return fmt.Errorf("output directory: %w", err)
@@ -68,7 +77,7 @@ func Write(dir string, files map[string][]byte) error {
 		return fmt.Errorf("output directory: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	if err := os.Chmod(tmp, 0o755); err != nil {
+	if err := os.Chmod(tmp, mode); err != nil {
 		return err
 	}
 	for _, name := range sortedKeys(files) {
@@ -84,6 +93,19 @@ func Write(dir string, files map[string][]byte) error {
 		return os.Rename(tmp, dir)
 	}
 	return replace(tmp, dir)
+}
+
+// writable returns the permissions of a directory in which files can be made: one that is protected is not replaced.
+func writable(dir string) (fs.FileMode, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0, err
+	}
+	probe, err := os.CreateTemp(dir, ".probe-*")
+	if err != nil {
+		return 0, err
+	}
+	return info.Mode().Perm(), errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // replace moves the old directory aside, the new one in, and the old one away.
@@ -119,8 +141,13 @@ func checkOwn(dir string) (exists bool, err error) {
 		if err != nil {
 			return err
 		}
-		if !e.IsDir() && !own(filepath.ToSlash(rel)) {
-			foreign = append(foreign, filepath.ToSlash(rel))
+		rel = filepath.ToSlash(rel)
+		mine := own(rel)
+		if e.IsDir() {
+			mine = rel == "." || rel == "testdata" || strings.HasPrefix(rel, "sm_")
+		}
+		if !mine {
+			foreign = append(foreign, rel)
 		}
 		return nil
 	})

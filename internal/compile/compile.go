@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,6 +79,9 @@ func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 // Graph compiles an imported graph, which it does not change; path is the model's, for messages.
 func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result, error) {
 	begin := time.Now()
+	if err := checkTargets(opt.Targets); err != nil {
+		return nil, err
+	}
 	r := &Result{Source: g, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(path), Precision: opt.Precision}}
 	weights := codegen.NewWeights()
 	for i, name := range opt.Targets {
@@ -92,6 +96,18 @@ func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result,
 	r.Compile = time.Since(begin) - r.Ptxas
 	r.describe()
 	return r, r.Program.Validate()
+}
+
+func checkTargets(targets []string) error {
+	if len(targets) == 0 {
+		return fmt.Errorf("no target: want one or more of %s", strings.Join(target.Names(), ", "))
+	}
+	for i, t := range targets {
+		if slices.Contains(targets[:i], t) {
+			return fmt.Errorf("target %s is given twice", t)
+		}
+	}
+	return nil
 }
 
 func progress(opt Options, format string, args ...any) {

@@ -57,7 +57,7 @@ func (r *Result) Golden(ctx context.Context) (*gopkg.Golden, error) {
 	}
 	out, err := ir.Evaluate(ctx, graph, in, round)
 	if err != nil {
-		return nil, fmt.Errorf("golden run: %w", err)
+		return nil, fmt.Errorf("%s: golden run, for the package's test: %w", r.Program.Model, err)
 	}
 	g := &gopkg.Golden{Inputs: map[string][]byte{}, Outputs: map[string][]float64{}, MinCosine: bounds.MinCosine, RelL2: bounds.RelL2}
 	for name, a := range in {

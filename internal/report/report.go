@@ -4,6 +4,10 @@ package report
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,27 +81,60 @@ func Of(p *runtime.Program, v *runtime.Variant) *Report {
 
 // Write writes the report to a file, whole or not at all.
 func (r *Report) Write(path string) error {
-	raw, err := json.MarshalIndent(r, "", " ")
+	s, err := r.Stage(path)
 	if err != nil {
 		return err
+	}
+	defer s.Discard()
+	return s.Commit()
+}
+
+// Staged is a report written beside its place: what can fail has been done, and what else a command writes can be written
+// before it appears.
+type Staged struct{ tmp, path string }
+
+// Stage writes the report beside its place. The caller commits or discards it.
+func (r *Report) Stage(path string) (*Staged, error) {
+	fail := func(err error) (*Staged, error) { return nil, fmt.Errorf("report %s: %w", path, err) }
+	finite := *r
+	finite.Outputs = slices.Clone(r.Outputs)
+	for i := range finite.Outputs { // JSON has no infinity
+		o := &finite.Outputs[i]
+		o.MaxAbs, o.RelL2 = min(o.MaxAbs, math.MaxFloat64), min(o.RelL2, math.MaxFloat64)
+	}
+	raw, err := json.MarshalIndent(&finite, "", " ")
+	if err != nil {
+		return fail(err)
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fail(errors.New("it is a directory: name a file"))
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".report-*")
+	if errors.Is(err, fs.ErrNotExist) {
+		return fail(fmt.Errorf("no directory %s: make it first", filepath.Dir(path)))
+	}
 	if err != nil {
-		return err
+		return fail(err)
 	}
-	defer os.Remove(tmp.Name())
-	if _, err := tmp.Write(append(raw, '\n')); err != nil {
-		tmp.Close()
-		return err
+	s := &Staged{tmp.Name(), path}
+	_, err = tmp.Write(append(raw, '\n'))
+	if err = errors.Join(err, tmp.Close(), os.Chmod(s.tmp, 0o644)); err != nil {
+		s.Discard()
+		return fail(err)
 	}
-	if err := tmp.Close(); err != nil {
-		return err
-	}
-	if err := os.Chmod(tmp.Name(), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return s, nil
 }
+
+// Commit moves the report to its place.
+func (s *Staged) Commit() error {
+	if err := os.Rename(s.tmp, s.path); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return nil
+}
+
+// Discard removes what Stage wrote; after Commit it does nothing.
+func (s *Staged) Discard() { os.Remove(s.tmp) }
 
 // Time fills in the figures of a run, in milliseconds; the first of several runs counts like the others.
 func (r *Report) Time(times []time.Duration) {
