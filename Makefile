@@ -12,6 +12,8 @@ MODEL   ?= vision
 SIZE    ?= small
 
 export SPARK_CACHE := $(CURDIR)/$(CACHE)
+# go-nvml binds functions that NVIDIA's header calls deprecated.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 .PHONY: all build demo test test-full tools check-tools vet lint cross gpu-bundle bench-compile clean
 

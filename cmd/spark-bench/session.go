@@ -149,6 +149,9 @@ func (s *session) model(ctx context.Context, path string, precisions []string) e
 		return err
 	}
 	if info.IsDir() {
+		if len(s.Precision) > 0 || len(s.Shape) > 0 {
+			s.note(path + " is compiled already: --precision and --shape are for ONNX files")
+		}
 		p, err := runtime.Read(os.DirFS(path))
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
 )
 
@@ -68,7 +69,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "spark-run: %v\n", err)
 		return cli.Failed
 	}
-	fmt.Fprintf(stderr, "spark-run: %v\n", err)
+	fmt.Fprintf(stderr, "spark-run: %v\n", detect.Explain(err))
 	return cli.BadInput
 }
 

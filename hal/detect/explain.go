@@ -21,11 +21,19 @@ var remedies = []struct {
 	{hal.ErrDeviceLost, "open the device anew; if it stays lost, see dmesg for Xid messages and reset the GPU"},
 }
 
-// Explain adds a remedy to an error of a device. Other errors stay as they are.
+// explained is an error that has its remedy.
+type explained struct{ error }
+
+func (e explained) Unwrap() error { return e.error }
+
+// Explain adds a remedy to an error of a device, once. Other errors stay as they are.
 func Explain(err error) error {
+	if errors.As(err, new(explained)) {
+		return err
+	}
 	for _, r := range remedies {
 		if errors.Is(err, r.is) && r.remedy != "" {
-			return fmt.Errorf("%w: %s", err, r.remedy)
+			return explained{fmt.Errorf("%w: %s", err, r.remedy)}
 		}
 	}
 	return err

@@ -165,5 +165,7 @@ func TestDeviceThatCannotBeOpenedMakesWay(t *testing.T) {
 func TestAMadeUpErrorStaysAsItIs(t *testing.T) {
 	err := errors.New("x")
 	require.Equal(t, err, Explain(err))
-	require.ErrorIs(t, Explain(hal.ErrDeviceLost), hal.ErrDeviceLost)
+	lost := Explain(hal.ErrDeviceLost)
+	require.ErrorIs(t, lost, hal.ErrDeviceLost)
+	require.EqualError(t, Explain(fmt.Errorf("run 3: %w", lost)), "run 3: "+lost.Error(), "a remedy is given once")
 }
