@@ -25,10 +25,10 @@
 //	         of the model together exceed 3/4 of L2, other memory if it does so itself
 //	latency  waves · (start of a block + round trips to memory + barriers), waves = ⌈blocks / (SMs · resident blocks)⌉;
 //	         plain loads travel eight at a time, asynchronous copies as many groups at a time as cp.async.wait_group
-//	         leaves under way plus one
+//	         leaves under way plus one; a trip takes the longer, the more of the sectors come from DRAM
 //	gap      the target's cost of a graph node
 //
-// Rates are the target's (internal/target); tf32 runs at half the rate of 16-bit types. Lanes a clock are those of the CUDA C++ Programming Guide, "Arithmetic instructions".
+// Cold times take every constant from DRAM: what a run costs after another model's. Rates are the target's (internal/target); tf32 runs at half the rate of 16-bit types. Lanes a clock are those of the CUDA C++ Programming Guide, "Arithmetic instructions".
 // Latencies are round figures of published microbenchmarks. The model ranks kernels and names what bounds them; it is
 // not a promise of microseconds until a device has confirmed it.
 package profile

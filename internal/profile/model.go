@@ -159,8 +159,7 @@ func predict(t *target.Target, l *Launch, c *emu.Counts, constants int) Time {
 	asked := float64(32 * l.L2Sectors)
 	r.L2 = max(asked/(t.L2GBps*1e3), asked*share/l2BytesClk/clk)
 
-	var dram int64
-	lines := int64(0)
+	var dram, far, read int64
 	for _, m := range c.Memories {
 		size := m.Memory.Size()
 		if m.Constant {
@@ -168,14 +167,15 @@ func predict(t *target.Target, l *Launch, c *emu.Counts, constants int) Time {
 		}
 		if size > t.L2Bytes/4*3 {
 			dram += m.ReadSectors + m.WriteSectors
-			lines += m.ReadSectors
+			far += m.ReadSectors
 		}
+		read += m.ReadSectors
 	}
 	r.DRAM = float64(32*dram) / (t.MemoryGBps * 1e3)
 
 	trip := l2LatencyUS
-	if lines > 0 {
-		trip = memLatencyUS
+	if far > 0 {
+		trip += (memLatencyUS - l2LatencyUS) * float64(far) / float64(read)
 	}
 	n := float64(blocks * warps)
 	wave := startUS + trip*(float64(p.loads)/n/loadsAtATime+p.rounds/n) + atomicUS*float64(p.atomics)/n + float64(p.barriers)/n*barrierClk/clk

@@ -3,6 +3,7 @@ package profile
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -74,6 +75,7 @@ type Launch struct {
 	Counts
 	Occupancy Occupancy `json:"occupancy"`
 	Time      Time      `json:"predicted"`
+	ColdUS    float64   `json:"cold_us"` // predicted where constants come from DRAM, whatever L2 could hold
 
 	pipes pipes
 }
@@ -86,6 +88,7 @@ type Sum struct {
 	Launches int    `json:"launches"`
 	Counts
 	US        float64   `json:"us"`
+	ColdUS    float64   `json:"cold_us"`
 	Share     float64   `json:"share"` // of the model's time
 	By        string    `json:"bound"`
 	Occupancy Occupancy `json:"occupancy"` // of the first launch
@@ -136,6 +139,7 @@ func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device st
 		l.count(c)
 		l.Occupancy = occupancy(t, l.Block[0]*l.Block[1]*l.Block[2], l.Shared, regs)
 		l.Time = predict(t, &l, c, constants)
+		l.ColdUS = predict(t, &l, c, math.MaxInt).US
 		out.Launches = append(out.Launches, l)
 	}
 	out.copies(t, p, entry)
@@ -169,6 +173,7 @@ func (p *Profile) copies(t *target.Target, prog *runtime.Program, e *runtime.Ent
 			l.Time.By = "launch"
 		}
 		l.Time.US = l.Time.Gap + l.Time.L2
+		l.ColdUS = l.Time.US
 		l.ratios()
 		p.Launches = append(p.Launches, l)
 	}
@@ -311,6 +316,7 @@ func (p *Profile) sum() {
 		for _, s := range []*Sum{k, &p.Total} {
 			s.Launches++
 			s.US += l.Time.US
+			s.ColdUS += l.ColdUS
 			s.Counts.add(&l.Counts)
 		}
 		b.Launches++

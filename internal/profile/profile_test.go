@@ -81,6 +81,7 @@ func TestAModelsProfile(t *testing.T) {
 				require.LessOrEqual(t, l.ActiveLanes, 32.0)
 				require.LessOrEqual(t, l.Coalescing, 1.0)
 				require.Positive(t, l.Time.US)
+				require.GreaterOrEqual(t, l.ColdUS, l.Time.US)
 				require.NotEmpty(t, l.Time.By)
 				if n := useful[l.Kernel]; n > 0 {
 					require.GreaterOrEqual(t, l.MACs+l.FMAs, n, "%s does less than the compiler says", l.Kernel)
