@@ -29,7 +29,7 @@ func golden() *Golden {
 }
 
 func TestNames(t *testing.T) {
-	for path, want := range map[string]string{"driving_vision.onnx": "drivingvision", "a/b/dmonitoring-model.v2.onnx": "dmonitoringmodelv2", "Super_Combo.onnx": "supercombo"} {
+	for path, want := range map[string]string{"driving_vision.onnx": "drivingvision", "a/b/dmonitoring-model.v2.onnx": "dmonitoringmodelv2", "Super_Combo.onnx": "supercombo", "ünit 2.onnx": "nit2"} {
 		got, err := PackageName(path)
 		require.NoError(t, err)
 		require.Equal(t, want, got)

@@ -9,11 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// PackageName is the default package name for a model file: its base name in lower case with only letters and digits.
+// PackageName is the default package name for a model file: its base name in lower case with only ASCII letters and
+// digits, since an import path admits no others.
 func PackageName(model string) (string, error) {
 	base := strings.TrimSuffix(filepath.Base(model), filepath.Ext(model))
 	name := strings.Map(func(r rune) rune {
-		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+		if r <= unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
 			return unicode.ToLower(r)
 		}
 		return -1
