@@ -55,10 +55,13 @@ func (n *numerics) tileB(cols, k int) int {
 	return size
 }
 
-// String names the types for a kernel's name: f16, e4m3_f16 …
+// String names the types for a kernel's name: f16, e4m3, f16_e2m1 (weights are converted), e4m3_of_f16 (activations are rounded when read).
 func (n *numerics) String() string {
-	if !n.tensor() || n.a == n.b && n.b == n.mul {
+	switch {
+	case !n.tensor() || n.a == n.b && n.b == n.mul:
 		return shortName(n.mul)
+	case n.round != 0 && n.b == n.mul: // read in 16 bits
+		return shortName(n.mul) + "_of_" + shortName(n.a)
 	}
 	return shortName(n.a) + "_" + shortName(n.b)
 }

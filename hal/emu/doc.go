@@ -1,6 +1,6 @@
 // Package emu is the CPU device: it parses the PTX that a GPU would get and executes it, a warp at a time, on 32-lane
 // rows of registers. What it computes is the specification: exact rounding in every instruction, mma as k-ascending
-// fused multiply-adds, approximate functions as the rounded float64 result of portable code.
+// fused multiply-adds (of block-scaled operands: of value·scale, which is exact), approximate functions as the rounded float64 result of portable code.
 //
 //	Device    memory, modules, graphs (hal.Device)
 //	program   a kernel decoded once: instructions with operands resolved to rows
