@@ -1,0 +1,89 @@
+// Package docs_test holds the documents against the code.
+package docs_test
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/spark-compile/spark-compile/"
+
+// rooms reads the table of architecture.md: what each room may import.
+func rooms(t *testing.T) map[string][]string {
+	t.Helper()
+	raw, err := os.ReadFile("architecture.md")
+	require.NoError(t, err)
+	out := map[string][]string{}
+	row := regexp.MustCompile("(?m)^\\| `([a-z/]+)`[^|]*\\|[^|]*\\|([^|]*)\\|$")
+	note := regexp.MustCompile(`\([^)]*\)`)
+	for _, m := range row.FindAllStringSubmatch(string(raw), -1) {
+		for _, may := range strings.Split(note.ReplaceAllString(m[2], ""), ",") {
+			out[m[1]] = append(out[m[1]], strings.TrimSpace(may))
+		}
+	}
+	return out
+}
+
+// inside reports whether a package is a room or lies in it.
+func inside(pkg, room string) bool { return pkg == room || strings.HasPrefix(pkg, room+"/") }
+
+// room is the most particular room of a package.
+func room(table map[string][]string, pkg string) string {
+	best := ""
+	for r := range table {
+		if inside(pkg, r) && len(r) > len(best) {
+			best = r
+		}
+	}
+	return best
+}
+
+func TestRoomsImportWhatTheTableAllows(t *testing.T) {
+	table := rooms(t)
+	require.Greater(t, len(table), 12)
+	raw, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, module+"...").Output()
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for _, line := range strings.Split(strings.TrimSpace(string(raw)), "\n") {
+		words := strings.Fields(line)
+		pkg := strings.TrimPrefix(words[0], module)
+		r := room(table, pkg)
+		if r == "" || slices.Contains(table[r], "anything") {
+			continue
+		}
+		seen[r] = true
+		for _, imported := range words[1:] {
+			to, ours := strings.CutPrefix(imported, module)
+			if !ours || room(table, to) == r {
+				continue
+			}
+			if !slices.ContainsFunc(table[r], func(may string) bool { return inside(to, may) }) {
+				t.Errorf("%s imports %s, which the table does not allow to %s", pkg, to, r)
+			}
+		}
+	}
+	for _, r := range []string{"frontend/onnx", "ir", "passes", "codegen", "runtime", "hal", "internal/compile", "internal/ptx"} {
+		require.True(t, seen[r], "no package in %s", r)
+	}
+}
+
+// TestAGeneratedPackageLinksNoCompiler follows what a generated package imports.
+func TestAGeneratedPackageLinksNoCompiler(t *testing.T) {
+	raw, err := exec.Command("go", "list", "-deps", module+"runtime", module+"hal/detect").Output()
+	require.NoError(t, err)
+	for _, pkg := range strings.Fields(string(raw)) {
+		to, ours := strings.CutPrefix(pkg, module)
+		if !ours {
+			continue
+		}
+		for _, compiler := range []string{"frontend", "ir", "passes", "codegen", "internal/compile"} {
+			require.False(t, inside(to, compiler), "generated packages would link %s", to)
+		}
+	}
+}
