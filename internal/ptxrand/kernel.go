@@ -328,7 +328,7 @@ func (g *generator) warp() {
 }
 
 // vector is a random access: opcode suffix, class, elements, bytes of an element.
-func (g *generator) vector(store bool) (suffix string, c ptx.Class, n, size int) {
+func (g *generator) vector() (suffix string, c ptx.Class, n, size int) {
 	forms := []struct {
 		suffix  string
 		class   ptx.Class
@@ -368,7 +368,7 @@ func (g *generator) access(op string, ops ...ptx.Operand) {
 // globalMemory reads the input anywhere, or writes and reads back the thread's own output.
 func (g *generator) globalMemory() {
 	k, r := g.k, g.r
-	suffix, c, n, size := g.vector(false)
+	suffix, c, n, size := g.vector()
 	a := k.Reg(ptx.B64)
 	if r.IntN(2) == 0 {
 		if r.IntN(2) == 0 { // anywhere
@@ -394,7 +394,7 @@ func (g *generator) globalMemory() {
 // sharedMemory writes the thread's own, or reads anybody's between two barriers.
 func (g *generator) sharedMemory() {
 	k, r := g.k, g.r
-	suffix, c, n, size := g.vector(false)
+	suffix, c, n, size := g.vector()
 	off := n * size * r.IntN(threadShared/(n*size))
 	switch {
 	case r.IntN(2) == 0 || !g.together:

@@ -4,7 +4,6 @@ package jit
 
 import (
 	"encoding/binary"
-	"math"
 )
 
 // General registers.
@@ -97,9 +96,6 @@ func (a *asm) constant(data []byte) mem {
 
 func (a *asm) const32(v uint32) mem { return a.constant(binary.LittleEndian.AppendUint32(nil, v)) }
 func (a *asm) const64(v uint64) mem { return a.constant(binary.LittleEndian.AppendUint64(nil, v)) }
-func (a *asm) constF64(v float64) mem {
-	return a.const64(math.Float64bits(v))
-}
 
 // finish resolves labels and appends the pool.
 func (a *asm) finish() []byte {
@@ -190,7 +186,6 @@ func (a *asm) gpByte(w bool, prefix byte, esc []byte, op byte, reg int, rm any, 
 }
 
 var esc0F = []byte{0x0f}
-var esc0F38 = []byte{0x0f, 0x38}
 
 func (a *asm) mov32(dst int, rm any)   { a.gp(false, 0, nil, 0x8b, dst, rm, 0) }
 func (a *asm) mov64(dst int, rm any)   { a.gp(true, 0, nil, 0x8b, dst, rm, 0) }
@@ -201,12 +196,10 @@ func (a *asm) put8(m mem, src int)     { a.gpByte(false, 0, nil, 0x88, src, m, 0
 func (a *asm) movzx8(dst int, rm any)  { a.gp(false, 0, esc0F, 0xb6, dst, rm, 0) }
 func (a *asm) movzx16(dst int, rm any) { a.gp(false, 0, esc0F, 0xb7, dst, rm, 0) }
 func (a *asm) movsx8(dst int, rm any)  { a.gp(false, 0, esc0F, 0xbe, dst, rm, 0) }
-func (a *asm) movsx16(dst int, rm any) { a.gp(false, 0, esc0F, 0xbf, dst, rm, 0) }
 func (a *asm) lea(dst int, m mem)      { a.gp(true, 0, nil, 0x8d, dst, m, 0) }
 func (a *asm) tzcnt(dst, src int)      { a.gp(false, 0xf3, esc0F, 0xbc, dst, src, 0) }
 func (a *asm) inc64(rm any)            { a.gp(true, 0, nil, 0xff, 0, rm, 0) }
 func (a *asm) not32(r int)             { a.gp(false, 0, nil, 0xf7, 2, r, 0) }
-func (a *asm) neg32(r int)             { a.gp(false, 0, nil, 0xf7, 3, r, 0) }
 func (a *asm) div32(rm any)            { a.gp(false, 0, nil, 0xf7, 6, rm, 0) }
 func (a *asm) test32(x, y int)         { a.gp(false, 0, nil, 0x85, x, y, 0) }
 func (a *asm) test64(x, y int)         { a.gp(true, 0, nil, 0x85, x, y, 0) }
@@ -255,7 +248,6 @@ func (a *asm) test32i(r int, v int32) {
 }
 
 func (a *asm) shl32(r int, n byte) { a.gp(false, 0, nil, 0xc1, 4, r, 1); a.b(n) }
-func (a *asm) shr32(r int, n byte) { a.gp(false, 0, nil, 0xc1, 5, r, 1); a.b(n) }
 
 func (a *asm) movi32(m any, v int32) { // to a register or memory
 	a.gp(false, 0, nil, 0xc7, 0, m, 4)
@@ -278,12 +270,9 @@ const (
 	ccAE = 3
 	ccE  = 4
 	ccNE = 5
-	ccBE = 6
 	ccA  = 7
-	ccS  = 8
 	ccGE = 13
 	ccLE = 14
-	ccG  = 15
 )
 
 func (a *asm) rel(to label) {

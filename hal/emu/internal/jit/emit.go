@@ -28,7 +28,6 @@ const (
 const (
 	nan32 = 0x7fffffff
 	nan16 = 0x7fff
-	nan64 = 0x7ff8000000000000
 )
 
 // emitter translates one kernel.

@@ -66,7 +66,7 @@ type Site struct {
 	_     uint64
 }
 
-// Unknown is a Site that no address fits.
+// unknown is a Site that no address fits.
 var unknown = Site{Low: 1 << 62}
 
 // Context is a warp's state for native code.

@@ -31,7 +31,6 @@ var (
 	vsqrtpd     = vop{1, 1, 0x51, 1, 0}
 	vfmadd213ps = vop{2, 1, 0xa8, 0, 0}
 	vfmadd231ps = vop{2, 1, 0xb8, 0, 0}
-	vfmadd213pd = vop{2, 1, 0xa8, 1, 0}
 	vpaddd      = vop{1, 1, 0xfe, 0, 0}
 	vpsubd      = vop{1, 1, 0xfa, 0, 0}
 	vpaddq      = vop{1, 1, 0xd4, 1, 0}
@@ -72,31 +71,25 @@ var (
 	vcvttps2dq  = vop{1, 2, 0x5b, 0, 0}
 	vcvtps2dq   = vop{1, 1, 0x5b, 0, 0}
 	vcvttpd2dq  = vop{1, 1, 0xe6, 1, 0}
-	vcvtdq2pd   = vop{1, 2, 0xe6, 0, unitHalf}
 	vcvtudq2ps  = vop{1, 3, 0x7a, 0, 0}        // EVEX
 	vcvtudq2pd  = vop{1, 2, 0x7a, 0, unitHalf} // EVEX
 	vcvttpd2udq = vop{1, 0, 0x78, 1, 0}        // EVEX
 	vroundps    = vop{3, 1, 0x08, 0, 0}        // imm; EVEX vrndscaleps
 	vroundpd    = vop{3, 1, 0x09, 1, 0}
 	vpmovdw     = vop{2, 2, 0x33, 0, unitHalf} // EVEX, store form
-	vpmovqd     = vop{2, 2, 0x35, 0, unitHalf} // EVEX, store form
 	vpmovzxwd   = vop{2, 1, 0x33, 0, unitHalf}
 	vpmovzxdq   = vop{2, 1, 0x35, 0, unitHalf}
 	vpmovsxdq   = vop{2, 1, 0x25, 0, unitHalf}
 	vbroadcast  = vop{2, 1, 0x18, 0, 4} // ss
 	vbroadcastq = vop{2, 1, 0x59, 1, 8} // vpbroadcastq
 	vbroadcastd = vop{2, 1, 0x58, 0, 4} // vpbroadcastd
-	vbroadcastG = vop{2, 1, 0x7c, 0, 4} // EVEX: vpbroadcastd from a general register
 	vbroadcastX = vop{2, 1, 0x1a, 0, 16}
 	vinsertX    = vop{3, 1, 0x38, 0, 16} // vinserti32x4, vinserti128
 	vextractX   = vop{3, 1, 0x39, 0, 16} // store form
-	vpermd      = vop{2, 1, 0x36, 0, 0}
-	vpermt2d    = vop{2, 1, 0x7e, 0, 0} // EVEX
-	vpermi2d    = vop{2, 1, 0x76, 0, 0} // EVEX
+	vpermi2d    = vop{2, 1, 0x76, 0, 0}  // EVEX
 	vpermq      = vop{3, 1, 0x00, 1, 0}
 	vpackusdw   = vop{2, 1, 0x2b, 0, 0}
 	vblendvps   = vop{3, 1, 0x4a, 0, 0} // VEX
-	vblendvpd   = vop{3, 1, 0x4b, 0, 0} // VEX
 	vpcmpeqd    = vop{1, 1, 0x76, 0, 0} // VEX
 	vpcmpgtd    = vop{1, 1, 0x66, 0, 0} // VEX
 	vpcmpeqq    = vop{2, 1, 0x29, 0, 0} // VEX
@@ -122,7 +115,6 @@ var (
 	vpsrldI     = vop{1, 1, 0x72, 0, 0} // /2
 	vpsradI     = vop{1, 1, 0x72, 0, 0} // /4
 	vpsllqI     = vop{1, 1, 0x73, 1, 0} // /6
-	vpsrlqI     = vop{1, 1, 0x73, 1, 0} // /2
 )
 
 // size of a vector.
@@ -191,8 +183,6 @@ func (a *asm) kshiftr(d, s int, n byte) { // kshiftrd
 	a.vex(false, 3, 1, 0, 0x31, d, 0, s, 1)
 	a.b(n)
 }
-func (a *asm) kor(d, x, y int)   { a.vex(true, 1, 0, 0, 0x45, d, x, y, 0) }  // korw
-func (a *asm) kand(d, x, y int)  { a.vex(true, 1, 0, 0, 0x41, d, x, y, 0) }  // kandw
 func (a *asm) kortest(x, y int)  { a.vex(false, 1, 0, 0, 0x98, x, 0, y, 0) } // kortestw
 func (a *asm) kortestb(x, y int) { a.vex(false, 1, 1, 0, 0x98, x, 0, y, 0) }
 func (a *asm) kones(k int)       { a.vex(true, 1, 0, 0, 0x46, k, k, k, 0) } // kxnorw
