@@ -60,7 +60,7 @@ func TestMachineCode(t *testing.T) {
 // TestNarrowKernelsDeserveAGPU is TestKernelsDeserveAGPU for the types that --precision fp8 and nvfp4 use.
 func TestNarrowKernelsDeserveAGPU(t *testing.T) {
 	for _, types := range []narrowCase{
-		{a: e4m3, b: e4m3, out: e4m3}, {a: f16, b: e4m3, out: e4m3, round: true}, {a: f16, b: e4m3, out: f16}, {a: f16, b: e2m1, out: f16}, {a: e4m3, b: e2m1, out: e4m3},
+		{a: e4m3, b: e4m3, out: e4m3}, {a: f16, b: e4m3, out: e4m3, round: true}, {a: f16, b: e4m3, out: f16}, {a: f16, b: e2m1, out: f16}, {a: e4m3, b: e2m1, out: e4m3}, {a: e2m1, b: e2m1, out: f16},
 	} {
 		for _, c := range []narrowCase{
 			{h: 128, w: 256, c: 16, co: 64, window: 3, stride: 2, pad: 1, group: 1},
@@ -74,6 +74,9 @@ func TestNarrowKernelsDeserveAGPU(t *testing.T) {
 			{h: 20, w: 10, c: 672, co: 112, window: 1, stride: 1, group: 1},
 		} {
 			c.a, c.b, c.out, c.round = types.a, types.b, types.out, types.round
+			if c.a == e2m1 && (c.c+c.k)%64 != 0 {
+				continue
+			}
 			if c.residual != ir.Invalid {
 				c.residual = types.out
 			}
@@ -86,6 +89,9 @@ func TestNarrowKernelsDeserveAGPU(t *testing.T) {
 			least := 2.0
 			if c.round {
 				least = 1.3 // two ldmatrix of f16 feed an mma of twice the depth
+			}
+			if c.a == e2m1 {
+				least = 1 // an mma of four times the depth; half of the loads are words of scales
 			}
 			require.GreaterOrEqual(t, l.PerSharedLoad(), least, spec.Note)
 			require.GreaterOrEqual(t, l.Wide(), 0.9, spec.Note)
