@@ -27,7 +27,7 @@ type Report struct {
 	Model        string               `json:"model"`
 	Target       string               `json:"target"`
 	Precision    string               `json:"precision"`
-	Device       string               `json:"device,omitempty"`
+	Device       string               `json:"device"`
 	Launches     int                  `json:"launches"` // graph nodes of a run, copies included
 	ArenaBytes   int                  `json:"arena_bytes"`
 	LiveBytes    int                  `json:"live_bytes"`
@@ -35,12 +35,12 @@ type Report struct {
 	MACs         int64                `json:"macs"`
 	CompileMS    float64              `json:"compile_ms,omitempty"` // without ptxas
 	PtxasMS      float64              `json:"ptxas_ms,omitempty"`
-	MeanMS       float64              `json:"mean_ms,omitempty"`
-	P50MS        float64              `json:"p50_ms,omitempty"`
-	P99MS        float64              `json:"p99_ms,omitempty"`
+	MeanMS       float64              `json:"mean_ms"`
+	P50MS        float64              `json:"p50_ms"`
+	P99MS        float64              `json:"p99_ms"`
 	Runs         int                  `json:"runs,omitempty"`
 	Kernels      []runtime.KernelInfo `json:"kernels"`
-	Outputs      []Output             `json:"outputs,omitempty"`
+	Outputs      []Output             `json:"outputs"`
 	Fallbacks    []Fallback           `json:"fallbacks,omitempty"`
 	Profile      *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
 
@@ -71,7 +71,7 @@ type Fallback struct {
 
 // Of fills in what a program says of itself.
 func Of(p *runtime.Program, v *runtime.Variant) *Report {
-	r := &Report{Version: Version, Model: p.Model, Target: v.Target, Precision: p.Precision, ArenaBytes: v.ArenaBytes, LiveBytes: v.LiveBytes,
+	r := &Report{Outputs: []Output{}, Version: Version, Model: p.Model, Target: v.Target, Precision: p.Precision, ArenaBytes: v.ArenaBytes, LiveBytes: v.LiveBytes,
 		WeightsBytes: len(p.Weights), Kernels: v.Kernels, Launches: p.Launches(v)}
 	for _, k := range v.Kernels {
 		r.MACs += k.MACs * int64(k.Launches)
