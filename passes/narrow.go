@@ -17,6 +17,7 @@ func narrow(ctx *Context, g *ir.Graph) error {
 	w.choose()
 	if ctx.quantisedFile {
 		w.plan = w.plan.withFile(g)
+		w.findCodes()
 	}
 	for _, n := range g.Nodes {
 		if err := w.rewrite(n); err != nil {
@@ -53,6 +54,7 @@ type narrower struct {
 	fixed   map[*ir.Value]bool      // types that must stay: of ports, masks, other than f32
 	small   map[*ir.Value]bool
 	scales  map[*ir.Value]float64 // of groups stored as e4m3
+	codes   map[*ir.Value]code    // of groups that a file has rounded: what is stored instead
 	to      map[*ir.Value]*ir.Value
 	weights map[*ir.Value]*ir.Value
 }
@@ -126,10 +128,59 @@ func (w *narrower) storage(v *ir.Value) (ir.DType, float64) {
 	case v.Def == nil || v.Type.DType != ir.Float32 || w.fixed[r]:
 	case w.scales[r] > 0:
 		return ir.Float8E4M3FN, w.scales[r]
+	case w.codes[r].dtype != ir.Invalid && (w.matrix[r] || !w.small[r]):
+		return w.codes[r].dtype, w.codes[r].scale
 	case w.matrix[r] || !w.small[r]:
 		return w.half, 1
 	}
 	return v.Type.DType, 1
+}
+
+// code is how a value that a file has rounded is stored: the rounded numbers, whose multiples by scale are the values.
+type code struct {
+	dtype ir.DType
+	scale float64
+}
+
+// findCodes finds the values that are products of rounded numbers with a scale: these numbers are exact in fewer bits.
+func (w *narrower) findCodes() {
+	producers := map[*ir.Value]int{}
+	w.codes = map[*ir.Value]code{}
+	for _, n := range w.g.Nodes {
+		if isFamily(n, ir.FamilyView) {
+			continue
+		}
+		for k, v := range n.Outputs {
+			r := w.find(v)
+			producers[r]++
+			m := defOp(n.Body.Outputs[k], "Mul")
+			if m == nil {
+				continue
+			}
+			scale, ok := scalarOf(m.Inputs[1])
+			switch rounded := defOp(m.Inputs[0], "Cast", "Min"); {
+			case !ok || rounded == nil:
+			case rounded.Op.Name == "Min" && defOp(rounded.Inputs[0], "Max", "Relu") != nil && defOp(rounded.Inputs[0].Def.Inputs[0], "Round") != nil:
+				w.codes[r] = code{w.half, scale}
+			case rounded.Op.Name == "Cast" && rounded.Inputs[0].Type.DType == ir.Float8E4M3FN:
+				w.codes[r] = code{ir.Float8E4M3FN, scale}
+			}
+		}
+	}
+	// What Attention and SegmentedMatVec read takes no scale, and parts of a Concat share one.
+	for _, n := range w.g.Nodes {
+		a := frontAnchor(n.Body)
+		for _, v := range n.Inputs {
+			if a != nil && (a.Op.Name == "Attention" || a.Op.Name == "SegmentedMatVec") {
+				delete(w.codes, w.find(v))
+			}
+		}
+	}
+	for r, count := range producers {
+		if count > 1 {
+			delete(w.codes, r)
+		}
+	}
 }
 
 // isMatrixInput reports whether input i of a region reaches a matrix operand of a contraction's anchor.
@@ -212,10 +263,15 @@ func (w *narrower) rewrite(n *ir.Node) error {
 		return err
 	}
 	for k, v := range n.Outputs {
-		if d, scale := w.storage(v); d != v.Type.DType {
-			if err := q.store(k, d, scale); err != nil {
-				return err
-			}
+		d, scale := w.storage(v)
+		if d == v.Type.DType {
+			continue
+		}
+		if w.codes[w.find(v)].dtype != ir.Invalid && w.scales[w.find(v)] == 0 { // the body ends with the multiplication
+			n.Body.Outputs[k], scale = n.Body.Outputs[k].Def.Inputs[0], 1
+		}
+		if err := q.store(k, d, scale); err != nil {
+			return err
 		}
 	}
 	m, err := w.g.NewRegion(n.Attrs.String("family", ""), n.Name, n.Body, q.members, q.stacked, q.inputs...)

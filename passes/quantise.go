@@ -456,6 +456,10 @@ func (q *quantiser) scaleWeights(scalar float64) error {
 // store makes output k of the body narrow.
 func (q *quantiser) store(k int, d ir.DType, scale float64) error {
 	v := q.body.Outputs[k]
+	if c := defOp(v, "Cast"); c != nil && c.Inputs[0].Type.DType == d && scale == 1 {
+		q.body.Outputs[k] = c.Inputs[0]
+		return nil
+	}
 	if scale != 1 {
 		m, err := q.body.Add("Mul", "v", nil, v, q.splat(1/scale))
 		if err != nil {

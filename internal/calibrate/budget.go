@@ -21,6 +21,8 @@ type Options struct {
 	Slices    []Slice  // of the outputs; whole outputs are always judged
 	Target    *target.Target
 	Technique Technique
+	// Final makes the graph that becomes the program. Quality is measured on it.
+	Final func(q *passes.Quantisation) (*ir.Graph, error)
 }
 
 // DefaultMinCosine is the accuracy budget where none is given.
@@ -33,7 +35,7 @@ var Best = Technique{Feedback: true, Recover: true, Bias: true}
 type Choice struct {
 	Plan    *passes.Quantisation
 	Layers  []LayerChoice
-	Quality []Quality // on the calibration inputs, as the walk computes them
+	Quality []Quality // of the final graph on the calibration inputs, against the exact one
 	Reached float64   // least cosine of Quality
 }
 
@@ -118,6 +120,13 @@ func (c *Calibration) Choose(ctx context.Context, opt Options) (*Choice, error) 
 	try := func(a Assignment) (*Fitted, []Quality, error) {
 		f, err := c.fit(ctx, a, opt.Technique)
 		if err != nil {
+			return nil, nil, err
+		}
+		g, err := opt.Final(f.Plan)
+		if err != nil {
+			return nil, nil, err
+		}
+		if f.Outputs, err = c.run(ctx, g); err != nil {
 			return nil, nil, err
 		}
 		q, err := c.quality(f, opt.Slices)
@@ -283,28 +292,21 @@ func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[Form
 		opt.MinCosine, opt.Precision, least(q), strings.Join(low, ", "), strings.Join(layers, ", "))
 }
 
-// Final measures a final graph, with every rounding that the program does, against the exact one on the inputs.
-func (c *Calibration) Final(ctx context.Context, g *ir.Graph, inputs []map[string]*ir.Array, parts []Slice) ([]Quality, error) {
-	exact := newLane(c.walk.g, inputs)
-	for i, s := range c.walk.steps {
-		_, outs, err := c.exactStep(ctx, i, exact)
-		if err != nil {
-			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
-		}
-		exact.put(s.node, outs)
-		exact.release(c.walk.done(i))
-	}
-	f := &Fitted{Outputs: map[string][][]float64{}, Exact: map[string][][]float64{}}
-	for at, in := range inputs {
-		c.say("measuring input %d of %d", at+1, len(inputs))
+// run evaluates a final graph on the calibration inputs, with every rounding that the program does.
+func (c *Calibration) run(ctx context.Context, g *ir.Graph) (map[string][][]float64, error) {
+	outs := map[string][][]float64{}
+	for at, in := range c.walk.inputs {
+		c.say("measuring input %d of %d", at+1, len(c.walk.inputs))
 		out, err := ir.Evaluate(ctx, g, in, ir.EvalOptions{Round: true})
 		if err != nil {
 			return nil, err
 		}
 		for _, v := range c.walk.g.Outputs {
-			f.Outputs[v.Name] = append(f.Outputs[v.Name], out[v.Name].Floats())
-			f.Exact[v.Name] = append(f.Exact[v.Name], exact.values[v][at].Floats())
+			outs[v.Name] = append(outs[v.Name], out[v.Name].Floats())
 		}
 	}
-	return c.quality(f, parts)
+	return outs, nil
 }
+
+// Site is the layer's region.
+func (l LayerChoice) Site() passes.Site { return l.site }

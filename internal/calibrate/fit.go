@@ -91,7 +91,7 @@ func (c *Calibration) plan(a Assignment) *stores {
 // Fitted is the outcome of a fit.
 type Fitted struct {
 	Plan    *passes.Quantisation
-	Outputs map[string][][]float64 // by name and input, of the quantised graph
+	Outputs map[string][][]float64 // by name and input, of the final graph; Choose measures them
 	Exact   map[string][][]float64 // of the exact one
 	Ranges  map[string]Range       // of what layers multiply, by name of the site
 	Local   map[string]float64     // relative L2 of what each layer's anchor yields, exact inputs against quantised ones
@@ -100,7 +100,7 @@ type Fitted struct {
 // fit walks the graph with all calibration inputs and quantises what the assignment says.
 func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
 	st := c.plan(a)
-	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]float64{}, Layers: map[string]passes.Layer{}}, Ranges: map[string]Range{}, Local: map[string]float64{}, Outputs: map[string][][]float64{}, Exact: map[string][][]float64{}}
+	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]float64{}, Layers: map[string]passes.Layer{}}, Ranges: map[string]Range{}, Local: map[string]float64{}, Exact: map[string][][]float64{}}
 	w := c.walk
 	hat := newLane(w.g, w.inputs)
 	exact := newLane(w.g, w.inputs)
@@ -157,9 +157,6 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		c.say("layer %d of %d", i+1, len(w.steps))
 	}
 	for _, v := range w.g.Outputs {
-		for _, arr := range hat.values[v] {
-			f.Outputs[v.Name] = append(f.Outputs[v.Name], arr.Floats())
-		}
 		for _, arr := range exact.values[v] {
 			f.Exact[v.Name] = append(f.Exact[v.Name], arr.Floats())
 		}
@@ -236,7 +233,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 		accHat = append(accHat, out[0])
 	}
 	f.Local[name] = distance(accHat, accExact)
-	if tech.Bias && len(a) > 0 {
+	if tech.Bias && low(a) {
 		layer.Bias = shift(accExact, accHat, s.axis, s.node.Attrs.Int("members", 0) > 0)
 		for at := range accHat {
 			accHat[at] = shifted(accHat[at], layer.Bias, s.axis, s.node.Attrs.Int("members", 0) > 0)
@@ -255,6 +252,16 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	return hatOut, nil
 }
 
+// low reports whether an assignment quantises anything.
+func low(a Assignment) bool {
+	for _, f := range a {
+		if f != Half {
+			return true
+		}
+	}
+	return false
+}
+
 func column(in [][]*ir.Array, i int) []*ir.Array {
 	out := make([]*ir.Array, len(in))
 	for at := range in {
@@ -263,20 +270,34 @@ func column(in [][]*ir.Array, i int) []*ir.Array {
 	return out
 }
 
-// shift is the mean of exact − hat for every channel, members one after another.
+// shift is the mean of exact − hat for every channel, members one after another, less the part of it that chance would
+// give: inputs differ in their means, and the fewer there are, the less the mean of those means says about another input.
 func shift(exact, hat []*ir.Array, axis int, stacked bool) []float64 {
 	members, channels, inner := layout(exact[0].Type, axis, stacked)
-	sum := make([]float64, members*channels)
-	count := 0.0
+	sum, square := make([]float64, members*channels), make([]float64, members*channels)
+	inputs := float64(len(exact))
 	for at := range exact {
 		each := len(exact[at].F) / members
+		one := make([]float64, len(sum))
 		for i := range exact[at].F {
-			sum[i/each*channels+i/inner%channels] += exact[at].F[i] - hat[at].F[i]
+			one[i/each*channels+i/inner%channels] += exact[at].F[i] - hat[at].F[i]
 		}
-		count += float64(each / channels)
+		for i, x := range one {
+			x /= float64(each / channels)
+			sum[i] += x
+			square[i] += float64(x * x)
+		}
 	}
 	for i := range sum {
-		sum[i] = float64(float32(sum[i] / count))
+		mean := sum[i] / inputs
+		chance := 0.0 // variance of the mean
+		if inputs > 1 {
+			chance = max(square[i]/inputs-float64(mean*mean), 0) / (inputs - 1)
+		}
+		sum[i] = 0
+		if mean != 0 {
+			sum[i] = float64(float32(mean * max(0, 1-chance/float64(mean*mean))))
+		}
 	}
 	return sum
 }

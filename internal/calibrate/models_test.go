@@ -7,12 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -44,7 +44,10 @@ func finish(t testing.TB, g *ir.Graph, q *passes.Quantisation) *ir.Graph {
 	return c
 }
 
-type judged struct{ cosMin, cosMean, relL2, explained float64 }
+type judged struct {
+	cosMin, cosMean, relL2, explained float64
+	per                               []float64
+}
 
 // judge evaluates the final graph on golden inputs from..to.
 func judge(t testing.TB, g *ir.Graph, name string, from, to int) judged {
@@ -87,6 +90,7 @@ func judge(t testing.TB, g *ir.Graph, name string, from, to int) judged {
 		j.cosMin = min(j.cosMin, cos)
 		j.cosMean += cos / float64(len(want))
 		j.relL2 += math.Sqrt(dd/ww) / float64(len(want))
+		j.per = append(j.per, math.Sqrt(dd/ww))
 	}
 	j.explained = 1 - miss/vary
 	return j
@@ -108,11 +112,16 @@ func contractionMACs(sites []passes.Site) (total int64) {
 	return total
 }
 
-func TestExplore(t *testing.T) {
-	if os.Getenv("EXPLORE") == "" {
-		t.Skip()
+// TestWhatEachTechniqueBrings prints what docs say of rounding to nearest, correction of means, feedback and recovery; it
+// takes minutes and judges nothing.
+func TestWhatEachTechniqueBrings(t *testing.T) {
+	name, from, to := os.Getenv("SPARK_ABLATION"), 3, 10
+	if name == "" {
+		t.Skip("set SPARK_ABLATION to dmonitoring_model or driving_vision")
 	}
-	name := "dmonitoring_model"
+	if name == "driving_vision" {
+		from, to = 0, 2
+	}
 	g := regions(t, name)
 	in := calibrationInputs(t, g, name)
 	c, err := New(g, in, nil)
@@ -120,16 +129,27 @@ func TestExplore(t *testing.T) {
 	for _, s := range c.Sites() {
 		t.Logf("%-40s %9d MACs N %d K %d ×%d", s.Name(), s.MACs, s.N, s.K, s.Members)
 	}
-	for _, p := range []string{"fp8", "nvfp4"} {
-		for _, budget := range []float64{0, .999} {
-			tg, _ := target.Lookup("sm_121")
-			ch, err := c.Choose(context.Background(), Options{Precision: p, MinCosine: budget, Technique: Best, Target: tg})
-			require.NoError(t, err)
-			final := finish(t, g, ch.Plan)
-			t.Logf("%v %v: reached %v golden %+v", p, budget, ch.Reached, judge(t, final, name, 3, 10))
-			for _, l := range ch.Layers {
-				t.Logf("%+v", l)
+	for _, e := range []struct {
+		f    Format
+		k    int
+		tech Technique
+	}{
+		{FP8, 0, Technique{Feedback: true, Recover: true, Bias: true}},
+		{FP8, 0, Technique{Feedback: true, Bias: true}},
+		{FP8, 0, Technique{Bias: true}},
+		{FP8, 0, Technique{}},
+	} {
+		all := Assignment{}
+		for _, s := range c.Sites() {
+			if s.Anchor.Op.Name != "SegmentedMatVec" && s.K >= e.k {
+				all[s.Name()] = e.f
 			}
 		}
+		start := time.Now()
+		f, err := c.fit(context.Background(), all, e.tech)
+		require.NoError(t, err)
+		took := time.Since(start)
+		final := finish(t, g, f.Plan)
+		t.Logf("%v %+v %v: golden %+v", e.f, e.tech, took, judge(t, final, name, from, to))
 	}
 }

@@ -55,26 +55,79 @@ func newRounder(s *passes.Site, d ir.DType, tech Technique) *rounder {
 func (r *rounder) fit(exact, hat []*ir.Array) {
 	if r.patches == nil {
 		for m := range r.site.Members {
-			r.group(m, 0, r.site.N, nil)
+			r.group(m, 0, 1, r.site.N, nil, 0)
 		}
 		return
 	}
 	rows := r.site.N / r.patches.groups
 	for m := range r.site.Members {
 		for g := range r.patches.groups {
-			r.group(m, g*rows, rows, r.patches.measure(exact, hat, m, g))
+			damping := r.damping(exact, hat, m, g, rows)
+			r.group(m, g*rows, 1, rows, r.patches.measure(exact, hat, m, g), damping)
 		}
 	}
 }
 
-// damping of the second moments: for rounding, and for the recovery of earlier errors, which is a regression.
-const (
-	roundDamping   = 0.01
-	recoverDamping = 0.05
-)
+// recoverDamping is how much more cautious the recovery of earlier errors is, which is a regression.
+const recoverDamping = 4
 
-// group rounds the rows of output channels that see the same inputs.
-func (r *rounder) group(member, first, rows int, m *moments) {
+// dampings are what is tried to add to the second moments, as a fraction of their mean diagonal. Few inputs say little of
+// directions in which they hardly vary; a rounding that relies on those is worse on other inputs than one to nearest.
+var dampings = []float64{0.01, 0.1, 0.5, 2, 10}
+
+// leastTrials is the number of inputs from which on some can be spared to try a rounding on.
+const leastTrials = 4
+
+// damping chooses by the error on a quarter of the inputs of a rounding fitted to the others, of some output channels.
+func (r *rounder) damping(exact, hat []*ir.Array, member, group, rows int) float64 {
+	if len(hat) < leastTrials {
+		return dampings[2]
+	}
+	var fitted, tried [2][]*ir.Array
+	for i := range hat {
+		to := &fitted
+		if i%4 == 3 {
+			to = &tried
+		}
+		to[0], to[1] = append(to[0], exact[i]), append(to[1], hat[i])
+	}
+	train := r.patches.measure(fitted[0], fitted[1], member, group)
+	trial := r.patches.measure(tried[0], tried[1], member, group)
+	step := max(1, rows/trialRows)
+	best, least := 0.0, math.Inf(1)
+	for _, d := range dampings {
+		r.group(member, group*rows, step, rows, train, d)
+		sum := 0.0
+		for i := 0; i < rows; i += step {
+			sum += r.miss(member, group*rows+i, trial)
+		}
+		if sum < least {
+			best, least = d, sum
+		}
+	}
+	return best
+}
+
+// trialRows is about how many output channels a damping is tried on.
+const trialRows = 32
+
+// miss is the mean squared error of an output channel by second moments, up to what no weights can change.
+func (r *rounder) miss(member, n int, m *moments) float64 {
+	e, u := make([]float64, r.site.K), make([]float64, r.site.K)
+	for k := range e {
+		at := r.site.At(member, n, k)
+		e[k] = r.w[at] - r.fake.F[at]
+		axpy(r.w[at], m.miss.row(k), u)
+	}
+	sum := 2 * dot(e, u)
+	for k, x := range e {
+		sum += float64(x * dot(m.h.row(k), e))
+	}
+	return sum
+}
+
+// group rounds every step-th of the rows of output channels that see the same inputs.
+func (r *rounder) group(member, first, step, rows int, m *moments, damping float64) {
 	var h, t, rec *square
 	var order []int
 	weight := make([]float64, r.site.K) // importance of each input
@@ -82,12 +135,12 @@ func (r *rounder) group(member, first, rows int, m *moments) {
 		weight[k] = 1
 	}
 	if m != nil {
-		h = m.h.damp(roundDamping)
+		h = m.h.damp(damping)
 		for k := range weight {
 			weight[k] = h.at(k, k)
 		}
 		if r.tech.Recover {
-			rec = m.h.damp(recoverDamping).factor()
+			rec = m.h.damp(damping * recoverDamping).factor()
 		}
 		if r.tech.Feedback {
 			order = h.descending()
@@ -95,8 +148,8 @@ func (r *rounder) group(member, first, rows int, m *moments) {
 			t = h.factor()
 		}
 	}
-	each(rows, func(i int) {
-		n := first + i
+	each((rows+step-1)/step, func(i int) {
+		n := first + i*step
 		w := make([]float64, r.site.K)
 		for k := range w {
 			w[k] = r.w[r.site.At(member, n, k)]

@@ -50,30 +50,22 @@ func (r *Result) quantise(ctx context.Context, pc *passes.Context, g *ir.Graph, 
 			return err
 		}
 	}
-	first := r.Accuracy == nil
-	var c *calibrate.Calibration
-	var inputs []map[string]*ir.Array
-	if first {
-		var err error
-		if c, inputs, err = r.calibrate(ctx, pc, g.Clone(), opt); err != nil {
+	if r.Accuracy == nil {
+		rest := func(q *passes.Quantisation) (*ir.Graph, error) {
+			final, c := g.Clone(), *pc
+			c.Quantisation = q
+			return final, passes.Run(&c, final, names[at:], nil)
+		}
+		if err := r.calibrate(ctx, pc, g.Clone(), opt, rest); err != nil {
 			return err
 		}
 	}
 	pc.Quantisation = r.Accuracy.plan
-	if err := passes.Run(pc, g, names[at:], observe); err != nil {
-		return err
-	}
-	if !first {
-		return nil
-	}
-	progress(opt, "measure")
-	var err error
-	r.Accuracy.Slices, err = c.Final(ctx, g, inputs, opt.Slices)
-	return err
+	return passes.Run(pc, g, names[at:], observe)
 }
 
 // calibrate chooses layers and their numbers for a graph of f32 regions.
-func (r *Result) calibrate(ctx context.Context, pc *passes.Context, g *ir.Graph, opt Options) (*calibrate.Calibration, []map[string]*ir.Array, error) {
+func (r *Result) calibrate(ctx context.Context, pc *passes.Context, g *ir.Graph, opt Options, final func(*passes.Quantisation) (*ir.Graph, error)) error {
 	r.Accuracy = &Accuracy{MinCosine: opt.MinCosine, Generated: len(opt.Calibrate) == 0}
 	var inputs []map[string]*ir.Array
 	var err error
@@ -83,19 +75,19 @@ func (r *Result) calibrate(ctx context.Context, pc *passes.Context, g *ir.Graph,
 			opt.Warn(fmt.Sprintf("no --calibrate: activations are scaled on %d generated inputs, not on the model's own data; accuracy on real inputs may be far lower", len(inputs)))
 		}
 	} else if inputs, err = calibrate.Load(opt.Calibrate, g); err != nil {
-		return nil, nil, err
+		return err
 	}
 	r.Accuracy.Inputs = len(inputs)
 	c, err := calibrate.New(g, inputs, opt.Progress)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	choice, err := c.Choose(ctx, calibrate.Options{Precision: pc.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Slices: opt.Slices, Target: pc.Target, Technique: calibrate.Best})
+	choice, err := c.Choose(ctx, calibrate.Options{Precision: pc.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Slices: opt.Slices, Target: pc.Target, Technique: calibrate.Best, Final: final})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	r.Accuracy.Layers, r.Accuracy.plan = choice.Layers, choice.Plan
-	return c, inputs, nil
+	r.Accuracy.Layers, r.Accuracy.Slices, r.Accuracy.plan = choice.Layers, choice.Quality, choice.Plan
+	return nil
 }
 
 // namedSlices are the parts of the output that the metadata describes, as addSlices finds them.
