@@ -103,15 +103,6 @@ func calibrationInputs(t testing.TB, g *ir.Graph, name string) []map[string]*ir.
 	return in
 }
 
-func contractionMACs(sites []passes.Site) (total int64) {
-	for _, s := range sites {
-		if s.Anchor.Op.Name != "SegmentedMatVec" {
-			total += s.MACs
-		}
-	}
-	return total
-}
-
 // TestWhatEachTechniqueBrings prints what docs say of rounding to nearest, correction of means, feedback and recovery; it
 // takes minutes and judges nothing.
 func TestWhatEachTechniqueBrings(t *testing.T) {
