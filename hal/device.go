@@ -36,7 +36,7 @@ type MemoryKind int
 // Kinds of memory.
 const (
 	DeviceMemory  MemoryKind = iota // the host reaches it by Read and Write
-	HostVisible                     // inputs and outputs: mapped for the host where memory is unified
+	HostVisible                     // inputs, outputs, weights: mapped for the host where memory is unified
 	ScratchMemory                   // an arena: holds nothing between runs of a graph; emu reports reads before writes
 )
 

@@ -20,6 +20,9 @@ type Model struct {
 // ModelOptions chooses among a program's variants.
 type ModelOptions struct {
 	Target string // "" for the device's own, or the first on a device that takes any
+	// DeviceWeights keeps weights in memory of the device's own even where memory is unified and the device could read
+	// them where the host has them.
+	DeviceWeights bool
 }
 
 // NewModel loads code and weights onto the device. The device must outlive the model.
@@ -37,7 +40,11 @@ func NewModel(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (
 		return nil, fmt.Errorf("%s: loading kernels for %s: %w", p.Model, v.Target, err)
 	}
 	if len(p.Weights) > 0 {
-		if m.weights, err = d.Alloc(len(p.Weights), hal.DeviceMemory); err == nil {
+		kind := hal.DeviceMemory
+		if d.Info().Unified && !opt.DeviceWeights {
+			kind = hal.HostVisible
+		}
+		if m.weights, err = d.Alloc(len(p.Weights), kind); err == nil {
 			err = m.weights.Write(p.Weights, 0)
 		}
 		if err != nil {

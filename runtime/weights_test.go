@@ -1,0 +1,53 @@
+package runtime_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// placing notes what kind of memory is asked for, on a device that says of itself whether memory is unified.
+type placing struct {
+	hal.Device
+	unified bool
+	kinds   []hal.MemoryKind
+}
+
+func (p *placing) Info() hal.Info {
+	i := p.Device.Info()
+	i.Unified = p.unified
+	return i
+}
+
+func (p *placing) Alloc(n int, k hal.MemoryKind) (hal.Memory, error) {
+	p.kinds = append(p.kinds, k)
+	return p.Device.Alloc(n, k)
+}
+
+func TestWeightsLieWhereTheHostHasThemIfMemoryIsUnified(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		unified bool
+		opt     runtime.ModelOptions
+		want    hal.MemoryKind
+	}{
+		{"unified", true, runtime.ModelOptions{}, hal.HostVisible},
+		{"unified, but the device's own is asked for", true, runtime.ModelOptions{DeviceWeights: true}, hal.DeviceMemory},
+		{"discrete", false, runtime.ModelOptions{}, hal.DeviceMemory},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, err := emu.Open(emu.Options{})
+			require.NoError(t, err)
+			defer d.Close()
+			p := &placing{Device: d, unified: c.unified}
+			m, err := runtime.NewModel(t.Context(), accumulator(false), p, c.opt)
+			require.NoError(t, err)
+			require.NoError(t, m.Close())
+			require.Equal(t, []hal.MemoryKind{c.want}, p.kinds)
+		})
+	}
+}
