@@ -14,6 +14,9 @@ type Quantisation struct {
 	// Values holds the values that are stored as e4m3, with the scale s: what is stored is x/s. Views share their
 	// operand's scale.
 	Values map[string]float64
+	// Blocks holds the values that are stored as NVFP4, e2m1 beside a scale for each 16 along the last axis, with the scale
+	// of ir.QuantizeBlocks. Every reader is a layer with e2m1 weights that multiplies it unmoved; a multiple of 64 channels.
+	Blocks map[string]float64
 	// Layers holds the regions whose anchor is changed, by the name of their first output.
 	Layers map[string]Layer
 }
@@ -50,7 +53,7 @@ func (q *Quantisation) withFile(g *ir.Graph) *Quantisation {
 }
 
 // BlockSize is the number of elements that share a scale in NVFP4.
-const BlockSize = 16
+const BlockSize = ir.NVFP4Block
 
 // quantiser rewrites the body of one region for operands that are stored narrower than it computes.
 type quantiser struct {
