@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -15,6 +16,9 @@ import (
 func narrow(ctx *Context, g *ir.Graph) error {
 	w := newNarrower(ctx, g)
 	w.choose()
+	if err := w.chooseBlocks(); err != nil {
+		return err
+	}
 	if ctx.quantisedFile {
 		w.plan = w.plan.withFile(g)
 		w.findCodes()
@@ -31,7 +35,7 @@ func narrow(ctx *Context, g *ir.Graph) error {
 }
 
 func newNarrower(ctx *Context, g *ir.Graph) *narrower {
-	w := &narrower{g: g, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}}
+	w := &narrower{g: g, target: ctx.Target, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}}
 	if ctx.Precision == PrecisionBF16 {
 		w.half = ir.BFloat16
 	}
@@ -46,7 +50,8 @@ const smallBytes = 64 << 10
 
 type narrower struct {
 	g       *ir.Graph
-	half    ir.DType // f16 or bf16
+	target  *target.Target // nil: any
+	half    ir.DType       // f16 or bf16
 	plan    *Quantisation
 	nodes   []*ir.Node
 	matrix  map[*ir.Value]bool      // some anchor multiplies a value of the group
@@ -55,8 +60,11 @@ type narrower struct {
 	small   map[*ir.Value]bool
 	scales  map[*ir.Value]float64 // of groups stored as e4m3
 	codes   map[*ir.Value]code    // of groups that a file has rounded: what is stored instead
+	blocks  map[*ir.Value]float64 // of groups stored as NVFP4: the scale
 	to      map[*ir.Value]*ir.Value
 	weights map[*ir.Value]*ir.Value
+
+	scalesOf map[*ir.Value]*ir.Value // of values stored as NVFP4, beside to
 }
 
 func (w *narrower) find(v *ir.Value) *ir.Value {
@@ -121,11 +129,13 @@ func (w *narrower) choose() {
 	}
 }
 
-// storage returns the type in which v is stored, and for e4m3 the scale.
+// storage returns the type in which v is stored, and for e4m3 and e2m1 the scale.
 func (w *narrower) storage(v *ir.Value) (ir.DType, float64) {
 	r := w.find(v)
 	switch {
 	case v.Def == nil || v.Type.DType != ir.Float32 || w.fixed[r]:
+	case w.blocks[r] > 0:
+		return ir.Float4E2M1, w.blocks[r]
 	case w.scales[r] > 0:
 		return ir.Float8E4M3FN, w.scales[r]
 	case w.codes[r].dtype != ir.Invalid && (w.matrix[r] || !w.small[r]):
@@ -249,6 +259,9 @@ func (w *narrower) rewrite(n *ir.Node) error {
 		_, scales[i] = w.storage(v)
 	}
 	if isFamily(n, ir.FamilyView) {
+		if s := w.scalesOf[n.Inputs[0]]; s != nil {
+			return w.reshapeBlocks(n, inputs[0], s)
+		}
 		return w.retypeView(n, inputs)
 	}
 	q := &quantiser{g: w.g, body: n.Body, inputs: inputs, stacked: slices.Clone(n.Attrs.Bools("stacked")), members: n.Attrs.Int("members", 0), scales: scales}
@@ -259,12 +272,25 @@ func (w *narrower) rewrite(n *ir.Node) error {
 	if q.inputs, err = w.operands(n, q.inputs); err != nil {
 		return err
 	}
+	for i, v := range n.Inputs {
+		if s := w.scalesOf[v]; s != nil {
+			if err := q.readBlocks(i, s); err != nil {
+				return err
+			}
+		}
+	}
 	if err := q.read(); err != nil {
 		return err
 	}
 	for k, v := range n.Outputs {
 		d, scale := w.storage(v)
 		if d == v.Type.DType {
+			continue
+		}
+		if d == ir.Float4E2M1 {
+			if err := q.storeBlocks(scale); err != nil {
+				return err
+			}
 			continue
 		}
 		if w.codes[w.find(v)].dtype != ir.Invalid && w.scales[w.find(v)] == 0 { // the body ends with the multiplication
@@ -281,6 +307,9 @@ func (w *narrower) rewrite(n *ir.Node) error {
 	w.nodes = append(w.nodes, m)
 	for k, v := range n.Outputs {
 		w.to[v] = m.Outputs[k]
+		if len(m.Outputs) > len(n.Outputs) {
+			w.scalesOf[v] = m.Outputs[1]
+		}
 	}
 	return nil
 }

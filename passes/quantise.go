@@ -32,7 +32,7 @@ type Layer struct {
 
 // withFile adds the layers whose weights the file has quantised and that the plan leaves alone.
 func (q *Quantisation) withFile(g *ir.Graph) *Quantisation {
-	out := &Quantisation{Values: q.Values, Layers: maps.Clone(q.Layers)}
+	out := &Quantisation{Values: q.Values, Blocks: q.Blocks, Layers: maps.Clone(q.Layers)}
 	if out.Layers == nil {
 		out.Layers = map[string]Layer{}
 	}
@@ -135,6 +135,9 @@ func (q *quantiser) read() error {
 	for i, v := range q.inputs {
 		in := q.body.Inputs[i]
 		wide, stored, scale := in.Type.DType, v.Type.DType, q.scales[i]
+		if stored == ir.Float4E2M1 && !v.IsConst() {
+			scalar *= scale
+		}
 		if stored == wide || stored == ir.Float4E2M1 {
 			continue
 		}

@@ -1,0 +1,167 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Values stored as NVFP4: the producer's body ends with BlockQuantize, its readers' begin with the DequantizeLinear that
+// block-scaled mma do themselves.
+
+// blockChannels divides the channels of what block-scaled mma multiply: K of mma.sync m16n8k64.
+const blockChannels = 64
+
+// BlockReaders returns the sites that would read v, and what shares its bytes, as NVFP4, or the reason why v cannot be
+// stored so. That their weights are e2m1 is the caller's to see to.
+func (s *Storage) BlockReaders(v *ir.Value) ([]Site, error) { return s.w.blockReaders(v) }
+
+func (w *narrower) blockReaders(v *ir.Value) ([]Site, error) {
+	group := w.find(v)
+	if w.fixed[group] || v.Type.DType != ir.Float32 {
+		return nil, fmt.Errorf("%%%s keeps its type: it is an input or output, or other than f32", v.Name)
+	}
+	if c := v.Type.Shape; len(c) < 2 || c[len(c)-1]%blockChannels != 0 {
+		return nil, fmt.Errorf("%%%s is %v: its channels are no multiple of %d", v.Name, v.Type, blockChannels)
+	}
+	var sites []Site
+	producers := 0
+	for _, n := range w.g.Nodes {
+		view := isFamily(n, ir.FamilyView)
+		if slices.ContainsFunc(n.Outputs, func(o *ir.Value) bool { return w.find(o) == group }) {
+			switch {
+			case view && !keepsRows(n):
+				return nil, fmt.Errorf("%%%s is viewed with other rows by %s", v.Name, n.Name)
+			case !view && len(n.Outputs) > 1:
+				return nil, fmt.Errorf("%%%s is one of several outputs of %s", v.Name, n.Name)
+			case !view:
+				producers++
+			}
+		}
+		if view {
+			continue
+		}
+		for i, x := range n.Inputs {
+			if x.IsConst() || w.find(x) != group {
+				continue
+			}
+			s, ok := SiteOf(n)
+			if !ok || i != s.X || !s.readsBlocks() {
+				return nil, fmt.Errorf("%%%s is read by %s, which multiplies no rows of it by constant weights", v.Name, n.Name)
+			}
+			sites = append(sites, s)
+		}
+	}
+	if producers != 1 || len(sites) == 0 {
+		return nil, fmt.Errorf("%%%s has %d producers and %d readers", v.Name, producers, len(sites))
+	}
+	return sites, nil
+}
+
+// readsBlocks reports whether the anchor, and it alone, multiplies the site's activations along their last axis.
+func (s *Site) readsBlocks() bool {
+	if !s.Direct || !OnlyFront(s.Region, s.X) || !isFamily(s.Region, ir.FamilyContraction) || countUses(s.Region.Body, s.Region.Body.Inputs[s.X]) != 1 {
+		return false
+	}
+	a := s.Anchor
+	switch a.Op.Name {
+	case "MatMul":
+		return !a.Attrs.Bool("transA")
+	case "Conv":
+		return a.Attrs.Int("group", 1) == 1 && a.Attrs.String("layout", "NCHW") == "NHWC" && a.Inputs[0].Type.Rank() == 4
+	}
+	return false
+}
+
+// keepsRows reports whether a view only counts the rows of one value in another way.
+func keepsRows(n *ir.Node) bool {
+	from, to := n.Inputs[0].Type.Shape, n.Outputs[0].Type.Shape
+	return len(n.Inputs) == 1 && !slices.ContainsFunc(n.Body.Nodes, func(m *ir.Node) bool { return m.Op.Name != "Reshape" }) &&
+		len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1]
+}
+
+// chooseBlocks takes the plan's NVFP4 values, on targets that multiply them; elsewhere they are stored in 16 bits.
+func (w *narrower) chooseBlocks() error {
+	w.blocks, w.scalesOf = map[*ir.Value]float64{}, map[*ir.Value]*ir.Value{}
+	if w.target == nil || !w.target.NVFP4 {
+		return nil
+	}
+	for _, n := range w.g.Nodes {
+		for _, v := range n.Outputs {
+			scale := w.plan.Blocks[v.Name]
+			if scale == 0 || isFamily(n, ir.FamilyView) {
+				continue
+			}
+			sites, err := w.blockReaders(v)
+			if err != nil {
+				return fmt.Errorf("NVFP4 activations: %w", err)
+			}
+			for _, s := range sites {
+				if w.plan.Layers[s.Name()].Blocks == nil {
+					return fmt.Errorf("NVFP4 activations: %%%s is read by %s, whose weights are not NVFP4", v.Name, s.Name())
+				}
+			}
+			w.blocks[w.find(v)] = scale
+		}
+	}
+	return nil
+}
+
+// readBlocks makes the body read input i, codes, and the scales beside them.
+func (q *quantiser) readBlocks(i int, scales *ir.Value) error {
+	in := q.body.Inputs[i]
+	wide := in.Type.DType
+	in.Type = ir.Type{DType: ir.Float4E2M1, Shape: in.Type.Shape}
+	shape := slices.Clone(in.Type.Shape)
+	shape[len(shape)-1] /= BlockSize
+	q.inputs = append(q.inputs, scales)
+	q.scales = append(q.scales, 1)
+	if q.members > 0 {
+		q.stacked = append(q.stacked, q.stacked[i])
+	}
+	s := q.body.AddInput(fmt.Sprintf("p%d", len(q.body.Inputs)), ir.Type{DType: ir.Float8E4M3FN, Shape: shape})
+	d, err := q.body.NewNode("DequantizeLinear", "v", ir.Attrs{"to": wide, "axis": len(shape) - 1, "block": BlockSize}, in, s)
+	if err != nil {
+		return err
+	}
+	q.replaceUses(in, d.Outputs[0], nil)
+	q.body.Nodes = slices.Concat([]*ir.Node{d}, q.body.Nodes)
+	return nil
+}
+
+// storeBlocks makes the body's output codes, and their scales a second output.
+func (q *quantiser) storeBlocks(scale float64) error {
+	n, err := q.body.Add("BlockQuantize", "v", ir.Attrs{"scale": scale}, q.body.Outputs[0])
+	if err != nil {
+		return err
+	}
+	q.body.Outputs = n.Outputs
+	return nil
+}
+
+// reshapeBlocks rebuilds a view of codes, and one of their scales.
+func (w *narrower) reshapeBlocks(n *ir.Node, codes, scales *ir.Value) error {
+	view := func(v *ir.Value, divide int) (*ir.Value, error) {
+		shape := slices.Clone(n.Outputs[0].Type.Shape)
+		shape[len(shape)-1] /= divide
+		b := ir.NewGraph(n.Body.Name)
+		r, err := b.Add("Reshape", "v", ir.Attrs{"shape": shape}, b.AddInput("p0", v.Type))
+		if err != nil {
+			return nil, err
+		}
+		b.Outputs = r.Outputs
+		m, err := w.g.NewRegion(ir.FamilyView, n.Name, b, 0, nil, v)
+		if err != nil {
+			return nil, err
+		}
+		w.nodes = append(w.nodes, m)
+		return m.Outputs[0], nil
+	}
+	var err error
+	if w.to[n.Outputs[0]], err = view(codes, 1); err != nil {
+		return err
+	}
+	w.scalesOf[n.Outputs[0]], err = view(scales, BlockSize)
+	return err
+}
