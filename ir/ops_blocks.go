@@ -54,7 +54,9 @@ func QuantizeBlocks(x []float64, scale float64, y, scales []float64) {
 		block := x[b*NVFP4Block : (b+1)*NVFP4Block]
 		top := 0.0
 		for _, v := range block {
-			top = math.Max(top, math.Abs(v))
+			if a := math.Abs(v); a > top || math.IsNaN(a) { // math.Max prefers infinity to NaN
+				top = a
+			}
 		}
 		s := minifloat.E4M3FN.Round(top*factor, true)
 		scales[b] = s

@@ -117,6 +117,24 @@ func decodeNarrow(b *expr.Builder, c *expr.Expr, d ir.DType) *expr.Expr {
 	return b.Bits(b.Or(bits, sign), expr.F32)
 }
 
+// blockQuantize is ir.QuantizeBlocks for one element. Kernels that store whole blocks do without it: expr.StoreBlocks.
+func blockQuantize(l *Lowering, n *ir.Node, out int, idx []*expr.Expr) *expr.Expr {
+	b, last, scale := l.B, len(idx)-1, n.Attrs.Float("scale", 1)
+	block := idx[last]
+	if out == 0 {
+		block = b.FloorDiv(block, ir.NVFP4Block)
+	}
+	vars := l.vars([]int{ir.NVFP4Block}, idx...)
+	in := set(idx, last, b.Add(b.Scale(block, ir.NVFP4Block), vars[0]))
+	top := b.Reduce(expr.Max, vars, b.Abs(l.Value(n.Inputs[0], in)))
+	s := roundNarrow(b, b.Mul(top, b.F32(1/(minifloat.E2M1.Max()*scale))), ir.Float8E4M3FN, true)
+	if out == 1 {
+		return s
+	}
+	y := roundNarrow(b, b.Div(l.Value(n.Inputs[0], idx), b.Mul(s, b.F32(scale))), ir.Float4E2M1, true)
+	return b.Select(b.Lt(b.F32(0), s), y, b.F32(0))
+}
+
 // encodeE8M0 is minifloat.EncodeE8M0 on an F32.
 func encodeE8M0(b *expr.Builder, x *expr.Expr, direction string, saturate bool) *expr.Expr {
 	x = b.Cast(x, expr.F32)

@@ -6,7 +6,7 @@ func Expanded() []string { return []string{"GRU", "LSTM", "RNN", "Region"} }
 // table maps ops to rules.
 func table() map[string]rule {
 	t := map[string]rule{
-		"BatchNorm": batchNorm, "QuantizeLinear": quantize, "DequantizeLinear": dequantize,
+		"BatchNorm": batchNorm, "QuantizeLinear": quantize, "DequantizeLinear": dequantize, "BlockQuantize": blockQuantize,
 
 		"Reshape": reshape, "Transpose": transpose, "Expand": expand, "Slice": slice, "Concat": concat, "Pad": pad, "Tile": tile,
 		"Gather": gather, "GatherElements": gatherElements, "GatherND": gatherND, "ScatterElements": scatterElements,
