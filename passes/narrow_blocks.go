@@ -10,9 +10,6 @@ import (
 // Values stored as NVFP4: the producer's body ends with BlockQuantize, its readers' begin with the DequantizeLinear that
 // block-scaled mma do themselves.
 
-// blockChannels divides the channels of what block-scaled mma multiply: K of mma.sync m16n8k64.
-const blockChannels = 64
-
 // BlockReaders returns the sites that would read v, and what shares its bytes, as NVFP4, or the reason why v cannot be
 // stored so. That their weights are e2m1 is the caller's to see to.
 func (s *Storage) BlockReaders(v *ir.Value) ([]Site, error) { return s.w.blockReaders(v) }
@@ -22,8 +19,8 @@ func (w *narrower) blockReaders(v *ir.Value) ([]Site, error) {
 	if w.fixed[group] || v.Type.DType != ir.Float32 {
 		return nil, fmt.Errorf("%%%s keeps its type: it is an input or output, or other than f32", v.Name)
 	}
-	if c := v.Type.Shape; len(c) < 2 || c[len(c)-1]%blockChannels != 0 {
-		return nil, fmt.Errorf("%%%s is %v: its channels are no multiple of %d", v.Name, v.Type, blockChannels)
+	if c := v.Type.Shape; len(c) < 2 || c[len(c)-1]%BlockSize != 0 {
+		return nil, fmt.Errorf("%%%s is %v: its channels are no multiple of %d", v.Name, v.Type, BlockSize)
 	}
 	var sites []Site
 	producers := 0

@@ -15,7 +15,7 @@ type Quantisation struct {
 	// operand's scale.
 	Values map[string]float64
 	// Blocks holds the values that are stored as NVFP4, e2m1 beside a scale for each 16 along the last axis, with the scale
-	// of ir.QuantizeBlocks. Every reader is a layer with e2m1 weights that multiplies it unmoved; a multiple of 64 channels.
+	// of ir.QuantizeBlocks. Every reader is a layer with e2m1 weights that multiplies it unmoved; a multiple of 16 channels.
 	Blocks map[string]float64
 	// Layers holds the regions whose anchor is changed, by the name of their first output.
 	Layers map[string]Layer

@@ -25,6 +25,7 @@ type tileLoad struct {
 	swizzle    bool
 	base       int // of the tile in a stage
 	chunk      int // extent of the tile along k
+	word       int // bytes that a step of a thread fills at least; 0: 16
 	pitch      int // bytes of a row, where it is longer than its elements and not swizzled
 
 	ptr      ptx.Reg // the matrix of this block's z
@@ -72,10 +73,14 @@ func access(o *operand, run []layout.Mode, rest [][]layout.Mode, align, elem int
 	return 1, false
 }
 
-// perCopy is the number of elements that one step of a thread fills: a 16-byte chunk where elements are loaded singly.
+// perCopy is the number of elements that one step of a thread fills: a 16-byte chunk, or a word of 4, where elements are
+// loaded singly.
 func (l *tileLoad) perCopy() int {
-	if l.async {
+	switch {
+	case l.async:
 		return l.gran
+	case l.word > 0:
+		return l.word / l.elem
 	}
 	return 16 / l.elem
 }
@@ -321,9 +326,9 @@ func (l *tileLoad) load(g *gen, off num, inside *ptx.Reg) ptx.Reg {
 	return f
 }
 
-// store writes a 16-byte chunk.
+// store writes what a step has loaded.
 func (l *tileLoad) store(g *gen, dst ptx.Reg, vals []ptx.Reg) {
-	words := make(ptx.Vec, 4)
+	words := make(ptx.Vec, l.perCopy()*l.elem/4)
 	for i := range words {
 		if l.elem == 4 {
 			words[i] = vals[i]
@@ -339,10 +344,14 @@ func (l *tileLoad) store(g *gen, dst ptx.Reg, vals []ptx.Reg) {
 		g.I("prmt.b32", w, lo, hi, ptx.Imm(0x5410))
 		words[i] = w
 	}
+	op, from := "st.shared.v4.b32", ptx.Operand(words)
+	if len(words) == 1 {
+		op, from = "st.shared.b32", words[0]
+	}
 	if l.idle != nil {
-		g.If(*l.idle, "st.shared.v4.b32", ptx.At(dst, 0), words)
+		g.If(*l.idle, op, ptx.At(dst, 0), from)
 	} else {
-		g.I("st.shared.v4.b32", ptx.At(dst, 0), words)
+		g.I(op, ptx.At(dst, 0), from)
 	}
 }
 

@@ -222,6 +222,11 @@ func TestBlockScaledProducts(t *testing.T) {
 		{h: 7, w: 5, c: 192, co: 40, window: 3, stride: 1, pad: 1, group: 1, out: e4m3, members: 2},
 		{h: 6, w: 6, c: 128, co: 32, window: 3, stride: 1, pad: 1, group: 2, out: f32},
 		{h: 6, w: 6, c: 64, co: 5, window: 3, stride: 1, pad: 0, group: 1, out: f32},
+		// Channels that are no multiple of an mma's 64: rows end within one, windows cross taps within one.
+		{m: 25, k: 144, n: 40, out: f32}, {m: 130, k: 240, n: 40, out: f16, members: 2}, {m: 70, k: 16, n: 24, out: f32}, {m: 64, k: 672, n: 112, out: e4m3},
+		{h: 8, w: 8, c: 112, co: 48, window: 1, stride: 2, group: 1, out: f16},
+		{h: 7, w: 5, c: 80, co: 40, window: 3, stride: 1, pad: 1, group: 1, out: f32, members: 2},
+		{h: 6, w: 6, c: 48, co: 8, window: 3, stride: 1, pad: 0, group: 1, out: f32},
 	} {
 		c.a, c.b = e2m1, e2m1
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {

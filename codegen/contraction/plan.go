@@ -57,11 +57,14 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 	pl.loadA.gran, pl.loadA.async = access(&p.a, inner, append(slices.Clone(outer), p.a.row), ctx.AlignOf(p.a.value), elem)
 
 	if o := p.scalesA; o != nil {
-		if !pl.loadA.async || ctx.AlignOf(o.value)%4 != 0 {
-			return nil, fmt.Errorf("%s or its scales are not aligned", p.a.value.Name)
+		if !pl.loadA.async {
+			return nil, fmt.Errorf("%s is not aligned", p.a.value.Name)
 		}
 		pl.scales = pl.param(o.value)
-		pl.loadScales = tileLoad{op: o, fixed: o.row, extent: p.m, advance: o.col, k: p.k / blockSize, win: p.conv, elem: 1, gran: 4, async: true}
+		pl.loadScales = tileLoad{op: o, fixed: o.row, extent: p.m, advance: o.col, k: p.k / blockSize, win: p.conv, elem: 1, word: 4, gran: 1}
+		if wordsOf(o, ctx.AlignOf(o.value)) {
+			pl.loadScales.gran, pl.loadScales.async = 4, true
+		}
 	}
 	for _, modes := range p.b.z {
 		used := false
@@ -86,6 +89,17 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 		}
 	}
 	return pl, pl.close(p, ctx)
+}
+
+// wordsOf reports whether bytes can be copied in aligned words of 4: those of one mma.
+func wordsOf(o *operand, align int) bool {
+	ok := align%4 == 0 && o.offset%4 == 0
+	for _, modes := range append(slices.Clone(o.z), o.row, o.col) {
+		for _, m := range modes {
+			ok = ok && (m.Stride%4 == 0 || m.Stride == 1 && m.Size%4 == 0)
+		}
+	}
+	return ok
 }
 
 // fits says why the schedule's threads cannot load its tiles.

@@ -58,8 +58,8 @@ func blocksOfVariable(region, n *ir.Node, x *source) (*source, error) {
 	switch {
 	case !dense(x, ir.Float4E2M1) || !dense(scales, ir.Float8E4M3FN) || n.In(2) != nil || n.Attrs.Int("block", 0) != blockSize || n.Attrs.Int("axis", 1) != len(shape)-1:
 		return nil, fmt.Errorf("%s (DequantizeLinear) of variables other than e2m1 with an e4m3 scale for 16 of the last dimension", n.Name)
-	case shape[len(shape)-1]%64 != 0:
-		return nil, fmt.Errorf("%s (DequantizeLinear) of %d elements: block-scaled products want multiples of 64", n.Name, shape[len(shape)-1])
+	case shape[len(shape)-1]%blockSize != 0:
+		return nil, fmt.Errorf("%s (DequantizeLinear) of %d elements: block-scaled products want whole blocks of %d", n.Name, shape[len(shape)-1], blockSize)
 	case x.member != 0 != (scales.member != 0):
 		return nil, fmt.Errorf("%s (DequantizeLinear): members share elements or scales", n.Name)
 	}
