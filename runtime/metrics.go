@@ -37,11 +37,11 @@ func Compare(got, want []float64, rtol, atol float64) (Metrics, error) {
 				within++
 			}
 			m.MaxAbs = max(m.MaxAbs, d)
-			dd += d * d
+			dd += float64(d * d) // of what reaches a report no multiply-add is fused
 		}
-		gg += g * g
-		ww += w * w
-		gw += g * w
+		gg += float64(g * g)
+		ww += float64(w * w)
+		gw += float64(g * w)
 	}
 	m.Within = 1
 	if len(want) > 0 {

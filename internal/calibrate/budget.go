@@ -21,8 +21,10 @@ type Options struct {
 	Slices    []Slice  // of the outputs; whole outputs are always judged
 	Target    *target.Target
 	Technique Technique
-	// Final makes the graph that becomes the program. Quality is measured on it.
-	Final func(q *passes.Quantisation) (*ir.Graph, error)
+	// Run yields the outputs on the calibration inputs of the program that a plan becomes, by name, [input][element]; Exact
+	// are those of the file in float64, which Quality is measured against.
+	Run   func(ctx context.Context, q *passes.Quantisation) (map[string][][]float64, error)
+	Exact map[string][][]float64
 }
 
 // DefaultMinCosine is the accuracy budget where none is given.
@@ -35,7 +37,7 @@ var Best = Technique{Feedback: true, Recover: true, Bias: true}
 type Choice struct {
 	Plan    *passes.Quantisation
 	Layers  []LayerChoice
-	Quality []Quality // of the final graph on the calibration inputs, against the exact one
+	Quality []Quality // of the program on the calibration inputs
 	Reached float64   // least cosine of Quality
 }
 
@@ -122,14 +124,12 @@ func (c *Calibration) Choose(ctx context.Context, opt Options) (*Choice, error) 
 		if err != nil {
 			return nil, nil, err
 		}
-		g, err := opt.Final(f.Plan)
+		c.say("running the program on %d inputs", len(c.walk.inputs))
+		got, err := opt.Run(ctx, f.Plan)
 		if err != nil {
 			return nil, nil, err
 		}
-		if f.Outputs, err = c.run(ctx, g); err != nil {
-			return nil, nil, err
-		}
-		q, err := c.quality(f, opt.Slices)
+		q, err := MeasureAll(c.judged(opt.Slices), got, opt.Exact)
 		return f, q, err
 	}
 	best, q, err := try(start)
@@ -246,22 +246,17 @@ func least(q []Quality) float64 {
 	return x
 }
 
-func (c *Calibration) quality(f *Fitted, parts []Slice) ([]Quality, error) {
-	var out []Quality
+// judged lists every output, each followed by its named slices.
+func (c *Calibration) judged(parts []Slice) []Slice {
+	var out []Slice
 	for _, v := range c.walk.g.Outputs {
-		whole := Slice{Output: v.Name, Stop: v.Type.Numel()}
-		for _, s := range append([]Slice{whole}, parts...) {
-			if s.Output != v.Name || s.Stop <= s.Start {
-				continue
+		for _, s := range append([]Slice{{Output: v.Name, Stop: v.Type.Numel()}}, parts...) {
+			if s.Output == v.Name && s.Stop > s.Start {
+				out = append(out, s)
 			}
-			q, err := Measure(s, f.Outputs[v.Name], f.Exact[v.Name])
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, q)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // unreachable says what was reached with every layer at fp16, and which outputs block.
@@ -290,22 +285,6 @@ func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[Form
 	}
 	return fmt.Errorf("--min-cosine %g cannot be reached at %s: with every layer at fp16 it is %.6f (%s); the layers that hurt most alone: %s; compile with --precision fp16 or fp32, or a lower --min-cosine",
 		opt.MinCosine, opt.Precision, least(q), strings.Join(low, ", "), strings.Join(layers, ", "))
-}
-
-// run evaluates a final graph on the calibration inputs, with every rounding that the program does.
-func (c *Calibration) run(ctx context.Context, g *ir.Graph) (map[string][][]float64, error) {
-	outs := map[string][][]float64{}
-	for at, in := range c.walk.inputs {
-		c.say("measuring input %d of %d", at+1, len(c.walk.inputs))
-		out, err := ir.Evaluate(ctx, g, in, ir.EvalOptions{Round: true})
-		if err != nil {
-			return nil, err
-		}
-		for _, v := range c.walk.g.Outputs {
-			outs[v.Name] = append(outs[v.Name], out[v.Name].Floats())
-		}
-	}
-	return outs, nil
 }
 
 // Site is the layer's region.

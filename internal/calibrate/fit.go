@@ -90,17 +90,15 @@ func (c *Calibration) plan(a Assignment) *stores {
 
 // Fitted is the outcome of a fit.
 type Fitted struct {
-	Plan    *passes.Quantisation
-	Outputs map[string][][]float64 // by name and input, of the final graph; Choose measures them
-	Exact   map[string][][]float64 // of the exact one
-	Ranges  map[string]Range       // of what layers multiply, by name of the site
-	Local   map[string]float64     // relative L2 of what each layer's anchor yields, exact inputs against quantised ones
+	Plan   *passes.Quantisation
+	Ranges map[string]Range   // of what layers multiply, by name of the site
+	Local  map[string]float64 // relative L2 of what each layer's anchor yields, exact inputs against quantised ones
 }
 
 // fit walks the graph with all calibration inputs and quantises what the assignment says.
 func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
 	st := c.plan(a)
-	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]float64{}, Layers: map[string]passes.Layer{}}, Ranges: map[string]Range{}, Local: map[string]float64{}, Exact: map[string][][]float64{}}
+	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]float64{}, Layers: map[string]passes.Layer{}}, Ranges: map[string]Range{}, Local: map[string]float64{}}
 	w := c.walk
 	hat := newLane(w.g, w.inputs)
 	exact := newLane(w.g, w.inputs)
@@ -155,11 +153,6 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		exact.release(w.done(i))
 		hat.release(w.done(i))
 		c.say("layer %d of %d", i+1, len(w.steps))
-	}
-	for _, v := range w.g.Outputs {
-		for _, arr := range exact.values[v] {
-			f.Exact[v.Name] = append(f.Exact[v.Name], arr.Floats())
-		}
 	}
 	return f, nil
 }

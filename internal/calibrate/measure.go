@@ -2,7 +2,9 @@ package calibrate
 
 import (
 	"fmt"
-	"math"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Slice names a range of an output.
@@ -31,71 +33,76 @@ type Quality struct {
 	Constant  bool    `json:"constant,omitempty"` // the reference does not vary over the inputs: Explained says nothing
 }
 
-// Measure compares outputs with their reference, [input][element].
+// Measure compares outputs with their reference, [input][element], by the arithmetic of runtime.Compare.
 func Measure(s Slice, got, want [][]float64) (Quality, error) {
 	if len(got) != len(want) {
 		return Quality{}, fmt.Errorf("%v: %d runs, the reference has %d", s, len(got), len(want))
 	}
 	q := Quality{Name: s.String(), Cosine: 1, Elements: s.Stop - s.Start}
 	mean := make([]float64, q.Elements)
-	for _, w := range want {
-		for i := range mean {
-			mean[i] += w[s.Start+i] / float64(len(want))
-		}
-	}
-	var all sums
-	var vary float64
+	var allGot, allWant []float64
 	for k := range want {
-		var one sums
-		for i := s.Start; i < s.Stop; i++ {
-			g, w := got[k][i], want[k][i]
-			one.add(g, w)
-			q.MaxAbs = max(q.MaxAbs, math.Abs(g-w))
-			d := w - mean[i-s.Start]
-			vary += float64(d * d)
+		if len(got[k]) < s.Stop || len(want[k]) < s.Stop {
+			return Quality{}, fmt.Errorf("%v: ends at element %d of %d, in the reference of %d", s, s.Stop, len(got[k]), len(want[k]))
 		}
-		if s.Name == "" {
-			q.Cosine = min(q.Cosine, one.cosine())
+		g, w := got[k][s.Start:s.Stop], want[k][s.Start:s.Stop]
+		m, err := runtime.Compare(g, w, 0, 0)
+		if err != nil {
+			return Quality{}, fmt.Errorf("%v: %w", s, err)
 		}
-		q.RelL2 += one.relative() / float64(len(want))
-		all.join(one)
+		q.MaxAbs = max(q.MaxAbs, m.MaxAbs)
+		q.RelL2 += m.RelL2 / float64(len(want))
+		q.Cosine = min(q.Cosine, m.Cosine)
+		for i, x := range w {
+			mean[i] += x / float64(len(want))
+		}
+		allGot, allWant = append(allGot, g...), append(allWant, w...)
 	}
 	if s.Name != "" {
-		q.Cosine = all.cosine()
+		all, err := runtime.Compare(allGot, allWant, 0, 0)
+		if err != nil {
+			return Quality{}, fmt.Errorf("%v: %w", s, err)
+		}
+		q.Cosine = all.Cosine
 	}
-	if q.Constant = vary <= 1e-24*all.ww; !q.Constant {
-		q.Explained = 1 - all.dd/vary
+	var miss, vary, square float64
+	for k, w := range allWant {
+		d, v := allGot[k]-w, w-mean[k%q.Elements]
+		miss += float64(d * d)
+		vary += float64(v * v)
+		square += float64(w * w)
 	}
-	if math.IsNaN(q.Cosine) || math.IsNaN(q.RelL2) {
-		q.Cosine = -1
+	if q.Constant = vary <= 1e-24*square; !q.Constant {
+		q.Explained = 1 - miss/vary
 	}
 	return q, nil
 }
 
-type sums struct{ gg, ww, gw, dd float64 }
-
-func (s *sums) add(g, w float64) {
-	s.gg += float64(g * g)
-	s.ww += float64(w * w)
-	s.gw += float64(g * w)
-	s.dd += float64((g - w) * (g - w))
+// MeasureAll compares slice by slice; got and want are by name of the output.
+func MeasureAll(slices []Slice, got, want map[string][][]float64) ([]Quality, error) {
+	var out []Quality
+	for _, s := range slices {
+		q, err := Measure(s, got[s.Output], want[s.Output])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, q)
+	}
+	return out, nil
 }
 
-func (s *sums) join(o sums) { s.gg, s.ww, s.gw, s.dd = s.gg+o.gg, s.ww+o.ww, s.gw+o.gw, s.dd+o.dd }
-
-func (s *sums) cosine() float64 {
-	switch {
-	case s.gg == 0 && s.ww == 0:
-		return 1
-	case s.gg == 0 || s.ww == 0:
-		return 0
+// SlicesOf lists what is judged of a program: every output, each followed by its named slices.
+func SlicesOf(p *runtime.Program) []Slice {
+	var out []Slice
+	for _, port := range p.Outputs {
+		whole := Slice{Output: port.Name, Stop: 1}
+		for _, d := range port.Shape {
+			whole.Stop *= d
+		}
+		out = append(out, whole)
+		for _, s := range port.Slices {
+			out = append(out, Slice{Output: port.Name, Name: s.Name, Start: s.Start, Stop: s.Stop})
+		}
 	}
-	return s.gw / (math.Sqrt(s.gg) * math.Sqrt(s.ww))
-}
-
-func (s *sums) relative() float64 {
-	if s.ww == 0 {
-		return math.Sqrt(s.dd)
-	}
-	return math.Sqrt(s.dd / s.ww)
+	return slices.DeleteFunc(out, func(s Slice) bool { return s.Stop <= s.Start })
 }

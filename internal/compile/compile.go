@@ -73,7 +73,7 @@ func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 		return nil, err
 	}
 	r.Compile = time.Since(begin) - r.Ptxas
-	return r, addSlices(r.Program, m)
+	return r, nil
 }
 
 // Graph compiles an imported graph, which it does not change; path is the model's, for messages.
@@ -93,9 +93,18 @@ func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result,
 		}
 	}
 	r.Program.Weights = weights.Bytes()
+	describe(r.Program, r.Graph)
+	nameSlices(r.Program, opt.Slices)
+	if err := r.Program.Validate(); err != nil {
+		return nil, err
+	}
+	if r.Accuracy != nil {
+		if err := r.measure(ctx, opt); err != nil {
+			return nil, err
+		}
+	}
 	r.Compile = time.Since(begin) - r.Ptxas
-	r.describe()
-	return r, r.Program.Validate()
+	return r, nil
 }
 
 func checkTargets(targets []string) error {
@@ -115,6 +124,9 @@ func progress(opt Options, format string, args ...any) {
 		opt.Progress(fmt.Sprintf(format, args...))
 	}
 }
+
+// families are the kernel families of every program.
+var families = codegen.Families{Contraction: contraction.Lower, Window: window.Lower, Loop: loop.Lower}
 
 // target compiles one variant.
 func (r *Result) target(ctx context.Context, name string, first bool, opt Options, w *codegen.Weights) error {
@@ -138,7 +150,7 @@ func (r *Result) target(ctx context.Context, name string, first bool, opt Option
 		return err
 	}
 	progress(opt, "%s: kernels", name)
-	out, err := codegen.Generate(g, t, codegen.Families{Contraction: contraction.Lower, Window: window.Lower, Loop: loop.Lower}, w)
+	out, err := codegen.Generate(g, t, families, w)
 	if err != nil {
 		return err
 	}
@@ -177,12 +189,11 @@ func assemble(ctx context.Context, tool *ptxas.Tool, t *target.Target, v *runtim
 }
 
 // describe fills in inputs, outputs and states: state_X is fed by next_state_X.
-func (r *Result) describe() {
-	p := r.Program
-	for _, v := range r.Graph.Inputs {
+func describe(p *runtime.Program, g *ir.Graph) {
+	for _, v := range g.Inputs {
 		p.Inputs = append(p.Inputs, port(v))
 	}
-	for _, v := range r.Graph.Outputs {
+	for _, v := range g.Outputs {
 		p.Outputs = append(p.Outputs, port(v))
 	}
 	for _, in := range p.Inputs {
@@ -202,27 +213,13 @@ func port(v *ir.Value) runtime.Port {
 	return runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: append([]int{}, v.Type.Shape...)}
 }
 
-// addSlices names the parts of the output that the model's metadata describes: the one called outputs, else the first.
-func addSlices(p *runtime.Program, m *onnx.Model) error {
-	if len(p.Outputs) == 0 {
-		return nil
-	}
-	out := &p.Outputs[0]
+// nameSlices names parts of the outputs.
+func nameSlices(p *runtime.Program, parts []calibrate.Slice) {
 	for i := range p.Outputs {
-		if p.Outputs[i].Name == "outputs" {
-			out = &p.Outputs[i]
+		for _, s := range parts {
+			if s.Output == p.Outputs[i].Name && s.Name != "" {
+				p.Outputs[i].Slices = append(p.Outputs[i].Slices, runtime.Slice{Name: s.Name, Start: s.Start, Stop: s.Stop})
+			}
 		}
 	}
-	elements := 1
-	for _, d := range out.Shape {
-		elements *= d
-	}
-	slices, err := m.OutputSlices(elements)
-	if err != nil {
-		return err
-	}
-	for _, s := range slices {
-		out.Slices = append(out.Slices, runtime.Slice{Name: s.Name, Start: s.Start, Stop: s.End})
-	}
-	return nil
 }

@@ -14,12 +14,15 @@ import (
 // Accuracy is what the choice of low precision was and what it costs.
 type Accuracy struct {
 	Layers    []calibrate.LayerChoice
-	Slices    []calibrate.Quality // of the final graph, rounded wherever the program rounds, against the exact one
+	Slices    []calibrate.Quality // of the first target's program on the calibration inputs
+	Others    []Measured          // of the other targets' programs
 	Inputs    int                 // that it was calibrated on and measured with
 	Generated bool                // those inputs were made up
 	MinCosine float64
 
-	plan *passes.Quantisation
+	plan   *passes.Quantisation
+	inputs []map[string]*ir.Array
+	exact  map[string][][]float64 // of the file on inputs
 }
 
 func quantises(precision string) bool {
@@ -77,20 +80,34 @@ func (r *Result) calibrate(ctx context.Context, pc *passes.Context, g *ir.Graph,
 	} else if inputs, err = calibrate.Load(opt.Calibrate, g); err != nil {
 		return err
 	}
-	r.Accuracy.Inputs = len(inputs)
+	r.Accuracy.Inputs, r.Accuracy.inputs = len(inputs), inputs
+	if r.Accuracy.exact, err = evaluateAll(ctx, r.Source, inputs, opt); err != nil {
+		return err
+	}
+	run := func(ctx context.Context, q *passes.Quantisation) (map[string][][]float64, error) {
+		g, err := final(q)
+		if err != nil {
+			return nil, err
+		}
+		p, err := trial(r.Program.Model, g, pc.Target, pc.Precision)
+		if err != nil {
+			return nil, err
+		}
+		return runAll(ctx, p, pc.Target.Name, inputs)
+	}
 	c, err := calibrate.New(g, inputs, opt.Progress)
 	if err != nil {
 		return err
 	}
-	choice, err := c.Choose(ctx, calibrate.Options{Precision: pc.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Slices: opt.Slices, Target: pc.Target, Technique: calibrate.Best, Final: final})
+	choice, err := c.Choose(ctx, calibrate.Options{Precision: pc.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Slices: opt.Slices, Target: pc.Target, Technique: calibrate.Best, Run: run, Exact: r.Accuracy.exact})
 	if err != nil {
 		return err
 	}
-	r.Accuracy.Layers, r.Accuracy.Slices, r.Accuracy.plan = choice.Layers, choice.Quality, choice.Plan
+	r.Accuracy.Layers, r.Accuracy.plan = choice.Layers, choice.Plan
 	return nil
 }
 
-// namedSlices are the parts of the output that the metadata describes, as addSlices finds them.
+// namedSlices are the parts that the model's metadata describes of the output called outputs, else of the first.
 func namedSlices(m *onnx.Model, g *ir.Graph) ([]calibrate.Slice, error) {
 	if len(g.Outputs) == 0 {
 		return nil, nil
