@@ -29,6 +29,7 @@ type gen struct {
 
 	acc     [][]*expr.Expr // [pixel][channel] variables: the accumulators
 	out     int            // operand
+	scales  int            // operand, where the output is quantised in blocks
 	results [][]*expr.Expr // [pixel][channel] what is stored
 	store   []*expr.Expr   // [pixel] index of the first channel
 	dtype   ir.DType
@@ -53,8 +54,7 @@ func newGen(p *problem, s schedule, t *target.Target) *gen {
 // lower builds the expressions of the epilogue, and fixes the operands.
 func (g *gen) lower() error {
 	b, p := g.b, g.p
-	y := p.region.Body.Outputs[0]
-	anchor := p.anchor.Outputs[0]
+	y, anchor := p.output(), p.anchor.Outputs[0]
 	accs := map[[4]int]*expr.Expr{}
 	elsewhere := false // the anchor is read at another index than its own
 	for px := range g.s.Pixels {
@@ -74,6 +74,9 @@ func (g *gen) lower() error {
 		return g.anchorValue(acc, idx)
 	})
 	g.out = g.l.Output(0)
+	if p.blocks != nil {
+		g.scales = g.l.Output(1)
+	}
 	if p.weights != nil {
 		g.weight = g.l.Table(p.weights)
 	}
@@ -87,7 +90,9 @@ func (g *gen) lower() error {
 			if elsewhere {
 				return fmt.Errorf("what follows the anchor reads it at another index than its own")
 			}
-			row[v], g.dtype = lower.Storage(b, e, y.Type.DType)
+			if row[v] = e; p.blocks == nil {
+				row[v], g.dtype = lower.Storage(b, e, y.Type.DType)
+			}
 		}
 		g.results = append(g.results, row)
 		idx, shape := g.at(px, 0), anchor.Type.Shape
@@ -215,7 +220,11 @@ func (g *gen) emit(k *ptx.Kernel, params []ptx.Sym, ctx *kernel.Context) {
 	}
 	for px := range g.s.Pixels {
 		em.Push()
-		em.Store(g.out, g.store[px], g.dtype, g.results[px], nil)
+		if p.blocks != nil {
+			em.StoreBlocks(g.out, g.scales, g.store[px], g.results[px], p.blocks.Attrs.Float("scale", 1), nil)
+		} else {
+			em.Store(g.out, g.store[px], g.dtype, g.results[px], nil)
+		}
 		em.Pop()
 	}
 	k.I("ret")

@@ -23,6 +23,7 @@ const maxUnrolled = 160
 type problem struct {
 	region *ir.Node
 	anchor *ir.Node
+	blocks *ir.Node // BlockQuantize of what is stored, or nil
 	g      int
 
 	n, h, w, c, oh, ow, co int
@@ -49,6 +50,9 @@ func Lower(region *ir.Node, ctx *kernel.Context) (spec *kernel.Spec, err error) 
 	p, err := analyse(region)
 	if err != nil {
 		return nil, fmt.Errorf("window: %w", err)
+	}
+	if p.blocks != nil && !ctx.Target.NVFP4 {
+		return nil, fmt.Errorf("window: %s does not convert to e2m1", ctx.Target.Name)
 	}
 	s := p.choose(ctx.Target)
 	g := newGen(p, s, ctx.Target)
@@ -95,11 +99,14 @@ func analyse(region *ir.Node) (*problem, error) {
 	if d := x.DType; d != ir.Float32 && d != ir.Float16 && d != ir.BFloat16 {
 		return nil, fmt.Errorf("elements of type %v", d)
 	}
-	if len(region.Outputs) != 1 || len(a.Outputs) != 1 {
-		return nil, fmt.Errorf("more than one output")
+	if len(a.Outputs) != 1 {
+		return nil, fmt.Errorf("%s with two outputs", a.Op.Name)
 	}
 	p.n, p.h, p.w, p.c = x.Shape[0], x.Shape[1], x.Shape[2], x.Shape[3]
 	p.oh, p.ow, p.co = y.Shape[1], y.Shape[2], y.Shape[3]
+	if err := p.findBlocks(); err != nil {
+		return nil, err
+	}
 	if p.work(schedule{1, 1, false}) == 0 || x.Numel() == 0 {
 		return nil, fmt.Errorf("empty tensor")
 	}
@@ -118,6 +125,33 @@ func analyse(region *ir.Node) (*problem, error) {
 		return nil, fmt.Errorf("AveragePool whose divisor varies")
 	}
 	return p, nil
+}
+
+// findBlocks finds the BlockQuantize that the body may end with.
+func (p *problem) findBlocks() error {
+	outs := p.region.Body.Outputs
+	if last := outs[0].Def; last != nil && last.Op.Name == "BlockQuantize" {
+		if len(outs) != 2 || outs[0] != last.Outputs[0] || outs[1] != last.Outputs[1] {
+			return fmt.Errorf("the outputs are not the two of %s", last.Name)
+		}
+		if p.co%ir.NVFP4Block != 0 {
+			return fmt.Errorf("%d channels are not whole blocks of %d", p.co, ir.NVFP4Block)
+		}
+		p.blocks = last
+		return nil
+	}
+	if len(outs) != 1 {
+		return fmt.Errorf("more than one output")
+	}
+	return nil
+}
+
+// output is the value of the body that is stored, rounded to its type or in blocks.
+func (p *problem) output() *ir.Value {
+	if p.blocks != nil {
+		return p.blocks.Inputs[0]
+	}
+	return p.region.Body.Outputs[0]
 }
 
 // conv checks that the convolution is depthwise and packs its weights.
@@ -180,6 +214,9 @@ func (p *problem) choose(t *target.Target) schedule {
 	}
 	if p.region.Outputs[0].Type.DType == ir.Float8E4M3FN && p.work(schedule{16, 1, false}) >= t.SMs*threads {
 		widest = 16
+	}
+	if p.blocks != nil {
+		widest = ir.NVFP4Block
 	}
 	for v := widest; v > 1; v /= 2 {
 		if p.co%v == 0 && (p.multiplier == 1 || v%p.multiplier == 0) {

@@ -25,10 +25,11 @@ type shape struct {
 	k, stride, pad, dil int
 	members             int
 	residual, gelu      bool
+	blocks              bool // the output is quantised in blocks
 }
 
 func (s shape) String() string {
-	return fmt.Sprintf("%s %v %dx%dx%dx%d·%d k%d s%d p%d d%d members=%d residual=%v gelu=%v", s.op, s.d, s.n, s.h, s.w, s.c, s.multiplier, s.k, s.stride, s.pad, s.dil, s.members, s.residual, s.gelu)
+	return fmt.Sprintf("%s %v %dx%dx%dx%d·%d k%d s%d p%d d%d members=%d residual=%v gelu=%v blocks=%v", s.op, s.d, s.n, s.h, s.w, s.c, s.multiplier, s.k, s.stride, s.pad, s.dil, s.members, s.residual, s.gelu, s.blocks)
 }
 
 var rng = rand.New(rand.NewPCG(3, 4))
@@ -94,7 +95,13 @@ func (s shape) region(t *testing.T) (*ir.Node, map[*ir.Value]*ir.Tensor) {
 	if s.gelu {
 		y = node("Gelu", nil, y)
 	}
-	body.Outputs = []*ir.Value{cast(y, s.d)}
+	if s.blocks {
+		n, err := body.Add("BlockQuantize", "q", ir.Attrs{"scale": 0.37}, y)
+		require.NoError(t, err)
+		body.Outputs = n.Outputs
+	} else {
+		body.Outputs = []*ir.Value{cast(y, s.d)}
+	}
 	if s.members == 0 {
 		stacked = nil
 	}
@@ -117,6 +124,11 @@ var shapes = []shape{
 	{op: "Conv", d: ir.Float8E4M3FN, n: 1, h: 32, w: 32, c: 256, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1, gelu: true},
 	{op: "Conv", d: ir.Float8E4M3FN, n: 1, h: 8, w: 16, c: 24, multiplier: 1, k: 7, stride: 1, pad: 3, dil: 1, residual: true},
 	{op: "Conv", d: ir.Float8E4M3FN, n: 1, h: 5, w: 7, c: 5, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1},
+	{op: "Conv", d: ir.Float16, n: 1, h: 9, w: 10, c: 64, multiplier: 1, k: 7, stride: 1, pad: 3, dil: 1, members: 2, residual: true, blocks: true},
+	{op: "Conv", d: ir.Float16, n: 2, h: 9, w: 7, c: 32, multiplier: 2, k: 3, stride: 2, pad: 1, dil: 1, gelu: true, blocks: true},
+	{op: "Conv", d: ir.Float8E4M3FN, n: 1, h: 32, w: 64, c: 128, multiplier: 1, k: 5, stride: 1, pad: 2, dil: 1, blocks: true},
+	{op: "MaxPool", d: ir.BFloat16, n: 1, h: 9, w: 9, c: 64, k: 3, stride: 2, pad: 1, dil: 1, blocks: true},
+	{op: "AveragePool", d: ir.Float32, n: 1, h: 6, w: 8, c: 16, k: 3, stride: 1, pad: 1, dil: 1, gelu: true, blocks: true},
 	{op: "MaxPool", d: ir.Float8E4M3FN, n: 1, h: 7, w: 9, c: 16, k: 3, stride: 2, pad: 1, dil: 1},
 	{op: "MaxPool", d: ir.Float16, n: 1, h: 7, w: 9, c: 16, k: 3, stride: 2, pad: 1, dil: 1},
 	{op: "MaxPool", d: ir.Float32, n: 2, h: 6, w: 6, c: 3, k: 2, stride: 2, pad: 0, dil: 1, members: 2},
@@ -134,9 +146,29 @@ func TestWindowsAgreeWithTheEvaluator(t *testing.T) {
 			require.NoError(t, err)
 			got := kerneltest.Run(t, spec, tg, data)
 			want := kerneltest.Reference(t, region, data)
+			if s.blocks {
+				requireBlocks(t, got[region.Outputs[0]], got[region.Outputs[1]], want)
+				return
+			}
 			tolerance := map[ir.DType]float64{ir.Float32: 1e-6, ir.Float16: 1e-4, ir.BFloat16: 1e-3, ir.Float8E4M3FN: 2e-2}[s.d]
 			require.Less(t, kerneltest.RelL2(got[region.Outputs[0]], want[0]), tolerance)
 		})
+	}
+}
+
+// requireBlocks holds values and scales against the reference: equal, but where a sum in another order falls to the other
+// side of the middle between two values.
+func requireBlocks(t *testing.T, y, scales *ir.Tensor, want []*ir.Array) {
+	t.Helper()
+	for i, got := range [][]float64{y.Array().Floats(), scales.Array().Floats()} {
+		ref, differ := want[i].Floats(), 0
+		require.Len(t, got, len(ref))
+		for j := range got {
+			if got[j] != ref[j] {
+				differ++
+			}
+		}
+		require.LessOrEqual(t, differ, len(got)/10000, "%d of %d elements of output %d differ", differ, len(got), i)
 	}
 }
 
@@ -175,6 +207,14 @@ func TestWhatIsNoWindowIsRefused(t *testing.T) {
 	}
 }
 
+func TestBlocksWantATargetThatConvertsThem(t *testing.T) {
+	tg, err := target.Lookup("sm_90")
+	require.NoError(t, err)
+	region, _ := shape{op: "MaxPool", d: ir.Float16, n: 1, h: 4, w: 4, c: 16, k: 2, stride: 2, dil: 1, blocks: true}.region(t)
+	_, err = Lower(region, &kernel.Context{Target: tg})
+	require.ErrorContains(t, err, "e2m1")
+}
+
 func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
 	tool, err := ptxas.Find(context.Background())
 	if errors.Is(err, ptxas.ErrNotFound) {
@@ -185,6 +225,9 @@ func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
 		tg, err := target.Lookup(name)
 		require.NoError(t, err)
 		for _, s := range shapes {
+			if s.blocks && !tg.NVFP4 {
+				continue
+			}
 			region, _ := s.region(t)
 			spec, err := Lower(region, &kernel.Context{Target: tg})
 			require.NoError(t, err)
