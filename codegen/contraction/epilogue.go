@@ -2,7 +2,6 @@ package contraction
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
@@ -11,9 +10,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// group is the number of neighbouring columns that a thread finishes together: 16 bytes of what is stored, of f32 32.
+// group is the number of neighbouring columns that a thread finishes together: 16 bytes of what is stored, of f32 32, of
+// NVFP4 a block.
 func (p *problem) group() int {
-	if p.out.dtype.Bits() == 8 {
+	if p.out.dtype.Bits() <= 8 {
 		return 16
 	}
 	return 8
@@ -33,7 +33,7 @@ type epilogue struct {
 
 // planEpilogue builds the function and decides how the output is accessed.
 func planEpilogue(p *problem, pl *plan, ctx *kernel.Context) (*epilogue, error) {
-	if d := p.out.dtype; !isHalf(d) && d != ir.Float32 && d != ir.Float8E4M3FN {
+	if d := p.out.dtype; !isHalf(d) && d != ir.Float32 && d != ir.Float8E4M3FN && p.quantise == nil {
 		return nil, fmt.Errorf("output of type %s", d)
 	}
 	b := expr.NewBuilder()
@@ -59,8 +59,11 @@ func planEpilogue(p *problem, pl *plan, ctx *kernel.Context) (*epilogue, error) 
 		if err != nil {
 			return nil, err
 		}
-		x, stored := lower.Storage(b, x, p.out.dtype)
-		x = expr.Stored([]*expr.Expr{x}, stored)[0] // the store rounds
+		if p.quantise == nil {
+			var stored ir.DType
+			x, stored = lower.Storage(b, x, p.out.dtype)
+			x = expr.Stored([]*expr.Expr{x}, stored)[0] // the store rounds
+		}
 		e.result = append(e.result, x)
 	}
 	return e, nil
@@ -257,18 +260,4 @@ func offsetExpr(b *expr.Builder, modes []layout.Mode, x *expr.Expr) *expr.Expr {
 
 // widens16 reports whether every group of columns of an operand lies in consecutive elements, aligned to 16 bytes (or to 32:
 // f32, written as two).
-func widens16(o *operand, group, align int) bool {
-	if align%16 != 0 || o.offset%group != 0 || layout.Run(o.col)%group != 0 {
-		return false
-	}
-	col := layout.Coalesce(o.col)
-	all := append(slices.Clone(o.z), o.row, col[:len(col)-1])
-	for _, modes := range all {
-		for _, m := range modes {
-			if m.Stride%group != 0 {
-				return false
-			}
-		}
-	}
-	return true
-}
+func widens16(o *operand, group, align int) bool { return align%16 == 0 && runs(o, group) }

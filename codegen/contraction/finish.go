@@ -6,10 +6,10 @@ import (
 )
 
 // finish sums the tiles of the warps along K and of the blocks of a split, in fixed order, and runs the epilogue. A
-// thread takes groups of eight columns.
+// thread takes groups of columns.
 func (g *gen) finish() {
-	s, p := g.s, g.p
-	out := g.matrix(g.plan.out, &p.out)
+	s := g.s
+	store := g.storer()
 	pointers := g.leafPointers()
 	var work ptx.Reg
 	if s.SplitK > 1 {
@@ -22,8 +22,17 @@ func (g *gen) finish() {
 		} else {
 			acc = g.sumWarps(row, col)
 		}
-		g.storeOut(out, m, n, g.apply(pointers, acc, m, n))
+		store(m, n, g.apply(pointers, acc, m, n))
 	})
+}
+
+// storer prepares the output's pointers and returns what writes a group of results.
+func (g *gen) storer() func(m, n num, v []ptx.Reg) {
+	if g.p.quantise != nil {
+		return g.blockStorer()
+	}
+	out := g.matrix(g.plan.out, &g.p.out)
+	return func(m, n num, v []ptx.Reg) { g.storeOut(out, m, n, v) }
 }
 
 // leafPointers loads the parameters that the epilogue reads.

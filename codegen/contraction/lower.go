@@ -19,6 +19,9 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	if err := p.num.on(ctx.Target); err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
+	if err := p.stores(ctx); err != nil {
+		return nil, fmt.Errorf("contraction: %w", err)
+	}
 	if p.attn != nil {
 		spec, err := lowerAttention(p, ctx)
 		if err != nil {

@@ -17,8 +17,9 @@ type plan struct {
 	packed bool   // B is constant and packed
 	panelZ []bool // the dimensions of z that the weights depend on
 
-	scales  int // parameter of A's scales
-	perUnit int // elements of A in a unit of its memory
+	scales    int // parameter of A's scales
+	outScales int // and of the output's
+	perUnit   int // elements of A in a unit of its memory
 
 	loadA, loadB, loadScales tileLoad
 	epilogue                 *epilogue
@@ -152,6 +153,10 @@ func (pl *plan) close(p *problem, ctx *kernel.Context) error {
 	}
 	pl.out = len(pl.operands)
 	pl.operands = append(pl.operands, kernel.Operand{Value: p.out.value, Write: true})
+	if p.quantise != nil {
+		pl.outScales = len(pl.operands)
+		pl.operands = append(pl.operands, kernel.Operand{Value: p.region.Outputs[1], Write: true})
+	}
 	for _, o := range pl.operands {
 		align := 256
 		if o.Value != nil {

@@ -12,8 +12,10 @@ import (
 type problem struct {
 	region  *ir.Node
 	anchor  *ir.Node
-	chain   []*ir.Value        // the anchor's output … the region's output
+	chain   []*ir.Value        // the anchor's output … the region's output, or what is quantised
 	depends map[*ir.Value]bool // on the anchor's output
+
+	quantise *ir.Node // BlockQuantize behind the chain; nil: none
 
 	z       []int // extents: member, batch …, group
 	m, n, k int
@@ -71,10 +73,7 @@ func (p *problem) batches() int {
 func members(region *ir.Node) int { return max(1, region.Attrs.Int("members", 0)) }
 
 // findAnchor returns the only contraction of the body.
-func findAnchor(region *ir.Node) (*ir.Node, error) {
-	if region.Body == nil || len(region.Body.Outputs) != 1 {
-		return nil, fmt.Errorf("a contraction region has one output")
-	}
+func findAnchor(region, quantise *ir.Node) (*ir.Node, error) {
 	var anchor *ir.Node
 	for _, n := range region.Body.Nodes {
 		switch {
@@ -83,7 +82,7 @@ func findAnchor(region *ir.Node) (*ir.Node, error) {
 				return nil, fmt.Errorf("two anchors, %s and %s", anchor.Name, n.Name)
 			}
 			anchor = n
-		case n.Op.Kind != ir.KindElementwise && n.Op.Kind != ir.KindMovement:
+		case n != quantise && n.Op.Kind != ir.KindElementwise && n.Op.Kind != ir.KindMovement:
 			return nil, fmt.Errorf("%s (%s) is neither elementwise nor movement", n.Name, n.Op.Name)
 		}
 	}
@@ -95,11 +94,18 @@ func findAnchor(region *ir.Node) (*ir.Node, error) {
 
 // normalise brings the region into normal form, or says why it is not one.
 func normalise(region *ir.Node) (*problem, error) {
-	anchor, err := findAnchor(region)
+	if region.Body == nil {
+		return nil, fmt.Errorf("no body")
+	}
+	result, quantise, err := findResult(region)
 	if err != nil {
 		return nil, err
 	}
-	p := &problem{region: region, anchor: anchor, z: []int{members(region)}}
+	anchor, err := findAnchor(region, quantise)
+	if err != nil {
+		return nil, err
+	}
+	p := &problem{region: region, anchor: anchor, quantise: quantise, z: []int{members(region)}}
 	if d := anchor.Outputs[0].Type.DType; !isHalf(d) && d != ir.Float32 {
 		return nil, fmt.Errorf("%s in %s", anchor.Op.Name, d)
 	}
@@ -109,7 +115,7 @@ func normalise(region *ir.Node) (*problem, error) {
 		}
 	}
 	p.depends = dependents(region, anchor)
-	if p.chain, err = pathTo(region.Body.Outputs[0], anchor.Outputs[0], p.depends); err != nil {
+	if p.chain, err = pathTo(result, anchor.Outputs[0], p.depends); err != nil {
 		return nil, err
 	}
 	switch anchor.Op.Name {
@@ -136,6 +142,9 @@ func normalise(region *ir.Node) (*problem, error) {
 	p.out.value, p.out.dtype = out, out.Type.DType
 	if region.Attrs.Int("members", 0) > 0 {
 		p.out.z[0] = []layout.Mode{{Size: p.z[0], Stride: out.Type.Numel() / p.z[0]}}
+	}
+	if err := p.wholeBlocks(); err != nil {
+		return nil, err
 	}
 	if err := p.decide(); err != nil {
 		return nil, err

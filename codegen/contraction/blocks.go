@@ -1,0 +1,89 @@
+package contraction
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/layout"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// An epilogue that stores NVFP4: a thread finishes the 16 columns of a block.
+
+// findResult reads the body's outputs: one value; or codes and scales of a BlockQuantize, which last is then the node.
+func findResult(region *ir.Node) (v *ir.Value, last *ir.Node, err error) {
+	outs := region.Body.Outputs
+	if len(outs) == 1 && (outs[0].Def == nil || outs[0].Def.Op.Name != "BlockQuantize") {
+		return outs[0], nil, nil
+	}
+	if len(outs) == 2 && outs[0].Def != nil && outs[0].Def.Op.Name == "BlockQuantize" && outs[0].Index == 0 && outs[1].Def == outs[0].Def && outs[1].Index == 1 {
+		return outs[0].Def.Inputs[0], outs[0].Def, nil
+	}
+	return nil, nil, fmt.Errorf("a contraction region has one output, or the codes and scales of a BlockQuantize")
+}
+
+// wholeBlocks says why the output's blocks of 16 are not columns of the product, or nil.
+func (p *problem) wholeBlocks() error {
+	if p.quantise != nil && !runs(&p.out, ir.NVFP4Block) {
+		return fmt.Errorf("%s (BlockQuantize): 16 neighbours of the output are not 16 columns of the product", p.quantise.Name)
+	}
+	return nil
+}
+
+// stores says why a target or the place of the output does not allow an epilogue that quantises, or nil.
+func (p *problem) stores(ctx *kernel.Context) error {
+	if p.quantise == nil {
+		return nil
+	}
+	if err := convertsE2M1(ctx.Target); err != nil {
+		return err
+	}
+	if a := ctx.AlignOf(p.out.value); a < 8 {
+		return fmt.Errorf("codes of %s are aligned to %d bytes, want 8", p.out.value.Name, a)
+	}
+	return nil
+}
+
+func convertsE2M1(t *target.Target) error {
+	if !t.NVFP4 {
+		return fmt.Errorf("%s has no conversion to e2m1", t.Name)
+	}
+	return nil
+}
+
+// blockStorer prepares two pointers and returns what writes a group of results as a block.
+func (g *gen) blockStorer() func(m, n num, v []ptx.Reg) {
+	o := &g.p.out
+	codes, scales, origin := g.pointer(g.plan.out), g.pointer(g.plan.outScales), imm(o.offset)
+	for i, modes := range o.z {
+		origin = g.add(origin, g.offset(modes, g.z[i]))
+	}
+	scale := g.p.quantise.Attrs.Float("scale", 1)
+	return func(m, n num, v []ptx.Reg) {
+		at := g.add(origin, g.add(g.offset(o.row, m), g.offset(o.col, n)))
+		words, s := expr.QuantizeBlock(g.Kernel, v, scale)
+		g.I("st.global.v2.b32", ptx.At(g.address(codes, g.div(at, 2), 1), 0), ptx.V(words[:]...))
+		g.I("st.global.u8", ptx.At(g.address(scales, g.div(at, ir.NVFP4Block), 1), 0), s)
+	}
+}
+
+// runs reports whether every group of columns of an operand lies in consecutive elements, a multiple of group from the
+// first on.
+func runs(o *operand, group int) bool {
+	if o.offset%group != 0 || layout.Run(o.col)%group != 0 {
+		return false
+	}
+	col := layout.Coalesce(o.col)
+	all := [][]layout.Mode{o.row, col[:len(col)-1]}
+	for _, modes := range append(all, o.z...) {
+		for _, m := range modes {
+			if m.Stride%group != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
