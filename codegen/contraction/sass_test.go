@@ -74,7 +74,7 @@ func TestNarrowKernelsDeserveAGPU(t *testing.T) {
 			{h: 20, w: 10, c: 672, co: 112, window: 1, stride: 1, group: 1},
 		} {
 			c.a, c.b, c.out, c.round = types.a, types.b, types.out, types.round
-			if c.a == e2m1 && (c.c+c.k)%blockSize != 0 {
+			if c.a == e2m1 && (c.c+c.k)%64 != 0 { // their scales are read singly
 				continue
 			}
 			if c.residual != ir.Invalid {
