@@ -78,10 +78,14 @@ func evalConv(n *Node, in []*Array) ([]*Array, error) {
 	if len(in) > 2 && in[2] != nil {
 		bias = in[2].F
 	}
+	offsets := allTapOffsets(taps, ws, yi.size, xi.spatial)
+	if channels == 1 && outs == 1 && xi.channel == 1 && yi.channel == 1 {
+		convDepthwise(x, w, out, bias, xi, yi, offsets)
+		return []*Array{out}, nil
+	}
 	parallel(x.Shape[0]*group*tiles, 1, func(lo, hi int) {
 		patch := make([]float64, tile*k)
 		at := make([]int, tile)
-		offsets := make([]int, len(taps))
 		for job := lo; job < hi; job++ {
 			b, g, first := job/tiles/group, job/tiles%group, job%tiles*tile
 			count := min(tile, positions-first)
@@ -89,16 +93,14 @@ func evalConv(n *Node, in []*Array) ([]*Array, error) {
 			base := b*xi.batch + g*channels*xi.channel
 			for p := range count {
 				at[p] = c.at[0]
-				tapOffsets(offsets, taps, ws, c.index, xi.spatial)
 				row := patch[p*k : (p+1)*k]
 				for ch := range channels {
-					from := base + ch*xi.channel
-					part := row[ch*len(taps):][:len(offsets)]
-					for t, o := range offsets {
+					from, part := base+ch*xi.channel, row[ch*len(taps):][:len(taps)]
+					for t, o := range offsets[(first+p)*len(taps):][:len(part)] {
 						if o < 0 {
 							part[t] = 0
 						} else {
-							part[t] = x.F[from+o]
+							part[t] = x.F[from+int(o)]
 						}
 					}
 				}
@@ -114,6 +116,52 @@ func evalConv(n *Node, in []*Array) ([]*Array, error) {
 		}
 	})
 	return []*Array{out}, nil
+}
+
+// allTapOffsets are the input offsets of every tap for every output position, or -1.
+func allTapOffsets(taps [][]int, ws []window, size, stride []int) []int32 {
+	positions := T(Bool, size...).Numel()
+	out := make([]int32, positions*len(taps))
+	parallel(positions, 1<<10, func(lo, hi int) {
+		offsets := make([]int, len(taps))
+		c := newCursor(size, lo)
+		for p := lo; p < hi; p++ {
+			tapOffsets(offsets, taps, ws, c.index, stride)
+			for t, o := range offsets {
+				out[p*len(taps)+t] = int32(o)
+			}
+			c.next()
+		}
+	})
+	return out
+}
+
+// convDepthwise is a depthwise convolution of channels that lie together: it sums over the taps in their order.
+func convDepthwise(x, w, out *Array, bias []float64, xi, yi image, offsets []int32) {
+	channels := w.Shape[0]
+	taps := len(w.F) / channels
+	byTap := packRows(w.F, 0, taps, channels, 1, taps)
+	positions := len(offsets) / taps
+	parallel(x.Shape[0]*positions, 1, func(lo, hi int) {
+		c := newCursor(append([]int{x.Shape[0]}, yi.size...), lo, append([]int{yi.batch}, yi.spatial...))
+		for job := lo; job < hi; job++ {
+			b, p := job/positions, job%positions
+			sum := out.F[c.at[0]:][:channels]
+			for t, o := range offsets[p*taps:][:taps] {
+				if o < 0 {
+					continue
+				}
+				weights, from := byTap[t*channels:][:channels], x.F[b*xi.batch+int(o):][:channels]
+				for ch, v := range from {
+					sum[ch] += float64(v * weights[ch])
+				}
+			}
+			for ch, v := range bias {
+				sum[ch] += v
+			}
+			c.next()
+		}
+	})
 }
 
 func evalConvInt(n *Node, in []*Array, ws []window, out *Array) ([]*Array, error) {

@@ -109,37 +109,59 @@ func evalPointwise(n *Node, in []*Array) ([]*Array, error) {
 		return nil, fmt.Errorf("no meaning for %v", in[0].Type)
 	}
 	parallel(out.Len(), 1<<12, func(lo, hi int) {
-		c := newCursor(out.Shape, lo, steps...)
-		if inFloats {
-			x := make([]float64, len(in))
-			for p := lo; p < hi; p++ {
+		x, xi := make([]float64, len(in)), make([]int64, len(in))
+		eachRow(out.Shape, steps, lo, hi, func(p, count int, at, step []int) {
+			for q := range count {
+				if !inFloats {
+					for i, a := range in {
+						xi[i] = a.I[at[i]+q*step[i]]
+					}
+					out.I[p+q] = WrapInt(out.DType, n.Op.ScalarInt(n, xi))
+					continue
+				}
 				for i, a := range in {
 					if a.F != nil {
-						x[i] = a.F[c.at[i]]
+						x[i] = a.F[at[i]+q*step[i]]
 					} else {
-						x[i] = intToFloat(a.DType, a.I[c.at[i]])
+						x[i] = intToFloat(a.DType, a.I[at[i]+q*step[i]])
 					}
 				}
-				y := n.Op.Scalar(n, x)
-				if out.F != nil {
-					out.F[p] = y
+				if y := n.Op.Scalar(n, x); out.F != nil {
+					out.F[p+q] = y
 				} else {
-					out.I[p] = floatToInt(out.DType, y)
+					out.I[p+q] = floatToInt(out.DType, y)
 				}
-				c.next()
 			}
-			return
-		}
-		x := make([]int64, len(in))
-		for p := lo; p < hi; p++ {
-			for i, a := range in {
-				x[i] = a.I[c.at[i]]
-			}
-			out.I[p] = WrapInt(out.DType, n.Op.ScalarInt(n, x))
-			c.next()
-		}
+		})
 	})
 	return []*Array{out}, nil
+}
+
+// eachRow calls f for the parts of the positions lo to hi that lie in one row of the last dimension: for each of several
+// stride vectors, the offset of the first and the step to the next.
+func eachRow(shape []int, strides [][]int, lo, hi int, f func(p, count int, at, step []int)) {
+	length, rows, step := 1, shape, make([]int, len(strides))
+	if k := len(shape) - 1; k >= 0 {
+		length, rows = shape[k], shape[:k]
+		for i, s := range strides {
+			step[i] = s[k]
+		}
+	}
+	if lo >= hi {
+		return
+	}
+	c := newCursor(rows, lo/length, strides...)
+	at := make([]int, len(strides))
+	for p := lo; p < hi; {
+		skip := p % length
+		count := min(length-skip, hi-p)
+		for i := range at {
+			at[i] = c.at[i] + skip*step[i]
+		}
+		f(p, count, at, step)
+		p += count
+		c.next()
+	}
 }
 
 // floatToInt truncates. Where the type cannot hold the result, 32 and 64 bits saturate as the hardware's conversion does;
@@ -175,22 +197,24 @@ func evalCast(n *Node, in []*Array) ([]*Array, error) {
 		f := to.format()
 		narrow = func(v float64) float64 { return f.Round(v, saturate) }
 	}
-	for i := range out.Len() {
-		switch {
-		case x.F != nil && out.F != nil:
-			out.F[i] = narrow(x.F[i])
-		case x.F != nil:
-			out.I[i] = floatToInt(to, x.F[i])
-		case out.F != nil:
-			v := x.I[i]
-			if to != Float64 {
-				v = roundToOdd(v)
+	parallel(out.Len(), 1<<14, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			switch {
+			case x.F != nil && out.F != nil:
+				out.F[i] = narrow(x.F[i])
+			case x.F != nil:
+				out.I[i] = floatToInt(to, x.F[i])
+			case out.F != nil:
+				v := x.I[i]
+				if to != Float64 {
+					v = roundToOdd(v)
+				}
+				out.F[i] = narrow(intToFloat(x.DType, v))
+			default:
+				out.I[i] = WrapInt(to, x.I[i])
 			}
-			out.F[i] = narrow(intToFloat(x.DType, v))
-		default:
-			out.I[i] = WrapInt(to, x.I[i])
 		}
-	}
+	})
 	return []*Array{out}, nil
 }
 
