@@ -20,8 +20,10 @@ func narrow(ctx *Context, g *ir.Graph) error {
 		return err
 	}
 	if ctx.quantisedFile {
-		w.plan = w.plan.withFile(g)
 		w.findCodes()
+		w.plan = w.plan.withFile(g, func(v *ir.Value) bool {
+			return v.Type.DType == ir.Float8E4M3FN || w.codes[w.find(v)].dtype == ir.Float8E4M3FN
+		})
 	}
 	for _, n := range g.Nodes {
 		if err := w.rewrite(n); err != nil {
@@ -163,6 +165,9 @@ func (w *narrower) findCodes() {
 		for k, v := range n.Outputs {
 			r := w.find(v)
 			producers[r]++
+			if isE4M3(n.Body.Outputs[k]) { // each reader has the scale
+				w.codes[r] = code{ir.Float8E4M3FN, 1}
+			}
 			m := defOp(n.Body.Outputs[k], "Mul")
 			if m == nil {
 				continue
@@ -172,7 +177,7 @@ func (w *narrower) findCodes() {
 			case !ok || rounded == nil:
 			case rounded.Op.Name == "Min" && defOp(rounded.Inputs[0], "Max", "Relu") != nil && defOp(rounded.Inputs[0].Def.Inputs[0], "Round") != nil:
 				w.codes[r] = code{w.half, scale}
-			case rounded.Op.Name == "Cast" && rounded.Inputs[0].Type.DType == ir.Float8E4M3FN:
+			case isE4M3(m.Inputs[0]):
 				w.codes[r] = code{ir.Float8E4M3FN, scale}
 			}
 		}
@@ -191,6 +196,12 @@ func (w *narrower) findCodes() {
 			delete(w.codes, r)
 		}
 	}
+}
+
+// isE4M3 reports whether v is an e4m3 number in a wider type.
+func isE4M3(v *ir.Value) bool {
+	c := defOp(v, "Cast")
+	return c != nil && c.Inputs[0].Type.DType == ir.Float8E4M3FN
 }
 
 // isMatrixInput reports whether input i of a region reaches a matrix operand of a contraction's anchor.
@@ -293,8 +304,11 @@ func (w *narrower) rewrite(n *ir.Node) error {
 			}
 			continue
 		}
-		if w.codes[w.find(v)].dtype != ir.Invalid && w.scales[w.find(v)] == 0 { // the body ends with the multiplication
-			n.Body.Outputs[k], scale = n.Body.Outputs[k].Def.Inputs[0], 1
+		if w.codes[w.find(v)].dtype != ir.Invalid && w.scales[w.find(v)] == 0 {
+			scale = 1
+			if m := defOp(n.Body.Outputs[k], "Mul"); m != nil { // the body ends with the multiplication
+				n.Body.Outputs[k] = m.Inputs[0]
+			}
 		}
 		if err := q.store(k, d, scale); err != nil {
 			return err

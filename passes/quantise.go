@@ -30,8 +30,9 @@ type Layer struct {
 	Bias    []float64  // added to each output channel, members one after another; nil: nothing
 }
 
-// withFile adds the layers whose weights the file has quantised and that the plan leaves alone.
-func (q *Quantisation) withFile(g *ir.Graph) *Quantisation {
+// withFile adds the layers whose weights the file has quantised and that the plan leaves alone; e4m3 says which activations
+// are stored so.
+func (q *Quantisation) withFile(g *ir.Graph, e4m3 func(v *ir.Value) bool) *Quantisation {
 	out := &Quantisation{Values: q.Values, Blocks: q.Blocks, Layers: maps.Clone(q.Layers)}
 	if out.Layers == nil {
 		out.Layers = map[string]Layer{}
@@ -41,7 +42,7 @@ func (q *Quantisation) withFile(g *ir.Graph) *Quantisation {
 			continue
 		}
 		d := ir.Int8
-		if s.Region.Inputs[s.X].Type.DType == ir.Float8E4M3FN {
+		if e4m3(s.Region.Inputs[s.X]) {
 			d = ir.Float8E4M3FN
 		}
 		if l, ok := onGrid(&s, d); ok {
