@@ -28,8 +28,8 @@ func (w *narrower) blockReaders(v *ir.Value) ([]Site, error) {
 		view := isFamily(n, ir.FamilyView)
 		if slices.ContainsFunc(n.Outputs, func(o *ir.Value) bool { return w.find(o) == group }) {
 			switch {
-			case view && !keepsRows(n):
-				return nil, fmt.Errorf("%%%s is viewed with other rows by %s", v.Name, n.Name)
+			case view && !keepsBlocks(n):
+				return nil, fmt.Errorf("%%%s is viewed in other blocks by %s", v.Name, n.Name)
 			case !view && len(n.Outputs) > 1:
 				return nil, fmt.Errorf("%%%s is one of several outputs of %s", v.Name, n.Name)
 			case !view:
@@ -71,11 +71,11 @@ func (s *Site) readsBlocks() bool {
 	return false
 }
 
-// keepsRows reports whether a view only counts the rows of one value in another way.
-func keepsRows(n *ir.Node) bool {
-	from, to := n.Inputs[0].Type.Shape, n.Outputs[0].Type.Shape
+// keepsBlocks reports whether a view leaves every 16 neighbours of one value together.
+func keepsBlocks(n *ir.Node) bool {
+	whole := func(shape []int) bool { return len(shape) > 0 && shape[len(shape)-1]%BlockSize == 0 }
 	return len(n.Inputs) == 1 && !slices.ContainsFunc(n.Body.Nodes, func(m *ir.Node) bool { return m.Op.Name != "Reshape" }) &&
-		len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1]
+		whole(n.Inputs[0].Type.Shape) && whole(n.Outputs[0].Type.Shape)
 }
 
 // chooseBlocks takes the plan's NVFP4 values, on targets that multiply them; elsewhere they are stored in 16 bits.
