@@ -23,6 +23,7 @@ type Families struct {
 // Result is the code for one target, and what was noticed on the way.
 type Result struct {
 	Variant   runtime.Variant
+	Regions   []*ir.Node // that the launches of entry run compute; nil for a copy
 	Fallbacks []Fallback
 }
 
@@ -70,6 +71,7 @@ type driver struct {
 // launch is a launch before buffers have indices.
 type launch struct {
 	runtime.Launch
+	region        *ir.Node // nil for a copy
 	params        []place
 	reads, writes []span2
 }
@@ -145,7 +147,7 @@ func (d *driver) lower(n *ir.Node) error {
 
 // add appends the launch of a spec.
 func (d *driver) add(n *ir.Node, s *kernel.Spec) error {
-	l := launch{Launch: runtime.Launch{Grid: s.Grid, Block: s.Block, Shared: s.Shared, Note: s.Note}}
+	l := launch{Launch: runtime.Launch{Grid: s.Grid, Block: s.Block, Shared: s.Shared, Note: s.Note}, region: n}
 	if l.Note == "" {
 		l.Note = n.Name
 	}
@@ -242,13 +244,15 @@ func (d *driver) finish() *Result {
 		v.Buffers[arenaIndex[i]].Offset = r.offset
 	}
 	launches := make([]runtime.Launch, len(d.pending))
+	regions := make([]*ir.Node, len(d.pending))
 	for i, l := range d.pending {
+		regions[i] = l.region
 		launches[i] = l.resolve()
 		launches[i].Dependent = d.target.DependentLaunch && i > 0 && l.Copy == nil && d.pending[i-1].Copy == nil
 	}
 	addHazards(&v, launches)
 	v.Entries = []runtime.Entry{{Name: "run", Launches: launches}}
-	return &Result{Variant: v, Fallbacks: d.fallbacks}
+	return &Result{Variant: v, Regions: regions, Fallbacks: d.fallbacks}
 }
 
 func (d *driver) liveRanges() {

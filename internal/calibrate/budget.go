@@ -16,15 +16,13 @@ import (
 // Options say what Choose is to reach.
 type Options struct {
 	Precision string   // fp8 or nvfp4
-	MinCosine float64  // of every slice; 0: quantise all that can be
+	MinCosine float64  // of every slice that Measure names; 0: quantise all that can be
 	Keep      []string // layers that stay at fp16, by the name of a node in them
-	Slices    []Slice  // of the outputs; whole outputs are always judged
 	Target    *target.Target
 	Technique Technique
-	// Run yields the outputs on the calibration inputs of the program that a plan becomes, by name, [input][element]; Exact
-	// are those of the file in float64, which Quality is measured against.
-	Run   func(ctx context.Context, q *passes.Quantisation) (map[string][][]float64, error)
-	Exact map[string][][]float64
+	// Measure says how far the program that a plan becomes is from the file in float64 on the calibration inputs, slice by
+	// slice.
+	Measure func(ctx context.Context, q *passes.Quantisation) ([]Quality, error)
 }
 
 // DefaultMinCosine is the accuracy budget where none is given.
@@ -124,12 +122,7 @@ func (c *Calibration) Choose(ctx context.Context, opt Options) (*Choice, error) 
 		if err != nil {
 			return nil, nil, err
 		}
-		c.say("running the program on %d inputs", len(c.walk.inputs))
-		got, err := opt.Run(ctx, f.Plan)
-		if err != nil {
-			return nil, nil, err
-		}
-		q, err := MeasureAll(c.judged(opt.Slices), got, opt.Exact)
+		q, err := opt.Measure(ctx, f.Plan)
 		return f, q, err
 	}
 	best, q, err := try(start)
@@ -244,19 +237,6 @@ func least(q []Quality) float64 {
 		x = min(x, s.Cosine)
 	}
 	return x
-}
-
-// judged lists every output, each followed by its named slices.
-func (c *Calibration) judged(parts []Slice) []Slice {
-	var out []Slice
-	for _, v := range c.walk.g.Outputs {
-		for _, s := range append([]Slice{{Output: v.Name, Stop: v.Type.Numel()}}, parts...) {
-			if s.Output == v.Name && s.Stop > s.Start {
-				out = append(out, s)
-			}
-		}
-	}
-	return out
 }
 
 // unreachable says what was reached with every layer at fp16, and which outputs block.

@@ -100,7 +100,7 @@ func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result,
 	}
 	if r.Accuracy != nil {
 		if err := r.measure(ctx, opt); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	r.Compile = time.Since(begin) - r.Ptxas
@@ -164,6 +164,9 @@ func (r *Result) target(ctx context.Context, name string, first bool, opt Option
 	}
 	if first {
 		r.Graph, r.Fallbacks = g, out.Fallbacks
+		if r.Accuracy != nil {
+			r.Accuracy.weigh(&out.Variant, out.Regions)
+		}
 	}
 	r.Program.Variants = append(r.Program.Variants, out.Variant)
 	return nil

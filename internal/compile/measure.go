@@ -101,26 +101,36 @@ func fill(p *runtime.Program, s *runtime.Session, in map[string]*ir.Array) error
 	return nil
 }
 
-// measure runs every variant of the finished program on the calibration inputs. The search ran the first target's; that
-// another one misses the budget is said.
-func (r *Result) measure(ctx context.Context, opt Options) error {
+// quality measures one target's variant of a program on the calibration inputs.
+func (r *Result) quality(ctx context.Context, p *runtime.Program, target string, opt Options) ([]calibrate.Quality, error) {
 	a := r.Accuracy
-	slices := calibrate.SlicesOf(r.Program)
-	for i, v := range r.Program.Variants {
-		progress(opt, "%s: running the program on %d calibration inputs", v.Target, len(a.inputs))
-		got, err := runAll(ctx, r.Program, v.Target, a.inputs)
-		if err != nil {
-			return fmt.Errorf("%s: measuring the program for %s: %w", r.Program.Model, v.Target, err)
+	if a.exact == nil {
+		var err error
+		if a.exact, err = evaluateAll(ctx, r.Source, a.inputs, opt); err != nil {
+			return nil, err
 		}
-		q, err := calibrate.MeasureAll(slices, got, a.exact)
+	}
+	progress(opt, "%s: running the program on %d calibration inputs", target, len(a.inputs))
+	got, err := runAll(ctx, p, target, a.inputs)
+	if err != nil {
+		return nil, fmt.Errorf("running the program for %s: %w", target, err)
+	}
+	return calibrate.MeasureAll(calibrate.SlicesOf(p), got, a.exact)
+}
+
+// measure measures every variant of the finished program. The search has run the first target's; that another one misses
+// the budget is said.
+func (r *Result) measure(ctx context.Context, opt Options) error {
+	for i, v := range r.Program.Variants {
+		q, err := r.quality(ctx, r.Program, v.Target, opt)
 		if err != nil {
-			return fmt.Errorf("%s: %w", r.Program.Model, err)
+			return err
 		}
 		if i == 0 {
-			a.Slices = q
+			r.Accuracy.Slices = q
 			continue
 		}
-		a.Others = append(a.Others, Measured{v.Target, q})
+		r.Accuracy.Others = append(r.Accuracy.Others, Measured{v.Target, q})
 		if low := below(q, opt.MinCosine); len(low) > 0 && opt.Warn != nil {
 			opt.Warn(fmt.Sprintf("for %s the outputs miss --min-cosine %g, which %s meets: %s; compile for it alone, so that the search is for it",
 				v.Target, opt.MinCosine, r.Program.Variants[0].Target, strings.Join(low, ", ")))

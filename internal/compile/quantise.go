@@ -22,7 +22,7 @@ type Accuracy struct {
 
 	plan   *passes.Quantisation
 	inputs []map[string]*ir.Array
-	exact  map[string][][]float64 // of the file on inputs
+	exact  map[string][][]float64 // of the file on inputs; nil: not evaluated yet
 }
 
 func quantises(precision string) bool {
@@ -81,10 +81,7 @@ func (r *Result) calibrate(ctx context.Context, pc *passes.Context, g *ir.Graph,
 		return err
 	}
 	r.Accuracy.Inputs, r.Accuracy.inputs = len(inputs), inputs
-	if r.Accuracy.exact, err = evaluateAll(ctx, r.Source, inputs, opt); err != nil {
-		return err
-	}
-	run := func(ctx context.Context, q *passes.Quantisation) (map[string][][]float64, error) {
+	measure := func(ctx context.Context, q *passes.Quantisation) ([]calibrate.Quality, error) {
 		g, err := final(q)
 		if err != nil {
 			return nil, err
@@ -93,13 +90,14 @@ func (r *Result) calibrate(ctx context.Context, pc *passes.Context, g *ir.Graph,
 		if err != nil {
 			return nil, err
 		}
-		return runAll(ctx, p, pc.Target.Name, inputs)
+		nameSlices(p, opt.Slices)
+		return r.quality(ctx, p, pc.Target.Name, opt)
 	}
 	c, err := calibrate.New(g, inputs, opt.Progress)
 	if err != nil {
 		return err
 	}
-	choice, err := c.Choose(ctx, calibrate.Options{Precision: pc.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Slices: opt.Slices, Target: pc.Target, Technique: calibrate.Best, Run: run, Exact: r.Accuracy.exact})
+	choice, err := c.Choose(ctx, calibrate.Options{Precision: pc.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Target: pc.Target, Technique: calibrate.Best, Measure: measure})
 	if err != nil {
 		return err
 	}

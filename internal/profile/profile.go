@@ -2,6 +2,7 @@ package profile
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -145,6 +146,35 @@ func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device st
 	out.copies(t, p, entry)
 	out.sum()
 	return out, nil
+}
+
+// Run counts one run of a variant on zeros, on the CPU device, and predicts it for the target's own device. What a kernel
+// does hardly depends on the values that it computes with.
+func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant) (*Profile, error) {
+	t, err := target.Lookup(v.Target)
+	if err != nil {
+		return nil, err
+	}
+	var counts []*emu.Counts
+	d, err := emu.Open(emu.Options{Profile: func(c *emu.Counts) { counts = append(counts, c) }})
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{Target: v.Target})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if err := s.Run(ctx); err != nil {
+		return nil, err
+	}
+	return New(p, v, counts, t.Device)
 }
 
 // Device finds the target whose device has that name.

@@ -3,6 +3,7 @@
 package report
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -45,8 +47,34 @@ type Report struct {
 	Profile      *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
 
 	Layers      []calibrate.LayerChoice `json:"layers,omitempty"` // of fp8 and nvfp4
-	Slices      []calibrate.Quality     `json:"slices,omitempty"` // against fp32, on the calibration inputs
+	Slices      []calibrate.Quality     `json:"slices,omitempty"` // outputs and their named parts: against the file in float64 on the calibration inputs, or against --expect
+	Others      []compile.Measured      `json:"other_targets,omitempty"`
 	Calibration *Calibration            `json:"calibration,omitempty"`
+	Predicted   []Prediction            `json:"predicted,omitempty"` // this program, and the same file in fp16
+}
+
+// Prediction is what a run would cost on the target's device, by the model of internal/profile.
+type Prediction struct {
+	Model        string  `json:"model"`
+	Precision    string  `json:"precision"`
+	Target       string  `json:"target"`
+	Device       string  `json:"device"`
+	US           float64 `json:"us"`      // weights in L2 where they fit
+	ColdUS       float64 `json:"cold_us"` // weights from DRAM
+	Launches     int     `json:"launches"`
+	WeightsBytes int     `json:"weights_bytes"`
+	ReadBytes    int64   `json:"read_bytes"` // of global memory, each byte once a launch
+	WriteBytes   int64   `json:"write_bytes"`
+}
+
+// Predict counts a run of a variant on the CPU device, and predicts its time.
+func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Prediction, error) {
+	prof, err := profile.Run(ctx, p, v)
+	if err != nil {
+		return Prediction{}, fmt.Errorf("%s %s: predicting the time on %s: %w", p.Model, p.Precision, v.Target, err)
+	}
+	return Prediction{Model: p.Model, Precision: p.Precision, Target: v.Target, Device: prof.Device, US: prof.Total.US, ColdUS: prof.Total.ColdUS, Launches: p.Launches(v),
+		WeightsBytes: len(p.Weights), ReadBytes: prof.Total.UniqueRead, WriteBytes: prof.Total.UniqueWrite}, nil
 }
 
 // Calibration says what layers and slices rest on.
@@ -102,6 +130,11 @@ func (r *Report) Stage(path string) (*Staged, error) {
 		o := &finite.Outputs[i]
 		o.MaxAbs, o.RelL2 = min(o.MaxAbs, math.MaxFloat64), min(o.RelL2, math.MaxFloat64)
 	}
+	finite.Slices = finiteSlices(r.Slices)
+	finite.Others = slices.Clone(r.Others)
+	for i := range finite.Others {
+		finite.Others[i].Slices = finiteSlices(finite.Others[i].Slices)
+	}
 	raw, err := json.MarshalIndent(&finite, "", " ")
 	if err != nil {
 		return fail(err)
@@ -123,6 +156,18 @@ func (r *Report) Stage(path string) (*Staged, error) {
 		return fail(err)
 	}
 	return s, nil
+}
+
+func finiteSlices(list []calibrate.Quality) []calibrate.Quality {
+	list = slices.Clone(list)
+	for i := range list {
+		q := &list[i]
+		q.MaxAbs, q.RelL2 = min(q.MaxAbs, math.MaxFloat64), min(q.RelL2, math.MaxFloat64)
+		if math.IsNaN(q.Explained) || math.IsInf(q.Explained, 0) {
+			q.Explained = -math.MaxFloat64
+		}
+	}
+	return list
 }
 
 // Commit moves the report to its place.
