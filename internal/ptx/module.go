@@ -34,10 +34,11 @@ type Kernel struct {
 	labels int
 }
 
-// Stmt is an instruction, a label or a comment; exactly one of the fields is set.
+// Stmt is an instruction, a label, a pragma or a comment; exactly one of the fields is set.
 type Stmt struct {
 	Instr   *Instr
 	Label   string
+	Pragma  string // an advice to ptxas, without meaning for a run
 	Comment string
 	Line    int // in the text, as printed or parsed; 1-based
 }
@@ -129,6 +130,9 @@ func (k *Kernel) NewLabel(stem string) Ref {
 // Place appends a label.
 func (k *Kernel) Place(l Ref) { k.Body = append(k.Body, Stmt{Label: string(l)}) }
 
+// NoUnroll appends the advice that the loop whose head is the label just placed be left a loop (PTX ISA, .pragma "nounroll").
+func (k *Kernel) NoUnroll() { k.Body = append(k.Body, Stmt{Pragma: "nounroll"}) }
+
 // Comment appends a line comment, for the reader of the PTX.
 func (k *Kernel) Comment(format string, args ...any) {
 	k.Body = append(k.Body, Stmt{Comment: strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")})
@@ -198,6 +202,8 @@ func (k *Kernel) print(b *strings.Builder, line int) int {
 		case s.Label != "":
 			b.WriteString(s.Label)
 			b.WriteString(":\n")
+		case s.Pragma != "":
+			fmt.Fprintf(b, "\t.pragma %q;\n", s.Pragma)
 		default:
 			fmt.Fprintf(b, "\t// %s\n", s.Comment)
 		}

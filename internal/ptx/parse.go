@@ -106,7 +106,7 @@ func (p *parser) word(what string) token {
 
 func (p *parser) accept(text string) bool {
 	p.skipComments()
-	if t := p.peek(); t.text == text && t.kind != tokComment {
+	if t := p.peek(); t.text == text && t.kind != tokComment && t.kind != tokString {
 		p.pos++
 		return true
 	}
@@ -229,6 +229,13 @@ func (p *parser) kernel() {
 			p.k.Body = append(p.k.Body, Stmt{Comment: t.text, Line: t.line})
 		case t.text == ".reg":
 			p.regs()
+		case t.text == ".pragma":
+			s := p.next()
+			if s.kind != tokString || s.text == "" {
+				p.fail(s.line, "found %s, want a string", s)
+			}
+			p.expect(";")
+			p.k.Body = append(p.k.Body, Stmt{Pragma: s.text, Line: t.line})
 		case t.kind == tokWord && p.peek().text == ":":
 			p.next()
 			if labels[t.text] {

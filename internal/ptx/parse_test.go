@@ -85,6 +85,7 @@ func TestPrintThenParseIsTheSameModule(t *testing.T) {
 	k.I("ld.param.u64", rd, At(p, 0))
 	top := k.NewLabel("loop")
 	k.Place(top)
+	k.NoUnroll()
 	k.I("mov.u32", r, Special("%tid.x"))
 	k.I("mov.u32", r, Sym(SharedName))
 	k.I("mov.f32", f, FImm(-1.5))
@@ -160,6 +161,8 @@ func TestParseRefusesWithLineAndReason(t *testing.T) {
 		"unknown symbol":        {body("mov.u32 %r0, table;"), 11, "unknown name"},
 		"no semicolon":          {body("mov.u32 %r0, 1"), 12, "want"},
 		"unknown directive":     {head + ".func f\n", 5, "unexpected"},
+		"pragma without text":   {body(".pragma;"), 11, "want a string"},
+		"string without end":    {body(".pragma \"nounroll\n\";"), 11, "does not end"},
 		"bad character":         {body("mov.u32 %r0, ?;"), 11, "unexpected character"},
 		"comment without end":   {head + "/* never", 5, "does not end"},
 		"unknown target":        {".version 8.8\n.target gfx90\n", 2, "unknown target"},

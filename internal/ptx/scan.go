@@ -13,6 +13,7 @@ const (
 	tokNumber
 	tokPunct
 	tokComment // the text without // and one following space
+	tokString  // the text without its quotes
 )
 
 type token struct {
@@ -60,6 +61,13 @@ func scan(text string) (toks []token, bad string) {
 			}
 			i += end + 4
 			line += strings.Count(text[start:i], "\n")
+		case c == '"':
+			end := strings.IndexAny(text[i+1:], "\"\n")
+			if end < 0 || text[i+1+end] == '\n' {
+				return append(toks, token{tokEOF, "", line}), "string does not end"
+			}
+			i += end + 2
+			toks = append(toks, token{tokString, text[start+1 : i-1], line})
 		case isDigit(c), c == '-' && i+1 < len(text) && isDigit(text[i+1]):
 			for i++; i < len(text) && isWord(text[i]); i++ {
 			}
