@@ -15,6 +15,9 @@ type Team struct {
 	Teams    int   // teams in the block
 	Index    *Expr // variable in [0, Teams): the team's number (constant 0 if there is one)
 	Vary     []*Expr
+	// Vector, if not 0, is the number of neighbours that a thread stores together: reductions whose range it divides take
+	// as many, so that a thread reads what it stores.
+	Vector int
 	// Shared is the first free byte of dynamic shared memory, 16-byte aligned; teamReduce takes what it needs and moves it.
 	Shared int
 }
@@ -42,11 +45,11 @@ func (m *Emitter) teamReduce(rs []*Expr) {
 	vec := int64(1)
 	if t.Adjacent {
 		widths := []int64{8, 4, 2}
-		if m.readsE4M3(bs) {
+		if t.Vector == 16 || m.readsE4M3(bs) {
 			widths = []int64{16, 8, 4, 2}
 		}
 		for _, v := range widths {
-			if int64(shape[len(shape)-1])%v == 0 && total/v >= int64(t.Threads) {
+			if int64(shape[len(shape)-1])%v == 0 && (total/v >= int64(t.Threads) || v == int64(t.Vector)) {
 				vec = v
 				break
 			}

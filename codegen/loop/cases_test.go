@@ -145,6 +145,8 @@ func cases() []*testCase {
 	for _, from := range []ir.DType{i8, u8, ir.Int4, i32, ir.Float8E4M3FN} {
 		add("DequantizeLinear", from.String(), A{"to": f32}, data{nil, uniform(0.1, 0.5)}, T(from, 2, 6, 5), T(f32, 6), T(from, 6))
 	}
+	add("BlockQuantize", "", A{"scale": 0.01}, nil, T(f32, 5, 3, 64))
+	add("BlockQuantize", "special", A{"scale": 0.01}, data{special}, T(f32, 32))
 	add("DequantizeLinear", "to f16", A{"to": f16, "axis": 1, "block": 4}, data{nil, uniform(0.1, 0.5)}, T(i8, 2, 12), T(f16, 2, 3))
 
 	// Movement.

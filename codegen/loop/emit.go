@@ -28,6 +28,9 @@ func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym) int {
 	}
 	if s.team > 1 {
 		f.team = &expr.Team{Threads: s.team, Adjacent: s.adjacent, Teams: s.teams}
+		if p.blocks != nil {
+			f.team.Vector = s.vector
+		}
 	}
 	env := expr.Env{
 		Operand:  func(i int) ptx.Reg { return f.bases[i] },
@@ -110,6 +113,10 @@ func (f *frame) store(at *expr.Expr, n int, pred *expr.Expr) {
 	}
 	for i := range values {
 		all = append(all, expr.Stored(values[i], p.outs[i].dtype)...)
+	}
+	if p.blocks != nil {
+		f.m.StoreBlocks(p.outputs[0], p.outputs[1], at, values[0], p.blocks.Attrs.Float("scale", 1), pred)
+		return
 	}
 	f.m.EmitAll(all)
 	for i, o := range p.outs {

@@ -40,7 +40,7 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 			params[i] = k.AddParam(fmt.Sprintf("p%d", i), "u64")
 		}
 		spec.Shared = p.emit(s, k, params)
-		if spec.Shared > 48<<10 {
+		if spec.Shared > maxShared {
 			return nil, fmt.Errorf("loop %q: %d bytes of shared memory", region.Name, spec.Shared)
 		}
 	}
@@ -57,7 +57,8 @@ type problem struct {
 	elements int
 	index    []*expr.Expr // one variable a dimension
 	outs     []output
-	outputs  []int // operand numbers
+	outputs  []int    // operand numbers
+	blocks   *ir.Node // BlockQuantize that the body ends with: what it rounds is the only one of outs; nil: none
 }
 
 type output struct {
@@ -85,6 +86,9 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 		p.l.Member = p.index[0]
 		inner, shape = p.index[1:], p.shape[1:]
 	}
+	if p.blocks = endsWithBlocks(region.Body); p.blocks != nil {
+		return p, p.quantised(inner)
+	}
 	at := b.Linear(inner, shape)
 	for i, v := range region.Body.Outputs {
 		if n := region.Outputs[i].Type.Numel(); n != p.elements {
@@ -108,6 +112,30 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 		}
 	}
 	return p, nil
+}
+
+// endsWithBlocks is the BlockQuantize whose codes and scales are the body's outputs, or nil.
+func endsWithBlocks(body *ir.Graph) *ir.Node {
+	outs := body.Outputs
+	if len(outs) == 2 && outs[0].Def != nil && outs[0].Def.Op.Name == "BlockQuantize" && outs[0].Index == 0 && outs[1].Def == outs[0].Def && outs[1].Index == 1 {
+		return outs[0].Def
+	}
+	return nil
+}
+
+// quantised makes the value in front of the BlockQuantize the output, which threads store in whole blocks.
+func (p *problem) quantised(idx []*expr.Expr) error {
+	if t := p.ctx.Target; !t.NVFP4 {
+		return fmt.Errorf("%s (BlockQuantize): %s has no conversion to e2m1", p.blocks.Name, t.Name)
+	}
+	if codes := p.region.Outputs[0]; p.ctx.AlignOf(codes) < 8 {
+		return fmt.Errorf("%s (BlockQuantize): codes of %s are aligned to %d bytes, want 8", p.blocks.Name, codes.Name, p.ctx.AlignOf(codes))
+	}
+	if p.elements > 0 {
+		p.outs = []output{{value: p.l.Value(p.blocks.Inputs[0], idx), dtype: ir.Float32, sub: 1}}
+	}
+	p.outputs = []int{p.l.Output(0), p.l.Output(1)}
+	return nil
 }
 
 // stem names a kernel after its most telling op.

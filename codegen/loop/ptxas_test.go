@@ -35,7 +35,12 @@ func TestPtxasTakesTheKernels(t *testing.T) {
 			tg, err := target.Lookup(name)
 			require.NoError(t, err)
 			m := ptx.NewModule(tg.PTX)
+			kernels := 0
 			for i, c := range chosen {
+				if op, _, _ := cut(c.name); op == "BlockQuantize" && !tg.NVFP4 {
+					continue
+				}
+				kernels++
 				n, _ := c.region(t, rand.New(rand.NewSource(7)))
 				spec, err := Lower(n, &kernel.Context{Target: tg})
 				require.NoError(t, err)
@@ -43,7 +48,7 @@ func TestPtxasTakesTheKernels(t *testing.T) {
 			}
 			res, err := tool.Assemble(context.Background(), m.String(), tg.PTX)
 			require.NoError(t, err)
-			require.Len(t, res.Usage, len(chosen))
+			require.Len(t, res.Usage, kernels)
 			for _, u := range res.Usage {
 				require.Zero(t, u.Spills, "%s", u.Kernel)
 			}

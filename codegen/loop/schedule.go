@@ -145,7 +145,7 @@ func (p *problem) choose() *schedule {
 		return best
 	}
 	cost := p.flatCost(best, rs)
-	if one := p.flatVector(1); p.flatCost(one, rs) < cost {
+	if one := p.flatVector(1); p.blocks == nil && p.flatCost(one, rs) < cost {
 		best, cost = one, p.flatCost(one, rs)
 	}
 	for _, r := range rs {
@@ -156,7 +156,7 @@ func (p *problem) choose() *schedule {
 		for _, team := range []int{8, 16, 32, 64, 128, 256, 512} {
 			for _, adjacent := range []bool{true, false} {
 				s := p.rowSchedule(in, team, adjacent)
-				if s == nil {
+				if s == nil || s.shared(rs) > maxShared {
 					continue
 				}
 				if c := p.rowCost(s, rs); c < cost {
@@ -166,6 +166,25 @@ func (p *problem) choose() *schedule {
 		}
 	}
 	return best
+}
+
+// maxShared is what a block has of shared memory without asking for more.
+const maxShared = 48 << 10
+
+// shared is what the reductions of a column schedule at most need: a place a thread for every output.
+func (s *schedule) shared(rs []reduction) int {
+	if s.adjacent {
+		return 0
+	}
+	bytes := 0
+	for _, r := range rs {
+		size := 4
+		if r.e.Type == expr.F64 || r.e.Type == expr.S64 {
+			size = 8
+		}
+		bytes += s.threads * s.vector * size
+	}
+	return bytes
 }
 
 // waves is how often a thread's work repeats because the device holds no more threads.
@@ -197,7 +216,13 @@ func (p *problem) rowCost(s *schedule, rs []reduction) float64 {
 		combine += 25 + float64(s.team)/32
 	}
 	work := 24.0
-	each := math.Ceil(float64(s.columns) / float64(s.team))
+	share := func(n float64) float64 { return math.Ceil(n / float64(s.team)) } // of a thread
+	if p.blocks != nil && s.adjacent {
+		share = func(n float64) float64 {
+			return ir.NVFP4Block * math.Ceil(n/ir.NVFP4Block/float64(s.team))
+		}
+	}
+	each := share(float64(s.columns))
 	for _, r := range rs {
 		depends := false
 		for i, v := range p.index {
@@ -211,7 +236,7 @@ func (p *problem) rowCost(s *schedule, rs []reduction) float64 {
 			work += w
 			continue
 		}
-		w := math.Ceil(r.trips/float64(s.team)) * float64(s.vectorOfColumns())
+		w := share(r.trips) * float64(s.vectorOfColumns())
 		if s.adjacent && !r.rowish && r.colish || !s.adjacent && r.rowish && !r.colish {
 			w *= 4
 		}
@@ -234,6 +259,9 @@ func (s *schedule) vectorOfColumns() int {
 func (p *problem) flat() *schedule {
 	if sub := p.outs[0].sub; sub > 1 {
 		return p.flatVector(sub)
+	}
+	if p.blocks != nil {
+		return p.flatVector(ir.NVFP4Block)
 	}
 	size := 1
 	for _, o := range p.outs {
@@ -341,7 +369,12 @@ func (p *problem) rowSchedule(inRow []bool, team int, adjacent bool) *schedule {
 		for s.teams*team > 32 && s.teams > 1 && (s.rows+s.teams-1)/s.teams < p.ctx.Target.SMs {
 			s.teams /= 2
 		}
-		if last >= 0 && !inRow[last] {
+		switch {
+		case p.blocks != nil && inRow[last]:
+			return nil // a block would be several teams'
+		case p.blocks != nil:
+			s.vector = ir.NVFP4Block
+		case last >= 0 && !inRow[last]:
 			for _, v := range []int{8, 4, 2} {
 				if p.shape[last]%v == 0 && s.columns/v >= team {
 					s.vector = v
@@ -358,7 +391,11 @@ func (p *problem) rowSchedule(inRow []bool, team int, adjacent bool) *schedule {
 		return nil
 	}
 	s.teams = 32
-	for _, v := range []int{4, 2} {
+	widths := []int{4, 2}
+	if p.blocks != nil {
+		widths, s.vector = nil, ir.NVFP4Block
+	}
+	for _, v := range widths {
 		if p.shape[last]%v == 0 && p.elements/(v*16) >= p.ctx.Target.SMs {
 			s.vector = v
 			break
