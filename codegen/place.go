@@ -198,9 +198,6 @@ func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) ([]viewPart, bool) {
 		return nil, false
 	}
 	n := v.Def
-	if v.Type.DType.Bits()%8 != 0 && (n.Op.Name == "Concat" || n.Op.Name == "Slice") {
-		return nil, false // parts may begin inside a byte
-	}
 	switch n.Op.Name {
 	case "Concat":
 		axis := n.Attrs.Int("axis", 0)
@@ -213,7 +210,7 @@ func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) ([]viewPart, bool) {
 		at := 0
 		for _, in := range n.Inputs {
 			parts, ok := partsOf(in, outer)
-			if !ok {
+			if !ok || !wholeBytes(in.Type.DType, in.Type.Numel()) {
 				return nil, false
 			}
 			for _, part := range parts {
@@ -232,7 +229,10 @@ func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) ([]viewPart, bool) {
 		if !ok || len(parts) != 1 {
 			return nil, false
 		}
-		parts[0].from += from
+		if d := v.Type.DType; !wholeBytes(d, from) || !wholeBytes(d, v.Type.Numel()) {
+			return nil, false
+		}
+		parts[0].from += from * v.Type.DType.Bits() / 8
 		parts[0].bytes = v.Type.Bytes()
 		return parts, true
 	case "Reshape":
@@ -245,6 +245,9 @@ func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) ([]viewPart, bool) {
 	}
 	return nil, false
 }
+
+// wholeBytes reports whether n elements end where a byte does.
+func wholeBytes(d ir.DType, n int) bool { return n*d.Bits()%8 == 0 }
 
 // keepsOrder reports whether a transpose moves only dimensions of size 1.
 func keepsOrder(shape, perm []int) bool {
@@ -261,7 +264,7 @@ func keepsOrder(shape, perm []int) bool {
 	return true
 }
 
-// contiguousSlice returns the byte offset of a Slice whose elements lie one after the other.
+// contiguousSlice returns the first element of a Slice whose elements lie one after the other.
 func contiguousSlice(n *ir.Node) (int, bool) {
 	in, out := n.Inputs[0].Type.Shape, n.Outputs[0].Type.Shape
 	for i, s := range n.Attrs.Ints("steps") {
@@ -282,7 +285,7 @@ func contiguousSlice(n *ir.Node) (int, bool) {
 		offset += starts[d] * stride
 		stride *= in[d]
 	}
-	return offset * n.Outputs[0].Type.DType.Bits() / 8, true
+	return offset, true
 }
 
 // align is the alignment that a place guarantees.
