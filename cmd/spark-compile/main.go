@@ -86,6 +86,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := f.checkPlaces(dir); err != nil {
+		return err
+	}
 	opt := compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: cli.Progress(stderr, f.Quiet),
 		Calibrate: f.Calibrate, Keep: f.Keep, MinCosine: calibrate.DefaultMinCosine}
 	opt.Warn = func(text string) { fmt.Fprintf(stderr, "\r\x1b[Kwarning: %s\n", text) }
@@ -123,7 +126,10 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	rep := f.report(r)
+	rep, err := f.report(ctx, r, opt)
+	if err != nil {
+		return err
+	}
 	if err := f.write(ctx, dir, files, rep); err != nil {
 		return err
 	}
@@ -170,6 +176,19 @@ func (f *flags) checkBudget(precision string) error {
 	return nil
 }
 
+// checkPlaces says at once what could not be written in the end.
+func (f *flags) checkPlaces(dir string) error {
+	if f.Emit == "" {
+		if err := gopkg.CheckDir(dir); err != nil {
+			return err
+		}
+	}
+	if f.Report == "" {
+		return nil
+	}
+	return report.CheckPath(f.Report)
+}
+
 // place chooses directory and package name.
 func (f *flags) place() (dir, name string, err error) {
 	if dir = f.Output; dir == "" {
@@ -191,17 +210,36 @@ func (f *flags) place() (dir, name string, err error) {
 	return dir, name, gopkg.CheckPackageName(name)
 }
 
-func (f *flags) report(r *compile.Result) *report.Report {
+// report says what there is to say. Predicted times take a run in the interpreter, and are for who reads them.
+func (f *flags) report(ctx context.Context, r *compile.Result, opt compile.Options) (*report.Report, error) {
 	rep := report.Of(r.Program, &r.Program.Variants[0])
 	rep.CompileMS, rep.PtxasMS = milliseconds(r.Compile), milliseconds(r.Ptxas)
 	for _, b := range r.Fallbacks {
 		rep.Fallbacks = append(rep.Fallbacks, report.Fallback(b))
 	}
-	if a := r.Accuracy; a != nil {
-		rep.Layers, rep.Slices = a.Layers, a.Slices
-		rep.Calibration = &report.Calibration{Inputs: a.Inputs, Generated: a.Generated, MinCosine: a.MinCosine}
+	a := r.Accuracy
+	if a == nil {
+		return rep, nil
 	}
-	return rep
+	rep.Layers, rep.Slices, rep.Others = a.Layers, a.Slices, a.Others
+	rep.Calibration = &report.Calibration{Inputs: a.Inputs, Generated: a.Generated, MinCosine: a.MinCosine}
+	if f.Quiet && f.Report == "" {
+		return rep, nil
+	}
+	if opt.Progress != nil {
+		opt.Progress("predicting times")
+	}
+	half, err := compile.Graph(ctx, f.Model, r.Source, compile.Options{Precision: passes.PrecisionFP16, Targets: opt.Targets[:1], Passes: opt.Passes, Assembler: opt.Assembler})
+	if err != nil {
+		return nil, err
+	}
+	if err := rep.Predict(ctx, r.Program, half.Program); err != nil {
+		return nil, err
+	}
+	if at16, here := rep.Predicted[0], rep.Predicted[1]; here.ColdUS >= at16.ColdUS && here.US >= at16.US {
+		opt.Warn(fmt.Sprintf("%s is predicted to be no faster than fp16 on %s: %.1f µs against %.1f; unless it is for the size of the weights, use --precision fp16", here.Precision, here.Device, here.US, at16.US))
+	}
+	return rep, nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -22,9 +22,9 @@ type flags struct {
 	Model         string   `arg:"" optional:"" name:"model" help:"Directory of a compiled package, or an ONNX file."`
 	Precision     string   `help:"Of an ONNX file: fp32, fp16 …; default: OPENPILOT_DGX_PRECISION, else fp16."`
 	Device        string   `help:"auto, cuda, cuda:N or emu." default:"auto" placeholder:"NAME"`
-	Input         []string `help:"An input, or a .npz with inputs by name." placeholder:"NAME=FILE.npy|FILE.npz" sep:"none"`
+	Input         []string `help:"An input, a .npz with inputs by name, or a directory of such files, each a case." placeholder:"NAME=FILE.npy|FILE.npz|DIR" sep:"none"`
 	OutputDir     string   `help:"Write every output as NAME.npy." placeholder:"DIR"`
-	Expect        string   `help:"Compare outputs with the arrays of these names." placeholder:"FILE.npz"`
+	Expect        string   `help:"Compare outputs with the arrays of these names; for a directory of inputs, of the files of the same names." placeholder:"FILE.npz|DIR"`
 	Rtol          *float64 `help:"Relative tolerance of --expect and --suite." placeholder:"R"`
 	Atol          *float64 `help:"Absolute tolerance of --expect and --suite." placeholder:"A"`
 	MinCosine     *float64 `help:"Least cosine of --expect." placeholder:"C"`

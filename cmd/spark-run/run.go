@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -18,7 +15,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -36,11 +32,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	arrays, err := f.inputs()
-	if err != nil {
-		return err
-	}
-	want, err := f.expected(p)
+	cases, err := f.cases(p)
 	if err != nil {
 		return err
 	}
@@ -66,16 +58,15 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	if f.Profile && len(f.Input) == 0 {
 		fmt.Fprintln(stderr, "spark-run: no inputs: profiling a run on zeros")
-	} else if err := fill(p, s, arrays); err != nil {
-		return err
+		cases[0].arrays = nil
 	}
-	times := make([]time.Duration, f.Runs)
-	for i := range times {
-		begin := time.Now()
-		if err := s.Run(ctx); err != nil {
+	var times []time.Duration
+	for i := range cases {
+		took, err := cases[i].run(ctx, p, s, f)
+		if err != nil {
 			return err
 		}
-		times[i] = time.Since(begin)
+		times = append(times, took...)
 	}
 	info := d.Info()
 	r := report.Of(p, m.Variant)
@@ -86,7 +77,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	return f.finish(stdout, p, s, want, r)
+	return f.finish(stdout, p, cases, r)
 }
 
 // program reads a package, or compiles an ONNX file in memory.
@@ -134,102 +125,14 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	return r.Program, nil
 }
 
-// given is an array from the command line; named says that its flag named it, so that it must be an input.
-type given struct {
-	*npy.Array
-	named bool
-}
-
-// inputs reads the --input flags.
-func (f *flags) inputs() (map[string]given, error) {
-	out := map[string]given{}
-	for _, in := range f.Input {
-		name, path, ok := strings.Cut(in, "=")
-		switch {
-		case ok && strings.HasSuffix(path, ".npy"):
-			a, err := npy.ReadFile(path)
-			if err != nil {
-				return nil, err
-			}
-			if out[name].named {
-				return nil, fmt.Errorf("--input %s: given twice", name)
-			}
-			out[name] = given{a, true}
-		case strings.HasSuffix(in, ".npz"):
-			all, err := npy.ReadZip(in)
-			if err != nil {
-				return nil, err
-			}
-			for n, a := range all {
-				if !out[n].named {
-					out[n] = given{a, false}
-				}
-			}
-		default:
-			return nil, fmt.Errorf("--input %s: want NAME=FILE.npy or FILE.npz", in)
-		}
-	}
-	return out, nil
-}
-
-// fill copies the arrays into the session's inputs. Arrays of a .npz that are no inputs are not looked at.
-func fill(p *runtime.Program, s *runtime.Session, arrays map[string]given) error {
-	states := map[string]bool{}
-	for _, st := range p.States {
-		states[st.Input] = true
-	}
-	var missing []string
-	known := map[string]bool{}
-	for _, in := range p.Inputs {
-		known[in.Name] = true
-		a := arrays[in.Name]
-		if a.Array == nil {
-			if !states[in.Name] {
-				missing = append(missing, fmt.Sprintf("%s %s%v", in.Name, in.DType, in.Shape))
-			}
-			continue
-		}
-		data, err := a.As(in.DType, in.Shape)
-		if err != nil {
-			return fmt.Errorf("input %q: %w", in.Name, err)
-		}
-		if states[in.Name] {
-			if err := s.SetState(in.Name, data); err != nil {
-				return err
-			}
-			continue
-		}
-		copy(s.Input(in.Name), data)
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("missing inputs: %s; give them with --input NAME=FILE.npy or --input FILE.npz", strings.Join(missing, ", "))
-	}
-	var extra []string
-	for n, a := range arrays {
-		if !known[n] && a.named {
-			extra = append(extra, n)
-		}
-	}
-	if len(extra) > 0 {
-		slices.Sort(extra)
-		return fmt.Errorf("%s has no input %s", p.Model, strings.Join(extra, ", "))
-	}
-	return nil
-}
-
-// finish writes and compares the outputs and prints what there is to say.
-func (f *flags) finish(w io.Writer, p *runtime.Program, s *runtime.Session, want map[string]*npy.Array, r *report.Report) error {
+// finish compares the outputs and prints what there is to say.
+func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *report.Report) error {
 	fmt.Fprintf(w, "%s %s on %s: %d launches, arena %.2f MB, weights %.2f MB\n", r.Model, r.Precision, r.Device, r.Launches, float64(r.ArenaBytes)/1e6, float64(r.WeightsBytes)/1e6)
 	fmt.Fprintf(w, "%d runs: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", r.Runs, r.MeanMS, r.P50MS, r.P99MS)
-	if f.OutputDir != "" {
-		if err := writeOutputs(f.OutputDir, p, s); err != nil {
-			return err
-		}
-	}
 	var missed error
 	if f.Expect != "" {
 		var err error
-		if missed, err = f.compare(w, p, s, want, r); err != nil {
+		if missed, err = f.compare(w, p, cases, r); err != nil {
 			return err
 		}
 	}
@@ -241,51 +144,9 @@ func (f *flags) finish(w io.Writer, p *runtime.Program, s *runtime.Session, want
 	return missed
 }
 
-func writeOutputs(dir string, p *runtime.Program, s *runtime.Session) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	for _, out := range p.Outputs {
-		a := &npy.Array{DType: out.DType, Shape: out.Shape, Data: s.Output(out.Name)}
-		if err := npy.WriteFile(filepath.Join(dir, url.PathEscape(out.Name)+".npy"), a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// expected reads the file of --expect, nil without one, and holds its arrays against the outputs' shapes, in which
-// dimensions of 1 do not count.
-func (f *flags) expected(p *runtime.Program) (map[string]*npy.Array, error) {
-	if f.Expect == "" {
-		return nil, nil
-	}
-	want, err := npy.ReadZip(f.Expect)
-	if err != nil {
-		return nil, err
-	}
-	long := func(shape []int) []int {
-		return slices.DeleteFunc(slices.Clone(shape), func(d int) bool { return d == 1 })
-	}
-	found := false
-	for _, out := range p.Outputs {
-		a := want[out.Name]
-		if a == nil {
-			continue
-		}
-		found = true
-		if !slices.Equal(long(a.Shape), long(out.Shape)) {
-			return nil, fmt.Errorf("%s: %s has shape %v, the output %v", f.Expect, out.Name, a.Shape, out.Shape)
-		}
-	}
-	if !found {
-		return nil, fmt.Errorf("%s holds no output of %s", f.Expect, p.Model)
-	}
-	return want, nil
-}
-
-// compare holds every output against the array of its name. missed is errMiss if a bound that was asked for is not met.
-func (f *flags) compare(w io.Writer, p *runtime.Program, s *runtime.Session, want map[string]*npy.Array, r *report.Report) (missed, err error) {
+// compare holds every output against the array of its name, over all cases: the largest difference, the least cosine, the
+// mean of the others. missed is errMiss if a bound that was asked for is not met.
+func (f *flags) compare(w io.Writer, p *runtime.Program, cases []testCase, r *report.Report) (missed, err error) {
 	rtol, atol := 1e-3, 1e-5
 	if f.Rtol != nil {
 		rtol = *f.Rtol
@@ -293,39 +154,53 @@ func (f *flags) compare(w io.Writer, p *runtime.Program, s *runtime.Session, wan
 	if f.Atol != nil {
 		atol = *f.Atol
 	}
+	got, want := map[string][][]float64{}, map[string][][]float64{}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "output\tmax abs\tcosine\trelative L2\twithin\t")
 	for _, out := range p.Outputs {
-		a := want[out.Name]
-		if a == nil {
-			fmt.Fprintf(t, "%s\t\t\t\t\tnot in %s\n", out.Name, f.Expect)
+		if cases[0].want[out.Name] == nil {
+			fmt.Fprintf(t, "%s\t\t\t\t\tnot in %s\n", out.Name, cases[0].expect)
 			continue
 		}
-		ref, err := a.Float64s()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", f.Expect, out.Name, err)
+		all := runtime.Metrics{Cosine: 1}
+		for _, c := range cases {
+			ref, err := c.want[out.Name].Float64s()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", c.expect, out.Name, err)
+			}
+			m, err := runtime.Compare(c.got[out.Name], ref, rtol, atol)
+			if err != nil {
+				return nil, fmt.Errorf("output %q: %w", out.Name, err)
+			}
+			all.MaxAbs, all.Cosine = max(all.MaxAbs, m.MaxAbs), min(all.Cosine, m.Cosine)
+			all.RelL2 += m.RelL2 / float64(len(cases))
+			all.Within += m.Within / float64(len(cases))
+			got[out.Name], want[out.Name] = append(got[out.Name], c.got[out.Name]), append(want[out.Name], ref)
 		}
-		got, err := runtime.Float64s(out.DType, s.Output(out.Name))
-		if err != nil {
-			return nil, err
-		}
-		m, err := runtime.Compare(got, ref, rtol, atol)
-		if err != nil {
-			return nil, fmt.Errorf("output %q: %w", out.Name, err)
-		}
-		r.Outputs = append(r.Outputs, report.Output{Name: out.Name, Metrics: m})
+		r.Outputs = append(r.Outputs, report.Output{Name: out.Name, Metrics: all})
 		ok := true
 		if f.MinCosine != nil {
-			ok = m.Cosine >= *f.MinCosine
+			ok = all.Cosine >= *f.MinCosine
 		}
 		if f.Rtol != nil || f.Atol != nil || f.MinCosine == nil {
-			ok = ok && m.Within == 1
+			ok = ok && all.Within == 1
 		}
 		note := "ok"
 		if !ok {
 			note, missed = "MISS", errMiss
 		}
-		fmt.Fprintf(t, "%s\t%.3g\t%.9f\t%.3g\t%.4f\t%s\n", out.Name, m.MaxAbs, m.Cosine, m.RelL2, m.Within, note)
+		fmt.Fprintf(t, "%s\t%.3g\t%.9f\t%.3g\t%.4f\t%s\n", out.Name, all.MaxAbs, all.Cosine, all.RelL2, all.Within, note)
 	}
-	return missed, t.Flush()
+	if err := t.Flush(); err != nil {
+		return nil, err
+	}
+	judged := slices.DeleteFunc(calibrate.SlicesOf(p), func(s calibrate.Slice) bool { return want[s.Output] == nil })
+	if r.Slices, err = calibrate.MeasureAll(judged, got, want); err != nil {
+		return nil, err
+	}
+	if len(cases) == 1 && len(judged) == len(r.Outputs) { // nothing that is not said above
+		return missed, nil
+	}
+	fmt.Fprintln(w)
+	return missed, report.Slices(w, r.Slices)
 }

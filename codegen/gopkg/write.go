@@ -95,6 +95,30 @@ func Write(dir string, files map[string][]byte) error {
 	return replace(tmp, dir)
 }
 
+// CheckDir says before long work whether Write could write there.
+func CheckDir(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	exists, err := checkOwn(dir)
+	if err != nil {
+		return err
+	}
+	for !exists { // what can be made in the nearest directory that there is, can be made
+		parent := filepath.Dir(dir)
+		if _, err := os.Stat(parent); parent != dir && errors.Is(err, fs.ErrNotExist) {
+			dir = parent
+			continue
+		}
+		dir, exists = parent, true
+	}
+	if _, err := writable(dir); err != nil {
+		return fmt.Errorf("output directory: %w", err)
+	}
+	return nil
+}
+
 // writable returns the permissions of a directory in which files can be made: one that is protected is not replaced.
 func writable(dir string) (fs.FileMode, error) {
 	info, err := os.Stat(dir)

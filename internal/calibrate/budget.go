@@ -45,12 +45,14 @@ type LayerChoice struct {
 	Op        string  `json:"op"`
 	Precision string  `json:"precision"`
 	MACs      int64   `json:"macs"`
-	Bytes     int     `json:"bytes"`          // of the weights, scales included
-	HalfBytes int     `json:"fp16_bytes"`     // the same at fp16
+	Bytes     int     `json:"bytes"`          // of the weights, scales and padding included, in the weights file
+	HalfBytes int     `json:"fp16_bytes"`     // two a weight
 	Alone     float64 `json:"error_alone"`    // relative L2 of the outputs if it alone were quantised
 	InPlace   float64 `json:"error_in_place"` // relative L2 of what its anchor yields, all layers as chosen
 	Scale     *Range  `json:"activations,omitempty"`
 	Why       string  `json:"why,omitempty"` // it stayed
+	Launch    int     `json:"launch"`        // of the program's entry run
+	US        float64 `json:"predicted_us,omitempty"`
 
 	site passes.Site
 }

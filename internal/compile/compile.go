@@ -88,6 +88,9 @@ func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result,
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		if err := warnOf(name, opt); err != nil {
+			return nil, err
+		}
 		if err := r.target(ctx, name, i == 0, opt, weights); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -115,6 +118,21 @@ func checkTargets(targets []string) error {
 		if slices.Contains(targets[:i], t) {
 			return fmt.Errorf("target %s is given twice", t)
 		}
+	}
+	return nil
+}
+
+// warnOf says what a target cannot do of the precision, and what is done instead.
+func warnOf(name string, opt Options) error {
+	t, err := target.Lookup(name)
+	if err != nil || opt.Warn == nil {
+		return err
+	}
+	switch {
+	case opt.Precision == passes.PrecisionFP8 && !t.FP8:
+		opt.Warn(fmt.Sprintf("%s has no mma on 8-bit floats: fp8 is how numbers are stored there, and they are multiplied as fp16; --precision fp16 may be faster", name))
+	case opt.Precision == passes.PrecisionNVFP4 && !t.NVFP4:
+		opt.Warn(fmt.Sprintf("%s has no block-scaled mma: nvfp4 is how weights are stored there, and they are multiplied as fp16", name))
 	}
 	return nil
 }

@@ -8,19 +8,20 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// weigh replaces the layers' bytes by what the program really keeps of their weights: packed and padded, with the scales of
+// weigh finds the layers' launches, and replaces their bytes by what the program really keeps of their weights: packed and padded, with the scales of
 // blocks and of channels. A layer's launch computes the region of its name; regions of one name keep their order.
 func (a *Accuracy) weigh(v *runtime.Variant, regions []*ir.Node) {
-	bytes := map[string][]int{}
+	launches := map[string][]int{}
 	for i, n := range regions {
 		if n != nil && passes.FrontAnchor(n) != nil {
-			bytes[n.Name] = append(bytes[n.Name], constants(v, &v.Entries[0].Launches[i])-biases(n))
+			launches[n.Name] = append(launches[n.Name], i)
 		}
 	}
 	for i := range a.Layers {
 		l := &a.Layers[i]
-		if of := bytes[l.Name]; len(of) > 0 {
-			l.Bytes, bytes[l.Name] = of[0], of[1:]
+		if at := launches[l.Name]; len(at) > 0 {
+			l.Launch, launches[l.Name] = at[0], at[1:]
+			l.Bytes = constants(v, &v.Entries[0].Launches[l.Launch]) - biases(regions[l.Launch])
 		}
 	}
 }

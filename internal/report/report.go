@@ -68,13 +68,32 @@ type Prediction struct {
 }
 
 // Predict counts a run of a variant on the CPU device, and predicts its time.
-func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Prediction, error) {
+func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Prediction, *profile.Profile, error) {
 	prof, err := profile.Run(ctx, p, v)
 	if err != nil {
-		return Prediction{}, fmt.Errorf("%s %s: predicting the time on %s: %w", p.Model, p.Precision, v.Target, err)
+		return Prediction{}, nil, fmt.Errorf("%s %s: predicting the time on %s: %w", p.Model, p.Precision, v.Target, err)
 	}
 	return Prediction{Model: p.Model, Precision: p.Precision, Target: v.Target, Device: prof.Device, US: prof.Total.US, ColdUS: prof.Total.ColdUS, Launches: p.Launches(v),
-		WeightsBytes: len(p.Weights), ReadBytes: prof.Total.UniqueRead, WriteBytes: prof.Total.UniqueWrite}, nil
+		WeightsBytes: len(p.Weights), ReadBytes: prof.Total.UniqueRead, WriteBytes: prof.Total.UniqueWrite}, prof, nil
+}
+
+// Predict adds the predicted time of the program, and of others of the same file to compare it with, which come first.
+func (r *Report) Predict(ctx context.Context, p *runtime.Program, others ...*runtime.Program) error {
+	for _, q := range append(others, p) {
+		time, prof, err := Predict(ctx, q, &q.Variants[0])
+		if err != nil {
+			return err
+		}
+		r.Predicted = append(r.Predicted, time)
+		if q != p {
+			continue
+		}
+		r.Layers = slices.Clone(r.Layers)
+		for i := range r.Layers {
+			r.Layers[i].US = prof.Launches[r.Layers[i].Launch].Time.US
+		}
+	}
+	return nil
 }
 
 // Calibration says what layers and slices rest on.
@@ -139,13 +158,7 @@ func (r *Report) Stage(path string) (*Staged, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fail(errors.New("it is a directory: name a file"))
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".report-*")
-	if errors.Is(err, fs.ErrNotExist) {
-		return fail(fmt.Errorf("no directory %s: make it first", filepath.Dir(path)))
-	}
+	tmp, err := create(path)
 	if err != nil {
 		return fail(err)
 	}
@@ -168,6 +181,30 @@ func finiteSlices(list []calibrate.Quality) []calibrate.Quality {
 		}
 	}
 	return list
+}
+
+// create opens a file beside path, which is to take its place.
+func create(path string) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, errors.New("it is a directory: name a file")
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".report-*")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no directory %s: make it first", filepath.Dir(path))
+	}
+	return tmp, err
+}
+
+// CheckPath says before long work whether a report could be written there.
+func CheckPath(path string) error {
+	tmp, err := create(path)
+	if err == nil {
+		err = errors.Join(tmp.Close(), os.Remove(tmp.Name()))
+	}
+	if err != nil {
+		return fmt.Errorf("report %s: %w", path, err)
+	}
+	return nil
 }
 
 // Commit moves the report to its place.

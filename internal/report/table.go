@@ -4,38 +4,55 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 )
 
-// Table prints layers and slices of a report for a person, nothing if it has none.
+// Table prints layers, slices and sums of a report for a person, nothing if it has no layers.
 func (r *Report) Table(w io.Writer) error {
 	if len(r.Layers) == 0 {
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "layer\top\tprecision\tMMAC\tweights KB\talone\tin place\twhy it stayed")
-	totals := map[string]int64{}
-	var names []string
-	var all int64
-	bytes, half := 0, 0
-	for _, l := range r.Layers {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%.1f\t%.2g\t%.2g\t%s\n", l.Name, l.Op, l.Precision, float64(l.MACs)/1e6, float64(l.Bytes)/1e3, l.Alone, l.InPlace, l.Why)
-		if totals[l.Precision] == 0 {
-			names = append(names, l.Precision)
-		}
-		totals[l.Precision] += l.MACs
-		all += l.MACs
-		bytes, half = bytes+l.Bytes, half+l.HalfBytes
-	}
-	if err := t.Flush(); err != nil {
+	if err := r.layers(w); err != nil {
 		return err
 	}
-	for _, n := range names {
-		fmt.Fprintf(w, "%s: %.1f %% of the multiplications of these layers\n", n, 100*float64(totals[n])/float64(all))
+	fmt.Fprintln(w)
+	if err := Slices(w, r.Slices); err != nil {
+		return err
 	}
-	fmt.Fprintf(w, "weights of these layers: %.2f MB, %.2f of fp16\n\n", float64(bytes)/1e6, float64(bytes)/float64(half))
-	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, o := range r.Others {
+		fmt.Fprintf(w, "\nfor %s:\n", o.Target)
+		if err := Slices(w, o.Slices); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(w)
+	r.formats(w)
+	r.budget(w)
+	r.times(w)
+	return nil
+}
+
+// layers prints a line a layer.
+func (r *Report) layers(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "layer\top\tprecision\tMMAC\tµs\tweights KB\tof fp16\talone\tin place\twhy it stayed")
+	for _, l := range r.Layers {
+		us := "?"
+		if l.US > 0 {
+			us = fmt.Sprintf("%.2f", l.US)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%.1f\t%.2f\t%.2g\t%.2g\t%s\n", l.Name, l.Op, l.Precision, float64(l.MACs)/1e6, us,
+			float64(l.Bytes)/1e3, ratio(int64(l.Bytes), int64(l.HalfBytes)), l.Alone, l.InPlace, l.Why)
+	}
+	return t.Flush()
+}
+
+// Slices prints a line a slice.
+func Slices(w io.Writer, list []calibrate.Quality) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "output\telements\tcosine\tmax abs\trelative L2\tvariation explained")
-	for _, s := range r.Slices {
+	for _, s := range list {
 		explained := fmt.Sprintf("%.4f", s.Explained)
 		if s.Constant {
 			explained = "does not vary"
@@ -43,4 +60,77 @@ func (r *Report) Table(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%d\t%.6f\t%.3g\t%.3g\t%s\n", s.Name, s.Elements, s.Cosine, s.MaxAbs, s.RelL2, explained)
 	}
 	return t.Flush()
+}
+
+// sum is what the layers of one format have in common.
+type sum struct {
+	format      string
+	layers      int
+	macs        int64
+	bytes, half int64
+}
+
+// formats prints the share of each format.
+func (r *Report) formats(w io.Writer) {
+	var all sum
+	var list []*sum
+	for _, l := range r.Layers {
+		var s *sum
+		for _, have := range list {
+			if have.format == l.Precision {
+				s = have
+			}
+		}
+		if s == nil {
+			s = &sum{format: l.Precision}
+			list = append(list, s)
+		}
+		for _, s := range []*sum{s, &all} {
+			s.layers++
+			s.macs += l.MACs
+			s.bytes += int64(l.Bytes)
+			s.half += int64(l.HalfBytes)
+		}
+	}
+	for _, s := range list {
+		fmt.Fprintf(w, "%s: %d layers, %.1f %% of the multiplications of layers that can be quantised; weights %.3g MB, %.3f of fp16\n",
+			s.format, s.layers, 100*ratio(s.macs, all.macs), float64(s.bytes)/1e6, ratio(s.bytes, s.half))
+	}
+	fmt.Fprintf(w, "all %d: weights %.3g MB, %.3f of fp16 (scales and padding included)\n", all.layers, float64(all.bytes)/1e6, ratio(all.bytes, all.half))
+}
+
+func ratio(a, b int64) float64 { return float64(a) / float64(max(b, 1)) }
+
+// budget says which slice is the nearest to it.
+func (r *Report) budget(w io.Writer) {
+	if r.Calibration == nil || len(r.Slices) == 0 {
+		return
+	}
+	least := r.Slices[0]
+	for _, s := range r.Slices {
+		if s.Cosine < least.Cosine {
+			least = s
+		}
+	}
+	data := fmt.Sprintf("%d calibration inputs", r.Calibration.Inputs)
+	if r.Calibration.Generated {
+		data = fmt.Sprintf("%d generated inputs, not the model's own", r.Calibration.Inputs)
+	}
+	budget := "none (--min-cosine 0: everything is quantised that can be)"
+	if r.Calibration.MinCosine > 0 {
+		budget = fmt.Sprintf("cosine %g", r.Calibration.MinCosine)
+	}
+	fmt.Fprintf(w, "budget: %s; least: %s with %.6f, on %s\n", budget, least.Name, least.Cosine, data)
+}
+
+// times prints the predicted times, each against the first.
+func (r *Report) times(w io.Writer) {
+	for i, p := range r.Predicted {
+		fmt.Fprintf(w, "%s on %s, predicted: %.1f µs, %.1f with cold weights; %d launches, %.3g MB of weights", p.Precision, p.Device, p.US, p.ColdUS, p.Launches, float64(p.WeightsBytes)/1e6)
+		if i > 0 {
+			first := r.Predicted[0]
+			fmt.Fprintf(w, ": %.2f times as fast as %s, %.2f with cold weights", first.US/p.US, first.Precision, first.ColdUS/p.ColdUS)
+		}
+		fmt.Fprintln(w)
+	}
 }

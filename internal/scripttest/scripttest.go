@@ -1,7 +1,7 @@
 // Package scripttest gives the commands' txtar scripts what they need beyond testscript: small ONNX models and arrays,
 // made on the spot.
 //
-//	model KIND FILE       an ONNX model: mlp, symbolic, state, or one that is wrong in the way of its name
+//	model KIND FILE       an ONNX model: mlp, log, symbolic, state, or one that is wrong in the way of its name
 //	truncate FILE BYTES   keeps the beginning of a file
 //	array FILE.npz …      arrays NAME=DTYPE[DIMS]=VALUES, as for the inputs of the models above
 package scripttest
@@ -39,6 +39,13 @@ var kinds = map[string]func(b *onnx.Builder){
 		w := b.Initializer("w", ir.FromFloats(ir.T(ir.Float32, 4, 3), []float64{1, 0, -1, 2, 1, 0, 0, 1, 1, -1, 0, 2}))
 		c := b.Initializer("c", ir.FromFloats(ir.T(ir.Float32, 3), []float64{.5, -.5, 0}))
 		b.Node("Relu", []string{b.Op("Add", []string{b.Op("MatMul", []string{"x", w}), c})}, []string{"y"})
+		b.Output("y", ir.Float32, 1, 3)
+	},
+	// y = log(x)·W, which of negative numbers is no number, x [1,4], y [1,3]
+	"log": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 1, 4)
+		w := b.Initializer("w", ir.FromFloats(ir.T(ir.Float32, 4, 3), []float64{1, 0, -1, 2, 1, 0, 0, 1, 1, -1, 0, 2}))
+		b.Node("MatMul", []string{b.Op("Log", []string{"x"}), w}, []string{"y"})
 		b.Output("y", ir.Float32, 1, 3)
 	},
 	"symbolic": func(b *onnx.Builder) {

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// testCase is one set of inputs, and what is expected of it.
+type testCase struct {
+	name   string // of its file; "" where inputs are given one by one
+	arrays map[string]given
+	expect string // the file of want
+	want   map[string]*npy.Array
+	got    map[string][]float64 // outputs, once it has run
+}
+
+// cases reads --input and --expect. A directory of .npz files is a case a file, which those of --expect are for: of the same
+// names in a directory. Inputs that are given besides are the same in every case.
+func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
+	var dir string
+	rest := *f
+	rest.Input = nil
+	for _, in := range f.Input {
+		info, err := os.Stat(in)
+		if err != nil || !info.IsDir() {
+			rest.Input = append(rest.Input, in)
+			continue
+		}
+		if dir != "" {
+			return nil, fmt.Errorf("--input %s and --input %s: one directory, please", dir, in)
+		}
+		dir = in
+	}
+	shared, err := rest.inputs()
+	if err != nil {
+		return nil, err
+	}
+	if dir == "" {
+		want, err := expected(f.Expect, p)
+		return []testCase{{arrays: shared, expect: f.Expect, want: want}}, err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.npz"))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("--input %s: the directory holds no .npz files", dir)
+	}
+	if info, err := os.Stat(f.Expect); f.Expect != "" && (err != nil || !info.IsDir()) {
+		return nil, fmt.Errorf("--expect %s: with a directory of inputs it is a directory too, of files of the same names", f.Expect)
+	}
+	slices.Sort(files)
+	var out []testCase
+	for _, file := range files {
+		c := testCase{name: filepath.Base(file)}
+		one := rest
+		one.Input = append(slices.Clone(rest.Input), file)
+		if c.arrays, err = one.inputs(); err != nil {
+			return nil, err
+		}
+		if f.Expect != "" {
+			c.expect = filepath.Join(f.Expect, c.name)
+		}
+		if c.want, err = expected(c.expect, p); err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, comparable(p, out)
+}
+
+// comparable refuses cases that do not expect the same outputs: what is compared is compared over all.
+func comparable(p *runtime.Program, cases []testCase) error {
+	for _, c := range cases[1:] {
+		for _, q := range p.Outputs {
+			if first := cases[0]; (c.want[q.Name] == nil) != (first.want[q.Name] == nil) {
+				return fmt.Errorf("output %s is in one of %s and %s and not in the other", q.Name, first.expect, c.expect)
+			}
+		}
+	}
+	return nil
+}
+
+// run runs one case as often as was asked for, and writes its outputs if that was asked for. A state that the case does not
+// give begins at zero.
+func (c *testCase) run(ctx context.Context, p *runtime.Program, s *runtime.Session, f *flags) ([]time.Duration, error) {
+	fail := func(err error) ([]time.Duration, error) {
+		if c.name != "" {
+			err = fmt.Errorf("%s: %w", c.name, err)
+		}
+		return nil, err
+	}
+	if c.arrays != nil {
+		if err := fill(p, s, c.arrays); err != nil {
+			return fail(err)
+		}
+	}
+	times := make([]time.Duration, f.Runs)
+	for i := range times {
+		begin := time.Now()
+		if err := s.Run(ctx); err != nil {
+			return fail(err)
+		}
+		times[i] = time.Since(begin)
+	}
+	c.got = map[string][]float64{}
+	for _, q := range p.Outputs {
+		x, err := runtime.Float64s(q.DType, s.Output(q.Name))
+		if err != nil {
+			return fail(err)
+		}
+		c.got[q.Name] = x
+	}
+	if f.OutputDir == "" {
+		return times, nil
+	}
+	return times, writeOutputs(filepath.Join(f.OutputDir, strings.TrimSuffix(c.name, ".npz")), p, s)
+}
+
+func writeOutputs(dir string, p *runtime.Program, s *runtime.Session) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, out := range p.Outputs {
+		a := &npy.Array{DType: out.DType, Shape: out.Shape, Data: s.Output(out.Name)}
+		if err := npy.WriteFile(filepath.Join(dir, url.PathEscape(out.Name)+".npy"), a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expected reads a file of expected outputs, nil without one, and holds its arrays against the outputs' shapes, in which
+// dimensions of 1 do not count.
+func expected(path string, p *runtime.Program) (map[string]*npy.Array, error) {
+	if path == "" {
+		return nil, nil
+	}
+	want, err := npy.ReadZip(path)
+	if err != nil {
+		return nil, err
+	}
+	long := func(shape []int) []int {
+		return slices.DeleteFunc(slices.Clone(shape), func(d int) bool { return d == 1 })
+	}
+	found := false
+	for _, out := range p.Outputs {
+		a := want[out.Name]
+		if a == nil {
+			continue
+		}
+		found = true
+		if !slices.Equal(long(a.Shape), long(out.Shape)) {
+			return nil, fmt.Errorf("%s: %s has shape %v, the output %v", path, out.Name, a.Shape, out.Shape)
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("%s holds no output of %s", path, p.Model)
+	}
+	return want, nil
+}
+
+// given is an array from the command line; named says that its flag named it, so that it must be an input.
+type given struct {
+	*npy.Array
+	named bool
+}
+
+// inputs reads the --input flags.
+func (f *flags) inputs() (map[string]given, error) {
+	out := map[string]given{}
+	for _, in := range f.Input {
+		name, path, ok := strings.Cut(in, "=")
+		switch {
+		case ok && strings.HasSuffix(path, ".npy"):
+			a, err := npy.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			if out[name].named {
+				return nil, fmt.Errorf("--input %s: given twice", name)
+			}
+			out[name] = given{a, true}
+		case strings.HasSuffix(in, ".npz"):
+			all, err := npy.ReadZip(in)
+			if err != nil {
+				return nil, err
+			}
+			for n, a := range all {
+				if !out[n].named {
+					out[n] = given{a, false}
+				}
+			}
+		default:
+			return nil, fmt.Errorf("--input %s: want NAME=FILE.npy or FILE.npz", in)
+		}
+	}
+	return out, nil
+}
+
+// fill copies the arrays into the session's inputs. Arrays of a .npz that are no inputs are not looked at.
+func fill(p *runtime.Program, s *runtime.Session, arrays map[string]given) error {
+	states := map[string]bool{}
+	for _, st := range p.States {
+		states[st.Input] = true
+	}
+	var missing []string
+	known := map[string]bool{}
+	for _, in := range p.Inputs {
+		known[in.Name] = true
+		a := arrays[in.Name]
+		if a.Array == nil {
+			if states[in.Name] {
+				if err := s.SetState(in.Name, make([]byte, len(s.Input(in.Name)))); err != nil {
+					return err
+				}
+			} else {
+				missing = append(missing, fmt.Sprintf("%s %s%v", in.Name, in.DType, in.Shape))
+			}
+			continue
+		}
+		data, err := a.As(in.DType, in.Shape)
+		if err != nil {
+			return fmt.Errorf("input %q: %w", in.Name, err)
+		}
+		if states[in.Name] {
+			if err := s.SetState(in.Name, data); err != nil {
+				return err
+			}
+			continue
+		}
+		copy(s.Input(in.Name), data)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("missing inputs: %s; give them with --input NAME=FILE.npy or --input FILE.npz", strings.Join(missing, ", "))
+	}
+	var extra []string
+	for n, a := range arrays {
+		if !known[n] && a.named {
+			extra = append(extra, n)
+		}
+	}
+	if len(extra) > 0 {
+		slices.Sort(extra)
+		return fmt.Errorf("%s has no input %s", p.Model, strings.Join(extra, ", "))
+	}
+	return nil
+}
