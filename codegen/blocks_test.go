@@ -196,7 +196,7 @@ func blockNetwork(t *testing.T) (*network, int) {
 	image := value{v: n.g.AddInput("image", ir.T(ir.Float16, 1, 16, 12, 32))}
 
 	r := n.region("contraction", 0)
-	a := r.quantised(r.add("Gelu", nil, r.conv(image, false, 128, 1, 1, 1)))
+	a := r.quantised(r.add("Gelu", nil, r.conv(image, false, 112, 1, 1, 1)))
 	r = n.region("contraction", 0)
 	b := r.quantised(r.add("Relu", nil, r.conv(a, false, 64, 3, 2, 1))) // [1,8,6,64]
 	r = n.region("contraction", 0)
@@ -303,8 +303,8 @@ func TestBlocksTakeTheirBits(t *testing.T) {
 		sizes[b.Name] = b.Bytes
 	}
 	first := n.g.Nodes[0].Outputs
-	require.Equal(t, 16*12*128/2, sizes[first[0].Name])
-	require.Equal(t, 16*12*128/16, sizes[first[1].Name])
+	require.Equal(t, 16*12*112/2, sizes[first[0].Name])
+	require.Equal(t, 16*12*112/16, sizes[first[1].Name])
 }
 
 // TestMachineCodeOfBlocks: in the code of the program for sm_121 every product of NVFP4 is an OMMA, every producer converts

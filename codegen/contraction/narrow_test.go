@@ -91,8 +91,11 @@ func (c narrowCase) region(b *body) *ir.Node {
 	if c.residual != ir.Invalid {
 		y = b.add("Add", nil, y, b.cast(b.input(ir.T(c.residual, y.Type.Shape...), 1, false, stacked), f32))
 	}
-	if c.out == e4m3 {
+	switch c.out {
+	case e4m3:
 		y = b.add("Mul", nil, y, splat(1/0.021))
+	case e2m1:
+		return b.quantise(y, c.outputScale())
 	}
 	return b.finish(b.cast(y, c.out))
 }
