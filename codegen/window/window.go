@@ -9,15 +9,8 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/lower"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
-
-const threads = 128 // of a block
-
-// maxUnrolled bounds the multiply-adds that are written out: beyond it ptxas hoists so many loads that registers, not
-// latency, limit a kernel.
-const maxUnrolled = 160
 
 // problem is a window region: x [N,H,W,C] → y [N,OH,OW,CO], the same for each of G members.
 type problem struct {
@@ -31,17 +24,8 @@ type problem struct {
 	sh, sw, dh, dw, ph, pw int // strides, dilations, leading pads
 	multiplier             int // output channels a channel
 
-	weights []byte // packed; nil for pools
-}
-
-// schedule is what a thread computes: Channels of each of Pixels neighbouring pixels of a row.
-type schedule struct {
-	Channels, Pixels int
-	Unroll           bool // rows of the window are written out instead of looped over
-}
-
-func (s schedule) String() string {
-	return fmt.Sprintf("channels=%d pixels=%d unroll=%v", s.Channels, s.Pixels, s.Unroll)
+	stored ir.DType  // of x in memory
+	taps   []float64 // weights of members and output channels, [kh·kw] each; nil for pools
 }
 
 // Lower turns a region of family window into a kernel. A region that it refuses is a loop's.
@@ -54,23 +38,30 @@ func Lower(region *ir.Node, ctx *kernel.Context) (spec *kernel.Spec, err error) 
 	if p.blocks != nil && !ctx.Target.NVFP4 {
 		return nil, fmt.Errorf("window: %s does not convert to e2m1", ctx.Target.Name)
 	}
-	s := p.choose(ctx.Target)
-	g := newGen(p, s, ctx.Target)
-	if err := g.lower(); err != nil {
+	s, err := p.choose(ctx.Target)
+	if err != nil {
+		return nil, fmt.Errorf("window: %w", err)
+	}
+	return p.spec(s, ctx)
+}
+
+// spec is the kernel of a schedule.
+func (p *problem) spec(s schedule, ctx *kernel.Context) (*kernel.Spec, error) {
+	g, err := newGen(p, s, ctx.Target)
+	if err != nil {
 		return nil, fmt.Errorf("window: %w", err)
 	}
 	stem := fmt.Sprintf("dwconv%dx%d", p.kh, p.kw)
 	macs := int64(p.g*p.n*p.oh*p.ow*p.co) * int64(p.kh*p.kw)
-	if p.weights == nil {
+	if p.taps == nil {
 		stem, macs = fmt.Sprintf("pool%dx%d", p.kh, p.kw), 0
 	}
-	total := p.work(s)
-	blocks := (total + threads - 1) / threads
-	spec = &kernel.Spec{Stem: stem, Family: ir.FamilyWindow, Grid: [3]int{blocks, 1, 1}, Block: [3]int{threads, 1, 1},
-		Operands: g.l.Operands, Schedule: s.String(), MACs: macs, Note: region.Name,
+	blocks := s.blocks(p)
+	spec := &kernel.Spec{Stem: stem, Family: ir.FamilyWindow, Grid: [3]int{blocks, 1, 1}, Block: [3]int{s.threads(p), 1, 1},
+		Shared: s.shared(p), Operands: g.l.Operands, Schedule: fmt.Sprintf("%s unroll=%v", s, s.unrolled(p)), MACs: macs, Note: p.region.Name,
 		Emit: func(k *ptx.Kernel, params []ptx.Sym) { g.emit(k, params, ctx) }}
 	if blocks < ctx.Target.SMs {
-		spec.Reason = fmt.Sprintf("%d output vectors are %d blocks", total, blocks)
+		spec.Reason = fmt.Sprintf("%d output pixels of %d channels are %d blocks", p.g*p.n*p.oh*p.ow, p.co, blocks)
 	}
 	return spec, nil
 }
@@ -107,12 +98,13 @@ func analyse(region *ir.Node) (*problem, error) {
 	if err := p.findBlocks(); err != nil {
 		return nil, err
 	}
-	if p.work(schedule{1, 1, false}) == 0 || x.Numel() == 0 {
+	if y.Numel() == 0 || x.Numel() == 0 {
 		return nil, fmt.Errorf("empty tensor")
 	}
 	if p.g*max(x.Numel(), y.Numel()) > math.MaxInt32 {
 		return nil, fmt.Errorf("%v needs 64-bit indices", x)
 	}
+	p.stored = storedType(a.Inputs[0])
 	s, d, pads := a.Attrs.Ints("strides"), a.Attrs.Ints("dilations"), a.Attrs.Ints("pads")
 	p.sh, p.sw, p.dh, p.dw, p.ph, p.pw = s[0], s[1], d[0], d[1], pads[0], pads[1]
 	p.multiplier = 1
@@ -154,32 +146,48 @@ func (p *problem) output() *ir.Value {
 	return p.region.Body.Outputs[0]
 }
 
-// conv checks that the convolution is depthwise and packs its weights.
+// conv checks that the convolution is depthwise and finds its weights.
 func (p *problem) conv() error {
 	a := p.anchor
-	w := a.Inputs[1].Type.Shape
-	if a.Attrs.Int("group", 1) != p.c || w[1] != 1 {
+	w := a.Inputs[1].Type
+	if a.Attrs.Int("group", 1) != p.c || w.Shape[1] != 1 {
 		return fmt.Errorf("the Conv is not depthwise")
 	}
-	p.multiplier, p.kh, p.kw = p.co/p.c, w[2], w[3]
+	p.multiplier, p.kh, p.kw = p.co/p.c, w.Shape[2], w.Shape[3]
 	t, stacked, err := p.constant(a.Inputs[1])
 	if err != nil {
 		return err
 	}
-	x := t.Floats()
-	p.weights = make([]byte, 0, 4*p.g*p.kh*p.kw*p.co)
-	for g := range p.g {
-		member := 0
+	all := t.Floats()
+	for range p.g {
+		p.taps = append(p.taps, all[:w.Numel()]...)
 		if stacked {
-			member = g * p.co * p.kh * p.kw
-		}
-		for tap := range p.kh * p.kw {
-			for c := range p.co {
-				p.weights = binary.LittleEndian.AppendUint32(p.weights, math.Float32bits(float32(x[member+c*p.kh*p.kw+tap])))
-			}
+			all = all[w.Numel():]
 		}
 	}
 	return nil
+}
+
+// pack lays the weights out as a schedule's tiles read them: [member][tile of channels][tap][channel], f32.
+func (p *problem) pack(s schedule) []byte {
+	n := p.kh * p.kw
+	out := make([]byte, 0, 4*len(p.taps))
+	for first := 0; first < p.g*p.co; first += s.Channels {
+		for tap := range n {
+			for c := first; c < first+s.Channels; c++ {
+				out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(p.taps[c*n+tap])))
+			}
+		}
+	}
+	return out
+}
+
+// storedType is the type in which a value of the body comes from memory.
+func storedType(v *ir.Value) ir.DType {
+	for v.Def != nil {
+		v = v.Def.Inputs[0]
+	}
+	return v.Type.DType
 }
 
 // constant finds the data of a body value that is a constant, directly or through Cast and Reshape of one.
@@ -197,40 +205,6 @@ func (p *problem) constant(v *ir.Value) (t *ir.Tensor, stacked bool, err error) 
 		}
 	}
 	return nil, false, fmt.Errorf("the weights are not constant")
-}
-
-// work is the number of threads that have something to do.
-func (p *problem) work(s schedule) int {
-	return p.g * p.n * p.oh * (p.ow / s.Pixels) * (p.co / s.Channels)
-}
-
-// choose takes the largest vector, and the most pixels a thread that divide a row and still leave every SM two blocks, or, on small images,
-// the smallest work a thread.
-func (p *problem) choose(t *target.Target) schedule {
-	s := schedule{Channels: 1, Pixels: 1}
-	widest := 8
-	if p.region.Outputs[0].Type.DType == ir.Float32 {
-		widest = 4
-	}
-	if p.region.Outputs[0].Type.DType == ir.Float8E4M3FN && p.work(schedule{16, 1, false}) >= t.SMs*threads {
-		widest = 16
-	}
-	if p.blocks != nil {
-		widest = ir.NVFP4Block
-	}
-	for v := widest; v > 1; v /= 2 {
-		if p.co%v == 0 && (p.multiplier == 1 || v%p.multiplier == 0) {
-			s.Channels = v
-			break
-		}
-	}
-	for _, pixels := range []int{4, 2} {
-		if s.Pixels == 1 && p.ow%pixels == 0 && p.work(schedule{s.Channels, pixels, false}) >= 2*t.SMs*threads {
-			s.Pixels = pixels
-		}
-	}
-	s.Unroll = p.kh*p.kw*s.Channels*s.Pixels <= maxUnrolled
-	return s
 }
 
 // neutral is what the anchor's padding contributes.

@@ -146,14 +146,20 @@ func TestWindowsAgreeWithTheEvaluator(t *testing.T) {
 			require.NoError(t, err)
 			got := kerneltest.Run(t, spec, tg, data)
 			want := kerneltest.Reference(t, region, data)
-			if s.blocks {
-				requireBlocks(t, got[region.Outputs[0]], got[region.Outputs[1]], want)
-				return
-			}
-			tolerance := map[ir.DType]float64{ir.Float32: 1e-6, ir.Float16: 1e-4, ir.BFloat16: 1e-3, ir.Float8E4M3FN: 2e-2}[s.d]
-			require.Less(t, kerneltest.RelL2(got[region.Outputs[0]], want[0]), tolerance)
+			s.compare(t, got, region, want, spec.Schedule)
 		})
 	}
+}
+
+// compare holds outputs against the reference.
+func (s shape) compare(t *testing.T, got map[*ir.Value]*ir.Tensor, region *ir.Node, want []*ir.Array, schedule string) {
+	t.Helper()
+	if s.blocks {
+		requireBlocks(t, got[region.Outputs[0]], got[region.Outputs[1]], want)
+		return
+	}
+	tolerance := map[ir.DType]float64{ir.Float32: 1e-6, ir.Float16: 1e-4, ir.BFloat16: 1e-3, ir.Float8E4M3FN: 2e-2}[s.d]
+	require.Less(t, kerneltest.RelL2(got[region.Outputs[0]], want[0]), tolerance, "%v: %s", s, schedule)
 }
 
 // requireBlocks holds values and scales against the reference: equal, but where a sum in another order falls to the other
@@ -172,26 +178,31 @@ func requireBlocks(t *testing.T, y, scales *ir.Tensor, want []*ir.Array) {
 	}
 }
 
-func TestSchedulesCoverPixelsAndRowLoops(t *testing.T) {
+// TestEveryScheduleIsRight runs schedules that no choice made: tiles that hang over the image, threads that are idle,
+// windows that are unrolled and looped over.
+func TestEveryScheduleIsRight(t *testing.T) {
 	tg, err := target.Lookup("sm_121")
 	require.NoError(t, err)
-	seen := map[string]bool{}
+	const runs = 6 // of a shape
 	for _, s := range shapes {
-		region, _ := s.region(t)
+		if s.h*s.w*s.c > 1<<13 {
+			continue
+		}
+		region, data := s.region(t)
 		p, err := analyse(region)
 		require.NoError(t, err)
-		c := p.choose(tg)
-		seen[fmt.Sprintf("pixels %d", c.Pixels)], seen[fmt.Sprintf("unroll %v", c.Unroll)] = true, true
-		// Every schedule is right, not only the chosen one.
-		for _, pixels := range []int{1, 2, 4} {
-			if p.ow%pixels != 0 {
+		want := kerneltest.Reference(t, region, data)
+		all := p.candidates()
+		for range min(runs, len(all)) {
+			c := all[rng.IntN(len(all))]
+			if c.shared(p) > tg.SharedBlock {
 				continue
 			}
-			c.Pixels, c.Unroll = pixels, pixels == 2
-			require.NoError(t, newGen(p, c, tg).lower())
+			spec, err := p.spec(c, &kernel.Context{Target: tg})
+			require.NoError(t, err)
+			s.compare(t, kerneltest.Run(t, spec, tg, data), region, want, c.String())
 		}
 	}
-	require.True(t, seen["pixels 4"] && seen["pixels 1"] && seen["unroll true"] && seen["unroll false"], "%v", seen)
 }
 
 func TestWhatIsNoWindowIsRefused(t *testing.T) {

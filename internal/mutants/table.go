@@ -18,7 +18,7 @@ var (
 	row       = Site{Model: "policy", Precision: "fp16", Name: "loop row (LayerNorm)", family: "loop", schedule: "row", prefix: "layernorm"}
 	heads     = Site{Model: "policy", Precision: "fp16", Name: "loop row (heads)", family: "loop", schedule: "row", prefix: "segmentedmatvec"}
 	flat      = Site{Model: "policy", Precision: "fp16", Name: "loop flat", family: "loop", schedule: "flat"}
-	bigWindow = Site{Model: "dmonitoring", Precision: "fp16", Name: "window, row loop", family: "window", schedule: "unroll=false"}
+	window    = Site{Model: "dmonitoring", Precision: "fp16", Name: "window", family: "window", prefix: "dwconv5x5"}
 )
 
 // What a mutant corrupts.
@@ -48,6 +48,9 @@ var Table = []Mutant{
 	{"wait for copies dropped", splitK16, sync, "", drop(inside, 0, "cp.async.wait_group"), nil},
 	{"wait for copies dropped", attention, sync, "", drop(before, 0, "cp.async.wait_group"), nil},
 	{"wait leaves one group too many under way", deep16, sync, "", change(inside, 0, plus(0, 1), "cp.async.wait_group"), nil},
+	{"barrier behind the inputs dropped", window, sync, "", drop(anywhere, 0, "bar.sync"), nil},
+	{"barrier behind the sums dropped", window, sync, "", drop(anywhere, 1, "bar.sync"), nil},
+	{"wait for weights dropped", window, sync, "", drop(anywhere, 0, "cp.async.wait_all"), nil},
 	{"commit of a group dropped", deep16, sync, "", drop(inside, 0, "commit_group"), nil},
 	{"wait behind the barrier", splitK16, sync, "", move(inside, 0, []string{"wait_group"}, inside, 0, "bar.sync"), nil},
 
@@ -91,11 +94,11 @@ var Table = []Mutant{
 	{"a partial sum read twice", splitK16, arithmetic, "", repeatPart, nil},
 	{"accumulator not zeroed", splitK16, memory, "", drop(before, 0, "mov.f32 %f0,"), nil},
 	{"bound of the threads dropped", flat, memory, "", drop(anywhere, 0, "exit"), nil},
-	{"bound of the threads dropped", bigWindow, memory, "", drop(anywhere, 0, "ret"), nil},
+	{"bound of the copies dropped", window, memory, "", change(anywhere, 0, unguarded, "cp.async"), nil},
 	{"bound of the threads too low", flat, memory, "", change(anywhere, 0, plus(2, -8), "setp.ge.s32"), nil},
 	{"guard of the store dropped", row, memory, "", change(anywhere, 0, unguarded, "st.global"), nil},
 	{"guard of a load inverted", flat, memory, "", change(anywhere, 0, inverted, "ld.global.b16"), nil},
-	{"guard of a tap dropped", bigWindow, memory, "", change(anywhere, 0, unguarded, "ld.global.v4.b32"), nil},
+	{"guard of the padding dropped", window, memory, "", change(anywhere, 0, unguarded, "ld.global.v4.b32"), nil},
 	{"vector load 4 bytes off", row, memory, "", change(anywhere, 1, shift(1, -4), "ld.global.v4.f32"), nil},
 	{"load index shifted by a row", row, memory, "", change(anywhere, 0, shift(1, 512), "ld.global.v4.f32"), nil},
 
@@ -107,8 +110,8 @@ var Table = []Mutant{
 	{"ldmatrix not transposed", attention, arithmetic, "",
 		change(inside, 0, opcode("ldmatrix.sync.aligned.m8n8.x4.shared.b16"), ldm, ".trans"), nil},
 	{"mask of the padding dropped", attention, arithmetic, "", everyMask, nil},
-	{"weights of a tap from its neighbour", bigWindow, arithmetic, "", change(anywhere, 2, shift(1, -576), "ld.global.nc.v4.f32"), nil},
-	{"last row of the window left out", bigWindow, arithmetic, "", change(anywhere, -1, plus(2, -1), "setp.lt", ", 5;"), nil},
+	{"weights of a tap from its neighbour", window, arithmetic, "", change(anywhere, 2, shift(1, 64), "ld.shared"), nil},
+	{"last tap of a window left out", window, arithmetic, "", drop(anywhere, -1, "fma.rn.f32"), nil},
 	{"selection of an activation inverted", heads, arithmetic, "", change(anywhere, 0, opcode("setp.ne.s32"), "setp.eq.s32"), nil},
 
 	// The launch list.

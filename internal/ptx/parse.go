@@ -89,7 +89,7 @@ func (p *parser) skipComments() {
 func (p *parser) expect(text string) token {
 	p.skipComments()
 	t := p.next()
-	if t.text != text || t.kind == tokComment {
+	if t.text != text || t.kind == tokComment || t.kind == tokString {
 		p.fail(t.line, "found %s, want %q", t, text)
 	}
 	return t

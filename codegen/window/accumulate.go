@@ -1,0 +1,124 @@
+package window
+
+import (
+	"math"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// negativeInfinity is where maxima begin.
+var negativeInfinity = float32(math.Inf(-1))
+
+// accumulate computes, in each thread, Vector channels of Pixels neighbouring pixels, and leaves the sums in shared memory
+// in the order in which finish reads them.
+func (g *gen) accumulate() {
+	b, k, p, s := g.b, g.k, g.p, g.s
+	g.em.Push()
+	defer g.em.Pop()
+	vectors := s.Channels / s.Vector
+	g.where(b.Lt(g.thread, b.Int(s.workers())), func() {
+		at := b.Unravel(g.thread, []int{s.Columns / s.Pixels, s.Rows, vectors})
+		column, row, vector0 := at[0], at[1], b.Scale(at[2], int64(s.Vector))
+		x := g.shared(b.Add(b.Add(b.Scale(row, int64(p.sh*s.pitch)), b.Scale(column, int64(s.Pixels*p.sw*s.pixel(p)))),
+			b.Scale(b.FloorDiv(vector0, int64(p.multiplier)), 4)))
+		var w ptx.Reg
+		if p.taps != nil {
+			w = g.shared(b.Scale(vector0, 4))
+		}
+		acc := g.accumulators()
+		if s.unrolled(p) {
+			for r := range p.kh {
+				g.row(acc, x, w, r*p.dh*s.pitch, r*p.kw*s.Channels*4)
+			}
+		} else {
+			g.loopRows(acc, x, w)
+		}
+		first := b.Add(b.Scale(column, int64(s.Pixels*s.Rows)), row)
+		out := g.shared(b.Scale(b.Add(b.Scale(first, int64(s.Channels)), vector0), 4))
+		for px, rs := range acc {
+			op, v := vector("st.shared", rs)
+			k.I(op, ptx.At(out, s.sumsAt(p)+px*s.Rows*s.Channels*4), v)
+		}
+	})
+}
+
+// accumulators are registers at the start of the sums or maxima, [pixel][channel].
+func (g *gen) accumulators() [][]ptx.Reg {
+	start := ptx.FImm(0)
+	if g.p.anchor.Op.Name == "MaxPool" {
+		start = ptx.FImm(negativeInfinity)
+	}
+	acc := make([][]ptx.Reg, g.s.Pixels)
+	for px := range acc {
+		acc[px] = g.k.RegVec(ptx.F32, g.s.Vector)
+		for _, r := range acc[px] {
+			g.k.I("mov.f32", r, start)
+		}
+	}
+	return acc
+}
+
+// loopRows loops over the rows of the window; x and w move along. ptxas must not unroll it: it would hoist so many loads
+// that registers limit the kernel.
+func (g *gen) loopRows(acc [][]ptx.Reg, x, w ptx.Reg) {
+	k, p := g.k, g.p
+	xr, wr, row, more := k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.Pred)
+	k.I("mov.u32", xr, x)
+	k.I("mov.u32", row, ptx.Imm(0))
+	if p.taps != nil {
+		k.I("mov.u32", wr, w)
+	}
+	top := k.NewLabel("row")
+	k.Place(top)
+	k.NoUnroll()
+	g.row(acc, xr, wr, 0, 0)
+	k.I("add.s32", xr, xr, ptx.Imm(int64(p.dh*g.s.pitch)))
+	if p.taps != nil {
+		k.I("add.s32", wr, wr, ptx.Imm(int64(p.kw*g.s.Channels*4)))
+	}
+	k.I("add.s32", row, row, ptx.Imm(1))
+	k.I("setp.lt.s32", more, row, ptx.Imm(int64(p.kh)))
+	k.If(more, "bra", top)
+}
+
+// row accumulates one row of the window, whose inputs and weights begin at byte offsets from x and w: each column of the
+// pixels' common span is read once and used by every pixel that it belongs to.
+func (g *gen) row(acc [][]ptx.Reg, x, w ptx.Reg, xAt, wAt int) {
+	k, p, s := g.k, g.p, g.s
+	var weights [][]ptx.Reg
+	if p.taps != nil {
+		for tap := range p.kw {
+			weights = append(weights, g.loadShared(w, s.weightsAt(p)+wAt+tap*s.Channels*4, s.Vector))
+		}
+	}
+	for j := range s.span(p) {
+		var in []ptx.Reg
+		for px := range s.Pixels {
+			tap := j - px*p.sw
+			if tap < 0 || tap%p.dw != 0 || tap/p.dw >= p.kw {
+				continue
+			}
+			if in == nil {
+				in = g.loadShared(x, xAt+j*s.pixel(p), s.inputVector(p))
+			}
+			for v, a := range acc[px] {
+				e := in[v%len(in)]
+				switch {
+				case p.taps != nil:
+					k.I("fma.rn.f32", a, e, weights[tap/p.dw][v], a)
+				case p.anchor.Op.Name == "MaxPool":
+					k.I("max.NaN.f32", a, a, e)
+				default:
+					k.I("add.rn.f32", a, a, e)
+				}
+			}
+		}
+	}
+}
+
+func (g *gen) loadShared(base ptx.Reg, offset, n int) []ptx.Reg {
+	rs := g.k.RegVec(ptx.F32, n)
+	op, v := vector("ld.shared", rs)
+	g.k.I(op, v, ptx.At(base, offset))
+	return rs
+}

@@ -1,0 +1,89 @@
+package window
+
+import "github.com/spark-compile/spark-compile/internal/target"
+
+// The cost model estimates the time of a launch in microseconds:
+//
+//	max(issue, conversions, shared memory, L2, latency) + a little of each
+//
+// Terms are those of the busiest multiprocessor; issue takes 4 warp instructions a clock, or 0.4 of a warp that is alone;
+// integer instructions and conversions half of that. Latency is, for each wave of blocks, its start, the trips to memory
+// with eight loads of a thread under way, and barriers. The constants are round figures of published microbenchmarks.
+const (
+	startUS      = 0.3  // of a block: parameters, coordinates
+	tripUS       = 0.45 // of a load, between what L2 and what DRAM takes
+	barrierUS    = 0.03 // of three barriers
+	loadsAtATime = 8
+	l2BytesClk   = 64  // that a multiprocessor reads from L2 in a clock
+	aloneIssue   = 0.4 // warp instructions a clock of a warp by itself
+	others       = 0.1 // share of the terms that are not the largest: they do not overlap entirely
+	idle         = 1.2 // where multiprocessors have no block: the others have more to wait for than this model knows
+)
+
+// estimate predicts the time of a schedule. Products are rounded before they are added, so that every machine makes the
+// same choice.
+func (s schedule) estimate(p *problem, t *target.Target) float64 {
+	threads, blocks := s.threads(p), s.blocks(p)
+	warps := float64(threads / 32)
+	mine := ceilDiv(blocks, t.SMs)
+	resident := max(1, min(mine, t.BlocksSM, t.WarpsSM*32/threads, t.SharedSM/(s.shared(p)+1024), t.RegistersSM/(threads*s.registers(p))))
+	clk := t.ClockGHz * 1e3
+
+	stage := s.inputRows(p) * s.inputColumns(p) * s.inputChannels(p) / s.stageWidth(p)
+	stageRounds := ceilDiv(stage, threads)
+	weights := 0
+	if p.taps != nil {
+		weights = ceilDiv(p.kh*p.kw*s.Channels, 4*threads)
+	}
+	finishRounds := ceilDiv(s.Rows*s.Columns*s.Channels/s.Finish, threads)
+
+	integer := stageRounds*(24+5*s.stageWidth(p)/2) + finishRounds*(24+2*s.Finish)
+	loads := s.span(p)
+	if p.taps != nil {
+		loads += p.kw
+	}
+	window := p.kh * (loads + p.kw*s.Pixels*s.Vector + 4)
+	issued := float64(mine) * warps * float64(integer+window+finishRounds*4*s.Finish+4*weights)
+	issue := issued / min(4, float64(float64(resident)*warps*aloneIssue)) / clk
+	convert := float64(mine) * warps * float64(integer) / 2 / clk
+
+	fronts := s.wavefronts(p) * s.span(p)
+	if p.taps != nil {
+		fronts += p.kw * max(1, s.Channels*4/128)
+	}
+	fronts = p.kh*fronts + s.Pixels*s.Vector + 2*stageRounds*s.stageWidth(p) + 2*finishRounds*s.Finish + 4*weights
+	shared := float64(mine) * warps * float64(fronts) / clk
+
+	bytes := s.bytes(p)
+	l2 := max(float64(blocks)*bytes/(t.L2GBps*1e3), float64(mine)*bytes/l2BytesClk/clk)
+
+	trips := max(1, float64(stageRounds+weights+finishRounds)/loadsAtATime)
+	waves := float64(ceilDiv(mine, resident))
+	latency := waves * (startUS + barrierUS + float64(trips*tripUS))
+
+	most := max(issue, convert, shared, l2, latency)
+	sum := issue + convert + shared + l2 + latency
+	time := most + float64(others*sum)
+	if blocks < t.SMs {
+		time *= idle
+	}
+	return time
+}
+
+// bytes is what a block reads and writes, in whole sectors of 32 bytes.
+func (s schedule) bytes(p *problem) float64 {
+	sectors := func(channels, bits int) int { return ceilDiv(channels*bits, 256) * 32 }
+	rows, columns := min(s.inputRows(p), p.h), min(s.inputColumns(p), p.w)
+	n := rows * columns * sectors(s.inputChannels(p), p.stored.Bits())
+	n += s.Rows * s.Columns * sectors(s.Channels, p.region.Outputs[0].Type.DType.Bits())
+	if p.taps != nil {
+		n += p.kh * p.kw * s.Channels * 4
+	}
+	return float64(n)
+}
+
+// registers estimates what a thread needs.
+func (s schedule) registers(p *problem) int {
+	window := s.Pixels*s.Vector + p.kw*s.Vector + 2*s.Vector
+	return 32 + max(window, batch*s.stageWidth(p), 4*s.Finish)
+}

@@ -1,0 +1,126 @@
+package window
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/codegen/lower"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// finish is the epilogue of one vector of channels, which a thread does for some vectors of the tile.
+type finish struct {
+	// variables: the place of the vector's first element
+	member, image, oh, ow, channel *expr.Expr
+	acc                            []*expr.Expr // variables: the anchor's sums
+
+	out, scales int // operands; scales where the output is quantised in blocks
+	values      []*expr.Expr
+	index       *expr.Expr // of the first element
+	dtype       ir.DType
+}
+
+// lowerFinish builds the expressions of the epilogue.
+func (g *gen) lowerFinish() error {
+	b, p, f := g.b, g.p, &g.finish
+	width := g.s.Finish
+	f.image, f.member = g.image, g.member
+	variable := func(name string, n, step int) *expr.Expr {
+		if n == step {
+			return b.Int(0)
+		}
+		return b.Var(name, expr.S32, 0, int64(n-step), int64(step))
+	}
+	f.oh, f.ow, f.channel = variable("oh", p.oh, 1), variable("ow", p.ow, 1), variable("channel", p.co, width)
+	y, anchor := p.output(), p.anchor.Outputs[0]
+	at := func(v int) []*expr.Expr {
+		return []*expr.Expr{f.image, f.oh, f.ow, b.Offset(f.channel, int64(v))}
+	}
+	accs := map[[4]int]*expr.Expr{}
+	for v := range width {
+		acc := b.Var(fmt.Sprintf("acc%d", v), expr.F32, 0, 0, 1)
+		f.acc = append(f.acc, acc)
+		accs[keyOf(at(v))] = acc
+	}
+	elsewhere := false // the anchor is read at another index than its own
+	g.l.Provide(anchor, func(idx []*expr.Expr) *expr.Expr {
+		acc := accs[keyOf(idx)]
+		if acc == nil {
+			elsewhere = true
+			acc = f.acc[0]
+		}
+		return g.anchorValue(acc, idx)
+	})
+	f.out = g.l.Output(0)
+	if p.blocks != nil {
+		f.scales = g.l.Output(1)
+	}
+	for v := range width {
+		e := g.l.Value(y, b.Unravel(b.Linear(at(v), anchor.Type.Shape), y.Type.Shape))
+		if p.blocks == nil {
+			e, f.dtype = lower.Storage(b, e, y.Type.DType)
+		}
+		f.values = append(f.values, e)
+	}
+	if elsewhere {
+		return fmt.Errorf("what follows the anchor reads it at another index than its own")
+	}
+	idx, shape := at(0), anchor.Type.Shape
+	if g.l.Member != nil {
+		idx, shape = append([]*expr.Expr{f.member}, idx...), append([]int{p.g}, shape...)
+	}
+	f.index = b.Linear(idx, shape)
+	return nil
+}
+
+func keyOf(idx []*expr.Expr) (k [4]int) {
+	for i, x := range idx {
+		k[i] = x.ID()
+	}
+	return k
+}
+
+// anchorValue is the anchor's value from its accumulator.
+func (g *gen) anchorValue(acc *expr.Expr, idx []*expr.Expr) *expr.Expr {
+	b, a := g.b, g.p.anchor
+	e := acc
+	switch {
+	case a.Op.Name == "AveragePool":
+		e = b.Div(e, b.F32(float64(g.p.kh*g.p.kw)))
+	case a.Op.Name == "Conv" && a.In(2) != nil:
+		e = b.Add(e, g.l.Value(a.In(2), idx[3:]))
+	}
+	return lower.Round(b, e, a.Outputs[0].Type.DType)
+}
+
+// emitFinish runs the epilogue on vectors thread, thread + threads, … of the tile and stores them.
+func (g *gen) emitFinish() {
+	b, p, s, f := g.b, g.p, g.s, &g.finish
+	total, threads := s.Rows*s.Columns*s.Channels/s.Finish, s.threads(p)
+	for from := 0; from < total; from += threads {
+		n := b.Offset(g.thread, int64(from))
+		at := b.Unravel(n, []int{s.Columns, s.Rows, s.Channels / s.Finish})
+		oh, ow := b.Add(g.oh, at[1]), b.Add(g.ow, at[0])
+		inside := b.And(b.Lt(n, b.Int(total)), b.And(b.Lt(oh, b.Int(p.oh)), b.Lt(ow, b.Int(p.ow))))
+		g.em.Push()
+		g.where(inside, func() {
+			g.em.Push()
+			sums := g.shared(b.Scale(n, int64(4*s.Finish)))
+			for i := 0; i < s.Finish; i += min(s.Finish, 4) {
+				for v, r := range g.loadShared(sums, s.sumsAt(p)+4*i, min(s.Finish, 4)) {
+					g.em.Bind(f.acc[i+v], r)
+				}
+			}
+			g.em.Bind(f.oh, g.em.Emit(oh))
+			g.em.Bind(f.ow, g.em.Emit(ow))
+			g.em.Bind(f.channel, g.em.Emit(b.Add(g.channel, b.Scale(at[2], int64(s.Finish)))))
+			if p.blocks != nil {
+				g.em.StoreBlocks(f.out, f.scales, f.index, f.values, p.blocks.Attrs.Float("scale", 1), nil)
+			} else {
+				g.em.Store(f.out, f.index, f.dtype, f.values, nil)
+			}
+			g.em.Pop()
+		})
+		g.em.Pop()
+	}
+}
