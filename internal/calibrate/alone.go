@@ -14,9 +14,8 @@ import (
 func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders [][]Format) ([]map[Format]float64, error) {
 	w := c.walk
 	exact := newLane(w.g, w.inputs[:1])
-	one := &Calibration{walk: &walk{g: w.g, steps: w.steps, inputs: w.inputs[:1]}}
 	for i, s := range w.steps {
-		_, outs, err := one.exactStep(ctx, i, exact)
+		_, outs, err := c.exactStep(ctx, i, 1, exact)
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
 		}

@@ -33,10 +33,8 @@ var Best = Technique{Feedback: true, Recover: true, Bias: true}
 
 // Choice is what Choose found.
 type Choice struct {
-	Plan    *passes.Quantisation
-	Layers  []LayerChoice
-	Quality []Quality // of the program on the calibration inputs
-	Reached float64   // least cosine of Quality
+	Plan   *passes.Quantisation
+	Layers []LayerChoice
 }
 
 // LayerChoice is one layer of the report.
@@ -115,6 +113,7 @@ func (c *Calibration) Choose(ctx context.Context, opt Options) (*Choice, error) 
 		}
 		start[sites[i].Name()] = ladders[i][0]
 	}
+	c.memory = newMemory(c.walk, opt.MinCosine > 0)
 	alone, err := c.alone(ctx, sites, ladders)
 	if err != nil {
 		return nil, err
@@ -123,6 +122,9 @@ func (c *Calibration) Choose(ctx context.Context, opt Options) (*Choice, error) 
 		f, err := c.fit(ctx, a, opt.Technique)
 		if err != nil {
 			return nil, nil, err
+		}
+		if opt.MinCosine <= 0 { // whatever it is, it will do
+			return f, nil, nil
 		}
 		q, err := opt.Measure(ctx, f.Plan)
 		return f, q, err
@@ -161,7 +163,7 @@ func (c *Calibration) Choose(ctx context.Context, opt Options) (*Choice, error) 
 			return nil, unreachable(opt, q, sites, alone)
 		}
 	}
-	out := &Choice{Plan: best.Plan, Quality: q, Reached: least(q)}
+	out := &Choice{Plan: best.Plan}
 	for i, s := range sites {
 		out.Layers = append(out.Layers, layerChoice(s, assignment[s.Name()], ladders[i], alone[i], best, kept[i]))
 	}

@@ -25,7 +25,7 @@ func New(g *ir.Graph, inputs []map[string]*ir.Array, progress func(string)) (*Ca
 	if err != nil {
 		return nil, err
 	}
-	return &Calibration{walk: w, ranges: map[*ir.Value]Range{}, progress: progress, memory: newMemory(w)}, nil
+	return &Calibration{walk: w, ranges: map[*ir.Value]Range{}, progress: progress, memory: newMemory(w, false)}, nil
 }
 
 // Sites are the layers that can be quantised.

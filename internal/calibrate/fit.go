@@ -105,7 +105,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	half := minifloat.Float16
 	for i, s := range w.steps {
 		hatOut := make([][]*ir.Array, len(w.inputs))
-		accExact, exactOut, err := c.exactStep(ctx, i, exact)
+		accExact, exactOut, err := c.exactStep(ctx, i, len(w.inputs), exact)
 		switch {
 		case err != nil:
 		case s.channels > 0:
@@ -229,7 +229,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	if tech.Bias && low(a) {
 		layer.Bias = shift(accExact, accHat, s.axis, s.node.Attrs.Int("members", 0) > 0)
 		for at := range accHat {
-			accHat[at] = shifted(accHat[at], layer.Bias, s.axis, s.node.Attrs.Int("members", 0) > 0)
+			move(accHat[at], layer.Bias, s.axis, s.node.Attrs.Int("members", 0) > 0)
 		}
 	}
 	if format != Half || layer.Bias != nil {
@@ -267,42 +267,50 @@ func column(in [][]*ir.Array, i int) []*ir.Array {
 // give: inputs differ in their means, and the fewer there are, the less the mean of those means says about another input.
 func shift(exact, hat []*ir.Array, axis int, stacked bool) []float64 {
 	members, channels, inner := layout(exact[0].Type, axis, stacked)
-	sum, square := make([]float64, members*channels), make([]float64, members*channels)
+	ones := make([][]float64, len(exact)) // mean by channel of each input
+	each(len(exact), func(at int) {
+		one := make([]float64, members*channels)
+		size := len(exact[at].F) / members
+		want, got := exact[at].F, hat[at].F
+		for p := 0; p < len(want); p += inner {
+			sum := 0.0
+			for i := p; i < p+inner; i++ {
+				sum += want[i] - got[i]
+			}
+			one[p/size*channels+p/inner%channels] += sum / float64(size/channels)
+		}
+		ones[at] = one
+	})
 	inputs := float64(len(exact))
-	for at := range exact {
-		each := len(exact[at].F) / members
-		one := make([]float64, len(sum))
-		for i := range exact[at].F {
-			one[i/each*channels+i/inner%channels] += exact[at].F[i] - hat[at].F[i]
+	out := make([]float64, members*channels)
+	for i := range out {
+		var sum, square float64
+		for _, one := range ones {
+			sum += one[i]
+			square += float64(one[i] * one[i])
 		}
-		for i, x := range one {
-			x /= float64(each / channels)
-			sum[i] += x
-			square[i] += float64(x * x)
-		}
-	}
-	for i := range sum {
-		mean := sum[i] / inputs
+		mean := sum / inputs
 		chance := 0.0 // variance of the mean
 		if inputs > 1 {
-			chance = max(square[i]/inputs-float64(mean*mean), 0) / (inputs - 1)
+			chance = max(square/inputs-float64(mean*mean), 0) / (inputs - 1)
 		}
-		sum[i] = 0
 		if mean != 0 {
-			sum[i] = float64(float32(mean * max(0, 1-chance/float64(mean*mean))))
+			out[i] = float64(float32(mean * max(0, 1-chance/float64(mean*mean))))
 		}
-	}
-	return sum
-}
-
-func shifted(a *ir.Array, by []float64, axis int, stacked bool) *ir.Array {
-	members, channels, inner := layout(a.Type, axis, stacked)
-	out := &ir.Array{Type: a.Type, F: make([]float64, len(a.F))}
-	each := len(a.F) / members
-	for i, x := range a.F {
-		out.F[i] = x + by[i/each*channels+i/inner%channels]
 	}
 	return out
+}
+
+// move adds a number to each channel, in place.
+func move(a *ir.Array, by []float64, axis int, stacked bool) {
+	members, channels, inner := layout(a.Type, axis, stacked)
+	size := len(a.F) / members
+	for p := 0; p < len(a.F); p += inner {
+		x := by[p/size*channels+p/inner%channels]
+		for i := p; i < p+inner; i++ {
+			a.F[i] += x
+		}
+	}
 }
 
 // layout says how an anchor's output lies: members, channels, elements behind the channel.

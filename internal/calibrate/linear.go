@@ -2,20 +2,72 @@ package calibrate
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
-// square is a symmetric or triangular matrix, row by row.
-type square struct {
-	n int
-	a []float64
+// matrix is dense, row by row. Products are of rows with rows, so that both factors are read as they lie.
+type matrix struct {
+	rows, cols int
+	a          []float64
 }
 
-func newSquare(n int) *square             { return &square{n, make([]float64, n*n)} }
-func (s *square) row(i int) []float64     { return s.a[i*s.n : (i+1)*s.n] }
-func (s *square) at(i, j int) float64     { return s.a[i*s.n+j] }
-func (s *square) set(i, j int, x float64) { s.a[i*s.n+j] = x }
+func newMatrix(rows, cols int) *matrix    { return &matrix{rows, cols, make([]float64, rows*cols)} }
+func (m *matrix) row(i int) []float64     { return m.a[i*m.cols : (i+1)*m.cols : (i+1)*m.cols] }
+func (m *matrix) at(i, j int) float64     { return m.a[i*m.cols+j] }
+func (m *matrix) set(i, j int, x float64) { m.a[i*m.cols+j] = x }
+
+// chunk is how many elements of rows are multiplied at a time: those of six rows fit the first-level cache.
+const chunk = 384
+
+// addDots adds factor·(row i of a)·(row j of b), over columns lo to hi of both, to element (i, at+j) of c, for the rows
+// a0 ≤ i < a1 of a and b0 ≤ j < b1 of b, with c's rows numbered as a's.
+func addDots(c *matrix, at int, factor float64, a *matrix, a0, a1 int, b *matrix, b0, b1, lo, hi int) {
+	for ; lo < hi; lo += chunk {
+		end := min(lo+chunk, hi)
+		j := b0
+		for ; j+4 <= b1; j += 4 {
+			p, q, r, s := b.row(j)[lo:end], b.row(j + 1)[lo:end], b.row(j + 2)[lo:end], b.row(j + 3)[lo:end]
+			i := a0
+			for ; i+2 <= a1; i += 2 {
+				d := dot2x4(a.row(i)[lo:end], a.row(i + 1)[lo:end], p, q, r, s)
+				for h := range 4 {
+					c.a[i*c.cols+at+j-b0+h] += float64(factor * d[h])
+					c.a[(i+1)*c.cols+at+j-b0+h] += float64(factor * d[4+h])
+				}
+			}
+			for ; i < a1; i++ {
+				for h := range 4 {
+					c.a[i*c.cols+at+j-b0+h] += float64(factor * dot(a.row(i)[lo:end], b.row(j + h)[lo:end]))
+				}
+			}
+		}
+		for ; j < b1; j++ {
+			for i := a0; i < a1; i++ {
+				c.a[i*c.cols+at+j-b0] += float64(factor * dot(a.row(i)[lo:end], b.row(j)[lo:end]))
+			}
+		}
+	}
+}
+
+// dot2x4 are the products of two rows with four.
+func dot2x4(a0, a1, b0, b1, b2, b3 []float64) (s [8]float64) {
+	n := len(a0)
+	a1, b0, b1, b2, b3 = a1[:n], b0[:n], b1[:n], b2[:n], b3[:n]
+	var s0, s1, s2, s3, s4, s5, s6, s7 float64
+	for k, x := range a0 {
+		y := a1[k]
+		p, q, r, t := b0[k], b1[k], b2[k], b3[k]
+		s0 += float64(x * p)
+		s1 += float64(x * q)
+		s2 += float64(x * r)
+		s3 += float64(x * t)
+		s4 += float64(y * p)
+		s5 += float64(y * q)
+		s6 += float64(y * r)
+		s7 += float64(y * t)
+	}
+	return [8]float64{s0, s1, s2, s3, s4, s5, s6, s7}
+}
 
 // dot is Σ x·y in four interleaved sums.
 func dot(x, y []float64) float64 {
@@ -42,83 +94,54 @@ func axpy(a float64, x, y []float64) {
 	}
 }
 
-// permuted is the matrix with rows and columns in another order.
-func (s *square) permuted(order []int) *square {
-	out := newSquare(s.n)
-	for i, p := range order {
-		row, from := out.row(i), s.row(p)
+// permuted is a square matrix with rows and columns in another order.
+func (m *matrix) permuted(order []int) *matrix {
+	out := newMatrix(m.rows, m.cols)
+	each(m.rows, func(i int) {
+		row, from := out.row(i), m.row(order[i])
 		for j, q := range order {
 			row[j] = from[q]
 		}
-	}
+	})
 	return out
 }
 
 // descending is the order of the diagonal, greatest first.
-func (s *square) descending() []int {
-	order := make([]int, s.n)
+func (m *matrix) descending() []int {
+	order := make([]int, m.rows)
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.at(b, b), s.at(a, a)) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(m.at(b, b), m.at(a, a)) })
 	return order
 }
 
-// damp adds a fraction of the mean diagonal to the diagonal.
-func (s *square) damp(fraction float64) *square {
+// meanDiagonal is 1 for a matrix of zeros.
+func (m *matrix) meanDiagonal() float64 {
 	mean := 0.0
-	for i := range s.n {
-		mean += s.at(i, i)
+	for i := range m.rows {
+		mean += m.at(i, i)
 	}
-	mean /= float64(s.n)
 	if mean == 0 {
-		mean = 1
+		return 1
 	}
-	out := &square{s.n, slices.Clone(s.a)}
-	for i := range s.n {
-		out.set(i, i, out.at(i, i)+float64(fraction*mean))
+	return mean / float64(m.rows)
+}
+
+// damped is the matrix with a number added to the diagonal.
+func (m *matrix) damped(add float64) *matrix {
+	out := &matrix{m.rows, m.cols, slices.Clone(m.a)}
+	for i := range m.rows {
+		out.set(i, i, out.at(i, i)+add)
 	}
 	return out
 }
 
-// factor returns T, lower triangular, with Tᵀ·T the matrix, which must be positive definite: |T·e|² is eᵀ·H·e, and row j
-// of T·e has no part of what follows element j.
-func (s *square) factor() *square {
-	// Cholesky of the matrix with rows and columns reversed, reversed back.
-	n := s.n
-	l := newSquare(n)
-	for i := range n {
-		li := l.row(i)
-		for j := 0; j <= i; j++ {
-			x := s.at(n-1-i, n-1-j) - dot(li[:j], l.row(j)[:j])
-			if i == j {
-				li[j] = math.Sqrt(max(x, 1e-300))
-			} else {
-				li[j] = x / l.at(j, j)
-			}
+// mirror copies the lower triangle to the upper one.
+func (m *matrix) mirror() {
+	for i := range m.rows {
+		for j := range i {
+			m.set(j, i, m.at(i, j))
 		}
 	}
-	t := newSquare(n)
-	for i := range n {
-		for j := 0; j <= i; j++ { // H = R·Rᵀ with R[a][b] = l[n-1-a][n-1-b], and T = Rᵀ
-			t.set(n-1-j, n-1-i, l.at(i, j))
-		}
-	}
-	return t
-}
-
-// solve returns x with Tᵀ·T·x = b, for T of factor. It destroys b.
-func (t *square) solve(b []float64) []float64 {
-	n := t.n
-	// Tᵀ·y = b: the last unknown first.
-	for j := n - 1; j >= 0; j-- {
-		row := t.row(j)
-		b[j] /= row[j]
-		axpy(-b[j], row[:j], b[:j])
-	}
-	for j := range n {
-		row := t.row(j)
-		b[j] = (b[j] - dot(row[:j], b[:j])) / row[j]
-	}
-	return b
 }

@@ -8,8 +8,11 @@ import (
 // moments are what a layer's rounding needs to know of its inputs, of one member and group: second moments about the mean
 // of what the quantised graph yields (hat), and how the exact graph's input differs from that.
 type moments struct {
-	h    *square // E[x̂·x̂ᵀ]
-	miss *square // E[(x−x̂)·x̂ᵀ]; nil: not known
+	n    float64 // rows that were seen
+	h    *matrix // E[x̂·x̂ᵀ]
+	miss *matrix // E[x̂·(x−x̂)ᵀ]
+
+	mean, meanMiss []float64 // of x̂ and x−x̂, about what join moves the moments to
 }
 
 // patches reads rows of what an anchor multiplies: the elements that meet one output position.
@@ -70,59 +73,111 @@ const (
 	leastRows     = 2048
 )
 
-// columns returns rows of the arrays about their mean, transposed: k columns of one element a row.
-func (p *patches) columns(arrays []*ir.Array, member, group int) [][]float64 {
-	each := min(p.positions, max(1, max(leastRows, rowsPerWeight*p.k)/len(arrays)))
-	rows := each * len(arrays)
-	out := make([][]float64, p.k)
-	for k := range out {
-		out[k] = make([]float64, rows)
-	}
-	row := make([]float64, p.k)
-	for i, a := range arrays {
-		for j := range each {
+// rows is the number of positions of one array from which moments are estimated.
+func (p *patches) rows(arrays int) int {
+	return min(p.positions, max(1, max(leastRows, rowsPerWeight*p.k)/arrays))
+}
+
+// columns returns rows of the arrays about their mean, transposed: k rows of one element a position, those of one array
+// together.
+func (p *patches) columns(arrays []*ir.Array, member, group int) *matrix {
+	count := p.rows(len(arrays))
+	out := newMatrix(p.k, count*len(arrays))
+	each(len(arrays), func(i int) {
+		row := make([]float64, p.k)
+		for j := range count {
 			// Even steps; the offset moves with the input so that not always the same pixels are seen.
-			at := (j*p.positions/each + i*7) % p.positions
-			p.gather(a, member, group, at, row)
+			at := (j*p.positions/count + i*7) % p.positions
+			p.gather(arrays[i], member, group, at, row)
 			for k, x := range row {
-				out[k][i*each+j] = x
+				out.a[k*out.cols+i*count+j] = x
 			}
 		}
-	}
-	for _, c := range out {
-		mean := 0.0
-		for _, x := range c {
+	})
+	each(p.k, func(k int) {
+		row, mean := out.row(k), 0.0
+		for _, x := range row {
 			mean += x
 		}
-		mean /= float64(rows)
-		for i := range c {
-			c[i] -= mean
+		mean /= float64(len(row))
+		for i := range row {
+			row[i] -= mean
 		}
-	}
+	})
 	return out
 }
 
-// measure estimates the moments from what the exact and the quantised graph yield.
-func (p *patches) measure(exact, hat []*ir.Array, member, group int) *moments {
-	x := p.columns(hat, member, group)
-	m := &moments{h: newSquare(p.k), miss: newSquare(p.k)}
-	d := p.columns(exact, member, group)
-	n := float64(len(x[0]))
-	for k := range d {
-		axpy(-1, x[k], d[k])
+// heldOut says on which inputs a damping is tried that was fitted to the others.
+func heldOut(input int) bool { return input%4 == 3 }
+
+// measure estimates the moments from what the exact and the quantised graph yield: of the inputs to which a rounding is
+// fitted when a damping is tried, of those that are held out for that, and of all. With few inputs, only of all.
+func (p *patches) measure(exact, hat []*ir.Array, member, group int) (fitted, tried, all *moments) {
+	x, d := p.columns(hat, member, group), p.columns(exact, member, group)
+	for i, v := range x.a {
+		d.a[i] -= v
 	}
-	each(p.k, func(i int) {
-		for j := range p.k {
-			if j <= i {
-				m.h.set(i, j, dot(x[i], x[j])/n)
+	count := p.rows(len(hat))
+	if len(hat) < leastTrials {
+		return nil, nil, p.sums(x, d, count, func(int) bool { return true }).centred()
+	}
+	fitted = p.sums(x, d, count, func(i int) bool { return !heldOut(i) })
+	tried = p.sums(x, d, count, heldOut)
+	all = join(fitted, tried).centred()
+	return fitted.centred(), tried.centred(), all
+}
+
+// sums are the moments of the arrays that take accepts, about 0.
+func (p *patches) sums(x, d *matrix, count int, take func(input int) bool) *moments {
+	m := &moments{h: newMatrix(p.k, p.k), miss: newMatrix(p.k, p.k), mean: make([]float64, p.k), meanMiss: make([]float64, p.k)}
+	var parts [][2]int
+	for i := range x.cols / count {
+		if !take(i) {
+			continue
+		}
+		m.n += float64(count)
+		if last := len(parts) - 1; last >= 0 && parts[last][1] == i*count {
+			parts[last][1] += count
+		} else {
+			parts = append(parts, [2]int{i * count, (i + 1) * count})
+		}
+	}
+	batches(p.k, func(lo, hi int) {
+		for _, part := range parts {
+			addDots(m.h, 0, 1/m.n, x, lo, hi, x, 0, hi, part[0], part[1])
+			addDots(m.miss, 0, 1/m.n, x, lo, hi, d, 0, p.k, part[0], part[1])
+			for k := lo; k < hi; k++ {
+				for i := part[0]; i < part[1]; i++ {
+					m.mean[k] += x.at(k, i) / m.n
+					m.meanMiss[k] += d.at(k, i) / m.n
+				}
 			}
-			m.miss.set(i, j, dot(d[i], x[j])/n)
 		}
 	})
-	for i := range p.k {
-		for j := range i {
-			m.h.set(j, i, m.h.at(i, j))
+	m.h.mirror()
+	return m
+}
+
+// join are the moments of two sets of rows together.
+func join(a, b *moments) *moments {
+	m := &moments{n: a.n + b.n, h: newMatrix(a.h.rows, a.h.cols), miss: newMatrix(a.h.rows, a.h.cols), mean: make([]float64, len(a.mean)), meanMiss: make([]float64, len(a.mean))}
+	blend := func(to, x, y []float64) {
+		for i := range to {
+			to[i] = float64(x[i]*(a.n/m.n)) + float64(y[i]*(b.n/m.n))
 		}
+	}
+	blend(m.h.a, a.h.a, b.h.a)
+	blend(m.miss.a, a.miss.a, b.miss.a)
+	blend(m.mean, a.mean, b.mean)
+	blend(m.meanMiss, a.meanMiss, b.meanMiss)
+	return m
+}
+
+// centred moves the moments to the means, in place.
+func (m *moments) centred() *moments {
+	for i, x := range m.mean {
+		axpy(-x, m.mean, m.h.row(i))
+		axpy(-x, m.meanMiss, m.miss.row(i))
 	}
 	return m
 }

@@ -55,164 +55,229 @@ func newRounder(s *passes.Site, d ir.DType, tech Technique) *rounder {
 func (r *rounder) fit(exact, hat []*ir.Array) {
 	if r.patches == nil {
 		for m := range r.site.Members {
-			r.group(m, 0, 1, r.site.N, nil, 0)
+			r.round(rows{member: m, step: 1, count: r.site.N}, nil, 0)
 		}
 		return
 	}
-	rows := r.site.N / r.patches.groups
+	count := r.site.N / r.patches.groups
 	for m := range r.site.Members {
 		for g := range r.patches.groups {
-			damping := r.damping(exact, hat, m, g, rows)
-			r.group(m, g*rows, 1, rows, r.patches.measure(exact, hat, m, g), damping)
+			fitted, tried, all := r.patches.measure(exact, hat, m, g)
+			of := rows{member: m, first: g * count, step: 1, count: count}
+			r.round(of, newObjective(all), r.damping(of, fitted, tried))
 		}
 	}
 }
 
-// recoverDamping is how much more cautious the recovery of earlier errors is, which is a regression.
-const recoverDamping = 4
+// rows are output channels that see the same inputs: every step-th from the first on.
+type rows struct{ member, first, step, count int }
+
+func (r rows) at(i int) int { return r.first + i*r.step }
 
 // dampings are what is tried to add to the second moments, as a fraction of their mean diagonal. Few inputs say little of
-// directions in which they hardly vary; a rounding that relies on those is worse on other inputs than one to nearest.
-var dampings = []float64{0.01, 0.1, 0.5, 2, 10}
+// directions in which they hardly vary; a rounding that relies on those is worse on other inputs than one to nearest. The
+// recovery of earlier errors, which is a regression, is more cautious by one step.
+var dampings = []float64{0.016, 0.08, 0.4, 2, 10, 50}
 
-// leastTrials is the number of inputs from which on some can be spared to try a rounding on.
-const leastTrials = 4
+const (
+	middleDamping = 2 // where nothing can be tried, and where trials begin
+	leastTrials   = 4 // inputs from which on some can be spared to try a rounding on
+	trialRows     = 32
+)
 
-// damping chooses by the error on a quarter of the inputs of a rounding fitted to the others, of some output channels.
-func (r *rounder) damping(exact, hat []*ir.Array, member, group, rows int) float64 {
-	if len(hat) < leastTrials {
-		return dampings[2]
+// damping chooses by the error on held-out inputs of a rounding fitted to the others, of some output channels: it moves
+// from the middle while that falls.
+func (r *rounder) damping(all rows, fitted, tried *moments) int {
+	if tried == nil || !r.tech.Feedback && !r.tech.Recover {
+		return middleDamping
 	}
-	var fitted, tried [2][]*ir.Array
-	for i := range hat {
-		to := &fitted
-		if i%4 == 3 {
-			to = &tried
+	some := all
+	some.step = max(1, all.count/trialRows)
+	some.count = (all.count + some.step - 1) / some.step
+	o := newObjective(fitted)
+	try := func(at int) float64 {
+		if at < 0 || at >= len(dampings)-1 {
+			return math.Inf(1)
 		}
-		to[0], to[1] = append(to[0], exact[i]), append(to[1], hat[i])
+		r.round(some, o, at)
+		return r.miss(some, tried)
 	}
-	train := r.patches.measure(fitted[0], fitted[1], member, group)
-	trial := r.patches.measure(tried[0], tried[1], member, group)
-	step := max(1, rows/trialRows)
-	best, least := 0.0, math.Inf(1)
-	for _, d := range dampings {
-		r.group(member, group*rows, step, rows, train, d)
-		sum := 0.0
-		for i := 0; i < rows; i += step {
-			sum += r.miss(member, group*rows+i, trial)
+	best, least := middleDamping, try(middleDamping)
+	for _, step := range []int{-1, 1} {
+		for x := try(best + step); x < least; x = try(best + step) {
+			best, least = best+step, x
 		}
-		if sum < least {
-			best, least = d, sum
+		if best != middleDamping {
+			break
 		}
 	}
 	return best
 }
 
-// trialRows is about how many output channels a damping is tried on.
-const trialRows = 32
-
-// miss is the mean squared error of an output channel by second moments, up to what no weights can change.
-func (r *rounder) miss(member, n int, m *moments) float64 {
-	e, u := make([]float64, r.site.K), make([]float64, r.site.K)
-	for k := range e {
-		at := r.site.At(member, n, k)
-		e[k] = r.w[at] - r.fake.F[at]
-		axpy(r.w[at], m.miss.row(k), u)
+// load copies weights of output channels.
+func (r *rounder) load(from []float64, of rows, lo, hi int) *matrix {
+	w := newMatrix(hi-lo, r.site.K)
+	for i := range w.rows {
+		row := w.row(i)
+		for k := range row {
+			row[k] = from[r.site.At(of.member, of.at(lo+i), k)]
+		}
 	}
-	sum := 2 * dot(e, u)
-	for k, x := range e {
-		sum += float64(x * dot(m.h.row(k), e))
-	}
-	return sum
+	return w
 }
 
-// group rounds every step-th of the rows of output channels that see the same inputs.
-func (r *rounder) group(member, first, step, rows int, m *moments, damping float64) {
-	var h, t, rec *square
-	var order []int
+// miss is the sum over output channels of the mean squared error by second moments, up to what no weights can change.
+func (r *rounder) miss(of rows, m *moments) float64 {
+	w, q := r.load(r.w, of, 0, of.count), r.load(r.fake.F, of, 0, of.count)
+	u, he := newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols)
+	e := q
+	for i, x := range w.a {
+		e.a[i] = x - q.a[i]
+	}
+	batches(w.cols, func(lo, hi int) {
+		addDots(u, lo, 1, w, 0, w.rows, m.miss, lo, hi, 0, w.cols)
+		addDots(he, lo, 1, e, 0, w.rows, m.h, lo, hi, 0, w.cols)
+	})
+	return 2*dot(e.a, u.a) + dot(e.a, he.a)
+}
+
+// objective is what roundings of one group are fitted to.
+type objective struct {
+	*moments
+	order   []int   // of the inputs, by importance
+	ordered *matrix // h in this order
+	factors map[int]*factored
+}
+
+func newObjective(m *moments) *objective {
+	order := m.h.descending()
+	return &objective{m, order, m.h.permuted(order), map[int]*factored{}}
+}
+
+// added is what a damping adds to the diagonal.
+func (o *objective) added(damping int) float64 {
+	return float64(dampings[damping] * o.h.meanDiagonal())
+}
+
+func (o *objective) factor(damping int) *factored {
+	if o.factors[damping] == nil {
+		o.factors[damping] = o.ordered.damped(o.added(damping)).factor()
+	}
+	return o.factors[damping]
+}
+
+// round rounds the weights of some output channels, to nearest without an objective.
+func (r *rounder) round(of rows, o *objective, damping int) {
 	weight := make([]float64, r.site.K) // importance of each input
 	for k := range weight {
 		weight[k] = 1
-	}
-	if m != nil {
-		h = m.h.damp(damping)
-		for k := range weight {
-			weight[k] = h.at(k, k)
-		}
-		if r.tech.Recover {
-			rec = m.h.damp(damping * recoverDamping).factor()
-		}
-		if r.tech.Feedback {
-			order = h.descending()
-			h = h.permuted(order)
-			t = h.factor()
+		if o != nil {
+			weight[k] = o.h.at(k, k) + o.added(damping)
 		}
 	}
-	each((rows+step-1)/step, func(i int) {
-		n := first + i*step
-		w := make([]float64, r.site.K)
-		for k := range w {
-			w[k] = r.w[r.site.At(member, n, k)]
+	var f, recovery *factored
+	if o != nil && r.tech.Feedback {
+		f = o.factor(damping)
+	}
+	if o != nil && r.tech.Recover {
+		recovery = o.factor(damping + 1)
+	}
+	batches(of.count, func(lo, hi int) {
+		w := r.load(r.w, of, lo, hi)
+		if recovery != nil {
+			recovery.recover(o, w)
 		}
-		if rec != nil {
-			b := make([]float64, len(w))
-			for k, x := range w {
-				axpy(x, m.miss.row(k), b)
-			}
-			axpy(1, rec.solve(b), w)
+		grids := make([]*grid, w.rows)
+		for i := range grids {
+			grids[i] = r.gridOf(of.member, of.at(lo+i), w.row(i), weight)
 		}
-		g := r.gridOf(member, n, w, weight)
-		q := r.row(w, g, h, t, order)
-		for k, x := range q {
-			at := r.site.At(member, n, k)
-			r.codes[at] = 0
-			if g.steps[k] > 0 {
-				r.codes[at] = r.f.Round(x/g.steps[k], true)
+		q := nearest(w, grids)
+		if f != nil {
+			q = feedback(w, grids, o, f.t, o.added(damping))
+		}
+		for i, g := range grids {
+			for k, x := range q.row(i) {
+				at := r.site.At(of.member, of.at(lo+i), k)
+				r.codes[at] = 0
+				if g.steps[k] > 0 {
+					r.codes[at] = r.f.Round(x/g.steps[k], true)
+				}
+				r.fake.F[at] = x
 			}
-			r.fake.F[at] = x
 		}
 	})
 }
 
-// row rounds one output channel.
-func (r *rounder) row(w []float64, g *grid, h, t *square, order []int) []float64 {
-	q := make([]float64, len(w))
-	if t == nil {
-		for k, x := range w {
-			q[k] = g.round(x, k)
+// recover moves weights to where they make up for the errors of what they multiply: by the solution of
+// H·Δ = E[x̂·(x−x̂)ᵀ]·w.
+func (f *factored) recover(o *objective, w *matrix) {
+	b, ordered := newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols)
+	addDots(b, 0, 1, w, 0, w.rows, o.miss, 0, w.cols, 0, w.cols)
+	for i := range w.rows {
+		for j, k := range o.order {
+			ordered.set(i, j, b.at(i, k))
 		}
-		return q
 	}
-	// Successive rounding: each weight makes up for what the errors of those before it did to the output.
-	e := make([]float64, len(w))
-	for j, k := range order {
-		row := t.row(j)
-		carry := dot(row[:j], e[:j]) / row[j]
-		q[k] = g.round(w[k]+carry, k)
-		e[j] = w[k] - q[k]
+	f.solve(ordered, 0, w.rows)
+	for i := range w.rows {
+		for j, k := range o.order {
+			w.set(i, k, w.at(i, k)+ordered.at(i, j))
+		}
 	}
-	r.improve(w, q, e, g, h, order)
+}
+
+func nearest(w *matrix, grids []*grid) *matrix {
+	q := newMatrix(w.rows, w.cols)
+	for i, g := range grids {
+		for k, x := range w.row(i) {
+			q.set(i, k, g.round(x, k))
+		}
+	}
 	return q
 }
 
-// improve moves single weights to another point of their grid while that lowers eᵀ·H·e.
-func (r *rounder) improve(w, q, e []float64, g *grid, h *square, order []int) {
-	slope := make([]float64, len(w))
-	for j := range e {
-		slope[j] = dot(h.row(j), e)
+// feedback rounds successively: each weight makes up for what the errors of those before it did to the output (Frantar et
+// al., GPTQ, arXiv 2210.17323, as nearest-plane rounding on the factor of the damped second moments).
+func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) *matrix {
+	q, e, carry := newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols)
+	for p := 0; p < w.cols; p += panel {
+		end := min(p+panel, w.cols)
+		addDots(carry, p, 1, e, 0, w.rows, t, p, end, 0, p)
+		for i, g := range grids {
+			wrong := e.row(i)
+			for j := p; j < end; j++ {
+				k, row := o.order[j], t.row(j)
+				x := (carry.at(i, j) + dot(row[p:j], wrong[p:j])) / row[j]
+				to := g.round(w.at(i, k)+x, k)
+				q.set(i, k, to)
+				wrong[j] = w.at(i, k) - to
+			}
+		}
 	}
+	slope := newMatrix(w.rows, w.cols)
+	addDots(slope, 0, 1, e, 0, w.rows, o.ordered, 0, w.cols, 0, w.cols)
+	for i, g := range grids {
+		axpy(added, e.row(i), slope.row(i))
+		improve(w.row(i), q.row(i), slope.row(i), g, o, added)
+	}
+	return q
+}
+
+// improve moves single weights to another point of their grid while that lowers eᵀ·H·e, whose slope is given in the order
+// of the objective.
+func improve(w, q, slope []float64, g *grid, o *objective, added float64) {
 	for range 4 {
 		moved := false
-		for j, k := range order {
-			d := h.at(j, j)
+		for j, k := range o.order {
+			d := o.ordered.at(j, j) + added
 			to := g.round(q[k]+slope[j]/d, k)
 			step := q[k] - to // change of e
 			if step == 0 || float64(2*step*slope[j])+float64(step*step*d) >= -1e-12*d*w[k]*w[k] {
 				continue
 			}
 			q[k] = to
-			e[j] += step
-			axpy(step, h.row(j), slope)
+			axpy(step, o.ordered.row(j), slope)
+			slope[j] += float64(step * added)
 			moved = true
 		}
 		if !moved {

@@ -170,13 +170,16 @@ func finite(a *ir.Array) (float64, bool) {
 // recalled bounds the bytes of exact values that are kept between fits.
 const recalled = 4 << 30
 
-// memory holds what the exact graph computes, if that is not too much: every fit needs it.
+// memory holds what the exact graph computes, of the first inputs: every fit needs it, and what disturbs the first one.
 type memory struct {
-	acc  [][]*ir.Array   // by step: the anchor's output
-	outs [][][]*ir.Array // by step and input
+	inputs int
+	acc    [][]*ir.Array   // by step: the anchor's output
+	outs   [][][]*ir.Array // by step and input
 }
 
-func newMemory(w *walk) *memory {
+// newMemory keeps all inputs if several fits are to come and that is not too much, else the first.
+func newMemory(w *walk, several bool) *memory {
+	m := &memory{1, make([][]*ir.Array, len(w.steps)), make([][][]*ir.Array, len(w.steps))}
 	bytes := 0
 	for _, s := range w.steps {
 		for _, v := range s.node.Outputs {
@@ -186,19 +189,19 @@ func newMemory(w *walk) *memory {
 			bytes += 8 * s.head.Outputs[0].Type.Numel()
 		}
 	}
-	if bytes*len(w.inputs) > recalled {
-		return nil
+	if several && bytes*len(w.inputs) <= recalled {
+		m.inputs = len(w.inputs)
 	}
-	return &memory{make([][]*ir.Array, len(w.steps)), make([][][]*ir.Array, len(w.steps))}
+	return m
 }
 
-// exactStep evaluates step i of the exact graph: its anchor's output, if it is cut there, and its outputs, by input.
-func (c *Calibration) exactStep(ctx context.Context, i int, l *lane) (acc []*ir.Array, outs [][]*ir.Array, err error) {
-	if c.memory != nil && c.memory.outs[i] != nil {
-		return c.memory.acc[i], c.memory.outs[i], nil
-	}
+// exactStep evaluates step i of the exact graph on the first inputs: its anchor's output, if it is cut there, and its
+// outputs, by input.
+func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane) (acc []*ir.Array, outs [][]*ir.Array, err error) {
+	known, knownAcc := c.memory.outs[i], c.memory.acc[i]
+	acc, outs = append(acc, knownAcc[:min(len(knownAcc), inputs)]...), append(outs, known[:min(len(known), inputs)]...)
 	s := c.walk.steps[i]
-	for at := range c.walk.inputs {
+	for at := len(outs); at < inputs; at++ {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
@@ -218,8 +221,9 @@ func (c *Calibration) exactStep(ctx context.Context, i int, l *lane) (acc []*ir.
 		}
 		outs = append(outs, out)
 	}
-	if c.memory != nil {
-		c.memory.acc[i], c.memory.outs[i] = acc, outs
+	if len(known) < c.memory.inputs {
+		c.memory.outs[i] = outs[:min(len(outs), c.memory.inputs)]
+		c.memory.acc[i] = acc[:min(len(acc), c.memory.inputs)]
 	}
 	return acc, outs, nil
 }

@@ -1,0 +1,85 @@
+package calibrate
+
+import (
+	"math/rand"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// positive is a random positive definite matrix.
+func positive(rng *rand.Rand, n int) *matrix {
+	x, h := newMatrix(n, n+3), newMatrix(n, n)
+	for i := range x.a {
+		x.a[i] = rng.NormFloat64()
+	}
+	addDots(h, 0, 1, x, 0, n, x, 0, n, 0, n+3)
+	return h.damped(0.1)
+}
+
+// Sizes that do and do not fill panels, batches and chunks.
+var sizes = []int{1, 5, 32, 33, 64, 97, 400}
+
+func TestAFactorIsTriangularAndItsSquareIsTheMatrix(t *testing.T) {
+	rng := rand.New(rand.NewSource(1))
+	for _, n := range sizes {
+		h := positive(rng, n)
+		f := h.factor()
+		for i := range n {
+			for j := range n {
+				if j > i {
+					assert.Zero(t, f.t.at(i, j), "%d: element %d, %d", n, i, j)
+				}
+				sum := 0.0
+				for k := range n {
+					sum += f.t.at(k, i) * f.t.at(k, j)
+				}
+				if d := sum - h.at(i, j); d > 1e-9*float64(n) || d < -1e-9*float64(n) {
+					t.Fatalf("%d: element %d, %d of TᵀT is off by %v", n, i, j, d)
+				}
+			}
+		}
+	}
+}
+
+func TestSolutionsSolve(t *testing.T) {
+	rng := rand.New(rand.NewSource(2))
+	for _, n := range sizes {
+		h := positive(rng, n)
+		want, b := newMatrix(6, n), newMatrix(6, n)
+		for i := range want.a {
+			want.a[i] = rng.NormFloat64()
+		}
+		addDots(b, 0, 1, want, 0, 6, h, 0, n, 0, n)
+		first := append([]float64{}, b.row(0)...)
+		h.factor().solve(b, 1, 6)
+		assert.InDeltaSlice(t, want.a[n:], b.a[n:], 1e-7, "%d", n)
+		assert.Equal(t, first, b.row(0), "a row that was not asked for")
+	}
+}
+
+func TestMomentsOfPartsJoinToThoseOfAll(t *testing.T) {
+	rng := rand.New(rand.NewSource(3))
+	p := &patches{k: 37}
+	x, d := newMatrix(37, 90), newMatrix(37, 90)
+	for i := range x.a {
+		x.a[i], d.a[i] = rng.NormFloat64()+3, rng.NormFloat64()-1
+	}
+	odd := func(i int) bool { return i%2 == 1 }
+	all := p.sums(x, d, 10, func(int) bool { return true }).centred()
+	joined := join(p.sums(x, d, 10, odd), p.sums(x, d, 10, func(i int) bool { return !odd(i) })).centred()
+	assert.InDeltaSlice(t, all.h.a, joined.h.a, 1e-12)
+	assert.InDeltaSlice(t, all.miss.a, joined.miss.a, 1e-12)
+	// Against the definition.
+	mean := func(m *matrix, k int) (s float64) {
+		for _, v := range m.row(k) {
+			s += v / 90
+		}
+		return s
+	}
+	want := 0.0
+	for i := range 90 {
+		want += (x.at(3, i) - mean(x, 3)) * (d.at(5, i) - mean(d, 5)) / 90
+	}
+	assert.InDelta(t, want, all.miss.at(3, 5), 1e-12)
+}
