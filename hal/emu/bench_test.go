@@ -2,6 +2,7 @@ package emu
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,9 +12,9 @@ import (
 )
 
 // contractionLike is the main loop of a matrix product: a block of four warps, each 32×32 of a 64×64 tile, k in steps
-// of 32 copied by cp.async in two stages; all operands are the same, since only time matters.
-func contractionLike(steps int) string {
-	return build("sm_80", 128, 2, func(k *ptx.Kernel, p []ptx.Reg) {
+// of 64 bytes copied by cp.async in two stages; all operands are the same, since only time matters.
+func contractionLike(op string, steps int) string {
+	return build("sm_121a", 128, 2, func(k *ptx.Kernel, p []ptx.Reg) {
 		tid, smem := k.Reg(ptx.B32), k.Reg(ptx.B32)
 		k.I("mov.u32", tid, ptx.Special("%tid.x"))
 		k.I("mov.u32", smem, ptx.Sym(ptx.SharedName))
@@ -39,7 +40,12 @@ func contractionLike(steps int) string {
 		k.Place(top)
 		k.I("cp.async.wait_group", ptx.Imm(0))
 		k.I("bar.sync", ptx.Imm(0))
-		for kk := range 2 { // two steps of 16
+		var scales []ptx.Operand
+		if strings.Contains(op, "block_scale") {
+			s, zero := ptx.V(row), ptx.Vec{ptx.Imm(0), ptx.Imm(0)}
+			scales = []ptx.Operand{s, zero, s, zero}
+		}
+		for kk := range 2 { // two steps of 32 bytes
 			a, b := [2][]ptx.Reg{}, [2][]ptx.Reg{}
 			for i := range 2 {
 				a[i], b[i] = k.RegVec(ptx.B32, 4), k.RegVec(ptx.B32, 4)
@@ -49,7 +55,7 @@ func contractionLike(steps int) string {
 			for i := range 2 {
 				for j := range 4 {
 					c := ptx.V(acc[(4*i+j)*4 : (4*i+j)*4+4]...)
-					k.I("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", c, ptx.V(a[i]...), ptx.V(b[j/2][2*(j%2)], b[j/2][2*(j%2)+1]), c)
+					k.I(op, append([]ptx.Operand{c, ptx.V(a[i]...), ptx.V(b[j/2][2*(j%2)], b[j/2][2*(j%2)+1]), c}, scales...)...)
 				}
 			}
 		}
@@ -120,10 +126,19 @@ var benchmarked = []struct {
 
 func BenchmarkContraction(b *testing.B) {
 	const steps = 100
-	for _, o := range benchmarked {
-		b.Run(o.name, func(b *testing.B) {
-			benchmark(b, o.opts, contractionLike(steps), 1, 8192, steps*4*16*2048)
-		})
+	for _, m := range []struct {
+		name, op string
+		k        float64
+	}{
+		{"f16", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 16},
+		{"fp8", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", 32},
+		{"nvfp4", "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", 64},
+	} {
+		for _, o := range benchmarked {
+			b.Run(m.name+"/"+o.name, func(b *testing.B) {
+				benchmark(b, o.opts, contractionLike(m.op, steps), 1, 8192, steps*4*16*16*8*m.k)
+			})
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ func instructionKernel(op string, guard string) (text string, skip bool) {
 	switch def.Kind {
 	case ptx.KindInt, ptx.KindFloat, ptx.KindSpecial, ptx.KindConvert, ptx.KindMove:
 	case ptx.KindMMA:
-		if guard != "" || strings.Contains(op, "scale") {
+		if guard != "" {
 			return "", true
 		}
 	case ptx.KindWarp:
@@ -66,11 +66,6 @@ func instructionKernel(op string, guard string) (text string, skip bool) {
 		}
 	default:
 		return "", true
-	}
-	for _, a := range def.Args {
-		if ptx.ClassOf(a.Type) == ptx.B8 {
-			return "", true // no loads and stores
-		}
 	}
 	return build("sm_121a", 0, 2, func(k *ptx.Kernel, p []ptx.Reg) {
 		i := threadID(k)
@@ -101,6 +96,8 @@ func instructionKernel(op string, guard string) (text string, skip bool) {
 			switch {
 			case a.Kind == ptx.ArgImm:
 				operands = append(operands, ptx.Imm(0x5a+n))
+			case def.Kind == ptx.KindMMA && a.Type == "u16": // byte and thread that select scales
+				operands = append(operands, ptx.Vec{ptx.Imm(0), ptx.Imm(1)})
 			case a.Kind == ptx.ArgPair:
 				d, q := fresh(ptx.B32), fresh(ptx.Pred)
 				results = append(results, d, q)
@@ -143,6 +140,10 @@ func input(k *ptx.Kernel, c ptx.Class, base ptx.Reg, off int) ptx.Reg {
 		k.I("ld.global.u32", r, ptx.At(base, off))
 	case ptx.B16:
 		k.I("ld.global.u16", r, ptx.At(base, off))
+	case ptx.B8: // only conversions read and write it
+		v := k.Reg(ptx.B32)
+		k.I("ld.global.u32", v, ptx.At(base, off))
+		k.I("cvt.u8.u32", r, v)
 	case ptx.Pred:
 		v := k.Reg(ptx.B32)
 		k.I("ld.global.u32", v, ptx.At(base, off))
@@ -165,6 +166,10 @@ func output(k *ptx.Kernel, r ptx.Reg, base ptx.Reg, off int) {
 		k.I("st.global.b32", ptx.At(base, off), r)
 	case ptx.B16:
 		k.I("st.global.b16", ptx.At(base, off), r)
+	case ptx.B8:
+		v := k.Reg(ptx.B32)
+		k.I("cvt.u32.u8", v, r)
+		k.I("st.global.b32", ptx.At(base, off), v)
 	case ptx.Pred:
 		v := k.Reg(ptx.B32)
 		k.I("selp.b32", v, ptx.Imm(7), ptx.Imm(9), r)

@@ -120,7 +120,7 @@ var nativeKinds = map[kind]jit.Kind{
 	kindShuffle: jit.Shuffle, kindBranch: jit.Branch,
 	// Without checks these have no effect.
 	kindFence: jit.Nothing, kindGridWait: jit.Nothing, kindNop: jit.Nothing, kindPrefetch: jit.Nothing,
-	kindBarrier: jit.Other, kindWarpBarrier: jit.Other, kindExit: jit.Other, kindAtomic: jit.Other, kindMMAScaled: jit.Unknown,
+	kindBarrier: jit.Other, kindWarpBarrier: jit.Other, kindExit: jit.Other, kindAtomic: jit.Other, kindMMAScaled: jit.MMA,
 }
 
 // nativeForm is the program as the compiler takes it.

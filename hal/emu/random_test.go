@@ -2,10 +2,12 @@ package emu
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,16 +16,45 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
 	"github.com/spark-compile/spark-compile/internal/ptxrand"
 )
 
 // result is what a random kernel leaves behind: its output, or how it failed.
-func result(e Engine, c *ptxrand.Case) string {
+func result(e Engine, c *ptxrand.Case) string { return faulty(e, c, nil) }
+
+// faulty is result with the instructions that native code is compiled from changed, if wrong is given.
+func faulty(e Engine, c *ptxrand.Case, wrong func(in *jit.Inst)) string {
 	in := append([]uint64(nil), c.Input...)
 	out := make([]byte, c.Output)
-	// Two blocks, one after the other: the second begins with what the first left in its rows.
-	err := RunKernelWith(Options{Engine: e, Workers: 1, StepLimit: 1 << 16}, c.Text, "k", [3]int{2, 1, 1}, [3]int{c.Threads, 1, 1}, c.Shared, in, out)
-	if err != nil {
+	run := func() error {
+		d, err := Open(Options{Engine: e, Workers: 1, StepLimit: 1 << 16})
+		if err != nil {
+			return err
+		}
+		m, err := d.Load(context.Background(), hal.Image{Name: "k", PTX: c.Text})
+		if err != nil {
+			return err
+		}
+		if wrong != nil {
+			p := m.(*module).programs["k"]
+			p.native.once.Do(func() {
+				insts := nativeForm(p)
+				for i := range insts {
+					insts[i].Vec = slices.Clone(insts[i].Vec)
+					wrong(&insts[i])
+				}
+				p.native.code, err = jit.Compile(insts, copyLayout, d.engine.level)
+			})
+			if err != nil {
+				return err
+			}
+		}
+		// Two blocks, one after the other: the second begins with what the first left in its rows.
+		return d.runKernel(m, "k", [3]int{2, 1, 1}, [3]int{c.Threads, 1, 1}, c.Shared, in, out)
+	}
+	if err := run(); err != nil {
 		if strings.Contains(err.Error(), string(StepLimit)) {
 			return "step limit" // native code counts loops only
 		}

@@ -25,15 +25,20 @@ func RunKernel(ptxText, kernel string, grid, block [3]int, shared int, args ...a
 
 // RunKernelWith is RunKernel with options.
 func RunKernelWith(opts Options, ptxText, kernel string, grid, block [3]int, shared int, args ...any) error {
-	ctx := context.Background()
 	d, err := Open(opts)
 	if err != nil {
 		return err
 	}
-	m, err := d.Load(ctx, hal.Image{Name: kernel, PTX: ptxText})
+	m, err := d.Load(context.Background(), hal.Image{Name: kernel, PTX: ptxText})
 	if err != nil {
 		return err
 	}
+	return d.runKernel(m, kernel, grid, block, shared, args...)
+}
+
+// runKernel is RunKernel of a loaded module.
+func (d *Device) runKernel(m hal.Module, kernel string, grid, block [3]int, shared int, args ...any) error {
+	ctx := context.Background()
 	op := hal.Op{Module: m, Kernel: kernel, Grid: grid, Block: block, Shared: shared}
 	if p := m.(*module).programs[kernel]; p != nil {
 		op.Dependent = p.waits

@@ -90,7 +90,7 @@ type generator struct {
 var pooled = []struct {
 	class ptx.Class
 	n     int
-}{{ptx.B32, 10}, {ptx.F32, 8}, {ptx.B64, 5}, {ptx.F64, 3}, {ptx.B16, 5}, {ptx.Pred, 4}}
+}{{ptx.B32, 10}, {ptx.F32, 8}, {ptx.B64, 5}, {ptx.F64, 3}, {ptx.B16, 5}, {ptx.B8, 2}, {ptx.Pred, 4}}
 
 // plain are the instructions that work on registers of one thread, warpWide those of a whole warp.
 var plain, warpWide = opcodes()
@@ -98,13 +98,6 @@ var plain, warpWide = opcodes()
 func opcodes() (plain, wide []*ptx.Def) {
 	for _, op := range ptx.Opcodes() {
 		d := ptx.Lookup(op)
-		ok := true
-		for _, a := range d.Args {
-			ok = ok && ptx.ClassOf(a.Type) != ptx.B8 || a.Type == "" && a.Kind != ptx.ArgDst
-		}
-		if !ok || strings.Contains(op, "scale") {
-			continue
-		}
 		switch d.Kind {
 		case ptx.KindInt, ptx.KindFloat, ptx.KindSpecial, ptx.KindConvert, ptx.KindMove:
 			plain = append(plain, d)
@@ -185,6 +178,10 @@ func (g *generator) load(reg ptx.Reg) {
 		k.I("ld.global.nc.u32", reg, at)
 	case ptx.B16:
 		k.I([]string{"ld.global.u16", "ld.global.b16", "ld.global.s8", "ld.global.u8"}[r.IntN(4)], reg, at)
+	case ptx.B8:
+		v := k.Reg(ptx.B32)
+		k.I("ld.global.u32", v, at)
+		k.I("cvt.u8.u32", reg, v)
 	case ptx.Pred:
 		v := k.Reg(ptx.B32)
 		k.I("ld.global.u32", v, at)
@@ -206,6 +203,10 @@ func (g *generator) store(reg ptx.Reg, off int) {
 		g.k.I("st.global.b32", at, reg)
 	case ptx.B16:
 		g.k.I("st.global.b16", at, reg)
+	case ptx.B8:
+		v := g.k.Reg(ptx.B32)
+		g.k.I("cvt.u32.u8", v, reg)
+		g.k.I("st.global.b32", at, v)
 	case ptx.Pred:
 		v := g.k.Reg(ptx.B32)
 		g.k.I("selp.b32", v, ptx.Imm(7), ptx.Imm(9), reg)
@@ -286,6 +287,8 @@ func (g *generator) instruction(d *ptx.Def, guards bool) {
 			g.k.I("and.b32", addr, g.any(ptx.B32), ptx.Imm(31*16))
 			g.k.I("add.u32", addr, addr, g.shared)
 			ops = append(ops, ptx.At(addr, 16*g.r.IntN(8)))
+		case d.Kind == ptx.KindMMA && a.Type == "u16": // {byte, thread} that select the scales of A, then of B
+			ops = append(ops, ptx.Vec{ptx.Imm(0), ptx.Imm(g.r.IntN(map[int]int{5: 2, 7: 4}[i]))})
 		case d.Name == "shfl" && i == 3:
 			ops = append(ops, ptx.Imm([]int{0x1f, 0, 0x1c1f, 0x181f, 0x0f}[g.r.IntN(5)]))
 		case d.Name == "shfl" && i == 4:
@@ -307,7 +310,8 @@ func (g *generator) instruction(d *ptx.Def, guards bool) {
 // float writes what inner loops are made of, more often than its share of the table.
 func (g *generator) float() {
 	ops := []string{"fma.rn.f32", "add.rn.f32", "mul.rn.f32", "max.f32", "cvt.f32.f16", "cvt.rn.f16x2.f32", "mad.lo.s32", "setp.lt.f32",
-		"selp.f32", "ex2.approx.f32", "setp.lt.s32", "mov.b32"}
+		"selp.f32", "ex2.approx.f32", "setp.lt.s32", "mov.b32", "cvt.rn.satfinite.e4m3x2.f32", "cvt.rn.satfinite.e2m1x2.f32", "cvt.rn.f16x2.e4m3x2",
+		"cvt.rn.f16x2.e2m1x2", "mul.rn.f16x2", "lop3.b32"}
 	g.instruction(ptx.Lookup(ops[g.r.IntN(len(ops))]), true)
 }
 
@@ -316,7 +320,9 @@ func (g *generator) warp() {
 	d := warpWide[g.r.IntN(len(warpWide))]
 	if g.r.IntN(2) == 0 {
 		d = ptx.Lookup([]string{"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
-			"shfl.sync.bfly.b32", "shfl.sync.down.b32", "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"}[g.r.IntN(6)])
+			"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
+			"mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
+			"shfl.sync.bfly.b32", "shfl.sync.down.b32", "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"}[g.r.IntN(8)])
 	}
 	if d.Name == "ldmatrix" {
 		g.k.I("bar.sync", ptx.Imm(0))

@@ -9,8 +9,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// TestKernels: kernels of a seed are always the same, parse, and together use the whole table but for what needs
-// registers that cannot be stored, block scales, and what orders blocks.
+// TestKernels: kernels of a seed are always the same, parse, and together use the whole table but for what
+// orders blocks.
 func TestKernels(t *testing.T) {
 	used := map[string]bool{}
 	for seed := range uint64(1000) {

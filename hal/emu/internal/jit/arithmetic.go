@@ -45,19 +45,9 @@ func rules() map[string]translator {
 	t["mul.wide.u16"] = elementwise(vpmulld)
 	each(same(divide), "div.u32", "rem.u32")
 	t["prmt.b32"] = permute
-	t["lop3.b32"] = func(e *emitter, in *Inst) bool {
-		if !e.wide {
-			return false
-		}
-		e.begin()
-		for c := range 2 {
-			e.v(vmovups, 0, 0, e.r(in.A, c))
-			e.v(vmovups, 1, 0, e.r(in.B, c))
-			e.vi(vop{3, 1, 0x25, 0, 0}, 0, 1, e.r(in.C, c), byte(in.Imm)) // vpternlogd
-			e.toR(in.D, c, 0, 2)
-		}
-		return true
-	}
+	t["lop3.b32"] = logic3
+	t["bfe.u32"] = extractUnsigned
+	t["bfe.s32"] = extractSigned
 
 	// moves
 	each(same(unary(func(*emitter, int) {})), "mov.b16", "mov.b32", "mov.u32", "mov.s32", "mov.f32")
@@ -95,12 +85,13 @@ func rules() map[string]translator {
 		})
 	}
 	each(same(zero(0xffff)), "cvt.u32.u16", "cvt.s32.u16", "cvt.u16.u32", "cvt.u16.s32", "cvt.s16.u32", "cvt.s16.s32")
-	each(same(zero(0xff)), "cvt.u32.u8", "cvt.s32.u8", "cvt.u16.u8", "cvt.s16.u8")
+	each(same(zero(0xff)), "cvt.u32.u8", "cvt.s32.u8", "cvt.u16.u8", "cvt.s16.u8", "cvt.u8.u32")
 	each(same(sign(16, 0)), "cvt.u32.s16", "cvt.s32.s16")
 	each(same(sign(8, 0)), "cvt.u32.s8", "cvt.s32.s8")
 	each(same(sign(8, 0xffff)), "cvt.u16.s8", "cvt.s16.s8")
 
 	floatRules(t, each)
+	narrowRules(t)
 	compareRules(t)
 	return t
 }
@@ -195,6 +186,91 @@ func permute(e *emitter, in *Inst) bool {
 			e.v(vpor, out, out, x)
 		}
 		e.toR(in.D, c, out, 2)
+	}
+	return true
+}
+
+// logic3 is lop3: any function of three bits, by its table.
+func logic3(e *emitter, in *Inst) bool {
+	e.begin()
+	lut := byte(in.Imm)
+	for c := range e.chunks() {
+		e.v(vmovups, 0, 0, e.r(in.A, c))
+		e.v(vmovups, 1, 0, e.r(in.B, c))
+		if e.wide {
+			e.vi(vpternlogd, 0, 1, e.r(in.C, c), lut)
+		} else {
+			e.v(vmovups, 2, 0, e.r(in.C, c))
+			e.logicByProducts(lut)
+		}
+		e.toR(in.D, c, 0, 2)
+	}
+	return true
+}
+
+// logicByProducts computes a function of registers 0–2 into 0 as an exclusive or of products of its arguments (the
+// Reed–Muller form): a coefficient is the exclusive or of the table's entries for subsets of its factors.
+func (e *emitter) logicByProducts(lut byte) {
+	const out, product = 3, 4
+	e.v(vpxor, out, out, out)
+	for factors := range 8 { // bit 2: a, as in the table's index, bit 1: b, bit 0: c
+		odd := false
+		for i := range 8 {
+			odd = odd != (i&^factors == 0 && lut>>i&1 == 1)
+		}
+		if !odd {
+			continue
+		}
+		e.v(vpcmpeqd, product, product, product)
+		for r := range 3 {
+			if factors>>(2-r)&1 == 1 {
+				e.v(vpand, product, product, r)
+			}
+		}
+		e.v(vpxor, out, out, product)
+	}
+	e.v(vmovups, 0, 0, out)
+}
+
+// extractUnsigned is bfe.u32 d, a, b, c: c bits from bit b on. Shifts past the width give 0, of ones as of a.
+func extractUnsigned(e *emitter, in *Inst) bool {
+	e.begin()
+	for c := range e.chunks() {
+		e.v(vmovups, 0, 0, e.r(in.A, c))
+		e.v(vmovups, 1, 0, e.all32(0xff))
+		e.v(vpand, 2, 1, e.r(in.B, c))
+		e.v(vpsrlvd, 0, 0, 2)
+		e.v(vpand, 2, 1, e.r(in.C, c))
+		e.v(vmovups, 1, 0, e.all32(1))
+		e.v(vpsllvd, 2, 1, 2)
+		e.v(vpsubd, 2, 2, 1)
+		e.v(vpand, 0, 0, 2)
+		e.toR(in.D, c, 0, 2)
+	}
+	return true
+}
+
+// extractSigned is bfe.s32: the field's last bit, or a's, goes to the top and everything back by arithmetic shift.
+func extractSigned(e *emitter, in *Inst) bool {
+	e.begin()
+	for c := range e.chunks() {
+		const a, pos, n, up, width = 0, 1, 2, 3, 4
+		e.v(vmovups, a, 0, e.r(in.A, c))
+		e.v(vmovups, width, 0, e.all32(0xff))
+		e.v(vpand, pos, width, e.r(in.B, c))
+		e.v(vpand, n, width, e.r(in.C, c))
+		e.v(vmovups, width, 0, e.all32(32))
+		e.v(vpaddd, up, pos, n)
+		e.v(vpminud, up, up, width)
+		e.v(vpsubd, up, width, up)
+		e.v(vpsllvd, a, a, up)
+		e.v(vpaddd, up, up, pos)
+		e.v(vpsravd, a, a, up)
+		e.v(vpxor, up, up, up) // an empty field is 0
+		e.v(vpsubd, n, up, n)
+		e.shiftI(vpsradI, 4, n, n, 31)
+		e.v(vpand, a, a, n)
+		e.toR(in.D, c, a, 2)
 	}
 	return true
 }

@@ -35,6 +35,14 @@ func TestEncodings(t *testing.T) {
 		{"kunpckwd k1,k2,k1", "c4e16c4bc9", func(e *emitter) { e.kunpck(1, 2, 1) }},
 		{"vfmadd231ps ymm3,ymm10,ymm8", "c4c22db8d8", func(e *emitter) { e.v(vfmadd231ps, 3, 10, 8) }},
 		{"vblendvps ymm1,ymm1,ymm15,ymm2", "c4c3754acf20", func(e *emitter) { e.vi(vblendvps, 1, 1, 15, 2<<4) }},
+		{"vpermps zmm28,zmm24,ZMMWORD PTR [r14+0x40]", "62423d40166601", func(e *emitter) { e.wide = true; e.v(vpermps, 28, 24, at(r14, 64)) }},
+		{"vpermilps ymm3,ymm3,ymm4", "c4e2650cdc", func(e *emitter) { e.v(vpermilpsV, 3, 3, 4) }},
+		{"vpermilps zmm30,zmm30,zmm25", "62020d400cf1", func(e *emitter) { e.wide = true; e.v(vpermilpsV, 30, 30, 25) }},
+		{"vpternlogd zmm5,zmm6,ZMMWORD PTR [rax],0xe4", "62f34d482528e4", func(e *emitter) { e.wide = true; e.vi(vpternlogd, 5, 6, at(rax, 0), 0xe4) }},
+		{"vpsraw zmm25,zmm25,0x1", "6291354071e101", func(e *emitter) { e.wide = true; e.shiftI(vpsrawI, 4, 25, 25, 1) }},
+		{"vpsllw ymm5,ymm2,0x8", "c4e15571f208", func(e *emitter) { e.shiftI(vpsllwI, 6, 5, 2, 8) }},
+		{"vpaddw zmm26,zmm26,ZMMWORD PTR [rsi+0x40]", "62612d40fd5601", func(e *emitter) { e.wide = true; e.v(vpaddw, 26, 26, at(rsi, 64)) }},
+		{"vptest ymm0,ymm0", "c4e27d17c0", func(e *emitter) { e.v(vptest, 0, 0, 0) }},
 		{"vpermq ymm4,ymm4,0xd8", "c4e3fd00e4d8", func(e *emitter) { e.vi(vpermq, 4, 0, 4, 0xd8) }},
 	} {
 		var e emitter

@@ -35,8 +35,7 @@ const (
 	Shuffle
 	Branch // Imm is the target
 	Nothing
-	Other   // the interpreter's: it ends or stops the warp, or is rare
-	Unknown // without a native form
+	Other // the interpreter's: it ends or stops the warp, or is rare
 )
 
 // Level is an instruction set.
@@ -86,7 +85,7 @@ type Context struct {
 	CopyRoom        int64
 	Group           int64
 
-	scratch [2048 + 64]byte // for native code
+	scratch [4096 + 64]byte // for native code
 }
 
 // NewSites returns the sites of a launch.

@@ -2,10 +2,7 @@
 
 package jit
 
-import (
-	"strings"
-	"unsafe"
-)
+import "unsafe"
 
 // Within a memory instruction: rdx is what to add to an address of the address row to get the host's, rbp the lanes that
 // a loop has left, r14 its lane, rax the lane's address.
@@ -447,108 +444,5 @@ func (e *emitter) shared(in *Inst) bool {
 			e.put32(indexed(rShared, rax, 0, 0), rcx)
 		}
 	}, some)
-	return true
-}
-
-// loadMatrix is ldmatrix: lanes 8i…8i+7 give the row addresses of matrix i.
-func (e *emitter) loadMatrix(in *Inst) bool {
-	if e.m { // all lanes must execute it: the interpreter knows what to say
-		return false
-	}
-	n := len(in.Vec)
-	trans := strings.Contains(in.Op, ".trans")
-	if !e.wide {
-		return e.loadMatrixAVX2(in, trans)
-	}
-	s := e.sharedAll(in.A, in.Imm, 16, 8*n)
-	for i, row := range in.Vec {
-		for g := range 8 {
-			e.mov32(rax, s.plus(4*(8*i+g)))
-			m := indexed(rShared, rax, 0, 0)
-			switch {
-			case trans:
-				e.vw(vmovups, w128, g, 0, m, nil)
-			case g%4 == 0:
-				e.vw(vmovups, w128, g/4, 0, m, nil)
-			default:
-				e.vw(vinsertX, w512, g/4, g/4, m, []byte{byte(g % 4)})
-			}
-		}
-		if trans {
-			e.transpose16()
-			for g := range 8 {
-				if g%4 != 0 {
-					e.vw(vinsertX, w512, g&4, g&4, g, []byte{byte(g % 4)})
-				}
-			}
-			e.v(vstoreups, 0, 0, e.r(row, 0))
-			e.v(vstoreups, 4, 0, e.r(row, 1))
-			continue
-		}
-		e.v(vstoreups, 0, 0, e.r(row, 0))
-		e.v(vstoreups, 1, 0, e.r(row, 1))
-	}
-	return true
-}
-
-// transpose16 transposes the 8×8 halfwords in registers 0–7; 8–15 are clobbered, 15 not.
-func (e *emitter) transpose16() {
-	x := func(o vop, d, a, b int) { e.vw(o, w128, d, a, b, nil) }
-	// Pairs of rows: words of columns 0–3, 4–7.
-	x(vpunpcklwd, 8, 0, 1)
-	x(vpunpckhwd, 9, 0, 1)
-	x(vpunpcklwd, 10, 2, 3)
-	x(vpunpckhwd, 11, 2, 3)
-	x(vpunpcklwd, 0, 4, 5)
-	x(vpunpckhwd, 1, 4, 5)
-	x(vpunpcklwd, 2, 6, 7)
-	x(vpunpckhwd, 3, 6, 7)
-	// Four rows: columns 0–1, 2–3, …
-	x(vpunpckldq, 4, 8, 10)
-	x(vpunpckhdq, 5, 8, 10)
-	x(vpunpckldq, 6, 9, 11)
-	x(vpunpckhdq, 7, 9, 11)
-	x(vpunpckldq, 8, 0, 2)
-	x(vpunpckhdq, 9, 0, 2)
-	x(vpunpckldq, 10, 1, 3)
-	x(vpunpckhdq, 11, 1, 3)
-	x(vunpcklpd, 0, 4, 8)
-	x(vunpckhpd, 1, 4, 8)
-	x(vunpcklpd, 2, 5, 9)
-	x(vunpckhpd, 3, 5, 9)
-	x(vunpcklpd, 12, 6, 10)
-	x(vunpckhpd, 13, 6, 10)
-	x(vunpcklpd, 14, 7, 11)
-	x(vunpckhpd, 7, 7, 11)
-	x(vmovups, 4, 0, 12)
-	x(vmovups, 5, 0, 13)
-	x(vmovups, 6, 0, 14)
-}
-
-func (e *emitter) loadMatrixAVX2(in *Inst, trans bool) bool {
-	n := len(in.Vec)
-	e.movi32(rEM, int32(uint32(uint64(1)<<(8*n)-1)))
-	e.sharedSome(in.A, in.Imm, 16, rEM)
-	// The row of addresses may be a result: everything goes through scratch memory.
-	s := e.scratch()
-	for i := range in.Vec {
-		for g := range 8 {
-			e.mov32(rax, at(rR, int(in.A)*128-biasR+4*(8*i+g)))
-			e.alu32i(aluAdd, rax, int32(uint32(in.Imm)-sharedBase))
-			e.vw(vmovups, w128, g, 0, indexed(rShared, rax, 0, 0), nil)
-		}
-		if trans {
-			e.transpose16()
-		}
-		for g := range 8 {
-			e.vw(vstoreups, w128, g, 0, s.plus(128*i+16*g), nil)
-		}
-	}
-	for i, row := range in.Vec {
-		for c := range 4 {
-			e.v(vmovups, 0, 0, s.plus(128*i+32*c))
-			e.v(vstoreups, 0, 0, e.r(row, c))
-		}
-	}
 	return true
 }

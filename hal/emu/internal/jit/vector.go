@@ -33,6 +33,7 @@ var (
 	vfmadd231ps = vop{2, 1, 0xb8, 0, 0}
 	vpaddd      = vop{1, 1, 0xfe, 0, 0}
 	vpsubd      = vop{1, 1, 0xfa, 0, 0}
+	vpaddw      = vop{1, 1, 0xfd, 0, 0}
 	vpaddq      = vop{1, 1, 0xd4, 1, 0}
 	vpsubq      = vop{1, 1, 0xfb, 1, 0}
 	vpmulld     = vop{2, 1, 0x40, 0, 0}
@@ -54,6 +55,9 @@ var (
 	vpmaxuq     = vop{2, 1, 0x3f, 1, 0} // EVEX
 	vpabsd      = vop{2, 1, 0x1e, 0, 0}
 	vpermilps   = vop{3, 1, 0x04, 0, 0} // imm
+	vpermilpsV  = vop{2, 1, 0x0c, 0, 0} // by a vector
+	vpermps     = vop{2, 1, 0x16, 0, 0} // the indices are the second operand
+	vpternlogd  = vop{3, 1, 0x25, 0, 0} // EVEX, imm
 	vshufps     = vop{1, 0, 0xc6, 0, 0}
 	vunpcklps   = vop{1, 0, 0x14, 0, 0}
 	vunpckhps   = vop{1, 0, 0x15, 0, 0}
@@ -102,6 +106,7 @@ var (
 	vpcmpud     = vop{3, 1, 0x1e, 0, 0} // EVEX
 	vpcmpq      = vop{3, 1, 0x1f, 1, 0} // EVEX
 	vpcmpuq     = vop{3, 1, 0x1e, 1, 0} // EVEX
+	vptest      = vop{2, 1, 0x17, 0, 0} // VEX
 	vptestmd    = vop{2, 1, 0x27, 0, 0} // EVEX
 	vptestmq    = vop{2, 1, 0x27, 1, 0} // EVEX
 	vgatherdd   = vop{2, 1, 0x90, 0, 4}
@@ -115,6 +120,9 @@ var (
 	vpsrldI     = vop{1, 1, 0x72, 0, 0} // /2
 	vpsradI     = vop{1, 1, 0x72, 0, 0} // /4
 	vpsllqI     = vop{1, 1, 0x73, 1, 0} // /6
+	vpsllwI     = vop{1, 1, 0x71, 0, 0} // /6
+	vpsrlwI     = vop{1, 1, 0x71, 0, 0} // /2
+	vpsrawI     = vop{1, 1, 0x71, 0, 0} // /4
 )
 
 // size of a vector.

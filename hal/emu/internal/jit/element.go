@@ -1,0 +1,155 @@
+//go:build linux && amd64
+
+package jit
+
+import "math"
+
+// element is a format of matrix elements, of which a 32-bit word holds several.
+type element struct {
+	name    string
+	perWord int
+	shrink  int // unpack gives the values times 2^-shrink
+}
+
+// elements are the formats that mma multiplies, by PTX's names of the types. nibble is e2m1 packed two to a byte.
+var elements = map[string]element{
+	"f16": {"f16", 2, 0}, "bf16": {"bf16", 2, 0},
+	"e4m3": {"e4m3", 4, 8}, "e5m2": {"e5m2", 4, 0}, "e2m1": {"e2m1", 4, 14},
+	"s8": {"s8", 4, 0}, "u8": {"u8", 4, 0},
+}
+
+var nibble = element{"nibble", 8, 0}
+
+func (f element) integer() bool { return f.name == "s8" || f.name == "u8" }
+
+// all32 is the operand of a vector of one number.
+func (e *emitter) all32(v uint32) mem { return e.vector32(func(int) uint32 { return v }) }
+
+// unpack widens the first n elements of the words in register s, which stays, to f32, or to s32 if they are integers:
+// element i into dst(i), whereupon done(i) is called. The elements come in no particular order. Registers t to t+2 are
+// clobbered; NaNs are not canonical.
+func (e *emitter) unpack(f element, s, n, t int, dst func(i int) int, done func(i int)) {
+	switch f.name {
+	case "f16", "bf16":
+		for i := range n {
+			e.halves(dst(i), s, i == 1, f.name == "bf16")
+			done(i)
+		}
+	case "nibble":
+		for i := range n {
+			e.nibble(dst(i), s, i, t)
+			done(i)
+		}
+	case "s8", "u8":
+		for i := range n {
+			d, ext := dst(i), 2 // vpsrld
+			if f.name == "s8" {
+				ext = 4 // vpsrad
+			}
+			e.shiftI(vpslldI, 6, d, s, byte(24-8*i))
+			e.shiftI(vpsrldI, ext, d, d, 24)
+			done(i)
+		}
+	default: // two pairs of f16: of the even elements and of the odd ones
+		for odd := range min(n, 2) {
+			if odd == 1 {
+				e.v(vpand, t, s, e.all32(0xff00ff00))
+			} else {
+				e.shiftI(vpsllwI, 6, t, s, 8)
+			}
+			e.upperToHalf(f, t, t+1)
+			for i := odd; i < n; i += 2 {
+				e.halves(dst(i), t, i > 1, false)
+				done(i)
+			}
+		}
+	}
+}
+
+// upperToHalf turns 16-bit words, whose upper byte is a float of 8 bits and whose lower byte is 0, into f16, 2^-shrink times as
+// large; t and t+1 are clobbered.
+func (e *emitter) upperToHalf(f element, v, t int) {
+	switch f.name {
+	case "e4m3":
+		// One bit down, exponent and mantissa are f16's, with another bias. All ones are NaN: adding 1 carries into the
+		// highest bit of f16's exponent, which makes all of that ones.
+		e.shiftI(vpsrawI, 4, v, v, 1)
+		e.v(vpand, t, v, e.all32(0x3f803f80))
+		e.v(vpaddw, t, t, e.all32(0x00800080))
+		if e.wide {
+			e.vi(vpternlogd, v, t, e.all32(0xbfffbfff), 0xe4) // the mask's bits of v, the others of t
+			return
+		}
+		e.v(vpand, t, t, e.all32(0x40004000))
+		e.v(vpand, v, v, e.all32(0xbf80bf80))
+		e.v(vpor, v, v, t)
+	case "e2m1": // in bits 5–2 of the byte
+		e.shiftI(vpsllwI, 6, t, v, 2)
+		e.v(vpand, t, t, e.all32(0x80008000))
+		e.shiftI(vpsrlwI, 2, v, v, 1)
+		e.v(vpand, v, v, e.all32(0x0e000e00))
+		e.v(vpor, v, v, t)
+	}
+}
+
+// nibble widens e2m1 number i of the words in s by looking it up.
+func (e *emitter) nibble(d, s, i, t int) {
+	table := e.vector32(func(i int) uint32 {
+		v := [8]float32{0, .5, 1, 1.5, 2, 3, 4, 6}[i%8]
+		return math.Float32bits(v) | uint32(i)>>3<<31
+	})
+	idx := s
+	if i > 0 {
+		idx = d
+		e.shiftI(vpsrldI, 2, d, s, byte(4*i))
+	}
+	if e.wide { // sixteen entries
+		e.v(vpermps, d, idx, table)
+		return
+	}
+	e.shiftI(vpslldI, 6, t, s, byte(28-4*i))
+	e.v(vpand, t, t, e.all32(1<<31))
+	e.v(vpermps, d, idx, table)
+	e.v(vpor, d, d, t)
+}
+
+// scaleValue turns words, whose low 7 bits are a ue4m3, into f32, 2^-8 times as large.
+func (e *emitter) scaleValue(v, t int) {
+	e.v(vpand, v, v, e.all32(0x7f))
+	e.shiftI(vpslldI, 6, v, v, 7)
+	e.v(vpaddd, t, v, e.all32(0x80))
+	e.v(vpand, t, t, e.all32(0x4000))
+	e.v(vpor, v, v, t)
+	e.widenLow(v, v)
+}
+
+// halves widens the low or the high 16 bits of the lanes of s into d.
+func (e *emitter) halves(d, s int, high, bf bool) {
+	switch {
+	case bf && high:
+		e.v(vpand, d, s, e.all32(0xffff0000))
+	case bf:
+		e.shiftI(vpslldI, 6, d, s, 16)
+	case high:
+		e.shiftI(vpsrldI, 2, d, s, 16)
+		e.widenLow(d, d)
+	default:
+		if !e.wide {
+			e.shiftI(vpslldI, 6, d, s, 16)
+			e.shiftI(vpsrldI, 2, d, d, 16)
+			s = d
+		}
+		e.widenLow(d, s)
+	}
+}
+
+// widenLow is f16 to f32 of lanes whose upper halves are zero, or (AVX-512) anything.
+func (e *emitter) widenLow(d, s int) {
+	if e.wide {
+		e.evex(vpmovdw, w512, s, 0, d, mod{}, 0)
+	} else {
+		e.v(vpackusdw, d, s, s)
+		e.vi(vpermq, d, 0, d, 8)
+	}
+	e.v(vcvtph2ps, d, 0, d)
+}

@@ -1,0 +1,270 @@
+//go:build linux && amd64
+
+package jit
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+)
+
+// product is an mma m16n8: C ← A·B + C. Whatever the elements, a 32-bit word holds perWord of them, neighbours along k,
+// the four words of a group of lanes follow each other along k, and of A's four and B's two registers the latter half goes
+// on where the first half ends.
+type product struct {
+	a, b   element
+	scaled bool // a ue4m3 for each 16 of k, of every row of A and column of B
+}
+
+// productOf is what an mma instruction computes.
+func productOf(op string) (p product, ok bool) {
+	if strings.Contains(op, ".kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3") {
+		return product{nibble, nibble, true}, true
+	}
+	m := strings.Split(op, ".")
+	a, okA := elements[m[len(m)-3]]
+	b, okB := elements[m[len(m)-2]]
+	return product{a: a, b: b}, okA && okB
+}
+
+// Rows of an mma in Inst.Vec: d, a, b, c; with scales those of A, {byte, thread} that select them, those of B, selectors.
+const (
+	rowD, rowA, rowB, rowC          = 0, 4, 8, 10
+	rowScaleA, rowByteA, rowThreadA = 14, 15, 16
+	rowScaleB, rowByteB, rowThreadB = 17, 18, 19
+)
+
+// Scratch memory of an mma: B; half of A's registers, of AVX2 those of eight rows; eight rows of D (AVX2); B's scales, which
+// A overwrites when B has been multiplied by them (AVX-512).
+const scratchA, scratchD, scratchScaleB, scratchBytes = 2048, 3072, 3328, 4096
+
+// mma is, for every element of C, k ascending, one fused multiply-add each, of integers one product and sum. A lane g·4+t
+// holds columns 2t and 2t+1 of C in different registers, so the products are formed in the fragments' own layout: the k-th
+// column of A is one of a group of four lanes, spread over the group; the k-th row of B is four even or four odd columns,
+// repeated. The instruction hands its rows' offsets over to a subroutine.
+func (e *emitter) mma(in *Inst) bool {
+	p, ok := productOf(in.Op)
+	if e.m || !ok {
+		return false
+	}
+	var rows []byte
+	for _, row := range in.Vec {
+		rows = binary.LittleEndian.AppendUint32(rows, uint32(int(row)*128-biasR))
+	}
+	rows = append(rows, make([]byte, 128-len(rows))...)
+	e.lea(rdx, e.constant(rows))
+	e.call(e.sub(in.Op, func() {
+		if p.scaled {
+			e.selectors()
+			e.scalesOfB()
+		}
+		e.spreadB(&p)
+		if e.wide {
+			e.mmaAVX512(&p)
+		} else {
+			e.mmaAVX2(&p)
+		}
+		e.alu32(aluXor, rax, rax)
+	}))
+	if p.scaled {
+		e.test32(rax, rax)
+		e.jcc(ccNE, e.bail())
+	}
+	return true
+}
+
+// row returns chunk c of the subroutine's i-th row; rax is clobbered.
+func (e *emitter) row(i int) func(c int) mem {
+	e.gp(true, 0, nil, 0x63, rax, at(rdx, 4*i), 0) // movsxd
+	return func(c int) mem { return indexed(rR, rax, 0, c*e.bytes()) }
+}
+
+// rowOfB is where row k of B stands in scratch memory, four even columns before four odd ones. A vector of AVX-512 holds
+// two threads' words, so element i of threads 2p and 2p+1 are neighbours.
+func (p *product) rowOfB(half, thread, i int) int {
+	n := p.b.perWord
+	return half*4*n*32 + thread/2*2*n*32 + i*64 + thread%2*32
+}
+
+// columns are those of B as rowOfB has them.
+var columns = [8]int{0, 2, 4, 6, 1, 3, 5, 7}
+
+// spreadB widens B into scratch memory, whose address it leaves in r14. It makes up for what A and B have shrunk by.
+func (e *emitter) spreadB(p *product) {
+	s := e.scratch()
+	const words, t, out = 4, 5, 8
+	finish := func(half, thread int) func(i int) {
+		return func(i int) {
+			if grow := p.a.shrink + p.b.shrink; grow > 0 {
+				e.v(vmulps, out, out, e.all32(math.Float32bits(float32(math.Ldexp(1, grow)))))
+			}
+			if p.scaled {
+				e.v(vmulps, out, out, s.plus(scratchScaleB+(2*half+thread/2)*e.bytes()))
+			}
+			e.v(vstoreups, out, 0, s.plus(p.rowOfB(half, thread, i)))
+		}
+	}
+	to := func(int) int { return out }
+	for half := range 2 {
+		row := e.row(rowB + half)
+		if e.wide {
+			for pair := range 2 {
+				e.v(vmovups, words, 0, e.vector32(func(i int) uint32 { return uint32(4*columns[i%8] + 2*pair + i/8) }))
+				e.v(vmovups, 0, 0, row(0))
+				e.v(vpermi2d, words, 0, row(1))
+				e.unpack(p.b, words, p.b.perWord, t, to, finish(half, 2*pair))
+			}
+			continue
+		}
+		for g := range 4 {
+			e.v(vmovups, g, 0, row(g))
+		}
+		e.transposeB()
+		for thread := range 4 {
+			e.unpack(p.b, thread, p.b.perWord, t, to, finish(half, thread))
+		}
+	}
+}
+
+// transposeB turns registers 0–3, eight groups of four lanes, into four threads' words of the eight columns (AVX2).
+func (e *emitter) transposeB() {
+	e.v(vunpcklps, 4, 0, 1)
+	e.v(vunpckhps, 5, 0, 1)
+	e.v(vunpcklps, 6, 2, 3)
+	e.v(vunpckhps, 7, 2, 3)
+	e.v(vunpcklpd, 0, 4, 6)
+	e.v(vunpckhpd, 1, 4, 6)
+	e.v(vunpcklpd, 2, 5, 7)
+	e.v(vunpckhpd, 3, 5, 7)
+}
+
+// multiply adds a·b to c; b stays, a does not.
+func (e *emitter) multiply(p *product, c, a, b, t int) {
+	if p.a.integer() {
+		e.v(vpmulld, t, a, b)
+		e.v(vpaddd, c, c, t)
+		return
+	}
+	e.v(vfmadd231ps, c, a, b)
+}
+
+// mmaAVX512 has C in registers 0–7, two a row, and A in 8–23 or, where that is too small, in scratch memory.
+func (e *emitter) mmaAVX512(p *product) {
+	s := at(r14, 0)
+	n := p.a.perWord
+	place := func(i, j int) any { // element i; j: rows 0–3, 4–7, 8–11, 12–15
+		if n > 4 {
+			return s.plus(scratchA + 256*i + 64*j)
+		}
+		return 8 + 4*i + j
+	}
+	for i := range 4 {
+		row := e.row(rowC + i)
+		e.v(vmovups, 2*i, 0, row(0))
+		e.v(vmovups, 2*i+1, 0, row(1))
+	}
+	for half := range 2 {
+		for j := range 4 {
+			const words, t, out, factor = 24, 25, 28, 30
+			e.v(vmovups, words, 0, e.row(rowA+2*half+j/2)(j%2))
+			if p.scaled {
+				e.scaleOfA(factor, half, j/2, j%2, t)
+			}
+			e.unpack(p.a, words, n, t, func(i int) int {
+				if r, ok := place(i, j).(int); ok {
+					return r
+				}
+				return out
+			}, func(i int) {
+				if p.scaled {
+					e.v(vmulps, out, out, factor)
+				}
+				if m, ok := place(i, j).(mem); ok {
+					e.v(vstoreups, out, 0, m)
+				}
+			})
+		}
+		for thread := range 4 {
+			for i := range n {
+				b := p.rowOfB(half, thread, i)
+				e.v(vbroadcastX, 24, 0, s.plus(b))
+				e.v(vbroadcastX, 25, 0, s.plus(b+16))
+				for j := range 4 {
+					e.vi(vpermilps, 26+j, 0, place(i, j), byte(thread*0x55))
+					c := j%2 + 4*(j/2) // c0 or c2; c1 or c3 stand two further
+					e.multiply(p, c, 26+j, 24, 30)
+					e.multiply(p, c+2, 26+j, 25, 30)
+				}
+			}
+		}
+	}
+	for i := range 4 {
+		row := e.row(rowD + i)
+		for c := range 2 {
+			if !p.a.integer() {
+				e.canon(2*i+c, 24)
+			}
+			e.v(vstoreups, 2*i+c, 0, row(c))
+		}
+	}
+}
+
+// mmaAVX2 computes rows 0–7, of a0, a2, c0 and c1, then rows 8–15, with C in registers 0–7.
+func (e *emitter) mmaAVX2(p *product) {
+	s := at(r14, 0)
+	n := p.a.perWord
+	for h := range 2 {
+		for i := range 2 {
+			row := e.row(rowC + 2*h + i)
+			for j := range 4 {
+				e.v(vmovups, 4*i+j, 0, row(j))
+			}
+		}
+		for half := range 2 {
+			for j := range 4 {
+				const words, t, out, factor = 8, 9, 12, 13
+				e.v(vmovups, words, 0, e.row(rowA+2*half+h)(j))
+				if p.scaled {
+					e.scaleOfA(factor, half, h, j, t)
+				}
+				e.unpack(p.a, words, n, t, func(int) int { return out }, func(i int) {
+					if p.scaled {
+						e.v(vmulps, out, out, factor)
+					}
+					e.v(vstoreups, out, 0, s.plus(scratchA+128*i+32*j))
+				})
+			}
+			for thread := range 4 {
+				for i := range n {
+					b := p.rowOfB(half, thread, i)
+					e.v(vbroadcastX, 8, 0, s.plus(b))
+					e.v(vbroadcastX, 9, 0, s.plus(b+16))
+					for j := range 4 {
+						e.vi(vpermilps, 10, 0, s.plus(scratchA+128*i+32*j), byte(thread*0x55))
+						e.multiply(p, j, 10, 8, 11)
+						e.multiply(p, 4+j, 10, 9, 11)
+					}
+				}
+			}
+		}
+		for i := range 8 {
+			if !p.a.integer() {
+				e.canon(i, 8)
+			}
+			if h == 0 { // D may be A's rows: nothing is written before all is read
+				e.v(vstoreups, i, 0, s.plus(scratchD+32*i))
+			}
+		}
+	}
+	for i := range 4 {
+		row := e.row(rowD + i)
+		for j := range 4 {
+			r := 4*(i-2) + j
+			if i < 2 {
+				r = 8
+				e.v(vmovups, r, 0, s.plus(scratchD+128*i+32*j))
+			}
+			e.v(vstoreups, r, 0, row(j))
+		}
+	}
+}

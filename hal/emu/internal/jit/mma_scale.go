@@ -1,0 +1,77 @@
+//go:build linux && amd64
+
+package jit
+
+import "math"
+
+// selectors returns 1 from the subroutine of a scaled mma whose selectors are not what scale_vec::4X defines: byte 0, thread
+// of A 0 or 1, of B 0 to 3, the same in all lanes. The interpreter then says so.
+func (e *emitter) selectors() {
+	const bad, x, first = 0, 1, 2
+	e.v(vpxor, bad, bad, bad)
+	for _, s := range [...]struct {
+		row  int
+		most uint32
+	}{{rowByteA, 0}, {rowThreadA, 1}, {rowByteB, 0}, {rowThreadB, 3}} {
+		row := e.row(s.row)
+		e.v(vbroadcast, first, 0, row(0))
+		for c := range e.chunks() {
+			e.v(vpxor, x, first, row(c))
+			e.v(vpor, bad, bad, x)
+		}
+		e.v(vpand, first, first, e.all32(^s.most))
+		e.v(vpor, bad, bad, first)
+	}
+	fine := e.newLabel()
+	if e.wide {
+		e.evex(vptestmd, w512, 1, bad, bad, mod{}, 0)
+		e.kortest(1, 1)
+	} else {
+		e.v(vptest, bad, 0, bad)
+	}
+	e.jcc(ccE, fine)
+	e.movi32(rax, 1)
+	e.ret()
+	e.place(fine)
+}
+
+// scalesOfB puts the factors of B's columns, in the order of columns, for each 16 of k into scratch memory. They make up
+// for A's as well, both of which scaleValue has shrunk.
+func (e *emitter) scalesOfB() {
+	s := e.scratch()
+	thread := e.row(rowThreadB)(0)
+	e.v(vbroadcast, 4, 0, thread)
+	row := e.row(rowScaleB)
+	for c := range e.chunks() { // the selected thread's to all of its group
+		e.v(vmovups, c, 0, row(c))
+		e.v(vpermilpsV, c, c, 4)
+	}
+	const words, v, t = 0, 8, 9
+	if e.wide {
+		e.v(vmovups, 4, 0, e.vector32(func(i int) uint32 { return uint32(4 * columns[i%8]) }))
+		e.v(vpermi2d, 4, 0, 1)
+		e.v(vmovups, words, 0, 4)
+	} else {
+		e.transposeB()
+	}
+	for b := range 4 {
+		e.shiftI(vpsrldI, 2, v, words, byte(8*b))
+		e.scaleValue(v, t)
+		e.v(vmulps, v, v, e.all32(math.Float32bits(1<<16)))
+		e.v(vstoreups, v, 0, s.plus(scratchScaleB+b*e.bytes()))
+	}
+}
+
+// scaleOfA puts the factors of chunk c of a register of A into v: of its rows, 0–7 or (lower = 1) 8–15, and of k: a pair of
+// threads has 16 of it. The scales of a row are thread 2·selector's of its group, those of the row eight below the next's.
+func (e *emitter) scaleOfA(v, half, lower, c, t int) {
+	e.v(vbroadcast, t, 0, e.row(rowThreadA)(0))
+	e.v(vpaddd, t, t, t)
+	if lower == 1 {
+		e.v(vpaddd, t, t, e.all32(1))
+	}
+	e.v(vmovups, v, 0, e.row(rowScaleA)(c))
+	e.v(vpermilpsV, v, v, t)
+	e.v(vpsrlvd, v, v, e.vector32(func(i int) uint32 { return uint32(16*half + 8*(i%4/2)) }))
+	e.scaleValue(v, t)
+}

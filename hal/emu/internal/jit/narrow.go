@@ -1,0 +1,184 @@
+//go:build linux && amd64
+
+package jit
+
+import "math"
+
+// encoding is a narrow float that conversions round to: nearest even, clipped to the greatest finite value.
+type encoding struct {
+	bits, mantissa int
+	least          int // exponent of the least normal number
+	greatest       float32
+	nan            uint32 // the code of NaN
+}
+
+var encodings = map[string]encoding{
+	"e4m3x2": {8, 3, -6, 448, 0x7f},
+	"e5m2x2": {8, 2, -14, 57344, 0x7f},
+	"e2m1x2": {4, 1, 0, 6, 7},
+}
+
+// narrowRules are the conversions of pairs of narrow floats and the arithmetic of f16.
+func narrowRules(t map[string]translator) {
+	for typ, f := range encodings {
+		t["cvt.rn.satfinite."+typ+".f32"] = encodePair(f)
+		from := elements[typ[:4]]
+		if typ == "e2m1x2" {
+			from = nibble
+		} else {
+			t["cvt.rn.satfinite."+typ+".f16x2"] = encodeHalves(f)
+		}
+		t["cvt.rn.f16x2."+typ] = decodePair(from)
+	}
+	// Rounding to f32 first does no harm: of two f16 it has more than twice the digits and two (Figueroa, "When is double
+	// rounding innocuous?", 1995).
+	for op, o := range map[string]vop{"add": vaddps, "sub": vsubps, "mul": vmulps} {
+		t[op+".rn.f16"] = halfBinary(o)
+		t[op+".rn.f16x2"] = halvesBinary(o)
+	}
+}
+
+// encodePair puts the code of the first source above that of the second.
+func encodePair(f encoding) translator {
+	return func(e *emitter, in *Inst) bool {
+		e.begin()
+		for c := range e.chunks() {
+			e.v(vmovups, 0, 0, e.r(in.A, c))
+			e.encode(f, 0)
+			e.shiftI(vpslldI, 6, 4, 0, byte(f.bits))
+			e.v(vmovups, 0, 0, e.r(in.B, c))
+			e.encode(f, 0)
+			e.v(vpor, 0, 0, 4)
+			e.toR(in.D, c, 0, 2)
+		}
+		return true
+	}
+}
+
+// encodeHalves is encodePair of the upper and the lower half of one source.
+func encodeHalves(f encoding) translator {
+	return func(e *emitter, in *Inst) bool {
+		e.begin()
+		for c := range e.chunks() {
+			e.v(vmovups, 8, 0, e.r(in.A, c))
+			e.halves(0, 8, true, false)
+			e.encode(f, 0)
+			e.shiftI(vpslldI, 6, 4, 0, byte(f.bits))
+			e.halves(0, 8, false, false)
+			e.encode(f, 0)
+			e.v(vpor, 0, 0, 4)
+			e.toR(in.D, c, 0, 2)
+		}
+		return true
+	}
+}
+
+// encode turns f32 into codes, in place; registers 1, 3, 5, 6 and 7 are clobbered, or k1 and k2.
+func (e *emitter) encode(f encoding, v int) {
+	const normal, small, sign, subnormal, nan = 1, 3, 5, 6, 7
+	shift := 23 - f.mantissa
+	e.shiftI(vpsrldI, 2, sign, v, 31)
+	e.shiftI(vpslldI, 6, sign, sign, byte(f.bits-1))
+	e.v(vpand, v, v, e.all32(0x7fffffff))
+	e.greater(1, nan, v, e.all32(0x7f800000))
+	e.v(vpminud, v, v, e.all32(math.Float32bits(f.greatest)))
+
+	// As an integer: half a place less its least part, and one if the place is odd; then the exponent's bias.
+	e.shiftI(vpsrldI, 2, normal, v, byte(shift))
+	e.v(vpand, normal, normal, e.all32(1))
+	e.v(vpaddd, normal, normal, e.all32(1<<(shift-1)-1))
+	e.v(vpaddd, normal, normal, v)
+	e.shiftI(vpsrldI, 2, normal, normal, byte(shift))
+	e.v(vpsubd, normal, normal, e.all32(uint32((126+f.least)<<f.mantissa)))
+
+	// Below the normal numbers: added to a number whose last place is theirs.
+	magic := float32(math.Ldexp(1, f.least-f.mantissa+23))
+	e.v(vaddps, subnormal, v, e.all32(math.Float32bits(magic)))
+	e.v(vpsubd, subnormal, subnormal, e.all32(math.Float32bits(magic)))
+
+	e.v(vmovups, small, 0, e.all32(math.Float32bits(float32(math.Ldexp(1, f.least)))))
+	e.greater(2, small, small, v)
+	e.pick(2, small, normal, subnormal)
+	e.v(vpor, normal, normal, sign)
+	e.v(vmovups, v, 0, normal)
+	e.v(vmovups, subnormal, 0, e.all32(f.nan))
+	e.pick(1, nan, v, subnormal)
+}
+
+// greater compares integers without sign bits: a > b into mask k, or (AVX2) into vector d.
+func (e *emitter) greater(k, d, a int, b any) {
+	if e.wide {
+		e.evex(vpcmpud, w512, k, a, b, mod{}, 1)
+		e.b(6)
+		return
+	}
+	e.v(vpcmpgtd, d, a, b)
+}
+
+// pick replaces v by x where mask k, or (AVX2) vector m is set.
+func (e *emitter) pick(k, m, v, x int) {
+	if e.wide {
+		e.vk(vmovups, v, 0, x, k)
+		return
+	}
+	e.vi(vblendvps, v, v, x, byte(m<<4))
+}
+
+// decodePair widens two codes to f16, the lower one into the lower half.
+func decodePair(f element) translator {
+	return func(e *emitter, in *Inst) bool {
+		e.begin()
+		for c := range e.chunks() {
+			e.v(vmovups, 8, 0, e.r(in.A, c))
+			e.unpack(f, 8, 2, 9, func(i int) int { return 4 + i*8 }, func(int) {})
+			for _, v := range [...]int{4, 12} {
+				if f.shrink > 0 {
+					e.v(vmulps, v, v, e.all32(math.Float32bits(float32(math.Ldexp(1, f.shrink)))))
+				}
+				e.narrow(v)
+			}
+			e.shiftI(vpslldI, 6, 12, 12, 16)
+			e.v(vpor, 4, 4, 12)
+			e.toR(in.D, c, 4, 2)
+		}
+		return true
+	}
+}
+
+func halfBinary(o vop) translator {
+	return func(e *emitter, in *Inst) bool {
+		e.begin()
+		for c := range e.chunks() {
+			e.v(vmovups, 8, 0, e.r(in.A, c))
+			e.v(vmovups, 9, 0, e.r(in.B, c))
+			e.widen(0, 8)
+			e.widen(1, 9)
+			e.v(o, 0, 0, 1)
+			e.narrow(0)
+			e.toR(in.D, c, 0, 2)
+		}
+		return true
+	}
+}
+
+func halvesBinary(o vop) translator {
+	return func(e *emitter, in *Inst) bool {
+		e.begin()
+		for c := range e.chunks() {
+			e.v(vmovups, 8, 0, e.r(in.A, c))
+			e.v(vmovups, 9, 0, e.r(in.B, c))
+			for _, high := range []bool{true, false} {
+				e.halves(0, 8, high, false)
+				e.halves(1, 9, high, false)
+				e.v(o, 0, 0, 1)
+				e.narrow(0)
+				if high {
+					e.shiftI(vpslldI, 6, 4, 0, 16)
+				}
+			}
+			e.v(vpor, 0, 0, 4)
+			e.toR(in.D, c, 0, 2)
+		}
+		return true
+	}
+}
