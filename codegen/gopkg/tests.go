@@ -11,11 +11,13 @@ import (
 type Golden struct {
 	Inputs    map[string][]byte
 	Outputs   map[string][]float64
+	Program   map[string][]byte // outputs as the CPU device computed them, which it must do again to the bit; nil: not recorded
 	MinCosine float64
 	RelL2     float64
 }
 
-// files returns the golden files by path: testdata/in_NAME.bin holds elements, testdata/out_NAME.bin float64.
+// files returns the golden files by path: testdata/in_NAME.bin holds elements, testdata/out_NAME.bin float64,
+// testdata/emu_NAME.bin elements.
 func (g *Golden) files() map[string][]byte {
 	out := map[string][]byte{}
 	for name, b := range g.Inputs {
@@ -23,6 +25,9 @@ func (g *Golden) files() map[string][]byte {
 	}
 	for name, x := range g.Outputs {
 		out["testdata/"+goldenFile("out", name)] = float64Bytes(x)
+	}
+	for name, b := range g.Program {
+		out["testdata/"+goldenFile("emu", name)] = b
 	}
 	return out
 }
@@ -73,6 +78,16 @@ func (s *source) test() ([]byte, error) {
 		for _, q := range s.program.Outputs {
 			g.Id("compare").Call(Id("t"), Lit(q.Name), Lit(q.DType), Id("session").Dot("Output").Call(Lit(q.Name)), Id("read").Call(Id("t"), Lit(goldenFile("out", q.Name))))
 		}
+		if s.golden.Program == nil {
+			return
+		}
+		g.Comment("On the CPU device, which rounds as the one on which this was recorded, every bit is the same.")
+		g.If(List(Id("info"), Id("_")).Op(":=").Id("m").Dot("Device").Call(), Id("info").Dot("Backend").Op("==").Lit("emu")).BlockFunc(func(g *Group) {
+			for _, q := range s.program.Outputs {
+				g.If(Op("!").Qual("bytes", "Equal").Call(Id("session").Dot("Output").Call(Lit(q.Name)), Id("read").Call(Id("t"), Lit(goldenFile("emu", q.Name))))).Block(
+					Id("t").Dot("Errorf").Call(Lit("%s is not what the CPU device computed when the model was compiled"), Lit(q.Name)))
+			}
+		})
 	})
 	f.Line()
 	f.Func().Id("compare").Params(t.Clone(), List(Id("name"), Id("dtype")).String(), List(Id("got"), Id("want")).Index().Byte()).BlockFunc(func(g *Group) {

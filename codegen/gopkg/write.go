@@ -196,7 +196,7 @@ func own(rel string) bool {
 	case "":
 		return base == "model.go" || base == "example_test.go" || base == "model_test.go" || base == runtime.ProgramFile || base == runtime.WeightsFile
 	case "testdata/":
-		return strings.HasSuffix(base, ".bin") && (strings.HasPrefix(base, "in_") || strings.HasPrefix(base, "out_"))
+		return strings.HasSuffix(base, ".bin") && (strings.HasPrefix(base, "in_") || strings.HasPrefix(base, "out_") || strings.HasPrefix(base, "emu_"))
 	}
 	return strings.HasPrefix(dir, "sm_") && strings.Count(dir, "/") == 1 && (base == runtime.PTXFile || base == runtime.CubinFile)
 }

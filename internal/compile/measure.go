@@ -49,39 +49,50 @@ func evaluateAll(ctx context.Context, g *ir.Graph, inputs []map[string]*ir.Array
 }
 
 // runAll runs a target's variant of a program on the CPU device on every input: by output, [input][element].
-func runAll(ctx context.Context, p *runtime.Program, target string, inputs []map[string]*ir.Array) (all map[string][][]float64, err error) {
+func runAll(ctx context.Context, p *runtime.Program, target string, inputs []map[string]*ir.Array) (map[string][][]float64, error) {
+	all := map[string][][]float64{}
+	err := runEach(ctx, p, target, inputs, func(s *runtime.Session) error {
+		for _, q := range p.Outputs {
+			x, err := runtime.Float64s(q.DType, s.Output(q.Name))
+			if err != nil {
+				return fmt.Errorf("output %q: %w", q.Name, err)
+			}
+			all[q.Name] = append(all[q.Name], x)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// runEach runs a target's variant of a program on the CPU device and calls ran after every input.
+func runEach(ctx context.Context, p *runtime.Program, target string, inputs []map[string]*ir.Array, ran func(*runtime.Session) error) error {
 	d, err := emu.Open(emu.Options{})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer d.Close()
 	m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{Target: target})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer m.Close()
 	s, err := m.NewSession(ctx, runtime.SessionOptions{})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer s.Close()
-	all = map[string][][]float64{}
 	for _, in := range inputs {
 		if err := fill(p, s, in); err != nil {
-			return nil, err
+			return err
 		}
 		if err := s.Run(ctx); err != nil {
-			return nil, err
+			return err
 		}
-		for _, q := range p.Outputs {
-			x, err := runtime.Float64s(q.DType, s.Output(q.Name))
-			if err != nil {
-				return nil, fmt.Errorf("output %q: %w", q.Name, err)
-			}
-			all[q.Name] = append(all[q.Name], x)
+		if err := ran(s); err != nil {
+			return err
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // fill puts arrays into a session's inputs and states.

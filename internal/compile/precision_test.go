@@ -1,19 +1,24 @@
 package compile
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -32,13 +37,16 @@ func lowPrecision(t *testing.T, name string, opt Options) *Result {
 	return r
 }
 
+// quick names the models that every run of the tests calibrates; SPARK_FULL adds the others.
+func quick(name string) bool { return name == "policy" || name == "dmonitoring" }
+
 // TestLowPrecisionIsAsAccurateAsItsGraph runs everything forced to low precision, device checks on. Sums in another order
 // move a few numbers to the next code, which layers carry on, so programs and graph part as far as their rounding errors
 // reach; but the program must not be further from the exact outputs than its graph is.
 func TestLowPrecisionIsAsAccurateAsItsGraph(t *testing.T) {
 	for _, name := range names {
 		for _, precision := range []string{"bf16", "fp8", "nvfp4"} {
-			if testing.Short() && precision != "bf16" && name != "policy" && name != "dmonitoring" {
+			if precision != "bf16" && !quick(name) && os.Getenv("SPARK_FULL") == "" && !(name == "vision" && precision == "fp8") {
 				continue
 			}
 			t.Run(name+"/"+precision, func(t *testing.T) {
@@ -86,7 +94,7 @@ func unseen(g *ir.Graph) []map[string]*npy.Array {
 // TestTheBudgetIsMet asks for more and more, and that what stays is named with a reason.
 func TestTheBudgetIsMet(t *testing.T) {
 	kept := -1
-	for _, budget := range []float64{0, .99, .999, .9999} {
+	for _, budget := range []float64{0, .99, .9999} {
 		r := lowPrecision(t, "policy", Options{Precision: "fp8", MinCosine: budget})
 		count := 0
 		for _, l := range r.Accuracy.Layers {
@@ -113,19 +121,101 @@ func TestTheBudgetIsMet(t *testing.T) {
 }
 
 func TestKeptLayersStay(t *testing.T) {
-	first := lowPrecision(t, "dmonitoring", Options{Precision: "fp8"})
+	first := lowPrecision(t, "policy", Options{Precision: "fp8"})
 	name := first.Accuracy.Layers[1].Name
-	r := lowPrecision(t, "dmonitoring", Options{Precision: "fp8", Keep: []string{name}})
+	r := lowPrecision(t, "policy", Options{Precision: "fp8", Keep: []string{name}})
 	require.Equal(t, "fp16", r.Accuracy.Layers[1].Precision)
 	require.Equal(t, "--keep", r.Accuracy.Layers[1].Why)
 	require.Equal(t, "fp8", r.Accuracy.Layers[2].Precision)
 }
 
-func TestQuantisedFilesAreTheSameTwice(t *testing.T) {
-	a, b := lowPrecision(t, "vision", Options{Precision: "nvfp4"}), lowPrecision(t, "vision", Options{Precision: "nvfp4"})
+func TestQuantisedProgramsAreTheSameTwice(t *testing.T) {
+	a, b := lowPrecision(t, "policy", Options{Precision: "nvfp4"}), lowPrecision(t, "policy", Options{Precision: "nvfp4"})
 	require.Equal(t, a.Program.Weights, b.Program.Weights)
 	require.Equal(t, a.Program.Variants[0].PTX, b.Program.Variants[0].PTX)
 	require.Equal(t, a.Accuracy.Slices, b.Accuracy.Slices)
+}
+
+// TestTheReportsFiguresAreTheProgramsOwn runs the program again, in the interpreter, and compares with the file in float64.
+func TestTheReportsFiguresAreTheProgramsOwn(t *testing.T) {
+	r := lowPrecision(t, "policy", Options{Precision: "fp8", MinCosine: .99})
+	s := session(t, packaged(t, r.Program), true)
+	got, want := map[string][][]float64{}, map[string][][]float64{}
+	for _, in := range r.Accuracy.inputs {
+		arrays := map[string]*npy.Array{}
+		for name, a := range in {
+			arrays[name] = &npy.Array{DType: a.DType.String(), Shape: a.Shape, Data: a.Tensor().Dense()}
+		}
+		o, e := outputs(t, r.Program, s, arrays), evaluate(t, r.Source, arrays, false)
+		for name := range o {
+			got[name], want[name] = append(got[name], o[name]), append(want[name], e[name])
+		}
+	}
+	again, err := calibrate.MeasureAll(calibrate.SlicesOf(r.Program), got, want)
+	require.NoError(t, err)
+	require.Equal(t, again, r.Accuracy.Slices)
+	require.Greater(t, len(again), len(r.Program.Outputs))
+}
+
+// TestEveryTargetRunsLowPrecision holds each variant to the file, and says what a target cannot do.
+func TestEveryTargetRunsLowPrecision(t *testing.T) {
+	src, err := driving.Make("policy", driving.Small)
+	require.NoError(t, err)
+	for precision, refused := range map[string][]string{"fp8": {"sm_80"}, "nvfp4": {"sm_90", "sm_80"}} {
+		m, err := onnx.Decode("policy.onnx", src.ONNX)
+		require.NoError(t, err)
+		var warned []string
+		r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: target.Names(), Warn: func(text string) { warned = append(warned, text) }})
+		require.NoError(t, err)
+		require.Len(t, r.Accuracy.Others, 2)
+		for i, o := range r.Accuracy.Others {
+			require.Equal(t, target.Names()[1+i], o.Target)
+			for k, q := range o.Slices {
+				require.Greater(t, q.Cosine, 0.97, "%s of %s for %s", q.Name, precision, o.Target)
+				require.InDelta(t, r.Accuracy.Slices[k].RelL2, q.RelL2, 0.2*q.RelL2, "%s of %s for %s", q.Name, precision, o.Target)
+			}
+		}
+		for _, name := range refused {
+			require.True(t, slices.ContainsFunc(warned, func(text string) bool { return strings.HasPrefix(text, name+" has no") }), "%s: %v", name, warned)
+		}
+	}
+}
+
+// TestWeightsOnDisk weighs what the weights file holds of the quantised layers, packed and padded, with all scales: in sum,
+// and each layer whose K needs no padding to a tile.
+func TestWeightsOnDisk(t *testing.T) {
+	for precision, bound := range map[string]float64{"fp8": .55, "nvfp4": .32} {
+		r := lowPrecision(t, "policy", Options{Precision: precision})
+		half, _ := generated(t, "policy", "fp16", "sm_121")
+		var bytes, of int
+		for _, l := range r.Accuracy.Layers {
+			require.NotEqual(t, "fp16", l.Precision, l.Name)
+			s := l.Site()
+			require.Equal(t, 2*s.N*s.K*s.Members, l.HalfBytes, l.Name)
+			if bytes, of = bytes+l.Bytes, of+l.HalfBytes; s.K%64 == 0 {
+				require.LessOrEqual(t, float64(l.Bytes), bound*float64(l.HalfBytes), "%s of %d×%d", l.Name, s.N, s.K)
+			}
+		}
+		t.Logf("%s: %.3f of fp16", precision, float64(bytes)/float64(of))
+		require.LessOrEqual(t, float64(bytes), bound*float64(of))
+		// What the layers weigh less, the file weighs less, to a buffer's padding.
+		saved := len(half.Program.Weights) - len(r.Program.Weights)
+		require.InDelta(t, of-bytes, saved, 256*float64(len(r.Program.Variants[0].Buffers)), "%s", precision)
+	}
+}
+
+// TestTheGoldenRunOfAQuantisedPackage is the program's own, to the bit, and shows a weight that is wrong.
+func TestTheGoldenRunOfAQuantisedPackage(t *testing.T) {
+	r := lowPrecision(t, "policy", Options{Precision: "fp8"})
+	g, err := r.Golden(context.Background())
+	require.NoError(t, err)
+	want, _, _ := raw(t, r.Program, arrays(t, r.Source), emu.Interpreter)
+	require.Equal(t, want, g.Program)
+	broken := *r.Program
+	broken.Weights = bytes.Clone(r.Program.Weights)
+	broken.Weights[len(broken.Weights)/2] ^= 0x20
+	got, _, _ := raw(t, &broken, arrays(t, r.Source), emu.Interpreter)
+	require.NotEqual(t, got, g.Program)
 }
 
 // judged is how outputs compare with recorded ones over several inputs.
@@ -166,9 +256,6 @@ func shared(t *testing.T, parts ...string) string {
 // TestTrainedNetworkAtLowPrecision judges the driver-monitoring network on inputs that calibration never sees, against
 // what NVIDIA ModelOpt 0.47 reaches: fp8 relative L2 0.0507 and 0.74 of the variation explained, int8 0.090 and 0.08.
 func TestTrainedNetworkAtLowPrecision(t *testing.T) {
-	if testing.Short() {
-		t.Skip("calibrates a full-size model")
-	}
 	for _, c := range []struct {
 		precision        string
 		relL2, explained float64
@@ -181,17 +268,21 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 		{"nvfp4", .03, .9, .9, func(s passes.Site) bool { return s.K >= 64 }, .4},
 	} {
 		t.Run(c.precision, func(t *testing.T) {
+			if c.precision != "bf16" && os.Getenv("SPARK_FULL") == "" {
+				t.Skip("calibrates a full-size model: set SPARK_FULL=1")
+			}
 			m, err := onnx.Load(shared(t, "dmonitoring_model.onnx"))
 			require.NoError(t, err)
 			r, err := Compile(context.Background(), m, Options{Precision: c.precision, Targets: []string{"sm_121"}, Calibrate: []string{shared(t, "calibration", "dmonitoring_model")}})
 			require.NoError(t, err)
 			var got, want [][]float64
+			run := session(t, r.Program, false)
 			for k := 3; k <= 10; k++ {
 				z, err := npy.ReadZip(shared(t, "golden", fmt.Sprintf("dmonitoring_model_%d.npz", k)))
 				require.NoError(t, err)
 				x, err := z["outputs"].Float64s()
 				require.NoError(t, err)
-				got, want = append(got, evaluate(t, r.Graph, z, true)["outputs"]), append(want, x)
+				got, want = append(got, outputs(t, r.Program, run, z)["outputs"]), append(want, x)
 			}
 			j := judge(got, want)
 			t.Logf("%+v", j)
