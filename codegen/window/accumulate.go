@@ -33,6 +33,7 @@ func (g *gen) accumulate() {
 		} else {
 			g.loopRows(acc, x, w)
 		}
+		g.addBias(acc, w)
 		first := b.Add(b.Scale(column, int64(s.Pixels*s.Rows)), row)
 		out := g.shared(b.Scale(b.Add(b.Scale(first, int64(s.Channels)), vector0), 4))
 		for px, rs := range acc {
@@ -56,6 +57,19 @@ func (g *gen) accumulators() [][]ptx.Reg {
 		}
 	}
 	return acc
+}
+
+// addBias adds what the epilogue would add first; here it comes from shared memory.
+func (g *gen) addBias(acc [][]ptx.Reg, w ptx.Reg) {
+	if g.p.bias == nil {
+		return
+	}
+	bias := g.loadShared(w, g.s.weightsAt(g.p)+g.p.kh*g.p.kw*g.s.Channels*4, g.s.Vector)
+	for _, rs := range acc {
+		for v, a := range rs {
+			g.k.I("add.rn.f32", a, a, bias[v])
+		}
+	}
 }
 
 // loopRows loops over the rows of the window; x and w move along. ptxas must not unroll it: it would hoist so many loads

@@ -31,10 +31,7 @@ func (s schedule) estimate(p *problem, t *target.Target) float64 {
 
 	stage := s.inputRows(p) * s.inputColumns(p) * s.inputChannels(p) / s.stageWidth(p)
 	stageRounds := ceilDiv(stage, threads)
-	weights := 0
-	if p.taps != nil {
-		weights = ceilDiv(p.kh*p.kw*s.Channels, 4*threads)
-	}
+	weights := ceilDiv(s.weights(p), 4*threads)
 	finishRounds := ceilDiv(s.Rows*s.Columns*s.Channels/s.Finish, threads)
 
 	integer := stageRounds*(24+5*s.stageWidth(p)/2) + finishRounds*(24+2*s.Finish)
@@ -49,7 +46,7 @@ func (s schedule) estimate(p *problem, t *target.Target) float64 {
 
 	fronts := s.wavefronts(p) * s.span(p)
 	if p.taps != nil {
-		fronts += p.kw * max(1, s.Channels*4/128)
+		fronts += p.kw * s.Vector
 	}
 	fronts = p.kh*fronts + s.Pixels*s.Vector + 2*stageRounds*s.stageWidth(p) + 2*finishRounds*s.Finish + 4*weights
 	shared := float64(mine) * warps * float64(fronts) / clk
@@ -76,10 +73,7 @@ func (s schedule) bytes(p *problem) float64 {
 	rows, columns := min(s.inputRows(p), p.h), min(s.inputColumns(p), p.w)
 	n := rows * columns * sectors(s.inputChannels(p), p.stored.Bits())
 	n += s.Rows * s.Columns * sectors(s.Channels, p.region.Outputs[0].Type.DType.Bits())
-	if p.taps != nil {
-		n += p.kh * p.kw * s.Channels * 4
-	}
-	return float64(n)
+	return float64(n + 4*s.weights(p))
 }
 
 // registers estimates what a thread needs.

@@ -66,8 +66,8 @@ func (s schedule) inputVector(p *problem) int {
 	return 1
 }
 
-// Shared memory holds the inputs, [row][column][channel] with rows pitch bytes apart, the weights, [tap][channel], and the
-// sums, [column][row][channel], all f32.
+// Shared memory holds the inputs, [row][column][channel] with rows pitch bytes apart, the weights, [tap][channel] and the bias,
+// and the sums, [column][row][channel], all f32.
 
 // pixel is the size of a pixel of the inputs in bytes.
 func (s schedule) pixel(p *problem) int { return 4 * s.inputChannels(p) }
@@ -113,14 +113,21 @@ func (s schedule) wavefronts(p *problem) int {
 	return n
 }
 
+// weights is the number of weights of a tile, its bias included.
+func (s schedule) weights(p *problem) int {
+	switch {
+	case p.taps == nil:
+		return 0
+	case p.bias == nil:
+		return p.kh * p.kw * s.Channels
+	}
+	return (p.kh*p.kw + 1) * s.Channels
+}
+
 func (s schedule) weightsAt(p *problem) int { return s.inputRows(p) * s.pitch }
 
 func (s schedule) sumsAt(p *problem) int {
-	weights := 0
-	if p.taps != nil {
-		weights = p.kh * p.kw * s.Channels * 4
-	}
-	return (s.weightsAt(p) + weights + 15) &^ 15
+	return (s.weightsAt(p) + 4*s.weights(p) + 15) &^ 15
 }
 
 // shared is the size of a block's shared memory in bytes.
@@ -155,7 +162,7 @@ func (p *problem) candidates() []schedule {
 			if channels%vector != 0 || p.multiplier%vector != 0 && p.multiplier > 1 {
 				continue
 			}
-			for _, pixels := range []int{8, 4, 2, 1} {
+			for _, pixels := range []int{16, 8, 4, 2, 1} {
 				for rows := 1; rows < 2*p.oh && rows <= 32; rows *= 2 {
 					for columns := pixels; columns < 2*max(p.ow, pixels) && columns <= 64; columns *= 2 {
 						s := schedule{Channels: channels, Rows: rows, Columns: columns, Vector: vector, Pixels: pixels, Finish: p.finishWidth(channels)}

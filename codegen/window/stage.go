@@ -76,7 +76,7 @@ func (g *gen) storeShared(c chunk, rs []ptx.Reg) {
 // before.
 func (g *gen) copyWeights(weights ptx.Reg) {
 	b, k, p, s := g.b, g.k, g.p, g.s
-	tile := p.kh * p.kw * s.Channels // elements
+	tile := s.weights(p)
 	op, bytes := "cp.async.cg.shared.global", 16
 	if tile%4 != 0 {
 		op, bytes = "cp.async.ca.shared.global", 4

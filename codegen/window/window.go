@@ -26,6 +26,7 @@ type problem struct {
 
 	stored ir.DType  // of x in memory
 	taps   []float64 // weights of members and output channels, [kh·kw] each; nil for pools
+	bias   []float64 // of members and output channels; nil where there is none that is constant
 }
 
 // Lower turns a region of family window into a kernel. A region that it refuses is a loop's.
@@ -149,33 +150,53 @@ func (p *problem) output() *ir.Value {
 // conv checks that the convolution is depthwise and finds its weights.
 func (p *problem) conv() error {
 	a := p.anchor
-	w := a.Inputs[1].Type
-	if a.Attrs.Int("group", 1) != p.c || w.Shape[1] != 1 {
+	w := a.Inputs[1].Type.Shape
+	if a.Attrs.Int("group", 1) != p.c || w[1] != 1 {
 		return fmt.Errorf("the Conv is not depthwise")
 	}
-	p.multiplier, p.kh, p.kw = p.co/p.c, w.Shape[2], w.Shape[3]
-	t, stacked, err := p.constant(a.Inputs[1])
-	if err != nil {
+	p.multiplier, p.kh, p.kw = p.co/p.c, w[2], w[3]
+	var err error
+	if p.taps, err = p.constants(a.Inputs[1]); err != nil {
 		return err
 	}
-	all := t.Floats()
-	for range p.g {
-		p.taps = append(p.taps, all[:w.Numel()]...)
-		if stacked {
-			all = all[w.Numel():]
-		}
+	if a.In(2) != nil {
+		p.bias, _ = p.constants(a.In(2)) // else the epilogue reads it
 	}
 	return nil
 }
 
-// pack lays the weights out as a schedule's tiles read them: [member][tile of channels][tap][channel], f32.
+// constants are the elements of a body value that is constant, for all members.
+func (p *problem) constants(v *ir.Value) ([]float64, error) {
+	t, stacked, err := p.constant(v)
+	if err != nil {
+		return nil, err
+	}
+	var out []float64
+	n, all := v.Type.Numel(), t.Floats()
+	for range p.g {
+		out = append(out, all[:n]...)
+		if stacked {
+			all = all[n:]
+		}
+	}
+	return out, nil
+}
+
+// pack lays weights and bias out as a schedule's tiles read them: [member][tile of channels][tap][channel], f32. The bias is
+// like one tap more.
 func (p *problem) pack(s schedule) []byte {
 	n := p.kh * p.kw
-	out := make([]byte, 0, 4*len(p.taps))
+	out := make([]byte, 0, 4*(len(p.taps)+len(p.bias)))
+	put := func(x float64) { out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(x))) }
 	for first := 0; first < p.g*p.co; first += s.Channels {
 		for tap := range n {
 			for c := first; c < first+s.Channels; c++ {
-				out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(p.taps[c*n+tap])))
+				put(p.taps[c*n+tap])
+			}
+		}
+		if p.bias != nil {
+			for _, x := range p.bias[first : first+s.Channels] {
+				put(x)
 			}
 		}
 	}

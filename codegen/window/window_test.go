@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -248,4 +250,47 @@ func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
 			t.Logf("%s %s: %d registers", name, s, r.Usage[0].Regs)
 		}
 	}
+}
+
+// TestGlobalBytesMoveInWideAccesses: what a thread asks of global memory, it asks for 16 bytes at a time. A tile's NVFP4
+// output is narrower: a vector of channels is a block, 8 bytes and a scale.
+func TestGlobalBytesMoveInWideAccesses(t *testing.T) {
+	tg, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	for _, s := range shapes {
+		if s.c%16 != 0 || s.blocks {
+			continue
+		}
+		region, _ := s.region(t)
+		spec, err := Lower(region, &kernel.Context{Target: tg})
+		require.NoError(t, err)
+		all, wide := 0, 0
+		for _, x := range spec.Build(tg, "k").Kernels[0].Body {
+			if x.Instr == nil {
+				continue
+			}
+			if n := globalBytes(x.Instr); n > 0 {
+				all += n
+				if n == 16 {
+					wide += n
+				}
+			}
+		}
+		require.GreaterOrEqual(t, float64(wide), 0.9*float64(all), "%v: %d of %d bytes", s, wide, all)
+	}
+}
+
+// globalBytes is how many bytes an instruction moves from or to global memory.
+func globalBytes(in *ptx.Instr) int {
+	switch d := in.Def; {
+	case d.Name == "cp" && len(in.Operands) == 4:
+		return int(in.Operands[2].(ptx.Imm))
+	case (d.Name == "ld" || d.Name == "st") && slices.Contains(d.Mods, "global"):
+		arg := d.Args[0]
+		if d.Name == "st" {
+			arg = d.Args[1]
+		}
+		return max(arg.Count, 1) * map[string]int{"u8": 1, "b16": 2, "b32": 4, "f32": 4, "b64": 8, "f64": 8}[arg.Type]
+	}
+	return 0
 }

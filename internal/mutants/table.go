@@ -94,7 +94,7 @@ var Table = []Mutant{
 	{"a partial sum read twice", splitK16, arithmetic, "", repeatPart, nil},
 	{"accumulator not zeroed", splitK16, memory, "", drop(before, 0, "mov.f32 %f0,"), nil},
 	{"bound of the threads dropped", flat, memory, "", drop(anywhere, 0, "exit"), nil},
-	{"bound of the copies dropped", window, memory, "", change(anywhere, 0, unguarded, "cp.async"), nil},
+	{"bound of the copies dropped", window, memory, "", change(anywhere, 0, unguarded, "@", "cp.async"), nil},
 	{"bound of the threads too low", flat, memory, "", change(anywhere, 0, plus(2, -8), "setp.ge.s32"), nil},
 	{"guard of the store dropped", row, memory, "", change(anywhere, 0, unguarded, "st.global"), nil},
 	{"guard of a load inverted", flat, memory, "", change(anywhere, 0, inverted, "ld.global.b16"), nil},
