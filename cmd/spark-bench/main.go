@@ -3,6 +3,7 @@
 //
 //	spark-bench driving_vision.onnx driving_policy.onnx --precision fp32,fp16 --html report.html
 //	spark-bench ./drivingvision --runs 1000 --baseline before.json
+//	spark-bench driving_vision.onnx --precision fp16,fp8,nvfp4 --predict
 package main
 
 import (
@@ -33,6 +34,7 @@ type flags struct {
 	Shape       []string `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" sep:"none"`
 	Peer        bool     `help:"Compare ONNX files with ONNX Runtime on the CPU, if it is installed." default:"true" negatable:""`
 	Reference   bool     `help:"Compare outputs with those of the same ONNX file in fp32." default:"true" negatable:""`
+	Predict     bool     `help:"Measure nothing: count a run on the CPU device and predict its time on the target's device. Low precision is forced, on one generated input."`
 	Quiet       bool     `help:"Print the tables only."`
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/python"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -28,12 +29,14 @@ type session struct {
 	flags
 	out, err io.Writer
 
-	device   hal.Device
-	target   string // to compile ONNX files for
-	options  bench.Options
-	report   *bench.Report
-	python   string // "" for no comparison with ONNX Runtime
-	programs []*runtime.Program
+	device hal.Device
+	target string // to compile ONNX files for
+
+	assembler *ptxas.Tool // of --predict; nil without ptxas
+	options   bench.Options
+	report    *bench.Report
+	python    string // "" for no comparison with ONNX Runtime
+	programs  []*runtime.Program
 }
 
 func (s *session) run(ctx context.Context) error {
@@ -48,6 +51,9 @@ func (s *session) run(ctx context.Context) error {
 	precisions, err := s.precisions()
 	if err != nil {
 		return err
+	}
+	if s.Predict {
+		return s.predict(ctx, precisions)
 	}
 	var base *bench.Report
 	if s.Baseline != "" {
@@ -170,7 +176,7 @@ func (s *session) model(ctx context.Context, path string, precisions []string) e
 	begin := len(s.report.Results)
 	outputs := map[string]map[string][]float64{}
 	for _, precision := range precisions {
-		p, took, err := s.compile(ctx, path, precision)
+		p, took, err := s.compile(ctx, path, compile.Options{Precision: precision})
 		if err != nil {
 			return err
 		}
@@ -223,7 +229,7 @@ func (s *session) measure(ctx context.Context, p *runtime.Program, compiled time
 
 // fp32 is what the model's outputs are in fp32.
 func (s *session) fp32(ctx context.Context, path string) (map[string][]float64, error) {
-	p, _, err := s.compile(ctx, path, "fp32")
+	p, _, err := s.compile(ctx, path, compile.Options{Precision: "fp32"})
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +249,8 @@ func (s *session) fp32(ctx context.Context, path string) (map[string][]float64, 
 	return bench.Outputs(p, run)
 }
 
-func (s *session) compile(ctx context.Context, path, precision string) (*runtime.Program, time.Duration, error) {
+// compile compiles an ONNX file for the session's target and shapes.
+func (s *session) compile(ctx context.Context, path string, opt compile.Options) (*runtime.Program, time.Duration, error) {
 	shapes, err := cli.Shapes(s.Shape)
 	if err != nil {
 		return nil, 0, err
@@ -252,7 +259,8 @@ func (s *session) compile(ctx context.Context, path, precision string) (*runtime
 	if err != nil {
 		return nil, 0, err
 	}
-	r, err := compile.Compile(ctx, m, compile.Options{Precision: precision, Targets: []string{s.target}, Import: onnx.ImportOptions{Shapes: shapes}})
+	opt.Targets, opt.Import = []string{s.target}, onnx.ImportOptions{Shapes: shapes}
+	r, err := compile.Compile(ctx, m, opt)
 	if err != nil {
 		return nil, 0, err
 	}

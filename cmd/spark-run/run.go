@@ -202,5 +202,5 @@ func (f *flags) compare(w io.Writer, p *runtime.Program, cases []testCase, r *re
 		return missed, nil
 	}
 	fmt.Fprintln(w)
-	return missed, report.Slices(w, r.Slices)
+	return missed, report.Slices(w, r.Slices, len(cases))
 }

@@ -32,6 +32,7 @@ type Options struct {
 
 	// Of fp8 and nvfp4:
 	Calibrate []string          // .npz files and directories of them; none: generated inputs
+	Generated int               // so many of them; 0: calibrate.GeneratedInputs
 	MinCosine float64           // accuracy budget of every output slice on the calibration inputs; 0: quantise all
 	Keep      []string          // nodes whose layers stay at fp16
 	Slices    []calibrate.Slice // of the outputs; Compile adds those that the model's metadata names

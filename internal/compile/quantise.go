@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -28,6 +29,10 @@ type Accuracy struct {
 func quantises(precision string) bool {
 	return precision == passes.PrecisionFP8 || precision == passes.PrecisionNVFP4
 }
+
+// fewInputs is the number of calibration inputs below which what is measured on them says little of others: of the small
+// vision model calibrated on 4, cosine 0.9992 on these was 0.953 on another, on 16 it was 0.9995 and 0.9998.
+const fewInputs = 16
 
 // storePass is the pass that stores values and weights as a calibration chose.
 const storePass = "narrow"
@@ -73,7 +78,7 @@ func (r *Result) calibrate(ctx context.Context, pc *passes.Context, g *ir.Graph,
 	var inputs []map[string]*ir.Array
 	var err error
 	if r.Accuracy.Generated {
-		inputs = calibrate.Generate(g, calibrate.GeneratedInputs)
+		inputs = calibrate.Generate(g, cmp.Or(opt.Generated, calibrate.GeneratedInputs))
 		if opt.Warn != nil {
 			opt.Warn(fmt.Sprintf("no --calibrate: activations are scaled on %d generated inputs, not on the model's own data; accuracy on real inputs may be far lower", len(inputs)))
 		}
@@ -81,6 +86,9 @@ func (r *Result) calibrate(ctx context.Context, pc *passes.Context, g *ir.Graph,
 		return err
 	}
 	r.Accuracy.Inputs, r.Accuracy.inputs = len(inputs), inputs
+	if !r.Accuracy.Generated && len(inputs) < fewInputs && opt.Warn != nil {
+		opt.Warn(fmt.Sprintf("%d calibration inputs are few: weights are fitted to them, so that the accuracy measured on them flatters; give %d or more", len(inputs), fewInputs))
+	}
 	measure := func(ctx context.Context, q *passes.Quantisation) ([]calibrate.Quality, error) {
 		g, err := final(q)
 		if err != nil {

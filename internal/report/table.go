@@ -17,12 +17,16 @@ func (r *Report) Table(w io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	if err := Slices(w, r.Slices); err != nil {
+	inputs := 1
+	if r.Calibration != nil {
+		inputs = r.Calibration.Inputs
+	}
+	if err := Slices(w, r.Slices, inputs); err != nil {
 		return err
 	}
 	for _, o := range r.Others {
 		fmt.Fprintf(w, "\nfor %s:\n", o.Target)
-		if err := Slices(w, o.Slices); err != nil {
+		if err := Slices(w, o.Slices, inputs); err != nil {
 			return err
 		}
 	}
@@ -48,13 +52,16 @@ func (r *Report) layers(w io.Writer) error {
 	return t.Flush()
 }
 
-// Slices prints a line a slice.
-func Slices(w io.Writer, list []calibrate.Quality) error {
+// Slices prints a line a slice, measured over so many inputs.
+func Slices(w io.Writer, list []calibrate.Quality, inputs int) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "output\telements\tcosine\tmax abs\trelative L2\tvariation explained")
 	for _, s := range list {
 		explained := fmt.Sprintf("%.4f", s.Explained)
-		if s.Constant {
+		switch {
+		case inputs == 1:
+			explained = "–"
+		case s.Constant:
 			explained = "does not vary"
 		}
 		fmt.Fprintf(t, "%s\t%d\t%.6f\t%.3g\t%.3g\t%s\n", s.Name, s.Elements, s.Cosine, s.MaxAbs, s.RelL2, explained)

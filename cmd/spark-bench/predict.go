@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// predict counts a run of every model in every precision on the CPU device and prints what it would take on the target's
+// device. Low precision is forced, and calibrated on one generated input: times do not depend on what the numbers are.
+func (s *session) predict(ctx context.Context, precisions []string) error {
+	if s.Baseline != "" || s.HTML != "" || s.Concurrent || s.Layers {
+		return errors.New("--predict measures nothing: --baseline, --html, --layers and --concurrent do not go with it")
+	}
+	if s.target = s.Target; s.target == "" {
+		s.target = target.Names()[0]
+	}
+	var err error
+	if s.assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
+		return err
+	}
+	if err != nil {
+		s.note("no ptxas: without registers the occupancy of kernels is an upper bound")
+	}
+	var all []report.Prediction
+	for _, path := range s.Models {
+		programs, err := s.programsOf(ctx, path, precisions)
+		if err != nil {
+			return err
+		}
+		for _, p := range programs {
+			v, err := p.Variant(s.Target)
+			if err != nil {
+				return err
+			}
+			s.note(fmt.Sprintf("%s %s: counting a run", p.Model, p.Precision))
+			time, _, err := report.Predict(ctx, p, v)
+			if err != nil {
+				return err
+			}
+			all = append(all, time)
+		}
+	}
+	if err := predictions(s.out, all); err != nil || s.JSON == "" {
+		return err
+	}
+	f, err := os.Create(s.JSON)
+	if err != nil {
+		return err
+	}
+	return errors.Join(cli.JSON(f, all), f.Close())
+}
+
+// programsOf reads a package, or compiles an ONNX file in every precision.
+func (s *session) programsOf(ctx context.Context, path string, precisions []string) ([]*runtime.Program, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		p, err := runtime.Read(os.DirFS(path))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return []*runtime.Program{p}, nil
+	}
+	var out []*runtime.Program
+	for _, precision := range precisions {
+		s.note(fmt.Sprintf("%s: compiling in %s", path, precision))
+		p, _, err := s.compile(ctx, path, compile.Options{Precision: precision, Assembler: s.assembler, Generated: 1})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// predictions prints a line a program, each model's times against its fp16.
+func predictions(w io.Writer, all []report.Prediction) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "model\tprecision\tdevice\tµs\tcold µs\tfp16 / this\tcold\tlaunches\tweights MB\tread MB\twritten MB\t")
+	for _, p := range all {
+		warm, cold := "", ""
+		for _, q := range all {
+			if q.Model == p.Model && q.Device == p.Device && q.Precision == "fp16" {
+				warm, cold = fmt.Sprintf("%.2f", q.US/p.US), fmt.Sprintf("%.2f", q.ColdUS/p.ColdUS)
+			}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%.1f\t%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t\n", p.Model, p.Precision, p.Device, p.US, p.ColdUS, warm, cold, p.Launches,
+			float64(p.WeightsBytes)/1e6, float64(p.ReadBytes)/1e6, float64(p.WriteBytes)/1e6)
+	}
+	return t.Flush()
+}
