@@ -3,31 +3,23 @@ package emu
 import "strings"
 
 // The fragments of warp-level matrix instructions, written from the figures of the PTX ISA (9.7.14.5, "Matrix Fragments
-// for mma.m16n8k16 with floating point type", and ldmatrix): groupID = lane / 4, threadID_in_group = lane % 4. Codegen
-// has its own description; a test holds the two against each other.
+// for mma.m16n8k16 with floating point type", "… for mma.m16n8k32", "… for mma.m16n8k64", "Block Scaling for mma.sync", and
+// ldmatrix): groupID = lane / 4, threadID_in_group = lane % 4. Whatever the type, a register holds neighbours along k, n of
+// them, the registers of a group of four threads hold 4n, and the latter half of the registers goes on where the first
+// ends: n is 2 in m16n8k16, 4 in m16n8k32, 8 in m16n8k64. Codegen has its own description; a test holds the two against
+// each other.
 
-// fragA16 is the (row, k) of element e of a lane's eight 16-bit elements of A, m16n8k16: register e/2, half e%2.
-func fragA16(lane, e int) (row, k int) {
-	group, thread := lane/4, lane%4
-	row = group
-	if e == 2 || e == 3 || e == 6 || e == 7 {
-		row += 8
-	}
-	k = thread*2 + e%2
-	if e >= 4 {
-		k += 8
-	}
-	return row, k
+// fragA is the (row, k) of element e of a lane's 4n elements of A: register e/n, place e%n in it. Registers alternate
+// between rows 0–7 and 8–15.
+func fragA(n, lane, e int) (row, k int) {
+	group, thread, register := lane/4, lane%4, e/n
+	return group + 8*(register%2), 4*n*(register/2) + n*thread + e%n
 }
 
-// fragB16 is the (k, column) of element e of a lane's four 16-bit elements of B, m16n8k16.
-func fragB16(lane, e int) (k, col int) {
-	group, thread := lane/4, lane%4
-	k = thread*2 + e%2
-	if e >= 2 {
-		k += 8
-	}
-	return k, group
+// fragB is the (k, column) of element e of a lane's 2n elements of B.
+func fragB(n, lane, e int) (k, col int) {
+	group, thread, register := lane/4, lane%4, e/n
+	return 4*n*register + n*thread + e%n, group
 }
 
 // fragC is the (row, column) of element e of a lane's four accumulators, m16n8.
@@ -39,6 +31,14 @@ func fragC(lane, e int) (row, col int) {
 	}
 	return row, thread*2 + e%2
 }
+
+// scaleLaneA is the lane that holds the scales of a row of A: thread-id-a selects a pair of threads of the quad, the first
+// of them for rows 0–7, the second for rows 8–15. All four bytes of its register are scales (scale_vec::4X): byte i of k
+// 16i…16i+15.
+func scaleLaneA(row, thread int) int { return row%8*4 + 2*thread + row/8 }
+
+// scaleLaneB is the lane that holds the scales of a column of B: thread-id-b selects the thread of the quad.
+func scaleLaneB(col, thread int) int { return col*4 + thread }
 
 // ldmatrixElement is the (row, column) of half e of the register that a lane receives of an 8×8 matrix.
 func ldmatrixElement(lane, e int, trans bool) (row, col int) {
@@ -78,11 +78,11 @@ func mma16(r []row32, v []int32, widen func(uint32) float32) {
 	var c [16][8]float32
 	for lane := 0; lane < 32; lane++ {
 		for e := 0; e < 8; e++ {
-			row, k := fragA16(lane, e)
+			row, k := fragA(2, lane, e)
 			a[row][k] = widen(r[v[4+e/2]][lane] >> (16 * (e % 2)) & 0xffff)
 		}
 		for e := 0; e < 4; e++ {
-			k, col := fragB16(lane, e)
+			k, col := fragB(2, lane, e)
 			b[k][col] = widen(r[v[8+e/2]][lane] >> (16 * (e % 2)) & 0xffff)
 			row, col := fragC(lane, e)
 			c[row][col] = f32(r[v[10+e]][lane])

@@ -192,11 +192,11 @@ func mmaInt8(r []row32, v []int32, wa, wb func(uint32) int32) {
 	var b [8][32]int32
 	for lane := range 32 {
 		for e := range 16 {
-			row, k := fragA8(lane, e)
+			row, k := fragA(4, lane, e)
 			a[row][k] = wa(r[v[4+e/4]][lane] >> (8 * (e % 4)))
 		}
 		for e := range 8 {
-			k, col := fragB8(lane, e)
+			k, col := fragB(4, lane, e)
 			b[col][k] = wb(r[v[8+e/4]][lane] >> (8 * (e % 4)))
 		}
 	}

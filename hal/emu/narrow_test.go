@@ -68,11 +68,11 @@ func TestEightBitFloatsMultiplyAsDefined(t *testing.T) {
 				var b [32][8]float64
 				for lane := range 32 {
 					for e := range 16 {
-						row, k := fragA8(lane, e)
+						row, k := fragA(4, lane, e)
 						a[row][k] = decode(ta, r[v[4+e/4]][lane]>>(8*(e%4))&255)
 					}
 					for e := range 8 {
-						k, col := fragB8(lane, e)
+						k, col := fragB(4, lane, e)
 						b[k][col] = decode(tb, r[v[8+e/4]][lane]>>(8*(e%4))&255)
 					}
 				}
@@ -104,11 +104,11 @@ func TestScaledBlocksMultiplyAsDefined(t *testing.T) {
 				}
 				for lane := range 32 {
 					for e := range 32 {
-						row, k := fragA4(lane, e)
+						row, k := fragA(8, lane, e)
 						a[row][k] = minifloat.E2M1.Decode(r[v[4+e/8]][lane]>>(4*(e%8))&15) * scale(v[14], scaleLaneA(row, threadA), k)
 					}
 					for e := range 16 {
-						k, col := fragB4(lane, e)
+						k, col := fragB(8, lane, e)
 						b[k][col] = minifloat.E2M1.Decode(r[v[8+e/8]][lane]>>(4*(e%8))&15) * scale(v[17], scaleLaneB(col, threadB), k)
 					}
 				}
@@ -143,10 +143,10 @@ func TestIntegerBytesMultiplyAsDefined(t *testing.T) {
 		var want [16][8]int64
 		for l1 := range 32 {
 			for e := range 16 {
-				row, k := fragA8(l1, e)
+				row, k := fragA(4, l1, e)
 				for l2 := range 32 {
 					for f := range 8 {
-						if x, col := fragB8(l2, f); x == k {
+						if x, col := fragB(4, l2, f); x == k {
 							want[row][col] += value(r[v[4+e/4]][l1]>>(8*(e%4))) * value(r[v[8+f/4]][l2]>>(8*(f%4)))
 						}
 					}
