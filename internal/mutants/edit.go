@@ -139,6 +139,14 @@ func swap(i, a, b int) func(*ptx.Instr) error {
 	})
 }
 
+// exchange exchanges operands i and j.
+func exchange(i, j int) func(*ptx.Instr) error {
+	return func(in *ptx.Instr) error {
+		in.Operands[i], in.Operands[j] = in.Operands[j], in.Operands[i]
+		return nil
+	}
+}
+
 // opcode exchanges the instruction for another with the same operands.
 func opcode(op string) func(*ptx.Instr) error {
 	return func(in *ptx.Instr) error {

@@ -67,12 +67,13 @@ func TestNoMutantGoesUnnoticed(t *testing.T) {
 
 const head = `# Mutants
 
-Kernels of the repository's small generated models, broken on purpose one change at a time, run twice on the CPU device
-with all checks on and compared with the reference evaluator in float64 (` + "`internal/mutants`" + `). Written by
+Kernels of the repository's small generated models and of matrix products on narrow floats, broken on purpose one change at
+a time, run twice on the CPU device with all checks on and compared with the reference evaluator in float64
+(` + "`internal/mutants`" + `). Written by
 
     UPDATE=1 go test ./internal/mutants
 
-and held to what it says by the same test. Of %d mutants the checks find %d, the comparison of outputs %d; %d changes
+and held to what it says by the same test. Of %d mutants the checks find %d, the comparison of outputs %d; %d change
 nothing that a program could observe.
 
 | kernel | change | corrupts | found by |

@@ -19,6 +19,12 @@ var (
 	heads     = Site{Model: "policy", Precision: "fp16", Name: "loop row (heads)", family: "loop", schedule: "row", prefix: "segmentedmatvec"}
 	flat      = Site{Model: "policy", Precision: "fp16", Name: "loop flat", family: "loop", schedule: "flat"}
 	window    = Site{Model: "dmonitoring", Precision: "fp16", Name: "window", family: "window", prefix: "dwconv5x5"}
+
+	fp8      = Site{Model: narrow, Precision: narrow, Name: "contraction fp8", family: "contraction", prefix: "matmul_e4m3"}
+	toFP8    = Site{Model: narrow, Precision: narrow, Name: "producer of fp8", family: "contraction", prefix: "matmul_f16"}
+	nvfp4    = Site{Model: narrow, Precision: narrow, Name: "contraction NVFP4", family: "contraction", prefix: "matmul_e2m1"}
+	toNVFP4  = Site{Model: narrow, Precision: narrow, Name: "producer of NVFP4", family: "contraction", prefix: "matmul_f16_2"}
+	weights4 = Site{Model: narrow, Precision: narrow, Name: "contraction fp16, NVFP4 weights", family: "contraction", prefix: "matmul_f16_e2m1"}
 )
 
 // What a mutant corrupts.
@@ -113,6 +119,32 @@ var Table = []Mutant{
 	{"weights of a tap from its neighbour", window, arithmetic, "", change(anywhere, 2, shift(1, 64), "ld.shared"), nil},
 	{"last tap of a window left out", window, arithmetic, "", drop(anywhere, -1, "fma.rn.f32"), nil},
 	{"selection of an activation inverted", heads, arithmetic, "", change(anywhere, 0, opcode("setp.ne.s32"), "setp.eq.s32"), nil},
+
+	// Narrow floats.
+	{"A fragment's registers swapped", fp8, arithmetic, "", change(inside, 0, swap(1, 1, 2), mma), nil},
+	{"B fragment's registers swapped", fp8, arithmetic, "", change(inside, 0, swap(2, 0, 1), mma), nil},
+	{"activations taken for e5m2", fp8, arithmetic, "", change(inside, 0, opcode("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32"), mma), nil},
+	{"fragment read from the next 32 of K", fp8, arithmetic, "", change(inside, 0, shift(1, 32), ldm), nil},
+	{"two codes in the wrong order", toFP8, arithmetic, "", change(after, 0, exchange(1, 2), "cvt.rn.satfinite.e4m3x2"), nil},
+	{"pairs of codes in the wrong order", toFP8, arithmetic, "", change(after, 0, imm(3, 0x1054), "prmt.b32"), nil},
+	{"A fragment's registers swapped", nvfp4, arithmetic, "", change(inside, 0, swap(1, 1, 2), mma), nil},
+	{"B fragment's registers swapped", nvfp4, arithmetic, "", change(inside, 0, swap(2, 0, 1), mma), nil},
+	{"scales of A and B exchanged", nvfp4, arithmetic, "", change(inside, 0, exchange(4, 6), mma), nil},
+	{"scales of A missing", nvfp4, arithmetic, "", change(inside, 0, one(4), mma), nil},
+	{"scales of B from the next tile", nvfp4, arithmetic, "", nextTile, nil},
+	{"scales of A from the other pair of threads", nvfp4, arithmetic, "both pairs of a group of threads have read them", change(inside, 0, selector(5, 0, 1), mma), nil},
+	{"scales of B from the next thread", nvfp4, arithmetic, "all threads of a group have read them", change(inside, 0, selector(7, 0, 1), mma), nil},
+	{"a byte selected that four scales do not have", nvfp4, arithmetic, "", change(inside, 0, selector(5, 1, 0), mma), nil},
+	{"scales of A read four bytes late", nvfp4, arithmetic, "", change(inside, 0, shift(1, 4), "ld.shared.b32"), nil},
+	{"scales of A copied two rows late", nvfp4, memory, "", change(before, 0, shift(0, 8), "cp.async.ca"), nil},
+	{"nibbles in the wrong order", toNVFP4, arithmetic, "", change(after, 0, exchange(1, 2), "cvt.rn.satfinite.e2m1x2"), nil},
+	{"bytes of nibbles in the wrong order", toNVFP4, arithmetic, "", change(after, 0, imm(3, 0x1104), "prmt.b32", "4416"), nil},
+	{"half of a block left out of its maximum", toNVFP4, arithmetic, "", drop(after, 0, "max.NaN.f32"), nil},
+	{"scale stored one block late", toNVFP4, memory, "", change(after, 0, shift(0, 1), "st.global.u8"), nil},
+	{"sign of a nibble from its neighbour", weights4, arithmetic, "", change(inside, 0, imm(2, 14), "shl.b32", ", 15;"), nil},
+	{"magnitude of a nibble from its neighbour", weights4, arithmetic, "", change(inside, 0, imm(2, 7), "shr.u32", ", 3;"), nil},
+	{"scale of the next block of weights", weights4, arithmetic, "", change(inside, 0, imm(3, 0x1414), "prmt.b32", ", 1028;"), nil},
+	{"scale of a pair of weights missing", weights4, arithmetic, "", drop(inside, 1, "mul.rn.f16x2"), nil},
 
 	// The launch list.
 	{"edge dropped from After", splitK16, launches, "", nil,
@@ -259,4 +291,29 @@ func all2(a, b func(*ptx.Instr) error) func(*ptx.Instr) error {
 		}
 		return b(in)
 	}
+}
+
+// one makes operand i, a register of four scales, four ones.
+func one(i int) func(*ptx.Instr) error {
+	return func(in *ptx.Instr) error { in.Operands[i] = ptx.Vec{ptx.Imm(0x38383838)}; return nil }
+}
+
+// selector sets operand i, the byte and the thread that select scales.
+func selector(i, byteID, thread int) func(*ptx.Instr) error {
+	return func(in *ptx.Instr) error {
+		in.Operands[i] = ptx.Vec{ptx.Imm(byteID), ptx.Imm(thread)}
+		return nil
+	}
+}
+
+// nextTile gives the first product the scales of B that belong to the second, of the next eight columns.
+func nextTile(k *ptx.Kernel) error {
+	second, err := find(k, inside, 1, mma)
+	if err != nil {
+		return err
+	}
+	return change(inside, 0, func(in *ptx.Instr) error {
+		in.Operands[6] = k.Body[second].Instr.Operands[6]
+		return nil
+	}, mma)(k)
 }
