@@ -2,6 +2,7 @@ package contraction
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -9,7 +10,7 @@ import (
 
 // The cost model estimates the time of one launch at batch 1 with cold weights:
 //
-//	time  = max(waves · wave, L2 bytes / L2 rate, DRAM bytes / DRAM rate) + split + finish
+//	time  = max(waves · wave, L2 bytes / L2 rate, DRAM bytes / DRAM rate) + a tenth of each + split + finish
 //	waves = ⌈blocks / (SMs · resident blocks)⌉
 //	wave  = start + fill + chunks of a block · (max(arithmetic, shared-memory reads, latency / (Stages−1)) + turn)
 //
@@ -30,6 +31,7 @@ const (
 	ticketUS        = 1.2  // fence, atomic and barrier of a split, once
 	turnUS          = 0.03 // barrier, addresses and branch of a chunk, some 70 clocks
 	startUS         = 0.3  // of a block: coordinates, epilogue
+	exposed         = 0.1  // share of a term that does not hide behind the longest
 	busyWarps       = 8    // warps that keep a multiprocessor's arithmetic pipes full
 )
 
@@ -77,7 +79,11 @@ func (s Schedule) estimate(p *problem, t *target.Target) estimate {
 	}
 	l2 := float64(blocks) * float64(chunks*s.stageBytes(p))
 	dram := weights
-	time := max(float64(float64(waves)*wave), l2/(t.L2GBps*1e3), dram/(t.MemoryGBps*1e3))
+	terms := []float64{float64(float64(waves) * wave), l2 / (t.L2GBps * 1e3), dram / (t.MemoryGBps * 1e3)}
+	time := slices.Max(terms)
+	for _, x := range terms {
+		time += float64(x * exposed)
+	}
 
 	if s.SplitK > 1 {
 		partial := float64(blocks*s.BM*s.BN) * 8 // written and read, 4 bytes each
@@ -156,7 +162,11 @@ func candidates(p *problem) []Schedule {
 				if bm%w[0] != 0 || bn%w[1] != 0 {
 					continue
 				}
-				for _, row := range []int{32, 64, 128, 256} { // bytes of A
+				rows := []int{32, 64, 128, 256} // bytes of A
+				if p.num.stepA() < p.num.stepB() {
+					rows = append(rows, 512) // a unit is several steps of A
+				}
+				for _, row := range rows {
 					add(Schedule{BM: bm, BN: bn, BK: row * 8 / p.num.a.Bits(), WarpsM: bm / w[0], WarpsN: bn / w[1]})
 				}
 			}
