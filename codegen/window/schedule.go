@@ -162,16 +162,27 @@ func (p *problem) candidates() []schedule {
 			if channels%vector != 0 || p.multiplier%vector != 0 && p.multiplier > 1 {
 				continue
 			}
-			for _, pixels := range []int{16, 8, 4, 2, 1} {
-				for rows := 1; rows < 2*p.oh && rows <= 32; rows *= 2 {
-					for columns := pixels; columns < 2*max(p.ow, pixels) && columns <= 64; columns *= 2 {
-						s := schedule{Channels: channels, Rows: rows, Columns: columns, Vector: vector, Pixels: pixels, Finish: p.finishWidth(channels)}
-						if s.workers() <= maxThreads && pixels < 2*p.ow {
+			for _, pixels := range sizes(p.ow, 16) {
+				for _, rows := range sizes(p.oh, 32) {
+					for _, runs := range sizes(ceilDiv(p.ow, pixels), 16) {
+						s := schedule{Channels: channels, Rows: rows, Columns: runs * pixels, Vector: vector, Pixels: pixels, Finish: p.finishWidth(channels)}
+						if s.workers() <= maxThreads {
 							out = append(out, s.placed(p))
 						}
 					}
 				}
 			}
+		}
+	}
+	return out
+}
+
+// sizes lists how many of n a tile may take: what divides n, and powers of two up to the first that holds all, at most most.
+func sizes(n, most int) []int {
+	var out []int
+	for i := 1; i <= most && i < 2*n; i++ {
+		if n%i == 0 || i&(i-1) == 0 {
+			out = append(out, i)
 		}
 	}
 	return out

@@ -122,6 +122,8 @@ var shapes = []shape{
 	{op: "Conv", d: ir.Float32, n: 1, h: 4, w: 4, c: 5, multiplier: 3, k: 3, stride: 1, pad: 1, dil: 1},
 	{op: "Conv", d: ir.BFloat16, n: 1, h: 4, w: 6, c: 8, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1},
 	{op: "Conv", d: ir.Float16, n: 1, h: 128, w: 256, c: 64, multiplier: 1, k: 3, stride: 2, pad: 1, dil: 1},
+	{op: "Conv", d: ir.Float16, n: 1, h: 20, w: 10, c: 96, multiplier: 1, k: 5, stride: 1, pad: 2, dil: 1, gelu: true},
+	{op: "Conv", d: ir.Float16, n: 1, h: 32, w: 64, c: 64, multiplier: 1, k: 7, stride: 1, pad: 3, dil: 1, members: 2},
 	{op: "Conv", d: ir.Float16, n: 1, h: 1, w: 2, c: 8, multiplier: 1, k: 7, stride: 1, pad: 3, dil: 1}, // rows that are all padding
 	{op: "Conv", d: ir.Float8E4M3FN, n: 1, h: 32, w: 32, c: 256, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1, gelu: true},
 	{op: "Conv", d: ir.Float8E4M3FN, n: 1, h: 8, w: 16, c: 24, multiplier: 1, k: 7, stride: 1, pad: 3, dil: 1, residual: true},
@@ -220,6 +222,14 @@ func TestWhatIsNoWindowIsRefused(t *testing.T) {
 	}
 }
 
+func TestAWindowThatFitsNoBlockIsRefused(t *testing.T) {
+	tg, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	region, _ := shape{op: "AveragePool", d: ir.Float16, n: 1, h: 200, w: 200, c: 1, k: 200, stride: 1, dil: 1}.region(t)
+	_, err = Lower(region, &kernel.Context{Target: tg})
+	require.ErrorContains(t, err, "does not fit into shared memory")
+}
+
 func TestBlocksWantATargetThatConvertsThem(t *testing.T) {
 	tg, err := target.Lookup("sm_90")
 	require.NoError(t, err)
@@ -247,6 +257,7 @@ func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
 			r, err := tool.Assemble(context.Background(), spec.Build(tg, "k").String(), tg.PTX)
 			require.NoError(t, err, s.String())
 			require.Zero(t, r.Usage[0].Spills, s.String())
+			require.LessOrEqual(t, r.Usage[0].Regs, 128, s.String())
 			t.Logf("%s %s: %d registers", name, s, r.Usage[0].Regs)
 		}
 	}
