@@ -37,8 +37,13 @@ func quantizeLinear(s *site) {
 	if !s.bool("saturate", true) {
 		attrs["saturate"] = false
 	}
-	// precision (opset 23) names the type of the division; the op divides exactly, which every such type rounds to.
-	s.out(0, s.add("QuantizeLinear", attrs, x, scale, s.zeroLike(zero, scale)))
+	// The op divides in the scale's type. Opset 23 has precision to name another one; what older files mean is not said, and
+	// ONNX Runtime divides in f32.
+	division := ir.Float32
+	if s.opset >= 23 {
+		division = s.dtype("precision", scale.Type.DType)
+	}
+	s.out(0, s.add("QuantizeLinear", attrs, x, s.cast(scale, division), s.zeroLike(zero, scale)))
 }
 
 func dequantizeLinear(s *site) {
