@@ -1,0 +1,184 @@
+package roundoff
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// attention is the rule of softmax(q·kᵀ)·v: an error of the scores is a relative one of the probabilities, which kernels
+// round to f16 as factors of v, below 2^-14 as denormals; their sum is at least 1.
+func attention(n *ir.Node, in []Range) ([]Range, error) {
+	for i, r := range in {
+		if r.Lo != nil && !r.exact() {
+			return nil, fmt.Errorf("operand %d is not known exactly", i)
+		}
+	}
+	q, k, v := in[0].Lo, in[1].Lo, in[2].Lo
+	at := make([]*ir.Array, len(in))
+	for i, r := range in {
+		at[i] = r.Lo
+	}
+	mid, err := ir.EvaluateNode(n, at)
+	if err != nil {
+		return nil, err
+	}
+	at[2] = mapped(v, math.Abs)
+	weighted, err := ir.EvaluateNode(n, at)
+	if err != nil {
+		return nil, err
+	}
+	heads, groups := q.Shape[1], k.Shape[1]
+	s, t, dv := q.Shape[2], k.Shape[2], v.Shape[3]
+	qs, ks := norms(q), norms(k)
+	scale := n.Attrs.Float("scale", 1)
+	radius := make([]float64, mid[0].Len())
+	for i := range radius {
+		row := i / dv
+		bh := row / s
+		keys := bh/heads*groups + bh%heads/(heads/groups)
+		longest, sum := 0.0, 0.0
+		for j := keys * t; j < (keys+1)*t; j++ {
+			longest = math.Max(longest, ks[j])
+			sum += math.Abs(v.F[j*dv+i%dv])
+		}
+		score := scale * qs[row] * longest // bounds every score of the row (Cauchy–Schwarz)
+		e := 2*score*sumError(q.Shape[3]) + 0x1p-11 + special + sumError(t)
+		radius[i] = weighted[0].F[i]*e + 0x1p-25*sum
+	}
+	return []Range{around(mid[0], radius)}, nil
+}
+
+// norms are the lengths of the vectors along the last dimension.
+func norms(a *ir.Array) []float64 {
+	d := a.Shape[len(a.Shape)-1]
+	out := make([]float64, a.Len()/d)
+	for i, x := range a.F {
+		out[i/d] += x * x
+	}
+	for i := range out {
+		out[i] = math.Sqrt(out[i])
+	}
+	return out
+}
+
+// layerNorm is the rule of (x-mean)/deviation·scale+bias, to first order.
+func layerNorm(n *ir.Node, in []Range) ([]Range, error) {
+	x, r := split(in[0])
+	at := []*ir.Array{x}
+	for _, p := range in[1:] {
+		if p.Lo != nil && !p.exact() {
+			return nil, fmt.Errorf("parameters are not known exactly")
+		}
+		at = append(at, p.Lo)
+	}
+	mid, err := ir.EvaluateNode(n, at)
+	if err != nil {
+		return nil, err
+	}
+	size := ir.T(ir.Bool, x.Shape[n.Attrs.Int("axis", 0):]...).Numel()
+	gain := func(i, k int) float64 {
+		if len(at) <= k || at[k] == nil {
+			return float64(2 - k) // a scale of 1, a bias of 0
+		}
+		return math.Abs(at[k].F[i%at[k].Len()])
+	}
+	radius := make([]float64, x.Len())
+	sums := sumError(size)
+	for base := 0; base < x.Len(); base += size {
+		mean, abs, variance, carried, spread := 0.0, 0.0, 0.0, 0.0, 0.0
+		for i := base; i < base+size; i++ {
+			mean += x.F[i] / float64(size)
+			abs += math.Abs(x.F[i]) / float64(size)
+			if r != nil {
+				carried += r.F[i] / float64(size)
+				spread += r.F[i] * r.F[i] / float64(size)
+			}
+		}
+		for i := base; i < base+size; i++ {
+			variance += (x.F[i] - mean) * (x.F[i] - mean) / float64(size)
+		}
+		deviation := math.Sqrt(variance + n.Attrs.Float("epsilon", 1e-5))
+		center := carried + sums*abs // error of the mean
+		for i := base; i < base+size; i++ {
+			z := math.Abs(x.F[i]-mean) / deviation
+			e := center + unit*math.Abs(x.F[i])
+			if r != nil {
+				e += r.F[i]
+			}
+			radius[i] = gain(i, 1)*((e+z*(math.Sqrt(spread)+center))/deviation+z*(sums+special)) + unit*gain(i, 2)
+		}
+	}
+	return []Range{around(mid[0], radius)}, nil
+}
+
+// batchNorm is the rule of x·a + (bias - mean·a), in any order.
+func batchNorm(n *ir.Node, in []Range) ([]Range, error) {
+	out, err := corners(n, in)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range in[1:] {
+		if !p.exact() {
+			return nil, fmt.Errorf("parameters are not known exactly")
+		}
+	}
+	x, scale, bias, mean, variance := in[0], in[1].Lo, in[2].Lo, in[3].Lo, in[4].Lo
+	axis, eps := n.Attrs.Int("axis", 1), n.Attrs.Float("epsilon", 1e-5)
+	inner := 1
+	for _, d := range x.Lo.Shape[axis+1:] {
+		inner *= d
+	}
+	r := Range{ir.NewArray(out[0].Lo.Type), ir.NewArray(out[0].Lo.Type)}
+	for i := range r.Lo.F {
+		c := i / inner % x.Lo.Shape[axis]
+		a := math.Abs(scale.F[c]) / math.Sqrt(variance.F[c]+eps)
+		top := math.Max(math.Abs(x.Lo.F[i]), math.Abs(x.Hi.F[i]))
+		e := slack*unit*((top+math.Abs(mean.F[c]))*a+math.Abs(bias.F[c])) + tiny
+		r.Lo.F[i], r.Hi.F[i] = out[0].Lo.F[i]-e, out[0].Hi.F[i]+e
+	}
+	return []Range{r}, nil
+}
+
+// blockQuantize is the rule of ir.QuantizeBlocks: a block's scale can fall to either side of a tie, and its elements with it.
+func blockQuantize(n *ir.Node, in []Range) ([]Range, error) {
+	scale := n.Attrs.Float("scale", 1)
+	factor := float64(float32(1 / (minifloat.E2M1.Max() * scale)))
+	y, s := n.Outputs[0].Type, n.Outputs[1].Type
+	values := Range{ir.NewArray(y), ir.NewArray(y)}
+	scales := Range{ir.NewArray(s), ir.NewArray(s)}
+	const size = ir.NVFP4Block
+	for b := range scales.Lo.F {
+		lo, hi := in[0].Lo.F[b*size:(b+1)*size], in[0].Hi.F[b*size:(b+1)*size]
+		least, greatest := 0.0, 0.0
+		for i := range lo {
+			if lo[i] > 0 || hi[i] < 0 {
+				least = math.Max(least, math.Min(math.Abs(lo[i]), math.Abs(hi[i])))
+			}
+			greatest = math.Max(greatest, math.Max(math.Abs(lo[i]), math.Abs(hi[i])))
+		}
+		ends := []float64{
+			minifloat.E4M3FN.Round(least*factor*(1-2*unit), true),
+			minifloat.E4M3FN.Round(greatest*factor*(1+2*unit), true),
+		}
+		scales.Lo.F[b], scales.Hi.F[b] = ends[0], ends[1]
+		for i := range lo {
+			a, z := math.Inf(1), math.Inf(-1)
+			for _, x := range []float64{lo[i], hi[i]} {
+				for _, e := range ends {
+					for _, f := range []float64{1 - 4*unit, 1 + 4*unit} {
+						c := 0.0
+						if e != 0 {
+							c = minifloat.E2M1.Round(x/(e*scale)*f, true)
+						}
+						a, z = math.Min(a, c), math.Max(z, c)
+					}
+				}
+			}
+			values.Lo.F[b*size+i], values.Hi.F[b*size+i] = a, z
+		}
+	}
+	return []Range{values, scales}, nil
+}

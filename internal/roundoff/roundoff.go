@@ -1,0 +1,255 @@
+// Package roundoff bounds what rounding may do to a kernel: for every element of a region's outputs the least and the
+// greatest number that an evaluation in f32, in any order of summation, may yield. Tests hold kernels and other runtimes
+// against these ranges instead of against a tolerance: a code may differ from its neighbour's only where the number before
+// rounding lies so near a tie that f32 cannot tell its side.
+//
+// The error of a sum of n products is taken as min(n, λ√n)·u·Σ|a·b| (Higham and Mary, A New Approach to Probabilistic
+// Rounding Error Analysis, 2019, theorem 2.4: it fails with a probability of 2·exp(−λ²/2), 3e-8, for errors that are
+// independent and have mean zero); independent errors of operands add in quadrature, with the same λ, unless their plain sum
+// is less.
+package roundoff
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+const (
+	lambda = 6
+	unit   = 1.0 / (1 << 24) // of f32
+	// slack is the number of roundings by which implementations of one layer differ beside the sum itself: scales, biases
+	// and zero points applied before or behind it, and folded into constants.
+	slack = 8
+	tiny  = 0x1p-120 // what flushing denormals may cost
+)
+
+// Range is a value of which only bounds are known, element by element. Lo and Hi are one array where it is known exactly.
+type Range struct{ Lo, Hi *ir.Array }
+
+// Exactly is a known value.
+func Exactly(a *ir.Array) Range { return Range{a, a} }
+
+func (r Range) exact() bool { return r.Lo == r.Hi }
+
+// Model says how the nodes of a graph round values that are narrower than f32. Bodies of regions round where they cast.
+type Model struct {
+	// Loose lets every f16 and bf16 value err by half a unit in the last place instead of rounding it: what programs may
+	// yield that keep some of them wider.
+	Loose bool
+}
+
+// Node returns the ranges of a node's outputs; absent inputs are zero Ranges.
+func (m Model) Node(n *ir.Node, in []Range) ([]Range, error) {
+	out, err := m.node(n, in)
+	if err != nil {
+		return nil, fmt.Errorf("node %q (%s): %w", n.Name, n.Op.Name, err)
+	}
+	for i := range out {
+		out[i] = m.stored(out[i])
+	}
+	return out, nil
+}
+
+// Values returns the ranges of values that known ones lead to.
+func (m Model) Values(want []*ir.Value, known map[*ir.Value]Range) ([]Range, error) {
+	seen := map[*ir.Value]Range{}
+	for v, r := range known {
+		seen[v] = r
+	}
+	out := make([]Range, len(want))
+	for i, v := range want {
+		var err error
+		if out[i], err = m.value(v, seen); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (m Model) value(v *ir.Value, seen map[*ir.Value]Range) (Range, error) {
+	if v == nil {
+		return Range{}, nil
+	}
+	if r, ok := seen[v]; ok {
+		return r, nil
+	}
+	if v.IsConst() {
+		seen[v] = Exactly(v.Const.Array())
+		return seen[v], nil
+	}
+	if v.Def == nil {
+		return Range{}, fmt.Errorf("%%%s is an input without a value", v.Name)
+	}
+	in := make([]Range, len(v.Def.Inputs))
+	for i, x := range v.Def.Inputs {
+		var err error
+		if in[i], err = m.value(x, seen); err != nil {
+			return Range{}, err
+		}
+	}
+	out, err := m.Node(v.Def, in)
+	if err != nil {
+		return Range{}, err
+	}
+	for i, o := range v.Def.Outputs {
+		seen[o] = out[i]
+	}
+	return seen[v], nil
+}
+
+// stored is what lies in memory.
+func (m Model) stored(r Range) Range {
+	if m.Loose && (r.Lo.DType == ir.Float16 || r.Lo.DType == ir.BFloat16) {
+		return widened(r, func(x float64) float64 { return math.Abs(x) * halfUnit(r.Lo.DType) })
+	}
+	return rounded(r)
+}
+
+func halfUnit(d ir.DType) float64 {
+	if d == ir.BFloat16 {
+		return 0x1p-8
+	}
+	return 0x1p-11
+}
+
+func rounded(r Range) Range {
+	if r.exact() {
+		return Exactly(r.Lo.Rounded())
+	}
+	return Range{r.Lo.Rounded(), r.Hi.Rounded()}
+}
+
+// widened moves the ends of a range outwards by e of themselves.
+func widened(r Range, e func(x float64) float64) Range {
+	if r.Lo.F == nil {
+		return r
+	}
+	out := Range{ir.NewArray(r.Lo.Type), ir.NewArray(r.Lo.Type)}
+	for i, x := range r.Lo.F {
+		out.Lo.F[i] = x - e(x)
+	}
+	for i, x := range r.Hi.F {
+		out.Hi.F[i] = x + e(x)
+	}
+	return out
+}
+
+// around is the range of a centre and a radius.
+func around(mid *ir.Array, radius []float64) Range {
+	out := Range{ir.NewArray(mid.Type), ir.NewArray(mid.Type)}
+	for i, x := range mid.F {
+		out.Lo.F[i], out.Hi.F[i] = x-radius[i]-tiny, x+radius[i]+tiny
+	}
+	return out
+}
+
+// split is the inverse of around; the radius of an exact value is nil.
+func split(r Range) (mid, radius *ir.Array) {
+	if r.exact() || r.Lo.F == nil {
+		return r.Lo, nil
+	}
+	mid, radius = ir.NewArray(r.Lo.Type), ir.NewArray(r.Lo.Type)
+	for i, lo := range r.Lo.F {
+		hi := r.Hi.F[i]
+		mid.F[i], radius.F[i] = (lo+hi)/2, (hi-lo)/2
+	}
+	return mid, radius
+}
+
+// sumError is the relative error of a sum of n products.
+func sumError(n int) float64 {
+	k := float64(n + slack)
+	return math.Min(k, lambda*math.Sqrt(k)) * unit
+}
+
+// region gives every member of a region to its body.
+func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
+	members, stacked := n.Attrs.Int("members", 0), n.Attrs.Bools("stacked")
+	if members == 0 {
+		return body(n.Body, in)
+	}
+	out := make([]Range, len(n.Outputs))
+	for i, v := range n.Outputs {
+		out[i] = Range{ir.NewArray(v.Type), ir.NewArray(v.Type)}
+	}
+	for k := range members {
+		part := make([]Range, len(in))
+		for i, r := range in {
+			part[i] = r
+			if stacked[i] {
+				part[i] = member(r, k)
+			}
+		}
+		results, err := body(n.Body, part)
+		if err != nil {
+			return nil, fmt.Errorf("member %d: %w", k, err)
+		}
+		for i, r := range results {
+			put(out[i].Lo, r.Lo, k)
+			put(out[i].Hi, r.Hi, k)
+		}
+	}
+	return out, nil
+}
+
+func member(r Range, k int) Range {
+	if r.exact() {
+		return Exactly(memberOf(r.Lo, k))
+	}
+	return Range{memberOf(r.Lo, k), memberOf(r.Hi, k)}
+}
+
+func memberOf(a *ir.Array, k int) *ir.Array {
+	p := &ir.Array{Type: ir.Type{DType: a.DType, Shape: a.Shape[1:]}}
+	n := p.Numel()
+	if a.F != nil {
+		p.F = a.F[k*n : (k+1)*n]
+	} else {
+		p.I = a.I[k*n : (k+1)*n]
+	}
+	return p
+}
+
+func put(dst, src *ir.Array, k int) {
+	copy(dst.F[min(len(dst.F), k*src.Len()):], src.F)
+	copy(dst.I[min(len(dst.I), k*src.Len()):], src.I)
+}
+
+// body evaluates the body of a region, which computes in f32 and rounds where it casts.
+func body(g *ir.Graph, in []Range) ([]Range, error) {
+	env := map[*ir.Value]Range{}
+	for i, v := range g.Inputs {
+		env[v] = in[i]
+	}
+	read := func(v *ir.Value) Range {
+		r, ok := env[v]
+		if !ok && v != nil && v.IsConst() {
+			r = Exactly(v.Const.Array())
+			env[v] = r
+		}
+		return r
+	}
+	for _, n := range g.Nodes {
+		operands := make([]Range, len(n.Inputs))
+		for i, v := range n.Inputs {
+			operands[i] = read(v)
+		}
+		out, err := Model{}.node(n, operands)
+		if err != nil {
+			return nil, fmt.Errorf("node %q (%s): %w", n.Name, n.Op.Name, err)
+		}
+		for i, v := range n.Outputs {
+			env[v] = out[i]
+			if n.Op.Name == "Cast" {
+				env[v] = rounded(out[i])
+			}
+		}
+	}
+	out := make([]Range, len(g.Outputs))
+	for i, v := range g.Outputs {
+		out[i] = read(v)
+	}
+	return out, nil
+}

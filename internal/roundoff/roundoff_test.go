@@ -1,0 +1,143 @@
+package roundoff
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+func randoms(rng *rand.Rand, d ir.DType, shape ...int) *ir.Array {
+	a := ir.NewArray(ir.T(d, shape...))
+	for i := range a.F {
+		a.F[i] = ir.RoundTo(d, rng.NormFloat64())
+	}
+	return a
+}
+
+// layer is a region: relu(x·w·scale), in codes of type to.
+func layer(t *testing.T, k int, to ir.DType) (*ir.Node, *ir.Graph) {
+	t.Helper()
+	g, b := ir.NewGraph("g"), ir.NewGraph("layer")
+	x, w := b.AddInput("x", ir.T(ir.Float32, 16, k)), b.AddInput("w", ir.T(ir.Float32, k, 16))
+	add := func(op string, attrs ir.Attrs, in ...*ir.Value) *ir.Value {
+		n, err := b.Add(op, op, attrs, in...)
+		require.NoError(t, err)
+		return n.Outputs[0]
+	}
+	y := add("Mul", nil, add("MatMul", nil, x, w), b.Constant("s", ir.ScalarFloat(ir.Float32, 1.7)))
+	b.Outputs = []*ir.Value{add("Cast", ir.Attrs{"to": to}, add("Relu", nil, y))}
+	n, err := g.NewRegion(ir.FamilyContraction, "layer", b, 0, nil, g.AddInput("x", x.Type), g.AddInput("w", w.Type))
+	require.NoError(t, err)
+	return n, g
+}
+
+// TestSumsInAnyOrderAreInRange sums products in f32 forwards, backwards and in pairs.
+func TestSumsInAnyOrderAreInRange(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, k := range []int{1, 7, 64, 1000} {
+		for _, to := range []ir.DType{ir.Float32, ir.Float16, ir.Float8E4M3FN} {
+			n, _ := layer(t, k, to)
+			x, w := randoms(rng, ir.Float32, 16, k), randoms(rng, ir.Float32, k, 16)
+			out, err := Model{}.Node(n, []Range{Exactly(x), Exactly(w)})
+			require.NoError(t, err)
+			wide := 0
+			for i := range 16 {
+				for j := range 16 {
+					terms := make([]float32, k)
+					for c := range k {
+						terms[c] = float32(x.F[i*k+c] * w.F[c*16+j])
+					}
+					lo, hi := out[0].Lo.F[i*16+j], out[0].Hi.F[i*16+j]
+					if lo != hi {
+						wide++
+					}
+					for name, sum := range map[string]float32{"forwards": fold(terms, 1), "backwards": fold(terms, -1), "in pairs": pairs(terms)} {
+						y := ir.RoundTo(to, math.Max(0, float64(sum*1.7)))
+						require.True(t, lo <= y && y <= hi, "%d products summed %s to %v: %v is outside of [%v, %v]", k, name, to, y, lo, hi)
+					}
+				}
+			}
+			if to == ir.Float8E4M3FN {
+				require.Less(t, wide, 13, "one in twenty at a tie")
+			}
+		}
+	}
+}
+
+func fold(xs []float32, step int) float32 {
+	sum := float32(0)
+	for i := range xs {
+		if step < 0 {
+			i = len(xs) - 1 - i
+		}
+		sum += xs[i]
+	}
+	return sum
+}
+
+func pairs(xs []float32) float32 {
+	if len(xs) == 1 {
+		return xs[0]
+	}
+	return pairs(xs[:len(xs)/2]) + pairs(xs[len(xs)/2:])
+}
+
+func TestATieIsOpenAndNothingElseIs(t *testing.T) {
+	n, _ := layer(t, 1, ir.Float8E4M3FN)
+	x, w := ir.NewArray(ir.T(ir.Float32, 16, 1)), ir.NewArray(ir.T(ir.Float32, 1, 16))
+	w.F[0] = 1
+	for i := range 16 {
+		x.F[i] = float64(i+1) / 1.7
+	}
+	x.F[15] = 17 / 1.7 // half way between 16 and 18
+	out, err := Model{}.Node(n, []Range{Exactly(x), Exactly(w)})
+	require.NoError(t, err)
+	for i := range 15 {
+		require.Equal(t, float64(i+1), out[0].Lo.F[i*16])
+		require.Equal(t, float64(i+1), out[0].Hi.F[i*16])
+	}
+	require.Equal(t, 16., out[0].Lo.F[15*16])
+	require.Equal(t, 18., out[0].Hi.F[15*16])
+}
+
+// TestLooseHoldsBothRoundings: a file's f16 values may be rounded or kept.
+func TestLooseHoldsBothRoundings(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	g := ir.NewGraph("g")
+	x, w := g.AddInput("x", ir.T(ir.Float16, 8, 32)), g.AddInput("w", ir.T(ir.Float16, 32, 8))
+	s, err := g.Add("Mul", "s", nil, x, g.Constant("c", ir.ScalarFloat(ir.Float16, 0.3)))
+	require.NoError(t, err)
+	y, err := g.Add("MatMul", "y", nil, s.Outputs[0], w)
+	require.NoError(t, err)
+	a, b := randoms(rng, ir.Float16, 8, 32), randoms(rng, ir.Float16, 32, 8)
+	out, err := Model{Loose: true}.Values(y.Outputs, map[*ir.Value]Range{x: Exactly(a), w: Exactly(b)})
+	require.NoError(t, err)
+	c := ir.RoundTo(ir.Float16, 0.3)
+	for i := range 8 {
+		for j := range 8 {
+			kept, all := 0.0, 0.0
+			for k := range 32 {
+				kept += a.F[i*32+k] * c * b.F[k*8+j]
+				all += ir.RoundTo(ir.Float16, a.F[i*32+k]*c) * b.F[k*8+j]
+			}
+			for _, v := range []float64{kept, all, ir.RoundTo(ir.Float16, all)} {
+				require.True(t, out[0].Lo.F[i*8+j] <= v && v <= out[0].Hi.F[i*8+j])
+			}
+		}
+	}
+}
+
+func TestWhatHasNoBoundIsNamed(t *testing.T) {
+	g := ir.NewGraph("g")
+	x := g.AddInput("x", ir.T(ir.Float32, 4))
+	n, err := g.Add("Sin", "wave", nil, x)
+	require.NoError(t, err)
+	_, err = Model{}.Node(n, []Range{Exactly(ir.NewArray(x.Type))})
+	require.ErrorContains(t, err, `node "wave" (Sin): no bound of its rounding is known`)
+	_, err = Model{}.Values(n.Outputs, nil)
+	require.ErrorContains(t, err, "input without a value")
+}
