@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -33,6 +35,7 @@ func (s *session) predict(ctx context.Context, precisions []string) error {
 		s.note("no ptxas: without registers the occupancy of kernels is an upper bound")
 	}
 	var all []report.Prediction
+	var profiles []*profile.Profile
 	for _, path := range s.Models {
 		programs, err := s.programsOf(ctx, path, precisions)
 		if err != nil {
@@ -44,15 +47,23 @@ func (s *session) predict(ctx context.Context, precisions []string) error {
 				return err
 			}
 			s.note(fmt.Sprintf("%s %s: counting a run", p.Model, p.Precision))
-			time, _, err := report.Predict(ctx, p, v)
+			time, prof, err := report.Predict(ctx, p, v)
 			if err != nil {
 				return err
 			}
-			all = append(all, time)
+			all, profiles = append(all, time), append(profiles, prof)
 		}
 	}
-	if err := predictions(s.out, all); err != nil || s.JSON == "" {
+	if err := predictions(s.out, all); err != nil {
 		return err
+	}
+	if !s.Quiet {
+		if err := slower(s.out, profiles); err != nil {
+			return err
+		}
+	}
+	if s.JSON == "" {
+		return nil
 	}
 	f, err := os.Create(s.JSON)
 	if err != nil {
@@ -99,6 +110,32 @@ func predictions(w io.Writer, all []report.Prediction) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%.1f\t%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t\n", p.Model, p.Precision, p.Device, p.US, p.ColdUS, warm, cold, p.Launches,
 			float64(p.WeightsBytes)/1e6, float64(p.ReadBytes)/1e6, float64(p.WriteBytes)/1e6)
+	}
+	return t.Flush()
+}
+
+// slower lists the launches that a lower precision makes slower than they are in fp16: what to look at first.
+func slower(w io.Writer, profiles []*profile.Profile) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	found := false
+	for _, p := range profiles {
+		base := slices.IndexFunc(profiles, func(q *profile.Profile) bool {
+			return q.Model == p.Model && q.Device == p.Device && q.Precision == "fp16" && len(q.Launches) == len(p.Launches)
+		})
+		if base < 0 {
+			continue
+		}
+		for i := range p.Launches {
+			was, is := &profiles[base].Launches[i], &p.Launches[i]
+			if is.Time.US <= 1.02*was.Time.US && is.ColdUS <= 1.02*was.ColdUS {
+				continue
+			}
+			if !found {
+				fmt.Fprint(t, "\nslower than in fp16\tlaunch\tkernel\tµs\twas\tcold µs\twas\tbound by\twhat\n")
+				found = true
+			}
+			fmt.Fprintf(t, "%s %s\t%d\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%s, was %s\t%s\n", p.Model, p.Precision, i, is.Kernel, is.Time.US, was.Time.US, is.ColdUS, was.ColdUS, is.Time.By, was.Time.By, is.Note)
+		}
 	}
 	return t.Flush()
 }

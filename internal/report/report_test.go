@@ -1,0 +1,81 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/report"
+)
+
+func sample() *report.Report {
+	return &report.Report{Version: report.Version, Model: "toy.onnx", Precision: "fp8",
+		Layers: []calibrate.LayerChoice{
+			{Name: "a", Op: "Conv", Precision: "fp8", MACs: 3e6, Bytes: 1100, HalfBytes: 2000, Alone: .01, InPlace: .02, US: 1.5},
+			{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Bytes: 500, HalfBytes: 500, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone", US: 2},
+		},
+		Slices: []calibrate.Quality{
+			{Name: "y", Cosine: .9995, MaxAbs: .1, RelL2: .03, Explained: .97, Elements: 10},
+			{Name: "y.part", Cosine: .9991, MaxAbs: .1, RelL2: .04, Elements: 2, Constant: true},
+		},
+		Others:      []compile.Measured{{Target: "sm_90", Slices: []calibrate.Quality{{Name: "y", Cosine: .9, Elements: 10}}}},
+		Calibration: &report.Calibration{Inputs: 16, MinCosine: .999},
+		Predicted: []report.Prediction{
+			{Precision: "fp16", Device: "gb10", US: 10, ColdUS: 20, Launches: 3, WeightsBytes: 2e6},
+			{Precision: "fp8", Device: "gb10", US: 8, ColdUS: 10, Launches: 3, WeightsBytes: 1e6},
+		}}
+}
+
+func TestTheTable(t *testing.T) {
+	var got bytes.Buffer
+	require.NoError(t, sample().Table(&got))
+	require.Equal(t, `layer  op      precision  MMAC  µs    weights KB  of fp16  alone  in place  why it stayed
+a      Conv    fp8        3.00  1.50  1.1         0.55     0.01   0.02      
+b      MatMul  fp16       1.00  2.00  0.5         1.00     0.3    0         fp8 costs 0.3 of the outputs alone
+
+output  elements  cosine    max abs  relative L2  variation explained
+y       10        0.999500  0.1      0.03         0.9700
+y.part  2         0.999100  0.1      0.04         does not vary
+
+for sm_90:
+output  elements  cosine    max abs  relative L2  variation explained
+y       10        0.900000  0        0            0.0000
+
+fp8: 1 layers, 75.0 % of the multiplications of layers that can be quantised; weights 0.0011 MB, 0.550 of fp16
+fp16: 1 layers, 25.0 % of the multiplications of layers that can be quantised; weights 0.0005 MB, 1.000 of fp16
+all 2: weights 0.0016 MB, 0.640 of fp16 (scales and padding included)
+budget: cosine 0.999; least: y.part with 0.999100, on 16 calibration inputs
+fp16 on gb10, predicted: 10.0 µs, 20.0 with cold weights; 3 launches, 2 MB of weights
+fp8 on gb10, predicted: 8.0 µs, 10.0 with cold weights; 3 launches, 1 MB of weights: 1.25 times as fast as fp16, 2.00 with cold weights
+`, got.String())
+
+	got.Reset()
+	require.NoError(t, (&report.Report{}).Table(&got))
+	require.Empty(t, got.String())
+}
+
+// TestInfinitiesAreWritten: JSON has none, and a run that goes wrong is what a report is for.
+func TestInfinitiesAreWritten(t *testing.T) {
+	r := sample()
+	r.Slices[0].MaxAbs, r.Slices[0].RelL2, r.Slices[0].Explained = math.Inf(1), math.Inf(1), math.NaN()
+	r.Others[0].Slices[0].MaxAbs = math.Inf(1)
+	path := filepath.Join(t.TempDir(), "r.json")
+	require.NoError(t, report.CheckPath(path))
+	require.NoError(t, r.Write(path))
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var back report.Report
+	require.NoError(t, json.Unmarshal(raw, &back))
+	require.Equal(t, math.MaxFloat64, back.Slices[0].MaxAbs)
+	require.Equal(t, math.Inf(1), r.Slices[0].MaxAbs)
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
