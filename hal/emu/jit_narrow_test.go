@@ -196,7 +196,7 @@ func TestBitFields(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 1))
 		in := make([]uint64, 32*64*64)
 		for i := range 64 * 64 {
-			in[32*i+1], in[32*i+2], in[32*i+3] = r.Uint64(), uint64(i/64+256*r.IntN(2)), uint64(i%64+192*r.IntN(2))
+			in[32*i+1], in[32*i+2], in[32*i+3] = r.Uint64(), uint64(i/64+256*r.IntN(2)), uint64(i%64+256*r.IntN(2))
 		}
 		want, err := onEngine(Interpreter, text, 64, 64, 0, in, len(in))
 		require.NoError(t, err)
