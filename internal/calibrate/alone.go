@@ -84,9 +84,11 @@ func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *pass
 // disturbed evaluates one region with its operands rounded.
 func (c *Calibration) disturbed(st *step, f Format, operands []*ir.Array) ([]*ir.Array, error) {
 	front := append([]*ir.Array{}, operands...)
-	if f.Activations == ir.Float8E4M3FN {
-		x := operands[st.site.X]
+	switch x := operands[st.site.X]; f.Activations {
+	case ir.Float8E4M3FN:
 		front[st.site.X] = stored(x, minifloat.E4M3FN, observe([]*ir.Array{x}, minifloat.E4M3FN).Scale)
+	case ir.Float4E2M1:
+		front[st.site.X] = storedBlocks(x, observeBlocks([]*ir.Array{x}).Scale)
 	}
 	r := newRounder(st.site, f.Weights, Technique{})
 	r.patches = nil

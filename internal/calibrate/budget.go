@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -55,117 +54,36 @@ type LayerChoice struct {
 	site passes.Site
 }
 
-// ladder lists the formats of a layer, fastest first; the last is Half.
-func ladder(precision string, s *passes.Site) []Format {
-	matvec := s.Anchor.Op.Name == "SegmentedMatVec"
-	switch {
-	case precision == passes.PrecisionNVFP4 && matvec:
-		return []Format{NVFP4W, FP8W, Half}
-	case precision == passes.PrecisionNVFP4 && s.K >= 64:
-		return []Format{NVFP4W, FP8, Half}
-	case matvec:
-		return []Format{FP8W, Half}
-	}
-	return []Format{FP8, Half}
-}
-
-// bytes of a layer's weights in a format.
-func (f Format) bytes(s *passes.Site) int {
-	n := s.Members * s.N * s.K
-	switch f.Weights {
-	case ir.Float8E4M3FN:
-		return n + 4*s.Members*s.N
-	case ir.Float4E2M1:
-		return n/2 + s.Members*s.N*(s.Blocks()+4)
-	}
-	return 2 * n
-}
-
-// micros predicts the time of a layer: its weights from DRAM or its arithmetic, whichever takes longer.
-func (f Format) micros(s *passes.Site, t *target.Target) float64 {
-	rate := t.F16MMATFLOPS
-	if f.Activations == ir.Float8E4M3FN {
-		rate *= 2
-	}
-	return max(float64(f.bytes(s))/t.MemoryGBps/1e3, 2*float64(s.MACs)/rate/1e6)
-}
-
-// demotion takes a layer one step down its ladder.
-type demotion struct {
-	layer int
-	to    Format
-	worth float64 // squared error saved for a microsecond lost
-}
-
 // Choose finds the fastest assignment, by the target's rates, whose outputs keep the budget on the calibration inputs.
 func (c *Calibration) Choose(ctx context.Context, opt Options) (*Choice, error) {
 	sites := c.Sites()
-	start := Assignment{}
-	ladders := make([][]Format, len(sites))
 	kept, err := c.kept(opt.Keep, sites)
 	if err != nil {
 		return nil, err
 	}
+	c.memory = newMemory(c.walk, opt.MinCosine > 0)
+	ladders := make([][]Format, len(sites))
 	for i := range sites {
-		ladders[i] = ladder(opt.Precision, &sites[i])
-		if kept[i] {
+		if ladders[i] = c.ladder(opt, &sites[i]); kept[i] {
 			ladders[i] = []Format{Half}
 		}
-		start[sites[i].Name()] = ladders[i][0]
 	}
-	c.memory = newMemory(c.walk, opt.MinCosine > 0)
 	alone, err := c.alone(ctx, sites, ladders)
 	if err != nil {
 		return nil, err
 	}
-	try := func(a Assignment) (*Fitted, []Quality, error) {
-		f, err := c.fit(ctx, a, opt.Technique)
-		if err != nil {
-			return nil, nil, err
+	if opt.MinCosine > 0 {
+		for i := range sites {
+			ladders[i] = worthwhile(ladders[i], alone[i], &sites[i], opt.Target)
 		}
-		if opt.MinCosine <= 0 { // whatever it is, it will do
-			return f, nil, nil
-		}
-		q, err := opt.Measure(ctx, f.Plan)
-		return f, q, err
 	}
-	best, q, err := try(start)
+	best, err := c.search(ctx, opt, sites, ladders, alone)
 	if err != nil {
 		return nil, err
 	}
-	assignment := start
-	if least(q) < opt.MinCosine {
-		steps := demotions(sites, ladders, alone, opt.Target)
-		// The fewest demotions that meet the budget, as if each could only help.
-		lo, hi := 0, len(steps) // lo misses, hi is hoped to meet
-		var found *Fitted
-		var foundQ []Quality
-		for hi-lo > 1 {
-			mid := (lo + hi) / 2
-			f, fq, err := try(demoted(start, sites, steps[:mid]))
-			if err != nil {
-				return nil, err
-			}
-			c.say("%d of %d demotions: cosine %.6f", mid, len(steps), least(fq))
-			if least(fq) >= opt.MinCosine {
-				hi, found, foundQ = mid, f, fq
-			} else {
-				lo = mid
-			}
-		}
-		assignment = demoted(start, sites, steps[:hi])
-		if found == nil {
-			if found, foundQ, err = try(assignment); err != nil {
-				return nil, err
-			}
-		}
-		if best, q = found, foundQ; least(q) < opt.MinCosine {
-			return nil, unreachable(opt, q, sites, alone)
-		}
-	}
 	out := &Choice{Plan: best.Plan}
 	for i, s := range sites {
-		out.Layers = append(out.Layers, layerChoice(s, assignment[s.Name()], ladders[i], alone[i], best, kept[i]))
+		out.Layers = append(out.Layers, layerChoice(s, best.Formats[s.Name()], ladders[i], alone[i], best, kept[i]))
 	}
 	return out, nil
 }
@@ -179,6 +97,8 @@ func layerChoice(s passes.Site, f Format, ladder []Format, alone map[Format]floa
 	switch {
 	case kept:
 		l.Why = "--keep"
+	case !slices.Contains(ladder, f): // only NVFP4 weights of NVFP4
+		l.Why = "another reader of its activations is not nvfp4"
 	case f != ladder[0]:
 		l.Why = fmt.Sprintf("%v costs %.2g of the outputs alone", ladder[0], alone[ladder[0]])
 		l.Alone = alone[ladder[0]]
@@ -205,42 +125,6 @@ func (c *Calibration) kept(names []string, sites []passes.Site) ([]bool, error) 
 		}
 	}
 	return out, nil
-}
-
-// demotions orders every step down a ladder by what it saves in error for the time that it costs.
-func demotions(sites []passes.Site, ladders [][]Format, alone []map[Format]float64, t *target.Target) []demotion {
-	var out []demotion
-	for i := range sites {
-		limit := math.Inf(1)
-		for k := 1; k < len(ladders[i]); k++ {
-			from, to := ladders[i][k-1], ladders[i][k]
-			saved := alone[i][from]*alone[i][from] - alone[i][to]*alone[i][to]
-			cost := max(to.micros(&sites[i], t)-from.micros(&sites[i], t), 1e-3)
-			limit = min(limit, saved/cost) // a ladder is taken step by step
-			out = append(out, demotion{i, to, limit})
-		}
-	}
-	slices.SortStableFunc(out, func(a, b demotion) int { return cmp.Compare(b.worth, a.worth) })
-	return out
-}
-
-func demoted(start Assignment, sites []passes.Site, steps []demotion) Assignment {
-	a := Assignment{}
-	for name, f := range start {
-		a[name] = f
-	}
-	for _, d := range steps {
-		a[sites[d.layer].Name()] = d.to
-	}
-	return a
-}
-
-func least(q []Quality) float64 {
-	x := 1.0
-	for _, s := range q {
-		x = min(x, s.Cosine)
-	}
-	return x
 }
 
 // unreachable says what was reached with every layer at fp16, and which outputs block.

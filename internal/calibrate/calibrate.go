@@ -11,6 +11,8 @@ import (
 // Calibration runs one graph of f32 regions on data.
 type Calibration struct {
 	walk     *walk
+	storage  *passes.Storage
+	readers  map[string][]string // of the activations of layers that can be NVFP4, by name of the site
 	ranges   map[*ir.Value]Range
 	progress func(string)
 	memory   *memory
@@ -25,7 +27,8 @@ func New(g *ir.Graph, inputs []map[string]*ir.Array, progress func(string)) (*Ca
 	if err != nil {
 		return nil, err
 	}
-	return &Calibration{walk: w, ranges: map[*ir.Value]Range{}, progress: progress, memory: newMemory(w, false)}, nil
+	s := passes.StorageOf(g)
+	return &Calibration{walk: w, storage: s, readers: blockReaders(w, s), ranges: map[*ir.Value]Range{}, progress: progress, memory: newMemory(w, false)}, nil
 }
 
 // Sites are the layers that can be quantised.

@@ -10,95 +10,19 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// Format is how a layer's operands are stored.
-type Format struct {
-	Weights     ir.DType // e4m3, e2m1, or f16
-	Activations ir.DType // e4m3 or f16
-}
-
-// Formats of layers.
-var (
-	Half    = Format{ir.Float16, ir.Float16}
-	FP8     = Format{ir.Float8E4M3FN, ir.Float8E4M3FN}
-	FP8W    = Format{ir.Float8E4M3FN, ir.Float16} // weights only
-	NVFP4   = Format{ir.Float4E2M1, ir.Float8E4M3FN}
-	NVFP4W  = Format{ir.Float4E2M1, ir.Float16} // weights only
-	formats = map[Format]string{Half: "fp16", FP8: "fp8", FP8W: "fp8 weights", NVFP4: "nvfp4 weights, fp8", NVFP4W: "nvfp4 weights"}
-)
-
-func (f Format) String() string { return formats[f] }
-
-// Assignment gives layers, by name of the site, a format; the others are Half.
-type Assignment map[string]Format
-
-// stores says what becomes of the values between regions.
-type stores struct {
-	group func(v *ir.Value) *ir.Value
-	half  map[*ir.Value]bool // stored in 16 bits
-	byte1 map[*ir.Value]bool // groups stored as e4m3
-	read  map[string]bool    // sites that round what they read
-}
-
-// plan decides which values travel as one byte: those that only quantised layers multiply and nothing else needs.
-func (c *Calibration) plan(a Assignment) *stores {
-	s := passes.StorageOf(c.walk.g)
-	out := &stores{group: s.Group, half: map[*ir.Value]bool{}, byte1: map[*ir.Value]bool{}, read: map[string]bool{}}
-	wanted, refused := map[*ir.Value]bool{}, map[*ir.Value]bool{}
-	producers := map[*ir.Value]int{}
-	for _, st := range c.walk.steps {
-		n := st.node
-		view := n.Attrs.String("family", "") == ir.FamilyView
-		for i, v := range n.Inputs {
-			if v.IsConst() || view {
-				continue
-			}
-			if st.site != nil && i == st.site.X && a[st.site.Name()].Activations == ir.Float8E4M3FN && s.Matrix(n, i) {
-				wanted[s.Group(v)] = true
-				if !passes.OnlyFront(n, i) {
-					refused[s.Group(v)] = true
-				}
-				continue
-			}
-			refused[s.Group(v)] = true
-		}
-		for _, v := range n.Outputs {
-			if s.Narrow(v) {
-				out.half[v] = true
-			} else {
-				refused[s.Group(v)] = true
-			}
-			if !view {
-				producers[s.Group(v)]++
-			}
-		}
-	}
-	for r := range wanted {
-		if !refused[r] && producers[r] == 1 {
-			out.byte1[r] = true
-		}
-	}
-	for _, st := range c.walk.steps {
-		if st.site == nil || a[st.site.Name()].Activations != ir.Float8E4M3FN || !s.Matrix(st.node, st.site.X) {
-			continue
-		}
-		if !out.byte1[s.Group(st.node.Inputs[st.site.X])] {
-			out.read[st.site.Name()] = true
-		}
-	}
-	return out
-}
-
 // Fitted is the outcome of a fit.
 type Fitted struct {
-	Plan   *passes.Quantisation
-	Ranges map[string]Range   // of what layers multiply, by name of the site
-	Local  map[string]float64 // relative L2 of what each layer's anchor yields, exact inputs against quantised ones
+	Plan    *passes.Quantisation
+	Formats Assignment         // as values can be stored
+	Ranges  map[string]Range   // of what layers multiply, by name of the site
+	Local   map[string]float64 // relative L2 of what each layer's anchor yields, exact inputs against quantised ones
 }
 
 // fit walks the graph with all calibration inputs and quantises what the assignment says.
 func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
-	st := c.plan(a)
-	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]float64{}, Layers: map[string]passes.Layer{}}, Ranges: map[string]Range{}, Local: map[string]float64{}}
+	st := c.store(a)
+	a = st.formats
+	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]float64{}, Blocks: map[string]float64{}, Layers: map[string]passes.Layer{}}, Formats: a, Ranges: map[string]Range{}, Local: map[string]float64{}}
 	w := c.walk
 	hat := newLane(w.g, w.inputs)
 	exact := newLane(w.g, w.inputs)
@@ -142,6 +66,13 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 				for at := range hatOut {
 					hatOut[at][k] = stored(list[at], minifloat.E4M3FN, r.Scale)
 				}
+			case st.blocks[g]:
+				r := observeBlocks(list)
+				f.Plan.Blocks[v.Name] = r.Scale
+				c.ranges[g] = r
+				for at := range hatOut {
+					hatOut[at][k] = storedBlocks(list[at], r.Scale)
+				}
 			case st.half[v]:
 				for at := range hatOut {
 					hatOut[at][k] = stored(list[at], half, 1)
@@ -184,7 +115,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			for at := range inputs {
 				front[at][s.site.X] = stored(hatIn[at][s.site.X], minifloat.E4M3FN, r.Scale)
 			}
-		} else if g := st.group(s.node.Inputs[s.site.X]); st.byte1[g] {
+		} else if g := st.group(s.node.Inputs[s.site.X]); st.byte1[g] || st.blocks[g] {
 			f.Ranges[name] = c.ranges[g]
 		}
 		if format.Weights != ir.Float16 {

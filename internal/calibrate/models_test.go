@@ -3,7 +3,6 @@ package calibrate
 import (
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -40,60 +40,50 @@ func regions(t testing.TB, name string) *ir.Graph {
 func finish(t testing.TB, g *ir.Graph, q *passes.Quantisation) *ir.Graph {
 	t.Helper()
 	c := g.Clone()
-	require.NoError(t, passes.Run(&passes.Context{Precision: passes.PrecisionFP8, Quantisation: q}, c, []string{"narrow"}, nil))
+	sm121, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	require.NoError(t, passes.Run(&passes.Context{Precision: passes.PrecisionFP8, Quantisation: q, Target: sm121}, c, []string{"narrow"}, nil))
 	return c
 }
 
-type judged struct {
-	cosMin, cosMean, relL2, explained float64
-	per                               []float64
-}
-
-// judge evaluates the final graph on golden inputs from..to.
-func judge(t testing.TB, g *ir.Graph, name string, from, to int) judged {
+// golden are inputs from..to that calibration never sees, and the outputs recorded with them.
+func golden(t testing.TB, g *ir.Graph, name string, from, to int) (in []map[string]*ir.Array, want [][]float64) {
 	t.Helper()
-	var got, want [][]float64
 	for k := from; k <= to; k++ {
 		z, err := npy.ReadZip(filepath.Join(sharedModels, "golden", fmt.Sprintf("%s_%d.npz", name, k)))
 		require.NoError(t, err)
-		in := map[string]*ir.Array{}
+		one := map[string]*ir.Array{}
 		for _, v := range g.Inputs {
 			data, err := z[v.Name].As(v.Type.DType.String(), v.Type.Shape)
 			require.NoError(t, err)
 			x, err := ir.NewTensor(v.Type, data)
 			require.NoError(t, err)
-			in[v.Name] = x.Array()
+			one[v.Name] = x.Array()
 		}
-		out, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{Round: true})
-		require.NoError(t, err)
 		w, err := z["outputs"].Float64s()
 		require.NoError(t, err)
-		got, want = append(got, out["outputs"].Floats()), append(want, w)
+		in, want = append(in, one), append(want, w)
 	}
-	j := judged{cosMin: 1}
-	mean := make([]float64, len(want[0]))
-	for _, w := range want {
-		for i, x := range w {
-			mean[i] += x / float64(len(want))
-		}
+	return in, want
+}
+
+// outputs evaluates a graph.
+func outputs(t testing.TB, g *ir.Graph, in []map[string]*ir.Array, round bool) (out [][]float64) {
+	t.Helper()
+	for _, one := range in {
+		o, err := ir.Evaluate(context.Background(), g, one, ir.EvalOptions{Round: round})
+		require.NoError(t, err)
+		out = append(out, o["outputs"].Floats())
 	}
-	var miss, vary float64
-	for k := range want {
-		var gg, ww, gw, dd float64
-		for i, w := range want[k] {
-			g := got[k][i]
-			gg, ww, gw, dd = gg+g*g, ww+w*w, gw+g*w, dd+(g-w)*(g-w)
-			vary += (w - mean[i]) * (w - mean[i])
-		}
-		miss += dd
-		cos := gw / math.Sqrt(gg*ww)
-		j.cosMin = min(j.cosMin, cos)
-		j.cosMean += cos / float64(len(want))
-		j.relL2 += math.Sqrt(dd/ww) / float64(len(want))
-		j.per = append(j.per, math.Sqrt(dd/ww))
-	}
-	j.explained = 1 - miss/vary
-	return j
+	return out
+}
+
+// judge compares the final graph of a plan with what is wanted.
+func judge(t testing.TB, final *ir.Graph, in []map[string]*ir.Array, want [][]float64) Quality {
+	t.Helper()
+	q, err := Measure(Slice{Output: "outputs", Stop: len(want[0])}, outputs(t, final, in, true), want)
+	require.NoError(t, err)
+	return q
 }
 
 func calibrationInputs(t testing.TB, g *ir.Graph, name string) []map[string]*ir.Array {
@@ -103,8 +93,26 @@ func calibrationInputs(t testing.TB, g *ir.Graph, name string) []map[string]*ir.
 	return in
 }
 
-// TestWhatEachTechniqueBrings prints what docs say of rounding to nearest, correction of means, feedback and recovery; it
-// takes minutes and judges nothing.
+// forced assigns every layer the first formats of its ladder, as --min-cosine 0 does.
+func forced(c *Calibration, precision string, blocks bool) Assignment {
+	a := Assignment{}
+	for _, s := range c.Sites() {
+		switch matvec := s.Anchor.Op.Name == "SegmentedMatVec"; {
+		case precision == passes.PrecisionNVFP4 && matvec, precision == passes.PrecisionNVFP4 && s.K >= 64 && !blocks:
+			a[s.Name()] = NVFP4W
+		case precision == passes.PrecisionNVFP4 && s.K >= 64:
+			a[s.Name()] = NVFP4
+		case matvec:
+			a[s.Name()] = FP8W
+		default:
+			a[s.Name()] = FP8
+		}
+	}
+	return a
+}
+
+// TestWhatEachTechniqueBrings prints what docs say of each technique; it takes minutes and judges nothing. Techniques are
+// fitted to three quarters of the calibration inputs and compared on the others; golden inputs are for what was chosen.
 func TestWhatEachTechniqueBrings(t *testing.T) {
 	name, from, to := os.Getenv("SPARK_ABLATION"), 3, 10
 	if name == "" {
@@ -114,33 +122,58 @@ func TestWhatEachTechniqueBrings(t *testing.T) {
 		from, to = 0, 2
 	}
 	g := regions(t, name)
-	in := calibrationInputs(t, g, name)
-	c, err := New(g, in, nil)
-	require.NoError(t, err)
-	for _, s := range c.Sites() {
-		t.Logf("%-40s %9d MACs N %d K %d ×%d", s.Name(), s.MACs, s.N, s.K, s.Members)
+	all := calibrationInputs(t, g, name)
+	var fitted, held []map[string]*ir.Array
+	for i, in := range all {
+		if i%4 == 1 {
+			held = append(held, in)
+		} else {
+			fitted = append(fitted, in)
+		}
+	}
+	want := outputs(t, g, held, false)
+	try := func(what, precision string, blocks bool, tech Technique, on, judgedOn []map[string]*ir.Array, want [][]float64) {
+		t.Run(what, func(t *testing.T) { attempt(t, g, precision, blocks, tech, on, judgedOn, want) })
 	}
 	for _, e := range []struct {
-		f    Format
-		k    int
+		what string
 		tech Technique
 	}{
-		{FP8, 0, Technique{Feedback: true, Recover: true, Bias: true}},
-		{FP8, 0, Technique{Feedback: true, Bias: true}},
-		{FP8, 0, Technique{Bias: true}},
-		{FP8, 0, Technique{}},
+		{"to nearest", Technique{}},
+		{"means", Technique{Bias: true}},
+		{"feedback, means", Technique{Feedback: true, Bias: true}},
+		{"feedback, recovery, means", Best},
+		{"the same, block scales by magnitude alone", Technique{Feedback: true, Recover: true, Bias: true, BlockOnly: true}},
 	} {
-		all := Assignment{}
-		for _, s := range c.Sites() {
-			if s.Anchor.Op.Name != "SegmentedMatVec" && s.K >= e.k {
-				all[s.Name()] = e.f
-			}
+		if !e.tech.BlockOnly {
+			try("fp8: "+e.what, passes.PrecisionFP8, false, e.tech, fitted, held, want)
 		}
-		start := time.Now()
-		f, err := c.fit(context.Background(), all, e.tech)
-		require.NoError(t, err)
-		took := time.Since(start)
-		final := finish(t, g, f.Plan)
-		t.Logf("%v %+v %v: golden %+v", e.f, e.tech, took, judge(t, final, name, from, to))
+		try("nvfp4 weights: "+e.what, passes.PrecisionNVFP4, false, e.tech, fitted, held, want)
+		try("nvfp4: "+e.what, passes.PrecisionNVFP4, true, e.tech, fitted, held, want)
 	}
+	in, recorded := golden(t, g, name, from, to)
+	try("golden: fp8", passes.PrecisionFP8, false, Best, all, in, recorded)
+	try("golden: nvfp4 weights", passes.PrecisionNVFP4, false, Best, all, in, recorded)
+	try("golden: nvfp4", passes.PrecisionNVFP4, true, Best, all, in, recorded)
+}
+
+// attempt fits a plan to some inputs and prints how it does on others.
+func attempt(t *testing.T, g *ir.Graph, precision string, blocks bool, tech Technique, on, judgedOn []map[string]*ir.Array, want [][]float64) {
+	c, err := New(g, on, nil)
+	require.NoError(t, err)
+	start := time.Now()
+	f, err := c.fit(context.Background(), forced(c, precision, blocks), tech)
+	require.NoError(t, err)
+	q := judge(t, finish(t, g, f.Plan), judgedOn, want)
+	macs := map[Format]int64{}
+	for _, s := range c.Sites() {
+		macs[f.Formats[s.Name()]] += s.MACs
+	}
+	var mix []string
+	for _, x := range []Format{FP8, FP8W, NVFP4, NVFP4W} {
+		if macs[x] > 0 {
+			mix = append(mix, fmt.Sprintf("%v %.0f M", x, float64(macs[x])/1e6))
+		}
+	}
+	t.Logf("cosine %.5f, relative L2 %.4f, explained %.3f; %v; %.1f s", q.Cosine, q.RelL2, q.Explained, mix, time.Since(start).Seconds())
 }

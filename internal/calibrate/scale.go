@@ -109,3 +109,75 @@ func stored(a *ir.Array, f *minifloat.Format, scale float64) *ir.Array {
 	})
 	return out
 }
+
+// observeBlocks chooses the scale of NVFP4 blocks: with it the greatest block scale is the greatest e4m3 number, or, where
+// that rounds better, past it or below it.
+func observeBlocks(arrays []*ir.Array) Range {
+	best := Range{Scale: 1, Observer: "max", Error: math.Inf(1)}
+	for _, a := range arrays {
+		for _, x := range a.F {
+			best.Max = max(best.Max, math.Abs(x))
+		}
+	}
+	if best.Max == 0 {
+		best.Error = 0
+		return best
+	}
+	xs := sampleBlocks(arrays)
+	y, scales := make([]float64, len(xs)), make([]float64, len(xs)/ir.NVFP4Block)
+	for _, t := range []struct {
+		observer string
+		factor   float64
+	}{{"max", 1}, {"mse", 2}, {"mse", 0.9}, {"mse", 0.8}, {"mse", 0.5}, {"mse", 0.25}, {"mse", 0.0625}} {
+		scale := float64(float32(best.Max * t.factor / (minifloat.E2M1.Max() * minifloat.E4M3FN.Max())))
+		if scale == 0 {
+			continue
+		}
+		ir.QuantizeBlocks(xs, scale, y, scales)
+		var sum, norm float64
+		over := 0
+		for i, x := range xs {
+			step := scales[i/ir.NVFP4Block] * scale
+			d := float64(y[i]*step) - x
+			sum += float64(d * d)
+			norm += float64(x * x)
+			if math.Abs(x) > step*minifloat.E2M1.Max() {
+				over++
+			}
+		}
+		if e := math.Sqrt(sum / max(norm, math.SmallestNonzeroFloat64)); e < best.Error {
+			best = Range{Scale: scale, Observer: t.observer, Error: e, Max: best.Max, Fraction: float64(over) / float64(len(xs))}
+		}
+	}
+	return best
+}
+
+// sampleBlocks is sample with whole blocks.
+func sampleBlocks(arrays []*ir.Array) []float64 {
+	total := 0
+	for _, a := range arrays {
+		total += len(a.F) / ir.NVFP4Block
+	}
+	step := max(1, total*ir.NVFP4Block/sampleSize) | 1
+	var out []float64
+	for _, a := range arrays {
+		for b := 0; b < len(a.F)/ir.NVFP4Block; b += step {
+			out = append(out, a.F[b*ir.NVFP4Block:(b+1)*ir.NVFP4Block]...)
+		}
+	}
+	return out
+}
+
+// storedBlocks is an array as kernels store it in blocks and multiply it.
+func storedBlocks(a *ir.Array, scale float64) *ir.Array {
+	out := &ir.Array{Type: a.Type, F: make([]float64, len(a.F))}
+	spread(len(a.F)/ir.NVFP4Block, func(lo, hi int) {
+		scales := make([]float64, hi-lo)
+		lo, hi = lo*ir.NVFP4Block, hi*ir.NVFP4Block
+		ir.QuantizeBlocks(a.F[lo:hi], scale, out.F[lo:hi], scales)
+		for i := lo; i < hi; i++ {
+			out.F[i] *= float64(scales[(i-lo)/ir.NVFP4Block] * scale)
+		}
+	})
+	return out
+}

@@ -1,0 +1,210 @@
+package calibrate
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// blockWidth is the K from which on a layer's operands are worth 4 bits.
+const blockWidth = 64
+
+// ladder lists the formats of a layer from the narrowest to Half. Of the two of NVFP4 both have the weights; the narrower
+// activations are taken where that is faster, not where the weights' traffic bounds the layer.
+func (c *Calibration) ladder(opt Options, s *passes.Site) []Format {
+	four := opt.Precision == passes.PrecisionNVFP4
+	switch matvec := s.Anchor.Op.Name == "SegmentedMatVec"; {
+	case matvec && four:
+		return []Format{NVFP4W, FP8W, Half}
+	case matvec:
+		return []Format{FP8W, Half}
+	case four && s.K >= blockWidth:
+		if opt.Target.NVFP4 && len(c.readers[s.Name()]) > 0 && NVFP4.micros(s, opt.Target) < NVFP4W.micros(s, opt.Target) {
+			return []Format{NVFP4, NVFP4W, FP8, Half}
+		}
+		return []Format{NVFP4W, FP8, Half}
+	}
+	return []Format{FP8, Half}
+}
+
+// worthwhile drops the formats of a ladder that are no faster than a more accurate one.
+func worthwhile(ladder []Format, alone map[Format]float64, s *passes.Site, t *target.Target) []Format {
+	var out []Format
+	for i, f := range ladder {
+		if !slices.ContainsFunc(ladder[i+1:], func(g Format) bool {
+			return g.micros(s, t) <= f.micros(s, t) && alone[g] <= alone[f]
+		}) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// bytes of a layer's weights in a format.
+func (f Format) bytes(s *passes.Site) int {
+	n := s.Members * s.N * s.K
+	switch f.Weights {
+	case ir.Float8E4M3FN:
+		return n + 4*s.Members*s.N
+	case ir.Float4E2M1:
+		return n/2 + s.Members*s.N*(s.Blocks()+4)
+	}
+	return 2 * n
+}
+
+// micros predicts the time of a layer: its weights from DRAM, its activations from L2 or its arithmetic, whichever takes
+// longest.
+func (f Format) micros(s *passes.Site, t *target.Target) float64 {
+	rate, bits := t.F16MMATFLOPS, 16.0
+	switch f.Activations {
+	case ir.Float8E4M3FN:
+		rate, bits = t.FP8MMATFLOPS, 8
+	case ir.Float4E2M1:
+		rate, bits = t.NVFP4MMATFLOPS, 4.5
+	}
+	read := float64(s.Region.Inputs[s.X].Type.Numel()) * bits / 8
+	return max(float64(f.bytes(s))/t.MemoryGBps/1e3, read/t.L2GBps/1e3, 2*float64(s.MACs)/max(rate, 1)/1e6)
+}
+
+// demotion takes a layer one step down its ladder.
+type demotion struct {
+	layer    int
+	from, to Format
+	worth    float64 // squared error saved for a microsecond lost
+}
+
+// demotions orders every step down a ladder by what it saves in error for the time that it costs.
+func demotions(sites []passes.Site, ladders [][]Format, alone []map[Format]float64, t *target.Target) []demotion {
+	var out []demotion
+	for i := range sites {
+		limit := math.Inf(1)
+		for k := 1; k < len(ladders[i]); k++ {
+			from, to := ladders[i][k-1], ladders[i][k]
+			saved := alone[i][from]*alone[i][from] - alone[i][to]*alone[i][to]
+			cost := max(to.micros(&sites[i], t)-from.micros(&sites[i], t), 1e-3)
+			limit = min(limit, saved/cost) // a ladder is taken step by step
+			out = append(out, demotion{i, from, to, limit})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b demotion) int { return cmp.Compare(b.worth, a.worth) })
+	return out
+}
+
+// search looks for the fewest demotions, in the order of their worth, that keep a budget. Every candidate is fitted anew,
+// becomes a program and is measured; which is tried next follows from errors alone, whose squares are taken to add up, to
+// a multiple that the measurements tell.
+type search struct {
+	start  Assignment
+	sites  []passes.Site
+	steps  []demotion
+	alone  []map[Format]float64
+	budget float64 // 1 − cosine
+
+	miss     int // demotions that were too few
+	meet     int // demotions that were enough, or all
+	multiple float64
+}
+
+// tries bounds the number of candidates.
+const tries = 8
+
+func (c *Calibration) search(ctx context.Context, opt Options, sites []passes.Site, ladders [][]Format, alone []map[Format]float64) (*Fitted, error) {
+	s := &search{start: Assignment{}, sites: sites, steps: demotions(sites, ladders, alone, opt.Target), alone: alone, budget: 1 - opt.MinCosine, multiple: 1}
+	for i := range sites {
+		s.start[sites[i].Name()] = ladders[i][0]
+	}
+	s.miss, s.meet = -1, len(s.steps)
+	var found *Fitted
+	var last []Quality
+	for try, at := 0, 0; try < tries && s.meet-s.miss > 1; try++ {
+		f, err := c.fit(ctx, s.demoted(at), opt.Technique)
+		if err != nil || opt.MinCosine <= 0 { // whatever it is, it will do
+			return f, err
+		}
+		q, err := opt.Measure(ctx, f.Plan)
+		if err != nil {
+			return nil, err
+		}
+		c.say("%d of %d demotions: cosine %.6f", at, len(s.steps), least(q))
+		if least(q) >= opt.MinCosine {
+			s.meet, found = at, f
+		} else {
+			s.miss, last = at, q
+		}
+		s.learn(at, 1-least(q))
+		at = s.next(try)
+	}
+	if found != nil {
+		return found, nil
+	}
+	f, err := c.fit(ctx, s.demoted(len(s.steps)), opt.Technique)
+	if err != nil || opt.MinCosine <= 0 {
+		return f, err
+	}
+	if last, err = opt.Measure(ctx, f.Plan); err != nil {
+		return nil, err
+	}
+	if least(last) < opt.MinCosine {
+		return nil, unreachable(opt, last, sites, alone)
+	}
+	return f, nil
+}
+
+// demoted is the assignment after the first demotions.
+func (s *search) demoted(count int) Assignment {
+	a := Assignment{}
+	for name, f := range s.start {
+		a[name] = f
+	}
+	for _, d := range s.steps[:count] {
+		a[s.sites[d.layer].Name()] = d.to
+	}
+	return a
+}
+
+// error is the sum of squared errors alone after the first demotions.
+func (s *search) error(count int) float64 {
+	sum := 0.0
+	a := s.demoted(count)
+	for i := range s.sites {
+		e := s.alone[i][a[s.sites[i].Name()]]
+		sum += float64(e * e)
+	}
+	return sum
+}
+
+// learn takes 1 − cosine as measured after some demotions.
+func (s *search) learn(count int, measured float64) {
+	if e := s.error(count); e > 0 && measured > 0 {
+		s.multiple = measured / e
+	}
+}
+
+// next is the number of demotions to try between those that missed and those that met: the fewest that ought to do, and
+// the middle every third time, since errors alone may mislead.
+func (s *search) next(try int) int {
+	if try%3 == 2 {
+		return (s.miss + s.meet + 1) / 2
+	}
+	at := s.miss + 1
+	for at < s.meet-1 && s.multiple*s.error(at) > margin*s.budget {
+		at++
+	}
+	return min(at, s.meet-1)
+}
+
+// margin is the share of the budget that a guess may use.
+const margin = 0.95
+
+func least(q []Quality) float64 {
+	x := 1.0
+	for _, s := range q {
+		x = min(x, s.Cosine)
+	}
+	return x
+}

@@ -1,0 +1,130 @@
+package calibrate
+
+import (
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// Format is how a layer's operands are stored.
+type Format struct {
+	Weights     ir.DType // e4m3, e2m1, or f16
+	Activations ir.DType // e4m3, e2m1 or f16
+}
+
+// Formats of layers.
+var (
+	Half    = Format{ir.Float16, ir.Float16}
+	FP8     = Format{ir.Float8E4M3FN, ir.Float8E4M3FN}
+	FP8W    = Format{ir.Float8E4M3FN, ir.Float16}  // weights only
+	NVFP4   = Format{ir.Float4E2M1, ir.Float4E2M1} // block-scaled mma
+	NVFP4W  = Format{ir.Float4E2M1, ir.Float16}    // weights only
+	formats = map[Format]string{Half: "fp16", FP8: "fp8", FP8W: "fp8 weights", NVFP4: "nvfp4", NVFP4W: "nvfp4 weights"}
+)
+
+func (f Format) String() string { return formats[f] }
+
+// Assignment gives layers, by name of the site, a format; the others are Half.
+type Assignment map[string]Format
+
+// stores says what becomes of the values between regions.
+type stores struct {
+	group   func(v *ir.Value) *ir.Value
+	half    map[*ir.Value]bool // stored in 16 bits
+	byte1   map[*ir.Value]bool // groups stored as e4m3
+	blocks  map[*ir.Value]bool // groups stored as NVFP4
+	read    map[string]bool    // sites that round what they read to e4m3
+	formats Assignment         // as wanted, but for layers whose activations cannot be NVFP4: of them only the weights are
+}
+
+// store decides which values travel as one byte or as blocks: those that only layers of that format multiply and nothing
+// else needs.
+func (c *Calibration) store(a Assignment) *stores {
+	s := c.storage
+	out := &stores{group: s.Group, half: map[*ir.Value]bool{}, byte1: map[*ir.Value]bool{}, blocks: map[*ir.Value]bool{}, read: map[string]bool{}, formats: c.blocks(a)}
+	wanted, refused := map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	producers := map[*ir.Value]int{}
+	eight := func(st *step) bool {
+		return st.site != nil && a[st.site.Name()].Activations == ir.Float8E4M3FN && s.Matrix(st.node, st.site.X)
+	}
+	for _, st := range c.walk.steps {
+		n := st.node
+		view := n.Attrs.String("family", "") == ir.FamilyView
+		for i, v := range n.Inputs {
+			switch {
+			case v.IsConst() || view:
+			case st.site != nil && i == st.site.X && out.formats[st.site.Name()] == NVFP4:
+				out.blocks[s.Group(v)] = true
+			case eight(st) && i == st.site.X:
+				wanted[s.Group(v)] = true
+				if !passes.OnlyFront(n, i) {
+					refused[s.Group(v)] = true
+				}
+			default:
+				refused[s.Group(v)] = true
+			}
+		}
+		for _, v := range n.Outputs {
+			if s.Narrow(v) {
+				out.half[v] = true
+			} else {
+				refused[s.Group(v)] = true
+			}
+			if !view {
+				producers[s.Group(v)]++
+			}
+		}
+	}
+	for r := range wanted {
+		if !refused[r] && producers[r] == 1 {
+			out.byte1[r] = true
+		}
+	}
+	for _, st := range c.walk.steps {
+		if eight(st) && !out.byte1[s.Group(st.node.Inputs[st.site.X])] {
+			out.read[st.site.Name()] = true
+		}
+	}
+	return out
+}
+
+// blocks is the assignment in which layers multiply NVFP4 activations only where all readers of these do.
+func (c *Calibration) blocks(a Assignment) Assignment {
+	out := Assignment{}
+	for name, f := range a {
+		if out[name] = f; f != NVFP4 {
+			continue
+		}
+		out[name] = NVFP4W
+		readers := c.readers[name]
+		all := len(readers) > 0
+		for _, r := range readers {
+			all = all && a[r] == NVFP4
+		}
+		if all {
+			out[name] = NVFP4
+		}
+	}
+	return out
+}
+
+// blockReaders finds, for every layer whose activations can be NVFP4, all layers that read them.
+func blockReaders(w *walk, s *passes.Storage) map[string][]string {
+	out := map[string][]string{}
+	for _, st := range w.steps {
+		if st.node.Attrs.String("family", "") == ir.FamilyView || len(st.node.Outputs) != 1 {
+			continue
+		}
+		sites, err := s.BlockReaders(st.node.Outputs[0])
+		if err != nil {
+			continue // it travels in 16 bits
+		}
+		var names []string
+		for _, r := range sites {
+			names = append(names, r.Name())
+		}
+		for _, name := range names {
+			out[name] = names
+		}
+	}
+	return out
+}
