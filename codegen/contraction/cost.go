@@ -2,6 +2,7 @@ package contraction
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -175,6 +176,18 @@ func candidates(p *problem) []Schedule {
 	return out
 }
 
+// longestK is how far one of these schedules may pad K. Narrow weights are there to be small, on disk as in memory: an
+// eighth more than the shortest chunks give, where the estimate would take longer ones.
+func longestK(p *problem, fit []Schedule) int {
+	least := math.MaxInt / 2
+	if p.b.src.data != nil && p.num.b.Bits() < 16 {
+		for _, s := range fit {
+			least = min(least, s.chunks(p)*s.BK)
+		}
+	}
+	return least + least/8
+}
+
 // choose returns the candidate of least estimated time: among those with enough blocks, if there are any and the
 // contraction is large enough to matter. The reason says why there are fewer.
 func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
@@ -183,6 +196,7 @@ func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 	var bestEstimate estimate
 	found, most := false, 0
 	var refusal error
+	var fit []Schedule
 	for _, s := range candidates(p) {
 		if s.Stages > max(3, s.chunksPerSplit(p)+1) {
 			continue // the last stage would never be filled
@@ -196,6 +210,13 @@ func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 		}
 		if err := pl.fits(s); err != nil {
 			refusal = err
+			continue
+		}
+		fit = append(fit, s)
+	}
+	longest := longestK(p, fit)
+	for _, s := range fit {
+		if s.chunks(p)*s.BK > longest {
 			continue
 		}
 		e := s.estimate(p, t)

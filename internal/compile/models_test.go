@@ -26,6 +26,9 @@ func generated(t *testing.T, name, precision string, targets ...string) (*Result
 	t.Helper()
 	src, err := driving.Make(name, driving.Small)
 	require.NoError(t, err)
+	if quantises(precision) {
+		return forced(t, name, precision, targets...), src
+	}
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)
 	r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: targets})

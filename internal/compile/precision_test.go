@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,17 +24,39 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-// lowPrecision compiles a model of the repository's own with generated calibration inputs.
+// lowPrecision compiles a model of the repository's own, on generated inputs: two, which is enough for the program to be
+// what its graph is.
 func lowPrecision(t *testing.T, name string, opt Options) *Result {
 	t.Helper()
 	src, err := driving.Make(name, driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)
-	opt.Targets = []string{"sm_121"}
+	opt.Generated = 2
+	if opt.Targets == nil {
+		opt.Targets = []string{"sm_121"}
+	}
 	r, err := Compile(context.Background(), m, opt)
 	require.NoError(t, err)
 	return r
+}
+
+// forcedResults are the results of forced, by what it was asked for: calibrating is most of these tests' time.
+var forcedResults = struct {
+	sync.Mutex
+	of map[string]*Result
+}{of: map[string]*Result{}}
+
+// forced compiles a model with all layers at low precision, once for all tests, none of which changes the result.
+func forced(t *testing.T, name, precision string, targets ...string) *Result {
+	t.Helper()
+	forcedResults.Lock()
+	defer forcedResults.Unlock()
+	key := fmt.Sprint(name, precision, targets)
+	if forcedResults.of[key] == nil {
+		forcedResults.of[key] = lowPrecision(t, name, Options{Precision: precision, Targets: targets})
+	}
+	return forcedResults.of[key]
 }
 
 // quick names the models that every run of the tests calibrates; SPARK_FULL adds the others.
@@ -49,7 +72,7 @@ func TestLowPrecisionIsAsAccurateAsItsGraph(t *testing.T) {
 				continue
 			}
 			t.Run(name+"/"+precision, func(t *testing.T) {
-				r := lowPrecision(t, name, Options{Precision: precision})
+				r := forced(t, name, precision, "sm_121")
 				p := packaged(t, r.Program)
 				run := session(t, p, true)
 				got, graph, exact := map[string][][]float64{}, map[string][][]float64{}, map[string][][]float64{}
@@ -120,7 +143,7 @@ func TestTheBudgetIsMet(t *testing.T) {
 }
 
 func TestKeptLayersStay(t *testing.T) {
-	first := lowPrecision(t, "policy", Options{Precision: "fp8"})
+	first := forced(t, "policy", "fp8", "sm_121")
 	name := first.Accuracy.Layers[1].Name
 	r := lowPrecision(t, "policy", Options{Precision: "fp8", Keep: []string{name}})
 	require.Equal(t, "fp16", r.Accuracy.Layers[1].Precision)
@@ -129,7 +152,7 @@ func TestKeptLayersStay(t *testing.T) {
 }
 
 func TestQuantisedProgramsAreTheSameTwice(t *testing.T) {
-	a, b := lowPrecision(t, "policy", Options{Precision: "nvfp4"}), lowPrecision(t, "policy", Options{Precision: "nvfp4"})
+	a, b := forced(t, "policy", "nvfp4", "sm_121"), lowPrecision(t, "policy", Options{Precision: "nvfp4"})
 	require.Equal(t, a.Program.Weights, b.Program.Weights)
 	require.Equal(t, a.Program.Variants[0].PTX, b.Program.Variants[0].PTX)
 	require.Equal(t, a.Accuracy.Slices, b.Accuracy.Slices)
@@ -158,14 +181,9 @@ func TestTheReportsFiguresAreTheProgramsOwn(t *testing.T) {
 
 // TestEveryTargetRunsLowPrecision holds each variant to the file, and says what a target cannot do.
 func TestEveryTargetRunsLowPrecision(t *testing.T) {
-	src, err := driving.Make("policy", driving.Small)
-	require.NoError(t, err)
 	for precision, refused := range map[string][]string{"fp8": {"sm_80"}, "nvfp4": {"sm_90", "sm_80"}} {
-		m, err := onnx.Decode("policy.onnx", src.ONNX)
-		require.NoError(t, err)
 		var warned []string
-		r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: target.Names(), Warn: func(text string) { warned = append(warned, text) }})
-		require.NoError(t, err)
+		r := lowPrecision(t, "policy", Options{Precision: precision, Targets: target.Names(), Warn: func(text string) { warned = append(warned, text) }})
 		require.Len(t, r.Accuracy.Others, 2)
 		for i, o := range r.Accuracy.Others {
 			require.Equal(t, target.Names()[1+i], o.Target)
@@ -184,7 +202,7 @@ func TestEveryTargetRunsLowPrecision(t *testing.T) {
 // and each layer whose K needs no padding to a tile.
 func TestWeightsOnDisk(t *testing.T) {
 	for precision, bound := range map[string]float64{"fp8": .55, "nvfp4": .32} {
-		r := lowPrecision(t, "policy", Options{Precision: precision})
+		r := forced(t, "policy", precision, "sm_121")
 		half, _ := generated(t, "policy", "fp16", "sm_121")
 		var bytes, of int
 		for _, l := range r.Accuracy.Layers {
@@ -205,7 +223,7 @@ func TestWeightsOnDisk(t *testing.T) {
 
 // TestTheGoldenRunOfAQuantisedPackage is the program's own, to the bit, and shows a weight that is wrong.
 func TestTheGoldenRunOfAQuantisedPackage(t *testing.T) {
-	r := lowPrecision(t, "policy", Options{Precision: "fp8"})
+	r := forced(t, "policy", "fp8", "sm_121")
 	g, err := r.Golden(context.Background())
 	require.NoError(t, err)
 	want, _, _ := raw(t, r.Program, arrays(t, r.Source), emu.Interpreter)
