@@ -44,6 +44,8 @@ func floatRules(t map[string]translator, each func(func(string) translator, ...s
 		return e.wide && unary(func(e *emitter, v int) { e.v(vcvtudq2ps, v, 0, v) })(e, in)
 	}
 
+	t["cvt.rn.f32.s64"] = fromLong
+
 	t["cvt.f32.f16"] = unary(func(e *emitter, v int) { e.widen(v, v); e.canon(v, 1) })
 	t["cvt.rn.f16.f32"] = unary(func(e *emitter, v int) { e.narrow(v) })
 	t["cvt.rn.f16x2.f32"] = pack((*emitter).narrow)
@@ -167,6 +169,38 @@ func toInt(e *emitter, v int, o vop) {
 	e.v(vpand, v, 1, 3)
 }
 
+// fromLong is s64 to f32, rounded once.
+func fromLong(e *emitter, in *Inst) bool {
+	e.begin()
+	if e.wide {
+		for c := range 2 {
+			for h := range 2 {
+				e.v(vmovups, 0, 0, e.q(in.A, 2*c+h))
+				e.v(vcvtqq2ps, 8+h, 0, 0)
+			}
+			e.join256(8, 9)
+			e.toR(in.D, c, 8, 2)
+		}
+		return true
+	}
+	s := e.scratch()
+	e.v(vpxor, 0, 0, 0)
+	for l := range 32 {
+		e.vw(vcvtsi2ss, w128, 1, 0, at(rQ, int(in.A)*256-biasQ+8*l), nil)
+		e.vw(vmovss, w128, 1, 0, s.plus(4*l), nil)
+	}
+	for c := range 4 {
+		e.v(vmovups, 0, 0, s.plus(32*c))
+		e.toR(in.D, c, 0, 2)
+	}
+	return true
+}
+
+// join256 puts the lower half of vector hi above that of lo (AVX-512).
+func (e *emitter) join256(lo, hi int) {
+	e.vi(vinsertY, lo, lo, hi, 1)
+}
+
 // widen is f16 to f32: the halves are in the low bits of the lanes of s. The result's NaNs are not canonical.
 func (e *emitter) widen(d, s int) {
 	if e.wide {
@@ -252,8 +286,7 @@ func inDouble(f func(e *emitter)) translator {
 				e.v(vcvtpd2ps, 8+h, 0, 0)
 			}
 			if e.wide {
-				e.evex(vop{3, 1, 0x3a, 1, 32}, w512, 8, 8, 9, mod{}, 1) // vinserti64x4
-				e.b(1)
+				e.join256(8, 9)
 			} else {
 				e.vi(vinsertX, 8, 8, 9, 1)
 			}

@@ -164,9 +164,7 @@ func divide(e *emitter, in *Inst) bool {
 			e.v(vdivpd, 0, 0, 1)
 			e.v(vcvttpd2udq, 3+h, 0, 0)
 		}
-		// vinserti64x4
-		e.evex(vop{3, 1, 0x3a, 1, 32}, w512, 3, 3, 4, mod{}, 1)
-		e.b(1)
+		e.join256(3, 4)
 		e.v(vmovups, 1, 0, e.r(in.B, c))
 		if rem {
 			e.v(vpmulld, 3, 3, 1)

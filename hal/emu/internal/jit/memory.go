@@ -191,8 +191,7 @@ func (e *emitter) global(in *Inst) bool {
 						e.gather(vgatherqd, w512, 1+c, rBase, 0, 1, 0)
 					}
 					for c := range 2 {
-						e.evex(vop{3, 1, 0x3a, 1, 32}, w512, 1+2*c, 1+2*c, 2+2*c, mod{}, 1)
-						e.b(1)
+						e.join256(1+2*c, 2+2*c)
 						e.v(vstoreups, 1+2*c, 0, e.r(in.Vec[0], c))
 					}
 				} else {

@@ -75,6 +75,9 @@ var (
 	vcvttps2dq  = vop{1, 2, 0x5b, 0, 0}
 	vcvtps2dq   = vop{1, 1, 0x5b, 0, 0}
 	vcvttpd2dq  = vop{1, 1, 0xe6, 1, 0}
+	vcvtqq2ps   = vop{1, 0, 0x5b, 1, 0}        // EVEX
+	vcvtsi2ss   = vop{1, 2, 0x2a, 1, 0}        // VEX, of 64 bits
+	vmovss      = vop{1, 2, 0x11, 0, 0}        // VEX, store
 	vcvtudq2ps  = vop{1, 3, 0x7a, 0, 0}        // EVEX
 	vcvtudq2pd  = vop{1, 2, 0x7a, 0, unitHalf} // EVEX
 	vcvttpd2udq = vop{1, 0, 0x78, 1, 0}        // EVEX
@@ -89,6 +92,7 @@ var (
 	vbroadcastd = vop{2, 1, 0x58, 0, 4} // vpbroadcastd
 	vbroadcastX = vop{2, 1, 0x1a, 0, 16}
 	vinsertX    = vop{3, 1, 0x38, 0, 16} // vinserti32x4, vinserti128
+	vinsertY    = vop{3, 1, 0x3a, 1, 32} // EVEX: vinserti64x4
 	vextractX   = vop{3, 1, 0x39, 0, 16} // store form
 	vpermi2d    = vop{2, 1, 0x76, 0, 0}  // EVEX
 	vpermq      = vop{3, 1, 0x00, 1, 0}
