@@ -201,9 +201,6 @@ func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 		if s.Stages > max(3, s.chunksPerSplit(p)+1) {
 			continue // the last stage would never be filled
 		}
-		if p.num.b.Bits() < 8 && s.BK >= 2*p.k && s.BK > 64 {
-			continue // what pads K would double the weights
-		}
 		if err := s.valid(p, t); err != nil {
 			refusal = err
 			continue
