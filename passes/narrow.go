@@ -21,7 +21,7 @@ func narrow(ctx *Context, g *ir.Graph) error {
 	}
 	if ctx.quantisedFile {
 		w.findCodes()
-		w.plan = w.plan.withFile(g, func(v *ir.Value) bool {
+		w.plan = w.plan.withFile(g, w.half, func(v *ir.Value) bool {
 			return v.Type.DType == ir.Float8E4M3FN || w.codes[w.find(v)].dtype == ir.Float8E4M3FN
 		})
 	}

@@ -31,8 +31,8 @@ type Layer struct {
 }
 
 // withFile adds the layers whose weights the file has quantised and that the plan leaves alone; e4m3 says which activations
-// are stored so.
-func (q *Quantisation) withFile(g *ir.Graph, e4m3 func(v *ir.Value) bool) *Quantisation {
+// are stored so, half what the others are.
+func (q *Quantisation) withFile(g *ir.Graph, half ir.DType, e4m3 func(v *ir.Value) bool) *Quantisation {
 	out := &Quantisation{Values: q.Values, Blocks: q.Blocks, Layers: maps.Clone(q.Layers)}
 	if out.Layers == nil {
 		out.Layers = map[string]Layer{}
@@ -41,11 +41,14 @@ func (q *Quantisation) withFile(g *ir.Graph, e4m3 func(v *ir.Value) bool) *Quant
 		if out.Layers[s.Name()].Weights != nil {
 			continue
 		}
-		d := ir.Int8
+		var l Layer
+		var ok bool
 		if e4m3(s.Region.Inputs[s.X]) {
-			d = ir.Float8E4M3FN
+			l, ok = onGrid(&s, ir.Float8E4M3FN, ir.Float8E4M3FN)
+		} else if l, ok = onBlocks(&s); !ok {
+			l, ok = onGrid(&s, ir.Int8, half)
 		}
-		if l, ok := onGrid(&s, d); ok {
+		if ok {
 			l.Bias, l.Read = out.Layers[s.Name()].Bias, out.Layers[s.Name()].Read
 			out.Layers[s.Name()] = l
 		}

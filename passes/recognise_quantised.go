@@ -1,7 +1,6 @@
 package passes
 
 import (
-	"math"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/minifloat"
@@ -89,72 +88,4 @@ func scaleIntoWeights(s *sweep, n *ir.Node) {
 	}
 	s.setInput(n, 1, s.g.Constant(n.Inputs[1].Name, ir.FromFloats(ir.Type{DType: w.DType, Shape: slices.Clone(w.Shape)}, xs)))
 	s.setInput(n, 0, m.Inputs[0])
-}
-
-// onGrid finds weights that a file has quantised: every output channel's are a scale times numbers of the format, to the
-// precision of f32. Integers are returned in 16 bits, which hold them exactly.
-func onGrid(s *Site, d ir.DType) (Layer, bool) {
-	w := s.Weights().Const.Floats()
-	codes := make([]float64, len(w))
-	l := Layer{Scales: make([]float64, s.Members*s.N)}
-	row := make([]float64, s.K)
-	for m := range s.Members {
-		for n := range s.N {
-			top := 0.0
-			for k := range row {
-				row[k] = w[s.At(m, n, k)]
-				top = max(top, math.Abs(row[k]))
-			}
-			scale, ok := gridScale(row, top, d)
-			if !ok {
-				return Layer{}, false
-			}
-			l.Scales[m*s.N+n] = scale
-			for k, x := range row {
-				codes[s.At(m, n, k)] = nearestCode(x/scale, d)
-			}
-		}
-	}
-	to := d
-	if d.IsInt() {
-		to = ir.Float16
-	}
-	l.Weights = ir.FromFloats(ir.Type{DType: to, Shape: slices.Clone(s.Weights().Type.Shape)}, codes)
-	return l, true
-}
-
-func nearestCode(x float64, d ir.DType) float64 {
-	if d.IsInt() {
-		return math.RoundToEven(x)
-	}
-	return minifloat.E4M3FN.Round(x, true)
-}
-
-// gridScale returns the greatest scale for which every weight is a number of the format.
-func gridScale(row []float64, top float64, d ir.DType) (float64, bool) {
-	if top == 0 {
-		return 1, true
-	}
-	for code := 1; code < 128; code++ {
-		greatest := float64(code)
-		if !d.IsInt() {
-			if code == 127 {
-				break
-			}
-			greatest = minifloat.E4M3FN.Decode(uint32(code))
-		}
-		scale := float64(float32(top / greatest))
-		fits := true
-		for _, x := range row {
-			c := nearestCode(x/scale, d)
-			if math.Abs(c*scale-x) > 4e-7*math.Abs(x)+1e-7*scale {
-				fits = false
-				break
-			}
-		}
-		if fits {
-			return scale, true
-		}
-	}
-	return 0, false
 }

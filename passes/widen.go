@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -23,6 +24,9 @@ func widen(ctx *Context, g *ir.Graph) error {
 	w := &widener{g: g, to: map[*ir.Value]*ir.Value{}, bits: map[ir.DType][]uint32{}}
 	old := g.Nodes
 	g.Nodes = nil
+	ctx.quantisedFile = ctx.quantisedFile || slices.ContainsFunc(old, func(n *ir.Node) bool {
+		return n.Op.Name == "DequantizeLinear" && n.Inputs[0].IsConst()
+	})
 	for _, v := range g.Inputs {
 		if !isNarrow(v.Type.DType) {
 			continue

@@ -163,7 +163,7 @@ func (v *validator) node(n *onnxpb.NodeProto) error {
 	d := Domain(n.GetDomain())
 	if !admittedDomains[d] {
 		return v.m.fileError("operators of domain %q are not supported", d).
-			WithRemedy("export the model with operators of ai.onnx only").AsUnsupported()
+			WithRemedy("%s", remedyOf(d)).AsUnsupported()
 	}
 	if v.opsets[d] == 0 {
 		if d == "" {
@@ -172,6 +172,15 @@ func (v *validator) node(n *onnxpb.NodeProto) error {
 		return v.m.fileError("the file imports no opset of domain %q", d).WithRemedy("add it to opset_import")
 	}
 	return nil
+}
+
+// remedyOf says what to do about operators of a foreign domain. Those of trt (TRT_FP4DynamicQuantize,
+// TRT_FP8QuantizeLinear, …) are ModelOpt's for TensorRT.
+func remedyOf(domain string) string {
+	if domain == "trt" {
+		return "quantise with QuantizeLinear and DequantizeLinear of ai.onnx (activations in fp8 or int8, weights in these or in NVFP4), or compile the model before quantisation with --precision fp8 or nvfp4"
+	}
+	return "export the model with operators of ai.onnx only"
 }
 
 // order sorts nodes topologically, keeping the file's order where it can.

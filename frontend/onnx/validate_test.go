@@ -125,6 +125,10 @@ func TestValidateRefuses(t *testing.T) {
 		})},
 		{"unknown domain", `m.onnx: node "a" (com.microsoft.Op): operators of domain "com.microsoft" are not supported; export the model with operators of ai.onnx only`,
 			change(func(m *onnxpb.ModelProto) { m.Graph.Node[0].Domain = proto.String("com.microsoft") })},
+		{"TensorRT's quantiser", `m.onnx: node "a" (trt.TRT_FP4DynamicQuantize): operators of domain "trt" are not supported; quantise with QuantizeLinear and DequantizeLinear of ai.onnx`,
+			change(func(m *onnxpb.ModelProto) {
+				m.Graph.Node[0].Domain, m.Graph.Node[0].OpType = proto.String("trt"), proto.String("TRT_FP4DynamicQuantize")
+			})},
 		{"opset not imported", `m.onnx: node "a" (Op): the file imports no opset of domain "ai.onnx"; add it to opset_import`,
 			change(func(m *onnxpb.ModelProto) { m.OpsetImport = nil })},
 		{"function that calls itself", `m.onnx: function f.F calls itself, or leads to one that does`, change(func(m *onnxpb.ModelProto) {
