@@ -11,9 +11,9 @@ import (
 )
 
 // group is the number of neighbouring columns that a thread finishes together: 16 bytes of what is stored, of f32 32, of
-// NVFP4 a block.
+// e4m3 8 where that cuts the columns evenly, of NVFP4 a block.
 func (p *problem) group() int {
-	if p.out.dtype.Bits() <= 8 {
+	if p.out.dtype.Bits() <= 8 && p.n%16 == 0 {
 		return 16
 	}
 	return 8
@@ -27,7 +27,7 @@ type epilogue struct {
 	acc    []*expr.Expr // variables: the accumulators
 	z      []*expr.Expr // variables: the output coordinate, n of the group's first column
 	m, n   *expr.Expr
-	wide   bool // the output is stored 16 bytes at a time
+	wide   bool // a group is stored 16 bytes at a time, or with the 8 that it has
 	exact  bool // every group of columns is inside or outside of the matrix as a whole
 }
 
@@ -40,7 +40,8 @@ func planEpilogue(p *problem, pl *plan, ctx *kernel.Context) (*epilogue, error) 
 	b.FP8 = ctx.Target != nil && ctx.Target.FP8
 	group := p.group()
 	e := &epilogue{b: b, exact: p.n%group == 0}
-	e.wide = e.exact && widens16(&p.out, group, ctx.AlignOf(p.out.value))
+	width := min(16, group*p.out.dtype.Bits()/8)
+	e.wide = e.exact && runs(&p.out, group) && p.quantise == nil && ctx.AlignOf(p.out.value)%width == 0
 	for i, d := range p.z {
 		e.z = append(e.z, b.Index(fmt.Sprintf("z%d", i), d))
 	}
@@ -257,7 +258,3 @@ func offsetExpr(b *expr.Builder, modes []layout.Mode, x *expr.Expr) *expr.Expr {
 	}
 	return off
 }
-
-// widens16 reports whether every group of columns of an operand lies in consecutive elements, aligned to 16 bytes (or to 32:
-// f32, written as two).
-func widens16(o *operand, group, align int) bool { return align%16 == 0 && runs(o, group) }

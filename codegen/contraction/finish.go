@@ -1,6 +1,8 @@
 package contraction
 
 import (
+	"fmt"
+
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -118,7 +120,7 @@ func (g *gen) storeOut(out ptx.Reg, m, n num, v []ptx.Reg) {
 			g.I("st.global.v4.f32", ptx.At(at, 16), ptx.V(v[4:]...))
 			return
 		}
-		words := g.RegVec(ptx.B32, 4)
+		words := g.RegVec(ptx.B32, len(v)*size/4)
 		for i, w := range words {
 			switch {
 			case size == 2:
@@ -129,7 +131,7 @@ func (g *gen) storeOut(out ptx.Reg, m, n num, v []ptx.Reg) {
 				words[i] = g.packBytes(v[4*i : 4*i+4])
 			}
 		}
-		g.I("st.global.v4.b32", ptx.At(at, 0), ptx.V(words...))
+		g.I(fmt.Sprintf("st.global.v%d.b32", len(words)), ptx.At(at, 0), ptx.V(words...))
 		return
 	}
 	for i, x := range v {
