@@ -243,7 +243,7 @@ func (g *gen) emitAttention(at *attnPlan) {
 	g.I("bar.sync", ptx.Imm(0))
 	c.store(g, at)
 	g.I("bar.sync", ptx.Imm(0))
-	g.finish()
+	g.finish(nil)
 	g.I("ret")
 }
 

@@ -7,24 +7,56 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
+// tail is what finishes a tile: the epilogue, the output's pointers, and what of both no row changes.
+type tail struct {
+	em    *expr.Emitter
+	store func(m, n num, v []ptx.Reg)
+	columns
+}
+
+// prepare emits what the epilogue reads and computes for a thread's columns alone: scales and biases are under way before
+// the sums are complete.
+func (g *gen) prepare() *tail {
+	e := g.plan.epilogue
+	pointers := g.leafPointers()
+	t := &tail{store: g.storer(), columns: g.columns()}
+	t.em = expr.NewEmitter(g.Kernel, e.b, expr.Env{
+		Operand:  func(i int) ptx.Reg { return pointers[i] },
+		Align:    func(i int) int { return g.plan.align[i] },
+		Constant: func(i int) bool { return g.plan.operands[i].Value.IsConst() },
+	})
+	for i, z := range e.z {
+		g.bind(t.em, z, g.z[i])
+	}
+	if t.fixed {
+		n := t.n
+		if e.n.Op == expr.OpVar && g.p.n%g.s.BN != 0 { // columns beyond the matrix read those of the last group
+			n = g.binary("min.u32", n, imm(int(e.n.Hi)))
+		}
+		g.bind(t.em, e.n, n)
+		t.em.Hoist(e.result)
+	}
+	return t
+}
+
 // finish sums the tiles of the warps along K and of the blocks of a split, in fixed order, and runs the epilogue. A
 // thread takes groups of columns.
-func (g *gen) finish() {
-	s := g.s
-	store := g.storer()
-	pointers := g.leafPointers()
+func (g *gen) finish(t *tail) {
 	var work ptx.Reg
-	if s.SplitK > 1 {
+	if g.s.SplitK > 1 {
 		work = g.partials()
 	}
-	g.groups(func(index, row, col, m, n num) {
+	if t == nil {
+		t = g.prepare()
+	}
+	g.groups(t.columns, func(index, row, col, m, n num) {
 		var acc []ptx.Reg
-		if s.SplitK > 1 {
+		if g.s.SplitK > 1 {
 			acc = g.sumSplits(work, index)
 		} else {
 			acc = g.sumWarps(row, col)
 		}
-		store(m, n, g.apply(pointers, acc, m, n))
+		t.store(m, n, g.apply(t, acc, m, n))
 	})
 }
 
@@ -48,8 +80,25 @@ func (g *gen) leafPointers() map[int]ptx.Reg {
 	return pointers
 }
 
+// columns are those of a thread's groups: the same for all of them, or not, or there are threads without a group.
+type columns struct {
+	fixed  bool
+	col, n num // in the tile and in the matrix, if fixed
+}
+
+func (g *gen) columns() columns {
+	across := g.s.BN / g.p.group()
+	threads := g.s.threads()
+	c := columns{fixed: threads%across == 0 && threads <= g.s.BM*across}
+	if c.fixed {
+		c.col = g.mul(g.mod(g.tid, across), g.p.group())
+		c.n = g.add(g.mul(g.tileN, g.s.BN), c.col)
+	}
+	return c
+}
+
 // groups runs f for every group of columns of the tile that lies in the matrix.
-func (g *gen) groups(f func(index, row, col, m, n num)) {
+func (g *gen) groups(c columns, f func(index, row, col, m, n num)) {
 	s, p := g.s, g.p
 	group := p.group()
 	across := s.BN / group
@@ -57,21 +106,29 @@ func (g *gen) groups(f func(index, row, col, m, n num)) {
 	index := g.Reg(ptx.B32)
 	g.I("mov.b32", index, g.tid.operand())
 	loop, next, done := g.NewLabel("group"), g.NewLabel("next"), g.NewLabel("done")
+	if c.fixed && p.n%s.BN != 0 {
+		q := g.compare("ge.u32", c.n, imm(p.n))
+		g.If(q, "bra", done)
+	}
 	g.Place(loop)
 	if total%s.threads() != 0 {
 		q := g.compare("ge.u32", inReg(index), imm(total))
 		g.If(q, "bra", done)
 	}
 	row := g.div(inReg(index), across)
-	col := g.mul(g.mod(inReg(index), across), group)
-	m, n := g.add(g.mul(g.tileM, s.BM), row), g.add(g.mul(g.tileN, s.BN), col)
+	m := g.add(g.mul(g.tileM, s.BM), row)
 	if p.m%s.BM != 0 {
 		q := g.compare("ge.u32", m, imm(p.m))
 		g.If(q, "bra", next)
 	}
-	if p.n%s.BN != 0 {
-		q := g.compare("ge.u32", n, imm(p.n))
-		g.If(q, "bra", next)
+	col, n := c.col, c.n
+	if !c.fixed {
+		col = g.mul(g.mod(inReg(index), across), group)
+		n = g.add(g.mul(g.tileN, s.BN), col)
+		if p.n%s.BN != 0 {
+			q := g.compare("ge.u32", n, imm(p.n))
+			g.If(q, "bra", next)
+		}
 	}
 	f(inReg(index), row, col, m, n)
 	g.Place(next)
@@ -168,22 +225,18 @@ func (g *gen) pairE4M3(lo, hi ptx.Reg) ptx.Reg {
 }
 
 // apply runs the epilogue on a group's accumulators.
-func (g *gen) apply(pointers map[int]ptx.Reg, acc []ptx.Reg, m, n num) []ptx.Reg {
+func (g *gen) apply(t *tail, acc []ptx.Reg, m, n num) []ptx.Reg {
 	e := g.plan.epilogue
-	em := expr.NewEmitter(g.Kernel, e.b, expr.Env{
-		Operand:  func(i int) ptx.Reg { return pointers[i] },
-		Align:    func(i int) int { return g.plan.align[i] },
-		Constant: func(i int) bool { return g.plan.operands[i].Value.IsConst() },
-	})
-	for i, z := range e.z {
-		g.bind(em, z, g.z[i])
+	t.em.Push()
+	defer t.em.Pop()
+	g.bind(t.em, e.m, m)
+	if !t.fixed {
+		g.bind(t.em, e.n, n)
 	}
-	g.bind(em, e.m, m)
-	g.bind(em, e.n, n)
 	for i, a := range e.acc {
-		em.Bind(a, acc[i])
+		t.em.Bind(a, acc[i])
 	}
-	return em.EmitAll(e.result)
+	return t.em.EmitAll(e.result)
 }
 
 func (g *gen) bind(em *expr.Emitter, v *expr.Expr, x num) {

@@ -46,9 +46,13 @@ func (g *gen) emit() {
 	g.pipeline(c)
 	g.I("cp.async.wait_group", ptx.Imm(0))
 	g.I("bar.sync", ptx.Imm(0))
+	var t *tail
+	if g.s.SplitK == 1 {
+		t = g.prepare()
+	}
 	c.store(g)
 	g.I("bar.sync", ptx.Imm(0))
-	g.finish()
+	g.finish(t)
 	g.I("ret")
 }
 

@@ -12,7 +12,7 @@ func (g *gen) partials() ptx.Reg {
 	g.I("mul.wide.u32", base, g.register(g.tile), ptx.Imm(s.SplitK*s.BM*s.BN*4))
 	g.I("add.s64", base, work, base)
 	g.I("mad.wide.u32", mine, g.register(g.share), ptx.Imm(s.BM*s.BN*4), base)
-	g.groups(func(index, row, col, m, n num) {
+	g.groups(g.columns(), func(index, row, col, m, n num) {
 		acc := g.sumWarps(row, col)
 		at := g.address(mine, index, g.p.group()*4)
 		for h := 0; h < len(acc); h += 4 {
