@@ -188,13 +188,20 @@ func longestK(p *problem, fit []Schedule) int {
 	return least + least/8
 }
 
-// choose returns the candidate of least estimated time: among those with enough blocks, if there are any and the
-// contraction is large enough to matter. The reason says why there are fewer.
+// worth is how much longer a launch may take for enough blocks: what the estimate does not know speaks for them.
+const worth = 1.3
+
+// choose returns the candidate of least estimated time. Where the contraction is large enough to matter, it is one with
+// enough blocks, unless these take much longer: the reason says so, or why there are none.
 func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 	const matters = 1 << 20 // MACs
-	var best Schedule
-	var bestEstimate estimate
-	found, most := false, 0
+	type choice struct {
+		s     Schedule
+		e     estimate
+		found bool
+	}
+	var any, enough choice
+	most := 0
 	var refusal error
 	var fit []Schedule
 	for _, s := range candidates(p) {
@@ -218,26 +225,24 @@ func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 		}
 		e := s.estimate(p, t)
 		most = max(most, e.blocks)
-		better := e.us < bestEstimate.us
-		if p.macs() >= matters {
-			enough, had := e.blocks >= enoughBlocks, bestEstimate.blocks >= enoughBlocks
-			if enough != had {
-				better = enough
-			}
+		if !any.found || e.us < any.e.us {
+			any = choice{s, e, true}
 		}
-		if !found || better {
-			best, bestEstimate, found = s, e, true
+		if e.blocks >= enoughBlocks && (!enough.found || e.us < enough.e.us) {
+			enough = choice{s, e, true}
 		}
 	}
-	if !found {
+	switch {
+	case !any.found:
 		return Schedule{}, "", fmt.Errorf("no schedule fits: %w", refusal)
+	case any.e.blocks >= enoughBlocks:
+		return any.s, "", nil
+	case p.macs() < matters:
+		return any.s, fmt.Sprintf("%d blocks: only %d MACs", any.e.blocks, p.macs()), nil
+	case !enough.found:
+		return any.s, fmt.Sprintf("%d blocks: m=%d n=%d k=%d yields at most %d", any.e.blocks, p.m, p.n, p.k, most), nil
+	case enough.e.us > worth*any.e.us:
+		return any.s, fmt.Sprintf("%d blocks: %d take %.2f times as long", any.e.blocks, enough.e.blocks, enough.e.us/any.e.us), nil
 	}
-	reason := ""
-	if bestEstimate.blocks < enoughBlocks {
-		reason = fmt.Sprintf("%d blocks: m=%d n=%d k=%d yields at most %d", bestEstimate.blocks, p.m, p.n, p.k, most)
-		if p.macs() < matters {
-			reason = fmt.Sprintf("%d blocks: only %d MACs", bestEstimate.blocks, p.macs())
-		}
-	}
-	return best, reason, nil
+	return enough.s, "", nil
 }
