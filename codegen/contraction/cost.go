@@ -200,7 +200,7 @@ func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 		e     estimate
 		found bool
 	}
-	var any, enough choice
+	var best, enough choice
 	most := 0
 	var refusal error
 	var fit []Schedule
@@ -225,24 +225,24 @@ func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 		}
 		e := s.estimate(p, t)
 		most = max(most, e.blocks)
-		if !any.found || e.us < any.e.us {
-			any = choice{s, e, true}
+		if !best.found || e.us < best.e.us {
+			best = choice{s, e, true}
 		}
 		if e.blocks >= enoughBlocks && (!enough.found || e.us < enough.e.us) {
 			enough = choice{s, e, true}
 		}
 	}
 	switch {
-	case !any.found:
+	case !best.found:
 		return Schedule{}, "", fmt.Errorf("no schedule fits: %w", refusal)
-	case any.e.blocks >= enoughBlocks:
-		return any.s, "", nil
+	case best.e.blocks >= enoughBlocks:
+		return best.s, "", nil
 	case p.macs() < matters:
-		return any.s, fmt.Sprintf("%d blocks: only %d MACs", any.e.blocks, p.macs()), nil
+		return best.s, fmt.Sprintf("%d blocks: only %d MACs", best.e.blocks, p.macs()), nil
 	case !enough.found:
-		return any.s, fmt.Sprintf("%d blocks: m=%d n=%d k=%d yields at most %d", any.e.blocks, p.m, p.n, p.k, most), nil
-	case enough.e.us > worth*any.e.us:
-		return any.s, fmt.Sprintf("%d blocks: %d take %.2f times as long", any.e.blocks, enough.e.blocks, enough.e.us/any.e.us), nil
+		return best.s, fmt.Sprintf("%d blocks: m=%d n=%d k=%d yields at most %d", best.e.blocks, p.m, p.n, p.k, most), nil
+	case enough.e.us > worth*best.e.us:
+		return best.s, fmt.Sprintf("%d blocks: %d take %.2f times as long", best.e.blocks, enough.e.blocks, enough.e.us/best.e.us), nil
 	}
 	return enough.s, "", nil
 }
