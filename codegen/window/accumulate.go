@@ -19,8 +19,8 @@ func (g *gen) accumulate() {
 	g.where(b.Lt(g.thread, b.Int(s.workers())), func() {
 		at := b.Unravel(g.thread, []int{s.Columns / s.Pixels, s.Rows, vectors})
 		column, row, vector0 := at[0], at[1], b.Scale(at[2], int64(s.Vector))
-		x := g.shared(b.Add(b.Add(b.Scale(row, int64(p.sh*s.pitch)), b.Scale(column, int64(s.Pixels*p.sw*s.pixel(p)))),
-			b.Scale(b.FloorDiv(vector0, int64(p.multiplier)), 4)))
+		x := g.shared(b.Add(b.Scale(row, int64(p.sh*s.pitch)), g.spreadInput(b.Add(b.Scale(column, int64(s.Pixels*p.sw*s.pixel(p))),
+			b.Scale(b.FloorDiv(vector0, int64(p.multiplier)), 4)))))
 		var w ptx.Reg
 		if p.taps != nil {
 			w = g.shared(b.Scale(vector0, 4))
@@ -35,10 +35,10 @@ func (g *gen) accumulate() {
 		}
 		g.addBias(acc, w)
 		first := b.Add(b.Scale(column, int64(s.Pixels*s.Rows)), row)
-		out := g.shared(b.Scale(b.Add(b.Scale(first, int64(s.Channels)), vector0), 4))
 		for px, rs := range acc {
 			op, v := vector("st.shared", rs)
-			k.I(op, ptx.At(out, s.sumsAt(p)+px*s.Rows*s.Channels*4), v)
+			at := b.Add(b.Scale(b.Offset(first, int64(px*s.Rows)), int64(s.Channels)), vector0)
+			k.I(op, ptx.At(g.shared(g.spread(b.Scale(at, 4))), s.sumsAt(p)), v)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func (g *gen) row(acc [][]ptx.Reg, x, w ptx.Reg, xAt, wAt int) {
 				continue
 			}
 			if in == nil {
-				in = g.loadShared(x, xAt+j*s.pixel(p), s.inputVector(p))
+				in = g.loadShared(x, xAt+s.inputAt(j*s.pixel(p)), s.inputVector(p))
 			}
 			for v, a := range acc[px] {
 				e := in[v%len(in)]

@@ -4,7 +4,7 @@ import "github.com/spark-compile/spark-compile/internal/target"
 
 // The cost model estimates the time of a launch in microseconds:
 //
-//	max(issue, conversions, shared memory, L2, latency) + a little of each
+//	max(issue, conversions, shared memory, L2, latency) + a share of each
 //
 // Terms are those of the busiest multiprocessor; issue takes 4 warp instructions a clock, or 0.4 of a warp that is alone;
 // integer instructions and conversions half of that. Latency is, for each wave of blocks, its start, the trips to memory
@@ -16,13 +16,29 @@ const (
 	loadsAtATime = 8
 	l2BytesClk   = 64  // that a multiprocessor reads from L2 in a clock
 	aloneIssue   = 0.4 // warp instructions a clock of a warp by itself
-	others       = 0.1 // share of the terms that are not the largest: they do not overlap entirely
-	idle         = 1.2 // where multiprocessors have no block: the others have more to wait for than this model knows
+	others       = 0.1 // share of all terms that adds to the largest, since they do not overlap entirely
+	alone        = 0.2 // the same for a block by itself, whose phases follow each other
+	idle         = 1.2 // factor where multiprocessors have no block: the others have more to wait for than the model knows
 )
+
+// cost is an estimate's terms, in microseconds.
+type cost struct {
+	issue, convert, shared, l2, latency float64
+	resident                            int // blocks of a multiprocessor at a time
+}
+
+func (c cost) total() float64 {
+	sum := c.issue + c.convert + c.shared + c.l2 + c.latency
+	share := others
+	if c.resident == 1 {
+		share = alone
+	}
+	return max(c.issue, c.convert, c.shared, c.l2, c.latency) + float64(share*sum)
+}
 
 // estimate predicts the time of a schedule. Products are rounded before they are added, so that every machine makes the
 // same choice.
-func (s schedule) estimate(p *problem, t *target.Target) float64 {
+func (s schedule) estimate(p *problem, t *target.Target) cost {
 	threads, blocks := s.threads(p), s.blocks(p)
 	warps := float64(threads / 32)
 	mine := ceilDiv(blocks, t.SMs)
@@ -40,7 +56,7 @@ func (s schedule) estimate(p *problem, t *target.Target) float64 {
 		loads += p.kw
 	}
 	window := p.kh * (loads + p.kw*s.Pixels*s.Vector + 4)
-	issued := float64(mine) * warps * float64(integer+window+finishRounds*4*s.Finish+4*weights)
+	issued := float64(mine) * warps * float64(integer+window+finishRounds*s.Finish*p.epilogue()+4*weights)
 	issue := issued / min(4, float64(float64(resident)*warps*aloneIssue)) / clk
 	convert := float64(mine) * warps * float64(integer) / 2 / clk
 
@@ -48,7 +64,11 @@ func (s schedule) estimate(p *problem, t *target.Target) float64 {
 	if p.taps != nil {
 		fronts += p.kw * s.Vector
 	}
-	fronts = p.kh*fronts + s.Pixels*s.Vector + 2*stageRounds*s.stageWidth(p) + 2*finishRounds*s.Finish + 4*weights
+	stores := s.stageWidth(p)
+	if !s.spread {
+		stores *= max(1, stores/4)
+	}
+	fronts = p.kh*fronts + s.Pixels*s.Vector + stageRounds*(stores+4) + finishRounds*s.Finish + 4*weights
 	shared := float64(mine) * warps * float64(fronts) / clk
 
 	bytes := s.bytes(p)
@@ -58,13 +78,25 @@ func (s schedule) estimate(p *problem, t *target.Target) float64 {
 	waves := float64(ceilDiv(mine, resident))
 	latency := waves * (startUS + barrierUS + float64(trips*tripUS))
 
-	most := max(issue, convert, shared, l2, latency)
-	sum := issue + convert + shared + l2 + latency
-	time := most + float64(others*sum)
-	if blocks < t.SMs {
-		time *= idle
+	return cost{issue, convert, shared, l2, latency, resident}
+}
+
+// epilogue is about how many instructions the epilogue has for an element.
+func (p *problem) epilogue() int {
+	n := 0
+	for _, m := range p.region.Body.Nodes {
+		switch m.Op.Name {
+		case "Gelu", "Erf":
+			n += 48
+		case "Silu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Div", "Pow":
+			n += 20
+		case "BlockQuantize":
+			n += 5
+		default:
+			n++
+		}
 	}
-	return time
+	return n
 }
 
 // bytes is what a block reads and writes, in whole sectors of 32 bytes.

@@ -118,7 +118,21 @@ func (g *gen) shared(offset *expr.Expr) ptx.Reg {
 	return r
 }
 
-// unless branches over what f writes where p, unless it is always true, does not hold.
+// spread leaves 16 bytes free behind each 128 of shared memory: lanes that write or read neighbouring vectors of 8 or 16
+// elements, 16 bytes at a time, ask different banks then.
+func (g *gen) spread(offset *expr.Expr) *expr.Expr {
+	return g.b.Add(offset, g.b.Scale(g.b.FloorDiv(offset, 128), 16))
+}
+
+// spreadInput is inputAt of an offset that varies.
+func (g *gen) spreadInput(offset *expr.Expr) *expr.Expr {
+	if g.s.spread {
+		return g.spread(offset)
+	}
+	return offset
+}
+
+// where branches over what f writes where p, unless it is always true, does not hold.
 func (g *gen) where(p *expr.Expr, f func()) {
 	if p.IsConstInt(1) {
 		f()

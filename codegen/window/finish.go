@@ -105,7 +105,7 @@ func (g *gen) emitFinish() {
 		g.em.Push()
 		g.where(inside, func() {
 			g.em.Push()
-			sums := g.shared(b.Scale(n, int64(4*s.Finish)))
+			sums := g.shared(g.spread(b.Scale(n, int64(4*s.Finish))))
 			for i := 0; i < s.Finish; i += min(s.Finish, 4) {
 				for v, r := range g.loadShared(sums, s.sumsAt(p)+4*i, min(s.Finish, 4)) {
 					g.em.Bind(f.acc[i+v], r)

@@ -10,12 +10,13 @@ import (
 
 // schedule is a tile and how a block computes it.
 type schedule struct {
-	Channels      int // of the output
-	Rows, Columns int // output pixels
-	Vector        int // channels that a thread accumulates, for
-	Pixels        int // neighbouring pixels of a row
-	Finish        int // channels of one vector of the epilogue
-	pitch         int // distance of rows of the inputs in shared memory, bytes
+	Channels      int  // of the output
+	Rows, Columns int  // output pixels
+	Vector        int  // channels that a thread accumulates, for
+	Pixels        int  // neighbouring pixels of a row
+	Finish        int  // channels of one vector of the epilogue
+	pitch         int  // distance of rows of the inputs in shared memory, bytes
+	spread        bool // 16 bytes are left free behind each 128 of a row of the inputs
 }
 
 func (s schedule) String() string {
@@ -74,7 +75,10 @@ func (s schedule) pixel(p *problem) int { return 4 * s.inputChannels(p) }
 
 // placed is the schedule with the least pitch of those that conflict least.
 func (s schedule) placed(p *problem) schedule {
-	least, best := (s.inputColumns(p)*s.pixel(p)+15)&^15, 0
+	// A thread knows where its columns are if all threads begin at a multiple of 128 bytes.
+	run, pixel := s.Pixels*p.sw*s.pixel(p), s.pixel(p)
+	s.spread = s.stageWidth(p) > 4 && (128%pixel == 0 || pixel%128 == 0) && (run%128 == 0 || s.Columns == s.Pixels)
+	least, best := (s.inputAt(s.inputColumns(p)*pixel)+15)&^15, 0
 	for pitch := least; pitch < least+128 && best != s.inputVector(p); pitch += 16 {
 		c := s
 		c.pitch = pitch
@@ -83,6 +87,14 @@ func (s schedule) placed(p *problem) schedule {
 		}
 	}
 	return s
+}
+
+// inputAt is where byte i of a row of the inputs lies.
+func (s schedule) inputAt(i int) int {
+	if s.spread {
+		return i + i/128*16
+	}
+	return i
 }
 
 // wavefronts is the clocks that shared memory takes to serve a warp's read of one column of inputs: 128 bytes at a time, in
@@ -98,7 +110,7 @@ func (s schedule) wavefronts(p *problem) int {
 		most := 0
 		for lane := first; lane < first+32/words; lane++ {
 			v, row, column := lane%vectors, lane/vectors%s.Rows, lane/vectors/s.Rows
-			at := row*p.sh*s.pitch + column*s.Pixels*p.sw*s.pixel(p) + v*s.Vector/p.multiplier*4
+			at := row*p.sh*s.pitch + s.inputAt(column*s.Pixels*p.sw*s.pixel(p)+v*s.Vector/p.multiplier*4)
 			for w := at / 4; w < at/4+words; w++ {
 				b := w % banks
 				if !slices.Contains(held[b][:count[b]], w) {
@@ -131,7 +143,10 @@ func (s schedule) sumsAt(p *problem) int {
 }
 
 // shared is the size of a block's shared memory in bytes.
-func (s schedule) shared(p *problem) int { return s.sumsAt(p) + s.Rows*s.Columns*s.Channels*4 }
+func (s schedule) shared(p *problem) int {
+	sums := s.Rows * s.Columns * s.Channels * 4
+	return s.sumsAt(p) + sums + sums/128*16
+}
 
 // choose takes the schedule that is estimated to be fastest; of equals the first.
 func (p *problem) choose(t *target.Target) (schedule, error) {
@@ -141,7 +156,11 @@ func (p *problem) choose(t *target.Target) (schedule, error) {
 		if s.shared(p) > t.SharedBlock {
 			continue
 		}
-		if us := s.estimate(p, t); best.Channels == 0 || us < least {
+		us := s.estimate(p, t).total()
+		if s.blocks(p) < t.SMs {
+			us *= idle
+		}
+		if best.Channels == 0 || us < least {
 			best, least = s, us
 		}
 	}

@@ -35,7 +35,7 @@ func (g *gen) lowerStage() {
 				return g.l.Value(p.anchor.Inputs[0], []*expr.Expr{g.image, ih, iw, ch})
 			}))
 		}
-		c.offset = b.Add(b.Scale(at[0], int64(s.pitch)), b.Scale(b.Add(b.Scale(at[1], int64(channels/width)), at[2]), int64(4*width)))
+		c.offset = b.Add(b.Scale(at[0], int64(s.pitch)), g.spreadInput(b.Scale(b.Add(b.Scale(at[1], int64(channels/width)), at[2]), int64(4*width))))
 		g.stage = append(g.stage, c)
 	}
 }

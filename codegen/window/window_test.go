@@ -291,6 +291,24 @@ func TestGlobalBytesMoveInWideAccesses(t *testing.T) {
 	}
 }
 
+// TestTilesAreReadWithoutBankConflicts: rows of inputs are so far apart that the lanes of a warp ask different banks, where
+// channels and pixels are powers of two.
+func TestTilesAreReadWithoutBankConflicts(t *testing.T) {
+	tg, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	for _, s := range shapes {
+		if s.c%16 != 0 || s.c&(s.c-1) != 0 || s.w%8 != 0 || s.op != "Conv" {
+			continue
+		}
+		region, _ := s.region(t)
+		p, err := analyse(region)
+		require.NoError(t, err)
+		c, err := p.choose(tg)
+		require.NoError(t, err)
+		require.Equal(t, c.inputVector(p), c.wavefronts(p), "%v: %v", s, c)
+	}
+}
+
 // globalBytes is how many bytes an instruction moves from or to global memory.
 func globalBytes(in *ptx.Instr) int {
 	switch d := in.Def; {
