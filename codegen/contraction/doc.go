@@ -15,6 +15,8 @@
 //	f16 × e4m3            likewise
 //	e2m1 × e2m1           block-scaled mma m16n8k64: both with an e4m3 scale for every 16 of K
 //
+// An epilogue stores f32, 16 bits, e4m3, or NVFP4 where the body ends with BlockQuantize: a thread finishes a block.
+//
 // A convolution is an implicit matrix multiplication: m runs over output pixels, n over output channels, k over window taps
 // and input channels; a tap outside of the image is a copy of zero bytes. Constant weights are packed offline into the
 // order in which the compute core reads them.

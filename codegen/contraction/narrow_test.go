@@ -313,6 +313,19 @@ func TestNarrowInstructions(t *testing.T) {
 	}
 }
 
+// TestStoresOfBytes: columns of one byte leave sixteen or eight at a time, whichever cuts them evenly.
+func TestStoresOfBytes(t *testing.T) {
+	for n, want := range map[int]string{64: "st.global.v4.b32", 40: "st.global.v2.b32", 36: "st.global.u8"} {
+		ctx := sm121(t)
+		spec, err := Lower(narrowCase{a: e4m3, b: e4m3, out: e4m3, m: 64, k: 256, n: n}.region(newBody(t)), ctx)
+		require.NoError(t, err)
+		text := spec.Build(ctx.Target, "k").String()
+		for _, op := range []string{"st.global.v4.b32", "st.global.v2.b32", "st.global.u8"} {
+			require.Equal(t, op == want, strings.Contains(text, op), "%d columns: %s", n, op)
+		}
+	}
+}
+
 // TestPackedSizes: weights take the bits that they have.
 func TestPackedSizes(t *testing.T) {
 	for d, want := range map[ir.DType]float64{f16: 16, e4m3: 8, e2m1: 4.5} {

@@ -122,6 +122,21 @@ func TestSchedulesThatDoNotFit(t *testing.T) {
 	}
 }
 
+// TestSplitsThatPay: K is split for enough blocks where that costs little, and where not the reason says what it costs.
+func TestSplitsThatPay(t *testing.T) {
+	for _, c := range []struct {
+		k, n   int
+		splits bool
+	}{{1536, 384, true}, {384, 384, false}} {
+		b, ctx := newBody(t), sm121(t)
+		spec, err := Lower(gemmCase{m: 25, k: c.k, n: c.n, dtype: ir.Float16}.region(b), ctx)
+		require.NoError(t, err)
+		require.Equal(t, c.splits, strings.Contains(spec.Schedule, "splitk"), spec.Schedule)
+		require.Equal(t, c.splits, spec.Grid[0] >= enoughBlocks, spec.Schedule)
+		require.Equal(t, !c.splits, strings.Contains(spec.Reason, "times as long"), spec.Reason)
+	}
+}
+
 // TestRefusals: each has a reason that names the node.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
