@@ -229,11 +229,7 @@ func (f *flags) report(ctx context.Context, r *compile.Result, opt compile.Optio
 	if opt.Progress != nil {
 		opt.Progress("predicting times")
 	}
-	half, err := compile.Graph(ctx, f.Model, r.Source, compile.Options{Precision: passes.PrecisionFP16, Targets: opt.Targets[:1], Passes: opt.Passes, Assembler: opt.Assembler})
-	if err != nil {
-		return nil, err
-	}
-	if err := rep.Predict(ctx, r.Program, half.Program); err != nil {
+	if err := rep.Predict(ctx, r.Program, r.Half); err != nil {
 		return nil, err
 	}
 	if at16, here := rep.Predicted[0], rep.Predicted[1]; here.ColdUS >= at16.ColdUS && here.US >= at16.US {

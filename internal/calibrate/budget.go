@@ -43,7 +43,7 @@ type LayerChoice struct {
 	Precision string  `json:"precision"`
 	MACs      int64   `json:"macs"`
 	Bytes     int     `json:"bytes"`          // of the weights, scales and padding included, in the weights file
-	HalfBytes int     `json:"fp16_bytes"`     // two a weight
+	HalfBytes int     `json:"fp16_bytes"`     // the same in fp16
 	Alone     float64 `json:"error_alone"`    // relative L2 of the outputs if it alone were quantised
 	InPlace   float64 `json:"error_in_place"` // relative L2 of what its anchor yields, all layers as chosen
 	Scale     *Range  `json:"activations,omitempty"`

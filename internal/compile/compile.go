@@ -45,12 +45,15 @@ type Options struct {
 // Result is a compiled program and what is worth saying about it.
 type Result struct {
 	Program   *runtime.Program
-	Source    *ir.Graph // as imported
-	Graph     *ir.Graph // final, of the first target
-	Accuracy  *Accuracy // of fp8 and nvfp4
+	Source    *ir.Graph        // as imported
+	Graph     *ir.Graph        // final, of the first target
+	Accuracy  *Accuracy        // of fp8 and nvfp4
+	Half      *runtime.Program // of fp8 and nvfp4: the same file in fp16 for the first target, to compare with
 	Fallbacks []codegen.Fallback
 	Compile   time.Duration // without ptxas
 	Ptxas     time.Duration
+
+	regions []*ir.Node // that the launches of the first target compute
 }
 
 // Compile compiles a model. Errors name the file and, where there is one, the node.
@@ -106,6 +109,12 @@ func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result,
 		if err := r.measure(ctx, opt); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
+		half, err := Graph(ctx, path, g, Options{Precision: passes.PrecisionFP16, Targets: opt.Targets[:1], Passes: opt.Passes, Assembler: opt.Assembler})
+		if err != nil {
+			return nil, err
+		}
+		r.Half, r.Ptxas = half.Program, r.Ptxas+half.Ptxas
+		r.Accuracy.weigh(r, half)
 	}
 	r.Compile = time.Since(begin) - r.Ptxas
 	return r, nil
@@ -182,10 +191,7 @@ func (r *Result) target(ctx context.Context, name string, first bool, opt Option
 		r.Ptxas += time.Since(begin)
 	}
 	if first {
-		r.Graph, r.Fallbacks = g, out.Fallbacks
-		if r.Accuracy != nil {
-			r.Accuracy.weigh(&out.Variant, out.Regions)
-		}
+		r.Graph, r.Fallbacks, r.regions = g, out.Fallbacks, out.Regions
 	}
 	r.Program.Variants = append(r.Program.Variants, out.Variant)
 	return nil

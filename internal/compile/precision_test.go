@@ -203,12 +203,11 @@ func TestEveryTargetRunsLowPrecision(t *testing.T) {
 func TestWeightsOnDisk(t *testing.T) {
 	for precision, bound := range map[string]float64{"fp8": .55, "nvfp4": .32} {
 		r := forced(t, "policy", precision, "sm_121")
-		half, _ := generated(t, "policy", "fp16", "sm_121")
 		var bytes, of int
 		for _, l := range r.Accuracy.Layers {
 			require.NotEqual(t, "fp16", l.Precision, l.Name)
 			s := l.Site()
-			require.Equal(t, 2*s.N*s.K*s.Members, l.HalfBytes, l.Name)
+			require.GreaterOrEqual(t, l.HalfBytes, 2*s.N*s.K*s.Members, l.Name)
 			if bytes, of = bytes+l.Bytes, of+l.HalfBytes; s.K%64 == 0 {
 				require.LessOrEqual(t, float64(l.Bytes), bound*float64(l.HalfBytes), "%s of %d×%d", l.Name, s.N, s.K)
 			}
@@ -216,7 +215,7 @@ func TestWeightsOnDisk(t *testing.T) {
 		t.Logf("%s: %.3f of fp16", precision, float64(bytes)/float64(of))
 		require.LessOrEqual(t, float64(bytes), bound*float64(of))
 		// What the layers weigh less, the file weighs less, to a buffer's padding.
-		saved := len(half.Program.Weights) - len(r.Program.Weights)
+		saved := len(r.Half.Weights) - len(r.Program.Weights)
 		require.InDelta(t, of-bytes, saved, 256*float64(len(r.Program.Variants[0].Buffers)), "%s", precision)
 	}
 }

@@ -8,22 +8,34 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// weigh finds the layers' launches, and replaces their bytes by what the program really keeps of their weights: packed and padded, with the scales of
-// blocks and of channels. A layer's launch computes the region of its name; regions of one name keep their order.
-func (a *Accuracy) weigh(v *runtime.Variant, regions []*ir.Node) {
-	launches := map[string][]int{}
-	for i, n := range regions {
-		if n != nil && passes.FrontAnchor(n) != nil {
-			launches[n.Name] = append(launches[n.Name], i)
-		}
-	}
+// weigh finds the layers' launches, and says what the weights file really holds of them, here and in the same file in fp16:
+// packed and padded, with the scales of blocks and of channels.
+func (a *Accuracy) weigh(program, half *Result) {
+	now, then := weights(program), weights(half)
 	for i := range a.Layers {
 		l := &a.Layers[i]
-		if at := launches[l.Name]; len(at) > 0 {
-			l.Launch, launches[l.Name] = at[0], at[1:]
-			l.Bytes = constants(v, &v.Entries[0].Launches[l.Launch]) - biases(regions[l.Launch])
+		if list := now[l.Name]; len(list) > 0 {
+			l.Launch, l.Bytes, now[l.Name] = list[0].launch, list[0].bytes, list[1:]
+		}
+		if list := then[l.Name]; len(list) > 0 {
+			l.HalfBytes, then[l.Name] = list[0].bytes, list[1:]
 		}
 	}
+}
+
+// weight is what a launch keeps of its weights.
+type weight struct{ launch, bytes int }
+
+// weights lists those of the first target by the name of the region; regions of one name keep their order.
+func weights(r *Result) map[string][]weight {
+	out := map[string][]weight{}
+	v := &r.Program.Variants[0]
+	for i, n := range r.regions {
+		if n != nil && passes.FrontAnchor(n) != nil {
+			out[n.Name] = append(out[n.Name], weight{i, constants(v, &v.Entries[0].Launches[i]) - biases(n)})
+		}
+	}
+	return out
 }
 
 // constants are the bytes of the weights blob that a launch reads, with what pads them to the alignment of a buffer.
