@@ -52,6 +52,14 @@ func TestTheReportIsWhatThisCommandMeasures(t *testing.T) {
 			require.Contains(t, string(text), "times as fast as fp16")
 		})
 	}
+	text, err := exec.Command(compiler, "--precision", "fp8", model, "--calibrate", filepath.Join(dir, "inputs"), "-o", filepath.Join(dir, "none"), "--min-cosine", "0.999999999999").CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, "%s", text)
+	require.Equal(t, 2, exit.ExitCode())
+	for _, word := range []string{"--min-cosine 0.999999999999 cannot be reached", "outputs 0.9999", "the layers that hurt most", "--precision fp16"} {
+		require.Contains(t, string(text), word, "an unreachable budget")
+	}
+	require.NoDirExists(t, filepath.Join(dir, "none"))
 }
 
 // writeModel writes a small model, and inputs and exact outputs as files of the same names.

@@ -132,7 +132,7 @@ func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[Form
 	var low []string
 	for _, s := range q {
 		if s.Cosine < opt.MinCosine {
-			low = append(low, fmt.Sprintf("%s %.6f", s.Name, s.Cosine))
+			low = append(low, fmt.Sprintf("%s %.9f", s.Name, s.Cosine))
 		}
 	}
 	order := make([]int, len(sites))
@@ -151,7 +151,7 @@ func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[Form
 	for _, i := range order[:min(3, len(order))] {
 		layers = append(layers, fmt.Sprintf("%s (%.2g)", sites[i].Region.Name, worst(i)))
 	}
-	return fmt.Errorf("--min-cosine %g cannot be reached at %s: with every layer at fp16 it is %.6f (%s); the layers that hurt most alone: %s; compile with --precision fp16 or fp32, or a lower --min-cosine",
+	return fmt.Errorf("--min-cosine %g cannot be reached at %s: with every layer at fp16 it is %.9f (%s); the layers that hurt most alone: %s; compile with --precision fp16 or fp32, or a lower --min-cosine",
 		opt.MinCosine, opt.Precision, least(q), strings.Join(low, ", "), strings.Join(layers, ", "))
 }
 

@@ -155,7 +155,7 @@ func below(q []calibrate.Quality, budget float64) []string {
 	var out []string
 	for _, s := range q {
 		if s.Cosine < budget {
-			out = append(out, fmt.Sprintf("%s %.6f", s.Name, s.Cosine))
+			out = append(out, fmt.Sprintf("%s %.9f", s.Name, s.Cosine))
 		}
 	}
 	return out
