@@ -24,7 +24,8 @@ const (
 // cost is an estimate's terms, in microseconds.
 type cost struct {
 	issue, convert, shared, l2, latency float64
-	resident                            int // blocks of a multiprocessor at a time
+	resident                            int  // blocks of a multiprocessor at a time
+	idle                                bool // multiprocessors have no block
 }
 
 func (c cost) total() float64 {
@@ -33,7 +34,11 @@ func (c cost) total() float64 {
 	if c.resident == 1 {
 		share = alone
 	}
-	return max(c.issue, c.convert, c.shared, c.l2, c.latency) + float64(share*sum)
+	time := max(c.issue, c.convert, c.shared, c.l2, c.latency) + float64(share*sum)
+	if c.idle {
+		time *= idle
+	}
+	return time
 }
 
 // estimate predicts the time of a schedule. Products are rounded before they are added, so that every machine makes the
@@ -60,7 +65,7 @@ func (s schedule) estimate(p *problem, t *target.Target) cost {
 	issue := issued / min(4, float64(float64(resident)*warps*aloneIssue)) / clk
 	convert := float64(mine) * warps * float64(integer) / 2 / clk
 
-	fronts := s.wavefronts(p) * s.span(p)
+	fronts := s.fronts * s.span(p)
 	if p.taps != nil {
 		fronts += p.kw * s.Vector
 	}
@@ -78,7 +83,7 @@ func (s schedule) estimate(p *problem, t *target.Target) cost {
 	waves := float64(ceilDiv(mine, resident))
 	latency := waves * (startUS + barrierUS + float64(trips*tripUS))
 
-	return cost{issue, convert, shared, l2, latency, resident}
+	return cost{issue, convert, shared, l2, latency, resident, blocks < t.SMs}
 }
 
 // epilogue is about how many instructions the epilogue has for an element.

@@ -2,6 +2,7 @@ package window
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -16,6 +17,7 @@ type schedule struct {
 	Pixels        int  // neighbouring pixels of a row
 	Finish        int  // channels of one vector of the epilogue
 	pitch         int  // distance of rows of the inputs in shared memory, bytes
+	fronts        int  // clocks that shared memory takes to serve a warp's read of one column of inputs
 	spread        bool // 16 bytes are left free behind each 128 of a row of the inputs
 }
 
@@ -73,20 +75,26 @@ func (s schedule) inputVector(p *problem) int {
 // pixel is the size of a pixel of the inputs in bytes.
 func (s schedule) pixel(p *problem) int { return 4 * s.inputChannels(p) }
 
-// placed is the schedule with the least pitch of those that conflict least.
-func (s schedule) placed(p *problem) schedule {
+// packed is the schedule with rows of inputs as near each other as they can be, and the hope that lanes never conflict.
+func (s schedule) packed(p *problem) schedule {
 	// A thread knows where its columns are if all threads begin at a multiple of 128 bytes.
 	run, pixel := s.Pixels*p.sw*s.pixel(p), s.pixel(p)
 	s.spread = s.stageWidth(p) > 4 && (128%pixel == 0 || pixel%128 == 0) && (run%128 == 0 || s.Columns == s.Pixels)
-	least, best := (s.inputAt(s.inputColumns(p)*pixel)+15)&^15, 0
-	for pitch := least; pitch < least+128 && best != s.inputVector(p); pitch += 16 {
-		c := s
-		c.pitch = pitch
-		if n := c.wavefronts(p); best == 0 || n < best {
-			best, s = n, c
+	s.pitch, s.fronts = (s.inputAt(s.inputColumns(p)*pixel)+15)&^15, s.inputVector(p)
+	return s
+}
+
+// placed is a packed schedule with rows moved apart by the least that makes lanes conflict least.
+func (s schedule) placed(p *problem) schedule {
+	best := s
+	best.fronts = s.wavefronts(p)
+	for c := s; best.fronts > s.fronts && c.pitch < s.pitch+112; {
+		c.pitch += 16
+		if c.fronts = c.wavefronts(p); c.fronts < best.fronts {
+			best = c
 		}
 	}
-	return s
+	return best
 }
 
 // inputAt is where byte i of a row of the inputs lies.
@@ -97,8 +105,8 @@ func (s schedule) inputAt(i int) int {
 	return i
 }
 
-// wavefronts is the clocks that shared memory takes to serve a warp's read of one column of inputs: 128 bytes at a time, in
-// the order of the lanes, and a clock more for each further word of the same bank.
+// wavefronts counts fronts: 128 bytes at a time, in the order of the lanes, and a clock more for each further word of the
+// same bank.
 func (s schedule) wavefronts(p *problem) int {
 	const banks = 32
 	words := s.inputVector(p)
@@ -151,16 +159,14 @@ func (s schedule) shared(p *problem) int {
 // choose takes the schedule that is estimated to be fastest; of equals the first.
 func (p *problem) choose(t *target.Target) (schedule, error) {
 	var best schedule
-	least := 0.0
+	least := math.Inf(1)
 	for _, s := range p.candidates() {
-		if s.shared(p) > t.SharedBlock {
+		// Rows are moved apart only where that may pay: it takes long to find out how far.
+		if s.shared(p) > t.SharedBlock || s.estimate(p, t).total() >= least {
 			continue
 		}
-		us := s.estimate(p, t).total()
-		if s.blocks(p) < t.SMs {
-			us *= idle
-		}
-		if best.Channels == 0 || us < least {
+		s = s.placed(p)
+		if us := s.estimate(p, t).total(); us < least && s.shared(p) <= t.SharedBlock {
 			best, least = s, us
 		}
 	}
@@ -186,7 +192,7 @@ func (p *problem) candidates() []schedule {
 					for _, runs := range sizes(ceilDiv(p.ow, pixels), 16) {
 						s := schedule{Channels: channels, Rows: rows, Columns: runs * pixels, Vector: vector, Pixels: pixels, Finish: p.finishWidth(channels)}
 						if s.workers() <= maxThreads {
-							out = append(out, s.placed(p))
+							out = append(out, s.packed(p))
 						}
 					}
 				}

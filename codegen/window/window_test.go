@@ -202,7 +202,7 @@ func TestEveryScheduleIsRight(t *testing.T) {
 			if c.shared(p) > tg.SharedBlock {
 				continue
 			}
-			spec, err := p.spec(c, &kernel.Context{Target: tg})
+			spec, err := p.spec(c.placed(p), &kernel.Context{Target: tg})
 			require.NoError(t, err)
 			s.compare(t, kerneltest.Run(t, spec, tg, data), region, want, c.String())
 		}
