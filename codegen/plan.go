@@ -1,6 +1,10 @@
 package codegen
 
-import "sort"
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
 
 // planned is an arena range while it is planned: size and live range in, offset out.
 type planned struct {
@@ -10,18 +14,39 @@ type planned struct {
 }
 
 // planArena gives every range an offset such that ranges alive at the same launch do not overlap. It returns the arena's
-// size and the largest sum of live bytes, which no plan can go below. Larger ranges are placed first, each at the lowest
-// offset that is free for its whole life: on chains of layers this reaches the bound or nearly so.
+// size and the largest sum of live bytes, which no plan can go below. Ranges are placed one after the other, each at the
+// lowest offset that is free for its whole life: the larger first, which on chains of layers reaches the bound or nearly
+// so, or in another order where that makes the arena smaller.
 func planArena(ranges []*planned) (arena, live int) {
-	order := make([]*planned, len(ranges))
-	copy(order, ranges)
-	sort.SliceStable(order, func(i, j int) bool {
-		a, b := order[i], order[j]
-		if a.bytes != b.bytes {
-			return a.bytes > b.bytes
+	live = liveBytes(ranges)
+	life := func(r *planned) int { return r.last - r.first + 1 }
+	var best []int
+	for i, before := range []func(a, b *planned) int{
+		func(a, b *planned) int { return cmp.Or(b.bytes-a.bytes, a.first-b.first) },
+		func(a, b *planned) int { return cmp.Or(b.bytes*life(b)-a.bytes*life(a), a.first-b.first) },
+		func(a, b *planned) int { return cmp.Or(life(b)-life(a), b.bytes-a.bytes, a.first-b.first) },
+		func(a, b *planned) int { return cmp.Or(a.first-b.first, b.bytes-a.bytes) },
+	} {
+		order := slices.Clone(ranges)
+		slices.SortStableFunc(order, before)
+		if size := placeInOrder(order); i == 0 || size < arena {
+			arena, best = size, best[:0]
+			for _, r := range ranges {
+				best = append(best, r.offset)
+			}
 		}
-		return a.first < b.first
-	})
+		if arena == live {
+			break
+		}
+	}
+	for i, r := range ranges {
+		r.offset = best[i]
+	}
+	return arena, live
+}
+
+// placeInOrder gives each range the lowest offset that the ones before it leave, and returns the arena's size.
+func placeInOrder(order []*planned) (arena int) {
 	var done []*planned
 	for _, r := range order {
 		r.offset = lowestFree(r, done)
@@ -29,7 +54,7 @@ func planArena(ranges []*planned) (arena, live int) {
 		sort.SliceStable(done, func(i, j int) bool { return done[i].offset < done[j].offset })
 		arena = max(arena, r.offset+alignUp(r.bytes))
 	}
-	return arena, liveBytes(ranges)
+	return arena
 }
 
 // lowestFree finds the first gap among the ranges that are alive at the same time; done is sorted by offset.

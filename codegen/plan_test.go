@@ -1,7 +1,9 @@
 package codegen
 
 import (
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,6 +31,28 @@ func TestPlannedRangesThatLiveTogetherDoNotOverlap(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestOtherOrdersMakeSmallerArenas: none is larger than by placing the larger ranges first, and some are smaller.
+func TestOtherOrdersMakeSmallerArenas(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	smaller := 0
+	for range 100 {
+		var ranges, bySize []*planned
+		for range 20 {
+			first := rng.IntN(15)
+			r := planned{bytes: 256 * (1 + rng.IntN(20)), first: first, last: first + rng.IntN(6)}
+			ranges, bySize = append(ranges, &r), append(bySize, &planned{bytes: r.bytes, first: r.first, last: r.last})
+		}
+		slices.SortStableFunc(bySize, func(a, b *planned) int { return cmp.Or(b.bytes-a.bytes, a.first-b.first) })
+		arena, _ := planArena(ranges)
+		largerFirst := placeInOrder(bySize)
+		require.LessOrEqual(t, arena, largerFirst)
+		if arena < largerFirst {
+			smaller++
+		}
+	}
+	require.Greater(t, smaller, 20)
 }
 
 func TestAChainOfLayersReusesTwoRanges(t *testing.T) {
