@@ -16,6 +16,24 @@ type Calibration struct {
 	ranges   map[*ir.Value]Range
 	progress func(string)
 	memory   *memory
+	names    []string // of the inputs, for errors
+}
+
+// Name says where the inputs come from.
+func (c *Calibration) Name(files []string) { c.names = files }
+
+// finite refuses what no range holds: the outputs of a region on one input.
+func (c *Calibration) finite(n *ir.Node, outs []*ir.Array, at int) error {
+	for k, a := range outs {
+		if x, ok := finite(a); !ok {
+			name := fmt.Sprint(at + 1)
+			if at < len(c.names) {
+				name = c.names[at]
+			}
+			return fmt.Errorf("it yields %v as %%%s for calibration input %s: low precision needs finite activations; leave that input out, or compile with --precision fp32", x, n.Outputs[k].Name, name)
+		}
+	}
+	return nil
 }
 
 // New prepares a graph, which must stay as it is, and inputs.

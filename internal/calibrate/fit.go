@@ -47,14 +47,16 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
 		}
+		for at := range hatOut {
+			if err := c.finite(s.node, hatOut[at], at); err != nil {
+				return nil, fmt.Errorf("region %q, quantised: %w", s.node.Name, err)
+			}
+		}
 		for k, v := range s.node.Outputs {
 			g := st.group(v)
 			list := make([]*ir.Array, len(hatOut))
 			for at := range hatOut {
 				list[at] = hatOut[at][k]
-				if x, ok := finite(list[at]); !ok {
-					return nil, fmt.Errorf("region %q yields %v for calibration input %d: low precision needs finite activations", s.node.Name, x, at)
-				}
 			}
 			view := s.node.Attrs.String("family", "") == ir.FamilyView
 			switch {

@@ -13,13 +13,12 @@ import (
 )
 
 // Load reads calibration inputs for a graph: .npz files, or directories of them in the order of their names. Each file
-// holds one array for every input of the graph, and nothing else but outputs recorded with them.
-func Load(paths []string, g *ir.Graph) ([]map[string]*ir.Array, error) {
-	var files []string
+// holds one array for every input of the graph, and nothing else but outputs recorded with them. The files are returned too.
+func Load(paths []string, g *ir.Graph) (inputs []map[string]*ir.Array, files []string, err error) {
 	for _, p := range paths {
 		info, err := os.Stat(p)
 		if err != nil {
-			return nil, fmt.Errorf("calibration: %w", err)
+			return nil, nil, fmt.Errorf("calibration: %w", err)
 		}
 		if !info.IsDir() {
 			files = append(files, p)
@@ -27,23 +26,22 @@ func Load(paths []string, g *ir.Graph) ([]map[string]*ir.Array, error) {
 		}
 		found, err := filepath.Glob(filepath.Join(p, "*.npz"))
 		if err != nil {
-			return nil, fmt.Errorf("calibration: %w", err)
+			return nil, nil, fmt.Errorf("calibration: %w", err)
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("calibration: %s holds no .npz files", p)
+			return nil, nil, fmt.Errorf("calibration: %s holds no .npz files", p)
 		}
 		slices.Sort(found)
 		files = append(files, found...)
 	}
-	var out []map[string]*ir.Array
 	for _, f := range files {
 		in, err := readInput(f, g)
 		if err != nil {
-			return nil, fmt.Errorf("calibration: %s: %w", f, err)
+			return nil, nil, fmt.Errorf("calibration: %s: %w", f, err)
 		}
-		out = append(out, in)
+		inputs = append(inputs, in)
 	}
-	return out, nil
+	return inputs, files, nil
 }
 
 func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
@@ -75,7 +73,7 @@ func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
 		}
 		in[v.Name] = t.Array()
 		if x, ok := finite(in[v.Name]); !ok {
-			return nil, fmt.Errorf("array %s holds %v", v.Name, x)
+			return nil, fmt.Errorf("array %s holds %v: calibration needs finite inputs", v.Name, x)
 		}
 	}
 	for _, v := range g.Outputs {
@@ -83,7 +81,7 @@ func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(z)) {
 		if !known[name] {
-			return nil, fmt.Errorf("array %s is no input of the model (%s)", name, strings.Join(inputNames(g), ", "))
+			return nil, fmt.Errorf("array %s is neither an input of the model (%s) nor an output: remove it", name, strings.Join(inputNames(g), ", "))
 		}
 	}
 	return in, nil

@@ -88,7 +88,7 @@ func judge(t testing.TB, final *ir.Graph, in []map[string]*ir.Array, want [][]fl
 
 func calibrationInputs(t testing.TB, g *ir.Graph, name string) []map[string]*ir.Array {
 	t.Helper()
-	in, err := Load([]string{filepath.Join(sharedModels, "calibration", name)}, g)
+	in, _, err := Load([]string{filepath.Join(sharedModels, "calibration", name)}, g)
 	require.NoError(t, err)
 	return in
 }

@@ -219,6 +219,9 @@ func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane) (ac
 		if err != nil {
 			return nil, nil, err
 		}
+		if err := c.finite(s.node, out, at); err != nil {
+			return nil, nil, err
+		}
 		outs = append(outs, out)
 	}
 	if len(known) < c.memory.inputs {

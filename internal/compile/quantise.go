@@ -76,13 +76,14 @@ func (r *Result) quantise(ctx context.Context, pc *passes.Context, g *ir.Graph, 
 func (r *Result) calibrate(ctx context.Context, pc *passes.Context, g *ir.Graph, opt Options, final func(*passes.Quantisation) (*ir.Graph, error)) error {
 	r.Accuracy = &Accuracy{MinCosine: opt.MinCosine, Generated: len(opt.Calibrate) == 0}
 	var inputs []map[string]*ir.Array
+	var files []string
 	var err error
 	if r.Accuracy.Generated {
 		inputs = calibrate.Generate(g, cmp.Or(opt.Generated, calibrate.GeneratedInputs))
 		if opt.Warn != nil {
 			opt.Warn(fmt.Sprintf("no --calibrate: activations are scaled on %d generated inputs, not on the model's own data; accuracy on real inputs may be far lower", len(inputs)))
 		}
-	} else if inputs, err = calibrate.Load(opt.Calibrate, g); err != nil {
+	} else if inputs, files, err = calibrate.Load(opt.Calibrate, g); err != nil {
 		return err
 	}
 	r.Accuracy.Inputs, r.Accuracy.inputs = len(inputs), inputs
@@ -105,6 +106,7 @@ func (r *Result) calibrate(ctx context.Context, pc *passes.Context, g *ir.Graph,
 	if err != nil {
 		return err
 	}
+	c.Name(files)
 	choice, err := c.Choose(ctx, calibrate.Options{Precision: pc.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Target: pc.Target, Technique: calibrate.Best, Measure: measure})
 	if err != nil {
 		return err

@@ -1,0 +1,89 @@
+package calibrate
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+// made is a small model that the repository makes, as regions, with made inputs.
+func made(t *testing.T, name, precision string, inputs int) (*ir.Graph, []map[string]*ir.Array) {
+	t.Helper()
+	src, err := driving.Make(name, driving.Small)
+	require.NoError(t, err)
+	m, err := onnx.Decode(name+".onnx", src.ONNX)
+	require.NoError(t, err)
+	g, err := onnx.Import(m, onnx.ImportOptions{})
+	require.NoError(t, err)
+	names, err := passes.Pipeline(precision)
+	require.NoError(t, err)
+	require.NoError(t, passes.Run(&passes.Context{Precision: precision}, g, names[:len(names)-1], nil))
+	return g, Generate(g, inputs)
+}
+
+// TestBudgetsAreMet searches at several budgets: each is met, a stricter one costs no less time by the prediction that the
+// search goes by, and a second search finds the same.
+func TestBudgetsAreMet(t *testing.T) {
+	sm121, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	quick := Technique{Bias: true} // the search is the same
+	for _, name := range []string{"vision", "policy"} {
+		for _, precision := range []string{passes.PrecisionFP8, passes.PrecisionNVFP4} {
+			t.Run(name+", "+precision, func(t *testing.T) {
+				g, in := made(t, name, precision, 2)
+				last, lastText := 0.0, ""
+				budgets := []float64{.9, .99, .999, .9999}
+				if name != "policy" { // more layers, more time
+					budgets = budgets[2:]
+				}
+				for _, budget := range budgets {
+					c, err := New(g, in, nil)
+					require.NoError(t, err)
+					choice, err := choose(t, c, g, in, precision, budget, quick)
+					require.NoError(t, err)
+					q, err := measured(t, g, choice.Plan, in)
+					require.NoError(t, err)
+					require.GreaterOrEqual(t, least(q), budget)
+					micros, text := predicted(choice, sm121)
+					t.Logf("%v: %.6f, %.3f µs, %s", budget, least(q), micros, text)
+					require.GreaterOrEqual(t, micros, last*.98, "a stricter budget is not faster: %s after %s", text, lastText)
+					last, lastText = micros, text
+				}
+				if name != "policy" {
+					return
+				}
+				c, err := New(g, in, nil)
+				require.NoError(t, err)
+				again, err := choose(t, c, g, in, precision, .9999, quick)
+				require.NoError(t, err)
+				_, text := predicted(again, sm121)
+				require.Equal(t, lastText, text)
+
+				_, err = choose(t, c, g, in, precision, 1-1e-13, quick)
+				require.ErrorContains(t, err, "cannot be reached")
+				require.ErrorContains(t, err, "the layers that hurt most alone")
+			})
+		}
+	}
+}
+
+// predicted is the time of all layers, and how many have which format.
+func predicted(c *Choice, t *target.Target) (micros float64, text string) {
+	count := map[string]int{}
+	for _, l := range c.Layers {
+		for f, name := range formats {
+			if name == l.Precision {
+				micros += f.micros(&l.site, t)
+			}
+		}
+		count[l.Precision]++
+	}
+	return micros, fmt.Sprint(count)
+}

@@ -1,0 +1,203 @@
+package calibrate
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"math/rand"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+func floats(shape []int, xs ...float64) *npy.Array {
+	a := &npy.Array{DType: "f32", Shape: shape}
+	for _, x := range xs {
+		a.Data = binary.LittleEndian.AppendUint32(a.Data, math.Float32bits(float32(x)))
+	}
+	return a
+}
+
+func TestCalibrationFilesAreRefusedWithAReason(t *testing.T) {
+	g := ir.NewGraph("g")
+	g.AddInput("a", ir.T(ir.Float32, 2))
+	g.AddInput("b", ir.T(ir.Uint8, 2))
+	n, err := g.Add("Exp", "e", nil, g.Inputs[0])
+	require.NoError(t, err)
+	g.Outputs = n.Outputs
+	g.Outputs[0].Name = "y"
+	a, b := floats([]int{2}, 1, 2), &npy.Array{DType: "u8", Shape: []int{2}, Data: []byte{1, 2}}
+	for name, c := range map[string]struct {
+		arrays map[string]*npy.Array
+		want   string
+	}{
+		"missing":          {map[string]*npy.Array{"a": a}, "no array for input b u8[2]; the file holds a"},
+		"extra":            {map[string]*npy.Array{"a": a, "b": b, "c": a}, "array c is neither an input of the model (a, b) nor an output"},
+		"wrong shape":      {map[string]*npy.Array{"a": floats([]int{1, 2}, 1, 2), "b": b}, "array a has shape [1 2], the input is f32[2]"},
+		"wrong type":       {map[string]*npy.Array{"a": a, "b": a}, "array b: elements of type f32, want u8"},
+		"not a number":     {map[string]*npy.Array{"a": floats([]int{2}, 1, math.NaN()), "b": b}, "array a holds NaN"},
+		"infinite":         {map[string]*npy.Array{"a": floats([]int{2}, 1, math.Inf(-1)), "b": b}, "array a holds -Inf"},
+		"recorded outputs": {map[string]*npy.Array{"a": a, "b": b, "y": a}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x.npz")
+			require.NoError(t, npy.WriteZip(path, c.arrays))
+			in, files, err := Load([]string{filepath.Dir(path)}, g)
+			if c.want == "" {
+				require.NoError(t, err)
+				require.Len(t, in, 1)
+				require.Equal(t, []string{path}, files)
+				return
+			}
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, path)
+		})
+	}
+	_, _, err = Load([]string{t.TempDir()}, g)
+	require.ErrorContains(t, err, "no .npz files")
+	_, _, err = Load([]string{"x.npy"}, g)
+	require.Error(t, err)
+}
+
+// layers is x[8, 64] → MatMul with w → Relu → MatMul with v, fused into regions.
+func layers(t *testing.T, w, v func(k, n int) float64) *ir.Graph {
+	t.Helper()
+	g := ir.NewGraph("g")
+	add := func(op string, in ...*ir.Value) *ir.Value {
+		n, err := g.Add(op, op, nil, in...)
+		require.NoError(t, err)
+		return n.Outputs[0]
+	}
+	weights := func(name string, f func(k, n int) float64) *ir.Value {
+		xs := make([]float64, 64*64)
+		for i := range xs {
+			xs[i] = f(i/64, i%64)
+		}
+		return g.Constant(name, ir.FromFloats(ir.T(ir.Float32, 64, 64), xs))
+	}
+	x := add("MatMul", g.AddInput("x", ir.T(ir.Float32, 8, 64)), weights("w", w))
+	y := add("MatMul", add("Relu", x), weights("v", v))
+	g.Outputs = []*ir.Value{y}
+	names, err := passes.Pipeline(passes.PrecisionNVFP4)
+	require.NoError(t, err)
+	require.NoError(t, passes.Run(&passes.Context{Precision: passes.PrecisionNVFP4}, g, names[:len(names)-1], nil))
+	return g
+}
+
+func rowsOf(x func(i int) float64) map[string]*ir.Array {
+	a := ir.NewArray(ir.T(ir.Float32, 8, 64))
+	for i := range a.F {
+		a.F[i] = x(i)
+	}
+	return map[string]*ir.Array{"x": a}
+}
+
+func TestActivationsThatAreNotFiniteNameLayerAndFile(t *testing.T) {
+	g := layers(t, func(k, n int) float64 { return 1e30 }, func(k, n int) float64 { return 1 })
+	g.Nodes[0].Name = "first"
+	good := rowsOf(func(i int) float64 { return 1e-30 })
+	bad := rowsOf(func(i int) float64 { return math.Inf(1) }) // as an overflow within the layer would be
+	for _, precision := range []string{passes.PrecisionFP8, passes.PrecisionNVFP4} {
+		c, err := New(g, []map[string]*ir.Array{good, bad}, nil)
+		require.NoError(t, err)
+		c.Name([]string{"day.npz", "night.npz"})
+		_, err = choose(t, c, g, []map[string]*ir.Array{good, bad}, precision, 0, Best)
+		require.ErrorContains(t, err, `region "first"`)
+		require.ErrorContains(t, err, "+Inf")
+		require.ErrorContains(t, err, "night.npz")
+	}
+}
+
+// TestZerosAreHeld calibrates layers with channels of zeros, in weights and in activations, and on inputs of zeros: their
+// numbers must be finite, and zeros must stay zeros.
+func TestZerosAreHeld(t *testing.T) {
+	rng := rand.New(rand.NewSource(1))
+	draw := func(k, n int) float64 { return rng.NormFloat64() }
+	column := func(k, n int) float64 { // an output channel of zeros, so that the second layer sees an input channel of zeros
+		if n == 3 {
+			return 0
+		}
+		return rng.NormFloat64()
+	}
+	block := func(k, n int) float64 { // a block of zeros in every channel
+		if k < 16 {
+			return 0
+		}
+		return rng.NormFloat64()
+	}
+	for name, c := range map[string]struct {
+		w, v func(k, n int) float64
+		x    func(i int) float64
+	}{
+		"channel of zeros":       {column, column, func(i int) float64 { return rng.NormFloat64() }},
+		"block of zeros":         {block, block, func(i int) float64 { return rng.NormFloat64() }},
+		"input channel of zeros": {draw, draw, func(i int) float64 { return float64(min(i%64, 1)) * rng.NormFloat64() }},
+		"inputs of zeros":        {draw, draw, func(i int) float64 { return 0 }},
+		"weights of zeros":       {func(k, n int) float64 { return 0 }, draw, func(i int) float64 { return rng.NormFloat64() }},
+	} {
+		for _, precision := range []string{passes.PrecisionFP8, passes.PrecisionNVFP4} {
+			t.Run(name+", "+precision, func(t *testing.T) {
+				g := layers(t, c.w, c.v)
+				in := []map[string]*ir.Array{rowsOf(c.x), rowsOf(c.x), rowsOf(c.x), rowsOf(c.x)}
+				cal, err := New(g, in, nil)
+				require.NoError(t, err)
+				choice, err := choose(t, cal, g, in, precision, 0, Best)
+				require.NoError(t, err)
+				for _, l := range choice.Layers {
+					require.False(t, math.IsNaN(l.Alone) || math.IsNaN(l.InPlace), "%+v", l)
+				}
+				final := finish(t, g, choice.Plan)
+				exact, err := ir.Evaluate(context.Background(), g, in[0], ir.EvalOptions{})
+				require.NoError(t, err)
+				got, err := ir.Evaluate(context.Background(), final, in[0], ir.EvalOptions{Round: true})
+				require.NoError(t, err)
+				want, have := exact[g.Outputs[0].Name], got[g.Outputs[0].Name]
+				var miss, norm float64
+				for i, x := range want.F {
+					require.False(t, math.IsNaN(have.F[i]) || math.IsInf(have.F[i], 0))
+					miss += (have.F[i] - x) * (have.F[i] - x)
+					norm += x * x
+				}
+				require.LessOrEqual(t, math.Sqrt(miss), .25*math.Sqrt(norm), "zeros stay zeros, others within rounding to 4 bits")
+			})
+		}
+	}
+}
+
+// choose is Choose with the evaluator as the device.
+func choose(t testing.TB, c *Calibration, g *ir.Graph, in []map[string]*ir.Array, precision string, budget float64, tech Technique) (*Choice, error) {
+	t.Helper()
+	sm121, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	measure := func(ctx context.Context, q *passes.Quantisation) ([]Quality, error) { return measured(t, g, q, in) }
+	return c.Choose(context.Background(), Options{Precision: precision, MinCosine: budget, Target: sm121, Technique: tech, Measure: measure})
+}
+
+// measured compares what a plan makes of a graph with the graph.
+func measured(t testing.TB, g *ir.Graph, q *passes.Quantisation, in []map[string]*ir.Array) ([]Quality, error) {
+	t.Helper()
+	final := finish(t, g, q)
+	var out []Quality
+	for _, v := range g.Outputs {
+		var got, want [][]float64
+		for _, one := range in {
+			e, err := ir.Evaluate(context.Background(), g, one, ir.EvalOptions{})
+			require.NoError(t, err)
+			o, err := ir.Evaluate(context.Background(), final, one, ir.EvalOptions{Round: true})
+			require.NoError(t, err)
+			got, want = append(got, o[v.Name].Floats()), append(want, e[v.Name].Floats())
+		}
+		one, err := Measure(Slice{Output: v.Name, Stop: v.Type.Numel()}, got, want)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
