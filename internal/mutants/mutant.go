@@ -45,8 +45,8 @@ type model struct {
 }
 
 func load(ctx context.Context, name, precision string) (*model, error) {
-	if name == narrow {
-		return loadNarrow(ctx)
+	if networks[name] != nil {
+		return loadNetwork(ctx, name)
 	}
 	src, err := driving.Make(name, driving.Small)
 	if err != nil {
@@ -179,7 +179,7 @@ func (m *model) run(ctx context.Context, p *runtime.Program) (caught, detail str
 }
 
 // tolerance is the relative L2 of a sound run with a factor of about five.
-var tolerance = map[string]float64{"fp16": 1e-2, "fp32": 1e-5, narrow: 1e-6}
+var tolerance = map[string]float64{"fp16": 1e-2, "fp32": 1e-5, narrow: 1e-6, deep: 1e-4}
 
 func distance(got, want []float64) float64 {
 	var d, n float64

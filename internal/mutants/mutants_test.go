@@ -67,8 +67,8 @@ func TestNoMutantGoesUnnoticed(t *testing.T) {
 
 const head = `# Mutants
 
-Kernels of the repository's small generated models and of matrix products on narrow floats, broken on purpose one change at
-a time, run twice on the CPU device with all checks on and compared with the reference evaluator in float64
+Kernels of the repository's small generated models and of long and of narrow matrix products, broken on purpose one change at a
+time, run twice on the CPU device with all checks on and compared with the reference evaluator in float64
 (` + "`internal/mutants`" + `). Written by
 
     UPDATE=1 go test ./internal/mutants

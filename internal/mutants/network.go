@@ -18,6 +18,13 @@ import (
 // weights, with NVFP4 of both, and with NVFP4 weights alone. One layer deep, so that what rounds differently does not spread.
 const narrow = "narrow"
 
+// deep is the model of an f16 product that is long enough for split-K to pay, between two others, since what a run before
+// has left in an output is not told from what this one wrote.
+const deep = "deep"
+
+// networks are the models that are graphs of regions.
+var networks = map[string]func() (*ir.Graph, error){narrow: narrowNetwork, deep: deepNetwork}
+
 // network is a graph of regions under construction; the first error stays.
 type network struct {
 	g    *ir.Graph
@@ -123,9 +130,32 @@ func narrowNetwork() (*ir.Graph, error) {
 	return n.g, n.g.Verify()
 }
 
-// loadNarrow is load of narrow.
-func loadNarrow(ctx context.Context) (*model, error) {
-	g, err := narrowNetwork()
+// deepNetwork is the graph of deep.
+func deepNetwork() (*ir.Graph, error) {
+	// The last chunk of K lies where the sums of the warps go.
+	const rows, k, hidden, cols = 25, 128, 2560, 384
+	n := &network{g: ir.NewGraph(deep), r: rand.New(rand.NewPCG(3, 3))}
+	x := n.g.AddInput("x", ir.T(ir.Float16, rows, k))
+	weights := func(k, cols int) *ir.Value {
+		return n.widened(n.constant(ir.T(ir.Float16, k, cols), n.r.NormFloat64))
+	}
+	y := x
+	layer := func(k, cols int) *ir.Value {
+		n.begin()
+		return n.product(n.widened(n.read(y)), weights(k, cols), 1/math.Sqrt(float64(k)))
+	}
+	y = n.end(n.add("Cast", ir.Attrs{"to": ir.Float16}, layer(k, hidden))...)[0]
+	y = n.end(n.add("Cast", ir.Attrs{"to": ir.Float16}, layer(hidden, cols))...)[0]
+	n.g.Outputs = n.end(layer(cols, k))
+	if n.err != nil {
+		return nil, n.err
+	}
+	return n.g, n.g.Verify()
+}
+
+// loadNetwork is load of one of the networks.
+func loadNetwork(ctx context.Context, name string) (*model, error) {
+	g, err := networks[name]()
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +168,7 @@ func loadNarrow(ctx context.Context) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &runtime.Program{Format: runtime.FormatVersion, Model: narrow, Precision: narrow, Variants: []runtime.Variant{r.Variant}, Weights: w.Bytes()}
+	p := &runtime.Program{Format: runtime.FormatVersion, Model: name, Precision: name, Variants: []runtime.Variant{r.Variant}, Weights: w.Bytes()}
 	port := func(v *ir.Value) runtime.Port {
 		return runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: v.Type.Shape}
 	}

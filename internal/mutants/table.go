@@ -10,7 +10,7 @@ import (
 
 // Kinds of kernels.
 var (
-	splitK16  = Site{Model: "policy", Precision: "fp16", Name: "contraction fp16, split-K", family: "contraction", schedule: "splitk", prefix: "matmul"}
+	splitK16  = Site{Model: deep, Precision: deep, Name: "contraction fp16, split-K", family: "contraction", schedule: "splitk", prefix: "matmul"}
 	deep16    = Site{Model: "policy", Precision: "fp16", Name: "contraction fp16", family: "contraction", schedule: "stages=4", prefix: "matmul", but: "splitk"}
 	splitK32  = Site{Model: "policy", Precision: "fp32", Name: "contraction fp32, split-K", family: "contraction", schedule: "splitk", prefix: "matmul"}
 	deep32    = Site{Model: "policy", Precision: "fp32", Name: "contraction fp32", family: "contraction", schedule: "stages=4", prefix: "matmul", but: "splitk"}
