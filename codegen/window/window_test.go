@@ -130,6 +130,7 @@ var shapes = []shape{
 	{op: "Conv", d: ir.Float8E4M3FN, n: 1, h: 5, w: 7, c: 5, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1},
 	{op: "Conv", d: ir.Float16, n: 1, h: 9, w: 10, c: 64, multiplier: 1, k: 7, stride: 1, pad: 3, dil: 1, members: 2, residual: true, blocks: true},
 	{op: "Conv", d: ir.Float16, n: 2, h: 9, w: 7, c: 32, multiplier: 2, k: 3, stride: 2, pad: 1, dil: 1, gelu: true, blocks: true},
+	{op: "Conv", d: ir.Float16, n: 1, h: 9, w: 7, c: 16, multiplier: 3, k: 3, stride: 1, pad: 1, dil: 1, blocks: true},
 	{op: "Conv", d: ir.Float8E4M3FN, n: 1, h: 32, w: 64, c: 128, multiplier: 1, k: 5, stride: 1, pad: 2, dil: 1, blocks: true},
 	{op: "MaxPool", d: ir.BFloat16, n: 1, h: 9, w: 9, c: 64, k: 3, stride: 2, pad: 1, dil: 1, blocks: true},
 	{op: "AveragePool", d: ir.Float32, n: 1, h: 6, w: 8, c: 16, k: 3, stride: 1, pad: 1, dil: 1, gelu: true, blocks: true},
