@@ -151,6 +151,17 @@ func TestWhatEachTechniqueBrings(t *testing.T) {
 		try("nvfp4 weights: "+e.what, passes.PrecisionNVFP4, false, e.tech, fitted, held, want)
 		try("nvfp4: "+e.what, passes.PrecisionNVFP4, true, e.tech, fitted, held, want)
 	}
+	for _, alpha := range []float64{.5, .75, 1} {
+		e, count := equalised(t, g, fitted, alpha)
+		require.InDeltaSlice(t, want[0], outputs(t, e, held[:1], false)[0], 1e-4)
+		t.Logf("%d values can be equalised", count)
+		for _, c := range []struct {
+			precision string
+			blocks    bool
+		}{{passes.PrecisionFP8, false}, {passes.PrecisionNVFP4, false}, {passes.PrecisionNVFP4, true}} {
+			t.Run(fmt.Sprintf("equalised %v: %s, blocks %v", alpha, c.precision, c.blocks), func(t *testing.T) { attempt(t, e, c.precision, c.blocks, Best, fitted, held, want) })
+		}
+	}
 	in, recorded := golden(t, g, name, from, to)
 	try("golden: fp8", passes.PrecisionFP8, false, Best, all, in, recorded)
 	try("golden: nvfp4 weights", passes.PrecisionNVFP4, false, Best, all, in, recorded)

@@ -73,9 +73,9 @@ func (f Format) micros(s *passes.Site, t *target.Target) float64 {
 
 // demotion takes a layer one step down its ladder.
 type demotion struct {
-	layer    int
-	from, to Format
-	worth    float64 // squared error saved for a microsecond lost
+	layer int
+	to    Format
+	worth float64 // squared error saved for a microsecond lost
 }
 
 // demotions orders every step down a ladder by what it saves in error for the time that it costs.
@@ -88,7 +88,7 @@ func demotions(sites []passes.Site, ladders [][]Format, alone []map[Format]float
 			saved := alone[i][from]*alone[i][from] - alone[i][to]*alone[i][to]
 			cost := max(to.micros(&sites[i], t)-from.micros(&sites[i], t), 1e-3)
 			limit = min(limit, saved/cost) // a ladder is taken step by step
-			out = append(out, demotion{i, from, to, limit})
+			out = append(out, demotion{i, to, limit})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b demotion) int { return cmp.Compare(b.worth, a.worth) })
@@ -105,9 +105,9 @@ type search struct {
 	alone  []map[Format]float64
 	budget float64 // 1 − cosine
 
-	miss     int // demotions that were too few
-	meet     int // demotions that were enough, or all
-	multiple float64
+	miss     int     // demotions that were too few
+	meet     int     // demotions that were enough, or all
+	multiple float64 // of the sum of squared errors alone: 1 − cosine
 }
 
 // tries bounds the number of candidates.
@@ -120,7 +120,6 @@ func (c *Calibration) search(ctx context.Context, opt Options, sites []passes.Si
 	}
 	s.miss, s.meet = -1, len(s.steps)
 	var found *Fitted
-	var last []Quality
 	for try, at := 0, 0; try < tries && s.meet-s.miss > 1; try++ {
 		f, err := c.fit(ctx, s.demoted(at), opt.Technique)
 		if err != nil || opt.MinCosine <= 0 { // whatever it is, it will do
@@ -134,7 +133,7 @@ func (c *Calibration) search(ctx context.Context, opt Options, sites []passes.Si
 		if least(q) >= opt.MinCosine {
 			s.meet, found = at, f
 		} else {
-			s.miss, last = at, q
+			s.miss = at
 		}
 		s.learn(at, 1-least(q))
 		at = s.next(try)
@@ -146,11 +145,12 @@ func (c *Calibration) search(ctx context.Context, opt Options, sites []passes.Si
 	if err != nil || opt.MinCosine <= 0 {
 		return f, err
 	}
-	if last, err = opt.Measure(ctx, f.Plan); err != nil {
+	q, err := opt.Measure(ctx, f.Plan)
+	if err != nil {
 		return nil, err
 	}
-	if least(last) < opt.MinCosine {
-		return nil, unreachable(opt, last, sites, alone)
+	if least(q) < opt.MinCosine {
+		return nil, unreachable(opt, q, sites, alone)
 	}
 	return f, nil
 }
