@@ -176,14 +176,22 @@ func candidates(p *problem) []Schedule {
 	return out
 }
 
+// shortK is the length to which the K of 8-bit weights may be padded in any case: four warps then share a chunk, where a
+// warp alone issues too little, and weights of so few rows are small.
+const shortK = 128
+
 // longestK is how far one of these schedules may pad K. Narrow weights are there to be small, on disk as in memory: an
 // eighth more than the shortest chunks give, where the estimate would take longer ones.
 func longestK(p *problem, fit []Schedule) int {
+	if p.b.src.data == nil || p.num.b.Bits() >= 16 {
+		return math.MaxInt
+	}
 	least := math.MaxInt / 2
-	if p.b.src.data != nil && p.num.b.Bits() < 16 {
-		for _, s := range fit {
-			least = min(least, s.chunks(p)*s.BK)
-		}
+	for _, s := range fit {
+		least = min(least, s.chunks(p)*s.BK)
+	}
+	if p.num.b.Bits() == 8 {
+		return max(least+least/8, shortK)
 	}
 	return least + least/8
 }
