@@ -91,6 +91,10 @@ func (w *warp) global(in *inst, mask uint32) {
 		return
 	}
 	if c := w.b.check; c != nil {
+		if in.order != plain {
+			c.launch.ordered.Lock()
+			defer c.launch.ordered.Unlock()
+		}
 		if in.kind == kindStoreGlobal {
 			c.globalWrite(w, in, s, mask, size)
 		} else {
@@ -133,6 +137,8 @@ func (w *warp) atomic(in *inst, mask uint32) {
 		return
 	}
 	if c := w.b.check; c != nil {
+		c.launch.ordered.Lock()
+		defer c.launch.ordered.Unlock()
 		c.atomic(w, in, s, mask)
 	}
 	d, b := &w.r[in.d], w.r[in.b]

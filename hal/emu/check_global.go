@@ -14,7 +14,9 @@ type launchCheck struct {
 	waited      atomic.Bool // some thread executed griddepcontrol.wait
 	overwritten []span      // written and not read: what they held before is gone
 
-	mu       sync.Mutex
+	// ordered is held from what an acquire or release is known for to its access of memory: in between, another block's
+	// would be known in one order and seen in the other.
+	ordered  sync.Mutex
 	released map[uint64]knowledge // by address: what an acquire of it learns
 }
 
@@ -253,14 +255,12 @@ func (c *blockCheck) race(w *warp, in *inst, lane int, addr, other uint64, write
 		Where: c.b.l.describe(addr), Conflict: c.conflict(other, write)}})
 }
 
-// release publishes at the locations what the lanes know and have done; a plain store replaces what was there.
+// release, with launch.ordered held, publishes at the locations what the lanes know and have done; a plain store replaces what was there.
 func (c *blockCheck) release(w *warp, s *span, mask uint32, replace bool) {
 	if mask == 0 {
 		return
 	}
 	lc := c.launch
-	lc.mu.Lock()
-	defer lc.mu.Unlock()
 	for m := mask; m != 0; m &= m - 1 {
 		lane := bits.TrailingZeros32(m)
 		addr := s.lo + w.off[lane]
@@ -282,10 +282,8 @@ func (c *blockCheck) acquire(w *warp, s *span, mask uint32) {
 	c.learnFrom(&c.know.lanes[w.id], s, w, mask)
 }
 
-// learnFrom lets each lane know what was released at its location.
+// learnFrom, with launch.ordered held, lets each lane know what was released at its location.
 func (c *blockCheck) learnFrom(k *map[uint32]knowledge, s *span, w *warp, mask uint32) {
-	c.launch.mu.Lock()
-	defer c.launch.mu.Unlock()
 	for m := mask; m != 0; m &= m - 1 {
 		lane := bits.TrailingZeros32(m)
 		learnLane(k, uint32(lane), c.launch.released[s.lo+w.off[lane]])

@@ -516,6 +516,16 @@ func TestTheLastBlockToArriveMayReadAllParts(t *testing.T) {
 	}
 }
 
+// TestCountingBlocksAreOrderedAsTheyCount: many blocks count at a time, and what is known of their order is what memory
+// says.
+func TestCountingBlocksAreOrderedAsTheyCount(t *testing.T) {
+	text := splitK("atom.acq_rel.gpu.global.add.u32", "", "")
+	for range 4000 { // the mistake that this is about shows in one of a thousand
+		parts, count := make([]uint32, 8*32+32), make([]uint32, 1)
+		require.NoError(t, RunKernelWith(Options{Check: true, Workers: 8}, text, "k", [3]int{8, 1, 1}, [3]int{32, 1, 1}, 4, parts, count))
+	}
+}
+
 // TestGraphChecks: what needs several ops.
 func TestGraphChecks(t *testing.T) {
 	ctx := context.Background()
