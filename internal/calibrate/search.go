@@ -14,6 +14,10 @@ import (
 // blockWidth is the K from which on a layer's operands are worth 4 bits.
 const blockWidth = 64
 
+// blockChannels is K of a block-scaled mma: what divides the channels of activations that are worth 4 bits. Of others the
+// scales are read singly, which costs more than the bytes save (docs/measurements.md).
+const blockChannels = 64
+
 // ladder lists the formats of a layer from the narrowest to Half. Of the two of NVFP4 both have the weights; the narrower
 // activations are taken where that is faster, not where the weights' traffic bounds the layer.
 func (c *Calibration) ladder(opt Options, s *passes.Site) []Format {
@@ -24,7 +28,8 @@ func (c *Calibration) ladder(opt Options, s *passes.Site) []Format {
 	case matvec:
 		return []Format{FP8W, Half}
 	case four && s.K >= blockWidth:
-		if opt.Target.NVFP4 && len(c.readers[s.Name()]) > 0 && NVFP4.micros(s, opt.Target) < NVFP4W.micros(s, opt.Target) {
+		x := s.Region.Inputs[s.X].Type.Shape
+		if opt.Target.NVFP4 && len(c.readers[s.Name()]) > 0 && x[len(x)-1]%blockChannels == 0 && NVFP4.micros(s, opt.Target) < NVFP4W.micros(s, opt.Target) {
 			return []Format{NVFP4, NVFP4W, FP8, Half}
 		}
 		return []Format{NVFP4W, FP8, Half}

@@ -271,7 +271,8 @@ func shared(t *testing.T, parts ...string) string {
 
 // TestTrainedNetworkAtLowPrecision judges the driver-monitoring network on inputs that calibration never sees, against
 // what NVIDIA ModelOpt 0.47 reaches: fp8 relative L2 0.0507 and 0.74 of the variation explained, int8 0.090 and 0.08. In
-// nvfp4 activations are 4 bits wide as well wherever values can be stored so; with weights alone it would be 0.031 and 0.91.
+// nvfp4 it is weights that are 4 bits wide: of its channels, which are no multiples of 64, block-scaled products would gain
+// nothing, and with 4-bit activations wherever values can be stored so it would be 0.050 and 0.73.
 func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 	for _, c := range []struct {
 		precision        string
@@ -282,7 +283,7 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 	}{
 		{"bf16", .01, .98, 0, nil, 1},
 		{"fp8", .03, .9, .8, func(s passes.Site) bool { return true }, .55},
-		{"nvfp4", .06, .65, .9, func(s passes.Site) bool { return s.K >= 64 }, .32},
+		{"nvfp4", .04, .88, .9, func(s passes.Site) bool { return s.K >= 64 }, .32},
 	} {
 		t.Run(c.precision, func(t *testing.T) {
 			if c.precision != "bf16" && os.Getenv("SPARK_FULL") == "" {
@@ -315,7 +316,7 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 					continue
 				}
 				all += l.MACs
-				if l.Precision != "fp16" {
+				if strings.HasPrefix(l.Precision, c.precision) {
 					low += l.MACs
 					bytes, half = bytes+l.Bytes, half+l.HalfBytes
 				}
