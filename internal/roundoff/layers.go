@@ -114,6 +114,28 @@ func layerNorm(n *ir.Node, in []Range) ([]Range, error) {
 	return []Range{around(mid[0], radius)}, nil
 }
 
+// mean is the rule of a sum in any order, divided by its length.
+func mean(n *ir.Node, in []Range) ([]Range, error) {
+	out, err := corners(n, in)
+	if err != nil {
+		return nil, err
+	}
+	top := ir.NewArray(in[0].Lo.Type)
+	for i := range top.F {
+		top.F[i] = math.Max(math.Abs(in[0].Lo.F[i]), math.Abs(in[0].Hi.F[i]))
+	}
+	size, err := ir.EvaluateNode(n, []*ir.Array{top})
+	if err != nil {
+		return nil, err
+	}
+	e := sumError(in[0].Lo.Len()/size[0].Len()) + unit
+	r := Range{ir.NewArray(out[0].Lo.Type), ir.NewArray(out[0].Lo.Type)}
+	for i, x := range size[0].F {
+		r.Lo.F[i], r.Hi.F[i] = out[0].Lo.F[i]-e*x-tiny, out[0].Hi.F[i]+e*x+tiny
+	}
+	return []Range{r}, nil
+}
+
 // batchNorm is the rule of x·a + (bias - mean·a), in any order.
 func batchNorm(n *ir.Node, in []Range) ([]Range, error) {
 	out, err := corners(n, in)

@@ -131,6 +131,32 @@ func TestLooseHoldsBothRoundings(t *testing.T) {
 	}
 }
 
+// TestMeansAreInRange: in whatever order, and nothing that is off by much more than that.
+func TestMeansAreInRange(t *testing.T) {
+	const rows, size = 16, 300
+	x := randoms(rand.New(rand.NewPCG(7, 7)), ir.Float32, rows, size)
+	g := ir.NewGraph("g")
+	n, err := g.Add("ReduceMean", "mean", ir.Attrs{"axes": []int{1}}, g.AddInput("x", x.Type))
+	require.NoError(t, err)
+	r, err := Model{}.Node(n, []Range{Exactly(x)})
+	require.NoError(t, err)
+	outside := 0
+	for i := range rows {
+		xs := make([]float32, size)
+		for k := range xs {
+			xs[k] = float32(x.F[i*size+k])
+		}
+		for _, got := range []float32{fold(xs, 1) / size, pairs(xs) / size} {
+			require.GreaterOrEqual(t, float64(got), r[0].Lo.F[i])
+			require.LessOrEqual(t, float64(got), r[0].Hi.F[i])
+		}
+		if mid := (r[0].Lo.F[i] + r[0].Hi.F[i]) / 2; mid+1e-5 > r[0].Hi.F[i] {
+			outside++
+		}
+	}
+	require.Equal(t, rows, outside)
+}
+
 func TestWhatHasNoBoundIsNamed(t *testing.T) {
 	g := ir.NewGraph("g")
 	x := g.AddInput("x", ir.T(ir.Float32, 4))

@@ -20,6 +20,8 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 		return layerNorm(n, in)
 	case "BatchNorm":
 		return batchNorm(n, in)
+	case "ReduceMean":
+		return mean(n, in)
 	case "BlockQuantize":
 		return blockQuantize(n, in)
 	case "QuantizeLinear":
@@ -51,7 +53,7 @@ func relativeError(n *ir.Node) (float64, bool) {
 		return 0, true
 	}
 	switch n.Op.Name {
-	case "Relu", "Round", "Max", "Min", "Neg", "Where", "Cast", "Clip", "MaxPool":
+	case "Relu", "Round", "Max", "Min", "Neg", "Where", "Cast", "Clip", "MaxPool", "ReduceMax":
 		return 0, true
 	case "DequantizeLinear": // a product of a few bits by a scale: rounded where it is stored
 		return 0, true
