@@ -10,8 +10,9 @@ func dot(a, b []float64) float64 {
 	return s
 }
 
-// dot2x4 is dot of two rows with four: its eight sums stay in registers.
-func dot2x4(a0, a1, b0, b1, b2, b3 []float64) (s [8]float64) {
+// Dot2x4 is the products of two rows with four, each added in ascending order; the eight sums stay in registers. All rows
+// are as long as the first.
+func Dot2x4(a0, a1, b0, b1, b2, b3 []float64) (s [8]float64) {
 	n := len(a0)
 	a1, b0, b1, b2, b3 = a1[:n], b0[:n], b1[:n], b2[:n], b3[:n]
 	var s0, s1, s2, s3, s4, s5, s6, s7 float64
@@ -42,7 +43,7 @@ func dotRows(a, b []float64, k int, store func(i, j int, s float64)) {
 	for ; j+4 <= rowsB; j += 4 {
 		i := 0
 		for ; i+2 <= rowsA; i += 2 {
-			s := dot2x4(rowA(i), rowA(i+1), rowB(j), rowB(j+1), rowB(j+2), rowB(j+3))
+			s := Dot2x4(rowA(i), rowA(i+1), rowB(j), rowB(j+1), rowB(j+2), rowB(j+3))
 			for q := range 4 {
 				store(i, j+q, s[q])
 				store(i+1, j+q, s[4+q])

@@ -3,6 +3,8 @@ package calibrate
 import (
 	"cmp"
 	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // matrix is dense, row by row. Products are of rows with rows, so that both factors are read as they lie.
@@ -29,7 +31,7 @@ func addDots(c *matrix, at int, factor float64, a *matrix, a0, a1 int, b *matrix
 			p, q, r, s := b.row(j)[lo:end], b.row(j + 1)[lo:end], b.row(j + 2)[lo:end], b.row(j + 3)[lo:end]
 			i := a0
 			for ; i+2 <= a1; i += 2 {
-				d := dot2x4(a.row(i)[lo:end], a.row(i + 1)[lo:end], p, q, r, s)
+				d := ir.Dot2x4(a.row(i)[lo:end], a.row(i + 1)[lo:end], p, q, r, s)
 				for h := range 4 {
 					c.a[i*c.cols+at+j-b0+h] += float64(factor * d[h])
 					c.a[(i+1)*c.cols+at+j-b0+h] += float64(factor * d[4+h])
@@ -47,26 +49,6 @@ func addDots(c *matrix, at int, factor float64, a *matrix, a0, a1 int, b *matrix
 			}
 		}
 	}
-}
-
-// dot2x4 are the products of two rows with four.
-func dot2x4(a0, a1, b0, b1, b2, b3 []float64) (s [8]float64) {
-	n := len(a0)
-	a1, b0, b1, b2, b3 = a1[:n], b0[:n], b1[:n], b2[:n], b3[:n]
-	var s0, s1, s2, s3, s4, s5, s6, s7 float64
-	for k, x := range a0 {
-		y := a1[k]
-		p, q, r, t := b0[k], b1[k], b2[k], b3[k]
-		s0 += float64(x * p)
-		s1 += float64(x * q)
-		s2 += float64(x * r)
-		s3 += float64(x * t)
-		s4 += float64(y * p)
-		s5 += float64(y * q)
-		s6 += float64(y * r)
-		s7 += float64(y * t)
-	}
-	return [8]float64{s0, s1, s2, s3, s4, s5, s6, s7}
 }
 
 // dot is Σ x·y in four interleaved sums.
