@@ -1,8 +1,8 @@
 package contraction
 
 import (
-	"bytes"
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -10,47 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// run executes the kernel on the CPU device with checks on, twice: a counter that is not reset would show.
+// run is kerneltest.Run of a kernel with one output.
 func run(t *testing.T, spec *kernel.Spec, tgt *target.Target, data map[*ir.Value]*ir.Tensor) *ir.Tensor {
 	t.Helper()
-	text := spec.Build(tgt, "k").String()
-	var args []any
-	var out []byte
-	var typ ir.Type
-	for _, o := range spec.Operands {
-		switch {
-		case o.Const != nil:
-			args = append(args, emu.Const{Data: o.Const})
-		case o.Value != nil && o.Write:
-			out, typ = make([]byte, o.Value.Type.Bytes()), o.Value.Type
-			args = append(args, emu.Out{Data: out})
-		case o.Value != nil:
-			require.NotNil(t, data[o.Value], "operand without data")
-			var a any = data[o.Value].Dense()
-			if o.Value.IsConst() {
-				a = emu.Const{Data: a}
-			}
-			args = append(args, a)
-		case o.Workspace > 0:
-			args = append(args, bytes.Repeat([]byte{0xff}, o.Workspace)) // NaN
-		default:
-			args = append(args, make([]byte, o.Counter))
-		}
-	}
-	var first []byte
-	for i := 0; i < 2; i++ {
-		require.NoError(t, emu.RunKernel(text, "k", spec.Grid, spec.Block, spec.Shared, args...))
-		if i == 0 {
-			first = slices.Clone(out)
-		}
-	}
-	require.Equal(t, first, out, "two runs differ")
-	return &ir.Tensor{Type: typ, Data: out}
+	outs := slices.Collect(maps.Values(kerneltest.Run(t, spec, tgt, data)))
+	require.Len(t, outs, 1)
+	return outs[0]
 }
 
 // reference evaluates the region's body for every member.

@@ -1,7 +1,6 @@
 package contraction
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -112,23 +112,6 @@ func (b *body) scales(shape []int, constant, stacked bool) *ir.Value {
 	return s
 }
 
-// roundedReference is the reference evaluator, rounding where the region stores and casts.
-func roundedReference(t *testing.T, region *ir.Node, data map[*ir.Value]*ir.Tensor) []float64 {
-	t.Helper()
-	g := ir.NewGraph("reference")
-	g.Nodes, g.Outputs = []*ir.Node{region}, region.Outputs
-	in := map[string]*ir.Array{}
-	for v, x := range data {
-		if !v.IsConst() {
-			g.Inputs = append(g.Inputs, v)
-			in[v.Name] = x.Array()
-		}
-	}
-	out, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{Round: true})
-	require.NoError(t, err)
-	return out[region.Outputs[0].Name].Floats()
-}
-
 // limits of the relative L2 distance by the type of the output: sums in another order, and where the output is narrow the
 // few elements that they push over the middle between two values.
 var narrowLimits = map[ir.DType]float64{f32: 3e-6, f16: 1e-4, bf16: 1e-3, e4m3: 3e-3}
@@ -161,7 +144,7 @@ func (c narrowCase) check(t *testing.T, targets ...string) *kernel.Spec {
 			assemble(t, spec, tgt)
 		}
 		if want == nil {
-			want = roundedReference(t, region, b.data)
+			want = kerneltest.Reference(t, region, b.data)[0].Floats()
 		}
 		got := run(t, spec, tgt, b.data)
 		require.Less(t, distance(got, want), narrowLimits[c.out], "%s %s %s", name, spec.Stem, spec.Schedule)
@@ -263,7 +246,7 @@ func TestNarrowVariables(t *testing.T) {
 			b.finish(b.cast(b.add("MatMul", ir.Attrs{"transB": transposed}, x, y), f32))
 			spec, err := Lower(b.region, ctx)
 			require.NoError(t, err)
-			require.Less(t, distance(run(t, spec, ctx.Target, b.data), roundedReference(t, b.region, b.data)), 3e-6)
+			require.Less(t, distance(run(t, spec, ctx.Target, b.data), kerneltest.Reference(t, b.region, b.data)[0].Floats()), 3e-6)
 		}
 	}
 }
