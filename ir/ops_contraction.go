@@ -67,3 +67,9 @@ var _ = register(
 		Summary: "a fused subgraph that becomes one kernel: contraction|loop|window|view. members G > 0: outputs, and inputs marked in stacked, have a leading dimension G; the body is applied to each member",
 		Infer:   inferRegion},
 )
+
+// Depthwise reports whether n is a Conv in which every output channel reads exactly one of several input channels: more
+// than one group, and one input channel a group; there may be several output channels a group. A Conv of one input channel is dense.
+func (n *Node) Depthwise() bool {
+	return n.Op.Name == "Conv" && n.Attrs.Int("group", 1) > 1 && n.Inputs[1].Type.Shape[1] == 1
+}

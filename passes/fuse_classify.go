@@ -32,7 +32,7 @@ func roleOf(n *ir.Node) role {
 		switch {
 		case !isImageF32(n):
 			return roleHeavy
-		case isDepthwise(n):
+		case n.Depthwise():
 			return roleWindow
 		}
 		return roleContraction
@@ -83,11 +83,6 @@ func isImageF32(n *ir.Node) bool {
 	x := n.Inputs[0].Type
 	return x.DType == ir.Float32 && x.Rank() == 4 && x.Numel() > 0 && n.Outputs[0].Type.Numel() > 0 &&
 		n.Attrs.String("layout", "NCHW") == "NHWC"
-}
-
-// isDepthwise reports whether every output channel of a convolution reads one input channel.
-func isDepthwise(n *ir.Node) bool {
-	return n.Attrs.Int("group", 1) > 1 && n.Inputs[1].Type.Shape[1] == 1
 }
 
 // matrixInputs lists the inputs of an anchor that its kernel multiplies: they may be narrow, the others may not.

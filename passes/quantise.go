@@ -259,8 +259,7 @@ func (q *quantiser) rescale(scalar float64) error {
 		return nil
 	}
 	a := q.anchor
-	depthwise := a.Op.Name == "Conv" && a.Attrs.Int("group", 1) == a.Inputs[1].Type.Shape[0]
-	if depthwise && scalar != 1 {
+	if a.Depthwise() && scalar != 1 {
 		if err := q.scaleWeights(scalar); err != nil {
 			return err
 		}

@@ -44,8 +44,7 @@ func SiteOf(n *ir.Node) (Site, bool) {
 	out := a.Outputs[0].Type
 	switch a.Op.Name {
 	case "Conv":
-		group := a.Attrs.Int("group", 1)
-		if group == w.Type.Shape[0] && group > 1 {
+		if a.Depthwise() {
 			return Site{}, false
 		}
 		s.N, s.K, s.BlockAxis = w.Type.Shape[0], w.Type.Numel()/w.Type.Shape[0], 1

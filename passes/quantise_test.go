@@ -178,3 +178,34 @@ func TestActivationsTravelAsOneByte(t *testing.T) {
 		require.Greater(t, relativeL2(got, want), 1e-4, "nothing was rounded")
 	}
 }
+
+// TestAConvOfOneOutputChannelIsNotDepthwise reads e4m3 in front of convolutions with as many groups as output channels:
+// what scales the activation stands behind a dense one and in the weights of a depthwise one.
+func TestAConvOfOneOutputChannelIsNotDepthwise(t *testing.T) {
+	for _, c := range []struct{ in, out, group int }{{16, 1, 1}, {16, 2, 2}, {16, 16, 16}, {16, 32, 16}} {
+		b := newGraphBuilder(t, ir.Float32)
+		conv := func(x *ir.Value, in, out, group int) *ir.Value {
+			return b.op("Conv", ir.Attrs{"strides": []int{1, 1}, "pads": []int{1, 1, 1, 1}, "dilations": []int{1, 1}, "group": group},
+				x, b.weight(0, .2, out, in/group, 3, 3))
+		}
+		x := conv(b.input("x", ir.Float32, 1, 8, 40, 40), 8, c.in, 1)
+		g := b.output(conv(x, c.in, c.out, c.group))
+		names, err := Pipeline(PrecisionFP8)
+		require.NoError(t, err)
+		require.NoError(t, Run(&Context{Precision: PrecisionFP8}, g, names[:len(names)-1], nil))
+		in := randomInputs(g, 3)
+		want := evaluateAll(t, g, in)[0].Floats()
+		read := g.Nodes[len(g.Nodes)-1].Inputs[0]
+		for _, n := range g.Nodes {
+			if a := FrontAnchor(n); a != nil && a.Inputs[1].Type.Shape[0] == c.out {
+				read = n.Inputs[0]
+			}
+		}
+		require.NotNil(t, read.Def)
+		plan := &Quantisation{Values: map[string]float64{read.Name: 1.0 / 64}}
+		require.NoError(t, narrow(&Context{Precision: PrecisionFP8, Quantisation: plan}, g), "%+v", c)
+		require.NoError(t, g.Verify())
+		require.True(t, slices.ContainsFunc(g.Nodes, func(n *ir.Node) bool { return n.Outputs[0].Type.DType == ir.Float8E4M3FN }))
+		require.LessOrEqual(t, relativeL2(evaluateAll(t, g, in)[0].Floats(), want), 0.1, "%+v", c)
+	}
+}

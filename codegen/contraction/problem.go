@@ -327,7 +327,7 @@ func (p *problem) convolution() error {
 	if out%group != 0 || dim(x, 3) != c*group {
 		return fmt.Errorf("Conv with group %d, %d inputs and %d outputs", group, dim(x, 3), out)
 	}
-	if group > 1 && c == 1 {
+	if n.Depthwise() {
 		return fmt.Errorf("a depthwise Conv")
 	}
 	g := &window{batch: dim(y, 0), oh: dim(y, 1), ow: dim(y, 2), kh: w[2], kw: w[3], c: c, h: dim(x, 1), w: dim(x, 2),

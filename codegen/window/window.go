@@ -151,7 +151,7 @@ func (p *problem) output() *ir.Value {
 func (p *problem) conv() error {
 	a := p.anchor
 	w := a.Inputs[1].Type.Shape
-	if a.Attrs.Int("group", 1) != p.c || w[1] != 1 {
+	if !a.Depthwise() {
 		return fmt.Errorf("the Conv is not depthwise")
 	}
 	p.multiplier, p.kh, p.kw = p.co/p.c, w[2], w[3]
