@@ -13,7 +13,6 @@ const SharedName = "smem"
 // Module is a PTX file.
 type Module struct {
 	Target  string // sm_121, sm_90, sm_121a …
-	Version Version
 	Kernels []*Kernel
 }
 
@@ -40,7 +39,7 @@ type Stmt struct {
 	Label   string
 	Pragma  string // an advice to ptxas, without meaning for a run
 	Comment string
-	Line    int // in the text, as printed or parsed; 1-based
+	Line    int // 1-based, in the text that was parsed; 0: built, not parsed
 }
 
 // Instr is one instruction.
@@ -52,8 +51,8 @@ type Instr struct {
 	Operands []Operand
 }
 
-// NewModule returns an empty module. The version is the least that the target and, later, the instructions need.
-func NewModule(target string) *Module { return &Module{Target: target, Version: minVersion(target)} }
+// NewModule returns an empty module.
+func NewModule(target string) *Module { return &Module{Target: target} }
 
 // NewKernel appends an empty kernel.
 func (m *Module) NewKernel(name string, threads int) *Kernel {
@@ -138,10 +137,11 @@ func (k *Kernel) Comment(format string, args ...any) {
 	k.Body = append(k.Body, Stmt{Comment: strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")})
 }
 
-// String prints the module. It sets Version to the least that its instructions need, Target to the architecture-specific
-// one (sm_121a) where one of them needs that, and every Stmt's Line.
-func (m *Module) String() string {
-	v := minVersion(m.Target)
+// needs returns the lowest PTX version that the module's target and instructions allow, and the target: the
+// architecture-specific one (sm_121a) if an instruction requires it.
+func (m *Module) needs() (v Version, target string) {
+	v, target = minVersion(m.Target), m.Target
+	_, suffix := smOf(m.Target)
 	for _, k := range m.Kernels {
 		for _, s := range k.Body {
 			if s.Instr == nil {
@@ -151,25 +151,27 @@ func (m *Module) String() string {
 			if v.Less(d.Since) {
 				v = d.Since
 			}
-			if _, suffix := smOf(m.Target); d.Arch != "" && suffix == "" {
-				m.Target += d.Arch
+			if d.Arch != "" && suffix == "" {
+				target = m.Target + d.Arch
 			}
 		}
 	}
-	m.Version = v
+	return v, target
+}
+
+// String prints the module, with the lowest version and the target that its instructions need.
+func (m *Module) String() string {
+	v, target := m.needs()
 	var b strings.Builder
-	fmt.Fprintf(&b, ".version %d.%d\n.target %s\n.address_size 64\n\n.extern .shared .align 128 .b8 %s[];\n", v.Major, v.Minor, m.Target, SharedName)
-	line := strings.Count(b.String(), "\n") + 1
+	fmt.Fprintf(&b, ".version %d.%d\n.target %s\n.address_size 64\n\n.extern .shared .align 128 .b8 %s[];\n", v.Major, v.Minor, target, SharedName)
 	for _, k := range m.Kernels {
 		b.WriteByte('\n')
-		line = k.print(&b, line+1)
+		k.print(&b)
 	}
 	return b.String()
 }
 
-// print writes the kernel, whose first line has the number line, and returns the number of the line after it.
-func (k *Kernel) print(b *strings.Builder, line int) int {
-	start := b.Len()
+func (k *Kernel) print(b *strings.Builder) {
 	fmt.Fprintf(b, ".visible .entry %s(", k.Name)
 	for i, p := range k.Params {
 		if i > 0 {
@@ -189,19 +191,12 @@ func (k *Kernel) print(b *strings.Builder, line int) int {
 		}
 	}
 	b.WriteByte('\n')
-	line += strings.Count(b.String()[start:], "\n")
-	for i := range k.Body {
-		s := &k.Body[i]
-		s.Line = line
-		line++
+	for _, s := range k.Body {
 		switch {
 		case s.Instr != nil:
-			b.WriteByte('\t')
-			b.WriteString(s.Instr.String())
-			b.WriteByte('\n')
+			b.WriteString("\t" + s.Instr.String() + "\n")
 		case s.Label != "":
-			b.WriteString(s.Label)
-			b.WriteString(":\n")
+			b.WriteString(s.Label + ":\n")
 		case s.Pragma != "":
 			fmt.Fprintf(b, "\t.pragma %q;\n", s.Pragma)
 		default:
@@ -209,7 +204,6 @@ func (k *Kernel) print(b *strings.Builder, line int) int {
 		}
 	}
 	b.WriteString("}\n")
-	return line + 1
 }
 
 // String prints the instruction with its semicolon.

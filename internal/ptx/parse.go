@@ -30,13 +30,14 @@ func Parse(text string) (*Module, error) {
 }
 
 type parser struct {
-	toks  []token
-	pos   int
-	lines []string
-	m     *Module
-	k     *Kernel
-	names map[string]bool // parameters of the kernel
-	refs  map[string]int  // label → line of its first use
+	toks    []token
+	pos     int
+	lines   []string
+	m       *Module
+	version Version
+	k       *Kernel
+	names   map[string]bool // parameters of the kernel
+	refs    map[string]int  // label → line of its first use
 }
 
 // bail carries a ParseError out of the recursive descent.
@@ -135,7 +136,7 @@ func (p *parser) module() {
 			return
 		case t.text == ".version":
 			n := p.next()
-			if _, err := fmt.Sscanf(n.text, "%d.%d", &p.m.Version.Major, &p.m.Version.Minor); err != nil {
+			if _, err := fmt.Sscanf(n.text, "%d.%d", &p.version.Major, &p.version.Minor); err != nil {
 				p.fail(n.line, "found %s, want a version", n)
 			}
 		case t.text == ".target":
@@ -144,9 +145,9 @@ func (p *parser) module() {
 				p.fail(n.line, "unknown target %q", n.text)
 			}
 			p.m.Target = n.text
-			if min := minVersion(n.text); p.m.Version.Less(min) {
+			if min := minVersion(n.text); p.version.Less(min) {
 				p.fail(n.line, "target %s needs PTX %d.%d, the module is %d.%d", n.text, min.Major, min.Minor,
-					p.m.Version.Major, p.m.Version.Minor)
+					p.version.Major, p.version.Minor)
 			}
 		case t.text == ".address_size":
 			if p.int("64") != 64 {
@@ -291,7 +292,7 @@ func (p *parser) instr() {
 	if in.Def = Lookup(op.text); in.Def == nil {
 		p.fail(op.line, "no instruction %q in the table", op.text)
 	}
-	if err := in.Def.Available(p.m.Target, p.m.Version); err != nil {
+	if err := in.Def.Available(p.m.Target, p.version); err != nil {
 		p.fail(op.line, "%v", err)
 	}
 	for !p.accept(";") {
