@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -220,19 +221,17 @@ func (im *importer) bindDims(graph *onnxpb.GraphProto) (map[string]int, error) {
 			return nil, im.m.fileError("input %q has %d dimensions, the given shape %v has %d", name, len(tt.Shape.Dim), shape, len(shape))
 		}
 		for i, d := range tt.GetShape().GetDim() {
-			switch v := d.Value.(type) {
-			case *onnxpb.TensorShapeProto_Dimension_DimValue:
-				if int(v.DimValue) != shape[i] {
-					return nil, im.m.fileError("input %q: dimension %d is %d in the model, but %d in the given shape %v",
-						name, i, v.DimValue, shape[i], shape)
-				}
-			case *onnxpb.TensorShapeProto_Dimension_DimParam:
-				if have, ok := dims[v.DimParam]; ok && have != shape[i] {
-					return nil, im.m.fileError("input %q: dimension %q is %d in the given shape %v, but %d elsewhere",
-						name, v.DimParam, shape[i], shape, have)
-				}
-				dims[v.DimParam] = shape[i]
+			n, param := size(d)
+			if n != -1 && n != shape[i] {
+				return nil, im.m.fileError("input %q: dimension %d is %d in the model, but %d in the given shape %v", name, i, n, shape[i], shape)
 			}
+			if param == "" {
+				continue
+			}
+			if have, ok := dims[param]; ok && have != shape[i] {
+				return nil, im.m.fileError("input %q: dimension %q is %d in the given shape %v, but %d elsewhere", name, param, shape[i], shape, have)
+			}
+			dims[param] = shape[i]
 		}
 	}
 	return dims, nil
@@ -274,26 +273,34 @@ func (im *importer) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (i
 	return ir.Type{DType: d, Shape: shape}, nil
 }
 
+// size is what a file says of a dimension: its size, or −1 and the symbol's name, if it has one. Some exporters write an
+// unnamed symbolic dimension as the value −1.
+func size(d *onnxpb.TensorShapeProto_Dimension) (n int, param string) {
+	if v, ok := d.Value.(*onnxpb.TensorShapeProto_Dimension_DimValue); ok {
+		return int(v.DimValue), ""
+	}
+	return -1, d.GetDimParam()
+}
+
 func (im *importer) dimension(input string, i int, dim *onnxpb.TensorShapeProto_Dimension, dims map[string]int, rank int) (int, error) {
-	fixed, isFixed := dim.Value.(*onnxpb.TensorShapeProto_Dimension_DimValue)
+	n, param := size(dim)
 	if b := im.opt.Batch; b != 0 && i == 0 {
-		if isFixed && fixed.DimValue != 1 && fixed.DimValue != int64(b) {
-			return 0, im.m.fileError("input %q: its leading dimension is %d, not a batch of 1 that --batch could replace", input, fixed.DimValue)
+		if n != -1 && n != 1 && n != b {
+			return 0, im.m.fileError("input %q: its leading dimension is %d, not a batch of 1 that --batch could replace", input, n)
 		}
-		if p := dim.GetDimParam(); p != "" {
-			dims[p] = b
+		if param != "" {
+			dims[param] = b
 		}
 		return b, nil
 	}
-	if isFixed {
-		return int(fixed.DimValue), nil
-	}
-	p := dim.GetDimParam()
-	if n, ok := dims[p]; ok && p != "" {
+	if n != -1 {
 		return n, nil
 	}
-	what := fmt.Sprintf("dimension %d (%q)", i, p)
-	if p == "" {
+	if n, ok := dims[param]; ok && param != "" {
+		return n, nil
+	}
+	what := fmt.Sprintf("dimension %d (%q)", i, param)
+	if param == "" {
 		what = fmt.Sprintf("dimension %d", i)
 	}
 	return 0, im.m.fileError("input %q: %s is not fixed", input, what).
@@ -354,9 +361,8 @@ func (im *importer) checkDeclared(out *onnxpb.ValueInfoProto, v *ir.Value) error
 	}
 	ok := len(tt.Shape.Dim) == v.Type.Rank()
 	for i := 0; ok && i < len(tt.Shape.Dim); i++ {
-		if f, fixed := tt.Shape.Dim[i].Value.(*onnxpb.TensorShapeProto_Dimension_DimValue); fixed {
-			ok = int(f.DimValue) == v.Type.Shape[i]
-		}
+		n, _ := size(tt.Shape.Dim[i])
+		ok = n == -1 || n == v.Type.Shape[i]
 	}
 	if !ok {
 		return im.m.fileError("output %q is declared with shape %v, but computed with %v", out.GetName(), shapeString(tt.Shape), v.Type.Shape)
@@ -367,13 +373,11 @@ func (im *importer) checkDeclared(out *onnxpb.ValueInfoProto, v *ir.Value) error
 func shapeString(s *onnxpb.TensorShapeProto) string {
 	var parts []string
 	for _, d := range s.Dim {
-		switch v := d.Value.(type) {
-		case *onnxpb.TensorShapeProto_Dimension_DimValue:
-			parts = append(parts, fmt.Sprint(v.DimValue))
-		case *onnxpb.TensorShapeProto_Dimension_DimParam:
-			parts = append(parts, v.DimParam)
-		default:
-			parts = append(parts, "?")
+		n, param := size(d)
+		if n == -1 {
+			parts = append(parts, cmp.Or(param, "?"))
+		} else {
+			parts = append(parts, fmt.Sprint(n))
 		}
 	}
 	return "[" + strings.Join(parts, " ") + "]"

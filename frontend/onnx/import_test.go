@@ -281,6 +281,28 @@ func TestUnresolvedAndContradictingDimensions(t *testing.T) {
 	}
 }
 
+func TestMinusOneIsASymbolicDimension(t *testing.T) {
+	model := func() *onnx.Model {
+		b := onnx.NewBuilder("g", 17)
+		b.Input("x", ir.Float32, -1, 3, -1)
+		b.Node("Relu", []string{"x"}, []string{"y"})
+		b.Output("y", ir.Float32, -1, 3, -1)
+		m, err := b.Model()
+		require.NoError(t, err)
+		m.Path = "model.onnx"
+		return m
+	}
+	g, err := onnx.Import(model(), onnx.ImportOptions{Shapes: map[string][]int{"x": {2, 3, 5}}})
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 3, 5}, g.Outputs[0].Type.Shape)
+	_, err = onnx.Import(model(), onnx.ImportOptions{Batch: 4})
+	require.EqualError(t, err, `model.onnx: input "x": dimension 2 is not fixed; give its shape, of 3 dimensions, with --shape x=…`)
+	_, err = onnx.Import(model(), onnx.ImportOptions{})
+	require.EqualError(t, err, `model.onnx: input "x": dimension 0 is not fixed; give its shape, of 3 dimensions, with --shape x=…`)
+	_, err = onnx.Import(model(), onnx.ImportOptions{Shapes: map[string][]int{"x": {2, 4, 5}}})
+	require.EqualError(t, err, `model.onnx: input "x": dimension 1 is 3 in the model, but 4 in the given shape [2 4 5]`)
+}
+
 func TestBatchThatTheModelFixesIsRefused(t *testing.T) {
 	m := oneNode{17, "Reshape", []any{[]int{1, 6}, ir.Vector(1, -1)}, nil, 1}.model(t)
 	_, err := onnx.Import(m, onnx.ImportOptions{Batch: 2})
