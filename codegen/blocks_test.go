@@ -318,7 +318,7 @@ func TestMachineCodeOfBlocks(t *testing.T) {
 	require.NoError(t, err)
 	n, _ := blockNetwork(t)
 	_, r, tgt := generate(t, n.g)
-	out, err := tool.Assemble(ctx, r.Variant.PTX, tgt.PTX)
+	out, err := tool.Assemble(ctx, r.Variant.PTX, tgt.Name)
 	require.NoError(t, err)
 	for _, u := range out.Usage {
 		require.Zero(t, u.Spills, u.Kernel)

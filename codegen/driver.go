@@ -38,7 +38,7 @@ func Generate(g *ir.Graph, t *target.Target, f Families, w *Weights) (*Result, e
 	if err != nil {
 		return nil, err
 	}
-	d := &driver{placer: p, target: t, families: f, weights: w, module: ptx.NewModule(t.PTX), kernels: map[string]string{}, stems: map[string]int{}}
+	d := &driver{placer: p, target: t, families: f, weights: w, module: ptx.NewModule(t.Name), kernels: map[string]string{}, stems: map[string]int{}}
 	d.context = &kernel.Context{Target: t, Align: func(v *ir.Value) int {
 		at, err := p.of(v)
 		if err != nil {
@@ -193,7 +193,7 @@ func (d *driver) operand(n *ir.Node, i int, o kernel.Operand) (at place, bytes i
 
 // kernel emits the spec unless an equal kernel is there, and returns its name.
 func (d *driver) kernel(s *kernel.Spec) string {
-	probe := ptx.NewModule(d.target.PTX)
+	probe := ptx.NewModule(d.target.Name)
 	s.EmitInto(probe, "probe")
 	text := probe.String()
 	if name, ok := d.kernels[text]; ok {

@@ -9,6 +9,7 @@ import (
 	"path"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
 // Names of the files of a program directory.
@@ -198,13 +199,13 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 	return nil
 }
 
-// Variant returns the variant for a target: that very one, else the newest that is not newer, since PTX runs on every
-// later architecture. An empty target takes the first.
-func (p *Program) Variant(target string) (*Variant, error) {
-	if target == "" {
+// Variant returns the variant for an architecture: that very one, else the newest that is not newer, since PTX runs on every
+// later architecture. An empty one takes the first.
+func (p *Program) Variant(arch string) (*Variant, error) {
+	if arch == "" {
 		return &p.Variants[0], nil
 	}
-	want, err := capability(target)
+	want, _, err := target.Parse(arch)
 	if err != nil {
 		return nil, err
 	}
@@ -214,21 +215,12 @@ func (p *Program) Variant(target string) (*Variant, error) {
 	for i := range p.Variants {
 		v := &p.Variants[i]
 		have = append(have, v.Target)
-		if c, err := capability(v.Target); err == nil && c <= want && c > reached {
+		if c, _, err := target.Parse(v.Target); err == nil && c <= want && c > reached {
 			best, reached = v, c
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("%w: %s has nothing that runs on %s (it has %v): compile it with --target %s", hal.ErrNoVariant, p.Model, target, have, target)
+		return nil, fmt.Errorf("%w: %s has nothing that runs on %s (it has %v): compile it with --target %s", hal.ErrNoVariant, p.Model, arch, have, arch)
 	}
 	return best, nil
-}
-
-// capability is the number of sm_121.
-func capability(target string) (int, error) {
-	var n int
-	if _, err := fmt.Sscanf(target, "sm_%d", &n); err != nil {
-		return 0, fmt.Errorf("target %q: want sm_ and a number", target)
-	}
-	return n, nil
 }

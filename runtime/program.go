@@ -126,5 +126,5 @@ type KernelInfo struct {
 	Shared   int    `json:"smem"`
 	MACs     int64  `json:"macs,omitempty"`
 	Schedule string `json:"schedule,omitempty"` // readable: 64x64x32 stages=3 warps=2x2 splitk=4
-	Reason   string `json:"reason,omitempty"`   // why a rule of thumb is not met (fewer than 48 blocks …)
+	Reason   string `json:"reason,omitempty"`   // why a rule of thumb is not met (fewer blocks than multiprocessors …)
 }

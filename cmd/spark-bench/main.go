@@ -30,7 +30,7 @@ type flags struct {
 	Layers      bool     `help:"Time every launch by itself; --html does too."`
 	Concurrent  bool     `help:"Also run all models at the same time, as openpilot does."`
 	Device      string   `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
-	Target      string   `help:"Variant to measure where the device takes any, or to compile an ONNX file for." placeholder:"sm_121"`
+	Target      string   `help:"Variant to measure where the device takes any, or to compile an ONNX file for." placeholder:"${target}"`
 	Shape       []string `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" sep:"none"`
 	Peer        bool     `help:"Compare ONNX files with ONNX Runtime on the CPU, if it is installed." default:"true" negatable:""`
 	Reference   bool     `help:"Compare outputs with those of the same ONNX file in fp32." default:"true" negatable:""`

@@ -25,7 +25,7 @@ func (s *session) predict(ctx context.Context, precisions []string) error {
 		return errors.New("--predict measures nothing: --baseline, --html, --layers and --concurrent do not go with it")
 	}
 	if s.target = s.Target; s.target == "" {
-		s.target = target.Names()[0]
+		s.target = target.Default().Name
 	}
 	var err error
 	if s.assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {

@@ -21,6 +21,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -137,7 +138,11 @@ func (s *session) prepare() (done func()) {
 		}
 	}
 	if s.target = s.Target; s.target == "" {
-		s.target = bestTarget(info.Target)
+		if t, err := target.For(info.Target); err != nil {
+			s.note(err.Error())
+		} else {
+			s.target = t.Name
+		}
 	}
 	if s.Peer {
 		var err error

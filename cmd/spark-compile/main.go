@@ -32,7 +32,7 @@ type flags struct {
 	Precision  string   `help:"fp32, fp16, bf16, fp8 or nvfp4; default: OPENPILOT_DGX_PRECISION, else fp16."`
 	Output     string   `short:"o" help:"Directory of the Go package; default: the model's base name without underscores." placeholder:"DIR"`
 	Package    string   `help:"Package name; default: the directory's." placeholder:"NAME"`
-	Target     []string `help:"Targets: sm_121, sm_90, sm_80." default:"sm_121" placeholder:"sm_121[,sm_90…]"`
+	Target     []string `help:"Targets: ${targets}." default:"${target}" placeholder:"${target}[,…]"`
 	Calibrate  []string `help:"Calibration inputs: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
 	MinCosine  *float64 `help:"Accuracy budget of low precision." placeholder:"C"`
 	Keep       []string `help:"Nodes to keep in a higher precision." placeholder:"NODE"`

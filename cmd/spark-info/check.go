@@ -143,20 +143,14 @@ func probe(arch string) string {
 	return m.String()
 }
 
-// architecture is the newest target of the compiler that a device takes.
+// architecture is the newest target of the compiler that a device takes; the oldest where it takes none, so that the driver
+// says what is missing.
 func architecture(d hal.Device) string {
-	for _, name := range target.Names() {
-		if t, err := target.Lookup(name); err == nil && (d.Info().Target == "" || capability(d.Info().Target) >= t.Capability) {
-			return t.PTX
-		}
+	if t, err := target.For(d.Info().Target); err == nil {
+		return t.Name
 	}
-	return "sm_80"
-}
-
-func capability(sm string) int {
-	n := 0
-	_, _ = fmt.Sscanf(sm, "sm_%d", &n)
-	return n
+	names := target.Names()
+	return names[len(names)-1]
 }
 
 func checkLoad(ctx context.Context, d hal.Device) check {
@@ -243,12 +237,8 @@ func checkPtxas(ctx context.Context, s *status) check {
 		return check{"ptxas", failed, err.Error(), "set PTXAS to an ptxas that works"}
 	}
 	for _, name := range target.Names() {
-		t, err := target.Lookup(name)
-		if err == nil {
-			_, err = tool.Assemble(ctx, probe(t.PTX), t.PTX)
-		}
-		if err != nil {
-			return check{"ptxas", failed, err.Error(), "install a newer ptxas: CUDA 12.9 or newer knows sm_121"}
+		if _, err := tool.Assemble(ctx, probe(name), name); err != nil {
+			return check{"ptxas", failed, err.Error(), "install a newer ptxas: CUDA 12.9 or newer knows every target"}
 		}
 	}
 	return check{"ptxas", passed, tool.Version + ", knows " + strings.Join(target.Names(), ", "), ""}

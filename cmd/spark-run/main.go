@@ -32,11 +32,11 @@ type flags struct {
 	JSON          string   `name:"json" help:"Write a JSON report." placeholder:"FILE"`
 	Check         bool     `help:"On the CPU device: check memory, races, initialisation and synchronisation."`
 	Profile       bool     `help:"Count on the CPU device what every launch does, and predict its time; --json has it all."`
-	ProfileDevice string   `name:"profile-device" help:"Device to predict times of: gb10, h200, a100; default: the target's." placeholder:"NAME"`
+	ProfileDevice string   `name:"profile-device" help:"Device to predict times of: ${devices}; default: the target's." placeholder:"NAME"`
 	ProfileHTML   string   `name:"profile-html" help:"Also write the profile as a page." placeholder:"FILE"`
 	Suite         []string `help:"Run ONNX test-case directories." placeholder:"DIR" sep:"none"`
 	Shape         []string `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" sep:"none"`
-	Target        string   `help:"Variant to run where the device takes any, or to compile an ONNX file for." placeholder:"sm_121"`
+	Target        string   `help:"Variant to run where the device takes any, or to compile an ONNX file for." placeholder:"${target}"`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

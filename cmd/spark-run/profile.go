@@ -36,7 +36,7 @@ func (f *flags) open(ctx context.Context, load func(hal.Device) error) (hal.Devi
 		return nil, nil, nil, errors.New("--profile counts what the CPU device executes: leave out --device cuda")
 	}
 	if f.ProfileDevice != "" {
-		if _, err := profile.Device(f.ProfileDevice); err != nil {
+		if _, err := target.OfDevice(f.ProfileDevice); err != nil {
 			return nil, nil, nil, fmt.Errorf("--profile-device: %w", err)
 		}
 	}

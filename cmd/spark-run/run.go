@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -100,11 +102,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	if err != nil {
 		return nil, err
 	}
-	target := f.Target
-	if target == "" {
-		target = "sm_121"
-	}
-	opt := compile.Options{Precision: precision, Targets: []string{target}, MinCosine: calibrate.DefaultMinCosine,
+	opt := compile.Options{Precision: precision, Targets: []string{cmp.Or(f.Target, target.Default().Name)}, MinCosine: calibrate.DefaultMinCosine,
 		Warn: func(text string) { fmt.Fprintln(stderr, "warning:", text) }}
 	if opt.Import.Shapes, err = cli.Shapes(f.Shape); err != nil {
 		return nil, err

@@ -110,7 +110,7 @@ func lowerAttention(p *problem, ctx *kernel.Context) (*kernel.Spec, error) {
 		Schedule: at.String(),
 		Note:     fmt.Sprintf("Attention s=%d t=%d d=%d dv=%d heads=%d", p.m, p.k, p.attn.d, p.n, p.batches()),
 	}
-	if b := at.blocks(p); b < enoughBlocks {
+	if b := at.blocks(p); b < ctx.Target.SMs {
 		spec.Reason = fmt.Sprintf("%d blocks: %d heads of %d rows", b, p.batches(), p.m)
 	}
 	return spec, nil
@@ -129,7 +129,7 @@ func planAttention(p *problem, ctx *kernel.Context) (*attnPlan, *plan, error) {
 	at.BK = 32
 	for at.WarpsM = 4; ; at.WarpsM /= 2 {
 		at.BM = at.WarpsM * at.rowsWarp
-		if at.WarpsM == 1 || at.blocks(p) >= enoughBlocks && at.BM < p.m+at.rowsWarp {
+		if at.WarpsM == 1 || at.blocks(p) >= ctx.Target.SMs && at.BM < p.m+at.rowsWarp {
 			break
 		}
 	}

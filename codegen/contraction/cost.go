@@ -131,9 +131,6 @@ func (s Schedule) conversions(p *problem) float64 {
 	return float64(warps*float64(s.BK)/32) * (float64(a*float64(s.warpM())) + float64(b*float64(s.warpN())))
 }
 
-// enoughBlocks is the number of blocks from which on a launch fills GB10.
-const enoughBlocks = 48
-
 // candidates enumerates the schedules worth considering, in a fixed order.
 func candidates(p *problem) []Schedule {
 	var out []Schedule
@@ -196,11 +193,11 @@ func longestK(p *problem, fit []Schedule) int {
 	return least + least/8
 }
 
-// worth is how much longer a launch may take for enough blocks: what the estimate does not know speaks for them.
+// worth is how much longer a launch may take to fill every multiprocessor: unmodelled effects favour more blocks.
 const worth = 1.3
 
 // choose returns the candidate of least estimated time. Where the contraction is large enough to matter, it is one with
-// enough blocks, unless these take much longer: the reason says so, or why there are none.
+// a block for every multiprocessor, unless these take much longer: the reason says so, or why there are none.
 func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 	const matters = 1 << 20 // MACs
 	type choice struct {
@@ -236,14 +233,14 @@ func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 		if !best.found || e.us < best.e.us {
 			best = choice{s, e, true}
 		}
-		if e.blocks >= enoughBlocks && (!enough.found || e.us < enough.e.us) {
+		if e.blocks >= t.SMs && (!enough.found || e.us < enough.e.us) {
 			enough = choice{s, e, true}
 		}
 	}
 	switch {
 	case !best.found:
 		return Schedule{}, "", fmt.Errorf("no schedule fits: %w", refusal)
-	case best.e.blocks >= enoughBlocks:
+	case best.e.blocks >= t.SMs:
 		return best.s, "", nil
 	case p.macs() < matters:
 		return best.s, fmt.Sprintf("%d blocks: only %d MACs", best.e.blocks, p.macs()), nil

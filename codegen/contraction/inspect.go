@@ -5,6 +5,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
 // MainLoop counts the instructions of a kernel's loop over K, per thread and pass: what a report says of how well it
@@ -37,7 +38,7 @@ func (l MainLoop) Wide() float64 {
 
 // Inspect reads the main loop of a kernel that Lower made from its PTX.
 func Inspect(spec *kernel.Spec) MainLoop {
-	return InspectKernel(spec.EmitInto(ptx.NewModule("sm_90"), "k"), spec.Grid)
+	return InspectKernel(spec.EmitInto(ptx.NewModule(target.Default().Name), "k"), spec.Grid)
 }
 
 // InspectKernel reads the main loop of such a kernel as printed.

@@ -132,7 +132,7 @@ func TestSplitsThatPay(t *testing.T) {
 		spec, err := Lower(gemmCase{m: 25, k: c.k, n: c.n, dtype: ir.Float16}.region(b), ctx)
 		require.NoError(t, err)
 		require.Equal(t, c.splits, strings.Contains(spec.Schedule, "splitk"), spec.Schedule)
-		require.Equal(t, c.splits, spec.Grid[0] >= enoughBlocks, spec.Schedule)
+		require.Equal(t, c.splits, spec.Grid[0] >= ctx.Target.SMs, spec.Schedule)
 		require.Equal(t, !c.splits, strings.Contains(spec.Reason, "times as long"), spec.Reason)
 	}
 }

@@ -86,7 +86,7 @@ func assemble(t *testing.T, spec *kernel.Spec, tgt *target.Target) {
 		t.Log("not assembled: ", err)
 		return
 	}
-	res, err := tool.Assemble(context.Background(), spec.Build(tgt, "k").String(), tgt.PTX)
+	res, err := tool.Assemble(context.Background(), spec.Build(tgt, "k").String(), tgt.Name)
 	require.NoError(t, err)
 	for _, u := range res.Usage {
 		t.Logf("%s %s: %d registers", tgt.Name, spec.Schedule, u.Regs)

@@ -59,7 +59,7 @@ func (c *Context) AlignOf(v *ir.Value) int {
 
 // Build prints the spec as a module of its own, for tests.
 func (s *Spec) Build(t *target.Target, name string) *ptx.Module {
-	m := ptx.NewModule(t.PTX)
+	m := ptx.NewModule(t.Name)
 	s.EmitInto(m, name)
 	return m
 }

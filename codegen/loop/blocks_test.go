@@ -202,7 +202,7 @@ func TestPtxasTakesProducersOfBlocks(t *testing.T) {
 	require.NoError(t, err)
 	tg, err := target.Lookup("sm_121")
 	require.NoError(t, err)
-	m := ptx.NewModule(tg.PTX)
+	m := ptx.NewModule(tg.Name)
 	cases := blockProducers()
 	for i, c := range cases {
 		n, _ := c.region(t, rand.New(rand.NewSource(7)))
@@ -210,7 +210,7 @@ func TestPtxasTakesProducersOfBlocks(t *testing.T) {
 		require.NoError(t, err)
 		spec.EmitInto(m, fmt.Sprintf("k%d", i))
 	}
-	res, err := tool.Assemble(context.Background(), m.String(), tg.PTX)
+	res, err := tool.Assemble(context.Background(), m.String(), tg.Name)
 	require.NoError(t, err)
 	require.Len(t, res.Usage, len(cases))
 	for _, u := range res.Usage {

@@ -33,7 +33,7 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	spec.Emit = func(k *ptx.Kernel, params []ptx.Sym) { p.emit(s, k, params) }
 	if s.team > 1 {
 		// The amount of shared memory shows when the code is written.
-		m := ptx.NewModule(ctx.Target.PTX)
+		m := ptx.NewModule(ctx.Target.Name)
 		k := m.NewKernel("dry", 0)
 		params := make([]ptx.Sym, len(spec.Operands))
 		for i := range params {

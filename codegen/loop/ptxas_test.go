@@ -34,7 +34,7 @@ func TestPtxasTakesTheKernels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tg, err := target.Lookup(name)
 			require.NoError(t, err)
-			m := ptx.NewModule(tg.PTX)
+			m := ptx.NewModule(tg.Name)
 			kernels := 0
 			for i, c := range chosen {
 				if op, _, _ := cut(c.name); op == "BlockQuantize" && !tg.NVFP4 {
@@ -46,7 +46,7 @@ func TestPtxasTakesTheKernels(t *testing.T) {
 				require.NoError(t, err)
 				spec.EmitInto(m, fmt.Sprintf("k%d", i))
 			}
-			res, err := tool.Assemble(context.Background(), m.String(), tg.PTX)
+			res, err := tool.Assemble(context.Background(), m.String(), tg.Name)
 			require.NoError(t, err)
 			require.Len(t, res.Usage, kernels)
 			for _, u := range res.Usage {

@@ -255,7 +255,7 @@ func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
 			region, _ := s.region(t)
 			spec, err := Lower(region, &kernel.Context{Target: tg})
 			require.NoError(t, err)
-			r, err := tool.Assemble(context.Background(), spec.Build(tg, "k").String(), tg.PTX)
+			r, err := tool.Assemble(context.Background(), spec.Build(tg, "k").String(), tg.Name)
 			require.NoError(t, err, s.String())
 			require.Zero(t, r.Usage[0].Spills, s.String())
 			require.LessOrEqual(t, r.Usage[0].Regs, 128, s.String())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
 // Options of a device.
@@ -56,12 +57,14 @@ func Open(opts Options) (*Device, error) {
 	return d, nil
 }
 
-// maxShared is the shared memory that a block may have on any target (sm_90: 227 KB); a module's target bounds it further.
-const maxShared = 232448
-
-// Info describes the device.
+// Info describes the device. It has the shared memory that any target's blocks may have; a module's target bounds it
+// further.
 func (d *Device) Info() hal.Info {
-	return hal.Info{Name: "cpu", Backend: "emu", Unified: true, SharedBlock: maxShared}
+	info := hal.Info{Name: "cpu", Backend: "emu", Unified: true}
+	for _, t := range target.All() {
+		info.SharedBlock = max(info.SharedBlock, t.SharedBlock)
+	}
+	return info
 }
 
 // Alloc returns zeroed memory. With checks on, ScratchMemory counts as never written.

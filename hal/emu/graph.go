@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
 // graph is a captured launch list; ops run one after another, in its order.
@@ -154,15 +155,12 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 	return l, nil
 }
 
-// sharedLimit is the shared memory of a block, with the driver's opt-in (CUDA programming guide, compute capabilities).
-func sharedLimit(target string) int {
-	switch {
-	case len(target) >= 5 && target[:5] == "sm_80":
-		return 163 << 10
-	case len(target) >= 5 && target[:5] == "sm_90":
-		return maxShared
+// sharedLimit is the shared memory of a block, with the driver's opt-in; without it on architectures older than the table's.
+func sharedLimit(arch string) int {
+	if t, err := target.For(arch); err == nil {
+		return t.SharedBlock
 	}
-	return 99 << 10
+	return 48 << 10
 }
 
 // Run executes the ops.

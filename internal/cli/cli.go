@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/spark-compile/spark-compile/hal/config"
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
 // Exit codes.
@@ -24,7 +25,7 @@ const (
 
 // Parse fills a struct of kong flags. done says that --help was printed and nothing is left to do.
 func Parse(into any, name, summary string, args []string, stdout io.Writer) (done bool, err error) {
-	p, err := kong.New(into, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), kong.Exit(func(int) { done = true }))
+	p, err := kong.New(into, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(), kong.Exit(func(int) { done = true }))
 	if err != nil {
 		return false, err
 	}
@@ -33,6 +34,15 @@ func Parse(into any, name, summary string, args []string, stdout io.Writer) (don
 		return true, nil
 	}
 	return false, err
+}
+
+// vars are what help texts and defaults may name: the tables' rows.
+func vars() kong.Vars {
+	return kong.Vars{
+		"target":  target.Default().Name,
+		"targets": strings.Join(target.Names(), ", "),
+		"devices": strings.Join(target.Devices(), ", "),
+	}
 }
 
 // Precision resolves --precision by the rule of hal/config: the flag, else the environment, else fp16. A wrong flag is an

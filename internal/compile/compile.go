@@ -199,7 +199,7 @@ func (r *Result) target(ctx context.Context, name string, first bool, opt Option
 
 // assemble adds the cubin and what ptxas says of each kernel.
 func assemble(ctx context.Context, tool *ptxas.Tool, t *target.Target, v *runtime.Variant) error {
-	out, err := tool.Assemble(ctx, v.PTX, t.PTX)
+	out, err := tool.Assemble(ctx, v.PTX, t.Name)
 	if err != nil {
 		return err
 	}

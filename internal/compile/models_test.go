@@ -269,7 +269,7 @@ func checkKernels(t *testing.T, tool *ptxas.Tool, p *runtime.Program) {
 	for _, v := range p.Variants {
 		tg, err := target.Lookup(v.Target)
 		require.NoError(t, err)
-		out, err := tool.Assemble(context.Background(), v.PTX, tg.PTX)
+		out, err := tool.Assemble(context.Background(), v.PTX, tg.Name)
 		require.NoError(t, err, "%s for %s", p.Model, v.Target)
 		require.Len(t, out.Usage, len(v.Kernels))
 		for _, u := range out.Usage {

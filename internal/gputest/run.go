@@ -11,32 +11,16 @@ import (
 )
 
 // Target is the newest target whose PTX a device takes: its own, with what is specific to that architecture (sm_121a),
-// or an older one's. A device that takes any gets the first of the table.
+// or an older one's. A device that takes any gets the default.
 func Target(info hal.Info) (string, error) {
-	if info.Target == "" {
-		info.Target = target.Names()[0]
+	t, err := target.For(info.Target)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", info.Name, err)
 	}
-	var have int
-	if _, err := fmt.Sscanf(info.Target, "sm_%d", &have); err != nil {
-		return "", fmt.Errorf("device %s has target %q", info.Name, info.Target)
+	if have, _, _ := target.Parse(t.Name); info.Target != "" && info.Target != t.Name || have < 90 { // the first architecture that has such
+		return t.Name, nil
 	}
-	best, reached := "", 0
-	for _, name := range target.Names() {
-		t, err := target.Lookup(name)
-		if err != nil {
-			return "", err
-		}
-		if t.Capability <= have && t.Capability > reached {
-			best, reached = t.PTX, t.Capability
-			if t.Capability == have && have >= 90 { // the first architecture that has such
-				best += "a"
-			}
-		}
-	}
-	if best == "" {
-		return "", fmt.Errorf("%s (%s) is older than every target", info.Name, info.Target)
-	}
-	return best, nil
+	return t.Name + "a", nil
 }
 
 // Runner runs cases on a device. Their kernels are loaded as one module; where the device refuses that, each one by

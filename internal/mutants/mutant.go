@@ -11,6 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -56,7 +57,7 @@ func load(ctx context.Context, name, precision string) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := compile.Compile(ctx, m, compile.Options{Precision: precision, Targets: []string{"sm_121"}})
+	r, err := compile.Compile(ctx, m, compile.Options{Precision: precision, Targets: []string{target.Default().Name}})
 	if err != nil {
 		return nil, err
 	}

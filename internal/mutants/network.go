@@ -159,10 +159,7 @@ func loadNetwork(ctx context.Context, name string) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := target.Lookup("sm_121")
-	if err != nil {
-		return nil, err
-	}
+	t := target.Default()
 	w := codegen.NewWeights()
 	r, err := codegen.Generate(g, t, codegen.Families{Contraction: contraction.Lower, Loop: loop.Lower}, w)
 	if err != nil {

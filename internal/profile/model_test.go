@@ -7,11 +7,12 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
 // TestOccupancy: figures of the CUDA occupancy calculator for compute capability 9.0 (64 warps, 64 K registers, 228 KB).
 func TestOccupancy(t *testing.T) {
-	h200, err := Device("h200")
+	h200, err := target.OfDevice("h200")
 	require.NoError(t, err)
 	for _, c := range []struct {
 		threads, shared, regs int
@@ -33,7 +34,7 @@ func TestOccupancy(t *testing.T) {
 
 // TestWhatBoundsALaunch gives the model launches that do much of one thing.
 func TestWhatBoundsALaunch(t *testing.T) {
-	gb10, err := Device("gb10")
+	gb10, err := target.OfDevice("gb10")
 	require.NoError(t, err)
 	site := func(op string, warps int64) emu.Site {
 		return emu.Site{Instr: &ptx.Instr{Def: ptx.Lookup(op), Operands: []ptx.Operand{ptx.Imm(0)}}, Warps: warps, Lanes: 32 * warps}
@@ -75,7 +76,7 @@ func TestWhatBoundsALaunch(t *testing.T) {
 
 // TestATailBlockCostsAWave: 49 blocks on 48 multiprocessors take as long as 96.
 func TestATailBlockCostsAWave(t *testing.T) {
-	gb10, err := Device("gb10")
+	gb10, err := target.OfDevice("gb10")
 	require.NoError(t, err)
 	time := func(blocks int) float64 {
 		c := &emu.Counts{Grid: [3]int{blocks, 1, 1}, Block: [3]int{1024, 1, 1}}

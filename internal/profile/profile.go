@@ -102,9 +102,9 @@ var classes = map[ptx.Kind]string{ptx.KindInt: "integer", ptx.KindFloat: "float"
 	ptx.KindMove: "move", ptx.KindLoad: "load", ptx.KindStore: "store", ptx.KindAsync: "async", ptx.KindMMA: "mma", ptx.KindMatrix: "matrix",
 	ptx.KindWarp: "warp", ptx.KindSync: "sync", ptx.KindAtomic: "atomic", ptx.KindControl: "control"}
 
-// New makes a profile of a run's counts, in launch order, for a device: gb10, h200, a100.
+// New makes a profile of a run's counts, in launch order, for a device of the table of targets.
 func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device string) (*Profile, error) {
-	t, err := Device(device)
+	t, err := target.OfDevice(device)
 	if err != nil {
 		return nil, err
 	}
@@ -175,22 +175,6 @@ func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant) (*Profile,
 		return nil, err
 	}
 	return New(p, v, counts, t.Device)
-}
-
-// Device finds the target whose device has that name.
-func Device(name string) (*target.Target, error) {
-	var have []string
-	for _, n := range target.Names() {
-		t, err := target.Lookup(n)
-		if err != nil {
-			return nil, err
-		}
-		if t.Device == name {
-			return t, nil
-		}
-		have = append(have, t.Device)
-	}
-	return nil, fmt.Errorf("no figures of device %q (have %s)", name, strings.Join(have, ", "))
 }
 
 // copies adds the graph's copies, those that carry state from run to run last.

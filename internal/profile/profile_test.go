@@ -108,8 +108,3 @@ func TestAModelsProfile(t *testing.T) {
 		})
 	}
 }
-
-func TestUnknownDevice(t *testing.T) {
-	_, err := profile.Device("gtx480")
-	require.ErrorContains(t, err, "gb10, h200, a100")
-}

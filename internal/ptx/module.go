@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
 // SharedName is the symbol of a kernel's dynamic shared memory, declared in every module: offsets into it are the
@@ -52,7 +54,7 @@ type Instr struct {
 }
 
 // NewModule returns an empty module.
-func NewModule(target string) *Module { return &Module{Target: target} }
+func NewModule(arch string) *Module { return &Module{Target: arch} }
 
 // NewKernel appends an empty kernel.
 func (m *Module) NewKernel(name string, threads int) *Kernel {
@@ -139,9 +141,9 @@ func (k *Kernel) Comment(format string, args ...any) {
 
 // needs returns the lowest PTX version that the module's target and instructions allow, and the target: the
 // architecture-specific one (sm_121a) if an instruction requires it.
-func (m *Module) needs() (v Version, target string) {
-	v, target = minVersion(m.Target), m.Target
-	_, suffix := smOf(m.Target)
+func (m *Module) needs() (v Version, arch string) {
+	v, arch = minVersion(m.Target), m.Target
+	_, suffix, _ := target.Parse(m.Target)
 	for _, k := range m.Kernels {
 		for _, s := range k.Body {
 			if s.Instr == nil {
@@ -152,18 +154,18 @@ func (m *Module) needs() (v Version, target string) {
 				v = d.Since
 			}
 			if d.Arch != "" && suffix == "" {
-				target = m.Target + d.Arch
+				arch = m.Target + d.Arch
 			}
 		}
 	}
-	return v, target
+	return v, arch
 }
 
 // String prints the module, with the lowest version and the target that its instructions need.
 func (m *Module) String() string {
-	v, target := m.needs()
+	v, arch := m.needs()
 	var b strings.Builder
-	fmt.Fprintf(&b, ".version %d.%d\n.target %s\n.address_size 64\n\n.extern .shared .align 128 .b8 %s[];\n", v.Major, v.Minor, target, SharedName)
+	fmt.Fprintf(&b, ".version %d.%d\n.target %s\n.address_size 64\n\n.extern .shared .align 128 .b8 %s[];\n", v.Major, v.Minor, arch, SharedName)
 	for _, k := range m.Kernels {
 		b.WriteByte('\n')
 		k.print(&b)
@@ -237,16 +239,13 @@ func (v Version) Less(w Version) bool {
 	return v.Major < w.Major || v.Major == w.Major && v.Minor < w.Minor
 }
 
-// minVersion is the PTX ISA version that introduced a target (PTX ISA, release notes).
-func minVersion(target string) Version {
-	switch {
-	case strings.HasPrefix(target, "sm_8"):
-		return Version{7, 0}
-	case strings.HasPrefix(target, "sm_9"):
-		return Version{8, 0}
-	default:
-		return Version{8, 8}
+// minVersion is the PTX ISA version that knows an architecture: that of the newest target whose code it runs.
+func minVersion(arch string) Version {
+	t, err := target.For(arch)
+	if err != nil {
+		return Version{}
 	}
+	return Version{t.ISA[0], t.ISA[1]}
 }
 
 // Opcodes lists every full opcode of the table, sorted.

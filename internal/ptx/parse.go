@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
 // ParseError says where a text is not PTX of this package's dialect, and why.
@@ -141,8 +143,8 @@ func (p *parser) module() {
 			}
 		case t.text == ".target":
 			n := p.word("a target")
-			if sm, _ := smOf(n.text); sm == 0 {
-				p.fail(n.line, "unknown target %q", n.text)
+			if _, _, err := target.Parse(n.text); err != nil {
+				p.fail(n.line, "%v", err)
 			}
 			p.m.Target = n.text
 			if min := minVersion(n.text); p.version.Less(min) {

@@ -2,8 +2,9 @@ package ptx
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
 // Def is one instruction with all its modifiers: a row of the table, expanded over its types.
@@ -85,33 +86,17 @@ var defs = expandAll(arithmeticRows, moveRows, memoryRows, matrixRows, narrowRow
 func Lookup(op string) *Def { return defs[op] }
 
 // Available says why a module of this target and version may not use the instruction, or nil.
-func (d *Def) Available(target string, v Version) error {
-	sm, suffix := smOf(target)
+func (d *Def) Available(arch string, v Version) error {
+	sm, suffix, _ := target.Parse(arch)
 	switch {
 	case sm < d.SM:
-		return fmt.Errorf("%s needs sm_%d, the target is %s", d.Op, d.SM, target)
+		return fmt.Errorf("%s needs sm_%d, the target is %s", d.Op, d.SM, arch)
 	case d.Arch != "" && suffix == "":
-		return fmt.Errorf("%s needs an architecture-specific target, not %s", d.Op, target)
+		return fmt.Errorf("%s needs an architecture-specific target, not %s", d.Op, arch)
 	case v.Less(d.Since):
 		return fmt.Errorf("%s needs PTX %d.%d, the module is %d.%d", d.Op, d.Since.Major, d.Since.Minor, v.Major, v.Minor)
 	}
 	return nil
-}
-
-// smOf splits sm_121a into 121 and "a"; 0 if it is no target.
-func smOf(target string) (sm int, suffix string) {
-	s, ok := strings.CutPrefix(target, "sm_")
-	if !ok {
-		return 0, ""
-	}
-	if n := len(s); n > 0 && (s[n-1] == 'a' || s[n-1] == 'f') {
-		s, suffix = s[:n-1], s[n-1:]
-	}
-	sm, err := strconv.Atoi(s)
-	if err != nil {
-		return 0, ""
-	}
-	return sm, suffix
 }
 
 func expandAll(groups ...[]row) map[string]*Def {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
 // Case is a kernel, "k", of two parameters: the address of Input and that of Output bytes.
@@ -40,7 +41,7 @@ func New(seed uint64) Case {
 	}
 	c.Shared = 128 * threadShared
 	c.Output = c.Threads * threadOutput
-	m := ptx.NewModule("sm_121a")
+	m := ptx.NewModule(target.Default().Name + "a")
 	g := &generator{r: r, k: m.NewKernel("k", 0), whole: c.Threads%32 == 0}
 	g.kernel()
 	c.Text = m.String()

@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/nodecases"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -22,7 +23,7 @@ import (
 // Options says how to run cases.
 type Options struct {
 	Open      func(ctx context.Context) (hal.Device, error) // a device for one worker, closed by Run
-	Target    string                                        // "" for the device's own, else sm_121
+	Target    string                                        // "" for the device's own, else the default
 	Precision string                                        // "" keeps the file's types
 	Tolerance func(d ir.DType) nodecases.Tolerance          // nil for nodecases.For
 	Workers   int                                           // 0: one a core
@@ -163,7 +164,7 @@ func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.
 		co.Targets[0] = d.Info().Target
 	}
 	if co.Targets[0] == "" {
-		co.Targets[0] = "sm_121"
+		co.Targets[0] = target.Default().Name
 	}
 	r, err := compile.Graph(ctx, c.Model.Path, g, co)
 	if err != nil {

@@ -1,22 +1,24 @@
-// Package target says what each compilation target can do and how fast it is: the facts that schedules, the cost model
-// and the printer of PTX need. Figures for sm_121 are published measurements of GB10, for the others data sheets; sm_90 runs
-// mma.sync on 8-bit floats as conversions and f16 mma, below f16's rate.
+// Package target says what each compilation target can do and how fast it is: the facts that schedules, the cost model,
+// the printer of PTX and the CPU device need. A new target is a row of the table. Figures for GB10 are published
+// measurements, those of the others data sheets; Hopper runs mma.sync on 8-bit floats as conversions and f16 mma, below
+// f16's rate.
 package target
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 )
 
 // Target is one GPU architecture as the code generator sees it.
 type Target struct {
-	Name        string // --target name and directory name: sm_121
-	PTX         string // .target directive
-	Device      string // a device of this architecture, for cost figures
-	Capability  int    // compute capability ×10
+	Name        string // --target name, directory name and .target directive: sm_121
+	Device      string // a device of this architecture, which the figures are of
+	ISA         [2]int // PTX ISA version that introduced it (PTX ISA, release notes)
 	SMs         int
 	ClockGHz    float64
-	SharedBlock int     // bytes a block can have with the opt-in attribute
+	SharedBlock int     // bytes a block can have with the opt-in attribute (CUDA programming guide, compute capabilities)
 	SharedSM    int     // bytes of an SM
 	RegistersSM int     // 32-bit registers of an SM
 	WarpsSM     int     // resident warps
@@ -35,30 +37,87 @@ type Target struct {
 	NVFP4           bool    // block-scaled mma.sync on e2m1, conversions to it; wants the architecture-specific .target
 }
 
-var targets = []Target{
-	{Name: "sm_121", PTX: "sm_121", Device: "gb10", Capability: 121, SMs: 48, ClockGHz: 2.4, SharedBlock: 101376, SharedSM: 102400, RegistersSM: 65536, WarpsSM: 48, BlocksSM: 24, F64PerClock: 2,
+// targets is the table, the default first.
+var targets = []*Target{
+	{Name: "sm_121", Device: "gb10", ISA: [2]int{8, 8}, SMs: 48, ClockGHz: 2.4, SharedBlock: 101376, SharedSM: 102400, RegistersSM: 65536, WarpsSM: 48, BlocksSM: 24, F64PerClock: 2,
 		L2Bytes: 24 << 20, MemoryGBps: 218, L2GBps: 1500, F16MMATFLOPS: 91, F32FMATFLOPS: 29, FP8MMATFLOPS: 188, NVFP4MMATFLOPS: 356, LaunchUS: 0.58, DependentLaunch: true, FP8: true, NVFP4: true},
-	{Name: "sm_90", PTX: "sm_90", Device: "h200", Capability: 90, SMs: 132, ClockGHz: 1.98, SharedBlock: 232448, SharedSM: 233472, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 64,
+	{Name: "sm_90", Device: "h200", ISA: [2]int{8, 0}, SMs: 132, ClockGHz: 1.98, SharedBlock: 232448, SharedSM: 233472, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 64,
 		L2Bytes: 50 << 20, MemoryGBps: 4300, L2GBps: 7000, F16MMATFLOPS: 620, F32FMATFLOPS: 67, FP8MMATFLOPS: 500, LaunchUS: 0.6, DependentLaunch: true, FP8: true},
-	{Name: "sm_80", PTX: "sm_80", Device: "a100", Capability: 80, SMs: 108, ClockGHz: 1.41, SharedBlock: 166912, SharedSM: 167936, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 32,
+	{Name: "sm_80", Device: "a100", ISA: [2]int{7, 0}, SMs: 108, ClockGHz: 1.41, SharedBlock: 166912, SharedSM: 167936, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 32,
 		L2Bytes: 40 << 20, MemoryGBps: 1555, L2GBps: 4500, F16MMATFLOPS: 312, F32FMATFLOPS: 19.5, LaunchUS: 1.0},
 }
 
-// Lookup returns the target of that name, or an error that lists what there is.
-func Lookup(name string) (*Target, error) {
-	for i := range targets {
-		if targets[i].Name == name {
-			return &targets[i], nil
-		}
-	}
-	return nil, fmt.Errorf("unknown target %q (have %s)", name, strings.Join(Names(), ", "))
-}
+// All lists the targets, the default first.
+func All() []*Target { return slices.Clone(targets) }
 
-// Names lists the targets, default first.
-func Names() []string {
+// Default is the target where nobody names one.
+func Default() *Target { return targets[0] }
+
+// Names lists the targets' names, the default first.
+func Names() []string { return names(func(t *Target) string { return t.Name }) }
+
+// Devices lists the devices that the figures are of, in the order of Names.
+func Devices() []string { return names(func(t *Target) string { return t.Device }) }
+
+func names(of func(*Target) string) []string {
 	var out []string
 	for _, t := range targets {
-		out = append(out, t.Name)
+		out = append(out, of(t))
 	}
 	return out
+}
+
+// Lookup returns the target of that name; the error lists what there is.
+func Lookup(name string) (*Target, error) {
+	for _, t := range targets {
+		if t.Name == name {
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("unknown target %q: use one of %s", name, strings.Join(Names(), ", "))
+}
+
+// OfDevice returns the target whose figures are of that device; the error lists what there is.
+func OfDevice(name string) (*Target, error) {
+	for _, t := range targets {
+		if t.Device == name {
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("no figures of device %q: use one of %s", name, strings.Join(Devices(), ", "))
+}
+
+// Parse takes an architecture's name apart: sm_121a is 121 and "a". It need not be in the table.
+func Parse(arch string) (capability int, suffix string, err error) {
+	digits, ok := strings.CutPrefix(arch, "sm_")
+	if n := len(digits); n > 0 && (digits[n-1] == 'a' || digits[n-1] == 'f') {
+		digits, suffix = digits[:n-1], digits[n-1:]
+	}
+	if capability, err = strconv.Atoi(digits); !ok || err != nil || capability <= 0 {
+		return 0, "", fmt.Errorf("unknown target %q: want sm_ and a number, as in %s", arch, targets[0].Name)
+	}
+	return capability, suffix, nil
+}
+
+// For returns the newest target whose code a device of that architecture runs; the default where the device takes any
+// ("").
+func For(arch string) (*Target, error) {
+	if arch == "" {
+		return targets[0], nil
+	}
+	have, _, err := Parse(arch)
+	if err != nil {
+		return nil, err
+	}
+	var best *Target
+	newest := 0
+	for _, t := range targets {
+		if n, _, err := Parse(t.Name); err == nil && n <= have && n > newest {
+			best, newest = t, n
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("%s is older than every target (%s)", arch, strings.Join(Names(), ", "))
+	}
+	return best, nil
 }
