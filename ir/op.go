@@ -11,10 +11,22 @@ import (
 type Op struct {
 	Name    string
 	Summary string   // one line for a reader: what it computes, and the ONNX operator that it follows
-	In      []string // input names; a trailing '?' marks an optional one, a trailing '*' the last as variadic (≥ 1)
-	Out     []string // output names; '?' marks outputs that exist only if an attribute asks for them
+	In      []string // input names, by default one, x; a trailing '?' marks an optional one, a trailing '*' the last as variadic (≥ 1)
+	Out     []string // output names, by default one, y; '?' marks outputs that exist only if an attribute asks for them
 	Attrs   []Attr
 	Kind    Kind
+
+	Commutative bool // the two operands may be swapped
+	Exact       bool // of floats of one type the result is a value of that type: rounding to it changes nothing
+	ByAxis      bool // elementwise, but inputs after the first go by a dimension of the first instead of broadcasting
+	Cost        int  // simple instructions an element; by default 1 for movement, else 8
+	Bias        int  // input added to each output channel; 0: none
+	// Matrix lists the inputs that a contraction kernel multiplies: they may be narrow, the others may not.
+	Matrix []int
+	// Role, where Kind does not decide it, is what a node of the op may be within a region.
+	Role func(n *Node) Role
+	// MACs counts a node's multiply-accumulates; nil: none.
+	MACs func(n *Node) int64
 
 	// Infer is the shape and type rule. It may assume that input count and attribute kinds fit the row.
 	Infer func(n *Node) ([]Type, error)
@@ -61,10 +73,26 @@ func register(rows ...Op) bool {
 		if table[r.Name] != nil {
 			panic("op declared twice: " + r.Name)
 		}
+		if r.In == nil {
+			r.In = []string{"x"}
+		}
+		if r.Out == nil {
+			r.Out = []string{"y"}
+		}
+		if r.Cost == 0 {
+			r.Cost = 8
+			if r.Kind == KindMovement {
+				r.Cost = 1
+			}
+		}
 		table[r.Name] = r
 	}
 	return true
 }
+
+// Pointwise reports whether each output element depends on the operands' (broadcast) elements at its index alone, and no
+// position matters to the op.
+func (o *Op) Pointwise() bool { return o.Kind == KindElementwise && !o.ByAxis }
 
 // LookupOp returns the row, or nil.
 func LookupOp(name string) *Op { return table[name] }
@@ -147,6 +175,9 @@ func (o *Op) checkAttrs(n *Node) error {
 	}
 	return nil
 }
+
+// HasAttr reports whether the row admits an attribute.
+func (o *Op) HasAttr(name string) bool { return o.attr(name) != nil }
 
 // attr returns the attribute's declaration, or nil.
 func (o *Op) attr(name string) *Attr {

@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -27,5 +28,104 @@ func TestDepthwiseIsOneOfSeveralInputChannelsAGroup(t *testing.T) {
 		{8, 8, 8, true}, {8, 16, 8, true}, {2, 2, 2, true},
 	} {
 		assert.Equal(t, c.want, conv(t, c.in, c.out, c.group).Depthwise(), "%+v", c)
+	}
+}
+
+// samples are operands of a pointwise op: all pairs of some numbers, for each element type that the op takes.
+func samples(t *testing.T, op *Op) (n *Node, in []*Array, ok bool) {
+	t.Helper()
+	for _, d := range []DType{Float16, Int32, Bool} {
+		g := NewGraph("g")
+		values := []float64{-3, -2.5, -1, 0, 0.1, 1, 2, 2.5, 7}
+		if d == Bool {
+			values = []float64{0, 1}
+		}
+		inputs := make([]*Value, len(op.In))
+		in = make([]*Array, len(op.In))
+		for k := range op.In {
+			typ := T(d, len(values)*len(values))
+			if op.Name == "Where" && k == 0 {
+				typ.DType = Bool
+			}
+			inputs[k] = g.AddInput("x", typ)
+			in[k] = NewArray(typ)
+			for i := range in[k].Numel() {
+				x := values[i%len(values)]
+				if k == 1 {
+					x = values[i/len(values)]
+				}
+				if typ.DType == Float16 {
+					in[k].F[i] = RoundTo(Float16, x)
+				} else {
+					in[k].I[i] = WrapInt(typ.DType, int64(x))
+				}
+			}
+		}
+		attrs := Attrs{}
+		if op.HasAttr("to") {
+			attrs["to"] = d
+		}
+		if n, err := g.Add(op.Name, op.Name, attrs, inputs...); err == nil {
+			return n, in, true
+		}
+	}
+	return nil, nil, false
+}
+
+func TestCommutativeRowsAreThoseWhoseOperandsMayBeSwapped(t *testing.T) {
+	for _, op := range Ops() {
+		if !op.Pointwise() || len(op.In) != 2 {
+			assert.False(t, op.Commutative, op.Name)
+			continue
+		}
+		n, in, ok := samples(t, op)
+		require.True(t, ok, op.Name)
+		there, err := EvaluateNode(n, in)
+		require.NoError(t, err)
+		back, err := EvaluateNode(n, []*Array{in[1], in[0]})
+		require.NoError(t, err)
+		assert.Equal(t, op.Commutative, assert.ObjectsAreEqual(there[0].Tensor().Data, back[0].Tensor().Data), op.Name)
+	}
+}
+
+func TestExactRowsNeedNoRounding(t *testing.T) {
+	for _, op := range Ops() {
+		if n, in, ok := samples(t, op); ok && op.Pointwise() && n.Outputs[0].Type.DType == Float16 {
+			out, err := EvaluateNode(n, in)
+			require.NoError(t, err)
+			exact := assert.ObjectsAreEqual(fmtFloats(out[0]), fmtFloats(out[0].Rounded()))
+			assert.True(t, exact || !op.Exact, op.Name)
+		}
+	}
+}
+
+func fmtFloats(a *Array) string { return fmt.Sprint(a.F) } // NaN is itself
+
+func TestMACsAreThoseOfTheSums(t *testing.T) {
+	f := func(shape ...int) Type { return T(Float32, shape...) }
+	window := Attrs{"strides": []int{2}, "pads": []int{1, 1}, "dilations": []int{1}, "group": 2}
+	transposed := Attrs{"strides": []int{2}, "pads": []int{0, 0}, "dilations": []int{1}, "output_padding": []int{0}}
+	for _, c := range []struct {
+		op    string
+		attrs Attrs
+		in    []Type
+		want  int64
+	}{
+		{"MatMul", nil, []Type{f(3, 4, 5), f(5, 6)}, 3 * 4 * 5 * 6},
+		{"MatMul", Attrs{"transA": true}, []Type{f(5, 4), f(5, 6)}, 4 * 5 * 6},
+		{"Conv", window, []Type{f(1, 4, 8), f(6, 2, 3)}, 6 * 4 * 2 * 3},
+		{"ConvTranspose", transposed, []Type{f(1, 4, 8), f(4, 5, 3)}, 4 * 8 * 5 * 3},
+		{"Attention", Attrs{"scale": 1.0}, []Type{f(1, 2, 3, 4), f(1, 2, 5, 4), f(1, 2, 5, 6)}, 2*3*5*4 + 2*3*5*6},
+		{"Einsum", Attrs{"equation": "ab,bc->ac"}, []Type{f(2, 3), f(3, 4)}, 2 * 3 * 4},
+		{"Add", nil, []Type{f(2), f(2)}, 0},
+	} {
+		g := NewGraph("g")
+		var in []*Value
+		for _, typ := range c.in {
+			in = append(in, g.AddInput("x", typ))
+		}
+		n, err := g.Add(c.op, c.op, c.attrs, in...)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, n.MACs(), "%s %v", c.op, c.in)
 	}
 }

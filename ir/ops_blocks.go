@@ -12,7 +12,7 @@ import (
 const NVFP4Block = 16
 
 var _ = register(
-	Op{Name: "BlockQuantize", Kind: KindOther, In: []string{"x"}, Out: []string{"y", "scales"},
+	Op{Name: "BlockQuantize", Kind: KindOther, Out: []string{"y", "scales"},
 		Attrs:   []Attr{{Name: "scale", Default: 1.0, Required: true}},
 		Summary: "NVFP4: x f32 [… C] ≈ y·scales·scale, y e2m1 [… C], scales e4m3 [… C/16], those of each 16 along the last axis from their greatest magnitude",
 		Infer:   inferBlockQuantize, Eval: evalBlockQuantize},

@@ -61,8 +61,7 @@ func expressionKey(n *ir.Node, ids map[*ir.Value]int) string {
 		}
 		operands[i] = ids[v]
 	}
-	switch n.Op.Name {
-	case "Add", "Mul", "Min", "Max", "And", "Or", "Xor", "BitAnd", "BitOr", "BitXor", "Equal":
+	if n.Op.Commutative {
 		slices.Sort(operands)
 	}
 	fmt.Fprint(&b, " ", operands)

@@ -70,19 +70,10 @@ func foldNode(s *sweep, n *ir.Node) {
 
 // foldCost estimates the elements or products that evaluating n takes.
 func foldCost(n *ir.Node) int {
-	cost := n.Outputs[0].Type.Numel()
+	cost := n.Outputs[0].Type.Numel() + int(n.MACs())
 	for _, v := range n.Inputs {
 		if v != nil {
 			cost += v.Type.Numel()
-		}
-	}
-	if n.Op.Kind == ir.KindContraction && len(n.Inputs) > 1 {
-		w := n.Inputs[1].Type
-		switch n.Op.Name {
-		case "MatMul":
-			cost *= w.Shape[max(0, w.Rank()-2)]
-		default:
-			cost *= max(1, w.Numel()/max(1, w.Shape[0]))
 		}
 	}
 	return cost
@@ -92,7 +83,7 @@ func foldCost(n *ir.Node) int {
 func foldSplat(s *sweep, n *ir.Node) bool {
 	y := n.Outputs[0]
 	switch {
-	case n.Op.Kind == ir.KindElementwise && n.Op.Name != "BatchNorm" && n.Op.Name != "QuantizeLinear" && n.Op.Name != "DequantizeLinear":
+	case n.Op.Pointwise():
 		one := make([]*ir.Array, len(n.Inputs))
 		small := &ir.Node{Op: n.Op, Attrs: n.Attrs}
 		for i, v := range n.Inputs {

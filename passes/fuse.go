@@ -56,7 +56,7 @@ func newFuser(g *ir.Graph) *fuser {
 
 func (f *fuser) start(family string, n *ir.Node) *cluster {
 	c := &cluster{family: family, nodes: map[*ir.Node]bool{n: true}, before: map[*ir.Node]bool{}, root: n, reads: map[*ir.Node]int{n: 1}}
-	if roleOf(n) != roleLight {
+	if n.Role() != ir.RoleLight {
 		c.heavy = n
 	}
 	f.of[n] = c
@@ -68,7 +68,7 @@ func (f *fuser) start(family string, n *ir.Node) *cluster {
 func (f *fuser) join(c *cluster, n *ir.Node) {
 	c.reads[n] = f.readsOf(c, n)
 	c.before[n] = f.feedsHeavy(c, n)
-	if roleOf(n) != roleLight {
+	if n.Role() != ir.RoleLight {
 		c.heavy = n
 	}
 	c.nodes[n] = true
@@ -117,10 +117,10 @@ func (f *fuser) growAnchors() {
 	for i := len(f.g.Nodes) - 1; i >= 0; i-- {
 		n := f.g.Nodes[i]
 		var c *cluster
-		switch roleOf(n) {
-		case roleContraction:
+		switch n.Role() {
+		case ir.RoleContraction:
 			c = f.start(ir.FamilyContraction, n)
-		case roleWindow:
+		case ir.RoleWindow:
 			c = f.start(ir.FamilyWindow, n)
 		default:
 			continue
@@ -140,7 +140,7 @@ func (f *fuser) growPrologue(c *cluster) {
 				if v == nil || v.Def == nil || f.of[v.Def] != nil {
 					continue
 				}
-				if n == c.heavy && !slices.Contains(matrixInputs(n), i) {
+				if n == c.heavy && !slices.Contains(n.Op.Matrix, i) {
 					continue
 				}
 				if f.isOperandStep(c.heavy, v.Def) && f.inside(c, v.Def) {
@@ -179,7 +179,7 @@ func (f *fuser) growEpilogue(c *cluster) {
 		case n.Op.Name == "Transpose":
 			transposed = transposed || !isViewNode(n)
 		case n.Op.Name == "Cast":
-		case !isPlainElementwise(n) || transposed:
+		case !n.Op.Pointwise() || transposed:
 			return
 		}
 		f.join(c, n)
@@ -187,20 +187,11 @@ func (f *fuser) growEpilogue(c *cluster) {
 	}
 }
 
-// isPlainElementwise reports whether a node only needs its operands at the (broadcast) index of its output.
-func isPlainElementwise(n *ir.Node) bool {
-	switch n.Op.Name {
-	case "QuantizeLinear", "DequantizeLinear", "BatchNorm":
-		return false
-	}
-	return n.Op.Kind == ir.KindElementwise
-}
-
 // growSides takes in elementwise producers of the epilogue's other operands that have the size of the output.
 func (f *fuser) growSides(c *cluster) {
 	size := c.root.Outputs[0].Type.Numel()
 	f.growUp(c, func(d *ir.Node) bool {
-		return isPlainElementwise(d) && d.Outputs[0].Type.Numel() == size && !f.feedsHeavy(c, d)
+		return d.Op.Pointwise() && d.Outputs[0].Type.Numel() == size && !f.feedsHeavy(c, d)
 	})
 }
 

@@ -94,7 +94,7 @@ func contractView(n *ir.Node) error {
 func contractLoop(b *ir.Graph) error {
 	heavy := 0
 	for _, m := range b.Nodes {
-		if roleOf(m) != roleLight {
+		if m.Role() != ir.RoleLight {
 			heavy++
 		}
 	}
@@ -105,13 +105,13 @@ func contractLoop(b *ir.Graph) error {
 }
 
 func contractAnchor(b *ir.Graph, family string) error {
-	want := map[string]role{ir.FamilyContraction: roleContraction, ir.FamilyWindow: roleWindow}[family]
+	want := map[string]ir.Role{ir.FamilyContraction: ir.RoleContraction, ir.FamilyWindow: ir.RoleWindow}[family]
 	var anchor *ir.Node
 	for _, m := range b.Nodes {
-		switch r := roleOf(m); {
+		switch r := m.Role(); {
 		case r == want && anchor == nil:
 			anchor = m
-		case r != roleLight:
+		case r != ir.RoleLight:
 			return fmt.Errorf("%s beside the anchor", m.Op.Name)
 		}
 	}
@@ -122,7 +122,7 @@ func contractAnchor(b *ir.Graph, family string) error {
 		return fmt.Errorf("anchor of type %v", anchor.Outputs[0].Type)
 	}
 	before := map[*ir.Node]bool{anchor: true}
-	operands := matrixInputs(anchor)
+	operands := anchor.Op.Matrix
 	if family == ir.FamilyWindow {
 		operands = []int{0}
 		if anchor.Op.Name == "Conv" {
@@ -155,7 +155,7 @@ func contractAnchor(b *ir.Graph, family string) error {
 		case m.Op.Name == "Cast", m.Op.Name == "Reshape":
 		case m.Op.Name == "Transpose" && !isSide:
 			transposed = transposed || !isViewNode(m)
-		case isPlainElementwise(m) && !transposed:
+		case m.Op.Pointwise() && !transposed:
 		default:
 			return fmt.Errorf("%s behind the anchor", m.Op.Name)
 		}

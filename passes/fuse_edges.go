@@ -54,7 +54,7 @@ func (f *fuser) mustCopy(n *ir.Node) bool {
 // which then has two outputs.
 func (f *fuser) mergeTails() {
 	for _, c := range f.all {
-		if c.family != ir.FamilyLoop || c.heavy != nil || roleOf(c.root) == roleRegion {
+		if c.family != ir.FamilyLoop || c.heavy != nil || c.root.Role() == ir.RoleRegion {
 			continue
 		}
 		v := f.tailOf(c)
@@ -62,7 +62,7 @@ func (f *fuser) mergeTails() {
 			continue
 		}
 		p := f.of[v.Def]
-		if p == c || p.family != ir.FamilyLoop || roleOf(p.root) == roleRegion || p.root.Outputs[0].Type.Numel() != v.Type.Numel() {
+		if p == c || p.family != ir.FamilyLoop || p.root.Role() == ir.RoleRegion || p.root.Outputs[0].Type.Numel() != v.Type.Numel() {
 			continue
 		}
 		for _, n := range f.sorted(c) {
@@ -77,7 +77,7 @@ func (f *fuser) mergeTails() {
 func (f *fuser) tailOf(c *cluster) *ir.Value {
 	var only *ir.Value
 	for _, n := range f.sorted(c) {
-		if !isPlainElementwise(n) && !bijective(n) {
+		if !n.Op.Pointwise() && !bijective(n) {
 			return nil
 		}
 		for _, v := range n.Inputs {

@@ -13,7 +13,7 @@ func (f *fuser) emit() error {
 	to := map[*ir.Value]*ir.Value{}
 	var regions []*ir.Node
 	for _, c := range f.all {
-		if roleOf(c.root) == roleRegion {
+		if c.root.Role() == ir.RoleRegion {
 			regions = append(regions, c.root)
 			continue
 		}
@@ -162,10 +162,10 @@ func (b *body) input(v *ir.Value) *ir.Value {
 
 // weightInputs lists the inputs that are always inputs of the region, even if they are splats: kernels pack them.
 func weightInputs(n *ir.Node) []int {
-	switch roleOf(n) {
-	case roleContraction:
-		return matrixInputs(n)
-	case roleWindow:
+	switch n.Role() {
+	case ir.RoleContraction:
+		return n.Op.Matrix
+	case ir.RoleWindow:
 		if n.Op.Name == "Conv" {
 			return []int{1}
 		}

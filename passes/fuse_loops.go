@@ -17,7 +17,7 @@ func (f *fuser) growLoops() {
 			continue
 		}
 		c := f.start(ir.FamilyLoop, n)
-		if roleOf(n) == roleRegion {
+		if n.Role() == ir.RoleRegion {
 			continue
 		}
 		f.growUp(c, func(d *ir.Node) bool { return f.fitsLoop(c, d) })
@@ -64,7 +64,7 @@ func (f *fuser) isGraphOutput(v *ir.Value) bool {
 // hasKernel reports whether d will be computed by a kernel with a heavy node, whatever reads it.
 func (f *fuser) hasKernel(d *ir.Node) bool {
 	for {
-		if f.of[d] != nil || roleOf(d) != roleLight {
+		if f.of[d] != nil || d.Role() != ir.RoleLight {
 			return true
 		}
 		var next *ir.Node
@@ -99,15 +99,15 @@ func (f *fuser) fitsLoop(c *cluster, d *ir.Node) bool {
 		return false
 	}
 	reads := f.readsOf(c, d)
-	switch roleOf(d) {
-	case roleHeavy:
+	switch d.Role() {
+	case ir.RoleHeavy:
 		return c.heavy == nil && reads == 1 && f.onlyEpilogue(c, d)
-	case roleLight:
+	case ir.RoleLight:
 		if d.Op.Kind != ir.KindMovement {
 			if c.heavy != nil && rereads(c.heavy) && f.feedsHeavy(c, d) && d.Op.Name != "Cast" {
 				return false
 			}
-			if cost := reads * weight(d); reads > 1 && cost > maxRecompute && cost*d.Outputs[0].Type.Numel() > cheapTotal {
+			if cost := reads * d.Op.Cost; reads > 1 && cost > maxRecompute && cost*d.Outputs[0].Type.Numel() > cheapTotal {
 				return false
 			}
 		}
@@ -158,7 +158,7 @@ func (f *fuser) onlyEpilogue(c *cluster, d *ir.Node) bool {
 					continue
 				}
 				seen[m] = true
-				if m.Outputs[0].Type.Numel() != size || !isPlainElementwise(m) && !bijective(m) || !keeps(m) {
+				if m.Outputs[0].Type.Numel() != size || !m.Op.Pointwise() && !bijective(m) || !keeps(m) {
 					return false
 				}
 			}

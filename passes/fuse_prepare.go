@@ -76,9 +76,7 @@ func sliceBeforeRowOp(s *sweep, n *ir.Node) bool {
 // widenAnchor computes a narrow contraction or pool in f32 and rounds once: what a kernel does, and what the types of the
 // body then say.
 func widenAnchor(s *sweep, n *ir.Node) bool {
-	switch n.Op.Name {
-	case "MatMul", "Conv", "Attention", "AveragePool", "LpPool", "MaxPool", "SegmentedMatVec":
-	default:
+	if n.Op.Kind != ir.KindContraction && n.Op.Kind != ir.KindWindow {
 		return false
 	}
 	d := n.Inputs[0].Type.DType
@@ -134,7 +132,7 @@ const operandAlign = 8
 // alignOperand pads the channels of a Conv, or K of a MatMul, whose operand is converted from graph inputs by a loop region
 // anyway, and the constant weights alike, so that rows begin at multiples of 16 bytes.
 func alignOperand(s *sweep, n *ir.Node) bool {
-	if roleOf(n) != roleContraction || n.Op.Name == "Attention" {
+	if n.Role() != ir.RoleContraction || n.Op.Name == "Attention" {
 		return false
 	}
 	x, w := n.Inputs[0], n.Inputs[1]
@@ -172,7 +170,7 @@ func isConversion(v *ir.Value, some bool) bool {
 	if v.Def == nil {
 		return !some
 	}
-	if roleOf(v.Def) != roleLight {
+	if v.Def.Role() != ir.RoleLight {
 		return false
 	}
 	works := !isViewNode(v.Def) && !widensHalf(v.Def)

@@ -44,13 +44,8 @@ func toFirst(rank int) []int { return inversePerm(toLast(rank)) }
 func channelsLast(g *ir.Graph) error {
 	last := map[*ir.Value]*ir.Value{} // transposed operands
 	_, err := rewrite(g, func(s *sweep, n *ir.Node) {
-		switch n.Op.Name {
-		case "Conv", "ConvTranspose", "AveragePool", "MaxPool", "LpPool":
-		default:
-			return
-		}
 		// Indices of MaxPool count elements in the file's layout.
-		if n.Attrs.String("layout", "NCHW") != "NCHW" || len(n.Outputs) > 1 {
+		if !n.Op.HasAttr("layout") || n.Attrs.String("layout", "NCHW") != "NCHW" || len(n.Outputs) > 1 {
 			return
 		}
 		x, rank := n.Inputs[0], n.Inputs[0].Type.Rank()
@@ -78,7 +73,7 @@ func hoistTranspose(s *sweep, n *ir.Node) {
 		simplifyTranspose(s, n)
 		return
 	}
-	if !pointwise(op) {
+	if !op.Op.Pointwise() {
 		return
 	}
 	inputs := slices.Clone(op.Inputs)
@@ -98,16 +93,6 @@ func hoistTranspose(s *sweep, n *ir.Node) {
 	}
 	inputs[moving] = s.add("Transpose", n.Name, n.Attrs, inputs[moving])
 	s.replace(n.Outputs[0], s.add(op.Op.Name, op.Name, op.Attrs, inputs...))
-}
-
-// pointwise reports whether each output element depends on the operand elements at the same index and no position
-// matters to the op.
-func pointwise(n *ir.Node) bool {
-	switch n.Op.Name {
-	case "BatchNorm", "QuantizeLinear", "DequantizeLinear":
-		return false
-	}
-	return n.Op.Kind == ir.KindElementwise && len(n.Outputs) == 1
 }
 
 // permuteConstant transposes a constant that broadcasts to a value of perm's rank; a scalar stays.

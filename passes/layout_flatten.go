@@ -85,7 +85,7 @@ func (f *flattened) follow(v *ir.Value, uses map[*ir.Value][]ir.Use) bool {
 					return false
 				}
 				f.products = append(f.products, u.Node)
-			case pointwise(u.Node) && slices.Equal(u.Node.Outputs[0].Type.Shape, v.Type.Shape):
+			case u.Node.Op.Pointwise() && slices.Equal(u.Node.Outputs[0].Type.Shape, v.Type.Shape):
 				if y := u.Node.Outputs[0]; !f.values[y] {
 					f.values[y] = true
 					f.pointwise = append(f.pointwise, u.Node)

@@ -12,7 +12,7 @@ func sinkTranspose(s *sweep, n *ir.Node) {
 	if len(n.Outputs) != 1 || len(n.Inputs) == 0 {
 		return
 	}
-	if pointwise(n) || n.Op.Name == "Concat" {
+	if n.Op.Pointwise() || n.Op.Name == "Concat" {
 		sinkThroughPointwise(s, n)
 		return
 	}

@@ -213,7 +213,7 @@ func isMatrixInput(n *ir.Node, i int) bool {
 	if anchor == nil {
 		return false
 	}
-	for _, k := range matrixInputs(anchor) {
+	for _, k := range anchor.Op.Matrix {
 		v := anchor.Inputs[k]
 		for v.Def != nil {
 			v = v.Def.Inputs[0]
@@ -237,7 +237,7 @@ func isAnchorInput(n *ir.Node, i int) bool {
 // anchorOf returns the contraction in a body.
 func anchorOf(g *ir.Graph) *ir.Node {
 	for _, n := range g.Nodes {
-		if matrixInputs(n) != nil {
+		if n.Op.Matrix != nil {
 			return n
 		}
 	}

@@ -289,7 +289,7 @@ func (q *quantiser) rescale(scalar float64) error {
 		if err := behind("Mul", operand); err != nil {
 			return err
 		}
-		if b := biasOf(a); b != nil {
+		if b := a.Bias(); b != nil {
 			if bias, a.Inputs = q.onChannels(b), slices.Clone(a.Inputs); a.Op.Name == "Conv" {
 				a.Inputs = a.Inputs[:2]
 			} else {
@@ -299,7 +299,7 @@ func (q *quantiser) rescale(scalar float64) error {
 	}
 	own := bias
 	if own == nil {
-		own = biasOf(a)
+		own = a.Bias()
 	}
 	if q.bias != nil && own != nil && own.IsConst() { // the same for every channel
 		sum := slices.Clone(q.bias)
@@ -350,14 +350,6 @@ func (q *quantiser) rescale(scalar float64) error {
 	// Whatever an inserted node reads is an input of the body, or was cast at its start.
 	q.body.Nodes = slices.Insert(q.body.Nodes, at, nodes...)
 	return nil
-}
-
-// biasOf returns the bias that an anchor adds itself, or nil.
-func biasOf(a *ir.Node) *ir.Value {
-	if a.Op.Name != "Conv" && a.Op.Name != "SegmentedMatVec" {
-		return nil
-	}
-	return a.In(2)
 }
 
 // channelShape broadcasts a vector over the anchor's output channels.

@@ -39,16 +39,14 @@ func SiteOf(n *ir.Node) (Site, bool) {
 	if a == nil {
 		return Site{}, false
 	}
-	s := Site{Region: n, Anchor: a, Members: max(1, n.Attrs.Int("members", 0))}
+	s := Site{Region: n, Anchor: a, Members: max(1, n.Attrs.Int("members", 0)), MACs: n.MACs()}
 	w := a.Inputs[1]
-	out := a.Outputs[0].Type
 	switch a.Op.Name {
 	case "Conv":
 		if a.Depthwise() {
 			return Site{}, false
 		}
 		s.N, s.K, s.BlockAxis = w.Type.Shape[0], w.Type.Numel()/w.Type.Shape[0], 1
-		s.MACs = int64(out.Numel()) * int64(s.K)
 	case "MatMul":
 		if w.Type.Rank() != 2 {
 			return Site{}, false
@@ -57,14 +55,11 @@ func SiteOf(n *ir.Node) (Site, bool) {
 		if a.Attrs.Bool("transB") {
 			s.N, s.K, s.BlockAxis = w.Type.Shape[0], w.Type.Shape[1], 1
 		}
-		s.MACs = int64(out.Numel()) * int64(s.K)
 	case "SegmentedMatVec":
 		s.N, s.K, s.BlockAxis = w.Type.Shape[0], w.Type.Shape[1], 1
-		s.MACs = int64(s.N) * int64(s.K)
 	default:
 		return Site{}, false
 	}
-	s.MACs *= int64(s.Members)
 	through := func(v *ir.Value) *ir.Value {
 		for v.Def != nil && v.Def.Op.Name == "Cast" {
 			v = v.Def.Inputs[0]

@@ -253,7 +253,7 @@ func (s *segmenter) follow(u *layer) {
 
 // isUnary reports whether every input of an elementwise node but the one at index i is one number.
 func isUnary(n *ir.Node, i int) bool {
-	if !isPlainElementwise(n) {
+	if !n.Op.Pointwise() {
 		return false
 	}
 	for j, v := range n.Inputs {

@@ -16,7 +16,7 @@ var simplifyPass = Pass{
 					return
 				}
 			}
-			if pointwise(n) && len(n.Inputs) > 1 {
+			if n.Op.Pointwise() && len(n.Inputs) > 1 {
 				trimConstants(s, n)
 			}
 		})

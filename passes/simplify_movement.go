@@ -28,7 +28,7 @@ func simplifyReshape(s *sweep, n *ir.Node) bool {
 // undoneReshape drops two reshapes with an op of one operand between them where the second undoes the first.
 func undoneReshape(s *sweep, n *ir.Node) bool {
 	op := n.Inputs[0].Def
-	if op == nil || !s.only(n.Inputs[0]) || !pointwise(op) || len(op.Inputs) != 1 {
+	if op == nil || !s.only(n.Inputs[0]) || !op.Op.Pointwise() || len(op.Inputs) != 1 {
 		return false
 	}
 	first := defOp(op.Inputs[0], "Reshape")

@@ -119,7 +119,7 @@ func (s *stacker) operand(n *ir.Node, v *ir.Value) operand {
 
 // isLightBody reports whether a body has no heavy node: several of them fit into one loop.
 func isLightBody(b *ir.Graph) bool {
-	return !slices.ContainsFunc(b.Nodes, func(n *ir.Node) bool { return roleOf(n) != roleLight })
+	return !slices.ContainsFunc(b.Nodes, func(n *ir.Node) bool { return n.Role() != ir.RoleLight })
 }
 
 // classify forms classes level by level.

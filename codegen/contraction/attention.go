@@ -106,7 +106,7 @@ func lowerAttention(p *problem, ctx *kernel.Context) (*kernel.Spec, error) {
 			g := &gen{asm: asm{k}, p: p, s: at.Schedule, t: ctx.Target, plan: pl, params: params}
 			g.emitAttention(at)
 		},
-		MACs:     p.macs(),
+		MACs:     p.region.MACs(),
 		Schedule: at.String(),
 		Note:     fmt.Sprintf("Attention s=%d t=%d d=%d dv=%d heads=%d", p.m, p.k, p.attn.d, p.n, p.batches()),
 	}

@@ -242,8 +242,8 @@ func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 		return Schedule{}, "", fmt.Errorf("no schedule fits: %w", refusal)
 	case best.e.blocks >= t.SMs:
 		return best.s, "", nil
-	case p.macs() < matters:
-		return best.s, fmt.Sprintf("%d blocks: only %d MACs", best.e.blocks, p.macs()), nil
+	case p.region.MACs() < matters:
+		return best.s, fmt.Sprintf("%d blocks: only %d MACs", best.e.blocks, p.region.MACs()), nil
 	case !enough.found:
 		return best.s, fmt.Sprintf("%d blocks: m=%d n=%d k=%d yields at most %d", best.e.blocks, p.m, p.n, p.k, most), nil
 	case enough.e.us > worth*best.e.us:

@@ -133,7 +133,7 @@ func scalar(b *expr.Builder, n *ir.Node, args []*expr.Expr) (*expr.Expr, error) 
 func (w *walk) anchor() (*expr.Expr, error) {
 	b, n := w.e.b, w.p.anchor
 	x := w.acc
-	if bias := n.In(2); n.Op.Name == "Conv" && bias != nil {
+	if bias := n.Bias(); bias != nil {
 		y := n.Outputs[0]
 		shape := make([]int, y.Type.Rank())
 		for i := range shape {

@@ -55,7 +55,7 @@ func write(p *problem, pl *plan, s Schedule, t *target.Target) *kernel.Spec {
 			g := &gen{asm: asm{k}, p: p, s: s, t: t, plan: pl, params: params}
 			g.emit()
 		},
-		MACs:     p.macs(),
+		MACs:     p.region.MACs(),
 		Schedule: s.String(),
 		Note:     note(p),
 	}

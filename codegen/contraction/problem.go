@@ -51,17 +51,6 @@ type window struct {
 	padded          bool // some tap of some pixel lies outside
 }
 
-func (p *problem) macs() int64 {
-	x := int64(p.m) * int64(p.n) * int64(p.k)
-	for _, d := range p.z {
-		x *= int64(d)
-	}
-	if p.attn != nil { // q·kᵀ beside p·v
-		x += x / int64(p.n) * int64(p.attn.d)
-	}
-	return x
-}
-
 func (p *problem) batches() int {
 	x := 1
 	for _, d := range p.z {

@@ -20,7 +20,7 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	}
 	spec := &kernel.Spec{
 		Stem: stem(region.Body), Family: "loop", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1},
-		MACs: MACs(region), Note: note(region.Body), Operands: p.l.Operands,
+		MACs: region.MACs(), Note: note(region.Body), Operands: p.l.Operands,
 	}
 	if p.elements == 0 {
 		spec.Schedule = "empty"
@@ -170,36 +170,4 @@ func note(g *ir.Graph) string {
 		ops = append(ops[:12], "…")
 	}
 	return strings.Join(ops, " ")
-}
-
-// MACs counts the multiply-accumulates of a region's contractions.
-func MACs(region *ir.Node) int64 {
-	total := int64(0)
-	for _, n := range region.Body.Nodes {
-		if n.Op.Kind != ir.KindContraction {
-			continue
-		}
-		out := int64(n.Outputs[0].Type.Numel())
-		switch n.Op.Name {
-		case "MatMul":
-			a := n.Inputs[0].Type.Shape
-			k := a[len(a)-1]
-			if n.Attrs.Bool("transA") {
-				k = a[len(a)-2]
-			}
-			total += out * int64(k)
-		case "Conv":
-			w := n.Inputs[1].Type
-			total += out * int64(w.Numel()/max(w.Shape[0], 1))
-		case "ConvTranspose":
-			w := n.Inputs[1].Type
-			total += int64(n.Inputs[0].Type.Numel()) * int64(w.Numel()/max(w.Shape[0], 1))
-		case "Attention":
-			q, k := n.Inputs[0].Type, n.Inputs[1].Type
-			total += int64(q.Numel())*int64(k.Shape[2]) + out*int64(k.Shape[2])
-		case "SegmentedMatVec":
-			total += int64(n.Inputs[1].Type.Numel())
-		}
-	}
-	return total * int64(max(region.Attrs.Int("members", 0), 1))
 }

@@ -87,7 +87,7 @@ func (g *gen) anchorValue(acc *expr.Expr, idx []*expr.Expr) *expr.Expr {
 	switch {
 	case a.Op.Name == "AveragePool":
 		e = b.Div(e, b.F32(float64(g.p.kh*g.p.kw)))
-	case a.Op.Name == "Conv" && a.In(2) != nil && g.p.bias == nil:
+	case a.Bias() != nil && g.p.bias == nil:
 		e = b.Add(e, g.l.Value(a.In(2), idx[3:]))
 	}
 	return lower.Round(b, e, a.Outputs[0].Type.DType)

@@ -53,13 +53,12 @@ func (p *problem) spec(s schedule, ctx *kernel.Context) (*kernel.Spec, error) {
 		return nil, fmt.Errorf("window: %w", err)
 	}
 	stem := fmt.Sprintf("dwconv%dx%d", p.kh, p.kw)
-	macs := int64(p.g*p.n*p.oh*p.ow*p.co) * int64(p.kh*p.kw)
 	if p.taps == nil {
-		stem, macs = fmt.Sprintf("pool%dx%d", p.kh, p.kw), 0
+		stem = fmt.Sprintf("pool%dx%d", p.kh, p.kw)
 	}
 	blocks := s.blocks(p)
 	spec := &kernel.Spec{Stem: stem, Family: ir.FamilyWindow, Grid: [3]int{blocks, 1, 1}, Block: [3]int{s.threads(p), 1, 1},
-		Shared: s.shared(p), Operands: g.l.Operands, Schedule: fmt.Sprintf("%s unroll=%v", s, s.unrolled(p)), MACs: macs, Note: p.region.Name,
+		Shared: s.shared(p), Operands: g.l.Operands, Schedule: fmt.Sprintf("%s unroll=%v", s, s.unrolled(p)), MACs: p.region.MACs(), Note: p.region.Name,
 		Emit: func(k *ptx.Kernel, params []ptx.Sym) { g.emit(k, params, ctx) }}
 	if blocks < ctx.Target.SMs {
 		spec.Reason = fmt.Sprintf("%d output pixels of %d channels are %d blocks", p.g*p.n*p.oh*p.ow, p.co, blocks)

@@ -141,8 +141,8 @@ func with(n *ir.Node, in []Range, a, b, bias *ir.Array) ([]float64, error) {
 		at[i] = r.Lo
 	}
 	at[0], at[1] = a, b
-	if n.Op.Name != "MatMul" && len(at) > 2 {
-		at[2] = bias
+	if n.Bias() != nil {
+		at[n.Op.Bias] = bias
 	}
 	out, err := ir.EvaluateNode(n, at)
 	if err != nil {
@@ -156,8 +156,8 @@ func product(n *ir.Node, in []Range) ([]Range, error) {
 	a, ra := split(in[0])
 	b, rb := split(in[1])
 	var bias, rbias *ir.Array
-	if n.Op.Name != "MatMul" && len(in) > 2 && in[2].Lo != nil {
-		bias, rbias = split(in[2])
+	if n.Bias() != nil {
+		bias, rbias = split(in[n.Op.Bias])
 	}
 	mid, err := with(n, in, a, b, bias)
 	if err != nil {
@@ -184,16 +184,7 @@ func product(n *ir.Node, in []Range) ([]Range, error) {
 }
 
 // length is the number of products in a sum.
-func length(n *ir.Node) int {
-	w := n.Inputs[1].Type
-	switch {
-	case n.Op.Name == "Conv":
-		return w.Numel() / w.Shape[0]
-	case n.Op.Name == "SegmentedMatVec" || n.Attrs.Bool("transB"):
-		return w.Shape[len(w.Shape)-1]
-	}
-	return w.Shape[len(w.Shape)-2]
-}
+func length(n *ir.Node) int { return int(n.MACs()) / max(1, n.Outputs[0].Type.Numel()) }
 
 // carried is what errors ra and rb of the operands make of the sum.
 func carried(n *ir.Node, in []Range, a, ra, b, rb, rbias *ir.Array) ([]float64, error) {

@@ -1,0 +1,137 @@
+package ir
+
+// Role is what a node may be within a region.
+type Role uint8
+
+// Roles. Rows say only what their Kind does not: elementwise and movement are light, others heavy.
+const (
+	RoleLight       Role = iota // elementwise or movement: pulled through freely
+	RoleHeavy                   // the one node of a loop region that is more than index arithmetic and scalar functions
+	RoleContraction             // anchor of a contraction
+	RoleWindow                  // anchor of a window region
+	RoleRegion                  // a region already
+)
+
+// Role is what n may be within a region, by its op, types and layout.
+func (n *Node) Role() Role {
+	if n.Op.Role != nil {
+		return n.Op.Role(n)
+	}
+	switch n.Op.Kind {
+	case KindElementwise, KindMovement:
+		return RoleLight
+	case KindRegion:
+		return RoleRegion
+	}
+	return RoleHeavy
+}
+
+func alwaysHeavy(*Node) Role { return RoleHeavy }
+
+// minMatrixRows is the least number of rows for which tensor tiles beat a row-by-row product.
+const minMatrixRows = 2
+
+// matMulRole makes f32 products of matrices with more than one row and column anchors.
+func matMulRole(n *Node) Role {
+	a, b, y := n.Inputs[0].Type, n.Inputs[1].Type, n.Outputs[0].Type
+	r := y.Rank()
+	if y.DType != Float32 || a.Rank() < 2 || b.Rank() < 2 || y.Numel() == 0 || a.Numel() == 0 ||
+		y.Shape[r-2] < minMatrixRows || y.Shape[r-1] < minMatrixRows {
+		return RoleHeavy
+	}
+	return RoleContraction
+}
+
+func attentionRole(n *Node) Role {
+	if n.Inputs[0].Type.DType != Float32 {
+		return RoleHeavy
+	}
+	return RoleContraction
+}
+
+func convRole(n *Node) Role {
+	if r := windowRole(n); r == RoleHeavy || n.Depthwise() {
+		return r
+	}
+	return RoleContraction
+}
+
+// windowRole makes convolutions and pools of f32 images with channels last anchors.
+func windowRole(n *Node) Role {
+	x := n.Inputs[0].Type
+	if x.DType != Float32 || x.Rank() != 4 || x.Numel() == 0 || n.Outputs[0].Type.Numel() == 0 || len(n.Outputs) > 1 ||
+		n.Attrs.String("layout", "NCHW") != "NHWC" {
+		return RoleHeavy
+	}
+	return RoleWindow
+}
+
+func resizeRole(n *Node) Role {
+	if n.Attrs.String("mode", "nearest") == "nearest" {
+		return RoleLight
+	}
+	return RoleHeavy
+}
+
+// Bias is the input that is added to each output channel, or nil.
+func (n *Node) Bias() *Value {
+	if n.Op.Bias == 0 {
+		return nil
+	}
+	return n.In(n.Op.Bias)
+}
+
+// MACs is the number of multiply-accumulates of a contraction, or of all of them in a region with its members; 0 for
+// other ops.
+func (n *Node) MACs() int64 {
+	if n.Op.MACs == nil {
+		return 0
+	}
+	return n.Op.MACs(n)
+}
+
+func matMulMACs(n *Node) int64 {
+	a := n.Inputs[0].Type.Shape
+	k := a[len(a)-1]
+	if n.Attrs.Bool("transA") {
+		k = a[len(a)-2]
+	}
+	return int64(n.Outputs[0].Type.Numel()) * int64(k)
+}
+
+func convMACs(n *Node) int64 {
+	w := n.Inputs[1].Type
+	return int64(n.Outputs[0].Type.Numel()) * int64(w.Numel()/max(w.Shape[0], 1))
+}
+
+func convTransposeMACs(n *Node) int64 {
+	w := n.Inputs[1].Type
+	return int64(n.Inputs[0].Type.Numel()) * int64(w.Numel()/max(w.Shape[0], 1))
+}
+
+func einsumMACs(n *Node) int64 {
+	e, err := parseEinsum(n)
+	if err != nil {
+		return 0
+	}
+	macs := int64(len(e.in) - 1)
+	for _, d := range e.size {
+		macs *= int64(d)
+	}
+	return macs
+}
+
+func attentionMACs(n *Node) int64 {
+	q, keys := n.Inputs[0].Type, n.Inputs[1].Type.Shape[2]
+	return int64(q.Numel()+n.Outputs[0].Type.Numel()) * int64(keys)
+}
+
+func segmentedMatVecMACs(n *Node) int64 { return int64(n.Inputs[1].Type.Numel()) }
+
+func regionMACs(n *Node) int64 {
+	total := int64(0)
+	for _, m := range n.Body.Nodes {
+		total += m.MACs()
+	}
+	return total * int64(max(n.Attrs.Int("members", 0), 1))
+}
