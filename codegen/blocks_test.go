@@ -3,7 +3,6 @@ package codegen_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand"
 	"regexp"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/contraction"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/codegen/window"
 	"github.com/spark-compile/spark-compile/hal/emu"
@@ -24,11 +24,7 @@ import (
 )
 
 // network is a graph of regions whose activations travel as NVFP4.
-type network struct {
-	t   *testing.T
-	g   *ir.Graph
-	rng *rand.Rand
-}
+type network struct{ *kerneltest.Graph }
 
 // value is an activation between regions: codes and scales, or one value.
 type value struct {
@@ -38,99 +34,53 @@ type value struct {
 
 const step = 0.02 // the f32 scale of every activation
 
-// random is a tensor of normal numbers of a size.
-func (n *network) random(t ir.Type, size float64) *ir.Tensor {
-	x := make([]float64, t.Numel())
-	for i := range x {
-		x[i] = size * n.rng.NormFloat64()
-	}
-	return ir.FromFloats(t, x)
-}
-
 // region is a body under construction.
-type region struct {
-	n       *network
-	family  string
-	g       *ir.Graph
-	inputs  []*ir.Value
-	members int
-	stacked []bool
-}
+type region struct{ *kerneltest.Region }
 
-func (n *network) region(family string, members int) *region {
-	return &region{n: n, family: family, g: ir.NewGraph("body"), members: members}
-}
-
-func (r *region) add(op string, attrs ir.Attrs, in ...*ir.Value) *ir.Value {
-	r.n.t.Helper()
-	x, err := r.g.Add(op, op, attrs, in...)
-	require.NoError(r.n.t, err)
-	return x.Outputs[0]
-}
-
-// input reads a value of the graph.
-func (r *region) input(v *ir.Value, stacked bool) *ir.Value {
-	typ := v.Type.Clone()
-	if r.members > 0 {
-		if stacked {
-			typ.Shape = typ.Shape[1:]
-		}
-		r.stacked = append(r.stacked, stacked)
-	}
-	r.inputs = append(r.inputs, v)
-	return r.g.AddInput(fmt.Sprintf("p%d", len(r.inputs)), typ)
+func (n network) region(family string, members int) region {
+	return region{n.Region(family).Members(members)}
 }
 
 // constant is a weight: one for each member.
-func (r *region) constant(t ir.Type, size float64) *ir.Value {
-	typ := t.Clone()
-	if r.members > 0 {
-		typ.Shape = append([]int{r.members}, typ.Shape...)
-	}
-	return r.input(r.n.g.Constant(fmt.Sprintf("w%d", len(r.inputs)), r.n.random(typ, size)), true)
+func (r region) constant(t ir.Type, draw kerneltest.Draw) *ir.Value {
+	return r.Fill(t, draw, true, r.HasMembers())
+}
+
+func normal(size float64) kerneltest.Draw { return kerneltest.Numbers(ir.Float32, size) }
+
+// positive numbers are for scales.
+func positive(size, least float64) kerneltest.Draw {
+	return func(r *rand.Rand, _ int) float64 { return size * (least + r.Float64()) }
 }
 
 // read is an activation as f32.
-func (r *region) read(x value, stacked bool) *ir.Value {
-	v := r.input(x.v, stacked)
+func (r region) read(x value, stacked bool) *ir.Value {
+	v := r.Read(x.v, stacked)
 	if x.scales == nil {
-		return r.add("Cast", ir.Attrs{"to": ir.Float32}, v)
+		return r.Cast(v, ir.Float32)
 	}
-	return r.add("DequantizeLinear", ir.Attrs{"to": ir.Float32, "axis": v.Type.Rank() - 1, "block": 16}, v, r.input(x.scales, stacked))
+	return r.Dequantise(v.Type.Rank()-1, 16, v, r.Read(x.scales, stacked))
 }
 
 // weights are e2m1 with block scales along an axis.
-func (r *region) weights(axis int, shape ...int) *ir.Value {
-	w := r.constant(ir.T(ir.Float4E2M1, shape...), 2)
+func (r region) weights(axis int, shape ...int) *ir.Value {
+	w := r.constant(ir.T(ir.Float4E2M1, shape...), normal(2))
 	blocks := append([]int{}, shape...)
 	blocks[axis] = (blocks[axis] + 15) / 16
-	s := r.constant(ir.T(ir.Float8E4M3FN, blocks...), 0)
-	data := r.inputs[len(r.inputs)-1].Const
-	scales := make([]float64, data.Numel())
-	for i := range scales {
-		scales[i] = 0.1 + r.n.rng.Float64()
-	}
-	copy(data.Data, ir.FromFloats(data.Type, scales).Data)
-	return r.add("DequantizeLinear", ir.Attrs{"to": ir.Float32, "axis": axis, "block": 16}, w, s)
+	return r.Dequantise(axis, 16, w, r.constant(ir.T(ir.Float8E4M3FN, blocks...), positive(1, 0.1)))
 }
 
 // scaled is what stands behind an anchor: the scales of activation and channels, and a bias.
-func (r *region) scaled(y *ir.Value, channels, k int, x value) *ir.Value {
+func (r region) scaled(y *ir.Value, channels, k int, x value) *ir.Value {
 	size := 1 / math.Sqrt(float64(k))
 	if x.scales != nil {
 		size *= x.scale
 	}
-	s := r.constant(ir.T(ir.Float32, channels), 0)
-	data := r.inputs[len(r.inputs)-1].Const
-	scales := make([]float64, data.Numel())
-	for i := range scales {
-		scales[i] = size * (0.2 + r.n.rng.Float64())
-	}
-	copy(data.Data, ir.FromFloats(data.Type, scales).Data)
-	return r.add("Add", nil, r.add("Mul", nil, y, s), r.constant(ir.T(ir.Float32, channels), 0.1))
+	y = r.Add("Mul", nil, y, r.constant(ir.T(ir.Float32, channels), positive(size, 0.2)))
+	return r.Add("Add", nil, y, r.constant(ir.T(ir.Float32, channels), normal(0.1)))
 }
 
-func (r *region) conv(x value, stacked bool, out, window, stride, group int) *ir.Value {
+func (r region) conv(x value, stacked bool, out, window, stride, group int) *ir.Value {
 	in := r.read(x, stacked)
 	c := in.Type.Shape[3]
 	pad := window / 2
@@ -140,81 +90,67 @@ func (r *region) conv(x value, stacked bool, out, window, stride, group int) *ir
 	if x.scales != nil {
 		w = r.weights(1, shape...)
 	} else {
-		w = r.add("Cast", ir.Attrs{"to": ir.Float32}, r.constant(ir.T(ir.Float16, shape...), 1))
+		w = r.Cast(r.constant(ir.T(ir.Float16, shape...), normal(1)), ir.Float32)
 	}
-	return r.scaled(r.add("Conv", attrs, in, w), out, c/group*window*window, x)
+	return r.scaled(r.Add("Conv", attrs, in, w), out, c/group*window*window, x)
 }
 
-func (r *region) matmul(x value, n int) *ir.Value {
+func (r region) matmul(x value, n int) *ir.Value {
 	in := r.read(x, false)
 	k := in.Type.Shape[in.Type.Rank()-1]
-	return r.scaled(r.add("MatMul", nil, in, r.weights(0, k, n)), n, k, x)
-}
-
-func (r *region) finish(outs []*ir.Value) []*ir.Value {
-	r.n.t.Helper()
-	r.g.Outputs = outs
-	node, err := r.n.g.NewRegion(r.family, outs[0].Def.Name, r.g, r.members, r.stacked, r.inputs...)
-	require.NoError(r.n.t, err)
-	r.n.g.Nodes = append(r.n.g.Nodes, node)
-	return node.Outputs
+	return r.scaled(r.Add("MatMul", nil, in, r.weights(0, k, n)), n, k, x)
 }
 
 // quantised ends the body with BlockQuantize.
-func (r *region) quantised(y *ir.Value) value {
-	q, err := r.g.Add("BlockQuantize", "q", ir.Attrs{"scale": step}, y)
-	require.NoError(r.n.t, err)
-	outs := r.finish(q.Outputs)
+func (r region) quantised(y *ir.Value) value {
+	outs := r.FinishBlocks(y, step).Outputs
 	return value{outs[0], outs[1], step}
 }
 
 // stored ends it with a value of a type.
-func (r *region) stored(y *ir.Value, d ir.DType) value {
-	if d != y.Type.DType {
-		y = r.add("Cast", ir.Attrs{"to": d}, y)
-	}
-	return value{v: r.finish([]*ir.Value{y})[0]}
+func (r region) stored(y *ir.Value, d ir.DType) value {
+	return value{v: r.Finish(r.Cast(y, d)).Outputs[0]}
 }
 
 // view is a view of codes and one of scales.
-func (n *network) view(op string, attrs func(channels int) ir.Attrs, xs ...value) value {
+func (n network) view(op string, attrs func(channels int) ir.Attrs, xs ...value) value {
 	part := func(pick func(value) *ir.Value) *ir.Value {
 		r := n.region("view", 0)
 		var in []*ir.Value
 		for _, x := range xs {
-			in = append(in, r.input(pick(x), false))
+			in = append(in, r.Read(pick(x), false))
 		}
 		shape := pick(xs[0]).Type.Shape
-		return r.finish([]*ir.Value{r.add(op, attrs(shape[len(shape)-1]), in...)})[0]
+		return r.Finish(r.Add(op, attrs(shape[len(shape)-1]), in...)).Outputs[0]
 	}
 	return value{part(func(x value) *ir.Value { return x.v }), part(func(x value) *ir.Value { return x.scales }), step}
 }
 
 // blockNetwork passes NVFP4 from every kind of producer, directly and through views, to products that multiply it.
-func blockNetwork(t *testing.T) (*network, int) {
-	n := &network{t: t, g: ir.NewGraph("blocks"), rng: rand.New(rand.NewSource(4))}
-	image := value{v: n.g.AddInput("image", ir.T(ir.Float16, 1, 16, 12, 32))}
+func blockNetwork(t *testing.T) (network, int) {
+	n := network{kerneltest.NewGraph(t, "blocks")}
+	image := value{v: n.Drawn(ir.T(ir.Float16, 1, 16, 12, 32), normal(1), false)}
 
 	r := n.region("contraction", 0)
-	a := r.quantised(r.add("Gelu", nil, r.conv(image, false, 112, 1, 1, 1)))
+	a := r.quantised(r.Add("Gelu", nil, r.conv(image, false, 112, 1, 1, 1)))
 	r = n.region("contraction", 0)
-	b := r.quantised(r.add("Relu", nil, r.conv(a, false, 64, 3, 2, 1))) // [1,8,6,64]
+	b := r.quantised(r.Add("Relu", nil, r.conv(a, false, 64, 3, 2, 1))) // [1,8,6,64]
 	r = n.region("contraction", 0)
 	c := r.stored(r.conv(b, false, 64, 1, 1, 1), ir.Float16)
 	r = n.region("window", 0)
 	d := r.quantised(r.conv(c, false, 64, 3, 1, 64))
 	r = n.region("contraction", 0)
-	e := r.stored(r.add("Add", nil, r.conv(d, false, 64, 1, 1, 1), r.read(c, false)), ir.Float16)
+	e := r.stored(r.Add("Add", nil, r.conv(d, false, 64, 1, 1, 1), r.read(c, false)), ir.Float16)
 
 	rows := func(x value) value { // [1,48,64]
 		return n.view("Reshape", func(last int) ir.Attrs { return ir.Attrs{"shape": []int{1, 48, last}} }, x)
 	}
 	r = n.region("loop", 0)
-	gain, bias := r.constant(ir.T(ir.Float32, 64), 1), r.constant(ir.T(ir.Float32, 64), 1)
-	f := rows(r.quantised(r.add("LayerNorm", ir.Attrs{"axis": 3}, r.read(e, false), gain, bias)))
+	gain, bias := r.constant(ir.T(ir.Float32, 64), normal(1)), r.constant(ir.T(ir.Float32, 64), normal(1))
+	f := rows(r.quantised(r.Add("LayerNorm", ir.Attrs{"axis": 3}, r.read(e, false), gain, bias)))
 	joined := n.view("Concat", func(int) ir.Attrs { return ir.Attrs{"axis": 1} }, f, rows(b)) // [1,96,64]
 	r = n.region("contraction", 0)
-	h := r.quantised(r.add("Gelu", nil, r.matmul(joined, 192)))
+	h := r.quantised(r.Add("Gelu", nil, r.matmul(joined, 192)))
 	part := n.view("Slice", func(last int) ir.Attrs {
 		return ir.Attrs{"starts": []int{0, 48, 0}, "sizes": []int{1, 48, last}, "steps": []int{1, 1, 1}}
 	}, h)
@@ -222,38 +158,17 @@ func blockNetwork(t *testing.T) (*network, int) {
 	rest := r.stored(r.matmul(part, 40), ir.Float32)
 	r = n.region("contraction", 2) // two members read one value
 	y := r.stored(r.matmul(h, 64), ir.Float32)
-	n.g.Outputs = []*ir.Value{y.v, rest.v}
+	n.Outputs = []*ir.Value{y.v, rest.v}
 	return n, 6
 }
 
-func generate(t *testing.T, g *ir.Graph) (*runtime.Program, *codegen.Result, *target.Target) {
-	t.Helper()
-	require.NoError(t, g.Verify())
-	tgt, err := target.Lookup("sm_121")
-	require.NoError(t, err)
-	w := codegen.NewWeights()
-	r, err := codegen.Generate(g, tgt, codegen.Families{Contraction: contraction.Lower, Window: window.Lower, Loop: loop.Lower}, w)
-	require.NoError(t, err)
-	require.Empty(t, r.Fallbacks)
-	p := &runtime.Program{Format: runtime.FormatVersion, Model: "blocks", Variants: []runtime.Variant{r.Variant}, Weights: w.Bytes()}
-	port := func(v *ir.Value) runtime.Port {
-		return runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: v.Type.Shape}
-	}
-	for _, v := range g.Inputs {
-		p.Inputs = append(p.Inputs, port(v))
-	}
-	for _, v := range g.Outputs {
-		p.Outputs = append(p.Outputs, port(v))
-	}
-	require.NoError(t, p.Validate())
-	return p, r, tgt
-}
+var families = codegen.Families{Contraction: contraction.Lower, Window: window.Lower, Loop: loop.Lower}
 
 // TestBlocksTravelThroughAProgram runs the network on the CPU device, with all checks, against the evaluator.
 func TestBlocksTravelThroughAProgram(t *testing.T) {
 	ctx := context.Background()
 	n, products := blockNetwork(t)
-	p, r, _ := generate(t, n.g)
+	p, r := n.Program(families, target.Default())
 	for _, l := range r.Variant.Entries[0].Launches {
 		require.Nil(t, l.Copy, "views alias, and what is joined is written in place")
 	}
@@ -274,12 +189,12 @@ func TestBlocksTravelThroughAProgram(t *testing.T) {
 	s, err := m.NewSession(ctx, runtime.SessionOptions{})
 	require.NoError(t, err)
 	defer s.Close()
-	x := n.random(n.g.Inputs[0].Type, 1)
-	copy(s.Input("image"), x.Data)
+	x := n.Data[n.Inputs[0]]
+	copy(s.Input(p.Inputs[0].Name), x.Data)
 	require.NoError(t, s.Run(ctx))
-	want, err := ir.Evaluate(ctx, n.g, map[string]*ir.Array{"image": x.Array()}, ir.EvalOptions{Round: true})
+	want, err := ir.Evaluate(ctx, n.Graph.Graph, map[string]*ir.Array{p.Inputs[0].Name: x.Array()}, ir.EvalOptions{Round: true})
 	require.NoError(t, err)
-	for _, out := range n.g.Outputs {
+	for _, out := range n.Outputs {
 		got, err := ir.NewTensor(out.Type, s.Output(out.Name))
 		require.NoError(t, err)
 		var d, size float64
@@ -297,12 +212,12 @@ func TestBlocksTravelThroughAProgram(t *testing.T) {
 // TestBlocksTakeTheirBits: codes take four bits in the arena, and a scale eight for each 16.
 func TestBlocksTakeTheirBits(t *testing.T) {
 	n, _ := blockNetwork(t)
-	_, r, _ := generate(t, n.g)
+	_, r := n.Program(families, target.Default())
 	sizes := map[string]int{}
 	for _, b := range r.Variant.Buffers {
 		sizes[b.Name] = b.Bytes
 	}
-	first := n.g.Nodes[0].Outputs
+	first := n.Nodes[0].Outputs
 	require.Equal(t, 16*12*112/2, sizes[first[0].Name])
 	require.Equal(t, 16*12*112/16, sizes[first[1].Name])
 }
@@ -317,7 +232,8 @@ func TestMachineCodeOfBlocks(t *testing.T) {
 	}
 	require.NoError(t, err)
 	n, _ := blockNetwork(t)
-	_, r, tgt := generate(t, n.g)
+	tgt := target.Default()
+	_, r := n.Program(families, tgt)
 	out, err := tool.Assemble(ctx, r.Variant.PTX, tgt.Name)
 	require.NoError(t, err)
 	for _, u := range out.Usage {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -18,8 +19,8 @@ func TestBlocksOnEveryEngine(t *testing.T) {
 	}
 	ctx := context.Background()
 	n, _ := blockNetwork(t)
-	p, _, _ := generate(t, n.g)
-	x := n.random(n.g.Inputs[0].Type, 1)
+	p, _ := n.Program(families, target.Default())
+	x := n.Data[n.Inputs[0]]
 	outputs := map[emu.Engine]map[string][]byte{}
 	for _, engine := range []emu.Engine{emu.Interpreter, emu.JIT, emu.AVX2} {
 		d, err := emu.Open(emu.Options{Engine: engine})
@@ -28,7 +29,7 @@ func TestBlocksOnEveryEngine(t *testing.T) {
 		require.NoError(t, err)
 		s, err := m.NewSession(ctx, runtime.SessionOptions{})
 		require.NoError(t, err)
-		copy(s.Input("image"), x.Data)
+		copy(s.Input(p.Inputs[0].Name), x.Data)
 		require.NoError(t, s.Run(ctx))
 		outputs[engine] = map[string][]byte{}
 		for _, o := range p.Outputs {

@@ -5,8 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -19,35 +18,35 @@ type attentionCase struct {
 	mask               []int // shape of an additive mask
 }
 
-func (c attentionCase) region(b *body) *ir.Node {
+func (c attentionCase) region(b *kerneltest.Region) *ir.Node {
 	if c.members > 0 {
-		b.members(c.members)
+		b.Members(c.members)
 	}
 	var q, k, v *ir.Value
 	if c.packed {
-		qkv := b.input(ir.T(c.dtype, 1, c.s, 3*c.h*c.d), 1, false, c.members > 0)
+		qkv := b.Input(ir.T(c.dtype, 1, c.s, 3*c.h*c.d), 1, false, c.members > 0)
 		part := func(i int) *ir.Value {
-			x := b.add("Reshape", ir.Attrs{"shape": []int{1, c.s, 3, c.h, c.d}}, b.cast(qkv, ir.Float32))
-			x = b.add("Slice", ir.Attrs{"starts": []int{0, 0, i, 0, 0}, "sizes": []int{1, c.s, 1, c.h, c.d}}, x)
-			x = b.add("Reshape", ir.Attrs{"shape": []int{1, c.s, c.h, c.d}}, x)
-			return b.add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, x)
+			x := b.Add("Reshape", ir.Attrs{"shape": []int{1, c.s, 3, c.h, c.d}}, b.Cast(qkv, f32))
+			x = b.Add("Slice", ir.Attrs{"starts": []int{0, 0, i, 0, 0}, "sizes": []int{1, c.s, 1, c.h, c.d}}, x)
+			x = b.Add("Reshape", ir.Attrs{"shape": []int{1, c.s, c.h, c.d}}, x)
+			return b.Add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, x)
 		}
 		q, k, v = part(0), part(1), part(2)
 	} else {
-		q = b.cast(b.input(ir.T(c.dtype, 1, c.h, c.s, c.d), 1, false, c.members > 0), ir.Float32)
-		k = b.cast(b.input(ir.T(c.dtype, 1, c.hk, c.t, c.d), 1, false, c.members > 0), ir.Float32)
-		v = b.cast(b.input(ir.T(c.dtype, 1, c.hk, c.t, c.dv), 1, false, c.members > 0), ir.Float32)
+		q = b.Cast(b.Input(ir.T(c.dtype, 1, c.h, c.s, c.d), 1, false, c.members > 0), f32)
+		k = b.Cast(b.Input(ir.T(c.dtype, 1, c.hk, c.t, c.d), 1, false, c.members > 0), f32)
+		v = b.Cast(b.Input(ir.T(c.dtype, 1, c.hk, c.t, c.dv), 1, false, c.members > 0), f32)
 	}
 	in := []*ir.Value{q, k, v}
 	if c.mask != nil {
-		in = append(in, b.cast(b.input(ir.T(c.dtype, c.mask...), 3, false, c.members > 0), ir.Float32))
+		in = append(in, b.Cast(b.Input(ir.T(c.dtype, c.mask...), 3, false, c.members > 0), f32))
 	}
-	y := b.add("Attention", ir.Attrs{"scale": 0.3, "causal": c.causal}, in...)
+	y := b.Add("Attention", ir.Attrs{"scale": 0.3, "causal": c.causal}, in...)
 	if c.packed {
-		y = b.add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, y)
-		y = b.add("Reshape", ir.Attrs{"shape": []int{1, c.s, c.h * c.d}}, y)
+		y = b.Add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, y)
+		y = b.Add("Reshape", ir.Attrs{"shape": []int{1, c.s, c.h * c.d}}, y)
 	}
-	return b.finish(b.cast(y, c.dtype))
+	return b.Finish(b.Cast(y, c.dtype))
 }
 
 func TestAttentionEqualsTheReference(t *testing.T) {
@@ -63,16 +62,13 @@ func TestAttentionEqualsTheReference(t *testing.T) {
 			{h: 50, hk: 50, s: 64, t: 128, d: 64, dv: 64, dtype: d},
 		} {
 			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-				b, ctx := newBody(t), sm121(t)
-				spec, err := Lower(c.region(b), ctx)
-				require.NoError(t, err)
-				assembleAll(t, b.region)
-				got := run(t, spec, ctx.Target, b.data)
-				limit := 3e-6
-				if d == ir.Float16 {
-					limit = 6e-4 // probabilities and results rounded to f16
+				b := newRegion(t)
+				c.region(b)
+				if d == f16 {
+					b.Limits[f16] = 6e-4 // probabilities are rounded to f16
 				}
-				require.Less(t, distance(got, reference(t, b.region, b.data)), limit, spec.Schedule)
+				b.Check(Lower, sm121(t))
+				assembleAll(t, b.Node)
 			})
 		}
 	}
@@ -82,7 +78,7 @@ func TestAttentionEqualsTheReference(t *testing.T) {
 // gives 0.
 func TestMaskedTiles(t *testing.T) {
 	for _, d := range bothTypes {
-		b, ctx := newBody(t), sm121(t)
+		b := newRegion(t)
 		attentionCase{h: 1, hk: 1, s: 8, t: 70, d: 16, dv: 16, dtype: d, mask: []int{8, 70}}.region(b)
 		mask := make([]float64, 8*70)
 		for i := range mask {
@@ -90,10 +86,9 @@ func TestMaskedTiles(t *testing.T) {
 				mask[i] = math.Inf(-1)
 			}
 		}
-		v := b.region.Inputs[3]
-		b.data[v] = ir.FromFloats(v.Type, mask)
-		spec, err := Lower(b.region, ctx)
-		require.NoError(t, err)
-		require.Less(t, distance(run(t, spec, ctx.Target, b.data), reference(t, b.region, b.data)), 6e-4)
+		v := b.Node.Inputs[3]
+		b.Data[v] = ir.FromFloats(v.Type, mask)
+		b.Limits[f16] = 6e-4
+		b.Check(Lower, sm121(t))
 	}
 }

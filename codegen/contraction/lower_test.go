@@ -4,10 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -16,19 +13,11 @@ type convCase struct {
 	dtype                               ir.DType
 }
 
-func (c convCase) region(b *body) *ir.Node {
-	x := b.cast(b.input(ir.T(c.dtype, 1, c.h, c.w, c.c), 1, false, false), ir.Float32)
-	w := b.cast(b.input(ir.T(c.dtype, c.out, c.c/c.group, c.k, c.k), 0.1, true, false), ir.Float32)
-	y := b.add("Conv", ir.Attrs{"strides": []int{c.stride, c.stride}, "pads": []int{c.pad, c.pad, c.pad, c.pad}, "dilations": []int{1, 1}, "group": c.group, "layout": "NHWC"}, x, w)
-	return b.finish(b.cast(y, c.dtype))
-}
-
-var bothTypes = []ir.DType{ir.Float16, ir.Float32}
-
-func sm121(t *testing.T) *kernel.Context {
-	tgt, err := target.Lookup("sm_121")
-	require.NoError(t, err)
-	return &kernel.Context{Target: tgt}
+func (c convCase) region(b *kerneltest.Region) *ir.Node {
+	x := b.Cast(b.Input(ir.T(c.dtype, 1, c.h, c.w, c.c), 1, false, false), f32)
+	w := b.Cast(b.Input(ir.T(c.dtype, c.out, c.c/c.group, c.k, c.k), 0.1, true, false), f32)
+	y := b.Add("Conv", ir.Attrs{"strides": []int{c.stride, c.stride}, "pads": []int{c.pad, c.pad, c.pad, c.pad}, "dilations": []int{1, 1}, "group": c.group, "layout": "NHWC"}, x, w)
+	return b.Finish(b.Cast(y, c.dtype))
 }
 
 func TestConvEqualsTheReference(t *testing.T) {
@@ -44,10 +33,9 @@ func TestConvEqualsTheReference(t *testing.T) {
 			{4, 8, 256, 64, 1, 1, 0, 1, d},
 		} {
 			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-				b, ctx := newBody(t), sm121(t)
-				spec, err := Lower(c.region(b), ctx)
-				require.NoError(t, err)
-				check(t, b, spec, ctx.Target)
+				b := newRegion(t)
+				c.region(b)
+				b.Check(Lower, sm121(t))
 			})
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -17,18 +18,18 @@ type gemmCase struct {
 	transB  bool
 }
 
-func (c gemmCase) region(b *body) *ir.Node {
+func (c gemmCase) region(b *kerneltest.Region) *ir.Node {
 	if c.members > 0 {
-		b.members(c.members)
+		b.Members(c.members)
 	}
-	a := b.cast(b.input(ir.T(c.dtype, 1, c.m, c.k), 1, false, false), ir.Float32)
+	a := b.Cast(b.Input(ir.T(c.dtype, 1, c.m, c.k), 1, false, false), f32)
 	shape := []int{c.k, c.n}
 	if c.transB {
 		shape = []int{c.n, c.k}
 	}
-	w := b.cast(b.input(ir.T(c.dtype, shape...), 0.1, true, c.members > 0), ir.Float32)
-	y := b.add("MatMul", ir.Attrs{"transB": c.transB}, a, w)
-	return b.finish(b.cast(y, c.dtype))
+	w := b.Cast(b.Input(ir.T(c.dtype, shape...), 0.1, true, c.members > 0), f32)
+	y := b.Add("MatMul", ir.Attrs{"transB": c.transB}, a, w)
+	return b.Finish(b.Cast(y, c.dtype))
 }
 
 func TestMatMulEqualsTheReference(t *testing.T) {
@@ -44,10 +45,9 @@ func TestMatMulEqualsTheReference(t *testing.T) {
 			{m: 128, k: 33, n: 130, dtype: d, members: 3},
 		} {
 			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-				b, ctx := newBody(t), sm121(t)
-				spec, err := Lower(c.region(b), ctx)
-				require.NoError(t, err)
-				check(t, b, spec, ctx.Target)
+				b := newRegion(t)
+				c.region(b)
+				b.Check(Lower, sm121(t))
 			})
 		}
 	}
@@ -56,13 +56,12 @@ func TestMatMulEqualsTheReference(t *testing.T) {
 // TestEveryScheduleComputesTheSame runs each candidate on one small problem: tiles, warps along K, stages, splits.
 func TestEveryScheduleComputesTheSame(t *testing.T) {
 	for _, d := range bothTypes {
-		b, ctx := newBody(t), sm121(t)
-		region := gemmCase{m: 40, k: 200, n: 72 - int(d-ir.Float16), dtype: d}.region(b) // once whole groups of columns, once not
+		b, ctx := newRegion(t), sm121(t)
+		region := gemmCase{m: 40, k: 200, n: 72 - int(d-f16), dtype: d}.region(b) // once whole groups of columns, once not
 		p, err := normalise(region)
 		require.NoError(t, err)
 		pl, err := newPlan(p, ctx)
 		require.NoError(t, err)
-		want := reference(t, region, b.data)
 		seen := 0
 		for i, s := range candidates(p) {
 			if s.valid(p, ctx.Target) != nil || pl.fits(s) != nil || testing.Short() && i%7 != 0 {
@@ -70,7 +69,7 @@ func TestEveryScheduleComputesTheSame(t *testing.T) {
 			}
 			spec := write(p, pl.at(p, s), s, ctx.Target)
 			seen++
-			require.Less(t, distance(run(t, spec, ctx.Target, b.data), want), 4e-4, s.String())
+			b.CheckSpec(spec, ctx.Target)
 		}
 		require.Greater(t, seen, 20)
 		t.Logf("%v: %d schedules", d, seen)
@@ -84,7 +83,7 @@ type batchedCase struct {
 	transA, transB bool
 }
 
-func (c batchedCase) region(b *body) *ir.Node {
+func (c batchedCase) region(b *kerneltest.Region) *ir.Node {
 	as, bs := []int{1, c.h, c.m, c.k}, []int{1, c.h, c.k, c.n}
 	if c.transA {
 		as[2], as[3] = as[3], as[2]
@@ -92,9 +91,9 @@ func (c batchedCase) region(b *body) *ir.Node {
 	if c.transB {
 		bs[2], bs[3] = bs[3], bs[2]
 	}
-	x := b.cast(b.input(ir.T(c.dtype, as...), 1, false, false), ir.Float32)
-	y := b.cast(b.input(ir.T(c.dtype, bs...), 1, false, false), ir.Float32)
-	return b.finish(b.cast(b.add("MatMul", ir.Attrs{"transA": c.transA, "transB": c.transB}, x, y), c.dtype))
+	x := b.Cast(b.Input(ir.T(c.dtype, as...), 1, false, false), f32)
+	y := b.Cast(b.Input(ir.T(c.dtype, bs...), 1, false, false), f32)
+	return b.Finish(b.Cast(b.Add("MatMul", ir.Attrs{"transA": c.transA, "transB": c.transB}, x, y), c.dtype))
 }
 
 func TestBatchedMatMulEqualsTheReference(t *testing.T) {
@@ -107,10 +106,9 @@ func TestBatchedMatMulEqualsTheReference(t *testing.T) {
 			{h: 2, m: 17, k: 9, n: 6, dtype: d, transA: true, transB: true},
 		} {
 			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-				b, ctx := newBody(t), sm121(t)
-				spec, err := Lower(c.region(b), ctx)
-				require.NoError(t, err)
-				check(t, b, spec, ctx.Target)
+				b := newRegion(t)
+				c.region(b)
+				b.Check(Lower, sm121(t))
 			})
 		}
 	}

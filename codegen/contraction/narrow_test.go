@@ -31,22 +31,11 @@ type narrowCase struct {
 	align    int      // of the activations; 0: 256
 }
 
-const (
-	f16  = ir.Float16
-	f32  = ir.Float32
-	bf16 = ir.BFloat16
-	e4m3 = ir.Float8E4M3FN
-	e2m1 = ir.Float4E2M1
-)
-
-func (c narrowCase) region(b *body) *ir.Node {
+func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 	if c.members > 0 {
-		b.members(c.members)
+		b.Members(c.members)
 	}
 	stacked := c.members > 0
-	splat := func(x float64) *ir.Value {
-		return b.region.Body.Constant("c", ir.FromFloats(ir.T(f32), []float64{x}))
-	}
 	matmul := c.m > 0
 	shape, weight, axis, channels := []int{1, c.m, c.k}, []int{c.k, c.n}, 0, c.n
 	if !matmul {
@@ -56,76 +45,65 @@ func (c narrowCase) region(b *body) *ir.Node {
 	if c.a == e2m1 {
 		size = 2
 	}
-	in := b.input(ir.T(c.a, shape...), size, false, stacked)
+	in := b.Input(ir.T(c.a, shape...), size, false, stacked)
 	var x *ir.Value
 	if c.a == e2m1 {
 		blocks := slices.Clone(shape)
 		blocks[len(blocks)-1] /= blockSize
-		x = b.add("DequantizeLinear", ir.Attrs{"to": f32, "axis": len(shape) - 1, "block": blockSize}, in, b.scales(blocks, false, stacked))
+		x = b.Dequantise(len(shape)-1, blockSize, in, scales(b, blocks, false, stacked))
 	} else {
-		x = b.cast(in, f32)
+		x = b.Cast(in, f32)
 	}
 	if c.round {
-		x = b.cast(b.cast(b.add("Mul", nil, x, splat(1/0.013)), e4m3), f32)
+		x = b.Cast(b.Cast(b.Add("Mul", nil, x, b.Splat(1/0.013)), e4m3), f32)
 	}
 	scale := 0.1
 	if c.b == e2m1 {
 		scale = 2
 	}
-	w := b.input(ir.T(c.b, weight...), scale, true, stacked)
+	w := b.Input(ir.T(c.b, weight...), scale, true, stacked)
 	if c.b == e2m1 {
 		blocks := append([]int{}, weight...)
 		blocks[axis] = ceilDiv(blocks[axis], blockSize)
-		w = b.add("DequantizeLinear", ir.Attrs{"to": f32, "axis": axis, "block": blockSize}, w, b.scales(blocks, true, stacked))
+		w = b.Dequantise(axis, blockSize, w, scales(b, blocks, true, stacked))
 	} else {
-		w = b.cast(w, f32)
+		w = b.Cast(w, f32)
 	}
 	var y *ir.Value
 	if matmul {
-		y = b.add("MatMul", nil, x, w)
+		y = b.Add("MatMul", nil, x, w)
 	} else {
-		y = b.add("Conv", ir.Attrs{"strides": []int{c.stride, c.stride}, "pads": []int{c.pad, c.pad, c.pad, c.pad}, "dilations": []int{1, 1}, "group": c.group, "layout": "NHWC"}, x, w)
+		y = b.Add("Conv", ir.Attrs{"strides": []int{c.stride, c.stride}, "pads": []int{c.pad, c.pad, c.pad, c.pad}, "dilations": []int{1, 1}, "group": c.group, "layout": "NHWC"}, x, w)
 	}
-	y = b.add("Mul", nil, y, b.input(ir.T(f32, channels), 1, true, stacked))
-	y = b.add("Add", nil, y, b.input(ir.T(f32, channels), 1, true, stacked))
+	y = b.Add("Mul", nil, y, b.Input(ir.T(f32, channels), 1, true, stacked))
+	y = b.Add("Add", nil, y, b.Input(ir.T(f32, channels), 1, true, stacked))
 	if c.residual != ir.Invalid {
-		y = b.add("Add", nil, y, b.cast(b.input(ir.T(c.residual, y.Type.Shape...), 1, false, stacked), f32))
+		y = b.Add("Add", nil, y, b.Cast(b.Input(ir.T(c.residual, y.Type.Shape...), 1, false, stacked), f32))
 	}
 	switch c.out {
 	case e4m3:
-		y = b.add("Mul", nil, y, splat(1/0.021))
+		y = b.Add("Mul", nil, y, b.Splat(1/0.021))
 	case e2m1:
-		return b.quantise(y, c.outputScale())
+		return b.FinishBlocks(y, c.outputScale())
 	}
-	return b.finish(b.cast(y, c.out))
+	return b.Finish(b.Cast(y, c.out))
 }
 
 // scales adds an input of positive block scales of many sizes.
-func (b *body) scales(shape []int, constant, stacked bool) *ir.Value {
-	s := b.input(ir.T(e4m3, shape...), 1, constant, stacked)
-	data := b.data[b.region.Inputs[len(b.region.Inputs)-1]]
-	v := data.Floats()
-	for i := range v {
-		v[i] = math.Abs(v[i])*math.Ldexp(1, b.rng.Intn(9)-6) + 1.0/512
+func scales(b *kerneltest.Region, shape []int, constant, stacked bool) *ir.Value {
+	draw := func(r *rand.Rand, _ int) float64 {
+		return math.Abs(r.NormFloat64())*math.Ldexp(1, r.Intn(9)-6) + 1.0/512
 	}
-	copy(data.Data, ir.FromFloats(data.Type, v).Data)
-	return s
+	return b.Fill(ir.T(e4m3, shape...), draw, constant, stacked)
 }
-
-// limits of the relative L2 distance by the type of the output: sums in another order, and where the output is narrow the
-// few elements that they push over the middle between two values.
-var narrowLimits = map[ir.DType]float64{f32: 3e-6, f16: 1e-4, bf16: 1e-3, e4m3: 3e-3}
 
 func (c narrowCase) check(t *testing.T, targets ...string) *kernel.Spec {
 	t.Helper()
-	b := newBody(t)
+	b := newRegion(t)
 	region := c.region(b)
-	var want []float64
 	var spec *kernel.Spec
 	for _, name := range targets {
-		tgt, err := target.Lookup(name)
-		require.NoError(t, err)
-		ctx := &kernel.Context{Target: tgt}
+		ctx := kerneltest.Target(t, name)
 		if c.align > 0 {
 			ctx.Align = func(v *ir.Value) int {
 				if v == region.Inputs[0] {
@@ -134,20 +112,15 @@ func (c narrowCase) check(t *testing.T, targets ...string) *kernel.Spec {
 				return 256
 			}
 		}
-		spec, err = Lower(region, ctx)
-		if c.round && !tgt.FP8 {
+		if c.round && !ctx.Target.FP8 {
+			_, err := Lower(region, ctx)
 			require.ErrorContains(t, err, "no conversion to e4m3")
 			continue
 		}
-		require.NoError(t, err)
+		spec = b.Check(Lower, ctx)
 		if !testing.Short() {
-			assemble(t, spec, tgt)
+			kerneltest.Assemble(t, spec, ctx.Target)
 		}
-		if want == nil {
-			want = kerneltest.Reference(t, region, b.data)[0].Floats()
-		}
-		got := run(t, spec, tgt, b.data)
-		require.Less(t, distance(got, want), narrowLimits[c.out], "%s %s %s", name, spec.Stem, spec.Schedule)
 	}
 	return spec
 }
@@ -225,7 +198,7 @@ func TestBlockScaledProducts(t *testing.T) {
 			for _, name := range []string{"sm_90", "sm_80"} {
 				tgt, err := target.Lookup(name)
 				require.NoError(t, err)
-				_, err = Lower(c.region(newBody(t)), &kernel.Context{Target: tgt})
+				_, err = Lower(c.region(newRegion(t)), &kernel.Context{Target: tgt})
 				require.ErrorContains(t, err, name+" does not multiply e2m1 with block scales")
 			}
 		})
@@ -236,17 +209,15 @@ func TestBlockScaledProducts(t *testing.T) {
 func TestNarrowVariables(t *testing.T) {
 	for _, d := range []ir.DType{bf16, e4m3} {
 		for _, transposed := range []bool{true, false} {
-			b, ctx := newBody(t), sm121(t)
+			b := newRegion(t)
 			shape := []int{3, 64, 40}
 			if transposed {
 				shape = []int{3, 40, 64}
 			}
-			x := b.cast(b.input(ir.T(d, 3, 25, 64), 1, false, false), f32)
-			y := b.cast(b.input(ir.T(d, shape...), 1, false, false), f32)
-			b.finish(b.cast(b.add("MatMul", ir.Attrs{"transB": transposed}, x, y), f32))
-			spec, err := Lower(b.region, ctx)
-			require.NoError(t, err)
-			require.Less(t, distance(run(t, spec, ctx.Target, b.data), kerneltest.Reference(t, b.region, b.data)[0].Floats()), 3e-6)
+			x := b.Cast(b.Input(ir.T(d, 3, 25, 64), 1, false, false), f32)
+			y := b.Cast(b.Input(ir.T(d, shape...), 1, false, false), f32)
+			b.Finish(b.Cast(b.Add("MatMul", ir.Attrs{"transB": transposed}, x, y), f32))
+			b.Check(Lower, sm121(t))
 		}
 	}
 }
@@ -256,13 +227,13 @@ func TestNaNTravels(t *testing.T) {
 	for _, name := range target.Names() {
 		tgt, err := target.Lookup(name)
 		require.NoError(t, err)
-		b := newBody(t)
+		b := newRegion(t)
 		region := narrowCase{a: e4m3, b: e4m3, out: e4m3, m: 20, k: 64, n: 32}.region(b)
-		b.data[region.Inputs[0]].Data[3*64+5] = 0x7f
-		b.data[region.Inputs[0]].Data[4*64+17] = 0xff
+		b.Data[region.Inputs[0]].Data[3*64+5] = 0x7f
+		b.Data[region.Inputs[0]].Data[4*64+17] = 0xff
 		spec, err := Lower(region, &kernel.Context{Target: tgt})
 		require.NoError(t, err)
-		for i, x := range run(t, spec, tgt, b.data).Floats() {
+		for i, x := range kerneltest.Run(t, spec, tgt, b.Data)[region.Outputs[0]].Floats() {
 			require.Equal(t, i/32 == 3 || i/32 == 4, math.IsNaN(x), "%s element %d", name, i)
 		}
 	}
@@ -284,7 +255,7 @@ func TestNarrowInstructions(t *testing.T) {
 		c.m, c.k, c.n = 64, 256, 64
 		tgt, err := target.Lookup(c.target)
 		require.NoError(t, err)
-		spec, err := Lower(c.region(newBody(t)), &kernel.Context{Target: tgt})
+		spec, err := Lower(c.region(newRegion(t)), &kernel.Context{Target: tgt})
 		require.NoError(t, err)
 		text := spec.Build(tgt, "k").String()
 		require.Contains(t, text, c.want, c.types())
@@ -300,7 +271,7 @@ func TestNarrowInstructions(t *testing.T) {
 func TestStoresOfBytes(t *testing.T) {
 	for n, want := range map[int]string{64: "st.global.v4.b32", 40: "st.global.v2.b32", 36: "st.global.u8"} {
 		ctx := sm121(t)
-		spec, err := Lower(narrowCase{a: e4m3, b: e4m3, out: e4m3, m: 64, k: 256, n: n}.region(newBody(t)), ctx)
+		spec, err := Lower(narrowCase{a: e4m3, b: e4m3, out: e4m3, m: 64, k: 256, n: n}.region(newRegion(t)), ctx)
 		require.NoError(t, err)
 		text := spec.Build(ctx.Target, "k").String()
 		for _, op := range []string{"st.global.v4.b32", "st.global.v2.b32", "st.global.u8"} {
@@ -313,7 +284,7 @@ func TestStoresOfBytes(t *testing.T) {
 func TestPackedSizes(t *testing.T) {
 	for d, want := range map[ir.DType]float64{f16: 16, e4m3: 8, e2m1: 4.5} {
 		ctx := sm121(t)
-		spec, err := Lower(narrowCase{a: f16, b: d, out: f16, m: 64, k: 1024, n: 256}.region(newBody(t)), ctx)
+		spec, err := Lower(narrowCase{a: f16, b: d, out: f16, m: 64, k: 1024, n: 256}.region(newRegion(t)), ctx)
 		require.NoError(t, err)
 		for _, o := range spec.Operands {
 			if o.Const != nil {
@@ -325,32 +296,29 @@ func TestPackedSizes(t *testing.T) {
 
 // TestNarrowRefusals: each names what is wrong.
 func TestNarrowRefusals(t *testing.T) {
-	splat := func(b *body, x float64) *ir.Value {
-		return b.region.Body.Constant("c", ir.FromFloats(ir.T(f32), []float64{x}))
-	}
-	for reason, build := range map[string]func(b *body) *ir.Value{
-		"not followed by a Cast to e4m3": func(b *body) *ir.Value {
-			x := b.add("Mul", nil, b.cast(b.input(ir.T(f16, 8, 16), 1, false, false), f32), splat(b, 2))
-			return b.add("MatMul", nil, x, b.cast(b.input(ir.T(f16, 16, 8), 1, true, false), f32))
+	for reason, build := range map[string]func(b *kerneltest.Region) *ir.Value{
+		"not followed by a Cast to e4m3": func(b *kerneltest.Region) *ir.Value {
+			x := b.Add("Mul", nil, b.Cast(b.Input(ir.T(f16, 8, 16), 1, false, false), f32), b.Splat(2))
+			return b.Add("MatMul", nil, x, b.Cast(b.Input(ir.T(f16, 16, 8), 1, true, false), f32))
 		},
-		"no contraction kernel for e4m3 times f32": func(b *body) *ir.Value {
-			x := b.cast(b.input(ir.T(e4m3, 8, 16), 1, false, false), f32)
-			return b.add("MatMul", nil, x, b.input(ir.T(f32, 16, 8), 1, true, false))
+		"no contraction kernel for e4m3 times f32": func(b *kerneltest.Region) *ir.Value {
+			x := b.Cast(b.Input(ir.T(e4m3, 8, 16), 1, false, false), f32)
+			return b.Add("MatMul", nil, x, b.Input(ir.T(f32, 16, 8), 1, true, false))
 		},
-		"operand 1 is rounded": func(b *body) *ir.Value {
-			x := b.cast(b.input(ir.T(f16, 8, 16), 1, false, false), f32)
-			w := b.cast(b.cast(b.add("Mul", nil, b.cast(b.input(ir.T(f16, 16, 8), 1, false, false), f32), splat(b, 2)), e4m3), f32)
-			return b.add("MatMul", nil, x, w)
+		"operand 1 is rounded": func(b *kerneltest.Region) *ir.Value {
+			x := b.Cast(b.Input(ir.T(f16, 8, 16), 1, false, false), f32)
+			w := b.Cast(b.Cast(b.Add("Mul", nil, b.Cast(b.Input(ir.T(f16, 16, 8), 1, false, false), f32), b.Splat(2)), e4m3), f32)
+			return b.Add("MatMul", nil, x, w)
 		},
-		"in blocks of 8": func(b *body) *ir.Value {
-			x := b.cast(b.input(ir.T(f16, 8, 16), 1, false, false), f32)
-			w := b.add("DequantizeLinear", ir.Attrs{"to": f32, "axis": 0, "block": 8}, b.input(ir.T(e2m1, 16, 8), 1, true, false), b.input(ir.T(e4m3, 2, 8), 1, true, false))
-			return b.add("MatMul", nil, x, w)
+		"in blocks of 8": func(b *kerneltest.Region) *ir.Value {
+			x := b.Cast(b.Input(ir.T(f16, 8, 16), 1, false, false), f32)
+			w := b.Dequantise(0, 8, b.Input(ir.T(e2m1, 16, 8), 1, true, false), b.Input(ir.T(e4m3, 2, 8), 1, true, false))
+			return b.Add("MatMul", nil, x, w)
 		},
 	} {
 		t.Run(strings.ReplaceAll(reason, " ", "_"), func(t *testing.T) {
-			b := newBody(t)
-			require.ErrorContains(t, Supported(b.finish(build(b))), reason)
+			b := newRegion(t)
+			require.ErrorContains(t, Supported(b.Finish(build(b))), reason)
 		})
 	}
 }

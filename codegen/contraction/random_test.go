@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -37,19 +37,15 @@ func TestRandomConvolutions(t *testing.T) {
 		stacked := rng.Intn(2) == 0
 		tgtName := target.Names()[i%3]
 		t.Run(fmt.Sprintf("%d %v %v %v w=%d,%d,%d,%d members=%d", i, d, shape, attrs, out, c/group, kh, kw, members), func(t *testing.T) {
-			b := newBody(t)
+			b := newRegion(t)
 			if members > 0 {
-				b.members(members)
+				b.Members(members)
 			}
-			x := b.cast(b.input(ir.T(d, shape...), 1, false, stacked), ir.Float32)
-			wt := b.cast(b.input(ir.T(d, out, c/group, kh, kw), 0.1, true, members > 0), ir.Float32)
-			y := b.add("Conv", attrs, x, wt, b.input(ir.T(ir.Float32, out), 1, true, members > 0))
-			b.finish(b.cast(y, d))
-			tgt, err := target.Lookup(tgtName)
-			require.NoError(t, err)
-			spec, err := Lower(b.region, &kernel.Context{Target: tgt})
-			require.NoError(t, err)
-			check(t, b, spec, tgt)
+			x := b.Cast(b.Input(ir.T(d, shape...), 1, false, stacked), f32)
+			wt := b.Cast(b.Input(ir.T(d, out, c/group, kh, kw), 0.1, true, members > 0), f32)
+			y := b.Add("Conv", attrs, x, wt, b.Input(ir.T(f32, out), 1, true, members > 0))
+			b.Finish(b.Cast(y, d))
+			b.Check(Lower, kerneltest.Target(t, tgtName))
 		})
 	}
 }
@@ -58,7 +54,7 @@ func TestRandomConvolutions(t *testing.T) {
 func TestUnalignedOperands(t *testing.T) {
 	for _, d := range bothTypes {
 		for _, align := range []int{4, 8} {
-			b, ctx := newBody(t), sm121(t)
+			b, ctx := newRegion(t), sm121(t)
 			region := gemmCase{m: 30, k: 64, n: 40, dtype: d}.region(b)
 			ctx.Align = func(v *ir.Value) int {
 				if v == region.Inputs[0] {
@@ -70,7 +66,7 @@ func TestUnalignedOperands(t *testing.T) {
 			require.NoError(t, err)
 			l := Inspect(spec)
 			require.Less(t, l.Wide(), 0.9, "%v aligned to %d", d, align)
-			check(t, b, spec, ctx.Target)
+			b.CheckSpec(spec, ctx.Target)
 		}
 	}
 }
@@ -78,12 +74,12 @@ func TestUnalignedOperands(t *testing.T) {
 // TestUnalignedOutput: an output placed inside another value is written narrowly.
 func TestUnalignedOutput(t *testing.T) {
 	for _, d := range bothTypes {
-		b, ctx := newBody(t), sm121(t)
+		b, ctx := newRegion(t), sm121(t)
 		region := gemmCase{m: 30, k: 64, n: 40, dtype: d}.region(b)
 		count := func() int {
 			spec, err := Lower(region, ctx)
 			require.NoError(t, err)
-			check(t, b, spec, ctx.Target)
+			b.CheckSpec(spec, ctx.Target)
 			return strings.Count(spec.Build(ctx.Target, "k").String(), "st.global.v4")
 		}
 		wide := count()
@@ -99,8 +95,8 @@ func TestUnalignedOutput(t *testing.T) {
 
 // TestSchedulesThatDoNotFit: each is refused with its reason.
 func TestSchedulesThatDoNotFit(t *testing.T) {
-	b, ctx := newBody(t), sm121(t)
-	p, err := normalise(gemmCase{m: 64, k: 128, n: 64, dtype: ir.Float16}.region(b))
+	b, ctx := newRegion(t), sm121(t)
+	p, err := normalise(gemmCase{m: 64, k: 128, n: 64, dtype: f16}.region(b))
 	require.NoError(t, err)
 	good := Schedule{BM: 64, BN: 64, BK: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 3, SplitK: 1}
 	require.NoError(t, good.valid(p, ctx.Target))
@@ -128,8 +124,8 @@ func TestSplitsThatPay(t *testing.T) {
 		k, n   int
 		splits bool
 	}{{1536, 384, true}, {384, 384, false}} {
-		b, ctx := newBody(t), sm121(t)
-		spec, err := Lower(gemmCase{m: 25, k: c.k, n: c.n, dtype: ir.Float16}.region(b), ctx)
+		b, ctx := newRegion(t), sm121(t)
+		spec, err := Lower(gemmCase{m: 25, k: c.k, n: c.n, dtype: f16}.region(b), ctx)
 		require.NoError(t, err)
 		require.Equal(t, c.splits, strings.Contains(spec.Schedule, "splitk"), spec.Schedule)
 		require.Equal(t, c.splits, spec.Grid[0] >= ctx.Target.SMs, spec.Schedule)
@@ -141,43 +137,43 @@ func TestSplitsThatPay(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
-		build        func(b *body) *ir.Value
+		build        func(b *kerneltest.Region) *ir.Value
 	}{
-		{"depthwise", "depthwise", func(b *body) *ir.Value {
-			return b.add("Conv", ir.Attrs{"strides": []int{1, 1}, "pads": []int{0, 0, 0, 0}, "dilations": []int{1, 1}, "group": 8},
-				b.input(ir.T(ir.Float32, 1, 8, 4, 4), 1, false, false), b.input(ir.T(ir.Float32, 8, 1, 3, 3), 1, true, false))
+		{"depthwise", "depthwise", func(b *kerneltest.Region) *ir.Value {
+			return b.Add("Conv", ir.Attrs{"strides": []int{1, 1}, "pads": []int{0, 0, 0, 0}, "dilations": []int{1, 1}, "group": 8},
+				b.Input(ir.T(f32, 1, 8, 4, 4), 1, false, false), b.Input(ir.T(f32, 8, 1, 3, 3), 1, true, false))
 		}},
-		{"no anchor", "no anchor", func(b *body) *ir.Value {
-			return b.add("Relu", nil, b.input(ir.T(ir.Float32, 4), 1, false, false))
+		{"no anchor", "no anchor", func(b *kerneltest.Region) *ir.Value {
+			return b.Add("Relu", nil, b.Input(ir.T(f32, 4), 1, false, false))
 		}},
-		{"two anchors", "two anchors", func(b *body) *ir.Value {
-			x := b.input(ir.T(ir.Float32, 4, 4), 1, false, false)
-			return b.add("MatMul", nil, b.add("MatMul", nil, x, x), x)
+		{"two anchors", "two anchors", func(b *kerneltest.Region) *ir.Value {
+			x := b.Input(ir.T(f32, 4, 4), 1, false, false)
+			return b.Add("MatMul", nil, b.Add("MatMul", nil, x, x), x)
 		}},
-		{"arithmetic before the anchor", "Relu", func(b *body) *ir.Value {
-			x := b.input(ir.T(ir.Float32, 4, 4), 1, false, false)
-			return b.add("MatMul", nil, b.add("Relu", nil, x), x)
+		{"arithmetic before the anchor", "Relu", func(b *kerneltest.Region) *ir.Value {
+			x := b.Input(ir.T(f32, 4, 4), 1, false, false)
+			return b.Add("MatMul", nil, b.Add("Relu", nil, x), x)
 		}},
-		{"the anchor's output repeats", "broadcasts", func(b *body) *ir.Value {
-			x := b.input(ir.T(ir.Float32, 4, 4), 1, false, false)
-			return b.add("Add", nil, b.add("MatMul", nil, x, x), b.input(ir.T(ir.Float32, 3, 4, 4), 1, false, false))
+		{"the anchor's output repeats", "broadcasts", func(b *kerneltest.Region) *ir.Value {
+			x := b.Input(ir.T(f32, 4, 4), 1, false, false)
+			return b.Add("Add", nil, b.Add("MatMul", nil, x, x), b.Input(ir.T(f32, 3, 4, 4), 1, false, false))
 		}},
-		{"three spatial dimensions", "spatial", func(b *body) *ir.Value {
-			return b.add("Conv", ir.Attrs{"strides": []int{1, 1, 1}, "pads": []int{0, 0, 0, 0, 0, 0}, "dilations": []int{1, 1, 1}},
-				b.input(ir.T(ir.Float32, 1, 8, 4, 4, 4), 1, false, false), b.input(ir.T(ir.Float32, 8, 8, 3, 3, 3), 1, true, false))
+		{"three spatial dimensions", "spatial", func(b *kerneltest.Region) *ir.Value {
+			return b.Add("Conv", ir.Attrs{"strides": []int{1, 1, 1}, "pads": []int{0, 0, 0, 0, 0, 0}, "dilations": []int{1, 1, 1}},
+				b.Input(ir.T(f32, 1, 8, 4, 4, 4), 1, false, false), b.Input(ir.T(f32, 8, 8, 3, 3, 3), 1, true, false))
 		}},
-		{"softcap", "softcap", func(b *body) *ir.Value {
-			x := b.input(ir.T(ir.Float32, 1, 2, 4, 8), 1, false, false)
-			return b.add("Attention", ir.Attrs{"scale": 1.0, "softcap": 2.0}, x, x, x)
+		{"softcap", "softcap", func(b *kerneltest.Region) *ir.Value {
+			x := b.Input(ir.T(f32, 1, 2, 4, 8), 1, false, false)
+			return b.Add("Attention", ir.Attrs{"scale": 1.0, "softcap": 2.0}, x, x, x)
 		}},
-		{"float64", "f64", func(b *body) *ir.Value {
-			x := b.input(ir.T(ir.Float64, 4, 4), 1, false, false)
-			return b.add("MatMul", nil, x, x)
+		{"float64", "f64", func(b *kerneltest.Region) *ir.Value {
+			x := b.Input(ir.T(ir.Float64, 4, 4), 1, false, false)
+			return b.Add("MatMul", nil, x, x)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBody(t)
-			region := b.finish(c.build(b))
+			b := newRegion(t)
+			region := b.Finish(c.build(b))
 			require.ErrorContains(t, Supported(region), c.reason)
 			_, err := Lower(region, sm121(t))
 			require.ErrorContains(t, err, c.reason)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -38,7 +39,7 @@ func TestMachineCode(t *testing.T) {
 	} {
 		t.Run(c.types(), func(t *testing.T) {
 			ctx := sm121(t)
-			spec, err := Lower(c.region(newBody(t)), ctx)
+			spec, err := Lower(c.region(newRegion(t)), ctx)
 			require.NoError(t, err)
 			out, err := tool.Assemble(context.Background(), spec.Build(ctx.Target, "k").String(), ctx.Target.Name)
 			require.NoError(t, err)
@@ -84,9 +85,9 @@ func TestNarrowKernelsDeserveAGPU(t *testing.T) {
 				c.residual = types.out
 			}
 			ctx := sm121(t)
-			spec, err := Lower(c.region(newBody(t)), ctx)
+			spec, err := Lower(c.region(newRegion(t)), ctx)
 			require.NoError(t, err)
-			assemble(t, spec, ctx.Target)
+			kerneltest.Assemble(t, spec, ctx.Target)
 			l := Inspect(spec)
 			t.Logf("%-24s %-36s %-44s %5d blocks, %.1f per shared load, %.0f %% wide %s", c.types(), spec.Note, spec.Schedule, l.Blocks, l.PerSharedLoad(), 100*l.Wide(), spec.Reason)
 			least := 2.0

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -14,8 +15,10 @@ import (
 // at least 2 mma a shared-memory load, 90 % of global bytes in 16-byte accesses, 2 stages on their way, 48 blocks or a
 // stated reason; ptxas takes them for every target and spills nothing.
 func TestKernelsDeserveAGPU(t *testing.T) {
-	type regioner interface{ region(b *body) *ir.Node }
-	f16, f32 := ir.Float16, ir.Float32
+	type regioner interface {
+		region(b *kerneltest.Region) *ir.Node
+	}
+	f16, f32 := f16, f32
 	for _, c := range []regioner{
 		convCase{128, 256, 16, 64, 3, 2, 1, 1, f16},
 		convCase{32, 64, 64, 64, 1, 1, 0, 1, f16},
@@ -43,14 +46,14 @@ func TestKernelsDeserveAGPU(t *testing.T) {
 		convCase{20, 10, 672, 112, 1, 1, 0, 1, f32},
 		convCase{20, 10, 672, 112, 1, 1, 0, 1, f16},
 	} {
-		b := newBody(t)
+		b := newRegion(t)
 		region := c.region(b)
 		for _, name := range target.Names() {
 			tgt, err := target.Lookup(name)
 			require.NoError(t, err)
 			spec, err := Lower(region, &kernel.Context{Target: tgt})
 			require.NoError(t, err)
-			assemble(t, spec, tgt)
+			kerneltest.Assemble(t, spec, tgt)
 			l := Inspect(spec)
 			t.Logf("%-8s %-36s %-48s %5d blocks, %.1f per shared load, %.0f %% wide %s", name, spec.Note, spec.Schedule, l.Blocks, l.PerSharedLoad(), 100*l.Wide(), spec.Reason)
 			require.GreaterOrEqual(t, l.PerSharedLoad(), 2.0, spec.Note)

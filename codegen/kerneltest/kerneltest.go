@@ -1,11 +1,11 @@
-// Package kerneltest runs a kernel.Spec on the CPU device, with all checks on, and compares it with the reference
-// evaluator: what the tests of every kernel family need.
+// Package kerneltest is the harness of every test of kernels: it builds a region, or a graph of them, with data for its
+// inputs, lowers it with a kernel family, runs the kernel on the CPU device with all checks on, and compares what it wrote
+// with the reference evaluator.
 package kerneltest
 
 import (
 	"bytes"
 	"context"
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,18 +74,4 @@ func Reference(t testing.TB, region *ir.Node, data map[*ir.Value]*ir.Tensor) []*
 		out = append(out, byName[v.Name])
 	}
 	return out
-}
-
-// RelL2 is the relative L2 distance of a tensor from its reference.
-func RelL2(got *ir.Tensor, want *ir.Array) float64 {
-	var d, n float64
-	w := want.Floats()
-	for i, g := range got.Array().Floats() {
-		d += (g - w[i]) * (g - w[i])
-		n += w[i] * w[i]
-	}
-	if n == 0 {
-		return math.Sqrt(d)
-	}
-	return math.Sqrt(d / n)
 }

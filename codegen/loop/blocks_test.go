@@ -12,11 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -25,100 +23,75 @@ func blockProducers() []*testCase {
 	T := ir.T
 	f16, f32, e4m3 := ir.Float16, ir.Float32, ir.Float8E4M3FN
 	type A = ir.Attrs
-	quantised := func(f func(c *chain, in []*ir.Value) *ir.Value) func(*ir.Graph, []*ir.Value) ([]*ir.Value, error) {
-		return func(g *ir.Graph, in []*ir.Value) ([]*ir.Value, error) {
-			c := &chain{g: g}
-			x := f(c, in)
-			if c.err != nil {
-				return nil, c.err
-			}
-			n, err := g.Add("BlockQuantize", "q", A{"scale": 0.0113}, x)
-			if err != nil {
-				return nil, err
-			}
-			return n.Outputs, nil
+	quantised := func(f func(c *kerneltest.Region, in []*ir.Value) *ir.Value) body {
+		return func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+			return c.Add("BlockQuantize", A{"scale": 0.0113}, f(c, in)).Def.Outputs
 		}
 	}
 	var cs []*testCase
 	for _, channels := range []int{64, 384, 512, 1536} {
 		cs = append(cs, &testCase{name: fmt.Sprintf("layer norm of %d", channels), inputs: []ir.Type{T(f16, 25, channels), T(f32, channels), T(f32, channels)}, consts: []bool{false, true, true},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("LayerNorm", A{"axis": 1}, c.cast(in[0], f32), in[1], in[2])
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("LayerNorm", A{"axis": 1}, c.Cast(in[0], f32), in[1], in[2])
 			})})
 	}
 	return append(cs,
 		&testCase{name: "layer norm of a sum", inputs: []ir.Type{T(f16, 2, 40, 128), T(f16, 2, 40, 128), T(f32, 128)}, consts: []bool{false, false, true},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("RMSNorm", A{"axis": 2}, c.add("Add", nil, c.cast(in[0], f32), c.cast(in[1], f32)), in[2])
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("RMSNorm", A{"axis": 2}, c.Add("Add", nil, c.Cast(in[0], f32), c.Cast(in[1], f32)), in[2])
 			})},
 		&testCase{name: "residual and gelu", inputs: []ir.Type{T(f16, 1, 8, 16, 64), T(e4m3, 1, 8, 16, 64), T(f32, 64)}, consts: []bool{false, false, true},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				s := c.add("Add", nil, c.cast(in[0], f32), c.cast(in[1], f32))
-				return c.add("Gelu", nil, c.add("Mul", nil, s, in[2]))
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				s := c.Add("Add", nil, c.Cast(in[0], f32), c.Cast(in[1], f32))
+				return c.Add("Gelu", nil, c.Add("Mul", nil, s, in[2]))
 			})},
 		&testCase{name: "channels moved last", inputs: []ir.Type{T(f16, 1, 64, 6, 10)},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("Transpose", A{"perm": []int{0, 2, 3, 1}}, c.cast(in[0], f32))
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("Transpose", A{"perm": []int{0, 2, 3, 1}}, c.Cast(in[0], f32))
 			})},
 		&testCase{name: "joined channels", inputs: []ir.Type{T(f16, 1, 6, 10, 48), T(f16, 1, 6, 10, 16)},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("Concat", A{"axis": 3}, c.cast(in[0], f32), c.cast(in[1], f32))
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("Concat", A{"axis": 3}, c.Cast(in[0], f32), c.Cast(in[1], f32))
 			})},
 		&testCase{name: "upsampled", inputs: []ir.Type{T(f16, 1, 5, 6, 64)},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("Resize", A{"sizes": []int{1, 10, 12, 64}, "scales": []float64{1, 2, 2, 1}, "mode": "linear"}, c.cast(in[0], f32))
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("Resize", A{"sizes": []int{1, 10, 12, 64}, "scales": []float64{1, 2, 2, 1}, "mode": "linear"}, c.Cast(in[0], f32))
 			})},
 		&testCase{name: "mean of an image", inputs: []ir.Type{T(f16, 1, 12, 10, 128)},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("ReduceMean", A{"axes": []int{1, 2}}, c.cast(in[0], f32))
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("ReduceMean", A{"axes": []int{1, 2}}, c.Cast(in[0], f32))
 			})},
 		&testCase{name: "softmax along rows", inputs: []ir.Type{T(f16, 40, 192)},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("Softmax", A{"axis": 0}, c.cast(in[0], f32))
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("Softmax", A{"axis": 0}, c.Cast(in[0], f32))
 			})},
 		&testCase{name: "a small product", inputs: []ir.Type{T(f16, 10, 24), T(f16, 24, 64)}, consts: []bool{false, true},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("MatMul", nil, c.cast(in[0], f32), c.cast(in[1], f32))
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("MatMul", nil, c.Cast(in[0], f32), c.Cast(in[1], f32))
 			})},
 		&testCase{name: "depthwise", inputs: []ir.Type{T(f16, 1, 9, 7, 64), T(f32, 64, 1, 3, 3)}, consts: []bool{false, true},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("Conv", A{"strides": []int{1, 1}, "pads": []int{1, 1, 1, 1}, "dilations": []int{1, 1}, "group": 64, "layout": "NHWC"}, c.cast(in[0], f32), in[1])
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("Conv", A{"strides": []int{1, 1}, "pads": []int{1, 1, 1, 1}, "dilations": []int{1, 1}, "group": 64, "layout": "NHWC"}, c.Cast(in[0], f32), in[1])
 			})},
 		&testCase{name: "members", members: 3, stacked: []bool{true, true, false}, consts: []bool{false, true, false}, inputs: []ir.Type{T(f16, 20, 64), T(f32, 64), T(f16, 20, 1)},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("Add", nil, c.add("Mul", nil, c.cast(in[0], f32), in[1]), c.cast(in[2], f32))
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("Add", nil, c.Add("Mul", nil, c.Cast(in[0], f32), in[1]), c.Cast(in[2], f32))
 			})},
 		&testCase{name: "members normalised", members: 2, stacked: []bool{true, true, true}, consts: []bool{false, true, true}, inputs: []ir.Type{T(f16, 25, 256), T(f32, 256), T(f32, 256)},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("LayerNorm", A{"axis": 1}, c.cast(in[0], f32), in[1], in[2])
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("LayerNorm", A{"axis": 1}, c.Cast(in[0], f32), in[1], in[2])
 			})},
 		&testCase{name: "of blocks", inputs: []ir.Type{T(ir.Float4E2M1, 30, 64), T(e4m3, 30, 4)},
-			build: quantised(func(c *chain, in []*ir.Value) *ir.Value {
-				return c.add("Relu", nil, c.add("DequantizeLinear", A{"to": f32, "axis": 1, "block": 16}, in[0], in[1]))
+			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
+				return c.Add("Relu", nil, c.Add("DequantizeLinear", A{"to": f32, "axis": 1, "block": 16}, in[0], in[1]))
 			})},
-		&testCase{name: "no elements", inputs: []ir.Type{T(f32, 0, 64)}, build: quantised(func(c *chain, in []*ir.Value) *ir.Value { return in[0] })},
+		&testCase{name: "no elements", inputs: []ir.Type{T(f32, 0, 64)}, build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value { return in[0] })},
 	)
-}
-
-// requireBlocks lowers a case for sm_121 and compares it with the evaluator.
-func requireBlocks(t *testing.T, c *testCase) *kernel.Spec {
-	t.Helper()
-	tg, err := target.Lookup("sm_121")
-	require.NoError(t, err)
-	n, inputs := c.region(t, rand.New(rand.NewSource(7)))
-	spec, err := Lower(n, &kernel.Context{Target: tg})
-	require.NoError(t, err)
-	byValue := map[*ir.Value]*ir.Tensor{}
-	for i, v := range n.Inputs {
-		byValue[v] = inputs[i]
-	}
-	kerneltest.RequireBlocks(t, n, kerneltest.Run(t, spec, tg, byValue), kerneltest.Reference(t, n, byValue))
-	return spec
 }
 
 func TestProducersOfBlocksAgreeWithTheEvaluator(t *testing.T) {
 	for _, c := range blockProducers() {
-		t.Run(c.name, func(t *testing.T) { t.Log(requireBlocks(t, c).Schedule) })
+		t.Run(c.name, func(t *testing.T) { t.Log(c.check(t, "sm_121").Schedule) })
 	}
 }
 
@@ -133,35 +106,21 @@ func TestRandomProducersOfBlocks(t *testing.T) {
 		}
 		build := c.build
 		whole := true
-		c.build = func(g *ir.Graph, in []*ir.Value) ([]*ir.Value, error) {
-			outs, err := build(g, in)
-			if err != nil {
-				return nil, err
-			}
-			ch := &chain{g: g}
-			x := outs[0]
-			if d := x.Type.DType; d != ir.Float32 {
-				x = ch.cast(x, ir.Float32)
-			}
+		c.build = func(r *kerneltest.Region, in []*ir.Value) []*ir.Value {
+			outs := build(r, in)
+			x := r.Cast(outs[0], ir.Float32)
 			n := x.Type.Numel()
 			if whole = n > 0 && n%64 == 0; !whole {
-				return outs, ch.err
+				return outs
 			}
-			x = ch.add("Reshape", ir.Attrs{"shape": []int{n / 64, 64}}, x)
-			if ch.err != nil {
-				return nil, ch.err
-			}
-			q, err := g.Add("BlockQuantize", "q", ir.Attrs{"scale": 0.0113}, x)
-			if err != nil {
-				return nil, err
-			}
-			return q.Outputs, nil
+			x = r.Add("Reshape", ir.Attrs{"shape": []int{n / 64, 64}}, x)
+			return r.Add("BlockQuantize", ir.Attrs{"scale": 0.0113}, x).Def.Outputs
 		}
-		if c.region(t, rand.New(rand.NewSource(7))); !whole {
+		if c.region(t); !whole {
 			continue
 		}
 		tried++
-		t.Run(fmt.Sprint(i), func(t *testing.T) { requireBlocks(t, c) })
+		t.Run(fmt.Sprint(i), func(t *testing.T) { c.check(t, "sm_121") })
 	}
 }
 
@@ -186,10 +145,7 @@ func TestRowsOfBlocksAreReadOnce(t *testing.T) {
 
 func TestBlocksWantATargetThatConverts(t *testing.T) {
 	for _, name := range []string{"sm_90", "sm_80"} {
-		tg, err := target.Lookup(name)
-		require.NoError(t, err)
-		n, _ := blockProducers()[0].region(t, rand.New(rand.NewSource(7)))
-		_, err = Lower(n, &kernel.Context{Target: tg})
+		_, err := Lower(blockProducers()[0].region(t).Node, kerneltest.Target(t, name))
 		require.ErrorContains(t, err, name+" has no conversion to e2m1")
 	}
 }
@@ -200,17 +156,15 @@ func TestPtxasTakesProducersOfBlocks(t *testing.T) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	tg, err := target.Lookup("sm_121")
-	require.NoError(t, err)
-	m := ptx.NewModule(tg.Name)
+	ctx := kerneltest.Target(t, "sm_121")
+	m := ptx.NewModule(ctx.Target.Name)
 	cases := blockProducers()
 	for i, c := range cases {
-		n, _ := c.region(t, rand.New(rand.NewSource(7)))
-		spec, err := Lower(n, &kernel.Context{Target: tg})
+		spec, err := Lower(c.region(t).Node, ctx)
 		require.NoError(t, err)
 		spec.EmitInto(m, fmt.Sprintf("k%d", i))
 	}
-	res, err := tool.Assemble(context.Background(), m.String(), tg.Name)
+	res, err := tool.Assemble(context.Background(), m.String(), ctx.Target.Name)
 	require.NoError(t, err)
 	require.Len(t, res.Usage, len(cases))
 	for _, u := range res.Usage {

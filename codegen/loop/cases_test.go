@@ -9,15 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/codegen/lower"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-func uniform(lo, hi float64) func(*rand.Rand, int) float64 {
+func uniform(lo, hi float64) kerneltest.Draw {
 	return func(r *rand.Rand, _ int) float64 { return lo + (hi-lo)*r.Float64() }
 }
 
-func below(n int) func(*rand.Rand, int) float64 {
+func below(n int) kerneltest.Draw {
 	return func(r *rand.Rand, _ int) float64 { return float64(r.Intn(n)) }
 }
 
@@ -25,7 +26,7 @@ func special(r *rand.Rand, i int) float64 {
 	return []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, 1, -2.5, 2.5, 1e-30}[i%8]
 }
 
-type data = []func(*rand.Rand, int) float64
+type data = []kerneltest.Draw
 
 // cases exercises every op of the table.
 func cases() []*testCase {
@@ -43,7 +44,7 @@ func cases() []*testCase {
 	ints := []ir.DType{i8, u8, i16, u16, i32, u32, i64, u64}
 
 	// Elementwise.
-	domain := map[string]func(*rand.Rand, int) float64{
+	domain := map[string]kerneltest.Draw{
 		"Log": uniform(0.01, 9), "Log1p": uniform(-0.9, 9), "Sqrt": uniform(0, 9), "Asin": uniform(-1, 1), "Acos": uniform(-1, 1),
 		"Acosh": uniform(1, 9), "Atanh": uniform(-0.95, 0.95), "Exp": uniform(-8, 8), "Tan": uniform(-1, 1), "Ceil": uniform(-9, 9),
 		"Floor": uniform(-9, 9), "Round": func(r *rand.Rand, _ int) float64 { return float64(r.Intn(40)-20) / 2 },
@@ -109,7 +110,7 @@ func cases() []*testCase {
 			if to == ir.Float8E8M0 && from != f32 {
 				continue
 			}
-			var f func(*rand.Rand, int) float64
+			var f kerneltest.Draw
 			if from.IsFloat() {
 				f = wide
 			}
@@ -163,7 +164,7 @@ func cases() []*testCase {
 		for _, mode := range []string{"constant", "reflect", "edge", "wrap"} {
 			add("Pad", s+" "+mode, A{"begin": []int{1, 2}, "end": []int{2, -1}, "mode": mode, "value": 1.0}, nil, T(d, 4, 7))
 		}
-		index := func(n int) func(*rand.Rand, int) float64 {
+		index := func(n int) kerneltest.Draw {
 			return func(r *rand.Rand, _ int) float64 { return float64(r.Intn(2*n) - n) }
 		}
 		add("Gather", s, A{"axis": 1}, data{nil, index(7)}, T(d, 3, 7, 4), T(i64, 2, 5))
@@ -320,7 +321,7 @@ func cases() []*testCase {
 		add("Attention", s+" causal", A{"scale": 0.25, "causal": true, "softcap": 2.0}, nil, T(d, 1, 2, 9, 16), T(d, 1, 2, 9, 16), T(d, 1, 2, 9, 8), T(d, 9, 9))
 	}
 	add("MaxPool", "u8", A{"kernel": []int{2}, "strides": []int{2}, "pads": []int{1, 0}, "dilations": []int{1}}, nil, T(u8, 2, 3, 9))
-	eights := func(m int) func(*rand.Rand, int) float64 {
+	eights := func(m int) kerneltest.Draw {
 		return func(r *rand.Rand, _ int) float64 { return float64(8 * r.Intn(m)) }
 	}
 	for _, d := range []ir.DType{f16, f32, i32} {
@@ -337,7 +338,7 @@ func TestEveryOpAgreesWithTheEvaluator(t *testing.T) {
 	for _, c := range cases() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.check(t, Lower)
+			c.check(t, "sm_121")
 		})
 		op, _, _ := cut(c.name)
 		seen[op] = true

@@ -8,36 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
-
-// chain builds a body step by step; the first error sticks.
-type chain struct {
-	g   *ir.Graph
-	err error
-}
-
-func (c *chain) add(op string, attrs ir.Attrs, in ...*ir.Value) *ir.Value {
-	if c.err != nil {
-		return nil
-	}
-	n, err := c.g.Add(op, op, attrs, in...)
-	if c.err = err; err != nil {
-		return nil
-	}
-	return n.Outputs[0]
-}
-
-func (c *chain) cast(v *ir.Value, d ir.DType) *ir.Value { return c.add("Cast", ir.Attrs{"to": d}, v) }
-
-func body(f func(c *chain, in []*ir.Value) []*ir.Value) func(*ir.Graph, []*ir.Value) ([]*ir.Value, error) {
-	return func(g *ir.Graph, in []*ir.Value) ([]*ir.Value, error) {
-		c := &chain{g: g}
-		out := f(c, in)
-		return out, c.err
-	}
-}
 
 // fused are regions as the passes make them.
 func fused() []*testCase {
@@ -46,65 +20,65 @@ func fused() []*testCase {
 	type A = ir.Attrs
 	return []*testCase{
 		{name: "residual and gelu in fp16", inputs: []ir.Type{T(f16, 1, 8, 16, 64), T(f16, 1, 8, 16, 64), T(f32, 64)}, consts: []bool{false, false, true},
-			build: body(func(c *chain, in []*ir.Value) []*ir.Value {
-				s := c.add("Add", nil, c.cast(in[0], f32), c.cast(in[1], f32))
-				return []*ir.Value{c.cast(c.add("Gelu", nil, c.add("Mul", nil, s, in[2])), f16)}
-			})},
+			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+				s := c.Add("Add", nil, c.Cast(in[0], f32), c.Cast(in[1], f32))
+				return []*ir.Value{c.Cast(c.Add("Gelu", nil, c.Add("Mul", nil, s, in[2])), f16)}
+			}},
 		{name: "two outputs of one size", inputs: []ir.Type{T(f32, 4, 96)},
-			build: body(func(c *chain, in []*ir.Value) []*ir.Value {
-				e := c.add("Exp", nil, in[0])
-				return []*ir.Value{c.cast(e, f16), c.add("Reshape", A{"shape": []int{96, 4}}, c.add("Neg", nil, e))}
-			})},
+			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+				e := c.Add("Exp", nil, in[0])
+				return []*ir.Value{c.Cast(e, f16), c.Add("Reshape", A{"shape": []int{96, 4}}, c.Add("Neg", nil, e))}
+			}},
 		{name: "layer norm of a sum, transposed", inputs: []ir.Type{T(f16, 25, 512), T(f16, 25, 512), T(f32, 512), T(f32, 512)}, consts: []bool{false, false, true, true},
-			build: body(func(c *chain, in []*ir.Value) []*ir.Value {
-				s := c.add("Add", nil, c.cast(in[0], f32), c.cast(in[1], f32))
-				n := c.add("LayerNorm", A{"axis": 1}, s, in[2], in[3])
-				return []*ir.Value{c.cast(c.add("Transpose", A{"perm": []int{1, 0}}, n), f16)}
-			})},
+			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+				s := c.Add("Add", nil, c.Cast(in[0], f32), c.Cast(in[1], f32))
+				n := c.Add("LayerNorm", A{"axis": 1}, s, in[2], in[3])
+				return []*ir.Value{c.Cast(c.Add("Transpose", A{"perm": []int{1, 0}}, n), f16)}
+			}},
 		{name: "masked softmax", inputs: []ir.Type{T(f16, 2, 8, 40, 40), T(f32, 40, 40)},
-			build: body(func(c *chain, in []*ir.Value) []*ir.Value {
-				s := c.add("Add", nil, c.cast(in[0], f32), in[1])
-				return []*ir.Value{c.cast(c.add("Softmax", A{"axis": 3}, s), f16)}
-			})},
+			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+				s := c.Add("Add", nil, c.Cast(in[0], f32), in[1])
+				return []*ir.Value{c.Cast(c.Add("Softmax", A{"axis": 3}, s), f16)}
+			}},
 		{name: "members with their own constants and a shared input", members: 3, stacked: []bool{true, true, false}, consts: []bool{false, true, false},
 			inputs: []ir.Type{T(f16, 20, 64), T(f32, 64), T(f16, 20, 1)},
-			build: body(func(c *chain, in []*ir.Value) []*ir.Value {
-				y := c.add("Mul", nil, c.cast(in[0], f32), in[1])
-				return []*ir.Value{c.cast(c.add("Add", nil, y, c.cast(in[2], f32)), f16)}
-			})},
+			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+				y := c.Add("Mul", nil, c.Cast(in[0], f32), in[1])
+				return []*ir.Value{c.Cast(c.Add("Add", nil, y, c.Cast(in[2], f32)), f16)}
+			}},
 		{name: "members of a pooled mean", members: 2, stacked: []bool{true}, inputs: []ir.Type{T(f16, 1, 8, 12, 48)},
-			build: body(func(c *chain, in []*ir.Value) []*ir.Value {
-				return []*ir.Value{c.add("ReduceMean", A{"axes": []int{1, 2}}, c.cast(in[0], f32))}
-			})},
+			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+				return []*ir.Value{c.Add("ReduceMean", A{"axes": []int{1, 2}}, c.Cast(in[0], f32))}
+			}},
 		{name: "members of matrix times vector with activation", members: 2, stacked: []bool{true, true, true}, consts: []bool{false, true, true},
 			inputs: []ir.Type{T(f16, 128), T(f16, 40, 128), T(f32, 40)},
-			build: body(func(c *chain, in []*ir.Value) []*ir.Value {
-				offset := c.g.Constant("o", ir.SplatInt(T(ir.Int32, 40), 0))
-				length := c.g.Constant("l", ir.SplatInt(T(ir.Int32, 40), 128))
-				y := c.add("SegmentedMatVec", nil, c.cast(in[0], f32), c.cast(in[1], f32), in[2], offset, length)
-				return []*ir.Value{c.cast(c.add("Relu", nil, y), f16)}
-			})},
+			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+				offset := c.Body.Constant("o", ir.SplatInt(T(ir.Int32, 40), 0))
+				length := c.Body.Constant("l", ir.SplatInt(T(ir.Int32, 40), 128))
+				y := c.Add("SegmentedMatVec", nil, c.Cast(in[0], f32), c.Cast(in[1], f32), in[2], offset, length)
+				return []*ir.Value{c.Cast(c.Add("Relu", nil, y), f16)}
+			}},
 		{name: "rows of different activation", inputs: []ir.Type{T(f16, 64), T(f16, 48, 64), T(ir.Bool, 48)}, consts: []bool{false, true, true},
-			build: body(func(c *chain, in []*ir.Value) []*ir.Value {
-				offset := c.g.Constant("o", ir.SplatInt(T(ir.Int32, 48), 0))
-				length := c.g.Constant("l", ir.SplatInt(T(ir.Int32, 48), 64))
-				y := c.add("SegmentedMatVec", nil, c.cast(in[0], f32), c.cast(in[1], f32), nil, offset, length)
-				return []*ir.Value{c.add("Where", nil, in[2], c.add("Sigmoid", nil, y), y)}
-			})},
+			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+				offset := c.Body.Constant("o", ir.SplatInt(T(ir.Int32, 48), 0))
+				length := c.Body.Constant("l", ir.SplatInt(T(ir.Int32, 48), 64))
+				y := c.Add("SegmentedMatVec", nil, c.Cast(in[0], f32), c.Cast(in[1], f32), nil, offset, length)
+				return []*ir.Value{c.Add("Where", nil, in[2], c.Add("Sigmoid", nil, y), y)}
+			}},
 		{name: "channels padded and moved last", inputs: []ir.Type{T(ir.Uint8, 1, 12, 6, 8)},
-			build: body(func(c *chain, in []*ir.Value) []*ir.Value {
-				x := c.add("Transpose", A{"perm": []int{0, 2, 3, 1}}, c.cast(in[0], f32))
-				x = c.add("Mul", nil, x, c.g.Constant("s", ir.ScalarFloat(f32, 1.0/255)))
-				x = c.add("Pad", A{"begin": []int{0, 0, 0, 0}, "end": []int{0, 0, 0, 4}}, x)
-				return []*ir.Value{c.cast(x, f16)}
-			})},
+			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+				x := c.Add("Transpose", A{"perm": []int{0, 2, 3, 1}}, c.Cast(in[0], f32))
+				x = c.Add("Mul", nil, x, c.Body.Constant("s", ir.ScalarFloat(f32, 1.0/255)))
+				x = c.Add("Pad", A{"begin": []int{0, 0, 0, 0}, "end": []int{0, 0, 0, 4}}, x)
+				return []*ir.Value{c.Cast(x, f16)}
+			}},
 		{name: "join of inputs into a stack", inputs: []ir.Type{T(ir.Uint8, 1, 4, 6), T(ir.Uint8, 1, 4, 6)},
-			build: body(func(c *chain, in []*ir.Value) []*ir.Value {
-				return []*ir.Value{c.add("Concat", A{"axis": 0}, in[0], in[1])}
-			})},
-		{name: "a table in the body", inputs: []ir.Type{T(f32, 3, 1)}, build: body(func(c *chain, in []*ir.Value) []*ir.Value {
-			return []*ir.Value{c.add("Add", nil, in[0], c.g.Constant("k", ir.FromFloats(T(f32, 5), []float64{1, 2, 3, 4, 5})))}
-		})},
+			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+				return []*ir.Value{c.Add("Concat", A{"axis": 0}, in[0], in[1])}
+			}},
+		{name: "a table in the body", inputs: []ir.Type{T(f32, 3, 1)}, build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+			return []*ir.Value{c.Add("Add", nil, in[0], c.Body.Constant("k", ir.FromFloats(T(f32, 5), []float64{1, 2, 3, 4, 5})))}
+		}},
 		{name: "no elements", inputs: []ir.Type{T(f32, 0, 4)}, build: node("Neg", nil)},
 	}
 }
@@ -113,7 +87,7 @@ func TestFusedRegionsAgreeWithTheEvaluator(t *testing.T) {
 	for _, c := range fused() {
 		for _, name := range target.Names() {
 			t.Run(c.name+" on "+name, func(t *testing.T) {
-				c.checkFor(t, Lower, name)
+				c.check(t, name)
 			})
 		}
 	}
@@ -121,16 +95,13 @@ func TestFusedRegionsAgreeWithTheEvaluator(t *testing.T) {
 
 func textOf(t *testing.T, c *testCase, align int) (string, *kernel.Spec) {
 	t.Helper()
-	tg, err := target.Lookup("sm_121")
-	require.NoError(t, err)
-	n, _ := c.region(t, rand.New(rand.NewSource(7)))
-	ctx := &kernel.Context{Target: tg}
+	ctx := kerneltest.Target(t, "sm_121")
 	if align > 0 {
 		ctx.Align = func(*ir.Value) int { return align }
 	}
-	spec, err := Lower(n, ctx)
+	spec, err := Lower(c.region(t).Node, ctx)
 	require.NoError(t, err)
-	return spec.Build(tg, "k").String(), spec
+	return spec.Build(ctx.Target, "k").String(), spec
 }
 
 func TestElementwiseMovesSixteenBytesAtATime(t *testing.T) {

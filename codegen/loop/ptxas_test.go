@@ -3,12 +3,11 @@ package loop
 import (
 	"context"
 	"fmt"
-	"math/rand"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -32,8 +31,8 @@ func TestPtxasTakesTheKernels(t *testing.T) {
 	}
 	for _, name := range target.Names() {
 		t.Run(name, func(t *testing.T) {
-			tg, err := target.Lookup(name)
-			require.NoError(t, err)
+			ctx := kerneltest.Target(t, name)
+			tg := ctx.Target
 			m := ptx.NewModule(tg.Name)
 			kernels := 0
 			for i, c := range chosen {
@@ -41,8 +40,7 @@ func TestPtxasTakesTheKernels(t *testing.T) {
 					continue
 				}
 				kernels++
-				n, _ := c.region(t, rand.New(rand.NewSource(7)))
-				spec, err := Lower(n, &kernel.Context{Target: tg})
+				spec, err := Lower(c.region(t).Node, ctx)
 				require.NoError(t, err)
 				spec.EmitInto(m, fmt.Sprintf("k%d", i))
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -17,23 +18,23 @@ func randomRegion(r *rand.Rand) *testCase {
 		shape[2] = 1 + r.Intn(37)
 	}
 	c := &testCase{inputs: []ir.Type{ir.T(d, shape...), ir.T(d, shape[2])}}
+	if d == ir.Float16 {
+		c.tol = 1e-3 // the evaluator rounds no arithmetic inside of a body
+	}
 	steps := 1 + r.Intn(6)
 	seed := r.Int63()
-	c.build = body(func(ch *chain, in []*ir.Value) []*ir.Value {
+	c.build = func(ch *kerneltest.Region, in []*ir.Value) []*ir.Value {
 		r := rand.New(rand.NewSource(seed))
 		v := in[0]
 		reduced := false
 		for range steps {
-			if ch.err != nil {
-				return nil
-			}
 			s := v.Type.Shape
 			switch r.Intn(10) {
 			case 0:
-				v = ch.add("Reshape", ir.Attrs{"shape": randomShape(r, v.Type.Numel())}, v)
+				v = ch.Add("Reshape", ir.Attrs{"shape": randomShape(r, v.Type.Numel())}, v)
 			case 1:
 				perm := r.Perm(len(s))
-				v = ch.add("Transpose", ir.Attrs{"perm": perm}, v)
+				v = ch.Add("Transpose", ir.Attrs{"perm": perm}, v)
 			case 2:
 				starts, sizes, steps := make([]int, len(s)), make([]int, len(s)), make([]int, len(s))
 				for i, n := range s {
@@ -44,23 +45,23 @@ func randomRegion(r *rand.Rand) *testCase {
 						steps[i], sizes[i] = -1, starts[i]+1
 					}
 				}
-				v = ch.add("Slice", ir.Attrs{"starts": starts, "sizes": sizes, "steps": steps}, v)
+				v = ch.Add("Slice", ir.Attrs{"starts": starts, "sizes": sizes, "steps": steps}, v)
 			case 3:
-				v = ch.add("Concat", ir.Attrs{"axis": r.Intn(len(s))}, v, v)
+				v = ch.Add("Concat", ir.Attrs{"axis": r.Intn(len(s))}, v, v)
 			case 4:
 				begin, end := make([]int, len(s)), make([]int, len(s))
 				for i := range s {
 					begin[i], end[i] = r.Intn(3), r.Intn(3)
 				}
 				mode := []string{"constant", "edge", "reflect", "wrap"}[r.Intn(4)]
-				v = ch.add("Pad", ir.Attrs{"begin": begin, "end": end, "mode": mode}, v)
+				v = ch.Add("Pad", ir.Attrs{"begin": begin, "end": end, "mode": mode}, v)
 			case 5:
 				if s[len(s)-1] == in[1].Type.Shape[0] {
-					v = ch.add("Add", nil, v, in[1])
+					v = ch.Add("Add", nil, v, in[1])
 				}
 			case 6:
-				v = ch.add("Max", nil, v, v)
-				v = ch.add("Neg", nil, v)
+				v = ch.Add("Max", nil, v, v)
+				v = ch.Add("Neg", nil, v)
 			case 7, 8:
 				if !reduced {
 					reduced = true
@@ -69,20 +70,20 @@ func randomRegion(r *rand.Rand) *testCase {
 					if len(s) > 1 && axes[0]+1 < len(s) && r.Intn(2) == 0 {
 						axes = append(axes, axes[0]+1)
 					}
-					m := ch.add(op, ir.Attrs{"axes": axes, "keepdims": true}, v)
-					v = ch.add([]string{"Sub", "Max"}[r.Intn(2)], nil, v, m)
+					m := ch.Add(op, ir.Attrs{"axes": axes, "keepdims": true}, v)
+					v = ch.Add([]string{"Sub", "Max"}[r.Intn(2)], nil, v, m)
 				}
 			case 9:
 				repeats := slices.Repeat([]int{1}, len(s))
 				repeats[r.Intn(len(s))] = 2
-				v = ch.add("Tile", ir.Attrs{"repeats": repeats}, v)
+				v = ch.Add("Tile", ir.Attrs{"repeats": repeats}, v)
 			}
 		}
 		if v == in[0] {
-			v = ch.add("Neg", nil, v)
+			v = ch.Add("Neg", nil, v)
 		}
 		return []*ir.Value{v}
-	})
+	}
 	return c
 }
 
@@ -105,8 +106,7 @@ func TestRandomRegionsAgreeWithTheEvaluator(t *testing.T) {
 		c := randomRegion(r)
 		c.name = fmt.Sprint(i)
 		t.Run(c.name, func(t *testing.T) {
-			c.tol = 0
-			c.check(t, Lower)
+			c.check(t, "sm_121")
 		})
 	}
 }

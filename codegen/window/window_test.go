@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
@@ -34,82 +32,42 @@ func (s shape) String() string {
 	return fmt.Sprintf("%s %v %dx%dx%dx%d·%d k%d s%d p%d d%d members=%d residual=%v gelu=%v blocks=%v", s.op, s.d, s.n, s.h, s.w, s.c, s.multiplier, s.k, s.stride, s.pad, s.dil, s.members, s.residual, s.gelu, s.blocks)
 }
 
-var rng = rand.New(rand.NewPCG(3, 4))
-
-func random(t ir.Type) *ir.Tensor {
-	x := make([]float64, t.Numel())
-	for i := range x {
-		x[i] = rng.NormFloat64()
-	}
-	return ir.FromFloats(t, x)
-}
-
 // region builds the region as the passes do: narrow values are cast at its borders, weights and bias are f32 constants.
-func (s shape) region(t *testing.T) (*ir.Node, map[*ir.Value]*ir.Tensor) {
+func (s shape) region(t *testing.T) *kerneltest.Region {
 	t.Helper()
-	g, body := ir.NewGraph("g"), ir.NewGraph("body")
-	data := map[*ir.Value]*ir.Tensor{}
-	var outer []*ir.Value
-	var stacked []bool
-	add := func(name string, typ ir.Type, constant, stack bool) *ir.Value {
-		inner := body.AddInput(name, typ)
-		if s.members > 0 && stack {
-			typ = ir.T(typ.DType, append([]int{s.members}, typ.Shape...)...)
-		}
-		x := random(typ)
-		v := &ir.Value{Name: name, Type: typ}
-		if constant {
-			v.Const = x
-		}
-		data[v] = x
-		outer, stacked = append(outer, v), append(stacked, stack)
-		return inner
+	r := kerneltest.New(t, ir.FamilyWindow).Members(s.members)
+	r.Limits[ir.Float32] = 1e-6
+	stacked := s.members > 0
+	input := func(typ ir.Type, constant bool) *ir.Value {
+		return r.Cast(r.Input(typ, 1, constant, stacked), ir.Float32)
 	}
-	node := func(op string, attrs ir.Attrs, in ...*ir.Value) *ir.Value {
-		n, err := body.Add(op, op, attrs, in...)
-		require.NoError(t, err)
-		return n.Outputs[0]
-	}
-	cast := func(v *ir.Value, d ir.DType) *ir.Value {
-		if v.Type.DType == d {
-			return v
-		}
-		return node("Cast", ir.Attrs{"to": d}, v)
-	}
-	x := cast(add("x", ir.T(s.d, s.n, s.h, s.w, s.c), false, true), ir.Float32)
+	x := input(ir.T(s.d, s.n, s.h, s.w, s.c), false)
 	attrs := ir.Attrs{"strides": []int{s.stride, s.stride}, "pads": []int{s.pad, s.pad, s.pad, s.pad}, "dilations": []int{s.dil, s.dil}, "layout": "NHWC"}
 	var y *ir.Value
 	switch s.op {
 	case "Conv":
 		attrs["group"] = s.c
-		w := add("w", ir.T(ir.Float32, s.c*s.multiplier, 1, s.k, s.k), true, true)
-		y = node("Conv", attrs, x, w, add("b", ir.T(ir.Float32, s.c*s.multiplier), true, true))
+		w := input(ir.T(ir.Float32, s.c*s.multiplier, 1, s.k, s.k), true)
+		y = r.Add("Conv", attrs, x, w, input(ir.T(ir.Float32, s.c*s.multiplier), true))
 	default:
 		attrs["kernel"] = []int{s.k, s.k}
 		if s.op == "AveragePool" && s.pad > 0 {
 			attrs["include_pad"] = true
 		}
-		y = node(s.op, attrs, x)
+		y = r.Add(s.op, attrs, x)
 	}
 	if s.residual {
-		y = node("Add", nil, y, cast(add("r", ir.T(s.d, y.Type.Shape...), false, true), ir.Float32))
+		y = r.Add("Add", nil, y, input(ir.T(s.d, y.Type.Shape...), false))
 	}
 	if s.gelu {
-		y = node("Gelu", nil, y)
+		y = r.Add("Gelu", nil, y)
 	}
 	if s.blocks {
-		n, err := body.Add("BlockQuantize", "q", ir.Attrs{"scale": 0.37}, y)
-		require.NoError(t, err)
-		body.Outputs = n.Outputs
+		r.FinishBlocks(y, 0.37)
 	} else {
-		body.Outputs = []*ir.Value{cast(y, s.d)}
+		r.Finish(r.Cast(y, s.d))
 	}
-	if s.members == 0 {
-		stacked = nil
-	}
-	r, err := g.NewRegion("window", s.String(), body, s.members, stacked, outer...)
-	require.NoError(t, err)
-	return r, data
+	return r
 }
 
 var shapes = []shape{
@@ -142,100 +100,59 @@ var shapes = []shape{
 }
 
 func TestWindowsAgreeWithTheEvaluator(t *testing.T) {
-	tg, err := target.Lookup("sm_121")
-	require.NoError(t, err)
 	for _, s := range shapes {
-		t.Run(s.String(), func(t *testing.T) {
-			region, data := s.region(t)
-			spec, err := Lower(region, &kernel.Context{Target: tg})
-			require.NoError(t, err)
-			got := kerneltest.Run(t, spec, tg, data)
-			want := kerneltest.Reference(t, region, data)
-			s.compare(t, got, region, want, spec.Schedule)
-		})
-	}
-}
-
-// compare holds outputs against the reference.
-func (s shape) compare(t *testing.T, got map[*ir.Value]*ir.Tensor, region *ir.Node, want []*ir.Array, schedule string) {
-	t.Helper()
-	if s.blocks {
-		requireBlocks(t, got[region.Outputs[0]], got[region.Outputs[1]], want)
-		return
-	}
-	tolerance := map[ir.DType]float64{ir.Float32: 1e-6, ir.Float16: 1e-4, ir.BFloat16: 1e-3, ir.Float8E4M3FN: 2e-2}[s.d]
-	require.Less(t, kerneltest.RelL2(got[region.Outputs[0]], want[0]), tolerance, "%v: %s", s, schedule)
-}
-
-// requireBlocks holds values and scales against the reference: equal, but where a sum in another order falls to the other
-// side of the middle between two values.
-func requireBlocks(t *testing.T, y, scales *ir.Tensor, want []*ir.Array) {
-	t.Helper()
-	for i, got := range [][]float64{y.Array().Floats(), scales.Array().Floats()} {
-		ref, differ := want[i].Floats(), 0
-		require.Len(t, got, len(ref))
-		for j := range got {
-			if got[j] != ref[j] {
-				differ++
-			}
-		}
-		require.LessOrEqual(t, differ, len(got)/10000, "%d of %d elements of output %d differ", differ, len(got), i)
+		t.Run(s.String(), func(t *testing.T) { s.region(t).Check(Lower, kerneltest.Target(t, "sm_121")) })
 	}
 }
 
 // TestEveryScheduleIsRight runs schedules that no choice made: tiles that hang over the image, threads that are idle,
 // windows that are unrolled and looped over.
 func TestEveryScheduleIsRight(t *testing.T) {
-	tg, err := target.Lookup("sm_121")
-	require.NoError(t, err)
+	ctx := kerneltest.Target(t, "sm_121")
 	const runs = 6 // of a shape
 	for _, s := range shapes {
 		if s.h*s.w*s.c > 1<<13 {
 			continue
 		}
-		region, data := s.region(t)
-		p, err := analyse(region)
+		r := s.region(t)
+		p, err := analyse(r.Node)
 		require.NoError(t, err)
-		want := kerneltest.Reference(t, region, data)
 		all := p.candidates()
 		for range min(runs, len(all)) {
-			c := all[rng.IntN(len(all))]
-			if c.shared(p) > tg.SharedBlock {
+			c := all[r.Rand.Intn(len(all))]
+			if c.shared(p) > ctx.Target.SharedBlock {
 				continue
 			}
-			spec, err := p.spec(c.placed(p), &kernel.Context{Target: tg})
+			spec, err := p.spec(c.placed(p), ctx)
 			require.NoError(t, err)
-			s.compare(t, kerneltest.Run(t, spec, tg, data), region, want, c.String())
+			r.CheckSpec(spec, ctx.Target)
 		}
 	}
 }
 
 func TestWhatIsNoWindowIsRefused(t *testing.T) {
-	tg, err := target.Lookup("sm_121")
-	require.NoError(t, err)
+	ctx := kerneltest.Target(t, "sm_121")
 	for why, attrs := range map[string]ir.Attrs{"divisor varies": {"ceil": true}, "layout": {"layout": "NCHW"}} {
-		region, _ := shape{op: "AveragePool", d: ir.Float32, n: 1, h: 6, w: 6, c: 6, k: 3, stride: 1, pad: 0, dil: 1}.region(t)
+		region := shape{op: "AveragePool", d: ir.Float32, n: 1, h: 6, w: 6, c: 6, k: 3, stride: 1, pad: 0, dil: 1}.region(t).Node
 		for k, v := range attrs {
 			region.Body.Nodes[0].Attrs[k] = v
 		}
-		_, err := Lower(region, &kernel.Context{Target: tg})
+		_, err := Lower(region, ctx)
 		require.ErrorContains(t, err, why)
 	}
 }
 
 func TestAWindowThatFitsNoBlockIsRefused(t *testing.T) {
-	tg, err := target.Lookup("sm_121")
-	require.NoError(t, err)
-	region, _ := shape{op: "AveragePool", d: ir.Float16, n: 1, h: 200, w: 200, c: 1, k: 200, stride: 1, dil: 1}.region(t)
-	_, err = Lower(region, &kernel.Context{Target: tg})
+	ctx := kerneltest.Target(t, "sm_121")
+	region := shape{op: "AveragePool", d: ir.Float16, n: 1, h: 200, w: 200, c: 1, k: 200, stride: 1, dil: 1}.region(t).Node
+	_, err := Lower(region, ctx)
 	require.ErrorContains(t, err, "does not fit into shared memory")
 }
 
 func TestBlocksWantATargetThatConvertsThem(t *testing.T) {
-	tg, err := target.Lookup("sm_90")
-	require.NoError(t, err)
-	region, _ := shape{op: "MaxPool", d: ir.Float16, n: 1, h: 4, w: 4, c: 16, k: 2, stride: 2, dil: 1, blocks: true}.region(t)
-	_, err = Lower(region, &kernel.Context{Target: tg})
+	ctx := kerneltest.Target(t, "sm_90")
+	region := shape{op: "MaxPool", d: ir.Float16, n: 1, h: 4, w: 4, c: 16, k: 2, stride: 2, dil: 1, blocks: true}.region(t).Node
+	_, err := Lower(region, ctx)
 	require.ErrorContains(t, err, "e2m1")
 }
 
@@ -246,16 +163,15 @@ func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
 	}
 	require.NoError(t, err)
 	for _, name := range target.Names() {
-		tg, err := target.Lookup(name)
-		require.NoError(t, err)
+		ctx := kerneltest.Target(t, name)
 		for _, s := range shapes {
-			if s.blocks && !tg.NVFP4 {
+			if s.blocks && !ctx.Target.NVFP4 {
 				continue
 			}
-			region, _ := s.region(t)
-			spec, err := Lower(region, &kernel.Context{Target: tg})
+			region := s.region(t).Node
+			spec, err := Lower(region, ctx)
 			require.NoError(t, err)
-			r, err := tool.Assemble(context.Background(), spec.Build(tg, "k").String(), tg.Name)
+			r, err := tool.Assemble(context.Background(), spec.Build(ctx.Target, "k").String(), ctx.Target.Name)
 			require.NoError(t, err, s.String())
 			require.Zero(t, r.Usage[0].Spills, s.String())
 			require.LessOrEqual(t, r.Usage[0].Regs, 128, s.String())
@@ -267,17 +183,16 @@ func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
 // TestGlobalBytesMoveInWideAccesses: what a thread asks of global memory, it asks for 16 bytes at a time. A tile's NVFP4
 // output is narrower: a vector of channels is a block, 8 bytes and a scale.
 func TestGlobalBytesMoveInWideAccesses(t *testing.T) {
-	tg, err := target.Lookup("sm_121")
-	require.NoError(t, err)
+	ctx := kerneltest.Target(t, "sm_121")
 	for _, s := range shapes {
 		if s.c%16 != 0 || s.blocks {
 			continue
 		}
-		region, _ := s.region(t)
-		spec, err := Lower(region, &kernel.Context{Target: tg})
+		region := s.region(t).Node
+		spec, err := Lower(region, ctx)
 		require.NoError(t, err)
 		all, wide := 0, 0
-		for _, x := range spec.Build(tg, "k").Kernels[0].Body {
+		for _, x := range spec.Build(ctx.Target, "k").Kernels[0].Body {
 			if x.Instr == nil {
 				continue
 			}
@@ -295,16 +210,15 @@ func TestGlobalBytesMoveInWideAccesses(t *testing.T) {
 // TestTilesAreReadWithoutBankConflicts: rows of inputs are so far apart that the lanes of a warp ask different banks, where
 // channels and pixels are powers of two.
 func TestTilesAreReadWithoutBankConflicts(t *testing.T) {
-	tg, err := target.Lookup("sm_121")
-	require.NoError(t, err)
+	ctx := kerneltest.Target(t, "sm_121")
 	for _, s := range shapes {
 		if s.c%16 != 0 || s.c&(s.c-1) != 0 || s.w%8 != 0 || s.op != "Conv" {
 			continue
 		}
-		region, _ := s.region(t)
+		region := s.region(t).Node
 		p, err := analyse(region)
 		require.NoError(t, err)
-		c, err := p.choose(tg)
+		c, err := p.choose(ctx.Target)
 		require.NoError(t, err)
 		require.Equal(t, c.inputVector(p), c.wavefronts(p), "%v: %v", s, c)
 	}

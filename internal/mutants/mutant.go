@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"testing"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
@@ -15,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+	"github.com/stretchr/testify/require"
 )
 
 // Mutant is one change to a compiled model.
@@ -45,33 +47,29 @@ type model struct {
 	want    map[string][]float64
 }
 
-func load(ctx context.Context, name, precision string) (*model, error) {
+func load(t testing.TB, name, precision string) *model {
+	t.Helper()
 	if networks[name] != nil {
-		return loadNetwork(ctx, name)
+		return loadNetwork(t, name)
 	}
 	src, err := driving.Make(name, driving.Small)
-	if err != nil {
-		return nil, err
-	}
+	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
-	if err != nil {
-		return nil, err
-	}
-	r, err := compile.Compile(ctx, m, compile.Options{Precision: precision, Targets: []string{target.Default().Name}})
-	if err != nil {
-		return nil, err
-	}
+	require.NoError(t, err)
+	r, err := compile.Compile(t.Context(), m, compile.Options{Precision: precision, Targets: []string{target.Default().Name}})
+	require.NoError(t, err)
 	out := &model{program: r.Program, inputs: map[string][]byte{}, want: map[string][]float64{}}
 	arrays := map[string]*ir.Array{}
 	for _, in := range src.Inputs {
-		t := in.Draw(1)
-		arrays[in.Name], out.inputs[in.Name] = t.Array(), t.Dense()
+		x := in.Draw(1)
+		arrays[in.Name], out.inputs[in.Name] = x.Array(), x.Dense()
 	}
-	results, err := ir.Evaluate(ctx, r.Source, arrays, ir.EvalOptions{})
+	results, err := ir.Evaluate(t.Context(), r.Source, arrays, ir.EvalOptions{})
+	require.NoError(t, err)
 	for n, a := range results {
 		out.want[n] = a.Floats()
 	}
-	return out, err
+	return out
 }
 
 // find is the index of the first kernel of the site in the variant's launch list.

@@ -25,8 +25,7 @@ func TestNoMutantGoesUnnoticed(t *testing.T) {
 		if models[key] != nil {
 			continue
 		}
-		m, err := load(ctx, s.Model, s.Precision)
-		require.NoError(t, err)
+		m := load(t, s.Model, s.Precision)
 		caught, detail, err := m.run(ctx, m.program)
 		require.NoError(t, err)
 		require.Equal(t, nobody, caught, "%s unchanged: %s", key, detail)

@@ -1,0 +1,32 @@
+package kerneltest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Program makes a program of the graph, whose regions all get a kernel of their own family.
+func (g *Graph) Program(families codegen.Families, tgt *target.Target) (*runtime.Program, *codegen.Result) {
+	g.t.Helper()
+	require.NoError(g.t, g.Verify())
+	w := codegen.NewWeights()
+	r, err := codegen.Generate(g.Graph, tgt, families, w)
+	require.NoError(g.t, err)
+	require.Empty(g.t, r.Fallbacks)
+	p := &runtime.Program{Format: runtime.FormatVersion, Model: g.Name, Variants: []runtime.Variant{r.Variant}, Weights: w.Bytes()}
+	port := func(v *ir.Value) runtime.Port {
+		return runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: v.Type.Shape}
+	}
+	for _, v := range g.Inputs {
+		p.Inputs = append(p.Inputs, port(v))
+	}
+	for _, v := range g.Outputs {
+		p.Outputs = append(p.Outputs, port(v))
+	}
+	require.NoError(g.t, p.Validate())
+	return p, r
+}
