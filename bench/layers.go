@@ -16,7 +16,6 @@ const layerRuns = 5
 // here each one starts from a cache that the others did not fill.
 func layers(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.Device) ([]Layer, error) {
 	apart := *p
-	apart.States = nil
 	single := *v
 	single.Entries = nil
 	var launches []runtime.Launch

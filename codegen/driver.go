@@ -2,7 +2,6 @@ package codegen
 
 import (
 	"fmt"
-	"sort"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -23,7 +22,7 @@ type Families struct {
 // Result is the code for one target, and what was noticed on the way.
 type Result struct {
 	Variant   runtime.Variant
-	Regions   []*ir.Node // that the launches of entry run compute; nil for a copy
+	Regions   [][]*ir.Node // of each entry, that its launches compute; nil for a copy
 	Fallbacks []Fallback
 }
 
@@ -32,40 +31,59 @@ type Fallback struct {
 	Region, Family, Reason string
 }
 
-// Generate lowers a graph of Regions for one target. Constants are added to w.
-func Generate(g *ir.Graph, t *target.Target, f Families, w *Weights) (*Result, error) {
-	p, err := placeValues(g)
-	if err != nil {
-		return nil, err
-	}
-	d := &driver{placer: p, target: t, families: f, weights: w, module: ptx.NewModule(t.Name), kernels: map[string]string{}, stems: map[string]int{}}
-	d.context = &kernel.Context{Target: t, Align: func(v *ir.Value) int {
-		at, err := p.of(v)
-		if err != nil {
-			return 1
+// Entry is a graph of Regions that becomes a named launch list of the program.
+type Entry struct {
+	Name  string
+	Graph *ir.Graph
+	Kept  []Kept
+}
+
+// Kept says that an input lives on the device from run to run, for every entry that has an input of that name.
+type Kept struct {
+	Input   string
+	Output  string // the output that is its value after a run; empty: a run leaves it as it is
+	Initial []byte // of a variable: its value in the weights file; nil: a state, zero at first
+}
+
+// Generate lowers graphs of Regions for one target: entries over the same constants, states and variables, inputs and
+// outputs of one name, and one arena. Constants are added to w.
+func Generate(entries []Entry, t *target.Target, f Families, w *Weights) (*Result, error) {
+	d := &driver{target: t, families: f, weights: w, buffers: &buffers{ports: map[string]*storage{}}, module: ptx.NewModule(t.Name),
+		kernels: map[string]string{}, stems: map[string]int{}}
+	for _, e := range entries {
+		if err := d.entry(e); err != nil {
+			if len(entries) > 1 {
+				err = fmt.Errorf("entry %s: %w", e.Name, err)
+			}
+			return nil, err
 		}
-		return at.align()
-	}}
-	if err := d.run(); err != nil {
-		return nil, err
 	}
 	return d.finish(), nil
 }
 
+// driver is what the entries of a program share.
 type driver struct {
-	*placer
 	target   *target.Target
 	families Families
 	weights  *Weights
-	context  *kernel.Context
+	buffers  *buffers
 	module   *ptx.Module
 
 	kernels   map[string]string // emitted text without the name → kernel name
 	stems     map[string]int
 	infos     []runtime.KernelInfo
-	pending   []launch
+	lists     []*list
 	counters  *storage
 	fallbacks []Fallback
+}
+
+// list is an entry's launch list in the making.
+type list struct {
+	*driver
+	*placer
+	name    string
+	context *kernel.Context
+	pending []launch
 }
 
 // launch is a launch before buffers have indices.
@@ -82,20 +100,34 @@ type span2 struct {
 	bytes int
 }
 
-func (d *driver) run() error {
-	for _, n := range d.graph.Nodes {
+func (d *driver) entry(e Entry) error {
+	p, err := placeValues(e, d.buffers)
+	if err != nil {
+		return err
+	}
+	l := &list{driver: d, placer: p, name: e.Name}
+	l.context = &kernel.Context{Target: d.target, Align: func(v *ir.Value) int {
+		at, err := p.of(v)
+		if err != nil {
+			return 1
+		}
+		return at.align()
+	}}
+	d.lists = append(d.lists, l)
+	for _, n := range e.Graph.Nodes {
 		if isView(n) {
-			d.emitCopies(n)
+			l.emitCopies(n)
 			continue
 		}
 		if isEmpty(n) {
 			continue
 		}
-		if err := d.lower(n); err != nil {
+		if err := l.lower(n); err != nil {
 			return fmt.Errorf("region %q: %w", n.Name, err)
 		}
 	}
-	d.emitCopies(nil)
+	l.emitCopies(nil)
+	l.keep()
 	return nil
 }
 
@@ -110,82 +142,82 @@ func isEmpty(n *ir.Node) bool {
 }
 
 // emitCopies appends the copies that a view needs, or, for nil, those of outputs.
-func (d *driver) emitCopies(n *ir.Node) {
-	for _, c := range d.copies {
+func (l *list) emitCopies(n *ir.Node) {
+	for _, c := range l.copies {
 		if c.view == n {
-			d.emitCopy(c)
+			l.emitCopy(c)
 		}
 	}
 }
 
-func (d *driver) emitCopy(c copyNeed) {
-	d.pending = append(d.pending, launch{
+func (l *list) emitCopy(c copyNeed) {
+	l.pending = append(l.pending, launch{
 		Launch: runtime.Launch{Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Copy: &runtime.Copy{Bytes: c.bytes}, Note: "copy for " + c.what},
 		reads:  []span2{{c.src, c.bytes}}, writes: []span2{{c.dst, c.bytes}}})
 }
 
 // lower asks the region's family, then loop.
-func (d *driver) lower(n *ir.Node) error {
+func (l *list) lower(n *ir.Node) error {
 	family := n.Attrs.String("family", "")
-	first := d.families.Loop
+	first := l.families.Loop
 	switch family {
 	case "contraction":
-		first = d.families.Contraction
+		first = l.families.Contraction
 	case "window":
-		first = d.families.Window
+		first = l.families.Window
 	}
-	spec, err := first(n, d.context)
+	spec, err := first(n, l.context)
 	if err != nil && family != "loop" {
-		d.fallbacks = append(d.fallbacks, Fallback{n.Name, family, err.Error()})
-		spec, err = d.families.Loop(n, d.context)
+		l.fallbacks = append(l.fallbacks, Fallback{n.Name, family, err.Error()})
+		spec, err = l.families.Loop(n, l.context)
 	}
 	if err != nil {
 		return err
 	}
-	return d.add(n, spec)
+	return l.add(n, spec)
 }
 
 // add appends the launch of a spec.
-func (d *driver) add(n *ir.Node, s *kernel.Spec) error {
-	l := launch{Launch: runtime.Launch{Grid: s.Grid, Block: s.Block, Shared: s.Shared, Note: s.Note}, region: n}
-	if l.Note == "" {
-		l.Note = n.Name
+func (l *list) add(n *ir.Node, s *kernel.Spec) error {
+	out := launch{Launch: runtime.Launch{Grid: s.Grid, Block: s.Block, Shared: s.Shared, Note: s.Note}, region: n}
+	if out.Note == "" {
+		out.Note = n.Name
 	}
 	for i, o := range s.Operands {
-		at, bytes, write, read, err := d.operand(n, i, o)
+		at, bytes, write, read, err := l.operand(n, i, o)
 		if err != nil {
 			return err
 		}
-		l.params = append(l.params, at)
+		out.params = append(out.params, at)
 		if write {
-			l.writes = append(l.writes, span2{at, bytes})
+			out.writes = append(out.writes, span2{at, bytes})
 		}
 		if read {
-			l.reads = append(l.reads, span2{at, bytes})
+			out.reads = append(out.reads, span2{at, bytes})
 		}
 	}
-	l.Kernel = d.kernel(s)
-	d.pending = append(d.pending, l)
+	out.Kernel = l.kernel(s)
+	l.pending = append(l.pending, out)
 	return nil
 }
 
-func (d *driver) operand(n *ir.Node, i int, o kernel.Operand) (at place, bytes int, write, read bool, err error) {
+func (l *list) operand(n *ir.Node, i int, o kernel.Operand) (at place, bytes int, write, read bool, err error) {
 	switch {
 	case o.Value != nil:
-		at, err = d.of(o.Value)
+		at, err = l.of(o.Value)
 		return at, o.Value.Type.Bytes(), o.Write, !o.Write || o.Read, err
 	case o.Const != nil:
-		s := d.storage(fmt.Sprintf("%s#%d", n.Name, i), runtime.ConstantBuffer, len(o.Const))
+		s := l.storage(fmt.Sprintf("%s#%d", n.Name, i), runtime.ConstantBuffer, len(o.Const))
 		s.data = o.Const
 		return place{s, 0}, len(o.Const), false, true, nil
 	case o.Workspace > 0:
-		return place{d.storage(fmt.Sprintf("%s#work%d", n.Name, i), runtime.ArenaBuffer, o.Workspace), 0}, o.Workspace, true, false, nil
+		return place{l.storage(fmt.Sprintf("%s#work%d", n.Name, i), runtime.ArenaBuffer, o.Workspace), 0}, o.Workspace, true, false, nil
 	case o.Counter > 0:
-		if d.counters == nil {
-			d.counters = d.storage("counters", runtime.StateBuffer, 0)
+		if l.counters == nil {
+			l.counters = l.storage("counters", runtime.StateBuffer, 0)
 		}
-		at := place{d.counters, d.counters.bytes}
-		d.counters.bytes += alignUp(o.Counter)
+		at := place{l.counters, l.counters.bytes}
+		l.counters.bytes += alignUp(o.Counter)
 		return at, o.Counter, true, false, nil
 	}
 	return place{}, 0, false, false, fmt.Errorf("operand %d points to nothing", i)
@@ -216,78 +248,4 @@ func (d *driver) kernel(s *kernel.Spec) string {
 	d.kernels[text] = name
 	d.infos = append(d.infos, runtime.KernelInfo{Name: name, Family: s.Family, Shared: s.Shared, MACs: s.MACs, Schedule: s.Schedule, Reason: s.Reason, Launches: 1})
 	return name
-}
-
-// finish numbers the buffers, plans the arena and writes the launch list.
-func (d *driver) finish() *Result {
-	v := runtime.Variant{Target: d.target.Name, Kernels: d.infos, PTX: d.module.String()}
-	d.liveRanges()
-	var arena []*planned
-	var arenaIndex []int
-	for _, s := range d.all {
-		if !s.used && s.kind != runtime.InputBuffer && s.kind != runtime.OutputBuffer {
-			continue
-		}
-		b := runtime.Buffer{Name: s.name, Kind: s.kind, Bytes: s.bytes}
-		switch s.kind {
-		case runtime.ConstantBuffer:
-			b.Offset = d.weights.Add(s.data)
-		case runtime.ArenaBuffer:
-			arena = append(arena, &planned{bytes: s.bytes, first: s.first, last: s.last})
-			arenaIndex = append(arenaIndex, len(v.Buffers))
-		}
-		s.index = len(v.Buffers)
-		v.Buffers = append(v.Buffers, b)
-	}
-	v.ArenaBytes, v.LiveBytes = planArena(arena)
-	for i, r := range arena {
-		v.Buffers[arenaIndex[i]].Offset = r.offset
-	}
-	launches := make([]runtime.Launch, len(d.pending))
-	regions := make([]*ir.Node, len(d.pending))
-	for i, l := range d.pending {
-		regions[i] = l.region
-		launches[i] = l.resolve()
-		launches[i].Dependent = d.target.DependentLaunch && i > 0 && l.Copy == nil && d.pending[i-1].Copy == nil
-	}
-	addHazards(&v, launches)
-	v.Entries = []runtime.Entry{{Name: "run", Launches: launches}}
-	return &Result{Variant: v, Regions: regions, Fallbacks: d.fallbacks}
-}
-
-func (d *driver) liveRanges() {
-	touch := func(s *storage, t int) {
-		if !s.used {
-			s.used, s.first = true, t
-		}
-		s.last = t
-	}
-	for t, l := range d.pending {
-		for _, r := range append(append([]span2{}, l.reads...), l.writes...) {
-			touch(r.at, t)
-		}
-	}
-}
-
-func (l *launch) resolve() runtime.Launch {
-	out := l.Launch
-	access := func(list []span2) []runtime.Access {
-		acc := make([]runtime.Access, 0, len(list))
-		for _, r := range list {
-			acc = append(acc, runtime.Access{Buffer: r.at.index, Offset: r.offset, Bytes: r.bytes})
-		}
-		sort.SliceStable(acc, func(i, j int) bool { return acc[i].Buffer < acc[j].Buffer })
-		return acc
-	}
-	out.Reads, out.Writes = access(l.reads), access(l.writes)
-	if out.Copy != nil {
-		c := *out.Copy
-		c.Src, c.Dst = out.Reads[0], out.Writes[0]
-		out.Copy = &c
-	}
-	out.Params = []runtime.Param{}
-	for _, p := range l.params {
-		out.Params = append(out.Params, runtime.Param{Buffer: p.at.index, Offset: p.offset, Bytes: 8})
-	}
-	return out
 }

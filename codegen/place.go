@@ -12,11 +12,15 @@ type storage struct {
 	name  string
 	kind  runtime.BufferKind
 	bytes int
-	data  []byte // of a constant
-	index int    // in Variant.Buffers, once it is there; -1 before
-	// launches between which it is touched
-	first, last int
-	used        bool
+	data  []byte   // of a constant, and a variable's initial value
+	index int      // in Variant.Buffers, once it is there; -1 before
+	into  *storage // that has the same bytes: the state of which this is the new value
+}
+
+// buffers are those of all entries, in the order in which they were made.
+type buffers struct {
+	all   []*storage
+	ports map[string]*storage // by "input NAME" and "output NAME"
 }
 
 // place is where a value's bytes begin.
@@ -35,28 +39,98 @@ type copyNeed struct {
 
 // placer decides for each value where it lives. Values are written once, so aliasing is safe wherever bytes coincide.
 type placer struct {
-	graph  *ir.Graph
-	places map[*ir.Value]place
-	copies []copyNeed
-	all    []*storage
+	*buffers
+	places   map[*ir.Value]place
+	copies   []copyNeed
+	feedback []feedback
 }
 
-func (p *placer) storage(name string, kind runtime.BufferKind, bytes int) *storage {
+// feedback is a kept input's storage and the one in which a run leaves its new value.
+type feedback struct{ old, next *storage }
+
+func (b *buffers) storage(name string, kind runtime.BufferKind, bytes int) *storage {
 	s := &storage{name: name, kind: kind, bytes: bytes, index: -1}
-	p.all = append(p.all, s)
+	b.all = append(b.all, s)
 	return s
 }
 
-// placeValues runs once backwards, so that outputs and concatenations claim their producers, and once forwards.
-func placeValues(g *ir.Graph) (*placer, error) {
-	p := &placer{graph: g, places: map[*ir.Value]place{}}
-	for _, in := range g.Inputs {
-		p.places[in] = place{p.storage(in.Name, runtime.InputBuffer, in.Type.Bytes()), 0}
+// port is the storage of an input or output, which all entries that have one of that name share.
+func (b *buffers) port(side, name string, kind runtime.BufferKind, bytes int) (*storage, error) {
+	key := side + " " + name
+	s := b.ports[key]
+	switch {
+	case s == nil:
+		s = b.storage(name, kind, bytes)
+		b.ports[key] = s
+	case s.kind != kind || s.bytes != bytes:
+		return nil, fmt.Errorf("%s %q is a buffer of kind %s of %d bytes, in another entry %s of %d bytes: give them different names", side, name, kind, bytes, s.kind, s.bytes)
 	}
-	outputs := make([]place, len(g.Outputs))
+	return s, nil
+}
+
+// placePorts places inputs and outputs, each output apart from the kept input whose new value it is.
+func (p *placer) placePorts(e Entry) (outputs []place, err error) {
+	kept := map[string]*Kept{} // by input and by output
+	for i, k := range e.Kept {
+		kept["input "+k.Input], kept["output "+k.Output] = &e.Kept[i], &e.Kept[i]
+	}
+	for _, in := range e.Graph.Inputs {
+		kind, k := runtime.InputBuffer, kept["input "+in.Name]
+		switch {
+		case k != nil && k.Initial != nil:
+			kind = runtime.VariableBuffer
+		case k != nil:
+			kind = runtime.StateBuffer
+		}
+		s, err := p.port("input", in.Name, kind, in.Type.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		if k != nil {
+			s.data = k.Initial
+		}
+		p.places[in] = place{s, 0}
+	}
+	for _, out := range e.Graph.Outputs {
+		k, bytes := kept["output "+out.Name], out.Type.Bytes()
+		var s *storage
+		if k == nil {
+			s, err = p.port("output", out.Name, runtime.OutputBuffer, bytes)
+		} else {
+			s, err = p.next(*k, bytes)
+		}
+		if err != nil {
+			return nil, err
+		}
+		outputs = append(outputs, place{s, 0})
+	}
+	return outputs, nil
+}
+
+// next is where an entry leaves the new value of a kept input.
+func (p *placer) next(k Kept, bytes int) (*storage, error) {
+	old := p.ports["input "+k.Input]
+	if old == nil || old.bytes != bytes {
+		return nil, fmt.Errorf("output %q of %d bytes is to be the new value of %q, which is no input of that size", k.Output, bytes, k.Input)
+	}
+	key := "output " + k.Output
+	if s := p.ports[key]; s != nil && s != old {
+		return nil, fmt.Errorf("output %q is the new value of %q, in another entry it is not: give them different names", k.Output, k.Input)
+	}
+	p.ports[key] = old
+	s := p.storage(k.Output, runtime.ArenaBuffer, bytes)
+	p.feedback = append(p.feedback, feedback{old, s})
+	return s, nil
+}
+
+// placeValues runs once backwards, so that outputs and concatenations claim their producers, and once forwards.
+func placeValues(e Entry, b *buffers) (*placer, error) {
+	p, g := &placer{buffers: b, places: map[*ir.Value]place{}}, e.Graph
+	outputs, err := p.placePorts(e)
+	if err != nil {
+		return nil, err
+	}
 	for i, out := range g.Outputs {
-		s := p.storage(out.Name, runtime.OutputBuffer, out.Type.Bytes())
-		outputs[i] = place{s, 0}
 		p.claim(out, outputs[i])
 	}
 	for i := len(g.Nodes) - 1; i >= 0; i-- {

@@ -14,6 +14,8 @@ type Weights struct {
 	parts []part
 	size  int
 	seen  map[[sha256.Size]byte]int
+
+	variables map[string]int
 }
 
 // part is data at an offset of the blob. It is not copied before Bytes is called.
@@ -23,7 +25,9 @@ type part struct {
 }
 
 // NewWeights returns an empty blob.
-func NewWeights() *Weights { return &Weights{seen: map[[sha256.Size]byte]int{}} }
+func NewWeights() *Weights {
+	return &Weights{seen: map[[sha256.Size]byte]int{}, variables: map[string]int{}}
+}
 
 // Add stores data, unless the same bytes are there already, and returns its offset. The caller leaves data as it is.
 func (w *Weights) Add(data []byte) int {
@@ -31,10 +35,23 @@ func (w *Weights) Add(data []byte) int {
 	if at, ok := w.seen[key]; ok {
 		return at
 	}
+	w.seen[key] = w.append(data)
+	return w.seen[key]
+}
+
+// AddVariable stores the initial value of a variable, once for all variants. It shares its bytes with nothing: a program
+// that saves its variables changes them there.
+func (w *Weights) AddVariable(name string, data []byte) int {
+	if _, ok := w.variables[name]; !ok {
+		w.variables[name] = w.append(data)
+	}
+	return w.variables[name]
+}
+
+func (w *Weights) append(data []byte) int {
 	at := alignUp(w.size)
 	w.parts = append(w.parts, part{at, data})
 	w.size = at + len(data)
-	w.seen[key] = at
 	return at
 }
 

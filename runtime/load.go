@@ -101,7 +101,7 @@ func (v *Variant) validate(p *Program) error {
 	if v.ArenaBytes < 0 {
 		return errors.New("negative arena")
 	}
-	ports := map[BufferKind]map[string]bool{InputBuffer: {}, OutputBuffer: {}}
+	names := map[BufferKind]map[string]bool{InputBuffer: {}, OutputBuffer: {}, StateBuffer: {}}
 	for i, b := range v.Buffers {
 		limit := math.MaxInt
 		switch b.Kind {
@@ -110,8 +110,15 @@ func (v *Variant) validate(p *Program) error {
 		case ArenaBuffer:
 			limit = v.ArenaBytes
 		case InputBuffer, OutputBuffer:
-			ports[b.Kind][b.Name] = true
-		case StateBuffer:
+			names[b.Kind][b.Name] = true
+		case StateBuffer, VariableBuffer:
+			if names[StateBuffer][b.Name] {
+				return fmt.Errorf("buffer %d: a second state or variable %q", i, b.Name)
+			}
+			names[StateBuffer][b.Name] = true
+			if b.Kind == VariableBuffer {
+				limit = len(p.Weights)
+			}
 		default:
 			return fmt.Errorf("buffer %d: unknown kind %q", i, b.Kind)
 		}
@@ -119,13 +126,19 @@ func (v *Variant) validate(p *Program) error {
 			return fmt.Errorf("buffer %d (%s): range outside its %s", i, b.Name, b.Kind)
 		}
 	}
+	for _, s := range p.States {
+		if !names[StateBuffer][s.Input] {
+			return fmt.Errorf("state %q has no buffer of kind state or variable: compile the model again", s.Input)
+		}
+		names[InputBuffer][s.Input], names[OutputBuffer][s.Output] = true, true
+	}
 	for _, in := range p.Inputs {
-		if !ports[InputBuffer][in.Name] {
+		if !names[InputBuffer][in.Name] {
 			return fmt.Errorf("input %q has no buffer", in.Name)
 		}
 	}
 	for _, out := range p.Outputs {
-		if !ports[OutputBuffer][out.Name] {
+		if !names[OutputBuffer][out.Name] {
 			return fmt.Errorf("output %q has no buffer", out.Name)
 		}
 	}
@@ -155,6 +168,11 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 			if err := inside(a); err != nil {
 				return err
 			}
+		}
+	}
+	for _, a := range l.Writes {
+		if b := v.Buffers[a.Buffer]; b.Kind == ConstantBuffer {
+			return fmt.Errorf("it writes constant %s", b.Name)
 		}
 	}
 	for _, a := range l.After {

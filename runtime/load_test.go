@@ -79,6 +79,20 @@ func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
 			copyOf(16)(nil, nil, l)
 			l.After = []int{5}
 		},
+		`it writes constant w`: func(p *runtime.Program, v *runtime.Variant, l *runtime.Launch) {
+			constant(0, 1)(p, v, l)
+			l.Writes = append(l.Writes, runtime.Access{Buffer: 4, Bytes: 1})
+		},
+		`(w): range outside its variable`: func(p *runtime.Program, v *runtime.Variant, l *runtime.Launch) {
+			constant(0, 2)(p, v, l)
+			v.Buffers[4].Kind = runtime.VariableBuffer
+		},
+		`a second state or variable "state_h"`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
+			v.Buffers = append(v.Buffers, v.Buffers[1])
+		},
+		`state "state_h" has no buffer of kind state or variable: compile the model again`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
+			v.Buffers[1].Kind = runtime.InputBuffer // as programs were before states had buffers
+		},
 		`"y": slice "tail" is 2 to 5 of 4 elements`: slice(2, 5),
 		`"y": slice "tail" is 3 to 2 of 4 elements`: slice(3, 2),
 		`"x": shape [4611686018427387904 4]`:        func(p *runtime.Program, _ *runtime.Variant, _ *runtime.Launch) { p.Inputs[0].Shape = []int{1 << 62, 4} },

@@ -71,17 +71,16 @@ func (m *Model) Close() error {
 	return first
 }
 
-// Launches is the number of graph nodes of a run: kernels and copies, those that carry states included.
-func (m *Model) Launches() int { return m.Program.Launches(m.Variant) }
+// Launches is the number of graph nodes of a run: kernels and copies.
+func (m *Model) Launches() int { return m.Variant.Launches() }
 
-// Launches is the number of graph nodes of a run of one of the program's variants: kernels, copies, and one copy for each
-// state.
-func (p *Program) Launches(v *Variant) int {
+// Launches is the number of graph nodes of a run of the variant: kernels and copies.
+func (v *Variant) Launches() int {
 	e := v.entry("run")
 	if e == nil {
 		return 0
 	}
-	return len(e.Launches) + len(p.States)
+	return len(e.Launches)
 }
 
 func (v *Variant) entry(name string) *Entry {

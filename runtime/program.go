@@ -32,10 +32,11 @@ type Slice struct {
 	Stop  int    `json:"stop"`
 }
 
-// State pairs an input with the output that feeds it in the next run.
+// State says that an input is kept on the device: a buffer of kind state or variable, named after the input, holds it from
+// run to run. After a run it holds the output's value, and the output is read from there.
 type State struct {
 	Input  string `json:"input"`
-	Output string `json:"output"`
+	Output string `json:"output,omitempty"` // empty: no entry computes a new value of it
 }
 
 // Variant is the program for one target: its own buffers, launches and code.
@@ -59,16 +60,17 @@ const (
 	InputBuffer    BufferKind = "input"    // Name is the port's
 	OutputBuffer   BufferKind = "output"   // Name is the port's
 	ConstantBuffer BufferKind = "constant" // Offset into Weights
-	StateBuffer    BufferKind = "state"    // kept between runs, zeroed when the session is made
+	StateBuffer    BufferKind = "state"    // the session's, kept between runs, zero at first
+	VariableBuffer BufferKind = "variable" // as state; at first what Weights has at Offset, and saved there
 	ArenaBuffer    BufferKind = "arena"    // Offset into the session's arena; ranges are reused
 )
 
-// Buffer is a range of device memory.
+// Buffer is a range of device memory. Names of states and variables are unique.
 type Buffer struct {
 	Name   string     `json:"name"`
 	Kind   BufferKind `json:"kind"`
 	Bytes  int        `json:"bytes"`
-	Offset int        `json:"offset,omitempty"` // arena and constant: a multiple of 256
+	Offset int        `json:"offset,omitempty"` // arena, constant and variable: a multiple of 256
 }
 
 // Entry is a named launch list over the variant's buffers.

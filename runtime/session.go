@@ -10,14 +10,13 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// Session is one user's working set of a Model: arena, inputs, outputs, state and the captured graph. One goroutine uses
+// Session is one user's working set of a Model: arena, inputs, outputs, states, variables and the captured graph. One goroutine uses
 // it at a time.
 type Session struct {
 	model *Model
 	ports map[portKey]*port
+	kept  map[string]*port // states and variables that the user can reach
 	owned []hal.Memory
-	arena hal.Memory
-	state []hal.Memory
 	graph hal.Graph
 }
 
@@ -26,19 +25,21 @@ type portKey struct {
 	name   string
 }
 
-// port is an input or output: its memory, and a host copy where the host does not see that memory.
+// port is an input, an output, or a state or variable, which may be both: its memory, and a host copy where the host does
+// not see that memory.
 type port struct {
 	memory hal.Memory
 	offset int
 	host   []byte // the memory itself, or a staging copy
 	staged bool
 	bound  bool // memory belongs to somebody else, who fills or reads it on the device
+	kept   bool // a state or variable: sent by SetState only
 }
 
 var errClosed = errors.New("session is closed")
 
 // SessionOptions binds inputs and outputs to memory that exists already, so that one model's output feeds another on the
-// device without a copy. Whoever binds keeps the memory alive and its contents current.
+// device without a copy. Whoever binds keeps the memory alive and its contents current; a run changes a bound state.
 type SessionOptions struct {
 	Entry   string // "" for run
 	Inputs  map[string]Binding
@@ -53,7 +54,7 @@ type Binding struct {
 
 // NewSession allocates everything and captures the graph.
 func (m *Model) NewSession(ctx context.Context, opt SessionOptions) (*Session, error) {
-	s := &Session{model: m, ports: map[portKey]*port{}}
+	s := &Session{model: m, ports: map[portKey]*port{}, kept: map[string]*port{}}
 	if err := s.open(ctx, opt); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("%s: %w", m.Program.Model, err)
@@ -77,15 +78,11 @@ func (s *Session) open(ctx context.Context, opt SessionOptions) error {
 	if err != nil {
 		return err
 	}
-	ops := make([]hal.Op, 0, len(entry.Launches)+len(s.model.Program.States))
+	ops := make([]hal.Op, len(entry.Launches))
 	for i := range entry.Launches {
-		ops = append(ops, s.op(&entry.Launches[i], places))
+		ops[i] = s.op(&entry.Launches[i], places)
 	}
-	feed, err := s.feedback(len(ops))
-	if err != nil {
-		return err
-	}
-	s.graph, err = s.model.device.Capture(ctx, append(ops, feed...))
+	s.graph, err = s.model.device.Capture(ctx, ops)
 	if err != nil {
 		return fmt.Errorf("capturing %d launches: %w", len(ops), err)
 	}
@@ -106,6 +103,11 @@ func (p *Program) checkBindings(opt SessionOptions) error {
 			if side.at[name].Memory == nil {
 				return fmt.Errorf("%s %q: bound to no memory", side.what, name)
 			}
+			for _, st := range p.States {
+				if side.what == "output" && st.Output == name {
+					return fmt.Errorf("output %q is the state %q after a run: bind that input", name, st.Input)
+				}
+			}
 		}
 	}
 	return nil
@@ -114,9 +116,10 @@ func (p *Program) checkBindings(opt SessionOptions) error {
 // place gives every buffer of the variant memory: an index into places is an index into the variant's buffers.
 func (s *Session) place(opt SessionOptions) ([]Binding, error) {
 	v := s.model.Variant
+	var arena hal.Memory
 	if v.ArenaBytes > 0 {
 		var err error
-		if s.arena, err = s.alloc(v.ArenaBytes, hal.ScratchMemory); err != nil {
+		if arena, err = s.alloc(v.ArenaBytes, hal.ScratchMemory); err != nil {
 			return nil, fmt.Errorf("arena of %d bytes: %w", v.ArenaBytes, err)
 		}
 	}
@@ -124,23 +127,13 @@ func (s *Session) place(opt SessionOptions) ([]Binding, error) {
 	for i, b := range v.Buffers {
 		switch b.Kind {
 		case ArenaBuffer:
-			places[i] = Binding{s.arena, b.Offset}
+			places[i] = Binding{arena, b.Offset}
 		case ConstantBuffer:
 			places[i] = Binding{s.model.weights, b.Offset}
-		case StateBuffer:
-			m, err := s.alloc(b.Bytes, hal.DeviceMemory)
-			if err == nil {
-				err = m.Write(make([]byte, b.Bytes), 0)
-			}
+		default:
+			p, err := s.own(b, opt)
 			if err != nil {
-				return nil, fmt.Errorf("state %s of %d bytes: %w", b.Name, b.Bytes, err)
-			}
-			s.state = append(s.state, m)
-			places[i] = Binding{m, 0}
-		case InputBuffer, OutputBuffer:
-			p, err := s.port(b, opt)
-			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%s %q: %w", b.Kind, b.Name, err)
 			}
 			places[i] = Binding{p.memory, p.offset}
 		}
@@ -148,37 +141,64 @@ func (s *Session) place(opt SessionOptions) ([]Binding, error) {
 	return places, nil
 }
 
-func (s *Session) port(b Buffer, opt SessionOptions) (*port, error) {
-	key := portKey{b.Kind == OutputBuffer, b.Name}
-	bindings := opt.Inputs
-	if key.output {
-		bindings = opt.Outputs
-	}
-	p := &port{}
-	if at, ok := bindings[b.Name]; ok {
-		if at.Offset < 0 || at.Offset > at.Memory.Size()-b.Bytes {
-			return nil, fmt.Errorf("%s %q: bound to %d bytes at offset %d of %d", b.Kind, b.Name, b.Bytes, at.Offset, at.Memory.Size())
+// own gives a buffer of the session memory of its own, or what it is bound to, and makes it a port if it is one.
+func (s *Session) own(b Buffer, opt SessionOptions) (*port, error) {
+	p := &port{kept: b.Kind == StateBuffer || b.Kind == VariableBuffer}
+	var keys []portKey
+	at, kind := Binding{}, hal.HostVisible
+	switch st := s.model.Program.state(b.Name); {
+	case b.Kind == InputBuffer:
+		keys, at = []portKey{{false, b.Name}}, opt.Inputs[b.Name]
+	case b.Kind == OutputBuffer:
+		keys, at = []portKey{{true, b.Name}}, opt.Outputs[b.Name]
+	case st != nil:
+		keys, at = []portKey{{false, st.Input}}, opt.Inputs[b.Name]
+		if st.Output != "" {
+			keys = append(keys, portKey{true, st.Output})
 		}
-		p.memory, p.offset, p.bound = at.Memory, at.Offset, true
-	} else {
-		m, err := s.alloc(b.Bytes, hal.HostVisible)
+	case b.Kind == StateBuffer: // what kernels keep for themselves
+		kind = hal.DeviceMemory
+	}
+	if err := s.give(p, b, at, kind); err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		s.ports[k] = p
+	}
+	if b.Kind == VariableBuffer || p.kept && keys != nil {
+		s.kept[b.Name] = p
+	}
+	return p, nil
+}
+
+// give allocates a buffer and puts its first value there, unless it is bound to memory whose contents are somebody else's.
+func (s *Session) give(p *port, b Buffer, at Binding, kind hal.MemoryKind) error {
+	switch {
+	case at.Memory == nil:
+		m, err := s.alloc(b.Bytes, kind)
 		if err != nil {
-			return nil, fmt.Errorf("%s %q of %d bytes: %w", b.Kind, b.Name, b.Bytes, err)
+			return fmt.Errorf("%d bytes: %w", b.Bytes, err)
 		}
 		p.memory = m
+		if b.Kind == VariableBuffer {
+			if err := m.Write(s.model.Program.Weights[b.Offset:b.Offset+b.Bytes], 0); err != nil {
+				return err
+			}
+		}
+	case at.Offset < 0 || at.Offset > at.Memory.Size()-b.Bytes:
+		return fmt.Errorf("bound to %d bytes at offset %d of %d", b.Bytes, at.Offset, at.Memory.Size())
+	default:
+		p.memory, p.offset, p.bound = at.Memory, at.Offset, true
+	}
+	if kind != hal.HostVisible {
+		return nil
 	}
 	if view := p.memory.Bytes(); view != nil {
 		p.host = view[p.offset : p.offset+b.Bytes]
 	} else {
 		p.host, p.staged = make([]byte, b.Bytes), true
 	}
-	if !key.output && !p.bound {
-		if err := p.memory.Write(make([]byte, b.Bytes), 0); err != nil {
-			return nil, err
-		}
-	}
-	s.ports[key] = p
-	return p, nil
+	return nil
 }
 
 // alloc allocates at least one byte, so that empty tensors have an address.
@@ -221,28 +241,6 @@ func (s *Session) ranges(list []Access, places []Binding) []hal.Range {
 	return out
 }
 
-// feedback makes the copies that carry state outputs to state inputs at the end of a run; they wait for all launches.
-func (s *Session) feedback(n int) ([]hal.Op, error) {
-	var ops []hal.Op
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	for _, st := range s.model.Program.States {
-		in, out := s.ports[portKey{false, st.Input}], s.ports[portKey{true, st.Output}]
-		if in == nil || out == nil || len(in.host) != len(out.host) {
-			return nil, fmt.Errorf("state %q ← %q: no such pair of equal size", st.Input, st.Output)
-		}
-		if in.bound {
-			continue
-		}
-		ops = append(ops, hal.Op{After: all, Dst: in.memory, DstOffset: in.offset, Src: out.memory, SrcOffset: out.offset, Bytes: len(in.host),
-			Reads:  []hal.Range{{Memory: out.memory, Offset: out.offset, Bytes: len(in.host)}},
-			Writes: []hal.Range{{Memory: in.memory, Offset: in.offset, Bytes: len(in.host)}}})
-	}
-	return ops, nil
-}
-
 // Input returns the bytes of an input, to be filled before Run: the device's own memory where it is unified, else a copy
 // that Run sends. Nil if there is no such input.
 func (s *Session) Input(name string) []byte { return s.host(portKey{false, name}) }
@@ -274,7 +272,7 @@ func (s *Session) Run(ctx context.Context) error {
 	p := s.model.Program
 	for _, in := range p.Inputs {
 		q := s.ports[portKey{false, in.Name}]
-		if !q.staged || q.bound || s.isState(in.Name) {
+		if !q.staged || q.bound || q.kept {
 			continue
 		}
 		if err := q.memory.Write(q.host, q.offset); err != nil {
@@ -296,30 +294,6 @@ func (s *Session) Run(ctx context.Context) error {
 	return nil
 }
 
-func (s *Session) isState(input string) bool {
-	for _, st := range s.model.Program.States {
-		if st.Input == input {
-			return true
-		}
-	}
-	return false
-}
-
-// SetState writes a state input, which otherwise keeps what the last run left there.
-func (s *Session) SetState(name string, data []byte) error {
-	if s.graph == nil {
-		return errClosed
-	}
-	p := s.ports[portKey{false, name}]
-	if p == nil || !s.isState(name) {
-		return fmt.Errorf("no state %q", name)
-	}
-	if len(data) != len(p.host) {
-		return fmt.Errorf("state %q has %d bytes, got %d", name, len(p.host), len(data))
-	}
-	return p.memory.Write(data, p.offset)
-}
-
 // Close frees what the session allocated.
 func (s *Session) Close() error {
 	var first error
@@ -335,6 +309,6 @@ func (s *Session) Close() error {
 	for i := len(s.owned) - 1; i >= 0; i-- {
 		keep(s.owned[i].Free())
 	}
-	s.owned, s.ports = nil, nil
+	s.owned, s.ports, s.kept = nil, nil, nil
 	return first
 }

@@ -62,10 +62,15 @@ func accumulator(state bool) *runtime.Program {
 		v.Buffers = append(v.Buffers, runtime.Buffer{Name: name, Kind: kind, Bytes: 16})
 		l.Params = append(l.Params, runtime.Param{Buffer: i, Bytes: 8})
 	}
+	launches := []runtime.Launch{l}
 	if state {
 		p.States = []runtime.State{{Input: "state_h", Output: "next_state_h"}}
+		v.Buffers[1].Kind, v.Buffers[3].Kind, v.ArenaBytes = runtime.StateBuffer, runtime.ArenaBuffer, 256
+		next, old := runtime.Access{Buffer: 3, Bytes: 16}, runtime.Access{Buffer: 1, Bytes: 16}
+		launches = append(launches, runtime.Launch{Copy: &runtime.Copy{Src: next, Dst: old, Bytes: 16},
+			Reads: []runtime.Access{next}, Writes: []runtime.Access{old}, After: []int{0}})
 	}
-	v.Entries = []runtime.Entry{{Name: "run", Launches: []runtime.Launch{l}}}
+	v.Entries = []runtime.Entry{{Name: "run", Launches: launches}}
 	p.Variants = []runtime.Variant{v}
 	return p
 }
@@ -110,6 +115,10 @@ func TestStateIsCarriedFromRunToRunAndCanBeSet(t *testing.T) {
 	require.NoError(t, s.Run(t.Context()))
 	require.Equal(t, []int32{101, 2, 3, 4}, words(s.Output("next_state_h")))
 
+	held, err := s.State("state_h")
+	require.NoError(t, err)
+	require.Equal(t, []int32{101, 2, 3, 4}, words(held))
+
 	require.EqualError(t, s.SetState("x", make([]byte, 16)), `no state "x"`)
 	require.EqualError(t, s.SetState("state_h", make([]byte, 15)), `state "state_h" has 16 bytes, got 15`)
 	require.Nil(t, s.Input("y"))
@@ -147,7 +156,7 @@ func TestAnOutputFeedsAnotherModelOnTheDevice(t *testing.T) {
 func TestWrongBindingsAreRefused(t *testing.T) {
 	d, err := emu.Open(emu.Options{})
 	require.NoError(t, err)
-	m := load(t, accumulator(false), d)
+	m := load(t, accumulator(true), d)
 	small, err := d.Alloc(20, hal.DeviceMemory)
 	require.NoError(t, err)
 	bind := func(name string, b runtime.Binding) map[string]runtime.Binding {
@@ -163,6 +172,7 @@ func TestWrongBindingsAreRefused(t *testing.T) {
 		{`acc.onnx: input "x": bound to 16 bytes at offset 5 of 20`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{Memory: small, Offset: 5})}},
 		{`acc.onnx: input "x": bound to 16 bytes at offset -1 of 20`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{Memory: small, Offset: -1})}},
 		{`acc.onnx: input "x": bound to 16 bytes at offset 9223372036854775807 of 20`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{Memory: small, Offset: 1<<63 - 1})}},
+		{`acc.onnx: output "next_state_h" is the state "state_h" after a run: bind that input`, runtime.SessionOptions{Outputs: bind("next_state_h", runtime.Binding{Memory: small})}},
 		{`acc.onnx: no entry "backward"`, runtime.SessionOptions{Entry: "backward"}},
 	} {
 		_, err := m.NewSession(t.Context(), c.opt)
@@ -280,7 +290,6 @@ func (f *faulty) Capture(context.Context, []hal.Op) (hal.Graph, error) {
 func TestEveryFailureGivesEverythingBack(t *testing.T) {
 	p := accumulator(true)
 	v := &p.Variants[0]
-	v.ArenaBytes = 256
 	v.Buffers = append(v.Buffers, runtime.Buffer{Name: "counter", Kind: runtime.StateBuffer, Bytes: 4})
 	inner, err := emu.Open(emu.Options{})
 	require.NoError(t, err)

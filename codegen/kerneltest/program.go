@@ -14,7 +14,7 @@ func (g *Graph) Program(families codegen.Families, tgt *target.Target) (*runtime
 	g.t.Helper()
 	require.NoError(g.t, g.Verify())
 	w := codegen.NewWeights()
-	r, err := codegen.Generate(g.Graph, tgt, families, w)
+	r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph}}, tgt, families, w)
 	require.NoError(g.t, err)
 	require.Empty(g.t, r.Fallbacks)
 	p := &runtime.Program{Format: runtime.FormatVersion, Model: g.Name, Variants: []runtime.Variant{r.Variant}, Weights: w.Bytes()}

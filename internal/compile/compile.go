@@ -178,7 +178,7 @@ func (r *Result) target(ctx context.Context, name string, first bool, opt Option
 		return err
 	}
 	progress(opt, "%s: kernels", name)
-	out, err := codegen.Generate(g, t, families, w)
+	out, err := codegen.Generate(entries(g), t, families, w)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (r *Result) target(ctx context.Context, name string, first bool, opt Option
 		r.Ptxas += time.Since(begin)
 	}
 	if first {
-		r.Graph, r.Fallbacks, r.regions = g, out.Fallbacks, out.Regions
+		r.Graph, r.Fallbacks, r.regions = g, out.Fallbacks, out.Regions[0]
 	}
 	r.Program.Variants = append(r.Program.Variants, out.Variant)
 	return nil
@@ -216,7 +216,20 @@ func assemble(ctx context.Context, tool *ptxas.Tool, t *target.Target, v *runtim
 	return nil
 }
 
-// describe fills in inputs, outputs and states: state_X is fed by next_state_X.
+// entries is what a model's program does: a run. An input state_X is kept on the device, and next_state_X is its new value.
+func entries(g *ir.Graph) []codegen.Entry {
+	run := codegen.Entry{Name: "run", Graph: g}
+	for _, in := range g.Inputs {
+		for _, out := range g.Outputs {
+			if strings.HasPrefix(in.Name, "state_") && out.Name == "next_"+in.Name && out.Type.Equal(in.Type) {
+				run.Kept = append(run.Kept, codegen.Kept{Input: in.Name, Output: out.Name})
+			}
+		}
+	}
+	return []codegen.Entry{run}
+}
+
+// describe fills in inputs, outputs and states.
 func describe(p *runtime.Program, g *ir.Graph) {
 	for _, v := range g.Inputs {
 		p.Inputs = append(p.Inputs, port(v))
@@ -224,15 +237,9 @@ func describe(p *runtime.Program, g *ir.Graph) {
 	for _, v := range g.Outputs {
 		p.Outputs = append(p.Outputs, port(v))
 	}
-	for _, in := range p.Inputs {
-		rest, ok := strings.CutPrefix(in.Name, "state_")
-		if !ok {
-			continue
-		}
-		for _, out := range p.Outputs {
-			if out.Name == "next_state_"+rest && out.DType == in.DType && fmt.Sprint(out.Shape) == fmt.Sprint(in.Shape) {
-				p.States = append(p.States, runtime.State{Input: in.Name, Output: out.Name})
-			}
+	for _, e := range entries(g) {
+		for _, k := range e.Kept {
+			p.States = append(p.States, runtime.State{Input: k.Input, Output: k.Output})
 		}
 	}
 }

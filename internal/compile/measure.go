@@ -23,7 +23,7 @@ type Measured struct {
 // trial is the program that a final graph becomes on one target, without a cubin.
 func trial(model string, g *ir.Graph, t *target.Target, precision string) (*runtime.Program, error) {
 	w := codegen.NewWeights()
-	out, err := codegen.Generate(g, t, families, w)
+	out, err := codegen.Generate(entries(g), t, families, w)
 	if err != nil {
 		return nil, err
 	}

@@ -143,7 +143,7 @@ func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device st
 		l.ColdUS = predict(t, &l, c, math.MaxInt).US
 		out.Launches = append(out.Launches, l)
 	}
-	out.copies(t, p, entry)
+	out.copies(t, entry)
 	out.sum()
 	return out, nil
 }
@@ -177,8 +177,8 @@ func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant) (*Profile,
 	return New(p, v, counts, t.Device)
 }
 
-// copies adds the graph's copies, those that carry state from run to run last.
-func (p *Profile) copies(t *target.Target, prog *runtime.Program, e *runtime.Entry) {
+// copies adds the graph's copies.
+func (p *Profile) copies(t *target.Target, e *runtime.Entry) {
 	add := func(index, bytes int, note string) {
 		l := Launch{Index: index, Kernel: "(copy)", Note: note, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}
 		l.UniqueRead, l.UniqueWrite = int64(bytes), int64(bytes)
@@ -196,23 +196,7 @@ func (p *Profile) copies(t *target.Target, prog *runtime.Program, e *runtime.Ent
 			add(i, l.Copy.Bytes, l.Note)
 		}
 	}
-	for i, s := range prog.States {
-		for _, in := range prog.Inputs {
-			if in.Name == s.Input {
-				add(len(e.Launches)+i, portBytes(in), s.Output+" → "+s.Input)
-			}
-		}
-	}
 	slices.SortStableFunc(p.Launches, func(a, b Launch) int { return a.Index - b.Index })
-}
-
-func portBytes(p runtime.Port) int {
-	n := 1
-	for _, d := range p.Shape {
-		n *= d
-	}
-	bits := map[string]int{"f64": 64, "i64": 64, "u64": 64, "f32": 32, "i32": 32, "u32": 32, "f16": 16, "bf16": 16, "i16": 16, "u16": 16}[p.DType]
-	return n * max(bits, 8) / 8
 }
 
 // count sorts what each instruction did into classes.

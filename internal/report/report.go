@@ -73,7 +73,7 @@ func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Predi
 	if err != nil {
 		return Prediction{}, nil, fmt.Errorf("%s %s: predicting the time on %s: %w", p.Model, p.Precision, v.Target, err)
 	}
-	return Prediction{Model: p.Model, Precision: p.Precision, Target: v.Target, Device: prof.Device, US: prof.Total.US, ColdUS: prof.Total.ColdUS, Launches: p.Launches(v),
+	return Prediction{Model: p.Model, Precision: p.Precision, Target: v.Target, Device: prof.Device, US: prof.Total.US, ColdUS: prof.Total.ColdUS, Launches: v.Launches(),
 		WeightsBytes: len(p.Weights), ReadBytes: prof.Total.UniqueRead, WriteBytes: prof.Total.UniqueWrite}, prof, nil
 }
 
@@ -119,7 +119,7 @@ type Fallback struct {
 // Of fills in what a program says of itself.
 func Of(p *runtime.Program, v *runtime.Variant) *Report {
 	r := &Report{Outputs: []Output{}, Version: Version, Model: p.Model, Target: v.Target, Precision: p.Precision, ArenaBytes: v.ArenaBytes, LiveBytes: v.LiveBytes,
-		WeightsBytes: len(p.Weights), Kernels: v.Kernels, Launches: p.Launches(v)}
+		WeightsBytes: len(p.Weights), Kernels: v.Kernels, Launches: v.Launches()}
 	for _, k := range v.Kernels {
 		r.MACs += k.MACs * int64(k.Launches)
 	}

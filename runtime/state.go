@@ -1,0 +1,68 @@
+package runtime
+
+import (
+	"fmt"
+	"io"
+	"slices"
+)
+
+// state is the pair of a kept input, or nil.
+func (p *Program) state(input string) *State {
+	for i := range p.States {
+		if p.States[i].Input == input {
+			return &p.States[i]
+		}
+	}
+	return nil
+}
+
+// SetState writes a state or variable, which otherwise keeps what the last run left there. name is the buffer's: of what a
+// model keeps, the input's.
+func (s *Session) SetState(name string, data []byte) error {
+	p, err := s.state(name)
+	if err != nil {
+		return err
+	}
+	if len(data) != len(p.host) {
+		return fmt.Errorf("state %q has %d bytes, got %d", name, len(p.host), len(data))
+	}
+	return p.memory.Write(data, p.offset)
+}
+
+// State reads what a state or variable holds now.
+func (s *Session) State(name string) ([]byte, error) {
+	p, err := s.state(name)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, len(p.host))
+	return data, p.memory.Read(data, p.offset)
+}
+
+func (s *Session) state(name string) (*port, error) {
+	if s.graph == nil {
+		return nil, errClosed
+	}
+	p := s.kept[name]
+	if p == nil {
+		return nil, fmt.Errorf("no state %q", name)
+	}
+	return p, nil
+}
+
+// Save writes the weights file with every variable as it is now: sessions of the program with that file begin from here.
+func (s *Session) Save(w io.Writer) error {
+	weights := slices.Clone(s.model.Program.Weights)
+	for _, b := range s.model.Variant.Buffers {
+		if b.Kind != VariableBuffer {
+			continue
+		}
+		data, err := s.State(b.Name)
+		if err != nil {
+			return err
+		}
+		copy(weights[b.Offset:], data)
+	}
+	_, err := w.Write(weights)
+	return err
+}
