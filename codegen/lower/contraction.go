@@ -8,6 +8,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+var _ = register(map[string]rule{
+	"MatMul": matMul, "Conv": conv, "ConvTranspose": convTranspose, "Einsum": einsum, "Attention": attention,
+	"SegmentedMatVec": segmentedMatVec,
+})
+
 // total is Σ body over the variables, rounded to the output's type.
 func (l *Lowering) total(n *ir.Node, vars []*expr.Expr, body *expr.Expr) *expr.Expr {
 	return Round(l.B, l.B.Reduce(expr.Sum, live(vars), body), n.Outputs[0].Type.DType)

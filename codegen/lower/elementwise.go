@@ -7,47 +7,142 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+// scalar computes an elementwise op on values at one index, before rounding.
+type scalar func(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr
+
+// scalars are the rules of the elementwise ops whose operands broadcast.
+var scalars = map[string]scalar{
+	"Abs":        ofSigned((*expr.Builder).Abs),
+	"Neg":        monadic((*expr.Builder).Neg),
+	"Sign":       sign,
+	"Ceil":       monadic((*expr.Builder).Ceil),
+	"Floor":      monadic((*expr.Builder).Floor),
+	"Round":      monadic((*expr.Builder).Round),
+	"Reciprocal": monadic(func(b *expr.Builder, x *expr.Expr) *expr.Expr { return b.Div(b.Float(x.Type, 1), x) }),
+	"Sqrt":       monadic((*expr.Builder).Sqrt),
+	"Exp":        monadic((*expr.Builder).Exp),
+	"Log":        monadic((*expr.Builder).Log),
+	"Log1p":      monadic((*expr.Builder).Log1p),
+	"Sin":        monadic((*expr.Builder).Sin),
+	"Cos":        monadic((*expr.Builder).Cos),
+	"Tan":        monadic((*expr.Builder).Tan),
+	"Asin":       monadic((*expr.Builder).Asin),
+	"Acos":       monadic((*expr.Builder).Acos),
+	"Atan":       monadic((*expr.Builder).Atan),
+	"Sinh":       monadic((*expr.Builder).Sinh),
+	"Cosh":       monadic((*expr.Builder).Cosh),
+	"Tanh":       monadic((*expr.Builder).Tanh),
+	"Asinh":      monadic((*expr.Builder).Asinh),
+	"Acosh":      monadic((*expr.Builder).Acosh),
+	"Atanh":      monadic((*expr.Builder).Atanh),
+	"Erf":        monadic((*expr.Builder).Erf),
+	"Sigmoid":    monadic((*expr.Builder).Sigmoid),
+	"Relu":       ofSigned(func(b *expr.Builder, x *expr.Expr) *expr.Expr { return b.Max(x, b.Zero(x.Type)) }),
+	"Silu": monadic(func(b *expr.Builder, x *expr.Expr) *expr.Expr {
+		return b.Div(x, b.Add(b.Exp(b.Neg(x)), b.Float(x.Type, 1)))
+	}),
+	"Gelu":   gelu,
+	"Not":    monadic((*expr.Builder).Not),
+	"BitNot": monadic((*expr.Builder).Not),
+	"IsNaN":  monadic((*expr.Builder).IsNaN),
+	"IsInf":  isInf,
+	"Cast": func(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
+		return Convert(b, x[0], n.Inputs[0].Type.DType, n.Attrs.DType("to"), flag(n, "saturate", true), n.Attrs.String("round", "nearest"))
+	},
+	"BitCast": func(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
+		return fromBits(b, toBits(b, x[0], n.Inputs[0].Type.DType), n.Attrs.DType("to"))
+	},
+
+	"Add": dyadic((*expr.Builder).Add),
+	"Sub": dyadic((*expr.Builder).Sub),
+	"Mul": dyadic((*expr.Builder).Mul),
+	"Div": orUnsigned((*expr.Builder).Div, (*expr.Builder).DivU),
+	"Mod": mod,
+	"Pow": func(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
+		return pow(b, x[0], x[1], n.Inputs[0].Type.DType, n.Inputs[1].Type.DType)
+	},
+	"Min": orUnsigned((*expr.Builder).Min, func(b *expr.Builder, x, y *expr.Expr) *expr.Expr { return b.Select(b.LtU(y, x), y, x) }),
+	"Max": orUnsigned((*expr.Builder).Max, func(b *expr.Builder, x, y *expr.Expr) *expr.Expr { return b.Select(b.LtU(x, y), y, x) }),
+	"And": dyadic((*expr.Builder).And), "BitAnd": dyadic((*expr.Builder).And),
+	"Or": dyadic((*expr.Builder).Or), "BitOr": dyadic((*expr.Builder).Or),
+	"Xor": dyadic((*expr.Builder).Xor), "BitXor": dyadic((*expr.Builder).Xor),
+	"ShiftLeft":    shift,
+	"ShiftRight":   shift,
+	"Equal":        dyadic((*expr.Builder).Eq),
+	"Less":         compare(func(b *expr.Builder, d ir.DType, x, y *expr.Expr) *expr.Expr { return less(b, x, y, d) }),
+	"Greater":      compare(func(b *expr.Builder, d ir.DType, x, y *expr.Expr) *expr.Expr { return less(b, y, x, d) }),
+	"LessEqual":    compare(func(b *expr.Builder, d ir.DType, x, y *expr.Expr) *expr.Expr { return lessEqual(b, x, y, d) }),
+	"GreaterEqual": compare(func(b *expr.Builder, d ir.DType, x, y *expr.Expr) *expr.Expr { return lessEqual(b, y, x, d) }),
+	"Where":        func(b *expr.Builder, _ *ir.Node, x []*expr.Expr) *expr.Expr { return b.Select(x[0], x[1], x[2]) },
+}
+
+var _ = register(elementwiseRules())
+
+func elementwiseRules() map[string]rule {
+	rules := map[string]rule{"BatchNorm": batchNorm, "QuantizeLinear": quantize, "DequantizeLinear": dequantize}
+	for op := range scalars {
+		rules[op] = elementwise
+	}
+	return rules
+}
+
+func monadic(f func(b *expr.Builder, x *expr.Expr) *expr.Expr) scalar {
+	return func(b *expr.Builder, _ *ir.Node, x []*expr.Expr) *expr.Expr { return f(b, x[0]) }
+}
+
+// ofSigned is a function that is the identity on unsigned integers.
+func ofSigned(f func(b *expr.Builder, x *expr.Expr) *expr.Expr) scalar {
+	return func(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
+		if !n.Inputs[0].Type.DType.IsSigned() {
+			return x[0]
+		}
+		return f(b, x[0])
+	}
+}
+
+func dyadic(f func(b *expr.Builder, x, y *expr.Expr) *expr.Expr) scalar { return orUnsigned(f, f) }
+
+// orUnsigned is f, on u64 g.
+func orUnsigned(f, g func(b *expr.Builder, x, y *expr.Expr) *expr.Expr) scalar {
+	return func(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
+		if n.Inputs[0].Type.DType == ir.Uint64 {
+			return g(b, x[0], x[1])
+		}
+		return f(b, x[0], x[1])
+	}
+}
+
+func compare(f func(b *expr.Builder, d ir.DType, x, y *expr.Expr) *expr.Expr) scalar {
+	return func(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
+		return f(b, n.Inputs[0].Type.DType, x[0], x[1])
+	}
+}
+
 // elementwise evaluates the inputs at the broadcast index, then the op, then rounds to the output's type.
 func elementwise(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	xs := make([]*expr.Expr, len(n.Inputs))
 	for i, v := range n.Inputs {
 		xs[i] = l.at(v, idx)
 	}
-	e := Scalar(l.B, n, xs)
-	if e == nil {
-		return l.fail(n, "no meaning for %v", n.Inputs[0].Type)
-	}
-	return e
+	return Scalar(l.B, n, xs)
 }
 
-// Scalar is an elementwise op of the table (BatchNorm and the quantisations apart) on values at one index, rounded to the
-// output's type; nil if the op is none.
+// Scalar is an elementwise op on values at one index, rounded to the output's type; nil if the op is none, or one whose
+// operands go by axis.
 func Scalar(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
-	d := n.Inputs[0].Type.DType
-	out := n.Outputs[0].Type.DType
-	var e *expr.Expr
-	switch len(x) {
-	case 1:
-		e = monadic(b, n, d, x[0])
-	case 2:
-		e = dyadic(b, n, d, x[0], x[1])
-	case 3:
-		if n.Op.Name == "Where" {
-			return b.Select(x[0], x[1], x[2])
-		}
-	}
-	if e == nil {
+	f := scalars[n.Op.Name]
+	if f == nil {
 		return nil
 	}
+	e := f(b, n, x)
 	switch n.Op.Name {
-	case "Abs", "Neg", "Relu", "Min", "Max":
-		if d.IsFloat() {
-			return e // exact
-		}
-	case "Cast", "BitCast":
+	case "Cast", "BitCast", "Where":
 		return e
 	}
-	return Round(b, e, out)
+	if n.Op.Exact && e.Type.IsFloat() {
+		return e
+	}
+	return Round(b, e, n.Outputs[0].Type.DType)
 }
 
 func flag(n *ir.Node, name string, def bool) bool {
@@ -57,172 +152,54 @@ func flag(n *ir.Node, name string, def bool) bool {
 	return def
 }
 
-func monadic(b *expr.Builder, n *ir.Node, d ir.DType, x *expr.Expr) *expr.Expr {
-	t := x.Type
-	zero := b.Zero(t)
-	switch n.Op.Name {
-	case "Abs":
-		if !d.IsSigned() {
-			return x
-		}
-		return b.Abs(x)
-	case "Neg":
-		return b.Neg(x)
-	case "Sign":
-		one, minus := b.Number(t, 1), b.Number(t, -1)
-		switch {
-		case d == ir.Uint64:
-			return b.Select(b.Eq(x, zero), zero, one)
-		case d.IsFloat():
-			return b.Select(b.Lt(zero, x), one, b.Select(b.Lt(x, zero), minus, b.Add(x, zero)))
-		}
-		return b.Select(b.Lt(zero, x), one, b.Select(b.Lt(x, zero), minus, zero))
-	case "Ceil":
-		return b.Ceil(x)
-	case "Floor":
-		return b.Floor(x)
-	case "Round":
-		return b.Round(x)
-	case "Reciprocal":
-		return b.Div(b.Float(t, 1), x)
-	case "Sqrt":
-		return b.Sqrt(x)
-	case "Exp":
-		return b.Exp(x)
-	case "Log":
-		return b.Log(x)
-	case "Log1p":
-		return b.Log1p(x)
-	case "Sin":
-		return b.Sin(x)
-	case "Cos":
-		return b.Cos(x)
-	case "Tan":
-		return b.Tan(x)
-	case "Asin":
-		return b.Asin(x)
-	case "Acos":
-		return b.Acos(x)
-	case "Atan":
-		return b.Atan(x)
-	case "Sinh":
-		return b.Sinh(x)
-	case "Cosh":
-		return b.Cosh(x)
-	case "Tanh":
-		return b.Tanh(x)
-	case "Asinh":
-		return b.Asinh(x)
-	case "Acosh":
-		return b.Acosh(x)
-	case "Atanh":
-		return b.Atanh(x)
-	case "Erf":
-		return b.Erf(x)
-	case "Sigmoid":
-		return b.Sigmoid(x)
-	case "Relu":
-		if !d.IsSigned() {
-			return x
-		}
-		return b.Max(x, zero)
-	case "Silu":
-		return b.Div(x, b.Add(b.Exp(b.Neg(x)), b.Float(t, 1)))
-	case "Gelu":
-		one, half := b.Float(t, 1), b.Float(t, 0.5)
-		if flag(n, "tanh", false) {
-			cube := b.Mul(b.Mul(x, x), x)
-			inner := b.Mul(b.Fma(cube, b.Float(t, 0.044715), x), b.Float(t, math.Sqrt(2/math.Pi)))
-			return b.Mul(b.Mul(half, x), b.Add(b.Tanh(inner), one))
-		}
-		return b.Mul(b.Mul(half, x), b.Add(b.Erf(b.Mul(x, b.Float(t, 1/n.Attrs.Float("sqrt2", math.Sqrt2)))), one))
-	case "Not", "BitNot":
-		return b.Not(x)
-	case "IsNaN":
-		return b.IsNaN(x)
-	case "IsInf":
-		none := b.Bool(false)
-		p, m := none, none
-		if flag(n, "positive", true) {
-			p = b.Eq(x, b.Float(t, math.Inf(1)))
-		}
-		if flag(n, "negative", true) {
-			m = b.Eq(x, b.Float(t, math.Inf(-1)))
-		}
-		return b.Or(p, m)
-	case "Cast":
-		return Convert(b, x, d, n.Attrs.DType("to"), flag(n, "saturate", true), n.Attrs.String("round", "nearest"))
-	case "BitCast":
-		return fromBits(b, toBits(b, x, d), n.Attrs.DType("to"))
+func sign(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
+	x := xs[0]
+	zero, one, minus := b.Zero(x.Type), b.Number(x.Type, 1), b.Number(x.Type, -1)
+	switch d := n.Inputs[0].Type.DType; {
+	case d == ir.Uint64:
+		return b.Select(b.Eq(x, zero), zero, one)
+	case d.IsFloat():
+		return b.Select(b.Lt(zero, x), one, b.Select(b.Lt(x, zero), minus, b.Add(x, zero)))
 	}
-	return nil
+	return b.Select(b.Lt(zero, x), one, b.Select(b.Lt(x, zero), minus, zero))
 }
 
-func dyadic(b *expr.Builder, n *ir.Node, d ir.DType, x, y *expr.Expr) *expr.Expr {
-	switch n.Op.Name {
-	case "Add":
-		return b.Add(x, y)
-	case "Sub":
-		return b.Sub(x, y)
-	case "Mul":
-		return b.Mul(x, y)
-	case "Div":
-		if d == ir.Uint64 {
-			return b.DivU(x, y)
-		}
-		return b.Div(x, y)
-	case "Mod":
-		return mod(b, x, y, d, flag(n, "fmod", false))
-	case "Pow":
-		return pow(b, x, y, d, n.Inputs[1].Type.DType)
-	case "Min":
-		if d == ir.Uint64 {
-			return b.Select(b.LtU(y, x), y, x)
-		}
-		return b.Min(x, y)
-	case "Max":
-		if d == ir.Uint64 {
-			return b.Select(b.LtU(x, y), y, x)
-		}
-		return b.Max(x, y)
-	case "And", "BitAnd":
-		return b.And(x, y)
-	case "Or", "BitOr":
-		return b.Or(x, y)
-	case "Xor", "BitXor":
-		return b.Xor(x, y)
-	case "ShiftLeft", "ShiftRight":
-		zero := b.Zero(x.Type)
-		fits := b.Within(y, 0, int64(d.Bits()))
-		by := b.Cast(b.Select(fits, y, b.Zero(y.Type)), expr.S32)
-		var e *expr.Expr
-		switch {
-		case n.Op.Name == "ShiftLeft":
-			e = b.Shl(x, by)
-		case d == ir.Uint64:
-			e = b.ShrU(x, by)
-		default:
-			e = b.Shr(x, by)
-		}
-		return b.Select(fits, e, zero)
-	case "Equal":
-		return b.Eq(x, y)
-	case "Less":
-		return less(b, x, y, d)
-	case "Greater":
-		return less(b, y, x, d)
-	case "LessEqual":
-		if x.Type.IsFloat() {
-			return b.Le(x, y)
-		}
-		return b.Not(less(b, y, x, d))
-	case "GreaterEqual":
-		if x.Type.IsFloat() {
-			return b.Le(y, x)
-		}
-		return b.Not(less(b, x, y, d))
+func gelu(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
+	x, t := xs[0], xs[0].Type
+	one, half := b.Float(t, 1), b.Float(t, 0.5)
+	if flag(n, "tanh", false) {
+		cube := b.Mul(b.Mul(x, x), x)
+		inner := b.Mul(b.Fma(cube, b.Float(t, 0.044715), x), b.Float(t, math.Sqrt(2/math.Pi)))
+		return b.Mul(b.Mul(half, x), b.Add(b.Tanh(inner), one))
 	}
-	return nil
+	return b.Mul(b.Mul(half, x), b.Add(b.Erf(b.Mul(x, b.Float(t, 1/n.Attrs.Float("sqrt2", math.Sqrt2)))), one))
+}
+
+func isInf(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
+	is := func(attr string, sign int) *expr.Expr {
+		if !flag(n, attr, true) {
+			return b.Bool(false)
+		}
+		return b.Eq(x[0], b.Float(x[0].Type, math.Inf(sign)))
+	}
+	return b.Or(is("positive", 1), is("negative", -1))
+}
+
+// shift gives 0 from the width on.
+func shift(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
+	x, y, d := xs[0], xs[1], n.Inputs[0].Type.DType
+	fits := b.Within(y, 0, int64(d.Bits()))
+	by := b.Cast(b.Select(fits, y, b.Zero(y.Type)), expr.S32)
+	var e *expr.Expr
+	switch {
+	case n.Op.Name == "ShiftLeft":
+		e = b.Shl(x, by)
+	case d == ir.Uint64:
+		e = b.ShrU(x, by)
+	default:
+		e = b.Shr(x, by)
+	}
+	return b.Select(fits, e, b.Zero(x.Type))
 }
 
 func less(b *expr.Builder, x, y *expr.Expr, d ir.DType) *expr.Expr {
@@ -232,8 +209,17 @@ func less(b *expr.Builder, x, y *expr.Expr, d ir.DType) *expr.Expr {
 	return b.Lt(x, y)
 }
 
+// lessEqual is not the negation of the mirrored less for floats: NaN is neither.
+func lessEqual(b *expr.Builder, x, y *expr.Expr, d ir.DType) *expr.Expr {
+	if x.Type.IsFloat() {
+		return b.Le(x, y)
+	}
+	return b.Not(less(b, y, x, d))
+}
+
 // mod has the divisor's sign, with fmod the dividend's; integers modulo 0 are 0.
-func mod(b *expr.Builder, x, y *expr.Expr, d ir.DType, fmod bool) *expr.Expr {
+func mod(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
+	x, y, d, fmod := xs[0], xs[1], n.Inputs[0].Type.DType, flag(n, "fmod", false)
 	if x.Type.IsFloat() {
 		t := x.Type
 		y64 := b.Cast(y, expr.F64)

@@ -34,11 +34,24 @@ type Lowering struct {
 	provided map[*ir.Value]func(idx []*expr.Expr) *expr.Expr
 	memo     map[string]*expr.Expr
 	guard    *expr.Expr // nil: always
-	rules    map[string]rule
 }
 
 // rule computes output number out of a node at an index.
 type rule func(l *Lowering, n *ir.Node, out int, idx []*expr.Expr) *expr.Expr
+
+// rules are the ops' by name. Each file registers those that it implements.
+var rules = map[string]rule{}
+
+// register adds rules while package variables are initialised: var _ = register(map[string]rule{…}).
+func register(more map[string]rule) bool {
+	for op, r := range more {
+		if ir.LookupOp(op) == nil || rules[op] != nil {
+			panic("no op of this name, or two rules for it: " + op)
+		}
+		rules[op] = r
+	}
+	return true
+}
 
 // failure is what Value panics with; Catch turns it into an error.
 type failure struct{ err error }
@@ -61,7 +74,7 @@ func Catch(err *error) {
 // New starts lowering a region.
 func New(b *expr.Builder, region *ir.Node) *Lowering {
 	l := &Lowering{B: b, Region: region, inputs: map[*ir.Value]int{}, operands: map[*ir.Value]int{},
-		provided: map[*ir.Value]func([]*expr.Expr) *expr.Expr{}, memo: map[string]*expr.Expr{}, rules: table()}
+		provided: map[*ir.Value]func([]*expr.Expr) *expr.Expr{}, memo: map[string]*expr.Expr{}}
 	for i, v := range region.Body.Inputs {
 		l.inputs[v] = i
 	}
@@ -69,7 +82,7 @@ func New(b *expr.Builder, region *ir.Node) *Lowering {
 }
 
 // Covers reports whether the op has a rule.
-func Covers(op string) bool { return table()[op] != nil }
+func Covers(op string) bool { return rules[op] != nil }
 
 // Provide makes f the value of v instead of its node's rule.
 func (l *Lowering) Provide(v *ir.Value, f func(idx []*expr.Expr) *expr.Expr) { l.provided[v] = f }
@@ -152,10 +165,10 @@ func (l *Lowering) value(v *ir.Value, idx []*expr.Expr) *expr.Expr {
 		return l.load(v, kernel.Operand{Const: v.Const.Dense()}, idx, false)
 	}
 	n := v.Def
-	if l.rules[n.Op.Name] == nil {
+	if rules[n.Op.Name] == nil {
 		return l.fail(n, "no lowering: a pass expands it")
 	}
-	return l.rules[n.Op.Name](l, n, v.Index, idx)
+	return rules[n.Op.Name](l, n, v.Index, idx)
 }
 
 func (l *Lowering) stacked(input int) bool {

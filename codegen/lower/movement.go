@@ -5,6 +5,12 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+var _ = register(map[string]rule{
+	"Reshape": reshape, "Transpose": transpose, "Expand": expand, "Slice": slice, "Concat": concat, "Pad": pad, "Tile": tile,
+	"Gather": gather, "GatherElements": gatherElements, "GatherND": gatherND, "ScatterElements": scatterElements, "ScatterND": scatterND,
+	"Trilu": trilu, "OneHot": oneHot, "ReverseSequence": reverseSequence,
+})
+
 func reshape(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	b := l.B
 	return l.Value(n.Inputs[0], b.Unravel(b.Linear(idx, n.Outputs[0].Type.Shape), n.Inputs[0].Type.Shape))

@@ -8,6 +8,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+var _ = register(map[string]rule{"BlockQuantize": blockQuantize})
+
 // format returns the layout of an 8-bit or 4-bit float with mantissa; nil for others.
 func format(d ir.DType) *minifloat.Format {
 	switch d {

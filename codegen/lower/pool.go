@@ -7,6 +7,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+var _ = register(map[string]rule{"MaxPool": maxPool, "AveragePool": averagePool, "LpPool": averagePool})
+
 func maxPool(l *Lowering, n *ir.Node, out int, idx []*expr.Expr) *expr.Expr {
 	b := l.B
 	x := n.Inputs[0]

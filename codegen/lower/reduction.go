@@ -8,6 +8,12 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+var _ = register(map[string]rule{
+	"ReduceSum": reduce, "ReduceMean": reduce, "ReduceMax": reduce, "ReduceMin": reduce, "ReduceProd": reduce,
+	"ArgMax": arg, "ArgMin": arg, "Softmax": softmax, "LogSoftmax": softmax, "LayerNorm": norm, "RMSNorm": norm,
+	"CumSum": cumulative, "CumProd": cumulative, "TopK": topK,
+})
+
 // over returns, for a reduction of x over axes, the index into x whose reduced coordinates are fresh variables, and those
 // variables. kept holds the other coordinates in order.
 func (l *Lowering) over(shape, axes []int, kept []*expr.Expr) (at, vars []*expr.Expr) {

@@ -8,6 +8,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+var _ = register(map[string]rule{"Resize": resize, "GridSample": gridSample, "RoiAlign": roiAlign})
+
 // unrolledTaps is the number of taps of a Resize that are written out instead of looped over.
 const unrolledTaps = 16
 
