@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -198,7 +199,7 @@ func TestLaunchBudgets(t *testing.T) {
 		model string
 		want  int
 	}{{"dmonitoring_model", 40}, {"driving_policy", 26}, {"driving_vision", 73}} {
-		for _, precision := range []string{PrecisionFP32, PrecisionFP16} {
+		for _, precision := range []string{precision.FP32, precision.FP16} {
 			t.Run(c.model+" "+precision, func(t *testing.T) {
 				g := importShared(t, c.model)
 				require.NoError(t, Run(&Context{Precision: precision}, g, nil, nil))
@@ -220,7 +221,7 @@ func TestRealModelsSurviveFusion(t *testing.T) {
 				t.Skip("evaluates 1.9 GMAC")
 			}
 			g := importShared(t, name)
-			require.NoError(t, Run(&Context{Precision: PrecisionFP16}, g, nil, nil))
+			require.NoError(t, Run(&Context{Precision: precision.FP16}, g, nil, nil))
 			inputs, want := golden(t, g, name, 0)
 			got, err := ir.EvaluateList(t.Context(), g, inputs, ir.EvalOptions{Round: true})
 			require.NoError(t, err)

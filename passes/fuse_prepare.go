@@ -3,13 +3,14 @@ package passes
 import (
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // prepare rewrites nodes so that more of them meet in a region and every anchor is f32.
 func prepare(ctx *Context, g *ir.Graph) error {
 	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, widenAnchor, castIntoConcat, castForEachReader}
-	if ctx.Precision != PrecisionFile {
+	if ctx.Precision != precision.File {
 		visit = append(visit, alignOperand)
 	}
 	err := rewriteToFixpoint(g, func(s *sweep, n *ir.Node) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -144,14 +145,16 @@ func TestRandomGraphsKeepTheirOutputs(t *testing.T) {
 	if testing.Short() {
 		seeds = 60
 	}
+	half, err := precision.Lookup(precision.FP16)
+	require.NoError(t, err)
 	stacked := 0
 	for seed := range seeds {
 		g := randomGraph(t, seed)
 		before := g.Clone()
-		for _, name := range regionPipeline(PrecisionFP16) {
+		for _, name := range regionPipeline(half) {
 			p, err := Lookup(name)
 			require.NoError(t, err)
-			require.NoError(t, p.Run(&Context{Precision: PrecisionFP16}, g), "seed %d, pass %s", seed, name)
+			require.NoError(t, p.Run(&Context{Precision: precision.FP16}, g), "seed %d, pass %s", seed, name)
 			require.NoError(t, g.Verify(), "seed %d, pass %s", seed, name)
 			inputs := randomInputs(before, seed)
 			want, got := evaluateAll(t, before, inputs), evaluateAll(t, g, inputs)

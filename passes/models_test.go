@@ -11,6 +11,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -65,7 +66,7 @@ func TestRealModelsKeepTheirOutputs(t *testing.T) {
 			g := importShared(t, name)
 			raw := opCounts(g)
 			start := time.Now()
-			require.NoError(t, Run(&Context{Precision: PrecisionFP32}, g, semanticNames(t, PrecisionFP32), func(p string, g *ir.Graph) {
+			require.NoError(t, Run(&Context{Precision: precision.FP32}, g, semanticNames(t, precision.FP32), func(p string, g *ir.Graph) {
 				t.Logf("%-22s %4d nodes %v", p, len(g.Nodes), time.Since(start))
 				start = time.Now()
 			}))

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -38,7 +39,7 @@ func narrow(ctx *Context, g *ir.Graph) error {
 
 func newNarrower(ctx *Context, g *ir.Graph) *narrower {
 	w := &narrower{g: g, target: ctx.Target, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}}
-	if ctx.Precision == PrecisionBF16 {
+	if ctx.Precision == precision.BF16 {
 		w.half = ir.BFloat16
 	}
 	if w.plan == nil {

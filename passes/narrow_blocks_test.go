@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -25,9 +26,9 @@ func wideTowers(t *testing.T) *ir.Graph {
 		return b.conv(b.op("Relu", nil, b.conv(b.op("Add", nil, x, y), 64, 3, 1, 1)), 64, 3, 1, 1)
 	}
 	g := b.output(b.op("Concat", ir.Attrs{"axis": 1}, tower(b.input("img", ir.Float32, 1, 8, 16, 24)), tower(b.input("big", ir.Float32, 1, 8, 16, 24))))
-	names, err := Pipeline(PrecisionNVFP4)
+	names, err := Pipeline(precision.NVFP4)
 	require.NoError(t, err)
-	require.NoError(t, Run(&Context{Precision: PrecisionNVFP4}, g, names[:len(names)-1], nil))
+	require.NoError(t, Run(&Context{Precision: precision.NVFP4}, g, names[:len(names)-1], nil))
 	return g
 }
 
@@ -106,7 +107,7 @@ func TestActivationsTravelAsBlocks(t *testing.T) {
 		}
 	}
 	in := randomInputs(g, 3)
-	require.NoError(t, narrow(&Context{Target: sm121, Precision: PrecisionNVFP4, Quantisation: plan}, g))
+	require.NoError(t, narrow(&Context{Target: sm121, Precision: precision.NVFP4, Quantisation: plan}, g))
 	require.NoError(t, g.Verify())
 	quantised, joined := 0, 0
 	for _, n := range g.Nodes {
@@ -136,7 +137,7 @@ func TestBlocksNeedATargetAndNarrowWeights(t *testing.T) {
 	g := wideTowers(t)
 	plan, _ := planBlocks(t, g)
 	half := g.Clone()
-	require.NoError(t, narrow(&Context{Target: sm90, Precision: PrecisionNVFP4, Quantisation: plan}, half))
+	require.NoError(t, narrow(&Context{Target: sm90, Precision: precision.NVFP4, Quantisation: plan}, half))
 	for _, n := range half.Nodes {
 		for _, m := range n.Body.Nodes {
 			require.NotEqual(t, "BlockQuantize", m.Op.Name)
@@ -146,7 +147,7 @@ func TestBlocksNeedATargetAndNarrowWeights(t *testing.T) {
 		x := s.Region.Inputs[s.X]
 		if plan.Blocks[x.Name] > 0 {
 			delete(plan.Layers, s.Name())
-			require.ErrorContains(t, narrow(&Context{Target: sm121, Precision: PrecisionNVFP4, Quantisation: plan}, g), "whose weights are not NVFP4")
+			require.ErrorContains(t, narrow(&Context{Target: sm121, Precision: precision.NVFP4, Quantisation: plan}, g), "whose weights are not NVFP4")
 			return
 		}
 	}

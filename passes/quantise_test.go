@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -17,9 +18,9 @@ func fusedTowers(t *testing.T) *ir.Graph {
 	b := newGraphBuilder(t, ir.Float32)
 	features := b.op("Concat", ir.Attrs{"axis": 1}, visionTower(b, b.input("img", ir.Uint8, 1, 12, 32, 64)), visionTower(b, b.input("big", ir.Uint8, 1, 12, 32, 64)))
 	g := b.output(b.op("MatMul", nil, features, b.weight(0, .2, 64, 24)))
-	names, err := Pipeline(PrecisionFP8)
+	names, err := Pipeline(precision.FP8)
 	require.NoError(t, err)
-	require.NoError(t, Run(&Context{Precision: PrecisionFP8}, g, names[:len(names)-1], nil))
+	require.NoError(t, Run(&Context{Precision: precision.FP8}, g, names[:len(names)-1], nil))
 	return g
 }
 
@@ -72,7 +73,7 @@ func TestQuantisedWeightsMeanWhatTheyStandFor(t *testing.T) {
 				w := exact[s.Name()]
 				s.Region.Inputs[s.Weight] = reference.Constant("w", ir.FromFloats(ir.Type{DType: ir.Float32, Shape: w.Shape}, w.Floats()))
 			}
-			require.NoError(t, narrow(&Context{Precision: PrecisionFP8, Quantisation: &Quantisation{Layers: layers}}, g))
+			require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: &Quantisation{Layers: layers}}, g))
 			require.NoError(t, g.Verify())
 			in := randomInputs(g, 3)
 			got, want := evaluateAll(t, g, in), evaluateAll(t, reference, in)
@@ -92,7 +93,7 @@ func TestCorrectionsAreAdded(t *testing.T) {
 		}
 		layers[s.Name()] = l
 	}
-	require.NoError(t, narrow(&Context{Precision: PrecisionFP8, Quantisation: &Quantisation{Layers: layers}}, g))
+	require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: &Quantisation{Layers: layers}}, g))
 	in := randomInputs(g, 3)
 	for _, s := range Sites(reference) {
 		addBehind(t, reference, s, layers[s.Name()].Bias)
@@ -158,7 +159,7 @@ func TestActivationsTravelAsOneByte(t *testing.T) {
 			}
 			sites++
 		}
-		require.NoError(t, narrow(&Context{Precision: PrecisionFP8, Quantisation: plan}, g))
+		require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: plan}, g))
 		require.NoError(t, g.Verify())
 		bytes := 0
 		for _, n := range g.Nodes {
@@ -190,9 +191,9 @@ func TestAConvOfOneOutputChannelIsNotDepthwise(t *testing.T) {
 		}
 		x := conv(b.input("x", ir.Float32, 1, 8, 40, 40), 8, c.in, 1)
 		g := b.output(conv(x, c.in, c.out, c.group))
-		names, err := Pipeline(PrecisionFP8)
+		names, err := Pipeline(precision.FP8)
 		require.NoError(t, err)
-		require.NoError(t, Run(&Context{Precision: PrecisionFP8}, g, names[:len(names)-1], nil))
+		require.NoError(t, Run(&Context{Precision: precision.FP8}, g, names[:len(names)-1], nil))
 		in := randomInputs(g, 3)
 		want := evaluateAll(t, g, in)[0].Floats()
 		read := g.Nodes[len(g.Nodes)-1].Inputs[0]
@@ -203,7 +204,7 @@ func TestAConvOfOneOutputChannelIsNotDepthwise(t *testing.T) {
 		}
 		require.NotNil(t, read.Def)
 		plan := &Quantisation{Values: map[string]float64{read.Name: 1.0 / 64}}
-		require.NoError(t, narrow(&Context{Precision: PrecisionFP8, Quantisation: plan}, g), "%+v", c)
+		require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: plan}, g), "%+v", c)
 		require.NoError(t, g.Verify())
 		require.True(t, slices.ContainsFunc(g.Nodes, func(n *ir.Node) bool { return n.Outputs[0].Type.DType == ir.Float8E4M3FN }))
 		require.LessOrEqual(t, relativeL2(evaluateAll(t, g, in)[0].Floats(), want), 0.1, "%+v", c)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -147,7 +148,7 @@ func TestRandomNetworksKeepTheirOutputs(t *testing.T) {
 	for seed := range graphs {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			g := randomOps(t, seed)
-			for _, precision := range []string{PrecisionFile, PrecisionFP32} {
+			for _, precision := range []string{precision.File, precision.FP32} {
 				after := g.Clone()
 				require.NoError(t, Run(&Context{Precision: precision}, after, semanticNames(t, precision), nil))
 				requireSameOutputs(t, g, after, 2e-5)

@@ -1,5 +1,7 @@
 package passes
 
+import "github.com/spark-compile/spark-compile/internal/precision"
+
 // regionTable holds the passes that make regions and choose precisions; they follow semanticTable.
 func regionTable() []*Pass {
 	return []*Pass{
@@ -16,12 +18,12 @@ func regionTable() []*Pass {
 }
 
 // regionPipeline says which of them run at a precision, after the semantic ones.
-func regionPipeline(precision string) []string {
-	switch precision {
-	case PrecisionFP32:
+func regionPipeline(p *precision.Precision) []string {
+	switch p.Between {
+	case "":
+		return []string{"fuse", "views"}
+	case "f32":
 		return []string{"segment", "fuse", "stack", "views"}
-	case PrecisionFP16, PrecisionBF16, PrecisionFP8, PrecisionNVFP4:
-		return []string{"segment", "fuse", "stack", "views", "narrow"}
 	}
-	return []string{"fuse", "views"}
+	return []string{"segment", "fuse", "stack", "views", "narrow"}
 }

@@ -1,6 +1,10 @@
 package passes
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/precision"
+)
 
 // semanticTable holds the passes that work on ops, before regions are made.
 func semanticTable() []*Pass {
@@ -12,11 +16,14 @@ func semanticTable() []*Pass {
 	}
 }
 
-// semanticPipelines says which of them run at a precision. At precision "file" those do that leave every rounding where
-// the file has it, and those that take apart what no kernel computes in one go.
-func semanticPipelines() map[string][]string {
+// semanticPipeline says which of them run at a precision. Where values stay as the file has them, those do that leave every
+// rounding in its place, and those that take apart what no kernel computes in one go.
+func semanticPipeline(p *precision.Precision) []string {
 	clean := []string{"fold", "simplify", "cse", "dce"}
-	wide := slices.Concat(
+	if p.Between == "" {
+		return slices.Concat(clean, []string{"expand-recurrent", "einsum", "layout"}, clean)
+	}
+	return slices.Concat(
 		[]string{"widen"}, clean,
 		[]string{"recognise-quantised"},
 		[]string{"expand-recurrent", "einsum"}, clean,
@@ -27,12 +34,4 @@ func semanticPipelines() map[string][]string {
 		// After layout the constants of attention blocks meet their weights, and a norm over channels its last axis.
 		[]string{"recognise-layernorm", "merge-branches", "fold-scale", "gemm"}, clean,
 	)
-	return map[string][]string{
-		PrecisionFile:  slices.Concat(clean, []string{"expand-recurrent", "einsum", "layout"}, clean),
-		PrecisionFP32:  wide,
-		PrecisionFP16:  wide,
-		PrecisionBF16:  wide,
-		PrecisionFP8:   wide,
-		PrecisionNVFP4: wide,
-	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -32,13 +33,13 @@ func twoTowers(t testing.TB, d ir.DType) *ir.Graph {
 }
 
 func TestTowersAndHeadsBecomeSharedLaunches(t *testing.T) {
-	for _, precision := range []string{PrecisionFP32, PrecisionFP16} {
-		t.Run(precision, func(t *testing.T) {
+	for name, bound := range map[string]float64{precision.FP32: 1e-4, precision.FP16: 1e-2} {
+		t.Run(name, func(t *testing.T) {
 			g := twoTowers(t, ir.Float16)
 			before := g.Clone()
-			require.NoError(t, Run(&Context{Precision: precision}, g, nil, nil))
+			require.NoError(t, Run(&Context{Precision: name}, g, nil, nil))
 			requireContract(t, g)
-			requireSameOutputs(t, before, g, map[string]float64{PrecisionFP32: 1e-4, PrecisionFP16: 1e-2}[precision])
+			requireSameOutputs(t, before, g, bound)
 
 			families := map[string]int{}
 			for _, n := range g.Nodes {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -25,22 +26,12 @@ type Pass struct {
 // Context is what a pass may ask about the compilation.
 type Context struct {
 	Target    *target.Target
-	Precision string // file, fp32, fp16, bf16, fp8 or nvfp4
+	Precision string // of internal/precision
 	// Quantisation is what narrow stores in 8 and 4 bits; nil: nothing.
 	Quantisation *Quantisation
 
 	quantisedFile bool // the file has quantised layers
 }
-
-// Precisions at which Pipeline knows what to run.
-const (
-	PrecisionFile  = "file"  // every value keeps the file's type
-	PrecisionFP32  = "fp32"  // every float narrower than f32 becomes f32, outputs too
-	PrecisionBF16  = "bf16"  // as fp16, with bf16
-	PrecisionFP8   = "fp8"   // as fp16, and e4m3 where Context.Quantisation says so
-	PrecisionNVFP4 = "nvfp4" // as fp8, with e2m1 weights
-	PrecisionFP16  = "fp16"  // semantics in f32, then f16 between regions; inputs and outputs keep the file's types
-)
 
 // Table returns every pass in the order of the default pipelines.
 func Table() []*Pass {
@@ -49,12 +40,12 @@ func Table() []*Pass {
 
 // Pipeline names the passes that run by default at a precision, in order. A pass that cleans up after others is named
 // more than once.
-func Pipeline(precision string) ([]string, error) {
-	semantic, ok := semanticPipelines()[precision]
-	if !ok {
-		return nil, fmt.Errorf("no pass pipeline for precision %q", precision)
+func Pipeline(name string) ([]string, error) {
+	p, err := precision.Lookup(name)
+	if err != nil {
+		return nil, err
 	}
-	return slices.Concat(semantic, regionPipeline(precision)), nil
+	return slices.Concat(semanticPipeline(p), regionPipeline(p)), nil
 }
 
 // Lookup returns the pass of that name, or an error that lists what there is.
@@ -131,12 +122,8 @@ func Help() string {
 			fmt.Fprintf(&b, "%-22s   after %s: %s\n", "", before, p.After[before])
 		}
 	}
-	for _, precision := range []string{PrecisionFile, PrecisionFP32, PrecisionFP16, PrecisionBF16, PrecisionFP8, PrecisionNVFP4} {
-		names, err := Pipeline(precision)
-		if err != nil {
-			continue
-		}
-		fmt.Fprintf(&b, "\n%s: %s\n", precision, strings.Join(names, " "))
+	for _, p := range precision.All() {
+		fmt.Fprintf(&b, "\n%s: %s\n", p.Name, strings.Join(slices.Concat(semanticPipeline(p), regionPipeline(p)), " "))
 	}
 	return b.String()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -28,10 +29,10 @@ func TestTableIsConsistent(t *testing.T) {
 
 func TestDefaultPipelinesKeepTheOrder(t *testing.T) {
 	used := map[string]bool{}
-	for _, precision := range []string{PrecisionFile, PrecisionFP32, PrecisionFP16} {
-		names, err := Pipeline(precision)
+	for _, row := range precision.All() {
+		names, err := Pipeline(row.Name)
 		require.NoError(t, err)
-		require.NoError(t, CheckOrder(names), precision)
+		require.NoError(t, CheckOrder(names), row.Name)
 		for _, n := range names {
 			used[n] = true
 		}
@@ -39,7 +40,7 @@ func TestDefaultPipelinesKeepTheOrder(t *testing.T) {
 			p, err := Lookup(n)
 			require.NoError(t, err)
 			for before := range p.After {
-				if precision != PrecisionFile {
+				if row.Name != precision.File {
 					require.Contains(t, names, before, "%s needs it", n)
 				}
 			}

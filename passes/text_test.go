@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -47,7 +48,7 @@ func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
 	g, err := ir.Parse(before)
 	require.NoError(t, err)
 	original := g.Clone()
-	require.NoError(t, p.Run(&Context{Precision: PrecisionFP16}, g))
+	require.NoError(t, p.Run(&Context{Precision: precision.FP16}, g))
 	require.NoError(t, g.Verify())
 	var want *ir.Graph
 	if text := strings.TrimSpace(string(after.Data)); text == "same" {
@@ -71,7 +72,7 @@ func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
 		return
 	}
 	once := g.Clone()
-	require.NoError(t, p.Run(&Context{Precision: PrecisionFP16}, g))
+	require.NoError(t, p.Run(&Context{Precision: precision.FP16}, g))
 	require.Empty(t, once.Diff(g), "a second run must change nothing")
 }
 

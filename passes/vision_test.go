@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -72,18 +73,18 @@ func visionAttention(b *graphBuilder, x *ir.Value, heads int) *ir.Value {
 	return b.op("Reshape", ir.Attrs{"shape": sh}, b.op("Transpose", ir.Attrs{"perm": []int{0, 2, 1}}, y))
 }
 
-func semanticNames(t testing.TB, precision string) []string {
+func semanticNames(t testing.TB, name string) []string {
 	t.Helper()
-	names, ok := semanticPipelines()[precision]
-	require.True(t, ok)
-	return names
+	p, err := precision.Lookup(name)
+	require.NoError(t, err)
+	return semanticPipeline(p)
 }
 
 func TestVisionTowerBecomesOneConvABlock(t *testing.T) {
 	b := newGraphBuilder(t, ir.Float32)
 	g := b.output(visionTower(b, b.input("img", ir.Uint8, 1, 12, 32, 64)))
 	before := g.Clone()
-	require.NoError(t, Run(&Context{Precision: PrecisionFP32}, g, semanticNames(t, PrecisionFP32), nil))
+	require.NoError(t, Run(&Context{Precision: precision.FP32}, g, semanticNames(t, precision.FP32), nil))
 	requireSameOutputs(t, before, g, 1e-5)
 
 	counts := opCounts(g)
@@ -100,7 +101,7 @@ func TestPassesAreDeterministic(t *testing.T) {
 	for range 3 {
 		b := newGraphBuilder(t, ir.Float16)
 		g := b.output(visionTower(b, b.input("img", ir.Uint8, 1, 12, 32, 64)))
-		require.NoError(t, Run(&Context{Precision: PrecisionFP16}, g, semanticNames(t, PrecisionFP16), nil))
+		require.NoError(t, Run(&Context{Precision: precision.FP16}, g, semanticNames(t, precision.FP16), nil))
 		texts[g.String()] = true
 	}
 	require.Len(t, texts, 1)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -44,7 +45,7 @@ func widen(ctx *Context, g *ir.Graph) error {
 	}
 	for i, v := range g.Outputs {
 		wide := w.value(v)
-		if isNarrow(v.Type.DType) && ctx.Precision != PrecisionFP32 {
+		if isNarrow(v.Type.DType) && ctx.Precision != precision.FP32 {
 			cast, err := g.Add("Cast", v.Name, ir.Attrs{"to": v.Type.DType}, wide)
 			if err != nil {
 				return err

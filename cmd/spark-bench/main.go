@@ -22,7 +22,7 @@ type flags struct {
 	Models      []string `arg:"" optional:"" name:"model" help:"Directories of compiled packages, ONNX files."`
 	Runs        int      `help:"Steady runs to time." default:"100" placeholder:"N"`
 	Warmup      int      `help:"Runs before that." default:"10" placeholder:"N"`
-	Precision   []string `help:"Of ONNX files, side by side; default: OPENPILOT_DGX_PRECISION, else fp16." placeholder:"P,P…"`
+	Precision   []string `help:"Of ONNX files, side by side; default: OPENPILOT_DGX_PRECISION, else ${precision}." placeholder:"P,P…"`
 	Baseline    string   `help:"Compare with an earlier --json." placeholder:"FILE"`
 	MaxSlowdown *float64 `help:"Exit code 1 if a model is slower than the baseline by more than this ratio, and not by chance." placeholder:"1.05"`
 	JSON        string   `name:"json" help:"Write the report as JSON." placeholder:"FILE"`

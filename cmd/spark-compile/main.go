@@ -21,6 +21,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/passes"
@@ -29,7 +30,7 @@ import (
 // flags is the command line, as the design fixes it.
 type flags struct {
 	Model      string   `arg:"" optional:"" name:"model" help:"ONNX file."`
-	Precision  string   `help:"fp32, fp16, bf16, fp8 or nvfp4; default: OPENPILOT_DGX_PRECISION, else fp16."`
+	Precision  string   `help:"${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
 	Output     string   `short:"o" help:"Directory of the Go package; default: the model's base name without underscores." placeholder:"DIR"`
 	Package    string   `help:"Package name; default: the directory's." placeholder:"NAME"`
 	Target     []string `help:"Targets: ${targets}." default:"${target}" placeholder:"${target}[,…]"`
@@ -160,14 +161,13 @@ func (f *flags) write(ctx context.Context, dir string, files map[string][]byte, 
 }
 
 // checkBudget refuses flags of low precision that would do nothing.
-func (f *flags) checkBudget(precision string) error {
-	low := precision == passes.PrecisionFP8 || precision == passes.PrecisionNVFP4
+func (f *flags) checkBudget(name string) error {
 	for _, given := range []struct {
 		is   bool
 		name string
 	}{{len(f.Calibrate) > 0, "--calibrate"}, {f.MinCosine != nil, "--min-cosine"}, {len(f.Keep) > 0, "--keep"}} {
-		if given.is && !low {
-			return fmt.Errorf("%s concerns --precision fp8 and nvfp4, not %s", given.name, precision)
+		if given.is && !precision.Calibrates(name) {
+			return fmt.Errorf("%s concerns --precision %s, not %s", given.name, precision.Calibrating(), name)
 		}
 	}
 	if f.MinCosine != nil && (*f.MinCosine < 0 || *f.MinCosine >= 1 || math.IsNaN(*f.MinCosine)) {

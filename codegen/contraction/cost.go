@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/target"
-	"github.com/spark-compile/spark-compile/ir"
 )
 
 // The cost model estimates the time of one launch at batch 1 with cold weights:
@@ -54,16 +53,7 @@ func (s Schedule) estimate(p *problem, t *target.Target) estimate {
 	busy := min(1, warps/busyWarps)
 
 	flops := 2 * float64(s.BM*s.BN*s.BK) * float64(perSM)
-	rate := t.F16MMATFLOPS
-	switch p.num.mul {
-	case ir.Float32:
-		rate = t.F32FMATFLOPS
-	case ir.Float8E4M3FN:
-		rate = t.FP8MMATFLOPS
-	case ir.Float4E2M1:
-		rate = t.NVFP4MMATFLOPS
-	}
-	arithmetic := flops / (rate * 1e6 / sms * busy)
+	arithmetic := flops / (t.TFLOPS[p.num.mul.String()] * 1e6 / sms * busy)
 	arithmetic = max(arithmetic, float64(perSM)*s.conversions(p)/(4*t.ClockGHz*1e3*busy))
 
 	reads := float64(s.sharedReads(p)) * float64(perSM)

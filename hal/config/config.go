@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/precision"
 )
 
 // Variables of the environment. The first three are those of openpilot's DGX Spark proposal.
@@ -196,36 +198,9 @@ func Ordinal(name string) (int, error) {
 	return 0, fmt.Errorf("%s: want auto, cuda, cuda:N or emu", name)
 }
 
-// DefaultPrecision is what is compiled where nobody says otherwise.
-const DefaultPrecision = "fp16"
-
-// precisions are those that the command line knows. One becomes available by its row.
-var precisions = []struct {
-	name, alias  string
-	available    bool // this version compiles it
-	experimental bool
-}{
-	{name: "fp32", available: true},
-	{name: "fp16", available: true},
-	{name: "bf16", available: true},
-	{name: "fp8", available: true},
-	{name: "nvfp4", alias: "fp4", available: true, experimental: true},
-}
-
-// Precisions lists the precisions that this version compiles.
-func Precisions() []string {
-	var out []string
-	for _, p := range precisions {
-		if p.available {
-			out = append(out, p.name)
-		}
-	}
-	return out
-}
-
 // precision applies the rule for precisions: the flag, else the environment, else the default.
 func (r *reader) precision(flag string) (Setting, error) {
-	s := Setting{Name: "precision", Value: DefaultPrecision, From: "default"}
+	s := Setting{Name: "precision", Value: precision.Default, From: "default"}
 	given, from := strings.ToLower(strings.TrimSpace(flag)), "--precision"
 	if given == "" {
 		var ok bool
@@ -234,35 +209,15 @@ func (r *reader) precision(flag string) (Setting, error) {
 		}
 		given, from = strings.ToLower(given), PrecisionVariable
 	}
-	for _, p := range precisions {
-		if given != p.name && (p.alias == "" || given != p.alias) {
-			continue
-		}
-		if p.experimental {
-			r.warn("precision %s is experimental: compare its accuracy before it drives anything", given)
-		}
-		if p.available {
-			return Setting{Name: "precision", Value: p.name, From: from}, nil
-		}
-		if from == "--precision" {
-			return s, fmt.Errorf("--precision %s is not available in this version: use %s", flag, list(Precisions(), "or"))
-		}
-		r.warn("%s=%s is not available (%s are): using %s", PrecisionVariable, given, list(Precisions(), "and"), DefaultPrecision)
+	p, err := precision.Lookup(given)
+	switch {
+	case (err != nil || p.Name == precision.File) && flag != "":
+		return s, fmt.Errorf("--precision %s: want %s", flag, precision.List("or"))
+	case err != nil || p.Name == precision.File:
+		r.warn("%s=%s is no precision (%s are): using %s", PrecisionVariable, given, precision.List("and"), precision.Default)
 		return s, nil
+	case p.Experimental:
+		r.warn("precision %s is experimental: compare its accuracy before it drives anything", given)
 	}
-	var names []string
-	for _, p := range precisions {
-		names = append(names, p.name)
-	}
-	if from == "--precision" {
-		return s, fmt.Errorf("--precision %s: want %s", flag, list(names, "or"))
-	}
-	r.warn("%s=%s is no precision (%s are): using %s", PrecisionVariable, given, list(names, "and"), DefaultPrecision)
-	return s, nil
-}
-
-// list joins names as a sentence does.
-func list(names []string, word string) string {
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " " + word + " " + names[last]
+	return Setting{Name: "precision", Value: p.Name, From: from}, nil
 }

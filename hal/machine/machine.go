@@ -19,6 +19,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal/cuda"
 	"github.com/spark-compile/spark-compile/hal/nvml"
+	"github.com/spark-compile/spark-compile/internal/precision"
 )
 
 // Machine is everything that the survey found.
@@ -94,7 +95,7 @@ func (p Prober) Survey(ctx context.Context) *Machine {
 		chips = append(chips, chip{g.Name, g.Major, g.Minor})
 		g.Unified = g.Unified || isGB10(chips[i])
 		m.memory(g)
-		g.Precisions = Precisions(g.Major, g.Minor)
+		g.Precisions = precision.On(g.Major, g.Minor)
 		g.Recommended = g.Precisions[len(g.Precisions)-1]
 		if g.Major > 0 {
 			g.Target = fmt.Sprintf("sm_%d%d", g.Major, g.Minor)

@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/cuda"
 	"github.com/spark-compile/spark-compile/hal/nvml"
+	"github.com/spark-compile/spark-compile/internal/precision"
 )
 
 // root is a machine's files: pairs of path and content.
@@ -153,7 +154,7 @@ func TestRecommendedPrecision(t *testing.T) {
 		major, minor int
 		want         string
 	}{{0, 0, "fp32"}, {6, 1, "fp32"}, {7, 0, "fp16"}, {7, 5, "fp16"}, {8, 0, "bf16"}, {8, 9, "bf16"}, {9, 0, "fp8"}, {10, 0, "nvfp4"}, {12, 1, "nvfp4"}} {
-		all := Precisions(c.major, c.minor)
+		all := precision.On(c.major, c.minor)
 		require.Equal(t, c.want, all[len(all)-1], "%d.%d", c.major, c.minor)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -35,7 +36,7 @@ func TestBudgetsAreMet(t *testing.T) {
 	require.NoError(t, err)
 	quick := Technique{Bias: true} // the search is the same
 	for _, name := range []string{"vision", "policy"} {
-		for _, precision := range []string{passes.PrecisionFP8, passes.PrecisionNVFP4} {
+		for _, precision := range []string{precision.FP8, precision.NVFP4} {
 			t.Run(name+", "+precision, func(t *testing.T) {
 				g, in := made(t, name, precision, 2)
 				last, lastText := 0.0, ""
@@ -78,9 +79,9 @@ func TestBudgetsAreMet(t *testing.T) {
 func predicted(c *Choice, t *target.Target) (micros float64, text string) {
 	count := map[string]int{}
 	for _, l := range c.Layers {
-		for f, name := range formats {
-			if name == l.Precision {
-				micros += f.micros(&l.site, t)
+		for _, f := range precision.Layers() {
+			if f.Name == l.Precision {
+				micros += formatOf(f).micros(&l.site, t)
 			}
 		}
 		count[l.Precision]++

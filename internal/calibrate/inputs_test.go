@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -84,9 +85,9 @@ func layers(t *testing.T, w, v func(k, n int) float64) *ir.Graph {
 	x := add("MatMul", g.AddInput("x", ir.T(ir.Float32, 8, 64)), weights("w", w))
 	y := add("MatMul", add("Relu", x), weights("v", v))
 	g.Outputs = []*ir.Value{y}
-	names, err := passes.Pipeline(passes.PrecisionNVFP4)
+	names, err := passes.Pipeline(precision.NVFP4)
 	require.NoError(t, err)
-	require.NoError(t, passes.Run(&passes.Context{Precision: passes.PrecisionNVFP4}, g, names[:len(names)-1], nil))
+	require.NoError(t, passes.Run(&passes.Context{Precision: precision.NVFP4}, g, names[:len(names)-1], nil))
 	return g
 }
 
@@ -103,7 +104,7 @@ func TestActivationsThatAreNotFiniteNameLayerAndFile(t *testing.T) {
 	g.Nodes[0].Name = "first"
 	good := rowsOf(func(i int) float64 { return 1e-30 })
 	bad := rowsOf(func(i int) float64 { return math.Inf(1) }) // as an overflow within the layer would be
-	for _, precision := range []string{passes.PrecisionFP8, passes.PrecisionNVFP4} {
+	for _, precision := range []string{precision.FP8, precision.NVFP4} {
 		c, err := New(g, []map[string]*ir.Array{good, bad}, nil)
 		require.NoError(t, err)
 		c.Name([]string{"day.npz", "night.npz"})
@@ -141,7 +142,7 @@ func TestZerosAreHeld(t *testing.T) {
 		"inputs of zeros":        {draw, draw, func(i int) float64 { return 0 }},
 		"weights of zeros":       {func(k, n int) float64 { return 0 }, draw, func(i int) float64 { return rng.NormFloat64() }},
 	} {
-		for _, precision := range []string{passes.PrecisionFP8, passes.PrecisionNVFP4} {
+		for _, precision := range []string{precision.FP8, precision.NVFP4} {
 			t.Run(name+", "+precision, func(t *testing.T) {
 				g := layers(t, c.w, c.v)
 				in := []map[string]*ir.Array{rowsOf(c.x), rowsOf(c.x), rowsOf(c.x), rowsOf(c.x)}

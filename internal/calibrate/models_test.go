@@ -12,6 +12,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -30,9 +31,9 @@ func regions(t testing.TB, name string) *ir.Graph {
 	require.NoError(t, err)
 	g, err := onnx.Import(m, onnx.ImportOptions{})
 	require.NoError(t, err)
-	names, err := passes.Pipeline(passes.PrecisionFP8)
+	names, err := passes.Pipeline(precision.FP8)
 	require.NoError(t, err)
-	require.NoError(t, passes.Run(&passes.Context{Precision: passes.PrecisionFP8}, g, names[:len(names)-1], nil))
+	require.NoError(t, passes.Run(&passes.Context{Precision: precision.FP8}, g, names[:len(names)-1], nil))
 	return g
 }
 
@@ -42,7 +43,7 @@ func finish(t testing.TB, g *ir.Graph, q *passes.Quantisation) *ir.Graph {
 	c := g.Clone()
 	sm121, err := target.Lookup("sm_121")
 	require.NoError(t, err)
-	require.NoError(t, passes.Run(&passes.Context{Precision: passes.PrecisionFP8, Quantisation: q, Target: sm121}, c, []string{"narrow"}, nil))
+	require.NoError(t, passes.Run(&passes.Context{Precision: precision.FP8, Quantisation: q, Target: sm121}, c, []string{"narrow"}, nil))
 	return c
 }
 
@@ -94,13 +95,13 @@ func calibrationInputs(t testing.TB, g *ir.Graph, name string) []map[string]*ir.
 }
 
 // forced assigns every layer the first formats of its ladder, as --min-cosine 0 does.
-func forced(c *Calibration, precision string, blocks bool) Assignment {
+func forced(c *Calibration, name string, blocks bool) Assignment {
 	a := Assignment{}
 	for _, s := range c.Sites() {
 		switch matvec := s.Anchor.Op.Name == "SegmentedMatVec"; {
-		case precision == passes.PrecisionNVFP4 && matvec, precision == passes.PrecisionNVFP4 && s.K >= 64 && !blocks:
+		case name == precision.NVFP4 && matvec, name == precision.NVFP4 && s.K >= 64 && !blocks:
 			a[s.Name()] = NVFP4W
-		case precision == passes.PrecisionNVFP4 && s.K >= 64:
+		case name == precision.NVFP4 && s.K >= 64:
 			a[s.Name()] = NVFP4
 		case matvec:
 			a[s.Name()] = FP8W
@@ -146,10 +147,10 @@ func TestWhatEachTechniqueBrings(t *testing.T) {
 		{"the same, block scales by magnitude alone", Technique{Feedback: true, Recover: true, Bias: true, BlockOnly: true}},
 	} {
 		if !e.tech.BlockOnly {
-			try("fp8: "+e.what, passes.PrecisionFP8, false, e.tech, fitted, held, want)
+			try("fp8: "+e.what, precision.FP8, false, e.tech, fitted, held, want)
 		}
-		try("nvfp4 weights: "+e.what, passes.PrecisionNVFP4, false, e.tech, fitted, held, want)
-		try("nvfp4: "+e.what, passes.PrecisionNVFP4, true, e.tech, fitted, held, want)
+		try("nvfp4 weights: "+e.what, precision.NVFP4, false, e.tech, fitted, held, want)
+		try("nvfp4: "+e.what, precision.NVFP4, true, e.tech, fitted, held, want)
 	}
 	for _, alpha := range []float64{.5, .75, 1} {
 		e, count := equalised(t, g, fitted, alpha)
@@ -158,14 +159,14 @@ func TestWhatEachTechniqueBrings(t *testing.T) {
 		for _, c := range []struct {
 			precision string
 			blocks    bool
-		}{{passes.PrecisionFP8, false}, {passes.PrecisionNVFP4, false}, {passes.PrecisionNVFP4, true}} {
+		}{{precision.FP8, false}, {precision.NVFP4, false}, {precision.NVFP4, true}} {
 			t.Run(fmt.Sprintf("equalised %v: %s, blocks %v", alpha, c.precision, c.blocks), func(t *testing.T) { attempt(t, e, c.precision, c.blocks, Best, fitted, held, want) })
 		}
 	}
 	in, recorded := golden(t, g, name, from, to)
-	try("golden: fp8", passes.PrecisionFP8, false, Best, all, in, recorded)
-	try("golden: nvfp4 weights", passes.PrecisionNVFP4, false, Best, all, in, recorded)
-	try("golden: nvfp4", passes.PrecisionNVFP4, true, Best, all, in, recorded)
+	try("golden: fp8", precision.FP8, false, Best, all, in, recorded)
+	try("golden: nvfp4 weights", precision.NVFP4, false, Best, all, in, recorded)
+	try("golden: nvfp4", precision.NVFP4, true, Best, all, in, recorded)
 }
 
 // attempt fits a plan to some inputs and prints how it does on others.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -21,20 +22,35 @@ const blockChannels = 64
 // ladder lists the formats of a layer from the narrowest to Half. Of the two of NVFP4 both have the weights; the narrower
 // activations are taken where that is faster, not where the weights' traffic bounds the layer.
 func (c *Calibration) ladder(opt Options, s *passes.Site) []Format {
-	four := opt.Precision == passes.PrecisionNVFP4
-	switch matvec := s.Anchor.Op.Name == "SegmentedMatVec"; {
-	case matvec && four:
-		return []Format{NVFP4W, FP8W, Half}
-	case matvec:
-		return []Format{FP8W, Half}
-	case four && s.K >= blockWidth:
-		x := s.Region.Inputs[s.X].Type.Shape
-		if opt.Target.NVFP4 && len(c.readers[s.Name()]) > 0 && x[len(x)-1]%blockChannels == 0 && NVFP4.micros(s, opt.Target) < NVFP4W.micros(s, opt.Target) {
-			return []Format{NVFP4, NVFP4W, FP8, Half}
-		}
-		return []Format{NVFP4W, FP8, Half}
+	p, err := precision.Lookup(opt.Precision)
+	if err != nil {
+		return []Format{Half}
 	}
-	return []Format{FP8, Half}
+	matvec := s.Anchor.Op.Name == "SegmentedMatVec"
+	fits := func(f Format) bool {
+		switch f {
+		case FP8:
+			return !matvec
+		case FP8W:
+			return matvec
+		case NVFP4W:
+			return matvec || s.K >= blockWidth
+		case NVFP4:
+			if matvec || s.K < blockWidth || !opt.Target.NVFP4 || len(c.readers[s.Name()]) == 0 {
+				return false
+			}
+			x := s.Region.Inputs[s.X].Type.Shape
+			return x[len(x)-1]%blockChannels == 0 && NVFP4.micros(s, opt.Target) < NVFP4W.micros(s, opt.Target)
+		}
+		return true
+	}
+	var out []Format
+	for _, l := range p.Ladder {
+		if f := formatOf(l); fits(f) {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // worthwhile drops the formats of a ladder that are no faster than a more accurate one.
@@ -65,15 +81,15 @@ func (f Format) bytes(s *passes.Site) int {
 // micros predicts the time of a layer: its weights from DRAM, its activations from L2 or its arithmetic, whichever takes
 // longest.
 func (f Format) micros(s *passes.Site, t *target.Target) float64 {
-	rate, bits := t.F16MMATFLOPS, 16.0
+	bits := 16.0
 	switch f.Activations {
 	case ir.Float8E4M3FN:
-		rate, bits = t.FP8MMATFLOPS, 8
+		bits = 8
 	case ir.Float4E2M1:
-		rate, bits = t.NVFP4MMATFLOPS, 4.5
+		bits = 4.5
 	}
 	read := float64(s.Region.Inputs[s.X].Type.Numel()) * bits / 8
-	return max(float64(f.bytes(s))/t.MemoryGBps/1e3, read/t.L2GBps/1e3, 2*float64(s.MACs)/max(rate, 1)/1e6)
+	return max(float64(f.bytes(s))/t.MemoryGBps/1e3, read/t.L2GBps/1e3, 2*float64(s.MACs)/max(t.TFLOPS[f.Activations.String()], 1)/1e6)
 }
 
 // demotion takes a layer one step down its ladder.

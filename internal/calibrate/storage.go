@@ -1,6 +1,9 @@
 package calibrate
 
 import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -13,15 +16,29 @@ type Format struct {
 
 // Formats of layers.
 var (
-	Half    = Format{ir.Float16, ir.Float16}
-	FP8     = Format{ir.Float8E4M3FN, ir.Float8E4M3FN}
-	FP8W    = Format{ir.Float8E4M3FN, ir.Float16}  // weights only
-	NVFP4   = Format{ir.Float4E2M1, ir.Float4E2M1} // block-scaled mma
-	NVFP4W  = Format{ir.Float4E2M1, ir.Float16}    // weights only
-	formats = map[Format]string{Half: "fp16", FP8: "fp8", FP8W: "fp8 weights", NVFP4: "nvfp4", NVFP4W: "nvfp4 weights"}
+	Half   = Format{ir.Float16, ir.Float16}
+	FP8    = Format{ir.Float8E4M3FN, ir.Float8E4M3FN}
+	FP8W   = Format{ir.Float8E4M3FN, ir.Float16}  // weights only
+	NVFP4  = Format{ir.Float4E2M1, ir.Float4E2M1} // block-scaled mma
+	NVFP4W = Format{ir.Float4E2M1, ir.Float16}    // weights only
 )
 
-func (f Format) String() string { return formats[f] }
+// formatOf is a row of the table of precisions; its element types are the IR's.
+func formatOf(l precision.Layer) Format {
+	w, _ := ir.ParseDType(l.Weights)
+	a, _ := ir.ParseDType(l.Activations)
+	return Format{w, a}
+}
+
+// String is the name in reports.
+func (f Format) String() string {
+	for _, l := range precision.Layers() {
+		if formatOf(l) == f {
+			return l.Name
+		}
+	}
+	return fmt.Sprintf("%s weights, %s activations", f.Weights, f.Activations)
+}
 
 // Assignment gives layers, by name of the site, a format; the others are Half.
 type Assignment map[string]Format

@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/spark-compile/spark-compile/hal/config"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
@@ -39,9 +40,11 @@ func Parse(into any, name, summary string, args []string, stdout io.Writer) (don
 // vars are what help texts and defaults may name: the tables' rows.
 func vars() kong.Vars {
 	return kong.Vars{
-		"target":  target.Default().Name,
-		"targets": strings.Join(target.Names(), ", "),
-		"devices": strings.Join(target.Devices(), ", "),
+		"target":     target.Default().Name,
+		"precision":  precision.Default,
+		"precisions": precision.List("or"),
+		"targets":    strings.Join(target.Names(), ", "),
+		"devices":    strings.Join(target.Devices(), ", "),
 	}
 }
 

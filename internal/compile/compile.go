@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/window"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -25,7 +26,7 @@ import (
 // Options says how to compile.
 type Options struct {
 	Import    onnx.ImportOptions
-	Precision string      // file, fp32, fp16, bf16, fp8 or nvfp4
+	Precision string      // of internal/precision
 	Targets   []string    // at least one
 	Passes    []string    // nil for the default pipeline
 	Assembler *ptxas.Tool // nil: no cubin, no register counts
@@ -109,7 +110,7 @@ func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result,
 		if err := r.measure(ctx, opt); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		half, err := Graph(ctx, path, g, Options{Precision: passes.PrecisionFP16, Targets: opt.Targets[:1], Passes: opt.Passes, Assembler: opt.Assembler})
+		half, err := Graph(ctx, path, g, Options{Precision: precision.FP16, Targets: opt.Targets[:1], Passes: opt.Passes, Assembler: opt.Assembler})
 		if err != nil {
 			return nil, err
 		}
@@ -138,11 +139,8 @@ func warnOf(name string, opt Options) error {
 	if err != nil || opt.Warn == nil {
 		return err
 	}
-	switch {
-	case opt.Precision == passes.PrecisionFP8 && !t.FP8:
-		opt.Warn(fmt.Sprintf("%s has no mma on 8-bit floats: fp8 is how numbers are stored there, and they are multiplied as fp16; --precision fp16 may be faster", name))
-	case opt.Precision == passes.PrecisionNVFP4 && !t.NVFP4:
-		opt.Warn(fmt.Sprintf("%s has no block-scaled mma: nvfp4 is how weights are stored there, and they are multiplied as fp16", name))
+	if p, err := precision.Lookup(opt.Precision); err == nil && p.Multiplies != "" && t.TFLOPS[p.Multiplies] == 0 {
+		opt.Warn(name + " " + p.Stored)
 	}
 	return nil
 }
@@ -169,7 +167,7 @@ func (r *Result) target(ctx context.Context, name string, first bool, opt Option
 		observe = nil
 	}
 	pc := &passes.Context{Target: t, Precision: opt.Precision}
-	if quantises(opt.Precision) {
+	if precision.Calibrates(opt.Precision) {
 		err = r.quantise(ctx, pc, g, opt, observe)
 	} else {
 		err = passes.Run(pc, g, opt.Passes, observe)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -35,18 +36,6 @@ func Inputs(g *ir.Graph) map[string]*ir.Array {
 	return out
 }
 
-// goldenBounds is how close a run must come to the float64 evaluation of the imported graph, by precision: fp32 sums in
-// another order, fp16 and bf16 also round what travels between kernels. Of fp8 and nvfp4 it is the final graph, rounded as
-// the program rounds: a sum in another order moves a few numbers to their neighbour.
-var goldenBounds = map[string]gopkg.Golden{
-	"fp32":  {MinCosine: 0.9999999, RelL2: 1e-4},
-	"fp16":  {MinCosine: 0.9999, RelL2: 1e-2},
-	"fp8":   {MinCosine: 0.9999, RelL2: 2e-2},
-	"nvfp4": {MinCosine: 0.9999, RelL2: 2e-2},
-	"bf16":  {MinCosine: 0.999, RelL2: 5e-2},
-	"file":  {MinCosine: 0.9999, RelL2: 1e-2},
-}
-
 // Golden records a run on Inputs for the test of the generated package: what the imported graph gives in float64. Of fp8
 // and nvfp4 it is what the final graph gives, and besides what the program itself gives on the CPU device: there a run must
 // give it again to the bit, where the bounds, which allow what quantisation costs, would not show a kernel that is wrong.
@@ -54,9 +43,9 @@ func (r *Result) Golden(ctx context.Context) (*gopkg.Golden, error) {
 	fail := func(err error) (*gopkg.Golden, error) {
 		return nil, fmt.Errorf("%s: golden run, for the package's test: %w", r.Program.Model, err)
 	}
-	bounds, ok := goldenBounds[r.Program.Precision]
-	if !ok {
-		return fail(fmt.Errorf("no bounds for precision %q", r.Program.Precision))
+	bounds, err := precision.Lookup(r.Program.Precision)
+	if err != nil {
+		return fail(err)
 	}
 	in := Inputs(r.Source)
 	out, err := ir.Evaluate(ctx, r.Source, in, ir.EvalOptions{})
@@ -67,7 +56,7 @@ func (r *Result) Golden(ctx context.Context) (*gopkg.Golden, error) {
 	for name, a := range in {
 		g.Inputs[name] = a.Tensor().Dense()
 	}
-	if quantises(r.Program.Precision) {
+	if bounds.Calibrates() {
 		exact := out
 		if out, err = ir.Evaluate(ctx, r.Graph, in, ir.EvalOptions{Round: true}); err != nil {
 			return fail(err)
@@ -79,7 +68,7 @@ func (r *Result) Golden(ctx context.Context) (*gopkg.Golden, error) {
 	for name, a := range out {
 		g.Outputs[name] = a.Floats()
 	}
-	if quantises(r.Program.Precision) {
+	if bounds.Calibrates() {
 		if err := r.record(ctx, g, in); err != nil {
 			return fail(err)
 		}

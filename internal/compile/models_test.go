@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -22,16 +23,16 @@ import (
 )
 
 // generated compiles a small model of the repository's own.
-func generated(t *testing.T, name, precision string, targets ...string) (*Result, *driving.Model) {
+func generated(t *testing.T, name, in string, targets ...string) (*Result, *driving.Model) {
 	t.Helper()
 	src, err := driving.Make(name, driving.Small)
 	require.NoError(t, err)
-	if quantises(precision) {
-		return forced(t, name, precision, targets...), src
+	if precision.Calibrates(in) {
+		return forced(t, name, in, targets...), src
 	}
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)
-	r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: targets})
+	r, err := Compile(context.Background(), m, Options{Precision: in, Targets: targets})
 	require.NoError(t, err)
 	return r, src
 }
@@ -119,9 +120,12 @@ func arrays(t *testing.T, g *ir.Graph) map[string]*npy.Array {
 // TestSmallModelsAgreeWithTheEvaluator holds the whole way, device checks on, against the imported graph in float64.
 func TestSmallModelsAgreeWithTheEvaluator(t *testing.T) {
 	for _, name := range names {
-		for _, precision := range []string{"fp32", "fp16", "file"} {
-			t.Run(name+"/"+precision, func(t *testing.T) {
-				r, _ := generated(t, name, precision, "sm_121")
+		for _, row := range precision.All() {
+			if row.Calibrates() || row.Name == precision.BF16 {
+				continue
+			}
+			t.Run(name+"/"+row.Name, func(t *testing.T) {
+				r, _ := generated(t, name, row.Name, "sm_121")
 				p := packaged(t, r.Program)
 				s := session(t, p, true)
 				in := arrays(t, r.Source)
@@ -129,9 +133,8 @@ func TestSmallModelsAgreeWithTheEvaluator(t *testing.T) {
 				for _, q := range p.Outputs {
 					m, err := runtime.Compare(got[q.Name], want[q.Name], 0, 0)
 					require.NoError(t, err)
-					bound := goldenBounds[precision]
-					require.GreaterOrEqual(t, m.Cosine, bound.MinCosine, "%s: %+v", q.Name, m)
-					require.LessOrEqual(t, m.RelL2, bound.RelL2, "%s: %+v", q.Name, m)
+					require.GreaterOrEqual(t, m.Cosine, row.MinCosine, "%s: %+v", q.Name, m)
+					require.LessOrEqual(t, m.RelL2, row.RelL2, "%s: %+v", q.Name, m)
 				}
 				v := &p.Variants[0]
 				require.LessOrEqual(t, float64(v.ArenaBytes), 1.1*float64(v.LiveBytes), "arena against live bytes")

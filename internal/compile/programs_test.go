@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -68,18 +69,18 @@ func TestProgramsStayTheSame(t *testing.T) {
 		if os.Getenv("SPARK_FULL") != "" {
 			precisions = append(precisions, "fp8", "nvfp4")
 		}
-		for _, precision := range precisions {
+		for _, in := range precisions {
 			m, err := onnx.Load(path)
 			require.NoError(t, err)
-			opt := Options{Precision: precision, Targets: []string{"sm_121"}}
-			if quantises(precision) {
+			opt := Options{Precision: in, Targets: []string{"sm_121"}}
+			if precision.Calibrates(in) {
 				files, err := filepath.Glob("../../../shared/models/calibration/" + name + "/*.npz")
 				require.NoError(t, err)
 				opt.Calibrate = files[:2]
 			}
 			r, err := Compile(context.Background(), m, opt)
 			require.NoError(t, err)
-			add(name, precision, r)
+			add(name, in, r)
 		}
 	}
 	recorded := readDigests(t)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -52,7 +53,7 @@ type Bounds struct {
 	RelL2     float64
 }
 
-// bounds of models that golden outputs are known for, by file and precision. The others have the bounds of random ones;
+// bounds of models that golden outputs are known for, by file and precision. The others have those of the precision;
 // quantised ones have none.
 var bounds = map[string]Bounds{
 	"dmonitoring_model.onnx fp32": {RelL2: 1e-5},
@@ -61,16 +62,13 @@ var bounds = map[string]Bounds{
 	"driving_vision.onnx fp16":    {MinCosine: 0.99998},
 	"driving_policy.onnx fp32":    {RelL2: 1e-5},
 	"driving_policy.onnx fp16":    {MinCosine: 0.999999},
-	"fp32":                        {RelL2: 1e-4},
-	"fp16":                        {MinCosine: 0.9999, RelL2: 1e-2},
-	"bf16":                        {MinCosine: 0.999, RelL2: 5e-2},
 }
 
 // quantised reports whether outputs are as far from golden ones as 8- and 4-bit numbers bring them: a sum in another order
 // then moves codes, which the layers behind carry on, so that devices differ by as much. What holds is that a GPU is no
 // further from the golden outputs than the CPU device.
 func (p *Package) quantised() bool {
-	return p.Program.Precision == "fp8" || p.Program.Precision == "nvfp4"
+	return precision.Calibrates(p.Program.Precision)
 }
 
 // noFurther bounds a GPU's distance from golden outputs by the CPU device's: two draws of the same rounding noise differ
@@ -82,7 +80,11 @@ func (p *Package) Bounds() Bounds {
 	if b, ok := bounds[p.Program.Model+" "+p.Program.Precision]; ok {
 		return b
 	}
-	return bounds[p.Program.Precision]
+	row, err := precision.Lookup(p.Program.Precision)
+	if err != nil || row.Calibrates() {
+		return Bounds{}
+	}
+	return Bounds{MinCosine: row.MinCosine, RelL2: row.RelL2}
 }
 
 // check returns an error if the metrics miss the bounds.

@@ -146,10 +146,10 @@ func predict(t *target.Target, l *Launch, c *emu.Counts, constants int) Time {
 		}
 		return float64(2*n) / (tflops * 1e6 / sms)
 	}
-	rate8 := cmp.Or(t.FP8MMATFLOPS, t.F16MMATFLOPS)
-	r.Tensor = share / min(1, there/busyWarps) * (mma(p.tensor, t.F16MMATFLOPS) + mma(p.tensor8, rate8) + mma(p.tensor4, cmp.Or(t.NVFP4MMATFLOPS, rate8)))
+	rate8 := cmp.Or(t.TFLOPS["e4m3"], t.TFLOPS["f16"])
+	r.Tensor = share / min(1, there/busyWarps) * (mma(p.tensor, t.TFLOPS["f16"]) + mma(p.tensor8, rate8) + mma(p.tensor4, cmp.Or(t.TFLOPS["e2m1"], rate8)))
 
-	floatLanes := t.F32FMATFLOPS * 1e12 / 2 / sms / (t.ClockGHz * 1e9)
+	floatLanes := t.TFLOPS["f32"] * 1e12 / 2 / sms / (t.ClockGHz * 1e9)
 	lanes := func(n int64, perClock float64) float64 { return float64(32*n) / perClock }
 	r.Issue = share / clk * max(float64(l.Warp)/min(schedulers, there*aloneIssue), lanes(p.float, floatLanes),
 		lanes(p.integer, 64), lanes(p.special, 16), lanes(p.memory, 32), lanes(p.f64, float64(t.F64PerClock)))

@@ -13,38 +13,35 @@ import (
 
 // Target is one GPU architecture as the code generator sees it.
 type Target struct {
-	Name        string // --target name, directory name and .target directive: sm_121
-	Device      string // a device of this architecture, which the figures are of
-	ISA         [2]int // PTX ISA version that introduced it (PTX ISA, release notes)
-	SMs         int
-	ClockGHz    float64
-	SharedBlock int     // bytes a block can have with the opt-in attribute (CUDA programming guide, compute capabilities)
-	SharedSM    int     // bytes of an SM
-	RegistersSM int     // 32-bit registers of an SM
-	WarpsSM     int     // resident warps
-	BlocksSM    int     // resident blocks
-	F64PerClock int     // f64 multiply-adds a clock of an SM (CUDA programming guide, arithmetic instructions)
-	L2Bytes     int     // L2 cache
-	MemoryGBps  float64 // DRAM bandwidth, measured where known
-	L2GBps      float64 // L2 bandwidth, estimate
-	F16MMATFLOPS,
-	F32FMATFLOPS,
-	FP8MMATFLOPS,
-	NVFP4MMATFLOPS float64 // dense rates with f32 accumulation, whole device
-	LaunchUS        float64 // cost of a graph node, µs
-	DependentLaunch bool    // griddepcontrol (programmatic dependent launch)
-	FP8             bool    // mma.sync on e4m3 and e5m2, conversions from and to them
-	NVFP4           bool    // block-scaled mma.sync on e2m1, conversions to it; wants the architecture-specific .target
+	Name            string // --target name, directory name and .target directive: sm_121
+	Device          string // a device of this architecture, which the figures are of
+	ISA             [2]int // PTX ISA version that introduced it (PTX ISA, release notes)
+	SMs             int
+	ClockGHz        float64
+	SharedBlock     int                // bytes a block can have with the opt-in attribute (CUDA programming guide, compute capabilities)
+	SharedSM        int                // bytes of an SM
+	RegistersSM     int                // 32-bit registers of an SM
+	WarpsSM         int                // resident warps
+	BlocksSM        int                // resident blocks
+	F64PerClock     int                // f64 multiply-adds a clock of an SM (CUDA programming guide, arithmetic instructions)
+	L2Bytes         int                // L2 cache
+	MemoryGBps      float64            // DRAM bandwidth, measured where known
+	L2GBps          float64            // L2 bandwidth, estimate
+	TFLOPS          map[string]float64 // of the whole device by element type: f32 by fma, others by mma.sync, dense, accumulated in f32
+	LaunchUS        float64            // cost of a graph node, µs
+	DependentLaunch bool               // griddepcontrol (programmatic dependent launch)
+	FP8             bool               // mma.sync on e4m3 and e5m2, conversions from and to them
+	NVFP4           bool               // block-scaled mma.sync on e2m1, conversions to it; wants the architecture-specific .target
 }
 
 // targets is the table, the default first.
 var targets = []*Target{
 	{Name: "sm_121", Device: "gb10", ISA: [2]int{8, 8}, SMs: 48, ClockGHz: 2.4, SharedBlock: 101376, SharedSM: 102400, RegistersSM: 65536, WarpsSM: 48, BlocksSM: 24, F64PerClock: 2,
-		L2Bytes: 24 << 20, MemoryGBps: 218, L2GBps: 1500, F16MMATFLOPS: 91, F32FMATFLOPS: 29, FP8MMATFLOPS: 188, NVFP4MMATFLOPS: 356, LaunchUS: 0.58, DependentLaunch: true, FP8: true, NVFP4: true},
+		L2Bytes: 24 << 20, MemoryGBps: 218, L2GBps: 1500, TFLOPS: map[string]float64{"f32": 29, "f16": 91, "bf16": 91, "e4m3": 188, "e2m1": 356}, LaunchUS: 0.58, DependentLaunch: true, FP8: true, NVFP4: true},
 	{Name: "sm_90", Device: "h200", ISA: [2]int{8, 0}, SMs: 132, ClockGHz: 1.98, SharedBlock: 232448, SharedSM: 233472, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 64,
-		L2Bytes: 50 << 20, MemoryGBps: 4300, L2GBps: 7000, F16MMATFLOPS: 620, F32FMATFLOPS: 67, FP8MMATFLOPS: 500, LaunchUS: 0.6, DependentLaunch: true, FP8: true},
+		L2Bytes: 50 << 20, MemoryGBps: 4300, L2GBps: 7000, TFLOPS: map[string]float64{"f32": 67, "f16": 620, "bf16": 620, "e4m3": 500}, LaunchUS: 0.6, DependentLaunch: true, FP8: true},
 	{Name: "sm_80", Device: "a100", ISA: [2]int{7, 0}, SMs: 108, ClockGHz: 1.41, SharedBlock: 166912, SharedSM: 167936, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 32,
-		L2Bytes: 40 << 20, MemoryGBps: 1555, L2GBps: 4500, F16MMATFLOPS: 312, F32FMATFLOPS: 19.5, LaunchUS: 1.0},
+		L2Bytes: 40 << 20, MemoryGBps: 1555, L2GBps: 4500, TFLOPS: map[string]float64{"f32": 19.5, "f16": 312, "bf16": 312}, LaunchUS: 1.0},
 }
 
 // All lists the targets, the default first.

@@ -1,0 +1,133 @@
+// Package precision is the table of precisions: their names on the command line, how they store values and weights, what a
+// target must multiply for them, and how far their results may be from exact ones. Everything that depends on a precision
+// reads its row. Element types are named as in the text form of the IR: f16, e4m3, e2m1.
+package precision
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Names of the precisions.
+const (
+	File  = "file"  // every value keeps the file's type
+	FP32  = "fp32"  // every float narrower than f32 becomes f32, outputs too
+	FP16  = "fp16"  // semantics in f32, then f16 between regions; inputs and outputs keep the file's types
+	BF16  = "bf16"  // as fp16, with bf16
+	FP8   = "fp8"   // as fp16, and e4m3 where a calibration says so
+	NVFP4 = "nvfp4" // as fp8, with e2m1 in blocks
+)
+
+// Default is the precision where nobody names one.
+const Default = FP16
+
+// Layer is how a layer's operands are stored; it accumulates in f32.
+type Layer struct {
+	Name                 string // in reports
+	Weights, Activations string // element types
+}
+
+// Formats of layers.
+var (
+	half         = Layer{"fp16", "f16", "f16"}
+	fp8          = Layer{"fp8", "e4m3", "e4m3"}
+	fp8Weights   = Layer{"fp8 weights", "e4m3", "f16"}
+	nvfp4        = Layer{"nvfp4", "e2m1", "e2m1"} // in blocks, with scales in e4m3
+	nvfp4Weights = Layer{"nvfp4 weights", "e2m1", "f16"}
+)
+
+// Precision is a row of the table.
+type Precision struct {
+	Name, Alias  string
+	Since        int     // compute capability ×10 of the first tensor cores that have it
+	Experimental bool    // choosing it produces a warning
+	Between      string  // element type of values between regions; none: the file's, and no pass changes what is rounded
+	Ladder       []Layer // formats that a calibration chooses from, narrowest first; none: nothing to calibrate
+	Multiplies   string  // element type that a target should multiply; what else happens is Stored
+	Stored       string  // warning for a target that only stores it
+
+	// How near a run comes to the evaluation of the graph in float64; of a precision that calibrates, of the final graph,
+	// rounded as the program rounds: a sum in another order moves a few numbers to their neighbour.
+	MinCosine, RelL2 float64
+}
+
+var table = []*Precision{
+	{Name: File, MinCosine: 0.9999, RelL2: 1e-2},
+	{Name: FP32, Between: "f32", MinCosine: 0.9999999, RelL2: 1e-4},
+	{Name: FP16, Since: 70, Between: "f16", MinCosine: 0.9999, RelL2: 1e-2},
+	{Name: BF16, Since: 80, Between: "bf16", MinCosine: 0.999, RelL2: 5e-2},
+	{Name: FP8, Since: 90, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
+		Ladder: []Layer{fp8, fp8Weights, half}, Multiplies: "e4m3",
+		Stored: "has no mma on 8-bit floats: fp8 is how numbers are stored there, and they are multiplied as fp16; --precision fp16 may be faster"},
+	{Name: NVFP4, Alias: "fp4", Since: 100, Experimental: true, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
+		Ladder: []Layer{nvfp4, nvfp4Weights, fp8, fp8Weights, half}, Multiplies: "e2m1",
+		Stored: "has no block-scaled mma: nvfp4 is how weights are stored there, and they are multiplied as fp16"},
+}
+
+// Layers lists the formats of layers that any precision chooses from.
+func Layers() []Layer { return []Layer{half, fp8, fp8Weights, nvfp4, nvfp4Weights} }
+
+// All lists the precisions, "file" first, then from the widest to the narrowest.
+func All() []*Precision { return slices.Clone(table) }
+
+// Lookup returns the precision of that name, alias or "file"; the error lists what there is.
+func Lookup(name string) (*Precision, error) {
+	for _, p := range table {
+		if name != "" && (name == p.Name || name == p.Alias) {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("unknown precision %q: use %s", name, List("or"))
+}
+
+// Names are those of the command line, without aliases.
+func Names() []string {
+	var out []string
+	for _, p := range table {
+		if p.Name != File { // it is how node cases are compiled
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
+// On lists those that the tensor cores of a compute capability have, the recommended one last; fp32 alone where it is
+// unknown.
+func On(major, minor int) []string {
+	var out []string
+	for _, p := range table {
+		if p.Name != File && 10*major+minor >= p.Since {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
+// List joins the names of the command line as a sentence does, before the last of them "and" or "or".
+func List(word string) string { return join(Names(), word) }
+
+// Calibrating joins the names of the precisions that calibrate.
+func Calibrating() string {
+	var out []string
+	for _, p := range table {
+		if p.Calibrates() {
+			out = append(out, p.Name)
+		}
+	}
+	return join(out, "and")
+}
+
+func join(names []string, word string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " " + word + " " + names[last]
+}
+
+// Calibrates reports whether layers have formats to choose from.
+func (p *Precision) Calibrates() bool { return len(p.Ladder) > 0 }
+
+// Calibrates reports whether the named precision does; a name that is none does not.
+func Calibrates(name string) bool {
+	p, err := Lookup(name)
+	return err == nil && p.Calibrates()
+}

@@ -1,0 +1,36 @@
+package precision
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLookupKnowsNamesAndAliases(t *testing.T) {
+	for given, want := range map[string]string{"file": File, "fp32": FP32, "nvfp4": NVFP4, "fp4": NVFP4} {
+		p, err := Lookup(given)
+		require.NoError(t, err)
+		require.Equal(t, want, p.Name)
+	}
+	for _, bad := range []string{"", "int4", "FP16"} {
+		_, err := Lookup(bad)
+		require.ErrorContains(t, err, "use fp32, fp16, bf16, fp8 or nvfp4", bad)
+	}
+}
+
+// TestLaddersEndAtHalf: a layer that no narrower format suits has one; a precision that a target can only store says so.
+func TestLaddersEndAtHalf(t *testing.T) {
+	calibrating := 0
+	for _, p := range All() {
+		require.Equal(t, p.Multiplies != "", p.Stored != "", p.Name)
+		if !p.Calibrates() {
+			continue
+		}
+		calibrating++
+		require.Equal(t, half, p.Ladder[len(p.Ladder)-1], p.Name)
+		for _, l := range p.Ladder {
+			require.Contains(t, Layers(), l, p.Name)
+		}
+	}
+	require.Equal(t, 2, calibrating)
+}
