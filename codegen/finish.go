@@ -65,7 +65,7 @@ func (d *driver) finish() *Result {
 		v.Entries = append(v.Entries, runtime.Entry{Name: l.name, Launches: launches})
 	}
 	for _, e := range v.Entries {
-		addHazards(v, e.Launches)
+		v.Order(e.Launches)
 	}
 	return r
 }

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/spark-compile/spark-compile/runtime"
 )
 
 func TestPlannedRangesThatLiveTogetherDoNotOverlap(t *testing.T) {
@@ -63,49 +61,6 @@ func TestAChainOfLayersReusesTwoRanges(t *testing.T) {
 	arena, live := planArena(ranges)
 	require.Equal(t, 2048, live)
 	require.Equal(t, 2048, arena)
-}
-
-func TestHazards(t *testing.T) {
-	v := &runtime.Variant{Buffers: []runtime.Buffer{
-		{Kind: runtime.InputBuffer, Bytes: 64},
-		{Kind: runtime.ArenaBuffer, Bytes: 64, Offset: 0},
-		{Kind: runtime.ArenaBuffer, Bytes: 64, Offset: 256},
-		{Kind: runtime.ArenaBuffer, Bytes: 64, Offset: 0}, // reuses the range of buffer 1
-		{Kind: runtime.ConstantBuffer, Bytes: 64},
-		{Kind: runtime.OutputBuffer, Bytes: 64},
-	}}
-	at := func(buffers ...int) []runtime.Access {
-		var out []runtime.Access
-		for _, b := range buffers {
-			out = append(out, runtime.Access{Buffer: b, Bytes: 64})
-		}
-		return out
-	}
-	launches := []runtime.Launch{
-		{Reads: at(0, 4), Writes: at(1)}, // 0
-		{Reads: at(1, 4), Writes: at(2)}, // 1 reads what 0 wrote
-		{Reads: at(0, 4), Writes: at(5)}, // 2 is independent: shared inputs and constants are no hazard
-		{Reads: at(2), Writes: at(3)},    // 3 reads 1's, overwrites what 0 wrote and 1 read
-		{Reads: at(3, 5), Writes: nil},   // 4 reads 3's and 2's
-	}
-	addHazards(v, launches)
-	var got [][]int
-	for _, l := range launches {
-		got = append(got, l.After)
-	}
-	require.Equal(t, [][]int{{}, {0}, {}, {1}, {2, 3}}, got)
-}
-
-func TestHalvesOfABufferAreApart(t *testing.T) {
-	v := &runtime.Variant{Buffers: []runtime.Buffer{{Kind: runtime.OutputBuffer, Bytes: 64}}}
-	launches := []runtime.Launch{
-		{Writes: []runtime.Access{{Buffer: 0, Offset: 0, Bytes: 32}}},
-		{Writes: []runtime.Access{{Buffer: 0, Offset: 32, Bytes: 32}}},
-		{Writes: []runtime.Access{{Buffer: 0, Offset: 31, Bytes: 2}}},
-	}
-	addHazards(v, launches)
-	require.Empty(t, launches[1].After)
-	require.Equal(t, []int{0, 1}, launches[2].After)
 }
 
 func TestEqualConstantsAreStoredOnce(t *testing.T) {

@@ -73,8 +73,8 @@ type Op struct {
 	Shared int
 	Params []uint64 // device addresses and scalars, in order
 	Sizes  []int    // bytes of each parameter
-	After  []int    // indices of ops that must have ended
-	// Dependent allows programmatic dependent launch after the previous op.
+	After  []int    // indices of earlier ops that must have ended; ops that no path of After joins may run at once
+	// Dependent allows programmatic dependent launch where After is the previous op alone, a kernel.
 	Dependent bool
 	// Reads and Writes are the ranges that the op may touch; emu holds the kernel to them when it checks.
 	Reads, Writes []Range

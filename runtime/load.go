@@ -148,6 +148,9 @@ func (v *Variant) validate(p *Program) error {
 				return fmt.Errorf("entry %s: launch %d: %w", e.Name, i, err)
 			}
 		}
+		if err := v.checkOrder(e.Launches); err != nil {
+			return fmt.Errorf("entry %s: %w", e.Name, err)
+		}
 	}
 	return nil
 }

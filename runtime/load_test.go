@@ -75,6 +75,9 @@ func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
 		`edge from launch 0`:                    func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.After = []int{0} },
 		`neither a kernel nor a copy`:           func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Kernel = "" },
 		`range [0,+17) outside buffer x`:        copyOf(17),
+		`entry run: launch 1 touches what launch 0 does, one of them writes, and no path of After leads from one to the other`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
+			v.Entries[0].Launches[1].After = nil
+		},
 		`edge from launch 5`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
 			copyOf(16)(nil, nil, l)
 			l.After = []int{5}

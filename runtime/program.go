@@ -79,7 +79,8 @@ type Entry struct {
 	Launches []Launch `json:"launches"`
 }
 
-// Launch is one node of the graph. The list is a total order; After names the edges that are really needed.
+// Launch is one node of the graph. The list is one order in which launches may run; After is what binds a device, which may
+// run launches at once that no path of After joins.
 type Launch struct {
 	Kernel string   `json:"kernel"` // empty for a copy
 	Copy   *Copy    `json:"copy,omitempty"`
@@ -90,8 +91,8 @@ type Launch struct {
 	Reads  []Access `json:"reads"`  // ranges read, constants included
 	Writes []Access `json:"writes"` // ranges written
 	After  []int    `json:"after"`  // indices of earlier launches: hazards on buffers and on reused arena ranges
-	// Dependent marks a kernel that may start before its predecessor ends (programmatic dependent launch): it waits with
-	// griddepcontrol.wait before it touches anything but constants.
+	// Dependent marks a kernel that may start before its predecessor in the list ends, if that is all it comes after
+	// (programmatic dependent launch): it waits with griddepcontrol.wait before it touches anything but constants.
 	Dependent bool   `json:"dependent,omitempty"`
 	Note      string `json:"note,omitempty"` // what it computes, for a reader
 }

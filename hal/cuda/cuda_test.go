@@ -255,7 +255,11 @@ func TestDependentBehindACopyIsAPlainEdge(t *testing.T) {
 	m, err := d.Load(context.Background(), hal.Image{PTX: ".version 8.8"})
 	require.NoError(t, err)
 	kernel := hal.Op{Module: m, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Dependent: true}
-	_, err = d.Capture(context.Background(), []hal.Op{kernel, kernel, {Src: mem, Dst: mem, Bytes: 16}, kernel, {Src: mem, Dst: mem}})
+	ops := []hal.Op{kernel, kernel, {Src: mem, Dst: mem, Bytes: 16}, kernel, {Src: mem, Dst: mem}, kernel}
+	for i := 1; i < len(ops); i++ {
+		ops[i].After = []int{i - 1}
+	}
+	_, err = d.Capture(context.Background(), ops)
 	require.NoError(t, err)
 	var got []string
 	for _, l := range f.lines() {
@@ -265,7 +269,47 @@ func TestDependentBehindACopyIsAPlainEdge(t *testing.T) {
 			got = append(got, l)
 		}
 	}
-	require.Equal(t, []string{"0", "1", "copy 16", "0"}, got, "a copy of no bytes is no node")
+	require.Equal(t, []string{"0", "1", "copy 16", "0", "1"}, got, "a copy of no bytes is no node")
+}
+
+// TestTheGraphHasTheEdgesOfAfter: a line "after" before an op names the nodes, by number, where they are not the one before.
+func TestTheGraphHasTheEdgesOfAfter(t *testing.T) {
+	f, d := open(t, false)
+	mem, err := d.Alloc(64, hal.DeviceMemory)
+	require.NoError(t, err)
+	m, err := d.Load(context.Background(), hal.Image{PTX: ".version 8.8"})
+	require.NoError(t, err)
+	kernel := func(after ...int) hal.Op {
+		return hal.Op{Module: m, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Dependent: true, After: after}
+	}
+	copyOf := func(bytes int, after ...int) hal.Op { return hal.Op{Src: mem, Dst: mem, Bytes: bytes, After: after} }
+	edges := func(ops ...hal.Op) []string {
+		begin := len(f.lines())
+		g, err := d.Capture(context.Background(), ops)
+		require.NoError(t, err)
+		require.NoError(t, g.Close())
+		var got []string
+		for _, l := range f.lines()[begin:] {
+			switch word, rest, _ := strings.Cut(l, " "); {
+			case word == "after":
+				got = append(got, l)
+			case strings.HasPrefix(rest, "k grid") && strings.Contains(rest, "dependent 1"):
+				got = append(got, "dependent")
+			case word == "launch" || word == "copy":
+				got = append(got, word)
+			}
+		}
+		return got
+	}
+	require.Equal(t, []string{"launch", "dependent", "dependent"}, edges(kernel(), kernel(0), kernel(1)), "a chain needs no words")
+	require.Equal(t, []string{"launch", "dependent", "after 0", "launch", "after 1 2", "launch", "dependent"},
+		edges(kernel(), kernel(0), kernel(0), kernel(1, 2), kernel(3)), "two branches that meet")
+	require.Equal(t, []string{"launch", "after nothing", "copy", "after 0", "launch", "after 1 2", "copy"},
+		edges(kernel(), copyOf(16), kernel(0), copyOf(8, 1, 2)), "a branch that begins by itself")
+	require.Equal(t, []string{"launch", "dependent", "after 0 1", "launch"},
+		edges(kernel(), kernel(0), copyOf(0, 0, 1), kernel(2)), "a copy of no bytes hands on what it comes after")
+	_, err = d.Capture(context.Background(), []hal.Op{kernel(0)})
+	require.ErrorContains(t, err, "op 0 (k): it comes after op 0")
 }
 
 func TestTimedRunsAreBetweenEvents(t *testing.T) {

@@ -24,6 +24,7 @@ type driver struct {
 	moduleLoadDataEx, moduleUnload, moduleGetFunction, funcSetAttribute             uintptr
 	streamCreate, streamDestroy, streamSynchronize, streamBeginCapture              uintptr
 	streamEndCapture, graphInstantiate, graphLaunch, graphExecDestroy, graphDestroy uintptr
+	streamGetCaptureInfo, streamUpdateCaptureDependencies                           uintptr
 	launchKernelEx                                                                  uintptr
 	memAllocManaged                                                                 uintptr
 	linkCreate, linkAddData, linkComplete, linkDestroy                              uintptr
@@ -51,6 +52,7 @@ func (d *driver) symbols() []struct {
 		{&d.streamCreate, "cuStreamCreate"}, {&d.streamDestroy, "cuStreamDestroy_v2"}, {&d.streamSynchronize, "cuStreamSynchronize"},
 		{&d.streamBeginCapture, "cuStreamBeginCapture_v2"}, {&d.streamEndCapture, "cuStreamEndCapture"},
 		{&d.graphInstantiate, "cuGraphInstantiateWithFlags"}, {&d.graphLaunch, "cuGraphLaunch"}, {&d.graphExecDestroy, "cuGraphExecDestroy"}, {&d.graphDestroy, "cuGraphDestroy"},
+		{&d.streamGetCaptureInfo, "cuStreamGetCaptureInfo_v2"}, {&d.streamUpdateCaptureDependencies, "cuStreamUpdateCaptureDependencies"},
 		{&d.launchKernelEx, "cuLaunchKernelEx"},
 		{&d.memAllocManaged, "cuMemAllocManaged"},
 		{&d.linkCreate, "cuLinkCreate_v2"}, {&d.linkAddData, "cuLinkAddData_v2"}, {&d.linkComplete, "cuLinkComplete"}, {&d.linkDestroy, "cuLinkDestroy"},

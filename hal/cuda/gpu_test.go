@@ -175,6 +175,50 @@ func runGraph(t *testing.T, d hal.Device) {
 	require.NoError(t, copied.Free())
 }
 
+// TestGPUBranches: two branches, whose ops alternate in the list, and a copy of one over half of the other behind both.
+func TestGPUBranches(t *testing.T) { runBranches(t, openGPU(t)) }
+
+func runBranches(t *testing.T, d hal.Device) {
+	ctx := context.Background()
+	const words, each, runs = 1 << 10, 6, 10
+	m := ptx.NewModule(gpuTarget(d))
+	increment(m, "one", 1, 0)
+	increment(m, "three", 3, 0)
+	module, err := d.Load(ctx, hal.Image{Name: "increments", PTX: m.String()})
+	require.NoError(t, err)
+	var ops []hal.Op
+	var data [2]hal.Memory
+	for i := range data {
+		data[i], err = d.Alloc(4*words, hal.DeviceMemory)
+		require.NoError(t, err)
+	}
+	for i := range 2 * each {
+		all := []hal.Range{{Memory: data[i%2], Bytes: 4 * words}}
+		op := hal.Op{Module: module, Kernel: []string{"one", "three"}[i%2], Grid: [3]int{words / 128, 1, 1}, Block: [3]int{128, 1, 1}, Shared: 512,
+			Params: []uint64{data[i%2].Addr()}, Sizes: []int{8}, Dependent: gpuTarget(d) == "sm_90", Reads: all, Writes: all}
+		if i > 1 {
+			op.After = []int{i - 2}
+		}
+		ops = append(ops, op)
+	}
+	ops = append(ops, hal.Op{Src: data[1], Dst: data[0], Bytes: 2 * words, After: []int{2*each - 2, 2*each - 1}})
+	g, err := d.Capture(ctx, ops)
+	require.NoError(t, err)
+	got := make([]byte, 4*words)
+	for run := range uint32(runs) {
+		require.NoError(t, g.Run(ctx))
+		require.NoError(t, data[0].Read(got, 0))
+		for i := range words {
+			want := each * (run + 1)
+			if i < words/2 {
+				want *= 3
+			}
+			require.Equal(t, want, binary.LittleEndian.Uint32(got[4*i:]), "word %d, run %d", i, run)
+		}
+	}
+	require.NoError(t, errors.Join(g.Close(), module.Close(), data[0].Free(), data[1].Free()))
+}
+
 // TestGPUSessionsDoNotDisturbEachOther: one goroutine captures while others allocate, send and run.
 func TestGPUSessionsDoNotDisturbEachOther(t *testing.T) { runSessions(t, openGPU(t)) }
 
@@ -226,5 +270,6 @@ func TestTheKernelsOfTheseTests(t *testing.T) {
 	d, err := emu.Open(emu.Options{Check: true})
 	require.NoError(t, err)
 	runGraph(t, d)
+	runBranches(t, d)
 	runSessions(t, d)
 }

@@ -44,8 +44,7 @@ const (
 	streamNonBlocking                  = 1
 )
 
-// Capture records the ops, in order, on one stream: the total order of the list contains every edge of After. Kernels
-// marked Dependent become programmatic edges.
+// Capture records the ops as a graph whose edges are those of After.
 func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -87,21 +86,23 @@ func (d *Device) resolve(ops []hal.Op) ([]uintptr, error) {
 }
 
 func (g *graph) capture(ops []hal.Op, functions []uintptr) error {
+	c, err := newCapture(g, ops)
+	if err != nil {
+		return err
+	}
 	d := g.device.driver
 	if err := d.call("cuStreamBeginCapture", d.streamBeginCapture, g.stream, captureThreadLocal); err != nil {
 		return err
 	}
 	var failed error
 	for i := range ops {
-		// A programmatic edge joins two kernels; behind a copy, or with nothing in front, the edge is a plain one.
-		dependent := ops[i].Dependent && i > 0 && ops[i-1].Kernel != ""
-		if failed = g.record(&ops[i], functions[i], dependent); failed != nil {
+		if failed = c.record(i, functions[i]); failed != nil {
 			failed = fmt.Errorf("op %d (%s): %w", i, ops[i].Kernel, failed)
 			break
 		}
 	}
 	var captured uintptr
-	err := d.call("cuStreamEndCapture", d.streamEndCapture, g.stream, addr(&captured))
+	err = d.call("cuStreamEndCapture", d.streamEndCapture, g.stream, addr(&captured))
 	if err = errors.Join(failed, err); err == nil {
 		err = d.call("cuGraphInstantiate", d.graphInstantiate, addr(&g.exec), captured, 0)
 	}
@@ -111,12 +112,10 @@ func (g *graph) capture(ops []hal.Op, functions []uintptr) error {
 	return err
 }
 
-func (g *graph) record(op *hal.Op, fn uintptr, dependent bool) error {
+// launch records one op behind what the stream records behind.
+func (g *graph) launch(op *hal.Op, fn uintptr, dependent bool) error {
 	d := g.device.driver
 	if op.Kernel == "" {
-		if op.Bytes == 0 {
-			return nil
-		}
 		return d.call("cuMemcpyDtoDAsync", d.memcpyDtoDAsync, uintptr(op.Dst.Addr())+uintptr(op.DstOffset), uintptr(op.Src.Addr())+uintptr(op.SrcOffset), uintptr(op.Bytes), g.stream)
 	}
 	cfg := launchConfig{shared: uint32(op.Shared), stream: g.stream}

@@ -16,6 +16,9 @@ static int inited, capturing, allocations, modules, streams, graphs, events, lin
 /* What a test may change with fake_set: the number of devices, the driver's version, and which kinds of memory host and
  * device see alike. */
 static int devices = 1, version = 13000, host_coherent = 1, managed_coherent = 1, managed_offered = 1;
+static void *behind[64]; /* the nodes that the stream records behind: 0x2000 and the number of the node */
+static int nodes;
+static size_t nbehind;
 static char *host_block, *managed_block;
 static char *names[256];
 static struct { int params, threads, shared; } limits[256];
@@ -145,7 +148,7 @@ R cuFuncSetAttribute(void *f, int a, int v) { ENTER("cuFuncSetAttribute", 1); NO
 R cuStreamCreate(void **s, unsigned f) { ENTER("cuStreamCreate", 1); *s = (void *)0x99; streams++; return OK; }
 R cuStreamDestroy_v2(void *s) { ENTER("cuStreamDestroy", 1); capturing = 0; streams--; return OK; }
 R cuStreamSynchronize(void *s) { ENTER("cuStreamSynchronize", 1); NOT_CAPTURING("cuStreamSynchronize"); note(s ? "synchronize" : "settle"); return OK; }
-R cuStreamBeginCapture_v2(void *s, int mode) { ENTER("cuStreamBeginCapture", 1); capturing = 1; note("begin"); return OK; }
+R cuStreamBeginCapture_v2(void *s, int mode) { ENTER("cuStreamBeginCapture", 1); capturing = 1, nodes = 0, nbehind = 0; note("begin"); return OK; }
 R cuStreamEndCapture(void *s, void **g) { ENTER("cuStreamEndCapture", 1); if (!capturing) return INVALID; capturing = 0; *g = (void *)0xaa; graphs++; note("end"); return OK; }
 R cuGraphInstantiateWithFlags(void **e, void *g, uint64_t f) { ENTER("cuGraphInstantiate", 1); *e = (void *)0xbb; graphs++; note("instantiate"); return OK; }
 R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); note("graph"); return e == (void *)0xbb ? OK : INVALID; }
@@ -155,6 +158,26 @@ R cuEventRecord(void *e, void *s) { ENTER("cuEventRecord", 1); NOT_CAPTURING("cu
 R cuEventElapsedTime(float *ms, void *a, void *b) { ENTER("cuEventElapsedTime", 1); if ((char *)b - (char *)a != 1) return INVALID; *ms = 1.5f; return OK; }
 R cuEventDestroy_v2(void *e) { ENTER("cuEventDestroy", 1); events--; return OK; }
 R cuGraphDestroy(void *g) { ENTER("cuGraphDestroy", 1); graphs--; return OK; }
+
+static void record(void) { behind[0] = (void *)(uintptr_t)(0x2000 + nodes++), nbehind = 1; }
+R cuStreamGetCaptureInfo_v2(void *s, int *status, uint64_t *id, void **g, const void ***deps, size_t *n) {
+  ENTER("cuStreamGetCaptureInfo", 1);
+  *status = capturing, *id = 1, *g = (void *)0xaa, *deps = (const void **)behind, *n = nbehind;
+  return s == (void *)0x99 ? OK : INVALID;
+}
+R cuStreamUpdateCaptureDependencies(void *s, void **deps, size_t n, unsigned flags) {
+  ENTER("cuStreamUpdateCaptureDependencies", 1);
+  if (!capturing || s != (void *)0x99 || n > 64 || flags != 1) return INVALID;
+  char p[256] = "";
+  for (size_t i = 0; i < n; i++) {
+    uintptr_t node = (uintptr_t)deps[i] - 0x2000;
+    if (node >= (uintptr_t)nodes) { note("no node %lx", node); return INVALID; }
+    snprintf(p + strlen(p), sizeof p - strlen(p), " %lu", node);
+  }
+  memmove(behind, deps, n * sizeof *deps), nbehind = n;
+  note("after%s", n ? p : " nothing");
+  return OK;
+}
 
 typedef struct { unsigned g[3], b[3], shared; void *stream; struct { int id, pad; int value[16]; } *attrs; unsigned n; } config;
 R cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
@@ -168,6 +191,8 @@ R cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
   if (limits[k].params >= 0 && n != limits[k].params) { note("%d parameters, %s takes %d", n, names[k], limits[k].params); return INVALID; }
   if (c->b[0] * c->b[1] * c->b[2] > limits[k].threads || (int)c->shared > limits[k].shared) { note("%s does not fit", names[k]); return INVALID; }
   if (!c->g[0] || !c->g[1] || !c->g[2] || c->g[1] > 65535 || c->g[2] > 65535) { note("grid of %s", names[k]); return INVALID; }
+  if (c->n && nbehind != 1) { note("a programmatic edge from %zu nodes", nbehind); return INVALID; }
+  record();
   return OK;
 }
-R cuMemcpyDtoDAsync_v2(uint64_t d, uint64_t s, size_t n, void *stream) { ENTER("cuMemcpyDtoDAsync", 1); if (!capturing) return INVALID; note("copy %zu", n); return OK; }
+R cuMemcpyDtoDAsync_v2(uint64_t d, uint64_t s, size_t n, void *stream) { ENTER("cuMemcpyDtoDAsync", 1); if (!capturing) return INVALID; note("copy %zu", n); record(); return OK; }

@@ -1,0 +1,109 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"fmt"
+	goruntime "runtime"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// capture records ops on a stream. The stream records each op behind the one before; where After says otherwise, the
+// capture is told the nodes that the next op comes after.
+type capture struct {
+	*graph
+	ops    []hal.Op
+	after  [][]int // ops that are nodes
+	chain  []bool  // the op comes after the node before it alone, as the stream has it
+	wanted []bool  // another op names the op's node
+	nodes  []uintptr
+}
+
+func newCapture(g *graph, ops []hal.Op) (*capture, error) {
+	n := len(ops)
+	c := &capture{graph: g, ops: ops, after: make([][]int, n), chain: make([]bool, n), wanted: make([]bool, n), nodes: make([]uintptr, n)}
+	last := []int{}
+	for i := range ops {
+		for _, j := range ops[i].After {
+			switch {
+			case j < 0 || j >= i:
+				return nil, fmt.Errorf("op %d (%s): it comes after op %d", i, ops[i].Kernel, j)
+			case isNode(&ops[j]):
+				c.after[i] = append(c.after[i], j)
+			default:
+				c.after[i] = append(c.after[i], c.after[j]...)
+			}
+		}
+		slices.Sort(c.after[i])
+		c.after[i] = slices.Compact(c.after[i])
+		if !isNode(&ops[i]) {
+			continue
+		}
+		if c.chain[i] = slices.Equal(c.after[i], last); !c.chain[i] {
+			for _, j := range c.after[i] {
+				c.wanted[j] = true
+			}
+		}
+		last = []int{i}
+	}
+	return c, nil
+}
+
+// isNode reports whether an op is a node of the graph; a copy of no bytes is none.
+func isNode(op *hal.Op) bool { return op.Kernel != "" || op.Bytes > 0 }
+
+func (c *capture) record(i int, fn uintptr) error {
+	op := &c.ops[i]
+	if !isNode(op) {
+		return nil
+	}
+	if !c.chain[i] {
+		if err := c.comesAfter(c.after[i]); err != nil {
+			return err
+		}
+	}
+	// A programmatic edge joins two kernels; behind a copy the edge is a plain one.
+	dependent := op.Dependent && c.chain[i] && len(c.after[i]) > 0 && c.ops[c.after[i][0]].Kernel != ""
+	if err := c.launch(op, fn, dependent); err != nil || !c.wanted[i] {
+		return err
+	}
+	var err error
+	c.nodes[i], err = c.node()
+	return err
+}
+
+// comesAfter sets the nodes that the next op comes after. A branch may be left hanging: what is replaced need not be joined
+// (CUDA Driver API, cuStreamUpdateCaptureDependencies).
+func (c *capture) comesAfter(after []int) error {
+	const setDependencies = 1 // CU_STREAM_SET_CAPTURE_DEPENDENCIES
+	nodes := make([]uintptr, len(after)+1)
+	for k, j := range after {
+		nodes[k] = c.nodes[j]
+	}
+	defer goruntime.KeepAlive(nodes)
+	d := c.device.driver
+	return d.call("cuStreamUpdateCaptureDependencies", d.streamUpdateCaptureDependencies, c.stream, addr(&nodes[0]), uintptr(len(after)), setDependencies)
+}
+
+// node is the node recorded last: all that the next op would come after.
+func (c *capture) node() (uintptr, error) {
+	var info struct {
+		status   int32
+		id       uint64
+		captured uintptr
+		nodes    *uintptr
+		count    uint64
+	}
+	defer goruntime.KeepAlive(&info)
+	d := c.device.driver
+	if err := d.call("cuStreamGetCaptureInfo", d.streamGetCaptureInfo, c.stream, addr(&info.status), addr(&info.id), addr(&info.captured),
+		addr(&info.nodes), addr(&info.count)); err != nil {
+		return 0, err
+	}
+	if info.count != 1 {
+		return 0, fmt.Errorf("cuStreamGetCaptureInfo: the stream records behind %d nodes, not behind the op", info.count)
+	}
+	return *info.nodes, nil
+}
