@@ -64,7 +64,7 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 		return nil, nil, err
 	}
 	r.FirstMS = since(begin)
-	outputs, err := Outputs(p, s)
+	outputs, err := s.Float64s()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -109,19 +109,6 @@ func Open(ctx context.Context, m *runtime.Model) (*runtime.Session, error) {
 		copy(s.Input(name), data)
 	}
 	return s, nil
-}
-
-// Outputs are a session's outputs in float64.
-func Outputs(p *runtime.Program, s *runtime.Session) (map[string][]float64, error) {
-	out := map[string][]float64{}
-	for _, q := range p.Outputs {
-		x, err := runtime.Float64s(q.DType, s.Output(q.Name))
-		if err != nil {
-			return nil, fmt.Errorf("output %q: %w", q.Name, err)
-		}
-		out[q.Name] = x
-	}
-	return out, nil
 }
 
 func since(begin time.Time) float64 { return milliseconds(time.Since(begin)) }

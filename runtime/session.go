@@ -18,6 +18,7 @@ type Session struct {
 	kept  map[string]*port // states and variables that the user can reach
 	owned []hal.Memory
 	graph hal.Graph
+	alone bool // nobody else has the model: it is closed with the session
 }
 
 type portKey struct {
@@ -50,6 +51,20 @@ type SessionOptions struct {
 type Binding struct {
 	Memory hal.Memory
 	Offset int
+}
+
+// Open loads a program onto a device for one session, which closes the model with itself.
+func Open(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (*Session, error) {
+	m, err := NewModel(ctx, p, d, opt)
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.NewSession(ctx, SessionOptions{})
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	s.alone = true
+	return s, nil
 }
 
 // NewSession allocates everything and captures the graph.
@@ -255,6 +270,44 @@ func (s *Session) host(k portKey) []byte {
 	return nil
 }
 
+// Set fills an input, or a state, from the bytes of an array of its type and shape.
+func (s *Session) Set(name string, data []byte) error {
+	if s.graph == nil {
+		return errClosed
+	}
+	if s.kept[name] != nil {
+		return s.SetState(name, data)
+	}
+	in := s.Input(name)
+	if in == nil {
+		return fmt.Errorf("no input %q", name)
+	}
+	if len(data) != len(in) {
+		return fmt.Errorf("input %q has %d bytes, got %d", name, len(in), len(data))
+	}
+	copy(in, data)
+	return nil
+}
+
+// Float64s returns the outputs of the last run by name.
+func (s *Session) Float64s() (map[string][]float64, error) {
+	if s.graph == nil {
+		return nil, errClosed
+	}
+	out := map[string][]float64{}
+	for _, q := range s.model.Program.Outputs {
+		x, err := Float64s(q.DType, s.Output(q.Name))
+		if err != nil {
+			return nil, fmt.Errorf("output %q: %w", q.Name, err)
+		}
+		out[q.Name] = x
+	}
+	return out, nil
+}
+
+// Model is what the session runs.
+func (s *Session) Model() *Model { return s.model }
+
 // Memory returns where an input or output lies on the device, to bind another session to it.
 func (s *Session) Memory(output bool, name string) (Binding, bool) {
 	p := s.ports[portKey{output, name}]
@@ -309,6 +362,8 @@ func (s *Session) Close() error {
 	for i := len(s.owned) - 1; i >= 0; i-- {
 		keep(s.owned[i].Free())
 	}
-	s.owned, s.ports, s.kept = nil, nil, nil
+	if s.owned, s.ports, s.kept = nil, nil, nil; s.alone {
+		keep(s.model.Close())
+	}
 	return first
 }

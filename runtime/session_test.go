@@ -125,6 +125,29 @@ func TestStateIsCarriedFromRunToRunAndCanBeSet(t *testing.T) {
 	require.Nil(t, s.Output("x"))
 }
 
+func TestASessionIsFilledAndReadByName(t *testing.T) {
+	d, err := emu.Open(emu.Options{Check: true})
+	require.NoError(t, err)
+	s, err := runtime.Open(t.Context(), accumulator(true), d, runtime.ModelOptions{})
+	require.NoError(t, err)
+	require.NoError(t, s.Set("x", runtime.Bytes([]int32{1, 2, 3, 4})))
+	require.NoError(t, s.Set("state_h", runtime.Bytes([]int32{10, 20, 30, 40})))
+	require.NoError(t, s.Run(t.Context()))
+	got, err := s.Float64s()
+	require.NoError(t, err)
+	require.Equal(t, map[string][]float64{"next_state_h": {11, 22, 33, 44}, "y": {22, 44, 66, 88}}, got)
+
+	require.EqualError(t, s.Set("q", nil), `no input "q"`)
+	require.EqualError(t, s.Set("x", make([]byte, 15)), `input "x" has 16 bytes, got 15`)
+	require.EqualError(t, s.Set("state_h", make([]byte, 15)), `state "state_h" has 16 bytes, got 15`)
+
+	require.NoError(t, s.Close())
+	require.EqualError(t, s.Set("x", make([]byte, 16)), "session is closed")
+	_, err = s.Float64s()
+	require.EqualError(t, err, "session is closed")
+	require.NoError(t, d.Close())
+}
+
 func TestAnOutputFeedsAnotherModelOnTheDevice(t *testing.T) {
 	d, err := emu.Open(emu.Options{Check: true})
 	require.NoError(t, err)
@@ -297,12 +320,7 @@ func TestEveryFailureGivesEverythingBack(t *testing.T) {
 	for at := 1; ; at++ {
 		f := &faulty{Device: inner, failAt: at}
 		err := func() error {
-			m, err := runtime.NewModel(t.Context(), p, f, runtime.ModelOptions{})
-			if err != nil {
-				return err
-			}
-			defer m.Close()
-			s, err := m.NewSession(t.Context(), runtime.SessionOptions{})
+			s, err := runtime.Open(t.Context(), p, f, runtime.ModelOptions{})
 			if err != nil {
 				return err
 			}

@@ -112,13 +112,9 @@ func (c *testCase) run(ctx context.Context, p *runtime.Program, s *runtime.Sessi
 		}
 		times[i] = time.Since(begin)
 	}
-	c.got = map[string][]float64{}
-	for _, q := range p.Outputs {
-		x, err := runtime.Float64s(q.DType, s.Output(q.Name))
-		if err != nil {
-			return fail(err)
-		}
-		c.got[q.Name] = x
+	var err error
+	if c.got, err = s.Float64s(); err != nil {
+		return fail(err)
 	}
 	if f.OutputDir == "" {
 		return times, nil
@@ -220,7 +216,7 @@ func fill(p *runtime.Program, s *runtime.Session, arrays map[string]given) error
 		a := arrays[in.Name]
 		if a.Array == nil {
 			if states[in.Name] {
-				if err := s.SetState(in.Name, make([]byte, len(s.Input(in.Name)))); err != nil {
+				if err := s.Set(in.Name, make([]byte, len(s.Input(in.Name)))); err != nil {
 					return err
 				}
 			} else {
@@ -232,13 +228,9 @@ func fill(p *runtime.Program, s *runtime.Session, arrays map[string]given) error
 		if err != nil {
 			return fmt.Errorf("input %q: %w", in.Name, err)
 		}
-		if states[in.Name] {
-			if err := s.SetState(in.Name, data); err != nil {
-				return err
-			}
-			continue
+		if err := s.Set(in.Name, data); err != nil {
+			return err
 		}
-		copy(s.Input(in.Name), data)
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("missing inputs: %s; give them with --input NAME=FILE.npy or --input FILE.npz", strings.Join(missing, ", "))

@@ -21,16 +21,12 @@ func raw(t *testing.T, p *runtime.Program, in map[string]*npy.Array, engine emu.
 	ctx := context.Background()
 	d, err := emu.Open(emu.Options{Engine: engine})
 	require.NoError(t, err)
-	m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{})
-	require.NoError(t, err)
-	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	s, err := runtime.Open(ctx, p, d, runtime.ModelOptions{})
 	require.NoError(t, err)
 	for _, q := range p.Inputs {
 		data, err := in[q.Name].As(q.DType, q.Shape)
 		require.NoError(t, err, q.Name)
-		if s.SetState(q.Name, data) != nil {
-			copy(s.Input(q.Name), data)
-		}
+		require.NoError(t, s.Set(q.Name, data))
 	}
 	begin := time.Now()
 	require.NoError(t, s.Run(ctx))
@@ -40,7 +36,6 @@ func raw(t *testing.T, p *runtime.Program, in map[string]*npy.Array, engine emu.
 		out[q.Name] = append([]byte(nil), s.Output(q.Name)...)
 	}
 	require.NoError(t, s.Close())
-	require.NoError(t, m.Close())
 	return out, d.EngineStats(), took
 }
 

@@ -111,36 +111,19 @@ func (b Bounds) betweenDevices() Bounds {
 type running struct {
 	*runtime.Session
 	program *runtime.Program
-	model   *runtime.Model
 }
 
 // start loads the variant for a target, or the device's own if target is empty.
 func (p *Package) start(ctx context.Context, d hal.Device, target string) (*running, error) {
-	m, err := runtime.NewModel(ctx, p.Program, d, runtime.ModelOptions{Target: target})
+	s, err := runtime.Open(ctx, p.Program, d, runtime.ModelOptions{Target: target})
 	if err != nil {
 		return nil, err
 	}
-	s, err := m.NewSession(ctx, runtime.SessionOptions{})
-	if err != nil {
-		m.Close()
-		return nil, err
-	}
-	return &running{s, p.Program, m}, nil
-}
-
-func (r *running) close() error {
-	if err := r.Session.Close(); err != nil {
-		return err
-	}
-	return r.model.Close()
+	return &running{s, p.Program}, nil
 }
 
 // fill sets every input and state from a golden file's arrays.
 func (r *running) fill(arrays map[string]*npy.Array) error {
-	states := map[string]bool{}
-	for _, s := range r.program.States {
-		states[s.Input] = true
-	}
 	for _, in := range r.program.Inputs {
 		a := arrays[in.Name]
 		if a == nil {
@@ -150,9 +133,7 @@ func (r *running) fill(arrays map[string]*npy.Array) error {
 		if err != nil {
 			return fmt.Errorf("input %s: %w", in.Name, err)
 		}
-		if !states[in.Name] {
-			copy(r.Input(in.Name), data)
-		} else if err := r.SetState(in.Name, data); err != nil {
+		if err := r.Set(in.Name, data); err != nil {
 			return err
 		}
 	}

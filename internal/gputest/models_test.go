@@ -40,7 +40,7 @@ func checkModel(t *testing.T, p *Package) {
 	d := openDevice(t)
 	gpu, err := p.start(ctx, d, "")
 	require.NoError(t, err)
-	defer func() { require.NoError(t, gpu.close()) }()
+	defer func() { require.NoError(t, gpu.Close()) }()
 	for i, path := range p.Golden {
 		golden, err := npy.ReadZip(path)
 		require.NoError(t, err)
@@ -51,7 +51,7 @@ func checkModel(t *testing.T, p *Package) {
 		require.Equal(t, first, again, "%s: two runs", path)
 		var cpu map[string][]byte
 		if p.quantised() || i == 0 && d.Info().Backend != "emu" {
-			cpu = onCPU(t, p, gpu.model.Variant.Target, golden)
+			cpu = onCPU(t, p, gpu.Model().Variant.Target, golden)
 		}
 		compared := 0
 		for _, out := range p.Program.Outputs {
@@ -93,7 +93,7 @@ func onCPU(t *testing.T, p *Package, target string, golden map[string]*npy.Array
 	require.NoError(t, err)
 	cpu, err := p.start(ctx, e, target)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, cpu.close()) }()
+	defer func() { require.NoError(t, cpu.Close()) }()
 	outputs, err := cpu.outputs(ctx, golden)
 	require.NoError(t, err)
 	return outputs
@@ -128,7 +128,7 @@ func benchmark(b *testing.B, p *Package, transfers bool) {
 	ctx := context.Background()
 	r, err := p.start(ctx, openDevice(b), "")
 	require.NoError(b, err)
-	defer func() { require.NoError(b, r.close()) }()
+	defer func() { require.NoError(b, r.Close()) }()
 	golden, err := npy.ReadZip(p.Golden[0])
 	require.NoError(b, err)
 	_, err = r.outputs(ctx, golden)

@@ -140,11 +140,7 @@ func (m *model) run(ctx context.Context, p *runtime.Program) (caught, detail str
 	}
 	worst := 0.0
 	err = func() error {
-		mod, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{})
-		if err != nil {
-			return err
-		}
-		s, err := mod.NewSession(ctx, runtime.SessionOptions{})
+		s, err := runtime.Open(ctx, p, d, runtime.ModelOptions{})
 		if err != nil {
 			return err
 		}
@@ -155,12 +151,12 @@ func (m *model) run(ctx context.Context, p *runtime.Program) (caught, detail str
 			if err := s.Run(ctx); err != nil {
 				return err
 			}
-			for _, q := range p.Outputs {
-				got, err := runtime.Float64s(q.DType, s.Output(q.Name))
-				if err != nil {
-					return err
-				}
-				worst = max(worst, distance(got, m.want[q.Name]))
+			got, err := s.Float64s()
+			if err != nil {
+				return err
+			}
+			for name, x := range got {
+				worst = max(worst, distance(x, m.want[name]))
 			}
 		}
 		return nil

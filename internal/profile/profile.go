@@ -161,12 +161,7 @@ func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant) (*Profile,
 		return nil, err
 	}
 	defer d.Close()
-	m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{Target: v.Target})
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	s, err := runtime.Open(ctx, p, d, runtime.ModelOptions{Target: v.Target})
 	if err != nil {
 		return nil, err
 	}

@@ -170,12 +170,7 @@ func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.
 	if err != nil {
 		return false, err
 	}
-	m, err := runtime.NewModel(ctx, r.Program, d, runtime.ModelOptions{Target: co.Targets[0]})
-	if err != nil {
-		return false, err
-	}
-	defer m.Close()
-	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	s, err := runtime.Open(ctx, r.Program, d, runtime.ModelOptions{Target: co.Targets[0]})
 	if err != nil {
 		return false, err
 	}
@@ -183,13 +178,15 @@ func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.
 	given := c.Inputs(set)
 	for _, in := range r.Program.Inputs {
 		if t := given[in.Name]; t != nil {
-			copy(s.Input(in.Name), t.Dense())
+			if err := s.Set(in.Name, t.Dense()); err != nil {
+				return false, err
+			}
 		}
 	}
 	if err := s.Run(ctx); err != nil {
 		return false, err
 	}
-	return len(m.Variant.Kernels) > 0, compare(c, set, r.Program, s, opt)
+	return len(r.Program.Variants[0].Kernels) > 0, compare(c, set, r.Program, s, opt)
 }
 
 func compare(c *nodecases.Case, set nodecases.Set, p *runtime.Program, s *runtime.Session, opt Options) error {
