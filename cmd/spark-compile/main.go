@@ -18,10 +18,8 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
-	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/passes"
@@ -34,9 +32,9 @@ type flags struct {
 	Output     string   `short:"o" help:"Directory of the Go package; default: the model's base name without underscores." placeholder:"DIR"`
 	Package    string   `help:"Package name; default: the directory's." placeholder:"NAME"`
 	Target     []string `help:"Targets: ${targets}." default:"${target}" placeholder:"${target}[,…]"`
-	Calibrate  []string `help:"Calibration inputs: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
-	MinCosine  *float64 `help:"Accuracy budget of low precision." placeholder:"C"`
-	Keep       []string `help:"Nodes to keep in a higher precision." placeholder:"NODE"`
+	Calibrate  []string `help:"Inputs to calibrate ${calibrating} on, and to measure accuracy on: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
+	MinCosine  *float64 `help:"Accuracy budget of every output: ${calibrating} are searched for it (default 0.999), other precisions are checked." placeholder:"C"`
+	Keep       []string `help:"Nodes that ${calibrating} leave at fp16." placeholder:"NODE"`
 	Shape      []string `help:"Fix an input's shape." placeholder:"input=1x3x48x192" sep:"none"`
 	Batch      int      `help:"Leading dimension of every input." placeholder:"N"`
 	Report     string   `help:"Write a JSON report." placeholder:"FILE.json"`
@@ -80,8 +78,8 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := f.checkBudget(precision); err != nil {
-		return err
+	if f.MinCosine != nil && (*f.MinCosine < 0 || *f.MinCosine >= 1 || math.IsNaN(*f.MinCosine)) {
+		return fmt.Errorf("--min-cosine %g: want 0 (no budget) or more, and less than 1", *f.MinCosine)
 	}
 	dir, name, err := f.place()
 	if err != nil {
@@ -91,13 +89,10 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	opt := compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: cli.Progress(stderr, f.Quiet),
-		Calibrate: f.Calibrate, Keep: f.Keep, MinCosine: calibrate.DefaultMinCosine}
+		Calibrate: f.Calibrate, Keep: f.Keep, MinCosine: compile.Budget(precision, f.MinCosine)}
 	opt.Warn = func(text string) { fmt.Fprintf(stderr, "\r\x1b[Kwarning: %s\n", text) }
 	if opt.Progress == nil {
 		opt.Warn = func(text string) { fmt.Fprintf(stderr, "warning: %s\n", text) }
-	}
-	if f.MinCosine != nil {
-		opt.MinCosine = *f.MinCosine
 	}
 	if opt.Import.Shapes, err = cli.Shapes(f.Shape); err != nil {
 		return err
@@ -127,9 +122,11 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	rep, err := f.report(ctx, r, opt)
-	if err != nil {
-		return err
+	var rep *report.Report
+	if f.Report != "" || !f.Quiet { // it takes time, and is for who reads it
+		if rep, err = f.report(ctx, r, opt.Warn); err != nil {
+			return err
+		}
 	}
 	if err := f.write(ctx, dir, files, rep); err != nil {
 		return err
@@ -158,22 +155,6 @@ func (f *flags) write(ctx context.Context, dir string, files map[string][]byte, 
 		return err
 	}
 	return s.Commit()
-}
-
-// checkBudget refuses flags of low precision that would do nothing.
-func (f *flags) checkBudget(name string) error {
-	for _, given := range []struct {
-		is   bool
-		name string
-	}{{len(f.Calibrate) > 0, "--calibrate"}, {f.MinCosine != nil, "--min-cosine"}, {len(f.Keep) > 0, "--keep"}} {
-		if given.is && !precision.Calibrates(name) {
-			return fmt.Errorf("%s concerns --precision %s, not %s", given.name, precision.Calibrating(), name)
-		}
-	}
-	if f.MinCosine != nil && (*f.MinCosine < 0 || *f.MinCosine >= 1 || math.IsNaN(*f.MinCosine)) {
-		return fmt.Errorf("--min-cosine %g: want 0 (no budget) or more, and less than 1", *f.MinCosine)
-	}
-	return nil
 }
 
 // checkPlaces says at once what could not be written in the end.
@@ -210,30 +191,18 @@ func (f *flags) place() (dir, name string, err error) {
 	return dir, name, gopkg.CheckPackageName(name)
 }
 
-// report says what there is to say. Predicted times take a run in the interpreter, and are for who reads them.
-func (f *flags) report(ctx context.Context, r *compile.Result, opt compile.Options) (*report.Report, error) {
+// report says what there is to say.
+func (f *flags) report(ctx context.Context, r *compile.Result, warn func(string)) (*report.Report, error) {
 	rep := report.Of(r.Program, &r.Program.Variants[0])
 	rep.CompileMS, rep.PtxasMS = milliseconds(r.Compile), milliseconds(r.Ptxas)
 	for _, b := range r.Fallbacks {
 		rep.Fallbacks = append(rep.Fallbacks, report.Fallback(b))
 	}
-	a := r.Accuracy
-	if a == nil {
-		return rep, nil
-	}
-	rep.Layers, rep.Slices, rep.Others = a.Layers, a.Slices, a.Others
-	rep.Calibration = &report.Calibration{Inputs: a.Inputs, Generated: a.Generated, MinCosine: a.MinCosine}
-	if f.Quiet && f.Report == "" {
-		return rep, nil
-	}
-	if opt.Progress != nil {
-		opt.Progress("predicting times")
-	}
-	if err := rep.Predict(ctx, r.Program, r.Half); err != nil {
-		return nil, err
+	if err := rep.Accuracy(ctx, r); err != nil || len(rep.Predicted) == 0 {
+		return rep, err
 	}
 	if at16, here := rep.Predicted[0], rep.Predicted[1]; here.ColdUS >= at16.ColdUS && here.US >= at16.US {
-		opt.Warn(fmt.Sprintf("%s is predicted to be no faster than fp16 on %s: %.1f µs against %.1f; unless it is for the size of the weights, use --precision fp16", here.Precision, here.Device, here.US, at16.US))
+		warn(fmt.Sprintf("%s is predicted to be no faster than fp16 on %s: %.1f µs against %.1f; unless it is for the size of the weights, use --precision fp16", here.Precision, here.Device, here.US, at16.US))
 	}
 	return rep, nil
 }

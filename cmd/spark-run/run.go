@@ -38,22 +38,15 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var m *runtime.Model
 	var s *runtime.Session
 	d, counts, notices, err := f.open(ctx, func(d hal.Device) (err error) {
-		if m, err = runtime.NewModel(ctx, p, d, runtime.ModelOptions{Target: f.Target}); err != nil {
-			return err
-		}
-		if s, err = m.NewSession(ctx, runtime.SessionOptions{}); err != nil {
-			return errors.Join(err, m.Close())
-		}
-		return nil
+		s, err = runtime.Open(ctx, p, d, runtime.ModelOptions{Target: f.Target})
+		return err
 	})
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	defer m.Close()
 	defer s.Close()
 	for _, n := range notices {
 		fmt.Fprintln(stderr, "spark-run:", n)
@@ -71,11 +64,11 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		times = append(times, took...)
 	}
 	info := d.Info()
-	r := report.Of(p, m.Variant)
+	r := report.Of(p, s.Model().Variant)
 	r.Device = fmt.Sprintf("%s (%s)", info.Name, info.Backend)
 	r.Time(times)
 	if f.Profile {
-		if err := f.profiled(stdout, p, m.Variant, counts, r); err != nil {
+		if err := f.profiled(stdout, p, s.Model().Variant, counts, r); err != nil {
 			return err
 		}
 	}
@@ -102,7 +95,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	if err != nil {
 		return nil, err
 	}
-	opt := compile.Options{Precision: precision, Targets: []string{cmp.Or(f.Target, target.Default().Name)}, MinCosine: calibrate.DefaultMinCosine,
+	opt := compile.Options{Precision: precision, Targets: []string{cmp.Or(f.Target, target.Default().Name)}, MinCosine: compile.Budget(precision, nil),
 		Warn: func(text string) { fmt.Fprintln(stderr, "warning:", text) }}
 	if opt.Import.Shapes, err = cli.Shapes(f.Shape); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -15,17 +16,18 @@ import (
 // Options say what Choose is to reach.
 type Options struct {
 	Precision string   // fp8 or nvfp4
-	MinCosine float64  // of every slice that Measure names; 0: quantise all that can be
+	MinCosine float64  // of every slice that the trial names; 0: quantise all that can be
 	Keep      []string // layers that stay at fp16, by the name of a node in them
 	Target    *target.Target
 	Technique Technique
-	// Measure says how far the program that a plan becomes is from the file in float64 on the calibration inputs, slice by
-	// slice.
-	Measure func(ctx context.Context, q *passes.Quantisation) ([]Quality, error)
 }
 
-// DefaultMinCosine is the accuracy budget where none is given.
-const DefaultMinCosine = 0.999
+// Trial tries plans out.
+type Trial interface {
+	// Measure says how far the program that a plan becomes is from the file in float64 on the calibration inputs, slice by
+	// slice.
+	Measure(ctx context.Context, plan *passes.Quantisation) ([]Quality, error)
+}
 
 // Best is every technique.
 var Best = Technique{Feedback: true, Recover: true, Bias: true}
@@ -42,20 +44,16 @@ type LayerChoice struct {
 	Op        string  `json:"op"`
 	Precision string  `json:"precision"`
 	MACs      int64   `json:"macs"`
-	Bytes     int     `json:"bytes"`          // of the weights, scales and padding included, in the weights file
-	HalfBytes int     `json:"fp16_bytes"`     // the same in fp16
 	Alone     float64 `json:"error_alone"`    // relative L2 of the outputs if it alone were quantised
 	InPlace   float64 `json:"error_in_place"` // relative L2 of what its anchor yields, all layers as chosen
 	Scale     *Range  `json:"activations,omitempty"`
 	Why       string  `json:"why,omitempty"` // it stayed
-	Launch    int     `json:"launch"`        // of the program's entry run
-	US        float64 `json:"predicted_us,omitempty"`
 
 	site passes.Site
 }
 
 // Choose finds the fastest assignment, by the target's rates, whose outputs keep the budget on the calibration inputs.
-func (c *Calibration) Choose(ctx context.Context, opt Options) (*Choice, error) {
+func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Choice, error) {
 	sites := c.Sites()
 	kept, err := c.kept(opt.Keep, sites)
 	if err != nil {
@@ -77,7 +75,7 @@ func (c *Calibration) Choose(ctx context.Context, opt Options) (*Choice, error) 
 			ladders[i] = worthwhile(ladders[i], alone[i], &sites[i], opt.Target)
 		}
 	}
-	best, err := c.search(ctx, opt, sites, ladders, alone)
+	best, err := c.search(ctx, trial, opt, sites, ladders, alone)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +87,7 @@ func (c *Calibration) Choose(ctx context.Context, opt Options) (*Choice, error) 
 }
 
 func layerChoice(s passes.Site, f Format, ladder []Format, alone map[Format]float64, fit *Fitted, kept bool) LayerChoice {
-	l := LayerChoice{Name: s.Region.Name, Op: s.Anchor.Op.Name, Precision: f.String(), MACs: s.MACs, Bytes: f.bytes(&s), HalfBytes: Half.bytes(&s),
+	l := LayerChoice{Name: s.Region.Name, Op: s.Anchor.Op.Name, Precision: f.String(), MACs: s.MACs,
 		Alone: alone[f], InPlace: fit.Local[s.Name()], site: s}
 	if r, ok := fit.Ranges[s.Name()]; ok {
 		l.Scale = &r
@@ -129,12 +127,6 @@ func (c *Calibration) kept(names []string, sites []passes.Site) ([]bool, error) 
 
 // unreachable says what was reached with every layer at fp16, and which outputs block.
 func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[Format]float64) error {
-	var low []string
-	for _, s := range q {
-		if s.Cosine < opt.MinCosine {
-			low = append(low, fmt.Sprintf("%s %.9f", s.Name, s.Cosine))
-		}
-	}
 	order := make([]int, len(sites))
 	for i := range order {
 		order[i] = i
@@ -151,8 +143,8 @@ func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[Form
 	for _, i := range order[:min(3, len(order))] {
 		layers = append(layers, fmt.Sprintf("%s (%.2g)", sites[i].Region.Name, worst(i)))
 	}
-	return fmt.Errorf("--min-cosine %g cannot be reached at %s: with every layer at fp16 it is %.9f (%s); the layers that hurt most alone: %s; compile with --precision fp16 or fp32, or a lower --min-cosine",
-		opt.MinCosine, opt.Precision, least(q), strings.Join(low, ", "), strings.Join(layers, ", "))
+	return fmt.Errorf("--min-cosine %g cannot be reached at %s: with every layer at fp16 it is %.9f (%s); the layers that hurt most alone: %s; compile with --precision %s, or a lower --min-cosine",
+		opt.MinCosine, opt.Precision, least(q), strings.Join(Below(q, opt.MinCosine), ", "), strings.Join(layers, ", "), precision.Wider(opt.Precision))
 }
 
 // Site is the layer's region.

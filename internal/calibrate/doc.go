@@ -3,5 +3,6 @@
 // can fit each layer to the inputs that it will really see.
 //
 // The graph is the one that enters pass narrow: f32 regions. What comes out is a passes.Quantisation, plain data, and the
-// figures that a report shows.
+// figures that a report shows. A Trial tells how accurate the program is that a plan becomes; how it becomes one is not
+// known here.
 package calibrate

@@ -176,8 +176,18 @@ func choose(t testing.TB, c *Calibration, g *ir.Graph, in []map[string]*ir.Array
 	t.Helper()
 	sm121, err := target.Lookup("sm_121")
 	require.NoError(t, err)
-	measure := func(ctx context.Context, q *passes.Quantisation) ([]Quality, error) { return measured(t, g, q, in) }
-	return c.Choose(context.Background(), Options{Precision: precision, MinCosine: budget, Target: sm121, Technique: tech, Measure: measure})
+	return c.Choose(context.Background(), evaluator{t, g, in}, Options{Precision: precision, MinCosine: budget, Target: sm121, Technique: tech})
+}
+
+// evaluator is the trial of these tests: the graph that a plan becomes is evaluated.
+type evaluator struct {
+	t  testing.TB
+	g  *ir.Graph
+	in []map[string]*ir.Array
+}
+
+func (e evaluator) Measure(_ context.Context, plan *passes.Quantisation) ([]Quality, error) {
+	return measured(e.t, e.g, plan, e.in)
 }
 
 // measured compares what a plan makes of a graph with the graph.

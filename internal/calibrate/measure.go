@@ -106,3 +106,14 @@ func SlicesOf(p *runtime.Program) []Slice {
 	}
 	return slices.DeleteFunc(out, func(s Slice) bool { return s.Stop <= s.Start })
 }
+
+// Below lists the slices that miss a budget.
+func Below(q []Quality, minCosine float64) []string {
+	var out []string
+	for _, s := range q {
+		if s.Cosine < minCosine {
+			out = append(out, fmt.Sprintf("%s %.9f", s.Name, s.Cosine))
+		}
+	}
+	return out
+}

@@ -134,21 +134,23 @@ type search struct {
 // tries bounds the number of candidates.
 const tries = 8
 
-func (c *Calibration) search(ctx context.Context, opt Options, sites []passes.Site, ladders [][]Format, alone []map[Format]float64) (*Fitted, error) {
+func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, sites []passes.Site, ladders [][]Format, alone []map[Format]float64) (*Fitted, error) {
 	s := &search{start: Assignment{}, sites: sites, steps: demotions(sites, ladders, alone, opt.Target), alone: alone, budget: 1 - opt.MinCosine, multiple: 1}
 	for i := range sites {
 		s.start[sites[i].Name()] = ladders[i][0]
 	}
 	s.miss, s.meet = -1, len(s.steps)
+	attempt := func(at int) (f *Fitted, q []Quality, err error) {
+		if f, err = c.fit(ctx, s.demoted(at), opt.Technique); err == nil && opt.MinCosine > 0 {
+			q, err = trial.Measure(ctx, f.Plan)
+		}
+		return f, q, err
+	}
 	var found *Fitted
 	for try, at := 0, 0; try < tries && s.meet-s.miss > 1; try++ {
-		f, err := c.fit(ctx, s.demoted(at), opt.Technique)
-		if err != nil || opt.MinCosine <= 0 { // whatever it is, it will do
+		f, q, err := attempt(at)
+		if err != nil || opt.MinCosine <= 0 { // without a budget, whatever it is will do
 			return f, err
-		}
-		q, err := opt.Measure(ctx, f.Plan)
-		if err != nil {
-			return nil, err
 		}
 		c.say("%d of %d demotions: cosine %.6f", at, len(s.steps), least(q))
 		if least(q) >= opt.MinCosine {
@@ -162,18 +164,11 @@ func (c *Calibration) search(ctx context.Context, opt Options, sites []passes.Si
 	if found != nil {
 		return found, nil
 	}
-	f, err := c.fit(ctx, s.demoted(len(s.steps)), opt.Technique)
-	if err != nil || opt.MinCosine <= 0 {
-		return f, err
+	f, q, err := attempt(len(s.steps))
+	if err == nil && least(q) < opt.MinCosine {
+		err = unreachable(opt, q, sites, alone)
 	}
-	q, err := opt.Measure(ctx, f.Plan)
-	if err != nil {
-		return nil, err
-	}
-	if least(q) < opt.MinCosine {
-		return nil, unreachable(opt, q, sites, alone)
-	}
-	return f, nil
+	return f, err
 }
 
 // demoted is the assignment after the first demotions.

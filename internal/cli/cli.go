@@ -40,11 +40,12 @@ func Parse(into any, name, summary string, args []string, stdout io.Writer) (don
 // vars are what help texts and defaults may name: the tables' rows.
 func vars() kong.Vars {
 	return kong.Vars{
-		"target":     target.Default().Name,
-		"precision":  precision.Default,
-		"precisions": precision.List("or"),
-		"targets":    strings.Join(target.Names(), ", "),
-		"devices":    strings.Join(target.Devices(), ", "),
+		"target":      target.Default().Name,
+		"calibrating": precision.Calibrating(),
+		"precision":   precision.Default,
+		"precisions":  precision.List("or"),
+		"targets":     strings.Join(target.Names(), ", "),
+		"devices":     strings.Join(target.Devices(), ", "),
 	}
 }
 

@@ -31,11 +31,12 @@ type Options struct {
 	Passes    []string    // nil for the default pipeline
 	Assembler *ptxas.Tool // nil: no cubin, no register counts
 
-	// Of fp8 and nvfp4:
+	// MinCosine is the accuracy budget of every output slice on the calibration inputs. fp8 and nvfp4 are searched for the
+	// fastest program within it, 0 quantising all; other precisions are checked if it is not 0.
+	MinCosine float64
 	Calibrate []string          // .npz files and directories of them; none: generated inputs
 	Generated int               // so many of them; 0: calibrate.GeneratedInputs
-	MinCosine float64           // accuracy budget of every output slice on the calibration inputs; 0: quantise all
-	Keep      []string          // nodes whose layers stay at fp16
+	Keep      []string          // of fp8 and nvfp4: nodes whose layers stay at fp16
 	Slices    []calibrate.Slice // of the outputs; Compile adds those that the model's metadata names
 	Warn      func(string)
 
@@ -46,21 +47,22 @@ type Options struct {
 // Result is a compiled program and what is worth saying about it.
 type Result struct {
 	Program   *runtime.Program
-	Source    *ir.Graph        // as imported
-	Graph     *ir.Graph        // final, of the first target
-	Accuracy  *Accuracy        // of fp8 and nvfp4
-	Half      *runtime.Program // of fp8 and nvfp4: the same file in fp16 for the first target, to compare with
+	Source    *ir.Graph // as imported
+	Graph     *ir.Graph // final, of the first target
+	Accuracy  *Accuracy // of fp8 and nvfp4, and where a budget was to be checked
 	Fallbacks []codegen.Fallback
 	Compile   time.Duration // without ptxas
 	Ptxas     time.Duration
 
 	regions []*ir.Node // that the launches of the first target compute
+	path    string
+	opt     Options
 }
 
 // Compile compiles a model. Errors name the file and, where there is one, the node.
 func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 	begin := time.Now()
-	progress(opt, "import")
+	opt.progress("import")
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
@@ -84,68 +86,46 @@ func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 // Graph compiles an imported graph, which it does not change; path is the model's, for messages.
 func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result, error) {
 	begin := time.Now()
-	if err := checkTargets(opt.Targets); err != nil {
+	targets, err := opt.targets()
+	if err != nil {
 		return nil, err
 	}
-	r := &Result{Source: g, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(path), Precision: opt.Precision}}
-	weights := codegen.NewWeights()
-	for i, name := range opt.Targets {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if err := warnOf(name, opt); err != nil {
-			return nil, err
-		}
-		if err := r.target(ctx, name, i == 0, opt, weights); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-	}
-	r.Program.Weights = weights.Bytes()
-	describe(r.Program, r.Graph)
-	nameSlices(r.Program, opt.Slices)
-	if err := r.Program.Validate(); err != nil {
-		return nil, err
-	}
-	if r.Accuracy != nil {
-		if err := r.measure(ctx, opt); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		half, err := Graph(ctx, path, g, Options{Precision: precision.FP16, Targets: opt.Targets[:1], Passes: opt.Passes, Assembler: opt.Assembler})
-		if err != nil {
-			return nil, err
-		}
-		r.Half, r.Ptxas = half.Program, r.Ptxas+half.Ptxas
-		r.Accuracy.weigh(r, half)
+	opt.warnIgnored()
+	r := &Result{Source: g, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(path), Precision: opt.Precision}, path: path, opt: opt}
+	if err := r.compile(ctx, targets); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	r.Compile = time.Since(begin) - r.Ptxas
 	return r, nil
 }
 
-func checkTargets(targets []string) error {
-	if len(targets) == 0 {
-		return fmt.Errorf("no target: want one or more of %s", strings.Join(target.Names(), ", "))
+// targets looks the targets up, and warns of what one cannot do of the precision.
+func (opt *Options) targets() ([]*target.Target, error) {
+	if len(opt.Targets) == 0 {
+		return nil, fmt.Errorf("no target: want one or more of %s", strings.Join(target.Names(), ", "))
 	}
-	for i, t := range targets {
-		if slices.Contains(targets[:i], t) {
-			return fmt.Errorf("target %s is given twice", t)
+	p, err := precision.Lookup(opt.Precision)
+	if err != nil {
+		return nil, err
+	}
+	var out []*target.Target
+	for i, name := range opt.Targets {
+		if slices.Contains(opt.Targets[:i], name) {
+			return nil, fmt.Errorf("target %s is given twice", name)
+		}
+		t, err := target.Lookup(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+		if p.Multiplies != "" && t.TFLOPS[p.Multiplies] == 0 {
+			opt.warn("%s %s", name, p.Stored)
 		}
 	}
-	return nil
+	return out, nil
 }
 
-// warnOf says what a target cannot do of the precision, and what is done instead.
-func warnOf(name string, opt Options) error {
-	t, err := target.Lookup(name)
-	if err != nil || opt.Warn == nil {
-		return err
-	}
-	if p, err := precision.Lookup(opt.Precision); err == nil && p.Multiplies != "" && t.TFLOPS[p.Multiplies] == 0 {
-		opt.Warn(name + " " + p.Stored)
-	}
-	return nil
-}
-
-func progress(opt Options, format string, args ...any) {
+func (opt *Options) progress(format string, args ...any) {
 	if opt.Progress != nil {
 		opt.Progress(fmt.Sprintf(format, args...))
 	}
@@ -154,41 +134,95 @@ func progress(opt Options, format string, args ...any) {
 // families are the kernel families of every program.
 var families = codegen.Families{Contraction: contraction.Lower, Window: window.Lower, Loop: loop.Lower}
 
-// target compiles one variant.
-func (r *Result) target(ctx context.Context, name string, first bool, opt Options, w *codegen.Weights) error {
-	t, err := target.Lookup(name)
+// compile is the way of every target: the passes up to the one that stores, calibration in front of it, the other passes,
+// kernels. All targets share what the first one's calibration chose.
+func (r *Result) compile(ctx context.Context, targets []*target.Target) error {
+	opt := &r.opt
+	front, rest, err := opt.pipeline()
 	if err != nil {
 		return err
 	}
-	progress(opt, "%s: passes", name)
-	g := r.Source.Clone()
+	var data *yardstick
+	if precision.Calibrates(opt.Precision) || opt.MinCosine > 0 {
+		if data, err = newYardstick(r.Source, opt); err != nil {
+			return err
+		}
+		r.Accuracy = &Accuracy{}
+	}
+	weights := codegen.NewWeights()
 	observe := opt.Observe
-	if !first {
+	var plan *passes.Quantisation
+	for i, t := range targets {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		opt.progress("%s: passes", t.Name)
+		g, pc := r.Source.Clone(), &passes.Context{Target: t, Precision: opt.Precision}
+		if err := passes.Run(pc, g, front, observe); err != nil {
+			return err
+		}
+		if precision.Calibrates(opt.Precision) && i == 0 {
+			stage := &calibration{yardstick: data, program: *r.Program, graph: g.Clone(), context: *pc, rest: rest}
+			choice, err := stage.choose(ctx, opt)
+			if err != nil {
+				return err
+			}
+			plan, r.Accuracy.Layers = choice.Plan, choice.Layers
+		}
+		pc.Quantisation = plan
+		if err := passes.Run(pc, g, rest, observe); err != nil {
+			return err
+		}
 		observe = nil
+		if err := r.generate(ctx, g, t, weights); err != nil {
+			return err
+		}
 	}
-	pc := &passes.Context{Target: t, Precision: opt.Precision}
-	if precision.Calibrates(opt.Precision) {
-		err = r.quantise(ctx, pc, g, opt, observe)
-	} else {
-		err = passes.Run(pc, g, opt.Passes, observe)
-	}
-	if err != nil {
+	r.Program.Weights = weights.Bytes()
+	describe(r.Program, r.Graph, opt.Slices)
+	if err := r.Program.Validate(); err != nil {
 		return err
 	}
-	progress(opt, "%s: kernels", name)
+	if data == nil {
+		return nil
+	}
+	return r.judge(ctx, data)
+}
+
+// pipeline lists the passes up to the one that stores, and the rest.
+func (opt *Options) pipeline() (front, rest []string, err error) {
+	names := opt.Passes
+	if names == nil {
+		if names, err = passes.Pipeline(opt.Precision); err != nil {
+			return nil, nil, err
+		}
+	}
+	at := slices.Index(names, storePass)
+	if at < 0 && precision.Calibrates(opt.Precision) {
+		return nil, nil, fmt.Errorf("--precision %s needs the pass %s", opt.Precision, storePass)
+	}
+	if at < 0 {
+		at = len(names)
+	}
+	return names[:at], names[at:], passes.CheckOrder(names)
+}
+
+// generate adds the variant of a target.
+func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w *codegen.Weights) error {
+	r.opt.progress("%s: kernels", t.Name)
 	out, err := codegen.Generate(entries(g), t, families, w)
 	if err != nil {
 		return err
 	}
-	if opt.Assembler != nil {
-		progress(opt, "%s: ptxas", name)
+	if r.opt.Assembler != nil {
+		r.opt.progress("%s: ptxas", t.Name)
 		begin := time.Now()
-		if err := assemble(ctx, opt.Assembler, t, &out.Variant); err != nil {
+		if err := assemble(ctx, r.opt.Assembler, t, &out.Variant); err != nil {
 			return err
 		}
 		r.Ptxas += time.Since(begin)
 	}
-	if first {
+	if r.Graph == nil {
 		r.Graph, r.Fallbacks, r.regions = g, out.Fallbacks, out.Regions[0]
 	}
 	r.Program.Variants = append(r.Program.Variants, out.Variant)
@@ -227,13 +261,19 @@ func entries(g *ir.Graph) []codegen.Entry {
 	return []codegen.Entry{run}
 }
 
-// describe fills in inputs, outputs and states.
-func describe(p *runtime.Program, g *ir.Graph) {
+// describe fills in inputs, outputs with their named slices, and states.
+func describe(p *runtime.Program, g *ir.Graph, parts []calibrate.Slice) {
 	for _, v := range g.Inputs {
 		p.Inputs = append(p.Inputs, port(v))
 	}
 	for _, v := range g.Outputs {
-		p.Outputs = append(p.Outputs, port(v))
+		out := port(v)
+		for _, s := range parts {
+			if s.Output == v.Name && s.Name != "" {
+				out.Slices = append(out.Slices, runtime.Slice{Name: s.Name, Start: s.Start, Stop: s.Stop})
+			}
+		}
+		p.Outputs = append(p.Outputs, out)
 	}
 	for _, e := range entries(g) {
 		for _, k := range e.Kept {
@@ -246,13 +286,24 @@ func port(v *ir.Value) runtime.Port {
 	return runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: append([]int{}, v.Type.Shape...)}
 }
 
-// nameSlices names parts of the outputs.
-func nameSlices(p *runtime.Program, parts []calibrate.Slice) {
-	for i := range p.Outputs {
-		for _, s := range parts {
-			if s.Output == p.Outputs[i].Name && s.Name != "" {
-				p.Outputs[i].Slices = append(p.Outputs[i].Slices, runtime.Slice{Name: s.Name, Start: s.Start, Stop: s.Stop})
-			}
+// namedSlices are the parts that the model's metadata describes of the output called outputs, else of the first.
+func namedSlices(m *onnx.Model, g *ir.Graph) ([]calibrate.Slice, error) {
+	if len(g.Outputs) == 0 {
+		return nil, nil
+	}
+	out := g.Outputs[0]
+	for _, v := range g.Outputs {
+		if v.Name == "outputs" {
+			out = v
 		}
 	}
+	parts, err := m.OutputSlices(out.Type.Numel())
+	if err != nil {
+		return nil, err
+	}
+	var list []calibrate.Slice
+	for _, s := range parts {
+		list = append(list, calibrate.Slice{Output: out.Name, Name: s.Name, Start: s.Start, Stop: s.End})
+	}
+	return list, nil
 }

@@ -1,14 +1,14 @@
 package compile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
 
-	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
-	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -20,48 +20,77 @@ type Measured struct {
 	Slices []calibrate.Quality `json:"slices"`
 }
 
-// trial is the program that a final graph becomes on one target, without a cubin.
-func trial(model string, g *ir.Graph, t *target.Target, precision string) (*runtime.Program, error) {
-	w := codegen.NewWeights()
-	out, err := codegen.Generate(entries(g), t, families, w)
-	if err != nil {
-		return nil, err
-	}
-	p := &runtime.Program{Format: runtime.FormatVersion, Model: model, Precision: precision, Variants: []runtime.Variant{out.Variant}, Weights: w.Bytes()}
-	describe(p, g)
-	return p, nil
+// yardstick is what programs are measured on: inputs, and what the file yields for them in float64.
+type yardstick struct {
+	source    *ir.Graph
+	slices    []calibrate.Slice // named parts of the outputs
+	inputs    []map[string]*ir.Array
+	files     []string               // of the inputs
+	generated bool                   // the inputs were made up
+	exact     map[string][][]float64 // by output, [input][element]; nil: not evaluated yet
+	progress  func(format string, args ...any)
 }
 
-// evaluateAll evaluates a graph exactly on every input: by output, [input][element].
-func evaluateAll(ctx context.Context, g *ir.Graph, inputs []map[string]*ir.Array, opt Options) (map[string][][]float64, error) {
-	all := map[string][][]float64{}
-	for i, in := range inputs {
-		progress(opt, "evaluating calibration input %d of %d in float64", i+1, len(inputs))
-		out, err := ir.Evaluate(ctx, g, in, ir.EvalOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("calibration input %d: %w", i+1, err)
+// newYardstick loads the calibration inputs, or generates some.
+func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
+	y := &yardstick{source: source, slices: opt.Slices, generated: len(opt.Calibrate) == 0, progress: opt.progress}
+	if y.generated {
+		y.inputs = calibrate.Generate(source, cmp.Or(opt.Generated, calibrate.GeneratedInputs))
+		if precision.Calibrates(opt.Precision) {
+			opt.warn("no --calibrate: activations are scaled on %d generated inputs, not on the model's own data; accuracy on real inputs may be far lower", len(y.inputs))
+		} else {
+			opt.warn("no --calibrate: --min-cosine is checked on %d generated inputs, not on the model's own data", len(y.inputs))
 		}
-		for _, v := range g.Outputs {
+		return y, nil
+	}
+	var err error
+	if y.inputs, y.files, err = calibrate.Load(opt.Calibrate, source); err != nil {
+		return nil, err
+	}
+	if precision.Calibrates(opt.Precision) && len(y.inputs) < fewInputs {
+		opt.warn("%d calibration inputs are few: weights are fitted to them, so that the accuracy measured on them flatters; give %d or more", len(y.inputs), fewInputs)
+	}
+	return y, nil
+}
+
+// measure runs one target's variant of a program on the inputs and compares its outputs, whole and by slice.
+func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target string) ([]calibrate.Quality, error) {
+	if err := y.evaluate(ctx); err != nil {
+		return nil, err
+	}
+	y.progress("%s: running the program on %d calibration inputs", target, len(y.inputs))
+	got := map[string][][]float64{}
+	err := runEach(ctx, p, target, y.inputs, func(s *runtime.Session) error {
+		out, err := s.Float64s()
+		for name, x := range out {
+			got[name] = append(got[name], x)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("running the program for %s: %w", target, err)
+	}
+	return calibrate.MeasureAll(calibrate.SlicesOf(p), got, y.exact)
+}
+
+// evaluate evaluates the file on every input, once.
+func (y *yardstick) evaluate(ctx context.Context) error {
+	if y.exact != nil {
+		return nil
+	}
+	all := map[string][][]float64{}
+	for i, in := range y.inputs {
+		y.progress("evaluating calibration input %d of %d in float64", i+1, len(y.inputs))
+		out, err := ir.Evaluate(ctx, y.source, in, ir.EvalOptions{})
+		if err != nil {
+			return fmt.Errorf("calibration input %d: %w", i+1, err)
+		}
+		for _, v := range y.source.Outputs {
 			all[v.Name] = append(all[v.Name], out[v.Name].Floats())
 		}
 	}
-	return all, nil
-}
-
-// runAll runs a target's variant of a program on the CPU device on every input: by output, [input][element].
-func runAll(ctx context.Context, p *runtime.Program, target string, inputs []map[string]*ir.Array) (map[string][][]float64, error) {
-	all := map[string][][]float64{}
-	err := runEach(ctx, p, target, inputs, func(s *runtime.Session) error {
-		for _, q := range p.Outputs {
-			x, err := runtime.Float64s(q.DType, s.Output(q.Name))
-			if err != nil {
-				return fmt.Errorf("output %q: %w", q.Name, err)
-			}
-			all[q.Name] = append(all[q.Name], x)
-		}
-		return nil
-	})
-	return all, err
+	y.exact = all
+	return nil
 }
 
 // runEach runs a target's variant of a program on the CPU device and calls ran after every input.
@@ -71,19 +100,16 @@ func runEach(ctx context.Context, p *runtime.Program, target string, inputs []ma
 		return err
 	}
 	defer d.Close()
-	m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{Target: target})
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	s, err := runtime.Open(ctx, p, d, runtime.ModelOptions{Target: target})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	for _, in := range inputs {
-		if err := fill(p, s, in); err != nil {
-			return err
+		for _, q := range p.Inputs {
+			if err := s.Set(q.Name, in[q.Name].Tensor().Dense()); err != nil {
+				return err
+			}
 		}
 		if err := s.Run(ctx); err != nil {
 			return err
@@ -95,68 +121,39 @@ func runEach(ctx context.Context, p *runtime.Program, target string, inputs []ma
 	return nil
 }
 
-// fill puts arrays into a session's inputs and states.
-func fill(p *runtime.Program, s *runtime.Session, in map[string]*ir.Array) error {
-	states := map[string]bool{}
-	for _, st := range p.States {
-		states[st.Input] = true
-	}
-	for _, q := range p.Inputs {
-		data := in[q.Name].Tensor().Dense()
-		if !states[q.Name] {
-			copy(s.Input(q.Name), data)
-		} else if err := s.SetState(q.Name, data); err != nil {
-			return fmt.Errorf("input %q: %w", q.Name, err)
-		}
-	}
-	return nil
-}
-
-// quality measures one target's variant of a program on the calibration inputs.
-func (r *Result) quality(ctx context.Context, p *runtime.Program, target string, opt Options) ([]calibrate.Quality, error) {
-	a := r.Accuracy
-	if a.exact == nil {
-		var err error
-		if a.exact, err = evaluateAll(ctx, r.Source, a.inputs, opt); err != nil {
-			return nil, err
-		}
-	}
-	progress(opt, "%s: running the program on %d calibration inputs", target, len(a.inputs))
-	got, err := runAll(ctx, p, target, a.inputs)
-	if err != nil {
-		return nil, fmt.Errorf("running the program for %s: %w", target, err)
-	}
-	return calibrate.MeasureAll(calibrate.SlicesOf(p), got, a.exact)
-}
-
-// measure measures every variant of the finished program. The search has run the first target's; that another one misses
-// the budget is said.
-func (r *Result) measure(ctx context.Context, opt Options) error {
+// judge measures every variant of the finished program. Those of fp8 and nvfp4 share the first target's choice, which keeps
+// the budget: if another one misses it, that is a warning.
+func (r *Result) judge(ctx context.Context, y *yardstick) error {
+	opt, a := &r.opt, r.Accuracy
+	a.Inputs, a.Generated, a.MinCosine = len(y.inputs), y.generated, opt.MinCosine
 	for i, v := range r.Program.Variants {
-		q, err := r.quality(ctx, r.Program, v.Target, opt)
+		q, err := y.measure(ctx, r.Program, v.Target)
 		if err != nil {
 			return err
 		}
 		if i == 0 {
-			r.Accuracy.Slices = q
-			continue
+			a.Slices = q
+		} else {
+			a.Others = append(a.Others, Measured{v.Target, q})
 		}
-		r.Accuracy.Others = append(r.Accuracy.Others, Measured{v.Target, q})
-		if low := below(q, opt.MinCosine); len(low) > 0 && opt.Warn != nil {
-			opt.Warn(fmt.Sprintf("for %s the outputs miss --min-cosine %g, which %s meets: %s; compile for it alone, so that the search is for it",
-				v.Target, opt.MinCosine, r.Program.Variants[0].Target, strings.Join(low, ", ")))
+		low := calibrate.Below(q, opt.MinCosine)
+		switch {
+		case len(low) == 0:
+		case !precision.Calibrates(opt.Precision):
+			return fmt.Errorf("for %s the outputs miss --min-cosine %g in %s, on %d inputs: %s; %s",
+				v.Target, opt.MinCosine, opt.Precision, len(y.inputs), strings.Join(low, ", "), wider(opt.Precision))
+		default:
+			opt.warn("for %s the outputs miss --min-cosine %g, which %s meets: %s; compile for it alone, so that the search is for it",
+				v.Target, opt.MinCosine, r.Program.Variants[0].Target, strings.Join(low, ", "))
 		}
 	}
 	return nil
 }
 
-// below lists the slices that miss a budget.
-func below(q []calibrate.Quality, budget float64) []string {
-	var out []string
-	for _, s := range q {
-		if s.Cosine < budget {
-			out = append(out, fmt.Sprintf("%s %.9f", s.Name, s.Cosine))
-		}
+// wider is the remedy where a program misses its budget.
+func wider(name string) string {
+	if more := precision.Wider(name); more != "" {
+		return fmt.Sprintf("compile with --precision %s, or a lower --min-cosine", more)
 	}
-	return out
+	return "give a lower --min-cosine"
 }

@@ -44,13 +44,10 @@ func session(t *testing.T, p *runtime.Program, check bool) *runtime.Session {
 	t.Helper()
 	d, err := emu.Open(emu.Options{Check: check})
 	require.NoError(t, err)
-	m, err := runtime.NewModel(context.Background(), p, d, runtime.ModelOptions{})
-	require.NoError(t, err)
-	s, err := m.NewSession(context.Background(), runtime.SessionOptions{})
+	s, err := runtime.Open(context.Background(), p, d, runtime.ModelOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, s.Close())
-		require.NoError(t, m.Close())
 		require.NoError(t, d.Close())
 	})
 	return s
@@ -74,17 +71,11 @@ func outputs(t *testing.T, p *runtime.Program, s *runtime.Session, in map[string
 	for _, q := range p.Inputs {
 		data, err := in[q.Name].As(q.DType, q.Shape)
 		require.NoError(t, err, q.Name)
-		if s.SetState(q.Name, data) != nil {
-			copy(s.Input(q.Name), data)
-		}
+		require.NoError(t, s.Set(q.Name, data))
 	}
 	require.NoError(t, s.Run(context.Background()))
-	out := map[string][]float64{}
-	for _, q := range p.Outputs {
-		x, err := runtime.Float64s(q.DType, s.Output(q.Name))
-		require.NoError(t, err)
-		out[q.Name] = x
-	}
+	out, err := s.Float64s()
+	require.NoError(t, err)
 	return out
 }
 

@@ -163,7 +163,7 @@ func TestTheReportsFiguresAreTheProgramsOwn(t *testing.T) {
 	r := lowPrecision(t, "policy", Options{Precision: "fp8", MinCosine: .99})
 	s := session(t, packaged(t, r.Program), true)
 	got, want := map[string][][]float64{}, map[string][][]float64{}
-	for _, in := range r.Accuracy.inputs {
+	for _, in := range calibrate.Generate(r.Source, r.Accuracy.Inputs) {
 		arrays := map[string]*npy.Array{}
 		for name, a := range in {
 			arrays[name] = &npy.Array{DType: a.DType.String(), Shape: a.Shape, Data: a.Tensor().Dense()}
@@ -203,19 +203,22 @@ func TestEveryTargetRunsLowPrecision(t *testing.T) {
 func TestWeightsOnDisk(t *testing.T) {
 	for precision, bound := range map[string]float64{"fp8": .55, "nvfp4": .32} {
 		r := forced(t, "policy", precision, "sm_121")
+		half, err := r.Half(context.Background())
+		require.NoError(t, err)
 		var bytes, of int
-		for _, l := range r.Accuracy.Layers {
+		for i, w := range r.Weigh(half) {
+			l := r.Accuracy.Layers[i]
 			require.NotEqual(t, "fp16", l.Precision, l.Name)
 			s := l.Site()
-			require.GreaterOrEqual(t, l.HalfBytes, 2*s.N*s.K*s.Members, l.Name)
-			if bytes, of = bytes+l.Bytes, of+l.HalfBytes; s.K%64 == 0 {
-				require.LessOrEqual(t, float64(l.Bytes), bound*float64(l.HalfBytes), "%s of %d×%d", l.Name, s.N, s.K)
+			require.GreaterOrEqual(t, w.HalfBytes, 2*s.N*s.K*s.Members, l.Name)
+			if bytes, of = bytes+w.Bytes, of+w.HalfBytes; s.K%64 == 0 {
+				require.LessOrEqual(t, float64(w.Bytes), bound*float64(w.HalfBytes), "%s of %d×%d", l.Name, s.N, s.K)
 			}
 		}
 		t.Logf("%s: %.3f of fp16", precision, float64(bytes)/float64(of))
 		require.LessOrEqual(t, float64(bytes), bound*float64(of))
 		// What the layers weigh less, the file weighs less, to a buffer's padding.
-		saved := len(r.Half.Weights) - len(r.Program.Weights)
+		saved := len(half.Program.Weights) - len(r.Program.Weights)
 		require.InDelta(t, of-bytes, saved, 256*float64(len(r.Program.Variants[0].Buffers)), "%s", precision)
 	}
 }
@@ -311,14 +314,17 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 			}
 			var low, all int64
 			bytes, half := 0, 0
-			for _, l := range r.Accuracy.Layers {
+			fp16, err := r.Half(context.Background())
+			require.NoError(t, err)
+			for i, w := range r.Weigh(fp16) {
+				l := r.Accuracy.Layers[i]
 				if l.Op == "SegmentedMatVec" || !c.counts(l.Site()) {
 					continue
 				}
 				all += l.MACs
 				if strings.HasPrefix(l.Precision, c.precision) {
 					low += l.MACs
-					bytes, half = bytes+l.Bytes, half+l.HalfBytes
+					bytes, half = bytes+w.Bytes, half+w.HalfBytes
 				}
 			}
 			require.GreaterOrEqual(t, float64(low)/float64(all), c.share)

@@ -1,38 +1,54 @@
 package compile
 
 import (
+	"context"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// weigh finds the layers' launches, and says what the weights file really holds of them, here and in the same file in fp16:
-// packed and padded, with the scales of blocks and of channels.
-func (a *Accuracy) weigh(program, half *Result) {
-	now, then := weights(program), weights(half)
-	for i := range a.Layers {
-		l := &a.Layers[i]
-		if list := now[l.Name]; len(list) > 0 {
-			l.Launch, l.Bytes, now[l.Name] = list[0].launch, list[0].bytes, list[1:]
-		}
-		if list := then[l.Name]; len(list) > 0 {
-			l.HalfBytes, then[l.Name] = list[0].bytes, list[1:]
-		}
-	}
+// Weight is what a layer's launch keeps of its weights in the weights file: packed and padded, with the scales of blocks and
+// of channels.
+type Weight struct {
+	Launch    int `json:"launch"` // of the program's entry run
+	Bytes     int `json:"bytes"`
+	HalfBytes int `json:"fp16_bytes"` // of the same file in fp16
 }
 
-// weight is what a launch keeps of its weights.
-type weight struct{ launch, bytes int }
+// Half compiles the same file in fp16 for the first target, to compare with.
+func (r *Result) Half(ctx context.Context) (*Result, error) {
+	r.opt.progress("the same in fp16")
+	return Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Passes: r.opt.Passes, Assembler: r.opt.Assembler})
+}
+
+// Weigh finds the launch and the weights of each of Accuracy's layers, here and in what Half returned.
+func (r *Result) Weigh(half *Result) []Weight {
+	now, then := r.weights(), half.weights()
+	take := func(of map[string][]Weight, name string) (w Weight) {
+		if list := of[name]; len(list) > 0 {
+			w, of[name] = list[0], list[1:]
+		}
+		return w
+	}
+	var out []Weight
+	for _, l := range r.Accuracy.Layers {
+		w := take(now, l.Name)
+		w.HalfBytes = take(then, l.Name).Bytes
+		out = append(out, w)
+	}
+	return out
+}
 
 // weights lists those of the first target by the name of the region; regions of one name keep their order.
-func weights(r *Result) map[string][]weight {
-	out := map[string][]weight{}
+func (r *Result) weights() map[string][]Weight {
+	out := map[string][]Weight{}
 	v := &r.Program.Variants[0]
 	for i, n := range r.regions {
 		if n != nil && passes.FrontAnchor(n) != nil {
-			out[n.Name] = append(out[n.Name], weight{i, constants(v, &v.Entries[0].Launches[i]) - biases(n)})
+			out[n.Name] = append(out[n.Name], Weight{Launch: i, Bytes: constants(v, &v.Entries[0].Launches[i]) - biases(n)})
 		}
 	}
 	return out

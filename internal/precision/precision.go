@@ -118,8 +118,27 @@ func Calibrating() string {
 	return join(out, "and")
 }
 
+// Wider joins the names of the precisions that come nearer than the named one and need no calibration, the narrowest first;
+// "" if there is none.
+func Wider(name string) string {
+	p, err := Lookup(name)
+	if err != nil {
+		return ""
+	}
+	var out []string
+	for _, q := range slices.Backward(table) {
+		if q.Name != File && !q.Calibrates() && q.RelL2 < p.RelL2 {
+			out = append(out, q.Name)
+		}
+	}
+	return join(out, "or")
+}
+
 func join(names []string, word string) string {
 	last := len(names) - 1
+	if last < 1 {
+		return strings.Join(names, "")
+	}
 	return strings.Join(names[:last], ", ") + " " + word + " " + names[last]
 }
 

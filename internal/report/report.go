@@ -46,11 +46,18 @@ type Report struct {
 	Fallbacks    []Fallback           `json:"fallbacks,omitempty"`
 	Profile      *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
 
-	Layers      []calibrate.LayerChoice `json:"layers,omitempty"` // of fp8 and nvfp4
-	Slices      []calibrate.Quality     `json:"slices,omitempty"` // outputs and their named parts: against the file in float64 on the calibration inputs, or against --expect
-	Others      []compile.Measured      `json:"other_targets,omitempty"`
-	Calibration *Calibration            `json:"calibration,omitempty"`
-	Predicted   []Prediction            `json:"predicted,omitempty"` // this program, and the same file in fp16
+	Layers      []Layer             `json:"layers,omitempty"` // of fp8 and nvfp4
+	Slices      []calibrate.Quality `json:"slices,omitempty"` // outputs and their named parts: against the file in float64 on the calibration inputs, or against --expect
+	Others      []compile.Measured  `json:"other_targets,omitempty"`
+	Calibration *Calibration        `json:"calibration,omitempty"`
+	Predicted   []Prediction        `json:"predicted,omitempty"` // this program, and the same file in fp16
+}
+
+// Layer is a layer that could be quantised: what was chosen, what it weighs and what it takes.
+type Layer struct {
+	calibrate.LayerChoice
+	compile.Weight
+	US float64 `json:"predicted_us,omitempty"`
 }
 
 // Prediction is what a run would cost on the target's device, by the model of internal/profile.
@@ -77,21 +84,34 @@ func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Predi
 		WeightsBytes: len(p.Weights), ReadBytes: prof.Total.UniqueRead, WriteBytes: prof.Total.UniqueWrite}, prof, nil
 }
 
-// Predict adds the predicted time of the program, and of others of the same file to compare it with, which come first.
-func (r *Report) Predict(ctx context.Context, p *runtime.Program, others ...*runtime.Program) error {
-	for _, q := range append(others, p) {
-		time, prof, err := Predict(ctx, q, &q.Variants[0])
-		if err != nil {
-			return err
-		}
-		r.Predicted = append(r.Predicted, time)
-		if q != p {
-			continue
-		}
-		r.Layers = slices.Clone(r.Layers)
-		for i := range r.Layers {
-			r.Layers[i].US = prof.Launches[r.Layers[i].Launch].Time.US
-		}
+// Accuracy adds what was measured on the calibration inputs, if anything was, and for fp8 and nvfp4 every layer, with the
+// weights and the predicted time of the same file in fp16 to compare with. That takes another compilation, and a run of both
+// programs in the interpreter.
+func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
+	a := c.Accuracy
+	if a == nil {
+		return nil
+	}
+	r.Slices, r.Others = a.Slices, a.Others
+	r.Calibration = &Calibration{Inputs: a.Inputs, Generated: a.Generated, MinCosine: a.MinCosine}
+	if len(a.Layers) == 0 {
+		return nil
+	}
+	half, err := c.Half(ctx)
+	if err != nil {
+		return err
+	}
+	then, _, err := Predict(ctx, half.Program, &half.Program.Variants[0])
+	if err != nil {
+		return err
+	}
+	now, prof, err := Predict(ctx, c.Program, &c.Program.Variants[0])
+	if err != nil {
+		return err
+	}
+	r.Predicted = []Prediction{then, now}
+	for i, w := range c.Weigh(half) {
+		r.Layers = append(r.Layers, Layer{a.Layers[i], w, prof.Launches[w.Launch].Time.US})
 	}
 	return nil
 }

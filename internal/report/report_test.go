@@ -17,9 +17,9 @@ import (
 
 func sample() *report.Report {
 	return &report.Report{Version: report.Version, Model: "toy.onnx", Precision: "fp8",
-		Layers: []calibrate.LayerChoice{
-			{Name: "a", Op: "Conv", Precision: "fp8", MACs: 3e6, Bytes: 1100, HalfBytes: 2000, Alone: .01, InPlace: .02, US: 1.5},
-			{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Bytes: 500, HalfBytes: 500, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone", US: 2},
+		Layers: []report.Layer{
+			{calibrate.LayerChoice{Name: "a", Op: "Conv", Precision: "fp8", MACs: 3e6, Alone: .01, InPlace: .02}, compile.Weight{Bytes: 1100, HalfBytes: 2000}, 1.5},
+			{calibrate.LayerChoice{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone"}, compile.Weight{Bytes: 500, HalfBytes: 500}, 2},
 		},
 		Slices: []calibrate.Quality{
 			{Name: "y", Cosine: .9995, MaxAbs: .1, RelL2: .03, Explained: .97, Elements: 10},

@@ -8,30 +8,30 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 )
 
-// Table prints layers, slices and sums of a report for a person, nothing if it has no layers.
+// Table prints layers, slices and sums of a report for a person, nothing if nothing was measured.
 func (r *Report) Table(w io.Writer) error {
-	if len(r.Layers) == 0 {
+	if r.Calibration == nil {
 		return nil
 	}
-	if err := r.layers(w); err != nil {
-		return err
+	if len(r.Layers) > 0 {
+		if err := r.layers(w); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w)
-	inputs := 1
-	if r.Calibration != nil {
-		inputs = r.Calibration.Inputs
-	}
-	if err := Slices(w, r.Slices, inputs); err != nil {
+	if err := Slices(w, r.Slices, r.Calibration.Inputs); err != nil {
 		return err
 	}
 	for _, o := range r.Others {
 		fmt.Fprintf(w, "\nfor %s:\n", o.Target)
-		if err := Slices(w, o.Slices, inputs); err != nil {
+		if err := Slices(w, o.Slices, r.Calibration.Inputs); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintln(w)
-	r.formats(w)
+	if len(r.Layers) > 0 {
+		r.formats(w)
+	}
 	r.budget(w)
 	r.times(w)
 	return nil
@@ -110,7 +110,7 @@ func ratio(a, b int64) float64 { return float64(a) / float64(max(b, 1)) }
 
 // budget says which slice is the nearest to it.
 func (r *Report) budget(w io.Writer) {
-	if r.Calibration == nil || len(r.Slices) == 0 {
+	if len(r.Slices) == 0 {
 		return
 	}
 	least := r.Slices[0]

@@ -48,6 +48,16 @@ var kinds = map[string]func(b *onnx.Builder){
 		b.Node("MatMul", []string{b.Op("Log", []string{"x"}), w}, []string{"y"})
 		b.Output("y", ir.Float32, 1, 3)
 	},
+	// y = x·W with weights that no 16-bit float has, x [1,4], y [1,3]
+	"thirds": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 1, 4)
+		w := make([]float64, 12)
+		for i := range w {
+			w[i] = float64(i-5) / 3
+		}
+		b.Node("MatMul", []string{"x", b.Initializer("w", ir.FromFloats(ir.T(ir.Float32, 4, 3), w))}, []string{"y"})
+		b.Output("y", ir.Float32, 1, 3)
+	},
 	"symbolic": func(b *onnx.Builder) {
 		b.Input("x", ir.Float32, "batch", 4)
 		b.Node("Relu", []string{"x"}, []string{"y"})
