@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
 func (w *warp) loadParam(in *inst, mask uint32) {
@@ -80,7 +82,8 @@ func (w *warp) locate(in *inst, spans []span, mask uint32, size uint64) *span {
 func (w *warp) global(in *inst, mask uint32) {
 	size := uint64(in.size) * uint64(len(in.vec))
 	spans := w.b.l.reads
-	if in.kind == kindStoreGlobal {
+	store, ordered := in.def.Does == ptx.Store, in.def.Order != ptx.Plain
+	if store {
 		spans = w.b.l.writes
 	}
 	s := w.locate(in, spans, mask, size)
@@ -91,20 +94,20 @@ func (w *warp) global(in *inst, mask uint32) {
 		return
 	}
 	if c := w.b.check; c != nil {
-		if in.order != plain {
+		if ordered {
 			c.launch.ordered.Lock()
 			defer c.launch.ordered.Unlock()
 		}
-		if in.kind == kindStoreGlobal {
+		if store {
 			c.globalWrite(w, in, s, mask, size)
 		} else {
 			c.globalRead(w, in, s, mask, size)
 		}
 	}
 	switch {
-	case in.order != plain:
+	case ordered:
 		w.ordered(in, s, mask)
-	case in.kind == kindStoreGlobal:
+	case store:
 		w.store(in, s.data, mask)
 	default:
 		w.load(in, s.data, mask)
@@ -119,7 +122,7 @@ func (w *warp) ordered(in *inst, s *span, mask uint32) {
 	row := &w.r[in.vec[0]]
 	for m := mask; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m)
-		if in.kind == kindStoreGlobal {
+		if in.def.Does == ptx.Store {
 			atomic.StoreUint32(word32(s.data, w.off[l]), row[l])
 		} else {
 			row[l] = atomic.LoadUint32(word32(s.data, w.off[l]))
@@ -287,7 +290,7 @@ func (w *warp) shared(in *inst, mask uint32) {
 	size := uint64(in.size) * uint64(len(in.vec))
 	w.locateShared(in, in.a, in.imm, mask, size)
 	c := w.b.check
-	if in.kind == kindStoreShared {
+	if in.def.Does == ptx.Store {
 		if c != nil {
 			c.sharedWrite(w, in, mask, size)
 		}
@@ -302,15 +305,15 @@ func (w *warp) shared(in *inst, mask uint32) {
 
 // loadMatrix is ldmatrix: lanes 8i…8i+7 give the row addresses of matrix i.
 func (w *warp) loadMatrix(in *inst) {
-	mask := uint32(uint64(1)<<(8*len(in.vec)) - 1)
-	w.locateShared(in, in.a, in.imm, mask, 16)
+	w.locateShared(in, in.a, in.imm, all32, 16)
 	if c := w.b.check; c != nil {
-		c.matrixRead(w, in, mask)
+		c.matrixRead(w, in)
 	}
+	trans := bool(in.def.Eval.(ptx.Transposed))
 	sh := w.b.shared
 	for i, row := range in.vec {
 		d := &w.r[row]
-		if !in.trans {
+		if !trans {
 			// Lane l holds columns 2(l%4), +1 of row l/4: four lanes are a row's 16 bytes.
 			for g := 0; g < 8; g++ {
 				b := sh[w.off[8*i+g]:][:16]
@@ -321,10 +324,10 @@ func (w *warp) loadMatrix(in *inst) {
 			}
 			continue
 		}
-		for l := range d {
-			r0, c := ldmatrixElement(l, 0, true)
-			lo := binary.LittleEndian.Uint16(sh[w.off[8*i+r0]+uint64(2*c):])
-			hi := binary.LittleEndian.Uint16(sh[w.off[8*i+r0+1]+uint64(2*c):])
+		for l := range d { // rows 2(l%4), +1 of column l/4
+			row, at := 8*i+l%4*2, uint64(l/4*2)
+			lo := binary.LittleEndian.Uint16(sh[w.off[row]+at:])
+			hi := binary.LittleEndian.Uint16(sh[w.off[row+1]+at:])
 			d[l] = uint32(lo) | uint32(hi)<<16
 		}
 	}
@@ -429,15 +432,8 @@ func (w *warp) locateBytes(in *inst, mask uint32, n uint64) *span {
 	return first
 }
 
-// commit closes a group. Groups belong to threads: all of a warp's close theirs together here.
-func (w *warp) commit(in *inst, mask uint32) {
-	w.together(in, mask, w.live)
-	w.group++
-}
-
 // waitGroup makes the copies of all groups but the in.imm most recent visible; in.imm < 0: all copies.
-func (w *warp) waitGroup(in *inst, mask uint32) {
-	w.together(in, mask, w.live)
+func (w *warp) waitGroup(in *inst) {
 	before := w.group - int(in.imm)
 	if in.imm < 0 {
 		before = w.group + 1

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
 // launchCheck is what the checks know about a launch: happens-before between its blocks.
@@ -144,9 +146,9 @@ func (c *blockCheck) globalRead(w *warp, in *inst, s *span, mask uint32, size ui
 			continue
 		}
 		c.ownersAt(s, addr, size, func(o *owners, g uint64) {
-			stamp := stampOf(w, l, in.order != plain)
+			stamp := stampOf(w, l, in.def.Order != ptx.Plain)
 			old := atomic.LoadUint64(&o.writer[g])
-			if old != 0 && c.unordered(w, l, old) && (in.order == plain || old&stampAtomic == 0) {
+			if old != 0 && c.unordered(w, l, old) && (in.def.Order == ptx.Plain || old&stampAtomic == 0) {
 				c.race(w, in, l, o.lo+g<<o.shift, old, true)
 			}
 			if r := atomic.LoadUint64(&o.reader[g]); r != 0 && (r == manyReaders || stampBlock(r) != c.b.index) {
@@ -155,7 +157,7 @@ func (c *blockCheck) globalRead(w *warp, in *inst, s *span, mask uint32, size ui
 			atomic.StoreUint64(&o.reader[g], stamp)
 		})
 	}
-	if in.order == acquire {
+	if in.def.Order == ptx.Acquire {
 		c.acquire(w, s, mask)
 	}
 }
@@ -169,14 +171,14 @@ func (c *blockCheck) globalWrite(w *warp, in *inst, s *span, mask uint32, size u
 		if u := s.mem.undefined; u != nil {
 			clear(u[base+w.off[l]:][:size])
 		}
-		stamp := stampOf(w, l, in.order != plain)
+		stamp := stampOf(w, l, in.def.Order != ptx.Plain)
 		for g, last := w.off[l]>>o.shift, (w.off[l]+size-1)>>o.shift; g <= last; g++ {
 			old := atomic.SwapUint64(&o.writer[g], stamp)
-			if old != 0 && c.unordered(w, l, old) && (in.order == plain || old&stampAtomic == 0) {
+			if old != 0 && c.unordered(w, l, old) && (in.def.Order == ptx.Plain || old&stampAtomic == 0) {
 				c.race(w, in, l, o.lo+g<<o.shift, old, true)
 			}
 			r := atomic.LoadUint64(&o.reader[g])
-			if r == 0 || in.order != plain && r&stampAtomic != 0 {
+			if r == 0 || in.def.Order != ptx.Plain && r&stampAtomic != 0 {
 				continue
 			}
 			if r == manyReaders && c.know.nothing(uint32(w.id), uint32(l)) || r != manyReaders && c.unordered(w, l, r) {
@@ -184,7 +186,7 @@ func (c *blockCheck) globalWrite(w *warp, in *inst, s *span, mask uint32, size u
 			}
 		}
 	}
-	if in.order == release {
+	if in.def.Order == ptx.Release {
 		c.release(w, s, mask, true)
 	}
 }
@@ -209,11 +211,11 @@ func (c *blockCheck) atomic(w *warp, in *inst, s *span, mask uint32) {
 		}
 	}
 	releasing := c.know.fenced[w.id] & mask
-	if in.order == acqRel {
+	if in.def.Order == ptx.AcqRel {
 		releasing = mask
 	}
 	c.release(w, s, releasing, false)
-	if in.order == acqRel {
+	if in.def.Order == ptx.AcqRel {
 		c.acquire(w, s, mask)
 	} else {
 		c.learnFrom(&c.know.pending[w.id], s, w, mask)

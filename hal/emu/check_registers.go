@@ -51,10 +51,6 @@ func registersOf(in *ptx.Instr) (reads, writes []registerAccess) {
 		add(&reads, in.Guard, asGuard)
 	}
 	for i, o := range in.Operands {
-		c := always
-		if in.Def.Name == "selp" && i > 0 && i < 3 {
-			c = choice(i)
-		}
 		switch o := o.(type) {
 		case ptx.Addr:
 			add(&reads, o.Base, always)
@@ -73,7 +69,7 @@ func registersOf(in *ptx.Instr) (reads, writes []registerAccess) {
 			if in.Def.Args[i].Kind == ptx.ArgDst {
 				add(&writes, o, always)
 			} else {
-				add(&reads, o, c)
+				add(&reads, o, choice(in.Def.Args[i].Chosen))
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package emu
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
 // blockCheck is what the checks know about a block: happens-before between its warps, by barriers.
@@ -137,19 +139,18 @@ func leaders(off *[32]uint64) (lead, many uint32) {
 }
 
 // matrixRead is ldmatrix: row g of matrix i lies at the address of lane 8i+g; lane 4g+t receives its t-th 4 bytes.
-func (c *blockCheck) matrixRead(w *warp, in *inst, mask uint32) {
-	if in.trans { // each element goes to another lane
-		r := c.reading(w, stampFlag)
-		for m := mask; m != 0; m &= m - 1 {
-			l := bits.TrailingZeros32(m) & 31
-			r.read(w, in, uint32(l), 0, w.off[l], 16)
-		}
-		return
+func (c *blockCheck) matrixRead(w *warp, in *inst) {
+	flag, step := uint32(0), uint32(1)
+	if in.def.Eval.(ptx.Transposed) { // each element goes to another lane
+		flag, step = stampFlag, 0
 	}
-	r := c.reading(w, 0)
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m) & 31
-		r.read(w, in, uint32(4*(l%8)), 1, w.off[l], 16)
+	r := c.reading(w, flag)
+	for l := range uint32(32) {
+		to := 4 * (l % 8)
+		if step == 0 {
+			to = l
+		}
+		r.read(w, in, to, step, w.off[l], 16)
 	}
 }
 
@@ -222,7 +223,7 @@ func (c *blockCheck) violateWith(rule Rule, w *warp, in *inst, lane uint32, wher
 	a := &Access{Block: c.b.id, Thread: c.b.thread(int(stamp & 1023)), Write: write}
 	c.b.locateLine(a, int(pc))
 	v := &Violation{Rule: rule, Kernel: c.b.l.prog.name, Access: w.access(in, int(lane)), Where: where, Conflict: a}
-	v.Access.Write = in.writes()
+	v.Access.Write = in.def.Writes()
 	panic(fault{v})
 }
 

@@ -491,10 +491,10 @@ func TestTheLastBlockToArriveMayReadAllParts(t *testing.T) {
 		ok   bool
 	}{
 		"acquire and release":        {splitK("atom.acq_rel.gpu.global.add.u32", "", ""), true},
-		"relaxed between two fences": {splitK("atom.global.add.u32", "membar.gl", "fence.acq_rel.gpu"), true},
+		"relaxed between two fences": {splitK("atom.global.add.u32", "fence.acq_rel.gpu", "fence.acq_rel.gpu"), true},
 		"relaxed alone":              {splitK("atom.global.add.u32", "", ""), false},
-		"relaxed, fence only after":  {splitK("atom.global.add.u32", "", "membar.gl"), false},
-		"relaxed, fence only before": {splitK("atom.global.add.u32", "membar.gl", ""), false},
+		"relaxed, fence only after":  {splitK("atom.global.add.u32", "", "fence.acq_rel.gpu"), false},
+		"relaxed, fence only before": {splitK("atom.global.add.u32", "fence.acq_rel.gpu", ""), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 5 {

@@ -10,8 +10,8 @@ import (
 
 // row32 and row64 are a register of a warp: one value a lane.
 type (
-	row32 [32]uint32
-	row64 [32]uint64
+	row32 = ptx.Row32
+	row64 = ptx.Row64
 )
 
 // kind selects how the interpreter's loop executes an instruction. R is the file of 32-bit rows, Q that of 64-bit rows,
@@ -29,66 +29,40 @@ const (
 	kindP                // P ← P P
 	kindSelR             // R ← R R P
 	kindSelQ             // Q ← Q Q P
-	kindLoadParam
-	kindLoadGlobal
-	kindStoreGlobal
-	kindLoadShared
-	kindStoreShared
-	kindAtomic
-	kindPrefetch
-	kindCopyAsync
-	kindCommit
-	kindWaitGroup
-	kindMMA
-	kindMMAScaled
-	kindLoadMatrix
-	kindShuffle
 	kindBranch
 	kindExit
-	kindBarrier
-	kindWarpBarrier
-	kindFence
-	kindGridWait
-	kindNop
+	kindParam  // a load of a parameter
+	kindGlobal // a load or store, as kindShared
+	kindShared
+	kindEffect // def.Does says which
 )
 
 // inst is a decoded instruction. Operands are indices of rows.
 type inst struct {
 	kind       kind
 	negate     bool
-	signed     bool // of a load narrower than its register
-	trans      bool
-	wide       bool // the data of a load or store are Q rows
-	uniform    bool // of a branch: all lanes take it or none
-	order      order
+	signed     bool  // of a load narrower than its register
+	wide       bool  // the data of a load or store are Q rows
 	size       uint8 // bytes an element
 	guard      int32 // predicate row, or -1
 	d, a, b, c int32
 	imm        int64
 	vec        []int32 // rows of a vector operand, or of an mma
+	def        *ptx.Def
 	stmt       *ptx.Stmt
 
-	fR   func(d, a, b, c *row32)
-	fQ   func(d, a, b, c *row64)
-	fQR  func(d *row64, a, b *row32, c *row64)
-	fRQ  func(d *row32, a *row64)
-	fQQR func(d, a *row64, b *row32)
-	fPR  func(a, b *row32) uint32
-	fPQ  func(a, b *row64) uint32
-	fP   func(a, b uint32) uint32
-	fMMA func(r []row32, v []int32)
+	fR    func(d, a, b, c *row32)
+	fQ    func(d, a, b, c *row64)
+	fQR   func(d *row64, a, b *row32, c *row64)
+	fRQ   func(d *row32, a *row64)
+	fQQR  func(d, a *row64, b *row32)
+	fPR   func(a, b *row32) uint32
+	fPQ   func(a, b *row64) uint32
+	fP    func(a, b uint32) uint32
+	fSel  func(d, a, b *row32, p uint32)
+	fSelQ func(d, a, b *row64, p uint32)
+	fMMA  func(r []row32, v []int32)
 }
-
-// order is the memory ordering of an access between blocks.
-type order uint8
-
-const (
-	plain order = iota
-	relaxed
-	acquire
-	release
-	acqRel
-)
 
 // sharedBase is the address of the dynamic shared block: not 0, so that a kernel that forgets it is found out.
 const sharedBase = 1024
@@ -178,11 +152,11 @@ func decode(k *ptx.Kernel) (*program, error) {
 		if s.Instr == nil {
 			continue
 		}
-		in := inst{guard: -1, stmt: s}
+		in := inst{guard: -1, stmt: s, def: s.Instr.Def}
 		if s.Instr.Guarded {
 			in.guard, in.negate = int32(s.Instr.Guard.ID), s.Instr.Negate
 		}
-		if err := d.instr(&in, s.Instr); err != nil {
+		if err := d.instr(&in, s.Instr.Operands); err != nil {
 			return nil, fmt.Errorf("kernel %s: line %d: %s: %w", k.Name, s.Line, s.Instr, err)
 		}
 		p.code = append(p.code, in)
@@ -192,7 +166,7 @@ func decode(k *ptx.Kernel) (*program, error) {
 	if len(k.Body) > 0 {
 		last.Line = k.Body[len(k.Body)-1].Line + 1
 	}
-	p.code = append(p.code, inst{kind: kindExit, guard: -1, stmt: last})
+	p.code = append(p.code, inst{kind: kindExit, guard: -1, stmt: last, def: ptx.Lookup("ret")})
 	return p, nil
 }
 
@@ -300,41 +274,65 @@ func (d *decoder) rows(o ptx.Operand, typ string) ([]int32, error) {
 	return out, nil
 }
 
-// instr fills in what the opcode means.
-func (d *decoder) instr(in *inst, pi *ptx.Instr) error {
-	def, ops := pi.Def, pi.Operands
-	switch def.Kind {
-	case ptx.KindLoad, ptx.KindStore, ptx.KindAsync, ptx.KindAtomic:
-		return d.memory(in, def, ops)
-	case ptx.KindMMA, ptx.KindMatrix, ptx.KindWarp:
-		return d.warpWide(in, def, ops)
-	case ptx.KindControl, ptx.KindSync:
-		return d.control(in, def, ops)
-	}
-	return d.arithmetic(in, def, ops)
-}
-
-func (d *decoder) arithmetic(in *inst, def *ptx.Def, ops []ptx.Operand) error {
-	if !semantics(def, in) {
-		return fmt.Errorf("the emulator does not know this instruction")
-	}
-	slots := [...]*int32{&in.d, &in.a, &in.b, &in.c}
-	n := 0
-	for i, a := range def.Args {
-		if a.Kind == ptx.ArgImm {
-			in.imm = int64(ops[i].(ptx.Imm))
-			continue
-		}
-		r, err := d.row(ops[i], a.Type)
-		if err != nil {
-			return err
-		}
-		*slots[n] = r
-		n++
-	}
-	if def.Name == "lop3" {
-		lut := uint8(in.imm)
-		in.fR = func(d, a, b, c *row32) { lop3(d, a, b, c, lut) }
+// meaning puts the row's function into in, which says what kind of instruction it is.
+func meaning(in *inst) error {
+	switch f := in.def.Eval.(type) {
+	case func(d, a, b, c *row32):
+		in.kind, in.fR = kindR, f
+	case func(d, a, b, c *row64):
+		in.kind, in.fQ = kindQ, f
+	case func(d *row64, a, b *row32, c *row64):
+		in.kind, in.fQR = kindQR, f
+	case func(d *row32, a *row64):
+		in.kind, in.fRQ = kindRQ, f
+	case func(d, a *row64, b *row32):
+		in.kind, in.fQQR = kindQQR, f
+	case func(a, b *row32) uint32:
+		in.kind, in.fPR = kindPR, f
+	case func(a, b *row64) uint32:
+		in.kind, in.fPQ = kindPQ, f
+	case func(a, b uint32) uint32:
+		in.kind, in.fP = kindP, f
+	case func(d, a, b *row32, p uint32):
+		in.kind, in.fSel = kindSelR, f
+	case func(d, a, b *row64, p uint32):
+		in.kind, in.fSelQ = kindSelQ, f
+	case func(imm int64) func(d, a, b, c *row32):
+		in.kind, in.fR = kindR, f(in.imm)
+	default:
+		return fmt.Errorf("the emulator does not know a meaning of type %T", f)
 	}
 	return nil
+}
+
+// instr resolves the operands.
+func (d *decoder) instr(in *inst, ops []ptx.Operand) (err error) {
+	def := in.def
+	switch def.Does {
+	case ptx.Compute:
+		slots, n := [...]*int32{&in.d, &in.a, &in.b, &in.c}, 0
+		for i, a := range def.Args {
+			if a.Kind == ptx.ArgImm {
+				in.imm = int64(ops[i].(ptx.Imm))
+				continue
+			}
+			if *slots[n], err = d.row(ops[i], a.Type); err != nil {
+				return err
+			}
+			n++
+		}
+		return meaning(in)
+	case ptx.Branch:
+		t, ok := d.labels[string(ops[0].(ptx.Ref))]
+		if !ok {
+			return fmt.Errorf("unknown label")
+		}
+		in.kind, in.imm = kindBranch, int64(t)
+		return nil
+	case ptx.Exit:
+		in.kind = kindExit
+		return nil
+	}
+	in.kind = kindEffect
+	return d.effect(in, ops)
 }

@@ -3,6 +3,7 @@ package emu
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -17,16 +18,13 @@ import (
 
 const scaledMMA = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
 
-// TestNarrowRowsAreNative: no matrix product and no instruction on floats of 16 bits or fewer is the interpreter's, but for
-// sums of exact products of f16, which codegen does without; nor is what quantised files add.
+// TestNarrowRowsAreNative: no matrix product and no instruction on floats of 16 bits or fewer is the interpreter's, nor is
+// what quantised files add.
 func TestNarrowRowsAreNative(t *testing.T) {
 	for _, op := range ptx.Opcodes() {
 		def := ptx.Lookup(op)
 		file := op == "cvt.rn.f32.s64" || def.Name == "bfe" || def.Name == "lop3"
 		if def.Kind != ptx.KindMMA && !file && !strings.Contains(op, "f16") && !strings.Contains(op, "e4m3") && !strings.Contains(op, "e5m2") && !strings.Contains(op, "e2m1") {
-			continue
-		}
-		if strings.HasPrefix(op, "fma.rn.f16") {
 			continue
 		}
 		text, skip := instructionKernel(op, "")
@@ -49,23 +47,18 @@ func TestRandomKernelsFindWrongTranslations(t *testing.T) {
 		return func(in *jit.Inst) { in.Vec[i], in.Vec[j] = in.Vec[j], in.Vec[i] }
 	}
 	op := func(from, to string) func(in *jit.Inst) {
-		return func(in *jit.Inst) { in.Op = strings.Replace(in.Op, from, to, 1) }
+		return func(in *jit.Inst) { in.Def = ptx.Lookup(strings.Replace(in.Def.Op, from, to, 1)) }
 	}
 	sources := func(in *jit.Inst) { in.A, in.B = in.B, in.A }
-	const eight, mixed, bytes = "mma.sync.aligned.m16n8k32.row.col.f32.", "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.", "mma.sync.aligned.m16n8k32.row.col.s32."
+	const eight = "mma.sync.aligned.m16n8k32.row.col.f32."
 	for _, c := range []struct {
 		op, fault string
 		wrong     func(in *jit.Inst)
 	}{
 		{eight + "e4m3.e4m3.f32", "A as e5m2", op("e4m3.e4m3", "e5m2.e4m3")},
-		{eight + "e4m3.e4m3.f32", "B as e5m2", op("e4m3.e4m3", "e4m3.e5m2")},
 		{eight + "e4m3.e4m3.f32", "A's registers", swap(5, 6)},
 		{eight + "e4m3.e4m3.f32", "B's registers", swap(8, 9)},
-		{eight + "e5m2.e4m3.f32", "operands exchanged", op("e5m2.e4m3", "e4m3.e5m2")},
-		{mixed + "e2m1.e4m3.f32", "A as e4m3", op("e2m1.e4m3", "e4m3.e4m3")},
-		{mixed + "e4m3.e2m1.f32", "B as e4m3", op("e4m3.e2m1", "e4m3.e4m3")},
-		{bytes + "s8.u8.s32", "A unsigned", op("s8.u8", "u8.u8")},
-		{bytes + "s8.u8.s32", "B signed", op("s8.u8", "s8.s8")},
+		{eight + "e5m2.e4m3.f32", "A as e4m3", op("e5m2.e4m3", "e4m3.e4m3")},
 		{scaledMMA, "A's registers", swap(5, 6)},
 		{scaledMMA, "B's registers", swap(8, 9)},
 		{scaledMMA, "accumulator's registers", swap(10, 12)},
@@ -73,22 +66,11 @@ func TestRandomKernelsFindWrongTranslations(t *testing.T) {
 		{scaledMMA, "B's scales for A's", func(in *jit.Inst) { in.Vec[14] = in.Vec[17] }},
 		{scaledMMA, "A's thread not selected", func(in *jit.Inst) { in.Vec[16] = in.Vec[15] }},
 		{scaledMMA, "B's thread not selected", func(in *jit.Inst) { in.Vec[19] = in.Vec[18] }},
-		{"cvt.rn.satfinite.e4m3x2.f32", "as e5m2", op("e4m3", "e5m2")},
+		{"cvt.rn.satfinite.e4m3x2.f32", "as e2m1", op("e4m3", "e2m1")},
 		{"cvt.rn.satfinite.e4m3x2.f32", "order", sources},
-		{"cvt.rn.satfinite.e5m2x2.f32", "as e4m3", op("e5m2", "e4m3")},
 		{"cvt.rn.satfinite.e2m1x2.f32", "order", sources},
-		{"cvt.rn.satfinite.e4m3x2.f16x2", "as e5m2", op("e4m3", "e5m2")},
-		{"cvt.rn.satfinite.e5m2x2.f16x2", "as e4m3", op("e5m2", "e4m3")},
-		{"cvt.rn.f16x2.e4m3x2", "as e5m2", op("e4m3", "e5m2")},
-		{"cvt.rn.f16x2.e5m2x2", "as e4m3", op("e5m2", "e4m3")},
-		{"cvt.rn.f16x2.e2m1x2", "as e4m3", op("e2m1", "e4m3")},
-		{"cvt.u8.u32", "complemented", op("cvt.u8.u32", "not.b32")},
-		{"add.rn.f16x2", "subtracted", op("add", "sub")},
-		{"sub.rn.f16", "the other way round", sources},
-		{"mul.rn.f16x2", "added", op("mul", "add")},
-		{"mul.rn.f16", "added", op("mul", "add")},
-		{"add.rn.f16", "subtracted", op("add", "sub")},
-		{"sub.rn.f16x2", "the other way round", sources},
+		{"cvt.rn.f16x2.e4m3x2", "left as it is", op("cvt.rn.f16x2.e4m3x2", "cvt.u32.u16")},
+		{"mul.rn.f16x2", "of f32", op("f16x2", "f32")},
 		{"lop3.b32", "a bit of the table", func(in *jit.Inst) { in.Imm ^= 0x10 }},
 		{"bfe.u32", "signed", op("u32", "s32")},
 		{"bfe.s32", "unsigned", op("s32", "u32")},
@@ -104,7 +86,7 @@ func TestRandomKernelsFindWrongTranslations(t *testing.T) {
 					seen++
 					require.LessOrEqual(t, seen, 100, "%s: no kernel shows it", e)
 					if faulty(e, &k, func(in *jit.Inst) {
-						if in.Op == c.op {
+						if in.Def.Op == c.op {
 							c.wrong(in)
 						}
 					}) != result(Interpreter, &k) {
@@ -134,10 +116,8 @@ func TestConversionsAreTheInterpreters(t *testing.T) {
 		op string
 		in []uint32
 	}{
-		{"cvt.rn.satfinite.e4m3x2.f32", floats}, {"cvt.rn.satfinite.e5m2x2.f32", floats}, {"cvt.rn.satfinite.e2m1x2.f32", floats},
-		{"cvt.rn.satfinite.e4m3x2.f16x2", words}, {"cvt.rn.satfinite.e5m2x2.f16x2", words},
-		{"cvt.rn.f16x2.e4m3x2", words}, {"cvt.rn.f16x2.e5m2x2", words}, {"cvt.rn.f16x2.e2m1x2", words}, {"cvt.u8.u32", words},
-		{"cvt.rn.f16.f32", floats}, {"cvt.rn.bf16.f32", floats}, {"cvt.f32.f16", words}, {"cvt.f32.bf16", words},
+		{"cvt.rn.satfinite.e4m3x2.f32", floats}, {"cvt.rn.satfinite.e2m1x2.f32", floats}, {"cvt.rn.f16x2.e4m3x2", words},
+		{"cvt.rn.f16.f32", floats}, {"cvt.rn.bf16.f32", floats}, {"cvt.f32.f16", words},
 	} {
 		t.Run(c.op, func(t *testing.T) {
 			text, _ := instructionKernel(c.op, "")
@@ -245,7 +225,7 @@ func TestScaleSelectors(t *testing.T) {
 			}
 			for lane := range 32 {
 				for i := range 4 {
-					in[32*lane+6+i] = uint64(b32(float32(r.NormFloat64())))
+					in[32*lane+6+i] = uint64(math.Float32bits(float32(r.NormFloat64())))
 				}
 				for slot, v := range sel {
 					in[32*lane+slot] = uint64(v)

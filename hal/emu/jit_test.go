@@ -131,7 +131,7 @@ func input(k *ptx.Kernel, c ptx.Class, base ptx.Reg, off int) ptx.Reg {
 	r := k.Reg(c)
 	switch c {
 	case ptx.B64:
-		k.I("ld.global.u64", r, ptx.At(base, off))
+		k.I("ld.global.b64", r, ptx.At(base, off))
 	case ptx.F64:
 		k.I("ld.global.f64", r, ptx.At(base, off))
 	case ptx.F32:
@@ -139,11 +139,11 @@ func input(k *ptx.Kernel, c ptx.Class, base ptx.Reg, off int) ptx.Reg {
 	case ptx.B32:
 		k.I("ld.global.u32", r, ptx.At(base, off))
 	case ptx.B16:
-		k.I("ld.global.u16", r, ptx.At(base, off))
+		k.I("ld.global.b16", r, ptx.At(base, off))
 	case ptx.B8: // only conversions read and write it
-		v := k.Reg(ptx.B32)
-		k.I("ld.global.u32", v, ptx.At(base, off))
-		k.I("cvt.u8.u32", r, v)
+		v := k.Reg(ptx.F32)
+		k.I("ld.global.f32", v, ptx.At(base, off))
+		k.I("cvt.rn.satfinite.e2m1x2.f32", r, v, v)
 	case ptx.Pred:
 		v := k.Reg(ptx.B32)
 		k.I("ld.global.u32", v, ptx.At(base, off))
@@ -205,7 +205,7 @@ func TestEveryInstructionIsTheInterpreters(t *testing.T) {
 						if i/(32*64)%2 == 0 {
 							in[i] = pattern(r)
 						} else { // two ordinary halves, or an ordinary f32
-							in[i] = uint64(floatToHalf(r.NormFloat64())<<16 | floatToHalf(r.NormFloat64()))
+							in[i] = H(r.NormFloat64())<<16 | H(r.NormFloat64())
 						}
 					}
 					want, err := onEngine(Interpreter, text, blocks, threads, 0, in, len(in))
@@ -271,7 +271,7 @@ func TestEnginesFindTheSameViolations(t *testing.T) {
 			k.I("st.shared.b32", ptx.At(threadID(k), 1020), threadID(k))
 		}},
 		{"a matrix outside shared memory", func(k *ptx.Kernel, p []ptx.Reg) {
-			k.I("ldmatrix.sync.aligned.m8n8.x1.shared.b16", ptx.V(k.Reg(ptx.B32)), ptx.At(threadID(k), 0))
+			k.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(k.RegVec(ptx.B32, 4)...), ptx.At(threadID(k), 0))
 		}},
 		{"a barrier that half a warp reaches", func(k *ptx.Kernel, p []ptx.Reg) {
 			q := k.Reg(ptx.Pred)

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
 // Engine says what executes kernels.
@@ -113,31 +114,13 @@ var copyLayout = jit.CopyLayout{
 	Size:    int(unsafe.Offsetof(inst{}.size)),
 }
 
-var nativeKinds = map[kind]jit.Kind{
-	kindLoadParam: jit.LoadParam, kindLoadGlobal: jit.LoadGlobal, kindStoreGlobal: jit.StoreGlobal,
-	kindLoadShared: jit.LoadShared, kindStoreShared: jit.StoreShared, kindCopyAsync: jit.CopyAsync,
-	kindCommit: jit.Commit, kindWaitGroup: jit.WaitGroup, kindMMA: jit.MMA, kindLoadMatrix: jit.LoadMatrix,
-	kindShuffle: jit.Shuffle, kindBranch: jit.Branch,
-	// Without checks these have no effect.
-	kindFence: jit.Nothing, kindGridWait: jit.Nothing, kindNop: jit.Nothing, kindPrefetch: jit.Nothing,
-	kindBarrier: jit.Other, kindWarpBarrier: jit.Other, kindExit: jit.Other, kindAtomic: jit.Other, kindMMAScaled: jit.MMA,
-}
-
 // nativeForm is the program as the compiler takes it.
 func nativeForm(p *program) []jit.Inst {
 	out := make([]jit.Inst, len(p.code))
 	for i := range p.code {
 		in := &p.code[i]
-		o := jit.Inst{Guard: in.guard, Negate: in.negate, D: in.d, A: in.a, B: in.b, C: in.c, Imm: in.imm, Vec: in.vec,
-			Size: int(in.size), Ordered: in.order != plain, Address: uintptr(unsafe.Pointer(in))}
-		if in.stmt.Instr != nil {
-			o.Op = in.stmt.Instr.Def.Op
-		}
-		o.Kind = jit.Arithmetic
-		if k, ok := nativeKinds[in.kind]; ok {
-			o.Kind = k
-		}
-		out[i] = o
+		out[i] = jit.Inst{Def: in.def, Guard: in.guard, Negate: in.negate, D: in.d, A: in.a, B: in.b, C: in.c, Imm: in.imm, Vec: in.vec,
+			Size: int(in.size), Address: uintptr(unsafe.Pointer(in))}
 	}
 	return out
 }
@@ -186,14 +169,13 @@ func (w *warp) runNative(n *nativeBlock, budget int64) int64 {
 		in := &code[w.pc]
 		pc := w.pc
 		w.run(1)
-		switch in.kind {
-		case kindBarrier, kindExit, kindBranch:
-		case kindLoadGlobal, kindStoreGlobal, kindCopyAsync:
-			interpreted++
+		switch in.def.Does {
+		case ptx.Barrier, ptx.Exit, ptx.Branch:
+			continue
+		case ptx.Load, ptx.Store, ptx.CopyAsync:
 			n.learn(w, in, pc)
-		default:
-			interpreted++
 		}
+		interpreted++
 	}
 	if interpreted > 0 {
 		l.dev.engine.interpreted.Add(interpreted)
@@ -213,7 +195,7 @@ func pointer[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceDa
 func (n *nativeBlock) learn(w *warp, in *inst, pc int) {
 	site := n.code.SiteOf(pc)
 	spans := w.b.l.reads
-	if in.kind == kindStoreGlobal {
+	if in.def.Does == ptx.Store {
 		spans = w.b.l.writes
 	}
 	if site < 0 || w.hint >= len(spans) {
@@ -221,7 +203,7 @@ func (n *nativeBlock) learn(w *warp, in *inst, pc int) {
 	}
 	s := &spans[w.hint]
 	size := uint64(in.size)
-	if in.kind != kindCopyAsync {
+	if in.def.Does != ptx.CopyAsync {
 		size *= uint64(len(in.vec))
 	}
 	if uint64(len(s.data)) < size || len(s.data) == 0 {

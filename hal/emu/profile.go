@@ -153,20 +153,26 @@ func (w *warp) advance(budget int64) int64 {
 func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 	s.Warps++
 	s.Lanes += int64(bits.OnesCount32(mask))
-	switch in.kind {
-	case kindBranch:
-		if mask != 0 && mask != w.mask {
-			s.Divergent++
-		}
-	case kindLoadGlobal, kindStoreGlobal, kindAtomic:
-		size := uint64(in.size) * uint64(max(len(in.vec), 1))
-		var t sectors
+	global := func(size uint64) (t sectors) {
 		for m := mask; m != 0; m &= m - 1 {
 			t.add(w.q[in.a][bits.TrailingZeros32(m)&31]+uint64(in.imm), size)
 		}
-		t.count(p, s, in.kind != kindStoreGlobal, in.kind != kindLoadGlobal)
-		s.L2Sectors += t.misses(w.b.cache, in.kind == kindLoadGlobal && in.order == plain)
-	case kindCopyAsync:
+		return t
+	}
+	switch does := in.def.Does; {
+	case does == ptx.Branch:
+		if mask != 0 && mask != w.mask {
+			s.Divergent++
+		}
+	case in.kind == kindGlobal:
+		t, load := global(uint64(in.size)*uint64(len(in.vec))), does == ptx.Load
+		t.count(p, s, load, !load)
+		s.L2Sectors += t.misses(w.b.cache, load && in.def.Order == ptx.Plain)
+	case does == ptx.AtomicAdd:
+		t := global(uint64(in.size))
+		t.count(p, s, true, true)
+		s.L2Sectors += t.misses(w.b.cache, false)
+	case does == ptx.CopyAsync:
 		var t sectors
 		for m := mask; m != 0; m &= m - 1 {
 			l := bits.TrailingZeros32(m) & 31
@@ -177,10 +183,10 @@ func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 		t.count(p, s, true, false)
 		s.L2Sectors += t.misses(w.b.cache, in.size < 16) // .cg, which copies 16 bytes, goes past the first level
 		w.wavefronts(s, in.d, in.vec[0], int(in.size), mask)
-	case kindLoadShared, kindStoreShared:
+	case in.kind == kindShared:
 		w.wavefronts(s, in.a, int32(in.imm), int(in.size)*len(in.vec), mask)
-	case kindLoadMatrix:
-		w.wavefronts(s, in.a, int32(in.imm), 16, mask&uint32(uint64(1)<<(8*len(in.vec))-1))
+	case does == ptx.LoadMatrix:
+		w.wavefronts(s, in.a, int32(in.imm), 16, mask)
 	}
 }
 

@@ -3,12 +3,11 @@ package emu
 import (
 	"fmt"
 	"math"
-	"math/big"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
@@ -85,13 +84,13 @@ func apply(t *testing.T, op string, src ...uint64) uint64 {
 func F(v float64) uint64 { return uint64(math.Float32bits(float32(v))) }
 func D(v float64) uint64 { return math.Float64bits(v) }
 func S(v int32) uint64   { return uint64(uint32(v)) }
-func H(v float64) uint64 { return uint64(floatToHalf(v)) }
+func H(v float64) uint64 { return uint64(minifloat.Float16.Encode(v, false)) }
 func Q(v int64) uint64   { return uint64(v) }
 
 var (
 	inf  = math.Inf(1)
 	nan  = math.NaN()
-	nanF = uint64(nan32)
+	nanF = uint64(0x7fffffff)
 )
 
 func TestInstructions(t *testing.T) {
@@ -101,54 +100,36 @@ func TestInstructions(t *testing.T) {
 		want uint64
 	}{
 		{"add.s32", []uint64{S(math.MaxInt32), 1}, S(math.MinInt32)},
-		{"add.u16", []uint64{0xffff, 2}, 1},
-		{"sub.s16", []uint64{0, 1}, 0xffff},
 		{"add.s64", []uint64{^uint64(0), 1}, 0},
 		{"sub.u32", []uint64{1, 2}, S(-1)},
 		{"mul.lo.s32", []uint64{S(-3), 5}, S(-15)},
-		{"mul.lo.u16", []uint64{0x8001, 2}, 2},
-		{"mul.hi.u32", []uint64{S(-1), S(-1)}, S(-2)},
-		{"mul.hi.s32", []uint64{S(-1), 1}, S(-1)},
-		{"mul.hi.s64", []uint64{Q(-1), 1}, Q(-1)},
-		{"mul.hi.u64", []uint64{Q(-1), Q(-1)}, Q(-2)},
-		{"mul.wide.s32", []uint64{S(-2), S(math.MaxInt32)}, Q(-2 * math.MaxInt32)},
 		{"mul.wide.u32", []uint64{S(-2), 3}, 3 * 0xfffffffe},
-		{"mul.wide.s16", []uint64{0xffff, 3}, S(-3)},
-		{"mul.wide.u16", []uint64{0xffff, 3}, 3 * 0xffff},
 		{"mad.lo.s32", []uint64{S(-3), 5, 1}, S(-14)},
-		{"mad.lo.u64", []uint64{3, 5, 1 << 40}, 15 + 1<<40},
 		{"mad.wide.s32", []uint64{S(-3), 5, 100}, 85},
 		{"mad.wide.u32", []uint64{S(-1), 4, 1}, 4*0xffffffff + 1},
 		{"div.s32", []uint64{S(-7), 2}, S(-3)},
 		{"div.s32", []uint64{S(math.MinInt32), S(-1)}, S(math.MinInt32)},
 		{"div.u32", []uint64{7, 0}, S(-1)},
 		{"div.s64", []uint64{Q(math.MinInt64), Q(-1)}, Q(math.MinInt64)},
-		{"div.s16", []uint64{0xfff9, 2}, 0xfffd},
 		{"rem.s32", []uint64{S(-7), 2}, S(-1)},
 		{"rem.u32", []uint64{S(-1), 10}, 5},
 		{"rem.s64", []uint64{Q(-7), 0}, Q(-1)},
 		{"abs.s32", []uint64{S(-5)}, 5},
-		{"abs.s16", []uint64{0xfffb}, 5},
 		{"neg.s64", []uint64{5}, Q(-5)},
 		{"min.s32", []uint64{S(-1), 1}, S(-1)},
 		{"min.u32", []uint64{S(-1), 1}, 1},
-		{"max.s16", []uint64{0xffff, 1}, 1},
-		{"max.u64", []uint64{Q(-1), 1}, Q(-1)},
-		{"not.b16", []uint64{1}, 0xfffe},
 		{"not.pred", []uint64{1}, 0},
 		{"and.pred", []uint64{1, 0}, 0},
 		{"or.pred", []uint64{1, 0}, 1},
 		{"xor.pred", []uint64{1, 1}, 0},
 		{"shl.b32", []uint64{1, 31}, 1 << 31},
 		{"shl.b32", []uint64{1, 32}, 0},
-		{"shl.b16", []uint64{3, 15}, 0x8000},
 		{"shl.b64", []uint64{1, 64}, 0},
 		{"shr.s32", []uint64{S(-8), 1}, S(-4)},
 		{"shr.s32", []uint64{S(-8), 200}, S(-1)},
 		{"shr.u32", []uint64{S(-8), 40}, 0},
 		{"shr.s64", []uint64{Q(-8), 99}, Q(-1)},
 		{"shr.u64", []uint64{Q(-1), 63}, 1},
-		{"shr.s16", []uint64{0x8000, 20}, 0xffff},
 		{"lop3.b32", []uint64{0xf0, 0xcc, 0xaa, 0x96}, 0xf0 ^ 0xcc ^ 0xaa},
 		{"lop3.b32", []uint64{0xf0, 0xcc, 0xaa, 0xe8}, 0xf0&0xcc | 0xcc&0xaa | 0xf0&0xaa},
 		{"prmt.b32", []uint64{0x33221100, 0x77665544, 0x7531}, 0x77553311},
@@ -161,9 +142,6 @@ func TestInstructions(t *testing.T) {
 		{"bfe.s32", []uint64{0x80000000, 28, 8}, S(-8)},
 		{"bfe.s32", []uint64{0x80000000, 40, 8}, S(-1)},
 		{"bfe.s32", []uint64{5, 0, 0}, 0},
-		{"popc.b32", []uint64{0xf0f}, 8},
-		{"clz.b32", []uint64{1}, 31},
-		{"clz.b32", []uint64{0}, 32},
 
 		{"add.rn.f32", []uint64{F(1), F(0x1p-24)}, F(1)},
 		{"add.rn.f32", []uint64{F(1 + 0x1p-23), F(0x1p-24)}, F(1 + 0x1p-22)},
@@ -185,48 +163,22 @@ func TestInstructions(t *testing.T) {
 		{"neg.f64", []uint64{D(1)}, D(-1)},
 		{"copysign.f32", []uint64{F(-2), F(3)}, F(-3)},
 		{"copysign.f64", []uint64{D(2), D(-3)}, D(3)},
-		{"min.f32", []uint64{F(nan), F(1)}, F(1)},
-		{"min.f32", []uint64{F(1), F(nan)}, F(1)},
-		{"min.f32", []uint64{F(nan), F(nan)}, nanF},
-		{"min.f32", []uint64{0, 1 << 31}, 1 << 31},
 		{"max.f32", []uint64{1 << 31, 0}, 0},
 		{"max.f32", []uint64{F(-inf), F(nan)}, F(-inf)},
 		{"min.NaN.f32", []uint64{F(nan), F(1)}, nanF},
 		{"max.NaN.f32", []uint64{F(2), F(1)}, F(2)},
-		{"max.f64", []uint64{D(nan), D(1)}, D(1)},
-		{"add.rn.f16", []uint64{H(2048), H(1)}, H(2048)},
-		{"add.rn.f16", []uint64{H(2050), H(1)}, H(2052)},
-		{"fma.rn.f16", []uint64{H(1 + 0x1p-10), H(1 + 0x1p-10), H(-1)}, H(0x1p-9)},
 		{"mul.rn.f16x2", []uint64{H(3)<<16 | H(2), H(5)<<16 | H(65504)}, H(15)<<16 | 0x7c00},
 
 		{"ex2.approx.f32", []uint64{F(0.5)}, 0x3fb504f3},
 		{"ex2.approx.f32", []uint64{F(-149)}, 1},
 		{"ex2.approx.f32", []uint64{F(-inf)}, 0},
 		{"ex2.approx.f32", []uint64{F(200)}, F(inf)},
-		{"lg2.approx.f32", []uint64{F(8)}, F(3)},
-		{"lg2.approx.f32", []uint64{0}, F(-inf)},
-		{"lg2.approx.f32", []uint64{F(-1)}, nanF},
-		{"lg2.approx.f32", []uint64{1}, F(-149)},
-		{"rcp.approx.f32", []uint64{F(0)}, F(inf)},
-		{"rcp.approx.f32", []uint64{F(3)}, 0x3eaaaaab},
-		{"rsqrt.approx.f32", []uint64{F(4)}, F(0.5)},
-		{"rsqrt.approx.f32", []uint64{1 << 31}, F(-inf)},
-		{"sqrt.approx.f32", []uint64{F(9)}, F(3)},
-		{"tanh.approx.f32", []uint64{F(0.5)}, F(math.Tanh(0.5))},
-		{"tanh.approx.f32", []uint64{F(-inf)}, F(-1)},
-		{"tanh.approx.f32", []uint64{F(1e-20)}, F(1e-20)},
 
 		{"setp.lt.s32", []uint64{S(-1), 1}, 1},
 		{"setp.lt.u32", []uint64{S(-1), 1}, 0},
-		{"setp.gt.s16", []uint64{0xffff, 0}, 0},
-		{"setp.gt.u16", []uint64{0xffff, 0}, 1},
-		{"setp.ge.s64", []uint64{Q(-1), Q(-1)}, 1},
 		{"setp.eq.f32", []uint64{0, 1 << 31}, 1},
-		{"setp.ne.f32", []uint64{F(nan), F(1)}, 0},
 		{"setp.neu.f32", []uint64{F(nan), F(1)}, 1},
-		{"setp.ge.f32", []uint64{F(nan), F(1)}, 0},
 		{"setp.le.f64", []uint64{D(1), D(nan)}, 0},
-		{"setp.nan.f32", []uint64{F(1), F(nan)}, 1},
 		{"setp.nan.f64", []uint64{D(1), D(2)}, 0},
 		{"selp.b32", []uint64{7, 9, 1}, 7},
 		{"selp.f64", []uint64{D(7), D(9), 0}, D(9)},
@@ -239,14 +191,10 @@ func TestInstructions(t *testing.T) {
 		{"cvt.u32.u64", []uint64{1<<40 | 5}, 5},
 		{"cvt.s64.s32", []uint64{S(-2)}, Q(-2)},
 		{"cvt.u64.u32", []uint64{S(-2)}, 0xfffffffe},
-		{"cvt.u64.s32", []uint64{S(-2)}, Q(-2)},
-		{"cvt.u16.s32", []uint64{S(-1)}, 0xffff},
-		{"cvt.s16.s8", []uint64{0xff}, 0xffff},
 		{"cvt.rn.f32.s32", []uint64{S(16777217)}, F(16777216)},
 		{"cvt.rn.f32.s64", []uint64{Q(-1 << 62)}, F(-0x1p62)},
 		{"cvt.rn.f32.u64", []uint64{Q(-1)}, F(0x1p64)},
 		{"cvt.rn.f32.u64", []uint64{1<<63 | 1<<39 | 1}, F(0x1p63 + 0x1p40)}, // once, not by way of float64
-		{"cvt.rn.f32.s8", []uint64{0xfe}, F(-2)},
 		{"cvt.rn.f32.f64", []uint64{D(1 + 0x1p-24 + 0x1p-50)}, F(1 + 0x1p-23)},
 		{"cvt.rn.f64.u64", []uint64{Q(-1)}, D(0x1p64)},
 		{"cvt.f64.f32", []uint64{F(0.1)}, D(float64(float32(0.1)))},
@@ -254,16 +202,10 @@ func TestInstructions(t *testing.T) {
 		{"cvt.rzi.s32.f32", []uint64{F(3e9)}, S(math.MaxInt32)},
 		{"cvt.rzi.s32.f32", []uint64{F(-3e9)}, S(math.MinInt32)},
 		{"cvt.rzi.s32.f32", []uint64{F(nan)}, 0},
-		{"cvt.rzi.u32.f32", []uint64{F(-1)}, 0},
-		{"cvt.rzi.u32.f32", []uint64{F(4294967040)}, 4294967040},
-		{"cvt.rzi.u32.f32", []uint64{F(1e10)}, S(-1)},
 		{"cvt.rzi.s64.f32", []uint64{F(nan)}, 1 << 63},
 		{"cvt.rzi.s32.f64", []uint64{D(nan)}, 1 << 31},
 		{"cvt.rzi.u64.f64", []uint64{D(0x1p63)}, 1 << 63},
 		{"cvt.rzi.s64.f64", []uint64{D(inf)}, math.MaxInt64},
-		{"cvt.rni.s32.f32", []uint64{F(2.5)}, 2},
-		{"cvt.rni.s32.f32", []uint64{F(-3.5)}, S(-4)},
-		{"cvt.rmi.s32.f32", []uint64{F(-0.5)}, S(-1)},
 		{"cvt.rni.f32.f32", []uint64{F(-0.5)}, 1 << 31},
 		{"cvt.rmi.f32.f32", []uint64{F(-0.5)}, F(-1)},
 		{"cvt.rpi.f32.f32", []uint64{F(0.5)}, F(1)},
@@ -279,123 +221,28 @@ func TestInstructions(t *testing.T) {
 		{"cvt.rn.bf16.f32", []uint64{0x7f7fffff}, 0x7f80},
 		{"cvt.rn.bf16.f32", []uint64{0xff800001}, 0x7fff},
 		{"cvt.rn.bf16x2.f32", []uint64{F(1), F(2)}, 0x3f804000},
-		{"cvt.f32.bf16", []uint64{0x3f80}, F(1)},
 	} {
 		require.Equal(t, fmt.Sprintf("%#x", c.want), fmt.Sprintf("%#x", apply(t, c.op, c.src...)), "%s %#x", c.op, c.src)
 	}
 }
 
-func TestEveryF16WidensExactlyAndComesBack(t *testing.T) {
-	for h := range uint32(1 << 16) {
-		e, m := int(h>>10&31), float64(h&1023)
-		want := math.Ldexp(m, -24)
-		switch {
-		case e == 31 && m != 0:
-			require.Equal(t, uint32(nan32), math.Float32bits(halfToFloat(h)), "%#x", h)
-			require.Equal(t, uint32(nan16), floatToHalf(float64(halfToFloat(h))), "%#x", h)
-			continue
-		case e == 31:
-			want = inf
-		case e > 0:
-			want = math.Ldexp(1024+m, e-25)
-		}
-		if h>>15 != 0 {
-			want = -want
-		}
-		got := halfToFloat(h)
-		require.Equal(t, math.Float32bits(float32(want)), math.Float32bits(got), "%#x", h)
-		require.Equal(t, h, floatToHalf(float64(got)), "%#x", h)
-	}
-}
-
-func TestF16RoundsToNearestEvenAtEveryMidpoint(t *testing.T) {
-	for h := range uint32(0x7bff) {
-		lo, hi := float64(halfToFloat(h)), float64(halfToFloat(h+1))
-		mid := (lo + hi) / 2
-		even := h + h&1
-		require.Equal(t, even, floatToHalf(mid), "%#x", h)
-		require.Equal(t, h, floatToHalf(math.Nextafter(mid, 0)), "%#x", h)
-		require.Equal(t, h+1, floatToHalf(math.Nextafter(mid, inf)), "%#x", h)
-		require.Equal(t, even|0x8000, floatToHalf(-mid), "%#x", h)
-	}
-}
-
-func TestBF16RoundsToNearestEvenAtEveryMidpoint(t *testing.T) {
-	for h := range uint32(0x7f80) {
-		mid := h<<16 | 0x8000
-		require.Equal(t, h+h&1, floatToBF(mid))
-		require.Equal(t, h, floatToBF(mid-1))
-		require.Equal(t, h+1, floatToBF(mid+1))
-		require.Equal(t, h|0x8000, floatToBF(mid-1|1<<31))
-	}
-}
-
-// TestFMAIsRoundedOnce holds fma32 against arithmetic of unlimited precision.
-func TestFMAIsRoundedOnce(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	finite := func() float32 {
-		for {
-			if v := f32(randomBits(r)); v-v == 0 {
-				return v
-			}
-		}
-	}
-	big64 := func(v float32) *big.Float { return new(big.Float).SetPrec(1000).SetFloat64(float64(v)) }
-	for range 50000 {
-		x, y, z := finite(), finite(), finite()
-		switch r.IntN(3) {
-		case 0:
-			z = -x * y
-			if z-z != 0 {
-				continue
-			}
-		case 1: // a sum just beside a midpoint
-			x, y, z = 1+float32(r.IntN(1<<12))*0x1p-23, 0x1p-24*(1+float32(r.IntN(4))*0x1p-23), 1+float32(r.IntN(100))*0x1p-23
-		}
-		exact := new(big.Float).SetPrec(1000).Mul(big64(x), big64(y))
-		exact.Add(exact, big64(z))
-		want, _ := exact.Float32()
-		got := fma32(x, y, z)
-		if want == 0 && got == 0 {
-			continue // big's sign of an exact zero is its own
-		}
-		require.Equal(t, want, got, "%x %x %x", x, y, z)
-	}
-}
-
-func TestApproximateFunctionsAreTheRoundedValue(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, 8))
-	for range 20000 {
-		x := r.NormFloat64() * 10
-		require.InEpsilon(t, math.Exp2(x), exp2(x), 1e-15)
-		a := math.Exp(x)
-		require.InDelta(t, math.Log2(a), log2(a), 1e-14)
-		require.InEpsilon(t, math.Tanh(x/5), tanh(x/5), 1e-13)
-	}
-}
-
 func TestShuffles(t *testing.T) {
 	for _, c := range []struct {
-		mode    string
 		b, c    int
 		lane    int
 		want    int
 		inRange bool
 	}{
-		{"bfly", 1, 31, 6, 7, true},
-		{"bfly", 16, 31, 3, 19, true},
-		{"down", 4, 31, 30, 30, false},
-		{"down", 4, 31, 3, 7, true},
-		{"up", 4, 0, 3, 3, false},
-		{"up", 4, 0, 9, 5, true},
-		{"idx", 5, 31, 20, 5, true},
-		{"idx", 5, 31 | 24<<8, 20, 21, true}, // segments of 8: c is clamp | ~(width-1) << 8
-		{"down", 2, 7 | 24<<8, 14, 14, false},
-		{"up", 2, 24 << 8, 9, 9, false},
+		{1, 31, 6, 7, true},
+		{16, 31, 3, 19, true},
+		{4, 3, 1, 1, false},          // beyond the clamp
+		{2, 31 | 24<<8, 9, 11, true}, // segments of 8: c is clamp | ~(width-1) << 8
+		{8, 31 | 24<<8, 3, 3, false},
+		{8, 31 | 24<<8, 11, 3, true},
 	} {
 		text := build("sm_80", 32, 2, func(k *ptx.Kernel, p []ptx.Reg) {
 			i, v, q, in := tidX(k), k.Reg(ptx.B32), k.Reg(ptx.Pred), k.Reg(ptx.B32)
-			k.I("shfl.sync."+c.mode+".b32", ptx.Pair{D: v, P: q}, i, ptx.Imm(c.b), ptx.Imm(c.c), ptx.Imm(-1))
+			k.I("shfl.sync.bfly.b32", ptx.Pair{D: v, P: q}, i, ptx.Imm(c.b), ptx.Imm(c.c), ptx.Imm(-1))
 			k.I("selp.b32", in, ptx.Imm(1), ptx.Imm(0), q)
 			k.I("st.global.b32", ptx.At(element(k, p[0], i), 0), v)
 			k.I("st.global.b32", ptx.At(element(k, p[1], i), 0), in)

@@ -3,6 +3,8 @@ package emu
 import (
 	"fmt"
 	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
 // A block that has run for long may be waiting: for another block, or for ever. stuck finds out, exactly: a warp whose
@@ -83,9 +85,9 @@ func (w *warp) goesRound() (f *waiting, err error) {
 		if in.changesMemory() {
 			return nil, nil
 		}
-		if in.kind == kindLoadGlobal || in.kind == kindLoadShared {
+		if in.kind == kindGlobal || in.kind == kindShared { // a load: a store changes memory
 			f.in, f.lane = in, w.firstLane()
-			if in.kind == kindLoadGlobal {
+			if in.kind == kindGlobal {
 				f.where = w.b.l.describe(w.q[in.a][f.lane&31] + uint64(in.imm))
 			} else {
 				f.where = describeShared(uint64(w.r[in.a][f.lane&31]+uint32(in.imm)-sharedBase), len(w.b.shared))
@@ -107,7 +109,7 @@ func (w *warp) goesRound() (f *waiting, err error) {
 
 // changesMemory says whether an instruction can change what another warp waits for, or ends an asynchronous copy.
 func (in *inst) changesMemory() bool {
-	return in.writes() || in.kind == kindCommit || in.kind == kindWaitGroup
+	return in.def.Writes() || in.def.Does == ptx.CommitCopies || in.def.Does == ptx.WaitCopies
 }
 
 // turn runs the block for a while. One that waited at the end of its last turn is looked at first: if it still does,

@@ -23,6 +23,7 @@ const (
 	AsyncUnwaited     Rule = "asynchronous copy used before its wait"
 	DependentEarly    Rule = "access before griddepcontrol.wait"
 	MissingEdge       Rule = "missing edge"
+	ScaleSelector     Rule = "undefined scale selector"
 )
 
 // Access is one side of a conflict.
@@ -76,16 +77,11 @@ type fault struct{ err error }
 
 // access describes what a lane of the warp does at an instruction.
 func (w *warp) access(in *inst, lane int) Access {
-	a := Access{Line: in.stmt.Line, Text: in.stmt.Comment, Block: w.b.id, Thread: w.b.thread(w.id*32 + lane), Write: in.writes()}
+	a := Access{Line: in.stmt.Line, Text: in.stmt.Comment, Block: w.b.id, Thread: w.b.thread(w.id*32 + lane), Write: in.def.Writes()}
 	if in.stmt.Instr != nil {
 		a.Text = in.stmt.Instr.String()
 	}
 	return a
-}
-
-// writes says whether the instruction stores.
-func (in *inst) writes() bool {
-	return in.kind == kindStoreGlobal || in.kind == kindStoreShared || in.kind == kindAtomic || in.kind == kindCopyAsync
 }
 
 // violate stops the block.

@@ -2,6 +2,8 @@ package emu
 
 import (
 	"math/bits"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
 type warpState uint8
@@ -183,20 +185,20 @@ func (w *warp) run(budget int64) int64 {
 			p[in.d] = p[in.d]&^mask | in.fP(p[in.a], p[in.b])&mask
 		case kindSelR:
 			if mask == all32 {
-				selectR(&r[in.d], &r[in.a], &r[in.b], p[in.c])
+				in.fSel(&r[in.d], &r[in.a], &r[in.b], p[in.c])
 			} else {
-				selectR(&w.tr, &r[in.a], &r[in.b], p[in.c])
+				in.fSel(&w.tr, &r[in.a], &r[in.b], p[in.c])
 				blend(&r[in.d], &w.tr, mask)
 			}
 		case kindSelQ:
 			if mask == all32 {
-				selectQ(&q[in.d], &q[in.a], &q[in.b], p[in.c])
+				in.fSelQ(&q[in.d], &q[in.a], &q[in.b], p[in.c])
 			} else {
-				selectQ(&w.tq, &q[in.a], &q[in.b], p[in.c])
+				in.fSelQ(&w.tq, &q[in.a], &q[in.b], p[in.c])
 				blendQ(&q[in.d], &w.tq, mask)
 			}
 		case kindBranch:
-			if in.uniform && mask != w.mask && mask != 0 {
+			if in.def.Together == ptx.AgreeingLanes && mask != w.mask && mask != 0 {
 				w.violate(Divergence, in, w.firstLane(), "", "lanes %#x of %#x take it", mask, w.mask)
 			}
 			w.branch(int(in.imm), mask)
@@ -204,7 +206,13 @@ func (w *warp) run(budget int64) int64 {
 		case kindExit:
 			w.exit(mask)
 			continue
-		default:
+		case kindParam:
+			w.loadParam(in, mask)
+		case kindGlobal:
+			w.global(in, mask)
+		case kindShared:
+			w.shared(in, mask)
+		case kindEffect:
 			w.effect(in, mask)
 		}
 		w.pc++
@@ -214,62 +222,60 @@ func (w *warp) run(budget int64) int64 {
 
 // effect executes an instruction that touches more than registers of its own lane.
 func (w *warp) effect(in *inst, mask uint32) {
-	switch in.kind {
-	case kindLoadParam:
-		w.loadParam(in, mask)
-	case kindLoadGlobal, kindStoreGlobal:
-		w.global(in, mask)
-	case kindLoadShared, kindStoreShared:
-		w.shared(in, mask)
-	case kindAtomic:
+	switch in.def.Together {
+	case ptx.AllLanes:
+		w.together(in, mask, all32)
+	case ptx.BlockLanes:
+		w.together(in, mask, w.full)
+	case ptx.LivingLanes:
+		w.together(in, mask, w.live)
+	}
+	check := w.b.check
+	switch in.def.Does {
+	case ptx.AtomicAdd:
 		w.atomic(in, mask)
-	case kindPrefetch, kindNop:
-	case kindCopyAsync:
+	case ptx.CopyAsync:
 		w.copyAsync(in, mask)
-	case kindCommit:
-		w.commit(in, mask)
-	case kindWaitGroup:
-		w.waitGroup(in, mask)
-	case kindMMA:
-		w.together(in, mask, all32)
-		in.fMMA(w.r, in.vec)
-	case kindMMAScaled:
-		w.together(in, mask, all32)
-		if lane, why := badSelector(w.r, in.vec); why != "" {
-			w.violate(ScaleSelector, in, lane, "", "%s", why)
+	case ptx.CommitCopies:
+		w.group++ // groups belong to threads: all of a warp's close theirs together here
+	case ptx.WaitCopies:
+		w.waitGroup(in)
+	case ptx.Multiply:
+		if f := in.def.Undefined; f != nil {
+			if lane, why := f(w.r, in.vec); why != "" {
+				w.violate(ScaleSelector, in, lane, "", "%s", why)
+			}
 		}
 		in.fMMA(w.r, in.vec)
-	case kindLoadMatrix:
-		w.together(in, mask, all32)
+	case ptx.LoadMatrix:
 		w.loadMatrix(in)
-	case kindShuffle:
+	case ptx.Shuffle:
 		w.shuffle(in, mask)
-	case kindBarrier:
-		w.together(in, mask, w.full)
+	case ptx.Barrier:
 		w.state, w.barrier = atBarrier, int(in.imm)
-	case kindWarpBarrier:
+	case ptx.WarpBarrier:
 		for m := mask; m != 0; m &= m - 1 {
 			lane := bits.TrailingZeros32(m)
 			if member := w.r[in.a][lane] & w.full; member != mask {
 				w.violate(Divergence, in, lane, "", "member mask %#x, executing lanes %#x", member, mask)
 			}
 		}
-		if w.b.check != nil {
-			w.b.check.warpBarrier(w, in)
+		if check != nil {
+			check.warpBarrier(w, in)
 		}
-	case kindFence:
-		if w.b.check != nil {
-			w.b.check.fence(w, mask)
+	case ptx.Fence:
+		if check != nil {
+			check.fence(w, mask)
 		}
-	case kindGridWait:
+	case ptx.GridWait:
 		w.waited |= mask
-		if w.b.check != nil {
-			w.b.check.launch.waited.Store(true)
+		if check != nil {
+			check.launch.waited.Store(true)
 		}
 	}
 }
 
-// together checks that all of want execute an .aligned instruction.
+// together checks that all of want execute an instruction.
 func (w *warp) together(in *inst, mask, want uint32) {
 	if mask != want {
 		w.violate(Divergence, in, bits.TrailingZeros32(want&^mask), "", "lanes %#x of %#x execute it", mask, want)
@@ -292,35 +298,10 @@ func blendQ(d, s *row64, mask uint32) {
 	}
 }
 
-func selectR(d, a, b *row32, m uint32) {
-	for l := range d {
-		k := -(m >> l & 1)
-		d[l] = a[l]&k | b[l]&^k
-	}
-}
-
-func selectQ(d, a, b *row64, m uint32) {
-	for l := range d {
-		k := -uint64(m >> l & 1)
-		d[l] = a[l]&k | b[l]&^k
-	}
-}
-
-// shuffleMode is how shfl.sync computes the source lane.
-type shuffleMode int64
-
-const (
-	shuffleIdx shuffleMode = iota
-	shuffleUp
-	shuffleDown
-	shuffleBfly
-)
-
-var shuffleModes = map[string]shuffleMode{"idx": shuffleIdx, "up": shuffleUp, "down": shuffleDown, "bfly": shuffleBfly}
-
 // shuffle is shfl.sync (PTX ISA, shfl.sync, pseudocode).
 func (w *warp) shuffle(in *inst, mask uint32) {
 	src, bs, cs, members := w.r[in.a], &w.r[in.b], &w.r[in.c], &w.r[in.vec[1]]
+	from := in.def.Eval.(func(lane, b uint32) uint32)
 	var out row32
 	var in1 uint32
 	for m := mask; m != 0; m &= m - 1 {
@@ -328,26 +309,10 @@ func (w *warp) shuffle(in *inst, mask uint32) {
 		if members[lane]&w.live != mask {
 			w.violate(Divergence, in, lane, "", "member mask %#x, executing lanes %#x", members[lane], mask)
 		}
-		bval, cval, seg := int(bs[lane]&31), int(cs[lane]&31), int(cs[lane]>>8&31)
-		most, least := lane&seg|cval&^seg, lane&seg
-		var j int
-		var ok bool
-		switch shuffleMode(in.imm) {
-		case shuffleUp:
-			j = lane - bval
-			ok = j >= most
-		case shuffleDown:
-			j = lane + bval
-			ok = j <= most
-		case shuffleBfly:
-			j = lane ^ bval
-			ok = j <= most
-		case shuffleIdx:
-			j = least | bval&^seg
-			ok = j <= most
-		}
-		if !ok {
-			j = lane
+		clamp, segment := cs[lane]&31, cs[lane]>>8&31
+		j := from(uint32(lane), bs[lane]&31)
+		if j > uint32(lane)&segment|clamp&^segment {
+			j = uint32(lane)
 		} else {
 			in1 |= 1 << lane
 		}

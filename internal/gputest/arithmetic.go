@@ -80,29 +80,17 @@ func (v values) source(d *ptx.Def, n int, typ string) uint64 {
 		}
 		return v.Uint64N(40)
 	case d.Kind == ptx.KindSpecial:
-		return uint64(math.Float32bits(v.argument(d.Name)))
+		return uint64(math.Float32bits(v.argument()))
 	}
 	return v.draw(typ)
 }
 
-// argument is an argument of an approximate function: mostly where its result is neither 0 nor infinite.
-func (v values) argument(function string) float32 {
+// argument is an argument of ex2: mostly where its result is neither 0 nor infinite.
+func (v values) argument() float32 {
 	if v.IntN(8) == 0 {
 		return float32(cornersFloat[v.IntN(len(cornersFloat))])
 	}
-	u := v.Float64()
-	switch function {
-	case "ex2":
-		return float32(u*280 - 152)
-	case "tanh":
-		return float32(math.Ldexp(2*u-1, v.IntN(30)-25))
-	case "rcp":
-		return float32(math.Ldexp(2*u-1, v.IntN(250)-124))
-	}
-	if v.IntN(2) == 0 { // lg2 near 1, where its result is near 0
-		return float32(1 + math.Ldexp(2*u-1, -v.IntN(20)))
-	}
-	return float32(math.Ldexp(u, v.IntN(250)-124))
+	return float32(v.Float64()*280 - 152)
 }
 
 // avoidUndefined replaces divisors for which the ISA leaves the result open: zero, and -1 under the least integer.
@@ -143,12 +131,7 @@ func ruleOf(d *ptx.Def) Rule {
 // approximate holds the greatest errors that the PTX ISA names for approximate functions, half a unit of the last place
 // added, by which the CPU device's rounded result may be off; and two units of a subnormal number's last place.
 var approximate = map[string]Rule{
-	"ex2.approx.f32":   {Float: "f32", Relative: 0x1p-22 + 0x1p-24, Absolute: 0x1p-148},
-	"lg2.approx.f32":   {Float: "f32", Relative: 0x1p-22 + 0x1p-24, Absolute: 0x1p-22}, // absolute in (½, 2), relative elsewhere
-	"rcp.approx.f32":   {Float: "f32", Relative: 0x1p-23 + 0x1p-24, Absolute: 0x1p-148},
-	"rsqrt.approx.f32": {Float: "f32", Relative: 0x1.13p-23 + 0x1p-24, Absolute: 0x1p-148}, // 2^-22.9
-	"sqrt.approx.f32":  {Float: "f32", Relative: 0x1p-23 + 0x1p-24, Absolute: 0x1p-148},
-	"tanh.approx.f32":  {Float: "f32", Relative: 0x1p-11 + 0x1p-24, Absolute: 0x1p-148},
+	"ex2.approx.f32": {Float: "f32", Relative: 0x1p-22 + 0x1p-24, Absolute: 0x1p-148},
 }
 
 // emitRegisters loads the sources, executes the instruction and stores its result. immediates take the places of the

@@ -151,17 +151,13 @@ func (b *body) load(i int, c ptx.Class, count int) []ptx.Reg {
 	address := b.at(b.in[i], b.item, size*count)
 	out := b.RegVec(c, count)
 	for e, r := range out {
-		if c != ptx.Pred && c != ptx.B8 {
+		if c != ptx.Pred {
 			b.I("ld.global."+suffix, r, ptx.At(address, e*size))
 			continue
 		}
 		word := b.Reg(ptx.B32)
 		b.I("ld.global.b32", word, ptx.At(address, e*size))
-		if c == ptx.Pred {
-			b.I("setp.ne.u32", r, word, ptx.Imm(0))
-		} else {
-			b.I("cvt.u8.u32", r, word)
-		}
+		b.I("setp.ne.u32", r, word, ptx.Imm(0))
 	}
 	return out
 }

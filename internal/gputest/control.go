@@ -1,8 +1,6 @@
 package gputest
 
 import (
-	"strings"
-
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
@@ -15,7 +13,7 @@ func controlCases(d *ptx.Def) []*Case {
 		return []*Case{barrier(d)}
 	case "bra", "ret", "exit":
 		return []*Case{branch(d)}
-	case "membar", "fence", "griddepcontrol":
+	case "fence", "griddepcontrol":
 		return []*Case{between(d)}
 	}
 	return nil
@@ -34,14 +32,9 @@ func shuffles(d *ptx.Def) []*Case {
 	var all []*Case
 	for _, s := range []struct {
 		name     string
-		clamp    int
 		segments int
-	}{{"", 31, 0}, {"+segments", 31, 24 << 8}} {
+	}{{"", 0}, {"+segments", 24 << 8}} {
 		c := echo(d, d.Op+s.name)
-		clamp := s.clamp
-		if strings.Contains(d.Op, ".up.") {
-			clamp = 0
-		}
 		v := valuesFor(c.Name + " lanes")
 		lanes := make([]uint64, items)
 		for i := range lanes {
@@ -52,7 +45,7 @@ func shuffles(d *ptx.Def) []*Case {
 		c.emit = func(b *body) {
 			x, lane := b.load(0, ptx.B32, 1)[0], b.load(1, ptx.B32, 1)[0]
 			out := ptx.Pair{D: b.Reg(ptx.B32), P: b.Reg(ptx.Pred)}
-			b.I(d.Op, out, x, lane, ptx.Imm(clamp|s.segments), ptx.Imm(-1))
+			b.I(d.Op, out, x, lane, ptx.Imm(31|s.segments), ptx.Imm(-1))
 			b.store(out.D, out.P)
 		}
 		all = append(all, c)

@@ -54,16 +54,12 @@ type mmaElement struct {
 	sign   uint64 // its sign bit
 }
 
-// mmaElements: e2m1 takes bits 5 to 2 of a byte, or four bits with the kinds of 4-bit types alone.
 var mmaElements = []mmaElement{
 	{"f16", 16, func(x float64) uint64 { return narrow("f16", x) }, 1 << 15},
 	{"bf16", 16, func(x float64) uint64 { return narrow("bf16", x) }, 1 << 15},
 	{"e4m3", 8, func(x float64) uint64 { return uint64(minifloat.E4M3FN.Encode(x, true)) }, 1 << 7},
 	{"e5m2", 8, func(x float64) uint64 { return uint64(minifloat.E5M2.Encode(x, true)) }, 1 << 7},
-	{"e2m1", 8, func(x float64) uint64 { return fourBits(x) << 2 }, 1 << 5},
 	{"e2m1", 4, fourBits, 1 << 3},
-	{"s8", 8, func(x float64) uint64 { return uint64(uint8(int8(max(-128, min(127, x))))) }, 0},
-	{"u8", 8, func(x float64) uint64 { return uint64(uint8(max(0, min(255, x)))) }, 0},
 }
 
 // fourBits has no NaN: 0 stands for it.
@@ -74,16 +70,16 @@ func fourBits(x float64) uint64 {
 	return uint64(minifloat.E2M1.Encode(x, true))
 }
 
-func elementOf(typ string, narrowest bool) (mmaElement, bool) {
+func elementOf(typ string) (mmaElement, bool) {
 	for _, e := range mmaElements {
-		if e.name == typ && (e.bits == 4) == (typ == "e2m1" && narrowest) {
+		if e.name == typ {
 			return e, true
 		}
 	}
 	return mmaElement{}, false
 }
 
-// mma makes a case of an mma with f32 or s32 accumulators; nil if its shape or types are none of these. Operands are
+// mma makes a case of an mma with f32 accumulators; nil if its shape or types are none of these. Operands are
 // loaded as registers: item by item, in the order of the instruction's operands.
 func mma(d *ptx.Def, name string, draw func(values) float64, selectors [2]int) *Case {
 	var k int
@@ -91,24 +87,17 @@ func mma(d *ptx.Def, name string, draw func(values) float64, selectors [2]int) *
 		return nil
 	}
 	last := len(d.Mods) - 1
-	scaled := d.Mods[last] == "ue4m3"
-	if scaled {
+	if d.Mods[last] == "ue4m3" {
 		last--
 	}
-	accumulator := d.Mods[last]
-	a, okA := elementOf(d.Mods[last-2], scaled)
-	b, okB := elementOf(d.Mods[last-1], scaled)
+	a, okA := elementOf(d.Mods[last-2])
+	b, okB := elementOf(d.Mods[last-1])
 	if !okA || !okB {
 		return nil
 	}
 	c := &Case{Name: d.Op + "+" + name, Op: d.Op, Blocks: warps, Threads: 32}
-	switch {
-	case accumulator == "s32" && name != "integers" && name != "wide":
-		return nil
-	case accumulator == "s32": // exact
-	case name == "integers":
-		c.Rule.Float = "f32"
-	default:
+	c.Rule.Float = "f32"
+	if name != "integers" {
 		c.Rule = Rule{Float: "f32", Terms: k + 1, Unit: 0x1p-23}
 		if a.bits < 16 {
 			c.Rule.Unit = 0x1p-13
@@ -128,8 +117,6 @@ func mma(d *ptx.Def, name string, draw func(values) float64, selectors [2]int) *
 			c.add32(words, elements[i].sign, elements[i].bits, func() uint64 { return elements[i].encode(draw(v)) })
 		case arg.Type == "f32":
 			c.add32(words, 1<<31, 32, func() uint64 { return uint64(math.Float32bits(float32(draw(v)))) })
-		case arg.Type == "s32":
-			c.add32(words, 0, 32, func() uint64 { return uint64(uint32(v.Uint64()) >> 8) })
 		case name == "integers":
 			c.add32(words, 0, 8, func() uint64 { return 0x38 }) // 1 in ue4m3
 		default:

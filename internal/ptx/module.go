@@ -153,8 +153,8 @@ func (m *Module) needs() (v Version, arch string) {
 			if v.Less(d.Since) {
 				v = d.Since
 			}
-			if d.Arch != "" && suffix == "" {
-				arch = m.Target + d.Arch
+			if d.Need.Arch != "" && suffix == "" {
+				arch = m.Target + d.Need.Arch
 			}
 		}
 	}

@@ -40,11 +40,8 @@ func exercise(k *Kernel, d *Def, addr map[string]Operand) {
 
 // immediateOf is a legal value for an immediate operand: the size of a cp.async, else a small number.
 func immediateOf(d *Def) int64 {
-	if strings.HasPrefix(d.Op, "cp.async.c") && d.Name == "cp" && len(d.Args) > 2 {
+	if d.Does == CopyAsync {
 		return 16
-	}
-	if d.Name == "bar" && len(d.Args) == 2 {
-		return 32
 	}
 	return 1
 }
@@ -178,7 +175,7 @@ func TestParseRefusesWithLineAndReason(t *testing.T) {
 		"unknown target":        {".version 8.8\n.target gfx90\n", 2, "unknown target"},
 		"version below target":  {".version 8.0\n.target sm_121\n", 2, "needs PTX 8.8"},
 		"instruction too new":   {strings.Replace(body("griddepcontrol.wait;"), "sm_121", "sm_80", 1), 11, "needs sm_90"},
-		"version of the module": {strings.Replace(strings.Replace(body("cvt.f32.bf16 %f0, %h0;"), "8.8", "7.0", 1), "sm_121", "sm_80", 1), 11, "needs PTX"},
+		"version of the module": {strings.Replace(strings.Replace(body("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32;"), "8.8", "8.0", 1), "sm_121", "sm_90", 1), 11, "needs PTX"},
 		"text that ends":        {head + ".visible .entry k(", 5, "end of the text"},
 		"empty":                 {"", 1, "no .target"},
 	} {
@@ -198,7 +195,7 @@ func TestTargetFollowsTheInstructions(t *testing.T) {
 	k := m.NewKernel("k", 32)
 	k.I("ret")
 	require.Contains(t, m.String(), ".target sm_121\n")
-	k.I("cvt.rn.f16x2.e2m1x2", k.Reg(B32), k.Reg(B8))
+	k.I("cvt.rn.satfinite.e2m1x2.f32", k.Reg(B8), k.Reg(F32), k.Reg(F32))
 	require.Contains(t, m.String(), ".target sm_121a\n")
 	require.Contains(t, m.String(), ".target sm_121a\n", "printed twice")
 }

@@ -2,6 +2,8 @@ package ptx
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -9,15 +11,24 @@ import (
 
 // Def is one instruction with all its modifiers: a row of the table, expanded over its types.
 type Def struct {
-	Op    string   // full opcode as printed: mad.lo.s32
-	Name  string   // first component: mad
-	Mods  []string // the others: lo, s32
-	Types []string // what replaced $ (and $2) in the row: the types that the semantics depend on
-	Args  []Arg
-	Since Version // least PTX ISA version
-	SM    int     // least compute capability ×10 (80, 89, 90, 120 …)
-	Arch  string  // "" or "a": needs an architecture-specific target
-	Kind  Kind
+	Op       string   // full opcode as printed: mad.lo.s32
+	Name     string   // first component: mad
+	Mods     []string // the others: lo, s32
+	Types    []string // what replaced $ (and $2) in the row
+	Args     []Arg
+	Since    Version // least PTX ISA version
+	Need     Feature // of the target
+	Kind     Kind
+	Does     Action
+	Together Lanes
+	Order    Order
+
+	// Eval is the meaning. Of a Compute row: a function of the registers of a warp, result first, whose type says which
+	// files it reads and writes (lanes.go lists the types). Of mma: func(r []Row32, v []int32), on the rows v of its operands
+	// in order. Of shfl: func(lane, b uint32) uint32, the lane that is read. Of ldmatrix: Transposed.
+	Eval any
+	// Undefined, of some mma, names a lane whose operands the ISA gives no meaning, and why; "" if all are well.
+	Undefined func(r []Row32, v []int32) (lane int, why string)
 }
 
 // Kind groups instructions for statistics and schedulers.
@@ -57,30 +68,40 @@ const (
 
 // Arg is an operand position.
 type Arg struct {
-	Kind  ArgKind
-	Type  string // f32, s32, b16, pred …
-	Count int    // > 0: a vector of that many
-	Space string // of ArgAddr: global, shared, param
+	Kind    ArgKind
+	Type    string // f32, s32, b16, pred …
+	Count   int    // > 0: a vector of that many
+	Space   string // of ArgAddr: global, shared, param
+	Written bool   // of ArgAddr: memory that the instruction writes
+	Chosen  int    // of selp: 1 if it is read where the last operand is true, 2 where it is false
 }
 
-// row is a line of the table before expansion. In op, $ stands for each word of types in turn (or each word of types2
-// for $2, in all combinations). args is a list of operand descriptors:
+// row is a line of the table before expansion. In op, $ stands for each word of types in turn. args is a list of operand
+// descriptors:
 //
 //	=T      destination of type T       T      source           4*T, =4*T   vectors
-//	[g] [s] [p]  address in global, shared, parameter space     #           immediate
-//	L       label                       =T|p   shfl's destination pair
+//	[g] [s] [p]  address in global, shared, parameter space     =[g] =[s]   one that is written
+//	L       label       #  immediate    =T|p   shfl's destination pair      T? T!  chosen by the last operand
 //
-// T is a PTX type, pred, or $ / $2.
+// T is a PTX type, pred, or $. eval is the meaning (Def.Eval), or by, which has one for each type; without types, those are
+// the row's.
 type row struct {
-	op, types, types2 string
-	args              string
-	since             Version
-	sm                int
-	arch              string
-	kind              Kind
+	op, types string
+	args      string
+	since     Version
+	need      Feature
+	kind      Kind
+	does      Action
+	order     Order
+	together  Lanes // where it is not what the action needs
+	eval      any
+	undefined func(r []Row32, v []int32) (lane int, why string)
 }
 
-var defs = expandAll(arithmeticRows, moveRows, memoryRows, matrixRows, narrowRows, controlRows)
+// by holds meanings by type.
+type by map[string]any
+
+var defs = expandAll(integerRows, floatRows, compareRows, moveRows, convertRows, memoryRows, warpRows, controlRows)
 
 // Lookup returns the instruction with this full opcode, or nil.
 func Lookup(op string) *Def { return defs[op] }
@@ -89,10 +110,10 @@ func Lookup(op string) *Def { return defs[op] }
 func (d *Def) Available(arch string, v Version) error {
 	sm, suffix, _ := target.Parse(arch)
 	switch {
-	case sm < d.SM:
-		return fmt.Errorf("%s needs sm_%d, the target is %s", d.Op, d.SM, arch)
-	case d.Arch != "" && suffix == "":
-		return fmt.Errorf("%s needs an architecture-specific target, not %s", d.Op, arch)
+	case sm < d.Need.SM:
+		return fmt.Errorf("%s needs sm_%d (%s), the target is %s", d.Op, d.Need.SM, d.Need.Name, arch)
+	case d.Need.Arch != "" && suffix == "":
+		return fmt.Errorf("%s needs an architecture-specific target (%s), not %s", d.Op, d.Need.Name, arch)
 	case v.Less(d.Since):
 		return fmt.Errorf("%s needs PTX %d.%d, the module is %d.%d", d.Op, d.Since.Major, d.Since.Minor, v.Major, v.Minor)
 	}
@@ -110,57 +131,57 @@ func expandAll(groups ...[]row) map[string]*Def {
 }
 
 func expand(r row, m map[string]*Def) {
-	t1, t2 := strings.Fields(r.types), strings.Fields(r.types2)
-	if len(t1) == 0 {
-		t1 = []string{""}
+	types := strings.Fields(r.types)
+	meanings, perType := r.eval.(by)
+	switch {
+	case len(types) == 0 && perType:
+		types = slices.Collect(maps.Keys(meanings))
+	case len(types) == 0:
+		types = []string{""}
 	}
-	if len(t2) == 0 {
-		t2 = []string{""}
-	}
-	for _, a := range t1 {
-		for _, b := range t2 {
-			sub := func(s string) string {
-				return strings.ReplaceAll(strings.ReplaceAll(s, "$2", b), "$", a)
-			}
-			d := &Def{Op: sub(r.op), Since: r.since, SM: r.sm, Arch: r.arch, Kind: r.kind}
-			parts := strings.Split(d.Op, ".")
-			d.Name, d.Mods = parts[0], parts[1:]
-			if a != "" {
-				d.Types = append(d.Types, a)
-			}
-			if b != "" {
-				d.Types = append(d.Types, b)
-			}
-			for _, f := range strings.Fields(r.args) {
-				d.Args = append(d.Args, parseArg(sub(f)))
-			}
-			if m[d.Op] != nil {
-				panic("ptx: instruction declared twice: " + d.Op)
-			}
-			m[d.Op] = d
+	for _, t := range types {
+		sub := func(s string) string { return strings.ReplaceAll(s, "$", t) }
+		d := &Def{Op: sub(r.op), Since: r.since, Need: r.need, Kind: r.kind, Does: r.does, Order: r.order, Eval: r.eval, Undefined: r.undefined}
+		parts := strings.Split(d.Op, ".")
+		d.Name, d.Mods = parts[0], parts[1:]
+		if t != "" {
+			d.Types = []string{t}
 		}
+		if perType {
+			d.Eval = meanings[t]
+		}
+		if d.Does != Compute {
+			d.Kind, d.Together = effects[d.Does].kind, max(effects[d.Does].together, r.together)
+		}
+		for _, f := range strings.Fields(r.args) {
+			d.Args = append(d.Args, parseArg(sub(f)))
+		}
+		if m[d.Op] != nil {
+			panic("ptx: instruction declared twice: " + d.Op)
+		}
+		m[d.Op] = d
 	}
 }
 
 func parseArg(s string) Arg {
+	a := Arg{Kind: ArgSrc}
+	s, written := strings.CutPrefix(s, "=")
+	if written {
+		a.Kind = ArgDst
+	}
 	switch s {
-	case "[g]":
-		return Arg{Kind: ArgAddr, Space: "global"}
-	case "[s]":
-		return Arg{Kind: ArgAddr, Space: "shared"}
-	case "[p]":
-		return Arg{Kind: ArgAddr, Space: "param"}
+	case "[g]", "[s]", "[p]":
+		return Arg{Kind: ArgAddr, Space: map[string]string{"[g]": "global", "[s]": "shared", "[p]": "param"}[s], Written: written}
 	case "#":
 		return Arg{Kind: ArgImm}
 	case "L":
 		return Arg{Kind: ArgLabel}
 	}
-	a := Arg{Kind: ArgSrc}
-	if strings.HasPrefix(s, "=") {
-		a.Kind, s = ArgDst, s[1:]
+	if n := len(s) - 1; s[n] == '?' || s[n] == '!' {
+		a.Chosen, s = 1+strings.IndexByte("?!", s[n]), s[:n]
 	}
-	if strings.HasSuffix(s, "|p") {
-		a.Kind, s = ArgPair, strings.TrimSuffix(s, "|p")
+	if t, ok := strings.CutSuffix(s, "|p"); ok {
+		a.Kind, s = ArgPair, t
 	}
 	if i := strings.IndexByte(s, '*'); i > 0 {
 		fmt.Sscan(s[:i], &a.Count)

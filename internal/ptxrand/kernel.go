@@ -99,15 +99,11 @@ var plain, warpWide = opcodes()
 func opcodes() (plain, wide []*ptx.Def) {
 	for _, op := range ptx.Opcodes() {
 		d := ptx.Lookup(op)
-		switch d.Kind {
-		case ptx.KindInt, ptx.KindFloat, ptx.KindSpecial, ptx.KindConvert, ptx.KindMove:
+		switch d.Does {
+		case ptx.Compute:
 			plain = append(plain, d)
-		case ptx.KindMMA, ptx.KindWarp:
+		case ptx.Multiply, ptx.Shuffle, ptx.LoadMatrix:
 			wide = append(wide, d)
-		case ptx.KindMatrix:
-			if d.Name == "ldmatrix" && strings.Contains(op, ".b16") && !strings.Contains(op, "b8") {
-				wide = append(wide, d)
-			}
 		}
 	}
 	return plain, wide
@@ -161,7 +157,7 @@ func (g *generator) load(reg ptx.Reg) {
 	off := 8 * r.IntN(inputWords-128*4)
 	switch r.IntN(4) {
 	case 0:
-		k.I("mov.u64", a, g.input)
+		k.I("mov.b64", a, g.input)
 	case 1:
 		k.I("mad.wide.u32", a, g.tid, ptx.Imm(4), g.input)
 	default:
@@ -172,17 +168,17 @@ func (g *generator) load(reg ptx.Reg) {
 	case ptx.B64, ptx.F64:
 		// 4-byte steps misalign 8-byte loads.
 		k.I("mad.wide.u32", a, g.tid, ptx.Imm(16), g.input)
-		k.I(map[ptx.Class]string{ptx.B64: "ld.global.u64", ptx.F64: "ld.global.nc.f64"}[reg.Class], reg, at)
+		k.I(map[ptx.Class]string{ptx.B64: "ld.global.b64", ptx.F64: "ld.global.nc.f64"}[reg.Class], reg, at)
 	case ptx.F32:
 		k.I("ld.global.f32", reg, at)
 	case ptx.B32:
-		k.I("ld.global.nc.u32", reg, at)
+		k.I("ld.global.nc.b32", reg, at)
 	case ptx.B16:
-		k.I([]string{"ld.global.u16", "ld.global.b16", "ld.global.s8", "ld.global.u8"}[r.IntN(4)], reg, at)
+		k.I([]string{"ld.global.b16", "ld.global.s8", "ld.global.u8"}[r.IntN(3)], reg, at)
 	case ptx.B8:
-		v := k.Reg(ptx.B32)
-		k.I("ld.global.u32", v, at)
-		k.I("cvt.u8.u32", reg, v)
+		v := k.Reg(ptx.F32)
+		k.I("ld.global.f32", v, at)
+		k.I("cvt.rn.satfinite.e2m1x2.f32", reg, v, v)
 	case ptx.Pred:
 		v := k.Reg(ptx.B32)
 		k.I("ld.global.u32", v, at)
@@ -288,11 +284,11 @@ func (g *generator) instruction(d *ptx.Def, guards bool) {
 			g.k.I("and.b32", addr, g.any(ptx.B32), ptx.Imm(31*16))
 			g.k.I("add.u32", addr, addr, g.shared)
 			ops = append(ops, ptx.At(addr, 16*g.r.IntN(8)))
-		case d.Kind == ptx.KindMMA && a.Type == "u16": // {byte, thread} that select the scales of A, then of B
+		case d.Does == ptx.Multiply && a.Type == "u16": // {byte, thread} that select the scales of A, then of B
 			ops = append(ops, ptx.Vec{ptx.Imm(0), ptx.Imm(g.r.IntN(map[int]int{5: 2, 7: 4}[i]))})
-		case d.Name == "shfl" && i == 3:
+		case d.Does == ptx.Shuffle && i == 3:
 			ops = append(ops, ptx.Imm([]int{0x1f, 0, 0x1c1f, 0x181f, 0x0f}[g.r.IntN(5)]))
-		case d.Name == "shfl" && i == 4:
+		case d.Does == ptx.Shuffle && i == 4:
 			ops = append(ops, ptx.Imm(-1))
 		default:
 			ops = append(ops, g.operand(a))
@@ -312,7 +308,7 @@ func (g *generator) instruction(d *ptx.Def, guards bool) {
 func (g *generator) float() {
 	ops := []string{"fma.rn.f32", "add.rn.f32", "mul.rn.f32", "max.f32", "cvt.f32.f16", "cvt.rn.f16x2.f32", "mad.lo.s32", "setp.lt.f32",
 		"selp.f32", "ex2.approx.f32", "setp.lt.s32", "mov.b32", "cvt.rn.satfinite.e4m3x2.f32", "cvt.rn.satfinite.e2m1x2.f32", "cvt.rn.f16x2.e4m3x2",
-		"cvt.rn.f16x2.e2m1x2", "mul.rn.f16x2", "lop3.b32"}
+		"mul.rn.f16x2", "lop3.b32"}
 	g.instruction(ptx.Lookup(ops[g.r.IntN(len(ops))]), true)
 }
 
@@ -323,13 +319,13 @@ func (g *generator) warp() {
 		d = ptx.Lookup([]string{"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
 			"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
 			"mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
-			"shfl.sync.bfly.b32", "shfl.sync.down.b32", "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"}[g.r.IntN(8)])
+			"shfl.sync.bfly.b32", "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"}[g.r.IntN(7)])
 	}
-	if d.Name == "ldmatrix" {
+	if d.Does == ptx.LoadMatrix {
 		g.k.I("bar.sync", ptx.Imm(0))
 	}
 	g.instruction(d, false)
-	if d.Name == "ldmatrix" {
+	if d.Does == ptx.LoadMatrix {
 		g.k.I("bar.sync", ptx.Imm(0))
 	}
 }
@@ -382,7 +378,7 @@ func (g *generator) globalMemory() {
 			i := k.Reg(ptx.B32)
 			k.I("and.b32", i, g.any(ptx.B32), ptx.Imm(8*(inputWords/2-1)&^15))
 			k.I("cvt.u64.u32", a, i)
-			k.I("add.u64", a, a, g.input)
+			k.I("add.s64", a, a, g.input)
 		} else { // beside the neighbours
 			k.I("mad.wide.u32", a, g.tid, ptx.Imm(n*size), g.input)
 		}

@@ -7,92 +7,86 @@ import "unsafe"
 // translator emits an instruction, or returns false and emits nothing.
 type translator func(e *emitter, in *Inst) bool
 
-// arithmetic has the instructions that work lane by lane. Every one computes bit for bit what the interpreter does.
-var arithmetic = rules()
+// native has the native forms of instructions, but for memory's. Every one computes bit for bit what the interpreter does.
+var native = nativeForms()
 
-func rules() map[string]translator {
+func nativeForms() map[string]translator {
 	t := map[string]translator{}
-	each := func(f func(op string) translator, ops ...string) {
+	each := func(f translator, ops ...string) {
 		for _, op := range ops {
-			t[op] = f(op)
+			t[op] = f
 		}
 	}
-	same := func(f translator) func(string) translator { return func(string) translator { return f } }
 
 	// 32-bit integers
-	each(same(elementwise(vpaddd)), "add.u32", "add.s32")
-	each(same(elementwise(vpsubd)), "sub.u32", "sub.s32")
-	each(same(elementwise(vpmulld)), "mul.lo.u32", "mul.lo.s32")
-	each(same(elementwise(vpand)), "and.b32", "and.b16")
-	each(same(elementwise(vpor)), "or.b32", "or.b16")
-	each(same(elementwise(vpxor)), "xor.b32", "xor.b16")
-	each(same(elementwise(vpsllvd)), "shl.b32")
-	each(same(elementwise(vpsrlvd)), "shr.u32", "shr.b32", "shr.u16")
-	each(same(elementwise(vpsravd)), "shr.s32")
-	each(same(elementwise(vpminsd)), "min.s32")
-	each(same(elementwise(vpmaxsd)), "max.s32")
-	each(same(elementwise(vpminud)), "min.u32", "min.u16")
-	each(same(elementwise(vpmaxud)), "max.u32", "max.u16")
-	each(same(low16(vpaddd)), "add.u16", "add.s16")
-	each(same(low16(vpsubd)), "sub.u16", "sub.s16")
-	each(same(low16(vpmulld)), "mul.lo.u16", "mul.lo.s16")
-	each(same(low16(vpsllvd)), "shl.b16")
+	each(elementwise(vpaddd), "add.u32", "add.s32")
+	each(elementwise(vpsubd), "sub.u32", "sub.s32")
+	t["mul.lo.s32"] = elementwise(vpmulld)
+	t["and.b32"] = elementwise(vpand)
+	t["or.b32"] = elementwise(vpor)
+	t["xor.b32"] = elementwise(vpxor)
+	t["shl.b32"] = elementwise(vpsllvd)
+	t["shr.u32"] = elementwise(vpsrlvd)
+	t["shr.s32"] = elementwise(vpsravd)
+	t["min.s32"] = elementwise(vpminsd)
+	t["max.s32"] = elementwise(vpmaxsd)
+	t["min.u32"] = elementwise(vpminud)
 	t["not.b32"] = unary(func(e *emitter, v int) { e.splat32(1, 0xffffffff); e.v(vpxor, v, v, 1) })
-	t["not.b16"] = unary(func(e *emitter, v int) { e.splat32(1, 0xffff); e.v(vpxor, v, v, 1) })
 	t["abs.s32"] = unary(func(e *emitter, v int) { e.v(vpabsd, v, 0, v) })
 	t["neg.s32"] = unary(func(e *emitter, v int) { e.v(vpxor, 1, 1, 1); e.v(vpsubd, v, 1, v) })
-	each(same(mad), "mad.lo.u32", "mad.lo.s32")
-	t["mul.wide.u16"] = elementwise(vpmulld)
-	each(same(divide), "div.u32", "rem.u32")
+	each(mad, "mad.lo.u32", "mad.lo.s32")
+	t["div.u32"] = divide(false)
+	t["rem.u32"] = divide(true)
 	t["prmt.b32"] = permute
 	t["lop3.b32"] = logic3
 	t["bfe.u32"] = extractUnsigned
 	t["bfe.s32"] = extractSigned
 
-	// moves
-	each(same(unary(func(*emitter, int) {})), "mov.b16", "mov.b32", "mov.u32", "mov.s32", "mov.f32")
-	each(same(moveQ), "mov.b64", "mov.u64", "mov.s64", "mov.f64", "cvta.to.global.u64")
-	each(func(op string) translator { return predicates(op) }, "mov.pred", "and.pred", "or.pred", "xor.pred", "not.pred")
-	each(same(selectR), "selp.b16", "selp.b32", "selp.u32", "selp.s32", "selp.f32")
-	each(same(selectQ), "selp.b64", "selp.u64", "selp.s64", "selp.f64")
+	// moves and predicates
+	each(unary(func(*emitter, int) {}), "mov.b16", "mov.b32", "mov.u32", "mov.f32")
+	each(moveQ, "mov.b64", "mov.f64", "cvta.to.global.u64")
+	t["mov.pred"] = predicates(func(*emitter, mem) {})
+	t["and.pred"] = predicates(func(e *emitter, b mem) { e.alu32(aluAnd, rax, b) })
+	t["or.pred"] = predicates(func(e *emitter, b mem) { e.alu32(aluOr, rax, b) })
+	t["xor.pred"] = predicates(func(e *emitter, b mem) { e.alu32(aluXor, rax, b) })
+	t["not.pred"] = predicates(func(e *emitter, _ mem) { e.not32(rax) })
+	each(selectR, "selp.b32", "selp.f32")
+	each(selectQ, "selp.b64", "selp.f64")
 
 	// 64-bit integers
-	each(same(binaryQ(vpaddq)), "add.u64", "add.s64")
-	each(same(binaryQ(vpsubq)), "sub.u64", "sub.s64")
-	each(same(binaryQ(vpand)), "and.b64")
-	each(same(binaryQ(vpor)), "or.b64")
-	each(same(binaryQ(vpxor)), "xor.b64")
-	each(func(op string) translator { return wide(op[len(op)-3] == 's', op[:3] == "mad") },
-		"mul.wide.u32", "mul.wide.s32", "mad.wide.u32", "mad.wide.s32")
-	each(same(shiftQ(vpsllvq)), "shl.b64")
-	each(same(shiftQ(vpsrlvq)), "shr.u64", "shr.b64")
-	each(func(op string) translator { return extendQ(op[len(op)-3] == 's') },
-		"cvt.u64.u32", "cvt.s64.u32", "cvt.u64.s32", "cvt.s64.s32")
-	each(same(truncateQ), "cvt.u32.u64", "cvt.s32.u64", "cvt.u32.s64", "cvt.s32.s64")
+	t["add.s64"] = binaryQ(vpaddq)
+	t["sub.s64"] = binaryQ(vpsubq)
+	t["and.b64"] = binaryQ(vpand)
+	t["or.b64"] = binaryQ(vpor)
+	t["xor.b64"] = binaryQ(vpxor)
+	t["mul.wide.u32"] = wide(false, false)
+	t["mad.wide.u32"] = wide(false, true)
+	t["mad.wide.s32"] = wide(true, true)
+	t["shl.b64"] = shiftQ(vpsllvq)
+	t["shr.u64"] = shiftQ(vpsrlvq)
+	t["cvt.u64.u32"] = extendQ(vpmovzxdq)
+	t["cvt.s64.s32"] = extendQ(vpmovsxdq)
+	t["cvt.u32.u64"] = truncateQ
 
 	// narrow integers
 	zero := func(mask uint32) translator {
 		return unary(func(e *emitter, v int) { e.splat32(1, mask); e.v(vpand, v, v, 1) })
 	}
-	sign := func(bits byte, mask uint32) translator {
+	sign := func(bits byte) translator {
 		return unary(func(e *emitter, v int) {
 			e.shiftI(vpslldI, 6, v, v, 32-bits)
 			e.shiftI(vpsradI, 4, v, v, 32-bits)
-			if mask != 0 {
-				e.splat32(1, mask)
-				e.v(vpand, v, v, 1)
-			}
 		})
 	}
-	each(same(zero(0xffff)), "cvt.u32.u16", "cvt.s32.u16", "cvt.u16.u32", "cvt.u16.s32", "cvt.s16.u32", "cvt.s16.s32")
-	each(same(zero(0xff)), "cvt.u32.u8", "cvt.s32.u8", "cvt.u16.u8", "cvt.s16.u8", "cvt.u8.u32")
-	each(same(sign(16, 0)), "cvt.u32.s16", "cvt.s32.s16")
-	each(same(sign(8, 0)), "cvt.u32.s8", "cvt.s32.s8")
-	each(same(sign(8, 0xffff)), "cvt.u16.s8", "cvt.s16.s8")
+	each(zero(0xffff), "cvt.u32.u16", "cvt.u16.u32")
+	t["cvt.u32.u8"] = zero(0xff)
+	t["cvt.s32.s16"] = sign(16)
+	t["cvt.s32.s8"] = sign(8)
 
-	floatRules(t, each)
-	narrowRules(t)
-	compareRules(t)
+	floatForms(t)
+	narrowForms(t)
+	compareForms(t)
+	matrixForms(t)
 	return t
 }
 
@@ -108,21 +102,6 @@ func elementwise(o vop) translator {
 		for c := range e.chunks() {
 			e.v(vmovups, 0, 0, e.r(in.A, c))
 			e.v(o, 0, 0, e.r(in.B, c))
-			e.toR(in.D, c, 0, 2)
-		}
-		return true
-	}
-}
-
-// low16 keeps the low 16 bits of a 32-bit operation.
-func low16(o vop) translator {
-	return func(e *emitter, in *Inst) bool {
-		e.begin()
-		e.splat32(4, 0xffff)
-		for c := range e.chunks() {
-			e.v(vmovups, 0, 0, e.r(in.A, c))
-			e.v(o, 0, 0, e.r(in.B, c))
-			e.v(vpand, 0, 0, 4)
 			e.toR(in.D, c, 0, 2)
 		}
 		return true
@@ -212,11 +191,7 @@ func shiftQ(o vop) translator {
 	}
 }
 
-func extendQ(signed bool) translator {
-	ext := vpmovzxdq
-	if signed {
-		ext = vpmovsxdq
-	}
+func extendQ(ext vop) translator {
 	return func(e *emitter, in *Inst) bool {
 		e.begin()
 		for c := range 2 * e.chunks() {
@@ -246,19 +221,10 @@ func truncateQ(e *emitter, in *Inst) bool {
 }
 
 // predicates are words with a bit a lane.
-func predicates(op string) translator {
+func predicates(f func(e *emitter, b mem)) translator {
 	return func(e *emitter, in *Inst) bool {
 		e.mov32(rax, e.p(in.A))
-		switch op {
-		case "and.pred":
-			e.alu32(aluAnd, rax, e.p(in.B))
-		case "or.pred":
-			e.alu32(aluOr, rax, e.p(in.B))
-		case "xor.pred":
-			e.alu32(aluXor, rax, e.p(in.B))
-		case "not.pred":
-			e.not32(rax)
-		}
+		f(e, e.p(in.B))
 		e.toP(in.D, rax)
 		return true
 	}
@@ -308,7 +274,7 @@ func selectQ(e *emitter, in *Inst) bool {
 	return true
 }
 
-func (e *emitter) loadParam(in *Inst) bool {
+func (e *emitter) loadParam(in *Inst) {
 	e.begin()
 	e.mov64(rax, e.field(unsafe.Offsetof(ctx.Params)))
 	m := at(rax, int(in.Imm))
@@ -317,11 +283,10 @@ func (e *emitter) loadParam(in *Inst) bool {
 		for c := range 2 * e.chunks() {
 			e.toQ(in.Vec[0], c, 0, 2)
 		}
-		return true
+		return
 	}
 	e.v(vbroadcast, 0, 0, m)
 	for c := range e.chunks() {
 		e.toR(in.Vec[0], c, 0, 2)
 	}
-	return true
 }

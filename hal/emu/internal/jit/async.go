@@ -11,14 +11,13 @@ const copyBytes = 16
 
 // copyAsync is cp.async. A lane copies all of its bytes, or zeros; less than all is the interpreter's. Vec[0] is the
 // destination's offset.
-func (e *emitter) copyAsync(in *Inst) bool {
+func (e *emitter) copyAsync(in *Inst) {
 	some := func() { e.copySome(in) }
 	if !e.wide || in.Size != copyBytes {
 		some()
 	} else {
 		e.partial(func() { e.copyAll(in) }, some)
 	}
-	return true
 }
 
 // copySome is cp.async lane by lane.
@@ -100,7 +99,7 @@ func (e *emitter) newCopy(in *Inst) {
 // copyAll is cp.async of 16 bytes by all lanes (AVX-512).
 func (e *emitter) copyAll(in *Inst) {
 	l := e.layout
-	e.sharedAll(in.D, int64(in.Vec[0]), copyBytes, 32) // offsets in 16, 17
+	e.sharedAll(in.D, int64(in.Vec[0]), copyBytes) // offsets in 16, 17
 	e.v(vmovups, 24, 0, 16)
 	e.v(vmovups, 25, 0, 17)
 	// Lanes that read everything: r13; the others must read nothing.
@@ -169,19 +168,10 @@ func (e *emitter) copyAll(in *Inst) {
 }
 
 // commit closes a group. All living lanes must do so together, which is sure where all 32 run.
-func (e *emitter) commit(*Inst) bool {
-	if e.m {
-		return false
-	}
-	e.inc64(e.field(unsafe.Offsetof(ctx.Group)))
-	return true
-}
+func (e *emitter) commit() { e.inc64(e.field(unsafe.Offsetof(ctx.Group))) }
 
 // waitGroup makes the copies of all groups but the Imm most recent visible; Imm < 0: all copies.
-func (e *emitter) waitGroup(in *Inst) bool {
-	if e.m {
-		return false
-	}
+func (e *emitter) waitGroup(in *Inst) {
 	l := e.layout
 	const left, limit, from = r12, r13, rdx
 	// The group from which on copies stay.
@@ -220,7 +210,6 @@ func (e *emitter) waitGroup(in *Inst) bool {
 		e.mov64(rsi, r14)
 	}))
 	e.place(end)
-	return true
 }
 
 // arrive is a subroutine: it stores the copy at a register. rax, rcx, rbp, r14 and register 0 are clobbered.

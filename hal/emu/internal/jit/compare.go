@@ -4,13 +4,13 @@ package jit
 
 import "strings"
 
-// compareRules are setp. Integers compare as eq ne lt le gt ge; floats ordered, but neu and nan.
-func compareRules(t map[string]translator) {
+// compareForms are setp. Integers compare as eq ne lt le gt ge; floats ordered, but neu and nan.
+func compareForms(t map[string]translator) {
 	for _, how := range []string{"eq", "ne", "lt", "le", "gt", "ge"} {
-		for _, typ := range []string{"u32", "s32", "b32", "u16", "b16"} {
+		for _, typ := range []string{"u32", "s32"} {
 			t["setp."+how+"."+typ] = compareInt(how, typ[0] == 's')
 		}
-		for _, typ := range []string{"u64", "s64", "b64"} {
+		for _, typ := range []string{"u64", "s64"} {
 			t["setp."+how+"."+typ] = compareQ(how, typ[0] == 's')
 		}
 	}

@@ -11,43 +11,30 @@ type element struct {
 	shrink  int // unpack gives the values times 2^-shrink
 }
 
-// elements are the formats that mma multiplies, by PTX's names of the types. nibble is e2m1 packed two to a byte.
-var elements = map[string]element{
-	"f16": {"f16", 2, 0}, "bf16": {"bf16", 2, 0},
-	"e4m3": {"e4m3", 4, 8}, "e5m2": {"e5m2", 4, 0}, "e2m1": {"e2m1", 4, 14},
-	"s8": {"s8", 4, 0}, "u8": {"u8", 4, 0},
-}
-
-var nibble = element{"nibble", 8, 0}
-
-func (f element) integer() bool { return f.name == "s8" || f.name == "u8" }
+// The formats that mma multiplies. nibble is e2m1 packed two to a byte.
+var (
+	f16    = element{"f16", 2, 0}
+	bf16   = element{"bf16", 2, 0}
+	e4m3   = element{"e4m3", 4, 8}
+	e5m2   = element{"e5m2", 4, 0}
+	nibble = element{"nibble", 8, 0}
+)
 
 // all32 is the operand of a vector of one number.
 func (e *emitter) all32(v uint32) mem { return e.vector32(func(int) uint32 { return v }) }
 
-// unpack widens the first n elements of the words in register s, which stays, to f32, or to s32 if they are integers:
-// element i into dst(i), whereupon done(i) is called. The elements come in no particular order. Registers t to t+2 are
-// clobbered; NaNs are not canonical.
+// unpack widens the first n elements of the words in register s, which stays, to f32: element i into dst(i), whereupon
+// done(i) is called. The elements come in no particular order. Registers t to t+2 are clobbered; NaNs are not canonical.
 func (e *emitter) unpack(f element, s, n, t int, dst func(i int) int, done func(i int)) {
-	switch f.name {
-	case "f16", "bf16":
+	switch f {
+	case f16, bf16:
 		for i := range n {
-			e.halves(dst(i), s, i == 1, f.name == "bf16")
+			e.halves(dst(i), s, i == 1, f == bf16)
 			done(i)
 		}
-	case "nibble":
+	case nibble:
 		for i := range n {
 			e.nibble(dst(i), s, i, t)
-			done(i)
-		}
-	case "s8", "u8":
-		for i := range n {
-			d, ext := dst(i), 2 // vpsrld
-			if f.name == "s8" {
-				ext = 4 // vpsrad
-			}
-			e.shiftI(vpslldI, 6, d, s, byte(24-8*i))
-			e.shiftI(vpsrldI, ext, d, d, 24)
 			done(i)
 		}
 	default: // two pairs of f16: of the even elements and of the odd ones
@@ -57,7 +44,9 @@ func (e *emitter) unpack(f element, s, n, t int, dst func(i int) int, done func(
 			} else {
 				e.shiftI(vpsllwI, 6, t, s, 8)
 			}
-			e.upperToHalf(f, t, t+1)
+			if f == e4m3 {
+				e.upperToHalf(t, t+1)
+			}
 			for i := odd; i < n; i += 2 {
 				e.halves(dst(i), t, i > 1, false)
 				done(i)
@@ -66,30 +55,21 @@ func (e *emitter) unpack(f element, s, n, t int, dst func(i int) int, done func(
 	}
 }
 
-// upperToHalf turns 16-bit words, whose upper byte is a float of 8 bits and whose lower byte is 0, into f16, 2^-shrink times as
-// large; t and t+1 are clobbered.
-func (e *emitter) upperToHalf(f element, v, t int) {
-	switch f.name {
-	case "e4m3":
-		// One bit down, exponent and mantissa are f16's, with another bias. All ones are NaN: adding 1 carries into the
-		// highest bit of f16's exponent, which makes all of that ones.
-		e.shiftI(vpsrawI, 4, v, v, 1)
-		e.v(vpand, t, v, e.all32(0x3f803f80))
-		e.v(vpaddw, t, t, e.all32(0x00800080))
-		if e.wide {
-			e.vi(vpternlogd, v, t, e.all32(0xbfffbfff), 0xe4) // the mask's bits of v, the others of t
-			return
-		}
-		e.v(vpand, t, t, e.all32(0x40004000))
-		e.v(vpand, v, v, e.all32(0xbf80bf80))
-		e.v(vpor, v, v, t)
-	case "e2m1": // in bits 5–2 of the byte
-		e.shiftI(vpsllwI, 6, t, v, 2)
-		e.v(vpand, t, t, e.all32(0x80008000))
-		e.shiftI(vpsrlwI, 2, v, v, 1)
-		e.v(vpand, v, v, e.all32(0x0e000e00))
-		e.v(vpor, v, v, t)
+// upperToHalf turns 16-bit words, whose upper byte is an e4m3 and whose lower byte is 0, into f16, 2^-8 times as large; t is
+// clobbered. e5m2 is f16 already.
+func (e *emitter) upperToHalf(v, t int) {
+	// One bit down, exponent and mantissa are f16's, with another bias. All ones are NaN: adding 1 carries into the
+	// highest bit of f16's exponent, which makes all of that ones.
+	e.shiftI(vpsrawI, 4, v, v, 1)
+	e.v(vpand, t, v, e.all32(0x3f803f80))
+	e.v(vpaddw, t, t, e.all32(0x00800080))
+	if e.wide {
+		e.vi(vpternlogd, v, t, e.all32(0xbfffbfff), 0xe4) // the mask's bits of v, the others of t
+		return
 	}
+	e.v(vpand, t, t, e.all32(0x40004000))
+	e.v(vpand, v, v, e.all32(0xbf80bf80))
+	e.v(vpor, v, v, t)
 }
 
 // nibble widens e2m1 number i of the words in s by looking it up.

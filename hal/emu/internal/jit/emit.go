@@ -5,6 +5,8 @@ package jit
 import (
 	"encoding/binary"
 	"unsafe"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
 // Registers with a fixed role; the others are free within an instruction.
@@ -177,7 +179,7 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 	}
 	e.leader = make([]bool, len(e.insts)+1)
 	for pc := range e.insts {
-		if e.insts[pc].Kind == Branch {
+		if e.insts[pc].Def.Does == ptx.Branch {
 			e.leader[e.insts[pc].Imm], e.leader[pc+1] = true, true
 		}
 	}
@@ -224,11 +226,11 @@ func (e *emitter) inst(in *Inst) {
 		e.alu32i(aluCmp, e.field(unsafe.Offsetof(ctx.NextPC)), int32(e.pc))
 		e.jcc(ccLE, e.exit(e.pc, false))
 	}
-	if in.Kind == Branch {
+	switch in.Def.Does {
+	case ptx.Branch:
 		e.branch(in)
 		return
-	}
-	if in.Kind == Nothing {
+	case ptx.Fence, ptx.GridWait, ptx.GridLaunch, ptx.Prefetch: // without checks these have no effect
 		return
 	}
 	end := label(-1)
@@ -248,10 +250,8 @@ func (e *emitter) inst(in *Inst) {
 	} else if e.masked {
 		e.mov32(rEM, rMask)
 	}
-	if !e.translate(in) {
-		if in.Kind != Other && !in.Ordered {
-			e.left[in.Op]++
-		}
+	// Where lanes are missing, the interpreter knows what to say; the next warp may come with all.
+	if e.m && in.Def.Together != ptx.AnyLanes || !e.translate(in) {
 		e.jmp(e.bail())
 	}
 	if end >= 0 {
@@ -261,31 +261,48 @@ func (e *emitter) inst(in *Inst) {
 
 // translate emits the instruction's native form, or returns false and emits nothing.
 func (e *emitter) translate(in *Inst) bool {
-	switch in.Kind {
-	case LoadParam:
-		return e.loadParam(in)
-	case LoadGlobal, StoreGlobal:
-		return e.global(in)
-	case LoadShared, StoreShared:
-		return e.shared(in)
-	case LoadMatrix:
-		return e.loadMatrix(in)
-	case MMA:
-		return e.mma(in)
-	case Shuffle:
-		return e.shuffle(in)
-	case CopyAsync:
-		return e.copyAsync(in)
-	case Commit:
-		return e.commit(in)
-	case WaitGroup:
-		return e.waitGroup(in)
-	case Arithmetic:
-		if f, ok := arithmetic[in.Op]; ok {
+	switch d := in.Def; d.Does {
+	case ptx.Load, ptx.Store:
+		switch {
+		case d.Order != ptx.Plain: // the interpreter's
+			return false
+		case in.space() == "param":
+			e.loadParam(in)
+		case in.space() == "shared":
+			e.shared(in)
+		default:
+			e.global(in)
+		}
+		return true
+	case ptx.LoadMatrix:
+		e.loadMatrix(in)
+		return true
+	case ptx.CopyAsync:
+		e.copyAsync(in)
+		return true
+	case ptx.CommitCopies:
+		e.commit()
+		return true
+	case ptx.WaitCopies:
+		e.waitGroup(in)
+		return true
+	case ptx.Compute, ptx.Multiply, ptx.Shuffle:
+		if f, ok := native[d.Op]; ok {
 			return f(e, in)
 		}
+		e.left[d.Op]++
 	}
-	return false
+	return false // it ends or stops the warp, or is rare
+}
+
+// space is where a load or store finds memory.
+func (in *Inst) space() string {
+	for _, a := range in.Def.Args {
+		if a.Kind == ptx.ArgAddr {
+			return a.Space
+		}
+	}
+	return ""
 }
 
 // branch emits a branch. One that parts the running lanes is the interpreter's.

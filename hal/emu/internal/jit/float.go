@@ -4,7 +4,7 @@ package jit
 
 import "math"
 
-func floatRules(t map[string]translator, each func(func(string) translator, ...string)) {
+func floatForms(t map[string]translator) {
 	for op, o := range map[string]vop{"add.rn.f32": vaddps, "sub.rn.f32": vsubps, "mul.rn.f32": vmulps, "div.rn.f32": vdivps} {
 		t[op] = floatBinary(o)
 	}
@@ -18,7 +18,6 @@ func floatRules(t map[string]translator, each func(func(string) translator, ...s
 	t["abs.f32"] = unary(func(e *emitter, v int) { e.splat32(1, 0x7fffffff); e.v(vpand, v, v, 1) })
 	t["neg.f32"] = unary(func(e *emitter, v int) { e.splat32(1, 0x80000000); e.v(vpxor, v, v, 1) })
 	t["copysign.f32"] = copysign
-	t["min.f32"] = extreme(vminps, vpor, false)
 	t["max.f32"] = extreme(vmaxps, vpand, false)
 	t["min.NaN.f32"] = extreme(vminps, vpor, true)
 	t["max.NaN.f32"] = extreme(vmaxps, vpand, true)
@@ -27,44 +26,16 @@ func floatRules(t map[string]translator, each func(func(string) translator, ...s
 	for op, imm := range map[string]byte{"cvt.rni.f32.f32": 8, "cvt.rmi.f32.f32": 9, "cvt.rpi.f32.f32": 10, "cvt.rzi.f32.f32": 11} {
 		t[op] = unary(func(e *emitter, v int) { e.vi(vroundps, v, 0, v, imm); e.canon(v, 1) })
 	}
-	t["cvt.rzi.s32.f32"] = unary(func(e *emitter, v int) { toInt(e, v, vcvttps2dq) })
-	t["cvt.rni.s32.f32"] = unary(func(e *emitter, v int) { toInt(e, v, vcvtps2dq) })
+	t["cvt.rzi.s32.f32"] = unary(toInt)
 	t["cvt.rn.f32.s32"] = unary(func(e *emitter, v int) { e.v(vcvtdq2ps, v, 0, v) })
-	t["cvt.rn.f32.u8"] = unary(func(e *emitter, v int) {
-		e.splat32(1, 0xff)
-		e.v(vpand, v, v, 1)
-		e.v(vcvtdq2ps, v, 0, v)
-	})
-	t["cvt.rn.f32.u16"] = unary(func(e *emitter, v int) {
-		e.splat32(1, 0xffff)
-		e.v(vpand, v, v, 1)
-		e.v(vcvtdq2ps, v, 0, v)
-	})
-	t["cvt.rn.f32.u32"] = func(e *emitter, in *Inst) bool {
-		return e.wide && unary(func(e *emitter, v int) { e.v(vcvtudq2ps, v, 0, v) })(e, in)
-	}
-
 	t["cvt.rn.f32.s64"] = fromLong
-
 	t["cvt.f32.f16"] = unary(func(e *emitter, v int) { e.widen(v, v); e.canon(v, 1) })
 	t["cvt.rn.f16.f32"] = unary(func(e *emitter, v int) { e.narrow(v) })
 	t["cvt.rn.f16x2.f32"] = pack((*emitter).narrow)
-	t["cvt.f32.bf16"] = unary(func(e *emitter, v int) { e.shiftI(vpslldI, 6, v, v, 16) })
 	t["cvt.rn.bf16.f32"] = unary(func(e *emitter, v int) { e.narrowBF(v) })
 	t["cvt.rn.bf16x2.f32"] = pack((*emitter).narrowBF)
 
-	// The approximate functions, in double precision.
 	t["ex2.approx.f32"] = inDouble((*emitter).exp2)
-	t["rcp.approx.f32"] = inDouble(func(e *emitter) {
-		e.splat64(1, math.Float64bits(1))
-		e.v(vdivpd, 0, 1, 0)
-	})
-	t["rsqrt.approx.f32"] = inDouble(func(e *emitter) {
-		e.v(vsqrtpd, 0, 0, 0)
-		e.splat64(1, math.Float64bits(1))
-		e.v(vdivpd, 0, 1, 0)
-	})
-	t["sqrt.approx.f32"] = inDouble(func(e *emitter) { e.v(vsqrtpd, 0, 0, 0) })
 }
 
 func floatBinary(o vop) translator {
@@ -147,8 +118,8 @@ func extreme(o, join vop, nan bool) translator {
 }
 
 // toInt converts to s32, saturating; NaN becomes 0. The instruction gives 0x80000000 for whatever does not fit.
-func toInt(e *emitter, v int, o vop) {
-	e.v(o, 1, 0, v)
+func toInt(e *emitter, v int) {
+	e.v(vcvttps2dq, 1, 0, v)
 	if e.wide {
 		e.splat32(2, math.Float32bits(1<<31))
 		e.evex(vcmpps, w512, 1, v, 2, mod{}, 1)

@@ -126,57 +126,58 @@ func extractSigned(e *emitter, in *Inst) bool {
 
 // divide is div.u32 and rem.u32. The quotient of two 32-bit integers in double precision truncates to the right one: it
 // differs from an integer above it by at least one part in 2^32. By zero both give all ones.
-func divide(e *emitter, in *Inst) bool {
-	e.begin()
-	rem := in.Op == "rem.u32"
-	if !e.wide {
-		// Through a scratch row, so that a row may be both an operand and the result.
-		scratch := e.scratch()
-		for l := range 32 {
-			zero, done := e.newLabel(), e.newLabel()
-			e.mov32(rcx, e.lane(in.B, l))
-			e.mov32(rax, e.lane(in.A, l))
-			e.alu32(aluXor, rdx, rdx)
-			e.test32(rcx, rcx)
-			e.jcc(ccE, zero)
-			e.div32(rcx)
-			e.jmp(done)
-			e.place(zero)
-			e.movi32(rax, -1)
-			e.movi32(rdx, -1)
-			e.place(done)
-			res := rax
-			if rem {
-				res = rdx
+func divide(rem bool) translator {
+	return func(e *emitter, in *Inst) bool {
+		e.begin()
+		if !e.wide {
+			// Through a scratch row, so that a row may be both an operand and the result.
+			scratch := e.scratch()
+			for l := range 32 {
+				zero, done := e.newLabel(), e.newLabel()
+				e.mov32(rcx, e.lane(in.B, l))
+				e.mov32(rax, e.lane(in.A, l))
+				e.alu32(aluXor, rdx, rdx)
+				e.test32(rcx, rcx)
+				e.jcc(ccE, zero)
+				e.div32(rcx)
+				e.jmp(done)
+				e.place(zero)
+				e.movi32(rax, -1)
+				e.movi32(rdx, -1)
+				e.place(done)
+				res := rax
+				if rem {
+					res = rdx
+				}
+				e.put32(scratch.plus(4*l), res)
 			}
-			e.put32(scratch.plus(4*l), res)
+			for c := range e.chunks() {
+				e.v(vmovups, 0, 0, scratch.plus(32*c))
+				e.toR(in.D, c, 0, 2)
+			}
+			return true
 		}
-		for c := range e.chunks() {
-			e.v(vmovups, 0, 0, scratch.plus(32*c))
-			e.toR(in.D, c, 0, 2)
+		for c := range 2 {
+			for h := range 2 {
+				e.v(vcvtudq2pd, 0, 0, e.half(in.A, 2*c+h))
+				e.v(vcvtudq2pd, 1, 0, e.half(in.B, 2*c+h))
+				e.v(vdivpd, 0, 0, 1)
+				e.v(vcvttpd2udq, 3+h, 0, 0)
+			}
+			e.join256(3, 4)
+			e.v(vmovups, 1, 0, e.r(in.B, c))
+			if rem {
+				e.v(vpmulld, 3, 3, 1)
+				e.v(vmovups, 0, 0, e.r(in.A, c))
+				e.v(vpsubd, 3, 0, 3)
+			}
+			e.splat32(5, 0xffffffff)
+			e.v(vpxor, 6, 6, 6)
+			e.evex(vpcmpud, w512, 1, 1, 6, mod{}, 1) // b == 0
+			e.b(0)
+			e.vk(vmovups, 3, 0, 5, 1)
+			e.toR(in.D, c, 3, 2)
 		}
 		return true
 	}
-	for c := range 2 {
-		for h := range 2 {
-			e.v(vcvtudq2pd, 0, 0, e.half(in.A, 2*c+h))
-			e.v(vcvtudq2pd, 1, 0, e.half(in.B, 2*c+h))
-			e.v(vdivpd, 0, 0, 1)
-			e.v(vcvttpd2udq, 3+h, 0, 0)
-		}
-		e.join256(3, 4)
-		e.v(vmovups, 1, 0, e.r(in.B, c))
-		if rem {
-			e.v(vpmulld, 3, 3, 1)
-			e.v(vmovups, 0, 0, e.r(in.A, c))
-			e.v(vpsubd, 3, 0, 3)
-		}
-		e.splat32(5, 0xffffffff)
-		e.v(vpxor, 6, 6, 6)
-		e.evex(vpcmpud, w512, 1, 1, 6, mod{}, 1) // b == 0
-		e.b(0)
-		e.vk(vmovups, 3, 0, 5, 1)
-		e.toR(in.D, c, 3, 2)
-	}
-	return true
 }

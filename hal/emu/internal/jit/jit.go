@@ -1,42 +1,23 @@
 package jit
 
-import "unsafe"
+import (
+	"unsafe"
 
-// Inst is an instruction. Operands are rows: of 32-bit values, of 64-bit values or of predicates, as the opcode says.
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
+
+// Inst is an instruction. Operands are rows: of 32-bit values, of 64-bit values or of predicates, as the row of the
+// instruction table says.
 type Inst struct {
-	Op         string
+	Def        *ptx.Def
 	Guard      int32 // predicate row, or -1
 	Negate     bool
 	D, A, B, C int32
-	Imm        int64
+	Imm        int64 // of a branch, the target
 	Vec        []int32
-	Size       int  // bytes of an element that is loaded or stored
-	Ordered    bool // an acquire or a release
-	Kind       Kind
+	Size       int     // bytes of an element that is loaded or stored
 	Address    uintptr // of the interpreter's form, for an asynchronous copy
 }
-
-// Kind groups the instructions that the emitter treats alike.
-type Kind uint8
-
-// Kinds.
-const (
-	Arithmetic Kind = iota
-	LoadParam
-	LoadGlobal
-	StoreGlobal
-	LoadShared
-	StoreShared
-	CopyAsync
-	Commit
-	WaitGroup
-	MMA
-	LoadMatrix
-	Shuffle
-	Branch // Imm is the target
-	Nothing
-	Other // the interpreter's: it ends or stops the warp, or is rare
-)
 
 // Level is an instruction set.
 type Level uint8

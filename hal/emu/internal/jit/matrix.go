@@ -2,19 +2,16 @@
 
 package jit
 
-import "strings"
+import "github.com/spark-compile/spark-compile/internal/ptx"
 
 // loadMatrix is ldmatrix: lanes 8i…8i+7 give the row addresses of matrix i.
-func (e *emitter) loadMatrix(in *Inst) bool {
-	if e.m { // all lanes must execute it: the interpreter knows what to say
-		return false
-	}
-	n := len(in.Vec)
-	trans := strings.Contains(in.Op, ".trans")
+func (e *emitter) loadMatrix(in *Inst) {
+	trans := bool(in.Def.Eval.(ptx.Transposed))
 	if !e.wide {
-		return e.loadMatrixAVX2(in, trans)
+		e.loadMatrixAVX2(in, trans)
+		return
 	}
-	s := e.sharedAll(in.A, in.Imm, 16, 8*n)
+	s := e.sharedAll(in.A, in.Imm, 16)
 	for i, row := range in.Vec {
 		for g := range 8 {
 			e.mov32(rax, s.plus(4*(8*i+g)))
@@ -42,7 +39,6 @@ func (e *emitter) loadMatrix(in *Inst) bool {
 		e.v(vstoreups, 0, 0, e.r(row, 0))
 		e.v(vstoreups, 1, 0, e.r(row, 1))
 	}
-	return true
 }
 
 // transpose16 transposes the 8×8 halfwords in registers 0–7; 8–15 are clobbered, 15 not.
@@ -79,10 +75,8 @@ func (e *emitter) transpose16() {
 	x(vmovups, 6, 0, 14)
 }
 
-func (e *emitter) loadMatrixAVX2(in *Inst, trans bool) bool {
-	n := len(in.Vec)
-	e.movi32(rEM, int32(uint32(uint64(1)<<(8*n)-1)))
-	e.sharedSome(in.A, in.Imm, 16, rEM)
+func (e *emitter) loadMatrixAVX2(in *Inst, trans bool) {
+	e.sharedSome(in.A, in.Imm, 16, -1)
 	// The row of addresses may be a result: everything goes through scratch memory.
 	s := e.scratch()
 	for i := range in.Vec {
@@ -104,5 +98,4 @@ func (e *emitter) loadMatrixAVX2(in *Inst, trans bool) bool {
 			e.v(vstoreups, 0, 0, e.r(row, c))
 		}
 	}
-	return true
 }

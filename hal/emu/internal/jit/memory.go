@@ -2,7 +2,11 @@
 
 package jit
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
 
 // Within a memory instruction: rdx is what to add to an address of the address row to get the host's, rbp the lanes that
 // a loop has left, r14 its lane, rax the lane's address.
@@ -138,13 +142,10 @@ func (e *emitter) checkOffsets(size int) {
 	e.jcc(ccNE, e.bail())
 }
 
-// global is ld.global and st.global. Acquire and release are the interpreter's.
-func (e *emitter) global(in *Inst) bool {
-	if in.Ordered {
-		return false
-	}
+// global is ld.global and st.global.
+func (e *emitter) global(in *Inst) {
 	size := in.Size * len(in.Vec)
-	load := in.Kind == LoadGlobal
+	load := in.Def.Does == ptx.Load
 	address := func() { e.mov64(rax, e.laneQ(in.A)) }
 	some := func() {
 		e.locateSome(in.A, size, e.running())
@@ -152,7 +153,7 @@ func (e *emitter) global(in *Inst) bool {
 	}
 	if !e.wide || in.Size != 4 {
 		some()
-		return true
+		return
 	}
 	e.partial(func() {
 		e.locateAll(in.A, size)
@@ -203,7 +204,6 @@ func (e *emitter) global(in *Inst) bool {
 		}
 		e.vectors(in, load, rBase, func(r, l int) { e.mov64(r, first.plus(8*l)) })
 	}, some)
-	return true
 }
 
 // gather emits vgather… d, [base + index·2^scale] under mask k, which it clears.
@@ -214,7 +214,7 @@ func (e *emitter) gather(o vop, w width, d, base, index, k int, scale uint8) {
 // lanewise moves the elements of the running lanes one lane at a time; address puts the lane's into rax.
 func (e *emitter) lanewise(in *Inst, load bool, base int, address func()) {
 	wide := in.Size == 8
-	signed := len(in.Op) > 3 && in.Op[len(in.Op)-3:] == ".s8"
+	signed := in.Def.Args[0].Type == "s8"
 	e.eachLane(e.running(), func() {
 		address()
 		for j, row := range in.Vec {
@@ -360,40 +360,30 @@ func (e *emitter) sharedSome(row int32, imm int64, size, mask int) {
 	}
 }
 
-// sharedAll checks all lanes' shared addresses, or those of the first lanes, and leaves the offsets in registers 16 and
-// 17 and in the scratch memory at r14 (AVX-512).
-func (e *emitter) sharedAll(row int32, imm int64, size, lanes int) mem {
+// sharedAll checks all lanes' shared addresses and leaves the offsets in registers 16 and 17 and in the scratch memory at r14
+// (AVX-512).
+func (e *emitter) sharedAll(row int32, imm int64, size int) mem {
 	e.sharedLimit(size)
 	e.evex(vop{2, 1, 0x7c, 0, 4}, w512, 1, 0, r13, mod{}, 0) // vpbroadcastd from r13
 	e.splat32(0, uint32(imm)-sharedBase)
-	n := (lanes + 15) / 16
-	for c := range n {
+	for c := range 2 {
 		e.v(vmovups, 16+c, 0, e.r(row, c))
 		e.v(vpaddd, 16+c, 16+c, 0)
 	}
-	if lanes == 8 { // the others do not count
-		e.movi32(rax, 0xff)
-		e.kmovd(1, rax)
-		e.evex(vmovups, w512, 16, 0, 16, mod{k: 1, zero: true}, 0)
-	}
-	top, bits := 16, 16
-	if n == 2 {
-		e.v(vpmaxud, 2, 16, 17)
-		e.v(vpor, 3, 16, 17)
-		top, bits = 2, 3
-	}
-	e.evex(vpcmpud, w512, 1, top, 1, mod{}, 1)
+	e.v(vpmaxud, 2, 16, 17)
+	e.v(vpor, 3, 16, 17)
+	e.evex(vpcmpud, w512, 1, 2, 1, mod{}, 1)
 	e.b(6)
 	second := 1
 	if size > 1 {
 		e.splat32(4, uint32(size-1))
-		e.evex(vptestmd, w512, 2, bits, 4, mod{}, 0)
+		e.evex(vptestmd, w512, 2, 3, 4, mod{}, 0)
 		second = 2
 	}
 	e.kortest(1, second)
 	e.jcc(ccNE, e.bail())
 	s := e.scratch()
-	for c := range n {
+	for c := range 2 {
 		e.v(vstoreups, 16+c, 0, s.plus(64*c))
 	}
 	return s
@@ -407,9 +397,9 @@ func (e *emitter) scratch() mem {
 }
 
 // shared is ld.shared and st.shared.
-func (e *emitter) shared(in *Inst) bool {
+func (e *emitter) shared(in *Inst) {
 	size := in.Size * len(in.Vec)
-	load := in.Kind == LoadShared
+	load := in.Def.Does == ptx.Load
 	some := func() {
 		e.sharedSome(in.A, in.Imm, size, e.running())
 		e.lanewise(in, load, rShared, func() {
@@ -419,10 +409,10 @@ func (e *emitter) shared(in *Inst) bool {
 	}
 	if !e.wide || in.Size != 4 {
 		some()
-		return true
+		return
 	}
 	e.partial(func() {
-		s := e.sharedAll(in.A, in.Imm, size, 32)
+		s := e.sharedAll(in.A, in.Imm, size)
 		if len(in.Vec) > 1 {
 			e.vectors(in, load, rShared, func(r, l int) { e.mov32(r, s.plus(4*l)) })
 			return
@@ -443,5 +433,4 @@ func (e *emitter) shared(in *Inst) bool {
 			e.put32(indexed(rShared, rax, 0, 0), rcx)
 		}
 	}, some)
-	return true
 }

@@ -5,7 +5,6 @@ package jit
 import (
 	"encoding/binary"
 	"math"
-	"strings"
 )
 
 // product is an mma m16n8: C ← A·B + C. Whatever the elements, a 32-bit word holds perWord of them, neighbours along k,
@@ -16,15 +15,14 @@ type product struct {
 	scaled bool // a ue4m3 for each 16 of k, of every row of A and column of B
 }
 
-// productOf is what an mma instruction computes.
-func productOf(op string) (p product, ok bool) {
-	if strings.Contains(op, ".kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3") {
-		return product{nibble, nibble, true}, true
-	}
-	m := strings.Split(op, ".")
-	a, okA := elements[m[len(m)-3]]
-	b, okB := elements[m[len(m)-2]]
-	return product{a: a, b: b}, okA && okB
+// matrixForms are the instructions of a whole warp.
+func matrixForms(t map[string]translator) {
+	t["shfl.sync.bfly.b32"] = shuffle
+	t["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] = product{a: f16, b: f16}.mma
+	t["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = product{a: bf16, b: bf16}.mma
+	t["mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"] = product{a: e4m3, b: e4m3}.mma
+	t["mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32"] = product{a: e5m2, b: e4m3}.mma
+	t["mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"] = product{nibble, nibble, true}.mma
 }
 
 // Rows of an mma in Inst.Vec: d, a, b, c; with scales those of A, {byte, thread} that select them, those of B, selectors.
@@ -38,22 +36,18 @@ const (
 // A overwrites when B has been multiplied by them (AVX-512).
 const scratchA, scratchD, scratchScaleB, scratchBytes = 2048, 3072, 3328, 4096
 
-// mma is, for every element of C, k ascending, one fused multiply-add each, of integers one product and sum. A lane g·4+t
+// mma is, for every element of C, k ascending, one fused multiply-add each. A lane g·4+t
 // holds columns 2t and 2t+1 of C in different registers, so the products are formed in the fragments' own layout: the k-th
 // column of A is one of a group of four lanes, spread over the group; the k-th row of B is four even or four odd columns,
 // repeated. The instruction hands its rows' offsets over to a subroutine.
-func (e *emitter) mma(in *Inst) bool {
-	p, ok := productOf(in.Op)
-	if e.m || !ok {
-		return false
-	}
+func (p product) mma(e *emitter, in *Inst) bool {
 	var rows []byte
 	for _, row := range in.Vec {
 		rows = binary.LittleEndian.AppendUint32(rows, uint32(int(row)*128-biasR))
 	}
 	rows = append(rows, make([]byte, 128-len(rows))...)
 	e.lea(rdx, e.constant(rows))
-	e.call(e.sub(in.Op, func() {
+	e.call(e.sub(in.Def.Op, func() {
 		if p.scaled {
 			e.selectors()
 			e.scalesOfB()
@@ -138,16 +132,6 @@ func (e *emitter) transposeB() {
 	e.v(vunpckhpd, 3, 5, 7)
 }
 
-// multiply adds a·b to c; b stays, a does not.
-func (e *emitter) multiply(p *product, c, a, b, t int) {
-	if p.a.integer() {
-		e.v(vpmulld, t, a, b)
-		e.v(vpaddd, c, c, t)
-		return
-	}
-	e.v(vfmadd231ps, c, a, b)
-}
-
 // mmaAVX512 has C in registers 0–7, two a row, and A in 8–23 or, where that is too small, in scratch memory.
 func (e *emitter) mmaAVX512(p *product) {
 	s := at(r14, 0)
@@ -192,8 +176,8 @@ func (e *emitter) mmaAVX512(p *product) {
 				for j := range 4 {
 					e.vi(vpermilps, 26+j, 0, place(i, j), byte(thread*0x55))
 					c := j%2 + 4*(j/2) // c0 or c2; c1 or c3 stand two further
-					e.multiply(p, c, 26+j, 24, 30)
-					e.multiply(p, c+2, 26+j, 25, 30)
+					e.v(vfmadd231ps, c, 26+j, 24)
+					e.v(vfmadd231ps, c+2, 26+j, 25)
 				}
 			}
 		}
@@ -201,9 +185,7 @@ func (e *emitter) mmaAVX512(p *product) {
 	for i := range 4 {
 		row := e.row(rowD + i)
 		for c := range 2 {
-			if !p.a.integer() {
-				e.canon(2*i+c, 24)
-			}
+			e.canon(2*i+c, 24)
 			e.v(vstoreups, 2*i+c, 0, row(c))
 		}
 	}
@@ -241,16 +223,14 @@ func (e *emitter) mmaAVX2(p *product) {
 					e.v(vbroadcastX, 9, 0, s.plus(b+16))
 					for j := range 4 {
 						e.vi(vpermilps, 10, 0, s.plus(scratchA+128*i+32*j), byte(thread*0x55))
-						e.multiply(p, j, 10, 8, 11)
-						e.multiply(p, 4+j, 10, 9, 11)
+						e.v(vfmadd231ps, j, 10, 8)
+						e.v(vfmadd231ps, 4+j, 10, 9)
 					}
 				}
 			}
 		}
 		for i := range 8 {
-			if !p.a.integer() {
-				e.canon(i, 8)
-			}
+			e.canon(i, 8)
 			if h == 0 { // D may be A's rows: nothing is written before all is read
 				e.v(vstoreups, i, 0, s.plus(scratchD+32*i))
 			}

@@ -12,30 +12,14 @@ type encoding struct {
 	nan            uint32 // the code of NaN
 }
 
-var encodings = map[string]encoding{
-	"e4m3x2": {8, 3, -6, 448, 0x7f},
-	"e5m2x2": {8, 2, -14, 57344, 0x7f},
-	"e2m1x2": {4, 1, 0, 6, 7},
-}
-
-// narrowRules are the conversions of pairs of narrow floats and the arithmetic of f16.
-func narrowRules(t map[string]translator) {
-	for typ, f := range encodings {
-		t["cvt.rn.satfinite."+typ+".f32"] = encodePair(f)
-		from := elements[typ[:4]]
-		if typ == "e2m1x2" {
-			from = nibble
-		} else {
-			t["cvt.rn.satfinite."+typ+".f16x2"] = encodeHalves(f)
-		}
-		t["cvt.rn.f16x2."+typ] = decodePair(from)
-	}
+// narrowForms are the conversions of pairs of narrow floats and the arithmetic of f16.
+func narrowForms(t map[string]translator) {
+	t["cvt.rn.satfinite.e4m3x2.f32"] = encodePair(encoding{8, 3, -6, 448, 0x7f})
+	t["cvt.rn.satfinite.e2m1x2.f32"] = encodePair(encoding{4, 1, 0, 6, 7})
+	t["cvt.rn.f16x2.e4m3x2"] = decodePair(e4m3)
 	// Rounding to f32 first does no harm: of two f16 it has more than twice the digits and two (Figueroa, "When is double
 	// rounding innocuous?", 1995).
-	for op, o := range map[string]vop{"add": vaddps, "sub": vsubps, "mul": vmulps} {
-		t[op+".rn.f16"] = halfBinary(o)
-		t[op+".rn.f16x2"] = halvesBinary(o)
-	}
+	t["mul.rn.f16x2"] = halvesBinary(vmulps)
 }
 
 // encodePair puts the code of the first source above that of the second.
@@ -47,24 +31,6 @@ func encodePair(f encoding) translator {
 			e.encode(f, 0)
 			e.shiftI(vpslldI, 6, 4, 0, byte(f.bits))
 			e.v(vmovups, 0, 0, e.r(in.B, c))
-			e.encode(f, 0)
-			e.v(vpor, 0, 0, 4)
-			e.toR(in.D, c, 0, 2)
-		}
-		return true
-	}
-}
-
-// encodeHalves is encodePair of the upper and the lower half of one source.
-func encodeHalves(f encoding) translator {
-	return func(e *emitter, in *Inst) bool {
-		e.begin()
-		for c := range e.chunks() {
-			e.v(vmovups, 8, 0, e.r(in.A, c))
-			e.halves(0, 8, true, false)
-			e.encode(f, 0)
-			e.shiftI(vpslldI, 6, 4, 0, byte(f.bits))
-			e.halves(0, 8, false, false)
 			e.encode(f, 0)
 			e.v(vpor, 0, 0, 4)
 			e.toR(in.D, c, 0, 2)
@@ -140,22 +106,6 @@ func decodePair(f element) translator {
 			e.shiftI(vpslldI, 6, 12, 12, 16)
 			e.v(vpor, 4, 4, 12)
 			e.toR(in.D, c, 4, 2)
-		}
-		return true
-	}
-}
-
-func halfBinary(o vop) translator {
-	return func(e *emitter, in *Inst) bool {
-		e.begin()
-		for c := range e.chunks() {
-			e.v(vmovups, 8, 0, e.r(in.A, c))
-			e.v(vmovups, 9, 0, e.r(in.B, c))
-			e.widen(0, 8)
-			e.widen(1, 9)
-			e.v(o, 0, 0, 1)
-			e.narrow(0)
-			e.toR(in.D, c, 0, 2)
 		}
 		return true
 	}

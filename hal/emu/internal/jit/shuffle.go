@@ -2,14 +2,8 @@
 
 package jit
 
-import "strings"
-
-// shuffle is shfl.sync of whole warps (PTX ISA, shfl.sync, pseudocode).
-func (e *emitter) shuffle(in *Inst) bool {
-	if e.m {
-		return false
-	}
-	mode := strings.Split(in.Op, ".")[2]
+// shuffle is shfl.sync.bfly of whole warps (PTX ISA, shfl.sync, pseudocode).
+func shuffle(e *emitter, in *Inst) bool {
 	s := at(r14, 0)
 	if !e.wide {
 		s = e.scratch()
@@ -44,29 +38,15 @@ func (e *emitter) shuffle(in *Inst) bool {
 		e.v(vpandn, most, seg, cval)
 		e.v(vpand, 6, lane, seg)
 		e.v(vpor, most, most, 6)
-		switch mode {
-		case "up":
-			e.v(vpsubd, j, lane, bval)
-		case "down":
-			e.v(vpaddd, j, lane, bval)
-		case "bfly":
-			e.v(vpxor, j, lane, bval)
-		default:
-			e.v(vpandn, j, seg, bval)
-			e.v(vpor, j, j, 6)
-		}
-		a, b := j, most // not ok: a > b
-		if mode == "up" {
-			a, b = most, j
-		}
+		e.v(vpxor, j, lane, bval)
 		if e.wide {
-			e.evex(vpcmpd, w512, 1+c, a, b, mod{}, 1)
+			e.evex(vpcmpd, w512, 1+c, j, most, mod{}, 1)
 			e.b(2)
 			e.v(vmovups, 8+c, 0, lane)
 			e.vk(vmovups, 8+c, 0, j, 1+c)
 			continue
 		}
-		e.v(vpcmpgtd, 7, a, b)
+		e.v(vpcmpgtd, 7, j, most)
 		e.vi(vblendvps, j, j, lane, 7<<4)
 		e.v(vpxor, 7, 7, 13)
 		e.collect(vmovmskps, 7, c, 8)

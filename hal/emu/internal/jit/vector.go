@@ -28,7 +28,6 @@ var (
 	vminpd      = vop{1, 1, 0x5d, 1, 0}
 	vdivpd      = vop{1, 1, 0x5e, 1, 0}
 	vmaxpd      = vop{1, 1, 0x5f, 1, 0}
-	vsqrtpd     = vop{1, 1, 0x51, 1, 0}
 	vfmadd213ps = vop{2, 1, 0xa8, 0, 0}
 	vfmadd231ps = vop{2, 1, 0xb8, 0, 0}
 	vpaddd      = vop{1, 1, 0xfe, 0, 0}
@@ -73,12 +72,10 @@ var (
 	vcvtpd2ps   = vop{1, 1, 0x5a, 1, 0}
 	vcvtdq2ps   = vop{1, 0, 0x5b, 0, 0}
 	vcvttps2dq  = vop{1, 2, 0x5b, 0, 0}
-	vcvtps2dq   = vop{1, 1, 0x5b, 0, 0}
 	vcvttpd2dq  = vop{1, 1, 0xe6, 1, 0}
 	vcvtqq2ps   = vop{1, 0, 0x5b, 1, 0}        // EVEX
 	vcvtsi2ss   = vop{1, 2, 0x2a, 1, 0}        // VEX, of 64 bits
 	vmovss      = vop{1, 2, 0x11, 0, 0}        // VEX, store
-	vcvtudq2ps  = vop{1, 3, 0x7a, 0, 0}        // EVEX
 	vcvtudq2pd  = vop{1, 2, 0x7a, 0, unitHalf} // EVEX
 	vcvttpd2udq = vop{1, 0, 0x78, 1, 0}        // EVEX
 	vroundps    = vop{3, 1, 0x08, 0, 0}        // imm; EVEX vrndscaleps
@@ -125,7 +122,6 @@ var (
 	vpsradI     = vop{1, 1, 0x72, 0, 0} // /4
 	vpsllqI     = vop{1, 1, 0x73, 1, 0} // /6
 	vpsllwI     = vop{1, 1, 0x71, 0, 0} // /6
-	vpsrlwI     = vop{1, 1, 0x71, 0, 0} // /2
 	vpsrawI     = vop{1, 1, 0x71, 0, 0} // /4
 )
 

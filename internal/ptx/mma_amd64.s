@@ -217,10 +217,10 @@ GLOBL nan<>(SB), RODATA, $4
 	VZEROUPPER             \
 	RET
 
-// func mmaF16AVX2(r *row32, v *int32)
+// func mmaF16AVX2(r *Row32, v *int32)
 TEXT ·mmaF16AVX2(SB), 0, $1824-16
 	MMA(F16)
 
-// func mmaBF16AVX2(r *row32, v *int32)
+// func mmaBF16AVX2(r *Row32, v *int32)
 TEXT ·mmaBF16AVX2(SB), 0, $1824-16
 	MMA(BF16)

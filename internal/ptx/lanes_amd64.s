@@ -116,19 +116,19 @@ GLOBL halfnan<>(SB), RODATA, $4
 	VPOR    Y0, Y2, Y0           \
 	VMOVUPS Y0, off(DI)
 
-// func addAVX2(d, a, b, c *row32)
+// func addAVX2(d, a, b, c *Row32)
 TEXT ·addAVX2(SB), NOSPLIT, $0-32
 	ROWS(VADDPS)
 
-// func subAVX2(d, a, b, c *row32)
+// func subAVX2(d, a, b, c *Row32)
 TEXT ·subAVX2(SB), NOSPLIT, $0-32
 	ROWS(VSUBPS)
 
-// func mulAVX2(d, a, b, c *row32)
+// func mulAVX2(d, a, b, c *Row32)
 TEXT ·mulAVX2(SB), NOSPLIT, $0-32
 	ROWS(VMULPS)
 
-// func fmaAVX2(d, a, b, c *row32)
+// func fmaAVX2(d, a, b, c *Row32)
 TEXT ·fmaAVX2(SB), NOSPLIT, $0-32
 	MOVQ         d+0(FP), DI
 	MOVQ         a+8(FP), SI
@@ -142,23 +142,23 @@ TEXT ·fmaAVX2(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// func addIntAVX2(d, a, b, c *row32)
+// func addIntAVX2(d, a, b, c *Row32)
 TEXT ·addIntAVX2(SB), NOSPLIT, $0-32
 	INTEGERS(VPADDD)
 
-// func andAVX2(d, a, b, c *row32)
+// func andAVX2(d, a, b, c *Row32)
 TEXT ·andAVX2(SB), NOSPLIT, $0-32
 	INTEGERS(VPAND)
 
-// func shlAVX2(d, a, b, c *row32)
+// func shlAVX2(d, a, b, c *Row32)
 TEXT ·shlAVX2(SB), NOSPLIT, $0-32
 	INTEGERS(VPSLLVD)
 
-// func shrAVX2(d, a, b, c *row32)
+// func shrAVX2(d, a, b, c *Row32)
 TEXT ·shrAVX2(SB), NOSPLIT, $0-32
 	INTEGERS(VPSRLVD)
 
-// func madAVX2(d, a, b, c *row32)
+// func madAVX2(d, a, b, c *Row32)
 TEXT ·madAVX2(SB), NOSPLIT, $0-32
 	MOVQ d+0(FP), DI
 	MOVQ a+8(FP), SI
@@ -171,15 +171,11 @@ TEXT ·madAVX2(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// func minAVX2(d, a, b, c *row32)
-TEXT ·minAVX2(SB), NOSPLIT, $0-32
-	EXTREMES(VMINPS, VORPS)
-
-// func maxAVX2(d, a, b, c *row32)
+// func maxAVX2(d, a, b, c *Row32)
 TEXT ·maxAVX2(SB), NOSPLIT, $0-32
 	EXTREMES(VMAXPS, VANDPS)
 
-// func widenAVX2(d, a, b, c *row32)
+// func widenAVX2(d, a, b, c *Row32)
 TEXT ·widenAVX2(SB), NOSPLIT, $0-32
 	MOVQ         d+0(FP), DI
 	MOVQ         a+8(FP), SI
@@ -191,7 +187,7 @@ TEXT ·widenAVX2(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// func halfAVX2(d, a, b, c *row32)
+// func halfAVX2(d, a, b, c *Row32)
 TEXT ·halfAVX2(SB), NOSPLIT, $0-32
 	MOVQ         d+0(FP), DI
 	MOVQ         a+8(FP), SI
@@ -203,7 +199,7 @@ TEXT ·halfAVX2(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// func halvesAVX2(d, a, b, c *row32)
+// func halvesAVX2(d, a, b, c *Row32)
 TEXT ·halvesAVX2(SB), NOSPLIT, $0-32
 	MOVQ         d+0(FP), DI
 	MOVQ         a+8(FP), SI

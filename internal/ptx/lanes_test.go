@@ -1,4 +1,4 @@
-package emu
+package ptx
 
 import (
 	"fmt"
@@ -27,12 +27,12 @@ func TestVectorRowsEqualTheGoRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range []struct {
 		name      string
-		fast, ref func(d, a, b, c *row32)
+		fast, ref func(d, a, b, c *Row32)
 	}{{"add", addF, addFGo}, {"sub", subF, subFGo}, {"mul", mulF, mulFGo}, {"fma", fmaF, fmaFGo},
-		{"integer add", addR, addRGo}, {"integer mad", madR, madRGo}, {"and", andR, andRGo}, {"shl", shlR, shlRGo}, {"shr", shrR, shrRGo},
-		{"min", minF, minFGo}, {"max", maxF, maxFGo}, {"half", halfF, halfFGo}, {"halves", halvesF, halvesFGo}} {
+		{"integer add", addR, add[uint32]}, {"integer mad", madR, multiplyAdd[uint32]}, {"and", andR, bitsAnd[uint32]}, {"shl", shlR, shlGo}, {"shr", shrR, shrGo},
+		{"max", maxF, maxFGo}, {"half", halfF, halfFGo}, {"halves", halvesF, halvesFGo}} {
 		for range 5000 {
-			var a, b, z, got, want row32
+			var a, b, z, got, want Row32
 			for l := range a {
 				a[l], b[l], z[l] = randomBits(r), randomBits(r), randomBits(r)
 				if r.IntN(4) == 0 { // a shift in range
@@ -51,7 +51,7 @@ func TestVectorRowsEqualTheGoRows(t *testing.T) {
 
 func TestVectorWideningEqualsTheGoRow(t *testing.T) {
 	for h := uint32(0); h < 1<<16; h += 32 {
-		var a, got, want row32
+		var a, got, want Row32
 		for l := range a {
 			a[l] = h + uint32(l)
 		}
@@ -60,7 +60,7 @@ func TestVectorWideningEqualsTheGoRow(t *testing.T) {
 		require.Equal(t, want, got)
 		// And rounding at the midpoints and beside them.
 		for _, beside := range []uint32{0, 1, ^uint32(0)} {
-			var mid, half row32
+			var mid, half Row32
 			for l := range mid {
 				mid[l] = want[l] + 1<<12 + beside
 			}
@@ -75,7 +75,7 @@ func TestVectorMMAEqualsTheFragmentMaps(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for name, c := range map[string]struct{ fast, ref mmaFunc }{"f16": {mmaF16, mmaF16Go}, "bf16": {mmaBF16, mmaBF16Go}} {
 		for trial := range 2000 {
-			rows := make([]row32, 20)
+			rows := make([]Row32, 20)
 			for i := range rows {
 				for l := range rows[i] {
 					rows[i][l] = r.Uint32()
@@ -95,7 +95,7 @@ func TestVectorMMAEqualsTheFragmentMaps(t *testing.T) {
 			for i := range 4 {
 				v[i] = int32(perm[i])
 			}
-			want := append([]row32(nil), rows...)
+			want := append([]Row32(nil), rows...)
 			c.ref(want, v)
 			c.fast(rows, v)
 			require.Equal(t, want, rows, "%s, rows %v", name, v)
@@ -107,7 +107,7 @@ func TestVectorMMAEqualsTheFragmentMaps(t *testing.T) {
 func TestMMAIsAMatrixProduct(t *testing.T) {
 	var a [16][16]float64
 	var b [16][8]float64
-	rows := make([]row32, 14)
+	rows := make([]Row32, 14)
 	v := make([]int32, 14)
 	for i := range v {
 		v[i] = int32(i)

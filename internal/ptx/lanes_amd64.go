@@ -1,56 +1,53 @@
-package emu
+package ptx
 
-// The AVX2 functions compute bit for bit what their Go twins do (lanes.go, fragment.go).
-
-//go:noescape
-func addAVX2(d, a, b, c *row32)
+// The AVX2 functions compute bit for bit what their Go twins do (lanes.go, mma.go).
 
 //go:noescape
-func subAVX2(d, a, b, c *row32)
+func addAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func mulAVX2(d, a, b, c *row32)
+func subAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func fmaAVX2(d, a, b, c *row32)
+func mulAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func addIntAVX2(d, a, b, c *row32)
+func fmaAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func madAVX2(d, a, b, c *row32)
+func addIntAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func andAVX2(d, a, b, c *row32)
+func madAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func shlAVX2(d, a, b, c *row32)
+func andAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func shrAVX2(d, a, b, c *row32)
+func shlAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func minAVX2(d, a, b, c *row32)
+func shrAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func maxAVX2(d, a, b, c *row32)
+func maxAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func widenAVX2(d, a, b, c *row32)
+func widenAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func halfAVX2(d, a, b, c *row32)
+func halfAVX2(d, a, b, c *Row32)
 
 //go:noescape
-func halvesAVX2(d, a, b, c *row32)
+func halvesAVX2(d, a, b, c *Row32)
 
 // mmaF16AVX2 takes the first row and 14 indices: d0…d3, a0…a3, b0, b1, c0…c3.
 //
 //go:noescape
-func mmaF16AVX2(r *row32, v *int32)
+func mmaF16AVX2(r *Row32, v *int32)
 
 //go:noescape
-func mmaBF16AVX2(r *row32, v *int32)
+func mmaBF16AVX2(r *Row32, v *int32)
 
 func cpuid(leaf, sub uint32) (a, b, c, d uint32)
 
@@ -73,7 +70,7 @@ func detectAVX2() bool {
 }
 
 // pick is the AVX2 function where the machine has it.
-func pick(avx2, portable func(d, a, b, c *row32)) func(d, a, b, c *row32) {
+func pick(avx2, portable func(d, a, b, c *Row32)) func(d, a, b, c *Row32) {
 	if haveAVX2 {
 		return avx2
 	}
@@ -81,12 +78,11 @@ func pick(avx2, portable func(d, a, b, c *row32)) func(d, a, b, c *row32) {
 }
 
 var (
-	addR    = pick(addIntAVX2, addRGo)
-	madR    = pick(madAVX2, madRGo)
-	andR    = pick(andAVX2, andRGo)
-	shlR    = pick(shlAVX2, shlRGo)
-	shrR    = pick(shrAVX2, shrRGo)
-	minF    = pick(minAVX2, minFGo)
+	addR    = pick(addIntAVX2, add[uint32])
+	madR    = pick(madAVX2, multiplyAdd[uint32])
+	andR    = pick(andAVX2, bitsAnd[uint32])
+	shlR    = pick(shlAVX2, shlGo)
+	shrR    = pick(shrAVX2, shrGo)
 	maxF    = pick(maxAVX2, maxFGo)
 	widenF  = pick(widenAVX2, widenFGo)
 	halfF   = pick(halfAVX2, halfFGo)
@@ -97,7 +93,7 @@ var (
 	fmaF    = pick(fmaAVX2, fmaFGo)
 )
 
-func mmaF16(r []row32, v []int32) {
+func mmaF16(r []Row32, v []int32) {
 	if !haveAVX2 {
 		mmaF16Go(r, v)
 		return
@@ -106,7 +102,7 @@ func mmaF16(r []row32, v []int32) {
 	mmaF16AVX2(&r[0], &v[0])
 }
 
-func mmaBF16(r []row32, v []int32) {
+func mmaBF16(r []Row32, v []int32) {
 	if !haveAVX2 {
 		mmaBF16Go(r, v)
 		return

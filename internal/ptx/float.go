@@ -1,0 +1,114 @@
+package ptx
+
+import "math"
+
+// Canonical NaNs: the results of arithmetic that is not a number (PTX ISA 9.7.3, 9.7.4).
+const (
+	nan32 = 0x7fffffff
+	nan16 = 0x7fff
+	nan64 = 0x7ff8000000000000
+)
+
+func f32(u uint32) float32 { return math.Float32frombits(u) }
+func f64(u uint64) float64 { return math.Float64frombits(u) }
+
+// b32 and b64 are the bits of a result, NaNs made canonical.
+func b32(v float32) uint32 {
+	if v != v {
+		return nan32
+	}
+	return math.Float32bits(v)
+}
+
+func b64(v float64) uint64 {
+	if v != v {
+		return nan64
+	}
+	return math.Float64bits(v)
+}
+
+// fma32 is x·y+z rounded once. The product is exact in float64; the sum is rounded to odd there, which a second rounding
+// to a format of less than half the precision cannot spoil (Boldo and Melquiond, 2008).
+func fma32(x, y, z float32) float32 { return float32(oddSum(float64(x)*float64(y), float64(z))) }
+
+// oddSum is p+z with the last bit set where the sum is inexact.
+func oddSum(p, z float64) float64 {
+	s := p + z
+	t := s - p
+	e := (p - (s - t)) + (z - t)
+	if e == 0 || e != e || math.IsInf(s, 0) {
+		return s
+	}
+	bits := math.Float64bits(s)
+	if bits&1 == 0 {
+		if (e > 0) == (s > 0) {
+			bits++
+		} else {
+			bits--
+		}
+	}
+	return math.Float64frombits(bits)
+}
+
+// halfToFloat widens f16: exact. Scaling by 2^112 handles subnormals as well.
+func halfToFloat(h uint32) float32 {
+	v := math.Float32frombits(h&0x7fff<<13) * 0x1p112
+	if h&0x7c00 == 0x7c00 {
+		if h&0x3ff != 0 {
+			return math.Float32frombits(nan32)
+		}
+		v = math.Float32frombits(0x7f800000)
+	}
+	return math.Float32frombits(math.Float32bits(v) | h&0x8000<<16)
+}
+
+// encode is the code of a non-negative number rounded to nearest even, of a format with so many bits of mantissa and this
+// exponent of its least normal number. What is too large goes on past the format's greatest code.
+func encode(v float64, mantissa, least int) uint32 {
+	e := max(int(math.Float64bits(v)>>52)-1023, least)
+	units := v * math.Float64frombits(uint64(1023+mantissa-e)<<52) // of the last place
+	return uint32((e-least)<<mantissa + int(math.RoundToEven(units)))
+}
+
+// floatToHalf rounds a float64 to f16, nearest even, once; NaN is canonical.
+func floatToHalf(v float64) uint32 {
+	if v != v {
+		return nan16
+	}
+	sign := uint32(math.Float64bits(v)>>48) & 0x8000
+	return sign | encode(min(math.Abs(v), 1<<16), 10, -14)
+}
+
+// floatToBF rounds f32 to bf16, nearest even; NaN is canonical.
+func floatToBF(u uint32) uint32 {
+	if u&0x7fffffff > 0x7f800000 {
+		return nan16
+	}
+	return (u + 0x7fff + u>>16&1) >> 16
+}
+
+// exp2 is 2^x, as ex2.approx has it by definition, before it is rounded. Only + - * / of float64, each product rounded on
+// its own, so that every machine gives the same bits; accurate to about 1e-15, so that the result is the rounded true value
+// almost everywhere.
+func exp2(x float64) float64 {
+	switch {
+	case x != x:
+		return x
+	case x > 1000:
+		return math.Inf(1)
+	case x < -1000:
+		return 0
+	}
+	n := math.Floor(x + 0.5)
+	return expSmall(float64((x-n)*math.Ln2)) * math.Float64frombits(uint64(int(n)+1023)<<52)
+}
+
+// expSmall is e^x for |x| ≤ 0.35, by its Taylor series: the first term left out is below 1e-17.
+func expSmall(x float64) float64 {
+	s := 1.0 / 87178291200
+	for _, c := range [...]float64{1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
+		1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2, 1, 1} {
+		s = float64(s*x) + c
+	}
+	return s
+}

@@ -1,0 +1,230 @@
+package ptx
+
+import "unsafe"
+
+// Row32 and Row64 are a register of a warp: a value a lane. Registers of 16 and 8 bits have zeros above. A predicate is a
+// word with a bit a lane.
+//
+// The meaning of a Compute row has one of these types:
+//
+//	func(d, a, b, c *Row32)              func(d, a, b, c *Row64)
+//	func(d *Row64, a, b *Row32, c *Row64)
+//	func(d *Row32, a *Row64)             func(d, a *Row64, b *Row32)
+//	func(a, b *Row32) uint32             func(a, b *Row64) uint32          comparisons
+//	func(d, a, b *Row32, p uint32)       func(d, a, b *Row64, p uint32)    selections
+//	func(a, b uint32) uint32                                               on predicates
+//	func(imm int64) func(d, a, b, c *Row32)                                with an immediate
+//
+// unary, binary and ternary make one of a function of a lane's values.
+type (
+	Row32 = [32]uint32
+	Row64 = [32]uint64
+)
+
+type lane interface {
+	uint32 | int32 | float32 | uint64 | int64 | float64
+}
+
+// as reads a register as values of T, which has the size of its elements.
+func as[T, U lane](r *[32]U) *[32]T { return (*[32]T)(unsafe.Pointer(r)) }
+
+func wide[T lane]() bool { var v T; return unsafe.Sizeof(v) == 8 }
+
+func unary[D, A lane](f func(A) D) any {
+	apply := func(d *[32]D, a *[32]A) {
+		for l := range d {
+			d[l] = f(a[l])
+		}
+		canonical(d)
+	}
+	switch {
+	case wide[D]() && wide[A]():
+		return func(d, a, _, _ *Row64) { apply(as[D](d), as[A](a)) }
+	case wide[D]():
+		return func(d *Row64, a, _ *Row32, _ *Row64) { apply(as[D](d), as[A](a)) }
+	case wide[A]():
+		return func(d *Row32, a *Row64) { apply(as[D](d), as[A](a)) }
+	}
+	return func(d, a, _, _ *Row32) { apply(as[D](d), as[A](a)) }
+}
+
+func binary[D, A, B lane](f func(A, B) D) any {
+	apply := func(d *[32]D, a *[32]A, b *[32]B) {
+		for l := range d {
+			d[l] = f(a[l], b[l])
+		}
+		canonical(d)
+	}
+	switch {
+	case wide[B]():
+		return func(d, a, b, _ *Row64) { apply(as[D](d), as[A](a), as[B](b)) }
+	case wide[D]():
+		return func(d, a *Row64, b *Row32) { apply(as[D](d), as[A](a), as[B](b)) }
+	}
+	return func(d, a, b, _ *Row32) { apply(as[D](d), as[A](a), as[B](b)) }
+}
+
+func ternary[T lane](f func(a, b, c T) T) any {
+	apply := func(d, a, b, c *[32]T) {
+		for l := range d {
+			d[l] = f(a[l], b[l], c[l])
+		}
+		canonical(d)
+	}
+	if wide[T]() {
+		return func(d, a, b, c *Row64) { apply(as[T](d), as[T](a), as[T](b), as[T](c)) }
+	}
+	return func(d, a, b, c *Row32) { apply(as[T](d), as[T](a), as[T](b), as[T](c)) }
+}
+
+// canonical replaces NaNs by the one that arithmetic gives (PTX ISA 9.7.3, 9.7.4).
+func canonical[T lane](d *[32]T) {
+	switch d := any(d).(type) {
+	case *[32]float32:
+		for l, v := range d {
+			d[l] = f32(b32(v))
+		}
+	case *[32]float64:
+		for l, v := range d {
+			d[l] = f64(b64(v))
+		}
+	}
+}
+
+// What inner loops are made of has a loop of its own; of some there is an AVX2 form (lanes_amd64.s).
+
+type integer interface{ uint32 | uint64 }
+
+func move[T integer](d, a, _, _ *[32]T) { *d = *a }
+
+func add[T integer](d, a, b, _ *[32]T) {
+	for l := range d {
+		d[l] = a[l] + b[l]
+	}
+}
+
+func subtract[T integer](d, a, b, _ *[32]T) {
+	for l := range d {
+		d[l] = a[l] - b[l]
+	}
+}
+
+func multiply[T integer](d, a, b, _ *[32]T) {
+	for l := range d {
+		d[l] = a[l] * b[l]
+	}
+}
+
+func multiplyAdd[T integer](d, a, b, c *[32]T) {
+	for l := range d {
+		d[l] = a[l]*b[l] + c[l]
+	}
+}
+
+func bitsAnd[T integer](d, a, b, _ *[32]T) {
+	for l := range d {
+		d[l] = a[l] & b[l]
+	}
+}
+
+func bitsOr[T integer](d, a, b, _ *[32]T) {
+	for l := range d {
+		d[l] = a[l] | b[l]
+	}
+}
+
+func bitsXor[T integer](d, a, b, _ *[32]T) {
+	for l := range d {
+		d[l] = a[l] ^ b[l]
+	}
+}
+
+// Go's shifts past the width give 0, or the sign, as PTX's do.
+func shlGo(d, a, b, _ *Row32) {
+	for l := range d {
+		d[l] = a[l] << b[l]
+	}
+}
+
+func shrGo(d, a, b, _ *Row32) {
+	for l := range d {
+		d[l] = a[l] >> b[l]
+	}
+}
+
+func wideUnsigned(d *Row64, a, b *Row32, _ *Row64) {
+	for l := range d {
+		d[l] = uint64(a[l]) * uint64(b[l])
+	}
+}
+
+func wideAddUnsigned(d *Row64, a, b *Row32, c *Row64) {
+	for l := range d {
+		d[l] = uint64(a[l])*uint64(b[l]) + c[l]
+	}
+}
+
+func wideAddSigned(d *Row64, a, b *Row32, c *Row64) {
+	for l := range d {
+		d[l] = uint64(int64(int32(a[l]))*int64(int32(b[l]))) + c[l]
+	}
+}
+
+func addFGo(d, a, b, _ *Row32) {
+	for l := range d {
+		d[l] = b32(f32(a[l]) + f32(b[l]))
+	}
+}
+
+func subFGo(d, a, b, _ *Row32) {
+	for l := range d {
+		d[l] = b32(f32(a[l]) - f32(b[l]))
+	}
+}
+
+func mulFGo(d, a, b, _ *Row32) {
+	for l := range d {
+		d[l] = b32(f32(a[l]) * f32(b[l]))
+	}
+}
+
+func fmaFGo(d, a, b, c *Row32) {
+	for l := range d {
+		d[l] = b32(fma32(f32(a[l]), f32(b[l]), f32(c[l])))
+	}
+}
+
+// maxFGo is max.f32: a NaN loses against a number, -0 < +0 (PTX ISA, max).
+func maxFGo(d, a, b, _ *Row32) {
+	for l := range d {
+		switch x, y := f32(a[l]), f32(b[l]); {
+		case x != x:
+			d[l] = b32(y)
+		case y != y:
+			d[l] = a[l]
+		default:
+			d[l] = b32(max(x, y))
+		}
+	}
+}
+
+// widenFGo is cvt.f32.f16.
+func widenFGo(d, a, _, _ *Row32) {
+	for l := range d {
+		d[l] = b32(halfToFloat(a[l]))
+	}
+}
+
+// halfFGo is cvt.rn.f16.f32.
+func halfFGo(d, a, _, _ *Row32) {
+	for l := range d {
+		d[l] = floatToHalf(float64(f32(a[l])))
+	}
+}
+
+// halvesFGo is cvt.rn.f16x2.f32: the first source becomes the upper half.
+func halvesFGo(d, a, b, _ *Row32) {
+	for l := range d {
+		d[l] = floatToHalf(float64(f32(a[l])))<<16 | floatToHalf(float64(f32(b[l])))
+	}
+}

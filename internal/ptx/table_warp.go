@@ -1,0 +1,15 @@
+package ptx
+
+// warpRows: instructions of a whole warp: shuffles and matrices (PTX ISA 9.7.9.6, 9.7.14).
+var warpRows = []row{
+	{op: "shfl.sync.bfly.b32", args: "=b32|p b32 b32 b32 b32", since: v60, does: Shuffle, eval: func(lane, b uint32) uint32 { return lane ^ b }},
+	{op: "ldmatrix.sync.aligned.m8n8.x4.shared.b16", args: "=4*b32 [s]", since: Version{6, 5}, does: LoadMatrix, eval: Transposed(false)},
+	{op: "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", args: "=4*b32 [s]", since: Version{6, 5}, does: LoadMatrix, eval: Transposed(true)},
+
+	{op: "mma.sync.aligned.m16n8k16.row.col.f32.$.$.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: v70, need: Matrix16, does: Multiply, eval: by{"f16": mmaF16, "bf16": mmaBF16}},
+	{op: "mma.sync.aligned.m16n8k32.row.col.f32.$.e4m3.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: Version{8, 4}, need: FP8, does: Multiply,
+		eval: by{"e4m3": mma8(&halfOfE4M3, &halfOfE4M3), "e5m2": mma8(&halfOfE5M2, &halfOfE4M3)}},
+	// d, a, b, c, scales of a, {byte, thread} selector, scales of b, selector.
+	{op: "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", args: "=4*f32 4*b32 2*b32 4*f32 1*b32 2*u16 1*b32 2*u16",
+		since: Version{8, 7}, need: FP4, does: Multiply, eval: mmaScaled4, undefined: badSelector},
+}
