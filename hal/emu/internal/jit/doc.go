@@ -11,7 +11,7 @@
 //	Code     a kernel's code; Run enters it
 //	Context  a warp's state as native code sees it
 //	asm      the assembler: a table of vector instructions in VEX (AVX2) and EVEX (AVX-512) form
-//	emitter  instruction by instruction into code
+//	emitter  instruction by instruction into code; native holds the forms by opcode, memory's apart
 //	element  a format of matrix elements and how a word of them is widened; product, an mma of two such formats
 //
 // Memory of code is written while it is not executable and executable while it is not writable.
