@@ -133,6 +133,8 @@ func (e *evaluation) node(n *Node, in []*Array, inBody bool) ([]*Array, error) {
 	switch {
 	case n.Op.Kind == KindRegion:
 		out, err = e.region(n, in)
+	case n.Op.Expand != nil:
+		out, err = e.composite(n, in)
 	case n.Op.Eval != nil:
 		out, err = n.Op.Eval(n, in)
 	default:

@@ -234,18 +234,6 @@ func evalBitCast(n *Node, in []*Array) ([]*Array, error) {
 	return []*Array{out.Array()}, nil
 }
 
-func evalBatchNorm(n *Node, in []*Array) ([]*Array, error) {
-	x, out := in[0], NewArray(n.Outputs[0].Type)
-	axis, eps := n.Attrs.Int("axis", 1), n.Attrs.Float("epsilon", 1e-5)
-	channels, inner := x.Shape[axis], strides(x.Shape)[axis]
-	for i, v := range x.F {
-		c := i / inner % channels
-		d := (v - in[3].F[c]) / math.Sqrt(in[4].F[c]+eps)
-		out.F[i] = float64(d*in[1].F[c]) + in[2].F[c]
-	}
-	return []*Array{out}, nil
-}
-
 // scaleIndex returns, for each position of x, the position in scale and zero.
 func scaleIndex(n *Node, x, scale *Array) func(pos int) int {
 	axis, block := n.Attrs.Int("axis", 1), n.Attrs.Int("block", 0)

@@ -68,25 +68,6 @@ func inferBitCast(n *Node) ([]Type, error) {
 	return one(to, n.Inputs[0].Type.Shape...)
 }
 
-func inferBatchNorm(n *Node) ([]Type, error) {
-	x := n.Inputs[0].Type
-	axis, err := n.axisOf("axis", 1, x.Rank())
-	if err != nil {
-		return nil, err
-	}
-	for i := range n.Inputs {
-		if err := n.want(i, floats); err != nil {
-			return nil, err
-		}
-		if i > 0 {
-			if err := n.shaped(i, x.Shape[axis]); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return one(x.DType, x.Shape...)
-}
-
 func inferQuantize(n *Node) ([]Type, error) {
 	to := n.Attrs.DType("to")
 	if to.Bits() == 0 || to.Bits() > 16 || to == Bool || to == Float16 || to == BFloat16 {

@@ -64,19 +64,6 @@ func alongAxis(c class) func(n *Node) ([]Type, error) {
 	}
 }
 
-func inferNorm(n *Node) ([]Type, error) {
-	x := n.Inputs[0].Type
-	for i := 1; i < len(n.Inputs); i++ {
-		if err := n.alike(0, i); err != nil {
-			return nil, err
-		}
-		if v := n.Inputs[i]; v != nil && !broadcastsTo(v.Type.Shape, x.Shape) {
-			return nil, fmt.Errorf("%s %v does not broadcast to x %v", n.Op.inputName(i), v.Type, x)
-		}
-	}
-	return alongAxis(floats)(n)
-}
-
 func inferTopK(n *Node) ([]Type, error) {
 	x := n.Inputs[0].Type
 	axis, err := n.axisOf("axis", 0, x.Rank())

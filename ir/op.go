@@ -33,6 +33,9 @@ type Op struct {
 	// Eval is the meaning: slow, obvious, float64 accumulation. Inputs are nil where absent. It returns arrays of the
 	// inferred types; rounding to the element type is the evaluator's, not the row's.
 	Eval func(n *Node, in []*Array) ([]*Array, error)
+	// Expand is, for a composite op, its meaning in other ops, from which evaluation and lowering follow; Eval is then nil.
+	// The values returned take the place of the outputs. Inputs are f32 or wider; see Node.Expand.
+	Expand func(x *Expansion, n *Node) []*Value
 	// Scalar is, for an elementwise op, its meaning on one element; Eval is then nil (the evaluator broadcasts). It is
 	// used where an operand or the result is floating-point; bools are 0 and 1.
 	Scalar func(n *Node, x []float64) float64

@@ -79,7 +79,7 @@ var scalars = map[string]scalar{
 var _ = register(elementwiseRules())
 
 func elementwiseRules() map[string]rule {
-	rules := map[string]rule{"BatchNorm": batchNorm, "QuantizeLinear": quantize, "DequantizeLinear": dequantize}
+	rules := map[string]rule{"QuantizeLinear": quantize, "DequantizeLinear": dequantize}
 	for op := range scalars {
 		rules[op] = elementwise
 	}
@@ -349,17 +349,6 @@ func fromBits(b *expr.Builder, x *expr.Expr, d ir.DType) *expr.Expr {
 		return decodeNarrow(b, b.And(x, b.Int(1<<d.Bits()-1)), d)
 	}
 	return wrapInt(b, x, d)
-}
-
-func batchNorm(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
-	b := l.B
-	c := []*expr.Expr{idx[n.Attrs.Int("axis", 1)]}
-	x := l.Value(n.Inputs[0], idx)
-	t := x.Type
-	p := func(i int) *expr.Expr { return b.Cast(l.Value(n.Inputs[i], c), t) }
-	dev := b.Sqrt(b.Add(p(4), b.Float(t, n.Attrs.Float("epsilon", 1e-5))))
-	y := b.Add(b.Mul(b.Div(b.Sub(x, p(3)), dev), p(1)), p(2))
-	return Round(b, y, n.Outputs[0].Type.DType)
 }
 
 // scaleAt is the index into scale and zero of a quantisation.

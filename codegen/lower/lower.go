@@ -34,6 +34,8 @@ type Lowering struct {
 	provided map[*ir.Value]func(idx []*expr.Expr) *expr.Expr
 	memo     map[string]*expr.Expr
 	guard    *expr.Expr // nil: always
+	expanded map[*ir.Node][]*ir.Value
+	scratch  *ir.Graph // names the values of expansions
 }
 
 // rule computes output number out of a node at an index.
@@ -74,15 +76,20 @@ func Catch(err *error) {
 // New starts lowering a region.
 func New(b *expr.Builder, region *ir.Node) *Lowering {
 	l := &Lowering{B: b, Region: region, inputs: map[*ir.Value]int{}, operands: map[*ir.Value]int{},
-		provided: map[*ir.Value]func([]*expr.Expr) *expr.Expr{}, memo: map[string]*expr.Expr{}}
+		provided: map[*ir.Value]func([]*expr.Expr) *expr.Expr{}, memo: map[string]*expr.Expr{},
+		expanded: map[*ir.Node][]*ir.Value{}, scratch: ir.NewGraph("")}
 	for i, v := range region.Body.Inputs {
 		l.inputs[v] = i
 	}
 	return l
 }
 
-// Covers reports whether the op has a rule.
-func Covers(op string) bool { return rules[op] != nil }
+// Covers reports whether the op has a rule, or stands for ops that have; a recurrent layer's steps would be computed anew for
+// each element.
+func Covers(op string) bool {
+	row := ir.LookupOp(op)
+	return rules[op] != nil || row.Expand != nil && row.Kind != ir.KindScan
+}
 
 // Provide makes f the value of v instead of its node's rule.
 func (l *Lowering) Provide(v *ir.Value, f func(idx []*expr.Expr) *expr.Expr) { l.provided[v] = f }
@@ -165,10 +172,25 @@ func (l *Lowering) value(v *ir.Value, idx []*expr.Expr) *expr.Expr {
 		return l.load(v, kernel.Operand{Const: v.Const.Dense()}, idx, false)
 	}
 	n := v.Def
-	if rules[n.Op.Name] == nil {
-		return l.fail(n, "no lowering: a pass expands it")
+	switch {
+	case rules[n.Op.Name] != nil:
+		return rules[n.Op.Name](l, n, v.Index, idx)
+	case Covers(n.Op.Name):
+		return l.Value(l.expand(n)[v.Index], idx)
 	}
-	return rules[n.Op.Name](l, n, v.Index, idx)
+	return l.fail(n, "it has no kernel: pass expand-recurrent unrolls sequences of up to 256 steps; split the sequence, or export the layer unrolled")
+}
+
+// expand returns the values that a composite op's outputs stand for.
+func (l *Lowering) expand(n *ir.Node) []*ir.Value {
+	if l.expanded[n] == nil {
+		_, outs, err := n.Expand(l.scratch)
+		if err != nil {
+			l.fail(n, "%v", err)
+		}
+		l.expanded[n] = outs
+	}
+	return l.expanded[n]
 }
 
 func (l *Lowering) stacked(input int) bool {

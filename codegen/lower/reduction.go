@@ -10,7 +10,7 @@ import (
 
 var _ = register(map[string]rule{
 	"ReduceSum": reduce, "ReduceMean": reduce, "ReduceMax": reduce, "ReduceMin": reduce, "ReduceProd": reduce,
-	"ArgMax": arg, "ArgMin": arg, "Softmax": softmax, "LogSoftmax": softmax, "LayerNorm": norm, "RMSNorm": norm,
+	"ArgMax": arg, "ArgMin": arg,
 	"CumSum": cumulative, "CumProd": cumulative, "TopK": topK,
 })
 
@@ -150,53 +150,6 @@ func arg(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	}
 	r := b.Reduce(first, live(vars), b.Select(same, vars[0], none))
 	return b.Cast(r, expr.S64)
-}
-
-func softmax(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
-	b := l.B
-	x := n.Inputs[0]
-	axis := n.Attrs.Int("axis", 0)
-	kept := append(append([]*expr.Expr{}, idx[:axis]...), idx[axis+1:]...)
-	at, vars := l.over(x.Type.Shape, []int{axis}, kept)
-	term := l.Value(x, at)
-	top := b.Reduce(expr.Max, live(vars), term)
-	sum := b.Reduce(expr.Sum, live(vars), b.Exp(b.Sub(term, top)))
-	here := b.Sub(l.Value(x, idx), top)
-	y := b.Div(b.Exp(here), sum)
-	if n.Op.Name == "LogSoftmax" {
-		y = b.Sub(here, b.Log(sum))
-	}
-	return Round(b, y, n.Outputs[0].Type.DType)
-}
-
-func norm(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
-	b := l.B
-	x := n.Inputs[0]
-	axis := n.Attrs.Int("axis", 0)
-	var axes []int
-	size := 1.0
-	for a := axis; a < x.Type.Rank(); a++ {
-		axes = append(axes, a)
-		size *= float64(x.Type.Shape[a])
-	}
-	at, vars := l.over(x.Type.Shape, axes, idx[:axis])
-	term, here := l.Value(x, at), l.Value(x, idx)
-	t := here.Type
-	div := b.Float(t, size)
-	if n.Op.Name == "LayerNorm" {
-		mean := b.Div(b.Reduce(expr.Sum, live(vars), term), div)
-		term, here = b.Sub(term, mean), b.Sub(here, mean)
-	}
-	variance := b.Div(b.Reduce(expr.Sum, live(vars), b.Mul(term, term)), div)
-	dev := b.Sqrt(b.Add(variance, b.Float(t, n.Attrs.Float("epsilon", 1e-5))))
-	y := b.Mul(here, b.Div(b.Float(t, 1), dev))
-	if s := n.In(1); s != nil {
-		y = b.Mul(y, l.at(s, idx))
-	}
-	if s := n.In(2); s != nil {
-		y = b.Add(y, l.at(s, idx))
-	}
-	return Round(b, y, n.Outputs[0].Type.DType)
 }
 
 func cumulative(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
