@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func sigmoidOf(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
@@ -40,19 +39,30 @@ func TestLSTMOfOneUnitWithPeepholes(t *testing.T) {
 	x := f64([]int{2, 1, 1}, 0.5, -1)
 	w, r := f64([]int{1, 4, 1}, 0.1, 0.2, 0.3, 0.4), f64([]int{1, 4, 1}, 0.5, 0.6, 0.7, 0.8)
 	h0, c0, p := f64([]int{1, 1, 1}, 0.2), f64([]int{1, 1, 1}, 0.3), f64([]int{1, 3}, 0.11, 0.12, 0.13)
-	h, c := 0.2, 0.3
-	var want []float64
-	for _, v := range x.F {
-		i := sigmoidOf(0.1*v + 0.5*h + 0.11*c)
-		f := sigmoidOf(0.3*v + 0.7*h + 0.13*c)
-		g := math.Tanh(0.4*v + 0.8*h)
-		c = f*c + i*g
-		h = sigmoidOf(0.2*v+0.6*h+0.12*c) * math.Tanh(c)
-		want = append(want, h)
+	for _, attrs := range []Attrs{nil, {"input_forget": true}, {"clip": 0.25}} {
+		gate := func(x float64) float64 {
+			if limit := attrs.Float("clip", 0); limit > 0 {
+				return min(max(x, -limit), limit)
+			}
+			return x
+		}
+		h, c := 0.2, 0.3
+		var want []float64
+		for _, v := range x.F {
+			i := sigmoidOf(gate(0.1*v + 0.5*h + 0.11*c))
+			f := sigmoidOf(gate(0.3*v + 0.7*h + 0.13*c))
+			if attrs.Bool("input_forget") {
+				f = 1 - i
+			}
+			g := math.Tanh(gate(0.4*v + 0.8*h))
+			c = f*c + i*g
+			h = sigmoidOf(gate(0.2*v+0.6*h+0.12*c)) * math.Tanh(c)
+			want = append(want, h)
+		}
+		out := apply(t, "LSTM", attrs, x, w, r, nil, nil, h0, c0, p)
+		assert.InDeltaSlice(t, want, out[0].F, 1e-15, "%v", attrs)
+		assert.InDelta(t, c, out[2].F[0], 1e-15, "%v", attrs)
 	}
-	out := apply(t, "LSTM", nil, x, w, r, nil, nil, h0, c0, p)
-	assert.InDeltaSlice(t, want, out[0].F, 1e-15)
-	assert.InDelta(t, c, out[2].F[0], 1e-15)
 }
 
 func TestRecurrentDirectionsAndLengths(t *testing.T) {
@@ -80,9 +90,15 @@ func TestActivations(t *testing.T) {
 		{"ThresholdedRelu", 0.1, nan, 0.5, 0.5}, {"ScaledTanh", 2, 3, 1, 2 * math.Tanh(3)}, {"HardSigmoid", nan, nan, 1, 0.7},
 		{"Elu", nan, nan, -1, math.Expm1(-1)}, {"Softsign", nan, nan, -3, -0.75}, {"Softplus", nan, nan, 800, 800}, {"Softplus", nan, nan, 0, math.Ln2},
 	} {
-		f, err := activationOf(c.name, c.alpha, c.beta)
-		require.NoError(t, err)
-		assert.InDelta(t, c.want, f(c.x), 1e-14, "%+v", c)
+		attrs := Attrs{"activations": []string{c.name}}
+		if !math.IsNaN(c.alpha) {
+			attrs["alpha"] = []float64{c.alpha}
+		}
+		if !math.IsNaN(c.beta) {
+			attrs["beta"] = []float64{c.beta}
+		}
+		one := f64([]int{1, 1, 1}, 1)
+		assert.InDelta(t, c.want, apply(t, "RNN", attrs, f64([]int{1, 1, 1}, c.x), one, one)[0].F[0], 1e-14, "%+v", c)
 	}
 }
 
