@@ -72,7 +72,7 @@ type Feature struct {
 
 // Features.
 var (
-	Ampere          = Feature{"arithmetic of sm_80", 80, ""}
+	Ampere          = Feature{"arithmetic of Ampere", 80, ""}
 	AsyncCopy       = Feature{"asynchronous copies", 80, ""}
 	BF16            = Feature{"bf16", 80, ""}
 	Matrix16        = Feature{"16×8×16 matrix products", 80, ""}
