@@ -28,23 +28,12 @@ type OneOf struct {
 // Together runs the programs concurrently.
 func Together(ctx context.Context, programs []*runtime.Program, d hal.Device, opt Options) (*Concurrent, error) {
 	var sessions []*runtime.Session
-	var closers []func() error
-	defer func() {
-		for i := len(closers) - 1; i >= 0; i-- {
-			closers[i]()
-		}
-	}()
 	for _, p := range programs {
-		m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{Target: opt.Target})
+		s, err := Open(ctx, p, d, opt.Target)
 		if err != nil {
 			return nil, err
 		}
-		closers = append(closers, m.Close)
-		s, err := Open(ctx, m)
-		if err != nil {
-			return nil, err
-		}
-		closers = append(closers, s.Close)
+		defer s.Close()
 		sessions = append(sessions, s)
 	}
 	out := &Concurrent{}

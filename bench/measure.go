@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -46,18 +47,13 @@ func Inputs(p *runtime.Program) (map[string][]byte, error) {
 func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options) (*Result, map[string][]float64, error) {
 	r := &Result{Model: p.Model, Precision: p.Precision}
 	begin := time.Now()
-	m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{Target: opt.Target})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer m.Close()
-	s, err := Open(ctx, m)
+	s, err := Open(ctx, p, d, opt.Target)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer s.Close()
 	r.LoadMS = since(begin)
-	r.describe(m)
+	r.describe(s.Model())
 
 	begin = time.Now()
 	if err := s.Run(ctx); err != nil {
@@ -88,25 +84,27 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 		return nil, nil, err
 	}
 	if opt.Layers {
-		if r.Layers, err = layers(ctx, p, m.Variant, d); err != nil {
+		if r.Layers, err = layers(ctx, p, s.Model().Variant, d); err != nil {
 			return nil, nil, err
 		}
 	}
 	return r, outputs, nil
 }
 
-// Open makes a session with inputs in place.
-func Open(ctx context.Context, m *runtime.Model) (*runtime.Session, error) {
-	in, err := Inputs(m.Program)
+// Open loads a program onto a device, with inputs in place.
+func Open(ctx context.Context, p *runtime.Program, d hal.Device, target string) (*runtime.Session, error) {
+	in, err := Inputs(p)
 	if err != nil {
 		return nil, err
 	}
-	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	s, err := runtime.Open(ctx, p, d, runtime.ModelOptions{Target: target})
 	if err != nil {
 		return nil, err
 	}
 	for name, data := range in {
-		copy(s.Input(name), data)
+		if err := s.Set(name, data); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
 	}
 	return s, nil
 }

@@ -238,12 +238,7 @@ func (s *session) fp32(ctx context.Context, path string) (map[string][]float64, 
 	if err != nil {
 		return nil, err
 	}
-	m, err := runtime.NewModel(ctx, p, s.device, runtime.ModelOptions{Target: s.Target})
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	run, err := bench.Open(ctx, m)
+	run, err := bench.Open(ctx, p, s.device, s.Target)
 	if err != nil {
 		return nil, err
 	}

@@ -214,19 +214,16 @@ func fill(p *runtime.Program, s *runtime.Session, arrays map[string]given) error
 	for _, in := range p.Inputs {
 		known[in.Name] = true
 		a := arrays[in.Name]
-		if a.Array == nil {
-			if states[in.Name] {
-				if err := s.Set(in.Name, make([]byte, len(s.Input(in.Name)))); err != nil {
-					return err
-				}
-			} else {
-				missing = append(missing, fmt.Sprintf("%s %s%v", in.Name, in.DType, in.Shape))
+		data := make([]byte, len(s.Input(in.Name))) // how a state begins
+		switch {
+		case a.Array != nil:
+			var err error
+			if data, err = a.As(in.DType, in.Shape); err != nil {
+				return fmt.Errorf("input %q: %w", in.Name, err)
 			}
+		case !states[in.Name]:
+			missing = append(missing, fmt.Sprintf("%s %s%v", in.Name, in.DType, in.Shape))
 			continue
-		}
-		data, err := a.As(in.DType, in.Shape)
-		if err != nil {
-			return fmt.Errorf("input %q: %w", in.Name, err)
 		}
 		if err := s.Set(in.Name, data); err != nil {
 			return err

@@ -46,16 +46,14 @@ func Load(paths []string, g *ir.Graph) (inputs []map[string]*ir.Array, files []s
 
 func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
 	if filepath.Ext(path) != ".npz" {
-		return nil, fmt.Errorf("not a .npz file: numpy.savez(%q, %s=…) writes one", strings.TrimSuffix(path, filepath.Ext(path))+".npz", firstInput(g))
+		return nil, fmt.Errorf("not a .npz file: numpy.savez(%q, %s=…) writes one", strings.TrimSuffix(path, filepath.Ext(path))+".npz", append(inputNames(g), "input")[0])
 	}
 	z, err := npy.ReadZip(path)
 	if err != nil {
 		return nil, err
 	}
 	in := map[string]*ir.Array{}
-	known := map[string]bool{}
 	for _, v := range g.Inputs {
-		known[v.Name] = true
 		a := z[v.Name]
 		if a == nil {
 			return nil, fmt.Errorf("no array for input %s %v; the file holds %s", v.Name, v.Type, strings.Join(slices.Sorted(maps.Keys(z)), ", "))
@@ -76,11 +74,8 @@ func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
 			return nil, fmt.Errorf("array %s holds %v: calibration needs finite inputs", v.Name, x)
 		}
 	}
-	for _, v := range g.Outputs {
-		known[v.Name] = true
-	}
 	for _, name := range slices.Sorted(maps.Keys(z)) {
-		if !known[name] {
+		if in[name] == nil && !slices.ContainsFunc(g.Outputs, func(v *ir.Value) bool { return v.Name == name }) {
 			return nil, fmt.Errorf("array %s is neither an input of the model (%s) nor an output: remove it", name, strings.Join(inputNames(g), ", "))
 		}
 	}
@@ -93,11 +88,4 @@ func inputNames(g *ir.Graph) []string {
 		out = append(out, v.Name)
 	}
 	return out
-}
-
-func firstInput(g *ir.Graph) string {
-	if len(g.Inputs) == 0 {
-		return "input"
-	}
-	return g.Inputs[0].Name
 }

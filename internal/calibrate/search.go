@@ -3,6 +3,7 @@ package calibrate
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"slices"
 
@@ -173,10 +174,7 @@ func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, site
 
 // demoted is the assignment after the first demotions.
 func (s *search) demoted(count int) Assignment {
-	a := Assignment{}
-	for name, f := range s.start {
-		a[name] = f
-	}
+	a := maps.Clone(s.start)
 	for _, d := range s.steps[:count] {
 		a[s.sites[d.layer].Name()] = d.to
 	}

@@ -3,18 +3,21 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/nodecases"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -68,10 +71,7 @@ func Run(ctx context.Context, roots []string, opt Options) ([]Result, error) {
 		}
 		dirs = append(dirs, found...)
 	}
-	workers := opt.Workers
-	if workers == 0 {
-		workers = goruntime.NumCPU()
-	}
+	workers := cmp.Or(opt.Workers, goruntime.NumCPU())
 	results := make([]Result, len(dirs))
 	next := make(chan int)
 	var group sync.WaitGroup
@@ -104,10 +104,7 @@ func Run(ctx context.Context, roots []string, opt Options) ([]Result, error) {
 		failure = ctx.Err()
 	}
 	slices.SortFunc(results, func(a, b Result) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
+		return strings.Compare(a.Name, b.Name)
 	})
 	return results, failure
 }
@@ -156,16 +153,7 @@ func runCase(ctx context.Context, d hal.Device, dir string, opt Options) error {
 
 // runSet compiles and runs one data set; kernels says that a kernel computed something.
 func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.Set, g *ir.Graph, opt Options) (kernels bool, err error) {
-	co := compile.Options{Precision: opt.Precision, Targets: []string{opt.Target}}
-	if co.Precision == "" {
-		co.Precision = "file"
-	}
-	if opt.Target == "" {
-		co.Targets[0] = d.Info().Target
-	}
-	if co.Targets[0] == "" {
-		co.Targets[0] = target.Default().Name
-	}
+	co := compile.Options{Precision: cmp.Or(opt.Precision, precision.File), Targets: []string{cmp.Or(opt.Target, d.Info().Target, target.Default().Name)}}
 	r, err := compile.Graph(ctx, c.Model.Path, g, co)
 	if err != nil {
 		return false, err
