@@ -34,9 +34,14 @@ func layers(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.D
 		return nil, err
 	}
 	defer m.Close()
+	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
 	var out []Layer
 	for i, l := range launches {
-		ms, err := layer(ctx, m, i)
+		ms, err := layer(ctx, s, i)
 		if err != nil {
 			return nil, fmt.Errorf("launch %d (%s) by itself: %w", i, l.Kernel, err)
 		}
@@ -51,17 +56,12 @@ func layers(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.D
 
 func entryName(i int) string { return fmt.Sprintf("launch %d", i) }
 
-func layer(ctx context.Context, m *runtime.Model, i int) (float64, error) {
-	s, err := m.NewSession(ctx, runtime.SessionOptions{Entry: entryName(i)})
-	if err != nil {
-		return 0, err
-	}
-	defer s.Close()
-	if _, err := s.Replay(ctx); err != nil {
+func layer(ctx context.Context, s *runtime.Session, i int) (float64, error) {
+	if _, err := s.ReplayEntry(ctx, entryName(i)); err != nil {
 		return 0, err
 	}
 	times, err := sample(layerRuns, func() (float64, error) {
-		took, err := s.Replay(ctx)
+		took, err := s.ReplayEntry(ctx, entryName(i))
 		return milliseconds(took), err
 	})
 	if err != nil {

@@ -92,11 +92,16 @@ func TestEntriesShareWhatTheProgramKeeps(t *testing.T) {
 		}
 		return g
 	}
+	idle := ir.NewGraph("idle")
+	z := builder{t, idle}.region("loop", "Relu", nil, idle.AddInput("x", ir.T(ir.Float32, 64)))
+	z.Name = "z"
+	idle.Outputs = []*ir.Value{z}
 	weights := NewWeights()
 	initial := make([]byte, 256)
 	r, err := generateEntries(t, weights,
 		Entry{"run", build("y"), []Kept{{Input: "w", Initial: initial}, {Input: "s"}}},
-		Entry{"step", build("next_w", "next_s"), []Kept{{Input: "w", Output: "next_w", Initial: initial}, {Input: "s", Output: "next_s"}}})
+		Entry{"step", build("next_w", "next_s"), []Kept{{Input: "w", Output: "next_w", Initial: initial}, {Input: "s", Output: "next_s"}}},
+		Entry{"idle", idle, nil})
 	require.NoError(t, err)
 	v := &r.Variant
 	require.Equal(t, [][2][]string{{{"x", "w"}, {"arena"}}, {{"arena", "constant"}, {"arena"}}, {{"s", "arena"}, {"arena"}}, {{"arena"}, {"y"}}}, touched(v, &v.Entries[0]))
@@ -108,7 +113,7 @@ func TestEntriesShareWhatTheProgramKeeps(t *testing.T) {
 	for _, b := range v.Buffers {
 		kinds[b.Kind]++
 	}
-	require.Equal(t, map[runtime.BufferKind]int{"input": 1, "output": 1, "variable": 1, "state": 1, "constant": 2, "arena": 6}, kinds)
+	require.Equal(t, map[runtime.BufferKind]int{"input": 1, "output": 2, "variable": 1, "state": 1, "constant": 2, "arena": 6}, kinds)
 	require.Len(t, v.Kernels, 2, "of one operand and of two: entries share them")
 
 	for want, entries := range map[string][]Entry{

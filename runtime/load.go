@@ -142,7 +142,12 @@ func (v *Variant) validate(p *Program) error {
 			return fmt.Errorf("output %q has no buffer", out.Name)
 		}
 	}
+	entries := map[string]bool{}
 	for _, e := range v.Entries {
+		if entries[e.Name] {
+			return fmt.Errorf("a second entry %s", e.Name)
+		}
+		entries[e.Name] = true
 		for i := range e.Launches {
 			if err := v.validateLaunch(&e.Launches[i], i); err != nil {
 				return fmt.Errorf("entry %s: launch %d: %w", e.Name, i, err)

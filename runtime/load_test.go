@@ -78,6 +78,9 @@ func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
 		`entry run: launch 1 touches what launch 0 does, one of them writes, and no path of After leads from one to the other`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
 			v.Entries[0].Launches[1].After = nil
 		},
+		`a second entry run`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
+			v.Entries = append(v.Entries, v.Entries[0])
+		},
 		`edge from launch 5`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
 			copyOf(16)(nil, nil, l)
 			l.After = []int{5}

@@ -73,9 +73,10 @@ type Buffer struct {
 	Offset int        `json:"offset,omitempty"` // arena, constant and variable: a multiple of 256
 }
 
-// Entry is a named launch list over the variant's buffers.
+// Entry is a named launch list over the variant's buffers. Entries run one after the other, so they share the arena; what
+// one leaves there is gone when the next has run.
 type Entry struct {
-	Name     string   `json:"name"` // run
+	Name     string   `json:"name"` // run, and what else the program can do
 	Launches []Launch `json:"launches"`
 }
 

@@ -8,19 +8,24 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// Replay runs the graph on the inputs that are on the device already and fetches no output: what a run costs where data
+// Replay runs the entry run on the inputs that are on the device already and fetches no output: what a run costs where data
 // stay on the device. The time is the device's own where it has a clock (CUDA events), else the host's.
 func (s *Session) Replay(ctx context.Context) (time.Duration, error) {
-	if s.graph == nil {
-		return 0, errClosed
+	return s.ReplayEntry(ctx, "run")
+}
+
+// ReplayEntry is Replay of another entry.
+func (s *Session) ReplayEntry(ctx context.Context, name string) (time.Duration, error) {
+	e, err := s.entry(name)
+	if err != nil {
+		return 0, err
 	}
 	var took time.Duration
-	var err error
-	if t, ok := s.graph.(hal.Timer); ok {
+	if t, ok := e.graph.(hal.Timer); ok {
 		took, err = t.RunTimed(ctx)
 	} else {
 		begin := time.Now()
-		err = s.graph.Run(ctx)
+		err = e.graph.Run(ctx)
 		took = time.Since(begin)
 	}
 	if err != nil {

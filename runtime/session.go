@@ -10,15 +10,21 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// Session is one user's working set of a Model: arena, inputs, outputs, states, variables and the captured graph. One goroutine uses
-// it at a time.
+// Session is one user's working set of a Model: arena, inputs, outputs, states, variables and a captured graph an entry. One
+// goroutine uses it at a time.
 type Session struct {
-	model *Model
-	ports map[portKey]*port
-	kept  map[string]*port // states and variables that the user can reach
-	owned []hal.Memory
-	graph hal.Graph
-	alone bool // nobody else has the model: it is closed with the session
+	model   *Model
+	ports   map[portKey]*port
+	kept    map[string]*port // states and variables that the user can reach
+	owned   []hal.Memory
+	entries map[string]*captured // nil once closed
+	alone   bool                 // nobody else has the model: it is closed with the session
+}
+
+// captured is an entry's graph, and what the host copies for it.
+type captured struct {
+	graph         hal.Graph
+	sent, fetched []*port
 }
 
 type portKey struct {
@@ -29,12 +35,14 @@ type portKey struct {
 // port is an input, an output, or a state or variable, which may be both: its memory, and a host copy where the host does
 // not see that memory.
 type port struct {
+	what   string // input "x"
 	memory hal.Memory
 	offset int
 	host   []byte // the memory itself, or a staging copy
 	staged bool
 	bound  bool // memory belongs to somebody else, who fills or reads it on the device
-	kept   bool // a state or variable: sent by SetState only
+	in     bool // Run sends it: not a state or variable, which SetState sends
+	out    bool
 }
 
 var errClosed = errors.New("session is closed")
@@ -42,7 +50,6 @@ var errClosed = errors.New("session is closed")
 // SessionOptions binds inputs and outputs to memory that exists already, so that one model's output feeds another on the
 // device without a copy. Whoever binds keeps the memory alive and its contents current; a run changes a bound state.
 type SessionOptions struct {
-	Entry   string // "" for run
 	Inputs  map[string]Binding
 	Outputs map[string]Binding
 }
@@ -67,9 +74,9 @@ func Open(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (*Ses
 	return s, nil
 }
 
-// NewSession allocates everything and captures the graph.
+// NewSession allocates everything and captures the graphs.
 func (m *Model) NewSession(ctx context.Context, opt SessionOptions) (*Session, error) {
-	s := &Session{model: m, ports: map[portKey]*port{}, kept: map[string]*port{}}
+	s := &Session{model: m, ports: map[portKey]*port{}, kept: map[string]*port{}, entries: map[string]*captured{}}
 	if err := s.open(ctx, opt); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("%s: %w", m.Program.Model, err)
@@ -78,14 +85,6 @@ func (m *Model) NewSession(ctx context.Context, opt SessionOptions) (*Session, e
 }
 
 func (s *Session) open(ctx context.Context, opt SessionOptions) error {
-	v, name := s.model.Variant, opt.Entry
-	if name == "" {
-		name = "run"
-	}
-	entry := v.entry(name)
-	if entry == nil {
-		return fmt.Errorf("no entry %q", name)
-	}
 	if err := s.model.Program.checkBindings(opt); err != nil {
 		return err
 	}
@@ -93,15 +92,41 @@ func (s *Session) open(ctx context.Context, opt SessionOptions) error {
 	if err != nil {
 		return err
 	}
-	ops := make([]hal.Op, len(entry.Launches))
-	for i := range entry.Launches {
-		ops[i] = s.op(&entry.Launches[i], places)
-	}
-	s.graph, err = s.model.device.Capture(ctx, ops)
-	if err != nil {
-		return fmt.Errorf("capturing %d launches: %w", len(ops), err)
+	for i := range s.model.Variant.Entries {
+		e := &s.model.Variant.Entries[i]
+		if s.entries[e.Name], err = s.capture(ctx, e, places); err != nil {
+			return fmt.Errorf("capturing %d launches of entry %s: %w", len(e.Launches), e.Name, err)
+		}
 	}
 	return nil
+}
+
+// capture makes an entry's graph. It is sent the inputs that it reads, and those outputs are fetched that it writes.
+func (s *Session) capture(ctx context.Context, e *Entry, places []*port) (*captured, error) {
+	c := &captured{}
+	ops := make([]hal.Op, len(e.Launches))
+	add := func(list *[]*port, p *port) {
+		if p.staged && !p.bound && !slices.Contains(*list, p) {
+			*list = append(*list, p)
+		}
+	}
+	for i := range e.Launches {
+		l := &e.Launches[i]
+		ops[i] = s.op(l, places)
+		for _, a := range l.Reads {
+			if p := places[a.Buffer]; p.in {
+				add(&c.sent, p)
+			}
+		}
+		for _, a := range l.Writes {
+			if p := places[a.Buffer]; p.out {
+				add(&c.fetched, p)
+			}
+		}
+	}
+	var err error
+	c.graph, err = s.model.device.Capture(ctx, ops)
+	return c, err
 }
 
 // checkBindings refuses bindings that would bind nothing.
@@ -129,7 +154,7 @@ func (p *Program) checkBindings(opt SessionOptions) error {
 }
 
 // place gives every buffer of the variant memory: an index into places is an index into the variant's buffers.
-func (s *Session) place(opt SessionOptions) ([]Binding, error) {
+func (s *Session) place(opt SessionOptions) ([]*port, error) {
 	v := s.model.Variant
 	var arena hal.Memory
 	if v.ArenaBytes > 0 {
@@ -138,19 +163,18 @@ func (s *Session) place(opt SessionOptions) ([]Binding, error) {
 			return nil, fmt.Errorf("arena of %d bytes: %w", v.ArenaBytes, err)
 		}
 	}
-	places := make([]Binding, len(v.Buffers))
+	places := make([]*port, len(v.Buffers))
 	for i, b := range v.Buffers {
 		switch b.Kind {
 		case ArenaBuffer:
-			places[i] = Binding{arena, b.Offset}
+			places[i] = &port{memory: arena, offset: b.Offset}
 		case ConstantBuffer:
-			places[i] = Binding{s.model.weights, b.Offset}
+			places[i] = &port{memory: s.model.weights, offset: b.Offset}
 		default:
-			p, err := s.own(b, opt)
-			if err != nil {
-				return nil, fmt.Errorf("%s %q: %w", b.Kind, b.Name, err)
+			var err error
+			if places[i], err = s.own(b, opt); err != nil {
+				return nil, err
 			}
-			places[i] = Binding{p.memory, p.offset}
 		}
 	}
 	return places, nil
@@ -158,7 +182,7 @@ func (s *Session) place(opt SessionOptions) ([]Binding, error) {
 
 // own gives a buffer of the session memory of its own, or what it is bound to, and makes it a port if it is one.
 func (s *Session) own(b Buffer, opt SessionOptions) (*port, error) {
-	p := &port{kept: b.Kind == StateBuffer || b.Kind == VariableBuffer}
+	p := &port{what: fmt.Sprintf("%s %q", b.Kind, b.Name)}
 	var keys []portKey
 	at, kind := Binding{}, hal.HostVisible
 	switch st := s.model.Program.state(b.Name); {
@@ -175,12 +199,13 @@ func (s *Session) own(b Buffer, opt SessionOptions) (*port, error) {
 		kind = hal.DeviceMemory
 	}
 	if err := s.give(p, b, at, kind); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", p.what, err)
 	}
 	for _, k := range keys {
 		s.ports[k] = p
+		p.out = p.out || k.output
 	}
-	if b.Kind == VariableBuffer || p.kept && keys != nil {
+	if p.in = b.Kind == InputBuffer; !p.in && b.Kind != OutputBuffer && kind == hal.HostVisible {
 		s.kept[b.Name] = p
 	}
 	return p, nil
@@ -225,13 +250,13 @@ func (s *Session) alloc(n int, kind hal.MemoryKind) (hal.Memory, error) {
 	return m, err
 }
 
-func (s *Session) op(l *Launch, places []Binding) hal.Op {
+func (s *Session) op(l *Launch, places []*port) hal.Op {
 	op := hal.Op{Kernel: l.Kernel, Module: s.model.module, Grid: l.Grid, Block: l.Block, Shared: l.Shared, After: l.After, Dependent: l.Dependent}
 	for _, p := range l.Params {
 		value := p.Value
 		if p.Buffer >= 0 {
 			at := places[p.Buffer]
-			value = at.Memory.Addr() + uint64(at.Offset+p.Offset)
+			value = at.memory.Addr() + uint64(at.offset+p.Offset)
 		}
 		op.Params = append(op.Params, value)
 		op.Sizes = append(op.Sizes, p.Bytes)
@@ -239,18 +264,18 @@ func (s *Session) op(l *Launch, places []Binding) hal.Op {
 	op.Reads, op.Writes = s.ranges(l.Reads, places), s.ranges(l.Writes, places)
 	if c := l.Copy; c != nil {
 		src, dst := places[c.Src.Buffer], places[c.Dst.Buffer]
-		op.Src, op.SrcOffset = src.Memory, src.Offset+c.Src.Offset
-		op.Dst, op.DstOffset = dst.Memory, dst.Offset+c.Dst.Offset
+		op.Src, op.SrcOffset = src.memory, src.offset+c.Src.Offset
+		op.Dst, op.DstOffset = dst.memory, dst.offset+c.Dst.Offset
 		op.Bytes = c.Bytes
 	}
 	return op
 }
 
-func (s *Session) ranges(list []Access, places []Binding) []hal.Range {
+func (s *Session) ranges(list []Access, places []*port) []hal.Range {
 	out := make([]hal.Range, 0, len(list))
 	for _, a := range list {
 		at := places[a.Buffer]
-		out = append(out, hal.Range{Memory: at.Memory, Offset: at.Offset + a.Offset, Bytes: a.Bytes,
+		out = append(out, hal.Range{Memory: at.memory, Offset: at.offset + a.Offset, Bytes: a.Bytes,
 			Constant: s.model.Variant.Buffers[a.Buffer].Kind == ConstantBuffer})
 	}
 	return out
@@ -272,7 +297,7 @@ func (s *Session) host(k portKey) []byte {
 
 // Set fills an input, or a state, from the bytes of an array of its type and shape.
 func (s *Session) Set(name string, data []byte) error {
-	if s.graph == nil {
+	if s.entries == nil {
 		return errClosed
 	}
 	if s.kept[name] != nil {
@@ -291,7 +316,7 @@ func (s *Session) Set(name string, data []byte) error {
 
 // Float64s returns the outputs of the last run by name.
 func (s *Session) Float64s() (map[string][]float64, error) {
-	if s.graph == nil {
+	if s.entries == nil {
 		return nil, errClosed
 	}
 	out := map[string][]float64{}
@@ -317,34 +342,41 @@ func (s *Session) Memory(output bool, name string) (Binding, bool) {
 	return Binding{p.memory, p.offset}, true
 }
 
-// Run sends the inputs where memory is not unified, runs the graph, and fetches the outputs.
-func (s *Session) Run(ctx context.Context) error {
-	if s.graph == nil {
-		return errClosed
+// Run runs the entry run.
+func (s *Session) Run(ctx context.Context) error { return s.RunEntry(ctx, "run") }
+
+// RunEntry runs an entry: it sends the inputs that the entry reads where memory is not unified, runs the entry's graph, and
+// fetches the outputs that it writes.
+func (s *Session) RunEntry(ctx context.Context, name string) error {
+	e, err := s.entry(name)
+	if err != nil {
+		return err
 	}
-	p := s.model.Program
-	for _, in := range p.Inputs {
-		q := s.ports[portKey{false, in.Name}]
-		if !q.staged || q.bound || q.kept {
-			continue
-		}
-		if err := q.memory.Write(q.host, q.offset); err != nil {
-			return fmt.Errorf("%s: input %q: %w", p.Model, in.Name, err)
+	for _, p := range e.sent {
+		if err := p.memory.Write(p.host, p.offset); err != nil {
+			return fmt.Errorf("%s: %s: %w", s.model.Program.Model, p.what, err)
 		}
 	}
-	if err := s.graph.Run(ctx); err != nil {
-		return fmt.Errorf("%s: %w", p.Model, err)
+	if err := e.graph.Run(ctx); err != nil {
+		return fmt.Errorf("%s: %w", s.model.Program.Model, err)
 	}
-	for _, out := range p.Outputs {
-		q := s.ports[portKey{true, out.Name}]
-		if !q.staged || q.bound {
-			continue
-		}
-		if err := q.memory.Read(q.host, q.offset); err != nil {
-			return fmt.Errorf("%s: output %q: %w", p.Model, out.Name, err)
+	for _, p := range e.fetched {
+		if err := p.memory.Read(p.host, p.offset); err != nil {
+			return fmt.Errorf("%s: %s: %w", s.model.Program.Model, p.what, err)
 		}
 	}
 	return nil
+}
+
+func (s *Session) entry(name string) (*captured, error) {
+	if s.entries == nil {
+		return nil, errClosed
+	}
+	e := s.entries[name]
+	if e == nil {
+		return nil, fmt.Errorf("%s: no entry %q", s.model.Program.Model, name)
+	}
+	return e, nil
 }
 
 // Close frees what the session allocated.
@@ -355,14 +387,15 @@ func (s *Session) Close() error {
 			first = err
 		}
 	}
-	if s.graph != nil {
-		keep(s.graph.Close())
-		s.graph = nil
+	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
+		if e := s.entries[name]; e.graph != nil {
+			keep(e.graph.Close())
+		}
 	}
 	for i := len(s.owned) - 1; i >= 0; i-- {
 		keep(s.owned[i].Free())
 	}
-	if s.owned, s.ports, s.kept = nil, nil, nil; s.alone {
+	if s.owned, s.ports, s.kept, s.entries = nil, nil, nil, nil; s.alone {
 		keep(s.model.Close())
 	}
 	return first

@@ -196,7 +196,6 @@ func TestWrongBindingsAreRefused(t *testing.T) {
 		{`acc.onnx: input "x": bound to 16 bytes at offset -1 of 20`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{Memory: small, Offset: -1})}},
 		{`acc.onnx: input "x": bound to 16 bytes at offset 9223372036854775807 of 20`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{Memory: small, Offset: 1<<63 - 1})}},
 		{`acc.onnx: output "next_state_h" is the state "state_h" after a run: bind that input`, runtime.SessionOptions{Outputs: bind("next_state_h", runtime.Binding{Memory: small})}},
-		{`acc.onnx: no entry "backward"`, runtime.SessionOptions{Entry: "backward"}},
 	} {
 		_, err := m.NewSession(t.Context(), c.opt)
 		require.EqualError(t, err, c.want)

@@ -40,7 +40,7 @@ func (s *Session) State(name string) ([]byte, error) {
 }
 
 func (s *Session) state(name string) (*port, error) {
-	if s.graph == nil {
+	if s.entries == nil {
 		return nil, errClosed
 	}
 	p := s.kept[name]

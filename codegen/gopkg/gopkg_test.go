@@ -20,7 +20,7 @@ func program() *runtime.Program {
 		Outputs: []runtime.Port{{Name: "outputs", DType: "f16", Shape: []int{1, 8}, Slices: []runtime.Slice{{Name: "lane_lines", Start: 0, Stop: 6}, {Name: "outputs", Start: 6, Stop: 8}}}, {Name: "next_state_h", DType: "f16", Shape: []int{1, 2}}},
 		States:  []runtime.State{{Input: "state_h", Output: "next_state_h"}},
 		Variants: []runtime.Variant{{Target: "sm_121", PTX: ".version 8.8\n", Cubin: []byte("cubin"),
-			Buffers: []runtime.Buffer{{Name: "big_img", Kind: runtime.InputBuffer, Bytes: 4}}}},
+			Buffers: []runtime.Buffer{{Name: "big_img", Kind: runtime.InputBuffer, Bytes: 4}}, Entries: []runtime.Entry{{Name: "run"}, {Name: "step"}}}},
 	}
 }
 

@@ -234,10 +234,22 @@ func (s *source) methods(f *File) {
 		If(Err().Op(":=").Id("m").Dot("session").Dot("Run").Call(Id("ctx")), Err().Op("!=").Nil()).Block(Return(Nil(), Err())),
 		Return(Op("&").Id("m").Dot("out"), Nil()),
 	)
+	runs := namer{"Run": true}
+	for _, e := range s.program.Variants[0].Entries {
+		if e.Name == "run" {
+			continue
+		}
+		name := runs.name("Run_" + e.Name)
+		f.Comment(fmt.Sprintf("%s runs the entry %q and returns the outputs, of which it changes those that it computes.", name, e.Name))
+		f.Func().Params(m.Clone()).Id(name).Params(Id("ctx").Qual("context", "Context")).Params(Op("*").Id("Outputs"), Error()).Block(
+			If(Err().Op(":=").Id("m").Dot("session").Dot("RunEntry").Call(Id("ctx"), Lit(e.Name)), Err().Op("!=").Nil()).Block(Return(Nil(), Err())),
+			Return(Op("&").Id("m").Dot("out"), Nil()),
+		)
+	}
 	setters := namer{}
 	for _, st := range s.program.States {
 		name := setters.name(st.Input)
-		f.Comment(fmt.Sprintf("Set%s sets the state %q, which otherwise is what %q was in the last run (zero before the first).", name, st.Input, st.Output))
+		f.Comment(fmt.Sprintf("Set%s sets %q, which otherwise keeps what the last run left there.", name, st.Input))
 		f.Func().Params(m.Clone()).Id("Set" + name).Params(Id("state").Index().Add(element(s.dtype(st.Input)))).Error().Block(
 			Return(Id("m").Dot("session").Dot("SetState").Call(Lit(st.Input), Qual(runtimePath, "Bytes").Call(Id("state")))))
 	}

@@ -78,3 +78,43 @@ func TestFakeDriverRefusesALaunchThatTheKernelDoesNotTake(t *testing.T) {
 		require.Equal(t, name == "" || name == "all of the shared", err == nil, "%s: %v", name, err)
 	}
 }
+
+// TestAnEntryCopiesItsOwnInputsAndOutputs on a device whose memory the host does not see.
+func TestAnEntryCopiesItsOwnInputsAndOutputs(t *testing.T) {
+	ctx := context.Background()
+	kinds := []runtime.BufferKind{runtime.InputBuffer, runtime.InputBuffer, runtime.OutputBuffer, runtime.StateBuffer}
+	v := runtime.Variant{Target: "sm_121", PTX: ".version 8.8\n"}
+	p := &runtime.Program{Format: runtime.FormatVersion, Model: "copies", States: []runtime.State{{Input: "s", Output: "next"}}}
+	for i, name := range []string{"x", "z", "y", "s"} {
+		v.Buffers = append(v.Buffers, runtime.Buffer{Name: name, Kind: kinds[i], Bytes: 16 * (i + 1)})
+	}
+	entry := func(name string, from, to, bytes int) {
+		c := runtime.Copy{Src: runtime.Access{Buffer: from, Bytes: bytes}, Dst: runtime.Access{Buffer: to, Bytes: bytes}, Bytes: bytes}
+		v.Entries = append(v.Entries, runtime.Entry{Name: name, Launches: []runtime.Launch{{Copy: &c, Reads: []runtime.Access{c.Src}, Writes: []runtime.Access{c.Dst}}}})
+	}
+	entry("run", 0, 2, 16)
+	entry("step", 1, 3, 32)
+	entry("show", 3, 2, 48)
+	p.Variants = []runtime.Variant{v}
+	require.NoError(t, p.Validate())
+	f, d := open(t, false)
+	m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{})
+	require.NoError(t, err)
+	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	require.NoError(t, err)
+	for name, want := range map[string][]string{"run": {"htod 16", "dtoh 48"}, "step": {"htod 32", "dtoh 64"}, "show": {"dtoh 48"}} {
+		begin := len(f.lines())
+		require.NoError(t, s.RunEntry(ctx, name))
+		var got []string
+		for _, l := range f.lines()[begin:] {
+			if strings.HasPrefix(l, "htod") || strings.HasPrefix(l, "dtoh") {
+				got = append(got, l)
+			}
+		}
+		require.Equal(t, want, got, name)
+	}
+	require.NoError(t, s.Close())
+	require.NoError(t, m.Close())
+	require.NoError(t, d.Close())
+	require.Zero(t, f.balance())
+}
