@@ -59,7 +59,7 @@ func (r region) read(x value, stacked bool) *ir.Value {
 	if x.scales == nil {
 		return r.Cast(v, ir.Float32)
 	}
-	return r.Dequantise(v.Type.Rank()-1, 16, v, r.Read(x.scales, stacked))
+	return r.Dequantise(v.Type.Rank()-1, 16, v, x.scales)
 }
 
 // weights are e2m1 with block scales along an axis.
@@ -67,7 +67,7 @@ func (r region) weights(axis int, shape ...int) *ir.Value {
 	w := r.constant(ir.T(ir.Float4E2M1, shape...), normal(2))
 	blocks := append([]int{}, shape...)
 	blocks[axis] = (blocks[axis] + 15) / 16
-	return r.Dequantise(axis, 16, w, r.constant(ir.T(ir.Float8E4M3FN, blocks...), positive(1, 0.1)))
+	return r.Dequantise(axis, 16, w, r.Drawing(ir.T(ir.Float8E4M3FN, blocks...), positive(1, 0.1), true, r.HasMembers()))
 }
 
 // scaled is what stands behind an anchor: the scales of activation and channels, and a bias.

@@ -158,16 +158,16 @@ func (l *list) emitCopy(c copyNeed) {
 
 // lower asks the region's family, then loop.
 func (l *list) lower(n *ir.Node) error {
-	family := n.Attrs.String("family", "")
+	family := n.Region.Family
 	first := l.families.Loop
 	switch family {
-	case "contraction":
+	case ir.FamilyContraction:
 		first = l.families.Contraction
-	case "window":
+	case ir.FamilyWindow:
 		first = l.families.Window
 	}
 	spec, err := first(n, l.context)
-	if err != nil && family != "loop" {
+	if err != nil && family != ir.FamilyLoop {
 		l.fallbacks = append(l.fallbacks, Fallback{n.Name, family, err.Error()})
 		spec, err = l.families.Loop(n, l.context)
 	}

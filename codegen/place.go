@@ -166,7 +166,7 @@ func (p *placer) claim(v *ir.Value, at place) bool {
 	return true
 }
 
-func isView(n *ir.Node) bool { return n.Attrs.String("family", "") == "view" }
+func isView(n *ir.Node) bool { return n.IsFamily(ir.FamilyView) }
 
 // backward hands a view's place on to what it views, where all bytes of the operand fit.
 func (p *placer) backward(n *ir.Node) {
@@ -254,14 +254,14 @@ type viewPart struct {
 // viewParts reads a view region: a chain of Reshape, order-preserving Transpose and contiguous Slice on one input, or
 // one Concat of such inputs along a dimension before which all are 1.
 func viewParts(n *ir.Node) ([]viewPart, bool) {
-	if n.Body == nil || len(n.Body.Outputs) != 1 || n.Attrs.Int("members", 0) > 0 {
+	if len(n.Region.Body.Outputs) != 1 || n.Region.Members > 0 {
 		return nil, false
 	}
 	outer := map[*ir.Value]*ir.Value{}
-	for i, in := range n.Body.Inputs {
+	for i, in := range n.Region.Body.Inputs {
 		outer[in] = n.Inputs[i]
 	}
-	return partsOf(n.Body.Outputs[0], outer)
+	return partsOf(n.Region.Body.Outputs[0], outer)
 }
 
 func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) ([]viewPart, bool) {
@@ -295,7 +295,7 @@ func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) ([]viewPart, bool) {
 		}
 		return all, true
 	case "Slice":
-		from, ok := contiguousSlice(n)
+		from, ok := n.SliceOffset()
 		if !ok {
 			return nil, false
 		}
@@ -312,7 +312,7 @@ func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) ([]viewPart, bool) {
 	case "Reshape":
 		return partsOf(n.Inputs[0], outer)
 	case "Transpose":
-		if !keepsOrder(n.Inputs[0].Type.Shape, n.Attrs.Ints("perm")) {
+		if !ir.KeepsOrder(n.Attrs.Ints("perm"), n.Inputs[0].Type.Shape) {
 			return nil, false
 		}
 		return partsOf(n.Inputs[0], outer)
@@ -322,45 +322,6 @@ func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) ([]viewPart, bool) {
 
 // wholeBytes reports whether n elements end where a byte does.
 func wholeBytes(d ir.DType, n int) bool { return n*d.Bits()%8 == 0 }
-
-// keepsOrder reports whether a transpose moves only dimensions of size 1.
-func keepsOrder(shape, perm []int) bool {
-	last := -1
-	for _, d := range perm {
-		if shape[d] == 1 {
-			continue
-		}
-		if d < last {
-			return false
-		}
-		last = d
-	}
-	return true
-}
-
-// contiguousSlice returns the first element of a Slice whose elements lie one after the other.
-func contiguousSlice(n *ir.Node) (int, bool) {
-	in, out := n.Inputs[0].Type.Shape, n.Outputs[0].Type.Shape
-	for i, s := range n.Attrs.Ints("steps") {
-		if s != 1 && out[i] > 1 {
-			return 0, false
-		}
-	}
-	starts := n.Attrs.Ints("starts")
-	offset, stride := 0, 1
-	partial := false // an inner dimension is cut: all outer ones must have size 1
-	for d := len(in) - 1; d >= 0; d-- {
-		if partial && out[d] != 1 {
-			return 0, false
-		}
-		if out[d] != in[d] {
-			partial = true
-		}
-		offset += starts[d] * stride
-		stride *= in[d]
-	}
-	return offset, true
-}
 
 // align is the alignment that a place guarantees.
 func (p place) align() int {

@@ -80,8 +80,8 @@ func (g *Graph) RemoveDead() int {
 		for _, v := range n.Inputs {
 			mark(v)
 		}
-		if n.Body != nil {
-			removed += n.Body.RemoveDead()
+		if n.Region != nil {
+			removed += n.Region.Body.RemoveDead()
 		}
 	}
 	before := len(g.Nodes)
@@ -188,8 +188,8 @@ func (g *Graph) CloneMapped() (*Graph, map[*Value]*Value) {
 			w.Def = m
 			m.Outputs = append(m.Outputs, w)
 		}
-		if n.Body != nil {
-			m.Body = n.Body.Clone()
+		if n.Region != nil {
+			m.Region = n.Region.Clone()
 		}
 		c.Nodes = append(c.Nodes, m)
 	}
@@ -260,10 +260,10 @@ func (n *Node) diff(m *Node, same func(v, w *Value) bool) string {
 			return fmt.Sprintf("output %d: %v against %v", i, v.Type, m.Outputs[i].Type)
 		}
 	}
-	if n.Body != nil && m.Body != nil {
-		return n.Body.Diff(m.Body)
+	if n.Region != nil && m.Region != nil {
+		return n.Region.diff(m.Region)
 	}
-	if n.Body != m.Body {
+	if n.Region != m.Region {
 		return "only one has a body"
 	}
 	return ""

@@ -67,7 +67,7 @@ func TestCloneSharesNothingThatChanges(t *testing.T) {
 	require.NoError(t, c.Verify())
 	assert.Empty(t, g.Diff(c))
 	c.Nodes[0].Attrs["group"] = 2
-	c.Nodes[4].Body.Nodes[0].Name = "changed"
+	c.Nodes[4].Region.Body.Nodes[0].Name = "changed"
 	c.Inputs[0].Type.Shape[0] = 9
 	c.Meta["checkpoint"] = "other"
 	assert.Equal(t, sample, g.String())
@@ -82,7 +82,7 @@ func TestDiffSeesWhatDiffers(t *testing.T) {
 		{"attribute", func(g *Graph) { g.Nodes[3].Attrs["epsilon"] = 1e-6 }, `node 3 "norm" (LayerNorm): attributes`},
 		{"constant", func(g *Graph) { g.Nodes[0].Inputs[1].Const = Splat(T(Float16, 2, 2, 1, 1), 1) }, "input 1 differs"},
 		{"wiring", func(g *Graph) { g.Outputs[0] = g.Nodes[3].Outputs[0] }, "output 0"},
-		{"body", func(g *Graph) { g.Nodes[4].Body.Nodes[0].Op = LookupOp("Mul") }, "against Mul"},
+		{"body", func(g *Graph) { g.Nodes[4].Region.Body.Nodes[0].Op = LookupOp("Mul") }, "against Mul"},
 		{"nothing that matters", func(g *Graph) { g.Nodes[0].Name = "other"; g.Inputs[0].Name = "renamed" }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,9 +116,9 @@ func TestVerifyFindsEveryDamage(t *testing.T) {
 		{"an unknown attribute", func(g *Graph) { g.Nodes[2].Attrs["slope"] = 1 }, `unknown attribute "slope"`},
 		{"short data", func(g *Graph) { c := g.Nodes[0].Inputs[1].Const; c.Data = c.Data[1:] }, "constant %w~1 is f16[2,2,1,1] with 7 bytes of data, want 8"},
 		{"a constant of another type", func(g *Graph) { g.Nodes[0].Inputs[1].Type = T(Float16, 4) }, "constant %w~1 is f16[4], its data f16[2,2,1,1]"},
-		{"a lost body", func(g *Graph) { g.Nodes[4].Body = nil }, "regions, and only they, have a body"},
-		{"damage in a body", func(g *Graph) { g.Nodes[4].Body.Nodes[0].Outputs[0].Index = 1 }, `node 4 "fused" (Region): body: node 0 "" (Add): output 0 does not point back`},
-		{"a body of other types", func(g *Graph) { g.Nodes[4].Body.Inputs[0].Type = T(Float32, 2, 2, 2) }, "input 0 is f32[1,2,2,2], its body wants f32[2,2,2]"},
+		{"a lost body", func(g *Graph) { g.Nodes[4].Region = nil }, "regions, and only they, have a body"},
+		{"damage in a body", func(g *Graph) { g.Nodes[4].Region.Body.Nodes[0].Outputs[0].Index = 1 }, `node 4 "fused" (Region): body: node 0 "" (Add): output 0 does not point back`},
+		{"a body of other types", func(g *Graph) { g.Nodes[4].Region.Body.Inputs[0].Type = T(Float32, 2, 2, 2) }, "input 0 is f32[1,2,2,2], its body wants f32[2,2,2]"},
 		{"an output of nothing", func(g *Graph) { g.Outputs[0] = nil }, "output 0 is absent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package ir
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // EvalOptions say how a graph is evaluated.
@@ -163,33 +164,51 @@ func EvaluateNode(n *Node, in []*Array) ([]*Array, error) {
 	return e.node(n, in, false)
 }
 
-// region applies the body to every member.
+// region applies the body, with storage spelled out, to every member.
 func (e *evaluation) region(n *Node, in []*Array) ([]*Array, error) {
-	members, stacked := n.Attrs.Int("members", 0), n.Attrs.Bools("stacked")
-	if members == 0 {
-		return e.graph(n.Body, in, true)
+	x, err := n.Explicit()
+	if err != nil {
+		return nil, err
+	}
+	known := map[*Value]*Array{}
+	for i, v := range n.Inputs {
+		known[v] = in[i]
+	}
+	all := make([]*Array, len(x.Inputs))
+	for i, v := range x.Inputs {
+		if all[i] = known[v]; all[i] == nil {
+			all[i] = v.Const.Array()
+		}
+	}
+	r := x.Region
+	if r.Members == 0 {
+		return e.graph(r.Body, all, true)
 	}
 	out := make([]*Array, len(n.Outputs))
 	for i, v := range n.Outputs {
 		out[i] = NewArray(v.Type)
 	}
-	for m := range members {
-		part := make([]*Array, len(in))
-		for i, a := range in {
-			part[i] = a
-			if stacked[i] {
-				part[i] = a.member(m)
-			}
-		}
-		results, err := e.graph(n.Body, part, true)
+	for m := range r.Members {
+		results, err := e.graph(r.Body, r.member(all, m), true)
 		if err != nil {
 			return nil, fmt.Errorf("member %d: %w", m, err)
 		}
-		for i, r := range results {
-			copyArray(out[i], m*r.Len(), r)
+		for i, a := range results {
+			copyArray(out[i], m*a.Len(), a)
 		}
 	}
 	return out, nil
+}
+
+// member lists what member m reads of each operand.
+func (r *Region) member(in []*Array, m int) []*Array {
+	part := slices.Clone(in)
+	for i, a := range in {
+		if r.Operands[i].Stacked {
+			part[i] = a.member(m)
+		}
+	}
+	return part
 }
 
 // member returns part m along the first dimension; it shares the elements.

@@ -269,18 +269,19 @@ func TestMembersOfARegion(t *testing.T) {
 	const text = `graph "g" {
   input %x: f64[2]
   const %w: f64[3,2] = [1, 2, 3, 4, 5, 6]
-  %r: f64[3,2], %s: f64[3] = Region(%x, %w) {family="loop", members=3, stacked=[false,true]} graph "" {
+  %r: f64[3,2], %s: f64[3,2] = Region(%x, %w) {family="loop", members=3} graph "" {
     input %a: f64[2]
     input %b: f64[2]
+    operand 1: f64 stacked
     %p: f64[2] = Mul(%a, %b)
-    %q: f64[] = ReduceSum(%p) {axes=[0]}
+    %q: f64[2] = Neg(%p)
     output %p, %q
   }
   output %r, %s
 }`
 	out := run(t, text, EvalOptions{}, f64([]int{2}, 10, 100))
 	assert.Equal(t, []float64{10, 200, 30, 400, 50, 600}, out[0].F)
-	assert.Equal(t, []float64{210, 430, 650}, out[1].F)
+	assert.Equal(t, []float64{-10, -200, -30, -400, -50, -600}, out[1].F)
 }
 
 func TestEvaluateSaysWhatIsWrong(t *testing.T) {

@@ -71,7 +71,7 @@ type Node struct {
 	Attrs   Attrs
 	Inputs  []*Value
 	Outputs []*Value
-	Body    *Graph // of a Region: the fused subgraph, its inputs and outputs in the order of the node's
+	Region  *Region // of a Region: what it computes; else nil
 }
 
 // In returns input i, or nil if it is absent.

@@ -50,8 +50,7 @@ var _ = register(
 		Infer:   inferDequantize, Eval: evalDequantize, ByAxis: true},
 
 	Op{Name: "Region", Kind: KindRegion, In: []string{"x*"},
-		Attrs:   []Attr{{Name: "family", Default: "", Required: true}, {Name: "members", Default: 0}, {Name: "stacked", Default: []bool(nil)}},
-		Summary: "a fused subgraph that becomes one kernel: contraction|loop|window|view. members G > 0: outputs, and inputs marked in stacked, have a leading dimension G; the body is applied to each member",
+		Summary: "a fused subgraph that becomes one kernel: see the type Region",
 		Infer:   inferRegion, MACs: regionMACs},
 )
 

@@ -12,7 +12,7 @@ import (
 func Parse(text string) (*Graph, error) {
 	p := &parser{text: text, line: 1}
 	p.advance()
-	g, err := p.graph()
+	g, err := p.graph(nil)
 	if err == nil && p.tok != "" {
 		err = p.unexpected("the end")
 	}
@@ -29,6 +29,7 @@ func Parse(text string) (*Graph, error) {
 type body struct {
 	*Graph
 	values map[string]*Value
+	region *Region // whose body it is, or nil
 }
 
 func (b *body) define(v *Value) error {
@@ -44,7 +45,7 @@ func (b *body) define(v *Value) error {
 	return nil
 }
 
-func (p *parser) graph() (*Graph, error) {
+func (p *parser) graph(r *Region) (*Graph, error) {
 	if err := p.expect("graph"); err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func (p *parser) graph() (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &body{NewGraph(name), map[string]*Value{}}
+	b := &body{NewGraph(name), map[string]*Value{}, r}
 	if err := p.expect("{"); err != nil {
 		return nil, err
 	}
@@ -84,12 +85,29 @@ func (p *parser) statement(b *body) error {
 			return err
 		}
 		b.Inputs = append(b.Inputs, v)
+		if b.region != nil {
+			b.region.Operands = append(b.region.Operands, Operand{Storage: Storage{DType: v.Type.DType}})
+		}
 		return b.define(v)
+	case b.region != nil && p.accept("operand"):
+		return p.operand(b.region)
+	case b.region != nil && p.accept("result"):
+		i, err := p.position(len(b.region.Results))
+		if err != nil {
+			return err
+		}
+		b.region.Results[i], err = p.storage()
+		return err
 	case p.accept("const"):
 		return p.constant(b)
 	case p.accept("output"):
 		vs, err := p.reads(b, "")
 		b.Outputs = append(b.Outputs, vs...)
+		if b.region != nil {
+			for _, v := range vs {
+				b.region.Results = append(b.region.Results, Storage{DType: v.Type.DType})
+			}
+		}
 		return err
 	case strings.HasPrefix(p.tok, "%"):
 		return p.node(b)
@@ -287,18 +305,22 @@ func (p *parser) node(b *body) error {
 	if n.Inputs, err = p.reads(b, ")"); err != nil {
 		return err
 	}
-	if p.accept("{") {
-		if err := p.attrs(n); err != nil {
-			return err
-		}
+	if n.Op.Kind == KindRegion {
+		n.Region = &Region{}
+		err = p.regionAttrs(n.Region)
+	} else if p.accept("{") {
+		err = p.attrs(n)
+	}
+	if err != nil {
+		return err
 	}
 	if strings.HasPrefix(p.tok, `"`) {
 		if n.Name, err = p.quoted(); err != nil {
 			return err
 		}
 	}
-	if p.tok == "graph" {
-		if n.Body, err = p.graph(); err != nil {
+	if n.Region != nil && p.tok == "graph" {
+		if n.Region.Body, err = p.graph(n.Region); err != nil {
 			return err
 		}
 	}

@@ -41,12 +41,18 @@ func (g *Graph) String() string {
 //	  output %y~2
 //	}
 //
-// One line a node; "_" stands for an absent input; a Region is followed by its body as a nested graph. Constants stand
+// One line a node; "_" stands for an absent input; a Region is followed by its body as a nested graph, which says of its
+// operands and results how they are stored where that is not as the body reads and yields them:
+//
+//	operand 1: e2m1 channels 0 blocks 16 along 1 stacked
+//	result 0: e4m3 scale 0.02
+//
+// Constants stand
 // before their first reader, as [elements], "splat element", "base64 …" or a hash. Names with other characters than
 // letters, digits and ._/~$- are quoted.
 func (g *Graph) Print(w io.Writer, opt PrintOptions) error {
 	p := printer{full: opt.Full}
-	p.graph(g, "")
+	p.graph(g, nil, "")
 	_, err := w.Write(p.b.Bytes())
 	return err
 }
@@ -56,7 +62,8 @@ type printer struct {
 	full bool
 }
 
-func (p *printer) graph(g *Graph, indent string) {
+// graph prints g, the body of region r unless that is nil.
+func (p *printer) graph(g *Graph, r *Region, indent string) {
 	inner := indent + "  "
 	fmt.Fprintf(&p.b, "graph %s {\n", strconv.Quote(g.Name))
 	for _, k := range slices.Sorted(maps.Keys(g.Meta)) {
@@ -64,6 +71,9 @@ func (p *printer) graph(g *Graph, indent string) {
 	}
 	for _, v := range g.Inputs {
 		fmt.Fprintf(&p.b, "%sinput %s: %v\n", inner, quoteValue(v.Name), v.Type)
+	}
+	if r != nil {
+		p.operands(r, inner)
 	}
 	seen := map[*Value]bool{}
 	constant := func(v *Value) {
@@ -86,6 +96,13 @@ func (p *printer) graph(g *Graph, indent string) {
 	if len(g.Outputs) > 0 {
 		fmt.Fprintf(&p.b, "%soutput %s\n", inner, valueNames(g.Outputs))
 	}
+	if r != nil {
+		for i, s := range r.Results {
+			if !s.plain(r.Body.Outputs[i].Type.DType) {
+				fmt.Fprintf(&p.b, "%sresult %d: %v\n", inner, i, s)
+			}
+		}
+	}
 	fmt.Fprintf(&p.b, "%s}\n", indent)
 }
 
@@ -98,18 +115,56 @@ func (p *printer) node(n *Node, indent string) {
 		fmt.Fprintf(&p.b, "%s: %v", quoteValue(v.Name), v.Type)
 	}
 	fmt.Fprintf(&p.b, " = %s(%s)", n.Op.Name, valueNames(n.Inputs))
-	if len(n.Attrs) > 0 {
+	switch {
+	case n.Region != nil && n.Region.Members > 0:
+		fmt.Fprintf(&p.b, " {family=%q, members=%d}", n.Region.Family, n.Region.Members)
+	case n.Region != nil:
+		fmt.Fprintf(&p.b, " {family=%q}", n.Region.Family)
+	case len(n.Attrs) > 0:
 		fmt.Fprintf(&p.b, " %v", n.Attrs.Text())
 	}
 	if n.Name != "" {
 		fmt.Fprintf(&p.b, " %s", strconv.Quote(n.Name))
 	}
-	if n.Body == nil {
+	if n.Region == nil {
 		p.b.WriteByte('\n')
 		return
 	}
 	p.b.WriteByte(' ')
-	p.graph(n.Body, indent)
+	p.graph(n.Region.Body, n.Region, indent)
+}
+
+// operands prints how the operands lie in memory that are not plain values which all members share.
+func (p *printer) operands(r *Region, indent string) {
+	for i, o := range r.Operands {
+		t := r.Body.Inputs[i].Type
+		if o == (Operand{Storage: Storage{DType: t.DType}}) {
+			continue
+		}
+		fmt.Fprintf(&p.b, "%soperand %d: %v", indent, i, o.Storage)
+		if o.Stacked {
+			p.b.WriteString(" stacked")
+		}
+		if o.Read.DType != Invalid {
+			fmt.Fprintf(&p.b, " read %v", o.Read)
+		}
+		p.b.WriteByte('\n')
+	}
+}
+
+// String prints storage as it stands in the text form: e2m1 scale 0.5 channels 0 blocks 16 along 1.
+func (s Storage) String() string {
+	t := s.DType.String()
+	if s.Scale != 0 {
+		t += " scale " + floatText(s.Scale)
+	}
+	if s.PerChannel {
+		t += fmt.Sprintf(" channels %d", s.ChannelAxis)
+	}
+	if s.Block > 0 {
+		t += fmt.Sprintf(" blocks %d along %d", s.Block, s.BlockAxis)
+	}
+	return t
 }
 
 func valueNames(vs []*Value) string {

@@ -13,58 +13,311 @@ const (
 	FamilyView        = "view"
 )
 
-// NewRegion makes a Region node without appending it: body's inputs and outputs are those of the node, in order. With
-// members G > 0 the body is applied G times: outputs, and inputs marked in stacked, have a leading dimension G.
-func (g *Graph) NewRegion(family, name string, body *Graph, members int, stacked []bool, inputs ...*Value) (*Node, error) {
-	attrs := Attrs{"family": family}
-	if members != 0 {
-		attrs["members"] = members
-		attrs["stacked"] = slices.Clone(stacked)
+// Region is what a Region node computes, and how its operands and results lie in memory. Pass fuse builds it, stack gives
+// it members, narrow fills in the storage; what one of them knew is stated here and not encoded as a chain of ops.
+//
+// The body computes one member on values; storage says what stands for these values in memory. Explicit spells storage out
+// as nodes. A node's inputs are the operands in the order of the body's inputs, and behind them the scales of operands that
+// have a tensor of them, in the same order: of channels, then of blocks. Its outputs are the results, each followed by its
+// scales of blocks if it has them.
+type Region struct {
+	Family   string
+	Members  int // how often the body is applied; 0: once, and no operand or result has a dimension for it
+	Body     *Graph
+	Operands []Operand // one for each input of the body
+	Results  []Storage // one for each output of the body
+}
+
+// Operand says how the value of a body's input is read.
+type Operand struct {
+	// Stacked operands have a leading dimension of Members; of others all members read the same.
+	Stacked bool
+	Storage
+	// Read, if its DType is set, is what the anchor sees: the value, rounded to numbers of that type times Read.Scale on the
+	// way. Other readers see the value. It has a Scale only.
+	Read Storage
+}
+
+// Storage says what stands for a value in memory: an element is a number of type DType, times the Scale, times the factor of
+// its channel, times the factor of its block.
+type Storage struct {
+	DType DType
+	Scale float64 // of all elements; 0 means 1
+	// PerChannel: a constant f64 vector, one for each index along ChannelAxis, of each member if the operand is stacked.
+	// Only of the weights of an anchor, along its output channels.
+	PerChannel  bool
+	ChannelAxis int
+	// Block > 0: a tensor of e4m3, one for each Block neighbours along BlockAxis; the last block may be short.
+	Block, BlockAxis int
+}
+
+// Factor is the Scale, 1 where there is none.
+func (s Storage) Factor() float64 {
+	if s.Scale == 0 {
+		return 1
 	}
-	n := &Node{Op: LookupOp("Region"), Name: name, Attrs: attrs, Inputs: inputs, Body: body}
+	return s.Scale
+}
+
+// plain reports whether a value of type d is stored as it is.
+func (s Storage) plain(d DType) bool { return s == Storage{DType: d} }
+
+// blocksShape is the shape of the scales of blocks of a value.
+func (s Storage) blocksShape(shape []int) []int {
+	out := slices.Clone(shape)
+	out[s.BlockAxis] = (out[s.BlockAxis] + s.Block - 1) / s.Block
+	return out
+}
+
+// check says why a value of type t cannot be stored so, or nil.
+func (s Storage) check(t Type) error {
+	scaled := s != Storage{DType: s.DType}
+	switch {
+	case !anyType.has(s.DType):
+		return fmt.Errorf("no storage for %v", t)
+	case (s.DType != t.DType || scaled) && !(s.DType.IsFloat() && t.DType == Float32):
+		return fmt.Errorf("%v stored as %v", t, s)
+	case s.Scale < 0:
+		return fmt.Errorf("scale %v", s.Scale)
+	case s.PerChannel && (s.ChannelAxis < 0 || s.ChannelAxis >= t.Rank()):
+		return fmt.Errorf("channels along dimension %d of %v", s.ChannelAxis, t)
+	case s.Block < 0 || s.Block > 0 && (s.BlockAxis < 0 || s.BlockAxis >= t.Rank()):
+		return fmt.Errorf("blocks of %d along dimension %d of %v", s.Block, s.BlockAxis, t)
+	}
+	return nil
+}
+
+// NewRegion makes a Region node without appending it, all of whose operands and results are stored as the types of the
+// body say: its inputs are those of the body, in order. With members > 0 outputs, and inputs marked in stacked, have a
+// leading dimension of members.
+func (g *Graph) NewRegion(family, name string, body *Graph, members int, stacked []bool, inputs ...*Value) (*Node, error) {
+	r := &Region{Family: family, Members: members, Body: body}
+	if members > 0 && len(stacked) != len(body.Inputs) {
+		return nil, fmt.Errorf("Region: members=%d with stacked=%v for %d inputs", members, stacked, len(body.Inputs))
+	}
+	for i, v := range body.Inputs {
+		r.Operands = append(r.Operands, Operand{Stacked: members > 0 && stacked[i], Storage: Storage{DType: v.Type.DType}})
+	}
+	for _, v := range body.Outputs {
+		r.Results = append(r.Results, Storage{DType: v.Type.DType})
+	}
+	return g.RegionNode(name, r, inputs...)
+}
+
+// RegionNode makes the node of a region without appending it.
+func (g *Graph) RegionNode(name string, r *Region, inputs ...*Value) (*Node, error) {
+	n := &Node{Op: LookupOp("Region"), Name: name, Attrs: Attrs{}, Inputs: inputs, Region: r}
 	if err := g.typeOutputs(n); err != nil {
 		return nil, err
 	}
 	return n, nil
 }
 
-func inferRegion(n *Node) ([]Type, error) {
-	body := n.Body
-	if body == nil {
-		return nil, fmt.Errorf("it has no body")
-	}
-	if err := n.oneOf("family", "", FamilyContraction, FamilyLoop, FamilyWindow, FamilyView); err != nil {
-		return nil, err
-	}
-	members, stacked := n.Attrs.Int("members", 0), n.Attrs.Bools("stacked")
-	if members < 0 || members > 0 && len(stacked) != len(n.Inputs) || members == 0 && len(stacked) > 0 {
-		return nil, fmt.Errorf("members=%d with stacked=%v for %d inputs", members, stacked, len(n.Inputs))
-	}
-	if len(body.Inputs) != len(n.Inputs) {
-		return nil, fmt.Errorf("%d inputs, but its body has %d", len(n.Inputs), len(body.Inputs))
-	}
-	if len(body.Outputs) == 0 {
-		return nil, fmt.Errorf("its body has no outputs")
-	}
-	for i, v := range n.Inputs {
-		want := body.Inputs[i].Type
-		if members > 0 && stacked[i] {
-			want = stackedType(want, members)
-		}
-		if !v.Type.Equal(want) {
-			return nil, fmt.Errorf("input %d is %v, its body wants %v", i, v.Type, want)
-		}
-	}
-	types := make([]Type, len(body.Outputs))
-	for i, v := range body.Outputs {
-		types[i] = v.Type.Clone()
-		if members > 0 {
-			types[i] = stackedType(v.Type, members)
-		}
-	}
-	return types, nil
+// Clone returns a copy that shares only what Graph.Clone shares.
+func (r *Region) Clone() *Region {
+	c, _ := r.CloneMapped()
+	return c
 }
 
-func stackedType(t Type, members int) Type {
-	return Type{t.DType, slices.Concat([]int{members}, t.Shape)}
+// CloneMapped is Clone; it also returns the copy of every value of the body.
+func (r *Region) CloneMapped() (*Region, map[*Value]*Value) {
+	c := *r
+	body, to := r.Body.CloneMapped()
+	c.Body, c.Operands, c.Results = body, slices.Clone(r.Operands), slices.Clone(r.Results)
+	return &c, to
+}
+
+// IsFamily reports whether n is a region of the family; n may be nil.
+func (n *Node) IsFamily(family string) bool {
+	return n != nil && n.Region != nil && n.Region.Family == family
+}
+
+// Count is the number of members, at least 1.
+func (r *Region) Count() int { return max(1, r.Members) }
+
+// Anchor returns the node that a kernel feeds straight from memory: the contraction or window of the body; nil if there is
+// none.
+func (r *Region) Anchor() *Node {
+	for _, n := range r.Body.Nodes {
+		if n.Op.Kind == KindContraction || n.Op.Kind == KindWindow {
+			return n
+		}
+	}
+	return nil
+}
+
+// Source follows v, a value of the body, through nodes that only move elements to the operand that it comes from: its
+// number, and the nodes from there to v. Without such an operand ok is false.
+func (r *Region) Source(v *Value) (operand int, path []*Node, ok bool) {
+	for v.Def != nil && v.Def.Op.Kind == KindMovement && len(v.Def.Inputs) == 1 {
+		path = append(path, v.Def)
+		v = v.Def.Inputs[0]
+	}
+	slices.Reverse(path)
+	operand = slices.Index(r.Body.Inputs, v)
+	return operand, path, operand >= 0
+}
+
+// front is the anchor, if there is one, and the nodes on the way from inputs to it.
+func (r *Region) front() map[*Node]bool {
+	front := map[*Node]bool{}
+	var walk func(n *Node)
+	walk = func(n *Node) {
+		if n == nil || front[n] {
+			return
+		}
+		front[n] = true
+		for _, v := range n.Inputs {
+			if v != nil {
+				walk(v.Def)
+			}
+		}
+	}
+	walk(r.Anchor())
+	return front
+}
+
+// ReadBehind reports whether anything but the anchor, and what stands in front of it, reads operand i.
+func (r *Region) ReadBehind(i int) bool { return r.readOutside(r.Body.Inputs[i], r.front()) }
+
+func (r *Region) readOutside(v *Value, set map[*Node]bool) bool {
+	return slices.Contains(r.Body.Outputs, v) || slices.ContainsFunc(r.Body.Nodes, func(n *Node) bool { return !set[n] && slices.Contains(n.Inputs, v) })
+}
+
+// ReadInFront reports whether the anchor, or what stands in front of it, reads operand i.
+func (r *Region) ReadInFront(i int) bool { return r.readInside(r.Body.Inputs[i], r.front()) }
+
+func (r *Region) readInside(v *Value, set map[*Node]bool) bool {
+	return slices.ContainsFunc(r.Body.Nodes, func(n *Node) bool { return set[n] && slices.Contains(n.Inputs, v) })
+}
+
+// ChannelScales returns the factors of operand i's channels, or nil.
+func (n *Node) ChannelScales(i int) *Value {
+	if !n.Region.Operands[i].PerChannel {
+		return nil
+	}
+	return n.Inputs[n.Region.extra(i)]
+}
+
+// BlockScales returns the scales of operand i's blocks, or nil.
+func (n *Node) BlockScales(i int) *Value {
+	o := n.Region.Operands[i]
+	if o.Block == 0 {
+		return nil
+	}
+	at := n.Region.extra(i)
+	if o.PerChannel {
+		at++
+	}
+	return n.Inputs[at]
+}
+
+// extra is the position among the node's inputs of the first tensor of scales of operand i or later ones.
+func (r *Region) extra(i int) int {
+	at := len(r.Operands)
+	for _, o := range r.Operands[:i] {
+		at += o.tensors()
+	}
+	return at
+}
+
+// tensors is the number of tensors of scales.
+func (s Storage) tensors() int {
+	n := 0
+	if s.PerChannel {
+		n++
+	}
+	if s.Block > 0 {
+		n++
+	}
+	return n
+}
+
+// stack is the type of all members of a value.
+func (r *Region) stack(t Type, stacked bool) Type {
+	if r.Members == 0 || !stacked {
+		return t
+	}
+	return Type{t.DType, slices.Concat([]int{r.Members}, t.Shape)}
+}
+
+// InputTypes are the types that the node's inputs have.
+func (r *Region) InputTypes() []Type {
+	var types, scales []Type
+	for i, o := range r.Operands {
+		t := r.Body.Inputs[i].Type
+		types = append(types, r.stack(Type{o.DType, t.Shape}, o.Stacked))
+		if o.PerChannel {
+			scales = append(scales, r.stack(Type{Float64, []int{t.Shape[o.ChannelAxis]}}, o.Stacked))
+		}
+		if o.Block > 0 {
+			scales = append(scales, r.stack(Type{Float8E4M3FN, o.blocksShape(t.Shape)}, o.Stacked))
+		}
+	}
+	return append(types, scales...)
+}
+
+// outputTypes are the types that the node's outputs have.
+func (r *Region) outputTypes() []Type {
+	var types []Type
+	for i, s := range r.Results {
+		t := r.Body.Outputs[i].Type
+		types = append(types, r.stack(Type{s.DType, slices.Clone(t.Shape)}, true))
+		if s.Block > 0 {
+			types = append(types, r.stack(Type{Float8E4M3FN, s.blocksShape(t.Shape)}, true))
+		}
+	}
+	return types
+}
+
+func inferRegion(n *Node) ([]Type, error) {
+	r := n.Region
+	if r == nil || r.Body == nil {
+		return nil, fmt.Errorf("it has no body")
+	}
+	if all := []string{FamilyContraction, FamilyLoop, FamilyWindow, FamilyView}; !slices.Contains(all, r.Family) {
+		return nil, fmt.Errorf("family=%q, want one of %v", r.Family, all)
+	}
+	if r.Members < 0 {
+		return nil, fmt.Errorf("members=%d", r.Members)
+	}
+	if len(r.Body.Outputs) == 0 {
+		return nil, fmt.Errorf("its body has no outputs")
+	}
+	if len(r.Operands) != len(r.Body.Inputs) || len(r.Results) != len(r.Body.Outputs) {
+		return nil, fmt.Errorf("storage of %d operands and %d results, the body has %d and %d", len(r.Operands), len(r.Results), len(r.Body.Inputs), len(r.Body.Outputs))
+	}
+	for i, o := range r.Operands {
+		if err := o.check(r.Body.Inputs[i].Type); err != nil {
+			return nil, fmt.Errorf("operand %d: %w", i, err)
+		}
+	}
+	for i, s := range r.Results {
+		if err := s.check(r.Body.Outputs[i].Type); err != nil {
+			return nil, fmt.Errorf("result %d: %w", i, err)
+		}
+	}
+	want := r.InputTypes()
+	if len(want) != len(n.Inputs) {
+		return nil, fmt.Errorf("%d inputs, its body and their storage want %d", len(n.Inputs), len(want))
+	}
+	for i, v := range n.Inputs {
+		if !v.Type.Equal(want[i]) {
+			return nil, fmt.Errorf("input %d is %v, its body wants %v", i, v.Type, want[i])
+		}
+	}
+	return r.outputTypes(), nil
+}
+
+// diff describes the first difference between two regions, or returns "".
+func (r *Region) diff(q *Region) string {
+	switch {
+	case r.Family != q.Family || r.Members != q.Members:
+		return fmt.Sprintf("a %s of %d members against a %s of %d", r.Family, r.Members, q.Family, q.Members)
+	case !slices.Equal(r.Operands, q.Operands):
+		return fmt.Sprintf("operands stored as %v against %v", r.Operands, q.Operands)
+	case !slices.Equal(r.Results, q.Results):
+		return fmt.Sprintf("results stored as %v against %v", r.Results, q.Results)
+	}
+	return r.Body.Diff(q.Body)
 }

@@ -130,8 +130,8 @@ func segmentedMatVecMACs(n *Node) int64 { return int64(n.Inputs[1].Type.Numel())
 
 func regionMACs(n *Node) int64 {
 	total := int64(0)
-	for _, m := range n.Body.Nodes {
+	for _, m := range n.Region.Body.Nodes {
 		total += m.MACs()
 	}
-	return total * int64(max(n.Attrs.Int("members", 0), 1))
+	return total * int64(n.Region.Count())
 }

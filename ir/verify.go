@@ -7,7 +7,7 @@ import (
 
 // Verify checks every invariant of the graph: names are unique, every value is defined before it is read, Def and Index
 // point back, nodes fit their row and have the types that the row infers, constants have the data that their type takes,
-// bodies of regions hold the same. The error names the node.
+// bodies of regions hold the same, and regions what kernels rely on. The error names the node.
 func (g *Graph) Verify() error {
 	if err := g.verify(); err != nil {
 		return fmt.Errorf("graph %q: %w", g.Name, err)
@@ -66,17 +66,22 @@ func (c *verifier) node(n *Node) error {
 			return fmt.Errorf("input %d: %w", i, err)
 		}
 	}
-	if (n.Body != nil) != (n.Op.Kind == KindRegion) {
+	if (n.Region != nil && n.Region.Body != nil) != (n.Op.Kind == KindRegion) {
 		return fmt.Errorf("regions, and only they, have a body")
 	}
-	if n.Body != nil {
-		if err := n.Body.verify(); err != nil {
+	if n.Region != nil {
+		if err := n.Region.Body.verify(); err != nil {
 			return fmt.Errorf("body: %w", err)
 		}
 	}
 	types, err := n.Op.infer(n)
 	if err != nil {
 		return err
+	}
+	if n.Region != nil {
+		if err := n.contract(); err != nil {
+			return err
+		}
 	}
 	if len(types) != len(n.Outputs) {
 		return fmt.Errorf("%d outputs, the op has %d", len(n.Outputs), len(types))

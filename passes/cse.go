@@ -22,7 +22,7 @@ var csePass = Pass{
 					s.setInput(n, i, consts.intern(v))
 				}
 			}
-			if n.Body != nil {
+			if n.Region != nil {
 				return
 			}
 			key := expressionKey(n, ids)

@@ -25,7 +25,7 @@ const (
 )
 
 func foldNode(s *sweep, n *ir.Node) {
-	if len(n.Inputs) == 0 || n.Body != nil {
+	if len(n.Inputs) == 0 || n.Region != nil {
 		return
 	}
 	splat, operands := true, 0

@@ -177,7 +177,7 @@ func (f *fuser) growEpilogue(c *cluster) {
 		switch {
 		case n.Op.Name == "Reshape":
 		case n.Op.Name == "Transpose":
-			transposed = transposed || !isViewNode(n)
+			transposed = transposed || !n.IsView()
 		case n.Op.Name == "Cast":
 		case !n.Op.Pointwise() || transposed:
 			return

@@ -13,7 +13,7 @@ func (f *fuser) peelViews() {
 		for changed := true; changed && len(c.nodes) > 1; {
 			changed = false
 			for _, n := range f.sorted(c) {
-				if n == c.root || !isViewNode(n) || f.readsInside(c, n) {
+				if n == c.root || !n.IsView() || f.readsInside(c, n) {
 					continue
 				}
 				delete(c.nodes, n)
@@ -23,7 +23,7 @@ func (f *fuser) peelViews() {
 		}
 	}
 	for _, c := range f.all {
-		if c.family == ir.FamilyLoop && len(c.nodes) == 1 && isViewNode(c.root) && !f.mustCopy(c.root) {
+		if c.family == ir.FamilyLoop && len(c.nodes) == 1 && c.root.IsView() && !f.mustCopy(c.root) {
 			c.family = ir.FamilyView
 		}
 	}
@@ -44,7 +44,7 @@ func (f *fuser) mustCopy(n *ir.Node) bool {
 		return false
 	}
 	v := n.Inputs[0]
-	for v.Def != nil && isViewNode(v.Def) {
+	for v.Def != nil && v.Def.IsView() {
 		v = v.Def.Inputs[0]
 	}
 	return v.Def == nil

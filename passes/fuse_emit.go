@@ -108,7 +108,43 @@ func makeRegion(g *ir.Graph, c *cluster, outputs []*ir.Value) (*ir.Node, error) 
 	for _, v := range outputs {
 		b.g.Outputs = append(b.g.Outputs, b.to[v])
 	}
-	return g.NewRegion(c.family, regionName(c), b.g, 0, nil, b.inputs...)
+	n, err := g.NewRegion(c.family, regionName(c), b.g, 0, nil, b.inputs...)
+	if err == nil && c.family != ir.FamilyLoop {
+		storeAsRead(n.Region)
+	}
+	return n, err
+}
+
+// storeAsRead makes operands that the anchor reads through a widening Cast values of the wider type that are stored as the
+// narrower one.
+func storeAsRead(r *ir.Region) {
+	a := r.Anchor()
+	if a == nil {
+		return
+	}
+	for _, v := range a.Inputs {
+		for v != nil && v.Def != nil && v.Def.Op.Kind == ir.KindMovement {
+			v = v.Def.Inputs[0]
+		}
+		if v == nil || v.Def == nil || !widensHalf(v.Def) {
+			continue
+		}
+		wide, cast, uses := v, v.Def, r.Body.Uses()
+		var chain []*ir.Value // from the Cast's operand down to the region's
+		for v = cast.Inputs[0]; len(uses[v]) == 1; v = v.Def.Inputs[0] {
+			if chain = append(chain, v); v.Def == nil || v.Def.Op.Kind != ir.KindMovement || len(v.Def.Inputs) > 1 {
+				break
+			}
+		}
+		if v.Def != nil || v.IsConst() || len(uses[v]) != 1 {
+			continue
+		}
+		for _, x := range chain {
+			x.Type.DType = wide.Type.DType
+		}
+		r.Body.ReplaceAll(wide, cast.Inputs[0])
+		r.Body.Nodes = slices.DeleteFunc(r.Body.Nodes, func(n *ir.Node) bool { return n == cast })
+	}
 }
 
 // body is a region's subgraph under construction.

@@ -9,7 +9,7 @@ func (f *fuser) growLoops() {
 		if f.of[n] != nil {
 			continue
 		}
-		if isFlatConcat(n) && f.canPlace(n) {
+		if n.IsFlatConcat() && f.canPlace(n) {
 			f.start(ir.FamilyView, n)
 			for _, v := range n.Inputs {
 				f.placed[v], f.placed[viewedWhole(v)] = true, true
@@ -34,7 +34,7 @@ func (f *fuser) canPlace(n *ir.Node) bool {
 			return false
 		}
 		seen[v] = true
-		if base := viewedWhole(v); base.Def == nil || isViewNode(base.Def) || f.placed[base] {
+		if base := viewedWhole(v); base.Def == nil || base.Def.IsView() || f.placed[base] {
 			return false
 		}
 		if f.reader(v) != nil && !f.hasKernel(v.Def) {
@@ -46,7 +46,7 @@ func (f *fuser) canPlace(n *ir.Node) bool {
 
 // viewedWhole follows views of all of a value to that value.
 func viewedWhole(v *ir.Value) *ir.Value {
-	for v.Def != nil && isViewNode(v.Def) && v.Def.Inputs[0].Type.Numel() == v.Type.Numel() {
+	for v.Def != nil && v.Def.IsView() && v.Def.Inputs[0].Type.Numel() == v.Type.Numel() {
 		v = v.Def.Inputs[0]
 	}
 	return v
@@ -86,7 +86,7 @@ func (f *fuser) hasKernel(d *ir.Node) bool {
 
 // fitsLoop decides whether producer d may be computed inside loop cluster c.
 func (f *fuser) fitsLoop(c *cluster, d *ir.Node) bool {
-	if f.placed[d.Outputs[0]] || isFlatConcat(d) && f.canPlace(d) {
+	if f.placed[d.Outputs[0]] || d.IsFlatConcat() && f.canPlace(d) {
 		return false
 	}
 	used := 0

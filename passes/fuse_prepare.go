@@ -101,7 +101,7 @@ func widenAnchor(s *sweep, n *ir.Node) bool {
 
 // castIntoConcat casts the parts instead of the whole, so that each is cast where it is computed.
 func castIntoConcat(s *sweep, n *ir.Node) bool {
-	if n.Op.Name != "Cast" || !s.only(n.Inputs[0]) || !isFlatConcat(n.Inputs[0].Def) {
+	if n.Op.Name != "Cast" || !s.only(n.Inputs[0]) || !n.Inputs[0].Def.IsFlatConcat() {
 		return false
 	}
 	c := n.Inputs[0].Def
@@ -174,7 +174,7 @@ func isConversion(v *ir.Value, some bool) bool {
 	if v.Def.Role() != ir.RoleLight {
 		return false
 	}
-	works := !isViewNode(v.Def) && !widensHalf(v.Def)
+	works := !v.Def.IsView() && !widensHalf(v.Def)
 	for _, u := range v.Def.Inputs {
 		if u != nil && !u.IsConst() && !isConversion(u, some && !works) {
 			return false

@@ -165,7 +165,7 @@ func TestRandomGraphsKeepTheirOutputs(t *testing.T) {
 		}
 		requireContract(t, g)
 		for _, n := range g.Nodes {
-			if n.Attrs.Int("members", 0) > 1 {
+			if n.Region.Members > 1 {
 				stacked++
 			}
 		}

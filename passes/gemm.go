@@ -91,7 +91,7 @@ func convOfPixel(s *sweep, n *ir.Node) {
 // transposeTensor permutes the dimensions of a constant.
 func transposeTensor(t *ir.Tensor, perm []int) *ir.Tensor {
 	shape := permute(t.Shape, perm)
-	if t.Splat || keepsOrder(perm, t.Shape) {
+	if t.Splat || ir.KeepsOrder(perm, t.Shape) {
 		return t.Reshaped(shape...)
 	}
 	stride := make([]int, len(perm))

@@ -10,10 +10,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// narrow stores what travels between regions in 16 bits, or in the 8 bits that a calibration chose: a Cast at the end of
-// the producer's body, one at the start of each consumer's. In front of an anchor a kernel sees through it. Weights that
-// are multiplied become constants of 16, 8 or 4 bits. Small values that no anchor multiplies stay f32, as do inputs and
-// outputs of the graph.
+// narrow stores what travels between regions in 16 bits, or in the 8 or 4 bits that a calibration chose: it fills in the
+// storage of each region's operands and results. Weights that are multiplied become constants of 16, 8 or 4 bits. Small
+// values that no anchor multiplies stay f32, as do inputs and outputs of the graph.
 func narrow(ctx *Context, g *ir.Graph) error {
 	w := newNarrower(ctx, g)
 	w.choose()
@@ -87,7 +86,7 @@ func (w *narrower) union(a, b *ir.Value) {
 func (w *narrower) choose() {
 	w.fixed, w.small, w.scales = map[*ir.Value]bool{}, map[*ir.Value]bool{}, map[*ir.Value]float64{}
 	for _, n := range w.g.Nodes {
-		if isFamily(n, ir.FamilyView) {
+		if n.IsFamily(ir.FamilyView) {
 			for _, v := range n.Inputs {
 				w.union(v, n.Outputs[0])
 			}
@@ -160,16 +159,16 @@ func (w *narrower) findCodes() {
 	producers := map[*ir.Value]int{}
 	w.codes = map[*ir.Value]code{}
 	for _, n := range w.g.Nodes {
-		if isFamily(n, ir.FamilyView) {
+		if n.IsFamily(ir.FamilyView) {
 			continue
 		}
 		for k, v := range n.Outputs {
 			r := w.find(v)
 			producers[r]++
-			if isE4M3(n.Body.Outputs[k]) { // each reader has the scale
+			if isE4M3(n.Region.Body.Outputs[k]) { // each reader has the scale
 				w.codes[r] = code{ir.Float8E4M3FN, 1}
 			}
-			m := defOp(n.Body.Outputs[k], "Mul")
+			m := defOp(n.Region.Body.Outputs[k], "Mul")
 			if m == nil {
 				continue
 			}
@@ -185,7 +184,7 @@ func (w *narrower) findCodes() {
 	}
 	// What Attention and SegmentedMatVec read takes no scale, and parts of a Concat share one.
 	for _, n := range w.g.Nodes {
-		a := frontAnchor(n.Body)
+		a := n.Region.Anchor()
 		for _, v := range n.Inputs {
 			if a != nil && (a.Op.Name == "Attention" || a.Op.Name == "SegmentedMatVec") {
 				delete(w.codes, w.find(v))
@@ -207,42 +206,19 @@ func isE4M3(v *ir.Value) bool {
 
 // isMatrixInput reports whether input i of a region reaches a matrix operand of a contraction's anchor.
 func isMatrixInput(n *ir.Node, i int) bool {
-	if !isFamily(n, ir.FamilyContraction) {
+	if !n.IsFamily(ir.FamilyContraction) {
 		return false
 	}
-	anchor := anchorOf(n.Body)
-	if anchor == nil {
-		return false
-	}
-	for _, k := range anchor.Op.Matrix {
-		v := anchor.Inputs[k]
-		for v.Def != nil {
-			v = v.Def.Inputs[0]
-		}
-		if v == n.Body.Inputs[i] {
-			return true
-		}
-	}
-	return false
+	anchor := n.Region.Anchor()
+	return slices.ContainsFunc(anchor.Op.Matrix, func(k int) bool {
+		from, _, ok := n.Region.Source(anchor.Inputs[k])
+		return ok && from == i
+	})
 }
 
 // isAnchorInput reports whether input i of a region is read by a contraction's anchor itself: a mask, or a matrix.
 func isAnchorInput(n *ir.Node, i int) bool {
-	if !isFamily(n, ir.FamilyContraction) {
-		return false
-	}
-	anchor := anchorOf(n.Body)
-	return anchor != nil && slices.Contains(anchor.Inputs, n.Body.Inputs[i])
-}
-
-// anchorOf returns the contraction in a body.
-func anchorOf(g *ir.Graph) *ir.Node {
-	for _, n := range g.Nodes {
-		if n.Op.Matrix != nil {
-			return n
-		}
-	}
-	return nil
+	return n.IsFamily(ir.FamilyContraction) && slices.Contains(n.Region.Anchor().Inputs, n.Region.Body.Inputs[i])
 }
 
 // isWeight reports whether constant input i of a region is multiplied and may be f16: weights of contractions and of
@@ -251,8 +227,8 @@ func isWeight(n *ir.Node, i int) bool {
 	if isMatrixInput(n, i) {
 		return true
 	}
-	for _, m := range n.Body.Nodes {
-		if m.Op.Name == "SegmentedMatVec" && m.Inputs[1] == n.Body.Inputs[i] {
+	for _, m := range n.Region.Body.Nodes {
+		if m.Op.Name == "SegmentedMatVec" && m.Inputs[1] == n.Region.Body.Inputs[i] {
 			return true
 		}
 	}
@@ -262,60 +238,43 @@ func isWeight(n *ir.Node, i int) bool {
 // rewrite makes n's narrow counterpart.
 func (w *narrower) rewrite(n *ir.Node) error {
 	inputs := make([]*ir.Value, len(n.Inputs))
-	scales := make([]float64, len(n.Inputs))
 	for i, v := range n.Inputs {
 		inputs[i] = v
 		if to := w.to[v]; to != nil {
 			inputs[i] = to
 		}
-		_, scales[i] = w.storage(v)
 	}
-	if isFamily(n, ir.FamilyView) {
+	if n.IsFamily(ir.FamilyView) {
 		if s := w.scalesOf[n.Inputs[0]]; s != nil {
 			return w.reshapeBlocks(n, inputs[0], s)
 		}
 		return w.retypeView(n, inputs)
 	}
-	q := &quantiser{g: w.g, body: n.Body, inputs: inputs, stacked: slices.Clone(n.Attrs.Bools("stacked")), members: n.Attrs.Int("members", 0), scales: scales}
+	inputs, err := w.operands(n, inputs)
+	if err != nil {
+		return err
+	}
+	q := &storer{g: w.g, r: n.Region, inputs: inputs, scales: make([]extra, len(inputs))}
+	for i, v := range n.Inputs {
+		o := &q.r.Operands[i]
+		o.DType = inputs[i].Type.DType
+		if _, scale := w.storage(v); scale != 1 {
+			o.Scale = scale
+		}
+		if s := w.scalesOf[v]; s != nil {
+			o.Block, o.BlockAxis, q.scales[i].blocks = BlockSize, v.Type.Rank()-1, s
+			if o.Stacked {
+				o.BlockAxis--
+			}
+		}
+	}
 	if err := q.layer(w.plan.Layers[n.Outputs[0].Name], n); err != nil {
 		return err
 	}
-	var err error
-	if q.inputs, err = w.operands(n, q.inputs); err != nil {
-		return err
-	}
-	for i, v := range n.Inputs {
-		if s := w.scalesOf[v]; s != nil {
-			if err := q.readBlocks(i, s); err != nil {
-				return err
-			}
-		}
-	}
-	if err := q.read(); err != nil {
-		return err
-	}
 	for k, v := range n.Outputs {
-		d, scale := w.storage(v)
-		if d == v.Type.DType {
-			continue
-		}
-		if d == ir.Float4E2M1 {
-			if err := q.storeBlocks(scale); err != nil {
-				return err
-			}
-			continue
-		}
-		if w.codes[w.find(v)].dtype != ir.Invalid && w.scales[w.find(v)] == 0 {
-			scale = 1
-			if m := defOp(n.Body.Outputs[k], "Mul"); m != nil { // the body ends with the multiplication
-				n.Body.Outputs[k] = m.Inputs[0]
-			}
-		}
-		if err := q.store(k, d, scale); err != nil {
-			return err
-		}
+		w.result(q.r, k, v)
 	}
-	m, err := w.g.NewRegion(n.Attrs.String("family", ""), n.Name, n.Body, q.members, q.stacked, q.inputs...)
+	m, err := q.node(n.Name)
 	if err != nil {
 		return err
 	}
@@ -329,11 +288,33 @@ func (w *narrower) rewrite(n *ir.Node) error {
 	return nil
 }
 
+// result says how result k of a region, v, is stored.
+func (w *narrower) result(r *ir.Region, k int, v *ir.Value) {
+	d, scale := w.storage(v)
+	if d == v.Type.DType {
+		return
+	}
+	s := ir.Storage{DType: d}
+	rounded := w.codes[w.find(v)].dtype != ir.Invalid && w.scales[w.find(v)] == 0
+	switch {
+	case d == ir.Float4E2M1:
+		s.Scale, s.Block, s.BlockAxis = scale, BlockSize, r.Body.Outputs[k].Type.Rank()-1
+	case rounded: // the numbers are what the region yields; their readers have the scale
+		if m := defOp(r.Body.Outputs[k], "Mul"); m != nil {
+			r.Body.Outputs[k] = m.Inputs[0]
+			r.Body.RemoveDead()
+		}
+	case scale != 1:
+		s.Scale = scale
+	}
+	r.Results[k] = s
+}
+
 // operands gives the matrix operands of one anchor one type: weights follow, and an f32 value that cannot be narrow (an
 // input or output of the graph) is narrowed by a loop of its own.
 func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error) {
 	for i, v := range inputs {
-		if v.Type.DType != ir.Float32 || i >= len(n.Inputs) {
+		if v.Type.DType != ir.Float32 {
 			continue
 		}
 		switch {
@@ -362,12 +343,10 @@ func (w *narrower) castRegion(v *ir.Value) (*ir.Value, error) {
 		return w.weights[v], nil
 	}
 	b := ir.NewGraph(v.Name)
-	n, err := b.Add("Cast", "v", ir.Attrs{"to": w.half}, b.AddInput("p0", v.Type))
-	if err != nil {
-		return nil, err
-	}
-	b.Outputs = n.Outputs
-	r, err := w.g.NewRegion(ir.FamilyLoop, v.Name, b, 0, nil, v)
+	b.Outputs = []*ir.Value{b.AddInput("p0", v.Type)}
+	plain := ir.Storage{DType: v.Type.DType}
+	region := &ir.Region{Family: ir.FamilyLoop, Body: b, Operands: []ir.Operand{{Storage: plain}}, Results: []ir.Storage{{DType: w.half}}}
+	r, err := w.g.RegionNode(v.Name, region, v)
 	if err != nil {
 		return nil, err
 	}
@@ -394,12 +373,12 @@ func castTensor(t *ir.Tensor, d ir.DType) *ir.Tensor {
 
 // retypeView rebuilds a view over operands of another type.
 func (w *narrower) retypeView(n *ir.Node, inputs []*ir.Value) error {
-	b := ir.NewGraph(n.Body.Name)
+	b := ir.NewGraph(n.Region.Body.Name)
 	local := map[*ir.Value]*ir.Value{}
-	for i, v := range n.Body.Inputs {
+	for i, v := range n.Region.Body.Inputs {
 		local[v] = b.AddInput(v.Name, ir.Type{DType: inputs[i].Type.DType, Shape: v.Type.Shape})
 	}
-	for _, m := range n.Body.Nodes {
+	for _, m := range n.Region.Body.Nodes {
 		operands := make([]*ir.Value, len(m.Inputs))
 		for i, v := range m.Inputs {
 			operands[i] = local[v]
@@ -410,7 +389,7 @@ func (w *narrower) retypeView(n *ir.Node, inputs []*ir.Value) error {
 		}
 		local[m.Outputs[0]] = c.Outputs[0]
 	}
-	b.Outputs = []*ir.Value{local[n.Body.Outputs[0]]}
+	b.Outputs = []*ir.Value{local[n.Region.Body.Outputs[0]]}
 	m, err := w.g.NewRegion(ir.FamilyView, n.Name, b, 0, nil, inputs...)
 	if err != nil {
 		return err

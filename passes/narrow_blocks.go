@@ -7,8 +7,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Values stored as NVFP4: the producer's body ends with BlockQuantize, its readers' begin with the DequantizeLinear that
-// block-scaled mma do themselves.
+// Values stored as NVFP4: numbers beside a tensor of scales of blocks, which block-scaled mma multiply.
 
 // BlockReaders returns the sites that would read v, and what shares its bytes, as NVFP4, or the reason why v cannot be
 // stored so. That their weights are e2m1 is the caller's to see to.
@@ -25,7 +24,7 @@ func (w *narrower) blockReaders(v *ir.Value) ([]Site, error) {
 	var sites []Site
 	producers := 0
 	for _, n := range w.g.Nodes {
-		view := isFamily(n, ir.FamilyView)
+		view := n.IsFamily(ir.FamilyView)
 		if slices.ContainsFunc(n.Outputs, func(o *ir.Value) bool { return w.find(o) == group }) {
 			switch {
 			case view && !keepsBlocks(n):
@@ -58,7 +57,7 @@ func (w *narrower) blockReaders(v *ir.Value) ([]Site, error) {
 
 // readsBlocks reports whether the anchor, and it alone, multiplies the site's activations along their last axis.
 func (s *Site) readsBlocks() bool {
-	if !s.Direct || !OnlyFront(s.Region, s.X) || !isFamily(s.Region, ir.FamilyContraction) || countUses(s.Region.Body, s.Region.Body.Inputs[s.X]) != 1 {
+	if !s.Direct || !OnlyFront(s.Node, s.X) || !s.Node.IsFamily(ir.FamilyContraction) || len(s.Node.Region.Body.Uses()[s.Node.Region.Body.Inputs[s.X]]) != 1 {
 		return false
 	}
 	a := s.Anchor
@@ -74,7 +73,7 @@ func (s *Site) readsBlocks() bool {
 // keepsBlocks reports whether a view leaves every 16 neighbours of one value together.
 func keepsBlocks(n *ir.Node) bool {
 	whole := func(shape []int) bool { return len(shape) > 0 && shape[len(shape)-1]%BlockSize == 0 }
-	return len(n.Inputs) == 1 && !slices.ContainsFunc(n.Body.Nodes, func(m *ir.Node) bool { return m.Op.Name != "Reshape" }) &&
+	return len(n.Inputs) == 1 && !slices.ContainsFunc(n.Region.Body.Nodes, func(m *ir.Node) bool { return m.Op.Name != "Reshape" }) &&
 		whole(n.Inputs[0].Type.Shape) && whole(n.Outputs[0].Type.Shape)
 }
 
@@ -87,7 +86,7 @@ func (w *narrower) chooseBlocks() error {
 	for _, n := range w.g.Nodes {
 		for _, v := range n.Outputs {
 			scale := w.plan.Blocks[v.Name]
-			if scale == 0 || isFamily(n, ir.FamilyView) {
+			if scale == 0 || n.IsFamily(ir.FamilyView) {
 				continue
 			}
 			sites, err := w.blockReaders(v)
@@ -105,44 +104,12 @@ func (w *narrower) chooseBlocks() error {
 	return nil
 }
 
-// readBlocks makes the body read input i, codes, and the scales beside them.
-func (q *quantiser) readBlocks(i int, scales *ir.Value) error {
-	in := q.body.Inputs[i]
-	wide := in.Type.DType
-	in.Type = ir.Type{DType: ir.Float4E2M1, Shape: in.Type.Shape}
-	shape := slices.Clone(in.Type.Shape)
-	shape[len(shape)-1] /= BlockSize
-	q.inputs = append(q.inputs, scales)
-	q.scales = append(q.scales, 1)
-	if q.members > 0 {
-		q.stacked = append(q.stacked, q.stacked[i])
-	}
-	s := q.body.AddInput(fmt.Sprintf("p%d", len(q.body.Inputs)), ir.Type{DType: ir.Float8E4M3FN, Shape: shape})
-	d, err := q.body.NewNode("DequantizeLinear", "v", ir.Attrs{"to": wide, "axis": len(shape) - 1, "block": BlockSize}, in, s)
-	if err != nil {
-		return err
-	}
-	q.replaceUses(in, d.Outputs[0], nil)
-	q.body.Nodes = slices.Concat([]*ir.Node{d}, q.body.Nodes)
-	return nil
-}
-
-// storeBlocks makes the body's output codes, and their scales a second output.
-func (q *quantiser) storeBlocks(scale float64) error {
-	n, err := q.body.Add("BlockQuantize", "v", ir.Attrs{"scale": scale}, q.body.Outputs[0])
-	if err != nil {
-		return err
-	}
-	q.body.Outputs = n.Outputs
-	return nil
-}
-
 // reshapeBlocks rebuilds a view of codes, and one of their scales.
 func (w *narrower) reshapeBlocks(n *ir.Node, codes, scales *ir.Value) error {
 	view := func(v *ir.Value, divide int) (*ir.Value, error) {
 		shape := slices.Clone(n.Outputs[0].Type.Shape)
 		shape[len(shape)-1] /= divide
-		b := ir.NewGraph(n.Body.Name)
+		b := ir.NewGraph(n.Region.Body.Name)
 		r, err := b.Add("Reshape", "v", ir.Attrs{"shape": shape}, b.AddInput("p0", v.Type))
 		if err != nil {
 			return nil, err

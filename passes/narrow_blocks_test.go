@@ -77,7 +77,7 @@ func planBlocks(t *testing.T, g *ir.Graph) (*Quantisation, map[string]*ir.Tensor
 	storage := StorageOf(g)
 	for _, n := range g.Nodes {
 		for _, v := range n.Outputs {
-			if _, err := storage.BlockReaders(v); err == nil && !isFamily(n, ir.FamilyView) {
+			if _, err := storage.BlockReaders(v); err == nil && !n.IsFamily(ir.FamilyView) {
 				plan.Blocks[v.Name] = top[v] / 6 / 448
 			}
 		}
@@ -97,7 +97,7 @@ func TestActivationsTravelAsBlocks(t *testing.T) {
 	reference := g.Clone()
 	for _, s := range Sites(reference) {
 		w := exact[s.Name()]
-		s.Region.Inputs[s.Weight] = reference.Constant("w", ir.FromFloats(ir.Type{DType: ir.Float32, Shape: w.Shape}, w.Floats()))
+		s.Node.Inputs[s.Weight] = reference.Constant("w", ir.FromFloats(ir.Type{DType: ir.Float32, Shape: w.Shape}, w.Floats()))
 	}
 	for _, n := range slices.Clone(reference.Nodes) {
 		for _, v := range n.Outputs {
@@ -111,12 +111,13 @@ func TestActivationsTravelAsBlocks(t *testing.T) {
 	require.NoError(t, g.Verify())
 	quantised, joined := 0, 0
 	for _, n := range g.Nodes {
-		for _, m := range n.Body.Nodes {
-			switch {
-			case m.Op.Name == "BlockQuantize":
+		for _, s := range n.Region.Results {
+			if s.Block > 0 {
 				quantised++
-				require.Equal(t, n.Body.Outputs, m.Outputs)
-			case m.Op.Name == "DequantizeLinear" && !n.Inputs[slices.Index(n.Body.Inputs, m.Inputs[0])].IsConst():
+			}
+		}
+		for i, o := range n.Region.Operands {
+			if o.Block > 0 && !n.Inputs[i].IsConst() {
 				joined++
 			}
 		}
@@ -139,12 +140,12 @@ func TestBlocksNeedATargetAndNarrowWeights(t *testing.T) {
 	half := g.Clone()
 	require.NoError(t, narrow(&Context{Target: sm90, Precision: precision.NVFP4, Quantisation: plan}, half))
 	for _, n := range half.Nodes {
-		for _, m := range n.Body.Nodes {
-			require.NotEqual(t, "BlockQuantize", m.Op.Name)
+		for _, s := range n.Region.Results {
+			require.Zero(t, s.Block)
 		}
 	}
 	for _, s := range Sites(g) {
-		x := s.Region.Inputs[s.X]
+		x := s.Node.Inputs[s.X]
 		if plan.Blocks[x.Name] > 0 {
 			delete(plan.Layers, s.Name())
 			require.ErrorContains(t, narrow(&Context{Target: sm121, Precision: precision.NVFP4, Quantisation: plan}, g), "whose weights are not NVFP4")

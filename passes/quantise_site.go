@@ -8,15 +8,17 @@ import (
 
 // Site is a region whose weights can be quantised: a contraction of an activation with a constant matrix.
 type Site struct {
-	Region    *ir.Node
+	Node      *ir.Node // the region
 	Anchor    *ir.Node
 	X         int // input of the region: activations
 	Weight    int // input of the region: weights
 	Members   int // at least 1
 	N, K      int // output channels; elements summed for each of them
 	BlockAxis int // of a member's weights, along which blocks of 16 lie
-	MACs      int64
-	Direct    bool // X reaches the anchor unmoved
+	// ChannelAxis is that of the output channels.
+	ChannelAxis int
+	MACs        int64
+	Direct      bool // X reaches the anchor unmoved
 }
 
 // Sites returns the sites of a graph of regions, in order.
@@ -32,14 +34,15 @@ func Sites(g *ir.Graph) []Site {
 
 // SiteOf returns the site of a region, if it is one.
 func SiteOf(n *ir.Node) (Site, bool) {
-	if !isFamily(n, ir.FamilyContraction) && !isFamily(n, ir.FamilyLoop) {
+	if !n.IsFamily(ir.FamilyContraction) && !n.IsFamily(ir.FamilyLoop) {
 		return Site{}, false
 	}
-	a := frontAnchor(n.Body)
+	r := n.Region
+	a := r.Anchor()
 	if a == nil {
 		return Site{}, false
 	}
-	s := Site{Region: n, Anchor: a, Members: max(1, n.Attrs.Int("members", 0)), MACs: n.MACs()}
+	s := Site{Node: n, Anchor: a, Members: r.Count(), MACs: n.MACs()}
 	w := a.Inputs[1]
 	switch a.Op.Name {
 	case "Conv":
@@ -51,45 +54,39 @@ func SiteOf(n *ir.Node) (Site, bool) {
 		if w.Type.Rank() != 2 {
 			return Site{}, false
 		}
-		s.K, s.N = w.Type.Shape[0], w.Type.Shape[1]
+		s.K, s.N, s.ChannelAxis = w.Type.Shape[0], w.Type.Shape[1], 1
 		if a.Attrs.Bool("transB") {
-			s.N, s.K, s.BlockAxis = w.Type.Shape[0], w.Type.Shape[1], 1
+			s.N, s.K, s.BlockAxis, s.ChannelAxis = w.Type.Shape[0], w.Type.Shape[1], 1, 0
 		}
 	case "SegmentedMatVec":
 		s.N, s.K, s.BlockAxis = w.Type.Shape[0], w.Type.Shape[1], 1
 	default:
 		return Site{}, false
 	}
-	through := func(v *ir.Value) *ir.Value {
-		for v.Def != nil && v.Def.Op.Name == "Cast" {
-			v = v.Def.Inputs[0]
-		}
-		return v
-	}
-	s.Weight = slices.Index(n.Body.Inputs, through(w))
-	if s.Weight < 0 || !n.Inputs[s.Weight].IsConst() || n.Attrs.Int("members", 0) > 0 && !n.Attrs.Bools("stacked")[s.Weight] {
+	s.Weight = slices.Index(r.Body.Inputs, w)
+	if s.Weight < 0 || !n.Inputs[s.Weight].IsConst() || r.Members > 0 && !r.Operands[s.Weight].Stacked {
 		return Site{}, false
 	}
-	x := through(a.Inputs[0])
+	x := a.Inputs[0]
 	s.Direct = x.Def == nil
 	for x.Def != nil {
 		x = x.Def.Inputs[0]
 	}
-	s.X = slices.Index(n.Body.Inputs, x)
+	s.X = slices.Index(r.Body.Inputs, x)
 	return s, s.X >= 0
 }
 
 // Weights returns the constant.
-func (s *Site) Weights() *ir.Value { return s.Region.Inputs[s.Weight] }
+func (s *Site) Weights() *ir.Value { return s.Node.Inputs[s.Weight] }
 
 // Name is the key of the site in a Quantisation.
-func (s *Site) Name() string { return s.Region.Outputs[0].Name }
+func (s *Site) Name() string { return s.Node.Outputs[0].Name }
 
 // At is the position of weight k of output channel n of a member in the constant. Channels are counted through groups; k
 // runs over the dimensions behind the channel as they lie.
 func (s *Site) At(member, n, k int) int {
 	base := 0
-	if s.Region.Attrs.Int("members", 0) > 0 {
+	if s.Node.Region.Members > 0 {
 		base = member * s.N * s.K
 	}
 	if s.Anchor.Op.Name == "MatMul" && !s.Anchor.Attrs.Bool("transB") {
@@ -114,7 +111,7 @@ func (s *Site) Blocks() int {
 // BlockAt is the position of a block's scale.
 func (s *Site) BlockAt(member, n, block int) int {
 	base := 0
-	if s.Region.Attrs.Int("members", 0) > 0 {
+	if s.Node.Region.Members > 0 {
 		base = member * s.N * s.Blocks()
 	}
 	if s.Anchor.Op.Name == "MatMul" && !s.Anchor.Attrs.Bool("transB") {
@@ -127,7 +124,7 @@ func (s *Site) BlockAt(member, n, block int) int {
 func (s *Site) BlockShape() []int {
 	shape := slices.Clone(s.Weights().Type.Shape)
 	axis := s.BlockAxis
-	if s.Region.Attrs.Int("members", 0) > 0 {
+	if s.Node.Region.Members > 0 {
 		axis++
 	}
 	shape[axis] = (shape[axis] + BlockSize - 1) / BlockSize
@@ -168,12 +165,8 @@ func (s *Storage) Matrix(n *ir.Node, i int) bool {
 
 // OnlyFront reports whether nothing but the way to the anchor reads input i of a region.
 func OnlyFront(n *ir.Node, i int) bool {
-	q := &quantiser{anchor: frontAnchor(n.Body)}
-	return q.anchor != nil && !usesOutside(n.Body, n.Body.Inputs[i], q.inFront())
+	return n.Region.Anchor() != nil && !n.Region.ReadBehind(i)
 }
-
-// FrontAnchor returns the contraction or window of a region's body, or nil.
-func FrontAnchor(n *ir.Node) *ir.Node { return frontAnchor(n.Body) }
 
 // OutputChannels is the number of channels of the anchor's output to which a correction can be added, or 0.
 func OutputChannels(a *ir.Node) int {

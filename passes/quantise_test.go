@@ -71,7 +71,7 @@ func TestQuantisedWeightsMeanWhatTheyStandFor(t *testing.T) {
 			reference := g.Clone()
 			for _, s := range Sites(reference) {
 				w := exact[s.Name()]
-				s.Region.Inputs[s.Weight] = reference.Constant("w", ir.FromFloats(ir.Type{DType: ir.Float32, Shape: w.Shape}, w.Floats()))
+				s.Node.Inputs[s.Weight] = reference.Constant("w", ir.FromFloats(ir.Type{DType: ir.Float32, Shape: w.Shape}, w.Floats()))
 			}
 			require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: &Quantisation{Layers: layers}}, g))
 			require.NoError(t, g.Verify())
@@ -105,13 +105,13 @@ func TestCorrectionsAreAdded(t *testing.T) {
 // addBehind adds a vector a member to what the anchor of a region yields.
 func addBehind(t *testing.T, g *ir.Graph, s Site, bias []float64) {
 	t.Helper()
-	body, r := s.Region.Body, s.Region
+	body, r := s.Node.Region.Body, s.Node
 	shape := []int{s.N}
-	if members := r.Attrs.Int("members", 0); members > 0 {
-		r.Attrs["stacked"] = append(slices.Clone(r.Attrs.Bools("stacked")), true)
+	if members := r.Region.Members; members > 0 {
 		shape = []int{members, s.N}
 	}
 	r.Inputs = append(r.Inputs, g.Constant("c", ir.FromFloats(ir.T(ir.Float32, shape...), bias)))
+	r.Region.Operands = append(r.Region.Operands, ir.Operand{Stacked: len(shape) > 1, Storage: ir.Storage{DType: ir.Float32}})
 	old := s.Anchor.Outputs[0]
 	n, err := body.NewNode("Add", "v", nil, old, body.AddInput("extra", ir.T(ir.Float32, s.N)))
 	require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestActivationsTravelAsOneByte(t *testing.T) {
 		plan := &Quantisation{Values: map[string]float64{}, Layers: map[string]Layer{}}
 		sites := 0
 		for _, s := range Sites(g) {
-			x := s.Region.Inputs[s.X]
+			x := s.Node.Inputs[s.X]
 			if s.Anchor.Op.Name == "SegmentedMatVec" {
 				continue
 			}
@@ -198,7 +198,7 @@ func TestAConvOfOneOutputChannelIsNotDepthwise(t *testing.T) {
 		want := evaluateAll(t, g, in)[0].Floats()
 		read := g.Nodes[len(g.Nodes)-1].Inputs[0]
 		for _, n := range g.Nodes {
-			if a := FrontAnchor(n); a != nil && a.Inputs[1].Type.Shape[0] == c.out {
+			if a := n.Region.Anchor(); a != nil && a.Inputs[1].Type.Shape[0] == c.out {
 				read = n.Inputs[0]
 			}
 		}

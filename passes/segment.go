@@ -96,7 +96,7 @@ func newSegmenter(g *ir.Graph) *segmenter {
 		order: map[*ir.Value]int{}, to: map[*ir.Value]*ir.Value{}, placed: map[*ir.Value]bool{}, made: map[[sha256.Size]byte]*ir.Value{}, rows: map[rowsKey][][]float32{}}
 	for i, n := range g.Nodes {
 		s.pos[n] = i
-		if !isFlatConcat(n) {
+		if !n.IsFlatConcat() {
 			continue
 		}
 		for _, v := range n.Inputs {
@@ -299,7 +299,7 @@ func (s *segmenter) passThrough() {
 		made[u.out] = u
 	}
 	for _, n := range s.g.Nodes {
-		if !isFlatConcat(n) {
+		if !n.IsFlatConcat() {
 			continue
 		}
 		last := 0
@@ -333,9 +333,9 @@ func (s *segmenter) passOne(v *ir.Value, last int) {
 			return
 		}
 		switch {
-		case isViewNode(n):
+		case n.IsView():
 			if n.Op.Name == "Slice" {
-				o, _ := sliceOffset(n)
+				o, _ := n.SliceOffset()
 				offset += o
 			}
 			at = n.Inputs[0]

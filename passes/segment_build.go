@@ -82,9 +82,9 @@ func (s *segmenter) resolve(v *ir.Value) *ir.Value {
 
 // viewRange follows views to the value whose consecutive elements v has, and says from which one on.
 func viewRange(v *ir.Value) (base *ir.Value, offset int) {
-	for v.Def != nil && isViewNode(v.Def) {
+	for v.Def != nil && v.Def.IsView() {
 		if v.Def.Op.Name == "Slice" {
-			o, _ := sliceOffset(v.Def)
+			o, _ := v.Def.SliceOffset()
 			offset += o
 		}
 		v = v.Def.Inputs[0]
@@ -333,7 +333,7 @@ func rankless(t *ir.Tensor) *ir.Tensor {
 
 // joinSlices makes operands of a flat Concat that are neighbours in one value one operand.
 func joinSlices(s *sweep, n *ir.Node) {
-	if !isFlatConcat(n) {
+	if !n.IsFlatConcat() {
 		return
 	}
 	axis := n.Attrs.Int("axis", 0)

@@ -54,7 +54,7 @@ func (s *segmenter) untranspose(x *ir.Value) (*ir.Value, []int) {
 		}
 		chain = append(chain, n)
 		v = n.Inputs[i]
-		if n.Op.Name == "Transpose" && !isViewNode(n) {
+		if n.Op.Name == "Transpose" && !n.IsView() {
 			transposed = len(chain)
 		}
 	}

@@ -45,7 +45,7 @@ func simplifyTranspose(s *sweep, n *ir.Node) bool {
 	if isIdentityPerm(perm) {
 		return become(s, n, x)
 	}
-	if keepsOrder(perm, x.Type.Shape) {
+	if ir.KeepsOrder(perm, x.Type.Shape) {
 		return reshapeTo(s, n, x)
 	}
 	inner := defOp(x, "Transpose")
@@ -62,21 +62,6 @@ func isIdentityPerm(perm []int) bool {
 		if i != p {
 			return false
 		}
-	}
-	return true
-}
-
-// keepsOrder reports whether a transposition leaves the row-major order of the elements as it is.
-func keepsOrder(perm, shape []int) bool {
-	last := -1
-	for _, p := range perm {
-		if shape[p] == 1 {
-			continue
-		}
-		if p < last {
-			return false
-		}
-		last = p
 	}
 	return true
 }

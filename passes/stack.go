@@ -62,7 +62,7 @@ func newStacker(g *ir.Graph, banned map[*ir.Node]bool) *stacker {
 				d = max(d, s.depth[v.Def])
 			}
 		}
-		if !isFamily(n, ir.FamilyView) {
+		if !n.IsFamily(ir.FamilyView) {
 			d++
 		}
 		s.depth[n] = d
@@ -101,7 +101,7 @@ func (s *stacker) operand(n *ir.Node, v *ir.Value) operand {
 		return operand{key: "const", rank: -1, kind: operandConst}
 	}
 	if v.Def == nil {
-		if isFamily(n, ir.FamilyLoop) && isLightBody(n.Body) {
+		if n.IsFamily(ir.FamilyLoop) && isLightBody(n.Region.Body) {
 			return operand{key: "input", rank: -1, kind: operandJoin}
 		}
 		return operand{key: "v" + s.id(v), rank: -1}
@@ -132,7 +132,7 @@ func (s *stacker) classify() {
 		var keys []string
 		buckets := map[string][]*ir.Node{}
 		for _, n := range s.g.Nodes {
-			if s.depth[n] != d || isFamily(n, ir.FamilyView) || s.banned[n] || n.Attrs.Int("members", 0) > 0 {
+			if s.depth[n] != d || n.IsFamily(ir.FamilyView) || s.banned[n] || n.Region.Members > 0 {
 				continue
 			}
 			key, ok := s.key(n)
@@ -153,7 +153,7 @@ func (s *stacker) classify() {
 // key is equal for regions that could be members of one class.
 func (s *stacker) key(n *ir.Node) (string, bool) {
 	var b strings.Builder
-	b.WriteString(n.Attrs.String("family", ""))
+	b.WriteString(n.Region.Family)
 	rank := -1
 	for i, v := range n.Inputs {
 		o := s.operand(n, v)
@@ -163,9 +163,9 @@ func (s *stacker) key(n *ir.Node) (string, bool) {
 			}
 			rank = o.rank
 		}
-		fmt.Fprintf(&b, "|%s:%v", o.key, n.Body.Inputs[i].Type)
+		fmt.Fprintf(&b, "|%s:%v %v", o.key, n.Region.Body.Inputs[i].Type, n.Region.Operands[i])
 	}
-	b.WriteString(signature(n.Body))
+	b.WriteString(signature(n.Region.Body))
 	return b.String(), true
 }
 
@@ -312,7 +312,7 @@ func (s *stacker) outputsAllow(c *class) bool {
 				if u.Node == nil {
 					return false
 				}
-				if !isFamily(u.Node, ir.FamilyView) {
+				if !u.Node.IsFamily(ir.FamilyView) {
 					continue
 				}
 				operands := concatOperands(u.Node)
@@ -336,7 +336,7 @@ func (s *stacker) outputsAllow(c *class) bool {
 func (s *stacker) readersThroughViews(v *ir.Value) []ir.Use {
 	var list []ir.Use
 	for _, u := range s.uses[v] {
-		if u.Node != nil && isFamily(u.Node, ir.FamilyView) && len(u.Node.Inputs) == 1 {
+		if u.Node != nil && u.Node.IsFamily(ir.FamilyView) && len(u.Node.Inputs) == 1 {
 			list = append(list, s.readersThroughViews(u.Node.Outputs[0])...)
 			continue
 		}

@@ -85,9 +85,9 @@ func (s *stacker) buildClass(c *class) ([]*ir.Node, error) {
 // stacked makes the region with members.
 func (s *stacker) stacked(c *class) (*ir.Node, []*ir.Node, error) {
 	members := len(c.members)
-	body := c.members[0].Body.Clone()
+	r := c.members[0].Region.Clone()
+	r.Members = members
 	var inputs []*ir.Value
-	var marks []bool
 	var nodes []*ir.Node
 	for i := range c.members[0].Inputs {
 		v, view, err := s.stackedInput(c, i)
@@ -98,17 +98,16 @@ func (s *stacker) stacked(c *class) (*ir.Node, []*ir.Node, error) {
 			nodes = append(nodes, view)
 		}
 		inputs = append(inputs, v)
-		marks = append(marks, v != s.resolve(c.members[0].Inputs[i]))
+		r.Operands[i].Stacked = v != s.resolve(c.members[0].Inputs[i])
 	}
 	for _, e := range differingConstants(c) {
 		v := c.constantOperands(e)
-		at := body.Nodes[e.node].Inputs[e.input]
-		in := body.AddInput(fmt.Sprintf("p%d", len(inputs)), at.Type)
-		body.Nodes[e.node].Inputs[e.input] = in
+		at := r.Body.Nodes[e.node].Inputs[e.input]
+		r.Body.Nodes[e.node].Inputs[e.input] = r.Body.AddInput(fmt.Sprintf("p%d", len(inputs)), at.Type)
+		r.Operands = append(r.Operands, ir.Operand{Stacked: true, Storage: ir.Storage{DType: at.Type.DType}})
 		inputs = append(inputs, s.g.Constant(c.members[0].Name, stackTensors(v)))
-		marks = append(marks, true)
 	}
-	n, err := s.g.NewRegion(c.members[0].Attrs.String("family", ""), c.members[0].Name, body, members, marks, inputs...)
+	n, err := s.g.RegionNode(c.members[0].Name, r, inputs...)
 	return n, nodes, err
 }
 
@@ -155,7 +154,7 @@ type bodyEntry struct{ node, input int }
 // differingConstants lists the constants in the members' bodies that are not the same in all of them.
 func differingConstants(c *class) []bodyEntry {
 	var list []bodyEntry
-	for k, n := range c.members[0].Body.Nodes {
+	for k, n := range c.members[0].Region.Body.Nodes {
 		for i, v := range n.Inputs {
 			if v == nil || !v.IsConst() {
 				continue
@@ -175,7 +174,7 @@ func differingConstants(c *class) []bodyEntry {
 func (c *class) constantOperands(e bodyEntry) []*ir.Tensor {
 	var list []*ir.Tensor
 	for _, m := range c.members {
-		list = append(list, m.Body.Nodes[e.node].Inputs[e.input].Const)
+		list = append(list, m.Region.Body.Nodes[e.node].Inputs[e.input].Const)
 	}
 	return list
 }
@@ -220,10 +219,10 @@ func (s *stacker) joined(c *class) (*ir.Node, error) {
 // inline copies the body of region m into b and returns its outputs there.
 func (b *body) inline(m *ir.Node, resolve func(*ir.Value) *ir.Value) ([]*ir.Value, error) {
 	local := map[*ir.Value]*ir.Value{}
-	for i, v := range m.Body.Inputs {
+	for i, v := range m.Region.Body.Inputs {
 		local[v] = b.value(resolve(m.Inputs[i]))
 	}
-	for _, n := range m.Body.Nodes {
+	for _, n := range m.Region.Body.Nodes {
 		inputs := make([]*ir.Value, len(n.Inputs))
 		for i, v := range n.Inputs {
 			switch {
@@ -243,8 +242,8 @@ func (b *body) inline(m *ir.Node, resolve func(*ir.Value) *ir.Value) ([]*ir.Valu
 			local[v] = k.Outputs[i]
 		}
 	}
-	outs := make([]*ir.Value, len(m.Body.Outputs))
-	for i, v := range m.Body.Outputs {
+	outs := make([]*ir.Value, len(m.Region.Body.Outputs))
+	for i, v := range m.Region.Body.Outputs {
 		outs[i] = local[v]
 	}
 	return outs, nil

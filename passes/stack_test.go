@@ -43,8 +43,8 @@ func TestTowersAndHeadsBecomeSharedLaunches(t *testing.T) {
 
 			families := map[string]int{}
 			for _, n := range g.Nodes {
-				key := n.Attrs.String("family", "")
-				if m := n.Attrs.Int("members", 0); m > 0 {
+				key := n.Region.Family
+				if m := n.Region.Members; m > 0 {
 					key = fmt.Sprintf("%s of %d", key, m)
 				}
 				families[key]++

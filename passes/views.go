@@ -42,10 +42,6 @@ func (v *viewer) resolve(x *ir.Value) *ir.Value {
 	return x
 }
 
-func isFamily(n *ir.Node, family string) bool {
-	return n != nil && n.Op.Kind == ir.KindRegion && n.Attrs.String("family", "") == family
-}
-
 // span is a run of consecutive elements of a value that is not itself such a run of another one.
 type span struct {
 	base       *ir.Value
@@ -60,10 +56,10 @@ func spanOf(x *ir.Value) span {
 // spanThrough is spanOf in a graph in which some values are to be read as others.
 func spanThrough(x *ir.Value, resolve func(*ir.Value) *ir.Value) span {
 	s := span{resolve(x), 0, x.Type.Numel()}
-	for isFamily(s.base.Def, ir.FamilyView) {
+	for s.base.Def.IsFamily(ir.FamilyView) {
 		n := s.base.Def
-		in, from := viewRange(n.Body.Outputs[0])
-		if len(n.Inputs) != 1 || in != n.Body.Inputs[0] {
+		in, from := viewRange(n.Region.Body.Outputs[0])
+		if len(n.Inputs) != 1 || in != n.Region.Body.Inputs[0] {
 			break
 		}
 		s.base, s.from = resolve(n.Inputs[0]), s.from+from
@@ -73,7 +69,7 @@ func spanThrough(x *ir.Value, resolve func(*ir.Value) *ir.Value) span {
 
 // simplify returns what n becomes, or nil if it vanishes.
 func (v *viewer) simplify(n *ir.Node) (*ir.Node, error) {
-	if !isFamily(n, ir.FamilyView) {
+	if !n.IsFamily(ir.FamilyView) {
 		mergeInputs(n)
 		return n, nil
 	}
@@ -86,7 +82,7 @@ func (v *viewer) simplify(n *ir.Node) (*ir.Node, error) {
 		return v.view(n, parts[0])
 	}
 	if !v.inPlace(parts) {
-		n.Attrs = ir.Attrs{"family": ir.FamilyLoop}
+		n.Region.Family = ir.FamilyLoop
 		mergeInputs(n)
 		return n, nil
 	}
@@ -103,35 +99,29 @@ func (v *viewer) simplify(n *ir.Node) (*ir.Node, error) {
 
 // mergeInputs makes inputs of a region that have become one value one input.
 func mergeInputs(n *ir.Node) {
-	if n.Op.Kind != ir.KindRegion {
+	r := n.Region
+	if r == nil {
 		return
 	}
-	marks := n.Attrs.Bools("stacked")
 	var inputs, params []*ir.Value
-	var stacked []bool
+	var operands []ir.Operand
 	to := map[*ir.Value]*ir.Value{}
 	for i, v := range n.Inputs {
-		mark := marks != nil && marks[i]
 		same := -1
 		for k, w := range inputs {
-			if w == v && (marks == nil || stacked[k] == mark) {
+			if w == v && operands[k] == r.Operands[i] {
 				same = k
 			}
 		}
 		if same >= 0 {
-			to[n.Body.Inputs[i]] = params[same]
+			to[r.Body.Inputs[i]] = params[same]
 			continue
 		}
-		inputs, params, stacked = append(inputs, v), append(params, n.Body.Inputs[i]), append(stacked, mark)
+		inputs, params, operands = append(inputs, v), append(params, r.Body.Inputs[i]), append(operands, r.Operands[i])
 	}
-	if len(to) == 0 {
-		return
-	}
-	n.Body.Substitute(to)
-	n.Inputs, n.Body.Inputs = inputs, params
-	if marks != nil {
-		n.Attrs = n.Attrs.Clone()
-		n.Attrs["stacked"] = stacked
+	if len(to) > 0 {
+		r.Body.Substitute(to)
+		n.Inputs, r.Body.Inputs, r.Operands = inputs, params, operands
 	}
 }
 
@@ -167,11 +157,11 @@ func joinSpans(n *ir.Node) []span {
 // concatOperands lists the outer values that the Concat in n's body puts together.
 func concatOperands(n *ir.Node) []*ir.Value {
 	outer := map[*ir.Value]*ir.Value{}
-	for i, in := range n.Body.Inputs {
+	for i, in := range n.Region.Body.Inputs {
 		outer[in] = n.Inputs[i]
 	}
 	var list []*ir.Value
-	for _, in := range n.Body.Outputs[0].Def.Inputs {
+	for _, in := range n.Region.Body.Outputs[0].Def.Inputs {
 		list = append(list, outer[in])
 	}
 	return list
@@ -181,7 +171,7 @@ func concatOperands(n *ir.Node) []*ir.Value {
 func (v *viewer) inPlace(parts []span) bool {
 	seen := map[*ir.Value]bool{}
 	for _, p := range parts {
-		if p.base.Def == nil || isFamily(p.base.Def, ir.FamilyView) || p.size != p.base.Type.Numel() ||
+		if p.base.Def == nil || p.base.Def.IsFamily(ir.FamilyView) || p.size != p.base.Type.Numel() ||
 			v.placed[p.base] || seen[p.base] || slices.Contains(v.g.Outputs, p.base) {
 			return false
 		}
@@ -193,7 +183,7 @@ func (v *viewer) inPlace(parts []span) bool {
 // concatRegion is n over joined parts; parts are given the shape that the Concat's axis wants.
 func concatRegion(v *viewer, n *ir.Node, parts []span) (*ir.Node, error) {
 	out := n.Outputs[0].Type
-	axis := n.Body.Outputs[0].Def.Attrs.Int("axis", 0)
+	axis := n.Region.Body.Outputs[0].Def.Attrs.Int("axis", 0)
 	inner := 1
 	for _, d := range out.Shape[axis+1:] {
 		inner *= d

@@ -13,18 +13,6 @@ import (
 
 // An epilogue that stores NVFP4: a thread finishes the 16 columns of a block.
 
-// findResult reads the body's outputs: one value; or codes and scales of a BlockQuantize, which last is then the node.
-func findResult(region *ir.Node) (v *ir.Value, last *ir.Node, err error) {
-	outs := region.Body.Outputs
-	if len(outs) == 1 && (outs[0].Def == nil || outs[0].Def.Op.Name != "BlockQuantize") {
-		return outs[0], nil, nil
-	}
-	if len(outs) == 2 && outs[0].Def != nil && outs[0].Def.Op.Name == "BlockQuantize" && outs[0].Index == 0 && outs[1].Def == outs[0].Def && outs[1].Index == 1 {
-		return outs[0].Def.Inputs[0], outs[0].Def, nil
-	}
-	return nil, nil, fmt.Errorf("a contraction region has one output, or the codes and scales of a BlockQuantize")
-}
-
 // wholeBlocks says why the output's blocks of 16 are not columns of the product, or nil.
 func (p *problem) wholeBlocks() error {
 	if p.quantise != nil && !runs(&p.out, ir.NVFP4Block) {

@@ -128,15 +128,9 @@ func TestBlocksRefused(t *testing.T) {
 		"are not 16 columns of the product": func(b *kerneltest.Region) {
 			b.FinishBlocks(b.Add("Transpose", ir.Attrs{"perm": []int{1, 0}}, matmul(b, 48)), 1)
 		},
-		"has one output, or the codes and scales": func(b *kerneltest.Region) {
+		"2 results": func(b *kerneltest.Region) {
 			y := matmul(b, 48)
-			b.FinishBlocks(y, 1)
-			b.Body.Outputs[0], b.Body.Outputs[1] = b.Body.Outputs[1], b.Body.Outputs[0]
-		},
-		"BlockQuantize) is neither": func(b *kerneltest.Region) {
-			b.FinishBlocks(matmul(b, 48), 1)
-			q := b.Body.Outputs
-			b.Finish(b.Dequantise(1, 16, q[0], q[1]))
+			b.Finish(y, b.Add("Relu", nil, y))
 		},
 	} {
 		t.Run(reason, func(t *testing.T) {

@@ -37,7 +37,7 @@ func TestModelsUseTheseKernels(t *testing.T) {
 				tgt, err := target.Lookup("sm_121")
 				require.NoError(t, err)
 				for _, n := range r.Graph.Nodes {
-					if n.Attrs.String("family", "") != "contraction" {
+					if n.Region.Family != "contraction" {
 						continue
 					}
 					spec, err := contraction.Lower(n, &kernel.Context{Target: tgt})

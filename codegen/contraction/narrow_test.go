@@ -55,7 +55,7 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 		x = b.Cast(in, f32)
 	}
 	if c.round {
-		x = b.Cast(b.Cast(b.Add("Mul", nil, x, b.Splat(1/0.013)), e4m3), f32)
+		x = b.Rounded(x, e4m3, 0.013)
 	}
 	scale := 0.1
 	if c.b == e2m1 {
@@ -94,7 +94,7 @@ func scales(b *kerneltest.Region, shape []int, constant, stacked bool) *ir.Value
 	draw := func(r *rand.Rand, _ int) float64 {
 		return math.Abs(r.NormFloat64())*math.Ldexp(1, r.Intn(9)-6) + 1.0/512
 	}
-	return b.Fill(ir.T(e4m3, shape...), draw, constant, stacked)
+	return b.Drawing(ir.T(e4m3, shape...), draw, constant, stacked)
 }
 
 func (c narrowCase) check(t *testing.T, targets ...string) *kernel.Spec {
@@ -297,7 +297,7 @@ func TestPackedSizes(t *testing.T) {
 // TestNarrowRefusals: each names what is wrong.
 func TestNarrowRefusals(t *testing.T) {
 	for reason, build := range map[string]func(b *kerneltest.Region) *ir.Value{
-		"not followed by a Cast to e4m3": func(b *kerneltest.Region) *ir.Value {
+		"before the anchor is computed": func(b *kerneltest.Region) *ir.Value {
 			x := b.Add("Mul", nil, b.Cast(b.Input(ir.T(f16, 8, 16), 1, false, false), f32), b.Splat(2))
 			return b.Add("MatMul", nil, x, b.Cast(b.Input(ir.T(f16, 16, 8), 1, true, false), f32))
 		},
@@ -307,12 +307,12 @@ func TestNarrowRefusals(t *testing.T) {
 		},
 		"operand 1 is rounded": func(b *kerneltest.Region) *ir.Value {
 			x := b.Cast(b.Input(ir.T(f16, 8, 16), 1, false, false), f32)
-			w := b.Cast(b.Cast(b.Add("Mul", nil, b.Cast(b.Input(ir.T(f16, 16, 8), 1, false, false), f32), b.Splat(2)), e4m3), f32)
+			w := b.Rounded(b.Cast(b.Input(ir.T(f16, 16, 8), 1, false, false), f32), e4m3, 2)
 			return b.Add("MatMul", nil, x, w)
 		},
-		"in blocks of 8": func(b *kerneltest.Region) *ir.Value {
+		"e2m1 in blocks of 16": func(b *kerneltest.Region) *ir.Value {
 			x := b.Cast(b.Input(ir.T(f16, 8, 16), 1, false, false), f32)
-			w := b.Dequantise(0, 8, b.Input(ir.T(e2m1, 16, 8), 1, true, false), b.Input(ir.T(e4m3, 2, 8), 1, true, false))
+			w := b.Dequantise(0, 8, b.Input(ir.T(e2m1, 16, 8), 1, true, false), b.Drawing(ir.T(e4m3, 2, 8), kerneltest.Numbers(e4m3, 1), true, false))
 			return b.Add("MatMul", nil, x, w)
 		},
 	} {

@@ -8,124 +8,105 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// source is an operand of the anchor, followed through movement and widening casts to the value it is read from.
+// source is where an operand is read from: a value of the graph, and the affine view of it that the operand is.
 type source struct {
 	value  *ir.Value   // of the graph: an input of the region; or a constant of its body
 	data   *ir.Tensor  // of a constant
 	dtype  ir.DType    // in memory
-	view   layout.View // dimensions of the anchor's operand
+	view   layout.View // in the dimensions of the operand
 	member int         // elements between members; 0: all members share it
-	exact  bool        // the chain of casts keeps every value
 
-	factor float64 // a Mul that a rounding to e4m3 must follow; 0: none
-	round  float64 // the value times round is rounded to e4m3; 0: it is not
-	blocks *blocks // scales of e2m1 weights
-	scales *source // of a variable e2m1: one e4m3 for 16 neighbours
+	round  float64   // the value times round is rounded to e4m3 when it is read; 0: it is not
+	blocks *blocks   // scales of e2m1 weights
+	scales *ir.Value // of a variable e2m1: one e4m3 for 16 neighbours
 }
 
-// graphValue is the graph's value behind a value of the region's body: an input of the region, or the constant itself.
-func graphValue(region *ir.Node, v *ir.Value) (outer *ir.Value, stacked bool, ok bool) {
-	for i, in := range region.Body.Inputs {
-		if in == v {
-			s := region.Attrs.Bools("stacked")
-			return region.Inputs[i], i < len(s) && s[i], true
-		}
+// trace follows v, a value of a region whose storage is spelled out, to an input of the region or a constant, through
+// widening casts and movement. It fails where the map is not affine or a node computes something.
+func trace(region *ir.Node, v *ir.Value) (*source, error) {
+	if i := slices.Index(region.Region.Body.Inputs, v); i >= 0 {
+		return input(region, i), nil
 	}
-	return v, false, v.IsConst()
-}
-
-// trace follows v to a region input or a constant, composing the movement on the way into a view. It fails where the map
-// is not affine or a node computes something.
-func trace(region *ir.Node, v *ir.Value) (*source, error) { return follow(region, v, false) }
-
-// traceOperand is trace for a matrix operand of the anchor, which may also be rounded to e4m3 (Mul by a constant, Cast down,
-// Cast up) and, if constant, have block scales.
-func traceOperand(region *ir.Node, v *ir.Value) (*source, error) {
-	s, err := follow(region, v, true)
-	if err == nil && s.factor != 0 {
-		err = fmt.Errorf("%s (Mul) before the anchor is not followed by a Cast to e4m3", v.Name)
-	}
-	return s, err
-}
-
-func follow(region *ir.Node, v *ir.Value, quantised bool) (*source, error) {
-	if outer, stacked, ok := graphValue(region, v); ok {
-		s := &source{value: outer, data: outer.Const, dtype: v.Type.DType, view: layout.Dense(v.Type.Shape), exact: true}
-		if stacked {
-			s.member = v.Type.Numel()
-		}
-		return s, nil
+	if v.IsConst() {
+		return &source{value: v, data: v.Const, dtype: v.Type.DType, view: layout.Dense(v.Type.Shape)}, nil
 	}
 	n := v.Def
 	if n == nil || len(n.Inputs) == 0 || n.Inputs[0] == nil {
 		return nil, fmt.Errorf("value %s has no producer in the region", v.Name)
 	}
-	s, err := follow(region, n.Inputs[0], quantised)
+	s, err := trace(region, n.Inputs[0])
 	if err != nil {
 		return nil, err
 	}
+	if n.Op.Name == "Cast" && widens(n.Inputs[0].Type.DType, v.Type.DType) {
+		return s, nil
+	}
+	return s, s.move(n)
+}
+
+// input is input i of a region as a source.
+func input(region *ir.Node, i int) *source {
+	o, v, shape := region.Region.Operands[i], region.Inputs[i], region.Region.Body.Inputs[i].Type.Shape
+	s := &source{value: v, data: v.Const, dtype: o.DType, view: layout.Dense(shape)}
+	if o.Stacked {
+		s.member = ir.Type{Shape: shape}.Numel()
+	}
+	return s
+}
+
+// move composes the view with a node that moves elements.
+func (s *source) move(n *ir.Node) error {
 	ok := true
-	if s.scales != nil {
-		return nil, fmt.Errorf("%s (%s) between block scales and the anchor", n.Name, n.Op.Name)
-	}
-	if quantised {
-		if done, err := s.quantisation(region, n); done || err != nil {
-			return s, err
-		}
-	}
 	switch n.Op.Name {
-	case "Cast":
-		s.exact = s.exact && widens(n.Inputs[0].Type.DType, v.Type.DType)
-		ok = s.exact
 	case "Reshape":
-		s.view, ok = s.view.Reshape(v.Type.Shape)
+		s.view, ok = s.view.Reshape(n.Outputs[0].Type.Shape)
 	case "Transpose":
 		s.view = s.view.Transpose(n.Attrs.Ints("perm"))
 	case "Slice":
 		s.view, ok = s.view.Slice(n.Attrs.Ints("starts"), n.Attrs.Ints("sizes"), n.Attrs.Ints("steps"))
 	case "Expand":
-		s.view, ok = s.view.Broadcast(v.Type.Shape)
+		s.view, ok = s.view.Broadcast(n.Outputs[0].Type.Shape)
 	default:
 		ok = false
 	}
 	if !ok {
-		return nil, fmt.Errorf("%s (%s) before the anchor is not an affine view", n.Name, n.Op.Name)
+		return fmt.Errorf("%s (%s) before the anchor is not an affine view", n.Name, n.Op.Name)
 	}
-	return s, nil
+	return nil
 }
 
-// quantisation takes n into the source if it is part of a quantisation.
-func (s *source) quantisation(region, n *ir.Node) (bool, error) {
-	from, to := n.Inputs[0].Type.DType, n.Outputs[0].Type.DType
-	switch n.Op.Name {
-	case "Mul":
-		c := n.Inputs[1]
-		if s.factor != 0 || s.round != 0 || c.Const == nil || c.Const.Numel() != 1 || from != ir.Float32 || s.dtype == ir.Float8E4M3FN {
-			return false, nil
-		}
-		s.factor = c.Const.FloatAt(0)
-		return true, nil
-	case "Cast":
-		saturate, given := n.Attrs["saturate"].(bool)
-		if to != ir.Float8E4M3FN || from != ir.Float32 || s.round != 0 || given && !saturate || !s.exact {
-			return false, nil
-		}
-		s.round, s.factor = s.factor, 0
-		if s.round == 0 {
-			s.round = 1
-		}
-		return true, nil
-	case "DequantizeLinear":
-		if s.data == nil {
-			var err error
-			s.scales, err = blocksOfVariable(region, n, s)
-			return true, err
-		}
-		b, err := blocksOf(region, n, s)
-		s.blocks = b
-		return true, err
+// matrix is what the anchor of a region multiplies as v, a value of its body.
+func matrix(region *ir.Node, v *ir.Value) (*source, error) {
+	if v.IsConst() {
+		return trace(region, v)
 	}
-	return false, nil
+	i, path, ok := region.Region.Source(v)
+	if !ok {
+		return nil, fmt.Errorf("%s before the anchor is computed", v.Name)
+	}
+	s, o := input(region, i), region.Region.Operands[i]
+	switch {
+	case o.Block == 0:
+	case o.Block != blockSize || o.DType != ir.Float4E2M1:
+		return nil, fmt.Errorf("%s stored as %v: kernels multiply e2m1 in blocks of %d", v.Name, o.Storage, blockSize)
+	case s.data == nil && (o.BlockAxis != len(s.view.Dims)-1 || v.Type.Shape[o.BlockAxis]%blockSize != 0):
+		return nil, fmt.Errorf("%s %v stored as %v: block-scaled products want whole blocks of the last dimension", v.Name, v.Type, o.Storage)
+	case s.data == nil && len(path) > 0:
+		return nil, fmt.Errorf("%s (%s) between block scales and the anchor", path[0].Name, path[0].Op.Name)
+	case s.data == nil:
+		s.scales = region.BlockScales(i)
+	default:
+		s.blocks = blocksOf(region, i)
+	}
+	if o.Read.DType != ir.Invalid {
+		s.round = float64(float32(1 / o.Read.Factor()))
+	}
+	for _, n := range path {
+		if err := s.move(n); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // widens reports whether every value of a is a value of b.
@@ -178,7 +159,7 @@ func pullBack(view layout.View, main []*ir.Value) (layout.View, error) {
 func dependents(region, anchor *ir.Node) map[*ir.Value]bool {
 	from := anchor.Outputs[0]
 	depends := map[*ir.Value]bool{from: true}
-	for _, n := range region.Body.Nodes {
+	for _, n := range region.Region.Body.Nodes {
 		for _, v := range n.Inputs {
 			if v != nil && depends[v] {
 				for _, o := range n.Outputs {

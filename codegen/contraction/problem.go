@@ -10,8 +10,9 @@ import (
 // problem is a contraction in normal form: for every z, C[m,n] = Σ_k A[m,k]·B[k,n]. z runs over members, batches and
 // groups of channels; m over output pixels or rows; k over window taps and input channels.
 type problem struct {
-	region  *ir.Node
-	anchor  *ir.Node
+	stored  *ir.Node           // the region
+	region  *ir.Node           // with its storage spelled out
+	anchor  *ir.Node           // of that
 	chain   []*ir.Value        // the anchor's output … the region's output, or what is quantised
 	depends map[*ir.Value]bool // on the anchor's output
 
@@ -59,12 +60,12 @@ func (p *problem) batches() int {
 	return x
 }
 
-func members(region *ir.Node) int { return max(1, region.Attrs.Int("members", 0)) }
+func members(region *ir.Node) int { return region.Region.Count() }
 
 // findAnchor returns the only contraction of the body.
 func findAnchor(region, quantise *ir.Node) (*ir.Node, error) {
 	var anchor *ir.Node
-	for _, n := range region.Body.Nodes {
+	for _, n := range region.Region.Body.Nodes {
 		switch {
 		case n.Op.Kind == ir.KindContraction:
 			if anchor != nil {
@@ -83,18 +84,23 @@ func findAnchor(region, quantise *ir.Node) (*ir.Node, error) {
 
 // normalise brings the region into normal form, or says why it is not one.
 func normalise(region *ir.Node) (*problem, error) {
-	if region.Body == nil {
-		return nil, fmt.Errorf("no body")
-	}
-	result, quantise, err := findResult(region)
+	stored := region
+	region, err := stored.Explicit()
 	if err != nil {
 		return nil, err
+	}
+	result, quantise := region.Region.Body.Outputs[0], region.Region.BlockQuantize()
+	switch {
+	case quantise != nil:
+		result = quantise.Inputs[0]
+	case len(region.Outputs) > 1:
+		return nil, fmt.Errorf("%d results", len(region.Outputs))
 	}
 	anchor, err := findAnchor(region, quantise)
 	if err != nil {
 		return nil, err
 	}
-	p := &problem{region: region, anchor: anchor, quantise: quantise, z: []int{members(region)}}
+	p := &problem{stored: stored, region: region, anchor: anchor, quantise: quantise, z: []int{members(region)}}
 	if d := anchor.Outputs[0].Type.DType; !isHalf(d) && d != ir.Float32 {
 		return nil, fmt.Errorf("%s in %s", anchor.Op.Name, d)
 	}
@@ -129,7 +135,7 @@ func normalise(region *ir.Node) (*problem, error) {
 		return nil, err
 	}
 	p.out.value, p.out.dtype = out, out.Type.DType
-	if region.Attrs.Int("members", 0) > 0 {
+	if region.Region.Members > 0 {
 		p.out.z[0] = []layout.Mode{{Size: p.z[0], Stride: out.Type.Numel() / p.z[0]}}
 	}
 	if err := p.wholeBlocks(); err != nil {
@@ -154,7 +160,7 @@ func normalise(region *ir.Node) (*problem, error) {
 
 // operandOf traces an input of the anchor.
 func (p *problem) operandOf(i int) (operand, error) {
-	s, err := traceOperand(p.region, p.anchor.Inputs[i])
+	s, err := matrix(p.stored, p.stored.Region.Anchor().Inputs[i])
 	if err != nil {
 		return operand{}, err
 	}
@@ -186,7 +192,7 @@ func (p *problem) blockScaled() error {
 	if err != nil {
 		return err
 	}
-	scales.src, scales.value, scales.dtype = p.a.src.scales, p.a.src.scales.value, ir.Float8E4M3FN
+	scales.value, scales.dtype = p.a.src.scales, ir.Float8E4M3FN
 	p.scalesA = &scales
 	if p.a, err = p.a.dividedBy(2); err != nil {
 		return err

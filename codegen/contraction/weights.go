@@ -22,48 +22,10 @@ func (b *blocks) at(i int) int {
 	return (i/(b.axis*b.inner)*per+i/b.inner%b.axis/blockSize)*b.inner + i%b.inner
 }
 
-// blocksOf reads a DequantizeLinear of constant weights with a scale for every 16 along an axis.
-func blocksOf(region, n *ir.Node, w *source) (*blocks, error) {
-	scales, err := trace(region, n.Inputs[1])
-	if err != nil {
-		return nil, err
-	}
-	shape := n.Inputs[0].Type.Shape
-	axis := n.Attrs.Int("axis", 1)
-	switch {
-	case w.data == nil || scales.data == nil || n.In(2) != nil:
-		return nil, fmt.Errorf("%s (DequantizeLinear) of what is not constant", n.Name)
-	case w.dtype != ir.Float4E2M1 || scales.dtype != ir.Float8E4M3FN || n.Attrs.Int("block", 0) != blockSize:
-		return nil, fmt.Errorf("%s (DequantizeLinear) of %s by %s in blocks of %d", n.Name, w.dtype, scales.dtype, n.Attrs.Int("block", 0))
-	case w.member != 0 != (scales.member != 0):
-		return nil, fmt.Errorf("%s (DequantizeLinear): members share weights or scales", n.Name)
-	}
-	b := &blocks{data: scales.data, axis: shape[axis], inner: 1}
-	for _, d := range shape[axis+1:] {
-		b.inner *= d
-	}
-	return b, nil
-}
-
-// blocksOfVariable reads a DequantizeLinear of a variable with a scale for every 16 along its last dimension.
-func blocksOfVariable(region, n *ir.Node, x *source) (*source, error) {
-	scales, err := trace(region, n.Inputs[1])
-	if err != nil {
-		return nil, err
-	}
-	shape := n.Inputs[0].Type.Shape
-	dense := func(s *source, d ir.DType) bool {
-		return s.dtype == d && s.view.Offset == 0 && len(s.view.Dims) == len(shape) && s.data == nil
-	}
-	switch {
-	case !dense(x, ir.Float4E2M1) || !dense(scales, ir.Float8E4M3FN) || n.In(2) != nil || n.Attrs.Int("block", 0) != blockSize || n.Attrs.Int("axis", 1) != len(shape)-1:
-		return nil, fmt.Errorf("%s (DequantizeLinear) of variables other than e2m1 with an e4m3 scale for 16 of the last dimension", n.Name)
-	case shape[len(shape)-1]%blockSize != 0:
-		return nil, fmt.Errorf("%s (DequantizeLinear) of %d elements: block-scaled products want whole blocks of %d", n.Name, shape[len(shape)-1], blockSize)
-	case x.member != 0 != (scales.member != 0):
-		return nil, fmt.Errorf("%s (DequantizeLinear): members share elements or scales", n.Name)
-	}
-	return scales, nil
+// blocksOf are the scales of a constant operand of a region.
+func blocksOf(region *ir.Node, i int) *blocks {
+	o, shape := region.Region.Operands[i], region.Region.Body.Inputs[i].Type.Shape
+	return &blocks{data: region.BlockScales(i).Const, axis: shape[o.BlockAxis], inner: ir.Type{Shape: shape[o.BlockAxis+1:]}.Numel()}
 }
 
 // dividedBy is the operand in memory units of f neighbouring elements.

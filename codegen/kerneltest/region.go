@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"math/rand"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,11 +72,10 @@ type Region struct {
 	Body *ir.Graph
 	Node *ir.Node // nil before Finish
 	// Limits are the relative L2 distances from the reference that Check allows, by the type of an output.
-	Limits  map[ir.DType]float64
-	family  string
-	members int
-	stacked []bool
-	inputs  []*ir.Value
+	Limits map[ir.DType]float64
+	r      *ir.Region
+	inputs []*ir.Value
+	scales map[int]*ir.Value // of blocks, by operand
 }
 
 // New is a region that is alone in its graph.
@@ -83,37 +83,42 @@ func New(t testing.TB, family string) *Region { return NewGraph(t, "g").Region(f
 
 // Region begins a region.
 func (g *Graph) Region(family string) *Region {
-	return &Region{Graph: g, Body: ir.NewGraph("body"), Limits: maps.Clone(limits), family: family}
+	body := ir.NewGraph("body")
+	return &Region{Graph: g, Body: body, Limits: maps.Clone(limits), r: &ir.Region{Family: family, Body: body}, scales: map[int]*ir.Value{}}
 }
 
 // Members makes the region compute n members at once; called before its first input.
 func (r *Region) Members(n int) *Region {
-	r.members = n
+	r.r.Members = n
 	return r
 }
 
 // HasMembers reports whether the region computes several members at once.
-func (r *Region) HasMembers() bool { return r.members > 0 }
+func (r *Region) HasMembers() bool { return r.r.Members > 0 }
 
 // Read makes a value of the graph an input; of a stacked one each member reads its own part.
 func (r *Region) Read(v *ir.Value, stacked bool) *ir.Value {
 	typ := v.Type.Clone()
-	if r.members > 0 {
-		if stacked {
-			typ.Shape = typ.Shape[1:]
-		}
-		r.stacked = append(r.stacked, stacked)
+	stacked = stacked && r.HasMembers()
+	if stacked {
+		typ.Shape = typ.Shape[1:]
 	}
 	r.inputs = append(r.inputs, v)
+	r.r.Operands = append(r.r.Operands, ir.Operand{Stacked: stacked, Storage: ir.Storage{DType: typ.DType}})
 	return r.Body.AddInput(fmt.Sprintf("p%d", len(r.inputs)), typ)
+}
+
+// Drawing is Drawn in the type that all members of an input have.
+func (r *Region) Drawing(typ ir.Type, draw Draw, constant, stacked bool) *ir.Value {
+	if typ = typ.Clone(); r.HasMembers() && stacked {
+		typ.Shape = append([]int{r.r.Members}, typ.Shape...)
+	}
+	return r.Drawn(typ, draw, constant)
 }
 
 // Fill adds an input of the region with numbers that draw gives; typ is one member's.
 func (r *Region) Fill(typ ir.Type, draw Draw, constant, stacked bool) *ir.Value {
-	if typ = typ.Clone(); r.members > 0 && stacked {
-		typ.Shape = append([]int{r.members}, typ.Shape...)
-	}
-	return r.Read(r.Drawn(typ, draw, constant), stacked)
+	return r.Read(r.Drawing(typ, draw, constant, stacked), stacked)
 }
 
 // Input is Fill with Numbers.
@@ -129,9 +134,13 @@ func (r *Region) Add(op string, attrs ir.Attrs, in ...*ir.Value) *ir.Value {
 	return n.Outputs[0]
 }
 
-// Cast is v as another type.
+// Cast is v as another type: an input that is not read yet becomes a value of the type, stored as the one that it had.
 func (r *Region) Cast(v *ir.Value, to ir.DType) *ir.Value {
 	if v.Type.DType == to {
+		return v
+	}
+	if i := slices.Index(r.Body.Inputs, v); i >= 0 && to == ir.Float32 && v.Type.DType.IsFloat() && len(r.Body.Uses()[v]) == 0 {
+		v.Type.DType = to
 		return v
 	}
 	return r.Add("Cast", ir.Attrs{"to": to}, v)
@@ -142,24 +151,49 @@ func (r *Region) Splat(x float64) *ir.Value {
 	return r.Body.Constant("c", ir.ScalarFloat(ir.Float32, x))
 }
 
-// Dequantise reads values in blocks along an axis with their scales.
+// Dequantise makes an input a value stored in blocks along an axis, with scales of the graph.
 func (r *Region) Dequantise(axis, block int, v, scales *ir.Value) *ir.Value {
-	return r.Add("DequantizeLinear", ir.Attrs{"to": ir.Float32, "axis": axis, "block": block}, v, scales)
+	i := slices.Index(r.Body.Inputs, v)
+	o := &r.r.Operands[i]
+	o.Block, o.BlockAxis, v.Type.DType = block, axis, ir.Float32
+	r.scales[i] = scales
+	return v
+}
+
+// Rounded makes the anchor read an input rounded to numbers of a type times scale.
+func (r *Region) Rounded(v *ir.Value, to ir.DType, scale float64) *ir.Value {
+	r.r.Operands[slices.Index(r.Body.Inputs, v)].Read = ir.Storage{DType: to, Scale: scale}
+	return v
 }
 
 // Finish ends the body.
 func (r *Region) Finish(outs ...*ir.Value) *ir.Node {
 	r.t.Helper()
+	for _, v := range outs {
+		r.r.Results = append(r.r.Results, ir.Storage{DType: v.Type.DType})
+	}
+	return r.finish(outs)
+}
+
+// FinishBlocks ends the body; its result is stored as NVFP4.
+func (r *Region) FinishBlocks(y *ir.Value, scale float64) *ir.Node {
+	r.t.Helper()
+	r.r.Results = []ir.Storage{{DType: ir.Float4E2M1, Scale: scale, Block: ir.NVFP4Block, BlockAxis: y.Type.Rank() - 1}}
+	return r.finish([]*ir.Value{y})
+}
+
+func (r *Region) finish(outs []*ir.Value) *ir.Node {
+	r.t.Helper()
 	r.Body.Outputs = outs
-	n, err := r.NewRegion(r.family, outs[0].Def.Name, r.Body, r.members, r.stacked, r.inputs...)
+	inputs := slices.Clone(r.inputs)
+	for i := range r.inputs {
+		if s := r.scales[i]; s != nil {
+			inputs = append(inputs, s)
+		}
+	}
+	n, err := r.RegionNode(outs[0].Def.Name, r.r, inputs...)
 	require.NoError(r.t, err)
 	r.Nodes = append(r.Nodes, n)
 	r.Node = n
 	return n
-}
-
-// FinishBlocks ends the body with BlockQuantize.
-func (r *Region) FinishBlocks(y *ir.Value, scale float64) *ir.Node {
-	r.t.Helper()
-	return r.Finish(r.Add("BlockQuantize", ir.Attrs{"scale": scale}, y).Def.Outputs...)
 }

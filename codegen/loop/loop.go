@@ -14,13 +14,18 @@ import (
 
 // Lower turns a region of any family into a kernel.
 func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	explicit, err := region.Explicit()
+	if err != nil {
+		return nil, fmt.Errorf("loop %q: %w", region.Name, err)
+	}
+	region = explicit
 	p, err := newProblem(region, ctx)
 	if err != nil {
 		return nil, fmt.Errorf("loop %q: %w", region.Name, err)
 	}
 	spec := &kernel.Spec{
-		Stem: stem(region.Body), Family: "loop", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1},
-		MACs: region.MACs(), Note: note(region.Body), Operands: p.l.Operands,
+		Stem: stem(region.Region.Body), Family: "loop", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1},
+		MACs: region.MACs(), Note: note(region.Region.Body), Operands: p.l.Operands,
 	}
 	if p.elements == 0 {
 		spec.Schedule = "empty"
@@ -82,15 +87,15 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 		p.index = append(p.index, b.Index(fmt.Sprintf("o%d", i), d))
 	}
 	inner, shape := p.index, p.shape
-	if region.Attrs.Int("members", 0) > 0 {
+	if region.Region.Members > 0 {
 		p.l.Member = p.index[0]
 		inner, shape = p.index[1:], p.shape[1:]
 	}
-	if p.blocks = endsWithBlocks(region.Body); p.blocks != nil {
+	if p.blocks = region.Region.BlockQuantize(); p.blocks != nil {
 		return p, p.quantised(inner)
 	}
 	at := b.Linear(inner, shape)
-	for i, v := range region.Body.Outputs {
+	for i, v := range region.Region.Body.Outputs {
 		if n := region.Outputs[i].Type.Numel(); n != p.elements {
 			return nil, fmt.Errorf("outputs of %d and %d elements", p.elements, n)
 		}
@@ -107,20 +112,11 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 		p.outs = append(p.outs, output{value: value, dtype: stored, sub: max(8/d.Bits(), 1), linear: b.Linear(p.index, p.shape)})
 	}
 	if p.elements > 0 {
-		for i := range region.Body.Outputs {
+		for i := range region.Region.Body.Outputs {
 			p.outputs = append(p.outputs, p.l.Output(i))
 		}
 	}
 	return p, nil
-}
-
-// endsWithBlocks is the BlockQuantize whose codes and scales are the body's outputs, or nil.
-func endsWithBlocks(body *ir.Graph) *ir.Node {
-	outs := body.Outputs
-	if len(outs) == 2 && outs[0].Def != nil && outs[0].Def.Op.Name == "BlockQuantize" && outs[0].Index == 0 && outs[1].Def == outs[0].Def && outs[1].Index == 1 {
-		return outs[0].Def
-	}
-	return nil
 }
 
 // quantised makes the value in front of the BlockQuantize the output, which threads store in whole blocks.

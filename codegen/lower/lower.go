@@ -73,12 +73,12 @@ func Catch(err *error) {
 	}
 }
 
-// New starts lowering a region.
+// New starts lowering a region whose storage is spelled out (ir.Node.Explicit).
 func New(b *expr.Builder, region *ir.Node) *Lowering {
 	l := &Lowering{B: b, Region: region, inputs: map[*ir.Value]int{}, operands: map[*ir.Value]int{},
 		provided: map[*ir.Value]func([]*expr.Expr) *expr.Expr{}, memo: map[string]*expr.Expr{},
 		expanded: map[*ir.Node][]*ir.Value{}, scratch: ir.NewGraph("")}
-	for i, v := range region.Body.Inputs {
+	for i, v := range region.Region.Body.Inputs {
 		l.inputs[v] = i
 	}
 	return l
@@ -95,7 +95,7 @@ func Covers(op string) bool {
 func (l *Lowering) Provide(v *ir.Value, f func(idx []*expr.Expr) *expr.Expr) { l.provided[v] = f }
 
 // Members is the number of stacked members, at least 1.
-func (l *Lowering) Members() int { return max(l.Region.Attrs.Int("members", 0), 1) }
+func (l *Lowering) Members() int { return l.Region.Region.Count() }
 
 // Output adds region output i as an operand that is written, and returns its number.
 func (l *Lowering) Output(i int) int {
@@ -163,7 +163,7 @@ func (l *Lowering) value(v *ir.Value, idx []*expr.Expr) *expr.Expr {
 		if c := outer.Const; c != nil && (c.Splat || c.Numel() == 1) {
 			return l.immediate(c)
 		}
-		return l.load(v, kernel.Operand{Value: outer}, idx, l.stacked(i))
+		return l.load(v, kernel.Operand{Value: outer}, idx, l.Region.Region.Operands[i].Stacked)
 	}
 	if v.Const != nil {
 		if v.Const.Splat || v.Const.Numel() == 1 {
@@ -191,11 +191,6 @@ func (l *Lowering) expand(n *ir.Node) []*ir.Value {
 		l.expanded[n] = outs
 	}
 	return l.expanded[n]
-}
-
-func (l *Lowering) stacked(input int) bool {
-	s := l.Region.Attrs.Bools("stacked")
-	return input < len(s) && s[input]
 }
 
 func (l *Lowering) immediate(c *ir.Tensor) *expr.Expr {

@@ -89,7 +89,7 @@ func (s schedule) estimate(p *problem, t *target.Target) cost {
 // epilogue is about how many instructions the epilogue has for an element.
 func (p *problem) epilogue() int {
 	n := 0
-	for _, m := range p.region.Body.Nodes {
+	for _, m := range p.region.Region.Body.Nodes {
 		switch m.Op.Name {
 		case "Gelu", "Erf":
 			n += 48

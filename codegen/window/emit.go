@@ -40,7 +40,7 @@ func newGen(p *problem, s schedule, t *target.Target) (*gen, error) {
 	at := b.Unravel(g.block, []int{p.g, p.n, ceilDiv(p.oh, s.Rows), ceilDiv(p.ow, s.Columns), p.co / s.Channels})
 	g.member, g.image = at[0], at[1]
 	g.oh, g.ow, g.channel = b.Scale(at[2], int64(s.Rows)), b.Scale(at[3], int64(s.Columns)), b.Scale(at[4], int64(s.Channels))
-	if p.region.Attrs.Int("members", 0) > 0 {
+	if p.region.Region.Members > 0 {
 		g.l.Member = g.member
 	}
 	if err := g.lowerFinish(); err != nil {

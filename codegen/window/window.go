@@ -68,8 +68,12 @@ func (p *problem) spec(s schedule, ctx *kernel.Context) (*kernel.Spec, error) {
 
 // analyse finds the anchor and reads its geometry.
 func analyse(region *ir.Node) (*problem, error) {
-	p := &problem{region: region, g: max(region.Attrs.Int("members", 0), 1)}
-	for _, n := range region.Body.Nodes {
+	region, err := region.Explicit()
+	if err != nil {
+		return nil, err
+	}
+	p := &problem{region: region, blocks: region.Region.BlockQuantize(), g: region.Region.Count()}
+	for _, n := range region.Region.Body.Nodes {
 		switch n.Op.Name {
 		case "Conv", "MaxPool", "AveragePool":
 			if p.anchor != nil {
@@ -95,8 +99,11 @@ func analyse(region *ir.Node) (*problem, error) {
 	}
 	p.n, p.h, p.w, p.c = x.Shape[0], x.Shape[1], x.Shape[2], x.Shape[3]
 	p.oh, p.ow, p.co = y.Shape[1], y.Shape[2], y.Shape[3]
-	if err := p.findBlocks(); err != nil {
-		return nil, err
+	switch {
+	case p.blocks == nil && len(region.Outputs) != 1:
+		return nil, fmt.Errorf("more than one output")
+	case p.blocks != nil && p.co%ir.NVFP4Block != 0:
+		return nil, fmt.Errorf("%d channels are not whole blocks of %d", p.co, ir.NVFP4Block)
 	}
 	if y.Numel() == 0 || x.Numel() == 0 {
 		return nil, fmt.Errorf("empty tensor")
@@ -119,31 +126,12 @@ func analyse(region *ir.Node) (*problem, error) {
 	return p, nil
 }
 
-// findBlocks finds the BlockQuantize that the body may end with.
-func (p *problem) findBlocks() error {
-	outs := p.region.Body.Outputs
-	if last := outs[0].Def; last != nil && last.Op.Name == "BlockQuantize" {
-		if len(outs) != 2 || outs[0] != last.Outputs[0] || outs[1] != last.Outputs[1] {
-			return fmt.Errorf("the outputs are not the two of %s", last.Name)
-		}
-		if p.co%ir.NVFP4Block != 0 {
-			return fmt.Errorf("%d channels are not whole blocks of %d", p.co, ir.NVFP4Block)
-		}
-		p.blocks = last
-		return nil
-	}
-	if len(outs) != 1 {
-		return fmt.Errorf("more than one output")
-	}
-	return nil
-}
-
 // output is the value of the body that is stored, rounded to its type or in blocks.
 func (p *problem) output() *ir.Value {
 	if p.blocks != nil {
 		return p.blocks.Inputs[0]
 	}
-	return p.region.Body.Outputs[0]
+	return p.region.Region.Body.Outputs[0]
 }
 
 // conv checks that the convolution is depthwise and finds its weights.
@@ -218,10 +206,9 @@ func (p *problem) constant(v *ir.Value) (t *ir.Tensor, stacked bool, err error) 
 	if v.Const != nil {
 		return v.Const, false, nil
 	}
-	for i, in := range p.region.Body.Inputs {
+	for i, in := range p.region.Region.Body.Inputs {
 		if in == v && p.region.Inputs[i].Const != nil {
-			s := p.region.Attrs.Bools("stacked")
-			return p.region.Inputs[i].Const, i < len(s) && s[i], nil
+			return p.region.Inputs[i].Const, p.region.Region.Operands[i].Stacked, nil
 		}
 	}
 	return nil, false, fmt.Errorf("the weights are not constant")

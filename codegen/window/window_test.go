@@ -135,7 +135,7 @@ func TestWhatIsNoWindowIsRefused(t *testing.T) {
 	for why, attrs := range map[string]ir.Attrs{"divisor varies": {"ceil": true}, "layout": {"layout": "NCHW"}} {
 		region := shape{op: "AveragePool", d: ir.Float32, n: 1, h: 6, w: 6, c: 6, k: 3, stride: 1, pad: 0, dil: 1}.region(t).Node
 		for k, v := range attrs {
-			region.Body.Nodes[0].Attrs[k] = v
+			region.Region.Body.Nodes[0].Attrs[k] = v
 		}
 		_, err := Lower(region, ctx)
 		require.ErrorContains(t, err, why)

@@ -31,7 +31,7 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 			}
 			var err error
 			if out[i][f], err = c.disturb(ctx, w, exact, &sites[i], f); err != nil {
-				return nil, fmt.Errorf("region %q: %w", sites[i].Region.Name, err)
+				return nil, fmt.Errorf("region %q: %w", sites[i].Node.Name, err)
 			}
 		}
 	}
@@ -44,7 +44,7 @@ func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *pass
 	for _, st := range w.steps {
 		n := st.node
 		operands := exact.operands(n, 0)
-		dirty := n == s.Region
+		dirty := n == s.Node
 		for i, v := range n.Inputs {
 			if a := changed[v]; a != nil {
 				operands[i], dirty = a[0], true
@@ -58,7 +58,7 @@ func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *pass
 		}
 		var outs []*ir.Array
 		var err error
-		if n == s.Region {
+		if n == s.Node {
 			outs, err = c.disturbed(st, f, operands)
 		} else {
 			outs, err = ir.EvaluateNode(n, operands)

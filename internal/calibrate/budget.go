@@ -87,7 +87,7 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 }
 
 func layerChoice(s passes.Site, f Format, ladder []Format, alone map[Format]float64, fit *Fitted, kept bool) LayerChoice {
-	l := LayerChoice{Name: s.Region.Name, Op: s.Anchor.Op.Name, Precision: f.String(), MACs: s.MACs,
+	l := LayerChoice{Name: s.Node.Name, Op: s.Anchor.Op.Name, Precision: f.String(), MACs: s.MACs,
 		Alone: alone[f], InPlace: fit.Local[s.Name()], site: s}
 	if r, ok := fit.Ranges[s.Name()]; ok {
 		l.Scale = &r
@@ -110,14 +110,14 @@ func (c *Calibration) kept(names []string, sites []passes.Site) ([]bool, error) 
 	for _, name := range names {
 		found := false
 		for i, s := range sites {
-			if s.Region.Name == name || slices.ContainsFunc(s.Region.Body.Nodes, func(n *ir.Node) bool { return n.Name == name }) {
+			if s.Node.Name == name || slices.ContainsFunc(s.Node.Region.Body.Nodes, func(n *ir.Node) bool { return n.Name == name }) {
 				out[i], found = true, true
 			}
 		}
 		if !found {
 			var known []string
 			for _, s := range sites {
-				known = append(known, s.Region.Name)
+				known = append(known, s.Node.Name)
 			}
 			return nil, fmt.Errorf("--keep %s: no layer that can be quantised holds that node (layers: %s)", name, strings.Join(known, ", "))
 		}
@@ -141,7 +141,7 @@ func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[Form
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(worst(b), worst(a)) })
 	var layers []string
 	for _, i := range order[:min(3, len(order))] {
-		layers = append(layers, fmt.Sprintf("%s (%.2g)", sites[i].Region.Name, worst(i)))
+		layers = append(layers, fmt.Sprintf("%s (%.2g)", sites[i].Node.Name, worst(i)))
 	}
 	return fmt.Errorf("--min-cosine %g cannot be reached at %s: with every layer at fp16 it is %.9f (%s); the layers that hurt most alone: %s; compile with --precision %s, or a lower --min-cosine",
 		opt.MinCosine, opt.Precision, least(q), strings.Join(Below(q, opt.MinCosine), ", "), strings.Join(layers, ", "), precision.Wider(opt.Precision))

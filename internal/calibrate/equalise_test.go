@@ -37,11 +37,11 @@ func equalised(t *testing.T, from *ir.Graph, in []map[string]*ir.Array, alpha fl
 	for _, n := range g.Nodes {
 		v := n.Outputs[0]
 		readers, err := storage.BlockReaders(v)
-		if err != nil || len(readers) != 1 || n.Attrs.Int("members", 0) > 0 || top[v] == nil {
+		if err != nil || len(readers) != 1 || n.Region.Members > 0 || top[v] == nil {
 			continue
 		}
-		a, r := passes.FrontAnchor(n), readers[0]
-		if a == nil || a.Op.Name != "Conv" || r.Members > 1 || len(n.Body.Nodes) > 2 || len(n.Body.Nodes) == 2 && n.Body.Nodes[1].Op.Name != "Relu" {
+		a, r := n.Region.Anchor(), readers[0]
+		if a == nil || a.Op.Name != "Conv" || r.Members > 1 || len(n.Region.Body.Nodes) > 2 || len(n.Region.Body.Nodes) == 2 && n.Region.Body.Nodes[1].Op.Name != "Relu" {
 			continue
 		}
 		channels := len(top[v])
@@ -66,8 +66,8 @@ func equalised(t *testing.T, from *ir.Graph, in []map[string]*ir.Array, alpha fl
 				}
 			}
 		}
-		r.Region.Inputs[r.Weight] = g.Constant("w", ir.FromFloats(r.Weights().Type, w))
-		for i, b := range n.Body.Inputs {
+		r.Node.Inputs[r.Weight] = g.Constant("w", ir.FromFloats(r.Weights().Type, w))
+		for i, b := range n.Region.Body.Inputs {
 			if b != a.Inputs[1] && b != a.In(2) {
 				continue
 			}

@@ -58,7 +58,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 			for at := range hatOut {
 				list[at] = hatOut[at][k]
 			}
-			view := s.node.Attrs.String("family", "") == ir.FamilyView
+			view := s.node.IsFamily(ir.FamilyView)
 			switch {
 			case view: // has the values of its operands
 			case st.byte1[g]:
@@ -160,9 +160,9 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	}
 	f.Local[name] = distance(accHat, accExact)
 	if tech.Bias && low(a) {
-		layer.Bias = shift(accExact, accHat, s.axis, s.node.Attrs.Int("members", 0) > 0)
+		layer.Bias = shift(accExact, accHat, s.axis, s.node.Region.Members > 0)
 		for at := range accHat {
-			move(accHat[at], layer.Bias, s.axis, s.node.Attrs.Int("members", 0) > 0)
+			move(accHat[at], layer.Bias, s.axis, s.node.Region.Members > 0)
 		}
 	}
 	if format != Half || layer.Bias != nil {

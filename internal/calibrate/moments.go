@@ -29,7 +29,7 @@ func patchesOf(s *passes.Site) *patches {
 	a := s.Anchor
 	x, y := a.Inputs[0].Type, a.Outputs[0].Type
 	size := x.Numel()
-	if s.Region.Attrs.Int("members", 0) == 0 {
+	if s.Node.Region.Members == 0 {
 		size = 0
 	}
 	switch {

@@ -40,7 +40,7 @@ func (c *Calibration) ladder(opt Options, s *passes.Site) []Format {
 			if matvec || s.K < blockWidth || !opt.Target.NVFP4 || len(c.readers[s.Name()]) == 0 {
 				return false
 			}
-			x := s.Region.Inputs[s.X].Type.Shape
+			x := s.Node.Inputs[s.X].Type.Shape
 			return x[len(x)-1]%blockChannels == 0 && NVFP4.micros(s, opt.Target) < NVFP4W.micros(s, opt.Target)
 		}
 		return true
@@ -89,7 +89,7 @@ func (f Format) micros(s *passes.Site, t *target.Target) float64 {
 	case ir.Float4E2M1:
 		bits = 4.5
 	}
-	read := float64(s.Region.Inputs[s.X].Type.Numel()) * bits / 8
+	read := float64(s.Node.Inputs[s.X].Type.Numel()) * bits / 8
 	return max(float64(f.bytes(s))/t.MemoryGBps/1e3, read/t.L2GBps/1e3, 2*float64(s.MACs)/max(t.TFLOPS[f.Activations.String()], 1)/1e6)
 }
 

@@ -65,7 +65,7 @@ func (c *Calibration) store(a Assignment) *stores {
 	}
 	for _, st := range c.walk.steps {
 		n := st.node
-		view := n.Attrs.String("family", "") == ir.FamilyView
+		view := n.IsFamily(ir.FamilyView)
 		for i, v := range n.Inputs {
 			switch {
 			case v.IsConst() || view:
@@ -128,7 +128,7 @@ func (c *Calibration) blocks(a Assignment) Assignment {
 func blockReaders(w *walk, s *passes.Storage) map[string][]string {
 	out := map[string][]string{}
 	for _, st := range w.steps {
-		if st.node.Attrs.String("family", "") == ir.FamilyView || len(st.node.Outputs) != 1 {
+		if st.node.IsFamily(ir.FamilyView) || len(st.node.Outputs) != 1 {
 			continue
 		}
 		sites, err := s.BlockReaders(st.node.Outputs[0])

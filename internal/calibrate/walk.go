@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -25,7 +26,7 @@ func newStep(n *ir.Node) (*step, error) {
 	if site, ok := passes.SiteOf(n); ok {
 		s.site = &site
 	}
-	a := passes.FrontAnchor(n)
+	a := n.Region.Anchor()
 	if a == nil {
 		return s, nil
 	}
@@ -33,7 +34,7 @@ func newStep(n *ir.Node) (*step, error) {
 		return s, nil
 	}
 	s.axis = passes.ChannelAxis(a)
-	if n.Attrs.Int("members", 0) > 0 {
+	if n.Region.Members > 0 {
 		s.axis++
 	}
 	var err error
@@ -51,23 +52,20 @@ func newStep(n *ir.Node) (*step, error) {
 
 // upTo is the region that computes a value of n's body.
 func upTo(n *ir.Node, v *ir.Value) (*ir.Node, error) {
-	b, to := n.Body.CloneMapped()
-	b.Outputs = []*ir.Value{to[v]}
-	b.RemoveDead()
-	return ir.NewGraph("").NewRegion(n.Attrs.String("family", ""), n.Name, b, n.Attrs.Int("members", 0), n.Attrs.Bools("stacked"), n.Inputs...)
+	r, to := n.Region.CloneMapped()
+	r.Body.Outputs, r.Results = []*ir.Value{to[v]}, []ir.Storage{{DType: v.Type.DType}}
+	r.Body.RemoveDead()
+	return ir.NewGraph("").RegionNode(n.Name, r, n.Inputs...)
 }
 
 // from is the region that computes n's outputs from its inputs and a value of its body, which outer is outside.
 func from(n *ir.Node, v, outer *ir.Value) (*ir.Node, error) {
-	b, to := n.Body.CloneMapped()
-	in := b.AddInput("anchor", v.Type)
-	b.ReplaceAll(to[v], in)
-	b.RemoveDead()
-	stacked := n.Attrs.Bools("stacked")
-	if n.Attrs.Int("members", 0) > 0 {
-		stacked = append(append([]bool{}, stacked...), true)
-	}
-	return ir.NewGraph("").NewRegion(n.Attrs.String("family", ""), n.Name, b, n.Attrs.Int("members", 0), stacked, append(append([]*ir.Value{}, n.Inputs...), outer)...)
+	r, to := n.Region.CloneMapped()
+	in := r.Body.AddInput("anchor", v.Type)
+	r.Body.ReplaceAll(to[v], in)
+	r.Body.RemoveDead()
+	r.Operands = append(r.Operands, ir.Operand{Stacked: r.Members > 0, Storage: ir.Storage{DType: v.Type.DType}})
+	return ir.NewGraph("").RegionNode(n.Name, r, append(slices.Clone(n.Inputs), outer)...)
 }
 
 // lane holds the values of one evaluation of the graph on every input.

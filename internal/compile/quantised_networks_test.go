@@ -97,7 +97,7 @@ func TestBlockedWeightsAreTheFiles(t *testing.T) {
 		m, r := compiledNetwork(t, name, "fp16")
 		bytes, half, layers := 0, 0, 0
 		for _, n := range r.Graph.Nodes {
-			if n.Attrs.String("family", "") != ir.FamilyContraction {
+			if !n.IsFamily(ir.FamilyContraction) {
 				continue
 			}
 			layers++
@@ -119,10 +119,10 @@ func TestBlockedWeightsAreTheFiles(t *testing.T) {
 
 // weightOperands are the e2m1 weights of a contraction, their block scales and those of the channels.
 func weightOperands(n *ir.Node) (codes, blocks, scales *ir.Tensor) {
-	for _, b := range n.Body.Nodes {
+	for _, b := range n.Region.Body.Nodes {
 		if b.Op.Name == "DequantizeLinear" {
-			codes = n.Inputs[slices.Index(n.Body.Inputs, b.Inputs[0])].Const
-			blocks = n.Inputs[slices.Index(n.Body.Inputs, b.Inputs[1])].Const
+			codes = n.Inputs[slices.Index(n.Region.Body.Inputs, b.Inputs[0])].Const
+			blocks = n.Inputs[slices.Index(n.Region.Body.Inputs, b.Inputs[1])].Const
 		}
 	}
 	if i := scaleInput(n); i >= 0 {

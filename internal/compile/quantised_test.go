@@ -45,7 +45,7 @@ func TestQuantisedFilesBecomeQuantisedLayers(t *testing.T) {
 func requireNoArithmetic(t *testing.T, g *ir.Graph) {
 	t.Helper()
 	for _, n := range g.Nodes {
-		for _, b := range n.Body.Nodes {
+		for _, b := range n.Region.Body.Nodes {
 			require.NotContains(t, []string{"QuantizeLinear", "DequantizeLinear"}, b.Op.Name, "arithmetic is left in %s", n.Name)
 		}
 	}
@@ -55,7 +55,7 @@ func requireNoArithmetic(t *testing.T, g *ir.Graph) {
 func codedLayers(g *ir.Graph) int {
 	count := 0
 	for _, n := range g.Nodes {
-		if s, ok := passes.SiteOf(n); ok && n.Attrs.String("family", "") == ir.FamilyContraction && coded(s.Weights().Const.Array()) {
+		if s, ok := passes.SiteOf(n); ok && n.IsFamily(ir.FamilyContraction) && coded(s.Weights().Const.Array()) {
 			count++
 		}
 	}
@@ -278,7 +278,7 @@ func (l *layers) region(n *ir.Node) {
 		}
 	}
 	bounds := rangesFrom(t, n, in)
-	if n.Attrs.String("family", "") == ir.FamilyView {
+	if n.IsFamily(ir.FamilyView) {
 		arrays := make([]*ir.Array, len(n.Inputs))
 		for i, v := range n.Inputs {
 			arrays[i] = l.data[v].Array()

@@ -42,7 +42,7 @@ func TestEveryKernelOfAQuantisedModelComputesItsRegion(t *testing.T) {
 			var all tally
 			kernels, blocks := 0, 0
 			for _, n := range g.Nodes {
-				if n.Attrs.String("family", "") == ir.FamilyView {
+				if n.IsFamily(ir.FamilyView) {
 					continue
 				}
 				kernels++
@@ -89,14 +89,14 @@ func TestAWrongScaleIsOutsideOfItsRegionsRange(t *testing.T) {
 	require.Greater(t, tried, 20)
 }
 
-// scaleInput is the operand of a region that multiplies its anchor's sums by the scales of quantised weights, or -1.
+// scaleInput is the input of a contraction that holds the scales of its weights' channels, or -1.
 func scaleInput(n *ir.Node) int {
-	if n.Attrs.String("family", "") != ir.FamilyContraction {
+	if !n.IsFamily(ir.FamilyContraction) {
 		return -1
 	}
-	for _, b := range n.Body.Nodes {
-		if b.Op.Name == "Mul" && b.Inputs[0].Def != nil && b.Inputs[0].Def.Op.Kind == ir.KindContraction {
-			return slices.Index(n.Body.Inputs, b.Inputs[1])
+	for i := range n.Region.Operands {
+		if s := n.ChannelScales(i); s != nil {
+			return slices.Index(n.Inputs, s)
 		}
 	}
 	return -1
@@ -130,7 +130,7 @@ func runRegion(t *testing.T, n *ir.Node, data map[*ir.Value]*ir.Tensor) map[*ir.
 	require.NoError(t, err)
 	var spec *kernel.Spec
 	ctx := &kernel.Context{Target: tg}
-	switch n.Attrs.String("family", "") {
+	switch n.Region.Family {
 	case ir.FamilyContraction:
 		spec, err = contraction.Lower(n, ctx)
 	case ir.FamilyWindow:

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
-	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -47,7 +46,7 @@ func (r *Result) weights() map[string][]Weight {
 	out := map[string][]Weight{}
 	v := &r.Program.Variants[0]
 	for i, n := range r.regions {
-		if n != nil && passes.FrontAnchor(n) != nil {
+		if n != nil && n.Region.Anchor() != nil {
 			out[n.Name] = append(out[n.Name], Weight{Launch: i, Bytes: constants(v, &v.Entries[0].Launches[i]) - biases(n)})
 		}
 	}
@@ -69,19 +68,11 @@ func constants(v *runtime.Variant, l *runtime.Launch) int {
 	return sum
 }
 
-// biases are the bytes of a region's constants that are the same in any precision: neither weights and scales of blocks,
-// which are narrow, nor the scales of channels, which are the operand of a Mul directly behind the anchor.
+// biases are the bytes of a region's constants that are the same in any precision: all operands but the weights.
 func biases(n *ir.Node) int {
-	product := passes.FrontAnchor(n).Outputs[0]
-	scales := func(v *ir.Value) bool {
-		return slices.ContainsFunc(n.Body.Nodes, func(m *ir.Node) bool {
-			return m.Op.Name == "Mul" && slices.Contains(m.Inputs, v) && slices.Contains(m.Inputs, product)
-		})
-	}
-	narrow := []ir.DType{ir.Float16, ir.BFloat16, ir.Float8E4M3FN, ir.Float4E2M1}
 	sum := 0
-	for i, v := range n.Inputs {
-		if v.IsConst() && !slices.Contains(narrow, v.Type.DType) && !scales(n.Body.Inputs[i]) {
+	for i, o := range n.Region.Operands {
+		if v := n.Inputs[i]; v.IsConst() && o.DType.Bits() == 32 {
 			sum += (v.Type.Bytes() + 255) &^ 255
 		}
 	}

@@ -166,23 +166,38 @@ func sumError(n int) float64 {
 
 // region gives every member of a region to its body.
 func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
-	members, stacked := n.Attrs.Int("members", 0), n.Attrs.Bools("stacked")
-	if members == 0 {
-		return body(n.Body, in)
+	x, err := n.Explicit()
+	if err != nil {
+		return nil, err
+	}
+	known := map[*ir.Value]Range{}
+	for i, v := range n.Inputs {
+		known[v] = in[i]
+	}
+	in = make([]Range, len(x.Inputs))
+	for i, v := range x.Inputs {
+		r, ok := known[v]
+		if !ok {
+			r = Exactly(v.Const.Array())
+		}
+		in[i] = r
+	}
+	if x.Region.Members == 0 {
+		return body(x.Region.Body, in)
 	}
 	out := make([]Range, len(n.Outputs))
 	for i, v := range n.Outputs {
 		out[i] = Range{ir.NewArray(v.Type), ir.NewArray(v.Type)}
 	}
-	for k := range members {
+	for k := range x.Region.Members {
 		part := make([]Range, len(in))
 		for i, r := range in {
 			part[i] = r
-			if stacked[i] {
+			if x.Region.Operands[i].Stacked {
 				part[i] = member(r, k)
 			}
 		}
-		results, err := body(n.Body, part)
+		results, err := body(x.Region.Body, part)
 		if err != nil {
 			return nil, fmt.Errorf("member %d: %w", k, err)
 		}

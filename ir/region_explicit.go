@@ -1,0 +1,316 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Explicit is the region with its storage spelled out as nodes of the body: a region with the same inputs and outputs whose
+// operands and results are stored as its body reads and yields them. It is the meaning of storage, said once: the evaluator,
+// error analysis and every kernel's arithmetic follow it.
+//
+//	an operand   Cast (DequantizeLinear where it has blocks), then Mul by its scale: of the anchor's operands behind the anchor
+//	the anchor   Mul by the scales of what it multiplied, a constant vector where one has channels; then its bias
+//	a result     Mul by 1/scale, Cast; BlockQuantize where it has blocks
+//
+// The node shares n's outputs and belongs to no graph. Without storage to spell out it is n itself.
+func (n *Node) Explicit() (*Node, error) {
+	if n.Region.isPlain() {
+		return n, nil
+	}
+	r := n.Region.Clone()
+	e := &explicit{node: n, r: r, inputs: slices.Clone(n.Inputs[:len(r.Operands)]), anchor: r.Anchor(), scalar: 1}
+	for i := range n.Region.Operands {
+		if err := e.dequantise(i); err != nil {
+			return nil, fmt.Errorf("operand %d: %w", i, err)
+		}
+	}
+	for i := range n.Region.Operands {
+		if err := e.read(i); err != nil {
+			return nil, fmt.Errorf("operand %d: %w", i, err)
+		}
+	}
+	if err := e.rescale(); err != nil {
+		return nil, err
+	}
+	for i := range n.Region.Results {
+		if err := e.store(i); err != nil {
+			return nil, fmt.Errorf("result %d: %w", i, err)
+		}
+	}
+	r.Results = nil
+	for _, v := range r.Body.Outputs {
+		r.Results = append(r.Results, Storage{DType: v.Type.DType})
+	}
+	return &Node{Op: n.Op, Name: n.Name, Attrs: n.Attrs, Inputs: e.inputs, Outputs: n.Outputs, Region: r}, nil
+}
+
+// isPlain reports whether every operand and result is stored as the body reads and yields it.
+func (r *Region) isPlain() bool {
+	for i, o := range r.Operands {
+		if !o.plain(r.Body.Inputs[i].Type.DType) || o.Read.DType != Invalid {
+			return false
+		}
+	}
+	for i, s := range r.Results {
+		if !s.plain(r.Body.Outputs[i].Type.DType) {
+			return false
+		}
+	}
+	return true
+}
+
+// explicit is a region while its storage is spelled out.
+type explicit struct {
+	node   *Node    // as it was
+	r      *Region  // a copy, whose operands become plain
+	inputs []*Value // of r
+	anchor *Node
+	scalar float64 // of the anchor's product
+}
+
+// dequantise reads an operand with scales of blocks: no kernel multiplies the numbers without them.
+func (e *explicit) dequantise(i int) error {
+	o := e.node.Region.Operands[i]
+	if o.Block == 0 {
+		return nil
+	}
+	in := e.r.Body.Inputs[i]
+	wide := in.Type.DType
+	in.Type = Type{o.DType, in.Type.Shape}
+	s := e.addInput(e.node.BlockScales(i), o.Stacked)
+	d, err := e.r.Body.NewNode("DequantizeLinear", "v", Attrs{"to": wide, "axis": o.BlockAxis, "block": o.Block}, in, s)
+	if err != nil {
+		return err
+	}
+	e.replaceUses(in, d.Outputs[0], nil)
+	e.prepend(d)
+	e.scalar *= o.Factor()
+	e.r.Operands[i] = Operand{Stacked: o.Stacked, Storage: Storage{DType: o.DType}}
+	return nil
+}
+
+// addInput gives the body another input.
+func (e *explicit) addInput(v *Value, stacked bool) *Value {
+	t := v.Type
+	if stacked && e.r.Members > 0 {
+		t.Shape = t.Shape[1:]
+	}
+	e.inputs = append(e.inputs, v)
+	e.r.Operands = append(e.r.Operands, Operand{Stacked: stacked, Storage: Storage{DType: t.DType}})
+	return e.r.Body.AddInput(fmt.Sprintf("p%d", len(e.r.Body.Inputs)), t.Clone())
+}
+
+func (e *explicit) prepend(nodes ...*Node) { e.r.Body.Nodes = slices.Concat(nodes, e.r.Body.Nodes) }
+
+// read makes the body read operand i as the type that is stored. Its scale stands where the value is read; of what the
+// anchor reads it is part of the anchor's product.
+func (e *explicit) read(i int) error {
+	o, in := e.node.Region.Operands[i], e.r.Body.Inputs[i]
+	wide, scale := in.Type.DType, o.Factor()
+	if o.Block > 0 || o.plain(wide) && o.Read.DType == Invalid {
+		return nil
+	}
+	in.Type = Type{o.DType, in.Type.Shape}
+	front := e.r.front()
+	var nodes []*Node
+	add := func(op string, attrs Attrs, in ...*Value) (*Value, error) {
+		n, err := e.r.Body.NewNode(op, "v", attrs, in...)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, n)
+		return n.Outputs[0], nil
+	}
+	value := in // as the anchor's side reads it, without scales
+	var err error
+	if o.DType != wide {
+		if value, err = add("Cast", Attrs{"to": wide}, in); err != nil {
+			return err
+		}
+	}
+	if scale != 1 && e.r.readOutside(in, front) {
+		scaled, err := add("Mul", nil, value, e.splat(scale))
+		if err != nil {
+			return err
+		}
+		e.replaceUses(in, scaled, func(n *Node) bool { return !front[n] && !slices.Contains(nodes, n) })
+	}
+	if e.r.readInside(in, front) {
+		e.scalar *= scale
+		if o.Read.DType != Invalid {
+			down, err := add("Mul", nil, value, e.splat(1/o.Read.Factor()))
+			if err != nil {
+				return err
+			}
+			if down, err = add("Cast", Attrs{"to": o.Read.DType}, down); err != nil {
+				return err
+			}
+			up, err := add("Cast", Attrs{"to": wide}, down)
+			if err != nil {
+				return err
+			}
+			e.scalar *= o.Read.Factor()
+			e.replaceUses(in, up, func(n *Node) bool { return front[n] })
+		}
+	}
+	if value != in {
+		e.replaceUses(in, value, func(n *Node) bool { return !slices.Contains(nodes, n) })
+	}
+	e.prepend(nodes...)
+	e.r.Operands[i] = Operand{Stacked: o.Stacked, Storage: Storage{DType: o.DType}}
+	return nil
+}
+
+func (e *explicit) splat(x float64) *Value {
+	return e.r.Body.Constant("c", ScalarFloat(Float32, x))
+}
+
+// replaceUses makes the readers that where accepts read by; the body's outputs count as readers where is true for nil.
+func (e *explicit) replaceUses(v, by *Value, where func(n *Node) bool) {
+	for _, n := range e.r.Body.Nodes {
+		if where != nil && !where(n) {
+			continue
+		}
+		for k, x := range n.Inputs {
+			if x == v {
+				n.Inputs[k] = by
+			}
+		}
+	}
+	for k, x := range e.r.Body.Outputs {
+		if x == v && (where == nil || where(nil)) {
+			e.r.Body.Outputs[k] = by
+		}
+	}
+}
+
+// rescale multiplies the anchor's output by the scales of what it multiplied. A bias that the anchor adds itself moves behind
+// that; the weights of a depthwise convolution, which no tensor core reads, take the scale themselves.
+func (e *explicit) rescale() error {
+	a := e.anchor
+	if a == nil {
+		return nil
+	}
+	weights, channels := -1, []float64(nil)
+	for i, o := range e.node.Region.Operands {
+		if o.PerChannel {
+			weights, channels = i, e.node.ChannelScales(i).Const.Floats()
+		}
+	}
+	if e.scalar == 1 && weights < 0 {
+		return nil
+	}
+	if a.Depthwise() && weights < 0 && e.scaleWeights() {
+		return nil
+	}
+	factor := e.splat(e.scalar)
+	if weights >= 0 {
+		stacked := e.node.Region.Operands[weights].Stacked
+		n := len(channels)
+		shape := []int{}
+		if stacked && e.r.Members > 0 {
+			n /= e.r.Members
+			shape = append(shape, e.r.Members)
+		}
+		for i := range channels {
+			channels[i] *= e.scalar
+		}
+		t := FromFloats(Type{Float32, slices.Concat(shape, a.ChannelShape(n))}, channels)
+		factor = e.addInput(&Value{Name: e.node.Name + ".scale", Type: t.Type, Const: t}, stacked)
+	}
+	product := a.Outputs[0]
+	m, err := e.r.Body.NewNode("Mul", a.Name, nil, product, factor)
+	if err != nil {
+		return err
+	}
+	nodes, last := []*Node{m}, m.Outputs[0]
+	if bias := a.Bias(); bias != nil {
+		k := a.Op.Bias
+		if a.Inputs = slices.Clone(a.Inputs); k == len(a.Inputs)-1 {
+			a.Inputs = a.Inputs[:k]
+		} else {
+			a.Inputs[k] = nil
+		}
+		if shape := a.ChannelShape(bias.Type.Numel()); len(shape) > 1 {
+			reshaped, err := e.r.Body.NewNode("Reshape", a.Name, Attrs{"shape": shape}, bias)
+			if err != nil {
+				return err
+			}
+			nodes, bias = append(nodes, reshaped), reshaped.Outputs[0]
+		}
+		sum, err := e.r.Body.NewNode("Add", a.Name, nil, last, bias)
+		if err != nil {
+			return err
+		}
+		nodes, last = append(nodes, sum), sum.Outputs[0]
+	}
+	e.replaceUses(product, last, nil)
+	e.r.Body.Nodes = slices.Insert(e.r.Body.Nodes, slices.Index(e.r.Body.Nodes, a)+1, nodes...)
+	return nil
+}
+
+// scaleWeights multiplies the constant weights of the anchor, and reports whether there are such.
+func (e *explicit) scaleWeights() bool {
+	i := slices.Index(e.r.Body.Inputs, e.anchor.Inputs[1])
+	if i < 0 || !e.inputs[i].IsConst() {
+		return false
+	}
+	w := e.inputs[i]
+	xs := w.Const.Floats()
+	for k := range xs {
+		xs[k] *= e.scalar
+	}
+	e.inputs[i] = &Value{Name: w.Name, Type: w.Type, Const: FromFloats(w.Type, xs)}
+	return true
+}
+
+// store makes output i of the body what is stored.
+func (e *explicit) store(i int) error {
+	s, b := e.node.Region.Results[i], e.r.Body
+	v := b.Outputs[i]
+	if s.Block > 0 {
+		n, err := b.Add("BlockQuantize", "v", Attrs{"scale": s.Factor()}, v)
+		if err != nil {
+			return err
+		}
+		b.Outputs = n.Outputs
+		return nil
+	}
+	if s.Scale != 0 && s.Scale != 1 {
+		m, err := b.Add("Mul", "v", nil, v, e.splat(1/s.Scale))
+		if err != nil {
+			return err
+		}
+		v = m.Outputs[0]
+	}
+	if s.DType != v.Type.DType {
+		c, err := b.Add("Cast", "v", Attrs{"to": s.DType}, v)
+		if err != nil {
+			return err
+		}
+		v = c.Outputs[0]
+	}
+	b.Outputs[i] = v
+	return nil
+}
+
+// BlockQuantize is the node of an explicit region whose numbers and scales are its results; nil: they are plain.
+func (r *Region) BlockQuantize() *Node {
+	if n := r.Body.Outputs[0].Def; n != nil && n.Op.Name == "BlockQuantize" {
+		return n
+	}
+	return nil
+}
+
+// ChannelShape is the shape in which a vector of k elements broadcasts over the channels of an anchor's output.
+func (n *Node) ChannelShape(k int) []int {
+	if n.Op.Name == "Conv" && n.Attrs.String("layout", "NCHW") == "NCHW" {
+		shape := []int{k}
+		for range n.Outputs[0].Type.Rank() - 2 {
+			shape = append(shape, 1)
+		}
+		return shape
+	}
+	return []int{k}
+}

@@ -1,0 +1,91 @@
+package ir
+
+import (
+	"math/rand"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stored is a region whose storage says everything that storage can say.
+const stored = `graph "g" {
+  input %x: f16[2,32]
+  const %w: e2m1[32,16] = splat 1.5
+  const %bias: f32[16] = splat 0.5
+  const %c: f64[16] = splat 0.25
+  const %b: e4m3[2,16] = splat 2
+  %y: e2m1[2,16], %s: e4m3[2,1] = Region(%x, %w, %bias, %c, %b) {family="contraction"} "fc" graph "fc" {
+    input %p0: f32[2,32]
+    input %p1: f32[32,16]
+    input %p2: f32[16]
+    operand 0: f16 read e4m3 scale 0.5
+    operand 1: e2m1 channels 1 blocks 16 along 0
+    %v~1: f32[2,16] = MatMul(%p0, %p1)
+    %v~2: f32[2,16] = Add(%v~1, %p2)
+    output %v~2
+    result 0: e2m1 scale 2.0 blocks 16 along 1
+  }
+  output %y, %s
+}
+`
+
+func TestStorageIsPartOfTheText(t *testing.T) {
+	g := parsed(t, stored)
+	require.Equal(t, stored, g.String())
+	require.Empty(t, g.Diff(g.Clone()))
+	h := g.Clone()
+	h.Nodes[0].Region.Operands[0].Read.Scale = 0.25
+	require.Contains(t, g.Diff(h), "operands stored as")
+	h = g.Clone()
+	h.Nodes[0].Region.Results[0].Scale = 4
+	require.Contains(t, g.Diff(h), "results stored as")
+}
+
+// TestStorageMeansItsScales holds a region against the arithmetic that its storage stands for, written out here.
+func TestStorageMeansItsScales(t *testing.T) {
+	g := parsed(t, strings.NewReplacer("  result 0: e2m1 scale 2.0 blocks 16 along 1", "  result 0: e4m3 scale 0.125",
+		"%y: e2m1[2,16], %s: e4m3[2,1] = Region", "%y: e4m3[2,16] = Region", "output %y, %s", "output %y").Replace(stored))
+	rng := rand.New(rand.NewSource(3))
+	draw := func(v *Value, size float64) []float64 {
+		xs := make([]float64, v.Type.Numel())
+		for i := range xs {
+			xs[i] = RoundTo(v.Type.DType, size*rng.NormFloat64())
+		}
+		if v.IsConst() {
+			v.Const = FromFloats(v.Type, xs)
+		}
+		return xs
+	}
+	n := g.Nodes[0]
+	x, w, bias, channels, blocks := draw(n.Inputs[0], 1), draw(n.Inputs[1], 2), draw(n.Inputs[2], 1), draw(n.Inputs[3], 0.1), draw(n.Inputs[4], 1)
+	out, err := EvaluateList(t.Context(), g, []*Array{{Type: n.Inputs[0].Type, F: x}}, EvalOptions{Round: true})
+	require.NoError(t, err)
+	for m := range 2 {
+		for c := range 16 {
+			sum := 0.0
+			for k := range 32 {
+				sum += RoundTo(Float8E4M3FN, x[m*32+k]/0.5) * w[k*16+c] * blocks[k/16*16+c]
+			}
+			y := sum*float64(float32(channels[c]*0.5)) + bias[c]
+			require.Equal(t, RoundTo(Float8E4M3FN, y/0.125), out[0].F[m*16+c], "row %d, channel %d", m, c)
+		}
+	}
+}
+
+func TestStorageThatNoKernelReadsIsRefused(t *testing.T) {
+	for _, c := range []struct{ old, new, want string }{
+		{"operand 0: f16 read e4m3 scale 0.5", "operand 0: f16 read e4m3 scale 0.5 stacked", `want meta, input`},
+		{"operand 1: e2m1 channels 1 blocks 16 along 0", "operand 1: e2m1 channels 2 blocks 16 along 0", "channels along dimension 2 of f32[32,16]"},
+		{"operand 1: e2m1 channels 1 blocks 16 along 0", "operand 1: e2m1 channels 1 blocks 16 along 5", "blocks of 16 along dimension 5"},
+		{"operand 1: e2m1 channels 1 blocks 16 along 0", "operand 1: e2m1 channels 1", "5 inputs, its body and their storage want 4"},
+		{"operand 1: e2m1 channels 1 blocks 16 along 0", "operand 1: f16 channels 1 blocks 16 along 0", "input 1 is e2m1[32,16], its body wants f16[32,16]"},
+		{"%v~2: f32[2,16] = Add(%v~1, %p2)", "%v~2: f32[2,16] = Add(%v~1, %v~1)", "operand 2 is not read"},
+		{"result 0: e2m1 scale 2.0 blocks 16 along 1", "result 0: e2m1 scale -1.0 blocks 16 along 1", "scale -1"},
+		{"result 0: e2m1 scale 2.0 blocks 16 along 1", "result 3: f16", "number 3 of 1"},
+	} {
+		require.Contains(t, stored, c.old)
+		_, err := Parse(strings.Replace(stored, c.old, c.new, 1))
+		require.ErrorContains(t, err, c.want)
+	}
+}

@@ -1,0 +1,175 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+)
+
+// contract checks what kernels rely on beyond types (docs/architecture.md, "Regions"): what a body of each family may hold,
+// and which operands and results may be stored how.
+func (n *Node) contract() error {
+	if len(n.Inputs) == 0 {
+		return fmt.Errorf("it has no inputs")
+	}
+	r := n.Region
+	uses := r.Body.Uses()
+	for i, v := range r.Body.Inputs {
+		if len(uses[v]) == 0 {
+			return fmt.Errorf("operand %d is not read", i)
+		}
+	}
+	variable := slices.ContainsFunc(n.Inputs, func(v *Value) bool { return !v.IsConst() })
+	for _, v := range r.Body.Constants() {
+		if variable && !v.Const.Splat && v.Type.Numel() > 1 {
+			return fmt.Errorf("constant %%%s %v stands in the body: it must be an operand", v.Name, v.Type)
+		}
+	}
+	if err := r.storage(); err != nil {
+		return err
+	}
+	switch r.Family {
+	case FamilyView:
+		return r.viewContract()
+	case FamilyLoop:
+		return r.loopContract()
+	}
+	return r.anchorContract()
+}
+
+// storage checks what no kernel could read or write.
+func (r *Region) storage() error {
+	a := r.Anchor()
+	for i, o := range r.Operands {
+		scaled := o.PerChannel || o.Block > 0 || o.Factor() != 1 || o.Read.DType != Invalid
+		switch {
+		case !scaled:
+		case r.Family == FamilyView:
+			return fmt.Errorf("operand %d of a view is stored as %v", i, o.Storage)
+		case (o.PerChannel || o.Block > 0 || o.Read.DType != Invalid) && (a == nil || r.ReadBehind(i)):
+			return fmt.Errorf("operand %d, stored as %v, is read by other nodes than the anchor", i, o.Storage)
+		case o.PerChannel && (len(a.Inputs) < 2 || a.Inputs[1] != r.Body.Inputs[i]):
+			return fmt.Errorf("operand %d has scales of channels, but is not the anchor's weights", i)
+		case !o.PerChannel && r.ReadInFront(i) && (a.Op.Name == "Attention" || a.Op.Name == "SegmentedMatVec"):
+			return fmt.Errorf("%s cannot read operand %d, stored as %v", a.Op.Name, i, o.Storage)
+		}
+	}
+	for i, s := range r.Results {
+		switch {
+		case s.PerChannel:
+			return fmt.Errorf("result %d has scales of channels", i)
+		case s.Block > 0 && (len(r.Results) > 1 || s.BlockAxis != r.Body.Outputs[i].Type.Rank()-1):
+			return fmt.Errorf("result %d, stored as %v, is not the only one in blocks of its last dimension", i, s)
+		}
+	}
+	return nil
+}
+
+// viewContract: a chain of nodes that rename or cut the bytes of one operand, or one Concat of operands that lie side by side.
+func (r *Region) viewContract() error {
+	if r.Members > 0 {
+		return fmt.Errorf("a view with members")
+	}
+	if len(r.Body.Nodes) == 1 && r.Body.Nodes[0].IsFlatConcat() {
+		return nil
+	}
+	for _, m := range r.Body.Nodes {
+		if !m.IsView() && !m.IsFlatConcat() {
+			return fmt.Errorf("%s in a view", m.Op.Name)
+		}
+	}
+	return nil
+}
+
+// loopContract: at most one node is more than index arithmetic and scalar functions, and all results have as many elements.
+func (r *Region) loopContract() error {
+	heavy := 0
+	for _, m := range r.Body.Nodes {
+		if m.Role() != RoleLight {
+			heavy++
+		}
+	}
+	if heavy > 1 {
+		return fmt.Errorf("%d heavy nodes", heavy)
+	}
+	for _, v := range r.Body.Outputs {
+		if v.Type.Numel() != r.Body.Outputs[0].Type.Numel() {
+			return fmt.Errorf("results %v and %v", r.Body.Outputs[0].Type, v.Type)
+		}
+	}
+	return nil
+}
+
+// anchorContract: one anchor of type f32, whose matrices are operands, moved at most, and behind it elementwise nodes.
+func (r *Region) anchorContract() error {
+	want := map[string]Role{FamilyContraction: RoleContraction, FamilyWindow: RoleWindow}[r.Family]
+	var anchor *Node
+	for _, m := range r.Body.Nodes {
+		switch role := m.Role(); {
+		case role == want && anchor == nil:
+			anchor = m
+		case role != RoleLight:
+			return fmt.Errorf("%s beside the anchor", m.Op.Name)
+		}
+	}
+	if anchor == nil {
+		return fmt.Errorf("no anchor")
+	}
+	if len(r.Results) != 1 {
+		return fmt.Errorf("%d results", len(r.Results))
+	}
+	front := map[*Node]bool{anchor: true}
+	for _, k := range r.matrices(anchor) {
+		_, path, ok := r.Source(anchor.Inputs[k])
+		if !ok {
+			return fmt.Errorf("the anchor's %s is computed in front of it", anchor.Op.In[k])
+		}
+		for _, m := range path {
+			if m.Op.Name != "Reshape" && !(anchor.Op.Name == "Attention" && slices.Contains([]string{"Transpose", "Slice"}, m.Op.Name)) {
+				return fmt.Errorf("%s in front of the anchor", m.Op.Name)
+			}
+			front[m] = true
+		}
+	}
+	return r.epilogueContract(anchor, front)
+}
+
+// matrices are the anchor's inputs that kernels feed straight from memory.
+func (r *Region) matrices(anchor *Node) []int {
+	switch {
+	case r.Family == FamilyContraction:
+		return anchor.Op.Matrix
+	case len(anchor.Inputs) > 1: // weights of a depthwise convolution
+		return []int{0, 1}
+	}
+	return []int{0}
+}
+
+// epilogueContract: behind the anchor are elementwise nodes of its size, Reshape, and at the end Transpose and Cast.
+func (r *Region) epilogueContract(anchor *Node, front map[*Node]bool) error {
+	depends := map[*Value]bool{anchor.Outputs[0]: true}
+	transposed := false
+	for _, m := range r.Body.Nodes {
+		if front[m] {
+			continue
+		}
+		behind := slices.ContainsFunc(m.Inputs, func(v *Value) bool { return depends[v] })
+		for _, v := range m.Outputs {
+			depends[v] = depends[v] || behind
+		}
+		switch {
+		case m.Op.Name == "Cast", m.Op.Name == "Reshape":
+		case m.Op.Name == "Transpose" && behind:
+			transposed = transposed || !m.IsView()
+		case m.Op.Pointwise() && !transposed:
+		default:
+			return fmt.Errorf("%s behind the anchor", m.Op.Name)
+		}
+		if behind && m.Outputs[0].Type.Numel() != anchor.Outputs[0].Type.Numel() {
+			return fmt.Errorf("%s yields %v behind an anchor of %v", m.Op.Name, m.Outputs[0].Type, anchor.Outputs[0].Type)
+		}
+	}
+	if !depends[r.Body.Outputs[0]] {
+		return fmt.Errorf("the result does not depend on the anchor")
+	}
+	return nil
+}
