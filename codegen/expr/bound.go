@@ -102,8 +102,6 @@ func (b *Builder) bound(e *Expr) {
 		}
 	case OpF16Bits, OpBF16Bits:
 		e.Lo, e.Hi = 0, 0xffff
-	case OpPopc:
-		e.Lo, e.Hi = 0, 32
 	}
 }
 

@@ -427,12 +427,6 @@ func (b *Builder) Bits(x *Expr, t Type) *Expr {
 	return b.node(OpBits, t, x)
 }
 
-// Popc is the number of ones of an S32.
-func (b *Builder) Popc(x *Expr) *Expr { return b.node(OpPopc, S32, x) }
-
-// MulHi is the high half of the unsigned product.
-func (b *Builder) MulHi(x, y *Expr) *Expr { return b.node(OpMulHi, x.Type, x, y) }
-
 // Rebuild makes the node e again with other arguments, through the simplifying constructors.
 func (b *Builder) Rebuild(e *Expr, args []*Expr) *Expr {
 	switch e.Op {

@@ -60,8 +60,6 @@ func (m *Emitter) operation(e *Expr) ptx.Reg {
 		return m.intDivision(e, t)
 	case OpDivU, OpRemU:
 		return m.intDivision(e, "u64")
-	case OpMulHi:
-		return emit("mul.hi.u" + t[1:])
 	case OpFloorDiv, OpFloorMod:
 		return m.floorDivision(e)
 	case OpMin, OpMax:
@@ -131,8 +129,6 @@ func (m *Emitter) operation(e *Expr) ptx.Reg {
 		return m.cast(e)
 	case OpBits:
 		return emit("mov." + bits)
-	case OpPopc:
-		return emit("popc.b32")
 	}
 	panic("expr: no instruction for " + e.Op.String())
 }

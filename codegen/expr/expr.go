@@ -47,7 +47,6 @@ const (
 	OpRem         // integer: remainder of the truncated division
 	OpDivU        // unsigned 64 bits
 	OpRemU        // unsigned 64 bits
-	OpMulHi       // high half of the unsigned product, S32 and S64
 	OpFloorDiv    // integer by the positive constant I, rounded down
 	OpFloorMod    // remainder of OpFloorDiv
 	OpMin         // floats: NaN wins
@@ -82,12 +81,11 @@ const (
 	OpCast      // value conversion; float → integer truncates and saturates, NaN → 0
 	OpCastU     // S64 read as unsigned → float, float → unsigned 64, S32 zero-extended to S64
 	OpBits      // same bits: S32↔F32, S64↔F64
-	OpPopc      // number of ones, S32
 	OpRoundE4M3 // f32 → nearest e4m3, as f32; saturates
 	numOps
 )
 
-var opNames = [numOps]string{"const", "var", "load", "reduce", "affine", "mul", "add", "sub", "fma", "div", "rem", "divu", "remu", "mulhi", "floordiv", "floormod", "min", "max", "neg", "abs", "sqrt", "ex2", "round", "floor", "ceil", "trunc", "copysign", "roundf16", "roundbf16", "f16bits", "bf16bits", "f16value", "and", "or", "xor", "not", "shl", "shr", "shru", "eq", "ne", "lt", "le", "ltu", "select", "cast", "castu", "bits", "popc", "rounde4m3"}
+var opNames = [numOps]string{"const", "var", "load", "reduce", "affine", "mul", "add", "sub", "fma", "div", "rem", "divu", "remu", "floordiv", "floormod", "min", "max", "neg", "abs", "sqrt", "ex2", "round", "floor", "ceil", "trunc", "copysign", "roundf16", "roundbf16", "f16bits", "bf16bits", "f16value", "and", "or", "xor", "not", "shl", "shr", "shru", "eq", "ne", "lt", "le", "ltu", "select", "cast", "castu", "bits", "rounde4m3"}
 
 func (o Op) String() string { return opNames[o] }
 

@@ -2,7 +2,6 @@ package expr
 
 import (
 	"math"
-	"math/bits"
 )
 
 // val is the value of a scalar: i for integers and Pred, f for floats.
@@ -145,12 +144,6 @@ func computeInt(op Op, t, from Type, v []val) (val, bool) {
 			return n(x)
 		}
 		return n(int64(uint64(x) % uint64(y)))
-	case OpMulHi:
-		if from == S32 {
-			return n(int64(uint64(uint32(x)) * uint64(uint32(y)) >> 32))
-		}
-		hi, _ := bits.Mul64(uint64(x), uint64(y))
-		return n(int64(hi))
 	case OpMin:
 		return n(min(x, y))
 	case OpMax:
@@ -187,8 +180,6 @@ func computeInt(op Op, t, from Type, v []val) (val, bool) {
 		return truth(x <= y), true
 	case OpLtU:
 		return truth(uint64(x) < uint64(y)), true
-	case OpPopc:
-		return n(int64(bits.OnesCount32(uint32(x))))
 	case OpF16Value:
 		return val{f: f16Value(uint16(x))}, true
 	}

@@ -21,18 +21,6 @@ func (d *decoder) address(o ptx.Operand, space string) (row int32, off int64, er
 	return row, int64(ad.Off), err
 }
 
-func sizeOf(typ string) uint8 {
-	switch typ {
-	case "u8", "s8":
-		return 1
-	case "b16":
-		return 2
-	case "b64", "u64", "f64":
-		return 8
-	}
-	return 4
-}
-
 // effect resolves the operands of an instruction that touches more than registers of its own lane.
 func (d *decoder) effect(in *inst, ops []ptx.Operand) (err error) {
 	def := in.def
@@ -53,8 +41,8 @@ func (d *decoder) effect(in *inst, ops []ptx.Operand) (err error) {
 		in.a, in.imm, err = d.address(ops[0], "global")
 	case ptx.CopyAsync:
 		n, ok := ops[2].(ptx.Imm)
-		if !ok || n != 16 && (slices.Contains(def.Mods, "cg") || n != 4 && n != 8) {
-			return fmt.Errorf("copies 16 bytes, or with .ca also 4 or 8")
+		if sizes := def.Eval.(ptx.CopySizes); !ok || !slices.Contains(sizes, int(n)) {
+			return fmt.Errorf("copies %v bytes", sizes)
 		}
 		in.size = uint8(n)
 		if in.d, in.imm, err = d.address(ops[0], "shared"); err != nil {
@@ -114,7 +102,7 @@ func (d *decoder) access(in *inst, ops []ptx.Operand) (err error) {
 		at, data = 0, 1
 	}
 	typ, space := in.def.Args[data].Type, in.def.Args[at].Space
-	in.size, in.wide, in.signed = sizeOf(typ), isWide(typ), typ[0] == 's'
+	in.size, in.wide, in.signed = uint8(ptx.Bytes(typ)), isWide(typ), typ[0] == 's'
 	in.kind = map[string]kind{"param": kindParam, "global": kindGlobal, "shared": kindShared}[space]
 	if in.vec, err = d.rows(ops[data], typ); err != nil {
 		return err

@@ -195,15 +195,36 @@ func Cases() []*Case {
 	return all
 }
 
-// casesOf makes the cases of an instruction; none if it is of a kind that this package does not know.
+// casesOf makes the cases of an instruction; none if it does what this package does not know.
 func casesOf(d *ptx.Def) []*Case {
-	switch d.Kind {
-	case ptx.KindLoad, ptx.KindStore, ptx.KindAsync, ptx.KindAtomic:
-		return memoryCases(d)
-	case ptx.KindMatrix, ptx.KindMMA:
-		return matrixCases(d)
-	case ptx.KindWarp, ptx.KindSync, ptx.KindControl:
-		return controlCases(d)
+	switch d.Does {
+	case ptx.Compute:
+		return arithmeticCases(d)
+	case ptx.Load:
+		if d.Args[1].Space == "param" {
+			return []*Case{loadParam(d)}
+		}
+		return []*Case{load(d)}
+	case ptx.Store:
+		return []*Case{store(d)}
+	case ptx.AtomicAdd:
+		return []*Case{atomOwn(d), atomShared(d)}
+	case ptx.Prefetch:
+		return []*Case{prefetch(d)}
+	case ptx.CopyAsync, ptx.CommitCopies, ptx.WaitCopies:
+		return asyncCases(d)
+	case ptx.Multiply:
+		return products(d)
+	case ptx.LoadMatrix:
+		return []*Case{loadMatrix(d)}
+	case ptx.Shuffle:
+		return shuffles(d)
+	case ptx.Barrier, ptx.WarpBarrier:
+		return []*Case{barrier(d)}
+	case ptx.Branch, ptx.Exit:
+		return []*Case{branch(d)}
+	case ptx.Fence, ptx.GridWait, ptx.GridLaunch:
+		return []*Case{between(d)}
 	}
-	return arithmeticCases(d)
+	return nil
 }

@@ -4,21 +4,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// controlCases makes cases of shuffles, barriers, fences, branches and dependent launch.
-func controlCases(d *ptx.Def) []*Case {
-	switch d.Name {
-	case "shfl":
-		return shuffles(d)
-	case "bar":
-		return []*Case{barrier(d)}
-	case "bra", "ret", "exit":
-		return []*Case{branch(d)}
-	case "fence", "griddepcontrol":
-		return []*Case{between(d)}
-	}
-	return nil
-}
-
 // echo is a case that reads a word an item and writes a word an item.
 func echo(d *ptx.Def, name string) *Case {
 	c := &Case{Name: name, Op: d.Op, Blocks: blocks, Threads: threads, Output: 4 * items}
@@ -60,7 +45,7 @@ func barrier(d *ptx.Def) *Case {
 	c.emit = func(b *body) {
 		b.I("st.shared.b32", ptx.At(b.shared(b.thread, 4), 0), b.load(0, ptx.B32, 1)[0])
 		other, x := b.Reg(ptx.B32), b.Reg(ptx.B32)
-		if d.Op == "bar.warp.sync" {
+		if d.Does == ptx.WarpBarrier {
 			b.I(d.Op, ptx.Imm(-1))
 			b.I("xor.b32", other, b.thread, ptx.Imm(13))
 		} else {
@@ -102,7 +87,7 @@ func branch(d *ptx.Def) *Case {
 func between(d *ptx.Def) *Case {
 	c := echo(d, d.Op)
 	c.emit = func(b *body) {
-		if d.Op == "griddepcontrol.wait" { // before the first access
+		if d.Does == ptx.GridWait { // before the first access
 			b.I(d.Op)
 			b.store(b.load(0, ptx.B32, 1)[0])
 			return

@@ -11,14 +11,8 @@ import (
 // warps is the number of blocks of one warp of the cases of warp-wide instructions.
 const warps = 8
 
-// matrixCases makes cases of ldmatrix and of mma.
-func matrixCases(d *ptx.Def) []*Case {
-	if d.Name == "ldmatrix" {
-		return []*Case{loadMatrix(d)}
-	}
-	if d.Name != "mma" {
-		return nil
-	}
+// products makes cases of an mma.
+func products(d *ptx.Def) []*Case {
 	var all []*Case
 	for _, n := range mmaNumbers {
 		if c := mma(d, n.name, n.draw, n.selectors); c != nil {

@@ -2,42 +2,9 @@ package gputest
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
-
-// memoryCases makes cases of loads, stores, asynchronous copies, prefetches and atomics.
-func memoryCases(d *ptx.Def) []*Case {
-	switch {
-	case d.Name == "cp":
-		return asyncCases(d)
-	case d.Name == "prefetch":
-		return []*Case{prefetch(d)}
-	case d.Name == "atom":
-		return []*Case{atomOwn(d), atomShared(d)}
-	case d.Name == "ld" && d.Mods[0] == "param":
-		return []*Case{loadParam(d)}
-	case d.Name == "ld":
-		return []*Case{load(d)}
-	case d.Name == "st":
-		return []*Case{store(d)}
-	}
-	return nil
-}
-
-// bytesOf is the size of a PTX type in memory.
-func bytesOf(typ string) int {
-	switch {
-	case strings.HasSuffix(typ, "8"):
-		return 1
-	case strings.HasSuffix(typ, "16"):
-		return 2
-	case strings.HasSuffix(typ, "64"):
-		return 8
-	}
-	return 4
-}
 
 // access is the memory operand of a load or store and its other operand.
 func access(d *ptx.Def) (memory, value ptx.Arg, bytes int) {
@@ -48,7 +15,7 @@ func access(d *ptx.Def) (memory, value ptx.Arg, bytes int) {
 			value = a
 		}
 	}
-	return memory, value, bytesOf(value.Type) * max(value.Count, 1)
+	return memory, value, ptx.Bytes(value.Type) * max(value.Count, 1)
 }
 
 // load reads each item's bytes with the instruction and stores the registers whole, so that extension shows.
@@ -173,21 +140,18 @@ func atomShared(d *ptx.Def) *Case {
 
 // asyncCases: cp.async of each size with 0 … size bytes that are really read, and the ways to wait for it.
 func asyncCases(d *ptx.Def) []*Case {
-	switch d.Op {
-	case "cp.async.cg.shared.global":
-		return []*Case{async(d, d.Op, 16, waitGroup)}
-	case "cp.async.ca.shared.global":
+	if sizes, ok := d.Eval.(ptx.CopySizes); ok && len(sizes) > 1 {
 		var all []*Case
-		for _, bytes := range []int{4, 8, 16} {
+		for _, bytes := range sizes {
 			all = append(all, async(d, fmt.Sprintf("%s+%d", d.Op, bytes), bytes, waitAll))
 		}
 		return all
-	case "cp.async.commit_group", "cp.async.wait_group":
-		return []*Case{async(d, d.Op, 16, waitGroup)}
-	case "cp.async.wait_all":
-		return []*Case{async(d, d.Op, 16, waitAll)}
 	}
-	return nil
+	how := waitGroup
+	if d.Does == ptx.WaitCopies && len(d.Args) == 0 {
+		how = waitAll
+	}
+	return []*Case{async(d, d.Op, 16, how)}
 }
 
 type wait int

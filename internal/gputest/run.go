@@ -7,6 +7,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
@@ -95,7 +96,7 @@ func (r *Runner) run(ctx context.Context, c *Case, inputs [][]byte) (out []byte,
 	}
 	op.Writes = []hal.Range{{Memory: result, Bytes: c.Output}}
 	for _, s := range c.Scalars {
-		op.Params, op.Sizes = append(op.Params, s.Bits), append(op.Sizes, bytesOf(s.Type))
+		op.Params, op.Sizes = append(op.Params, s.Bits), append(op.Sizes, ptx.Bytes(s.Type))
 	}
 	g, err := r.Device.Capture(ctx, []hal.Op{op})
 	if err != nil {

@@ -91,5 +91,8 @@ func (d *Def) Writes() bool {
 	return false
 }
 
+// CopySizes is the Eval of cp.async: how many bytes it may copy.
+type CopySizes []int
+
 // Transposed is the Eval of ldmatrix: whether the 8×8 matrices are transposed on the way.
 type Transposed bool

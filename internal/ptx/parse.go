@@ -198,7 +198,7 @@ func (p *parser) kernel() {
 		p.expect(".param")
 		typ := p.word("a parameter type")
 		n := p.word("a parameter name")
-		if paramSize(strings.TrimPrefix(typ.text, ".")) == 0 {
+		if Bytes(strings.TrimPrefix(typ.text, ".")) < 4 {
 			p.fail(typ.line, "parameter type %s", typ.text)
 		}
 		if p.names[n.text] {
@@ -443,16 +443,5 @@ var specials = map[string]bool{
 	"%laneid": true, "%warpid": true,
 }
 
-// paramSize is the size in bytes of a parameter type, or 0.
-func paramSize(t string) int {
-	switch t {
-	case "u64", "s64", "b64", "f64":
-		return 8
-	case "u32", "s32", "b32", "f32":
-		return 4
-	}
-	return 0
-}
-
 // Size is the parameter's size in bytes.
-func (p Param) Size() int { return paramSize(p.Type) }
+func (p Param) Size() int { return Bytes(p.Type) }

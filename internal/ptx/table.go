@@ -25,7 +25,7 @@ type Def struct {
 
 	// Eval is the meaning. Of a Compute row: a function of the registers of a warp, result first, whose type says which
 	// files it reads and writes (lanes.go lists the types). Of mma: func(r []Row32, v []int32), on the rows v of its operands
-	// in order. Of shfl: func(lane, b uint32) uint32, the lane that is read. Of ldmatrix: Transposed.
+	// in order. Of shfl: func(lane, b uint32) uint32, the lane that is read. Of ldmatrix: Transposed. Of cp.async: CopySizes.
 	Eval any
 	// Undefined, of some mma, names a lane whose operands the ISA gives no meaning, and why; "" if all are well.
 	Undefined func(r []Row32, v []int32) (lane int, why string)
@@ -208,6 +208,21 @@ func ClassOf(t string) Class {
 		return B64
 	}
 	return B32 // b32 u32 s32 f16x2 bf16x2 tf32
+}
+
+// Bytes is the size of a type in memory, 0 if values of it are not stored as such.
+func Bytes(typ string) int {
+	switch typ {
+	case "u8", "s8":
+		return 1
+	case "b16", "u16", "s16", "f16", "bf16":
+		return 2
+	case "b32", "u32", "s32", "f32":
+		return 4
+	case "b64", "u64", "s64", "f64":
+		return 8
+	}
+	return 0
 }
 
 // Check holds operands against the row.

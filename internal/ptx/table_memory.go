@@ -18,9 +18,9 @@ var memoryRows = []row{
 	{op: "st.shared.$", types: "u8 b16 b32 b64 f32 f64 u32", args: "=[s] $", since: v10, does: Store},
 	{op: "st.shared.v2.f32", args: "=[s] 2*f32", since: v10, does: Store},
 	{op: "st.shared.v4.$", types: "b32 f32", args: "=[s] 4*$", since: v10, does: Store},
-	// cp.async dst, src, bytes, src-bytes: bytes past src-bytes are zero-filled. .cg copies 16, .ca also 4 or 8.
-	{op: "cp.async.cg.shared.global", args: "=[s] [g] # b32", since: v70, need: AsyncCopy, does: CopyAsync},
-	{op: "cp.async.ca.shared.global", args: "=[s] [g] # b32", since: v70, need: AsyncCopy, does: CopyAsync},
+	// cp.async dst, src, bytes, src-bytes: bytes past src-bytes are zero-filled.
+	{op: "cp.async.cg.shared.global", args: "=[s] [g] # b32", since: v70, need: AsyncCopy, does: CopyAsync, eval: CopySizes{16}},
+	{op: "cp.async.ca.shared.global", args: "=[s] [g] # b32", since: v70, need: AsyncCopy, does: CopyAsync, eval: CopySizes{4, 8, 16}},
 	{op: "cp.async.commit_group", since: v70, need: AsyncCopy, does: CommitCopies},
 	{op: "cp.async.wait_group", args: "#", since: v70, need: AsyncCopy, does: WaitCopies},
 	{op: "cp.async.wait_all", since: v70, need: AsyncCopy, does: WaitCopies},

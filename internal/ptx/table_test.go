@@ -27,6 +27,8 @@ func TestRowsAreWhole(t *testing.T) {
 			_, ok = d.Eval.(func(lane, b uint32) uint32)
 		case LoadMatrix:
 			_, ok = d.Eval.(Transposed)
+		case CopyAsync:
+			_, ok = d.Eval.(CopySizes)
 		default:
 			ok = d.Eval == nil
 		}

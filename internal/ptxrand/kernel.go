@@ -10,6 +10,7 @@ package ptxrand
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -93,20 +94,44 @@ var pooled = []struct {
 	n     int
 }{{ptx.B32, 10}, {ptx.F32, 8}, {ptx.B64, 5}, {ptx.F64, 3}, {ptx.B16, 5}, {ptx.B8, 2}, {ptx.Pred, 4}}
 
-// plain are the instructions that work on registers of one thread, warpWide those of a whole warp.
-var plain, warpWide = opcodes()
-
-func opcodes() (plain, wide []*ptx.Def) {
+// rows are those of the table that do one of these.
+func rows(does ...ptx.Action) (out []*ptx.Def) {
 	for _, op := range ptx.Opcodes() {
-		d := ptx.Lookup(op)
-		switch d.Does {
-		case ptx.Compute:
-			plain = append(plain, d)
-		case ptx.Multiply, ptx.Shuffle, ptx.LoadMatrix:
-			wide = append(wide, d)
+		if d := ptx.Lookup(op); slices.Contains(does, d.Does) {
+			out = append(out, d)
 		}
 	}
-	return plain, wide
+	return out
+}
+
+// plain are the instructions that work on registers of one thread, warpWide those of a whole warp.
+var (
+	plain    = rows(ptx.Compute)
+	warpWide = rows(ptx.Multiply, ptx.Shuffle, ptx.LoadMatrix)
+	loads    = accesses(ptx.Load)
+	stores   = accesses(ptx.Store)
+)
+
+// access is a row that loads or stores: its memory operand and its data.
+type access struct {
+	*ptx.Def
+	at, data int // operands
+}
+
+// bytes is what it moves.
+func (a access) bytes() int { return ptx.Bytes(a.Args[a.data].Type) * max(1, a.Args[a.data].Count) }
+
+// accesses are the rows that load or store, by space.
+func accesses(does ptx.Action) map[string][]access {
+	out := map[string][]access{}
+	for _, d := range rows(does) {
+		a := access{Def: d, at: 1}
+		if d.Writes() {
+			a = access{Def: d, data: 1}
+		}
+		out[d.Args[a.at].Space] = append(out[d.Args[a.at].Space], a)
+	}
+	return out
 }
 
 func (g *generator) kernel() {
@@ -330,19 +355,6 @@ func (g *generator) warp() {
 	}
 }
 
-// vector is a random access: opcode suffix, class, elements, bytes of an element.
-func (g *generator) vector() (suffix string, c ptx.Class, n, size int) {
-	forms := []struct {
-		suffix  string
-		class   ptx.Class
-		n, size int
-	}{{"b32", ptx.B32, 1, 4}, {"f32", ptx.F32, 1, 4}, {"v2.f32", ptx.F32, 2, 4}, {"v4.f32", ptx.F32, 4, 4}, {"v4.b32", ptx.B32, 4, 4},
-		{"v2.b32", ptx.B32, 2, 4}, {"b64", ptx.B64, 1, 8}, {"f64", ptx.F64, 1, 8}, {"b16", ptx.B16, 1, 2}, {"v2.b16", ptx.B16, 2, 2},
-		{"v4.b16", ptx.B16, 4, 2}, {"u8", ptx.B16, 1, 1}, {"v2.b64", ptx.B64, 2, 8}}
-	f := forms[g.r.IntN(len(forms))]
-	return f.suffix, f.class, f.n, f.size
-}
-
 // data is a register or vector of the pool, of distinct registers.
 func (g *generator) data(c ptx.Class, n int) ptx.Operand {
 	perm := g.r.Perm(len(g.pool[c]))
@@ -356,61 +368,60 @@ func (g *generator) data(c ptx.Class, n int) ptx.Operand {
 	return ptx.V(v...)
 }
 
-// access writes an instruction, under a guard now and then.
-func (g *generator) access(op string, ops ...ptx.Operand) {
-	if ptx.Lookup(op) == nil {
-		return
-	}
+// access writes one of the accesses, at what where returns for it, under a guard now and then.
+func (g *generator) access(of []access, where func(bytes int) ptx.Addr) {
+	a := of[g.r.IntN(len(of))]
+	ops := make([]ptx.Operand, 2)
+	data := a.Args[a.data]
+	ops[a.at], ops[a.data] = where(a.bytes()), g.data(ptx.ClassOf(data.Type), max(1, data.Count))
 	if g.r.IntN(3) == 0 {
-		g.k.If(g.any(ptx.Pred), op, ops...)
+		g.k.If(g.any(ptx.Pred), a.Op, ops...)
 	} else {
-		g.k.I(op, ops...)
+		g.k.I(a.Op, ops...)
 	}
+}
+
+// within is a place of a range of so many bytes behind an address.
+func (g *generator) within(base ptx.Reg, off, size int) func(bytes int) ptx.Addr {
+	return func(bytes int) ptx.Addr { return ptx.At(base, off+bytes*g.r.IntN(size/bytes)) }
 }
 
 // globalMemory reads the input anywhere, or writes and reads back the thread's own output.
 func (g *generator) globalMemory() {
 	k, r := g.k, g.r
-	suffix, c, n, size := g.vector()
-	a := k.Reg(ptx.B64)
 	if r.IntN(2) == 0 {
-		if r.IntN(2) == 0 { // anywhere
-			i := k.Reg(ptx.B32)
-			k.I("and.b32", i, g.any(ptx.B32), ptx.Imm(8*(inputWords/2-1)&^15))
-			k.I("cvt.u64.u32", a, i)
-			k.I("add.s64", a, a, g.input)
-		} else { // beside the neighbours
-			k.I("mad.wide.u32", a, g.tid, ptx.Imm(n*size), g.input)
-		}
-		nc := ""
-		if r.IntN(2) == 0 {
-			nc = ".nc"
-		}
-		g.access("ld.global"+nc+"."+suffix, g.data(c, n), ptx.At(a, n*size*r.IntN(8)))
+		g.access(loads["global"], func(bytes int) ptx.Addr {
+			a := k.Reg(ptx.B64)
+			if r.IntN(2) == 0 { // anywhere
+				i := k.Reg(ptx.B32)
+				k.I("and.b32", i, g.any(ptx.B32), ptx.Imm(8*(inputWords/2-1)&^15))
+				k.I("cvt.u64.u32", a, i)
+				k.I("add.s64", a, a, g.input)
+			} else { // beside the neighbours
+				k.I("mad.wide.u32", a, g.tid, ptx.Imm(bytes), g.input)
+			}
+			return ptx.At(a, bytes*r.IntN(8))
+		})
 		return
 	}
-	off := 384 + n*size*r.IntN(64/(n*size))
-	g.access("st.global."+suffix, ptx.At(g.output, off), g.data(c, n))
-	g.access("ld.global."+suffix, g.data(c, n), ptx.At(g.output, off))
+	g.access(stores["global"], g.within(g.output, 384, 64))
+	g.access(loads["global"], g.within(g.output, 384, 64))
 }
 
 // sharedMemory writes the thread's own, or reads anybody's between two barriers.
 func (g *generator) sharedMemory() {
 	k, r := g.k, g.r
-	suffix, c, n, size := g.vector()
-	off := n * size * r.IntN(threadShared/(n*size))
-	switch {
-	case r.IntN(2) == 0 || !g.together:
-		g.access("st.shared."+suffix, ptx.At(g.own, off), g.data(c, n))
-		g.access("ld.shared."+suffix, g.data(c, n), ptx.At(g.own, off))
-	default:
-		a := k.Reg(ptx.B32)
-		k.I("and.b32", a, g.any(ptx.B32), ptx.Imm(64*threadShared-16))
-		k.I("add.u32", a, a, g.shared)
-		k.I("bar.sync", ptx.Imm(0))
-		g.access("ld.shared."+suffix, g.data(c, n), ptx.At(a, 0))
-		k.I("bar.sync", ptx.Imm(0))
+	if r.IntN(2) == 0 || !g.together {
+		g.access(stores["shared"], g.within(g.own, 0, threadShared))
+		g.access(loads["shared"], g.within(g.own, 0, threadShared))
+		return
 	}
+	a := k.Reg(ptx.B32)
+	k.I("and.b32", a, g.any(ptx.B32), ptx.Imm(64*threadShared-16))
+	k.I("add.u32", a, a, g.shared)
+	k.I("bar.sync", ptx.Imm(0))
+	g.access(loads["shared"], func(int) ptx.Addr { return ptx.At(a, 0) })
+	k.I("bar.sync", ptx.Imm(0))
 }
 
 // copyAsync copies into the thread's own shared memory and waits, at once or later. Commit and wait must find all living
@@ -435,7 +446,12 @@ func (g *generator) copyAsync() {
 		k.I("selp.b32", v, ptx.Imm(size), ptx.Imm(r.IntN(size)), g.any(ptx.Pred))
 		count = v
 	}
-	g.access(op, ptx.At(g.own, size*r.IntN(threadShared/size)), ptx.At(a, 16*r.IntN(64)), ptx.Imm(size), count)
+	ops := []ptx.Operand{g.within(g.own, 0, threadShared)(size), ptx.At(a, 16*r.IntN(64)), ptx.Imm(size), count}
+	if r.IntN(3) == 0 {
+		k.If(g.any(ptx.Pred), op, ops...)
+	} else {
+		k.I(op, ops...)
+	}
 	g.pendingCopy = true
 	if !g.together {
 		return
