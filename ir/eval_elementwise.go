@@ -2,7 +2,6 @@ package ir
 
 import (
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -232,65 +231,6 @@ func evalBitCast(n *Node, in []*Array) ([]*Array, error) {
 	t := in[0].Tensor()
 	out := &Tensor{Type: n.Outputs[0].Type, Data: t.Data}
 	return []*Array{out.Array()}, nil
-}
-
-// scaleIndex returns, for each position of x, the position in scale and zero.
-func scaleIndex(n *Node, x, scale *Array) func(pos int) int {
-	axis, block := n.Attrs.Int("axis", 1), n.Attrs.Int("block", 0)
-	if block == 0 && scale.Len() == 1 {
-		return func(int) int { return 0 }
-	}
-	inner, size := strides(x.Shape)[axis], x.Shape[axis]
-	if block == 0 {
-		return func(pos int) int { return pos / inner % size }
-	}
-	blocks := scale.Shape[axis]
-	return func(pos int) int {
-		outer, k := pos/inner/size, pos/inner%size
-		return (outer*blocks+k/block)*inner + pos%inner
-	}
-}
-
-func evalQuantize(n *Node, in []*Array) ([]*Array, error) {
-	x, scale, out := in[0].Floats(), in[1], NewArray(n.Outputs[0].Type)
-	zero := make([]float64, scale.Len())
-	if len(in) > 2 && in[2] != nil {
-		zero = in[2].Floats()
-	}
-	at := scaleIndex(n, in[0], scale)
-	saturate := n.Attrs.Bool("saturate")
-	if _, ok := n.Attrs["saturate"]; !ok {
-		saturate = true
-	}
-	d := out.DType
-	for i, v := range x {
-		k := at(i)
-		// The division happens in the type of the scale.
-		q := RoundTo(in[1].DType, v/scale.F[k])
-		switch {
-		case out.F != nil && d == Float8E8M0:
-			out.F[i] = minifloat.DecodeE8M0(minifloat.EncodeE8M0(q+zero[k], minifloat.Nearest, saturate))
-		case out.F != nil:
-			out.F[i] = d.format().Round(q+zero[k], saturate)
-		default:
-			out.I[i] = minifloat.Truncate(math.RoundToEven(q)+zero[k], d.Bits(), d.IsSigned())
-		}
-	}
-	return []*Array{out}, nil
-}
-
-func evalDequantize(n *Node, in []*Array) ([]*Array, error) {
-	x, scale, out := in[0].Floats(), in[1], NewArray(n.Outputs[0].Type)
-	zero := make([]float64, scale.Len())
-	if len(in) > 2 && in[2] != nil {
-		zero = in[2].Floats()
-	}
-	at := scaleIndex(n, in[0], scale)
-	for i, v := range x {
-		k := at(i)
-		out.F[i] = (v - zero[k]) * scale.F[k]
-	}
-	return []*Array{out}, nil
 }
 
 // retyped returns the same elements under another type of the same number of elements.

@@ -1,6 +1,9 @@
 package ir
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 var twoInputs = []string{"a", "b"}
 
@@ -15,7 +18,9 @@ var _ = register(
 	Op{Name: "Ceil", Exact: true, Summary: "least integer ≥ x", Infer: pointwise(floats), Scalar: float1(math.Ceil)},
 	Op{Name: "Floor", Exact: true, Summary: "greatest integer ≤ x", Infer: pointwise(floats), Scalar: float1(math.Floor)},
 	Op{Name: "Round", Exact: true, Summary: "nearest integer, ties to even", Infer: pointwise(floats), Scalar: float1(math.RoundToEven)},
-	Op{Name: "Reciprocal", Summary: "1/x", Infer: pointwise(floats), Scalar: float1(func(x float64) float64 { return 1 / x })},
+	Op{Name: "Reciprocal", Summary: "1/x", Infer: pointwise(floats), Expand: func(x *Expansion, n *Node) []*Value {
+		return []*Value{x.Add("Div", nil, x.Like(n.Inputs[0], 1), n.Inputs[0])}
+	}},
 	Op{Name: "Sqrt", Summary: "square root", Infer: pointwise(floats), Scalar: float1(math.Sqrt)},
 	Op{Name: "Exp", Summary: "e^x", Infer: pointwise(floats), Scalar: float1(exp)},
 	Op{Name: "Log", Summary: "natural logarithm", Infer: pointwise(floats), Scalar: float1(log)},
@@ -103,11 +108,283 @@ var _ = register(
 	Op{Name: "LessEqual", Cost: 1, In: twoInputs,
 		Summary: "a ≤ b → bool",
 		Infer:   pointwiseTo(numeric, Bool), Scalar: compare(func(a, b float64) bool { return a <= b }), ScalarInt: compareInt(func(order int) bool { return order <= 0 })},
-	Op{Name: "Greater", Cost: 1, In: twoInputs,
-		Summary: "a > b → bool",
-		Infer:   pointwiseTo(numeric, Bool), Scalar: compare(func(a, b float64) bool { return a > b }), ScalarInt: compareInt(func(order int) bool { return order > 0 })},
-	Op{Name: "GreaterEqual", Cost: 1, In: twoInputs,
-		Summary: "a ≥ b → bool",
-		Infer:   pointwiseTo(numeric, Bool), Scalar: compare(func(a, b float64) bool { return a >= b }), ScalarInt: compareInt(func(order int) bool { return order >= 0 })},
+	Op{Name: "Greater", Cost: 1, In: twoInputs, Summary: "a > b → bool", Infer: pointwiseTo(numeric, Bool), Expand: mirrored("Less")},
+	Op{Name: "GreaterEqual", Cost: 1, In: twoInputs, Summary: "a ≥ b → bool", Infer: pointwiseTo(numeric, Bool), Expand: mirrored("LessEqual")},
 	Op{Name: "Where", Exact: true, Cost: 1, In: []string{"cond", "a", "b"}, Summary: "cond ? a : b; cond is bool", Infer: inferWhere, Scalar: whereFloat, ScalarInt: whereInt},
 )
+
+// mirrored stands for an op with its two operands swapped.
+func mirrored(op string) func(x *Expansion, n *Node) []*Value {
+	return func(x *Expansion, n *Node) []*Value { return []*Value{x.Add(op, nil, n.Inputs[1], n.Inputs[0])} }
+}
+
+// pointwise is the rule of elementwise ops whose inputs all have one element type of class c and whose output has it too.
+func pointwise(c class) func(n *Node) ([]Type, error) { return pointwiseTo(c, Invalid) }
+
+// pointwiseTo is pointwise with a fixed element type of the output; Invalid means the inputs'.
+func pointwiseTo(c class, to DType) func(n *Node) ([]Type, error) {
+	return func(n *Node) ([]Type, error) {
+		shapes := make([][]int, len(n.Inputs))
+		for i, v := range n.Inputs {
+			if err := firstError(n.want(i, c), n.alike(0, i)); err != nil {
+				return nil, err
+			}
+			shapes[i] = v.Type.Shape
+		}
+		shape, err := Broadcast(shapes...)
+		if err != nil {
+			return nil, err
+		}
+		d := to
+		if d == Invalid {
+			d = n.Inputs[0].Type.DType
+		}
+		return one(d, shape...)
+	}
+}
+
+func inferPow(n *Node) ([]Type, error) {
+	if err := firstError(n.want(0, numeric), n.want(1, numeric)); err != nil {
+		return nil, err
+	}
+	shape, err := Broadcast(n.Inputs[0].Type.Shape, n.Inputs[1].Type.Shape)
+	if err != nil {
+		return nil, err
+	}
+	return one(n.Inputs[0].Type.DType, shape...)
+}
+
+func inferWhere(n *Node) ([]Type, error) {
+	if err := firstError(n.want(0, bools), n.alike(1, 2)); err != nil {
+		return nil, err
+	}
+	shape, err := Broadcast(n.Inputs[0].Type.Shape, n.Inputs[1].Type.Shape, n.Inputs[2].Type.Shape)
+	if err != nil {
+		return nil, err
+	}
+	return one(n.Inputs[1].Type.DType, shape...)
+}
+
+func inferCast(n *Node) ([]Type, error) {
+	to := n.Attrs.DType("to")
+	if !anyType.has(to) {
+		return nil, fmt.Errorf("to is no element type")
+	}
+	if err := n.oneOf("round", "nearest", "nearest", "up", "down"); err != nil {
+		return nil, err
+	}
+	return one(to, n.Inputs[0].Type.Shape...)
+}
+
+func inferBitCast(n *Node) ([]Type, error) {
+	to, from := n.Attrs.DType("to"), n.Inputs[0].Type.DType
+	if !anyType.has(to) || to.Bits() != from.Bits() {
+		return nil, fmt.Errorf("%v and %v differ in width", from, to)
+	}
+	return one(to, n.Inputs[0].Type.Shape...)
+}
+
+// float1 and float2 lift functions of float64 to the form of Op.Scalar.
+func float1(f func(float64) float64) func(*Node, []float64) float64 {
+	return func(_ *Node, x []float64) float64 { return f(x[0]) }
+}
+
+func float2(f func(a, b float64) float64) func(*Node, []float64) float64 {
+	return func(_ *Node, x []float64) float64 { return f(x[0], x[1]) }
+}
+
+func compare(f func(a, b float64) bool) func(*Node, []float64) float64 {
+	return func(_ *Node, x []float64) float64 {
+		if f(x[0], x[1]) {
+			return 1
+		}
+		return 0
+	}
+}
+
+func int1(f func(int64) int64) func(*Node, []int64) int64 {
+	return func(_ *Node, x []int64) int64 { return f(x[0]) }
+}
+
+func int2(f func(a, b int64) int64) func(*Node, []int64) int64 {
+	return func(_ *Node, x []int64) int64 { return f(x[0], x[1]) }
+}
+
+// compareInt lifts a test of the three-way comparison of two operands.
+func compareInt(f func(order int) bool) func(*Node, []int64) int64 {
+	return func(n *Node, x []int64) int64 {
+		if f(orderInts(n.Inputs[0].Type.DType, x[0], x[1])) {
+			return 1
+		}
+		return 0
+	}
+}
+
+// orderInts compares two integers of type d: uint64 operands are bits.
+func orderInts(d DType, a, b int64) int {
+	if d == Uint64 {
+		a, b = a^math.MinInt64, b^math.MinInt64
+	}
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func signFloat(x float64) float64 {
+	switch {
+	case x > 0:
+		return 1
+	case x < 0:
+		return -1
+	}
+	return x + 0 // NaN stays, -0 becomes 0
+}
+
+func signInt(n *Node, x []int64) int64 { return int64(orderInts(n.Inputs[0].Type.DType, x[0], 0)) }
+
+func reluFloat(x float64) float64 {
+	if x <= 0 {
+		return 0
+	}
+	return x
+}
+
+func reluInt(n *Node, x []int64) int64 {
+	if n.Inputs[0].Type.DType.IsSigned() {
+		return max(x[0], 0)
+	}
+	return x[0]
+}
+
+func absInt(n *Node, x []int64) int64 {
+	if n.Inputs[0].Type.DType.IsSigned() && x[0] < 0 {
+		return -x[0]
+	}
+	return x[0]
+}
+
+func gelu(n *Node, x []float64) float64 {
+	v := x[0]
+	if n.Attrs.Bool("tanh") {
+		cube := float64(float64(v*v) * v)
+		inner := math.Sqrt(2/math.Pi) * (v + float64(0.044715*cube))
+		return 0.5 * v * (1 + tanh(inner))
+	}
+	return 0.5 * v * (1 + erf(v/n.Attrs.Float("sqrt2", math.Sqrt2)))
+}
+
+func isInf(n *Node, x []float64) float64 {
+	on := func(attr string) bool {
+		v, ok := n.Attrs[attr].(bool)
+		return v || !ok
+	}
+	if math.IsInf(x[0], 1) && on("positive") || math.IsInf(x[0], -1) && on("negative") {
+		return 1
+	}
+	return 0
+}
+
+func divInt(n *Node, x []int64) int64 {
+	a, b := x[0], x[1]
+	switch {
+	case b == 0:
+		return 0
+	case n.Inputs[0].Type.DType == Uint64:
+		return int64(uint64(a) / uint64(b))
+	}
+	return a / b
+}
+
+func modFloat(n *Node, x []float64) float64 {
+	r := math.Mod(x[0], x[1])
+	if !n.Attrs.Bool("fmod") && r != 0 && math.Signbit(r) != math.Signbit(x[1]) {
+		r += x[1]
+	}
+	return r
+}
+
+func modInt(n *Node, x []int64) int64 {
+	a, b := x[0], x[1]
+	switch {
+	case b == 0:
+		return 0
+	case n.Inputs[0].Type.DType == Uint64:
+		return int64(uint64(a) % uint64(b))
+	}
+	r := a % b
+	if !n.Attrs.Bool("fmod") && r != 0 && (r < 0) != (b < 0) {
+		r += b
+	}
+	return r
+}
+
+// powInt is exact modulo 2^64; a negative exponent gives the truncated quotient.
+func powInt(n *Node, x []int64) int64 {
+	b, e := x[0], uint64(x[1])
+	if x[1] < 0 && n.Inputs[1].Type.DType.IsSigned() {
+		switch {
+		case b == 1 || b == -1 && x[1]&1 == 0:
+			return 1
+		case b == -1:
+			return -1
+		}
+		return 0
+	}
+	p := int64(1)
+	for ; e > 0; e >>= 1 {
+		if e&1 == 1 {
+			p *= b
+		}
+		b *= b
+	}
+	return p
+}
+
+func minInt(n *Node, x []int64) int64 {
+	if orderInts(n.Inputs[0].Type.DType, x[0], x[1]) <= 0 {
+		return x[0]
+	}
+	return x[1]
+}
+
+func maxInt(n *Node, x []int64) int64 {
+	if orderInts(n.Inputs[0].Type.DType, x[0], x[1]) >= 0 {
+		return x[0]
+	}
+	return x[1]
+}
+
+// shift gives 0 from the width on; a count is read as unsigned.
+func shift(left bool) func(*Node, []int64) int64 {
+	return func(n *Node, x []int64) int64 {
+		d := n.Inputs[0].Type.DType
+		if uint64(x[1]) >= uint64(d.Bits()) {
+			return 0
+		}
+		switch {
+		case left:
+			return x[0] << x[1]
+		case d == Uint64:
+			return int64(uint64(x[0]) >> x[1])
+		}
+		return x[0] >> x[1]
+	}
+}
+
+func whereFloat(_ *Node, x []float64) float64 {
+	if x[0] != 0 {
+		return x[1]
+	}
+	return x[2]
+}
+
+func whereInt(_ *Node, x []int64) int64 {
+	if x[0] != 0 {
+		return x[1]
+	}
+	return x[2]
+}

@@ -344,7 +344,7 @@ func TestEveryOpAgreesWithTheEvaluator(t *testing.T) {
 		seen[op] = true
 	}
 	for _, op := range ir.Ops() {
-		require.True(t, seen[op.Name] || !lower.Covers(op.Name), "no case for %s", op.Name)
+		require.True(t, seen[op.Name] || op.Expand != nil || !lower.Covers(op.Name), "no case for %s", op.Name)
 	}
 }
 

@@ -12,32 +12,31 @@ type scalar func(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr
 
 // scalars are the rules of the elementwise ops whose operands broadcast.
 var scalars = map[string]scalar{
-	"Abs":        ofSigned((*expr.Builder).Abs),
-	"Neg":        monadic((*expr.Builder).Neg),
-	"Sign":       sign,
-	"Ceil":       monadic((*expr.Builder).Ceil),
-	"Floor":      monadic((*expr.Builder).Floor),
-	"Round":      monadic((*expr.Builder).Round),
-	"Reciprocal": monadic(func(b *expr.Builder, x *expr.Expr) *expr.Expr { return b.Div(b.Float(x.Type, 1), x) }),
-	"Sqrt":       monadic((*expr.Builder).Sqrt),
-	"Exp":        monadic((*expr.Builder).Exp),
-	"Log":        monadic((*expr.Builder).Log),
-	"Log1p":      monadic((*expr.Builder).Log1p),
-	"Sin":        monadic((*expr.Builder).Sin),
-	"Cos":        monadic((*expr.Builder).Cos),
-	"Tan":        monadic((*expr.Builder).Tan),
-	"Asin":       monadic((*expr.Builder).Asin),
-	"Acos":       monadic((*expr.Builder).Acos),
-	"Atan":       monadic((*expr.Builder).Atan),
-	"Sinh":       monadic((*expr.Builder).Sinh),
-	"Cosh":       monadic((*expr.Builder).Cosh),
-	"Tanh":       monadic((*expr.Builder).Tanh),
-	"Asinh":      monadic((*expr.Builder).Asinh),
-	"Acosh":      monadic((*expr.Builder).Acosh),
-	"Atanh":      monadic((*expr.Builder).Atanh),
-	"Erf":        monadic((*expr.Builder).Erf),
-	"Sigmoid":    monadic((*expr.Builder).Sigmoid),
-	"Relu":       ofSigned(func(b *expr.Builder, x *expr.Expr) *expr.Expr { return b.Max(x, b.Zero(x.Type)) }),
+	"Abs":     ofSigned((*expr.Builder).Abs),
+	"Neg":     monadic((*expr.Builder).Neg),
+	"Sign":    sign,
+	"Ceil":    monadic((*expr.Builder).Ceil),
+	"Floor":   monadic((*expr.Builder).Floor),
+	"Round":   monadic((*expr.Builder).Round),
+	"Sqrt":    monadic((*expr.Builder).Sqrt),
+	"Exp":     monadic((*expr.Builder).Exp),
+	"Log":     monadic((*expr.Builder).Log),
+	"Log1p":   monadic((*expr.Builder).Log1p),
+	"Sin":     monadic((*expr.Builder).Sin),
+	"Cos":     monadic((*expr.Builder).Cos),
+	"Tan":     monadic((*expr.Builder).Tan),
+	"Asin":    monadic((*expr.Builder).Asin),
+	"Acos":    monadic((*expr.Builder).Acos),
+	"Atan":    monadic((*expr.Builder).Atan),
+	"Sinh":    monadic((*expr.Builder).Sinh),
+	"Cosh":    monadic((*expr.Builder).Cosh),
+	"Tanh":    monadic((*expr.Builder).Tanh),
+	"Asinh":   monadic((*expr.Builder).Asinh),
+	"Acosh":   monadic((*expr.Builder).Acosh),
+	"Atanh":   monadic((*expr.Builder).Atanh),
+	"Erf":     monadic((*expr.Builder).Erf),
+	"Sigmoid": monadic((*expr.Builder).Sigmoid),
+	"Relu":    ofSigned(func(b *expr.Builder, x *expr.Expr) *expr.Expr { return b.Max(x, b.Zero(x.Type)) }),
 	"Silu": monadic(func(b *expr.Builder, x *expr.Expr) *expr.Expr {
 		return b.Div(x, b.Add(b.Exp(b.Neg(x)), b.Float(x.Type, 1)))
 	}),
@@ -66,14 +65,12 @@ var scalars = map[string]scalar{
 	"And": dyadic((*expr.Builder).And), "BitAnd": dyadic((*expr.Builder).And),
 	"Or": dyadic((*expr.Builder).Or), "BitOr": dyadic((*expr.Builder).Or),
 	"Xor": dyadic((*expr.Builder).Xor), "BitXor": dyadic((*expr.Builder).Xor),
-	"ShiftLeft":    shift,
-	"ShiftRight":   shift,
-	"Equal":        dyadic((*expr.Builder).Eq),
-	"Less":         compare(func(b *expr.Builder, d ir.DType, x, y *expr.Expr) *expr.Expr { return less(b, x, y, d) }),
-	"Greater":      compare(func(b *expr.Builder, d ir.DType, x, y *expr.Expr) *expr.Expr { return less(b, y, x, d) }),
-	"LessEqual":    compare(func(b *expr.Builder, d ir.DType, x, y *expr.Expr) *expr.Expr { return lessEqual(b, x, y, d) }),
-	"GreaterEqual": compare(func(b *expr.Builder, d ir.DType, x, y *expr.Expr) *expr.Expr { return lessEqual(b, y, x, d) }),
-	"Where":        func(b *expr.Builder, _ *ir.Node, x []*expr.Expr) *expr.Expr { return b.Select(x[0], x[1], x[2]) },
+	"ShiftLeft":  shift,
+	"ShiftRight": shift,
+	"Equal":      dyadic((*expr.Builder).Eq),
+	"Less":       compare(func(b *expr.Builder, d ir.DType, x, y *expr.Expr) *expr.Expr { return less(b, x, y, d) }),
+	"LessEqual":  compare(func(b *expr.Builder, d ir.DType, x, y *expr.Expr) *expr.Expr { return lessEqual(b, x, y, d) }),
+	"Where":      func(b *expr.Builder, _ *ir.Node, x []*expr.Expr) *expr.Expr { return b.Select(x[0], x[1], x[2]) },
 }
 
 var _ = register(elementwiseRules())
@@ -132,7 +129,7 @@ func elementwise(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 func Scalar(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
 	f := scalars[n.Op.Name]
 	if f == nil {
-		return nil
+		return compositeScalar(b, n, x)
 	}
 	e := f(b, n, x)
 	switch n.Op.Name {
@@ -143,6 +140,33 @@ func Scalar(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
 		return e
 	}
 	return Round(b, e, n.Outputs[0].Type.DType)
+}
+
+// compositeScalar is Scalar of a composite op.
+func compositeScalar(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
+	if n.Op.Expand == nil || !n.Op.Pointwise() {
+		return nil
+	}
+	nodes, outs, err := n.Expand(ir.NewGraph(""))
+	if err != nil {
+		return nil
+	}
+	at := map[*ir.Value]*expr.Expr{}
+	for i, v := range n.Inputs {
+		at[v] = x[i]
+	}
+	for _, m := range nodes {
+		args := make([]*expr.Expr, len(m.Inputs))
+		for i, v := range m.Inputs {
+			if args[i] = at[v]; args[i] == nil {
+				args[i] = immediate(b, v.Const)
+			}
+		}
+		if at[m.Outputs[0]] = Scalar(b, m, args); at[m.Outputs[0]] == nil {
+			return nil
+		}
+	}
+	return at[outs[0]]
 }
 
 func flag(n *ir.Node, name string, def bool) bool {

@@ -161,13 +161,13 @@ func (l *Lowering) value(v *ir.Value, idx []*expr.Expr) *expr.Expr {
 	if i, ok := l.inputs[v]; ok {
 		outer := l.Region.Inputs[i]
 		if c := outer.Const; c != nil && (c.Splat || c.Numel() == 1) {
-			return l.immediate(c)
+			return immediate(l.B, c)
 		}
 		return l.load(v, kernel.Operand{Value: outer}, idx, l.Region.Region.Operands[i].Stacked)
 	}
 	if v.Const != nil {
 		if v.Const.Splat || v.Const.Numel() == 1 {
-			return l.immediate(v.Const)
+			return immediate(l.B, v.Const)
 		}
 		return l.load(v, kernel.Operand{Const: v.Const.Dense()}, idx, false)
 	}
@@ -193,12 +193,12 @@ func (l *Lowering) expand(n *ir.Node) []*ir.Value {
 	return l.expanded[n]
 }
 
-func (l *Lowering) immediate(c *ir.Tensor) *expr.Expr {
+func immediate(b *expr.Builder, c *ir.Tensor) *expr.Expr {
 	t := Type(c.DType)
 	if c.DType.IsFloat() {
-		return l.B.Float(t, c.FloatAt(0))
+		return b.Float(t, c.FloatAt(0))
 	}
-	return l.B.ConstInt(t, c.IntAt(0))
+	return b.ConstInt(t, c.IntAt(0))
 }
 
 // load reads an element of an operand; where the index is not provably inside, under the guard.

@@ -1,0 +1,198 @@
+package ir
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/minifloat"
+)
+
+// NVFP4Block is the number of elements that share a scale in NVFP4 (PTX ISA, mma with block scaling, scale_vec::4X).
+const NVFP4Block = 16
+
+// Quantisation. Blocks and channels go by an axis of the first operand.
+var _ = register(
+	Op{Name: "QuantizeLinear", Kind: KindElementwise, In: []string{"x", "scale", "zero?"},
+		Attrs:   []Attr{{Name: "axis", Default: 1}, {Name: "block", Default: 0}, {Name: "saturate", Default: true}, {Name: "to", Default: Invalid, Required: true}},
+		Summary: "ONNX QuantizeLinear 23: round half even, saturate; scale scalar, per axis or blocked",
+		Infer:   inferQuantize, Eval: evalQuantize, ByAxis: true},
+	Op{Name: "DequantizeLinear", Kind: KindElementwise, In: []string{"x", "scale", "zero?"},
+		Attrs:   []Attr{{Name: "axis", Default: 1}, {Name: "block", Default: 0}, {Name: "to", Default: Invalid, Required: true}},
+		Summary: "(x-zero)·scale (ONNX DequantizeLinear 23)",
+		Infer:   inferDequantize, Eval: evalDequantize, ByAxis: true},
+	Op{Name: "BlockQuantize", Kind: KindOther, Out: []string{"y", "scales"},
+		Attrs:   []Attr{{Name: "scale", Default: 1.0, Required: true}},
+		Summary: "NVFP4: x f32 [… C] ≈ y·scales·scale, y e2m1 [… C], scales e4m3 [… C/16], those of each 16 along the last axis from their greatest magnitude",
+		Infer:   inferBlockQuantize, Eval: evalBlockQuantize},
+)
+
+func inferBlockQuantize(n *Node) ([]Type, error) {
+	x := n.Inputs[0].Type
+	if x.DType != Float32 || x.Rank() == 0 {
+		return nil, fmt.Errorf("x is %v, want f32 of rank 1 or more", x)
+	}
+	last := x.Rank() - 1
+	if x.Shape[last]%NVFP4Block != 0 {
+		return nil, fmt.Errorf("x is %v: the last dimension is no multiple of %d", x, NVFP4Block)
+	}
+	if s := n.Attrs.Float("scale", 1); !(s > 0) || math.IsInf(s, 0) {
+		return nil, fmt.Errorf("scale=%v, want a positive number", s)
+	}
+	scales := slices.Clone(x.Shape)
+	scales[last] /= NVFP4Block
+	return []Type{{Float4E2M1, slices.Clone(x.Shape)}, {Float8E4M3FN, scales}}, nil
+}
+
+func evalBlockQuantize(n *Node, in []*Array) ([]*Array, error) {
+	types, err := inferBlockQuantize(n)
+	if err != nil {
+		return nil, err
+	}
+	y, s := NewArray(types[0]), NewArray(types[1])
+	QuantizeBlocks(in[0].F, n.Attrs.Float("scale", 1), y.F, s.F)
+	return []*Array{y, s}, nil
+}
+
+// QuantizeBlocks rounds x to NVFP4: x[i] ≈ y[i]·scales[i/16]·scale. A block's scale is its greatest magnitude, divided by
+// 6·scale and rounded to e4m3; a block whose scale rounds to 0 becomes zeros, one that holds NaN has the scale NaN. The
+// factor 1/(6·scale) is an f32, so that a kernel can multiply by the same number.
+func QuantizeBlocks(x []float64, scale float64, y, scales []float64) {
+	factor := float64(float32(1 / (minifloat.E2M1.Max() * scale)))
+	for b := range scales {
+		block := x[b*NVFP4Block : (b+1)*NVFP4Block]
+		top := 0.0
+		for _, v := range block {
+			if a := math.Abs(v); a > top || math.IsNaN(a) { // math.Max prefers infinity to NaN
+				top = a
+			}
+		}
+		s := minifloat.E4M3FN.Round(top*factor, true)
+		scales[b] = s
+		for i, v := range block {
+			y[b*NVFP4Block+i] = 0
+			if s != 0 && !math.IsNaN(s) {
+				y[b*NVFP4Block+i] = minifloat.E2M1.Round(v/(s*scale), true)
+			}
+		}
+	}
+}
+
+func inferQuantize(n *Node) ([]Type, error) {
+	to := n.Attrs.DType("to")
+	if to.Bits() == 0 || to.Bits() > 16 || to == Bool || to == Float16 || to == BFloat16 {
+		return nil, fmt.Errorf("to=%v is no quantised type", to)
+	}
+	x := n.Inputs[0].Type
+	if !x.DType.IsFloat() && x.DType != Int32 {
+		return nil, fmt.Errorf("x is %v, want a floating-point type or i32", x)
+	}
+	if z := n.In(2); z != nil && z.Type.DType != to {
+		return nil, fmt.Errorf("zero is %v, want %v", z.Type, to)
+	}
+	if err := firstError(n.want(1, floats), n.checkScale()); err != nil {
+		return nil, err
+	}
+	return one(to, x.Shape...)
+}
+
+func inferDequantize(n *Node) ([]Type, error) {
+	to := n.Attrs.DType("to")
+	if !to.IsFloat() {
+		return nil, fmt.Errorf("to=%v, want a floating-point type", to)
+	}
+	x := n.Inputs[0].Type
+	if x.DType == Bool || x.DType.Bits() > 16 && x.DType != Int32 {
+		return nil, fmt.Errorf("x is %v, which is no quantised type", x)
+	}
+	if err := firstError(n.alike(0, 2), n.want(1, floats), n.checkScale()); err != nil {
+		return nil, err
+	}
+	return one(to, x.Shape...)
+}
+
+// checkScale holds the shapes of scale and zero of a quantisation: one element, one an index of the axis, or blocks.
+func (n *Node) checkScale() error {
+	x, s := n.Inputs[0].Type, n.Inputs[1].Type
+	if z := n.In(2); z != nil {
+		if err := n.shaped(2, s.Shape...); err != nil {
+			return err
+		}
+	}
+	block := n.Attrs.Int("block", 0)
+	if block < 0 {
+		return fmt.Errorf("block=%d is negative", block)
+	}
+	if block == 0 && (s.Rank() == 0 || s.Rank() == 1 && s.Shape[0] == 1) {
+		return nil
+	}
+	axis, err := n.axisOf("axis", 1, x.Rank())
+	if err != nil {
+		return err
+	}
+	if block == 0 {
+		return n.shaped(1, x.Shape[axis])
+	}
+	want := x.Clone().Shape
+	want[axis] = (want[axis] + block - 1) / block
+	return n.shaped(1, want...)
+}
+
+// scaleIndex returns, for each position of x, the position in scale and zero.
+func scaleIndex(n *Node, x, scale *Array) func(pos int) int {
+	axis, block := n.Attrs.Int("axis", 1), n.Attrs.Int("block", 0)
+	if block == 0 && scale.Len() == 1 {
+		return func(int) int { return 0 }
+	}
+	inner, size := strides(x.Shape)[axis], x.Shape[axis]
+	if block == 0 {
+		return func(pos int) int { return pos / inner % size }
+	}
+	blocks := scale.Shape[axis]
+	return func(pos int) int {
+		outer, k := pos/inner/size, pos/inner%size
+		return (outer*blocks+k/block)*inner + pos%inner
+	}
+}
+
+func evalQuantize(n *Node, in []*Array) ([]*Array, error) {
+	x, scale, out := in[0].Floats(), in[1], NewArray(n.Outputs[0].Type)
+	zero := make([]float64, scale.Len())
+	if len(in) > 2 && in[2] != nil {
+		zero = in[2].Floats()
+	}
+	at := scaleIndex(n, in[0], scale)
+	saturate := n.Attrs.Bool("saturate")
+	if _, ok := n.Attrs["saturate"]; !ok {
+		saturate = true
+	}
+	d := out.DType
+	for i, v := range x {
+		k := at(i)
+		// The division happens in the type of the scale.
+		q := RoundTo(in[1].DType, v/scale.F[k])
+		switch {
+		case out.F != nil && d == Float8E8M0:
+			out.F[i] = minifloat.DecodeE8M0(minifloat.EncodeE8M0(q+zero[k], minifloat.Nearest, saturate))
+		case out.F != nil:
+			out.F[i] = d.format().Round(q+zero[k], saturate)
+		default:
+			out.I[i] = minifloat.Truncate(math.RoundToEven(q)+zero[k], d.Bits(), d.IsSigned())
+		}
+	}
+	return []*Array{out}, nil
+}
+
+func evalDequantize(n *Node, in []*Array) ([]*Array, error) {
+	x, scale, out := in[0].Floats(), in[1], NewArray(n.Outputs[0].Type)
+	zero := make([]float64, scale.Len())
+	if len(in) > 2 && in[2] != nil {
+		zero = in[2].Floats()
+	}
+	at := scaleIndex(n, in[0], scale)
+	for i, v := range x {
+		k := at(i)
+		out.F[i] = (v - zero[k]) * scale.F[k]
+	}
+	return []*Array{out}, nil
+}
