@@ -90,8 +90,16 @@ type list struct {
 type launch struct {
 	runtime.Launch
 	region        *ir.Node // nil for a copy
-	params        []place
+	params        []param
 	reads, writes []span2
+}
+
+// param is a parameter: a pointer, unless one of the others is set.
+type param struct {
+	place
+	number     *kernel.Number
+	prefetch   int
+	prefetched bool
 }
 
 // span2 is a range of a storage.
@@ -179,16 +187,20 @@ func (l *list) lower(n *ir.Node) error {
 
 // add appends the launch of a spec.
 func (l *list) add(n *ir.Node, s *kernel.Spec) error {
-	out := launch{Launch: runtime.Launch{Grid: s.Grid, Block: s.Block, Shared: s.Shared, Note: s.Note}, region: n}
+	out := launch{Launch: runtime.Launch{Grid: s.Grid, Block: s.Block, Shared: s.Shared, Priority: s.Priority, Note: s.Note}, region: n}
 	if out.Note == "" {
 		out.Note = n.Name
 	}
 	for i, o := range s.Operands {
+		if o.Number != nil || o.Prefetch > 0 || o.Prefetched {
+			out.params = append(out.params, param{number: o.Number, prefetch: o.Prefetch, prefetched: o.Prefetched})
+			continue
+		}
 		at, bytes, write, read, err := l.operand(n, i, o)
 		if err != nil {
 			return err
 		}
-		out.params = append(out.params, at)
+		out.params = append(out.params, param{place: at})
 		if write {
 			out.writes = append(out.writes, span2{at, bytes})
 		}
@@ -220,7 +232,7 @@ func (l *list) operand(n *ir.Node, i int, o kernel.Operand) (at place, bytes int
 		l.counters.bytes += alignUp(o.Counter)
 		return at, o.Counter, true, false, nil
 	}
-	return place{}, 0, false, false, fmt.Errorf("operand %d points to nothing", i)
+	return place{}, 0, false, false, fmt.Errorf("operand %d is neither a pointer nor a number", i)
 }
 
 // kernel emits the spec unless an equal kernel is there, and returns its name.

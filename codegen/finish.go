@@ -3,6 +3,7 @@ package codegen
 import (
 	"sort"
 
+	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -58,7 +59,7 @@ func (d *driver) finish() *Result {
 		regions := make([]*ir.Node, len(l.pending))
 		for i, p := range l.pending {
 			regions[i] = p.region
-			launches[i] = p.resolve()
+			launches[i] = p.resolve(l.ahead(i))
 			launches[i].Dependent = d.target.DependentLaunch && i > 0 && p.Copy == nil && l.pending[i-1].Copy == nil
 		}
 		r.Regions = append(r.Regions, regions)
@@ -114,17 +115,23 @@ func (d *driver) plan(v *runtime.Variant, lives map[*storage]life) {
 	}
 }
 
-func (l *launch) resolve() runtime.Launch {
-	out := l.Launch
-	access := func(list []span2) []runtime.Access {
-		acc := make([]runtime.Access, 0, len(list))
-		for _, r := range list {
-			acc = append(acc, runtime.Access{Buffer: r.at.index, Offset: r.offset, Bytes: r.bytes})
+// ahead is the largest constant that the kernel behind launch i reads; of no bytes if there is none.
+func (l *list) ahead(i int) span2 {
+	var most span2
+	if i+1 < len(l.pending) {
+		for _, r := range l.pending[i+1].reads {
+			if r.at.kind == runtime.ConstantBuffer && r.bytes > most.bytes {
+				most = r
+			}
 		}
-		sort.SliceStable(acc, func(i, j int) bool { return acc[i].Buffer < acc[j].Buffer })
-		return acc
 	}
-	out.Reads, out.Writes = access(l.reads), access(l.writes)
+	return most
+}
+
+// resolve gives buffers their indices, and a prefetch what lies ahead.
+func (l *launch) resolve(ahead span2) runtime.Launch {
+	out := l.Launch
+	out.Reads, out.Writes = accesses(l.reads), accesses(l.writes)
 	if out.Copy != nil {
 		c := *out.Copy
 		c.Src, c.Dst = out.Reads[0], out.Writes[0]
@@ -132,7 +139,33 @@ func (l *launch) resolve() runtime.Launch {
 	}
 	out.Params = []runtime.Param{}
 	for _, p := range l.params {
-		out.Params = append(out.Params, runtime.Param{Buffer: p.at.index, Offset: p.offset, Bytes: 8})
+		q := runtime.Param{Buffer: -1, Bytes: 8}
+		switch {
+		case p.number != nil:
+			q.Value, q.Bytes = p.number.Bits, ptx.Param{Type: p.number.Type}.Size()
+		case p.prefetch > 0 && ahead.bytes > 0:
+			ahead.bytes = min(ahead.bytes, p.prefetch)
+			out.Prefetch = accesses([]span2{ahead})
+			q.Buffer, q.Offset = ahead.at.index, ahead.offset
+		case p.prefetched:
+			for _, a := range out.Prefetch {
+				q.Value = uint64(a.Bytes)
+			}
+			q.Bytes = 4
+		case p.prefetch == 0:
+			q.Buffer, q.Offset = p.at.index, p.offset
+		}
+		out.Params = append(out.Params, q)
 	}
 	return out
+}
+
+// accesses are ranges of buffers, sorted by buffer.
+func accesses(list []span2) []runtime.Access {
+	acc := make([]runtime.Access, 0, len(list))
+	for _, r := range list {
+		acc = append(acc, runtime.Access{Buffer: r.at.index, Offset: r.offset, Bytes: r.bytes})
+	}
+	sort.SliceStable(acc, func(i, j int) bool { return acc[i].Buffer < acc[j].Buffer })
+	return acc
 }

@@ -76,6 +76,8 @@ type Op struct {
 	After  []int    // indices of earlier ops that must have ended; ops that no path of After joins may run at once
 	// Dependent allows programmatic dependent launch where After is the previous op alone, a kernel.
 	Dependent bool
+	// Priority is 0, or down to -5 for a kernel whose blocks are placed before those of higher numbers: a hint.
+	Priority int
 	// Reads and Writes are the ranges that the op may touch; emu holds the kernel to them when it checks.
 	Reads, Writes []Range
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -171,7 +172,7 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 		}
 		return nil
 	}
-	for _, list := range [][]Access{l.Reads, l.Writes} {
+	for _, list := range [][]Access{l.Reads, l.Writes, l.Prefetch} {
 		for _, a := range list {
 			if err := inside(a); err != nil {
 				return err
@@ -182,6 +183,14 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 		if b := v.Buffers[a.Buffer]; b.Kind == ConstantBuffer {
 			return fmt.Errorf("it writes constant %s", b.Name)
 		}
+	}
+	for _, a := range l.Prefetch {
+		if b := v.Buffers[a.Buffer]; b.Kind != ConstantBuffer {
+			return fmt.Errorf("it prefetches %s %s, which a launch may change", b.Kind, b.Name)
+		}
+	}
+	if l.Priority < -5 || l.Priority > 0 {
+		return fmt.Errorf("priority %d is outside -5 to 0", l.Priority)
 	}
 	for _, a := range l.After {
 		if a < 0 || a >= index {
@@ -205,6 +214,9 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 			return fmt.Errorf("more than %d bytes of parameters", maxParamBytes)
 		}
 		if q.Buffer < 0 {
+			if q.Bytes < 8 && q.Value>>(8*q.Bytes) != 0 {
+				return fmt.Errorf("parameter %d: %#x has more than %d bytes", i, q.Value, q.Bytes)
+			}
 			continue
 		}
 		if q.Bytes != 8 {
@@ -212,6 +224,9 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 		}
 		if err := inside(Access{q.Buffer, q.Offset, 0}); err != nil {
 			return err
+		}
+		if !slices.ContainsFunc(slices.Concat(l.Reads, l.Writes, l.Prefetch), func(a Access) bool { return a.Buffer == q.Buffer }) {
+			return fmt.Errorf("parameter %d points to buffer %s, of which it declares nothing", i, v.Buffers[q.Buffer].Name)
 		}
 	}
 	if l.Shared < 0 {

@@ -81,6 +81,21 @@ func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
 		`a second entry run`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
 			v.Entries = append(v.Entries, v.Entries[0])
 		},
+		`it prefetches input x, which a launch may change`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
+			l.Prefetch = []runtime.Access{{Buffer: 0, Bytes: 4}}
+		},
+		`range [0,+17) outside buffer w`: func(p *runtime.Program, v *runtime.Variant, l *runtime.Launch) {
+			constant(0, 1)(p, v, l)
+			l.Prefetch = []runtime.Access{{Buffer: 4, Bytes: 17}}
+		},
+		`priority -6 is outside -5 to 0`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Priority = -6 },
+		`parameter 4: 0x100 has more than 1 bytes`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
+			l.Params = append(l.Params, runtime.Param{Buffer: -1, Value: 256, Bytes: 1})
+		},
+		`parameter 4 points to buffer w, of which it declares nothing`: func(p *runtime.Program, v *runtime.Variant, l *runtime.Launch) {
+			constant(0, 1)(p, v, l)
+			l.Params = append(l.Params, runtime.Param{Buffer: 4, Bytes: 8})
+		},
 		`edge from launch 5`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
 			copyOf(16)(nil, nil, l)
 			l.After = []int{5}

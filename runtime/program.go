@@ -91,11 +91,14 @@ type Launch struct {
 	Params []Param  `json:"params"`
 	Reads  []Access `json:"reads"`  // ranges read, constants included
 	Writes []Access `json:"writes"` // ranges written
-	After  []int    `json:"after"`  // indices of earlier launches: hazards on buffers and on reused arena ranges
+	// Prefetch are constants of a later launch that the kernel may ask a cache for. It loads nothing of them.
+	Prefetch []Access `json:"prefetch,omitempty"`
+	After    []int    `json:"after"` // indices of earlier launches: hazards on buffers and on reused arena ranges
 	// Dependent marks a kernel that may start before its predecessor in the list ends, if that is all it comes after
 	// (programmatic dependent launch): it waits with griddepcontrol.wait before it touches anything but constants.
 	Dependent bool   `json:"dependent,omitempty"`
-	Note      string `json:"note,omitempty"` // what it computes, for a reader
+	Priority  int    `json:"priority,omitempty"` // 0, or down to -5: its blocks are placed before those of higher numbers
+	Note      string `json:"note,omitempty"`     // what it computes, for a reader
 }
 
 // Copy moves bytes between two buffers of equal length.

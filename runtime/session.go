@@ -251,7 +251,7 @@ func (s *Session) alloc(n int, kind hal.MemoryKind) (hal.Memory, error) {
 }
 
 func (s *Session) op(l *Launch, places []*port) hal.Op {
-	op := hal.Op{Kernel: l.Kernel, Module: s.model.module, Grid: l.Grid, Block: l.Block, Shared: l.Shared, After: l.After, Dependent: l.Dependent}
+	op := hal.Op{Kernel: l.Kernel, Module: s.model.module, Grid: l.Grid, Block: l.Block, Shared: l.Shared, After: l.After, Dependent: l.Dependent, Priority: l.Priority}
 	for _, p := range l.Params {
 		value := p.Value
 		if p.Buffer >= 0 {

@@ -19,8 +19,9 @@ type Spec struct {
 	Block  [3]int
 	Shared int // dynamic shared memory, bytes
 
-	// Operands are the pointer parameters in order; scalars are not used (shapes are constants of the kernel).
+	// Operands are the parameters in order, pointers first.
 	Operands []Operand
+	Priority int // launch attribute: 0, or down to -5 for blocks that are placed before others'
 	// Emit writes the kernel into k, whose parameters the driver has declared: params[i] is the symbol of operand i.
 	// Specs whose emitted text is equal share one kernel.
 	Emit func(k *ptx.Kernel, params []ptx.Sym)
@@ -31,14 +32,37 @@ type Spec struct {
 	Note     string // what it computes
 }
 
-// Operand is what a pointer parameter points to. Exactly one of Value, Const, Workspace, Counter is set.
+// Operand is a parameter: what a pointer points to, or a number. Exactly one of Value, Const, Workspace, Counter, Number,
+// Prefetch, Prefetched is set.
 type Operand struct {
 	Value     *ir.Value // a graph value (region input or output), dense row-major; constants included
 	Const     []byte    // constant data made by the family: packed weights, tables
 	Workspace int       // bytes of scratch that need not survive the launch
 	Counter   int       // bytes of zero-initialised state that the kernel leaves zero
-	Write     bool      // the kernel writes it (a Workspace and a Counter are always written)
-	Read      bool      // of a Value that is written: it is also read
+	Number    *Number   // a number by value, which is no part of the kernel's text
+	// Prefetch points to constants that the next kernel of the list reads, so many bytes at most, which this one may ask L2
+	// for and must not load; null if there are none. Prefetched is a u32: how many bytes there are.
+	Prefetch   int
+	Prefetched bool
+	Write      bool // the kernel writes it (a Workspace and a Counter are always written)
+	Read       bool // of a Value that is written: it is also read
+}
+
+// Number is a parameter by value.
+type Number struct {
+	Type string // u32, f32, u64 …
+	Bits uint64
+}
+
+// paramType is the type of a parameter in PTX.
+func (o *Operand) paramType() string {
+	switch {
+	case o.Number != nil:
+		return o.Number.Type
+	case o.Prefetched:
+		return "u32"
+	}
+	return "u64"
 }
 
 // Context is what a family may ask about its surroundings.
@@ -69,7 +93,7 @@ func (s *Spec) EmitInto(m *ptx.Module, name string) *ptx.Kernel {
 	k := m.NewKernel(name, s.Block[0]*s.Block[1]*s.Block[2])
 	params := make([]ptx.Sym, len(s.Operands))
 	for i := range s.Operands {
-		params[i] = k.AddParam(fmt.Sprintf("p%d", i), "u64")
+		params[i] = k.AddParam(fmt.Sprintf("p%d", i), s.Operands[i].paramType())
 	}
 	s.Emit(k, params)
 	return k

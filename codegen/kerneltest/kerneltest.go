@@ -6,6 +6,7 @@ package kerneltest
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,14 @@ func Run(t testing.TB, spec *kernel.Spec, tgt *target.Target, data map[*ir.Value
 		case o.Value != nil:
 			require.NotNil(t, data[o.Value], "operand %s without data", o.Value.Name)
 			args = append(args, data[o.Value].Dense())
+		case o.Number != nil && strings.HasSuffix(o.Number.Type, "64"):
+			args = append(args, o.Number.Bits)
+		case o.Number != nil:
+			args = append(args, uint32(o.Number.Bits))
+		case o.Prefetch > 0:
+			args = append(args, uint64(0))
+		case o.Prefetched:
+			args = append(args, uint32(0))
 		case o.Workspace > 0:
 			args = append(args, bytes.Repeat([]byte{0xff}, o.Workspace)) // NaN
 		default:

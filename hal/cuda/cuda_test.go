@@ -312,6 +312,22 @@ func TestTheGraphHasTheEdgesOfAfter(t *testing.T) {
 	require.ErrorContains(t, err, "op 0 (k): it comes after op 0")
 }
 
+func TestPriorityIsALaunchAttribute(t *testing.T) {
+	f, d := open(t, false)
+	m, err := d.Load(context.Background(), hal.Image{PTX: ".version 8.8"})
+	require.NoError(t, err)
+	op := hal.Op{Module: m, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Dependent: true}
+	ops := []hal.Op{op, op, op}
+	ops[1].After, ops[1].Priority = []int{0}, -3
+	ops[2].After = []int{1}
+	_, err = d.Capture(context.Background(), ops)
+	require.NoError(t, err)
+	launch := func(dependent int) string {
+		return fmt.Sprintf("launch k grid 1,1,1 block 32,1,1 shared 0 dependent %d params", dependent)
+	}
+	require.Equal(t, []string{"begin", launch(0), "priority -3", launch(1), launch(1), "end", "instantiate"}, f.lines()[2:])
+}
+
 func TestTimedRunsAreBetweenEvents(t *testing.T) {
 	f, d := open(t, false)
 	g, err := d.Capture(context.Background(), nil)

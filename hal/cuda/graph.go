@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	goruntime "runtime"
@@ -40,6 +41,7 @@ type launchAttribute struct {
 
 const (
 	attributeProgrammaticSerialization = 6 // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+	attributePriority                  = 8 // CU_LAUNCH_ATTRIBUTE_PRIORITY
 	captureThreadLocal                 = 1 // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 	streamNonBlocking                  = 1
 )
@@ -127,15 +129,25 @@ func (g *graph) launch(op *hal.Op, fn uintptr, dependent bool) error {
 	for i := range values {
 		pointers[i] = addr(&values[i])
 	}
-	attribute := launchAttribute{id: attributeProgrammaticSerialization}
-	attribute.value[0] = 1
+	attributes := make([]launchAttribute, 0, 2)
+	set := func(id uint32, value int32) {
+		a := launchAttribute{id: id}
+		binary.NativeEndian.PutUint32(a.value[:], uint32(value))
+		attributes = append(attributes, a)
+	}
 	if dependent {
-		cfg.attributes, cfg.count = addr(&attribute), 1
+		set(attributeProgrammaticSerialization, 1)
+	}
+	if op.Priority != 0 {
+		set(attributePriority, int32(op.Priority))
+	}
+	if len(attributes) > 0 {
+		cfg.attributes, cfg.count = addr(&attributes[0]), uint32(len(attributes))
 	}
 	err := d.call("cuLaunchKernelEx", d.launchKernelEx, addr(&cfg), fn, addr(&pointers[0]), 0)
 	goruntime.KeepAlive(values)
 	goruntime.KeepAlive(pointers)
-	goruntime.KeepAlive(&attribute)
+	goruntime.KeepAlive(attributes)
 	goruntime.KeepAlive(&cfg)
 	return err
 }

@@ -183,15 +183,22 @@ typedef struct { unsigned g[3], b[3], shared; void *stream; struct { int id, pad
 R cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
   ENTER("cuLaunchKernelEx", 1);
   if (!capturing || c->stream != (void *)0x99) { note("launch outside a capture"); return INVALID; }
+  int dependent = 0, priority = 0;
+  for (unsigned i = 0; i < c->n; i++) {
+    if (c->attrs[i].id == 6) dependent = c->attrs[i].value[0];
+    else if (c->attrs[i].id == 8) priority = c->attrs[i].value[0];
+    else { note("launch attribute %d", c->attrs[i].id); return INVALID; }
+  }
+  if (priority) note("priority %d", priority);
   char p[256] = "";
   int n = 0, k = (uintptr_t)f - 0x1000;
   for (; params[n]; n++) snprintf(p + strlen(p), sizeof p - strlen(p), " %llx", *(unsigned long long *)params[n]);
   note("launch %s grid %u,%u,%u block %u,%u,%u shared %u dependent %d params%s", names[(uintptr_t)f - 0x1000], c->g[0], c->g[1], c->g[2], c->b[0], c->b[1], c->b[2],
-       c->shared, c->n == 1 && c->attrs[0].id == 6 ? c->attrs[0].value[0] : 0, p);
+       c->shared, dependent, p);
   if (limits[k].params >= 0 && n != limits[k].params) { note("%d parameters, %s takes %d", n, names[k], limits[k].params); return INVALID; }
   if (c->b[0] * c->b[1] * c->b[2] > limits[k].threads || (int)c->shared > limits[k].shared) { note("%s does not fit", names[k]); return INVALID; }
   if (!c->g[0] || !c->g[1] || !c->g[2] || c->g[1] > 65535 || c->g[2] > 65535) { note("grid of %s", names[k]); return INVALID; }
-  if (c->n && nbehind != 1) { note("a programmatic edge from %zu nodes", nbehind); return INVALID; }
+  if (dependent && nbehind != 1) { note("a programmatic edge from %zu nodes", nbehind); return INVALID; }
   record();
   return OK;
 }
