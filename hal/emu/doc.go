@@ -8,7 +8,7 @@
 //	Engine    what executes: the interpreter here, which is the specification, or native code of it (internal/jit)
 //	Violation what Options.Check finds: bounds, alignment, undefined reads, races, divergence, missing edges
 //
-// Divergence: a warp is a set of lanes groups, each with its own pc; the group with the least pc runs, groups that meet
+// Divergence: a warp is a set of lane groups, each with its own pc; the group with the least pc runs, and groups that meet
 // merge. With code in which loops branch backwards and joins lie below their branches (what codegen writes) this
 // reconverges at the immediate post-dominator.
 package emu

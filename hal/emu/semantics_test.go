@@ -54,6 +54,8 @@ func apply(t *testing.T, op string, src ...uint64) uint64 {
 			return k.Regs[ptx.B32]
 		case ptx.B16:
 			return k.Regs[ptx.B32] + k.Regs[ptx.F32]
+		case ptx.B8:
+			return k.Regs[ptx.B32] + k.Regs[ptx.F32] + k.Regs[ptx.B16]
 		case ptx.F64:
 			return k.Regs[ptx.B64]
 		}
@@ -93,7 +95,9 @@ var (
 	nanF = uint64(0x7fffffff)
 )
 
+// TestInstructions has a case at least of every row that computes.
 func TestInstructions(t *testing.T) {
+	tested := map[string]bool{}
 	for _, c := range []struct {
 		op   string
 		src  []uint64
@@ -221,8 +225,82 @@ func TestInstructions(t *testing.T) {
 		{"cvt.rn.bf16.f32", []uint64{0x7f7fffff}, 0x7f80},
 		{"cvt.rn.bf16.f32", []uint64{0xff800001}, 0x7fff},
 		{"cvt.rn.bf16x2.f32", []uint64{F(1), F(2)}, 0x3f804000},
+
+		{"add.u32", []uint64{S(-1), 2}, 1},
+		{"sub.s32", []uint64{S(math.MinInt32), 1}, S(math.MaxInt32)},
+		{"sub.s64", []uint64{Q(math.MinInt64), 1}, Q(math.MaxInt64)},
+		{"mul.lo.s64", []uint64{Q(-3), 1 << 40}, Q(-3 << 40)},
+		{"mad.lo.u32", []uint64{S(-1), 2, 5}, 3},
+		{"mad.lo.s64", []uint64{Q(-3), 1 << 40, 7}, Q(-3<<40 + 7)},
+		{"div.u64", []uint64{Q(-1), 2}, math.MaxInt64},
+		{"rem.u64", []uint64{Q(-1), 10}, 5},
+		{"abs.s64", []uint64{Q(math.MinInt64 + 1)}, math.MaxInt64},
+		{"neg.s32", []uint64{S(math.MinInt32)}, S(math.MinInt32)},
+		{"max.s32", []uint64{S(-1), 1}, 1},
+		{"max.s64", []uint64{Q(-1), Q(-2)}, Q(-1)},
+		{"min.s64", []uint64{Q(-1), 1}, Q(-1)},
+		{"and.b32", []uint64{0xc, 0xa}, 8},
+		{"and.b64", []uint64{0xc << 40, 0xa << 40}, 8 << 40},
+		{"or.b32", []uint64{0xc, 0xa}, 0xe},
+		{"or.b64", []uint64{0xc << 40, 0xa}, 0xc<<40 | 0xa},
+		{"xor.b32", []uint64{0xc, 0xa}, 6},
+		{"xor.b64", []uint64{0xc << 40, 0xa << 40}, 6 << 40},
+		{"not.b32", []uint64{0xff}, 0xffffff00},
+		{"not.b64", []uint64{0xff}, Q(^0xff)},
+		{"neg.f32", []uint64{0xffc12345}, 0x7fc12345},
+		{"abs.f64", []uint64{D(-1)}, D(1)},
+		{"add.rn.f64", []uint64{D(1), D(0x1p-53)}, D(1)},
+		{"sub.rn.f64", []uint64{D(inf), D(inf)}, 0x7ff8000000000000},
+		{"mul.rn.f64", []uint64{D(3), D(0.1)}, D(0.30000000000000004)},
+		{"div.rn.f64", []uint64{D(1), D(3)}, D(1.0 / 3)},
+		{"setp.eq.s32", []uint64{S(-1), S(-1)}, 1},
+		{"setp.eq.u32", []uint64{1, 2}, 0},
+		{"setp.eq.s64", []uint64{1 << 32, 0}, 0},
+		{"setp.eq.u64", []uint64{1 << 63, 1 << 63}, 1},
+		{"setp.eq.f64", []uint64{0, 1 << 63}, 1},
+		{"setp.ne.s32", []uint64{1, 1}, 0},
+		{"setp.ne.u32", []uint64{1, S(-1)}, 1},
+		{"setp.ne.s64", []uint64{1 << 32, 0}, 1},
+		{"setp.lt.s64", []uint64{Q(-1), 1}, 1},
+		{"setp.lt.u64", []uint64{Q(-1), 1}, 0},
+		{"setp.lt.f32", []uint64{F(1), F(1)}, 0},
+		{"setp.lt.f64", []uint64{D(nan), D(1)}, 0},
+		{"setp.le.s32", []uint64{S(-1), S(-1)}, 1},
+		{"setp.le.s64", []uint64{2, Q(-1)}, 0},
+		{"setp.le.f32", []uint64{F(1), F(1)}, 1},
+		{"setp.gt.s32", []uint64{1, S(-1)}, 1},
+		{"setp.gt.u32", []uint64{1, S(-1)}, 0},
+		{"setp.gt.f32", []uint64{F(2), F(1)}, 1},
+		{"setp.gt.f64", []uint64{D(nan), D(1)}, 0},
+		{"setp.ge.s32", []uint64{S(-1), S(-1)}, 1},
+		{"setp.ge.u32", []uint64{1, S(-1)}, 0},
+		{"setp.neu.f64", []uint64{D(nan), D(nan)}, 1},
+		{"selp.b64", []uint64{7, 9 << 40, 0}, 9 << 40},
+		{"selp.f32", []uint64{0xffc12345, F(9), 1}, 0xffc12345},
+		{"mov.b32", []uint64{0xffc12345}, 0xffc12345},
+		{"mov.u32", []uint64{S(-1)}, S(-1)},
+		{"mov.f32", []uint64{0xffc12345}, 0xffc12345},
+		{"mov.b64", []uint64{Q(-1)}, Q(-1)},
+		{"mov.f64", []uint64{Q(-1)}, Q(-1)},
+		{"cvta.to.global.u64", []uint64{1 << 40}, 1 << 40},
+		{"cvt.u16.u32", []uint64{0x12345}, 0x2345},
+		{"cvt.u32.u16", []uint64{0xffff}, 0xffff},
+		{"cvt.rn.f64.s32", []uint64{S(-3)}, D(-3)},
+		{"cvt.rn.f64.s64", []uint64{Q(1<<53 + 1)}, D(1 << 53)},
+		{"cvt.rzi.u64.f32", []uint64{F(-1)}, 0},
+		{"cvt.rzi.f32.f32", []uint64{F(-1.9)}, F(-1)},
+		{"cvt.rni.f64.f64", []uint64{D(2.5)}, D(2)},
+		{"cvt.rmi.f64.f64", []uint64{D(-2.5)}, D(-3)},
+		{"cvt.rpi.f64.f64", []uint64{D(-0.5)}, 1 << 63},
+		{"cvt.rn.satfinite.e4m3x2.f32", []uint64{F(-1), F(1000)}, 0xb87e},
+		{"cvt.rn.satfinite.e2m1x2.f32", []uint64{F(-1), F(2.5)}, 0xa4},
+		{"cvt.rn.f16x2.e4m3x2", []uint64{0xb87f}, H(-1)<<16 | 0x7fff},
 	} {
+		tested[c.op] = true
 		require.Equal(t, fmt.Sprintf("%#x", c.want), fmt.Sprintf("%#x", apply(t, c.op, c.src...)), "%s %#x", c.op, c.src)
+	}
+	for _, op := range ptx.Opcodes() {
+		require.True(t, tested[op] || ptx.Lookup(op).Does != ptx.Compute, "no case of %s", op)
 	}
 }
 

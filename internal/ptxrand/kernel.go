@@ -10,7 +10,6 @@ package ptxrand
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -93,46 +92,6 @@ var pooled = []struct {
 	class ptx.Class
 	n     int
 }{{ptx.B32, 10}, {ptx.F32, 8}, {ptx.B64, 5}, {ptx.F64, 3}, {ptx.B16, 5}, {ptx.B8, 2}, {ptx.Pred, 4}}
-
-// rows are those of the table that do one of these.
-func rows(does ...ptx.Action) (out []*ptx.Def) {
-	for _, op := range ptx.Opcodes() {
-		if d := ptx.Lookup(op); slices.Contains(does, d.Does) {
-			out = append(out, d)
-		}
-	}
-	return out
-}
-
-// plain are the instructions that work on registers of one thread, warpWide those of a whole warp.
-var (
-	plain    = rows(ptx.Compute)
-	warpWide = rows(ptx.Multiply, ptx.Shuffle, ptx.LoadMatrix)
-	loads    = accesses(ptx.Load)
-	stores   = accesses(ptx.Store)
-)
-
-// access is a row that loads or stores: its memory operand and its data.
-type access struct {
-	*ptx.Def
-	at, data int // operands
-}
-
-// bytes is what it moves.
-func (a access) bytes() int { return ptx.Bytes(a.Args[a.data].Type) * max(1, a.Args[a.data].Count) }
-
-// accesses are the rows that load or store, by space.
-func accesses(does ptx.Action) map[string][]access {
-	out := map[string][]access{}
-	for _, d := range rows(does) {
-		a := access{Def: d, at: 1}
-		if d.Writes() {
-			a = access{Def: d, data: 1}
-		}
-		out[d.Args[a.at].Space] = append(out[d.Args[a.at].Space], a)
-	}
-	return out
-}
 
 func (g *generator) kernel() {
 	k, r := g.k, g.r
