@@ -300,8 +300,9 @@ func blendQ(d, s *row64, mask uint32) {
 
 // shuffle is shfl.sync (PTX ISA, shfl.sync, pseudocode).
 func (w *warp) shuffle(in *inst, mask uint32) {
-	src, bs, cs, members := w.r[in.a], &w.r[in.b], &w.r[in.c], &w.r[in.vec[1]]
-	from := in.def.Eval.(func(lane, b uint32) uint32)
+	src, cs, members := w.r[in.a], &w.r[in.c], &w.r[in.vec[1]]
+	from := &w.tr
+	in.def.Eval.(func(from, b *row32))(from, &w.r[in.b])
 	var out row32
 	var in1 uint32
 	for m := mask; m != 0; m &= m - 1 {
@@ -310,7 +311,7 @@ func (w *warp) shuffle(in *inst, mask uint32) {
 			w.violate(Divergence, in, lane, "", "member mask %#x, executing lanes %#x", members[lane], mask)
 		}
 		clamp, segment := cs[lane]&31, cs[lane]>>8&31
-		j := from(uint32(lane), bs[lane]&31)
+		j := from[lane]
 		if j > uint32(lane)&segment|clamp&^segment {
 			j = uint32(lane)
 		} else {

@@ -16,7 +16,7 @@ const (
 	WaitCopies                 // for all groups but the latest ones that the operand counts; without operand for all copies
 	Multiply                   // mma: Eval computes it
 	LoadMatrix                 // ldmatrix
-	Shuffle                    // shfl.sync: Eval names the lane that is read
+	Shuffle                    // shfl.sync: Eval says which lanes are read
 	Branch
 	Exit
 	Barrier     // of the block

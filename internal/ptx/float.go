@@ -62,21 +62,32 @@ func halfToFloat(h uint32) float32 {
 	return math.Float32frombits(math.Float32bits(v) | h&0x8000<<16)
 }
 
-// encode is the code of a non-negative number rounded to nearest even, of a format with so many bits of mantissa and this
-// exponent of its least normal number. What is too large goes on past the format's greatest code.
-func encode(v float64, mantissa, least int) uint32 {
-	e := max(int(math.Float64bits(v)>>52)-1023, least)
-	units := v * math.Float64frombits(uint64(1023+mantissa-e)<<52) // of the last place
-	return uint32((e-least)<<mantissa + int(math.RoundToEven(units)))
+// encode is the code of a non-negative number, given as the bits of a float64, rounded to nearest even, of a format with so
+// many bits of mantissa and this exponent of its least normal number. What is too large goes on past the format's codes.
+func encode(b uint64, mantissa, least int) uint32 {
+	e, m, drop := int(b>>52)-1023, b&(1<<52-1)|1<<52, uint(52-mantissa)
+	if e < least {
+		drop, e = drop+uint(least-e), least
+		if drop > 54 {
+			return 0
+		}
+	}
+	m += 1<<((drop-1)&63) - 1 + m>>(drop&63)&1
+	return uint32((e-least)<<mantissa + int(m>>(drop&63)))
 }
 
 // floatToHalf rounds a float64 to f16, nearest even, once; NaN is canonical.
 func floatToHalf(v float64) uint32 {
-	if v != v {
+	b := math.Float64bits(v)
+	sign := uint32(b>>48) & 0x8000
+	b &^= 1 << 63
+	switch {
+	case b < (1023-25)<<52: // less than half of the least number
+		return sign
+	case b > 0x7ff<<52:
 		return nan16
 	}
-	sign := uint32(math.Float64bits(v)>>48) & 0x8000
-	return sign | encode(min(math.Abs(v), 1<<16), 10, -14)
+	return sign | encode(min(b, (1023+16)<<52), 10, -14)
 }
 
 // floatToBF rounds f32 to bf16, nearest even; NaN is canonical.

@@ -31,11 +31,14 @@ func as[T, U lane](r *[32]U) *[32]T { return (*[32]T)(unsafe.Pointer(r)) }
 func wide[T lane]() bool { var v T; return unsafe.Sizeof(v) == 8 }
 
 func unary[D, A lane](f func(A) D) any {
+	canonical := canonical[D]()
 	apply := func(d *[32]D, a *[32]A) {
 		for l := range d {
 			d[l] = f(a[l])
 		}
-		canonical(d)
+		if canonical != nil {
+			canonical(d)
+		}
 	}
 	switch {
 	case wide[D]() && wide[A]():
@@ -49,11 +52,14 @@ func unary[D, A lane](f func(A) D) any {
 }
 
 func binary[D, A, B lane](f func(A, B) D) any {
+	canonical := canonical[D]()
 	apply := func(d *[32]D, a *[32]A, b *[32]B) {
 		for l := range d {
 			d[l] = f(a[l], b[l])
 		}
-		canonical(d)
+		if canonical != nil {
+			canonical(d)
+		}
 	}
 	switch {
 	case wide[B]():
@@ -65,11 +71,14 @@ func binary[D, A, B lane](f func(A, B) D) any {
 }
 
 func ternary[T lane](f func(a, b, c T) T) any {
+	canonical := canonical[T]()
 	apply := func(d, a, b, c *[32]T) {
 		for l := range d {
 			d[l] = f(a[l], b[l], c[l])
 		}
-		canonical(d)
+		if canonical != nil {
+			canonical(d)
+		}
 	}
 	if wide[T]() {
 		return func(d, a, b, c *Row64) { apply(as[T](d), as[T](a), as[T](b), as[T](c)) }
@@ -77,18 +86,29 @@ func ternary[T lane](f func(a, b, c T) T) any {
 	return func(d, a, b, c *Row32) { apply(as[T](d), as[T](a), as[T](b), as[T](c)) }
 }
 
-// canonical replaces NaNs by the one that arithmetic gives (PTX ISA 9.7.3, 9.7.4).
-func canonical[T lane](d *[32]T) {
-	switch d := any(d).(type) {
-	case *[32]float32:
-		for l, v := range d {
-			d[l] = f32(b32(v))
+// canonical replaces NaNs by the one that arithmetic gives (PTX ISA 9.7.3, 9.7.4); nil for integers.
+func canonical[T lane]() func(*[32]T) {
+	var f any
+	switch any(T(0)).(type) {
+	case float32:
+		f = func(d *[32]float32) {
+			for l, v := range d {
+				if v != v {
+					d[l] = f32(nan32)
+				}
+			}
 		}
-	case *[32]float64:
-		for l, v := range d {
-			d[l] = f64(b64(v))
+	case float64:
+		f = func(d *[32]float64) {
+			for l, v := range d {
+				if v != v {
+					d[l] = f64(nan64)
+				}
+			}
 		}
 	}
+	g, _ := f.(func(*[32]T))
+	return g
 }
 
 // What inner loops are made of has a loop of its own; of some there is an AVX2 form (lanes_amd64.s).
@@ -149,6 +169,21 @@ func shlGo(d, a, b, _ *Row32) {
 func shrGo(d, a, b, _ *Row32) {
 	for l := range d {
 		d[l] = a[l] >> b[l]
+	}
+}
+
+func shrSigned(d, a, b, _ *Row32) {
+	for l := range d {
+		d[l] = uint32(int32(a[l]) >> b[l])
+	}
+}
+
+// low keeps the bits of a mask.
+func low(mask uint32) func(d, a, b, c *Row32) {
+	return func(d, a, _, _ *Row32) {
+		for l := range d {
+			d[l] = a[l] & mask
+		}
 	}
 }
 

@@ -107,18 +107,15 @@ func valueE2M1(c int) float64 {
 
 // floatToE4M3 and floatToE2M1 round to nearest even and clip to the greatest finite value; NaN has a code of its own, in
 // e2m1, which has none, that of the greatest value (PTX ISA, cvt.satfinite).
-func floatToE4M3(v float32) uint32 { return saturate(v, 448, 3, -6, 0x7f, 0x80) }
-func floatToE2M1(v float32) uint32 { return saturate(v, 6, 1, 0, 7, 8) }
+func floatToE4M3(v float32) uint32 { return saturate(v, math.Float64bits(448), 3, -6, 0x7f, 0x80) }
+func floatToE2M1(v float32) uint32 { return saturate(v, math.Float64bits(6), 1, 0, 7, 8) }
 
-func saturate(v float32, most float64, mantissa, least int, nan, sign uint32) uint32 {
-	switch c := encode(min(math.Abs(float64(v)), most), mantissa, least); {
-	case v != v:
+func saturate(v float32, most uint64, mantissa, least int, nan, sign uint32) uint32 {
+	if v != v {
 		return nan
-	case math.Signbit(float64(v)):
-		return c | sign
-	default:
-		return c
 	}
+	b := math.Float64bits(float64(v))
+	return encode(min(b&^(1<<63), most), mantissa, least) | sign&-uint32(b>>63)
 }
 
 // halfOfE4M3 and halfOfE5M2 are the f16 bits of codes, halfOfScaled those of e2m1·ue4m3: index scale·16 + nibble. e5m2 is

@@ -25,7 +25,7 @@ type Def struct {
 
 	// Eval is the meaning. Of a Compute row: a function of the registers of a warp, result first, whose type says which
 	// files it reads and writes (lanes.go lists the types). Of mma: func(r []Row32, v []int32), on the rows v of its operands
-	// in order. Of shfl: func(lane, b uint32) uint32, the lane that is read. Of ldmatrix: Transposed. Of cp.async: CopySizes.
+	// in order. Of shfl: func(from, b *Row32), the lanes that are read. Of ldmatrix: Transposed. Of cp.async: CopySizes.
 	Eval any
 	// Undefined, of some mma, names a lane whose operands the ISA gives no meaning, and why; "" if all are well.
 	Undefined func(r []Row32, v []int32) (lane int, why string)

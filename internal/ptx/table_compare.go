@@ -1,6 +1,9 @@
 package ptx
 
-import "cmp"
+import (
+	"cmp"
+	"unsafe"
+)
 
 // compareRows: comparison and selection (PTX ISA 9.7.6, 9.7.7). The comparisons are false with a NaN, but neu and nan.
 var compareRows = []row{
@@ -12,7 +15,7 @@ var compareRows = []row{
 	{op: "setp.ge.$", types: "u32 s32", args: "=pred $ $", since: v10, kind: KindInt, eval: compare(greater | equal)},
 	{op: "setp.neu.$", types: "f32 f64", args: "=pred $ $", since: v10, kind: KindInt, eval: compare(less | greater | unordered)},
 	{op: "setp.nan.f64", args: "=pred f64 f64", since: v10, kind: KindInt, eval: compare(unordered)["f64"]},
-	{op: "selp.$", args: "=$ $? $! pred", since: v10, kind: KindInt, eval: by{"b32": choose[uint32], "b64": choose[uint64], "f32": choose[uint32], "f64": choose[uint64]}},
+	{op: "selp.$", args: "=$ $? $! pred", since: v10, kind: KindInt, eval: by{"b32": chooseR, "b64": chooseQ, "f32": chooseR, "f64": chooseQ}},
 }
 
 // relation is a set of outcomes of a comparison.
@@ -31,35 +34,64 @@ func compare(r relation) by {
 		"u64": compare64[uint64](r), "s64": compare64[int64](r), "f64": compare64[float64](r)}
 }
 
-func compare32[T lane](r relation) func(a, b *Row32) uint32 {
-	return func(a, b *Row32) uint32 { return compareLanes(r, as[T](a), as[T](b)) }
+func compare32[T cmp.Ordered](r relation) func(a, b *Row32) uint32 {
+	f := lanesOf[T](r)
+	return func(a, b *Row32) uint32 { return f((*[32]T)(unsafe.Pointer(a)), (*[32]T)(unsafe.Pointer(b))) }
 }
 
-func compare64[T lane](r relation) func(a, b *Row64) uint32 {
-	return func(a, b *Row64) uint32 { return compareLanes(r, as[T](a), as[T](b)) }
+func compare64[T cmp.Ordered](r relation) func(a, b *Row64) uint32 {
+	f := lanesOf[T](r)
+	return func(a, b *Row64) uint32 { return f((*[32]T)(unsafe.Pointer(a)), (*[32]T)(unsafe.Pointer(b))) }
 }
 
-func compareLanes[T cmp.Ordered](r relation, a, b *[32]T) uint32 {
-	var lt, eq, gt uint32
-	for l := range a {
-		lt |= bit(a[l] < b[l]) << l
-		eq |= bit(a[l] == b[l]) << l
-		gt |= bit(a[l] > b[l]) << l
+// lanesOf compares lane by lane, a bit each.
+func lanesOf[T cmp.Ordered](r relation) func(a, b *[32]T) uint32 {
+	lt := func(a, b *[32]T) (m uint32) {
+		for l := range a {
+			if a[l] < b[l] {
+				m |= 1 << l
+			}
+		}
+		return m
 	}
-	return lt&-uint32(r&1) | eq&-uint32(r>>1&1) | gt&-uint32(r>>2&1) | ^(lt|eq|gt)&-uint32(r>>3&1)
-}
-
-func bit(b bool) (v uint32) {
-	if b {
-		v = 1
+	eq := func(a, b *[32]T) (m uint32) {
+		for l := range a {
+			if a[l] == b[l] {
+				m |= 1 << l
+			}
+		}
+		return m
 	}
-	return v
+	switch r {
+	case equal:
+		return eq
+	case less | greater | unordered:
+		return func(a, b *[32]T) uint32 { return ^eq(a, b) }
+	case less:
+		return lt
+	case greater:
+		return func(a, b *[32]T) uint32 { return lt(b, a) }
+	case less | equal:
+		return func(a, b *[32]T) uint32 { return lt(a, b) | eq(a, b) }
+	case greater | equal:
+		return func(a, b *[32]T) uint32 { return lt(b, a) | eq(a, b) }
+	case less | greater:
+		return func(a, b *[32]T) uint32 { return lt(a, b) | lt(b, a) }
+	}
+	return func(a, b *[32]T) uint32 { return ^(lt(a, b) | lt(b, a) | eq(a, b)) } // unordered
 }
 
-// choose takes a where the predicate is set, else b.
-func choose[T integer](d, a, b *[32]T, p uint32) {
+// chooseR and chooseQ take a where the predicate is set, else b.
+func chooseR(d, a, b *Row32, p uint32) {
 	for l := range d {
-		k := -T(p >> l & 1)
-		d[l] = a[l]&k | b[l]&^k
+		d[l] = b[l] ^ (a[l]^b[l])&-(p&1)
+		p >>= 1
+	}
+}
+
+func chooseQ(d, a, b *Row64, p uint32) {
+	for l := range d {
+		d[l] = b[l] ^ (a[l]^b[l])&-uint64(p&1)
+		p >>= 1
 	}
 }

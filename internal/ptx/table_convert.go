@@ -11,10 +11,10 @@ var moveRows = []row{
 
 // convertRows: conversions (PTX ISA 9.7.9.21). Two e2m1 live in a register of 8 bits (%b), which only cvt reads and writes.
 var convertRows = []row{
-	{op: "cvt.u16.u32", args: "=u16 u32", since: v10, kind: KindConvert, eval: unary(func(a uint32) uint32 { return a & 0xffff })},
-	{op: "cvt.u32.u16", args: "=u32 u16", since: v10, kind: KindConvert, eval: unary(func(a uint32) uint32 { return a & 0xffff })},
+	{op: "cvt.u16.u32", args: "=u16 u32", since: v10, kind: KindConvert, eval: low(0xffff)},
+	{op: "cvt.u32.u16", args: "=u32 u16", since: v10, kind: KindConvert, eval: low(0xffff)},
 	{op: "cvt.s32.s16", args: "=s32 s16", since: v10, kind: KindConvert, eval: unary(func(a uint32) int32 { return int32(int16(a)) })},
-	{op: "cvt.u32.u8", args: "=u32 u8", since: v10, kind: KindConvert, eval: unary(func(a uint32) uint32 { return a & 0xff })},
+	{op: "cvt.u32.u8", args: "=u32 u8", since: v10, kind: KindConvert, eval: low(0xff)},
 	{op: "cvt.s32.s8", args: "=s32 s8", since: v10, kind: KindConvert, eval: unary(func(a uint32) int32 { return int32(int8(a)) })},
 	{op: "cvt.u32.u64", args: "=u32 u64", since: v10, kind: KindConvert, eval: unary(func(a uint64) uint32 { return uint32(a) })},
 	{op: "cvt.u64.u32", args: "=u64 u32", since: v10, kind: KindConvert, eval: unary(func(a uint32) uint64 { return uint64(a) })},

@@ -8,9 +8,9 @@ var floatRows = []row{
 	{op: "add.rn.$", args: "=$ $ $", since: v10, kind: KindFloat, eval: by{"f32": addF, "f64": binary(func(a, b float64) float64 { return a + b })}},
 	{op: "sub.rn.$", args: "=$ $ $", since: v10, kind: KindFloat, eval: by{"f32": subF, "f64": binary(func(a, b float64) float64 { return a - b })}},
 	{op: "mul.rn.$", args: "=$ $ $", since: v10, kind: KindFloat, eval: by{"f32": mulF, "f64": binary(func(a, b float64) float64 { return a * b }), "f16x2": binary(mulHalves)}},
-	{op: "fma.rn.$", args: "=$ $ $ $", since: v20, kind: KindFloat, eval: by{"f32": fmaF, "f64": ternary(math.FMA)}},
+	{op: "fma.rn.$", args: "=$ $ $ $", since: v20, kind: KindFloat, eval: by{"f32": fmaF, "f64": ternary(func(a, b, c float64) float64 { return math.FMA(a, b, c) })}},
 	{op: "div.rn.$", args: "=$ $ $", since: v10, kind: KindFloat, eval: by{"f32": binary(func(a, b float32) float32 { return a / b }), "f64": binary(func(a, b float64) float64 { return a / b })}},
-	{op: "sqrt.rn.$", args: "=$ $", since: v10, kind: KindFloat, eval: by{"f32": unary(func(a float32) float32 { return float32(math.Sqrt(float64(a))) }), "f64": unary(math.Sqrt)}},
+	{op: "sqrt.rn.$", args: "=$ $", since: v10, kind: KindFloat, eval: by{"f32": unary(func(a float32) float32 { return float32(math.Sqrt(float64(a))) }), "f64": unary(func(a float64) float64 { return math.Sqrt(a) })}},
 	{op: "rcp.rn.f32", args: "=f32 f32", since: v10, kind: KindFloat, eval: unary(func(a float32) float32 { return 1 / a })},
 	{op: "abs.$", args: "=$ $", since: v10, kind: KindFloat, eval: by{"f32": unary(func(a uint32) uint32 { return a &^ (1 << 31) }), "f64": unary(func(a uint64) uint64 { return a &^ (1 << 63) })}},
 	{op: "neg.$", args: "=$ $", since: v10, kind: KindFloat, eval: by{"f32": unary(func(a uint32) uint32 { return a ^ 1<<31 }), "f64": unary(func(a uint64) uint64 { return a ^ 1<<63 })}},
@@ -26,6 +26,6 @@ var floatRows = []row{
 
 // mulHalves computes in float64, where products of f16 are exact, and rounds once.
 func mulHalves(a, b uint32) uint32 {
-	mul := func(a, b uint32) uint32 { return floatToHalf(float64(halfToFloat(a)) * float64(halfToFloat(b))) }
-	return mul(a&0xffff, b&0xffff) | mul(a>>16, b>>16)<<16
+	w := func(h uint32) float64 { return float64(halfToFloat(h)) }
+	return floatToHalf(w(a&0xffff)*w(b&0xffff)) | floatToHalf(w(a>>16)*w(b>>16))<<16
 }

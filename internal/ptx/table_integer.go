@@ -28,7 +28,7 @@ var integerRows = []row{
 	{op: "not.$", args: "=$ $", since: v10, kind: KindInt, eval: by{"b32": unary(func(a uint32) uint32 { return ^a }), "b64": unary(func(a uint64) uint64 { return ^a }), "pred": func(a, _ uint32) uint32 { return ^a }}},
 	// Shifts past the width give 0, or the sign: so do Go's.
 	{op: "shl.$", args: "=$ $ u32", since: v10, kind: KindInt, eval: by{"b32": shlR, "b64": binary(func(a uint64, b uint32) uint64 { return a << b })}},
-	{op: "shr.$", args: "=$ $ u32", since: v10, kind: KindInt, eval: by{"u32": shrR, "s32": binary(func(a int32, b uint32) int32 { return a >> b }),
+	{op: "shr.$", args: "=$ $ u32", since: v10, kind: KindInt, eval: by{"u32": shrR, "s32": shrSigned,
 		"u64": binary(func(a uint64, b uint32) uint64 { return a >> b }), "s64": binary(func(a int64, b uint32) int64 { return a >> b })}},
 	{op: "lop3.b32", args: "=b32 b32 b32 b32 #", since: Version{4, 3}, kind: KindInt, eval: lop3},
 	{op: "prmt.b32", args: "=b32 b32 b32 b32", since: v20, kind: KindInt, eval: ternary(prmt)},

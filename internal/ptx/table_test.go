@@ -24,7 +24,7 @@ func TestRowsAreWhole(t *testing.T) {
 		case Multiply:
 			_, ok = d.Eval.(mmaFunc)
 		case Shuffle:
-			_, ok = d.Eval.(func(lane, b uint32) uint32)
+			_, ok = d.Eval.(func(from, b *Row32))
 		case LoadMatrix:
 			_, ok = d.Eval.(Transposed)
 		case CopyAsync:

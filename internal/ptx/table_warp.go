@@ -2,7 +2,7 @@ package ptx
 
 // warpRows: instructions of a whole warp: shuffles and matrices (PTX ISA 9.7.9.6, 9.7.14).
 var warpRows = []row{
-	{op: "shfl.sync.bfly.b32", args: "=b32|p b32 b32 b32 b32", since: v60, does: Shuffle, eval: func(lane, b uint32) uint32 { return lane ^ b }},
+	{op: "shfl.sync.bfly.b32", args: "=b32|p b32 b32 b32 b32", since: v60, does: Shuffle, eval: butterfly},
 	{op: "ldmatrix.sync.aligned.m8n8.x4.shared.b16", args: "=4*b32 [s]", since: Version{6, 5}, does: LoadMatrix, eval: Transposed(false)},
 	{op: "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", args: "=4*b32 [s]", since: Version{6, 5}, does: LoadMatrix, eval: Transposed(true)},
 
@@ -12,4 +12,10 @@ var warpRows = []row{
 	// d, a, b, c, scales of a, {byte, thread} selector, scales of b, selector.
 	{op: "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", args: "=4*f32 4*b32 2*b32 4*f32 1*b32 2*u16 1*b32 2*u16",
 		since: Version{8, 7}, need: FP4, does: Multiply, eval: mmaScaled4, undefined: badSelector},
+}
+
+func butterfly(from, b *Row32) {
+	for l := range from {
+		from[l] = uint32(l) ^ b[l]&31
+	}
 }
