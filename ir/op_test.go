@@ -129,3 +129,22 @@ func TestMACsAreThoseOfTheSums(t *testing.T) {
 		assert.Equal(t, c.want, n.MACs(), "%s %v", c.op, c.in)
 	}
 }
+
+func TestChannelsLieWhereTheLayoutSays(t *testing.T) {
+	g := NewGraph("g")
+	image := func(layout string, shape ...int) *Node {
+		n, err := g.Add("MaxPool", "n", Attrs{"kernel": []int{1, 1}, "strides": []int{1, 1}, "pads": []int{0, 0, 0, 0}, "dilations": []int{1, 1}, "layout": layout},
+			g.AddInput("x", T(Float32, shape...)))
+		require.NoError(t, err)
+		return n
+	}
+	product, err := g.Add("MatMul", "n", nil, g.AddInput("a", T(Float32, 2, 3, 4)), g.AddInput("b", T(Float32, 4, 5)))
+	require.NoError(t, err)
+	for n, want := range map[*Node]struct {
+		axis  int
+		shape []int
+	}{image("NCHW", 1, 5, 2, 3): {1, []int{5, 1, 1}}, image("NHWC", 1, 2, 3, 5): {3, []int{5}}, product: {2, []int{5}}} {
+		assert.Equal(t, want.axis, n.ChannelAxis())
+		assert.Equal(t, want.shape, n.ChannelShape(5))
+	}
+}

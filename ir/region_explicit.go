@@ -302,15 +302,3 @@ func (r *Region) BlockQuantize() *Node {
 	}
 	return nil
 }
-
-// ChannelShape is the shape in which a vector of k elements broadcasts over the channels of an anchor's output.
-func (n *Node) ChannelShape(k int) []int {
-	if n.Op.Name == "Conv" && n.Attrs.String("layout", "NCHW") == "NCHW" {
-		shape := []int{k}
-		for range n.Outputs[0].Type.Rank() - 2 {
-			shape = append(shape, 1)
-		}
-		return shape
-	}
-	return []int{k}
-}

@@ -73,6 +73,23 @@ func resizeRole(n *Node) Role {
 	return RoleHeavy
 }
 
+// ChannelAxis is the dimension of n's output along which its channels lie: 1 for images of layout NCHW, else the last.
+func (n *Node) ChannelAxis() int {
+	if n.Op.HasAttr("layout") && n.Attrs.String("layout", "NCHW") == "NCHW" {
+		return 1
+	}
+	return n.Outputs[0].Type.Rank() - 1
+}
+
+// ChannelShape is the shape in which a vector of k elements broadcasts over the channels of n's output.
+func (n *Node) ChannelShape(k int) []int {
+	shape := []int{k}
+	for range n.Outputs[0].Type.Rank() - 1 - n.ChannelAxis() {
+		shape = append(shape, 1)
+	}
+	return shape
+}
+
 // Bias is the input that is added to each output channel, or nil.
 func (n *Node) Bias() *Value {
 	if n.Op.Bias == 0 {

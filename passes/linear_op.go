@@ -35,7 +35,7 @@ func convWeights(n *ir.Node) *weights {
 		return nil
 	}
 	w := n.Inputs[1].Const
-	axis := channelAxis(n.Attrs.String("layout", "NCHW"), n.Outputs[0].Type.Rank())
+	axis := n.ChannelAxis()
 	group := n.Attrs.Int("group", 1)
 	taps := ir.Type{Shape: w.Shape[2:]}.Numel()
 	rows, cols := w.Shape[0], w.Shape[1]

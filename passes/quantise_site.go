@@ -180,11 +180,3 @@ func OutputChannels(a *ir.Node) int {
 	}
 	return 0
 }
-
-// ChannelAxis is the axis of those channels.
-func ChannelAxis(a *ir.Node) int {
-	if a.Op.Name == "Conv" && a.Attrs.String("layout", "NCHW") == "NCHW" {
-		return 1
-	}
-	return a.Outputs[0].Type.Rank() - 1
-}

@@ -134,23 +134,13 @@ func (w *walk) anchor() (*expr.Expr, error) {
 	b, n := w.e.b, w.p.anchor
 	x := w.acc
 	if bias := n.Bias(); bias != nil {
-		y := n.Outputs[0]
-		shape := make([]int, y.Type.Rank())
-		for i := range shape {
-			shape[i] = 1
-		}
-		ch := 1
-		if n.Attrs.String("layout", "NCHW") == "NHWC" {
-			ch = len(shape) - 1
-		}
-		shape[ch] = bias.Type.Numel()
 		s, err := trace(w.p.region, bias)
 		if err != nil {
 			return nil, err
 		}
-		view, ok := s.view.Reshape(shape)
+		view, ok := s.view.Reshape(n.ChannelShape(bias.Type.Numel()))
 		if ok {
-			view, ok = view.Broadcast(y.Type.Shape)
+			view, ok = view.Broadcast(n.Outputs[0].Type.Shape)
 		}
 		if !ok {
 			return nil, fmt.Errorf("bias of type %s", bias.Type)

@@ -33,7 +33,7 @@ func newStep(n *ir.Node) (*step, error) {
 	if s.channels = passes.OutputChannels(a); s.channels == 0 {
 		return s, nil
 	}
-	s.axis = passes.ChannelAxis(a)
+	s.axis = a.ChannelAxis()
 	if n.Region.Members > 0 {
 		s.axis++
 	}
