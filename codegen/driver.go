@@ -91,7 +91,7 @@ type launch struct {
 	runtime.Launch
 	region        *ir.Node // nil for a copy
 	params        []param
-	reads, writes []span2
+	reads, writes []span
 }
 
 // param is a parameter: a pointer, unless one of the others is set.
@@ -102,8 +102,8 @@ type param struct {
 	prefetched bool
 }
 
-// span2 is a range of a storage.
-type span2 struct {
+// span is a range of a storage.
+type span struct {
 	place
 	bytes int
 }
@@ -161,7 +161,7 @@ func (l *list) emitCopies(n *ir.Node) {
 func (l *list) emitCopy(c copyNeed) {
 	l.pending = append(l.pending, launch{
 		Launch: runtime.Launch{Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Copy: &runtime.Copy{Bytes: c.bytes}, Note: "copy for " + c.what},
-		reads:  []span2{{c.src, c.bytes}}, writes: []span2{{c.dst, c.bytes}}})
+		reads:  []span{{c.src, c.bytes}}, writes: []span{{c.dst, c.bytes}}})
 }
 
 // lower asks the region's family, then loop.
@@ -202,10 +202,10 @@ func (l *list) add(n *ir.Node, s *kernel.Spec) error {
 		}
 		out.params = append(out.params, param{place: at})
 		if write {
-			out.writes = append(out.writes, span2{at, bytes})
+			out.writes = append(out.writes, span{at, bytes})
 		}
 		if read {
-			out.reads = append(out.reads, span2{at, bytes})
+			out.reads = append(out.reads, span{at, bytes})
 		}
 	}
 	out.Kernel = l.kernel(s)

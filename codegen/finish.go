@@ -15,7 +15,7 @@ type life struct{ first, last int }
 func (l *list) lives() map[*storage]life {
 	all := map[*storage]life{}
 	for t, p := range l.pending {
-		for _, spans := range [][]span2{p.reads, p.writes} {
+		for _, spans := range [][]span{p.reads, p.writes} {
 			for _, r := range spans {
 				at, ok := all[r.at]
 				if !ok {
@@ -116,8 +116,8 @@ func (d *driver) plan(v *runtime.Variant, lives map[*storage]life) {
 }
 
 // ahead is the largest constant that the kernel behind launch i reads; of no bytes if there is none.
-func (l *list) ahead(i int) span2 {
-	var most span2
+func (l *list) ahead(i int) span {
+	var most span
 	if i+1 < len(l.pending) {
 		for _, r := range l.pending[i+1].reads {
 			if r.at.kind == runtime.ConstantBuffer && r.bytes > most.bytes {
@@ -129,7 +129,7 @@ func (l *list) ahead(i int) span2 {
 }
 
 // resolve gives buffers their indices, and a prefetch what lies ahead.
-func (l *launch) resolve(ahead span2) runtime.Launch {
+func (l *launch) resolve(ahead span) runtime.Launch {
 	out := l.Launch
 	out.Reads, out.Writes = accesses(l.reads), accesses(l.writes)
 	if out.Copy != nil {
@@ -145,7 +145,7 @@ func (l *launch) resolve(ahead span2) runtime.Launch {
 			q.Value, q.Bytes = p.number.Bits, ptx.Param{Type: p.number.Type}.Size()
 		case p.prefetch > 0 && ahead.bytes > 0:
 			ahead.bytes = min(ahead.bytes, p.prefetch)
-			out.Prefetch = accesses([]span2{ahead})
+			out.Prefetch = accesses([]span{ahead})
 			q.Buffer, q.Offset = ahead.at.index, ahead.offset
 		case p.prefetched:
 			for _, a := range out.Prefetch {
@@ -161,7 +161,7 @@ func (l *launch) resolve(ahead span2) runtime.Launch {
 }
 
 // accesses are ranges of buffers, sorted by buffer.
-func accesses(list []span2) []runtime.Access {
+func accesses(list []span) []runtime.Access {
 	acc := make([]runtime.Access, 0, len(list))
 	for _, r := range list {
 		acc = append(acc, runtime.Access{Buffer: r.at.index, Offset: r.offset, Bytes: r.bytes})
