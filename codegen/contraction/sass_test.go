@@ -3,6 +3,7 @@ package contraction
 import (
 	"context"
 	"errors"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -61,12 +62,14 @@ func TestMachineCode(t *testing.T) {
 	}
 }
 
-// TestNarrowKernelsDeserveAGPU is TestKernelsDeserveAGPU for the types that --precision fp8 and nvfp4 use.
+// TestNarrowKernelsDeserveAGPU is TestKernelsDeserveAGPU for the types that --precision fp8 and nvfp4 use. A third of the
+// kernels is assembled, so that each combination of types and each shape is; SPARK_FULL assembles all. Lost is a spill that
+// only one shape of one combination has, which makes a kernel slow and not wrong.
 func TestNarrowKernelsDeserveAGPU(t *testing.T) {
-	for _, types := range []narrowCase{
+	for i, types := range []narrowCase{
 		{a: e4m3, b: e4m3, out: e4m3}, {a: f16, b: e4m3, out: e4m3, round: true}, {a: f16, b: e4m3, out: f16}, {a: f16, b: e2m1, out: f16}, {a: e4m3, b: e2m1, out: e4m3}, {a: e2m1, b: e2m1, out: f16}, {a: e2m1, b: e2m1, out: e2m1},
 	} {
-		for _, c := range []narrowCase{
+		for j, c := range []narrowCase{
 			{h: 128, w: 256, c: 16, co: 64, window: 3, stride: 2, pad: 1, group: 1},
 			{h: 32, w: 64, c: 64, co: 256, window: 1, stride: 1, group: 1},
 			{h: 32, w: 64, c: 256, co: 64, window: 1, stride: 1, group: 1, residual: f16},
@@ -87,7 +90,9 @@ func TestNarrowKernelsDeserveAGPU(t *testing.T) {
 			ctx := sm121(t)
 			spec, err := Lower(c.region(newRegion(t)), ctx)
 			require.NoError(t, err)
-			kerneltest.Assemble(t, spec, ctx.Target)
+			if (i+j)%3 == 0 || os.Getenv("SPARK_FULL") != "" {
+				kerneltest.Assemble(t, spec, ctx.Target)
+			}
 			l := Inspect(spec)
 			t.Logf("%-24s %-36s %-44s %5d blocks, %.1f per shared load, %.0f %% wide %s", c.types(), spec.Note, spec.Schedule, l.Blocks, l.PerSharedLoad(), 100*l.Wide(), spec.Reason)
 			least := 2.0

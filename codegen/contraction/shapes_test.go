@@ -1,6 +1,7 @@
 package contraction
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +14,8 @@ import (
 
 // TestKernelsDeserveAGPU holds the contractions of openpilot's models, at their full size, to what a main loop must show:
 // at least 2 mma a shared-memory load, 90 % of global bytes in 16-byte accesses, 2 stages on their way, 48 blocks or a
-// stated reason; ptxas takes them for every target and spills nothing.
+// stated reason; ptxas takes them and spills nothing, with SPARK_FULL on every target, without it on the default one (the
+// kernels of whole models are assembled for every target in any case, internal/compile).
 func TestKernelsDeserveAGPU(t *testing.T) {
 	type regioner interface {
 		region(b *kerneltest.Region) *ir.Node
@@ -53,7 +55,9 @@ func TestKernelsDeserveAGPU(t *testing.T) {
 			require.NoError(t, err)
 			spec, err := Lower(region, &kernel.Context{Target: tgt})
 			require.NoError(t, err)
-			kerneltest.Assemble(t, spec, tgt)
+			if tgt == target.Default() || os.Getenv("SPARK_FULL") != "" {
+				kerneltest.Assemble(t, spec, tgt)
+			}
 			l := Inspect(spec)
 			t.Logf("%-8s %-36s %-48s %5d blocks, %.1f per shared load, %.0f %% wide %s", name, spec.Note, spec.Schedule, l.Blocks, l.PerSharedLoad(), 100*l.Wide(), spec.Reason)
 			require.GreaterOrEqual(t, l.PerSharedLoad(), 2.0, spec.Note)

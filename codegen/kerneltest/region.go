@@ -76,6 +76,7 @@ type Region struct {
 	r      *ir.Region
 	inputs []*ir.Value
 	scales map[int]*ir.Value // of blocks, by operand
+	want   []*ir.Array       // the reference, once it is known
 }
 
 // New is a region that is alone in its graph.
