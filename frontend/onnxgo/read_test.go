@@ -1,8 +1,8 @@
 package onnxgo
 
 import (
+	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/nodecases"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -124,22 +125,12 @@ func TestTopologyOfGeneratedModels(t *testing.T) {
 
 // The onnx package's operator cases: all that are within the opsets that frontend/onnx reads.
 func TestTopologyOfOperatorCases(t *testing.T) {
-	py := os.Getenv("SPARK_PYTHON")
-	if py == "" {
-		py, _ = filepath.Abs(filepath.Join("..", "..", ".venv", "bin", "python"))
+	dir, err := nodecases.Written("../..", "nodecases")
+	if errors.Is(err, nodecases.ErrNoPython) {
+		t.Skip(err)
 	}
-	if err := exec.Command(py, "-c", "import onnx").Run(); err != nil {
-		t.Skip("no Python with onnx: set SPARK_PYTHON")
-	}
-	dir := t.TempDir()
-	out, err := exec.Command(py, "-c", `
-import pathlib, sys
-from onnx.backend.test.case.node import collect_testcases
-for i, case in enumerate(collect_testcases(None)):
-    (pathlib.Path(sys.argv[1]) / f"{case.name}.onnx").write_bytes(case.model.SerializeToString())
-`, dir).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	files, err := filepath.Glob(filepath.Join(dir, "*.onnx"))
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(dir, "*", "model.onnx"))
 	require.NoError(t, err)
 	require.Greater(t, len(files), 1000)
 	held := 0
@@ -152,7 +143,7 @@ for i, case in enumerate(collect_testcases(None)):
 			require.True(t, e.Unsupported, "%v", err)
 			continue
 		}
-		requireSameTopology(t, filepath.Base(f), data)
+		requireSameTopology(t, filepath.Base(filepath.Dir(f)), data)
 		held++
 	}
 	require.Greater(t, held, 1000)

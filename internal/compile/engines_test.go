@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -64,8 +63,8 @@ func TestNativeCodeIsTheInterpreter(t *testing.T) {
 	for _, name := range names {
 		for _, precision := range []string{"fp32", "fp16", "file", "bf16", "fp8", "nvfp4"} {
 			low := precision == "fp8" || precision == "nvfp4"
-			if low && name != "policy" && name != "dmonitoring" && os.Getenv("SPARK_FULL") == "" {
-				continue // calibrating takes longer than everything else here
+			if precision != "fp16" && precision != "bf16" && !quick(name) && os.Getenv("SPARK_FULL") == "" {
+				continue // their kernels are of the small models' kinds; calibrating takes longer than everything else here
 			}
 			targets := []string{"sm_121"}
 			if low && name == "policy" {
@@ -100,10 +99,7 @@ func TestNativeCodeIsTheInterpreterOnFullModels(t *testing.T) {
 		}
 		for _, precision := range precisions {
 			t.Run(f.model+"/"+precision, func(t *testing.T) {
-				m, err := onnx.Load(filepath.Join(dir, f.model+".onnx"))
-				require.NoError(t, err)
-				r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: []string{"sm_121"}})
-				require.NoError(t, err)
+				r := compiledFile(t, filepath.Join(dir, f.model+".onnx"), precision)
 				agree(t, r.Program, arrays(t, r.Source))
 			})
 		}

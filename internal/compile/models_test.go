@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/contraction"
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -22,19 +25,46 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-// generated compiles a small model of the repository's own.
+// results are what Compile made in these tests, by the file and the options: none of them changes a result.
+var results = struct {
+	sync.Mutex
+	of map[string]*Result
+}{of: map[string]*Result{}}
+
+// once compiles a model that no test has compiled in that way before.
+func once(t *testing.T, m *onnx.Model, opt Options) *Result {
+	t.Helper()
+	results.Lock()
+	defer results.Unlock()
+	key := fmt.Sprint(m.Path, opt.Precision, opt.Targets, opt.Calibrate, opt.Generated, opt.MinCosine, opt.Keep, opt.Warn != nil)
+	if results.of[key] == nil {
+		r, err := Compile(context.Background(), m, opt)
+		require.NoError(t, err)
+		results.of[key] = r
+	}
+	return results.of[key]
+}
+
+// small is a small model of the repository's own.
+func small(t *testing.T, name string) *onnx.Model {
+	t.Helper()
+	src, err := driving.Make(name, driving.Small)
+	require.NoError(t, err)
+	m, err := onnx.Decode(name+".onnx", src.ONNX)
+	require.NoError(t, err)
+	return m
+}
+
+// generated is a small model compiled, at low precision with all its layers.
 func generated(t *testing.T, name, in string, targets ...string) (*Result, *driving.Model) {
 	t.Helper()
 	src, err := driving.Make(name, driving.Small)
 	require.NoError(t, err)
+	opt := Options{Precision: in, Targets: targets}
 	if precision.Calibrates(in) {
 		return forced(t, name, in, targets...), src
 	}
-	m, err := onnx.Decode(name+".onnx", src.ONNX)
-	require.NoError(t, err)
-	r, err := Compile(context.Background(), m, Options{Precision: in, Targets: targets})
-	require.NoError(t, err)
-	return r, src
+	return once(t, small(t, name), opt), src
 }
 
 var names = []string{"vision", "policy", "dmonitoring", "supercombo"}
@@ -201,7 +231,8 @@ func requireRatio(t *testing.T, what string, limit float64, got, reference, exac
 func TestCompilingTwiceGivesTheSameBytes(t *testing.T) {
 	for _, name := range names {
 		a, _ := generated(t, name, "fp16", "sm_121", "sm_90")
-		b, _ := generated(t, name, "fp16", "sm_121", "sm_90")
+		b, err := Compile(t.Context(), small(t, name), Options{Precision: "fp16", Targets: []string{"sm_121", "sm_90"}})
+		require.NoError(t, err)
 		fa, err := gopkg.Files("m", a.Program, nil)
 		require.NoError(t, err)
 		fb, err := gopkg.Files("m", b.Program, nil)
@@ -233,12 +264,17 @@ func TestEveryTargetRunsTheSame(t *testing.T) {
 	}
 }
 
-// TestPtxasTakesEveryKernel assembles the small models for every target: no refusal, no spills.
+// TestPtxasTakesEveryKernel assembles the small models, each for one target and with SPARK_FULL for all: no refusal, no
+// spills. The full-size models are assembled for all targets in any case.
 func TestPtxasTakesEveryKernel(t *testing.T) {
 	tool := assembler(t)
-	for _, name := range names {
-		for _, precision := range []string{"fp16", "fp32"} {
-			r, _ := generated(t, name, precision, target.Names()...)
+	for i, name := range names {
+		for k, precision := range []string{"fp16", "fp32"} {
+			targets := target.Names()
+			if os.Getenv("SPARK_FULL") == "" {
+				targets = targets[(i+k)%len(targets):][:1]
+			}
+			r, _ := generated(t, name, precision, targets...)
 			checkKernels(t, tool, r.Program)
 		}
 	}
@@ -300,11 +336,9 @@ func TestFullModelsAgainstGoldenOutputs(t *testing.T) {
 }
 
 func (f full) check(t *testing.T, dir, precision string) {
-	m, err := onnx.Load(filepath.Join(dir, f.model+".onnx"))
-	require.NoError(t, err)
-	r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: []string{"sm_121"}})
-	require.NoError(t, err)
+	r := compiledFile(t, filepath.Join(dir, f.model+".onnx"), precision)
 	require.Empty(t, r.Fallbacks)
+	requireFastContractions(t, &r.Program.Variants[0])
 	v := &r.Program.Variants[0]
 	require.LessOrEqual(t, len(v.Entries[0].Launches), f.launches)
 	require.LessOrEqual(t, float64(v.ArenaBytes), 1.1*float64(v.LiveBytes))
@@ -335,6 +369,29 @@ func (f full) check(t *testing.T, dir, precision string) {
 	}
 	for _, part := range parts(q) {
 		requireRatio(t, part.Name, 1.5, cut(got, part), cut(final, part), cut(exact, part))
+	}
+}
+
+// requireFastContractions holds every contraction of 5 MMAC or more to what a GPU wants: operands are used at least twice a
+// shared-memory load, move 16 bytes at a time and ahead of use, and fill the machine or the schedule says why not.
+func requireFastContractions(t *testing.T, v *runtime.Variant) {
+	t.Helper()
+	const large = 5_000_000 // MACs
+	mod, err := ptx.Parse(v.PTX)
+	require.NoError(t, err)
+	grids := map[string][3]int{}
+	for _, l := range v.Entries[0].Launches {
+		grids[l.Kernel] = l.Grid
+	}
+	for i, k := range v.Kernels {
+		if k.Family != ir.FamilyContraction || k.MACs < large {
+			continue
+		}
+		l := contraction.InspectKernel(mod.Kernels[i], grids[k.Name])
+		require.GreaterOrEqual(t, l.PerSharedLoad(), 2.0, k.Name)
+		require.GreaterOrEqual(t, l.Wide(), 0.9, k.Name)
+		require.Greater(t, l.Stages, 2, k.Name)
+		require.True(t, l.Blocks >= target.Default().SMs || k.Reason != "", k.Name)
 	}
 }
 

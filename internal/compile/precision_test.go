@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,42 +20,23 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
-	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
 // lowPrecision compiles a model of the repository's own, on generated inputs: two, which is enough for the program to be
-// what its graph is.
+// what its graph is. Calibrating is most of these tests' time, so each is compiled once.
 func lowPrecision(t *testing.T, name string, opt Options) *Result {
 	t.Helper()
-	src, err := driving.Make(name, driving.Small)
-	require.NoError(t, err)
-	m, err := onnx.Decode(name+".onnx", src.ONNX)
-	require.NoError(t, err)
 	opt.Generated = 2
 	if opt.Targets == nil {
 		opt.Targets = []string{"sm_121"}
 	}
-	r, err := Compile(context.Background(), m, opt)
-	require.NoError(t, err)
-	return r
+	return once(t, small(t, name), opt)
 }
 
-// forcedResults are the results of forced, by what it was asked for: calibrating is most of these tests' time.
-var forcedResults = struct {
-	sync.Mutex
-	of map[string]*Result
-}{of: map[string]*Result{}}
-
-// forced compiles a model with all layers at low precision, once for all tests, none of which changes the result.
+// forced compiles a model with all layers at low precision.
 func forced(t *testing.T, name, precision string, targets ...string) *Result {
 	t.Helper()
-	forcedResults.Lock()
-	defer forcedResults.Unlock()
-	key := fmt.Sprint(name, precision, targets)
-	if forcedResults.of[key] == nil {
-		forcedResults.of[key] = lowPrecision(t, name, Options{Precision: precision, Targets: targets})
-	}
-	return forcedResults.of[key]
+	return lowPrecision(t, name, Options{Precision: precision, Targets: targets})
 }
 
 // quick names the models that every run of the tests calibrates; SPARK_FULL adds the others.
@@ -133,11 +113,7 @@ func TestTheBudgetIsMet(t *testing.T) {
 	}
 	require.Positive(t, kept)
 
-	src, err := driving.Make("policy", driving.Small)
-	require.NoError(t, err)
-	m, err := onnx.Decode("policy.onnx", src.ONNX)
-	require.NoError(t, err)
-	_, err = Compile(context.Background(), m, Options{Precision: "fp8", MinCosine: .999999999999, Targets: []string{"sm_121"}})
+	_, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp8", MinCosine: .999999999999, Generated: 2, Targets: []string{"sm_121"}})
 	require.ErrorContains(t, err, "cannot be reached")
 	require.ErrorContains(t, err, "the layers that hurt most alone")
 }
@@ -152,7 +128,9 @@ func TestKeptLayersStay(t *testing.T) {
 }
 
 func TestQuantisedProgramsAreTheSameTwice(t *testing.T) {
-	a, b := forced(t, "policy", "nvfp4", "sm_121"), lowPrecision(t, "policy", Options{Precision: "nvfp4"})
+	a := forced(t, "policy", "nvfp4", "sm_121")
+	b, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "nvfp4", Generated: 2, Targets: []string{"sm_121"}})
+	require.NoError(t, err)
 	require.Equal(t, a.Program.Weights, b.Program.Weights)
 	require.Equal(t, a.Program.Variants[0].PTX, b.Program.Variants[0].PTX)
 	require.Equal(t, a.Accuracy.Slices, b.Accuracy.Slices)

@@ -107,10 +107,13 @@ func evaluated(t *testing.T, model string, size driving.Size, precision string) 
 	t.Helper()
 	src, err := driving.Make(model, size)
 	require.NoError(t, err)
-	m, err := onnx.Decode(model+".onnx", src.ONNX)
+	m, err := onnx.Decode(string(size)+"/"+model+".onnx", src.ONNX)
 	require.NoError(t, err)
-	r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: []string{"sm_121"}})
-	require.NoError(t, err)
+	opt := Options{Precision: precision, Targets: []string{"sm_121"}}
+	if size == driving.Small {
+		m, opt.Generated = small(t, model), 2
+	}
+	r := once(t, m, opt)
 	in, seen := map[string]*ir.Array{}, map[*ir.Value]*ir.Tensor{}
 	for _, q := range src.Inputs {
 		in[q.Name] = q.Draw(5).Array()
