@@ -27,6 +27,13 @@ func TestTableIsConsistent(t *testing.T) {
 	}
 }
 
+// TestEveryPassIsShownOnText: what a pass does stands in a file of its name, which TestPassesOnText runs.
+func TestEveryPassIsShownOnText(t *testing.T) {
+	for _, p := range Table() {
+		require.FileExists(t, "testdata/"+p.Name+".txtar", "before and after %s", p.Name)
+	}
+}
+
 func TestDefaultPipelinesKeepTheOrder(t *testing.T) {
 	used := map[string]bool{}
 	for _, row := range precision.All() {

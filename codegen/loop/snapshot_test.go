@@ -3,12 +3,11 @@ package loop
 import (
 	"flag"
 	"math/rand"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -27,15 +26,10 @@ func TestSnapshots(t *testing.T) {
 		{name: "column_mean", build: node("ReduceMean", ir.Attrs{"axes": []int{1, 2}}), inputs: []ir.Type{T(f16, 1, 16, 32, 256)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			text, _ := textOf(t, c, 0)
-			path := filepath.Join("testdata", c.name+".ptx")
-			if *update {
-				require.NoError(t, os.MkdirAll("testdata", 0o755))
-				require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-			}
-			want, err := os.ReadFile(path)
+			ctx := kerneltest.Target(t, "sm_121")
+			spec, err := Lower(c.region(t).Node, ctx)
 			require.NoError(t, err)
-			require.Equal(t, string(want), text, "go test ./codegen/loop -run Snapshots -update rewrites it")
+			kerneltest.Snapshot(t, c.name, spec, ctx.Target, *update)
 		})
 	}
 }
