@@ -1,16 +1,16 @@
-// Package gputest holds what the CPU device claims of every instruction against a real GPU, and what it computes of whole
-// models against the GPU's outputs.
+// Package gputest checks the CPU device against a real GPU: every instruction, and the outputs of whole models. All of it
+// is test code.
 //
-//	Case       a small kernel a row of the instruction table, with its inputs (arithmetic.go, memory.go, control.go, matrix.go)
+//	Case       a small kernel for one row of the instruction table, with its inputs (arithmetic, memory, control, matrix)
 //	Runner     runs cases on a hal.Device
-//	Rule       how near two devices' results must be: bits, except where the ISA leaves room (compare.go)
-//	Recording  a GPU's results in a file, which from then on pins the CPU device without a GPU (record.go)
-//	Package    a compiled model with golden outputs beside it (model.go)
+//	Rule       how close two devices' results must be: bit for bit, except where the ISA leaves room (compare_test.go)
+//	Recording  a GPU's results in a file, against which the CPU device is tested without a GPU from then on (record_test.go)
+//	Package    a compiled model and its golden outputs (model_test.go)
 //
-// Its tests and benchmarks are made to travel: they are built into one binary and run on a machine with a GPU and
-// without Go (make gpu-bundle). The environment says what they find there:
+// The tests and benchmarks are built into one binary that runs on a machine with a GPU and without Go (make gpu-bundle).
+// Environment variables configure them:
 //
-//	SPARK_DEVICE      cuda (the default) or emu, for a dry run in which the CPU device stands in for the GPU
-//	SPARK_RECORD      directory that receives the recording
-//	SPARK_GPU_MODELS  directory of models: MODEL/*.npz, and packages in MODEL/*/
+//	SPARK_DEVICE      cuda (the default), or emu for a dry run with the CPU device in place of the GPU
+//	SPARK_RECORD      directory to write the recording to
+//	SPARK_GPU_MODELS  directory of models: golden outputs in MODEL/*.npz, packages in MODEL/*/
 package gputest

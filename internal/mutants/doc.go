@@ -1,8 +1,9 @@
-// Package mutants breaks kernels of compiled models on purpose, one small change at a time, and asks who notices: a check
-// of the CPU device, or the comparison of outputs. It is how the checks themselves are checked: a change that corrupts
-// memory or synchronisation and goes unnoticed is a hole in them.
+// Package mutants tests the checks themselves: it breaks kernels of compiled models on purpose, one small change at a
+// time, and records what notices, a check of the CPU device or the comparison of outputs. A change that corrupts memory
+// or synchronisation unnoticed is a gap in the checks. All of it is test code.
 //
-//	mutant.go   what a mutant is, and running one
-//	edit.go     finding and changing instructions
-//	table.go    the mutants
+//	mutant_test.go   what a mutant is, and how one is run
+//	network_test.go  models for kernels that the generated ones lack
+//	edit_test.go     finding and changing instructions
+//	table_test.go    the mutants
 package mutants
