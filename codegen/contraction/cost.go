@@ -3,87 +3,33 @@ package contraction
 import (
 	"fmt"
 	"math"
-	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// The cost model estimates the time of one launch at batch 1 with cold weights:
-//
-//	time  = max(waves · wave, L2 bytes / L2 rate, DRAM bytes / DRAM rate) + a tenth of each + split + finish
-//	waves = ⌈blocks / (SMs · resident blocks)⌉
-//	wave  = start + fill + chunks of a block · (max(arithmetic, shared-memory reads, latency / (Stages−1)) + turn)
-//
-// Arithmetic and shared-memory reads of a chunk are those of all blocks resident on a multiprocessor, which share its
-// pipes; a multiprocessor with fewer than eight warps keeps its pipes busy only in proportion. Activations are taken to
-// be in L2, weights in DRAM; half of a chunk's latency is taken to hide behind other blocks. A split costs its partial
-// sums' way to L2 and back and one round trip of the counter. The constants are round figures of published
-// microbenchmarks; a measurement may overrule the ranking.
-type estimate struct {
-	us     float64
-	blocks int
-}
-
-const (
-	memoryLatencyUS = 0.7  // of a load that misses L2
-	cacheLatencyUS  = 0.25 // of a load that hits it
-	sharedBytesClk  = 128  // shared-memory bytes a multiprocessor reads in a clock
-	ticketUS        = 1.2  // fence, atomic and barrier of a split, once
-	turnUS          = 0.03 // barrier, addresses and branch of a chunk, some 70 clocks
-	startUS         = 0.3  // of a block: coordinates, epilogue
-	exposed         = 0.1  // share of a term that does not hide behind the longest
-	busyWarps       = 8    // warps that keep a multiprocessor's arithmetic pipes full
-)
-
-// resident is the number of blocks that a multiprocessor holds at a time.
-func (s Schedule) resident(p *problem, t *target.Target) int {
-	threads := s.threads()
-	n := t.SharedSM / (s.shared(p) + 1024) // 1 KB a block is the system's
-	n = min(n, t.RegistersSM/(s.registers(p)*threads), t.WarpsSM/(threads/32), 16)
-	return max(n, 1)
-}
-
-func (s Schedule) estimate(p *problem, t *target.Target) estimate {
-	blocks := s.blocks(p)
-	sms := float64(t.SMs)
-	resident := s.resident(p, t)
-	waves := ceilDiv(blocks, t.SMs*resident)
-	perSM := min(resident, ceilDiv(blocks, t.SMs)) // blocks that share a multiprocessor in a full wave
-	warps := float64(perSM * s.threads() / 32)
-	busy := min(1, warps/busyWarps)
-
-	flops := 2 * float64(s.BM*s.BN*s.BK) * float64(perSM)
-	arithmetic := flops / (t.TFLOPS[p.num.mul.String()] * 1e6 / sms * busy)
-	arithmetic = max(arithmetic, float64(perSM)*s.conversions(p)/(4*t.ClockGHz*1e3*busy))
-
-	reads := float64(s.sharedReads(p)) * float64(perSM)
-	shared := reads / (sharedBytesClk * t.ClockGHz * 1e3)
-
-	latency := memoryLatencyUS
-	chunk := max(arithmetic, shared, latency/float64(s.Stages-1)*0.5) + turnUS
-	chunks := s.chunksPerSplit(p)
-	wave := startUS + latency + float64(float64(chunks)*chunk)
-
-	weights := float64(s.tilesN(p) * s.chunks(p) * p.batches() * p.num.tileB(s.BN, s.BK))
-	if p.b.src.data == nil {
-		weights = 0
+// work describes a launch to the cost model. Activations are taken to be in L2, weights in DRAM.
+func (s Schedule) work(p *problem, m *cost.Machine) *cost.Work {
+	threads, chunks := s.threads(), s.chunksPerSplit(p)
+	all := float64(s.blocks(p) * chunks) // chunks of all blocks
+	w := &cost.Work{
+		Blocks: s.blocks(p), Warps: threads / 32, Resident: m.Resident(threads, s.shared(p), s.registers(p)),
+		Products:   []cost.Products{{Type: p.num.mul.String(), MACs: all * float64(s.BM*s.BN*s.BK)}},
+		Issued:     all * s.conversions(p),
+		Wavefronts: all * float64(s.sharedReads(p)) / m.Wavefront,
+		L2Bytes:    all * float64(s.stageBytes(p)),
+		Chunks:     chunks, Ahead: s.Stages - 1, Far: 1,
+		TailUS: float64(float64(s.BM*s.BN)/float64(threads)*m.FinishUS) + m.CacheLatencyUS,
 	}
-	l2 := float64(blocks) * float64(chunks*s.stageBytes(p))
-	dram := weights
-	terms := []float64{float64(float64(waves) * wave), l2 / (t.L2GBps * 1e3), dram / (t.MemoryGBps * 1e3)}
-	time := slices.Max(terms)
-	for _, x := range terms {
-		time += float64(x * exposed)
+	if p.b.src.data != nil {
+		w.DRAMBytes = float64(s.tilesN(p) * s.chunks(p) * p.batches() * p.num.tileB(s.BN, s.BK))
 	}
-
-	if s.SplitK > 1 {
-		partial := float64(blocks*s.BM*s.BN) * 8 // written and read, 4 bytes each
-		mine := float64(s.SplitK*s.BM*s.BN*4) / (float64(s.threads()) * 16) * cacheLatencyUS / 8
-		time += ticketUS + partial/(t.L2GBps*1e3) + mine
+	if s.SplitK > 1 { // partial sums go to L2 and back, eight vectors of a thread under way; a ticket says who is last
+		partial := float64(w.Blocks*s.BM*s.BN) * 8
+		mine := float64(s.SplitK*s.BM*s.BN*4) / (float64(threads) * 16) * m.CacheLatencyUS / m.LoadsAtATime
+		w.TailUS += m.TicketUS + partial/(m.L2GBps*1e3) + mine
 	}
-	out := float64(s.BM*s.BN) / float64(s.threads()) // elements a thread finishes
-	time += float64(out*0.004) + cacheLatencyUS
-	return estimate{time, blocks}
+	return w
 }
 
 // sharedReads is what a block reads from shared memory for a chunk, in bytes.
@@ -183,18 +129,17 @@ func longestK(p *problem, fit []Schedule) int {
 	return least + least/8
 }
 
-// worth is how much longer a launch may take to fill every multiprocessor: unmodelled effects favour more blocks.
-const worth = 1.3
-
 // choose returns the candidate of least estimated time. Where the contraction is large enough to matter, it is one with
 // a block for every multiprocessor, unless these take much longer: the reason says so, or why there are none.
 func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 	const matters = 1 << 20 // MACs
 	type choice struct {
-		s     Schedule
-		e     estimate
-		found bool
+		s      Schedule
+		us     float64
+		blocks int
+		found  bool
 	}
+	m := cost.Of(t)
 	var best, enough choice
 	most := 0
 	var refusal error
@@ -218,26 +163,26 @@ func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 		if s.chunks(p)*s.BK > longest {
 			continue
 		}
-		e := s.estimate(p, t)
-		most = max(most, e.blocks)
-		if !best.found || e.us < best.e.us {
-			best = choice{s, e, true}
+		c := choice{s, m.Estimate(s.work(p, m)).US - m.LaunchUS, s.blocks(p), true}
+		most = max(most, c.blocks)
+		if !best.found || c.us < best.us {
+			best = c
 		}
-		if e.blocks >= t.SMs && (!enough.found || e.us < enough.e.us) {
-			enough = choice{s, e, true}
+		if c.blocks >= t.SMs && (!enough.found || c.us < enough.us) {
+			enough = c
 		}
 	}
 	switch {
 	case !best.found:
 		return Schedule{}, "", fmt.Errorf("no schedule fits: %w", refusal)
-	case best.e.blocks >= t.SMs:
+	case best.blocks >= t.SMs:
 		return best.s, "", nil
 	case p.region.MACs() < matters:
-		return best.s, fmt.Sprintf("%d blocks: only %d MACs", best.e.blocks, p.region.MACs()), nil
+		return best.s, fmt.Sprintf("%d blocks: only %d MACs", best.blocks, p.region.MACs()), nil
 	case !enough.found:
-		return best.s, fmt.Sprintf("%d blocks: m=%d n=%d k=%d yields at most %d", best.e.blocks, p.m, p.n, p.k, most), nil
-	case enough.e.us > worth*best.e.us:
-		return best.s, fmt.Sprintf("%d blocks: %d take %.2f times as long", best.e.blocks, enough.e.blocks, enough.e.us/best.e.us), nil
+		return best.s, fmt.Sprintf("%d blocks: m=%d n=%d k=%d yields at most %d", best.blocks, p.m, p.n, p.k, most), nil
+	case enough.us > m.Unfilled*best.us:
+		return best.s, fmt.Sprintf("%d blocks: %d take %.2f times as long", best.blocks, enough.blocks, enough.us/best.us), nil
 	}
 	return enough.s, "", nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -159,14 +160,14 @@ func (s schedule) shared(p *problem) int {
 // choose takes the schedule that is estimated to be fastest; of equals the first.
 func (p *problem) choose(t *target.Target) (schedule, error) {
 	var best schedule
-	least := math.Inf(1)
+	least, m := math.Inf(1), cost.Of(t)
 	for _, s := range p.candidates() {
 		// Rows are moved apart only where that may pay: it takes long to find out how far.
-		if s.shared(p) > t.SharedBlock || s.estimate(p, t).total() >= least {
+		if s.shared(p) > t.SharedBlock || s.estimate(p, m) >= least {
 			continue
 		}
 		s = s.placed(p)
-		if us := s.estimate(p, t).total(); us < least && s.shared(p) <= t.SharedBlock {
+		if us := s.estimate(p, m); us < least && s.shared(p) <= t.SharedBlock {
 			best, least = s, us
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -90,7 +91,7 @@ func (f Format) micros(s *passes.Site, t *target.Target) float64 {
 		bits = 4.5
 	}
 	read := float64(s.Node.Inputs[s.X].Type.Numel()) * bits / 8
-	return max(float64(f.bytes(s))/t.MemoryGBps/1e3, read/t.L2GBps/1e3, 2*float64(s.MACs)/max(t.TFLOPS[f.Activations.String()], 1)/1e6)
+	return cost.Of(t).Layer(float64(f.bytes(s)), read, f.Activations.String(), float64(s.MACs))
 }
 
 // demotion takes a layer one step down its ladder.

@@ -6,31 +6,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
-
-// TestOccupancy: figures of the CUDA occupancy calculator for compute capability 9.0 (64 warps, 64 K registers, 228 KB).
-func TestOccupancy(t *testing.T) {
-	h200, err := target.OfDevice("h200")
-	require.NoError(t, err)
-	for _, c := range []struct {
-		threads, shared, regs int
-		blocks, warps         int
-		by                    string
-	}{
-		{256, 0, 32, 8, 64, "warps"},
-		{256, 0, 64, 4, 32, "registers"},
-		{128, 0, 255, 2, 8, "registers"},
-		{32, 0, 16, 32, 32, "blocks"},
-		{128, 48 << 10, 32, 4, 16, "shared memory"},
-		{128, 0, 0, 16, 64, "warps"},
-		{1024, 227 << 10, 32, 1, 32, "shared memory"},
-	} {
-		o := occupancy(h200, c.threads, c.shared, c.regs)
-		require.Equal(t, []any{c.blocks, c.warps, c.by}, []any{o.Blocks, o.Warps, o.LimitedBy}, "%+v", c)
-	}
-}
 
 // TestWhatBoundsALaunch gives the model launches that do much of one thing.
 func TestWhatBoundsALaunch(t *testing.T) {
@@ -67,7 +46,7 @@ func TestWhatBoundsALaunch(t *testing.T) {
 		c.change(counts)
 		l := Launch{Grid: counts.Grid, Block: counts.Block}
 		l.count(counts)
-		l.Occupancy = occupancy(gb10, 256, 0, 0)
+		l.Occupancy = cost.OccupancyOf(gb10, 256, 0, 0)
 		r := predict(gb10, &l, counts, 0)
 		require.Equal(t, c.by, r.By, "%+v", r)
 		require.InEpsilon(t, c.us+gb10.LaunchUS, r.US, 1e-6, "%s: %+v", c.by, r)
@@ -83,7 +62,7 @@ func TestATailBlockCostsAWave(t *testing.T) {
 		c.Sites = []emu.Site{{Instr: &ptx.Instr{Def: ptx.Lookup("ex2.approx.f32")}, Warps: int64(blocks) * 1e6}}
 		l := Launch{Grid: c.Grid, Block: c.Block}
 		l.count(c)
-		l.Occupancy = occupancy(gb10, 1024, 0, 0)
+		l.Occupancy = cost.OccupancyOf(gb10, 1024, 0, 0)
 		return predict(gb10, &l, c, 0).US - gb10.LaunchUS
 	}
 	require.InEpsilon(t, 2*time(48), time(49), 1e-9)

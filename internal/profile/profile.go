@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -74,9 +75,9 @@ type Launch struct {
 	Block  [3]int `json:"block"`
 	Shared int    `json:"shared_bytes"`
 	Counts
-	Occupancy Occupancy `json:"occupancy"`
-	Time      Time      `json:"predicted"`
-	ColdUS    float64   `json:"cold_us"` // predicted where constants come from DRAM, whatever L2 could hold
+	Occupancy cost.Occupancy `json:"occupancy"`
+	Time      cost.Time      `json:"predicted"`
+	ColdUS    float64        `json:"cold_us"` // predicted where constants come from DRAM, whatever L2 could hold
 
 	pipes pipes
 }
@@ -88,13 +89,13 @@ type Sum struct {
 	Note     string `json:"note,omitempty"`
 	Launches int    `json:"launches"`
 	Counts
-	US        float64   `json:"us"`
-	ColdUS    float64   `json:"cold_us"`
-	Share     float64   `json:"share"` // of the model's time
-	By        string    `json:"bound"`
-	Occupancy Occupancy `json:"occupancy"` // of the first launch
-	Blocks    int       `json:"blocks"`    // of the first launch
-	Threads   int       `json:"threads"`   // of a block
+	US        float64        `json:"us"`
+	ColdUS    float64        `json:"cold_us"`
+	Share     float64        `json:"share"` // of the model's time
+	By        string         `json:"bound"`
+	Occupancy cost.Occupancy `json:"occupancy"` // of the first launch
+	Blocks    int            `json:"blocks"`    // of the first launch
+	Threads   int            `json:"threads"`   // of a block
 }
 
 // classes are the names of ptx.Kind.
@@ -138,7 +139,7 @@ func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device st
 			l.Family, regs = k.Family, k.Regs
 		}
 		l.count(c)
-		l.Occupancy = occupancy(t, l.Block[0]*l.Block[1]*l.Block[2], l.Shared, regs)
+		l.Occupancy = cost.OccupancyOf(t, l.Block[0]*l.Block[1]*l.Block[2], l.Shared, regs)
 		l.Time = predict(t, &l, c, constants)
 		l.ColdUS = predict(t, &l, c, math.MaxInt).US
 		out.Launches = append(out.Launches, l)
@@ -177,7 +178,7 @@ func (p *Profile) copies(t *target.Target, e *runtime.Entry) {
 	add := func(index, bytes int, note string) {
 		l := Launch{Index: index, Kernel: "(copy)", Note: note, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}
 		l.UniqueRead, l.UniqueWrite = int64(bytes), int64(bytes)
-		l.Time = Time{L2: float64(2*bytes) / (t.L2GBps * 1e3), Gap: t.LaunchUS, By: "L2"}
+		l.Time = cost.Time{L2: float64(2*bytes) / (t.L2GBps * 1e3), Gap: t.LaunchUS, By: "L2"}
 		if l.Time.Gap > l.Time.L2 {
 			l.Time.By = "launch"
 		}
