@@ -109,42 +109,71 @@ func makeRegion(g *ir.Graph, c *cluster, outputs []*ir.Value) (*ir.Node, error) 
 		b.g.Outputs = append(b.g.Outputs, b.to[v])
 	}
 	n, err := g.NewRegion(c.family, regionName(c), b.g, 0, nil, b.inputs...)
-	if err == nil && c.family != ir.FamilyLoop {
-		storeAsRead(n.Region)
+	if err == nil && (c.family == ir.FamilyContraction || c.family == ir.FamilyWindow) {
+		err = storeAsRead(n.Region)
 	}
 	return n, err
 }
 
-// storeAsRead makes operands that the anchor reads through a widening Cast values of the wider type that are stored as the
-// narrower one.
-func storeAsRead(r *ir.Region) {
+// storeAsRead makes operands that the anchor reads through a widening Cast values of the wider type, stored as the narrower
+// one. What else reads them narrows them again, which is exact.
+func storeAsRead(r *ir.Region) error {
 	a := r.Anchor()
-	if a == nil {
-		return
-	}
+	var first []*ir.Node // new nodes, which only depend on operands
+	narrowed := map[*ir.Value]*ir.Value{}
 	for _, v := range a.Inputs {
-		for v != nil && v.Def != nil && v.Def.Op.Kind == ir.KindMovement {
-			v = v.Def.Inputs[0]
-		}
-		if v == nil || v.Def == nil || !widensHalf(v.Def) {
+		cast, _ := producers(v)
+		if cast == nil || !widensHalf(cast) {
 			continue
 		}
-		wide, cast, uses := v, v.Def, r.Body.Uses()
-		var chain []*ir.Value // from the Cast's operand down to the region's
-		for v = cast.Inputs[0]; len(uses[v]) == 1; v = v.Def.Inputs[0] {
-			if chain = append(chain, v); v.Def == nil || v.Def.Op.Kind != ir.KindMovement || len(v.Def.Inputs) > 1 {
-				break
+		wide := cast.Outputs[0].Type.DType
+		_, path := producers(cast.Inputs[0])
+		x := cast.Inputs[0]
+		if len(path) > 0 {
+			x = path[0].Inputs[0]
+		}
+		operand := narrowed[x]
+		if operand == nil {
+			if operand = x; !slices.Contains(r.Body.Inputs, x) {
+				continue
 			}
+			to := ir.Attrs{"to": x.Type.DType}
+			x.Type = ir.Type{DType: wide, Shape: x.Type.Shape}
+			down, err := r.Body.NewNode("Cast", "v", to, x)
+			if err != nil {
+				return err
+			}
+			r.Body.ReplaceAll(x, down.Outputs[0])
+			first = append(first, down)
+			narrowed[down.Outputs[0]] = x
 		}
-		if v.Def != nil || v.IsConst() || len(uses[v]) != 1 {
-			continue
+		y := operand
+		for _, m := range path {
+			n, err := r.Body.NewNode(m.Op.Name, m.Name, m.Attrs, y)
+			if err != nil {
+				return err
+			}
+			first, y = append(first, n), n.Outputs[0]
 		}
-		for _, x := range chain {
-			x.Type.DType = wide.Type.DType
-		}
-		r.Body.ReplaceAll(wide, cast.Inputs[0])
-		r.Body.Nodes = slices.DeleteFunc(r.Body.Nodes, func(n *ir.Node) bool { return n == cast })
+		r.Body.ReplaceAll(cast.Outputs[0], y)
 	}
+	r.Body.Nodes = append(first, r.Body.Nodes...)
+	r.Body.RemoveDead()
+	return nil
+}
+
+// producers follows v through nodes that move the elements of one operand: the node that the way begins at, which does
+// something else, or nil, and the nodes behind it.
+func producers(v *ir.Value) (from *ir.Node, path []*ir.Node) {
+	for v != nil && v.Def != nil && v.Def.Op.Kind == ir.KindMovement && len(v.Def.Inputs) == 1 {
+		path = append(path, v.Def)
+		v = v.Def.Inputs[0]
+	}
+	slices.Reverse(path)
+	if v == nil {
+		return nil, nil
+	}
+	return v.Def, path
 }
 
 // body is a region's subgraph under construction.

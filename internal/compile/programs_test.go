@@ -54,7 +54,7 @@ func TestProgramsStayTheSame(t *testing.T) {
 	}
 	everything := os.Getenv("SPARK_FULL") != ""
 	for _, name := range names {
-		for _, in := range []string{"fp32", "fp16", "bf16", "fp8", "nvfp4"} {
+		for _, in := range []string{"file", "fp32", "fp16", "bf16", "fp8", "nvfp4"} {
 			if precision.Calibrates(in) && name == "supercombo" && !everything {
 				continue
 			}
@@ -76,7 +76,7 @@ func TestProgramsStayTheSame(t *testing.T) {
 			t.Logf("%s is missing: %s is not compared", path, name)
 			continue
 		}
-		precisions := []string{"fp32", "fp16", "bf16"}
+		precisions := []string{"file", "fp32", "fp16", "bf16"}
 		if everything {
 			precisions = append(precisions, "fp8", "nvfp4")
 		}
