@@ -29,12 +29,7 @@ func layers(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.D
 		single.Entries = append(single.Entries, runtime.Entry{Name: entryName(i), Launches: []runtime.Launch{l}})
 	}
 	apart.Variants = []runtime.Variant{single}
-	m, err := runtime.NewModel(ctx, &apart, d, runtime.ModelOptions{Target: v.Target})
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	s, err := m.NewSession(ctx, runtime.SessionOptions{})
+	s, err := runtime.Open(ctx, &apart, d, runtime.ModelOptions{Target: v.Target})
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/spark-compile/spark-compile/hal"
@@ -148,13 +149,13 @@ func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, 
 	if opt.L2Bytes == 0 {
 		return nil
 	}
-	f, err := newFlush(ctx, d, opt.L2Bytes)
+	flush, free, err := flusher(ctx, d, opt.L2Bytes)
+	defer free()
 	if err != nil {
 		return fmt.Errorf("flushing the L2 cache: %w", err)
 	}
-	defer f.close()
 	samples, err = sample(opt.Runs, func() (float64, error) {
-		if err := f.graph.Run(ctx); err != nil {
+		if err := flush.Run(ctx); err != nil {
 			return 0, err
 		}
 		return replay()
@@ -167,39 +168,28 @@ func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, 
 	return nil
 }
 
-// flush is a copy on the device that is larger than the cache, so that nothing of a model stays in it.
-type flush struct {
-	from, to hal.Memory
-	graph    hal.Graph
-}
-
-func newFlush(ctx context.Context, d hal.Device, l2 int) (f *flush, err error) {
-	f = &flush{}
-	defer func() {
+// flusher captures a copy on the device of more bytes than the cache holds, which evicts the model's data. free releases
+// what was allocated, after an error too.
+func flusher(ctx context.Context, d hal.Device, l2 int) (graph hal.Graph, free func(), err error) {
+	var held []func() error
+	free = func() {
+		for _, f := range slices.Backward(held) {
+			f()
+		}
+	}
+	var ranges [2]hal.Range
+	for i := range ranges {
+		m, err := d.Alloc(2*l2, hal.DeviceMemory)
 		if err != nil {
-			f.close()
+			return nil, free, err
 		}
-	}()
-	if f.from, err = d.Alloc(2*l2, hal.DeviceMemory); err != nil {
-		return f, err
+		held, ranges[i] = append(held, m.Free), hal.Range{Memory: m, Bytes: 2 * l2}
 	}
-	if f.to, err = d.Alloc(2*l2, hal.DeviceMemory); err != nil {
-		return f, err
+	graph, err = d.Capture(ctx, []hal.Op{{Src: ranges[0].Memory, Dst: ranges[1].Memory, Bytes: 2 * l2, Reads: ranges[:1], Writes: ranges[1:]}})
+	if err == nil {
+		held = append(held, graph.Close)
 	}
-	f.graph, err = d.Capture(ctx, []hal.Op{{Src: f.from, Dst: f.to, Bytes: 2 * l2,
-		Reads: []hal.Range{{Memory: f.from, Bytes: 2 * l2}}, Writes: []hal.Range{{Memory: f.to, Bytes: 2 * l2}}}})
-	return f, err
-}
-
-func (f *flush) close() {
-	if f.graph != nil {
-		f.graph.Close()
-	}
-	for _, m := range []hal.Memory{f.to, f.from} {
-		if m != nil {
-			m.Free()
-		}
-	}
+	return graph, free, err
 }
 
 // Accuracy compares outputs with a reference's, output by output in the program's order.

@@ -8,20 +8,20 @@ import (
 	"github.com/spark-compile/spark-compile/hal/nvml"
 )
 
-// watch samples the GPU at a bus address, or the only one there is, until done is called.
+// watch reads the state of a GPU at an interval until done is called: of the GPU at a bus address, or of the only one.
 func watch(source nvml.Source, bus string, every time.Duration) (done func() State) {
 	if source == nil {
 		return func() State { return State{} }
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	var sum accumulator
+	var seen []nvml.GPU
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		for ctx.Err() == nil {
 			if snapshot, err := source.Read(ctx); err == nil {
-				for i := range snapshot.GPUs {
-					if g := &snapshot.GPUs[i]; g.Bus == bus || len(snapshot.GPUs) == 1 {
-						sum.add(g)
+				for _, g := range snapshot.GPUs {
+					if g.Bus == bus || len(snapshot.GPUs) == 1 {
+						seen = append(seen, g)
 					}
 				}
 			}
@@ -34,48 +34,31 @@ func watch(source nvml.Source, bus string, every time.Duration) (done func() Sta
 	return func() State {
 		stop()
 		wait.Wait()
-		return sum.state()
+		return stateOf(seen)
 	}
 }
 
-// accumulator adds up figures.
-type accumulator struct {
-	samples                     int
-	clock, power, heat, percent mean
-	throttle                    nvml.Reasons
-	capped                      bool
-}
-
-type mean struct {
-	sum float64
-	n   int
-}
-
-func (m *mean) add(f nvml.Figure) {
-	if f.OK {
-		m.sum += f.Value
-		m.n++
+// stateOf averages each figure over the samples that have it, and collects every slowdown.
+func stateOf(seen []nvml.GPU) State {
+	mean := func(figure func(g *nvml.GPU) nvml.Figure) nvml.Figure {
+		var sum, n float64
+		for i := range seen {
+			if f := figure(&seen[i]); f.OK {
+				sum, n = sum+f.Value, n+1
+			}
+		}
+		return nvml.Figure{Value: sum / max(n, 1), OK: n > 0}
 	}
-}
-
-func (m *mean) figure() nvml.Figure {
-	if m.n == 0 {
-		return nvml.Figure{}
+	s := State{
+		Samples:     len(seen),
+		ClockMHz:    mean(func(g *nvml.GPU) nvml.Figure { return g.ClockMHz }),
+		PowerWatts:  mean(func(g *nvml.GPU) nvml.Figure { return g.PowerWatts }),
+		Celsius:     mean(func(g *nvml.GPU) nvml.Figure { return g.Celsius }),
+		Utilisation: mean(func(g *nvml.GPU) nvml.Figure { return g.Utilisation }),
 	}
-	return nvml.Known(m.sum / float64(m.n))
-}
-
-func (a *accumulator) add(g *nvml.GPU) {
-	a.samples++
-	a.clock.add(g.ClockMHz)
-	a.power.add(g.PowerWatts)
-	a.heat.add(g.Celsius)
-	a.percent.add(g.Utilisation)
-	a.throttle |= g.Throttle
-	a.capped = a.capped || g.Capped()
-}
-
-func (a *accumulator) state() State {
-	return State{Samples: a.samples, ClockMHz: a.clock.figure(), PowerWatts: a.power.figure(), Celsius: a.heat.figure(), Utilisation: a.percent.figure(),
-		Throttle: a.throttle, Capped: a.capped}
+	for i := range seen {
+		s.Throttle |= seen[i].Throttle
+		s.Capped = s.Capped || seen[i].Capped()
+	}
+	return s
 }

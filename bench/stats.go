@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -81,15 +82,7 @@ func rankSum(a, b []float64) (u, ties float64) {
 	for _, x := range b {
 		all = append(all, sample{x, false})
 	}
-	slices.SortFunc(all, func(p, q sample) int {
-		if p.value < q.value {
-			return -1
-		}
-		if p.value > q.value {
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(all, func(p, q sample) int { return cmp.Compare(p.value, q.value) })
 	var ranks float64
 	for i := 0; i < len(all); {
 		j := i

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"html/template"
@@ -140,15 +141,7 @@ func distribution(names []string, samples [][]float64) template.HTML {
 func bars(layers []Layer) template.HTML {
 	const most, row = 25, 18
 	sorted := slices.Clone(layers)
-	slices.SortStableFunc(sorted, func(a, b Layer) int {
-		if a.MS != b.MS {
-			if a.MS > b.MS {
-				return -1
-			}
-			return 1
-		}
-		return a.Index - b.Index
-	})
+	slices.SortFunc(sorted, func(a, b Layer) int { return cmp.Or(cmp.Compare(b.MS, a.MS), a.Index-b.Index) })
 	var total float64
 	for _, l := range layers {
 		total += l.MS

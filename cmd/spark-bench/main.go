@@ -8,11 +8,8 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
 
 	"github.com/spark-compile/spark-compile/internal/cli"
 )
@@ -40,26 +37,10 @@ type flags struct {
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// errSlower says that a model is slower than --max-slowdown allows: exit code 1.
-var errSlower = errors.New("slower than the baseline")
+// errSlower reports a model slower than --max-slowdown allows.
+const errSlower = cli.Failure("slower than the baseline")
 
-// run is the command: 0 done, 1 slower than allowed, 2 wrong use or bad input.
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	var f flags
-	done, err := cli.Parse(&f, "spark-bench", "Measure compiled packages and ONNX models.", args, stdout)
-	if err == nil && !done {
-		b := &session{flags: f, out: stdout, err: stderr}
-		err = b.run(ctx)
-	}
-	switch {
-	case err == nil:
-		return cli.Done
-	case errors.Is(err, errSlower):
-		fmt.Fprintf(stderr, "spark-bench: %v\n", err)
-		return cli.Failed
-	}
-	fmt.Fprintf(stderr, "spark-bench: %v\n", err)
-	return cli.BadInput
+	s := &session{out: stdout, err: stderr}
+	return cli.Main(&s.flags, "spark-bench", "Measure compiled packages and ONNX models.", args, stdout, stderr, func(ctx context.Context) error { return s.run(ctx) })
 }

@@ -74,16 +74,8 @@ func (s *session) predict(ctx context.Context, precisions []string) error {
 
 // programsOf reads a package, or compiles an ONNX file in every precision.
 func (s *session) programsOf(ctx context.Context, path string, precisions []string) ([]*runtime.Program, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
-		p, err := runtime.Read(os.DirFS(path))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		return []*runtime.Program{p}, nil
+	if p, err := cli.Package(path); p != nil || err != nil {
+		return []*runtime.Program{p}, err
 	}
 	var out []*runtime.Program
 	for _, precision := range precisions {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -120,11 +119,7 @@ func (s *session) prepare() (done func()) {
 	s.report = &bench.Report{Version: bench.Version, Device: fmt.Sprintf("%s (%s)", info.Name, info.Backend), Runs: s.Runs, Warmup: s.Warmup}
 	s.options = bench.Options{Runs: s.Runs, Warmup: s.Warmup, Target: s.Target, Layers: s.Layers || s.HTML != ""}
 	m := machine.Current()
-	name := strings.TrimSpace(m.Vendor + " " + m.Product)
-	if name == "" {
-		name = "unknown machine"
-	}
-	s.report.Machine, s.report.Driver = name+" ("+m.Platform+")", m.Driver
+	s.report.Machine, s.report.Driver = m.Name()+" ("+m.Platform+")", m.Driver
 	done = func() {}
 	if info.Backend == config.CUDA {
 		if i := slices.IndexFunc(m.GPUs, func(g machine.GPU) bool { return g.Ordinal >= 0 && g.Name == info.Name }); i >= 0 {
@@ -155,17 +150,13 @@ func (s *session) prepare() (done func()) {
 
 // model measures one argument: a package as it is, an ONNX file in every precision.
 func (s *session) model(ctx context.Context, path string, precisions []string) error {
-	info, err := os.Stat(path)
+	p, err := cli.Package(path)
 	if err != nil {
 		return err
 	}
-	if info.IsDir() {
+	if p != nil {
 		if len(s.Precision) > 0 || len(s.Shape) > 0 {
-			s.note(path + " is compiled already: --precision and --shape are for ONNX files")
-		}
-		p, err := runtime.Read(os.DirFS(path))
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			s.note(path + " is already compiled: --precision and --shape apply to ONNX files only")
 		}
 		_, _, err = s.measure(ctx, p, 0)
 		return err

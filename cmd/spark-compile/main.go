@@ -10,10 +10,8 @@ import (
 	"io"
 	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
@@ -47,20 +45,10 @@ type flags struct {
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run is the command: 0 done, 2 wrong use or bad input.
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	var f flags
-	done, err := cli.Parse(&f, "spark-compile", "Compile an ONNX model to PTX kernels and a Go package.", args, stdout)
-	if err == nil && !done {
-		err = f.run(ctx, stdout, stderr)
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "spark-compile: %v\n", err)
-		return cli.BadInput
-	}
-	return cli.Done
+	return cli.Main(&f, "spark-compile", "Compile an ONNX model to PTX kernels and a Go package.", args, stdout, stderr,
+		func(ctx context.Context) error { return f.run(ctx, stdout, stderr) })
 }
 
 func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {

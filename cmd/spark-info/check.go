@@ -101,8 +101,8 @@ func checkClocks(s *status) check {
 	if g == nil || !g.ClockMHz.OK {
 		return check{"clocks", missing, "no figures", ""}
 	}
-	if x := throttling(&g.GPU); x != "" {
-		return check{"clocks", failed, strings.TrimPrefix(x, ", "), "mind cooling and the power supply"}
+	if slow := throttling(&g.GPU); len(slow) > 0 {
+		return check{"clocks", failed, "throttled: " + strings.Join(slow, ", "), "check cooling and power supply"}
 	}
 	return check{"clocks", passed, fmt.Sprintf("%.0f MHz, not throttled", g.ClockMHz.Value), ""}
 }

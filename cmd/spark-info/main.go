@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"time"
 
 	"github.com/spark-compile/spark-compile/hal"
@@ -34,28 +33,12 @@ type flags struct {
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// errCheck says that a check failed: exit code 1.
-var errCheck = errors.New("a check failed")
+// errCheck reports that a check failed.
+const errCheck = cli.Failure("a check failed")
 
-// run is the command: 0 done, 1 a check failed, 2 wrong use.
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	var f flags
-	done, err := cli.Parse(&f, "spark-info", "Describe this machine and what spark-compile uses of it.", args, stdout)
-	if err == nil && !done {
-		t := &tool{flags: f, out: stdout, open: detect.Open}
-		err = t.run(ctx)
-	}
-	switch {
-	case err == nil:
-		return cli.Done
-	case errors.Is(err, errCheck):
-		fmt.Fprintf(stderr, "spark-info: %v\n", err)
-		return cli.Failed
-	}
-	fmt.Fprintf(stderr, "spark-info: %v\n", err)
-	return cli.BadInput
+	t := &tool{out: stdout, open: detect.Open}
+	return cli.Main(&t.flags, "spark-info", "Describe this machine and what spark-compile uses of it.", args, stdout, stderr, func(ctx context.Context) error { return t.run(ctx) })
 }
 
 // tool is one run of the command, with the machine as it sees it.

@@ -59,8 +59,8 @@ func spark(f flags, change func(*nvml.GPU)) (*tool, *bytes.Buffer) {
 func TestStatusOfASpark(t *testing.T) {
 	tool, out := spark(flags{}, nil)
 	require.NoError(t, tool.run(context.Background()))
-	for _, want := range []string{"NVIDIA DGX Spark (DGX Spark), by /sys/class/dmi/id/product_name: NVIDIA_DGX_Spark; GPU: NVIDIA GB10",
-		"580.95.05, CUDA 13.0, by NVML", "NVIDIA GB10, compute capability 12.1, 48 SMs: used where none is asked for",
+	for _, want := range []string{"NVIDIA DGX Spark (DGX Spark), identified by /sys/class/dmi/id/product_name: NVIDIA_DGX_Spark; GPU: NVIDIA GB10",
+		"580.95.05, CUDA 13.0, via NVML", "NVIDIA GB10, compute capability 12.1, 48 SMs: used by default",
 		"memory 120.0 GiB, 20.0 GiB used, shared with the CPU (/proc/meminfo)", "clock 2418 of 3003 MHz, 41.3 W, 58 °C, 93 % busy\n", "nvfp4 is the fastest",
 		"precision = fp16 (default)"} {
 		require.Contains(t, out.String(), want)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -11,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/nvml"
 )
 
-// status is what --json prints.
+// status is the output of --json.
 type status struct {
 	Version  int              `json:"version"`
 	Machine  *machine.Machine `json:"machine"`
@@ -20,7 +22,7 @@ type status struct {
 	Checks   []check          `json:"checks,omitempty"`
 }
 
-// device is what a program would run on.
+// device is the device that a program would run on.
 type device struct {
 	Name    string `json:"name,omitempty"`
 	Backend string `json:"backend,omitempty"`
@@ -31,12 +33,7 @@ type device struct {
 }
 
 func (s *status) failed() bool {
-	for _, c := range s.Checks {
-		if c.Status == failed {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Checks, func(c check) bool { return c.Status == failed })
 }
 
 func (s *status) print(w io.Writer) error {
@@ -58,14 +55,13 @@ func (s *status) print(w io.Writer) error {
 		fmt.Fprintf(t, "missing\t%s\n", x)
 	}
 	d := s.Device
-	switch {
-	case d.Error != "":
+	memory := "inputs and outputs are copied"
+	if d.Unified {
+		memory = "inputs and outputs are shared with the host"
+	}
+	if d.Error != "" {
 		fmt.Fprintf(t, "device\tnone: %s\n", d.Error)
-	default:
-		memory := "inputs and outputs are copied"
-		if d.Unified {
-			memory = "inputs and outputs are shared with the host"
-		}
+	} else {
 		fmt.Fprintf(t, "device\t%s (%s): %s\n", d.Name, d.Backend, memory)
 	}
 	if d.Notice != "" {
@@ -88,16 +84,12 @@ func (s *status) print(w io.Writer) error {
 }
 
 func identity(m *machine.Machine) string {
-	name := strings.TrimSpace(m.Vendor + " " + m.Product)
-	if name == "" {
-		name = "unknown"
-	}
-	text := fmt.Sprintf("%s (%s)", name, m.Kind)
+	text := fmt.Sprintf("%s (%s)", m.Name(), m.Kind)
 	if m.Kind == machine.Other {
-		text = name + " (no GB10 machine)"
+		text = m.Name() + " (not a GB10 machine)"
 	}
 	if len(m.Evidence) > 0 {
-		text += ", by " + strings.Join(m.Evidence, "; ")
+		text += ", identified by " + strings.Join(m.Evidence, "; ")
 	}
 	return text
 }
@@ -106,20 +98,17 @@ func driver(m *machine.Machine) string {
 	if m.Driver == "" && m.CUDA == "" {
 		return "none"
 	}
-	text := m.Driver
-	if text == "" {
-		text = "version unknown"
-	}
+	text := cmp.Or(m.Driver, "version unknown")
 	if m.CUDA != "" {
 		text += ", CUDA " + m.CUDA
 	}
 	if m.Management != "" {
-		text += ", by " + m.Management
+		text += ", via " + m.Management
 	}
 	return text
 }
 
-// gpu describes a GPU in lines.
+// gpu describes a GPU, one line for each aspect.
 func gpu(g *machine.GPU, best bool) []string {
 	head := g.Name
 	if g.Target != "" {
@@ -129,9 +118,9 @@ func gpu(g *machine.GPU, best bool) []string {
 		head += fmt.Sprintf(", %d SMs", g.SMs)
 	}
 	if best {
-		head += ": used where none is asked for"
+		head += ": used by default"
 	} else if g.Ordinal < 0 {
-		head += ": the driver does not show it to programs"
+		head += ": hidden from programs by the driver"
 	}
 	memory := "memory " + figureSize(g.MemoryTotal)
 	if g.MemoryUsed.OK {
@@ -143,21 +132,20 @@ func gpu(g *machine.GPU, best bool) []string {
 	if g.MemorySource != "" {
 		memory += " (" + g.MemorySource + ")"
 	}
-	lines := []string{head, memory,
-		fmt.Sprintf("clock %s of %s MHz, %s W, %s °C, %s %% busy%s", g.ClockMHz.Format("%.0f"), g.ClockMax.Format("%.0f"), g.PowerWatts.Format("%.1f"), g.Celsius.Format("%.0f"), g.Utilisation.Format("%.0f"), throttling(&g.GPU)),
-		fmt.Sprintf("tensor cores have %s: %s is the fastest", strings.Join(g.Precisions, ", "), g.Recommended)}
-	return lines
+	clock := fmt.Sprintf("clock %s of %s MHz, %s W, %s °C, %s %% busy", g.ClockMHz.Format("%.0f"), g.ClockMax.Format("%.0f"), g.PowerWatts.Format("%.1f"), g.Celsius.Format("%.0f"), g.Utilisation.Format("%.0f"))
+	if slow := throttling(&g.GPU); len(slow) > 0 {
+		clock += ", throttled: " + strings.Join(slow, ", ")
+	}
+	return []string{head, memory, clock, fmt.Sprintf("tensor cores support %s; %s is the fastest", strings.Join(g.Precisions, ", "), g.Recommended)}
 }
 
-func throttling(g *nvml.GPU) string {
+// throttling lists why a GPU's clock is low.
+func throttling(g *nvml.GPU) []string {
 	reasons := g.Throttle.Slowdowns()
 	if g.Capped() {
-		reasons = append(reasons, "clock capped without a reason: unplug the power supply for a minute")
+		reasons = append(reasons, "clock capped, no reason reported: unplug the power supply for a minute")
 	}
-	if len(reasons) == 0 {
-		return ""
-	}
-	return ", throttled: " + strings.Join(reasons, ", ")
+	return reasons
 }
 
 func figureSize(f nvml.Figure) string {
@@ -167,7 +155,7 @@ func figureSize(f nvml.Figure) string {
 	return memorySize(f.Value)
 }
 
-// memorySize prints a size of memory.
+// memorySize formats bytes of memory; 0 is unknown.
 func memorySize(v float64) string {
 	if v == 0 {
 		return "n/a"

@@ -7,11 +7,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
@@ -41,36 +38,27 @@ type flags struct {
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// errMiss says that a comparison failed: exit code 1.
-var errMiss = errors.New("outputs differ from the expected ones")
+// What makes a run fail: an output of --expect, or a case of --suite.
+const (
+	errMiss  = cli.Failure("outputs differ from the expected ones")
+	errCases = cli.Failure("outputs differ from the expected ones: cases failed")
+)
 
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	var f flags
 	args, dirs := suiteArguments(args)
-	done, err := cli.Parse(&f, "spark-run", "Run a compiled package or an ONNX model.", args, stdout)
-	f.Suite = append(f.Suite, dirs...)
-	switch {
-	case err != nil || done:
-	case !f.Profile && (f.ProfileDevice != "" || f.ProfileHTML != ""):
-		err = errors.New("--profile-device and --profile-html go with --profile")
-	case f.Profile && len(f.Suite) > 0:
-		err = errors.New("--profile is for one model, not for --suite")
-	case len(f.Suite) > 0:
-		err = f.suite(ctx, stdout)
-	default:
-		err = f.run(ctx, stdout, stderr)
-	}
-	switch {
-	case err == nil:
-		return cli.Done
-	case errors.Is(err, errMiss):
-		fmt.Fprintf(stderr, "spark-run: %v\n", err)
-		return cli.Failed
-	}
-	fmt.Fprintf(stderr, "spark-run: %v\n", detect.Explain(err))
-	return cli.BadInput
+	return cli.Main(&f, "spark-run", "Run a compiled package or an ONNX model.", args, stdout, stderr, func(ctx context.Context) error {
+		f.Suite = append(f.Suite, dirs...)
+		switch {
+		case !f.Profile && (f.ProfileDevice != "" || f.ProfileHTML != ""):
+			return errors.New("--profile-device and --profile-html go with --profile")
+		case f.Profile && len(f.Suite) > 0:
+			return errors.New("--profile is for one model, not for --suite")
+		case len(f.Suite) > 0:
+			return detect.Explain(f.suite(ctx, stdout))
+		}
+		return detect.Explain(f.run(ctx, stdout, stderr))
+	})
 }
 
 // suiteArguments takes the directories that follow --suite out of the arguments: the flag takes as many as there are.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -77,19 +76,12 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // program reads a package, or compiles an ONNX file in memory.
 func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program, error) {
-	info, err := os.Stat(f.Model)
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
-		if f.Precision != "" || len(f.Shape) > 0 {
-			return nil, fmt.Errorf("%s is compiled already: --precision and --shape are for ONNX files", f.Model)
-		}
-		p, err := runtime.Read(os.DirFS(f.Model))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Model, err)
-		}
-		return p, nil
+	p, err := cli.Package(f.Model)
+	switch {
+	case p != nil && (f.Precision != "" || len(f.Shape) > 0):
+		return nil, fmt.Errorf("%s is already compiled: --precision and --shape apply to ONNX files only", f.Model)
+	case p != nil || err != nil:
+		return p, err
 	}
 	precision, err := cli.Precision(f.Precision, stderr)
 	if err != nil {

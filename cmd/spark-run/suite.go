@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"sort"
+	"maps"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/detect"
@@ -13,9 +15,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/suite"
 	"github.com/spark-compile/spark-compile/ir"
 )
-
-// errCases says that cases failed: exit code 1.
-var errCases = fmt.Errorf("%w: cases failed", errMiss)
 
 // suite runs ONNX test cases and prints a line a failure, the refusals by reason, and the count.
 func (f *flags) suite(ctx context.Context, w io.Writer) error {
@@ -39,17 +38,8 @@ func (f *flags) suite(ctx context.Context, w io.Writer) error {
 			reasons[r.Reason()]++
 		}
 	}
-	var names []string
-	for n := range reasons {
-		names = append(names, n)
-	}
-	sort.Slice(names, func(i, j int) bool {
-		if reasons[names[i]] != reasons[names[j]] {
-			return reasons[names[i]] > reasons[names[j]]
-		}
-		return names[i] < names[j]
-	})
-	for _, n := range names {
+	most := func(a, b string) int { return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b)) }
+	for _, n := range slices.SortedFunc(maps.Keys(reasons), most) {
 		fmt.Fprintf(w, "skipped %4d  %s\n", reasons[n], n)
 	}
 	passed, failed, skipped := suite.Count(results)

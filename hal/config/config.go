@@ -1,5 +1,6 @@
-// Package config reads the settings of the machine layer: flags above the environment above defaults. Each setting knows
-// its value and where it came from; a value of the environment that makes no sense costs one warning and counts as absent.
+// Package config reads the settings of the machine layer: flags take precedence over the environment, and the environment
+// over defaults. Each setting records its value and where it came from. An invalid value in the environment produces one
+// warning and is ignored.
 package config
 
 import (
@@ -12,13 +13,13 @@ import (
 	"github.com/spark-compile/spark-compile/internal/precision"
 )
 
-// Variables of the environment. The first three are those of openpilot's DGX Spark proposal.
+// Environment variables. The first three are those of openpilot's DGX Spark proposal.
 const (
-	EnabledVariable   = "OPENPILOT_DGX_ENABLED"   // 1 or 0: whether a GPU is used
-	DisableVariable   = "OPENPILOT_DISABLE_DGX"   // 1: no GPU is used, whatever OPENPILOT_DGX_ENABLED says
+	EnabledVariable   = "OPENPILOT_DGX_ENABLED"   // 1 or 0: whether to use a GPU
+	DisableVariable   = "OPENPILOT_DISABLE_DGX"   // 1: do not use a GPU, even with OPENPILOT_DGX_ENABLED=1
 	PrecisionVariable = "OPENPILOT_DGX_PRECISION" // fp32, fp16, bf16, fp8, fp4
 	DeviceVariable    = "SPARK_DEVICE"            // auto, cuda, cuda:N, emu
-	CacheVariable     = "SPARK_CACHE"             // directory of what can be made again; off for none
+	CacheVariable     = "SPARK_CACHE"             // cache directory, or off
 )
 
 // Names of devices.
@@ -33,14 +34,20 @@ type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 	From  string `json:"from"` // default, --flag, or the variable
-	// Warnings has a line for each value that is not used as it stands, and one if the value is experimental.
+	// Warnings has a line for each value that was ignored or overridden, and one if the value is experimental.
 	Warnings []string `json:"warnings,omitempty"`
 }
+
+func (s *Setting) warn(format string, args ...any) {
+	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
+}
+
+func (s *Setting) set(value, from string) { s.Value, s.From = value, from }
 
 // Settings are all settings.
 type Settings struct {
 	GPU       Setting // on or off
-	Device    Setting // auto, cuda, cuda:N or emu, after GPU was taken into account
+	Device    Setting // auto, cuda, cuda:N or emu; emu if GPU is off, unless a flag names a device
 	Precision Setting // fp32, fp16 …
 	Cache     Setting // directory, or off
 }
@@ -48,16 +55,7 @@ type Settings struct {
 // All lists the settings in the order in which they are printed.
 func (s *Settings) All() []Setting { return []Setting{s.GPU, s.Device, s.Precision, s.Cache} }
 
-// Warnings are those of all settings.
-func (s *Settings) Warnings() []string {
-	var out []string
-	for _, x := range s.All() {
-		out = append(out, x.Warnings...)
-	}
-	return out
-}
-
-// CacheDir is the directory of a kind of cached things, or nothing if there is to be none.
+// CacheDir returns the cache directory for one kind of file, or "" if caching is off.
 func (s *Settings) CacheDir(kind string) string {
 	if s.Cache.Value == "off" || s.Cache.Value == "" {
 		return ""
@@ -71,121 +69,104 @@ type Flags struct {
 	Precision string
 }
 
-// Read reads the settings. A wrong flag is an error, since whoever typed it is there to correct it. lookup is nil for the
-// environment of the process.
+// Read reads the settings. An invalid flag is an error; an invalid environment variable only produces a warning. lookup
+// reads the environment; nil means the process's own.
 func Read(f Flags, lookup func(string) (string, bool)) (*Settings, error) {
 	if lookup == nil {
 		lookup = os.LookupEnv
 	}
-	r := &reader{lookup: lookup}
-	s := &Settings{GPU: r.taking(r.gpu()), Cache: r.taking(r.cache())}
+	env := variables(lookup)
+	s := &Settings{GPU: env.gpu(), Cache: env.cache()}
 	var err error
-	if s.Precision, err = r.precision(f.Precision); err != nil {
+	if s.Precision, err = env.precision(f.Precision); err != nil {
 		return nil, err
 	}
-	s.Precision = r.taking(s.Precision)
-	if s.Device, err = r.device(f.Device, s.GPU); err != nil {
+	if s.Device, err = env.device(f.Device, s.GPU); err != nil {
 		return nil, err
 	}
-	s.Device = r.taking(s.Device)
 	return s, nil
 }
 
-type reader struct {
-	lookup   func(string) (string, bool)
-	warnings []string
-}
+// variables looks an environment variable up.
+type variables func(string) (string, bool)
 
-func (r *reader) warn(format string, args ...any) {
-	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
-}
-
-// taking gives a setting the warnings that reading it cost.
-func (r *reader) taking(s Setting) Setting {
-	s.Warnings, r.warnings = r.warnings, nil
-	return s
-}
-
-// value is a variable's value without spaces around it; an empty one counts as absent.
-func (r *reader) value(variable string) (string, bool) {
-	v, _ := r.lookup(variable)
+// value returns a variable's value without surrounding spaces; an empty variable counts as unset.
+func (env variables) value(variable string) (string, bool) {
+	v, _ := env(variable)
 	v = strings.TrimSpace(v)
 	return v, v != ""
 }
 
 // yes reads a variable that is 1 or 0.
-func (r *reader) yes(variable string) (on, ok bool) {
-	v, ok := r.value(variable)
-	if !ok {
-		return false, false
-	}
+func (env variables) yes(variable string, s *Setting) (on, ok bool) {
+	v, ok := env.value(variable)
 	switch strings.ToLower(v) {
 	case "1", "true", "yes", "on":
 		return true, true
 	case "0", "false", "no", "off":
 		return false, true
 	}
-	r.warn("%s=%s is neither 1 nor 0: it is not used", variable, v)
+	if ok {
+		s.warn("%s=%s is ignored: want 1 or 0", variable, v)
+	}
 	return false, false
 }
 
-func (r *reader) gpu() Setting {
+func (env variables) gpu() Setting {
 	s := Setting{Name: "gpu", Value: "on", From: "default"}
-	enabled, given := r.yes(EnabledVariable)
-	if given {
-		s.From = EnabledVariable
-		if !enabled {
-			s.Value = "off"
-		}
+	enabled, given := env.yes(EnabledVariable, &s)
+	switch {
+	case given && enabled:
+		s.set("on", EnabledVariable)
+	case given:
+		s.set("off", EnabledVariable)
 	}
-	if disabled, _ := r.yes(DisableVariable); disabled {
-		if given && enabled {
-			r.warn("%s and %s contradict each other: no GPU is used", EnabledVariable, DisableVariable)
+	if disabled, _ := env.yes(DisableVariable, &s); disabled {
+		if enabled {
+			s.warn("%s and %s contradict each other: not using a GPU", EnabledVariable, DisableVariable)
 		}
-		s.Value, s.From = "off", DisableVariable
+		s.set("off", DisableVariable)
 	}
 	return s
 }
 
-func (r *reader) cache() Setting {
-	if v, ok := r.value(CacheVariable); ok {
-		return Setting{Name: "cache", Value: v, From: CacheVariable}
+func (env variables) cache() Setting {
+	s := Setting{Name: "cache", Value: "off", From: "default"}
+	if v, ok := env.value(CacheVariable); ok {
+		s.set(v, CacheVariable)
+	} else if dir, err := os.UserCacheDir(); err == nil {
+		s.Value = filepath.Join(dir, "spark-compile")
 	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return Setting{Name: "cache", Value: "off", From: "default"}
-	}
-	return Setting{Name: "cache", Value: filepath.Join(dir, "spark-compile"), From: "default"}
+	return s
 }
 
-func (r *reader) device(flag string, gpu Setting) (Setting, error) {
-	if flag != "" && flag != Auto {
-		if _, err := Ordinal(flag); err != nil {
-			return Setting{}, fmt.Errorf("--device %w", err)
-		}
-		return Setting{Name: "device", Value: flag, From: "--device"}, nil
-	}
+func (env variables) device(flag string, gpu Setting) (Setting, error) {
 	s := Setting{Name: "device", Value: Auto, From: "default"}
-	if flag == Auto {
-		s.From = "--device"
+	if flag != "" {
+		if _, err := Ordinal(flag); err != nil {
+			return s, fmt.Errorf("--device %w", err)
+		}
+		if s.set(flag, "--device"); flag != Auto {
+			return s, nil
+		}
 	}
-	if v, ok := r.value(DeviceVariable); ok {
+	if v, ok := env.value(DeviceVariable); ok {
 		if _, err := Ordinal(v); err != nil {
-			r.warn("%s=%v: auto is used", DeviceVariable, err)
+			s.warn("%s=%v; using auto", DeviceVariable, err)
 		} else {
-			s = Setting{Name: "device", Value: v, From: DeviceVariable}
+			s.set(v, DeviceVariable)
 		}
 	}
 	if gpu.Value == "off" && s.Value != Emu {
 		if s.Value != Auto {
-			r.warn("%s=%s is not used: %s says that no GPU is", DeviceVariable, s.Value, gpu.From)
+			s.warn("%s=%s is ignored: %s turns the GPU off", DeviceVariable, s.Value, gpu.From)
 		}
-		s = Setting{Name: "device", Value: Emu, From: gpu.From}
+		s.set(Emu, gpu.From)
 	}
 	return s, nil
 }
 
-// Ordinal reads the name of a device: the number of cuda:N, and -1 where the name has none.
+// Ordinal parses the name of a device: N of cuda:N, or -1 for a name without a number.
 func Ordinal(name string) (int, error) {
 	if name == Auto || name == CUDA || name == Emu {
 		return -1, nil
@@ -198,26 +179,28 @@ func Ordinal(name string) (int, error) {
 	return 0, fmt.Errorf("%s: want auto, cuda, cuda:N or emu", name)
 }
 
-// precision applies the rule for precisions: the flag, else the environment, else the default.
-func (r *reader) precision(flag string) (Setting, error) {
+// precision takes the flag, else the environment variable, else the default.
+func (env variables) precision(flag string) (Setting, error) {
 	s := Setting{Name: "precision", Value: precision.Default, From: "default"}
-	given, from := strings.ToLower(strings.TrimSpace(flag)), "--precision"
+	given, from := strings.TrimSpace(flag), "--precision"
 	if given == "" {
 		var ok bool
-		if given, ok = r.value(PrecisionVariable); !ok {
+		if given, ok = env.value(PrecisionVariable); !ok {
 			return s, nil
 		}
-		given, from = strings.ToLower(given), PrecisionVariable
+		from = PrecisionVariable
 	}
+	given = strings.ToLower(given)
 	p, err := precision.Lookup(given)
 	switch {
-	case (err != nil || p.Name == precision.File) && flag != "":
+	case err == nil && p.Name != precision.File:
+		if s.set(p.Name, from); p.Experimental {
+			s.warn("precision %s is experimental: check its accuracy before driving with it", given)
+		}
+	case flag != "":
 		return s, fmt.Errorf("--precision %s: want %s", flag, precision.List("or"))
-	case err != nil || p.Name == precision.File:
-		r.warn("%s=%s is no precision (%s are): using %s", PrecisionVariable, given, precision.List("and"), precision.Default)
-		return s, nil
-	case p.Experimental:
-		r.warn("precision %s is experimental: compare its accuracy before it drives anything", given)
+	default:
+		s.warn("%s=%s is not a precision (want %s); using %s", PrecisionVariable, given, precision.List("or"), precision.Default)
 	}
-	return Setting{Name: "precision", Value: p.Name, From: from}, nil
+	return s, nil
 }

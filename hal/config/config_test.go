@@ -35,13 +35,13 @@ func TestFlagsStandAboveTheEnvironmentAboveDefaults(t *testing.T) {
 		{name: "both", env: []string{"OPENPILOT_DISABLE_DGX=1", "OPENPILOT_DGX_ENABLED=1"}, gpu: "off", device: "emu", precision: "fp16", gpuFrom: DisableVariable, deviceFrom: DisableVariable, precFr: "default", warnings: []string{"contradict"}},
 		{name: "a flag above disabled", flags: Flags{Device: "cuda:1"}, env: []string{"OPENPILOT_DISABLE_DGX=1"}, gpu: "off", device: "cuda:1", precision: "fp16", gpuFrom: DisableVariable, deviceFrom: "--device", precFr: "default"},
 		{name: "auto is no choice", flags: Flags{Device: "auto"}, env: []string{"SPARK_DEVICE=emu"}, gpu: "on", device: "emu", precision: "fp16", gpuFrom: "default", deviceFrom: DeviceVariable, precFr: "default"},
-		{name: "device of the environment, disabled", env: []string{"SPARK_DEVICE=cuda", "OPENPILOT_DISABLE_DGX=1"}, gpu: "off", device: "emu", precision: "fp16", gpuFrom: DisableVariable, deviceFrom: DisableVariable, precFr: "default", warnings: []string{"SPARK_DEVICE=cuda is not used"}},
+		{name: "device of the environment, disabled", env: []string{"SPARK_DEVICE=cuda", "OPENPILOT_DISABLE_DGX=1"}, gpu: "off", device: "emu", precision: "fp16", gpuFrom: DisableVariable, deviceFrom: DisableVariable, precFr: "default", warnings: []string{"SPARK_DEVICE=cuda is ignored"}},
 		{name: "wrong device", env: []string{"SPARK_DEVICE=tpu"}, gpu: "on", device: "auto", precision: "fp16", gpuFrom: "default", deviceFrom: "default", precFr: "default", warnings: []string{"SPARK_DEVICE=tpu"}},
 		{name: "wrong switch", env: []string{"OPENPILOT_DGX_ENABLED=maybe"}, gpu: "on", device: "auto", precision: "fp16", gpuFrom: "default", deviceFrom: "default", precFr: "default", warnings: []string{"OPENPILOT_DGX_ENABLED=maybe"}},
 		{name: "precision", env: []string{"OPENPILOT_DGX_PRECISION= FP32 "}, gpu: "on", device: "auto", precision: "fp32", gpuFrom: "default", deviceFrom: "default", precFr: PrecisionVariable},
 		{name: "precision by flag", flags: Flags{Precision: "fp16"}, env: []string{"OPENPILOT_DGX_PRECISION=fp32"}, gpu: "on", device: "auto", precision: "fp16", gpuFrom: "default", deviceFrom: "default", precFr: "--precision"},
 		{name: "a flag hides a wrong environment", flags: Flags{Precision: "fp32"}, env: []string{"OPENPILOT_DGX_PRECISION=int4"}, gpu: "on", device: "auto", precision: "fp32", gpuFrom: "default", deviceFrom: "default", precFr: "--precision"},
-		{name: "wrong precision", env: []string{"OPENPILOT_DGX_PRECISION=int4"}, gpu: "on", device: "auto", precision: "fp16", gpuFrom: "default", deviceFrom: "default", precFr: "default", warnings: []string{"int4 is no precision"}},
+		{name: "wrong precision", env: []string{"OPENPILOT_DGX_PRECISION=int4"}, gpu: "on", device: "auto", precision: "fp16", gpuFrom: "default", deviceFrom: "default", precFr: "default", warnings: []string{"int4 is not a precision"}},
 		{name: "fp4", env: []string{"OPENPILOT_DGX_PRECISION=fp4"}, gpu: "on", device: "auto", precision: "nvfp4", gpuFrom: "default", deviceFrom: "default", precFr: "OPENPILOT_DGX_PRECISION", warnings: []string{"experimental"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -50,9 +50,13 @@ func TestFlagsStandAboveTheEnvironmentAboveDefaults(t *testing.T) {
 			require.Equal(t, []string{c.gpu, c.gpuFrom}, []string{s.GPU.Value, s.GPU.From})
 			require.Equal(t, []string{c.device, c.deviceFrom}, []string{s.Device.Value, s.Device.From})
 			require.Equal(t, []string{c.precision, c.precFr}, []string{s.Precision.Value, s.Precision.From})
-			require.Len(t, s.Warnings(), len(c.warnings), "%v", s.Warnings())
+			var warnings []string
+			for _, x := range s.All() {
+				warnings = append(warnings, x.Warnings...)
+			}
+			require.Len(t, warnings, len(c.warnings), "%v", warnings)
 			for i, w := range c.warnings {
-				require.Contains(t, s.Warnings()[i], w)
+				require.Contains(t, warnings[i], w)
 			}
 			require.Len(t, s.All(), 4)
 		})

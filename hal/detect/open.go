@@ -1,5 +1,5 @@
-// Package detect opens the device to run on: the one that was asked for, or the best there is. A device that was not
-// asked for by name and cannot be used makes way for the next one, and the reason is told in a line.
+// Package detect opens the device to run on: the requested one, or the best available. If no device was requested by name
+// and the best one cannot be used, it falls back to the next and reports the reason and a fix.
 package detect
 
 import (
@@ -21,26 +21,25 @@ const (
 	Emu  = config.Emu
 )
 
-// Options chooses a device.
+// Options select a device.
 type Options struct {
 	Name  string // auto, cuda, cuda:N or emu; "" and auto leave the choice to the environment (hal/config)
-	Check bool   // emu: memory, race, initialisation and synchronisation checks
+	Check bool   // emu: check memory, races, initialisation and synchronisation
 
 	Library string                      // the driver; "" for libcuda.so.1
-	Lookup  func(string) (string, bool) // the environment; nil for the process's own
+	Lookup  func(string) (string, bool) // the environment; nil means the process's own
 }
 
-// Open opens the device. Where none is asked for by name, a machine without a usable GPU gets the CPU device; why says
-// what was missing, and whether a GPU that is used needs its inputs and outputs copied. It is empty if there is nothing
-// to say.
+// Open opens the device. If none is requested by name, a machine without a usable GPU gets the CPU device. why lists what
+// was missing and whether inputs and outputs must be copied to a GPU; it is empty if neither applies.
 func Open(ctx context.Context, opt Options) (d hal.Device, why string, err error) {
 	d, notices, err := Use(ctx, opt, func(hal.Device) error { return nil })
 	return d, strings.Join(notices, "; "), err
 }
 
-// Use opens a device and tries it, for example by loading a model. Where no device is asked for by name, the next one is
-// taken if a device cannot be had or if try fails for a reason that lies in the device: out of memory, a PTX that the
-// driver refuses, no variant, a device that is lost. try must leave nothing behind on a device that it refuses.
+// Use opens a device and calls try with it, for example to load a model. If no device is requested by name, it falls back
+// to the next one when a device cannot be opened or try fails because of the device: out of memory, PTX that the driver
+// rejects, no variant for it, device lost. When try fails it must have released what it allocated.
 func Use(ctx context.Context, opt Options, try func(hal.Device) error) (hal.Device, []string, error) {
 	settings, err := config.Read(config.Flags{Device: opt.Name}, opt.Lookup)
 	if err != nil {
@@ -68,12 +67,12 @@ func Use(ctx context.Context, opt Options, try func(hal.Device) error) (hal.Devi
 		if i == len(candidates)-1 {
 			return nil, nil, fmt.Errorf("device %s: %w", c.name, Explain(err))
 		}
-		notices = append(notices, fmt.Sprintf("%s is not used (%v): trying %s", c.name, Explain(err), candidates[i+1].name))
+		notices = append(notices, fmt.Sprintf("not using %s (%v); trying %s", c.name, Explain(err), candidates[i+1].name))
 	}
 	return nil, nil, hal.ErrNoDevice // there is always a candidate
 }
 
-// closing closes a device that is given up. What a lost device says to that is no news.
+// closing closes a device after a failure. Closing a lost device fails too, which adds nothing.
 func closing(d hal.Device, why error) error {
 	if err := d.Close(); !errors.Is(why, hal.ErrDeviceLost) {
 		return err
@@ -81,10 +80,10 @@ func closing(d hal.Device, why error) error {
 	return nil
 }
 
-// copies is the one warning of a GPU that does not share its memory with the host.
+// copies warns that a GPU does not share its memory with the host.
 func copies(d hal.Device) []string {
 	if c, ok := d.(interface{ Copies() string }); ok && c.Copies() != "" {
-		return []string{"inputs and outputs are copied at each run: " + c.Copies()}
+		return []string{"inputs and outputs are copied on each run: " + c.Copies()}
 	}
 	return nil
 }
@@ -95,7 +94,7 @@ type candidate struct {
 	open func() (hal.Device, error)
 }
 
-// list is what may be opened, best first; notice says why no GPU is among it where one might be expected.
+// list returns the devices that may be opened, best first; notice gives the reason if an expected GPU is missing.
 func list(s *config.Settings, opt Options) (out []candidate, notice string) {
 	cpu := candidate{"the CPU device", func() (hal.Device, error) { return emu.Open(emu.Options{Check: opt.Check}) }}
 	name := s.Device.Value
@@ -128,7 +127,7 @@ func list(s *config.Settings, opt Options) (out []candidate, notice string) {
 		if name == CUDA {
 			return []candidate{{CUDA, func() (hal.Device, error) { return nil, err }}}, ""
 		}
-		return []candidate{cpu}, fmt.Sprintf("no GPU is used (%v): running on the CPU device", Explain(err))
+		return []candidate{cpu}, fmt.Sprintf("not using a GPU (%v); running on the CPU device", Explain(err))
 	}
 	for _, g := range sys.Ranked() {
 		out = append(out, gpu(fmt.Sprintf("cuda:%d (%s)", g.Ordinal, g.Name), g.Ordinal))

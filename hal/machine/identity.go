@@ -1,22 +1,23 @@
 package machine
 
 import (
+	"cmp"
 	"io/fs"
 	"slices"
 	"strings"
 )
 
-// Kind says what sort of machine it is.
+// Kind is the kind of a machine.
 type Kind string
 
 // Kinds of machines.
 const (
 	DGXSpark Kind = "DGX Spark"    // NVIDIA's own
-	GB10     Kind = "GB10 machine" // the same chip, sold by somebody else
+	GB10     Kind = "GB10 machine" // the same chip from another vendor
 	Other    Kind = "other"
 )
 
-// Identity is what a machine is, and by what it was recognised.
+// Identity names a machine and the evidence for it.
 type Identity struct {
 	Kind     Kind     `json:"kind"`
 	Vendor   string   `json:"vendor,omitempty"`
@@ -24,12 +25,17 @@ type Identity struct {
 	Evidence []string `json:"evidence,omitempty"`
 }
 
-// products are the machines with a GB10. A product's name must be in the firmware's own words, beside its vendor's: the
-// same vendors sell other machines under similar names.
+// Name is vendor and product.
+func (id *Identity) Name() string {
+	return cmp.Or(strings.TrimSpace(id.Vendor+" "+id.Product), "unknown machine")
+}
+
+// products are the machines with a GB10. The firmware must name both vendor and product, since the same vendors sell other
+// machines under similar names.
 var products = []struct {
 	vendor  string
-	makers  []string // as DMI's sys_vendor spells them
-	names   []string // any of them, as whole words
+	makers  []string // spellings in DMI's sys_vendor
+	names   []string // spellings of the product, matched as whole words
 	product string
 	kind    Kind
 }{
@@ -43,20 +49,20 @@ var products = []struct {
 	{"MSI", []string{"msi", "micro star"}, []string{"edgexpert", "ms c931"}, "EdgeXpert", GB10},
 }
 
-// Files of the firmware, below the root.
+// Firmware files, relative to the root.
 const (
 	deviceTreeModel = "proc/device-tree/model"
 	dmi             = "sys/class/dmi/id/"
 )
 
-// chip is a GPU as far as identity goes; the capability is zero where it is unknown.
+// chip is a GPU's name and compute capability, which is zero if unknown.
 type chip struct {
 	name         string
 	major, minor int
 }
 
-// identify recognises the machine. The GPU decides where one is seen: firmware names a GB10 machine only as long as no
-// other GPU contradicts it, and a machine whose firmware says nothing is one by its GPU alone.
+// identify recognises the machine. A visible GPU overrides the firmware: another GPU rules out a GB10 machine, and a GB10 makes
+// it one even if the firmware is silent.
 func identify(root fs.FS, chips []chip) Identity {
 	id := firmware(root)
 	var others []string
@@ -79,12 +85,12 @@ func identify(root fs.FS, chips []chip) Identity {
 	return id
 }
 
-// isGB10 tells the chip from others whose names begin alike, and from other chips of its capability.
+// isGB10 tells the chip from others with similar names and from others of the same compute capability.
 func isGB10(c chip) bool {
 	return hasWords(c.name, "gb10") && (c.major == 0 || c.major == 12 && c.minor == 1)
 }
 
-// firmware reads device tree and DMI.
+// firmware identifies the machine by device tree and DMI.
 func firmware(root fs.FS) Identity {
 	tree := firstLine(root, deviceTreeModel)
 	maker := firstLine(root, dmi+"sys_vendor")
@@ -92,22 +98,22 @@ func firmware(root fs.FS) Identity {
 	if id.Product == "" {
 		id.Product = tree
 	}
-	sources := []struct{ file, maker, text string }{{deviceTreeModel, tree, tree}}
-	for _, f := range []string{"product_name", "product_family", "product_version", "board_name"} {
-		sources = append(sources, struct{ file, maker, text string }{dmi + f, maker, firstLine(root, dmi+f)})
-	}
-	for _, s := range sources {
+	for _, file := range []string{deviceTreeModel, dmi + "product_name", dmi + "product_family", dmi + "product_version", dmi + "board_name"} {
+		text, by := firstLine(root, file), maker
+		if file == deviceTreeModel {
+			by = tree
+		}
 		for _, p := range products {
-			if slices.ContainsFunc(p.makers, func(m string) bool { return hasWords(s.maker, m) }) &&
-				slices.ContainsFunc(p.names, func(n string) bool { return hasWords(s.text, n) }) {
-				return Identity{Kind: p.kind, Vendor: p.vendor, Product: p.product, Evidence: []string{"/" + s.file + ": " + s.text}}
+			if slices.ContainsFunc(p.makers, func(m string) bool { return hasWords(by, m) }) &&
+				slices.ContainsFunc(p.names, func(n string) bool { return hasWords(text, n) }) {
+				return Identity{Kind: p.kind, Vendor: p.vendor, Product: p.product, Evidence: []string{"/" + file + ": " + text}}
 			}
 		}
 	}
 	return id
 }
 
-// firstLine reads a file of one line; the device tree ends its strings with a zero byte.
+// firstLine returns the first line of a file without the zero byte that ends a device tree string, or "".
 func firstLine(root fs.FS, name string) string {
 	raw, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -117,8 +123,8 @@ func firstLine(root fs.FS, name string) string {
 	return strings.TrimSpace(strings.ToValidUTF8(line, ""))
 }
 
-// hasWords says that a text contains words in a row. Case and what stands between words do not matter:
-// NVIDIA_DGX_Spark has the words of DGX Spark.
+// hasWords reports whether a text contains words in a row, ignoring case and separators: NVIDIA_DGX_Spark contains
+// "dgx spark".
 func hasWords(text, words string) bool {
 	return strings.Contains(" "+plain(text)+" ", " "+words+" ")
 }

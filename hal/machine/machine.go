@@ -1,9 +1,8 @@
-// Package machine says what machine a program runs on: whether it is a DGX Spark or another GB10 machine, which GPUs it
-// has, what they can do, and how they are.
+// Package machine describes the machine a program runs on: whether it is a DGX Spark or another GB10 machine, which GPUs it
+// has, what they can do and what state they are in.
 //
 //	identity.go   firmware and GPU names
-//	machine.go    the survey: driver, management layer, /proc/meminfo
-//	precision.go  what is recommended for a compute capability
+//	machine.go    the survey of driver, management layer and /proc/meminfo
 package machine
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/precision"
 )
 
-// Machine is everything that the survey found.
+// Machine is the result of a survey.
 type Machine struct {
 	Identity
 	Platform        string   `json:"platform"` // linux/arm64
@@ -33,40 +32,39 @@ type Machine struct {
 	CUDA            string   `json:"cuda,omitempty"`
 	Management      string   `json:"management,omitempty"` // NVML or nvidia-smi
 	GPUs            []GPU    `json:"gpus"`
-	Best            int      `json:"best_gpu"`          // index of the GPU that is used where none is asked for, or -1
-	Missing         []string `json:"missing,omitempty"` // what could not be asked, and why
+	Best            int      `json:"best_gpu"`          // index of the default GPU, or -1
+	Missing         []string `json:"missing,omitempty"` // what could not be queried, and why
 }
 
-// GPU joins what driver and management layer say of one GPU.
+// GPU combines what driver and management layer report about one GPU.
 type GPU struct {
 	nvml.GPU
-	Ordinal      int      `json:"ordinal"`       // the driver's number, or -1 where only the management layer sees it
+	Ordinal      int      `json:"ordinal"`       // the driver's number, or -1 if only the management layer sees it
 	SMs          int      `json:"sms,omitempty"` // 0 unknown
 	L2Bytes      int      `json:"l2_bytes,omitempty"`
 	SharedBlock  int      `json:"shared_block,omitempty"`
 	Target       string   `json:"target,omitempty"`
 	Unified      bool     `json:"unified"`
-	MemorySource string   `json:"memory_source,omitempty"` // who knows the memory figures
-	Precisions   []string `json:"precisions"`              // that its tensor cores have
+	MemorySource string   `json:"memory_source,omitempty"` // where the memory figures come from
+	Precisions   []string `json:"precisions"`              // supported by its tensor cores
 	Recommended  string   `json:"recommended_precision"`
 }
 
-// Prober is where the survey looks. The zero value looks at this machine.
+// Prober holds the sources of a survey. The zero value surveys this machine.
 type Prober struct {
-	Root       fs.FS                        // nil for /
-	Driver     func() (*cuda.System, error) // nil for libcuda.so.1
-	Management func() (nvml.Source, error)  // nil for NVML, else nvidia-smi
+	Root       fs.FS                        // nil means /
+	Driver     func() (*cuda.System, error) // nil means libcuda.so.1
+	Management func() (nvml.Source, error)  // nil means NVML, or nvidia-smi without it
 }
 
-// current is the survey of this process's machine: GPUs do not come and go while it runs.
 var current = sync.OnceValue(func() *Machine { return Prober{}.Survey(context.Background()) })
 
-// Current is the survey of this machine, made once a process. Callers must not change it; for figures that move, such as
-// clocks, make a new survey or ask hal/nvml.
+// Current returns the survey of this machine, made on the first call; GPUs do not come and go while a program runs. Callers
+// must not change it. Clocks and other figures that change need a new survey or hal/nvml.
 func Current() *Machine { return current() }
 
-// Survey looks at everything. What cannot be asked is named in Missing and is no error.
-func (p Prober) Survey(ctx context.Context) *Machine {
+// orDefault fills in the sources of this machine.
+func (p Prober) orDefault() Prober {
 	if p.Root == nil {
 		p.Root = os.DirFS("/")
 	}
@@ -76,6 +74,31 @@ func (p Prober) Survey(ctx context.Context) *Machine {
 	if p.Management == nil {
 		p.Management = func() (nvml.Source, error) { return nvml.Open(nvml.Options{}) }
 	}
+	return p
+}
+
+// held is a source that stays open between surveys.
+type held struct{ nvml.Source }
+
+func (held) Close() error { return nil }
+
+// Keep opens the management layer and queries the driver once, for surveys in quick succession. The caller calls done after the
+// last one.
+func (p Prober) Keep() (kept Prober, done func() error, err error) {
+	p = p.orDefault()
+	source, err := p.Management()
+	if err != nil {
+		return p, nil, err
+	}
+	sys, failure := p.Driver()
+	p.Management = func() (nvml.Source, error) { return held{source}, nil }
+	p.Driver = func() (*cuda.System, error) { return sys, failure }
+	return p, source.Close, nil
+}
+
+// Survey queries every source. A source that cannot be queried is listed in Missing and is not an error.
+func (p Prober) Survey(ctx context.Context) *Machine {
+	p = p.orDefault()
 	m := &Machine{Platform: goruntime.GOOS + "/" + goruntime.GOARCH, CPUs: goruntime.NumCPU()}
 	m.MemoryTotal, m.MemoryAvailable = meminfo(p.Root)
 	sys, err := p.Driver()
@@ -108,12 +131,11 @@ func (p Prober) Survey(ctx context.Context) *Machine {
 // manage reads the management layer.
 func (m *Machine) manage(ctx context.Context, open func() (nvml.Source, error)) nvml.Snapshot {
 	source, err := open()
-	if err != nil {
-		m.Missing = append(m.Missing, err.Error())
-		return nvml.Snapshot{}
+	var snapshot nvml.Snapshot
+	if err == nil {
+		defer source.Close()
+		snapshot, err = source.Read(ctx)
 	}
-	defer source.Close()
-	snapshot, err := source.Read(ctx)
 	if err != nil {
 		m.Missing = append(m.Missing, err.Error())
 		return nvml.Snapshot{}
@@ -125,7 +147,7 @@ func (m *Machine) manage(ctx context.Context, open func() (nvml.Source, error)) 
 	return snapshot
 }
 
-// join pairs GPUs by their PCI address, since driver and management layer number them differently.
+// join matches GPUs by PCI address, since driver and management layer number them differently.
 func join(driver []cuda.GPU, managed []nvml.GPU) []GPU {
 	out := []GPU{}
 	used := map[int]bool{}
@@ -142,38 +164,35 @@ func join(driver []cuda.GPU, managed []nvml.GPU) []GPU {
 			g.Index, g.Bus = d.Ordinal, d.Bus
 		}
 		g.Name, g.Major, g.Minor = d.Name, d.Major, d.Minor
-		if g.MemoryTotal.OK {
-			g.MemorySource = "NVML"
-		} else if !g.Unified {
+		if !g.MemoryTotal.OK && !g.Unified {
 			g.MemoryTotal, g.MemorySource = nvml.Known(float64(d.Memory)), "driver"
 		}
 		out = append(out, g)
 	}
 	for i, n := range managed {
 		if !used[i] {
-			g := GPU{GPU: n, Ordinal: -1}
-			if n.MemoryTotal.OK {
-				g.MemorySource = "NVML"
-			}
-			out = append(out, g)
+			out = append(out, GPU{GPU: n, Ordinal: -1})
 		}
 	}
 	return out
 }
 
-// memory takes the figures of /proc/meminfo where host and GPU have one memory and the management layer knows none.
+// memory takes the figures from /proc/meminfo if GPU and CPU share their memory and the management layer reports none.
 func (m *Machine) memory(g *GPU) {
-	if g.MemoryTotal.OK || !g.Unified || m.MemoryTotal == 0 {
-		return
+	switch {
+	case g.MemorySource != "": // the driver's figure
+	case g.MemoryTotal.OK:
+		g.MemorySource = "NVML"
+	case g.Unified && m.MemoryTotal > 0:
+		g.MemoryTotal = nvml.Known(float64(m.MemoryTotal))
+		g.MemoryUsed = nvml.Known(float64(m.MemoryTotal - m.MemoryAvailable))
+		g.MemorySource = "/" + meminfoFile
 	}
-	g.MemoryTotal = nvml.Known(float64(m.MemoryTotal))
-	g.MemoryUsed = nvml.Known(float64(m.MemoryTotal - m.MemoryAvailable))
-	g.MemorySource = "/" + meminfoFile
 }
 
 const meminfoFile = "proc/meminfo"
 
-// meminfo reads the machine's memory in bytes.
+// meminfo reads the machine's total and available memory in bytes.
 func meminfo(root fs.FS) (total, available int64) {
 	raw, err := fs.ReadFile(root, meminfoFile)
 	if err != nil {
@@ -195,7 +214,7 @@ func meminfo(root fs.FS) (total, available int64) {
 	return total, min(available, total)
 }
 
-// BestGPU is the GPU that is used where none is asked for, or nil where the driver sees none.
+// BestGPU returns the default GPU, or nil if the driver sees none.
 func (m *Machine) BestGPU() *GPU {
 	if m.Best < 0 {
 		return nil

@@ -1,20 +1,25 @@
-// Package cli is what the commands share: exit codes, flag parsing, precision from flag and environment, shapes,
+// Package cli is what the commands share: exit codes, flags, settings from flags and environment, reading packages,
 // progress.
 package cli
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Exit codes.
@@ -24,20 +29,38 @@ const (
 	BadInput = 2 // wrong use or bad input
 )
 
-// Parse fills a struct of kong flags. done says that --help was printed and nothing is left to do.
-func Parse(into any, name, summary string, args []string, stdout io.Writer) (done bool, err error) {
-	p, err := kong.New(into, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(), kong.Exit(func(int) { done = true }))
-	if err != nil {
-		return false, err
+// Failure is an error of a command that did its work and found something wrong: exit code Failed.
+type Failure string
+
+func (f Failure) Error() string { return string(f) }
+
+// Main parses the arguments into a struct of kong flags, calls run with a context that ends on an interrupt, prints its
+// error and returns the exit code. --help prints the flags instead.
+func Main(flags any, name, summary string, args []string, stdout, stderr io.Writer, run func(context.Context) error) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	help := false
+	p, err := kong.New(flags, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(), kong.Exit(func(int) { help = true }))
+	if err == nil {
+		_, err = p.Parse(args)
 	}
-	_, err = p.Parse(args)
-	if done {
-		return true, nil
+	if help {
+		return Done
 	}
-	return false, err
+	if err == nil {
+		err = run(ctx)
+	}
+	if err == nil {
+		return Done
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", name, err)
+	if errors.As(err, new(Failure)) {
+		return Failed
+	}
+	return BadInput
 }
 
-// vars are what help texts and defaults may name: the tables' rows.
+// vars are the variables of help texts and defaults, read from the tables of targets and precisions.
 func vars() kong.Vars {
 	return kong.Vars{
 		"target":      target.Default().Name,
@@ -49,8 +72,21 @@ func vars() kong.Vars {
 	}
 }
 
-// Precision resolves --precision by the rule of hal/config: the flag, else the environment, else fp16. A wrong flag is an
-// error; a wrong environment is a warning and the default.
+// Package reads the compiled package in a directory. It returns nil if path is a file, which is an ONNX model then.
+func Package(path string) (*runtime.Program, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return nil, err
+	}
+	p, err := runtime.Read(os.DirFS(path))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// Precision resolves --precision as hal/config does: the flag, else the environment, else the default. An invalid flag is an
+// error; an invalid environment variable produces a warning and the default.
 func Precision(flag string, stderr io.Writer) (string, error) {
 	s, err := config.Read(config.Flags{Precision: flag}, nil)
 	if err != nil {
@@ -62,7 +98,7 @@ func Precision(flag string, stderr io.Writer) (string, error) {
 	return s.Precision.Value, nil
 }
 
-// Shapes reads --shape flags: input=1x3x48x192.
+// Shapes parses --shape flags: input=1x3x48x192.
 func Shapes(flags []string) (map[string][]int, error) {
 	out := map[string][]int{}
 	for _, f := range flags {
@@ -71,7 +107,7 @@ func Shapes(flags []string) (map[string][]int, error) {
 			return nil, fmt.Errorf("--shape %s: want input=1x3x48x192", f)
 		}
 		if out[name] != nil {
-			return nil, fmt.Errorf("--shape %s: input %q was given a shape already", f, name)
+			return nil, fmt.Errorf("--shape %s: input %q already has a shape", f, name)
 		}
 		shape := []int{}
 		for _, d := range strings.Split(dims, "x") {
@@ -89,7 +125,7 @@ func Shapes(flags []string) (map[string][]int, error) {
 	return out, nil
 }
 
-// Progress returns a function that shows stages on a terminal, and nil where there is none or quiet is wanted.
+// Progress returns a function that shows the current stage on a terminal. It is nil with quiet, and if stderr is no terminal.
 func Progress(stderr io.Writer, quiet bool) func(string) {
 	f, ok := stderr.(*os.File)
 	if !ok || quiet {
