@@ -12,12 +12,12 @@ import (
 func Parse(text string) (*Graph, error) {
 	p := &parser{text: text, line: 1}
 	p.advance()
-	g, err := p.graph(nil)
-	if err == nil && p.tok != "" {
-		err = p.unexpected("the end")
+	g := p.graph(nil)
+	if p.tok != "" {
+		p.unexpected("the end")
 	}
-	if err != nil {
-		return nil, atLine(p.tokLine, err)
+	if p.err != nil {
+		return nil, p.err
 	}
 	if err := g.Verify(); err != nil {
 		return nil, err
@@ -32,9 +32,9 @@ type body struct {
 	region *Region // whose body it is, or nil
 }
 
-func (b *body) define(v *Value) error {
+func (p *parser) define(b *body, v *Value) {
 	if b.values[v.Name] != nil {
-		return fmt.Errorf("%%%s is defined twice", v.Name)
+		p.failf("%%%s is defined twice", v.Name)
 	}
 	b.values[v.Name] = v
 	if i := strings.LastIndexByte(v.Name, '~'); i >= 0 {
@@ -42,219 +42,149 @@ func (b *body) define(v *Value) error {
 			b.next = k
 		}
 	}
-	return nil
 }
 
-func (p *parser) graph(r *Region) (*Graph, error) {
-	if err := p.expect("graph"); err != nil {
-		return nil, err
+func (p *parser) graph(r *Region) *Graph {
+	p.expect("graph")
+	b := &body{NewGraph(p.quoted()), map[string]*Value{}, r}
+	p.expect("{")
+	for p.until("}") {
+		outer := p.statementLine
+		p.statementLine = p.tokLine
+		p.statement(b)
+		p.statementLine = outer
 	}
-	name, err := p.quoted()
-	if err != nil {
-		return nil, err
-	}
-	b := &body{NewGraph(name), map[string]*Value{}, r}
-	if err := p.expect("{"); err != nil {
-		return nil, err
-	}
-	for !p.accept("}") {
-		line := p.tokLine
-		if err := p.statement(b); err != nil {
-			return nil, atLine(line, err)
-		}
-	}
-	return b.Graph, nil
+	return b.Graph
 }
 
 // statement reads one line of a graph.
-func (p *parser) statement(b *body) error {
+func (p *parser) statement(b *body) {
 	switch {
 	case p.accept("meta"):
-		k, err := p.quoted()
-		if err != nil {
-			return err
-		}
-		if err := p.expect("="); err != nil {
-			return err
-		}
-		b.Meta[k], err = p.quoted()
-		return err
+		k := p.quoted()
+		p.expect("=")
+		b.Meta[k] = p.quoted()
 	case p.accept("input"):
-		v, err := p.declaration()
-		if err != nil {
-			return err
-		}
+		v := p.declaration()
 		b.Inputs = append(b.Inputs, v)
 		if b.region != nil {
 			b.region.Operands = append(b.region.Operands, Operand{Storage: Storage{DType: v.Type.DType}})
 		}
-		return b.define(v)
+		p.define(b, v)
 	case b.region != nil && p.accept("operand"):
-		return p.operand(b.region)
+		p.operand(b.region)
 	case b.region != nil && p.accept("result"):
-		i, err := p.position(len(b.region.Results))
-		if err != nil {
-			return err
+		if i := p.position(len(b.region.Results)); p.err == nil {
+			b.region.Results[i] = p.storage()
 		}
-		b.region.Results[i], err = p.storage()
-		return err
 	case p.accept("const"):
-		return p.constant(b)
+		v := p.declaration()
+		p.expect("=")
+		if v.Const = p.tensor(v); p.err == nil {
+			p.define(b, v)
+		}
 	case p.accept("output"):
-		vs, err := p.reads(b, "")
-		b.Outputs = append(b.Outputs, vs...)
-		if b.region != nil {
-			for _, v := range vs {
+		for first := true; first || p.accept(","); first = false {
+			v := p.read(b)
+			b.Outputs = append(b.Outputs, v)
+			if b.region != nil {
 				b.region.Results = append(b.region.Results, Storage{DType: v.Type.DType})
 			}
 		}
-		return err
 	case strings.HasPrefix(p.tok, "%"):
-		return p.node(b)
+		p.node(b)
+	default:
+		p.unexpected("meta, input, const, output, a value or }")
 	}
-	return p.unexpected("meta, input, const, output, a value or }")
 }
 
 // declaration reads %name: type.
-func (p *parser) declaration() (*Value, error) {
-	name, err := p.valueName()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.expect(":"); err != nil {
-		return nil, err
-	}
-	t, err := p.typ()
-	return &Value{Name: name, Type: t}, err
+func (p *parser) declaration() *Value {
+	name := p.valueName()
+	p.expect(":")
+	return &Value{Name: name, Type: p.typ()}
 }
 
-func (p *parser) typ() (Type, error) {
-	d, err := ParseDType(p.tok)
-	if err != nil {
-		return Type{}, err
-	}
-	p.advance()
-	shape := []int{}
-	err = p.list(func() error {
+func (p *parser) typ() Type {
+	t := Type{p.dtype(), []int{}}
+	p.expect("[")
+	p.list("]", func() {
 		n, err := strconv.Atoi(p.tok)
 		if err != nil {
-			return p.unexpected("a dimension")
+			p.unexpected("a dimension")
 		}
 		p.advance()
-		shape = append(shape, n)
-		return nil
+		t.Shape = append(t.Shape, n)
 	})
-	if err == nil {
-		err = CheckShape(shape)
-	}
-	return Type{d, shape}, err
+	p.fail(CheckShape(t.Shape))
+	return t
 }
 
-// list reads [item, …].
-func (p *parser) list(item func() error) error {
-	if err := p.expect("["); err != nil {
-		return err
-	}
-	for first := true; !p.accept("]"); first = false {
+func (p *parser) dtype() DType { return word(p, ParseDType) }
+
+// list reads items separated by commas, up to the token end.
+func (p *parser) list(end string, item func()) {
+	for first := true; p.until(end); first = false {
 		if !first {
-			if err := p.expect(","); err != nil {
-				return err
-			}
+			p.expect(",")
 		}
-		if err := item(); err != nil {
-			return err
-		}
+		item()
 	}
-	return nil
 }
 
-// reads reads values separated by commas, up to the token end or, if that is empty, to the last comma.
-func (p *parser) reads(b *body, end string) ([]*Value, error) {
-	var out []*Value
-	if end != "" && p.accept(end) {
-		return nil, nil
+// read reads a value that is defined already.
+func (p *parser) read(b *body) *Value {
+	name := p.valueName()
+	if v := b.values[name]; v != nil {
+		return v
 	}
-	for {
-		if end != "" && p.accept("_") {
-			out = append(out, nil)
-		} else {
-			name, err := p.valueName()
-			if err != nil {
-				return nil, err
-			}
-			if b.values[name] == nil {
-				return nil, fmt.Errorf("%%%s is not defined", name)
-			}
-			out = append(out, b.values[name])
-		}
-		if !p.accept(",") {
-			break
-		}
-	}
-	if end == "" {
-		return out, nil
-	}
-	return out, p.expect(end)
+	p.failf("%%%s is not defined", name)
+	return &Value{}
 }
 
-func (p *parser) constant(b *body) error {
-	v, err := p.declaration()
-	if err != nil {
-		return err
+// tensor reads the data of constant v.
+func (p *parser) tensor(v *Value) *Tensor {
+	t := v.Type
+	p.context = "constant %" + v.Name + ": "
+	defer func() { p.context = "" }()
+	element := func() uint64 {
+		bits, err := elementBits(t.DType, p.tok)
+		if err != nil {
+			p.failf("%q is no %v", p.tok, t.DType)
+		}
+		p.advance()
+		return bits
 	}
-	if err := p.expect("="); err != nil {
-		return err
-	}
-	if v.Const, err = p.tensor(v.Type); err != nil {
-		return fmt.Errorf("constant %%%s: %w", v.Name, err)
-	}
-	return b.define(v)
-}
-
-func (p *parser) tensor(t Type) (*Tensor, error) {
 	switch {
+	case p.err != nil:
+		return nil
 	case p.accept("splat"):
-		bits, err := p.element(t.DType)
-		return splatBits(t, bits), err
+		return splatBits(t, element())
 	case p.accept("base64"):
-		s, err := p.quoted()
-		if err != nil {
-			return nil, err
-		}
-		data, err := base64.StdEncoding.DecodeString(s)
-		if err != nil {
-			return nil, err
-		}
-		return NewTensor(t, data)
+		data, err := base64.StdEncoding.DecodeString(p.quoted())
+		p.fail(err)
+		c, err := NewTensor(t, data)
+		p.fail(err)
+		return c
 	case strings.HasPrefix(p.tok, "sha256:"):
-		return nil, fmt.Errorf("its data is only named by a hash: print the graph in full")
+		p.failf("its data is only named by a hash: print the graph in full")
+		return nil
 	case t.Numel() > 1<<24:
-		return nil, fmt.Errorf("%v is too large for a list", t)
+		p.failf("%v is too large for a list", t)
+		return nil
 	}
 	out, i := &Tensor{Type: t, Data: make([]byte, t.Bytes())}, 0
-	err := p.list(func() error {
-		bits, err := p.element(t.DType)
-		if i < t.Numel() && err == nil {
+	p.expect("[")
+	p.list("]", func() {
+		if bits := element(); i < t.Numel() && p.err == nil {
 			storeBits(out.Data, t.DType.Bits(), i, bits)
 		}
 		i++
-		return err
 	})
-	if err == nil && i != t.Numel() {
-		err = fmt.Errorf("%d elements for %v", i, t)
+	if i != t.Numel() {
+		p.failf("%d elements for %v", i, t)
 	}
-	return out, err
-}
-
-// element reads one element and returns its bits.
-func (p *parser) element(d DType) (uint64, error) {
-	tok := p.tok
-	bits, err := elementBits(d, tok)
-	if err != nil {
-		return 0, fmt.Errorf("%q is no %v", tok, d)
-	}
-	p.advance()
-	return bits, nil
+	return out
 }
 
 func elementBits(d DType, tok string) (uint64, error) {
@@ -278,120 +208,94 @@ func elementBits(d DType, tok string) (uint64, error) {
 	return strconv.ParseUint(tok, 10, d.Bits())
 }
 
-func (p *parser) node(b *body) error {
+func (p *parser) node(b *body) {
 	n := &Node{Attrs: Attrs{}}
-	var err error
-	for {
-		v, err := p.declaration()
-		if err != nil {
-			return err
-		}
+	for first := true; first || p.accept(","); first = false {
+		v := p.declaration()
 		v.Def, v.Index = n, len(n.Outputs)
 		n.Outputs = append(n.Outputs, v)
-		if !p.accept(",") {
-			break
-		}
 	}
-	if err := p.expect("="); err != nil {
-		return err
-	}
+	p.expect("=")
 	if n.Op = LookupOp(p.tok); n.Op == nil {
-		return fmt.Errorf("no op %q", p.tok)
+		p.failf("no op %q", p.tok)
+		return
 	}
 	p.advance()
-	if err := p.expect("("); err != nil {
-		return err
-	}
-	if n.Inputs, err = p.reads(b, ")"); err != nil {
-		return err
-	}
+	p.expect("(")
+	p.list(")", func() {
+		if p.accept("_") {
+			n.Inputs = append(n.Inputs, nil)
+		} else {
+			n.Inputs = append(n.Inputs, p.read(b))
+		}
+	})
 	if n.Op.Kind == KindRegion {
 		n.Region = &Region{}
-		err = p.regionAttrs(n.Region)
-	} else if p.accept("{") {
-		err = p.attrs(n)
+		p.expect("{")
 	}
-	if err != nil {
-		return err
+	if n.Region != nil || p.accept("{") {
+		p.list("}", func() { p.attr(n) })
 	}
 	if strings.HasPrefix(p.tok, `"`) {
-		if n.Name, err = p.quoted(); err != nil {
-			return err
-		}
+		n.Name = p.quoted()
 	}
 	if n.Region != nil && p.tok == "graph" {
-		if n.Region.Body, err = p.graph(n.Region); err != nil {
-			return err
-		}
+		n.Region.Body = p.graph(n.Region)
+	}
+	if p.err != nil {
+		return
 	}
 	types, err := n.Op.infer(n)
 	if err != nil {
-		return fmt.Errorf("%s: %w", n.Op.Name, err)
+		p.failf("%s: %w", n.Op.Name, err)
 	}
 	for i, v := range n.Outputs {
 		if i >= len(types) || !types[i].Equal(v.Type) {
-			return fmt.Errorf("%%%s is declared %v, %s yields %v", v.Name, v.Type, n.Op.Name, types)
+			p.failf("%%%s is declared %v, %s yields %v", v.Name, v.Type, n.Op.Name, types)
 		}
-		if err := b.define(v); err != nil {
-			return err
-		}
+		p.define(b, v)
 	}
 	b.Nodes = append(b.Nodes, n)
-	return nil
 }
 
-// attrs reads name=value, …}; the row says what kind each value has.
-func (p *parser) attrs(n *Node) error {
-	for first := true; !p.accept("}"); first = false {
-		if !first {
-			if err := p.expect(","); err != nil {
-				return err
-			}
-		}
-		name := p.tok
-		p.advance()
-		if err := p.expect("="); err != nil {
-			return err
-		}
-		kind := n.Op.attr(name)
-		if kind == nil {
-			return fmt.Errorf("%s has no attribute %q", n.Op.Name, name)
-		}
-		v, err := p.attr(kind.Default)
-		if err != nil {
-			return fmt.Errorf("attribute %q: %w", name, err)
-		}
-		n.Attrs[name] = v
-	}
-	return nil
-}
-
-func (p *parser) attr(kind any) (any, error) {
-	switch kind.(type) {
-	case string:
-		return p.quoted()
-	case []int:
-		return parseList(p, strconv.Atoi)
-	case []float64:
-		return parseList(p, parseFloat)
-	case []bool:
-		return parseList(p, strconv.ParseBool)
-	case []string:
-		return parseList(p, strconv.Unquote)
-	}
-	tok := p.tok
+// attr reads name=value; the row says what kind each value has.
+func (p *parser) attr(n *Node) {
+	name := p.tok
 	p.advance()
-	switch kind.(type) {
-	case bool:
-		return strconv.ParseBool(tok)
-	case int:
-		return strconv.Atoi(tok)
-	case float64:
-		return parseFloat(tok)
-	case DType:
-		return ParseDType(tok)
+	p.expect("=")
+	if n.Region != nil {
+		p.regionAttr(n.Region, name)
+		return
 	}
-	return nil, fmt.Errorf("attributes of kind %T have no text form", kind)
+	kind := n.Op.attr(name)
+	if kind == nil {
+		p.failf("%s has no attribute %q", n.Op.Name, name)
+		return
+	}
+	p.context = fmt.Sprintf("attribute %q: ", name)
+	defer func() { p.context = "" }()
+	switch kind.Default.(type) {
+	case string:
+		n.Attrs[name] = p.quoted()
+	case []int:
+		n.Attrs[name] = words(p, strconv.Atoi)
+	case []float64:
+		n.Attrs[name] = words(p, parseFloat)
+	case []bool:
+		n.Attrs[name] = words(p, strconv.ParseBool)
+	case []string:
+		n.Attrs[name] = words(p, strconv.Unquote)
+	case bool:
+		n.Attrs[name] = word(p, strconv.ParseBool)
+	case int:
+		n.Attrs[name] = word(p, strconv.Atoi)
+	case float64:
+		n.Attrs[name] = word(p, parseFloat)
+	case DType:
+		n.Attrs[name] = p.dtype()
+	default:
+		p.failf("attributes of kind %T have no text form", kind.Default)
+	}
 }
 
 func parseFloat(tok string) (float64, error) {
@@ -399,16 +303,18 @@ func parseFloat(tok string) (float64, error) {
 	return DecodeFloat(Float64, bits), err
 }
 
-func parseList[T any](p *parser, item func(string) (T, error)) ([]T, error) {
+// word reads one token.
+func word[T any](p *parser, read func(string) (T, error)) T {
+	v, err := read(p.tok)
+	p.fail(err)
+	p.advance()
+	return v
+}
+
+// words reads [token, …].
+func words[T any](p *parser, read func(string) (T, error)) []T {
 	var out []T
-	err := p.list(func() error {
-		v, err := item(p.tok)
-		if err != nil {
-			return err
-		}
-		p.advance()
-		out = append(out, v)
-		return nil
-	})
-	return out, err
+	p.expect("[")
+	p.list("]", func() { out = append(out, word(p, read)) })
+	return out
 }

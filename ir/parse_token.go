@@ -1,37 +1,37 @@
 package ir
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 )
 
-// lineError is an error that already names its line.
-type lineError struct {
-	line int
-	err  error
-}
-
-func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
-func (e *lineError) Unwrap() error { return e.err }
-
-// atLine names the line of an error unless it names one.
-func atLine(line int, err error) error {
-	var le *lineError
-	if err == nil || errors.As(err, &le) {
-		return err
-	}
-	return &lineError{line, err}
-}
-
+// parser reads tokens until the first error; after it there are no more, and what it returns means nothing.
 type parser struct {
-	text    string
-	pos     int
-	line    int
-	tok     string // "" at the end; strings keep their quotes
-	tokLine int
+	text          string
+	pos           int
+	line          int
+	tok           string // "" at the end; strings keep their quotes
+	tokLine       int
+	statementLine int    // where the statement being read begins; 0 outside statements
+	context       string // what an error is about, in front of it
+	err           error
 }
+
+// fail records the first error with its line and ends the text.
+func (p *parser) fail(err error) {
+	if err == nil || p.err != nil {
+		return
+	}
+	line := p.statementLine
+	if line == 0 {
+		line = p.tokLine
+	}
+	p.err = fmt.Errorf("line %d: %s%w", line, p.context, err)
+	p.tok, p.pos = "", len(p.text)
+}
+
+func (p *parser) failf(format string, args ...any) { p.fail(fmt.Errorf(format, args...)) }
 
 // advance reads the next token: punctuation, a word (identifiers, numbers, values with their %), or a quoted string.
 func (p *parser) advance() {
@@ -90,19 +90,17 @@ func quotedLength(s string) int {
 	return min(i+1, len(s))
 }
 
-func (p *parser) unexpected(want string) error {
+func (p *parser) unexpected(want string) {
 	if p.tok == "" {
-		return fmt.Errorf("the text ends, want %s", want)
+		p.failf("the text ends, want %s", want)
 	}
-	return fmt.Errorf("%s, want %s", p.tok, want)
+	p.failf("%s, want %s", p.tok, want)
 }
 
-func (p *parser) expect(tok string) error {
-	if p.tok != tok {
-		return p.unexpected(strconv.Quote(tok))
+func (p *parser) expect(tok string) {
+	if !p.accept(tok) {
+		p.unexpected(strconv.Quote(tok))
 	}
-	p.advance()
-	return nil
 }
 
 // accept consumes the token if it is the next one.
@@ -114,26 +112,37 @@ func (p *parser) accept(tok string) bool {
 	return true
 }
 
-func (p *parser) quoted() (string, error) {
+// until reports whether there is more to read before the token end, which it consumes.
+func (p *parser) until(end string) bool { return p.err == nil && !p.accept(end) }
+
+func (p *parser) quoted() string {
 	s, err := strconv.Unquote(p.tok)
 	if err != nil || p.tok[0] != '"' {
-		return "", p.unexpected("a quoted string")
+		p.unexpected("a quoted string")
 	}
 	p.advance()
-	return s, nil
+	return s
 }
 
-func (p *parser) valueName() (string, error) {
-	if !strings.HasPrefix(p.tok, "%") {
-		return "", p.unexpected("a value")
-	}
-	name := p.tok[1:]
+func (p *parser) valueName() string {
+	name, ok := strings.CutPrefix(p.tok, "%")
 	if strings.HasPrefix(name, `"`) {
 		var err error
-		if name, err = strconv.Unquote(name); err != nil {
-			return "", p.unexpected("a value")
-		}
+		name, err = strconv.Unquote(name)
+		ok = ok && err == nil
+	}
+	if !ok {
+		p.unexpected("a value")
 	}
 	p.advance()
-	return name, nil
+	return name
+}
+
+func (p *parser) number() int {
+	n, err := strconv.Atoi(p.tok)
+	if err != nil {
+		p.unexpected("a number")
+	}
+	p.advance()
+	return n
 }
