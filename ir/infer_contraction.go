@@ -3,7 +3,6 @@ package ir
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 func inferMatMul(n *Node) ([]Type, error) {
@@ -238,71 +237,6 @@ func pooled(c class) func(n *Node) ([]Type, error) {
 		}
 		return []Type{y, {Int64, slices.Clone(y.Shape)}}, nil
 	}
-}
-
-// einsum is a parsed equation: the letters of every operand and of the output, and each letter's size.
-type einsum struct {
-	in   []string
-	out  string
-	size map[byte]int
-}
-
-func parseEinsum(n *Node) (*einsum, error) {
-	eq := n.Attrs.String("equation", "")
-	left, out, ok := strings.Cut(eq, "->")
-	if !ok {
-		return nil, fmt.Errorf("equation %q has no ->", eq)
-	}
-	e := &einsum{in: strings.Split(left, ","), out: out, size: map[byte]int{}}
-	if len(e.in) != len(n.Inputs) {
-		return nil, fmt.Errorf("equation %q has %d operands, the node %d", eq, len(e.in), len(n.Inputs))
-	}
-	for i, term := range e.in {
-		t := n.Inputs[i].Type
-		if len(term) != t.Rank() {
-			return nil, fmt.Errorf("equation %q: %q does not fit %v", eq, term, t)
-		}
-		for j := range len(term) {
-			c, d := term[j], t.Shape[j]
-			if c < 'A' || c > 'Z' && c < 'a' || c > 'z' {
-				return nil, fmt.Errorf("equation %q: %q is no letter", eq, c)
-			}
-			if have, ok := e.size[c]; ok && have != d && have != 1 && d != 1 {
-				return nil, fmt.Errorf("equation %q: %c is both %d and %d", eq, c, have, d)
-			}
-			e.size[c] = broadcastSize(e.size, c, d)
-		}
-	}
-	for j := range len(out) {
-		if _, ok := e.size[out[j]]; !ok || strings.IndexByte(out, out[j]) != j {
-			return nil, fmt.Errorf("equation %q: output letter %q is repeated or not in an operand", eq, out[j])
-		}
-	}
-	return e, nil
-}
-
-func broadcastSize(size map[byte]int, c byte, d int) int {
-	if have, ok := size[c]; ok && d == 1 {
-		return have
-	}
-	return d
-}
-
-func inferEinsum(n *Node) ([]Type, error) {
-	for i := range n.Inputs {
-		if err := firstError(n.want(i, numeric), n.alike(0, i)); err != nil {
-			return nil, err
-		}
-	}
-	e, err := parseEinsum(n)
-	if err != nil {
-		return nil, err
-	}
-	shape := make([]int, len(e.out))
-	for i := range shape {
-		shape[i] = e.size[e.out[i]]
-	}
-	return one(n.Inputs[0].Type.DType, shape...)
 }
 
 func inferAttention(n *Node) ([]Type, error) {

@@ -10,7 +10,7 @@ var gemmPass = Pass{
 	Name:    "gemm",
 	Summary: "MatMul by a constant matrix in one form: B stored [N,K] (transB), operands of rank ≥ 2; 1×1 images become rows",
 	After: map[string]string{
-		"einsum":              "an Einsum may be a product by a constant",
+		"expand":              "an Einsum may be a product by a constant",
 		"recognise-attention": "attention is matched with its transpositions as nodes",
 	},
 	Run: func(_ *Context, g *ir.Graph) error {

@@ -10,7 +10,7 @@ import (
 func semanticTable() []*Pass {
 	return []*Pass{
 		&widenPass, &recogniseQuantised, &foldPass, &dcePass, &simplifyPass, &csePass,
-		&expandRecurrent, &einsumPass,
+		&expandPass,
 		&recogniseGelu, &recogniseSilu, &recogniseSoftmax, &recogniseLayerNorm, &recogniseAttention,
 		&foldBatchNorm, &mergeBranches, &foldScale, &layoutPass, &gemmPass,
 	}
@@ -21,12 +21,12 @@ func semanticTable() []*Pass {
 func semanticPipeline(p *precision.Precision) []string {
 	clean := []string{"fold", "simplify", "cse", "dce"}
 	if p.Between == "" {
-		return slices.Concat(clean, []string{"expand-recurrent", "einsum", "layout"}, clean)
+		return slices.Concat(clean, []string{"expand", "layout"}, clean)
 	}
 	return slices.Concat(
 		[]string{"widen"}, clean,
 		[]string{"recognise-quantised"},
-		[]string{"expand-recurrent", "einsum"}, clean,
+		[]string{"expand"}, clean,
 		[]string{
 			"recognise-gelu", "recognise-silu", "recognise-softmax", "recognise-layernorm", "recognise-attention",
 			"fold-batchnorm", "merge-branches", "fold-scale", "layout",

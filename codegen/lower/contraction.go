@@ -2,14 +2,13 @@ package lower
 
 import (
 	"math"
-	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 var _ = register(map[string]rule{
-	"MatMul": matMul, "Conv": conv, "ConvTranspose": convTranspose, "Einsum": einsum, "Attention": attention,
+	"MatMul": matMul, "Conv": conv, "ConvTranspose": convTranspose, "Attention": attention,
 	"SegmentedMatVec": segmentedMatVec,
 })
 
@@ -157,60 +156,6 @@ func convTranspose(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr 
 		e = b.Add(e, l.Value(bias, []*expr.Expr{oc}))
 	}
 	return Round(b, e, n.Outputs[0].Type.DType)
-}
-
-func einsum(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
-	b := l.B
-	left, out, _ := strings.Cut(n.Attrs.String("equation", ""), "->")
-	at := map[byte]*expr.Expr{}
-	for i := range len(out) {
-		at[out[i]] = idx[i]
-	}
-	terms := strings.Split(left, ",")
-	var letters []byte
-	var sizes []int
-	known := map[byte]int{}
-	for i, term := range terms {
-		for j := range len(term) {
-			d := n.Inputs[i].Type.Shape[j]
-			if at[term[j]] != nil {
-				continue
-			}
-			if p, ok := known[term[j]]; ok {
-				sizes[p] = max(sizes[p], d)
-				continue
-			}
-			known[term[j]] = len(letters)
-			letters, sizes = append(letters, term[j]), append(sizes, d)
-		}
-	}
-	for _, d := range sizes {
-		if d == 0 {
-			return b.Zero(Type(n.Outputs[0].Type.DType))
-		}
-	}
-	vars := l.vars(sizes, idx...)
-	for i, c := range letters {
-		at[c] = vars[i]
-	}
-	var e *expr.Expr
-	for i, term := range terms {
-		v := n.Inputs[i]
-		src := make([]*expr.Expr, len(term))
-		for j := range len(term) {
-			src[j] = at[term[j]]
-			if v.Type.Shape[j] == 1 {
-				src[j] = b.Int(0)
-			}
-		}
-		x := l.Value(v, src)
-		if e == nil {
-			e = x
-		} else {
-			e = b.Mul(e, x)
-		}
-	}
-	return l.total(n, vars, e)
 }
 
 func attention(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {

@@ -178,7 +178,7 @@ func (l *Lowering) value(v *ir.Value, idx []*expr.Expr) *expr.Expr {
 	case Covers(n.Op.Name):
 		return l.Value(l.expand(n)[v.Index], idx)
 	}
-	return l.fail(n, "it has no kernel: pass expand-recurrent unrolls sequences of up to 256 steps; split the sequence, or export the layer unrolled")
+	return l.fail(n, "it has no kernel: pass expand unrolls sequences of up to 256 steps; split the sequence, or export the layer unrolled")
 }
 
 // expand returns the values that a composite op's outputs stand for.

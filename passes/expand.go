@@ -2,12 +2,17 @@ package passes
 
 import "github.com/spark-compile/spark-compile/ir"
 
-var expandRecurrent = Pass{
-	Name:    "expand-recurrent",
-	Summary: "short GRU, LSTM and RNN are unrolled; the product with the inputs becomes one MatMul over all steps",
+var expandPass = Pass{
+	Name:    "expand",
+	Summary: "unroll short GRU, LSTM and RNN layers, with one MatMul for the inputs of all steps; split Einsum into MatMuls",
 	Run: func(_ *Context, g *ir.Graph) error {
 		_, err := rewrite(g, func(s *sweep, n *ir.Node) {
-			if n.Op.Kind != ir.KindScan || n.Op.Expand == nil || n.Inputs[0].Type.Shape[0]*n.Inputs[1].Type.Shape[0] > maxSteps {
+			switch {
+			case n.Op.Expand == nil:
+				return
+			case n.Op.Kind == ir.KindScan && n.Inputs[0].Type.Shape[0]*n.Inputs[1].Type.Shape[0] <= maxSteps:
+			case n.Op.Kind == ir.KindContraction:
+			default:
 				return
 			}
 			nodes, outs, err := n.Expand(g)

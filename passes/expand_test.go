@@ -61,7 +61,7 @@ func TestRecurrentLayersUnroll(t *testing.T) {
 			require.NoError(t, err)
 			g := b.output(n.Outputs...)
 			before := g.Clone()
-			require.NoError(t, Run(&Context{}, g, []string{"expand-recurrent", "fold", "simplify", "cse", "dce"}, nil))
+			require.NoError(t, Run(&Context{}, g, []string{"expand", "fold", "simplify", "cse", "dce"}, nil))
 			require.Zero(t, opCounts(g)[tc.op])
 			requireSameOutputs(t, before, g, 1e-7)
 			products := opCounts(g)["MatMul"]
@@ -78,7 +78,7 @@ func TestLongSequencesStayLayers(t *testing.T) {
 			n, err := b.g.Add("RNN", "layer", nil, b.input("x", ir.Float32, steps, 1, 1), b.weight(0, 1, 1, 1, 1), b.weight(0, 1, 1, 1, 1))
 			require.NoError(t, err)
 			g := b.output(n.Outputs[1])
-			require.NoError(t, Run(&Context{}, g, []string{"expand-recurrent"}, nil))
+			require.NoError(t, Run(&Context{}, g, []string{"expand"}, nil))
 			require.Equal(t, stays, opCounts(g)["RNN"] == 1)
 		})
 	}
