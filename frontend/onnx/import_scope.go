@@ -2,6 +2,8 @@ package onnx
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
@@ -36,7 +38,11 @@ func (sc *scope) results(names []string, nodes []*onnxpb.NodeProto) {
 	for _, name := range names {
 		sc.wanted[name], sc.used[name] = true, true
 	}
-	collectUsed(nodes, sc.used)
+	for _, n := range nodes {
+		for _, name := range freeNames(n) {
+			sc.used[name] = true
+		}
+	}
 }
 
 func outputNames(g *onnxpb.GraphProto) []string {
@@ -47,34 +53,16 @@ func outputNames(g *onnxpb.GraphProto) []string {
 	return names
 }
 
-// collectUsed adds the names that nodes, and graphs inside them, read.
-func collectUsed(nodes []*onnxpb.NodeProto, used map[string]bool) {
-	for _, n := range nodes {
-		for _, in := range n.Input {
-			used[in] = true
-		}
-		for _, g := range subgraphs(n) {
-			collectUsed(g.Node, used)
-			for _, o := range g.Output {
-				used[o.GetName()] = true
-			}
-		}
-	}
-}
-
 // needed marks the nodes whose outputs are read, directly or not, by the names in want.
 func needed(nodes []*onnxpb.NodeProto, want map[string]bool) []bool {
 	keep := make([]bool, len(nodes))
-	need := map[string]bool{}
-	for name := range want {
-		need[name] = true
-	}
-	for i := len(nodes) - 1; i >= 0; i-- {
-		for _, o := range nodes[i].Output {
-			keep[i] = keep[i] || o != "" && need[o]
-		}
+	need := maps.Clone(want)
+	for i, n := range slices.Backward(nodes) {
+		keep[i] = slices.ContainsFunc(n.Output, func(o string) bool { return o != "" && need[o] })
 		if keep[i] {
-			collectUsed(nodes[i:i+1], need)
+			for _, name := range freeNames(n) {
+				need[name] = true
+			}
 		}
 	}
 	return keep

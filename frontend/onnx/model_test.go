@@ -189,22 +189,3 @@ func TestErrorText(t *testing.T) {
 	require.EqualError(t, m.atNode(nameless, errors.New("why")), `driving_vision.onnx: node "y" (com.microsoft.Fused, opset 1): why`)
 	require.Same(t, err, m.atNode(nameless, err), "the innermost node stays")
 }
-
-func TestValueType(t *testing.T) {
-	m := &Model{Path: "m.onnx"}
-	b := NewBuilder("g", 17)
-	b.Input("x", ir.BFloat16, 1, "batch", -1)
-	d, dims, ranked, err := m.ValueType(b.Graph().Input[0])
-	require.NoError(t, err)
-	require.True(t, ranked)
-	require.Equal(t, ir.BFloat16, d)
-	require.Equal(t, []Dim{{Value: 1}, {Value: -1, Param: "batch"}, {Value: -1}}, dims)
-
-	b.Input("big", ir.Float32, 1<<30, 1<<30)
-	_, _, _, err = m.ValueType(b.Graph().Input[1])
-	require.EqualError(t, err, `m.onnx: value "big": dimensions [1073741824 1073741824] overflow: more than 1099511627776 elements`)
-
-	seq := &onnxpb.ValueInfoProto{Name: proto.String("s"), Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_SequenceType{}}}
-	_, _, _, err = m.ValueType(seq)
-	require.EqualError(t, err, `m.onnx: value "s": it is a sequence; only tensors are supported`)
-}

@@ -1,7 +1,8 @@
 package onnx
 
 import (
-	"container/heap"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
@@ -79,8 +80,8 @@ func (v *validator) graph(g *onnxpb.GraphProto, outer *nameScope) error {
 			return err
 		}
 	}
-	for _, t := range g.GetSparseInitializer() {
-		return v.m.fileError("sparse initializer %q is not supported", t.GetValues().GetName()).
+	if list := g.GetSparseInitializer(); len(list) > 0 {
+		return v.m.fileError("sparse initializer %q is not supported", list[0].GetValues().GetName()).
 			WithRemedy("store it as a dense tensor").AsUnsupported()
 	}
 	if err := v.body(g.GetNode(), s); err != nil {
@@ -88,7 +89,7 @@ func (v *validator) graph(g *onnxpb.GraphProto, outer *nameScope) error {
 	}
 	for _, o := range g.GetOutput() {
 		if !s.has(o.GetName()) {
-			return v.m.fileError("graph output %q is not defined", o.GetName()).WithRemedy("the file is damaged or was cut wrongly: export it again")
+			return v.m.fileError("graph output %q is not defined", o.GetName()).WithRemedy("the file is damaged or was cut in the wrong place: export it again")
 		}
 	}
 	return nil
@@ -117,7 +118,7 @@ func (v *validator) body(nodes []*onnxpb.NodeProto, s *nameScope) error {
 			if out == "" {
 				continue // an output that is not wanted
 			}
-			if err := v.define(s, out, "node "+quote(nodeLabel(n))); err != nil {
+			if err := v.define(s, out, "node "+strconv.Quote(nodeLabel(n))); err != nil {
 				return v.m.atNodeOpset(n, v.opsets, err)
 			}
 			producer[out] = i
@@ -133,9 +134,9 @@ func (v *validator) body(nodes []*onnxpb.NodeProto, s *nameScope) error {
 		}
 		uses[i] = freeNames(n)
 		for _, name := range uses[i] {
-			if !s.has(name) {
+			if name != "" && !s.has(name) {
 				return v.m.atNodeOpset(n, v.opsets, v.m.fileError("input %q is not defined", name).
-					WithRemedy("no graph input, initializer or node gives it: the file is damaged or was cut wrongly"))
+					WithRemedy("no graph input, initializer or node provides it: the file is damaged or was cut in the wrong place"))
 			}
 		}
 	}
@@ -183,122 +184,96 @@ func remedyOf(domain string) string {
 	return "export the model with operators of ai.onnx only"
 }
 
-// order sorts nodes topologically, keeping the file's order where it can.
+// order sorts nodes topologically. A file whose nodes are in order already stays as it is; otherwise each node follows what
+// it needs.
 func (v *validator) order(nodes []*onnxpb.NodeProto, uses [][]string, producer map[string]int) error {
-	waits := make([]int, len(nodes)) // on how many uses of values not yet computed
-	users := make([][]int, len(nodes))
-	sorted := true
-	for i := range nodes {
+	order, cycle := sorted(len(nodes), func(i int) []int {
+		var needs []int
 		for _, name := range uses[i] {
 			if p, ok := producer[name]; ok {
-				waits[i]++
-				users[p] = append(users[p], i)
-				sorted = sorted && p < i
+				needs = append(needs, p)
 			}
 		}
-	}
-	if sorted {
+		return needs
+	})
+	if cycle == nil {
+		was := slices.Clone(nodes)
+		for i, j := range order {
+			nodes[i] = was[j]
+		}
 		return nil
-	}
-	var ready intHeap
-	for i, w := range waits {
-		if w == 0 {
-			ready = append(ready, i)
-		}
-	}
-	heap.Init(&ready)
-	out := make([]*onnxpb.NodeProto, 0, len(nodes))
-	for len(ready) > 0 {
-		i := heap.Pop(&ready).(int)
-		out = append(out, nodes[i])
-		for _, u := range users[i] {
-			if waits[u]--; waits[u] == 0 {
-				heap.Push(&ready, u)
-			}
-		}
-	}
-	if len(out) < len(nodes) {
-		return v.cycle(nodes, uses, producer, waits)
-	}
-	copy(nodes, out)
-	return nil
-}
-
-// cycle names the nodes of one cycle, starting at the first of them in the file.
-func (v *validator) cycle(nodes []*onnxpb.NodeProto, uses [][]string, producer map[string]int, waits []int) error {
-	// From a node that still waits, a step to a producer that waits too always exists, and leads into a cycle.
-	next := func(i int) int {
-		for _, name := range uses[i] {
-			if p, ok := producer[name]; ok && waits[p] > 0 {
-				return p
-			}
-		}
-		return i
-	}
-	i := 0
-	for waits[i] == 0 {
-		i++
-	}
-	for range nodes {
-		i = next(i)
-	}
-	first := i
-	for j := next(i); j != i; j = next(j) {
-		first = min(first, j)
-	}
-	loop := []int{first}
-	for j := next(first); j != first; j = next(j) {
-		loop = append(loop, j)
 	}
 	const most = 8
 	var labels []string
-	for _, j := range loop[:min(len(loop), most)] {
-		labels = append(labels, quote(nodeLabel(nodes[j])))
+	for _, i := range cycle[:min(len(cycle), most)] {
+		labels = append(labels, strconv.Quote(nodeLabel(nodes[i])))
 	}
-	if len(loop) > most {
+	if len(cycle) > most {
 		labels = append(labels, "…")
 	}
-	return v.m.atNodeOpset(nodes[first], v.opsets,
+	return v.m.atNodeOpset(nodes[cycle[0]], v.opsets,
 		v.m.fileError("its input depends on its own output, by the cycle %s", strings.Join(labels, " ← ")))
 }
 
-// functions checks the bodies of local functions and that none calls itself, directly or through others.
-func (v *validator) functions() error {
-	index := map[string]int{}
-	for i, f := range v.m.Proto.GetFunctions() {
-		index[functionID(f.GetDomain(), f.GetName(), f.GetOverload())] = i
-	}
-	calls := make([][]int, len(index))
-	for i, f := range v.m.Proto.GetFunctions() {
-		if err := v.function(f); err != nil {
-			return err
-		}
-		eachNode(f.GetNode(), func(n *onnxpb.NodeProto) {
-			if j, ok := index[functionID(n.GetDomain(), n.GetOpType(), n.GetOverload())]; ok {
-				calls[i] = append(calls[i], j)
-			}
-		})
-	}
+// sorted returns 0 … n-1 in an order in which each comes after what it needs, changing as little as a depth-first search
+// does, or else one cycle, least number first, each followed by what it needs.
+func sorted(n int, needs func(i int) []int) (order, cycle []int) {
 	const open, done = 1, 2
-	state := make([]int, len(calls))
+	state := make([]int, n)
+	var path []int
 	var visit func(i int) bool
 	visit = func(i int) bool {
-		if state[i] != 0 {
-			return state[i] == done
+		switch state[i] {
+		case done:
+			return true
+		case open:
+			cycle = path[slices.Index(path, i):]
+			first := slices.Index(cycle, slices.Min(cycle))
+			cycle = slices.Concat(cycle[first:], cycle[:first])
+			return false
 		}
-		state[i] = open
-		for _, j := range calls[i] {
+		state[i], path = open, append(path, i)
+		for _, j := range needs(i) {
 			if !visit(j) {
 				return false
 			}
 		}
-		state[i] = done
+		state[i], path = done, path[:len(path)-1]
+		order = append(order, i)
 		return true
 	}
-	for i, f := range v.m.Proto.GetFunctions() {
+	for i := range n {
 		if !visit(i) {
-			return v.m.fileError("function %s.%s calls itself, or leads to one that does", f.GetDomain(), f.GetName())
+			return nil, cycle
 		}
+	}
+	return order, nil
+}
+
+// functions checks the bodies of local functions and that none calls itself, directly or through others.
+func (v *validator) functions() error {
+	list := v.m.Proto.GetFunctions()
+	index := map[string]int{}
+	for i, f := range list {
+		index[functionID(f.GetDomain(), f.GetName(), f.GetOverload())] = i
+	}
+	for _, f := range list {
+		if err := v.function(f); err != nil {
+			return err
+		}
+	}
+	_, cycle := sorted(len(list), func(i int) []int {
+		var calls []int
+		eachNode(list[i].GetNode(), func(n *onnxpb.NodeProto) {
+			if j, ok := index[functionID(n.GetDomain(), n.GetOpType(), n.GetOverload())]; ok {
+				calls = append(calls, j)
+			}
+		})
+		return calls
+	})
+	if cycle != nil {
+		f := list[cycle[0]]
+		return v.m.fileError("function %s.%s calls itself, directly or through others", f.GetDomain(), f.GetName())
 	}
 	return nil
 }
@@ -379,38 +354,18 @@ func eachNode(nodes []*onnxpb.NodeProto, f func(*onnxpb.NodeProto)) {
 	}
 }
 
-// freeNames are the values that a node takes from its graph: its inputs, and what its inner graphs use and do not define
-// themselves. Each name comes once.
+// freeNames are the values that a node takes from its graph: its inputs, and what its inner graphs use but do not define.
+// Names may repeat, and "" stands for an absent input.
 func freeNames(n *onnxpb.NodeProto) []string {
-	var out []string
-	seen := map[string]bool{"": true}
-	var walk func(n *onnxpb.NodeProto, bound []map[string]bool)
-	use := func(name string, bound []map[string]bool) {
-		for _, b := range bound {
-			if b[name] {
-				return
-			}
+	out := slices.Clone(n.GetInput())
+	for _, g := range subgraphs(n) {
+		used := outputNames(g)
+		for _, inner := range g.GetNode() {
+			used = append(used, freeNames(inner)...)
 		}
-		if !seen[name] {
-			seen[name] = true
-			out = append(out, name)
-		}
+		defined := definedIn(g)
+		out = append(out, slices.DeleteFunc(used, func(name string) bool { return defined[name] })...)
 	}
-	walk = func(n *onnxpb.NodeProto, bound []map[string]bool) {
-		for _, in := range n.GetInput() {
-			use(in, bound)
-		}
-		for _, g := range subgraphs(n) {
-			inner := append(bound[:len(bound):len(bound)], definedIn(g))
-			for _, sub := range g.GetNode() {
-				walk(sub, inner)
-			}
-			for _, o := range g.GetOutput() {
-				use(o.GetName(), inner)
-			}
-		}
-	}
-	walk(n, nil)
 	return out
 }
 
@@ -429,20 +384,4 @@ func definedIn(g *onnxpb.GraphProto) map[string]bool {
 		}
 	}
 	return out
-}
-
-func quote(s string) string { return `"` + s + `"` }
-
-// intHeap is a heap of node indices, smallest first.
-type intHeap []int
-
-func (h intHeap) Len() int           { return len(h) }
-func (h intHeap) Less(i, j int) bool { return h[i] < h[j] }
-func (h intHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *intHeap) Push(x any)        { *h = append(*h, x.(int)) }
-func (h *intHeap) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return x
 }

@@ -51,8 +51,8 @@ func TestValidateOrdersNodes(t *testing.T) {
 			names("a", "b", "c")},
 		{"reversed", chain(step{"c", names("b", ""), names("y"), nil}, step{"b", names("a"), names("b"), nil}, step{"a", names("x"), names("a"), nil}),
 			names("a", "b", "c")},
-		{"as near to the file's order as can be", chain(step{"c", names("q"), names("y"), nil}, step{"a", names("x"), names("p"), nil}, step{"b", names("x"), names("q"), nil}),
-			names("a", "b", "c")},
+		{"what a node needs comes right before it", chain(step{"c", names("q"), names("y"), nil}, step{"a", names("x"), names("p"), nil}, step{"b", names("x"), names("q"), nil}),
+			names("b", "c", "a")},
 		{"an inner graph's use counts", chain(step{"if", names("x"), names("y"), inner("i", step{"i", names("late"), names("i"), nil})}, step{"a", names("x"), names("late"), nil}),
 			names("a", "if")},
 		{"an inner graph's own name does not", chain(step{"if", names("x"), names("y"), inner("late", step{"i", names("x"), names("late"), nil})}, step{"a", names("x"), names("late"), nil}),
@@ -93,7 +93,7 @@ func TestValidateRefuses(t *testing.T) {
 			chain(step{"a", names("y"), names("y"), nil})},
 		{"cycle through an inner graph", `its input depends on its own output`,
 			chain(step{"if", names("x"), names("y"), inner("i", step{"i", names("y"), names("i"), nil})})},
-		{"undefined input", `m.onnx: node "a" (Op, opset 17): input "z" is not defined; no graph input, initializer or node gives it`,
+		{"undefined input", `m.onnx: node "a" (Op, opset 17): input "z" is not defined; no graph input, initializer or node provides it`,
 			chain(step{"a", names("z"), names("y"), nil})},
 		{"undefined input of an inner graph", `m.onnx: node "i" (Op, opset 17): input "z" is not defined`,
 			chain(step{"if", names("x"), names("y"), inner("i", step{"i", names("z"), names("i"), nil})})},
@@ -131,7 +131,7 @@ func TestValidateRefuses(t *testing.T) {
 			})},
 		{"opset not imported", `m.onnx: node "a" (Op): the file imports no opset of domain "ai.onnx"; add it to opset_import`,
 			change(func(m *onnxpb.ModelProto) { m.OpsetImport = nil })},
-		{"function that calls itself", `m.onnx: function f.F calls itself, or leads to one that does`, change(func(m *onnxpb.ModelProto) {
+		{"function that calls itself", `m.onnx: function f.F calls itself, directly or through others`, change(func(m *onnxpb.ModelProto) {
 			m.Functions = []*onnxpb.FunctionProto{function("F", call("G", names("p"), names("q"))), function("G", call("F", names("p"), names("q")))}
 		})},
 		{"function twice", `m.onnx: function f.F is defined twice`, change(func(m *onnxpb.ModelProto) {
