@@ -2,55 +2,45 @@ package onnx
 
 import (
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var activationOperators = []operator{
-	{name: "Relu", since: 7, convert: unaryOp("Relu")},
-	{name: "Sigmoid", since: 7, convert: unaryOp("Sigmoid")},
-	{name: "Tanh", since: 7, convert: unaryOp("Tanh")},
-	{name: "LeakyRelu", since: 7, convert: composite(leakyRelu)},
-	{name: "Elu", since: 7, convert: composite(elu)},
-	{name: "Selu", since: 7, convert: composite(selu)},
-	{name: "Celu", since: 12, convert: composite(celu)},
-	{name: "PRelu", since: 7, convert: pRelu},
-	{name: "HardSigmoid", since: 7, convert: composite(func(s *site, x *ir.Value) *ir.Value {
-		return s.hardSigmoid(x, s.float("alpha", float64(float32(0.2))), s.float("beta", 0.5))
-	})},
-	{name: "HardSwish", since: 14, convert: composite(func(s *site, x *ir.Value) *ir.Value {
-		return s.op("Mul", x, s.hardSigmoid(x, 1.0/6, 0.5))
-	})},
-	{name: "Softplus", since: 7, convert: composite((*site).softplus)},
-	{name: "Softsign", since: 7, convert: composite(func(s *site, x *ir.Value) *ir.Value {
-		return s.op("Div", x, s.op("Add", s.op("Abs", x), s.like(x, 1)))
-	})},
-	{name: "ThresholdedRelu", since: 10, convert: composite(func(s *site, x *ir.Value) *ir.Value {
-		return s.where(s.op("Greater", x, s.like(x, s.float("alpha", 1))), x, s.like(x, 0))
-	})},
-	{name: "Mish", since: 18, convert: composite(func(s *site, x *ir.Value) *ir.Value {
-		return s.op("Mul", x, s.op("Tanh", s.softplus(x)))
-	})},
+type defaults = map[string]float64
+
+var activationOperators = slices.Concat(sameOp(7, "Relu", "Sigmoid", "Tanh"), []operator{
+	{name: "LeakyRelu", since: 7, convert: elementwise("where(x < 0, x*alpha, x)", defaults{"alpha": 0.01})},
+	{name: "PRelu", since: 7, convert: elementwise("where(x < 0, x*y, x)", nil)},
+	// Clamped, so that e^x of the branch that is not taken cannot overflow.
+	{name: "Elu", since: 7, convert: elementwise("where(x < 0, alpha*(exp(min(x, 0)) - 1), x)", defaults{"alpha": 1})},
+	{name: "Selu", since: 7, convert: elementwise("gamma * where(x > 0, x, alpha*(exp(min(x, 0)) - 1))",
+		defaults{"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875})},
+	{name: "Celu", since: 12, convert: elementwise("max(x, 0) + min(alpha*(exp(x/alpha) - 1), 0)", defaults{"alpha": 1})},
+	{name: "HardSigmoid", since: 7, convert: elementwise("max(min(x*alpha + beta, 1), 0)", defaults{"alpha": 0.2, "beta": 0.5})},
+	{name: "HardSwish", since: 14, convert: elementwise("x * max(min(x*(1.0/6) + 0.5, 1), 0)", nil)},
+	// log(1+e^x), in a form that does not overflow
+	{name: "Softplus", since: 7, convert: elementwise("max(x, 0) + log1p(exp(-abs(x)))", nil)},
+	{name: "Mish", since: 18, convert: elementwise("x * tanh(max(x, 0) + log1p(exp(-abs(x))))", nil)},
+	{name: "Softsign", since: 7, convert: elementwise("x / (abs(x) + 1)", nil)},
+	{name: "ThresholdedRelu", since: 10, convert: elementwise("where(x > alpha, x, 0)", defaults{"alpha": 1})},
+	{domain: "ai.onnx.ml", name: "Binarizer", since: 1, convert: elementwise("x > threshold", nil)},
 	{name: "Shrink", since: 9, convert: shrink},
-	{name: "Gelu", since: 20, convert: func(s *site) {
-		s.out(0, s.add("Gelu", ir.Attrs{"tanh": s.choice("approximate", "none", "tanh") == "tanh"}, s.in(0)))
-	}},
-	{name: "Swish", since: 24, convert: composite(func(s *site, x *ir.Value) *ir.Value {
-		return s.swish(x, s.float("alpha", 1))
+	{name: "Gelu", since: 20, convert: oneOp("Gelu", func(s *site) ir.Attrs {
+		return ir.Attrs{"tanh": s.choice("approximate", "none", "tanh") == "tanh"}
 	})},
-	{name: "SwiGLU", since: 28, convert: func(s *site) {
-		a, b := s.in(0), s.in(1)
-		y := s.op("Mul", s.swish(s.wide(a), s.float("alpha", 1)), s.wide(b))
-		s.out(0, s.cast(y, a.Type.DType))
-	}},
+	{name: "Swish", since: 24, convert: composite(func(s *site, x *ir.Value) *ir.Value { return s.swish(x) })},
+	{name: "SwiGLU", since: 28, convert: composite(func(s *site, x *ir.Value) *ir.Value {
+		return s.op("Mul", s.swish(x), s.wide(s.in(1)))
+	})},
 	{name: "Clip", since: 7, until: 10, convert: clipAttributes},
 	{name: "Clip", since: 11, convert: clip},
 	{name: "Dropout", since: 7, until: 11, convert: dropoutAttribute},
 	{name: "Dropout", since: 12, shapes: []int{2}, convert: dropout},
-}
+})
 
-// composite converts an operator of one operand that becomes several ops: it computes in the wide type and rounds to
-// the operand's once, at the end.
+// composite converts an operator that becomes several ops of one operand: it computes in the wide type and rounds to the
+// operand's once, at the end.
 func composite(f func(*site, *ir.Value) *ir.Value) func(*site) {
 	return func(s *site) {
 		x := s.in(0)
@@ -58,79 +48,25 @@ func composite(f func(*site, *ir.Value) *ir.Value) func(*site) {
 	}
 }
 
-func leakyRelu(s *site, x *ir.Value) *ir.Value {
-	alpha := s.like(x, s.float("alpha", float64(float32(0.01))))
-	return s.where(s.op("Less", x, s.like(x, 0)), s.op("Mul", x, alpha), x)
-}
-
-// expm1Below is e^x-1 where x is negative; clamped, so that a large x of the other branch cannot overflow.
-func (s *site) expm1Below(x *ir.Value) *ir.Value {
-	return s.op("Sub", s.op("Exp", s.op("Min", x, s.like(x, 0))), s.like(x, 1))
-}
-
-func elu(s *site, x *ir.Value) *ir.Value {
-	y := s.op("Mul", s.like(x, s.float("alpha", 1)), s.expm1Below(x))
-	return s.where(s.op("Less", x, s.like(x, 0)), y, x)
-}
-
-func selu(s *site, x *ir.Value) *ir.Value {
-	alpha := s.float("alpha", float64(float32(1.67326319217681884765625)))
-	gamma := s.float("gamma", float64(float32(1.05070102214813232421875)))
-	y := s.op("Mul", s.like(x, alpha), s.expm1Below(x))
-	return s.op("Mul", s.like(x, gamma), s.where(s.op("Greater", x, s.like(x, 0)), x, y))
-}
-
-// celu is max(0,x) + min(0, α·(e^(x/α)-1)).
-func celu(s *site, x *ir.Value) *ir.Value {
-	alpha := s.like(x, s.float("alpha", 1))
-	low := s.op("Mul", alpha, s.op("Sub", s.op("Exp", s.op("Div", x, alpha)), s.like(x, 1)))
-	return s.op("Add", s.op("Max", x, s.like(x, 0)), s.op("Min", low, s.like(x, 0)))
-}
-
-func pRelu(s *site) {
-	x, slope := s.in(0), s.in(1)
-	w := s.wide(x)
-	y := s.where(s.op("Less", w, s.like(w, 0)), s.op("Mul", w, s.wide(slope)), w)
-	if y.Type.Rank() != x.Type.Rank() || y.Type.Numel() != x.Type.Numel() {
-		s.fail("slope %v does not broadcast to x %v", slope.Type, x.Type)
-	}
-	s.out(0, s.cast(y, x.Type.DType))
-}
-
-// hardSigmoid is max(0, min(1, αx+β)).
-func (s *site) hardSigmoid(x *ir.Value, alpha, beta float64) *ir.Value {
-	y := s.op("Add", s.op("Mul", x, s.like(x, alpha)), s.like(x, beta))
-	return s.op("Max", s.op("Min", y, s.like(x, 1)), s.like(x, 0))
-}
-
-// softplus is log(1+e^x) as max(x,0) + log1p(e^-|x|), which does not overflow.
-func (s *site) softplus(x *ir.Value) *ir.Value {
-	e := s.op("Exp", s.op("Neg", s.op("Abs", x)))
-	return s.op("Add", s.op("Max", x, s.like(x, 0)), s.op("Log1p", e))
-}
-
 // swish is x·sigmoid(αx).
-func (s *site) swish(x *ir.Value, alpha float64) *ir.Value {
+func (s *site) swish(x *ir.Value) *ir.Value {
+	alpha := s.float("alpha", 1)
 	if alpha == 1 {
 		return s.op("Silu", x)
 	}
 	return s.op("Mul", x, s.op("Sigmoid", s.op("Mul", x, s.like(x, alpha))))
 }
 
-// shrink follows Shrink 9 for integers too, whose arithmetic wraps.
+var shrinkFormula = parseFormula("where(x < -lambd, x + bias, where(x > lambd, x - bias, 0))", defaults{"lambd": 0.5})
+
+// shrink follows Shrink 9, which computes integers in floating point.
 func shrink(s *site) {
 	x := s.in(0)
-	bias, lambd := s.float("bias", 0), s.float("lambd", 0.5)
-	w := x
-	if !x.Type.DType.IsFloat() {
+	w := s.wide(x)
+	if !w.Type.DType.IsFloat() {
 		w = s.cast(x, ir.Float32)
 	}
-	w = s.wide(w)
-	low := s.op("Less", w, s.like(w, -lambd))
-	high := s.op("Greater", w, s.like(w, lambd))
-	y := s.where(low, s.op("Add", w, s.like(w, bias)),
-		s.where(high, s.op("Sub", w, s.like(w, bias)), s.like(w, 0)))
-	s.out(0, s.cast(y, x.Type.DType))
+	s.out(0, s.cast(shrinkFormula.on(s, w), x.Type.DType))
 }
 
 func clipAttributes(s *site) {
@@ -146,11 +82,11 @@ func clipAttributes(s *site) {
 
 func clip(s *site) {
 	y := s.in(0)
-	for i, op := range []string{1: "Max", 2: "Min"} {
-		if i == 0 || s.opt(i) == nil {
+	for i, op := range []string{"Max", "Min"} {
+		bound := s.opt(1 + i)
+		if bound == nil {
 			continue
 		}
-		bound := s.in(i)
 		if bound.Type.Numel() != 1 {
 			s.fail("a bound is %v, want a scalar", bound.Type)
 		}

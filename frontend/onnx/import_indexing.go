@@ -7,43 +7,32 @@ import (
 )
 
 var indexingOperators = []operator{
-	{name: "Gather", since: 7, convert: gather("Gather")},
-	{name: "GatherElements", since: 11, convert: gather("GatherElements")},
-	{name: "GatherND", since: 11, convert: func(s *site) {
-		s.out(0, s.add("GatherND", ir.Attrs{"batch_dims": s.int("batch_dims", 0)}, s.in(0), s.in(1)))
-	}},
-	{name: "Scatter", since: 9, until: 10, convert: scatterElements},
-	{name: "ScatterElements", since: 11, convert: scatterElements},
-	{name: "ScatterND", since: 11, convert: func(s *site) {
-		s.out(0, s.add("ScatterND", ir.Attrs{"reduction": s.scatterReduction()}, s.in(0), s.in(1), s.in(2)))
-	}},
+	{name: "Gather", since: 7, convert: oneOp("Gather", axisAttr(0))},
+	{name: "GatherElements", since: 11, convert: oneOp("GatherElements", axisAttr(0))},
+	{name: "GatherND", since: 11, convert: oneOp("GatherND", func(s *site) ir.Attrs {
+		return ir.Attrs{"batch_dims": s.int("batch_dims", 0)}
+	})},
+	{name: "Scatter", since: 9, until: 10, convert: oneOp("ScatterElements", axisAttr(0))},
+	{name: "ScatterElements", since: 11, convert: oneOp("ScatterElements", func(s *site) ir.Attrs {
+		return ir.Attrs{"axis": s.axisOf(s.in(0), 0), "reduction": s.scatterReduction()}
+	})},
+	{name: "ScatterND", since: 11, convert: oneOp("ScatterND", func(s *site) ir.Attrs {
+		return ir.Attrs{"reduction": s.scatterReduction()}
+	})},
 	{name: "TensorScatter", since: 24, convert: tensorScatter},
 	{name: "OneHot", since: 9, shapes: []int{1}, convert: oneHot},
 	{name: "Compress", since: 9, shapes: []int{1}, convert: compress},
 	{name: "NonZero", since: 9, shapes: []int{0}, convert: nonZero},
 	{domain: "ai.onnx.ml", name: "ArrayFeatureExtractor", since: 1, convert: arrayFeatureExtractor},
-	{domain: "ai.onnx.ml", name: "Binarizer", since: 1, convert: func(s *site) {
-		x := s.in(0)
-		above := s.op("Greater", x, s.like(x, s.float("threshold", 0)))
-		s.out(0, s.cast(above, x.Type.DType))
-	}},
 }
 
-func gather(op string) func(*site) {
-	return func(s *site) {
-		x := s.in(0)
-		s.out(0, s.add(op, ir.Attrs{"axis": s.axis(s.int("axis", 0), x.Type.Rank())}, x, s.in(1)))
-	}
+// axisAttr reads the axis of input 0 that an operator works along.
+func axisAttr(def int) func(*site) ir.Attrs {
+	return func(s *site) ir.Attrs { return ir.Attrs{"axis": s.axisOf(s.in(0), def)} }
 }
 
 func (s *site) scatterReduction() string {
 	return s.choice("reduction", "none", "add", "mul", "max", "min")
-}
-
-func scatterElements(s *site) {
-	x := s.in(0)
-	attrs := ir.Attrs{"axis": s.axis(s.int("axis", 0), x.Type.Rank()), "reduction": s.scatterReduction()}
-	s.out(0, s.add("ScatterElements", attrs, x, s.in(1), s.in(2)))
 }
 
 // tensorScatter writes update into the cache at every sample's index: for each position of the cache, the element of
@@ -101,7 +90,7 @@ func compress(s *site) {
 	}
 	axis := 0
 	if s.hasAttr("axis") {
-		axis = s.axis(s.int("axis", 0), x.Type.Rank())
+		axis = s.axisOf(x, 0)
 	} else {
 		x = s.reshape(x, x.Type.Numel())
 	}

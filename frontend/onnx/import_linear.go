@@ -10,7 +10,7 @@ import (
 )
 
 var linearOperators = []operator{
-	{name: "MatMul", since: 7, convert: binaryOp("MatMul")},
+	{name: "MatMul", since: 7, convert: oneOp("MatMul")},
 	{name: "Gemm", since: 7, convert: gemm},
 	{name: "MatMulInteger", since: 10, convert: matMulInteger},
 	{name: "QLinearMatMul", since: 10, convert: qLinearMatMul},

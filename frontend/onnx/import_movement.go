@@ -156,7 +156,7 @@ func concat(s *site) {
 
 func split(s *site, sizes []int) {
 	x := s.in(0)
-	axis := s.axis(s.int("axis", 0), x.Type.Rank())
+	axis := s.axisOf(x, 0)
 	dim, parts := x.Type.Shape[axis], len(s.n.Output)
 	if sizes == nil {
 		if n := s.int("num_outputs", parts); n != parts || n < 1 {

@@ -24,7 +24,7 @@ var normalizationOperators = []operator{
 	{name: "LayerNormalization", since: 17, convert: layerNormalization},
 	{name: "RMSNormalization", since: 23, convert: func(s *site) {
 		x := s.in(0)
-		attrs := ir.Attrs{"axis": s.axis(s.int("axis", -1), x.Type.Rank()), "epsilon": s.epsilon()}
+		attrs := ir.Attrs{"axis": s.axisOf(x, -1), "epsilon": s.epsilon()}
 		s.out(0, s.add("RMSNorm", attrs, x, s.cast(s.in(1), x.Type.DType)))
 	}},
 	{name: "LRN", since: 7, convert: lrn},
@@ -117,7 +117,7 @@ func groupNormalizationByGroup(s *site) {
 
 func layerNormalization(s *site) {
 	x := s.in(0)
-	axis := s.axis(s.int("axis", -1), x.Type.Rank())
+	axis := s.axisOf(x, -1)
 	s.out(0, s.add("LayerNorm", ir.Attrs{"axis": axis, "epsilon": s.epsilon()}, x, s.in(1), s.opt(2)))
 	if !s.wants(1) && !s.wants(2) {
 		return
@@ -159,7 +159,7 @@ func lrn(s *site) {
 
 // lpNormalization divides by the 1- or 2-norm along an axis; where that is 0, so is the result.
 func lpNormalization(s *site, x *ir.Value) *ir.Value {
-	axes := []int{s.axis(s.int("axis", -1), x.Type.Rank())}
+	axes := []int{s.axisOf(x, -1)}
 	var norm *ir.Value
 	switch p := s.int("p", 2); p {
 	case 1:

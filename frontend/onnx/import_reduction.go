@@ -115,7 +115,7 @@ func arg(op string) func(*site) {
 	return func(s *site) {
 		x := s.in(0)
 		attrs := ir.Attrs{
-			"axis":     s.axis(s.int("axis", 0), x.Type.Rank()),
+			"axis":     s.axisOf(x, 0),
 			"keepdims": s.bool("keepdims", true),
 			"last":     s.bool("select_last_index", false),
 		}
@@ -137,7 +137,7 @@ func cumulate(op string) func(*site) {
 
 func topK(s *site, k int) {
 	x := s.in(0)
-	attrs := ir.Attrs{"k": k, "axis": s.axis(s.int("axis", -1), x.Type.Rank()), "largest": s.bool("largest", true)}
+	attrs := ir.Attrs{"k": k, "axis": s.axisOf(x, -1), "largest": s.bool("largest", true)}
 	outs := s.addAll("TopK", attrs, x)
 	s.out(0, outs[0])
 	s.out(1, outs[1])
@@ -151,7 +151,7 @@ func alongLast(f func(*site, *ir.Value, int) *ir.Value) func(*site) {
 			s.out(0, s.reshape(f(s, s.reshape(x, 1), 0)))
 			return
 		}
-		s.out(0, f(s, x, s.axis(s.int("axis", -1), x.Type.Rank())))
+		s.out(0, f(s, x, s.axisOf(x, -1)))
 	}
 }
 

@@ -259,6 +259,9 @@ func (s *site) axis(a, rank int) int {
 	return a
 }
 
+// axisOf is attribute axis, which counts dimensions of v.
+func (s *site) axisOf(v *ir.Value, def int) int { return s.axis(s.int("axis", def), v.Type.Rank()) }
+
 // axes resolves a list of axes, sorts it and refuses repetitions.
 func (s *site) axes(list []int, rank int) []int {
 	out := make([]int, len(list))

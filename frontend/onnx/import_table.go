@@ -1,10 +1,13 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // operator is a row of the import table: how one operator, in a range of versions of its domain, becomes ops.
@@ -17,7 +20,7 @@ type operator struct {
 	convert func(*site)
 }
 
-// operatorTable holds rows by domain and name; each list is of disjoint version ranges.
+// operatorTable holds rows by domain and name; the version ranges of a list are disjoint and ascend.
 type operatorTable map[operatorKey][]operator
 
 // operators is the import table. Conversions reach it through their importer, since some convert graphs inside.
@@ -35,15 +38,44 @@ func collectOperators(groups ...[]operator) operatorTable {
 	for _, g := range groups {
 		for _, op := range g {
 			k := operatorKey{op.domain, op.name}
-			for _, have := range table[k] {
-				if (have.until == 0 || op.since <= have.until) && (op.until == 0 || have.since <= op.until) {
-					panic("operator declared twice: " + op.name)
-				}
+			if have := table[k]; len(have) > 0 && (have[len(have)-1].until == 0 || op.since <= have[len(have)-1].until) {
+				panic("operator declared twice, or out of order: " + op.name)
 			}
 			table[k] = append(table[k], op)
 		}
 	}
 	return table
+}
+
+// sameOp are the rows of operators that are the op of the same name, without attributes.
+func sameOp(since int64, names ...string) []operator {
+	var rows []operator
+	for _, name := range names {
+		rows = append(rows, operator{name: name, since: since, convert: oneOp(name)})
+	}
+	return rows
+}
+
+// oneOp converts an operator that is one op: its inputs are the op's, and so are its outputs; attrs, if given, reads the
+// attributes.
+func oneOp(name string, attrs ...func(*site) ir.Attrs) func(*site) {
+	return func(s *site) {
+		var in []*ir.Value
+		for i, input := range ir.LookupOp(name).In {
+			if strings.HasSuffix(input, "?") {
+				in = append(in, s.opt(i))
+			} else {
+				in = append(in, s.in(i))
+			}
+		}
+		var read ir.Attrs
+		if len(attrs) > 0 {
+			read = attrs[0](s)
+		}
+		for i, v := range s.addAll(name, read, in...) {
+			s.out(i, v)
+		}
+	}
 }
 
 // lookup finds the row of an operator at a version of its domain.
@@ -54,27 +86,15 @@ func (table operatorTable) lookup(domain, name string, opset int64) (*operator, 
 			return r, nil
 		}
 	}
-	if len(rows) > 0 {
-		since, until := rows[0].since, rows[0].until
-		for _, r := range rows {
-			since = min(since, r.since)
-			if r.until == 0 || until == 0 {
-				until = 0
-			} else {
-				until = max(until, r.until)
-			}
-		}
-		if opset < since {
-			return nil, fmt.Errorf("the operator exists from opset %d on", since)
-		}
-		return nil, fmt.Errorf("the operator exists up to opset %d only", until)
+	switch {
+	case len(rows) > 0 && opset < rows[0].since:
+		return nil, fmt.Errorf("the operator exists from opset %d on", rows[0].since)
+	case len(rows) > 0:
+		return nil, fmt.Errorf("the operator exists up to opset %d only", rows[len(rows)-1].until)
+	case domain == "":
+		return nil, errors.New("unknown operator")
 	}
-	switch domain {
-	case "":
-		return nil, fmt.Errorf("unknown operator")
-	default:
-		return nil, fmt.Errorf("unknown operator of domain %q, and the model has no function of that name", domain)
-	}
+	return nil, fmt.Errorf("unknown operator of domain %q, and the model has no function of that name", domain)
 }
 
 // ShapeInputs returns the names of the inputs whose values decide shapes, or the structure of the graph: those from which
