@@ -249,13 +249,7 @@ func (s *site) reduce(op string, v *ir.Value, axes []int, keep bool) *ir.Value {
 	return s.add(op, ir.Attrs{"axes": append([]int{}, axes...), "keepdims": keep}, v)
 }
 
-func ones(n int) []int {
-	s := make([]int, n)
-	for i := range s {
-		s[i] = 1
-	}
-	return s
-}
+func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
 func iotaInts(n int) []int {
 	s := make([]int, n)

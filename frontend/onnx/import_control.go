@@ -3,6 +3,7 @@ package onnx
 import (
 	"fmt"
 
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -22,10 +23,7 @@ func ifThenElse(s *site) {
 	case holds:
 		name = "then_branch"
 	}
-	g := s.graph(name)
-	if g == nil {
-		s.fail("attribute %q is missing", name)
-	}
+	g := s.body(name)
 	outs, err := s.im.subgraph(s.sc, g, nodeLabel(s.n)+"/"+name, nil)
 	s.check(err)
 	if len(outs) < len(s.n.Output) {
@@ -34,6 +32,15 @@ func ifThenElse(s *site) {
 	for i := range s.n.Output {
 		s.out(i, outs[i])
 	}
+}
+
+// body is an attribute that holds a graph, which the operator requires.
+func (s *site) body(name string) *onnxpb.GraphProto {
+	g := s.graph(name)
+	if g == nil {
+		s.fail("attribute %q is missing", name)
+	}
+	return g
 }
 
 // condition is the value of a bool that decides the structure of the graph, if it is known.
@@ -52,16 +59,10 @@ func (s *site) condition(v *ir.Value) (holds, known bool) {
 func loop(s *site) {
 	trips := -1 // no limit
 	if s.opt(0) != nil {
-		trips = s.knownInt(0, "the trip count", 0)
-		if trips < 0 {
-			trips = 0
-		}
+		trips = max(0, s.knownInt(0, "the trip count", 0))
 	}
 	cond := s.opt(1)
-	body := s.graph("body")
-	if body == nil {
-		s.fail("attribute \"body\" is missing")
-	}
+	body := s.body("body")
 	var states []*ir.Value
 	for i := 2; i < len(s.n.Input); i++ {
 		states = append(states, s.in(i))
@@ -143,10 +144,7 @@ func (s *site) listOf(name string, n int) []int {
 }
 
 func scan(s *site) {
-	body := s.graph("body")
-	if body == nil {
-		s.fail("attribute \"body\" is missing")
-	}
+	body := s.body("body")
 	vs := s.all()
 	sc := s.scanner(len(vs), len(body.Output), "scan_input_axes", "scan_input_directions")
 	for i, v := range s.scanOnce(sc, vs[:sc.states], vs[sc.states:], "") {
@@ -159,10 +157,7 @@ func scanBatched(s *site) {
 	if s.opt(0) != nil {
 		s.refuse("sequence_lens is not supported")
 	}
-	body := s.graph("body")
-	if body == nil {
-		s.fail("attribute \"body\" is missing")
-	}
+	body := s.body("body")
 	vs := make([]*ir.Value, 0, len(s.n.Input))
 	for i := 1; i < len(s.n.Input); i++ {
 		v := s.in(i)

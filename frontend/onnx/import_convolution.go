@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -41,24 +42,31 @@ func (s *site) window(in, kernel []int) windowAttrs {
 		}
 	}
 	auto := s.choice("auto_pad", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-	switch {
-	case auto == "NOTSET" && w.pads != nil:
-		if len(w.pads) != 2*r {
-			s.fail("pads %v do not fit %d spatial dimensions", w.pads, r)
-		}
-	case auto == "NOTSET" || auto == "VALID":
+	if auto != "NOTSET" || w.pads == nil {
 		w.pads = make([]int, 2*r)
-	default:
-		w.pads = make([]int, 2*r)
+	}
+	if len(w.pads) != 2*r {
+		s.fail("pads %v do not fit %d spatial dimensions", w.pads, r)
+	}
+	if strings.HasPrefix(auto, "SAME_") {
 		for i := range r {
 			out := (in[i] + w.strides[i] - 1) / w.strides[i]
 			total := (out-1)*w.strides[i] + (kernel[i]-1)*w.dilations[i] + 1 - in[i]
 			begin, end := halves(total, auto == "SAME_UPPER")
-			// What a negative padding at the end would crop, less than a stride, no window reaches.
+			// No window reaches what a negative padding at the end would crop: it is less than a stride.
 			w.pads[i], w.pads[r+i] = begin, max(0, end)
 		}
 	}
 	return w
+}
+
+// positions is in how many places along dimension i of the given size the window fits, and how many elements remain.
+func (s *site) positions(w windowAttrs, i, size int) (count, rest int) {
+	room := size + w.pads[i] + w.pads[len(w.pads)/2+i] - (w.kernel[i]-1)*w.dilations[i] - 1
+	if room < 0 {
+		s.fail("the kernel %v is larger than the padded input, %d along dimension %d", w.kernel, size, i)
+	}
+	return room/w.strides[i] + 1, room % w.strides[i]
 }
 
 // halves splits a padding; an odd one is larger at the end if upper. It is negative, and crops, where strides are larger
@@ -118,34 +126,21 @@ func convTranspose(s *site) {
 		s.fail("output_padding %v does not fit %d spatial dimensions", extra, r)
 	}
 	win := s.window(in, kernel)
-	full := func(i int) int { return (in[i]-1)*win.strides[i] + extra[i] + (kernel[i]-1)*win.dilations[i] + 1 }
-	auto := s.string("auto_pad", "NOTSET")
-	shape := s.ints("output_shape")
+	auto, shape := s.string("auto_pad", "NOTSET"), s.ints("output_shape")
 	switch {
-	case shape != nil:
-		if len(shape) == r+2 { // some exporters give batch and channels as well
-			shape = shape[2:]
+	case len(shape) == r+2: // some exporters give batch and channels as well
+		shape = shape[2:]
+	case shape != nil && len(shape) != r:
+		s.fail("output_shape %v does not fit %d spatial dimensions", shape, r)
+	case shape == nil && strings.HasPrefix(auto, "SAME_"):
+		for i, d := range in {
+			shape = append(shape, d*win.strides[i])
 		}
-		if len(shape) != r {
-			s.fail("output_shape %v does not fit %d spatial dimensions", shape, r)
-		}
-		for i := range r {
-			total := full(i) - shape[i]
-			if total < 0 { // what the filter does not reach is padding at the end
-				extra[i] -= total
-				total = 0
-			}
-			win.pads[i], win.pads[r+i] = halves(total, auto == "SAME_UPPER")
-		}
-	case auto == "SAME_UPPER" || auto == "SAME_LOWER":
-		for i := range r {
-			total := full(i) - in[i]*win.strides[i]
-			if total < 0 {
-				extra[i] -= total
-				total = 0
-			}
-			win.pads[i], win.pads[r+i] = halves(total, auto == "SAME_UPPER")
-		}
+	}
+	for i, want := range shape {
+		full := (in[i]-1)*win.strides[i] + extra[i] + (kernel[i]-1)*win.dilations[i] + 1
+		extra[i] += max(0, want-full) // what the filter does not reach is padding at the end
+		win.pads[i], win.pads[r+i] = halves(max(0, full-want), auto == "SAME_UPPER")
 	}
 	attrs := win.attrs()
 	attrs["output_padding"], attrs["group"] = extra, s.int("group", 1)
@@ -158,14 +153,19 @@ func (s *site) shifted(x, zero *ir.Value, axis int) *ir.Value {
 	if zero == nil {
 		return v
 	}
-	z := s.cast(zero, ir.Int32)
+	return s.op("Sub", v, s.parameter(s.cast(zero, ir.Int32), axis, x.Type.Rank()))
+}
+
+// parameter reshapes a scale or zero point, which is one number or one for each index of axis, to broadcast over values of the
+// given rank.
+func (s *site) parameter(v *ir.Value, axis, rank int) *ir.Value {
 	switch {
-	case z.Type.Numel() == 1:
-		z = s.reshape(z)
-	case z.Type.Rank() == 1:
-		z = s.alongAxis(z, axis, x.Type.Rank())
+	case v.Type.Numel() == 1:
+		return s.reshape(v)
+	case v.Type.Rank() == 1:
+		return s.alongAxis(v, axis, rank)
 	}
-	return s.op("Sub", v, z)
+	return v
 }
 
 func convInteger(s *site) {
@@ -176,13 +176,7 @@ func convInteger(s *site) {
 func qLinearConv(s *site) {
 	x, w := s.in(0), s.in(3)
 	acc := s.conv(s.shifted(x, s.in(2), 1), s.shifted(w, s.in(5), 0), s.opt(8))
-	ws := s.in(4)
-	if ws.Type.Numel() > 1 {
-		ws = s.alongChannel(ws, x.Type.Rank())
-	} else {
-		ws = s.reshape(ws)
-	}
-	scale := s.op("Mul", s.reshape(s.in(1)), ws)
+	scale := s.op("Mul", s.reshape(s.in(1)), s.parameter(s.in(4), 1, x.Type.Rank()))
 	s.out(0, s.requantize(acc, scale, s.in(6), s.in(7)))
 }
 
@@ -245,12 +239,7 @@ func col2Im(s *site) {
 	steps := make([]int, r) // blocks along each dimension
 	extra := make([]int, r)
 	for i := range r {
-		room := image[i] + win.pads[i] + win.pads[r+i] - (block[i]-1)*win.dilations[i] - 1
-		if room < 0 {
-			s.fail("a block of %v is larger than the image %v", block, image)
-		}
-		steps[i] = room/win.strides[i] + 1
-		extra[i] = room % win.strides[i]
+		steps[i], extra[i] = s.positions(win, i, image[i])
 	}
 	if product(steps) != x.Type.Shape[2] {
 		s.fail("%d blocks, but image %v and block %v make %d", x.Type.Shape[2], image, block, product(steps))
@@ -288,11 +277,7 @@ func deformConv(s *site) {
 	}
 	out := make([]int, 2)
 	for i := range out {
-		room := in[i] + win.pads[i] + win.pads[2+i] - (kernel[i]-1)*win.dilations[i] - 1
-		if room < 0 {
-			s.fail("the kernel %v is larger than the padded input %v", kernel, in)
-		}
-		out[i] = room/win.strides[i] + 1
+		out[i], _ = s.positions(win, i, in[i])
 	}
 	s.bound(append(append([]int{2}, kernel...), out...)...)
 	taps, points := product(kernel), product(out)

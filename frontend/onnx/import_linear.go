@@ -67,19 +67,8 @@ func qLinearMatMul(s *site) {
 	a, b := s.in(0), s.in(3)
 	acc := s.op("MatMul", s.shifted(a, s.in(2), max(0, a.Type.Rank()-2)), s.shifted(b, s.in(5), b.Type.Rank()-1))
 	r := acc.Type.Rank()
-	as, bs := s.cast(s.in(1), ir.Float32), s.cast(s.in(4), ir.Float32)
-	switch {
-	case as.Type.Numel() == 1:
-		as = s.reshape(as)
-	case as.Type.Rank() == 1:
-		as = s.alongAxis(as, max(0, r-2), r)
-	}
-	switch {
-	case bs.Type.Numel() == 1:
-		bs = s.reshape(bs)
-	case bs.Type.Rank() == 1:
-		bs = s.alongAxis(bs, r-1, r)
-	}
+	as := s.parameter(s.cast(s.in(1), ir.Float32), max(0, r-2), r)
+	bs := s.parameter(s.cast(s.in(4), ir.Float32), r-1, r)
 	s.out(0, s.requantize(acc, s.op("Mul", as, bs), s.in(6), s.in(7)))
 }
 

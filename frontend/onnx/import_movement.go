@@ -6,32 +6,42 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var movementOperators = []operator{
-	{name: "Reshape", since: 7, shapes: []int{1}, convert: reshape},
-	{name: "Flatten", since: 7, convert: flatten},
-	{name: "Squeeze", since: 7, until: 12, convert: func(s *site) { squeeze(s, s.ints("axes")) }},
-	{name: "Squeeze", since: 13, shapes: []int{1}, convert: func(s *site) { squeeze(s, s.knownInts(1, "axes")) }},
-	{name: "Unsqueeze", since: 7, until: 12, convert: func(s *site) { unsqueeze(s, s.ints("axes")) }},
-	{name: "Unsqueeze", since: 13, shapes: []int{1}, convert: func(s *site) { unsqueeze(s, s.knownInts(1, "axes")) }},
-	{name: "Transpose", since: 7, convert: transpose},
-	{name: "Expand", since: 8, shapes: []int{1}, convert: expand},
-	{name: "Tile", since: 7, shapes: []int{1}, convert: tile},
-	{name: "Concat", since: 7, convert: concat},
-	{name: "Split", since: 7, until: 12, convert: func(s *site) { split(s, s.ints("split")) }},
-	{name: "Split", since: 13, shapes: []int{1}, convert: func(s *site) { split(s, s.knownInts(1, "split")) }},
-	{name: "Slice", since: 7, until: 9, convert: sliceAttributes},
-	{name: "Slice", since: 10, shapes: []int{1, 2, 3, 4}, convert: sliceInputs},
-	{name: "Pad", since: 7, until: 10, convert: func(s *site) {
-		s.padWith(s.ints("pads"), nil, s.float("value", 0))
-	}},
-	{name: "Pad", since: 11, shapes: []int{1, 2, 3}, convert: padInputs},
-	{name: "DepthToSpace", since: 7, convert: depthToSpace},
-	{name: "SpaceToDepth", since: 7, convert: spaceToDepth},
-	{name: "CenterCropPad", since: 18, shapes: []int{1}, convert: centerCropPad},
-	{name: "Trilu", since: 14, shapes: []int{1}, convert: trilu},
-	{name: "ReverseSequence", since: 10, convert: reverseSequence},
-	{name: "Identity", since: 7, convert: func(s *site) { s.out(0, s.in(0)) }},
-}
+var movementOperators = slices.Concat(
+	listOperator("Squeeze", 13, "axes", squeeze),
+	listOperator("Unsqueeze", 13, "axes", unsqueeze),
+	listOperator("Split", 13, "split", split),
+	[]operator{
+		{name: "Reshape", since: 7, shapes: []int{1}, convert: reshape},
+		{name: "Flatten", since: 7, convert: flatten},
+		{name: "Transpose", since: 7, convert: transpose},
+		{name: "Expand", since: 8, shapes: []int{1}, convert: expand},
+		{name: "Tile", since: 7, shapes: []int{1}, convert: oneOp("Tile", func(s *site) ir.Attrs {
+			return ir.Attrs{"repeats": append([]int{}, s.knownInts(1, "repeats")...)}
+		})},
+		{name: "Concat", since: 7, convert: concat},
+		{name: "Slice", since: 7, until: 9, convert: func(s *site) {
+			s.out(0, s.slice(s.in(0), s.ints("starts"), s.ints("ends"), s.ints("axes"), nil))
+		}},
+		{name: "Slice", since: 10, shapes: []int{1, 2, 3, 4}, convert: func(s *site) {
+			s.out(0, s.slice(s.in(0), s.knownInts(1, "starts"), s.knownInts(2, "ends"), s.knownInts(3, "axes"), s.knownInts(4, "steps")))
+		}},
+		{name: "Pad", since: 7, until: 10, convert: func(s *site) { s.padWith(s.ints("pads"), nil, s.float("value", 0)) }},
+		{name: "Pad", since: 11, shapes: []int{1, 2, 3}, convert: padInputs},
+		{name: "DepthToSpace", since: 7, convert: depthToSpace},
+		{name: "SpaceToDepth", since: 7, convert: spaceToDepth},
+		{name: "CenterCropPad", since: 18, shapes: []int{1}, convert: centerCropPad},
+		{name: "Trilu", since: 14, shapes: []int{1}, convert: oneOp("Trilu", func(s *site) ir.Attrs {
+			// Beyond the size of the matrix the diagonal makes no difference; a bounded one cannot overflow.
+			const far = 1 << 40
+			return ir.Attrs{"upper": s.bool("upper", true), "k": max(-far, min(s.knownInt(1, "k", 0), far))}
+		})},
+		{name: "ReverseSequence", since: 10, convert: oneOp("ReverseSequence", func(s *site) ir.Attrs {
+			r := s.in(0).Type.Rank()
+			return ir.Attrs{"batch_axis": s.axis(s.int("batch_axis", 1), r), "time_axis": s.axis(s.int("time_axis", 0), r)}
+		})},
+		{name: "Identity", since: 7, convert: func(s *site) { s.out(0, s.in(0)) }},
+	},
+)
 
 // reshape resolves 0 (the input's dimension, unless allowzero) and -1 (what is left).
 func reshape(s *site) {
@@ -141,11 +151,6 @@ func expand(s *site) {
 	s.out(0, s.expand(x, shape...))
 }
 
-func tile(s *site) {
-	x := s.in(0)
-	s.out(0, s.add("Tile", ir.Attrs{"repeats": append([]int{}, s.knownInts(1, "repeats")...)}, x))
-}
-
 func concat(s *site) {
 	vs := s.all()
 	if !s.hasAttr("axis") {
@@ -187,14 +192,6 @@ func split(s *site, sizes []int) {
 		}
 		start += sizes[i]
 	}
-}
-
-func sliceAttributes(s *site) {
-	s.out(0, s.slice(s.in(0), s.ints("starts"), s.ints("ends"), s.ints("axes"), nil))
-}
-
-func sliceInputs(s *site) {
-	s.out(0, s.slice(s.in(0), s.knownInts(1, "starts"), s.knownInts(2, "ends"), s.knownInts(3, "axes"), s.knownInts(4, "steps")))
 }
 
 // slice is numpy's slicing: starts and ends count from the end where negative and are clamped.
@@ -353,20 +350,4 @@ func centerCropPad(s *site) {
 		y = s.add("Slice", ir.Attrs{"starts": starts, "sizes": sizes}, x)
 	}
 	s.out(0, s.pad(y, begin, end, 0))
-}
-
-func trilu(s *site) {
-	// Beyond the size of the matrix the diagonal makes no difference; a bounded one cannot overflow.
-	const far = 1 << 40
-	k := max(-far, min(s.knownInt(1, "k", 0), far))
-	s.out(0, s.add("Trilu", ir.Attrs{"upper": s.bool("upper", true), "k": k}, s.in(0)))
-}
-
-func reverseSequence(s *site) {
-	x := s.in(0)
-	attrs := ir.Attrs{
-		"batch_axis": s.axis(s.int("batch_axis", 1), x.Type.Rank()),
-		"time_axis":  s.axis(s.int("time_axis", 0), x.Type.Rank()),
-	}
-	s.out(0, s.add("ReverseSequence", attrs, x, s.in(1)))
 }

@@ -8,24 +8,13 @@ import (
 
 var normalizationOperators = []operator{
 	{name: "BatchNormalization", since: 7, convert: batchNormalization},
-	{name: "InstanceNormalization", since: 7, convert: func(s *site) {
-		x := s.in(0)
-		r := s.rank(x, 3)
-		y := s.groupNormalized(x, x.Type.Shape[1])
-		s.out(0, s.affine(y, s.alongChannel(s.in(1), r), s.alongChannel(s.in(2), r), x.Type.DType))
-	}},
+	{name: "InstanceNormalization", since: 7, convert: groupNormalization(func(s *site) int { return s.in(0).Type.Shape[1] })},
 	{name: "GroupNormalization", since: 18, until: 20, convert: groupNormalizationByGroup},
-	{name: "GroupNormalization", since: 21, convert: func(s *site) {
-		x := s.in(0)
-		r := s.rank(x, 3)
-		y := s.groupNormalized(x, s.int("num_groups", 0))
-		s.out(0, s.affine(y, s.alongChannel(s.in(1), r), s.alongChannel(s.in(2), r), x.Type.DType))
-	}},
+	{name: "GroupNormalization", since: 21, convert: groupNormalization(func(s *site) int { return s.int("num_groups", 0) })},
 	{name: "LayerNormalization", since: 17, convert: layerNormalization},
 	{name: "RMSNormalization", since: 23, convert: func(s *site) {
 		x := s.in(0)
-		attrs := ir.Attrs{"axis": s.axisOf(x, -1), "epsilon": s.epsilon()}
-		s.out(0, s.add("RMSNorm", attrs, x, s.cast(s.in(1), x.Type.DType)))
+		s.out(0, s.add("RMSNorm", ir.Attrs{"axis": s.axisOf(x, -1), "epsilon": s.epsilon()}, x, s.cast(s.in(1), x.Type.DType)))
 	}},
 	{name: "LRN", since: 7, convert: lrn},
 	{name: "LpNormalization", since: 7, convert: composite(lpNormalization)},
@@ -46,12 +35,12 @@ func batchNormalization(s *site) {
 		s.out(0, s.normalizeEach(x, params))
 		return
 	}
+	rows := x
 	if x.Type.Rank() == 1 { // N elements of one channel
-		y := s.add("BatchNorm", ir.Attrs{"epsilon": s.epsilon()}, append([]*ir.Value{s.reshape(x, x.Type.Shape[0], 1)}, params...)...)
-		s.out(0, s.reshape(y, x.Type.Shape...))
-		return
+		rows = s.reshape(x, x.Type.Shape[0], 1)
 	}
-	s.out(0, s.add("BatchNorm", ir.Attrs{"epsilon": s.epsilon()}, append([]*ir.Value{x}, params...)...))
+	y := s.add("BatchNorm", ir.Attrs{"epsilon": s.epsilon()}, append([]*ir.Value{rows}, params...)...)
+	s.out(0, s.reshape(y, x.Type.Shape...))
 }
 
 // normalizeEach is BatchNormalization with spatial=0 (opset 7 and 8): parameters of the shape of one sample.
@@ -71,10 +60,7 @@ func (s *site) normalizeEach(x *ir.Value, params []*ir.Value) *ir.Value {
 func batchNormalizationTraining(s *site, x *ir.Value, params []*ir.Value) {
 	r := s.rank(x, 2)
 	w := s.wide(x)
-	axes := slices.Delete(iotaInts(r), 1, 2)
-	mean := s.reduce("ReduceMean", w, axes, true)
-	d := s.op("Sub", w, mean)
-	variance := s.reduce("ReduceMean", s.op("Mul", d, d), axes, true)
+	mean, d, variance := s.moments(w, slices.Delete(iotaInts(r), 1, 2))
 	y := s.op("Div", d, s.op("Sqrt", s.op("Add", variance, s.like(w, s.epsilon()))))
 	s.out(0, s.affine(y, s.alongChannel(params[0], r), s.alongChannel(params[1], r), x.Type.DType))
 	momentum := s.float("momentum", float64(float32(0.9)))
@@ -84,6 +70,23 @@ func batchNormalizationTraining(s *site, x *ir.Value, params []*ir.Value) {
 		kept := s.op("Mul", wide, s.like(now, momentum))
 		fresh := s.op("Mul", s.reshape(now, old.Type.Shape...), s.like(now, 1-momentum))
 		s.out(1+i, s.cast(s.op("Add", kept, fresh), old.Type.DType))
+	}
+}
+
+// moments are the mean of w over axes, which stay as 1, the differences from it, and their mean square.
+func (s *site) moments(w *ir.Value, axes []int) (mean, centred, variance *ir.Value) {
+	mean = s.reduce("ReduceMean", w, axes, true)
+	centred = s.op("Sub", w, mean)
+	return mean, centred, s.reduce("ReduceMean", s.op("Mul", centred, centred), axes, true)
+}
+
+// groupNormalization is normalisation in groups of channels, with scale and bias by channel.
+func groupNormalization(groups func(*site) int) func(*site) {
+	return func(s *site) {
+		x := s.in(0)
+		r := s.rank(x, 3)
+		y := s.groupNormalized(x, groups(s))
+		s.out(0, s.affine(y, s.alongChannel(s.in(1), r), s.alongChannel(s.in(2), r), x.Type.DType))
 	}
 }
 
@@ -124,16 +127,10 @@ func layerNormalization(s *site) {
 	}
 	stash, err := DType(int32(s.int("stash_type", 1)))
 	s.check(err)
-	w := s.wide(x)
-	axes := iotaInts(x.Type.Rank())[axis:]
-	mean := s.reduce("ReduceMean", w, axes, true)
+	mean, _, variance := s.moments(s.wide(x), iotaInts(x.Type.Rank())[axis:])
+	inverse := s.op("Reciprocal", s.op("Sqrt", s.op("Add", variance, s.like(variance, s.epsilon()))))
 	s.out(1, s.cast(mean, stash))
-	if s.wants(2) {
-		d := s.op("Sub", w, mean)
-		variance := s.reduce("ReduceMean", s.op("Mul", d, d), axes, true)
-		inv := s.op("Reciprocal", s.op("Sqrt", s.op("Add", variance, s.like(w, s.epsilon()))))
-		s.out(2, s.cast(inv, stash))
-	}
+	s.out(2, s.cast(inverse, stash))
 }
 
 // lrn divides by (bias + alpha/size · Σ x²)^beta, the sum over size channels around each: an average pool over channels
@@ -159,16 +156,11 @@ func lrn(s *site) {
 
 // lpNormalization divides by the 1- or 2-norm along an axis; where that is 0, so is the result.
 func lpNormalization(s *site, x *ir.Value) *ir.Value {
-	axes := []int{s.axisOf(x, -1)}
-	var norm *ir.Value
-	switch p := s.int("p", 2); p {
-	case 1:
-		norm = s.reduce("ReduceSum", s.op("Abs", x), axes, true)
-	case 2:
-		norm = s.op("Sqrt", s.reduce("ReduceSum", s.op("Mul", x, x), axes, true))
-	default:
+	p := s.int("p", 2)
+	if p != 1 && p != 2 {
 		s.fail("p=%d, want 1 or 2", p)
 	}
+	norm := s.norm(x, p, []int{s.axisOf(x, -1)})
 	return s.where(s.op("Equal", norm, s.like(x, 0)), s.like(x, 0), s.op("Div", x, norm))
 }
 
@@ -179,7 +171,6 @@ func meanVarianceNormalization(s *site, x *ir.Value) *ir.Value {
 		axes = []int{0, 2, 3}
 	}
 	axes = s.axes(axes, x.Type.Rank())
-	d := s.op("Sub", x, s.reduce("ReduceMean", x, axes, true))
-	dev := s.op("Sqrt", s.reduce("ReduceMean", s.op("Mul", d, d), axes, true))
-	return s.op("Div", d, s.op("Add", dev, s.like(x, 1e-9)))
+	_, d, variance := s.moments(x, axes)
+	return s.op("Div", d, s.op("Add", s.op("Sqrt", variance), s.like(x, 1e-9)))
 }

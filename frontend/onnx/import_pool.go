@@ -1,68 +1,54 @@
 package onnx
 
 import (
+	"strings"
+
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 var poolOperators = []operator{
-	{name: "MaxPool", since: 7, convert: maxPool},
-	{name: "AveragePool", since: 7, convert: averagePool},
-	{name: "LpPool", since: 7, convert: lpPool},
+	{name: "MaxPool", since: 7, convert: pool("MaxPool", func(s *site, attrs ir.Attrs) {
+		if s.wants(1) {
+			attrs["indices"], attrs["column_major"] = true, s.int("storage_order", 0) == 1
+		}
+	})},
+	{name: "AveragePool", since: 7, convert: pool("AveragePool", func(s *site, attrs ir.Attrs) {
+		attrs["include_pad"] = s.bool("count_include_pad", false)
+	})},
+	{name: "LpPool", since: 7, convert: pool("LpPool", func(s *site, attrs ir.Attrs) { attrs["p"] = s.int("p", 2) })},
 	{name: "GlobalMaxPool", since: 7, convert: globalPool("ReduceMax")},
 	{name: "GlobalAveragePool", since: 7, convert: globalPool("ReduceMean")},
-	{name: "GlobalLpPool", since: 7, convert: composite(globalLpPool)},
+	{name: "GlobalLpPool", since: 7, convert: composite(func(s *site, x *ir.Value) *ir.Value {
+		return s.norm(x, s.int("p", 2), iotaInts(s.rank(x, 2))[2:])
+	})},
 	{name: "MaxRoiPool", since: 7, convert: maxRoiPool},
 	{name: "MaxUnpool", since: 9, shapes: []int{2}, convert: maxUnpool},
 }
 
-// pool reads the attributes of a pool. Windows that ceil_mode starts in the padding at the end are left to the op.
-func (s *site) pool() (*ir.Value, ir.Attrs) {
-	x := s.in(0)
-	s.rank(x, 3)
-	kernel := s.ints("kernel_shape")
-	if kernel == nil {
-		s.fail("attribute \"kernel_shape\" is missing")
+// pool converts a pool; more adds the attributes of its own. The op handles windows that ceil_mode starts in the padding at
+// the end.
+func pool(op string, more func(*site, ir.Attrs)) func(*site) {
+	return func(s *site) {
+		x := s.in(0)
+		s.rank(x, 3)
+		kernel := s.ints("kernel_shape")
+		if kernel == nil {
+			s.fail("attribute \"kernel_shape\" is missing")
+		}
+		win := s.window(x.Type.Shape[2:], kernel)
+		cropped := s.cropped(x, &win)
+		if cropped != x && s.wants(1) {
+			s.refuse("indices of a pool whose padding is negative")
+		}
+		attrs := win.attrs()
+		attrs["kernel"] = kernel
+		// Under SAME the padding makes the sizes come out whole.
+		attrs["ceil"] = s.bool("ceil_mode", false) && !strings.HasPrefix(s.string("auto_pad", ""), "SAME_")
+		more(s, attrs)
+		for i, y := range s.addAll(op, attrs, cropped) {
+			s.out(i, y)
+		}
 	}
-	win := s.window(x.Type.Shape[2:], kernel)
-	cropped := s.cropped(x, &win)
-	if cropped != x && s.wants(1) {
-		s.refuse("indices of a pool whose padding is negative")
-	}
-	x = cropped
-	attrs := win.attrs()
-	attrs["kernel"] = kernel
-	ceil := s.bool("ceil_mode", false)
-	if auto := s.string("auto_pad", "NOTSET"); auto == "SAME_UPPER" || auto == "SAME_LOWER" {
-		ceil = false // the padding makes the sizes come out whole
-	}
-	attrs["ceil"] = ceil
-	return x, attrs
-}
-
-func maxPool(s *site) {
-	x, attrs := s.pool()
-	indices := s.wants(1)
-	if indices {
-		attrs["indices"] = true
-		attrs["column_major"] = s.int("storage_order", 0) == 1
-	}
-	outs := s.addAll("MaxPool", attrs, x)
-	s.out(0, outs[0])
-	if indices {
-		s.out(1, outs[1])
-	}
-}
-
-func averagePool(s *site) {
-	x, attrs := s.pool()
-	attrs["include_pad"] = s.bool("count_include_pad", false)
-	s.out(0, s.add("AveragePool", attrs, x))
-}
-
-func lpPool(s *site) {
-	x, attrs := s.pool()
-	attrs["p"] = s.int("p", 2)
-	s.out(0, s.add("LpPool", attrs, x))
 }
 
 func globalPool(reduce string) func(*site) {
@@ -72,9 +58,8 @@ func globalPool(reduce string) func(*site) {
 	}
 }
 
-func globalLpPool(s *site, x *ir.Value) *ir.Value {
-	axes := iotaInts(s.rank(x, 2))[2:]
-	p := s.int("p", 2)
+// norm is the p-norm over axes, which stay as 1.
+func (s *site) norm(x *ir.Value, p int, axes []int) *ir.Value {
 	switch p {
 	case 1:
 		return s.reduce("ReduceSum", s.op("Abs", x), axes, true)

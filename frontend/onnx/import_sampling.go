@@ -2,6 +2,8 @@ package onnx
 
 import (
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -11,9 +13,15 @@ var samplingOperators = []operator{
 	{name: "Upsample", since: 9, until: 9, shapes: []int{1}, convert: func(s *site) { s.upsample(s.knownFloats(1, "scales")) }},
 	{name: "Resize", since: 10, until: 10, shapes: []int{1}, convert: func(s *site) { s.upsample(s.knownFloats(1, "scales")) }},
 	{name: "Resize", since: 11, shapes: []int{1, 2, 3}, convert: resize},
-	{name: "GridSample", since: 16, convert: gridSample},
+	{name: "GridSample", since: 16, convert: oneOp("GridSample", func(s *site) ir.Attrs {
+		return ir.Attrs{
+			"mode":          strings.TrimPrefix(s.choice("mode", "linear", "bilinear", "bicubic", "cubic", "nearest"), "bi"),
+			"padding":       s.choice("padding_mode", "zeros", "border", "reflection"),
+			"align_corners": s.bool("align_corners", false),
+		}
+	})},
 	{name: "AffineGrid", since: 20, shapes: []int{1}, convert: affineGrid},
-	{name: "RoiAlign", since: 10, convert: roiAlign},
+	{name: "RoiAlign", since: 10, convert: oneOp("RoiAlign", roiAlignAttrs)},
 }
 
 // knownFloats returns the elements of a constant input, nil if it is absent.
@@ -32,10 +40,7 @@ func (s *site) upsample(scales []float64) {
 	if len(scales) != x.Type.Rank() {
 		s.fail("scales %v do not fit %v", scales, x.Type)
 	}
-	mode := s.choice("mode", "nearest", "linear", "bilinear")
-	if mode == "bilinear" {
-		mode = "linear"
-	}
+	mode := strings.TrimPrefix(s.choice("mode", "nearest", "linear", "bilinear"), "bi")
 	s.out(0, s.add("Resize", ir.Attrs{
 		"sizes": s.scaled(x, scales), "scales": scales, "mode": mode, "coordinate": "asymmetric", "nearest": "floor",
 	}, x))
@@ -64,10 +69,7 @@ func resize(s *site) {
 			axes = append(axes, s.axis(a, r))
 		}
 	}
-	scales := make([]float64, r)
-	for i := range scales {
-		scales[i] = 1
-	}
+	scales := slices.Repeat([]float64{1}, r)
 	sizes := append([]int{}, x.Type.Shape...)
 	// An empty tensor stands for an absent input in files of opset 11 and 12.
 	given, want := s.knownFloats(2, "scales"), s.knownInts(3, "sizes")
@@ -138,19 +140,6 @@ func (s *site) roi(axes []int, rank int) []float64 {
 	return roi
 }
 
-func gridSample(s *site) {
-	mode := map[string]string{"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
-	m := s.string("mode", "linear")
-	if mode[m] == "" {
-		s.fail("mode is %q", m)
-	}
-	s.out(0, s.add("GridSample", ir.Attrs{
-		"mode":          mode[m],
-		"padding":       s.choice("padding_mode", "zeros", "border", "reflection"),
-		"align_corners": s.bool("align_corners", false),
-	}, s.in(0), s.in(1)))
-}
-
 // affineGrid applies theta to the homogeneous positions of a grid over [-1,1], of which the last coordinate comes first.
 func affineGrid(s *site) {
 	theta := s.in(0)
@@ -193,7 +182,7 @@ func gridPosition(i, n int, align bool) float64 {
 	return (2*float64(i)+1)/float64(n) - 1
 }
 
-func roiAlign(s *site) {
+func roiAlignAttrs(s *site) ir.Attrs {
 	mode := "half_pixel"
 	if s.opset < 16 {
 		mode = "output_half_pixel"
@@ -203,8 +192,8 @@ func roiAlign(s *site) {
 	if ratio < 1 {
 		s.refuse("sampling_ratio=%d: the number of samples depends on the regions, which are data", ratio)
 	}
-	s.out(0, s.add("RoiAlign", ir.Attrs{
+	return ir.Attrs{
 		"mode": s.choice("mode", "avg", "max"), "height": s.int("output_height", 1), "width": s.int("output_width", 1),
 		"sampling_ratio": ratio, "scale": s.float("spatial_scale", 1), "half_pixel": mode == "half_pixel",
-	}, s.in(0), s.in(1), s.in(2)))
+	}
 }

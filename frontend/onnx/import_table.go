@@ -56,6 +56,15 @@ func sameOp(since int64, names ...string) []operator {
 	return rows
 }
 
+// listOperator are the rows of an operator with a list of integers that is an attribute before version inputSince, and from
+// there on input 1.
+func listOperator(name string, inputSince int64, list string, convert func(s *site, list []int)) []operator {
+	return []operator{
+		{name: name, since: 7, until: inputSince - 1, convert: func(s *site) { convert(s, s.ints(list)) }},
+		{name: name, since: inputSince, shapes: []int{1}, convert: func(s *site) { convert(s, s.knownInts(1, list)) }},
+	}
+}
+
 // oneOp converts an operator that is one op: its inputs are the op's, and so are its outputs; attrs, if given, reads the
 // attributes.
 func oneOp(name string, attrs ...func(*site) ir.Attrs) func(*site) {
