@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
@@ -68,18 +70,15 @@ func (im *importer) run() error {
 	if err := im.inputs(top, graph); err != nil {
 		return err
 	}
-	top.results(outputNames(graph), graph.Node)
+	top.results(valueNames(graph.Output), graph.Node)
 	if err := im.nodes(top, graph.Node); err != nil {
 		return err
 	}
 	if err := im.outputs(top, graph); err != nil {
 		return err
 	}
-	prune(im.g)
-	if err := im.checkBatch(); err != nil {
-		return err
-	}
-	return nil
+	im.g.RemoveDead()
+	return im.checkBatch()
 }
 
 // initializers makes the constants of a graph; their bytes are the file's.
@@ -92,34 +91,18 @@ func (im *importer) initializers(sc *scope, graph *onnxpb.GraphProto) error {
 		if err != nil {
 			return err
 		}
-		sc.values[t.GetName()] = im.constant(t.GetName(), data)
-	}
-	for _, t := range graph.SparseInitializer {
-		data, err := im.denseTensor(t)
-		if err != nil {
-			return err
-		}
-		sc.values[t.Values.GetName()] = im.constant(t.Values.GetName(), data)
+		sc.values[t.GetName()] = im.g.Constant(t.GetName(), data)
 	}
 	return nil
 }
 
-func (im *importer) constant(hint string, t *ir.Tensor) *ir.Value { return im.g.Constant(hint, t) }
-
 // inputs makes the graph's inputs, which initializers and Constants may have replaced.
 func (im *importer) inputs(sc *scope, graph *onnxpb.GraphProto) error {
-	declared := map[string]bool{}
-	for _, in := range graph.Input {
-		declared[in.GetName()] = true
-	}
-	for _, name := range sortedKeys(im.opt.Shapes) {
-		if !declared[name] {
-			return im.m.fileError("a shape is given for %q, which is no input", name).WithRemedy("inputs: %s", inputNames(graph))
-		}
-	}
-	for _, name := range sortedKeys(im.opt.Constants) {
-		if !declared[name] {
-			return im.m.fileError("a value is given for %q, which is no input", name).WithRemedy("inputs: %s", inputNames(graph))
+	declared := valueNames(graph.Input)
+	for _, name := range slices.Concat(sortedKeys(im.opt.Shapes), sortedKeys(im.opt.Constants)) {
+		if !slices.Contains(declared, name) {
+			return im.m.fileError("a shape or value is given for %q, which is not an input", name).
+				WithRemedy("the inputs are %s", strings.Join(declared, ", "))
 		}
 	}
 	dims, err := im.bindDims(graph)
@@ -132,7 +115,7 @@ func (im *importer) inputs(sc *scope, graph *onnxpb.GraphProto) error {
 			if err := im.checkBound(in, t, dims); err != nil {
 				return err
 			}
-			sc.values[name] = im.constant(name, t)
+			sc.values[name] = im.g.Constant(name, t)
 			continue
 		}
 		if sc.values[name] != nil {
@@ -147,13 +130,11 @@ func (im *importer) inputs(sc *scope, graph *onnxpb.GraphProto) error {
 	return nil
 }
 
-func inputNames(graph *onnxpb.GraphProto) string {
-	var names []string
-	for _, in := range graph.Input {
-		names = append(names, in.GetName())
-	}
-	return strings.Join(names, ", ")
+func valueNames(list []*onnxpb.ValueInfoProto) []string {
+	return mapped(list, (*onnxpb.ValueInfoProto).GetName)
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func (im *importer) checkBound(in *onnxpb.ValueInfoProto, t *ir.Tensor, dims map[string]int) error {
 	tt, err := im.tensorType(in)
@@ -172,24 +153,16 @@ func (im *importer) checkBound(in *onnxpb.ValueInfoProto, t *ir.Tensor, dims map
 
 // tensorType returns the tensor type of an input or refuses the other kinds by name.
 func (im *importer) tensorType(in *onnxpb.ValueInfoProto) (*onnxpb.TypeProto_Tensor, error) {
-	kind := ""
-	switch v := in.GetType().GetValue().(type) {
-	case *onnxpb.TypeProto_TensorType:
-		return v.TensorType, nil
-	case *onnxpb.TypeProto_SequenceType:
-		kind = "a sequence"
-	case *onnxpb.TypeProto_OptionalType:
-		kind = "an optional"
-	case *onnxpb.TypeProto_MapType:
-		kind = "a map"
-	case *onnxpb.TypeProto_SparseTensorType:
-		kind = "a sparse tensor"
-	case *onnxpb.TypeProto_OpaqueType:
-		kind = "an opaque value"
-	default:
+	if t := in.GetType().GetTensorType(); t != nil {
+		return t, nil
+	}
+	t := in.GetType().ProtoReflect()
+	kind := t.WhichOneof(t.Descriptor().Oneofs().ByName("value"))
+	if kind == nil {
 		return nil, im.m.fileError("input %q has no type", in.GetName())
 	}
-	return nil, im.m.fileError("input %q is %s; only tensors are supported", in.GetName(), kind).AsUnsupported()
+	name := strings.ReplaceAll(strings.TrimSuffix(string(kind.Name()), "_type"), "_", " ")
+	return nil, im.m.fileError("input %q is of type %s; only tensors are supported", in.GetName(), name).AsUnsupported()
 }
 
 // bindDims finds the size of every symbolic dimension: from Dims, then from Shapes and bound constants.
@@ -371,16 +344,12 @@ func (im *importer) checkDeclared(out *onnxpb.ValueInfoProto, v *ir.Value) error
 }
 
 func shapeString(s *onnxpb.TensorShapeProto) string {
-	var parts []string
-	for _, d := range s.Dim {
-		n, param := size(d)
-		if n == -1 {
-			parts = append(parts, cmp.Or(param, "?"))
-		} else {
-			parts = append(parts, fmt.Sprint(n))
+	return fmt.Sprint(mapped(s.Dim, func(d *onnxpb.TensorShapeProto_Dimension) string {
+		if n, param := size(d); n == -1 {
+			return cmp.Or(param, "?")
 		}
-	}
-	return "[" + strings.Join(parts, " ") + "]"
+		return strconv.FormatInt(d.GetDimValue(), 10)
+	}))
 }
 
 // checkBatch refuses --batch where the new leading dimension does not reach every output: the model fixes it inside,
@@ -396,34 +365,4 @@ func (im *importer) checkBatch() error {
 		}
 	}
 	return nil
-}
-
-// prune removes nodes that no output needs.
-func prune(g *ir.Graph) {
-	live := map[*ir.Node]bool{}
-	for _, v := range g.Outputs {
-		if v.Def != nil {
-			live[v.Def] = true
-		}
-	}
-	for _, n := range slices.Backward(g.Nodes) {
-		if !live[n] {
-			continue
-		}
-		for _, v := range n.Inputs {
-			if v != nil && v.Def != nil {
-				live[v.Def] = true
-			}
-		}
-	}
-	g.Nodes = slices.DeleteFunc(g.Nodes, func(n *ir.Node) bool { return !live[n] })
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Adding ops. These methods end the conversion on an error, see site.
+// Adding ops. An error in these methods ends the conversion; see site.
 
 // op adds an op without attributes.
 func (s *site) op(name string, in ...*ir.Value) *ir.Value { return s.add(name, nil, in...) }
@@ -119,11 +119,7 @@ func (s *site) knownInts(i int, what string) []int {
 		s.fail("%s is %v, want integers", what, t.Type)
 	}
 	s.bound(t.Shape...)
-	out := make([]int, 0, t.Numel())
-	for _, v := range t.Ints() {
-		out = append(out, int(v))
-	}
-	return out
+	return mapped(t.Ints(), func(v int64) int { return int(v) })
 }
 
 // knownInt returns the only element of a constant integer input.

@@ -38,18 +38,14 @@ func constantValue(s *site) {
 		case "value_int":
 			t = ir.ScalarInt(ir.Int64, a.GetI())
 		case "value_floats":
-			xs := make([]float64, len(a.Floats))
-			for i, v := range a.Floats {
-				xs[i] = float64(v)
-			}
+			xs := mapped(a.Floats, func(v float32) float64 { return float64(v) })
 			t = ir.FromFloats(ir.T(ir.Float32, len(xs)), xs)
 		case "value_ints":
 			t = ir.FromInts(ir.T(ir.Int64, len(a.Ints)), a.Ints)
 		case "value_string", "value_strings":
 			s.refuse("strings are not supported")
 		default:
-			// a function may pass its caller's attribute under the name that Constant has for it only
-			continue
+			continue // inside a function, an attribute of the caller may pass under another name
 		}
 		s.check(err)
 		s.out(0, s.constant(t))

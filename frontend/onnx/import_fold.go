@@ -41,11 +41,7 @@ func (s *site) fold(n *ir.Node) []*ir.Value {
 	}
 	outs, err := evaluate([]*ir.Node{n}, n.Outputs)
 	s.check(err)
-	values := make([]*ir.Value, len(outs))
-	for i, t := range outs {
-		values[i] = s.constant(t)
-	}
-	return values
+	return mapped(outs, s.constant)
 }
 
 // foldable reports whether evaluating a node of constants now loses nothing: DequantizeLinear says that a weight is
@@ -108,9 +104,5 @@ func evaluate(nodes []*ir.Node, outputs []*ir.Value) ([]*ir.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]*ir.Tensor, len(arrays))
-	for i, a := range arrays {
-		out[i] = a.Tensor()
-	}
-	return out, nil
+	return mapped(arrays, (*ir.Array).Tensor), nil
 }

@@ -45,14 +45,6 @@ func (sc *scope) results(names []string, nodes []*onnxpb.NodeProto) {
 	}
 }
 
-func outputNames(g *onnxpb.GraphProto) []string {
-	var names []string
-	for _, o := range g.Output {
-		names = append(names, o.GetName())
-	}
-	return names
-}
-
 // needed marks the nodes whose outputs are read, directly or not, by the names in want.
 func needed(nodes []*onnxpb.NodeProto, want map[string]bool) []bool {
 	keep := make([]bool, len(nodes))
@@ -186,7 +178,7 @@ func (im *importer) subgraph(sc *scope, g *onnxpb.GraphProto, where string, inpu
 	for i, in := range g.Input {
 		inner.values[in.GetName()] = inputs[i]
 	}
-	inner.results(outputNames(g), g.Node)
+	inner.results(valueNames(g.Output), g.Node)
 	if err := im.nodes(inner, g.Node); err != nil {
 		return nil, err
 	}

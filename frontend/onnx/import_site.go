@@ -9,8 +9,8 @@ import (
 )
 
 // site is one node under conversion. A conversion reads inputs and attributes from it, adds ops to the graph and sets
-// the outputs. What goes wrong on the way leaves the conversion by stop, as in a recursive-descent parser, and comes out
-// of convert as an error: conversions are arithmetic on values, which a test after every step would drown.
+// the outputs. A failure leaves the conversion by a panic with stop, as in a recursive-descent parser, and convert returns it
+// as an error: error checks after every step would bury the arithmetic.
 type site struct {
 	im    *importer
 	sc    *scope
@@ -60,7 +60,7 @@ func (s *site) refuse(format string, args ...any) {
 	panic(stop{s.errorf(format, args...).AsUnsupported()})
 }
 
-// check ends the conversion if err is one; errors that name a node already stay as they are.
+// check ends the conversion if err is not nil. An error that already names a node is passed on unchanged.
 func (s *site) check(err error) {
 	if err == nil {
 		return
@@ -147,40 +147,61 @@ func (s *site) attr(name string, kind onnxpb.AttributeProto_AttributeType) *onnx
 }
 
 func (s *site) hasAttr(name string) bool {
-	for _, a := range s.n.Attribute {
-		if a.GetName() == name {
-			return s.sc.resolveAttr(a) != nil
-		}
+	i := slices.IndexFunc(s.n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetName() == name })
+	return i >= 0 && s.sc.resolveAttr(s.n.Attribute[i]) != nil
+}
+
+// attrOf reads an attribute of a kind by get; def stands for an absent one.
+func attrOf[T any](s *site, name string, kind onnxpb.AttributeProto_AttributeType, def T, get func(*onnxpb.AttributeProto) T) T {
+	if a := s.attr(name, kind); a != nil {
+		return get(a)
 	}
-	return false
+	return def
 }
 
 func (s *site) int(name string, def int) int {
-	if a := s.attr(name, onnxpb.AttributeProto_INT); a != nil {
-		return int(a.GetI())
-	}
-	return def
+	return attrOf(s, name, onnxpb.AttributeProto_INT, def, func(a *onnxpb.AttributeProto) int { return int(a.GetI()) })
 }
 
 func (s *site) bool(name string, def bool) bool {
-	if a := s.attr(name, onnxpb.AttributeProto_INT); a != nil {
-		return a.GetI() != 0
-	}
-	return def
+	return attrOf(s, name, onnxpb.AttributeProto_INT, def, func(a *onnxpb.AttributeProto) bool { return a.GetI() != 0 })
 }
 
 func (s *site) float(name string, def float64) float64 {
-	if a := s.attr(name, onnxpb.AttributeProto_FLOAT); a != nil {
-		return float64(a.GetF())
-	}
-	return def
+	return attrOf(s, name, onnxpb.AttributeProto_FLOAT, def, func(a *onnxpb.AttributeProto) float64 { return float64(a.GetF()) })
 }
 
 func (s *site) string(name, def string) string {
-	if a := s.attr(name, onnxpb.AttributeProto_STRING); a != nil {
-		return string(a.GetS())
+	return attrOf(s, name, onnxpb.AttributeProto_STRING, def, func(a *onnxpb.AttributeProto) string { return string(a.GetS()) })
+}
+
+// Lists are nil if the attribute is absent.
+
+func (s *site) ints(name string) []int {
+	return attrOf(s, name, onnxpb.AttributeProto_INTS, nil, func(a *onnxpb.AttributeProto) []int {
+		return mapped(a.Ints, func(v int64) int { return int(v) })
+	})
+}
+
+func (s *site) floats(name string) []float64 {
+	return attrOf(s, name, onnxpb.AttributeProto_FLOATS, nil, func(a *onnxpb.AttributeProto) []float64 {
+		return mapped(a.Floats, func(v float32) float64 { return float64(v) })
+	})
+}
+
+func (s *site) strings(name string) []string {
+	return attrOf(s, name, onnxpb.AttributeProto_STRINGS, nil, func(a *onnxpb.AttributeProto) []string {
+		return mapped(a.Strings, func(v []byte) string { return string(v) })
+	})
+}
+
+// mapped is f of each element.
+func mapped[T, U any](xs []T, f func(T) U) []U {
+	out := make([]U, len(xs))
+	for i, x := range xs {
+		out[i] = f(x)
 	}
-	return def
+	return out
 }
 
 // choice is a string attribute that must be one of the values; the first is the default.
@@ -192,60 +213,19 @@ func (s *site) choice(name string, values ...string) string {
 	return v
 }
 
-func (s *site) ints(name string) []int {
-	a := s.attr(name, onnxpb.AttributeProto_INTS)
-	if a == nil {
-		return nil
-	}
-	out := make([]int, len(a.Ints))
-	for i, v := range a.Ints {
-		out[i] = int(v)
-	}
-	return out
-}
-
-func (s *site) floats(name string) []float64 {
-	a := s.attr(name, onnxpb.AttributeProto_FLOATS)
-	if a == nil {
-		return nil
-	}
-	out := make([]float64, len(a.Floats))
-	for i, v := range a.Floats {
-		out[i] = float64(v)
-	}
-	return out
-}
-
-func (s *site) strings(name string) []string {
-	a := s.attr(name, onnxpb.AttributeProto_STRINGS)
-	if a == nil {
-		return nil
-	}
-	out := make([]string, len(a.Strings))
-	for i, v := range a.Strings {
-		out[i] = string(v)
-	}
-	return out
-}
-
 func (s *site) graph(name string) *onnxpb.GraphProto {
-	if a := s.attr(name, onnxpb.AttributeProto_GRAPH); a != nil {
-		return a.G
-	}
-	return nil
+	return attrOf(s, name, onnxpb.AttributeProto_GRAPH, nil, (*onnxpb.AttributeProto).GetG)
 }
 
 // dtype is an attribute that holds a number of TensorProto.DataType.
 func (s *site) dtype(name string, def ir.DType) ir.DType {
-	a := s.attr(name, onnxpb.AttributeProto_INT)
-	if a == nil {
-		return def
-	}
-	d, err := DType(int32(a.GetI()))
-	if err != nil {
-		s.refuse("%s: %w", name, err)
-	}
-	return d
+	return attrOf(s, name, onnxpb.AttributeProto_INT, def, func(a *onnxpb.AttributeProto) ir.DType {
+		d, err := DType(int32(a.GetI()))
+		if err != nil {
+			s.refuse("%s: %w", name, err)
+		}
+		return d
+	})
 }
 
 // axis resolves a possibly negative axis of a value of the given rank.
@@ -264,10 +244,7 @@ func (s *site) axisOf(v *ir.Value, def int) int { return s.axis(s.int("axis", de
 
 // axes resolves a list of axes, sorts it and refuses repetitions.
 func (s *site) axes(list []int, rank int) []int {
-	out := make([]int, len(list))
-	for i, a := range list {
-		out[i] = s.axis(a, rank)
-	}
+	out := mapped(list, func(a int) int { return s.axis(a, rank) })
 	slices.Sort(out)
 	for i := 1; i < len(out); i++ {
 		if out[i] == out[i-1] {

@@ -112,13 +112,7 @@ func (table operatorTable) lookup(domain, name string, opset int64) (*operator, 
 func ShapeInputs(m *Model) []string {
 	d := &shapeDeciders{m: m, need: map[string]bool{}}
 	d.graph(m.Proto.Graph, m.Opsets)
-	var names []string
-	for _, in := range m.Proto.Graph.Input {
-		if d.need[in.GetName()] {
-			names = append(names, in.GetName())
-		}
-	}
-	return names
+	return slices.DeleteFunc(valueNames(m.Proto.Graph.Input), func(name string) bool { return !d.need[name] })
 }
 
 // shapeDeciders walks a model backwards. Names of nested graphs are taken to be distinct from those around them, or to

@@ -262,7 +262,7 @@ func TestUnresolvedAndContradictingDimensions(t *testing.T) {
 		{"one missing", onnx.ImportOptions{Dims: map[string]int{"h": 3}},
 			`vision.onnx: input "img": dimension 3 ("w") is not fixed; give its shape, of 4 dimensions, with --shape img=…`},
 		{"unknown input", onnx.ImportOptions{Shapes: map[string][]int{"image": {1}}},
-			`vision.onnx: a shape is given for "image", which is no input; inputs: img`},
+			`vision.onnx: a shape or value is given for "image", which is not an input; the inputs are img`},
 		{"unknown dimension", onnx.ImportOptions{Dims: map[string]int{"height": 1}},
 			`vision.onnx: a size is given for dimension "height", which no input has`},
 		{"wrong rank", onnx.ImportOptions{Shapes: map[string][]int{"img": {1, 3}}},

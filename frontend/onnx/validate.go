@@ -359,7 +359,7 @@ func eachNode(nodes []*onnxpb.NodeProto, f func(*onnxpb.NodeProto)) {
 func freeNames(n *onnxpb.NodeProto) []string {
 	out := slices.Clone(n.GetInput())
 	for _, g := range subgraphs(n) {
-		used := outputNames(g)
+		used := valueNames(g.GetOutput())
 		for _, inner := range g.GetNode() {
 			used = append(used, freeNames(inner)...)
 		}
