@@ -217,23 +217,16 @@ const (
 func (a *asm) alu32(op, dst int, rm any) { a.gp(false, 0, nil, byte(8*op+3), dst, rm, 0) }
 func (a *asm) alu64(op, dst int, rm any) { a.gp(true, 0, nil, byte(8*op+3), dst, rm, 0) }
 
-func (a *asm) alu32i(op int, rm any, v int32) {
-	if v == int32(int8(v)) {
-		a.gp(false, 0, nil, 0x83, op, rm, 1)
-		a.b(byte(v))
-		return
-	}
-	a.gp(false, 0, nil, 0x81, op, rm, 4)
-	a.imm32(v)
-}
+func (a *asm) alu32i(op int, rm any, v int32) { a.aluI(false, op, rm, v) }
+func (a *asm) alu64i(op int, rm any, v int32) { a.aluI(true, op, rm, v) }
 
-func (a *asm) alu64i(op int, rm any, v int32) {
+func (a *asm) aluI(wide bool, op int, rm any, v int32) {
 	if v == int32(int8(v)) {
-		a.gp(true, 0, nil, 0x83, op, rm, 1)
+		a.gp(wide, 0, nil, 0x83, op, rm, 1)
 		a.b(byte(v))
 		return
 	}
-	a.gp(true, 0, nil, 0x81, op, rm, 4)
+	a.gp(wide, 0, nil, 0x81, op, rm, 4)
 	a.imm32(v)
 }
 

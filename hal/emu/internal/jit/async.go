@@ -107,10 +107,8 @@ func (e *emitter) copyAll(in *Inst) {
 	e.v(vpxor, 5, 5, 5)
 	for c := range 2 {
 		e.v(vmovups, 6, 0, e.r(in.B, c))
-		e.evex(vpcmpud, w512, 1+c, 6, 4, mod{}, 1)
-		e.b(0)
-		e.evex(vpcmpud, w512, 3+c, 6, 5, mod{}, 1)
-		e.b(0)
+		e.compare(vpcmpud, 1+c, 6, 4, 0)
+		e.compare(vpcmpud, 3+c, 6, 5, 0)
 	}
 	e.kunpck(1, 2, 1)
 	e.kunpck(3, 4, 3)

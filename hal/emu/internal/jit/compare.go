@@ -7,17 +7,15 @@ import "strings"
 // compareForms are setp. Integers compare as eq ne lt le gt ge; floats ordered, but neu and nan.
 func compareForms(t map[string]translator) {
 	for _, how := range []string{"eq", "ne", "lt", "le", "gt", "ge"} {
-		for _, typ := range []string{"u32", "s32"} {
-			t["setp."+how+"."+typ] = compareInt(how, typ[0] == 's')
-		}
-		for _, typ := range []string{"u64", "s64"} {
-			t["setp."+how+"."+typ] = compareQ(how, typ[0] == 's')
-		}
+		t["setp."+how+".u32"] = compareInt(how, r, vpcmpud, vpcmpgtd, false)
+		t["setp."+how+".s32"] = compareInt(how, r, vpcmpd, vpcmpgtd, true)
+		t["setp."+how+".u64"] = compareInt(how, q, vpcmpuq, vpcmpgtq, false)
+		t["setp."+how+".s64"] = compareInt(how, q, vpcmpq, vpcmpgtq, true)
 	}
 	// The predicates of vcmpps.
 	for how, imm := range map[string]byte{"eq": 0, "ne": 0x0c, "lt": 0x11, "le": 0x12, "gt": 0x1e, "ge": 0x1d, "neu": 4, "nan": 3} {
-		t["setp."+how+".f32"] = compareFloat(imm, false)
-		t["setp."+how+".f64"] = compareFloat(imm, true)
+		t["setp."+how+".f32"] = compareFloat(imm, r, vcmpps)
+		t["setp."+how+".f64"] = compareFloat(imm, q, vcmppd)
 	}
 }
 
@@ -47,108 +45,56 @@ func (e *emitter) collect(o vop, v, c, n int) {
 	e.alu32(aluOr, rax, rdx)
 }
 
-func compareInt(how string, signed bool) translator {
-	return func(e *emitter, in *Inst) bool {
-		if e.wide {
-			o := vpcmpud
-			if signed {
-				o = vpcmpd
-			}
-			for c := range 2 {
-				e.v(vmovups, 0, 0, e.r(in.A, c))
-				e.evex(o, w512, 1+c, 0, e.r(in.B, c), mod{}, 1)
-				e.b(integerPredicates[how])
-			}
-			e.join(2)
-		} else {
-			e.splat32(4, 0x80000000)
-			for c := range 4 {
-				e.v(vmovups, 0, 0, e.r(in.A, c))
-				e.v(vmovups, 1, 0, e.r(in.B, c))
-				if !signed {
-					e.v(vpxor, 0, 0, 4)
-					e.v(vpxor, 1, 1, 4)
-				}
-				e.compareAVX2(how, vpcmpeqd, vpcmpgtd)
-				e.collect(vmovmskps, 0, c, 8)
-			}
-			e.invert(how)
-		}
-		e.toP(in.D, rax)
-		return true
-	}
-}
-
-// compareAVX2 compares registers 0 and 1, for ne, le and ge the other way round.
-func (e *emitter) compareAVX2(how string, eq, gt vop) {
-	switch how {
-	case "eq", "ne":
-		e.v(eq, 0, 0, 1)
-	case "gt", "le":
-		e.v(gt, 0, 0, 1)
-	default:
-		e.v(gt, 0, 1, 0)
-	}
-}
-
-func (e *emitter) invert(how string) {
-	if strings.Contains("ne le ge", how) {
-		e.not32(rax)
-	}
-}
-
-func compareQ(how string, signed bool) translator {
-	return func(e *emitter, in *Inst) bool {
-		if e.wide {
-			o := vpcmpuq
-			if signed {
-				o = vpcmpq
-			}
-			for c := range 4 {
-				e.v(vmovups, 0, 0, e.q(in.A, c))
-				e.evex(o, w512, 1+c, 0, e.q(in.B, c), mod{}, 1)
-				e.b(integerPredicates[how])
-			}
-			e.join(4)
-		} else {
-			e.splat64(4, 1<<63)
-			for c := range 8 {
-				e.v(vmovups, 0, 0, e.q(in.A, c))
-				e.v(vmovups, 1, 0, e.q(in.B, c))
-				if !signed {
-					e.v(vpxor, 0, 0, 4)
-					e.v(vpxor, 1, 1, 4)
-				}
-				e.compareAVX2(how, vpcmpeqq, vpcmpgtq)
-				e.collect(vmovmskpd, 0, c, 4)
-			}
-			e.invert(how)
-		}
-		e.toP(in.D, rax)
-		return true
-	}
-}
-
-func compareFloat(imm byte, double bool) translator {
-	return func(e *emitter, in *Inst) bool {
-		n, o, row, mask := e.chunks(), vcmpps, e.r, vmovmskps
-		if double {
-			n, o, row, mask = 2*n, vcmppd, e.q, vmovmskpd
+// comparison compares rows of a file: by o and its predicate imm, or with AVX2 by lanes, which leaves the outcome in the
+// sign bits of register 0, inverted if so said.
+func comparison(f file, o vop, imm byte, lanes func(e *emitter, b mem), inverted bool) translator {
+	return func(e *emitter, in *Inst) {
+		n, bits := e.chunksOf(f), vmovmskps
+		if f == q {
+			bits = vmovmskpd
 		}
 		for c := range n {
-			e.v(vmovups, 0, 0, row(in.A, c))
+			e.v(vmovups, 0, 0, e.at(f, in.A, c))
+			b := e.at(f, in.B, c)
 			if e.wide {
-				e.evex(o, w512, 1+c, 0, row(in.B, c), mod{}, 1)
-				e.b(imm)
+				e.compare(o, 1+c, 0, b, imm)
 				continue
 			}
-			e.vi(o, 0, 0, row(in.B, c), imm)
-			e.collect(mask, 0, c, 32/n)
+			lanes(e, b)
+			e.collect(bits, 0, c, 32/n)
 		}
 		if e.wide {
 			e.join(n)
+		} else if inverted {
+			e.not32(rax)
 		}
 		e.toP(in.D, rax)
-		return true
 	}
+}
+
+// compareInt compares by vpcmp…; AVX2 has only equal and, of signed integers, greater: ne, le and ge are their opposites.
+func compareInt(how string, f file, o, greater vop, signed bool) translator {
+	return comparison(f, o, integerPredicates[how], func(e *emitter, b mem) {
+		e.v(vmovups, 1, 0, b)
+		if !signed {
+			sign := e.vector64(func(int) uint64 { return 1 << 63 })
+			if f == r {
+				sign = e.all32(1 << 31)
+			}
+			e.v(vpxor, 0, 0, sign)
+			e.v(vpxor, 1, 1, sign)
+		}
+		switch how {
+		case "eq", "ne":
+			e.v(f.equal, 0, 0, 1)
+		case "gt", "le":
+			e.v(greater, 0, 0, 1)
+		default:
+			e.v(greater, 0, 1, 0)
+		}
+	}, strings.Contains("ne le ge", how))
+}
+
+func compareFloat(imm byte, f file, o vop) translator {
+	return comparison(f, o, imm, func(e *emitter, b mem) { e.vi(o, 0, 0, b, imm) }, false)
 }

@@ -56,8 +56,30 @@ func (e *emitter) field(off uintptr) mem { return at(rCtx, int(off)) }
 
 var ctx Context
 
+// file is a file of rows.
+type file struct {
+	bytes                  int // of a lane
+	move, broadcast, equal vop
+}
+
+var (
+	r = file{4, vmovups, vbroadcastd, vpcmpeqd}
+	q = file{8, vmovupd, vbroadcastq, vpcmpeqq}
+)
+
 // chunks is the number of vectors in a 32-bit row; a 64-bit row has twice as many.
-func (e *emitter) chunks() int { return 128 / e.bytes() }
+func (e *emitter) chunks() int { return e.chunksOf(r) }
+
+// chunksOf is the number of vectors in a row, lanesOf that of lanes in a vector, at the operand of chunk c.
+func (e *emitter) chunksOf(f file) int { return 32 / e.lanesOf(f) }
+func (e *emitter) lanesOf(f file) int  { return e.bytes() / f.bytes }
+
+func (e *emitter) at(f file, row int32, c int) mem {
+	if f == q {
+		return e.q(row, c)
+	}
+	return e.r(row, c)
+}
 
 func (e *emitter) bytes() int {
 	if e.wide {
@@ -288,7 +310,8 @@ func (e *emitter) translate(in *Inst) bool {
 		return true
 	case ptx.Compute, ptx.Multiply, ptx.Shuffle:
 		if f, ok := native[d.Op]; ok {
-			return f(e, in)
+			f(e, in)
+			return true
 		}
 		e.left[d.Op]++
 	}
@@ -353,56 +376,37 @@ func (e *emitter) masks() {
 	}
 }
 
-// toR writes vector v to chunk c of a 32-bit row, under the mask if there is one. t is clobbered, in AVX2 also t+1.
-func (e *emitter) toR(row int32, c, v, t int) {
-	switch {
-	case !e.m:
-		e.v(vstoreups, v, 0, e.r(row, c))
-	case e.wide:
-		e.v(vmovups, t, 0, e.r(row, c))
-		e.vk(vmovups, t, 0, v, 5+2*c)
-		e.v(vstoreups, t, 0, e.r(row, c))
-	default:
-		e.lanes32(t, c, rEM)
-		e.v(vmovups, t+1, 0, e.r(row, c))
+// put writes vector v to chunk c of a row, under the mask if there is one. t is clobbered, in AVX2 also t+1.
+func (e *emitter) put(f file, row int32, c, v, t int) {
+	to := e.at(f, row, c)
+	if e.m && e.wide {
+		k := 5 + 2*c
+		if f == q {
+			k = 4
+			e.kshiftr(4, 5, byte(8*c))
+		}
+		e.v(vmovups, t, 0, to)
+		e.vk(f.move, t, 0, v, k)
+		v = t
+	} else if e.m {
+		e.lanes(f, t, c, rEM)
+		e.v(vmovups, t+1, 0, to)
 		e.vi(vblendvps, t, t+1, v, byte(t<<4))
-		e.v(vstoreups, t, 0, e.r(row, c))
+		v = t
 	}
+	e.v(vstoreups, v, 0, to)
 }
 
-// toQ is toR for 64-bit rows.
-func (e *emitter) toQ(row int32, c, v, t int) {
-	switch {
-	case !e.m:
-		e.v(vstoreups, v, 0, e.q(row, c))
-	case e.wide:
-		e.kshiftr(4, 5, byte(8*c))
-		e.v(vmovups, t, 0, e.q(row, c))
-		e.vk(vmovupd, t, 0, v, 4)
-		e.v(vstoreups, t, 0, e.q(row, c))
-	default:
-		e.lanes64(t, c, rEM)
-		e.v(vmovups, t+1, 0, e.q(row, c))
-		e.vi(vblendvps, t, t+1, v, byte(t<<4))
-		e.v(vstoreups, t, 0, e.q(row, c))
-	}
-}
-
-// lanes32 sets the lanes of vector t whose bits of chunk c are set in a general register (AVX2).
-func (e *emitter) lanes32(t, c, mask int) {
+// lanes sets the lanes of vector t whose bits of chunk c are set in a general register (AVX2).
+func (e *emitter) lanes(f file, t, c, mask int) {
 	bits := e.vector32(func(i int) uint32 { return 1 << (8*c + i) })
+	if f == q {
+		bits = e.vector64(func(i int) uint64 { return 1 << (4*c + i) })
+	}
 	e.vex(false, 1, 1, 0, vmovd.op, t, 0, mask, 0)
-	e.v(vbroadcastd, t, 0, t)
+	e.v(f.broadcast, t, 0, t)
 	e.v(vpand, t, t, bits)
-	e.v(vpcmpeqd, t, t, bits)
-}
-
-func (e *emitter) lanes64(t, c, mask int) {
-	bits := e.vector64(func(i int) uint64 { return 1 << (4*c + i) })
-	e.vex(false, 1, 1, 0, vmovd.op, t, 0, mask, 0)
-	e.v(vbroadcastq, t, 0, t)
-	e.v(vpand, t, t, bits)
-	e.v(vpcmpeqq, t, t, bits)
+	e.v(f.equal, t, t, bits)
 }
 
 // toP writes the predicate in a general register, under the mask if there is one; rcx is clobbered.
@@ -417,14 +421,32 @@ func (e *emitter) toP(row int32, src int) {
 	e.put32(e.p(row), src)
 }
 
-// canon replaces NaNs in v by f32's canonical one; t is clobbered.
-func (e *emitter) canon(v, t int) {
+// compare compares vectors into mask register k (AVX-512); imm is the predicate of the instruction.
+func (e *emitter) compare(o vop, k, a int, b any, imm byte) {
+	e.evex(o, w512, k, a, b, mod{}, 1)
+	e.b(imm)
+}
+
+// unordered finds the lanes in which a or b is NaN: mask register k or (AVX2) vector t.
+func (e *emitter) unordered(k, t, a, b int) {
 	if e.wide {
-		e.evex(vcmpps, w512, 1, v, v, mod{}, 1)
-		e.b(3)
-		e.vk(vmovups, v, 0, e.vNaN, 1)
+		e.compare(vcmpps, k, a, b, 3)
 		return
 	}
-	e.vi(vcmpps, t, v, v, 3)
-	e.vi(vblendvps, v, v, e.vNaN, byte(t<<4))
+	e.vi(vcmpps, t, a, b, 3)
+}
+
+// pick replaces v by x where mask register k or (AVX2) vector m is set.
+func (e *emitter) pick(k, m, v, x int) {
+	if e.wide {
+		e.vk(vmovups, v, 0, x, k)
+		return
+	}
+	e.vi(vblendvps, v, v, x, byte(m<<4))
+}
+
+// canon replaces NaNs in v by f32's canonical one; t is clobbered.
+func (e *emitter) canon(v, t int) {
+	e.unordered(1, t, v, v)
+	e.pick(1, t, v, e.vNaN)
 }

@@ -8,7 +8,7 @@ func floatForms(t map[string]translator) {
 	for op, o := range map[string]vop{"add.rn.f32": vaddps, "sub.rn.f32": vsubps, "mul.rn.f32": vmulps, "div.rn.f32": vdivps} {
 		t[op] = floatBinary(o)
 	}
-	t["fma.rn.f32"] = fma
+	t["fma.rn.f32"] = over(r, fma)
 	t["sqrt.rn.f32"] = unary(func(e *emitter, v int) { e.v(vsqrtps, v, 0, v); e.canon(v, 1) })
 	t["rcp.rn.f32"] = unary(func(e *emitter, v int) {
 		e.splat32(1, math.Float32bits(1))
@@ -17,7 +17,7 @@ func floatForms(t map[string]translator) {
 	})
 	t["abs.f32"] = unary(func(e *emitter, v int) { e.splat32(1, 0x7fffffff); e.v(vpand, v, v, 1) })
 	t["neg.f32"] = unary(func(e *emitter, v int) { e.splat32(1, 0x80000000); e.v(vpxor, v, v, 1) })
-	t["copysign.f32"] = copysign
+	t["copysign.f32"] = over(r, copysign)
 	t["max.f32"] = extreme(vmaxps, vpand, false)
 	t["min.NaN.f32"] = extreme(vminps, vpor, true)
 	t["max.NaN.f32"] = extreme(vmaxps, vpand, true)
@@ -28,8 +28,8 @@ func floatForms(t map[string]translator) {
 	}
 	t["cvt.rzi.s32.f32"] = unary(toInt)
 	t["cvt.rn.f32.s32"] = unary(func(e *emitter, v int) { e.v(vcvtdq2ps, v, 0, v) })
-	t["cvt.rn.f32.s64"] = fromLong
-	t["cvt.f32.f16"] = unary(func(e *emitter, v int) { e.widen(v, v); e.canon(v, 1) })
+	t["cvt.rn.f32.s64"] = over(r, fromLong)
+	t["cvt.f32.f16"] = unary(func(e *emitter, v int) { e.halves(v, v, false, false); e.canon(v, 1) })
 	t["cvt.rn.f16.f32"] = unary(func(e *emitter, v int) { e.narrow(v) })
 	t["cvt.rn.f16x2.f32"] = pack((*emitter).narrow)
 	t["cvt.rn.bf16.f32"] = unary(func(e *emitter, v int) { e.narrowBF(v) })
@@ -39,82 +39,51 @@ func floatForms(t map[string]translator) {
 }
 
 func floatBinary(o vop) translator {
-	return func(e *emitter, in *Inst) bool {
-		e.begin()
-		for c := range e.chunks() {
-			e.v(vmovups, 0, 0, e.r(in.A, c))
-			e.v(o, 0, 0, e.r(in.B, c))
-			e.canon(0, 1)
-			e.toR(in.D, c, 0, 2)
-		}
-		return true
-	}
+	return over(r, func(e *emitter, in *Inst, c int) {
+		e.v(vmovups, 0, 0, e.r(in.A, c))
+		e.v(o, 0, 0, e.r(in.B, c))
+		e.canon(0, 1)
+	})
 }
 
-func fma(e *emitter, in *Inst) bool {
-	e.begin()
-	for c := range e.chunks() {
-		e.v(vmovups, 0, 0, e.r(in.A, c))
-		e.v(vmovups, 1, 0, e.r(in.B, c))
-		e.v(vfmadd213ps, 0, 1, e.r(in.C, c))
-		e.canon(0, 1)
-		e.toR(in.D, c, 0, 2)
-	}
-	return true
+func fma(e *emitter, in *Inst, c int) {
+	e.v(vmovups, 0, 0, e.r(in.A, c))
+	e.v(vmovups, 1, 0, e.r(in.B, c))
+	e.v(vfmadd213ps, 0, 1, e.r(in.C, c))
+	e.canon(0, 1)
 }
 
 // copysign d, a, b is b with the sign of a.
-func copysign(e *emitter, in *Inst) bool {
-	e.begin()
-	e.splat32(4, 0x80000000)
-	for c := range e.chunks() {
-		e.v(vmovups, 0, 0, e.r(in.A, c))
-		e.v(vpand, 0, 0, 4)
-		e.v(vpandn, 1, 4, e.r(in.B, c))
-		e.v(vpor, 0, 0, 1)
-		e.toR(in.D, c, 0, 2)
-	}
-	return true
+func copysign(e *emitter, in *Inst, c int) {
+	sign := e.all32(0x80000000)
+	e.v(vmovups, 0, 0, e.r(in.A, c))
+	e.v(vpand, 0, 0, sign)
+	e.v(vmovups, 1, 0, sign)
+	e.v(vpandn, 1, 1, e.r(in.B, c))
+	e.v(vpor, 0, 0, 1)
 }
 
 // extreme is min or max: the two orders of operands differ where both are zero, join picks the sign. A NaN gives way to
 // the other operand, or with nan set wins.
 func extreme(o, join vop, nan bool) translator {
-	return func(e *emitter, in *Inst) bool {
-		e.begin()
-		for c := range e.chunks() {
-			e.v(vmovups, 0, 0, e.r(in.A, c))
-			e.v(vmovups, 1, 0, e.r(in.B, c))
-			e.v(o, 2, 0, 1)
-			e.v(o, 3, 1, 0)
-			e.v(join, 2, 2, 3)
-			switch {
-			case nan && e.wide:
-				e.evex(vcmpps, w512, 1, 0, 1, mod{}, 1)
-				e.b(3)
-				e.vk(vmovups, 2, 0, e.vNaN, 1)
-			case nan:
-				e.vi(vcmpps, 3, 0, 1, 3)
-				e.vi(vblendvps, 2, 2, e.vNaN, 3<<4)
-			case e.wide:
-				e.evex(vcmpps, w512, 1, 0, 0, mod{}, 1)
-				e.b(3)
-				e.evex(vcmpps, w512, 2, 1, 1, mod{}, 1)
-				e.b(3)
-				e.vk(vmovups, 2, 0, 1, 1)
-				e.vk(vmovups, 2, 0, 0, 2)
-				e.canon(2, 3)
-			default:
-				e.vi(vcmpps, 3, 0, 0, 3)
-				e.vi(vblendvps, 2, 2, 1, 3<<4)
-				e.vi(vcmpps, 3, 1, 1, 3)
-				e.vi(vblendvps, 2, 2, 0, 3<<4)
-				e.canon(2, 3)
-			}
-			e.toR(in.D, c, 2, 4)
+	return over(r, func(e *emitter, in *Inst, c int) {
+		const out, a, b, t = 0, 1, 2, 3
+		e.v(vmovups, a, 0, e.r(in.A, c))
+		e.v(vmovups, b, 0, e.r(in.B, c))
+		e.v(o, out, a, b)
+		e.v(o, t, b, a)
+		e.v(join, out, out, t)
+		if nan {
+			e.unordered(1, t, a, b)
+			e.pick(1, t, out, e.vNaN)
+			return
 		}
-		return true
-	}
+		e.unordered(1, t, a, a)
+		e.pick(1, t, out, b)
+		e.unordered(1, t, b, b)
+		e.pick(1, t, out, a)
+		e.canon(out, t)
+	})
 }
 
 // toInt converts to s32, saturating; NaN becomes 0. The instruction gives 0x80000000 for whatever does not fit.
@@ -122,12 +91,10 @@ func toInt(e *emitter, v int) {
 	e.v(vcvttps2dq, 1, 0, v)
 	if e.wide {
 		e.splat32(2, math.Float32bits(1<<31))
-		e.evex(vcmpps, w512, 1, v, 2, mod{}, 1)
-		e.b(0x1d) // v ≥ 2^31
+		e.compare(vcmpps, 1, v, 2, 0x1d) // v ≥ 2^31
 		e.splat32(2, 0x7fffffff)
 		e.vk(vmovups, 1, 0, 2, 1)
-		e.evex(vcmpps, w512, 1, v, v, mod{}, 1)
-		e.b(3)
+		e.compare(vcmpps, 1, v, v, 3)
 		e.v(vpxor, 2, 2, 2)
 		e.vk(vmovups, 1, 0, 2, 1)
 		e.v(vmovups, v, 0, 1)
@@ -141,131 +108,79 @@ func toInt(e *emitter, v int) {
 }
 
 // fromLong is s64 to f32, rounded once.
-func fromLong(e *emitter, in *Inst) bool {
-	e.begin()
+func fromLong(e *emitter, in *Inst, c int) {
 	if e.wide {
-		for c := range 2 {
-			for h := range 2 {
-				e.v(vmovups, 0, 0, e.q(in.A, 2*c+h))
-				e.v(vcvtqq2ps, 8+h, 0, 0)
-			}
-			e.join256(8, 9)
-			e.toR(in.D, c, 8, 2)
+		for h := range 2 {
+			e.v(vmovups, 1, 0, e.q(in.A, 2*c+h))
+			e.v(vcvtqq2ps, 2*h, 0, 1)
 		}
-		return true
+		e.joinHalves(0, 2)
+		return
 	}
+	// Through scratch memory: there is no instruction for a vector.
 	s := e.scratch()
 	e.v(vpxor, 0, 0, 0)
-	for l := range 32 {
-		e.vw(vcvtsi2ss, w128, 1, 0, at(rQ, int(in.A)*256-biasQ+8*l), nil)
+	for l := range 8 {
+		e.vw(vcvtsi2ss, w128, 1, 0, at(rQ, int(in.A)*256-biasQ+8*(8*c+l)), nil)
 		e.vw(vmovss, w128, 1, 0, s.plus(4*l), nil)
 	}
-	for c := range 4 {
-		e.v(vmovups, 0, 0, s.plus(32*c))
-		e.toR(in.D, c, 0, 2)
-	}
-	return true
+	e.v(vmovups, 0, 0, s)
 }
 
-// join256 puts the lower half of vector hi above that of lo (AVX-512).
-func (e *emitter) join256(lo, hi int) {
-	e.vi(vinsertY, lo, lo, hi, 1)
-}
-
-// widen is f16 to f32: the halves are in the low bits of the lanes of s. The result's NaNs are not canonical.
-func (e *emitter) widen(d, s int) {
+// joinHalves puts the lower half of vector hi above that of lo.
+func (e *emitter) joinHalves(lo, hi int) {
 	if e.wide {
-		e.evex(vpmovdw, w512, s, 0, d, mod{}, 0)
-		e.v(vcvtph2ps, d, 0, d)
-		return
+		e.vi(vinsertY, lo, lo, hi, 1)
+	} else {
+		e.vi(vinsertX, lo, lo, hi, 1)
 	}
-	// Lanes above 16 bits hold zeros, or would saturate: they are cleared first.
-	e.shiftI(vpslldI, 6, d, s, 16)
-	e.shiftI(vpsrldI, 2, d, d, 16)
-	e.v(vpackusdw, d, d, d)
-	e.vi(vpermq, d, 0, d, 8)
-	e.v(vcvtph2ps, d, 0, d)
 }
 
-// narrow is f32 to f16, in place; register 1 and k1 are clobbered.
+// narrow is f32 to f16, in place; registers 1 and 6 and k1 are clobbered.
 func (e *emitter) narrow(v int) {
-	if e.wide {
-		e.evex(vcmpps, w512, 1, v, v, mod{}, 1)
-		e.b(3)
-		e.evex(vcvtps2ph, w512, v, 0, v, mod{}, 1)
-		e.b(0)
-		e.v(vpmovzxwd, v, 0, v)
-		e.splat32(1, nan16)
-		e.vk(vmovups, v, 0, 1, 1)
-		return
-	}
-	e.vi(vcmpps, 1, v, v, 3)
+	e.unordered(1, 1, v, v)
 	e.vi(vcvtps2ph, v, 0, v, 0)
 	e.v(vpmovzxwd, v, 0, v)
 	e.splat32(6, nan16)
-	e.vi(vblendvps, v, v, 6, 1<<4)
+	e.pick(1, 1, v, 6)
 }
 
 // narrowBF is f32 to bf16: (u + 0x7fff + the bit above) >> 16.
 func (e *emitter) narrowBF(v int) {
-	if e.wide {
-		e.evex(vcmpps, w512, 1, v, v, mod{}, 1)
-		e.b(3)
-	} else {
-		e.vi(vcmpps, 7, v, v, 3)
-	}
+	e.unordered(1, 7, v, v)
 	e.shiftI(vpsrldI, 2, 1, v, 16)
-	e.splat32(6, 1)
-	e.v(vpand, 1, 1, 6)
-	e.splat32(6, 0x7fff)
-	e.v(vpaddd, 1, 1, 6)
+	e.v(vpand, 1, 1, e.all32(1))
+	e.v(vpaddd, 1, 1, e.all32(0x7fff))
 	e.v(vpaddd, v, v, 1)
 	e.shiftI(vpsrldI, 2, v, v, 16)
 	e.splat32(6, nan16)
-	if e.wide {
-		e.vk(vmovups, v, 0, 6, 1)
-	} else {
-		e.vi(vblendvps, v, v, 6, 7<<4)
-	}
+	e.pick(1, 7, v, 6)
 }
 
 // pack converts two sources and puts the first into the upper half.
 func pack(narrow func(e *emitter, v int)) translator {
-	return func(e *emitter, in *Inst) bool {
-		e.begin()
-		for c := range e.chunks() {
-			e.v(vmovups, 0, 0, e.r(in.A, c))
-			narrow(e, 0)
-			e.shiftI(vpslldI, 6, 4, 0, 16)
-			e.v(vmovups, 0, 0, e.r(in.B, c))
-			narrow(e, 0)
-			e.v(vpor, 0, 0, 4)
-			e.toR(in.D, c, 0, 2)
-		}
-		return true
-	}
+	return over(r, func(e *emitter, in *Inst, c int) {
+		e.v(vmovups, 0, 0, e.r(in.A, c))
+		narrow(e, 0)
+		e.shiftI(vpslldI, 6, 4, 0, 16)
+		e.v(vmovups, 0, 0, e.r(in.B, c))
+		narrow(e, 0)
+		e.v(vpor, 0, 0, 4)
+	})
 }
 
 // inDouble widens the operand to double precision in register 0, computes there and rounds once.
 func inDouble(f func(e *emitter)) translator {
-	return func(e *emitter, in *Inst) bool {
-		e.begin()
-		for c := range e.chunks() {
-			for h := range 2 {
-				e.v(vcvtps2pd, 0, 0, e.half(in.A, 2*c+h))
-				f(e)
-				e.v(vcvtpd2ps, 8+h, 0, 0)
-			}
-			if e.wide {
-				e.join256(8, 9)
-			} else {
-				e.vi(vinsertX, 8, 8, 9, 1)
-			}
-			e.canon(8, 1)
-			e.toR(in.D, c, 8, 2)
+	return over(r, func(e *emitter, in *Inst, c int) {
+		for h := range 2 {
+			e.v(vcvtps2pd, 0, 0, e.half(in.A, 2*c+h))
+			f(e)
+			e.v(vcvtpd2ps, 8*(1-h), 0, 0)
 		}
-		return true
-	}
+		e.joinHalves(8, 0)
+		e.v(vmovups, 0, 0, 8)
+		e.canon(0, 1)
+	})
 }
 
 // exp2 is 2^x of register 0, term by term as the interpreter computes it. Beyond ±1000 f32 overflows or vanishes alike.

@@ -3,58 +3,48 @@
 package jit
 
 // permute is prmt: each byte of the result is one of eight, or its sign.
-func permute(e *emitter, in *Inst) bool {
-	e.begin()
-	for c := range e.chunks() {
-		const a, b, sel, out, x, t, u = 4, 5, 6, 7, 8, 9, 10
-		e.v(vmovups, a, 0, e.r(in.A, c))
-		e.v(vpxor, b, a, e.r(in.B, c))
-		e.v(vmovups, sel, 0, e.r(in.C, c))
-		e.v(vpxor, out, out, out)
-		for i := range byte(4) {
-			spread := func(bit byte) { // t: all ones where the selector's bit is set
-				e.shiftI(vpslldI, 6, t, sel, 31-4*i-bit)
-				e.shiftI(vpsradI, 4, t, t, 31)
-			}
-			spread(2)
-			e.v(vpand, t, t, b)
-			e.v(vpxor, x, a, t)
-			e.shiftI(vpsrldI, 2, t, sel, 4*i)
-			e.splat32(u, 3)
-			e.v(vpand, t, t, u)
-			e.shiftI(vpslldI, 6, t, t, 3)
-			e.v(vpsrlvd, x, x, t)
-			e.shiftI(vpslldI, 6, x, x, 24)
-			e.shiftI(vpsradI, 4, u, x, 31)
-			e.v(vpxor, u, u, x)
-			spread(3)
-			e.v(vpand, t, t, u)
-			e.v(vpxor, x, x, t)
-			e.shiftI(vpsrldI, 2, x, x, 24)
-			e.shiftI(vpslldI, 6, x, x, 8*i)
-			e.v(vpor, out, out, x)
+func permute(e *emitter, in *Inst, c int) {
+	const out, a, b, sel, x, t, u = 0, 4, 5, 6, 8, 9, 10
+	e.v(vmovups, a, 0, e.r(in.A, c))
+	e.v(vpxor, b, a, e.r(in.B, c))
+	e.v(vmovups, sel, 0, e.r(in.C, c))
+	e.v(vpxor, out, out, out)
+	for i := range byte(4) {
+		spread := func(bit byte) { // t: all ones where the selector's bit is set
+			e.shiftI(vpslldI, 6, t, sel, 31-4*i-bit)
+			e.shiftI(vpsradI, 4, t, t, 31)
 		}
-		e.toR(in.D, c, out, 2)
+		spread(2)
+		e.v(vpand, t, t, b)
+		e.v(vpxor, x, a, t)
+		e.shiftI(vpsrldI, 2, t, sel, 4*i)
+		e.splat32(u, 3)
+		e.v(vpand, t, t, u)
+		e.shiftI(vpslldI, 6, t, t, 3)
+		e.v(vpsrlvd, x, x, t)
+		e.shiftI(vpslldI, 6, x, x, 24)
+		e.shiftI(vpsradI, 4, u, x, 31)
+		e.v(vpxor, u, u, x)
+		spread(3)
+		e.v(vpand, t, t, u)
+		e.v(vpxor, x, x, t)
+		e.shiftI(vpsrldI, 2, x, x, 24)
+		e.shiftI(vpslldI, 6, x, x, 8*i)
+		e.v(vpor, out, out, x)
 	}
-	return true
 }
 
 // logic3 is lop3: any function of three bits, by its table.
-func logic3(e *emitter, in *Inst) bool {
-	e.begin()
+func logic3(e *emitter, in *Inst, c int) {
 	lut := byte(in.Imm)
-	for c := range e.chunks() {
-		e.v(vmovups, 0, 0, e.r(in.A, c))
-		e.v(vmovups, 1, 0, e.r(in.B, c))
-		if e.wide {
-			e.vi(vpternlogd, 0, 1, e.r(in.C, c), lut)
-		} else {
-			e.v(vmovups, 2, 0, e.r(in.C, c))
-			e.logicByProducts(lut)
-		}
-		e.toR(in.D, c, 0, 2)
+	e.v(vmovups, 0, 0, e.r(in.A, c))
+	e.v(vmovups, 1, 0, e.r(in.B, c))
+	if e.wide {
+		e.vi(vpternlogd, 0, 1, e.r(in.C, c), lut)
+	} else {
+		e.v(vmovups, 2, 0, e.r(in.C, c))
+		e.logicByProducts(lut)
 	}
-	return true
 }
 
 // logicByProducts computes a function of registers 0–2 into 0 as an exclusive or of products of its arguments (the
@@ -82,53 +72,43 @@ func (e *emitter) logicByProducts(lut byte) {
 }
 
 // extractUnsigned is bfe.u32 d, a, b, c: c bits from bit b on. Shifts past the width give 0, of ones as of a.
-func extractUnsigned(e *emitter, in *Inst) bool {
-	e.begin()
-	for c := range e.chunks() {
-		e.v(vmovups, 0, 0, e.r(in.A, c))
-		e.v(vmovups, 1, 0, e.all32(0xff))
-		e.v(vpand, 2, 1, e.r(in.B, c))
-		e.v(vpsrlvd, 0, 0, 2)
-		e.v(vpand, 2, 1, e.r(in.C, c))
-		e.v(vmovups, 1, 0, e.all32(1))
-		e.v(vpsllvd, 2, 1, 2)
-		e.v(vpsubd, 2, 2, 1)
-		e.v(vpand, 0, 0, 2)
-		e.toR(in.D, c, 0, 2)
-	}
-	return true
+func extractUnsigned(e *emitter, in *Inst, c int) {
+	e.v(vmovups, 0, 0, e.r(in.A, c))
+	e.v(vmovups, 1, 0, e.all32(0xff))
+	e.v(vpand, 2, 1, e.r(in.B, c))
+	e.v(vpsrlvd, 0, 0, 2)
+	e.v(vpand, 2, 1, e.r(in.C, c))
+	e.v(vmovups, 1, 0, e.all32(1))
+	e.v(vpsllvd, 2, 1, 2)
+	e.v(vpsubd, 2, 2, 1)
+	e.v(vpand, 0, 0, 2)
 }
 
 // extractSigned is bfe.s32: the field's last bit, or a's, goes to the top and everything back by arithmetic shift.
-func extractSigned(e *emitter, in *Inst) bool {
-	e.begin()
-	for c := range e.chunks() {
-		const a, pos, n, up, width = 0, 1, 2, 3, 4
-		e.v(vmovups, a, 0, e.r(in.A, c))
-		e.v(vmovups, width, 0, e.all32(0xff))
-		e.v(vpand, pos, width, e.r(in.B, c))
-		e.v(vpand, n, width, e.r(in.C, c))
-		e.v(vmovups, width, 0, e.all32(32))
-		e.v(vpaddd, up, pos, n)
-		e.v(vpminud, up, up, width)
-		e.v(vpsubd, up, width, up)
-		e.v(vpsllvd, a, a, up)
-		e.v(vpaddd, up, up, pos)
-		e.v(vpsravd, a, a, up)
-		e.v(vpxor, up, up, up) // an empty field is 0
-		e.v(vpsubd, n, up, n)
-		e.shiftI(vpsradI, 4, n, n, 31)
-		e.v(vpand, a, a, n)
-		e.toR(in.D, c, a, 2)
-	}
-	return true
+func extractSigned(e *emitter, in *Inst, c int) {
+	const a, pos, n, up, width = 0, 1, 2, 3, 4
+	e.v(vmovups, a, 0, e.r(in.A, c))
+	e.v(vmovups, width, 0, e.all32(0xff))
+	e.v(vpand, pos, width, e.r(in.B, c))
+	e.v(vpand, n, width, e.r(in.C, c))
+	e.v(vmovups, width, 0, e.all32(32))
+	e.v(vpaddd, up, pos, n)
+	e.v(vpminud, up, up, width)
+	e.v(vpsubd, up, width, up)
+	e.v(vpsllvd, a, a, up)
+	e.v(vpaddd, up, up, pos)
+	e.v(vpsravd, a, a, up)
+	e.v(vpxor, up, up, up) // an empty field is 0
+	e.v(vpsubd, n, up, n)
+	e.shiftI(vpsradI, 4, n, n, 31)
+	e.v(vpand, a, a, n)
 }
 
 // divide is div.u32 and rem.u32. The quotient of two 32-bit integers in double precision truncates to the right one: it
 // differs from an integer above it by at least one part in 2^32. By zero both give all ones.
 func divide(rem bool) translator {
-	return func(e *emitter, in *Inst) bool {
-		e.begin()
+	return func(e *emitter, in *Inst) {
+		e.masks()
 		if !e.wide {
 			// Through a scratch row, so that a row may be both an operand and the result.
 			scratch := e.scratch()
@@ -153,9 +133,9 @@ func divide(rem bool) translator {
 			}
 			for c := range e.chunks() {
 				e.v(vmovups, 0, 0, scratch.plus(32*c))
-				e.toR(in.D, c, 0, 2)
+				e.put(r, in.D, c, 0, 2)
 			}
-			return true
+			return
 		}
 		for c := range 2 {
 			for h := range 2 {
@@ -164,7 +144,7 @@ func divide(rem bool) translator {
 				e.v(vdivpd, 0, 0, 1)
 				e.v(vcvttpd2udq, 3+h, 0, 0)
 			}
-			e.join256(3, 4)
+			e.joinHalves(3, 4)
 			e.v(vmovups, 1, 0, e.r(in.B, c))
 			if rem {
 				e.v(vpmulld, 3, 3, 1)
@@ -173,11 +153,9 @@ func divide(rem bool) translator {
 			}
 			e.splat32(5, 0xffffffff)
 			e.v(vpxor, 6, 6, 6)
-			e.evex(vpcmpud, w512, 1, 1, 6, mod{}, 1) // b == 0
-			e.b(0)
+			e.compare(vpcmpud, 1, 1, 6, 0) // b == 0
 			e.vk(vmovups, 3, 0, 5, 1)
-			e.toR(in.D, c, 3, 2)
+			e.put(r, in.D, c, 3, 2)
 		}
-		return true
 	}
 }

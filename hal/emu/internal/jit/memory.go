@@ -127,8 +127,7 @@ func (e *emitter) checkOffsets(size int) {
 	e.v(vpmaxuq, 2, 16, 17)
 	e.v(vpmaxuq, 3, 18, 19)
 	e.v(vpmaxuq, 2, 2, 3)
-	e.evex(vpcmpuq, w512, 1, 2, 1, mod{}, 1)
-	e.b(6)
+	e.compare(vpcmpuq, 1, 2, 1, 6)
 	second := 1
 	if size > 1 {
 		e.v(vpor, 2, 16, 17)
@@ -164,8 +163,7 @@ func (e *emitter) global(in *Inst) {
 			e.v(vbroadcastq, 20, 0, 16)
 			for c := range 4 {
 				e.v(vpsubq, 21, 16+c, e.vector64(func(i int) uint64 { return uint64(4 * (8*c + i)) }))
-				e.evex(vpcmpq, w512, 1+c, 21, 20, mod{}, 1)
-				e.b(0)
+				e.compare(vpcmpq, 1+c, 21, 20, 0)
 			}
 			e.join(4)
 			e.alu32i(aluCmp, rax, -1)
@@ -192,7 +190,7 @@ func (e *emitter) global(in *Inst) {
 						e.gather(vgatherqd, w512, 1+c, rBase, 0, 1, 0)
 					}
 					for c := range 2 {
-						e.join256(1+2*c, 2+2*c)
+						e.joinHalves(1+2*c, 2+2*c)
 						e.v(vstoreups, 1+2*c, 0, e.r(in.Vec[0], c))
 					}
 				} else {
@@ -254,6 +252,18 @@ func (e *emitter) lanewise(in *Inst, load bool, base int, address func()) {
 	})
 }
 
+// transpose4 transposes the words of registers 0–3 in groups of four lanes; 4–7 are clobbered.
+func (e *emitter) transpose4() {
+	e.v(vunpcklps, 4, 0, 1) // x0 x1 y0 y1
+	e.v(vunpckhps, 5, 0, 1) // z0 z1 w0 w1
+	e.v(vunpcklps, 6, 2, 3)
+	e.v(vunpckhps, 7, 2, 3)
+	e.v(vunpcklpd, 0, 4, 6)
+	e.v(vunpckhpd, 1, 4, 6)
+	e.v(vunpcklpd, 2, 5, 7)
+	e.v(vunpckhpd, 3, 5, 7)
+}
+
 // vectors moves two or four words of every lane, by transposing blocks of four lanes (AVX-512). address puts lane l's
 // address into a register; base is added.
 func (e *emitter) vectors(in *Inst, load bool, base int, address func(r, l int)) {
@@ -263,15 +273,11 @@ func (e *emitter) vectors(in *Inst, load bool, base int, address func(r, l int))
 			for i, row := range in.Vec {
 				e.v(vmovups, i, 0, e.r(row, c))
 			}
-			e.v(vunpcklps, 4, 0, 1)
-			e.v(vunpckhps, 5, 0, 1)
 			if n == 4 {
-				e.v(vunpcklps, 6, 2, 3)
-				e.v(vunpckhps, 7, 2, 3)
-				e.v(vunpcklpd, 0, 4, 6)
-				e.v(vunpckhpd, 1, 4, 6)
-				e.v(vunpcklpd, 2, 5, 7)
-				e.v(vunpckhpd, 3, 5, 7)
+				e.transpose4()
+			} else {
+				e.v(vunpcklps, 4, 0, 1)
+				e.v(vunpckhps, 5, 0, 1)
 			}
 			for l := range 16 {
 				address(rax, 16*c+l)
@@ -321,14 +327,7 @@ func (e *emitter) vectors(in *Inst, load bool, base int, address func(r, l int))
 			e.v(vstoreups, 3, 0, e.r(in.Vec[1], c))
 			continue
 		}
-		e.v(vunpcklps, 4, 0, 1) // x0 x1 y0 y1
-		e.v(vunpckhps, 5, 0, 1) // z0 z1 w0 w1
-		e.v(vunpcklps, 6, 2, 3)
-		e.v(vunpckhps, 7, 2, 3)
-		e.v(vunpcklpd, 0, 4, 6)
-		e.v(vunpckhpd, 1, 4, 6)
-		e.v(vunpcklpd, 2, 5, 7)
-		e.v(vunpckhpd, 3, 5, 7)
+		e.transpose4()
 		for i, row := range in.Vec {
 			e.v(vstoreups, i, 0, e.r(row, c))
 		}
@@ -372,8 +371,7 @@ func (e *emitter) sharedAll(row int32, imm int64, size int) mem {
 	}
 	e.v(vpmaxud, 2, 16, 17)
 	e.v(vpor, 3, 16, 17)
-	e.evex(vpcmpud, w512, 1, 2, 1, mod{}, 1)
-	e.b(6)
+	e.compare(vpcmpud, 1, 2, 1, 6)
 	second := 1
 	if size > 1 {
 		e.splat32(4, uint32(size-1))

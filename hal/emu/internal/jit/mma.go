@@ -40,7 +40,7 @@ const scratchA, scratchD, scratchScaleB, scratchBytes = 2048, 3072, 3328, 4096
 // holds columns 2t and 2t+1 of C in different registers, so the products are formed in the fragments' own layout: the k-th
 // column of A is one of a group of four lanes, spread over the group; the k-th row of B is four even or four odd columns,
 // repeated. The instruction hands its rows' offsets over to a subroutine.
-func (p product) mma(e *emitter, in *Inst) bool {
+func (p product) mma(e *emitter, in *Inst) {
 	var rows []byte
 	for _, row := range in.Vec {
 		rows = binary.LittleEndian.AppendUint32(rows, uint32(int(row)*128-biasR))
@@ -64,7 +64,6 @@ func (p product) mma(e *emitter, in *Inst) bool {
 		e.test32(rax, rax)
 		e.jcc(ccNE, e.bail())
 	}
-	return true
 }
 
 // row returns chunk c of the subroutine's i-th row; rax is clobbered.
@@ -113,23 +112,11 @@ func (e *emitter) spreadB(p *product) {
 		for g := range 4 {
 			e.v(vmovups, g, 0, row(g))
 		}
-		e.transposeB()
+		e.transpose4() // eight groups of four lanes become four threads' words of the eight columns
 		for thread := range 4 {
 			e.unpack(p.b, thread, p.b.perWord, t, to, finish(half, thread))
 		}
 	}
-}
-
-// transposeB turns registers 0–3, eight groups of four lanes, into four threads' words of the eight columns (AVX2).
-func (e *emitter) transposeB() {
-	e.v(vunpcklps, 4, 0, 1)
-	e.v(vunpckhps, 5, 0, 1)
-	e.v(vunpcklps, 6, 2, 3)
-	e.v(vunpckhps, 7, 2, 3)
-	e.v(vunpcklpd, 0, 4, 6)
-	e.v(vunpckhpd, 1, 4, 6)
-	e.v(vunpcklpd, 2, 5, 7)
-	e.v(vunpckhpd, 3, 5, 7)
 }
 
 // mmaAVX512 has C in registers 0–7, two a row, and A in 8–23 or, where that is too small, in scratch memory.

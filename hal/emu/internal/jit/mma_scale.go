@@ -52,7 +52,7 @@ func (e *emitter) scalesOfB() {
 		e.v(vpermi2d, 4, 0, 1)
 		e.v(vmovups, words, 0, 4)
 	} else {
-		e.transposeB()
+		e.transpose4()
 	}
 	for b := range 4 {
 		e.shiftI(vpsrldI, 2, v, words, byte(8*b))

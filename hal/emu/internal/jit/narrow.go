@@ -24,19 +24,14 @@ func narrowForms(t map[string]translator) {
 
 // encodePair puts the code of the first source above that of the second.
 func encodePair(f encoding) translator {
-	return func(e *emitter, in *Inst) bool {
-		e.begin()
-		for c := range e.chunks() {
-			e.v(vmovups, 0, 0, e.r(in.A, c))
-			e.encode(f, 0)
-			e.shiftI(vpslldI, 6, 4, 0, byte(f.bits))
-			e.v(vmovups, 0, 0, e.r(in.B, c))
-			e.encode(f, 0)
-			e.v(vpor, 0, 0, 4)
-			e.toR(in.D, c, 0, 2)
-		}
-		return true
-	}
+	return over(r, func(e *emitter, in *Inst, c int) {
+		e.v(vmovups, 0, 0, e.r(in.A, c))
+		e.encode(f, 0)
+		e.shiftI(vpslldI, 6, 4, 0, byte(f.bits))
+		e.v(vmovups, 0, 0, e.r(in.B, c))
+		e.encode(f, 0)
+		e.v(vpor, 0, 0, 4)
+	})
 }
 
 // encode turns f32 into codes, in place; registers 1, 3, 5, 6 and 7 are clobbered, or k1 and k2.
@@ -74,61 +69,41 @@ func (e *emitter) encode(f encoding, v int) {
 // greater compares integers without sign bits: a > b into mask k, or (AVX2) into vector d.
 func (e *emitter) greater(k, d, a int, b any) {
 	if e.wide {
-		e.evex(vpcmpud, w512, k, a, b, mod{}, 1)
-		e.b(6)
+		e.compare(vpcmpud, k, a, b, 6)
 		return
 	}
 	e.v(vpcmpgtd, d, a, b)
 }
 
-// pick replaces v by x where mask k, or (AVX2) vector m is set.
-func (e *emitter) pick(k, m, v, x int) {
-	if e.wide {
-		e.vk(vmovups, v, 0, x, k)
-		return
-	}
-	e.vi(vblendvps, v, v, x, byte(m<<4))
-}
-
 // decodePair widens two codes to f16, the lower one into the lower half.
 func decodePair(f element) translator {
-	return func(e *emitter, in *Inst) bool {
-		e.begin()
-		for c := range e.chunks() {
-			e.v(vmovups, 8, 0, e.r(in.A, c))
-			e.unpack(f, 8, 2, 9, func(i int) int { return 4 + i*8 }, func(int) {})
-			for _, v := range [...]int{4, 12} {
-				if f.shrink > 0 {
-					e.v(vmulps, v, v, e.all32(math.Float32bits(float32(math.Ldexp(1, f.shrink)))))
-				}
-				e.narrow(v)
+	return over(r, func(e *emitter, in *Inst, c int) {
+		e.v(vmovups, 8, 0, e.r(in.A, c))
+		e.unpack(f, 8, 2, 9, func(i int) int { return 12 * i }, func(int) {})
+		for _, v := range [...]int{0, 12} {
+			if f.shrink > 0 {
+				e.v(vmulps, v, v, e.all32(math.Float32bits(float32(math.Ldexp(1, f.shrink)))))
 			}
-			e.shiftI(vpslldI, 6, 12, 12, 16)
-			e.v(vpor, 4, 4, 12)
-			e.toR(in.D, c, 4, 2)
+			e.narrow(v)
 		}
-		return true
-	}
+		e.shiftI(vpslldI, 6, 12, 12, 16)
+		e.v(vpor, 0, 0, 12)
+	})
 }
 
 func halvesBinary(o vop) translator {
-	return func(e *emitter, in *Inst) bool {
-		e.begin()
-		for c := range e.chunks() {
-			e.v(vmovups, 8, 0, e.r(in.A, c))
-			e.v(vmovups, 9, 0, e.r(in.B, c))
-			for _, high := range []bool{true, false} {
-				e.halves(0, 8, high, false)
-				e.halves(1, 9, high, false)
-				e.v(o, 0, 0, 1)
-				e.narrow(0)
-				if high {
-					e.shiftI(vpslldI, 6, 4, 0, 16)
-				}
+	return over(r, func(e *emitter, in *Inst, c int) {
+		e.v(vmovups, 8, 0, e.r(in.A, c))
+		e.v(vmovups, 9, 0, e.r(in.B, c))
+		for _, high := range []bool{true, false} {
+			e.halves(0, 8, high, false)
+			e.halves(1, 9, high, false)
+			e.v(o, 0, 0, 1)
+			e.narrow(0)
+			if high {
+				e.shiftI(vpslldI, 6, 4, 0, 16)
 			}
-			e.v(vpor, 0, 0, 4)
-			e.toR(in.D, c, 0, 2)
 		}
-		return true
-	}
+		e.v(vpor, 0, 0, 4)
+	})
 }

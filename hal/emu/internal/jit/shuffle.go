@@ -3,7 +3,7 @@
 package jit
 
 // shuffle is shfl.sync.bfly of whole warps (PTX ISA, shfl.sync, pseudocode).
-func shuffle(e *emitter, in *Inst) bool {
+func shuffle(e *emitter, in *Inst) {
 	s := at(r14, 0)
 	if !e.wide {
 		s = e.scratch()
@@ -13,8 +13,7 @@ func shuffle(e *emitter, in *Inst) bool {
 	if e.wide {
 		for c := range 2 {
 			e.v(vmovups, 0, 0, e.r(in.Vec[1], c))
-			e.evex(vpcmpud, w512, 1+c, 0, 13, mod{}, 1)
-			e.b(4)
+			e.compare(vpcmpud, 1+c, 0, 13, 4)
 		}
 		e.kortest(1, 2)
 		e.jcc(ccNE, e.bail())
@@ -40,8 +39,7 @@ func shuffle(e *emitter, in *Inst) bool {
 		e.v(vpor, most, most, 6)
 		e.v(vpxor, j, lane, bval)
 		if e.wide {
-			e.evex(vpcmpd, w512, 1+c, j, most, mod{}, 1)
-			e.b(2)
+			e.compare(vpcmpd, 1+c, j, most, 2)
 			e.v(vmovups, 8+c, 0, lane)
 			e.vk(vmovups, 8+c, 0, j, 1+c)
 			continue
@@ -70,5 +68,4 @@ func shuffle(e *emitter, in *Inst) bool {
 		}
 	}
 	e.put32(e.p(in.Vec[0]), rax)
-	return true
 }
