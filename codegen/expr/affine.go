@@ -193,12 +193,7 @@ func (b *Builder) Unravel(e *Expr, shape []int) []*Expr {
 }
 
 func gcd(a, c int64) int64 {
-	if a < 0 {
-		a = -a
-	}
-	if c < 0 {
-		c = -c
-	}
+	a, c = max(a, -a), max(c, -c)
 	for c != 0 {
 		a, c = c, a%c
 	}
@@ -325,17 +320,8 @@ func (b *Builder) Zero(t Type) *Expr {
 
 // FloorDiv is ⌊e/c⌋ for a positive constant.
 func (b *Builder) FloorDiv(e *Expr, c int64) *Expr {
-	switch {
-	case c == 1:
-		return e
-	case e.Op == OpConst:
-		return b.ConstInt(e.Type, floorDiv(e.I, c))
-	case floorDiv(e.Lo, c) == floorDiv(e.Hi, c):
-		return b.ConstInt(e.Type, floorDiv(e.Lo, c))
-	case e.Op == OpFloorDiv && e.I <= math.MaxInt32/c:
-		return b.FloorDiv(e.Args[0], e.I*c)
-	case e.Op == OpFloorMod && e.I%c == 0:
-		return b.FloorMod(b.FloorDiv(e.Args[0], c), e.I/c)
+	if q := b.knownDiv(e, c); q != nil {
+		return q
 	}
 	if whole, rest, _, g, ok := b.split(e, c); ok {
 		return b.addInts(whole, b.rawDiv(rest, c/g), 1)
@@ -345,6 +331,14 @@ func (b *Builder) FloorDiv(e *Expr, c int64) *Expr {
 
 // rawDiv divides what split has left over; it may simplify once more where the operand shrank to an atom.
 func (b *Builder) rawDiv(e *Expr, c int64) *Expr {
+	if q := b.knownDiv(e, c); q != nil {
+		return q
+	}
+	return b.intern(Expr{Op: OpFloorDiv, Type: e.Type, I: c, Args: []*Expr{e}})
+}
+
+// knownDiv is ⌊e/c⌋ where the divisor, e's range or its last operation says it; nil elsewhere.
+func (b *Builder) knownDiv(e *Expr, c int64) *Expr {
 	switch {
 	case c == 1:
 		return e
@@ -355,7 +349,7 @@ func (b *Builder) rawDiv(e *Expr, c int64) *Expr {
 	case e.Op == OpFloorMod && e.I%c == 0:
 		return b.FloorMod(b.FloorDiv(e.Args[0], c), e.I/c)
 	}
-	return b.intern(Expr{Op: OpFloorDiv, Type: e.Type, I: c, Args: []*Expr{e}})
+	return nil
 }
 
 // FloorMod is e - c·⌊e/c⌋ for a positive constant.
@@ -363,8 +357,6 @@ func (b *Builder) FloorMod(e *Expr, c int64) *Expr {
 	switch {
 	case c == 1:
 		return b.ConstInt(e.Type, 0)
-	case e.Op == OpConst:
-		return b.ConstInt(e.Type, floorMod(e.I, c))
 	case e.Lo >= 0 && e.Hi < c:
 		return e
 	case e.Op == OpFloorMod && e.I%c == 0:

@@ -79,7 +79,7 @@ func (m *Emitter) StoreBlocks(codes, scales int, index *Expr, values []*Expr, sc
 		all = append(all, pred)
 	}
 	rs := m.EmitAll(all)
-	m.wait()
+	m.Wait()
 	write := func(op string, at ptx.Addr, x ptx.Operand) {
 		if guarded {
 			m.K.If(rs[len(values)], op, at, x)

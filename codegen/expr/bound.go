@@ -3,6 +3,7 @@ package expr
 import (
 	"math"
 
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -106,19 +107,13 @@ func (b *Builder) bound(e *Expr) {
 }
 
 func loadRange(d ir.DType, t Type) (lo, hi int64) {
-	switch d {
-	case ir.Bool:
+	switch {
+	case d == ir.Bool:
 		return 0, 1
-	case ir.Int8:
-		return math.MinInt8, math.MaxInt8
-	case ir.Int16:
-		return math.MinInt16, math.MaxInt16
-	case ir.Uint16:
-		return 0, math.MaxUint16
-	case ir.Uint32:
-		return 0, math.MaxUint32
-	case ir.Int32, ir.Int64, ir.Uint64:
+	case d.Bits() == 64:
 		return typeRange(t)
+	case d.IsInt():
+		return minifloat.Range(d.Bits(), d.IsSigned())
 	}
 	return 0, 255
 }

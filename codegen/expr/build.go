@@ -1,6 +1,11 @@
 package expr
 
-import "math"
+import (
+	"math"
+
+	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/ir"
+)
 
 // Float returns a float constant, rounded to the type.
 func (b *Builder) Float(t Type, f float64) *Expr {
@@ -126,35 +131,27 @@ func (b *Builder) DivU(x, y *Expr) *Expr { return b.node(OpDivU, S64, x, y) }
 func (b *Builder) RemU(x, y *Expr) *Expr { return b.node(OpRemU, S64, x, y) }
 
 // Min is the lesser; of floats NaN wins.
-func (b *Builder) Min(x, y *Expr) *Expr {
-	if x == y {
-		return x
-	}
-	if x.Type.IsInt() {
-		if x.Hi <= y.Lo {
-			return x
-		}
-		if y.Hi <= x.Lo {
-			return y
-		}
-	}
-	return b.node(OpMin, x.Type, x, y)
-}
+func (b *Builder) Min(x, y *Expr) *Expr { return b.extremum(OpMin, x, y) }
 
 // Max is the greater; of floats NaN wins.
-func (b *Builder) Max(x, y *Expr) *Expr {
+func (b *Builder) Max(x, y *Expr) *Expr { return b.extremum(OpMax, x, y) }
+
+func (b *Builder) extremum(op Op, x, y *Expr) *Expr {
 	if x == y {
 		return x
 	}
-	if x.Type.IsInt() {
-		if x.Lo >= y.Hi {
-			return x
-		}
-		if y.Lo >= x.Hi {
-			return y
-		}
+	lesser, greater := x, y
+	if op == OpMax {
+		lesser, greater = y, x
 	}
-	return b.node(OpMax, x.Type, x, y)
+	switch {
+	case !x.Type.IsInt():
+	case x.Hi <= y.Lo:
+		return lesser
+	case y.Hi <= x.Lo:
+		return greater
+	}
+	return b.node(op, x.Type, x, y)
 }
 
 // Neg is -x.
@@ -214,7 +211,7 @@ func (b *Builder) RoundF16(x *Expr) *Expr {
 
 // RoundBF16 rounds an F32 to the nearest bf16 value.
 func (b *Builder) RoundBF16(x *Expr) *Expr {
-	if x.Op == OpRoundBF16 || x.Op == OpLoad && Loaded(x.DType) == F32 && x.DType.String() == "bf16" {
+	if x.Op == OpRoundBF16 || x.Op == OpLoad && x.DType == ir.BFloat16 {
 		return x
 	}
 	return b.node(OpRoundBF16, F32, x)
@@ -226,9 +223,9 @@ func (e *Expr) isF16() bool {
 	case OpRoundF16, OpF16Value:
 		return true
 	case OpLoad:
-		return e.DType.String() == "f16" && (len(e.Args) == 1 || e.Args[2].isF16())
+		return e.DType == ir.Float16 && (len(e.Args) == 1 || e.Args[2].isF16())
 	case OpConst:
-		v := roundF16(e.F)
+		v := minifloat.Float16.Round(e.F, false)
 		return math.Float64bits(v) == math.Float64bits(e.F)
 	case OpNeg, OpAbs:
 		return e.Args[0].isF16()
@@ -295,27 +292,19 @@ func (b *Builder) Not(x *Expr) *Expr {
 }
 
 // Shl shifts left by an S32 amount less than the width.
-func (b *Builder) Shl(x, n *Expr) *Expr {
-	if n.IsConstInt(0) {
-		return x
-	}
-	return b.node(OpShl, x.Type, x, n)
-}
+func (b *Builder) Shl(x, n *Expr) *Expr { return b.shift(OpShl, x, n) }
 
 // Shr shifts right, arithmetically.
-func (b *Builder) Shr(x, n *Expr) *Expr {
-	if n.IsConstInt(0) {
-		return x
-	}
-	return b.node(OpShr, x.Type, x, n)
-}
+func (b *Builder) Shr(x, n *Expr) *Expr { return b.shift(OpShr, x, n) }
 
 // ShrU shifts right, filling with zeros.
-func (b *Builder) ShrU(x, n *Expr) *Expr {
+func (b *Builder) ShrU(x, n *Expr) *Expr { return b.shift(OpShrU, x, n) }
+
+func (b *Builder) shift(op Op, x, n *Expr) *Expr {
 	if n.IsConstInt(0) {
 		return x
 	}
-	return b.node(OpShrU, x.Type, x, n)
+	return b.node(op, x.Type, x, n)
 }
 
 // Eq is x = y.
@@ -449,40 +438,26 @@ func (b *Builder) Rebuild(e *Expr, args []*Expr) *Expr {
 		return b.FloorDiv(args[0], e.I)
 	case OpFloorMod:
 		return b.FloorMod(args[0], e.I)
-	case OpMul:
-		return b.Mul(args[0], args[1])
-	case OpAdd:
-		return b.Add(args[0], args[1])
-	case OpSub:
-		return b.Sub(args[0], args[1])
-	case OpDiv:
-		return b.Div(args[0], args[1])
-	case OpRem:
-		return b.Rem(args[0], args[1])
-	case OpMin:
-		return b.Min(args[0], args[1])
-	case OpMax:
-		return b.Max(args[0], args[1])
-	case OpAnd:
-		return b.And(args[0], args[1])
-	case OpOr:
-		return b.Or(args[0], args[1])
 	case OpNot:
 		return b.Not(args[0])
-	case OpEq:
-		return b.Eq(args[0], args[1])
-	case OpLt:
-		return b.Lt(args[0], args[1])
-	case OpLe:
-		return b.Le(args[0], args[1])
+	case OpAbs:
+		return b.Abs(args[0])
 	case OpSelect:
 		return b.Select(args[0], args[1], args[2])
 	case OpCast:
 		return b.Cast(args[0], e.Type)
-	case OpAbs:
-		return b.Abs(args[0])
+	}
+	if f := simplifying[e.Op]; f != nil {
+		return f(b, args[0], args[1])
 	}
 	return b.node(e.Op, e.Type, args...)
+}
+
+// simplifying are the constructors of two arguments that do more than make a node.
+var simplifying = map[Op]func(b *Builder, x, y *Expr) *Expr{
+	OpMul: (*Builder).Mul, OpAdd: (*Builder).Add, OpSub: (*Builder).Sub, OpDiv: (*Builder).Div, OpRem: (*Builder).Rem,
+	OpMin: (*Builder).Min, OpMax: (*Builder).Max, OpAnd: (*Builder).And, OpOr: (*Builder).Or,
+	OpEq: (*Builder).Eq, OpLt: (*Builder).Lt, OpLe: (*Builder).Le,
 }
 
 // Subst replaces variables in e, simplifying again. memo may be shared between calls with equal replacements; nil is fine.

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -60,7 +61,7 @@ func (m *Emitter) Push() {
 	s := &scope{regs: map[*Expr]ptx.Reg{}, addrs: map[addrKey]ptx.Reg{}}
 	if n := len(m.scopes); n > 0 {
 		s.avail = m.scopes[n-1].avail
-		m.wait()
+		m.Wait()
 	}
 	m.scopes = append(m.scopes, s)
 }
@@ -80,9 +81,7 @@ func (m *Emitter) Bind(v *Expr, r ptx.Reg) {
 }
 
 // Wait makes sure that the kernel has waited for its predecessors.
-func (m *Emitter) Wait() { m.wait() }
-
-func (m *Emitter) wait() {
+func (m *Emitter) Wait() {
 	if !m.waited {
 		m.waited = true
 		m.env.Wait()
@@ -157,6 +156,9 @@ func (m *Emitter) arg(e *Expr) ptx.Operand {
 	return m.reg(e)
 }
 
+// suffix is the type of a register class as opcodes name it.
+func suffix(c ptx.Class) string { return [...]string{"pred", "b16", "b32", "b64", "f32", "f64"}[c] }
+
 // Immediate is the PTX immediate of a constant.
 func Immediate(e *Expr) ptx.Operand {
 	switch e.Type {
@@ -169,20 +171,13 @@ func Immediate(e *Expr) ptx.Operand {
 }
 
 func (m *Emitter) constant(r ptx.Reg, e *Expr) {
-	switch e.Type {
-	case Pred:
-		zero := m.K.Reg(ptx.B32)
-		m.K.I("mov.b32", zero, ptx.Imm(e.I))
-		m.K.I("setp.ne.s32", r, zero, ptx.Imm(0))
-	case F32:
-		m.K.I("mov.f32", r, Immediate(e))
-	case F64:
-		m.K.I("mov.f64", r, Immediate(e))
-	case S32:
-		m.K.I("mov.b32", r, Immediate(e))
-	case S64:
-		m.K.I("mov.b64", r, Immediate(e))
+	if e.Type != Pred {
+		m.K.I("mov."+suffix(r.Class), r, Immediate(e))
+		return
 	}
+	zero := m.K.Reg(ptx.B32)
+	m.K.I("mov.b32", zero, ptx.Imm(e.I))
+	m.K.I("setp.ne.s32", r, zero, ptx.Imm(0))
 }
 
 // affine emits Σ cᵢ·aᵢ + c. A partial sum that an outer scope holds already is taken from there.
@@ -223,7 +218,7 @@ func (m *Emitter) affine(e *Expr) ptx.Reg {
 		case c == 1:
 			r = x
 		case c > 0 && c&(c-1) == 0:
-			m.K.I("shl.b"+t[1:], r, x, ptx.Imm(log2(c)))
+			m.K.I("shl.b"+t[1:], r, x, ptx.Imm(bits.TrailingZeros64(uint64(c))))
 		case c == -1:
 			m.K.I("neg."+t, r, x)
 		default:
@@ -252,17 +247,9 @@ func (b *Builder) partial(e *Expr, avail *varSet) (*Expr, []bool) {
 	return b.affine(s), in
 }
 
-func log2(c int64) int64 {
-	n := int64(0)
-	for c > 1 {
-		c >>= 1
-		n++
-	}
-	return n
-}
-
-// hoist emits, in the innermost scope, every largest part of e that needs no variable beyond those available.
-func (m *Emitter) hoist(es []*Expr) {
+// Hoist emits, in the innermost scope, every largest part of es that needs no variable beyond those bound: for a loop that
+// the caller is about to write.
+func (m *Emitter) Hoist(es []*Expr) {
 	avail := &m.top().avail
 	var found []*Expr
 	seen := map[*Expr]bool{}
@@ -304,24 +291,18 @@ func (m *Emitter) hoist(es []*Expr) {
 	m.EmitAll(found)
 }
 
-// loop writes a counted loop from 0 to n-1 around body, with v bound to the counter.
-func (m *Emitter) loop(v *Expr, n int, body func()) {
+// Loop writes a counted loop from 0 to n-1 around body, with v bound to the counter.
+func (m *Emitter) Loop(v *Expr, n int, body func(v *Expr)) {
 	c := m.K.Reg(ptx.B32)
 	m.Push()
 	m.K.I("mov.b32", c, ptx.Imm(0))
 	l := m.K.NewLabel("loop")
 	m.K.Place(l)
 	m.Bind(v, c)
-	body()
+	body(v)
 	m.Pop()
 	p := m.K.Reg(ptx.Pred)
 	m.K.I("add.s32", c, c, ptx.Imm(1))
 	m.K.I("setp.lt.s32", p, c, ptx.Imm(int64(n)))
 	m.K.If(p, "bra", l)
 }
-
-// Hoist emits what es need that does not depend on variables still unbound: for a loop that the caller is about to write.
-func (m *Emitter) Hoist(es []*Expr) { m.hoist(es) }
-
-// Loop writes a counted loop around body, which gets the bound counter.
-func (m *Emitter) Loop(v *Expr, n int, body func(v *Expr)) { m.loop(v, n, func() { body(v) }) }

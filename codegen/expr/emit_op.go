@@ -2,133 +2,105 @@ package expr
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-var unaryOpcodes = map[Op]string{OpNeg: "neg.%s", OpAbs: "abs.%s", OpSqrt: "sqrt.rn.%s", OpEx2: "ex2.approx.%s",
-	OpRound: "cvt.rni.%[1]s.%[1]s", OpFloor: "cvt.rmi.%[1]s.%[1]s", OpCeil: "cvt.rpi.%[1]s.%[1]s", OpTrunc: "cvt.rzi.%[1]s.%[1]s"}
+// The opcodes of operations that are one instruction, by the type of the first operand. PTX's ne is false with a NaN.
+var (
+	floatOpcodes = map[Op]string{
+		OpNeg: "neg.%s", OpAbs: "abs.%s", OpSqrt: "sqrt.rn.%s", OpEx2: "ex2.approx.%s",
+		OpRound: "cvt.rni.%[1]s.%[1]s", OpFloor: "cvt.rmi.%[1]s.%[1]s", OpCeil: "cvt.rpi.%[1]s.%[1]s", OpTrunc: "cvt.rzi.%[1]s.%[1]s",
+		OpAdd: "add.rn.%s", OpSub: "sub.rn.%s", OpMul: "mul.rn.%s", OpFma: "fma.rn.%s", OpDiv: "div.rn.%s",
+		OpEq: "setp.eq.%s", OpNe: "setp.neu.%s", OpLt: "setp.lt.%s", OpLe: "setp.le.%s",
+	}
+	intOpcodes = map[Op]string{
+		OpAbs: "abs.%s", OpAdd: "add.%s", OpMul: "mul.lo.%s", OpShr: "shr.%s",
+		OpEq: "setp.eq.%s", OpNe: "setp.ne.%s", OpLt: "setp.lt.%s", OpLe: "setp.le.%s",
+	}
+	bitOpcodes = map[Op]string{OpAnd: "and.%s", OpOr: "or.%s", OpXor: "xor.%s", OpNot: "not.%s", OpShl: "shl.%s", OpBits: "mov.%s"}
+)
 
-var floatOpcodes = map[Op]string{OpAdd: "add.rn.%s", OpSub: "sub.rn.%s", OpMul: "mul.rn.%s", OpFma: "fma.rn.%s", OpDiv: "div.rn.%s"}
+// untyped is the suffix of a type's bits.
+func untyped(t Type) string { return [...]string{"pred", "b32", "b64", "b32", "b64"}[t] }
 
-var compareOpcodes = map[Op]string{OpEq: "setp.eq.%s", OpNe: "setp.ne.%s", OpLt: "setp.lt.%s", OpLe: "setp.le.%s"}
+// opcode is the instruction of an operation on operands of a type, or "".
+func opcode(op Op, t Type) string {
+	switch f, i, b := floatOpcodes[op], intOpcodes[op], bitOpcodes[op]; {
+	case b != "":
+		return fmt.Sprintf(b, untyped(t))
+	case t.IsFloat() && f != "":
+		return fmt.Sprintf(f, t)
+	case t.IsInt() && i != "":
+		return fmt.Sprintf(i, t)
+	case op == OpShrU:
+		return "shr.u" + t.String()[1:]
+	case op == OpLtU:
+		return "setp.lt.u64"
+	}
+	return ""
+}
 
 // operation emits everything but constants, variables, loads, reductions and affine forms.
 func (m *Emitter) operation(e *Expr) ptx.Reg {
 	k := m.K
-	t := e.Type.String()
-	from := e.Args[0].Type
-	bits := "b32"
-	if from == S64 || from == F64 {
-		bits = "b64"
-	}
-	if from == Pred {
-		bits = "pred"
-	}
-	args := func() []ptx.Operand {
-		out := []ptx.Operand{ptx.Reg{}}
-		for i, a := range e.Args {
-			if i == 0 {
-				out = append(out, m.reg(a))
-			} else {
-				out = append(out, m.arg(a))
-			}
+	if op := opcode(e.Op, e.Args[0].Type); op != "" {
+		args := []ptx.Operand{nil, m.reg(e.Args[0])}
+		for _, a := range e.Args[1:] {
+			args = append(args, m.arg(a))
 		}
-		return out
-	}
-	emit := func(op string) ptx.Reg {
-		as := args()
 		r := k.Reg(ClassOf(e.Type))
-		as[0] = r
-		k.I(op, as...)
+		args[0] = r
+		k.I(op, args...)
 		return r
 	}
 	switch e.Op {
-	case OpNeg, OpAbs, OpSqrt, OpEx2, OpRound, OpFloor, OpCeil, OpTrunc:
-		return emit(fmt.Sprintf(unaryOpcodes[e.Op], t))
-	case OpAdd, OpSub, OpFma:
-		return emit(fmt.Sprintf(floatOpcodes[e.Op], t))
-	case OpMul:
-		if e.Type.IsInt() {
-			return emit("mul.lo." + t)
-		}
-		return emit("mul.rn." + t)
 	case OpDiv, OpRem:
-		if e.Type.IsFloat() {
-			return emit("div.rn." + t)
-		}
-		return m.intDivision(e, t)
+		return m.intDivision(e, e.Type.String())
 	case OpDivU, OpRemU:
 		return m.intDivision(e, "u64")
 	case OpFloorDiv, OpFloorMod:
 		return m.floorDivision(e)
-	case OpMin, OpMax:
-		return m.extremum(e)
-	case OpCopySign:
-		// PTX's copysign takes the sign from its first source.
-		x, y := m.reg(e.Args[0]), m.reg(e.Args[1])
-		r := k.Reg(ClassOf(e.Type))
-		k.I("copysign."+t, r, y, x)
-		return r
-	case OpAnd, OpOr, OpXor, OpNot:
-		return emit(e.Op.String() + "." + bits)
-	case OpShl:
-		return emit("shl." + bits)
-	case OpShr:
-		return emit("shr." + t)
-	case OpShrU:
-		return emit("shr.u" + t[1:])
-	case OpEq, OpNe, OpLt, OpLe:
-		op := fmt.Sprintf(compareOpcodes[e.Op], from)
-		if e.Op == OpNe && from.IsFloat() {
-			op = "setp.neu." + from.String()
-		}
-		return emit(op)
-	case OpLtU:
-		return emit("setp.lt.u64")
+	case OpCast, OpCastU:
+		return m.cast(e)
 	case OpSelect:
 		p := m.reg(e.Args[0])
 		x, y := m.arg(e.Args[1]), m.arg(e.Args[2])
 		r := k.Reg(ClassOf(e.Type))
-		op := "selp." + t
-		if e.Type.IsInt() {
-			op = "selp.b" + t[1:]
-		}
-		k.I(op, r, x, y, p)
+		k.I("selp."+suffix(r.Class), r, x, y, p)
+		return r
+	}
+	x := m.reg(e.Args[0])
+	switch e.Op {
+	case OpMin, OpMax:
+		y := m.arg(e.Args[1])
+		r := k.Reg(ClassOf(e.Type))
+		m.extremum(r, e.Op, e.Type, x, y)
+		return r
+	case OpCopySign:
+		y := m.reg(e.Args[1])
+		r := k.Reg(ClassOf(e.Type))
+		k.I("copysign."+e.Type.String(), r, y, x) // PTX takes the sign from the first source
 		return r
 	case OpRoundF16:
-		x := m.reg(e.Args[0])
 		h, r := k.Reg(ptx.B16), k.Reg(ptx.F32)
 		k.I("cvt.rn.f16.f32", h, x)
 		k.I("cvt.f32.f16", r, h)
 		return r
 	case OpRoundBF16:
-		x := m.reg(e.Args[0])
 		h := k.Reg(ptx.B16)
 		k.I("cvt.rn.bf16.f32", h, x)
 		return m.bf16Value(h)
 	case OpRoundE4M3:
-		return m.valuesE4M3(m.pairE4M3(m.reg(e.Args[0]), ptx.FImm(0)), false)[0]
+		return m.valuesE4M3(m.pairE4M3(x, ptx.FImm(0)), false)[0]
 	case OpF16Bits, OpBF16Bits:
-		x := m.reg(e.Args[0])
 		h, r := k.Reg(ptx.B16), k.Reg(ptx.B32)
-		if e.Op == OpF16Bits {
-			k.I("cvt.rn.f16.f32", h, x)
-		} else {
-			k.I("cvt.rn.bf16.f32", h, x)
-		}
+		k.I(map[Op]string{OpF16Bits: "cvt.rn.f16.f32", OpBF16Bits: "cvt.rn.bf16.f32"}[e.Op], h, x)
 		k.I("cvt.u32.u16", r, h)
 		return r
 	case OpF16Value:
-		x := m.reg(e.Args[0])
-		h, r := k.Reg(ptx.B16), k.Reg(ptx.F32)
-		k.I("cvt.u16.u32", h, x)
-		k.I("cvt.f32.f16", r, h)
-		return r
-	case OpCast, OpCastU:
-		return m.cast(e)
-	case OpBits:
-		return emit("mov." + bits)
+		return m.lowHalf(x)
 	}
 	panic("expr: no instruction for " + e.Op.String())
 }
@@ -156,7 +128,7 @@ func (m *Emitter) intDivision(e *Expr, t string) ptx.Reg {
 	}
 	y = m.reg(e.Args[1])
 	zero, safe, r := k.Reg(ptx.Pred), k.Reg(ClassOf(e.Type)), k.Reg(ClassOf(e.Type))
-	sel := "selp.b" + e.Type.String()[1:]
+	sel := "selp." + suffix(q.Class)
 	k.I("setp.eq."+t, zero, y, ptx.Imm(0))
 	k.I(sel, safe, ptx.Imm(1), y, zero)
 	k.I(name+t, q, x, safe)
@@ -177,18 +149,14 @@ func (m *Emitter) floorDivision(e *Expr) ptx.Reg {
 	r := k.Reg(ClassOf(e.Type))
 	switch pow2 := c&(c-1) == 0; {
 	case pow2 && e.Op == OpFloorDiv:
-		k.I("shr.s"+n, r, src, ptx.Imm(log2(c)))
+		k.I("shr.s"+n, r, src, ptx.Imm(bits.TrailingZeros64(uint64(c))))
 		return r
 	case pow2:
 		k.I("and.b"+n, r, src, ptx.Imm(c-1))
 		return r
 	}
 	if x.Lo >= 0 {
-		if e.Op == OpFloorDiv {
-			k.I("div.u"+n, r, src, ptx.Imm(c))
-		} else {
-			k.I("rem.u"+n, r, src, ptx.Imm(c))
-		}
+		k.I(map[Op]string{OpFloorDiv: "div.u", OpFloorMod: "rem.u"}[e.Op]+n, r, src, ptx.Imm(c))
 		return r
 	}
 	// ⌊x/c⌋ = trunc(x/c) - (x - c·trunc(x/c) < 0)
@@ -197,25 +165,17 @@ func (m *Emitter) floorDivision(e *Expr) ptx.Reg {
 	k.I("rem.s"+n, rem, src, ptx.Imm(c))
 	k.I("setp.lt.s"+n, p, rem, ptx.Imm(0))
 	adj := k.Reg(ClassOf(e.Type))
-	if e.Op == OpFloorDiv {
-		k.I("add.s"+n, adj, q, ptx.Imm(-1))
-		k.I("selp.b"+n, r, adj, q, p)
-	} else {
-		k.I("add.s"+n, adj, rem, ptx.Imm(c))
-		k.I("selp.b"+n, r, adj, rem, p)
+	res, by := q, int64(-1)
+	if e.Op == OpFloorMod {
+		res, by = rem, c
 	}
+	k.I("add.s"+n, adj, res, ptx.Imm(by))
+	k.I("selp.b"+n, r, adj, res, p)
 	return r
 }
 
-func (m *Emitter) extremum(e *Expr) ptx.Reg {
-	x := m.reg(e.Args[0])
-	y := m.arg(e.Args[1])
-	r := m.K.Reg(ClassOf(e.Type))
-	m.extremumInto(r, e.Op, e.Type, x, y)
-	return r
-}
-
-func (m *Emitter) extremumInto(r ptx.Reg, op Op, t Type, x ptx.Reg, y ptx.Operand) {
+// extremum emits min or max of x and y into r.
+func (m *Emitter) extremum(r ptx.Reg, op Op, t Type, x ptx.Reg, y ptx.Operand) {
 	k := m.K
 	switch t {
 	case F32:
@@ -244,11 +204,7 @@ func (m *Emitter) cast(e *Expr) ptx.Reg {
 	if from == Pred {
 		one := Immediate(&Expr{Op: OpConst, Type: e.Type, I: 1, F: 1})
 		zero := Immediate(&Expr{Op: OpConst, Type: e.Type})
-		op := "selp." + e.Type.String()
-		if e.Type.IsInt() {
-			op = "selp.b" + e.Type.String()[1:]
-		}
-		k.I(op, r, one, zero, x)
+		k.I("selp."+suffix(r.Class), r, one, zero, x)
 		return r
 	}
 	src, dst := from.String(), e.Type.String()

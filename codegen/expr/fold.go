@@ -2,6 +2,8 @@ package expr
 
 import (
 	"math"
+
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 )
 
 // val is the value of a scalar: i for integers and Pred, f for floats.
@@ -36,7 +38,7 @@ func compute(op Op, t, from Type, v []val) (val, bool) {
 	case op == OpCast || op == OpCastU || op == OpBits:
 		r, ok = convert(op, t, from, v[0])
 	case from.IsFloat():
-		r, ok = computeFloat(op, t, from, v)
+		r, ok = computeFloat(op, v)
 	default:
 		r, ok = computeInt(op, t, from, v)
 	}
@@ -47,143 +49,110 @@ func compute(op Op, t, from Type, v []val) (val, bool) {
 	return r, ok
 }
 
-func truth(p bool) val {
-	if p {
-		return val{i: 1}
+// The meanings of the operations on floats, and on integers of 64 bits; fold wraps them to the type.
+var (
+	unaryFloat = map[Op]func(x float64) float64{
+		OpNeg: func(x float64) float64 { return -x }, OpAbs: math.Abs, OpSqrt: math.Sqrt, OpEx2: math.Exp2,
+		OpRound: math.RoundToEven, OpFloor: math.Floor, OpCeil: math.Ceil, OpTrunc: math.Trunc,
+		OpRoundF16: roundTo(minifloat.Float16, false), OpRoundBF16: roundTo(minifloat.BFloat16, false), OpRoundE4M3: roundTo(minifloat.E4M3FN, true),
 	}
-	return val{}
+	binaryFloat = map[Op]func(x, y float64) float64{
+		OpAdd: func(x, y float64) float64 { return x + y },
+		OpSub: func(x, y float64) float64 { return x - y },
+		OpMul: func(x, y float64) float64 { return x * y },
+		OpDiv: func(x, y float64) float64 { return x / y },
+		OpMin: math.Min, OpMax: math.Max, OpCopySign: math.Copysign,
+	}
+	binaryInt = map[Op]func(x, y int64) int64{
+		OpMul:  func(x, y int64) int64 { return x * y },
+		OpDiv:  func(x, y int64) int64 { return quotient(x, y) },
+		OpRem:  func(x, y int64) int64 { return x - y*quotient(x, y) },
+		OpDivU: func(x, y int64) int64 { return int64(quotient(uint64(x), uint64(y))) },
+		OpRemU: func(x, y int64) int64 { return x - y*int64(quotient(uint64(x), uint64(y))) },
+		OpMin:  func(x, y int64) int64 { return min(x, y) },
+		OpMax:  func(x, y int64) int64 { return max(x, y) },
+		OpAbs:  func(x, _ int64) int64 { return max(x, -x) },
+		OpAnd:  func(x, y int64) int64 { return x & y },
+		OpOr:   func(x, y int64) int64 { return x | y },
+		OpXor:  func(x, y int64) int64 { return x ^ y },
+		OpShl:  func(x, y int64) int64 { return x << uint(y) },
+		OpShr:  func(x, y int64) int64 { return x >> uint(y) },
+	}
+)
+
+func roundTo(f *minifloat.Format, saturate bool) func(float64) float64 {
+	return func(x float64) float64 { return f.Round(x, saturate) }
 }
 
-func computeFloat(op Op, t, from Type, v []val) (val, bool) {
-	x := v[0].f
-	var y float64
-	if len(v) > 1 {
-		y = v[1].f
+// quotient is 0 where y is 0.
+func quotient[T int64 | uint64](x, y T) T {
+	if y == 0 {
+		return 0
 	}
-	f := func(f float64) (val, bool) { return val{f: f}, true }
+	return x / y
+}
+
+func truth(p bool) (val, bool) {
+	if p {
+		return val{i: 1}, true
+	}
+	return val{}, true
+}
+
+// compare is the meaning of the comparisons; of floats in IEEE order.
+func compare[T int64 | float64](op Op, x, y T) (val, bool) {
 	switch op {
-	case OpAdd:
-		return f(x + y)
-	case OpSub:
-		return f(x - y)
-	case OpMul:
-		return f(x * y)
-	case OpFma:
-		return f(math.FMA(x, y, v[2].f))
-	case OpDiv:
-		return f(x / y)
-	case OpMin:
-		return f(math.Min(x, y))
-	case OpMax:
-		return f(math.Max(x, y))
-	case OpNeg:
-		return f(-x)
-	case OpAbs:
-		return f(math.Abs(x))
-	case OpSqrt:
-		return f(math.Sqrt(x))
-	case OpEx2:
-		return f(math.Exp2(x))
-	case OpRound:
-		return f(math.RoundToEven(x))
-	case OpFloor:
-		return f(math.Floor(x))
-	case OpCeil:
-		return f(math.Ceil(x))
-	case OpTrunc:
-		return f(math.Trunc(x))
-	case OpCopySign:
-		return f(math.Copysign(x, y))
-	case OpRoundF16:
-		return f(roundF16(x))
-	case OpRoundBF16:
-		return f(roundBF16(x))
-	case OpRoundE4M3:
-		return f(roundE4M3(x))
-	case OpBF16Bits:
-		return val{i: int64(math.Float32bits(float32(roundBF16(x))) >> 16)}, true
 	case OpEq:
-		return truth(x == y), true
+		return truth(x == y)
 	case OpNe:
-		return truth(x != y), true
+		return truth(x != y)
 	case OpLt:
-		return truth(x < y), true
+		return truth(x < y)
 	case OpLe:
-		return truth(x <= y), true
+		return truth(x <= y)
 	}
 	return val{}, false
+}
+
+func computeFloat(op Op, v []val) (val, bool) {
+	x := v[0].f
+	switch f, g := unaryFloat[op], binaryFloat[op]; {
+	case f != nil:
+		return val{f: f(x)}, true
+	case g != nil:
+		return val{f: g(x, v[1].f)}, true
+	case op == OpFma:
+		return val{f: math.FMA(x, v[1].f, v[2].f)}, true
+	case op == OpBF16Bits:
+		return val{i: int64(minifloat.BFloat16.Encode(x, false))}, true
+	case len(v) < 2:
+		return val{}, false
+	}
+	return compare(op, x, v[1].f)
 }
 
 func computeInt(op Op, t, from Type, v []val) (val, bool) {
-	x := v[0].i
-	var y int64
+	x, y := v[0].i, int64(0)
 	if len(v) > 1 {
 		y = v[1].i
 	}
-	n := func(i int64) (val, bool) { return val{i: i}, true }
-	switch op {
-	case OpMul:
-		return n(x * y)
-	case OpDiv:
-		if y == 0 {
-			return n(0)
-		}
-		return n(x / y)
-	case OpRem:
-		if y == 0 {
-			return n(x)
-		}
-		return n(x % y)
-	case OpDivU:
-		if y == 0 {
-			return n(0)
-		}
-		return n(int64(uint64(x) / uint64(y)))
-	case OpRemU:
-		if y == 0 {
-			return n(x)
-		}
-		return n(int64(uint64(x) % uint64(y)))
-	case OpMin:
-		return n(min(x, y))
-	case OpMax:
-		return n(max(x, y))
-	case OpAbs:
-		return n(max(x, -x))
-	case OpAnd:
-		return n(x & y)
-	case OpOr:
-		return n(x | y)
-	case OpXor:
-		return n(x ^ y)
-	case OpNot:
-		if t == Pred {
-			return n(1 - x)
-		}
-		return n(^x)
-	case OpShl:
-		return n(x << uint(y))
-	case OpShr:
-		return n(x >> uint(y))
-	case OpShrU:
-		if from == S32 {
-			return n(int64(uint32(x) >> uint(y)))
-		}
-		return n(int64(uint64(x) >> uint(y)))
-	case OpEq:
-		return truth(x == y), true
-	case OpNe:
-		return truth(x != y), true
-	case OpLt:
-		return truth(x < y), true
-	case OpLe:
-		return truth(x <= y), true
-	case OpLtU:
-		return truth(uint64(x) < uint64(y)), true
-	case OpF16Value:
-		return val{f: f16Value(uint16(x))}, true
+	switch f := binaryInt[op]; {
+	case f != nil:
+		return val{i: f(x, y)}, true
+	case op == OpNot && t == Pred:
+		return val{i: 1 - x}, true
+	case op == OpNot:
+		return val{i: ^x}, true
+	case op == OpShrU && from == S32:
+		return val{i: int64(uint32(x) >> uint(y))}, true
+	case op == OpShrU:
+		return val{i: int64(uint64(x) >> uint(y))}, true
+	case op == OpLtU:
+		return truth(uint64(x) < uint64(y))
+	case op == OpF16Value:
+		return val{f: minifloat.Float16.Decode(uint32(x) & 0xffff)}, true
 	}
-	return val{}, false
+	return compare(op, x, y)
 }
 
 func convert(op Op, t, from Type, x val) (val, bool) {
@@ -229,41 +198,4 @@ func convert(op Op, t, from Type, x val) (val, bool) {
 		return val{i: x.i, f: float64(float32(x.i))}, true
 	}
 	return val{i: x.i, f: float64(x.i)}, true
-}
-
-// roundF16 is the nearest f16 value, ties to even.
-func roundF16(x float64) float64 {
-	if x == 0 || math.IsInf(x, 0) || x != x {
-		return x
-	}
-	_, e := math.Frexp(x)
-	ulp := math.Ldexp(1, max(e-11, -24))
-	r := math.RoundToEven(x/ulp) * ulp
-	if math.Abs(r) >= 65536 {
-		return math.Inf(int(math.Copysign(1, x)))
-	}
-	return r
-}
-
-func roundBF16(x float64) float64 {
-	u := math.Float32bits(float32(x))
-	if x != x {
-		return x
-	}
-	u += 0x7fff + u>>16&1
-	return float64(math.Float32frombits(u &^ 0xffff))
-}
-
-func f16Value(h uint16) float64 {
-	sign, e, m := 1-2*float64(h>>15), int(h>>10&31), float64(h&1023)
-	switch e {
-	case 0:
-		return sign * math.Ldexp(m, -24)
-	case 31:
-		if m != 0 {
-			return math.NaN()
-		}
-		return math.Inf(int(sign))
-	}
-	return sign * math.Ldexp(1024+m, e-25)
 }

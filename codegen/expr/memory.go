@@ -83,6 +83,11 @@ func (m *Emitter) early(e *Expr) bool {
 
 // pending visits what is still to be computed for es, arguments before users, without entering reductions.
 func (m *Emitter) pending(es []*Expr, visit func(*Expr)) {
+	m.walk(es, func(e *Expr) bool { return e.Op != OpReduce }, visit)
+}
+
+// walk visits what is still to be computed for es, arguments before users; those of nodes that into leaves out are not.
+func (m *Emitter) walk(es []*Expr, into func(*Expr) bool, visit func(*Expr)) {
 	seen := map[*Expr]bool{}
 	var walk func(e *Expr)
 	walk = func(e *Expr) {
@@ -93,7 +98,7 @@ func (m *Emitter) pending(es []*Expr, visit func(*Expr)) {
 		if _, ok := m.lookup(e); ok {
 			return
 		}
-		if e.Op != OpReduce {
+		if into(e) {
 			for _, a := range e.Args {
 				walk(a)
 			}
@@ -187,7 +192,7 @@ func (m *Emitter) load(e *Expr) ptx.Reg {
 	if m.isConstant(int(e.I)) {
 		op = "ld.global.nc."
 	} else {
-		m.wait()
+		m.Wait()
 	}
 	words := m.loadWords(op, len(loads)*size, e.DType, addr, guarded, pred)
 	var pairs []ptx.Reg
@@ -204,8 +209,7 @@ func (m *Emitter) load(e *Expr) ptx.Reg {
 		if guarded && !e.Args[2].IsConstInt(0) && !e.Args[2].isFloatConst(0) {
 			els := m.arg(e.Args[2])
 			s := k.Reg(r.Class)
-			sel := map[ptx.Class]string{ptx.B32: "selp.b32", ptx.B64: "selp.b64", ptx.F32: "selp.f32", ptx.F64: "selp.f64"}[r.Class]
-			k.I(sel, s, r, els, pred)
+			k.I("selp."+suffix(r.Class), s, r, els, pred)
 			r = s
 		}
 		m.top().regs[l] = r
@@ -243,19 +247,15 @@ func (m *Emitter) loadWords(op string, bytes int, d ir.DType, addr ptx.Addr, gua
 		k.I(op+typ, dst, addr)
 		return rs
 	}
+	var zero ptx.Operand = ptx.Imm(0)
+	switch class {
+	case ptx.F32:
+		zero = ptx.FImm(0)
+	case ptx.F64:
+		zero = ptx.DImm(0)
+	}
 	for _, r := range rs {
-		switch class {
-		case ptx.B16:
-			k.I("mov.b16", r, ptx.Imm(0))
-		case ptx.B32:
-			k.I("mov.b32", r, ptx.Imm(0))
-		case ptx.B64:
-			k.I("mov.b64", r, ptx.Imm(0))
-		case ptx.F32:
-			k.I("mov.f32", r, ptx.FImm(0))
-		case ptx.F64:
-			k.I("mov.f64", r, ptx.DImm(0))
-		}
+		k.I("mov."+suffix(class), r, zero)
 	}
 	k.If(pred, op+typ, dst, addr)
 	return rs
@@ -346,7 +346,7 @@ func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pr
 		all = append(append([]*Expr{}, raw...), pred)
 	}
 	rs := m.EmitAll(all)
-	m.wait()
+	m.Wait()
 	size := d.Bits() / 8
 	align := 256
 	if m.env.Align != nil {
@@ -382,20 +382,10 @@ func Stored(values []*Expr, d ir.DType) []*Expr {
 }
 
 func (m *Emitter) store(addr ptx.Addr, d ir.DType, rs []ptx.Reg, guarded bool, pred ptx.Reg) {
-	typ := "b32"
 	words := m.encode(rs, d)
-	switch words[0].Class {
-	case ptx.B16:
-		typ = "b16"
-	case ptx.F32:
-		typ = "f32"
-	case ptx.B64:
+	typ := suffix(words[0].Class)
+	if typ == "f64" && len(words) > 1 {
 		typ = "b64"
-	case ptx.F64:
-		typ = "f64"
-		if len(words) > 1 {
-			typ = "b64"
-		}
 	}
 	if d.Bits() == 8 && len(rs) == 1 {
 		typ = "u8"

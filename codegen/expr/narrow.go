@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -16,8 +15,6 @@ func (b *Builder) RoundE4M3(x *Expr) *Expr {
 	}
 	return b.node(OpRoundE4M3, F32, x)
 }
-
-func roundE4M3(x float64) float64 { return minifloat.E4M3FN.Round(x, true) }
 
 // pairE4M3 is the codes of two F32 registers, the first in the low byte.
 func (m *Emitter) pairE4M3(lo, hi ptx.Operand) ptx.Reg {

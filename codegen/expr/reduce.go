@@ -35,26 +35,11 @@ func (m *Emitter) heightOf(e *Expr) int {
 func (m *Emitter) reductions(es []*Expr) {
 	avail := &m.top().avail
 	var found []*Expr
-	seen := map[*Expr]bool{}
-	var walk func(e *Expr)
-	walk = func(e *Expr) {
-		if seen[e] || m.heightOf(e) == 0 {
-			return
-		}
-		seen[e] = true
-		if _, ok := m.lookup(e); ok {
-			return
-		}
-		for _, a := range e.Args {
-			walk(a)
-		}
+	m.walk(es, func(e *Expr) bool { return m.heightOf(e) > 0 }, func(e *Expr) {
 		if e.Op == OpReduce && e.free.subsetOf(avail) {
 			found = append(found, e)
 		}
-	}
-	for _, e := range es {
-		walk(e)
-	}
+	})
 	type key struct {
 		height int
 		vars   string
@@ -185,28 +170,12 @@ func (a *accumulators) publish() {
 }
 
 func (m *Emitter) combine(op ReduceOp, t Type, d, x ptx.Reg, y ptx.Operand) {
-	k := m.K
-	switch {
-	case op == Max || op == Min:
-		o := OpMax
-		if op == Min {
-			o = OpMin
-		}
-		m.extremumInto(d, o, t, x, y)
-	case op == Sum && t.IsFloat():
-		k.I("add.rn."+t.String(), d, x, y)
-	case op == Sum:
-		k.I("add."+t.String(), d, x, y)
-	case t.IsFloat():
-		k.I("mul.rn."+t.String(), d, x, y)
+	switch op {
+	case Max, Min:
+		m.extremum(d, map[ReduceOp]Op{Max: OpMax, Min: OpMin}[op], t, x, y)
 	default:
-		k.I("mul.lo."+t.String(), d, x, y)
+		m.K.I(opcode(map[ReduceOp]Op{Sum: OpAdd, Prod: OpMul}[op], t), d, x, y)
 	}
-}
-
-func (m *Emitter) move(d, s ptx.Reg) {
-	op := map[ptx.Class]string{ptx.B32: "mov.b32", ptx.B64: "mov.b64", ptx.F32: "mov.f32", ptx.F64: "mov.f64", ptx.Pred: "mov.pred"}[d.Class]
-	m.K.I(op, d, s)
 }
 
 func varCount(vs []*Expr) int64 {
@@ -215,6 +184,24 @@ func varCount(vs []*Expr) int64 {
 		n *= v.Hi + 1
 	}
 	return n
+}
+
+// bodiesAt are the reductions' bodies at element number at of their variables' range, in row-major order.
+func (m *Emitter) bodiesAt(rs []*Expr, at *Expr) []*Expr {
+	vars := rs[0].Vars
+	shape := make([]int, len(vars))
+	for i, v := range vars {
+		shape[i] = int(v.Hi + 1)
+	}
+	with, memo := map[*Expr]*Expr{}, map[*Expr]*Expr{}
+	for i, x := range m.B.Unravel(at, shape) {
+		with[vars[i]] = x
+	}
+	out := bodies(rs)
+	for i, body := range out {
+		out[i] = m.B.Subst(body, with, memo)
+	}
+	return out
 }
 
 func bodies(rs []*Expr) []*Expr {
@@ -253,24 +240,15 @@ func weight(es []*Expr) int {
 func (m *Emitter) threadReduce(rs []*Expr) {
 	vars := rs[0].Vars
 	bs := bodies(rs)
-	m.hoist(bs)
+	m.Hoist(bs)
 	total := varCount(vars)
 	w := weight(bs)
 	if total <= unrollLimit && int(total)*w <= 1200 {
 		acc := m.newAccumulators(rs, int(min(total, lanes)))
-		shape := make([]int, len(vars))
-		for i, v := range vars {
-			shape[i] = int(v.Hi + 1)
-		}
 		terms := make([][]*Expr, len(rs))
 		for n := range int(total) {
-			with := map[*Expr]*Expr{}
-			for i, x := range m.B.Unravel(m.B.Int(n), shape) {
-				with[vars[i]] = x
-			}
-			memo := map[*Expr]*Expr{}
-			for r, body := range bs {
-				terms[r] = append(terms[r], m.B.Subst(body, with, memo))
+			for r, term := range m.bodiesAt(rs, m.B.Int(n)) {
+				terms[r] = append(terms[r], term)
 			}
 		}
 		acc.add(terms)
@@ -296,8 +274,8 @@ func (m *Emitter) nest(vars []*Expr, unroll int, bs []*Expr, acc *accumulators) 
 	v := vars[0]
 	n := int(v.Hi + 1)
 	if len(vars) > 1 {
-		m.loop(v, n, func() {
-			m.hoist(bs)
+		m.Loop(v, n, func(*Expr) {
+			m.Hoist(bs)
 			m.nest(vars[1:], unroll, bs, acc)
 		})
 		return
@@ -306,7 +284,7 @@ func (m *Emitter) nest(vars []*Expr, unroll int, bs []*Expr, acc *accumulators) 
 	if unroll > 1 {
 		counter = m.B.variable(fmt.Sprintf("%s/%d", v.Name, unroll), S32, 0, int64(n/unroll-1), 1, m.B.depth[v.I])
 	}
-	body := func() {
+	body := func(*Expr) {
 		terms := make([][]*Expr, len(bs))
 		for u := range unroll {
 			memo := map[*Expr]*Expr{}
@@ -326,8 +304,8 @@ func (m *Emitter) nest(vars []*Expr, unroll int, bs []*Expr, acc *accumulators) 
 		zero := m.K.Reg(ptx.B32)
 		m.K.I("mov.b32", zero, ptx.Imm(0))
 		m.Bind(counter, zero)
-		body()
+		body(counter)
 		return
 	}
-	m.loop(counter, n/unroll, body)
+	m.Loop(counter, n/unroll, body)
 }

@@ -1,6 +1,8 @@
 package expr
 
 import (
+	"fmt"
+
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
@@ -36,12 +38,8 @@ func (m *Emitter) teamReduce(rs []*Expr) {
 	b, t := m.B, m.env.Team
 	vars := rs[0].Vars
 	bs := bodies(rs)
-	m.hoist(bs)
+	m.Hoist(bs)
 	total := varCount(vars)
-	shape := make([]int, len(vars))
-	for i, v := range vars {
-		shape[i] = int(v.Hi + 1)
-	}
 	vec := int64(1)
 	if t.Adjacent {
 		widths := []int64{8, 4, 2}
@@ -49,7 +47,7 @@ func (m *Emitter) teamReduce(rs []*Expr) {
 			widths = []int64{16, 8, 4, 2}
 		}
 		for _, v := range widths {
-			if int64(shape[len(shape)-1])%v == 0 && (total/v >= int64(t.Threads) || v == int64(t.Vector)) {
+			if (vars[len(vars)-1].Hi+1)%v == 0 && (total/v >= int64(t.Threads) || v == int64(t.Vector)) {
 				vec = v
 				break
 			}
@@ -66,13 +64,7 @@ func (m *Emitter) teamReduce(rs []*Expr) {
 		}
 		out := make([][]*Expr, len(rs))
 		for u := range vec {
-			with := map[*Expr]*Expr{}
-			for i, x := range b.Unravel(b.Offset(b.Scale(at, vec), u), shape) {
-				with[vars[i]] = x
-			}
-			memo := map[*Expr]*Expr{}
-			for r, body := range bs {
-				x := b.Subst(body, with, memo)
+			for r, x := range m.bodiesAt(rs, b.Offset(b.Scale(at, vec), u)) {
 				out[r] = append(out[r], b.Select(valid, x, b.Identity(rs[r].Red, x.Type)))
 			}
 		}
@@ -93,9 +85,9 @@ func (m *Emitter) teamReduce(rs []*Expr) {
 		acc.add(all)
 	} else {
 		// Each thread loops; the last round may be partial, which clamping and selection take care of.
-		j := b.variable("round."+vars[0].Name+itoa(rounds), S32, 0, rounds-1, 1, b.depth[vars[0].I])
-		m.loop(j, int(rounds), func() {
-			m.hoist(bs)
+		j := b.variable(fmt.Sprintf("round.%s%d", vars[0].Name, rounds), S32, 0, rounds-1, 1, b.depth[vars[0].I])
+		m.Loop(j, int(rounds), func(*Expr) {
+			m.Hoist(bs)
 			acc.add(terms(j))
 		})
 	}
@@ -104,13 +96,6 @@ func (m *Emitter) teamReduce(rs []*Expr) {
 		m.shareAcross(rs[r], regs[0])
 	}
 	acc.publish()
-}
-
-func itoa(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return itoa(n/10) + string(rune('0'+n%10))
 }
 
 // shareAcross combines a register over the team, in a fixed order, and leaves the result in every thread.
@@ -155,19 +140,6 @@ func (m *Emitter) shuffle(r ptx.Reg, d int) ptx.Reg {
 	return out
 }
 
-// sharedType is the type suffix and size for shared memory.
-func sharedType(t Type) (string, int) {
-	switch t {
-	case F32:
-		return "f32", 4
-	case F64:
-		return "f64", 8
-	case S64:
-		return "b64", 8
-	}
-	return "b32", 4
-}
-
 // reserve takes n bytes of shared memory.
 func (t *Team) reserve(n int) int {
 	at := t.Shared
@@ -178,7 +150,7 @@ func (t *Team) reserve(n int) int {
 // shareWarps combines the warps' results of a team of several warps.
 func (m *Emitter) shareWarps(e *Expr, r ptx.Reg) {
 	k, t := m.K, m.env.Team
-	typ, size := sharedType(e.Type)
+	size := bytesOf(r)
 	warps := t.Threads / 32
 	at := t.reserve(t.Teams * warps * size)
 	base := m.sharedBase()
@@ -191,45 +163,50 @@ func (m *Emitter) shareWarps(e *Expr, r ptx.Reg) {
 	in := k.Reg(ptx.B32)
 	k.I("and.b32", in, lane, ptx.Imm(31))
 	k.I("setp.eq.s32", first, in, ptx.Imm(0))
-	k.If(first, "st.shared."+typ, ptx.At(slot, at), r)
+	k.If(first, "st.shared."+suffix(r.Class), ptx.At(slot, at), r)
 	k.I("bar.sync", ptx.Imm(0))
-	m.fold(e, r, warps, func(i int) ptx.Addr { return ptx.At(row, at+i*size) }, typ)
-	if len(m.scopes) > 1 {
-		k.I("bar.sync", ptx.Imm(0)) // the slot is written again in the next iteration
-	}
+	m.fold(e, r, warps, func(i int) ptx.Addr { return ptx.At(row, at+i*size) })
 }
 
 // shareColumns combines over the rows of a block whose fast index is the team.
 func (m *Emitter) shareColumns(e *Expr, r ptx.Reg) {
 	k, t := m.K, m.env.Team
-	typ, size := sharedType(e.Type)
+	size := bytesOf(r)
 	at := t.reserve(t.Teams * t.Threads * size)
 	base := m.sharedBase()
 	team, lane := m.reg(t.Index), m.reg(t.Lane)
 	col, slot := k.Reg(ptx.B32), k.Reg(ptx.B32)
 	k.I("mad.lo.s32", col, team, ptx.Imm(int64(size)), base)
 	k.I("mad.lo.s32", slot, lane, ptx.Imm(int64(t.Teams*size)), col)
-	k.I("st.shared."+typ, ptx.At(slot, at), r)
+	k.I("st.shared."+suffix(r.Class), ptx.At(slot, at), r)
 	k.I("bar.sync", ptx.Imm(0))
-	m.fold(e, r, t.Threads, func(i int) ptx.Addr { return ptx.At(col, at+i*t.Teams*size) }, typ)
-	if len(m.scopes) > 1 {
-		k.I("bar.sync", ptx.Imm(0))
-	}
+	m.fold(e, r, t.Threads, func(i int) ptx.Addr { return ptx.At(col, at+i*t.Teams*size) })
 }
 
-// fold reads n partial results and combines them pairwise, which keeps sums accurate.
-func (m *Emitter) fold(e *Expr, r ptx.Reg, n int, at func(i int) ptx.Addr, typ string) {
+// fold reads n partial results from shared memory and combines them pairwise, which keeps sums accurate.
+func (m *Emitter) fold(e *Expr, r ptx.Reg, n int, at func(i int) ptx.Addr) {
 	k := m.K
 	rs := k.RegVec(r.Class, n)
 	for i, x := range rs {
-		k.I("ld.shared."+typ, x, at(i))
+		k.I("ld.shared."+suffix(r.Class), x, at(i))
 	}
 	for ; n > 1; n = (n + 1) / 2 {
 		for i := 0; i+(n+1)/2 < n; i++ {
 			m.combine(e.Red, e.Type, rs[i], rs[i], rs[i+(n+1)/2])
 		}
 	}
-	m.move(r, rs[0])
+	k.I("mov."+suffix(r.Class), r, rs[0])
+	if len(m.scopes) > 1 {
+		k.I("bar.sync", ptx.Imm(0)) // the slots are written again in the next iteration
+	}
+}
+
+// bytesOf is the size of a register in shared memory.
+func bytesOf(r ptx.Reg) int {
+	if r.Class == ptx.B64 || r.Class == ptx.F64 {
+		return 8
+	}
+	return 4
 }
 
 func (m *Emitter) sharedBase() ptx.Reg {

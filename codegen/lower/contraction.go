@@ -12,9 +12,13 @@ var _ = register(map[string]rule{
 	"SegmentedMatVec": segmentedMatVec,
 })
 
-// total is Σ body over the variables, rounded to the output's type.
-func (l *Lowering) total(n *ir.Node, vars []*expr.Expr, body *expr.Expr) *expr.Expr {
-	return Round(l.B, l.B.Reduce(expr.Sum, live(vars), body), n.Outputs[0].Type.DType)
+// total is Σ body over the variables, plus the bias at an index if the node has one, rounded to the output's type.
+func (l *Lowering) total(n *ir.Node, vars []*expr.Expr, body *expr.Expr, biasAt ...*expr.Expr) *expr.Expr {
+	e := l.B.Reduce(expr.Sum, live(vars), body)
+	if len(biasAt) > 0 && n.In(2) != nil {
+		e = l.B.Add(e, l.Value(n.In(2), biasAt))
+	}
+	return Round(l.B, e, n.Outputs[0].Type.DType)
 }
 
 func matMul(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
@@ -118,13 +122,9 @@ func conv(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	}
 	in, inside := l.taps(n, size, at, k)
 	ic := b.Add(b.Scale(b.FloorDiv(oc, int64(perGroup)), int64(cin)), c)
-	xv := l.under(inside, b.Zero(Type(x.Type.DType)), func() *expr.Expr { return l.Value(x, imageIndex(n, batch, ic, in)) })
+	xv := l.orZero(inside, x, imageIndex(n, batch, ic, in))
 	wv := l.Value(w, append([]*expr.Expr{oc, c}, k...))
-	e := b.Reduce(expr.Sum, live(vars), b.Mul(xv, wv))
-	if bias := n.In(2); bias != nil {
-		e = b.Add(e, l.Value(bias, []*expr.Expr{oc}))
-	}
-	return Round(b, e, n.Outputs[0].Type.DType)
+	return l.total(n, vars, b.Mul(xv, wv), oc)
 }
 
 func convTranspose(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
@@ -149,13 +149,9 @@ func convTranspose(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr 
 		in = append(in, p)
 	}
 	ic := b.Add(b.Scale(b.FloorDiv(oc, int64(perGroup)), int64(cin)), c)
-	xv := l.under(inside, b.Zero(Type(x.Type.DType)), func() *expr.Expr { return l.Value(x, imageIndex(n, batch, ic, in)) })
+	xv := l.orZero(inside, x, imageIndex(n, batch, ic, in))
 	wv := l.Value(w, append([]*expr.Expr{ic, b.FloorMod(oc, int64(perGroup))}, k...))
-	e := b.Reduce(expr.Sum, live(vars), b.Mul(xv, wv))
-	if bias := n.In(2); bias != nil {
-		e = b.Add(e, l.Value(bias, []*expr.Expr{oc}))
-	}
-	return Round(b, e, n.Outputs[0].Type.DType)
+	return l.total(n, vars, b.Mul(xv, wv), oc)
 }
 
 func attention(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
@@ -246,13 +242,9 @@ func segmentedMatVec(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Exp
 	}
 	at := b.Add(offset, k)
 	size := int64(x.Type.Numel())
-	xv := l.under(in, b.Zero(Type(x.Type.DType)), func() *expr.Expr { return l.Value(x, []*expr.Expr{at}) })
+	xv := l.orZero(in, x, []*expr.Expr{at})
 	if offset.IsConst() && offset.I+int64(width) <= size {
 		xv = b.Select(in, l.Value(x, []*expr.Expr{at}), b.Zero(Type(x.Type.DType)))
 	}
-	e := b.Reduce(expr.Sum, live([]*expr.Expr{k}), b.Mul(xv, l.Value(w, []*expr.Expr{row, k})))
-	if bias := n.In(2); bias != nil {
-		e = b.Add(e, l.Value(bias, idx))
-	}
-	return Round(b, e, n.Outputs[0].Type.DType)
+	return l.total(n, []*expr.Expr{k}, b.Mul(xv, l.Value(w, []*expr.Expr{row, k})), idx...)
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -405,12 +406,8 @@ func quantize(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 		return roundNarrow(b, b.Add(q, zero), out, flag(n, "saturate", true))
 	}
 	e := floatToInt(b, b.Add(b.Round(q), zero), ir.Int32)
-	bits := out.Bits()
-	lo, hi := 0, 1<<bits-1
-	if out.IsSigned() {
-		lo, hi = -1<<(bits-1), 1<<(bits-1)-1
-	}
-	return b.Min(b.Max(e, b.Int(lo)), b.Int(hi))
+	lo, hi := minifloat.Range(out.Bits(), out.IsSigned())
+	return b.Min(b.Max(e, b.ConstInt(e.Type, lo)), b.ConstInt(e.Type, hi))
 }
 
 func dequantize(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {

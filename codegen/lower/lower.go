@@ -14,10 +14,10 @@ package lower
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -294,29 +294,23 @@ func Round(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
 
 func wrapInt(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
 	bits := d.Bits()
-	switch {
-	case bits == 64, bits == 32 && d.IsSigned():
+	if lo, hi := minifloat.Range(bits, d.IsSigned()); bits == 64 || e.Lo >= lo && e.Hi <= hi {
 		return e
-	case d == ir.Uint32:
-		if e.Lo >= 0 && e.Hi <= math.MaxUint32 {
-			return e
-		}
-		return b.And(e, b.ConstInt(expr.S64, math.MaxUint32))
-	case d.IsSigned():
-		if half := int64(1) << (bits - 1); e.Lo >= -half && e.Hi < half {
-			return e
-		}
+	}
+	if d.IsSigned() {
 		s := b.Int(32 - bits)
 		return b.Shr(b.Shl(e, s), s)
 	}
-	if e.Lo >= 0 && e.Hi < 1<<bits {
-		return e
-	}
-	return b.And(e, b.Int(1<<bits-1))
+	return b.And(e, b.ConstInt(e.Type, 1<<bits-1))
 }
 
-// under evaluates f where p holds and is els elsewhere. Loads of f are predicated where they might leave their tensor.
-func (l *Lowering) under(p *expr.Expr, els *expr.Expr, f func() *expr.Expr) *expr.Expr {
+// orZero is the value of v where p holds, else 0.
+func (l *Lowering) orZero(p *expr.Expr, v *ir.Value, idx []*expr.Expr) *expr.Expr {
+	return l.Under(p, l.B.Zero(Type(v.Type.DType)), func() *expr.Expr { return l.Value(v, idx) })
+}
+
+// Under evaluates f where p holds and is els elsewhere. Loads of f are predicated where they might leave their tensor.
+func (l *Lowering) Under(p, els *expr.Expr, f func() *expr.Expr) *expr.Expr {
 	if p.IsConstInt(1) {
 		return f()
 	}

@@ -1,6 +1,8 @@
 package lower
 
 import (
+	"cmp"
+
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -46,7 +48,7 @@ func concat(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	axis := n.Attrs.Int("axis", 0)
 	x := idx[axis]
 	var e *expr.Expr
-	at := int64(n.Outputs[0].Type.Shape[axis])
+	at, zero := int64(n.Outputs[0].Type.Shape[axis]), b.Zero(Type(n.Outputs[0].Type.DType))
 	for i := len(n.Inputs) - 1; i >= 0; i-- {
 		v := n.Inputs[i]
 		size := int64(v.Type.Shape[axis])
@@ -55,12 +57,7 @@ func concat(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 			continue
 		}
 		f := func() *expr.Expr { return l.Value(v, set(idx, axis, b.Offset(x, -at))) }
-		p := b.Within(x, at, at+size)
-		if e == nil {
-			e = l.under(p, b.Zero(Type(v.Type.DType)), f)
-		} else {
-			e = l.under(p, e, f)
-		}
+		e = l.Under(b.Within(x, at, at+size), cmp.Or(e, zero), f)
 	}
 	return e
 }
@@ -90,7 +87,7 @@ func pad(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	}
 	t := n.Outputs[0].Type.DType
 	fill := Convert(b, b.Float(expr.F64, n.Attrs.Float("value", 0)), ir.Float64, t, false, "nearest")
-	return l.under(inside, fill, func() *expr.Expr { return l.Value(n.Inputs[0], src) })
+	return l.Under(inside, fill, func() *expr.Expr { return l.Value(n.Inputs[0], src) })
 }
 
 func tile(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
@@ -258,7 +255,7 @@ func trilu(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	if !flag(n, "upper", true) {
 		keep = b.Le(d, k)
 	}
-	return l.under(keep, b.Zero(Type(n.Outputs[0].Type.DType)), func() *expr.Expr { return l.Value(n.Inputs[0], idx) })
+	return l.orZero(keep, n.Inputs[0], idx)
 }
 
 func oneHot(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -19,7 +20,7 @@ func maxPool(l *Lowering, n *ir.Node, out int, idx []*expr.Expr) *expr.Expr {
 	in, inside := l.taps(n, size, at, k)
 	src := imageIndex(n, batch, ch, in)
 	least := l.leastOf(d)
-	e := l.under(inside, least, func() *expr.Expr { return l.Value(x, src) })
+	e := l.Under(inside, least, func() *expr.Expr { return l.Value(x, src) })
 	ordered := order(b, e, d)
 	best := b.Reduce(expr.Max, live(k), ordered)
 	if out == 0 {
@@ -52,14 +53,11 @@ func maxPool(l *Lowering, n *ir.Node, out int, idx []*expr.Expr) *expr.Expr {
 
 // leastOf is the least value of an element type.
 func (l *Lowering) leastOf(d ir.DType) *expr.Expr {
-	t := Type(d)
-	switch {
-	case d.IsFloat():
-		return Round(l.B, l.B.Float(t, math.Inf(-1)), d)
-	case d.IsInt() && d.IsSigned():
-		return l.B.ConstInt(t, -1<<(d.Bits()-1))
+	if d.IsFloat() {
+		return Round(l.B, l.B.Float(Type(d), math.Inf(-1)), d)
 	}
-	return l.B.Zero(t)
+	lo, _ := minifloat.Range(d.Bits(), d.IsInt() && d.IsSigned())
+	return l.B.ConstInt(Type(d), lo)
 }
 
 func averagePool(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
@@ -72,7 +70,7 @@ func averagePool(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	k := l.vars(kernel, idx...)
 	in, inside := l.taps(n, size, at, k)
 	t := Type(d)
-	e := l.under(inside, b.Zero(t), func() *expr.Expr { return l.Value(x, imageIndex(n, batch, ch, in)) })
+	e := l.orZero(inside, x, imageIndex(n, batch, ch, in))
 	if n.Op.Name == "LpPool" {
 		p := b.Float(t, float64(n.Attrs.Int("p", 2)))
 		s := b.Reduce(expr.Sum, live(k), b.Pow(b.Abs(e), p))

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -92,12 +93,11 @@ func (l *Lowering) emptyReduction(n *ir.Node, op expr.ReduceOp, d ir.DType) *exp
 	b := l.B
 	t := Type(d)
 	lo, hi := int64(0), int64(1)
-	if bits := d.Bits(); d.IsInt() && d.IsSigned() {
-		lo, hi = -1<<(bits-1), 1<<(bits-1)-1
-	} else if d.IsInt() && bits < 64 {
-		hi = 1<<bits - 1
-	} else if d.IsInt() {
-		hi = -1
+	if d.IsInt() {
+		lo, hi = minifloat.Range(d.Bits(), d.IsSigned())
+	}
+	if d == ir.Uint64 {
+		hi = -1 // its bits
 	}
 	switch {
 	case n.Op.Name == "ReduceMean" && d.IsFloat():

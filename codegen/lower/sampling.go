@@ -3,6 +3,7 @@ package lower
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/ir"
@@ -207,12 +208,11 @@ func gridSample(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 		var e *expr.Expr
 		for k, w := range weights[i] {
 			p, in := s.pixel(b.Offset(firsts[i], int64(k)), size[i])
-			term := sum(i+1, append(append([]*expr.Expr{}, at...), p), b.And(ok, in), b.Mul(weight, w))
-			if e == nil {
-				e = term
-			} else {
-				e = b.Add(e, term)
+			term := sum(i+1, append(slices.Clip(at), p), b.And(ok, in), b.Mul(weight, w))
+			if e != nil {
+				term = b.Add(e, term)
 			}
+			e = term
 		}
 		return e
 	}
