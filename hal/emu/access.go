@@ -13,18 +13,18 @@ import (
 func (w *warp) loadParam(in *inst, mask uint32) {
 	params := w.b.l.params[in.imm:]
 	if in.wide {
-		v := binary.LittleEndian.Uint64(params)
-		for l := range w.tq {
-			w.tq[l] = v
-		}
-		blendQ(&w.q[in.vec[0]], &w.tq, mask)
+		fill(&w.tq, binary.LittleEndian.Uint64(params))
+		blend(&w.q[in.vec[0]], &w.tq, mask)
 		return
 	}
-	v := binary.LittleEndian.Uint32(params)
-	for l := range w.tr {
-		w.tr[l] = v
-	}
+	fill(&w.tr, binary.LittleEndian.Uint32(params))
 	blend(&w.r[in.vec[0]], &w.tr, mask)
+}
+
+func fill[T uint32 | uint64](row *[32]T, v T) {
+	for l := range row {
+		row[l] = v
+	}
 }
 
 // locate resolves the addresses row+imm of the lanes to offsets in one span, in w.off. It returns nil if they are in
@@ -40,8 +40,7 @@ func (w *warp) locate(in *inst, spans []span, mask uint32, size uint64) *span {
 			lo, hi, low = min(lo, v), max(hi, v), low|v
 		}
 	} else {
-		for m := mask; m != 0; m &= m - 1 {
-			l := bits.TrailingZeros32(m) & 31
+		for l := range lanes(mask) {
 			v := a[l] + imm
 			w.off[l] = v
 			lo, hi, low = min(lo, v), max(hi, v), low|v
@@ -120,8 +119,7 @@ func word32(data []byte, off uint64) *uint32 { return (*uint32)(unsafe.Pointer(&
 // ordered is ld.acquire and st.release.
 func (w *warp) ordered(in *inst, s *span, mask uint32) {
 	row := &w.r[in.vec[0]]
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m)
+	for l := range lanes(mask) {
 		if in.def.Does == ptx.Store {
 			atomic.StoreUint32(word32(s.data, w.off[l]), row[l])
 		} else {
@@ -145,8 +143,7 @@ func (w *warp) atomic(in *inst, mask uint32) {
 		c.atomic(w, in, s, mask)
 	}
 	d, b := &w.r[in.d], w.r[in.b]
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m)
+	for l := range lanes(mask) {
 		d[l] = atomic.AddUint32(word32(s.data, w.off[l]), b[l]) - b[l]
 	}
 }
@@ -161,8 +158,7 @@ func (w *warp) load(in *inst, data []byte, mask uint32) {
 		at := uint64(j) * uint64(in.size)
 		if in.wide {
 			d := &w.q[row]
-			for m := mask; m != 0; m &= m - 1 {
-				l := bits.TrailingZeros32(m) & 31
+			for l := range lanes(mask) {
 				d[l] = binary.LittleEndian.Uint64(data[w.off[l]+at:])
 			}
 			continue
@@ -174,19 +170,16 @@ func (w *warp) load(in *inst, data []byte, mask uint32) {
 				d[l] = binary.LittleEndian.Uint32(data[w.off[l]+at:])
 			}
 		case in.size == 4:
-			for m := mask; m != 0; m &= m - 1 {
-				l := bits.TrailingZeros32(m) & 31
+			for l := range lanes(mask) {
 				d[l] = binary.LittleEndian.Uint32(data[w.off[l]+at:])
 			}
 		case in.size == 2:
-			for m := mask; m != 0; m &= m - 1 {
-				l := bits.TrailingZeros32(m) & 31
+			for l := range lanes(mask) {
 				v := uint32(binary.LittleEndian.Uint16(data[w.off[l]+at:]))
 				d[l] = v
 			}
 		default:
-			for m := mask; m != 0; m &= m - 1 {
-				l := bits.TrailingZeros32(m) & 31
+			for l := range lanes(mask) {
 				v := uint32(data[w.off[l]+at])
 				if in.signed {
 					v = uint32(uint16(int8(v)))
@@ -224,8 +217,7 @@ func (w *warp) store(in *inst, data []byte, mask uint32) {
 		at := uint64(j) * uint64(in.size)
 		if in.wide {
 			s := &w.q[row]
-			for m := mask; m != 0; m &= m - 1 {
-				l := bits.TrailingZeros32(m) & 31
+			for l := range lanes(mask) {
 				binary.LittleEndian.PutUint64(data[w.off[l]+at:], s[l])
 			}
 			continue
@@ -233,18 +225,15 @@ func (w *warp) store(in *inst, data []byte, mask uint32) {
 		s := &w.r[row]
 		switch in.size {
 		case 4:
-			for m := mask; m != 0; m &= m - 1 {
-				l := bits.TrailingZeros32(m) & 31
+			for l := range lanes(mask) {
 				binary.LittleEndian.PutUint32(data[w.off[l]+at:], s[l])
 			}
 		case 2:
-			for m := mask; m != 0; m &= m - 1 {
-				l := bits.TrailingZeros32(m) & 31
+			for l := range lanes(mask) {
 				binary.LittleEndian.PutUint16(data[w.off[l]+at:], uint16(s[l]))
 			}
 		default:
-			for m := mask; m != 0; m &= m - 1 {
-				l := bits.TrailingZeros32(m) & 31
+			for l := range lanes(mask) {
 				data[w.off[l]+at] = byte(s[l])
 			}
 		}
@@ -263,8 +252,7 @@ func (w *warp) locateShared(in *inst, row int32, imm int64, mask uint32, size ui
 			hi, low = max(hi, v), low|v
 		}
 	} else {
-		for m := mask; m != 0; m &= m - 1 {
-			l := bits.TrailingZeros32(m) & 31
+		for l := range lanes(mask) {
 			v := uint64(a[l] + base)
 			w.off[l] = v
 			hi, low = max(hi, v), low|v
@@ -273,8 +261,7 @@ func (w *warp) locateShared(in *inst, row int32, imm int64, mask uint32, size ui
 	if low&(size-1) == 0 && hi+size <= uint64(len(w.b.shared)) {
 		return
 	}
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m)
+	for l := range lanes(mask) {
 		where := describeShared(w.off[l], len(w.b.shared))
 		if w.off[l]+size > uint64(len(w.b.shared)) {
 			w.violate(OutOfBounds, in, l, where, "%d bytes", size)
@@ -363,8 +350,7 @@ func (w *warp) copyAsync(in *inst, mask uint32) {
 	// A lane that copies nothing does not read its source, wherever it points.
 	counts := &w.r[in.b]
 	full, some := uint32(0), uint32(0)
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m) & 31
+	for l := range lanes(mask) {
 		c.data[l] = [16]byte{}
 		switch k := uint64(counts[l]); {
 		case k > size:
@@ -376,8 +362,7 @@ func (w *warp) copyAsync(in *inst, mask uint32) {
 		}
 	}
 	w.fetch(in, c, full, size)
-	for m := some; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m)
+	for l := range lanes(some) {
 		w.fetch(in, c, 1<<l, uint64(counts[l]))
 	}
 }
@@ -404,8 +389,7 @@ func (w *warp) fetch(in *inst, c *asyncCopy, mask uint32, n uint64) {
 	if k := w.b.check; k != nil {
 		k.globalRead(w, in, s, mask, n)
 	}
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m) & 31
+	for l := range lanes(mask) {
 		if n == 16 {
 			c.data[l] = [16]byte(s.data[w.off[l]:])
 		} else {
@@ -423,8 +407,7 @@ func (w *warp) locateBytes(in *inst, mask uint32, n uint64) *span {
 	if first == nil {
 		return nil
 	}
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m)
+	for l := range lanes(mask) {
 		if w.off[l]+n > uint64(len(first.data)) {
 			w.violate(OutOfBounds, in, l, w.b.l.describe(first.lo+w.off[l]), "%d bytes", n)
 		}
@@ -441,8 +424,7 @@ func (w *warp) waitGroup(in *inst) {
 	done := 0
 	for done < len(w.copies) && w.copies[done].group < before {
 		c := &w.copies[done]
-		for m := c.mask; m != 0; m &= m - 1 {
-			l := bits.TrailingZeros32(m) & 31
+		for l := range lanes(c.mask) {
 			if c.in.size == 16 {
 				*(*[16]byte)(w.b.shared[c.dst[l]:]) = c.data[l]
 			} else {

@@ -134,8 +134,7 @@ func (c *blockCheck) globalRead(w *warp, in *inst, s *span, mask uint32, size ui
 		return
 	}
 	base := s.lo - s.mem.addr
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m) & 31
+	for l := range lanes(mask) {
 		addr := s.lo + w.off[l]
 		if undefined != nil {
 			if i := firstSet(undefined[base+w.off[l]:][:size]); i >= 0 {
@@ -166,8 +165,7 @@ func (c *blockCheck) globalWrite(w *warp, in *inst, s *span, mask uint32, size u
 	c.early(w, in, s, mask)
 	base := s.lo - s.mem.addr
 	o := s.owners
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m) & 31
+	for l := range lanes(mask) {
 		if u := s.mem.undefined; u != nil {
 			clear(u[base+w.off[l]:][:size])
 		}
@@ -195,8 +193,7 @@ func (c *blockCheck) globalWrite(w *warp, in *inst, s *span, mask uint32, size u
 func (c *blockCheck) atomic(w *warp, in *inst, s *span, mask uint32) {
 	c.early(w, in, s, mask)
 	base := s.lo - s.mem.addr
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m) & 31
+	for l := range lanes(mask) {
 		if u := s.mem.undefined; u != nil {
 			if i := firstSet(u[base+w.off[l]:][:4]); i >= 0 {
 				w.violate(Uninitialized, in, l, c.b.l.describe(s.lo+w.off[l]+uint64(i)), "")
@@ -263,8 +260,7 @@ func (c *blockCheck) release(w *warp, s *span, mask uint32, replace bool) {
 		return
 	}
 	lc := c.launch
-	for m := mask; m != 0; m &= m - 1 {
-		lane := bits.TrailingZeros32(m)
+	for lane := range lanes(mask) {
 		addr := s.lo + w.off[lane]
 		k := lc.released[addr]
 		if k == nil || replace {
@@ -286,8 +282,7 @@ func (c *blockCheck) acquire(w *warp, s *span, mask uint32) {
 
 // learnFrom, with launch.ordered held, lets each lane know what was released at its location.
 func (c *blockCheck) learnFrom(k *map[uint32]knowledge, s *span, w *warp, mask uint32) {
-	for m := mask; m != 0; m &= m - 1 {
-		lane := bits.TrailingZeros32(m)
+	for lane := range lanes(mask) {
 		learnLane(k, uint32(lane), c.launch.released[s.lo+w.off[lane]])
 	}
 }

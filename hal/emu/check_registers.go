@@ -228,14 +228,7 @@ func (w *warp) registers(in *inst, t *trackInst) {
 	if len(t.reads)+len(t.writes) == 0 {
 		return
 	}
-	mask := w.mask
-	if in.guard >= 0 {
-		if in.negate {
-			mask &^= w.p[in.guard]
-		} else {
-			mask &= w.p[in.guard]
-		}
-	}
+	mask := w.executing(in)
 	for _, r := range t.reads {
 		want := mask
 		switch r.choice {

@@ -98,16 +98,14 @@ func (c *blockCheck) before(stamp uint32, w, lane uint32) bool {
 func (c *blockCheck) sharedRead(w *warp, in *inst, mask uint32, size uint64) {
 	r := c.reading(w, 0)
 	if mask != all32 {
-		for m := mask; m != 0; m &= m - 1 {
-			l := bits.TrailingZeros32(m) & 31
+		for l := range lanes(mask) {
 			r.read(w, in, uint32(l), 0, w.off[l], size)
 		}
 		return
 	}
 	leaders, many := leaders(&w.off)
 	stamp := r.stamp
-	for m := leaders; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m) & 31
+	for l := range lanes(leaders) {
 		r.stamp = stamp | many>>l<<31
 		r.read(w, in, uint32(l), 0, w.off[l], size)
 	}
@@ -241,8 +239,7 @@ func (c *blockCheck) writeLanes(w *warp, in *inst, mask uint32, size uint64, fla
 	first := c.clock[id]<<10 | id<<5 | flag // the stamp of lane 0
 	gen, pc := uint32(c.epoch), uint16(min(w.pc, 1<<16-1))
 	seen := c.seen
-	for m := mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m) & 31
+	for l := range lanes(mask) {
 		off := w.off[l]
 		words := c.words[off>>c.shift : (off+size-1)>>c.shift+1]
 		for i := range words {
@@ -284,8 +281,7 @@ func (c *blockCheck) suspectWrite(w *warp, in *inst, lane uint32, off uint64, e 
 // asyncArrived makes a copy's words the issuing lanes' writes, as of now.
 func (c *blockCheck) asyncArrived(w *warp, a *asyncCopy) {
 	id := uint32(w.id)
-	for m := a.mask; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m) & 31
+	for l := range lanes(a.mask) {
 		off := uint64(a.dst[l])
 		words := c.words[off>>c.shift : (off+uint64(a.in.size)-1)>>c.shift+1]
 		for i := range words {

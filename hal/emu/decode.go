@@ -235,24 +235,17 @@ func (d *decoder) row(o ptx.Operand, typ string) (int32, error) {
 	return 0, fmt.Errorf("unexpected operand")
 }
 
-func (d *decoder) const32(v uint32) int32 {
-	r, ok := d.r32[v]
-	if !ok {
-		r = int32(d.p.nR)
-		d.p.nR++
-		d.r32[v] = r
-		d.p.constR = append(d.p.constR, constant[uint32]{r, v})
-	}
-	return r
-}
+func (d *decoder) const32(v uint32) int32 { return constantRow(d.r32, &d.p.constR, &d.p.nR, v) }
+func (d *decoder) const64(v uint64) int32 { return constantRow(d.r64, &d.p.constQ, &d.p.nQ, v) }
 
-func (d *decoder) const64(v uint64) int32 {
-	r, ok := d.r64[v]
+// constantRow is the row of a constant in a file of n rows: one that it has, or a new one.
+func constantRow[T comparable](rows map[T]int32, constants *[]constant[T], n *int, v T) int32 {
+	r, ok := rows[v]
 	if !ok {
-		r = int32(d.p.nQ)
-		d.p.nQ++
-		d.r64[v] = r
-		d.p.constQ = append(d.p.constQ, constant[uint64]{r, v})
+		r = int32(*n)
+		*n++
+		rows[v] = r
+		*constants = append(*constants, constant[T]{r, v})
 	}
 	return r
 }

@@ -180,14 +180,10 @@ func newBlock(l *launch) *block {
 		}
 		w.full = uint32(1)<<min(32, uint(l.threads-32*i)) - 1
 		for _, c := range p.constR {
-			for lane := range w.r[c.row] {
-				w.r[c.row][lane] = c.value
-			}
+			fill(&w.r[c.row], c.value)
 		}
 		for _, c := range p.constQ {
-			for lane := range w.q[c.row] {
-				w.q[c.row][lane] = c.value
-			}
+			fill(&w.q[c.row], c.value)
 		}
 		for _, s := range p.specials {
 			for lane := range w.r[s.row] {
@@ -229,10 +225,7 @@ func (b *block) begin(index int) {
 			if !strings.HasPrefix(s.name, "%ctaid") {
 				continue
 			}
-			v := b.special(s.name, 0)
-			for lane := range w.r[s.row] {
-				w.r[s.row][lane] = v
-			}
+			fill(&w.r[s.row], b.special(s.name, 0))
 		}
 	}
 	if b.check != nil {

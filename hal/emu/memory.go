@@ -2,6 +2,7 @@ package emu
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
 )
@@ -36,19 +37,26 @@ func (m *memory) Bytes() []byte {
 }
 
 func (m *memory) Read(dst []byte, offset int) error {
-	if offset < 0 || offset > len(m.data) || len(dst) > len(m.data)-offset {
-		return fmt.Errorf("emu: read of %d bytes at %d of a memory of %d", len(dst), offset, len(m.data))
+	if err := m.holds("read", len(dst), offset); err != nil {
+		return err
 	}
 	copy(dst, m.data[offset:])
 	return nil
 }
 
 func (m *memory) Write(src []byte, offset int) error {
-	if offset < 0 || offset > len(m.data) || len(src) > len(m.data)-offset {
-		return fmt.Errorf("emu: write of %d bytes at %d of a memory of %d", len(src), offset, len(m.data))
+	if err := m.holds("write", len(src), offset); err != nil {
+		return err
 	}
 	copy(m.data[offset:], src)
 	m.define(offset, len(src))
+	return nil
+}
+
+func (m *memory) holds(what string, n, offset int) error {
+	if offset < 0 || offset > len(m.data) || n > len(m.data)-offset {
+		return fmt.Errorf("emu: %s of %d bytes at offset %d of %d bytes of memory", what, n, offset, len(m.data))
+	}
 	return nil
 }
 
@@ -73,11 +81,9 @@ func (m *memory) Free() error {
 	d := m.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i, o := range d.memories {
-		if o == m {
-			d.memories = append(d.memories[:i:i], d.memories[i+1:]...)
-			return nil
-		}
+	if i := slices.Index(d.memories, m); i >= 0 {
+		d.memories = slices.Delete(slices.Clone(d.memories), i, i+1)
+		return nil
 	}
 	return fmt.Errorf("emu: memory freed twice")
 }

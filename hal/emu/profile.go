@@ -135,15 +135,7 @@ func (w *warp) advance(budget int64) int64 {
 			w.merge()
 		}
 		in := &code[w.pc]
-		mask := w.mask
-		if in.guard >= 0 {
-			g := w.p[in.guard]
-			if in.negate {
-				g = ^g
-			}
-			mask &= g
-		}
-		w.count(p, in, &w.b.sites[w.pc], mask)
+		w.count(p, in, &w.b.sites[w.pc], w.executing(in))
 		w.run(1)
 	}
 	return n
@@ -174,8 +166,7 @@ func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 		s.L2Sectors += t.misses(w.b.cache, false)
 	case does == ptx.CopyAsync:
 		var t sectors
-		for m := mask; m != 0; m &= m - 1 {
-			l := bits.TrailingZeros32(m) & 31
+		for l := range lanes(mask) {
 			if n := uint64(w.r[in.b][l]); n > 0 {
 				t.add(w.q[in.a][l]+uint64(in.imm), min(n, uint64(in.size)))
 			}

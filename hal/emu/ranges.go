@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -54,17 +55,10 @@ func spansOf(ranges []hal.Range) ([]span, error) {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b span) int {
-		switch {
-		case a.constant != b.constant && b.constant:
-			return -1
-		case a.constant != b.constant:
-			return 1
-		case a.lo < b.lo:
-			return -1
-		case a.lo > b.lo:
-			return 1
+		if a.constant != b.constant {
+			return map[bool]int{true: 1, false: -1}[a.constant]
 		}
-		return 0
+		return cmp.Compare(a.lo, b.lo)
 	})
 	merged := out[:0]
 	for _, s := range out {

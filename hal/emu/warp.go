@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"iter"
 	"math/bits"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -105,6 +106,28 @@ func (w *warp) exit(mask uint32) {
 	w.merge()
 }
 
+// executing are the lanes that execute an instruction: those of the group that its guard lets.
+func (w *warp) executing(in *inst) uint32 {
+	if in.guard < 0 {
+		return w.mask
+	}
+	if in.negate {
+		return w.mask &^ w.p[in.guard]
+	}
+	return w.mask & w.p[in.guard]
+}
+
+// lanes are those of a mask, in ascending order.
+func lanes(mask uint32) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for m := mask; m != 0; m &= m - 1 {
+			if !yield(bits.TrailingZeros32(m) & 31) {
+				return
+			}
+		}
+	}
+}
+
 const all32 = 1<<32 - 1
 
 // run executes at most budget instructions and returns how many it did. It stops at a barrier and when the lanes have
@@ -122,61 +145,39 @@ func (w *warp) run(budget int64) int64 {
 			w.merge()
 		}
 		in := &code[w.pc]
-		mask := w.mask
+		mask := w.executing(in)
 		if followed != nil {
 			w.registers(in, &followed[w.pc])
 		}
-		if in.guard >= 0 {
-			g := p[in.guard]
-			if in.negate {
-				g = ^g
-			}
-			mask &= g
-			if mask == 0 && in.kind != kindBranch {
-				w.pc++
-				continue
-			}
+		if mask == 0 && in.guard >= 0 && in.kind != kindBranch {
+			w.pc++
+			continue
 		}
 		switch in.kind {
 		case kindR:
-			if mask == all32 {
-				in.fR(&r[in.d], &r[in.a], &r[in.b], &r[in.c])
-			} else {
-				in.fR(&w.tr, &r[in.a], &r[in.b], &r[in.c])
-				blend(&r[in.d], &w.tr, mask)
-			}
+			d := w.resultR(in, mask)
+			in.fR(d, &r[in.a], &r[in.b], &r[in.c])
+			w.keepR(in, d, mask)
 		case kindQ:
-			if mask == all32 {
-				in.fQ(&q[in.d], &q[in.a], &q[in.b], &q[in.c])
-			} else {
-				in.fQ(&w.tq, &q[in.a], &q[in.b], &q[in.c])
-				blendQ(&q[in.d], &w.tq, mask)
-			}
+			d := w.resultQ(in, mask)
+			in.fQ(d, &q[in.a], &q[in.b], &q[in.c])
+			w.keepQ(in, d, mask)
 		case kindQR:
 			c := &w.tq // mul.wide has no third operand, and there may be no Q row but the destination
 			if int(in.c) < len(q) {
 				c = &q[in.c]
 			}
-			if mask == all32 {
-				in.fQR(&q[in.d], &r[in.a], &r[in.b], c)
-			} else {
-				in.fQR(&w.tq, &r[in.a], &r[in.b], c)
-				blendQ(&q[in.d], &w.tq, mask)
-			}
+			d := w.resultQ(in, mask)
+			in.fQR(d, &r[in.a], &r[in.b], c)
+			w.keepQ(in, d, mask)
 		case kindRQ:
-			if mask == all32 {
-				in.fRQ(&r[in.d], &q[in.a])
-			} else {
-				in.fRQ(&w.tr, &q[in.a])
-				blend(&r[in.d], &w.tr, mask)
-			}
+			d := w.resultR(in, mask)
+			in.fRQ(d, &q[in.a])
+			w.keepR(in, d, mask)
 		case kindQQR:
-			if mask == all32 {
-				in.fQQR(&q[in.d], &q[in.a], &r[in.b])
-			} else {
-				in.fQQR(&w.tq, &q[in.a], &r[in.b])
-				blendQ(&q[in.d], &w.tq, mask)
-			}
+			d := w.resultQ(in, mask)
+			in.fQQR(d, &q[in.a], &r[in.b])
+			w.keepQ(in, d, mask)
 		case kindPR:
 			p[in.d] = p[in.d]&^mask | in.fPR(&r[in.a], &r[in.b])&mask
 		case kindPQ:
@@ -184,19 +185,13 @@ func (w *warp) run(budget int64) int64 {
 		case kindP:
 			p[in.d] = p[in.d]&^mask | in.fP(p[in.a], p[in.b])&mask
 		case kindSelR:
-			if mask == all32 {
-				in.fSel(&r[in.d], &r[in.a], &r[in.b], p[in.c])
-			} else {
-				in.fSel(&w.tr, &r[in.a], &r[in.b], p[in.c])
-				blend(&r[in.d], &w.tr, mask)
-			}
+			d := w.resultR(in, mask)
+			in.fSel(d, &r[in.a], &r[in.b], p[in.c])
+			w.keepR(in, d, mask)
 		case kindSelQ:
-			if mask == all32 {
-				in.fSelQ(&q[in.d], &q[in.a], &q[in.b], p[in.c])
-			} else {
-				in.fSelQ(&w.tq, &q[in.a], &q[in.b], p[in.c])
-				blendQ(&q[in.d], &w.tq, mask)
-			}
+			d := w.resultQ(in, mask)
+			in.fSelQ(d, &q[in.a], &q[in.b], p[in.c])
+			w.keepQ(in, d, mask)
 		case kindBranch:
 			if in.def.Together == ptx.AgreeingLanes && mask != w.mask && mask != 0 {
 				w.violate(Divergence, in, w.firstLane(), "", "lanes %#x of %#x take it", mask, w.mask)
@@ -254,8 +249,7 @@ func (w *warp) effect(in *inst, mask uint32) {
 	case ptx.Barrier:
 		w.state, w.barrier = atBarrier, int(in.imm)
 	case ptx.WarpBarrier:
-		for m := mask; m != 0; m &= m - 1 {
-			lane := bits.TrailingZeros32(m)
+		for lane := range lanes(mask) {
 			if member := w.r[in.a][lane] & w.full; member != mask {
 				w.violate(Divergence, in, lane, "", "member mask %#x, executing lanes %#x", member, mask)
 			}
@@ -282,15 +276,35 @@ func (w *warp) together(in *inst, mask, want uint32) {
 	}
 }
 
-func blend(d, s *row32, mask uint32) {
-	for l := range d {
-		if mask>>l&1 != 0 {
-			d[l] = s[l]
-		}
+// resultR is where an instruction puts its result: the destination, or a row of which keepR takes the executing lanes.
+func (w *warp) resultR(in *inst, mask uint32) *row32 {
+	if mask == all32 {
+		return &w.r[in.d]
+	}
+	return &w.tr
+}
+
+func (w *warp) keepR(in *inst, d *row32, mask uint32) {
+	if mask != all32 {
+		blend(&w.r[in.d], d, mask)
 	}
 }
 
-func blendQ(d, s *row64, mask uint32) {
+// resultQ and keepQ are those of 64-bit rows.
+func (w *warp) resultQ(in *inst, mask uint32) *row64 {
+	if mask == all32 {
+		return &w.q[in.d]
+	}
+	return &w.tq
+}
+
+func (w *warp) keepQ(in *inst, d *row64, mask uint32) {
+	if mask != all32 {
+		blend(&w.q[in.d], d, mask)
+	}
+}
+
+func blend[T uint32 | uint64](d, s *[32]T, mask uint32) {
 	for l := range d {
 		if mask>>l&1 != 0 {
 			d[l] = s[l]
@@ -305,8 +319,7 @@ func (w *warp) shuffle(in *inst, mask uint32) {
 	in.def.Eval.(func(from, b *row32))(from, &w.r[in.b])
 	var out row32
 	var in1 uint32
-	for m := mask; m != 0; m &= m - 1 {
-		lane := bits.TrailingZeros32(m)
+	for lane := range lanes(mask) {
 		if members[lane]&w.live != mask {
 			w.violate(Divergence, in, lane, "", "member mask %#x, executing lanes %#x", members[lane], mask)
 		}
