@@ -10,15 +10,15 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Concurrent is all models at the same time, each with a session, a stream and a goroutine of its own.
+// Concurrent measures all models running at the same time, each with its own session, stream and goroutine.
 type Concurrent struct {
-	// Round is the time in which every model ran once, all having started together.
+	// Round is the time for every model to run once, all starting together.
 	Round  Summary   `json:"round"`
 	Models []OneOf   `json:"models"`
 	Rounds []float64 `json:"rounds_ms"`
 }
 
-// OneOf is one of the models that ran together.
+// OneOf is the latency of one model while the others ran.
 type OneOf struct {
 	Model     string `json:"model"`
 	Precision string `json:"precision"`
@@ -58,7 +58,7 @@ func Together(ctx context.Context, programs []*runtime.Program, d hal.Device, op
 	return out, nil
 }
 
-// once runs every session once, all at the same time.
+// once runs every session once, all at the same time; times are in milliseconds.
 func once(ctx context.Context, sessions []*runtime.Session) (whole float64, each []float64, err error) {
 	each = make([]float64, len(sessions))
 	errs := make([]error, len(sessions))

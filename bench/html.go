@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// group is the results of one model, side by side.
+// group holds the results of one model in all precisions.
 type group struct {
 	Model        string
 	Results      []*Result
@@ -20,7 +20,7 @@ type layerPlot struct {
 	Plot      template.HTML
 }
 
-// WriteHTML writes the report as one page that needs nothing else: no script, no font, no network.
+// WriteHTML writes the report as one self-contained page: no script, font or network access.
 func (r *Report) WriteHTML(path string) error {
 	var table bytes.Buffer
 	if err := r.Print(&table); err != nil {
@@ -38,7 +38,7 @@ func (r *Report) WriteHTML(path string) error {
 	return writeFile(path, out.Bytes())
 }
 
-// groups gathers the results by model, in the order in which they were measured.
+// groups groups the results by model, in the order in which they were measured.
 func (r *Report) groups() []group {
 	var out []group
 	at := map[string]int{}
@@ -100,7 +100,7 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 </head>
 <body>
 <h1>spark-bench on {{.Device}}</h1>
-<p>{{.Machine}}{{with .Driver}}, driver {{.}}{{end}}. {{.Runs}} runs after {{.Warmup}} of warm-up. Times are milliseconds.</p>
+<p>{{.Machine}}{{with .Driver}}, driver {{.}}{{end}}. {{.Runs}} runs after {{.Warmup}} warm-up runs. Times are in milliseconds.</p>
 {{range .Groups}}
 <h2>{{.Model}}</h2>
 <div class="scroll"><table>
@@ -108,7 +108,7 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 {{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td><td>{{ms .Mean}}</td><td>{{ms .P50}}</td><td>{{ms .P99}}</td><td>{{ms .Min}}</td><td>{{printf "%.1f" .PerSecond}}</td><td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .Replay}}</td><td>{{median .Cold}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{.MMAC}}</td></tr>
 {{end}}</table></div>
 {{range .Results}}{{with .Baseline}}<p class="{{.Verdict}}">Baseline: {{.Verdict}}; p50 was {{ms .P50}} ms, ratio {{printf "%.3f" .Ratio}}, p = {{printf "%.2g" .P}}.</p>{{end}}
-{{if .State.Throttle.Slowdowns}}<p class="warn">{{.Precision}}: throttled while it ran: {{join .State.Throttle.Slowdowns ", "}}</p>{{end}}{{if .State.Capped}}<p class="warn">{{.Precision}}: the clock was capped without a reason</p>{{end}}{{end}}
+{{if .State.Throttle.Slowdowns}}<p class="warn">{{.Precision}}: throttled during the run: {{join .State.Throttle.Slowdowns ", "}}</p>{{end}}{{if .State.Capped}}<p class="warn">{{.Precision}}: the clock was capped, no reason reported</p>{{end}}{{end}}
 <h3>Latency distribution</h3>
 {{.Distribution}}
 {{if .Scatter}}<h3>Precision against accuracy</h3>
@@ -116,14 +116,14 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 <div class="scroll"><table><tr><th>output</th><th>precision</th><th>max abs</th><th>cosine</th><th>relative L2</th></tr>
 {{range .Results}}{{$p := .Precision}}{{range .Outputs}}<tr><td>{{.Name}}</td><td>{{$p}}</td><td>{{printf "%.3g" .MaxAbs}}</td><td>{{printf "%.9f" .Cosine}}</td><td>{{printf "%.3g" .RelL2}}</td></tr>
 {{end}}{{end}}</table></div>{{end}}
-{{range .Layers}}<h3>Time by launch, {{.Precision}} (each by itself, the longest first)</h3>
+{{range .Layers}}<h3>Time by launch, {{.Precision}} (each by itself, longest first)</h3>
 {{.Plot}}
 {{end}}{{end}}
-<h2>As on the terminal</h2>
+<h2>Text table</h2>
 <pre>{{.Table}}</pre>
 </body>
 </html>
 `))
 
-// MMAC is the millions of multiply-accumulates of a run, as text.
+// MMAC formats the multiply-accumulates of a run in millions.
 func (x *Result) MMAC() string { return number(float64(x.MACs) / 1e6) }

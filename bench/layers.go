@@ -9,11 +9,11 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// layerRuns is how often each launch is timed; the median counts.
+// layerRuns is the number of times each launch is timed; the median is reported.
 const layerRuns = 5
 
-// layers times every launch as a graph of its own. The sum is more than the whole: a graph overlaps its launches, and
-// here each one starts from a cache that the others did not fill.
+// layers times every launch as a graph of its own. The times add up to more than a run, in which launches overlap and find
+// their inputs in the cache.
 func layers(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.Device) ([]Layer, error) {
 	apart := *p
 	single := *v

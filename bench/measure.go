@@ -15,19 +15,19 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Options says how to measure.
+// Options configure a measurement.
 type Options struct {
 	Runs   int // at least 1
 	Warmup int
-	Target string // variant, where the device takes any
-	Layers bool   // also each launch by itself
+	Target string // variant to run on a device that accepts any
+	Layers bool   // also time each launch by itself
 
-	Source  nvml.Source // for clocks and power; nil for none
-	Bus     string      // the GPU's address in Source
-	L2Bytes int         // of the GPU's cache, to flush it; 0 where it is not known or there is none
+	Source  nvml.Source // of clocks and power; nil for none
+	Bus     string      // the GPU's PCI address in Source
+	L2Bytes int         // size of the GPU's L2 cache, to flush it; 0 if unknown or if there is none
 }
 
-// Inputs makes deterministic inputs for a program, by the names and types of its ports.
+// Inputs generates deterministic inputs for a program, as bytes by input name.
 func Inputs(p *runtime.Program) (map[string][]byte, error) {
 	g := &ir.Graph{}
 	for _, in := range p.Inputs {
@@ -44,7 +44,7 @@ func Inputs(p *runtime.Program) (map[string][]byte, error) {
 	return out, nil
 }
 
-// Measure measures a program on a device. It returns the outputs of the first run too, by name, in float64.
+// Measure measures a program on a device. It also returns the outputs of the first run by name.
 func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options) (*Result, map[string][]float64, error) {
 	r := &Result{Model: p.Model, Precision: p.Precision}
 	begin := time.Now()
@@ -92,7 +92,7 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 	return r, outputs, nil
 }
 
-// Open loads a program onto a device, with inputs in place.
+// Open loads a program onto a device and sets its inputs to those of Inputs.
 func Open(ctx context.Context, p *runtime.Program, d hal.Device, target string) (*runtime.Session, error) {
 	in, err := Inputs(p)
 	if err != nil {
@@ -134,7 +134,7 @@ func (r *Result) describe(m *runtime.Model) {
 	}
 }
 
-// replays measures the graph alone: warm, and on a GPU with its cache flushed before each run.
+// replays times the graph alone: warm, and on a GPU also with its L2 cache flushed before each run.
 func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, opt Options) error {
 	replay := func() (float64, error) {
 		took, err := s.Replay(ctx)
@@ -192,7 +192,7 @@ func flusher(ctx context.Context, d hal.Device, l2 int) (graph hal.Graph, free f
 	return graph, free, err
 }
 
-// Accuracy compares outputs with a reference's, output by output in the program's order.
+// Accuracy compares each output with a reference of the same name, in the program's order.
 func Accuracy(p *runtime.Program, got, want map[string][]float64) ([]Output, error) {
 	var out []Output
 	for _, q := range p.Outputs {

@@ -27,13 +27,13 @@ type Peer struct {
 	FirstMS float64   `json:"first_ms"`
 	Samples []float64 `json:"samples_ms"`
 	Summary
-	// Ratio is the peer's median over ours: above 1 we are faster.
+	// Ratio is the peer's median divided by ours: above 1 means that ours is faster.
 	Ratio   float64  `json:"ratio"`
 	Outputs []Output `json:"outputs,omitempty"` // ours against the peer's
 }
 
-// ONNXRuntime runs an ONNX file in the ONNX Runtime of a Python interpreter, on the inputs that Inputs makes for a program
-// of it. It returns the outputs too.
+// ONNXRuntime runs an ONNX file in ONNX Runtime with a Python interpreter, on the inputs that Inputs generates for its
+// program. It also returns the outputs by name.
 func ONNXRuntime(ctx context.Context, python, model string, p *runtime.Program, opt Options) (*Peer, map[string][]float64, error) {
 	dir, err := os.MkdirTemp("", "spark-bench")
 	if err != nil {

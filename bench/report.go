@@ -11,10 +11,10 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Version is the version of the JSON.
+// Version is the version of the JSON schema.
 const Version = 1
 
-// Report is all that was measured in one run of the command.
+// Report holds the measurements of one run of spark-bench.
 type Report struct {
 	Version int      `json:"version"`
 	Machine string   `json:"machine"`
@@ -23,7 +23,7 @@ type Report struct {
 	Runs    int      `json:"runs"`
 	Warmup  int      `json:"warmup"`
 	Results []Result `json:"results"`
-	// Concurrent is there if the models also ran at the same time.
+	// Concurrent is set if the models also ran at the same time.
 	Concurrent *Concurrent `json:"concurrent,omitempty"`
 }
 
@@ -38,11 +38,11 @@ type Result struct {
 	WeightsBytes int       `json:"weights_bytes"`
 	MACs         int64     `json:"macs"`
 	CompileMS    float64   `json:"compile_ms,omitempty"`
-	LoadMS       float64   `json:"load_ms"`  // code and weights onto the device, memory, graph
+	LoadMS       float64   `json:"load_ms"`  // loading code and weights, allocating memory, capturing the graph
 	FirstMS      float64   `json:"first_ms"` // the first run
 	Summary                // steady runs, inputs and outputs included
 	Samples      []float64 `json:"samples_ms"`
-	// Replay is the graph alone, by the device's clock where it has one. Cold is the same with the L2 cache flushed.
+	// Replay is the graph alone, timed by the device if it has a clock. Cold is the same with the L2 cache flushed.
 	Replay *Summary `json:"replay,omitempty"`
 	Cold   *Summary `json:"cold,omitempty"`
 
@@ -54,13 +54,13 @@ type Result struct {
 	Baseline    *Difference `json:"baseline,omitempty"`
 }
 
-// Output is how far an output is from the same model's in fp32.
+// Output compares an output with the same model's in fp32.
 type Output struct {
 	Name string `json:"name"`
 	runtime.Metrics
 }
 
-// State is how the GPU was while the model ran: means over the samples that were taken.
+// State is the mean state of the GPU while the model ran.
 type State struct {
 	Samples     int          `json:"samples"`
 	ClockMHz    nvml.Figure  `json:"clock_mhz"`
@@ -79,20 +79,20 @@ type Layer struct {
 	MS     float64 `json:"ms"`
 }
 
-// Difference is what changed against a baseline.
+// Difference compares a result with its baseline.
 type Difference struct {
 	P50   float64 `json:"p50_ms"`  // the baseline's
 	Ratio float64 `json:"ratio"`   // median now over median then
 	P     float64 `json:"p_value"` // Mann–Whitney U, two-sided
-	// Verdict is faster, slower, or same where the test does not tell them apart.
+	// Verdict is faster or slower, or same if the difference is not significant.
 	Verdict string `json:"verdict"`
 }
 
-// significance is the probability of a false alarm that a verdict is given at.
+// significance is the p-value below which a difference counts.
 const significance = .01
 
-// Compare holds the results against those of a baseline for the same model, precision and device. It returns what has no
-// counterpart.
+// Compare compares each result with the baseline's for the same model, precision and device. It returns the results that the
+// baseline lacks.
 func (r *Report) Compare(base *Report) (unmatched []string) {
 	for i := range r.Results {
 		now := &r.Results[i]
@@ -116,7 +116,7 @@ func (r *Report) Compare(base *Report) (unmatched []string) {
 	return unmatched
 }
 
-// Read reads a report that Write wrote.
+// Read reads a report written by Write.
 func Read(path string) (*Report, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -127,7 +127,7 @@ func Read(path string) (*Report, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.Version != Version {
-		return nil, fmt.Errorf("%s: version %d of the report, this program reads %d: measure the baseline again", path, r.Version, Version)
+		return nil, fmt.Errorf("%s: report version %d, want %d: measure the baseline again", path, r.Version, Version)
 	}
 	return &r, nil
 }
@@ -141,7 +141,7 @@ func (r *Report) Write(path string) error {
 	return writeFile(path, append(raw, '\n'))
 }
 
-// writeFile writes a whole file or none.
+// writeFile replaces a file atomically.
 func writeFile(path string, raw []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".bench-*")
 	if err != nil {

@@ -13,10 +13,10 @@ type Summary struct {
 	P99       float64 `json:"p99_ms"`
 	Min       float64 `json:"min_ms"`
 	Max       float64 `json:"max_ms"`
-	PerSecond float64 `json:"per_second"` // runs one after the other
+	PerSecond float64 `json:"per_second"` // consecutive runs
 }
 
-// Summarise describes samples, of which there must be one at least.
+// Summarise summarises samples in milliseconds, at least one.
 func Summarise(samples []float64) Summary {
 	sorted := slices.Sorted(slices.Values(samples))
 	var sum float64
@@ -40,12 +40,12 @@ func Quantile(sorted []float64, q float64) float64 {
 	return sorted[i] + float64((at-float64(i))*(sorted[i+1]-sorted[i]))
 }
 
-// exactLimit is up to which number of samples on both sides together MannWhitney counts instead of approximating.
+// exactLimit is the largest total number of samples for which MannWhitney counts instead of approximating.
 const exactLimit = 40
 
-// MannWhitney is the two-sided Mann–Whitney U test (Mann and Whitney 1947): the probability that two sets of samples of
-// one and the same distribution differ in rank at least as much as these do. It asks nothing of the distribution, which
-// for latencies is never normal. Without ties and with few samples it counts, else it uses the normal approximation with
+// MannWhitney is the two-sided Mann–Whitney U test (Mann and Whitney 1947): the probability that two sets of samples from
+// the same distribution differ in rank at least as much as these do. It makes no assumption about the distribution, since
+// latencies are never normal. With few samples and no ties it counts; otherwise it uses the normal approximation with
 // corrections for ties and continuity. It is 1 if either side is empty.
 func MannWhitney(a, b []float64) float64 {
 	if len(a) == 0 || len(b) == 0 {
@@ -58,7 +58,7 @@ func MannWhitney(a, b []float64) float64 {
 	return approximate(float64(len(a)), float64(len(b)), u, ties)
 }
 
-// approximate takes U as normally distributed.
+// approximate is the probability under a normal distribution of U.
 func approximate(n, m, u, ties float64) float64 {
 	total := n + m
 	variance := n * m / 12 * (total + 1 - ties/(total*(total-1)))
@@ -69,7 +69,7 @@ func approximate(n, m, u, ties float64) float64 {
 	return min(1, math.Erfc(max(z, 0)/math.Sqrt2))
 }
 
-// rankSum is a's U statistic, and the sum of t³−t over groups of t equal samples.
+// rankSum returns the U statistic of a, and the sum of t³−t over groups of t equal samples.
 func rankSum(a, b []float64) (u, ties float64) {
 	type sample struct {
 		value float64
@@ -102,7 +102,7 @@ func rankSum(a, b []float64) (u, ties float64) {
 	return ranks - n*(n+1)/2, ties
 }
 
-// exact is the two-sided probability of a U at least as far from its middle: arrangements of n and m samples counted by their U.
+// exact is the two-sided probability of a U at least as far from its mean, counted over all arrangements of n and m samples.
 func exact(n, m int, u float64) float64 {
 	u = min(u, float64(n*m)-u)
 	// counts[i][v] is the number of ways to choose i of the samples so far with a U of v.

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Plots are drawn as SVG in the page itself: nothing is loaded, nothing is executed. Colours are those of Okabe and Ito's
-// palette, which colour-blind readers tell apart.
+// Plots are inline SVG, with nothing to load or execute. The colours are Okabe and Ito's palette, which colour-blind readers
+// can tell apart.
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442"}
 
 const plotWidth, plotHeight, marginLeft, marginBottom, marginTop = 720, 260, 60, 40, 24
@@ -98,8 +98,8 @@ func (c *canvas) legend(names []string) {
 	}
 }
 
-// distribution draws the share of runs by latency, a line a series. The slowest hundredth is left out of the axis, so
-// that one straggler does not flatten the rest; the tables have it.
+// distribution draws a histogram of latency for each series. The axis leaves out the slowest percent so that one straggler
+// does not flatten the rest; the tables include it.
 func distribution(names []string, samples [][]float64) template.HTML {
 	const bins = 60
 	var all, shares []float64
@@ -121,7 +121,7 @@ func distribution(names []string, samples [][]float64) template.HTML {
 	}
 	c := &canvas{height: plotHeight}
 	y := newScale([]float64{0, slices.Max(shares)}, plotHeight-marginBottom, marginTop, false)
-	c.axes(x, y, "ms a run", "% of runs", number, func(v float64) string { return fmt.Sprintf("%.0f", v) })
+	c.axes(x, y, "ms per run", "% of runs", number, func(v float64) string { return fmt.Sprintf("%.0f", v) })
 	for i := range counts {
 		var points strings.Builder
 		fmt.Fprintf(&points, "%.1f,%.1f", x.from, y.at(0))
@@ -137,7 +137,7 @@ func distribution(names []string, samples [][]float64) template.HTML {
 	return c.svg("distribution of latency")
 }
 
-// bars draws the launches that take longest, one a row.
+// bars draws the slowest launches, one per row.
 func bars(layers []Layer) template.HTML {
 	const most, row = 25, 18
 	sorted := slices.Clone(layers)
@@ -164,7 +164,7 @@ func bars(layers []Layer) template.HTML {
 	return c.svg("time by launch")
 }
 
-// scatter draws error against time, a point a precision.
+// scatter plots error against time, one point per precision.
 func scatter(names []string, ms, l2 []float64) template.HTML {
 	c := &canvas{height: plotHeight}
 	floor := slices.Clone(l2)
@@ -172,7 +172,7 @@ func scatter(names []string, ms, l2 []float64) template.HTML {
 		floor[i] = min(max(floor[i], 1e-9), 1e3) // a logarithmic axis has neither zero nor infinity
 	}
 	x, y := newScale(append([]float64{0}, ms...), marginLeft, plotWidth-120, false), newScale(floor, plotHeight-marginBottom-10, marginTop+10, true)
-	c.axes(x, y, "ms a run (p50)", "relative L2", number, func(v float64) string { return fmt.Sprintf("%.1g", v) })
+	c.axes(x, y, "ms per run (p50)", "relative L2", number, func(v float64) string { return fmt.Sprintf("%.1g", v) })
 	for i := range ms {
 		fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="5" fill="%s"/>`, x.at(ms[i]), y.at(floor[i]), colours[i%len(colours)])
 		c.text(x.at(ms[i])+9, y.at(floor[i])+4, "start", names[i])

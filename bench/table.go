@@ -8,9 +8,9 @@ import (
 	"text/tabwriter"
 )
 
-// Print writes the report as tables for a terminal.
+// Print writes the report as text tables.
 func (r *Report) Print(w io.Writer) error {
-	fmt.Fprintf(w, "%s: %d runs after %d of warm-up\n\n", r.Device, r.Runs, r.Warmup)
+	fmt.Fprintf(w, "%s: %d runs after %d warm-up runs\n\n", r.Device, r.Runs, r.Warmup)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "model\tprecision\tlaunches\tmean ms\tp50\tp99\tmin\truns/s\tfirst ms\tgraph p50\tcold p50\tarena MB\tweights MB\tcosine\trel L2\t")
 	for i := range r.Results {
@@ -32,7 +32,7 @@ func (r *Report) Print(w io.Writer) error {
 		}
 	}
 	if c := r.Concurrent; c != nil {
-		fmt.Fprintf(w, "\nall %d at the same time: a round takes %s ms (p99 %s)\n", len(c.Models), number(c.Round.P50), number(c.Round.P99))
+		fmt.Fprintf(w, "\nall %d at the same time: %s ms per round (p99 %s)\n", len(c.Models), number(c.Round.P50), number(c.Round.P99))
 		for _, m := range c.Models {
 			fmt.Fprintf(w, "  %s %s: p50 %s ms, p99 %s\n", m.Model, m.Precision, number(m.P50), number(m.P99))
 		}
@@ -40,7 +40,7 @@ func (r *Report) Print(w io.Writer) error {
 	return nil
 }
 
-// remarks are the lines below the table: state of the GPU, peer, baseline.
+// remarks are the lines below the table: state of the GPU, ONNX Runtime, baseline.
 func (x *Result) remarks() []string {
 	var out []string
 	name := x.Model + " " + x.Precision
@@ -50,7 +50,7 @@ func (x *Result) remarks() []string {
 			line += ", THROTTLED: " + strings.Join(slow, ", ")
 		}
 		if s.Capped {
-			line += ", CLOCK CAPPED without a reason: the figures are not those of a healthy GPU"
+			line += ", CLOCK CAPPED, no reason reported: a healthy GPU would be faster"
 		}
 		out = append(out, line)
 	}
@@ -75,7 +75,7 @@ func verdict(d *Difference) string {
 	return strings.ToUpper(d.Verdict)
 }
 
-// Worst is the least cosine and the greatest relative L2 of the outputs.
+// Worst returns the smallest cosine and the largest relative L2 of the outputs.
 func (x *Result) Worst() (cosine, l2 float64) { return worst(x.Outputs) }
 
 func worst(outputs []Output) (cosine, l2 float64) {
@@ -93,7 +93,7 @@ func median(s *Summary) string {
 	return number(s.P50)
 }
 
-// number prints milliseconds with three digits that count.
+// number formats milliseconds with about three significant digits.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a == 0:

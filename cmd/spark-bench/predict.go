@@ -18,11 +18,11 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// predict counts a run of every model in every precision on the CPU device and prints what it would take on the target's
-// device. Low precision is forced, and calibrated on one generated input: times do not depend on what the numbers are.
+// predict counts the work of a run of every model in every precision on the CPU device and prints the predicted time on the
+// target's device. Low precision is forced and calibrated on one generated input, since times do not depend on the data.
 func (s *session) predict(ctx context.Context, precisions []string) error {
 	if s.Baseline != "" || s.HTML != "" || s.Concurrent || s.Layers {
-		return errors.New("--predict measures nothing: --baseline, --html, --layers and --concurrent do not go with it")
+		return errors.New("--predict measures nothing: leave out --baseline, --html, --layers and --concurrent")
 	}
 	if s.target = s.Target; s.target == "" {
 		s.target = target.Default().Name
@@ -32,7 +32,7 @@ func (s *session) predict(ctx context.Context, precisions []string) error {
 		return err
 	}
 	if err != nil {
-		s.note("no ptxas: without registers the occupancy of kernels is an upper bound")
+		s.note("ptxas not found: without register counts, predicted occupancy is an upper bound")
 	}
 	var all []report.Prediction
 	var profiles []*profile.Profile
@@ -46,7 +46,7 @@ func (s *session) predict(ctx context.Context, precisions []string) error {
 			if err != nil {
 				return err
 			}
-			s.note(fmt.Sprintf("%s %s: counting a run", p.Model, p.Precision))
+			s.note(fmt.Sprintf("%s %s: counting the work of a run", p.Model, p.Precision))
 			time, prof, err := report.Predict(ctx, p, v)
 			if err != nil {
 				return err
@@ -89,7 +89,7 @@ func (s *session) programsOf(ctx context.Context, path string, precisions []stri
 	return out, nil
 }
 
-// predictions prints a line a program, each model's times against its fp16.
+// predictions prints a line per program, with times relative to the same model in fp16.
 func predictions(w io.Writer, all []report.Prediction) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "model\tprecision\tdevice\tµs\tcold µs\tfp16 / this\tcold\tlaunches\tweights MB\tread MB\twritten MB\t")
@@ -106,7 +106,7 @@ func predictions(w io.Writer, all []report.Prediction) error {
 	return t.Flush()
 }
 
-// slower lists the launches that a lower precision makes slower than they are in fp16: what to look at first.
+// slower lists the launches that are slower in a lower precision than in fp16.
 func slower(w io.Writer, profiles []*profile.Profile) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	found := false

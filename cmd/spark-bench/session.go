@@ -32,10 +32,10 @@ type session struct {
 	device hal.Device
 	target string // to compile ONNX files for
 
-	assembler *ptxas.Tool // of --predict; nil without ptxas
+	assembler *ptxas.Tool // for --predict; nil without ptxas
 	options   bench.Options
 	report    *bench.Report
-	python    string // "" for no comparison with ONNX Runtime
+	python    string // interpreter with ONNX Runtime; "" if there is none
 	programs  []*runtime.Program
 }
 
@@ -46,7 +46,7 @@ func (s *session) run(ctx context.Context) error {
 	case s.Runs < 1 || s.Warmup < 0:
 		return fmt.Errorf("--runs %d --warmup %d: want at least 1 and 0", s.Runs, s.Warmup)
 	case s.MaxSlowdown != nil && (s.Baseline == "" || *s.MaxSlowdown < 1):
-		return errors.New("--max-slowdown is a ratio of at least 1 against a --baseline")
+		return errors.New("--max-slowdown: want a ratio of at least 1, and a --baseline")
 	}
 	precisions, err := s.precisions()
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *session) note(text string) {
 	}
 }
 
-// precisions resolves --precision; none given is the environment's, else the default.
+// precisions resolves --precision; without it, the environment's precision or the default.
 func (s *session) precisions() ([]string, error) {
 	given := s.Precision
 	if len(given) == 0 {
@@ -113,7 +113,7 @@ func (s *session) precisions() ([]string, error) {
 	return out, nil
 }
 
-// prepare describes machine and device, and finds what is measured with.
+// prepare describes machine and device in the report, and finds the sources of clocks and the peer.
 func (s *session) prepare() (done func()) {
 	info := s.device.Info()
 	s.report = &bench.Report{Version: bench.Version, Device: fmt.Sprintf("%s (%s)", info.Name, info.Backend), Runs: s.Runs, Warmup: s.Warmup}
@@ -129,7 +129,7 @@ func (s *session) prepare() (done func()) {
 			s.options.Source = source
 			done = func() { source.Close() }
 		} else {
-			s.note(fmt.Sprintf("clocks and power are not recorded: %v", err))
+			s.note(fmt.Sprintf("not recording clocks and power: %v", err))
 		}
 	}
 	if s.target = s.Target; s.target == "" {
@@ -148,7 +148,7 @@ func (s *session) prepare() (done func()) {
 	return done
 }
 
-// model measures one argument: a package as it is, an ONNX file in every precision.
+// model measures one argument: a package as compiled, or an ONNX file in every precision.
 func (s *session) model(ctx context.Context, path string, precisions []string) error {
 	p, err := cli.Package(path)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *session) model(ctx context.Context, path string, precisions []string) e
 			return err
 		}
 	}
-	var peer *bench.Peer // ONNX Runtime's time, measured once a model
+	var peer *bench.Peer // ONNX Runtime, measured once per model
 	var theirs map[string][]float64
 	begin := len(s.report.Results)
 	outputs := map[string]map[string][]float64{}
@@ -186,7 +186,7 @@ func (s *session) model(ctx context.Context, path string, precisions []string) e
 		if peer == nil && s.python != "" {
 			if peer, theirs, err = bench.ONNXRuntime(ctx, s.python, path, p, s.options); err != nil {
 				s.note(fmt.Sprintf("%s: %v", path, err))
-				s.python = "" // it is said once
+				s.python = "" // report it once
 			}
 		}
 		if peer != nil {
@@ -223,7 +223,7 @@ func (s *session) measure(ctx context.Context, p *runtime.Program, compiled time
 	return &s.report.Results[len(s.report.Results)-1], out, nil
 }
 
-// fp32 is what the model's outputs are in fp32.
+// fp32 computes the model's outputs in fp32.
 func (s *session) fp32(ctx context.Context, path string) (map[string][]float64, error) {
 	p, _, err := s.compile(ctx, path, compile.Options{Precision: "fp32"})
 	if err != nil {
@@ -258,7 +258,7 @@ func (s *session) compile(ctx context.Context, path string, opt compile.Options)
 	return r.Program, r.Compile, nil
 }
 
-// finish writes everything, and says whether a model is slower than is allowed.
+// finish writes the reports. It returns errSlower if a model is slower than --max-slowdown allows.
 func (s *session) finish() error {
 	if err := s.report.Print(s.out); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Command spark-compile turns an ONNX model into PTX kernels and a Go package that loads and runs them.
+// Command spark-compile compiles an ONNX model to PTX kernels and a Go package that loads and runs them.
 //
 //	spark-compile driving_vision.onnx --precision fp16 -o ./drivingvision
 package main
@@ -23,24 +23,24 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// flags is the command line, as the design fixes it.
+// flags is the command line.
 type flags struct {
 	Model      string   `arg:"" optional:"" name:"model" help:"ONNX file."`
 	Precision  string   `help:"${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
 	Output     string   `short:"o" help:"Directory of the Go package; default: the model's base name without underscores." placeholder:"DIR"`
 	Package    string   `help:"Package name; default: the directory's." placeholder:"NAME"`
 	Target     []string `help:"Targets: ${targets}." default:"${target}" placeholder:"${target}[,…]"`
-	Calibrate  []string `help:"Inputs to calibrate ${calibrating} on, and to measure accuracy on: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
-	MinCosine  *float64 `help:"Accuracy budget of every output: ${calibrating} are searched for it (default 0.999), other precisions are checked." placeholder:"C"`
-	Keep       []string `help:"Nodes that ${calibrating} leave at fp16." placeholder:"NODE"`
-	Shape      []string `help:"Fix an input's shape." placeholder:"input=1x3x48x192" sep:"none"`
-	Batch      int      `help:"Leading dimension of every input." placeholder:"N"`
+	Calibrate  []string `help:"Inputs for calibrating ${calibrating} and for measuring accuracy: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
+	MinCosine  *float64 `help:"Minimum cosine of every output: ${calibrating} keep layers at fp16 to meet it (default 0.999), other precisions fail if they miss it." placeholder:"C"`
+	Keep       []string `help:"Nodes to keep at fp16 in ${calibrating}." placeholder:"NODE"`
+	Shape      []string `help:"Set an input's shape." placeholder:"input=1x3x48x192" sep:"none"`
+	Batch      int      `help:"Set the leading dimension of every input." placeholder:"N"`
 	Report     string   `help:"Write a JSON report." placeholder:"FILE.json"`
-	Emit       string   `help:"Print ir, ptx or program and write no package." enum:"ir,ptx,program," default:"" placeholder:"ir|ptx|program"`
-	Passes     []string `help:"Run these passes instead of the default ones." placeholder:"LIST"`
-	HelpPasses bool     `help:"Describe the passes and stop."`
+	Emit       string   `help:"Print the IR, PTX or program instead of writing a package." enum:"ir,ptx,program," default:"" placeholder:"ir|ptx|program"`
+	Passes     []string `help:"Run these passes instead of the defaults." placeholder:"LIST"`
+	HelpPasses bool     `help:"Describe the passes and exit."`
 	Tune       bool     `help:"Tune schedules on the device."`
-	Quiet      bool     `help:"Print nothing but errors."`
+	Quiet      bool     `help:"Print only errors and warnings."`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -111,7 +111,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	var rep *report.Report
-	if f.Report != "" || !f.Quiet { // it takes time, and is for who reads it
+	if f.Report != "" || !f.Quiet { // it takes time, so only if somebody reads it
 		if rep, err = f.report(ctx, r, opt.Warn); err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// write writes package and report, both or neither.
+// write writes both package and report, or neither.
 func (f *flags) write(ctx context.Context, dir string, files map[string][]byte, rep *report.Report) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (f *flags) write(ctx context.Context, dir string, files map[string][]byte, 
 	return s.Commit()
 }
 
-// checkPlaces says at once what could not be written in the end.
+// checkPlaces reports before the long work whether package or report could not be written.
 func (f *flags) checkPlaces(dir string) error {
 	if f.Emit == "" {
 		if err := gopkg.CheckDir(dir); err != nil {
@@ -158,7 +158,7 @@ func (f *flags) checkPlaces(dir string) error {
 	return report.CheckPath(f.Report)
 }
 
-// place chooses directory and package name.
+// place returns directory and name of the package.
 func (f *flags) place() (dir, name string, err error) {
 	if dir = f.Output; dir == "" {
 		if name, err = gopkg.PackageName(f.Model); err != nil && f.Package == "" {
@@ -179,7 +179,7 @@ func (f *flags) place() (dir, name string, err error) {
 	return dir, name, gopkg.CheckPackageName(name)
 }
 
-// report says what there is to say.
+// report describes the program, its accuracy and its predicted time, and warns if it is no faster than in fp16.
 func (f *flags) report(ctx context.Context, r *compile.Result, warn func(string)) (*report.Report, error) {
 	rep := report.Of(r.Program, &r.Program.Variants[0])
 	rep.CompileMS, rep.PtxasMS = milliseconds(r.Compile), milliseconds(r.Ptxas)
@@ -190,7 +190,7 @@ func (f *flags) report(ctx context.Context, r *compile.Result, warn func(string)
 		return rep, err
 	}
 	if at16, here := rep.Predicted[0], rep.Predicted[1]; here.ColdUS >= at16.ColdUS && here.US >= at16.US {
-		warn(fmt.Sprintf("%s is predicted to be no faster than fp16 on %s: %.1f µs against %.1f; unless it is for the size of the weights, use --precision fp16", here.Precision, here.Device, here.US, at16.US))
+		warn(fmt.Sprintf("%s is predicted to be no faster than fp16 on %s: %.1f µs against %.1f; use --precision fp16 unless smaller weights are the goal", here.Precision, here.Device, here.US, at16.US))
 	}
 	return rep, nil
 }
@@ -209,7 +209,7 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 	if r.Ptxas > 0 {
 		fmt.Fprintf(w, ", ptxas %.2f s", r.Ptxas.Seconds())
 	} else {
-		fmt.Fprint(w, "; no ptxas: the package holds PTX only, which the driver compiles when it is loaded")
+		fmt.Fprint(w, "; ptxas not found: the package contains only PTX, which the driver compiles on loading")
 	}
 	fmt.Fprintln(w)
 }

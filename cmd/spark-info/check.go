@@ -17,14 +17,14 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// Results of a check. What is missing can be done without.
+// Results of a check. Missing parts are optional.
 const (
 	passed  = "passed"
 	missing = "missing"
 	failed  = "failed"
 )
 
-// check is one line of --check.
+// check is the result of one check.
 type check struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`
@@ -48,7 +48,7 @@ func printChecks(w io.Writer, checks []check) error {
 	return t.Flush()
 }
 
-// check runs all checks, each whatever the others say.
+// check runs every check, even after one fails.
 func (t *tool) check(ctx context.Context, s *status, d hal.Device) []check {
 	out := []check{t.checkDriver(s), checkManagement(s), checkDevice(s), checkClocks(s)}
 	if d != nil {
@@ -65,7 +65,7 @@ func (t *tool) check(ctx context.Context, s *status, d hal.Device) []check {
 	return append(out, checkPtxas(ctx, s), checkRuntime(ctx))
 }
 
-// checkDriver: no driver is missing, one that does not work has failed.
+// checkDriver tells a driver that is not installed (missing) from one that does not work (failed).
 func (t *tool) checkDriver(s *status) check {
 	m := s.Machine
 	if m.CUDA != "" && m.BestGPU() != nil {
@@ -76,9 +76,9 @@ func (t *tool) checkDriver(s *status) check {
 		why = m.Missing[0]
 	}
 	if len(m.GPUs) == 0 && strings.HasPrefix(why, hal.ErrNoDriver.Error()) {
-		return check{"driver", missing, why, "install the NVIDIA driver; the CPU device works without"}
+		return check{"driver", missing, why, "install the NVIDIA driver; the CPU device works without it"}
 	}
-	return check{"driver", failed, why, "is the kernel module loaded, is the GPU visible (nvidia-smi, CUDA_VISIBLE_DEVICES, the container's --gpus)?"}
+	return check{"driver", failed, why, "check that the kernel module is loaded and the GPU visible (nvidia-smi, CUDA_VISIBLE_DEVICES, the container's --gpus)"}
 }
 
 func checkManagement(s *status) check {
@@ -86,7 +86,7 @@ func checkManagement(s *status) check {
 	if m.Management != "" {
 		return check{"management", passed, m.Management + ": clocks, power, temperature", ""}
 	}
-	return check{"management", missing, m.Missing[len(m.Missing)-1], "install nvidia-utils; without it clocks and power are not recorded"}
+	return check{"management", missing, m.Missing[len(m.Missing)-1], "install nvidia-utils to record clocks and power"}
 }
 
 func checkDevice(s *status) check {
@@ -107,7 +107,7 @@ func checkClocks(s *status) check {
 	return check{"clocks", passed, fmt.Sprintf("%.0f MHz, not throttled", g.ClockMHz.Value), ""}
 }
 
-// where names a device in the name of a check.
+// where is the part of a check's name that names the device.
 func where(d hal.Device) string {
 	if d.Info().Backend == "emu" {
 		return "on the CPU device"
@@ -117,7 +117,7 @@ func where(d hal.Device) string {
 
 const probeThreads, probeBlocks = 128, 8
 
-// probe is a kernel that computes data[i] = 3·data[i] + i with its words passing through shared memory in reverse.
+// probe is a kernel that computes 3·data[i] + i and reverses each block's words through shared memory.
 func probe(arch string) string {
 	m := ptx.NewModule(arch)
 	k := m.NewKernel("probe", probeThreads)
@@ -143,8 +143,8 @@ func probe(arch string) string {
 	return m.String()
 }
 
-// architecture is the newest target of the compiler that a device takes; the oldest where it takes none, so that the driver
-// says what is missing.
+// architecture returns the newest target that a device supports, or the oldest target if it supports none, so that the driver
+// reports the reason.
 func architecture(d hal.Device) string {
 	if t, err := target.For(d.Info().Target); err == nil {
 		return t.Name
@@ -161,7 +161,7 @@ func checkLoad(ctx context.Context, d hal.Device) check {
 		err = m.Close()
 	}
 	if err != nil {
-		return check{name, failed, err.Error(), "install a newer driver: its compiler must know " + arch}
+		return check{name, failed, err.Error(), "install a newer driver that supports " + arch}
 	}
 	return check{name, passed, "for " + arch, ""}
 }
@@ -170,9 +170,9 @@ func checkLoad(ctx context.Context, d hal.Device) check {
 func checkKernel(ctx context.Context, d hal.Device) check {
 	name := "kernel " + where(d)
 	if err := runProbe(ctx, d); err != nil {
-		return check{name, failed, err.Error(), "see dmesg; compute-sanitizer and another driver version tell hardware from software"}
+		return check{name, failed, err.Error(), "see dmesg; try compute-sanitizer or another driver version to tell hardware from software faults"}
 	}
-	return check{name, passed, fmt.Sprintf("%d words right", probeThreads*probeBlocks), ""}
+	return check{name, passed, fmt.Sprintf("%d words correct", probeThreads*probeBlocks), ""}
 }
 
 func runProbe(ctx context.Context, d hal.Device) (err error) {
@@ -231,24 +231,24 @@ func runProbe(ctx context.Context, d hal.Device) (err error) {
 func checkPtxas(ctx context.Context, s *status) check {
 	tool, err := ptxas.Find(ctx)
 	if errors.Is(err, ptxas.ErrNotFound) {
-		return check{"ptxas", missing, "packages hold PTX only, which the driver compiles when they are loaded", "set PTXAS, put ptxas on the PATH, or pip install nvidia-cuda-nvcc"}
+		return check{"ptxas", missing, "packages contain only PTX, which the driver compiles on loading", "set PTXAS, add ptxas to the PATH, or pip install nvidia-cuda-nvcc"}
 	}
 	if err != nil {
-		return check{"ptxas", failed, err.Error(), "set PTXAS to an ptxas that works"}
+		return check{"ptxas", failed, err.Error(), "set PTXAS to a ptxas that works"}
 	}
 	for _, name := range target.Names() {
 		if _, err := tool.Assemble(ctx, probe(name), name); err != nil {
-			return check{"ptxas", failed, err.Error(), "install a newer ptxas: CUDA 12.9 or newer knows every target"}
+			return check{"ptxas", failed, err.Error(), "install ptxas of CUDA 12.9 or newer, which supports every target"}
 		}
 	}
-	return check{"ptxas", passed, tool.Version + ", knows " + strings.Join(target.Names(), ", "), ""}
+	return check{"ptxas", passed, tool.Version + ", supports " + strings.Join(target.Names(), ", "), ""}
 }
 
 func checkRuntime(ctx context.Context) check {
 	const name, remedy = "ONNX Runtime", "make tools, or pip install onnxruntime and set SPARK_PYTHON"
 	p, err := python.Find()
 	if errors.Is(err, python.ErrNotFound) {
-		return check{name, missing, "no Python found: spark-bench compares with nothing", remedy}
+		return check{name, missing, "Python not found: spark-bench compares with nothing", remedy}
 	}
 	if err != nil {
 		return check{name, failed, err.Error(), remedy}

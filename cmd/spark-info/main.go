@@ -1,4 +1,4 @@
-// Command spark-info says what machine this is, what will be used and why, whether it is set up, and how it is doing.
+// Command spark-info describes this machine, what spark-compile uses of it and why, whether it is set up correctly, and its state.
 //
 //	spark-info
 //	spark-info --check
@@ -20,15 +20,15 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cli"
 )
 
-// flags is the command line, as the design fixes it.
+// flags is the command line.
 type flags struct {
-	JSON      bool     `name:"json" help:"Print JSON; with --monitor a line a moment."`
-	Check     bool     `help:"Check driver, device, PTX, a kernel, ptxas and ONNX Runtime; exit code 1 if one fails."`
+	JSON      bool     `name:"json" help:"Print JSON; with --monitor, one line per interval."`
+	Check     bool     `help:"Check driver, device, PTX, a kernel, ptxas and ONNX Runtime; exit with 1 if one fails."`
 	Monitor   bool     `help:"Show utilisation, clocks, power, temperature and memory until interrupted."`
-	Interval  *float64 `help:"Seconds between two lines of --monitor (1)." placeholder:"S"`
+	Interval  *float64 `help:"Seconds between lines of --monitor (default 1)." placeholder:"S"`
 	Duration  *float64 `help:"Seconds after which --monitor ends." placeholder:"S"`
 	Device    string   `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
-	Precision string   `help:"As for spark-compile; default: OPENPILOT_DGX_PRECISION, else fp16." placeholder:"P"`
+	Precision string   `help:"As for spark-compile; default: OPENPILOT_DGX_PRECISION, else ${precision}." placeholder:"P"`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -41,7 +41,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return cli.Main(&t.flags, "spark-info", "Describe this machine and what spark-compile uses of it.", args, stdout, stderr, func(ctx context.Context) error { return t.run(ctx) })
 }
 
-// tool is one run of the command, with the machine as it sees it.
+// tool is one run of the command and its view of the machine.
 type tool struct {
 	flags
 	out    io.Writer
@@ -51,10 +51,10 @@ type tool struct {
 
 func (t *tool) run(ctx context.Context) error {
 	if !t.Monitor && (t.Interval != nil || t.Duration != nil) {
-		return errors.New("--interval and --duration belong to --monitor")
+		return errors.New("--interval and --duration need --monitor")
 	}
 	if t.Monitor && t.Check {
-		return errors.New("--monitor and --check: one at a time")
+		return errors.New("--monitor and --check cannot be combined")
 	}
 	settings, err := config.Read(config.Flags{Device: t.Device, Precision: t.Precision}, nil)
 	if err != nil {
@@ -90,7 +90,7 @@ func (t *tool) run(ctx context.Context) error {
 	return err
 }
 
-// seconds reads a positive number of seconds; otherwise is what holds where none was given.
+// seconds converts a positive number of seconds; otherwise is the default.
 func seconds(flag string, given *float64, otherwise float64) (time.Duration, error) {
 	v := otherwise
 	if given != nil {
@@ -102,7 +102,7 @@ func seconds(flag string, given *float64, otherwise float64) (time.Duration, err
 	return time.Duration(v * float64(time.Second)), nil
 }
 
-// chosen opens the device that a program would get, and says in the status which, or why none.
+// chosen opens the device that a program would get and records it in the status, or the error.
 func (t *tool) chosen(ctx context.Context, s *status) hal.Device {
 	d, notice, err := t.open(ctx, detect.Options{Name: t.Device})
 	s.Device.Notice = notice

@@ -87,7 +87,7 @@ func TestChecksOfAnOrderlySpark(t *testing.T) {
 	for _, name := range []string{"driver", "management", "device", "clocks", "PTX load on the CPU device", "kernel on the CPU device"} {
 		require.Regexp(t, `passed +`+name, out.String())
 	}
-	require.Contains(t, out.String(), "1024 words right")
+	require.Contains(t, out.String(), "1024 words correct")
 }
 
 func TestThrottledClocksFailTheCheck(t *testing.T) {

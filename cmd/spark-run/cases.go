@@ -14,17 +14,17 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// testCase is one set of inputs, and what is expected of it.
+// testCase is one set of inputs and its expected outputs.
 type testCase struct {
-	name   string // of its file; "" where inputs are given one by one
+	name   string // of its file; "" for inputs given one by one
 	arrays map[string]given
-	expect string // the file of want
+	expect string // file of want
 	want   map[string]*npy.Array
 	got    map[string][]float64 // outputs, once it has run
 }
 
-// cases reads --input and --expect. A directory of .npz files is a case a file, which those of --expect are for: of the same
-// names in a directory. Inputs that are given besides are the same in every case.
+// cases reads --input and --expect. Each .npz file of an input directory is a case, whose expected outputs are in the file of
+// the same name in the directory of --expect. Other inputs are shared by all cases.
 func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 	var dir string
 	rest := *f
@@ -36,7 +36,7 @@ func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 			continue
 		}
 		if dir != "" {
-			return nil, fmt.Errorf("--input %s and --input %s: one directory, please", dir, in)
+			return nil, fmt.Errorf("--input %s and --input %s: want only one directory", dir, in)
 		}
 		dir = in
 	}
@@ -53,10 +53,10 @@ func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 		return nil, err
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("--input %s: the directory holds no .npz files", dir)
+		return nil, fmt.Errorf("--input %s: no .npz files in this directory", dir)
 	}
 	if info, err := os.Stat(f.Expect); f.Expect != "" && (err != nil || !info.IsDir()) {
-		return nil, fmt.Errorf("--expect %s: with a directory of inputs it is a directory too, of files of the same names", f.Expect)
+		return nil, fmt.Errorf("--expect %s: with a directory of inputs, want a directory too, with files of the same names", f.Expect)
 	}
 	slices.Sort(files)
 	var out []testCase
@@ -78,20 +78,19 @@ func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 	return out, comparable(p, out)
 }
 
-// comparable refuses cases that do not expect the same outputs: what is compared is compared over all.
+// comparable returns an error unless all cases expect the same outputs, since figures are combined over the cases.
 func comparable(p *runtime.Program, cases []testCase) error {
 	for _, c := range cases[1:] {
 		for _, q := range p.Outputs {
 			if first := cases[0]; (c.want[q.Name] == nil) != (first.want[q.Name] == nil) {
-				return fmt.Errorf("output %s is in one of %s and %s and not in the other", q.Name, first.expect, c.expect)
+				return fmt.Errorf("output %s is in only one of %s and %s", q.Name, first.expect, c.expect)
 			}
 		}
 	}
 	return nil
 }
 
-// run runs one case as often as was asked for, and writes its outputs if that was asked for. A state that the case does not
-// give begins at zero.
+// run runs one case --runs times and writes its outputs to --output-dir. States that the case does not set start at zero.
 func (c *testCase) run(ctx context.Context, p *runtime.Program, s *runtime.Session, f *flags) ([]time.Duration, error) {
 	fail := func(err error) ([]time.Duration, error) {
 		if c.name != "" {
@@ -135,8 +134,7 @@ func writeOutputs(dir string, p *runtime.Program, s *runtime.Session) error {
 	return nil
 }
 
-// expected reads a file of expected outputs, nil without one, and holds its arrays against the outputs' shapes, in which
-// dimensions of 1 do not count.
+// expected reads a file of expected outputs, or returns nil for "". Shapes must match the outputs' except for dimensions of 1.
 func expected(path string, p *runtime.Program) (map[string]*npy.Array, error) {
 	if path == "" {
 		return nil, nil
@@ -156,22 +154,22 @@ func expected(path string, p *runtime.Program) (map[string]*npy.Array, error) {
 		}
 		found = true
 		if !slices.Equal(long(a.Shape), long(out.Shape)) {
-			return nil, fmt.Errorf("%s: %s has shape %v, the output %v", path, out.Name, a.Shape, out.Shape)
+			return nil, fmt.Errorf("%s: %s has shape %v, but the output %v", path, out.Name, a.Shape, out.Shape)
 		}
 	}
 	if !found {
-		return nil, fmt.Errorf("%s holds no output of %s", path, p.Model)
+		return nil, fmt.Errorf("%s contains no output of %s", path, p.Model)
 	}
 	return want, nil
 }
 
-// given is an array from the command line; named says that its flag named it, so that it must be an input.
+// given is an array from the command line; named means that its flag named it, so it must be an input.
 type given struct {
 	*npy.Array
 	named bool
 }
 
-// inputs reads the --input flags.
+// inputs reads the arrays of the --input flags, by name.
 func (f *flags) inputs() (map[string]given, error) {
 	out := map[string]given{}
 	for _, in := range f.Input {
@@ -203,7 +201,7 @@ func (f *flags) inputs() (map[string]given, error) {
 	return out, nil
 }
 
-// fill copies the arrays into the session's inputs. Arrays of a .npz that are no inputs are not looked at.
+// fill copies the arrays into the session's inputs. Arrays of a .npz that are not inputs are ignored.
 func fill(p *runtime.Program, s *runtime.Session, arrays map[string]given) error {
 	states := map[string]bool{}
 	for _, st := range p.States {
@@ -214,7 +212,7 @@ func fill(p *runtime.Program, s *runtime.Session, arrays map[string]given) error
 	for _, in := range p.Inputs {
 		known[in.Name] = true
 		a := arrays[in.Name]
-		data := make([]byte, len(s.Input(in.Name))) // how a state begins
+		data := make([]byte, len(s.Input(in.Name))) // a state starts at zero
 		switch {
 		case a.Array != nil:
 			var err error

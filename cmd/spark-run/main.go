@@ -1,5 +1,5 @@
-// Command spark-run runs a compiled package or an ONNX model: on given inputs, against expected outputs, many times, or
-// over a suite of ONNX test cases.
+// Command spark-run runs a compiled package or an ONNX model on given inputs, compares outputs with expected ones, times
+// repeated runs, and runs suites of ONNX test cases.
 //
 //	spark-run ./drivingvision --input frames.npz --expect golden.npz --min-cosine 0.9999
 package main
@@ -14,26 +14,26 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cli"
 )
 
-// flags is the command line, as the design fixes it.
+// flags is the command line.
 type flags struct {
 	Model         string   `arg:"" optional:"" name:"model" help:"Directory of a compiled package, or an ONNX file."`
-	Precision     string   `help:"Of an ONNX file: fp32, fp16 …; default: OPENPILOT_DGX_PRECISION, else fp16."`
+	Precision     string   `help:"Precision to compile an ONNX file in: ${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
 	Device        string   `help:"auto, cuda, cuda:N or emu." default:"auto" placeholder:"NAME"`
-	Input         []string `help:"An input, a .npz with inputs by name, or a directory of such files, each a case." placeholder:"NAME=FILE.npy|FILE.npz|DIR" sep:"none"`
+	Input         []string `help:"An input, a .npz with inputs by name, or a directory of .npz files to run one after the other." placeholder:"NAME=FILE.npy|FILE.npz|DIR" sep:"none"`
 	OutputDir     string   `help:"Write every output as NAME.npy." placeholder:"DIR"`
-	Expect        string   `help:"Compare outputs with the arrays of these names; for a directory of inputs, of the files of the same names." placeholder:"FILE.npz|DIR"`
-	Rtol          *float64 `help:"Relative tolerance of --expect and --suite." placeholder:"R"`
-	Atol          *float64 `help:"Absolute tolerance of --expect and --suite." placeholder:"A"`
-	MinCosine     *float64 `help:"Least cosine of --expect." placeholder:"C"`
-	Runs          int      `help:"Run so many times and report the time of each." default:"1" placeholder:"N"`
+	Expect        string   `help:"Expected outputs by name; with a directory of inputs, a directory of files of the same names." placeholder:"FILE.npz|DIR"`
+	Rtol          *float64 `help:"Relative tolerance for --expect and --suite." placeholder:"R"`
+	Atol          *float64 `help:"Absolute tolerance for --expect and --suite." placeholder:"A"`
+	MinCosine     *float64 `help:"Minimum cosine for --expect." placeholder:"C"`
+	Runs          int      `help:"Number of runs; reports mean, median and 99th percentile." default:"1" placeholder:"N"`
 	JSON          string   `name:"json" help:"Write a JSON report." placeholder:"FILE"`
 	Check         bool     `help:"On the CPU device: check memory, races, initialisation and synchronisation."`
-	Profile       bool     `help:"Count on the CPU device what every launch does, and predict its time; --json has it all."`
-	ProfileDevice string   `name:"profile-device" help:"Device to predict times of: ${devices}; default: the target's." placeholder:"NAME"`
+	Profile       bool     `help:"Count the work of every launch on the CPU device and predict its time; --json has every figure."`
+	ProfileDevice string   `name:"profile-device" help:"Device to predict times for: ${devices}; default: the target's." placeholder:"NAME"`
 	ProfileHTML   string   `name:"profile-html" help:"Also write the profile as a page." placeholder:"FILE"`
 	Suite         []string `help:"Run ONNX test-case directories." placeholder:"DIR" sep:"none"`
 	Shape         []string `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" sep:"none"`
-	Target        string   `help:"Variant to run where the device takes any, or to compile an ONNX file for." placeholder:"${target}"`
+	Target        string   `help:"Target to compile an ONNX file for, or variant to run if the device accepts any." placeholder:"${target}"`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -51,9 +51,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		f.Suite = append(f.Suite, dirs...)
 		switch {
 		case !f.Profile && (f.ProfileDevice != "" || f.ProfileHTML != ""):
-			return errors.New("--profile-device and --profile-html go with --profile")
+			return errors.New("--profile-device and --profile-html need --profile")
 		case f.Profile && len(f.Suite) > 0:
-			return errors.New("--profile is for one model, not for --suite")
+			return errors.New("--profile works on one model, not with --suite")
 		case len(f.Suite) > 0:
 			return detect.Explain(f.suite(ctx, stdout))
 		}
@@ -61,7 +61,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	})
 }
 
-// suiteArguments takes the directories that follow --suite out of the arguments: the flag takes as many as there are.
+// suiteArguments removes --suite and the directories that follow it from the arguments: the flag accepts any number.
 func suiteArguments(args []string) (rest, dirs []string) {
 	in := false
 	for _, a := range args {

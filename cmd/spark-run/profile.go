@@ -16,24 +16,24 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// recorder collects what the launches of the last run did.
+// recorder keeps the counts of the launches of the last run.
 type recorder struct{ counts []*emu.Counts }
 
 func (r *recorder) add(c *emu.Counts) {
 	if n := len(r.counts); n > 0 && c.Op <= r.counts[n-1].Op {
-		r.counts = nil // another run begins
+		r.counts = nil // a new run starts
 	}
 	r.counts = append(r.counts, c)
 }
 
-// open opens the device: with --profile the CPU device, counting.
+// open opens the device: with --profile, the CPU device with counting on.
 func (f *flags) open(ctx context.Context, load func(hal.Device) error) (hal.Device, *recorder, []string, error) {
 	if !f.Profile {
 		d, notices, err := detect.Use(ctx, detect.Options{Name: f.Device, Check: f.Check}, load)
 		return d, nil, notices, err
 	}
 	if f.Device == detect.CUDA {
-		return nil, nil, nil, errors.New("--profile counts what the CPU device executes: leave out --device cuda")
+		return nil, nil, nil, errors.New("--profile runs on the CPU device: leave out --device cuda")
 	}
 	if f.ProfileDevice != "" {
 		if _, err := target.OfDevice(f.ProfileDevice); err != nil {
@@ -48,7 +48,7 @@ func (f *flags) open(ctx context.Context, load func(hal.Device) error) (hal.Devi
 	return d, r, nil, err
 }
 
-// profiled adds the profile to the report, prints it, and writes it as HTML if that was asked for.
+// profiled adds the profile to the report, prints it, and writes it as HTML with --profile-html.
 func (f *flags) profiled(w io.Writer, p *runtime.Program, v *runtime.Variant, r *recorder, out *report.Report) error {
 	device := f.ProfileDevice
 	if device == "" {
@@ -73,9 +73,5 @@ func (f *flags) profiled(w io.Writer, p *runtime.Program, v *runtime.Variant, r 
 	if err != nil {
 		return err
 	}
-	if err := prof.WriteHTML(file); err != nil {
-		file.Close()
-		return err
-	}
-	return file.Close()
+	return errors.Join(prof.WriteHTML(file), file.Close())
 }

@@ -51,7 +51,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		fmt.Fprintln(stderr, "spark-run:", n)
 	}
 	if f.Profile && len(f.Input) == 0 {
-		fmt.Fprintln(stderr, "spark-run: no inputs: profiling a run on zeros")
+		fmt.Fprintln(stderr, "spark-run: no inputs given: profiling a run on zeros")
 		cases[0].arrays = nil
 	}
 	var times []time.Duration
@@ -74,7 +74,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return f.finish(stdout, p, cases, r)
 }
 
-// program reads a package, or compiles an ONNX file in memory.
+// program reads a package or compiles an ONNX file in memory.
 func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program, error) {
 	p, err := cli.Package(f.Model)
 	switch {
@@ -92,7 +92,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	if opt.Import.Shapes, err = cli.Shapes(f.Shape); err != nil {
 		return nil, err
 	}
-	if f.Profile { // for the registers; occupancy is an upper bound without them
+	if f.Profile { // for register counts, without which occupancy is an upper bound
 		if opt.Assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
 			return nil, err
 		}
@@ -108,7 +108,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	return r.Program, nil
 }
 
-// finish compares the outputs and prints what there is to say.
+// finish prints the result, compares the outputs and writes the report.
 func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *report.Report) error {
 	fmt.Fprintf(w, "%s %s on %s: %d launches, arena %.2f MB, weights %.2f MB\n", r.Model, r.Precision, r.Device, r.Launches, float64(r.ArenaBytes)/1e6, float64(r.WeightsBytes)/1e6)
 	fmt.Fprintf(w, "%d runs: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", r.Runs, r.MeanMS, r.P50MS, r.P99MS)
@@ -127,8 +127,8 @@ func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *rep
 	return missed
 }
 
-// compare holds every output against the array of its name, over all cases: the largest difference, the least cosine, the
-// mean of the others. missed is errMiss if a bound that was asked for is not met.
+// compare compares every output with the expected array of its name. Over several cases it reports the largest difference,
+// the smallest cosine and the mean of the other figures. missed is errMiss if a bound is not met.
 func (f *flags) compare(w io.Writer, p *runtime.Program, cases []testCase, r *report.Report) (missed, err error) {
 	rtol, atol := 1e-3, 1e-5
 	if f.Rtol != nil {
@@ -181,7 +181,7 @@ func (f *flags) compare(w io.Writer, p *runtime.Program, cases []testCase, r *re
 	if r.Slices, err = calibrate.MeasureAll(judged, got, want); err != nil {
 		return nil, err
 	}
-	if len(cases) == 1 && len(judged) == len(r.Outputs) { // nothing that is not said above
+	if len(cases) == 1 && len(judged) == len(r.Outputs) { // the table above has everything
 		return missed, nil
 	}
 	fmt.Fprintln(w)

@@ -16,10 +16,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// suite runs ONNX test cases and prints a line a failure, the refusals by reason, and the count.
+// suite runs ONNX test cases and prints each failure, the skipped cases by reason, and the counts.
 func (f *flags) suite(ctx context.Context, w io.Writer) error {
 	if f.Model != "" {
-		return errors.New("--suite takes directories and no model")
+		return errors.New("--suite takes directories, not a model")
 	}
 	opt := suite.Options{Precision: f.Precision, Target: f.Target, Tolerance: f.tolerance(), Open: func(ctx context.Context) (hal.Device, error) {
 		d, _, err := detect.Open(ctx, detect.Options{Name: f.Device, Check: f.Check})
@@ -50,7 +50,7 @@ func (f *flags) suite(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// tolerance is that of the flags where they are given, else that of the element type.
+// tolerance is the default for an element type, overridden by the flags.
 func (f *flags) tolerance() func(ir.DType) nodecases.Tolerance {
 	return func(d ir.DType) nodecases.Tolerance {
 		t := nodecases.For(d)

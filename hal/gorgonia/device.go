@@ -15,19 +15,19 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// ErrUnsupported says that gorgonia.org/cu cannot do what a kernel needs; hal/cuda can.
+// ErrUnsupported means that a kernel needs what gorgonia.org/cu lacks and hal/cuda has.
 var ErrUnsupported = errors.New("not supported by gorgonia.org/cu")
 
-// sharedLimit is the shared memory that a block has without opting in to more.
+// sharedLimit is the shared memory of a block, in bytes, without opting in to more.
 const sharedLimit = 48 << 10
 
-// Device is one GPU with a context of its own.
+// Device is a GPU with its own context.
 type Device struct {
 	context cu.CUContext
 	info    hal.Info
 }
 
-// Open makes a context on a device.
+// Open creates a context on a device.
 func Open(ordinal int) (*Device, error) {
 	dev, err := cu.GetDevice(ordinal)
 	if err != nil {
@@ -55,7 +55,7 @@ func Open(ordinal int) (*Device, error) {
 	return d, nil
 }
 
-// failure names the call, and says what it means where callers tell errors apart.
+// failure adds the name of the call and the hal error that callers test for.
 func failure(call string, err error) error {
 	if err == nil {
 		return nil
@@ -70,7 +70,7 @@ func failure(call string, err error) error {
 	return fmt.Errorf("%s: %w", call, err)
 }
 
-// do runs f on a thread that has the context current.
+// do runs f on a thread with the context current.
 func (d *Device) do(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -83,10 +83,10 @@ func (d *Device) do(f func() error) error {
 // Info describes the device.
 func (d *Device) Info() hal.Info { return d.info }
 
-// Close destroys the context. Everything made from the device must be closed before.
+// Close destroys the context. Everything created from the device must be closed first.
 func (d *Device) Close() error { return failure("cuCtxDestroy", d.context.Destroy()) }
 
-// memory is device memory; the host reaches it by copies.
+// memory is device memory, which the host accesses by copying.
 type memory struct {
 	device *Device
 	ptr    cu.DevicePtr

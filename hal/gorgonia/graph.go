@@ -12,7 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// sequence is a launch list that is issued anew at each run: cu has no graphs.
+// sequence is a launch list issued on each run, since cu has no graphs.
 type sequence struct {
 	device    *Device
 	stream    cu.Stream
@@ -20,8 +20,8 @@ type sequence struct {
 	functions []cu.Function
 }
 
-// Capture checks the launch list and finds its kernels. A kernel that needs more shared memory than cu can opt in to is
-// refused. Dependent launches become plain ones, which is slower and no less right.
+// Capture checks the launch list and looks up its kernels. A kernel with more than 48 KB of shared memory is an error.
+// Dependent launches become plain ones, which is slower but equally correct.
 func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 			}
 			m, ok := op.Module.(*module)
 			if !ok || m.device != d {
-				return fmt.Errorf("kernel %s: its module is of another device", op.Kernel)
+				return fmt.Errorf("kernel %s: its module belongs to another device", op.Kernel)
 			}
 			if s.functions[i], err = m.function(op.Kernel); err != nil {
 				return err
@@ -52,7 +52,7 @@ func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 	return s, nil
 }
 
-// Run issues every op on one stream, whose order holds every edge, and waits for the last.
+// Run issues every op on one stream, whose order satisfies every edge, and waits for the last.
 func (s *sequence) Run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -15,8 +15,8 @@ type library struct{ api nvml.Interface }
 
 func openLibrary() (Source, error) { return newLibrary(nvml.New()) }
 
-// newLibrary initialises NVML. Nothing else of it may be called where that fails: without the library go-nvml's other
-// functions end the process.
+// newLibrary initialises NVML. If that fails, nothing else may be called: without the library go-nvml's other functions
+// end the process.
 func newLibrary(api nvml.Interface) (Source, error) {
 	if r := api.Init(); r != nvml.SUCCESS {
 		return nil, fmt.Errorf("nvmlInit: %s", reason(r))
@@ -24,11 +24,11 @@ func newLibrary(api nvml.Interface) (Source, error) {
 	return &library{api}, nil
 }
 
-// reason says what a result means. NVML's own text is not asked for: where the library is missing there is none.
+// reason describes a result. NVML's own text is not used because it is unavailable if the library is missing.
 func reason(r nvml.Return) string {
 	texts := map[nvml.Return]string{
 		nvml.ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 is not installed", nvml.ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
-		nvml.ERROR_NO_PERMISSION: "no permission to talk to the driver", nvml.ERROR_LIB_RM_VERSION_MISMATCH: "library and kernel module are of different driver versions: reboot",
+		nvml.ERROR_NO_PERMISSION: "no permission to access the driver", nvml.ERROR_LIB_RM_VERSION_MISMATCH: "library and kernel module are from different driver versions: reboot",
 		nvml.ERROR_GPU_IS_LOST: "the GPU has fallen off the bus", nvml.ERROR_NOT_SUPPORTED: "not supported", nvml.ERROR_UNINITIALIZED: "not initialised",
 	}
 	if t, ok := texts[r]; ok {
@@ -75,7 +75,7 @@ func (l *library) Read(ctx context.Context) (Snapshot, error) {
 	return s, nil
 }
 
-// readDevice asks for every figure; one that is refused is absent. Only a GPU that does not even tell its name is an error.
+// readDevice queries every figure; one that fails is absent. Only a GPU that does not report its name is an error.
 func readDevice(index int, d nvml.Device) (GPU, error) {
 	g := GPU{Index: index}
 	var r nvml.Return
@@ -91,7 +91,7 @@ func readDevice(index int, d nvml.Device) (GPU, error) {
 	if major, minor, r := d.GetCudaComputeCapability(); r == nvml.SUCCESS {
 		g.Major, g.Minor = major, minor
 	}
-	// Zero bytes are what some drivers answer instead of NOT_SUPPORTED where memory is unified.
+	// With unified memory some drivers return zero bytes instead of NOT_SUPPORTED.
 	if v, r := d.GetMemoryInfo(); r == nvml.SUCCESS && v.Total > 0 {
 		g.MemoryTotal, g.MemoryUsed = Known(float64(v.Total)), Known(float64(v.Used))
 	}
@@ -112,7 +112,7 @@ func readDevice(index int, d nvml.Device) (GPU, error) {
 
 func whole(v uint32, r nvml.Return) Figure { return scaled(v, r, 1) }
 
-// thousandth reads milliwatts as watts.
+// thousandth converts milliwatts to watts.
 func thousandth(v uint32, r nvml.Return) Figure { return scaled(v, r, 1000) }
 
 func scaled(v uint32, r nvml.Return, unit float64) Figure {
@@ -122,7 +122,7 @@ func scaled(v uint32, r nvml.Return, unit float64) Figure {
 	return Known(float64(v) / unit)
 }
 
-// busString is the C string of a PCI address.
+// busString converts a PCI address from a C string.
 func busString(c []int8) string {
 	var b strings.Builder
 	for _, x := range c {

@@ -4,7 +4,7 @@ package nvml
 
 import "errors"
 
-// openLibrary has nothing to open: go-nvml needs cgo.
+// openLibrary fails: go-nvml needs cgo.
 func openLibrary() (Source, error) {
 	return nil, errors.New("NVML: this program was built without cgo")
 }

@@ -1,12 +1,12 @@
-// Package nvml reads what NVIDIA's management layer says of the GPUs of a machine: identity, memory, clocks, power,
-// temperature, utilisation. It has two sources: the management library (go-nvml, in builds with cgo) and the output of
+// Package nvml reads the state of a machine's GPUs from NVIDIA's management layer: identity, memory, clocks, power,
+// temperature and utilisation. It has two sources: the management library (go-nvml, in builds with cgo) and the output of
 // nvidia-smi.
 //
 //	library.go   NVML through go-nvml
 //	smi.go       nvidia-smi
 //
-// A figure that a GPU does not have is absent, never zero: GB10 shares its memory with the CPU, and NVML answers
-// NOT_SUPPORTED when asked how much there is.
+// A figure that a GPU does not report is absent, never zero: GB10 shares its memory with the CPU, and NVML returns
+// NOT_SUPPORTED for its size.
 package nvml
 
 import (
@@ -18,11 +18,11 @@ import (
 	"time"
 )
 
-// Source is one way to the management layer.
+// Source is a way to query the management layer.
 type Source interface {
-	// Name says which: NVML or nvidia-smi.
+	// Name is NVML or nvidia-smi.
 	Name() string
-	// Read reads everything anew.
+	// Read queries the current state of all GPUs.
 	Read(ctx context.Context) (Snapshot, error)
 	Close() error
 }
@@ -30,7 +30,7 @@ type Source interface {
 // Snapshot is the state of all GPUs at one moment.
 type Snapshot struct {
 	Driver string `json:"driver"`         // 580.95.05
-	CUDA   string `json:"cuda,omitempty"` // newest CUDA that the driver knows: 13.0
+	CUDA   string `json:"cuda,omitempty"` // newest CUDA version that the driver supports: 13.0
 	GPUs   []GPU  `json:"gpus"`
 }
 
@@ -60,10 +60,10 @@ type Figure struct {
 	OK    bool
 }
 
-// Known is a figure that is there.
+// Known returns a present figure.
 func Known(v float64) Figure { return Figure{v, true} }
 
-// MarshalJSON writes the number, or null.
+// MarshalJSON encodes the number, or null if it is absent.
 func (f Figure) MarshalJSON() ([]byte, error) {
 	if !f.OK {
 		return []byte("null"), nil
@@ -71,7 +71,7 @@ func (f Figure) MarshalJSON() ([]byte, error) {
 	return json.Marshal(f.Value)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON is the inverse of MarshalJSON.
 func (f *Figure) UnmarshalJSON(b []byte) error {
 	*f = Figure{}
 	if string(b) == "null" {
@@ -81,7 +81,7 @@ func (f *Figure) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &f.Value)
 }
 
-// Format prints the figure by a verb for floats, and n/a if it is absent.
+// Format formats the figure with a verb for floats, or as n/a if it is absent.
 func (f Figure) Format(verb string) string {
 	if !f.OK {
 		return "n/a"
@@ -89,10 +89,10 @@ func (f Figure) Format(verb string) string {
 	return fmt.Sprintf(verb, f.Value)
 }
 
-// Reasons are NVML's bits that say why clocks are below their maximum (nvmlClocksThrottleReasons*).
+// Reasons are NVML's bits for why clocks are below their maximum (nvmlClocksThrottleReasons*).
 type Reasons uint64
 
-// The reasons that are faults of power or cooling. Idle clocks and clocks that the user set are none.
+// slowdowns are the reasons that point to a problem with power or cooling, unlike idle clocks and clocks set by the user.
 var slowdowns = []struct {
 	bit  Reasons
 	name string
@@ -111,10 +111,10 @@ func (r Reasons) Slowdowns() []string {
 	return out
 }
 
-// MarshalJSON writes the slowdowns by name.
+// MarshalJSON encodes the slowdowns by name.
 func (r Reasons) MarshalJSON() ([]byte, error) { return json.Marshal(r.Slowdowns()) }
 
-// UnmarshalJSON reads what MarshalJSON wrote; bits without a name are lost.
+// UnmarshalJSON decodes names of slowdowns; bits without a name are lost.
 func (r *Reasons) UnmarshalJSON(b []byte) error {
 	var names []string
 	if err := json.Unmarshal(b, &names); err != nil {
@@ -129,22 +129,22 @@ func (r *Reasons) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Capped says that a busy GPU runs below half of its clock though no reason is reported: a known fault of GB10's power
-// delivery holds its clocks at 500–850 MHz.
+// Capped reports whether a busy GPU runs below half its maximum clock, which can happen without a reported reason: a known
+// fault of GB10's power delivery holds its clocks at 500–850 MHz.
 func (g *GPU) Capped() bool {
 	return g.Utilisation.OK && g.Utilisation.Value >= 50 && g.ClockMHz.OK && g.ClockMax.OK && g.ClockMHz.Value > 0 && g.ClockMHz.Value < g.ClockMax.Value/2
 }
 
-// Options chooses a source.
+// Options configures the sources.
 type Options struct {
-	SMI     string        // nvidia-smi's path; "" looks at the PATH
-	Timeout time.Duration // of one call of nvidia-smi; 0 is ten seconds: without persistence mode it wakes the GPU first
+	SMI     string        // path of nvidia-smi; "" searches the PATH
+	Timeout time.Duration // of one call of nvidia-smi; 0 means ten seconds, since without persistence mode it wakes the GPU first
 }
 
-// ErrUnavailable says that neither source is there.
+// ErrUnavailable means that neither source is available.
 var ErrUnavailable = errors.New("no management layer")
 
-// Open opens the library, or finds nvidia-smi. The error says why neither can be used.
+// Open opens the library, or finds nvidia-smi if that fails. The error gives the reason for each.
 func Open(opt Options) (Source, error) {
 	lib, first := openLibrary()
 	if first == nil {

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// smi runs nvidia-smi and reads what it prints.
+// smi runs nvidia-smi and parses its output.
 type smi struct {
 	path    string
 	timeout time.Duration
-	columns []string // those that this nvidia-smi knows
+	columns []string
 }
 
-// The columns that are asked for. Older and newer versions lack some; those are dropped when nvidia-smi says so.
+// allColumns are the columns to query. Some versions of nvidia-smi lack some of them; Read drops those that are rejected.
 var allColumns = []string{
 	"index", "name", "uuid", "pci.bus_id", "driver_version", "compute_cap", "memory.total", "memory.used", "clocks.sm", "clocks.max.sm", "clocks.mem",
 	"power.draw", "power.limit", "temperature.gpu", "utilization.gpu", "clocks_throttle_reasons.active",
@@ -60,7 +60,7 @@ func (s *smi) Read(ctx context.Context) (Snapshot, error) {
 	}
 }
 
-// run runs nvidia-smi, which hangs where the driver does: then it is killed.
+// run runs nvidia-smi and kills it after the timeout: it hangs if the driver does.
 func (s *smi) run(ctx context.Context, args ...string) (string, error) {
 	ctx, stop := context.WithTimeout(ctx, s.timeout)
 	defer stop()
@@ -71,7 +71,7 @@ func (s *smi) run(ctx context.Context, args ...string) (string, error) {
 	err := cmd.Run()
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return "", fmt.Errorf("nvidia-smi gave no answer in %v: the driver hangs", s.timeout)
+		return "", fmt.Errorf("nvidia-smi did not answer within %v: the driver hangs", s.timeout)
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case err != nil:
@@ -81,7 +81,7 @@ func (s *smi) run(ctx context.Context, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// clip keeps foreign text to a length that fits a message.
+// clip shortens text of other programs to fit an error message.
 func clip(s string) string {
 	const limit = 200
 	if len(s) > limit {
@@ -99,7 +99,7 @@ func unknownColumn(out string) string {
 	return ""
 }
 
-// parseSMI reads the table. A line that has another number of cells, or a first cell that is no index, is no table.
+// parseSMI parses the table. Rows with the wrong number of cells or without a numeric index are errors.
 func parseSMI(columns []string, out string) (Snapshot, error) {
 	s := Snapshot{GPUs: []GPU{}}
 	if t := strings.TrimSpace(out); t == "" || strings.HasPrefix(t, "No devices were found") {
@@ -109,7 +109,7 @@ func parseSMI(columns []string, out string) (Snapshot, error) {
 	r.TrimLeadingSpace, r.FieldsPerRecord, r.LazyQuotes = true, len(columns), true
 	rows, err := r.ReadAll()
 	if err != nil {
-		return s, fmt.Errorf("nvidia-smi printed something else than its table: %q", clip(strings.TrimSpace(out)))
+		return s, fmt.Errorf("nvidia-smi did not print its table: %q", clip(strings.TrimSpace(out)))
 	}
 	for _, row := range rows {
 		cells := map[string]string{}
@@ -131,7 +131,7 @@ func parseSMI(columns []string, out string) (Snapshot, error) {
 func parseRow(cells map[string]string) (GPU, error) {
 	index, err := strconv.Atoi(cells["index"])
 	if err != nil || index < 0 {
-		return GPU{}, fmt.Errorf("nvidia-smi: %q is no index of a GPU", clip(cells["index"]))
+		return GPU{}, fmt.Errorf("nvidia-smi: %q is not the index of a GPU", clip(cells["index"]))
 	}
 	const mebi = 1 << 20
 	g := GPU{Index: index, Name: text(cells["name"]), UUID: text(cells["uuid"]), Bus: strings.ToLower(text(cells["pci.bus_id"])),
@@ -155,7 +155,7 @@ func parseRow(cells map[string]string) (GPU, error) {
 	return g, nil
 }
 
-// present tells a cell from the ways in which nvidia-smi says that there is none: [N/A], [Not Supported], [Unknown Error].
+// present reports whether a cell has a value: nvidia-smi prints [N/A], [Not Supported] or [Unknown Error] instead of one.
 func present(cell string) bool {
 	return cell != "" && cell != "N/A" && !strings.HasPrefix(cell, "[")
 }

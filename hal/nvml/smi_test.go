@@ -80,12 +80,12 @@ func TestNoDevicesAreNoError(t *testing.T) {
 
 func TestWhatIsNoTableIsAnError(t *testing.T) {
 	_, err := read(t, fixture(t, "garbage.csv", ""))
-	require.ErrorContains(t, err, "something else than its table")
+	require.ErrorContains(t, err, "did not print its table")
 	_, err = read(t, fixture(t, "garbage.csv", "exit 9"))
 	require.ErrorContains(t, err, "exit status 9")
 	for _, out := range []string{"x, NVIDIA GB10", "-1, NVIDIA GB10"} {
 		_, err = parseSMI([]string{"index", "name"}, out)
-		require.ErrorContains(t, err, "no index")
+		require.ErrorContains(t, err, "not the index")
 	}
 }
 
@@ -94,7 +94,7 @@ func TestHangingProgramIsKilled(t *testing.T) {
 	require.NoError(t, err)
 	begin := time.Now()
 	_, err = s.Read(context.Background())
-	require.ErrorContains(t, err, "no answer in 200ms")
+	require.ErrorContains(t, err, "did not answer within 200ms")
 	require.Less(t, time.Since(begin), 20*time.Second)
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
