@@ -99,6 +99,14 @@ type Tensor struct {
 	Type
 	Data  []byte
 	Splat bool
+	Codes *Codes // how a file stored a quantised constant; nil: as it is. It is no part of the value.
+}
+
+// Codes says that the elements of a floating-point constant are numbers of a type times scales: the Scale of each element
+// and, in Blocks, what neighbours share beyond that. Both have the constant's shape; Blocks may be nil.
+type Codes struct {
+	DType         DType
+	Scale, Blocks *Tensor
 }
 
 // Attrs are the attributes of a node by name. Values are bool, int, float64, string, DType, []int, []float64, []bool or

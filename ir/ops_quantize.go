@@ -21,11 +21,47 @@ var _ = register(
 		Attrs:   []Attr{{Name: "axis", Default: 1}, {Name: "block", Default: 0}, {Name: "to", Default: Invalid, Required: true}},
 		Summary: "(x-zero)·scale (ONNX DequantizeLinear 23)",
 		Infer:   inferDequantize, Eval: evalDequantize, ByAxis: true},
+	Op{Name: "FakeQuantize", Kind: KindElementwise,
+		Attrs: []Attr{{Name: "to", Default: Invalid, Required: true}, {Name: "scale", Default: 1.0, Required: true}, {Name: "zero", Default: 0.0},
+			{Name: "saturate", Default: true}, {Name: "codes", Default: false}},
+		Summary: "DequantizeLinear of QuantizeLinear, one scale and zero point for all elements: scale·q(x/scale) with q rounding to numbers of type to; with codes, q(x/scale)",
+		Infer:   inferFakeQuantize, Expand: expandFakeQuantize},
 	Op{Name: "BlockQuantize", Kind: KindOther, Out: []string{"y", "scales"},
 		Attrs:   []Attr{{Name: "scale", Default: 1.0, Required: true}},
 		Summary: "NVFP4: x f32 [… C] ≈ y·scales·scale, y e2m1 [… C], scales e4m3 [… C/16], those of each 16 along the last axis from their greatest magnitude",
 		Infer:   inferBlockQuantize, Eval: evalBlockQuantize},
 )
+
+func inferFakeQuantize(n *Node) ([]Type, error) {
+	x, to := n.Inputs[0].Type, n.Attrs.DType("to")
+	switch {
+	case x.DType != Float32:
+		return nil, fmt.Errorf("x is %v, want f32", x)
+	case to != Float8E4M3FN && !(to.IsInt() && to.Bits() <= 8), to == Float8E4M3FN && n.Attrs.Float("zero", 0) != 0:
+		return nil, fmt.Errorf("numbers of type %v with zero=%v", to, n.Attrs.Float("zero", 0))
+	case !(n.Attrs.Float("scale", 1) > 0):
+		return nil, fmt.Errorf("scale=%v, want a positive number", n.Attrs.Float("scale", 1))
+	}
+	return []Type{x}, nil
+}
+
+// expandFakeQuantize: of integers the zero point only shifts the range to which the quotient is clamped.
+func expandFakeQuantize(x *Expansion, n *Node) []*Value {
+	to, scale, zero := n.Attrs.DType("to"), n.Attrs.Float("scale", 1), n.Attrs.Float("zero", 0)
+	y := x.Add("Div", nil, n.Inputs[0], x.Like(n.Inputs[0], scale))
+	if to == Float8E4M3FN {
+		saturate := n.Attrs["saturate"] == nil || n.Attrs.Bool("saturate")
+		y = x.Add("Cast", Attrs{"to": Float32}, x.Add("Cast", Attrs{"to": to, "saturate": saturate}, y))
+	} else {
+		lo, hi := minifloat.Range(to.Bits(), to.IsSigned())
+		y = x.Add("Max", nil, x.Add("Round", nil, y), x.Like(y, float64(lo)-zero))
+		y = x.Add("Min", nil, y, x.Like(y, float64(hi)-zero))
+	}
+	if !n.Attrs.Bool("codes") {
+		y = x.Add("Mul", nil, y, x.Like(y, scale))
+	}
+	return []*Value{y}
+}
 
 func inferBlockQuantize(n *Node) ([]Type, error) {
 	x := n.Inputs[0].Type

@@ -137,7 +137,9 @@ func (e *explicit) read(i int) error {
 		e.replaceUses(in, scaled, func(n *Node) bool { return !front[n] && !slices.Contains(nodes, n) })
 	}
 	if e.r.readInside(in, front) {
-		e.scalar *= scale
+		for range e.node.Region.factors(i) {
+			e.scalar *= scale
+		}
 		if o.Read.DType != Invalid {
 			down, err := add("Mul", nil, value, e.splat(1/o.Read.Factor()))
 			if err != nil {
@@ -160,6 +162,17 @@ func (e *explicit) read(i int) error {
 	e.prepend(nodes...)
 	e.r.Operands[i] = Operand{Stacked: o.Stacked, Storage: Storage{DType: o.DType}}
 	return nil
+}
+
+// factors is how many factors of the anchor's product operand i is: more than one of a matrix multiplied by itself.
+func (r *Region) factors(i int) int {
+	a, n := r.Anchor(), 0
+	for _, k := range a.Op.Matrix {
+		if from, _, ok := r.Source(a.Inputs[k]); ok && from == i {
+			n++
+		}
+	}
+	return max(n, 1)
 }
 
 func (e *explicit) splat(x float64) *Value {
@@ -277,7 +290,15 @@ func (e *explicit) store(i int) error {
 		b.Outputs = n.Outputs
 		return nil
 	}
-	if s.Scale != 0 && s.Scale != 1 {
+	if q := v.Def; q != nil && q.Op.Name == "FakeQuantize" && q.Attrs.Float("scale", 1) == s.Factor() { // its numbers are what is stored
+		attrs := q.Attrs.Clone()
+		attrs["codes"] = true
+		c, err := b.Add(q.Op.Name, q.Name, attrs, q.Inputs...)
+		if err != nil {
+			return err
+		}
+		v = c.Outputs[0]
+	} else if s.Scale != 0 && s.Scale != 1 {
 		m, err := b.Add("Mul", "v", nil, v, e.splat(1/s.Scale))
 		if err != nil {
 			return err
@@ -292,6 +313,7 @@ func (e *explicit) store(i int) error {
 		v = c.Outputs[0]
 	}
 	b.Outputs[i] = v
+	b.RemoveDead()
 	return nil
 }
 

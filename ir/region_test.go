@@ -89,3 +89,19 @@ func TestStorageThatNoKernelReadsIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, c.want)
 	}
 }
+
+func TestAMatrixTimesItselfHasItsScaleTwice(t *testing.T) {
+	g := parsed(t, `graph "g" {
+  input %x: e4m3[2,2]
+  %y: f32[2,2] = Region(%x) {family="contraction"} graph "" {
+    input %p0: f32[2,2]
+    operand 0: e4m3 scale 3.0
+    %v: f32[2,2] = MatMul(%p0, %p0)
+    output %v
+  }
+  output %y
+}`)
+	out, err := EvaluateList(t.Context(), g, []*Array{{Type: T(Float8E4M3FN, 2, 2), F: []float64{1, 2, 0, 1}}}, EvalOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []float64{9, 36, 0, 9}, out[0].F)
+}

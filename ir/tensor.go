@@ -251,12 +251,21 @@ func (t *Tensor) Compact() *Tensor {
 			return t
 		}
 	}
-	return splatBits(t.Type, first)
+	out := splatBits(t.Type, first)
+	out.Codes = t.Codes
+	return out
 }
 
 // Reshaped returns the same elements under a shape of the same number of elements; the data is shared.
 func (t *Tensor) Reshaped(shape ...int) *Tensor {
-	return &Tensor{Type: Type{t.DType, slices.Clone(shape)}, Data: t.Data, Splat: t.Splat}
+	out := &Tensor{Type: Type{t.DType, slices.Clone(shape)}, Data: t.Data, Splat: t.Splat}
+	if c := t.Codes; c != nil {
+		out.Codes = &Codes{DType: c.DType, Scale: c.Scale.Reshaped(shape...)}
+		if c.Blocks != nil {
+			out.Codes.Blocks = c.Blocks.Reshaped(shape...)
+		}
+	}
+	return out
 }
 
 // Equal reports whether type and all bits agree; a splat equals its expansion.

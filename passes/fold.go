@@ -63,8 +63,15 @@ func foldNode(s *sweep, n *ir.Node) {
 		s.err = err
 		return
 	}
+	codes, err := codesOf(n)
+	if err != nil {
+		s.err = err
+		return
+	}
 	for i, v := range n.Outputs {
-		s.replace(v, s.g.Constant(n.Name, out[i].Tensor().Compact()))
+		t := out[i].Tensor().Compact()
+		t.Codes = codes
+		s.replace(v, s.g.Constant(n.Name, t))
 	}
 }
 

@@ -160,7 +160,7 @@ func alignOperand(s *sweep, n *ir.Node) bool {
 	end := make([]int, last+1)
 	end[last] = extra
 	padded := s.add("Pad", x.Name, ir.Attrs{"begin": make([]int, last+1), "end": end}, x)
-	s.setInput(n, 1, s.g.Constant(w.Name, padConst(w.Const, wAxis, extra)))
+	s.setInput(n, 1, s.g.Constant(w.Name, moved(w.Const, func(t *ir.Tensor) *ir.Tensor { return padConst(t, wAxis, extra) })))
 	s.setInput(n, 0, padded)
 	return true
 }

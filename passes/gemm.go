@@ -55,7 +55,7 @@ func storeTransposed(s *sweep, n *ir.Node) bool {
 	}
 	attrs := n.Attrs.Clone()
 	attrs["transB"] = true
-	t := s.g.Constant(b.Name, transposeTensor(b.Const, []int{1, 0}))
+	t := s.g.Constant(b.Name, moved(b.Const, func(t *ir.Tensor) *ir.Tensor { return transposeTensor(t, []int{1, 0}) }))
 	s.replace(n.Outputs[0], s.add("MatMul", n.Name, attrs, n.Inputs[0], t))
 	return true
 }

@@ -101,7 +101,7 @@ func permuteConstant(s *sweep, v *ir.Value, perm []int) *ir.Value {
 		return v
 	}
 	t := v.Const.Reshaped(leadingOnes(v.Type.Shape, len(perm))...)
-	return s.g.Constant(v.Name, transposeTensor(t, perm))
+	return s.g.Constant(v.Name, moved(t, func(t *ir.Tensor) *ir.Tensor { return transposeTensor(t, perm) }))
 }
 
 // leadingOnes is the shape under a higher rank.

@@ -120,7 +120,7 @@ func (f *flattened) apply(g *ir.Graph) {
 		if n.Attrs.Bool("transB") {
 			axis = 1
 		}
-		n.Inputs[1] = g.Constant(b.Name, reorderTensor(b.Const, axis, f.order))
+		n.Inputs[1] = g.Constant(b.Name, moved(b.Const, func(t *ir.Tensor) *ir.Tensor { return reorderTensor(t, axis, f.order) }))
 	}
 }
 

@@ -74,22 +74,15 @@ func matmulWeights(n *ir.Node) *weights {
 	return l
 }
 
-// scaleOut multiplies the weights of each output channel.
-func (l *weights) scaleOut(coef []float64) []float64 {
-	w := l.w.Floats()
-	for i := range w {
-		w[i] = float64(w[i] * coef[l.out(i)])
-	}
-	return w
-}
+// scaleOut multiplies the weights of each output channel, scaleIn those of each input channel.
+func (l *weights) scaleOut(coef []float64) *ir.Tensor { return l.scale(coef, l.out) }
+func (l *weights) scaleIn(coef []float64) *ir.Tensor  { return l.scale(coef, l.in) }
 
-// scaleIn multiplies the weights of each input channel.
-func (l *weights) scaleIn(coef []float64) []float64 {
-	w := l.w.Floats()
-	for i := range w {
-		w[i] = float64(w[i] * coef[l.in(i)])
-	}
-	return w
+func (l *weights) scale(coef []float64, channel func(i int) int) *ir.Tensor {
+	factor := func(i int) float64 { return coef[channel(i)] }
+	out := scaledTensor(l.w, factor).Compact()
+	out.Codes = scaledCodes(l.w.Codes, factor)
+	return out
 }
 
 // apply is the result for an operand that is constant but for its channels, without bias or padding.
@@ -102,11 +95,11 @@ func (l *weights) apply(x []float64) []float64 {
 }
 
 // with is the op on x with other weights (nil: the same) and another bias (nil: none).
-func (l *weights) with(s *sweep, name string, x *ir.Value, w, bias []float64) *ir.Value {
+func (l *weights) with(s *sweep, name string, x *ir.Value, w *ir.Tensor, bias []float64) *ir.Value {
 	n := l.node
 	inputs := []*ir.Value{x, n.Inputs[1]}
 	if w != nil {
-		inputs[1] = s.constant(name, l.w.DType, l.w.Shape, w)
+		inputs[1] = s.g.Constant(name, w)
 	}
 	if bias != nil && l.takesBias {
 		inputs = append(inputs, s.constant(name, l.w.DType, []int{l.outs}, bias))

@@ -76,6 +76,7 @@ type kernel struct {
 	begin, end         []int // pads
 	group              int
 	w                  []float64 // [out, in, size…]
+	codes              *ir.Codes // how a file stored them
 	bias               []float64
 }
 
@@ -89,6 +90,7 @@ func kernelOf(n *ir.Node) *kernel {
 		begin: pads[:spatial], end: pads[spatial:],
 		group: n.Attrs.Int("group", 1),
 		w:     w.Floats(),
+		codes: w.Codes,
 	}
 	if b := n.In(2); b != nil {
 		k.bias = b.Const.Floats()
@@ -130,6 +132,7 @@ func (k *kernel) scale(coef []float64) {
 			row[i] = float64(row[i] * c)
 		}
 	}
+	k.codes = scaledCodes(k.codes, func(i int) float64 { return coef[i/each] })
 	k.bias = mulVec(k.bias, coef)
 }
 
@@ -238,6 +241,7 @@ func (k *kernel) add(s *sweep, name string, x *ir.Value, bias []float64) *ir.Val
 	attrs["dilations"] = k.dilations
 	d := n.Inputs[1].Type.DType
 	inputs := []*ir.Value{x, s.constant(name, d, slices.Concat([]int{k.out, k.in}, k.size), k.w)}
+	inputs[1].Const.Codes = k.codes
 	if bias = addVec(k.bias, bias); bias != nil {
 		inputs = append(inputs, s.constant(name, d, []int{k.out}, bias))
 	}

@@ -21,9 +21,7 @@ func narrow(ctx *Context, g *ir.Graph) error {
 	}
 	if ctx.quantisedFile {
 		w.findCodes()
-		w.plan = w.plan.withFile(g, w.half, func(v *ir.Value) bool {
-			return v.Type.DType == ir.Float8E4M3FN || w.codes[w.find(v)].dtype == ir.Float8E4M3FN
-		})
+		w.plan = w.plan.withFile(g, w.half)
 	}
 	for _, n := range g.Nodes {
 		if err := w.rewrite(n); err != nil {
@@ -165,21 +163,15 @@ func (w *narrower) findCodes() {
 		for k, v := range n.Outputs {
 			r := w.find(v)
 			producers[r]++
-			if isE4M3(n.Region.Body.Outputs[k]) { // each reader has the scale
-				w.codes[r] = code{ir.Float8E4M3FN, 1}
-			}
-			m := defOp(n.Region.Body.Outputs[k], "Mul")
+			m := defOp(n.Region.Body.Outputs[k], "FakeQuantize")
 			if m == nil {
 				continue
 			}
-			scale, ok := scalarOf(m.Inputs[1])
-			switch rounded := defOp(m.Inputs[0], "Cast", "Min"); {
-			case !ok || rounded == nil:
-			case rounded.Op.Name == "Min" && defOp(rounded.Inputs[0], "Max", "Relu") != nil && defOp(rounded.Inputs[0].Def.Inputs[0], "Round") != nil:
-				w.codes[r] = code{w.half, scale}
-			case isE4M3(m.Inputs[0]):
-				w.codes[r] = code{ir.Float8E4M3FN, scale}
+			c := code{w.half, m.Attrs.Float("scale", 1)}
+			if m.Attrs.DType("to") == ir.Float8E4M3FN {
+				c.dtype = ir.Float8E4M3FN
 			}
+			w.codes[r] = c
 		}
 	}
 	// What Attention and SegmentedMatVec read takes no scale, and parts of a Concat share one.
@@ -196,12 +188,6 @@ func (w *narrower) findCodes() {
 			delete(w.codes, r)
 		}
 	}
-}
-
-// isE4M3 reports whether v is an e4m3 number in a wider type.
-func isE4M3(v *ir.Value) bool {
-	c := defOp(v, "Cast")
-	return c != nil && c.Inputs[0].Type.DType == ir.Float8E4M3FN
 }
 
 // isMatrixInput reports whether input i of a region reaches a matrix operand of a contraction's anchor.
@@ -295,17 +281,11 @@ func (w *narrower) result(r *ir.Region, k int, v *ir.Value) {
 		return
 	}
 	s := ir.Storage{DType: d}
-	rounded := w.codes[w.find(v)].dtype != ir.Invalid && w.scales[w.find(v)] == 0
-	switch {
-	case d == ir.Float4E2M1:
-		s.Scale, s.Block, s.BlockAxis = scale, BlockSize, r.Body.Outputs[k].Type.Rank()-1
-	case rounded: // the numbers are what the region yields; their readers have the scale
-		if m := defOp(r.Body.Outputs[k], "Mul"); m != nil {
-			r.Body.Outputs[k] = m.Inputs[0]
-			r.Body.RemoveDead()
-		}
-	case scale != 1:
+	if scale != 1 {
 		s.Scale = scale
+	}
+	if d == ir.Float4E2M1 {
+		s.Scale, s.Block, s.BlockAxis = scale, BlockSize, r.Body.Outputs[k].Type.Rank()-1
 	}
 	r.Results[k] = s
 }

@@ -30,9 +30,9 @@ type Layer struct {
 	Bias    []float64  // added to each output channel, members one after another; nil: nothing
 }
 
-// withFile adds the layers whose weights the file has quantised and that the plan leaves alone; e4m3 says which activations
-// are stored so, half what the others are.
-func (q *Quantisation) withFile(g *ir.Graph, half ir.DType, e4m3 func(v *ir.Value) bool) *Quantisation {
+// withFile adds the layers whose weights the file has quantised and that the plan leaves alone; half is how activations of 16
+// bits are stored.
+func (q *Quantisation) withFile(g *ir.Graph, half ir.DType) *Quantisation {
 	out := &Quantisation{Values: q.Values, Blocks: q.Blocks, Layers: maps.Clone(q.Layers)}
 	if out.Layers == nil {
 		out.Layers = map[string]Layer{}
@@ -41,14 +41,7 @@ func (q *Quantisation) withFile(g *ir.Graph, half ir.DType, e4m3 func(v *ir.Valu
 		if out.Layers[s.Name()].Weights != nil {
 			continue
 		}
-		var l Layer
-		var ok bool
-		if e4m3(s.Node.Inputs[s.X]) {
-			l, ok = onGrid(&s, ir.Float8E4M3FN, ir.Float8E4M3FN)
-		} else if l, ok = onBlocks(&s); !ok {
-			l, ok = onGrid(&s, ir.Int8, half)
-		}
-		if ok {
+		if l, ok := fromFile(&s, half); ok {
 			l.Bias, l.Read = out.Layers[s.Name()].Bias, out.Layers[s.Name()].Read
 			out.Layers[s.Name()] = l
 		}

@@ -39,7 +39,7 @@ func SiteOf(n *ir.Node) (Site, bool) {
 	}
 	r := n.Region
 	a := r.Anchor()
-	if a == nil {
+	if a == nil || len(a.Inputs) < 2 {
 		return Site{}, false
 	}
 	s := Site{Node: n, Anchor: a, Members: r.Count(), MACs: n.MACs()}

@@ -186,6 +186,22 @@ func stackTensors(list []*ir.Tensor) *ir.Tensor {
 	for _, x := range list {
 		out.Data = append(out.Data, x.Dense()...)
 	}
+	all := func(of func(c *ir.Codes) *ir.Tensor) *ir.Tensor {
+		var parts []*ir.Tensor
+		for _, x := range list {
+			if x.Codes == nil || x.Codes.DType != list[0].Codes.DType || of(x.Codes) == nil {
+				return nil
+			}
+			parts = append(parts, of(x.Codes))
+		}
+		return stackTensors(parts)
+	}
+	if list[0].Codes != nil {
+		c := &ir.Codes{DType: list[0].Codes.DType, Scale: all(func(c *ir.Codes) *ir.Tensor { return c.Scale })}
+		if c.Blocks = all(func(c *ir.Codes) *ir.Tensor { return c.Blocks }); c.Scale != nil {
+			out.Codes = c
+		}
+	}
 	return out
 }
 

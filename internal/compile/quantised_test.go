@@ -299,7 +299,7 @@ func (l *layers) region(n *ir.Node) {
 	for v, got := range runRegion(t, n, l.data) {
 		l.data[v], l.ranges[v] = got, bounds[v]
 		within(t, "kernel "+n.Name, got.Array(), bounds[v])
-		if f, ok := l.find(v, got.Array()); ok {
+		if f, ok := l.find(n, v, got.Array()); ok {
 			l.compare(v, got.Array(), f)
 		}
 	}
@@ -321,13 +321,15 @@ func coded(a *ir.Array) bool {
 
 // find returns the value of the file that is nearest to a, of codes a dequantised one. A value that only the program has
 // (between convolutions of a file that does not quantise there; of several heads in one launch) is near none.
-func (l *layers) find(v *ir.Value, a *ir.Array) (tensor, bool) {
+func (l *layers) find(n *ir.Node, v *ir.Value, a *ir.Array) (tensor, bool) {
 	best := tensor{relL2: math.Inf(1)}
 	codes := coded(a)
+	last := n.Region.Body.Outputs[v.Index].Def
+	quantised := codes || last != nil && last.Op.Name == "FakeQuantize"
 	for _, name := range slices.Sorted(maps.Keys(l.source)) {
 		s, xs := l.source[name], l.run[name]
 		port := name == v.Name
-		if len(xs) != a.Len() || s.Def == nil || !port && codes != (s.Def.Op.Name == "DequantizeLinear") {
+		if len(xs) != a.Len() || s.Def == nil || !port && quantised != (s.Def.Op.Name == "DequantizeLinear") {
 			continue
 		}
 		scale := 1.0

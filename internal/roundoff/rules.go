@@ -29,6 +29,9 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 	case "Gelu", "Silu":
 		return lipschitz(n, in, 1.13)
 	}
+	if n.Op.Expand != nil && n.Op.Kind == ir.KindElementwise {
+		return m.composite(n, in)
+	}
 	relative, ok := relativeError(n)
 	if !ok {
 		return nil, fmt.Errorf("no bound of its rounding is known")
@@ -41,6 +44,17 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 		out[i] = widened(out[i], func(x float64) float64 { return math.Abs(x)*relative + tiny })
 	}
 	return out, nil
+}
+
+// composite follows the nodes that n stands for.
+func (m Model) composite(n *ir.Node, in []Range) ([]Range, error) {
+	g := ir.NewGraph(n.Name)
+	nodes, outs, err := n.Expand(g)
+	if err != nil {
+		return nil, err
+	}
+	g.Inputs, g.Nodes, g.Outputs = n.Inputs, nodes, outs
+	return body(g, in)
 }
 
 // special is the relative error of the transcendental functions of codegen/expr, which rest on ex2.approx: 2^-22 (PTX ISA,

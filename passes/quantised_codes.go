@@ -1,0 +1,225 @@
+package passes
+
+import (
+	"math"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Weights that a file has quantised are constants that say how they were stored (ir.Codes). Passes move and scale them like
+// any others, their scales with them.
+
+// codeError is the relative error of a weight that is a number times scales, each product rounded to f32.
+const codeError = 4e-7
+
+// fromFile is the layer that stores a site's weights as the file did: e4m3, e2m1 with a scale for each 16 along the input
+// channels, or integers, which 16 bits hold exactly. It reports false where the file has not quantised them, or in a form
+// that no kernel multiplies.
+func fromFile(s *Site, half ir.DType) (Layer, bool) {
+	w := s.Weights().Const
+	if w.Codes == nil {
+		return Layer{}, false
+	}
+	c := newCodeReader(w)
+	l := Layer{Scales: make([]float64, s.Members*s.N)}
+	codes := make([]float64, w.Numel())
+	for m := range s.Members {
+		for n := range s.N {
+			scale := 0.0
+			for k := range s.K {
+				at := s.At(m, n, k)
+				if c.values[at] == 0 {
+					continue
+				}
+				if scale == 0 {
+					scale = c.scale[at]
+				}
+				var ok bool
+				if codes[at], ok = c.number(at); !ok || c.scale[at] != scale {
+					return Layer{}, false
+				}
+			}
+			if scale == 0 {
+				scale = 1
+			}
+			l.Scales[m*s.N+n] = scale
+		}
+	}
+	d := w.Codes.DType
+	switch {
+	case d == ir.Float4E2M1 && c.blocks != nil:
+		var ok bool
+		if l.Blocks, ok = c.blocksOf(s, l.Scales); !ok {
+			return Layer{}, false
+		}
+	case c.blocks != nil:
+		return Layer{}, false
+	case d != ir.Float8E4M3FN:
+		d = half
+	}
+	l.Weights = ir.FromFloats(ir.Type{DType: d, Shape: slices.Clone(w.Shape)}, codes)
+	return l, true
+}
+
+// codeReader reads constants as the numbers that a file stored.
+type codeReader struct {
+	values, scale []float64
+	blocks        []float64 // nil: 1
+	round         func(x float64) float64
+}
+
+func newCodeReader(w *ir.Tensor) *codeReader {
+	c := &codeReader{values: w.Floats(), scale: w.Codes.Scale.Floats(), round: math.RoundToEven}
+	if w.Codes.Blocks != nil {
+		c.blocks = w.Codes.Blocks.Floats()
+	}
+	switch w.Codes.DType {
+	case ir.Float8E4M3FN:
+		c.round = func(x float64) float64 { return minifloat.E4M3FN.Round(x, true) }
+	case ir.Float4E2M1:
+		c.round = func(x float64) float64 { return minifloat.E2M1.Round(x, true) }
+	}
+	return c
+}
+
+// number is what element i is a multiple of its scales by.
+func (c *codeReader) number(i int) (float64, bool) {
+	scale := c.scale[i]
+	if c.blocks != nil {
+		scale *= c.blocks[i]
+	}
+	x := c.round(c.values[i] / scale)
+	return x, math.Abs(x*scale-c.values[i]) <= codeError*math.Abs(c.values[i])
+}
+
+// blocksOf are the scales of a site's blocks as e4m3. Those of a file may be other powers of two: what they have in common
+// goes to the scale of the channel.
+func (c *codeReader) blocksOf(s *Site, scales []float64) (*ir.Tensor, bool) {
+	if s.Anchor.Op.Name == "SegmentedMatVec" || s.Blocks() < 2 {
+		return nil, false
+	}
+	out := make([]float64, s.Members*s.N*s.Blocks())
+	for m := range s.Members {
+		for n := range s.N {
+			row := make([]float64, s.Blocks())
+			for k := range s.K {
+				switch x := c.blocks[s.At(m, n, k)]; {
+				case c.values[s.At(m, n, k)] == 0:
+				case row[s.Block(k)] == 0:
+					row[s.Block(k)] = x
+				case row[s.Block(k)] != x:
+					return nil, false
+				}
+			}
+			common := 1.0
+			if !areE4M3(row, common) {
+				_, exp := math.Frexp(slices.Max(row))
+				common = math.Ldexp(1, exp-9) // the largest block has e4m3's largest exponent
+				if !areE4M3(row, common) {
+					return nil, false
+				}
+			}
+			scales[m*s.N+n] *= common
+			for b, x := range row {
+				out[s.BlockAt(m, n, b)] = x / common
+			}
+		}
+	}
+	return ir.FromFloats(ir.Type{DType: ir.Float8E4M3FN, Shape: s.BlockShape()}, out), true
+}
+
+// areE4M3 reports whether all numbers are e4m3 numbers times a unit.
+func areE4M3(xs []float64, unit float64) bool {
+	return !slices.ContainsFunc(xs, func(x float64) bool { return minifloat.E4M3FN.Round(x/unit, true) != x/unit })
+}
+
+// moved applies what moves elements to a constant, and to the scales that a file stored it with.
+func moved(t *ir.Tensor, move func(*ir.Tensor) *ir.Tensor) *ir.Tensor {
+	out := move(t)
+	if t.Codes == nil || out == t {
+		return out
+	}
+	c := *t.Codes
+	if c.Scale = move(c.Scale); c.Blocks != nil {
+		c.Blocks = move(c.Blocks)
+	}
+	out.Codes = &c
+	return out
+}
+
+// codesOf says how the constant that a node's constants make was stored, if a file quantised it: nil where it was not, or
+// where the node leaves nothing of that.
+func codesOf(n *ir.Node) (*ir.Codes, error) {
+	again := func(inputs ...*ir.Tensor) (*ir.Tensor, error) {
+		m := *n
+		m.Inputs = make([]*ir.Value, len(inputs))
+		for i, t := range inputs {
+			m.Inputs[i] = &ir.Value{Type: t.Type, Const: t}
+		}
+		out, err := evaluate(&m, nil)
+		if err != nil {
+			return nil, err
+		}
+		return out[0].Tensor(), nil
+	}
+	x := n.Inputs[0].Const
+	var err error
+	switch {
+	case n.Op.Name == "DequantizeLinear":
+		one, scale := ir.Splat(ir.Type{DType: x.DType, Shape: x.Shape}, 1), n.Inputs[1].Const
+		if x.DType.IsInt() {
+			one = ir.SplatInt(one.Type, 1)
+		}
+		c := &ir.Codes{DType: x.DType}
+		switch of := scale.Codes; {
+		case n.Attrs.Int("block", 0) == 0:
+			c.Scale, err = again(one, scale)
+		case of == nil:
+			c.Scale = ir.Splat(ir.Type{DType: ir.Float32, Shape: x.Shape}, 1)
+			c.Blocks, err = again(one, scale)
+		default: // scales of blocks that have a scale themselves
+			if c.Scale, err = again(one, of.Scale); err == nil {
+				c.Blocks, err = again(one, numbers(scale))
+			}
+		}
+		return c, err
+	case x.Codes != nil && n.Op.Kind == ir.KindMovement && len(n.Inputs) == 1:
+		c := *x.Codes
+		if c.Scale, err = again(c.Scale); err == nil && c.Blocks != nil {
+			c.Blocks, err = again(c.Blocks)
+		}
+		return &c, err
+	}
+	return nil, nil
+}
+
+// numbers are what the elements of a constant are multiples of their scales by.
+func numbers(t *ir.Tensor) *ir.Tensor {
+	c := newCodeReader(t)
+	xs := make([]float64, len(c.values))
+	for i := range xs {
+		if c.values[i] != 0 {
+			xs[i], _ = c.number(i)
+		}
+	}
+	return ir.FromFloats(t.Type, xs)
+}
+
+// scaledCodes says how a constant was stored whose element i has been multiplied by factor(i).
+func scaledCodes(c *ir.Codes, factor func(i int) float64) *ir.Codes {
+	if c == nil {
+		return nil
+	}
+	return &ir.Codes{DType: c.DType, Scale: scaledTensor(c.Scale, factor), Blocks: c.Blocks}
+}
+
+// scaledTensor multiplies element i by factor(i).
+func scaledTensor(t *ir.Tensor, factor func(i int) float64) *ir.Tensor {
+	xs := t.Floats()
+	for i := range xs {
+		xs[i] = float64(xs[i] * factor(i))
+	}
+	return ir.FromFloats(ir.Type{DType: t.DType, Shape: slices.Clone(t.Shape)}, xs)
+}
