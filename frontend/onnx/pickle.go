@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -41,13 +42,14 @@ func unpickle(data []byte) (any, error) {
 		return nil, fmt.Errorf("the pickle has %d bytes, more than %d", len(data), maxPickle)
 	}
 	u := &unpickler{data: data, memo: map[int]any{}}
-	v, err := u.run()
-	if err != nil {
-		return nil, fmt.Errorf("pickle, byte %d: %w", u.at, err)
+	v := u.run()
+	if u.err != nil {
+		return nil, fmt.Errorf("pickle, byte %d: %w", u.at, u.err)
 	}
 	return v, nil
 }
 
+// unpickler is the machine. After the first error its methods go on with zero values; run stops after the instruction.
 type unpickler struct {
 	data  []byte
 	pos   int // next byte
@@ -55,354 +57,282 @@ type unpickler struct {
 	stack []any
 	marks []int // heights of the stack
 	memo  map[int]any
+	err   error
 }
 
 var errPickleEnd = errors.New("the pickle ends within an instruction")
 
-func (u *unpickler) run() (any, error) {
-	for {
+func (u *unpickler) fail(format string, args ...any) {
+	if u.err == nil {
+		u.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (u *unpickler) run() any {
+	for u.err == nil {
 		u.at = u.pos
-		op, err := u.take(1)
-		if err != nil {
-			return nil, errors.New("the pickle has no end")
+		if u.pos == len(u.data) {
+			u.fail("the pickle has no end")
+			break
 		}
-		if op[0] == '.' {
-			v, err := u.pop()
-			if err != nil {
-				return nil, err
-			}
+		op := u.take(1)[0]
+		if op == '.' {
+			v := u.pop()
 			if _, ok := v.(sliceType); ok {
-				return nil, errors.New("the value is a type, not data")
+				u.fail("the value is a type, not data")
 			}
 			if u.pos != len(u.data) {
-				return nil, fmt.Errorf("%d bytes follow the end of the pickle", len(u.data)-u.pos)
+				u.fail("%d bytes follow the end of the pickle", len(u.data)-u.pos)
 			}
-			return v, nil
+			return v
 		}
-		if err := u.step(op[0]); err != nil {
-			return nil, err
-		}
+		u.step(op)
 		if len(u.stack) > maxPickleStack || len(u.marks) > maxPickleStack || len(u.memo) > maxPickleMemo {
-			return nil, errors.New("the pickle holds too many values")
+			u.fail("the pickle holds too many values")
 		}
-	}
-}
-
-// step executes one instruction.
-func (u *unpickler) step(op byte) error {
-	switch op {
-	case 0x80: // PROTO
-		b, err := u.take(1)
-		if err == nil && b[0] > 5 {
-			err = fmt.Errorf("pickle protocol %d is newer than 5", b[0])
-		}
-		return err
-	case 0x95: // FRAME
-		n, err := u.uint(8)
-		if err == nil && n > uint64(len(u.data)-u.pos) {
-			err = errPickleEnd
-		}
-		return err
-	case '(': // MARK
-		u.marks = append(u.marks, len(u.stack))
-		return nil
-	case '0': // POP
-		if n := len(u.marks); n > 0 && u.marks[n-1] == len(u.stack) {
-			u.marks = u.marks[:n-1]
-			return nil
-		}
-		_, err := u.pop()
-		return err
-	case '1': // POP_MARK
-		_, err := u.popMark()
-		return err
-	case '2': // DUP
-		v, err := u.top()
-		return u.push(v, err)
-	case 'p', 'q', 'r', 0x94, 'g', 'h', 'j':
-		return u.stepMemo(op)
-	case ')', ']', '}', 't', 'l', 'd', 0x85, 0x86, 0x87, 'a', 'e', 's', 'u':
-		return u.stepContainer(op)
-	case 'c', 0x93, 'R':
-		return u.stepGlobal(op)
-	default:
-		return u.push(u.scalar(op))
-	}
-}
-
-// stepMemo stores to and loads from the memo.
-func (u *unpickler) stepMemo(op byte) error {
-	var key int
-	switch op {
-	case 0x94: // MEMOIZE
-		key = len(u.memo)
-	case 'p', 'g': // PUT, GET
-		line, err := u.line()
-		if err != nil {
-			return err
-		}
-		n, err := strconv.ParseUint(line, 10, 31)
-		if err != nil {
-			return fmt.Errorf("%q is no memo index", line)
-		}
-		key = int(n)
-	default: // BINPUT, BINGET, LONG_BINPUT, LONG_BINGET
-		n, err := u.uint(map[byte]int{'q': 1, 'h': 1, 'r': 4, 'j': 4}[op])
-		if err != nil {
-			return err
-		}
-		key = int(n)
-	}
-	switch op {
-	case 'g', 'h', 'j':
-		v, ok := u.memo[key]
-		if !ok {
-			return fmt.Errorf("memo %d is not set", key)
-		}
-		return u.push(v, nil)
-	}
-	v, err := u.top()
-	if err == nil {
-		u.memo[key] = v
-	}
-	return err
-}
-
-// stepContainer makes and fills tuples, lists and dicts.
-func (u *unpickler) stepContainer(op byte) error {
-	switch op {
-	case ')':
-		return u.push(pyTuple{}, nil)
-	case ']':
-		return u.push(&pyList{}, nil)
-	case '}':
-		return u.push(&pyDict{values: map[string]any{}}, nil)
-	case 0x85, 0x86, 0x87: // TUPLE1…3
-		items, err := u.popN(int(op) - 0x84)
-		return u.push(pyTuple(items), err)
-	case 't':
-		items, err := u.popMark()
-		return u.push(pyTuple(items), err)
-	case 'l':
-		items, err := u.popMark()
-		return u.push(&pyList{items}, err)
-	case 'd':
-		items, err := u.popMark()
-		if err != nil {
-			return err
-		}
-		d := &pyDict{values: map[string]any{}}
-		if err := d.set(items); err != nil {
-			return err
-		}
-		return u.push(d, nil)
-	}
-	// What remains fills the container below its items.
-	var items []any
-	var err error
-	switch op {
-	case 'a': // APPEND
-		items, err = u.popN(1)
-	case 's': // SETITEM
-		items, err = u.popN(2)
-	default: // APPENDS, SETITEMS
-		items, err = u.popMark()
-	}
-	if err != nil {
-		return err
-	}
-	v, err := u.top()
-	if err != nil {
-		return err
-	}
-	switch c := v.(type) {
-	case *pyList:
-		if op == 'a' || op == 'e' {
-			c.items = append(c.items, items...)
-			return nil
-		}
-	case *pyDict:
-		if op == 's' || op == 'u' {
-			return c.set(items)
-		}
-	}
-	return fmt.Errorf("items are added to a %s", pyKind(v))
-}
-
-// set adds alternating keys and values.
-func (d *pyDict) set(items []any) error {
-	if len(items)%2 != 0 {
-		return errors.New("a dict key has no value")
-	}
-	for i := 0; i < len(items); i += 2 {
-		k, ok := items[i].(string)
-		if !ok {
-			return fmt.Errorf("a dict key is a %s, not a str", pyKind(items[i]))
-		}
-		if _, ok := d.values[k]; !ok {
-			d.keys = append(d.keys, k)
-		}
-		d.values[k] = items[i+1]
 	}
 	return nil
 }
 
-// stepGlobal handles names of classes and functions: only slice is data.
-func (u *unpickler) stepGlobal(op byte) error {
-	if op == 'R' { // REDUCE
-		items, err := u.popN(2)
-		if err != nil {
-			return err
+// step executes one instruction: of the machine, of the memo, or of what makes and fills containers.
+func (u *unpickler) step(op byte) {
+	switch op {
+	case 0x80: // PROTO
+		if v := u.uint(1); v > 5 {
+			u.fail("pickle protocol %d is newer than 5", v)
 		}
+	case 0x95: // FRAME
+		if n := u.uint(8); n > uint64(len(u.data)-u.pos) {
+			u.fail("%w", errPickleEnd)
+		}
+	case '(': // MARK
+		u.marks = append(u.marks, len(u.stack))
+	case '0': // POP
+		if n := len(u.marks); n > 0 && u.marks[n-1] == len(u.stack) {
+			u.marks = u.marks[:n-1]
+		} else {
+			u.pop()
+		}
+	case '1': // POP_MARK
+		u.popMark()
+	case '2': // DUP
+		u.push(u.top())
+	case 'p': // PUT
+		u.put(u.index())
+	case 'q': // BINPUT
+		u.put(int(u.uint(1)))
+	case 'r': // LONG_BINPUT
+		u.put(int(u.uint(4)))
+	case 0x94: // MEMOIZE
+		u.put(len(u.memo))
+	case 'g': // GET
+		u.get(u.index())
+	case 'h': // BINGET
+		u.get(int(u.uint(1)))
+	case 'j': // LONG_BINGET
+		u.get(int(u.uint(4)))
+	case ')': // EMPTY_TUPLE
+		u.push(pyTuple{})
+	case 0x85, 0x86, 0x87: // TUPLE1…3
+		u.push(pyTuple(u.popN(int(op) - 0x84)))
+	case 't': // TUPLE
+		u.push(pyTuple(u.popMark()))
+	case ']': // EMPTY_LIST
+		u.push(&pyList{})
+	case 'l': // LIST
+		u.push(&pyList{u.popMark()})
+	case 'a': // APPEND
+		u.extend(u.popN(1))
+	case 'e': // APPENDS
+		u.extend(u.popMark())
+	case '}': // EMPTY_DICT
+		u.push(&pyDict{values: map[string]any{}})
+	case 'd': // DICT
+		items := u.popMark()
+		u.push(&pyDict{values: map[string]any{}})
+		u.set(items)
+	case 's': // SETITEM
+		u.set(u.popN(2))
+	case 'u': // SETITEMS
+		u.set(u.popMark())
+	case 'c': // GLOBAL
+		u.global(u.line(), u.line())
+	case 0x93: // STACK_GLOBAL
+		items := u.popN(2)
+		u.global(items[0], items[1])
+	case 'R': // REDUCE
+		items := u.popN(2)
 		if _, ok := items[0].(sliceType); !ok {
-			return fmt.Errorf("a %s is called", pyKind(items[0]))
+			u.fail("a %s is called", pyKind(items[0]))
 		}
-		s, err := makeSlice(items[1])
-		return u.push(s, err)
+		u.push(u.slice(items[1]))
+	default:
+		u.push(u.scalar(op))
 	}
-	var module, name string
-	if op == 'c' { // GLOBAL
-		var err error
-		if module, err = u.line(); err == nil {
-			name, err = u.line()
-		}
-		if err != nil {
-			return err
-		}
-	} else { // STACK_GLOBAL
-		items, err := u.popN(2)
-		if err != nil {
-			return err
-		}
-		var ok0, ok1 bool
-		module, ok0 = items[0].(string)
-		name, ok1 = items[1].(string)
-		if !ok0 || !ok1 {
-			return errors.New("the name of a global is not a str")
-		}
-	}
-	if name != "slice" || module != "builtins" && module != "__builtin__" {
-		return fmt.Errorf("it refers to %.80q, and only slice is admitted", module+"."+name)
-	}
-	return u.push(sliceType{}, nil)
 }
 
-// makeSlice is slice(*args).
-func makeSlice(args any) (pySlice, error) {
+// put stores the top of the stack in the memo.
+func (u *unpickler) put(key int) {
+	if v := u.top(); u.err == nil {
+		u.memo[key] = v
+	}
+}
+
+// get pushes what the memo holds.
+func (u *unpickler) get(key int) {
+	v, ok := u.memo[key]
+	if !ok {
+		u.fail("memo %d is not set", key)
+	}
+	u.push(v)
+}
+
+// index reads a memo index as text.
+func (u *unpickler) index() int {
+	line := u.line()
+	n, err := strconv.ParseUint(line, 10, 31)
+	if err != nil {
+		u.fail("%q is not a memo index", line)
+	}
+	return int(n)
+}
+
+// extend appends items to the list on top of the stack.
+func (u *unpickler) extend(items []any) {
+	v := u.top()
+	if l, ok := v.(*pyList); ok {
+		l.items = append(l.items, items...)
+	} else {
+		u.fail("items are added to a %s", pyKind(v))
+	}
+}
+
+// set adds alternating keys and values to the dict on top of the stack.
+func (u *unpickler) set(items []any) {
+	v := u.top()
+	d, ok := v.(*pyDict)
+	if !ok {
+		u.fail("items are added to a %s", pyKind(v))
+		return
+	}
+	if len(items)%2 != 0 {
+		u.fail("a dict key has no value")
+		return
+	}
+	for pair := range slices.Chunk(items, 2) {
+		k, ok := pair[0].(string)
+		if !ok {
+			u.fail("a dict key is a %s, not a str", pyKind(pair[0]))
+			return
+		}
+		if _, ok := d.values[k]; !ok {
+			d.keys = append(d.keys, k)
+		}
+		d.values[k] = pair[1]
+	}
+}
+
+// global pushes a class or a function by its name: only slice is data.
+func (u *unpickler) global(module, name any) {
+	m, ok0 := module.(string)
+	n, ok1 := name.(string)
+	switch {
+	case !ok0 || !ok1:
+		u.fail("the name of a global is not a str")
+	case n != "slice" || m != "builtins" && m != "__builtin__":
+		u.fail("it refers to %.80q, and only slice is admitted", m+"."+n)
+	}
+	u.push(sliceType{})
+}
+
+// slice is slice(*args).
+func (u *unpickler) slice(args any) (s pySlice) {
 	t, ok := args.(pyTuple)
 	if !ok || len(t) < 1 || len(t) > 3 {
-		return pySlice{}, errors.New("slice takes one to three arguments")
+		u.fail("slice takes one to three arguments")
+		return s
 	}
 	if len(t) == 1 {
 		t = pyTuple{nil, t[0], nil}
 	}
 	var bounds [3]*int64
 	for i, a := range t {
-		switch a := a.(type) {
-		case nil:
-		case int64:
-			bounds[i] = &a
-		default:
-			return pySlice{}, fmt.Errorf("a bound of a slice is a %s", pyKind(a))
+		if n, ok := a.(int64); ok {
+			bounds[i] = &n
+		} else if a != nil {
+			u.fail("a bound of a slice is a %s", pyKind(a))
 		}
 	}
 	if bounds[2] != nil && *bounds[2] != 1 {
-		return pySlice{}, fmt.Errorf("a slice has step %d; only 1 is supported", *bounds[2])
+		u.fail("a slice has step %d; only 1 is supported", *bounds[2])
 	}
-	return pySlice{bounds[0], bounds[1]}, nil
+	return pySlice{bounds[0], bounds[1]}
 }
 
-func (u *unpickler) push(v any, err error) error {
-	if err == nil {
-		u.stack = append(u.stack, v)
-	}
-	return err
-}
+func (u *unpickler) push(v any) { u.stack = append(u.stack, v) }
 
-// floor is the height that instructions may not pop below: the last mark.
-func (u *unpickler) floor() int {
-	if n := len(u.marks); n > 0 {
-		return u.marks[n-1]
+// popN pops n values, but none below the last mark.
+func (u *unpickler) popN(n int) []any {
+	floor := 0
+	if len(u.marks) > 0 {
+		floor = u.marks[len(u.marks)-1]
 	}
-	return 0
-}
-
-var errPickleStack = errors.New("the stack is empty")
-
-func (u *unpickler) top() (any, error) {
-	if len(u.stack) <= u.floor() {
-		return nil, errPickleStack
+	if len(u.stack)-floor < n {
+		u.fail("the stack is empty")
+		return make([]any, n)
 	}
-	return u.stack[len(u.stack)-1], nil
-}
-
-func (u *unpickler) pop() (any, error) {
-	v, err := u.top()
-	if err == nil {
-		u.stack = u.stack[:len(u.stack)-1]
-	}
-	return v, err
-}
-
-func (u *unpickler) popN(n int) ([]any, error) {
-	if len(u.stack)-u.floor() < n {
-		return nil, errPickleStack
-	}
-	items := append([]any(nil), u.stack[len(u.stack)-n:]...)
+	items := slices.Clone(u.stack[len(u.stack)-n:])
 	u.stack = u.stack[:len(u.stack)-n]
-	return items, nil
+	return items
+}
+
+func (u *unpickler) pop() any { return u.popN(1)[0] }
+
+func (u *unpickler) top() any {
+	v := u.pop()
+	u.push(v)
+	return v
 }
 
 // popMark pops everything above the last mark, and the mark.
-func (u *unpickler) popMark() ([]any, error) {
+func (u *unpickler) popMark() []any {
 	if len(u.marks) == 0 {
-		return nil, errors.New("there is no mark on the stack")
+		u.fail("there is no mark on the stack")
+		return nil
 	}
-	items, err := u.popN(len(u.stack) - u.floor())
+	items := u.popN(len(u.stack) - u.marks[len(u.marks)-1])
 	u.marks = u.marks[:len(u.marks)-1]
-	return items, err
+	return items
 }
 
-func (u *unpickler) take(n int) ([]byte, error) {
-	if n > len(u.data)-u.pos {
-		return nil, errPickleEnd
+// take reads n bytes; it returns none if there are fewer.
+func (u *unpickler) take(n uint64) []byte {
+	if n > uint64(len(u.data)-u.pos) {
+		u.fail("%w", errPickleEnd)
+		return nil
 	}
-	b := u.data[u.pos : u.pos+n]
-	u.pos += n
-	return b, nil
+	u.pos += int(n)
+	return u.data[u.pos-int(n) : u.pos]
 }
 
 // uint reads a little-endian number of n bytes.
-func (u *unpickler) uint(n int) (uint64, error) {
-	b, err := u.take(n)
-	if err != nil {
-		return 0, err
-	}
+func (u *unpickler) uint(n uint64) uint64 {
 	var word [8]byte
-	copy(word[:], b)
-	return binary.LittleEndian.Uint64(word[:]), nil
+	copy(word[:], u.take(n))
+	return binary.LittleEndian.Uint64(word[:])
 }
 
 // sized reads a length of n bytes and as many bytes.
-func (u *unpickler) sized(n int) ([]byte, error) {
-	size, err := u.uint(n)
-	if err != nil {
-		return nil, err
-	}
-	if size > uint64(len(u.data)-u.pos) {
-		return nil, errPickleEnd
-	}
-	return u.take(int(size))
-}
+func (u *unpickler) sized(n uint64) []byte { return u.take(u.uint(n)) }
 
 // line reads up to a newline, which is not part of it.
-func (u *unpickler) line() (string, error) {
+func (u *unpickler) line() string {
 	i := bytes.IndexByte(u.data[u.pos:], '\n')
 	if i < 0 {
-		return "", errPickleEnd
+		u.fail("%w", errPickleEnd)
+		return ""
 	}
-	b, _ := u.take(i + 1)
-	return string(b[:i]), nil
+	return string(u.take(uint64(i + 1))[:i])
 }
 
 // pyKind is Python's name of a value's type.

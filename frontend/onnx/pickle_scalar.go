@@ -2,96 +2,72 @@ package onnx
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"math"
+	"math/bits"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
 // scalar reads the argument of an instruction that pushes a None, bool, number or string.
-func (u *unpickler) scalar(op byte) (any, error) {
+func (u *unpickler) scalar(op byte) any {
 	switch op {
 	case 'N':
-		return nil, nil
+		return nil
 	case 0x88, 0x89: // NEWTRUE, NEWFALSE
-		return op == 0x88, nil
-	case 'K', 'M', 'J': // BININT1, BININT2, BININT
-		n, err := u.uint(map[byte]int{'K': 1, 'M': 2, 'J': 4}[op])
-		if op == 'J' {
-			return int64(int32(n)), err
-		}
-		return int64(n), err
-	case 0x8a, 0x8b: // LONG1, LONG4
-		b, err := u.sized(map[byte]int{0x8a: 1, 0x8b: 4}[op])
-		if err != nil {
-			return nil, err
-		}
-		return littleInt(b)
-	case 'I', 'L', 'F': // INT, LONG, FLOAT: as text
-		line, err := u.line()
-		if err != nil {
-			return nil, err
-		}
-		return textNumber(op, line)
+		return op == 0x88
+	case 'K': // BININT1
+		return int64(u.uint(1))
+	case 'M': // BININT2
+		return int64(u.uint(2))
+	case 'J': // BININT
+		return int64(int32(u.uint(4)))
+	case 0x8a: // LONG1
+		return u.long(u.sized(1))
+	case 0x8b: // LONG4
+		return u.long(u.sized(4))
 	case 'G': // BINFLOAT
-		b, err := u.take(8)
-		if err != nil {
-			return nil, err
-		}
-		return math.Float64frombits(binary.BigEndian.Uint64(b)), nil
-	case 0x8c, 'X', 0x8d: // SHORT_BINUNICODE, BINUNICODE, BINUNICODE8
-		b, err := u.sized(map[byte]int{0x8c: 1, 'X': 4, 0x8d: 8}[op])
-		return text(b, err)
-	case 'U', 'T': // SHORT_BINSTRING, BINSTRING: strings of Python 2
-		b, err := u.sized(map[byte]int{'U': 1, 'T': 4}[op])
-		return text(b, err)
+		return math.Float64frombits(bits.ReverseBytes64(u.uint(8)))
+	case 0x8c, 'U': // SHORT_BINUNICODE; SHORT_BINSTRING, a string of Python 2
+		return u.text(u.sized(1))
+	case 'X', 'T': // BINUNICODE; BINSTRING
+		return u.text(u.sized(4))
+	case 0x8d: // BINUNICODE8
+		return u.text(u.sized(8))
+	case 'I', 'L', 'F': // INT, LONG, FLOAT: as text
+		return u.number(op, u.line())
 	case 'S': // STRING: quoted
-		line, err := u.line()
-		if err != nil {
-			return nil, err
-		}
-		return unquote(line)
+		return u.text(u.unquote(u.line()))
 	case 'V': // UNICODE: escaped
-		line, err := u.line()
-		if err != nil {
-			return nil, err
-		}
-		return rawUnescape(line)
+		return u.rawUnescape(u.line())
 	}
-	return nil, fmt.Errorf("instruction %#02x makes something other than plain data and is refused", op)
+	u.fail("instruction %#02x makes something other than plain data and is refused", op)
+	return nil
 }
 
-func text(b []byte, err error) (any, error) {
-	if err != nil {
-		return nil, err
-	}
+func (u *unpickler) text(b []byte) string {
 	if !utf8.Valid(b) {
-		return nil, fmt.Errorf("a str is not UTF-8: %.40q", b)
+		u.fail("a str is not UTF-8: %.40q", b)
 	}
-	return string(b), nil
+	return string(b)
 }
 
-// littleInt is a two's complement number of any length up to 64 bits.
-func littleInt(b []byte) (any, error) {
+// long is a two's complement number of any length up to 64 bits.
+func (u *unpickler) long(b []byte) int64 {
 	if len(b) > 8 {
-		return nil, errors.New("an int has more than 64 bits")
-	}
-	if len(b) == 0 {
-		return int64(0), nil
+		u.fail("an int has more than 64 bits")
+		return 0
 	}
 	var word [8]byte
-	if b[len(b)-1]&0x80 != 0 {
+	if len(b) > 0 && b[len(b)-1]&0x80 != 0 {
 		word = [8]byte{255, 255, 255, 255, 255, 255, 255, 255}
 	}
 	copy(word[:], b)
-	return int64(binary.LittleEndian.Uint64(word[:])), nil
+	return int64(binary.LittleEndian.Uint64(word[:]))
 }
 
-// textNumber reads the number of a text instruction. INT writes bools as 00 and 01.
-func textNumber(op byte, s string) (any, error) {
-	var v any
+// number reads the number of a text instruction. INT writes bools as 00 and 01.
+func (u *unpickler) number(op byte, s string) (v any) {
 	var err error
 	switch {
 	case op == 'F':
@@ -102,41 +78,37 @@ func textNumber(op byte, s string) (any, error) {
 		v, err = strconv.ParseInt(strings.TrimSuffix(s, "L"), 10, 64)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%.40q is no number of 64 bits", s)
+		u.fail("%.40q is not a number of 64 bits", s)
 	}
-	return v, nil
+	return v
 }
 
 // unquote reads a string as Python 2 writes it.
-func unquote(s string) (any, error) {
+func (u *unpickler) unquote(s string) (out []byte) {
 	if len(s) < 2 || s[0] != '\'' && s[0] != '"' || s[len(s)-1] != s[0] {
-		return nil, fmt.Errorf("%.40q is not a quoted str", s)
+		u.fail("%.40q is not a quoted str", s)
+		return nil
 	}
-	quote, rest := s[0], s[1:len(s)-1]
-	var b strings.Builder
-	for rest != "" {
-		if rest[0] != '\\' || len(rest) < 2 {
-			b.WriteByte(rest[0])
-			rest = rest[1:]
-			continue
+	for rest := s[1 : len(s)-1]; rest != ""; {
+		switch {
+		case rest[0] != '\\' || len(rest) < 2:
+			out, rest = append(out, rest[0]), rest[1:]
+		case rest[1] == '\'' || rest[1] == '"': // Go refuses to unescape the other quote
+			out, rest = append(out, rest[1]), rest[2:]
+		default:
+			r, _, tail, err := strconv.UnquoteChar(rest, s[0])
+			if err != nil || r > 0xff {
+				u.fail("%.40q has an escape that is not understood", s)
+				return nil
+			}
+			out, rest = append(out, byte(r)), tail
 		}
-		if rest[1] == '\'' || rest[1] == '"' { // Go refuses to unescape the other quote
-			b.WriteByte(rest[1])
-			rest = rest[2:]
-			continue
-		}
-		r, _, tail, err := strconv.UnquoteChar(rest, quote)
-		if err != nil || r > 0xff {
-			return nil, fmt.Errorf("%.40q has an escape that is not understood", s)
-		}
-		b.WriteByte(byte(r))
-		rest = tail
 	}
-	return text([]byte(b.String()), nil)
+	return out
 }
 
 // rawUnescape reads Python's raw-unicode-escape: Latin-1 bytes, and \uXXXX or \UXXXXXXXX.
-func rawUnescape(s string) (any, error) {
+func (u *unpickler) rawUnescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		digits := 0
@@ -148,15 +120,14 @@ func rawUnescape(s string) (any, error) {
 			i++
 			continue
 		}
-		if i+2+digits > len(s) {
-			return nil, fmt.Errorf("%.40q has an escape that is not understood", s)
-		}
-		r, err := strconv.ParseUint(s[i+2:i+2+digits], 16, 32)
-		if err != nil || !utf8.ValidRune(rune(r)) {
-			return nil, fmt.Errorf("%.40q has an escape that is not understood", s)
+		end := min(i+2+digits, len(s))
+		r, err := strconv.ParseUint(s[i+2:end], 16, 32)
+		if err != nil || end < i+2+digits || !utf8.ValidRune(rune(r)) {
+			u.fail("%.40q has an escape that is not understood", s)
+			return ""
 		}
 		b.WriteRune(rune(r))
-		i += 2 + digits
+		i = end
 	}
-	return b.String(), nil
+	return b.String()
 }
