@@ -12,8 +12,8 @@ import (
 type Tolerance struct{ Rel, Abs float64 }
 
 // For is the tolerance of an element type. Published outputs of f16 and bf16 were computed in these types, rounding at
-// every step, so that they are several units of the last place off themselves; f8 and f4 are results of casts, which are
-// exact, and so are integers.
+// every step, and so are several units in the last place off themselves. f8 and f4 are results of casts, which are exact, as
+// are integers.
 func For(d ir.DType) Tolerance {
 	switch d {
 	case ir.Float32, ir.Float64:
@@ -26,7 +26,7 @@ func For(d ir.DType) Tolerance {
 	return Tolerance{}
 }
 
-// Compare holds one output against what was expected; the error says where they differ most.
+// Compare compares an output with what was expected; the error says where they differ most.
 func Compare(got, want *ir.Tensor, tol Tolerance) error {
 	if got.DType != want.DType || !slices.Equal(got.Shape, want.Shape) {
 		return fmt.Errorf("%v, want %v", got.Type, want.Type)

@@ -1,5 +1,5 @@
-// Package nodecases reads test-case directories of the ONNX project: a model and data sets of inputs with the outputs
-// that they must give.
+// Package nodecases reads test-case directories of the ONNX project: a model and data sets of inputs with the
+// expected outputs.
 //
 //	CASE/model.onnx
 //	CASE/test_data_set_0/input_0.pb, output_0.pb …
@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
@@ -27,8 +27,8 @@ type Case struct {
 	Sets  []Set
 }
 
-// Set is one data set. Values stand in the order of Case.InputInfos and of the model's outputs; those that are no tensors,
-// or of an element type that the compiler lacks, are nil: Import refuses the model for them.
+// Set is one data set. Values are in the order of Case.InputInfos and of the model's outputs. A value that is not a
+// tensor, or whose element type the compiler does not have, is nil; Import refuses its model.
 type Set struct {
 	Inputs  []*ir.Tensor
 	Outputs []*ir.Tensor
@@ -44,14 +44,13 @@ func List(root string) ([]string, error) {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s: no test case: neither model.onnx nor directories that hold one", root)
+		return nil, fmt.Errorf("%s: no test case: neither a model.onnx nor directories with one", root)
 	}
-	dirs := make([]string, len(found))
 	for i, f := range found {
-		dirs[i] = filepath.Dir(f)
+		found[i] = filepath.Dir(f)
 	}
-	sort.Strings(dirs)
-	return dirs, nil
+	slices.Sort(found)
+	return found, nil
 }
 
 // Load reads a case. An error of the model is of type *onnx.Error.
@@ -81,7 +80,7 @@ func Load(dir string) (*Case, error) {
 	}
 }
 
-// InputInfos returns the inputs that a run must give: those without an initializer.
+// InputInfos returns the inputs that a run must set: those without an initializer.
 func (c *Case) InputInfos() []*onnxpb.ValueInfoProto {
 	graph := c.Model.Proto.GetGraph()
 	given := map[string]bool{}
@@ -117,7 +116,7 @@ func values(m *onnx.Model, folder, kind string, infos []*onnxpb.ValueInfoProto) 
 		}
 		var p onnxpb.TensorProto
 		if err := proto.Unmarshal(data, &p); err != nil {
-			return nil, fmt.Errorf("%s: no tensor: %w", path, err)
+			return nil, fmt.Errorf("%s: not a tensor: %w", path, err)
 		}
 		if list[i], err = m.Tensor(&p); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
@@ -126,19 +125,16 @@ func values(m *onnx.Model, folder, kind string, infos []*onnxpb.ValueInfoProto) 
 	return list, nil
 }
 
-// Import imports the model for one data set: dynamic dimensions get the sizes that its inputs have, and inputs that
-// decide shapes become constants (onnx.ShapeInputs says which).
+// Import imports the model for one data set: dynamic dimensions take their sizes from its inputs, and the inputs
+// that decide shapes (onnx.ShapeInputs) become constants.
 func (c *Case) Import(set Set) (*ir.Graph, error) {
 	opt := onnx.ImportOptions{Shapes: map[string][]int{}, Constants: map[string]*ir.Tensor{}}
-	deciding := map[string]bool{}
-	for _, name := range onnx.ShapeInputs(c.Model) {
-		deciding[name] = true
-	}
+	deciding := onnx.ShapeInputs(c.Model)
 	for i, in := range c.InputInfos() {
 		t := set.Inputs[i]
 		switch {
 		case t == nil:
-		case deciding[in.GetName()]:
+		case slices.Contains(deciding, in.GetName()):
 			opt.Constants[in.GetName()] = t
 		default:
 			opt.Shapes[in.GetName()] = t.Shape

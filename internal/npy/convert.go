@@ -63,7 +63,7 @@ func decoder(dtype string) (decode func([]byte) float64, size int, err error) {
 }
 
 // As returns the elements as a tensor of the given type and shape: shapes must agree; f64, f32 and f16 convert into each
-// other with one rounding, every other type must be the array's own.
+// other with one rounding, any other type must be the array's.
 func (a *Array) As(dtype string, shape []int) ([]byte, error) {
 	if !slices.Equal(a.Shape, shape) {
 		return nil, fmt.Errorf("shape %v, want %v", a.Shape, shape)
@@ -79,15 +79,16 @@ func (a *Array) As(dtype string, shape []int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	le := binary.LittleEndian
 	var out []byte
 	for _, v := range x {
 		switch dtype {
 		case "f16":
-			out = binary.LittleEndian.AppendUint16(out, uint16(minifloat.Float16.Encode(v, false)))
+			out = le.AppendUint16(out, uint16(minifloat.Float16.Encode(v, false)))
 		case "f32":
-			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(v)))
+			out = le.AppendUint32(out, math.Float32bits(float32(v)))
 		case "f64":
-			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(v))
+			out = le.AppendUint64(out, math.Float64bits(v))
 		}
 	}
 	return out, nil

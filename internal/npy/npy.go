@@ -1,5 +1,5 @@
 // Package npy reads and writes NumPy's .npy and .npz files as raw elements, of every dtype that a model can have. The
-// header is parsed here: the library at hand panics on a malformed one and knows no float16.
+// header is parsed here because the available library panics on a malformed one and does not support float16.
 package npy
 
 import (
@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -25,33 +26,29 @@ type Array struct {
 	Data  []byte
 }
 
-// descriptors pairs NumPy's type strings with our names.
-var descriptors = []struct{ descr, name string }{
+// descriptor is NumPy's string for a type, of which the last character is its size in bytes, and ours.
+type descriptor struct{ descr, name string }
+
+var descriptors = []descriptor{
 	{"|b1", "bool"}, {"|i1", "i8"}, {"|u1", "u8"}, {"<i2", "i16"}, {"<u2", "u16"}, {"<i4", "i32"}, {"<u4", "u32"},
 	{"<i8", "i64"}, {"<u8", "u64"}, {"<f2", "f16"}, {"<f4", "f32"}, {"<f8", "f64"},
 }
 
-func itemSize(descr string) int { return int(descr[2] - '0') }
-
-// maxBytes bounds an array that a header may announce.
+// maxBytes bounds the size that a header may declare.
 const maxBytes = 1 << 34
 
 // Read reads one .npy stream.
 func Read(r io.Reader) (*Array, error) {
-	descr, columns, shape, err := readHeader(r)
+	h, err := readHeader(r)
 	if err != nil {
 		return nil, fmt.Errorf("not a .npy file: %w", err)
 	}
-	a := &Array{Shape: shape}
-	size := 0
-	for _, d := range descriptors {
-		if d.descr == descr {
-			a.DType, size = d.name, itemSize(d.descr)
-		}
+	i := slices.IndexFunc(descriptors, func(d descriptor) bool { return d.descr == h.descr })
+	if i < 0 {
+		return nil, fmt.Errorf("elements of NumPy type %q are not supported", h.descr)
 	}
-	if size == 0 {
-		return nil, fmt.Errorf("elements of NumPy type %q are not supported", descr)
-	}
+	a := &Array{DType: descriptors[i].name, Shape: h.shape}
+	size := int(h.descr[2] - '0')
 	bytes := size
 	for _, d := range a.Shape {
 		if d < 0 || d > 0 && bytes > maxBytes/d {
@@ -59,7 +56,7 @@ func Read(r io.Reader) (*Array, error) {
 		}
 		bytes *= d
 	}
-	// Grow with the data: a header may announce more than there is.
+	// Grow with the data: a header may declare more than there is.
 	a.Data, err = io.ReadAll(io.LimitReader(r, int64(bytes)))
 	if err != nil {
 		return nil, err
@@ -67,7 +64,7 @@ func Read(r io.Reader) (*Array, error) {
 	if len(a.Data) != bytes {
 		return nil, fmt.Errorf("%d bytes of data, shape %v needs %d", len(a.Data), a.Shape, bytes)
 	}
-	if columns && len(a.Shape) > 1 {
+	if h.columns && len(a.Shape) > 1 {
 		a.Data = rowMajor(a.Data, a.Shape, size)
 	}
 	return a, nil
@@ -76,43 +73,49 @@ func Read(r io.Reader) (*Array, error) {
 // reHeader is the header that NumPy writes: a Python literal with sorted keys.
 var reHeader = regexp.MustCompile(`^\{'descr': '([^']*)', 'fortran_order': (True|False), 'shape': \(([0-9, ]*)\), \}\s*$`)
 
+type header struct {
+	descr   string
+	columns bool // column-major
+	shape   []int
+}
+
 // readHeader reads magic, version and header (numpy.lib.format, versions 1 to 3).
-func readHeader(r io.Reader) (descr string, columns bool, shape []int, err error) {
+func readHeader(r io.Reader) (h header, err error) {
 	var fixed [8]byte
 	if _, err := io.ReadFull(r, fixed[:]); err != nil {
-		return "", false, nil, err
+		return h, err
 	}
 	if string(fixed[:6]) != "\x93NUMPY" || fixed[6] < 1 || fixed[6] > 3 {
-		return "", false, nil, errors.New("no NumPy magic")
+		return h, errors.New("no NumPy magic")
 	}
 	length := make([]byte, 2)
 	if fixed[6] > 1 {
 		length = make([]byte, 4)
 	}
 	if _, err := io.ReadFull(r, length); err != nil {
-		return "", false, nil, err
+		return h, err
 	}
 	n := binary.LittleEndian.Uint32(append(length, 0, 0))
 	if n > 1<<20 {
-		return "", false, nil, errors.New("header too long")
+		return h, errors.New("header too long")
 	}
 	text := make([]byte, n)
 	if _, err := io.ReadFull(r, text); err != nil {
-		return "", false, nil, err
+		return h, err
 	}
-	m := reHeader.FindSubmatch(text)
+	m := reHeader.FindStringSubmatch(string(text))
 	if m == nil {
-		return "", false, nil, fmt.Errorf("header %q", text)
+		return h, fmt.Errorf("header %q", text)
 	}
-	shape = []int{}
-	for _, d := range strings.FieldsFunc(string(m[3]), func(r rune) bool { return r == ',' || r == ' ' }) {
+	h = header{m[1], m[2] == "True", []int{}}
+	for _, d := range strings.FieldsFunc(m[3], func(r rune) bool { return r == ',' || r == ' ' }) {
 		v, err := strconv.Atoi(d)
 		if err != nil {
-			return "", false, nil, fmt.Errorf("shape (%s)", m[3])
+			return h, fmt.Errorf("shape (%s)", m[3])
 		}
-		shape = append(shape, v)
+		h.shape = append(h.shape, v)
 	}
-	return string(m[1]), string(m[2]) == "True", shape, nil
+	return h, nil
 }
 
 // rowMajor reorders column-major data.
@@ -139,18 +142,11 @@ func rowMajor(data []byte, shape []int, size int) []byte {
 // Write writes one .npy stream, format version 1.0. Types that NumPy lacks (bf16, fp8 …) are written as unsigned
 // integers of their width.
 func Write(w io.Writer, a *Array) error {
-	descr := ""
-	for _, d := range descriptors {
-		if d.name == a.DType {
-			descr = d.descr
-		}
-	}
-	switch {
-	case descr != "":
-	case a.DType == "bf16":
+	descr := "|u1"
+	if i := slices.IndexFunc(descriptors, func(d descriptor) bool { return d.name == a.DType }); i >= 0 {
+		descr = descriptors[i].descr
+	} else if a.DType == "bf16" {
 		descr = "<u2"
-	default:
-		descr = "|u1"
 	}
 	var dims strings.Builder
 	for _, d := range a.Shape {
@@ -222,14 +218,9 @@ func ReadZip(path string) (map[string]*Array, error) {
 
 // WriteZip writes a .npz file: the same arrays give the same bytes.
 func WriteZip(path string, arrays map[string]*Array) error {
-	names := make([]string, 0, len(arrays))
-	for n := range arrays {
-		names = append(names, n)
-	}
-	slices.Sort(names)
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
-	for _, n := range names {
+	for _, n := range slices.Sorted(maps.Keys(arrays)) {
 		w, err := z.CreateHeader(&zip.FileHeader{Name: n + ".npy", Method: zip.Deflate})
 		if err != nil {
 			return err

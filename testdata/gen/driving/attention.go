@@ -9,13 +9,12 @@ import (
 
 // attend is softmax(q·kᵀ/√dim)·v for samples [t, 3, heads, dim]; the result is [t, heads·dim].
 func (s samples) attend(t, heads, dim int) samples {
-	out := make(samples, len(s))
 	width := heads * dim
-	s.each(func(i int) {
+	scale := float32(1 / math.Sqrt(float64(dim)))
+	return s.each(func(_ int, x []float32) []float32 {
 		y := make([]float32, t*width)
 		logits := make([]float32, t)
-		row := func(token, part, head int) []float32 { return s[i][token*3*width+part*width+head*dim:][:dim] }
-		scale := float32(1 / math.Sqrt(float64(dim)))
+		row := func(token, part, head int) []float32 { return x[token*3*width+part*width+head*dim:][:dim] }
 		for h := range heads {
 			for a := range t {
 				top := float32(math.Inf(-1))
@@ -36,9 +35,8 @@ func (s samples) attend(t, heads, dim int) samples {
 				}
 			}
 		}
-		out[i] = y
+		return y
 	})
-	return out
 }
 
 // split takes q, k and v out of [1, t, 3·heads·dim]; each becomes [1, heads, t, dim].
@@ -119,12 +117,13 @@ func (n *net) spatialAttention(path, module string, x value) value {
 
 // transposed is a matrix of r × c the other way round.
 func (s samples) transposed(r, c int) samples {
-	out := make(samples, len(s))
-	s.each(func(i int) {
-		out[i] = make([]float32, r*c)
-		for j, v := range s[i] {
-			out[i][j%c*r+j/c] = v
-		}
-	})
+	return s.each(func(_ int, x []float32) []float32 { return transpose(x, r, c) })
+}
+
+func transpose(x []float32, r, c int) []float32 {
+	out := make([]float32, r*c)
+	for j, v := range x {
+		out[j%c*r+j/c] = v
+	}
 	return out
 }

@@ -2,6 +2,7 @@ package driving
 
 import (
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 )
@@ -12,7 +13,7 @@ type conv struct {
 	gain                    float32 // standard deviation of the output
 }
 
-// convAttrs are the attributes as PyTorch writes them.
+// attrs are the attributes as PyTorch writes them.
 func (c conv) attrs() []onnx.Attr {
 	pad := (c.k - 1) / 2
 	return []onnx.Attr{onnx.A("dilations", []int{1, 1}), onnx.A("group", c.groups), onnx.A("kernel_shape", []int{c.k, c.k}),
@@ -32,7 +33,8 @@ func (n *net) draw(x value, c conv) (weights []float32, y samples, oh, ow int) {
 			weights[i] += 1 / float32(c.k)
 		}
 	}
-	return weights, x.x.conv2d(weights, shape), oh, ow
+	y = x.x.each(func(_ int, x []float32) []float32 { return shape.apply(x, weights) })
+	return weights, y, oh, ow
 }
 
 // convBN is a convolution into which the exporter folded a BatchNorm: each channel of the output is normalised.
@@ -142,16 +144,16 @@ func (n *net) layerNorm(path, module string, x value) value {
 	d := x.shape[len(x.shape)-1]
 	in := []string{x.name, n.filled(module+".weight", 1, d), n.filled(module+".bias", 0, d)}
 	name := n.op(path, "LayerNormalization", in, onnx.A("axis", -1), onnx.A("epsilon", 1e-5))
-	y := make(samples, len(x.x))
-	x.x.each(func(i int) {
-		y[i] = make([]float32, len(x.x[i]))
-		for r := 0; r < len(x.x[i]); r += d {
-			mean, variance := samples{x.x[i][r : r+d]}.moments(1)
+	y := x.x.each(func(_ int, x []float32) []float32 {
+		var out []float32
+		for row := range slices.Chunk(x, d) {
+			mean, variance := samples{row}.moments(1)
 			scale := 1 / float32(math.Sqrt(float64(variance[0])+1e-5))
-			for j := r; j < r+d; j++ {
-				y[i][j] = float32((x.x[i][j] - mean[0]) * scale)
+			for _, v := range row {
+				out = append(out, float32((v-mean[0])*scale))
 			}
 		}
+		return out
 	})
 	return n.made(name, y, x.shape...)
 }
@@ -175,60 +177,42 @@ func (n *net) gemm(path, module string, x value, m int, gain float32) value {
 	bias := n.r.normals(m, .05)
 	in := []string{x.name, n.weight(module+".weight", w, m, x.shape[1]), n.weight(module+".bias", bias, m)}
 	name := n.op(path, "Gemm", in, onnx.A("alpha", 1.0), onnx.A("beta", 1.0), onnx.A("transB", 1))
-	one := make([]float32, m)
-	for i := range one {
-		one[i] = 1
-	}
-	return n.made(name, y.affine(one, bias), 1, m)
+	return n.made(name, y.shifted(bias), 1, m)
 }
 
-// linear is a linear layer on anything else: MatMul with the transposed weight, and Add unless there is no bias. Named or
-// drawn, a bias is a parameter; zeros are merged.
+// linear is a linear layer on anything else: MatMul with the transposed weight, and an Add if there is a bias.
 func (n *net) linear(path, module string, x value, m int, gain float32, bias []float32) value {
 	k := x.shape[len(x.shape)-1]
 	w, y := n.drawLinear(x, m, gain)
-	t := make([]float32, len(w))
-	for r := range m {
-		for c := range k {
-			t[c*m+r] = w[r*k+c]
-		}
-	}
 	shape := append(append([]int{}, x.shape[:len(x.shape)-1]...), m)
-	name := n.op(path, "MatMul", []string{x.name, n.folded("MatMul", t, k, m)})
+	name := n.op(path, "MatMul", []string{x.name, n.folded("MatMul", transpose(w, m, k), k, m)})
 	n.anonymous += 9
 	if bias == nil {
 		return n.made(name, y, shape...)
 	}
 	name = n.op(path, "Add", []string{n.weight(module+".bias", bias, m), name})
-	z := make(samples, len(y))
-	y.each(func(i int) {
-		z[i] = make([]float32, len(y[i]))
-		for j, v := range y[i] {
-			z[i][j] = v + bias[j%m]
-		}
-	})
-	return n.made(name, z, shape...)
+	return n.made(name, y.shifted(bias), shape...)
 }
 
 // concat joins along the last dimension.
 func (n *net) concat(path string, axis int, list ...value) value {
 	var in []string
-	var width int
+	shape := slices.Clone(list[0].shape)
+	last := len(shape) - 1
+	rows := list[0].size() / shape[last]
+	shape[last] = 0
 	for _, v := range list {
 		in = append(in, v.name)
-		width += v.shape[len(v.shape)-1]
+		shape[last] += v.shape[last]
 	}
-	shape := append([]int{}, list[0].shape...)
-	shape[len(shape)-1] = width
-	y := make(samples, n.samples)
-	for i := range y {
-		rows := list[0].size() / list[0].shape[len(list[0].shape)-1]
+	y := list[0].x.each(func(i int, _ []float32) (out []float32) {
 		for r := range rows {
 			for _, v := range list {
-				d := v.shape[len(v.shape)-1]
-				y[i] = append(y[i], v.x[i][r*d:(r+1)*d]...)
+				d := v.shape[last]
+				out = append(out, v.x[i][r*d:(r+1)*d]...)
 			}
 		}
-	}
+		return out
+	})
 	return n.made(n.op(path, "Concat", in, onnx.A("axis", axis)), y, shape...)
 }

@@ -102,15 +102,11 @@ func (r random) draw(in Input) []float32 {
 
 // input declares an input and draws its samples.
 func (n *net) input(in Input) value {
-	dims := make([]any, in.Type.Rank())
-	for i, d := range in.Type.Shape {
-		dims[i] = d
-	}
 	x := make(samples, n.samples)
 	for i := range x {
 		x[i] = n.r.draw(in)
 	}
-	return n.made(n.b.Input(in.Name, in.Type.DType, dims...), x, in.Type.Shape...)
+	return n.made(n.b.Input(in.Name, in.Type.DType, anys(in.Type.Shape)...), x, in.Type.Shape...)
 }
 
 // model encodes what was built, with openpilot's metadata.

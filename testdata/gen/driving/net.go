@@ -2,6 +2,7 @@ package driving
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -40,7 +41,7 @@ type value struct {
 // size is the number of elements.
 func (v value) size() int { return ir.Type{Shape: v.shape}.Numel() }
 
-// with is v under another shape or name, or with other samples.
+// made is the value of a name, with its samples and their shape.
 func (n *net) made(name string, x samples, shape ...int) value {
 	v := value{name, shape, x}
 	if len(x[0]) != v.size() {
@@ -99,11 +100,7 @@ func (n *net) filled(name string, v float32, size int) string {
 	key := fmt.Sprint(v, size)
 	first, ok := n.shared[key]
 	if !ok {
-		data := make([]float32, size)
-		for i := range data {
-			data[i] = v
-		}
-		n.shared[key] = n.weight(name, data, size)
+		n.shared[key] = n.weight(name, slices.Repeat([]float32{v}, size), size)
 		return name
 	}
 	n.identities = append(n.identities, &onnxpb.NodeProto{
@@ -138,11 +135,16 @@ func (n *net) finish() []byte {
 	panic(err) // a mistake in this package
 }
 
-// output declares a value, which has its output's name, to be a graph output.
-func (n *net) output(v value) {
-	dims := make([]any, len(v.shape))
-	for i, d := range v.shape {
+// anys are dimensions as the Builder takes them.
+func anys(shape []int) []any {
+	dims := make([]any, len(shape))
+	for i, d := range shape {
 		dims[i] = d
 	}
-	n.b.Output(v.name, n.d, dims...)
+	return dims
+}
+
+// output declares a value, which has its output's name, to be a graph output.
+func (n *net) output(v value) {
+	n.b.Output(v.name, n.d, anys(v.shape)...)
 }

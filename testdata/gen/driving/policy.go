@@ -2,6 +2,7 @@ package driving
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/ir"
@@ -51,13 +52,8 @@ func (n *net) expand(path string, x value, t int) value {
 	keep := n.op(path, "Equal", []string{n.ints(path, -1, t, -1), minus})
 	shape := n.op(path, "Where", []string{keep, ones, n.ints(path, -1, t, -1)})
 	y = n.op(path, "Expand", []string{y, shape})
-	out := make(samples, len(x.x))
-	for i := range out {
-		for range t {
-			out[i] = append(out[i], x.x[i]...)
-		}
-	}
-	return n.made(y, out, 1, t, d)
+	rows := x.x.each(func(_ int, x []float32) []float32 { return slices.Repeat(x, t) })
+	return n.made(y, rows, 1, t, d)
 }
 
 // transformer embeds the steps, adds positions, applies the blocks and takes the last step: [1, width].
@@ -65,14 +61,7 @@ func (n *net) transformer(path string, x value, s policySize) value {
 	t, d := x.shape[1], s.width
 	x = n.linear(path+"/embed", "embed", x, d, 1, n.r.normals(d, .05))
 	pos := n.r.normals(t*d, .3)
-	y := make(samples, len(x.x))
-	for i := range y {
-		y[i] = make([]float32, t*d)
-		for j, v := range x.x[i] {
-			y[i][j] = v + pos[j]
-		}
-	}
-	x = n.made(n.op(path, "Add", []string{x.name, n.weight("pos", pos, 1, t, d)}), y, 1, t, d)
+	x = n.made(n.op(path, "Add", []string{x.name, n.weight("pos", pos, 1, t, d)}), x.x.shifted(pos), 1, t, d)
 	for i := range s.depth {
 		p, m := fmt.Sprintf("%s/blocks/blocks.%d", path, i), fmt.Sprintf("blocks.%d", i)
 		a := n.selfAttention(p, m, n.layerNorm(p+"/ln1", m+".ln1", x), s.heads)
@@ -83,10 +72,7 @@ func (n *net) transformer(path string, x value, s policySize) value {
 	}
 	x = n.layerNorm(path+"/out_norm", "out_norm", x)
 	index := n.op(path, "Constant", nil, onnx.A("value", ir.ScalarInt(ir.Int64, -1)))
-	last := make(samples, len(x.x))
-	for i := range last {
-		last[i] = x.x[i][(t-1)*d:]
-	}
+	last := x.x.each(func(_ int, x []float32) []float32 { return x[(t-1)*d:] })
 	return n.made(n.op(path, "Gather", []string{x.name, index}, onnx.A("axis", 1)), last, 1, d)
 }
 
@@ -102,9 +88,6 @@ func (n *net) policyOut(path string, x value, s policySize) value {
 	axis, from, to, step := n.ints(path, 1), n.ints(path, 0), n.ints(path, 2), n.ints(path, 1)
 	pad := n.op(path, "Slice", []string{x.name, from, to, axis, step})
 	pad = n.op(path, "Mul", []string{pad, n.scalar(path, 0)})
-	zeros := make(samples, n.samples)
-	for i := range zeros {
-		zeros[i] = make([]float32, 2)
-	}
+	zeros := x.x.each(func(int, []float32) []float32 { return make([]float32, 2) })
 	return n.concat(path, 1, append(out, n.made(pad, zeros, 1, 2))...)
 }

@@ -2,44 +2,49 @@ package driving
 
 import (
 	"math"
+	"slices"
 	"sync"
 )
 
 // samples are the values of one tensor for each of a few inputs. The arithmetic below is float32 and rounds every product,
-// so that no machine fuses it; it need not be the operators' exact arithmetic, only near enough for statistics.
+// so that no machine fuses it. It only has to be near enough to the operators' arithmetic for statistics.
 type samples [][]float32
 
-// each calls f for every sample, concurrently.
-func (s samples) each(f func(i int)) {
+// each is f of every sample and its number, computed concurrently.
+func (s samples) each(f func(i int, x []float32) []float32) samples {
+	out := make(samples, len(s))
 	var wg sync.WaitGroup
-	for i := range s {
-		wg.Go(func() { f(i) })
+	for i, x := range s {
+		wg.Go(func() { out[i] = f(i, x) })
 	}
 	wg.Wait()
+	return out
+}
+
+// elements is f of element j of every sample i.
+func (s samples) elements(f func(i, j int, x float32) float32) samples {
+	return s.each(func(i int, x []float32) []float32 {
+		out := make([]float32, len(x))
+		for j, v := range x {
+			out[j] = f(i, j, v)
+		}
+		return out
+	})
 }
 
 // mapped is s with f on every element.
 func (s samples) mapped(f func(x float32) float32) samples {
-	out := make(samples, len(s))
-	s.each(func(i int) {
-		out[i] = make([]float32, len(s[i]))
-		for j, x := range s[i] {
-			out[i][j] = f(x)
-		}
-	})
-	return out
+	return s.elements(func(_, _ int, x float32) float32 { return f(x) })
 }
 
 // zipped is f on the elements of s and t.
 func (s samples) zipped(t samples, f func(x, y float32) float32) samples {
-	out := make(samples, len(s))
-	s.each(func(i int) {
-		out[i] = make([]float32, len(s[i]))
-		for j, x := range s[i] {
-			out[i][j] = f(x, t[i][j])
-		}
-	})
-	return out
+	return s.elements(func(i, j int, x float32) float32 { return f(x, t[i][j]) })
+}
+
+// shifted adds a vector to every row.
+func (s samples) shifted(row []float32) samples {
+	return s.elements(func(_, j int, x float32) float32 { return x + row[j%len(row)] })
 }
 
 // moments are mean and variance of each of c channels over all samples and positions; channels are the outer dimension.
@@ -63,15 +68,8 @@ func (s samples) moments(c int) (mean, variance []float32) {
 
 // affine is x·scale + shift, by channel.
 func (s samples) affine(scale, shift []float32) samples {
-	out := make(samples, len(s))
-	s.each(func(i int) {
-		out[i] = make([]float32, len(s[i]))
-		n := len(s[i]) / len(scale)
-		for j, x := range s[i] {
-			out[i][j] = float32(x*scale[j/n]) + shift[j/n]
-		}
-	})
-	return out
+	n := len(s[0]) / len(scale)
+	return s.elements(func(_, j int, x float32) float32 { return float32(x*scale[j/n]) + shift[j/n] })
 }
 
 // exp is portable: the library's has a version in assembly on some machines.
@@ -94,19 +92,15 @@ func relu(x float32) float32 { return max(x, 0) }
 
 // rows is x[n,k]·w[m,k]ᵀ for every sample.
 func (s samples) rows(w []float32, k, m int) samples {
-	out := make(samples, len(s))
-	s.each(func(i int) {
-		n := len(s[i]) / k
-		y := make([]float32, n*m)
-		for r := range n {
-			x := s[i][r*k : (r+1)*k]
+	return s.each(func(_ int, x []float32) []float32 {
+		y := make([]float32, 0, len(x)/k*m)
+		for row := range slices.Chunk(x, k) {
 			for c := range m {
-				y[r*m+c] = dot(x, w[c*k:(c+1)*k])
+				y = append(y, dot(row, w[c*k:(c+1)*k]))
 			}
 		}
-		out[i] = y
+		return y
 	})
-	return out
 }
 
 func dot(x, w []float32) float32 {
@@ -123,19 +117,12 @@ func dot(x, w []float32) float32 {
 	return a + b
 }
 
-// convolution is what conv2d needs to know of its shape; padding is (k-1)/2.
+// convolution is the shape of a 2-D convolution; padding is (k-1)/2.
 type convolution struct {
 	cin, h, w, cout, k, stride, groups int
 }
 
 func (c convolution) out() (h, w int) { return (c.h-1)/c.stride + 1, (c.w-1)/c.stride + 1 }
-
-// conv2d convolves every sample.
-func (s samples) conv2d(weights []float32, c convolution) samples {
-	out := make(samples, len(s))
-	s.each(func(i int) { out[i] = c.apply(s[i], weights) })
-	return out
-}
 
 func (c convolution) apply(x, weights []float32) []float32 {
 	oh, ow := c.out()

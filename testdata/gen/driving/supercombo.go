@@ -2,6 +2,7 @@ package driving
 
 import (
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/ir"
@@ -45,10 +46,7 @@ func Supercombo(size Size) *Model {
 func (n *net) pushed(path string, history, x value) value {
 	t, d := history.shape[1], history.shape[2]
 	row := n.op(path, "Unsqueeze", []string{x.name, n.ints(path, 1)})
-	y := make(samples, n.samples)
-	for i := range y {
-		y[i] = append(append([]float32{}, history.x[i]...), x.x[i]...)
-	}
+	y := x.x.each(func(i int, x []float32) []float32 { return slices.Concat(history.x[i], x) })
 	return n.made(n.op(path, "Concat", []string{history.name, row}, onnx.A("axis", 1)), y, 1, t+1, d)
 }
 
@@ -57,10 +55,7 @@ func (n *net) tail(path string, all value) value {
 	t, d := all.shape[1], all.shape[2]
 	from, to, axis := n.ints(path, 1), n.ints(path, math.MaxInt64), n.ints(path, 1)
 	name := n.op(path, "Slice", []string{all.name, from, to, axis})
-	y := make(samples, n.samples)
-	for i := range y {
-		y[i] = all.x[i][d:]
-	}
+	y := all.x.each(func(_ int, x []float32) []float32 { return x[d:] })
 	return n.rename(n.made(name, y, 1, t-1, d), "next_state_features")
 }
 
@@ -87,21 +82,16 @@ func (n *net) gru(path string, x, state value) value {
 
 // gruStep is the new state, gates in ONNX's order: update, reset, hidden.
 func gruStep(wx, rh, state samples, bias []float32, d int) samples {
-	out := make(samples, len(state))
-	for i := range out {
-		out[i] = make([]float32, d)
-		gate := func(g, j int) (x, h float32) {
+	return state.elements(func(i, j int, old float32) float32 {
+		gate := func(g int) (x, h float32) {
 			return wx[i][g*d+j] + bias[g*d+j], rh[i][g*d+j] + bias[(3+g)*d+j]
 		}
-		for j := range d {
-			x, h := gate(0, j)
-			z := sigmoid(x + h)
-			x, h = gate(1, j)
-			reset := sigmoid(x + h)
-			x, h = gate(2, j)
-			candidate := float32(2*sigmoid(2*(x+float32(reset*h)))) - 1 // tanh
-			out[i][j] = float32((1-z)*candidate) + float32(z*state[i][j])
-		}
-	}
-	return out
+		x, h := gate(0)
+		z := sigmoid(x + h)
+		x, h = gate(1)
+		reset := sigmoid(x + h)
+		x, h = gate(2)
+		candidate := float32(2*sigmoid(2*(x+float32(reset*h)))) - 1 // tanh
+		return float32((1-z)*candidate) + float32(z*old)
+	})
 }

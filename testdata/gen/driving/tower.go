@@ -64,33 +64,22 @@ func (n *net) branches(path, module string, x value, c conv) value {
 		count++
 	}
 	c.gain = float32(1 / math.Sqrt(float64(count)))
-	var id, scaled *value
+	var side []value
 	if identity {
-		v := n.batchNorm(path+"/identity", module+".identity", x, 0, c.gain, 1e-5, onnx.A("momentum", 1.0), onnx.A("training_mode", 0))
-		id = &v
+		side = append(side, n.batchNorm(path+"/identity", module+".identity", x, 0, c.gain, 1e-5, onnx.A("momentum", 1.0), onnx.A("training_mode", 0)))
 	}
 	if c.k > 1 {
 		one := c
 		one.k = 1
-		v := n.convBN(path+"/conv_scale/conv", x, one)
-		scaled = &v
+		side = append(side, n.convBN(path+"/conv_scale/conv", x, one))
 	}
-	var sum value
-	switch {
-	case id != nil && scaled != nil:
-		sum = n.add(path, *scaled, *id)
-	case id != nil:
-		sum = n.plusZero(path, *id)
-	default:
-		sum = n.plusZero(path, *scaled)
+	sum := side[len(side)-1]
+	if len(side) == 2 {
+		sum = n.add(path, sum, side[0])
+	} else { // 0 stands for the absent branch
+		sum = n.made(n.op(path, "Add", []string{sum.name, n.scalar(path, 0)}), sum.x, sum.shape...)
 	}
-	y := n.convBN(path+"/conv_kxk.0/conv", x, c)
-	return n.add(path, sum, y)
-}
-
-// plusZero adds the 0 that stands for an absent branch.
-func (n *net) plusZero(path string, x value) value {
-	return n.made(n.op(path, "Add", []string{x.name, n.scalar(path, 0)}), x.x, x.shape...)
+	return n.add(path, sum, n.convBN(path+"/conv_kxk.0/conv", x, c))
 }
 
 // downsample halves the resolution and doubles the channels.
@@ -139,16 +128,15 @@ func (n *net) squeezeExcite(path, module string, x value, squeeze int) value {
 	y = n.relu(path+"/act", y)
 	y = n.convPlain(path+"/fc2", module+".fc2", y, conv{cout: c, k: 1, stride: 1, groups: 1, gain: 1})
 	y = n.sigmoid(path+"/gate", y)
-	z := make(samples, len(x.x))
-	for i := range z {
-		z[i] = samples{x.x[i]}.affine(y.x[i], make([]float32, c))[0]
-	}
+	pixels := x.size() / c
+	z := x.x.elements(func(i, j int, v float32) float32 { return float32(v * y.x[i][j/pixels]) })
 	return n.made(n.op(path, "Mul", []string{x.name, y.name}), z, x.shape...)
 }
 
 // pooled is the mean of each of c channels.
 func (s samples) pooled(c int) samples {
-	out := make(samples, len(s))
-	s.each(func(i int) { out[i], _ = samples{s[i]}.moments(c) })
-	return out
+	return s.each(func(_ int, x []float32) []float32 {
+		mean, _ := samples{x}.moments(c)
+		return mean
+	})
 }
