@@ -1,22 +1,19 @@
 //go:build linux && (amd64 || arm64)
 
-// Package fakecuda builds the stand-in for libcuda.so.1 (hal/cuda/testdata/fakecuda.c) for tests and steers it.
+// Package fakecuda builds the stand-in for libcuda.so.1 (hal/cuda/testdata/fakecuda.c) for tests and controls it.
 package fakecuda
 
 import (
-	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
 )
 
-// Driver is a library that was built. A test owns it: a process that opens it twice by two paths gets two drivers.
+// Driver is a built library. It belongs to one test: a process that opens it under two paths gets two drivers.
 type Driver struct {
 	Path    string
 	symbols map[string]uintptr
@@ -29,10 +26,8 @@ func Build(t *testing.T) *Driver {
 	if err != nil {
 		t.Skip("gcc is missing: the fake driver cannot be built")
 	}
-	source, err := find("hal/cuda/testdata/fakecuda.c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, here, _, _ := runtime.Caller(0)
+	source := filepath.Join(filepath.Dir(here), "..", "..", "hal", "cuda", "testdata", "fakecuda.c")
 	d := &Driver{Path: filepath.Join(t.TempDir(), "libcuda-fake.so"), symbols: map[string]uintptr{}}
 	if out, err := exec.Command(gcc, "-shared", "-fPIC", "-O1", "-w", "-o", d.Path, source).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -41,7 +36,7 @@ func Build(t *testing.T) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"fake_log", "fake_reset", "fake_fail", "fake_balance", "fake_set", "fake_contexts"} {
+	for _, name := range []string{"fake_reset", "fake_fail", "fake_balance", "fake_set", "fake_contexts"} {
 		if d.symbols[name], err = purego.Dlsym(lib, name); err != nil {
 			t.Fatal(err)
 		}
@@ -49,30 +44,7 @@ func Build(t *testing.T) *Driver {
 	return d
 }
 
-// find looks for a file of the repository in the directories above.
-func find(name string) (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if path := filepath.Join(dir, name); exists(path) {
-			return path, nil
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", errors.New(name + " is not above the current directory")
-		}
-		dir = up
-	}
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-// Reset forgets everything; unified says whether the device shares its memory with the host.
+// Reset forgets everything; unified sets whether the device shares its memory with the host.
 func (d *Driver) Reset(unified bool) {
 	flag := uintptr(0)
 	if unified {
@@ -81,14 +53,14 @@ func (d *Driver) Reset(unified bool) {
 	purego.SyscallN(d.symbols["fake_reset"], flag)
 }
 
-// Set changes a trait until the next reset: devices, version, host coherent, managed coherent, managed offered.
+// Set changes a property of the device until the next reset: devices, version, host coherent, managed coherent, managed offered.
 func (d *Driver) Set(name string, value int) {
 	if d.call("fake_set", name, value) != 0 {
 		panic("the fake driver has no " + name)
 	}
 }
 
-// Fail makes a call of an entry point fail with a code, after so many that do not.
+// Fail makes an entry point fail with a code after it has succeeded a number of times.
 func (d *Driver) Fail(call string, after, code int) {
 	d.call("fake_fail", call, after, code)
 }
@@ -107,20 +79,9 @@ func (d *Driver) call(function, text string, numbers ...int) int32 {
 	return int32(r)
 }
 
-// Held counts what was made and not freed, contexts included.
+// Held counts the objects created and not freed, contexts included.
 func (d *Driver) Held() int {
 	a, _, _ := purego.SyscallN(d.symbols["fake_balance"])
 	b, _, _ := purego.SyscallN(d.symbols["fake_contexts"])
 	return int(int32(a)) + int(int32(b))
-}
-
-// Log is what happened.
-func (d *Driver) Log() []string {
-	r, _, _ := purego.SyscallN(d.symbols["fake_log"])
-	p := *(**byte)(unsafe.Pointer(&r))
-	n := 0
-	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
-		n++
-	}
-	return strings.Split(strings.TrimSpace(string(unsafe.Slice(p, n))), "\n")
 }

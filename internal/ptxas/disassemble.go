@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Disassemble returns the machine code of a cubin as text. It wants nvdisasm beside ptxas or on the PATH; ErrNotFound
-// says that it is at neither.
+// Disassemble returns the machine code of a cubin as text. It needs nvdisasm beside ptxas or on the PATH, and
+// returns ErrNotFound if it is at neither.
 func (t *Tool) Disassemble(ctx context.Context, cubin []byte) (string, error) {
 	tool := filepath.Join(filepath.Dir(t.Path), "nvdisasm")
 	if _, err := os.Stat(tool); err != nil {

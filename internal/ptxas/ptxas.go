@@ -1,5 +1,5 @@
-// Package ptxas runs NVIDIA's assembler where it is installed: to store a cubin beside the PTX, and to hold every
-// emitted kernel against it. Results are cached by content.
+// Package ptxas runs NVIDIA's assembler where it is installed, to store a cubin beside the PTX and to check every emitted
+// kernel. Results are cached by content.
 package ptxas
 
 import (
@@ -15,9 +15,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/python"
 )
 
-// ErrNotFound says that there is no ptxas.
+// ErrNotFound reports that there is no ptxas.
 var ErrNotFound = errors.New("ptxas not found: set PTXAS, put it on the PATH, or pip install nvidia-cuda-nvcc")
 
 // Tool is an installed ptxas.
@@ -27,7 +29,7 @@ type Tool struct {
 	Cache   string // directory for results; "" for none
 }
 
-// Usage is what ptxas -v says of a kernel.
+// Usage is what ptxas -v reports about a kernel.
 type Usage struct {
 	Kernel string
 	Regs   int
@@ -65,25 +67,14 @@ func find() (string, error) {
 	if p, err := exec.LookPath("ptxas"); err == nil {
 		return p, nil
 	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", ErrNotFound
+	if p := python.Above(filepath.Join(".venv", "lib", "python3*", "site-packages", "nvidia", "cu*", "bin", "ptxas")); p != "" {
+		return p, nil
 	}
-	for {
-		found, _ := filepath.Glob(filepath.Join(dir, ".venv", "lib", "python3*", "site-packages", "nvidia", "cu*", "bin", "ptxas"))
-		if len(found) > 0 {
-			return found[0], nil
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", ErrNotFound
-		}
-		dir = up
-	}
+	return "", ErrNotFound
 }
 
-// Assemble assembles PTX for an architecture (sm_121), or for the specific one that the text asks for (.target sm_121a). A
-// refusal carries ptxas' own messages.
+// Assemble assembles PTX for an architecture (sm_121), or for its specific variant if the text asks for it (.target
+// sm_121a). The error includes ptxas' messages.
 func (t *Tool) Assemble(ctx context.Context, ptx, arch string) (*Result, error) {
 	if strings.Contains(ptx, "\n.target "+arch+"a\n") {
 		arch += "a"

@@ -1,5 +1,5 @@
-// Package python finds the Python interpreter in which comparisons run: $SPARK_PYTHON, else .venv/bin/python in the
-// current directory or above it.
+// Package python finds the Python interpreter for comparisons ($SPARK_PYTHON, else .venv/bin/python in the current directory
+// or above it) and files of its virtual environment.
 package python
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ErrNotFound says that there is no interpreter.
+// ErrNotFound reports that there is no interpreter.
 var ErrNotFound = errors.New("no Python for comparisons: set SPARK_PYTHON, or run make tools")
 
 // Find finds the interpreter.
@@ -25,23 +25,29 @@ func Find() (string, error) {
 		}
 		return found, nil
 	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", ErrNotFound
+	if p, err := exec.LookPath(Above(filepath.Join(".venv", "bin", "python"))); err == nil {
+		return p, nil
 	}
-	for {
-		if p, err := exec.LookPath(filepath.Join(dir, ".venv", "bin", "python")); err == nil {
-			return p, nil
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", ErrNotFound
-		}
-		dir = up
-	}
+	return "", ErrNotFound
 }
 
-// Version is the version of a Python package, or an error that says why it cannot be imported.
+// Above returns the first match of a pattern in the current directory, or else in the nearest directory above it that has
+// one; "" if none has.
+func Above(pattern string) string {
+	dir, err := os.Getwd()
+	for err == nil {
+		if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) > 0 {
+			return found[0]
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	return ""
+}
+
+// Version returns the version of a Python package, or why it cannot be imported.
 func Version(ctx context.Context, python, pkg string) (string, error) {
 	ctx, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
