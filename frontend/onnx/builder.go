@@ -11,14 +11,14 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Builder makes a model in Go. Methods that add a value return its name; mistakes are kept and returned by Model.
+// Builder makes a model in Go. Methods that add a value return its name; Model returns the errors of all calls.
 type Builder struct {
 	proto *onnxpb.ModelProto
 	names map[string]int
 	errs  []error
 }
 
-// NewBuilder starts a model against an opset of ai.onnx, with the IR version that came with it or a later one.
+// NewBuilder starts a model for an opset of ai.onnx, with the IR version that was released with it, or a later one.
 func NewBuilder(graph string, opset int64) *Builder {
 	return &Builder{
 		names: map[string]int{},
@@ -43,13 +43,13 @@ func irVersionOf(opset int64) int64 {
 	return MaxIRVersion
 }
 
-// Opset imports a further operator domain.
+// Opset imports another operator domain.
 func (b *Builder) Opset(domain string, version int64) {
 	b.proto.OpsetImport = append(b.proto.OpsetImport,
 		&onnxpb.OperatorSetIdProto{Domain: proto.String(domain), Version: proto.Int64(version)})
 }
 
-// Producer sets who is said to have written the model.
+// Producer sets the name and version of the program that wrote the model.
 func (b *Builder) Producer(name, version string) {
 	b.proto.ProducerName, b.proto.ProducerVersion = proto.String(name), proto.String(version)
 }
@@ -60,7 +60,7 @@ func (b *Builder) Metadata(key, value string) {
 		&onnxpb.StringStringEntryProto{Key: proto.String(key), Value: proto.String(value)})
 }
 
-// Name returns hint, or hint with a number, such that Name has not returned it before.
+// Name returns hint, with a number if Name has returned it before.
 func (b *Builder) Name(hint string) string {
 	n := b.names[hint]
 	b.names[hint] = n + 1
@@ -70,14 +70,14 @@ func (b *Builder) Name(hint string) string {
 	return b.Name(fmt.Sprintf("%s_%d", hint, n))
 }
 
-// Input adds a graph input. A dimension is an int, or a string that names a symbolic one.
+// Input adds a graph input. A dimension is an int, or a string: the name of a symbolic dimension.
 func (b *Builder) Input(name string, d ir.DType, dims ...any) string {
 	b.proto.Graph.Input = append(b.proto.Graph.Input, b.valueInfo(name, d, dims))
 	b.names[name]++
 	return name
 }
 
-// Output declares a value to be a graph output; dimensions as for Input.
+// Output declares a value as a graph output, with dimensions as for Input.
 func (b *Builder) Output(name string, d ir.DType, dims ...any) {
 	b.proto.Graph.Output = append(b.proto.Graph.Output, b.valueInfo(name, d, dims))
 }
@@ -118,7 +118,7 @@ type Attr struct {
 	Value any
 }
 
-// A makes an attribute. The value's Go type decides its kind: bool and int (INT), float64 (FLOAT), string (STRING), []int,
+// A makes an attribute. Its kind follows from the value's Go type: bool and int (INT), float64 (FLOAT), string (STRING), []int,
 // []float64, []string, *ir.Tensor (TENSOR), *onnxpb.GraphProto (GRAPH), ir.DType (INT: the format's number).
 func A(name string, value any) Attr { return Attr{name, value} }
 
@@ -129,7 +129,7 @@ func (b *Builder) Op(op string, inputs []string, attrs ...Attr) string {
 	return out
 }
 
-// Node adds a node and returns it for what its parameters do not cover (name, domain). An empty input is an absent one.
+// Node adds a node and returns it, so that the caller can set its name or domain. An empty input name is an absent input.
 func (b *Builder) Node(op string, inputs, outputs []string, attrs ...Attr) *onnxpb.NodeProto {
 	n := &onnxpb.NodeProto{OpType: proto.String(op), Input: slices.Clone(inputs), Output: slices.Clone(outputs)}
 	for _, a := range attrs {
@@ -168,19 +168,13 @@ func attribute(a Attr) (*onnxpb.AttributeProto, error) {
 		p.S = []byte(v)
 	case []int:
 		kind(onnxpb.AttributeProto_INTS)
-		for _, x := range v {
-			p.Ints = append(p.Ints, int64(x))
-		}
+		p.Ints = mapped(v, func(x int) int64 { return int64(x) })
 	case []float64:
 		kind(onnxpb.AttributeProto_FLOATS)
-		for _, x := range v {
-			p.Floats = append(p.Floats, float32(x))
-		}
+		p.Floats = mapped(v, func(x float64) float32 { return float32(x) })
 	case []string:
 		kind(onnxpb.AttributeProto_STRINGS)
-		for _, x := range v {
-			p.Strings = append(p.Strings, []byte(x))
-		}
+		p.Strings = mapped(v, func(x string) []byte { return []byte(x) })
 	case *ir.Tensor:
 		kind(onnxpb.AttributeProto_TENSOR)
 		p.T = TensorProto(v)
@@ -193,10 +187,10 @@ func attribute(a Attr) (*onnxpb.AttributeProto, error) {
 	return p, nil
 }
 
-// Graph returns the graph under construction, to serve as an attribute of another one (a branch of If, a body of Loop).
+// Graph returns the graph under construction, for use as an attribute of another graph (a branch of If, a body of Loop).
 func (b *Builder) Graph() *onnxpb.GraphProto { return b.proto.Graph }
 
-// Model returns the model, or what was wrong with the calls that made it. Its structure is validated as that of a file.
+// Model returns the model, validated as a file is, or the errors of the calls that built it.
 func (b *Builder) Model() (*Model, error) {
 	if len(b.errs) > 0 {
 		return nil, fmt.Errorf("building model %q: %w", b.proto.Graph.GetName(), errors.Join(b.errs...))
@@ -213,31 +207,12 @@ func (b *Builder) Model() (*Model, error) {
 
 // TensorProto encodes a tensor as raw data, without a name. It shares the tensor's bytes unless that is a splat.
 func TensorProto(t *ir.Tensor) *onnxpb.TensorProto {
-	p := &onnxpb.TensorProto{DataType: proto.Int32(int32(DataType(t.DType))), RawData: t.Data}
+	p := &onnxpb.TensorProto{DataType: proto.Int32(int32(DataType(t.DType))), RawData: t.Dense()}
 	for _, d := range t.Shape {
 		p.Dims = append(p.Dims, int64(d))
-	}
-	if t.Splat {
-		p.RawData = spread(t)
 	}
 	if p.RawData == nil {
 		p.RawData = []byte{}
 	}
 	return p
-}
-
-// spread writes a splat out in full.
-func spread(t *ir.Tensor) []byte {
-	out := make([]byte, t.Bytes())
-	bits := t.DType.Bits()
-	if bits >= 8 {
-		for i := 0; i < len(out); i += len(t.Data) {
-			copy(out[i:], t.Data)
-		}
-		return out
-	}
-	for i := range t.Numel() {
-		out[i*bits/8] |= t.Data[0] << (i * bits % 8)
-	}
-	return out
 }

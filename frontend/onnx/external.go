@@ -12,7 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 )
 
-// externalData reads want bytes of a tensor that lives in another file, in the directory of the model or below.
+// externalData reads the want bytes of a tensor that are in another file, in the model's directory or below it.
 func (m *Model) externalData(t *onnxpb.TensorProto, want int) ([]byte, error) {
 	var location string
 	offset, length := int64(0), int64(-1)
@@ -64,7 +64,8 @@ func parseSize(s string) (int64, error) {
 
 var errLFS = errors.New("a Git LFS pointer, not the data itself")
 
-// readRange reads n bytes at offset of a file inside dir. The location may not leave dir, by symbolic links neither.
+// readRange reads n bytes at offset of a file inside dir. The location must not leave dir, not even
+// through symbolic links.
 func readRange(dir, location string, offset int64, n int) ([]byte, error) {
 	if !filepath.IsLocal(location) {
 		return nil, errors.New("the path leaves the model's directory")
@@ -102,7 +103,7 @@ func readRange(dir, location string, offset int64, n int) ([]byte, error) {
 	return data, nil
 }
 
-// bare strips operation and path, which the caller's message names, from a file error.
+// bare strips the operation and the path from a file error; the caller's message has them.
 func bare(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

@@ -38,10 +38,7 @@ func (s *site) constant(t *ir.Tensor) *ir.Value { return s.im.g.Constant(s.sc.la
 
 // scalar is a constant of rank 0.
 func (s *site) scalar(d ir.DType, x float64) *ir.Value {
-	if d.IsFloat() {
-		return s.constant(ir.ScalarFloat(d, x))
-	}
-	return s.constant(ir.ScalarInt(d, int64(x)))
+	return s.numbers(d, []float64{x})
 }
 
 // fill is a constant of one value in every element.
@@ -79,15 +76,15 @@ func (s *site) iota(d ir.DType, n, axis, rank int) *ir.Value {
 	s.bound(n)
 	shape := ones(rank)
 	shape[axis] = n
-	a := ir.NewArray(ir.T(d, shape...))
-	for i := range n {
-		if a.F != nil {
-			a.F[i] = float64(i)
-		} else {
-			a.I[i] = int64(i)
-		}
+	return s.numbers(d, mapped(iotaInts(n), func(i int) float64 { return float64(i) }), shape...)
+}
+
+// numbers is a constant of any type.
+func (s *site) numbers(d ir.DType, xs []float64, shape ...int) *ir.Value {
+	if d.IsFloat() {
+		return s.floatsConst(d, xs, shape...)
 	}
-	return s.constant(a.Tensor())
+	return s.constant(ir.FromInts(ir.T(d, shape...), mapped(xs, func(x float64) int64 { return int64(x) })))
 }
 
 // known returns the data of an input that must be a constant, nil if it is absent; what names it in the refusal.

@@ -131,20 +131,12 @@ func eyeLike(s *site) {
 	}
 	d := s.dtype("dtype", x.Type.DType)
 	s.bound(x.Type.Shape...)
-	a := ir.NewArray(ir.T(d, x.Type.Shape...))
-	k := s.int("k", 0)
-	for i := range x.Type.Shape[0] {
-		j := i + k
-		if j < 0 || j >= x.Type.Shape[1] {
-			continue
-		}
-		if a.F != nil {
-			a.F[i*x.Type.Shape[1]+j] = 1
-		} else {
-			a.I[i*x.Type.Shape[1]+j] = 1
-		}
+	rows, columns, k := x.Type.Shape[0], x.Type.Shape[1], s.int("k", 0)
+	xs := make([]float64, rows*columns)
+	for i := max(0, -k); i < rows && i < columns-k; i++ {
+		xs[i*columns+i+k] = 1
 	}
-	s.out(0, s.constant(a.Tensor()))
+	s.out(0, s.numbers(d, xs, rows, columns))
 }
 
 // rangeOf has max(⌈(limit-start)/delta⌉, 0) elements start + i·delta.

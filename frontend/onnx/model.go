@@ -12,8 +12,8 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 )
 
-// What the frontend knows of the format. Opset 7 is the first whose broadcasting is today's; 28 and IR 14 are the newest
-// that it was written against.
+// The versions of the format that the frontend supports. Opset 7 is the first with today's broadcasting; opset 28 and IR 14
+// are the newest that it was written for.
 const (
 	MinOpset     = 7
 	MaxOpset     = 28
@@ -26,7 +26,7 @@ const maxNesting = 192
 // Model is a decoded file.
 type Model struct {
 	Path   string             // as given to Load or Decode; external data is looked for beside it
-	Proto  *onnxpb.ModelProto // raw_data of its tensors are sub-slices of the file's bytes: read only
+	Proto  *onnxpb.ModelProto // raw_data of its tensors aliases the file's bytes: read only
 	Opsets map[string]int64   // version by domain, as Domain writes it
 
 	functions map[string]*onnxpb.FunctionProto // by functionID; set by Validate
@@ -48,11 +48,7 @@ func Load(path string) (*Model, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, m.fileError("%w", fs.ErrNotExist)
 	case err != nil:
-		var pe *fs.PathError
-		if errors.As(err, &pe) { // the path is said once
-			err = pe.Err
-		}
-		return nil, m.fileError("cannot be read: %w", err)
+		return nil, m.fileError("cannot be read: %w", bare(err))
 	}
 	return Decode(path, data)
 }
@@ -68,14 +64,14 @@ func Decode(path string, data []byte) (*Model, error) {
 		return nil, m.fileError("a Git LFS pointer, not the model itself").WithRemedy("run git lfs pull in its repository")
 	}
 	err := unmarshal(data, m.Proto)
-	if what := foreignFormat(data); what != "" && (err != nil || m.Proto.Graph == nil) {
+	if err == nil && m.Proto.Graph == nil {
+		err = errors.New("it has no graph")
+	}
+	if what := foreignFormat(data); what != "" && err != nil {
 		return nil, m.fileError("%s, not an ONNX model", what)
 	}
 	if err != nil {
 		return nil, m.fileError("not an ONNX model, or truncated: %w", err).WithRemedy("download or export it again")
-	}
-	if m.Proto.Graph == nil {
-		return nil, m.fileError("not an ONNX model, or truncated: it has no graph").WithRemedy("download or export it again")
 	}
 	if v := m.Proto.GetIrVersion(); v > MaxIRVersion {
 		return nil, m.fileError("IR version %d is newer than %d, the newest supported", v, MaxIRVersion).
@@ -102,7 +98,7 @@ func (m *Model) readOpsets() error {
 	return nil
 }
 
-// opsets turns an import list into a map; where is the beginning of error messages.
+// opsets turns an import list into a map; where is the prefix of error messages.
 func (m *Model) opsets(imports []*onnxpb.OperatorSetIdProto, where string) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, imp := range imports {
@@ -133,7 +129,7 @@ func isLFSPointer(data []byte) bool {
 	return len(data) < 1024 && bytes.HasPrefix(data, []byte("version https://git-lfs.github.com/spec/"))
 }
 
-// foreignFormat names the format of files that are often mistaken for models, by their first bytes.
+// foreignFormat names the format of files that are often mistaken for models, recognised by their first bytes.
 func foreignFormat(data []byte) string {
 	if len(data) >= 8 && string(data[4:8]) == "ORTM" {
 		return "a model in ONNX Runtime's own format (.ort)"

@@ -3,8 +3,10 @@ package onnx
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/ir"
@@ -21,13 +23,10 @@ const splatMin = 256
 // Strings, complex and 6-bit elements are refused. Errors are of type *Error.
 func (m *Model) Tensor(t *onnxpb.TensorProto) (*ir.Tensor, error) {
 	out, err := m.tensor(t)
-	if err == nil {
-		return out, nil
+	if _, ours := err.(*Error); err != nil && !ours {
+		err = m.fileError("tensor %q: %w", t.GetName(), err)
 	}
-	if e, ok := err.(*Error); ok {
-		return nil, e
-	}
-	return nil, m.fileError("tensor %q: %w", t.GetName(), err)
+	return out, err
 }
 
 func (m *Model) tensor(t *onnxpb.TensorProto) (*ir.Tensor, error) {
@@ -95,7 +94,7 @@ func checkDims(dims []int64) ([]int, error) {
 func onlySource(t *onnxpb.TensorProto, raw bool) error {
 	if len(t.FloatData)+len(t.Int32Data)+len(t.Int64Data)+len(t.DoubleData)+len(t.Uint64Data)+len(t.StringData) > 0 ||
 		!raw && len(t.RawData) > 0 {
-		return fmt.Errorf("data in more than one field")
+		return errors.New("data in more than one field")
 	}
 	return nil
 }
@@ -103,12 +102,16 @@ func onlySource(t *onnxpb.TensorProto, raw bool) error {
 // typedData encodes the elements of the field that the format prescribes for the element type (TensorProto in the
 // format's description); the other fields must be empty.
 func typedData(t *onnxpb.TensorProto, d ir.DType, n int) ([]byte, error) {
+	field, ok := map[ir.DType]string{ir.Float32: "float_data", ir.Float64: "double_data", ir.Int64: "int64_data",
+		ir.Uint32: "uint64_data", ir.Uint64: "uint64_data"}[d]
+	if !ok {
+		field = "int32_data"
+	}
 	lens := map[string]int{
 		"float_data": len(t.FloatData), "int32_data": len(t.Int32Data), "int64_data": len(t.Int64Data),
 		"double_data": len(t.DoubleData), "uint64_data": len(t.Uint64Data), "string_data": len(t.StringData),
 	}
-	field := typedField(d)
-	for _, f := range []string{"float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"} {
+	for _, f := range sortedKeys(lens) {
 		if f != field && lens[f] > 0 {
 			return nil, fmt.Errorf("%v elements in %s, where the format has them in %s", d, f, field)
 		}
@@ -121,52 +124,17 @@ func typedData(t *onnxpb.TensorProto, d ir.DType, n int) ([]byte, error) {
 	if lens[field] != want {
 		return nil, fmt.Errorf("%d entries in %s, but shape %v needs %d", lens[field], field, t.Dims, want)
 	}
-	le := binary.LittleEndian
-	out := make([]byte, 0, (n*d.Bits()+7)/8)
-	switch field {
-	case "float_data":
-		for _, v := range t.FloatData {
-			out = le.AppendUint32(out, math.Float32bits(v))
+	switch {
+	case field == "int32_data":
+		return appendInt32s(nil, t.Int32Data, d)
+	case d == ir.Uint32:
+		if i := slices.IndexFunc(t.Uint64Data, func(v uint64) bool { return v > math.MaxUint32 }); i >= 0 {
+			return nil, fmt.Errorf("element %d is %d, not a %v", i, t.Uint64Data[i], d)
 		}
-	case "double_data":
-		for _, v := range t.DoubleData {
-			out = le.AppendUint64(out, math.Float64bits(v))
-		}
-	case "int64_data":
-		for _, v := range t.Int64Data {
-			out = le.AppendUint64(out, uint64(v))
-		}
-	case "uint64_data":
-		for i, v := range t.Uint64Data {
-			if d == ir.Uint64 {
-				out = le.AppendUint64(out, v)
-				continue
-			}
-			if v > math.MaxUint32 {
-				return nil, fmt.Errorf("element %d is %d, not a %v", i, v, d)
-			}
-			out = le.AppendUint32(out, uint32(v))
-		}
-	case "int32_data":
-		return appendInt32s(out, t.Int32Data, d)
+		return binary.Append(nil, binary.LittleEndian, mapped(t.Uint64Data, func(v uint64) uint32 { return uint32(v) }))
 	}
-	return out, nil
-}
-
-// typedField is the field of TensorProto for elements of type d.
-func typedField(d ir.DType) string {
-	switch d {
-	case ir.Float32:
-		return "float_data"
-	case ir.Float64:
-		return "double_data"
-	case ir.Int64:
-		return "int64_data"
-	case ir.Uint32, ir.Uint64:
-		return "uint64_data"
-	default:
-		return "int32_data"
-	}
+	data := map[string]any{"float_data": t.FloatData, "double_data": t.DoubleData, "int64_data": t.Int64Data, "uint64_data": t.Uint64Data}
+	return binary.Append(nil, binary.LittleEndian, data[field])
 }
 
 // appendInt32s encodes int32_data. Floats narrower than f32 are stored by their bits, elements narrower than a byte in
@@ -202,18 +170,10 @@ func appendInt32s(out []byte, data []int32, d ir.DType) ([]byte, error) {
 
 // normalizeBools returns data with every true as 1: kernels read bools as numbers.
 func normalizeBools(data []byte) []byte {
-	for i, b := range data {
-		if b > 1 {
-			out := bytes.Clone(data)
-			for j := i; j < len(out); j++ {
-				if out[j] != 0 {
-					out[j] = 1
-				}
-			}
-			return out
-		}
+	if !slices.ContainsFunc(data, func(b byte) bool { return b > 1 }) {
+		return data
 	}
-	return data
+	return mapped(data, func(b byte) byte { return min(b, 1) })
 }
 
 // splat returns the one element of a tensor whose elements are all equal bit for bit, or nil.
