@@ -20,6 +20,7 @@ type Op struct {
 	Exact       bool // of floats of one type the result is a value of that type: rounding to it changes nothing
 	ByAxis      bool // elementwise, but inputs after the first go by a dimension of the first instead of broadcasting
 	Cost        int  // simple instructions an element; by default 1 for movement, else 8
+	Rereads     bool // reads an element of its operand more than once: movement that repeats elements, reductions of several sweeps
 	Bias        int  // input added to each output channel; 0: none
 	// Matrix lists the inputs that a contraction kernel multiplies: they may be narrow, the others may not.
 	Matrix []int

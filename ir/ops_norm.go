@@ -4,28 +4,28 @@ import "fmt"
 
 // Normalisations, as composites of reductions and elementwise ops.
 var _ = register(
-	Op{Name: "Softmax", Kind: KindReduction,
+	Op{Name: "Softmax", Kind: KindReduction, Rereads: true,
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}},
 		Summary: "exp(x-max)/Σ along one axis",
 		Infer:   alongAxis(floats), Expand: func(x *Expansion, n *Node) []*Value {
 			_, e, sum := softmaxTerms(x, n)
 			return []*Value{x.Add("Div", nil, e, sum)}
 		}},
-	Op{Name: "LogSoftmax", Kind: KindReduction,
+	Op{Name: "LogSoftmax", Kind: KindReduction, Rereads: true,
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}},
 		Summary: "log of Softmax",
 		Infer:   alongAxis(floats), Expand: func(x *Expansion, n *Node) []*Value {
 			here, _, sum := softmaxTerms(x, n)
 			return []*Value{x.Add("Sub", nil, here, x.Add("Log", nil, sum))}
 		}},
-	Op{Name: "LayerNorm", Kind: KindReduction, In: []string{"x", "scale?", "bias?"},
+	Op{Name: "LayerNorm", Kind: KindReduction, Rereads: true, In: []string{"x", "scale?", "bias?"},
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}, {Name: "epsilon", Default: 1e-5}},
 		Summary: "(x-mean)/√(var+ε)·scale+bias over dimensions axis…; scale and bias broadcast to x (ONNX LayerNormalization 17)",
 		Infer:   inferNorm, Expand: func(x *Expansion, n *Node) []*Value {
 			mean := x.Add("ReduceMean", n.rowAxes(), n.Inputs[0])
 			return normalised(x, n, x.Add("Sub", nil, n.Inputs[0], mean))
 		}},
-	Op{Name: "RMSNorm", Kind: KindReduction, In: []string{"x", "scale?"},
+	Op{Name: "RMSNorm", Kind: KindReduction, Rereads: true, In: []string{"x", "scale?"},
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}, {Name: "epsilon", Default: 1e-5}},
 		Summary: "x/√(mean(x²)+ε)·scale over dimensions axis… (ONNX RMSNormalization 23)",
 		Infer:   inferNorm, Expand: func(x *Expansion, n *Node) []*Value { return normalised(x, n, n.Inputs[0]) }},

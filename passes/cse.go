@@ -47,10 +47,7 @@ var csePass = Pass{
 // expressionKey says what a node computes: op, attributes and the identities of its operands.
 func expressionKey(n *ir.Node, ids map[*ir.Value]int) string {
 	var b strings.Builder
-	b.WriteString(n.Op.Name)
-	for _, k := range sortedKeys(n.Attrs) {
-		fmt.Fprintf(&b, " %s=%#v", k, n.Attrs[k])
-	}
+	b.WriteString(n.Op.Name + attrKey(n.Attrs))
 	operands := make([]int, len(n.Inputs))
 	for i, v := range n.Inputs {
 		if v == nil {

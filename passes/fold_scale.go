@@ -33,49 +33,42 @@ func foldScaleRules(op string) []func(*sweep, *ir.Node) bool {
 	type rules = []func(*sweep, *ir.Node) bool
 	switch op {
 	case "Div":
-		return rules{divToMul}
+		return rules{inverted("Mul", reciprocal)}
 	case "Sub":
-		return rules{subToAdd}
+		return rules{inverted("Add", negative)}
 	case "Mul":
-		return rules{chainConstants, mulIntoWeights, factorBeforeTerm, beforeMovement}
+		return rules{chainConstants, intoWeights, factorBeforeTerm, beforeMovement}
 	case "Add":
-		return rules{chainConstants, addIntoBias, beforeMovement}
+		return rules{chainConstants, intoWeights, beforeMovement}
 	case "MatMul", "Conv":
 		return rules{operandIntoWeights}
 	}
 	return nil
 }
 
-// divToMul makes division by a constant a product, so that there is one form to match.
-func divToMul(s *sweep, n *ir.Node) bool {
-	c := n.Inputs[1]
-	if !c.IsConst() || !smallConst(c) || n.Inputs[0].IsConst() {
-		return false
-	}
-	xs := c.Const.Floats()
-	for i, x := range xs {
-		xs[i] = 1 / x
-		if a := math.Abs(xs[i]); a < smallestNormal || a > 1/smallestNormal {
+// inverted makes Div or Sub by a constant a product or a sum, so that there is one form to match.
+func inverted(to string, inverse func(x float64) (float64, bool)) func(*sweep, *ir.Node) bool {
+	return func(s *sweep, n *ir.Node) bool {
+		c, ok := n.Inputs[1], true
+		if !c.IsConst() || !smallConst(c) || n.Inputs[0].IsConst() {
 			return false
 		}
+		xs := c.Const.Floats()
+		for i, x := range xs {
+			if xs[i], ok = inverse(x); !ok {
+				return false
+			}
+		}
+		s.replace(n.Outputs[0], s.add(to, n.Name, nil, n.Inputs[0], s.constant(n.Name, c.Type.DType, c.Type.Shape, xs)))
+		return true
 	}
-	inv := s.constant(n.Name, c.Type.DType, c.Type.Shape, xs)
-	s.replace(n.Outputs[0], s.add("Mul", n.Name, nil, n.Inputs[0], inv))
-	return true
 }
 
-// subToAdd makes subtraction of a constant a sum.
-func subToAdd(s *sweep, n *ir.Node) bool {
-	c := n.Inputs[1]
-	if !c.IsConst() || !smallConst(c) || n.Inputs[0].IsConst() {
-		return false
-	}
-	xs := c.Const.Floats()
-	for i := range xs {
-		xs[i] = -xs[i]
-	}
-	s.replace(n.Outputs[0], s.add("Add", n.Name, nil, n.Inputs[0], s.constant(n.Name, c.Type.DType, c.Type.Shape, xs)))
-	return true
+func negative(x float64) (float64, bool) { return -x, true }
+
+func reciprocal(x float64) (float64, bool) {
+	a := math.Abs(1 / x)
+	return 1 / x, a >= smallestNormal && a <= 1/smallestNormal
 }
 
 // smallestNormal is f32's: below it a reciprocal loses digits.
@@ -193,54 +186,50 @@ func (s *sweep) fromLinear(v *ir.Value) bool {
 	return false
 }
 
-// mulIntoWeights takes a factor after a linear op into its weights and bias.
-func mulIntoWeights(s *sweep, n *ir.Node) bool {
-	x, c := withConst(n)
-	if x == nil || !s.only(x) || !x.Type.Equal(n.Outputs[0].Type) {
+// ownConst is withConst where nothing else reads the operand and the constant does not broadcast it.
+func (s *sweep) ownConst(n *ir.Node) (x, c *ir.Value) {
+	if x, c = withConst(n); x == nil || !s.only(x) || !x.Type.Equal(n.Outputs[0].Type) {
+		return nil, nil
+	}
+	return x, c
+}
+
+// intoWeights takes a factor after a linear op into its weights and bias, a term into its bias.
+func intoWeights(s *sweep, n *ir.Node) bool {
+	x, c := s.ownConst(n)
+	if x == nil {
 		return false
 	}
 	l := linearOp(x.Def)
-	if l == nil {
+	if l == nil || n.Op.Name == "Add" && !l.takesBias {
 		return false
 	}
 	coef, ok := channelOf(c, x.Type.Shape, l.outAxis)
 	if !ok {
 		return false
 	}
-	var bias []float64
-	if l.bias != nil {
-		bias = mulVec(l.bias.Const.Floats(), coef)
+	var w []float64
+	bias := addVec(coef, l.constantBias())
+	if n.Op.Name == "Mul" {
+		w, bias = l.scaleOut(coef), mulVec(l.constantBias(), coef)
 	}
-	s.replace(n.Outputs[0], l.with(s, n.Name, x.Def.Inputs[0], l.scaleOut(coef), bias))
+	s.replace(n.Outputs[0], l.with(s, n.Name, x.Def.Inputs[0], w, bias))
 	return true
 }
 
-// addIntoBias takes a term after a convolution into its bias.
-func addIntoBias(s *sweep, n *ir.Node) bool {
-	x, c := withConst(n)
-	if x == nil || !s.only(x) || !x.Type.Equal(n.Outputs[0].Type) {
-		return false
+// constantBias is the op's bias, nil for none.
+func (l *weights) constantBias() []float64 {
+	if l.bias == nil {
+		return nil
 	}
-	l := linearOp(x.Def)
-	if l == nil || !l.takesBias {
-		return false
-	}
-	bias, ok := channelOf(c, x.Type.Shape, l.outAxis)
-	if !ok {
-		return false
-	}
-	if l.bias != nil {
-		bias = addVec(bias, l.bias.Const.Floats())
-	}
-	s.replace(n.Outputs[0], l.with(s, n.Name, x.Def.Inputs[0], nil, bias))
-	return true
+	return l.bias.Const.Floats()
 }
 
 // beforeMovement moves a factor or term by channel in front of a Reshape or Transpose that a linear op feeds, so that it
 // meets the weights.
 func beforeMovement(s *sweep, n *ir.Node) bool {
-	x, c := withConst(n)
-	if x == nil || !s.only(x) || !x.Type.Equal(n.Outputs[0].Type) {
+	x, c := s.ownConst(n)
+	if x == nil {
 		return false
 	}
 	m := defOp(x, "Reshape", "Transpose")
@@ -333,19 +322,12 @@ func operandIntoWeights(s *sweep, n *ir.Node) bool {
 		x = s.add(m.Op.Name, m.Name, m.Attrs, x)
 	}
 	if op.Op.Name == "Mul" {
-		var bias []float64
-		if l.bias != nil {
-			bias = l.bias.Const.Floats()
-		}
-		s.replace(n.Outputs[0], l.with(s, n.Name, x, l.scaleIn(k), bias))
+		s.replace(n.Outputs[0], l.with(s, n.Name, x, l.scaleIn(k), l.constantBias()))
 		return true
 	}
 	shift := l.apply(k)
 	if l.takesBias {
-		if l.bias != nil {
-			shift = addVec(shift, l.bias.Const.Floats())
-		}
-		s.replace(n.Outputs[0], l.with(s, n.Name, x, nil, shift))
+		s.replace(n.Outputs[0], l.with(s, n.Name, x, nil, addVec(shift, l.constantBias())))
 		return true
 	}
 	y := l.with(s, n.Name, x, nil, nil)

@@ -133,23 +133,9 @@ func (f *fuser) growAnchors() {
 
 // growPrologue takes in what stands between region inputs and the anchor's matrix operands and only moves or widens.
 func (f *fuser) growPrologue(c *cluster) {
-	for changed := true; changed; {
-		changed = false
-		for _, n := range f.sorted(c) {
-			for i, v := range n.Inputs {
-				if v == nil || v.Def == nil || f.of[v.Def] != nil {
-					continue
-				}
-				if n == c.heavy && !slices.Contains(n.Op.Matrix, i) {
-					continue
-				}
-				if f.isOperandStep(c.heavy, v.Def) && f.inside(c, v.Def) {
-					f.join(c, v.Def)
-					changed = true
-				}
-			}
-		}
-	}
+	f.growUp(c, func(n *ir.Node, i int, d *ir.Node) bool {
+		return (n != c.heavy || slices.Contains(n.Op.Matrix, i)) && f.isOperandStep(c.heavy, d)
+	})
 }
 
 // isOperandStep reports whether d may stand between a region input and a matrix operand of the anchor.
@@ -190,21 +176,22 @@ func (f *fuser) growEpilogue(c *cluster) {
 // growSides takes in elementwise producers of the epilogue's other operands that have the size of the output.
 func (f *fuser) growSides(c *cluster) {
 	size := c.root.Outputs[0].Type.Numel()
-	f.growUp(c, func(d *ir.Node) bool {
+	f.growUp(c, func(_ *ir.Node, _ int, d *ir.Node) bool {
 		return d.Op.Pointwise() && d.Outputs[0].Type.Numel() == size && !f.feedsHeavy(c, d)
 	})
 }
 
-// growUp takes in producers that accept approves and that nothing outside reads, until none is left.
-func (f *fuser) growUp(c *cluster, accept func(d *ir.Node) bool) {
+// growUp takes in producers d of inputs i of c's nodes n that accept approves and that nothing outside reads, until none is
+// left.
+func (f *fuser) growUp(c *cluster, accept func(n *ir.Node, i int, d *ir.Node) bool) {
 	for changed := true; changed; {
 		changed = false
 		for _, n := range f.sorted(c) {
-			for _, v := range n.Inputs {
+			for i, v := range n.Inputs {
 				if v == nil || v.Def == nil || f.of[v.Def] != nil || len(c.nodes) >= maxCluster {
 					continue
 				}
-				if d := v.Def; f.inside(c, d) && accept(d) {
+				if d := v.Def; f.inside(c, d) && accept(n, i, d) {
 					f.join(c, d)
 					changed = true
 				}

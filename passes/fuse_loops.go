@@ -20,7 +20,7 @@ func (f *fuser) growLoops() {
 		if n.Role() == ir.RoleRegion {
 			continue
 		}
-		f.growUp(c, func(d *ir.Node) bool { return f.fitsLoop(c, d) })
+		f.growUp(c, func(_ *ir.Node, _ int, d *ir.Node) bool { return f.fitsLoop(c, d) })
 	}
 }
 
@@ -133,10 +133,10 @@ func (f *fuser) readsOf(c *cluster, d *ir.Node) int {
 			in, out := max(v.Type.Numel(), 1), n.Outputs[0].Type.Numel()
 			switch {
 			case n == c.heavy && n.Op.Kind == ir.KindReduction:
-				if n.Op.Name != "ReduceSum" && n.Op.Name != "ReduceMean" && n.Op.Name != "ReduceMax" && n.Op.Name != "ReduceMin" && n.Op.Name != "ReduceProd" {
+				if n.Op.Rereads {
 					times *= 2
 				}
-			case n.Op.Kind == ir.KindElementwise, n.Op.Name == "Expand", n.Op.Name == "Tile", n.Op.Name == "Gather", n.Op.Name == "Resize":
+			case n.Op.Kind == ir.KindElementwise, n.Op.Rereads:
 				times *= max((out+in-1)/in, 1)
 			}
 			most = max(most, times)

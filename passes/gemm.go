@@ -94,11 +94,16 @@ func transposeTensor(t *ir.Tensor, perm []int) *ir.Tensor {
 	if t.Splat || ir.KeepsOrder(perm, t.Shape) {
 		return t.Reshaped(shape...)
 	}
+	return gatherTensor(t, shape, transposedStrides(t.Shape, perm))
+}
+
+// transposedStrides are the strides of a dense tensor of the shape, in the order of perm.
+func transposedStrides(shape, perm []int) []int {
 	stride := make([]int, len(perm))
 	for i, p := range perm {
-		stride[i] = ir.Type{Shape: t.Shape[p+1:]}.Numel()
+		stride[i] = ir.Type{Shape: shape[p+1:]}.Numel()
 	}
-	return gatherTensor(t, shape, stride)
+	return stride
 }
 
 // gatherTensor makes a tensor whose element at an index is t's at the index's product with stride.

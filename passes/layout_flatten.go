@@ -50,14 +50,9 @@ func flattenedOrder(n, t *ir.Node) []int {
 	if (ir.Type{Shape: shape[first:]}).Numel() != last || !isIdentityPerm(perm[:first]) {
 		return nil
 	}
-	back := inversePerm(perm)
-	inner, stride := make([]int, len(shape)-first), make([]int, len(shape)-first)
-	for i := range inner { // dimensions in the order before the transposition
-		d := back[first+i]
-		inner[i], stride[i] = shape[d], ir.Type{Shape: shape[d+1:]}.Numel()
-	}
+	back := inversePerm(perm)[first:] // dimensions in the order before the transposition
 	order := make([]int, last)
-	eachOffset(inner, stride, func(i, at int) { order[i] = at })
+	eachOffset(permute(shape, back), transposedStrides(shape, back), func(i, at int) { order[i] = at })
 	return order
 }
 

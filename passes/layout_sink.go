@@ -53,7 +53,7 @@ func transposed(s *sweep, name string, v *ir.Value, perm []int) *ir.Value {
 }
 
 func sinkIntoTranspose(s *sweep, n, t *ir.Node) {
-	perm := composePerm(t.Attrs.Ints("perm"), n.Attrs.Ints("perm"))
+	perm := permute(t.Attrs.Ints("perm"), n.Attrs.Ints("perm"))
 	if isIdentityPerm(perm) {
 		become(s, n, t.Inputs[0])
 		return

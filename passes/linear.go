@@ -26,10 +26,10 @@ type term struct {
 }
 
 // linearOf reads every value of the graph that is a linear function of another one. Values inside a sum have one reader.
-func linearOf(g *ir.Graph, layout string, uses map[*ir.Value]int) map[*ir.Value]*linear {
+func linearOf(g *ir.Graph, layout string, uses map[*ir.Value][]ir.Use) map[*ir.Value]*linear {
 	known := map[*ir.Value]*linear{}
 	inner := func(v *ir.Value) *linear {
-		if uses[v] == 1 {
+		if len(uses[v]) == 1 {
 			return known[v]
 		}
 		return nil
@@ -77,31 +77,41 @@ func channelAxis(layout string, rank int) int {
 
 // scaled reads v·c for a constant c, v itself becoming x if it is no sum.
 func scaled(v, c, y *ir.Value, layout string, inner func(*ir.Value) *linear) *linear {
-	k, ok := channelOf(c, y.Type.Shape, channelAxis(layout, y.Type.Rank()))
-	if !ok || v.IsConst() || !v.Type.Equal(y.Type) {
-		return nil
-	}
-	l := inner(v)
+	l, k := besideConst(v, c, y, layout, inner)
 	if l == nil {
-		return &linear{x: v, scale: k}
+		return nil
 	}
 	return l.times(k)
 }
 
 // shifted reads v+c for a constant c.
 func shifted(v, c, y *ir.Value, layout string, inner func(*ir.Value) *linear) *linear {
-	k, ok := channelOf(c, y.Type.Shape, channelAxis(layout, y.Type.Rank()))
-	if !ok || v.IsConst() || !v.Type.Equal(y.Type) {
-		return nil
-	}
-	l := inner(v)
+	l, k := besideConst(v, c, y, layout, inner)
 	if l == nil {
-		return &linear{x: v, scale: ones(len(k)), bias: k}
+		return nil
 	}
 	m := *l
 	m.nodes = slices.Clone(l.nodes)
 	m.bias = addVec(l.bias, k)
 	return &m
+}
+
+// besideConst reads v, the operand beside c, and c's number for each channel of y; nil if c is no such constant.
+func besideConst(v, c, y *ir.Value, layout string, inner func(*ir.Value) *linear) (*linear, []float64) {
+	k, ok := channelOf(c, y.Type.Shape, channelAxis(layout, y.Type.Rank()))
+	if !ok || v.IsConst() || !v.Type.Equal(y.Type) {
+		return nil, nil
+	}
+	l := inner(v)
+	if l == nil {
+		l = itself(v, len(k))
+	}
+	return l, k
+}
+
+// itself is x as a linear function of x.
+func itself(x *ir.Value, channels int) *linear {
+	return &linear{x: x, scale: slices.Repeat([]float64{1}, channels)}
 }
 
 // summed reads u + sign·v where both are functions of one value, or one is a function of the other.
@@ -114,18 +124,14 @@ func summed(u, v *ir.Value, sign float64, y *ir.Value, inner func(*ir.Value) *li
 	switch {
 	case a != nil && b != nil && a.x == b.x:
 	case a != nil && a.x == v:
-		b = &linear{x: v, scale: ones(channels)}
+		b = itself(v, channels)
 	case b != nil && b.x == u:
-		a = &linear{x: u, scale: ones(channels)}
+		a = itself(u, channels)
 	default:
 		return nil
 	}
 	if sign < 0 {
-		minus := ones(channels)
-		for i := range minus {
-			minus[i] = -1
-		}
-		b = b.times(minus)
+		b = b.times(slices.Repeat([]float64{-1}, channels))
 	}
 	return &linear{
 		x:     a.x,
@@ -147,14 +153,6 @@ func (l *linear) times(k []float64) *linear {
 		m.terms = append(m.terms, term{t.conv, coef})
 	}
 	return m
-}
-
-func ones(n int) []float64 {
-	out := make([]float64, n)
-	for i := range out {
-		out[i] = 1
-	}
-	return out
 }
 
 // addVec adds two vectors of which either may be nil, meaning zero.

@@ -40,10 +40,7 @@ func channelOf(v *ir.Value, shape []int, axis int) ([]float64, bool) {
 	}
 	out := make([]float64, shape[axis])
 	if c, ok := scalarOf(v); ok {
-		for i := range out {
-			out[i] = c
-		}
-		return out, true
+		return slices.Repeat([]float64{c}, len(out)), true
 	}
 	at := axis - (len(shape) - v.Type.Rank())
 	if at < 0 || v.Type.Shape[at] != v.Type.Numel() || v.Type.Numel() != len(out) {
@@ -65,10 +62,7 @@ func (s *sweep) scalar(hint string, d ir.DType, x float64) *ir.Value {
 
 // shaped1 is the shape of n elements along axis of a value of the rank, 1 elsewhere.
 func shaped1(rank, axis, n int) []int {
-	shape := make([]int, rank)
-	for i := range shape {
-		shape[i] = 1
-	}
+	shape := slices.Repeat([]int{1}, rank)
 	shape[axis] = n
 	return shape
 }

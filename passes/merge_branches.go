@@ -26,7 +26,7 @@ var mergeBranches = Pass{
 
 // mergeBranchesIn merges the largest sums first: a node that is inside a merged sum is no root of its own.
 func mergeBranchesIn(g *ir.Graph, layout string) error {
-	known := linearOf(g, layout, useCounts(g))
+	known := linearOf(g, layout, g.Uses())
 	merged := map[*ir.Node]*kernel{}
 	inside := map[*ir.Node]bool{}
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
@@ -51,20 +51,6 @@ func mergeBranchesIn(g *ir.Graph, layout string) error {
 		}
 	})
 	return err
-}
-
-// useCounts counts the readers of every value, graph outputs included.
-func useCounts(g *ir.Graph) map[*ir.Value]int {
-	uses := map[*ir.Value]int{}
-	for _, n := range g.Nodes {
-		for _, v := range n.Inputs {
-			uses[v]++
-		}
-	}
-	for _, v := range g.Outputs {
-		uses[v]++
-	}
-	return uses
 }
 
 // kernel is a convolution's weights in float64 with its geometry.
@@ -141,10 +127,7 @@ func identityKernel(like *kernel, scale []float64) *kernel {
 	if like.out != like.in*like.group || slices.ContainsFunc(like.strides, func(s int) bool { return s != 1 }) {
 		return nil
 	}
-	ones := make([]int, len(like.size))
-	for i := range ones {
-		ones[i] = 1
-	}
+	ones := slices.Repeat([]int{1}, len(like.size))
 	k := &kernel{
 		node: like.node, out: like.out, in: like.in, size: ones,
 		strides: like.strides, dilations: like.dilations,

@@ -175,10 +175,7 @@ func swapsLast(perm []int) bool {
 
 // swapLast transposes the last two dimensions, or undoes such a transposition.
 func swapLast(s *sweep, name string, v *ir.Value) *ir.Value {
-	perm := make([]int, v.Type.Rank())
-	for i := range perm {
-		perm[i] = i
-	}
+	perm := identityPerm(v.Type.Rank())
 	r := len(perm)
 	perm[r-1], perm[r-2] = r-2, r-1
 	return s.add("Transpose", name, ir.Attrs{"perm": perm}, v)

@@ -165,18 +165,10 @@ func matrixSize(n *ir.Node) (k, cols int) {
 func matVecRows(n *ir.Node) [][]float32 {
 	b := n.Inputs[1].Const
 	k, cols := matrixSize(n)
-	if n.Attrs.Bool("transB") || b.Splat {
-		return rowsOf(b, cols, k)
+	if !n.Attrs.Bool("transB") {
+		b = transposeTensor(b.Reshaped(k, cols), []int{1, 0})
 	}
-	xs := rowsOf(b, k, cols)
-	rows := make([][]float32, cols)
-	for j := range rows {
-		rows[j] = make([]float32, k)
-		for i := range k {
-			rows[j][i] = xs[i][j]
-		}
-	}
-	return rows
+	return rowsOf(b, cols, k)
 }
 
 // rowsOf returns an f32 constant as a matrix of the given size.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -294,19 +295,10 @@ func actKey(act []*ir.Node) string {
 // attrKey prints attributes in order of their names.
 func attrKey(a ir.Attrs) string {
 	var k strings.Builder
-	for _, name := range sortedAttrs(a) {
+	for _, name := range slices.Sorted(maps.Keys(a)) {
 		fmt.Fprintf(&k, "{%s=%#v}", name, a[name])
 	}
 	return k.String()
-}
-
-func sortedAttrs(a ir.Attrs) []string {
-	names := make([]string, 0, len(a))
-	for name := range a {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // chain applies the unit's activation to y.

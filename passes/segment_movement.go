@@ -63,7 +63,7 @@ func (s *segmenter) untranspose(x *ir.Value) (*ir.Value, []int) {
 	}
 	chain = chain[:transposed]
 	last := chain[len(chain)-1]
-	order := iota2(x.Type.Numel())
+	order := identityPerm(x.Type.Numel())
 	b := builder{g: s.g, name: last.Name}
 	src := last.Inputs[0]
 	y := src
@@ -83,35 +83,9 @@ func (s *segmenter) untranspose(x *ir.Value) (*ir.Value, []int) {
 	return y, order
 }
 
-func iota2(n int) []int {
-	xs := make([]int, n)
-	for i := range xs {
-		xs[i] = i
-	}
-	return xs
-}
-
 // transposeIndices permutes the elements of a tensor of indices.
 func transposeIndices(xs, shape, perm []int) []int {
-	strides := make([]int, len(shape))
-	for d, st := len(shape)-1, 1; d >= 0; d-- {
-		strides[d] = st
-		st *= shape[d]
-	}
-	out := make([]int, 0, len(xs))
-	index := make([]int, len(shape))
-	for range xs {
-		at := 0
-		for d, p := range perm {
-			at += index[d] * strides[p]
-		}
-		out = append(out, xs[at])
-		for d := len(perm) - 1; d >= 0; d-- {
-			if index[d]++; index[d] < shape[perm[d]] {
-				break
-			}
-			index[d] = 0
-		}
-	}
+	out := make([]int, len(xs))
+	eachOffset(permute(shape, perm), transposedStrides(shape, perm), func(i, at int) { out[i] = xs[at] })
 	return out
 }

@@ -245,10 +245,7 @@ func globalPool(s *sweep, n *ir.Node) bool {
 		return false
 	}
 	op := map[string]string{"AveragePool": "ReduceMean", "MaxPool": "ReduceMax"}[n.Op.Name]
-	axes := make([]int, len(kernel))
-	for i := range axes {
-		axes[i] = first + i
-	}
+	axes := identityPerm(first + len(kernel))[first:]
 	s.replace(y, s.add(op, n.Name, ir.Attrs{"axes": axes, "keepdims": true}, x))
 	return true
 }

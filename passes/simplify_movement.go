@@ -52,27 +52,20 @@ func simplifyTranspose(s *sweep, n *ir.Node) bool {
 	if inner == nil {
 		return false
 	}
-	composed := composePerm(inner.Attrs.Ints("perm"), perm)
+	composed := permute(inner.Attrs.Ints("perm"), perm)
 	s.replace(n.Outputs[0], s.add("Transpose", n.Name, ir.Attrs{"perm": composed}, inner.Inputs[0]))
 	return true
 }
 
-func isIdentityPerm(perm []int) bool {
-	for i, p := range perm {
-		if i != p {
-			return false
-		}
-	}
-	return true
-}
+func isIdentityPerm(perm []int) bool { return slices.Equal(perm, identityPerm(len(perm))) }
 
-// composePerm is the transposition that first does inner, then outer.
-func composePerm(inner, outer []int) []int {
-	out := make([]int, len(outer))
-	for i, p := range outer {
-		out[i] = inner[p]
+// identityPerm lists 0, 1, … n-1.
+func identityPerm(n int) []int {
+	perm := make([]int, n)
+	for i := range perm {
+		perm[i] = i
 	}
-	return out
+	return perm
 }
 
 // inversePerm undoes perm.
@@ -148,11 +141,7 @@ func sliceSteps(n *ir.Node) []int {
 	if steps := n.Attrs.Ints("steps"); steps != nil {
 		return steps
 	}
-	steps := make([]int, len(n.Attrs.Ints("starts")))
-	for i := range steps {
-		steps[i] = 1
-	}
-	return steps
+	return slices.Repeat([]int{1}, len(n.Attrs.Ints("starts")))
 }
 
 // sliceAttrs are a Slice's attributes in one form: the step of a single element is 1, and steps of 1 are left out.
@@ -246,10 +235,7 @@ func gatherToSlice(s *sweep, n *ir.Node) bool {
 			return false
 		}
 	}
-	starts, sizes, steps := make([]int, x.Type.Rank()), slices.Clone(x.Type.Shape), make([]int, x.Type.Rank())
-	for i := range steps {
-		steps[i] = 1
-	}
+	starts, sizes, steps := make([]int, x.Type.Rank()), slices.Clone(x.Type.Shape), slices.Repeat([]int{1}, x.Type.Rank())
 	starts[axis], sizes[axis], steps[axis] = index[0], len(index), step
 	slice := s.add("Slice", n.Name, sliceAttrs(starts, sizes, steps), x)
 	return reshapeTo(s, n, slice)

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -104,7 +105,7 @@ func CheckOrder(names []string) error {
 		if slices.Index(names, name) != i {
 			continue
 		}
-		for _, before := range sortedKeys(p.After) {
+		for _, before := range slices.Sorted(maps.Keys(p.After)) {
 			if j := slices.Index(names, before); j > i {
 				return fmt.Errorf("pass %s must come after %s: %s", name, before, p.After[before])
 			}
@@ -118,7 +119,7 @@ func Help() string {
 	var b strings.Builder
 	for _, p := range Table() {
 		fmt.Fprintf(&b, "%-22s %s\n", p.Name, p.Summary)
-		for _, before := range sortedKeys(p.After) {
+		for _, before := range slices.Sorted(maps.Keys(p.After)) {
 			fmt.Fprintf(&b, "%-22s   after %s: %s\n", "", before, p.After[before])
 		}
 	}
@@ -126,13 +127,4 @@ func Help() string {
 		fmt.Fprintf(&b, "\n%s: %s\n", p.Name, strings.Join(slices.Concat(semanticPipeline(p), regionPipeline(p)), " "))
 	}
 	return b.String()
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
