@@ -55,13 +55,8 @@ func broadcastSize(size map[byte]int, c byte, d int) int {
 }
 
 func inferEinsum(n *Node) ([]Type, error) {
-	for i := range n.Inputs {
-		if err := firstError(n.want(i, numeric), n.alike(0, i)); err != nil {
-			return nil, err
-		}
-	}
 	e, err := parseEinsum(n)
-	if err != nil {
+	if err := firstError(n.all(numeric), err); err != nil {
 		return nil, err
 	}
 	shape := make([]int, len(e.out))

@@ -194,7 +194,7 @@ func (e *evaluation) region(n *Node, in []*Array) ([]*Array, error) {
 			return nil, fmt.Errorf("member %d: %w", m, err)
 		}
 		for i, a := range results {
-			copyArray(out[i], m*a.Len(), a)
+			out[i].copyFrom(m*a.Len(), a, 0, a.Len())
 		}
 	}
 	return out, nil
@@ -223,8 +223,11 @@ func (a *Array) member(m int) *Array {
 	return p
 }
 
-// copyArray writes the elements of src into dst from position at on.
-func copyArray(dst *Array, at int, src *Array) {
-	copy(dst.F[min(at, len(dst.F)):], src.F)
-	copy(dst.I[min(at, len(dst.I)):], src.I)
+// copyFrom copies count elements of src from position from on to position at on.
+func (a *Array) copyFrom(at int, src *Array, from, count int) {
+	if a.F != nil {
+		copy(a.F[at:at+count], src.F[from:])
+	} else {
+		copy(a.I[at:at+count], src.I[from:])
+	}
 }

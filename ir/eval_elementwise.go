@@ -47,16 +47,7 @@ func strides(shape []int) []int {
 }
 
 // broadcastStrides are the strides with which a value of the given shape is read at indices of shape to.
-func broadcastStrides(shape, to []int) []int {
-	s := strides(shape)
-	out := make([]int, len(to))
-	for i, d := range shape {
-		if d != 1 {
-			out[i+len(to)-len(shape)] = s[i]
-		}
-	}
-	return out
-}
+func broadcastStrides(shape, to []int) []int { return expandStrides(shape, strides(shape), to) }
 
 // cursor walks the indices of a shape in row-major order and keeps an offset for each of several stride vectors.
 type cursor struct {
@@ -181,10 +172,7 @@ func floatToInt(d DType, x float64) int64 {
 func evalCast(n *Node, in []*Array) ([]*Array, error) {
 	x, out := in[0], NewArray(n.Outputs[0].Type)
 	to := out.DType
-	saturate := n.Attrs.Bool("saturate")
-	if _, ok := n.Attrs["saturate"]; !ok {
-		saturate = true
-	}
+	saturate := n.Flag("saturate")
 	direction := map[string]minifloat.Direction{"up": minifloat.Up, "down": minifloat.Down}[n.Attrs.String("round", "nearest")]
 	narrow := func(v float64) float64 { return v } // f16 and wider are rounded by the evaluator
 	switch {

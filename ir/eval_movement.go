@@ -2,7 +2,6 @@ package ir
 
 import (
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -93,11 +92,7 @@ func evalConcat(n *Node, in []*Array) ([]*Array, error) {
 	for _, x := range in {
 		part := T(Bool, x.Shape[axis:]...).Numel()
 		for o := range outer {
-			if x.F != nil {
-				copy(out.F[o*row+at:], x.F[o*part:(o+1)*part])
-			} else {
-				copy(out.I[o*row+at:], x.I[o*part:(o+1)*part])
-			}
+			out.copyFrom(o*row+at, x, o*part, part)
 		}
 		at += part
 	}
@@ -339,8 +334,7 @@ func evalScatterND(n *Node, in []*Array) ([]*Array, error) {
 
 func evalTrilu(n *Node, in []*Array) ([]*Array, error) {
 	x, t := in[0], n.Outputs[0].Type
-	upper, ok := n.Attrs["upper"].(bool)
-	upper = upper || !ok
+	upper := n.Flag("upper")
 	k, rows, cols := n.Attrs.Int("k", 0), t.Shape[t.Rank()-2], t.Shape[t.Rank()-1]
 	return []*Array{x.take(t, func(pos int) func() int {
 		p := pos - 1
@@ -351,30 +345,6 @@ func evalTrilu(n *Node, in []*Array) ([]*Array, error) {
 				return -1
 			}
 			return p
-		}
-	})}, nil
-}
-
-func evalOneHot(n *Node, in []*Array) ([]*Array, error) {
-	idx, values, t := in[0], in[1], n.Outputs[0].Type
-	depth, axis := n.Attrs.Int("depth", 0), n.Attrs.Int("axis", -1)
-	if axis < 0 {
-		axis = t.Rank() - 1
-	}
-	inner := strides(t.Shape)[axis]
-	at := idx.Floats()
-	return []*Array{values.take(t, func(pos int) func() int {
-		p := pos - 1
-		return func() int {
-			p++
-			v := at[p/inner/depth*inner+p%inner]
-			if v < 0 {
-				v += float64(depth)
-			}
-			if math.Trunc(v) == float64(p/inner%depth) {
-				return 1
-			}
-			return 0
 		}
 	})}, nil
 }

@@ -99,10 +99,8 @@ func (p *pool) maximum(offsets []int, base, to int) {
 		p.out.F[to] = math.Inf(-1)
 	case best < 0:
 		p.out.I[to] = leastInt(p.out.DType)
-	case p.out.F != nil:
-		p.out.F[to] = p.x.F[best]
 	default:
-		p.out.I[to] = p.x.I[best]
+		p.out.copyFrom(to, p.x, best, 1)
 	}
 	if p.indices != nil {
 		p.indices.I[to] = int64(best)

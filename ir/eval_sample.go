@@ -160,7 +160,7 @@ func evalRoiAlign(n *Node, in []*Array) ([]*Array, error) {
 	channels, h, w := x.Shape[1], x.Shape[2], x.Shape[3]
 	oh, ow, ratio := out.Shape[2], out.Shape[3], n.Attrs.Int("sampling_ratio", 0)
 	scale, offset, least := n.Attrs.Float("scale", 1), 0.5, math.Inf(-1)
-	if half, ok := n.Attrs["half_pixel"].(bool); ok && !half {
+	if !n.Flag("half_pixel") {
 		offset, least = 0, 1 // regions are at least one pixel wide
 	}
 	maximum := n.Attrs.String("mode", "avg") == "max"

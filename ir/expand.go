@@ -58,6 +58,9 @@ func (x *Expansion) Like(v *Value, number float64) *Value {
 	if x.err != nil {
 		return &Value{}
 	}
+	if d := v.Type.DType; !d.IsFloat() {
+		return x.Constant(ScalarInt(d, int64(number)))
+	}
 	return x.Constant(ScalarFloat(v.Type.DType, number))
 }
 

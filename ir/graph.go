@@ -138,6 +138,15 @@ func (a Attrs) Floats(name string) []float64 { v, _ := a[name].([]float64); retu
 // Bool returns the attribute, or false.
 func (a Attrs) Bool(name string) bool { v, _ := a[name].(bool); return v }
 
+// Flag returns a bool attribute, by default the row's.
+func (n *Node) Flag(name string) bool {
+	v, ok := n.Attrs[name].(bool)
+	if !ok {
+		v, _ = n.Op.attr(name).Default.(bool)
+	}
+	return v
+}
+
 // Bools returns the attribute, or nil.
 func (a Attrs) Bools(name string) []bool { v, _ := a[name].([]bool); return v }
 

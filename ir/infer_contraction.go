@@ -71,19 +71,10 @@ func (n *Node) windows(kernel []int) ([]window, error) {
 	if r < 1 || len(kernel) != r {
 		return nil, fmt.Errorf("x is %v: a kernel %v wants %d dimensions", x, kernel, len(kernel)+2)
 	}
-	if err := n.oneOf("layout", "NCHW", "NCHW", "NHWC"); err != nil {
-		return nil, err
-	}
-	strides, err := n.intsOf("strides", r)
-	if err != nil {
-		return nil, err
-	}
-	dilations, err := n.intsOf("dilations", r)
-	if err != nil {
-		return nil, err
-	}
-	pads, err := n.intsOf("pads", 2*r)
-	if err != nil {
+	strides, errS := n.intsOf("strides", r)
+	dilations, errD := n.intsOf("dilations", r)
+	pads, errP := n.intsOf("pads", 2*r)
+	if err := firstError(n.oneOf("layout", "NCHW", "NCHW", "NHWC"), errS, errD, errP); err != nil {
 		return nil, err
 	}
 	first, _ := n.spatial()
@@ -139,15 +130,21 @@ func (n *Node) imageShape(batch, channels int, ws []window) []int {
 	return s
 }
 
-func inferConv(n *Node) ([]Type, error) {
+// convWindows is windows of a convolution of class c, by its weights.
+func (n *Node) convWindows(c class) ([]window, error) {
 	x, w := n.Inputs[0].Type, n.Inputs[1].Type
-	if err := firstError(n.want(0, numeric), n.alike(0, 1, 2)); err != nil {
+	if err := firstError(n.want(0, c), n.alike(0, 1, 2)); err != nil {
 		return nil, err
 	}
 	if x.Rank() < 3 || w.Rank() != x.Rank() {
 		return nil, fmt.Errorf("x %v and w %v: want one rank of at least 3", x, w)
 	}
-	ws, err := n.windows(w.Shape[2:])
+	return n.windows(w.Shape[2:])
+}
+
+func inferConv(n *Node) ([]Type, error) {
+	x, w := n.Inputs[0].Type, n.Inputs[1].Type
+	ws, err := n.convWindows(numeric)
 	if err != nil {
 		return nil, err
 	}
@@ -170,13 +167,7 @@ func inferConv(n *Node) ([]Type, error) {
 
 func inferConvTranspose(n *Node) ([]Type, error) {
 	x, w := n.Inputs[0].Type, n.Inputs[1].Type
-	if err := firstError(n.want(0, floats), n.alike(0, 1, 2)); err != nil {
-		return nil, err
-	}
-	if x.Rank() < 3 || w.Rank() != x.Rank() {
-		return nil, fmt.Errorf("x %v and w %v: want one rank of at least 3", x, w)
-	}
-	ws, err := n.windows(w.Shape[2:])
+	ws, err := n.convWindows(floats)
 	if err != nil {
 		return nil, err
 	}
@@ -209,11 +200,8 @@ func inferConvTranspose(n *Node) ([]Type, error) {
 func pooled(c class) func(n *Node) ([]Type, error) {
 	return func(n *Node) ([]Type, error) {
 		x := n.Inputs[0].Type
-		if err := n.want(0, c); err != nil {
-			return nil, err
-		}
 		ws, err := n.windows(n.Attrs.Ints("kernel"))
-		if err != nil {
+		if err := firstError(n.want(0, c), err); err != nil {
 			return nil, err
 		}
 		for i, w := range ws {

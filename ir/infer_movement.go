@@ -18,10 +18,7 @@ func inferReshape(n *Node) ([]Type, error) {
 
 func inferTranspose(n *Node) ([]Type, error) {
 	x := n.Inputs[0].Type
-	perm, err := n.intsOf("perm", x.Rank())
-	if err != nil {
-		return nil, err
-	}
+	perm := n.Attrs.Ints("perm")
 	shape, seen := make([]int, len(perm)), make([]bool, len(perm))
 	for i, p := range perm {
 		if p < 0 || p >= len(perm) || seen[p] {
@@ -45,18 +42,7 @@ func inferExpand(n *Node) ([]Type, error) {
 
 func inferSlice(n *Node) ([]Type, error) {
 	x := n.Inputs[0].Type
-	starts, err := n.intsOf("starts", x.Rank())
-	if err != nil {
-		return nil, err
-	}
-	sizes, err := n.intsOf("sizes", x.Rank())
-	if err != nil {
-		return nil, err
-	}
-	steps := n.Attrs.Ints("steps")
-	if steps != nil && len(steps) != x.Rank() {
-		return nil, fmt.Errorf("steps=%v, want %d values", steps, x.Rank())
-	}
+	starts, sizes, steps := n.Attrs.Ints("starts"), n.Attrs.Ints("sizes"), n.Attrs.Ints("steps")
 	for i, size := range sizes {
 		step := 1
 		if steps != nil {
@@ -116,14 +102,7 @@ func inferPad(n *Node) ([]Type, error) {
 	if err := n.oneOf("mode", "constant", "constant", "reflect", "edge", "wrap"); err != nil {
 		return nil, err
 	}
-	begin, err := n.intsOf("begin", x.Rank())
-	if err != nil {
-		return nil, err
-	}
-	end, err := n.intsOf("end", x.Rank())
-	if err != nil {
-		return nil, err
-	}
+	begin, end := n.Attrs.Ints("begin"), n.Attrs.Ints("end")
 	shape := make([]int, x.Rank())
 	for i, d := range x.Shape {
 		if max(begin[i], end[i]) > maxElements || min(begin[i], end[i]) < -maxElements {
@@ -142,10 +121,7 @@ func inferPad(n *Node) ([]Type, error) {
 
 func inferTile(n *Node) ([]Type, error) {
 	x := n.Inputs[0].Type
-	repeats, err := n.intsOf("repeats", x.Rank())
-	if err != nil {
-		return nil, err
-	}
+	repeats := n.Attrs.Ints("repeats")
 	if err := CheckShape(repeats); err != nil {
 		return nil, fmt.Errorf("repeats=%v: %w", repeats, err)
 	}
@@ -162,10 +138,7 @@ func inferTile(n *Node) ([]Type, error) {
 func inferGather(n *Node) ([]Type, error) {
 	x, idx := n.Inputs[0].Type, n.Inputs[1].Type
 	axis, err := n.axisOf("axis", 0, x.Rank())
-	if err != nil {
-		return nil, err
-	}
-	if err := n.want(1, index); err != nil {
+	if err := firstError(err, n.want(1, index)); err != nil {
 		return nil, err
 	}
 	return one(x.DType, slices.Concat(x.Shape[:axis], idx.Shape, x.Shape[axis+1:])...)
@@ -182,10 +155,7 @@ func inferGatherElements(n *Node) ([]Type, error) {
 func (n *Node) checkElementIndices() error {
 	x, idx := n.Inputs[0].Type, n.Inputs[1].Type
 	axis, err := n.axisOf("axis", 0, x.Rank())
-	if err != nil {
-		return err
-	}
-	if err := n.want(1, index); err != nil {
+	if err := firstError(err, n.want(1, index)); err != nil {
 		return err
 	}
 	if idx.Rank() != x.Rank() {
@@ -264,10 +234,7 @@ func inferTrilu(n *Node) ([]Type, error) {
 
 func inferOneHot(n *Node) ([]Type, error) {
 	idx, values := n.Inputs[0].Type, n.Inputs[1].Type
-	depth, axis := n.Attrs.Int("depth", 0), n.Attrs.Int("axis", -1)
-	if axis == -1 {
-		axis = idx.Rank()
-	}
+	depth, axis := n.Attrs.Int("depth", 0), n.oneHotAxis()
 	if axis < 0 || axis > idx.Rank() {
 		return nil, fmt.Errorf("axis=%d is outside an output of rank %d", axis, idx.Rank()+1)
 	}
@@ -280,14 +247,42 @@ func inferOneHot(n *Node) ([]Type, error) {
 	return one(values.DType, slices.Insert(slices.Clone(idx.Shape), axis, depth)...)
 }
 
+// oneHotAxis is the dimension of a OneHot's output that counts to its depth.
+func (n *Node) oneHotAxis() int {
+	if axis := n.Attrs.Int("axis", -1); axis != -1 {
+		return axis
+	}
+	return n.Inputs[0].Type.Rank()
+}
+
+// expandOneHot compares each index, negative ones counted from the end, with 0, 1, … depth-1.
+func expandOneHot(x *Expansion, n *Node) []*Value {
+	index, depth, axis := n.Inputs[0], n.Attrs.Int("depth", 0), n.oneHotAxis()
+	if d := index.Type.DType; d.IsInt() && d.Bits() < 32 { // which might not hold depth
+		index = x.Add("Cast", Attrs{"to": Int32}, index)
+	} else if d.IsFloat() {
+		index = x.Add("Floor", nil, index)
+	}
+	v := x.Reshape(index, slices.Insert(slices.Clone(n.Inputs[0].Type.Shape), axis, 1)...)
+	v = x.Add("Where", nil, x.Add("Less", nil, v, x.Like(v, 0)), x.Add("Add", nil, v, x.Like(v, float64(depth))), v)
+	if x.err != nil {
+		return nil
+	}
+	count := NewArray(T(v.Type.DType, slices.Concat([]int{depth}, slices.Repeat([]int{1}, n.Inputs[0].Type.Rank()-axis))...))
+	for i := range depth {
+		count.set(i, float64(i))
+	}
+	value := func(i int) *Value {
+		return x.Add("Slice", Attrs{"starts": []int{i}, "sizes": []int{1}}, n.Inputs[1])
+	}
+	return []*Value{x.Add("Where", nil, x.Add("Equal", nil, v, x.Constant(count.Tensor())), value(1), value(0))}
+}
+
 func inferReverseSequence(n *Node) ([]Type, error) {
 	x := n.Inputs[0].Type
-	b, err := n.axisOf("batch_axis", 1, x.Rank())
-	if err != nil {
-		return nil, err
-	}
-	t, err := n.axisOf("time_axis", 0, x.Rank())
-	if err != nil {
+	b, errB := n.axisOf("batch_axis", 1, x.Rank())
+	t, errT := n.axisOf("time_axis", 0, x.Rank())
+	if err := firstError(errB, errT); err != nil {
 		return nil, err
 	}
 	if b == t {

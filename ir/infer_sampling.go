@@ -7,22 +7,14 @@ import (
 )
 
 func inferResize(n *Node) ([]Type, error) {
-	x := n.Inputs[0].Type
-	sizes, err := n.intsOf("sizes", x.Rank())
-	if err != nil {
-		return nil, err
-	}
-	err = firstError(n.want(0, numeric), CheckShape(sizes),
+	x, sizes, scales := n.Inputs[0].Type, n.Attrs.Ints("sizes"), n.Attrs.Floats("scales")
+	err := firstError(n.want(0, numeric), CheckShape(sizes),
 		n.oneOf("mode", "nearest", "nearest", "linear", "cubic"),
 		n.oneOf("nearest", "round_prefer_floor", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
 		n.oneOf("coordinate", "half_pixel", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel",
 			"align_corners", "asymmetric", "tf_crop_and_resize", "tf_half_pixel_for_nn"))
 	if err != nil {
 		return nil, err
-	}
-	scales := n.Attrs.Floats("scales")
-	if len(scales) != x.Rank() {
-		return nil, fmt.Errorf("scales=%v, want %d values", scales, x.Rank())
 	}
 	for i, s := range scales {
 		if !(s > 0) || math.IsInf(s, 0) {

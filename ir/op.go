@@ -50,6 +50,7 @@ type Attr struct {
 	Name     string
 	Default  any // also fixes the kind: bool, int, float64, string, DType, []int, []float64, []bool, []string
 	Required bool
+	PerDim   bool // a list of one value for each dimension of the first input
 }
 
 // Kind groups ops by what the passes and the code generator may do with them.
@@ -170,6 +171,11 @@ func (o *Op) checkAttrs(n *Node) error {
 		}
 		if fmt.Sprintf("%T", v) != fmt.Sprintf("%T", a.Default) {
 			return fmt.Errorf("attribute %q is a %T, want %T", a.Name, v, a.Default)
+		}
+		if a.PerDim {
+			if got, want := len(n.Attrs.Ints(a.Name))+len(n.Attrs.Floats(a.Name)), n.Inputs[0].Type.Rank(); got != want {
+				return fmt.Errorf("%s=%v, want %d values", a.Name, v, want)
+			}
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(n.Attrs)) {

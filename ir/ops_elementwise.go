@@ -119,50 +119,47 @@ func mirrored(op string) func(x *Expansion, n *Node) []*Value {
 }
 
 // pointwise is the rule of elementwise ops whose inputs all have one element type of class c and whose output has it too.
-func pointwise(c class) func(n *Node) ([]Type, error) { return pointwiseTo(c, Invalid) }
+func pointwise(c class) func(n *Node) ([]Type, error) {
+	return func(n *Node) ([]Type, error) { return n.broadcast(n.Inputs[0].Type.DType, n.all(c)) }
+}
 
-// pointwiseTo is pointwise with a fixed element type of the output; Invalid means the inputs'.
+// pointwiseTo is pointwise with a fixed element type of the output.
 func pointwiseTo(c class, to DType) func(n *Node) ([]Type, error) {
-	return func(n *Node) ([]Type, error) {
-		shapes := make([][]int, len(n.Inputs))
-		for i, v := range n.Inputs {
-			if err := firstError(n.want(i, c), n.alike(0, i)); err != nil {
-				return nil, err
-			}
-			shapes[i] = v.Type.Shape
+	return func(n *Node) ([]Type, error) { return n.broadcast(to, n.all(c)) }
+}
+
+// all requires every input to have one element type, of class c.
+func (n *Node) all(c class) error {
+	for i := range n.Inputs {
+		if err := firstError(n.want(i, c), n.alike(0, i)); err != nil {
+			return err
 		}
-		shape, err := Broadcast(shapes...)
-		if err != nil {
-			return nil, err
-		}
-		d := to
-		if d == Invalid {
-			d = n.Inputs[0].Type.DType
-		}
-		return one(d, shape...)
 	}
+	return nil
+}
+
+// broadcast is the rule of ops whose output has element type d and the inputs' common shape, unless err says what is wrong.
+func (n *Node) broadcast(d DType, err error) ([]Type, error) {
+	if err != nil {
+		return nil, err
+	}
+	shapes := make([][]int, len(n.Inputs))
+	for i, v := range n.Inputs {
+		shapes[i] = v.Type.Shape
+	}
+	shape, err := Broadcast(shapes...)
+	if err != nil {
+		return nil, err
+	}
+	return one(d, shape...)
 }
 
 func inferPow(n *Node) ([]Type, error) {
-	if err := firstError(n.want(0, numeric), n.want(1, numeric)); err != nil {
-		return nil, err
-	}
-	shape, err := Broadcast(n.Inputs[0].Type.Shape, n.Inputs[1].Type.Shape)
-	if err != nil {
-		return nil, err
-	}
-	return one(n.Inputs[0].Type.DType, shape...)
+	return n.broadcast(n.Inputs[0].Type.DType, firstError(n.want(0, numeric), n.want(1, numeric)))
 }
 
 func inferWhere(n *Node) ([]Type, error) {
-	if err := firstError(n.want(0, bools), n.alike(1, 2)); err != nil {
-		return nil, err
-	}
-	shape, err := Broadcast(n.Inputs[0].Type.Shape, n.Inputs[1].Type.Shape, n.Inputs[2].Type.Shape)
-	if err != nil {
-		return nil, err
-	}
-	return one(n.Inputs[1].Type.DType, shape...)
+	return n.broadcast(n.Inputs[1].Type.DType, firstError(n.want(0, bools), n.alike(1, 2)))
 }
 
 func inferCast(n *Node) ([]Type, error) {
@@ -278,11 +275,7 @@ func gelu(n *Node, x []float64) float64 {
 }
 
 func isInf(n *Node, x []float64) float64 {
-	on := func(attr string) bool {
-		v, ok := n.Attrs[attr].(bool)
-		return v || !ok
-	}
-	if math.IsInf(x[0], 1) && on("positive") || math.IsInf(x[0], -1) && on("negative") {
+	if math.IsInf(x[0], 1) && n.Flag("positive") || math.IsInf(x[0], -1) && n.Flag("negative") {
 		return 1
 	}
 	return 0

@@ -1,6 +1,9 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Normalisations, as composites of reductions and elementwise ops.
 var _ = register(
@@ -82,17 +85,12 @@ func normalised(x *Expansion, n *Node, v *Value) []*Value {
 func inferBatchNorm(n *Node) ([]Type, error) {
 	x := n.Inputs[0].Type
 	axis, err := n.axisOf("axis", 1, x.Rank())
-	if err != nil {
+	if err := firstError(err, n.want(0, floats)); err != nil {
 		return nil, err
 	}
-	for i := range n.Inputs {
-		if err := n.want(i, floats); err != nil {
+	for i := 1; i < len(n.Inputs); i++ {
+		if err := firstError(n.want(i, floats), n.shaped(i, x.Shape[axis])); err != nil {
 			return nil, err
-		}
-		if i > 0 {
-			if err := n.shaped(i, x.Shape[axis]); err != nil {
-				return nil, err
-			}
 		}
 	}
 	return one(x.DType, x.Shape...)
@@ -100,10 +98,7 @@ func inferBatchNorm(n *Node) ([]Type, error) {
 
 func expandBatchNorm(x *Expansion, n *Node) []*Value {
 	v := n.Inputs[0]
-	shape := make([]int, v.Type.Rank()-n.Attrs.Int("axis", 1))
-	for i := range shape {
-		shape[i] = 1
-	}
+	shape := slices.Repeat([]int{1}, v.Type.Rank()-n.Attrs.Int("axis", 1))
 	parameter := func(i int) *Value {
 		p := n.Inputs[i]
 		shape[0] = p.Type.Numel()

@@ -102,10 +102,8 @@ func inferArg(n *Node) ([]Type, error) {
 func alongAxis(c class) func(n *Node) ([]Type, error) {
 	return func(n *Node) ([]Type, error) {
 		x := n.Inputs[0].Type
-		if _, err := n.axisOf("axis", 0, x.Rank()); err != nil {
-			return nil, err
-		}
-		if err := n.want(0, c); err != nil {
+		_, err := n.axisOf("axis", 0, x.Rank())
+		if err := firstError(err, n.want(0, c)); err != nil {
 			return nil, err
 		}
 		return one(x.DType, x.Shape...)
@@ -115,10 +113,7 @@ func alongAxis(c class) func(n *Node) ([]Type, error) {
 func inferTopK(n *Node) ([]Type, error) {
 	x := n.Inputs[0].Type
 	axis, err := n.axisOf("axis", 0, x.Rank())
-	if err != nil {
-		return nil, err
-	}
-	if err := n.want(0, numeric); err != nil {
+	if err := firstError(err, n.want(0, numeric)); err != nil {
 		return nil, err
 	}
 	k := n.Attrs.Int("k", 0)
@@ -311,8 +306,7 @@ func evalCumulative(n *Node, in []*Array) ([]*Array, error) {
 func evalTopK(n *Node, in []*Array) ([]*Array, error) {
 	x, values, indices := in[0], NewArray(n.Outputs[0].Type), NewArray(n.Outputs[1].Type)
 	axis, k := n.Attrs.Int("axis", 0), n.Attrs.Int("k", 0)
-	largest, ok := n.Attrs["largest"].(bool)
-	largest = largest || !ok
+	largest := n.Flag("largest")
 	rows(x.Shape, axis, func(row, base, step int) {
 		order := make([]int, x.Shape[axis])
 		for i := range order {
@@ -329,11 +323,7 @@ func evalTopK(n *Node, in []*Array) ([]*Array, error) {
 		for i, o := range order[:k] {
 			to := start + i*step
 			indices.I[to] = int64(o)
-			if x.F != nil {
-				values.F[to] = x.F[base+o*step]
-			} else {
-				values.I[to] = x.I[base+o*step]
-			}
+			values.copyFrom(to, x, base+o*step, 1)
 		}
 	})
 	return []*Array{values, indices}, nil

@@ -47,7 +47,7 @@ var scalars = map[string]scalar{
 	"IsNaN":  monadic((*expr.Builder).IsNaN),
 	"IsInf":  isInf,
 	"Cast": func(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
-		return Convert(b, x[0], n.Inputs[0].Type.DType, n.Attrs.DType("to"), flag(n, "saturate", true), n.Attrs.String("round", "nearest"))
+		return Convert(b, x[0], n.Inputs[0].Type.DType, n.Attrs.DType("to"), n.Flag("saturate"), n.Attrs.String("round", "nearest"))
 	},
 	"BitCast": func(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
 		return fromBits(b, toBits(b, x[0], n.Inputs[0].Type.DType), n.Attrs.DType("to"))
@@ -170,13 +170,6 @@ func compositeScalar(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
 	return at[outs[0]]
 }
 
-func flag(n *ir.Node, name string, def bool) bool {
-	if v, ok := n.Attrs[name].(bool); ok {
-		return v
-	}
-	return def
-}
-
 func sign(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
 	x := xs[0]
 	zero, one, minus := b.Zero(x.Type), b.Number(x.Type, 1), b.Number(x.Type, -1)
@@ -192,7 +185,7 @@ func sign(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
 func gelu(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
 	x, t := xs[0], xs[0].Type
 	one, half := b.Float(t, 1), b.Float(t, 0.5)
-	if flag(n, "tanh", false) {
+	if n.Flag("tanh") {
 		cube := b.Mul(b.Mul(x, x), x)
 		inner := b.Mul(b.Fma(cube, b.Float(t, 0.044715), x), b.Float(t, math.Sqrt(2/math.Pi)))
 		return b.Mul(b.Mul(half, x), b.Add(b.Tanh(inner), one))
@@ -202,7 +195,7 @@ func gelu(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
 
 func isInf(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
 	is := func(attr string, sign int) *expr.Expr {
-		if !flag(n, attr, true) {
+		if !n.Flag(attr) {
 			return b.Bool(false)
 		}
 		return b.Eq(x[0], b.Float(x[0].Type, math.Inf(sign)))
@@ -244,7 +237,7 @@ func lessEqual(b *expr.Builder, x, y *expr.Expr, d ir.DType) *expr.Expr {
 
 // mod has the divisor's sign, with fmod the dividend's; integers modulo 0 are 0.
 func mod(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
-	x, y, d, fmod := xs[0], xs[1], n.Inputs[0].Type.DType, flag(n, "fmod", false)
+	x, y, d, fmod := xs[0], xs[1], n.Inputs[0].Type.DType, n.Flag("fmod")
 	if x.Type.IsFloat() {
 		t := x.Type
 		y64 := b.Cast(y, expr.F64)
@@ -403,7 +396,7 @@ func quantize(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 		zero = asFloat(b, l.Value(z, k), z.Type.DType, q.Type)
 	}
 	if out.IsFloat() {
-		return roundNarrow(b, b.Add(q, zero), out, flag(n, "saturate", true))
+		return roundNarrow(b, b.Add(q, zero), out, n.Flag("saturate"))
 	}
 	e := floatToInt(b, b.Add(b.Round(q), zero), ir.Int32)
 	lo, hi := minifloat.Range(out.Bits(), out.IsSigned())

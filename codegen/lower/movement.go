@@ -10,7 +10,7 @@ import (
 var _ = register(map[string]rule{
 	"Reshape": reshape, "Transpose": transpose, "Expand": expand, "Slice": slice, "Concat": concat, "Pad": pad, "Tile": tile,
 	"Gather": gather, "GatherElements": gatherElements, "GatherND": gatherND, "ScatterElements": scatterElements, "ScatterND": scatterND,
-	"Trilu": trilu, "OneHot": oneHot, "ReverseSequence": reverseSequence,
+	"Trilu": trilu, "ReverseSequence": reverseSequence,
 })
 
 func reshape(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
@@ -252,24 +252,10 @@ func trilu(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	d := b.Sub(idx[r-1], idx[r-2])
 	k := b.Int(n.Attrs.Int("k", 0))
 	keep := b.Le(k, d)
-	if !flag(n, "upper", true) {
+	if !n.Flag("upper") {
 		keep = b.Le(d, k)
 	}
 	return l.orZero(keep, n.Inputs[0], idx)
-}
-
-func oneHot(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
-	b := l.B
-	ind, values := n.Inputs[0], n.Inputs[1]
-	depth, axis := n.Attrs.Int("depth", 0), n.Attrs.Int("axis", -1)
-	if axis < 0 {
-		axis = len(idx) - 1
-	}
-	at := append(append([]*expr.Expr{}, idx[:axis]...), idx[axis+1:]...)
-	v := l.Value(ind, at)
-	v = b.Select(b.Lt(v, b.Zero(v.Type)), b.Add(v, b.Number(v.Type, float64(depth))), v)
-	on := b.Eq(b.Trunc(v), b.Cast(idx[axis], v.Type))
-	return b.Select(on, l.Value(values, []*expr.Expr{b.Int(1)}), l.Value(values, []*expr.Expr{b.Int(0)}))
 }
 
 func reverseSequence(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {

@@ -183,7 +183,7 @@ func topK(l *Lowering, n *ir.Node, out int, idx []*expr.Expr) *expr.Expr {
 	j := l.vars([]int{size}, append([]*expr.Expr{i}, idx...)...)[0]
 	xi, xj := l.Value(x, set(idx, axis, i)), l.Value(x, set(idx, axis, j))
 	lo, hi := xj, xi
-	if flag(n, "largest", true) {
+	if n.Flag("largest") {
 		lo, hi = xi, xj
 	}
 	first := b.Or(before(b, lo, hi, d), b.And(b.Not(before(b, hi, lo, d)), b.Lt(j, i)))

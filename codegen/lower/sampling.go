@@ -319,7 +319,7 @@ func roiAlign(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	ratio := n.Attrs.Int("sampling_ratio", 0)
 	f := func(x float64) *expr.Expr { return b.Float(expr.F64, x) }
 	offset, least := 0.5, math.Inf(-1)
-	if !flag(n, "half_pixel", true) {
+	if !n.Flag("half_pixel") {
 		offset, least = 0, 1
 	}
 	box := func(i int) *expr.Expr {
