@@ -208,7 +208,7 @@ func intoWeights(s *sweep, n *ir.Node) bool {
 	if !ok {
 		return false
 	}
-	var w []float64
+	var w *ir.Tensor
 	bias := addVec(coef, l.constantBias())
 	if n.Op.Name == "Mul" {
 		w, bias = l.scaleOut(coef), mulVec(l.constantBias(), coef)
