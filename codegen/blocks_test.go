@@ -162,7 +162,7 @@ func blockNetwork(t *testing.T) (network, int) {
 	return n, 6
 }
 
-var families = codegen.Families{Contraction: contraction.Lower, Window: window.Lower, Loop: loop.Lower}
+var families = codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyLoop: loop.Lower}
 
 // TestBlocksTravelThroughAProgram runs the network on the CPU device, with all checks, against the evaluator.
 func TestBlocksTravelThroughAProgram(t *testing.T) {

@@ -13,11 +13,9 @@ import (
 // Lower turns a region into a kernel; families are functions of this type.
 type Lower func(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error)
 
-// Families are the lowerings in use. A family that refuses a region says why, and Loop takes it: loop can lower
-// everything.
-type Families struct {
-	Contraction, Window, Loop Lower
-}
+// Families are the lowerings in use, by the family of a region. A region that its family rejects, with a reason, falls back
+// to loop, which can lower everything.
+type Families map[string]Lower
 
 // Result is the code for one target, and what was noticed on the way.
 type Result struct {
@@ -167,17 +165,14 @@ func (l *list) emitCopy(c copyNeed) {
 // lower asks the region's family, then loop.
 func (l *list) lower(n *ir.Node) error {
 	family := n.Region.Family
-	first := l.families.Loop
-	switch family {
-	case ir.FamilyContraction:
-		first = l.families.Contraction
-	case ir.FamilyWindow:
-		first = l.families.Window
+	first := l.families[family]
+	if first == nil {
+		return fmt.Errorf("no kernels for regions of family %s", family)
 	}
 	spec, err := first(n, l.context)
 	if err != nil && family != ir.FamilyLoop {
 		l.fallbacks = append(l.fallbacks, Fallback{n.Name, family, err.Error()})
-		spec, err = l.families.Loop(n, l.context)
+		spec, err = l.families[ir.FamilyLoop](n, l.context)
 	}
 	if err != nil {
 		return err

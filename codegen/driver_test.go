@@ -55,7 +55,7 @@ func generate(t *testing.T, g *ir.Graph) *runtime.Variant {
 	tg, err := target.Lookup("sm_121")
 	require.NoError(t, err)
 	w := NewWeights()
-	r, err := Generate([]Entry{{Name: "run", Graph: g}}, tg, Families{Contraction: refuse, Window: touch, Loop: touch}, w)
+	r, err := Generate([]Entry{{Name: "run", Graph: g}}, tg, Families{ir.FamilyContraction: refuse, ir.FamilyWindow: touch, ir.FamilyLoop: touch}, w)
 	require.NoError(t, err)
 	p := &runtime.Program{Variants: []runtime.Variant{r.Variant}, Weights: w.Bytes()}
 	for _, v := range g.Inputs {
@@ -174,7 +174,7 @@ func TestARefusedRegionFallsBackToLoopAndSaysWhy(t *testing.T) {
 	tg, err := target.Lookup("sm_80")
 	require.NoError(t, err)
 	weights := NewWeights()
-	r, err := Generate([]Entry{{Name: "run", Graph: g}}, tg, Families{Contraction: refuse, Loop: touch}, weights)
+	r, err := Generate([]Entry{{Name: "run", Graph: g}}, tg, Families{ir.FamilyContraction: refuse, ir.FamilyLoop: touch}, weights)
 	require.NoError(t, err)
 	require.Equal(t, []Fallback{{"MatMul", "contraction", "not today"}}, r.Fallbacks)
 	require.Len(t, weights.Bytes(), 64, "a splat is expanded for the device")

@@ -67,7 +67,7 @@ func TestNumbersAndPrefetchesAreParameters(t *testing.T) {
 	g.Outputs = []*ir.Value{y}
 	program := func(reckless bool) *runtime.Program {
 		n := float32(1)
-		p, r := g.Program(codegen.Families{Loop: func(node *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+		p, r := g.Program(codegen.Families{ir.FamilyLoop: func(node *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 			n++
 			return scaled(n, reckless)(node, ctx)
 		}}, target.Default())

@@ -82,7 +82,7 @@ func TestNewRegionHoldsItsBodyAgainstItsInputs(t *testing.T) {
 	_, err = g.NewRegion(FamilyLoop, "r", body, 0, nil, x, y)
 	assert.EqualError(t, err, "Region: input 1 is f32[3,2], its body wants f32[2]")
 	_, err = g.NewRegion("magic", "r", body, 0, nil, x, x)
-	assert.EqualError(t, err, `Region: family="magic", want one of [contraction loop window view]`)
+	assert.EqualError(t, err, `Region: family="magic", want one of [contraction loop view window]`)
 	_, err = g.NewRegion(FamilyLoop, "r", body, 3, nil, x, y)
 	assert.EqualError(t, err, "Region: members=3 with stacked=[] for 2 inputs")
 	r, err := g.NewRegion(FamilyLoop, "r", body, 3, []bool{false, true}, x, y)

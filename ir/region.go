@@ -2,15 +2,8 @@ package ir
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-)
-
-// Families of regions.
-const (
-	FamilyContraction = "contraction"
-	FamilyLoop        = "loop"
-	FamilyWindow      = "window"
-	FamilyView        = "view"
 )
 
 // Region is what a Region node computes, and how its operands and results lie in memory. Pass fuse builds it, stack gives
@@ -275,8 +268,8 @@ func inferRegion(n *Node) ([]Type, error) {
 	if r == nil || r.Body == nil {
 		return nil, fmt.Errorf("it has no body")
 	}
-	if all := []string{FamilyContraction, FamilyLoop, FamilyWindow, FamilyView}; !slices.Contains(all, r.Family) {
-		return nil, fmt.Errorf("family=%q, want one of %v", r.Family, all)
+	if contracts[r.Family] == nil {
+		return nil, fmt.Errorf("family=%q, want one of %v", r.Family, slices.Sorted(maps.Keys(contracts)))
 	}
 	if r.Members < 0 {
 		return nil, fmt.Errorf("members=%d", r.Members)

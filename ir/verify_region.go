@@ -5,6 +5,21 @@ import (
 	"slices"
 )
 
+// Families of regions, each with what a body of it may hold.
+const (
+	FamilyContraction = "contraction"
+	FamilyLoop        = "loop"
+	FamilyWindow      = "window"
+	FamilyView        = "view"
+)
+
+var contracts = map[string]func(r *Region) error{
+	FamilyContraction: func(r *Region) error { return r.anchorContract(RoleContraction) },
+	FamilyLoop:        (*Region).loopContract,
+	FamilyWindow:      func(r *Region) error { return r.anchorContract(RoleWindow) },
+	FamilyView:        (*Region).viewContract,
+}
+
 // contract checks what kernels rely on beyond types (docs/architecture.md, "Regions"): what a body of each family may hold,
 // and which operands and results may be stored how.
 func (n *Node) contract() error {
@@ -27,13 +42,7 @@ func (n *Node) contract() error {
 	if err := r.storage(); err != nil {
 		return err
 	}
-	switch r.Family {
-	case FamilyView:
-		return r.viewContract()
-	case FamilyLoop:
-		return r.loopContract()
-	}
-	return r.anchorContract()
+	return contracts[r.Family](r)
 }
 
 // storage checks what no kernel could read or write.
@@ -100,8 +109,7 @@ func (r *Region) loopContract() error {
 }
 
 // anchorContract: one anchor of type f32, whose matrices are operands, moved at most, and behind it elementwise nodes.
-func (r *Region) anchorContract() error {
-	want := map[string]Role{FamilyContraction: RoleContraction, FamilyWindow: RoleWindow}[r.Family]
+func (r *Region) anchorContract(want Role) error {
 	var anchor *Node
 	for _, m := range r.Body.Nodes {
 		switch role := m.Role(); {

@@ -132,7 +132,7 @@ func (opt *Options) progress(format string, args ...any) {
 }
 
 // families are the kernel families of every program.
-var families = codegen.Families{Contraction: contraction.Lower, Window: window.Lower, Loop: loop.Lower}
+var families = codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyLoop: loop.Lower}
 
 // compile is the way of every target: the passes up to the one that stores, calibration in front of it, the other passes,
 // kernels. All targets share what the first one's calibration chose.

@@ -100,7 +100,7 @@ func loadNetwork(t testing.TB, name string) *model {
 	rows := map[string]int{narrow: 48, deep: 25}[name]
 	x := g.Drawn(ir.T(ir.Float16, rows, 128), kerneltest.Numbers(ir.Float16, 1), false)
 	networks[name](g, x)
-	p, _ := g.Program(codegen.Families{Contraction: contraction.Lower, Loop: loop.Lower}, target.Default())
+	p, _ := g.Program(codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyLoop: loop.Lower}, target.Default())
 	p.Precision = name
 	out := &model{program: p, inputs: map[string][]byte{x.Name: g.Data[x].Dense()}, want: map[string][]float64{}}
 	results, err := ir.Evaluate(t.Context(), g.Graph, map[string]*ir.Array{x.Name: g.Data[x].Array()}, ir.EvalOptions{Round: true})
