@@ -18,6 +18,9 @@ func (b *Builder) Float(t Type, f float64) *Expr {
 // F32 returns an F32 constant.
 func (b *Builder) F32(f float64) *Expr { return b.Float(F32, f) }
 
+// F64 returns an F64 constant.
+func (b *Builder) F64(f float64) *Expr { return b.Float(F64, f) }
+
 // Number returns the constant f of any type.
 func (b *Builder) Number(t Type, f float64) *Expr {
 	if t.IsFloat() {

@@ -15,8 +15,8 @@ func (b *Builder) poly(x *Expr, c ...float64) *Expr {
 	return p
 }
 
-// pow2 is 2^n for an S32 n in [-126, 127], F32.
-func (b *Builder) pow2(n *Expr) *Expr {
+// Pow2 is 2^n for an S32 n in [-126, 127], F32.
+func (b *Builder) Pow2(n *Expr) *Expr {
 	return b.Bits(b.Shl(b.Offset(n, 127), b.Int(23)), F32)
 }
 
@@ -34,8 +34,8 @@ func (b *Builder) Exp(x *Expr) *Expr {
 	f = b.Fma(x, b.F32(log2e-float64(log2eHi)), f)
 	i := b.Cast(n, S32)
 	half := b.Shr(i, b.Int(1))
-	r := b.Mul(b.Ex2Approx(f), b.pow2(half))
-	return b.Mul(r, b.pow2(b.Sub(i, half)))
+	r := b.Mul(b.Ex2Approx(f), b.Pow2(half))
+	return b.Mul(r, b.Pow2(b.Sub(i, half)))
 }
 
 // Sigmoid is 1/(1+e^-x).
@@ -117,7 +117,7 @@ func (b *Builder) Atan(x *Expr) *Expr { return b.wide(x, b.atan64) }
 // Asin is the arc sine.
 func (b *Builder) Asin(x *Expr) *Expr {
 	return b.wide(x, func(x *Expr) *Expr {
-		one := b.Float(F64, 1)
+		one := b.F64(1)
 		return b.atan64(b.Div(x, b.Sqrt(b.Mul(b.Sub(one, x), b.Add(one, x)))))
 	})
 }
@@ -125,8 +125,8 @@ func (b *Builder) Asin(x *Expr) *Expr {
 // Acos is the arc cosine.
 func (b *Builder) Acos(x *Expr) *Expr {
 	return b.wide(x, func(x *Expr) *Expr {
-		one := b.Float(F64, 1)
-		return b.Mul(b.atan64(b.Sqrt(b.Div(b.Sub(one, x), b.Add(one, x)))), b.Float(F64, 2))
+		one := b.F64(1)
+		return b.Mul(b.atan64(b.Sqrt(b.Div(b.Sub(one, x), b.Add(one, x)))), b.F64(2))
 	})
 }
 
@@ -134,8 +134,8 @@ func (b *Builder) Acos(x *Expr) *Expr {
 func (b *Builder) Sinh(x *Expr) *Expr {
 	return b.wide(x, func(x *Expr) *Expr {
 		e := b.expm164(b.Abs(x))
-		y := b.Mul(b.Add(e, b.Div(e, b.Add(e, b.Float(F64, 1)))), b.Float(F64, 0.5))
-		inf := b.Float(F64, math.Inf(1))
+		y := b.Mul(b.Add(e, b.Div(e, b.Add(e, b.F64(1)))), b.F64(0.5))
+		inf := b.F64(math.Inf(1))
 		return b.CopySign(b.Select(b.Eq(e, inf), inf, y), x)
 	})
 }
@@ -144,7 +144,7 @@ func (b *Builder) Sinh(x *Expr) *Expr {
 func (b *Builder) Cosh(x *Expr) *Expr {
 	return b.wide(x, func(x *Expr) *Expr {
 		e := b.exp64(b.Abs(x))
-		return b.Mul(b.Add(e, b.Div(b.Float(F64, 1), e)), b.Float(F64, 0.5))
+		return b.Mul(b.Add(e, b.Div(b.F64(1), e)), b.F64(0.5))
 	})
 }
 
@@ -152,21 +152,21 @@ func (b *Builder) Cosh(x *Expr) *Expr {
 func (b *Builder) Asinh(x *Expr) *Expr {
 	return b.wide(x, func(x *Expr) *Expr {
 		a := b.Abs(x)
-		one := b.Float(F64, 1)
+		one := b.F64(1)
 		z := b.Mul(a, a)
 		y := b.log1p64(b.Add(a, b.Div(z, b.Add(one, b.Sqrt(b.Add(z, one))))))
-		huge := b.Add(b.log64(a), b.Float(F64, math.Ln2))
-		return b.CopySign(b.Select(b.Lt(b.Float(F64, 1e100), a), huge, y), x)
+		huge := b.Add(b.log64(a), b.F64(math.Ln2))
+		return b.CopySign(b.Select(b.Lt(b.F64(1e100), a), huge, y), x)
 	})
 }
 
 // Acosh is the inverse hyperbolic cosine.
 func (b *Builder) Acosh(x *Expr) *Expr {
 	return b.wide(x, func(x *Expr) *Expr {
-		t := b.Sub(x, b.Float(F64, 1))
+		t := b.Sub(x, b.F64(1))
 		y := b.log1p64(b.Add(t, b.Sqrt(b.Add(b.Add(t, t), b.Mul(t, t)))))
-		huge := b.Add(b.log64(x), b.Float(F64, math.Ln2))
-		return b.Select(b.Lt(b.Float(F64, 1e100), x), huge, y)
+		huge := b.Add(b.log64(x), b.F64(math.Ln2))
+		return b.Select(b.Lt(b.F64(1e100), x), huge, y)
 	})
 }
 
@@ -174,7 +174,7 @@ func (b *Builder) Acosh(x *Expr) *Expr {
 func (b *Builder) Atanh(x *Expr) *Expr {
 	return b.wide(x, func(x *Expr) *Expr {
 		a := b.Abs(x)
-		y := b.Mul(b.log1p64(b.Div(b.Add(a, a), b.Sub(b.Float(F64, 1), a))), b.Float(F64, 0.5))
+		y := b.Mul(b.log1p64(b.Div(b.Add(a, a), b.Sub(b.F64(1), a))), b.F64(0.5))
 		return b.CopySign(y, x)
 	})
 }

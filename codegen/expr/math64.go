@@ -2,8 +2,6 @@ package expr
 
 import "math"
 
-func (b *Builder) f64(x float64) *Expr { return b.Float(F64, x) }
-
 // scale64 is x·2^n for an S32 n in [-1100, 1100], by two factors.
 func (b *Builder) scale64(x, n *Expr) *Expr {
 	pow := func(n *Expr) *Expr {
@@ -16,9 +14,9 @@ func (b *Builder) scale64(x, n *Expr) *Expr {
 // reduceExp splits x = n·ln 2 + r with |r| ≤ ½ ln 2.
 func (b *Builder) reduceExp(x *Expr) (n, r *Expr) {
 	const hi, lo = 6.93147180369123816490e-01, 1.90821492927058770002e-10 // ln 2 in two parts
-	k := b.Round(b.Mul(x, b.f64(math.Log2E)))
-	r = b.Fma(k, b.f64(-hi), x)
-	r = b.Fma(k, b.f64(-lo), r)
+	k := b.Round(b.Mul(x, b.F64(math.Log2E)))
+	r = b.Fma(k, b.F64(-hi), x)
+	r = b.Fma(k, b.F64(-lo), r)
 	return b.Cast(k, S32), r
 }
 
@@ -34,23 +32,23 @@ func (b *Builder) expSeries(r *Expr) *Expr {
 }
 
 func (b *Builder) exp64(x *Expr) *Expr {
-	x = b.Min(b.Max(x, b.f64(-746)), b.f64(710))
+	x = b.Min(b.Max(x, b.F64(-746)), b.F64(710))
 	n, r := b.reduceExp(x)
 	p := b.Fma(b.Mul(r, r), b.expSeries(r), r)
-	return b.scale64(b.Add(p, b.f64(1)), n)
+	return b.scale64(b.Add(p, b.F64(1)), n)
 }
 
 // expm164 is e^x-1 for x ≥ -0.3, exact near 0.
 func (b *Builder) expm164(x *Expr) *Expr {
 	small := b.Fma(b.Mul(x, x), b.expSeries(x), x)
-	return b.Select(b.Lt(x, b.f64(0.34)), small, b.Sub(b.exp64(x), b.f64(1)))
+	return b.Select(b.Lt(x, b.F64(0.34)), small, b.Sub(b.exp64(x), b.F64(1)))
 }
 
 func (b *Builder) tanh64(x *Expr) *Expr {
 	a := b.Abs(x)
 	e := b.expm164(b.Add(a, a))
-	y := b.Div(e, b.Add(e, b.f64(2)))
-	return b.CopySign(b.Select(b.Lt(b.f64(30), a), b.f64(1), y), x)
+	y := b.Div(e, b.Add(e, b.F64(2)))
+	return b.CopySign(b.Select(b.Lt(b.F64(30), a), b.F64(1), y), x)
 }
 
 // atanhSeries is 2·atanh(s) for |s| ≤ 0.172.
@@ -66,32 +64,32 @@ func (b *Builder) atanhSeries(s *Expr) *Expr {
 
 func (b *Builder) log64(x *Expr) *Expr {
 	// x = m·2^k with m in [√½, √2); numbers below the normal range are scaled up first.
-	tiny := b.Lt(x, b.f64(0x1p-1022))
-	y := b.Select(tiny, b.Mul(x, b.f64(0x1p54)), x)
+	tiny := b.Lt(x, b.F64(0x1p-1022))
+	y := b.Select(tiny, b.Mul(x, b.F64(0x1p54)), x)
 	bits := b.Bits(y, S64)
 	// Adding the distance from √½ to 1 moves the boundary of the exponent to √½.
 	const root = 0x3fe6a09e667f3bcd
 	k := b.Shr(b.Sub(bits, b.ConstInt(S64, root)), b.Int(52))
 	m := b.Bits(b.Sub(bits, b.Shl(k, b.Int(52))), F64)
-	s := b.Div(b.Sub(m, b.f64(1)), b.Add(m, b.f64(1)))
+	s := b.Div(b.Sub(m, b.F64(1)), b.Add(m, b.F64(1)))
 	e := b.Cast(b.Cast(k, S32), F64)
-	e = b.Select(tiny, b.Sub(e, b.f64(54)), e)
+	e = b.Select(tiny, b.Sub(e, b.F64(54)), e)
 	const hi, lo = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-	r := b.Fma(e, b.f64(hi), b.Fma(e, b.f64(lo), b.atanhSeries(s)))
-	inf := b.f64(math.Inf(1))
+	r := b.Fma(e, b.F64(hi), b.Fma(e, b.F64(lo), b.atanhSeries(s)))
+	inf := b.F64(math.Inf(1))
 	r = b.Select(b.Lt(x, inf), r, x) // +∞ and NaN stay
-	r = b.Select(b.Eq(x, b.f64(0)), b.f64(math.Inf(-1)), r)
-	return b.Select(b.Lt(x, b.f64(0)), b.f64(math.NaN()), r)
+	r = b.Select(b.Eq(x, b.F64(0)), b.F64(math.Inf(-1)), r)
+	return b.Select(b.Lt(x, b.F64(0)), b.F64(math.NaN()), r)
 }
 
 // log1p64 corrects log(u), u = 1+x rounded, for what the rounding lost.
 func (b *Builder) log1p64(x *Expr) *Expr {
-	one := b.f64(1)
+	one := b.F64(1)
 	u := b.Add(x, one)
 	lost := b.Div(b.Sub(x, b.Sub(u, one)), u)
 	y := b.Add(b.log64(u), lost)
-	tiny := b.Lt(b.Abs(x), b.f64(1e-17))
-	regular := b.And(b.Lt(b.f64(-1), x), b.Lt(x, b.f64(math.Inf(1))))
+	tiny := b.Lt(b.Abs(x), b.F64(1e-17))
+	regular := b.And(b.Lt(b.F64(-1), x), b.Lt(x, b.F64(math.Inf(1))))
 	return b.Select(tiny, x, b.Select(regular, y, b.log64(u)))
 }
 
@@ -100,10 +98,10 @@ func (b *Builder) sinCos64(x *Expr, quadrant int64) *Expr {
 	// π/2 in three parts of 33 bits (Cody & Waite), so that k times the first two is exact for k < 2²⁰; the fma keeps
 	// the rest.
 	const p1, p2, p3 = 1.57079632673412561417e+00, 6.07710050630396597660e-11, 2.02226624879595063154e-21
-	k := b.Round(b.Mul(x, b.f64(2/math.Pi)))
-	r := b.Fma(k, b.f64(-p1), x)
-	r = b.Fma(k, b.f64(-p2), r)
-	r = b.Fma(k, b.f64(-p3), r)
+	k := b.Round(b.Mul(x, b.F64(2/math.Pi)))
+	r := b.Fma(k, b.F64(-p1), x)
+	r = b.Fma(k, b.F64(-p2), r)
+	r = b.Fma(k, b.F64(-p3), r)
 	z := b.Mul(r, r)
 	s, c := make([]float64, 9), make([]float64, 10)
 	f := 1.0
@@ -125,16 +123,16 @@ func (b *Builder) sinCos64(x *Expr, quadrant int64) *Expr {
 	y := b.Select(b.Ne(b.And(q, b.Int(1)), b.Int(0)), cos, sin)
 	y = b.Select(b.Lt(b.Int(1), q), b.Neg(y), y)
 	// Infinities and NaN give NaN.
-	return b.Select(b.Lt(b.Abs(x), b.f64(math.Inf(1))), y, b.f64(math.NaN()))
+	return b.Select(b.Lt(b.Abs(x), b.F64(math.Inf(1))), y, b.F64(math.NaN()))
 }
 
 func (b *Builder) atan64(x *Expr) *Expr {
 	a := b.Abs(x)
-	one := b.f64(1)
+	one := b.F64(1)
 	big := b.Lt(one, a)
 	t := b.Select(big, b.Div(one, a), a)
 	// atan t = π/4 + atan((t-1)/(t+1)) above tan(π/8).
-	mid := b.Lt(b.f64(math.Sqrt2-1), t)
+	mid := b.Lt(b.F64(math.Sqrt2-1), t)
 	t = b.Select(mid, b.Div(b.Sub(t, one), b.Add(t, one)), t)
 	c := make([]float64, 22)
 	for i := range c {
@@ -142,8 +140,8 @@ func (b *Builder) atan64(x *Expr) *Expr {
 	}
 	c[0] = 0
 	y := b.Fma(b.poly(b.Mul(t, t), c...), t, t)
-	y = b.Select(mid, b.Add(y, b.f64(math.Pi/4)), y)
-	y = b.Select(big, b.Sub(b.f64(math.Pi/2), y), y)
+	y = b.Select(mid, b.Add(y, b.F64(math.Pi/4)), y)
+	y = b.Select(big, b.Sub(b.F64(math.Pi/2), y), y)
 	return b.CopySign(y, x)
 }
 
@@ -161,30 +159,30 @@ func (b *Builder) erf64(x *Expr) *Expr {
 	// Above 2.5 the continued fraction of erfc (7.1.14), from the bottom: e^-x²/√π · 1/(x+ ½/(x+ 1/(x+ 3/2/(x+ …
 	d := a
 	for i := 40; i > 0; i-- {
-		d = b.Add(a, b.Div(b.f64(float64(i)/2), d))
+		d = b.Add(a, b.Div(b.F64(float64(i)/2), d))
 	}
-	erfc := b.Div(b.Mul(b.exp64(b.Neg(z)), b.f64(1/math.SqrtPi)), d)
-	large := b.CopySign(b.Select(b.Lt(b.f64(6), a), b.f64(1), b.Sub(b.f64(1), erfc)), x)
-	return b.Select(b.Lt(a, b.f64(2.5)), small, b.Select(b.IsNaN(x), x, large))
+	erfc := b.Div(b.Mul(b.exp64(b.Neg(z)), b.F64(1/math.SqrtPi)), d)
+	large := b.CopySign(b.Select(b.Lt(b.F64(6), a), b.F64(1), b.Sub(b.F64(1), erfc)), x)
+	return b.Select(b.Lt(a, b.F64(2.5)), small, b.Select(b.IsNaN(x), x, large))
 }
 
 func (b *Builder) pow64(x, y *Expr) *Expr {
-	one, zero := b.f64(1), b.f64(0)
+	one, zero := b.F64(1), b.F64(0)
 	a := b.Abs(x)
 	r := b.exp64(b.Mul(y, b.log64(a)))
 	r = b.Select(b.Eq(a, one), one, r)
 	whole := b.Eq(b.Floor(y), y)
-	h := b.Mul(y, b.f64(0.5))
+	h := b.Mul(y, b.F64(0.5))
 	odd := b.And(whole, b.Ne(b.Floor(h), h))
 	neg := b.Lt(b.CopySign(one, x), zero)
 	r = b.Select(b.And(odd, neg), b.Neg(r), r)
 	// Powers of integers are integers: the error of the logarithm must not show.
-	exact := b.And(b.And(whole, b.Le(zero, y)), b.And(b.Eq(b.Floor(x), x), b.Lt(b.Abs(r), b.f64(1e12))))
+	exact := b.And(b.And(whole, b.Le(zero, y)), b.And(b.Eq(b.Floor(x), x), b.Lt(b.Abs(r), b.F64(1e12))))
 	r = b.Select(exact, b.Round(r), r)
-	finite := b.Lt(a, b.f64(math.Inf(1)))
+	finite := b.Lt(a, b.F64(math.Inf(1)))
 	bad := b.And(b.And(b.Lt(x, zero), finite), b.Not(whole))
-	r = b.Select(bad, b.f64(math.NaN()), r)
-	r = b.Select(b.Or(b.IsNaN(x), b.IsNaN(y)), b.f64(math.NaN()), r)
+	r = b.Select(bad, b.F64(math.NaN()), r)
+	r = b.Select(b.Or(b.IsNaN(x), b.IsNaN(y)), b.F64(math.NaN()), r)
 	return b.Select(b.Or(b.Eq(y, zero), b.Eq(x, one)), one, r)
 }
 
@@ -195,10 +193,10 @@ func (b *Builder) mod64(x, y *Expr) *Expr {
 	for range 2 {
 		q := b.Trunc(b.Div(r, m))
 		r = b.Fma(b.Neg(q), m, r)
-		r = b.Select(b.Lt(r, b.f64(0)), b.Add(r, m), r)
+		r = b.Select(b.Lt(r, b.F64(0)), b.Add(r, m), r)
 		r = b.Select(b.Le(m, r), b.Sub(r, m), r)
 	}
-	inf := b.f64(math.Inf(1))
+	inf := b.F64(math.Inf(1))
 	r = b.Select(b.And(b.Lt(a, inf), b.Eq(m, inf)), a, r)
 	return b.CopySign(r, x)
 }

@@ -1,6 +1,8 @@
 package loop
 
 import (
+	"math/bits"
+
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -32,18 +34,8 @@ func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym) int {
 			f.team.Vector = s.vector
 		}
 	}
-	env := expr.Env{
-		Operand:  func(i int) ptx.Reg { return f.bases[i] },
-		Align:    p.align,
-		Constant: p.l.Constant,
-		Team:     f.team,
-	}
-	if p.ctx.Target.DependentLaunch {
-		env.Wait = func() {
-			k.I("griddepcontrol.wait")
-			k.I("griddepcontrol.launch_dependents")
-		}
-	}
+	env := p.l.Env(k, p.ctx, f.bases)
+	env.Team = f.team
 	f.m = expr.NewEmitter(k, p.b, env)
 	if s.team == 1 {
 		f.flat(s)
@@ -56,14 +48,6 @@ func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym) int {
 		return 0
 	}
 	return f.team.Shared
-}
-
-func (p *problem) align(operand int) int {
-	o := p.l.Operands[operand]
-	if o.Value == nil {
-		return 256
-	}
-	return p.ctx.AlignOf(o.Value)
 }
 
 func (f *frame) special(name string) ptx.Reg {
@@ -152,12 +136,8 @@ func (f *frame) rows(s *schedule) {
 	if !s.adjacent {
 		low, high, width = team, lane, s.teams
 	}
-	shift := int64(0)
-	for 1<<shift < width {
-		shift++
-	}
 	k.I("and.b32", low, tid, ptx.Imm(int64(width-1)))
-	k.I("shr.u32", high, tid, ptx.Imm(shift))
+	k.I("shr.u32", high, tid, ptx.Imm(bits.Len(uint(width-1))))
 	f.m.Bind(t.Lane, lane)
 	f.m.Bind(t.Index, team)
 

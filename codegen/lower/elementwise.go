@@ -243,7 +243,7 @@ func mod(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
 		y64 := b.Cast(y, expr.F64)
 		r := b.ModFloat(b.Cast(x, expr.F64), y64)
 		if !fmod {
-			zero := b.Float(expr.F64, 0)
+			zero := b.F64(0)
 			apart := b.And(b.Ne(r, zero), b.Xor(b.Lt(r, zero), b.Lt(y64, zero)))
 			r = b.Select(apart, b.Add(r, y64), r)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -118,6 +119,28 @@ func (l *Lowering) Table(data []byte) int {
 func (l *Lowering) Constant(operand int) bool {
 	o := l.Operands[operand]
 	return o.Const != nil || o.Value != nil && o.Value.IsConst()
+}
+
+// Env is what an emitter must know of the lowered region: addresses come from pointers, by operand; where the target has
+// dependent launch, the kernel waits once, before it touches anything but constants.
+func (l *Lowering) Env(k *ptx.Kernel, ctx *kernel.Context, pointers []ptx.Reg) expr.Env {
+	env := expr.Env{
+		Operand:  func(i int) ptx.Reg { return pointers[i] },
+		Constant: l.Constant,
+		Align: func(i int) int {
+			if v := l.Operands[i].Value; v != nil {
+				return ctx.AlignOf(v)
+			}
+			return 256
+		},
+	}
+	if ctx.Target.DependentLaunch {
+		env.Wait = func() {
+			k.I("griddepcontrol.wait")
+			k.I("griddepcontrol.launch_dependents")
+		}
+	}
+	return env
 }
 
 // Type is the register type of an element type.

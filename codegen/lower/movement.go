@@ -86,7 +86,7 @@ func pad(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 		src[i] = j
 	}
 	t := n.Outputs[0].Type.DType
-	fill := Convert(b, b.Float(expr.F64, n.Attrs.Float("value", 0)), ir.Float64, t, false, "nearest")
+	fill := Convert(b, b.F64(n.Attrs.Float("value", 0)), ir.Float64, t, false, "nearest")
 	return l.Under(inside, fill, func() *expr.Expr { return l.Value(n.Inputs[0], src) })
 }
 

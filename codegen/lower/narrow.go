@@ -10,25 +10,10 @@ import (
 
 var _ = register(map[string]rule{"BlockQuantize": blockQuantize})
 
-// format returns the layout of an 8-bit or 4-bit float with mantissa; nil for others.
-func format(d ir.DType) *minifloat.Format {
-	switch d {
-	case ir.Float8E4M3FN:
-		return minifloat.E4M3FN
-	case ir.Float8E4M3FNUZ:
-		return minifloat.E4M3FNUZ
-	case ir.Float8E5M2:
-		return minifloat.E5M2
-	case ir.Float8E5M2FNUZ:
-		return minifloat.E5M2FNUZ
-	case ir.Float4E2M1:
-		return minifloat.E2M1
-	}
-	return nil
-}
-
-func exponent2(b *expr.Builder, n *expr.Expr) *expr.Expr {
-	return b.Bits(b.Shl(b.Offset(n, 127), b.Int(23)), expr.F32)
+// formats are the layouts of the 8-bit and 4-bit floats with mantissa.
+var formats = map[ir.DType]*minifloat.Format{
+	ir.Float8E4M3FN: minifloat.E4M3FN, ir.Float8E4M3FNUZ: minifloat.E4M3FNUZ,
+	ir.Float8E5M2: minifloat.E5M2, ir.Float8E5M2FNUZ: minifloat.E5M2FNUZ, ir.Float4E2M1: minifloat.E2M1,
 }
 
 // roundNarrow is minifloat.Format.Round (or E8M0's) on an F32.
@@ -37,14 +22,14 @@ func roundNarrow(b *expr.Builder, x *expr.Expr, d ir.DType, saturate bool) *expr
 	if d == ir.Float8E8M0 {
 		return decodeNarrow(b, encodeE8M0(b, x, "nearest", saturate), d)
 	}
-	f := format(d)
+	f := formats[d]
 	a := b.Abs(x)
 	nan := b.F32(math.NaN())
 	// One quantum is 2^(e-mantissa), e at least that of the least normal number.
 	e := b.Max(b.Offset(b.ShrU(b.Bits(a, expr.S32), b.Int(23)), -127), b.Int(1-f.Bias))
 	e = b.Min(e, b.Int(120))
 	q := b.Offset(e, int64(-f.Mantissa))
-	r := b.Mul(b.Round(b.Mul(a, exponent2(b, b.Neg(q)))), exponent2(b, q))
+	r := b.Mul(b.Round(b.Mul(a, b.Pow2(b.Neg(q)))), b.Pow2(q))
 	over := nan
 	switch {
 	case saturate || f.Special == minifloat.AllValid:
@@ -68,7 +53,7 @@ func encodeNarrow(b *expr.Builder, x *expr.Expr, d ir.DType, saturate bool) *exp
 	if d == ir.Float8E8M0 {
 		return encodeE8M0(b, x, "nearest", saturate)
 	}
-	f := format(d)
+	f := formats[d]
 	v := roundNarrow(b, x, d, saturate)
 	bits := b.Bits(v, expr.S32)
 	mag := b.And(bits, b.Int(math.MaxInt32))
@@ -98,7 +83,7 @@ func decodeNarrow(b *expr.Builder, c *expr.Expr, d ir.DType) *expr.Expr {
 		bits := b.Select(b.Eq(c, b.Int(0)), b.Int(1<<22), b.Shl(c, b.Int(23)))
 		return b.Select(b.Eq(c, b.Int(255)), b.F32(math.NaN()), b.Bits(bits, expr.F32))
 	}
-	f := format(d)
+	f := formats[d]
 	top := f.Exponent + f.Mantissa
 	sign := b.Shl(b.ShrU(c, b.Int(top)), b.Int(31))
 	mag := b.And(c, b.Int(1<<top-1))

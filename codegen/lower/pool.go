@@ -26,10 +26,7 @@ func maxPool(l *Lowering, n *ir.Node, out int, idx []*expr.Expr) *expr.Expr {
 	if out == 0 {
 		return order(b, best, d)
 	}
-	same := b.Eq(ordered, best)
-	if d.IsFloat() {
-		same = b.Or(same, b.And(b.IsNaN(ordered), b.IsNaN(best)))
-	}
+	same := alike(b, ordered, best)
 	none := b.ConstInt(expr.S64, math.MaxInt64)
 	linear := b.Cast(b.Linear(src, x.Type.Shape), expr.S64)
 	first := b.Reduce(expr.Min, live(k), b.Select(b.And(inside, same), linear, none))

@@ -71,22 +71,18 @@ func reduce(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 		}
 		return wrapInt(b, b.Cast(b.Div(s, b.ConstInt(expr.S64, int64(count))), e.Type), d)
 	}
-	r := order(b, b.Reduce(op, live(vars), orderFor(b, op, e, d)), d)
-	if op == expr.Sum || op == expr.Prod {
-		r = b.Reduce(op, live(vars), e)
+	compares := op == expr.Max || op == expr.Min
+	if compares {
+		e = order(b, e, d)
+	}
+	r := b.Reduce(op, live(vars), e)
+	if compares {
+		r = order(b, r, d)
 	}
 	if n.Op.Name == "ReduceMean" {
 		r = b.Div(r, b.Float(r.Type, float64(count)))
 	}
 	return Round(b, r, d)
-}
-
-// orderFor is order for the reductions that compare.
-func orderFor(b *expr.Builder, op expr.ReduceOp, e *expr.Expr, d ir.DType) *expr.Expr {
-	if op == expr.Max || op == expr.Min {
-		return order(b, e, d)
-	}
-	return e
 }
 
 func (l *Lowering) emptyReduction(n *ir.Node, op expr.ReduceOp, d ir.DType) *expr.Expr {
@@ -122,6 +118,14 @@ func before(b *expr.Builder, x, y *expr.Expr, d ir.DType) *expr.Expr {
 	return b.Or(b.Lt(x, y), b.And(b.IsNaN(y), b.Not(b.IsNaN(x))))
 }
 
+// alike reports whether x and y are equal or both NaN.
+func alike(b *expr.Builder, x, y *expr.Expr) *expr.Expr {
+	if !x.Type.IsFloat() {
+		return b.Eq(x, y)
+	}
+	return b.Or(b.Eq(x, y), b.And(b.IsNaN(x), b.IsNaN(y)))
+}
+
 func arg(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	b := l.B
 	x := n.Inputs[0]
@@ -140,10 +144,7 @@ func arg(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 		}
 	}
 	best := b.Reduce(op, live(vars), e)
-	same := b.Eq(e, best)
-	if d.IsFloat() {
-		same = b.Or(same, b.And(b.IsNaN(e), b.IsNaN(best)))
-	}
+	same := alike(b, e, best)
 	first, none := expr.Min, b.Int(math.MaxInt32)
 	if n.Attrs.Bool("last") {
 		first, none = expr.Max, b.Int(-1)

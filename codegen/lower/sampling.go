@@ -61,7 +61,7 @@ func resize(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	if outside.IsConstInt(0) {
 		return e
 	}
-	fill := Convert(b, b.Float(expr.F64, n.Attrs.Float("extrapolation", 0)), ir.Float64, d, false, "nearest")
+	fill := Convert(b, b.F64(n.Attrs.Float("extrapolation", 0)), ir.Float64, d, false, "nearest")
 	return b.Select(outside, fill, e)
 }
 
@@ -190,7 +190,7 @@ func gridSample(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	for i := range r {
 		at := append(append([]*expr.Expr{idx[0]}, idx[2:]...), b.Int(r-1-i))
 		p := s.place(b.Cast(l.Value(g, at), expr.F64), size[i])
-		usable = b.And(usable, b.Le(b.Abs(p), b.Float(expr.F64, 1<<30)))
+		usable = b.And(usable, b.Le(b.Abs(p), b.F64(1<<30)))
 		floor := b.Floor(p)
 		first := b.Cast(floor, expr.S32)
 		w := s.weights(b.Sub(p, floor))
@@ -203,7 +203,7 @@ func gridSample(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	sum = func(i int, at []*expr.Expr, ok, weight *expr.Expr) *expr.Expr {
 		if i == r {
 			v := asFloat(b, l.Value(x, append([]*expr.Expr{idx[0], idx[1]}, at...)), x.Type.DType, expr.F64)
-			return b.Select(ok, b.Mul(weight, v), b.Float(expr.F64, 0))
+			return b.Select(ok, b.Mul(weight, v), b.F64(0))
 		}
 		var e *expr.Expr
 		for k, w := range weights[i] {
@@ -216,7 +216,7 @@ func gridSample(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 		}
 		return e
 	}
-	e := sum(0, nil, usable, b.Float(expr.F64, 1))
+	e := sum(0, nil, usable, b.F64(1))
 	return Convert(b, e, ir.Float64, n.Outputs[0].Type.DType, false, "nearest")
 }
 
@@ -236,7 +236,7 @@ func (s *sampler) bounds(d int) (lo, hi float64) {
 // place maps a normalised coordinate to the input, with padding applied to the coordinate.
 func (s *sampler) place(v *expr.Expr, d int) *expr.Expr {
 	b := s.l.B
-	f := func(x float64) *expr.Expr { return b.Float(expr.F64, x) }
+	f := b.F64
 	v = b.Add(v, f(1))
 	x := b.Mul(b.Mul(v, f(0.5)), f(float64(d-1)))
 	if !s.align {
@@ -259,7 +259,7 @@ func (s *sampler) place(v *expr.Expr, d int) *expr.Expr {
 // reflect folds x into [lo, hi].
 func (s *sampler) reflect(x *expr.Expr, lo, hi float64) *expr.Expr {
 	b := s.l.B
-	f := func(x float64) *expr.Expr { return b.Float(expr.F64, x) }
+	f := b.F64
 	span := hi - lo
 	if span == 0 {
 		return f(lo)
@@ -277,7 +277,7 @@ func (s *sampler) reflect(x *expr.Expr, lo, hi float64) *expr.Expr {
 
 func (s *sampler) weights(ratio *expr.Expr) []*expr.Expr {
 	b := s.l.B
-	f := func(x float64) *expr.Expr { return b.Float(expr.F64, x) }
+	f := b.F64
 	switch s.mode {
 	case "nearest":
 		return []*expr.Expr{f(1)}
@@ -317,7 +317,7 @@ func roiAlign(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	h, w := x.Type.Shape[2], x.Type.Shape[3]
 	oh, ow := n.Outputs[0].Type.Shape[2], n.Outputs[0].Type.Shape[3]
 	ratio := n.Attrs.Int("sampling_ratio", 0)
-	f := func(x float64) *expr.Expr { return b.Float(expr.F64, x) }
+	f := b.F64
 	offset, least := 0.5, math.Inf(-1)
 	if !n.Flag("half_pixel") {
 		offset, least = 0, 1

@@ -1,13 +1,8 @@
 package window
 
 import (
-	"math"
-
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
-
-// negativeInfinity is where maxima begin.
-var negativeInfinity = float32(math.Inf(-1))
 
 // accumulate computes, in each thread, Vector channels of Pixels neighbouring pixels, and leaves the sums in shared memory
 // in the order in which finish reads them.
@@ -45,10 +40,7 @@ func (g *gen) accumulate() {
 
 // accumulators are registers at the start of the sums or maxima, [pixel][channel].
 func (g *gen) accumulators() [][]ptx.Reg {
-	start := ptx.FImm(0)
-	if g.p.anchor.Op.Name == "MaxPool" {
-		start = ptx.FImm(negativeInfinity)
-	}
+	start := ptx.FImm(g.p.neutral(g.b).F)
 	acc := make([][]ptx.Reg, g.s.Pixels)
 	for px := range acc {
 		acc[px] = g.k.RegVec(ptx.F32, g.s.Vector)

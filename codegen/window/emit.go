@@ -56,29 +56,8 @@ func newGen(p *problem, s schedule, t *target.Target) (*gen, error) {
 // emit writes the kernel.
 func (g *gen) emit(k *ptx.Kernel, params []ptx.Sym, ctx *kernel.Context) {
 	g.k = k
-	pointers := map[int]ptx.Reg{}
-	env := expr.Env{
-		Operand: func(i int) ptx.Reg {
-			if r, ok := pointers[i]; ok {
-				return r
-			}
-			panic(fmt.Sprintf("window: operand %d was not declared", i))
-		},
-		Align: func(i int) int {
-			if v := g.l.Operands[i].Value; v != nil {
-				return ctx.AlignOf(v)
-			}
-			return 256
-		},
-		Constant: g.l.Constant,
-	}
-	if g.t.DependentLaunch {
-		env.Wait = func() {
-			k.I("griddepcontrol.wait")
-			k.I("griddepcontrol.launch_dependents")
-		}
-	}
-	for i := range g.l.Operands {
+	pointers := make([]ptx.Reg, len(g.l.Operands))
+	for i := range pointers {
 		r := k.Reg(ptx.B64)
 		k.I("ld.param.u64", r, ptx.At(params[i], 0))
 		k.I("cvta.to.global.u64", r, r)
@@ -89,7 +68,7 @@ func (g *gen) emit(k *ptx.Kernel, params []ptx.Sym, ctx *kernel.Context) {
 	k.I("mov.u32", tid, ptx.Special("%tid.x"))
 	k.I("mov.u32", block, ptx.Special("%ctaid.x"))
 	k.I("mov.u32", g.smem, ptx.Sym(ptx.SharedName))
-	g.em = expr.NewEmitter(k, g.b, env)
+	g.em = expr.NewEmitter(k, g.b, g.l.Env(k, ctx, pointers))
 	g.em.Bind(g.thread, tid)
 	g.em.Bind(g.block, block)
 

@@ -174,24 +174,16 @@ func (g *generator) load(reg ptx.Reg) {
 func (g *generator) store(reg ptx.Reg, off int) {
 	at := ptx.At(g.output, off)
 	switch reg.Class {
-	case ptx.B64:
-		g.k.I("st.global.b64", at, reg)
-	case ptx.F64:
-		g.k.I("st.global.f64", at, reg)
-	case ptx.F32:
-		g.k.I("st.global.f32", at, reg)
-	case ptx.B32:
-		g.k.I("st.global.b32", at, reg)
-	case ptx.B16:
-		g.k.I("st.global.b16", at, reg)
-	case ptx.B8:
+	case ptx.B8, ptx.Pred:
 		v := g.k.Reg(ptx.B32)
-		g.k.I("cvt.u32.u8", v, reg)
+		if reg.Class == ptx.B8 {
+			g.k.I("cvt.u32.u8", v, reg)
+		} else {
+			g.k.I("selp.b32", v, ptx.Imm(7), ptx.Imm(9), reg)
+		}
 		g.k.I("st.global.b32", at, v)
-	case ptx.Pred:
-		v := g.k.Reg(ptx.B32)
-		g.k.I("selp.b32", v, ptx.Imm(7), ptx.Imm(9), reg)
-		g.k.I("st.global.b32", at, v)
+	default:
+		g.k.I("st.global"+reg.Class.Decl(), at, reg)
 	}
 }
 
