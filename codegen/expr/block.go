@@ -67,8 +67,8 @@ func packE2M1(k *ptx.Kernel, x []ptx.Reg, factor ptx.Reg) ptx.Reg {
 }
 
 // StoreBlocks writes F32 values, whole blocks of them, as NVFP4 (ir.QuantizeBlocks): e2m1 from element index of one operand
-// on, which is a multiple of 16 and whose operand is aligned to 8 bytes, and their scales to another; where pred (may be
-// nil) does not hold nothing is written. Only on targets with NVFP4.
+// on, which is a multiple of 16 and whose operand is aligned to 8 bytes, and their scales to another, where pred holds
+// (nil: always). Only on targets with NVFP4.
 func (m *Emitter) StoreBlocks(codes, scales int, index *Expr, values []*Expr, scale float64, pred *Expr) {
 	if pred != nil && pred.IsConstInt(0) {
 		return

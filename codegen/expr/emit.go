@@ -7,7 +7,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// Env is what an emitter must know about the kernel around it.
+// Env is what an emitter needs to know about the surrounding kernel.
 type Env struct {
 	// Operand returns the register that holds the global address of a pointer parameter.
 	Operand func(operand int) ptx.Reg
@@ -55,8 +55,8 @@ func NewEmitter(k *ptx.Kernel, b *Builder, env Env) *Emitter {
 	return m
 }
 
-// Push opens a scope: what is emitted in it is forgotten by Pop. Callers open one around code that is not always executed
-// or is executed repeatedly.
+// Push opens a scope; Pop forgets what was computed in it. Open one around code that may be skipped or that runs more than
+// once.
 func (m *Emitter) Push() {
 	s := &scope{regs: map[*Expr]ptx.Reg{}, addrs: map[addrKey]ptx.Reg{}}
 	if n := len(m.scopes); n > 0 {

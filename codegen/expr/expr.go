@@ -102,7 +102,7 @@ const (
 
 func (r ReduceOp) String() string { return [...]string{"sum", "prod", "max", "min"}[r] }
 
-// Expr is a node of the DAG. Nodes are made by a Builder and never changed.
+// Expr is a node of the DAG. Only a Builder makes nodes, and they never change.
 type Expr struct {
 	Op    Op
 	Type  Type
@@ -123,7 +123,7 @@ type Expr struct {
 	free varSet
 }
 
-// ID numbers the nodes of a builder in the order of their making.
+// ID numbers the nodes of a builder in order of creation.
 func (e *Expr) ID() int { return e.id }
 
 // Multiple is a known divisor of an integer node; 0 means that the value is 0.
@@ -181,7 +181,7 @@ func (s *varSet) list() []int {
 
 // Builder makes and owns expressions.
 type Builder struct {
-	FP8 bool // the target converts e4m3: set before anything is built
+	FP8 bool // the target converts e4m3; set it before building anything
 
 	nodes map[string]*Expr
 	key   []byte
@@ -275,8 +275,8 @@ func (b *Builder) variable(name string, t Type, lo, hi, mult int64, depth int) *
 }
 
 // ReduceVar returns the variable in [0, n) for a reduction whose body is a function of the given indices. Reductions of
-// the same nesting level and range share variables, so that equal ones are one node and others can share a loop; slot
-// tells the variables of one reduction apart.
+// the same nesting level and range share variables, so that equal ones become one node and others can share a loop;
+// slot distinguishes the variables of one reduction.
 func (b *Builder) ReduceVar(n, slot int, indices []*Expr) *Expr {
 	level := 0
 	for _, e := range indices {
@@ -287,8 +287,8 @@ func (b *Builder) ReduceVar(n, slot int, indices []*Expr) *Expr {
 	return b.variable(fmt.Sprintf("k%d.%d.%d", level+1, slot, n), S32, 0, int64(n-1), 1, level+1)
 }
 
-// Reduce combines body over the variables' ranges, in row-major order of the variables. With no variables, or where the
-// body does not depend on them and combining is idempotent, it is the body.
+// Reduce combines body over the variables' ranges, in row-major order of the variables. Without variables, or if the
+// body does not depend on them and op is idempotent, it returns the body.
 func (b *Builder) Reduce(op ReduceOp, vars []*Expr, body *Expr) *Expr {
 	if len(vars) == 0 || (op == Max || op == Min) && !body.DependsOnAny(vars...) {
 		return body
@@ -296,8 +296,8 @@ func (b *Builder) Reduce(op ReduceOp, vars []*Expr, body *Expr) *Expr {
 	return b.intern(Expr{Op: OpReduce, Type: body.Type, Red: op, Args: []*Expr{body}, Vars: vars})
 }
 
-// Load reads element index of an operand. The result's type is that of Loaded(dtype). If pred is not nil, where it does not
-// hold nothing is read and the value is els.
+// Load reads element index of an operand as a value of type Loaded(d). With a pred it reads only where pred holds and
+// yields els elsewhere.
 func (b *Builder) Load(operand int, index *Expr, d ir.DType, pred, els *Expr) *Expr {
 	p := Expr{Op: OpLoad, Type: Loaded(d), I: int64(operand), DType: d, Args: []*Expr{index}}
 	if pred != nil && !pred.IsConstInt(1) {

@@ -16,7 +16,7 @@ type loadGroup struct {
 // maxEarly bounds the vectors of constants that are read before griddepcontrol.wait: more would only hold registers.
 const maxEarly = 16
 
-// groupLoads looks for neighbouring loads among what es still needs.
+// groupLoads finds neighbouring loads among the nodes that es still need.
 func (m *Emitter) groupLoads(es []*Expr) {
 	type key struct {
 		operand, pred, els, base int
@@ -174,7 +174,7 @@ func (m *Emitter) address(operand int64, index *Expr, size int) ptx.Addr {
 	return ptx.At(r, off)
 }
 
-// load emits a load, with its neighbours if it has some.
+// load emits a load, together with its neighbours if it has any.
 func (m *Emitter) load(e *Expr) ptx.Reg {
 	loads := []*Expr{e}
 	if g := m.top().groups[e]; g != nil {
@@ -330,8 +330,7 @@ func (m *Emitter) half(h ptx.Reg, d ir.DType) ptx.Reg {
 	return r
 }
 
-// Store writes values to consecutive elements from index on; where pred (may be nil) does not hold nothing is written.
-// Values have the register type of the element type (Loaded); floats are rounded to it. Integers are truncated to its
+// Store writes values to consecutive elements starting at index, where pred holds (nil: always). Values have the register type of the element type (Loaded); floats are rounded to it. Integers are truncated to its
 // width, 8-bit floats but e4m3 are their bits.
 func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pred *Expr) {
 	if pred != nil && pred.IsConstInt(1) {
@@ -369,7 +368,7 @@ func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pr
 	}
 }
 
-// Stored is what Store computes of values: a rounding to the type is left to the conversion on the way out.
+// Stored returns the values that Store computes: a final rounding to the type is left to the storing conversion.
 func Stored(values []*Expr, d ir.DType) []*Expr {
 	raw := make([]*Expr, len(values))
 	for i, v := range values {

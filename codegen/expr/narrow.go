@@ -5,10 +5,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// e4m3 by the hardware's conversions, which work on pairs. Builders whose target has them (FP8) may load and store
-// ir.Float8E4M3FN as F32; others see bytes.
+// e4m3 through the hardware's conversions, which work on pairs. Builders with FP8 set may load and store ir.Float8E4M3FN
+// as F32; others see bytes.
 
-// RoundE4M3 rounds an F32 to the nearest e4m3 value; what lies beyond the greatest becomes the greatest.
+// RoundE4M3 rounds an F32 to the nearest e4m3 value and saturates.
 func (b *Builder) RoundE4M3(x *Expr) *Expr {
 	if x.Op == OpRoundE4M3 || x.Op == OpLoad && x.DType == ir.Float8E4M3FN {
 		return x
@@ -82,7 +82,7 @@ func (m *Emitter) encodeE4M3(rs []ptx.Reg) []ptx.Reg {
 	return out
 }
 
-// readsE4M3 reports whether e4m3 are among what es still needs: then 16 neighbours are 16 bytes.
+// readsE4M3 reports whether es still need to load e4m3, of which 16 neighbours are 16 bytes.
 func (m *Emitter) readsE4M3(es []*Expr) bool {
 	found := false
 	m.pending(es, func(e *Expr) { found = found || e.Op == OpLoad && e.DType == ir.Float8E4M3FN })

@@ -11,7 +11,7 @@ import (
 // unrollLimit is the number of terms that are written out instead of looped over.
 const unrollLimit = 16
 
-// Height is the nesting of reductions in e: 0 without, else one more than the highest below.
+// heightOf is how deeply reductions nest in e; 0 if there are none.
 func (m *Emitter) heightOf(e *Expr) int {
 	if e.Op == OpConst || e.Op == OpVar {
 		return 0

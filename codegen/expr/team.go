@@ -6,21 +6,21 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// Team is a group of threads of one block that share the work of every reduction which does not depend on what tells
-// them apart. All threads of the block must execute the emitted code together.
+// Team is a group of threads in one block that share the work of every reduction that does not depend on Vary. All threads
+// of the block must execute the emitted code together.
 type Team struct {
 	Threads int   // a power of two
 	Lane    *Expr // variable in [0, Threads), bound: the thread's place in its team
 	// Adjacent teams are consecutive threads: Threads ≤ 32 share a warp, larger ones consist of whole warps. Otherwise
 	// member y of team x is thread y·Teams + x.
 	Adjacent bool
-	Teams    int   // teams in the block
-	Index    *Expr // variable in [0, Teams): the team's number (constant 0 if there is one)
-	Vary     []*Expr
+	Teams    int     // teams in the block
+	Index    *Expr   // variable in [0, Teams): the team's number (constant 0 if there is one)
+	Vary     []*Expr // variables that differ between the threads of a team
 	// Vector, if not 0, is the number of neighbours that a thread stores together: reductions whose range it divides take
 	// as many, so that a thread reads what it stores.
 	Vector int
-	// Shared is the first free byte of dynamic shared memory, 16-byte aligned; teamReduce takes what it needs and moves it.
+	// Shared is the first free byte of dynamic shared memory, 16-byte aligned; teamReduce reserves what it needs and advances it.
 	Shared int
 }
 

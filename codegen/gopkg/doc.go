@@ -3,5 +3,5 @@
 //
 //	names.go   from file and port names to Go identifiers
 //	model.go   the generated Go files
-//	write.go   the directory: written beside its place, moved there at the end
+//	write.go   the directory: written next to its destination, then renamed
 package gopkg

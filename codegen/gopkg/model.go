@@ -199,7 +199,7 @@ func (s *source) load(f *File) {
 		List(Id("program"), Err()).Op(":=").Qual(runtimePath, "Read").Call(Id("source")),
 		fail.Clone(),
 		Id("m").Op(":=").Op("&").Id("Model").Values(),
-		Comment("A device that was not asked for by name makes way for the next one if the model cannot be loaded on it."),
+		Comment("If the model does not load on a device that was not named, the next device is tried."),
 		List(Id("device"), Id("notices"), Err()).Op(":=").Qual(detectPath, "Use").Call(Id("ctx"), Id("o").Dot("device"), Func().Params(Id("device").Qual(halPath, "Device")).Error().Block(
 			Id("m").Op("=").Op("&").Id("Model").Values(Dict{Id("device"): Id("device")}),
 			If(Err().Op(":=").Id("m").Dot("open").Call(Id("ctx"), Id("program"), Id("o").Dot("target")), Err().Op("!=").Nil()).Block(
@@ -253,7 +253,7 @@ func (s *source) methods(f *File) {
 		f.Func().Params(m.Clone()).Id("Set" + name).Params(Id("state").Index().Add(element(s.dtype(st.Input)))).Error().Block(
 			Return(Id("m").Dot("session").Dot("SetState").Call(Lit(st.Input), Qual(runtimePath, "Bytes").Call(Id("state")))))
 	}
-	f.Comment("Device describes the device that Load chose; notice says what was in the way of a better one, and whether inputs and outputs are copied.")
+	f.Comment("Device describes the device that Load chose; notice says why it is not a better one, and whether inputs and outputs are copied.")
 	f.Func().Params(m.Clone()).Id("Device").Params().Params(Id("info").Qual(halPath, "Info"), Id("notice").String()).Block(Return(Id("m").Dot("device").Dot("Info").Call(), Id("m").Dot("notice")))
 	f.Comment("Session is the runtime's session, for those who bind inputs and outputs on the device.")
 	f.Func().Params(m.Clone()).Id("Session").Params().Op("*").Qual(runtimePath, "Session").Block(Return(Id("m").Dot("session")))

@@ -49,8 +49,8 @@ func Files(name string, p *runtime.Program, golden *Golden) (map[string][]byte, 
 	return files, nil
 }
 
-// Write replaces the directory by the files. It refuses a directory that holds anything that Write did not put there; on
-// an error the directory is as it was.
+// Write replaces the directory's contents with the files. It refuses a directory that holds other files than Write makes.
+// On an error the directory is unchanged.
 func Write(dir string, files map[string][]byte) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -95,7 +95,7 @@ func Write(dir string, files map[string][]byte) error {
 	return replace(tmp, dir)
 }
 
-// CheckDir says before long work whether Write could write there.
+// CheckDir reports, before long work, why Write could not write there.
 func CheckDir(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -184,7 +184,7 @@ func checkOwn(dir string) (exists bool, err error) {
 			more = fmt.Sprintf(" and %d more", len(foreign)-3)
 			foreign = foreign[:3]
 		}
-		return true, fmt.Errorf("%s holds files that are not of a generated package (%s%s): choose another directory with -o, or remove them", dir, strings.Join(foreign, ", "), more)
+		return true, fmt.Errorf("%s holds files that spark-compile did not generate (%s%s): choose another directory with -o, or remove them", dir, strings.Join(foreign, ", "), more)
 	}
 	return true, nil
 }

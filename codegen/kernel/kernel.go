@@ -1,5 +1,5 @@
-// Package kernel is the joint between the kernel families and the code generator's driver: a family lowers a Region to a
-// Spec; the driver gives its operands addresses, places it in the launch list and prints it.
+// Package kernel is the interface between the kernel families and the code generator's driver: a family lowers a region to
+// a Spec; the driver assigns addresses to its operands, places it in the launch list and prints it.
 package kernel
 
 import (
@@ -39,9 +39,9 @@ type Operand struct {
 	Const     []byte    // constant data made by the family: packed weights, tables
 	Workspace int       // bytes of scratch that need not survive the launch
 	Counter   int       // bytes of zero-initialised state that the kernel leaves zero
-	Number    *Number   // a number by value, which is no part of the kernel's text
-	// Prefetch points to constants that the next kernel of the list reads, so many bytes at most, which this one may ask L2
-	// for and must not load; null if there are none. Prefetched is a u32: how many bytes there are.
+	Number    *Number   // a scalar passed by value, not part of the kernel's text
+	// Prefetch points to constants that the next kernel of the list reads, at most this many bytes: this kernel may prefetch
+	// them into L2 but must not load them. It is null if there are none. Prefetched is a u32: the bytes that there are.
 	Prefetch   int
 	Prefetched bool
 	Write      bool // the kernel writes it (a Workspace and a Counter are always written)
@@ -65,11 +65,11 @@ func (o *Operand) paramType() string {
 	return "u64"
 }
 
-// Context is what a family may ask about its surroundings.
+// Context is what a family can ask about its surroundings.
 type Context struct {
 	Target *target.Target
-	// Align is the guaranteed alignment in bytes of a value's address (256 where nothing is known to the contrary; a
-	// view into another value may have less).
+	// Align is the guaranteed alignment in bytes of a value's address (256 unless known otherwise; a view into another
+	// value may have less).
 	Align func(v *ir.Value) int
 }
 

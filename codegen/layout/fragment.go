@@ -1,7 +1,7 @@
 package layout
 
 // Fragment says which element of a matrix a lane's value holds: row and column as sums of modes of the lane index and of
-// the value index (outermost mode first). It is written once a shape; everything that packs or stores fragments reads it.
+// the value index (outermost mode first). Each shape is written once; everything that packs or stores fragments reads it.
 type Fragment struct {
 	Name               string
 	Rows, Cols         int

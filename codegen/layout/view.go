@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// Mode is one factor of a coordinate: the coordinate modulo what lies inside of it, times Stride.
+// Mode is one factor of a coordinate. It contributes (coordinate / the sizes of the modes inside it) mod Size, times Stride.
 type Mode struct{ Size, Stride int }
 
 // View maps the coordinates of a tensor to element offsets in a dense buffer. A dimension is a list of modes, outermost
@@ -209,8 +209,8 @@ func Concat(dims ...[]Mode) []Mode {
 	return Coalesce(slices.Concat(dims...))
 }
 
-// Run is the number of neighbouring coordinates, from any multiple of it on, that are neighbours in memory: the size of
-// an innermost mode of stride 1, or 1.
+// Run is how many coordinates, starting at any multiple of it, are adjacent in memory: the size of an innermost mode of
+// stride 1, or 1.
 func Run(modes []Mode) int {
 	modes = Coalesce(modes)
 	if n := len(modes); n > 0 && modes[n-1].Stride == 1 {

@@ -5,7 +5,7 @@
 // The region's outputs are expressions over the output index (package lower). A schedule says which threads compute them:
 //
 //	flat    every thread computes one element or a vector of neighbours; reductions run within the thread
-//	row     a warp or a block shares each row: what a reduction needs of the row is read once, coalesced, combined by
-//	        shuffles and shared memory, and kept in registers for the elements of the row where it fits
+//	row     a warp or a block shares each row: the row is read once, coalesced; its reductions are combined by
+//	        shuffles and shared memory, and what fits stays in registers for the row's elements
 //	column  threads along the output share reductions over a dimension further out, combined in shared memory
 package loop

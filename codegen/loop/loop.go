@@ -46,7 +46,7 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 		}
 		spec.Shared = p.emit(s, k, params)
 		if spec.Shared > maxShared {
-			return nil, fmt.Errorf("loop %q: %d bytes of shared memory", region.Name, spec.Shared)
+			return nil, fmt.Errorf("loop %q: its reductions need %d bytes of shared memory, a block has %d: use a smaller --batch or --shape", region.Name, spec.Shared, maxShared)
 		}
 	}
 	return spec, nil
@@ -81,7 +81,7 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 	p.shape = region.Outputs[0].Type.Shape
 	p.elements = region.Outputs[0].Type.Numel()
 	if p.elements > math.MaxInt32 {
-		return nil, fmt.Errorf("%d elements need more than 32-bit indices", p.elements)
+		return nil, fmt.Errorf("an output of %d elements does not fit 32-bit indices: use a smaller --batch or --shape, or split the tensor", p.elements)
 	}
 	for i, d := range p.shape {
 		p.index = append(p.index, b.Index(fmt.Sprintf("o%d", i), d))
@@ -97,7 +97,7 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 	at := b.Linear(inner, shape)
 	for i, v := range region.Region.Body.Outputs {
 		if n := region.Outputs[i].Type.Numel(); n != p.elements {
-			return nil, fmt.Errorf("outputs of %d and %d elements", p.elements, n)
+			return nil, fmt.Errorf("its outputs have %d and %d elements, which no single loop computes: please report it as a bug of pass fuse", p.elements, n)
 		}
 		if p.elements == 0 {
 			p.outputs = append(p.outputs, p.l.Output(i))
@@ -122,7 +122,7 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 // quantised makes the value in front of the BlockQuantize the output, which threads store in whole blocks.
 func (p *problem) quantised(idx []*expr.Expr) error {
 	if t := p.ctx.Target; !t.NVFP4 {
-		return fmt.Errorf("%s (BlockQuantize): %s has no conversion to e2m1", p.blocks.Name, t.Name)
+		return fmt.Errorf("%s (BlockQuantize): %s has no conversion to e2m1: use --precision fp8 or fp16, or a target with NVFP4 such as sm_121", p.blocks.Name, t.Name)
 	}
 	if codes := p.region.Outputs[0]; p.ctx.AlignOf(codes) < 8 {
 		return fmt.Errorf("%s (BlockQuantize): codes of %s are aligned to %d bytes, want 8", p.blocks.Name, codes.Name, p.ctx.AlignOf(codes))

@@ -125,8 +125,8 @@ func elementwise(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	return Scalar(l.B, n, xs)
 }
 
-// Scalar is an elementwise op on values at one index, rounded to the output's type; nil if the op is none, or one whose
-// operands go by axis.
+// Scalar applies an elementwise op to values at one index and rounds to the output's type. It returns nil for other ops
+// and for those with per-axis operands.
 func Scalar(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
 	f := scalars[n.Op.Name]
 	if f == nil {
@@ -274,8 +274,8 @@ func pow(b *expr.Builder, x, y *expr.Expr, d, dy ir.DType) *expr.Expr {
 	return Convert(b, r, ir.Float64, d, false, "nearest")
 }
 
-// Convert is the op Cast: float to integer truncates, then saturates to 32 bits or the type's, whichever is more; narrow
-// integers keep the low bits of that; NaN becomes 0, or true.
+// Convert is the op Cast: float to integer truncates, then saturates to the type, but to at least 32 bits, of which
+// narrower integers keep the low ones; NaN becomes 0, or true.
 func Convert(b *expr.Builder, x *expr.Expr, from, to ir.DType, saturate bool, direction string) *expr.Expr {
 	t := Type(to)
 	switch {

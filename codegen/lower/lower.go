@@ -85,8 +85,8 @@ func New(b *expr.Builder, region *ir.Node) *Lowering {
 	return l
 }
 
-// Covers reports whether the op has a rule, or stands for ops that have; a recurrent layer's steps would be computed anew for
-// each element.
+// Covers reports whether the op has a rule or expands into ops that do. Recurrent layers are not covered: every element
+// would recompute all steps before it.
 func Covers(op string) bool {
 	row := ir.LookupOp(op)
 	return rules[op] != nil || row.Expand != nil && row.Kind != ir.KindScan
@@ -98,7 +98,7 @@ func (l *Lowering) Provide(v *ir.Value, f func(idx []*expr.Expr) *expr.Expr) { l
 // Members is the number of stacked members, at least 1.
 func (l *Lowering) Members() int { return l.Region.Region.Count() }
 
-// Output adds region output i as an operand that is written, and returns its number.
+// Output adds region output i as a written operand and returns its number.
 func (l *Lowering) Output(i int) int {
 	l.Operands = append(l.Operands, kernel.Operand{Value: l.Region.Outputs[i], Write: true})
 	return len(l.Operands) - 1
@@ -121,8 +121,8 @@ func (l *Lowering) Constant(operand int) bool {
 	return o.Const != nil || o.Value != nil && o.Value.IsConst()
 }
 
-// Env is what an emitter must know of the lowered region: addresses come from pointers, by operand; where the target has
-// dependent launch, the kernel waits once, before it touches anything but constants.
+// Env describes the lowered region to an emitter. pointers holds each operand's address. On targets with dependent launch
+// the kernel waits once, before its first access to anything but constants.
 func (l *Lowering) Env(k *ptx.Kernel, ctx *kernel.Context, pointers []ptx.Reg) expr.Env {
 	env := expr.Env{
 		Operand:  func(i int) ptx.Reg { return pointers[i] },
@@ -201,7 +201,7 @@ func (l *Lowering) value(v *ir.Value, idx []*expr.Expr) *expr.Expr {
 	case Covers(n.Op.Name):
 		return l.Value(l.expand(n)[v.Index], idx)
 	}
-	return l.fail(n, "it has no kernel: pass expand unrolls sequences of up to 256 steps; split the sequence, or export the layer unrolled")
+	return l.fail(n, "no kernel runs a sequence this long: pass expand unrolls up to 256 steps; split the sequence, or export the layer unrolled")
 }
 
 // expand returns the values that a composite op's outputs stand for.
@@ -224,7 +224,7 @@ func immediate(b *expr.Builder, c *ir.Tensor) *expr.Expr {
 	return b.ConstInt(t, c.IntAt(0))
 }
 
-// load reads an element of an operand; where the index is not provably inside, under the guard.
+// load reads an element of an operand, under the guard unless the index is provably in range.
 func (l *Lowering) load(v *ir.Value, o kernel.Operand, idx []*expr.Expr, stacked bool) *expr.Expr {
 	b := l.B
 	k, ok := l.operands[v]
@@ -284,7 +284,7 @@ func Decode(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
 	return e
 }
 
-// Storage turns a value into what Emitter.Store takes, and says under which element type: bool becomes a byte, 8-bit
+// Storage converts a value to what Emitter.Store takes and returns the element type to store it as: bool becomes a byte, 8-bit
 // floats their codes (e4m3 stays a value where the target converts it); sub-byte types become codes that the caller packs.
 func Storage(b *expr.Builder, e *expr.Expr, d ir.DType) (*expr.Expr, ir.DType) {
 	switch {
@@ -300,7 +300,7 @@ func Storage(b *expr.Builder, e *expr.Expr, d ir.DType) (*expr.Expr, ir.DType) {
 	return e, d
 }
 
-// Round brings a result into the element type: floats are rounded, integers wrap.
+// Round fits a result to the element type: floats are rounded, integers wrap.
 func Round(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
 	switch {
 	case d == ir.Float16:
@@ -327,12 +327,12 @@ func wrapInt(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
 	return b.And(e, b.ConstInt(e.Type, 1<<bits-1))
 }
 
-// orZero is the value of v where p holds, else 0.
+// orZero is the value of v where p holds and 0 elsewhere.
 func (l *Lowering) orZero(p *expr.Expr, v *ir.Value, idx []*expr.Expr) *expr.Expr {
 	return l.Under(p, l.B.Zero(Type(v.Type.DType)), func() *expr.Expr { return l.Value(v, idx) })
 }
 
-// Under evaluates f where p holds and is els elsewhere. Loads of f are predicated where they might leave their tensor.
+// Under is f() where p holds and els elsewhere. Loads in f that might leave their tensor are predicated.
 func (l *Lowering) Under(p, els *expr.Expr, f func() *expr.Expr) *expr.Expr {
 	if p.IsConstInt(1) {
 		return f()

@@ -1,8 +1,8 @@
 // Package window is the kernel family of sliding windows over images: depthwise convolution and pooling, NHWC. A block
 // computes a tile of neighbouring pixels for some channels. It reads the tile's inputs and weights once, 16 bytes at a
-// time, into shared memory as f32, so that elements are converted and padded once, whatever their type; each thread then
-// slides over a few neighbouring pixels; the sums return through shared memory, so that the epilogue reads and writes wide
-// vectors of channels again.
+// time, into shared memory as f32, so that each element is converted and padded once. Each thread then slides the window
+// over a few neighbouring pixels. The sums go back through shared memory, so that the epilogue reads and writes wide vectors
+// of channels.
 //
 //	window.go      what a region asks for
 //	schedule.go    tiles, and which one a region gets
@@ -11,6 +11,6 @@
 //	accumulate.go  the sliding window
 //	finish.go      the epilogue and what is stored
 //
-// Weights are packed [member][tile of channels][kh][kw][channel] in f32. What stands behind the anchor is lowered by
-// codegen/lower.
+// Weights are packed [member][tile of channels][kh][kw][channel] in f32. codegen/lower lowers what follows the
+// anchor.
 package window

@@ -63,7 +63,7 @@ func (g *gen) lowerFinish() error {
 		f.values = append(f.values, e)
 	}
 	if elsewhere {
-		return fmt.Errorf("what follows the anchor reads it at another index than its own")
+		return fmt.Errorf("the epilogue reads the anchor at an index other than its own")
 	}
 	idx, shape := at(0), anchor.Type.Shape
 	if g.l.Member != nil {

@@ -29,7 +29,7 @@ type problem struct {
 	bias   []float64 // of members and output channels; nil where there is none that is constant
 }
 
-// Lower turns a region of family window into a kernel. A region that it refuses is a loop's.
+// Lower turns a region of family window into a kernel. Regions it rejects fall back to loop; the error says why.
 func Lower(region *ir.Node, ctx *kernel.Context) (spec *kernel.Spec, err error) {
 	defer lower.Catch(&err)
 	p, err := analyse(region)
@@ -37,7 +37,7 @@ func Lower(region *ir.Node, ctx *kernel.Context) (spec *kernel.Spec, err error) 
 		return nil, fmt.Errorf("window: %w", err)
 	}
 	if p.blocks != nil && !ctx.Target.NVFP4 {
-		return nil, fmt.Errorf("window: %s does not convert to e2m1", ctx.Target.Name)
+		return nil, fmt.Errorf("window: %s has no conversion to e2m1", ctx.Target.Name)
 	}
 	s, err := p.choose(ctx.Target)
 	if err != nil {
@@ -89,10 +89,10 @@ func analyse(region *ir.Node) (*problem, error) {
 	}
 	a, x, y := p.anchor, p.anchor.Inputs[0].Type, p.anchor.Outputs[0].Type
 	if a.Attrs.String("layout", "NCHW") != "NHWC" || x.Rank() != 4 {
-		return nil, fmt.Errorf("layout of %v", x)
+		return nil, fmt.Errorf("the layout of %v is not NHWC", x)
 	}
 	if d := x.DType; d != ir.Float32 && d != ir.Float16 && d != ir.BFloat16 {
-		return nil, fmt.Errorf("elements of type %v", d)
+		return nil, fmt.Errorf("no window kernel for elements of type %v", d)
 	}
 	if len(a.Outputs) != 1 {
 		return nil, fmt.Errorf("%s with two outputs", a.Op.Name)
@@ -121,7 +121,7 @@ func analyse(region *ir.Node) (*problem, error) {
 	k := a.Attrs.Ints("kernel")
 	p.kh, p.kw = k[0], k[1]
 	if padded := pads[0]|pads[1]|pads[2]|pads[3] != 0; a.Op.Name == "AveragePool" && (a.Attrs.Bool("ceil") || padded && !a.Attrs.Bool("include_pad")) {
-		return nil, fmt.Errorf("AveragePool whose divisor varies")
+		return nil, fmt.Errorf("the AveragePool's divisor varies over the image")
 	}
 	return p, nil
 }

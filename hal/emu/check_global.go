@@ -102,7 +102,7 @@ func (l *launch) begin(shadow *[]uint64) {
 func (c *launchCheck) end() error {
 	if c.l.dependent && !c.waited.Load() {
 		return &Violation{Rule: DependentEarly, Kernel: c.l.prog.name,
-			Detail: "a dependent launch ended and no thread executed griddepcontrol.wait: what follows it waits for nothing before it"}
+			Detail: "a dependent launch ended without any thread executing griddepcontrol.wait: the launches after it do not wait for those before it"}
 	}
 	return nil
 }

@@ -585,7 +585,7 @@ func TestGraphChecks(t *testing.T) {
 	idle.Writes = append(idle.Writes, hal.Range{Memory: arena, Offset: 0, Bytes: 128})
 	v = run(op(in, 0, arena, 0), idle, op(arena, 0, out, 0, 1))
 	require.Equal(t, Uninitialized, v.Rule)
-	require.Contains(t, v.Where, "offset 0 of a memory of 512 bytes")
+	require.Contains(t, v.Where, "offset 0 of the 512-byte allocation")
 
 	// Copies carry definedness along.
 	cp := hal.Op{Src: arena, SrcOffset: 0, Dst: arena, DstOffset: 256, Bytes: 128, After: []int{0}}

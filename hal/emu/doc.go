@@ -5,10 +5,10 @@
 //	Device    memory, modules, graphs (hal.Device)
 //	program   a kernel decoded once: instructions with operands resolved to rows
 //	block     a thread block in execution: warps, shared memory; resumable where a warp yields
-//	Engine    what executes: the interpreter here, which is the specification, or native code of it (internal/jit)
+//	Engine    what executes kernels: the interpreter, which is the specification, or native code (internal/jit)
 //	Violation what Options.Check finds: bounds, alignment, undefined reads, races, divergence, missing edges
 //
 // Divergence: a warp is a set of lane groups, each with its own pc; the group with the least pc runs, and groups that meet
-// merge. With code in which loops branch backwards and joins lie below their branches (what codegen writes) this
-// reconverges at the immediate post-dominator.
+// merge. In code whose loops branch backwards and whose joins lie below their branches, as codegen writes it, lanes
+// reconverge at the immediate post-dominator.
 package emu

@@ -30,8 +30,8 @@ type launch struct {
 	proved        bool      // no register is read before it is written: blocks may begin with old values in them
 }
 
-// A block that runs for long without ending steps aside for others, in case it waits for them; so many blocks a worker
-// may be under way.
+// A block that runs for turnSteps without ending yields to others, in case it waits for them; a worker may have started up
+// to liveBlocks.
 const (
 	turnSteps  = 1 << 20
 	liveBlocks = 32
@@ -69,12 +69,12 @@ type schedule struct {
 	limit  int
 
 	mu       sync.Mutex
-	next     int      // the first block not begun
-	live     int      // begun and not ended
+	next     int      // the first block not started
+	live     int      // started and not ended
 	changes  int      // turns in which a block may have written
 	proofs   []proof  // blocks that wait, as memory is since the last of them
 	dead     bool     // all of them do
-	parked   []*block // stepped aside
+	parked   []*block // yielded
 	free     []*block // ended, to be used again
 	err      error
 	errBlock int

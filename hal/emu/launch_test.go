@@ -117,8 +117,8 @@ func TestBlocksThatWaitForEachOtherAreReported(t *testing.T) {
 			require.Contains(t, v.Text, "ld.acquire")
 			require.Equal(t, [3]int{0, 0, 0}, v.Block)
 			require.Equal(t, [3]int{1, 0, 0}, v.Conflict.Block)
-			require.Contains(t, v.Where, "offset 4 of a memory of 20 bytes")
-			require.Contains(t, v.Detail, "5 of 5 blocks are under way")
+			require.Contains(t, v.Where, "offset 4 of the 20-byte allocation")
+			require.Contains(t, v.Detail, "5 of 5 blocks are running")
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (m *memory) Write(src []byte, offset int) error {
 
 func (m *memory) holds(what string, n, offset int) error {
 	if offset < 0 || offset > len(m.data) || n > len(m.data)-offset {
-		return fmt.Errorf("emu: %s of %d bytes at offset %d of %d bytes of memory", what, n, offset, len(m.data))
+		return fmt.Errorf("emu: %s of %d bytes at offset %d of a %d-byte allocation", what, n, offset, len(m.data))
 	}
 	return nil
 }
@@ -105,8 +105,8 @@ func (m *memory) span() span {
 func (l *launch) describe(addr uint64) string {
 	for _, m := range l.memories {
 		if addr >= m.addr && addr < m.addr+uint64(len(m.data)) {
-			return fmt.Sprintf("address %#x (offset %d of a memory of %d bytes at %#x)", addr, addr-m.addr, len(m.data), m.addr)
+			return fmt.Sprintf("address %#x (offset %d of the %d-byte allocation at %#x)", addr, addr-m.addr, len(m.data), m.addr)
 		}
 	}
-	return fmt.Sprintf("address %#x (in no memory)", addr)
+	return fmt.Sprintf("address %#x (in no allocation)", addr)
 }

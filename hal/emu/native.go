@@ -32,7 +32,7 @@ func (e Engine) level() (jit.Level, error) {
 		return jit.None, nil
 	case JIT, AVX2:
 		if have == jit.None {
-			return have, fmt.Errorf("emu: engine %s: native code wants linux on amd64 with AVX2", e)
+			return have, fmt.Errorf("emu: engine %s: native code needs Linux on amd64 with AVX2; the interpreter runs anywhere", e)
 		}
 		if e == AVX2 {
 			have = jit.AVX2
@@ -42,7 +42,7 @@ func (e Engine) level() (jit.Level, error) {
 	return jit.None, fmt.Errorf("emu: unknown engine %q: want interpreter, jit or avx2", e)
 }
 
-// EngineStats says what the native engine did.
+// EngineStats counts what the native engine did.
 type EngineStats struct {
 	Level       string         // the instruction set
 	Kernels     int            // compiled

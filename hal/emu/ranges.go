@@ -44,10 +44,10 @@ func spansOf(ranges []hal.Range) ([]span, error) {
 	for _, r := range ranges {
 		m, ok := r.Memory.(*memory)
 		if !ok {
-			return nil, fmt.Errorf("a range is in no memory of this device")
+			return nil, fmt.Errorf("a range is in memory that this device did not allocate")
 		}
 		if r.Offset < 0 || r.Bytes < 0 || r.Offset > m.Size()-r.Bytes {
-			return nil, fmt.Errorf("%d bytes at %d of a memory of %d", r.Bytes, r.Offset, m.Size())
+			return nil, fmt.Errorf("%d bytes at offset %d leave a %d-byte allocation", r.Bytes, r.Offset, m.Size())
 		}
 		if r.Bytes > 0 {
 			lo := m.addr + uint64(r.Offset)
@@ -124,7 +124,7 @@ func missingEdge(ops []hal.Op) error {
 				{"writes what op %d (%s) reads", reads[j], writes[i]}} {
 				if r, ok := overlap(c.a, c.b); ok {
 					return &Violation{Rule: MissingEdge, Kernel: opName(op),
-						Where:  fmt.Sprintf("offset %d of a memory of %d bytes at %#x", r.Offset, r.Memory.Size(), r.Memory.Addr()),
+						Where:  fmt.Sprintf("offset %d of the %d-byte allocation at %#x", r.Offset, r.Memory.Size(), r.Memory.Addr()),
 						Detail: fmt.Sprintf("op %d "+c.how+", without a path of After edges", i, j, opName(ops[j]))}
 				}
 			}

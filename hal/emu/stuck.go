@@ -143,7 +143,7 @@ type proof struct {
 }
 
 // judge notes whether the block that ends its turn waits: as long as no block has written since the turn began, that
-// holds until one does. Once it holds for all blocks under way, none ever will.
+// holds until one does. Once it holds for all running blocks, none ever will.
 func (s *schedule) judge(b *block) {
 	if !b.idle {
 		s.changes++
@@ -157,14 +157,14 @@ func (s *schedule) judge(b *block) {
 	}
 }
 
-// deadlock is the report of a launch of which every block under way waits.
+// deadlock reports a launch all of whose running blocks wait.
 func (s *schedule) deadlock() error {
 	slices.SortFunc(s.proofs, func(a, b proof) int { return a.index - b.index })
 	first := s.proofs[0]
 	v := &Violation{Rule: Deadlock, Kernel: s.launch.prog.name, Access: first.at, Where: first.where}
-	v.Detail = fmt.Sprintf("%d of %d blocks are under way, and each waits for a write that none of them will make", s.live, s.launch.blocks)
+	v.Detail = fmt.Sprintf("%d of %d blocks are running, and each waits for a write that none of them will make", s.live, s.launch.blocks)
 	if n := s.launch.blocks - s.next; n > 0 {
-		v.Detail += fmt.Sprintf("; %d more begin when one of these ends", n)
+		v.Detail += fmt.Sprintf("; %d more start when one of these ends", n)
 	}
 	if len(s.proofs) > 1 {
 		v.Conflict = &s.proofs[1].at
@@ -172,7 +172,7 @@ func (s *schedule) deadlock() error {
 	return v
 }
 
-// endless is the report of a warp that goes round without looking at memory.
+// endless reports a warp that loops without reading memory.
 func (f *waiting) endless() error {
 	w := f.warp
 	return &Violation{Rule: StepLimit, Kernel: w.b.l.prog.name, Access: w.access(&w.b.l.prog.code[w.pc], w.firstLane()),

@@ -1,5 +1,5 @@
 // Package ptx is a typed model of PTX modules: the instruction table with the meaning of each row, a builder that checks
-// every instruction against it, a printer and a parser. It is a leaf: it knows nothing of kernels' purposes or of devices.
+// every instruction against it, a printer and a parser. It is a leaf: it knows nothing about what kernels are for, or about devices.
 //
 //	Def      a row of the instruction table, expanded: full opcode, operands, least PTX version, needed feature
 //	Eval     what it computes: a function of a warp's registers, made of one of a lane's values (lanes.go)

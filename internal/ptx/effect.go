@@ -63,7 +63,7 @@ const (
 	AcqRel
 )
 
-// Feature is what a row needs of the target.
+// Feature is what a row requires of the target.
 type Feature struct {
 	Name string
 	SM   int    // least compute capability ×10

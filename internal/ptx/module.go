@@ -39,7 +39,7 @@ type Kernel struct {
 type Stmt struct {
 	Instr   *Instr
 	Label   string
-	Pragma  string // an advice to ptxas, without meaning for a run
+	Pragma  string // a hint for ptxas, which does not affect results
 	Comment string
 	Line    int // 1-based, in the text that was parsed; 0: built, not parsed
 }
@@ -131,7 +131,7 @@ func (k *Kernel) NewLabel(stem string) Ref {
 // Place appends a label.
 func (k *Kernel) Place(l Ref) { k.Body = append(k.Body, Stmt{Label: string(l)}) }
 
-// NoUnroll appends the advice that the loop whose head is the label just placed be left a loop (PTX ISA, .pragma "nounroll").
+// NoUnroll tells ptxas not to unroll the loop whose head is the label just placed (PTX ISA, .pragma "nounroll").
 func (k *Kernel) NoUnroll() { k.Body = append(k.Body, Stmt{Pragma: "nounroll"}) }
 
 // Comment appends a line comment, for the reader of the PTX.

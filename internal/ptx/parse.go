@@ -9,7 +9,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// ParseError says where a text is not PTX of this package's dialect, and why.
+// ParseError says where and why a text is not PTX of this package's dialect.
 type ParseError struct {
 	Line   int    // 1-based
 	Text   string // the line
@@ -213,7 +213,7 @@ func (p *parser) kernel() {
 			p.k.Threads *= p.int("a number of threads")
 		}
 	}
-	if p.accept(".minnctapersm") { // an advice to ptxas, without meaning for a run
+	if p.accept(".minnctapersm") { // a hint for ptxas, which does not affect results
 		p.int("a number of blocks")
 	}
 	p.expect("{")

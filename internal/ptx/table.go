@@ -106,7 +106,7 @@ var defs = expandAll(integerRows, floatRows, compareRows, moveRows, convertRows,
 // Lookup returns the instruction with this full opcode, or nil.
 func Lookup(op string) *Def { return defs[op] }
 
-// Available says why a module of this target and version may not use the instruction, or nil.
+// Available returns nil if a module of this target and version may use the instruction, else why not.
 func (d *Def) Available(arch string, v Version) error {
 	sm, suffix, _ := target.Parse(arch)
 	switch {
@@ -210,7 +210,7 @@ func ClassOf(t string) Class {
 	return B32 // b32 u32 s32 f16x2 bf16x2 tf32
 }
 
-// Bytes is the size of a type in memory, 0 if values of it are not stored as such.
+// Bytes is the size of a type in memory; 0 for types that memory does not hold.
 func Bytes(typ string) int {
 	switch typ {
 	case "u8", "s8":
@@ -225,7 +225,7 @@ func Bytes(typ string) int {
 	return 0
 }
 
-// Check holds operands against the row.
+// Check checks operands against the row.
 func (d *Def) Check(args []Operand) error {
 	if len(args) != len(d.Args) {
 		return fmt.Errorf("%d operands, want %d", len(args), len(d.Args))

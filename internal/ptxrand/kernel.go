@@ -1,10 +1,10 @@
-// Package ptxrand writes random kernels over the instruction table: PTX that is defined wherever it runs, for holding one
-// executor against another, and cuts failing ones down.
+// Package ptxrand generates random kernels from the instruction table, with fully defined results, to compare one executor
+// of PTX with another, and shrinks those that fail.
 //
 // A kernel reads a buffer, computes on a pool of registers of every class, branches and loops by lane and by warp,
 // exchanges by shuffles, shared memory and asynchronous copies, and at its end stores every register of every thread.
-// Threads write shared and global memory of their own only, and read that of others behind a barrier, so that the result
-// does not depend on the order of warps.
+// Threads write only their own shared and global memory, and read that of others after a barrier, so that the result does
+// not depend on the order of warps.
 package ptxrand
 
 import (

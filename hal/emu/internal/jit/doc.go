@@ -4,8 +4,8 @@
 //
 // That is what makes it small. An instruction without a native form, a divergent branch, a barrier, an address that fails
 // its check: the code returns with the pc, the interpreter executes that one instruction (or reports the violation), and
-// native code is entered again behind it. A kernel is compiled twice: for warps whose 32 lanes run together, and, when one
-// first needs it, for warps that lack lanes, where every result is blended by the mask of the running lanes.
+// native code is re-entered after it. A kernel is compiled twice: for warps whose 32 lanes run together, and, when one
+// first needs it, for warps with inactive lanes, where every result is blended by the mask of the running ones.
 //
 //	Inst     an instruction, its operands rows
 //	Code     a kernel's code; Run enters it
@@ -14,5 +14,5 @@
 //	emitter  instruction by instruction into code; native holds the forms by opcode, memory's apart
 //	element  a format of matrix elements and how a word of them is widened; product, an mma of two such formats
 //
-// Memory of code is written while it is not executable and executable while it is not writable.
+// Code memory is never writable and executable at the same time.
 package jit
