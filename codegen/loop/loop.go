@@ -122,7 +122,7 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 // quantised makes the value in front of the BlockQuantize the output, which threads store in whole blocks.
 func (p *problem) quantised(idx []*expr.Expr) error {
 	if t := p.ctx.Target; !t.NVFP4 {
-		return fmt.Errorf("%s (BlockQuantize): %s has no conversion to e2m1: use --precision fp8 or fp16, or a target with NVFP4 such as sm_121", p.blocks.Name, t.Name)
+		return fmt.Errorf("%s (BlockQuantize): %s has no conversion to e2m1: use --precision fp8 or fp16, or a target with NVFP4", p.blocks.Name, t.Name)
 	}
 	if codes := p.region.Outputs[0]; p.ctx.AlignOf(codes) < 8 {
 		return fmt.Errorf("%s (BlockQuantize): codes of %s are aligned to %d bytes, want 8", p.blocks.Name, codes.Name, p.ctx.AlignOf(codes))
