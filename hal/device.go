@@ -1,4 +1,4 @@
-// Package hal is the door to the hardware: one Device interface with two implementations, hal/cuda (the NVIDIA driver)
+// Package hal is the interface to the hardware: one Device interface with two implementations, hal/cuda (the NVIDIA driver)
 // and hal/emu (the same PTX, executed on the CPU).
 package hal
 
@@ -14,7 +14,7 @@ type Device interface {
 	Info() Info
 	// Alloc returns zeroed memory, aligned to 256 bytes.
 	Alloc(bytes int, kind MemoryKind) (Memory, error)
-	// Load makes a module from the first image that the device takes: exact cubin, family cubin, PTX.
+	// Load makes a module from the first image that the device accepts: exact cubin, family cubin, PTX.
 	Load(ctx context.Context, image Image) (Module, error)
 	// Capture turns a launch list into a graph that can be run many times. All memory it names must outlive it.
 	Capture(ctx context.Context, ops []Op) (Graph, error)
@@ -25,7 +25,7 @@ type Device interface {
 type Info struct {
 	Name        string // NVIDIA GB10, cpu …
 	Backend     string // cuda, emu
-	Target      string // sm_121 …; empty for emu, which takes any
+	Target      string // sm_121 …; empty for emu, which runs any
 	Unified     bool   // host and device share memory: Memory.Bytes is never nil
 	SharedBlock int    // bytes of shared memory a block may have
 }
@@ -51,7 +51,7 @@ type Memory interface {
 	Free() error
 }
 
-// Image is a module in all forms that a package has.
+// Image is a module in every form that a package holds.
 type Image struct {
 	Name   string // for messages
 	Target string
@@ -78,7 +78,7 @@ type Op struct {
 	Dependent bool
 	// Priority is 0, or down to -5 for a kernel whose blocks are placed before those of higher numbers: a hint.
 	Priority int
-	// Reads and Writes are the ranges that the op may touch; emu holds the kernel to them when it checks.
+	// Reads and Writes are the ranges that the op may touch; emu enforces them when checks are on.
 	Reads, Writes []Range
 
 	Dst, Src  Memory // of a copy
@@ -102,13 +102,13 @@ type Graph interface {
 	Close() error
 }
 
-// Timer is a Graph whose device can time a run by itself, without the host's part in it.
+// Timer is a Graph whose device can time a run itself, without the host's share.
 type Timer interface {
-	// RunTimed is Run, and returns the time from the graph's begin to its end on the device.
+	// RunTimed is Run that returns the time from the graph's start to its end on the device.
 	RunTimed(ctx context.Context) (time.Duration, error)
 }
 
-// Errors that callers tell apart with errors.Is.
+// Errors to test for with errors.Is.
 var (
 	ErrNoDriver     = errors.New("no driver")
 	ErrDriverTooOld = errors.New("driver too old")
@@ -116,10 +116,10 @@ var (
 	ErrOutOfMemory  = errors.New("out of memory")
 	ErrBadModule    = errors.New("module refused")
 	ErrNoVariant    = errors.New("no variant for the device")
-	ErrDeviceLost   = errors.New("device lost") // nothing works on the device until it is opened anew
+	ErrDeviceLost   = errors.New("device lost") // nothing works on the device until it is opened again
 )
 
-// Error is a failure at the device's door.
+// Error is a failed call of the device's interface.
 type Error struct {
 	Call string // cuModuleLoadData …
 	Code int

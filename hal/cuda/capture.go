@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// capture records ops on a stream. The stream records each op behind the one before; where After says otherwise, the
-// capture is told the nodes that the next op comes after.
+// capture records ops on a stream. By default each op follows the one recorded before it; where After says otherwise, the
+// capture sets what the next op depends on.
 type capture struct {
 	*graph
 	ops    []hal.Op
@@ -29,7 +29,7 @@ func newCapture(g *graph, ops []hal.Op) (*capture, error) {
 		for _, j := range ops[i].After {
 			switch {
 			case j < 0 || j >= i:
-				return nil, fmt.Errorf("op %d (%s): it comes after op %d", i, ops[i].Kernel, j)
+				return nil, fmt.Errorf("op %d (%s): its After names op %d, which is not an earlier one", i, ops[i].Kernel, j)
 			case isNode(&ops[j]):
 				c.after[i] = append(c.after[i], j)
 			default:
@@ -74,8 +74,8 @@ func (c *capture) record(i int, fn uintptr) error {
 	return err
 }
 
-// comesAfter sets the nodes that the next op comes after. A branch may be left hanging: what is replaced need not be joined
-// (CUDA Driver API, cuStreamUpdateCaptureDependencies).
+// comesAfter sets the nodes that the next op follows. A branch may be left open: dependencies that are replaced need not be
+// joined (CUDA Driver API, cuStreamUpdateCaptureDependencies).
 func (c *capture) comesAfter(after []int) error {
 	const setDependencies = 1 // CU_STREAM_SET_CAPTURE_DEPENDENCIES
 	nodes := make([]uintptr, len(after)+1)
@@ -83,11 +83,10 @@ func (c *capture) comesAfter(after []int) error {
 		nodes[k] = c.nodes[j]
 	}
 	defer goruntime.KeepAlive(nodes)
-	d := c.device.driver
-	return d.call("cuStreamUpdateCaptureDependencies", d.streamUpdateCaptureDependencies, c.stream, addr(&nodes[0]), uintptr(len(after)), setDependencies)
+	return c.device.call("cuStreamUpdateCaptureDependencies", c.stream, addr(&nodes[0]), uintptr(len(after)), setDependencies)
 }
 
-// node is the node recorded last: all that the next op would come after.
+// node returns the node recorded last, the only one that the next op would follow.
 func (c *capture) node() (uintptr, error) {
 	var info struct {
 		status   int32
@@ -97,13 +96,12 @@ func (c *capture) node() (uintptr, error) {
 		count    uint64
 	}
 	defer goruntime.KeepAlive(&info)
-	d := c.device.driver
-	if err := d.call("cuStreamGetCaptureInfo", d.streamGetCaptureInfo, c.stream, addr(&info.status), addr(&info.id), addr(&info.captured),
+	if err := c.device.call("cuStreamGetCaptureInfo", c.stream, addr(&info.status), addr(&info.id), addr(&info.captured),
 		addr(&info.nodes), addr(&info.count)); err != nil {
 		return 0, err
 	}
 	if info.count != 1 {
-		return 0, fmt.Errorf("cuStreamGetCaptureInfo: the stream records behind %d nodes, not behind the op", info.count)
+		return 0, fmt.Errorf("cuStreamGetCaptureInfo: the next op would follow %d nodes instead of the one just recorded", info.count)
 	}
 	return *info.nodes, nil
 }

@@ -203,6 +203,8 @@ func TestCubinIsPreferredAndPTXIsTheFallback(t *testing.T) {
 	}
 }
 
+const outOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY
+
 func TestFailuresNameTheCallAndLeaveNothingBehind(t *testing.T) {
 	ctx := context.Background()
 	for _, call := range []string{"cuStreamCreate", "cuModuleGetFunction", "cuFuncSetAttribute", "cuStreamBeginCapture", "cuLaunchKernelEx", "cuStreamEndCapture", "cuGraphInstantiate"} {
@@ -210,7 +212,7 @@ func TestFailuresNameTheCallAndLeaveNothingBehind(t *testing.T) {
 			f, d := open(t, false)
 			m, err := d.Load(ctx, hal.Image{PTX: ".version 8.8"})
 			require.NoError(t, err)
-			f.failNext(call, 0, resultOutOfMemory)
+			f.failNext(call, 0, outOfMemory)
 			_, err = d.Capture(ctx, []hal.Op{{Module: m, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Shared: 50000}})
 			require.ErrorIs(t, err, hal.ErrOutOfMemory)
 			require.ErrorContains(t, err, call)
@@ -230,7 +232,7 @@ func TestAllocationThatFailsHalfwayIsFreed(t *testing.T) {
 	}{{"cuMemAlloc", false}, {"cuMemsetD8", false}, {"cuStreamSynchronize", false}, {"cuMemHostAlloc", true}, {"cuMemHostGetDevicePointer", true}} {
 		t.Run(c.call, func(t *testing.T) {
 			f, d := open(t, c.unified)
-			f.failNext(c.call, 0, resultOutOfMemory)
+			f.failNext(c.call, 0, outOfMemory)
 			m, err := d.Alloc(64, hal.HostVisible)
 			require.ErrorIs(t, err, hal.ErrOutOfMemory)
 			require.ErrorContains(t, err, c.call)
@@ -309,7 +311,7 @@ func TestTheGraphHasTheEdgesOfAfter(t *testing.T) {
 	require.Equal(t, []string{"launch", "dependent", "after 0 1", "launch"},
 		edges(kernel(), kernel(0), copyOf(0, 0, 1), kernel(2)), "a copy of no bytes hands on what it comes after")
 	_, err = d.Capture(context.Background(), []hal.Op{kernel(0)})
-	require.ErrorContains(t, err, "op 0 (k): it comes after op 0")
+	require.ErrorContains(t, err, "op 0 (k): its After names op 0, which is not an earlier one")
 }
 
 func TestPriorityIsALaunchAttribute(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 // Device is one GPU with its primary context.
 type Device struct {
-	driver  *driver
+	*driver
 	ordinal int32
 	context uintptr
 	info    hal.Info
@@ -36,11 +36,11 @@ func Open(opt Options) (*Device, error) {
 		return nil, err
 	}
 	if d.cache.dir != "" {
-		if err := drv.call("cuDriverGetVersion", drv.driverGetVersion, addr(&d.cache.driver)); err != nil {
+		if err := drv.call("cuDriverGetVersion", addr(&d.cache.driver)); err != nil {
 			return nil, err
 		}
 	}
-	if err := drv.call("cuDevicePrimaryCtxRetain", drv.primaryCtxRetain, addr(&d.context), uintptr(d.ordinal)); err != nil {
+	if err := drv.call("cuDevicePrimaryCtxRetain", addr(&d.context), uintptr(d.ordinal)); err != nil {
 		return nil, err
 	}
 	if d.shared, err = d.probe(); err != nil {
@@ -57,15 +57,15 @@ func (d *Device) Info() hal.Info { return d.info }
 func (d *Device) do(f func() error) error {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	if err := d.driver.call("cuCtxSetCurrent", d.driver.ctxSetCurrent, d.context); err != nil {
+	if err := d.call("cuCtxSetCurrent", d.context); err != nil {
 		return err
 	}
 	return f()
 }
 
-// Close releases the context. Everything made from the device must be closed before.
+// Close releases the context. Close everything made from the device first.
 func (d *Device) Close() error {
-	return d.driver.call("cuDevicePrimaryCtxRelease", d.driver.primaryCtxRelease, uintptr(d.ordinal))
+	return d.call("cuDevicePrimaryCtxRelease", uintptr(d.ordinal))
 }
 
 // addr is the address of Go memory for a call of the driver. The memory is forced onto the heap, where nothing moves;
@@ -107,10 +107,10 @@ func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
 				return m.allocManaged()
 			}
 		}
-		if err := d.driver.call("cuMemAlloc", d.driver.memAlloc, addr(&m.ptr), uintptr(bytes)); err != nil {
+		if err := d.call("cuMemAlloc", addr(&m.ptr), uintptr(bytes)); err != nil {
 			return err
 		}
-		return d.settle(d.driver.call("cuMemsetD8", d.driver.memsetD8, uintptr(m.ptr), 0, uintptr(bytes)))
+		return d.settle(d.call("cuMemsetD8", uintptr(m.ptr), 0, uintptr(bytes)))
 	})
 	if err != nil {
 		return nil, errors.Join(err, m.Free())
@@ -125,7 +125,7 @@ func (d *Device) settle(err error) error {
 		return err
 	}
 	const defaultStream = 0
-	return d.driver.call("cuStreamSynchronize", d.driver.streamSynchronize, defaultStream)
+	return d.call("cuStreamSynchronize", defaultStream)
 }
 
 func (m *memory) Size() int     { return m.size }
@@ -151,14 +151,13 @@ func (m *memory) transfer(b []byte, offset int, write bool) error {
 		}
 		return nil
 	}
-	d := m.device.driver
 	at := uintptr(m.ptr) + uintptr(offset)
 	defer goruntime.KeepAlive(b)
 	return m.device.do(func() error {
 		if write {
-			return m.device.settle(d.call("cuMemcpyHtoD", d.memcpyHtoD, at, addr(&b[0]), uintptr(len(b))))
+			return m.device.settle(m.device.call("cuMemcpyHtoD", at, addr(&b[0]), uintptr(len(b))))
 		}
-		return d.call("cuMemcpyDtoH", d.memcpyDtoH, addr(&b[0]), at, uintptr(len(b)))
+		return m.device.call("cuMemcpyDtoH", addr(&b[0]), at, uintptr(len(b)))
 	})
 }
 
@@ -166,16 +165,15 @@ func (m *memory) Free() error { return m.device.do(m.release) }
 
 // release is Free where the context is current already.
 func (m *memory) release() error {
-	d := m.device.driver
 	if m.kind == hostAllocated && m.host != nil {
 		p := addr(&m.host[0])
 		m.host = nil
-		return d.call("cuMemFreeHost", d.memFreeHost, p)
+		return m.device.call("cuMemFreeHost", p)
 	}
 	if m.ptr == 0 {
 		return nil
 	}
 	p := uintptr(m.ptr)
 	m.ptr, m.host = 0, nil
-	return d.call("cuMemFree", d.memFree, p)
+	return m.device.call("cuMemFree", p)
 }

@@ -2,55 +2,33 @@ package cuda
 
 import "github.com/spark-compile/spark-compile/hal"
 
-// Result codes that callers act on (CUDA Driver API, CUresult).
-const (
-	resultOutOfMemory           = 2
-	resultStubLibrary           = 34
-	resultInsufficientDriver    = 35
-	resultDeviceUnavailable     = 46
-	resultNoDevice              = 100
-	resultInvalidDevice         = 101
-	resultInvalidImage          = 200
-	resultNoBinaryForGPU        = 209
-	resultECCUncorrectable      = 214
-	resultInvalidPTX            = 218
-	resultNVLinkUncorrectable   = 220
-	resultJITCompilerNotFound   = 221
-	resultUnsupportedPTXVersion = 222
-	resultSystemNotReady        = 802
-	resultSystemDriverMismatch  = 803
-	resultCompatNotSupported    = 804
-)
-
-// lost are the codes after which a context is of no use any more: faults of kernels and of the hardware.
-var lost = map[int]bool{resultDeviceUnavailable: true, resultECCUncorrectable: true, resultNVLinkUncorrectable: true,
-	700: true, // CUDA_ERROR_ILLEGAL_ADDRESS
-	702: true, // CUDA_ERROR_LAUNCH_TIMEOUT
-	709: true, // CUDA_ERROR_CONTEXT_IS_DESTROYED
-	710: true, // CUDA_ERROR_ASSERT
-	714: true, // CUDA_ERROR_HARDWARE_STACK_ERROR
-	715: true, // CUDA_ERROR_ILLEGAL_INSTRUCTION
-	716: true, // CUDA_ERROR_MISALIGNED_ADDRESS
-	717: true, // CUDA_ERROR_INVALID_ADDRESS_SPACE
-	718: true, // CUDA_ERROR_INVALID_PC
-	719: true, // CUDA_ERROR_LAUNCH_FAILED
-}
-
-func meaning(code int) error {
-	switch code {
-	case resultOutOfMemory:
-		return hal.ErrOutOfMemory
-	case resultStubLibrary, resultSystemNotReady:
-		return hal.ErrNoDriver
-	case resultInsufficientDriver, resultSystemDriverMismatch, resultCompatNotSupported:
-		return hal.ErrDriverTooOld
-	case resultNoDevice, resultInvalidDevice:
-		return hal.ErrNoDevice
-	case resultInvalidImage, resultNoBinaryForGPU, resultInvalidPTX, resultJITCompilerNotFound, resultUnsupportedPTXVersion:
-		return hal.ErrBadModule
-	}
-	if lost[code] {
-		return hal.ErrDeviceLost
-	}
-	return nil
+// meanings are the errors that callers tell apart, by result code (CUDA Driver API, CUresult). After those of ErrDeviceLost,
+// which are faults of kernels and of the hardware, the context cannot be used any more.
+var meanings = map[int]error{
+	2:   hal.ErrOutOfMemory,  // CUDA_ERROR_OUT_OF_MEMORY
+	34:  hal.ErrNoDriver,     // CUDA_ERROR_STUB_LIBRARY
+	35:  hal.ErrDriverTooOld, // CUDA_ERROR_INSUFFICIENT_DRIVER
+	46:  hal.ErrDeviceLost,   // CUDA_ERROR_DEVICE_UNAVAILABLE
+	100: hal.ErrNoDevice,     // CUDA_ERROR_NO_DEVICE
+	101: hal.ErrNoDevice,     // CUDA_ERROR_INVALID_DEVICE
+	200: hal.ErrBadModule,    // CUDA_ERROR_INVALID_IMAGE
+	209: hal.ErrBadModule,    // CUDA_ERROR_NO_BINARY_FOR_GPU
+	214: hal.ErrDeviceLost,   // CUDA_ERROR_ECC_UNCORRECTABLE
+	218: hal.ErrBadModule,    // CUDA_ERROR_INVALID_PTX
+	220: hal.ErrDeviceLost,   // CUDA_ERROR_NVLINK_UNCORRECTABLE
+	221: hal.ErrBadModule,    // CUDA_ERROR_JIT_COMPILER_NOT_FOUND
+	222: hal.ErrBadModule,    // CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+	700: hal.ErrDeviceLost,   // CUDA_ERROR_ILLEGAL_ADDRESS
+	702: hal.ErrDeviceLost,   // CUDA_ERROR_LAUNCH_TIMEOUT
+	709: hal.ErrDeviceLost,   // CUDA_ERROR_CONTEXT_IS_DESTROYED
+	710: hal.ErrDeviceLost,   // CUDA_ERROR_ASSERT
+	714: hal.ErrDeviceLost,   // CUDA_ERROR_HARDWARE_STACK_ERROR
+	715: hal.ErrDeviceLost,   // CUDA_ERROR_ILLEGAL_INSTRUCTION
+	716: hal.ErrDeviceLost,   // CUDA_ERROR_MISALIGNED_ADDRESS
+	717: hal.ErrDeviceLost,   // CUDA_ERROR_INVALID_ADDRESS_SPACE
+	718: hal.ErrDeviceLost,   // CUDA_ERROR_INVALID_PC
+	719: hal.ErrDeviceLost,   // CUDA_ERROR_LAUNCH_FAILED
+	802: hal.ErrNoDriver,     // CUDA_ERROR_SYSTEM_NOT_READY
+	803: hal.ErrDriverTooOld, // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+	804: hal.ErrDriverTooOld, // CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE
 }

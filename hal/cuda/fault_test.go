@@ -20,9 +20,8 @@ import (
 // entryPoints are the names of the driver's calls in messages: the exported symbols without their versions.
 func entryPoints() []string {
 	var names []string
-	for _, s := range (&driver{}).symbols() {
-		name := strings.TrimSuffix(s.name, "_v2")
-		names = append(names, strings.TrimSuffix(name, "WithFlags"))
+	for _, s := range symbols {
+		names = append(names, plain(s))
 	}
 	return names
 }
@@ -32,25 +31,25 @@ var faults = []struct {
 	code int
 	is   error // what errors.Is finds, or nil
 }{
-	{1, nil}, // CUDA_ERROR_INVALID_VALUE
-	{resultOutOfMemory, hal.ErrOutOfMemory},
-	{3, nil}, // CUDA_ERROR_NOT_INITIALIZED
-	{4, nil}, // CUDA_ERROR_DEINITIALIZED
-	{resultStubLibrary, hal.ErrNoDriver},
-	{resultInsufficientDriver, hal.ErrDriverTooOld},
-	{resultDeviceUnavailable, hal.ErrDeviceLost},
-	{resultNoDevice, hal.ErrNoDevice},
-	{resultInvalidDevice, hal.ErrNoDevice},
-	{resultInvalidImage, hal.ErrBadModule},
-	{201, nil}, // CUDA_ERROR_INVALID_CONTEXT
-	{resultNoBinaryForGPU, hal.ErrBadModule},
-	{resultECCUncorrectable, hal.ErrDeviceLost},
-	{resultInvalidPTX, hal.ErrBadModule},
-	{resultNVLinkUncorrectable, hal.ErrDeviceLost},
-	{resultJITCompilerNotFound, hal.ErrBadModule},
-	{resultUnsupportedPTXVersion, hal.ErrBadModule},
-	{400, nil}, // CUDA_ERROR_INVALID_HANDLE
-	{500, nil}, // CUDA_ERROR_NOT_FOUND
+	{1, nil},                  // CUDA_ERROR_INVALID_VALUE
+	{2, hal.ErrOutOfMemory},   // CUDA_ERROR_OUT_OF_MEMORY
+	{3, nil},                  // CUDA_ERROR_NOT_INITIALIZED
+	{4, nil},                  // CUDA_ERROR_DEINITIALIZED
+	{34, hal.ErrNoDriver},     // CUDA_ERROR_STUB_LIBRARY
+	{35, hal.ErrDriverTooOld}, // CUDA_ERROR_INSUFFICIENT_DRIVER
+	{46, hal.ErrDeviceLost},   // CUDA_ERROR_DEVICE_UNAVAILABLE
+	{100, hal.ErrNoDevice},    // CUDA_ERROR_NO_DEVICE
+	{101, hal.ErrNoDevice},    // CUDA_ERROR_INVALID_DEVICE
+	{200, hal.ErrBadModule},   // CUDA_ERROR_INVALID_IMAGE
+	{201, nil},                // CUDA_ERROR_INVALID_CONTEXT
+	{209, hal.ErrBadModule},   // CUDA_ERROR_NO_BINARY_FOR_GPU
+	{214, hal.ErrDeviceLost},  // CUDA_ERROR_ECC_UNCORRECTABLE
+	{218, hal.ErrBadModule},   // CUDA_ERROR_INVALID_PTX
+	{220, hal.ErrDeviceLost},  // CUDA_ERROR_NVLINK_UNCORRECTABLE
+	{221, hal.ErrBadModule},   // CUDA_ERROR_JIT_COMPILER_NOT_FOUND
+	{222, hal.ErrBadModule},   // CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+	{400, nil},                // CUDA_ERROR_INVALID_HANDLE
+	{500, nil},                // CUDA_ERROR_NOT_FOUND
 	{700, hal.ErrDeviceLost},
 	{702, hal.ErrDeviceLost},
 	{709, hal.ErrDeviceLost},
@@ -61,13 +60,13 @@ var faults = []struct {
 	{717, hal.ErrDeviceLost},
 	{718, hal.ErrDeviceLost},
 	{719, hal.ErrDeviceLost},
-	{801, nil}, // CUDA_ERROR_NOT_SUPPORTED
-	{resultSystemNotReady, hal.ErrNoDriver},
-	{resultSystemDriverMismatch, hal.ErrDriverTooOld},
-	{resultCompatNotSupported, hal.ErrDriverTooOld},
-	{900, nil}, // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-	{901, nil}, // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-	{999, nil}, // CUDA_ERROR_UNKNOWN
+	{801, nil},                 // CUDA_ERROR_NOT_SUPPORTED
+	{802, hal.ErrNoDriver},     // CUDA_ERROR_SYSTEM_NOT_READY
+	{803, hal.ErrDriverTooOld}, // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+	{804, hal.ErrDriverTooOld}, // CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE
+	{900, nil},                 // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+	{901, nil},                 // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+	{999, nil},                 // CUDA_ERROR_UNKNOWN
 }
 
 // life does everything that a program does with a device, closes what it got, and returns all errors.
@@ -229,11 +228,11 @@ func TestMemoryIsSharedInTheWayThatTheProbeFindsCoherent(t *testing.T) {
 		host, managed, offered, mapped int
 		alloc, copies                  string
 	}{
-		{"own memory", 0, 1, 1, 1, 0, "alloc 64", "Fake GB10 has a memory of its own"},
+		{"own memory", 0, 1, 1, 1, 0, "alloc 64", "Fake GB10 has its own memory"},
 		{"host-allocated", 1, 1, 1, 1, 1, "hostalloc 64 flags 3", ""},
 		{"managed", 1, 0, 1, 1, 1, "managed 64 flags 1", ""},
 		{"neither", 1, 0, 0, 1, 0, "alloc 64", "managed memory: host and device do not see"},
-		{"no managed memory", 1, 0, 1, 0, 0, "alloc 64", "managed memory is not offered"},
+		{"no managed memory", 1, 0, 1, 0, 0, "alloc 64", "managed memory is not supported"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, d := open(t, false)

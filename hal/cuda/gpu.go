@@ -13,13 +13,13 @@ type Options struct {
 	Cache   string // directory for what the driver compiles from PTX; "" for none
 }
 
-// System is what the driver says of itself and its GPUs.
+// System describes the driver and its GPUs.
 type System struct {
-	CUDA string // newest CUDA that the driver knows: 13.0
+	CUDA string // newest CUDA version that the driver supports: 13.0
 	GPUs []GPU
 }
 
-// GPU is what the driver says of one GPU.
+// GPU describes one GPU, as the driver reports it.
 type GPU struct {
 	Ordinal      int
 	Name         string
@@ -31,12 +31,12 @@ type GPU struct {
 	L2Bytes      int
 	ClockMHz     int
 
-	// How its memory and the host's go together.
-	Integrated        bool // one memory
+	// How it shares memory with the host.
+	Integrated        bool // GPU and host have one memory
 	CanMapHost        bool
 	Managed           bool
 	ConcurrentManaged bool // the host may touch managed memory while kernels run
-	HostPageTables    bool // one set of page tables (NVLink-C2C)
+	HostPageTables    bool // GPU and host share page tables (NVLink-C2C)
 }
 
 // Target is the compilation target of the GPU: sm_121.

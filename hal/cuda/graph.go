@@ -53,7 +53,7 @@ func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 	}
 	g := &graph{device: d}
 	err := d.do(func() error {
-		if err := d.driver.call("cuStreamCreate", d.driver.streamCreate, addr(&g.stream), streamNonBlocking); err != nil {
+		if err := d.call("cuStreamCreate", addr(&g.stream), streamNonBlocking); err != nil {
 			return err
 		}
 		functions, err := d.resolve(ops)
@@ -92,8 +92,7 @@ func (g *graph) capture(ops []hal.Op, functions []uintptr) error {
 	if err != nil {
 		return err
 	}
-	d := g.device.driver
-	if err := d.call("cuStreamBeginCapture", d.streamBeginCapture, g.stream, captureThreadLocal); err != nil {
+	if err := g.device.call("cuStreamBeginCapture", g.stream, captureThreadLocal); err != nil {
 		return err
 	}
 	var failed error
@@ -104,21 +103,20 @@ func (g *graph) capture(ops []hal.Op, functions []uintptr) error {
 		}
 	}
 	var captured uintptr
-	err = d.call("cuStreamEndCapture", d.streamEndCapture, g.stream, addr(&captured))
+	err = g.device.call("cuStreamEndCapture", g.stream, addr(&captured))
 	if err = errors.Join(failed, err); err == nil {
-		err = d.call("cuGraphInstantiate", d.graphInstantiate, addr(&g.exec), captured, 0)
+		err = g.device.call("cuGraphInstantiate", addr(&g.exec), captured, 0)
 	}
 	if captured != 0 {
-		err = errors.Join(err, d.call("cuGraphDestroy", d.graphDestroy, captured))
+		err = errors.Join(err, g.device.call("cuGraphDestroy", captured))
 	}
 	return err
 }
 
 // launch records one op behind what the stream records behind.
 func (g *graph) launch(op *hal.Op, fn uintptr, dependent bool) error {
-	d := g.device.driver
 	if op.Kernel == "" {
-		return d.call("cuMemcpyDtoDAsync", d.memcpyDtoDAsync, uintptr(op.Dst.Addr())+uintptr(op.DstOffset), uintptr(op.Src.Addr())+uintptr(op.SrcOffset), uintptr(op.Bytes), g.stream)
+		return g.device.call("cuMemcpyDtoDAsync", uintptr(op.Dst.Addr())+uintptr(op.DstOffset), uintptr(op.Src.Addr())+uintptr(op.SrcOffset), uintptr(op.Bytes), g.stream)
 	}
 	cfg := launchConfig{shared: uint32(op.Shared), stream: g.stream}
 	for i := range 3 {
@@ -144,7 +142,7 @@ func (g *graph) launch(op *hal.Op, fn uintptr, dependent bool) error {
 	if len(attributes) > 0 {
 		cfg.attributes, cfg.count = addr(&attributes[0]), uint32(len(attributes))
 	}
-	err := d.call("cuLaunchKernelEx", d.launchKernelEx, addr(&cfg), fn, addr(&pointers[0]), 0)
+	err := g.device.call("cuLaunchKernelEx", addr(&cfg), fn, addr(&pointers[0]), 0)
 	goruntime.KeepAlive(values)
 	goruntime.KeepAlive(pointers)
 	goruntime.KeepAlive(attributes)
@@ -157,12 +155,11 @@ func (g *graph) Run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	d := g.device.driver
 	return g.device.do(func() error {
-		if err := d.call("cuGraphLaunch", d.graphLaunch, g.exec, g.stream); err != nil {
+		if err := g.device.call("cuGraphLaunch", g.exec, g.stream); err != nil {
 			return err
 		}
-		return d.call("cuStreamSynchronize", d.streamSynchronize, g.stream)
+		return g.device.call("cuStreamSynchronize", g.stream)
 	})
 }
 
@@ -171,29 +168,27 @@ func (g *graph) RunTimed(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	d := g.device.driver
 	var ms float32
 	err := g.device.do(func() error {
 		for i := range g.events {
 			if g.events[i] != 0 {
 				continue
 			}
-			if err := d.call("cuEventCreate", d.eventCreate, addr(&g.events[i]), 0); err != nil {
+			if err := g.device.call("cuEventCreate", addr(&g.events[i]), 0); err != nil {
 				return err
 			}
 		}
 		for _, step := range []struct {
 			name string
-			fn   uintptr
 			args []uintptr
 		}{
-			{"cuEventRecord", d.eventRecord, []uintptr{g.events[0], g.stream}},
-			{"cuGraphLaunch", d.graphLaunch, []uintptr{g.exec, g.stream}},
-			{"cuEventRecord", d.eventRecord, []uintptr{g.events[1], g.stream}},
-			{"cuStreamSynchronize", d.streamSynchronize, []uintptr{g.stream}},
-			{"cuEventElapsedTime", d.eventElapsedTime, []uintptr{addr(&ms), g.events[0], g.events[1]}},
+			{"cuEventRecord", []uintptr{g.events[0], g.stream}},
+			{"cuGraphLaunch", []uintptr{g.exec, g.stream}},
+			{"cuEventRecord", []uintptr{g.events[1], g.stream}},
+			{"cuStreamSynchronize", []uintptr{g.stream}},
+			{"cuEventElapsedTime", []uintptr{addr(&ms), g.events[0], g.events[1]}},
 		} {
-			if err := d.call(step.name, step.fn, step.args...); err != nil {
+			if err := g.device.call(step.name, step.args...); err != nil {
 				return err
 			}
 		}
@@ -204,23 +199,17 @@ func (g *graph) RunTimed(ctx context.Context) (time.Duration, error) {
 
 // Close frees graph, events and stream.
 func (g *graph) Close() error {
-	d := g.device.driver
 	return g.device.do(func() error {
-		var errs []error
-		if g.exec != 0 {
-			errs = append(errs, d.call("cuGraphExecDestroy", d.graphExecDestroy, g.exec))
-			g.exec = 0
-		}
-		for i, e := range g.events {
-			if e != 0 {
-				errs = append(errs, d.call("cuEventDestroy", d.eventDestroy, e))
-				g.events[i] = 0
-			}
-		}
-		if g.stream != 0 {
-			errs = append(errs, d.call("cuStreamDestroy", d.streamDestroy, g.stream))
-			g.stream = 0
-		}
-		return errors.Join(errs...)
+		return errors.Join(g.destroy("cuGraphExecDestroy", &g.exec), g.destroy("cuEventDestroy", &g.events[0]),
+			g.destroy("cuEventDestroy", &g.events[1]), g.destroy("cuStreamDestroy", &g.stream))
 	})
+}
+
+// destroy frees what a handle stands for, once.
+func (g *graph) destroy(call string, handle *uintptr) error {
+	h := *handle
+	if *handle = 0; h == 0 {
+		return nil
+	}
+	return g.device.call(call, h)
 }

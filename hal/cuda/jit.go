@@ -15,8 +15,8 @@ import (
 	"unsafe"
 )
 
-// jitCache keeps on disk what the driver compiled from PTX, by the content of the PTX, the GPU and the driver. A file is
-// the SHA-256 of a cubin and the cubin: one that is damaged is compiled again. A cache that cannot be written is none.
+// jitCache keeps what the driver compiled from PTX on disk, keyed by the PTX, the GPU and the driver. A file holds the
+// SHA-256 of a cubin and the cubin; a damaged one is compiled again. A cache that cannot be written is ignored.
 type jitCache struct {
 	dir    string
 	driver int32
@@ -39,7 +39,7 @@ func (c jitCache) load(path string) []byte {
 	return raw[sha256.Size:]
 }
 
-// store writes a whole file or none; processes that store the same cubin at once do not meet.
+// store writes a whole file or nothing; processes may store the same cubin at the same time.
 func (c jitCache) store(path string, cubin []byte) error {
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return err
@@ -64,14 +64,14 @@ func (m *module) loadCached(text string) error {
 	if cubin := c.load(path); cubin != nil && m.loadCubin(cubin) == nil {
 		return nil
 	}
-	cubin, err := m.device.driver.link(text)
+	cubin, err := m.device.link(text)
 	if err != nil {
 		return err
 	}
 	if err := m.loadCubin(cubin); err != nil {
 		return err
 	}
-	// The module is loaded: that the next process compiles again is no failure.
+	// The module is loaded. If the cubin cannot be stored, the next process only compiles it again.
 	_ = c.store(path, cubin)
 	return nil
 }
@@ -86,11 +86,11 @@ func (d *driver) link(text string) (cubin []byte, err error) {
 	log := newJITLog()
 	defer goruntime.KeepAlive(log)
 	var state uintptr
-	if err := d.call("cuLinkCreate", d.linkCreate, uintptr(len(log.options)), addr(&log.options[0]), addr(&log.values[0]), addr(&state)); err != nil {
+	if err := d.call("cuLinkCreate", uintptr(len(log.options)), addr(&log.options[0]), addr(&log.values[0]), addr(&state)); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, d.call("cuLinkDestroy", d.linkDestroy, state)) }()
-	err = d.call("cuLinkAddData", d.linkAddData, state, jitInputPTX, addr(&source[0]), uintptr(len(source)), addr(&name[0]), 0, 0, 0)
+	defer func() { err = errors.Join(err, d.call("cuLinkDestroy", state)) }()
+	err = d.call("cuLinkAddData", state, jitInputPTX, addr(&source[0]), uintptr(len(source)), addr(&name[0]), 0, 0, 0)
 	goruntime.KeepAlive(source)
 	goruntime.KeepAlive(name)
 	if err != nil {
@@ -98,7 +98,7 @@ func (d *driver) link(text string) (cubin []byte, err error) {
 	}
 	var image unsafe.Pointer
 	var size uintptr
-	if err := d.call("cuLinkComplete", d.linkComplete, state, addr(&image), addr(&size)); err != nil {
+	if err := d.call("cuLinkComplete", state, addr(&image), addr(&size)); err != nil {
 		return nil, log.explain(err)
 	}
 	return bytes.Clone(unsafe.Slice((*byte)(image), size)), nil

@@ -32,7 +32,7 @@ func List(opt Options) (*System, error) {
 		return nil, err
 	}
 	var version int32
-	if err := drv.call("cuDriverGetVersion", drv.driverGetVersion, addr(&version)); err != nil {
+	if err := drv.call("cuDriverGetVersion", addr(&version)); err != nil {
 		return nil, err
 	}
 	s := &System{CUDA: fmt.Sprintf("%d.%d", version/1000, version%1000/10), GPUs: []GPU{}}
@@ -55,30 +55,30 @@ func start(opt Options) (*driver, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := drv.call("cuInit", drv.init, 0); err != nil {
+	if err := drv.call("cuInit", 0); err != nil {
 		return nil, 0, err
 	}
 	var count int32
-	if err := drv.call("cuDeviceGetCount", drv.deviceGetCount, addr(&count)); err != nil {
+	if err := drv.call("cuDeviceGetCount", addr(&count)); err != nil {
 		return nil, 0, err
 	}
 	return drv, int(count), nil
 }
 
-// describe asks for everything that is known of a device without a context.
+// describe asks for everything that can be read of a device without a context.
 func (d *driver) describe(ordinal int) (GPU, int32, error) {
 	g := GPU{Ordinal: ordinal}
 	var handle int32
-	if err := d.call("cuDeviceGet", d.deviceGet, addr(&handle), uintptr(ordinal)); err != nil {
+	if err := d.call("cuDeviceGet", addr(&handle), uintptr(ordinal)); err != nil {
 		return g, 0, err
 	}
 	name := make([]byte, 256)
-	if err := d.call("cuDeviceGetName", d.deviceGetName, addr(&name[0]), uintptr(len(name)), uintptr(handle)); err != nil {
+	if err := d.call("cuDeviceGetName", addr(&name[0]), uintptr(len(name)), uintptr(handle)); err != nil {
 		return g, 0, err
 	}
 	g.Name = goString(&name[0])
 	var total uint64
-	if err := d.call("cuDeviceTotalMem", d.deviceTotalMem, addr(&total), uintptr(handle)); err != nil {
+	if err := d.call("cuDeviceTotalMem", addr(&total), uintptr(handle)); err != nil {
 		return g, 0, err
 	}
 	g.Memory = int64(total)
@@ -86,7 +86,7 @@ func (d *driver) describe(ordinal int) (GPU, int32, error) {
 	for i, id := range []uintptr{attributeComputeMajor, attributeComputeMinor, attributeSMs, attributeSharedBlockOptin, attributeL2Bytes, attributeClockKHz,
 		attributeIntegrated, attributeCanMapHost, attributeManaged, attributeConcurrentManaged, attributeHostPageTables,
 		attributePCIDomain, attributePCIBus, attributePCIDevice} {
-		if err := d.call("cuDeviceGetAttribute", d.deviceGetAttribute, addr(&values[i]), id, uintptr(handle)); err != nil {
+		if err := d.call("cuDeviceGetAttribute", addr(&values[i]), id, uintptr(handle)); err != nil {
 			return g, 0, fmt.Errorf("attribute %d: %w", id, err)
 		}
 	}

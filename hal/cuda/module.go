@@ -52,18 +52,16 @@ func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) 
 }
 
 func (m *module) loadCubin(cubin []byte) error {
-	d := m.device.driver
-	err := d.call("cuModuleLoadDataEx", d.moduleLoadDataEx, addr(&m.handle), addr(&cubin[0]), 0, 0, 0)
+	err := m.device.call("cuModuleLoadDataEx", addr(&m.handle), addr(&cubin[0]), 0, 0, 0)
 	goruntime.KeepAlive(cubin)
 	return err
 }
 
 // loadPTX has the driver compile; the compiler's log is in the error.
 func (m *module) loadPTX(text string) error {
-	d := m.device.driver
 	source := append([]byte(text), 0)
 	log := newJITLog()
-	err := d.call("cuModuleLoadDataEx", d.moduleLoadDataEx, addr(&m.handle), addr(&source[0]), uintptr(len(log.options)), addr(&log.options[0]), addr(&log.values[0]))
+	err := m.device.call("cuModuleLoadDataEx", addr(&m.handle), addr(&source[0]), uintptr(len(log.options)), addr(&log.options[0]), addr(&log.values[0]))
 	goruntime.KeepAlive(source)
 	goruntime.KeepAlive(log)
 	if err == nil {
@@ -76,11 +74,10 @@ func (m *module) loadPTX(text string) error {
 func (m *module) function(name string, shared int) (uintptr, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d := m.device.driver
 	fn, ok := m.functions[name]
 	if !ok {
 		symbol := append([]byte(name), 0)
-		if err := d.call("cuModuleGetFunction", d.moduleGetFunction, addr(&fn), m.handle, addr(&symbol[0])); err != nil {
+		if err := m.device.call("cuModuleGetFunction", addr(&fn), m.handle, addr(&symbol[0])); err != nil {
 			return 0, fmt.Errorf("kernel %s: %w", name, err)
 		}
 		goruntime.KeepAlive(symbol)
@@ -88,7 +85,7 @@ func (m *module) function(name string, shared int) (uintptr, error) {
 	}
 	const maxDynamicShared, withoutOptIn = 8, 48 << 10 // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 	if shared > withoutOptIn && shared > m.shared[name] {
-		if err := d.call("cuFuncSetAttribute", d.funcSetAttribute, fn, maxDynamicShared, uintptr(shared)); err != nil {
+		if err := m.device.call("cuFuncSetAttribute", fn, maxDynamicShared, uintptr(shared)); err != nil {
 			return 0, fmt.Errorf("kernel %s: %d bytes of shared memory: %w", name, shared, err)
 		}
 		m.shared[name] = shared
@@ -99,6 +96,6 @@ func (m *module) function(name string, shared int) (uintptr, error) {
 // Close unloads the code.
 func (m *module) Close() error {
 	return m.device.do(func() error {
-		return m.device.driver.call("cuModuleUnload", m.device.driver.moduleUnload, m.handle)
+		return m.device.call("cuModuleUnload", m.handle)
 	})
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// sharingKind is how memory that host and device both use is made.
+// sharingKind is how memory that host and device share is allocated.
 type sharingKind int
 
 const (
-	copied        sharingKind = iota // not at all: explicit copies
+	copied        sharingKind = iota // not shared: explicit copies
 	hostAllocated                    // cuMemHostAlloc, mapped for the device
 	managed                          // cuMemAllocManaged
 )
@@ -26,7 +26,7 @@ type sharing struct {
 	why  string
 }
 
-// Copies says why inputs and outputs are copied between host and device, or nothing if they are not.
+// Copies returns why inputs and outputs are copied between host and device; "" if they are not.
 func (d *Device) Copies() string {
 	if d.shared.kind != copied {
 		return ""
@@ -44,7 +44,7 @@ const (
 // cuMemHostRegister is never used: GB10 does not have it, and cuMemAlloc memory is not coherent for the CPU there.
 func (d *Device) probe() (sharing, error) {
 	if !d.gpu.Integrated && !d.gpu.HostPageTables {
-		return sharing{copied, d.gpu.Name + " has a memory of its own"}, nil
+		return sharing{copied, d.gpu.Name + " has its own memory"}, nil
 	}
 	tried := []error{}
 	for _, way := range []struct {
@@ -53,7 +53,7 @@ func (d *Device) probe() (sharing, error) {
 		name string
 	}{{hostAllocated, d.gpu.CanMapHost, "host-allocated"}, {managed, d.gpu.Managed && d.gpu.ConcurrentManaged, "managed"}} {
 		if !way.can {
-			tried = append(tried, fmt.Errorf("%s memory is not offered", way.name))
+			tried = append(tried, fmt.Errorf("%s memory is not supported", way.name))
 			continue
 		}
 		err := d.coherent(way.kind)
@@ -70,8 +70,8 @@ func (d *Device) probe() (sharing, error) {
 
 var errIncoherent = errors.New("host and device do not see each other's writes")
 
-// coherent allocates memory of a kind, has the device write one half and the host the other, and reads all of it on
-// either side.
+// coherent allocates memory of a kind, lets the device write one half and the host the other, and reads all of it from
+// both sides.
 func (d *Device) coherent(kind sharingKind) error {
 	const size, half, fromHost, fromDevice = 512, 256, 0xa5, 0x5a
 	m := &memory{device: d, size: size}
@@ -85,11 +85,11 @@ func (d *Device) coherent(kind sharingKind) error {
 			return err
 		}
 		copy(m.host, bytes.Repeat([]byte{fromHost}, size))
-		if err := d.settle(d.driver.call("cuMemsetD8", d.driver.memsetD8, uintptr(m.ptr)+half, fromDevice, half)); err != nil {
+		if err := d.settle(d.call("cuMemsetD8", uintptr(m.ptr)+half, fromDevice, half)); err != nil {
 			return err
 		}
 		seen := make([]byte, size)
-		if err := d.driver.call("cuMemcpyDtoH", d.driver.memcpyDtoH, addr(&seen[0]), uintptr(m.ptr), size); err != nil {
+		if err := d.call("cuMemcpyDtoH", addr(&seen[0]), uintptr(m.ptr), size); err != nil {
 			return err
 		}
 		want := append(bytes.Repeat([]byte{fromHost}, half), bytes.Repeat([]byte{fromDevice}, half)...)
@@ -102,21 +102,19 @@ func (d *Device) coherent(kind sharingKind) error {
 
 // allocHost allocates page-locked host memory that the device sees.
 func (m *memory) allocHost() error {
-	d := m.device.driver
 	var p unsafe.Pointer
-	if err := d.call("cuMemHostAlloc", d.memHostAlloc, addr(&p), uintptr(m.size), hostAllocPortable|hostAllocDeviceMap); err != nil {
+	if err := m.device.call("cuMemHostAlloc", addr(&p), uintptr(m.size), hostAllocPortable|hostAllocDeviceMap); err != nil {
 		return err
 	}
 	m.kind, m.host = hostAllocated, unsafe.Slice((*byte)(p), m.size)
 	clear(m.host)
-	return d.call("cuMemHostGetDevicePointer", d.memHostGetDevicePointer, addr(&m.ptr), uintptr(p), 0)
+	return m.device.call("cuMemHostGetDevicePointer", addr(&m.ptr), uintptr(p), 0)
 }
 
-// allocManaged allocates memory that is at one address on both sides.
+// allocManaged allocates memory that has the same address on both sides.
 func (m *memory) allocManaged() error {
-	d := m.device.driver
 	var p unsafe.Pointer
-	if err := d.call("cuMemAllocManaged", d.memAllocManaged, addr(&p), uintptr(m.size), memAttachGlobal); err != nil {
+	if err := m.device.call("cuMemAllocManaged", addr(&p), uintptr(m.size), memAttachGlobal); err != nil {
 		return err
 	}
 	m.kind, m.ptr, m.host = managed, uint64(uintptr(p)), unsafe.Slice((*byte)(p), m.size)

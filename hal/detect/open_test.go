@@ -92,7 +92,7 @@ func TestCopiesAreToldOnce(t *testing.T) {
 	f := fakecuda.Build(t)
 	d, why, err := Open(context.Background(), options(t, Auto, f.Path))
 	require.NoError(t, err)
-	require.Equal(t, "inputs and outputs are copied on each run: Fake GB10 has a memory of its own", why)
+	require.Equal(t, "inputs and outputs are copied on each run: Fake GB10 has its own memory", why)
 	require.NoError(t, d.Close())
 	f.Reset(true)
 	d, why, err = Open(context.Background(), options(t, Auto, f.Path))

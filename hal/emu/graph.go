@@ -39,7 +39,7 @@ func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 		}
 		for _, a := range op.After {
 			if err == nil && (a < 0 || a >= i) {
-				err = fmt.Errorf("it comes after op %d", a)
+				err = fmt.Errorf("its After names op %d, which is not an earlier one", a)
 			}
 		}
 		if err != nil {
