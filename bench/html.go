@@ -66,7 +66,7 @@ func (g *group) plot() {
 		names = append(names, x.Precision)
 		samples = append(samples, x.Samples)
 		if len(x.Outputs) > 0 {
-			_, e := x.Worst()
+			_, e := worst(x.Outputs)
 			measured, ms, l2 = append(measured, x.Precision), append(ms, x.P50), append(l2, e)
 		}
 		if len(x.Layers) > 0 {
@@ -81,7 +81,8 @@ func (g *group) plot() {
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
 	"ms": number, "median": median, "join": strings.Join,
-	"mb": func(n int) float64 { return float64(n) / 1e6 },
+	"mb":       func(n int) float64 { return float64(n) / 1e6 },
+	"millions": func(n int64) string { return number(float64(n) / 1e6) },
 }).Parse(`<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -105,7 +106,7 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 <h2>{{.Model}}</h2>
 <div class="scroll"><table>
 <tr><th>precision</th><th>launches</th><th>mean</th><th>p50</th><th>p99</th><th>min</th><th>runs/s</th><th>first</th><th>load</th><th>graph p50</th><th>cold p50</th><th>arena MB</th><th>weights MB</th><th>MMAC</th></tr>
-{{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td><td>{{ms .Mean}}</td><td>{{ms .P50}}</td><td>{{ms .P99}}</td><td>{{ms .Min}}</td><td>{{printf "%.1f" .PerSecond}}</td><td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .Replay}}</td><td>{{median .Cold}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{.MMAC}}</td></tr>
+{{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td><td>{{ms .Mean}}</td><td>{{ms .P50}}</td><td>{{ms .P99}}</td><td>{{ms .Min}}</td><td>{{printf "%.1f" .PerSecond}}</td><td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .Replay}}</td><td>{{median .Cold}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{millions .MACs}}</td></tr>
 {{end}}</table></div>
 {{range .Results}}{{with .Baseline}}<p class="{{.Verdict}}">Baseline: {{.Verdict}}; p50 was {{ms .P50}} ms, ratio {{printf "%.3f" .Ratio}}, p = {{printf "%.2g" .P}}.</p>{{end}}
 {{if .State.Throttle.Slowdowns}}<p class="warn">{{.Precision}}: throttled during the run: {{join .State.Throttle.Slowdowns ", "}}</p>{{end}}{{if .State.Capped}}<p class="warn">{{.Precision}}: the clock was capped, no reason reported</p>{{end}}{{end}}
@@ -124,6 +125,3 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 </body>
 </html>
 `))
-
-// MMAC formats the multiply-accumulates of a run in millions.
-func (x *Result) MMAC() string { return number(float64(x.MACs) / 1e6) }

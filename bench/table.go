@@ -17,7 +17,7 @@ func (r *Report) Print(w io.Writer) error {
 		x := &r.Results[i]
 		cosine, l2 := "", ""
 		if len(x.Outputs) > 0 {
-			a, b := x.Worst()
+			a, b := worst(x.Outputs)
 			cosine, l2 = fmt.Sprintf("%.7f", a), fmt.Sprintf("%.2g", b)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t\n", x.Model, x.Precision, x.Launches, number(x.Mean), number(x.P50), number(x.P99),
@@ -75,9 +75,7 @@ func verdict(d *Difference) string {
 	return strings.ToUpper(d.Verdict)
 }
 
-// Worst returns the smallest cosine and the largest relative L2 of the outputs.
-func (x *Result) Worst() (cosine, l2 float64) { return worst(x.Outputs) }
-
+// worst returns the smallest cosine and the largest relative L2 of the outputs.
 func worst(outputs []Output) (cosine, l2 float64) {
 	cosine = 1
 	for _, o := range outputs {

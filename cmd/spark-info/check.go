@@ -57,7 +57,7 @@ func (t *tool) check(ctx context.Context, s *status, d hal.Device) []check {
 	if d == nil || d.Info().Backend != "emu" {
 		cpu, err := emu.Open(emu.Options{Check: true})
 		if err != nil {
-			return append(out, check{"kernel on the CPU device", failed, err.Error(), ""})
+			return append(out, verdict("kernel on the CPU device", err, "", ""))
 		}
 		defer cpu.Close()
 		out = append(out, checkKernel(ctx, cpu))
@@ -105,6 +105,14 @@ func checkClocks(s *status) check {
 		return check{"clocks", failed, "throttled: " + strings.Join(slow, ", "), "check cooling and power supply"}
 	}
 	return check{"clocks", passed, fmt.Sprintf("%.0f MHz, not throttled", g.ClockMHz.Value), ""}
+}
+
+// verdict is passed with a detail, or failed with the error and its remedy.
+func verdict(name string, err error, remedy, detail string) check {
+	if err != nil {
+		return check{name, failed, err.Error(), remedy}
+	}
+	return check{name, passed, detail, ""}
 }
 
 // where is the part of a check's name that names the device.
@@ -160,19 +168,13 @@ func checkLoad(ctx context.Context, d hal.Device) check {
 	if err == nil {
 		err = m.Close()
 	}
-	if err != nil {
-		return check{name, failed, err.Error(), "install a newer driver that supports " + arch}
-	}
-	return check{name, passed, "for " + arch, ""}
+	return verdict(name, err, "install a newer driver that supports "+arch, "for "+arch)
 }
 
 // checkKernel runs the probe twice as one graph and compares every word.
 func checkKernel(ctx context.Context, d hal.Device) check {
-	name := "kernel " + where(d)
-	if err := runProbe(ctx, d); err != nil {
-		return check{name, failed, err.Error(), "see dmesg; try compute-sanitizer or another driver version to tell hardware from software faults"}
-	}
-	return check{name, passed, fmt.Sprintf("%d words correct", probeThreads*probeBlocks), ""}
+	return verdict("kernel "+where(d), runProbe(ctx, d), "see dmesg; try compute-sanitizer or another driver version to tell hardware from software faults",
+		fmt.Sprintf("%d words correct", probeThreads*probeBlocks))
 }
 
 func runProbe(ctx context.Context, d hal.Device) (err error) {
@@ -188,12 +190,12 @@ func runProbe(ctx context.Context, d hal.Device) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, mem.Free()) }()
-	data, want := make([]byte, 4*words), make([]uint32, words)
+	want := make([]uint32, words)
 	for i := range want {
 		want[i] = uint32(7 * i)
-		binary.LittleEndian.PutUint32(data[4*i:], want[i])
 	}
-	if err := mem.Write(data, 0); err != nil {
+	data, err := binary.Append(nil, binary.LittleEndian, want)
+	if err = errors.Join(err, mem.Write(data, 0)); err != nil {
 		return err
 	}
 	all := []hal.Range{{Memory: mem, Bytes: 4 * words}}

@@ -60,7 +60,7 @@ func (t *tool) show(m *machine.Machine, head bool) error {
 	}
 	for i := range m.GPUs {
 		g := &m.GPUs[i]
-		memory := figureSize(g.MemoryUsed) + " of " + figureSize(g.MemoryTotal)
+		memory := memorySize(g.MemoryUsed.Value) + " of " + memorySize(g.MemoryTotal.Value)
 		_, err := fmt.Fprintf(t.out, "%-8s  %3d  %6s  %9s  %8s  %6s  %22s  %s\n", now.Format("15:04:05"), g.Index, g.Utilisation.Format("%.0f"),
 			g.ClockMHz.Format("%.0f"), g.PowerWatts.Format("%.1f"), g.Celsius.Format("%.0f"), memory, strings.Join(throttling(&g.GPU), ", "))
 		if err != nil {

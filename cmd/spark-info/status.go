@@ -38,49 +38,50 @@ func (s *status) failed() bool {
 
 func (s *status) print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	m := s.Machine
-	fmt.Fprintf(t, "machine\t%s\n", identity(m))
-	fmt.Fprintf(t, "platform\t%s, %d CPUs, memory %s, %s available\n", m.Platform, m.CPUs, memorySize(float64(m.MemoryTotal)), memorySize(float64(m.MemoryAvailable)))
-	fmt.Fprintf(t, "driver\t%s\n", driver(m))
-	for i := range m.GPUs {
-		for j, line := range gpu(&m.GPUs[i], i == m.Best) {
-			label := ""
-			if j == 0 {
-				label = fmt.Sprintf("GPU %d", m.GPUs[i].Index)
-			}
+	row := func(label string, lines ...string) {
+		for _, line := range lines {
 			fmt.Fprintf(t, "%s\t%s\n", label, line)
+			label = ""
 		}
+	}
+	m := s.Machine
+	row("machine", identity(m))
+	row("platform", fmt.Sprintf("%s, %d CPUs, memory %s, %s available", m.Platform, m.CPUs, memorySize(float64(m.MemoryTotal)), memorySize(float64(m.MemoryAvailable))))
+	row("driver", driver(m))
+	for i := range m.GPUs {
+		row(fmt.Sprintf("GPU %d", m.GPUs[i].Index), gpu(&m.GPUs[i], i == m.Best)...)
 	}
 	for _, x := range m.Missing {
-		fmt.Fprintf(t, "missing\t%s\n", x)
+		row("missing", x)
 	}
-	d := s.Device
-	memory := "inputs and outputs are copied"
-	if d.Unified {
-		memory = "inputs and outputs are shared with the host"
-	}
-	if d.Error != "" {
-		fmt.Fprintf(t, "device\tnone: %s\n", d.Error)
-	} else {
-		fmt.Fprintf(t, "device\t%s (%s): %s\n", d.Name, d.Backend, memory)
-	}
-	if d.Notice != "" {
-		fmt.Fprintf(t, "\t%s\n", d.Notice)
-	}
-	for i, x := range s.Settings {
-		label := ""
-		if i == 0 {
-			label = "settings"
-		}
-		fmt.Fprintf(t, "%s\t%s = %s (%s)\n", label, x.Name, x.Value, x.From)
+	row("device", s.Device.lines()...)
+	var settings []string
+	for _, x := range s.Settings {
+		settings = append(settings, fmt.Sprintf("%s = %s (%s)", x.Name, x.Value, x.From))
 		for _, warning := range x.Warnings {
-			fmt.Fprintf(t, "\twarning: %s\n", warning)
+			settings = append(settings, "warning: "+warning)
 		}
 	}
+	row("settings", settings...)
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	return printChecks(w, s.Checks)
+}
+
+func (d *device) lines() []string {
+	text := "none: " + d.Error
+	switch {
+	case d.Error != "":
+	case d.Unified:
+		text = fmt.Sprintf("%s (%s): inputs and outputs are shared with the host", d.Name, d.Backend)
+	default:
+		text = fmt.Sprintf("%s (%s): inputs and outputs are copied", d.Name, d.Backend)
+	}
+	if d.Notice == "" {
+		return []string{text}
+	}
+	return []string{text, d.Notice}
 }
 
 func identity(m *machine.Machine) string {
@@ -122,9 +123,9 @@ func gpu(g *machine.GPU, best bool) []string {
 	} else if g.Ordinal < 0 {
 		head += ": hidden from programs by the driver"
 	}
-	memory := "memory " + figureSize(g.MemoryTotal)
+	memory := "memory " + memorySize(g.MemoryTotal.Value)
 	if g.MemoryUsed.OK {
-		memory += ", " + figureSize(g.MemoryUsed) + " used"
+		memory += ", " + memorySize(g.MemoryUsed.Value) + " used"
 	}
 	if g.Unified {
 		memory += ", shared with the CPU"
@@ -146,13 +147,6 @@ func throttling(g *nvml.GPU) []string {
 		reasons = append(reasons, "clock capped, no reason reported: unplug the power supply for a minute")
 	}
 	return reasons
-}
-
-func figureSize(f nvml.Figure) string {
-	if !f.OK {
-		return "n/a"
-	}
-	return memorySize(f.Value)
 }
 
 // memorySize formats bytes of memory; 0 is unknown.

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/profile"
@@ -32,7 +33,7 @@ func (f *flags) open(ctx context.Context, load func(hal.Device) error) (hal.Devi
 		d, notices, err := detect.Use(ctx, detect.Options{Name: f.Device, Check: f.Check}, load)
 		return d, nil, notices, err
 	}
-	if f.Device == detect.CUDA {
+	if f.Device == config.CUDA {
 		return nil, nil, nil, errors.New("--profile runs on the CPU device: leave out --device cuda")
 	}
 	if f.ProfileDevice != "" {

@@ -14,13 +14,6 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 )
 
-// Names of devices. cuda:1 is the second GPU.
-const (
-	Auto = config.Auto
-	CUDA = config.CUDA
-	Emu  = config.Emu
-)
-
 // Options select a device.
 type Options struct {
 	Name  string // auto, cuda, cuda:N or emu; "" and auto leave the choice to the environment (hal/config)
@@ -98,7 +91,7 @@ type candidate struct {
 func list(s *config.Settings, opt Options) (out []candidate, notice string) {
 	cpu := candidate{"the CPU device", func() (hal.Device, error) { return emu.Open(emu.Options{Check: opt.Check}) }}
 	name := s.Device.Value
-	if name == Emu {
+	if name == config.Emu {
 		if s.Device.From == s.GPU.From {
 			notice = fmt.Sprintf("%s: running on the CPU device", s.GPU.From)
 		}
@@ -124,15 +117,15 @@ func list(s *config.Settings, opt Options) (out []candidate, notice string) {
 		err = hal.ErrNoDevice
 	}
 	if err != nil {
-		if name == CUDA {
-			return []candidate{{CUDA, func() (hal.Device, error) { return nil, err }}}, ""
+		if name == config.CUDA {
+			return []candidate{{config.CUDA, func() (hal.Device, error) { return nil, err }}}, ""
 		}
 		return []candidate{cpu}, fmt.Sprintf("not using a GPU (%v); running on the CPU device", Explain(err))
 	}
 	for _, g := range sys.Ranked() {
 		out = append(out, gpu(fmt.Sprintf("cuda:%d (%s)", g.Ordinal, g.Name), g.Ordinal))
 	}
-	if name == CUDA {
+	if name == config.CUDA {
 		return out[:1], ""
 	}
 	return append(out, cpu), ""

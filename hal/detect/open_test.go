@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/internal/fakecuda"
 )
 
@@ -32,7 +33,7 @@ func options(t *testing.T, name, library string, env ...string) Options {
 const missing = "libcuda-that-is-not-there.so"
 
 func TestMachineWithoutDriverGetsTheCPUDevice(t *testing.T) {
-	for _, name := range []string{"", Auto} {
+	for _, name := range []string{"", config.Auto} {
 		d, why, err := Open(context.Background(), options(t, name, missing))
 		require.NoError(t, err)
 		require.Equal(t, "emu", d.Info().Backend)
@@ -43,11 +44,11 @@ func TestMachineWithoutDriverGetsTheCPUDevice(t *testing.T) {
 }
 
 func TestDriverThatIsTooOld(t *testing.T) {
-	d, why, err := Open(context.Background(), options(t, Auto, "libc.so.6"))
+	d, why, err := Open(context.Background(), options(t, config.Auto, "libc.so.6"))
 	require.NoError(t, err)
 	require.Contains(t, why, "driver too old")
 	require.NoError(t, d.Close())
-	_, _, err = Open(context.Background(), options(t, CUDA, "libc.so.6"))
+	_, _, err = Open(context.Background(), options(t, config.CUDA, "libc.so.6"))
 	require.ErrorIs(t, err, hal.ErrDriverTooOld)
 }
 
@@ -74,15 +75,15 @@ func TestDeviceThatWasAskedForIsAnErrorIfItIsMissing(t *testing.T) {
 
 func TestTheEnvironmentTurnsTheGPUOff(t *testing.T) {
 	f := fakecuda.Build(t)
-	d, why, err := Open(context.Background(), options(t, Auto, f.Path, "OPENPILOT_DISABLE_DGX=1"))
+	d, why, err := Open(context.Background(), options(t, config.Auto, f.Path, "OPENPILOT_DISABLE_DGX=1"))
 	require.NoError(t, err)
 	require.Equal(t, "emu", d.Info().Backend)
 	require.Equal(t, "OPENPILOT_DISABLE_DGX: running on the CPU device", why)
-	d, _, err = Open(context.Background(), options(t, CUDA, f.Path, "OPENPILOT_DISABLE_DGX=1"))
+	d, _, err = Open(context.Background(), options(t, config.CUDA, f.Path, "OPENPILOT_DISABLE_DGX=1"))
 	require.NoError(t, err, "a name stands above the environment")
 	require.Equal(t, "cuda", d.Info().Backend)
 	require.NoError(t, d.Close())
-	d, why, err = Open(context.Background(), options(t, Auto, f.Path, "OPENPILOT_DGX_ENABLED=perhaps", "SPARK_DEVICE=emu"))
+	d, why, err = Open(context.Background(), options(t, config.Auto, f.Path, "OPENPILOT_DGX_ENABLED=perhaps", "SPARK_DEVICE=emu"))
 	require.NoError(t, err)
 	require.Equal(t, "emu", d.Info().Backend)
 	require.Equal(t, "OPENPILOT_DGX_ENABLED=perhaps is ignored: want 1 or 0", why)
@@ -90,12 +91,12 @@ func TestTheEnvironmentTurnsTheGPUOff(t *testing.T) {
 
 func TestCopiesAreToldOnce(t *testing.T) {
 	f := fakecuda.Build(t)
-	d, why, err := Open(context.Background(), options(t, Auto, f.Path))
+	d, why, err := Open(context.Background(), options(t, config.Auto, f.Path))
 	require.NoError(t, err)
 	require.Equal(t, "inputs and outputs are copied on each run: Fake GB10 has its own memory", why)
 	require.NoError(t, d.Close())
 	f.Reset(true)
-	d, why, err = Open(context.Background(), options(t, Auto, f.Path))
+	d, why, err = Open(context.Background(), options(t, config.Auto, f.Path))
 	require.NoError(t, err)
 	require.Empty(t, why)
 	require.NoError(t, d.Close())
@@ -116,7 +117,7 @@ func TestNextDeviceIsTakenWhereOneRefuses(t *testing.T) {
 				}
 				return nil
 			}
-			d, notices, err := Use(context.Background(), options(t, Auto, f.Path), try)
+			d, notices, err := Use(context.Background(), options(t, config.Auto, f.Path), try)
 			require.NoError(t, err)
 			require.Equal(t, []string{"cuda", "cuda", "emu"}, tried)
 			require.Equal(t, "emu", d.Info().Backend)
@@ -125,7 +126,7 @@ func TestNextDeviceIsTakenWhereOneRefuses(t *testing.T) {
 			require.Contains(t, notices[0], "; trying cuda:1 (Fake GB10)")
 			require.Contains(t, notices[1], "; trying the CPU device")
 			require.Zero(t, f.Held())
-			_, _, err = Use(context.Background(), options(t, CUDA, f.Path), try)
+			_, _, err = Use(context.Background(), options(t, config.CUDA, f.Path), try)
 			require.ErrorIs(t, err, fault, "asked for by name")
 			require.ErrorContains(t, err, "device cuda:0")
 			require.Zero(t, f.Held())
@@ -137,7 +138,7 @@ func TestFaultsOfTheCallerAreNoReasonForAnotherDevice(t *testing.T) {
 	f := fakecuda.Build(t)
 	wrong := errors.New("no input q")
 	n := 0
-	_, _, err := Use(context.Background(), options(t, Auto, f.Path), func(hal.Device) error { n++; return wrong })
+	_, _, err := Use(context.Background(), options(t, config.Auto, f.Path), func(hal.Device) error { n++; return wrong })
 	require.ErrorIs(t, err, wrong)
 	require.Equal(t, 1, n)
 	require.Zero(t, f.Held())
@@ -151,7 +152,7 @@ func TestDeviceThatCannotBeOpenedMakesWay(t *testing.T) {
 	}{{2, "out of memory"}, {46, "Xid"}, {802, "install the NVIDIA driver"}, {803, "newer NVIDIA driver"}, {101, "visible"}} {
 		f.Reset(true)
 		f.Fail("cuDevicePrimaryCtxRetain", 0, c.code)
-		d, why, err := Open(context.Background(), options(t, Auto, f.Path))
+		d, why, err := Open(context.Background(), options(t, config.Auto, f.Path))
 		require.NoError(t, err)
 		require.Equal(t, "emu", d.Info().Backend)
 		if c.code != 2 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/hal/detect"
 )
 
@@ -15,7 +16,7 @@ func openDevice(tb testing.TB) hal.Device {
 	tb.Helper()
 	name := os.Getenv("SPARK_DEVICE")
 	if name == "" {
-		name = detect.CUDA
+		name = config.CUDA
 	}
 	d, _, err := detect.Open(context.Background(), detect.Options{Name: name})
 	if errors.Is(err, hal.ErrNoDriver) || errors.Is(err, hal.ErrNoDevice) {
