@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"html/template"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 )
 
 // group holds the results of one model in all precisions.
@@ -35,7 +37,7 @@ func (r *Report) WriteHTML(path string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(path, out.Bytes())
+	return atomicfile.Write(path, out.Bytes())
 }
 
 // groups groups the results by model, in the order in which they were measured.

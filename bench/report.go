@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/hal/nvml"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -138,25 +138,5 @@ func (r *Report) Write(path string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(path, append(raw, '\n'))
-}
-
-// writeFile replaces a file atomically.
-func writeFile(path string, raw []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".bench-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(raw)
-	if closeErr := tmp.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Chmod(tmp.Name(), 0o644)
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return atomicfile.Write(path, append(raw, '\n'))
 }

@@ -1,12 +1,9 @@
 package onnx
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
-
 	"google.golang.org/protobuf/proto"
 
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -20,32 +17,12 @@ func (m *Model) Marshal() ([]byte, error) {
 }
 
 // Save writes the model to path, which is either replaced as a whole or left as it was. External data is not copied.
-func (m *Model) Save(path string) (err error) {
+func (m *Model) Save(path string) error {
 	data, err := m.Marshal()
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-			err = fmt.Errorf("writing %s: %w", path, err)
-		}
-	}()
-	if _, err = f.Write(data); err != nil {
-		f.Close()
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Chmod(f.Name(), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return atomicfile.Write(path, data)
 }
 
 // TensorFile encodes a tensor as a file of its own, as ONNX test data sets hold them.

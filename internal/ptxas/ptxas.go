@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/python"
 )
 
@@ -131,15 +132,7 @@ func (t *Tool) store(key string, r *Result) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(t.Cache, "tmp")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(raw)
-	if err := errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), filepath.Join(t.Cache, key+".json"))
+	return atomicfile.Write(filepath.Join(t.Cache, key+".json"), raw)
 }
 
 var (

@@ -5,15 +5,12 @@ package report
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/profile"
@@ -156,13 +153,9 @@ func (r *Report) Write(path string) error {
 	return s.Commit()
 }
 
-// Staged is a report written beside its place: what can fail has been done, and what else a command writes can be written
-// before it appears.
-type Staged struct{ tmp, path string }
-
-// Stage writes the report beside its place. The caller commits or discards it.
-func (r *Report) Stage(path string) (*Staged, error) {
-	fail := func(err error) (*Staged, error) { return nil, fmt.Errorf("report %s: %w", path, err) }
+// Stage writes the report beside its path, so that a command can write what may fail before the report appears. The caller
+// commits or discards it.
+func (r *Report) Stage(path string) (*atomicfile.Staged, error) {
 	finite := *r
 	finite.Outputs = slices.Clone(r.Outputs)
 	for i := range finite.Outputs { // JSON has no infinity
@@ -176,17 +169,15 @@ func (r *Report) Stage(path string) (*Staged, error) {
 	}
 	raw, err := json.MarshalIndent(&finite, "", " ")
 	if err != nil {
-		return fail(err)
+		return nil, fmt.Errorf("report %s: %w", path, err)
 	}
-	tmp, err := create(path)
+	return stage(path, append(raw, '\n'))
+}
+
+func stage(path string, data []byte) (*atomicfile.Staged, error) {
+	s, err := atomicfile.Stage(path, data)
 	if err != nil {
-		return fail(err)
-	}
-	s := &Staged{tmp.Name(), path}
-	_, err = tmp.Write(append(raw, '\n'))
-	if err = errors.Join(err, tmp.Close(), os.Chmod(s.tmp, 0o644)); err != nil {
-		s.Discard()
-		return fail(err)
+		return nil, fmt.Errorf("report %s: %w", path, err)
 	}
 	return s, nil
 }
@@ -203,40 +194,14 @@ func finiteSlices(list []calibrate.Quality) []calibrate.Quality {
 	return list
 }
 
-// create opens a file beside path, which is to take its place.
-func create(path string) (*os.File, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return nil, errors.New("it is a directory: name a file")
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".report-*")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no directory %s: make it first", filepath.Dir(path))
-	}
-	return tmp, err
-}
-
-// CheckPath says before long work whether a report could be written there.
+// CheckPath reports before long work whether a report could be written to path.
 func CheckPath(path string) error {
-	tmp, err := create(path)
+	s, err := stage(path, nil)
 	if err == nil {
-		err = errors.Join(tmp.Close(), os.Remove(tmp.Name()))
+		s.Discard()
 	}
-	if err != nil {
-		return fmt.Errorf("report %s: %w", path, err)
-	}
-	return nil
+	return err
 }
-
-// Commit moves the report to its place.
-func (s *Staged) Commit() error {
-	if err := os.Rename(s.tmp, s.path); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
-}
-
-// Discard removes what Stage wrote; after Commit it does nothing.
-func (s *Staged) Discard() { os.Remove(s.tmp) }
 
 // Time fills in the figures of a run, in milliseconds; the first of several runs counts like the others.
 func (r *Report) Time(times []time.Duration) {
