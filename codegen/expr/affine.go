@@ -1,8 +1,10 @@
 package expr
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
+	"slices"
 	"sort"
 )
 
@@ -257,25 +259,9 @@ func (b *Builder) split(e *Expr, c int64) (whole, rest, small *Expr, g int64, ok
 	}
 	all := sum{t: e.Type}
 	all.addExpr(e, 1)
-	w, r := sum{t: e.Type}, sum{t: e.Type}
-	for _, t := range all.terms {
-		if t.c%c == 0 {
-			w.add(t.atom, t.c/c)
-		} else {
-			r.add(t.atom, t.c)
-		}
-	}
-	w.k, r.k = floorDiv(all.k, c), floorMod(all.k, c)
+	w, r := all.divide(c)
 	for _, g := range splitCandidates(r, c) {
-		hi, lo := sum{t: e.Type}, sum{t: e.Type}
-		for _, t := range r.terms {
-			if t.c%g == 0 {
-				hi.add(t.atom, t.c/g)
-			} else {
-				lo.add(t.atom, t.c)
-			}
-		}
-		hi.k, lo.k = floorDiv(r.k, g), floorMod(r.k, g)
+		hi, lo := r.divide(g)
 		s := b.affine(lo)
 		if s.Lo < 0 || s.Hi >= g {
 			continue
@@ -289,34 +275,33 @@ func (b *Builder) split(e *Expr, c int64) (whole, rest, small *Expr, g int64, ok
 	return b.affine(w), b.affine(r), b.Zero(e.Type), 1, true
 }
 
+// divide takes a sum apart as c·q + r: q has the terms that c divides.
+func (s *sum) divide(c int64) (q, r sum) {
+	q, r = sum{t: s.t, k: floorDiv(s.k, c)}, sum{t: s.t, k: floorMod(s.k, c)}
+	for _, t := range s.terms {
+		if t.c%c == 0 {
+			q.add(t.atom, t.c/c)
+		} else {
+			r.add(t.atom, t.c)
+		}
+	}
+	return q, r
+}
+
 // splitCandidates lists divisors g > 1 of c, largest first, that divide some coefficient or c itself.
 func splitCandidates(r sum, c int64) []int64 {
 	set := []int64{c}
-	add := func(g int64) {
-		if g <= 1 {
-			return
-		}
-		for _, x := range set {
-			if x == g {
-				return
-			}
-		}
-		set = append(set, g)
-	}
 	for _, t := range r.terms {
-		add(gcd(t.c, c))
+		if g := gcd(t.c, c); g > 1 && !slices.Contains(set, g) {
+			set = append(set, g)
+		}
 	}
-	sort.Slice(set, func(i, j int) bool { return set[i] > set[j] })
+	slices.SortFunc(set, func(x, y int64) int { return cmp.Compare(y, x) })
 	return set
 }
 
 // Zero is the zero of a type.
-func (b *Builder) Zero(t Type) *Expr {
-	if t.IsFloat() {
-		return b.Float(t, 0)
-	}
-	return b.ConstInt(t, 0)
-}
+func (b *Builder) Zero(t Type) *Expr { return b.Number(t, 0) }
 
 // FloorDiv is ⌊e/c⌋ for a positive constant.
 func (b *Builder) FloorDiv(e *Expr, c int64) *Expr {

@@ -75,19 +75,17 @@ func varNames(vs []*Expr) string {
 // Identity is the neutral element of a reduction.
 func (b *Builder) Identity(op ReduceOp, t Type) *Expr {
 	lo, hi := typeRange(t)
-	switch op {
-	case Sum:
+	switch {
+	case op == Sum:
 		return b.Zero(t)
-	case Prod:
+	case op == Prod:
 		return b.Number(t, 1)
-	case Max:
-		if t.IsFloat() {
-			return b.Float(t, math.Inf(-1))
-		}
-		return b.ConstInt(t, lo)
-	}
-	if t.IsFloat() {
+	case t.IsFloat() && op == Max:
+		return b.Float(t, math.Inf(-1))
+	case t.IsFloat():
 		return b.Float(t, math.Inf(1))
+	case op == Max:
+		return b.ConstInt(t, lo)
 	}
 	return b.ConstInt(t, hi)
 }

@@ -144,20 +144,17 @@ func (s *source) packageDoc() string {
 }
 
 func (s *source) types(f *File) {
-	f.Comment("Inputs are the model's inputs in device-visible memory: fill them before Run. They keep their contents.")
-	f.Type().Id("Inputs").StructFunc(func(g *Group) {
-		for _, q := range s.inputs {
-			g.Comment(fmt.Sprintf("%s is %q: %s, row-major.", q.name, q.port.Name, shape(q.port)))
-			g.Id(q.name).Index().Add(element(q.port.DType))
-		}
-	})
-	f.Comment("Outputs are the model's outputs. They are valid until the next Run.")
-	f.Type().Id("Outputs").StructFunc(func(g *Group) {
-		for _, q := range s.outputs {
-			g.Comment(fmt.Sprintf("%s is %q: %s, row-major.", q.name, q.port.Name, shape(q.port)))
-			g.Id(q.name).Index().Add(element(q.port.DType))
-		}
-	})
+	ports := func(name, doc string, fields []field) {
+		f.Comment(name + doc)
+		f.Type().Id(name).StructFunc(func(g *Group) {
+			for _, q := range fields {
+				g.Comment(fmt.Sprintf("%s is %q: %s, row-major.", q.name, q.port.Name, shape(q.port)))
+				g.Id(q.name).Index().Add(element(q.port.DType))
+			}
+		})
+	}
+	ports("Inputs", " are the model's inputs in device-visible memory: fill them before Run. They keep their contents.", s.inputs)
+	ports("Outputs", " are the model's outputs. They are valid until the next Run.", s.outputs)
 	for _, a := range s.slices {
 		f.Comment(fmt.Sprintf("%s is elements %d to %d of %s.", a.name, a.slice.Start, a.slice.Stop, a.output.name))
 		f.Func().Params(Id("o").Op("*").Id("Outputs")).Id(a.name).Params().Index().Add(element(a.output.port.DType)).Block(
@@ -229,22 +226,20 @@ func (s *source) methods(f *File) {
 	m := Id("m").Op("*").Id("Model")
 	f.Comment("Inputs returns the inputs, to be filled in place.")
 	f.Func().Params(m.Clone()).Id("Inputs").Params().Op("*").Id("Inputs").Block(Return(Op("&").Id("m").Dot("in")))
-	f.Comment("Run runs the model on the current inputs and returns the outputs, which the next Run overwrites.")
-	f.Func().Params(m.Clone()).Id("Run").Params(Id("ctx").Qual("context", "Context")).Params(Op("*").Id("Outputs"), Error()).Block(
-		If(Err().Op(":=").Id("m").Dot("session").Dot("Run").Call(Id("ctx")), Err().Op("!=").Nil()).Block(Return(Nil(), Err())),
-		Return(Op("&").Id("m").Dot("out"), Nil()),
-	)
-	runs := namer{"Run": true}
-	for _, e := range s.program.Variants[0].Entries {
-		if e.Name == "run" {
-			continue
-		}
-		name := runs.name("Run_" + e.Name)
-		f.Comment(fmt.Sprintf("%s runs the entry %q and returns the outputs, of which it changes those that it computes.", name, e.Name))
+	run := func(name, doc string, call *Statement) {
+		f.Comment(name + doc)
 		f.Func().Params(m.Clone()).Id(name).Params(Id("ctx").Qual("context", "Context")).Params(Op("*").Id("Outputs"), Error()).Block(
-			If(Err().Op(":=").Id("m").Dot("session").Dot("RunEntry").Call(Id("ctx"), Lit(e.Name)), Err().Op("!=").Nil()).Block(Return(Nil(), Err())),
+			If(Err().Op(":=").Id("m").Dot("session").Add(call), Err().Op("!=").Nil()).Block(Return(Nil(), Err())),
 			Return(Op("&").Id("m").Dot("out"), Nil()),
 		)
+	}
+	run("Run", " runs the model on the current inputs and returns the outputs, which the next Run overwrites.", Dot("Run").Call(Id("ctx")))
+	runs := namer{"Run": true}
+	for _, e := range s.program.Variants[0].Entries {
+		if e.Name != "run" {
+			run(runs.name("Run_"+e.Name), fmt.Sprintf(" runs the entry %q and returns the outputs, of which it changes those that it computes.", e.Name),
+				Dot("RunEntry").Call(Id("ctx"), Lit(e.Name)))
+		}
 	}
 	setters := namer{}
 	for _, st := range s.program.States {

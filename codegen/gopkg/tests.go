@@ -1,7 +1,8 @@
 package gopkg
 
 import (
-	"sort"
+	"maps"
+	"slices"
 
 	. "github.com/dave/jennifer/jen"
 )
@@ -109,11 +110,4 @@ func (s *source) test() ([]byte, error) {
 	return render(f)
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -125,22 +125,27 @@ func firstSet(u []byte) int {
 	return slices.IndexFunc(u, func(b byte) bool { return b != 0 })
 }
 
+// defined checks that a lane reads only bytes that were written.
+func (c *blockCheck) defined(w *warp, in *inst, s *span, lane int, size uint64) {
+	if u := s.mem.undefined; u != nil {
+		addr := s.lo + w.off[lane]
+		if i := firstSet(u[addr-s.mem.addr:][:size]); i >= 0 {
+			w.violate(Uninitialized, in, lane, c.b.l.describe(addr+uint64(i)), "")
+		}
+	}
+}
+
 func (c *blockCheck) globalRead(w *warp, in *inst, s *span, mask uint32, size uint64) {
 	if !s.constant {
 		c.early(w, in, s, mask)
 	}
-	undefined, own := s.mem.undefined, s.owners
-	if undefined == nil && own == nil {
+	own := s.owners
+	if s.mem.undefined == nil && own == nil {
 		return
 	}
-	base := s.lo - s.mem.addr
 	for l := range lanes(mask) {
 		addr := s.lo + w.off[l]
-		if undefined != nil {
-			if i := firstSet(undefined[base+w.off[l]:][:size]); i >= 0 {
-				w.violate(Uninitialized, in, l, c.b.l.describe(addr+uint64(i)), "")
-			}
-		}
+		c.defined(w, in, s, l, size)
 		if own == nil {
 			continue
 		}
@@ -192,13 +197,8 @@ func (c *blockCheck) globalWrite(w *warp, in *inst, s *span, mask uint32, size u
 // atomic is a read-modify-write, which races only with plain accesses.
 func (c *blockCheck) atomic(w *warp, in *inst, s *span, mask uint32) {
 	c.early(w, in, s, mask)
-	base := s.lo - s.mem.addr
 	for l := range lanes(mask) {
-		if u := s.mem.undefined; u != nil {
-			if i := firstSet(u[base+w.off[l]:][:4]); i >= 0 {
-				w.violate(Uninitialized, in, l, c.b.l.describe(s.lo+w.off[l]+uint64(i)), "")
-			}
-		}
+		c.defined(w, in, s, l, 4)
 		o := s.owners
 		for g, last := w.off[l]>>o.shift, (w.off[l]+3)>>o.shift; g <= last; g++ {
 			old := atomic.SwapUint64(&o.writer[g], stampOf(w, l, true))

@@ -1,10 +1,5 @@
 package ptx
 
-import (
-	"cmp"
-	"unsafe"
-)
-
 // compareRows: comparison and selection (PTX ISA 9.7.6, 9.7.7). The comparisons are false with a NaN, but neu and nan.
 var compareRows = []row{
 	{op: "setp.eq.$", types: "u32 s32 u64 s64 f32 f64", args: "=pred $ $", since: v10, kind: KindInt, eval: compare(equal)},
@@ -15,7 +10,7 @@ var compareRows = []row{
 	{op: "setp.ge.$", types: "u32 s32", args: "=pred $ $", since: v10, kind: KindInt, eval: compare(greater | equal)},
 	{op: "setp.neu.$", types: "f32 f64", args: "=pred $ $", since: v10, kind: KindInt, eval: compare(less | greater | unordered)},
 	{op: "setp.nan.f64", args: "=pred f64 f64", since: v10, kind: KindInt, eval: compare(unordered)["f64"]},
-	{op: "selp.$", args: "=$ $? $! pred", since: v10, kind: KindInt, eval: by{"b32": chooseR, "b64": chooseQ, "f32": chooseR, "f64": chooseQ}},
+	{op: "selp.$", args: "=$ $? $! pred", since: v10, kind: KindInt, eval: by{"b32": choose[uint32], "b64": choose[uint64], "f32": choose[uint32], "f64": choose[uint64]}},
 }
 
 // relation is a set of outcomes of a comparison.
@@ -30,22 +25,18 @@ const (
 
 // compare holds where one of the outcomes comes about.
 func compare(r relation) by {
-	return by{"u32": compare32[uint32](r), "s32": compare32[int32](r), "f32": compare32[float32](r),
-		"u64": compare64[uint64](r), "s64": compare64[int64](r), "f64": compare64[float64](r)}
+	return by{"u32": comparison[uint32, uint32](r), "s32": comparison[int32, uint32](r), "f32": comparison[float32, uint32](r),
+		"u64": comparison[uint64, uint64](r), "s64": comparison[int64, uint64](r), "f64": comparison[float64, uint64](r)}
 }
 
-func compare32[T cmp.Ordered](r relation) func(a, b *Row32) uint32 {
+// comparison compares rows as values of T, which has the size of their elements.
+func comparison[T lane, U integer](r relation) func(a, b *[32]U) uint32 {
 	f := lanesOf[T](r)
-	return func(a, b *Row32) uint32 { return f((*[32]T)(unsafe.Pointer(a)), (*[32]T)(unsafe.Pointer(b))) }
-}
-
-func compare64[T cmp.Ordered](r relation) func(a, b *Row64) uint32 {
-	f := lanesOf[T](r)
-	return func(a, b *Row64) uint32 { return f((*[32]T)(unsafe.Pointer(a)), (*[32]T)(unsafe.Pointer(b))) }
+	return func(a, b *[32]U) uint32 { return f(as[T](a), as[T](b)) }
 }
 
 // lanesOf compares lane by lane, a bit each.
-func lanesOf[T cmp.Ordered](r relation) func(a, b *[32]T) uint32 {
+func lanesOf[T lane](r relation) func(a, b *[32]T) uint32 {
 	lt := func(a, b *[32]T) (m uint32) {
 		for l := range a {
 			if a[l] < b[l] {
@@ -81,17 +72,10 @@ func lanesOf[T cmp.Ordered](r relation) func(a, b *[32]T) uint32 {
 	return func(a, b *[32]T) uint32 { return ^(lt(a, b) | lt(b, a) | eq(a, b)) } // unordered
 }
 
-// chooseR and chooseQ take a where the predicate is set, else b.
-func chooseR(d, a, b *Row32, p uint32) {
+// choose takes a where the predicate is set, else b.
+func choose[T integer](d, a, b *[32]T, p uint32) {
 	for l := range d {
-		d[l] = b[l] ^ (a[l]^b[l])&-(p&1)
-		p >>= 1
-	}
-}
-
-func chooseQ(d, a, b *Row64, p uint32) {
-	for l := range d {
-		d[l] = b[l] ^ (a[l]^b[l])&-uint64(p&1)
+		d[l] = b[l] ^ (a[l]^b[l])&-T(p&1)
 		p >>= 1
 	}
 }
