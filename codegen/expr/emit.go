@@ -252,42 +252,24 @@ func (b *Builder) partial(e *Expr, avail *varSet) (*Expr, []bool) {
 func (m *Emitter) Hoist(es []*Expr) {
 	avail := &m.top().avail
 	var found []*Expr
-	seen := map[*Expr]bool{}
-	var walk func(e *Expr)
-	walk = func(e *Expr) {
-		if seen[e] || e.Op == OpConst || e.Op == OpVar {
-			return
-		}
-		seen[e] = true
-		if _, ok := m.lookup(e); ok {
-			return
-		}
+	m.walk(es, func(e *Expr) []*Expr {
 		if e.free.subsetOf(avail) {
 			found = append(found, e)
-			return
+			return nil
 		}
-		if e.Op == OpAffine {
-			if p, _ := m.B.partial(e, avail); p != nil && p.Op != OpVar {
-				walk(p)
+		switch e.Op {
+		case OpAffine:
+			if p, _ := m.B.partial(e, avail); p != nil {
+				return append([]*Expr{p}, e.Args...)
 			}
-		}
-		if e.Op == OpLoad {
+		case OpLoad:
 			// Only the variable part of the index is computed inside; a constant offset goes into the instruction.
 			if x := e.Args[0]; x.Op == OpAffine && x.I != 0 {
-				walk(m.B.Offset(x, -x.I))
-				for _, a := range e.Args[1:] {
-					walk(a)
-				}
-				return
+				return append([]*Expr{m.B.Offset(x, -x.I)}, e.Args[1:]...)
 			}
 		}
-		for _, a := range e.Args {
-			walk(a)
-		}
-	}
-	for _, e := range es {
-		walk(e)
-	}
+		return e.Args
+	}, func(*Expr) {})
 	m.EmitAll(found)
 }
 

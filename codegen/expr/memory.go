@@ -83,11 +83,16 @@ func (m *Emitter) early(e *Expr) bool {
 
 // pending visits what is still to be computed for es, arguments before users, without entering reductions.
 func (m *Emitter) pending(es []*Expr, visit func(*Expr)) {
-	m.walk(es, func(e *Expr) bool { return e.Op != OpReduce }, visit)
+	m.walk(es, func(e *Expr) []*Expr {
+		if e.Op == OpReduce {
+			return nil
+		}
+		return e.Args
+	}, visit)
 }
 
-// walk visits what is still to be computed for es, arguments before users; those of nodes that into leaves out are not.
-func (m *Emitter) walk(es []*Expr, into func(*Expr) bool, visit func(*Expr)) {
+// walk visits what is still to be computed for es, after what below says of each node.
+func (m *Emitter) walk(es []*Expr, below func(*Expr) []*Expr, visit func(*Expr)) {
 	seen := map[*Expr]bool{}
 	var walk func(e *Expr)
 	walk = func(e *Expr) {
@@ -98,10 +103,8 @@ func (m *Emitter) walk(es []*Expr, into func(*Expr) bool, visit func(*Expr)) {
 		if _, ok := m.lookup(e); ok {
 			return
 		}
-		if into(e) {
-			for _, a := range e.Args {
-				walk(a)
-			}
+		for _, a := range below(e) {
+			walk(a)
 		}
 		visit(e)
 	}

@@ -35,7 +35,12 @@ func (m *Emitter) heightOf(e *Expr) int {
 func (m *Emitter) reductions(es []*Expr) {
 	avail := &m.top().avail
 	var found []*Expr
-	m.walk(es, func(e *Expr) bool { return m.heightOf(e) > 0 }, func(e *Expr) {
+	m.walk(es, func(e *Expr) []*Expr {
+		if m.heightOf(e) == 0 {
+			return nil
+		}
+		return e.Args
+	}, func(e *Expr) {
 		if e.Op == OpReduce && e.free.subsetOf(avail) {
 			found = append(found, e)
 		}

@@ -150,27 +150,17 @@ func (f *frame) rows(s *schedule) {
 	k.I("mad.lo.s32", r, f.special("%ctaid.x"), ptx.Imm(int64(s.teams)), team)
 	f.m.Bind(row, r)
 	// Teams beyond the last row compute that one again and write nothing: all threads stay together at barriers.
-	var valid *expr.Expr
+	valid := b.Bool(true)
 	if s.blocks*s.teams > count || row.Hi >= int64(count) {
 		valid = b.Lt(row, b.Int(count))
 		row = b.Min(row, b.Int(count-1))
 	}
 	if !s.adjacent {
 		first := b.Eq(t.Lane, b.Int(0))
-		f.store(b.Scale(row, int64(s.vector)), s.vector, and(b, valid, first))
+		f.store(b.Scale(row, int64(s.vector)), s.vector, b.And(valid, first))
 		return
 	}
 	f.columns(s, row, valid)
-}
-
-func and(b *expr.Builder, p, q *expr.Expr) *expr.Expr {
-	switch {
-	case p == nil:
-		return q
-	case q == nil:
-		return p
-	}
-	return b.And(p, q)
 }
 
 // columns computes the elements of a row: thread l of the team takes vectors l, l+T, l+2T …
@@ -208,10 +198,7 @@ func (f *frame) columns(s *schedule, row, valid *expr.Expr) {
 		if vectors%s.team != 0 {
 			at = b.Min(at, b.Int(vectors-1))
 		}
-		if in.IsConstInt(1) {
-			in = nil
-		}
-		f.store(element(b.Scale(at, int64(s.vector))), s.vector, and(b, valid, in))
+		f.store(element(b.Scale(at, int64(s.vector))), s.vector, b.And(valid, in))
 	}
 	// The row's reductions come first, outside any loop.
 	f.shared(s, element)

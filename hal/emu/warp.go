@@ -155,29 +155,29 @@ func (w *warp) run(budget int64) int64 {
 		}
 		switch in.kind {
 		case kindR:
-			d := w.resultR(in, mask)
+			d := resultRow(&r[in.d], &w.tr, mask)
 			in.fR(d, &r[in.a], &r[in.b], &r[in.c])
-			w.keepR(in, d, mask)
+			keepLanes(&r[in.d], d, mask)
 		case kindQ:
-			d := w.resultQ(in, mask)
+			d := resultRow(&q[in.d], &w.tq, mask)
 			in.fQ(d, &q[in.a], &q[in.b], &q[in.c])
-			w.keepQ(in, d, mask)
+			keepLanes(&q[in.d], d, mask)
 		case kindQR:
 			c := &w.tq // mul.wide has no third operand, and there may be no Q row but the destination
 			if int(in.c) < len(q) {
 				c = &q[in.c]
 			}
-			d := w.resultQ(in, mask)
+			d := resultRow(&q[in.d], &w.tq, mask)
 			in.fQR(d, &r[in.a], &r[in.b], c)
-			w.keepQ(in, d, mask)
+			keepLanes(&q[in.d], d, mask)
 		case kindRQ:
-			d := w.resultR(in, mask)
+			d := resultRow(&r[in.d], &w.tr, mask)
 			in.fRQ(d, &q[in.a])
-			w.keepR(in, d, mask)
+			keepLanes(&r[in.d], d, mask)
 		case kindQQR:
-			d := w.resultQ(in, mask)
+			d := resultRow(&q[in.d], &w.tq, mask)
 			in.fQQR(d, &q[in.a], &r[in.b])
-			w.keepQ(in, d, mask)
+			keepLanes(&q[in.d], d, mask)
 		case kindPR:
 			p[in.d] = p[in.d]&^mask | in.fPR(&r[in.a], &r[in.b])&mask
 		case kindPQ:
@@ -185,13 +185,13 @@ func (w *warp) run(budget int64) int64 {
 		case kindP:
 			p[in.d] = p[in.d]&^mask | in.fP(p[in.a], p[in.b])&mask
 		case kindSelR:
-			d := w.resultR(in, mask)
+			d := resultRow(&r[in.d], &w.tr, mask)
 			in.fSel(d, &r[in.a], &r[in.b], p[in.c])
-			w.keepR(in, d, mask)
+			keepLanes(&r[in.d], d, mask)
 		case kindSelQ:
-			d := w.resultQ(in, mask)
+			d := resultRow(&q[in.d], &w.tq, mask)
 			in.fSelQ(d, &q[in.a], &q[in.b], p[in.c])
-			w.keepQ(in, d, mask)
+			keepLanes(&q[in.d], d, mask)
 		case kindBranch:
 			if in.def.Together == ptx.AgreeingLanes && mask != w.mask && mask != 0 {
 				w.violate(Divergence, in, w.firstLane(), "", "lanes %#x of %#x take it", mask, w.mask)
@@ -276,31 +276,17 @@ func (w *warp) together(in *inst, mask, want uint32) {
 	}
 }
 
-// resultR is where an instruction puts its result: the destination, or a row of which keepR takes the executing lanes.
-func (w *warp) resultR(in *inst, mask uint32) *row32 {
+// resultRow is where an instruction puts its result: the row, or a spare one of which keepLanes takes the executing lanes.
+func resultRow[T uint32 | uint64](row, spare *[32]T, mask uint32) *[32]T {
 	if mask == all32 {
-		return &w.r[in.d]
+		return row
 	}
-	return &w.tr
+	return spare
 }
 
-func (w *warp) keepR(in *inst, d *row32, mask uint32) {
+func keepLanes[T uint32 | uint64](row, result *[32]T, mask uint32) {
 	if mask != all32 {
-		blend(&w.r[in.d], d, mask)
-	}
-}
-
-// resultQ and keepQ are those of 64-bit rows.
-func (w *warp) resultQ(in *inst, mask uint32) *row64 {
-	if mask == all32 {
-		return &w.q[in.d]
-	}
-	return &w.tq
-}
-
-func (w *warp) keepQ(in *inst, d *row64, mask uint32) {
-	if mask != all32 {
-		blend(&w.q[in.d], d, mask)
+		blend(row, result, mask)
 	}
 }
 

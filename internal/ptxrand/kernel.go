@@ -387,14 +387,12 @@ func (g *generator) copyAsync() {
 	a := k.Reg(ptx.B64)
 	k.I("mad.wide.u32", a, g.tid, ptx.Imm(16), g.input)
 	count := ptx.Operand(ptx.Imm(size))
-	switch r.IntN(4) {
-	case 0:
-		v := k.Reg(ptx.B32)
-		k.I("selp.b32", v, ptx.Imm(size), ptx.Imm(0), g.any(ptx.Pred))
-		count = v
-	case 1:
-		v := k.Reg(ptx.B32)
-		k.I("selp.b32", v, ptx.Imm(size), ptx.Imm(r.IntN(size)), g.any(ptx.Pred))
+	if n := r.IntN(4); n < 2 {
+		v, some := k.Reg(ptx.B32), 0
+		if n == 1 {
+			some = r.IntN(size)
+		}
+		k.I("selp.b32", v, ptx.Imm(size), ptx.Imm(some), g.any(ptx.Pred))
 		count = v
 	}
 	ops := []ptx.Operand{g.within(g.own, 0, threadShared)(size), ptx.At(a, 16*r.IntN(64)), ptx.Imm(size), count}

@@ -89,11 +89,19 @@ func (e *emitter) locateSome(row int32, size, mask int) {
 	s := e.site()
 	e.mov64(r12, s)
 	e.mov64(r13, s.plus(8))
+	e.checkLanes(mask, size, func() {
+		e.mov64(rax, e.laneQ(row))
+		e.alu64(aluSub, rax, r12)
+	})
+	e.mov64(rBase, s.plus(16))
+}
+
+// checkLanes bails unless the offsets of the lanes, which offset puts into rax, are aligned and no greater than r13.
+func (e *emitter) checkLanes(mask, size int, offset func()) {
 	e.alu32(aluXor, rcx, rcx)
 	bail := e.bail()
 	e.eachLane(mask, func() {
-		e.mov64(rax, e.laneQ(row))
-		e.alu64(aluSub, rax, r12)
+		offset()
 		e.alu64(aluOr, rcx, rax)
 		e.alu64(aluCmp, rax, r13)
 		e.jcc(ccA, bail)
@@ -102,7 +110,6 @@ func (e *emitter) locateSome(row int32, size, mask int) {
 		e.test32i(rcx, int32(size-1))
 		e.jcc(ccNE, bail)
 	}
-	e.mov64(rBase, s.plus(16))
 }
 
 // locateAll is locateSome for all lanes; with AVX-512 the offsets are left in registers 16–19.
@@ -344,19 +351,10 @@ func (e *emitter) sharedLimit(size int) {
 // sharedSome checks the running lanes' shared addresses row+imm, lane by lane.
 func (e *emitter) sharedSome(row int32, imm int64, size, mask int) {
 	e.sharedLimit(size)
-	e.alu32(aluXor, rcx, rcx)
-	bail := e.bail()
-	e.eachLane(mask, func() {
+	e.checkLanes(mask, size, func() {
 		e.mov32(rax, e.laneR(row))
 		e.alu32i(aluAdd, rax, int32(uint32(imm)-sharedBase))
-		e.alu32(aluOr, rcx, rax)
-		e.alu64(aluCmp, rax, r13)
-		e.jcc(ccA, bail)
 	})
-	if size > 1 {
-		e.test32i(rcx, int32(size-1))
-		e.jcc(ccNE, bail)
-	}
 }
 
 // sharedAll checks all lanes' shared addresses and leaves the offsets in registers 16 and 17 and in the scratch memory at r14
