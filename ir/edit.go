@@ -203,7 +203,7 @@ func (g *Graph) CloneMapped() (*Graph, map[*Value]*Value) {
 // constants by content, bodies, outputs.
 func (g *Graph) Equal(h *Graph) bool { return g.Diff(h) == "" }
 
-// Diff describes the first difference that Equal sees, or returns "".
+// Diff describes the first difference between two graphs, or returns "".
 func (g *Graph) Diff(h *Graph) string {
 	if len(g.Inputs) != len(h.Inputs) || len(g.Nodes) != len(h.Nodes) || len(g.Outputs) != len(h.Outputs) {
 		return fmt.Sprintf("%d inputs, %d nodes, %d outputs against %d, %d, %d",

@@ -31,7 +31,7 @@ func parseEinsum(n *Node) (*einsum, error) {
 		for j := range len(term) {
 			c, d := term[j], t.Shape[j]
 			if c < 'A' || c > 'Z' && c < 'a' || c > 'z' {
-				return nil, fmt.Errorf("equation %q: %q is no letter", eq, c)
+				return nil, fmt.Errorf("equation %q: %q is not a letter", eq, c)
 			}
 			if have, ok := e.size[c]; ok && have != d && have != 1 && d != 1 {
 				return nil, fmt.Errorf("equation %q: %c is both %d and %d", eq, c, have, d)

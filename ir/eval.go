@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// EvalOptions say how a graph is evaluated.
+// EvalOptions control how a graph is evaluated.
 type EvalOptions struct {
 	// Round rounds every node's outputs to their element type, as a program that stores each of them does. In the body of
 	// a Region values are rounded only where the body casts and at the region's outputs. Without it floating-point values

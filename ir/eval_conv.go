@@ -198,7 +198,7 @@ func evalConvInt(n *Node, in []*Array, ws []window, out *Array) ([]*Array, error
 	return []*Array{out}, nil
 }
 
-// evalConvTranspose gathers: an output position o meets the input at (o+begin-tap·dilation)/stride where that is whole.
+// evalConvTranspose gathers: an output position o reads the input at (o+begin-tap·dilation)/stride where that is whole.
 func evalConvTranspose(n *Node, in []*Array) ([]*Array, error) {
 	x, w, out := in[0], in[1], NewArray(n.Outputs[0].Type)
 	ws, err := n.windows(w.Shape[2:])

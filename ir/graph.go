@@ -82,7 +82,7 @@ func (n *Node) In(i int) *Value {
 	return nil
 }
 
-// Graph is a typed dataflow graph of static shapes. Nodes are in topological order (the verifier holds it).
+// Graph is a typed dataflow graph of static shapes. Nodes are in topological order (the verifier checks it).
 type Graph struct {
 	Name    string
 	Inputs  []*Value
@@ -110,7 +110,7 @@ type Codes struct {
 }
 
 // Attrs are the attributes of a node by name. Values are bool, int, float64, string, DType, []int, []float64, []bool or
-// []string; which ones an op has is said in its row of the op table.
+// []string; an op's row in the op table lists which it has.
 type Attrs map[string]any
 
 // Int returns the attribute, or the default if it is absent. The verifier has checked kinds.

@@ -9,7 +9,7 @@ import (
 // is multiplied by an element's size.
 const maxElements = 1 << 40
 
-// CheckShape refuses negative dimensions and tensors of more than 2^40 elements.
+// CheckShape rejects negative dimensions and tensors of more than 2^40 elements.
 func CheckShape(shape []int) error {
 	n := 1
 	for _, d := range shape {
@@ -80,7 +80,7 @@ var (
 	index   = class{"i32 or i64", func(d DType) bool { return d == Int32 || d == Int64 }}
 )
 
-// want holds input i against a class of element types.
+// want checks that input i has an element type of the class.
 func (n *Node) want(i int, c class) error {
 	v := n.In(i)
 	if v == nil || c.has(v.Type.DType) {

@@ -22,7 +22,7 @@ func inferTranspose(n *Node) ([]Type, error) {
 	shape, seen := make([]int, len(perm)), make([]bool, len(perm))
 	for i, p := range perm {
 		if p < 0 || p >= len(perm) || seen[p] {
-			return nil, fmt.Errorf("perm=%v is no permutation of the %d dimensions of %v", perm, x.Rank(), x)
+			return nil, fmt.Errorf("perm=%v is not a permutation of the %d dimensions of %v", perm, x.Rank(), x)
 		}
 		seen[p], shape[i] = true, x.Shape[p]
 	}
@@ -67,7 +67,7 @@ func inferSlice(n *Node) ([]Type, error) {
 			}
 		}
 		if size > room {
-			return nil, fmt.Errorf("dimension %d: %d elements from %d by %d leave [0,%d)", i, size, start, step, d)
+			return nil, fmt.Errorf("dimension %d: %d elements from %d in steps of %d exceed [0,%d)", i, size, start, step, d)
 		}
 	}
 	return one(x.DType, slices.Clone(sizes)...)
@@ -113,7 +113,7 @@ func inferPad(n *Node) ([]Type, error) {
 			return nil, fmt.Errorf("dimension %d: pads %d and %d crop more than its %d elements", i, begin[i], end[i], d)
 		}
 		if d == 0 && shape[i] > 0 && n.Attrs.String("mode", "constant") != "constant" {
-			return nil, fmt.Errorf("dimension %d is empty: nothing to pad it with", i)
+			return nil, fmt.Errorf("dimension %d is empty, so mode %s has nothing to repeat", i, n.Attrs.String("mode", "constant"))
 		}
 	}
 	return one(x.DType, shape...)
@@ -151,7 +151,7 @@ func inferGatherElements(n *Node) ([]Type, error) {
 	return one(n.Inputs[0].Type.DType, n.Inputs[1].Type.Shape...)
 }
 
-// checkElementIndices holds indices of GatherElements and ScatterElements against x.
+// checkElementIndices checks the indices of GatherElements and ScatterElements against x.
 func (n *Node) checkElementIndices() error {
 	x, idx := n.Inputs[0].Type, n.Inputs[1].Type
 	axis, err := n.axisOf("axis", 0, x.Rank())

@@ -7,10 +7,10 @@ import (
 	"sort"
 )
 
-// Op is a row of the op table: all that the rest of the compiler reads about an operation.
+// Op is a row of the op table: everything the rest of the compiler knows about an operation.
 type Op struct {
 	Name    string
-	Summary string   // one line for a reader: what it computes, and the ONNX operator that it follows
+	Summary string   // one line: what it computes, and the ONNX operator that it follows
 	In      []string // input names, by default one, x; a trailing '?' marks an optional one, a trailing '*' the last as variadic (≥ 1)
 	Out     []string // output names, by default one, y; '?' marks outputs that exist only if an attribute asks for them
 	Attrs   []Attr
@@ -29,9 +29,9 @@ type Op struct {
 	// MACs counts a node's multiply-accumulates; nil: none.
 	MACs func(n *Node) int64
 
-	// Infer is the shape and type rule. It may assume that input count and attribute kinds fit the row.
+	// Infer is the shape and type rule. It may assume that the number of inputs and the attributes match the row.
 	Infer func(n *Node) ([]Type, error)
-	// Eval is the meaning: slow, obvious, float64 accumulation. Inputs are nil where absent. It returns arrays of the
+	// Eval computes the op, simple rather than fast, accumulating in float64. Inputs are nil where absent. It returns arrays of the
 	// inferred types; rounding to the element type is the evaluator's, not the row's.
 	Eval func(n *Node, in []*Array) ([]*Array, error)
 	// Expand is, for a composite op, its meaning in other ops, from which evaluation and lowering follow; Eval is then nil.
@@ -45,7 +45,7 @@ type Op struct {
 	ScalarInt func(n *Node, x []int64) int64
 }
 
-// Attr is an attribute that a row admits.
+// Attr declares an attribute of an op.
 type Attr struct {
 	Name     string
 	Default  any // also fixes the kind: bool, int, float64, string, DType, []int, []float64, []bool, []string
@@ -53,7 +53,7 @@ type Attr struct {
 	PerDim   bool // a list of one value for each dimension of the first input
 }
 
-// Kind groups ops by what the passes and the code generator may do with them.
+// Kind groups ops by how passes and code generation may treat them.
 type Kind uint8
 
 // Kinds of ops.
@@ -112,7 +112,7 @@ func Ops() []*Op {
 	return out
 }
 
-// checkArity holds the node's inputs against the row.
+// checkArity checks the number of the node's inputs.
 func (o *Op) checkArity(n *Node) error {
 	min, max := 0, len(o.In)
 	for _, p := range o.In {
@@ -186,7 +186,7 @@ func (o *Op) checkAttrs(n *Node) error {
 	return nil
 }
 
-// HasAttr reports whether the row admits an attribute.
+// HasAttr reports whether the row declares an attribute.
 func (o *Op) HasAttr(name string) bool { return o.attr(name) != nil }
 
 // attr returns the attribute's declaration, or nil.

@@ -21,7 +21,7 @@ var _ = register(
 		Infer:   inferEinsum, Expand: expandEinsum, MACs: einsumMACs},
 	Op{Name: "Attention", Kind: KindContraction, In: []string{"q", "k", "v", "mask?"},
 		Attrs:   []Attr{{Name: "scale", Default: 1.0, Required: true}, {Name: "causal", Default: false}, {Name: "softcap", Default: 0.0}},
-		Summary: "softmax(q·kᵀ·scale + mask)·v for q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (Hk divides H); mask is additive float, broadcast to [B,H,S,T]; causal masks j > i; a query whose every key is masked by -∞ yields 0",
+		Summary: "softmax(q·kᵀ·scale + mask)·v for q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (Hk divides H); mask is additive float, broadcast to [B,H,S,T]; causal masks j > i; a query with all keys masked by -∞ yields 0",
 		Infer:   inferAttention, Eval: evalAttention, Matrix: []int{0, 1, 2}, Role: attentionRole, MACs: attentionMACs},
 
 	Op{Name: "MaxPool", Kind: KindWindow, Out: []string{"y", "indices?"},

@@ -165,7 +165,7 @@ func inferWhere(n *Node) ([]Type, error) {
 func inferCast(n *Node) ([]Type, error) {
 	to := n.Attrs.DType("to")
 	if !anyType.has(to) {
-		return nil, fmt.Errorf("to is no element type")
+		return nil, fmt.Errorf("to is not an element type")
 	}
 	if err := n.oneOf("round", "nearest", "nearest", "up", "down"); err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 package ir
 
-// Movement ops: output elements are input elements or a fill value. Negative axes are resolved by whoever makes the
-// node: axes here are in [0, rank).
+// Movement ops: output elements are input elements or a fill value. Axes are in [0, rank);
+// whoever makes the node resolves negative ones.
 var _ = register(
 	Op{Name: "Reshape", Kind: KindMovement,
 		Attrs:   []Attr{{Name: "shape", Default: []int(nil), Required: true}},

@@ -22,7 +22,7 @@ var _ = register(
 		Infer:   recurrent(1, 1, 2), Expand: expandRecurrent},
 )
 
-// recurrent is the rule of GRU, LSTM and RNN with the given number of gates and activations a direction.
+// recurrent is the rule of GRU, LSTM and RNN with the given number of gates and activations per direction.
 func recurrent(gates, activations, outputs int) func(n *Node) ([]Type, error) {
 	return func(n *Node) ([]Type, error) {
 		x, w, r := n.Inputs[0].Type, n.Inputs[1].Type, n.Inputs[2].Type

@@ -9,7 +9,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/minifloat"
 )
 
-// Reductions and normalisations. Axes are in [0, rank), sorted; no axes means all were listed by whoever made the node.
+// Reductions and normalisations. Axes are in [0, rank), sorted; an empty list reduces nothing.
 var _ = register(
 	Op{Name: "ReduceSum", Kind: KindReduction,
 		Attrs:   []Attr{{Name: "axes", Default: []int(nil), Required: true}, {Name: "keepdims", Default: false}},

@@ -1,18 +1,18 @@
 package ir
 
-// Role is what a node may be within a region.
+// Role is the part that a node may play in a region.
 type Role uint8
 
 // Roles. Rows say only what their Kind does not: elementwise and movement are light, others heavy.
 const (
-	RoleLight       Role = iota // elementwise or movement: pulled through freely
+	RoleLight       Role = iota // elementwise or movement: fuses freely
 	RoleHeavy                   // the one node of a loop region that is more than index arithmetic and scalar functions
 	RoleContraction             // anchor of a contraction
 	RoleWindow                  // anchor of a window region
 	RoleRegion                  // a region already
 )
 
-// Role is what n may be within a region, by its op, types and layout.
+// Role is the part that n may play in a region, by its op, types and layout.
 func (n *Node) Role() Role {
 	if n.Op.Role != nil {
 		return n.Op.Role(n)

@@ -6,8 +6,8 @@ import (
 )
 
 // Verify checks every invariant of the graph: names are unique, every value is defined before it is read, Def and Index
-// point back, nodes fit their row and have the types that the row infers, constants have the data that their type takes,
-// bodies of regions hold the same, and regions what kernels rely on. The error names the node.
+// point back, nodes match their op's row and have the types that it infers, constants have as much data as their type needs,
+// region bodies satisfy the same, and regions satisfy the kernels' contract. The error names the node.
 func (g *Graph) Verify() error {
 	if err := g.verify(); err != nil {
 		return fmt.Errorf("graph %q: %w", g.Name, err)
@@ -25,7 +25,7 @@ func (g *Graph) verify() error {
 	c := verifier{map[string]*Value{}, map[*Value]bool{}}
 	for i, v := range g.Inputs {
 		if v == nil || v.Def != nil || v.Const != nil {
-			return fmt.Errorf("input %d is no free value", i)
+			return fmt.Errorf("input %d must have no definition and no data", i)
 		}
 		if err := firstError(c.define(v), checkType(v.Type)); err != nil {
 			return fmt.Errorf("input %d: %w", i, err)
@@ -56,7 +56,7 @@ func (n *Node) opName() string {
 
 func (c *verifier) node(n *Node) error {
 	if n.Op == nil || LookupOp(n.Op.Name) != n.Op {
-		return fmt.Errorf("its op is no row of the op table")
+		return fmt.Errorf("its op is not in the op table")
 	}
 	for i, v := range n.Inputs {
 		if v == nil {
@@ -67,7 +67,7 @@ func (c *verifier) node(n *Node) error {
 		}
 	}
 	if (n.Region != nil && n.Region.Body != nil) != (n.Op.Kind == KindRegion) {
-		return fmt.Errorf("regions, and only they, have a body")
+		return fmt.Errorf("exactly the Region nodes must have a body")
 	}
 	if n.Region != nil {
 		if err := n.Region.Body.verify(); err != nil {
@@ -89,7 +89,7 @@ func (c *verifier) node(n *Node) error {
 	for i, v := range n.Outputs {
 		switch {
 		case v == nil || v.Def != n || v.Index != i || v.Const != nil:
-			return fmt.Errorf("output %d does not point back at the node", i)
+			return fmt.Errorf("output %d does not refer back to the node", i)
 		case !v.Type.Equal(types[i]):
 			return fmt.Errorf("output %d is %v, the op yields %v", i, v.Type, types[i])
 		}
@@ -103,7 +103,7 @@ func (c *verifier) node(n *Node) error {
 // define records the name and the definition of a value.
 func (c *verifier) define(v *Value) error {
 	if v.Name == "" || strings.ContainsAny(v.Name, "\n\r") {
-		return fmt.Errorf("%q is no name for a value", v.Name)
+		return fmt.Errorf("%q is not a valid value name", v.Name)
 	}
 	if w := c.names[v.Name]; w != nil {
 		return fmt.Errorf("two values are named %%%s", v.Name)
@@ -119,7 +119,7 @@ func (c *verifier) read(v *Value) error {
 		return nil
 	}
 	if v.Const == nil {
-		return fmt.Errorf("%%%s is read before it is defined, or defined nowhere in the graph", v.Name)
+		return fmt.Errorf("%%%s is read before it is defined, or is not defined in the graph", v.Name)
 	}
 	t := v.Const
 	want := t.Type.Bytes()

@@ -11,7 +11,7 @@ import (
 
 var csePass = Pass{
 	Name:    "cse",
-	Summary: "equal operations on equal operands become one; constants of equal content one constant",
+	Summary: "merge identical operations on identical operands, and constants with the same content",
 	Run: func(_ *Context, g *ir.Graph) error {
 		consts := newConstPool()
 		seen := map[string]*ir.Node{}
@@ -44,7 +44,7 @@ var csePass = Pass{
 	},
 }
 
-// expressionKey says what a node computes: op, attributes and the identities of its operands.
+// expressionKey is equal for nodes that compute the same: op, attributes and the identities of their operands.
 func expressionKey(n *ir.Node, ids map[*ir.Value]int) string {
 	var b strings.Builder
 	b.WriteString(n.Op.Name + attrKey(n.Attrs))

@@ -1,10 +1,10 @@
-// Package passes rewrites an ir.Graph step by step from what the file says to what the code generator wants.
+// Package passes rewrites an ir.Graph step by step from the form in the model file to the form the code generator needs.
 //
-//	Pass      one step: a name, a summary, what must come before it and why, and how far results may move
+//	Pass      one step: its name, summary, ordering constraints with reasons, and numeric tolerance
 //	Table     every pass, in the order of the default pipelines
-//	Pipeline  which passes run at a precision
-//	Run       runs them, verifies the graph after each and reports it to an observer
+//	Pipeline  the passes that run for a precision
+//	Run       runs passes, verifies the graph after each, and shows it to an observer
 //
-// Each pass is a file of its own. match.go is what they share: one sweep over the nodes in topological order that sees
-// every node after its operands were rewritten, with exact use counts.
+// Each pass has its own file. They share match.go, a sweep over the nodes in topological order that visits each node after
+// its operands were rewritten and keeps use counts exact, and pattern.go, which matches values by how they are computed.
 package passes

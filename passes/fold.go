@@ -6,7 +6,7 @@ import (
 
 var foldPass = Pass{
 	Name:      "fold",
-	Summary:   "evaluate what depends on constants alone; equal elements become splats, and nothing large is made from little",
+	Summary:   "evaluate nodes with constant operands, unless the result would be much larger; store equal elements once",
 	Tolerance: 1e-3, // each folded result is rounded to its type, which may be f16
 	Run: func(_ *Context, g *ir.Graph) error {
 		for _, v := range g.Constants() {

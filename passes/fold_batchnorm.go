@@ -8,7 +8,7 @@ import (
 
 var foldBatchNorm = Pass{
 	Name:    "fold-batchnorm",
-	Summary: "BatchNorm becomes one Mul and one Add by constants, which fold-scale and merge-branches take into weights",
+	Summary: "replace BatchNorm by a Mul and an Add with constants, for fold-scale and merge-branches to fold into weights",
 	After: map[string]string{
 		"fold": "the statistics must be constants",
 	},

@@ -9,10 +9,10 @@ import (
 
 var foldScale = Pass{
 	Name:    "fold-scale",
-	Summary: "constant factors and terms, one a channel, go into the weights of the linear op before or after them",
+	Summary: "fold constant per-channel factors and terms into the weights and bias of an adjacent linear op",
 	After: map[string]string{
-		"fold-batchnorm": "a normalisation is a factor and a term",
-		"merge-branches": "factors of a sum of branches go into the sum's weights first",
+		"fold-batchnorm": "it turns normalisations into factors and terms",
+		"merge-branches": "branches must be merged before a factor of their sum can be folded",
 	},
 	Tolerance: 1e-5, // weights are rounded to the graph's type once more
 	Run: func(_ *Context, g *ir.Graph) error {
@@ -194,7 +194,7 @@ func (s *sweep) ownConst(n *ir.Node) (x, c *ir.Value) {
 	return x, c
 }
 
-// intoWeights takes a factor after a linear op into its weights and bias, a term into its bias.
+// intoWeights folds a factor after a linear op into its weights and bias, a term into its bias.
 func intoWeights(s *sweep, n *ir.Node) bool {
 	x, c := s.ownConst(n)
 	if x == nil {
@@ -225,8 +225,8 @@ func (l *weights) constantBias() []float64 {
 	return l.bias.Const.Floats()
 }
 
-// beforeMovement moves a factor or term by channel in front of a Reshape or Transpose that a linear op feeds, so that it
-// meets the weights.
+// beforeMovement moves a per-channel factor or term in front of a Reshape or Transpose of a linear op's result, next to the
+// weights.
 func beforeMovement(s *sweep, n *ir.Node) bool {
 	x, c := s.ownConst(n)
 	if x == nil {
@@ -289,8 +289,8 @@ func axisBefore(m *ir.Node, axis int) (int, bool) {
 	return 0, false
 }
 
-// operandIntoWeights takes a factor or term of a linear op's operand into the weights: for a convolution only where no
-// padding would take part.
+// operandIntoWeights folds a constant factor or term of a linear op's operand into the op's weights or bias; a term only if
+// there is no padding, which it does not apply to.
 func operandIntoWeights(s *sweep, n *ir.Node) bool {
 	l := linearOp(n)
 	if l == nil || l.inAxis < 0 {

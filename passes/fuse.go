@@ -6,13 +6,13 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// fuse wraps every node into a Region, as few of them as the contract in docs/architecture.md ("Regions") allows:
+// fuse wraps every node into a Region, in as few regions as the contract in docs/architecture.md ("Regions") allows:
 //
-//	fuse_prepare.go   rewrites on nodes that let more of them meet
+//	fuse_prepare.go   rewrites that let more nodes share a region
 //	fuse.go           groups of nodes: contractions and windows
 //	fuse_loops.go     groups of nodes: loops, and Concats in place
 //	fuse_edges.go     views at the border of a group, second outputs
-//	fuse_classify.go  what a node may be within a region
+//	fuse_classify.go  the part that a node may play in a region
 //	fuse_emit.go      groups of nodes → Region nodes
 func fuse(ctx *Context, g *ir.Graph) error {
 	if err := prepare(ctx, g); err != nil {
@@ -26,7 +26,7 @@ func fuse(ctx *Context, g *ir.Graph) error {
 	return f.emit()
 }
 
-// cluster is a region in the making. Values leave it only through its outputs; until mergeTails there is one.
+// cluster is a region under construction. Values leave it only through its outputs, of which there is one until mergeTails.
 type cluster struct {
 	family string
 	nodes  map[*ir.Node]bool
@@ -64,7 +64,7 @@ func (f *fuser) start(family string, n *ir.Node) *cluster {
 	return c
 }
 
-// join takes n into c. Producers join after all that reads them.
+// join adds n to c. A producer joins after all its readers.
 func (f *fuser) join(c *cluster, n *ir.Node) {
 	c.reads[n] = f.readsOf(c, n)
 	c.before[n] = f.feedsHeavy(c, n)
@@ -131,7 +131,7 @@ func (f *fuser) growAnchors() {
 	}
 }
 
-// growPrologue takes in what stands between region inputs and the anchor's matrix operands and only moves or widens.
+// growPrologue adds the movement and widening nodes between region inputs and the anchor's matrix operands.
 func (f *fuser) growPrologue(c *cluster) {
 	f.growUp(c, func(n *ir.Node, i int, d *ir.Node) bool {
 		return (n != c.heavy || slices.Contains(n.Op.Matrix, i)) && f.isOperandStep(c.heavy, d)
@@ -173,7 +173,7 @@ func (f *fuser) growEpilogue(c *cluster) {
 	}
 }
 
-// growSides takes in elementwise producers of the epilogue's other operands that have the size of the output.
+// growSides adds elementwise producers, of the output's size, of the epilogue's other operands.
 func (f *fuser) growSides(c *cluster) {
 	size := c.root.Outputs[0].Type.Numel()
 	f.growUp(c, func(_ *ir.Node, _ int, d *ir.Node) bool {
@@ -181,8 +181,7 @@ func (f *fuser) growSides(c *cluster) {
 	})
 }
 
-// growUp takes in producers d of inputs i of c's nodes n that accept approves and that nothing outside reads, until none is
-// left.
+// growUp adds each producer d of input i of a node n in c that accept approves and nothing outside reads, until none is left.
 func (f *fuser) growUp(c *cluster, accept func(n *ir.Node, i int, d *ir.Node) bool) {
 	for changed := true; changed; {
 		changed = false

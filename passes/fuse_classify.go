@@ -4,11 +4,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// rereads says how often a heavy node reads each element of its inputs: few times (its producers may be computed on the
-// fly), or many times.
+// rereads reports whether a heavy node reads elements of its inputs many times. If not, their producers may be computed on
+// the fly.
 func rereads(n *ir.Node) bool { return n.Op.Kind != ir.KindReduction }
 
-// isRowOp reports whether a node works on each row of the dimensions from its axis on by itself.
+// isRowOp reports whether a node treats each row, the dimensions from axis on, independently.
 func isRowOp(n *ir.Node) (axis int, ok bool) {
 	switch n.Op.Name {
 	case "LayerNorm", "RMSNorm":
@@ -21,10 +21,10 @@ func isRowOp(n *ir.Node) (axis int, ok bool) {
 	return 0, false
 }
 
-// maxRecompute bounds cost × evaluations an element for a node that is computed where it is read.
+// maxRecompute bounds cost × evaluations per element of a node that is recomputed where it is read.
 const maxRecompute = 16
 
-// cheapTotal is how many simple instructions recomputation may cost a launch in any case.
+// cheapTotal is how many simple instructions of recomputation a launch may always cost.
 const cheapTotal = 1 << 14
 
 // bijective reports whether a movement node only renames or permutes indices.

@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// peelViews puts nodes that only view a region's input outside: they cost nothing there, and regions that differ
-// only in what they view stay alike.
+// peelViews moves nodes that only view a region's input out of the region: they cost nothing there, and regions that
+// differ only in their views become isomorphic.
 func (f *fuser) peelViews() {
 	for _, c := range slices.Clone(f.all) {
 		for changed := true; changed && len(c.nodes) > 1; {

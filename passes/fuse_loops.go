@@ -2,7 +2,7 @@ package passes
 
 import "github.com/spark-compile/spark-compile/ir"
 
-// growLoops makes regions of what is left, from the outputs upwards.
+// growLoops makes regions of the remaining nodes, from the outputs upwards.
 func (f *fuser) growLoops() {
 	for i := len(f.g.Nodes) - 1; i >= 0; i-- {
 		n := f.g.Nodes[i]
@@ -61,7 +61,7 @@ func (f *fuser) isGraphOutput(v *ir.Value) bool {
 	return false
 }
 
-// hasKernel reports whether d will be computed by a kernel with a heavy node, whatever reads it.
+// hasKernel reports whether d ends up in a kernel with a heavy node, whatever reads it.
 func (f *fuser) hasKernel(d *ir.Node) bool {
 	for {
 		if f.of[d] != nil || d.Role() != ir.RoleLight {
@@ -84,7 +84,7 @@ func (f *fuser) hasKernel(d *ir.Node) bool {
 	}
 }
 
-// fitsLoop decides whether producer d may be computed inside loop cluster c.
+// fitsLoop reports whether producer d may be computed inside loop cluster c.
 func (f *fuser) fitsLoop(c *cluster, d *ir.Node) bool {
 	if f.placed[d.Outputs[0]] || d.IsFlatConcat() && f.canPlace(d) {
 		return false

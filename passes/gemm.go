@@ -8,10 +8,10 @@ import (
 
 var gemmPass = Pass{
 	Name:    "gemm",
-	Summary: "MatMul by a constant matrix in one form: B stored [N,K] (transB), operands of rank ≥ 2; 1×1 images become rows",
+	Summary: "normalise MatMul by a constant: B stored as [N,K] (transB), operands of rank ≥ 2; turn Conv of 1×1 images into MatMul",
 	After: map[string]string{
-		"expand":              "an Einsum may be a product by a constant",
-		"recognise-attention": "attention is matched with its transpositions as nodes",
+		"expand":              "an Einsum may contain a product by a constant",
+		"recognise-attention": "attention patterns need their transposes as separate nodes",
 	},
 	Run: func(_ *Context, g *ir.Graph) error {
 		return rewriteToFixpoint(g, func(s *sweep, n *ir.Node) {

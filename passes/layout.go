@@ -8,10 +8,10 @@ import (
 
 var layoutPass = Pass{
 	Name:    "layout",
-	Summary: "convolutions and pools take channels last; the transpositions between sink until they meet and cancel",
+	Summary: "switch convolutions and pools to channels-last; sink the transposes between them until they cancel",
 	After: map[string]string{
-		"merge-branches": "branches are compared in the file's layout",
-		"simplify":       "global pools become reductions first, which need no layout",
+		"merge-branches": "it merges branches in the file's layout",
+		"simplify":       "it turns global pools into reductions, which need no layout",
 	},
 	Run: func(_ *Context, g *ir.Graph) error {
 		if err := channelsLast(g); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// sinkTranspose moves transpositions from a node's operands to its result, where the op can work on the operand as it is
-// stored. Through movement any transposition sinks; through arithmetic only the one that follows an image op.
+// sinkTranspose moves transposes from a node's operands to its result, if the op can work on untransposed operands. Any
+// transpose sinks through movement ops, but only the one behind an image op sinks through arithmetic.
 func sinkTranspose(s *sweep, n *ir.Node) {
 	if len(n.Outputs) != 1 || len(n.Inputs) == 0 {
 		return

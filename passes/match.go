@@ -20,7 +20,7 @@ type sweep struct {
 	err     error // the first error of add or replace
 }
 
-// maxRounds bounds rewriteToFixpoint: a pass that is still changing the graph after so many sweeps undoes its own work.
+// maxRounds bounds rewriteToFixpoint: a pass that still changes the graph after that many sweeps is undoing its own work.
 const maxRounds = 100
 
 // rewriteToFixpoint sweeps until a sweep changes nothing.
@@ -118,7 +118,7 @@ func (s *sweep) count(n *ir.Node, by int) {
 	}
 }
 
-// bury marks n dead if nothing reads it, and then whatever it alone read.
+// bury marks n dead if nothing reads it, then its operands that nothing else reads.
 func (s *sweep) bury(n *ir.Node) {
 	if n == nil || s.dead[n] {
 		return

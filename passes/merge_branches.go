@@ -8,10 +8,10 @@ import (
 
 var mergeBranches = Pass{
 	Name:    "merge-branches",
-	Summary: "a sum of convolutions of one value, of the value itself and of constants becomes one convolution",
+	Summary: "merge a sum of convolutions of one value, the value itself and constants into one convolution",
 	After: map[string]string{
-		"fold-batchnorm": "a branch that only normalises must be seen as a product and a sum",
-		"simplify":       "exporters add zeros between the branches",
+		"fold-batchnorm": "a branch that is only a normalisation must be a product and a sum to match",
+		"simplify":       "exporters insert additions of zero between branches",
 	},
 	Tolerance: 1e-5, // the merged weights are rounded to the graph's type once more
 	Run: func(_ *Context, g *ir.Graph) error {

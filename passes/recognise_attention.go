@@ -9,10 +9,10 @@ import (
 
 var recogniseAttention = Pass{
 	Name:    "recognise-attention",
-	Summary: "softmax(q·kᵀ·scale + mask)·v becomes Attention; the scale may stand at q, k or their product",
+	Summary: "recognise softmax(q·kᵀ·scale + mask)·v as Attention; the scale may be applied to q, k or their product",
 	After: map[string]string{
-		"recognise-softmax": "the softmax may be spelled out",
-		"simplify":          "matching sees through no casts or expansions",
+		"recognise-softmax": "a softmax may be written as elementary ops",
+		"simplify":          "patterns do not look through casts or expansions",
 	},
 	Tolerance: 1e-6, // scales multiply in float64
 	Run: func(_ *Context, g *ir.Graph) error {
@@ -181,7 +181,7 @@ func swapLast(s *sweep, name string, v *ir.Value) *ir.Value {
 	return s.add("Transpose", name, ir.Attrs{"perm": perm}, v)
 }
 
-// sameBatch reports whether operands of a batched product have the same leading dimensions.
+// sameBatch reports whether the shapes agree in all but their last two dimensions.
 func sameBatch(shapes ...[]int) bool {
 	lead := shapes[0][:len(shapes[0])-2]
 	for _, sh := range shapes[1:] {

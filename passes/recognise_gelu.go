@@ -8,9 +8,9 @@ import (
 
 var recogniseGelu = Pass{
 	Name:    "recognise-gelu",
-	Summary: "0.5·x·(1+erf(x/√2)) and the tanh form, spelled out in any order, become Gelu with the file's √2",
+	Summary: "recognise 0.5·x·(1+erf(x/√2)) and its tanh approximation, in any order, as Gelu with the file's value of √2",
 	After: map[string]string{
-		"simplify": "matching sees through no casts or expansions",
+		"simplify": "patterns do not look through casts or expansions",
 	},
 	Tolerance: 1e-6, // the tanh form's constants have few digits in files
 	Run: func(_ *Context, g *ir.Graph) error {

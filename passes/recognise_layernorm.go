@@ -8,10 +8,10 @@ import (
 
 var recogniseLayerNorm = Pass{
 	Name:    "recognise-layernorm",
-	Summary: "(x-mean)/√(var+ε)·scale+bias spelled out becomes LayerNorm, x/√(mean x²+ε)·scale RMSNorm",
+	Summary: "recognise (x-mean)/√(var+ε)·scale+bias as LayerNorm and x/√(mean x²+ε)·scale as RMSNorm",
 	After: map[string]string{
-		"simplify": "matching sees through no casts or expansions",
-		"cse":      "the two x-mean that exporters write must be one value",
+		"simplify": "patterns do not look through casts or expansions",
+		"cse":      "exporters write x-mean twice; it must be one value to match",
 	},
 	Run: func(_ *Context, g *ir.Graph) error {
 		d := bind("d")

@@ -4,9 +4,9 @@ import "github.com/spark-compile/spark-compile/ir"
 
 var recogniseSilu = Pass{
 	Name:    "recognise-silu",
-	Summary: "x·sigmoid(x) becomes Silu; 1/(1+exp(-x)) becomes Sigmoid",
+	Summary: "recognise x·sigmoid(x) as Silu and 1/(1+exp(-x)) as Sigmoid",
 	After: map[string]string{
-		"simplify": "matching sees through no casts or expansions",
+		"simplify": "patterns do not look through casts or expansions",
 	},
 	Run: func(_ *Context, g *ir.Graph) error {
 		x := bind("x")

@@ -4,9 +4,9 @@ import "github.com/spark-compile/spark-compile/ir"
 
 var recogniseSoftmax = Pass{
 	Name:    "recognise-softmax",
-	Summary: "exp(x-max)/Σ, with or without the maximum, becomes Softmax; its logarithm LogSoftmax",
+	Summary: "recognise exp(x-max)/Σ, with or without the maximum, as Softmax and its logarithm as LogSoftmax",
 	After: map[string]string{
-		"simplify": "matching sees through no casts or expansions",
+		"simplify": "patterns do not look through casts or expansions",
 	},
 	Run: func(_ *Context, g *ir.Graph) error {
 		e := bind("e")

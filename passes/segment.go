@@ -219,7 +219,7 @@ func (s *segmenter) addBias(u *layer, b *ir.Value) bool {
 	return true
 }
 
-// follow takes in bias, reshapes and unary nodes while one node reads the result.
+// follow absorbs the bias, reshapes and unary nodes behind u, as long as each result has a single reader.
 func (s *segmenter) follow(u *layer) {
 	for {
 		uses := s.uses[u.out]
@@ -280,10 +280,10 @@ func (s *segmenter) depth(n *ir.Node) int {
 	return d
 }
 
-// maxPassed bounds the values that are passed on through the layers to a Concat at their end.
+// maxPassed bounds the number of values passed through the layers to a Concat behind them.
 const maxPassed = 32
 
-// passThrough finds operands of a Concat of layers that are no layers but scaled elements of a vector that layers of
+// passThrough finds operands of a Concat of layers that are not layers but scaled elements of a vector that layers of
 // the first depth read, and passes them on by rows of one element: they need no kernel then.
 func (s *segmenter) passThrough() {
 	made := map[*ir.Value]*layer{}

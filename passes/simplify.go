@@ -8,7 +8,7 @@ import (
 
 var simplifyPass = Pass{
 	Name:    "simplify",
-	Summary: "remove operations that change nothing: x+0, x·1, casts and moves that cancel; movement in its plainest op",
+	Summary: "remove no-ops such as x+0, x·1, and casts and moves that cancel; replace movement ops by simpler ones",
 	Run: func(_ *Context, g *ir.Graph) error {
 		return rewriteToFixpoint(g, func(s *sweep, n *ir.Node) {
 			for _, rule := range simplifyRules(n.Op.Name) {
@@ -69,7 +69,7 @@ func simplifyRules(op string) []func(*sweep, *ir.Node) bool {
 	return nil
 }
 
-// become replaces n by v where the types agree, unless it takes n to give v the name of a graph output.
+// become replaces n by v if their types agree, unless n must stay to carry the name of a graph output.
 func become(s *sweep, n *ir.Node, v *ir.Value) bool {
 	if !n.Outputs[0].Type.Equal(v.Type) || s.keepsName(n.Outputs[0], v) {
 		return false
@@ -125,7 +125,7 @@ func maxToRelu(s *sweep, n *ir.Node) bool {
 	})
 }
 
-// dropExpand reads the small operand itself where broadcasting makes the expansion superfluous.
+// dropExpand skips an Expand that broadcasting makes redundant.
 func dropExpand(s *sweep, n *ir.Node) bool {
 	dropped := false
 	for i, v := range n.Inputs {
@@ -172,7 +172,7 @@ func dropRepeat(s *sweep, n *ir.Node) bool {
 	return defOp(n.Inputs[0], n.Op.Name) != nil && become(s, n, n.Inputs[0])
 }
 
-// simplifyCast removes casts to the own type and reads through a cast that loses nothing.
+// simplifyCast removes no-op casts and skips lossless ones.
 func simplifyCast(s *sweep, n *ir.Node) bool {
 	if become(s, n, n.Inputs[0]) {
 		return true

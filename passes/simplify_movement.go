@@ -25,7 +25,7 @@ func simplifyReshape(s *sweep, n *ir.Node) bool {
 	return undoneReshape(s, n)
 }
 
-// undoneReshape drops two reshapes with an op of one operand between them where the second undoes the first.
+// undoneReshape drops two reshapes around a unary op if the second undoes the first.
 func undoneReshape(s *sweep, n *ir.Node) bool {
 	op := n.Inputs[0].Def
 	if op == nil || !s.only(n.Inputs[0]) || !op.Op.Pointwise() || len(op.Inputs) != 1 {

@@ -345,7 +345,7 @@ func (s *stacker) readersThroughViews(v *ir.Value) []ir.Use {
 	return list
 }
 
-// banUseless forbids joins that no class reads: they would only make two kernels one with a copy in between.
+// banUseless forbids joins that no class reads: they would merge two kernels only to add a copy.
 func (s *stacker) banUseless() bool {
 	changed := false
 	for _, c := range s.list {

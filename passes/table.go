@@ -24,7 +24,7 @@ type Pass struct {
 	Tolerance float64
 }
 
-// Context is what a pass may ask about the compilation.
+// Context tells passes about the compilation.
 type Context struct {
 	Target    *target.Target
 	Precision string // of internal/precision
@@ -94,7 +94,7 @@ func Run(ctx *Context, g *ir.Graph, names []string, observe func(pass string, g 
 	return nil
 }
 
-// CheckOrder holds a list of passes against the After constraints of the table: of two constrained passes in the list,
+// CheckOrder checks a list of passes against the table's After constraints: of two constrained passes in the list,
 // the first occurrence of the earlier one precedes the first occurrence of the later one.
 func CheckOrder(names []string) error {
 	for i, name := range names {

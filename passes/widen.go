@@ -12,7 +12,7 @@ import (
 
 var widenPass = Pass{
 	Name:    "widen",
-	Summary: "f16 and bf16 values become f32; graph inputs keep the file's type through a cast, at fp16 outputs too",
+	Summary: "widen f16 and bf16 values to f32; casts keep the file's types at graph inputs and, except in fp32, at outputs",
 	Run:     widen,
 }
 
@@ -66,7 +66,7 @@ type widener struct {
 	bits map[ir.DType][]uint32 // the f32 of every 16-bit pattern
 }
 
-// value is what stands for v after widening.
+// value is the widened v.
 func (w *widener) value(v *ir.Value) *ir.Value {
 	if v == nil || w.to[v] != nil {
 		return w.to[v]
@@ -99,7 +99,7 @@ func (w *widener) tensor(t *ir.Tensor) *ir.Tensor {
 	return &ir.Tensor{Type: wide, Data: data}
 }
 
-// node makes n anew on widened operands. Its outputs get their types from the op's rule.
+// node recreates n with widened operands; the op's rule infers the new output types.
 func (w *widener) node(n *ir.Node) error {
 	attrs := n.Attrs
 	if to := attrs.DType("to"); isNarrow(to) && n.Op.Name != "BitCast" {
