@@ -3,7 +3,6 @@ package ir
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 )
 
@@ -272,23 +271,6 @@ func (n *Node) diff(m *Node, same func(v, w *Value) bool) string {
 // Equal reports whether both hold the same names with the same values; floats are compared by their bits.
 func (a Attrs) Equal(b Attrs) bool {
 	return maps.EqualFunc(a, b, func(x, y any) bool {
-		switch x := x.(type) {
-		case float64:
-			y, ok := y.(float64)
-			return ok && math.Float64bits(x) == math.Float64bits(y)
-		case []float64:
-			y, ok := y.([]float64)
-			return ok && slices.EqualFunc(x, y, func(p, q float64) bool { return math.Float64bits(p) == math.Float64bits(q) })
-		case []int:
-			y, ok := y.([]int)
-			return ok && slices.Equal(x, y)
-		case []bool:
-			y, ok := y.([]bool)
-			return ok && slices.Equal(x, y)
-		case []string:
-			y, ok := y.([]string)
-			return ok && slices.Equal(x, y)
-		}
-		return x == y
+		return fmt.Sprintf("%T", x) == fmt.Sprintf("%T", y) && attrText(x) == attrText(y) // which is exact
 	})
 }

@@ -37,6 +37,17 @@ func (a *Array) strided(t Type, base int, steps []int) *Array {
 	})
 }
 
+// numbered takes the element that f names for every position.
+func (a *Array) numbered(t Type, f func(p int) int) *Array {
+	return a.take(t, func(pos int) func() int {
+		p := pos - 1
+		return func() int {
+			p++
+			return f(p)
+		}
+	})
+}
+
 // indexed takes the element that f names for every index.
 func (a *Array) indexed(t Type, f func(index []int) int) *Array {
 	return a.take(t, func(pos int) func() int {
@@ -197,13 +208,9 @@ func evalGather(n *Node, in []*Array) ([]*Array, error) {
 		return nil, err
 	}
 	inner, count, d := strides(x.Shape)[axis], len(idx), x.Shape[axis]
-	return []*Array{x.take(t, func(pos int) func() int {
-		p := pos - 1
-		return func() int {
-			p++
-			o, k := p/inner/count, p/inner%count
-			return (o*d+idx[k])*inner + p%inner
-		}
+	return []*Array{x.numbered(t, func(p int) int {
+		o, k := p/inner/count, p/inner%count
+		return (o*d+idx[k])*inner + p%inner
 	})}, nil
 }
 
@@ -256,13 +263,9 @@ func evalGatherND(n *Node, in []*Array) ([]*Array, error) {
 	inner := T(Bool, x.Shape[b+k:]...).Numel()
 	batches, whole := T(Bool, x.Shape[:b]...).Numel(), T(Bool, x.Shape[b:]...).Numel()
 	each := len(at) / max(batches, 1)
-	return []*Array{x.take(t, func(pos int) func() int {
-		p := pos - 1
-		return func() int {
-			p++
-			i := p / inner
-			return i/each*whole + at[i] + p%inner
-		}
+	return []*Array{x.numbered(t, func(p int) int {
+		i := p / inner
+		return i/each*whole + at[i] + p%inner
 	})}, nil
 }
 
@@ -336,16 +339,12 @@ func evalTrilu(n *Node, in []*Array) ([]*Array, error) {
 	x, t := in[0], n.Outputs[0].Type
 	upper := n.Flag("upper")
 	k, rows, cols := n.Attrs.Int("k", 0), t.Shape[t.Rank()-2], t.Shape[t.Rank()-1]
-	return []*Array{x.take(t, func(pos int) func() int {
-		p := pos - 1
-		return func() int {
-			p++
-			d := p%cols - p/cols%rows
-			if upper && d < k || !upper && d > k {
-				return -1
-			}
-			return p
+	return []*Array{x.numbered(t, func(p int) int {
+		d := p%cols - p/cols%rows
+		if upper && d < k || !upper && d > k {
+			return -1
 		}
+		return p
 	})}, nil
 }
 

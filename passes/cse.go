@@ -81,14 +81,20 @@ func (p *constPool) intern(v *ir.Value) *ir.Value {
 	if w := p.of[v]; w != nil {
 		return w
 	}
-	key := maphash.Bytes(p.seed, v.Const.Data)
+	w := p.constant(v.Const, func() *ir.Value { return v })
+	p.of[v] = w
+	return w
+}
+
+// constant returns the first constant that equals t, or makes it.
+func (p *constPool) constant(t *ir.Tensor, make func() *ir.Value) *ir.Value {
+	key := maphash.Bytes(p.seed, t.Data)
 	for _, w := range p.by[key] {
-		if w.Const.Splat == v.Const.Splat && w.Const.Equal(v.Const) {
-			p.of[v] = w
+		if w.Const.Splat == t.Splat && w.Const.Equal(t) {
 			return w
 		}
 	}
+	v := make()
 	p.by[key] = append(p.by[key], v)
-	p.of[v] = v
 	return v
 }

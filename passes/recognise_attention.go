@@ -87,20 +87,8 @@ func (sc *scores) match(s *sweep, v *ir.Value, rank int) bool {
 		mask := s.add("Where", n.Name, nil, n.Inputs[0], zero, n.Inputs[2])
 		return additiveMask(mask, v.Type.Shape) && sc.masked(s, n.Inputs[1], mask, rank)
 	case "Mul", "Div":
-		c, ok := scalarOf(n.Inputs[1])
-		w := n.Inputs[0]
-		if !ok && n.Op.Name == "Mul" {
-			c, ok = scalarOf(n.Inputs[0])
-			w = n.Inputs[1]
-		}
-		if !ok || !w.Type.Equal(v.Type) {
-			return false
-		}
-		if n.Op.Name == "Div" {
-			c = 1 / c
-		}
-		sc.scale = float64(sc.scale * c)
-		return sc.match(s, w, rank)
+		w, ok := sc.factor(n)
+		return ok && sc.match(s, w, rank)
 	}
 	return sc.product(s, n, rank)
 }
@@ -141,21 +129,30 @@ func (sc *scores) operand(s *sweep, v *ir.Value, trans bool) (*ir.Value, bool) {
 			}
 			v, trans = n.Inputs[0], !trans
 		default:
-			if !s.only(v) {
+			w, ok := v, s.only(v)
+			if ok {
+				w, ok = sc.factor(n)
+			}
+			if !ok {
 				return v, trans
 			}
-			w, c := withConst(n)
-			factor, ok := scalarOf(c)
-			if w == nil || !ok || !w.Type.Equal(v.Type) || n.Op.Name == "Div" && n.Inputs[1] != c {
-				return v, trans
-			}
-			if n.Op.Name == "Div" {
-				factor = 1 / factor
-			}
-			sc.scale = float64(sc.scale * factor)
 			v = w
 		}
 	}
+}
+
+// factor takes a product with a number, or a quotient by one, apart: it multiplies the scale and returns the operand.
+func (sc *scores) factor(n *ir.Node) (*ir.Value, bool) {
+	x, c := withConst(n)
+	factor, ok := scalarOf(c)
+	if !ok || !x.Type.Equal(n.Outputs[0].Type) || n.Op.Name == "Div" && n.Inputs[1] != c {
+		return nil, false
+	}
+	if n.Op.Name == "Div" {
+		factor = 1 / factor
+	}
+	sc.scale = float64(sc.scale * factor)
+	return x, true
 }
 
 // additiveMask reports whether a mask can be one of Attention: a float that broadcasts to the scores.

@@ -1,7 +1,6 @@
 package passes
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -82,8 +81,8 @@ type segmenter struct {
 	order   map[*ir.Value]int // position among the operands of Concats, from 1
 	to      map[*ir.Value]*ir.Value
 	placed  map[*ir.Value]bool
-	made    map[[sha256.Size]byte]*ir.Value // constants by content
-	rows    map[rowsKey][][]float32         // of weights that several nodes read
+	made    *constPool
+	rows    map[rowsKey][][]float32 // of weights that several nodes read
 }
 
 type rowsKey struct {
@@ -93,7 +92,7 @@ type rowsKey struct {
 
 func newSegmenter(g *ir.Graph) *segmenter {
 	s := &segmenter{g: g, uses: g.Uses(), pos: map[*ir.Node]int{}, core: map[*ir.Node]*layer{}, depths: map[*ir.Node]int{},
-		order: map[*ir.Value]int{}, to: map[*ir.Value]*ir.Value{}, placed: map[*ir.Value]bool{}, made: map[[sha256.Size]byte]*ir.Value{}, rows: map[rowsKey][][]float32{}}
+		order: map[*ir.Value]int{}, to: map[*ir.Value]*ir.Value{}, placed: map[*ir.Value]bool{}, made: newConstPool(), rows: map[rowsKey][][]float32{}}
 	for i, n := range g.Nodes {
 		s.pos[n] = i
 		if !n.IsFlatConcat() {

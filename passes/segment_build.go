@@ -1,7 +1,6 @@
 package passes
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -130,21 +129,14 @@ func unitName(units []*layer) string {
 type builder struct {
 	g    *ir.Graph
 	name string
-	made map[[sha256.Size]byte]*ir.Value
+	made *constPool
 	err  error
 }
 
 // constant returns the constant that was made of an equal tensor before, if any: steps of an unrolled recurrence have
 // the same weights.
 func (b *builder) constant(t *ir.Tensor) *ir.Value {
-	h := sha256.New()
-	fmt.Fprintf(h, "%v %v ", t.Type, t.Splat)
-	h.Write(t.Data)
-	key := [sha256.Size]byte(h.Sum(nil))
-	if b.made[key] == nil {
-		b.made[key] = b.g.Constant(b.name, t)
-	}
-	return b.made[key]
+	return b.made.constant(t, func() *ir.Value { return b.g.Constant(b.name, t) })
 }
 
 func (b *builder) add(op string, attrs ir.Attrs, inputs ...*ir.Value) *ir.Value {
