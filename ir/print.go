@@ -41,8 +41,8 @@ func (g *Graph) String() string {
 //	  output %y~2
 //	}
 //
-// One line a node; "_" stands for an absent input; a Region is followed by its body as a nested graph, which says of its
-// operands and results how they are stored where that is not as the body reads and yields them:
+// One line a node; "_" stands for an absent input; a Region is followed by its body as a nested graph, which states how
+// operands and results are stored if they differ from what the body reads and yields:
 //
 //	operand 1: e2m1 channels 0 blocks 16 along 1 stacked
 //	result 0: e4m3 scale 0.02

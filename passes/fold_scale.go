@@ -46,7 +46,7 @@ func foldScaleRules(op string) []func(*sweep, *ir.Node) bool {
 	return nil
 }
 
-// inverted makes Div or Sub by a constant a product or a sum, so that there is one form to match.
+// inverted turns division by or subtraction of a constant into a product or a sum, so that later rules match one form.
 func inverted(to string, inverse func(x float64) (float64, bool)) func(*sweep, *ir.Node) bool {
 	return func(s *sweep, n *ir.Node) bool {
 		c, ok := n.Inputs[1], true
@@ -89,7 +89,7 @@ func withConst(n *ir.Node) (x, c *ir.Value) {
 	return x, c
 }
 
-// chainConstants makes (x·c)·d one product and (x+c)+d one sum.
+// chainConstants combines the constants of (x·c)·d and (x+c)+d.
 func chainConstants(s *sweep, n *ir.Node) bool {
 	x, d := withConst(n)
 	inner := defOp(x, n.Op.Name)

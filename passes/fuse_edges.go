@@ -50,7 +50,7 @@ func (f *fuser) mustCopy(n *ir.Node) bool {
 	return v.Def == nil
 }
 
-// mergeTails joins an elementwise loop that reads nothing but one value of its size to the loop that makes the value,
+// mergeTails merges an elementwise loop that reads a single value, of its own size, into the loop that computes it,
 // which then has two outputs.
 func (f *fuser) mergeTails() {
 	for _, c := range f.all {

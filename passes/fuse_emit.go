@@ -216,7 +216,7 @@ func (b *body) value(v *ir.Value) *ir.Value {
 	return b.input(v)
 }
 
-// input makes an outer value an input of the body.
+// input adds an outer value to the body's inputs.
 func (b *body) input(v *ir.Value) *ir.Value {
 	if b.to[v] == nil {
 		b.to[v] = b.g.AddInput("p"+itoa(len(b.inputs)), v.Type)

@@ -60,7 +60,7 @@ func storeTransposed(s *sweep, n *ir.Node) bool {
 	return true
 }
 
-// takeTransposed takes a transposition of the second matrix's last two dimensions into the product.
+// takeTransposed replaces a transpose of the second matrix's last two dimensions by transB.
 func takeTransposed(s *sweep, n *ir.Node) bool {
 	t := defOp(n.Inputs[1], "Transpose")
 	if t == nil || !swapsLast(t.Attrs.Ints("perm")) {
@@ -72,7 +72,7 @@ func takeTransposed(s *sweep, n *ir.Node) bool {
 	return true
 }
 
-// convOfPixel makes a 1×1 convolution of images of one pixel the product that it is.
+// convOfPixel replaces a 1×1 convolution of one-pixel images by a MatMul.
 func convOfPixel(s *sweep, n *ir.Node) {
 	x, w, y := n.Inputs[0].Type, n.Inputs[1], n.Outputs[0].Type
 	in, out := w.Type.Shape[1], w.Type.Shape[0]
@@ -106,7 +106,7 @@ func transposedStrides(shape, perm []int) []int {
 	return stride
 }
 
-// gatherTensor makes a tensor whose element at an index is t's at the index's product with stride.
+// gatherTensor returns a tensor whose element at an index is t's at the offset index·stride.
 func gatherTensor(t *ir.Tensor, shape, stride []int) *ir.Tensor {
 	out := ir.Type{DType: t.DType, Shape: slices.Clone(shape)}
 	size := t.DType.Bits() / 8

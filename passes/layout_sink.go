@@ -44,7 +44,7 @@ func sinkTranspose(s *sweep, n *ir.Node) {
 	s.replace(n.Outputs[0], transposed(s, t.Name, y, after))
 }
 
-// transposed adds a transposition unless it would do nothing.
+// transposed adds a transpose unless it is a no-op.
 func transposed(s *sweep, name string, v *ir.Value, perm []int) *ir.Value {
 	if isIdentityPerm(perm) {
 		return v

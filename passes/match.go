@@ -177,7 +177,7 @@ func (s *sweep) place(n *ir.Node) {
 	s.changed = true
 }
 
-// setInput makes n, the visited node, read v at input i.
+// setInput replaces input i of n, the visited node, by v.
 func (s *sweep) setInput(n *ir.Node, i int, v *ir.Value) {
 	old := n.Inputs[i]
 	if old == v {
@@ -211,7 +211,7 @@ func (s *sweep) replace(old, v *ir.Value) {
 	s.bury(old.Def)
 }
 
-// defOp returns the node that makes v if its op is one of the named, else nil.
+// defOp returns the node that computes v if its op is one of those named, else nil.
 func defOp(v *ir.Value, ops ...string) *ir.Node {
 	if v == nil || v.Def == nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// scalarOf returns the number that a constant holds in every element.
+// scalarOf returns the value of a constant whose elements are all equal.
 func scalarOf(v *ir.Value) (float64, bool) {
 	if v == nil || !v.IsConst() {
 		return 0, false
@@ -50,7 +50,7 @@ func channelOf(v *ir.Value, shape []int, axis int) ([]float64, bool) {
 	return out, true
 }
 
-// constant makes a floating-point constant, a splat if all elements are the same.
+// constant returns a floating-point constant, a splat if all elements are equal.
 func (s *sweep) constant(hint string, d ir.DType, shape []int, xs []float64) *ir.Value {
 	return s.g.Constant(hint, ir.FromFloats(ir.Type{DType: d, Shape: slices.Clone(shape)}, xs).Compact())
 }

@@ -84,7 +84,7 @@ func kernelOf(n *ir.Node) *kernel {
 	return k
 }
 
-// merge makes one convolution of the sum, or returns nil where the branches do not fit together.
+// merge combines the branches into one convolution, or returns nil if they are incompatible.
 func (l *linear) merge(shape []int, layout string) *kernel {
 	var sum *kernel
 	for _, t := range l.terms {

@@ -2,7 +2,7 @@ package passes
 
 import "github.com/spark-compile/spark-compile/internal/precision"
 
-// regionTable holds the passes that make regions and choose precisions; they follow semanticTable.
+// regionTable lists the passes that make regions and choose precisions; they follow semanticTable.
 func regionTable() []*Pass {
 	return []*Pass{
 		{Name: "segment", Summary: "merge M = 1 linear layers of equal depth, with their transposes, biases and activations, into one SegmentedMatVec", Run: segment},
@@ -17,7 +17,7 @@ func regionTable() []*Pass {
 	}
 }
 
-// regionPipeline says which of them run at a precision, after the semantic ones.
+// regionPipeline lists the passes that run for a precision after the semantic ones.
 func regionPipeline(p *precision.Precision) []string {
 	switch p.Between {
 	case "":

@@ -378,7 +378,7 @@ func (s *segmenter) isLayerInput(v *ir.Value) bool {
 	return false
 }
 
-// finish puts the new nodes in order and makes Concats of neighbouring slices one slice.
+// finish sorts the new nodes and replaces Concats of adjacent slices by one slice.
 func (s *segmenter) finish() error {
 	substitute(s.g, s.to)
 	if err := s.g.Toposort(); err != nil {
@@ -389,7 +389,7 @@ func (s *segmenter) finish() error {
 	return err
 }
 
-// substitute replaces values everywhere; what replaces an output of the graph takes its name.
+// substitute replaces values everywhere; a graph output's replacement takes its name.
 func substitute(g *ir.Graph, to map[*ir.Value]*ir.Value) {
 	old := slices.Clone(g.Outputs)
 	g.Substitute(to)

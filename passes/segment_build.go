@@ -80,7 +80,7 @@ func (s *segmenter) resolve(v *ir.Value) *ir.Value {
 	return v
 }
 
-// viewRange follows views to the value whose consecutive elements v has, and says from which one on.
+// viewRange follows views from v to their base, and returns the offset of v's first element in it.
 func viewRange(v *ir.Value) (base *ir.Value, offset int) {
 	for v.Def != nil && v.Def.IsView() {
 		if v.Def.Op.Name == "Slice" {
@@ -92,7 +92,7 @@ func viewRange(v *ir.Value) (base *ir.Value, offset int) {
 	return v, offset
 }
 
-// build makes the SegmentedMatVec of units over the concatenation of parts.
+// build adds the SegmentedMatVec of units over the concatenation of parts.
 func (s *segmenter) build(units []*layer, parts []*ir.Value) error {
 	slices.SortStableFunc(units, func(a, b *layer) int { return s.rank(a) - s.rank(b) })
 	b := builder{g: s.g, name: unitName(units), made: s.made}
@@ -315,7 +315,7 @@ func rankless(t *ir.Tensor) *ir.Tensor {
 	return ir.ScalarInt(t.DType, t.IntAt(0))
 }
 
-// joinSlices makes operands of a flat Concat that are neighbours in one value one operand.
+// joinSlices merges operands of a flat Concat that are adjacent in one value.
 func joinSlices(s *sweep, n *ir.Node) {
 	if !n.IsFlatConcat() {
 		return

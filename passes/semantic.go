@@ -6,7 +6,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/precision"
 )
 
-// semanticTable holds the passes that work on ops, before regions are made.
+// semanticTable lists the passes that work on ops, before there are regions.
 func semanticTable() []*Pass {
 	return []*Pass{
 		&widenPass, &recogniseQuantised, &foldPass, &dcePass, &simplifyPass, &csePass,
@@ -16,7 +16,7 @@ func semanticTable() []*Pass {
 	}
 }
 
-// semanticPipeline says which of them run at a precision. Where values stay as the file has them, those do that leave every
+// semanticPipeline lists the passes that run for a precision. Where values stay as the file has them, those do that leave every
 // rounding in its place, and those that take apart what no kernel computes in one go.
 func semanticPipeline(p *precision.Precision) []string {
 	clean := []string{"fold", "simplify", "cse", "dce"}

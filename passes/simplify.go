@@ -111,7 +111,7 @@ func trimConstants(s *sweep, n *ir.Node) {
 	}
 }
 
-// maxToRelu turns max(x, 0) into Relu; NaN stays in both.
+// maxToRelu turns max(x, 0) into Relu; both propagate NaN.
 func maxToRelu(s *sweep, n *ir.Node) bool {
 	if !n.Outputs[0].Type.DType.IsFloat() {
 		return false
@@ -161,13 +161,13 @@ func broadcastShape(a, b []int) []int {
 	return out
 }
 
-// dropPair removes op(op(x)) of an involution.
+// dropPair removes two applications of an op that is its own inverse.
 func dropPair(s *sweep, n *ir.Node) bool {
 	inner := defOp(n.Inputs[0], n.Op.Name)
 	return inner != nil && become(s, n, inner.Inputs[0])
 }
 
-// dropRepeat removes the outer of op(op(x)) of an idempotent op.
+// dropRepeat removes the second application of an idempotent op.
 func dropRepeat(s *sweep, n *ir.Node) bool {
 	return defOp(n.Inputs[0], n.Op.Name) != nil && become(s, n, n.Inputs[0])
 }

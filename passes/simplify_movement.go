@@ -14,7 +14,7 @@ func reshapeTo(s *sweep, n *ir.Node, x *ir.Value) bool {
 	return true
 }
 
-// simplifyReshape removes a reshape to the same shape and makes two in a row one.
+// simplifyReshape removes no-op reshapes and merges consecutive ones.
 func simplifyReshape(s *sweep, n *ir.Node) bool {
 	if become(s, n, n.Inputs[0]) {
 		return true

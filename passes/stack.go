@@ -203,7 +203,7 @@ func signature(g *ir.Graph) string {
 	return b.String()
 }
 
-// form makes classes of the regions of one bucket.
+// form groups the regions of one bucket into classes.
 func (s *stacker) form(nodes []*ir.Node) {
 	if len(nodes) < 2 {
 		return

@@ -97,7 +97,7 @@ func (v *viewer) simplify(n *ir.Node) (*ir.Node, error) {
 	return m, nil
 }
 
-// mergeInputs makes inputs of a region that have become one value one input.
+// mergeInputs merges inputs of a region that have become the same value.
 func mergeInputs(n *ir.Node) {
 	r := n.Region
 	if r == nil {
@@ -125,7 +125,7 @@ func mergeInputs(n *ir.Node) {
 	}
 }
 
-// view makes n the view of a span, or its base if that is the same.
+// view replaces n by a view of a span, or by the span's base if they are the same.
 func (v *viewer) view(n *ir.Node, s span) (*ir.Node, error) {
 	out := n.Outputs[0]
 	if s.base.Type.Equal(out.Type) && s.base.Def != nil && !slices.Contains(v.g.Outputs, s.base) {
@@ -213,7 +213,7 @@ func concatRegion(v *viewer, n *ir.Node, parts []span) (*ir.Node, error) {
 	return v.g.NewRegion(ir.FamilyView, n.Name, b, 0, nil, inputs...)
 }
 
-// viewRegion makes a region that reads a span under a shape.
+// viewRegion returns a region that reads a span with the given shape.
 func viewRegion(g *ir.Graph, name string, s span, shape []int) (*ir.Node, error) {
 	b := ir.NewGraph(name)
 	x := b.AddInput("p0", s.base.Type)
