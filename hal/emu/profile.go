@@ -27,15 +27,15 @@ type Site struct {
 	Warps int64 // times that a warp issued it
 	Lanes int64 // threads that executed it
 
-	Sectors     int64 // of 32 bytes of global memory that its warps asked for
-	SectorBytes int64 // bytes that they used of those
-	L2Sectors   int64 // of Sectors, those that a block's first-level cache of 64 KB would not hold
+	Sectors     int64 // 32-byte sectors of global memory that its warps requested
+	SectorBytes int64 // bytes of those sectors that they used
+	L2Sectors   int64 // those of Sectors that would miss a block's first-level cache of 64 KB
 	Wavefronts  int64 // passes through shared memory
-	Conflicts   int64 // of which bank conflicts caused
-	Divergent   int64 // of a branch: times that a warp's lanes parted
+	Conflicts   int64 // those of Wavefronts that bank conflicts add
+	Divergent   int64 // of a branch: times that it split a warp
 }
 
-// Touched is what a launch used of a block of memory.
+// Touched is what a launch used of one allocation.
 type Touched struct {
 	Memory                hal.Memory
 	Constant              bool // declared so by the launch

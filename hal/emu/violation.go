@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Rule is what a kernel broke.
+// Rule names what a kernel did wrong.
 type Rule string
 
 // Rules. The first four stop a kernel with or without checks.

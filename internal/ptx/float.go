@@ -12,19 +12,12 @@ const (
 func f32(u uint32) float32 { return math.Float32frombits(u) }
 func f64(u uint64) float64 { return math.Float64frombits(u) }
 
-// b32 and b64 are the bits of a result, NaNs made canonical.
+// b32 is the bits of a result, NaNs made canonical.
 func b32(v float32) uint32 {
 	if v != v {
 		return nan32
 	}
 	return math.Float32bits(v)
-}
-
-func b64(v float64) uint64 {
-	if v != v {
-		return nan64
-	}
-	return math.Float64bits(v)
 }
 
 // fma32 is x·y+z rounded once. The product is exact in float64; the sum is rounded to odd there, which a second rounding

@@ -111,7 +111,7 @@ func canonical[T lane]() func(*[32]T) {
 	return g
 }
 
-// What inner loops are made of has a loop of its own; of some there is an AVX2 form (lanes_amd64.s).
+// Instructions common in inner loops have a loop of their own; some also have an AVX2 form (lanes_amd64.s).
 
 type integer interface{ uint32 | uint64 }
 

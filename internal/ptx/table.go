@@ -27,7 +27,7 @@ type Def struct {
 	// files it reads and writes (lanes.go lists the types). Of mma: func(r []Row32, v []int32), on the rows v of its operands
 	// in order. Of shfl: func(from, b *Row32), the lanes that are read. Of ldmatrix: Transposed. Of cp.async: CopySizes.
 	Eval any
-	// Undefined, of some mma, names a lane whose operands the ISA gives no meaning, and why; "" if all are well.
+	// Undefined, for some mma, returns a lane whose operands the ISA leaves undefined, and why; "" if there is none.
 	Undefined func(r []Row32, v []int32) (lane int, why string)
 }
 

@@ -22,7 +22,7 @@ type Code struct {
 	once   sync.Once
 	err    error
 
-	// Left counts the instructions without a native form by opcode; what the interpreter is meant to execute is none of them.
+	// Left counts by opcode the instructions without a native form, apart from those that are always the interpreter's.
 	Left map[string]int
 }
 
@@ -89,7 +89,7 @@ func (c *Code) release() {
 // Bytes is the size of the code.
 func (c *Code) Bytes() int { return len(c.full.memory) + len(c.part.memory) }
 
-// Run executes from an instruction until the code returns; what then is to be done stands in the context.
+// Run executes from an instruction until the code returns; the context then says how to go on.
 func (c *Code) Run(x *Context, pc int) error {
 	i := &c.full
 	if x.Mask != 1<<32-1 {

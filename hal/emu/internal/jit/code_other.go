@@ -16,7 +16,7 @@ func Detect() Level { return None }
 
 // Compile fails.
 func Compile([]Inst, CopyLayout, Level) (*Code, error) {
-	return nil, errors.New("native code is for linux on amd64")
+	return nil, errors.New("native code needs Linux on amd64")
 }
 
 // Bytes is the size of the code.

@@ -31,14 +31,14 @@ const (
 
 func (l Level) String() string { return [...]string{"none", "AVX2", "AVX-512"}[l] }
 
-// CopyLayout says how the interpreter keeps the asynchronous copies of a warp that nobody has waited for.
+// CopyLayout is the memory layout of the interpreter's pending asynchronous copies of a warp.
 type CopyLayout struct {
 	Stride                             int // bytes of a copy
 	Inst, Mask, Group, Offsets, Blocks int // offsets: pointer, uint32, int, [32]uint32, [32][16]byte
 	Size                               int // offset in what Inst points to: bytes a lane, a byte
 }
 
-// Site is what a global memory instruction knows of the span that it last touched.
+// Site caches the span that a global memory instruction last accessed.
 type Site struct {
 	Low   uint64 // the span's first address, less the instruction's offset
 	Limit uint64 // the last offset in the span at which an access fits
