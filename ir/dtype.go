@@ -1,6 +1,10 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/internal/minifloat"
+)
 
 // DType is the element type of a tensor.
 type DType uint8
@@ -39,33 +43,43 @@ type dtypeRow struct {
 	bits   int
 	float  bool
 	signed bool
+	format *minifloat.Format // of a narrow float with a mantissa
+}
+
+// narrow is the row of a narrow float: an element takes the next power of two of bits.
+func narrow(name string, f *minifloat.Format) dtypeRow {
+	bits := 1
+	for bits < f.Bits() {
+		bits *= 2
+	}
+	return dtypeRow{name, bits, true, true, f}
 }
 
 var dtypes = [numDTypes]dtypeRow{
-	Invalid:        {"invalid", 0, false, false},
-	Bool:           {"bool", 8, false, false},
-	Int4:           {"i4", 4, false, true},
-	Uint4:          {"u4", 4, false, false},
-	Int8:           {"i8", 8, false, true},
-	Uint8:          {"u8", 8, false, false},
-	Int16:          {"i16", 16, false, true},
-	Uint16:         {"u16", 16, false, false},
-	Int32:          {"i32", 32, false, true},
-	Uint32:         {"u32", 32, false, false},
-	Int64:          {"i64", 64, false, true},
-	Uint64:         {"u64", 64, false, false},
-	Float16:        {"f16", 16, true, true},
-	BFloat16:       {"bf16", 16, true, true},
-	Float32:        {"f32", 32, true, true},
-	Float64:        {"f64", 64, true, true},
-	Float8E4M3FN:   {"e4m3", 8, true, true},
-	Float8E4M3FNUZ: {"e4m3fnuz", 8, true, true},
-	Float8E5M2:     {"e5m2", 8, true, true},
-	Float8E5M2FNUZ: {"e5m2fnuz", 8, true, true},
-	Float8E8M0:     {"e8m0", 8, true, false},
-	Float4E2M1:     {"e2m1", 4, true, true},
-	Int2:           {"i2", 2, false, true},
-	Uint2:          {"u2", 2, false, false},
+	Invalid:        {"invalid", 0, false, false, nil},
+	Bool:           {"bool", 8, false, false, nil},
+	Int4:           {"i4", 4, false, true, nil},
+	Uint4:          {"u4", 4, false, false, nil},
+	Int8:           {"i8", 8, false, true, nil},
+	Uint8:          {"u8", 8, false, false, nil},
+	Int16:          {"i16", 16, false, true, nil},
+	Uint16:         {"u16", 16, false, false, nil},
+	Int32:          {"i32", 32, false, true, nil},
+	Uint32:         {"u32", 32, false, false, nil},
+	Int64:          {"i64", 64, false, true, nil},
+	Uint64:         {"u64", 64, false, false, nil},
+	Float16:        narrow("f16", minifloat.Float16),
+	BFloat16:       narrow("bf16", minifloat.BFloat16),
+	Float32:        {"f32", 32, true, true, nil},
+	Float64:        {"f64", 64, true, true, nil},
+	Float8E4M3FN:   narrow("e4m3", minifloat.E4M3FN),
+	Float8E4M3FNUZ: narrow("e4m3fnuz", minifloat.E4M3FNUZ),
+	Float8E5M2:     narrow("e5m2", minifloat.E5M2),
+	Float8E5M2FNUZ: narrow("e5m2fnuz", minifloat.E5M2FNUZ),
+	Float8E8M0:     {"e8m0", 8, true, false, nil},
+	Float4E2M1:     narrow("e2m1", minifloat.E2M1),
+	Int2:           {"i2", 2, false, true, nil},
+	Uint2:          {"u2", 2, false, false, nil},
 }
 
 // String returns the name used in the text form: f32, i64, bool, e4m3 …
@@ -78,6 +92,9 @@ func (d DType) String() string {
 
 // Bits is the storage size of one element; sub-byte elements are packed, lowest bits first.
 func (d DType) Bits() int { return dtypes[d].bits }
+
+// Format returns the format of a float of at most 16 bits with a mantissa; nil for others.
+func (d DType) Format() *minifloat.Format { return dtypes[d].format }
 
 // IsFloat reports whether d is a floating-point type of any width.
 func (d DType) IsFloat() bool { return dtypes[d].float }

@@ -181,7 +181,7 @@ func evalCast(n *Node, in []*Array) ([]*Array, error) {
 			return minifloat.DecodeE8M0(minifloat.EncodeE8M0(v, direction, saturate))
 		}
 	case to.IsFloat() && to.Bits() <= 8:
-		f := to.format()
+		f := to.Format()
 		narrow = func(v float64) float64 { return f.Round(v, saturate) }
 	}
 	parallel(out.Len(), 1<<14, func(lo, hi int) {

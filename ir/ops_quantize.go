@@ -211,7 +211,7 @@ func evalQuantize(n *Node, in []*Array) ([]*Array, error) {
 		case out.F != nil && d == Float8E8M0:
 			out.F[i] = minifloat.DecodeE8M0(minifloat.EncodeE8M0(q+zero[k], minifloat.Nearest, saturate))
 		case out.F != nil:
-			out.F[i] = d.format().Round(q+zero[k], saturate)
+			out.F[i] = d.Format().Round(q+zero[k], saturate)
 		default:
 			out.I[i] = minifloat.Truncate(math.RoundToEven(q)+zero[k], d.Bits(), d.IsSigned())
 		}

@@ -11,27 +11,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/minifloat"
 )
 
-// format returns the narrow float format of d, or nil.
-func (d DType) format() *minifloat.Format {
-	switch d {
-	case Float16:
-		return minifloat.Float16
-	case BFloat16:
-		return minifloat.BFloat16
-	case Float8E4M3FN:
-		return minifloat.E4M3FN
-	case Float8E4M3FNUZ:
-		return minifloat.E4M3FNUZ
-	case Float8E5M2:
-		return minifloat.E5M2
-	case Float8E5M2FNUZ:
-		return minifloat.E5M2FNUZ
-	case Float4E2M1:
-		return minifloat.E2M1
-	}
-	return nil
-}
-
 // RoundTo returns the value of floating-point type d nearest to x, ties to even, rounded once. Beyond the range it is
 // infinity, or NaN where d has none (e2m1, which has neither, saturates).
 func RoundTo(d DType, x float64) float64 {
@@ -43,7 +22,7 @@ func RoundTo(d DType, x float64) float64 {
 	case Float8E8M0:
 		return minifloat.DecodeE8M0(minifloat.EncodeE8M0(x, minifloat.Nearest, false))
 	}
-	return d.format().Round(x, false)
+	return d.Format().Round(x, false)
 }
 
 // EncodeFloat returns the bits of RoundTo(d, x).
@@ -56,7 +35,7 @@ func EncodeFloat(d DType, x float64) uint64 {
 	case Float8E8M0:
 		return uint64(minifloat.EncodeE8M0(x, minifloat.Nearest, false))
 	}
-	return uint64(d.format().Encode(x, false))
+	return uint64(d.Format().Encode(x, false))
 }
 
 // DecodeFloat returns the value of bits of floating-point type d.
@@ -69,7 +48,7 @@ func DecodeFloat(d DType, bits uint64) float64 {
 	case Float8E8M0:
 		return minifloat.DecodeE8M0(uint8(bits))
 	}
-	return d.format().Decode(uint32(bits))
+	return d.Format().Decode(uint32(bits))
 }
 
 // WrapInt keeps the low bits of v and reads them as integer type d; bool becomes 0 or 1.
@@ -335,7 +314,7 @@ func (a *Array) Rounded() *Array {
 		return a
 	}
 	round := func(x float64) float64 { return RoundTo(a.DType, x) }
-	if f := a.DType.format(); f != nil {
+	if f := a.DType.Format(); f != nil {
 		round = func(x float64) float64 { return f.Round(x, false) }
 	}
 	if a.DType == Float32 {

@@ -10,19 +10,13 @@ import (
 
 var _ = register(map[string]rule{"BlockQuantize": blockQuantize})
 
-// formats are the layouts of the 8-bit and 4-bit floats with mantissa.
-var formats = map[ir.DType]*minifloat.Format{
-	ir.Float8E4M3FN: minifloat.E4M3FN, ir.Float8E4M3FNUZ: minifloat.E4M3FNUZ,
-	ir.Float8E5M2: minifloat.E5M2, ir.Float8E5M2FNUZ: minifloat.E5M2FNUZ, ir.Float4E2M1: minifloat.E2M1,
-}
-
 // roundNarrow is minifloat.Format.Round (or E8M0's) on an F32.
 func roundNarrow(b *expr.Builder, x *expr.Expr, d ir.DType, saturate bool) *expr.Expr {
 	x = b.Cast(x, expr.F32)
 	if d == ir.Float8E8M0 {
 		return decodeNarrow(b, encodeE8M0(b, x, "nearest", saturate), d)
 	}
-	f := formats[d]
+	f := d.Format()
 	a := b.Abs(x)
 	nan := b.F32(math.NaN())
 	// One quantum is 2^(e-mantissa), e at least that of the least normal number.
@@ -53,7 +47,7 @@ func encodeNarrow(b *expr.Builder, x *expr.Expr, d ir.DType, saturate bool) *exp
 	if d == ir.Float8E8M0 {
 		return encodeE8M0(b, x, "nearest", saturate)
 	}
-	f := formats[d]
+	f := d.Format()
 	v := roundNarrow(b, x, d, saturate)
 	bits := b.Bits(v, expr.S32)
 	mag := b.And(bits, b.Int(math.MaxInt32))
@@ -83,7 +77,7 @@ func decodeNarrow(b *expr.Builder, c *expr.Expr, d ir.DType) *expr.Expr {
 		bits := b.Select(b.Eq(c, b.Int(0)), b.Int(1<<22), b.Shl(c, b.Int(23)))
 		return b.Select(b.Eq(c, b.Int(255)), b.F32(math.NaN()), b.Bits(bits, expr.F32))
 	}
-	f := formats[d]
+	f := d.Format()
 	top := f.Exponent + f.Mantissa
 	sign := b.Shl(b.ShrU(c, b.Int(top)), b.Int(31))
 	mag := b.And(c, b.Int(1<<top-1))

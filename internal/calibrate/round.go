@@ -30,6 +30,7 @@ func (g *grid) round(w float64, k int) float64 {
 // rounder quantises the weights of one site.
 type rounder struct {
 	site    *passes.Site
+	dtype   ir.DType
 	f       *minifloat.Format
 	tech    Technique
 	w       []float64 // the exact ones
@@ -42,10 +43,9 @@ type rounder struct {
 
 func newRounder(s *passes.Site, d ir.DType, tech Technique) *rounder {
 	w := s.Weights().Const
-	r := &rounder{site: s, f: minifloat.E4M3FN, tech: tech, w: w.Floats(), fake: w.Array(), codes: make([]float64, w.Numel()),
+	r := &rounder{site: s, dtype: d, f: d.Format(), tech: tech, w: w.Floats(), fake: w.Array(), codes: make([]float64, w.Numel()),
 		scales: make([]float64, s.Members*s.N), patches: patchesOf(s)}
 	if d == ir.Float4E2M1 {
-		r.f = minifloat.E2M1
 		r.blocks = ir.NewArray(ir.Type{DType: ir.Float8E4M3FN, Shape: s.BlockShape()})
 	}
 	return r
@@ -330,7 +330,7 @@ func (r *rounder) gridOf(member, n int, w, weight []float64) *grid {
 	return g
 }
 
-// channelSteps are the factors tried on the scale of a channel of e4m3 weights: a floating-point grid looks the same an
+// channelSteps are the factors tried on the scale of a channel of weights without blocks: a floating-point grid looks the same an
 // octave lower, so what matters is where in an octave the weights lie, and how much of them saturates.
 var channelSteps = func() []float64 {
 	var out []float64
@@ -401,11 +401,7 @@ func greatest(w []float64, ks []int) float64 {
 
 // layer is the result as the pass takes it.
 func (r *rounder) layer() passes.Layer {
-	d := ir.Float8E4M3FN
-	if r.blocks != nil {
-		d = ir.Float4E2M1
-	}
-	l := passes.Layer{Scales: slices.Clone(r.scales), Weights: ir.FromFloats(ir.Type{DType: d, Shape: slices.Clone(r.site.Weights().Type.Shape)}, r.codes)}
+	l := passes.Layer{Scales: slices.Clone(r.scales), Weights: ir.FromFloats(ir.Type{DType: r.dtype, Shape: slices.Clone(r.site.Weights().Type.Shape)}, r.codes)}
 	if r.blocks != nil {
 		l.Blocks = r.blocks.Tensor()
 	}

@@ -70,25 +70,23 @@ func worthwhile(ladder []Format, alone map[Format]float64, s *passes.Site, t *ta
 
 // bytes of a layer's weights in a format.
 func (f Format) bytes(s *passes.Site) int {
-	n := s.Members * s.N * s.K
+	channels := s.Members * s.N
+	size := channels * s.K * f.Weights.Format().Bits() / 8
 	switch f.Weights {
-	case ir.Float8E4M3FN:
-		return n + 4*s.Members*s.N
+	case ir.Float16:
+		return size
 	case ir.Float4E2M1:
-		return n/2 + s.Members*s.N*(s.Blocks()+4)
+		size += channels * s.Blocks()
 	}
-	return 2 * n
+	return size + 4*channels
 }
 
 // micros predicts the time of a layer: its weights from DRAM, its activations from L2 or its arithmetic, whichever takes
 // longest.
 func (f Format) micros(s *passes.Site, t *target.Target) float64 {
-	bits := 16.0
-	switch f.Activations {
-	case ir.Float8E4M3FN:
-		bits = 8
-	case ir.Float4E2M1:
-		bits = 4.5
+	bits := float64(f.Activations.Format().Bits())
+	if f.Activations == ir.Float4E2M1 {
+		bits += 8.0 / passes.BlockSize
 	}
 	read := float64(s.Node.Inputs[s.X].Type.Numel()) * bits / 8
 	return cost.Of(t).Layer(float64(f.bytes(s)), read, f.Activations.String(), float64(s.MACs))

@@ -61,6 +61,11 @@ func newFormat(name string, exponent, mantissa, bias int, special Special) *Form
 // Bits is the width of a code.
 func (f *Format) Bits() int { return 1 + f.Exponent + f.Mantissa }
 
+// Contains reports whether every finite number of g is one of f.
+func (f *Format) Contains(g *Format) bool {
+	return g.Mantissa <= f.Mantissa && g.max <= f.max && g.magic >= f.magic
+}
+
 // Max is the greatest finite value.
 func (f *Format) Max() float64 { return f.max }
 

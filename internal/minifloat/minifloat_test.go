@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -177,7 +178,7 @@ func TestAgainstMlDtypes(t *testing.T) {
 			}
 			file := filepath.Join(t.TempDir(), "x")
 			require.NoError(t, os.WriteFile(file, le(xs), 0o600))
-			out, err := exec.Command(python, "-c", pythonScript, file, f.Name, []string{"4", "8", "16"}[(f.Bits()+3)/8]).CombinedOutput()
+			out, err := exec.Command(python, "-c", pythonScript, file, f.Name, strconv.Itoa(f.Bits())).CombinedOutput()
 			require.NoError(t, err, string(out))
 			codes, err := os.ReadFile(file + ".codes")
 			require.NoError(t, err)

@@ -66,7 +66,17 @@ var table = []*Precision{
 }
 
 // Layers lists the formats of layers that any precision chooses from.
-func Layers() []Layer { return []Layer{half, fp8, fp8Weights, nvfp4, nvfp4Weights} }
+func Layers() []Layer {
+	var out []Layer
+	for _, p := range table {
+		for _, l := range p.Ladder {
+			if !slices.Contains(out, l) {
+				out = append(out, l)
+			}
+		}
+	}
+	return out
+}
 
 // All lists the precisions, "file" first, then from the widest to the narrowest.
 func All() []*Precision { return slices.Clone(table) }

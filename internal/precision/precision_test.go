@@ -20,19 +20,17 @@ func TestLookupKnowsNamesAndAliases(t *testing.T) {
 
 // TestLaddersEndAtHalf: a layer that no narrower format suits has one; a precision that a target can only store says so.
 func TestLaddersEndAtHalf(t *testing.T) {
-	calibrating := 0
 	for _, p := range All() {
 		require.Equal(t, p.Multiplies != "", p.Stored != "", p.Name)
 		if !p.Calibrates() {
 			continue
 		}
-		calibrating++
 		require.Equal(t, half, p.Ladder[len(p.Ladder)-1], p.Name)
 		for _, l := range p.Ladder {
 			require.Contains(t, Layers(), l, p.Name)
 		}
 	}
-	require.Equal(t, 2, calibrating)
+	require.Contains(t, Layers(), fp8Weights)
 }
 
 func TestWhatComesNearer(t *testing.T) {
