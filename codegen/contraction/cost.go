@@ -50,18 +50,12 @@ func (s Schedule) conversions(p *problem) float64 {
 	if !n.tensor() {
 		return 0
 	}
-	a, b := 0.0, 0.0 // instructions a lane and element
+	a, b := 0.0, n.convertB().cost // instructions a lane and element
 	switch {
 	case n.round != 0:
 		a = 2.5
 	case n.a != n.mul:
 		a = 1
-	}
-	switch {
-	case n.scaled() && n.mul != n.b:
-		b = 2.5
-	case n.b != n.mul:
-		b = 1
 	}
 	warps := float64(s.WarpsM * s.WarpsN)
 	return float64(warps*float64(s.BK)/32) * (float64(a*float64(s.warpM())) + float64(b*float64(s.warpN())))

@@ -56,13 +56,13 @@ func (c *mmaCore) begin(g *gen) {
 	base := num.tileA(s.BM, s.BK)
 	switch {
 	case g.plan.packed:
-		// [k step][n16 tile][lane][16 bytes]
-		lane := g.mul(g.lane, 16)
+		// [k step][n16 tile][lane][16 bytes, or what is left of them]
+		lane := g.mul(g.lane, num.laneB())
 		first := g.add(g.mul(c.wk, perWarp/num.stepB()*s.BN/16), g.div(c.wn, 16))
-		c.bBase = g.add(imm(base), g.add(lane, g.mul(first, 512)))
+		c.bBase = g.add(imm(base), g.add(lane, g.mul(first, 32*num.laneB())))
 		if num.scaled() {
 			// [k64][n16 tile][column][n8 tile][k16]
-			c.scales = g.add(imm(base+bytesFor(num.b, s.BN*s.BK)), g.add(g.mul(g.div(g.lane, 4), 8), g.mul(first, 64)))
+			c.scales = g.add(imm(base+num.elementsB(s.BN, s.BK)), g.add(g.mul(g.div(g.lane, 4), 8), g.mul(first, 64)))
 		}
 	case !g.plan.loadB.kRows:
 		// Rows are n: matrices (n 0–7, left), (n 0–7, right), (n 8–15, left), (n 8–15, right).
@@ -142,7 +142,7 @@ func (c *mmaCore) load(g *gen, at num, u int) *operands {
 			r := g.RegVec(ptx.B32, 4)
 			switch {
 			case g.plan.packed:
-				g.I("ld.shared.v4.b32", ptx.V(r...), ptx.At(g.register(g.add(at, c.bBase)), (k*s.BN/16+j)*512))
+				g.I("ld.shared.v4.b32", ptx.V(r...), ptx.At(g.register(g.add(at, c.bBase)), (k*s.BN/16+j)*32*num.laneB()))
 			case !g.plan.loadB.kRows:
 				g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(at, c.bStep[k])), j*16*pitch))
 			default:
@@ -171,15 +171,15 @@ func (c *mmaCore) load(g *gen, at num, u int) *operands {
 
 func (c *mmaCore) store(g *gen) {
 	s := g.s
-	f := layout.C16x8
+	f, factor := layout.C16x8, g.p.num.convertB().factor
 	row := g.add(g.add(c.wm, g.mul(c.wk, s.BM)), g.offset(f.LaneRow, g.lane))
 	col := g.add(c.wn, g.offset(f.LaneCol, g.lane))
 	at := g.register(g.add(g.smem, g.mad(row, s.stagingRow()*4, g.mul(col, 4))))
 	for i := range c.acc {
 		for j, acc := range c.acc[i] {
-			if g.p.num.scaled() && g.p.num.mul != ir.Float4E2M1 {
+			if factor != 1 {
 				for _, r := range acc {
-					g.I("mul.rn.f32", r, r, ptx.FImm(e2m1Scale))
+					g.I("mul.rn.f32", r, r, ptx.FImm(factor))
 				}
 			}
 			for v := 0; v < 4; v += 2 {

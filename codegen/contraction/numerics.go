@@ -22,6 +22,20 @@ func (n *numerics) tensor() bool { return n.mul != ir.Float32 }
 // scaled reports whether a panel of weights holds a scale for every 16 of K behind its elements.
 func (n *numerics) scaled() bool { return n.b == ir.Float4E2M1 }
 
+// bitsB is the size of an element of B in its tile: packed codes have no gaps.
+func (n *numerics) bitsB() int {
+	if f := n.b.Format(); f != nil {
+		return f.Bits()
+	}
+	return n.b.Bits()
+}
+
+// laneB is the number of bytes of packed B that a lane reads for a step.
+func (n *numerics) laneB() int { return 16 * n.bitsB() / n.b.Bits() }
+
+// elementsB is the size in bytes of the elements of a tile of B.
+func (n *numerics) elementsB(cols, k int) int { return cols * k * n.bitsB() / 8 }
+
 func bytesFor(d ir.DType, elements int) int { return elements * d.Bits() / 8 }
 
 // Elements of K that one mma, one ldmatrix of A and one 16-byte load of B (of two n8 tiles) cover: 32 bytes each.
@@ -48,7 +62,7 @@ func (n *numerics) scalesA(rows, k int) int {
 
 // tileB is the size in bytes of a tile of B, scales included.
 func (n *numerics) tileB(cols, k int) int {
-	size := bytesFor(n.b, cols*k)
+	size := n.elementsB(cols, k)
 	if n.scaled() {
 		size += cols * k / blockSize
 	}
@@ -59,21 +73,11 @@ func (n *numerics) tileB(cols, k int) int {
 func (n *numerics) String() string {
 	switch {
 	case !n.tensor() || n.a == n.b && n.b == n.mul:
-		return shortName(n.mul)
+		return n.mul.String()
 	case n.round != 0 && n.b == n.mul: // read in 16 bits
-		return shortName(n.mul) + "_of_" + shortName(n.a)
+		return n.mul.String() + "_of_" + n.a.String()
 	}
-	return shortName(n.a) + "_" + shortName(n.b)
-}
-
-func shortName(d ir.DType) string {
-	switch d {
-	case ir.Float8E4M3FN:
-		return "e4m3"
-	case ir.Float4E2M1:
-		return "e2m1"
-	}
-	return d.String()
+	return n.a.String() + "_" + n.b.String()
 }
 
 // k is where, within the unit, the element lies that lane t of a quad holds of B in register r, place j, for mma number

@@ -111,20 +111,16 @@ func matrix(region *ir.Node, v *ir.Value) (*source, error) {
 
 // widens reports whether every value of a is a value of b.
 func widens(a, b ir.DType) bool {
-	if a == b {
+	from, to := a.Format(), b.Format()
+	switch {
+	case a == b:
 		return true
+	case b == ir.Float64:
+		return a == ir.Float32 || from != nil
+	case b == ir.Float32:
+		return from != nil
 	}
-	switch a {
-	case ir.Float16, ir.BFloat16:
-		return b == ir.Float32 || b == ir.Float64
-	case ir.Float8E4M3FN:
-		return b == ir.Float16 || b == ir.BFloat16 || b == ir.Float32 || b == ir.Float64
-	case ir.Float4E2M1:
-		return b != ir.Float8E8M0 && b.IsFloat()
-	case ir.Float32:
-		return b == ir.Float64
-	}
-	return false
+	return from != nil && to != nil && to.Contains(from)
 }
 
 // pullBack turns a view of the last value of the chain into one of its first. Elementwise nodes keep coordinates, except

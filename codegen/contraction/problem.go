@@ -164,11 +164,12 @@ func (p *problem) operandOf(i int) (operand, error) {
 	if err != nil {
 		return operand{}, err
 	}
-	switch s.dtype {
-	case ir.Float32, ir.Float16, ir.BFloat16, ir.Float8E4M3FN:
-	case ir.Float4E2M1:
-		if s.data == nil && (i > 0 || s.scales == nil) {
-			return operand{}, fmt.Errorf("operand %d is a variable %s", i, s.dtype)
+	switch d := s.dtype; {
+	case d == ir.Float32, isHalf(d), d == ir.Float8E4M3FN:
+	case s.data != nil && widens(d, ir.Float8E4M3FN): // weights, which are packed in a type that kernels convert
+	case d == ir.Float4E2M1:
+		if i > 0 || s.scales == nil {
+			return operand{}, fmt.Errorf("operand %d is a variable %s", i, d)
 		}
 	default:
 		return operand{}, fmt.Errorf("operand %d is %s", i, s.dtype)

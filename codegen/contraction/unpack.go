@@ -7,9 +7,25 @@ import (
 
 // Conversions in registers, between what is read for a unit of K and the fragments that are multiplied.
 
-// e2m1Scale undoes the factor with which unpackE2M1 makes f16 of e2m1. Its products with the scales are subnormal numbers,
-// which tensor cores keep: the least is 2^-1·2^-9·2^-14, f16's last place.
-const e2m1Scale = 1 << 14
+// conversion is how the elements of B become fragments.
+type conversion struct {
+	factor float32                                       // of a value over the number that is multiplied
+	cost   float64                                       // instructions a lane and element
+	unpack func(t *operands, g *gen, j, m int) []ptx.Reg // B fragments of the two n8 tiles of n16 tile j, for mma number m of the unit
+}
+
+// convertB is the conversion of B. e2m1 with scales becomes f16 times 2^-14: the least product is 2^-1·2^-9·2^-14, f16's last
+// place, a subnormal number, which tensor cores keep.
+func (n *numerics) convertB() conversion {
+	switch {
+	case n.b == n.mul:
+	case n.b == ir.Float4E2M1:
+		return conversion{1 << 14, 2.5, (*operands).fromE2M1}
+	case n.b == ir.Float8E4M3FN && n.mul == ir.Float16:
+		return conversion{1, 1, (*operands).fromE4M3}
+	}
+	return conversion{factor: 1, unpack: func(t *operands, _ *gen, j, m int) []ptx.Reg { return t.b[j][m] }}
+}
 
 // halves256 is a pair of f16, 2^8 both.
 const halves256 = 0x5c005c00
@@ -43,22 +59,23 @@ func (t *operands) fragA(g *gen, i, m int) []ptx.Reg {
 
 // fragB are the B fragments of the two n8 tiles of n16 tile j for mma number m of the unit.
 func (t *operands) fragB(g *gen, j, m int) (lo, hi []ptx.Reg) {
-	n := &g.p.num
-	switch {
-	case n.scaled() && n.mul != n.b:
-		w := g.unpackE2M1(t.b[j][m/4][m%4])
-		for i, r := range w {
-			g.I("mul.rn.f16x2", r, r, t.scale(g, j, i/2, m))
-		}
-		return w[:2], w[2:]
-	case n.b == ir.Float8E4M3FN && n.mul == ir.Float16:
-		x := t.b[j][m/2]
-		a, b := g.unpackE4M3(x[m%2], false)
-		c, d := g.unpackE4M3(x[2+m%2], false)
-		return []ptx.Reg{a, b}, []ptx.Reg{c, d}
+	r := g.p.num.convertB().unpack(t, g, j, m)
+	return r[:2], r[2:]
+}
+
+func (t *operands) fromE2M1(g *gen, j, m int) []ptx.Reg {
+	w := g.unpackE2M1(t.b[j][m/4][m%4])
+	for i, r := range w {
+		g.I("mul.rn.f16x2", r, r, t.scale(g, j, i/2, m))
 	}
-	x := t.b[j][m]
-	return x[:2], x[2:]
+	return w
+}
+
+func (t *operands) fromE4M3(g *gen, j, m int) []ptx.Reg {
+	x := t.b[j][m/2]
+	a, b := g.unpackE4M3(x[m%2], false)
+	c, d := g.unpackE4M3(x[2+m%2], false)
+	return []ptx.Reg{a, b, c, d}
 }
 
 // scale is the scale of an n8 tile's column for the 16 of K of mma number m, in both halves.
