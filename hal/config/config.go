@@ -17,7 +17,7 @@ import (
 const (
 	EnabledVariable   = "OPENPILOT_DGX_ENABLED"   // 1 or 0: whether to use a GPU
 	DisableVariable   = "OPENPILOT_DISABLE_DGX"   // 1: do not use a GPU, even with OPENPILOT_DGX_ENABLED=1
-	PrecisionVariable = "OPENPILOT_DGX_PRECISION" // fp32, fp16, bf16, fp8, fp4
+	PrecisionVariable = "OPENPILOT_DGX_PRECISION" // a name of internal/precision
 	DeviceVariable    = "SPARK_DEVICE"            // auto, cuda, cuda:N, emu
 	CacheVariable     = "SPARK_CACHE"             // cache directory, or off
 )

@@ -15,7 +15,7 @@ import (
 
 // Options say what Choose is to reach.
 type Options struct {
-	Precision string   // fp8 or nvfp4
+	Precision string   // one that calibrates
 	MinCosine float64  // of every slice that the trial names; 0: quantise all that can be
 	Keep      []string // layers that stay at fp16, by the name of a node in them
 	Target    *target.Target

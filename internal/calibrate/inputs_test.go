@@ -104,7 +104,7 @@ func TestActivationsThatAreNotFiniteNameLayerAndFile(t *testing.T) {
 	g.Nodes[0].Name = "first"
 	good := rowsOf(func(i int) float64 { return 1e-30 })
 	bad := rowsOf(func(i int) float64 { return math.Inf(1) }) // as an overflow within the layer would be
-	for _, precision := range []string{precision.FP8, precision.NVFP4} {
+	for _, precision := range calibrating() {
 		c, err := New(g, []map[string]*ir.Array{good, bad}, nil)
 		require.NoError(t, err)
 		c.Name([]string{"day.npz", "night.npz"})
@@ -142,7 +142,7 @@ func TestZerosAreHeld(t *testing.T) {
 		"inputs of zeros":        {draw, draw, func(i int) float64 { return 0 }},
 		"weights of zeros":       {func(k, n int) float64 { return 0 }, draw, func(i int) float64 { return rng.NormFloat64() }},
 	} {
-		for _, precision := range []string{precision.FP8, precision.NVFP4} {
+		for _, precision := range calibrating() {
 			t.Run(name+", "+precision, func(t *testing.T) {
 				g := layers(t, c.w, c.v)
 				in := []map[string]*ir.Array{rowsOf(c.x), rowsOf(c.x), rowsOf(c.x), rowsOf(c.x)}

@@ -12,9 +12,9 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Accuracy is how far a program is from its file, and for fp8 and nvfp4 which precision each layer got.
+// Accuracy is how far a program is from its file, and, if the precision calibrates, which format each layer got.
 type Accuracy struct {
-	Layers    []calibrate.LayerChoice // of fp8 and nvfp4
+	Layers    []calibrate.LayerChoice // of precisions that calibrate
 	Slices    []calibrate.Quality     // of the first target's program
 	Others    []Measured              // of the other targets' programs
 	Inputs    int                     // that it was measured on, and calibrated
@@ -22,7 +22,7 @@ type Accuracy struct {
 	MinCosine float64
 }
 
-// defaultMinCosine is the accuracy budget of fp8 and nvfp4 where none is given.
+// defaultMinCosine is the accuracy budget of precisions that calibrate, where none is given.
 const defaultMinCosine = 0.999
 
 // Budget is the Options.MinCosine of a precision for what the command line says, nil if nothing. By default only those that

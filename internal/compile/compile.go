@@ -31,12 +31,12 @@ type Options struct {
 	Passes    []string    // nil for the default pipeline
 	Assembler *ptxas.Tool // nil: no cubin, no register counts
 
-	// MinCosine is the accuracy budget of every output slice on the calibration inputs. fp8 and nvfp4 are searched for the
+	// MinCosine is the accuracy budget of every output slice on the calibration inputs. Precisions that calibrate are searched for the
 	// fastest program within it, 0 quantising all; other precisions are checked if it is not 0.
 	MinCosine float64
 	Calibrate []string          // .npz files and directories of them; none: generated inputs
 	Generated int               // so many of them; 0: calibrate.GeneratedInputs
-	Keep      []string          // of fp8 and nvfp4: nodes whose layers stay at fp16
+	Keep      []string          // of precisions that calibrate: nodes whose layers stay at fp16
 	Slices    []calibrate.Slice // of the outputs; Compile adds those that the model's metadata names
 	Warn      func(string)
 
@@ -49,7 +49,7 @@ type Result struct {
 	Program   *runtime.Program
 	Source    *ir.Graph // as imported
 	Graph     *ir.Graph // final, of the first target
-	Accuracy  *Accuracy // of fp8 and nvfp4, and where a budget was to be checked
+	Accuracy  *Accuracy // of precisions that calibrate, and where a budget was to be checked
 	Fallbacks []codegen.Fallback
 	Compile   time.Duration // without ptxas
 	Ptxas     time.Duration

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -61,8 +62,8 @@ func TestNativeCodeIsTheInterpreter(t *testing.T) {
 		t.Skip(err)
 	}
 	for _, name := range names {
-		for _, precision := range []string{"fp32", "fp16", "file", "bf16", "fp8", "nvfp4"} {
-			low := precision == "fp8" || precision == "nvfp4"
+		for _, row := range precision.All() {
+			precision, low := row.Name, row.Calibrates()
 			if precision != "fp16" && precision != "bf16" && !quick(name) && os.Getenv("SPARK_FULL") == "" {
 				continue // their kernels are of the small models' kinds; calibrating takes longer than everything else here
 			}
@@ -92,9 +93,11 @@ func TestNativeCodeIsTheInterpreterOnFullModels(t *testing.T) {
 	for _, f := range fulls {
 		precisions := []string{"fp16"}
 		if os.Getenv("SPARK_FULL") != "" {
-			precisions = append(precisions, "fp32", "file")
-			if f.model == "dmonitoring_model" { // which calibrates in a minute
-				precisions = append(precisions, "fp8", "nvfp4")
+			precisions = nil
+			for _, row := range precision.All() {
+				if row.Name != precision.BF16 && (!row.Calibrates() || f.model == "dmonitoring_model") { // which calibrates in a minute
+					precisions = append(precisions, row.Name)
+				}
 			}
 		}
 		for _, precision := range precisions {

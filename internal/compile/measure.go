@@ -121,7 +121,7 @@ func runEach(ctx context.Context, p *runtime.Program, target string, inputs []ma
 	return nil
 }
 
-// judge measures every variant of the finished program. Those of fp8 and nvfp4 share the first target's choice, which keeps
+// judge measures every variant of the finished program. Those of a precision that calibrates share the first target's choice, which keeps
 // the budget: if another one misses it, that is a warning.
 func (r *Result) judge(ctx context.Context, y *yardstick) error {
 	opt, a := &r.opt, r.Accuracy

@@ -17,6 +17,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -47,12 +48,13 @@ func quick(name string) bool { return name == "policy" || name == "dmonitoring" 
 // reach; but the program must not be further from the exact outputs than its graph is.
 func TestLowPrecisionIsAsAccurateAsItsGraph(t *testing.T) {
 	for _, name := range names {
-		for _, precision := range []string{"bf16", "fp8", "nvfp4"} {
-			if precision != "bf16" && !quick(name) && os.Getenv("SPARK_FULL") == "" && !(name == "vision" && precision == "fp8") {
+		for _, in := range precision.Names() {
+			low := precision.Calibrates(in)
+			if in != precision.BF16 && !low || low && !quick(name) && os.Getenv("SPARK_FULL") == "" && !(name == "vision" && in == precision.FP8) {
 				continue
 			}
-			t.Run(name+"/"+precision, func(t *testing.T) {
-				r := forced(t, name, precision, "sm_121")
+			t.Run(name+"/"+in, func(t *testing.T) {
+				r := forced(t, name, in, "sm_121")
 				p := packaged(t, r.Program)
 				run := session(t, p, true)
 				got, graph, exact := map[string][][]float64{}, map[string][][]float64{}, map[string][][]float64{}
@@ -66,7 +68,7 @@ func TestLowPrecisionIsAsAccurateAsItsGraph(t *testing.T) {
 					requireRatio(t, q.Name, 1.5, got[q.Name], graph[q.Name], exact[q.Name])
 					requireRatio(t, q.Name+" against its graph", 1, got[q.Name], exact[q.Name], graph[q.Name])
 				}
-				if precision == "bf16" {
+				if !low {
 					require.Nil(t, r.Accuracy)
 					return
 				}

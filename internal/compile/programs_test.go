@@ -39,23 +39,24 @@ func digest(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b))[:16] }
 
 // TestProgramsStayTheSame compares compiled programs with recorded digests: a change that is to leave programs alone
 // leaves them alone, byte for byte. A change that is meant to alter them records them anew with -update, and its commit
-// says why. SPARK_FULL adds what takes long to calibrate: fp8 and nvfp4 of the full-size models and of supercombo, vision
-// for several targets. What they add is size and a recurrent state, which fp16 has as well.
+// says why. SPARK_FULL adds what takes long to calibrate: the full-size models and supercombo in precisions that calibrate,
+// vision for several targets. What they add is size and a recurrent state, which fp16 has as well.
 func TestProgramsStayTheSame(t *testing.T) {
 	var keys []string
 	now := map[string]string{}
-	add := func(name, precision string, r *Result) {
+	add := func(name, in string, r *Result) {
 		var targets []string
 		for _, v := range r.Program.Variants {
 			targets = append(targets, v.Target)
 		}
-		key := fmt.Sprintf("%s %s %s", name, precision, strings.Join(targets, ","))
+		key := fmt.Sprintf("%s %s %s", name, in, strings.Join(targets, ","))
 		keys, now[key] = append(keys, key), digests(t, r.Program)
 	}
 	everything := os.Getenv("SPARK_FULL") != ""
 	for _, name := range names {
-		for _, in := range []string{"file", "fp32", "fp16", "bf16", "fp8", "nvfp4"} {
-			if precision.Calibrates(in) && name == "supercombo" && !everything {
+		for _, row := range precision.All() {
+			in := row.Name
+			if row.Calibrates() && name == "supercombo" && !everything {
 				continue
 			}
 			r, _ := generated(t, name, in, "sm_121")
@@ -76,11 +77,11 @@ func TestProgramsStayTheSame(t *testing.T) {
 			t.Logf("%s is missing: %s is not compared", path, name)
 			continue
 		}
-		precisions := []string{"file", "fp32", "fp16", "bf16"}
-		if everything {
-			precisions = append(precisions, "fp8", "nvfp4")
-		}
-		for _, in := range precisions {
+		for _, row := range precision.All() {
+			in := row.Name
+			if row.Calibrates() && !everything {
+				continue
+			}
 			m, err := onnx.Load(path)
 			require.NoError(t, err)
 			opt := Options{Precision: in, Targets: []string{"sm_121"}}

@@ -43,7 +43,7 @@ type Report struct {
 	Fallbacks    []Fallback           `json:"fallbacks,omitempty"`
 	Profile      *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
 
-	Layers      []Layer             `json:"layers,omitempty"` // of fp8 and nvfp4
+	Layers      []Layer             `json:"layers,omitempty"` // of precisions that calibrate
 	Slices      []calibrate.Quality `json:"slices,omitempty"` // outputs and their named parts: against the file in float64 on the calibration inputs, or against --expect
 	Others      []compile.Measured  `json:"other_targets,omitempty"`
 	Calibration *Calibration        `json:"calibration,omitempty"`
@@ -81,7 +81,7 @@ func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Predi
 		WeightsBytes: len(p.Weights), ReadBytes: prof.Total.UniqueRead, WriteBytes: prof.Total.UniqueWrite}, prof, nil
 }
 
-// Accuracy adds what was measured on the calibration inputs, if anything was, and for fp8 and nvfp4 every layer, with the
+// Accuracy adds what was measured on the calibration inputs, if anything was, and for precisions that calibrate every layer, with the
 // weights and the predicted time of the same file in fp16 to compare with. That takes another compilation, and a run of both
 // programs in the interpreter.
 func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
