@@ -12,7 +12,7 @@
 //	e4m3 × e4m3           mma m16n8k32; as f16 where a target has none
 //	f16 rounded × e4m3    rounded to e4m3 in registers, then the same
 //	f16, e4m3 × e2m1      weights times their block scales are f16 numbers: mma m16n8k16
-//	f16 × e4m3            likewise
+//	f16 × other weights   likewise, without scales of blocks
 //	e2m1 × e2m1           block-scaled mma m16n8k64: both with an e4m3 scale for every 16 of K
 //
 // An epilogue stores f32, 16 bits, e4m3, or NVFP4 where the body ends with BlockQuantize: a thread finishes a block.

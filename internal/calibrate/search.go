@@ -30,19 +30,16 @@ func (c *Calibration) ladder(opt Options, s *passes.Site) []Format {
 	}
 	matvec := s.Anchor.Op.Name == "SegmentedMatVec"
 	fits := func(f Format) bool {
-		switch f {
-		case FP8:
-			return !matvec
-		case FP8W:
-			return matvec
-		case NVFP4W:
-			return matvec || s.K >= blockWidth
-		case NVFP4:
-			if matvec || s.K < blockWidth || !opt.Target.NVFP4 || len(c.readers[s.Name()]) == 0 {
-				return false
-			}
+		switch {
+		case matvec: // its activations stay, and it reads weights as they lie in memory, where elements may have gaps
+			return f.Activations == ir.Float16 && f.Weights.Bits() == f.Weights.Format().Bits()
+		case f == FP8W: // fp8 is faster
+			return false
+		case f.Weights == ir.Float4E2M1 && s.K < blockWidth:
+			return false
+		case f == NVFP4:
 			x := s.Node.Inputs[s.X].Type.Shape
-			return x[len(x)-1]%blockChannels == 0 && NVFP4.micros(s, opt.Target) < NVFP4W.micros(s, opt.Target)
+			return opt.Target.NVFP4 && len(c.readers[s.Name()]) > 0 && x[len(x)-1]%blockChannels == 0 && NVFP4.micros(s, opt.Target) < NVFP4W.micros(s, opt.Target)
 		}
 		return true
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/codegen/window"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/roundoff"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -25,15 +26,22 @@ import (
 // at its inputs. End to end one code that falls the other way decorrelates what follows; here nothing follows, and every
 // element is a number that rounding in f32 can make of the region: a code moves only where the sum lies at a tie.
 func TestEveryKernelOfAQuantisedModelComputesItsRegion(t *testing.T) {
-	for _, c := range []struct {
+	type run struct {
 		model     string
 		size      driving.Size
 		precision string
-	}{
-		{"dmonitoring", driving.Small, "fp16"}, {"dmonitoring", driving.Small, "fp8"}, {"dmonitoring", driving.Small, "nvfp4"},
+	}
+	var runs []run
+	for _, row := range precision.All() {
+		if row.Calibrates() {
+			runs = append(runs, run{"dmonitoring", driving.Small, row.Name})
+		}
+	}
+	for _, c := range append(runs, []run{
+		{"dmonitoring", driving.Small, "fp16"},
 		{"policy", driving.Small, "fp8"}, {"policy", driving.Small, "nvfp4"}, {"vision", driving.Small, "nvfp4"},
 		{"policy", driving.Full, "fp8"}, {"policy", driving.Full, "nvfp4"}, {"vision", driving.Full, "fp8"}, {"vision", driving.Full, "nvfp4"},
-	} {
+	}...) {
 		t.Run(c.model+"/"+string(c.size)+"/"+c.precision, func(t *testing.T) {
 			if c.size == driving.Full && os.Getenv("SPARK_FULL") == "" {
 				t.Skip("calibrates a full-size model: set SPARK_FULL=1")

@@ -67,6 +67,21 @@ func TestRoundPicksTheNearestWithTiesToEven(t *testing.T) {
 	}
 }
 
+// TestContains compares with the definition: every finite number of the other format is its own rounding.
+func TestContains(t *testing.T) {
+	for _, f := range AllFormats {
+		for _, g := range AllFormats {
+			all := true
+			for code := range uint32(1) << g.Bits() {
+				if x := g.Decode(code); !math.IsNaN(x) && !math.IsInf(x, 0) {
+					all = all && f.Round(x, false) == x
+				}
+			}
+			require.Equal(t, all, f.Contains(g), "%s in %s", g.Name, f.Name)
+		}
+	}
+}
+
 func TestRoundingHappensOnce(t *testing.T) {
 	// 1 + 2^-11 is half way between two f16 values; a hair above it must round up even if that hair is below f32's reach.
 	x := 1 + math.Ldexp(1, -11) + math.Ldexp(1, -40)

@@ -14,8 +14,13 @@ func TestLookupKnowsNamesAndAliases(t *testing.T) {
 	}
 	for _, bad := range []string{"", "int4", "FP16"} {
 		_, err := Lookup(bad)
-		require.ErrorContains(t, err, "use fp32, fp16, bf16, fp8 or nvfp4", bad)
+		require.ErrorContains(t, err, "use "+List("or"), bad)
 	}
+}
+
+func TestNamesAsASentence(t *testing.T) {
+	require.Regexp(t, "^fp32, fp16, bf16, fp8.* and nvfp4$", List("and"))
+	require.Regexp(t, "^fp8.* and nvfp4$", Calibrating())
 }
 
 // TestLaddersEndAtHalf: a layer that no narrower format suits has one; a precision that a target can only store says so.
