@@ -32,6 +32,7 @@ const (
 	Float8E5M2
 	Float8E5M2FNUZ
 	Float8E8M0
+	Float6E3M2
 	Float4E2M1
 	Int2
 	Uint2
@@ -77,6 +78,7 @@ var dtypes = [numDTypes]dtypeRow{
 	Float8E5M2:     narrow("e5m2", minifloat.E5M2),
 	Float8E5M2FNUZ: narrow("e5m2fnuz", minifloat.E5M2FNUZ),
 	Float8E8M0:     {"e8m0", 8, true, false, nil},
+	Float6E3M2:     narrow("e3m2", minifloat.E3M2), // a byte each; kernels pack weights to 6 bits
 	Float4E2M1:     narrow("e2m1", minifloat.E2M1),
 	Int2:           {"i2", 2, false, true, nil},
 	Uint2:          {"u2", 2, false, false, nil},

@@ -141,6 +141,11 @@ func (c *mmaCore) load(g *gen, at num, u int) *operands {
 		for j := range t.b {
 			r := g.RegVec(ptx.B32, 4)
 			switch {
+			case g.plan.packed && num.laneB() < 16: // lanes are 3 words apart, so that no two of a load meet in a bank
+				r = r[:num.laneB()/4]
+				for w := range r {
+					g.I("ld.shared.b32", r[w], ptx.At(g.register(g.add(at, c.bBase)), (k*s.BN/16+j)*32*num.laneB()+4*w))
+				}
 			case g.plan.packed:
 				g.I("ld.shared.v4.b32", ptx.V(r...), ptx.At(g.register(g.add(at, c.bBase)), (k*s.BN/16+j)*32*num.laneB()))
 			case !g.plan.loadB.kRows:

@@ -131,8 +131,9 @@ func (c narrowCase) check(t *testing.T, targets ...string) *kernel.Spec {
 // combinations are the types that operands may have together.
 var combinations = []narrowCase{
 	{a: bf16, b: bf16, out: bf16}, {a: bf16, b: e4m3, out: bf16}, {a: bf16, b: e2m1, out: f32},
-	{a: e4m3, b: e4m3, out: e4m3}, {a: e4m3, b: e4m3, out: f16}, {a: e4m3, b: f16, out: e4m3}, {a: e4m3, b: e2m1, out: e4m3},
-	{a: f16, b: e4m3, out: f16}, {a: f16, b: e2m1, out: f32}, {a: f16, b: f16, out: e4m3},
+	{a: e4m3, b: e4m3, out: e4m3}, {a: e4m3, b: e4m3, out: f16}, {a: e4m3, b: f16, out: e4m3}, {a: e4m3, b: ir.Float6E3M2, out: f16}, {a: bf16, b: ir.Float6E3M2, out: f32},
+	{a: e4m3, b: e2m1, out: e4m3},
+	{a: f16, b: e4m3, out: f16}, {a: f16, b: ir.Float6E3M2, out: f16}, {a: f16, b: e2m1, out: f32}, {a: f16, b: f16, out: e4m3},
 	{a: f16, b: e4m3, out: e4m3, round: true}, {a: f16, b: e2m1, out: f16, round: true}, {a: f16, b: f16, out: f32, round: true},
 	{a: bf16, b: e4m3, out: bf16, round: true},
 	{a: f32, b: e4m3, out: f32}, {a: f32, b: e2m1, out: f32}, {a: f32, b: f32, out: e4m3},
@@ -305,7 +306,7 @@ func TestStoresOfBytes(t *testing.T) {
 
 // TestPackedSizes: weights take the bits that they have.
 func TestPackedSizes(t *testing.T) {
-	for d, want := range map[ir.DType]float64{f16: 16, e4m3: 8, e2m1: 4.5} {
+	for d, want := range map[ir.DType]float64{f16: 16, e4m3: 8, ir.Float6E3M2: 6, e2m1: 4.5} {
 		ctx := sm121(t)
 		spec, err := Lower(narrowCase{a: f16, b: d, out: f16, m: 64, k: 1024, n: 256}.region(newRegion(t)), ctx)
 		require.NoError(t, err)

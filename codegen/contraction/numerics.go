@@ -140,7 +140,7 @@ func (p *problem) decide() error {
 		switch {
 		case p.b.src.blocks != nil:
 			n.b, n.mul = ir.Float4E2M1, ir.Float16
-		case narrow(b): // e2m1 is contained in e4m3
+		case narrow(b): // contained in e4m3
 			n.b, n.mul = ir.Float8E4M3FN, ir.Float8E4M3FN
 		case b == ir.Float16:
 			n.b, n.mul = ir.Float16, ir.Float16
@@ -150,9 +150,13 @@ func (p *problem) decide() error {
 	case isHalf(a) && (a == b || narrow(b)):
 		same(a)
 		if a == ir.Float16 && narrow(b) {
-			n.b = ir.Float8E4M3FN
-			if p.b.src.blocks != nil {
+			switch {
+			case p.b.src.blocks != nil:
 				n.b = ir.Float4E2M1
+			case b == ir.Float6E3M2:
+				n.b = b
+			default:
+				n.b = ir.Float8E4M3FN
 			}
 		}
 	default:

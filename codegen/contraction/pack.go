@@ -59,8 +59,12 @@ func pack(p *problem, s Schedule, panelZ []bool) []byte {
 
 // pack fills a panel with the elements at base + rows + cols, -1 marking what lies beyond.
 func (w *weights) pack(n *numerics, dst []byte, order []kn, rows, cols []int, base int) {
-	if n.scaled() {
+	switch {
+	case n.scaled():
 		w.packNibbles(n, dst, order, rows, cols, base)
+		return
+	case n.b == ir.Float6E3M2:
+		w.packSixes(dst, order, rows, cols, base)
 		return
 	}
 	size := n.b.Bits() / 8
@@ -115,6 +119,29 @@ func (w *weights) packNibbles(num *numerics, dst []byte, order []kn, rows, cols 
 					}
 				}
 			}
+		}
+	}
+}
+
+// packSixes packs e3m2, 16 of a lane in three words. Each is a byte, its sign at 7 and its magnitude at 0, in the place that
+// makes f16 of the odd bytes of a word by a mask, and of the even ones by a shift and a mask; the fourth word fills the
+// places 5 and 6 of the bytes of the others: see unpackE3M2.
+func (w *weights) packSixes(dst []byte, order []kn, rows, cols []int, base int) {
+	for i := 0; i < len(order); i += 16 {
+		var words [4]uint32
+		for e, o := range order[i : i+16] {
+			if r, c := rows[o.k], cols[o.n]; r >= 0 && c >= 0 {
+				code := uint32(w.raw[base+r+c])
+				place := 2*(e%2) + 1 - e%4/2 // the first pair of a word is its odd bytes
+				words[e/4] |= (code>>5<<7 | code&31) << (8 * place)
+			}
+		}
+		last := words[3]
+		words[0] |= last << 2 & 0x60606060
+		words[1] |= last << 4 & 0x60606060
+		words[2] |= last>>1&0x40404040 | last<<5&0x20202020
+		for k, x := range words[:3] {
+			binary.LittleEndian.PutUint32(dst[i/16*12+4*k:], x)
 		}
 	}
 }

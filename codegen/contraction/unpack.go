@@ -21,6 +21,8 @@ func (n *numerics) convertB() conversion {
 	case n.b == n.mul:
 	case n.b == ir.Float4E2M1:
 		return conversion{1 << 14, 2.5, (*operands).fromE2M1}
+	case n.b == ir.Float6E3M2:
+		return conversion{1 << 12, 1.25, (*operands).fromE3M2}
 	case n.b == ir.Float8E4M3FN && n.mul == ir.Float16:
 		return conversion{1, 1, (*operands).fromE4M3}
 	}
@@ -78,6 +80,15 @@ func (t *operands) fromE4M3(g *gen, j, m int) []ptx.Reg {
 	return []ptx.Reg{a, b, c, d}
 }
 
+func (t *operands) fromE3M2(g *gen, j, m int) []ptx.Reg {
+	x := t.b[j][m/2]
+	hi := x[2]
+	if m%2 == 1 {
+		hi = g.fourthE3M2(x)
+	}
+	return append(g.unpackE3M2(x[m%2]), g.unpackE3M2(hi)...)
+}
+
 // scale is the scale of an n8 tile's column for the 16 of K of mma number m, in both halves.
 func (t *operands) scale(g *gen, j, half, m int) ptx.Reg {
 	r := g.Reg(ptx.B32)
@@ -108,6 +119,38 @@ func (g *gen) unpackE2M1(w ptx.Reg) []ptx.Reg {
 		out[i+1] = r
 	}
 	return out
+}
+
+// unpackE3M2 turns a word of four e3m2, packed as packSixes says, into two pairs of f16, 2^-12 times as large: the five
+// bits of the magnitude are the last three of f16's exponent and the first two of its mantissa.
+func (g *gen) unpackE3M2(w ptx.Reg) []ptx.Reg {
+	const number = 0x9f009f00 - 1<<32
+	odd, even := g.Reg(ptx.B32), g.Reg(ptx.B32)
+	g.I("and.b32", odd, w, ptx.Imm(number))
+	g.I("shl.b32", even, w, ptx.Imm(8))
+	g.I("and.b32", even, even, ptx.Imm(number))
+	return []ptx.Reg{odd, even}
+}
+
+// fourthE3M2 gathers the fourth word of packSixes from the places that three leave free.
+func (g *gen) fourthE3M2(x []ptx.Reg) ptx.Reg {
+	var r ptx.Reg
+	for i, part := range []struct {
+		word int
+		op   string
+		by   int
+		mask int
+	}{{0, "shr.u32", 2, 0x18181818}, {1, "shr.u32", 4, 0x06060606}, {2, "shl.b32", 1, 0x80808080 - 1<<32}, {2, "shr.u32", 5, 0x01010101}} {
+		s, sum := g.Reg(ptx.B32), g.Reg(ptx.B32)
+		g.I(part.op, s, x[part.word], ptx.Imm(part.by))
+		if i == 0 {
+			g.I("and.b32", sum, s, ptx.Imm(part.mask))
+		} else {
+			g.I("lop3.b32", sum, s, ptx.Imm(part.mask), r, ptx.Imm(0xea)) // (a & b) | c
+		}
+		r = sum
+	}
+	return r
 }
 
 // unpackE4M3 turns four e4m3 into two pairs of f16. nan: they may be NaN.

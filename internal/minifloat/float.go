@@ -31,7 +31,7 @@ const (
 
 // The formats. Names are those of ml_dtypes; see the OCP 8-bit Floating Point Specification 1.0, "FP8 Formats for Deep
 // Learning" (arXiv 2209.05433), "8-bit Numerical Formats for Deep Neural Networks" (arXiv 2206.02915) for fnuz, and the
-// OCP Microscaling Formats Specification 1.0 for E2M1.
+// OCP Microscaling Formats Specification 1.0 for E3M2 and E2M1.
 var (
 	Float16    = newFormat("float16", 5, 10, 15, IEEE)
 	BFloat16   = newFormat("bfloat16", 8, 7, 127, IEEE)
@@ -39,8 +39,9 @@ var (
 	E4M3FNUZ   = newFormat("float8_e4m3fnuz", 4, 3, 8, NegZero)
 	E5M2       = newFormat("float8_e5m2", 5, 2, 15, IEEE)
 	E5M2FNUZ   = newFormat("float8_e5m2fnuz", 5, 2, 16, NegZero)
+	E3M2       = newFormat("float6_e3m2fn", 3, 2, 3, AllValid)
 	E2M1       = newFormat("float4_e2m1fn", 2, 1, 1, AllValid)
-	AllFormats = []*Format{Float16, BFloat16, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, E2M1}
+	AllFormats = []*Format{Float16, BFloat16, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, E3M2, E2M1}
 )
 
 func newFormat(name string, exponent, mantissa, bias int, special Special) *Format {

@@ -16,6 +16,7 @@ const (
 	FP16  = "fp16"  // semantics in f32, then f16 between regions; inputs and outputs keep the file's types
 	BF16  = "bf16"  // as fp16, with bf16
 	FP8   = "fp8"   // as fp16, and e4m3 where a calibration says so
+	FP6   = "fp6"   // as fp8, and weights e3m2
 	NVFP4 = "nvfp4" // as fp8, with e2m1 in blocks
 )
 
@@ -33,6 +34,7 @@ var (
 	half         = Layer{"fp16", "f16", "f16"}
 	fp8          = Layer{"fp8", "e4m3", "e4m3"}
 	fp8Weights   = Layer{"fp8 weights", "e4m3", "f16"}
+	fp6Weights   = Layer{"fp6 weights", "e3m2", "f16"}
 	nvfp4        = Layer{"nvfp4", "e2m1", "e2m1"} // in blocks, with scales in e4m3
 	nvfp4Weights = Layer{"nvfp4 weights", "e2m1", "f16"}
 )
@@ -60,6 +62,8 @@ var table = []*Precision{
 	{Name: FP8, Since: 90, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
 		Ladder: []Layer{fp8, fp8Weights, half}, Multiplies: "e4m3",
 		Stored: "has no mma on 8-bit floats: fp8 is how numbers are stored there, and they are multiplied as fp16; --precision fp16 may be faster"},
+	{Name: FP6, Since: 100, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
+		Ladder: []Layer{fp6Weights, fp8, fp8Weights, half}},
 	{Name: NVFP4, Alias: "fp4", Since: 100, Experimental: true, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
 		Ladder: []Layer{nvfp4, nvfp4Weights, fp8, fp8Weights, half}, Multiplies: "e2m1",
 		Stored: "has no block-scaled mma: nvfp4 is how weights are stored there, and they are multiplied as fp16"},
