@@ -7,7 +7,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// dataTypes is the format's enumeration of element types, by number. Those without an ir.DType are refused by name.
+// dataTypes is the format's enumeration of element types, by number. A model that uses one without an ir.DType is
+// rejected with its name.
 var dataTypes = [...]struct {
 	name string
 	d    ir.DType
@@ -43,11 +44,11 @@ var dataTypes = [...]struct {
 	onnxpb.TensorProto_FLOAT6E3M2:     {"float6e3m2", ir.Invalid},
 }
 
-// DType is the element type that number t stands for in the format (TensorProto.DataType). An error says which type it
-// is that the compiler lacks.
+// DType converts an element type of the format (TensorProto.DataType). The error names a type that the compiler does not
+// support.
 func DType(t int32) (ir.DType, error) {
 	if t < 0 || int(t) >= len(dataTypes) {
-		return ir.Invalid, fmt.Errorf("element type %d is none of the format's", t)
+		return ir.Invalid, fmt.Errorf("element type %d does not exist in the format", t)
 	}
 	row := dataTypes[t]
 	if row.d == ir.Invalid {
@@ -56,7 +57,7 @@ func DType(t int32) (ir.DType, error) {
 	return row.d, nil
 }
 
-// DataType is the format's number of an element type, the inverse of DType; UNDEFINED for ir.Invalid.
+// DataType is the inverse of DType: the format's number for an element type, UNDEFINED for ir.Invalid.
 func DataType(d ir.DType) onnxpb.TensorProto_DataType {
 	for t, row := range dataTypes {
 		if row.d == d {

@@ -8,23 +8,22 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 )
 
-// Error is what is wrong with a model, said to the person who passed it: where, why, and what to do about it. It prints
-// as
+// Error tells the user what is wrong with a model: where, why, and what to do about it. It prints as
 //
 //	driving_vision.onnx: node "/wide/Conv_3" (Conv, opset 17): group 3 does not divide 64 output channels; re-export it
 //
-// without the parts that do not apply.
+// and leaves out the parts that do not apply.
 type Error struct {
-	File   string // the model's path as it was given
-	Node   string // the node's name, or the name of its first output; empty if the whole file is meant
+	File   string // the model's path as given
+	Node   string // the node's name, or the name of its first output; empty for an error of the whole file
 	Op     string // operator, with its domain unless that is ai.onnx
 	Opset  int64  // version of the operator's domain; 0 if unknown
 	Reason string
 	Remedy string // may be empty
 
-	// Unsupported says that the file is well-formed and the compiler declines it by design, as opposed to bad input.
+	// Unsupported marks a well-formed file that the compiler does not support by design, as opposed to bad input.
 	Unsupported bool
-	Err         error // what Reason was made from, if that was an error
+	Err         error // the error that Reason was made from, if any
 }
 
 // Error implements error.
@@ -55,13 +54,13 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// WithRemedy sets what the reader can do and returns e.
+// WithRemedy sets what the user can do about the error, and returns e.
 func (e *Error) WithRemedy(format string, args ...any) *Error {
 	e.Remedy = fmt.Sprintf(format, args...)
 	return e
 }
 
-// AsUnsupported marks e as a refusal by design and returns it.
+// AsUnsupported sets Unsupported and returns e.
 func (e *Error) AsUnsupported() *Error {
 	e.Unsupported = true
 	return e
@@ -80,7 +79,7 @@ func (m *Model) nodeError(n *onnxpb.NodeProto, format string, args ...any) *Erro
 	return e
 }
 
-// atNode says of an error that it was met at node n: an *Error that already names a node stays as it is.
+// atNode adds node n to an error; an *Error that already names a node is returned unchanged.
 func (m *Model) atNode(n *onnxpb.NodeProto, err error) error {
 	if err == nil {
 		return nil
@@ -128,7 +127,7 @@ func opLabel(n *onnxpb.NodeProto) string {
 
 var specifics = regexp.MustCompile(`"[^"]*"|\d+`)
 
-// Class is operator and reason without names and numbers: what refusals are grouped by.
+// Class is the operator and the reason, without names and numbers, for grouping.
 func (e *Error) Class() string {
 	r, _, _ := strings.Cut(e.Reason, "; ")
 	r = specifics.ReplaceAllString(r, "…")

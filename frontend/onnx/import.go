@@ -13,26 +13,26 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// ImportOptions fixes what a model leaves open.
+// ImportOptions sets what a model leaves open.
 type ImportOptions struct {
-	// Shapes gives whole shapes of inputs by name (--shape). A symbolic dimension of such an input gets its size
-	// everywhere.
+	// Shapes gives the shapes of inputs by name (--shape). They also fix the symbolic dimensions of these inputs wherever
+	// else those occur.
 	Shapes map[string][]int
 	// Dims gives sizes of symbolic dimensions by name.
 	Dims map[string]int
 	// Batch, if not 0, replaces the leading dimension of every input (--batch).
 	Batch int
-	// Constants binds inputs to values; they are then no inputs of the graph. ShapeInputs says which ones must be
-	// bound because they decide shapes.
+	// Constants binds inputs to values, which removes them from the graph's inputs. ShapeInputs lists the inputs that must
+	// be bound because they decide shapes.
 	Constants map[string]*ir.Tensor
-	// MaxUnroll bounds the iterations of one Loop or Scan; 0 means 1024.
+	// MaxUnroll limits the iterations of a Loop or Scan; 0 means 1024.
 	MaxUnroll int
 }
 
-// Import turns a validated model into a graph of the op table: opset differences, optional attributes, control flow and
-// functions end here. Values keep the element types of the file, constants keep its bytes where they can; what depends
-// on constants and shapes only is evaluated, except DequantizeLinear, so that quantised weights stay recognisable.
-// Errors are of type *Error.
+// Import converts a validated model to a graph of ops: it resolves opset differences, optional attributes, control flow and
+// functions. Values keep the file's element types, and constants keep its bytes where possible. Whatever depends only on
+// constants and shapes is evaluated, except DequantizeLinear, so that quantised weights stay recognisable. Errors are of
+// type *Error.
 func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
 	if opt.MaxUnroll == 0 {
 		opt.MaxUnroll = 1024
@@ -44,14 +44,14 @@ func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
 	if err := im.run(); err != nil {
 		var e *Error
 		if opt.Batch != 0 && errors.As(err, &e) && e.Op != "" && e.Remedy == "" {
-			e.Remedy = fmt.Sprintf("a model of fixed shapes may not take --batch %d; export it with a symbolic batch dimension", opt.Batch)
+			e.Remedy = fmt.Sprintf("a model with fixed shapes may not support --batch %d; export it with a symbolic batch dimension", opt.Batch)
 		}
 		return nil, err
 	}
 	return im.g, nil
 }
 
-// maxNodes bounds the graph that unrolling and inlining may make.
+// maxNodes limits the graph after unrolling and inlining.
 const maxNodes = 1 << 20
 
 type importer struct {
@@ -96,7 +96,7 @@ func (im *importer) initializers(sc *scope, graph *onnxpb.GraphProto) error {
 	return nil
 }
 
-// inputs makes the graph's inputs, which initializers and Constants may have replaced.
+// inputs makes the graph's inputs, except those that initializers and Constants replace.
 func (im *importer) inputs(sc *scope, graph *onnxpb.GraphProto) error {
 	declared := valueNames(graph.Input)
 	for _, name := range slices.Concat(sortedKeys(im.opt.Shapes), sortedKeys(im.opt.Constants)) {
@@ -112,7 +112,7 @@ func (im *importer) inputs(sc *scope, graph *onnxpb.GraphProto) error {
 	for _, in := range graph.Input {
 		name := in.GetName()
 		if t := im.opt.Constants[name]; t != nil {
-			if err := im.checkBound(in, t, dims); err != nil {
+			if err := im.checkBound(in, t); err != nil {
 				return err
 			}
 			sc.values[name] = im.g.Constant(name, t)
@@ -136,7 +136,7 @@ func valueNames(list []*onnxpb.ValueInfoProto) []string {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-func (im *importer) checkBound(in *onnxpb.ValueInfoProto, t *ir.Tensor, dims map[string]int) error {
+func (im *importer) checkBound(in *onnxpb.ValueInfoProto, t *ir.Tensor) error {
 	tt, err := im.tensorType(in)
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (im *importer) bindDims(graph *onnxpb.GraphProto) (map[string]int, error) {
 	}
 	for _, k := range sortedKeys(im.opt.Dims) {
 		if !symbols[k] {
-			return nil, im.m.fileError("a size is given for dimension %q, which no input has", k)
+			return nil, im.m.fileError("a size is given for dimension %q, but no input has it", k)
 		}
 		dims[k] = im.opt.Dims[k]
 	}
@@ -235,7 +235,7 @@ func (im *importer) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (i
 			shape = append(shape, n)
 		}
 	} else if b := im.opt.Batch; b != 0 && len(shape) > 0 && shape[0] != b {
-		return ir.Type{}, im.m.fileError("input %q: --shape says %v, --batch says %d", name, shape, b)
+		return ir.Type{}, im.m.fileError("input %q: --shape %v contradicts --batch %d", name, shape, b)
 	}
 	if shape == nil {
 		shape = []int{}
@@ -246,8 +246,8 @@ func (im *importer) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (i
 	return ir.Type{DType: d, Shape: shape}, nil
 }
 
-// size is what a file says of a dimension: its size, or −1 and the symbol's name, if it has one. Some exporters write an
-// unnamed symbolic dimension as the value −1.
+// size returns a dimension's size, or −1 and its symbol, if it has one. Some exporters write an unnamed symbolic dimension as
+// −1.
 func size(d *onnxpb.TensorShapeProto_Dimension) (n int, param string) {
 	if v, ok := d.Value.(*onnxpb.TensorShapeProto_Dimension_DimValue); ok {
 		return int(v.DimValue), ""
@@ -259,7 +259,7 @@ func (im *importer) dimension(input string, i int, dim *onnxpb.TensorShapeProto_
 	n, param := size(dim)
 	if b := im.opt.Batch; b != 0 && i == 0 {
 		if n != -1 && n != 1 && n != b {
-			return 0, im.m.fileError("input %q: its leading dimension is %d, not a batch of 1 that --batch could replace", input, n)
+			return 0, im.m.fileError("input %q: its leading dimension is %d, but --batch can only replace a batch of 1", input, n)
 		}
 		if param != "" {
 			dims[param] = b
@@ -280,7 +280,7 @@ func (im *importer) dimension(input string, i int, dim *onnxpb.TensorShapeProto_
 		WithRemedy("give its shape, of %d dimensions, with --shape %s=…", rank, input)
 }
 
-// outputs names the graph's outputs as the file does and holds their types against the declared ones.
+// outputs gives the graph's outputs the file's names and compares their types with the declared ones.
 func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 	taken := map[*ir.Value]bool{}
 	for _, in := range im.g.Inputs {
@@ -296,10 +296,10 @@ func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 		}
 		switch {
 		case taken[v] && v.Name == out.GetName():
-			return im.m.fileError("output %q is an input", out.GetName()).WithRemedy("leave it out of the outputs, or give it a name of its own with an Identity node")
+			return im.m.fileError("output %q is an input", out.GetName()).WithRemedy("remove it from the outputs, or rename it with an Identity node")
 		case v.IsConst():
 			v = &ir.Value{Name: out.GetName(), Type: v.Type, Const: v.Const}
-		case taken[v]: // an input, or an output already: a second name needs a value of its own
+		case taken[v]: // an input, or already an output: a second name needs a second value
 			n, err := im.g.Add("Reshape", out.GetName(), ir.Attrs{"shape": append([]int{}, v.Type.Shape...)}, v)
 			if err != nil {
 				return im.m.fileError("output %q: %w", out.GetName(), err)
@@ -316,7 +316,7 @@ func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 	return nil
 }
 
-// checkDeclared compares an output with its declaration. Sizes may have been changed by --batch.
+// checkDeclared compares an output with its declaration. --batch may have changed its sizes.
 func (im *importer) checkDeclared(out *onnxpb.ValueInfoProto, v *ir.Value) error {
 	tt := out.GetType().GetTensorType()
 	if tt == nil || tt.GetElemType() == 0 {
@@ -352,15 +352,15 @@ func shapeString(s *onnxpb.TensorShapeProto) string {
 	}))
 }
 
-// checkBatch refuses --batch where the new leading dimension does not reach every output: the model fixes it inside,
-// for instance in the shape of a Reshape.
+// checkBatch rejects --batch if an output does not have the new leading dimension: the model fixes it inside, for instance
+// in the shape of a Reshape.
 func (im *importer) checkBatch() error {
 	if im.opt.Batch <= 1 {
 		return nil
 	}
 	for _, out := range im.g.Outputs {
 		if out.Type.Rank() == 0 || out.Type.Shape[0] != im.opt.Batch {
-			return im.m.fileError("--batch %d does not carry through to output %q, which is %v", im.opt.Batch, out.Name, out.Type).
+			return im.m.fileError("--batch %d does not reach output %q, which is %v", im.opt.Batch, out.Name, out.Type).
 				WithRemedy("export the model with a symbolic batch dimension")
 		}
 	}

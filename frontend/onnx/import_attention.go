@@ -14,7 +14,7 @@ var attentionOperators = []operator{
 	{name: "LinearAttention", since: 27, convert: linearAttention},
 }
 
-// attention converts Attention 23, 24 and 25. It is one op unless the scores are wanted too.
+// attention converts Attention 23, 24 and 25. It is one op unless the scores are an output.
 func attention(s *site) {
 	packed := s.in(0).Type.Rank() == 3
 	q := s.heads(s.in(0), s.int("q_num_heads", 0))
@@ -143,7 +143,7 @@ func (s *site) additive(m *ir.Value, t int) *ir.Value {
 	return m
 }
 
-// attentionScores spells attention out and sets the output of the scores, at the stage that qk_matmul_output_mode names.
+// attentionScores expands attention and sets the output of the scores, at the stage that qk_matmul_output_mode selects.
 func (s *site) attentionScores(q, k, v, bias *ir.Value, scale, softcap float64, causal bool) *ir.Value {
 	d := q.Type.DType
 	scores := s.scores(q, k, scale)
@@ -195,7 +195,7 @@ func (s *site) repeatHeads(v *ir.Value, heads int) *ir.Value {
 	return s.reshape(v, b, heads, t, d)
 }
 
-// guardedSoftmax is the softmax along the last dimension, 0 in rows whose every score is -∞.
+// guardedSoftmax is the softmax along the last dimension; rows in which every score is -∞ become 0.
 func (s *site) guardedSoftmax(x *ir.Value) *ir.Value {
 	last := x.Type.Rank() - 1
 	top := s.reduce("ReduceMax", x, []int{last}, true)
@@ -204,7 +204,7 @@ func (s *site) guardedSoftmax(x *ir.Value) *ir.Value {
 	return s.where(dead, s.like(x, 0), p)
 }
 
-// flexAttention is attention whose scores and probabilities pass through graphs of the node.
+// flexAttention is attention that applies graphs of the node to scores and probabilities.
 func flexAttention(s *site) {
 	q, k, v := s.rank4(s.in(0)), s.rank4(s.in(1)), s.rank4(s.in(2))
 	scale := s.float("scale", 0)
@@ -287,7 +287,7 @@ func linearAttention(s *site) {
 	hq, hkv := s.int("q_num_heads", 0), s.int("kv_num_heads", 0)
 	x := s.in(0)
 	if hq < 1 || hkv < 1 || hq%hkv != 0 {
-		s.fail("q_num_heads=%d is no multiple of kv_num_heads=%d", hq, hkv)
+		s.fail("q_num_heads=%d is not a multiple of kv_num_heads=%d", hq, hkv)
 	}
 	q := s.wide(s.heads(x, hq)) // [B,Hq,T,dk]
 	k, v := s.wide(s.heads(s.in(1), hkv)), s.wide(s.heads(s.in(2), hkv))

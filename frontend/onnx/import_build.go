@@ -48,10 +48,10 @@ func (s *site) fill(d ir.DType, x float64, shape ...int) *ir.Value {
 
 func (s *site) vector(xs ...int) *ir.Value { return s.constant(ir.Vector(xs...)) }
 
-// maxMade bounds the elements of constants that conversions make of shapes and attributes.
+// maxMade limits the elements of constants that conversions compute from shapes and attributes.
 const maxMade = 1 << 24
 
-// bound refuses constants that would be absurdly large.
+// bound rejects constants that would be absurdly large.
 func (s *site) bound(shape ...int) {
 	if err := ir.CheckShape(shape); err != nil || product(shape) > maxMade {
 		s.refuse("it would need a constant of shape %v, of more than %d elements", shape, maxMade)
@@ -87,7 +87,7 @@ func (s *site) numbers(d ir.DType, xs []float64, shape ...int) *ir.Value {
 	return s.constant(ir.FromInts(ir.T(d, shape...), mapped(xs, func(x float64) int64 { return int64(x) })))
 }
 
-// known returns the data of an input that must be a constant, nil if it is absent; what names it in the refusal.
+// known returns the data of an input that must be a constant, nil if it is absent; what names it in the error.
 func (s *site) known(i int, what string) *ir.Tensor {
 	v := s.opt(i)
 	if v == nil {
@@ -100,10 +100,10 @@ func (s *site) known(i int, what string) *ir.Tensor {
 	return t
 }
 
-// dependsOnData refuses a node because input i is not a constant.
+// dependsOnData rejects a node because input i is not a constant.
 func (s *site) dependsOnData(i int, what string) {
-	e := s.errorf("%s is computed from data (input %d, %q): it would make shapes depend on data", what, i, s.n.Input[i]).AsUnsupported()
-	panic(stop{e.WithRemedy("make it a constant of the model")})
+	e := s.errorf("%s is computed from data (input %d, %q), so shapes would depend on data", what, i, s.n.Input[i]).AsUnsupported()
+	panic(stop{e.WithRemedy("make it a constant")})
 }
 
 // knownInts returns the elements of a constant integer input, nil if it is absent.
@@ -222,7 +222,7 @@ func (s *site) cast(v *ir.Value, d ir.DType) *ir.Value {
 	return s.add("Cast", ir.Attrs{"to": d}, v)
 }
 
-// wideType is the type in which an operator made of several ops computes: rounding to a narrow type only at its end.
+// wideType is the type in which an operator that becomes several ops computes, so that it rounds to a narrow type only once.
 func wideType(d ir.DType) ir.DType {
 	if d.IsFloat() && d != ir.Float64 {
 		return ir.Float32

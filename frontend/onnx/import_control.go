@@ -19,7 +19,7 @@ func ifThenElse(s *site) {
 	name := "else_branch"
 	switch holds, known := s.condition(s.in(0)); {
 	case !known:
-		s.refuse("its condition is computed from data: only a constant one can be folded")
+		s.refuse("its condition is computed from data; only a constant condition is supported")
 	case holds:
 		name = "then_branch"
 	}
@@ -76,7 +76,7 @@ func loop(s *site) {
 		if cond != nil {
 			holds, known := s.condition(cond)
 			if !known {
-				s.refuse("its condition is computed from data: only a constant trip count can be unrolled")
+				s.refuse("its condition is computed from data; only a loop with a constant trip count is supported")
 			}
 			if !holds {
 				break
@@ -92,7 +92,7 @@ func loop(s *site) {
 		inputs := append([]*ir.Value{s.scalarInt(iteration), now}, states...)
 		outs, err := s.im.subgraph(s.sc, body, fmt.Sprintf("%s/%d", nodeLabel(s.n), iteration), inputs)
 		s.check(err)
-		cond = outs[0] // a body may end the loop although it began without a condition
+		cond = outs[0] // a body may end even a loop that began without a condition
 		copy(states, outs[1:])
 		for k := range scans {
 			scans[k] = append(scans[k], s.unsqueeze(outs[1+len(states)+k], 0))
@@ -106,7 +106,7 @@ func loop(s *site) {
 			continue
 		}
 		if len(list) == 0 {
-			s.refuse("it collects outputs but does not run: their shape is unknown")
+			s.refuse("it collects outputs but does not run, so their shape is unknown")
 		}
 		s.out(len(states)+k, s.concat(0, list...))
 	}
@@ -229,7 +229,7 @@ func (s *site) scanOnce(sc scanner, states, inputs []*ir.Value, where string) []
 	all := states
 	for k, list := range outs {
 		if len(list) == 0 {
-			s.refuse("it collects outputs but does not run: their shape is unknown")
+			s.refuse("it collects outputs but does not run, so their shape is unknown")
 		}
 		all = append(all, s.concat(s.axis(sc.outAxes[k], list[0].Type.Rank()), list...))
 	}

@@ -220,8 +220,8 @@ func (s *site) wideOpt(v *ir.Value) *ir.Value {
 	return s.wide(v)
 }
 
-// col2Im adds overlapping blocks up: with the blocks' elements as channels it is a transposed convolution by filters
-// that each hold a single 1.
+// col2Im sums overlapping blocks. With the blocks' elements as channels, it is a transposed convolution by filters that each
+// have a single 1.
 func col2Im(s *site) {
 	x := s.in(0)
 	image, block := s.knownInts(1, "image_shape"), s.knownInts(2, "block_shape")
@@ -232,7 +232,7 @@ func col2Im(s *site) {
 	taps := product(block)
 	win := s.window(image, block)
 	if x.Type.Shape[1]%max(taps, 1) != 0 {
-		s.fail("%d channels are no multiple of the block's %d elements", x.Type.Shape[1], taps)
+		s.fail("%d channels are not a multiple of the block's %d elements", x.Type.Shape[1], taps)
 	}
 	c := x.Type.Shape[1] / taps
 	n := x.Type.Shape[0]
@@ -261,8 +261,8 @@ func col2Im(s *site) {
 	s.out(0, s.cast(s.reshape(y, append([]int{n, c}, image...)...), x.Type.DType))
 }
 
-// deformConv samples the input where every tap of every output points, bilinearly, and multiplies by the weights. Only
-// images of two dimensions are supported.
+// deformConv samples the input bilinearly where each tap of each output points and multiplies by the weights. It supports
+// only images of two dimensions.
 func deformConv(s *site) {
 	x, w, offset := s.in(0), s.in(1), s.in(2)
 	in, kernel := s.spatial(x, w)
@@ -282,7 +282,7 @@ func deformConv(s *site) {
 	s.bound(append(append([]int{2}, kernel...), out...)...)
 	taps, points := product(kernel), product(out)
 	d := wideType(x.Type.DType)
-	// where tap t of output p lies without its offset, [1,1,2,taps,points] as rows and columns
+	// the position of tap t of output p without its offset, [1,1,2,taps,points] as rows and columns
 	grid := make([]float64, 0, 2*taps*points)
 	for axis := range 2 {
 		for t := range taps {

@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// maxFold bounds the elements of what import evaluates unasked: above it copies cost, and the pass that folds constants
-// decides.
+// maxFold limits the elements of what import evaluates on its own. Copies of larger constants are expensive, and the pass that
+// folds constants decides about them.
 const maxFold = 1 << 16
 
 // fold evaluates a node of constants and returns its outputs as constants, or nil if the node stays. Reshape shares the
@@ -44,9 +44,8 @@ func (s *site) fold(n *ir.Node) []*ir.Value {
 	return mapped(outs, s.constant)
 }
 
-// foldable reports whether evaluating a node of constants now loses nothing: DequantizeLinear says that a weight is
-// quantised, and a result in f16 or bf16 would be rounded before the precision has been chosen. (Rounding to 8 bits is
-// what the file asks for whatever the precision.)
+// foldable reports whether evaluating a node of constants now loses nothing. DequantizeLinear marks a quantised weight, and a
+// result in f16 or bf16 would be rounded before the precision is chosen. (Rounding to 8 bits is the file's own choice.)
 func foldable(n *ir.Node) bool {
 	if n.Op.Name == "DequantizeLinear" {
 		return false
@@ -55,7 +54,7 @@ func foldable(n *ir.Node) bool {
 	return n.Op.Kind == ir.KindMovement || d != ir.Float16 && d != ir.BFloat16
 }
 
-// valueOf is the data of a value that depends on constants only, nil for others.
+// valueOf returns the data of a value that depends only on constants, nil for any other value.
 func (s *site) valueOf(v *ir.Value) *ir.Tensor {
 	if v.IsConst() {
 		return v.Const

@@ -83,7 +83,7 @@ func flatten(s *site) {
 	x := s.in(0)
 	axis := s.int("axis", 1)
 	if r := x.Type.Rank(); axis < -r || axis > r {
-		s.fail("axis %d is outside a value of rank %d", axis, r)
+		s.fail("axis %d is out of range for a value of rank %d", axis, r)
 	} else if axis < 0 {
 		axis += r
 	}
@@ -277,7 +277,7 @@ func (s *site) padWith(pads, axes []int, value float64) {
 	}
 	mode := s.choice("mode", "constant", "reflect", "edge", "wrap")
 	if mode == "wrap" && s.opset < 19 {
-		s.fail("mode wrap exists from opset 19 on")
+		s.fail("mode wrap was introduced in opset 19")
 	}
 	s.out(0, s.add("Pad", ir.Attrs{"begin": begin, "end": end, "mode": mode, "value": value}, x))
 }

@@ -70,8 +70,8 @@ func (s *site) norm(x *ir.Value, p int, axes []int) *ir.Value {
 	return s.op("Pow", sum, s.like(x, 1/float64(p)))
 }
 
-// maxUnpool puts every element where its index says. Indices count in the tensor that MaxPool read, whose size
-// output_shape may exceed: they then mean positions in the smaller one, the corner at the origin.
+// maxUnpool moves every element to its index. Indices count in the tensor that MaxPool read. If output_shape is larger, that
+// tensor is its corner at the origin.
 func maxUnpool(s *site) {
 	x, idx := s.in(0), s.in(1)
 	r := s.rank(x, 3)
@@ -102,9 +102,9 @@ func maxUnpool(s *site) {
 	s.out(0, y)
 }
 
-// maxRoiPool takes maxima over the cells of a grid laid on every region, which reach from their first to their last whole
-// element; a cell without elements is 0. As a maximum over a rectangle is one of maxima over its rows, two reductions
-// under masks do it.
+// maxRoiPool takes the maximum of each cell of a grid over every region, from the cell's first to its last whole element; a
+// cell without elements is 0. Since the maximum of a rectangle is the maximum of its rows' maxima, two masked reductions
+// suffice.
 func maxRoiPool(s *site) {
 	x, rois := s.in(0), s.in(1)
 	grid := s.ints("pooled_shape")
@@ -135,7 +135,7 @@ func (s *site) rounded(v *ir.Value, scale float64) *ir.Value {
 	return s.op("Mul", s.op("Sign", v), s.op("Floor", s.op("Add", s.op("Abs", v), s.like(v, 0.5))))
 }
 
-// cellMask says which of n elements lie in which of the cells that a region [from,to] is cut into, as [R,cells,n].
+// cellMask marks which of n elements lie in which cell of a region [from,to], as [R,cells,n].
 func (s *site) cellMask(from, to *ir.Value, regions, cells, n int) *ir.Value {
 	d := from.Type.DType
 	from, to = s.reshape(from, regions, 1, 1), s.reshape(to, regions, 1, 1)

@@ -37,7 +37,7 @@ func quantizeLinear(s *site) {
 	if !s.bool("saturate", true) {
 		attrs["saturate"] = false
 	}
-	// The op divides in the scale's type. Opset 23 has precision to name another one; what older files mean is not said, and
+	// The op divides in the scale's type. From opset 23 on, precision may name another one; older opsets leave it open, and
 	// ONNX Runtime divides in f32.
 	division := ir.Float32
 	if s.opset >= 23 {
@@ -52,7 +52,7 @@ func dequantizeLinear(s *site) {
 	s.out(0, s.add("DequantizeLinear", s.quantizationAttrs(x, scale, to), x, scale, s.zeroLike(zero, scale)))
 }
 
-// zeroLike gives a zero point of one element the scale's shape: files have both [] and [1].
+// zeroLike gives a zero point of one element the scale's shape; files have both [] and [1].
 func (s *site) zeroLike(zero, scale *ir.Value) *ir.Value {
 	if zero == nil || zero.Type.Numel() != scale.Type.Numel() {
 		return zero

@@ -57,7 +57,8 @@ func reduceExtreme(op string) func(*site, []int, bool) {
 	}
 }
 
-// reduceSum is a formula of the sum of a formula of each element, in the wide type; inFloat: integers in floating point.
+// reduceSum applies one formula to each element and another to their sum, in the wide type; with inFloat it computes integers
+// in floating point.
 func reduceSum(each, total string, inFloat bool) func(*site, []int, bool) {
 	before, after := parseFormula(each, nil), parseFormula(total, nil)
 	return func(s *site, axes []int, keep bool) {

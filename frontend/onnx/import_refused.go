@@ -1,6 +1,6 @@
 package onnx
 
-// Operators that the compiler declines by design, with the reason. A model that uses one is well-formed.
+// Operators that the compiler does not support by design, with the reason.
 var refusedOperators = refuse(
 	refusal{"", "it draws random numbers", []string{
 		"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}},

@@ -10,15 +10,15 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// scope holds the values that names stand for in one graph: the model's, the body of a control-flow node, or the body of
-// a function. Bodies of control flow see the names of the graph around them, functions do not.
+// scope maps names to values in one graph: the model's, the body of a control-flow node, or the body of a function. Bodies of
+// control flow see the names of the graph around them, functions do not.
 type scope struct {
 	parent *scope
 	top    bool
 	prefix string // of node labels: where an inlined body came from
 	values map[string]*ir.Value
 	wanted map[string]bool // names of the graph's results
-	used   map[string]bool // names that something reads: results, and inputs of nodes
+	used   map[string]bool // names that are read: results, and inputs of nodes
 	opsets map[string]int64
 	attrs  map[string]*onnxpb.AttributeProto // of a function's caller
 }
@@ -32,7 +32,7 @@ func (sc *scope) lookup(name string) *ir.Value {
 	return nil
 }
 
-// results declares what is read of the scope's graph: the results, and what its nodes read.
+// results declares which names of the scope's graph are read: the results, and the inputs of its nodes.
 func (sc *scope) results(names []string, nodes []*onnxpb.NodeProto) {
 	sc.wanted, sc.used = map[string]bool{}, map[string]bool{}
 	for _, name := range names {
@@ -60,7 +60,7 @@ func needed(nodes []*onnxpb.NodeProto, want map[string]bool) []bool {
 	return keep
 }
 
-// nodes converts a list of nodes in order, leaving out those that nothing reads.
+// nodes converts a list of nodes in order, except unused ones.
 func (im *importer) nodes(sc *scope, nodes []*onnxpb.NodeProto) error {
 	keep := needed(nodes, sc.wanted)
 	for i, n := range nodes {
@@ -71,7 +71,7 @@ func (im *importer) nodes(sc *scope, nodes []*onnxpb.NodeProto) error {
 			return err
 		}
 		if len(im.g.Nodes) > maxNodes {
-			return im.m.nodeError(n, "unrolled and inlined, the graph has more than %d nodes", maxNodes).AsUnsupported()
+			return im.m.nodeError(n, "the graph has more than %d nodes after unrolling and inlining", maxNodes).AsUnsupported()
 		}
 	}
 	return nil

@@ -52,10 +52,10 @@ func (s *site) errorf(format string, args ...any) *Error {
 	return &Error{File: s.im.m.Path, Node: s.sc.label(s.n), Op: opLabel(s.n), Opset: s.opset, Reason: err.Error(), Err: err}
 }
 
-// fail ends the conversion: the file is wrong.
+// fail ends the conversion because the file is wrong.
 func (s *site) fail(format string, args ...any) { panic(stop{s.errorf(format, args...)}) }
 
-// refuse ends the conversion: the file is right, the compiler declines it.
+// refuse ends the conversion because the compiler does not support a valid file.
 func (s *site) refuse(format string, args ...any) {
 	panic(stop{s.errorf(format, args...).AsUnsupported()})
 }
@@ -106,7 +106,7 @@ func (s *site) all() []*ir.Value {
 	return vs
 }
 
-// wants reports whether output i exists and something reads it.
+// wants reports whether output i exists and is read.
 func (s *site) wants(i int) bool {
 	return i < len(s.n.Output) && s.n.Output[i] != "" && s.sc.used[s.n.Output[i]]
 }
@@ -123,7 +123,7 @@ func (s *site) out(i int, v *ir.Value) {
 	}
 }
 
-// isFresh reports whether Graph.Fresh may have made a name: those of the file that look like one are not used.
+// isFresh reports whether Graph.Fresh may have made a name. A name of the file that looks like one is not used.
 func isFresh(name string) bool { return slices.Contains([]byte(name), '~') }
 
 // Attributes.
@@ -137,7 +137,7 @@ func (s *site) attr(name string, kind onnxpb.AttributeProto_AttributeType) *onnx
 		if a == nil {
 			return nil
 		}
-		// Files of IR version 1 and some exporters leave the type out; it then shows in which field is set.
+		// Files of IR version 1 and some exporters omit the type; the field that is set implies it.
 		if t := a.GetType(); t != kind && t != onnxpb.AttributeProto_UNDEFINED {
 			s.fail("attribute %q is of kind %v, want %v", name, t, kind)
 		}
@@ -231,7 +231,7 @@ func (s *site) dtype(name string, def ir.DType) ir.DType {
 // axis resolves a possibly negative axis of a value of the given rank.
 func (s *site) axis(a, rank int) int {
 	if a < -rank || a >= rank {
-		s.fail("axis %d is outside a value of rank %d", a, rank)
+		s.fail("axis %d is out of range for a value of rank %d", a, rank)
 	}
 	if a < 0 {
 		a += rank
@@ -242,7 +242,7 @@ func (s *site) axis(a, rank int) int {
 // axisOf is attribute axis, which counts dimensions of v.
 func (s *site) axisOf(v *ir.Value, def int) int { return s.axis(s.int("axis", def), v.Type.Rank()) }
 
-// axes resolves a list of axes, sorts it and refuses repetitions.
+// axes resolves a list of axes and sorts it; repetitions are an error.
 func (s *site) axes(list []int, rank int) []int {
 	out := mapped(list, func(a int) int { return s.axis(a, rank) })
 	slices.Sort(out)

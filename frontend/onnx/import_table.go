@@ -23,7 +23,7 @@ type operator struct {
 // operatorTable holds rows by domain and name; the version ranges of a list are disjoint and ascend.
 type operatorTable map[operatorKey][]operator
 
-// operators is the import table. Conversions reach it through their importer, since some convert graphs inside.
+// operators is the import table. Conversions reach it through their importer, since some convert inner graphs.
 var operators = collectOperators(
 	elementwiseOperators, activationOperators, movementOperators, indexingOperators, reductionOperators,
 	normalizationOperators, convolutionOperators, poolOperators, linearOperators, quantizationOperators,
@@ -97,26 +97,26 @@ func (table operatorTable) lookup(domain, name string, opset int64) (*operator, 
 	}
 	switch {
 	case len(rows) > 0 && opset < rows[0].since:
-		return nil, fmt.Errorf("the operator exists from opset %d on", rows[0].since)
+		return nil, fmt.Errorf("the operator was introduced in opset %d", rows[0].since)
 	case len(rows) > 0:
-		return nil, fmt.Errorf("the operator exists up to opset %d only", rows[len(rows)-1].until)
+		return nil, fmt.Errorf("the operator was removed after opset %d", rows[len(rows)-1].until)
 	case domain == "":
 		return nil, errors.New("unknown operator")
 	}
 	return nil, fmt.Errorf("unknown operator of domain %q, and the model has no function of that name", domain)
 }
 
-// ShapeInputs returns the names of the inputs whose values decide shapes, or the structure of the graph: those from which
-// an input is computed that the import table wants constant. Import refuses the model unless they are bound in
-// ImportOptions.Constants (or have initializers).
+// ShapeInputs returns the names of the inputs whose values decide shapes or the structure of the graph: an operator input that
+// must be constant is computed from them. Import rejects the model unless they have initializers or are bound in
+// ImportOptions.Constants.
 func ShapeInputs(m *Model) []string {
 	d := &shapeDeciders{m: m, need: map[string]bool{}}
 	d.graph(m.Proto.Graph, m.Opsets)
 	return slices.DeleteFunc(valueNames(m.Proto.Graph.Input), func(name string) bool { return !d.need[name] })
 }
 
-// shapeDeciders walks a model backwards. Names of nested graphs are taken to be distinct from those around them, or to
-// mean the same: it errs towards binding too much.
+// shapeDeciders walks a model backwards. It assumes that a name means the same in nested graphs and around them, and so may
+// bind more inputs than necessary.
 type shapeDeciders struct {
 	m    *Model
 	need map[string]bool
@@ -160,7 +160,7 @@ func (d *shapeDeciders) node(n *onnxpb.NodeProto, opsets map[string]int64) {
 	}
 }
 
-// call carries the needs of a function's inputs to those of the node that calls it.
+// call maps the needed inputs of a function to those of the node that calls it.
 func (d *shapeDeciders) call(n *onnxpb.NodeProto, f *onnxpb.FunctionProto) {
 	inner := &shapeDeciders{m: d.m, need: map[string]bool{}}
 	for i, o := range n.Output {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -191,10 +192,10 @@ func TestRefusalsNameOperatorOpsetReasonAndRemedy(t *testing.T) {
 		{oneNode{17, "NonMaxSuppression", in([]int{1, 1, 4}, []int{1, 1, 1}), nil, 1},
 			`model.onnx: node "out0" (NonMaxSuppression, opset 17): the shape of its output depends on data`, true},
 		{oneNode{17, "Frobnicate", in([]int{1}), nil, 1}, `model.onnx: node "out0" (Frobnicate, opset 17): unknown operator`, true},
-		{oneNode{17, "Gelu", in([]int{1}), nil, 1}, `model.onnx: node "out0" (Gelu, opset 17): the operator exists from opset 20 on`, true},
-		{oneNode{11, "Upsample", in([]int{1}, f32s(2)), nil, 1}, `model.onnx: node "out0" (Upsample, opset 11): the operator exists up to opset 9 only`, true},
+		{oneNode{17, "Gelu", in([]int{1}), nil, 1}, `model.onnx: node "out0" (Gelu, opset 17): the operator was introduced in opset 20`, true},
+		{oneNode{11, "Upsample", in([]int{1}, f32s(2)), nil, 1}, `model.onnx: node "out0" (Upsample, opset 11): the operator was removed after opset 9`, true},
 		{oneNode{13, "Tile", in([]int{2}, []int{1}), nil, 1},
-			`model.onnx: node "out0" (Tile, opset 13): repeats is computed from data (input 1, "in1"): it would make shapes depend on data; make it a constant of the model`, true},
+			`model.onnx: node "out0" (Tile, opset 13): repeats is computed from data (input 1, "in1"), so shapes would depend on data; make it a constant`, true},
 		{oneNode{17, "RandomNormal", nil, nil, 1}, `model.onnx: node "out0" (RandomNormal, opset 17): it draws random numbers`, true},
 		{oneNode{17, "Conv", in([]int{1, 64, 4, 4}, []int{32, 21, 1, 1}), []onnx.Attr{a("group", 3)}, 1},
 			`model.onnx: node "out0" (Conv, opset 17): Conv: group=3 does not divide 64 input and 32 output channels`, false},
@@ -204,7 +205,7 @@ func TestRefusalsNameOperatorOpsetReasonAndRemedy(t *testing.T) {
 		{oneNode{17, "Add", in([]int{2}, ir.Vector(1)), nil, 1},
 			`model.onnx: node "out0" (Add, opset 17): Add: a is f32 but b is i64: they must have one element type`, false},
 		{oneNode{17, "Transpose", in([]int{2, 2}), []onnx.Attr{a("perm", []int{0, 5})}, 1},
-			`model.onnx: node "out0" (Transpose, opset 17): axis 5 is outside a value of rank 2`, false},
+			`model.onnx: node "out0" (Transpose, opset 17): axis 5 is out of range for a value of rank 2`, false},
 		{oneNode{17, "Softmax", in([]int{2}), []onnx.Attr{a("axis", 1.5)}, 1},
 			`model.onnx: node "out0" (Softmax, opset 17): attribute "axis" is of kind FLOAT, want INT`, false},
 		{oneNode{17, "Concat", in([]int{2}, []int{2}), nil, 1}, `model.onnx: node "out0" (Concat, opset 17): attribute "axis" is missing`, false},
@@ -264,7 +265,7 @@ func TestUnresolvedAndContradictingDimensions(t *testing.T) {
 		{"unknown input", onnx.ImportOptions{Shapes: map[string][]int{"image": {1}}},
 			`vision.onnx: a shape or value is given for "image", which is not an input; the inputs are img`},
 		{"unknown dimension", onnx.ImportOptions{Dims: map[string]int{"height": 1}},
-			`vision.onnx: a size is given for dimension "height", which no input has`},
+			`vision.onnx: a size is given for dimension "height", but no input has it`},
 		{"wrong rank", onnx.ImportOptions{Shapes: map[string][]int{"img": {1, 3}}},
 			`vision.onnx: input "img" has 4 dimensions, the given shape [1 3] has 2`},
 		{"fixed dimension", onnx.ImportOptions{Shapes: map[string][]int{"img": {1, 4, 2, 2}}},
@@ -306,10 +307,10 @@ func TestMinusOneIsASymbolicDimension(t *testing.T) {
 func TestBatchThatTheModelFixesIsRefused(t *testing.T) {
 	m := oneNode{17, "Reshape", []any{[]int{1, 6}, ir.Vector(1, -1)}, nil, 1}.model(t)
 	_, err := onnx.Import(m, onnx.ImportOptions{Batch: 2})
-	require.EqualError(t, err, `model.onnx: --batch 2 does not carry through to output "out0", which is f32[1,12]; export the model with a symbolic batch dimension`)
+	require.EqualError(t, err, `model.onnx: --batch 2 does not reach output "out0", which is f32[1,12]; export the model with a symbolic batch dimension`)
 	m = oneNode{17, "Relu", []any{[]int{25, 6}}, nil, 1}.model(t)
 	_, err = onnx.Import(m, onnx.ImportOptions{Batch: 2})
-	require.EqualError(t, err, `model.onnx: input "in0": its leading dimension is 25, not a batch of 1 that --batch could replace`)
+	require.EqualError(t, err, `model.onnx: input "in0": its leading dimension is 25, but --batch can only replace a batch of 1`)
 }
 
 func TestNodeErrorsUnderBatchSayThatItMayBeTheCause(t *testing.T) {
@@ -328,7 +329,7 @@ func TestAnOutputThatIsAnInputIsRefused(t *testing.T) {
 	m, err := b.Model()
 	require.NoError(t, err)
 	_, err = onnx.Import(m, onnx.ImportOptions{})
-	require.ErrorContains(t, err, `output "x" is an input; leave it out of the outputs`)
+	require.ErrorContains(t, err, `output "x" is an input; remove it from the outputs`)
 }
 
 func TestShapeInputsAreThoseThatReachAShape(t *testing.T) {
@@ -413,4 +414,16 @@ func TestHalfCompositesRoundOnce(t *testing.T) {
 		require.Equal(t, first || last, n.Op.Name == "Cast", "node %d is %s", i, n.Op.Name)
 		require.Equal(t, last, n.Outputs[0].Type.DType == ir.Float16)
 	}
+}
+
+func TestOnlyTensorsAreInputs(t *testing.T) {
+	b := onnx.NewBuilder("g", 17)
+	b.Input("s", ir.Float32)
+	b.Node("SequenceAt", []string{"s"}, []string{"y"})
+	b.Output("y", ir.Float32)
+	b.Graph().Input[0].Type = &onnxpb.TypeProto{Value: &onnxpb.TypeProto_SequenceType{}}
+	m, err := b.Model()
+	require.NoError(t, err)
+	_, err = onnx.Import(m, onnx.ImportOptions{})
+	require.EqualError(t, err, `input "s" is of type sequence; only tensors are supported`)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// outputSlicesKey is where openpilot's models keep the meaning of their one output vector: base64 of a pickled
+// outputSlicesKey is the metadata key under which openpilot's models describe their output vector: base64 of a pickled
 // dict[str, slice].
 const outputSlicesKey = "output_slices"
 
@@ -29,7 +29,7 @@ func (m *Model) Metadata(key string) (value string, ok bool) {
 
 // OutputSlices reads openpilot's output_slices, in the file's order and resolved against an output of n elements: a
 // negative bound counts from the end, a missing one is the end. It returns nil if the model has none. The pickle is read
-// as data; one that holds anything else is refused. Errors are of type *Error.
+// as data only; a pickle that contains anything else is an error. Errors are of type *Error.
 func (m *Model) OutputSlices(n int) ([]Slice, error) {
 	text, ok := m.Metadata(outputSlicesKey)
 	if !ok {
@@ -44,7 +44,7 @@ func (m *Model) OutputSlices(n int) ([]Slice, error) {
 
 func parseOutputSlices(text string, n int) ([]Slice, error) {
 	if len(text) > 2*maxPickle {
-		return nil, fmt.Errorf("%d characters are too many", len(text))
+		return nil, fmt.Errorf("%d characters is too long", len(text))
 	}
 	text = strings.Join(strings.Fields(text), "") // Python's encoder breaks lines
 	data, err := base64.StdEncoding.DecodeString(text)
@@ -86,8 +86,8 @@ func resolveSlices(v any, n int) ([]Slice, error) {
 	return out, nil
 }
 
-// resolveBound is a bound within n elements. Python would clamp one that lies outside; here that is a contradiction
-// between model and metadata.
+// resolveBound resolves a bound within n elements. Python would clamp one outside them; here it means that the model and its
+// metadata contradict each other.
 func resolveBound(b *int64, missing, n int) (int, error) {
 	if b == nil {
 		return missing, nil
@@ -97,12 +97,12 @@ func resolveBound(b *int64, missing, n int) (int, error) {
 		x += int64(n)
 	}
 	if x < 0 || x > int64(n) {
-		return 0, fmt.Errorf("%d lies outside the output's %d elements", *b, n)
+		return 0, fmt.Errorf("%d is outside the output's %d elements", *b, n)
 	}
 	return int(x), nil
 }
 
-// EncodeOutputSlices is the inverse of OutputSlices: the value of output_slices for a model, a pickle of protocol 4.
+// EncodeOutputSlices is the inverse of OutputSlices: it returns the value of output_slices, a pickle of protocol 4.
 func EncodeOutputSlices(slices []Slice) string {
 	str := func(out []byte, s string) []byte { // BINUNICODE
 		out = append(out, 'X')

@@ -9,13 +9,13 @@ import (
 	"strconv"
 )
 
-// A pickle is a program for a stack machine (CPython's Lib/pickletools.py lists its instructions). This reader knows only
-// those that make data: nothing is imported, called or executed. Values are
+// A pickle is a program for a stack machine (CPython's Lib/pickletools.py lists its instructions). This reader supports only
+// instructions that make data: it imports, calls and executes nothing. Values are
 //
 //	None nil · bool bool · int int64 · float float64 · str string · tuple pyTuple · list *pyList · dict *pyDict
 //	slice pySlice
 //
-// Lists and dicts may contain themselves; whoever walks a value must not assume a tree.
+// Lists and dicts may contain themselves, so a value need not be a tree.
 type (
 	pyTuple []any
 	pyList  struct{ items []any }
@@ -25,11 +25,11 @@ type (
 	}
 	pySlice struct{ start, stop *int64 } // nil where Python has None; the step is 1
 
-	// sliceType is the one global that is admitted; it is on the stack until REDUCE makes a slice of it.
+	// sliceType is the only global allowed. It is on the stack until REDUCE makes a slice.
 	sliceType struct{}
 )
 
-// Limits on a pickle: openpilot's have about a thousand bytes.
+// Limits on a pickle; openpilot's are about a thousand bytes.
 const (
 	maxPickle      = 1 << 20
 	maxPickleStack = 1 << 16
@@ -240,7 +240,7 @@ func (u *unpickler) global(module, name any) {
 	case !ok0 || !ok1:
 		u.fail("the name of a global is not a str")
 	case n != "slice" || m != "builtins" && m != "__builtin__":
-		u.fail("it refers to %.80q, and only slice is admitted", m+"."+n)
+		u.fail("it refers to %.80q; only slice is allowed", m+"."+n)
 	}
 	u.push(sliceType{})
 }

@@ -86,7 +86,7 @@ func TestUnpickleKeepsOrderAndReplaces(t *testing.T) {
 
 func TestUnpickleRefuses(t *testing.T) {
 	for _, c := range []struct{ name, data, want string }{
-		{"os.system", "cos\nsystem\n(S'true'\ntR.", `it refers to "os.system", and only slice is admitted`},
+		{"os.system", "cos\nsystem\n(S'true'\ntR.", `it refers to "os.system"; only slice is allowed`},
 		{"os.system by STACK_GLOBAL", "\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.", `it refers to "os.system"`},
 		{"eval", "cbuiltins\neval\n(S'1'\ntR.", `"builtins.eval"`},
 		{"slice of another module", "cmine\nslice\n(I0\ntR.", `"mine.slice"`},
@@ -180,8 +180,8 @@ func TestOutputSlices(t *testing.T) {
 		{"hostile", b64("cos\nsystem\n(S'true'\ntR."), `m.onnx: metadata output_slices: pickle, byte 0: it refers to "os.system"`},
 		{"not a dict", b64("K\x01."), "the pickle holds a int, not a dict of slices"},
 		{"not a slice", one("K\x01"), `"a" is a int, not a slice`},
-		{"beyond the output", one(slice("K\x00", "K\x15")), `the end of slice "a": 21 lies outside the output's 20 elements`},
-		{"before the output", one(slice("J\xeb\xff\xff\xff", "N")), `the start of slice "a": -21 lies outside the output's 20 elements`},
+		{"beyond the output", one(slice("K\x00", "K\x15")), `the end of slice "a": 21 is outside the output's 20 elements`},
+		{"before the output", one(slice("J\xeb\xff\xff\xff", "N")), `the start of slice "a": -21 is outside the output's 20 elements`},
 		{"backwards", one(slice("K\x05", "K\x04")), `slice "a" ends at 4, before it starts at 5`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

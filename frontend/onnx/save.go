@@ -16,7 +16,7 @@ func (m *Model) Marshal() ([]byte, error) {
 	return data, nil
 }
 
-// Save writes the model to path, which is either replaced as a whole or left as it was. External data is not copied.
+// Save writes the model to path. On an error the file at path stays as it was. External data is not copied.
 func (m *Model) Save(path string) error {
 	data, err := m.Marshal()
 	if err != nil {
@@ -25,7 +25,7 @@ func (m *Model) Save(path string) error {
 	return atomicfile.Write(path, data)
 }
 
-// TensorFile encodes a tensor as a file of its own, as ONNX test data sets hold them.
+// TensorFile encodes a tensor as a .pb file of an ONNX test data set.
 func TensorFile(name string, t *ir.Tensor) ([]byte, error) {
 	p := TensorProto(t)
 	p.Name = proto.String(name)

@@ -12,15 +12,15 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// maxElements bounds the elements of one tensor, so that sizes in bytes and index arithmetic cannot overflow.
+// maxElements limits the elements of a tensor, so that sizes in bytes and index arithmetic cannot overflow.
 const maxElements = 1 << 40
 
 // splatMin is the number of elements from which a tensor of equal elements is kept as a splat.
 const splatMin = 256
 
 // Tensor decodes constant data: raw, typed or in another file. Data of raw tensors is a sub-slice of the model's bytes
-// where the formats agree, and must not be modified. A tensor of at least 256 equal elements comes back as a splat.
-// Strings, complex and 6-bit elements are refused. Errors are of type *Error.
+// where the formats agree, and must not be modified. A tensor of at least 256 equal elements becomes a splat. Strings,
+// complex and 6-bit elements are not supported. Errors are of type *Error.
 func (m *Model) Tensor(t *onnxpb.TensorProto) (*ir.Tensor, error) {
 	out, err := m.tensor(t)
 	if _, ours := err.(*Error); err != nil && !ours {

@@ -81,7 +81,7 @@ func TestTensorRefuses(t *testing.T) {
 		{"string", "element type string is not supported", 8, nil, &pb{StringData: [][]byte{[]byte("a")}}},
 		{"complex", "element type complex64 is not supported", 14, nil, &pb{FloatData: []float32{1, 2}}},
 		{"undefined", "element type undefined is not supported", 0, nil, &pb{}},
-		{"unknown type", "element type 99 is none of the format's", 99, nil, &pb{}},
+		{"unknown type", "element type 99 does not exist in the format", 99, nil, &pb{}},
 		{"segment", "stored in segments", f32, nil, &pb{Segment: &onnxpb.TensorProto_Segment{}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

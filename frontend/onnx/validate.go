@@ -8,8 +8,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 )
 
-// admittedDomains are the operator domains besides ai.onnx whose nodes pass validation; the importer may still refuse an
-// operator.
+// admittedDomains are the operator domains whose nodes pass validation; the importer may still reject an operator.
 var admittedDomains = map[string]bool{"": true, "ai.onnx.ml": true, "ai.onnx.preview": true}
 
 // nameScope is a set of value names with the scope around it.
@@ -33,10 +32,9 @@ type validator struct {
 	opsets map[string]int64
 }
 
-// Validate checks what must hold before any node is looked at: every value is defined once and before it can be used,
-// there is no cycle, every node has an operator of a known domain or a local function, and functions do not call
-// themselves. Nodes are put into topological order where the file's order is none, and stay as they are otherwise. An
-// inner graph may define a name again that its surroundings have. Errors are of type *Error.
+// Validate checks the structure of the model: every value is defined exactly once, there is no cycle, every node is an
+// operator of a known domain or calls a local function, and no function calls itself. It sorts the nodes topologically if the
+// file's order is not topological. An inner graph may redefine a name of the graph around it. Errors are of type *Error.
 func (m *Model) Validate() error {
 	if err := m.indexFunctions(); err != nil {
 		return err
@@ -116,7 +114,7 @@ func (v *validator) body(nodes []*onnxpb.NodeProto, s *nameScope) error {
 		}
 		for _, out := range n.GetOutput() {
 			if out == "" {
-				continue // an output that is not wanted
+				continue // an absent output
 			}
 			if err := v.define(s, out, "node "+strconv.Quote(nodeLabel(n))); err != nil {
 				return v.m.atNodeOpset(n, v.opsets, err)
@@ -124,7 +122,7 @@ func (v *validator) body(nodes []*onnxpb.NodeProto, s *nameScope) error {
 			producer[out] = i
 		}
 	}
-	// Inner graphs are checked when all names of this one are known; order is a matter of dependencies.
+	// Inner graphs may use names that later nodes define, so they are checked once all names of this graph are known.
 	uses := make([][]string, len(nodes))
 	for i, n := range nodes {
 		for _, sub := range subgraphs(n) {
@@ -143,7 +141,7 @@ func (v *validator) body(nodes []*onnxpb.NodeProto, s *nameScope) error {
 	return v.order(nodes, uses, producer)
 }
 
-// node checks a node by itself.
+// node checks a node on its own.
 func (v *validator) node(n *onnxpb.NodeProto) error {
 	if n.GetOpType() == "" {
 		return v.m.fileError("the node has no op_type")
@@ -175,7 +173,7 @@ func (v *validator) node(n *onnxpb.NodeProto) error {
 	return nil
 }
 
-// remedyOf says what to do about operators of a foreign domain. Those of trt (TRT_FP4DynamicQuantize,
+// remedyOf suggests what to do about operators of a foreign domain. Those of trt (TRT_FP4DynamicQuantize,
 // TRT_FP8QuantizeLinear, …) are ModelOpt's for TensorRT.
 func remedyOf(domain string) string {
 	if domain == "trt" {
@@ -304,7 +302,7 @@ func (v *validator) function(f *onnxpb.FunctionProto) error {
 	return nil
 }
 
-// indexFunctions makes local functions known by what a node says of them.
+// indexFunctions indexes local functions by the domain, name and overload that nodes refer to them by.
 func (m *Model) indexFunctions() error {
 	m.functions = map[string]*onnxpb.FunctionProto{}
 	for _, f := range m.Proto.GetFunctions() {

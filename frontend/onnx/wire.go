@@ -10,9 +10,9 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 )
 
-// The protobuf library copies every bytes field. A model is nearly all raw_data, so unmarshal first makes a lean copy of
-// the file, in which each raw_data is replaced by its index in a list of sub-slices of the file; the library decodes the
-// lean copy, and the sub-slices are put in place of the indices.
+// The protobuf library copies every bytes field, and a model is nearly all raw_data. So unmarshal first makes a lean copy of
+// the file, in which the index of a sub-slice of the file replaces each raw_data. The library decodes the lean copy, and
+// the sub-slices replace the indices.
 
 const rawDataField = 9 // of TensorProto
 

@@ -10,10 +10,10 @@ import (
 	"gonum.org/v1/gonum/graph"
 )
 
-// backend is what onnx-go builds: it adds values as nodes of a graph, edges from each output of an operator to its
-// inputs, weighted with the input's position, and then says which operator it is.
+// backend receives what onnx-go reads: it adds values as nodes of a graph, edges from each output of an operator to its
+// inputs, weighted by the input's position, and finally the operator itself.
 type backend struct {
-	graph.Directed // of the interface that onnx-go demands it only uses what adds; this stays nil
+	graph.Directed // nil: onnx-go requires the whole interface, but only calls methods that add
 
 	values []*value         // by ID
 	edges  map[int64][]edge // by the ID of the output
@@ -77,7 +77,7 @@ func (b *backend) SetWeightedEdge(w graph.WeightedEdge) {
 // ApplyOperation implements onnx.OperationCarrier.
 func (b *backend) ApplyOperation(op onnx.Operation, outputs ...graph.Node) error {
 	if op.Name == absentMark {
-		return nil // the made-up node of a graph without nodes
+		return nil // placeholder of a graph without nodes
 	}
 	n := Node{Op: op.Name}
 	for _, o := range outputs {
@@ -93,7 +93,7 @@ func (b *backend) ApplyOperation(op onnx.Operation, outputs ...graph.Node) error
 				return fmt.Errorf("value %q: input %d is missing", first.name, i)
 			}
 			if strings.HasSuffix(e.to.name, absentMark) {
-				continue // made up for a node without inputs
+				continue // placeholder of a node without inputs
 			}
 			n.Inputs = append(n.Inputs, original(e.to.name))
 		}
@@ -102,7 +102,7 @@ func (b *backend) ApplyOperation(op onnx.Operation, outputs ...graph.Node) error
 	for name := range op.Attributes {
 		h, err := strconv.Atoi(name)
 		if err != nil {
-			return fmt.Errorf("attribute %q is no handle", name)
+			return fmt.Errorf("attribute %q is not a handle", name)
 		}
 		handles = append(handles, h)
 	}
@@ -112,7 +112,7 @@ func (b *backend) ApplyOperation(op onnx.Operation, outputs ...graph.Node) error
 	return nil
 }
 
-// original undoes the renaming of lean.go.
+// original reverts the renaming of lean.go.
 func original(name string) string {
 	switch {
 	case strings.HasPrefix(name, absentMark):

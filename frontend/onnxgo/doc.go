@@ -1,18 +1,19 @@
-// Package onnxgo reads the topology of a model — which operator takes which values and gives which — through
-// github.com/owulveryck/onnx-go, a decoder that shares nothing with frontend/onnx. It exists so that a test can hold the
-// two against each other; no compilation goes through it.
+// Package onnxgo reads the topology of a model (the operators, and the values they read and write) with
+// github.com/owulveryck/onnx-go, a decoder that shares no code with frontend/onnx. A test compares the two; compilation does
+// not use this package.
 //
-// onnx-go v0.5.0 stops or errs on much of what models contain, so Read hands it a rewritten file (lean.go) in which
+// onnx-go v0.5.0 fails on much of what models contain, so Read gives it a rewritten file (lean.go):
 //
-//   - initializers, declared types and value infos are left out: it knows no fp16, bf16 or fp8 and misreads bools;
-//   - of attributes only inner graphs are left, as integer handles: it knows no graph attributes, and no element types
-//     newer than its own;
-//   - an input that a node takes twice is taken the second time under another name, and so is an absent input: it keeps
-//     one edge between two values, and one value of each name;
-//   - an absent output gets a name of its own, a node without inputs a made-up one, and a graph without nodes a node;
-//   - the operator's domain stands in its name: it drops domains.
+//   - initializers, declared types and value infos are removed: it does not support fp16, bf16 or fp8, and misreads bools;
+//   - only inner graphs remain of the attributes, as integer handles: it does not support graph attributes or newer element
+//     types;
+//   - an input that a node reads twice gets another name the second time, and so does an absent input: it keeps one edge
+//     between two values, and one value for each name;
+//   - an absent output gets a unique name, a node without inputs a placeholder input, and a graph without nodes a placeholder
+//     node;
+//   - the operator's name includes its domain: it drops domains.
 //
-// backend.go receives what onnx-go reads and undoes the renaming.
+// backend.go receives what onnx-go reads and reverts the renaming.
 package onnxgo
 
 // Graph is the topology of a graph.
@@ -23,7 +24,7 @@ type Graph struct {
 
 // Node is one application of an operator. Absent inputs and outputs are empty names.
 type Node struct {
-	Op              string // domain::operator, or only the operator if the file gives no domain
+	Op              string // domain::operator, or the operator alone if the file has no domain
 	Inputs, Outputs []string
 	Bodies          []*Graph // inner graphs, in the order of the node's attributes
 }

@@ -7,10 +7,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Marks at the beginning of made-up names; no name of a model may contain them.
+// Prefixes of placeholder names; no name of a model may contain them.
 const (
 	absentMark = "\x01" // an absent input or output, or a placeholder
-	againMark  = "\x02" // an input that the node has taken before: "\x02number\x02name"
+	againMark  = "\x02" // an input that the node has read before: "\x02number\x02name"
 )
 
 const maxDepth = 64 // of graphs inside graphs
@@ -117,7 +117,7 @@ func (l *lean) graph(msg []byte) ([]byte, error) {
 	return out, nil
 }
 
-// name makes up a name for nothing.
+// name returns a placeholder name.
 func (l *lean) name() string {
 	l.fresh++
 	return fmt.Sprintf("%s%d", absentMark, l.fresh)
@@ -168,7 +168,7 @@ func (l *lean) node(msg []byte) ([]byte, error) {
 		}
 	}
 	if len(seen) == 0 {
-		out = appendField(out, nodeInput, []byte(l.name()+absentMark)) // to be told from an absent input
+		out = appendField(out, nodeInput, []byte(l.name()+absentMark)) // unlike an absent input
 	}
 	if domain != "" {
 		op = domain + "::" + op
@@ -177,7 +177,7 @@ func (l *lean) node(msg []byte) ([]byte, error) {
 	return append(out, attrs...), nil
 }
 
-// attribute appends, for each graph of an AttributeProto, an integer attribute that holds the graph's handle.
+// attribute appends an integer attribute, the graph's handle, for each graph of an AttributeProto.
 func (l *lean) attribute(out, msg []byte) ([]byte, error) {
 	list, err := fields(msg)
 	if err != nil {

@@ -54,7 +54,7 @@ func readGraph(msg []byte, depth int) (*Graph, error) {
 
 // decode runs onnx-go on a lean model.
 func decode(model []byte) (b *backend, err error) {
-	defer func() { // what onnx-go panics on is an error of the cross-check, not of the caller
+	defer func() { // a panic of onnx-go is an error of the cross-check, not of the caller
 		if r := recover(); r != nil {
 			err = fmt.Errorf("onnx-go: %v", r)
 		}
