@@ -5,7 +5,7 @@ package minifloat
 import "math"
 
 // Format describes a binary floating-point format of at most 16 bits with a sign bit. The zero Format is invalid; the
-// formats there are stand below.
+// formats are declared below.
 type Format struct {
 	Name     string
 	Exponent int // bits
@@ -18,7 +18,7 @@ type Format struct {
 	magic float64 // 2^52 quanta of the subnormal numbers
 }
 
-// Special says which codes are not finite numbers.
+// Special selects the codes that are not finite numbers.
 type Special uint8
 
 // Kinds of special codes.
@@ -70,9 +70,9 @@ func (f *Format) Contains(g *Format) bool {
 // Max is the greatest finite value.
 func (f *Format) Max() float64 { return f.max }
 
-// Round returns the value of the format nearest to x, ties to even. What lies beyond the greatest finite value becomes
-// infinity, or NaN where the format has none; if saturate is set (and always for AllValid) it becomes the greatest finite
-// value, and so does infinity.
+// Round returns the value of the format nearest to x, ties to even. Beyond the greatest finite value the result is infinity, or
+// NaN if the format has no infinity. If saturate is set, and always for AllValid, the result is the greatest finite value
+// instead, also for infinity.
 func (f *Format) Round(x float64, saturate bool) float64 {
 	a := math.Abs(x)
 	if math.IsNaN(x) {

@@ -2,7 +2,7 @@ package minifloat
 
 import "math"
 
-// Wrap keeps the low bits of v and reads them as an integer of that width. 64-bit integers, signed or not, are their bits.
+// Wrap keeps the low bits of v and reads them as an integer of that width. 64-bit integers are returned as they are, unsigned ones as their bits.
 func Wrap(v int64, bits int, signed bool) int64 {
 	if bits >= 64 {
 		return v
@@ -15,7 +15,7 @@ func Wrap(v int64, bits int, signed bool) int64 {
 }
 
 // Range returns the least and the greatest integer of a width; for unsigned 64 bits the greatest is that of int64, since
-// larger ones have no int64.
+// an int64 cannot hold larger ones.
 func Range(bits int, signed bool) (lo, hi int64) {
 	switch {
 	case signed:
@@ -26,8 +26,8 @@ func Range(bits int, signed bool) (lo, hi int64) {
 	return 0, 1<<bits - 1
 }
 
-// Truncate converts x to an integer of the width as a cast does: toward zero, then, where ONNX leaves the result open,
-// saturated; NaN gives 0. Unsigned 64-bit results are their bits.
+// Truncate converts x to an integer of the width as a cast does: toward zero, and saturated where ONNX leaves the
+// result undefined. NaN becomes 0. Unsigned 64-bit results are returned as their bits.
 func Truncate(x float64, bits int, signed bool) int64 {
 	if math.IsNaN(x) {
 		return 0

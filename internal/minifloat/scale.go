@@ -2,10 +2,10 @@ package minifloat
 
 import "math"
 
-// E8M0 is the scale format of the OCP Microscaling Formats Specification 1.0: code b stands for 2^(b-127), 255 for NaN.
+// E8M0 is the scale format of the OCP Microscaling Formats Specification 1.0: code b means 2^(b-127), 255 means NaN.
 // It has neither sign nor zero.
 
-// Direction is how EncodeE8M0 rounds.
+// Direction is the direction in which EncodeE8M0 rounds.
 type Direction uint8
 
 // Directions of rounding.
@@ -25,14 +25,14 @@ func DecodeE8M0(code uint8) float64 {
 	return math.Ldexp(1, int(code)-127)
 }
 
-// EncodeE8M0 returns the code for x. Below and above the range it gives the least and the greatest code if saturate is
-// set (so zero becomes the least), else NaN (ONNX Cast 24). Negative numbers, which ONNX leaves open, are NaN.
+// EncodeE8M0 returns the code for x. Outside the range it returns the least or the greatest code if saturate is set (so zero
+// becomes the least), else NaN (ONNX Cast 24). Negative numbers, which ONNX leaves undefined, become NaN.
 func EncodeE8M0(x float64, d Direction, saturate bool) uint8 {
 	switch {
 	case math.IsNaN(x) || x < 0:
 		return nanE8M0
 	case x == 0 || x < math.Ldexp(1, -127):
-		// Up, and Nearest from the middle between 0 and the least value on, reach the least value in any case.
+		// Up always reaches the least value, Nearest from halfway between 0 and the least value.
 		if saturate || x > 0 && (d == Up || d == Nearest && x >= math.Ldexp(1, -128)) {
 			return 0
 		}

@@ -1,5 +1,5 @@
-// Package report is the JSON that spark-compile --report and spark-run --json write: one schema, so that scripts read
-// both alike.
+// Package report defines the JSON that spark-compile --report and spark-run --json write. Both use one schema, so that scripts
+// can read either.
 package report
 
 import (
@@ -20,7 +20,7 @@ import (
 // Version is the version of the schema.
 const Version = 1
 
-// Report describes a compiled program and, where it was run, how that went.
+// Report describes a compiled program and, if it was run, the results of the run.
 type Report struct {
 	Version      int                  `json:"version"`
 	Model        string               `json:"model"`
@@ -50,14 +50,14 @@ type Report struct {
 	Predicted   []Prediction        `json:"predicted,omitempty"` // this program, and the same file in fp16
 }
 
-// Layer is a layer that could be quantised: what was chosen, what it weighs and what it takes.
+// Layer is a layer that can be quantised: the chosen format, its weights' size and its predicted time.
 type Layer struct {
 	calibrate.LayerChoice
 	compile.Weight
 	US float64 `json:"predicted_us,omitempty"`
 }
 
-// Prediction is what a run would cost on the target's device, by the model of internal/profile.
+// Prediction is the predicted cost of a run on the target's device, from internal/profile.
 type Prediction struct {
 	Model        string  `json:"model"`
 	Precision    string  `json:"precision"`
@@ -71,7 +71,7 @@ type Prediction struct {
 	WriteBytes   int64   `json:"write_bytes"`
 }
 
-// Predict counts a run of a variant on the CPU device, and predicts its time.
+// Predict counts the work of a run of a variant on the CPU device and predicts the run's time.
 func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Prediction, *profile.Profile, error) {
 	prof, err := profile.Run(ctx, p, v)
 	if err != nil {
@@ -81,9 +81,9 @@ func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Predi
 		WeightsBytes: len(p.Weights), ReadBytes: prof.Total.UniqueRead, WriteBytes: prof.Total.UniqueWrite}, prof, nil
 }
 
-// Accuracy adds what was measured on the calibration inputs, if anything was, and for precisions that calibrate every layer, with the
-// weights and the predicted time of the same file in fp16 to compare with. That takes another compilation, and a run of both
-// programs in the interpreter.
+// Accuracy adds what was measured on the calibration inputs, if anything was. For precisions that calibrate it also adds every layer, and
+// compares weights and predicted time with the same file in fp16, which takes another compilation and a run of both programs
+// in the interpreter.
 func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
 	a := c.Accuracy
 	if a == nil {
@@ -113,7 +113,7 @@ func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
 	return nil
 }
 
-// Calibration says what layers and slices rest on.
+// Calibration describes the calibration that layers and slices come from.
 type Calibration struct {
 	Inputs    int     `json:"inputs"`
 	Generated bool    `json:"generated"`  // made up, not the model's own
@@ -126,14 +126,14 @@ type Output struct {
 	runtime.Metrics
 }
 
-// Fallback is a region that did not get the kernel family it was meant for.
+// Fallback is a region that did not get its intended kernel family.
 type Fallback struct {
 	Region string `json:"region"`
 	Family string `json:"family"`
 	Reason string `json:"reason"`
 }
 
-// Of fills in what a program says of itself.
+// Of describes a program that has not been run.
 func Of(p *runtime.Program, v *runtime.Variant) *Report {
 	r := &Report{Outputs: []Output{}, Version: Version, Model: p.Model, Target: v.Target, Precision: p.Precision, ArenaBytes: v.ArenaBytes, LiveBytes: v.LiveBytes,
 		WeightsBytes: len(p.Weights), Kernels: v.Kernels, Launches: v.Launches()}
@@ -143,7 +143,7 @@ func Of(p *runtime.Program, v *runtime.Variant) *Report {
 	return r
 }
 
-// Write writes the report to a file, whole or not at all.
+// Write writes the report to a file. On an error the file stays as it was.
 func (r *Report) Write(path string) error {
 	s, err := r.Stage(path)
 	if err != nil {
@@ -194,7 +194,7 @@ func finiteSlices(list []calibrate.Quality) []calibrate.Quality {
 	return list
 }
 
-// CheckPath reports before long work whether a report could be written to path.
+// CheckPath checks, before long work, that a report can be written to path.
 func CheckPath(path string) error {
 	s, err := stage(path, nil)
 	if err == nil {
@@ -203,7 +203,7 @@ func CheckPath(path string) error {
 	return err
 }
 
-// Time fills in the figures of a run, in milliseconds; the first of several runs counts like the others.
+// Time sets the statistics of runs, in milliseconds. It includes the first run.
 func (r *Report) Time(times []time.Duration) {
 	sorted := slices.Sorted(slices.Values(times))
 	var sum time.Duration

@@ -1,14 +1,16 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 )
 
-// Table prints layers, slices and sums of a report for a person, nothing if nothing was measured.
+// Table prints layers, slices and totals of a report as text. It prints nothing if nothing was measured.
 func (r *Report) Table(w io.Writer) error {
 	if r.Calibration == nil {
 		return nil
@@ -37,7 +39,7 @@ func (r *Report) Table(w io.Writer) error {
 	return nil
 }
 
-// layers prints a line a layer.
+// layers prints one line per layer.
 func (r *Report) layers(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "layer\top\tprecision\tMMAC\tµs\tweights KB\tof fp16\talone\tin place\twhy it stayed")
@@ -52,7 +54,7 @@ func (r *Report) layers(w io.Writer) error {
 	return t.Flush()
 }
 
-// Slices prints a line a slice, measured over so many inputs.
+// Slices prints one line per slice, with its accuracy over a number of inputs.
 func Slices(w io.Writer, list []calibrate.Quality, inputs int) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "output\telements\tcosine\tmax abs\trelative L2\tvariation explained")
@@ -69,7 +71,7 @@ func Slices(w io.Writer, list []calibrate.Quality, inputs int) error {
 	return t.Flush()
 }
 
-// sum is what the layers of one format have in common.
+// sum is the total of the layers of one format.
 type sum struct {
 	format      string
 	layers      int
@@ -82,17 +84,11 @@ func (r *Report) formats(w io.Writer) {
 	var all sum
 	var list []*sum
 	for _, l := range r.Layers {
-		var s *sum
-		for _, have := range list {
-			if have.format == l.Precision {
-				s = have
-			}
+		i := slices.IndexFunc(list, func(s *sum) bool { return s.format == l.Precision })
+		if i < 0 {
+			i, list = len(list), append(list, &sum{format: l.Precision})
 		}
-		if s == nil {
-			s = &sum{format: l.Precision}
-			list = append(list, s)
-		}
-		for _, s := range []*sum{s, &all} {
+		for _, s := range []*sum{list[i], &all} {
 			s.layers++
 			s.macs += l.MACs
 			s.bytes += int64(l.Bytes)
@@ -108,17 +104,12 @@ func (r *Report) formats(w io.Writer) {
 
 func ratio(a, b int64) float64 { return float64(a) / float64(max(b, 1)) }
 
-// budget says which slice is the nearest to it.
+// budget prints the accuracy budget and the slice nearest to it.
 func (r *Report) budget(w io.Writer) {
 	if len(r.Slices) == 0 {
 		return
 	}
-	least := r.Slices[0]
-	for _, s := range r.Slices {
-		if s.Cosine < least.Cosine {
-			least = s
-		}
-	}
+	least := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Cosine, b.Cosine) })
 	data := fmt.Sprintf("%d calibration inputs", r.Calibration.Inputs)
 	if r.Calibration.Generated {
 		data = fmt.Sprintf("%d generated inputs, not the model's own", r.Calibration.Inputs)
@@ -130,7 +121,7 @@ func (r *Report) budget(w io.Writer) {
 	fmt.Fprintf(w, "budget: %s; least: %s with %.6f, on %s\n", budget, least.Name, least.Cosine, data)
 }
 
-// times prints the predicted times, each against the first.
+// times prints the predicted times, and their ratio to the first.
 func (r *Report) times(w io.Writer) {
 	for i, p := range r.Predicted {
 		fmt.Fprintf(w, "%s on %s, predicted: %.1f µs, %.1f with cold weights; %d launches, %.3g MB of weights", p.Precision, p.Device, p.US, p.ColdUS, p.Launches, float64(p.WeightsBytes)/1e6)

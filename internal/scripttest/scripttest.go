@@ -1,9 +1,8 @@
-// Package scripttest gives the commands' txtar scripts what they need beyond testscript: small ONNX models and arrays,
-// made on the spot.
+// Package scripttest adds commands to testscript for the txtar scripts of the commands: they make small ONNX models and arrays.
 //
-//	model KIND FILE       an ONNX model: mlp, log, symbolic, state, or one that is wrong in the way of its name
-//	truncate FILE BYTES   keeps the beginning of a file
-//	array FILE.npz …      arrays NAME=DTYPE[DIMS]=VALUES, as for the inputs of the models above
+//	model KIND FILE       an ONNX model: mlp, log, symbolic, state, or a broken one, named after its mistake
+//	truncate FILE BYTES   keeps the first bytes of a file
+//	array FILE.npz …      arrays NAME=DTYPE[DIMS]=VALUES, for example inputs of the models above
 package scripttest
 
 import (
@@ -41,14 +40,14 @@ var kinds = map[string]func(b *onnx.Builder){
 		b.Node("Relu", []string{b.Op("Add", []string{b.Op("MatMul", []string{"x", w}), c})}, []string{"y"})
 		b.Output("y", ir.Float32, 1, 3)
 	},
-	// y = log(x)·W, which of negative numbers is no number, x [1,4], y [1,3]
+	// y = log(x)·W, NaN for negative x, x [1,4], y [1,3]
 	"log": func(b *onnx.Builder) {
 		b.Input("x", ir.Float32, 1, 4)
 		w := b.Initializer("w", ir.FromFloats(ir.T(ir.Float32, 4, 3), []float64{1, 0, -1, 2, 1, 0, 0, 1, 1, -1, 0, 2}))
 		b.Node("MatMul", []string{b.Op("Log", []string{"x"}), w}, []string{"y"})
 		b.Output("y", ir.Float32, 1, 3)
 	},
-	// y = x·W with weights that no 16-bit float has, x [1,4], y [1,3]
+	// y = x·W with weights that are not exact in 16 bits, x [1,4], y [1,3]
 	"thirds": func(b *onnx.Builder) {
 		b.Input("x", ir.Float32, 1, 4)
 		w := make([]float64, 12)
@@ -126,7 +125,7 @@ func model(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	b := onnx.NewBuilder(kind, opset)
 	build(b)
-	// Marshalled by hand: Builder.Model would refuse what is wrong on purpose.
+	// Marshalled here because Builder.Model rejects models that are wrong on purpose.
 	raw, err := proto.Marshal(&onnxpb.ModelProto{IrVersion: proto.Int64(8), Graph: b.Graph(),
 		OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: proto.String(""), Version: proto.Int64(opset)}}})
 	ts.Check(err)
@@ -181,7 +180,7 @@ func parseArray(spec string) (name string, a *npy.Array, err error) {
 		case "i64":
 			a.Data = binary.LittleEndian.AppendUint64(a.Data, uint64(int64(x)))
 		default:
-			return "", nil, fmt.Errorf("%q: no arrays of %s here", spec, dtype)
+			return "", nil, fmt.Errorf("%q: arrays of %s are not supported", spec, dtype)
 		}
 	}
 	return parts[0], a, nil
@@ -200,7 +199,7 @@ func truncate(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(path, slices.Clip(raw[:n]), 0o644))
 }
 
-// Run runs the scripts of a command: those of testdata/script beside its tests. UPDATE=1 rewrites what they compare with.
+// Run runs the scripts of a command, in testdata/script beside its tests. UPDATE=1 rewrites the expected output.
 func Run(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           filepath.Join("testdata", "script"),

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
@@ -23,26 +24,26 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Options says how to run cases.
+// Options are the settings of Run.
 type Options struct {
-	Open      func(ctx context.Context) (hal.Device, error) // a device for one worker, closed by Run
-	Target    string                                        // "" for the device's own, else the default
+	Open      func(ctx context.Context) (hal.Device, error) // opens a device for one worker, which Run closes
+	Target    string                                        // "" for the device's, or the default if it has none
 	Precision string                                        // "" keeps the file's types
 	Tolerance func(d ir.DType) nodecases.Tolerance          // nil for nodecases.For
-	Workers   int                                           // 0: one a core
+	Workers   int                                           // 0: one per core
 }
 
 // Outcome of a case.
 type Outcome string
 
-// Outcomes: a case is skipped where the compiler refuses it by name, or where no kernel computed an output.
+// A case is skipped if the compiler rejects it as unsupported, or if no kernel computed an output.
 const (
 	Passed  Outcome = "passed"
 	Failed  Outcome = "failed"
 	Skipped Outcome = "skipped"
 )
 
-// Result is what became of a case.
+// Result is the outcome of a case.
 type Result struct {
 	Name    string
 	Outcome Outcome
@@ -58,10 +59,10 @@ func (r Result) Reason() string {
 	return r.Err.Error()
 }
 
-// errNoKernel says that constants and inputs are all there is.
+// errNoKernel reports a model without any computation.
 var errNoKernel = errors.New("no kernel: every output is a constant or an input")
 
-// Run runs the cases at or below the directories, and returns their results in the order of their names.
+// Run runs the cases at or below the directories and returns their results, sorted by name.
 func Run(ctx context.Context, roots []string, opt Options) ([]Result, error) {
 	var dirs []string
 	for _, root := range roots {
@@ -73,40 +74,26 @@ func Run(ctx context.Context, roots []string, opt Options) ([]Result, error) {
 	}
 	workers := cmp.Or(opt.Workers, goruntime.NumCPU())
 	results := make([]Result, len(dirs))
-	next := make(chan int)
-	var group sync.WaitGroup
-	var failure error
-	var once sync.Once
-	for range min(workers, len(dirs)) {
-		group.Go(func() {
-			d, err := opt.Open(ctx)
-			if err != nil {
-				once.Do(func() { failure = err })
-				for range next { //nolint:revive // drain
-				}
-				return
-			}
-			defer d.Close()
-			for i := range next {
-				results[i] = run(ctx, d, dirs[i], opt)
-			}
-		})
-	}
-	for i := range dirs {
-		if ctx.Err() != nil {
-			break
+	var started atomic.Int64
+	work := func() error {
+		d, err := opt.Open(ctx)
+		if err != nil {
+			return err
 		}
-		next <- i
+		defer d.Close()
+		for i := int(started.Add(1)) - 1; i < len(dirs) && ctx.Err() == nil; i = int(started.Add(1)) - 1 {
+			results[i] = run(ctx, d, dirs[i], opt)
+		}
+		return ctx.Err()
 	}
-	close(next)
+	var group sync.WaitGroup
+	failures := make([]error, min(workers, len(dirs)))
+	for w := range failures {
+		group.Go(func() { failures[w] = work() })
+	}
 	group.Wait()
-	if failure == nil {
-		failure = ctx.Err()
-	}
-	slices.SortFunc(results, func(a, b Result) int {
-		return strings.Compare(a.Name, b.Name)
-	})
-	return results, failure
+	slices.SortFunc(results, func(a, b Result) int { return strings.Compare(a.Name, b.Name) })
+	return results, cmp.Or(failures...)
 }
 
 // run runs one case. A panic is a failure of the case, not of the run.
@@ -151,7 +138,7 @@ func runCase(ctx context.Context, d hal.Device, dir string, opt Options) error {
 	return nil
 }
 
-// runSet compiles and runs one data set; kernels says that a kernel computed something.
+// runSet compiles and runs one data set, and reports whether the program has kernels.
 func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.Set, g *ir.Graph, opt Options) (kernels bool, err error) {
 	co := compile.Options{Precision: cmp.Or(opt.Precision, precision.File), Targets: []string{cmp.Or(opt.Target, d.Info().Target, target.Default().Name)}}
 	r, err := compile.Graph(ctx, c.Model.Path, g, co)

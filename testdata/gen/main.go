@@ -2,8 +2,8 @@
 //
 //	go run ./testdata/gen -o DIR [-model vision|policy|dmonitoring|supercombo|all] [-size small|full] [-inputs N]
 //
-// gives DIR/MODEL.onnx, and N files DIR/MODEL.npz, DIR/MODEL_1.npz … that hold inputs by name, and the outputs by name as
-// the reference evaluator computes them in float64.
+// writes DIR/MODEL.onnx, and N files DIR/MODEL.npz, DIR/MODEL_1.npz … with inputs by name and the outputs that the reference
+// evaluator computes for them in float64, also by name.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	dir := flag.String("o", ".", "directory to write to")
 	model := flag.String("model", "all", "vision, policy, dmonitoring, supercombo or all")
 	size := flag.String("size", "small", "small or full")
-	inputs := flag.Int("inputs", 1, "number of .npz files a model")
+	inputs := flag.Int("inputs", 1, "number of .npz files per model")
 	flag.Parse()
 	names := []string{*model}
 	if *model == "all" {

@@ -1,10 +1,10 @@
-// Package driving makes models of the shape of openpilot's, with random weights: the same operators in the same order as
-// a PyTorch export of the real networks' architecture, unmerged training-time branches included. The same call gives the
-// same bytes on every machine.
+// Package driving makes models like openpilot's with random weights: the same operators in the same order as in a PyTorch
+// export of the real architectures, including unmerged training-time branches. The same call returns the same bytes on every
+// machine.
 //
-// Random weights alone would give outputs that hardly depend on the inputs. So a model is evaluated, roughly and in
+// With random weights alone, outputs would hardly depend on the inputs. So a model is evaluated, approximately and in
 // float32, on a few random inputs while it is built: each layer draws its weights, computes its samples, and scales
-// itself such that activations stay near unit variance; BatchNorms get the statistics that they would have learned.
+// itself so that activations stay near unit variance. BatchNorms get the statistics that they would have learned.
 //
 //	model.go     the models by name, sizes, inputs
 //	vision.go    two FastViT towers, whitening, ten heads; tower.go: FastViT

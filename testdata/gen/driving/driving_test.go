@@ -48,9 +48,9 @@ func TestSameBytesEverywhere(t *testing.T) {
 
 func TestMakeRefusesUnknownNames(t *testing.T) {
 	_, err := Make("driving", Small)
-	require.EqualError(t, err, `no model "driving": vision, policy, dmonitoring and supercombo are known`)
+	require.EqualError(t, err, `there is no model "driving"; the models are vision, policy, dmonitoring and supercombo`)
 	_, err = Make("vision", "tiny")
-	require.EqualError(t, err, `no size "tiny": full and small are known`)
+	require.EqualError(t, err, `there is no size "tiny"; the sizes are full and small`)
 }
 
 func sizes() []Size {

@@ -7,7 +7,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Size of a model: the published models' own, or one of the same structure that a test can afford.
+// Size of a model: as large as the published models, or with the same structure but small enough for tests.
 type Size string
 
 // Sizes.
@@ -29,20 +29,20 @@ func Models(size Size) []*Model {
 	return []*Model{Vision(size), Policy(size), DMonitoring(size), Supercombo(size)}
 }
 
-// Make makes the model of a name: vision, policy, dmonitoring or supercombo.
+// Make returns the model with a name: vision, policy, dmonitoring or supercombo.
 func Make(name string, size Size) (*Model, error) {
 	makers := map[string]func(Size) *Model{"vision": Vision, "policy": Policy, "dmonitoring": DMonitoring, "supercombo": Supercombo}
 	make := makers[name]
 	if make == nil {
-		return nil, fmt.Errorf("no model %q: vision, policy, dmonitoring and supercombo are known", name)
+		return nil, fmt.Errorf("there is no model %q; the models are vision, policy, dmonitoring and supercombo", name)
 	}
 	if size != Full && size != Small {
-		return nil, fmt.Errorf("no size %q: full and small are known", size)
+		return nil, fmt.Errorf("there is no size %q; the sizes are full and small", size)
 	}
 	return make(size), nil
 }
 
-// Input is an input of a model and what it is drawn from.
+// Input is an input of a model and its distribution.
 type Input struct {
 	Name string
 	Type ir.Type

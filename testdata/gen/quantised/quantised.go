@@ -1,5 +1,6 @@
-// Package quantised makes small networks as quantisers write them: ONNX Runtime's QuantizeLinear and DequantizeLinear around
-// every layer, ModelOpt's fp8, and weights alone in blocks down to NVFP4. The same call gives the same bytes on every machine.
+// Package quantised makes small networks as quantisers write them: with ONNX Runtime's QuantizeLinear and DequantizeLinear
+// around every layer, with ModelOpt's fp8, and with only the weights quantised, in blocks down to NVFP4. The same call returns
+// the same bytes on every machine.
 package quantised
 
 import (
@@ -20,11 +21,11 @@ type Model struct {
 	Name  string
 	ONNX  []byte
 	Input ir.Type
-	// Weights holds, by the name of the layer's output, the numbers that the file's codes mean.
+	// Weights are the values of the file's codes, by the name of the layer's output.
 	Weights map[string][]float64
 }
 
-// Draw makes an input.
+// Draw returns an input drawn from a seed.
 func (m *Model) Draw(seed uint64) *ir.Tensor {
 	g := rand.New(rand.NewPCG(seed, 7))
 	xs := make([]float64, m.Input.Numel())
@@ -46,7 +47,7 @@ func Names() []string {
 	return names
 }
 
-// Make makes the model of a name.
+// Make returns the model with a name.
 func Make(name string) (*Model, error) {
 	if i := slices.IndexFunc(layered, func(f layers) bool { return f.name == name }); i >= 0 {
 		return layered[i].model()
