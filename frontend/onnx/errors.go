@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -28,27 +29,22 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string {
-	var b strings.Builder
+	text := e.Reason
+	switch {
+	case e.Op != "" && e.Opset != 0:
+		text = fmt.Sprintf("node %q (%s, opset %d): %s", e.Node, e.Op, e.Opset, text)
+	case e.Op != "":
+		text = fmt.Sprintf("node %q (%s): %s", e.Node, e.Op, text)
+	case e.Node != "":
+		text = fmt.Sprintf("node %q: %s", e.Node, text)
+	}
 	if e.File != "" {
-		b.WriteString(e.File)
-		b.WriteString(": ")
+		text = e.File + ": " + text
 	}
-	if e.Node != "" || e.Op != "" {
-		fmt.Fprintf(&b, "node %q", e.Node)
-		switch {
-		case e.Op != "" && e.Opset != 0:
-			fmt.Fprintf(&b, " (%s, opset %d)", e.Op, e.Opset)
-		case e.Op != "":
-			fmt.Fprintf(&b, " (%s)", e.Op)
-		}
-		b.WriteString(": ")
-	}
-	b.WriteString(e.Reason)
 	if e.Remedy != "" {
-		b.WriteString("; ")
-		b.WriteString(e.Remedy)
+		text += "; " + e.Remedy
 	}
-	return b.String()
+	return text
 }
 
 // Unwrap returns the cause.
@@ -102,23 +98,12 @@ func (m *Model) locate(e *Error, n *onnxpb.NodeProto) {
 
 // nodeLabel is a node's name, or its first output's where it has none.
 func nodeLabel(n *onnxpb.NodeProto) string {
-	if n.GetName() != "" {
-		return n.GetName()
-	}
-	for _, o := range n.GetOutput() {
-		if o != "" {
-			return o
-		}
-	}
-	return ""
+	return cmp.Or(append([]string{n.GetName()}, n.GetOutput()...)...)
 }
 
 // opLabel is the operator with its domain: Conv, com.microsoft.FusedConv.
 func opLabel(n *onnxpb.NodeProto) string {
-	op := n.GetOpType()
-	if op == "" {
-		op = "no operator"
-	}
+	op := cmp.Or(n.GetOpType(), "no operator")
 	if d := Domain(n.GetDomain()); d != "" {
 		return d + "." + op
 	}
@@ -131,8 +116,8 @@ var specifics = regexp.MustCompile(`"[^"]*"|\d+`)
 func (e *Error) Class() string {
 	r, _, _ := strings.Cut(e.Reason, "; ")
 	r = specifics.ReplaceAllString(r, "…")
-	if e.Op == "" {
-		return r
+	if e.Op != "" {
+		r = e.Op + ": " + r
 	}
-	return e.Op + ": " + r
+	return r
 }

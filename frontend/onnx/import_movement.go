@@ -298,13 +298,11 @@ func depthToSpace(s *site) {
 		s.fail("blocksize² = %d does not divide %d channels", b*b, c)
 	}
 	c /= b * b
-	var y *ir.Value
-	if s.choice("mode", "DCR", "CRD") == "DCR" {
-		y = s.transpose(s.reshape(x, n, b, b, c, h, w), 0, 3, 4, 1, 5, 2)
-	} else {
-		y = s.transpose(s.reshape(x, n, c, b, b, h, w), 0, 1, 4, 2, 5, 3)
+	shape, perm := []int{n, b, b, c, h, w}, []int{0, 3, 4, 1, 5, 2}
+	if s.choice("mode", "DCR", "CRD") == "CRD" {
+		shape, perm = []int{n, c, b, b, h, w}, []int{0, 1, 4, 2, 5, 3}
 	}
-	s.out(0, s.reshape(y, n, c, h*b, w*b))
+	s.out(0, s.reshape(s.transpose(s.reshape(x, shape...), perm...), n, c, h*b, w*b))
 }
 
 func spaceToDepth(s *site) {
@@ -313,12 +311,11 @@ func spaceToDepth(s *site) {
 	if h%b != 0 || w%b != 0 {
 		s.fail("blocksize %d does not divide %v", b, x.Type)
 	}
-	y := s.reshape(x, n, c, h/b, b, w/b, b)
-	if s.choice("mode", "DCR", "CRD") == "DCR" {
-		y = s.transpose(y, 0, 3, 5, 1, 2, 4)
-	} else {
-		y = s.transpose(y, 0, 1, 3, 5, 2, 4)
+	perm := []int{0, 3, 5, 1, 2, 4}
+	if s.choice("mode", "DCR", "CRD") == "CRD" {
+		perm = []int{0, 1, 3, 5, 2, 4}
 	}
+	y := s.transpose(s.reshape(x, n, c, h/b, b, w/b, b), perm...)
 	s.out(0, s.reshape(y, n, c*b*b, h/b, w/b))
 }
 

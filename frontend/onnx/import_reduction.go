@@ -49,11 +49,11 @@ func reduceOp(op string) func(*site, []int, bool) {
 func reduceExtreme(op string) func(*site, []int, bool) {
 	return func(s *site, axes []int, keep bool) {
 		x := s.in(0)
-		if x.Type.DType != ir.Bool {
-			s.out(0, s.reduce(op, x, axes, keep))
-			return
+		d := x.Type.DType
+		if d == ir.Bool {
+			x = s.cast(x, ir.Uint8)
 		}
-		s.out(0, s.cast(s.reduce(op, s.cast(x, ir.Uint8), axes, keep), ir.Bool))
+		s.out(0, s.cast(s.reduce(op, x, axes, keep), d))
 	}
 }
 

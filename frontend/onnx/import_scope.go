@@ -89,8 +89,7 @@ func (im *importer) node(sc *scope, n *onnxpb.NodeProto) error {
 	s := &site{im: im, sc: sc, n: n, opset: sc.opsets[domain]}
 	row, err := im.table.lookup(domain, n.GetOpType(), s.opset)
 	if err != nil {
-		e := s.errorf("%w", err)
-		return e.AsUnsupported()
+		return s.errorf("%w", err).AsUnsupported()
 	}
 	return s.convert(row)
 }
@@ -183,10 +182,10 @@ func (im *importer) subgraph(sc *scope, g *onnxpb.GraphProto, where string, inpu
 		return nil, err
 	}
 	var outs []*ir.Value
-	for _, o := range g.Output {
-		v := inner.lookup(o.GetName())
+	for _, name := range valueNames(g.Output) {
+		v := inner.lookup(name)
 		if v == nil {
-			return nil, fmt.Errorf("its body %q does not compute output %q", g.GetName(), o.GetName())
+			return nil, fmt.Errorf("its body %q does not compute output %q", g.GetName(), name)
 		}
 		outs = append(outs, v)
 	}

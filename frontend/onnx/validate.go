@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,12 +47,11 @@ func (m *Model) Validate() error {
 	if len(m.Proto.GetGraph().GetOutput()) == 0 {
 		return m.fileError("the graph has no outputs").WithRemedy("declare the values to compute as graph outputs")
 	}
-	seen := map[string]bool{}
-	for _, o := range m.Proto.Graph.Output {
-		if seen[o.GetName()] {
-			return m.fileError("graph output %q is listed twice", o.GetName())
+	outputs := valueNames(m.Proto.Graph.Output)
+	for i, name := range outputs {
+		if slices.Contains(outputs[:i], name) {
+			return m.fileError("graph output %q is listed twice", name)
 		}
-		seen[o.GetName()] = true
 	}
 	return v.functions()
 }
@@ -146,15 +146,14 @@ func (v *validator) node(n *onnxpb.NodeProto) error {
 	if n.GetOpType() == "" {
 		return v.m.fileError("the node has no op_type")
 	}
-	seen := map[string]bool{}
-	for _, a := range n.GetAttribute() {
-		if a.GetName() == "" {
+	attributes := mapped(n.GetAttribute(), (*onnxpb.AttributeProto).GetName)
+	for i, name := range attributes {
+		if name == "" {
 			return v.m.fileError("an attribute has no name")
 		}
-		if seen[a.GetName()] {
-			return v.m.fileError("attribute %q is given twice", a.GetName())
+		if slices.Contains(attributes[:i], name) {
+			return v.m.fileError("attribute %q is given twice", name)
 		}
-		seen[a.GetName()] = true
 	}
 	if v.m.function(n) != nil {
 		return nil
@@ -165,10 +164,7 @@ func (v *validator) node(n *onnxpb.NodeProto) error {
 			WithRemedy("%s", remedyOf(d)).AsUnsupported()
 	}
 	if v.opsets[d] == 0 {
-		if d == "" {
-			d = "ai.onnx"
-		}
-		return v.m.fileError("the file imports no opset of domain %q", d).WithRemedy("add it to opset_import")
+		return v.m.fileError("the file imports no opset of domain %q", cmp.Or(d, "ai.onnx")).WithRemedy("add it to opset_import")
 	}
 	return nil
 }
