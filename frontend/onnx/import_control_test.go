@@ -64,8 +64,8 @@ func TestLoopOfConstantTripCountIsUnrolled(t *testing.T) {
 		require.Equal(t, []float64{102, 104, 108}, outs[1].Floats())
 	}
 	for want, c := range map[string][2]string{
-		`node "loop" (Loop, opset 17): the trip count is computed from data (input 0, "n"): it would make shapes depend on data; make it a constant of the model`: {"n", "yes"},
-		`node "loop" (Loop, opset 17): more than 1024 iterations to unroll`:                                                                                       {"many", "yes"},
+		`node "loop" (Loop, opset 17): the trip count is computed from data (input 0, "n"), so shapes would depend on data; make it a constant`: {"n", "yes"},
+		`node "loop" (Loop, opset 17): more than 1024 iterations to unroll`:                                                                     {"many", "yes"},
 	} {
 		_, err := onnx.Import(loopModel(t, c[0], c[1]), onnx.ImportOptions{})
 		require.EqualError(t, err, want)
@@ -95,7 +95,7 @@ func TestIfOfConstantConditionFolds(t *testing.T) {
 	require.Len(t, g.Nodes, 1)
 	require.Equal(t, "Neg", g.Nodes[0].Op.Name)
 	_, err = onnx.Import(model("c"), onnx.ImportOptions{})
-	require.EqualError(t, err, `node "y" (If, opset 17): its condition is computed from data: only a constant one can be folded`)
+	require.EqualError(t, err, `node "y" (If, opset 17): its condition is computed from data; only a constant condition is supported`)
 	require.Equal(t, []string{"c"}, onnx.ShapeInputs(model("c")))
 }
 
