@@ -19,10 +19,8 @@ func layers(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.D
 	single := *v
 	single.Entries = nil
 	var launches []runtime.Launch
-	for _, e := range v.Entries {
-		if e.Name == "run" {
-			launches = e.Launches
-		}
+	if e := v.Entry("run"); e != nil {
+		launches = e.Launches
 	}
 	for i, l := range launches {
 		l.After, l.Dependent = nil, false

@@ -127,7 +127,7 @@ func sample(n int, one func() (float64, error)) ([]float64, error) {
 
 func (r *Result) describe(m *runtime.Model) {
 	v := m.Variant
-	r.Target, r.Launches = v.Target, m.Launches()
+	r.Target, r.Launches = v.Target, v.Launches()
 	r.ArenaBytes, r.LiveBytes, r.WeightsBytes = v.ArenaBytes, v.LiveBytes, len(m.Program.Weights)
 	for _, k := range v.Kernels {
 		r.MACs += k.MACs * int64(k.Launches)

@@ -194,7 +194,7 @@ func (e *evaluation) region(n *Node, in []*Array) ([]*Array, error) {
 			return nil, fmt.Errorf("member %d: %w", m, err)
 		}
 		for i, a := range results {
-			out[i].copyFrom(m*a.Len(), a, 0, a.Len())
+			out[i].SetMember(m, a)
 		}
 	}
 	return out, nil
@@ -205,14 +205,14 @@ func (r *Region) member(in []*Array, m int) []*Array {
 	part := slices.Clone(in)
 	for i, a := range in {
 		if r.Operands[i].Stacked {
-			part[i] = a.member(m)
+			part[i] = a.Member(m)
 		}
 	}
 	return part
 }
 
-// member returns part m along the first dimension; it shares the elements.
-func (a *Array) member(m int) *Array {
+// Member returns part m along the first dimension; it shares the elements.
+func (a *Array) Member(m int) *Array {
 	p := &Array{Type: Type{a.DType, a.Shape[1:]}}
 	n := p.Numel()
 	if a.F != nil {
@@ -222,6 +222,9 @@ func (a *Array) member(m int) *Array {
 	}
 	return p
 }
+
+// SetMember copies into part m along the first dimension.
+func (a *Array) SetMember(m int, part *Array) { a.copyFrom(m*part.Len(), part, 0, part.Len()) }
 
 // copyFrom copies count elements of src from position from on to position at on.
 func (a *Array) copyFrom(at int, src *Array, from, count int) {

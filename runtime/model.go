@@ -71,19 +71,16 @@ func (m *Model) Close() error {
 	return first
 }
 
-// Launches is the number of graph nodes of a run: kernels and copies.
-func (m *Model) Launches() int { return m.Variant.Launches() }
-
 // Launches is the number of graph nodes of a run of the variant: kernels and copies.
 func (v *Variant) Launches() int {
-	e := v.entry("run")
-	if e == nil {
-		return 0
+	if e := v.Entry("run"); e != nil {
+		return len(e.Launches)
 	}
-	return len(e.Launches)
+	return 0
 }
 
-func (v *Variant) entry(name string) *Entry {
+// Entry returns the entry of that name, or nil.
+func (v *Variant) Entry(name string) *Entry {
 	for i := range v.Entries {
 		if v.Entries[i].Name == name {
 			return &v.Entries[i]

@@ -102,7 +102,7 @@ func words(b []byte) []int32 { return runtime.View[int32](b) }
 
 func TestStateIsCarriedFromRunToRunAndCanBeSet(t *testing.T) {
 	m := load(t, accumulator(true), nil)
-	require.Equal(t, 2, m.Launches(), "the kernel and the copy of the state")
+	require.Equal(t, 2, m.Variant.Launches(), "the kernel and the copy of the state")
 	s := session(t, m, runtime.SessionOptions{})
 	copy(words(s.Input("x")), []int32{1, 2, 3, 4})
 	for range 3 {

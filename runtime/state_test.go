@@ -28,7 +28,7 @@ func inPlace(kind runtime.BufferKind) *runtime.Program {
 
 func TestAStateIsUpdatedInPlace(t *testing.T) {
 	m := load(t, inPlace(runtime.StateBuffer), nil)
-	require.Equal(t, 1, m.Launches(), "no copy")
+	require.Equal(t, 1, m.Variant.Launches(), "no copy")
 	s := session(t, m, runtime.SessionOptions{})
 	for run := int32(1); run <= 3; run++ {
 		copy(words(s.Input("x")), []int32{1, 2, 3, 4})

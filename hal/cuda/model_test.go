@@ -45,7 +45,7 @@ func TestWholeModelsGoThroughTheDriver(t *testing.T) {
 						launches++
 					}
 				}
-				require.Equal(t, m.Launches(), launches)
+				require.Equal(t, m.Variant.Launches(), launches)
 				require.NoError(t, s.Close())
 				require.NoError(t, m.Close())
 				require.NoError(t, d.Close())

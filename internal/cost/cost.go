@@ -165,7 +165,7 @@ func (m *Machine) Estimate(w *Work) Time {
 
 // rate is TFLOPS of a type; those without mma of their own are multiplied as what holds them.
 func (m *Machine) rate(t string) float64 {
-	for _, t := range []string{t, map[string]string{"e2m1": "e4m3"}[t], "f16"} {
+	for _, t := range []string{t, map[string]string{"e2m1": "e4m3", "e5m2": "e4m3"}[t], "f16"} {
 		if r := m.TFLOPS[t]; r > 0 {
 			return r
 		}

@@ -95,11 +95,12 @@ func Lookup(name string) (*Precision, error) {
 	return nil, fmt.Errorf("unknown precision %q: use %s", name, List("or"))
 }
 
-// Names are those of the command line, without aliases.
-func Names() []string {
-	var out []string
+// Names are those of the command line, without aliases: file is how node cases are compiled.
+func Names() []string { return names(func(*Precision) bool { return true }) }
+
+func names(take func(p *Precision) bool) (out []string) {
 	for _, p := range table {
-		if p.Name != File { // it is how node cases are compiled
+		if p.Name != File && take(p) {
 			out = append(out, p.Name)
 		}
 	}
@@ -109,28 +110,14 @@ func Names() []string {
 // On lists those that the tensor cores of a compute capability have, the recommended one last; fp32 alone where it is
 // unknown.
 func On(major, minor int) []string {
-	var out []string
-	for _, p := range table {
-		if p.Name != File && 10*major+minor >= p.Since {
-			out = append(out, p.Name)
-		}
-	}
-	return out
+	return names(func(p *Precision) bool { return 10*major+minor >= p.Since })
 }
 
 // List joins the names of the command line as a sentence does, before the last of them "and" or "or".
 func List(word string) string { return join(Names(), word) }
 
 // Calibrating joins the names of the precisions that calibrate.
-func Calibrating() string {
-	var out []string
-	for _, p := range table {
-		if p.Calibrates() {
-			out = append(out, p.Name)
-		}
-	}
-	return join(out, "and")
-}
+func Calibrating() string { return join(names((*Precision).Calibrates), "and") }
 
 // Wider joins the names of the precisions that come nearer than the named one and need no calibration, the narrowest first;
 // "" if there is none.
@@ -139,12 +126,8 @@ func Wider(name string) string {
 	if err != nil {
 		return ""
 	}
-	var out []string
-	for _, q := range slices.Backward(table) {
-		if q.Name != File && !q.Calibrates() && q.RelL2 < p.RelL2 {
-			out = append(out, q.Name)
-		}
-	}
+	out := names(func(q *Precision) bool { return !q.Calibrates() && q.RelL2 < p.RelL2 })
+	slices.Reverse(out)
 	return join(out, "or")
 }
 

@@ -28,11 +28,6 @@ th { background: #fafafa; position: sticky; top: 0 }
 </body></html>
 `))
 
-type htmlLine struct {
-	Name, Count, Value string
-	Width              int
-}
-
 type htmlRow struct {
 	Cells []string
 	Width int
@@ -43,17 +38,10 @@ func (p *Profile) WriteHTML(w io.Writer) error {
 	data := struct {
 		P           *Profile
 		Time        string
-		Bounds, Mix []htmlLine
+		Bounds, Mix []line
 		Header      []string
 		Rows        []htmlRow
-	}{P: p, Time: trim(p.Total.US) + " µs", Header: header}
-	for _, b := range p.Bounds {
-		data.Bounds = append(data.Bounds, htmlLine{b.By, si(float64(b.Launches), ""), trim(b.US) + " µs", int(300 * b.US / p.Total.US)})
-	}
-	for _, c := range p.mix() {
-		n := float64(p.Total.Instructions[c])
-		data.Mix = append(data.Mix, htmlLine{c, si(n, ""), percent(n, float64(p.Total.Warp)), int(300 * n / float64(p.Total.Warp))})
-	}
+	}{P: p, Time: trim(p.Total.US) + " µs", Header: header, Bounds: p.bounds(), Mix: p.mix()}
 	for i := range p.Kernels {
 		k := &p.Kernels[i]
 		data.Rows = append(data.Rows, htmlRow{p.row(k), int(120 * k.Share / p.Kernels[0].Share)})

@@ -1,7 +1,9 @@
 package profile
 
 import (
-	"strings"
+	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/cost"
@@ -12,7 +14,7 @@ import (
 // pipes counts warp instructions by where they execute.
 type pipes struct {
 	float, integer, special, memory, f64 int64
-	tensor, tensor8, tensor4             int64 // MACs, of 16-bit types or as if, of 8-bit and of 4-bit types
+	macs                                 map[string]int64 // of mma, by the type of its operands
 	loads, atomics, barriers             int64
 	cached                               int64   // sectors that plain loads ask the first level for
 	rounds                               float64 // trips of asynchronous copies
@@ -20,13 +22,9 @@ type pipes struct {
 
 func (p *pipes) add(s *emu.Site) {
 	d := s.Instr.Def
-	wide := false
-	for _, t := range d.Types {
-		wide = wide || t == "f64"
-	}
 	switch d.Kind {
 	case ptx.KindFloat:
-		if wide {
+		if slices.Contains(d.Types, "f64") {
 			p.f64 += s.Warps
 		} else {
 			p.float += s.Warps
@@ -37,37 +35,43 @@ func (p *pipes) add(s *emu.Site) {
 		p.special += s.Warps
 	case ptx.KindLoad, ptx.KindStore, ptx.KindMatrix, ptx.KindWarp, ptx.KindAtomic:
 		p.memory += s.Warps
-	case ptx.KindMMA:
-		n := s.Warps * macsOf(d)
-		switch {
-		case strings.Contains(d.Op, "e2m1"):
-			p.tensor4 += n
-		case strings.Contains(d.Op, "e4m3"), strings.Contains(d.Op, "e5m2"), strings.Contains(d.Op, ".s8"), strings.Contains(d.Op, ".u8"):
-			p.tensor8 += n
-		case strings.Contains(d.Op, "tf32"):
-			p.tensor += 2 * n
-		default:
-			p.tensor += n
-		}
-	case ptx.KindSync:
-		if d.Name == "bar" {
-			p.barriers += s.Warps
-		}
 	}
-	switch {
-	case strings.HasPrefix(d.Op, "ld.global"):
-		p.loads += s.Warps
-		p.cached += s.Sectors
-	case d.Kind == ptx.KindAtomic:
+	switch d.Does {
+	case ptx.Multiply:
+		macs, operands := product(d)
+		p.macs[operands] += s.Warps * macs
+	case ptx.Load:
+		if d.Args[1].Space == "global" && d.Order == ptx.Plain { // one that acquires is an atomic's last step
+			p.loads += s.Warps
+			p.cached += s.Sectors
+		}
+	case ptx.AtomicAdd:
 		p.atomics += s.Warps
-	case d.Op == "cp.async.wait_group":
-		ahead, _ := s.Instr.Operands[0].(ptx.Imm)
-		p.rounds += float64(s.Warps) / float64(ahead+1)
-	case d.Op == "cp.async.wait_all":
-		p.rounds += float64(s.Warps)
-	case strings.HasPrefix(d.Op, "cp.async.c") && d.Op != "cp.async.commit_group":
+	case ptx.CopyAsync:
 		p.memory += s.Warps
+	case ptx.WaitCopies:
+		ahead := ptx.Imm(0)
+		if len(d.Args) > 0 {
+			ahead, _ = s.Instr.Operands[0].(ptx.Imm)
+		}
+		p.rounds += float64(s.Warps) / float64(ahead+1)
+	case ptx.Barrier, ptx.WarpBarrier:
+		p.barriers += s.Warps
 	}
+}
+
+// product is the size of a mma's shape, and the type of what it multiplies, which follows that of the result.
+func product(d *ptx.Def) (macs int64, operands string) {
+	var m, n, k int64
+	for i, mod := range d.Mods {
+		if got, _ := fmt.Sscanf(mod, "m%dn%dk%d", &m, &n, &k); got == 3 {
+			macs = m * n * k
+		}
+		if mod == "f32" && operands == "" {
+			operands = d.Mods[i+1]
+		}
+	}
+	return macs, operands
 }
 
 // predict estimates what was counted; constants is the size of all constants of the program.
@@ -75,11 +79,13 @@ func predict(t *target.Target, l *Launch, c *emu.Counts, constants int) cost.Tim
 	p := &l.pipes
 	w := &cost.Work{
 		Blocks: l.Grid[0] * l.Grid[1] * l.Grid[2], Warps: max(1, (l.Block[0]*l.Block[1]*l.Block[2]+31)/32), Resident: l.Occupancy.Blocks,
-		Products: []cost.Products{{Type: "f16", MACs: float64(p.tensor)}, {Type: "e4m3", MACs: float64(p.tensor8)}, {Type: "e2m1", MACs: float64(p.tensor4)}},
-		Issued:   float64(l.Warp), Float: float64(p.float), Integer: float64(p.integer), Special: float64(p.special), Memory: float64(p.memory), F64: float64(p.f64),
+		Issued: float64(l.Warp), Float: float64(p.float), Integer: float64(p.integer), Special: float64(p.special), Memory: float64(p.memory), F64: float64(p.f64),
 		Wavefronts: float64(l.Wavefronts) + float64(p.cached)/4,
 		L2Bytes:    float64(32 * l.L2Sectors),
 		Counted:    true,
+	}
+	for _, t := range slices.Sorted(maps.Keys(p.macs)) {
+		w.Products = append(w.Products, cost.Products{Type: t, MACs: float64(p.macs[t])})
 	}
 	var dram, far, read int64
 	for _, m := range c.Memories {

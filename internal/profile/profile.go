@@ -109,18 +109,9 @@ func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device st
 	if err != nil {
 		return nil, err
 	}
-	var entry *runtime.Entry
-	for i := range v.Entries {
-		if v.Entries[i].Name == "run" {
-			entry = &v.Entries[i]
-		}
-	}
+	entry := v.Entry("run")
 	if entry == nil {
-		return nil, fmt.Errorf("%s: variant %s has no entry run", p.Model, v.Target)
-	}
-	info := map[string]*runtime.KernelInfo{}
-	for i := range v.Kernels {
-		info[v.Kernels[i].Name] = &v.Kernels[i]
+		return nil, fmt.Errorf("%s: variant %s has no entry run: compile the model again", p.Model, v.Target)
 	}
 	constants := 0
 	for _, b := range v.Buffers {
@@ -135,8 +126,8 @@ func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device st
 			l.Note = entry.Launches[c.Op].Note
 		}
 		regs := 0
-		if k := info[c.Kernel]; k != nil {
-			l.Family, regs = k.Family, k.Regs
+		if i := slices.IndexFunc(v.Kernels, func(k runtime.KernelInfo) bool { return k.Name == c.Kernel }); i >= 0 {
+			l.Family, regs = v.Kernels[i].Family, v.Kernels[i].Regs
 		}
 		l.count(c)
 		l.Occupancy = cost.OccupancyOf(t, l.Block[0]*l.Block[1]*l.Block[2], l.Shared, regs)
@@ -175,8 +166,12 @@ func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant) (*Profile,
 
 // copies adds the graph's copies.
 func (p *Profile) copies(t *target.Target, e *runtime.Entry) {
-	add := func(index, bytes int, note string) {
-		l := Launch{Index: index, Kernel: "(copy)", Note: note, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}
+	for i, op := range e.Launches {
+		if op.Copy == nil {
+			continue
+		}
+		bytes := op.Copy.Bytes
+		l := Launch{Index: i, Kernel: "(copy)", Note: op.Note, Grid: op.Grid, Block: op.Block}
 		l.UniqueRead, l.UniqueWrite = int64(bytes), int64(bytes)
 		l.Time = cost.Time{L2: float64(2*bytes) / (t.L2GBps * 1e3), Gap: t.LaunchUS, By: "L2"}
 		if l.Time.Gap > l.Time.L2 {
@@ -187,18 +182,13 @@ func (p *Profile) copies(t *target.Target, e *runtime.Entry) {
 		l.ratios()
 		p.Launches = append(p.Launches, l)
 	}
-	for i, l := range e.Launches {
-		if l.Copy != nil {
-			add(i, l.Copy.Bytes, l.Note)
-		}
-	}
 	slices.SortStableFunc(p.Launches, func(a, b Launch) int { return a.Index - b.Index })
 }
 
 // count sorts what each instruction did into classes.
 func (l *Launch) count(c *emu.Counts) {
 	l.Instructions = map[string]int64{}
-	mma := map[string]*MMA{}
+	l.pipes.macs = map[string]int64{}
 	for i := range c.Sites {
 		s := &c.Sites[i]
 		d := s.Instr.Def
@@ -213,21 +203,17 @@ func (l *Launch) count(c *emu.Counts) {
 		l.Conflicts += s.Conflicts
 		l.pipes.add(s)
 		switch {
-		case d.Kind == ptx.KindMMA:
-			name := strings.Join(d.Mods[2:], ".")
-			if mma[name] == nil {
-				mma[name] = &MMA{Op: name}
-			}
-			mma[name].Warps += s.Warps
-			mma[name].MACs += s.Warps * macsOf(d)
-			l.MACs += s.Warps * macsOf(d)
+		case d.Does == ptx.Multiply:
+			macs, _ := product(d)
+			l.multiply(MMA{strings.Join(d.Mods[2:], "."), s.Warps, s.Warps * macs})
+			l.MACs += s.Warps * macs
 		case d.Name == "fma" && d.Types[0] == "f16x2":
 			l.FMAs += 2 * s.Lanes
 		case d.Name == "fma":
 			l.FMAs += s.Lanes
-		case d.Op == "bar.sync":
+		case d.Does == ptx.Barrier:
 			l.Barriers += s.Warps
-		case d.Kind == ptx.KindAtomic:
+		case d.Does == ptx.AtomicAdd:
 			l.Atomics += s.Lanes
 		}
 	}
@@ -238,21 +224,18 @@ func (l *Launch) count(c *emu.Counts) {
 			l.Constants += m.ReadBytes
 		}
 	}
-	for _, m := range mma {
-		l.MMA = append(l.MMA, *m)
-	}
 	l.ratios()
 }
 
-// macsOf is the size of a mma's shape.
-func macsOf(d *ptx.Def) int64 {
-	for _, m := range d.Mods {
-		var a, b, c int64
-		if n, _ := fmt.Sscanf(m, "m%dn%dk%d", &a, &b, &c); n == 3 {
-			return a * b * c
-		}
+// multiply adds to the mma of that shape and type.
+func (c *Counts) multiply(m MMA) {
+	i := slices.IndexFunc(c.MMA, func(x MMA) bool { return x.Op == m.Op })
+	if i < 0 {
+		c.MMA = append(c.MMA, m)
+		return
 	}
-	return 0
+	c.MMA[i].Warps += m.Warps
+	c.MMA[i].MACs += m.MACs
 }
 
 func (c *Counts) ratios() {
@@ -274,13 +257,7 @@ func (c *Counts) add(o *Counts) {
 		c.Instructions[k] += n
 	}
 	for _, m := range o.MMA {
-		i := slices.IndexFunc(c.MMA, func(x MMA) bool { return x.Op == m.Op })
-		if i < 0 {
-			c.MMA = append(c.MMA, m)
-			continue
-		}
-		c.MMA[i].Warps += m.Warps
-		c.MMA[i].MACs += m.MACs
+		c.multiply(m)
 	}
 	for _, p := range [][2]*int64{{&c.Warp, &o.Warp}, {&c.Thread, &o.Thread}, {&c.Divergent, &o.Divergent}, {&c.MACs, &o.MACs},
 		{&c.FMAs, &o.FMAs}, {&c.Barriers, &o.Barriers}, {&c.Atomics, &o.Atomics}, {&c.Sectors, &o.Sectors},

@@ -1,8 +1,10 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -107,10 +109,15 @@ func (p *Profile) row(k *Sum) []string {
 	if n := k.MACs + k.FMAs; n > 0 {
 		macs = si(float64(n), "")
 	}
-	return []string{trim(k.US) + " µs", bar(k.Share/max(p.Kernels[0].Share, 1e-9), 12), fmt.Sprintf("%.1f %%", 100*k.Share), k.Kernel, fmt.Sprintf("%d×", k.Launches),
-		fmt.Sprint(k.Blocks), fmt.Sprint(k.Threads), regs, occ, k.By, macs, percent(tensor, k.US),
-		si(float64(k.UniqueRead), "B"), si(float64(k.UniqueWrite), "B"), si(float64(32*k.L2Sectors), "B"), si(float64(32*k.Sectors), "B"), percent(k.Coalescing, 1),
-		percent(float64(k.Conflicts), float64(k.Wavefronts)), fmt.Sprintf("%.1f", k.ActiveLanes), clip(k.Note, 40)}
+	return append([]string{trim(k.US) + " µs", bar(k.Share/max(p.Kernels[0].Share, 1e-9), 12), fmt.Sprintf("%.1f %%", 100*k.Share), k.Kernel, fmt.Sprintf("%d×", k.Launches),
+		fmt.Sprint(k.Blocks), fmt.Sprint(k.Threads), regs, occ, k.By, macs, percent(tensor, k.US)},
+		append(k.memory(), clip(k.Note, 40))...)
+}
+
+// memory is the cells from read to lanes.
+func (c *Counts) memory() []string {
+	return []string{si(float64(c.UniqueRead), "B"), si(float64(c.UniqueWrite), "B"), si(float64(32*c.L2Sectors), "B"), si(float64(32*c.Sectors), "B"),
+		percent(c.Coalescing, 1), percent(float64(c.Conflicts), float64(c.Wavefronts)), fmt.Sprintf("%.1f", c.ActiveLanes)}
 }
 
 // WriteTable prints the profile for a terminal: the sum, what bounds the time, what was executed, and a line a kernel.
@@ -124,17 +131,16 @@ func (p *Profile) WriteTable(w io.Writer) error {
 		si(float64(t.Wavefronts), ""), percent(float64(t.Conflicts), float64(t.Wavefronts)), si(float64(t.Barriers), ""), si(float64(t.Atomics), ""), t.ActiveLanes, si(float64(t.Divergent), ""))
 
 	rows := [][]string{{"bound by", "launches", "time", ""}}
-	for _, b := range p.Bounds {
-		rows = append(rows, []string{b.By, fmt.Sprint(b.Launches), trim(b.US) + " µs", bar(b.US/t.US, 30)})
+	for _, l := range p.bounds() {
+		rows = append(rows, []string{l.Name, l.Count, l.Value, bar(l.share, 30)})
 	}
 	if err := columns(w, rows, "lrrl"); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
 	rows = [][]string{{"instructions", "warps", "share", ""}}
-	for _, c := range p.mix() {
-		n := float64(t.Instructions[c])
-		rows = append(rows, []string{c, si(n, ""), percent(n, float64(t.Warp)), bar(n/float64(t.Warp), 30)})
+	for _, l := range p.mix() {
+		rows = append(rows, []string{l.Name, l.Count, l.Value, bar(l.share, 30)})
 	}
 	for _, m := range t.MMA {
 		rows = append(rows, []string{"  " + m.Op, si(float64(m.Warps), ""), si(float64(m.MACs), "MAC"), ""})
@@ -147,23 +153,35 @@ func (p *Profile) WriteTable(w io.Writer) error {
 	for i := range p.Kernels {
 		rows = append(rows, p.row(&p.Kernels[i]))
 	}
-	rows = append(rows, []string{trim(t.US) + " µs", "", "100 %", "total", fmt.Sprintf("%d×", t.Launches), "", "", "", "", t.By, si(float64(t.MACs+t.FMAs), ""), "",
-		si(float64(t.UniqueRead), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.L2Sectors), "B"), si(float64(32*t.Sectors), "B"), percent(t.Coalescing, 1),
-		percent(float64(t.Conflicts), float64(t.Wavefronts)), fmt.Sprintf("%.1f", t.ActiveLanes), ""})
+	rows = append(rows, append([]string{trim(t.US) + " µs", "", "100 %", "total", fmt.Sprintf("%d×", t.Launches), "", "", "", "", t.By, si(float64(t.MACs+t.FMAs), ""), ""},
+		t.memory()...))
 	return columns(w, rows, aligned)
 }
 
-// mix lists the classes of instructions, most first.
-func (p *Profile) mix() []string {
-	var out []string
-	for c := range p.Total.Instructions {
-		out = append(out, c)
+// line is a part of a whole: its share, and a bar as long.
+type line struct {
+	Name, Count, Value string
+	share              float64
+}
+
+// Width is the bar's in HTML, in pixels.
+func (l line) Width() int { return int(300 * l.share) }
+
+// bounds is what bounds the time, most first.
+func (p *Profile) bounds() (out []line) {
+	for _, b := range p.Bounds {
+		out = append(out, line{b.By, fmt.Sprint(b.Launches), trim(b.US) + " µs", b.US / p.Total.US})
 	}
-	slices.SortFunc(out, func(a, b string) int {
-		if d := p.Total.Instructions[b] - p.Total.Instructions[a]; d != 0 {
-			return int(min(max(d, -1), 1))
-		}
-		return strings.Compare(a, b)
-	})
+	return out
+}
+
+// mix is the classes of instructions, most first.
+func (p *Profile) mix() (out []line) {
+	of := p.Total.Instructions
+	byCount := func(a, b string) int { return cmp.Or(cmp.Compare(of[b], of[a]), strings.Compare(a, b)) }
+	for _, c := range slices.SortedFunc(maps.Keys(of), byCount) {
+		n, all := float64(of[c]), float64(p.Total.Warp)
+		out = append(out, line{c, si(n, ""), percent(n, all), n / all})
+	}
 	return out
 }

@@ -11,7 +11,9 @@ package roundoff
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -38,6 +40,8 @@ type Model struct {
 	// Loose lets every f16 and bf16 value err by half a unit in the last place instead of rounding it: what programs may
 	// yield that keep some of them wider.
 	Loose bool
+
+	inside bool // a region's body, which computes in f32 and rounds where it casts
 }
 
 // Node returns the ranges of a node's outputs; absent inputs are zero Ranges.
@@ -47,17 +51,14 @@ func (m Model) Node(n *ir.Node, in []Range) ([]Range, error) {
 		return nil, fmt.Errorf("node %q (%s): %w", n.Name, n.Op.Name, err)
 	}
 	for i := range out {
-		out[i] = m.stored(out[i])
+		out[i] = m.stored(n, out[i])
 	}
 	return out, nil
 }
 
 // Values returns the ranges of values that known ones lead to.
 func (m Model) Values(want []*ir.Value, known map[*ir.Value]Range) ([]Range, error) {
-	seen := map[*ir.Value]Range{}
-	for v, r := range known {
-		seen[v] = r
-	}
+	seen := maps.Clone(known)
 	out := make([]Range, len(want))
 	for i, v := range want {
 		var err error
@@ -99,8 +100,11 @@ func (m Model) value(v *ir.Value, seen map[*ir.Value]Range) (Range, error) {
 	return seen[v], nil
 }
 
-// stored is what lies in memory.
-func (m Model) stored(r Range) Range {
+// stored is what a node leaves in memory, or for the rest of a body.
+func (m Model) stored(n *ir.Node, r Range) Range {
+	if m.inside && n.Op.Name != "Cast" {
+		return r
+	}
 	if m.Loose && (r.Lo.DType == ir.Float16 || r.Lo.DType == ir.BFloat16) {
 		return widened(r, func(x float64) float64 { return math.Abs(x) * halfUnit(r.Lo.DType) })
 	}
@@ -182,89 +186,43 @@ func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
 		}
 		in[i] = r
 	}
+	body := func(in []Range) ([]Range, error) {
+		known := map[*ir.Value]Range{}
+		for i, v := range x.Region.Body.Inputs {
+			known[v] = in[i]
+		}
+		return Model{inside: true}.Values(x.Region.Body.Outputs, known)
+	}
 	if x.Region.Members == 0 {
-		return body(x.Region.Body, in)
+		return body(in)
 	}
 	out := make([]Range, len(n.Outputs))
 	for i, v := range n.Outputs {
 		out[i] = Range{ir.NewArray(v.Type), ir.NewArray(v.Type)}
 	}
 	for k := range x.Region.Members {
-		part := make([]Range, len(in))
+		part := slices.Clone(in)
 		for i, r := range in {
-			part[i] = r
 			if x.Region.Operands[i].Stacked {
 				part[i] = member(r, k)
 			}
 		}
-		results, err := body(x.Region.Body, part)
+		results, err := body(part)
 		if err != nil {
 			return nil, fmt.Errorf("member %d: %w", k, err)
 		}
 		for i, r := range results {
-			put(out[i].Lo, r.Lo, k)
-			put(out[i].Hi, r.Hi, k)
+			out[i].Lo.SetMember(k, r.Lo)
+			out[i].Hi.SetMember(k, r.Hi)
 		}
 	}
 	return out, nil
 }
 
+// member is part k along the first dimension.
 func member(r Range, k int) Range {
 	if r.exact() {
-		return Exactly(memberOf(r.Lo, k))
+		return Exactly(r.Lo.Member(k))
 	}
-	return Range{memberOf(r.Lo, k), memberOf(r.Hi, k)}
-}
-
-func memberOf(a *ir.Array, k int) *ir.Array {
-	p := &ir.Array{Type: ir.Type{DType: a.DType, Shape: a.Shape[1:]}}
-	n := p.Numel()
-	if a.F != nil {
-		p.F = a.F[k*n : (k+1)*n]
-	} else {
-		p.I = a.I[k*n : (k+1)*n]
-	}
-	return p
-}
-
-func put(dst, src *ir.Array, k int) {
-	copy(dst.F[min(len(dst.F), k*src.Len()):], src.F)
-	copy(dst.I[min(len(dst.I), k*src.Len()):], src.I)
-}
-
-// body evaluates the body of a region, which computes in f32 and rounds where it casts.
-func body(g *ir.Graph, in []Range) ([]Range, error) {
-	env := map[*ir.Value]Range{}
-	for i, v := range g.Inputs {
-		env[v] = in[i]
-	}
-	read := func(v *ir.Value) Range {
-		r, ok := env[v]
-		if !ok && v != nil && v.IsConst() {
-			r = Exactly(v.Const.Array())
-			env[v] = r
-		}
-		return r
-	}
-	for _, n := range g.Nodes {
-		operands := make([]Range, len(n.Inputs))
-		for i, v := range n.Inputs {
-			operands[i] = read(v)
-		}
-		out, err := Model{}.node(n, operands)
-		if err != nil {
-			return nil, fmt.Errorf("node %q (%s): %w", n.Name, n.Op.Name, err)
-		}
-		for i, v := range n.Outputs {
-			env[v] = out[i]
-			if n.Op.Name == "Cast" {
-				env[v] = rounded(out[i])
-			}
-		}
-	}
-	out := make([]Range, len(g.Outputs))
-	for i, v := range g.Outputs {
-		out[i] = read(v)
-	}
-	return out, nil
+	return Range{r.Lo.Member(k), r.Hi.Member(k)}
 }
