@@ -26,23 +26,15 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	w := c.walk
 	hat := newLane(w.g, w.inputs)
 	exact := newLane(w.g, w.inputs)
-	half := minifloat.Float16
 	for i, s := range w.steps {
-		hatOut := make([][]*ir.Array, len(w.inputs))
+		var hatOut [][]*ir.Array
 		accExact, exactOut, err := c.exactStep(ctx, i, len(w.inputs), exact)
 		switch {
 		case err != nil:
 		case s.channels > 0:
 			hatOut, err = c.fitStep(ctx, s, a, tech, st, f, exact, hat, accExact)
 		default:
-			for at := range w.inputs {
-				if err = ctx.Err(); err != nil {
-					break
-				}
-				if hatOut[at], err = ir.EvaluateNode(s.node, hat.operands(s.node, at)); err != nil {
-					break
-				}
-			}
+			hatOut, err = evaluate(ctx, s.node, hat.all(s.node, len(w.inputs)))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
@@ -54,31 +46,22 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		}
 		for k, v := range s.node.Outputs {
 			g := st.group(v)
-			list := make([]*ir.Array, len(hatOut))
-			for at := range hatOut {
-				list[at] = hatOut[at][k]
-			}
-			view := s.node.IsFamily(ir.FamilyView)
+			keep := func(a *ir.Array) *ir.Array { return a }
 			switch {
-			case view: // has the values of its operands
+			case s.node.IsFamily(ir.FamilyView): // has the values of its operands
 			case st.byte1[g]:
-				r := observe(list, minifloat.E4M3FN)
-				f.Plan.Values[v.Name] = r.Scale
-				c.ranges[g] = r
-				for at := range hatOut {
-					hatOut[at][k] = stored(list[at], minifloat.E4M3FN, r.Scale)
-				}
+				r := observe(column(hatOut, k), minifloat.E4M3FN)
+				f.Plan.Values[v.Name], c.ranges[g] = r.Scale, r
+				keep = func(a *ir.Array) *ir.Array { return stored(a, minifloat.E4M3FN, r.Scale) }
 			case st.blocks[g]:
-				r := observeBlocks(list)
-				f.Plan.Blocks[v.Name] = r.Scale
-				c.ranges[g] = r
-				for at := range hatOut {
-					hatOut[at][k] = storedBlocks(list[at], r.Scale)
-				}
+				r := observeBlocks(column(hatOut, k))
+				f.Plan.Blocks[v.Name], c.ranges[g] = r.Scale, r
+				keep = func(a *ir.Array) *ir.Array { return storedBlocks(a, r.Scale) }
 			case st.half[v]:
-				for at := range hatOut {
-					hatOut[at][k] = stored(list[at], half, 1)
-				}
+				keep = func(a *ir.Array) *ir.Array { return stored(a, minifloat.Float16, 1) }
+			}
+			for at := range hatOut {
+				hatOut[at][k] = keep(hatOut[at][k])
 			}
 		}
 		exact.put(s.node, exactOut)
@@ -94,17 +77,11 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech Technique, st *stores, f *Fitted, exact, hat *lane, accExact []*ir.Array) ([][]*ir.Array, error) {
 	inputs := len(c.walk.inputs)
 	name := s.node.Outputs[0].Name
-	format := Half
-	if s.site != nil {
-		if got, ok := a[name]; ok {
-			format = got
-		}
+	format, ok := a[name]
+	if s.site == nil || !ok {
+		format = Half
 	}
-	hatIn := make([][]*ir.Array, inputs)
-	var accHat []*ir.Array
-	for at := range inputs {
-		hatIn[at] = hat.operands(s.node, at)
-	}
+	hatIn := hat.all(s.node, inputs)
 	front := make([][]*ir.Array, inputs) // operands of the head
 	for at := range inputs {
 		front[at] = slices.Clone(hatIn[at])
@@ -123,59 +100,48 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 		if format.Weights != ir.Float16 {
 			var x, xHat []*ir.Array
 			if tech.Feedback || tech.Recover {
-				for at := range inputs {
-					o, err := ir.EvaluateNode(s.operand, exact.operands(s.node, at))
-					if err != nil {
-						return nil, err
-					}
-					h, err := ir.EvaluateNode(s.operand, front[at])
-					if err != nil {
-						return nil, err
-					}
-					x, xHat = append(x, o[0]), append(xHat, h[0])
+				o, err := evaluate(ctx, s.operand, exact.all(s.node, inputs))
+				if err != nil {
+					return nil, err
 				}
+				h, err := evaluate(ctx, s.operand, front)
+				if err != nil {
+					return nil, err
+				}
+				x, xHat = column(o, 0), column(h, 0)
 			}
 			r := newRounder(s.site, format.Weights, tech)
 			if x == nil {
 				r.patches = nil
 			}
 			r.fit(x, xHat)
-			read := layer.Read
-			layer = r.layer()
-			layer.Read = read
+			fitted := r.layer()
+			fitted.Read = layer.Read
+			layer = fitted
 			for at := range inputs {
 				front[at][s.site.Weight] = r.fake
 			}
 		}
 	}
-	for at := range inputs {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		out, err := ir.EvaluateNode(s.head, front[at])
-		if err != nil {
-			return nil, err
-		}
-		accHat = append(accHat, out[0])
+	anchors, err := evaluate(ctx, s.head, front)
+	if err != nil {
+		return nil, err
 	}
+	accHat := column(anchors, 0)
 	f.Local[name] = distance(accHat, accExact)
-	if tech.Bias && low(a) {
-		layer.Bias = shift(accExact, accHat, s.axis, s.node.Region.Members > 0)
-		for at := range accHat {
-			move(accHat[at], layer.Bias, s.axis, s.node.Region.Members > 0)
+	if stacked := s.node.Region.Members > 0; tech.Bias && low(a) {
+		layer.Bias = shift(accExact, accHat, s.axis, stacked)
+		for _, acc := range accHat {
+			move(acc, layer.Bias, s.axis, stacked)
 		}
 	}
 	if format != Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
 	}
-	hatOut := make([][]*ir.Array, inputs)
 	for at := range inputs {
-		var err error
-		if hatOut[at], err = ir.EvaluateNode(s.tail, append(hatIn[at], accHat[at])); err != nil {
-			return nil, err
-		}
+		hatIn[at] = append(hatIn[at], accHat[at])
 	}
-	return hatOut, nil
+	return evaluate(ctx, s.tail, hatIn)
 }
 
 // low reports whether an assignment quantises anything.
@@ -186,14 +152,6 @@ func low(a Assignment) bool {
 		}
 	}
 	return false
-}
-
-func column(in [][]*ir.Array, i int) []*ir.Array {
-	out := make([]*ir.Array, len(in))
-	for at := range in {
-		out[at] = in[at][i]
-	}
-	return out
 }
 
 // shift is the mean of exact − hat for every channel, members one after another, less the part of it that chance would

@@ -290,8 +290,13 @@ func improve(w, q, slope []float64, g *grid, o *objective, added float64) {
 func (r *rounder) gridOf(member, n int, w, weight []float64) *grid {
 	g := &grid{f: r.f, steps: make([]float64, len(w))}
 	at := member*r.site.N + n
+	all := make([]int, len(w))
+	for k := range all {
+		all[k] = k
+	}
 	if r.blocks == nil {
-		r.scales[at] = r.best(w, weight, nil, float64(float32(greatest(w, nil)/r.f.Max())), channelSteps)
+		top := float64(float32(greatest(w, all) / r.f.Max()))
+		r.scales[at] = r.best(w, weight, all, top, channelScales(top), 1)
 		if r.scales[at] == 0 {
 			r.scales[at] = 1
 		}
@@ -302,7 +307,7 @@ func (r *rounder) gridOf(member, n int, w, weight []float64) *grid {
 	}
 	// The channel's scale makes the greatest block scale the greatest e4m3 number.
 	e4m3 := minifloat.E4M3FN
-	r.scales[at] = float64(float32(greatest(w, nil) / r.f.Max() / e4m3.Max() * 1.25))
+	r.scales[at] = float64(float32(greatest(w, all) / r.f.Max() / e4m3.Max() * 1.25))
 	if r.scales[at] == 0 {
 		r.scales[at] = 1
 	}
@@ -315,7 +320,7 @@ func (r *rounder) gridOf(member, n int, w, weight []float64) *grid {
 		top := greatest(w, ks) / r.f.Max()
 		near := e4m3.Round(top/r.scales[at], true)
 		if !r.tech.BlockOnly && near > 0 {
-			near = r.bestBlock(w, weight, ks, near, r.scales[at])
+			near = r.best(w, weight, ks, near, nearCodes(near), r.scales[at])
 		}
 		r.blocks.F[r.site.BlockAt(member, n, b)] = near
 		for _, k := range ks {
@@ -330,38 +335,31 @@ func (r *rounder) gridOf(member, n int, w, weight []float64) *grid {
 	return g
 }
 
-// channelSteps are the factors tried on the scale of a channel of weights without blocks: a floating-point grid looks the same an
-// octave lower, so what matters is where in an octave the weights lie, and how much of them saturates.
-var channelSteps = func() []float64 {
-	var out []float64
+// channelScales are what is tried as the scale of a channel of weights without blocks: a floating-point grid looks the same an octave
+// lower, so what matters is where in an octave the weights lie, and how much of them saturates.
+func channelScales(top float64) (out []float64) {
 	for j := range 13 {
-		out = append(out, math.Exp2(-float64(j)/8))
+		if s := float64(float32(top * math.Exp2(-float64(j)/8))); s != 0 {
+			out = append(out, s)
+		}
 	}
 	return out
-}()
-
-func (r *rounder) best(w, weight []float64, ks []int, scale float64, factors []float64) float64 {
-	best, least := scale, math.Inf(1)
-	for _, f := range factors {
-		s := float64(float32(scale * f))
-		if s == 0 {
-			continue
-		}
-		if e := r.error(w, weight, ks, s); e < least {
-			best, least = s, e
-		}
-	}
-	return best
 }
 
-// bestBlock tries the e4m3 numbers near the scale at which the greatest weight is just held.
-func (r *rounder) bestBlock(w, weight []float64, ks []int, near, channel float64) float64 {
-	e4m3 := minifloat.E4M3FN
-	code := int(e4m3.Encode(near, true))
-	best, least := near, math.Inf(1)
+// nearCodes are the e4m3 numbers near the scale at which the greatest weight just fits.
+func nearCodes(scale float64) (out []float64) {
+	code := int(minifloat.E4M3FN.Encode(scale, true))
 	for c := max(1, code-6); c <= min(0x7e, code+4); c++ {
-		s := e4m3.Decode(uint32(c))
-		if e := r.error(w, weight, ks, s*channel); e < least {
+		out = append(out, minifloat.E4M3FN.Decode(uint32(c)))
+	}
+	return out
+}
+
+// best is the scale that, times a factor, rounds some weights with the least error; start where there is none to try.
+func (r *rounder) best(w, weight []float64, ks []int, start float64, scales []float64, factor float64) float64 {
+	best, least := start, math.Inf(1)
+	for _, s := range scales {
+		if e := r.error(w, weight, ks, s*factor); e < least {
 			best, least = s, e
 		}
 	}
@@ -370,29 +368,15 @@ func (r *rounder) bestBlock(w, weight []float64, ks []int, near, channel float64
 
 func (r *rounder) error(w, weight []float64, ks []int, step float64) float64 {
 	sum := 0.0
-	one := func(k int) {
+	for _, k := range ks {
 		d := r.f.Round(w[k]/step, true)*step - w[k]
 		sum += float64(d * d * weight[k])
-	}
-	if ks == nil {
-		for k := range w {
-			one(k)
-		}
-		return sum
-	}
-	for _, k := range ks {
-		one(k)
 	}
 	return sum
 }
 
 func greatest(w []float64, ks []int) float64 {
 	top := 0.0
-	if ks == nil {
-		for _, x := range w {
-			top = max(top, math.Abs(x))
-		}
-	}
 	for _, k := range ks {
 		top = max(top, math.Abs(w[k]))
 	}

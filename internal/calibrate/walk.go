@@ -84,6 +84,15 @@ func newLane(g *ir.Graph, inputs []map[string]*ir.Array) *lane {
 	return l
 }
 
+// all are the operands of every input.
+func (l *lane) all(n *ir.Node, inputs int) [][]*ir.Array {
+	out := make([][]*ir.Array, inputs)
+	for at := range out {
+		out[at] = l.operands(n, at)
+	}
+	return out
+}
+
 // operands are the arrays of a node's inputs for one of the lane's inputs.
 func (l *lane) operands(n *ir.Node, at int) []*ir.Array {
 	out := make([]*ir.Array, len(n.Inputs))
@@ -98,6 +107,29 @@ func (l *lane) operands(n *ir.Node, at int) []*ir.Array {
 		out[i] = l.values[v][at]
 	}
 	return out
+}
+
+// column is every input's arrays of one node input or output.
+func column(of [][]*ir.Array, i int) []*ir.Array {
+	out := make([]*ir.Array, len(of))
+	for at := range of {
+		out[at] = of[at][i]
+	}
+	return out
+}
+
+// evaluate evaluates a node on every input's operands.
+func evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) (outs [][]*ir.Array, err error) {
+	outs = make([][]*ir.Array, len(in))
+	for at := range in {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if outs[at], err = ir.EvaluateNode(n, in[at]); err != nil {
+			return nil, err
+		}
+	}
+	return outs, nil
 }
 
 // release forgets values that no later node reads.
@@ -147,11 +179,7 @@ func (w *walk) done(i int) []*ir.Value {
 
 func (l *lane) put(n *ir.Node, outs [][]*ir.Array) {
 	for k, v := range n.Outputs {
-		list := make([]*ir.Array, len(outs))
-		for at := range outs {
-			list[at] = outs[at][k]
-		}
-		l.values[v] = list
+		l.values[v] = column(outs, k)
 	}
 }
 
