@@ -246,22 +246,16 @@ func (p *Program) Variant(arch string) (*Variant, error) {
 	if arch == "" {
 		return &p.Variants[0], nil
 	}
-	want, _, err := target.Parse(arch)
+	var have []string
+	for _, v := range p.Variants {
+		have = append(have, v.Target)
+	}
+	i, err := target.Newest(arch, have)
+	if err == nil && i < 0 {
+		err = fmt.Errorf("%w: %s has nothing that runs on %s (it has %v): compile it with --target %s", hal.ErrNoVariant, p.Model, arch, have, arch)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var best *Variant
-	var have []string
-	reached := -1
-	for i := range p.Variants {
-		v := &p.Variants[i]
-		have = append(have, v.Target)
-		if c, _, err := target.Parse(v.Target); err == nil && c <= want && c > reached {
-			best, reached = v, c
-		}
-	}
-	if best == nil {
-		return nil, fmt.Errorf("%w: %s has nothing that runs on %s (it has %v): compile it with --target %s", hal.ErrNoVariant, p.Model, arch, have, arch)
-	}
-	return best, nil
+	return &p.Variants[i], nil
 }

@@ -163,7 +163,6 @@ func (s *source) types(f *File) {
 	f.Comment("Model is the program on a device, with one set of inputs and outputs.")
 	f.Type().Id("Model").Struct(
 		Id("device").Qual(halPath, "Device"),
-		Id("model").Op("*").Qual(runtimePath, "Model"),
 		Id("session").Op("*").Qual(runtimePath, "Session"),
 		Id("notice").String(),
 		Id("in").Id("Inputs"),
@@ -199,9 +198,7 @@ func (s *source) load(f *File) {
 		Comment("If the model does not load on a device that was not named, the next device is tried."),
 		List(Id("device"), Id("notices"), Err()).Op(":=").Qual(detectPath, "Use").Call(Id("ctx"), Id("o").Dot("device"), Func().Params(Id("device").Qual(halPath, "Device")).Error().Block(
 			Id("m").Op("=").Op("&").Id("Model").Values(Dict{Id("device"): Id("device")}),
-			If(Err().Op(":=").Id("m").Dot("open").Call(Id("ctx"), Id("program"), Id("o").Dot("target")), Err().Op("!=").Nil()).Block(
-				Return(Qual("errors", "Join").Call(Err(), Id("m").Dot("free").Call()))),
-			Return(Nil()),
+			Return(Id("m").Dot("open").Call(Id("ctx"), Id("program"), Id("o").Dot("target"))),
 		)),
 		fail.Clone(),
 		List(Id("m").Dot("device"), Id("m").Dot("notice")).Op("=").List(Id("device"), Qual("strings", "Join").Call(Id("notices"), Lit("; "))),
@@ -210,8 +207,7 @@ func (s *source) load(f *File) {
 	f.Line()
 	f.Func().Params(Id("m").Op("*").Id("Model")).Id("open").Params(ctx.Clone(), Id("program").Op("*").Qual(runtimePath, "Program"), Id("target").String()).Error().BlockFunc(func(g *Group) {
 		g.Var().Err().Error()
-		g.If(List(Id("m").Dot("model"), Err()).Op("=").Qual(runtimePath, "NewModel").Call(Id("ctx"), Id("program"), Id("m").Dot("device"), Qual(runtimePath, "ModelOptions").Values(Dict{Id("Target"): Id("target")})), Err().Op("!=").Nil()).Block(Return(Err()))
-		g.If(List(Id("m").Dot("session"), Err()).Op("=").Id("m").Dot("model").Dot("NewSession").Call(Id("ctx"), Qual(runtimePath, "SessionOptions").Values()), Err().Op("!=").Nil()).Block(Return(Err()))
+		g.If(List(Id("m").Dot("session"), Err()).Op("=").Qual(runtimePath, "Open").Call(Id("ctx"), Id("program"), Id("m").Dot("device"), Qual(runtimePath, "ModelOptions").Values(Dict{Id("Target"): Id("target")})), Err().Op("!=").Nil()).Block(Return(Err()))
 		for _, q := range s.inputs {
 			g.Id("m").Dot("in").Dot(q.name).Op("=").Qual(runtimePath, "View").Types(element(q.port.DType)).Call(Id("m").Dot("session").Dot("Input").Call(Lit(q.port.Name)))
 		}
@@ -254,14 +250,7 @@ func (s *source) methods(f *File) {
 	f.Func().Params(m.Clone()).Id("Session").Params().Op("*").Qual(runtimePath, "Session").Block(Return(Id("m").Dot("session")))
 	f.Comment("Close frees everything that Load made.")
 	f.Func().Params(m.Clone()).Id("Close").Params().Error().Block(
-		Return(Qual("errors", "Join").Call(Id("m").Dot("free").Call(), Id("m").Dot("device").Dot("Close").Call())))
-	f.Line()
-	f.Func().Params(m.Clone()).Id("free").Params().Error().Block(
-		Var().Id("errs").Index().Error(),
-		If(Id("m").Dot("session").Op("!=").Nil()).Block(Id("errs").Op("=").Append(Id("errs"), Id("m").Dot("session").Dot("Close").Call())),
-		If(Id("m").Dot("model").Op("!=").Nil()).Block(Id("errs").Op("=").Append(Id("errs"), Id("m").Dot("model").Dot("Close").Call())),
-		Return(Qual("errors", "Join").Call(Id("errs").Op("..."))),
-	)
+		Return(Qual("errors", "Join").Call(Id("m").Dot("session").Dot("Close").Call(), Id("m").Dot("device").Dot("Close").Call())))
 }
 
 // dtype is the element type of an input.

@@ -186,15 +186,8 @@ func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
 		}
 		in[i] = r
 	}
-	body := func(in []Range) ([]Range, error) {
-		known := map[*ir.Value]Range{}
-		for i, v := range x.Region.Body.Inputs {
-			known[v] = in[i]
-		}
-		return Model{inside: true}.Values(x.Region.Body.Outputs, known)
-	}
 	if x.Region.Members == 0 {
-		return body(in)
+		return body(x.Region.Body, in)
 	}
 	out := make([]Range, len(n.Outputs))
 	for i, v := range n.Outputs {
@@ -207,7 +200,7 @@ func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
 				part[i] = member(r, k)
 			}
 		}
-		results, err := body(part)
+		results, err := body(x.Region.Body, part)
 		if err != nil {
 			return nil, fmt.Errorf("member %d: %w", k, err)
 		}
@@ -225,4 +218,13 @@ func member(r Range, k int) Range {
 		return Exactly(r.Lo.Member(k))
 	}
 	return Range{r.Lo.Member(k), r.Hi.Member(k)}
+}
+
+// body evaluates a graph inside a region.
+func body(g *ir.Graph, in []Range) ([]Range, error) {
+	known := map[*ir.Value]Range{}
+	for i, v := range g.Inputs {
+		known[v] = in[i]
+	}
+	return Model{inside: true}.Values(g.Outputs, known)
 }

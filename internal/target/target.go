@@ -66,20 +66,16 @@ func names(of func(*Target) string) []string {
 
 // Lookup returns the target of that name; the error lists what there is.
 func Lookup(name string) (*Target, error) {
-	for _, t := range targets {
-		if t.Name == name {
-			return t, nil
-		}
+	if i := slices.Index(Names(), name); i >= 0 {
+		return targets[i], nil
 	}
 	return nil, fmt.Errorf("unknown target %q: use one of %s", name, strings.Join(Names(), ", "))
 }
 
 // OfDevice returns the target whose figures are of that device; the error lists what there is.
 func OfDevice(name string) (*Target, error) {
-	for _, t := range targets {
-		if t.Device == name {
-			return t, nil
-		}
+	if i := slices.Index(Devices(), name); i >= 0 {
+		return targets[i], nil
 	}
 	return nil, fmt.Errorf("no figures of device %q: use one of %s", name, strings.Join(Devices(), ", "))
 }
@@ -102,19 +98,28 @@ func For(arch string) (*Target, error) {
 	if arch == "" {
 		return targets[0], nil
 	}
-	have, _, err := Parse(arch)
+	i, err := Newest(arch, Names())
+	if err == nil && i < 0 {
+		err = fmt.Errorf("%s is older than every target (%s)", arch, strings.Join(Names(), ", "))
+	}
 	if err != nil {
 		return nil, err
 	}
-	var best *Target
-	newest := 0
-	for _, t := range targets {
-		if n, _, err := Parse(t.Name); err == nil && n <= have && n > newest {
-			best, newest = t, n
-		}
+	return targets[i], nil
+}
+
+// Newest returns the index of the newest architecture among names whose code a device of another runs, since PTX runs on
+// every later one; -1 if there is none.
+func Newest(arch string, names []string) (int, error) {
+	have, _, err := Parse(arch)
+	if err != nil {
+		return -1, err
 	}
-	if best == nil {
-		return nil, fmt.Errorf("%s is older than every target (%s)", arch, strings.Join(Names(), ", "))
+	best, newest := -1, 0
+	for i, name := range names {
+		if n, _, err := Parse(name); err == nil && n <= have && n > newest {
+			best, newest = i, n
+		}
 	}
 	return best, nil
 }
