@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// span is a range of the memory that a session gives a variant: arena ranges share one space, whatever buffers they belong to.
+// span is a range of a session's memory: arena ranges share one space, whatever buffers they belong to.
 type span struct{ space, from, to int }
 
 func (a span) meets(b span) bool {
 	return a.space == b.space && a.from < b.to && b.from < a.to
 }
 
-// hazards of a launch are the ranges that order it: what it reads, but for constants, and what it writes.
+// hazards of a launch are the ranges that order it: what it reads, except constants, and what it writes.
 type hazards struct{ reads, writes []span }
 
 // of reports whether two launches must run in their order: one writes what the other reads or writes.
@@ -32,7 +32,7 @@ func (v *Variant) hazards(launches []Launch) []hazards {
 	return out
 }
 
-// spans maps accesses to physical ranges; constants are never written and are left out of reads.
+// spans maps accesses to physical ranges; reads of constants are left out, since nothing writes them.
 func (v *Variant) spans(list []Access, reading bool) []span {
 	var out []span
 	for _, a := range list {
@@ -49,8 +49,8 @@ func (v *Variant) spans(list []Access, reading bool) []span {
 	return out
 }
 
-// Order fills After of every launch: the earlier launches whose writes it reads or overwrites, or whose reads it
-// overwrites. Edges that a path of others implies are left out.
+// Order fills in After of every launch: the earlier launches whose writes it reads or overwrites, or whose reads it
+// overwrites. Edges implied by a path of other edges are left out.
 func (v *Variant) Order(launches []Launch) {
 	touches := v.hazards(launches)
 	before := make([]bitset, len(launches)) // everything that must have ended
@@ -69,7 +69,7 @@ func (v *Variant) Order(launches []Launch) {
 	}
 }
 
-// checkOrder reports two launches that a device might run in either order, or at once, and must not.
+// checkOrder reports two launches that a device might wrongly run in either order or at once.
 func (v *Variant) checkOrder(launches []Launch) error {
 	touches := v.hazards(launches)
 	before := make([]bitset, len(launches))
@@ -81,7 +81,7 @@ func (v *Variant) checkOrder(launches []Launch) error {
 		}
 		for j := range i {
 			if !before[i].has(j) && touches[i].of(touches[j]) {
-				return fmt.Errorf("launch %d touches what launch %d does, one of them writes, and no path of After leads from one to the other", i, j)
+				return fmt.Errorf("launches %d and %d touch the same memory, one of them writes it, and no path of After orders them: compile the model again", i, j)
 			}
 		}
 	}

@@ -21,11 +21,11 @@ const (
 	CubinFile   = "kernels.cubin"
 )
 
-// Read reads a program from a directory: program.json, weights.bin and a folder a variant. Errors name the file.
+// Read reads a program from a directory: program.json, weights.bin and a folder for each variant. Errors name the file.
 func Read(dir fs.FS) (*Program, error) {
 	raw, err := fs.ReadFile(dir, ProgramFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no %s: not a directory that spark-compile wrote: %w", ProgramFile, err)
+		return nil, fmt.Errorf("no %s: give a directory that spark-compile wrote: %w", ProgramFile, err)
 	}
 	if err != nil {
 		return nil, err
@@ -58,10 +58,10 @@ func Read(dir fs.FS) (*Program, error) {
 	return &p, nil
 }
 
-// maxParamBytes is what a kernel's parameters may take on every target (PTX ISA, kernel function parameters).
+// maxParamBytes is the space for a kernel's parameters that every target has (PTX ISA, kernel function parameters).
 const maxParamBytes = 4096
 
-// Validate checks what a loader relies on: indices and ranges inside their tables.
+// Validate checks what a loader relies on, such as that indices and ranges are inside their tables.
 func (p *Program) Validate() error {
 	if len(p.Variants) == 0 {
 		return errors.New("no variant")
@@ -240,8 +240,8 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 	return nil
 }
 
-// Variant returns the variant for an architecture: that very one, else the newest that is not newer, since PTX runs on every
-// later architecture. An empty one takes the first.
+// Variant returns the variant for an architecture: its own, else the newest older one, since PTX runs on every later
+// architecture. "" takes the first.
 func (p *Program) Variant(arch string) (*Variant, error) {
 	if arch == "" {
 		return &p.Variants[0], nil

@@ -39,7 +39,7 @@ func TestReadGivesBackWhatWasWritten(t *testing.T) {
 
 func TestBrokenDirectoriesAreRefusedByFile(t *testing.T) {
 	for want, spoil := range map[string]func(dir fstest.MapFS){
-		"no program.json: not a directory that spark-compile wrote": func(d fstest.MapFS) { delete(d, "program.json") },
+		"no program.json: give a directory that spark-compile wrote": func(d fstest.MapFS) { delete(d, "program.json") },
 		"weights.bin":                     func(d fstest.MapFS) { delete(d, "weights.bin") },
 		"sm_80/kernels.ptx":               func(d fstest.MapFS) { delete(d, "sm_80/kernels.ptx") },
 		"program.json: unexpected end":    func(d fstest.MapFS) { d["program.json"].Data = d["program.json"].Data[:50] },
@@ -75,7 +75,7 @@ func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
 		`edge from launch 0`:                    func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.After = []int{0} },
 		`neither a kernel nor a copy`:           func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Kernel = "" },
 		`range [0,+17) outside buffer x`:        copyOf(17),
-		`entry run: launch 1 touches what launch 0 does, one of them writes, and no path of After leads from one to the other`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
+		`entry run: launches 1 and 0 touch the same memory, one of them writes it, and no path of After orders them`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
 			v.Entries[0].Launches[1].After = nil
 		},
 		`a second entry run`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Metrics says how far an array is from its reference, in float64.
+// Metrics measures how far an array is from its reference, in float64.
 type Metrics struct {
 	MaxAbs float64 `json:"max_abs"`
 	Cosine float64 `json:"cosine"` // 1 if both are zero
@@ -13,11 +13,11 @@ type Metrics struct {
 	Within float64 `json:"within"` // share of elements with |got−want| ≤ atol + rtol·|want|
 }
 
-// Compare measures got against want. Equal infinities and NaN against NaN count as equal; NaN or infinity against
-// anything else makes every figure as bad as it gets.
+// Compare measures got against want. Equal infinities, and NaN and NaN, count as equal; NaN or infinity against anything
+// else sets every figure but Within to its worst value.
 func Compare(got, want []float64, rtol, atol float64) (Metrics, error) {
 	if len(got) != len(want) {
-		return Metrics{}, fmt.Errorf("%d elements, the reference has %d", len(got), len(want))
+		return Metrics{}, fmt.Errorf("%d elements, but the reference has %d", len(got), len(want))
 	}
 	var m Metrics
 	var gg, ww, gw, dd float64

@@ -19,9 +19,8 @@ type Model struct {
 
 // ModelOptions chooses among a program's variants.
 type ModelOptions struct {
-	Target string // "" for the device's own, or the first on a device that takes any
-	// DeviceWeights keeps weights in memory of the device's own even where memory is unified and the device could read
-	// them where the host has them.
+	Target string // "" for the device's own, or the first on a device that runs any
+	// DeviceWeights keeps weights in device memory even where memory is unified and the device could read the host's copy.
 	DeviceWeights bool
 }
 
@@ -55,7 +54,7 @@ func NewModel(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (
 	return m, nil
 }
 
-// Close frees the model's memory and code. Its sessions must be closed before.
+// Close frees the model's memory and code. Close its sessions first.
 func (m *Model) Close() error {
 	var first error
 	if m.weights != nil {

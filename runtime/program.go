@@ -1,13 +1,13 @@
 package runtime
 
-// FormatVersion is the version of program.json; a loader refuses a newer one.
+// FormatVersion is the version of program.json; a loader rejects every other.
 const FormatVersion = 1
 
-// Program is a compiled model as plain data. The compiler writes it, the loader reads it; it holds no device state.
+// Program is a compiled model as plain data, written by the compiler and read by the loader. It holds no device state.
 type Program struct {
 	Format    int       `json:"format"`
 	Model     string    `json:"model"`     // base name of the ONNX file
-	Precision string    `json:"precision"` // fp32, fp16 …; "file" where each tensor keeps the file's type
+	Precision string    `json:"precision"` // fp32, fp16 …; file: each tensor keeps the file's type
 	Inputs    []Port    `json:"inputs"`
 	Outputs   []Port    `json:"outputs"`
 	States    []State   `json:"states,omitempty"`
@@ -32,8 +32,8 @@ type Slice struct {
 	Stop  int    `json:"stop"`
 }
 
-// State says that an input is kept on the device: a buffer of kind state or variable, named after the input, holds it from
-// run to run. After a run it holds the output's value, and the output is read from there.
+// State says that an input stays on the device from run to run, in a buffer of kind state or variable that is named after
+// the input. After a run the buffer holds the output's value, and the output is read from it.
 type State struct {
 	Input  string `json:"input"`
 	Output string `json:"output,omitempty"` // empty: no entry computes a new value of it
@@ -49,7 +49,7 @@ type Variant struct {
 	Kernels    []KernelInfo `json:"kernels"`
 
 	PTX   string `json:"-"` // <target>/kernels.ptx
-	Cubin []byte `json:"-"` // <target>/kernels.cubin, if ptxas was at hand
+	Cubin []byte `json:"-"` // <target>/kernels.cubin, if ptxas was available
 }
 
 // BufferKind says where a buffer lives and who writes it.
@@ -60,8 +60,8 @@ const (
 	InputBuffer    BufferKind = "input"    // Name is the port's
 	OutputBuffer   BufferKind = "output"   // Name is the port's
 	ConstantBuffer BufferKind = "constant" // Offset into Weights
-	StateBuffer    BufferKind = "state"    // the session's, kept between runs, zero at first
-	VariableBuffer BufferKind = "variable" // as state; at first what Weights has at Offset, and saved there
+	StateBuffer    BufferKind = "state"    // the session's, kept between runs, initially zero
+	VariableBuffer BufferKind = "variable" // as state, but initialised from Weights at Offset, and saved there
 	ArenaBuffer    BufferKind = "arena"    // Offset into the session's arena; ranges are reused
 )
 
@@ -73,15 +73,15 @@ type Buffer struct {
 	Offset int        `json:"offset,omitempty"` // arena, constant and variable: a multiple of 256
 }
 
-// Entry is a named launch list over the variant's buffers. Entries run one after the other, so they share the arena; what
-// one leaves there is gone when the next has run.
+// Entry is a named launch list over the variant's buffers. Entries run one at a time and share the arena, so each overwrites
+// what another left there.
 type Entry struct {
-	Name     string   `json:"name"` // run, and what else the program can do
+	Name     string   `json:"name"` // run, and others that the program defines
 	Launches []Launch `json:"launches"`
 }
 
-// Launch is one node of the graph. The list is one order in which launches may run; After is what binds a device, which may
-// run launches at once that no path of After joins.
+// Launch is one node of the graph. Launches may run in the order of the list; a device must only obey After, and may run
+// launches at once that no path of After connects.
 type Launch struct {
 	Kernel string   `json:"kernel"` // empty for a copy
 	Copy   *Copy    `json:"copy,omitempty"`
@@ -91,11 +91,11 @@ type Launch struct {
 	Params []Param  `json:"params"`
 	Reads  []Access `json:"reads"`  // ranges read, constants included
 	Writes []Access `json:"writes"` // ranges written
-	// Prefetch are constants of a later launch that the kernel may ask a cache for. It loads nothing of them.
+	// Prefetch lists constants of a later launch that the kernel may prefetch into a cache. It does not load them.
 	Prefetch []Access `json:"prefetch,omitempty"`
-	After    []int    `json:"after"` // indices of earlier launches: hazards on buffers and on reused arena ranges
-	// Dependent marks a kernel that may start before its predecessor in the list ends, if that is all it comes after
-	// (programmatic dependent launch): it waits with griddepcontrol.wait before it touches anything but constants.
+	After    []int    `json:"after"` // earlier launches that must end first: hazards on buffers and on reused arena ranges
+	// Dependent marks a kernel that may start before its predecessor in the list ends, if After names no other launch
+	// (programmatic dependent launch): it executes griddepcontrol.wait before it touches anything but constants.
 	Dependent bool   `json:"dependent,omitempty"`
 	Priority  int    `json:"priority,omitempty"` // 0, or down to -5: its blocks are placed before those of higher numbers
 	Note      string `json:"note,omitempty"`     // what it computes, for a reader
@@ -133,5 +133,5 @@ type KernelInfo struct {
 	Shared   int    `json:"smem"`
 	MACs     int64  `json:"macs,omitempty"`
 	Schedule string `json:"schedule,omitempty"` // readable: 64x64x32 stages=3 warps=2x2 splitk=4
-	Reason   string `json:"reason,omitempty"`   // why a rule of thumb is not met (fewer blocks than multiprocessors …)
+	Reason   string `json:"reason,omitempty"`   // why the schedule breaks a rule of thumb (fewer blocks than multiprocessors …)
 }

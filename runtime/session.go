@@ -6,19 +6,20 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// Session is one user's working set of a Model: arena, inputs, outputs, states, variables and a captured graph an entry. One
-// goroutine uses it at a time.
+// Session is one user's working set of a Model: arena, inputs, outputs, states, variables and a captured graph for each
+// entry. It is for one goroutine at a time.
 type Session struct {
 	model   *Model
 	ports   map[portKey]*port
 	kept    map[string]*port // states and variables that the user can reach
 	owned   []hal.Memory
 	entries map[string]*captured // nil once closed
-	alone   bool                 // nobody else has the model: it is closed with the session
+	alone   bool                 // the session owns the model and closes it
 }
 
 // captured is an entry's graph, and what the host copies for it.
@@ -32,23 +33,23 @@ type portKey struct {
 	name   string
 }
 
-// port is an input, an output, or a state or variable, which may be both: its memory, and a host copy where the host does
-// not see that memory.
+// port is an input, an output, or a state or variable, which may be both: its memory, and a host copy if the host cannot
+// see that memory.
 type port struct {
 	what   string // input "x"
 	memory hal.Memory
 	offset int
 	host   []byte // the memory itself, or a staging copy
 	staged bool
-	bound  bool // memory belongs to somebody else, who fills or reads it on the device
+	bound  bool // the memory is the caller's, who fills or reads it on the device
 	in     bool // Run sends it: not a state or variable, which SetState sends
 	out    bool
 }
 
 var errClosed = errors.New("session is closed")
 
-// SessionOptions binds inputs and outputs to memory that exists already, so that one model's output feeds another on the
-// device without a copy. Whoever binds keeps the memory alive and its contents current; a run changes a bound state.
+// SessionOptions binds inputs and outputs to existing memory, so that one model's output feeds another on the device without
+// a copy. The caller keeps the memory alive and its contents current; a run changes a bound state.
 type SessionOptions struct {
 	Inputs  map[string]Binding
 	Outputs map[string]Binding
@@ -60,7 +61,7 @@ type Binding struct {
 	Offset int
 }
 
-// Open loads a program onto a device for one session, which closes the model with itself.
+// Open loads a program onto a device for a single session. Closing the session closes the model too.
 func Open(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (*Session, error) {
 	m, err := NewModel(ctx, p, d, opt)
 	if err != nil {
@@ -74,7 +75,7 @@ func Open(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (*Ses
 	return s, nil
 }
 
-// NewSession allocates everything and captures the graphs.
+// NewSession allocates the session's memory and captures the graphs.
 func (m *Model) NewSession(ctx context.Context, opt SessionOptions) (*Session, error) {
 	s := &Session{model: m, ports: map[portKey]*port{}, kept: map[string]*port{}, entries: map[string]*captured{}}
 	if err := s.open(ctx, opt); err != nil {
@@ -101,7 +102,7 @@ func (s *Session) open(ctx context.Context, opt SessionOptions) error {
 	return nil
 }
 
-// capture makes an entry's graph. It is sent the inputs that it reads, and those outputs are fetched that it writes.
+// capture makes an entry's graph, and lists the inputs to send to it and the outputs to fetch.
 func (s *Session) capture(ctx context.Context, e *Entry, places []*port) (*captured, error) {
 	c := &captured{}
 	ops := make([]hal.Op, len(e.Launches))
@@ -129,7 +130,7 @@ func (s *Session) capture(ctx context.Context, e *Entry, places []*port) (*captu
 	return c, err
 }
 
-// checkBindings refuses bindings that would bind nothing.
+// checkBindings rejects bindings that would have no effect.
 func (p *Program) checkBindings(opt SessionOptions) error {
 	for _, side := range []struct {
 		what  string
@@ -137,20 +138,27 @@ func (p *Program) checkBindings(opt SessionOptions) error {
 		at    map[string]Binding
 	}{{"input", p.Inputs, opt.Inputs}, {"output", p.Outputs, opt.Outputs}} {
 		for _, name := range slices.Sorted(maps.Keys(side.at)) {
-			if !slices.ContainsFunc(side.ports, func(q Port) bool { return q.Name == name }) {
-				return fmt.Errorf("no %s %q to bind", side.what, name)
+			if !slices.Contains(portNames(side.ports), name) {
+				return fmt.Errorf("no %s %q to bind: the model has %s", side.what, name, strings.Join(portNames(side.ports), ", "))
 			}
 			if side.at[name].Memory == nil {
-				return fmt.Errorf("%s %q: bound to no memory", side.what, name)
+				return fmt.Errorf("%s %q is bound to nil memory", side.what, name)
 			}
 			for _, st := range p.States {
 				if side.what == "output" && st.Output == name {
-					return fmt.Errorf("output %q is the state %q after a run: bind that input", name, st.Input)
+					return fmt.Errorf("output %q is the new value of state %q: bind that input instead", name, st.Input)
 				}
 			}
 		}
 	}
 	return nil
+}
+
+func portNames(ports []Port) (out []string) {
+	for _, q := range ports {
+		out = append(out, q.Name)
+	}
+	return out
 }
 
 // place gives every buffer of the variant memory: an index into places is an index into the variant's buffers.
@@ -180,7 +188,7 @@ func (s *Session) place(opt SessionOptions) ([]*port, error) {
 	return places, nil
 }
 
-// own gives a buffer of the session memory of its own, or what it is bound to, and makes it a port if it is one.
+// own gives a buffer memory of the session, or what it is bound to, and registers it if it is a port.
 func (s *Session) own(b Buffer, opt SessionOptions) (*port, error) {
 	p := &port{what: fmt.Sprintf("%s %q", b.Kind, b.Name)}
 	var keys []portKey
@@ -226,7 +234,7 @@ func (s *Session) give(p *port, b Buffer, at Binding, kind hal.MemoryKind) error
 			}
 		}
 	case at.Offset < 0 || at.Offset > at.Memory.Size()-b.Bytes:
-		return fmt.Errorf("bound to %d bytes at offset %d of %d", b.Bytes, at.Offset, at.Memory.Size())
+		return fmt.Errorf("needs %d bytes at offset %d, but the bound memory has %d", b.Bytes, at.Offset, at.Memory.Size())
 	default:
 		p.memory, p.offset, p.bound = at.Memory, at.Offset, true
 	}
@@ -305,7 +313,7 @@ func (s *Session) Set(name string, data []byte) error {
 	}
 	in := s.Input(name)
 	if in == nil {
-		return fmt.Errorf("no input %q", name)
+		return fmt.Errorf("no input %q: the model has %s", name, strings.Join(portNames(s.model.Program.Inputs), ", "))
 	}
 	if len(data) != len(in) {
 		return fmt.Errorf("input %q has %d bytes, got %d", name, len(in), len(data))

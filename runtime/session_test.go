@@ -137,7 +137,7 @@ func TestASessionIsFilledAndReadByName(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string][]float64{"next_state_h": {11, 22, 33, 44}, "y": {22, 44, 66, 88}}, got)
 
-	require.EqualError(t, s.Set("q", nil), `no input "q"`)
+	require.EqualError(t, s.Set("q", nil), `no input "q": the model has x, state_h`)
 	require.EqualError(t, s.Set("x", make([]byte, 15)), `input "x" has 16 bytes, got 15`)
 	require.EqualError(t, s.Set("state_h", make([]byte, 15)), `state "state_h" has 16 bytes, got 15`)
 
@@ -189,13 +189,13 @@ func TestWrongBindingsAreRefused(t *testing.T) {
 		want string
 		opt  runtime.SessionOptions
 	}{
-		{`acc.onnx: no input "y" to bind`, runtime.SessionOptions{Inputs: bind("y", runtime.Binding{Memory: small})}},
-		{`acc.onnx: no output "x" to bind`, runtime.SessionOptions{Outputs: bind("x", runtime.Binding{Memory: small})}},
-		{`acc.onnx: input "x": bound to no memory`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{})}},
-		{`acc.onnx: input "x": bound to 16 bytes at offset 5 of 20`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{Memory: small, Offset: 5})}},
-		{`acc.onnx: input "x": bound to 16 bytes at offset -1 of 20`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{Memory: small, Offset: -1})}},
-		{`acc.onnx: input "x": bound to 16 bytes at offset 9223372036854775807 of 20`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{Memory: small, Offset: 1<<63 - 1})}},
-		{`acc.onnx: output "next_state_h" is the state "state_h" after a run: bind that input`, runtime.SessionOptions{Outputs: bind("next_state_h", runtime.Binding{Memory: small})}},
+		{`acc.onnx: no input "y" to bind: the model has x, state_h`, runtime.SessionOptions{Inputs: bind("y", runtime.Binding{Memory: small})}},
+		{`acc.onnx: no output "x" to bind: the model has y, next_state_h`, runtime.SessionOptions{Outputs: bind("x", runtime.Binding{Memory: small})}},
+		{`acc.onnx: input "x" is bound to nil memory`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{})}},
+		{`acc.onnx: input "x": needs 16 bytes at offset 5, but the bound memory has 20`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{Memory: small, Offset: 5})}},
+		{`acc.onnx: input "x": needs 16 bytes at offset -1, but the bound memory has 20`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{Memory: small, Offset: -1})}},
+		{`acc.onnx: input "x": needs 16 bytes at offset 9223372036854775807, but the bound memory has 20`, runtime.SessionOptions{Inputs: bind("x", runtime.Binding{Memory: small, Offset: 1<<63 - 1})}},
+		{`acc.onnx: output "next_state_h" is the new value of state "state_h": bind that input instead`, runtime.SessionOptions{Outputs: bind("next_state_h", runtime.Binding{Memory: small})}},
 	} {
 		_, err := m.NewSession(t.Context(), c.opt)
 		require.EqualError(t, err, c.want)

@@ -16,8 +16,8 @@ func (p *Program) state(input string) *State {
 	return nil
 }
 
-// SetState writes a state or variable, which otherwise keeps what the last run left there. name is the buffer's: of what a
-// model keeps, the input's.
+// SetState writes a state or variable, which otherwise keeps what the last run left there. Its name is the buffer's, which is
+// the input's for a state of the model.
 func (s *Session) SetState(name string, data []byte) error {
 	p, err := s.state(name)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Session) SetState(name string, data []byte) error {
 	return p.memory.Write(data, p.offset)
 }
 
-// State reads what a state or variable holds now.
+// State reads the current value of a state or variable.
 func (s *Session) State(name string) ([]byte, error) {
 	p, err := s.state(name)
 	if err != nil {
@@ -50,7 +50,8 @@ func (s *Session) state(name string) (*port, error) {
 	return p, nil
 }
 
-// Save writes the weights file with every variable as it is now: sessions of the program with that file begin from here.
+// Save writes the weights file with the current value of every variable: sessions of the program with that file start from
+// there.
 func (s *Session) Save(w io.Writer) error {
 	weights := slices.Clone(s.model.Program.Weights)
 	for _, b := range s.model.Variant.Buffers {

@@ -9,8 +9,8 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// alone measures, on the first calibration input, what each layer in each format of its ladder does to the outputs if
-// nothing else is rounded. Weights are rounded to nearest: this ranks layers, it does not judge them.
+// alone measures, on the first calibration input, how each format of a layer's ladder changes the outputs if nothing else is
+// rounded. Weights are rounded to nearest, since this only ranks layers.
 func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders [][]Format) ([]map[Format]float64, error) {
 	w := c.walk
 	exact := newLane(w.g, w.inputs[:1])
@@ -38,7 +38,7 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 	return out, nil
 }
 
-// disturb quantises one site and evaluates what depends on it.
+// disturb quantises one site and evaluates everything that depends on it.
 func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *passes.Site, f Format) (float64, error) {
 	changed := map[*ir.Value][]*ir.Array{}
 	for _, st := range w.steps {

@@ -13,26 +13,26 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// Options say what Choose is to reach.
+// Options set the goal and the limits of Choose.
 type Options struct {
 	Precision string   // one that calibrates
-	MinCosine float64  // of every slice that the trial names; 0: quantise all that can be
+	MinCosine float64  // of every slice that the trial measures; 0: quantise every layer that can be
 	Keep      []string // layers that stay at fp16, by the name of a node in them
 	Target    *target.Target
 	Technique Technique
 }
 
-// Trial tries plans out.
+// Trial measures plans.
 type Trial interface {
-	// Measure says how far the program that a plan becomes is from the file in float64 on the calibration inputs, slice by
-	// slice.
+	// Measure compiles a plan and compares the program's outputs on the calibration inputs with the file's in float64, slice
+	// by slice.
 	Measure(ctx context.Context, plan *passes.Quantisation) ([]Quality, error)
 }
 
-// Best is every technique.
+// Best enables every technique.
 var Best = Technique{Feedback: true, Recover: true, Bias: true}
 
-// Choice is what Choose found.
+// Choice is the outcome of Choose.
 type Choice struct {
 	Plan   *passes.Quantisation
 	Layers []LayerChoice
@@ -44,15 +44,16 @@ type LayerChoice struct {
 	Op        string  `json:"op"`
 	Precision string  `json:"precision"`
 	MACs      int64   `json:"macs"`
-	Alone     float64 `json:"error_alone"`    // relative L2 of the outputs if it alone were quantised
-	InPlace   float64 `json:"error_in_place"` // relative L2 of what its anchor yields, all layers as chosen
+	Alone     float64 `json:"error_alone"`    // relative L2 of the outputs with only this layer quantised
+	InPlace   float64 `json:"error_in_place"` // relative L2 of its anchor's output with all layers as chosen
 	Scale     *Range  `json:"activations,omitempty"`
-	Why       string  `json:"why,omitempty"` // it stayed
+	Why       string  `json:"why,omitempty"` // it is not in the narrowest format
 
 	site passes.Site
 }
 
-// Choose finds the fastest assignment, by the target's rates, whose outputs keep the budget on the calibration inputs.
+// Choose finds the assignment of formats that is fastest by the target's rates and whose outputs stay within the budget on
+// the calibration inputs.
 func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Choice, error) {
 	sites := c.Sites()
 	kept, err := c.kept(opt.Keep, sites)
@@ -104,7 +105,7 @@ func layerChoice(s passes.Site, f Format, ladder []Format, alone map[Format]floa
 	return l
 }
 
-// kept finds the layers that --keep names: by region, or by any node of its body.
+// kept finds the layers that --keep names, either by region or by any node of its body.
 func (c *Calibration) kept(names []string, sites []passes.Site) ([]bool, error) {
 	out := make([]bool, len(sites))
 	for _, name := range names {
@@ -119,13 +120,13 @@ func (c *Calibration) kept(names []string, sites []passes.Site) ([]bool, error) 
 			for _, s := range sites {
 				known = append(known, s.Node.Name)
 			}
-			return nil, fmt.Errorf("--keep %s: no layer that can be quantised holds that node (layers: %s)", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("--keep %s: no layer that can be quantised contains that node; choose one of %s", name, strings.Join(known, ", "))
 		}
 	}
 	return out, nil
 }
 
-// unreachable says what was reached with every layer at fp16, and which outputs block.
+// unreachable is the error of a budget that even fp16 misses: what was reached, by which outputs and layers.
 func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[Format]float64) error {
 	order := make([]int, len(sites))
 	for i := range order {

@@ -8,21 +8,21 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// Calibration runs one graph of f32 regions on data.
+// Calibration fits low-precision formats to one graph of f32 regions by running it on data.
 type Calibration struct {
 	walk     *walk
 	storage  *passes.Storage
-	readers  map[string][]string // of the activations of layers that can be NVFP4, by name of the site
+	readers  map[string][]string // all layers that read the activations of a layer that can be NVFP4, by site name
 	ranges   map[*ir.Value]Range
 	progress func(string)
 	memory   *memory
 	names    []string // of the inputs, for errors
 }
 
-// Name says where the inputs come from.
+// Name gives the files that the inputs come from, for errors.
 func (c *Calibration) Name(files []string) { c.names = files }
 
-// finite refuses what no range holds: the outputs of a region on one input.
+// finite rejects NaN and infinity in the outputs of a region on one input: no scale can hold them.
 func (c *Calibration) finite(n *ir.Node, outs []*ir.Array, at int) error {
 	for k, a := range outs {
 		if x, ok := finite(a); !ok {
@@ -36,10 +36,10 @@ func (c *Calibration) finite(n *ir.Node, outs []*ir.Array, at int) error {
 	return nil
 }
 
-// New prepares a graph, which must stay as it is, and inputs.
+// New prepares a calibration of a graph on inputs. Neither may change afterwards.
 func New(g *ir.Graph, inputs []map[string]*ir.Array, progress func(string)) (*Calibration, error) {
 	if len(inputs) == 0 {
-		return nil, fmt.Errorf("no calibration inputs")
+		return nil, fmt.Errorf("no calibration inputs: give --calibrate at least one .npz file")
 	}
 	w, err := newWalk(g, inputs)
 	if err != nil {
@@ -49,7 +49,7 @@ func New(g *ir.Graph, inputs []map[string]*ir.Array, progress func(string)) (*Ca
 	return &Calibration{walk: w, storage: s, readers: blockReaders(w, s), ranges: map[*ir.Value]Range{}, progress: progress, memory: newMemory(w, false)}, nil
 }
 
-// Sites are the layers that can be quantised.
+// Sites lists the layers that can be quantised.
 func (c *Calibration) Sites() []passes.Site { return passes.Sites(c.walk.g) }
 
 func (c *Calibration) say(format string, args ...any) {

@@ -11,7 +11,7 @@ type factored struct {
 	reversed *matrix // lower, the Cholesky factor of H with rows and columns reversed: what T is made of
 }
 
-// panel is the number of columns that are factored or solved at a time; what precedes them comes in by products of blocks.
+// panel is the number of columns factored or solved at a time; earlier columns contribute through products of blocks.
 const panel = 32
 
 // batch is the number of rows that one core takes at a time.
@@ -46,7 +46,7 @@ func (h *matrix) factor() *factored {
 	return &factored{t, l}
 }
 
-// cholesky replaces the lower triangle of a matrix by its factor.
+// cholesky replaces the lower triangle of a matrix with its Cholesky factor.
 func cholesky(l *matrix) {
 	n := l.rows
 	for p := 0; p < n; p += panel {
@@ -70,8 +70,8 @@ func cholesky(l *matrix) {
 	}
 }
 
-// substitute solves L·x = b in rows lo to hi of x, in place, for the unknowns p to end: the share of those before p has
-// been subtracted.
+// substitute solves L·x = b in rows lo to hi of x, in place, for the unknowns p to end; the contribution of the earlier ones
+// has already been subtracted.
 func substitute(l, x *matrix, lo, hi, p, end int) {
 	for i := lo; i < hi; i++ {
 		row := x.row(i)
@@ -90,7 +90,7 @@ func forward(l, x *matrix, lo, hi int) {
 	}
 }
 
-// solve replaces rows lo to hi of x, each a right side b, by the solutions of H·x = b.
+// solve replaces rows lo to hi of x, each a right-hand side b, with the solutions of H·x = b.
 func (f *factored) solve(x *matrix, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		slices.Reverse(x.row(i))

@@ -13,12 +13,12 @@ import (
 // Fitted is the outcome of a fit.
 type Fitted struct {
 	Plan    *passes.Quantisation
-	Formats Assignment         // as values can be stored
-	Ranges  map[string]Range   // of what layers multiply, by name of the site
-	Local   map[string]float64 // relative L2 of what each layer's anchor yields, exact inputs against quantised ones
+	Formats Assignment         // what the plan stores, which may be wider than what was asked for
+	Ranges  map[string]Range   // of the activations that layers multiply, by site name
+	Local   map[string]float64 // relative L2 of each layer's anchor, quantised against exact
 }
 
-// fit walks the graph with all calibration inputs and quantises what the assignment says.
+// fit walks the graph with all calibration inputs and quantises each layer as assigned.
 func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
 	st := c.store(a)
 	a = st.formats
@@ -73,7 +73,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	return f, nil
 }
 
-// fitStep runs a region that is cut behind its anchor.
+// fitStep fits and runs a region that is cut behind its anchor.
 func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech Technique, st *stores, f *Fitted, exact, hat *lane, accExact []*ir.Array) ([][]*ir.Array, error) {
 	inputs := len(c.walk.inputs)
 	name := s.node.Outputs[0].Name
@@ -154,8 +154,8 @@ func low(a Assignment) bool {
 	return false
 }
 
-// shift is the mean of exact − hat for every channel, members one after another, less the part of it that chance would
-// give: inputs differ in their means, and the fewer there are, the less the mean of those means says about another input.
+// shift is the mean of exact − hat for every channel, members one after another, less the part that chance explains: means
+// vary between inputs, and the fewer inputs there are, the less their average predicts another input.
 func shift(exact, hat []*ir.Array, axis int, stacked bool) []float64 {
 	members, channels, inner := layout(exact[0].Type, axis, stacked)
 	ones := make([][]float64, len(exact)) // mean by channel of each input

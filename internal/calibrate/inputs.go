@@ -12,8 +12,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Load reads calibration inputs for a graph: .npz files, or directories of them in the order of their names. Each file
-// holds one array for every input of the graph, and nothing else but outputs recorded with them. The files are returned too.
+// Load reads calibration inputs for a graph from .npz files, or from directories of them in name order. A file holds one
+// array for each input of the graph; besides these only recorded outputs are allowed. Load also returns the files' paths.
 func Load(paths []string, g *ir.Graph) (inputs []map[string]*ir.Array, files []string, err error) {
 	for _, p := range paths {
 		info, err := os.Stat(p)
@@ -29,7 +29,7 @@ func Load(paths []string, g *ir.Graph) (inputs []map[string]*ir.Array, files []s
 			return nil, nil, fmt.Errorf("calibration: %w", err)
 		}
 		if len(found) == 0 {
-			return nil, nil, fmt.Errorf("calibration: %s holds no .npz files", p)
+			return nil, nil, fmt.Errorf("calibration: %s contains no .npz files: give a directory of numpy.savez files", p)
 		}
 		slices.Sort(found)
 		files = append(files, found...)
@@ -56,10 +56,10 @@ func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
 	for _, v := range g.Inputs {
 		a := z[v.Name]
 		if a == nil {
-			return nil, fmt.Errorf("no array for input %s %v; the file holds %s", v.Name, v.Type, strings.Join(slices.Sorted(maps.Keys(z)), ", "))
+			return nil, fmt.Errorf("no array for input %s %v; the file contains %s", v.Name, v.Type, strings.Join(slices.Sorted(maps.Keys(z)), ", "))
 		}
 		if !slices.Equal(a.Shape, v.Type.Shape) {
-			return nil, fmt.Errorf("array %s has shape %v, the input is %v", v.Name, a.Shape, v.Type)
+			return nil, fmt.Errorf("array %s has shape %v, but the input is %v", v.Name, a.Shape, v.Type)
 		}
 		data, err := a.As(v.Type.DType.String(), v.Type.Shape)
 		if err != nil {

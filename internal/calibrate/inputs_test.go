@@ -38,9 +38,9 @@ func TestCalibrationFilesAreRefusedWithAReason(t *testing.T) {
 		arrays map[string]*npy.Array
 		want   string
 	}{
-		"missing":          {map[string]*npy.Array{"a": a}, "no array for input b u8[2]; the file holds a"},
+		"missing":          {map[string]*npy.Array{"a": a}, "no array for input b u8[2]; the file contains a"},
 		"extra":            {map[string]*npy.Array{"a": a, "b": b, "c": a}, "array c is neither an input of the model (a, b) nor an output"},
-		"wrong shape":      {map[string]*npy.Array{"a": floats([]int{1, 2}, 1, 2), "b": b}, "array a has shape [1 2], the input is f32[2]"},
+		"wrong shape":      {map[string]*npy.Array{"a": floats([]int{1, 2}, 1, 2), "b": b}, "array a has shape [1 2], but the input is f32[2]"},
 		"wrong type":       {map[string]*npy.Array{"a": a, "b": a}, "array b: elements of type f32, want u8"},
 		"not a number":     {map[string]*npy.Array{"a": floats([]int{2}, 1, math.NaN()), "b": b}, "array a holds NaN"},
 		"infinite":         {map[string]*npy.Array{"a": floats([]int{2}, 1, math.Inf(-1)), "b": b}, "array a holds -Inf"},

@@ -7,7 +7,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// matrix is dense, row by row. Products are of rows with rows, so that both factors are read as they lie.
+// matrix is dense and row-major. Products multiply rows by rows, so that both factors are read in memory order.
 type matrix struct {
 	rows, cols int
 	a          []float64
@@ -18,7 +18,7 @@ func (m *matrix) row(i int) []float64     { return m.a[i*m.cols : (i+1)*m.cols :
 func (m *matrix) at(i, j int) float64     { return m.a[i*m.cols+j] }
 func (m *matrix) set(i, j int, x float64) { m.a[i*m.cols+j] = x }
 
-// chunk is how many elements of rows are multiplied at a time: those of six rows fit the first-level cache.
+// chunk is the number of elements of a row multiplied at a time: six such pieces fit the first-level cache.
 const chunk = 384
 
 // addDots adds factor·(row i of a)·(row j of b), over columns lo to hi of both, to element (i, at+j) of c, for the rows
@@ -98,7 +98,7 @@ func (m *matrix) descending() []int {
 	return order
 }
 
-// meanDiagonal is 1 for a matrix of zeros.
+// meanDiagonal is the mean of the diagonal; 1 for a matrix of zeros.
 func (m *matrix) meanDiagonal() float64 {
 	mean := 0.0
 	for i := range m.rows {

@@ -7,7 +7,7 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Slice names a range of an output.
+// Slice is a named range of an output's elements.
 type Slice struct {
 	Output string
 	Name   string // "" for the whole output
@@ -22,21 +22,21 @@ func (s Slice) String() string {
 	return s.Output + "." + s.Name
 }
 
-// Quality is how far a slice is from its reference over several inputs.
+// Quality measures how far a slice is from its reference over several inputs.
 type Quality struct {
 	Name      string  `json:"name"`
-	Cosine    float64 `json:"cosine"`              // of a whole output: the least of any input; of a slice: of all inputs together
+	Cosine    float64 `json:"cosine"`              // of a whole output: the lowest of any input; of a slice: over all inputs together
 	MaxAbs    float64 `json:"max_abs"`             //
 	RelL2     float64 `json:"rel_l2"`              // mean over the inputs
 	Explained float64 `json:"variation_explained"` // 1 − Σ‖o−r‖²/Σ‖r−r̄‖² over the inputs; 0 if there is one input
 	Elements  int     `json:"elements"`
-	Constant  bool    `json:"constant,omitempty"` // the reference does not vary over the inputs: Explained says nothing
+	Constant  bool    `json:"constant,omitempty"` // the reference does not vary over the inputs, so Explained means nothing
 }
 
-// Measure compares outputs with their reference, [input][element], by the arithmetic of runtime.Compare.
+// Measure compares outputs with their reference, both [input][element], using runtime.Compare.
 func Measure(s Slice, got, want [][]float64) (Quality, error) {
 	if len(got) != len(want) {
-		return Quality{}, fmt.Errorf("%v: %d runs, the reference has %d", s, len(got), len(want))
+		return Quality{}, fmt.Errorf("%v: %d runs, but the reference has %d", s, len(got), len(want))
 	}
 	q := Quality{Name: s.String(), Cosine: 1, Elements: s.Stop - s.Start}
 	mean := make([]float64, q.Elements)
@@ -78,7 +78,7 @@ func Measure(s Slice, got, want [][]float64) (Quality, error) {
 	return q, nil
 }
 
-// MeasureAll compares slice by slice; got and want are by name of the output.
+// MeasureAll compares slice by slice; got and want are keyed by output name.
 func MeasureAll(slices []Slice, got, want map[string][][]float64) ([]Quality, error) {
 	var out []Quality
 	for _, s := range slices {
@@ -91,7 +91,7 @@ func MeasureAll(slices []Slice, got, want map[string][][]float64) ([]Quality, er
 	return out, nil
 }
 
-// SlicesOf lists what is judged of a program: every output, each followed by its named slices.
+// SlicesOf lists what a budget applies to: every output of a program, each followed by its named slices.
 func SlicesOf(p *runtime.Program) []Slice {
 	var out []Slice
 	for _, port := range p.Outputs {
@@ -107,7 +107,7 @@ func SlicesOf(p *runtime.Program) []Slice {
 	return slices.DeleteFunc(out, func(s Slice) bool { return s.Stop <= s.Start })
 }
 
-// Below lists the slices that miss a budget.
+// Below lists the slices whose cosine is below a budget.
 func Below(q []Quality, minCosine float64) []string {
 	var out []string
 	for _, s := range q {

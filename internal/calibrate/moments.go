@@ -5,8 +5,8 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// moments are what a layer's rounding needs to know of its inputs, of one member and group: second moments about the mean
-// of what the quantised graph yields (hat), and how the exact graph's input differs from that.
+// moments are what rounding a layer needs to know about its inputs, for one member and group: second moments about the mean
+// of the quantised graph's input (hat), and how the exact graph's input differs from it.
 type moments struct {
 	n    float64 // rows that were seen
 	h    *matrix // E[x̂·x̂ᵀ]
@@ -15,7 +15,7 @@ type moments struct {
 	mean, meanMiss []float64 // of x̂ and x−x̂, about what join moves the moments to
 }
 
-// patches reads rows of what an anchor multiplies: the elements that meet one output position.
+// patches reads rows of what an anchor multiplies: the elements that contribute to one output position.
 type patches struct {
 	site      *passes.Site
 	k, groups int
@@ -23,7 +23,7 @@ type patches struct {
 	gather    func(a *ir.Array, member, group, position int, row []float64)
 }
 
-// patchesOf returns nil where the anchor's rows cannot be read one by one.
+// patchesOf returns nil if the anchor's rows cannot be read one by one.
 func patchesOf(s *passes.Site) *patches {
 	p := &patches{site: s, k: s.K, groups: 1}
 	a := s.Anchor
@@ -78,15 +78,15 @@ func (p *patches) rows(arrays int) int {
 	return min(p.positions, max(1, max(leastRows, rowsPerWeight*p.k)/arrays))
 }
 
-// columns returns rows of the arrays about their mean, transposed: k rows of one element a position, those of one array
-// together.
+// columns returns rows of the arrays less their mean, transposed: k rows with one element a position, the positions of one
+// array together.
 func (p *patches) columns(arrays []*ir.Array, member, group int) *matrix {
 	count := p.rows(len(arrays))
 	out := newMatrix(p.k, count*len(arrays))
 	each(len(arrays), func(i int) {
 		row := make([]float64, p.k)
 		for j := range count {
-			// Even steps; the offset moves with the input so that not always the same pixels are seen.
+			// Even steps; the offset moves with the input, so that inputs are not all sampled at the same pixels.
 			at := (j*p.positions/count + i*7) % p.positions
 			p.gather(arrays[i], member, group, at, row)
 			for k, x := range row {
@@ -107,11 +107,11 @@ func (p *patches) columns(arrays []*ir.Array, member, group int) *matrix {
 	return out
 }
 
-// heldOut says on which inputs a damping is tried that was fitted to the others.
+// heldOut reports whether an input is kept for trying a damping that was fitted to the others.
 func heldOut(input int) bool { return input%4 == 3 }
 
-// measure estimates the moments from what the exact and the quantised graph yield: of the inputs to which a rounding is
-// fitted when a damping is tried, of those that are held out for that, and of all. With few inputs, only of all.
+// measure estimates the moments from what the exact and the quantised graph yield, over three sets of inputs: those that a
+// rounding is fitted to while a damping is tried, those held out for the trial, and all. With few inputs only the last.
 func (p *patches) measure(exact, hat []*ir.Array, member, group int) (fitted, tried, all *moments) {
 	x, d := p.columns(hat, member, group), p.columns(exact, member, group)
 	for i, v := range x.a {

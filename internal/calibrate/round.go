@@ -9,12 +9,12 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// Technique switches what is done about rounding errors; the zero value rounds to nearest.
+// Technique selects how rounding errors are reduced; the zero value rounds to nearest.
 type Technique struct {
-	Feedback  bool // weights are rounded against the second moments of their inputs (GPTQ), then improved one by one
-	Recover   bool // weights are first moved to make up for errors of earlier layers
-	Bias      bool // the mean error of every channel is subtracted
-	BlockOnly bool // of e2m1: block scales by the greatest magnitude, not by a search
+	Feedback  bool // round weights against the second moments of their inputs (GPTQ), then improve them one by one
+	Recover   bool // first move weights so that they compensate errors of earlier layers
+	Bias      bool // subtract the mean error of every channel
+	BlockOnly bool // e2m1: take block scales from the greatest magnitude, without a search
 }
 
 // grid is how the weights of one output channel may be rounded.
@@ -34,7 +34,7 @@ type rounder struct {
 	f       *minifloat.Format
 	tech    Technique
 	w       []float64 // the exact ones
-	fake    *ir.Array // what the quantised ones stand for
+	fake    *ir.Array // the values that the quantised ones represent
 	codes   []float64
 	scales  []float64
 	blocks  *ir.Array
@@ -74,19 +74,19 @@ type rows struct{ member, first, step, count int }
 
 func (r rows) at(i int) int { return r.first + i*r.step }
 
-// dampings are what is tried to add to the second moments, as a fraction of their mean diagonal. Few inputs say little of
-// directions in which they hardly vary; a rounding that relies on those is worse on other inputs than one to nearest. The
-// recovery of earlier errors, which is a regression, is more cautious by one step.
+// dampings are the fractions of the mean diagonal that are tried as an addition to the second moments. A few inputs tell
+// little about directions in which they hardly vary; a rounding that relies on those does worse on other inputs than
+// rounding to nearest. Recovery of earlier errors is a regression and uses one step more.
 var dampings = []float64{0.016, 0.08, 0.4, 2, 10, 50}
 
 const (
-	middleDamping = 2 // where nothing can be tried, and where trials begin
-	leastTrials   = 4 // inputs from which on some can be spared to try a rounding on
+	middleDamping = 2 // where trials start, and the choice where none are possible
+	leastTrials   = 4 // with fewer inputs than this none can be held out
 	trialRows     = 32
 )
 
-// damping chooses by the error on held-out inputs of a rounding fitted to the others, of some output channels: it moves
-// from the middle while that falls.
+// damping chooses by the error, on held-out inputs, of a rounding of some output channels fitted to the others: it moves
+// away from the middle while the error falls.
 func (r *rounder) damping(all rows, fitted, tried *moments) int {
 	if tried == nil || !r.tech.Feedback && !r.tech.Recover {
 		return middleDamping
@@ -126,7 +126,7 @@ func (r *rounder) load(from []float64, of rows, lo, hi int) *matrix {
 	return w
 }
 
-// miss is the sum over output channels of the mean squared error by second moments, up to what no weights can change.
+// miss is the mean squared error by second moments, summed over output channels, less a constant that no weights change.
 func (r *rounder) miss(of rows, m *moments) float64 {
 	w, q := r.load(r.w, of, 0, of.count), r.load(r.fake.F, of, 0, of.count)
 	u, he := newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols)
@@ -141,7 +141,7 @@ func (r *rounder) miss(of rows, m *moments) float64 {
 	return 2*dot(e.a, u.a) + dot(e.a, he.a)
 }
 
-// objective is what roundings of one group are fitted to.
+// objective is what the roundings of one group minimise.
 type objective struct {
 	*moments
 	order   []int   // of the inputs, by importance
@@ -208,8 +208,7 @@ func (r *rounder) round(of rows, o *objective, damping int) {
 	})
 }
 
-// recover moves weights to where they make up for the errors of what they multiply: by the solution of
-// H·Δ = E[x̂·(x−x̂)ᵀ]·w.
+// recover moves weights so that they compensate the errors of their inputs: by the solution of H·Δ = E[x̂·(x−x̂)ᵀ]·w.
 func (f *factored) recover(o *objective, w *matrix) {
 	b, ordered := newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols)
 	addDots(b, 0, 1, w, 0, w.rows, o.miss, 0, w.cols, 0, w.cols)
@@ -236,7 +235,7 @@ func nearest(w *matrix, grids []*grid) *matrix {
 	return q
 }
 
-// feedback rounds successively: each weight makes up for what the errors of those before it did to the output (Frantar et
+// feedback rounds one weight after the other: each compensates what the earlier ones' errors did to the output (Frantar et
 // al., GPTQ, arXiv 2210.17323, as nearest-plane rounding on the factor of the damped second moments).
 func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) *matrix {
 	q, e, carry := newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols)
@@ -263,8 +262,8 @@ func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) 
 	return q
 }
 
-// improve moves single weights to another point of their grid while that lowers eᵀ·H·e, whose slope is given in the order
-// of the objective.
+// improve moves single weights to other points of their grid while that lowers eᵀ·H·e, whose slope is given in the
+// objective's order.
 func improve(w, q, slope []float64, g *grid, o *objective, added float64) {
 	for range 4 {
 		moved := false
@@ -335,8 +334,8 @@ func (r *rounder) gridOf(member, n int, w, weight []float64) *grid {
 	return g
 }
 
-// channelScales are what is tried as the scale of a channel of weights without blocks: a floating-point grid looks the same an octave
-// lower, so what matters is where in an octave the weights lie, and how much of them saturates.
+// channelScales are what is tried as the scale of a channel of weights without blocks: a floating-point grid looks the same
+// an octave lower, so what matters is where in an octave the weights lie, and how much of them saturates.
 func channelScales(top float64) (out []float64) {
 	for j := range 13 {
 		if s := float64(float32(top * math.Exp2(-float64(j)/8))); s != 0 {
@@ -383,7 +382,7 @@ func greatest(w []float64, ks []int) float64 {
 	return top
 }
 
-// layer is the result as the pass takes it.
+// layer is the result in the form that the pass takes.
 func (r *rounder) layer() passes.Layer {
 	l := passes.Layer{Scales: slices.Clone(r.scales), Weights: ir.FromFloats(ir.Type{DType: r.dtype, Shape: slices.Clone(r.site.Weights().Type.Shape)}, r.codes)}
 	if r.blocks != nil {

@@ -30,17 +30,17 @@ func sample(arrays []*ir.Array) []float64 {
 	return out
 }
 
-// Range is what an observer made of a tensor.
+// Range is the scale that an observer chose for a tensor, and how well it fits.
 type Range struct {
 	Scale    float64 `json:"scale"`
-	Observer string  `json:"observer"`  // max, percentile or mse
+	Observer string  `json:"observer"`  // that suggested it: max, percentile or mse
 	Error    float64 `json:"error"`     // relative L2 of rounding a sample with it
 	Max      float64 `json:"max"`       // greatest magnitude
-	Fraction float64 `json:"saturated"` // share of the sample that saturates
+	Fraction float64 `json:"saturated"` // fraction of the sample that saturates
 }
 
-// observe chooses the scale at which a format holds a tensor with the least squared error, among those that the greatest
-// magnitude, percentiles and a search for the least error suggest. A tensor of zeros has scale 1.
+// observe chooses the scale with which a format represents a tensor at the least squared error, among those suggested by the
+// greatest magnitude, by percentiles and by a search. A tensor of zeros has scale 1.
 func observe(arrays []*ir.Array, f *minifloat.Format) Range {
 	xs := sample(arrays)
 	top := 0.0
@@ -97,7 +97,7 @@ func roundingError(xs []float64, scale float64, f *minifloat.Format) float64 {
 	return math.Sqrt(sum / norm)
 }
 
-// stored is an array as a kernel stores and reads it: times 1/scale, rounded, times scale.
+// stored is an array after a kernel has stored and loaded it: multiplied by 1/scale, rounded, multiplied by scale.
 func stored(a *ir.Array, f *minifloat.Format, scale float64) *ir.Array {
 	inverse := float64(float32(1 / scale))
 	scale = float64(float32(scale))
@@ -110,8 +110,8 @@ func stored(a *ir.Array, f *minifloat.Format, scale float64) *ir.Array {
 	return out
 }
 
-// observeBlocks chooses the scale of NVFP4 blocks: with it the greatest block scale is the greatest e4m3 number, or, where
-// that rounds better, past it or below it.
+// observeBlocks chooses the scale of NVFP4 blocks: the one with which the greatest block scale is the greatest e4m3 number,
+// or one above or below it if that rounds better.
 func observeBlocks(arrays []*ir.Array) Range {
 	best := Range{Scale: 1, Observer: "max", Error: math.Inf(1)}
 	for _, a := range arrays {
@@ -168,7 +168,7 @@ func sampleBlocks(arrays []*ir.Array) []float64 {
 	return out
 }
 
-// storedBlocks is an array as kernels store it in blocks and multiply it.
+// storedBlocks is an array after kernels have stored it in blocks and loaded it to multiply.
 func storedBlocks(a *ir.Array, scale float64) *ir.Array {
 	out := &ir.Array{Type: a.Type, F: make([]float64, len(a.F))}
 	spread(len(a.F)/ir.NVFP4Block, func(lo, hi int) {

@@ -8,11 +8,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// GeneratedInputs is how many inputs Generate makes where a command has none to calibrate on.
+// GeneratedInputs is the number of inputs to generate where the user gives none.
 const GeneratedInputs = 8
 
-// Generate makes deterministic inputs in natural ranges: 8-bit images show a road-like scene, seen as channels of half its
-// size where there are many; floats are normal with deviation 1; other integers and bools are 0 or 1.
+// Generate makes deterministic inputs in natural ranges: 8-bit images show a road-like scene (with six or more channels, in
+// openpilot's layout); floats are normal with standard deviation 1; other integers and bools are 0 or 1.
 func Generate(g *ir.Graph, count int) []map[string]*ir.Array {
 	out := make([]map[string]*ir.Array, count)
 	for i := range out {
@@ -40,7 +40,7 @@ func Generate(g *ir.Graph, count int) []map[string]*ir.Array {
 	return out
 }
 
-// normal is near enough a normal number: a sum of twelve uniform ones needs no logarithm, which differs by machine.
+// normal is approximately normal: a sum of twelve uniform numbers needs no logarithm, which differs between machines.
 func normal(rng *rand.Rand) float64 {
 	x := -6.0
 	for range 12 {

@@ -14,15 +14,15 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// blockWidth is the K from which on a layer's operands are worth 4 bits.
+// blockWidth is the smallest K at which 4-bit operands pay off.
 const blockWidth = 64
 
-// blockChannels is K of a block-scaled mma: what divides the channels of activations that are worth 4 bits. Of others the
-// scales are read singly, which costs more than the bytes save (docs/measurements.md).
+// blockChannels is K of a block-scaled mma. Activations pay off in 4 bits only if their channels are a multiple of it: else
+// scales are read one by one, which costs more than the bytes saved (docs/measurements.md).
 const blockChannels = 64
 
-// ladder lists the formats of a layer from the narrowest to Half. Of the two of NVFP4 both have the weights; the narrower
-// activations are taken where that is faster, not where the weights' traffic bounds the layer.
+// ladder lists the formats of a layer from the narrowest to Half. Both formats of NVFP4 narrow the weights; the one that
+// narrows activations too is listed only where it is faster, which it is not where traffic of weights bounds the layer.
 func (c *Calibration) ladder(opt Options, s *passes.Site) []Format {
 	p, err := precision.Lookup(opt.Precision)
 	if err != nil {
@@ -78,8 +78,8 @@ func (f Format) bytes(s *passes.Site) int {
 	return size + 4*channels
 }
 
-// micros predicts the time of a layer: its weights from DRAM, its activations from L2 or its arithmetic, whichever takes
-// longest.
+// micros predicts a layer's time in microseconds: reading weights from DRAM, reading activations from L2 or arithmetic,
+// whichever takes longest.
 func (f Format) micros(s *passes.Site, t *target.Target) float64 {
 	bits := float64(f.Activations.Format().Bits())
 	if f.Activations == ir.Float4E2M1 {
@@ -93,10 +93,10 @@ func (f Format) micros(s *passes.Site, t *target.Target) float64 {
 type demotion struct {
 	layer int
 	to    Format
-	worth float64 // squared error saved for a microsecond lost
+	worth float64 // squared error saved for each microsecond lost
 }
 
-// demotions orders every step down a ladder by what it saves in error for the time that it costs.
+// demotions orders every step along the ladders by the error that it saves for the time that it costs.
 func demotions(sites []passes.Site, ladders [][]Format, alone []map[Format]float64, t *target.Target) []demotion {
 	var out []demotion
 	for i := range sites {
@@ -113,9 +113,9 @@ func demotions(sites []passes.Site, ladders [][]Format, alone []map[Format]float
 	return out
 }
 
-// search looks for the fewest demotions, in the order of their worth, that keep a budget. Every candidate is fitted anew,
-// becomes a program and is measured; which is tried next follows from errors alone, whose squares are taken to add up, to
-// a multiple that the measurements tell.
+// search looks for the fewest demotions, in order of their worth, that meet a budget. Every candidate is fitted again,
+// compiled and measured. The next candidate is guessed from the layers' errors alone: their squares are assumed to add up,
+// times a factor that the measurements give.
 type search struct {
 	start  Assignment
 	sites  []passes.Site
@@ -188,15 +188,15 @@ func (s *search) error(count int) float64 {
 	return sum
 }
 
-// learn takes 1 − cosine as measured after some demotions.
+// learn updates the factor from 1 − cosine as measured after some demotions.
 func (s *search) learn(count int, measured float64) {
 	if e := s.error(count); e > 0 && measured > 0 {
 		s.multiple = measured / e
 	}
 }
 
-// next is the number of demotions to try between those that missed and those that met: the fewest that ought to do, and
-// the middle every third time, since errors alone may mislead.
+// next is the number of demotions to try between those that missed the budget and those that met it: the fewest that
+// should suffice, and every third time the middle, since errors alone may mislead.
 func (s *search) next(try int) int {
 	if try%3 == 2 {
 		return (s.miss + s.meet + 1) / 2
@@ -208,7 +208,7 @@ func (s *search) next(try int) int {
 	return min(at, s.meet-1)
 }
 
-// margin is the share of the budget that a guess may use.
+// margin is the fraction of the budget that a guess may use.
 const margin = 0.95
 
 func least(q []Quality) float64 {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// spread calls f on ranges that cover n, on all cores; ranges of fewer than 256 are not split.
+// spread calls f on ranges that cover n, on all cores, of at least 256 where n has as many.
 func spread(n int, f func(lo, hi int)) {
 	parts := max(1, min(runtime.GOMAXPROCS(0), (n+255)/256))
 	each(parts, func(p int) { f(n*p/parts, n*(p+1)/parts) })

@@ -23,7 +23,7 @@ var (
 	NVFP4W = Format{ir.Float4E2M1, ir.Float16}    // weights only
 )
 
-// formatOf is a row of the table of precisions; its element types are the IR's.
+// formatOf converts a row of the table of precisions to the IR's element types.
 func formatOf(l precision.Layer) Format {
 	w, _ := ir.ParseDType(l.Weights)
 	a, _ := ir.ParseDType(l.Activations)
@@ -40,21 +40,21 @@ func (f Format) String() string {
 	return fmt.Sprintf("%s weights, %s activations", f.Weights, f.Activations)
 }
 
-// Assignment gives layers, by name of the site, a format; the others are Half.
+// Assignment maps layers, by site name, to formats; layers not listed are Half.
 type Assignment map[string]Format
 
-// stores says what becomes of the values between regions.
+// stores says how the values between regions are stored.
 type stores struct {
 	group   func(v *ir.Value) *ir.Value
 	half    map[*ir.Value]bool // stored in 16 bits
 	byte1   map[*ir.Value]bool // groups stored as e4m3
 	blocks  map[*ir.Value]bool // groups stored as NVFP4
-	read    map[string]bool    // sites that round what they read to e4m3
-	formats Assignment         // as wanted, but for layers whose activations cannot be NVFP4: of them only the weights are
+	read    map[string]bool    // sites that round their activations to e4m3 as they read them
+	formats Assignment         // as asked for; layers whose activations cannot be NVFP4 have NVFP4 weights only
 }
 
-// store decides which values travel as one byte or as blocks: those that only layers of that format multiply and nothing
-// else needs.
+// store decides which values are stored as one byte or in blocks: those that only layers of that format multiply and
+// nothing else reads.
 func (c *Calibration) store(a Assignment) *stores {
 	s := c.storage
 	out := &stores{group: s.Group, half: map[*ir.Value]bool{}, byte1: map[*ir.Value]bool{}, blocks: map[*ir.Value]bool{}, read: map[string]bool{}, formats: c.blocks(a)}
@@ -104,7 +104,7 @@ func (c *Calibration) store(a Assignment) *stores {
 	return out
 }
 
-// blocks is the assignment in which layers multiply NVFP4 activations only where all readers of these do.
+// blocks is the assignment in which layers multiply NVFP4 activations only if all readers of those activations do.
 func (c *Calibration) blocks(a Assignment) Assignment {
 	out := Assignment{}
 	for name, f := range a {
@@ -133,7 +133,7 @@ func blockReaders(w *walk, s *passes.Storage) map[string][]string {
 		}
 		sites, err := s.BlockReaders(st.node.Outputs[0])
 		if err != nil {
-			continue // it travels in 16 bits
+			continue // it stays in 16 bits
 		}
 		var names []string
 		for _, r := range sites {

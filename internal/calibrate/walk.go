@@ -68,7 +68,7 @@ func from(n *ir.Node, v, outer *ir.Value) (*ir.Node, error) {
 	return ir.NewGraph("").RegionNode(n.Name, r, append(slices.Clone(n.Inputs), outer)...)
 }
 
-// lane holds the values of one evaluation of the graph on every input.
+// lane holds the values of one version of the graph, exact or quantised, on every input.
 type lane struct {
 	values map[*ir.Value][]*ir.Array
 	consts map[*ir.Value]*ir.Array
@@ -193,17 +193,17 @@ func finite(a *ir.Array) (float64, bool) {
 	return 0, true
 }
 
-// recalled bounds the bytes of exact values that are kept between fits.
+// recalled is the most bytes of exact values to keep between fits.
 const recalled = 4 << 30
 
-// memory holds what the exact graph computes, of the first inputs: every fit needs it, and what disturbs the first one.
+// memory keeps what the exact graph computes on the first inputs: every fit needs it, and so does alone for the first input.
 type memory struct {
 	inputs int
 	acc    [][]*ir.Array   // by step: the anchor's output
 	outs   [][][]*ir.Array // by step and input
 }
 
-// newMemory keeps all inputs if several fits are to come and that is not too much, else the first.
+// newMemory keeps all inputs if several fits follow and they fit into recalled, else only the first.
 func newMemory(w *walk, several bool) *memory {
 	m := &memory{1, make([][]*ir.Array, len(w.steps)), make([][][]*ir.Array, len(w.steps))}
 	bytes := 0

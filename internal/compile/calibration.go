@@ -17,16 +17,16 @@ type Accuracy struct {
 	Layers    []calibrate.LayerChoice // of precisions that calibrate
 	Slices    []calibrate.Quality     // of the first target's program
 	Others    []Measured              // of the other targets' programs
-	Inputs    int                     // that it was measured on, and calibrated
-	Generated bool                    // those inputs were made up
+	Inputs    int                     // number of inputs that it was calibrated and measured on
+	Generated bool                    // those inputs were generated, not given
 	MinCosine float64
 }
 
 // defaultMinCosine is the accuracy budget of precisions that calibrate, where none is given.
 const defaultMinCosine = 0.999
 
-// Budget is the Options.MinCosine of a precision for what the command line says, nil if nothing. By default only those that
-// are calibrated have a budget.
+// Budget is Options.MinCosine for a precision and what the command line gives, nil if nothing. By default only precisions
+// that calibrate have a budget.
 func Budget(name string, given *float64) float64 {
 	switch {
 	case given != nil:
@@ -37,15 +37,15 @@ func Budget(name string, given *float64) float64 {
 	return 0
 }
 
-// fewInputs is the number of calibration inputs below which accuracy measured on them does not generalise: of the small
-// vision model calibrated on 4, cosine 0.9992 on these was 0.953 on another, on 8 it was 0.99985 and 0.99983.
+// fewInputs is the number of calibration inputs below which accuracy measured on them does not generalise: the small vision
+// model calibrated on 4 inputs had cosine 0.9992 on them and 0.953 on another; calibrated on 8, 0.99985 and 0.99983.
 const fewInputs = 8
 
-// storePass is the pass that stores values and weights as a calibration chose.
+// storePass is the pass that applies the formats that a calibration chose.
 const storePass = "narrow"
 
-// calibration is the stage in front of the pass that stores. It owns what a trial takes: the graph of f32 regions, the passes
-// that are left, and the data to measure programs on.
+// calibration is the stage before storePass. It owns what a trial needs: the graph of f32 regions, the remaining passes, and
+// the data to measure programs on.
 type calibration struct {
 	*yardstick
 	program runtime.Program // without variants
@@ -64,7 +64,7 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 	return c.Choose(ctx, s, calibrate.Options{Precision: opt.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Target: s.context.Target, Technique: calibrate.Best})
 }
 
-// Measure is calibrate.Trial: the plan becomes a program, without a cubin, and runs.
+// Measure implements calibrate.Trial: it compiles the plan, without a cubin, and runs the program.
 func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation) ([]calibrate.Quality, error) {
 	g, pc := s.graph.Clone(), s.context
 	pc.Quantisation = plan
@@ -82,20 +82,20 @@ func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation) ([
 	return s.measure(ctx, &p, pc.Target.Name)
 }
 
-// warnIgnored warns of options that a precision has no use for.
+// warnIgnored warns about options that have no effect in the chosen precision.
 func (opt *Options) warnIgnored() {
 	if precision.Calibrates(opt.Precision) {
 		return
 	}
 	if len(opt.Keep) > 0 {
-		opt.warn("--keep changes nothing in %s: it concerns --precision %s", opt.Precision, precision.Calibrating())
+		opt.warn("--keep has no effect in %s: use it with --precision %s", opt.Precision, precision.Calibrating())
 	}
 	if len(opt.Calibrate) > 0 && opt.MinCosine <= 0 {
-		opt.warn("--calibrate changes nothing in %s without --min-cosine: only --precision %s are calibrated", opt.Precision, precision.Calibrating())
+		opt.warn("--calibrate has no effect in %s without --min-cosine: only --precision %s are calibrated", opt.Precision, precision.Calibrating())
 	}
 }
 
-// warn passes a warning on.
+// warn reports a warning, if anybody listens.
 func (opt *Options) warn(format string, args ...any) {
 	if opt.Warn != nil {
 		opt.Warn(fmt.Sprintf(format, args...))

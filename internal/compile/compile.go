@@ -1,4 +1,4 @@
-// Package compile is the whole way as one call: an ONNX model to a runtime.Program.
+// Package compile turns an ONNX model into a runtime.Program in one call.
 package compile
 
 import (
@@ -35,16 +35,16 @@ type Options struct {
 	// fastest program within it, 0 quantising all; other precisions are checked if it is not 0.
 	MinCosine float64
 	Calibrate []string          // .npz files and directories of them; none: generated inputs
-	Generated int               // so many of them; 0: calibrate.GeneratedInputs
+	Generated int               // number of generated inputs; 0: calibrate.GeneratedInputs
 	Keep      []string          // of precisions that calibrate: nodes whose layers stay at fp16
-	Slices    []calibrate.Slice // of the outputs; Compile adds those that the model's metadata names
+	Slices    []calibrate.Slice // named parts of the outputs; if nil, Compile takes those of the model's metadata
 	Warn      func(string)
 
 	Observe  func(pass string, g *ir.Graph) // after each pass, of the first target
 	Progress func(stage string)
 }
 
-// Result is a compiled program and what is worth saying about it.
+// Result is a compiled program and what a report says about it.
 type Result struct {
 	Program   *runtime.Program
 	Source    *ir.Graph // as imported
@@ -54,7 +54,7 @@ type Result struct {
 	Compile   time.Duration // without ptxas
 	Ptxas     time.Duration
 
-	regions []*ir.Node // that the launches of the first target compute
+	regions []*ir.Node // one for each launch of the first target; nil for a copy
 	path    string
 	opt     Options
 }
@@ -99,10 +99,10 @@ func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result,
 	return r, nil
 }
 
-// targets looks the targets up, and warns of what one cannot do of the precision.
+// targets looks up the targets and warns where one lacks arithmetic of the precision.
 func (opt *Options) targets() ([]*target.Target, error) {
 	if len(opt.Targets) == 0 {
-		return nil, fmt.Errorf("no target: want one or more of %s", strings.Join(target.Names(), ", "))
+		return nil, fmt.Errorf("no target: choose one or more of %s", strings.Join(target.Names(), ", "))
 	}
 	p, err := precision.Lookup(opt.Precision)
 	if err != nil {
@@ -111,7 +111,7 @@ func (opt *Options) targets() ([]*target.Target, error) {
 	var out []*target.Target
 	for i, name := range opt.Targets {
 		if slices.Contains(opt.Targets[:i], name) {
-			return nil, fmt.Errorf("target %s is given twice", name)
+			return nil, fmt.Errorf("target %s is given twice: name it once", name)
 		}
 		t, err := target.Lookup(name)
 		if err != nil {
@@ -134,8 +134,8 @@ func (opt *Options) progress(format string, args ...any) {
 // families are the kernel families of every program.
 var families = codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyLoop: loop.Lower}
 
-// compile is the way of every target: the passes up to the one that stores, calibration in front of it, the other passes,
-// kernels. All targets share what the first one's calibration chose.
+// compile compiles for every target: the passes before storePass, calibration, the other passes, kernels. All targets share
+// the choice of the first one's calibration.
 func (r *Result) compile(ctx context.Context, targets []*target.Target) error {
 	opt := &r.opt
 	front, rest, err := opt.pipeline()
@@ -189,7 +189,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) error {
 	return r.judge(ctx, data)
 }
 
-// pipeline lists the passes up to the one that stores, and the rest.
+// pipeline splits the passes into those before storePass and the rest.
 func (opt *Options) pipeline() (front, rest []string, err error) {
 	names := opt.Passes
 	if names == nil {
@@ -199,7 +199,7 @@ func (opt *Options) pipeline() (front, rest []string, err error) {
 	}
 	at := slices.Index(names, storePass)
 	if at < 0 && precision.Calibrates(opt.Precision) {
-		return nil, nil, fmt.Errorf("--precision %s needs the pass %s", opt.Precision, storePass)
+		return nil, nil, fmt.Errorf("--precision %s needs the pass %s: add it to --passes", opt.Precision, storePass)
 	}
 	if at < 0 {
 		at = len(names)
@@ -229,7 +229,7 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w 
 	return nil
 }
 
-// assemble adds the cubin and what ptxas says of each kernel.
+// assemble adds the cubin, and the registers and spills that ptxas reports for each kernel.
 func assemble(ctx context.Context, tool *ptxas.Tool, t *target.Target, v *runtime.Variant) error {
 	out, err := tool.Assemble(ctx, v.PTX, t.Name)
 	if err != nil {
@@ -248,7 +248,8 @@ func assemble(ctx context.Context, tool *ptxas.Tool, t *target.Target, v *runtim
 	return nil
 }
 
-// entries is what a model's program does: a run. An input state_X is kept on the device, and next_state_X is its new value.
+// entries lists the entries of a model's program, which is only run. Input state_X stays on the device; output next_state_X
+// is its new value.
 func entries(g *ir.Graph) []codegen.Entry {
 	run := codegen.Entry{Name: "run", Graph: g}
 	for _, in := range g.Inputs {
@@ -286,7 +287,7 @@ func port(v *ir.Value) runtime.Port {
 	return runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: append([]int{}, v.Type.Shape...)}
 }
 
-// namedSlices are the parts that the model's metadata describes of the output called outputs, else of the first.
+// namedSlices lists the parts of the output called outputs, or else of the first one, that the model's metadata names.
 func namedSlices(m *onnx.Model, g *ir.Graph) ([]calibrate.Slice, error) {
 	if len(g.Outputs) == 0 {
 		return nil, nil

@@ -36,9 +36,9 @@ func Inputs(g *ir.Graph) map[string]*ir.Array {
 	return out
 }
 
-// Golden records a run on Inputs for the test of the generated package: what the imported graph gives in float64. Of fp8
-// and nvfp4 it is what the final graph gives, and besides what the program itself gives on the CPU device: there a run must
-// give it again to the bit, where the bounds, which allow what quantisation costs, would not show a kernel that is wrong.
+// Golden records a run on Inputs for the test of the generated package: the outputs of the imported graph in float64. In fp8
+// and nvfp4 these are the final graph's, and the program's own outputs on the CPU device are recorded too: a run there must
+// repeat them bit for bit, since the bounds, which allow for quantisation, might not reveal a wrong kernel.
 func (r *Result) Golden(ctx context.Context) (*gopkg.Golden, error) {
 	fail := func(err error) (*gopkg.Golden, error) {
 		return nil, fmt.Errorf("%s: golden run, for the package's test: %w", r.Program.Model, err)
@@ -76,23 +76,23 @@ func (r *Result) Golden(ctx context.Context) (*gopkg.Golden, error) {
 	return g, nil
 }
 
-// widen widens the bounds of a quantised program to what quantisation itself costs on the golden inputs: a sum in another
-// order moves a few numbers to the neighbouring code, and the layers behind carry that on as they carry on the rounding.
+// widen widens the bounds of a quantised program to what quantisation itself costs on the golden inputs: summing in another
+// order moves a few numbers to a neighbouring code, and later layers propagate that as they propagate the rounding.
 func widen(g *gopkg.Golden, final, exact map[string]*ir.Array) error {
 	for name, want := range exact {
 		m, err := runtime.Compare(final[name].Floats(), want.Floats(), 0, 0)
 		if err != nil {
 			return fmt.Errorf("output %q: %w", name, err)
 		}
-		// In round figures, which do not depend on how a processor adds.
+		// Round figures do not depend on the order in which a processor adds.
 		g.RelL2 = math.Max(g.RelL2, math.Ceil(m.RelL2*1e3)/1e3)
 		g.MinCosine = math.Min(g.MinCosine, math.Floor(m.Cosine*1e4)/1e4)
 	}
 	return nil
 }
 
-// record runs the program of the first target on the CPU device, keeps its outputs, and holds them against the golden ones:
-// no package is written whose own test fails.
+// record runs the first target's program on the CPU device, keeps its outputs, and checks them against the golden ones: no
+// package is written whose own test would fail.
 func (r *Result) record(ctx context.Context, g *gopkg.Golden, in map[string]*ir.Array) error {
 	g.Program = map[string][]byte{}
 	return runEach(ctx, r.Program, r.Program.Variants[0].Target, []map[string]*ir.Array{in}, func(s *runtime.Session) error {
@@ -107,7 +107,7 @@ func (r *Result) record(ctx context.Context, g *gopkg.Golden, in map[string]*ir.
 				return fmt.Errorf("output %q: %w", q.Name, err)
 			}
 			if m.Cosine < g.MinCosine || m.RelL2 > g.RelL2 {
-				return fmt.Errorf("output %q of the program is further from its graph than quantisation explains (cosine %.6f, want %g; relative L2 %.3g, want %g): a fault of the compiler, please report it; --precision fp16 is not concerned",
+				return fmt.Errorf("output %q of the program differs from its graph by more than quantisation explains (cosine %.6f, want %g; relative L2 %.3g, want %g): this is a bug in the compiler, please report it; --precision fp16 is not affected",
 					q.Name, m.Cosine, g.MinCosine, m.RelL2, g.RelL2)
 			}
 		}

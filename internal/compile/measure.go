@@ -13,20 +13,20 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Measured is the accuracy of one target's variant of the program on the calibration inputs, run by the CPU device, against
-// the float64 evaluation of the file.
+// Measured is the accuracy of one target's variant of the program: run on the calibration inputs by the CPU device, compared
+// with the float64 evaluation of the file.
 type Measured struct {
 	Target string              `json:"target"`
 	Slices []calibrate.Quality `json:"slices"`
 }
 
-// yardstick is what programs are measured on: inputs, and what the file yields for them in float64.
+// yardstick is what programs are measured against: inputs, and the file's outputs for them in float64.
 type yardstick struct {
 	source    *ir.Graph
 	slices    []calibrate.Slice // named parts of the outputs
 	inputs    []map[string]*ir.Array
 	files     []string               // of the inputs
-	generated bool                   // the inputs were made up
+	generated bool                   // the inputs were generated
 	exact     map[string][][]float64 // by output, [input][element]; nil: not evaluated yet
 	progress  func(format string, args ...any)
 }
@@ -37,7 +37,7 @@ func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
 	if y.generated {
 		y.inputs = calibrate.Generate(source, cmp.Or(opt.Generated, calibrate.GeneratedInputs))
 		if precision.Calibrates(opt.Precision) {
-			opt.warn("no --calibrate: activations are scaled on %d generated inputs, not on the model's own data; accuracy on real inputs may be far lower", len(y.inputs))
+			opt.warn("no --calibrate: activation scales come from %d generated inputs, not from the model's own data; accuracy on real inputs may be far lower", len(y.inputs))
 		} else {
 			opt.warn("no --calibrate: --min-cosine is checked on %d generated inputs, not on the model's own data", len(y.inputs))
 		}
@@ -48,7 +48,7 @@ func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
 		return nil, err
 	}
 	if precision.Calibrates(opt.Precision) && len(y.inputs) < fewInputs {
-		opt.warn("%d calibration inputs are few: weights are fitted to them, so that the accuracy measured on them flatters; give %d or more", len(y.inputs), fewInputs)
+		opt.warn("few calibration inputs (%d): weights are fitted to them, so the accuracy measured on them is optimistic; give %d or more", len(y.inputs), fewInputs)
 	}
 	return y, nil
 }
@@ -143,14 +143,14 @@ func (r *Result) judge(ctx context.Context, y *yardstick) error {
 			return fmt.Errorf("for %s the outputs miss --min-cosine %g in %s, on %d inputs: %s; %s",
 				v.Target, opt.MinCosine, opt.Precision, len(y.inputs), strings.Join(low, ", "), wider(opt.Precision))
 		default:
-			opt.warn("for %s the outputs miss --min-cosine %g, which %s meets: %s; compile for it alone, so that the search is for it",
+			opt.warn("for %s the outputs miss --min-cosine %g, which %s meets: %s; compile for that target alone to search for its own choice",
 				v.Target, opt.MinCosine, r.Program.Variants[0].Target, strings.Join(low, ", "))
 		}
 	}
 	return nil
 }
 
-// wider is the remedy where a program misses its budget.
+// wider is the remedy for a program that misses its budget.
 func wider(name string) string {
 	if more := precision.Wider(name); more != "" {
 		return fmt.Sprintf("compile with --precision %s, or a lower --min-cosine", more)

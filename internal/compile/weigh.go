@@ -9,21 +9,20 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Weight is what a layer's launch keeps of its weights in the weights file: packed and padded, with the scales of blocks and
-// of channels.
+// Weight is the size of a layer's weights in the weights file: packed and padded, with the scales of blocks and channels.
 type Weight struct {
 	Launch    int `json:"launch"` // of the program's entry run
 	Bytes     int `json:"bytes"`
 	HalfBytes int `json:"fp16_bytes"` // of the same file in fp16
 }
 
-// Half compiles the same file in fp16 for the first target, to compare with.
+// Half compiles the same file in fp16 for the first target, for comparison.
 func (r *Result) Half(ctx context.Context) (*Result, error) {
 	r.opt.progress("the same in fp16")
 	return Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Passes: r.opt.Passes, Assembler: r.opt.Assembler})
 }
 
-// Weigh finds the launch and the weights of each of Accuracy's layers, here and in what Half returned.
+// Weigh finds the launch and the weights of each layer of Accuracy, here and in the result of Half.
 func (r *Result) Weigh(half *Result) []Weight {
 	now, then := r.weights(), half.weights()
 	take := func(of map[string][]Weight, name string) (w Weight) {
@@ -53,7 +52,7 @@ func (r *Result) weights() map[string][]Weight {
 	return out
 }
 
-// constants are the bytes of the weights blob that a launch reads, with what pads them to the alignment of a buffer.
+// constants is the number of bytes that a launch reads of the weights blob, each buffer padded to its alignment.
 func constants(v *runtime.Variant, l *runtime.Launch) int {
 	sum := 0
 	var seen []int
@@ -68,7 +67,7 @@ func constants(v *runtime.Variant, l *runtime.Launch) int {
 	return sum
 }
 
-// biases are the bytes of a region's constants that are the same in any precision: all operands but the weights.
+// biases is the number of bytes of a region's constants that are the same in every precision: all but the weights.
 func biases(n *ir.Node) int {
 	sum := 0
 	for i, o := range n.Region.Operands {

@@ -1,5 +1,5 @@
-// Package cost estimates what a launch takes on a target: the constants and the one function by which kernel families
-// choose schedules and internal/profile predicts. A family describes a candidate, and a profile what it counted, as Work.
+// Package cost estimates how long a launch takes on a target. Kernel families choose schedules and internal/profile predicts
+// with its one function and its constants: a family describes a candidate as Work, a profile what it counted.
 //
 // # The model
 //
@@ -16,15 +16,15 @@
 //	latency  waves · (start of a block + round trips to memory + atomics + barriers)
 //	gap      cost of a graph node
 //
-// A trip takes the longer, the more of what it fetches comes from DRAM. The time is
+// A trip takes longer the more of its data comes from DRAM. The time is
 //
 //	gap + max(tensor, issue, L1, L2, DRAM, latency) + a share of their sum that is exposed + tail
 //
-// A block that computes on one chunk while the next ones travel is pipelined: inside the multiprocessor such a launch takes
+// A block that computes on one chunk while it fetches the next ones is pipelined: inside the multiprocessor its launch takes
 //
 //	waves · (start + first chunk's trip + chunks · (max(tensor, issue, L1, trip / chunks under way) + turn))
 //
-// which takes the place of tensor, issue, L1 and latency, every wave counted whole.
+// instead of tensor, issue, L1 and latency; every wave counts as a full one.
 //
 // Lanes a clock are those of the CUDA C++ Programming Guide, "Arithmetic instructions"; rates are the target's; the other
 // constants are round figures of published microbenchmarks. The model ranks schedules and names what bounds a launch; it
@@ -33,31 +33,31 @@ package cost
 
 import "github.com/spark-compile/spark-compile/internal/target"
 
-// Constants are what the model takes of a machine beside its target's row: plain data, so that figures measured on one
+// Constants describe a machine to the model, beyond its target's row. They are plain data, so that figures measured on one
 // machine can replace them.
 type Constants struct {
 	MemoryLatencyUS float64 `json:"memory_latency_us"` // of a load that DRAM serves
 	CacheLatencyUS  float64 `json:"cache_latency_us"`  // of one that L2 serves
 	AtomicUS        float64 `json:"atomic_us"`         // of an atomic and the barrier behind it
-	TicketUS        float64 `json:"ticket_us"`         // the same with a fence, and what the last block waits for
+	TicketUS        float64 `json:"ticket_us"`         // the same with a fence, and the wait of the last block
 	StartUS         float64 `json:"start_us"`          // of a block: parameters, coordinates
 	TurnUS          float64 `json:"turn_us"`           // barrier, addresses and branch of a chunk
-	FinishUS        float64 `json:"finish_us"`         // of an element that a thread finishes
+	FinishUS        float64 `json:"finish_us"`         // for each output element that a thread finishes
 	BarrierClocks   float64 `json:"barrier_clocks"`
 	Schedulers      float64 `json:"schedulers"`      // of a multiprocessor: warp instructions a clock
 	AloneIssue      float64 `json:"alone_issue"`     // warp instructions a clock of a warp by itself
 	BusyWarps       float64 `json:"busy_warps"`      // warps that fill the tensor pipes
-	LoadsAtATime    float64 `json:"loads_at_a_time"` // plain loads of a thread under way together
+	LoadsAtATime    float64 `json:"loads_at_a_time"` // plain loads of a thread in flight together
 	Wavefront       float64 `json:"wavefront_bytes"` // bytes that shared memory yields in a clock
 	L2BytesClock    float64 `json:"l2_bytes_clock"`  // bytes that a multiprocessor reads from L2 in a clock
 	Hidden          float64 `json:"hidden"`          // share of a pipelined trip that other blocks hide
-	Exposed         float64 `json:"exposed"`         // share of a term that does not hide behind the longest
-	ExposedAlone    float64 `json:"exposed_alone"`   // the same where a block is by itself, whose phases follow each other
+	Exposed         float64 `json:"exposed"`         // share of a term that the longest one does not hide
+	ExposedAlone    float64 `json:"exposed_alone"`   // the same for a block alone on its multiprocessor, whose phases do not overlap
 	Idle            float64 `json:"idle"`            // factor where multiprocessors have no block: unmodelled effects favour more blocks
 	Unfilled        float64 `json:"unfilled"`        // how much longer a contraction may take to fill every multiprocessor
 }
 
-// published serves every target: no two differ by more than the figures' own spread.
+// published serves every target: targets differ by less than the published figures do among themselves.
 var published = Constants{MemoryLatencyUS: 0.7, CacheLatencyUS: 0.25, AtomicUS: 0.7, TicketUS: 1.2, StartUS: 0.3, TurnUS: 0.03, FinishUS: 0.004,
 	BarrierClocks: 30, Schedulers: 4, AloneIssue: 0.4, BusyWarps: 8, LoadsAtATime: 8, Wavefront: 128, L2BytesClock: 64, Hidden: 0.5,
 	Exposed: 0.1, ExposedAlone: 0.2, Idle: 1.2, Unfilled: 1.3}
@@ -77,7 +77,7 @@ type Products struct {
 	MACs float64
 }
 
-// Work is what a launch does. Amounts are of the whole launch, except those that say a block.
+// Work is what a launch does. Amounts are for the whole launch unless they say of a block.
 type Work struct {
 	Blocks, Warps int // Warps of a block
 	Resident      int // blocks that a multiprocessor can hold
@@ -88,16 +88,16 @@ type Work struct {
 	Wavefronts                           float64    // clocks of shared memory and of the first-level cache
 	L2Bytes, DRAMBytes                   float64
 
-	Trips    float64 // round trips to memory of a block, one behind the other
-	Far      float64 // share of what trips fetch that DRAM serves
+	Trips    float64 // of a block: round trips to memory, one after the other
+	Far      float64 // share of the trips' data that DRAM serves
 	Atomics  float64 // of a block
 	Barriers float64 // of a block
 
-	Chunks int // of a block that is pipelined; 0: it is not
-	Ahead  int // chunks that are under way while one is computed on
+	Chunks int // of a pipelined block; 0: not pipelined
+	Ahead  int // chunks in flight while one is computed on
 
-	TailUS  float64 // behind everything else
-	Counted bool    // not a plan but what was executed, instruction by instruction: nothing more is taken to be exposed
+	TailUS  float64 // after everything else
+	Counted bool    // executed and counted instruction by instruction, not planned: no term is assumed to be exposed
 }
 
 // Time is an estimated time and what it is made of, in microseconds.
@@ -114,8 +114,8 @@ type Time struct {
 	Waves   int     `json:"waves"`
 }
 
-// Estimate is the time of a launch. Products are rounded before they are added, so that every machine makes the same
-// choices.
+// Estimate is the time of a launch. Products are rounded before they are added, so that the compiler makes the same choices
+// whatever machine it runs on.
 func (m *Machine) Estimate(w *Work) Time {
 	clk, sms := m.ClockGHz*1e3, float64(m.SMs) // clocks a µs
 	mine := (w.Blocks + m.SMs - 1) / m.SMs
@@ -163,7 +163,7 @@ func (m *Machine) Estimate(w *Work) Time {
 	return t
 }
 
-// rate is TFLOPS of a type; those without mma of their own are multiplied as what holds them.
+// rate is TFLOPS of a type; a type without an mma of its own is multiplied as a wider one.
 func (m *Machine) rate(t string) float64 {
 	for _, t := range []string{t, map[string]string{"e2m1": "e4m3", "e5m2": "e4m3"}[t], "f16"} {
 		if r := m.TFLOPS[t]; r > 0 {
@@ -173,7 +173,7 @@ func (m *Machine) rate(t string) float64 {
 	return 1
 }
 
-// floatLanes is how many f32 operations a multiprocessor does in a clock.
+// floatLanes is the number of f32 operations that a multiprocessor does in a clock.
 func (m *Machine) floatLanes() float64 {
 	return m.TFLOPS["f32"] * 1e12 / 2 / float64(m.SMs) / (m.ClockGHz * 1e9)
 }
@@ -191,8 +191,8 @@ func (t *Time) bound() {
 	}
 }
 
-// Layer is the time of a layer whose schedule is not known: its weights from DRAM, its activations from L2 or its
-// arithmetic on operands of a type, whichever takes longest.
+// Layer is the time in microseconds of a layer whose schedule is not known yet: reading weights (bytes) from DRAM, reading
+// activations (bytes) from L2 or arithmetic on a type of operands, whichever takes longest.
 func (m *Machine) Layer(weights, activations float64, operands string, macs float64) float64 {
 	return max(weights/m.MemoryGBps/1e3, activations/m.L2GBps/1e3, 2*macs/max(m.TFLOPS[operands], 1)/1e6)
 }

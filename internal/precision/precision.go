@@ -1,6 +1,6 @@
 // Package precision is the table of precisions: their names on the command line, how they store values and weights, what a
-// target must multiply for them, and how far their results may be from exact ones. Everything that depends on a precision
-// reads its row. Element types are named as in the text form of the IR: f16, e4m3, e2m1.
+// target should multiply for them, and how far their results may be from exact ones. Whatever depends on a precision reads
+// its row. Element types are named as in the text form of the IR: f16, e4m3, e2m1.
 package precision
 
 import (
@@ -15,7 +15,7 @@ const (
 	FP32  = "fp32"  // every float narrower than f32 becomes f32, outputs too
 	FP16  = "fp16"  // semantics in f32, then f16 between regions; inputs and outputs keep the file's types
 	BF16  = "bf16"  // as fp16, with bf16
-	FP8   = "fp8"   // as fp16, and e4m3 where a calibration says so
+	FP8   = "fp8"   // as fp16, with e4m3 where a calibration chooses it
 	FP6   = "fp6"   // as fp8, and weights e3m2
 	NVFP4 = "nvfp4" // as fp8, with e2m1 in blocks
 )
@@ -43,14 +43,15 @@ var (
 type Precision struct {
 	Name, Alias  string
 	Since        int     // compute capability ×10 of the first tensor cores that have it
-	Experimental bool    // choosing it produces a warning
-	Between      string  // element type of values between regions; none: the file's, and no pass changes what is rounded
-	Ladder       []Layer // formats that a calibration chooses from, narrowest first; none: nothing to calibrate
-	Multiplies   string  // element type that a target should multiply; what else happens is Stored
-	Stored       string  // warning for a target that only stores it
+	Experimental bool    // choosing it prints a warning
+	Between      string  // element type of values between regions; "": the file's, and no pass changes rounding
+	Ladder       []Layer // formats that a calibration chooses from, narrowest first; nil: nothing to calibrate
+	Multiplies   string  // element type that a target should have an mma for
+	Stored       string  // warning for a target without one, which only stores the type
 
-	// How near a run comes to the evaluation of the graph in float64; of a precision that calibrates, of the final graph,
-	// rounded as the program rounds: a sum in another order moves a few numbers to their neighbour.
+	// The least cosine and the greatest relative L2 of a run against the graph in float64. A precision that calibrates is
+	// compared with the final graph, rounded as the program rounds, from which summing in another order moves a few numbers
+	// to a neighbouring code.
 	MinCosine, RelL2 float64
 }
 
@@ -61,12 +62,12 @@ var table = []*Precision{
 	{Name: BF16, Since: 80, Between: "bf16", MinCosine: 0.999, RelL2: 5e-2},
 	{Name: FP8, Since: 90, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
 		Ladder: []Layer{fp8, fp8Weights, half}, Multiplies: "e4m3",
-		Stored: "has no mma on 8-bit floats: fp8 is how numbers are stored there, and they are multiplied as fp16; --precision fp16 may be faster"},
+		Stored: "has no mma on 8-bit floats: it stores numbers in fp8 and multiplies them in fp16; --precision fp16 may be faster"},
 	{Name: FP6, Since: 100, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
 		Ladder: []Layer{fp6Weights, fp8, fp8Weights, half}},
 	{Name: NVFP4, Alias: "fp4", Since: 100, Experimental: true, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
 		Ladder: []Layer{nvfp4, nvfp4Weights, fp8, fp8Weights, half}, Multiplies: "e2m1",
-		Stored: "has no block-scaled mma: nvfp4 is how weights are stored there, and they are multiplied as fp16"},
+		Stored: "has no block-scaled mma: it stores weights in nvfp4 and multiplies them in fp16"},
 }
 
 // Layers lists the formats of layers that any precision chooses from.
@@ -82,10 +83,10 @@ func Layers() []Layer {
 	return out
 }
 
-// All lists the precisions, "file" first, then from the widest to the narrowest.
+// All lists the precisions: file first, then from the widest to the narrowest.
 func All() []*Precision { return slices.Clone(table) }
 
-// Lookup returns the precision of that name, alias or "file"; the error lists what there is.
+// Lookup returns the precision of that name or alias; the error lists the names.
 func Lookup(name string) (*Precision, error) {
 	for _, p := range table {
 		if name != "" && (name == p.Name || name == p.Alias) {
@@ -107,20 +108,20 @@ func names(take func(p *Precision) bool) (out []string) {
 	return out
 }
 
-// On lists those that the tensor cores of a compute capability have, the recommended one last; fp32 alone where it is
-// unknown.
+// On lists the precisions that the tensor cores of a compute capability support, the recommended one last; only fp32 where
+// the capability is unknown (0.0).
 func On(major, minor int) []string {
 	return names(func(p *Precision) bool { return 10*major+minor >= p.Since })
 }
 
-// List joins the names of the command line as a sentence does, before the last of them "and" or "or".
+// List joins the names of the command line with commas, and the last with a word: "and" or "or".
 func List(word string) string { return join(Names(), word) }
 
 // Calibrating joins the names of the precisions that calibrate.
 func Calibrating() string { return join(names((*Precision).Calibrates), "and") }
 
-// Wider joins the names of the precisions that come nearer than the named one and need no calibration, the narrowest first;
-// "" if there is none.
+// Wider joins the names of the precisions that are more accurate than the named one and need no calibration, the narrowest
+// first; "" if there is none.
 func Wider(name string) string {
 	p, err := Lookup(name)
 	if err != nil {
@@ -142,7 +143,7 @@ func join(names []string, word string) string {
 // Calibrates reports whether layers have formats to choose from.
 func (p *Precision) Calibrates() bool { return len(p.Ladder) > 0 }
 
-// Calibrates reports whether the named precision does; a name that is none does not.
+// Calibrates reports whether the named precision calibrates; false for an unknown name.
 func Calibrates(name string) bool {
 	p, err := Lookup(name)
 	return err == nil && p.Calibrates()

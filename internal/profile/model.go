@@ -11,7 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// pipes counts warp instructions by where they execute.
+// pipes counts warp instructions by the pipe that executes them.
 type pipes struct {
 	float, integer, special, memory, f64 int64
 	macs                                 map[string]int64 // of mma, by the type of its operands
@@ -74,7 +74,7 @@ func product(d *ptx.Def) (macs int64, operands string) {
 	return macs, operands
 }
 
-// predict estimates what was counted; constants is the size of all constants of the program.
+// predict estimates the time of what was counted; constants is the size of all constants of the program in bytes.
 func predict(t *target.Target, l *Launch, c *emu.Counts, constants int) cost.Time {
 	p := &l.pipes
 	w := &cost.Work{

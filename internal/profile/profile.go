@@ -15,26 +15,26 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Profile is what a run of a model did and what it would cost on a device.
+// Profile is what a run of a model did and what it is predicted to cost on a device.
 type Profile struct {
 	Model     string   `json:"model"`
 	Precision string   `json:"precision"`
-	Target    string   `json:"target"` // that the code is for
-	Device    string   `json:"device"` // that the times are for
+	Target    string   `json:"target"` // target of the code
+	Device    string   `json:"device"` // device of the predicted times
 	Total     Sum      `json:"total"`
-	Bounds    []Bound  `json:"bounds"`  // time by what bounds it, most first
-	Kernels   []Sum    `json:"kernels"` // most time first
+	Bounds    []Bound  `json:"bounds"`  // time by limiting resource, longest first
+	Kernels   []Sum    `json:"kernels"` // longest first
 	Launches  []Launch `json:"launches"`
 }
 
-// Bound is how much of the time is bound by something.
+// Bound is the time of all launches with one limiting resource.
 type Bound struct {
 	By       string  `json:"by"`
 	Launches int     `json:"launches"`
 	US       float64 `json:"us"`
 }
 
-// Counts is what one launch or several did.
+// Counts is what one or more launches did.
 type Counts struct {
 	Instructions map[string]int64 `json:"instructions"` // that warps issued, by class
 	Warp         int64            `json:"warp_instructions"`
@@ -140,8 +140,8 @@ func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device st
 	return out, nil
 }
 
-// Run counts one run of a variant on zeros, on the CPU device, and predicts it for the target's own device. What a kernel
-// does hardly depends on the values that it computes with.
+// Run counts one run of a variant on zeros, on the CPU device, and predicts it for the target's own device. The counts hardly
+// depend on the values.
 func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant) (*Profile, error) {
 	t, err := target.Lookup(v.Target)
 	if err != nil {
@@ -164,7 +164,7 @@ func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant) (*Profile,
 	return New(p, v, counts, t.Device)
 }
 
-// copies adds the graph's copies.
+// copies adds the entry's copies as launches.
 func (p *Profile) copies(t *target.Target, e *runtime.Entry) {
 	for i, op := range e.Launches {
 		if op.Copy == nil {
@@ -268,7 +268,7 @@ func (c *Counts) add(o *Counts) {
 	c.ratios()
 }
 
-// sum adds the launches up: by kernel, by bound, and all.
+// sum adds up the launches: by kernel, by bound, and in total.
 func (p *Profile) sum() {
 	kernels, bounds := map[string]*Sum{}, map[string]*Bound{}
 	for i := range p.Launches {

@@ -1,7 +1,7 @@
-// Package roundoff bounds what rounding may do to a kernel: for every element of a region's outputs the least and the
-// greatest number that an evaluation in f32, in any order of summation, may yield. Tests hold kernels and other runtimes
-// against these ranges instead of against a tolerance: a code may differ from its neighbour's only where the number before
-// rounding lies so near a tie that f32 cannot tell its side.
+// Package roundoff bounds the effect of rounding on a kernel: for every element of a region's outputs, the least and the
+// greatest number that an evaluation in f32, summing in any order, may yield. Tests check kernels and other runtimes against
+// these ranges instead of a tolerance: a quantised result may be a neighbouring code only if the number before rounding is
+// so close to a tie that f32 cannot tell its side.
 //
 // The error of a sum of n products is taken as min(n, λ√n)·u·Σ|a·b| (Higham and Mary, A New Approach to Probabilistic
 // Rounding Error Analysis, 2019, theorem 2.4: it fails with a probability of 2·exp(−λ²/2), 3e-8, for errors that are
@@ -27,7 +27,7 @@ const (
 	tiny  = 0x1p-120 // what flushing denormals may cost
 )
 
-// Range is a value of which only bounds are known, element by element. Lo and Hi are one array where it is known exactly.
+// Range is a value known only within bounds, element by element. Lo and Hi are the same array if it is known exactly.
 type Range struct{ Lo, Hi *ir.Array }
 
 // Exactly is a known value.
@@ -35,10 +35,10 @@ func Exactly(a *ir.Array) Range { return Range{a, a} }
 
 func (r Range) exact() bool { return r.Lo == r.Hi }
 
-// Model says how the nodes of a graph round values that are narrower than f32. Bodies of regions round where they cast.
+// Model says how the nodes of a graph round values narrower than f32. Bodies of regions round where they cast.
 type Model struct {
-	// Loose lets every f16 and bf16 value err by half a unit in the last place instead of rounding it: what programs may
-	// yield that keep some of them wider.
+	// Loose lets every f16 and bf16 value err by half a unit in the last place instead of rounding it, to cover programs
+	// that keep some of them wider.
 	Loose bool
 
 	inside bool // a region's body, which computes in f32 and rounds where it casts
@@ -56,7 +56,7 @@ func (m Model) Node(n *ir.Node, in []Range) ([]Range, error) {
 	return out, nil
 }
 
-// Values returns the ranges of values that known ones lead to.
+// Values returns the ranges of values that follow from known ones.
 func (m Model) Values(want []*ir.Value, known map[*ir.Value]Range) ([]Range, error) {
 	seen := maps.Clone(known)
 	out := make([]Range, len(want))

@@ -1,7 +1,6 @@
-// Package target says what each compilation target can do and how fast it is: the facts that schedules, the cost model,
-// the printer of PTX and the CPU device need. A new target is a row of the table. Figures for GB10 are published
-// measurements, those of the others data sheets; Hopper runs mma.sync on 8-bit floats as conversions and f16 mma, below
-// f16's rate.
+// Package target says what each compilation target can do and how fast it is: facts for schedules, the cost model, the PTX
+// printer and the CPU device. A new target is a row of the table. Figures of GB10 are published measurements, those of the
+// other devices come from data sheets; Hopper executes mma.sync on 8-bit floats as conversions and f16 mma, slower than f16.
 package target
 
 import (
@@ -14,11 +13,11 @@ import (
 // Target is one GPU architecture as the code generator sees it.
 type Target struct {
 	Name            string // --target name, directory name and .target directive: sm_121
-	Device          string // a device of this architecture, which the figures are of
+	Device          string // a device of this architecture: the one that the figures describe
 	ISA             [2]int // PTX ISA version that introduced it (PTX ISA, release notes)
 	SMs             int
 	ClockGHz        float64
-	SharedBlock     int                // bytes a block can have with the opt-in attribute (CUDA programming guide, compute capabilities)
+	SharedBlock     int                // bytes that a block can use with the opt-in attribute (CUDA programming guide, compute capabilities)
 	SharedSM        int                // bytes of an SM
 	RegistersSM     int                // 32-bit registers of an SM
 	WarpsSM         int                // resident warps
@@ -53,7 +52,7 @@ func Default() *Target { return targets[0] }
 // Names lists the targets' names, the default first.
 func Names() []string { return names(func(t *Target) string { return t.Name }) }
 
-// Devices lists the devices that the figures are of, in the order of Names.
+// Devices lists the devices that the figures describe, in the order of Names.
 func Devices() []string { return names(func(t *Target) string { return t.Device }) }
 
 func names(of func(*Target) string) []string {
@@ -64,7 +63,7 @@ func names(of func(*Target) string) []string {
 	return out
 }
 
-// Lookup returns the target of that name; the error lists what there is.
+// Lookup returns the target of that name; the error lists the names.
 func Lookup(name string) (*Target, error) {
 	if i := slices.Index(Names(), name); i >= 0 {
 		return targets[i], nil
@@ -72,7 +71,7 @@ func Lookup(name string) (*Target, error) {
 	return nil, fmt.Errorf("unknown target %q: use one of %s", name, strings.Join(Names(), ", "))
 }
 
-// OfDevice returns the target whose figures are of that device; the error lists what there is.
+// OfDevice returns the target whose figures describe that device; the error lists the devices.
 func OfDevice(name string) (*Target, error) {
 	if i := slices.Index(Devices(), name); i >= 0 {
 		return targets[i], nil
@@ -80,7 +79,7 @@ func OfDevice(name string) (*Target, error) {
 	return nil, fmt.Errorf("no figures of device %q: use one of %s", name, strings.Join(Devices(), ", "))
 }
 
-// Parse takes an architecture's name apart: sm_121a is 121 and "a". It need not be in the table.
+// Parse splits an architecture's name: sm_121a is 121 and "a". The architecture need not be in the table.
 func Parse(arch string) (capability int, suffix string, err error) {
 	digits, ok := strings.CutPrefix(arch, "sm_")
 	if n := len(digits); n > 0 && (digits[n-1] == 'a' || digits[n-1] == 'f') {
@@ -92,15 +91,14 @@ func Parse(arch string) (capability int, suffix string, err error) {
 	return capability, suffix, nil
 }
 
-// For returns the newest target whose code a device of that architecture runs; the default where the device takes any
-// ("").
+// For returns the newest target whose code a device of that architecture runs; the default for "", a device that runs any.
 func For(arch string) (*Target, error) {
 	if arch == "" {
 		return targets[0], nil
 	}
 	i, err := Newest(arch, Names())
 	if err == nil && i < 0 {
-		err = fmt.Errorf("%s is older than every target (%s)", arch, strings.Join(Names(), ", "))
+		err = fmt.Errorf("%s is older than every target (%s): no code can be compiled for it", arch, strings.Join(Names(), ", "))
 	}
 	if err != nil {
 		return nil, err
