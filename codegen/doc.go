@@ -5,7 +5,7 @@
 //	place.go     value → storage and offset: aliasing of views, outputs, concatenations
 //	driver.go    regions → kernel.Spec → launches, equal kernels shared
 //	plan.go      arena offsets from live ranges
-//	hazards.go   edges between launches
+//	finish.go    numbering of buffers, launch lists with their hazards
 //	weights.go   the blob of constants, equal contents stored once
 //
 // Kernel families live in codegen/contraction, codegen/window and codegen/loop; they meet the driver in codegen/kernel.

@@ -17,14 +17,14 @@ type Lower func(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error)
 // to loop, which can lower everything.
 type Families map[string]Lower
 
-// Result is the code for one target, and what was noticed on the way.
+// Result is the code for one target, and which regions fell back to loop.
 type Result struct {
 	Variant   runtime.Variant
 	Regions   [][]*ir.Node // of each entry, that its launches compute; nil for a copy
 	Fallbacks []Fallback
 }
 
-// Fallback says that a region did not get the family it was meant for.
+// Fallback says that a region was not lowered by its own family, and why.
 type Fallback struct {
 	Region, Family, Reason string
 }
@@ -39,8 +39,8 @@ type Entry struct {
 // Kept says that an input lives on the device from run to run, for every entry that has an input of that name.
 type Kept struct {
 	Input   string
-	Output  string // the output that is its value after a run; empty: a run leaves it as it is
-	Initial []byte // of a variable: its value in the weights file; nil: a state, zero at first
+	Output  string // the output that is its new value after a run; "": a run does not change it
+	Initial []byte // of a variable: its value in the weights file; nil: a state, initially zero
 }
 
 // Generate lowers graphs of Regions for one target: entries over the same constants, states and variables, inputs and
@@ -227,10 +227,10 @@ func (l *list) operand(n *ir.Node, i int, o kernel.Operand) (at place, bytes int
 		l.counters.bytes += alignUp(o.Counter)
 		return at, o.Counter, true, false, nil
 	}
-	return place{}, 0, false, false, fmt.Errorf("operand %d is neither a pointer nor a number", i)
+	return place{}, 0, false, false, fmt.Errorf("operand %d is neither a pointer nor a number: this is a bug in the kernel family, please report it", i)
 }
 
-// kernel emits the spec unless an equal kernel is there, and returns its name.
+// kernel returns the name of the spec's kernel, and emits it unless an equal one exists.
 func (d *driver) kernel(s *kernel.Spec) string {
 	probe := ptx.NewModule(d.target.Name)
 	s.EmitInto(probe, "probe")

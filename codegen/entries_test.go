@@ -117,10 +117,10 @@ func TestEntriesShareWhatTheProgramKeeps(t *testing.T) {
 	require.Len(t, v.Kernels, 2, "of one operand and of two: entries share them")
 
 	for want, entries := range map[string][]Entry{
-		`entry step: input "w" is a buffer of kind state of 256 bytes, in another entry variable of 256 bytes: give them different names`: {
+		`entry step: input "w" is a buffer of kind state of 256 bytes, but in another entry of kind variable of 256 bytes: give them different names`: {
 			{"run", build("y"), []Kept{{Input: "w", Initial: initial}}}, {"step", build("z"), []Kept{{Input: "w"}}}},
-		`output "y" of 256 bytes is to be the new value of "h", which is no input of that size`: {{"run", build("y"), []Kept{{Input: "h", Output: "y"}}}},
-		`entry step: output "y" is the new value of "w", in another entry it is not: give them different names`: {
+		`output "y" of 256 bytes cannot be the new value of "h", which is not an input of that size: give both the same type and shape`: {{"run", build("y"), []Kept{{Input: "h", Output: "y"}}}},
+		`entry step: output "y" is the new value of "w", but not in another entry: give them different names`: {
 			{"run", build("y"), []Kept{{Input: "w"}}}, {"step", build("y"), []Kept{{Input: "w", Output: "y"}}}},
 	} {
 		_, err := generateEntries(t, NewWeights(), entries...)

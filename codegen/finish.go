@@ -71,7 +71,7 @@ func (d *driver) finish() *Result {
 	return r
 }
 
-// number makes the variant's buffers. What the program's user can name is there even if no launch touches it.
+// number makes the variant's buffers. Those that a user can name exist even if no launch touches them.
 func (d *driver) number(v *runtime.Variant, lives []map[*storage]life) {
 	for _, s := range d.buffers.all {
 		used := false

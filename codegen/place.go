@@ -7,7 +7,7 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// storage is a buffer in the making.
+// storage is a buffer before it has an index.
 type storage struct {
 	name  string
 	kind  runtime.BufferKind
@@ -29,7 +29,7 @@ type place struct {
 	offset int
 }
 
-// copyNeed is a view that aliasing cannot express: its bytes must be copied once src is there.
+// copyNeed is a view that aliasing cannot express: its bytes must be copied once src is computed.
 type copyNeed struct {
 	src, dst place
 	bytes    int
@@ -63,7 +63,7 @@ func (b *buffers) port(side, name string, kind runtime.BufferKind, bytes int) (*
 		s = b.storage(name, kind, bytes)
 		b.ports[key] = s
 	case s.kind != kind || s.bytes != bytes:
-		return nil, fmt.Errorf("%s %q is a buffer of kind %s of %d bytes, in another entry %s of %d bytes: give them different names", side, name, kind, bytes, s.kind, s.bytes)
+		return nil, fmt.Errorf("%s %q is a buffer of kind %s of %d bytes, but in another entry of kind %s of %d bytes: give them different names", side, name, kind, bytes, s.kind, s.bytes)
 	}
 	return s, nil
 }
@@ -111,11 +111,11 @@ func (p *placer) placePorts(e Entry) (outputs []place, err error) {
 func (p *placer) next(k Kept, bytes int) (*storage, error) {
 	old := p.ports["input "+k.Input]
 	if old == nil || old.bytes != bytes {
-		return nil, fmt.Errorf("output %q of %d bytes is to be the new value of %q, which is no input of that size", k.Output, bytes, k.Input)
+		return nil, fmt.Errorf("output %q of %d bytes cannot be the new value of %q, which is not an input of that size: give both the same type and shape", k.Output, bytes, k.Input)
 	}
 	key := "output " + k.Output
 	if s := p.ports[key]; s != nil && s != old {
-		return nil, fmt.Errorf("output %q is the new value of %q, in another entry it is not: give them different names", k.Output, k.Input)
+		return nil, fmt.Errorf("output %q is the new value of %q, but not in another entry: give them different names", k.Output, k.Input)
 	}
 	p.ports[key] = old
 	s := p.storage(k.Output, runtime.ArenaBuffer, bytes)
@@ -206,7 +206,7 @@ func (p *placer) forward(n *ir.Node) error {
 	out := n.Outputs[0]
 	parts, ok := viewParts(n)
 	if !ok {
-		return fmt.Errorf("view region %q is not a view: a bug of the fusion passes", n.Name)
+		return fmt.Errorf("view region %q is not a view: this is a bug in the fusion passes, please report it", n.Name)
 	}
 	at, placed := p.places[out]
 	if !placed { // one part: an alias
@@ -242,7 +242,7 @@ func (p *placer) of(v *ir.Value) (place, error) {
 		p.places[v] = at
 		return at, nil
 	}
-	return place{}, fmt.Errorf("value %q has no place: a bug of the code generator", v.Name)
+	return place{}, fmt.Errorf("value %q has no place: this is a bug in the code generator, please report it", v.Name)
 }
 
 // viewPart says that bytes of source from an offset are the view's bytes at another.

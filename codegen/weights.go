@@ -18,7 +18,7 @@ type Weights struct {
 	variables map[string]int
 }
 
-// part is data at an offset of the blob. It is not copied before Bytes is called.
+// part is data at an offset of the blob; Bytes copies it.
 type part struct {
 	at   int
 	data []byte
@@ -29,7 +29,7 @@ func NewWeights() *Weights {
 	return &Weights{seen: map[[sha256.Size]byte]int{}, variables: map[string]int{}}
 }
 
-// Add stores data, unless the same bytes are there already, and returns its offset. The caller leaves data as it is.
+// Add stores data, unless the same bytes are stored already, and returns its offset. The caller must not change data.
 func (w *Weights) Add(data []byte) int {
 	key := sha256.Sum256(data)
 	if at, ok := w.seen[key]; ok {
@@ -39,8 +39,8 @@ func (w *Weights) Add(data []byte) int {
 	return w.seen[key]
 }
 
-// AddVariable stores the initial value of a variable, once for all variants. It shares its bytes with nothing: a program
-// that saves its variables changes them there.
+// AddVariable stores the initial value of a variable, once for all variants. Its bytes are never shared, since a program that
+// saves its variables changes them in place.
 func (w *Weights) AddVariable(name string, data []byte) int {
 	if _, ok := w.variables[name]; !ok {
 		w.variables[name] = w.append(data)
