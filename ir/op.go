@@ -24,6 +24,11 @@ type Op struct {
 	Bias        int  // input added to each output channel; 0: none
 	// Matrix lists the inputs that a contraction kernel multiplies: they may be narrow, the others may not.
 	Matrix []int
+	// Unscaled anchors read activations without a scale: it could not stand behind them (Attention), or would round what is
+	// small and kept in f32 (SegmentedMatVec).
+	Unscaled bool
+	// Moved lists the movement ops besides Reshape that may stand between an operand and this anchor.
+	Moved []string
 	// Role, where Kind does not decide it, is what a node of the op may be within a region.
 	Role func(n *Node) Role
 	// MACs counts a node's multiply-accumulates; nil: none.

@@ -19,7 +19,7 @@ var _ = register(
 		Attrs:   []Attr{{Name: "equation", Default: "", Required: true}},
 		Summary: "explicit form only, ellipsis expanded to letters: ab,bc->ac",
 		Infer:   inferEinsum, Expand: expandEinsum, MACs: einsumMACs},
-	Op{Name: "Attention", Kind: KindContraction, In: []string{"q", "k", "v", "mask?"},
+	Op{Name: "Attention", Kind: KindContraction, Unscaled: true, Moved: []string{"Transpose", "Slice"}, In: []string{"q", "k", "v", "mask?"},
 		Attrs:   []Attr{{Name: "scale", Default: 1.0, Required: true}, {Name: "causal", Default: false}, {Name: "softcap", Default: 0.0}},
 		Summary: "softmax(q·kᵀ·scale + mask)·v for q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (Hk divides H); mask is additive float, broadcast to [B,H,S,T]; causal masks j > i; a query with all keys masked by -∞ yields 0",
 		Infer:   inferAttention, Eval: evalAttention, Matrix: []int{0, 1, 2}, Role: attentionRole, MACs: attentionMACs},
@@ -37,7 +37,7 @@ var _ = register(
 		Summary: "(Σ|x|^p)^(1/p) over the window",
 		Infer:   pooled(floats), Eval: evalPool, Role: windowRole},
 
-	Op{Name: "SegmentedMatVec", Kind: KindContraction, In: []string{"x", "w", "b?", "offset", "length"},
+	Op{Name: "SegmentedMatVec", Kind: KindContraction, Unscaled: true, In: []string{"x", "w", "b?", "offset", "length"},
 		Summary: "many small matrix-vector products in one: x is a vector [L], w [N,Kmax], offset and length i32 [N]: y[j] = Σ_{k<length[j]} w[j,k]·x[offset[j]+k] + b[j]",
 		Infer:   inferSegmentedMatVec, Eval: evalSegmentedMatVec, Bias: 2, MACs: segmentedMatVecMACs},
 	Op{Name: "Region", Kind: KindRegion, In: []string{"x*"},

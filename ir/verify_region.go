@@ -58,7 +58,7 @@ func (r *Region) storage() error {
 			return fmt.Errorf("operand %d, stored as %v, is read by other nodes than the anchor", i, o.Storage)
 		case o.PerChannel && (len(a.Inputs) < 2 || a.Inputs[1] != r.Body.Inputs[i]):
 			return fmt.Errorf("operand %d has scales of channels, but is not the anchor's weights", i)
-		case !o.PerChannel && r.ReadInFront(i) && (a.Op.Name == "Attention" || a.Op.Name == "SegmentedMatVec"):
+		case !o.PerChannel && r.ReadInFront(i) && a.Op.Unscaled:
 			return fmt.Errorf("%s cannot read operand %d, stored as %v", a.Op.Name, i, o.Storage)
 		}
 	}
@@ -132,7 +132,7 @@ func (r *Region) anchorContract(want Role) error {
 			return fmt.Errorf("the anchor's %s is computed in front of it", anchor.Op.In[k])
 		}
 		for _, m := range path {
-			if m.Op.Name != "Reshape" && !(anchor.Op.Name == "Attention" && slices.Contains([]string{"Transpose", "Slice"}, m.Op.Name)) {
+			if m.Op.Name != "Reshape" && !slices.Contains(anchor.Op.Moved, m.Op.Name) {
 				return fmt.Errorf("%s in front of the anchor", m.Op.Name)
 			}
 			front[m] = true

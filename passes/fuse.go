@@ -145,10 +145,8 @@ func (f *fuser) isOperandStep(anchor, d *ir.Node) bool {
 		return widensHalf(d)
 	case "Reshape":
 		return true
-	case "Transpose", "Slice":
-		return anchor.Op.Name == "Attention"
 	}
-	return false
+	return slices.Contains(anchor.Op.Moved, d.Op.Name)
 }
 
 // growEpilogue follows the anchor's output while a single elementwise or bijective node reads it.

@@ -178,7 +178,7 @@ func (w *narrower) findCodes() {
 	for _, n := range w.g.Nodes {
 		a := n.Region.Anchor()
 		for _, v := range n.Inputs {
-			if a != nil && (a.Op.Name == "Attention" || a.Op.Name == "SegmentedMatVec") {
+			if a != nil && a.Op.Unscaled {
 				delete(w.codes, w.find(v))
 			}
 		}
