@@ -80,7 +80,7 @@ func keepsBlocks(n *ir.Node) bool {
 // chooseBlocks takes the plan's NVFP4 values, on targets that multiply them; elsewhere they are stored in 16 bits.
 func (w *narrower) chooseBlocks() error {
 	w.blocks, w.scalesOf = map[*ir.Value]float64{}, map[*ir.Value]*ir.Value{}
-	if w.target == nil || !w.target.NVFP4 {
+	if w.target == nil || !w.target.Multiplies(ir.Float4E2M1.String()) {
 		return nil
 	}
 	for _, n := range w.g.Nodes {

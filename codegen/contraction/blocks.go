@@ -4,10 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
-	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -17,27 +15,6 @@ import (
 func (p *problem) wholeBlocks() error {
 	if p.quantise != nil && !runs(&p.out, ir.NVFP4Block) {
 		return fmt.Errorf("%s (BlockQuantize): 16 neighbours of the output are not 16 columns of the product", p.quantise.Name)
-	}
-	return nil
-}
-
-// stores says why a target or the place of the output does not allow an epilogue that quantises, or nil.
-func (p *problem) stores(ctx *kernel.Context) error {
-	if p.quantise == nil {
-		return nil
-	}
-	if err := convertsE2M1(ctx.Target); err != nil {
-		return err
-	}
-	if a := ctx.AlignOf(p.out.value); a < 8 {
-		return fmt.Errorf("codes of %s are aligned to %d bytes, want 8", p.out.value.Name, a)
-	}
-	return nil
-}
-
-func convertsE2M1(t *target.Target) error {
-	if !t.NVFP4 {
-		return fmt.Errorf("%s has no conversion to e2m1", t.Name)
 	}
 	return nil
 }

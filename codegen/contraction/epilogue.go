@@ -37,7 +37,7 @@ func planEpilogue(p *problem, pl *plan, ctx *kernel.Context) (*epilogue, error) 
 		return nil, fmt.Errorf("output of type %s", d)
 	}
 	b := expr.NewBuilder()
-	b.FP8 = ctx.Target != nil && ctx.Target.FP8
+	b.Target = ctx.Target
 	group := p.group()
 	e := &epilogue{b: b, exact: p.n%group == 0}
 	width := min(16, group*p.out.dtype.Bits()/8)
@@ -224,10 +224,7 @@ func (w *walk) load(s *source, view layout.View) (*expr.Expr, error) {
 	for _, m := range o.col {
 		varies = varies || m.Stride != 0
 	}
-	memory := s.dtype
-	if memory.Bits() == 8 && memory != ir.Int8 && !(memory == ir.Float8E4M3FN && b.FP8) {
-		memory = ir.Uint8
-	}
+	memory := lower.Memory(b, s.dtype)
 	var inside, zero *expr.Expr
 	if w.inside != nil && varies {
 		inside, zero = w.inside, b.Zero(expr.Loaded(memory))

@@ -182,7 +182,7 @@ func (g *gen) storeOut(out ptx.Reg, m, n num, v []ptx.Reg) {
 			switch {
 			case size == 2:
 				g.I("cvt.rn."+o.dtype.String()+"x2.f32", w, v[2*i+1], v[2*i])
-			case g.t.FP8:
+			case g.t.Multiplies(o.dtype.String()):
 				words[i] = g.joinHalves(g.pairE4M3(v[4*i], v[4*i+1]), g.pairE4M3(v[4*i+2], v[4*i+3]))
 			default: // codes
 				words[i] = g.packBytes(v[4*i : 4*i+4])
@@ -201,7 +201,7 @@ func (g *gen) storeOut(out ptx.Reg, m, n num, v []ptx.Reg) {
 			h := g.Reg(ptx.B16)
 			g.I("cvt.rn."+o.dtype.String()+".f32", h, x)
 			r, op = h, "st.global.b16"
-		case size == 1 && g.t.FP8:
+		case size == 1 && g.t.Multiplies(o.dtype.String()):
 			r, op = g.pairE4M3(x, x), "st.global.u8"
 		case size == 1:
 			h := g.Reg(ptx.B16)

@@ -19,7 +19,7 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	if err := p.num.on(ctx.Target); err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
-	if err := p.stores(ctx); err != nil {
+	if err := ctx.StoresBlocks(p.region); err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
 	if p.attn != nil {

@@ -115,7 +115,7 @@ func (c narrowCase) check(t *testing.T, targets ...string) *kernel.Spec {
 				return 256
 			}
 		}
-		if c.round && !ctx.Target.FP8 {
+		if c.round && !ctx.Target.Multiplies("e4m3") {
 			_, err := Lower(region, ctx)
 			require.ErrorContains(t, err, "no conversion to e4m3")
 			continue

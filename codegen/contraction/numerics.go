@@ -170,17 +170,14 @@ func (p *problem) decide() error {
 
 // on fits the numerics to a target, or says what it lacks.
 func (n *numerics) on(t *target.Target) error {
-	if n.mul == ir.Float4E2M1 && !t.NVFP4 {
-		return fmt.Errorf("%s does not multiply e2m1 with block scales", t.Name)
-	}
-	if t.FP8 {
-		return nil
-	}
-	if n.round != 0 {
+	switch {
+	case n.round != 0 && !t.Multiplies(ir.Float8E4M3FN.String()):
 		return fmt.Errorf("%s has no conversion to e4m3", t.Name)
-	}
-	if n.mul == ir.Float8E4M3FN {
-		n.mul = ir.Float16 // contains e4m3
+	case t.Multiplies(n.mul.String()):
+	case n.mul.Bits() < 8:
+		return fmt.Errorf("%s does not multiply %v with block scales", t.Name, n.mul)
+	default:
+		n.mul = ir.Float16 // contains every 8-bit float
 	}
 	return nil
 }

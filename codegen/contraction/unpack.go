@@ -155,7 +155,7 @@ func (g *gen) fourthE3M2(x []ptx.Reg) ptx.Reg {
 
 // unpackE4M3 turns four e4m3 into two pairs of f16. nan: they may be NaN.
 func (g *gen) unpackE4M3(w ptx.Reg, nan bool) (lo, hi ptx.Reg) {
-	if g.t.FP8 {
+	if g.t.Multiplies(ir.Float8E4M3FN.String()) {
 		s := g.Reg(ptx.B32)
 		g.I("shr.u32", s, w, ptx.Imm(16))
 		var out [2]ptx.Reg

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -181,7 +182,7 @@ func (s *varSet) list() []int {
 
 // Builder makes and owns expressions.
 type Builder struct {
-	FP8 bool // the target converts e4m3; set it before building anything
+	Target *target.Target // nil: one that converts no narrow floats; set it before building anything
 
 	nodes map[string]*Expr
 	key   []byte
@@ -192,6 +193,12 @@ type Builder struct {
 
 // NewBuilder returns an empty builder.
 func NewBuilder() *Builder { return &Builder{nodes: map[string]*Expr{}} }
+
+// Converts reports whether instructions of the target convert an 8-bit float, which is then loaded and stored as a value.
+// Others are loaded and stored as their bits.
+func (b *Builder) Converts(d ir.DType) bool {
+	return d == ir.Float8E4M3FN && b.Target != nil && b.Target.Multiplies(d.String())
+}
 
 func (b *Builder) put(x uint64) {
 	for x >= 0x80 {

@@ -5,8 +5,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// e4m3 through the hardware's conversions, which work on pairs. Builders with FP8 set may load and store ir.Float8E4M3FN
-// as F32; others see bytes.
+// e4m3 through the hardware's conversions, which work on pairs, where the builder Converts it.
 
 // RoundE4M3 rounds an F32 to the nearest e4m3 value and saturates.
 func (b *Builder) RoundE4M3(x *Expr) *Expr {

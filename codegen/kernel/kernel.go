@@ -81,6 +81,23 @@ func (c *Context) AlignOf(v *ir.Value) int {
 	return c.Align(v)
 }
 
+// StoresBlocks reports why a kernel cannot store what a region's BlockQuantize yields; nil if it can, or if there is none.
+func (c *Context) StoresBlocks(region *ir.Node) error {
+	n := region.Region.BlockQuantize()
+	if n == nil {
+		return nil
+	}
+	codes := region.Outputs[0]
+	d := codes.Type.DType
+	if !c.Target.Multiplies(d.String()) {
+		return fmt.Errorf("%s (BlockQuantize): %s has no conversion to %v: use --precision fp8 or fp16, or a target that multiplies %v", n.Name, c.Target.Name, d, d)
+	}
+	if a, block := c.AlignOf(codes), ir.NVFP4Block*d.Bits()/8; a < block {
+		return fmt.Errorf("%s (BlockQuantize): codes of %s are aligned to %d bytes, want %d", n.Name, codes.Name, a, block)
+	}
+	return nil
+}
+
 // Build prints the spec as a module of its own, for tests.
 func (s *Spec) Build(t *target.Target, name string) *ptx.Module {
 	m := ptx.NewModule(t.Name)

@@ -76,7 +76,7 @@ type output struct {
 func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 	defer lower.Catch(&err)
 	b := expr.NewBuilder()
-	b.FP8 = ctx.Target.FP8
+	b.Target = ctx.Target
 	p = &problem{region: region, ctx: ctx, b: b, l: lower.New(b, region)}
 	p.shape = region.Outputs[0].Type.Shape
 	p.elements = region.Outputs[0].Type.Numel()
@@ -121,11 +121,8 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 
 // quantised makes the value in front of the BlockQuantize the output, which threads store in whole blocks.
 func (p *problem) quantised(idx []*expr.Expr) error {
-	if t := p.ctx.Target; !t.NVFP4 {
-		return fmt.Errorf("%s (BlockQuantize): %s has no conversion to e2m1: use --precision fp8 or fp16, or a target with NVFP4", p.blocks.Name, t.Name)
-	}
-	if codes := p.region.Outputs[0]; p.ctx.AlignOf(codes) < 8 {
-		return fmt.Errorf("%s (BlockQuantize): codes of %s are aligned to %d bytes, want 8", p.blocks.Name, codes.Name, p.ctx.AlignOf(codes))
+	if err := p.ctx.StoresBlocks(p.region); err != nil {
+		return err
 	}
 	if p.elements > 0 {
 		p.outs = []output{{value: p.l.Value(p.blocks.Inputs[0], idx), dtype: ir.Float32, sub: 1}}

@@ -31,7 +31,7 @@ func TestBytesTravelTogether(t *testing.T) {
 			t.Run(c.name+" on "+name, func(t *testing.T) {
 				ctx := kerneltest.Target(t, name)
 				text := c.check(t, name).Build(ctx.Target, "k").String()
-				if ctx.Target.FP8 {
+				if ctx.Target.Multiplies("e4m3") {
 					for _, want := range []string{c.reads, c.write, "cvt.rn.f16x2.e4m3x2"} {
 						require.Contains(t, text, want)
 					}

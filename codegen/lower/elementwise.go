@@ -286,7 +286,7 @@ func Convert(b *expr.Builder, x *expr.Expr, from, to ir.DType, saturate bool, di
 		return b.Ne(x, b.Zero(x.Type))
 	case to == ir.Float8E8M0:
 		return decodeNarrow(b, encodeE8M0(b, asFloat(b, x, from, expr.F32), direction, saturate), to)
-	case to == ir.Float8E4M3FN && saturate && b.FP8:
+	case b.Converts(to) && saturate:
 		return b.RoundE4M3(asFloat(b, x, from, expr.F32))
 	case to.IsFloat() && to.Bits() <= 8:
 		return roundNarrow(b, asFloat(b, x, from, expr.F32), to, saturate)

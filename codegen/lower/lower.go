@@ -252,14 +252,10 @@ func (l *Lowering) Element(operand int, d ir.DType, at *expr.Expr, inside bool) 
 	if inside {
 		guard = nil
 	}
-	memory := d
+	memory := Memory(b, d)
 	sub := int64(1) // elements in a byte
-	switch {
-	case d.Bits() < 8:
+	if d.Bits() < 8 {
 		sub, memory = int64(8/d.Bits()), ir.Uint8
-	case d == ir.Float8E4M3FN && b.FP8:
-	case d.Bits() == 8 && d != ir.Int8:
-		memory = ir.Uint8
 	}
 	byteAt := b.FloorDiv(at, sub)
 	e := b.Load(operand, byteAt, memory, guard, b.Zero(expr.Loaded(memory)))
@@ -270,6 +266,14 @@ func (l *Lowering) Element(operand int, d ir.DType, at *expr.Expr, inside bool) 
 	return Decode(b, e, d)
 }
 
+// Memory is the type as which whole elements of type d are loaded: bytes where Decode needs their bits.
+func Memory(b *expr.Builder, d ir.DType) ir.DType {
+	if d.Bits() == 8 && d != ir.Int8 && !b.Converts(d) {
+		return ir.Uint8
+	}
+	return d
+}
+
 // Decode turns what was loaded (expr.Loaded) into a value of the element type.
 func Decode(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
 	switch d {
@@ -278,7 +282,7 @@ func Decode(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
 	case ir.Int4, ir.Int2:
 		return wrapInt(b, e, d)
 	}
-	if d.IsFloat() && d.Bits() <= 8 && !(d == ir.Float8E4M3FN && b.FP8) {
+	if d.IsFloat() && d.Bits() <= 8 && !b.Converts(d) {
 		return decodeNarrow(b, e, d)
 	}
 	return e
@@ -290,7 +294,7 @@ func Storage(b *expr.Builder, e *expr.Expr, d ir.DType) (*expr.Expr, ir.DType) {
 	switch {
 	case d == ir.Bool:
 		return b.Cast(e, expr.S32), ir.Uint8
-	case d == ir.Float8E4M3FN && b.FP8:
+	case b.Converts(d):
 		return e, d
 	case d.IsFloat() && d.Bits() <= 8:
 		return encodeNarrow(b, e, d, false), ir.Uint8

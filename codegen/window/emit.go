@@ -34,7 +34,7 @@ type gen struct {
 // newGen builds all expressions of a kernel, which fixes its operands.
 func newGen(p *problem, s schedule, t *target.Target) (*gen, error) {
 	b := expr.NewBuilder()
-	b.FP8 = t.FP8
+	b.Target = t
 	g := &gen{p: p, s: s, t: t, b: b, l: lower.New(b, p.region)}
 	g.thread, g.block = b.Index("thread", s.threads(p)), b.Index("block", s.blocks(p))
 	at := b.Unravel(g.block, []int{p.g, p.n, ceilDiv(p.oh, s.Rows), ceilDiv(p.ow, s.Columns), p.co / s.Channels})

@@ -36,8 +36,8 @@ func Lower(region *ir.Node, ctx *kernel.Context) (spec *kernel.Spec, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("window: %w", err)
 	}
-	if p.blocks != nil && !ctx.Target.NVFP4 {
-		return nil, fmt.Errorf("window: %s has no conversion to e2m1", ctx.Target.Name)
+	if err := ctx.StoresBlocks(p.region); err != nil {
+		return nil, fmt.Errorf("window: %w", err)
 	}
 	s, err := p.choose(ctx.Target)
 	if err != nil {

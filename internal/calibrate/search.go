@@ -39,7 +39,7 @@ func (c *Calibration) ladder(opt Options, s *passes.Site) []Format {
 			return false
 		case f == NVFP4:
 			x := s.Node.Inputs[s.X].Type.Shape
-			return opt.Target.NVFP4 && len(c.readers[s.Name()]) > 0 && x[len(x)-1]%blockChannels == 0 && NVFP4.micros(s, opt.Target) < NVFP4W.micros(s, opt.Target)
+			return opt.Target.Multiplies(f.Activations.String()) && len(c.readers[s.Name()]) > 0 && x[len(x)-1]%blockChannels == 0 && NVFP4.micros(s, opt.Target) < NVFP4W.micros(s, opt.Target)
 		}
 		return true
 	}

@@ -118,7 +118,7 @@ func (opt *Options) targets() ([]*target.Target, error) {
 			return nil, err
 		}
 		out = append(out, t)
-		if p.Multiplies != "" && t.TFLOPS[p.Multiplies] == 0 {
+		if p.Multiplies != "" && !t.Multiplies(p.Multiplies) {
 			opt.warn("%s %s", name, p.Stored)
 		}
 	}

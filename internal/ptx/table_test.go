@@ -44,7 +44,7 @@ func TestTargetsHaveTheFeatures(t *testing.T) {
 		for _, f := range []struct {
 			need Feature
 			has  bool
-		}{{DependentLaunch, tg.DependentLaunch}, {FP8, tg.FP8}, {FP4, tg.NVFP4}} {
+		}{{DependentLaunch, tg.DependentLaunch}, {FP8, tg.Multiplies("e4m3")}, {FP4, tg.Multiplies("e2m1")}} {
 			for _, op := range Opcodes() {
 				if d := Lookup(op); d.Need == f.need {
 					require.Equal(t, f.has, d.Available(tg.Name+"a", Version{99, 0}) == nil, "%s on %s", op, tg.Name)

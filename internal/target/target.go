@@ -26,19 +26,17 @@ type Target struct {
 	L2Bytes         int                // L2 cache
 	MemoryGBps      float64            // DRAM bandwidth, measured where known
 	L2GBps          float64            // L2 bandwidth, estimate
-	TFLOPS          map[string]float64 // of the whole device by element type: f32 by fma, others by mma.sync, dense, accumulated in f32
+	TFLOPS          map[string]float64 // of the whole device by element type, dense, accumulated in f32: f32 by fma, e2m1 with block scales, others by mma.sync
 	LaunchUS        float64            // cost of a graph node, µs
 	DependentLaunch bool               // griddepcontrol (programmatic dependent launch)
-	FP8             bool               // mma.sync on e4m3 and e5m2, conversions from and to them
-	NVFP4           bool               // block-scaled mma.sync on e2m1, conversions to it; wants the architecture-specific .target
 }
 
 // targets is the table, the default first.
 var targets = []*Target{
 	{Name: "sm_121", Device: "gb10", ISA: [2]int{8, 8}, SMs: 48, ClockGHz: 2.4, SharedBlock: 101376, SharedSM: 102400, RegistersSM: 65536, WarpsSM: 48, BlocksSM: 24, F64PerClock: 2,
-		L2Bytes: 24 << 20, MemoryGBps: 218, L2GBps: 1500, TFLOPS: map[string]float64{"f32": 29, "f16": 91, "bf16": 91, "e4m3": 188, "e2m1": 356}, LaunchUS: 0.58, DependentLaunch: true, FP8: true, NVFP4: true},
+		L2Bytes: 24 << 20, MemoryGBps: 218, L2GBps: 1500, TFLOPS: map[string]float64{"f32": 29, "f16": 91, "bf16": 91, "e4m3": 188, "e2m1": 356}, LaunchUS: 0.58, DependentLaunch: true},
 	{Name: "sm_90", Device: "h200", ISA: [2]int{8, 0}, SMs: 132, ClockGHz: 1.98, SharedBlock: 232448, SharedSM: 233472, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 64,
-		L2Bytes: 50 << 20, MemoryGBps: 4300, L2GBps: 7000, TFLOPS: map[string]float64{"f32": 67, "f16": 620, "bf16": 620, "e4m3": 500}, LaunchUS: 0.6, DependentLaunch: true, FP8: true},
+		L2Bytes: 50 << 20, MemoryGBps: 4300, L2GBps: 7000, TFLOPS: map[string]float64{"f32": 67, "f16": 620, "bf16": 620, "e4m3": 500}, LaunchUS: 0.6, DependentLaunch: true},
 	{Name: "sm_80", Device: "a100", ISA: [2]int{7, 0}, SMs: 108, ClockGHz: 1.41, SharedBlock: 166912, SharedSM: 167936, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 32,
 		L2Bytes: 40 << 20, MemoryGBps: 1555, L2GBps: 4500, TFLOPS: map[string]float64{"f32": 19.5, "f16": 312, "bf16": 312}, LaunchUS: 1.0},
 }
@@ -78,6 +76,10 @@ func OfDevice(name string) (*Target, error) {
 	}
 	return nil, fmt.Errorf("no figures of device %q: use one of %s", name, strings.Join(Devices(), ", "))
 }
+
+// Multiplies reports whether the target has arithmetic on an element type. Tensor cores that multiply 8- or 4-bit floats come
+// with conversions of them.
+func (t *Target) Multiplies(dtype string) bool { return t.TFLOPS[dtype] > 0 }
 
 // Parse splits an architecture's name: sm_121a is 121 and "a". The architecture need not be in the table.
 func Parse(arch string) (capability int, suffix string, err error) {
