@@ -9,9 +9,12 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var csePass = Pass{
+var _ = register(Pass{
 	Name:    "cse",
 	Summary: "merge identical operations on identical operands, and constants with the same content",
+	Runs:    cleanUp,
+	Last:    true,
+	Behind:  "simplify",
 	Run: func(_ *Context, g *ir.Graph) error {
 		consts := newConstPool()
 		seen := map[string]*ir.Node{}
@@ -42,7 +45,7 @@ var csePass = Pass{
 		})
 		return err
 	},
-}
+})
 
 // expressionKey is equal for nodes that compute the same: op, attributes and the identities of their operands.
 func expressionKey(n *ir.Node, ids map[*ir.Value]int) string {

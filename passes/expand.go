@@ -2,9 +2,11 @@ package passes
 
 import "github.com/spark-compile/spark-compile/ir"
 
-var expandPass = Pass{
+var _ = register(Pass{
 	Name:    "expand",
 	Summary: "unroll short GRU, LSTM and RNN layers, with one MatMul for the inputs of all steps; split Einsum into MatMuls",
+	Runs:    []Place{{stageOps, computed}, {stageWeights, asInFile}},
+	Behind:  "recognise-quantised",
 	Run: func(_ *Context, g *ir.Graph) error {
 		_, err := rewrite(g, func(s *sweep, n *ir.Node) {
 			switch {
@@ -29,7 +31,7 @@ var expandPass = Pass{
 		})
 		return err
 	},
-}
+})
 
 // maxSteps bounds the unrolled steps of one layer, both directions together.
 const maxSteps = 256

@@ -4,9 +4,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var foldPass = Pass{
+var _ = register(Pass{
 	Name:      "fold",
 	Summary:   "evaluate nodes with constant operands, unless the result would be much larger; store equal elements once",
+	Runs:      cleanUp,
+	Last:      true,
 	Tolerance: 1e-3, // each folded result is rounded to its type, which may be f16
 	Run: func(_ *Context, g *ir.Graph) error {
 		for _, v := range g.Constants() {
@@ -15,7 +17,7 @@ var foldPass = Pass{
 		_, err := rewrite(g, foldNode)
 		return err
 	},
-}
+})
 
 // Limits of folding: a result may have so many bytes, or eight times those of its operands (a cast from i4 to f32); and
 // its evaluation may take so many elements or products.

@@ -6,9 +6,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var foldBatchNorm = Pass{
+var _ = register(Pass{
 	Name:    "fold-batchnorm",
 	Summary: "replace BatchNorm by a Mul and an Add with constants, for fold-scale and merge-branches to fold into weights",
+	Runs:    []Place{{stageWeights, computed}},
 	After: map[string]string{
 		"fold": "the statistics must be constants",
 	},
@@ -21,7 +22,7 @@ var foldBatchNorm = Pass{
 		})
 		return err
 	},
-}
+})
 
 // decomposeBatchNorm writes (x-mean)/√(var+ε)·scale+bias as x·a + b.
 func decomposeBatchNorm(s *sweep, n *ir.Node) {

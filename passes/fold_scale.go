@@ -7,9 +7,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var foldScale = Pass{
+var _ = register(Pass{
 	Name:    "fold-scale",
 	Summary: "fold constant per-channel factors and terms into the weights and bias of an adjacent linear op",
+	Runs:    []Place{{stageWeights, computed}, {stageChannels, computed}},
 	After: map[string]string{
 		"fold-batchnorm": "it turns normalisations into factors and terms",
 		"merge-branches": "branches must be merged before a factor of their sum can be folded",
@@ -27,7 +28,7 @@ var foldScale = Pass{
 			}
 		})
 	},
-}
+})
 
 func foldScaleRules(op string) []func(*sweep, *ir.Node) bool {
 	type rules = []func(*sweep, *ir.Node) bool

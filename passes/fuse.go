@@ -6,6 +6,16 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+var _ = register(Pass{
+	Name:    "fuse",
+	Summary: "group all nodes into regions: contraction, window, loop or view",
+	Runs:    []Place{{stageRegions, every}},
+	After: map[string]string{
+		"segment": "segment looks for MatMul and Conv nodes, which fuse moves into regions",
+	},
+	Run: fuse,
+})
+
 // fuse wraps every node into a Region, in as few regions as the contract in docs/architecture.md ("Regions") allows:
 //
 //	fuse_prepare.go   rewrites that let more nodes share a region

@@ -6,9 +6,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var gemmPass = Pass{
+var _ = register(Pass{
 	Name:    "gemm",
 	Summary: "normalise MatMul by a constant: B stored as [N,K] (transB), operands of rank ≥ 2; turn Conv of 1×1 images into MatMul",
+	Runs:    []Place{{stageChannels, computed}},
+	Behind:  "fold-scale",
 	After: map[string]string{
 		"expand":              "an Einsum may contain a product by a constant",
 		"recognise-attention": "attention patterns need their transposes as separate nodes",
@@ -23,7 +25,7 @@ var gemmPass = Pass{
 			}
 		})
 	},
-}
+})
 
 // vectorsToMatrices gives operands of rank 1 a dimension.
 func vectorsToMatrices(s *sweep, n *ir.Node) bool {

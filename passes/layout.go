@@ -6,9 +6,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var layoutPass = Pass{
+var _ = register(Pass{
 	Name:    "layout",
 	Summary: "switch convolutions and pools to channels-last; sink the transposes between them until they cancel",
+	Runs:    []Place{{stageWeights, every}},
+	Behind:  "fold-scale",
 	After: map[string]string{
 		"merge-branches": "it merges branches in the file's layout",
 		"simplify":       "it turns global pools into reductions, which need no layout",
@@ -27,7 +29,7 @@ var layoutPass = Pass{
 		g.RemoveDead()
 		return nil
 	},
-}
+})
 
 // toLast moves dimension 1 to the end, toFirst moves it back.
 func toLast(rank int) []int {

@@ -6,9 +6,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var mergeBranches = Pass{
+var _ = register(Pass{
 	Name:    "merge-branches",
 	Summary: "merge a sum of convolutions of one value, the value itself and constants into one convolution",
+	Runs:    []Place{{stageWeights, computed}, {stageChannels, computed}},
+	Behind:  "recognise-layernorm",
 	After: map[string]string{
 		"fold-batchnorm": "a branch that is only a normalisation must be a product and a sum to match",
 		"simplify":       "exporters insert additions of zero between branches",
@@ -22,7 +24,7 @@ var mergeBranches = Pass{
 		}
 		return nil
 	},
-}
+})
 
 // mergeBranchesIn merges the largest sums first: a node that is inside a merged sum is no root of its own.
 func mergeBranchesIn(g *ir.Graph, layout string) error {

@@ -10,6 +10,18 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+var _ = register(Pass{
+	Name:    "narrow",
+	Summary: "store weights and the values between regions in f16, bf16 or the types that calibration chose; accumulate in f32",
+	Runs:    []Place{{stageRegions, narrowed}},
+	After: map[string]string{
+		"fuse":  "narrow sets the types at region boundaries",
+		"views": "a view must have its operand's type; a loop need not",
+	},
+	Tolerance: 2e-3,
+	Run:       narrow,
+})
+
 // narrow stores what travels between regions in 16 bits, or in the 8 or 4 bits that a calibration chose: it fills in the
 // storage of each region's operands and results. Weights that are multiplied become constants of 16, 8 or 4 bits. Small
 // values that no anchor multiplies stay f32, as do inputs and outputs of the graph.

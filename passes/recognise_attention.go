@@ -7,9 +7,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var recogniseAttention = Pass{
+var _ = register(Pass{
 	Name:    "recognise-attention",
 	Summary: "recognise softmax(q·kᵀ·scale + mask)·v as Attention; the scale may be applied to q, k or their product",
+	Runs:    []Place{{stagePatterns, computed}},
+	Behind:  "recognise-layernorm",
 	After: map[string]string{
 		"recognise-softmax": "a softmax may be written as elementary ops",
 		"simplify":          "patterns do not look through casts or expansions",
@@ -23,7 +25,7 @@ var recogniseAttention = Pass{
 		})
 		return err
 	},
-}
+})
 
 // attention matches n = MatMul(Softmax(scores), v).
 func attention(s *sweep, n *ir.Node) {

@@ -6,9 +6,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var recogniseGelu = Pass{
+var _ = register(Pass{
 	Name:    "recognise-gelu",
 	Summary: "recognise 0.5·x·(1+erf(x/√2)) and its tanh approximation, in any order, as Gelu with the file's value of √2",
+	Runs:    []Place{{stagePatterns, computed}},
 	After: map[string]string{
 		"simplify": "patterns do not look through casts or expansions",
 	},
@@ -20,7 +21,7 @@ var recogniseGelu = Pass{
 			}
 		})
 	},
-}
+})
 
 // gelu matches a product whose factors, however associated, are x, 1+f(x) and constants that multiply to one half.
 func gelu(s *sweep, n *ir.Node) {

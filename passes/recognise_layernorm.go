@@ -6,9 +6,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var recogniseLayerNorm = Pass{
+var _ = register(Pass{
 	Name:    "recognise-layernorm",
 	Summary: "recognise (x-mean)/√(var+ε)·scale+bias as LayerNorm and x/√(mean x²+ε)·scale as RMSNorm",
+	Runs:    []Place{{stagePatterns, computed}, {stageChannels, computed}},
+	Behind:  "recognise-softmax",
 	After: map[string]string{
 		"simplify": "patterns do not look through casts or expansions",
 		"cse":      "exporters write x-mean twice; it must be one value to match",
@@ -32,7 +34,7 @@ var recogniseLayerNorm = Pass{
 			}
 		})
 	},
-}
+})
 
 // normalise replaces n = d/√(mean(d²)+ε): by LayerNorm of x if d = x - mean(x), else by RMSNorm of d.
 func normalise(s *sweep, n *ir.Node, b *bindings) bool {

@@ -4,9 +4,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var recogniseQuantised = Pass{
+var _ = register(Pass{
 	Name:    "recognise-quantised",
 	Summary: "DequantizeLinear of a QuantizeLinear of the same scale becomes one FakeQuantize",
+	Runs:    []Place{{stageOps, computed}},
 	After:   map[string]string{"widen": "its patterns expect f32 scales and values"},
 	Run: func(ctx *Context, g *ir.Graph) error {
 		return rewriteToFixpoint(g, func(s *sweep, n *ir.Node) {
@@ -15,7 +16,7 @@ var recogniseQuantised = Pass{
 			}
 		})
 	},
-}
+})
 
 // dequantised replaces DequantizeLinear(QuantizeLinear(x)) of one scale and zero point. Of constants pass fold keeps what they
 // were stored as.

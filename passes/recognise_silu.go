@@ -2,9 +2,10 @@ package passes
 
 import "github.com/spark-compile/spark-compile/ir"
 
-var recogniseSilu = Pass{
+var _ = register(Pass{
 	Name:    "recognise-silu",
 	Summary: "recognise x·sigmoid(x) as Silu and 1/(1+exp(-x)) as Sigmoid",
+	Runs:    []Place{{stagePatterns, computed}},
 	After: map[string]string{
 		"simplify": "patterns do not look through casts or expansions",
 	},
@@ -29,4 +30,4 @@ var recogniseSilu = Pass{
 			}
 		})
 	},
-}
+})

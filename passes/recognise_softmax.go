@@ -2,9 +2,10 @@ package passes
 
 import "github.com/spark-compile/spark-compile/ir"
 
-var recogniseSoftmax = Pass{
+var _ = register(Pass{
 	Name:    "recognise-softmax",
 	Summary: "recognise exp(x-max)/Σ, with or without the maximum, as Softmax and its logarithm as LogSoftmax",
+	Runs:    []Place{{stagePatterns, computed}},
 	After: map[string]string{
 		"simplify": "patterns do not look through casts or expansions",
 	},
@@ -28,7 +29,7 @@ var recogniseSoftmax = Pass{
 			}
 		})
 	},
-}
+})
 
 // softmaxOf replaces n by the softmax, or its logarithm, of x less its maximum or of x, where e = exp(x).
 func softmaxOf(s *sweep, n *ir.Node, to string, b *bindings) bool {

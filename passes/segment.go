@@ -9,6 +9,13 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+var _ = register(Pass{
+	Name:    "segment",
+	Summary: "merge M = 1 linear layers of equal depth, with their transposes, biases and activations, into one SegmentedMatVec",
+	Runs:    []Place{{stageRegions, computed}},
+	Run:     segment,
+})
+
 // segment turns M = 1 linear layers (a row times a constant matrix, plus bias, activation) into SegmentedMatVec nodes, one
 // for all layers of the same depth: layers that do not depend on each other become one launch.
 //

@@ -6,9 +6,12 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var simplifyPass = Pass{
+var _ = register(Pass{
 	Name:    "simplify",
 	Summary: "remove no-ops such as x+0, x·1, and casts and moves that cancel; replace movement ops by simpler ones",
+	Runs:    cleanUp,
+	Last:    true,
+	Behind:  "fold",
 	Run: func(_ *Context, g *ir.Graph) error {
 		return rewriteToFixpoint(g, func(s *sweep, n *ir.Node) {
 			for _, rule := range simplifyRules(n.Op.Name) {
@@ -21,7 +24,7 @@ var simplifyPass = Pass{
 			}
 		})
 	},
-}
+})
 
 // simplifyRules are tried in order; the first that applies ends the visit.
 func simplifyRules(op string) []func(*sweep, *ir.Node) bool {

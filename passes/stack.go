@@ -11,6 +11,16 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
+var _ = register(Pass{
+	Name:    "stack",
+	Summary: "merge isomorphic regions of equal depth into one region with members",
+	Runs:    []Place{{stageRegions, computed}},
+	After: map[string]string{
+		"fuse": "stack compares regions",
+	},
+	Run: stack,
+})
+
 // stack joins isomorphic kernels of equal depth (the two towers; projections of one input) into regions with members:
 // same body, other constants, operands that are members of one stacked value. Where towers begin, at different
 // inputs of the graph, a loop region reads all of them and writes the first stacked value.

@@ -12,18 +12,53 @@ import (
 )
 
 func TestTableIsConsistent(t *testing.T) {
-	names := map[string]bool{}
+	require.Len(t, Table(), len(table), "a pass without a place in a pipeline")
 	for _, p := range Table() {
 		require.NotEmpty(t, p.Summary, p.Name)
 		require.NotNil(t, p.Run, p.Name)
-		require.False(t, names[p.Name], "%s is declared twice", p.Name)
-		names[p.Name] = true
-	}
-	for _, p := range Table() {
 		for before, why := range p.After {
-			require.True(t, names[before], "%s comes after %s, which is no pass", p.Name, before)
-			require.NotEmpty(t, why)
+			require.Contains(t, table, before, "%s comes after it", p.Name)
+			require.NotEmpty(t, why, "%s comes after %s", p.Name, before)
 		}
+		if p.Behind != "" {
+			require.Contains(t, table, p.Behind, "%s stands behind it", p.Name)
+		}
+	}
+}
+
+// TestStagesKeepTheOrder fails where rows contradict each other, so that no order suits all.
+func TestStagesKeepTheOrder(t *testing.T) {
+	for s := stageTypes; s <= stageRegions; s++ {
+		names := pipeline(every, s, s)
+		for i, name := range names {
+			p := table[name]
+			for j, other := range names {
+				if j > i && table[other].Last == p.Last {
+					require.NotEqual(t, other, p.Behind, "%s stands behind it in %v", name, names)
+					require.NotContains(t, p.After, other, "%s comes after it in %v", name, names)
+				}
+			}
+		}
+	}
+}
+
+func TestDefaultPipelines(t *testing.T) {
+	clean := "fold simplify cse dce"
+	f32 := "widen " + clean + " recognise-quantised expand " + clean +
+		" recognise-gelu recognise-silu recognise-softmax recognise-layernorm recognise-attention" +
+		" fold-batchnorm merge-branches fold-scale layout " + clean +
+		" recognise-layernorm merge-branches fold-scale gemm " + clean + " segment fuse stack views"
+	for _, p := range precision.All() {
+		want := f32 + " narrow"
+		switch p.Name {
+		case precision.File:
+			want = clean + " expand layout " + clean + " fuse views"
+		case precision.FP32:
+			want = f32
+		}
+		names, err := Pipeline(p.Name)
+		require.NoError(t, err)
+		require.Equal(t, want, strings.Join(names, " "), p.Name)
 	}
 }
 
@@ -35,26 +70,17 @@ func TestEveryPassIsShownOnText(t *testing.T) {
 }
 
 func TestDefaultPipelinesKeepTheOrder(t *testing.T) {
-	used := map[string]bool{}
 	for _, row := range precision.All() {
 		names, err := Pipeline(row.Name)
 		require.NoError(t, err)
 		require.NoError(t, CheckOrder(names), row.Name)
 		for _, n := range names {
-			used[n] = true
-		}
-		for _, n := range names {
-			p, err := Lookup(n)
-			require.NoError(t, err)
-			for before := range p.After {
+			for before := range table[n].After {
 				if row.Name != precision.File {
 					require.Contains(t, names, before, "%s needs it", n)
 				}
 			}
 		}
-	}
-	for _, p := range Table() {
-		require.True(t, used[p.Name], "%s runs nowhere", p.Name)
 	}
 }
 

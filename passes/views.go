@@ -6,6 +6,17 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+var _ = register(Pass{
+	Name:    "views",
+	Summary: "simplify view regions; those that cannot alias their operands become loops",
+	Runs:    []Place{{stageRegions, every}},
+	After: map[string]string{
+		"fuse":  "views rewrites view regions",
+		"stack": "stack makes members views of the stacked value and removes Concats of members",
+	},
+	Run: views,
+})
+
 // views gives every view region its plainest form: a range of the value that a kernel (or the caller) wrote, or a
 // Concat of values that kernels write in place. Views of everything vanish; what cannot alias becomes a loop region.
 func views(_ *Context, g *ir.Graph) error {

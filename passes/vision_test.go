@@ -77,7 +77,7 @@ func semanticNames(t testing.TB, name string) []string {
 	t.Helper()
 	p, err := precision.Lookup(name)
 	require.NoError(t, err)
-	return semanticPipeline(p)
+	return pipeline(pipelineOf(p), stageTypes, stageChannels)
 }
 
 func TestVisionTowerBecomesOneConvABlock(t *testing.T) {

@@ -10,11 +10,12 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var widenPass = Pass{
+var _ = register(Pass{
 	Name:    "widen",
 	Summary: "widen f16 and bf16 values to f32; casts keep the file's types at graph inputs and, except in fp32, at outputs",
+	Runs:    []Place{{stageTypes, computed}},
 	Run:     widen,
-}
+})
 
 // isNarrow reports whether d is a float that widen makes f32. Eight-bit and smaller floats stay: conversions to them are
 // what a quantised file means, not how its author saved memory.
