@@ -1,17 +1,17 @@
 // Package onnxgo reads the topology of a model (the operators, and the values they read and write) with
-// github.com/owulveryck/onnx-go, a decoder that shares no code with frontend/onnx. A test compares the two; compilation does
-// not use this package.
+// github.com/owulveryck/onnx-go. A test compares it with what frontend/onnx decodes; compilation does not use this package.
 //
-// onnx-go v0.5.0 fails on much of what models contain, so Read gives it a rewritten file (lean.go):
+// onnx-go v0.5.0 fails on much of what models contain, so Read gives it a rewritten file (lean.go). The rewriting uses the
+// schema of frontend/onnx, but not its decoder:
 //
-//   - initializers, declared types and value infos are removed: it does not support fp16, bf16 or fp8, and misreads bools;
-//   - only inner graphs remain of the attributes, as integer handles: it does not support graph attributes or newer element
-//     types;
-//   - an input that a node reads twice gets another name the second time, and so does an absent input: it keeps one edge
+//   - initializers, declared types and value infos are removed: onnx-go does not support fp16, bf16 or fp8, and misreads bools;
+//   - attributes are removed, except that an integer handle stands for each inner graph: onnx-go does not support graph
+//     attributes or newer element types;
+//   - an input that a node reads twice gets another name the second time, and so does an absent input: onnx-go keeps one edge
 //     between two values, and one value for each name;
 //   - an absent output gets a unique name, a node without inputs a placeholder input, and a graph without nodes a placeholder
 //     node;
-//   - the operator's name includes its domain: it drops domains.
+//   - the operator's name includes its domain: onnx-go drops domains.
 //
 // backend.go receives what onnx-go reads and reverts the renaming.
 package onnxgo

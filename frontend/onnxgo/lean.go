@@ -2,9 +2,12 @@ package onnxgo
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 )
 
 // Prefixes of placeholder names; no name of a model may contain them.
@@ -13,185 +16,82 @@ const (
 	againMark  = "\x02" // an input that the node has read before: "\x02number\x02name"
 )
 
-const maxDepth = 64 // of graphs inside graphs
-
-// field is one field of an encoded message.
-type field struct {
-	num  protowire.Number
-	typ  protowire.Type
-	all  []byte // with its tag
-	data []byte // of a length-delimited field
-}
-
-// fields splits a message.
-func fields(msg []byte) ([]field, error) {
-	var out []field
-	for len(msg) > 0 {
-		num, typ, n := protowire.ConsumeTag(msg)
-		if n < 0 {
-			return nil, protowire.ParseError(n)
-		}
-		size := protowire.ConsumeFieldValue(num, typ, msg[n:])
-		if size < 0 {
-			return nil, protowire.ParseError(size)
-		}
-		f := field{num: num, typ: typ, all: msg[:n+size]}
-		if typ == protowire.BytesType {
-			f.data, _ = protowire.ConsumeBytes(msg[n:])
-		}
-		out = append(out, f)
-		msg = msg[n+size:]
-	}
-	return out, nil
-}
-
-func appendField(out []byte, num protowire.Number, data []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(out, num, protowire.BytesType), data)
-}
-
-// Field numbers of the format.
-const (
-	modelGraph     = 7
-	graphNode      = 1
-	graphInput     = 11
-	graphOutput    = 12
-	valueName      = 1
-	nodeInput      = 1
-	nodeOutput     = 2
-	nodeOpType     = 4
-	nodeAttribute  = 5
-	nodeDomain     = 7
-	attributeName  = 1
-	attributeI     = 3
-	attributeG     = 6
-	attributeMany  = 11 // graphs
-	attributeType  = 20
-	attributeIsInt = 2
-)
-
-// lean rewrites graphs for onnx-go.
+// lean rewrites one graph for onnx-go.
 type lean struct {
-	graphs [][]byte // inner graphs, by handle
+	bodies []*onnxpb.GraphProto // inner graphs, by handle
 	fresh  int
 }
 
-// graph rewrites a GraphProto.
-func (l *lean) graph(msg []byte) ([]byte, error) {
-	list, err := fields(msg)
-	if err != nil {
-		return nil, err
-	}
-	var out []byte
-	nodes := 0
-	for _, f := range list {
-		if f.typ != protowire.BytesType {
-			continue
+func (l *lean) graph(g *onnxpb.GraphProto) (*onnxpb.GraphProto, error) {
+	out := &onnxpb.GraphProto{Input: bare(g.Input), Output: bare(g.Output)}
+	for _, n := range g.Node {
+		m, err := l.node(n)
+		if err != nil {
+			return nil, err
 		}
-		switch f.num {
-		case graphNode:
-			n, err := l.node(f.data)
-			if err != nil {
-				return nil, err
-			}
-			out = appendField(out, graphNode, n)
-			nodes++
-		case graphInput, graphOutput:
-			inner, err := fields(f.data)
-			if err != nil {
-				return nil, err
-			}
-			var value []byte
-			for _, g := range inner {
-				if g.num == valueName && g.typ == protowire.BytesType {
-					value = appendField(value, valueName, g.data)
-				}
-			}
-			out = appendField(out, f.num, value)
-		}
+		out.Node = append(out.Node, m)
 	}
-	if nodes == 0 {
-		n := appendField(nil, nodeInput, []byte(l.name()))
-		n = appendField(n, nodeOutput, []byte(l.name()))
-		out = appendField(out, graphNode, appendField(n, nodeOpType, []byte(absentMark)))
+	if len(out.Node) == 0 {
+		out.Node = []*onnxpb.NodeProto{{OpType: proto.String(absentMark), Input: []string{l.absent()}, Output: []string{l.absent()}}}
 	}
 	return out, nil
 }
 
-// name returns a placeholder name.
-func (l *lean) name() string {
+// bare keeps only the names of values.
+func bare(list []*onnxpb.ValueInfoProto) (out []*onnxpb.ValueInfoProto) {
+	for _, v := range list {
+		out = append(out, &onnxpb.ValueInfoProto{Name: v.Name})
+	}
+	return out
+}
+
+// absent returns a placeholder name.
+func (l *lean) absent() string {
 	l.fresh++
 	return fmt.Sprintf("%s%d", absentMark, l.fresh)
 }
 
-// node rewrites a NodeProto.
-func (l *lean) node(msg []byte) ([]byte, error) {
-	list, err := fields(msg)
-	if err != nil {
-		return nil, err
+func (l *lean) node(n *onnxpb.NodeProto) (*onnxpb.NodeProto, error) {
+	if names := strings.Join(append(n.Input, n.Output...), " "); strings.ContainsAny(names, absentMark+againMark) {
+		return nil, fmt.Errorf("a name among %q has control characters", names)
 	}
-	var out, attrs []byte
-	var op, domain string
+	out := &onnxpb.NodeProto{OpType: n.OpType}
+	if n.GetDomain() != "" {
+		out.OpType = proto.String(n.GetDomain() + "::" + n.GetOpType())
+	}
 	seen := map[string]bool{}
-	for _, f := range list {
-		if f.typ != protowire.BytesType {
-			continue
+	for _, name := range n.Input {
+		switch {
+		case name == "":
+			name = l.absent()
+		case seen[name]:
+			l.fresh++
+			name = fmt.Sprintf("%s%d%s%s", againMark, l.fresh, againMark, name)
+		default:
+			seen[name] = true
 		}
-		name := string(f.data)
-		if (f.num == nodeInput || f.num == nodeOutput) && strings.ContainsAny(name, absentMark+againMark) {
-			return nil, fmt.Errorf("value name %q has control characters", name)
-		}
-		switch f.num {
-		case nodeInput:
-			switch {
-			case name == "":
-				name = l.name()
-			case seen[name]:
-				l.fresh++
-				name = fmt.Sprintf("%s%d%s%s", againMark, l.fresh, againMark, name)
-			default:
-				seen[name] = true
-			}
-			out = appendField(out, nodeInput, []byte(name))
-		case nodeOutput:
-			if name == "" {
-				name = l.name()
-			}
-			out = appendField(out, nodeOutput, []byte(name))
-		case nodeOpType:
-			op = name
-		case nodeDomain:
-			domain = name
-		case nodeAttribute:
-			if attrs, err = l.attribute(attrs, f.data); err != nil {
-				return nil, err
-			}
-		}
+		out.Input = append(out.Input, name)
 	}
 	if len(seen) == 0 {
-		out = appendField(out, nodeInput, []byte(l.name()+absentMark)) // unlike an absent input
+		out.Input = append(out.Input, l.absent()+absentMark) // unlike an absent input
 	}
-	if domain != "" {
-		op = domain + "::" + op
-	}
-	out = appendField(out, nodeOpType, []byte(op))
-	return append(out, attrs...), nil
-}
-
-// attribute appends an integer attribute, the graph's handle, for each graph of an AttributeProto.
-func (l *lean) attribute(out, msg []byte) ([]byte, error) {
-	list, err := fields(msg)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range list {
-		if f.num != attributeG && f.num != attributeMany || f.typ != protowire.BytesType {
-			continue
+	for _, name := range n.Output {
+		if name == "" {
+			name = l.absent()
 		}
-		a := appendField(nil, attributeName, fmt.Appendf(nil, "%d", len(l.graphs)))
-		a = protowire.AppendVarint(protowire.AppendTag(a, attributeI, protowire.VarintType), uint64(len(l.graphs)))
-		a = protowire.AppendVarint(protowire.AppendTag(a, attributeType, protowire.VarintType), attributeIsInt)
-		l.graphs = append(l.graphs, f.data)
-		out = appendField(out, nodeAttribute, a)
+		out.Output = append(out.Output, name)
+	}
+	for _, a := range n.Attribute {
+		graphs := a.Graphs
+		if a.G != nil {
+			graphs = append([]*onnxpb.GraphProto{a.G}, graphs...)
+		}
+		for _, g := range graphs {
+			handle := len(l.bodies)
+			l.bodies = append(l.bodies, g)
+			out.Attribute = append(out.Attribute, &onnxpb.AttributeProto{Name: proto.String(strconv.Itoa(handle)),
+				Type: onnxpb.AttributeProto_INT.Enum(), I: proto.Int64(int64(handle))})
+		}
 	}
 	return out, nil
 }

@@ -5,44 +5,47 @@ import (
 	"fmt"
 
 	"github.com/owulveryck/onnx-go"
-	"google.golang.org/protobuf/encoding/protowire"
+	"gonum.org/v1/gonum/graph/simple"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 )
 
 // Read returns the topology of an encoded model.
 func Read(model []byte) (*Graph, error) {
-	list, err := fields(model)
+	var m onnxpb.ModelProto
+	err := proto.Unmarshal(model, &m)
+	if err == nil && m.Graph == nil {
+		err = errors.New("it has no graph")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading a model for onnx-go: %w", err)
 	}
-	for _, f := range list {
-		if f.num == modelGraph && f.typ == protowire.BytesType {
-			g, err := readGraph(f.data, maxDepth)
-			if err != nil {
-				return nil, fmt.Errorf("reading a model through onnx-go: %w", err)
-			}
-			return g, nil
-		}
+	g, err := readGraph(m.Graph)
+	if err != nil {
+		return nil, fmt.Errorf("reading a model through onnx-go: %w", err)
 	}
-	return nil, errors.New("reading a model for onnx-go: it has no graph")
+	return g, nil
 }
 
-// readGraph reads an encoded GraphProto and the graphs inside it.
-func readGraph(msg []byte, depth int) (*Graph, error) {
-	if depth == 0 {
-		return nil, fmt.Errorf("graphs nest more than %d deep", maxDepth)
-	}
+// readGraph reads a graph and the graphs inside it.
+func readGraph(g *onnxpb.GraphProto) (*Graph, error) {
 	l := &lean{}
-	buf, err := l.graph(msg)
+	small, err := l.graph(g)
 	if err != nil {
 		return nil, err
 	}
-	b, err := decode(appendField(nil, modelGraph, buf))
+	data, err := proto.Marshal(&onnxpb.ModelProto{Graph: small})
 	if err != nil {
 		return nil, err
 	}
-	for i, handles := range b.bodies {
+	b, err := decode(data)
+	if err != nil {
+		return nil, err
+	}
+	for i, handles := range b.handles {
 		for _, h := range handles {
-			body, err := readGraph(l.graphs[h], depth-1)
+			body, err := readGraph(l.bodies[h])
 			if err != nil {
 				return nil, err
 			}
@@ -59,7 +62,7 @@ func decode(model []byte) (b *backend, err error) {
 			err = fmt.Errorf("onnx-go: %v", r)
 		}
 	}()
-	b = &backend{edges: map[int64][]edge{}}
+	b = &backend{edges: map[int64][]simple.WeightedEdge{}}
 	m := onnx.NewModel(b)
 	if err := m.UnmarshalBinary(model); err != nil {
 		return nil, err
