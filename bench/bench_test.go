@@ -20,6 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -92,7 +93,7 @@ func TestOutputsThatAreNotNumbersCanBeWritten(t *testing.T) {
 	out, err := Accuracy(p, map[string][]float64{"y": {math.NaN()}}, map[string][]float64{"y": {1}})
 	require.NoError(t, err)
 	require.Len(t, out, 1)
-	r := report()
+	r := example()
 	r.Results[0].Outputs = out
 	require.NoError(t, r.Write(filepath.Join(t.TempDir(), "r.json")))
 	_, err = Accuracy(p, map[string][]float64{"y": {1, 2}}, map[string][]float64{"y": {1}})
@@ -108,13 +109,13 @@ func times(middle float64, n int) []float64 {
 	return out
 }
 
-func report() *Report {
+func example() *Report {
 	r := &Report{Version: Version, Machine: "Test <machine> & co", Device: "cpu (emu)", Runs: 50, Warmup: 5}
 	for i, precision := range []string{"fp32", "fp16"} {
-		x := Result{Model: "vision.onnx", Precision: precision, Samples: times(2/float64(1+i), 50), Launches: 3,
-			Outputs: []Output{{"outputs", runtime.Metrics{Cosine: 1 - 1e-6*float64(i), RelL2: 1e-3 * float64(i)}}},
+		x := Result{Program: report.Program{Model: "vision.onnx", Precision: precision, Launches: 3}, Samples: times(2/float64(1+i), 50),
+			Outputs: []report.Output{{Name: "outputs", Metrics: runtime.Metrics{Cosine: 1 - 1e-6*float64(i), RelL2: 1e-3 * float64(i)}}},
 			Layers:  []Layer{{0, "conv_<0>", "Conv \"a\"", 1.5}, {1, "copy", "", 0}, {2, strings.Repeat("long", 30), "", .5}}}
-		x.Summary = Summarise(x.Samples)
+		x.Summary = report.Summarise(x.Samples)
 		r.Results = append(r.Results, x)
 	}
 	return r
@@ -127,11 +128,11 @@ func TestBaselineTellsChangeFromChance(t *testing.T) {
 		verdict string
 	}{{"equal", 1, "same"}, {"slower", .9, "slower"}, {"faster", 1.1, "faster"}} {
 		t.Run(c.name, func(t *testing.T) {
-			base, now := report(), report()
+			base, now := example(), example()
 			for i := range base.Results {
 				b := &base.Results[i]
 				b.Samples = times(b.P50*c.factor, 50)
-				b.Summary = Summarise(b.Samples)
+				b.Summary = report.Summarise(b.Samples)
 			}
 			require.Empty(t, now.Compare(base))
 			d := now.Results[0].Baseline
@@ -144,14 +145,14 @@ func TestBaselineTellsChangeFromChance(t *testing.T) {
 			}
 		})
 	}
-	base := report()
+	base := example()
 	base.Device = "NVIDIA GB10 (cuda)"
-	require.Len(t, report().Compare(base), 2, "another device is no baseline")
+	require.Len(t, example().Compare(base), 2, "another device is no baseline")
 }
 
 func TestReportsSurviveJSON(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.json")
-	r := report()
+	r := example()
 	r.Results[0].State = State{Samples: 1, ClockMHz: nvml.Known(5), Throttle: 4}
 	require.NoError(t, r.Write(path))
 	back, err := Read(path)
@@ -169,8 +170,8 @@ func TestReportsSurviveJSON(t *testing.T) {
 // loaded or executed.
 func TestPageNeedsNothingElse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.html")
-	r := report()
-	r.Compare(report())
+	r := example()
+	r.Compare(example())
 	require.NoError(t, r.WriteHTML(path))
 	raw, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -209,7 +210,7 @@ func TestPageHasNoErrorInABrowser(t *testing.T) {
 		t.Skip("chromium is missing")
 	}
 	path := filepath.Join(t.TempDir(), "r.html")
-	require.NoError(t, report().WriteHTML(path))
+	require.NoError(t, example().WriteHTML(path))
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	cmd := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--user-data-dir="+t.TempDir(), "--dump-dom", "file://"+path)

@@ -7,22 +7,23 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Concurrent measures all models running at the same time, each with its own session, stream and goroutine.
 type Concurrent struct {
 	// Round is the time for every model to run once, all starting together.
-	Round  Summary   `json:"round"`
-	Models []OneOf   `json:"models"`
-	Rounds []float64 `json:"rounds_ms"`
+	Round  report.Summary `json:"round"`
+	Models []OneOf        `json:"models"`
+	Rounds []float64      `json:"rounds_ms"`
 }
 
 // OneOf is the latency of one model while the others ran.
 type OneOf struct {
 	Model     string `json:"model"`
 	Precision string `json:"precision"`
-	Summary
+	report.Summary
 }
 
 // Together runs the programs concurrently.
@@ -51,9 +52,9 @@ func Together(ctx context.Context, programs []*runtime.Program, d hal.Device, op
 			times[i] = append(times[i], t)
 		}
 	}
-	out.Round = Summarise(out.Rounds)
+	out.Round = report.Summarise(out.Rounds)
 	for i, p := range programs {
-		out.Models = append(out.Models, OneOf{p.Model, p.Precision, Summarise(times[i])})
+		out.Models = append(out.Models, OneOf{p.Model, p.Precision, report.Summarise(times[i])})
 	}
 	return out, nil
 }

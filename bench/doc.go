@@ -1,7 +1,7 @@
 // Package bench measures compiled models: latency, the machine and its state during the run, accuracy, and changes since
 // an earlier measurement.
 //
-//	stats.go        summaries of times, the Mann–Whitney U test
+//	stats.go        the Mann–Whitney U test
 //	measure.go      one model on one device
 //	layers.go       time by launch
 //	monitor.go      clocks, power and utilisation while a model runs

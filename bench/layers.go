@@ -3,9 +3,9 @@ package bench
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -55,11 +55,10 @@ func layer(ctx context.Context, s *runtime.Session, i int) (float64, error) {
 	}
 	times, err := sample(layerRuns, func() (float64, error) {
 		took, err := s.ReplayEntry(ctx, entryName(i))
-		return milliseconds(took), err
+		return report.Milliseconds(took), err
 	})
 	if err != nil {
 		return 0, err
 	}
-	slices.Sort(times)
-	return times[len(times)/2], nil
+	return report.Summarise(times).P50, nil
 }

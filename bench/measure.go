@@ -11,6 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -46,7 +47,7 @@ func Inputs(p *runtime.Program) (map[string][]byte, error) {
 
 // Measure measures a program on a device. It also returns the outputs of the first run by name.
 func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options) (*Result, map[string][]float64, error) {
-	r := &Result{Model: p.Model, Precision: p.Precision}
+	r := &Result{}
 	begin := time.Now()
 	s, err := Open(ctx, p, d, opt.Target)
 	if err != nil {
@@ -54,7 +55,7 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 	}
 	defer s.Close()
 	r.LoadMS = since(begin)
-	r.describe(s.Model())
+	r.Program = report.Describe(p, s.Model().Variant)
 
 	begin = time.Now()
 	if err := s.Run(ctx); err != nil {
@@ -80,7 +81,7 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 	if err != nil {
 		return nil, nil, err
 	}
-	r.Summary = Summarise(r.Samples)
+	r.Summary = report.Summarise(r.Samples)
 	if err := r.replays(ctx, s, d, opt); err != nil {
 		return nil, nil, err
 	}
@@ -110,9 +111,7 @@ func Open(ctx context.Context, p *runtime.Program, d hal.Device, target string) 
 	return s, nil
 }
 
-func since(begin time.Time) float64 { return milliseconds(time.Since(begin)) }
-
-func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+func since(begin time.Time) float64 { return report.Milliseconds(time.Since(begin)) }
 
 func sample(n int, one func() (float64, error)) ([]float64, error) {
 	out := make([]float64, n)
@@ -125,26 +124,17 @@ func sample(n int, one func() (float64, error)) ([]float64, error) {
 	return out, nil
 }
 
-func (r *Result) describe(m *runtime.Model) {
-	v := m.Variant
-	r.Target, r.Launches = v.Target, v.Launches()
-	r.ArenaBytes, r.LiveBytes, r.WeightsBytes = v.ArenaBytes, v.LiveBytes, len(m.Program.Weights)
-	for _, k := range v.Kernels {
-		r.MACs += k.MACs * int64(k.Launches)
-	}
-}
-
 // replays times the graph alone: warm, and on a GPU also with its L2 cache flushed before each run.
 func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, opt Options) error {
 	replay := func() (float64, error) {
 		took, err := s.Replay(ctx)
-		return milliseconds(took), err
+		return report.Milliseconds(took), err
 	}
 	samples, err := sample(opt.Runs, replay)
 	if err != nil {
 		return err
 	}
-	warm := Summarise(samples)
+	warm := report.Summarise(samples)
 	r.Replay = &warm
 	if opt.L2Bytes == 0 {
 		return nil
@@ -163,7 +153,7 @@ func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, 
 	if err != nil {
 		return err
 	}
-	cold := Summarise(samples)
+	cold := report.Summarise(samples)
 	r.Cold = &cold
 	return nil
 }
@@ -193,8 +183,8 @@ func flusher(ctx context.Context, d hal.Device, l2 int) (graph hal.Graph, free f
 }
 
 // Accuracy compares each output with a reference of the same name, in the program's order.
-func Accuracy(p *runtime.Program, got, want map[string][]float64) ([]Output, error) {
-	var out []Output
+func Accuracy(p *runtime.Program, got, want map[string][]float64) ([]report.Output, error) {
+	var out []report.Output
 	for _, q := range p.Outputs {
 		ref, ok := want[q.Name]
 		if !ok {
@@ -206,7 +196,7 @@ func Accuracy(p *runtime.Program, got, want map[string][]float64) ([]Output, err
 		}
 		// JSON has no infinity.
 		m.MaxAbs, m.RelL2 = min(m.MaxAbs, math.MaxFloat64), min(m.RelL2, math.MaxFloat64)
-		out = append(out, Output{q.Name, m})
+		out = append(out, report.Output{Name: q.Name, Metrics: m})
 	}
 	return out, nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -26,10 +27,10 @@ type Peer struct {
 	LoadMS  float64   `json:"load_ms"`
 	FirstMS float64   `json:"first_ms"`
 	Samples []float64 `json:"samples_ms"`
-	Summary
+	report.Summary
 	// Ratio is the peer's median divided by ours: above 1 means that ours is faster.
-	Ratio   float64  `json:"ratio"`
-	Outputs []Output `json:"outputs,omitempty"` // ours against the peer's
+	Ratio   float64         `json:"ratio"`
+	Outputs []report.Output `json:"outputs,omitempty"` // ours against the peer's
 }
 
 // ONNXRuntime runs an ONNX file in ONNX Runtime with a Python interpreter, on the inputs that Inputs generates for its
@@ -67,7 +68,7 @@ func ONNXRuntime(ctx context.Context, python, model string, p *runtime.Program, 
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil || len(r.Samples) == 0 {
 		return nil, nil, fmt.Errorf("ONNX Runtime printed %q", stdout.String())
 	}
-	r.Summary = Summarise(r.Samples)
+	r.Summary = report.Summarise(r.Samples)
 	theirs, err := npy.ReadZip(out)
 	if err != nil {
 		return nil, nil, err

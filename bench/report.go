@@ -8,7 +8,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
-	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/internal/report"
 )
 
 // Version is the version of the JSON schema.
@@ -29,35 +29,22 @@ type Report struct {
 
 // Result is one model in one precision.
 type Result struct {
-	Model        string    `json:"model"`
-	Precision    string    `json:"precision"`
-	Target       string    `json:"target"`
-	Launches     int       `json:"launches"`
-	ArenaBytes   int       `json:"arena_bytes"`
-	LiveBytes    int       `json:"live_bytes"`
-	WeightsBytes int       `json:"weights_bytes"`
-	MACs         int64     `json:"macs"`
-	CompileMS    float64   `json:"compile_ms,omitempty"`
-	LoadMS       float64   `json:"load_ms"`  // loading code and weights, allocating memory, capturing the graph
-	FirstMS      float64   `json:"first_ms"` // the first run
-	Summary                // steady runs, inputs and outputs included
-	Samples      []float64 `json:"samples_ms"`
+	report.Program
+	CompileMS      float64   `json:"compile_ms,omitempty"`
+	LoadMS         float64   `json:"load_ms"`  // loading code and weights, allocating memory, capturing the graph
+	FirstMS        float64   `json:"first_ms"` // the first run
+	report.Summary           // steady runs, inputs and outputs included
+	Samples        []float64 `json:"samples_ms"`
 	// Replay is the graph alone, timed by the device if it has a clock. Cold is the same with the L2 cache flushed.
-	Replay *Summary `json:"replay,omitempty"`
-	Cold   *Summary `json:"cold,omitempty"`
+	Replay *report.Summary `json:"replay,omitempty"`
+	Cold   *report.Summary `json:"cold,omitempty"`
 
-	State   State    `json:"state"`
-	Layers  []Layer  `json:"layers,omitempty"`
-	Outputs []Output `json:"outputs,omitempty"` // against the same model in fp32
+	State   State           `json:"state"`
+	Layers  []Layer         `json:"layers,omitempty"`
+	Outputs []report.Output `json:"outputs,omitempty"` // against the same model in fp32
 
 	ONNXRuntime *Peer       `json:"onnx_runtime,omitempty"`
 	Baseline    *Difference `json:"baseline,omitempty"`
-}
-
-// Output compares an output with the same model's in fp32.
-type Output struct {
-	Name string `json:"name"`
-	runtime.Metrics
 }
 
 // State is the mean state of the GPU while the model ran.

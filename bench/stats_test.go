@@ -7,14 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSummary(t *testing.T) {
-	s := Summarise([]float64{4, 1, 3, 2})
-	require.InDelta(t, 3.97, s.P99, 1e-12)
-	s.P99 = 0
-	require.Equal(t, Summary{Mean: 2.5, P50: 2.5, Min: 1, Max: 4, PerSecond: 400}, s)
-	require.Equal(t, Summary{Mean: 7, P50: 7, P99: 7, Min: 7, Max: 7, PerSecond: 1000. / 7}, Summarise([]float64{7}))
-}
-
 // Without ties the expected value is a count of arrangements: of 252 ways to choose 5 of 10, one is as extreme as "apart"
 // on either side. With ties it is the formula by hand: U = 3, variance 25/12·(11 − 60/90), z = (9.5 − 0.5)/4.640.
 func TestMannWhitney(t *testing.T) {

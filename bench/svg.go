@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/report"
 )
 
 // Plots are inline SVG, with nothing to load or execute. The colours are Okabe and Ito's palette, which colour-blind readers
@@ -105,7 +107,7 @@ func distribution(names []string, samples [][]float64) template.HTML {
 	var all, shares []float64
 	for _, s := range samples {
 		sorted := slices.Sorted(slices.Values(s))
-		all = append(all, sorted[0], Quantile(sorted, .99))
+		all = append(all, sorted[0], report.Quantile(sorted, .99))
 	}
 	x := newScale(all, marginLeft, plotWidth-20, false)
 	counts := make([][]float64, len(samples))

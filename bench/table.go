@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/spark-compile/spark-compile/internal/report"
 )
 
 // Print writes the report as text tables.
@@ -76,7 +78,7 @@ func verdict(d *Difference) string {
 }
 
 // worst returns the smallest cosine and the largest relative L2 of the outputs.
-func worst(outputs []Output) (cosine, l2 float64) {
+func worst(outputs []report.Output) (cosine, l2 float64) {
 	cosine = 1
 	for _, o := range outputs {
 		cosine, l2 = min(cosine, o.Cosine), max(l2, o.RelL2)
@@ -84,7 +86,7 @@ func worst(outputs []Output) (cosine, l2 float64) {
 	return cosine, l2
 }
 
-func median(s *Summary) string {
+func median(s *report.Summary) string {
 	if s == nil {
 		return "–"
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -217,7 +218,7 @@ func (s *session) measure(ctx context.Context, p *runtime.Program, compiled time
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s %s: %w", p.Model, p.Precision, detect.Explain(err))
 	}
-	r.CompileMS = float64(compiled.Microseconds()) / 1000
+	r.CompileMS = report.Milliseconds(compiled)
 	s.report.Results = append(s.report.Results, *r)
 	s.programs = append(s.programs, p)
 	return &s.report.Results[len(s.report.Results)-1], out, nil

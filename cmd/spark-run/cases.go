@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -90,9 +91,9 @@ func comparable(p *runtime.Program, cases []testCase) error {
 	return nil
 }
 
-// run runs one case --runs times and writes its outputs to --output-dir. States that the case does not set start at zero.
-func (c *testCase) run(ctx context.Context, p *runtime.Program, s *runtime.Session, f *flags) ([]time.Duration, error) {
-	fail := func(err error) ([]time.Duration, error) {
+// run runs one case --runs times, writes its outputs to --output-dir and returns the times in milliseconds. States that the case does not set start at zero.
+func (c *testCase) run(ctx context.Context, p *runtime.Program, s *runtime.Session, f *flags) ([]float64, error) {
+	fail := func(err error) ([]float64, error) {
 		if c.name != "" {
 			err = fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -103,13 +104,13 @@ func (c *testCase) run(ctx context.Context, p *runtime.Program, s *runtime.Sessi
 			return fail(err)
 		}
 	}
-	times := make([]time.Duration, f.Runs)
+	times := make([]float64, f.Runs)
 	for i := range times {
 		begin := time.Now()
 		if err := s.Run(ctx); err != nil {
 			return fail(err)
 		}
-		times[i] = time.Since(begin)
+		times[i] = report.Milliseconds(time.Since(begin))
 	}
 	var err error
 	if c.got, err = s.Float64s(); err != nil {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
@@ -54,7 +53,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		fmt.Fprintln(stderr, "spark-run: no inputs given: profiling a run on zeros")
 		cases[0].arrays = nil
 	}
-	var times []time.Duration
+	var times []float64
 	for i := range cases {
 		took, err := cases[i].run(ctx, p, s, f)
 		if err != nil {
@@ -65,7 +64,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	info := d.Info()
 	r := report.Of(p, s.Model().Variant)
 	r.Device = fmt.Sprintf("%s (%s)", info.Name, info.Backend)
-	r.Time(times)
+	r.Runs, r.Summary = len(times), report.Summarise(times)
 	if f.Profile {
 		if err := f.profiled(stdout, p, s.Model().Variant, counts, r); err != nil {
 			return err
@@ -111,7 +110,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 // finish prints the result, compares the outputs and writes the report.
 func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *report.Report) error {
 	fmt.Fprintf(w, "%s %s on %s: %d launches, arena %.2f MB, weights %.2f MB\n", r.Model, r.Precision, r.Device, r.Launches, float64(r.ArenaBytes)/1e6, float64(r.WeightsBytes)/1e6)
-	fmt.Fprintf(w, "%d runs: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", r.Runs, r.MeanMS, r.P50MS, r.P99MS)
+	fmt.Fprintf(w, "%d runs: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", r.Runs, r.Mean, r.P50, r.P99)
 	var missed error
 	if f.Expect != "" {
 		var err error

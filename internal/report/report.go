@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
@@ -20,28 +19,40 @@ import (
 // Version is the version of the schema.
 const Version = 1
 
+// Program describes a compiled program.
+type Program struct {
+	Model        string `json:"model"`
+	Target       string `json:"target"`
+	Precision    string `json:"precision"`
+	Launches     int    `json:"launches"` // graph nodes of a run, copies included
+	ArenaBytes   int    `json:"arena_bytes"`
+	LiveBytes    int    `json:"live_bytes"`
+	WeightsBytes int    `json:"weights_bytes"`
+	MACs         int64  `json:"macs"`
+}
+
+// Describe describes a variant of a program.
+func Describe(p *runtime.Program, v *runtime.Variant) Program {
+	d := Program{Model: p.Model, Target: v.Target, Precision: p.Precision, Launches: v.Launches(), ArenaBytes: v.ArenaBytes, LiveBytes: v.LiveBytes, WeightsBytes: len(p.Weights)}
+	for _, k := range v.Kernels {
+		d.MACs += k.MACs * int64(k.Launches)
+	}
+	return d
+}
+
 // Report describes a compiled program and, if it was run, the results of the run.
 type Report struct {
-	Version      int                  `json:"version"`
-	Model        string               `json:"model"`
-	Target       string               `json:"target"`
-	Precision    string               `json:"precision"`
-	Device       string               `json:"device"`
-	Launches     int                  `json:"launches"` // graph nodes of a run, copies included
-	ArenaBytes   int                  `json:"arena_bytes"`
-	LiveBytes    int                  `json:"live_bytes"`
-	WeightsBytes int                  `json:"weights_bytes"`
-	MACs         int64                `json:"macs"`
-	CompileMS    float64              `json:"compile_ms,omitempty"` // without ptxas
-	PtxasMS      float64              `json:"ptxas_ms,omitempty"`
-	MeanMS       float64              `json:"mean_ms"`
-	P50MS        float64              `json:"p50_ms"`
-	P99MS        float64              `json:"p99_ms"`
-	Runs         int                  `json:"runs,omitempty"`
-	Kernels      []runtime.KernelInfo `json:"kernels"`
-	Outputs      []Output             `json:"outputs"`
-	Fallbacks    []Fallback           `json:"fallbacks,omitempty"`
-	Profile      *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
+	Version int `json:"version"`
+	Program
+	Device    string               `json:"device"`
+	CompileMS float64              `json:"compile_ms,omitempty"` // without ptxas
+	PtxasMS   float64              `json:"ptxas_ms,omitempty"`
+	Summary                        // of runs, the first included
+	Runs      int                  `json:"runs,omitempty"`
+	Kernels   []runtime.KernelInfo `json:"kernels"`
+	Outputs   []Output             `json:"outputs"`
+	Fallbacks []Fallback           `json:"fallbacks,omitempty"`
+	Profile   *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
 
 	Layers      []Layer             `json:"layers,omitempty"` // of precisions that calibrate
 	Slices      []calibrate.Quality `json:"slices,omitempty"` // outputs and their named parts: against the file in float64 on the calibration inputs, or against --expect
@@ -59,16 +70,12 @@ type Layer struct {
 
 // Prediction is the predicted cost of a run on the target's device, from internal/profile.
 type Prediction struct {
-	Model        string  `json:"model"`
-	Precision    string  `json:"precision"`
-	Target       string  `json:"target"`
-	Device       string  `json:"device"`
-	US           float64 `json:"us"`      // weights in L2 where they fit
-	ColdUS       float64 `json:"cold_us"` // weights from DRAM
-	Launches     int     `json:"launches"`
-	WeightsBytes int     `json:"weights_bytes"`
-	ReadBytes    int64   `json:"read_bytes"` // of global memory, each byte once a launch
-	WriteBytes   int64   `json:"write_bytes"`
+	Program
+	Device     string  `json:"device"`
+	US         float64 `json:"us"`         // weights in L2 where they fit
+	ColdUS     float64 `json:"cold_us"`    // weights from DRAM
+	ReadBytes  int64   `json:"read_bytes"` // of global memory, each byte once a launch
+	WriteBytes int64   `json:"write_bytes"`
 }
 
 // Predict counts the work of a run of a variant on the CPU device and predicts the run's time.
@@ -77,8 +84,8 @@ func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Predi
 	if err != nil {
 		return Prediction{}, nil, fmt.Errorf("%s %s: predicting the time on %s: %w", p.Model, p.Precision, v.Target, err)
 	}
-	return Prediction{Model: p.Model, Precision: p.Precision, Target: v.Target, Device: prof.Device, US: prof.Total.US, ColdUS: prof.Total.ColdUS, Launches: v.Launches(),
-		WeightsBytes: len(p.Weights), ReadBytes: prof.Total.UniqueRead, WriteBytes: prof.Total.UniqueWrite}, prof, nil
+	t := prof.Total
+	return Prediction{Describe(p, v), prof.Device, t.US, t.ColdUS, t.UniqueRead, t.UniqueWrite}, prof, nil
 }
 
 // Accuracy adds what was measured on the calibration inputs, if anything was. For precisions that calibrate it also adds every layer, and
@@ -135,12 +142,7 @@ type Fallback struct {
 
 // Of describes a program that has not been run.
 func Of(p *runtime.Program, v *runtime.Variant) *Report {
-	r := &Report{Outputs: []Output{}, Version: Version, Model: p.Model, Target: v.Target, Precision: p.Precision, ArenaBytes: v.ArenaBytes, LiveBytes: v.LiveBytes,
-		WeightsBytes: len(p.Weights), Kernels: v.Kernels, Launches: v.Launches()}
-	for _, k := range v.Kernels {
-		r.MACs += k.MACs * int64(k.Launches)
-	}
-	return r
+	return &Report{Version: Version, Program: Describe(p, v), Kernels: v.Kernels, Outputs: []Output{}}
 }
 
 // Write writes the report to a file. On an error the file stays as it was.
@@ -201,17 +203,4 @@ func CheckPath(path string) error {
 		s.Discard()
 	}
 	return err
-}
-
-// Time sets the statistics of runs, in milliseconds. It includes the first run.
-func (r *Report) Time(times []time.Duration) {
-	sorted := slices.Sorted(slices.Values(times))
-	var sum time.Duration
-	for _, t := range sorted {
-		sum += t
-	}
-	ms := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
-	r.Runs = len(sorted)
-	r.MeanMS = ms(sum) / float64(len(sorted))
-	r.P50MS, r.P99MS = ms(sorted[len(sorted)/2]), ms(sorted[min(len(sorted)-1, len(sorted)*99/100)])
 }

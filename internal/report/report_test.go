@@ -16,7 +16,7 @@ import (
 )
 
 func sample() *report.Report {
-	return &report.Report{Version: report.Version, Model: "toy.onnx", Precision: "fp8",
+	return &report.Report{Version: report.Version, Program: report.Program{Model: "toy.onnx", Precision: "fp8"},
 		Layers: []report.Layer{
 			{calibrate.LayerChoice{Name: "a", Op: "Conv", Precision: "fp8", MACs: 3e6, Alone: .01, InPlace: .02}, compile.Weight{Bytes: 1100, HalfBytes: 2000}, 1.5},
 			{calibrate.LayerChoice{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone"}, compile.Weight{Bytes: 500, HalfBytes: 500}, 2},
@@ -28,8 +28,8 @@ func sample() *report.Report {
 		Others:      []compile.Measured{{Target: "sm_90", Slices: []calibrate.Quality{{Name: "y", Cosine: .9, Elements: 10}}}},
 		Calibration: &report.Calibration{Inputs: 16, MinCosine: .999},
 		Predicted: []report.Prediction{
-			{Precision: "fp16", Device: "gb10", US: 10, ColdUS: 20, Launches: 3, WeightsBytes: 2e6},
-			{Precision: "fp8", Device: "gb10", US: 8, ColdUS: 10, Launches: 3, WeightsBytes: 1e6},
+			{Program: report.Program{Precision: "fp16", Launches: 3, WeightsBytes: 2e6}, Device: "gb10", US: 10, ColdUS: 20},
+			{Program: report.Program{Precision: "fp8", Launches: 3, WeightsBytes: 1e6}, Device: "gb10", US: 8, ColdUS: 10},
 		}}
 }
 
@@ -78,4 +78,12 @@ func TestInfinitiesAreWritten(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+func TestSummary(t *testing.T) {
+	s := report.Summarise([]float64{4, 1, 3, 2})
+	require.InDelta(t, 3.97, s.P99, 1e-12)
+	s.P99 = 0
+	require.Equal(t, report.Summary{Mean: 2.5, P50: 2.5, Min: 1, Max: 4, PerSecond: 400}, s)
+	require.Equal(t, report.Summary{Mean: 7, P50: 7, P99: 7, Min: 7, Max: 7, PerSecond: 1000. / 7}, report.Summarise([]float64{7}))
 }
