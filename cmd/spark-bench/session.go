@@ -243,15 +243,11 @@ func (s *session) fp32(ctx context.Context, path string) (map[string][]float64, 
 
 // compile compiles an ONNX file for the session's target and shapes.
 func (s *session) compile(ctx context.Context, path string, opt compile.Options) (*runtime.Program, time.Duration, error) {
-	shapes, err := cli.Shapes(s.Shape)
-	if err != nil {
-		return nil, 0, err
-	}
 	m, err := onnx.Load(path)
 	if err != nil {
 		return nil, 0, err
 	}
-	opt.Targets, opt.Import = []string{s.target}, onnx.ImportOptions{Shapes: shapes}
+	opt.Targets, opt.Import = []string{s.target}, onnx.ImportOptions{Shapes: s.Shape}
 	r, err := compile.Compile(ctx, m, opt)
 	if err != nil {
 		return nil, 0, err

@@ -25,22 +25,22 @@ import (
 
 // flags is the command line.
 type flags struct {
-	Model      string   `arg:"" optional:"" name:"model" help:"ONNX file."`
-	Precision  string   `help:"${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
-	Output     string   `short:"o" help:"Directory of the Go package; default: the model's base name without underscores." placeholder:"DIR"`
-	Package    string   `help:"Package name; default: the directory's." placeholder:"NAME"`
-	Target     []string `help:"Targets: ${targets}." default:"${target}" placeholder:"${target}[,…]"`
-	Calibrate  []string `help:"Inputs for calibrating ${calibrating} and for measuring accuracy: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
-	MinCosine  *float64 `help:"Minimum cosine of every output: ${calibrating} keep layers at fp16 to meet it (default 0.999), other precisions fail if they miss it." placeholder:"C"`
-	Keep       []string `help:"Nodes to keep at fp16 in ${calibrating}." placeholder:"NODE"`
-	Shape      []string `help:"Set an input's shape." placeholder:"input=1x3x48x192" sep:"none"`
-	Batch      int      `help:"Set the leading dimension of every input." placeholder:"N"`
-	Report     string   `help:"Write a JSON report." placeholder:"FILE.json"`
-	Emit       string   `help:"Print the IR, PTX or program instead of writing a package." enum:"ir,ptx,program," default:"" placeholder:"ir|ptx|program"`
-	Passes     []string `help:"Run these passes instead of the defaults." placeholder:"LIST"`
-	HelpPasses bool     `help:"Describe the passes and exit."`
-	Tune       bool     `help:"Tune schedules on the device."`
-	Quiet      bool     `help:"Print only errors and warnings."`
+	Model      string     `arg:"" optional:"" name:"model" help:"ONNX file."`
+	Precision  string     `help:"${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
+	Output     string     `short:"o" help:"Directory of the Go package; default: the model's base name without underscores." placeholder:"DIR"`
+	Package    string     `help:"Package name; default: the directory's." placeholder:"NAME"`
+	Target     []string   `help:"Targets: ${targets}." default:"${target}" placeholder:"${target}[,…]"`
+	Calibrate  []string   `help:"Inputs for calibrating ${calibrating} and for measuring accuracy: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
+	MinCosine  *float64   `help:"Minimum cosine of every output: ${calibrating} keep layers at fp16 to meet it (default 0.999), other precisions fail if they miss it." placeholder:"C"`
+	Keep       []string   `help:"Nodes to keep at fp16 in ${calibrating}." placeholder:"NODE"`
+	Shape      cli.Shapes `help:"Set an input's shape." placeholder:"input=1x3x48x192" mapsep:"none"`
+	Batch      int        `help:"Set the leading dimension of every input." placeholder:"N"`
+	Report     string     `help:"Write a JSON report." placeholder:"FILE.json"`
+	Emit       string     `help:"Print the IR, PTX or program instead of writing a package." enum:"ir,ptx,program," default:"" placeholder:"ir|ptx|program"`
+	Passes     []string   `help:"Run these passes instead of the defaults." placeholder:"LIST"`
+	HelpPasses bool       `help:"Describe the passes and exit."`
+	Tune       bool       `help:"Tune schedules on the device."`
+	Quiet      bool       `help:"Print only errors and warnings."`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -82,10 +82,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if opt.Progress == nil {
 		opt.Warn = func(text string) { fmt.Fprintf(stderr, "warning: %s\n", text) }
 	}
-	if opt.Import.Shapes, err = cli.Shapes(f.Shape); err != nil {
-		return err
-	}
-	opt.Import.Batch = f.Batch
+	opt.Import.Shapes, opt.Import.Batch = f.Shape, f.Batch
 	if f.Emit == "" {
 		if opt.Assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
 			return err

@@ -16,24 +16,24 @@ import (
 
 // flags is the command line.
 type flags struct {
-	Model         string   `arg:"" optional:"" name:"model" help:"Directory of a compiled package, or an ONNX file."`
-	Precision     string   `help:"Precision to compile an ONNX file in: ${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
-	Device        string   `help:"auto, cuda, cuda:N or emu." default:"auto" placeholder:"NAME"`
-	Input         []string `help:"An input, a .npz with inputs by name, or a directory of .npz files to run one after the other." placeholder:"NAME=FILE.npy|FILE.npz|DIR" sep:"none"`
-	OutputDir     string   `help:"Write every output as NAME.npy." placeholder:"DIR"`
-	Expect        string   `help:"Expected outputs by name; with a directory of inputs, a directory of files of the same names." placeholder:"FILE.npz|DIR"`
-	Rtol          *float64 `help:"Relative tolerance for --expect and --suite." placeholder:"R"`
-	Atol          *float64 `help:"Absolute tolerance for --expect and --suite." placeholder:"A"`
-	MinCosine     *float64 `help:"Minimum cosine for --expect." placeholder:"C"`
-	Runs          int      `help:"Number of runs; reports mean, median and 99th percentile." default:"1" placeholder:"N"`
-	JSON          string   `name:"json" help:"Write a JSON report." placeholder:"FILE"`
-	Check         bool     `help:"On the CPU device: check memory, races, initialisation and synchronisation."`
-	Profile       bool     `help:"Count the work of every launch on the CPU device and predict its time; --json has every figure."`
-	ProfileDevice string   `name:"profile-device" help:"Device to predict times for: ${devices}; default: the target's." placeholder:"NAME"`
-	ProfileHTML   string   `name:"profile-html" help:"Also write the profile as a page." placeholder:"FILE"`
-	Suite         []string `help:"Run ONNX test-case directories." placeholder:"DIR" sep:"none"`
-	Shape         []string `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" sep:"none"`
-	Target        string   `help:"Target to compile an ONNX file for, or variant to run if the device accepts any." placeholder:"${target}"`
+	Model         string     `arg:"" optional:"" name:"model" help:"Directory of a compiled package, or an ONNX file."`
+	Precision     string     `help:"Precision to compile an ONNX file in: ${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
+	Device        string     `help:"auto, cuda, cuda:N or emu." default:"auto" placeholder:"NAME"`
+	Input         []string   `help:"An input, a .npz with inputs by name, or a directory of .npz files to run one after the other." placeholder:"NAME=FILE.npy|FILE.npz|DIR" sep:"none"`
+	OutputDir     string     `help:"Write every output as NAME.npy." placeholder:"DIR"`
+	Expect        string     `help:"Expected outputs by name; with a directory of inputs, a directory of files of the same names." placeholder:"FILE.npz|DIR"`
+	Rtol          *float64   `help:"Relative tolerance for --expect and --suite." placeholder:"R"`
+	Atol          *float64   `help:"Absolute tolerance for --expect and --suite." placeholder:"A"`
+	MinCosine     *float64   `help:"Minimum cosine for --expect." placeholder:"C"`
+	Runs          int        `help:"Number of runs; reports mean, median and 99th percentile." default:"1" placeholder:"N"`
+	JSON          string     `name:"json" help:"Write a JSON report." placeholder:"FILE"`
+	Check         bool       `help:"On the CPU device: check memory, races, initialisation and synchronisation."`
+	Profile       bool       `help:"Count the work of every launch on the CPU device and predict its time; --json has every figure."`
+	ProfileDevice string     `name:"profile-device" help:"Device to predict times for: ${devices}; default: the target's." placeholder:"NAME"`
+	ProfileHTML   string     `name:"profile-html" help:"Also write the profile as a page." placeholder:"FILE"`
+	Suite         []string   `help:"Run ONNX test-case directories." placeholder:"DIR" sep:"none"`
+	Shape         cli.Shapes `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" mapsep:"none"`
+	Target        string     `help:"Target to compile an ONNX file for, or variant to run if the device accepts any." placeholder:"${target}"`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -88,9 +88,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	}
 	opt := compile.Options{Precision: precision, Targets: []string{cmp.Or(f.Target, target.Default().Name)}, MinCosine: compile.Budget(precision, nil),
 		Warn: func(text string) { fmt.Fprintln(stderr, "warning:", text) }}
-	if opt.Import.Shapes, err = cli.Shapes(f.Shape); err != nil {
-		return nil, err
-	}
+	opt.Import.Shapes = f.Shape
 	if f.Profile { // for register counts, without which occupancy is an upper bound
 		if opt.Assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
 			return nil, err

@@ -98,31 +98,34 @@ func Precision(flag string, stderr io.Writer) (string, error) {
 	return s.Precision.Value, nil
 }
 
-// Shapes parses --shape flags: input=1x3x48x192.
-func Shapes(flags []string) (map[string][]int, error) {
-	out := map[string][]int{}
-	for _, f := range flags {
-		name, dims, ok := strings.Cut(f, "=")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("--shape %s: want input=1x3x48x192", f)
-		}
-		if out[name] != nil {
-			return nil, fmt.Errorf("--shape %s: input %q already has a shape", f, name)
-		}
-		shape := []int{}
-		for _, d := range strings.Split(dims, "x") {
-			if dims == "" {
-				break
-			}
-			n, err := strconv.Atoi(d)
-			if err != nil || n < 0 {
-				return nil, fmt.Errorf("--shape %s: %q is not a dimension", f, d)
-			}
-			shape = append(shape, n)
-		}
-		out[name] = shape
+// Shapes is the flag --shape, once for each input: input=1x3x48x192.
+type Shapes map[string][]int
+
+// Decode implements kong.MapperValue.
+func (s Shapes) Decode(ctx *kong.DecodeContext) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("shape", &text); err != nil {
+		return err
 	}
-	return out, nil
+	name, dims, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		return fmt.Errorf("%s: want input=1x3x48x192", text)
+	}
+	if s[name] != nil {
+		return fmt.Errorf("%s: input %q already has a shape", text, name)
+	}
+	s[name] = []int{}
+	for _, d := range strings.Split(dims, "x") {
+		if dims == "" { // a scalar
+			break
+		}
+		n, err := strconv.Atoi(d)
+		if err != nil || n < 0 {
+			return fmt.Errorf("%s: %q is not a dimension", text, d)
+		}
+		s[name] = append(s[name], n)
+	}
+	return nil
 }
 
 // Progress returns a function that shows the current stage on a terminal. It is nil with quiet, and if stderr is no terminal.
