@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/hal"
@@ -56,18 +57,15 @@ func NewModel(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (
 
 // Close frees the model's memory and code. Close its sessions first.
 func (m *Model) Close() error {
-	var first error
+	var err error
 	if m.weights != nil {
-		first = m.weights.Free()
-		m.weights = nil
+		err = m.weights.Free()
 	}
 	if m.module != nil {
-		if err := m.module.Close(); first == nil {
-			first = err
-		}
-		m.module = nil
+		err = errors.Join(err, m.module.Close())
 	}
-	return first
+	m.weights, m.module = nil, nil
+	return err
 }
 
 // Launches is the number of graph nodes of a run of the variant: kernels and copies.

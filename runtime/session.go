@@ -389,22 +389,17 @@ func (s *Session) entry(name string) (*captured, error) {
 
 // Close frees what the session allocated.
 func (s *Session) Close() error {
-	var first error
-	keep := func(err error) {
-		if first == nil {
-			first = err
-		}
-	}
+	var err error
 	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
 		if e := s.entries[name]; e.graph != nil {
-			keep(e.graph.Close())
+			err = errors.Join(err, e.graph.Close())
 		}
 	}
-	for i := len(s.owned) - 1; i >= 0; i-- {
-		keep(s.owned[i].Free())
+	for _, m := range slices.Backward(s.owned) {
+		err = errors.Join(err, m.Free())
 	}
 	if s.owned, s.ports, s.kept, s.entries = nil, nil, nil, nil; s.alone {
-		keep(s.model.Close())
+		err = errors.Join(err, s.model.Close())
 	}
-	return first
+	return err
 }
