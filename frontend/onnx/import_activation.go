@@ -24,15 +24,13 @@ var activationOperators = slices.Concat(sameOp(7, "Relu", "Sigmoid", "Tanh"), []
 	{name: "Mish", since: 18, convert: elementwise("x * tanh(max(x, 0) + log1p(exp(-abs(x))))", nil)},
 	{name: "Softsign", since: 7, convert: elementwise("x / (abs(x) + 1)", nil)},
 	{name: "ThresholdedRelu", since: 10, convert: elementwise("where(x > alpha, x, 0)", defaults{"alpha": 1})},
-	{domain: "ai.onnx.ml", name: "Binarizer", since: 1, convert: elementwise("x > threshold", nil)},
-	{name: "Shrink", since: 9, convert: shrink},
+	{domain: "ai.onnx.ml", name: "Binarizer", since: 1, convert: elementwise("x > threshold", defaults{})},
+	{name: "Shrink", since: 9, convert: elementwise("where(x < -lambd, x + bias, where(x > lambd, x - bias, 0))", defaults{"lambd": 0.5})},
 	{name: "Gelu", since: 20, convert: oneOp("Gelu", func(s *site) ir.Attrs {
 		return ir.Attrs{"tanh": s.choice("approximate", "none", "tanh") == "tanh"}
 	})},
-	{name: "Swish", since: 24, convert: composite(func(s *site, x *ir.Value) *ir.Value { return s.swish(x) })},
-	{name: "SwiGLU", since: 28, convert: composite(func(s *site, x *ir.Value) *ir.Value {
-		return s.op("Mul", s.swish(x), s.wide(s.in(1)))
-	})},
+	{name: "Swish", since: 24, convert: elementwise("x * sigmoid(x*alpha)", defaults{"alpha": 1})},
+	{name: "SwiGLU", since: 28, convert: elementwise("x * sigmoid(x*alpha) * y", defaults{"alpha": 1})},
 	{name: "Clip", since: 7, until: 10, convert: clipAttributes},
 	{name: "Clip", since: 11, convert: clip},
 	{name: "Dropout", since: 7, until: 11, convert: dropoutAttribute},
@@ -46,27 +44,6 @@ func composite(f func(*site, *ir.Value) *ir.Value) func(*site) {
 		x := s.in(0)
 		s.out(0, s.cast(f(s, s.wide(x)), x.Type.DType))
 	}
-}
-
-// swish is x·sigmoid(αx).
-func (s *site) swish(x *ir.Value) *ir.Value {
-	alpha := s.float("alpha", 1)
-	if alpha == 1 {
-		return s.op("Silu", x)
-	}
-	return s.op("Mul", x, s.op("Sigmoid", s.op("Mul", x, s.like(x, alpha))))
-}
-
-var shrinkFormula = parseFormula("where(x < -lambd, x + bias, where(x > lambd, x - bias, 0))", defaults{"lambd": 0.5})
-
-// shrink follows Shrink 9, which computes integers in floating point.
-func shrink(s *site) {
-	x := s.in(0)
-	w := s.wide(x)
-	if !w.Type.DType.IsFloat() {
-		w = s.cast(x, ir.Float32)
-	}
-	s.out(0, s.cast(shrinkFormula.on(s, w), x.Type.DType))
 }
 
 func clipAttributes(s *site) {

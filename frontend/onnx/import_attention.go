@@ -136,9 +136,7 @@ func (s *site) additive(m *ir.Value, t int) *ir.Value {
 		m = s.cast(m, ir.Float32)
 	}
 	if have := m.Type.Shape[r-1]; have < t && have != 1 {
-		end := make([]int, r)
-		end[r-1] = t - have
-		m = s.pad(m, make([]int, r), end, math.Inf(-1))
+		m = s.padEnd(m, r-1, t-have, math.Inf(-1))
 	}
 	return m
 }
@@ -262,8 +260,7 @@ func rotaryEmbedding(s *site) {
 	} else {
 		x1, x2 = s.part(turn, 3, 0, dim/2), s.part(turn, 3, dim/2, dim/2)
 	}
-	re := s.op("Sub", s.op("Mul", cos, x1), s.op("Mul", sin, x2))
-	im := s.op("Add", s.op("Mul", sin, x1), s.op("Mul", cos, x2))
+	re, im := s.eval("x*y - z*u", cos, x1, sin, x2), s.eval("x*y + z*u", sin, x1, cos, x2)
 	var y *ir.Value
 	if interleaved {
 		y = s.reshape(s.concat(4, s.unsqueeze(re, 4), s.unsqueeze(im, 4)), turn.Type.Shape...)

@@ -199,6 +199,13 @@ func (s *site) pad(v *ir.Value, begin, end []int, value float64) *ir.Value {
 	return s.add("Pad", ir.Attrs{"begin": begin, "end": end, "value": value}, v)
 }
 
+// padEnd adds n elements behind v along an axis.
+func (s *site) padEnd(v *ir.Value, axis, n int, value float64) *ir.Value {
+	end := make([]int, v.Type.Rank())
+	end[axis] = n
+	return s.pad(v, make([]int, len(end)), end, value)
+}
+
 // alongChannel gives a vector of per-channel parameters the shape in which it broadcasts over dimension 1 of a value of
 // the given rank.
 func (s *site) alongChannel(v *ir.Value, rank int) *ir.Value { return s.alongAxis(v, 1, rank) }

@@ -72,25 +72,21 @@ func (im *importer) denseTensor(sp *onnxpb.SparseTensorProto) (*ir.Tensor, error
 	bad := func(format string, args ...any) error {
 		return im.m.fileError("sparse tensor %q: %w", sp.GetValues().GetName(), fmt.Errorf(format, args...))
 	}
-	n, r := values.Numel(), len(shape)
-	if at.DType != ir.Int64 || at.Rank() == 1 && at.Numel() != n || at.Rank() == 2 && at.Numel() != n*r || at.Rank() < 1 || at.Rank() > 2 {
+	n, dims := values.Numel(), shape
+	if at.Rank() == 1 {
+		dims = []int{out.Numel()}
+	}
+	if at.DType != ir.Int64 || at.Numel() != n*len(dims) || at.Rank() < 1 || at.Rank() > 2 {
 		return nil, bad("indices %v do not fit %d values", at.Type, n)
 	}
 	for i := range n {
 		pos := 0
-		if at.Rank() == 1 {
-			pos = int(at.IntAt(i))
-		} else {
-			for d := range r {
-				c := int(at.IntAt(i*r + d))
-				if c < 0 || c >= shape[d] {
-					return nil, bad("index %d is outside %v", c, shape)
-				}
-				pos = pos*shape[d] + c
+		for k, d := range dims {
+			c := int(at.IntAt(i*len(dims) + k))
+			if c < 0 || c >= d {
+				return nil, bad("index %d is outside %v", c, shape)
 			}
-		}
-		if pos < 0 || pos >= out.Numel() {
-			return nil, bad("index %d is outside %v", pos, shape)
+			pos = pos*d + c
 		}
 		if out.F != nil {
 			out.F[pos] = values.FloatAt(i)

@@ -102,14 +102,18 @@ func loop(s *site) {
 		s.out(i, v)
 	}
 	for k, list := range scans {
-		if !s.wants(len(states) + k) {
-			continue
+		if s.wants(len(states) + k) {
+			s.out(len(states)+k, s.collected(0, list))
 		}
-		if len(list) == 0 {
-			s.refuse("it collects outputs but does not run, so their shape is unknown")
-		}
-		s.out(len(states)+k, s.concat(0, list...))
 	}
+}
+
+// collected is what the iterations of a loop yielded, one after the other along an axis.
+func (s *site) collected(axis int, list []*ir.Value) *ir.Value {
+	if len(list) == 0 {
+		s.refuse("it collects outputs but does not run, so their shape is unknown")
+	}
+	return s.concat(s.axis(axis, list[0].Type.Rank()), list...)
 }
 
 // scanner is the shape of one Scan node: which inputs it walks and where outputs go.
@@ -180,10 +184,7 @@ func scanBatched(s *site) {
 		}
 	}
 	for i, list := range outs {
-		if len(list) == 0 {
-			s.refuse("an empty batch")
-		}
-		s.out(i, s.concat(0, list...))
+		s.out(i, s.collected(0, list))
 	}
 }
 
@@ -228,10 +229,7 @@ func (s *site) scanOnce(sc scanner, states, inputs []*ir.Value, where string) []
 	}
 	all := states
 	for k, list := range outs {
-		if len(list) == 0 {
-			s.refuse("it collects outputs but does not run, so their shape is unknown")
-		}
-		all = append(all, s.concat(s.axis(sc.outAxes[k], list[0].Type.Rank()), list...))
+		all = append(all, s.collected(sc.outAxes[k], list))
 	}
 	return all
 }

@@ -317,26 +317,15 @@ func (s *site) bilinear(img, row, col *ir.Value, in []int) *ir.Value {
 	n, g, c := img.Type.Shape[0], img.Type.Shape[1], img.Type.Shape[2]
 	samples := row.Type.Shape[2] * row.Type.Shape[3]
 	flat := func(v *ir.Value) *ir.Value { return s.reshape(v, n, g, 1, samples) }
-	r0, c0 := s.op("Floor", row), s.op("Floor", col)
-	fr, fc := s.op("Sub", row, r0), s.op("Sub", col, c0)
-	one, zero := s.scalar(d, 1), s.scalar(d, 0)
 	var sum *ir.Value
 	for corner := range 4 {
-		r, wr := r0, s.op("Sub", one, fr)
-		if corner/2 == 1 {
-			r, wr = s.op("Add", r0, one), fr
-		}
-		q, wq := c0, s.op("Sub", one, fc)
-		if corner%2 == 1 {
-			q, wq = s.op("Add", c0, one), fc
-		}
+		// The corner's row and column; its weight is how near they are, 0 outside.
+		r, q := s.eval("floor(x) + y", row, s.scalar(d, float64(corner/2))), s.eval("floor(x) + y", col, s.scalar(d, float64(corner%2)))
 		inside := s.op("And", s.within(r, in[0]), s.within(q, in[1]))
-		rc := s.op("Min", s.op("Max", r, zero), s.scalar(d, float64(in[0]-1)))
-		qc := s.op("Min", s.op("Max", q, zero), s.scalar(d, float64(in[1]-1)))
-		idx := s.op("Add", s.op("Mul", s.cast(rc, ir.Int64), s.scalar(ir.Int64, float64(in[1]))), s.cast(qc, ir.Int64))
-		v := s.add("GatherElements", ir.Attrs{"axis": 3}, img, s.expand(flat(idx), n, g, c, samples))
-		weight := s.where(inside, s.op("Mul", wr, wq), zero)
-		v = s.op("Mul", v, flat(weight))
+		weight := s.eval("where(v, (1 - abs(x-z)) * (1 - abs(y-u)), 0)", row, col, r, q, inside)
+		rc, qc := s.cast(s.clamped(r, in[0]), ir.Int64), s.cast(s.clamped(q, in[1]), ir.Int64)
+		idx := s.eval("x*y + z", rc, s.scalar(ir.Int64, float64(in[1])), qc)
+		v := s.op("Mul", s.add("GatherElements", ir.Attrs{"axis": 3}, img, s.expand(flat(idx), n, g, c, samples)), flat(weight))
 		if sum != nil {
 			v = s.op("Add", sum, v)
 		}
@@ -347,5 +336,10 @@ func (s *site) bilinear(img, row, col *ir.Value, in []int) *ir.Value {
 
 // within is 0 ≤ v < n.
 func (s *site) within(v *ir.Value, n int) *ir.Value {
-	return s.op("And", s.op("GreaterEqual", v, s.like(v, 0)), s.op("Less", v, s.like(v, float64(n))))
+	return s.eval("x >= 0 && x < y", v, s.like(v, float64(n)))
+}
+
+// clamped is the number from 0 to n-1 that is nearest to v.
+func (s *site) clamped(v *ir.Value, n int) *ir.Value {
+	return s.eval("min(max(x, 0), y)", v, s.like(v, float64(n-1)))
 }

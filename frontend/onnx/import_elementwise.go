@@ -96,11 +96,7 @@ func bitShift(s *site) {
 	}
 	v := s.op(op, x, y)
 	if d := x.Type.DType; dir == "RIGHT" && d.IsSigned() {
-		bits := s.scalar(d, float64(d.Bits()))
-		zero := s.scalar(d, 0)
-		far := s.op("Or", s.op("Less", y, zero), s.op("GreaterEqual", y, bits))
-		sign := s.where(s.op("Less", x, zero), s.scalar(d, -1), zero)
-		v = s.where(far, sign, v)
+		v = s.eval("where(y < 0 || y >= z, where(x < 0, -1, 0), u)", x, y, s.scalar(d, float64(d.Bits())), v)
 	}
 	s.out(0, v)
 }

@@ -65,11 +65,10 @@ func (s *site) valueOf(v *ir.Value) *ir.Tensor {
 	}
 	var nodes []*ir.Node
 	for _, n := range s.im.g.Nodes {
-		if need[n] {
-			nodes = append(nodes, n)
+		if !need[n] {
+			continue
 		}
-	}
-	for _, n := range nodes {
+		nodes = append(nodes, n)
 		for _, o := range n.Outputs {
 			s.bound(o.Type.Shape...)
 		}

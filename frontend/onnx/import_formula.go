@@ -12,8 +12,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// formula is an operator's meaning as a Go expression, elementwise: x, y and z are its first inputs, other names its
-// float attributes, calls and operators the ops of these names (log1p(x), x < y).
+// formula is an elementwise computation as a Go expression: x, y, z, u, v and w are its operands, other names float attributes
+// of the operator, calls and operators the ops of these names (log1p(x), x < y).
 type formula struct {
 	expr     ast.Expr
 	defaults map[string]float64 // of the attributes; the file format has them in f32
@@ -28,8 +28,8 @@ func parseFormula(text string, defaults map[string]float64) formula {
 	return formula{expr, defaults}
 }
 
-// elementwise converts an operator that is a formula. It computes in the wide type and rounds to the type of x once, at the
-// end.
+// elementwise converts an operator that is a formula of its inputs. It computes in the wide type, integers in floating point if
+// attributes, which are floats, take part, and rounds to the type of x once, at the end.
 func elementwise(text string, defaults map[string]float64) func(*site) {
 	f := parseFormula(text, defaults)
 	return func(s *site) {
@@ -37,6 +37,9 @@ func elementwise(text string, defaults map[string]float64) func(*site) {
 		operands := s.all()
 		for i, v := range operands {
 			operands[i] = s.wide(v)
+			if defaults != nil {
+				operands[i] = s.inFloat(v)
+			}
 		}
 		y := f.on(s, operands...)
 		if !slices.Equal(y.Type.Shape, x.Type.Shape) {
@@ -46,7 +49,12 @@ func elementwise(text string, defaults map[string]float64) func(*site) {
 	}
 }
 
-// on adds the formula's ops for the operands x, y, z.
+// eval adds the ops of a formula without attributes.
+func (s *site) eval(text string, operands ...*ir.Value) *ir.Value {
+	return parseFormula(text, nil).on(s, operands...)
+}
+
+// on adds the formula's ops for the operands x, y, z, u, v and w; numbers have the type of x.
 func (f formula) on(s *site, operands ...*ir.Value) *ir.Value {
 	var value func(e ast.Expr) *ir.Value
 	value = func(e ast.Expr) *ir.Value {
@@ -69,7 +77,10 @@ func (f formula) on(s *site, operands ...*ir.Value) *ir.Value {
 			return s.op(strings.ToUpper(name[:1])+name[1:], args...)
 		}
 		name := e.(*ast.Ident).Name
-		if i := strings.Index("xyz", name); i >= 0 {
+		if i := strings.Index("xyzuvw", name); i >= 0 {
+			if i >= len(operands) {
+				s.fail("input %d is missing", i)
+			}
 			return operands[i]
 		}
 		return s.like(operands[0], s.float(name, float64(float32(f.defaults[name]))))
@@ -77,4 +88,5 @@ func (f formula) on(s *site, operands ...*ir.Value) *ir.Value {
 	return value(f.expr)
 }
 
-var formulaOps = map[token.Token]string{token.ADD: "Add", token.SUB: "Sub", token.MUL: "Mul", token.QUO: "Div", token.LSS: "Less", token.GTR: "Greater"}
+var formulaOps = map[token.Token]string{token.ADD: "Add", token.SUB: "Sub", token.MUL: "Mul", token.QUO: "Div", token.EQL: "Equal",
+	token.LSS: "Less", token.LEQ: "LessEqual", token.GTR: "Greater", token.GEQ: "GreaterEqual", token.LAND: "And", token.LOR: "Or"}

@@ -62,10 +62,8 @@ func tensorScatter(s *site) {
 	if s.choice("mode", "linear", "circular") == "circular" {
 		at = s.op("Mod", at, s.scalar(ir.Int64, float64(length)))
 	}
-	inside := s.op("And", s.op("GreaterEqual", at, s.scalar(ir.Int64, 0)), s.op("Less", at, s.scalar(ir.Int64, float64(n))))
-	clamped := s.op("Min", s.op("Max", at, s.scalar(ir.Int64, 0)), s.scalar(ir.Int64, float64(n-1)))
-	picked := s.add("GatherElements", ir.Attrs{"axis": axis}, update, s.expand(clamped, cache.Type.Shape...))
-	s.out(0, s.where(inside, picked, cache))
+	picked := s.add("GatherElements", ir.Attrs{"axis": axis}, update, s.expand(s.clamped(at, n), cache.Type.Shape...))
+	s.out(0, s.where(s.within(at, n), picked, cache))
 }
 
 func oneHot(s *site) {

@@ -329,22 +329,16 @@ func centerCropPad(s *site) {
 	if len(shape) != len(axes) {
 		s.fail("shape %v does not fit axes %v", shape, axes)
 	}
-	starts, sizes := make([]int, r), slices.Clone(x.Type.Shape)
 	begin, end := make([]int, r), make([]int, r)
 	for i, a := range axes {
 		a = s.axis(a, r)
-		d := x.Type.Shape[a]
-		switch want := shape[i]; {
-		case want < d:
-			starts[a], sizes[a] = (d-want)/2, want
-		default:
-			begin[a] = (want - d) / 2
-			end[a] = want - d - begin[a]
+		d, want := x.Type.Shape[a], shape[i]
+		if want < d {
+			x = s.part(x, a, (d-want)/2, want)
+			continue
 		}
+		begin[a] = (want - d) / 2
+		end[a] = want - d - begin[a]
 	}
-	y := x
-	if !slices.Equal(sizes, x.Type.Shape) {
-		y = s.add("Slice", ir.Attrs{"starts": starts, "sizes": sizes}, x)
-	}
-	s.out(0, s.pad(y, begin, end, 0))
+	s.out(0, s.pad(x, begin, end, 0))
 }

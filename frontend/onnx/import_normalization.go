@@ -50,10 +50,8 @@ func (s *site) normalizeEach(x *ir.Value, params []*ir.Value) *ir.Value {
 			s.fail("spatial=0 wants parameters of the shape of a sample of %v, not %v", x.Type, p.Type)
 		}
 	}
-	scale, bias, mean, variance := s.wide(params[0]), s.wide(params[1]), s.wide(params[2]), s.wide(params[3])
-	dev := s.op("Sqrt", s.op("Add", variance, s.like(variance, s.epsilon())))
-	y := s.op("Div", s.op("Sub", s.wide(x), mean), dev)
-	return s.cast(s.op("Add", s.op("Mul", y, scale), bias), x.Type.DType)
+	operands := mapped(append([]*ir.Value{x}, params...), s.wide)
+	return s.cast(parseFormula("(x-u) / sqrt(v+epsilon) * y + z", defaults{"epsilon": 1e-5}).on(s, operands...), x.Type.DType)
 }
 
 // batchNormalizationTraining normalises by the statistics of the batch and returns the running ones.
@@ -61,15 +59,13 @@ func batchNormalizationTraining(s *site, x *ir.Value, params []*ir.Value) {
 	r := s.rank(x, 2)
 	w := s.wide(x)
 	mean, d, variance := s.moments(w, slices.Delete(iotaInts(r), 1, 2))
-	y := s.op("Div", d, s.op("Sqrt", s.op("Add", variance, s.like(w, s.epsilon()))))
+	y := s.eval("x / sqrt(y+z)", d, variance, s.like(w, s.epsilon()))
 	s.out(0, s.affine(y, s.alongChannel(params[0], r), s.alongChannel(params[1], r), x.Type.DType))
-	momentum := s.float("momentum", float64(float32(0.9)))
+	running := parseFormula("x*momentum + y*(1-momentum)", defaults{"momentum": 0.9})
 	for i, now := range []*ir.Value{mean, variance} {
 		old := params[2+i]
-		wide := s.cast(old, now.Type.DType)
-		kept := s.op("Mul", wide, s.like(now, momentum))
-		fresh := s.op("Mul", s.reshape(now, old.Type.Shape...), s.like(now, 1-momentum))
-		s.out(1+i, s.cast(s.op("Add", kept, fresh), old.Type.DType))
+		y := running.on(s, s.cast(old, now.Type.DType), s.reshape(now, old.Type.Shape...))
+		s.out(1+i, s.cast(y, old.Type.DType))
 	}
 }
 
@@ -104,7 +100,7 @@ func (s *site) groupNormalized(x *ir.Value, groups int) *ir.Value {
 // affine is y·scale+bias, rounded to d.
 func (s *site) affine(y, scale, bias *ir.Value, d ir.DType) *ir.Value {
 	w := y.Type.DType
-	return s.cast(s.op("Add", s.op("Mul", y, s.cast(scale, w)), s.cast(bias, w)), d)
+	return s.cast(s.eval("x*y + z", y, s.cast(scale, w), s.cast(bias, w)), d)
 }
 
 // groupNormalizationByGroup is GroupNormalization 18, whose scale and bias have an element a group.
@@ -128,7 +124,7 @@ func layerNormalization(s *site) {
 	stash, err := DType(int32(s.int("stash_type", 1)))
 	s.check(err)
 	mean, _, variance := s.moments(s.wide(x), iotaInts(x.Type.Rank())[axis:])
-	inverse := s.op("Reciprocal", s.op("Sqrt", s.op("Add", variance, s.like(variance, s.epsilon()))))
+	inverse := s.eval("reciprocal(sqrt(x + y))", variance, s.like(variance, s.epsilon()))
 	s.out(1, s.cast(mean, stash))
 	s.out(2, s.cast(inverse, stash))
 }
@@ -149,8 +145,7 @@ func lrn(s *site) {
 		"kernel": []int{size, 1}, "strides": []int{1, 1}, "dilations": []int{1, 1},
 		"pads": []int{(size - 1) / 2, 0, size - 1 - (size-1)/2, 0}, "include_pad": true,
 	}, squares)
-	base := s.op("Add", s.op("Mul", mean, s.like(w, s.float("alpha", float64(float32(0.0001))))), s.like(w, s.float("bias", 1)))
-	scale := s.op("Pow", base, s.like(w, s.float("beta", 0.75)))
+	scale := parseFormula("pow(x*alpha + bias, beta)", defaults{"alpha": 0.0001, "bias": 1, "beta": 0.75}).on(s, mean)
 	s.out(0, s.cast(s.op("Div", w, s.reshape(scale, x.Type.Shape...)), x.Type.DType))
 }
 
@@ -160,8 +155,7 @@ func lpNormalization(s *site, x *ir.Value) *ir.Value {
 	if p != 1 && p != 2 {
 		s.fail("p=%d, want 1 or 2", p)
 	}
-	norm := s.norm(x, p, []int{s.axisOf(x, -1)})
-	return s.where(s.op("Equal", norm, s.like(x, 0)), s.like(x, 0), s.op("Div", x, norm))
+	return s.eval("where(y == 0, 0, x/y)", x, s.norm(x, p, []int{s.axisOf(x, -1)}))
 }
 
 // meanVarianceNormalization is (x-mean)/(σ+1e-9) (function body of MeanVarianceNormalization 13).
@@ -172,5 +166,5 @@ func meanVarianceNormalization(s *site, x *ir.Value) *ir.Value {
 	}
 	axes = s.axes(axes, x.Type.Rank())
 	_, d, variance := s.moments(x, axes)
-	return s.op("Div", d, s.op("Add", s.op("Sqrt", variance), s.like(x, 1e-9)))
+	return s.eval("x / (sqrt(y) + 1e-9)", d, variance)
 }

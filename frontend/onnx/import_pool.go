@@ -131,18 +131,14 @@ func maxRoiPool(s *site) {
 
 // rounded is v·scale to the nearest integer, halves away from 0.
 func (s *site) rounded(v *ir.Value, scale float64) *ir.Value {
-	v = s.op("Mul", v, s.like(v, scale))
-	return s.op("Mul", s.op("Sign", v), s.op("Floor", s.op("Add", s.op("Abs", v), s.like(v, 0.5))))
+	return s.eval("sign(x) * floor(abs(x) + 0.5)", s.op("Mul", v, s.like(v, scale)))
 }
 
 // cellMask marks which of n elements lie in which cell of a region [from,to], as [R,cells,n].
 func (s *site) cellMask(from, to *ir.Value, regions, cells, n int) *ir.Value {
 	d := from.Type.DType
 	from, to = s.reshape(from, regions, 1, 1), s.reshape(to, regions, 1, 1)
-	length := s.op("Max", s.op("Add", s.op("Sub", to, from), s.scalar(d, 1)), s.scalar(d, 1))
-	size := s.op("Div", length, s.scalar(d, float64(cells)))
+	size := s.eval("max(y-x+1, 1) / z", from, to, s.scalar(d, float64(cells)))
 	cell, at := s.iota(d, cells, 1, 3), s.iota(d, n, 2, 3)
-	begin := s.op("Add", from, s.op("Floor", s.op("Mul", cell, size)))
-	end := s.op("Add", from, s.op("Ceil", s.op("Mul", s.op("Add", cell, s.scalar(d, 1)), size)))
-	return s.op("And", s.op("GreaterEqual", at, begin), s.op("Less", at, end))
+	return s.eval("x >= y+floor(z*u) && x < y+ceil((z+1)*u)", at, from, cell, size)
 }

@@ -65,14 +65,10 @@ func (s *site) zeroLike(zero, scale *ir.Value) *ir.Value {
 func dynamicQuantizeLinear(s *site) {
 	x := s.in(0)
 	axes := iotaInts(x.Type.Rank())
-	zero, top := s.like(x, 0), s.like(x, 255)
-	lo := s.op("Min", s.reduce("ReduceMin", x, axes, false), zero)
-	hi := s.op("Max", s.reduce("ReduceMax", x, axes, false), zero)
-	scale := s.op("Div", s.op("Sub", hi, lo), top)
-	// All elements 0: any scale gives 0s; 1 avoids 0/0.
-	scale0 := s.where(s.op("Equal", scale, zero), s.like(x, 1), scale)
-	point := s.op("Round", s.op("Min", s.op("Max", s.op("Sub", zero, s.op("Div", lo, scale0)), zero), top))
-	zp := s.cast(point, ir.Uint8)
+	lo := s.eval("min(x, 0)", s.reduce("ReduceMin", x, axes, false))
+	scale := s.eval("(max(x, 0) - y) / 255", s.reduce("ReduceMax", x, axes, false), lo)
+	scale0 := s.eval("where(x == 0, 1, x)", scale) // all elements 0: any scale gives 0s; 1 avoids 0/0
+	zp := s.cast(s.eval("round(min(max(0 - x/y, 0), 255))", lo, scale0), ir.Uint8)
 	s.out(0, s.add("QuantizeLinear", ir.Attrs{"to": ir.Uint8}, x, scale0, zp))
 	s.out(1, scale)
 	s.out(2, zp)

@@ -122,9 +122,7 @@ func (s *site) fourier(x *ir.Value, n int, inverse, onesided bool) *ir.Value {
 	if have := x.Type.Shape[r-2]; have >= taken {
 		x = s.part(x, r-2, 0, taken)
 	} else {
-		end := make([]int, r)
-		end[r-2] = taken - have
-		x = s.pad(x, make([]int, r), end, 0)
+		x = s.padEnd(x, r-2, taken-have, 0)
 	}
 	m := make([]float64, taken*parts*made*madeParts)
 	for i := range taken {

@@ -200,6 +200,7 @@ func TestRefusalsNameOperatorOpsetReasonAndRemedy(t *testing.T) {
 		{oneNode{17, "Conv", in([]int{1, 64, 4, 4}, []int{32, 21, 1, 1}), []onnx.Attr{a("group", 3)}, 1},
 			`model.onnx: node "out0" (Conv, opset 17): Conv: group=3 does not divide 64 input and 32 output channels`, false},
 		{oneNode{17, "Conv", in([]int{1, 2, 4, 4}), nil, 1}, `model.onnx: node "out0" (Conv, opset 17): input 1 is missing`, false},
+		{oneNode{17, "PRelu", in([]int{2}), nil, 1}, `model.onnx: node "out0" (PRelu, opset 17): input 1 is missing`, false},
 		{oneNode{17, "Transpose", in([]int{2, 3}), []onnx.Attr{a("perm", []int{0, 0})}, 1}, `model.onnx: node "out0" (Transpose, opset 17): perm [0 0] names axis 0 twice`, false},
 		{oneNode{17, "Add", in([]int{2}, []int{3}), nil, 1}, `model.onnx: node "out0" (Add, opset 17): Add: shapes [[2] [3]] do not broadcast`, false},
 		{oneNode{17, "Add", in([]int{2}, ir.Vector(1)), nil, 1},
