@@ -31,6 +31,8 @@ type Op struct {
 	Moved []string
 	// Role, where Kind does not decide it, is what a node of the op may be within a region.
 	Role func(n *Node) Role
+	// Weights, of linear ops, is the geometry of a node's input 1; nil, or false for a node: it has no such weights.
+	Weights func(n *Node) (Weights, bool)
 	// MACs counts a node's multiply-accumulates; nil: none.
 	MACs func(n *Node) int64
 

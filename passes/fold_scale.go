@@ -41,10 +41,8 @@ func foldScaleRules(op string) []func(*sweep, *ir.Node) bool {
 		return rules{chainConstants, intoWeights, factorBeforeTerm, beforeMovement}
 	case "Add":
 		return rules{chainConstants, intoWeights, beforeMovement}
-	case "MatMul", "Conv":
-		return rules{operandIntoWeights}
 	}
-	return nil
+	return rules{operandIntoWeights}
 }
 
 // inverted turns division by or subtraction of a constant into a product or a sum, so that later rules match one form.
@@ -202,7 +200,7 @@ func intoWeights(s *sweep, n *ir.Node) bool {
 		return false
 	}
 	l := linearOp(x.Def)
-	if l == nil || n.Op.Name == "Add" && !l.takesBias {
+	if l == nil || n.Op.Name == "Add" && !l.takesBias() {
 		return false
 	}
 	coef, ok := channelOf(c, x.Type.Shape, l.outAxis)
@@ -216,14 +214,6 @@ func intoWeights(s *sweep, n *ir.Node) bool {
 	}
 	s.replace(n.Outputs[0], l.with(s, n.Name, x.Def.Inputs[0], w, bias))
 	return true
-}
-
-// constantBias is the op's bias, nil for none.
-func (l *weights) constantBias() []float64 {
-	if l.bias == nil {
-		return nil
-	}
-	return l.bias.Const.Floats()
 }
 
 // beforeMovement moves a per-channel factor or term in front of a Reshape or Transpose of a linear op's result, next to the
@@ -294,10 +284,10 @@ func axisBefore(m *ir.Node, axis int) (int, bool) {
 // there is no padding, which it does not apply to.
 func operandIntoWeights(s *sweep, n *ir.Node) bool {
 	l := linearOp(n)
-	if l == nil || l.inAxis < 0 {
+	if l == nil {
 		return false
 	}
-	v, axis := n.Inputs[0], l.inAxis
+	v, axis := n.Inputs[0], l.InAxis
 	var moves []*ir.Node
 	for s.only(v) && defOp(v, "Reshape", "Transpose") != nil {
 		before, ok := axisBefore(v.Def, axis)
@@ -327,7 +317,7 @@ func operandIntoWeights(s *sweep, n *ir.Node) bool {
 		return true
 	}
 	shift := l.apply(k)
-	if l.takesBias {
+	if l.takesBias() {
 		s.replace(n.Outputs[0], l.with(s, n.Name, x, nil, addVec(shift, l.constantBias())))
 		return true
 	}

@@ -133,34 +133,24 @@ const operandAlign = 8
 // alignOperand pads the channels of a Conv, or K of a MatMul, whose operand is converted from graph inputs by a loop region
 // anyway, and the constant weights alike, so that rows begin at multiples of 16 bytes.
 func alignOperand(s *sweep, n *ir.Node) bool {
-	if n.Role() != ir.RoleContraction || n.Op.Name == "Attention" {
+	g, ok := n.Weights()
+	if !ok || n.Role() != ir.RoleContraction {
 		return false
 	}
 	x, w := n.Inputs[0], n.Inputs[1]
-	if !w.IsConst() || !isConversion(x, true) {
+	last := x.Type.Rank() - 1
+	if g.Group != 1 || g.InAxis != last || !w.IsConst() || !isConversion(x, true) {
 		return false
 	}
-	last := x.Type.Rank() - 1
 	k := x.Type.Shape[last]
 	extra := (k+operandAlign-1)/operandAlign*operandAlign - k
-	wAxis := 1
-	if n.Op.Name == "MatMul" {
-		if wAxis = 0; n.Attrs.Bool("transB") {
-			wAxis = 1
-		}
-		if n.Attrs.Bool("transA") || w.Type.Rank() != 2 {
-			return false
-		}
-	} else if n.Attrs.Int("group", 1) != 1 {
-		return false
-	}
 	if extra == 0 {
 		return false
 	}
 	end := make([]int, last+1)
 	end[last] = extra
 	padded := s.add("Pad", x.Name, ir.Attrs{"begin": make([]int, last+1), "end": end}, x)
-	s.setInput(n, 1, s.g.Constant(w.Name, moved(w.Const, func(t *ir.Tensor) *ir.Tensor { return padConst(t, wAxis, extra) })))
+	s.setInput(n, 1, s.g.Constant(w.Name, moved(w.Const, func(t *ir.Tensor) *ir.Tensor { return padConst(t, g.InputAxis(), extra) })))
 	s.setInput(n, 0, padded)
 	return true
 }

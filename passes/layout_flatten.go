@@ -75,8 +75,8 @@ func (f *flattened) follow(v *ir.Value, uses map[*ir.Value][]ir.Use) bool {
 			case u.Node == nil:
 				return false
 			case u.Node.Op.Name == "MatMul":
-				b := u.Node.Inputs[1]
-				if u.Index != 0 || u.Node.Attrs.Bool("transA") || !b.IsConst() || b.Type.Rank() != 2 {
+				w, ok := u.Node.Weights()
+				if !ok || u.Index != 0 || w.InAxis != v.Type.Rank()-1 || !u.Node.Inputs[1].IsConst() {
 					return false
 				}
 				f.products = append(f.products, u.Node)
@@ -111,11 +111,9 @@ func (f *flattened) apply(g *ir.Graph) {
 		}
 	}
 	for _, n := range f.products {
-		b, axis := n.Inputs[1], 0
-		if n.Attrs.Bool("transB") {
-			axis = 1
-		}
-		n.Inputs[1] = g.Constant(b.Name, moved(b.Const, func(t *ir.Tensor) *ir.Tensor { return reorderTensor(t, axis, f.order) }))
+		w, _ := n.Weights()
+		b := n.Inputs[1]
+		n.Inputs[1] = g.Constant(b.Name, moved(b.Const, func(t *ir.Tensor) *ir.Tensor { return reorderTensor(t, w.InputAxis(), f.order) }))
 	}
 }
 

@@ -60,14 +60,7 @@ func (s *Site) readsBlocks() bool {
 	if !s.Direct || !OnlyFront(s.Node, s.X) || !s.Node.IsFamily(ir.FamilyContraction) || len(s.Node.Region.Body.Uses()[s.Node.Region.Body.Inputs[s.X]]) != 1 {
 		return false
 	}
-	a := s.Anchor
-	switch a.Op.Name {
-	case "MatMul":
-		return !a.Attrs.Bool("transA")
-	case "Conv":
-		return a.Attrs.Int("group", 1) == 1 && a.Attrs.String("layout", "NCHW") == "NHWC" && a.Inputs[0].Type.Rank() == 4
-	}
-	return false
+	return s.Geometry.Group == 1 && s.Geometry.InAxis == s.Anchor.Inputs[0].Type.Rank()-1
 }
 
 // keepsBlocks reports whether a view leaves every 16 neighbours of one value together.

@@ -104,14 +104,14 @@ func (q *storer) weights(l Layer, n *ir.Node, s *Site) error {
 	}
 	name, o := n.Inputs[i].Name, &q.r.Operands[i]
 	q.inputs[i] = q.g.Constant(name, l.Weights)
-	o.Storage = ir.Storage{DType: l.Weights.DType, PerChannel: true, ChannelAxis: s.ChannelAxis}
+	o.Storage = ir.Storage{DType: l.Weights.DType, PerChannel: true, ChannelAxis: s.Geometry.OutputAxis()}
 	shape := []int{s.N}
 	if q.r.Members > 0 {
 		shape = []int{q.r.Members, s.N}
 	}
 	q.scales[i].channels = q.g.Constant(name, ir.FromFloats(ir.Type{DType: ir.Float64, Shape: shape}, l.Scales))
 	if l.Blocks != nil {
-		o.Block, o.BlockAxis = BlockSize, s.BlockAxis
+		o.Block, o.BlockAxis = BlockSize, s.Geometry.InputAxis()
 		q.scales[i].blocks = q.g.Constant(name, l.Blocks)
 	}
 	return nil

@@ -8,17 +8,16 @@ import (
 
 // Site is a region whose weights can be quantised: a contraction of an activation with a constant matrix.
 type Site struct {
-	Node      *ir.Node // the region
-	Anchor    *ir.Node
-	X         int // input of the region: activations
-	Weight    int // input of the region: weights
-	Members   int // at least 1
-	N, K      int // output channels; elements summed for each of them
-	BlockAxis int // of a member's weights, along which blocks of 16 lie
-	// ChannelAxis is that of the output channels.
-	ChannelAxis int
-	MACs        int64
-	Direct      bool // X reaches the anchor unmoved
+	Node    *ir.Node // the region
+	Anchor  *ir.Node
+	X       int // input of the region: activations
+	Weight  int // input of the region: weights
+	Members int // at least 1
+	N, K    int // output channels; elements summed for each of them
+	MACs    int64
+	Direct  bool // X reaches the anchor unmoved
+	// Geometry is that of the weights of a member. Blocks of 16 lie along the input channels.
+	Geometry ir.Weights
 }
 
 // Sites returns the sites of a graph of regions, in order.
@@ -39,30 +38,19 @@ func SiteOf(n *ir.Node) (Site, bool) {
 	}
 	r := n.Region
 	a := r.Anchor()
-	if a == nil || len(a.Inputs) < 2 {
+	if a == nil {
 		return Site{}, false
 	}
-	s := Site{Node: n, Anchor: a, Members: r.Count(), MACs: n.MACs()}
+	g, ok := a.Weights()
+	// Kernels have weights of other formats in matrices and in SegmentedMatVec.
+	if !ok || g.RowAxis > 0 || a.Depthwise() || g.InAxis >= 0 && !slices.Contains(a.Op.Matrix, 1) {
+		return Site{}, false
+	}
+	s := Site{Node: n, Anchor: a, Members: r.Count(), MACs: n.MACs(), Geometry: g, N: g.Outputs(), K: g.Rows}
+	if g.ByOutput {
+		s.K = g.Columns * g.Taps
+	}
 	w := a.Inputs[1]
-	switch a.Op.Name {
-	case "Conv":
-		if a.Depthwise() {
-			return Site{}, false
-		}
-		s.N, s.K, s.BlockAxis = w.Type.Shape[0], w.Type.Numel()/w.Type.Shape[0], 1
-	case "MatMul":
-		if w.Type.Rank() != 2 {
-			return Site{}, false
-		}
-		s.K, s.N, s.ChannelAxis = w.Type.Shape[0], w.Type.Shape[1], 1
-		if a.Attrs.Bool("transB") {
-			s.N, s.K, s.BlockAxis, s.ChannelAxis = w.Type.Shape[0], w.Type.Shape[1], 1, 0
-		}
-	case "SegmentedMatVec":
-		s.N, s.K, s.BlockAxis = w.Type.Shape[0], w.Type.Shape[1], 1
-	default:
-		return Site{}, false
-	}
 	s.Weight = slices.Index(r.Body.Inputs, w)
 	if s.Weight < 0 || !n.Inputs[s.Weight].IsConst() || r.Members > 0 && !r.Operands[s.Weight].Stacked {
 		return Site{}, false
@@ -82,61 +70,46 @@ func (s *Site) Weights() *ir.Value { return s.Node.Inputs[s.Weight] }
 // Name is the key of the site in a Quantisation.
 func (s *Site) Name() string { return s.Node.Outputs[0].Name }
 
+// Segmented reports whether each row of weights reads a part of the activations of its own, which keep 16 bits.
+func (s *Site) Segmented() bool { return s.Geometry.InAxis < 0 }
+
 // At is the position of weight k of output channel n of a member in the constant. Channels are counted through groups; k
 // runs over the dimensions behind the channel as they lie.
-func (s *Site) At(member, n, k int) int {
-	base := 0
-	if s.Node.Region.Members > 0 {
-		base = member * s.N * s.K
+func (s *Site) At(member, n, k int) int { return s.at(member, n, k, s.K) }
+
+// at is the position of element k of the size elements that an output channel has.
+func (s *Site) at(member, n, k, size int) int {
+	if s.Geometry.ByOutput {
+		return (member*s.N+n)*size + k
 	}
-	if s.Anchor.Op.Name == "MatMul" && !s.Anchor.Attrs.Bool("transB") {
-		return base + k*s.N + n
-	}
-	return base + n*s.K + k
+	return (member*size+k)*s.N + n
 }
 
 // Block is the block of 16 in which weight k of a channel lies, of Blocks(), and BlockAt its position in the constant of
 // scales.
 func (s *Site) Block(k int) int {
-	taps := s.taps()
+	taps := s.Geometry.Taps
 	return k/taps/BlockSize*taps + k%taps
 }
 
 // Blocks is the number of blocks of an output channel.
 func (s *Site) Blocks() int {
-	taps := s.taps()
+	taps := s.Geometry.Taps
 	return (s.K/taps + BlockSize - 1) / BlockSize * taps
 }
 
 // BlockAt is the position of a block's scale.
-func (s *Site) BlockAt(member, n, block int) int {
-	base := 0
-	if s.Node.Region.Members > 0 {
-		base = member * s.N * s.Blocks()
-	}
-	if s.Anchor.Op.Name == "MatMul" && !s.Anchor.Attrs.Bool("transB") {
-		return base + block*s.N + n
-	}
-	return base + n*s.Blocks() + block
-}
+func (s *Site) BlockAt(member, n, block int) int { return s.at(member, n, block, s.Blocks()) }
 
 // BlockShape is the shape of the constant of scales.
 func (s *Site) BlockShape() []int {
 	shape := slices.Clone(s.Weights().Type.Shape)
-	axis := s.BlockAxis
+	axis := s.Geometry.InputAxis()
 	if s.Node.Region.Members > 0 {
 		axis++
 	}
 	shape[axis] = (shape[axis] + BlockSize - 1) / BlockSize
 	return shape
-}
-
-// taps is the number of weights of one input channel.
-func (s *Site) taps() int {
-	if s.Anchor.Op.Name != "Conv" {
-		return 1
-	}
-	return ir.Type{Shape: s.Anchor.Inputs[1].Type.Shape[2:]}.Numel()
 }
 
 // Storage says how pass narrow would store the values of a graph of regions in 16 bits.
@@ -166,17 +139,4 @@ func (s *Storage) Matrix(n *ir.Node, i int) bool {
 // OnlyFront reports whether nothing but the way to the anchor reads input i of a region.
 func OnlyFront(n *ir.Node, i int) bool {
 	return n.Region.Anchor() != nil && !n.Region.ReadBehind(i)
-}
-
-// OutputChannels is the number of channels of the anchor's output to which a correction can be added, or 0.
-func OutputChannels(a *ir.Node) int {
-	switch a.Op.Name {
-	case "Conv", "SegmentedMatVec":
-		return a.Inputs[1].Type.Shape[0]
-	case "MatMul":
-		if a.Inputs[1].Type.Rank() == 2 {
-			return a.Outputs[0].Type.Shape[a.Outputs[0].Type.Rank()-1]
-		}
-	}
-	return 0
 }

@@ -97,7 +97,7 @@ func (c *codeReader) number(i int) (float64, bool) {
 // blocksOf are the scales of a site's blocks as e4m3. Those of a file may be other powers of two: what they have in common
 // goes to the scale of the channel.
 func (c *codeReader) blocksOf(s *Site, scales []float64) (*ir.Tensor, bool) {
-	if s.Anchor.Op.Name == "SegmentedMatVec" || s.Blocks() < 2 {
+	if s.Segmented() || s.Blocks() < 2 {
 		return nil, false
 	}
 	out := make([]float64, s.Members*s.N*s.Blocks())

@@ -118,63 +118,33 @@ func newSegmenter(g *ir.Graph) *segmenter {
 
 // layerAt recognises a layer at its MatMul or Conv and follows it to its activation.
 func (s *segmenter) layerAt(n *ir.Node) *layer {
-	if n.Op.Name != "MatMul" && n.Op.Name != "Conv" || !n.Inputs[1].IsConst() {
+	l := linearOp(n)
+	if l == nil || n.Inputs[0].Type.DType != ir.Float32 || !l.isMatVec() {
 		return nil
 	}
-	key := rowsKey{n.Inputs[1].Const, n.Attrs.Bool("transB")}
-	w := s.rows[key]
-	switch {
-	case n.Op.Name == "MatMul" && isMatVec(n):
-		if w == nil {
-			w = matVecRows(n)
+	key := rowsKey{l.w, !l.ByOutput}
+	if s.rows[key] == nil {
+		w := l.w
+		if key.transposed {
+			w = transposeTensor(w.Reshaped(l.Rows, l.Columns), []int{1, 0})
 		}
-	case n.Op.Name == "Conv" && isPointConv(n):
-		if w == nil {
-			w = rowsOf(n.Inputs[1].Const, n.Inputs[1].Type.Shape[0], n.Inputs[1].Type.Shape[1])
-		}
-	default:
-		return nil
+		s.rows[key] = rowsOf(w, l.Outputs(), l.Inputs())
 	}
-	s.rows[key] = w
 	u := &layer{node: n, x: n.Inputs[0], out: n.Outputs[0]}
-	for _, row := range w {
+	for _, row := range s.rows[key] {
 		u.rows = append(u.rows, matRow{w: row})
 	}
-	if n.Op.Name == "Conv" && n.In(2) != nil && !s.addBias(u, n.Inputs[2]) {
+	if b := n.Bias(); b != nil && !s.addBias(u, b) {
 		return nil
 	}
 	s.follow(u)
 	return u
 }
 
-// isMatVec reports whether n is a single f32 row times a constant matrix.
-func isMatVec(n *ir.Node) bool {
-	a, b := n.Inputs[0], n.Inputs[1]
-	if a.IsConst() || a.Type.DType != ir.Float32 || b.Type.Rank() < 2 || a.Type.Rank() < 1 {
-		return false
-	}
-	k, cols := matrixSize(n)
-	return b.Type.Numel() == k*cols && k > 0 && cols > 0 && a.Type.Numel() == k && n.Outputs[0].Type.Numel() == cols
-}
-
-// matrixSize is K and N of a MatMul's second operand.
-func matrixSize(n *ir.Node) (k, cols int) {
-	shape := n.Inputs[1].Type.Shape
-	k, cols = shape[len(shape)-2], shape[len(shape)-1]
-	if n.Attrs.Bool("transB") {
-		k, cols = cols, k
-	}
-	return k, cols
-}
-
-// matVecRows returns the rows of the second operand's transpose.
-func matVecRows(n *ir.Node) [][]float32 {
-	b := n.Inputs[1].Const
-	k, cols := matrixSize(n)
-	if !n.Attrs.Bool("transB") {
-		b = transposeTensor(b.Reshaped(k, cols), []int{1, 0})
-	}
-	return rowsOf(b, cols, k)
+// isMatVec reports whether the op is a vector times a matrix: each operand and each result is one channel.
+func (l *weights) isMatVec() bool {
+	return l.Taps == 1 && l.Group == 1 && !l.padded && l.w.Numel() > 0 &&
+		l.node.Inputs[0].Type.Numel() == l.Inputs() && l.node.Outputs[0].Type.Numel() == l.Outputs()
 }
 
 // rowsOf returns an f32 constant as a matrix of the given size.
@@ -198,16 +168,6 @@ func rowsOf(t *ir.Tensor, rows, cols int) [][]float32 {
 		}
 	}
 	return list
-}
-
-// isPointConv reports whether n is a 1×1 convolution of an image of one point.
-func isPointConv(n *ir.Node) bool {
-	x, w := n.Inputs[0], n.Inputs[1]
-	if x.IsConst() || x.Type.DType != ir.Float32 || n.Attrs.Int("group", 1) != 1 {
-		return false
-	}
-	out, in := w.Type.Shape[0], w.Type.Shape[1]
-	return x.Type.Numel() == in && w.Type.Numel() == out*in && n.Outputs[0].Type.Numel() == out && in > 0 && out > 0
 }
 
 // addBias takes a constant that has one number for each row, or one for all.

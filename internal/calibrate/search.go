@@ -28,10 +28,9 @@ func (c *Calibration) ladder(opt Options, s *passes.Site) []Format {
 	if err != nil {
 		return []Format{Half}
 	}
-	matvec := s.Anchor.Op.Name == "SegmentedMatVec"
 	fits := func(f Format) bool {
 		switch {
-		case matvec: // its activations stay, and it reads weights as they lie in memory, where elements may have gaps
+		case s.Segmented(): // its activations stay, and it reads weights as they lie in memory, where elements may have gaps
 			return f.Activations == ir.Float16 && f.Weights.Bits() == f.Weights.Format().Bits()
 		case f == FP8W: // fp8 is faster
 			return false

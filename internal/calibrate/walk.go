@@ -30,9 +30,11 @@ func newStep(n *ir.Node) (*step, error) {
 	if a == nil {
 		return s, nil
 	}
-	if s.channels = passes.OutputChannels(a); s.channels == 0 {
+	weights, ok := a.Weights()
+	if !ok || weights.RowAxis > 0 {
 		return s, nil
 	}
+	s.channels = weights.Outputs()
 	s.axis = a.ChannelAxis()
 	if n.Region.Members > 0 {
 		s.axis++
