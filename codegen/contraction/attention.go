@@ -101,7 +101,7 @@ func lowerAttention(p *problem, ctx *kernel.Context) (*kernel.Spec, error) {
 		Grid:     [3]int{at.blocks(p), 1, 1},
 		Block:    [3]int{at.threads(), 1, 1},
 		Shared:   at.shared,
-		Operands: pl.operands,
+		Operands: pl.Operands,
 		Emit: func(k *ptx.Kernel, params []ptx.Sym) {
 			g := &gen{asm: asm{k}, p: p, s: at.Schedule, t: ctx.Target, plan: pl, params: params}
 			g.emitAttention(at)
@@ -148,10 +148,10 @@ func planAttention(p *problem, ctx *kernel.Context) (*attnPlan, *plan, error) {
 	if at.shared > ctx.Target.SharedBlock {
 		return nil, nil, fmt.Errorf("%d bytes of shared memory, a block has %d", at.shared, ctx.Target.SharedBlock)
 	}
-	pl := &plan{leaf: map[int]bool{}}
-	at.qParam, at.kParam, at.vParam = pl.param(p.a.value), pl.param(p.b.value), pl.param(p.attn.v.value)
+	pl := start(p, ctx)
+	at.qParam, at.kParam, at.vParam = pl.Input(p.a.value), pl.Input(p.b.value), pl.Input(p.attn.v.value)
 	if p.attn.mask != nil {
-		at.mask = pl.param(p.attn.mask.value)
+		at.mask = pl.Input(p.attn.mask.value)
 	}
 	load := func(o *operand) (int, bool) {
 		return access(o, o.col, append(append([][]layout.Mode{}, o.z...), o.row), ctx.AlignOf(o.value), elem)
@@ -163,7 +163,7 @@ func planAttention(p *problem, ctx *kernel.Context) (*attnPlan, *plan, error) {
 	v := &p.attn.v
 	at.v = tileLoad{op: v, fixed: v.col, extent: p.n, advance: v.row, k: p.k, chunk: at.BK, kRows: true, rows: at.BK, cols: at.BN, elem: elem, base: qBytes + at.BK*at.kPitch, swizzle: p.num.tensor()}
 	at.v.gran, at.v.async = load(v)
-	return at, pl, pl.close(p, ctx)
+	return at, pl, pl.close(p)
 }
 
 func powerOfTwo(x, least int) int {
@@ -184,10 +184,7 @@ type attnCore interface {
 func (g *gen) emitAttention(at *attnPlan) {
 	p := g.p
 	g.coordinates()
-	if g.t.DependentLaunch {
-		g.I("griddepcontrol.wait")
-		g.I("griddepcontrol.launch_dependents")
-	}
+	kernel.Wait(g.Kernel, g.t)
 	q, k, v := at.q, at.k, at.v
 	q.ptr, q.origin = g.matrix(at.qParam, &p.a), g.mul(g.tileM, at.BM)
 	k.ptr, v.ptr = g.matrix(at.kParam, &p.b), g.matrix(at.vParam, &p.attn.v)

@@ -136,12 +136,14 @@ func TestBlocksRefused(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			b := newRegion(t)
 			build(b)
-			require.ErrorContains(t, Supported(b.Node), reason)
+			_, err := Lower(b.Node, sm121(t))
+			require.ErrorContains(t, err, reason)
 		})
 	}
 	b := newRegion(t)
 	b.FinishBlocks(matmul(b, 64), 1)
-	require.NoError(t, Supported(b.Node))
+	_, err := Lower(b.Node, sm121(t))
+	require.NoError(t, err)
 	for _, name := range []string{"sm_90", "sm_80"} {
 		tgt, err := target.Lookup(name)
 		require.NoError(t, err)
@@ -150,6 +152,6 @@ func TestBlocksRefused(t *testing.T) {
 	}
 	ctx := sm121(t)
 	ctx.Align = func(*ir.Value) int { return 4 }
-	_, err := Lower(b.Node, ctx)
+	_, err = Lower(b.Node, ctx)
 	require.ErrorContains(t, err, "aligned to 4 bytes")
 }

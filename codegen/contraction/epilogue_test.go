@@ -51,6 +51,10 @@ func TestEpilogues(t *testing.T) {
 				y := b.Add("Reshape", ir.Attrs{"shape": []int{1, 36, 24}}, conv(b, d, 16, 24, true, false))
 				return b.Add("Add", nil, y, b.Input(ir.T(f32, 1, 36, 24), 1, false, false))
 			}},
+			{"odd channels made one dimension, then a residual", func(b *kerneltest.Region) *ir.Value {
+				y := b.Add("Reshape", ir.Attrs{"shape": []int{36 * 13}}, conv(b, d, 16, 13, true, false))
+				return b.Add("Add", nil, y, b.Input(ir.T(f32, 36*13), 1, false, false))
+			}},
 			{"members with stacked inputs, bias and residual", func(b *kerneltest.Region) *ir.Value {
 				b.Members(3)
 				y := conv(b, d, 16, 24, true, true)

@@ -18,13 +18,10 @@ type tail struct {
 // the sums are complete.
 func (g *gen) prepare() *tail {
 	e := g.plan.epilogue
-	pointers := g.leafPointers()
+	env := g.plan.Env(g.Kernel, g.epiloguePointers())
+	env.Wait = nil // it has
 	t := &tail{store: g.storer(), columns: g.columns()}
-	t.em = expr.NewEmitter(g.Kernel, e.b, expr.Env{
-		Operand:  func(i int) ptx.Reg { return pointers[i] },
-		Align:    func(i int) int { return g.plan.align[i] },
-		Constant: func(i int) bool { return g.plan.operands[i].Value.IsConst() },
-	})
+	t.em = expr.NewEmitter(g.Kernel, g.plan.B, env)
 	for i, z := range e.z {
 		g.bind(t.em, z, g.z[i])
 	}
@@ -69,11 +66,11 @@ func (g *gen) storer() func(m, n num, v []ptx.Reg) {
 	return func(m, n num, v []ptx.Reg) { g.storeOut(out, m, n, v) }
 }
 
-// leafPointers loads the parameters that the epilogue reads.
-func (g *gen) leafPointers() map[int]ptx.Reg {
-	pointers := map[int]ptx.Reg{}
-	for i, o := range g.plan.operands {
-		if o.Value != nil && !o.Write && g.plan.leaf[i] {
+// epiloguePointers loads the parameters that the epilogue reads.
+func (g *gen) epiloguePointers() []ptx.Reg {
+	pointers := make([]ptx.Reg, len(g.plan.Operands))
+	for i := range pointers {
+		if g.plan.Loaded[i] {
 			pointers[i] = g.pointer(i)
 		}
 	}

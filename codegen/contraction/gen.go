@@ -1,6 +1,7 @@
 package contraction
 
 import (
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
@@ -123,10 +124,7 @@ func (g *gen) pipeline(c core) {
 		}
 		g.prefetch()
 	}
-	if g.t.DependentLaunch {
-		g.I("griddepcontrol.wait")
-		g.I("griddepcontrol.launch_dependents")
-	}
+	kernel.Wait(g.Kernel, g.t)
 	g.a = g.plan.loadA
 	g.a.ptr, g.a.origin = g.matrix(g.plan.a, &p.a), g.mul(g.tileM, s.BM)
 	g.a.begin(g)

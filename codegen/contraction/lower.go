@@ -10,7 +10,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Lower turns a region of family contraction into a kernel. A region that it refuses (Supported says why) is a loop's.
+// Lower turns a region of family contraction into a kernel. Regions it rejects fall back to loop; the error says why.
 func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	p, err := normalise(region)
 	if err != nil {
@@ -50,7 +50,7 @@ func write(p *problem, pl *plan, s Schedule, t *target.Target) *kernel.Spec {
 		Grid:     [3]int{s.blocks(p), 1, 1},
 		Block:    [3]int{s.threads(), 1, 1},
 		Shared:   s.shared(p),
-		Operands: pl.operands,
+		Operands: pl.Operands,
 		Emit: func(k *ptx.Kernel, params []ptx.Sym) {
 			g := &gen{asm: asm{k}, p: p, s: s, t: t, plan: pl, params: params}
 			g.emit()
@@ -80,13 +80,4 @@ func note(p *problem) string {
 		t += fmt.Sprintf(" batch=%d", b)
 	}
 	return t
-}
-
-// Supported says why Lower would refuse the region on any target, or nil.
-func Supported(region *ir.Node) error {
-	p, err := normalise(region)
-	if err != nil {
-		return err
-	}
-	return (&plan{leaf: map[int]bool{}}).close(p, &kernel.Context{})
 }

@@ -342,7 +342,8 @@ func TestNarrowRefusals(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(reason, " ", "_"), func(t *testing.T) {
 			b := newRegion(t)
-			require.ErrorContains(t, Supported(b.Finish(build(b))), reason)
+			_, err := Lower(b.Finish(build(b)), sm121(t))
+			require.ErrorContains(t, err, reason)
 		})
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/lower"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // plan is what a schedule makes of a problem before PTX is written: parameters, and how each operand is read.
 type plan struct {
-	operands     []kernel.Operand
+	*lower.Lowering
+	ctx          *kernel.Context
 	a, b, out    int // parameters
 	work, ticket int // of split-K
 
@@ -23,33 +25,18 @@ type plan struct {
 
 	loadA, loadB, loadScales tileLoad
 	epilogue                 *epilogue
-	leaf                     map[int]bool // parameters that the epilogue reads
-	align                    []int        // of every parameter's address
 }
 
-// param returns the parameter that points to a graph value, declaring it at its first use.
-func (pl *plan) param(v *ir.Value) int {
-	for i, o := range pl.operands {
-		if o.Value == v && !o.Write {
-			return i
-		}
-	}
-	pl.operands = append(pl.operands, kernel.Operand{Value: v})
-	return len(pl.operands) - 1
-}
-
-// leafParam is param for a value that the epilogue reads.
-func (pl *plan) leafParam(v *ir.Value) int {
-	i := pl.param(v)
-	pl.leaf[i] = true
-	return i
+// start is a plan without operands.
+func start(p *problem, ctx *kernel.Context) *plan {
+	return &plan{Lowering: lower.New(p.region, ctx), ctx: ctx, packed: p.b.src.data != nil, perUnit: p.num.perUnit()}
 }
 
 // newPlan decides what does not depend on the schedule: parameters, the width of every access, the epilogue.
 func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
-	pl := &plan{packed: p.b.src.data != nil, leaf: map[int]bool{}, perUnit: p.num.perUnit()}
+	pl := start(p, ctx)
 	elem := max(1, bytesFor(p.num.a, 1))
-	pl.a = pl.param(p.a.value)
+	pl.a = pl.Input(p.a.value)
 	pl.loadA = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k / pl.perUnit, win: p.conv, elem: elem, swizzle: true}
 	inner, outer := p.a.col, p.a.z
 	if p.conv != nil { // only the channels are neighbours: a tap may lie outside
@@ -61,7 +48,7 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 		if !pl.loadA.async {
 			return nil, fmt.Errorf("%s is not aligned", p.a.value.Name)
 		}
-		pl.scales = pl.param(o.value)
+		pl.scales = pl.Input(o.value)
 		pl.loadScales = tileLoad{op: o, fixed: o.row, extent: p.m, advance: o.col, k: p.k / blockSize, win: p.conv, elem: 1, word: 4, gran: 1}
 		if wordsOf(o, ctx.AlignOf(o.value)) {
 			pl.loadScales.gran, pl.loadScales.async = 4, true
@@ -75,10 +62,9 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 		pl.panelZ = append(pl.panelZ, used)
 	}
 	if pl.packed {
-		pl.b = len(pl.operands)
-		pl.operands = append(pl.operands, kernel.Operand{}) // its bytes are made last
+		pl.b = pl.Table(nil) // its bytes are made last
 	} else {
-		pl.b = pl.param(p.b.value)
+		pl.b = pl.Input(p.b.value)
 		align := ctx.AlignOf(p.b.value)
 		kn := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, kRows: true, elem: elem, swizzle: p.num.tensor()}
 		kn.gran, kn.async = access(&p.b, p.b.col, append(slices.Clone(p.b.z), p.b.row), align, elem)
@@ -89,7 +75,7 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 			pl.loadB = nk
 		}
 	}
-	return pl, pl.close(p, ctx)
+	return pl, pl.close(p)
 }
 
 // wordsOf reports whether bytes can be copied in aligned words of 4: those of one mma.
@@ -121,8 +107,9 @@ func (pl *plan) fits(s Schedule) error {
 
 // at is the plan for a schedule.
 func (pl *plan) at(p *problem, s Schedule) *plan {
-	c := *pl
-	c.operands = slices.Clone(pl.operands)
+	c, low := *pl, *pl.Lowering
+	c.Lowering = &low
+	c.Operands = slices.Clone(pl.Operands)
 	c.loadA.rows, c.loadA.cols, c.loadA.chunk = s.BM, s.BK/c.perUnit, s.BK/c.perUnit
 	c.loadScales.rows, c.loadScales.cols, c.loadScales.chunk = s.BM, s.BK/blockSize, s.BK/blockSize
 	c.loadScales.base = p.num.tileA(s.BM, s.BK) + p.num.tileB(s.BN, s.BK)
@@ -133,12 +120,12 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 		b.rows, b.cols = s.BK, s.BN
 	}
 	if c.packed {
-		c.operands[c.b].Const = pack(p, s, c.panelZ)
+		c.Operands[c.b].Const = pack(p, s, c.panelZ)
 	}
 	if s.SplitK > 1 {
-		c.work = len(c.operands)
+		c.work = len(c.Operands)
 		c.ticket = c.work + 1
-		c.operands = append(c.operands,
+		c.Operands = append(c.Operands,
 			kernel.Operand{Workspace: s.blocks(p) * s.BM * s.BN * 4},
 			kernel.Operand{Counter: s.tiles(p) * 4})
 	}
@@ -146,23 +133,19 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 }
 
 // close adds the epilogue's operands and the output.
-func (pl *plan) close(p *problem, ctx *kernel.Context) error {
+func (pl *plan) close(p *problem) error {
 	var err error
-	if pl.epilogue, err = planEpilogue(p, pl, ctx); err != nil {
+	if pl.epilogue, err = planEpilogue(p, pl.Lowering, pl.ctx); err != nil {
 		return err
 	}
-	pl.out = len(pl.operands)
-	pl.operands = append(pl.operands, kernel.Operand{Value: p.out.value, Write: true})
-	if p.quantise != nil {
-		pl.outScales = len(pl.operands)
-		pl.operands = append(pl.operands, kernel.Operand{Value: p.region.Outputs[1], Write: true})
-	}
-	for _, o := range pl.operands {
-		align := 256
+	for _, o := range pl.Operands {
 		if o.Value != nil {
-			align = ctx.AlignOf(o.Value)
+			pl.ctx.AlignOf(o.Value) // gives a constant its place: in front of the weights, which have none yet
 		}
-		pl.align = append(pl.align, align)
+	}
+	pl.out = pl.Output(0)
+	if p.quantise != nil {
+		pl.outScales = pl.Output(1)
 	}
 	return nil
 }

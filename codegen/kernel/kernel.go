@@ -98,6 +98,15 @@ func (c *Context) StoresBlocks(region *ir.Node) error {
 	return nil
 }
 
+// Wait ends what a kernel may do before the launches in front of it are done, where the target has dependent launch, and
+// lets the next launch begin. Every thread waits before its first access to anything but constants.
+func Wait(k *ptx.Kernel, t *target.Target) {
+	if t.DependentLaunch {
+		k.I("griddepcontrol.wait")
+		k.I("griddepcontrol.launch_dependents")
+	}
+}
+
 // Build prints the spec as a module of its own, for tests.
 func (s *Spec) Build(t *target.Target, name string) *ptx.Module {
 	m := ptx.NewModule(t.Name)

@@ -34,7 +34,7 @@ func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym) int {
 			f.team.Vector = s.vector
 		}
 	}
-	env := p.l.Env(k, p.ctx, f.bases)
+	env := p.l.Env(k, f.bases)
 	env.Team = f.team
 	f.m = expr.NewEmitter(k, p.b, env)
 	if s.team == 1 {

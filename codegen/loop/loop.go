@@ -75,9 +75,9 @@ type output struct {
 
 func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 	defer lower.Catch(&err)
-	b := expr.NewBuilder()
-	b.Target = ctx.Target
-	p = &problem{region: region, ctx: ctx, b: b, l: lower.New(b, region)}
+	l := lower.New(region, ctx)
+	b := l.B
+	p = &problem{region: region, ctx: ctx, b: b, l: l}
 	p.shape = region.Outputs[0].Type.Shape
 	p.elements = region.Outputs[0].Type.Numel()
 	if p.elements > math.MaxInt32 {

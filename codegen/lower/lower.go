@@ -1,9 +1,10 @@
 // Package lower gives every op of the table its meaning on a single element: a pull rule "value of the output at an index →
 // expression", down to loads of a region's inputs. A family asks for the value of a region's output at its iteration
-// variables, and may provide the value of a node itself (a contraction's accumulator).
+// variables, or, where it computes the anchor itself, for what the body makes of its sums.
 //
 //	Lowering   a region being lowered: builder, operands, memo
 //	Value      the value of a body's value at an index
+//	Epilogue   the value behind an anchor whose sums a family supplies
 //	Scalar     an elementwise op on scalars
 //	Storage    a value as it is stored
 //
@@ -29,14 +30,19 @@ type Lowering struct {
 	Operands []kernel.Operand // in the order of their first use
 	// Member is the index of the stacked member; nil where the region has none.
 	Member *expr.Expr
+	Loaded map[int]bool // operands that values read
 
+	ctx      *kernel.Context
 	inputs   map[*ir.Value]int // body input → position
-	operands map[*ir.Value]int // body value → operand
-	provided map[*ir.Value]func(idx []*expr.Expr) *expr.Expr
+	operands map[*ir.Value]int // value of the graph, or constant of the body → operand
+	anchor   *ir.Value         // whose elements a family supplies; nil: each value has its node's rule
+	element  func(idx []*expr.Expr) *expr.Expr
 	memo     map[string]*expr.Expr
 	guard    *expr.Expr // nil: always
-	expanded map[*ir.Node][]*ir.Value
-	scratch  *ir.Graph // names the values of expansions
+	// ragged, unless it is nil, is an index that leaves its range in a kernel: loads depending on it happen where inside.
+	ragged, inside *expr.Expr
+	expanded       map[*ir.Node][]*ir.Value
+	scratch        *ir.Graph // names the values of expansions
 }
 
 // rule computes output number out of a node at an index.
@@ -75,9 +81,11 @@ func Catch(err *error) {
 }
 
 // New starts lowering a region whose storage is spelled out (ir.Node.Explicit).
-func New(b *expr.Builder, region *ir.Node) *Lowering {
-	l := &Lowering{B: b, Region: region, inputs: map[*ir.Value]int{}, operands: map[*ir.Value]int{},
-		provided: map[*ir.Value]func([]*expr.Expr) *expr.Expr{}, memo: map[string]*expr.Expr{},
+func New(region *ir.Node, ctx *kernel.Context) *Lowering {
+	b := expr.NewBuilder()
+	b.Target = ctx.Target
+	l := &Lowering{B: b, Region: region, Loaded: map[int]bool{}, ctx: ctx, inputs: map[*ir.Value]int{}, operands: map[*ir.Value]int{},
+		memo:     map[string]*expr.Expr{},
 		expanded: map[*ir.Node][]*ir.Value{}, scratch: ir.NewGraph("")}
 	for i, v := range region.Region.Body.Inputs {
 		l.inputs[v] = i
@@ -92,16 +100,29 @@ func Covers(op string) bool {
 	return rules[op] != nil || row.Expand != nil && row.Kind != ir.KindScan
 }
 
-// Provide makes f the value of v instead of its node's rule.
-func (l *Lowering) Provide(v *ir.Value, f func(idx []*expr.Expr) *expr.Expr) { l.provided[v] = f }
-
 // Members is the number of stacked members, at least 1.
 func (l *Lowering) Members() int { return l.Region.Region.Count() }
 
+// Input is the number of the operand that points to v, an input of the region, which becomes one at its first use.
+func (l *Lowering) Input(v *ir.Value) int { return l.operand(v, kernel.Operand{Value: v}) }
+
+func (l *Lowering) operand(v *ir.Value, o kernel.Operand) int {
+	k, ok := l.operands[v]
+	if !ok {
+		k = l.add(o)
+		l.operands[v] = k
+	}
+	return k
+}
+
+func (l *Lowering) add(o kernel.Operand) int {
+	l.Operands = append(l.Operands, o)
+	return len(l.Operands) - 1
+}
+
 // Output adds region output i as a written operand and returns its number.
 func (l *Lowering) Output(i int) int {
-	l.Operands = append(l.Operands, kernel.Operand{Value: l.Region.Outputs[i], Write: true})
-	return len(l.Operands) - 1
+	return l.add(kernel.Operand{Value: l.Region.Outputs[i], Write: true})
 }
 
 // Table adds constant data and returns the operand's number; equal data share one.
@@ -111,8 +132,7 @@ func (l *Lowering) Table(data []byte) int {
 			return i
 		}
 	}
-	l.Operands = append(l.Operands, kernel.Operand{Const: data})
-	return len(l.Operands) - 1
+	return l.add(kernel.Operand{Const: data})
 }
 
 // Constant reports whether nothing writes an operand while the program runs.
@@ -123,22 +143,19 @@ func (l *Lowering) Constant(operand int) bool {
 
 // Env describes the lowered region to an emitter. pointers holds each operand's address. On targets with dependent launch
 // the kernel waits once, before its first access to anything but constants.
-func (l *Lowering) Env(k *ptx.Kernel, ctx *kernel.Context, pointers []ptx.Reg) expr.Env {
+func (l *Lowering) Env(k *ptx.Kernel, pointers []ptx.Reg) expr.Env {
 	env := expr.Env{
 		Operand:  func(i int) ptx.Reg { return pointers[i] },
 		Constant: l.Constant,
 		Align: func(i int) int {
 			if v := l.Operands[i].Value; v != nil {
-				return ctx.AlignOf(v)
+				return l.ctx.AlignOf(v)
 			}
 			return 256
 		},
 	}
-	if ctx.Target.DependentLaunch {
-		env.Wait = func() {
-			k.I("griddepcontrol.wait")
-			k.I("griddepcontrol.launch_dependents")
-		}
+	if t := l.ctx.Target; t.DependentLaunch {
+		env.Wait = func() { kernel.Wait(k, t) }
 	}
 	return env
 }
@@ -178,21 +195,21 @@ func (l *Lowering) Value(v *ir.Value, idx []*expr.Expr) *expr.Expr {
 }
 
 func (l *Lowering) value(v *ir.Value, idx []*expr.Expr) *expr.Expr {
-	if f := l.provided[v]; f != nil {
-		return f(idx)
+	if v == l.anchor {
+		return l.element(idx)
 	}
 	if i, ok := l.inputs[v]; ok {
 		outer := l.Region.Inputs[i]
 		if c := outer.Const; c != nil && (c.Splat || c.Numel() == 1) {
 			return immediate(l.B, c)
 		}
-		return l.load(v, kernel.Operand{Value: outer}, idx, l.Region.Region.Operands[i].Stacked)
+		return l.load(v, l.Input(outer), idx, l.Region.Region.Operands[i].Stacked)
 	}
 	if v.Const != nil {
 		if v.Const.Splat || v.Const.Numel() == 1 {
 			return immediate(l.B, v.Const)
 		}
-		return l.load(v, kernel.Operand{Const: v.Const.Dense()}, idx, false)
+		return l.load(v, l.operand(v, kernel.Operand{Const: v.Const.Dense()}), idx, false)
 	}
 	n := v.Def
 	switch {
@@ -225,14 +242,8 @@ func immediate(b *expr.Builder, c *ir.Tensor) *expr.Expr {
 }
 
 // load reads an element of an operand, under the guard unless the index is provably in range.
-func (l *Lowering) load(v *ir.Value, o kernel.Operand, idx []*expr.Expr, stacked bool) *expr.Expr {
+func (l *Lowering) load(v *ir.Value, operand int, idx []*expr.Expr, stacked bool) *expr.Expr {
 	b := l.B
-	k, ok := l.operands[v]
-	if !ok {
-		k = len(l.Operands)
-		l.operands[v] = k
-		l.Operands = append(l.Operands, o)
-	}
 	shape := v.Type.Shape
 	inside := true
 	for i, x := range idx {
@@ -242,7 +253,7 @@ func (l *Lowering) load(v *ir.Value, o kernel.Operand, idx []*expr.Expr, stacked
 		idx = append([]*expr.Expr{l.Member}, idx...)
 		shape = append([]int{l.Members()}, shape...)
 	}
-	return l.Element(k, v.Type.DType, b.Linear(idx, shape), inside)
+	return l.Element(operand, v.Type.DType, b.Linear(idx, shape), inside)
 }
 
 // Element reads element number at of an operand of type d, decoded.
@@ -252,10 +263,17 @@ func (l *Lowering) Element(operand int, d ir.DType, at *expr.Expr, inside bool) 
 	if inside {
 		guard = nil
 	}
-	memory := Memory(b, d)
+	if l.ragged != nil && at.DependsOn(l.ragged) {
+		guard = l.inside
+	}
+	l.Loaded[operand] = true
+	memory := d
 	sub := int64(1) // elements in a byte
-	if d.Bits() < 8 {
+	switch {
+	case d.Bits() < 8:
 		sub, memory = int64(8/d.Bits()), ir.Uint8
+	case d.Bits() == 8 && d != ir.Int8 && !b.Converts(d):
+		memory = ir.Uint8 // Decode needs the bits
 	}
 	byteAt := b.FloorDiv(at, sub)
 	e := b.Load(operand, byteAt, memory, guard, b.Zero(expr.Loaded(memory)))
@@ -264,14 +282,6 @@ func (l *Lowering) Element(operand int, d ir.DType, at *expr.Expr, inside bool) 
 		e = b.And(b.ShrU(e, shift), b.Int(1<<d.Bits()-1))
 	}
 	return Decode(b, e, d)
-}
-
-// Memory is the type as which whole elements of type d are loaded: bytes where Decode needs their bits.
-func Memory(b *expr.Builder, d ir.DType) ir.DType {
-	if d.Bits() == 8 && d != ir.Int8 && !b.Converts(d) {
-		return ir.Uint8
-	}
-	return d
 }
 
 // Decode turns what was loaded (expr.Loaded) into a value of the element type.

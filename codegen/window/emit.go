@@ -32,10 +32,10 @@ type gen struct {
 }
 
 // newGen builds all expressions of a kernel, which fixes its operands.
-func newGen(p *problem, s schedule, t *target.Target) (*gen, error) {
-	b := expr.NewBuilder()
-	b.Target = t
-	g := &gen{p: p, s: s, t: t, b: b, l: lower.New(b, p.region)}
+func newGen(p *problem, s schedule, ctx *kernel.Context) (*gen, error) {
+	l := lower.New(p.region, ctx)
+	b := l.B
+	g := &gen{p: p, s: s, t: ctx.Target, b: b, l: l}
 	g.thread, g.block = b.Index("thread", s.threads(p)), b.Index("block", s.blocks(p))
 	at := b.Unravel(g.block, []int{p.g, p.n, ceilDiv(p.oh, s.Rows), ceilDiv(p.ow, s.Columns), p.co / s.Channels})
 	g.member, g.image = at[0], at[1]
@@ -54,7 +54,7 @@ func newGen(p *problem, s schedule, t *target.Target) (*gen, error) {
 }
 
 // emit writes the kernel.
-func (g *gen) emit(k *ptx.Kernel, params []ptx.Sym, ctx *kernel.Context) {
+func (g *gen) emit(k *ptx.Kernel, params []ptx.Sym) {
 	g.k = k
 	pointers := make([]ptx.Reg, len(g.l.Operands))
 	for i := range pointers {
@@ -68,7 +68,7 @@ func (g *gen) emit(k *ptx.Kernel, params []ptx.Sym, ctx *kernel.Context) {
 	k.I("mov.u32", tid, ptx.Special("%tid.x"))
 	k.I("mov.u32", block, ptx.Special("%ctaid.x"))
 	k.I("mov.u32", g.smem, ptx.Sym(ptx.SharedName))
-	g.em = expr.NewEmitter(k, g.b, g.l.Env(k, ctx, pointers))
+	g.em = expr.NewEmitter(k, g.b, g.l.Env(k, pointers))
 	g.em.Bind(g.thread, tid)
 	g.em.Bind(g.block, block)
 

@@ -1,8 +1,6 @@
 package window
 
 import (
-	"fmt"
-
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/lower"
 	"github.com/spark-compile/spark-compile/ir"
@@ -32,40 +30,26 @@ func (g *gen) lowerFinish() error {
 		return b.Var(name, expr.S32, 0, int64(n-step), int64(step))
 	}
 	f.oh, f.ow, f.channel = variable("oh", p.oh, 1), variable("ow", p.ow, 1), variable("channel", p.co, width)
-	y, anchor := p.output(), p.anchor.Outputs[0]
-	at := func(v int) []*expr.Expr {
-		return []*expr.Expr{f.image, f.oh, f.ow, b.Offset(f.channel, int64(v))}
-	}
-	accs := map[[4]int]*expr.Expr{}
-	for v := range width {
-		acc := b.Var(fmt.Sprintf("acc%d", v), expr.F32, 0, 0, 1)
-		f.acc = append(f.acc, acc)
-		accs[keyOf(at(v))] = acc
-	}
-	elsewhere := false // the anchor is read at another index than its own
-	g.l.Provide(anchor, func(idx []*expr.Expr) *expr.Expr {
-		acc := accs[keyOf(idx)]
-		if acc == nil {
-			elsewhere = true
-			acc = f.acc[0]
-		}
-		return g.anchorValue(acc, idx)
-	})
 	f.out = g.l.Output(0)
 	if p.blocks != nil {
 		f.scales = g.l.Output(1)
 	}
-	for v := range width {
-		e := g.l.Value(y, b.Unravel(b.Linear(at(v), anchor.Type.Shape), y.Type.Shape))
-		if p.blocks == nil {
-			e, f.dtype = lower.Storage(b, e, y.Type.DType)
+	at := func(channel *expr.Expr) []*expr.Expr { return []*expr.Expr{f.image, f.oh, f.ow, channel} }
+	channel, y, anchor := b.Index("one", p.co), p.output(), p.anchor.Outputs[0]
+	sum := func(acc *expr.Expr) *expr.Expr { return g.sum(acc, channel) }
+	own := at(channel)
+	var err error
+	f.values, f.acc, err = g.l.Epilogue(lower.Vector{Anchor: p.anchor, Index: own, Channel: channel, First: f.channel, Width: width, Sum: sum},
+		y, b.Unravel(b.Linear(own, anchor.Type.Shape), y.Type.Shape))
+	if err != nil {
+		return err
+	}
+	if p.blocks == nil {
+		for v := range f.values {
+			f.values[v], f.dtype = lower.Storage(b, f.values[v], y.Type.DType)
 		}
-		f.values = append(f.values, e)
 	}
-	if elsewhere {
-		return fmt.Errorf("the epilogue reads the anchor at an index other than its own")
-	}
-	idx, shape := at(0), anchor.Type.Shape
+	idx, shape := at(f.channel), anchor.Type.Shape
 	if g.l.Member != nil {
 		idx, shape = append([]*expr.Expr{f.member}, idx...), append([]int{p.g}, shape...)
 	}
@@ -73,24 +57,16 @@ func (g *gen) lowerFinish() error {
 	return nil
 }
 
-func keyOf(idx []*expr.Expr) (k [4]int) {
-	for i, x := range idx {
-		k[i] = x.ID()
-	}
-	return k
-}
-
-// anchorValue is the anchor's value from its accumulator.
-func (g *gen) anchorValue(acc *expr.Expr, idx []*expr.Expr) *expr.Expr {
+// sum is the anchor's value before rounding.
+func (g *gen) sum(acc, channel *expr.Expr) *expr.Expr {
 	b, a := g.b, g.p.anchor
-	e := acc
 	switch {
 	case a.Op.Name == "AveragePool":
-		e = b.Div(e, b.F32(float64(g.p.kh*g.p.kw)))
+		return b.Div(acc, b.F32(float64(g.p.kh*g.p.kw)))
 	case a.Bias() != nil && g.p.bias == nil:
-		e = b.Add(e, g.l.Value(a.In(2), idx[3:]))
+		return b.Add(acc, g.l.Value(a.Bias(), []*expr.Expr{channel}))
 	}
-	return lower.Round(b, e, a.Outputs[0].Type.DType)
+	return acc
 }
 
 // emitFinish runs the epilogue on vectors thread, thread + threads, … of the tile and stores them.

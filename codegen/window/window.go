@@ -8,7 +8,6 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/lower"
-	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -48,7 +47,7 @@ func Lower(region *ir.Node, ctx *kernel.Context) (spec *kernel.Spec, err error) 
 
 // spec is the kernel of a schedule.
 func (p *problem) spec(s schedule, ctx *kernel.Context) (*kernel.Spec, error) {
-	g, err := newGen(p, s, ctx.Target)
+	g, err := newGen(p, s, ctx)
 	if err != nil {
 		return nil, fmt.Errorf("window: %w", err)
 	}
@@ -59,7 +58,7 @@ func (p *problem) spec(s schedule, ctx *kernel.Context) (*kernel.Spec, error) {
 	blocks := s.blocks(p)
 	spec := &kernel.Spec{Stem: stem, Family: ir.FamilyWindow, Grid: [3]int{blocks, 1, 1}, Block: [3]int{s.threads(p), 1, 1},
 		Shared: s.shared(p), Operands: g.l.Operands, Schedule: fmt.Sprintf("%s unroll=%v", s, s.unrolled(p)), MACs: p.region.MACs(), Note: p.region.Name,
-		Emit: func(k *ptx.Kernel, params []ptx.Sym) { g.emit(k, params, ctx) }}
+		Emit: g.emit}
 	if blocks < ctx.Target.SMs {
 		spec.Reason = fmt.Sprintf("%d output pixels of %d channels are %d blocks", p.g*p.n*p.oh*p.ow, p.co, blocks)
 	}
