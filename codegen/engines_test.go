@@ -22,7 +22,7 @@ func TestBlocksOnEveryEngine(t *testing.T) {
 	p, _ := n.Program(families, target.Default())
 	x := n.Data[n.Inputs[0]]
 	outputs := map[emu.Engine]map[string][]byte{}
-	for _, engine := range []emu.Engine{emu.Interpreter, emu.JIT, emu.AVX2} {
+	for _, engine := range []emu.Engine{emu.Specification, emu.JIT, emu.AVX2} {
 		d, err := emu.Open(emu.Options{Engine: engine})
 		require.NoError(t, err)
 		m, err := runtime.NewModel(ctx, p, d, runtime.ModelOptions{})
@@ -41,6 +41,6 @@ func TestBlocksOnEveryEngine(t *testing.T) {
 		require.Empty(t, stats.Left, engine)
 		require.Zero(t, stats.Refused, engine)
 	}
-	require.Equal(t, outputs[emu.Interpreter], outputs[emu.JIT])
-	require.Equal(t, outputs[emu.Interpreter], outputs[emu.AVX2])
+	require.Equal(t, outputs[emu.Specification], outputs[emu.JIT])
+	require.Equal(t, outputs[emu.Specification], outputs[emu.AVX2])
 }

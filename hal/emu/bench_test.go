@@ -122,7 +122,7 @@ func benchmark(b *testing.B, opts Options, text string, blocks, shared int, macs
 var benchmarked = []struct {
 	name string
 	opts Options
-}{{"jit", Options{Engine: Auto}}, {"avx2", Options{Engine: AVX2}}, {"interpreter", Options{Engine: Interpreter}}, {"checked", Options{Check: true}}}
+}{{"jit", Options{Engine: Auto}}, {"avx2", Options{Engine: AVX2}}, {"interpreter", Options{Engine: Interpreter}}, {"specification", Options{Engine: Specification}}, {"checked", Options{Check: true}}}
 
 func BenchmarkContraction(b *testing.B) {
 	const steps = 100

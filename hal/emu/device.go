@@ -19,7 +19,7 @@ type Options struct {
 	StepLimit int64
 	// Profile, where set, is called after each launch with what it did. Counting slows a launch down a few times.
 	Profile func(*Counts)
-	// Engine executes the kernels where neither Check nor Profile is set.
+	// Engine executes the kernels.
 	Engine Engine
 }
 
@@ -46,15 +46,12 @@ func Open(opts Options) (*Device, error) {
 	if opts.StepLimit == 0 {
 		opts.StepLimit = 1 << 32
 	}
-	d := &Device{opts: opts, next: firstAddress}
 	level, err := opts.Engine.level()
 	if err != nil {
 		return nil, err
 	}
-	if !opts.Check && opts.Profile == nil {
-		d.engine.level = level
-	}
-	return d, nil
+	steps := opts.Check || opts.Profile != nil || opts.Engine == Interpreter
+	return &Device{opts: opts, next: firstAddress, engine: engine{level: level, steps: steps}}, nil
 }
 
 // Info describes the device. It has the shared memory that any target's blocks may have; a module's target bounds it

@@ -139,6 +139,7 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 	d.mu.Lock()
 	l.memories = append(l.memories, d.memories...)
 	d.mu.Unlock()
+	l.code = d.engine.compile(p)
 	if d.opts.Check {
 		p.trackOnce.Do(func() { p.track = track(p) })
 		l.track = p.track
@@ -148,7 +149,7 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 		l.reads = append(l.reads, m.span())
 	}
 	l.writes = l.reads
-	if l.code = d.engine.compile(p); l.code != nil {
+	if l.code != nil && !d.engine.steps {
 		p.trackOnce.Do(func() { p.track = track(p) })
 		l.proved = p.track == nil
 	}

@@ -89,7 +89,7 @@ func TestRandomKernelsFindWrongTranslations(t *testing.T) {
 						if in.Def.Op == c.op {
 							c.wrong(in)
 						}
-					}) != result(Interpreter, &k) {
+					}) != result(Specification, &k) {
 						break
 					}
 				}
@@ -131,7 +131,7 @@ func TestConversionsAreTheInterpreters(t *testing.T) {
 						in[slots*i+2] = uint64(c.in[(begin+i*40503)%len(c.in)])
 					}
 				}
-				want, err := onEngine(Interpreter, text, 1<<16/threads, threads, 0, in, len(in))
+				want, err := onEngine(Specification, text, 1<<16/threads, threads, 0, in, len(in))
 				require.NoError(t, err)
 				for _, e := range engines(t) {
 					got, err := onEngine(e, text, 1<<16/threads, threads, 0, in, len(in))
@@ -160,7 +160,7 @@ func TestLogicTables(t *testing.T) {
 		}
 	})
 	in := []uint64{0xf0cc5512, 0xccaa3377, 0xaa0f9a5c}
-	want, err := onEngine(Interpreter, text, 1, 32, 0, in, 32*128)
+	want, err := onEngine(Specification, text, 1, 32, 0, in, 32*128)
 	require.NoError(t, err)
 	for _, e := range engines(t) {
 		got, err := onEngine(e, text, 1, 32, 0, in, 32*128)
@@ -178,7 +178,7 @@ func TestBitFields(t *testing.T) {
 		for i := range 64 * 64 {
 			in[32*i+1], in[32*i+2], in[32*i+3] = r.Uint64(), uint64(i/64+256*r.IntN(2)), uint64(i%64+256*r.IntN(2))
 		}
-		want, err := onEngine(Interpreter, text, 64, 64, 0, in, len(in))
+		want, err := onEngine(Specification, text, 64, 64, 0, in, len(in))
 		require.NoError(t, err)
 		for _, e := range engines(t) {
 			got, err := onEngine(e, text, 64, 64, 0, in, len(in))
@@ -234,7 +234,7 @@ func TestScaleSelectors(t *testing.T) {
 			if odd > 0 {
 				in[32*31+odd] ^= 1
 			}
-			want, wantErr := onEngine(Interpreter, text, 1, 32, 0, in, 128)
+			want, wantErr := onEngine(Specification, text, 1, 32, 0, in, 128)
 			if wantErr != nil {
 				undefined++
 			}

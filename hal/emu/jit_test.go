@@ -16,13 +16,13 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// engines are the native engines that this machine has.
+// engines are those of this machine that use native code.
 func engines(t testing.TB) []Engine {
 	switch jit.Detect() {
 	case jit.AVX512:
-		return []Engine{JIT, AVX2}
+		return []Engine{JIT, AVX2, Interpreter}
 	case jit.AVX2:
-		return []Engine{JIT}
+		return []Engine{JIT, Interpreter}
 	}
 	t.Skip("no native code on this machine")
 	return nil
@@ -208,7 +208,7 @@ func TestEveryInstructionIsTheInterpreters(t *testing.T) {
 							in[i] = H(r.NormFloat64())<<16 | H(r.NormFloat64())
 						}
 					}
-					want, err := onEngine(Interpreter, text, blocks, threads, 0, in, len(in))
+					want, err := onEngine(Specification, text, blocks, threads, 0, in, len(in))
 					require.NoError(t, err)
 					for _, e := range engines(t) {
 						got, err := onEngine(e, text, blocks, threads, 0, in, len(in))
@@ -288,7 +288,7 @@ func TestEnginesFindTheSameViolations(t *testing.T) {
 	} {
 		text := build("sm_80", 64, 2, c.body)
 		in := make([]uint64, 512)
-		_, want := onEngine(Interpreter, text, 1, 64, 1024, in, 16)
+		_, want := onEngine(Specification, text, 1, 64, 1024, in, 16)
 		require.Error(t, want, c.name)
 		for _, e := range engines(t) {
 			_, got := onEngine(e, text, 1, 64, 1024, in, 16)

@@ -14,21 +14,22 @@ import (
 // Engine says what executes kernels.
 type Engine string
 
-// Engines. With Check or Profile set, the interpreter executes everything.
+// Engines. With Check or Profile set, the interpreter executes everything; it is any engine's but Specification's.
 const (
-	Auto        Engine = ""            // native code where the processor has it
-	Interpreter Engine = "interpreter" // the specification
-	JIT         Engine = "jit"         // native code, or an error
-	AVX2        Engine = "avx2"        // native code without AVX-512
+	Auto          Engine = ""              // native code where the processor has it
+	Specification Engine = "specification" // the interpreter in portable Go throughout
+	Interpreter   Engine = "interpreter"   // the interpreter, with native forms of instructions that compute on registers alone
+	JIT           Engine = "jit"           // native code, or an error
+	AVX2          Engine = "avx2"          // native code without AVX-512
 )
 
 // level is the instruction set that an engine compiles for.
 func (e Engine) level() (jit.Level, error) {
 	have := jit.Detect()
 	switch e {
-	case Auto:
+	case Auto, Interpreter:
 		return have, nil
-	case Interpreter:
+	case Specification:
 		return jit.None, nil
 	case JIT, AVX2:
 		if have == jit.None {
@@ -39,7 +40,7 @@ func (e Engine) level() (jit.Level, error) {
 		}
 		return have, nil
 	}
-	return jit.None, fmt.Errorf("emu: unknown engine %q: want interpreter, jit or avx2", e)
+	return jit.None, fmt.Errorf("emu: unknown engine %q: want specification, interpreter, jit or avx2", e)
 }
 
 // EngineStats counts what the native engine did.
@@ -55,6 +56,7 @@ type EngineStats struct {
 // engine is a device's native side.
 type engine struct {
 	level       jit.Level
+	steps       bool // the interpreter uses it, an instruction at a time
 	mu          sync.Mutex
 	stats       EngineStats
 	interpreted atomic.Int64
@@ -84,7 +86,7 @@ func (e *engine) compile(p *program) *jit.Code {
 	}
 	p.native.once.Do(func() {
 		insts := nativeForm(p)
-		code, err := jit.Compile(insts, copyLayout, e.level)
+		code, err := jit.Compile(insts, copyLayout, e.level, e.steps)
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if err != nil {
@@ -139,12 +141,33 @@ func newNativeBlock(l *launch) *nativeBlock {
 	return &nativeBlock{code: l.code, ctx: new(jit.Context), sites: l.code.NewSites()}
 }
 
+// bind gives native code the registers of a warp.
+func (n *nativeBlock) bind(w *warp) {
+	n.ctx.R, n.ctx.Q, n.ctx.P = pointer(w.r), pointer(w.q), pointer(w.p)
+}
+
+// stepping is the native code that the interpreter uses, bound to the warp, or nil.
+func (w *warp) stepping() *nativeBlock {
+	n := w.b.native
+	if n == nil || !w.b.l.dev.engine.steps {
+		return nil
+	}
+	n.bind(w)
+	return n
+}
+
+// step executes the instruction at w.pc for some lanes in native code, if that has a form of it.
+func (w *warp) step(n *nativeBlock, mask uint32) bool {
+	n.ctx.Mask = mask
+	return n.code.Step(n.ctx, w.pc)
+}
+
 // runNative is run in native code: it executes about budget instructions at most and returns how many, loops' alone
 // counted.
 func (w *warp) runNative(n *nativeBlock, budget int64) int64 {
 	x, l := n.ctx, w.b.l
 	code := l.prog.code
-	x.R, x.Q, x.P = pointer(w.r), pointer(w.q), pointer(w.p)
+	n.bind(w)
 	x.Shared, x.SharedBytes = pointer(w.b.shared), int64(len(w.b.shared))
 	x.Params, x.Sites = pointer(l.params), unsafe.SliceData(n.sites)
 	x.Steps = budget

@@ -123,7 +123,7 @@ func used(sectors []uint32) (bytes, n int64) {
 func (w *warp) advance(budget int64) int64 {
 	p := w.b.l.profile
 	if p == nil {
-		if n := w.b.native; n != nil && budget > 1 {
+		if n := w.b.native; n != nil && !w.b.l.dev.engine.steps && budget > 1 {
 			return w.runNative(n, budget)
 		}
 		return w.run(budget)

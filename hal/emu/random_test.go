@@ -45,7 +45,7 @@ func faulty(e Engine, c *ptxrand.Case, wrong func(in *jit.Inst)) string {
 					insts[i].Vec = slices.Clone(insts[i].Vec)
 					wrong(&insts[i])
 				}
-				p.native.code, err = jit.Compile(insts, copyLayout, d.engine.level)
+				p.native.code, err = jit.Compile(insts, copyLayout, d.engine.level, d.engine.steps)
 			})
 			if err != nil {
 				return err
@@ -67,7 +67,7 @@ func faulty(e Engine, c *ptxrand.Case, wrong func(in *jit.Inst)) string {
 
 // disagreement is how a kernel's results differ between an engine and the interpreter, or "".
 func disagreement(e Engine, c *ptxrand.Case) string {
-	want, got := result(Interpreter, c), result(e, c)
+	want, got := result(Specification, c), result(e, c)
 	if want == got {
 		return ""
 	}
@@ -119,7 +119,7 @@ func TestRandomKernels(t *testing.T) {
 	}
 	for i := range min(n, 100) {
 		c := ptxrand.New(seed + uint64(i))
-		if len(result(Interpreter, &c)) < c.Output {
+		if len(result(Specification, &c)) < c.Output {
 			errors++
 		}
 	}

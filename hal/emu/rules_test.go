@@ -101,5 +101,5 @@ Limitations:
   of global memory by a third thread can therefore be missed; a read that races with a write cannot.
 - A fence followed by a relaxed atomic releases everything up to the atomic, not only up to the fence.
 - Initialisation is tracked by lane for registers and by byte for memory, not by bit.
-- Checks run in the interpreter, with one order of warps within a block; native code runs without them.
+- Checks run in the interpreter, with one order of warps within a block; code that is native throughout runs without them.
 `

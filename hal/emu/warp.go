@@ -139,6 +139,7 @@ func (w *warp) run(budget int64) int64 {
 	if t := w.b.l.track; t != nil {
 		followed = t.at
 	}
+	native := w.stepping()
 	var n int64
 	for ; n < budget && w.state == ready; n++ {
 		if w.pc >= w.nextPC {
@@ -150,6 +151,10 @@ func (w *warp) run(budget int64) int64 {
 			w.registers(in, &followed[w.pc])
 		}
 		if mask == 0 && in.guard >= 0 && in.kind != kindBranch {
+			w.pc++
+			continue
+		}
+		if native != nil && in.kind < kindBranch && w.step(native, mask) {
 			w.pc++
 			continue
 		}
@@ -208,7 +213,7 @@ func (w *warp) run(budget int64) int64 {
 		case kindShared:
 			w.shared(in, mask)
 		case kindEffect:
-			w.effect(in, mask)
+			w.effect(in, mask, native)
 		}
 		w.pc++
 	}
@@ -216,7 +221,7 @@ func (w *warp) run(budget int64) int64 {
 }
 
 // effect executes an instruction that touches more than registers of its own lane.
-func (w *warp) effect(in *inst, mask uint32) {
+func (w *warp) effect(in *inst, mask uint32, native *nativeBlock) {
 	switch in.def.Together {
 	case ptx.AllLanes:
 		w.together(in, mask, all32)
@@ -241,7 +246,9 @@ func (w *warp) effect(in *inst, mask uint32) {
 				w.violate(ScaleSelector, in, lane, "", "%s", why)
 			}
 		}
-		in.fMMA(w.r, in.vec)
+		if native == nil || !w.step(native, mask) {
+			in.fMMA(w.r, in.vec)
+		}
 	case ptx.LoadMatrix:
 		w.loadMatrix(in)
 	case ptx.Shuffle:

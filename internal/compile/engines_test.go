@@ -42,7 +42,7 @@ func raw(t *testing.T, p *runtime.Program, in map[string]*npy.Array, engine emu.
 // agree holds native code against the interpreter, bit for bit, and wants every instruction of the kernels native.
 func agree(t *testing.T, p *runtime.Program, in map[string]*npy.Array) {
 	t.Helper()
-	want, _, slow := raw(t, p, in, emu.Interpreter)
+	want, _, slow := raw(t, p, in, emu.Specification)
 	for _, engine := range []emu.Engine{emu.JIT, emu.AVX2} {
 		got, stats, fast := raw(t, p, in, engine)
 		t.Logf("%s: %d kernels, %d bytes, %v left to the interpreter, which executed %d; %v, interpreter %v",

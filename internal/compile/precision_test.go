@@ -212,12 +212,12 @@ func TestTheGoldenRunOfAQuantisedPackage(t *testing.T) {
 	r := forced(t, "policy", "fp8", "sm_121")
 	g, err := r.Golden(context.Background())
 	require.NoError(t, err)
-	want, _, _ := raw(t, r.Program, arrays(t, r.Source), emu.Interpreter)
+	want, _, _ := raw(t, r.Program, arrays(t, r.Source), emu.Specification)
 	require.Equal(t, want, g.Program)
 	broken := *r.Program
 	broken.Weights = bytes.Clone(r.Program.Weights)
 	broken.Weights[len(broken.Weights)/2] ^= 0x20
-	got, _, _ := raw(t, &broken, arrays(t, r.Source), emu.Interpreter)
+	got, _, _ := raw(t, &broken, arrays(t, r.Source), emu.Specification)
 	require.NotEqual(t, got, g.Program)
 }
 

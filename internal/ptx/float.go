@@ -20,9 +20,19 @@ func b32(v float32) uint32 {
 	return math.Float32bits(v)
 }
 
-// fma32 is x·y+z rounded once. The product is exact in float64; the sum is rounded to odd there, which a second rounding
-// to a format of less than half the precision cannot spoil (Boldo and Melquiond, 2008).
-func fma32(x, y, z float32) float32 { return float32(oddSum(float64(x)*float64(y), float64(z))) }
+// fma32 is x·y+z rounded once. The product is exact in float64. The rounded sum may be rounded again unless it has become
+// a midpoint between two f32: midpoints are float64 numbers, so rounding moves no other sum across one. (Below the normal
+// numbers midpoints lie elsewhere.) The rest is rounded to odd first, which a second rounding to a format of less than half
+// the precision cannot spoil (Boldo and Melquiond, 2008).
+func fma32(x, y, z float32) float32 {
+	p, q := float64(x)*float64(y), float64(z)
+	s := p + q
+	const normal = (1023 - 126) << 52
+	if b := math.Float64bits(s); b&(1<<29-1) != 1<<28 && b&^(1<<63) >= normal {
+		return float32(s)
+	}
+	return float32(oddSum(p, q))
+}
 
 // oddSum is p+z with the last bit set where the sum is inexact.
 func oddSum(p, z float64) float64 {

@@ -111,7 +111,7 @@ func canonical[T lane]() func(*[32]T) {
 	return g
 }
 
-// Instructions common in inner loops have a loop of their own; some also have an AVX2 form (lanes_amd64.s).
+// Instructions common in inner loops have a loop of their own, which is faster than calling a function for each lane.
 
 type integer interface{ uint32 | uint64 }
 
@@ -160,21 +160,15 @@ func bitsXor[T integer](d, a, b, _ *[32]T) {
 }
 
 // Go's shifts past the width give 0, or the sign, as PTX's do.
-func shlGo(d, a, b, _ *Row32) {
+func shiftLeft(d, a, b, _ *Row32) {
 	for l := range d {
 		d[l] = a[l] << b[l]
 	}
 }
 
-func shrGo(d, a, b, _ *Row32) {
+func shiftRight(d, a, b, _ *Row32) {
 	for l := range d {
 		d[l] = a[l] >> b[l]
-	}
-}
-
-func shrSigned(d, a, b, _ *Row32) {
-	for l := range d {
-		d[l] = uint32(int32(a[l]) >> b[l])
 	}
 }
 
@@ -205,61 +199,20 @@ func wideAddSigned(d *Row64, a, b *Row32, c *Row64) {
 	}
 }
 
-func addFGo(d, a, b, _ *Row32) {
+func addFloat(d, a, b, _ *Row32) {
 	for l := range d {
 		d[l] = b32(f32(a[l]) + f32(b[l]))
 	}
 }
 
-func subFGo(d, a, b, _ *Row32) {
-	for l := range d {
-		d[l] = b32(f32(a[l]) - f32(b[l]))
-	}
-}
-
-func mulFGo(d, a, b, _ *Row32) {
+func multiplyFloat(d, a, b, _ *Row32) {
 	for l := range d {
 		d[l] = b32(f32(a[l]) * f32(b[l]))
 	}
 }
 
-func fmaFGo(d, a, b, c *Row32) {
+func fusedMultiplyAdd(d, a, b, c *Row32) {
 	for l := range d {
 		d[l] = b32(fma32(f32(a[l]), f32(b[l]), f32(c[l])))
-	}
-}
-
-// maxFGo is max.f32: a NaN loses against a number, -0 < +0 (PTX ISA, max).
-func maxFGo(d, a, b, _ *Row32) {
-	for l := range d {
-		switch x, y := f32(a[l]), f32(b[l]); {
-		case x != x:
-			d[l] = b32(y)
-		case y != y:
-			d[l] = a[l]
-		default:
-			d[l] = b32(max(x, y))
-		}
-	}
-}
-
-// widenFGo is cvt.f32.f16.
-func widenFGo(d, a, _, _ *Row32) {
-	for l := range d {
-		d[l] = b32(halfToFloat(a[l]))
-	}
-}
-
-// halfFGo is cvt.rn.f16.f32.
-func halfFGo(d, a, _, _ *Row32) {
-	for l := range d {
-		d[l] = floatToHalf(float64(f32(a[l])))
-	}
-}
-
-// halvesFGo is cvt.rn.f16x2.f32: the first source becomes the upper half.
-func halvesFGo(d, a, b, _ *Row32) {
-	for l := range d {
-		d[l] = floatToHalf(float64(f32(a[l])))<<16 | floatToHalf(float64(f32(b[l])))
 	}
 }

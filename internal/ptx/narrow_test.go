@@ -104,21 +104,11 @@ func TestScaledBlocksMultiplyAsDefined(t *testing.T) {
 					}
 				}
 				want := product(64, func(row, k int) float64 { return a[row][k] }, func(k, col int) float64 { return b[k][col] }, r, v)
-				mmaScaled4(r, v)
+				mma(elementsE2M1, elementsE2M1, true)(r, v)
 				for e := range want {
 					require.Equal(t, want[e], r[v[e]], "threads %d, %d", threadA, threadB)
 				}
 			}
-		}
-	}
-}
-
-// TestScaledFactorsAreHalves: e2m1·ue4m3 is exact in f16.
-func TestScaledFactorsAreHalves(t *testing.T) {
-	for s := range uint32(127) {
-		for n := range uint32(16) {
-			want := minifloat.E2M1.Decode(n) * minifloat.E4M3FN.Decode(s)
-			require.Equal(t, want, minifloat.Float16.Decode(uint32(halfOfScaled[s*16+n])))
 		}
 	}
 }
@@ -188,28 +178,5 @@ func TestNarrowConversions(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-func BenchmarkNarrowMMA(b *testing.B) {
-	rng := rand.New(rand.NewSource(1))
-	for _, c := range []struct {
-		name string
-		macs float64
-		f    mmaFunc
-		n    int
-	}{{"e4m3", 16 * 8 * 32, mma8(&halfOfE4M3, &halfOfE4M3), 14}, {"nvfp4", 16 * 8 * 64, mmaScaled4, 20}, {"f16", 16 * 8 * 16, mmaF16, 14}} {
-		b.Run(c.name, func(b *testing.B) {
-			r, v := narrowOperands(rng, c.n)
-			for i := 4; i < 10; i++ {
-				for l := range r[i] {
-					r[i][l] &= 0x37373737
-				}
-			}
-			for b.Loop() {
-				c.f(r, v)
-			}
-			b.ReportMetric(c.macs*float64(b.N)/b.Elapsed().Seconds()/1e9, "GMAC/s")
-		})
 	}
 }

@@ -35,15 +35,20 @@ var convertRows = []row{
 	{op: "cvt.rzi.$.$", args: "=$ $", since: v10, kind: KindConvert, eval: integral(math.Trunc)},
 
 	// Of two sources the first becomes the upper half.
-	{op: "cvt.f32.f16", args: "=f32 f16", since: v10, kind: KindConvert, eval: widenF},
-	{op: "cvt.rn.f16.f32", args: "=f16 f32", since: v10, kind: KindConvert, eval: halfF},
-	{op: "cvt.rn.f16x2.f32", args: "=f16x2 f32 f32", since: v70, need: Ampere, kind: KindConvert, eval: halvesF},
+	{op: "cvt.f32.f16", args: "=f32 f16", since: v10, kind: KindConvert, eval: unary(halfToFloat)},
+	{op: "cvt.rn.f16.f32", args: "=f16 f32", since: v10, kind: KindConvert, eval: unary(half)},
+	{op: "cvt.rn.f16x2.f32", args: "=f16x2 f32 f32", since: v70, need: Ampere, kind: KindConvert, eval: binary(func(a, b float32) uint32 { return half(a)<<16 | half(b) })},
 	{op: "cvt.rn.bf16.f32", args: "=bf16 f32", since: v70, need: BF16, kind: KindConvert, eval: unary(floatToBF)},
 	{op: "cvt.rn.bf16x2.f32", args: "=bf16x2 f32 f32", since: v70, need: BF16, kind: KindConvert, eval: binary(func(a, b uint32) uint32 { return floatToBF(a)<<16 | floatToBF(b) })},
 	{op: "cvt.rn.satfinite.e4m3x2.f32", args: "=e4m3x2 f32 f32", since: Version{7, 8}, need: FP8, kind: KindConvert, eval: binary(func(a, b float32) uint32 { return floatToE4M3(a)<<8 | floatToE4M3(b) })},
-	{op: "cvt.rn.f16x2.e4m3x2", args: "=f16x2 e4m3x2", since: Version{7, 8}, need: FP8, kind: KindConvert, eval: unary(func(a uint32) uint32 { return uint32(halfOfE4M3[uint8(a)]) | uint32(halfOfE4M3[uint8(a>>8)])<<16 })},
+	{op: "cvt.rn.f16x2.e4m3x2", args: "=f16x2 e4m3x2", since: Version{7, 8}, need: FP8, kind: KindConvert, eval: unary(func(a uint32) uint32 { return halfOfE4M3(a) | halfOfE4M3(a>>8)<<16 })},
 	{op: "cvt.rn.satfinite.e2m1x2.f32", args: "=e2m1x2 f32 f32", since: Version{8, 6}, need: FP4, kind: KindConvert, eval: binary(func(a, b float32) uint32 { return floatToE2M1(a)<<4 | floatToE2M1(b) })},
 }
+
+func half(v float32) uint32 { return floatToHalf(float64(v)) }
+
+// halfOfE4M3 is the f16 of the code in the lowest byte: exact.
+func halfOfE4M3(c uint32) uint32 { return half(valuesE4M3[uint8(c)]) }
 
 // clip truncates to a signed integer of so many bits and a sign, saturating. A NaN becomes 0, or 1 in the highest bit where
 // a 64-bit type is involved (PTX ISA, cvt).

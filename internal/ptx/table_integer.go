@@ -9,11 +9,11 @@ var (
 
 // integerRows: integer arithmetic and logic (PTX ISA 9.7.1, 9.7.8).
 var integerRows = []row{
-	{op: "add.$", args: "=$ $ $", since: v10, kind: KindInt, eval: by{"u32": addR, "s32": addR, "s64": add[uint64]}},
+	{op: "add.$", args: "=$ $ $", since: v10, kind: KindInt, eval: by{"u32": add[uint32], "s32": add[uint32], "s64": add[uint64]}},
 	{op: "sub.$", args: "=$ $ $", since: v10, kind: KindInt, eval: by{"u32": subtract[uint32], "s32": subtract[uint32], "s64": subtract[uint64]}},
 	{op: "mul.lo.$", args: "=$ $ $", since: v10, kind: KindInt, eval: by{"s32": multiply[uint32], "s64": multiply[uint64]}},
 	{op: "mul.wide.u32", args: "=u64 u32 u32", since: v10, kind: KindInt, eval: wideUnsigned},
-	{op: "mad.lo.$", args: "=$ $ $ $", since: v10, kind: KindInt, eval: by{"u32": madR, "s32": madR, "s64": multiplyAdd[uint64]}},
+	{op: "mad.lo.$", args: "=$ $ $ $", since: v10, kind: KindInt, eval: by{"u32": multiplyAdd[uint32], "s32": multiplyAdd[uint32], "s64": multiplyAdd[uint64]}},
 	{op: "mad.wide.u32", args: "=u64 u32 u32 u64", since: v10, kind: KindInt, eval: wideAddUnsigned},
 	{op: "mad.wide.s32", args: "=s64 s32 s32 s64", since: v10, kind: KindInt, eval: wideAddSigned},
 	{op: "div.$", args: "=$ $ $", since: v10, kind: KindInt, eval: by{"u32": binary(quotient[uint32]), "s32": binary(quotient[int32]), "u64": binary(quotient[uint64]), "s64": binary(quotient[int64])}},
@@ -22,13 +22,13 @@ var integerRows = []row{
 	{op: "neg.$", args: "=$ $", since: v10, kind: KindInt, eval: by{"s32": unary(func(a int32) int32 { return -a }), "s64": unary(func(a int64) int64 { return -a })}},
 	{op: "min.$", args: "=$ $ $", since: v10, kind: KindInt, eval: by{"u32": binary(least[uint32]), "s32": binary(least[int32]), "s64": binary(least[int64])}},
 	{op: "max.$", args: "=$ $ $", since: v10, kind: KindInt, eval: by{"s32": binary(greatest[int32]), "s64": binary(greatest[int64])}},
-	{op: "and.$", args: "=$ $ $", since: v10, kind: KindInt, eval: by{"b32": andR, "b64": bitsAnd[uint64], "pred": func(a, b uint32) uint32 { return a & b }}},
+	{op: "and.$", args: "=$ $ $", since: v10, kind: KindInt, eval: by{"b32": bitsAnd[uint32], "b64": bitsAnd[uint64], "pred": func(a, b uint32) uint32 { return a & b }}},
 	{op: "or.$", args: "=$ $ $", since: v10, kind: KindInt, eval: by{"b32": bitsOr[uint32], "b64": bitsOr[uint64], "pred": func(a, b uint32) uint32 { return a | b }}},
 	{op: "xor.$", args: "=$ $ $", since: v10, kind: KindInt, eval: by{"b32": bitsXor[uint32], "b64": bitsXor[uint64], "pred": func(a, b uint32) uint32 { return a ^ b }}},
 	{op: "not.$", args: "=$ $", since: v10, kind: KindInt, eval: by{"b32": unary(func(a uint32) uint32 { return ^a }), "b64": unary(func(a uint64) uint64 { return ^a }), "pred": func(a, _ uint32) uint32 { return ^a }}},
 	// Shifts past the width give 0, or the sign: so do Go's.
-	{op: "shl.$", args: "=$ $ u32", since: v10, kind: KindInt, eval: by{"b32": shlR, "b64": binary(func(a uint64, b uint32) uint64 { return a << b })}},
-	{op: "shr.$", args: "=$ $ u32", since: v10, kind: KindInt, eval: by{"u32": shrR, "s32": shrSigned,
+	{op: "shl.$", args: "=$ $ u32", since: v10, kind: KindInt, eval: by{"b32": shiftLeft, "b64": binary(func(a uint64, b uint32) uint64 { return a << b })}},
+	{op: "shr.$", args: "=$ $ u32", since: v10, kind: KindInt, eval: by{"u32": shiftRight, "s32": binary(func(a int32, b uint32) int32 { return a >> b }),
 		"u64": binary(func(a uint64, b uint32) uint64 { return a >> b }), "s64": binary(func(a int64, b uint32) int64 { return a >> b })}},
 	{op: "lop3.b32", args: "=b32 b32 b32 b32 #", since: Version{4, 3}, kind: KindInt, eval: lop3},
 	{op: "prmt.b32", args: "=b32 b32 b32 b32", since: v20, kind: KindInt, eval: ternary(prmt)},

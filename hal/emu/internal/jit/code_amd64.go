@@ -8,11 +8,26 @@ import (
 	"sync"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/cpu"
 )
+
+// Detect returns the best level that processor and system support.
+func Detect() Level {
+	x := &cpu.X86
+	switch {
+	case !x.HasAVX2 || !x.HasFMA || !x.HasF16C || !x.HasBMI1:
+		return None
+	case !x.HasAVX512F || !x.HasAVX512DQ || !x.HasAVX512BW || !x.HasAVX512VL:
+		return AVX2
+	}
+	return AVX512
+}
 
 // Code is a compiled kernel.
 type Code struct {
 	level  Level
+	steps  bool
 	insts  []Inst
 	layout CopyLayout
 	siteOf []int32
@@ -33,19 +48,18 @@ type image struct {
 	entries []uint32
 }
 
-// Compile translates a kernel.
-func Compile(insts []Inst, layout CopyLayout, level Level) (*Code, error) {
-	c := &Code{level: level, insts: insts, layout: layout}
+// Compile translates a kernel: to be Run or, with steps, for Step.
+func Compile(insts []Inst, layout CopyLayout, level Level, steps bool) (*Code, error) {
+	c := &Code{level: level, steps: steps, insts: insts, layout: layout}
 	c.siteOf = make([]int32, len(insts))
 	for i := range c.siteOf {
 		c.siteOf[i] = -1
 	}
-	e := emitter{wide: level == AVX512, insts: insts, layout: layout, siteOf: c.siteOf}
-	code, entries := e.emit()
+	code, entries, left := c.emit(false)
 	for _, s := range c.siteOf {
 		c.sites = max(c.sites, int(s)+1)
 	}
-	c.Left = e.left
+	c.Left = left
 	var err error
 	if c.full, err = load(code, entries); err != nil {
 		return nil, err
@@ -54,14 +68,27 @@ func Compile(insts []Inst, layout CopyLayout, level Level) (*Code, error) {
 	return c, nil
 }
 
-// partial compiles the code for warps that lack lanes.
-func (c *Code) partial() error {
+// emit translates the kernel, masked for warps that lack lanes.
+func (c *Code) emit(masked bool) (code []byte, entries []uint32, left map[string]int) {
+	e := emitter{wide: c.level == AVX512, masked: masked, steps: c.steps, insts: c.insts, layout: c.layout, siteOf: c.siteOf}
+	code, entries = e.emit()
+	return code, entries, e.left
+}
+
+// image is the code for the running lanes.
+func (c *Code) image(mask uint32) (*image, error) {
+	if mask == 1<<32-1 {
+		return &c.full, nil
+	}
+	return c.partial()
+}
+
+func (c *Code) partial() (*image, error) {
 	c.once.Do(func() {
-		e := emitter{wide: c.level == AVX512, masked: true, insts: c.insts, layout: c.layout, siteOf: c.siteOf}
-		code, entries := e.emit()
+		code, entries, _ := c.emit(true)
 		c.part, c.err = load(code, entries)
 	})
-	return c.err
+	return &c.part, c.err
 }
 
 // load copies code to memory of its own, which is never writable and executable at once.
@@ -91,17 +118,30 @@ func (c *Code) Bytes() int { return len(c.full.memory) + len(c.part.memory) }
 
 // Run executes from an instruction until the code returns; the context then says how to go on.
 func (c *Code) Run(x *Context, pc int) error {
-	i := &c.full
-	if x.Mask != 1<<32-1 {
-		if err := c.partial(); err != nil {
-			return err
-		}
-		i = &c.part
+	i, err := c.image(x.Mask)
+	if err != nil {
+		return err
 	}
 	x.Entry = i.base + uintptr(i.entries[pc])
 	enter(x, i.base)
 	runtime.KeepAlive(c)
 	return nil
+}
+
+// Step executes one instruction that computes on registers alone, whatever its guard says. It returns false, and does
+// nothing, if the instruction is none of these.
+func (c *Code) Step(x *Context, pc int) bool {
+	i, err := c.image(x.Mask)
+	if err != nil || i.entries[pc] == 0 {
+		return false
+	}
+	enter(x, i.base+uintptr(i.entries[pc]))
+	runtime.KeepAlive(c)
+	if x.Interpret != 0 {
+		x.Interpret = 0
+		return false
+	}
+	return true
 }
 
 // enter calls code with a context, on the goroutine's stack: the code is a leaf that needs little.

@@ -15,7 +15,7 @@ type Code struct {
 func Detect() Level { return None }
 
 // Compile fails.
-func Compile([]Inst, CopyLayout, Level) (*Code, error) {
+func Compile([]Inst, CopyLayout, Level, bool) (*Code, error) {
 	return nil, errors.New("native code needs Linux on amd64")
 }
 
@@ -24,3 +24,6 @@ func (c *Code) Bytes() int { return 0 }
 
 // Run fails.
 func (c *Code) Run(*Context, int) error { return errors.New("no native code") }
+
+// Step does nothing.
+func (c *Code) Step(*Context, int) bool { return false }

@@ -7,8 +7,11 @@
 // native code is re-entered after it. A kernel is compiled twice: for warps whose 32 lanes run together, and, when one
 // first needs it, for warps with inactive lanes, where every result is blended by the mask of the running ones.
 //
+// Compiled for steps, each instruction that computes on registers alone is code of its own, which the interpreter calls when
+// it gets there.
+//
 //	Inst     an instruction, its operands rows
-//	Code     a kernel's code; Run enters it
+//	Code     a kernel's code; Run enters it, or Step
 //	Context  a warp's state as native code sees it
 //	asm      the assembler: a table of vector instructions in VEX (AVX2) and EVEX (AVX-512) form
 //	emitter  instruction by instruction into code; native holds the forms by opcode, memory's apart

@@ -37,6 +37,7 @@ type emitter struct {
 	asm
 	wide   bool // AVX-512
 	masked bool // code for warps that lack lanes
+	steps  bool // each instruction returns
 	insts  []Inst
 	siteOf []int32
 	pcs    []label // native code of each instruction
@@ -188,14 +189,21 @@ func (e *emitter) sub(name string, body func()) label {
 	return l
 }
 
-// emit translates the kernel and returns its code and the offset of each instruction's.
+// emit translates the kernel and returns its code and the offset of each instruction's; with steps, 0 if it has none.
 func (e *emitter) emit() (code []byte, entries []uint32) {
 	e.exits, e.subs, e.left = map[[2]int]label{}, map[string]label{}, map[string]int{}
 	e.vNaN = 15
 	if e.wide {
 		e.vNaN = 31
 	}
-	e.prologue()
+	if e.steps {
+		e.ret() // no instruction's code is at offset 0
+	} else {
+		e.registers()
+		e.mov64(rShared, e.field(unsafe.Offsetof(ctx.Shared)))
+		e.mov64(rSites, e.field(unsafe.Offsetof(ctx.Sites)))
+		e.gp(false, 0, nil, 0xff, 4, e.field(unsafe.Offsetof(ctx.Entry)), 0) // jmp
+	}
 	for range e.insts {
 		e.pcs = append(e.pcs, e.newLabel())
 	}
@@ -208,7 +216,11 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 	for pc := range e.insts {
 		e.pc = pc
 		e.place(e.pcs[pc])
-		e.inst(&e.insts[pc])
+		if !e.steps {
+			e.inst(&e.insts[pc])
+		} else if !e.step(&e.insts[pc]) {
+			e.labels[e.pcs[pc]] = 0
+		}
 	}
 	for len(e.cold) > 0 || len(e.subOf) > 0 {
 		cold, subs := e.cold, e.subOf
@@ -227,18 +239,17 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 	return code, entries
 }
 
-// prologue is where Run enters: it fills the fixed registers and jumps to the instruction.
-func (e *emitter) prologue() {
+// registers fills those with a fixed role, as far as computing needs them.
+func (e *emitter) registers() {
 	e.mov64(rR, e.field(unsafe.Offsetof(ctx.R)))
 	e.alu64i(aluAdd, rR, biasR)
 	e.mov64(rQ, e.field(unsafe.Offsetof(ctx.Q)))
 	e.alu64i(aluAdd, rQ, biasQ)
 	e.mov64(rP, e.field(unsafe.Offsetof(ctx.P)))
-	e.mov64(rShared, e.field(unsafe.Offsetof(ctx.Shared)))
-	e.mov64(rSites, e.field(unsafe.Offsetof(ctx.Sites)))
-	e.mov32(rMask, e.field(unsafe.Offsetof(ctx.Mask)))
+	if e.masked {
+		e.mov32(rMask, e.field(unsafe.Offsetof(ctx.Mask)))
+	}
 	e.splat32(e.vNaN, nan32)
-	e.gp(false, 0, nil, 0xff, 4, e.field(unsafe.Offsetof(ctx.Entry)), 0)
 }
 
 // inst emits one instruction.
@@ -279,6 +290,21 @@ func (e *emitter) inst(in *Inst) {
 	if end >= 0 {
 		e.place(end)
 	}
+}
+
+// step emits an instruction that computes on registers alone, without its guard. For any other it returns false.
+func (e *emitter) step(in *Inst) bool {
+	e.m = e.masked
+	if in.Def.Does != ptx.Compute && in.Def.Does != ptx.Multiply || e.m && in.Def.Together != ptx.AnyLanes {
+		return false
+	}
+	e.registers()
+	if e.m {
+		e.mov32(rEM, rMask)
+	}
+	ok := e.translate(in)
+	e.ret()
+	return ok
 }
 
 // translate emits the instruction's native form, or returns false and emits nothing.
