@@ -68,32 +68,14 @@ func (m *Model) fileError(format string, args ...any) *Error {
 	return &Error{File: m.Path, Reason: err.Error(), Err: err}
 }
 
-// nodeError is an error about one node.
-func (m *Model) nodeError(n *onnxpb.NodeProto, format string, args ...any) *Error {
-	e := m.fileError(format, args...)
-	m.locate(e, n)
-	return e
-}
-
-// atNode adds node n to an error; an *Error that already names a node is returned unchanged.
-func (m *Model) atNode(n *onnxpb.NodeProto, err error) error {
-	if err == nil {
-		return nil
+// at returns the error with its place: node n, named label, and its operator's opset. An error that already has one stays.
+func (e *Error) at(n *onnxpb.NodeProto, label string, opset int64) *Error {
+	if e.Node != "" || e.Op != "" {
+		return e
 	}
-	e, ok := err.(*Error)
-	if !ok {
-		return m.nodeError(n, "%w", err)
-	}
-	if e.Node == "" && e.Op == "" {
-		c := *e
-		m.locate(&c, n)
-		return &c
-	}
-	return e
-}
-
-func (m *Model) locate(e *Error, n *onnxpb.NodeProto) {
-	e.Node, e.Op, e.Opset = nodeLabel(n), opLabel(n), m.Opsets[Domain(n.GetDomain())]
+	c := *e
+	c.Node, c.Op, c.Opset = label, opLabel(n), opset
+	return &c
 }
 
 // nodeLabel is a node's name, or its first output's where it has none.

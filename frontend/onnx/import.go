@@ -18,8 +18,6 @@ type ImportOptions struct {
 	// Shapes gives the shapes of inputs by name (--shape). They also fix the symbolic dimensions of these inputs wherever
 	// else those occur.
 	Shapes map[string][]int
-	// Dims gives sizes of symbolic dimensions by name.
-	Dims map[string]int
 	// Batch, if not 0, replaces the leading dimension of every input (--batch).
 	Batch int
 	// Constants binds inputs to values, which removes them from the graph's inputs. ShapeInputs lists the inputs that must
@@ -165,21 +163,9 @@ func (im *importer) tensorType(in *onnxpb.ValueInfoProto) (*onnxpb.TypeProto_Ten
 	return nil, im.m.fileError("input %q is of type %s; only tensors are supported", in.GetName(), name).AsUnsupported()
 }
 
-// bindDims finds the size of every symbolic dimension: from Dims, then from Shapes and bound constants.
+// bindDims finds the sizes of symbolic dimensions in the given shapes and bound constants.
 func (im *importer) bindDims(graph *onnxpb.GraphProto) (map[string]int, error) {
 	dims := map[string]int{}
-	symbols := map[string]bool{}
-	for _, in := range graph.Input {
-		for _, d := range in.GetType().GetTensorType().GetShape().GetDim() {
-			symbols[d.GetDimParam()] = true
-		}
-	}
-	for _, k := range sortedKeys(im.opt.Dims) {
-		if !symbols[k] {
-			return nil, im.m.fileError("a size is given for dimension %q, but no input has it", k)
-		}
-		dims[k] = im.opt.Dims[k]
-	}
 	for _, in := range graph.Input {
 		name := in.GetName()
 		shape, given := im.opt.Shapes[name]

@@ -9,8 +9,7 @@ import (
 var normalizationOperators = []operator{
 	{name: "BatchNormalization", since: 7, convert: batchNormalization},
 	{name: "InstanceNormalization", since: 7, convert: groupNormalization(func(s *site) int { return s.in(0).Type.Shape[1] })},
-	{name: "GroupNormalization", since: 18, until: 20, convert: groupNormalizationByGroup},
-	{name: "GroupNormalization", since: 21, convert: groupNormalization(func(s *site) int { return s.int("num_groups", 0) })},
+	{name: "GroupNormalization", since: 18, convert: groupNormalization(func(s *site) int { return s.int("num_groups", 0) })},
 	{name: "LayerNormalization", since: 17, convert: layerNormalization},
 	{name: "RMSNormalization", since: 23, convert: func(s *site) {
 		x := s.in(0)
@@ -76,42 +75,33 @@ func (s *site) moments(w *ir.Value, axes []int) (mean, centred, variance *ir.Val
 	return mean, centred, s.reduce("ReduceMean", s.op("Mul", centred, centred), axes, true)
 }
 
-// groupNormalization is normalisation in groups of channels, with scale and bias by channel.
-func groupNormalization(groups func(*site) int) func(*site) {
+// groupNormalization is normalisation in groups of channels, with scale and bias by channel, or by group before
+// GroupNormalization 21. InstanceNormalization has a group for each channel.
+func groupNormalization(groupsOf func(*site) int) func(*site) {
 	return func(s *site) {
 		x := s.in(0)
 		r := s.rank(x, 3)
-		y := s.groupNormalized(x, groups(s))
-		s.out(0, s.affine(y, s.alongChannel(s.in(1), r), s.alongChannel(s.in(2), r), x.Type.DType))
+		n, c, groups := x.Type.Shape[0], x.Type.Shape[1], groupsOf(s)
+		if groups < 1 || c%groups != 0 {
+			s.fail("%d groups do not divide %d channels", groups, c)
+		}
+		rows := s.reshape(s.wide(x), n, groups, product(x.Type.Shape[1:])/groups)
+		y := s.add("LayerNorm", ir.Attrs{"axis": 2, "epsilon": s.epsilon()}, rows)
+		parameter := func(i int) *ir.Value {
+			v := s.in(i)
+			if s.opset < 21 {
+				v = s.reshape(s.expand(s.reshape(v, groups, 1), groups, c/groups), c)
+			}
+			return s.alongChannel(v, r)
+		}
+		s.out(0, s.affine(s.reshape(y, x.Type.Shape...), parameter(1), parameter(2), x.Type.DType))
 	}
-}
-
-// groupNormalized is x, in the wide type, with mean 0 and variance 1 in each of the groups of each sample's channels.
-func (s *site) groupNormalized(x *ir.Value, groups int) *ir.Value {
-	n, c := x.Type.Shape[0], x.Type.Shape[1]
-	if groups < 1 || c%groups != 0 {
-		s.fail("%d groups do not divide %d channels", groups, c)
-	}
-	rows := s.reshape(s.wide(x), n, groups, product(x.Type.Shape[1:])/groups)
-	y := s.add("LayerNorm", ir.Attrs{"axis": 2, "epsilon": s.epsilon()}, rows)
-	return s.reshape(y, x.Type.Shape...)
 }
 
 // affine is y·scale+bias, rounded to d.
 func (s *site) affine(y, scale, bias *ir.Value, d ir.DType) *ir.Value {
 	w := y.Type.DType
 	return s.cast(s.eval("x*y + z", y, s.cast(scale, w), s.cast(bias, w)), d)
-}
-
-// groupNormalizationByGroup is GroupNormalization 18, whose scale and bias have an element a group.
-func groupNormalizationByGroup(s *site) {
-	x := s.in(0)
-	s.rank(x, 3)
-	groups := s.int("num_groups", 0)
-	y := s.groupNormalized(x, groups)
-	rows := s.reshape(y, x.Type.Shape[0], groups, product(x.Type.Shape[1:])/groups)
-	rows = s.affine(rows, s.alongChannel(s.in(1), 3), s.alongChannel(s.in(2), 3), x.Type.DType)
-	s.out(0, s.reshape(rows, x.Type.Shape...))
 }
 
 func layerNormalization(s *site) {

@@ -71,7 +71,7 @@ func (im *importer) nodes(sc *scope, nodes []*onnxpb.NodeProto) error {
 			return err
 		}
 		if len(im.g.Nodes) > maxNodes {
-			return im.m.nodeError(n, "the graph has more than %d nodes after unrolling and inlining", maxNodes).AsUnsupported()
+			return im.site(sc, n).errorf("the graph has more than %d nodes after unrolling and inlining", maxNodes).AsUnsupported()
 		}
 	}
 	return nil
@@ -82,12 +82,11 @@ func (sc *scope) label(n *onnxpb.NodeProto) string { return sc.prefix + nodeLabe
 
 // node converts one node: an operator of the table or a function of the model.
 func (im *importer) node(sc *scope, n *onnxpb.NodeProto) error {
-	domain := Domain(n.GetDomain())
+	s := im.site(sc, n)
 	if f := im.m.function(n); f != nil {
-		return im.callFunction(sc, n, f)
+		return s.callFunction(f)
 	}
-	s := &site{im: im, sc: sc, n: n, opset: sc.opsets[domain]}
-	row, err := im.table.lookup(domain, n.GetOpType(), s.opset)
+	row, err := im.table.lookup(Domain(n.GetDomain()), n.GetOpType(), s.opset)
 	if err != nil {
 		return s.errorf("%w", err).AsUnsupported()
 	}
@@ -96,8 +95,8 @@ func (im *importer) node(sc *scope, n *onnxpb.NodeProto) error {
 
 // callFunction inlines a function of the model: its body sees its own inputs and opsets, and the caller's attributes
 // where it refers to them.
-func (im *importer) callFunction(sc *scope, n *onnxpb.NodeProto, f *onnxpb.FunctionProto) error {
-	s := &site{im: im, sc: sc, n: n, opset: sc.opsets[Domain(n.GetDomain())]}
+func (s *site) callFunction(f *onnxpb.FunctionProto) error {
+	im, sc, n := s.im, s.sc, s.n
 	opsets, err := im.m.opsets(f.OpsetImport, fmt.Sprintf("function %s: ", f.GetName()))
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package onnx
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
@@ -16,6 +15,10 @@ type site struct {
 	sc    *scope
 	n     *onnxpb.NodeProto
 	opset int64
+}
+
+func (im *importer) site(sc *scope, n *onnxpb.NodeProto) *site {
+	return &site{im: im, sc: sc, n: n, opset: sc.opsets[Domain(n.GetDomain())]}
 }
 
 // stop is what fail and refuse panic with.
@@ -48,8 +51,7 @@ func (s *site) convert(op *operator) (err error) {
 
 // errorf is an error at the node.
 func (s *site) errorf(format string, args ...any) *Error {
-	err := fmt.Errorf(format, args...)
-	return &Error{File: s.im.m.Path, Node: s.sc.label(s.n), Op: opLabel(s.n), Opset: s.opset, Reason: err.Error(), Err: err}
+	return s.im.m.fileError(format, args...).at(s.n, s.sc.label(s.n), s.opset)
 }
 
 // fail ends the conversion because the file is wrong.
@@ -65,12 +67,8 @@ func (s *site) check(err error) {
 	if err == nil {
 		return
 	}
-	if e, ok := err.(*Error); ok && e.Op != "" {
-		panic(stop{e})
-	} else if ok {
-		out := s.errorf("%s", e.Reason)
-		out.Remedy, out.Unsupported, out.Err = e.Remedy, e.Unsupported, e
-		panic(stop{out})
+	if e, ok := err.(*Error); ok {
+		panic(stop{e.at(s.n, s.sc.label(s.n), s.opset)})
 	}
 	s.fail("%w", err)
 }

@@ -248,7 +248,7 @@ func TestShapesAreResolvedAtImport(t *testing.T) {
 	require.Equal(t, ir.T(ir.Float32, 1, 60), g.Outputs[0].Type)
 	require.Equal(t, "flat", g.Outputs[0].Name)
 
-	g, err = onnx.Import(vision(t, "n"), onnx.ImportOptions{Dims: map[string]int{"h": 2, "w": 2}, Batch: 4})
+	g, err = onnx.Import(vision(t, "n"), onnx.ImportOptions{Shapes: map[string][]int{"img": {4, 3, 2, 2}}, Batch: 4})
 	require.NoError(t, err)
 	require.Equal(t, []int{4, 12}, g.Outputs[0].Type.Shape)
 }
@@ -261,17 +261,13 @@ func TestUnresolvedAndContradictingDimensions(t *testing.T) {
 	}{
 		{"nothing given", onnx.ImportOptions{},
 			`vision.onnx: input "img": dimension 2 ("h") is not fixed; give its shape, of 4 dimensions, with --shape img=…`},
-		{"one missing", onnx.ImportOptions{Dims: map[string]int{"h": 3}},
-			`vision.onnx: input "img": dimension 3 ("w") is not fixed; give its shape, of 4 dimensions, with --shape img=…`},
 		{"unknown input", onnx.ImportOptions{Shapes: map[string][]int{"image": {1}}},
 			`vision.onnx: a shape or value is given for "image", which is not an input; the inputs are img`},
-		{"unknown dimension", onnx.ImportOptions{Dims: map[string]int{"height": 1}},
-			`vision.onnx: a size is given for dimension "height", but no input has it`},
 		{"wrong rank", onnx.ImportOptions{Shapes: map[string][]int{"img": {1, 3}}},
 			`vision.onnx: input "img" has 4 dimensions, the given shape [1 3] has 2`},
 		{"fixed dimension", onnx.ImportOptions{Shapes: map[string][]int{"img": {1, 4, 2, 2}}},
 			`vision.onnx: input "img": dimension 1 is 3 in the model, but 4 in the given shape [1 4 2 2]`},
-		{"overflow", onnx.ImportOptions{Dims: map[string]int{"h": 1 << 30, "w": 1 << 30}},
+		{"overflow", onnx.ImportOptions{Shapes: map[string][]int{"img": {1, 3, 1 << 30, 1 << 30}}},
 			`vision.onnx: input "img": shape [1 3 1073741824 1073741824] has more than 2^40 elements`},
 		{"negative", onnx.ImportOptions{Shapes: map[string][]int{"img": {1, 3, -1, 2}}},
 			`vision.onnx: input "img": shape [1 3 -1 2] has a negative dimension`},

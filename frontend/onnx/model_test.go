@@ -2,7 +2,6 @@ package onnx
 
 import (
 	"bytes"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -182,10 +181,11 @@ func TestSaveReplacesTheFileAsAWhole(t *testing.T) {
 func TestErrorText(t *testing.T) {
 	m := &Model{Path: "driving_vision.onnx", Opsets: map[string]int64{"": 17, "com.microsoft": 1}}
 	conv := &onnxpb.NodeProto{Name: proto.String("/wide/Conv_3"), OpType: proto.String("Conv"), Domain: proto.String("ai.onnx")}
-	err := m.nodeError(conv, "group %d does not divide %d output channels", 3, 64).WithRemedy("re-export it")
+	v := &validator{m, m.Opsets}
+	err := v.at(conv, m.fileError("group %d does not divide %d output channels", 3, 64).WithRemedy("re-export it"))
 	require.EqualError(t, err, `driving_vision.onnx: node "/wide/Conv_3" (Conv, opset 17): group 3 does not divide 64 output channels; re-export it`)
 
 	nameless := &onnxpb.NodeProto{OpType: proto.String("Fused"), Domain: proto.String("com.microsoft"), Output: []string{"", "y"}}
-	require.EqualError(t, m.atNode(nameless, errors.New("why")), `driving_vision.onnx: node "y" (com.microsoft.Fused, opset 1): why`)
-	require.Same(t, err, m.atNode(nameless, err), "the innermost node stays")
+	require.EqualError(t, v.at(nameless, m.fileError("why")), `driving_vision.onnx: node "y" (com.microsoft.Fused, opset 1): why`)
+	require.Same(t, err, v.at(nameless, err), "the innermost node stays")
 }

@@ -110,14 +110,14 @@ func (v *validator) body(nodes []*onnxpb.NodeProto, s *nameScope) error {
 	producer := map[string]int{}
 	for i, n := range nodes {
 		if err := v.node(n); err != nil {
-			return v.m.atNodeOpset(n, v.opsets, err)
+			return v.at(n, err)
 		}
 		for _, out := range n.GetOutput() {
 			if out == "" {
 				continue // an absent output
 			}
 			if err := v.define(s, out, "node "+strconv.Quote(nodeLabel(n))); err != nil {
-				return v.m.atNodeOpset(n, v.opsets, err)
+				return v.at(n, err)
 			}
 			producer[out] = i
 		}
@@ -127,13 +127,13 @@ func (v *validator) body(nodes []*onnxpb.NodeProto, s *nameScope) error {
 	for i, n := range nodes {
 		for _, sub := range subgraphs(n) {
 			if err := v.graph(sub, s); err != nil {
-				return v.m.atNodeOpset(n, v.opsets, err)
+				return v.at(n, err)
 			}
 		}
 		uses[i] = freeNames(n)
 		for _, name := range uses[i] {
 			if name != "" && !s.has(name) {
-				return v.m.atNodeOpset(n, v.opsets, v.m.fileError("input %q is not defined", name).
+				return v.at(n, v.m.fileError("input %q is not defined", name).
 					WithRemedy("no graph input, initializer or node provides it: the file is damaged or was cut in the wrong place"))
 			}
 		}
@@ -205,7 +205,7 @@ func (v *validator) order(nodes []*onnxpb.NodeProto, uses [][]string, producer m
 	if len(cycle) > most {
 		labels = append(labels, "…")
 	}
-	return v.m.atNodeOpset(nodes[cycle[0]], v.opsets,
+	return v.at(nodes[cycle[0]],
 		v.m.fileError("its input depends on its own output, by the cycle %s", strings.Join(labels, " ← ")))
 }
 
@@ -320,10 +320,12 @@ func functionID(domain, name, overload string) string {
 	return Domain(domain) + "\x00" + name + "\x00" + overload
 }
 
-// atNodeOpset is atNode for a node whose domain has its version from opsets, which a function may have of its own.
-func (m *Model) atNodeOpset(n *onnxpb.NodeProto, opsets map[string]int64, err error) error {
-	in := &Model{Path: m.Path, Opsets: opsets}
-	return in.atNode(n, err)
+// at adds node n to an error. Its domain's version may be the function's own.
+func (v *validator) at(n *onnxpb.NodeProto, err error) error {
+	if e, ok := err.(*Error); ok {
+		return e.at(n, nodeLabel(n), v.opsets[Domain(n.GetDomain())])
+	}
+	return err
 }
 
 // subgraphs are the graphs among a node's attributes.

@@ -14,52 +14,37 @@ func (a *Array) Float64s() ([]float64, error) { return Float64s(a.DType, a.Data)
 
 // Float64s converts little-endian elements of a type to float64; i64 and u64 beyond 2^53 round.
 func Float64s(dtype string, data []byte) ([]float64, error) {
-	decode, size, err := decoder(dtype)
-	if err != nil {
-		return nil, err
+	decode := decoders[dtype]
+	if decode == nil {
+		return nil, fmt.Errorf("elements of type %s have no value as float64", dtype)
 	}
-	out := make([]float64, len(data)/size)
-	for i := range out {
-		out[i] = decode(data[i*size:])
+	out := decode(data)
+	if f := formats[dtype]; f != nil {
+		for i, bits := range out {
+			out[i] = f.Decode(uint32(bits))
+		}
 	}
 	return out, nil
 }
 
-// formats are the narrow floats, by the names of ir.DType.
+// formats are the narrow floats, by the names of ir.DType; their decoders yield the bits.
 var formats = map[string]*minifloat.Format{"f16": minifloat.Float16, "bf16": minifloat.BFloat16, "e4m3": minifloat.E4M3FN, "e4m3fnuz": minifloat.E4M3FNUZ,
 	"e5m2": minifloat.E5M2, "e5m2fnuz": minifloat.E5M2FNUZ}
 
-func decoder(dtype string) (decode func([]byte) float64, size int, err error) {
-	le := binary.LittleEndian
-	if f := formats[dtype]; f != nil {
-		if f.Bits() == 16 {
-			return func(b []byte) float64 { return f.Decode(uint32(le.Uint16(b))) }, 2, nil
-		}
-		return func(b []byte) float64 { return f.Decode(uint32(b[0])) }, 1, nil
+var decoders = map[string]func([]byte) []float64{
+	"bool": decode[uint8], "u8": decode[uint8], "i8": decode[int8], "u16": decode[uint16], "i16": decode[int16], "u32": decode[uint32],
+	"i32": decode[int32], "u64": decode[uint64], "i64": decode[int64], "f32": decode[float32], "f64": decode[float64],
+	"f16": decode[uint16], "bf16": decode[uint16], "e4m3": decode[uint8], "e4m3fnuz": decode[uint8], "e5m2": decode[uint8], "e5m2fnuz": decode[uint8],
+}
+
+func decode[T int8 | uint8 | int16 | uint16 | int32 | uint32 | int64 | uint64 | float32 | float64](data []byte) []float64 {
+	xs := make([]T, len(data)/binary.Size(T(0)))
+	_, _ = binary.Decode(data, binary.LittleEndian, xs) // fails only if data is too short
+	out := make([]float64, len(xs))
+	for i, x := range xs {
+		out[i] = float64(x)
 	}
-	switch dtype {
-	case "f32":
-		return func(b []byte) float64 { return float64(math.Float32frombits(le.Uint32(b))) }, 4, nil
-	case "f64":
-		return func(b []byte) float64 { return math.Float64frombits(le.Uint64(b)) }, 8, nil
-	case "u8", "bool":
-		return func(b []byte) float64 { return float64(b[0]) }, 1, nil
-	case "i8":
-		return func(b []byte) float64 { return float64(int8(b[0])) }, 1, nil
-	case "u16":
-		return func(b []byte) float64 { return float64(le.Uint16(b)) }, 2, nil
-	case "i16":
-		return func(b []byte) float64 { return float64(int16(le.Uint16(b))) }, 2, nil
-	case "u32":
-		return func(b []byte) float64 { return float64(le.Uint32(b)) }, 4, nil
-	case "i32":
-		return func(b []byte) float64 { return float64(int32(le.Uint32(b))) }, 4, nil
-	case "u64":
-		return func(b []byte) float64 { return float64(le.Uint64(b)) }, 8, nil
-	case "i64":
-		return func(b []byte) float64 { return float64(int64(le.Uint64(b))) }, 8, nil
-	}
-	return nil, 0, fmt.Errorf("elements of type %s have no value as float64", dtype)
+	return out
 }
 
 // As returns the elements as a tensor of the given type and shape: shapes must agree; f64, f32 and f16 convert into each
