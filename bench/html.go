@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"html/template"
+	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
@@ -43,14 +44,11 @@ func (r *Report) WriteHTML(path string) error {
 // groups groups the results by model, in the order in which they were measured.
 func (r *Report) groups() []group {
 	var out []group
-	at := map[string]int{}
 	for i := range r.Results {
 		x := &r.Results[i]
-		j, ok := at[x.Model]
-		if !ok {
-			j = len(out)
-			at[x.Model] = j
-			out = append(out, group{Model: x.Model})
+		j := slices.IndexFunc(out, func(g group) bool { return g.Model == x.Model })
+		if j < 0 {
+			j, out = len(out), append(out, group{Model: x.Model})
 		}
 		out[j].Results = append(out[j].Results, x)
 	}

@@ -28,10 +28,7 @@ func attention(s *site) {
 	s.out(1, k)
 	s.out(2, v)
 
-	scale := s.float("scale", 0)
-	if !s.hasAttr("scale") {
-		scale = 1 / math.Sqrt(float64(q.Type.Shape[3]))
-	}
+	scale := s.attentionScale(q)
 	softcap := s.float("softcap", 0)
 	bias, causal := s.attentionBias(q, k, past)
 	d := q.Type.DType
@@ -53,6 +50,14 @@ func attention(s *site) {
 		y = s.reshape(y, y.Type.Shape[0], y.Type.Shape[1], y.Type.Shape[2]*y.Type.Shape[3])
 	}
 	s.out(0, y)
+}
+
+// attentionScale is what products of queries and keys are multiplied by: attribute scale, or else 1/√D.
+func (s *site) attentionScale(q *ir.Value) float64 {
+	if s.hasAttr("scale") {
+		return s.float("scale", 0)
+	}
+	return 1 / math.Sqrt(float64(q.Type.Shape[3]))
 }
 
 func (s *site) rank4(v *ir.Value) *ir.Value {
@@ -119,11 +124,16 @@ func (s *site) attentionBias(q, k *ir.Value, past int) (bias *ir.Value, causal b
 	if allowed == nil {
 		return bias, false
 	}
-	hide := s.where(allowed, s.scalar(ir.Float32, 0), s.negInf(ir.Float32))
+	hide := s.mask(allowed, ir.Float32)
 	if bias == nil {
 		return hide, false
 	}
 	return s.op("Add", s.cast(bias, ir.Float32), hide), false
+}
+
+// mask is what hides scores when added to them: 0 where allowed, else -∞.
+func (s *site) mask(allowed *ir.Value, d ir.DType) *ir.Value {
+	return s.where(allowed, s.scalar(d, 0), s.negInf(d))
 }
 
 // additive makes an additive mask for t keys: false is -∞, and so are the keys that a shorter mask does not reach.
@@ -131,7 +141,7 @@ func (s *site) additive(m *ir.Value, t int) *ir.Value {
 	r := s.rank(m, 1)
 	switch d := m.Type.DType; {
 	case d == ir.Bool:
-		m = s.where(m, s.scalar(ir.Float32, 0), s.negInf(ir.Float32))
+		m = s.mask(m, ir.Float32)
 	case !d.IsFloat():
 		m = s.cast(m, ir.Float32)
 	}
@@ -152,9 +162,8 @@ func (s *site) attentionScores(q, k, v, bias *ir.Value, scale, softcap float64, 
 	}
 	stage[1] = scores
 	if causal {
-		hide := s.where(s.op("LessEqual", s.iota(ir.Int64, k.Type.Shape[2], 1, 2), s.iota(ir.Int64, q.Type.Shape[2], 0, 2)),
-			s.like(scores, 0), s.negInf(scores.Type.DType))
-		scores = s.op("Add", scores, hide)
+		past := s.op("LessEqual", s.iota(ir.Int64, k.Type.Shape[2], 1, 2), s.iota(ir.Int64, q.Type.Shape[2], 0, 2))
+		scores = s.op("Add", scores, s.mask(past, scores.Type.DType))
 	}
 	if bias != nil {
 		scores = s.op("Add", scores, s.cast(bias, scores.Type.DType))
@@ -205,10 +214,7 @@ func (s *site) guardedSoftmax(x *ir.Value) *ir.Value {
 // flexAttention is attention that applies graphs of the node to scores and probabilities.
 func flexAttention(s *site) {
 	q, k, v := s.rank4(s.in(0)), s.rank4(s.in(1)), s.rank4(s.in(2))
-	scale := s.float("scale", 0)
-	if !s.hasAttr("scale") {
-		scale = 1 / math.Sqrt(float64(q.Type.Shape[3]))
-	}
+	scale := s.attentionScale(q)
 	precision := s.dtype("softmax_precision", wideType(q.Type.DType))
 	modify := func(x *ir.Value, attr string) *ir.Value {
 		g := s.graph(attr)

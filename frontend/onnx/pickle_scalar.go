@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -107,27 +108,16 @@ func (u *unpickler) unquote(s string) (out []byte) {
 	return out
 }
 
+var rawEscape = regexp.MustCompile(`\\u[[:xdigit:]]{0,4}|\\U[[:xdigit:]]{0,8}`)
+
 // rawUnescape reads Python's raw-unicode-escape: Latin-1 bytes, and \uXXXX or \UXXXXXXXX.
 func (u *unpickler) rawUnescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		digits := 0
-		if s[i] == '\\' && i+1 < len(s) {
-			digits = map[byte]int{'u': 4, 'U': 8}[s[i+1]]
-		}
-		if digits == 0 {
-			b.WriteRune(rune(s[i]))
-			i++
-			continue
-		}
-		end := min(i+2+digits, len(s))
-		r, err := strconv.ParseUint(s[i+2:end], 16, 32)
-		if err != nil || end < i+2+digits || !utf8.ValidRune(rune(r)) {
+	latin := string(mapped([]byte(s), func(b byte) rune { return rune(b) }))
+	return rawEscape.ReplaceAllStringFunc(latin, func(e string) string {
+		r, err := strconv.ParseUint(e[2:], 16, 32)
+		if err != nil || len(e) != map[byte]int{'u': 6, 'U': 10}[e[1]] || !utf8.ValidRune(rune(r)) {
 			u.fail("%.40q has an escape that is not understood", s)
-			return ""
 		}
-		b.WriteRune(rune(r))
-		i = end
-	}
-	return b.String()
+		return string(rune(r))
+	})
 }

@@ -61,10 +61,7 @@ func (n *net) bnConv(x value, module string, c conv, activate bool) value {
 func (n *net) biasedConv(x value, module string, cout int) value {
 	c := conv{cout: cout, k: 1, stride: 1, groups: 1}
 	w, y, oh, ow := n.draw(x, c)
-	scale, bias := n.normalise(y, cout, 1)
-	for i := range w {
-		w[i] *= scale[i/x.shape[1]]
-	}
+	scale, bias := n.normalise(w, y, cout, 1)
 	in := []string{x.name, n.weight(module+".weight", w, cout, x.shape[1], 1, 1), n.weight(module+".bias", bias, cout)}
 	return n.made(n.op("", "Conv", in, c.attrs()...), y.affine(scale, bias), 1, cout, oh, ow)
 }

@@ -23,7 +23,7 @@ func (c conv) attrs() []onnx.Attr {
 // draw makes weights and convolves the samples, and counts.
 func (n *net) draw(x value, c conv) (weights []float32, y samples, oh, ow int) {
 	in := x.shape[1] / c.groups
-	shape := convolution{cin: x.shape[1], h: x.shape[2], w: x.shape[3], cout: c.cout, k: c.k, stride: c.stride, groups: c.groups}
+	shape := convolution{c, x.shape[1], x.shape[2], x.shape[3]}
 	oh, ow = shape.out()
 	n.macs += int64(c.cout) * int64(in*c.k*c.k) * int64(oh*ow)
 	weights = n.r.normals(c.cout*in*c.k*c.k, float32(1/math.Sqrt(float64(in*c.k*c.k))))
@@ -40,23 +40,23 @@ func (n *net) draw(x value, c conv) (weights []float32, y samples, oh, ow int) {
 // convBN is a convolution into which the exporter folded a BatchNorm: each channel of the output is normalised.
 func (n *net) convBN(path string, x value, c conv) value {
 	w, y, oh, ow := n.draw(x, c)
-	scale, bias := n.normalise(y, c.cout, c.gain)
-	per := len(w) / c.cout
-	for i := range w {
-		w[i] *= scale[i/per]
-	}
+	scale, bias := n.normalise(w, y, c.cout, c.gain)
 	in := []string{x.name, n.folded("Conv", w, c.cout, x.shape[1]/c.groups, c.k, c.k), n.folded("Conv", bias, c.cout)}
 	n.anonymous++
 	return n.made(n.op(path, "Conv", in, c.attrs()...), y.affine(scale, bias), 1, c.cout, oh, ow)
 }
 
-// normalise draws a BatchNorm's weight and bias and gives what they amount to with the statistics of y.
-func (n *net) normalise(y samples, channels int, gain float32) (scale, bias []float32) {
+// normalise draws a BatchNorm's weight and bias, gives what they amount to with the statistics of y, and scales the weights w
+// that y was computed with.
+func (n *net) normalise(w []float32, y samples, channels int, gain float32) (scale, bias []float32) {
 	mean, variance := y.moments(channels)
 	scale, bias = make([]float32, channels), make([]float32, channels)
 	for i := range scale {
 		scale[i] = float32(gain*n.r.between(.7, 1.3)) / float32(math.Sqrt(float64(variance[i])+1e-3))
 		bias[i] = float32(.1*n.r.normal()) - float32(mean[i]*scale[i])
+	}
+	for i := range w {
+		w[i] *= scale[i*channels/len(w)]
 	}
 	return scale, bias
 }
@@ -64,18 +64,19 @@ func (n *net) normalise(y samples, channels int, gain float32) (scale, bias []fl
 // convPlain is a convolution of its own, under a module's name, with a bias of zeros.
 func (n *net) convPlain(path, module string, x value, c conv) value {
 	w, y, oh, ow := n.draw(x, c)
-	scale := unit(y, c.gain)
+	y = unit(w, y, c.gain)
+	in := []string{x.name, n.weight(module+".weight", w, c.cout, x.shape[1]/c.groups, c.k, c.k), n.filled(module+".bias", 0, c.cout)}
+	return n.made(n.op(path, "Conv", in, c.attrs()...), y, 1, c.cout, oh, ow)
+}
+
+// unit brings y to a standard deviation, and scales the weights w that y was computed with.
+func unit(w []float32, y samples, deviation float32) samples {
+	_, variance := y.moments(1)
+	scale := deviation / float32(math.Sqrt(float64(variance[0])+1e-6))
 	for i := range w {
 		w[i] *= scale
 	}
-	in := []string{x.name, n.weight(module+".weight", w, c.cout, x.shape[1]/c.groups, c.k, c.k), n.filled(module+".bias", 0, c.cout)}
-	return n.made(n.op(path, "Conv", in, c.attrs()...), y.mapped(func(v float32) float32 { return scale * v }), 1, c.cout, oh, ow)
-}
-
-// unit is the factor that brings y to a standard deviation.
-func unit(y samples, deviation float32) float32 {
-	_, variance := y.moments(1)
-	return deviation / float32(math.Sqrt(float64(variance[0])+1e-6))
+	return y.mapped(func(v float32) float32 { return scale * v })
 }
 
 // batchNorm is a BatchNormalization node with the statistics of its samples. Where a channel has few, its variance is
@@ -163,12 +164,7 @@ func (n *net) drawLinear(x value, m int, gain float32) ([]float32, samples) {
 	k := x.shape[len(x.shape)-1]
 	n.macs += int64(x.size()) * int64(m)
 	w := n.r.normals(k*m, float32(1/math.Sqrt(float64(k))))
-	y := x.x.rows(w, k, m)
-	scale := unit(y, gain)
-	for i := range w {
-		w[i] *= scale
-	}
-	return w, y.mapped(func(v float32) float32 { return scale * v })
+	return w, unit(w, x.x.rows(w, k, m), gain)
 }
 
 // gemm is a linear layer on a matrix.

@@ -119,7 +119,8 @@ func dot(x, w []float32) float32 {
 
 // convolution is the shape of a 2-D convolution; padding is (k-1)/2.
 type convolution struct {
-	cin, h, w, cout, k, stride, groups int
+	conv
+	cin, h, w int
 }
 
 func (c convolution) out() (h, w int) { return (c.h-1)/c.stride + 1, (c.w-1)/c.stride + 1 }
