@@ -13,16 +13,17 @@ import (
 var update = flag.Bool("update", false, "rewrite the snapshots in testdata")
 
 // TestSnapshots pins the text of one kernel of each precision that operands have, and of each kind of epilogue: products of
-// one tile, whose main loop and ends are all that there is to read.
+// one tile. One is shown as a whole, of the others the main loop and what follows: the way there is much the same.
 func TestSnapshots(t *testing.T) {
-	small := func(a, b, out ir.DType) narrowCase { return narrowCase{a: a, b: b, out: out, m: 32, k: 128, n: 32} }
+	const whole, loop = ".visible", "$" + mainLoopLabel
+	small := func(a, b, out ir.DType) narrowCase { return narrowCase{a: a, b: b, out: out, m: 16, k: 128, n: 16} }
 	rounded := small(f16, e4m3, e4m3)
 	rounded.round = true
-	residual := narrowCase{a: f16, b: f16, out: f16, h: 4, w: 4, c: 16, co: 32, window: 3, stride: 1, pad: 1, group: 1, residual: f16}
+	residual := narrowCase{a: f16, b: f16, out: f16, h: 4, w: 4, c: 16, co: 16, window: 3, stride: 1, pad: 1, group: 1, residual: f16}
 	one := func(bk int) Schedule {
-		return Schedule{BM: 32, BN: 32, BK: bk, WarpsM: 1, WarpsN: 1, WarpsK: 1, Stages: 3, SplitK: 1}
+		return Schedule{BM: 16, BN: 16, BK: bk, WarpsM: 1, WarpsN: 1, WarpsK: 1, Stages: 2, SplitK: 1}
 	}
-	fma := Schedule{BM: 32, BN: 32, BK: 16, WarpsM: 2, WarpsN: 1, WarpsK: 1, ThreadM: 4, ThreadN: 4, Stages: 3, SplitK: 1}
+	fma := Schedule{BM: 16, BN: 16, BK: 4, WarpsM: 1, WarpsN: 1, WarpsK: 1, ThreadM: 2, ThreadN: 4, Stages: 2, SplitK: 1}
 	split := one(16)
 	split.SplitK = 2
 	for _, c := range []struct {
@@ -37,6 +38,7 @@ func TestSnapshots(t *testing.T) {
 		{"matmul_fp8", small(e4m3, e4m3, e4m3), one(32)},
 		{"matmul_fp8_rounded", rounded, one(32)},
 		{"matmul_fp8_weights", small(f16, e4m3, f16), one(32)},
+		{"matmul_fp6_weights", small(f16, ir.Float6E3M2, f16), one(32)},
 		{"matmul_nvfp4", small(e2m1, e2m1, f16), one(64)},
 		{"matmul_nvfp4_weights", small(f16, e2m1, f16), one(64)},
 		{"matmul_to_nvfp4", small(f16, f16, e2m1), one(16)},
@@ -49,13 +51,17 @@ func TestSnapshots(t *testing.T) {
 			pl, err := newPlan(p, ctx)
 			require.NoError(t, err)
 			require.NoError(t, c.valid(p, ctx.Target))
-			kerneltest.Snapshot(t, c.name, write(p, pl.at(p, c.Schedule), c.Schedule, ctx.Target), ctx.Target, *update)
+			from := loop
+			if c.name == "matmul_fp16" {
+				from = whole
+			}
+			kerneltest.Snapshot(t, c.name, write(p, pl.at(p, c.Schedule), c.Schedule, ctx.Target), ctx.Target, from, *update)
 		})
 	}
 	for _, d := range bothTypes {
 		ctx := sm121(t)
 		spec, err := Lower(attentionCase{h: 1, hk: 1, s: 16, t: 32, d: 16, dv: 16, dtype: d}.region(newRegion(t)), ctx)
 		require.NoError(t, err)
-		kerneltest.Snapshot(t, "attention_"+d.String(), spec, ctx.Target, *update)
+		kerneltest.Snapshot(t, "attention_"+d.String(), spec, ctx.Target, loop, *update)
 	}
 }

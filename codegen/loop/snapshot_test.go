@@ -29,7 +29,7 @@ func TestSnapshots(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
 			spec, err := Lower(c.region(t).Node, ctx)
 			require.NoError(t, err)
-			kerneltest.Snapshot(t, c.name, spec, ctx.Target, *update)
+			kerneltest.Snapshot(t, c.name, spec, ctx.Target, ".visible", *update)
 		})
 	}
 }
