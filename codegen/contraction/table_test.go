@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/contraction"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -74,6 +75,49 @@ const tableHead = `
 | model | kernel | launches | MMAC | schedule | products / shared load | 16-byte accesses | stages | blocks | registers | spills |
 |---|---|---:|---:|---|---:|---:|---:|---:|---:|---:|
 `
+
+// TestContractionsOfEveryPrecision: the generator's small policy, in every precision, multiplies in the types that the
+// precision stands for, moves 16 bytes at a time and ahead of use, and uses what a shared load reads as often as the large
+// models do. The policy multiplies matrices only; TestNarrowKernelsDeserveAGPU has convolutions.
+func TestContractionsOfEveryPrecision(t *testing.T) {
+	src, err := driving.Make("policy", driving.Small)
+	require.NoError(t, err)
+	m, err := onnx.Decode("policy.onnx", src.ONNX)
+	require.NoError(t, err)
+	want := map[string]struct {
+		kernel string
+		least  float64 // products a shared load
+	}{"fp32": {"matmul_f32", 8}, "fp16": {"matmul_f16", 2}, "bf16": {"matmul_bf16", 2}, "fp8": {"matmul_e4m3", 2},
+		"fp6": {"matmul_f16_e3m2", 1.5}, "nvfp4": {"matmul_f16_e2m1", 2.5}}
+	for _, row := range precision.All() {
+		if row.Name == "file" { // what the file has: several types
+			continue
+		}
+		t.Run(row.Name, func(t *testing.T) {
+			want := want[row.Name]
+			require.NotEmpty(t, want.kernel, "say what a new precision multiplies in")
+			r, err := compile.Compile(t.Context(), m, compile.Options{Precision: row.Name, Targets: []string{"sm_121"}, Generated: 1})
+			require.NoError(t, err)
+			require.Empty(t, r.Fallbacks)
+			v := &r.Program.Variants[0]
+			mod, err := ptx.Parse(v.PTX)
+			require.NoError(t, err)
+			products := 0
+			for i, k := range v.Kernels {
+				if k.Family != "contraction" || strings.HasPrefix(k.Name, "attention") {
+					continue
+				}
+				products++
+				require.Regexp(t, "^"+want.kernel+"(_[0-9]+)?$", k.Name)
+				l := contraction.InspectKernel(mod.Kernels[i], [3]int{})
+				require.GreaterOrEqual(t, l.PerSharedLoad(), want.least, k.Name)
+				require.GreaterOrEqual(t, l.Wide(), 0.9, k.Name)
+				require.Greater(t, l.Stages, 2, k.Name)
+			}
+			require.Greater(t, products, 4)
+		})
+	}
+}
 
 // tabulate checks the large contractions of a variant and writes a row each.
 func tabulate(t *testing.T, w *strings.Builder, model, precision string, v *runtime.Variant) {
