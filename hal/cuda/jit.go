@@ -13,6 +13,8 @@ import (
 	goruntime "runtime"
 	"strings"
 	"unsafe"
+
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 )
 
 // jitCache keeps what the driver compiled from PTX on disk, keyed by the PTX, the GPU and the driver. A file holds the
@@ -41,20 +43,8 @@ func (c jitCache) load(path string) []byte {
 
 // store writes a whole file or nothing; processes may store the same cubin at the same time.
 func (c jitCache) store(path string, cubin []byte) error {
-	if err := os.MkdirAll(c.dir, 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(c.dir, "new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
 	sum := sha256.Sum256(cubin)
-	_, err = tmp.Write(append(sum[:], cubin...))
-	if err := errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return errors.Join(os.MkdirAll(c.dir, 0o755), atomicfile.Write(path, append(sum[:], cubin...)))
 }
 
 // loadCached loads PTX through the cache.

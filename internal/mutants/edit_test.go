@@ -147,6 +147,20 @@ func exchange(i, j int) func(*ptx.Instr) error {
 	}
 }
 
+// taken gives the n-th of some instructions an operand of the m-th.
+func taken(p part, n, m, operand int, words ...string) func(*ptx.Kernel) error {
+	return func(k *ptx.Kernel) error {
+		from, err := find(k, p, m, words...)
+		if err != nil {
+			return err
+		}
+		return change(p, n, func(in *ptx.Instr) error {
+			in.Operands[operand] = k.Body[from].Instr.Operands[operand]
+			return nil
+		}, words...)(k)
+	}
+}
+
 // opcode exchanges the instruction for another with the same operands.
 func opcode(op string) func(*ptx.Instr) error {
 	return func(in *ptx.Instr) error {

@@ -16,7 +16,8 @@ import (
 )
 
 // narrow is the model of the kernels on narrow floats: matrix products of one input, each once with 8-bit activations and
-// weights, with NVFP4 of both, and with NVFP4 weights alone. One layer deep, so that what rounds differently does not spread.
+// weights, with NVFP4 of both, with NVFP4 weights alone, and with 6-bit weights. One layer deep, so that what rounds differently
+// does not spread.
 const narrow = "narrow"
 
 // deep is the model of an f16 product that is long enough for split-K to pay, between two others, since what a run before
@@ -76,7 +77,10 @@ func narrowNetwork(g *kerneltest.Graph, x *ir.Value) {
 
 	l = newLayer(g)
 	weights := l.stored(l.product(l.widened(x), l.blocks(k, cols), size), ir.Float32)
-	g.Outputs = []*ir.Value{eight, four, weights}
+
+	l = newLayer(g)
+	six := l.stored(l.product(l.widened(x), l.weights(ir.Float6E3M2, k, cols), size/8), ir.Float32)
+	g.Outputs = []*ir.Value{eight, four, weights, six}
 }
 
 func deepNetwork(g *kerneltest.Graph, x *ir.Value) {

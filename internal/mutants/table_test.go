@@ -25,6 +25,7 @@ var (
 	nvfp4    = Site{Model: narrow, Precision: narrow, Name: "contraction NVFP4", family: "contraction", prefix: "matmul_e2m1"}
 	toNVFP4  = Site{Model: narrow, Precision: narrow, Name: "producer of NVFP4", family: "contraction", prefix: "matmul_f16_2"}
 	weights4 = Site{Model: narrow, Precision: narrow, Name: "contraction fp16, NVFP4 weights", family: "contraction", prefix: "matmul_f16_e2m1"}
+	weights6 = Site{Model: narrow, Precision: narrow, Name: "contraction fp16, e3m2 weights", family: "contraction", prefix: "matmul_f16_e3m2"}
 )
 
 // What a mutant corrupts.
@@ -38,6 +39,8 @@ const (
 const (
 	mma = "mma.sync"
 	ldm = "ldmatrix"
+
+	number6 = "-1627349248" // the mask of two e3m2 as f16: 0x9f009f00
 )
 
 // Table are the mutants.
@@ -97,7 +100,7 @@ var Table = []Mutant{
 	{"fragment read from beyond its matrix", splitK16, memory, "", change(inside, 1, shift(1, 1<<20), ldm), nil},
 	{"partial sums stored in the next block's place", splitK16, memory, "", change(after, 0, shift(0, 4096), "st.global.v4.f32"), nil},
 	{"partial sums stored 16 bytes late", splitK16, memory, "", change(after, 0, shift(0, 16), "st.global.v4.f32"), nil},
-	{"a partial sum read twice", splitK16, arithmetic, "", repeatPart, nil},
+	{"a partial sum read twice", splitK16, arithmetic, "", taken(after, 2, 0, 1, "ld.global.v4.f32"), nil},
 	{"accumulator not zeroed", splitK16, memory, "", drop(before, 0, "mov.f32 %f0,"), nil},
 	{"bound of the threads dropped", flat, memory, "", drop(anywhere, 0, "exit"), nil},
 	{"bound of the copies dropped", window, memory, "", change(anywhere, 0, unguarded, "@", "cp.async"), nil},
@@ -112,7 +115,7 @@ var Table = []Mutant{
 	{"A fragment's registers swapped", splitK16, arithmetic, "", change(inside, 0, swap(1, 1, 2), mma), nil},
 	{"B fragment's registers swapped", splitK16, arithmetic, "", change(inside, 0, swap(2, 0, 1), mma), nil},
 	{"accumulator's registers swapped", splitK16, arithmetic, "", change(inside, 0, all2(swap(0, 0, 1), swap(3, 0, 1)), mma), nil},
-	{"factor of an fma from the next row", splitK32, arithmetic, "", wrongMultiplicand, nil},
+	{"factor of an fma from the next row", splitK32, arithmetic, "", taken(inside, 0, 4, 1, "fma.rn.f32"), nil},
 	{"ldmatrix not transposed", attention, arithmetic, "",
 		change(inside, 0, opcode("ldmatrix.sync.aligned.m8n8.x4.shared.b16"), ldm, ".trans"), nil},
 	{"mask of the padding dropped", attention, arithmetic, "", everyMask, nil},
@@ -131,7 +134,7 @@ var Table = []Mutant{
 	{"B fragment's registers swapped", nvfp4, arithmetic, "", change(inside, 0, swap(2, 0, 1), mma), nil},
 	{"scales of A and B exchanged", nvfp4, arithmetic, "", change(inside, 0, exchange(4, 6), mma), nil},
 	{"scales of A missing", nvfp4, arithmetic, "", change(inside, 0, one(4), mma), nil},
-	{"scales of B from the next tile", nvfp4, arithmetic, "", nextTile, nil},
+	{"scales of B from the next tile", nvfp4, arithmetic, "", taken(inside, 0, 1, 6, mma), nil},
 	{"scales of A from the other pair of threads", nvfp4, arithmetic, "both pairs of a group of threads have read them", change(inside, 0, selector(5, 0, 1), mma), nil},
 	{"scales of B from the next thread", nvfp4, arithmetic, "all threads of a group have read them", change(inside, 0, selector(7, 0, 1), mma), nil},
 	{"a byte selected that four scales do not have", nvfp4, arithmetic, "", change(inside, 0, selector(5, 1, 0), mma), nil},
@@ -145,6 +148,19 @@ var Table = []Mutant{
 	{"magnitude of a nibble from its neighbour", weights4, arithmetic, "", change(inside, 0, imm(2, 7), "shr.u32", ", 3;"), nil},
 	{"scale of the next block of weights", weights4, arithmetic, "", change(inside, 0, imm(3, 0x1414), "prmt.b32", ", 1028;"), nil},
 	{"scale of a pair of weights missing", weights4, arithmetic, "", drop(inside, 1, "mul.rn.f16x2"), nil},
+	{"sign of a weight masked off", weights6, arithmetic, "", change(inside, 0, imm(2, 0x1f009f00), "and.b32", number6), nil},
+	{"highest bit of an exponent masked off", weights6, arithmetic, "", change(inside, 0, imm(2, 0x8f009f00-1<<32), "and.b32", number6), nil},
+	{"lowest bit of a mantissa masked off", weights6, arithmetic, "", change(inside, 0, imm(2, 0x9e009f00-1<<32), "and.b32", number6), nil},
+	{"a piece of the fourth word left in a weight", weights6, arithmetic, "", change(inside, 0, imm(2, 0xff009f00-1<<32), "and.b32", number6), nil},
+	{"even weights shifted a place short", weights6, arithmetic, "", change(inside, 0, imm(2, 7), "shl.b32", ", 8;"), nil},
+	{"odd and even weights exchanged", weights6, arithmetic, "", change(inside, 0, swap(2, 0, 1), mma), nil},
+	{"piece of the fourth word from the wrong word", weights6, arithmetic, "", taken(inside, 0, 1, 1, "shr.u32"), nil},
+	{"piece of the fourth word shifted a place short", weights6, arithmetic, "", change(inside, 0, imm(2, 3), "shr.u32", ", 4;"), nil},
+	{"signs of the fourth word masked off", weights6, arithmetic, "", change(inside, 0, imm(2, 0), "lop3.b32", "-2139062144"), nil},
+	{"last bits of the fourth word masked off", weights6, arithmetic, "", change(inside, 0, imm(2, 0), "lop3.b32", "16843009"), nil},
+	{"first word of a lane used for the second", weights6, arithmetic, "", change(inside, 1, shift(1, -4), "ld.shared.b32"), nil},
+	{"a lane's words read from its neighbour", weights6, arithmetic, "", change(inside, 2, shift(1, 12), "ld.shared.b32"), nil},
+	{"power of two of a product not undone", weights6, arithmetic, "", drop(after, 0, "mul.rn.f32", "0f45800000"), nil},
 
 	// The launch list.
 	{"edge dropped from After", splitK16, launches, "", nil,
@@ -226,18 +242,6 @@ func wrap(stages int) func(*ptx.Instr) error {
 	return operand(2, func(v ptx.Imm) ptx.Imm { return v + ptx.Imm(stages*8192) })
 }
 
-// repeatPart has the last block read the first block's partial sums for the second's.
-func repeatPart(k *ptx.Kernel) error {
-	first, err := find(k, after, 0, "ld.global.v4.f32")
-	if err != nil {
-		return err
-	}
-	return change(after, 2, func(in *ptx.Instr) error {
-		in.Operands[1] = k.Body[first].Instr.Operands[1]
-		return nil
-	}, "ld.global.v4.f32")(k)
-}
-
 // everyBound changes a bound before the main loop.
 func everyBound(from, to int) func(*ptx.Kernel) error {
 	return func(k *ptx.Kernel) error {
@@ -271,18 +275,6 @@ func everyMask(k *ptx.Kernel) error {
 	return nil
 }
 
-// wrongMultiplicand gives the first fma of the main loop the first factor of the fifth, of the next row.
-func wrongMultiplicand(k *ptx.Kernel) error {
-	fifth, err := find(k, inside, 4, "fma.rn.f32")
-	if err != nil {
-		return err
-	}
-	return change(inside, 0, func(in *ptx.Instr) error {
-		in.Operands[1] = k.Body[fifth].Instr.Operands[1]
-		return nil
-	}, "fma.rn.f32")(k)
-}
-
 // all2 applies two changes to an instruction.
 func all2(a, b func(*ptx.Instr) error) func(*ptx.Instr) error {
 	return func(in *ptx.Instr) error {
@@ -304,16 +296,4 @@ func selector(i, byteID, thread int) func(*ptx.Instr) error {
 		in.Operands[i] = ptx.Vec{ptx.Imm(byteID), ptx.Imm(thread)}
 		return nil
 	}
-}
-
-// nextTile gives the first product the scales of B that belong to the second, of the next eight columns.
-func nextTile(k *ptx.Kernel) error {
-	second, err := find(k, inside, 1, mma)
-	if err != nil {
-		return err
-	}
-	return change(inside, 0, func(in *ptx.Instr) error {
-		in.Operands[6] = k.Body[second].Instr.Operands[6]
-		return nil
-	}, mma)(k)
 }
