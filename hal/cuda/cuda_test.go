@@ -8,49 +8,19 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-	"unsafe"
 
-	"github.com/ebitengine/purego"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/fakecuda"
 )
 
-// fake is the stand-in driver, built once a test run.
-type fake struct {
-	path                                      string
-	log, reset, fail, balanced, setting, held uintptr
-}
-
-var buildFake = sync.OnceValues(func() (*fake, error) {
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		return nil, err
-	}
-	dir, err := filepath.Abs("testdata")
-	if err != nil {
-		return nil, err
-	}
-	f := &fake{path: filepath.Join(fakeDir, "libcuda-fake.so")}
-	if out, err := exec.Command(gcc, "-shared", "-fPIC", "-O1", "-w", "-o", f.path, filepath.Join(dir, "fakecuda.c")).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%v: %s", err, out)
-	}
-	lib, err := purego.Dlopen(f.path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
-	if err != nil {
-		return nil, err
-	}
-	for name, to := range map[string]*uintptr{"fake_log": &f.log, "fake_reset": &f.reset, "fake_fail": &f.fail, "fake_balance": &f.balanced, "fake_set": &f.setting, "fake_contexts": &f.held} {
-		if *to, err = purego.Dlsym(lib, name); err != nil {
-			return nil, err
-		}
-	}
-	return f, nil
-})
+// buildFake builds the stand-in driver once a test run.
+var buildFake = sync.OnceValues(func() (*fakecuda.Driver, error) { return fakecuda.New(fakeDir) })
 
 var fakeDir string
 
@@ -65,50 +35,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func open(t *testing.T, unified bool) (*fake, *Device) {
+func open(t *testing.T, unified bool) (*fakecuda.Driver, *Device) {
 	t.Helper()
 	f, err := buildFake()
 	if errors.Is(err, exec.ErrNotFound) {
 		t.Skip("gcc is missing: the fake driver cannot be built")
 	}
 	require.NoError(t, err)
-	flag := uintptr(0)
-	if unified {
-		flag = 1
-	}
-	purego.SyscallN(f.reset, flag)
-	d, err := Open(Options{Library: f.path})
+	f.Reset(unified)
+	d, err := Open(Options{Library: f.Path})
 	require.NoError(t, err)
 	return f, d
-}
-
-func (f *fake) lines() []string {
-	r, _, _ := purego.SyscallN(f.log)
-	return strings.Split(strings.TrimSpace(goString(*(**byte)(unsafe.Pointer(&r)))), "\n")
-}
-
-func (f *fake) balance() int {
-	r, _, _ := purego.SyscallN(f.balanced)
-	return int(int32(r))
-}
-
-// contexts counts the contexts that are retained.
-func (f *fake) contexts() int {
-	r, _, _ := purego.SyscallN(f.held)
-	return int(int32(r))
-}
-
-// set changes a trait of the stand-in until the next reset.
-func (f *fake) set(name string, value int) {
-	s := append([]byte(name), 0)
-	if r, _, _ := purego.SyscallN(f.setting, addr(&s[0]), uintptr(value)); int32(r) != 0 {
-		panic("the fake driver has no " + name)
-	}
-}
-
-func (f *fake) failNext(name string, after, code int) {
-	s := append([]byte(name), 0)
-	purego.SyscallN(f.fail, addr(&s[0]), uintptr(after), uintptr(code))
 }
 
 func TestDescribesTheDevice(t *testing.T) {
@@ -140,8 +77,8 @@ func TestLaunchesAreCapturedInOrderAndReplayed(t *testing.T) {
 	require.Equal(t, []string{"retain", "alloc 4096", "memset 4096", "settle", "load ptx", "attribute 8 = 60000 of first", "begin",
 		"launch first grid 3,2,1 block 128,1,1 shared 60000 dependent 0 params ADDR abcdef",
 		"launch second grid 1,1,1 block 32,1,1 shared 0 dependent 1 params 7", "copy 16", "end", "instantiate",
-		"graph", "synchronize", "graph", "synchronize", "unload", "free", "release"}, withoutAddress(f.lines(), address))
-	require.Zero(t, f.balance())
+		"graph", "synchronize", "graph", "synchronize", "unload", "free", "release"}, withoutAddress(f.Log(), address))
+	require.Zero(t, f.Balance())
 }
 
 // withoutAddress blanks a device address in the log: it changes from run to run.
@@ -167,8 +104,8 @@ func TestUnifiedMemoryIsMappedAndDiscreteIsCopied(t *testing.T) {
 			require.Error(t, m.Read(got, 60))
 			require.NoError(t, m.Free())
 			require.NoError(t, d.Close())
-			require.Equal(t, unified, strings.Contains(strings.Join(f.lines(), ";"), "hostalloc 64 flags 3"))
-			require.Zero(t, f.balance())
+			require.Equal(t, unified, strings.Contains(strings.Join(f.Log(), ";"), "hostalloc 64 flags 3"))
+			require.Zero(t, f.Balance())
 		})
 	}
 }
@@ -194,11 +131,11 @@ func TestCubinIsPreferredAndPTXIsTheFallback(t *testing.T) {
 				require.ErrorIs(t, err, c.fails)
 			} else {
 				require.NoError(t, err)
-				require.Contains(t, f.lines(), c.want)
+				require.Contains(t, f.Log(), c.want)
 				require.NoError(t, m.Close())
 			}
 			require.NoError(t, d.Close())
-			require.Zero(t, f.balance())
+			require.Zero(t, f.Balance())
 		})
 	}
 }
@@ -212,7 +149,7 @@ func TestFailuresNameTheCallAndLeaveNothingBehind(t *testing.T) {
 			f, d := open(t, false)
 			m, err := d.Load(ctx, hal.Image{PTX: ".version 8.8"})
 			require.NoError(t, err)
-			f.failNext(call, 0, outOfMemory)
+			f.Fail(call, 0, outOfMemory)
 			_, err = d.Capture(ctx, []hal.Op{{Module: m, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Shared: 50000}})
 			require.ErrorIs(t, err, hal.ErrOutOfMemory)
 			require.ErrorContains(t, err, call)
@@ -220,7 +157,7 @@ func TestFailuresNameTheCallAndLeaveNothingBehind(t *testing.T) {
 			if call == "cuStreamEndCapture" {
 				return // the fake, like a lost device, keeps the capture open
 			}
-			require.Zero(t, f.balance())
+			require.Zero(t, f.Balance())
 		})
 	}
 }
@@ -232,12 +169,12 @@ func TestAllocationThatFailsHalfwayIsFreed(t *testing.T) {
 	}{{"cuMemAlloc", false}, {"cuMemsetD8", false}, {"cuStreamSynchronize", false}, {"cuMemHostAlloc", true}, {"cuMemHostGetDevicePointer", true}} {
 		t.Run(c.call, func(t *testing.T) {
 			f, d := open(t, c.unified)
-			f.failNext(c.call, 0, outOfMemory)
+			f.Fail(c.call, 0, outOfMemory)
 			m, err := d.Alloc(64, hal.HostVisible)
 			require.ErrorIs(t, err, hal.ErrOutOfMemory)
 			require.ErrorContains(t, err, c.call)
 			require.Nil(t, m)
-			require.Zero(t, f.balance())
+			require.Zero(t, f.Balance())
 		})
 	}
 }
@@ -247,7 +184,7 @@ func TestTransfersHaveEndedWhenTheyReturn(t *testing.T) {
 	m, err := d.Alloc(64, hal.DeviceMemory)
 	require.NoError(t, err)
 	require.NoError(t, m.Write([]byte{1}, 0))
-	require.Equal(t, []string{"retain", "alloc 64", "memset 64", "settle", "htod 1", "settle"}, f.lines())
+	require.Equal(t, []string{"retain", "alloc 64", "memset 64", "settle", "htod 1", "settle"}, f.Log())
 }
 
 func TestDependentBehindACopyIsAPlainEdge(t *testing.T) {
@@ -264,7 +201,7 @@ func TestDependentBehindACopyIsAPlainEdge(t *testing.T) {
 	_, err = d.Capture(context.Background(), ops)
 	require.NoError(t, err)
 	var got []string
-	for _, l := range f.lines() {
+	for _, l := range f.Log() {
 		if _, rest, ok := strings.Cut(l, " dependent "); ok {
 			got = append(got, rest[:1])
 		} else if strings.HasPrefix(l, "copy") {
@@ -286,12 +223,12 @@ func TestTheGraphHasTheEdgesOfAfter(t *testing.T) {
 	}
 	copyOf := func(bytes int, after ...int) hal.Op { return hal.Op{Src: mem, Dst: mem, Bytes: bytes, After: after} }
 	edges := func(ops ...hal.Op) []string {
-		begin := len(f.lines())
+		begin := len(f.Log())
 		g, err := d.Capture(context.Background(), ops)
 		require.NoError(t, err)
 		require.NoError(t, g.Close())
 		var got []string
-		for _, l := range f.lines()[begin:] {
+		for _, l := range f.Log()[begin:] {
 			switch word, rest, _ := strings.Cut(l, " "); {
 			case word == "after":
 				got = append(got, l)
@@ -327,7 +264,7 @@ func TestPriorityIsALaunchAttribute(t *testing.T) {
 	launch := func(dependent int) string {
 		return fmt.Sprintf("launch k grid 1,1,1 block 32,1,1 shared 0 dependent %d params", dependent)
 	}
-	require.Equal(t, []string{"begin", launch(0), "priority -3", launch(1), launch(1), "end", "instantiate"}, f.lines()[2:])
+	require.Equal(t, []string{"begin", launch(0), "priority -3", launch(1), launch(1), "end", "instantiate"}, f.Log()[2:])
 }
 
 func TestTimedRunsAreBetweenEvents(t *testing.T) {
@@ -341,8 +278,8 @@ func TestTimedRunsAreBetweenEvents(t *testing.T) {
 	}
 	require.NoError(t, g.Close())
 	run := []string{"event 0", "graph", "event 1", "synchronize"}
-	require.Equal(t, append(append([]string{"retain", "begin", "end", "instantiate"}, run...), run...), f.lines())
-	require.Zero(t, f.balance())
+	require.Equal(t, append(append([]string{"retain", "begin", "end", "instantiate"}, run...), run...), f.Log())
+	require.Zero(t, f.Balance())
 }
 
 func TestMissingDriverIsSaidPlainly(t *testing.T) {

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ebitengine/purego"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/fakecuda"
 )
 
 // entryPoints are the names of the driver's calls in messages: the exported symbols without their versions.
@@ -70,7 +70,7 @@ var faults = []struct {
 }
 
 // life does everything that a program does with a device, closes what it got, and returns all errors.
-func life(f *fake, cache string) error {
+func life(f *fakecuda.Driver, cache string) error {
 	var errs []error
 	live(f, cache, func(err error) bool {
 		errs = append(errs, err)
@@ -79,11 +79,11 @@ func life(f *fake, cache string) error {
 	return errors.Join(errs...)
 }
 
-func live(f *fake, cache string, ok func(error) bool) {
+func live(f *fakecuda.Driver, cache string, ok func(error) bool) {
 	ctx := context.Background()
-	_, err := List(Options{Library: f.path})
+	_, err := List(Options{Library: f.Path})
 	ok(err)
-	d, err := Open(Options{Library: f.path, Cache: cache})
+	d, err := Open(Options{Library: f.Path, Cache: cache})
 	if !ok(err) {
 		return
 	}
@@ -158,24 +158,24 @@ func TestEveryCallThatFails(t *testing.T) {
 		t.Run(memory.name, func(t *testing.T) {
 			cache := filepath.Join(t.TempDir(), "cache")
 			fails := func(call string, nth, code int, is error) (reached bool) {
-				purego.SyscallN(f.reset, memory.integrated)
-				f.set("host coherent", int(memory.hostShared))
-				f.failNext(call, nth, code)
+				f.Reset(memory.integrated == 1)
+				f.Set("host coherent", int(memory.hostShared))
+				f.Fail(call, nth, code)
 				require.NoError(t, os.RemoveAll(cache))
 				err := life(f, cache)
-				log := strings.Join(f.lines(), "\n")
+				log := strings.Join(f.Log(), "\n")
 				what := fmt.Sprintf("call %d of %s with code %d: %v\n%s", nth, call, code, err, log)
 				reached = call == "cuGetErrorName" || strings.Contains(log, fmt.Sprintf("%s fails %d", call, code))
 				leak := 0
 				if reached && freeing[call] {
 					leak = 1
 				}
-				require.Equal(t, leak, f.balance(), what)
+				require.Equal(t, leak, f.Balance(), what)
 				leak = 0
 				if reached && call == "cuDevicePrimaryCtxRelease" {
 					leak = 1
 				}
-				require.Equal(t, leak, f.contexts(), what)
+				require.Equal(t, leak, f.Contexts(), what)
 				if err == nil {
 					require.True(t, !reached || absorbed(call, memory.integrated == 1), what)
 					return reached
@@ -216,7 +216,7 @@ func TestEveryCallThatFails(t *testing.T) {
 func TestErrorsHaveTheirCodeWhereTheDriverHasNoNameForThem(t *testing.T) {
 	f, d := open(t, false)
 	defer d.Close()
-	f.failNext("cuGetErrorName", 0, 1)
+	f.Fail("cuGetErrorName", 0, 1)
 	err := d.driver.failure("cuLaunchKernelEx", 4711)
 	require.EqualError(t, err, "cuLaunchKernelEx: CUDA error (4711)")
 }
@@ -237,11 +237,11 @@ func TestMemoryIsSharedInTheWayThatTheProbeFindsCoherent(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f, d := open(t, false)
 			require.NoError(t, d.Close())
-			purego.SyscallN(f.reset, c.integrated)
-			f.set("host coherent", c.host)
-			f.set("managed coherent", c.managed)
-			f.set("managed offered", c.offered)
-			d, err := Open(Options{Library: f.path})
+			f.Reset(c.integrated == 1)
+			f.Set("host coherent", c.host)
+			f.Set("managed coherent", c.managed)
+			f.Set("managed offered", c.offered)
+			d, err := Open(Options{Library: f.Path})
 			require.NoError(t, err)
 			require.Equal(t, c.mapped == 1, d.Info().Unified)
 			require.Contains(t, d.Copies(), c.copies)
@@ -249,10 +249,10 @@ func TestMemoryIsSharedInTheWayThatTheProbeFindsCoherent(t *testing.T) {
 			m, err := d.Alloc(64, hal.HostVisible)
 			require.NoError(t, err)
 			require.Equal(t, c.mapped == 1, m.Bytes() != nil)
-			require.Contains(t, f.lines(), c.alloc)
+			require.Contains(t, f.Log(), c.alloc)
 			require.NoError(t, m.Free())
 			require.NoError(t, d.Close())
-			require.Zero(t, f.balance())
+			require.Zero(t, f.Balance())
 		})
 	}
 }
@@ -260,9 +260,9 @@ func TestMemoryIsSharedInTheWayThatTheProbeFindsCoherent(t *testing.T) {
 func TestListDescribesEveryGPU(t *testing.T) {
 	f, d := open(t, true)
 	require.NoError(t, d.Close())
-	f.set("devices", 2)
-	f.set("version", 12090)
-	s, err := List(Options{Library: f.path})
+	f.Set("devices", 2)
+	f.Set("version", 12090)
+	s, err := List(Options{Library: f.Path})
 	require.NoError(t, err)
 	require.Equal(t, "12.9", s.CUDA)
 	require.Len(t, s.GPUs, 2)
@@ -270,8 +270,8 @@ func TestListDescribesEveryGPU(t *testing.T) {
 		ClockMHz: 2418, Integrated: true, CanMapHost: true, Managed: true, ConcurrentManaged: true}
 	require.Equal(t, want, s.GPUs[1])
 	require.Equal(t, "sm_121", want.Target())
-	f.set("devices", 0)
-	_, err = Open(Options{Library: f.path})
+	f.Set("devices", 0)
+	_, err = Open(Options{Library: f.Path})
 	require.ErrorIs(t, err, hal.ErrNoDevice)
 }
 
@@ -282,19 +282,19 @@ func TestCompiledPTXIsKeptByContent(t *testing.T) {
 	// load loads PTX in a device of its own, as another process would, and says whether it was compiled.
 	load := func(ptx string) bool {
 		t.Helper()
-		d, err := Open(Options{Library: f.path, Cache: dir})
+		d, err := Open(Options{Library: f.Path, Cache: dir})
 		require.NoError(t, err)
-		before := strings.Count(strings.Join(f.lines(), "\n"), "link ")
+		before := strings.Count(strings.Join(f.Log(), "\n"), "link ")
 		m, err := d.Load(context.Background(), hal.Image{PTX: ptx})
 		require.NoError(t, err)
 		require.NoError(t, m.Close())
 		require.NoError(t, d.Close())
-		return strings.Count(strings.Join(f.lines(), "\n"), "link ") > before
+		return strings.Count(strings.Join(f.Log(), "\n"), "link ") > before
 	}
 	require.True(t, load(".version 8.8"))
 	require.False(t, load(".version 8.8"))
 	require.True(t, load(".version 8.8 other"))
-	f.set("version", 13010)
+	f.Set("version", 13010)
 	require.True(t, load(".version 8.8"), "another driver compiles anew")
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -312,7 +312,7 @@ func TestCompiledPTXIsKeptByContent(t *testing.T) {
 	}
 	_, err = os.Stat(dir)
 	require.NoError(t, err)
-	require.Zero(t, f.balance())
+	require.Zero(t, f.Balance())
 }
 
 func TestCacheThatCannotBeWrittenIsNone(t *testing.T) {
@@ -320,7 +320,7 @@ func TestCacheThatCannotBeWrittenIsNone(t *testing.T) {
 	require.NoError(t, d.Close())
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o644))
-	d, err := Open(Options{Library: f.path, Cache: filepath.Join(file, "jit")})
+	d, err := Open(Options{Library: f.Path, Cache: filepath.Join(file, "jit")})
 	require.NoError(t, err)
 	m, err := d.Load(context.Background(), hal.Image{PTX: ".version 8.8"})
 	require.NoError(t, err)
@@ -328,7 +328,7 @@ func TestCacheThatCannotBeWrittenIsNone(t *testing.T) {
 	_, err = d.Load(context.Background(), hal.Image{PTX: "garbage"})
 	require.ErrorIs(t, err, hal.ErrBadModule)
 	require.NoError(t, d.Close())
-	require.Zero(t, f.balance())
+	require.Zero(t, f.Balance())
 }
 
 func TestLibraryThatLacksAnEntryPointIsTooOld(t *testing.T) {

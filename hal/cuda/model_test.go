@@ -35,12 +35,12 @@ func TestWholeModelsGoThroughTheDriver(t *testing.T) {
 				m, err := runtime.NewModel(ctx, r.Program, d, runtime.ModelOptions{})
 				require.NoError(t, err)
 				s, err := m.NewSession(ctx, runtime.SessionOptions{})
-				require.NoError(t, err, strings.Join(f.lines(), "\n"))
+				require.NoError(t, err, strings.Join(f.Log(), "\n"))
 				require.NoError(t, s.Run(ctx))
 				_, err = s.Replay(ctx)
 				require.NoError(t, err)
 				launches := 0
-				for _, l := range f.lines() {
+				for _, l := range f.Log() {
 					if strings.HasPrefix(l, "launch ") || strings.HasPrefix(l, "copy ") {
 						launches++
 					}
@@ -49,7 +49,7 @@ func TestWholeModelsGoThroughTheDriver(t *testing.T) {
 				require.NoError(t, s.Close())
 				require.NoError(t, m.Close())
 				require.NoError(t, d.Close())
-				require.Zero(t, f.balance())
+				require.Zero(t, f.Balance())
 			})
 		}
 	}
@@ -103,10 +103,10 @@ func TestAnEntryCopiesItsOwnInputsAndOutputs(t *testing.T) {
 	s, err := m.NewSession(ctx, runtime.SessionOptions{})
 	require.NoError(t, err)
 	for name, want := range map[string][]string{"run": {"htod 16", "dtoh 48"}, "step": {"htod 32", "dtoh 64"}, "show": {"dtoh 48"}} {
-		begin := len(f.lines())
+		begin := len(f.Log())
 		require.NoError(t, s.RunEntry(ctx, name))
 		var got []string
-		for _, l := range f.lines()[begin:] {
+		for _, l := range f.Log()[begin:] {
 			if strings.HasPrefix(l, "htod") || strings.HasPrefix(l, "dtoh") {
 				got = append(got, l)
 			}
@@ -116,5 +116,5 @@ func TestAnEntryCopiesItsOwnInputsAndOutputs(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.NoError(t, m.Close())
 	require.NoError(t, d.Close())
-	require.Zero(t, f.balance())
+	require.Zero(t, f.Balance())
 }

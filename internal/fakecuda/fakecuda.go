@@ -4,44 +4,59 @@
 package fakecuda
 
 import (
+	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
 )
 
-// Driver is a built library. It belongs to one test: a process that opens it under two paths gets two drivers.
+// Driver is a built library. A process that opens it under two paths gets two drivers.
 type Driver struct {
 	Path    string
 	symbols map[string]uintptr
 }
 
-// Build builds the library with gcc, and skips the test where there is none.
+// Build builds the library for one test, and skips the test where gcc is missing.
 func Build(t *testing.T) *Driver {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
+	d, err := New(t.TempDir())
+	if errors.Is(err, exec.ErrNotFound) {
 		t.Skip("gcc is missing: the fake driver cannot be built")
 	}
-	_, here, _, _ := runtime.Caller(0)
-	source := filepath.Join(filepath.Dir(here), "..", "..", "hal", "cuda", "testdata", "fakecuda.c")
-	d := &Driver{Path: filepath.Join(t.TempDir(), "libcuda-fake.so"), symbols: map[string]uintptr{}}
-	if out, err := exec.Command(gcc, "-shared", "-fPIC", "-O1", "-w", "-o", d.Path, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	lib, err := purego.Dlopen(d.Path, purego.RTLD_NOW)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"fake_reset", "fake_fail", "fake_balance", "fake_set", "fake_contexts"} {
+	return d
+}
+
+// New builds the library in a directory. Without gcc the error is exec.ErrNotFound.
+func New(dir string) (*Driver, error) {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		return nil, err
+	}
+	_, here, _, _ := runtime.Caller(0)
+	source := filepath.Join(filepath.Dir(here), "..", "..", "hal", "cuda", "testdata", "fakecuda.c")
+	d := &Driver{Path: filepath.Join(dir, "libcuda-fake.so"), symbols: map[string]uintptr{}}
+	if out, err := exec.Command(gcc, "-shared", "-fPIC", "-O1", "-w", "-o", d.Path, source).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	lib, err := purego.Dlopen(d.Path, purego.RTLD_NOW)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"fake_log", "fake_reset", "fake_fail", "fake_balance", "fake_set", "fake_contexts"} {
 		if d.symbols[name], err = purego.Dlsym(lib, name); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
-	return d
+	return d, nil
 }
 
 // Reset forgets everything; unified sets whether the device shares its memory with the host.
@@ -79,9 +94,23 @@ func (d *Driver) call(function, text string, numbers ...int) int32 {
 	return int32(r)
 }
 
-// Held counts the objects created and not freed, contexts included.
-func (d *Driver) Held() int {
-	a, _, _ := purego.SyscallN(d.symbols["fake_balance"])
-	b, _, _ := purego.SyscallN(d.symbols["fake_contexts"])
-	return int(int32(a)) + int(int32(b))
+// Balance counts the objects created and not freed, Contexts the contexts that are retained, Held both.
+func (d *Driver) Balance() int  { return d.count("fake_balance") }
+func (d *Driver) Contexts() int { return d.count("fake_contexts") }
+func (d *Driver) Held() int     { return d.Balance() + d.Contexts() }
+
+func (d *Driver) count(function string) int {
+	r, _, _ := purego.SyscallN(d.symbols[function])
+	return int(int32(r))
+}
+
+// Log lists what the driver was told to do since the last reset.
+func (d *Driver) Log() []string {
+	r, _, _ := purego.SyscallN(d.symbols["fake_log"])
+	text := *(**byte)(unsafe.Pointer(&r))
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(text), n)) != 0 {
+		n++
+	}
+	return strings.Split(strings.TrimSpace(string(unsafe.Slice(text, n))), "\n")
 }
