@@ -134,7 +134,9 @@ func placeValues(e Entry, b *buffers) (*placer, error) {
 		p.claim(out, outputs[i])
 	}
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
-		p.backward(g.Nodes[i])
+		if err := p.backward(g.Nodes[i]); err != nil {
+			return nil, err
+		}
 	}
 	for _, n := range g.Nodes {
 		if err := p.forward(n); err != nil {
@@ -169,28 +171,30 @@ func (p *placer) claim(v *ir.Value, at place) bool {
 func isView(n *ir.Node) bool { return n.IsFamily(ir.FamilyView) }
 
 // backward hands a view's place on to what it views, where all bytes of the operand fit.
-func (p *placer) backward(n *ir.Node) {
+func (p *placer) backward(n *ir.Node) error {
 	if !isView(n) {
-		return
+		return nil
 	}
-	out := n.Outputs[0]
-	parts, ok := viewParts(n)
-	if !ok {
-		return
+	views, err := viewParts(n)
+	if err != nil {
+		return err
 	}
-	at, placed := p.places[out]
-	if !placed {
-		if len(parts) == 1 {
-			return
+	for k, out := range n.Outputs {
+		at, placed := p.places[out]
+		if !placed {
+			if len(views[k]) == 1 {
+				continue
+			}
+			at = place{p.storage(out.Name, runtime.ArenaBuffer, out.Type.Bytes()), 0}
+			p.places[out] = at
 		}
-		at = place{p.storage(out.Name, runtime.ArenaBuffer, out.Type.Bytes()), 0}
-		p.places[out] = at
-	}
-	for _, part := range parts {
-		if part.source.Type.Bytes() == part.bytes && part.from == 0 {
-			p.claim(part.source, place{at.at, at.offset + part.to})
+		for _, part := range views[k] {
+			if part.source.Type.Bytes() == part.bytes && part.from == 0 {
+				p.claim(part.source, place{at.at, at.offset + part.to})
+			}
 		}
 	}
+	return nil
 }
 
 // forward fixes every output, and notes copies where a view's operand lives elsewhere.
@@ -203,11 +207,20 @@ func (p *placer) forward(n *ir.Node) error {
 		}
 		return nil
 	}
-	out := n.Outputs[0]
-	parts, ok := viewParts(n)
-	if !ok {
-		return fmt.Errorf("view region %q is not a view: this is a bug in the fusion passes, please report it", n.Name)
+	views, err := viewParts(n)
+	if err != nil {
+		return err
 	}
+	for k, out := range n.Outputs {
+		if err := p.view(n, out, views[k]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// view places an output of a view, unless backward has.
+func (p *placer) view(n *ir.Node, out *ir.Value, parts []viewPart) error {
 	at, placed := p.places[out]
 	if !placed { // one part: an alias
 		src, err := p.of(parts[0].source)
@@ -251,77 +264,46 @@ type viewPart struct {
 	from, to, bytes int
 }
 
-// viewParts reads a view region: a chain of Reshape, order-preserving Transpose and contiguous Slice on one input, or
-// one Concat of such inputs along a dimension before which all are 1.
-func viewParts(n *ir.Node) ([]viewPart, bool) {
-	if len(n.Region.Body.Outputs) != 1 || n.Region.Members > 0 {
-		return nil, false
+// viewParts reads the outputs of a view region, which the verifier has checked to be views: a chain of nodes that rename or
+// cut the bytes of one input, or one Concat.
+func viewParts(n *ir.Node) ([][]viewPart, error) {
+	stored, err := n.Explicit()
+	if err != nil {
+		return nil, fmt.Errorf("view %q: %w", n.Name, err)
 	}
 	outer := map[*ir.Value]*ir.Value{}
-	for i, in := range n.Region.Body.Inputs {
+	for i, in := range stored.Region.Body.Inputs {
 		outer[in] = n.Inputs[i]
 	}
-	return partsOf(n.Region.Body.Outputs[0], outer)
+	var views [][]viewPart
+	for _, v := range stored.Region.Body.Outputs {
+		views = append(views, partsOf(v, outer))
+	}
+	return views, nil
 }
 
-func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) ([]viewPart, bool) {
+func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) []viewPart {
 	if src, ok := outer[v]; ok {
-		return []viewPart{{source: src, bytes: v.Type.Bytes()}}, true
-	}
-	if v.Def == nil {
-		return nil, false
+		return []viewPart{{source: src, bytes: v.Type.Bytes()}}
 	}
 	n := v.Def
+	parts := partsOf(n.Inputs[0], outer)
 	switch n.Op.Name {
 	case "Concat":
-		axis := n.Attrs.Int("axis", 0)
-		for _, d := range v.Type.Shape[:axis] {
-			if d != 1 {
-				return nil, false
-			}
-		}
-		var all []viewPart
-		at := 0
-		for _, in := range n.Inputs {
-			parts, ok := partsOf(in, outer)
-			if !ok || !wholeBytes(in.Type.DType, in.Type.Numel()) {
-				return nil, false
-			}
-			for _, part := range parts {
-				part.to += at
-				all = append(all, part)
-			}
+		at := n.Inputs[0].Type.Bytes()
+		for _, in := range n.Inputs[1:] {
+			part := partsOf(in, outer)[0]
+			part.to = at
+			parts = append(parts, part)
 			at += in.Type.Bytes()
 		}
-		return all, true
 	case "Slice":
-		from, ok := n.SliceOffset()
-		if !ok {
-			return nil, false
-		}
-		parts, ok := partsOf(n.Inputs[0], outer)
-		if !ok || len(parts) != 1 {
-			return nil, false
-		}
-		if d := v.Type.DType; !wholeBytes(d, from) || !wholeBytes(d, v.Type.Numel()) {
-			return nil, false
-		}
+		from, _ := n.SliceOffset()
 		parts[0].from += from * v.Type.DType.Bits() / 8
 		parts[0].bytes = v.Type.Bytes()
-		return parts, true
-	case "Reshape":
-		return partsOf(n.Inputs[0], outer)
-	case "Transpose":
-		if !ir.KeepsOrder(n.Attrs.Ints("perm"), n.Inputs[0].Type.Shape) {
-			return nil, false
-		}
-		return partsOf(n.Inputs[0], outer)
 	}
-	return nil, false
+	return parts
 }
-
-// wholeBytes reports whether n elements end where a byte does.
-func wholeBytes(d ir.DType, n int) bool { return n*d.Bits()%8 == 0 }
 
 // align is the alignment that a place guarantees.
 func (p place) align() int {

@@ -12,11 +12,16 @@ import (
 //	an operand   Cast (DequantizeLinear where it has blocks), then Mul by its scale: of the anchor's operands behind the anchor
 //	the anchor   Mul by the scales of what it multiplied, a constant vector where one has channels; then its bias
 //	a result     Mul by 1/scale, Cast; BlockQuantize where it has blocks
+//	a view       moves what is stored, and the scales of blocks like it
 //
 // The node shares n's outputs and belongs to no graph. Without storage to spell out it is n itself.
 func (n *Node) Explicit() (*Node, error) {
 	if n.Region.isPlain() {
 		return n, nil
+	}
+	if n.Region.Family == FamilyView {
+		r, err := n.Region.storedView()
+		return &Node{Op: n.Op, Name: n.Name, Attrs: n.Attrs, Inputs: n.Inputs, Outputs: n.Outputs, Region: r}, err
 	}
 	r := n.Region.Clone()
 	e := &explicit{node: n, r: r, inputs: slices.Clone(n.Inputs[:len(r.Operands)]), anchor: r.Anchor(), scalar: 1}
@@ -43,6 +48,30 @@ func (n *Node) Explicit() (*Node, error) {
 		r.Results = append(r.Results, Storage{DType: v.Type.DType})
 	}
 	return &Node{Op: n.Op, Name: n.Name, Attrs: n.Attrs, Inputs: e.inputs, Outputs: n.Outputs, Region: r}, nil
+}
+
+// storedView is a view of what is stored instead of what it stands for: of numbers, and of the scales of their blocks.
+func (r *Region) storedView() (*Region, error) {
+	c, s := r.Clone(), r.Results[0]
+	for i, v := range c.Body.Inputs {
+		v.Type.DType, c.Operands[i].Storage = s.DType, Storage{DType: s.DType}
+	}
+	for _, m := range c.Body.Nodes {
+		m.Outputs[0].Type.DType = s.DType
+	}
+	c.Results = []Storage{{DType: s.DType}}
+	if s.Block == 0 {
+		return c, nil
+	}
+	scales := Storage{DType: Float8E4M3FN}
+	x := c.Body.AddInput("p1", Type{scales.DType, r.Operands[0].blocksShape(r.Body.Inputs[0].Type.Shape)})
+	y, err := c.Body.Add("Reshape", "v", Attrs{"shape": s.blocksShape(r.Body.Outputs[0].Type.Shape)}, x)
+	if err != nil {
+		return nil, fmt.Errorf("scales of blocks: %w", err)
+	}
+	c.Body.Outputs = append(c.Body.Outputs, y.Outputs[0])
+	c.Operands, c.Results = append(c.Operands, Operand{Storage: scales}), append(c.Results, scales)
+	return c, nil
 }
 
 // isPlain reports whether every operand and result is stored as the body reads and yields it.

@@ -105,3 +105,42 @@ func TestAMatrixTimesItselfHasItsScaleTwice(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []float64{9, 36, 0, 9}, out[0].F)
 }
+
+// viewOfBlocks is a view of numbers and of the scales of their blocks.
+const viewOfBlocks = `graph "g" {
+  input %x: e2m1[2,32]
+  input %s: e4m3[2,2]
+  %y: e2m1[4,16], %t: e4m3[4,1] = Region(%x, %s) {family="view"} graph "" {
+    input %p0: f32[2,32]
+    operand 0: e2m1 scale 2.0 blocks 16 along 1
+    %v: f32[4,16] = Reshape(%p0) {shape=[4,16]}
+    output %v
+    result 0: e2m1 scale 2.0 blocks 16 along 1
+  }
+  output %y, %t
+}`
+
+func TestAViewMovesWhatIsStored(t *testing.T) {
+	g := parsed(t, viewOfBlocks)
+	require.NoError(t, g.Verify())
+	x := NewArray(T(Float4E2M1, 2, 32))
+	for i := range x.F {
+		x.F[i] = float64(i % 4)
+	}
+	s := &Array{Type: T(Float8E4M3FN, 2, 2), F: []float64{0, 1, 2, 448}}
+	out, err := EvaluateList(t.Context(), g, []*Array{x, s}, EvalOptions{Round: true})
+	require.NoError(t, err)
+	require.Equal(t, x.F, out[0].F)
+	require.Equal(t, s.F, out[1].F)
+}
+
+func TestAViewKeepsItsStorage(t *testing.T) {
+	for want, edit := range map[string][]string{
+		"operand 0 of a view is stored as e2m1 scale 2.0 blocks 16 along 1, its result as e2m1 scale 4.0 blocks 16 along 1": {"result 0: e2m1 scale 2.0", "result 0: e2m1 scale 4.0"},
+		"scales of blocks":               {"4,16", "8,8", "[4,1]", "[8,1]"},
+		"a view with members or several": {"output %v\n", "output %v, %v\n", "result 0", "result 1: e2m1 scale 2.0 blocks 16 along 1\n    result 0", "%t: e4m3[4,1]", "%t: e4m3[4,1], %y1: e2m1[4,16], %t1: e4m3[4,1]"},
+	} {
+		_, err := Parse(strings.NewReplacer(edit...).Replace(viewOfBlocks))
+		require.ErrorContains(t, err, want)
+	}
+}

@@ -47,13 +47,14 @@ func (n *Node) contract() error {
 
 // storage checks what no kernel could read or write.
 func (r *Region) storage() error {
+	if r.Family == FamilyView {
+		return r.viewStorage()
+	}
 	a := r.Anchor()
 	for i, o := range r.Operands {
 		scaled := o.PerChannel || o.Block > 0 || o.Factor() != 1 || o.Read.DType != Invalid
 		switch {
 		case !scaled:
-		case r.Family == FamilyView:
-			return fmt.Errorf("operand %d of a view is stored as %v", i, o.Storage)
 		case (o.PerChannel || o.Block > 0 || o.Read.DType != Invalid) && (a == nil || r.ReadBehind(i)):
 			return fmt.Errorf("operand %d, stored as %v, is read by other nodes than the anchor", i, o.Storage)
 		case o.PerChannel && (len(a.Inputs) < 2 || a.Inputs[1] != r.Body.Inputs[i]):
@@ -73,16 +74,31 @@ func (r *Region) storage() error {
 	return nil
 }
 
+// viewStorage: operands and result are stored alike, since their bytes are the same.
+func (r *Region) viewStorage() error {
+	s := r.Results[0]
+	for i, o := range r.Operands {
+		if o.Block > 0 {
+			o.BlockAxis = s.BlockAxis
+		}
+		if o.Storage != s || o.Read.DType != Invalid || s.PerChannel {
+			return fmt.Errorf("operand %d of a view is stored as %v, its result as %v", i, o.Storage, s)
+		}
+	}
+	return nil
+}
+
 // viewContract: a chain of nodes that rename or cut the bytes of one operand, or one Concat of operands that lie side by side.
 func (r *Region) viewContract() error {
-	if r.Members > 0 {
-		return fmt.Errorf("a view with members")
+	if r.Members > 0 || len(r.Results) > 1 {
+		return fmt.Errorf("a view with members or several results")
 	}
-	if len(r.Body.Nodes) == 1 && r.Body.Nodes[0].IsFlatConcat() {
-		return nil
+	stored, err := r.storedView()
+	if err != nil {
+		return err
 	}
-	for _, m := range r.Body.Nodes {
-		if !m.IsView() && !m.IsFlatConcat() {
+	for _, m := range stored.Body.Nodes {
+		if !m.IsView() && !(m.IsFlatConcat() && len(r.Body.Nodes) == 1) {
 			return fmt.Errorf("%s in a view", m.Op.Name)
 		}
 	}

@@ -10,11 +10,15 @@ func (n *Node) IsView() bool {
 	case "Transpose":
 		return KeepsOrder(n.Attrs.Ints("perm"), n.Inputs[0].Type.Shape)
 	case "Slice":
-		_, ok := n.SliceOffset()
-		return ok && n.Outputs[0].Type.Numel() > 0
+		from, ok := n.SliceOffset()
+		y := n.Outputs[0].Type
+		return ok && y.Numel() > 0 && y.DType.wholeBytes(from) && y.DType.wholeBytes(y.Numel())
 	}
 	return false
 }
+
+// wholeBytes reports whether n elements end where a byte does.
+func (d DType) wholeBytes(n int) bool { return n*d.Bits()%8 == 0 }
 
 // KeepsOrder reports whether a transpose of a shape moves only dimensions of size 1.
 func KeepsOrder(perm, shape []int) bool {
@@ -54,7 +58,7 @@ func (n *Node) SliceOffset() (int, bool) {
 
 // IsFlatConcat reports whether the inputs of a Concat, each of whole bytes, lie one after the other in its output.
 func (n *Node) IsFlatConcat() bool {
-	if n.Op.Name != "Concat" || slices.ContainsFunc(n.Inputs, func(v *Value) bool { return v.Type.Numel()*v.Type.DType.Bits()%8 != 0 }) {
+	if n.Op.Name != "Concat" || slices.ContainsFunc(n.Inputs, func(v *Value) bool { return !v.Type.DType.wholeBytes(v.Type.Numel()) }) {
 		return false
 	}
 	for _, d := range n.Outputs[0].Type.Shape[:n.Attrs.Int("axis", 0)] {

@@ -78,7 +78,8 @@ func takeTransposed(s *sweep, n *ir.Node) bool {
 func convOfPixel(s *sweep, n *ir.Node) {
 	x, w, y := n.Inputs[0].Type, n.Inputs[1], n.Outputs[0].Type
 	in, out := w.Type.Shape[1], w.Type.Shape[0]
-	if !w.IsConst() || n.Attrs.Int("group", 1) != 1 || w.Type.Numel() != in*out || x.Numel() != x.Shape[0]*in || y.Numel() != y.Shape[0]*out {
+	padded := slices.ContainsFunc(n.Attrs.Ints("pads"), func(p int) bool { return p != 0 })
+	if !w.IsConst() || padded || n.Attrs.Int("group", 1) != 1 || w.Type.Numel() != in*out || x.Numel() != x.Shape[0]*in || y.Numel() != y.Shape[0]*out {
 		return
 	}
 	rows := s.add("Reshape", n.Name, ir.Attrs{"shape": []int{x.Shape[0], in}}, n.Inputs[0])

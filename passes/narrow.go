@@ -242,12 +242,6 @@ func (w *narrower) rewrite(n *ir.Node) error {
 			inputs[i] = to
 		}
 	}
-	if n.IsFamily(ir.FamilyView) {
-		if s := w.scalesOf[n.Inputs[0]]; s != nil {
-			return w.reshapeBlocks(n, inputs[0], s)
-		}
-		return w.retypeView(n, inputs)
-	}
 	inputs, err := w.operands(n, inputs)
 	if err != nil {
 		return err
@@ -361,32 +355,4 @@ func castTensor(t *ir.Tensor, d ir.DType) *ir.Tensor {
 		return ir.Splat(ir.Type{DType: d, Shape: slices.Clone(t.Shape)}, t.FloatAt(0))
 	}
 	return ir.FromFloats(ir.Type{DType: d, Shape: slices.Clone(t.Shape)}, t.Floats())
-}
-
-// retypeView rebuilds a view over operands of another type.
-func (w *narrower) retypeView(n *ir.Node, inputs []*ir.Value) error {
-	b := ir.NewGraph(n.Region.Body.Name)
-	local := map[*ir.Value]*ir.Value{}
-	for i, v := range n.Region.Body.Inputs {
-		local[v] = b.AddInput(v.Name, ir.Type{DType: inputs[i].Type.DType, Shape: v.Type.Shape})
-	}
-	for _, m := range n.Region.Body.Nodes {
-		operands := make([]*ir.Value, len(m.Inputs))
-		for i, v := range m.Inputs {
-			operands[i] = local[v]
-		}
-		c, err := b.Add(m.Op.Name, "v", m.Attrs, operands...)
-		if err != nil {
-			return err
-		}
-		local[m.Outputs[0]] = c.Outputs[0]
-	}
-	b.Outputs = []*ir.Value{local[n.Region.Body.Outputs[0]]}
-	m, err := w.g.NewRegion(ir.FamilyView, n.Name, b, 0, nil, inputs...)
-	if err != nil {
-		return err
-	}
-	w.nodes = append(w.nodes, m)
-	w.to[n.Outputs[0]] = m.Outputs[0]
-	return nil
 }

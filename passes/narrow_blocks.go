@@ -96,29 +96,3 @@ func (w *narrower) chooseBlocks() error {
 	}
 	return nil
 }
-
-// reshapeBlocks rebuilds a view of codes, and one of their scales.
-func (w *narrower) reshapeBlocks(n *ir.Node, codes, scales *ir.Value) error {
-	view := func(v *ir.Value, divide int) (*ir.Value, error) {
-		shape := slices.Clone(n.Outputs[0].Type.Shape)
-		shape[len(shape)-1] /= divide
-		b := ir.NewGraph(n.Region.Body.Name)
-		r, err := b.Add("Reshape", "v", ir.Attrs{"shape": shape}, b.AddInput("p0", v.Type))
-		if err != nil {
-			return nil, err
-		}
-		b.Outputs = r.Outputs
-		m, err := w.g.NewRegion(ir.FamilyView, n.Name, b, 0, nil, v)
-		if err != nil {
-			return nil, err
-		}
-		w.nodes = append(w.nodes, m)
-		return m.Outputs[0], nil
-	}
-	var err error
-	if w.to[n.Outputs[0]], err = view(codes, 1); err != nil {
-		return err
-	}
-	w.scalesOf[n.Outputs[0]], err = view(scales, BlockSize)
-	return err
-}
