@@ -81,7 +81,7 @@ func (v *Variant) checkOrder(launches []Launch) error {
 		}
 		for j := range i {
 			if !before[i].has(j) && touches[i].of(touches[j]) {
-				return fmt.Errorf("launches %d and %d touch the same memory, one of them writes it, and no path of After orders them: compile the model again", i, j)
+				return fmt.Errorf("launches %d and %d touch the same memory, one of them writes it, and no path of After orders them", i, j)
 			}
 		}
 	}

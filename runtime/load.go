@@ -53,7 +53,7 @@ func Read(dir fs.FS) (*Program, error) {
 		}
 	}
 	if err := p.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", ProgramFile, err)
+		return nil, fmt.Errorf("%s: %w: compile the model again", ProgramFile, err)
 	}
 	return &p, nil
 }
@@ -86,7 +86,7 @@ func (p *Port) validate() error {
 	elements := 1
 	for _, d := range p.Shape {
 		if d < 0 || d > 0 && elements > math.MaxInt/d {
-			return fmt.Errorf("%q: shape %v", p.Name, p.Shape)
+			return fmt.Errorf("%q: shape %v is negative or too large", p.Name, p.Shape)
 		}
 		elements *= d
 	}
@@ -100,7 +100,7 @@ func (p *Port) validate() error {
 
 func (v *Variant) validate(p *Program) error {
 	if v.ArenaBytes < 0 {
-		return errors.New("negative arena")
+		return fmt.Errorf("an arena of %d bytes", v.ArenaBytes)
 	}
 	names := map[BufferKind]map[string]bool{InputBuffer: {}, OutputBuffer: {}, StateBuffer: {}}
 	for i, b := range v.Buffers {
@@ -129,7 +129,7 @@ func (v *Variant) validate(p *Program) error {
 	}
 	for _, s := range p.States {
 		if !names[StateBuffer][s.Input] {
-			return fmt.Errorf("state %q has no buffer of kind state or variable: compile the model again", s.Input)
+			return fmt.Errorf("state %q has no buffer of kind state or variable", s.Input)
 		}
 		names[InputBuffer][s.Input], names[OutputBuffer][s.Output] = true, true
 	}
@@ -164,7 +164,7 @@ func (v *Variant) validate(p *Program) error {
 func (v *Variant) validateLaunch(l *Launch, index int) error {
 	inside := func(a Access) error {
 		if a.Buffer < 0 || a.Buffer >= len(v.Buffers) {
-			return fmt.Errorf("no buffer %d", a.Buffer)
+			return fmt.Errorf("there is no buffer %d", a.Buffer)
 		}
 		b := v.Buffers[a.Buffer]
 		if a.Bytes < 0 || a.Offset < 0 || a.Bytes > b.Bytes || a.Offset > b.Bytes-a.Bytes {
@@ -194,7 +194,7 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 	}
 	for _, a := range l.After {
 		if a < 0 || a >= index {
-			return fmt.Errorf("edge from launch %d", a)
+			return fmt.Errorf("After names launch %d, which does not come before it", a)
 		}
 	}
 	if c := l.Copy; c != nil {
@@ -208,7 +208,7 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 		switch q.Bytes {
 		case 1, 2, 4, 8:
 		default:
-			return fmt.Errorf("parameter %d has %d bytes", i, q.Bytes)
+			return fmt.Errorf("parameter %d has %d bytes, want 1, 2, 4 or 8", i, q.Bytes)
 		}
 		if params += q.Bytes; params > maxParamBytes {
 			return fmt.Errorf("more than %d bytes of parameters", maxParamBytes)
@@ -226,15 +226,15 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 			return err
 		}
 		if !slices.ContainsFunc(slices.Concat(l.Reads, l.Writes, l.Prefetch), func(a Access) bool { return a.Buffer == q.Buffer }) {
-			return fmt.Errorf("parameter %d points to buffer %s, of which it declares nothing", i, v.Buffers[q.Buffer].Name)
+			return fmt.Errorf("parameter %d points to buffer %s, which the launch does not declare", i, v.Buffers[q.Buffer].Name)
 		}
 	}
 	if l.Shared < 0 {
-		return fmt.Errorf("%d bytes of shared memory", l.Shared)
+		return fmt.Errorf("%d bytes of shared memory is negative", l.Shared)
 	}
 	for d := range 3 {
 		if l.Grid[d] < 1 || l.Block[d] < 1 {
-			return fmt.Errorf("grid %v, block %v", l.Grid, l.Block)
+			return fmt.Errorf("grid %v and block %v must be positive", l.Grid, l.Block)
 		}
 	}
 	return nil

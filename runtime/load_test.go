@@ -40,12 +40,12 @@ func TestReadGivesBackWhatWasWritten(t *testing.T) {
 func TestBrokenDirectoriesAreRefusedByFile(t *testing.T) {
 	for want, spoil := range map[string]func(dir fstest.MapFS){
 		"no program.json: give a directory that spark-compile wrote": func(d fstest.MapFS) { delete(d, "program.json") },
-		"weights.bin":                     func(d fstest.MapFS) { delete(d, "weights.bin") },
-		"sm_80/kernels.ptx":               func(d fstest.MapFS) { delete(d, "sm_80/kernels.ptx") },
-		"program.json: unexpected end":    func(d fstest.MapFS) { d["program.json"].Data = d["program.json"].Data[:50] },
-		"format version 0":                func(d fstest.MapFS) { d["program.json"].Data = []byte("{}") },
-		"format version 99, this runtime": func(d fstest.MapFS) { d["program.json"].Data = []byte(`{"format": 99}`) },
-		"program.json: no variant":        func(d fstest.MapFS) { d["program.json"].Data = []byte(`{"format": 1}`) },
+		"weights.bin":                                       func(d fstest.MapFS) { delete(d, "weights.bin") },
+		"sm_80/kernels.ptx":                                 func(d fstest.MapFS) { delete(d, "sm_80/kernels.ptx") },
+		"program.json: unexpected end":                      func(d fstest.MapFS) { d["program.json"].Data = d["program.json"].Data[:50] },
+		"format version 0":                                  func(d fstest.MapFS) { d["program.json"].Data = []byte("{}") },
+		"format version 99, this runtime":                   func(d fstest.MapFS) { d["program.json"].Data = []byte(`{"format": 99}`) },
+		"program.json: no variant: compile the model again": func(d fstest.MapFS) { d["program.json"].Data = []byte(`{"format": 1}`) },
 	} {
 		dir := directory(t, accumulator(true))
 		spoil(dir)
@@ -60,11 +60,11 @@ func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
 		`unknown kind "heap"`:                   func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) { v.Buffers[0].Kind = "heap" },
 		`input "x" has no buffer`:               func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) { v.Buffers[0].Name = "q" },
 		`output "y" has no buffer`:              func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) { v.Buffers[2].Name = "q" },
-		`negative arena`:                        func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) { v.ArenaBytes = -1 },
+		`an arena of -1 bytes`:                  func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) { v.ArenaBytes = -1 },
 		`range outside its constant`:            constant(0, 2),
 		`(w): range outside its constant`:       constant(1<<62, 1<<62),
-		`launch 0: no buffer 77`:                func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Reads[0].Buffer = 77 },
-		`launch 0: no buffer -1`:                func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Writes[0].Buffer = -1 },
+		`launch 0: there is no buffer 77`:       func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Reads[0].Buffer = 77 },
+		`launch 0: there is no buffer -1`:       func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Writes[0].Buffer = -1 },
 		`range [8,+16) outside buffer y`:        func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Writes[0].Offset = 8 },
 		`no buffer 9`:                           func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Params[0].Buffer = 9 },
 		`parameter 0 has 3 bytes`:               func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Params[0].Bytes = 3 },
@@ -72,7 +72,7 @@ func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
 		`more than 4096 bytes of parameters`:    manyParams,
 		`grid [0 1 1]`:                          func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Grid[0] = 0 },
 		`-1 bytes of shared memory`:             func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Shared = -1 },
-		`edge from launch 0`:                    func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.After = []int{0} },
+		`After names launch 0`:                  func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.After = []int{0} },
 		`neither a kernel nor a copy`:           func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Kernel = "" },
 		`range [0,+17) outside buffer x`:        copyOf(17),
 		`entry run: launches 1 and 0 touch the same memory, one of them writes it, and no path of After orders them`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
@@ -92,11 +92,11 @@ func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
 		`parameter 4: 0x100 has more than 1 bytes`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
 			l.Params = append(l.Params, runtime.Param{Buffer: -1, Value: 256, Bytes: 1})
 		},
-		`parameter 4 points to buffer w, of which it declares nothing`: func(p *runtime.Program, v *runtime.Variant, l *runtime.Launch) {
+		`parameter 4 points to buffer w, which the launch does not declare`: func(p *runtime.Program, v *runtime.Variant, l *runtime.Launch) {
 			constant(0, 1)(p, v, l)
 			l.Params = append(l.Params, runtime.Param{Buffer: 4, Bytes: 8})
 		},
-		`edge from launch 5`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
+		`After names launch 5`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
 			copyOf(16)(nil, nil, l)
 			l.After = []int{5}
 		},
@@ -111,7 +111,7 @@ func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
 		`a second state or variable "state_h"`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
 			v.Buffers = append(v.Buffers, v.Buffers[1])
 		},
-		`state "state_h" has no buffer of kind state or variable: compile the model again`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
+		`state "state_h" has no buffer of kind state or variable`: func(_ *runtime.Program, v *runtime.Variant, _ *runtime.Launch) {
 			v.Buffers[1].Kind = runtime.InputBuffer // as programs were before states had buffers
 		},
 		`"y": slice "tail" is 2 to 5 of 4 elements`: slice(2, 5),

@@ -67,7 +67,7 @@ func (s *site) rank4(v *ir.Value) *ir.Value {
 	return v
 }
 
-// heads makes [B,H,S,D] of [B,S,H·D].
+// heads turns [B,S,H·D] into [B,H,S,D].
 func (s *site) heads(v *ir.Value, heads int) *ir.Value {
 	if v.Type.Rank() != 3 {
 		return s.rank4(v)
@@ -79,9 +79,9 @@ func (s *site) heads(v *ir.Value, heads int) *ir.Value {
 	return s.swapAxes(s.reshape(v, b, n, heads, width/heads), 1, 2)
 }
 
-// attentionBias collects what is added to the scores, nil if nothing is: the mask, the causal frontier unless the op has
-// it (query i sees key j ≤ i), the sliding window and the keys that are padding. The frontier lies offset keys further
-// right: the cached keys, or those of an external cache, which are counted in an input.
+// attentionBias returns what is added to the scores, nil if nothing is: the mask, the sliding window, padding among the keys, and
+// causality (query i sees keys j ≤ i) unless the op handles it. After cached keys, query i sees as many more; how many an
+// external cache holds is an input.
 func (s *site) attentionBias(q, k *ir.Value, past int) (bias *ir.Value, causal bool) {
 	n, t := q.Type.Shape[2], k.Type.Shape[2]
 	causal = s.bool("is_causal", false)
@@ -136,7 +136,7 @@ func (s *site) mask(allowed *ir.Value, d ir.DType) *ir.Value {
 	return s.where(allowed, s.scalar(d, 0), s.negInf(d))
 }
 
-// additive makes an additive mask for t keys: false is -∞, and so are the keys that a shorter mask does not reach.
+// additive turns a mask into what is added to the scores of t keys: false becomes -∞, and so do the keys beyond a shorter mask.
 func (s *site) additive(m *ir.Value, t int) *ir.Value {
 	r := s.rank(m, 1)
 	switch d := m.Type.DType; {
@@ -296,7 +296,7 @@ func linearAttention(s *site) {
 	k, v := s.wide(s.heads(s.in(1), hkv)), s.wide(s.heads(s.in(2), hkv))
 	b, steps, dk, dv := q.Type.Shape[0], q.Type.Shape[2], q.Type.Shape[3], v.Type.Shape[3]
 	if steps > s.im.opt.MaxUnroll {
-		s.refuse("%d tokens: the recurrence is unrolled up to %d", steps, s.im.opt.MaxUnroll)
+		s.refuse("%d tokens: the recurrence is unrolled over at most %d", steps, s.im.opt.MaxUnroll)
 	}
 	scale := s.float("scale", 0)
 	if scale == 0 {

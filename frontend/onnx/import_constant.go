@@ -149,7 +149,7 @@ func rangeOf(s *site) {
 		start, limit, delta := args[0].FloatAt(0), args[1].FloatAt(0), args[2].FloatAt(0)
 		n := max(math.Ceil((limit-start)/delta), 0)
 		if !(n <= maxFold) {
-			s.fail("range from %v to %v by %v", start, limit, delta)
+			s.fail("the range from %v to %v by %v has more than %d elements", start, limit, delta, maxFold)
 		}
 		xs := make([]float64, int(n))
 		for i := range xs {
@@ -165,7 +165,7 @@ func rangeOf(s *site) {
 	var xs []int64
 	for v := start; delta > 0 && v < limit || delta < 0 && v > limit; v += delta {
 		if xs = append(xs, v); len(xs) > maxFold {
-			s.fail("range from %d to %d by %d", start, limit, delta)
+			s.fail("the range from %d to %d by %d has more than %d elements", start, limit, delta, maxFold)
 		}
 	}
 	s.out(0, s.constant(ir.FromInts(ir.T(d, len(xs)), xs)))

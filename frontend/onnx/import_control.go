@@ -83,7 +83,7 @@ func loop(s *site) {
 			}
 		}
 		if iteration == s.im.opt.MaxUnroll {
-			s.refuse("more than %d iterations to unroll", s.im.opt.MaxUnroll)
+			s.refuse("it runs more than %d times, the most that are unrolled", s.im.opt.MaxUnroll)
 		}
 		now := cond
 		if now == nil {
@@ -202,7 +202,7 @@ func (s *site) scanOnce(sc scanner, states, inputs []*ir.Value, where string) []
 		length = n
 	}
 	if length > s.im.opt.MaxUnroll {
-		s.refuse("%d iterations: at most %d are unrolled", length, s.im.opt.MaxUnroll)
+		s.refuse("it runs %d times; at most %d are unrolled", length, s.im.opt.MaxUnroll)
 	}
 	outs := make([][]*ir.Value, sc.outputs)
 	body := s.graph("body")

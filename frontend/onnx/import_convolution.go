@@ -60,7 +60,7 @@ func (s *site) window(in, kernel []int) windowAttrs {
 	return w
 }
 
-// positions is in how many places along dimension i of the given size the window fits, and how many elements remain.
+// positions counts the places along dimension i, of the given size, where the window fits, and the elements that remain.
 func (s *site) positions(w windowAttrs, i, size int) (count, rest int) {
 	room := size + w.pads[i] + w.pads[len(w.pads)/2+i] - (w.kernel[i]-1)*w.dilations[i] - 1
 	if room < 0 {
@@ -69,8 +69,8 @@ func (s *site) positions(w windowAttrs, i, size int) (count, rest int) {
 	return room/w.strides[i] + 1, room % w.strides[i]
 }
 
-// halves splits a padding; an odd one is larger at the end if upper. It is negative, and crops, where strides are larger
-// than the kernel.
+// halves splits a padding in two; the odd element goes to the end if upper. Where strides are larger than the kernel, the padding
+// is negative, and crops.
 func halves(total int, upper bool) (begin, end int) {
 	begin = total / 2
 	if !upper {
@@ -147,7 +147,7 @@ func convTranspose(s *site) {
 	s.out(0, s.add("ConvTranspose", attrs, x, w, s.opt(2)))
 }
 
-// shifted is x-zero as i32, with the zero point of an integer operator: one, or one an index of axis.
+// shifted is x-zero as i32. The zero point is one number, or one for each index of axis.
 func (s *site) shifted(x, zero *ir.Value, axis int) *ir.Value {
 	v := s.cast(x, ir.Int32)
 	if zero == nil {
@@ -227,7 +227,7 @@ func col2Im(s *site) {
 	image, block := s.knownInts(1, "image_shape"), s.knownInts(2, "block_shape")
 	r := len(image)
 	if x.Type.Rank() != 3 || len(block) != r || r < 1 {
-		s.fail("x is %v, image_shape %v, block_shape %v", x.Type, image, block)
+		s.fail("x is %v, image_shape %v, block_shape %v: want x [N,C·block,blocks], and two shapes of one length", x.Type, image, block)
 	}
 	taps := product(block)
 	win := s.window(image, block)
@@ -246,7 +246,7 @@ func col2Im(s *site) {
 	}
 	d := wideType(x.Type.DType)
 	if !d.IsFloat() {
-		s.refuse("elements of type %v", x.Type.DType)
+		s.refuse("elements of type %v are not supported", x.Type.DType)
 	}
 	s.bound(taps, taps)
 	filter := make([]float64, taps*taps)

@@ -31,7 +31,7 @@ func gemm(s *site) {
 	}
 	d := a.Type.DType
 	if !d.IsFloat() && (alpha != math.Trunc(alpha) || beta != math.Trunc(beta)) {
-		s.refuse("alpha=%v and beta=%v scale integers", alpha, beta)
+		s.refuse("scaling integers by alpha=%v and beta=%v is not supported", alpha, beta)
 	}
 	attrs := ir.Attrs{"transA": s.bool("transA", false), "transB": s.bool("transB", false)}
 	if alpha == 1 && c == nil {
@@ -180,7 +180,7 @@ func det(s *site, x *ir.Value) *ir.Value {
 		s.fail("x is %v, want square matrices", x.Type)
 	}
 	if n > maxDet {
-		s.refuse("determinants of matrices larger than %d×%d", maxDet, maxDet)
+		s.refuse("determinants of matrices larger than %d×%d are not supported", maxDet, maxDet)
 	}
 	at := make([][]*ir.Value, n)
 	for i := range n {

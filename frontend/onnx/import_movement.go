@@ -233,7 +233,7 @@ func (s *site) slice(x *ir.Value, starts, ends, axes, steps []int) *ir.Value {
 			}
 		}
 		if n <= 1 {
-			step = 1 // the step may be as large as an int64, and none is taken
+			step = 1 // no step is taken, and it may be as large as an int64
 		}
 		if n == 0 {
 			start = 0

@@ -126,7 +126,7 @@ func lrn(s *site) {
 	s.rank(x, 2)
 	size := s.int("size", 0)
 	if size < 1 {
-		s.fail("size=%d", size)
+		s.fail("size=%d, want at least 1", size)
 	}
 	w := s.wide(x)
 	n, c := x.Type.Shape[0], x.Type.Shape[1]

@@ -25,8 +25,8 @@ var poolOperators = []operator{
 	{name: "MaxUnpool", since: 9, shapes: []int{2}, convert: maxUnpool},
 }
 
-// pool converts a pool; more adds the attributes of its own. The op handles windows that ceil_mode starts in the padding at
-// the end.
+// pool converts a pool; more adds its own attributes. The op handles windows that, with ceil_mode, start in the padding at the
+// end.
 func pool(op string, more func(*site, ir.Attrs)) func(*site) {
 	return func(s *site) {
 		x := s.in(0)
@@ -38,11 +38,11 @@ func pool(op string, more func(*site, ir.Attrs)) func(*site) {
 		win := s.window(x.Type.Shape[2:], kernel)
 		cropped := s.cropped(x, &win)
 		if cropped != x && s.wants(1) {
-			s.refuse("indices of a pool whose padding is negative")
+			s.refuse("indices of a pool with negative padding are not supported")
 		}
 		attrs := win.attrs()
 		attrs["kernel"] = kernel
-		// Under SAME the padding makes the sizes come out whole.
+		// SAME pads until the windows fit exactly.
 		attrs["ceil"] = s.bool("ceil_mode", false) && !strings.HasPrefix(s.string("auto_pad", ""), "SAME_")
 		more(s, attrs)
 		for i, y := range s.addAll(op, attrs, cropped) {

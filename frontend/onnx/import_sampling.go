@@ -34,7 +34,7 @@ func (s *site) knownFloats(i int, what string) []float64 {
 	return t.Floats()
 }
 
-// upsample is Upsample and Resize 10: nearest takes the element before, linear does not align.
+// upsample converts Upsample and Resize 10: nearest rounds down, and linear does not align corners.
 func (s *site) upsample(scales []float64) {
 	x := s.in(0)
 	if len(scales) != x.Type.Rank() {
@@ -52,7 +52,7 @@ func (s *site) scaled(x *ir.Value, scales []float64) []int {
 	for i, f := range scales {
 		v := math.Floor(float64(float32(x.Type.Shape[i]) * float32(f)))
 		if !(f > 0) || v > math.MaxInt32 {
-			s.fail("scale %v of dimension %d", f, i)
+			s.fail("scale %v of dimension %d: want a positive number, and a size below 2^31", f, i)
 		}
 		sizes[i] = int(v)
 	}

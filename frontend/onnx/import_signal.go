@@ -21,7 +21,7 @@ func cosineWindow(a0, a1, a2 float64) func(*site) {
 	return func(s *site) {
 		size := s.knownInt(0, "the size", 0)
 		if size < 0 || size > maxFold {
-			s.fail("size %d", size)
+			s.fail("size %d, want 0 to %d", size, maxFold)
 		}
 		period := float64(size)
 		if !s.bool("periodic", true) {
@@ -45,7 +45,7 @@ func melWeightMatrix(s *site) {
 	bins, length, rate := s.knownInt(0, "num_mel_bins", 0), s.knownInt(1, "dft_length", 0), s.knownInt(2, "sample_rate", 0)
 	low, high := s.knownFloats(3, "lower_edge_hertz"), s.knownFloats(4, "upper_edge_hertz")
 	if len(low) != 1 || len(high) != 1 || bins < 1 || length < 1 || rate < 1 || bins > maxFold || length > maxFold {
-		s.fail("num_mel_bins %d, dft_length %d, sample_rate %d, edges %v and %v", bins, length, rate, low, high)
+		s.fail("num_mel_bins %d, dft_length %d, sample_rate %d, edges %v and %v: want positive numbers up to %d, and two frequencies", bins, length, rate, low, high, maxFold)
 	}
 	rows := length/2 + 1
 	s.bound(rows, bins)
@@ -106,7 +106,7 @@ func (s *site) dft(axis int) {
 // result, or, if inverse, as its input, and then a real result.
 func (s *site) fourier(x *ir.Value, n int, inverse, onesided bool) *ir.Value {
 	if n < 1 || n > maxDFT {
-		s.refuse("a transform of %d elements: it becomes a matrix product, of at most %d", n, maxDFT)
+		s.refuse("a transform of %d elements: transforms become matrix products, of at most %d", n, maxDFT)
 	}
 	r := x.Type.Rank()
 	parts := x.Type.Shape[r-1]
@@ -172,7 +172,7 @@ func stft(s *site) {
 	length = s.knownInt(3, "frame_length", length)
 	step := s.knownInt(1, "frame_step", 0)
 	if step < 1 || length < 1 || length > signal {
-		s.fail("frames of %d every %d elements of a signal of %d", length, step, signal)
+		s.fail("frames of %d elements every %d do not fit a signal of %d", length, step, signal)
 	}
 	frames := (signal-length)/step + 1
 	s.bound(frames, length)

@@ -58,7 +58,7 @@ func (n *net) mixed(path, logits, v string, t, heads, dim int) string {
 	return n.op(path, "Reshape", []string{y, n.ints(path, 1, t, heads*dim)}, onnx.A("allowzero", 0))
 }
 
-// selfAttention is written in the model's own code: softmax(q @ k.transpose(-1, -2) * dim ** -.5) @ v.
+// selfAttention is what PyTorch exports for softmax(q @ k.transpose(-1, -2) * dim ** -.5) @ v.
 func (n *net) selfAttention(path, module string, x value, heads int) value {
 	t, d := x.shape[1], x.shape[2]
 	dim := d / heads
@@ -77,8 +77,8 @@ func (n *net) selfAttention(path, module string, x value, heads int) value {
 	return n.linear(path+"/proj", module+".proj", mixed, d, .5, n.r.normals(d, .05))
 }
 
-// spatialAttention is scaled_dot_product_attention over the pixels of x, as its decomposition is exported: shapes are
-// computed in the graph, and q and k are each scaled by the root of the scale.
+// spatialAttention is what PyTorch exports for scaled_dot_product_attention over the pixels of x: shapes are computed in the
+// graph, and q and k are each scaled by the root of the scale.
 func (n *net) spatialAttention(path, module string, x value) value {
 	const dim = 32
 	c, h, w := x.shape[1], x.shape[2], x.shape[3]
@@ -115,7 +115,7 @@ func (n *net) spatialAttention(path, module string, x value) value {
 	return n.made(y, out.x.transposed(t, c), 1, c, h, w)
 }
 
-// transposed is a matrix of r × c the other way round.
+// transposed transposes each sample, a matrix of r × c.
 func (s samples) transposed(r, c int) samples {
 	return s.each(func(_ int, x []float32) []float32 { return transpose(x, r, c) })
 }

@@ -14,7 +14,7 @@ type inverted struct{ expand, k, stride, out int }
 var monitoringBlocks = []inverted{{1, 3, 1, 16}, {6, 3, 2, 24}, {6, 3, 1, 24}, {6, 5, 2, 40}, {6, 5, 1, 40}, {6, 3, 2, 80},
 	{6, 3, 1, 80}, {6, 3, 1, 80}, {6, 5, 1, 112}, {6, 5, 1, 112}, {6, 5, 1, 112}}
 
-// DMonitoring is a driver's face to where it looks, in fp32 and opset 9.
+// DMonitoring maps an image of the driver's face to where the driver looks, in fp32 and opset 9.
 func DMonitoring(size Size) *Model {
 	h, w, count := 320, 160, 4
 	if size == Small {
@@ -66,7 +66,7 @@ func (n *net) biasedConv(x value, module string, cout int) value {
 	return n.made(n.op("", "Conv", in, c.attrs()...), y.affine(scale, bias), 1, cout, oh, ow)
 }
 
-// monitoringHeads are 23 Gemms: three trunks of three, and the parts of the output, probabilities through a sigmoid.
+// monitoringHeads applies 23 Gemms: three trunks of three, and one for each part of the output, with a sigmoid for probabilities.
 func (n *net) monitoringHeads(x value) value {
 	trunk := func(name string, widths ...int) value {
 		y := x

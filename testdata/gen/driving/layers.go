@@ -20,7 +20,7 @@ func (c conv) attrs() []onnx.Attr {
 		onnx.A("pads", []int{pad, pad, pad, pad}), onnx.A("strides", []int{c.stride, c.stride})}
 }
 
-// draw makes weights and convolves the samples, and counts.
+// draw makes weights, convolves the samples with them and counts the multiply-adds.
 func (n *net) draw(x value, c conv) (weights []float32, y samples, oh, ow int) {
 	in := x.shape[1] / c.groups
 	shape := convolution{c, x.shape[1], x.shape[2], x.shape[3]}
@@ -61,7 +61,7 @@ func (n *net) normalise(w []float32, y samples, channels int, gain float32) (sca
 	return scale, bias
 }
 
-// convPlain is a convolution of its own, under a module's name, with a bias of zeros.
+// convPlain is a convolution without a BatchNorm, named after its module, with a bias of zeros.
 func (n *net) convPlain(path, module string, x value, c conv) value {
 	w, y, oh, ow := n.draw(x, c)
 	y = unit(w, y, c.gain)

@@ -79,7 +79,7 @@ func (n *net) scalar(path string, v float32) string {
 	return n.op(path, "Constant", nil, onnx.A("value", tensor(n.d, []float32{v})))
 }
 
-// ints is a Constant node of int64 elements; one number alone is a vector too.
+// ints is a Constant node that holds a vector of int64 elements.
 func (n *net) ints(path string, v ...int) string {
 	return n.op(path, "Constant", nil, onnx.A("value", ir.Vector(v...)))
 }
@@ -95,7 +95,7 @@ func (n *net) folded(op string, data []float32, shape ...int) string {
 	return n.weight(fmt.Sprintf("onnx::%s_%d", op, n.anonymous), data, shape...)
 }
 
-// filled is a vector of one number. Exporters merge equal parameters: all but the first become an Identity of the first.
+// filled is a vector of equal numbers. Exporters merge equal parameters: all but the first become an Identity of the first.
 func (n *net) filled(name string, v float32, size int) string {
 	key := fmt.Sprint(v, size)
 	first, ok := n.shared[key]

@@ -28,7 +28,7 @@ var policySizes = map[Size]policySize{
 	Small: {128, 128, 4, 3, 128, 64, 8},
 }
 
-// Policy is a history of features to the plan, in fp16.
+// Policy maps a history of features to the plan, in fp16.
 func Policy(size Size) *Model {
 	s := policySizes[size]
 	n := newNet("main_graph", 17, ir.Float16, s.samples, 0x5eed0002)
@@ -76,7 +76,7 @@ func (n *net) transformer(path string, x value, s policySize) value {
 	return n.made(n.op(path, "Gather", []string{x.name, index}, onnx.A("axis", 1)), last, 1, d)
 }
 
-// policyOut is the two heads and two zeros that pad the vector.
+// policyOut applies the two heads and pads the vector by two zeros.
 func (n *net) policyOut(path string, x value, s policySize) value {
 	var out []value
 	for i, hidden := range []int{s.plan, s.desire} {

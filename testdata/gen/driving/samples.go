@@ -90,7 +90,7 @@ func gelu(x float32) float32 { return float32(x * sigmoid(float32(1.702*x))) }
 
 func relu(x float32) float32 { return max(x, 0) }
 
-// rows is x[n,k]·w[m,k]ᵀ for every sample.
+// rows is x[n,k]·w[m,k]ᵀ for each sample.
 func (s samples) rows(w []float32, k, m int) samples {
 	return s.each(func(_ int, x []float32) []float32 {
 		y := make([]float32, 0, len(x)/k*m)

@@ -30,7 +30,7 @@ var visionSizes = map[Size]visionSize{
 	Small: {tower{16, []int{2, 2, 6, 2}, 16}, 64, 128, 128, 64, 8},
 }
 
-// Vision is two camera images to the vector of vision outputs and the features for the policy, in fp16.
+// Vision maps two camera images to the vector of vision outputs and the features for the policy, in fp16.
 func Vision(size Size) *Model {
 	s := visionSizes[size]
 	n := newNet("main_graph", 17, ir.Float16, s.samples, 0x5eed0001)
@@ -47,7 +47,7 @@ func frameInputs(s visionSize) []Input {
 	return []Input{{"img", ir.T(ir.Uint8, 1, 12, s.height, s.width), frame}, {"big_img", ir.T(ir.Uint8, 1, 12, s.height, s.width), frame}}
 }
 
-// vision is the two towers on the two images, whitened and mixed into one vector of features.
+// vision runs the two towers on the two images, and whitens and mixes their results into one vector of features.
 func (n *net) vision(s visionSize) value {
 	var images, pooled []value
 	for _, in := range frameInputs(s) {
@@ -65,7 +65,7 @@ func (n *net) vision(s visionSize) value {
 	return n.layerNorm("/norm", "norm", n.gemm("/mix", "mix", both, s.features, 1))
 }
 
-// heads are three linear layers each, from the shared features.
+// heads applies three linear layers for each head to the shared features.
 func (n *net) heads(x value, list []head, hidden int) []value {
 	var out []value
 	for i, h := range list {
@@ -86,7 +86,7 @@ func (n *net) heads(x value, list []head, hidden int) []value {
 	return out
 }
 
-// layout is where the heads lie in their concatenation.
+// layout says where each head lies in their concatenation.
 func layout(heads []head) []onnx.Slice {
 	var out []onnx.Slice
 	at := 0

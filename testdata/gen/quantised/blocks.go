@@ -5,15 +5,15 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// blocks is a network of matrix products whose weights alone are quantised, with a scale for every so many along K.
+// blocks is a network of matrix products in which only weights are quantised, with one scale per block along K.
 type blocks struct {
 	name    string
 	opset   int64
 	weights ir.DType
-	size    int
+	size    int      // of a block
 	top     float64  // greatest code
 	scales  ir.DType // f32, or a type whose codes a second scale of the tensor multiplies
-	// transposed weights are [N, K], as ModelOpt writes those of torch.nn.Linear, with a Transpose behind.
+	// transposed weights are [N, K] and followed by a Transpose, as ModelOpt writes those of torch.nn.Linear.
 	transposed bool
 }
 

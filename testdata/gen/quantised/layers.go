@@ -12,7 +12,7 @@ type layers struct {
 	activations ir.DType
 	zero        float64 // of activations
 	weights     ir.DType
-	channels    bool // a scale an output channel
+	channels    bool // one scale per output channel
 }
 
 var layered = []layers{
@@ -39,7 +39,7 @@ func (f layers) model() (*Model, error) {
 	return b.model(f.name, in)
 }
 
-// activation rounds a value to codes of the range ±top.
+// activation quantises a value over the range ±top, and dequantises it.
 func (f layers) activation(b *network, x string, top float64) string {
 	scale := top / 448
 	if f.activations.IsInt() {
