@@ -28,12 +28,11 @@ type testCase struct {
 // the same name in the directory of --expect. Other inputs are shared by all cases.
 func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 	var dir string
-	rest := *f
-	rest.Input = nil
+	var rest []string
 	for _, in := range f.Input {
 		info, err := os.Stat(in)
 		if err != nil || !info.IsDir() {
-			rest.Input = append(rest.Input, in)
+			rest = append(rest, in)
 			continue
 		}
 		if dir != "" {
@@ -41,7 +40,7 @@ func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 		}
 		dir = in
 	}
-	shared, err := rest.inputs()
+	shared, err := inputs(rest)
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +62,7 @@ func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 	var out []testCase
 	for _, file := range files {
 		c := testCase{name: filepath.Base(file)}
-		one := rest
-		one.Input = append(slices.Clone(rest.Input), file)
-		if c.arrays, err = one.inputs(); err != nil {
+		if c.arrays, err = inputs(append(slices.Clone(rest), file)); err != nil {
 			return nil, err
 		}
 		if f.Expect != "" {
@@ -170,10 +167,10 @@ type given struct {
 	named bool
 }
 
-// inputs reads the arrays of the --input flags, by name.
-func (f *flags) inputs() (map[string]given, error) {
+// inputs reads the arrays of --input flags, by name.
+func inputs(flags []string) (map[string]given, error) {
 	out := map[string]given{}
-	for _, in := range f.Input {
+	for _, in := range flags {
 		name, path, ok := strings.Cut(in, "=")
 		switch {
 		case ok && strings.HasSuffix(path, ".npy"):

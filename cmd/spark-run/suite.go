@@ -42,9 +42,9 @@ func (f *flags) suite(ctx context.Context, w io.Writer) error {
 	for _, n := range slices.SortedFunc(maps.Keys(reasons), most) {
 		fmt.Fprintf(w, "skipped %4d  %s\n", reasons[n], n)
 	}
-	passed, failed, skipped := suite.Count(results)
-	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", passed, failed, skipped)
-	if failed > 0 {
+	count := suite.Count(results)
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", count[suite.Passed], count[suite.Failed], count[suite.Skipped])
+	if count[suite.Failed] > 0 {
 		return errCases
 	}
 	return nil

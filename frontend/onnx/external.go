@@ -70,12 +70,7 @@ func readRange(dir, location string, offset int64, n int) ([]byte, error) {
 	if !filepath.IsLocal(location) {
 		return nil, errors.New("the path leaves the model's directory")
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, bare(err)
-	}
-	defer root.Close()
-	f, err := root.Open(location)
+	f, err := os.OpenInRoot(dir, location)
 	if err != nil {
 		return nil, bare(err)
 	}

@@ -22,8 +22,8 @@ func attention(s *site) {
 	v := s.heads(s.in(2), s.int("kv_num_heads", 0))
 	past := 0
 	if s.opt(4) != nil {
-		past = s.rank4(s.in(4)).Type.Shape[2]
-		k, v = s.concat(2, s.in(4), k), s.concat(2, s.rank4(s.in(5)), v)
+		past = s.exactly(s.in(4), 4).Type.Shape[2]
+		k, v = s.concat(2, s.in(4), k), s.concat(2, s.exactly(s.in(5), 4), v)
 	}
 	s.out(1, k)
 	s.out(2, v)
@@ -60,17 +60,10 @@ func (s *site) attentionScale(q *ir.Value) float64 {
 	return 1 / math.Sqrt(float64(q.Type.Shape[3]))
 }
 
-func (s *site) rank4(v *ir.Value) *ir.Value {
-	if v.Type.Rank() != 4 {
-		s.fail("an input is %v, want 4 dimensions", v.Type)
-	}
-	return v
-}
-
 // heads turns [B,S,H·D] into [B,H,S,D].
 func (s *site) heads(v *ir.Value, heads int) *ir.Value {
 	if v.Type.Rank() != 3 {
-		return s.rank4(v)
+		return s.exactly(v, 4)
 	}
 	b, n, width := v.Type.Shape[0], v.Type.Shape[1], v.Type.Shape[2]
 	if heads < 1 || width%heads != 0 {
@@ -213,7 +206,7 @@ func (s *site) guardedSoftmax(x *ir.Value) *ir.Value {
 
 // flexAttention is attention that applies graphs of the node to scores and probabilities.
 func flexAttention(s *site) {
-	q, k, v := s.rank4(s.in(0)), s.rank4(s.in(1)), s.rank4(s.in(2))
+	q, k, v := s.exactly(s.in(0), 4), s.exactly(s.in(1), 4), s.exactly(s.in(2), 4)
 	scale := s.attentionScale(q)
 	precision := s.dtype("softmax_precision", wideType(q.Type.DType))
 	modify := func(x *ir.Value, attr string) *ir.Value {
@@ -309,10 +302,7 @@ func linearAttention(s *site) {
 	}
 	// gate i of a token as [B,Hkv,·,1], to be broadcast over the state
 	gate := func(i int) *ir.Value {
-		g := s.in(i)
-		if g.Type.Rank() != 3 {
-			s.fail("input %d is %v, want 3 dimensions", i, g.Type)
-		}
+		g := s.exactly(s.in(i), 3)
 		if g.Type.Shape[2] == 1 {
 			return s.swapAxes(s.reshape(s.wide(g), b, steps, 1, 1), 1, 2)
 		}

@@ -121,10 +121,7 @@ func shape(s *site) {
 }
 
 func eyeLike(s *site) {
-	x := s.in(0)
-	if x.Type.Rank() != 2 {
-		s.fail("x is %v, want a matrix", x.Type)
-	}
+	x := s.exactly(s.in(0), 2)
 	d := s.dtype("dtype", x.Type.DType)
 	s.bound(x.Type.Shape...)
 	rows, columns, k := x.Type.Shape[0], x.Type.Shape[1], s.int("k", 0)

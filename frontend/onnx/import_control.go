@@ -36,11 +36,8 @@ func ifThenElse(s *site) {
 
 // body is an attribute that holds a graph, which the operator requires.
 func (s *site) body(name string) *onnxpb.GraphProto {
-	g := s.graph(name)
-	if g == nil {
-		s.fail("attribute %q is missing", name)
-	}
-	return g
+	s.need(name)
+	return s.graph(name)
 }
 
 // condition is the value of a bool that decides the structure of the graph, if it is known.
@@ -130,21 +127,9 @@ func (s *site) scanner(inputs, bodyOutputs int, axes, dirs string) scanner {
 	if sc.inputs < 1 || sc.states < 0 || sc.outputs < 0 {
 		s.fail("num_scan_inputs=%d of %d inputs, and its body has %d outputs", sc.inputs, inputs, bodyOutputs)
 	}
-	sc.axes, sc.outAxes = s.listOf(axes, sc.inputs), s.listOf("scan_output_axes", sc.outputs)
-	sc.directions, sc.outDirs = s.listOf(dirs, sc.inputs), s.listOf("scan_output_directions", sc.outputs)
+	sc.axes, sc.outAxes = s.listOf(axes, sc.inputs, 0), s.listOf("scan_output_axes", sc.outputs, 0)
+	sc.directions, sc.outDirs = s.listOf(dirs, sc.inputs, 0), s.listOf("scan_output_directions", sc.outputs, 0)
 	return sc
-}
-
-// listOf is an attribute of n integers, by default zeros.
-func (s *site) listOf(name string, n int) []int {
-	list := s.ints(name)
-	if list == nil {
-		return make([]int, n)
-	}
-	if len(list) != n {
-		s.fail("%s=%v, want %d values", name, list, n)
-	}
-	return list
 }
 
 func scan(s *site) {

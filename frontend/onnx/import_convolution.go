@@ -23,18 +23,12 @@ type windowAttrs struct{ kernel, strides, dilations, pads []int }
 // window reads strides, dilations, pads and auto_pad.
 func (s *site) window(in, kernel []int) windowAttrs {
 	r := len(in)
-	w := windowAttrs{kernel: kernel, strides: s.ints("strides"), dilations: s.ints("dilations"), pads: s.ints("pads")}
+	w := windowAttrs{kernel, s.listOf("strides", r, 1), s.listOf("dilations", r, 1), s.listOf("pads", 2*r, 0)}
 	if k := s.ints("kernel_shape"); k != nil && !slices.Equal(k, kernel) {
 		s.fail("kernel_shape %v, but the weights have %v", k, kernel)
 	}
-	if w.strides == nil {
-		w.strides = ones(r)
-	}
-	if w.dilations == nil {
-		w.dilations = ones(r)
-	}
-	if len(kernel) != r || len(w.strides) != r || len(w.dilations) != r {
-		s.fail("kernel %v, strides %v, dilations %v do not fit %d spatial dimensions", kernel, w.strides, w.dilations, r)
+	if len(kernel) != r {
+		s.fail("kernel %v does not fit %d spatial dimensions", kernel, r)
 	}
 	for i := range r {
 		if kernel[i] < 1 || w.strides[i] < 1 || w.dilations[i] < 1 {
@@ -42,11 +36,8 @@ func (s *site) window(in, kernel []int) windowAttrs {
 		}
 	}
 	auto := s.choice("auto_pad", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-	if auto != "NOTSET" || w.pads == nil {
+	if auto != "NOTSET" {
 		w.pads = make([]int, 2*r)
-	}
-	if len(w.pads) != 2*r {
-		s.fail("pads %v do not fit %d spatial dimensions", w.pads, r)
 	}
 	if strings.HasPrefix(auto, "SAME_") {
 		for i := range r {
@@ -118,13 +109,7 @@ func convTranspose(s *site) {
 	x, w := s.in(0), s.in(1)
 	in, kernel := s.spatial(x, w)
 	r := len(in)
-	extra := s.ints("output_padding")
-	if extra == nil {
-		extra = make([]int, r)
-	}
-	if len(extra) != r {
-		s.fail("output_padding %v does not fit %d spatial dimensions", extra, r)
-	}
+	extra := slices.Clone(s.listOf("output_padding", r, 0))
 	win := s.window(in, kernel)
 	auto, shape := s.string("auto_pad", "NOTSET"), s.ints("output_shape")
 	switch {

@@ -35,11 +35,8 @@ var elementwiseOperators = slices.Concat(
 		{name: "Sum", since: 7, convert: sum},
 		{name: "Mean", since: 7, convert: mean},
 		{name: "Cast", since: 7, convert: func(s *site) {
-			to := s.dtype("to", ir.Invalid)
-			if to == ir.Invalid {
-				s.fail("attribute \"to\" is missing")
-			}
-			s.castTo(to)
+			s.need("to")
+			s.castTo(s.dtype("to", ir.Invalid))
 		}},
 		{name: "CastLike", since: 15, convert: func(s *site) { s.castTo(s.in(1).Type.DType) }},
 		{name: "BitCast", since: 26, convert: oneOp("BitCast", func(s *site) ir.Attrs { return ir.Attrs{"to": s.dtype("to", ir.Invalid)} })},

@@ -20,10 +20,7 @@ var linearOperators = []operator{
 
 // gemm is α·A'·B'+β·C, in the wide type unless it is a MatMul alone.
 func gemm(s *site) {
-	a, b := s.in(0), s.in(1)
-	if a.Type.Rank() != 2 || b.Type.Rank() != 2 {
-		s.fail("A is %v and B %v, want matrices", a.Type, b.Type)
-	}
+	a, b := s.exactly(s.in(0), 2), s.exactly(s.in(1), 2)
 	alpha, beta := s.float("alpha", 1), s.float("beta", 1)
 	c := s.opt(2)
 	if beta == 0 {

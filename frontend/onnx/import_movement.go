@@ -153,9 +153,7 @@ func expand(s *site) {
 
 func concat(s *site) {
 	vs := s.all()
-	if !s.hasAttr("axis") {
-		s.fail("attribute \"axis\" is missing")
-	}
+	s.need("axis")
 	s.out(0, s.concat(s.axis(s.int("axis", 0), vs[0].Type.Rank()), vs...))
 }
 

@@ -31,10 +31,8 @@ func pool(op string, more func(*site, ir.Attrs)) func(*site) {
 	return func(s *site) {
 		x := s.in(0)
 		s.rank(x, 3)
+		s.need("kernel_shape")
 		kernel := s.ints("kernel_shape")
-		if kernel == nil {
-			s.fail("attribute \"kernel_shape\" is missing")
-		}
 		win := s.window(x.Type.Shape[2:], kernel)
 		cropped := s.cropped(x, &win)
 		if cropped != x && s.wants(1) {

@@ -160,10 +160,7 @@ func stft(s *site) {
 	if x.Type.Rank() == 2 {
 		x = s.unsqueeze(x, 2)
 	}
-	if x.Type.Rank() != 3 {
-		s.fail("the signal is %v, want 3 dimensions", x.Type)
-	}
-	signal := x.Type.Shape[1]
+	signal := s.exactly(x, 3).Type.Shape[1]
 	length := signal
 	window := s.opt(2)
 	if window != nil {

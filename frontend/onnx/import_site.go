@@ -126,27 +126,31 @@ func isFresh(name string) bool { return slices.Contains([]byte(name), '~') }
 
 // Attributes.
 
-func (s *site) attr(name string, kind onnxpb.AttributeProto_AttributeType) *onnxpb.AttributeProto {
-	for _, a := range s.n.Attribute {
-		if a.GetName() != name {
-			continue
-		}
-		a = s.sc.resolveAttr(a)
-		if a == nil {
-			return nil
-		}
-		// Files of IR version 1 and some exporters omit the type; the field that is set implies it.
-		if t := a.GetType(); t != kind && t != onnxpb.AttributeProto_UNDEFINED {
-			s.fail("attribute %q is of kind %v, want %v", name, t, kind)
-		}
-		return a
+// find returns an attribute of any kind, or nil.
+func (s *site) find(name string) *onnxpb.AttributeProto {
+	i := slices.IndexFunc(s.n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetName() == name })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return s.sc.resolveAttr(s.n.Attribute[i])
 }
 
-func (s *site) hasAttr(name string) bool {
-	i := slices.IndexFunc(s.n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetName() == name })
-	return i >= 0 && s.sc.resolveAttr(s.n.Attribute[i]) != nil
+func (s *site) hasAttr(name string) bool { return s.find(name) != nil }
+
+// need fails unless the attribute is there.
+func (s *site) need(name string) {
+	if !s.hasAttr(name) {
+		s.fail("attribute %q is missing", name)
+	}
+}
+
+func (s *site) attr(name string, kind onnxpb.AttributeProto_AttributeType) *onnxpb.AttributeProto {
+	a := s.find(name)
+	// Files of IR version 1 and some exporters omit the type; the field that is set implies it.
+	if t := a.GetType(); a != nil && t != kind && t != onnxpb.AttributeProto_UNDEFINED {
+		s.fail("attribute %q is of kind %v, want %v", name, t, kind)
+	}
+	return a
 }
 
 // attrOf reads an attribute of a kind by get; def stands for an absent one.
@@ -179,6 +183,18 @@ func (s *site) ints(name string) []int {
 	return attrOf(s, name, onnxpb.AttributeProto_INTS, nil, func(a *onnxpb.AttributeProto) []int {
 		return mapped(a.Ints, func(v int64) int { return int(v) })
 	})
+}
+
+// listOf is an attribute of n integers, which are def if it is absent.
+func (s *site) listOf(name string, n, def int) []int {
+	list := s.ints(name)
+	if list == nil {
+		return slices.Repeat([]int{def}, n)
+	}
+	if len(list) != n {
+		s.fail("%s=%v, want %d values", name, list, n)
+	}
+	return list
 }
 
 func (s *site) floats(name string) []float64 {
@@ -250,6 +266,14 @@ func (s *site) axes(list []int, rank int) []int {
 		}
 	}
 	return out
+}
+
+// exactly fails unless v has the given number of dimensions, and returns v.
+func (s *site) exactly(v *ir.Value, rank int) *ir.Value {
+	if v.Type.Rank() != rank {
+		s.fail("an input is %v, want %d dimensions", v.Type, rank)
+	}
+	return v
 }
 
 // rank fails unless v has at least the given number of dimensions.

@@ -14,7 +14,12 @@ type Staged struct{ tmp, path string }
 
 // Stage writes data beside path, with mode 0644. The caller commits or discards the file. It fails if path is a directory
 // or lies in one that does not exist.
-func Stage(path string, data []byte) (*Staged, error) {
+func Stage(path string, data []byte) (s *Staged, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("writing %s: %w", path, err)
+		}
+	}()
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil, errors.New("it is a directory: name a file")
 	}
@@ -25,7 +30,7 @@ func Stage(path string, data []byte) (*Staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Staged{tmp.Name(), path}
+	s = &Staged{tmp.Name(), path}
 	_, err = tmp.Write(data)
 	if err = errors.Join(err, tmp.Close(), os.Chmod(s.tmp, 0o644)); err != nil {
 		s.Discard()
@@ -43,12 +48,9 @@ func (s *Staged) Discard() { os.Remove(s.tmp) }
 // Write replaces the file at path.
 func Write(path string, data []byte) error {
 	s, err := Stage(path, data)
-	if err == nil {
-		defer s.Discard()
-		err = s.Commit()
-	}
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return err
 	}
-	return nil
+	defer s.Discard()
+	return s.Commit()
 }

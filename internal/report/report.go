@@ -173,15 +173,7 @@ func (r *Report) Stage(path string) (*atomicfile.Staged, error) {
 	if err != nil {
 		return nil, fmt.Errorf("report %s: %w", path, err)
 	}
-	return stage(path, append(raw, '\n'))
-}
-
-func stage(path string, data []byte) (*atomicfile.Staged, error) {
-	s, err := atomicfile.Stage(path, data)
-	if err != nil {
-		return nil, fmt.Errorf("report %s: %w", path, err)
-	}
-	return s, nil
+	return atomicfile.Stage(path, append(raw, '\n'))
 }
 
 func finiteSlices(list []calibrate.Quality) []calibrate.Quality {
@@ -198,7 +190,7 @@ func finiteSlices(list []calibrate.Quality) []calibrate.Quality {
 
 // CheckPath checks, before long work, that a report can be written to path.
 func CheckPath(path string) error {
-	s, err := stage(path, nil)
+	s, err := atomicfile.Stage(path, nil)
 	if err == nil {
 		s.Discard()
 	}

@@ -195,16 +195,10 @@ func compare(c *nodecases.Case, set nodecases.Set, p *runtime.Program, s *runtim
 }
 
 // Count counts outcomes.
-func Count(results []Result) (passed, failed, skipped int) {
+func Count(results []Result) map[Outcome]int {
+	counts := map[Outcome]int{}
 	for _, r := range results {
-		switch r.Outcome {
-		case Passed:
-			passed++
-		case Failed:
-			failed++
-		case Skipped:
-			skipped++
-		}
+		counts[r.Outcome]++
 	}
-	return passed, failed, skipped
+	return counts
 }
