@@ -16,14 +16,14 @@ type launchCheck struct {
 	waited      atomic.Bool // some thread executed griddepcontrol.wait
 	overwritten []span      // written and not read: what they held before is gone
 
-	// ordered is held from what an acquire or release is known for to its access of memory: in between, another block's
-	// would be known in one order and seen in the other.
+	// ordered is held while an acquire or release updates what is known and then accesses memory. Without it, two blocks
+	// could learn of each other in one order and access memory in the other.
 	ordered  sync.Mutex
 	released map[uint64]knowledge // by address: what an acquire of it learns
 }
 
-// owners remembers who last wrote and read each grain of a range in this launch. A stamp is, from the lowest bit: pc 14,
-// lane 5, warp 5, the warp's clock 15, block+1 24, atomic 1.
+// owners remembers who last wrote and read each grain of a range in this launch. A stamp packs, from the lowest bit: 14
+// bits of pc, 5 of lane, 5 of warp, 15 of the warp's clock, 24 of block+1, and 1 for atomics.
 type owners struct {
 	lo     uint64
 	shift  uint
@@ -33,8 +33,8 @@ type owners struct {
 
 const (
 	stampAtomic = 1 << 63
-	manyReaders = stampAtomic // no block: more than one
-	lastClock   = 1<<15 - 1   // this clock and later ones
+	manyReaders = stampAtomic // read by several blocks: the stamp of none
+	lastClock   = 1<<15 - 1   // stands for this clock and all later ones
 )
 
 func newOwners(s *span, grain int) *owners {
@@ -72,7 +72,7 @@ func (b *block) locateLine(a *Access, pc int) {
 	}
 }
 
-// grains is how many stamps of each kind a written span has.
+// grains is the number of writer stamps of a written span; it has as many reader stamps.
 func (s *span) grains() int { return int((s.hi-s.lo)>>s.owners.shift) + 1 }
 
 // begin prepares for a run of the launch. The stamps live in shadow, which the launches of a graph share.
@@ -98,7 +98,7 @@ func (l *launch) begin(shadow *[]uint64) {
 	}
 }
 
-// end checks what only the whole launch shows.
+// end makes the checks that need the whole launch.
 func (c *launchCheck) end() error {
 	if c.l.dependent && !c.waited.Load() {
 		return &Violation{Rule: DependentEarly, Kernel: c.l.prog.name,
@@ -194,7 +194,7 @@ func (c *blockCheck) globalWrite(w *warp, in *inst, s *span, mask uint32, size u
 	}
 }
 
-// atomic is a read-modify-write, which races only with plain accesses.
+// atomic checks a read-modify-write, which races only with plain accesses.
 func (c *blockCheck) atomic(w *warp, in *inst, s *span, mask uint32) {
 	c.early(w, in, s, mask)
 	for l := range lanes(mask) {
@@ -234,7 +234,7 @@ func (c *blockCheck) ownersAt(s *span, addr, size uint64, f func(o *owners, g ui
 	}
 }
 
-// unordered says whether an access does not happen before what the lane does now.
+// unordered reports whether nothing orders an earlier access before what the lane does now.
 func (c *blockCheck) unordered(w *warp, lane int, stamp uint64) bool {
 	b := stampBlock(stamp)
 	at, warp, other := uint32(stamp>>24&lastClock), uint32(stamp>>19&31), uint32(stamp>>14&31)
@@ -254,7 +254,8 @@ func (c *blockCheck) race(w *warp, in *inst, lane int, addr, other uint64, write
 		Where: c.b.l.describe(addr), Conflict: c.conflict(other, write)}})
 }
 
-// release, with launch.ordered held, publishes at the locations what the lanes know and have done; a plain store replaces what was there.
+// release publishes what the lanes know and have done at the locations that they access; a store replaces what was
+// published there before. launch.ordered is held.
 func (c *blockCheck) release(w *warp, s *span, mask uint32, replace bool) {
 	if mask == 0 {
 		return
@@ -280,7 +281,7 @@ func (c *blockCheck) acquire(w *warp, s *span, mask uint32) {
 	c.learnFrom(&c.know.lanes[w.id], s, w, mask)
 }
 
-// learnFrom, with launch.ordered held, lets each lane know what was released at its location.
+// learnFrom gives each lane what was released at its location. launch.ordered is held.
 func (c *blockCheck) learnFrom(k *map[uint32]knowledge, s *span, w *warp, mask uint32) {
 	for lane := range lanes(mask) {
 		learnLane(k, uint32(lane), c.launch.released[s.lo+w.off[lane]])

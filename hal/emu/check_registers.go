@@ -6,10 +6,10 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// tracking finds reads of registers that were never written. A data-flow analysis proves most of them innocent; only
-// registers that have a read it cannot prove are followed while the kernel runs, a bit a lane.
+// tracking finds reads of registers that were never written. A data-flow analysis proves that most reads are safe; only
+// the registers of the others are followed while the kernel runs, one bit per lane.
 type tracking struct {
-	registers int         // that are followed
+	registers int         // how many are followed
 	at        []trackInst // by pc
 }
 
@@ -24,7 +24,7 @@ type tracked struct {
 	choice choice
 }
 
-// choice says in which lanes an operand is read: all that execute, or those in which selp takes it.
+// choice says in which lanes an operand is read: all that execute, or only those in which selp selects it.
 type choice uint8
 
 const (
@@ -76,7 +76,7 @@ func registersOf(in *ptx.Instr) (reads, writes []registerAccess) {
 	return reads, writes
 }
 
-// track analyses a program; nil if every read is proved.
+// track analyses a program. It returns nil if every read is proved safe.
 func track(p *program) *tracking {
 	var base [ptx.NumClasses + 1]int
 	for c, n := range p.kernel.Regs {

@@ -23,7 +23,8 @@ type blockCheck struct {
 	know ownKnowledge // between blocks, by release and acquire
 }
 
-// word is the shadow of a word of shared memory. A stamp is, from the lowest bit: lane 5, warp 5, clock 21, flag 1.
+// word is the shadow of a word of shared memory. A stamp packs, from the lowest bit: 5 bits of lane, 5 of warp, 21 of the
+// clock, and a flag.
 type word struct {
 	writer   uint32 // last writer; 0: never written; flag: a cp.async that was not waited for
 	reader   uint32 // last reader; flag: several lanes of its warp
@@ -86,7 +87,7 @@ func describeShared(off uint64, size int) string {
 	return fmt.Sprintf("shared memory at offset %d of %d", int32(uint32(off)), size)
 }
 
-// before says whether the access of a stamp happens before what a lane of the warp does now.
+// before reports whether the access of a stamp happens before what a lane of the warp does now.
 func (c *blockCheck) before(stamp uint32, w, lane uint32) bool {
 	sw, clock := stamp>>5&31, stamp>>10&(1<<21-1)
 	if sw == w {
@@ -111,8 +112,8 @@ func (c *blockCheck) sharedRead(w *warp, in *inst, mask uint32, size uint64) {
 	}
 }
 
-// leaders finds lanes that stand for others with the same address, in the patterns in which the threads of a tile share
-// operands; many marks those that stand for more than themselves.
+// leaders picks one lane to represent others that read the same address, in the patterns in which the threads of a tile
+// share operands; many marks the leaders that represent more than themselves.
 func leaders(off *[32]uint64) (lead, many uint32) {
 	var of [32]uint8
 	for l := range off {
@@ -152,7 +153,7 @@ func (c *blockCheck) matrixRead(w *warp, in *inst) {
 	}
 }
 
-// reader is what the lanes of an instruction have in common when they read.
+// reader holds what all lanes of a reading instruction share.
 type reader struct {
 	c     *blockCheck
 	stamp uint32 // of lane 0
@@ -198,7 +199,7 @@ func (r *reader) read(w *warp, in *inst, lane, step uint32, off, size uint64) {
 	}
 }
 
-// unordered says whether a write does not happen before the read of the lane, or of one that it stands for.
+// unordered reports whether a write does not happen before the read of the lane, or of one that it represents.
 func (r *reader) unordered(s, lane uint32) bool {
 	if r.stamp >= stampFlag && (s^r.stamp)&(stampFlag-1)>>5 == 0 {
 		return true
@@ -229,7 +230,7 @@ func (c *blockCheck) sharedWrite(w *warp, in *inst, mask uint32, size uint64) {
 	c.writeLanes(w, in, mask, size, 0)
 }
 
-// asyncWrite is the beginning of a cp.async: its words are nobody's until asyncArrived.
+// asyncWrite begins a cp.async: nobody may access its words before asyncArrived.
 func (c *blockCheck) asyncWrite(w *warp, in *inst, mask uint32, size uint64) {
 	c.writeLanes(w, in, mask, size, stampFlag)
 }
@@ -254,7 +255,7 @@ func (c *blockCheck) writeLanes(w *warp, in *inst, mask uint32, size uint64, fla
 	}
 }
 
-// suspectWrite decides about a write of a word that was accessed since the last barrier, or is in flight.
+// suspectWrite decides whether a write races: its word was accessed since the last barrier, or a copy to it is in flight.
 func (c *blockCheck) suspectWrite(w *warp, in *inst, lane uint32, off uint64, e *word) {
 	id := uint32(w.id)
 	if s := e.writer; s != 0 && (s >= stampFlag || !c.before(s, id, lane)) {
@@ -278,7 +279,7 @@ func (c *blockCheck) suspectWrite(w *warp, in *inst, lane uint32, off uint64, e 
 	c.violateWith(SharedRace, w, in, lane, describeShared(off, len(c.b.shared)), r, e.readerPC, false)
 }
 
-// asyncArrived makes a copy's words the issuing lanes' writes, as of now.
+// asyncArrived records a copy's words as written by the issuing lanes now.
 func (c *blockCheck) asyncArrived(w *warp, a *asyncCopy) {
 	id := uint32(w.id)
 	for l := range lanes(a.mask) {

@@ -64,10 +64,10 @@ type inst struct {
 	fMMA  func(r []row32, v []int32)
 }
 
-// sharedBase is the address of the dynamic shared block: not 0, so that a kernel that forgets it is found out.
+// sharedBase is the address of dynamic shared memory: not 0, so that a kernel that forgets to add it fails.
 const sharedBase = 1024
 
-// maxRegisters bounds the rows of a warp, 128 or 256 bytes each.
+// maxRegisters bounds the registers of a class; each takes 128 or 256 bytes per warp.
 const maxRegisters = 1 << 16
 
 // program is a kernel ready to run.
@@ -232,7 +232,7 @@ func (d *decoder) row(o ptx.Operand, typ string) (int32, error) {
 		d.p.specials = append(d.p.specials, special{r, string(o)})
 		return r, nil
 	}
-	return 0, fmt.Errorf("unexpected operand")
+	return 0, fmt.Errorf("a %T cannot be an operand here", o)
 }
 
 func (d *decoder) const32(v uint32) int32 { return constantRow(d.r32, &d.p.constR, &d.p.nR, v) }
@@ -293,7 +293,7 @@ func meaning(in *inst) error {
 	case func(imm int64) func(d, a, b, c *row32):
 		in.kind, in.fR = kindR, f(in.imm)
 	default:
-		return fmt.Errorf("the emulator does not know a meaning of type %T", f)
+		return fmt.Errorf("the emulator has no kind of instruction for a meaning of type %T", f)
 	}
 	return nil
 }

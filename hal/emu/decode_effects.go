@@ -42,7 +42,7 @@ func (d *decoder) effect(in *inst, ops []ptx.Operand) (err error) {
 	case ptx.CopyAsync:
 		n, ok := ops[2].(ptx.Imm)
 		if sizes := def.Eval.(ptx.CopySizes); !ok || !slices.Contains(sizes, int(n)) {
-			return fmt.Errorf("copies %v bytes", sizes)
+			return fmt.Errorf("its size is one of %v bytes, not %v", []int(sizes), ops[2])
 		}
 		in.size = uint8(n)
 		if in.d, in.imm, err = d.address(ops[0], "shared"); err != nil {

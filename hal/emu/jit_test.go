@@ -2,7 +2,6 @@ package emu
 
 import (
 	"context"
-	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -14,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/ptxrand"
 )
 
 // engines are those of this machine that use native code.
@@ -26,28 +26,6 @@ func engines(t testing.TB) []Engine {
 	}
 	t.Skip("no native code on this machine")
 	return nil
-}
-
-// pattern is a bit pattern, often at the edges of 16-, 32- and 64-bit numbers.
-func pattern(r *rand.Rand) uint64 {
-	switch r.IntN(8) {
-	case 0:
-		return uint64(r.IntN(64))
-	case 1:
-		return -uint64(r.IntN(64))
-	case 2:
-		return uint64(math.Float32bits(float32(r.NormFloat64())))
-	case 3:
-		return []uint64{0x7f800000, 0xff800000, 0x7fc00001, 0xffffffff, 1, 0x80000000, 0x7fffffff, 0x007fffff, 0x00800000,
-			0x4f000000, 0xcf000000, 0x4effffff, 0x7c00, 0xfc00, 0x7e01, 0x8000, 0x03ff}[r.IntN(17)]
-	case 4:
-		return math.Float64bits(r.NormFloat64() * math.Exp(r.NormFloat64()*40))
-	case 5:
-		return uint64(math.Float32bits(float32(r.NormFloat64() * math.Exp(r.NormFloat64()*30))))
-	case 6:
-		return r.Uint64() & (1<<(1+r.IntN(63)) - 1)
-	}
-	return r.Uint64()
 }
 
 // instructionKernel loads operands of every class from memory by lane, executes op (under a guard, if there is one) and
@@ -203,7 +181,7 @@ func TestEveryInstructionIsTheInterpreters(t *testing.T) {
 					in := make([]uint64, blocks*64*32)
 					for i := range in {
 						if i/(32*64)%2 == 0 {
-							in[i] = pattern(r)
+							in[i] = ptxrand.Bits(r)
 						} else { // two ordinary halves, or an ordinary f32
 							in[i] = H(r.NormFloat64())<<16 | H(r.NormFloat64())
 						}

@@ -1,13 +1,13 @@
 package emu
 
-// knowledge is the set of accesses of other blocks that happen before: by block, and of each of its warps those up to a
-// clock. It travels by release and acquire.
+// knowledge is the set of accesses of other blocks that happen before the present one: by block, and for each of its warps
+// up to a clock. Release and acquire pass it on.
 type knowledge map[int32]*[maxWarps]horizon
 
 // maxWarps is how many warps a block can have.
 const maxWarps = 32
 
-// horizon says what is known of a warp: its accesses before the clock, and at it those of some lanes.
+// horizon says what is known of a warp: all accesses before the clock, and those of some lanes at it.
 type horizon struct{ clock, lanes uint32 }
 
 func (h *horizon) learn(o horizon) {
@@ -41,7 +41,7 @@ func (k knowledge) merge(from knowledge) {
 	}
 }
 
-// covers says whether an access of another block is known.
+// covers reports whether an access of another block is known.
 func (k knowledge) covers(block int32, warp, clock, lane uint32) bool {
 	h := k[block]
 	return h != nil && h[warp].covers(clock, lane)
@@ -62,7 +62,7 @@ func (o *ownKnowledge) covers(warp, lane uint32, block int32, otherWarp, clock, 
 		o.lanes[warp][lane].covers(block, otherWarp, clock, otherLane)
 }
 
-// nothing says whether a lane knows of no other block.
+// nothing reports whether a lane knows of no other block.
 func (o *ownKnowledge) nothing(warp, lane uint32) bool {
 	return len(o.block)+len(o.warps[warp])+len(o.lanes[warp][lane]) == 0
 }

@@ -27,7 +27,7 @@ type launch struct {
 	track         *tracking // with checks on: registers to follow
 	profile       *profile  // where the device counts
 	code          *jit.Code // native, or nil
-	proved        bool      // no register is read before it is written: blocks may begin with old values in them
+	proved        bool      // no register is read before it is written, so that blocks need not clear them
 }
 
 // A block that runs for turnSteps without ending yields to others, in case it waits for them; a worker may have started up
@@ -70,12 +70,12 @@ type schedule struct {
 
 	mu       sync.Mutex
 	next     int      // the first block not started
-	live     int      // started and not ended
+	live     int      // started and not yet ended
 	changes  int      // turns in which a block may have written
-	proofs   []proof  // blocks that wait, as memory is since the last of them
-	dead     bool     // all of them do
+	proofs   []proof  // blocks that cannot go on unless memory changes
+	dead     bool     // all running blocks are among proofs
 	parked   []*block // yielded
-	free     []*block // ended, to be used again
+	free     []*block // ended, to be reused
 	err      error
 	errBlock int
 }
@@ -107,7 +107,7 @@ func (s *schedule) take(b *block) *block {
 		if b.index < s.errBlock {
 			s.err, s.errBlock = b.err, b.index
 		}
-		// Blocks before this one have all begun: let them end, so that the error is the same in every run.
+		// All blocks before this one have started. Let them end, so that every run reports the same error.
 		s.next = s.launch.blocks
 	case b.done:
 		s.live--
@@ -220,7 +220,7 @@ func (b *block) begin(index int) {
 		w.pc, w.nextPC, w.pending = 0, never, w.pending[:0]
 		w.mask, w.live, w.waited = w.full, w.full, 0
 		w.state = ready
-		w.copies, w.group, w.fresh = w.copies[:0], 0, 0
+		w.copies, w.group = w.copies[:0], 0
 		for _, s := range p.specials {
 			if !strings.HasPrefix(s.name, "%ctaid") {
 				continue

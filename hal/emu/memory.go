@@ -13,7 +13,7 @@ type memory struct {
 	addr uint64
 	data []byte
 	kind hal.MemoryKind
-	// undefined has a 1 for each byte that holds no value; nil where everything is defined.
+	// undefined has a 1 for each byte that was never written; nil if all were.
 	undefined []byte
 }
 
@@ -28,7 +28,7 @@ const (
 func (m *memory) Size() int    { return len(m.data) }
 func (m *memory) Addr() uint64 { return m.addr }
 
-// Bytes is the memory itself. What the host writes there cannot be seen: host-visible memory counts as written.
+// Bytes is the memory itself. The host's writes to it go unnoticed, so host-visible memory counts as written.
 func (m *memory) Bytes() []byte {
 	if m.kind == hal.HostVisible {
 		m.define(0, len(m.data))
@@ -66,7 +66,7 @@ func (m *memory) define(offset, n int) {
 	}
 }
 
-// forget marks a range as holding no value.
+// forget marks a range as never written.
 func (m *memory) forget(offset, n int) {
 	if m.undefined == nil {
 		m.undefined = make([]byte, len(m.data))

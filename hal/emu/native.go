@@ -162,8 +162,8 @@ func (w *warp) step(n *nativeBlock, mask uint32) bool {
 	return n.code.Step(n.ctx, w.pc)
 }
 
-// runNative is run in native code: it executes about budget instructions at most and returns how many, loops' alone
-// counted.
+// runNative is run in native code: it executes about budget instructions at most and returns their number. Native code
+// counts only those in loops.
 func (w *warp) runNative(n *nativeBlock, budget int64) int64 {
 	x, l := n.ctx, w.b.l
 	code := l.prog.code
@@ -214,7 +214,7 @@ func (e *engine) refuse() {
 
 func pointer[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
-// learn notes for an instruction the span that it has just touched.
+// learn caches the span that an instruction has just accessed.
 func (n *nativeBlock) learn(w *warp, in *inst, pc int) {
 	site := n.code.SiteOf(pc)
 	spans := w.b.l.reads

@@ -51,7 +51,7 @@ type profile struct {
 	memories []footprint
 }
 
-// footprint has a bit a byte for what was read and written of a memory, a word a sector.
+// footprint marks the bytes of a memory that were read and written: one word per sector, one bit per byte.
 type footprint struct {
 	mem         *memory
 	read, write []uint32
@@ -141,7 +141,7 @@ func (w *warp) advance(budget int64) int64 {
 	return n
 }
 
-// count notes what an instruction is about to do.
+// count adds what an instruction is about to do to its site.
 func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 	s.Warps++
 	s.Lanes += int64(bits.OnesCount32(mask))
@@ -229,12 +229,12 @@ func (t *sectors) count(p *profile, s *Site, read, write bool) {
 	}
 }
 
-// cache is the first level as a block sees it: direct-mapped, so that counts do not depend on the order of blocks.
+// cache is a block's own first-level cache, so that counts do not depend on the order of blocks; direct-mapped.
 type cache [cacheSectors]uint64
 
 const cacheSectors = 2048
 
-// misses says how many of the sectors the first level does not hold; those that are not cached all go to L2.
+// misses counts the sectors that the first level does not hold; accesses that bypass it always miss.
 func (t *sectors) misses(c *cache, cached bool) (n int64) {
 	if !cached {
 		return int64(t.n)

@@ -8,8 +8,8 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// declare makes the launch's spans from the ranges that the op declares. A kernel may also load what it declares to
-// write, once it has written it.
+// declare makes the launch's spans from the ranges that the op declares. A kernel may also load what it declared as
+// written, once it has written it.
 func (l *launch) declare(op hal.Op) error {
 	c := &launchCheck{l: l, released: map[uint64]knowledge{}}
 	l.check = c
@@ -38,7 +38,7 @@ func (l *launch) declare(op hal.Op) error {
 	return nil
 }
 
-// spansOf merges ranges that touch, constants apart from others.
+// spansOf merges adjacent ranges, but not constants with others.
 func spansOf(ranges []hal.Range) ([]span, error) {
 	var out []span
 	for _, r := range ranges {
@@ -96,7 +96,7 @@ func (g *graph) forgetScratch() {
 	}
 }
 
-// missingEdge finds two ops of which one writes what the other touches, with no path of After edges between them.
+// missingEdge finds two ops, one of which writes what the other accesses, with no path of After edges between them.
 func missingEdge(ops []hal.Op) error {
 	before := make([][]uint64, len(ops)) // the ops that have ended when an op begins, as a bit set
 	reads, writes := make([][]hal.Range, len(ops)), make([][]hal.Range, len(ops))

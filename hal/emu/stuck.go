@@ -7,14 +7,14 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// A block that has run for long may be waiting: for another block, or for ever. stuck finds out, exactly: a warp whose
-// registers are what they were when it last was at this instruction, with no store on the way, goes round the same
-// instructions until memory changes. Only then may a launch be declared dead.
+// A block that has run for a long time may be waiting for another block, or looping for ever. stuck decides that exactly: a
+// warp that comes back to an instruction with the same registers, and has stored nothing in between, will repeat the same
+// instructions until memory changes. A launch is declared dead only if that holds for all of its running blocks.
 
-// probeSteps is how far a warp is followed in search of a repeated state: no loop that waits is longer.
+// probeSteps bounds the search for a repeated state. Loops that wait are shorter.
 const probeSteps = 1 << 14
 
-// snapshot is all that decides what a warp does next, memory apart.
+// snapshot is everything but memory that decides what a warp does next.
 type snapshot struct {
 	pc      int
 	mask    uint32
@@ -36,7 +36,7 @@ func (w *warp) equals(s *snapshot) bool {
 		slices.Equal(w.r[:n.regR], s.r) && slices.Equal(w.q[:n.regQ], s.q)
 }
 
-// waiting describes what a warp that goes round waits for.
+// waiting describes what a looping warp waits for.
 type waiting struct {
 	warp  *warp
 	in    *inst // the load whose value does not change; nil if there is none
@@ -44,7 +44,7 @@ type waiting struct {
 	where string
 }
 
-// stuck follows each warp that can run until its state repeats. It returns nil as soon as one does anything else.
+// stuck follows each warp that can run until its state repeats. It returns nil as soon as one of them gets on.
 func (b *block) stuck() (*waiting, error) {
 	var first *waiting
 	for i := range b.warps {
@@ -75,7 +75,7 @@ func (w *warp) goesRound() (f *waiting, err error) {
 	}()
 	code := w.b.l.prog.code
 	f = &waiting{warp: w}
-	// Snapshots at growing distances (Brent): a repeated state is met whatever the loop's length.
+	// Snapshots at growing distances (Brent's cycle detection) find a repeated state whatever the loop's length.
 	at, next := w.snapshot(), 64
 	for n := 1; n <= probeSteps; n++ {
 		if w.pc >= w.nextPC {
@@ -112,8 +112,7 @@ func (in *inst) changesMemory() bool {
 	return in.def.Writes() || in.def.Does == ptx.CommitCopies || in.def.Does == ptx.WaitCopies
 }
 
-// turn runs the block for a while. One that waited at the end of its last turn is looked at first: if it still does,
-// that was the turn.
+// turn runs the block for a while. If it was waiting at the end of its last turn and still is, the turn ends at once.
 func (b *block) turn() {
 	b.idle = false
 	if b.waits != nil {
@@ -142,8 +141,8 @@ type proof struct {
 	where string
 }
 
-// judge notes whether the block that ends its turn waits: as long as no block has written since the turn began, that
-// holds until one does. Once it holds for all running blocks, none ever will.
+// judge notes whether the block that ends its turn waits. If no block has written since the turn began, it waits until one
+// writes; once that is so for all running blocks, none ever will.
 func (s *schedule) judge(b *block) {
 	if !b.idle {
 		s.changes++
@@ -176,5 +175,5 @@ func (s *schedule) deadlock() error {
 func (f *waiting) endless() error {
 	w := f.warp
 	return &Violation{Rule: StepLimit, Kernel: w.b.l.prog.name, Access: w.access(&w.b.l.prog.code[w.pc], w.firstLane()),
-		Detail: "the loop goes round without changing anything"}
+		Detail: "the loop repeats without changing anything, so it never ends: make its condition depend on something that it changes"}
 }

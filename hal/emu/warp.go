@@ -30,7 +30,7 @@ type warp struct {
 	id int
 	r  []row32
 	q  []row64
-	p  []uint32 // a predicate is a bit a lane
+	p  []uint32 // predicates, one bit per lane
 
 	pc      int
 	mask    uint32 // lanes of the running group
@@ -41,7 +41,7 @@ type warp struct {
 	state   warpState
 	barrier int
 	waited  uint32   // lanes that executed griddepcontrol.wait
-	defined []uint32 // of the registers that the checks follow: lanes that wrote them
+	defined []uint32 // by register that the checks follow: the lanes that have written it
 
 	off    [32]uint64 // scratch of address resolution
 	hint   int        // the span of the last access
@@ -49,7 +49,6 @@ type warp struct {
 	tq     row64
 	copies []asyncCopy
 	group  int // cp.async groups committed
-	fresh  int // copies in no group yet
 }
 
 func (w *warp) firstLane() int { return bits.TrailingZeros32(w.mask | 1<<31) }
@@ -106,7 +105,7 @@ func (w *warp) exit(mask uint32) {
 	w.merge()
 }
 
-// executing are the lanes that execute an instruction: those of the group that its guard lets.
+// executing is the mask of the lanes that execute an instruction: those of the running group whose guard is true.
 func (w *warp) executing(in *inst) uint32 {
 	if in.guard < 0 {
 		return w.mask
@@ -117,7 +116,7 @@ func (w *warp) executing(in *inst) uint32 {
 	return w.mask & w.p[in.guard]
 }
 
-// lanes are those of a mask, in ascending order.
+// lanes iterates over the lanes of a mask in ascending order.
 func lanes(mask uint32) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for m := mask; m != 0; m &= m - 1 {
@@ -130,8 +129,7 @@ func lanes(mask uint32) iter.Seq[int] {
 
 const all32 = 1<<32 - 1
 
-// run executes at most budget instructions and returns how many it did. It stops at a barrier and when the lanes have
-// exited.
+// run executes at most budget instructions and returns their number. It stops at a barrier, and when all lanes have exited.
 func (w *warp) run(budget int64) int64 {
 	code := w.b.l.prog.code
 	r, q, p := w.r, w.q, w.p
@@ -237,7 +235,7 @@ func (w *warp) effect(in *inst, mask uint32, native *nativeBlock) {
 	case ptx.CopyAsync:
 		w.copyAsync(in, mask)
 	case ptx.CommitCopies:
-		w.group++ // groups belong to threads: all of a warp's close theirs together here
+		w.group++ // groups belong to threads, but all threads of a warp close theirs together
 	case ptx.WaitCopies:
 		w.waitGroup(in)
 	case ptx.Multiply:
@@ -283,7 +281,8 @@ func (w *warp) together(in *inst, mask, want uint32) {
 	}
 }
 
-// resultRow is where an instruction puts its result: the row, or a spare one of which keepLanes takes the executing lanes.
+// resultRow is where an instruction writes its result: the row itself, or a spare one from which keepLanes copies the
+// executing lanes.
 func resultRow[T uint32 | uint64](row, spare *[32]T, mask uint32) *[32]T {
 	if mask == all32 {
 		return row

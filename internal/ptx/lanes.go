@@ -2,8 +2,8 @@ package ptx
 
 import "unsafe"
 
-// Row32 and Row64 are a register of a warp: a value a lane. Registers of 16 and 8 bits have zeros above. A predicate is a
-// word with a bit a lane.
+// Row32 and Row64 are a register of a warp: one value per lane. Registers of 16 and 8 bits have zeros in their upper bits. A
+// predicate is a word with one bit per lane.
 //
 // The meaning of a Compute row has one of these types:
 //
@@ -15,7 +15,7 @@ import "unsafe"
 //	func(a, b uint32) uint32                                               on predicates
 //	func(imm int64) func(d, a, b, c *Row32)                                with an immediate
 //
-// unary, binary and ternary make one of a function of a lane's values.
+// unary, binary and ternary make such a function of one on a single lane's values.
 type (
 	Row32 = [32]uint32
 	Row64 = [32]uint64

@@ -4,10 +4,9 @@ import "math"
 
 // The fragments of warp-level matrix instructions, written from the figures of the PTX ISA (9.7.14.5, "Matrix Fragments
 // for mma.m16n8k16 with floating point type", "… for mma.m16n8k32", "… for mma.m16n8k64", "Block Scaling for mma.sync"):
-// groupID = lane / 4, threadID_in_group = lane % 4. Whatever the type, a register holds neighbours along k, n of
-// them, the registers of a group of four threads hold 4n, and the latter half of the registers goes on where the first
-// ends: n is 2 in m16n8k16, 4 in m16n8k32, 8 in m16n8k64. Codegen has its own description; a test holds the two against
-// each other.
+// groupID = lane / 4, threadID_in_group = lane % 4. For every type, a register holds n neighbours along k, the registers of
+// a group of four threads hold 4n, and the second half of the registers continues where the first half ends: n is 2 in
+// m16n8k16, 4 in m16n8k32, 8 in m16n8k64. Codegen has its own description; a test compares the two.
 
 // fragA is the (row, k) of element e of a lane's 4n elements of A: register e/n, place e%n in it. Registers alternate
 // between rows 0–7 and 8–15.

@@ -76,15 +76,15 @@ type Arg struct {
 	Chosen  int    // of selp: 1 if it is read where the last operand is true, 2 where it is false
 }
 
-// row is a line of the table before expansion. In op, $ stands for each word of types in turn. args is a list of operand
-// descriptors:
+// row is a line of the table before expansion. In op and args, $ stands for each word of types in turn. args is a list of
+// operand descriptors:
 //
 //	=T      destination of type T       T      source           4*T, =4*T   vectors
 //	[g] [s] [p]  address in global, shared, parameter space     =[g] =[s]   one that is written
 //	L       label       #  immediate    =T|p   shfl's destination pair      T? T!  chosen by the last operand
 //
-// T is a PTX type, pred, or $. eval is the meaning (Def.Eval), or by, which has one for each type; without types, those are
-// the row's.
+// T is a PTX type, pred, or $. eval is the meaning (Def.Eval), or a meaning for each type (by), which then are the row's types
+// if it names none.
 type row struct {
 	op, types string
 	args      string

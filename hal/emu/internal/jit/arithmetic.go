@@ -7,7 +7,7 @@ import "unsafe"
 // translator emits an instruction.
 type translator func(e *emitter, in *Inst)
 
-// native has the native forms of instructions, but for memory's. Every one computes bit for bit what the interpreter does.
+// native has the native forms of all instructions but memory's. Each computes bit for bit what the interpreter does.
 var native = nativeForms()
 
 func nativeForms() map[string]translator {
@@ -170,7 +170,7 @@ func truncateQ(e *emitter, in *Inst, c int) {
 	e.vi(vpermq, 0, 0, 0, 0xd8)
 }
 
-// predicates are words with a bit a lane.
+// predicates is an instruction on predicates, words with one bit per lane.
 func predicates(f func(e *emitter, b mem)) translator {
 	return func(e *emitter, in *Inst) {
 		e.mov32(rax, e.p(in.A))

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEncodings holds encodings against GNU objdump's reading of them, beside each.
+// TestEncodings compares encodings with the text that GNU objdump gives for them.
 func TestEncodings(t *testing.T) {
 	for _, c := range []struct {
 		text string

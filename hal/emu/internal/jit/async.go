@@ -5,12 +5,12 @@ package jit
 import "unsafe"
 
 // Asynchronous copies read their source when they are issued, and their data appear in shared memory when they are
-// waited for. They are kept where the interpreter keeps them, a copy of a warp each.
+// waited for. Pending copies are kept where the interpreter keeps them, one entry per instruction of a warp.
 
 const copyBytes = 16
 
-// copyAsync is cp.async. A lane copies all of its bytes, or zeros; less than all is the interpreter's. Vec[0] is the
-// destination's offset.
+// copyAsync is cp.async. A lane copies all of its bytes, or zeros; copies of a part are left to the interpreter. Vec[0] is
+// the destination's offset.
 func (e *emitter) copyAsync(in *Inst) {
 	some := func() { e.copySome(in) }
 	if !e.wide || in.Size != copyBytes {
@@ -165,7 +165,7 @@ func (e *emitter) copyAll(in *Inst) {
 	})
 }
 
-// commit closes a group. All living lanes must do so together, which is sure where all 32 run.
+// commit closes a group. All living lanes must do so together, as they do if all 32 run.
 func (e *emitter) commit() { e.inc64(e.field(unsafe.Offsetof(ctx.Group))) }
 
 // waitGroup makes the copies of all groups but the Imm most recent visible; Imm < 0: all copies.

@@ -23,8 +23,8 @@ var (
 // all32 is the operand of a vector of one number.
 func (e *emitter) all32(v uint32) mem { return e.vector32(func(int) uint32 { return v }) }
 
-// unpack widens the first n elements of the words in register s, which stays, to f32: element i into dst(i), whereupon
-// done(i) is called. The elements come in no particular order. Registers t to t+2 are clobbered; NaNs are not canonical.
+// unpack widens the first n elements of the words in register s, which it preserves, to f32: element i into dst(i), and then
+// calls done(i). The elements come in no particular order. Registers t to t+2 are clobbered; NaNs are not canonical.
 func (e *emitter) unpack(f element, s, n, t int, dst func(i int) int, done func(i int)) {
 	switch f {
 	case f16, bf16:
@@ -56,10 +56,10 @@ func (e *emitter) unpack(f element, s, n, t int, dst func(i int) int, done func(
 }
 
 // upperToHalf turns 16-bit words, whose upper byte is an e4m3 and whose lower byte is 0, into f16, 2^-8 times as large; t is
-// clobbered. e5m2 is f16 already.
+// clobbered. With e5m2 in the upper byte such a word is f16 already.
 func (e *emitter) upperToHalf(v, t int) {
-	// One bit down, exponent and mantissa are f16's, with another bias. All ones are NaN: adding 1 carries into the
-	// highest bit of f16's exponent, which makes all of that ones.
+	// Shifted down by a bit, exponent and mantissa are in f16's places, with another bias. All ones are NaN: adding 1
+	// carries into the highest bit of f16's exponent, the only one not set, and so makes it all ones.
 	e.shiftI(vpsrawI, 4, v, v, 1)
 	e.v(vpand, t, v, e.all32(0x3f803f80))
 	e.v(vpaddw, t, t, e.all32(0x00800080))

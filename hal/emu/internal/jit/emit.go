@@ -21,7 +21,7 @@ const (
 	rEM     = r15 // lanes of a guarded or masked instruction
 )
 
-// Rows are addressed from the middle of what a compressed displacement reaches.
+// Pointers to rows are biased, so that compressed displacements of one byte, which are signed, reach the most rows.
 const (
 	biasR = 64 * 128
 	biasQ = 32 * 256
@@ -42,7 +42,7 @@ type emitter struct {
 	siteOf []int32
 	pcs    []label // native code of each instruction
 	exits  map[[2]int]label
-	cold   []func() // code behind the main line
+	cold   []func() // emit what is rarely executed, behind the rest
 	pc     int
 	m      bool // the instruction being emitted writes under the mask in rEM
 	vNaN   int  // the register that holds f32's NaN
@@ -71,7 +71,7 @@ var (
 // chunks is the number of vectors in a 32-bit row; a 64-bit row has twice as many.
 func (e *emitter) chunks() int { return e.chunksOf(r) }
 
-// chunksOf is the number of vectors in a row, lanesOf that of lanes in a vector, at the operand of chunk c.
+// chunksOf is the number of vectors in a row of a file, lanesOf the number of lanes in a vector, at the operand of chunk c.
 func (e *emitter) chunksOf(f file) int { return 32 / e.lanesOf(f) }
 func (e *emitter) lanesOf(f file) int  { return e.bytes() / f.bytes }
 
@@ -134,7 +134,7 @@ func (e *emitter) vk(o vop, reg, vvvv int, rm any, k int) {
 func (e *emitter) splat32(reg int, v uint32) { e.v(vbroadcast, reg, 0, e.const32(v)) }
 func (e *emitter) splat64(reg int, v uint64) { e.v(vbroadcastq, reg, 0, e.const64(v)) }
 
-// vector returns the operand of a constant of one vector.
+// vector32 and vector64 return the operand of a constant vector, given by element.
 func (e *emitter) vector32(f func(i int) uint32) mem {
 	var b []byte
 	for i := range e.bytes() / 4 {
@@ -151,7 +151,7 @@ func (e *emitter) vector64(f func(i int) uint64) mem {
 	return e.constant(b)
 }
 
-// exit returns the label of code that leaves with a pc; interpret says that the interpreter is to execute it.
+// exit returns the label of code that returns with a pc; interpret asks the interpreter to execute that instruction.
 func (e *emitter) exit(pc int, interpret bool) label {
 	key := [2]int{pc, 0}
 	if interpret {
@@ -255,7 +255,7 @@ func (e *emitter) registers() {
 // inst emits one instruction.
 func (e *emitter) inst(in *Inst) {
 	if e.masked && e.leader[e.pc] {
-		// Other lanes wait here, or further up: Go merges them.
+		// Other lanes wait at this pc or a lower one: return, so that the interpreter merges them.
 		e.alu32i(aluCmp, e.field(unsafe.Offsetof(ctx.NextPC)), int32(e.pc))
 		e.jcc(ccLE, e.exit(e.pc, false))
 	}
@@ -283,7 +283,7 @@ func (e *emitter) inst(in *Inst) {
 	} else if e.masked {
 		e.mov32(rEM, rMask)
 	}
-	// Where lanes are missing, the interpreter knows what to say; the next warp may come with all.
+	// With lanes missing, the interpreter reports what is wrong. A later warp may have all of its lanes.
 	if e.m && in.Def.Together != ptx.AnyLanes || !e.translate(in) {
 		e.jmp(e.bail())
 	}
@@ -354,7 +354,7 @@ func (in *Inst) space() string {
 	return ""
 }
 
-// branch emits a branch. One that parts the running lanes is the interpreter's.
+// branch emits a branch. If the running lanes disagree, it is left to the interpreter.
 func (e *emitter) branch(in *Inst) {
 	target := int(in.Imm)
 	jump := func(conditional func(to label)) {
@@ -362,14 +362,14 @@ func (e *emitter) branch(in *Inst) {
 			conditional(e.pcs[target])
 			return
 		}
-		// Backward: count the loop's instructions, and come up for air.
-		back, air := e.newLabel(), e.exit(target, false)
+		// Backward: count the loop's instructions, and return when the budget is used up.
+		back, enough := e.newLabel(), e.exit(target, false)
 		n := int32(e.pc - target + 1)
 		conditional(back)
 		e.cold = append(e.cold, func() {
 			e.place(back)
 			e.alu64i(aluSub, e.field(unsafe.Offsetof(ctx.Steps)), n)
-			e.jcc(ccLE, air)
+			e.jcc(ccLE, enough)
 			e.jmp(e.pcs[target])
 		})
 	}
@@ -453,7 +453,7 @@ func (e *emitter) compare(o vop, k, a int, b any, imm byte) {
 	e.b(imm)
 }
 
-// unordered finds the lanes in which a or b is NaN: mask register k or (AVX2) vector t.
+// unordered sets mask register k, or with AVX2 vector t, where a or b is NaN.
 func (e *emitter) unordered(k, t, a, b int) {
 	if e.wide {
 		e.compare(vcmpps, k, a, b, 3)
@@ -462,7 +462,7 @@ func (e *emitter) unordered(k, t, a, b int) {
 	e.vi(vcmpps, t, a, b, 3)
 }
 
-// pick replaces v by x where mask register k or (AVX2) vector m is set.
+// pick replaces v by x where mask register k, or with AVX2 vector m, is set.
 func (e *emitter) pick(k, m, v, x int) {
 	if e.wide {
 		e.vk(vmovups, v, 0, x, k)

@@ -63,8 +63,8 @@ func copysign(e *emitter, in *Inst, c int) {
 	e.v(vpor, 0, 0, 1)
 }
 
-// extreme is min or max: the two orders of operands differ where both are zero, join picks the sign. A NaN gives way to
-// the other operand, or with nan set wins.
+// extreme is min or max. The two orders of operands differ if both are zero; join picks the sign then. With nan set a NaN
+// wins, otherwise the other operand does.
 func extreme(o, join vop, nan bool) translator {
 	return over(r, func(e *emitter, in *Inst, c int) {
 		const out, a, b, t = 0, 1, 2, 3

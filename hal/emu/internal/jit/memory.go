@@ -8,8 +8,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// Within a memory instruction: rdx is what to add to an address of the address row to get the host's, rbp the lanes that
-// a loop has left, r14 its lane, rax the lane's address.
+// Registers within a memory instruction: rdx is the difference between the host's addresses and the device's, rbp the lanes
+// that a loop has still to visit, r14 its current lane, rax that lane's address.
 const (
 	rBase = rdx
 	rLeft = rbp
@@ -42,7 +42,7 @@ func (e *emitter) running() int {
 	return -1
 }
 
-// partial emits a masked instruction twice: for a warp all of whose lanes run it, and for some.
+// partial emits a masked instruction twice: for warps in which all lanes execute it, and for the others.
 func (e *emitter) partial(all, some func()) {
 	switch {
 	case e.masked:
@@ -166,7 +166,7 @@ func (e *emitter) global(in *Inst) {
 		first := at(rQ, int(in.A)*256-biasQ)
 		if len(in.Vec) == 1 {
 			apart, done := e.newLabel(), e.newLabel()
-			// Neighbouring lanes mostly have neighbouring words.
+			// Neighbouring lanes usually access neighbouring words.
 			e.v(vbroadcastq, 20, 0, 16)
 			for c := range 4 {
 				e.v(vpsubq, 21, 16+c, e.vector64(func(i int) uint64 { return uint64(4 * (8*c + i)) }))
@@ -302,7 +302,7 @@ func (e *emitter) vectors(in *Inst, load bool, base int, address func(r, l int))
 			}
 			continue
 		}
-		// Each address row may be the result's: addresses are 64-bit rows or a scratch copy, so they are not.
+		// Addresses are in 64-bit rows or a scratch copy, so the result, in 32-bit rows, cannot overwrite them.
 		for l := range 16 {
 			address(rax, 16*c+l)
 			m := indexed(rax, base, 0, 0)

@@ -7,9 +7,9 @@ import (
 	"math"
 )
 
-// product is an mma m16n8: C ← A·B + C. Whatever the elements, a 32-bit word holds perWord of them, neighbours along k,
-// the four words of a group of lanes follow each other along k, and of A's four and B's two registers the latter half goes
-// on where the first half ends.
+// product is an mma m16n8: C ← A·B + C. Fragments have the same structure for all formats of elements: a 32-bit word holds
+// perWord neighbours along k, the words of a group of four lanes are consecutive along k, and the second half of A's four
+// registers, as of B's two, continues where the first half ends.
 type product struct {
 	a, b   element
 	scaled bool // a ue4m3 for each 16 of k, of every row of A and column of B
@@ -32,14 +32,14 @@ const (
 	rowScaleB, rowByteB, rowThreadB = 17, 18, 19
 )
 
-// Scratch memory of an mma: B; half of A's registers, of AVX2 those of eight rows; eight rows of D (AVX2); B's scales, which
-// A overwrites when B has been multiplied by them (AVX-512).
+// Scratch memory of an mma: B; half of A's registers (with AVX2, of eight rows); eight rows of D (AVX2); B's scales, which
+// with AVX-512 A overwrites once B has been multiplied by them.
 const scratchA, scratchD, scratchScaleB, scratchBytes = 2048, 3072, 3328, 4096
 
-// mma is, for every element of C, k ascending, one fused multiply-add each. A lane g·4+t
-// holds columns 2t and 2t+1 of C in different registers, so the products are formed in the fragments' own layout: the k-th
-// column of A is one of a group of four lanes, spread over the group; the k-th row of B is four even or four odd columns,
-// repeated. The instruction hands its rows' offsets over to a subroutine.
+// mma computes each element of C by fused multiply-adds, k ascending. Lane 4g+t holds columns 2t and 2t+1 of C in different
+// registers, and products are formed in that layout: for each k, an element of A is broadcast over its group of four lanes
+// and multiplied by the four even, or the four odd, columns of B. The work is done in a subroutine, one per opcode, which
+// gets the offsets of the instruction's rows.
 func (p product) mma(e *emitter, in *Inst) {
 	var rows []byte
 	for _, row := range in.Vec {
@@ -72,17 +72,17 @@ func (e *emitter) row(i int) func(c int) mem {
 	return func(c int) mem { return indexed(rR, rax, 0, c*e.bytes()) }
 }
 
-// rowOfB is where row k of B stands in scratch memory, four even columns before four odd ones. A vector of AVX-512 holds
-// two threads' words, so element i of threads 2p and 2p+1 are neighbours.
+// rowOfB is where a row of B lies in scratch memory, its four even columns before the odd ones. A vector of AVX-512 holds
+// the words of two threads, so the elements i of threads 2p and 2p+1 are neighbours.
 func (p *product) rowOfB(half, thread, i int) int {
 	n := p.b.perWord
 	return half*4*n*32 + thread/2*2*n*32 + i*64 + thread%2*32
 }
 
-// columns are those of B as rowOfB has them.
+// columns are those of a row of B in scratch memory.
 var columns = [8]int{0, 2, 4, 6, 1, 3, 5, 7}
 
-// spreadB widens B into scratch memory, whose address it leaves in r14. It makes up for what A and B have shrunk by.
+// spreadB widens B into scratch memory, whose address it leaves in r14, and undoes the shrinking of both A and B by unpack.
 func (e *emitter) spreadB(p *product) {
 	s := e.scratch()
 	const words, t, out = 4, 5, 8
@@ -119,7 +119,7 @@ func (e *emitter) spreadB(p *product) {
 	}
 }
 
-// mmaAVX512 has C in registers 0–7, two a row, and A in 8–23 or, where that is too small, in scratch memory.
+// mmaAVX512 keeps C in registers 0–7, two to a row, and A in 8–23, or in scratch memory if it does not fit.
 func (e *emitter) mmaAVX512(p *product) {
 	s := at(r14, 0)
 	n := p.a.perWord
@@ -218,7 +218,7 @@ func (e *emitter) mmaAVX2(p *product) {
 		}
 		for i := range 8 {
 			e.canon(i, 8)
-			if h == 0 { // D may be A's rows: nothing is written before all is read
+			if h == 0 { // D may overlap A's rows, so nothing is written before everything is read
 				e.v(vstoreups, i, 0, s.plus(scratchD+32*i))
 			}
 		}

@@ -4,8 +4,8 @@ package jit
 
 import "math"
 
-// selectors returns 1 from the subroutine of a scaled mma whose selectors are not what scale_vec::4X defines: byte 0, thread
-// of A 0 or 1, of B 0 to 3, the same in all lanes. The interpreter then says so.
+// selectors lets the subroutine of a scaled mma return 1 if its selectors are not defined for scale_vec::4X: byte 0, thread 0
+// or 1 of A, 0 to 3 of B, the same in all lanes. The interpreter then reports it.
 func (e *emitter) selectors() {
 	const bad, x, first = 0, 1, 2
 	e.v(vpxor, bad, bad, bad)
@@ -35,14 +35,14 @@ func (e *emitter) selectors() {
 	e.place(fine)
 }
 
-// scalesOfB puts the factors of B's columns, in the order of columns, for each 16 of k into scratch memory. They make up
-// for A's as well, both of which scaleValue has shrunk.
+// scalesOfB puts the factors of B's columns for each 16 of k into scratch memory, in the order of columns. They also undo
+// the shrinking of A's and B's scales by scaleValue.
 func (e *emitter) scalesOfB() {
 	s := e.scratch()
 	thread := e.row(rowThreadB)(0)
 	e.v(vbroadcast, 4, 0, thread)
 	row := e.row(rowScaleB)
-	for c := range e.chunks() { // the selected thread's to all of its group
+	for c := range e.chunks() { // broadcast the selected thread's scales to its group
 		e.v(vmovups, c, 0, row(c))
 		e.v(vpermilpsV, c, c, 4)
 	}
@@ -62,8 +62,9 @@ func (e *emitter) scalesOfB() {
 	}
 }
 
-// scaleOfA puts the factors of chunk c of a register of A into v: of its rows, 0–7 or (lower = 1) 8–15, and of k: a pair of
-// threads has 16 of it. The scales of a row are thread 2·selector's of its group, those of the row eight below the next's.
+// scaleOfA puts the factors of chunk c of a register of A into v: for rows 0–7, or 8–15 if lower is 1, and for the 16 of k
+// that each pair of threads holds. Thread 2·selector of a group has the scales of its row, the next thread those of the row
+// eight below.
 func (e *emitter) scaleOfA(v, half, lower, c, t int) {
 	e.v(vbroadcast, t, 0, e.row(rowThreadA)(0))
 	e.v(vpaddd, t, t, t)

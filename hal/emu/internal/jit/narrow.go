@@ -17,8 +17,8 @@ func narrowForms(t map[string]translator) {
 	t["cvt.rn.satfinite.e4m3x2.f32"] = encodePair(encoding{8, 3, -6, 448, 0x7f})
 	t["cvt.rn.satfinite.e2m1x2.f32"] = encodePair(encoding{4, 1, 0, 6, 7})
 	t["cvt.rn.f16x2.e4m3x2"] = decodePair(e4m3)
-	// Rounding to f32 first does no harm: of two f16 it has more than twice the digits and two (Figueroa, "When is double
-	// rounding innocuous?", 1995).
+	// Rounding to f32 first is harmless, since f32 has at least 2p+2 digits for f16's p (Figueroa, "When is double rounding
+	// innocuous?", 1995).
 	t["mul.rn.f16x2"] = halvesBinary(vmulps)
 }
 
@@ -44,7 +44,8 @@ func (e *emitter) encode(f encoding, v int) {
 	e.greater(1, nan, v, e.all32(0x7f800000))
 	e.v(vpminud, v, v, e.all32(math.Float32bits(f.greatest)))
 
-	// As an integer: half a place less its least part, and one if the place is odd; then the exponent's bias.
+	// Round to nearest even on the bits as an integer: add half of the last place less one, and one if that place is odd.
+	// Then change the exponent's bias.
 	e.shiftI(vpsrldI, 2, normal, v, byte(shift))
 	e.v(vpand, normal, normal, e.all32(1))
 	e.v(vpaddd, normal, normal, e.all32(1<<(shift-1)-1))
@@ -52,7 +53,7 @@ func (e *emitter) encode(f encoding, v int) {
 	e.shiftI(vpsrldI, 2, normal, normal, byte(shift))
 	e.v(vpsubd, normal, normal, e.all32(uint32((126+f.least)<<f.mantissa)))
 
-	// Below the normal numbers: added to a number whose last place is theirs.
+	// Below the normal numbers, the addition of a number whose last place is theirs does the rounding.
 	magic := float32(math.Ldexp(1, f.least-f.mantissa+23))
 	e.v(vaddps, subnormal, v, e.all32(math.Float32bits(magic)))
 	e.v(vpsubd, subnormal, subnormal, e.all32(math.Float32bits(magic)))
