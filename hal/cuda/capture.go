@@ -15,9 +15,9 @@ import (
 type capture struct {
 	*graph
 	ops    []hal.Op
-	after  [][]int // ops that are nodes
-	chain  []bool  // the op comes after the node before it alone, as the stream has it
-	wanted []bool  // another op names the op's node
+	after  [][]int // by op: the nodes that it follows
+	chain  []bool  // the op follows only the node recorded before it, which is the stream's default
+	wanted []bool  // another op needs the op's node
 	nodes  []uintptr
 }
 
@@ -64,7 +64,7 @@ func (c *capture) record(i int, fn uintptr) error {
 			return err
 		}
 	}
-	// A programmatic edge joins two kernels; behind a copy the edge is a plain one.
+	// A programmatic edge joins two kernels; after a copy the edge is a plain one.
 	dependent := op.Dependent && c.chain[i] && len(c.after[i]) > 0 && c.ops[c.after[i][0]].Kernel != ""
 	if err := c.launch(op, fn, dependent); err != nil || !c.wanted[i] {
 		return err

@@ -77,7 +77,7 @@ func addr[T any](p *T) uintptr {
 	return uintptr(unsafe.Pointer(p))
 }
 
-// escape is never enabled; that it might be makes addr's argument escape.
+// escape is never enabled, but the compiler cannot know that, so that addr's argument escapes.
 var escape struct {
 	enabled bool
 	to      any

@@ -2,8 +2,8 @@ package cuda
 
 import "github.com/spark-compile/spark-compile/hal"
 
-// meanings are the errors that callers tell apart, by result code (CUDA Driver API, CUresult). After those of ErrDeviceLost,
-// which are faults of kernels and of the hardware, the context cannot be used any more.
+// meanings are the errors that callers distinguish, by result code (CUDA Driver API, CUresult). After those of ErrDeviceLost,
+// faults of a kernel or of the hardware, the context is unusable.
 var meanings = map[int]error{
 	2:   hal.ErrOutOfMemory,  // CUDA_ERROR_OUT_OF_MEMORY
 	34:  hal.ErrNoDriver,     // CUDA_ERROR_STUB_LIBRARY

@@ -113,7 +113,7 @@ func (g *graph) capture(ops []hal.Op, functions []uintptr) error {
 	return err
 }
 
-// launch records one op behind what the stream records behind.
+// launch records one op after the nodes that the stream currently depends on.
 func (g *graph) launch(op *hal.Op, fn uintptr, dependent bool) error {
 	if op.Kernel == "" {
 		return g.device.call("cuMemcpyDtoDAsync", uintptr(op.Dst.Addr())+uintptr(op.DstOffset), uintptr(op.Src.Addr())+uintptr(op.SrcOffset), uintptr(op.Bytes), g.stream)
@@ -205,7 +205,7 @@ func (g *graph) Close() error {
 	})
 }
 
-// destroy frees what a handle stands for, once.
+// destroy frees a handle's object, once.
 func (g *graph) destroy(call string, handle *uintptr) error {
 	h := *handle
 	if *handle = 0; h == 0 {

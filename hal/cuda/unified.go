@@ -70,8 +70,8 @@ func (d *Device) probe() (sharing, error) {
 
 var errIncoherent = errors.New("host and device do not see each other's writes")
 
-// coherent allocates memory of a kind, lets the device write one half and the host the other, and reads all of it from
-// both sides.
+// coherent allocates memory of a kind, has the device write one half and the host the other, and reads all of it from both
+// sides.
 func (d *Device) coherent(kind sharingKind) error {
 	const size, half, fromHost, fromDevice = 512, 256, 0xa5, 0x5a
 	m := &memory{device: d, size: size}

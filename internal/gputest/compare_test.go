@@ -20,7 +20,7 @@ type Rule struct {
 	Unit  float64 // of each term's error, relative to the sum of their magnitudes
 }
 
-// exact says whether only equal bits, or NaNs, pass.
+// exact reports whether only equal bits, or two NaNs, pass.
 func (r Rule) exact() bool { return r.Relative == 0 && r.Absolute == 0 && r.Terms == 0 }
 
 func (r Rule) size() int {
@@ -38,14 +38,14 @@ func (r Rule) size() int {
 // maxReported is the number of differences that an error lists.
 const maxReported = 5
 
-// compare returns nil if got is what the rule lets want be. scale is the sum of the magnitudes of the terms of each
+// compare returns nil if got is as near to want as the rule demands. scale is the sum of the magnitudes of the terms of each
 // result, for an mma.
 //
 // An mma's products are exact. Tensor cores add them in an order of their own, aligned to the largest and cut off below
 // its last places, so each of the terms, the accumulator and the final rounding among them, is off by at most one unit
 // at the scale of the sum of magnitudes: |a-b| ≤ (Terms+2)·Unit·scale. Unit is f32's 2^-23 for 16-bit types. For 8-bit
 // and 4-bit floats it is 2^-13, since tensor cores are reported to keep only 14 bits of their sums; what a GPU really
-// does is seen in its recording. An element that another lane holds than the ISA says differs by far more, and small
+// does is seen in its recording. An element in the wrong lane differs by far more than that, and small
 // integers are summed exactly either way.
 func (r Rule) compare(got, want, scale []byte) error {
 	if len(got) != len(want) {

@@ -4,7 +4,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// echo is a case that reads a word an item and writes a word an item.
+// echo is a case that reads and writes one word per item.
 func echo(d *ptx.Def, name string) *Case {
 	c := &Case{Name: name, Op: d.Op, Blocks: blocks, Threads: threads, Output: 4 * items}
 	c.Inputs = [][]byte{valuesFor(name).bytes(4 * items)}
@@ -38,7 +38,7 @@ func shuffles(d *ptx.Def) []*Case {
 	return all
 }
 
-// barrier exchanges words by shared memory: across warps for a block's barrier, within one for a warp's.
+// barrier exchanges words through shared memory: between warps for a block's barrier, within one for a warp's.
 func barrier(d *ptx.Def) *Case {
 	c := echo(d, d.Op)
 	c.Shared = 4 * threads
@@ -83,7 +83,7 @@ func branch(d *ptx.Def) *Case {
 	return c
 }
 
-// between executes an instruction without operands between a load and a store: it is there, and changes nothing.
+// between executes an instruction without operands between a load and a store: it exists and changes nothing.
 func between(d *ptx.Def) *Case {
 	c := echo(d, d.Op)
 	c.emit = func(b *body) {

@@ -8,7 +8,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// warps is the number of blocks of one warp of the cases of warp-wide instructions.
+// warps is the number of blocks, of one warp each, in cases of warp-wide instructions.
 const warps = 8
 
 // products makes cases of an mma.
@@ -22,8 +22,8 @@ func products(d *ptx.Def) []*Case {
 	return all
 }
 
-// mmaNumbers are the kinds of numbers that an mma is fed with. Small integers make every sum exact, so that their case
-// is compared bit for bit and shows who holds which element. The scales of blocks are 1 with them, and anything else.
+// mmaNumbers are the kinds of inputs of an mma. Small integers make every sum exact, so that their case
+// is compared bit for bit and shows which lane holds which element. With them the scales of blocks are 1, otherwise anything.
 var mmaNumbers = []struct {
 	name      string
 	draw      func(v values) float64
@@ -123,7 +123,7 @@ func mma(d *ptx.Def, name string, draw func(values) float64, selectors [2]int) *
 	return c
 }
 
-// add32 fills words with elements of so many bits, and appends them to the inputs, and without signs to the scale.
+// add32 fills words with elements of a number of bits and appends them to the inputs, and without signs to the scale.
 func (c *Case) add32(words []uint64, sign uint64, bits int, element func() uint64) {
 	plain := make([]uint64, len(words))
 	for i := range words {

@@ -35,7 +35,7 @@ func load(d *ptx.Def) *Case {
 		}
 		return c
 	}
-	// Through shared memory, a byte at a time on the way in; a thread reads what its neighbour wrote.
+	// Through shared memory, written byte by byte; a thread reads what its neighbour wrote.
 	c.Shared = threads * bytes
 	c.emit = func(b *body) {
 		from, to := b.at(b.in[0], b.item, bytes), b.shared(b.thread, bytes)
@@ -115,8 +115,8 @@ func prefetch(d *ptx.Def) *Case {
 	return c
 }
 
-// atomOwn: every item adds to a word of its own, and keeps what was there. The output holds the words, zero at first,
-// and behind them what the second addition returned.
+// atomOwn: every item adds twice to a word of its own. The output holds the words, which begin as zero, followed by what the
+// second addition returned.
 func atomOwn(d *ptx.Def) *Case {
 	c := echo(d, d.Op)
 	c.Output = 8 * items
@@ -130,7 +130,7 @@ func atomOwn(d *ptx.Def) *Case {
 	return c
 }
 
-// atomShared: all items add to one word, in whatever order.
+// atomShared: all items add to one word, in any order.
 func atomShared(d *ptx.Def) *Case {
 	c := echo(d, d.Op+"+one")
 	c.Output = 4
@@ -161,7 +161,7 @@ const (
 	waitGroup      // two groups: all but the last, then the last
 )
 
-// async copies two times bytes an item into shared memory, in two groups or without any, waits, and stores what came;
+// async copies bytes twice per item into shared memory, in two groups or without any, waits, and stores what arrived;
 // the other half of the copies' destination is zero-filled.
 func async(d *ptx.Def, name string, bytes int, how wait) *Case {
 	c := &Case{Name: name, Op: d.Op, Blocks: blocks, Threads: threads, Shared: 2 * threads * bytes, Output: 2 * items * bytes}

@@ -53,7 +53,7 @@ type Bounds struct {
 	RelL2     float64
 }
 
-// bounds of models that golden outputs are known for, by file and precision. The others have those of the precision;
+// bounds of models with known golden outputs, by file and precision. Other models have the bounds of their precision;
 // quantised ones have none.
 var bounds = map[string]Bounds{
 	"dmonitoring_model.onnx fp32": {RelL2: 1e-5},
@@ -64,9 +64,9 @@ var bounds = map[string]Bounds{
 	"driving_policy.onnx fp16":    {MinCosine: 0.999999},
 }
 
-// quantised reports whether outputs are as far from golden ones as 8- and 4-bit numbers bring them: a sum in another order
-// then moves codes, which the layers behind carry on, so that devices differ by as much. What holds is that a GPU is no
-// further from the golden outputs than the CPU device.
+// quantised reports whether a model computes on numbers of 8 bits or fewer. A sum in another order then changes codes, and
+// later layers amplify the difference, so devices differ from each other as much as from the golden outputs. But a GPU should
+// be no further from those than the CPU device.
 func (p *Package) quantised() bool {
 	return precision.Calibrates(p.Program.Precision)
 }
@@ -98,7 +98,7 @@ func (b Bounds) check(m runtime.Metrics) error {
 	return nil
 }
 
-// betweenDevices bounds the difference of two devices that run the same program: what either may be off. Of a cosine c
+// betweenDevices bounds the difference of two devices that run the same program by what each may be off. For a cosine c
 // between vectors of equal length the relative L2 is √(2(1-c)).
 func (b Bounds) betweenDevices() Bounds {
 	if b.RelL2 == 0 {

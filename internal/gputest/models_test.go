@@ -27,8 +27,8 @@ func packages(tb testing.TB) []*Package {
 	return all
 }
 
-// TestModelsOnGPU holds every package's outputs on the GPU against its golden outputs, against the CPU device's, and
-// against a second run's, bit for bit.
+// TestModelsOnGPU compares every package's outputs on the GPU with its golden outputs, with the CPU device's, and, bit for
+// bit, with a second run's.
 func TestModelsOnGPU(t *testing.T) {
 	for _, p := range packages(t) {
 		t.Run(p.Name, func(t *testing.T) { checkModel(t, p) })
@@ -111,8 +111,8 @@ func againstCPU(t *testing.T, p *Package, got, cpu map[string][]byte) {
 	}
 }
 
-// BenchmarkModels times runs of every package: replay is the graph alone, timed by the device, on inputs that lie there;
-// run is what a caller waits for, inputs and outputs included.
+// BenchmarkModels times runs of every package: replay is the graph alone, timed by the device, with inputs already there;
+// run is what a caller waits for, including inputs and outputs.
 func BenchmarkModels(b *testing.B) {
 	for _, p := range packages(b) {
 		for _, kind := range []string{"replay", "run"} {

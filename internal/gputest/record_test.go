@@ -21,7 +21,7 @@ type Recording struct {
 	Outputs map[string][]byte `json:"-"`
 }
 
-// about is the name of the array that is no case's.
+// about is the name of the array that belongs to no case.
 const about = "about"
 
 // Add keeps a case's output.
@@ -32,7 +32,7 @@ func (r *Recording) Add(c *Case, output []byte) {
 	r.Digests[c.Name], r.Outputs[c.Name] = c.digest(), output
 }
 
-// ErrStale says that a case's inputs are not those of the recording.
+// ErrStale means that a case's inputs have changed since the recording.
 var ErrStale = errors.New("the case's inputs have changed since it was recorded: record again")
 
 // Output returns what was recorded of a case; false if nothing was.

@@ -11,8 +11,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// Target is the newest target whose PTX a device takes: its own, with what is specific to that architecture (sm_121a),
-// or an older one's. A device that takes any gets the default.
+// Target is the newest target whose PTX a device accepts: its own, in the architecture-specific variant (sm_121a), or an older
+// one. A device that accepts any gets the default.
 func Target(info hal.Info) (string, error) {
 	t, err := target.For(info.Target)
 	if err != nil {
@@ -24,8 +24,8 @@ func Target(info hal.Info) (string, error) {
 	return t.Name + "a", nil
 }
 
-// Runner runs cases on a device. Their kernels are loaded as one module; where the device refuses that, each one by
-// itself, so that one instruction does not hide the others.
+// Runner runs cases on a device. Their kernels are loaded as one module or, if the device rejects that, one by one, so that
+// one instruction does not hide the others.
 type Runner struct {
 	Device hal.Device
 	Target string
@@ -123,7 +123,7 @@ func NewReference(ctx context.Context, target string, cases []*Case) (*Reference
 	return r, r.runner.Open(ctx, cases)
 }
 
-// Check holds another device's output of a case against the CPU device's.
+// Check compares another device's output of a case with the CPU device's.
 func (r *Reference) Check(ctx context.Context, c *Case, got []byte) error {
 	want, err := r.runner.Run(ctx, c)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/minifloat"
 )
 
-// values draws inputs: the same for a case on every machine and in every year.
+// values draws inputs, the same for a case on every machine and at any time.
 type values struct{ *rand.Rand }
 
 func valuesFor(name string) values {
@@ -84,7 +84,7 @@ func (v values) draw(typ string) uint64 {
 	return uint64(uint32(v.Uint64()) >> v.IntN(32))
 }
 
-// moderate is in (-2^most, 2^most), every power of two from 2^-8 up alike. All of it is exact, so that every machine
+// moderate is in (-2^most, 2^most), with every power of two from 2^-8 up equally likely. It is exact, so that every machine
 // draws the same.
 func (v values) moderate(most int) float64 {
 	return math.Ldexp(2*v.Float64()-1, v.IntN(most+9)-8)

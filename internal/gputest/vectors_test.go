@@ -30,7 +30,7 @@ func availableCases(target string) []*Case {
 	return out
 }
 
-// TestVectors runs every case on the GPU and holds it against the CPU device.
+// TestVectors runs every case on the GPU and compares it with the CPU device.
 func TestVectors(t *testing.T) {
 	ctx := context.Background()
 	d := openDevice(t)
@@ -68,7 +68,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestRecordedVectors holds the CPU device against what GPUs computed.
+// TestRecordedVectors compares the CPU device with what GPUs computed.
 func TestRecordedVectors(t *testing.T) {
 	files, err := filepath.Glob("testdata/vectors/*.npz")
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestCasesAreSound(t *testing.T) {
 	}
 }
 
-// TestAWrongElementIsNoticed: a case whose rule would let a wrong sign or high bit pass is no case.
+// TestAWrongElementIsNoticed: every case fails if a sign or high bit is wrong.
 func TestAWrongElementIsNoticed(t *testing.T) {
 	ctx := context.Background()
 	cases := availableCases("sm_121a")

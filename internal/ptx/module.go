@@ -8,8 +8,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// SharedName is the symbol of a kernel's dynamic shared memory, declared in every module: offsets into it are the
-// code generator's, its size is the launch's.
+// SharedName is the symbol of a kernel's dynamic shared memory, declared in every module. The code generator chooses offsets
+// in it, the launch its size.
 const SharedName = "smem"
 
 // Module is a PTX file.

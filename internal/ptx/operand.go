@@ -47,7 +47,7 @@ type FImm float32
 // DImm is an f64 immediate, printed as 0dXXXXXXXXXXXXXXXX.
 type DImm float64
 
-// Sym names a parameter or a shared variable whose address is meant (mov.u32 %r1, smem).
+// Sym names a parameter, or stands for the address of a shared variable (mov.u32 %r1, smem).
 type Sym string
 
 // Special is a special register: %tid.x, %ctaid.y, %laneid …

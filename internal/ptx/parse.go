@@ -82,7 +82,7 @@ func (p *parser) next() token {
 	return t
 }
 
-// skipComments drops comments that no kernel body keeps.
+// skipComments drops comments outside of kernel bodies and inside of instructions.
 func (p *parser) skipComments() {
 	for p.peek().kind == tokComment {
 		p.pos++
@@ -133,7 +133,7 @@ func (p *parser) module() {
 		switch {
 		case t.kind == tokEOF:
 			if p.m.Target == "" {
-				p.fail(t.line, "no .target")
+				p.fail(t.line, "no .target: the text ends without the directive")
 			}
 			return
 		case t.text == ".version":
@@ -153,7 +153,7 @@ func (p *parser) module() {
 			}
 		case t.text == ".address_size":
 			if p.int("64") != 64 {
-				p.fail(t.line, "only 64-bit addresses")
+				p.fail(t.line, "only 64-bit addresses are supported")
 			}
 		case t.text == ".extern":
 			for _, w := range []string{".shared", ".align"} {
@@ -199,7 +199,7 @@ func (p *parser) kernel() {
 		typ := p.word("a parameter type")
 		n := p.word("a parameter name")
 		if Bytes(strings.TrimPrefix(typ.text, ".")) < 4 {
-			p.fail(typ.line, "parameter type %s", typ.text)
+			p.fail(typ.line, "parameters of type %s are not supported; use one of 4 or 8 bytes", typ.text)
 		}
 		if p.names[n.text] {
 			p.fail(n.line, "parameter %s declared twice", n.text)
@@ -285,14 +285,14 @@ func (p *parser) instr() {
 		g := p.word("a predicate register")
 		r, ok := p.register(g)
 		if !ok || r.Class != Pred {
-			p.fail(g.line, "guard %s is no predicate register", g.text)
+			p.fail(g.line, "guard %s is not a predicate register", g.text)
 		}
 		in.Guard = r
 		line = g.line
 	}
 	op := p.word("an instruction")
 	if in.Def = Lookup(op.text); in.Def == nil {
-		p.fail(op.line, "no instruction %q in the table", op.text)
+		p.fail(op.line, "no instruction %q: only those of the instruction table are supported", op.text)
 	}
 	if err := in.Def.Available(p.m.Target, p.version); err != nil {
 		p.fail(op.line, "%v", err)
@@ -321,7 +321,7 @@ func (p *parser) instr() {
 	p.k.Body = append(p.k.Body, Stmt{Instr: &in, Line: line})
 }
 
-// symbols checks that a name is a parameter in a parameter address, and the shared block elsewhere.
+// symbols checks names: in the address of a parameter it must be a parameter, elsewhere the shared memory.
 func (p *parser) symbols(line int, a Arg, o Operand) {
 	ad, isAddr := o.(Addr)
 	if isAddr {
@@ -330,7 +330,7 @@ func (p *parser) symbols(line int, a Arg, o Operand) {
 	s, ok := o.(Sym)
 	if !ok {
 		if isAddr && a.Space == "param" {
-			p.fail(line, "a parameter address is a parameter's name")
+			p.fail(line, "the address of a parameter begins with its name")
 		}
 		return
 	}
@@ -360,7 +360,7 @@ func (p *parser) operand() Operand {
 		switch b := ad.Base.(type) {
 		case Reg, Sym:
 		default:
-			p.fail(t.line, "address base %s", b.operand())
+			p.fail(t.line, "the base of an address is a register or a name, not %s", b.operand())
 		}
 		if p.accept("+") {
 			ad.Off = p.int("an offset")
@@ -385,7 +385,7 @@ func (p *parser) operand() Operand {
 		q := p.word("a predicate register")
 		s, ok := p.register(q)
 		if !ok || s.Class != Pred {
-			p.fail(q.line, "%s is no predicate register", q.text)
+			p.fail(q.line, "%s is not a predicate register", q.text)
 		}
 		return Pair{r, s}
 	case t.kind == tokWord:

@@ -83,7 +83,7 @@ type generator struct {
 	shared      ptx.Reg
 	input       ptx.Reg
 	output      ptx.Reg
-	together    bool // all threads of the block are here
+	together    bool // all threads of the block execute this
 	pendingCopy bool
 }
 
@@ -131,10 +131,10 @@ func (g *generator) kernel() {
 	k.I("ret")
 }
 
-// any is a random register of the pool.
+// any returns a random register of the pool.
 func (g *generator) any(c ptx.Class) ptx.Reg { return g.pool[c][g.r.IntN(len(g.pool[c]))] }
 
-// load reads a register from a random place of the input, by thread or, sometimes, the same for all.
+// load loads a register from a random place of the input: one per thread or, sometimes, the same for all.
 func (g *generator) load(reg ptx.Reg) {
 	k, r := g.k, g.r
 	a := k.Reg(ptx.B64)
@@ -213,7 +213,7 @@ func (g *generator) block(n int) {
 	}
 }
 
-// operand is a source of a type: a register or, sometimes, an immediate.
+// operand returns a source of a type: a register or, sometimes, an immediate.
 func (g *generator) operand(a ptx.Arg) ptx.Operand {
 	c := ptx.ClassOf(a.Type)
 	if a.Count > 0 {
@@ -236,7 +236,7 @@ func (g *generator) operand(a ptx.Arg) ptx.Operand {
 	return g.any(c)
 }
 
-// instruction writes one of the table, under a guard now and then.
+// instruction writes an instruction of the table, sometimes under a guard.
 func (g *generator) instruction(d *ptx.Def, guards bool) {
 	var ops []ptx.Operand
 	for i, a := range d.Args {
@@ -244,7 +244,7 @@ func (g *generator) instruction(d *ptx.Def, guards bool) {
 		case a.Kind == ptx.ArgImm:
 			ops = append(ops, ptx.Imm(g.r.IntN(256)))
 		case a.Kind == ptx.ArgDst && a.Count > 0:
-			// Distinct: two results in one register have no order.
+			// Distinct registers: nothing orders two results in one.
 			perm := g.r.Perm(len(g.pool[ptx.ClassOf(a.Type)]))
 			var v []ptx.Reg
 			for j := range a.Count {
@@ -280,7 +280,7 @@ func (g *generator) instruction(d *ptx.Def, guards bool) {
 	}
 }
 
-// float writes what inner loops are made of, more often than its share of the table.
+// float writes an instruction of inner loops. They would be too rare among all of the table.
 func (g *generator) float() {
 	ops := []string{"fma.rn.f32", "add.rn.f32", "mul.rn.f32", "max.f32", "cvt.f32.f16", "cvt.rn.f16x2.f32", "mad.lo.s32", "setp.lt.f32",
 		"selp.f32", "ex2.approx.f32", "setp.lt.s32", "mov.b32", "cvt.rn.satfinite.e4m3x2.f32", "cvt.rn.satfinite.e2m1x2.f32", "cvt.rn.f16x2.e4m3x2",
@@ -288,7 +288,7 @@ func (g *generator) float() {
 	g.instruction(ptx.Lookup(ops[g.r.IntN(len(ops))]), true)
 }
 
-// warp writes an instruction of a whole warp; what it reads of shared memory has been written by a barrier before.
+// warp writes an instruction of a whole warp. Barriers keep its reads of shared memory apart from writes.
 func (g *generator) warp() {
 	d := warpWide[g.r.IntN(len(warpWide))]
 	if g.r.IntN(2) == 0 {
@@ -306,7 +306,7 @@ func (g *generator) warp() {
 	}
 }
 
-// data is a register or vector of the pool, of distinct registers.
+// data returns a register, or a vector of distinct registers, of the pool.
 func (g *generator) data(c ptx.Class, n int) ptx.Operand {
 	perm := g.r.Perm(len(g.pool[c]))
 	if n == 1 {
@@ -319,7 +319,7 @@ func (g *generator) data(c ptx.Class, n int) ptx.Operand {
 	return ptx.V(v...)
 }
 
-// access writes one of the accesses, at what where returns for it, under a guard now and then.
+// access writes one of the accesses at the address that where returns, sometimes under a guard.
 func (g *generator) access(of []access, where func(bytes int) ptx.Addr) {
 	a := of[g.r.IntN(len(of))]
 	ops := make([]ptx.Operand, 2)
@@ -332,7 +332,7 @@ func (g *generator) access(of []access, where func(bytes int) ptx.Addr) {
 	}
 }
 
-// within is a place of a range of so many bytes behind an address.
+// within returns a random address in size bytes at an offset from base.
 func (g *generator) within(base ptx.Reg, off, size int) func(bytes int) ptx.Addr {
 	return func(bytes int) ptx.Addr { return ptx.At(base, off+bytes*g.r.IntN(size/bytes)) }
 }
@@ -348,7 +348,7 @@ func (g *generator) globalMemory() {
 				k.I("and.b32", i, g.any(ptx.B32), ptx.Imm(8*(inputWords/2-1)&^15))
 				k.I("cvt.u64.u32", a, i)
 				k.I("add.s64", a, a, g.input)
-			} else { // beside the neighbours
+			} else { // next to the neighbours
 				k.I("mad.wide.u32", a, g.tid, ptx.Imm(bytes), g.input)
 			}
 			return ptx.At(a, bytes*r.IntN(8))
@@ -359,7 +359,7 @@ func (g *generator) globalMemory() {
 	g.access(loads["global"], g.within(g.output, 384, 64))
 }
 
-// sharedMemory writes the thread's own, or reads anybody's between two barriers.
+// sharedMemory writes and reads the thread's own shared memory, or reads any thread's between two barriers.
 func (g *generator) sharedMemory() {
 	k, r := g.k, g.r
 	if r.IntN(2) == 0 || !g.together {
@@ -424,12 +424,12 @@ func (g *generator) apart(f func()) {
 	g.together = was
 }
 
-// branch writes an if, with or without an else; sometimes all threads agree on it, seldom they end.
+// branch writes an if, with or without an else; sometimes all threads agree on it.
 func (g *generator) branch() {
 	k, r := g.k, g.r
 	p := g.any(ptx.Pred)
 	other, end := k.NewLabel("else"), k.NewLabel("end")
-	if r.IntN(3) == 0 { // by a number that all know
+	if r.IntN(3) == 0 { // decided by a number that all threads load
 		v := k.Reg(ptx.B32)
 		k.I("ld.global.u32", v, ptx.At(g.input, 8*r.IntN(inputWords)))
 		k.I("setp.lt.s32", p, v, ptx.Imm(r.IntN(64)))
@@ -446,7 +446,7 @@ func (g *generator) branch() {
 	k.Place(other)
 }
 
-// loop writes a loop of a few rounds, as many for all or by thread.
+// loop writes a loop of a few iterations: the same number for all threads, or one per thread.
 func (g *generator) loop() {
 	k, r := g.k, g.r
 	i, n := k.Reg(ptx.B32), k.Reg(ptx.B32)

@@ -6,7 +6,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// rows are those of the table that do one of these.
+// rows returns the rows of the table with one of these actions.
 func rows(does ...ptx.Action) (out []*ptx.Def) {
 	for _, op := range ptx.Opcodes() {
 		if d := ptx.Lookup(op); slices.Contains(does, d.Does) {
@@ -16,7 +16,7 @@ func rows(does ...ptx.Action) (out []*ptx.Def) {
 	return out
 }
 
-// plain are the instructions that work on registers of one thread, warpWide those of a whole warp.
+// plain are the instructions on registers of one thread, warpWide those of a whole warp.
 var (
 	plain    = rows(ptx.Compute)
 	warpWide = rows(ptx.Multiply, ptx.Shuffle, ptx.LoadMatrix)
@@ -24,16 +24,16 @@ var (
 	stores   = accesses(ptx.Store)
 )
 
-// access is a row that loads or stores: its memory operand and its data.
+// access is a row that loads or stores, with the positions of its memory operand and its data.
 type access struct {
 	*ptx.Def
 	at, data int // operands
 }
 
-// bytes is what it moves.
+// bytes is how many bytes it moves.
 func (a access) bytes() int { return ptx.Bytes(a.Args[a.data].Type) * max(1, a.Args[a.data].Count) }
 
-// accesses are the rows that load or store, by space.
+// accesses returns the rows that load, or store, by space.
 func accesses(does ptx.Action) map[string][]access {
 	out := map[string][]access{}
 	for _, d := range rows(does) {

@@ -2,8 +2,8 @@ package ptxrand
 
 import "github.com/spark-compile/spark-compile/internal/ptx"
 
-// Shrink removes instructions from the first kernel of a text as long as it still fails, and returns what is left. What
-// it tries may be any PTX that parses.
+// Shrink removes instructions from the first kernel of a text as long as it still fails, and returns what is left. It calls
+// fails with texts that parse, but may have undefined results.
 func Shrink(text string, fails func(text string) bool) string {
 	m, err := ptx.Parse(text)
 	if err != nil || len(m.Kernels) == 0 {
