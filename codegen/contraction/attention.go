@@ -50,13 +50,13 @@ func (p *problem) attention() error {
 	if p.n > 256 || a.d > 256 {
 		return fmt.Errorf("Attention with heads of %d and %d elements", a.d, p.n)
 	}
-	if m := n.In(3); m != nil {
-		s, err := trace(p.region, m)
+	if m := p.stored.Region.Anchor().In(3); m != nil {
+		s, err := matrix(p.stored, m)
 		if err != nil {
 			return err
 		}
 		view, ok := s.view.Broadcast([]int{q[0], q[1], q[2], k[2]})
-		if !ok || !isHalf(s.dtype) && s.dtype != ir.Float32 {
+		if !ok || s.round != 0 || !isHalf(s.dtype) && s.dtype != ir.Float32 {
 			return fmt.Errorf("Attention with a mask of type %s", m.Type)
 		}
 		o := operand{src: s, value: s.value, dtype: s.dtype, offset: view.Offset, z: [][]layout.Mode{nil, view.Dims[0], view.Dims[1]}, row: layout.Coalesce(view.Dims[2]), col: layout.Coalesce(view.Dims[3])}

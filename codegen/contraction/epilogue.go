@@ -51,7 +51,7 @@ func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context) (*epilogue
 	if p.region.Region.Members > 0 {
 		l.Member = e.z[0]
 	}
-	y, result, column := p.anchor.Outputs[0].Type.Shape, p.chain[len(p.chain)-1], b.Index("column", p.n)
+	y, column := p.anchor.Outputs[0].Type.Shape, b.Index("column", p.n)
 	dense, err := p.spread(layout.Dense(y))
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context) (*epilogue
 		return acc
 	}
 	e.result, e.acc, err = l.Epilogue(lower.Vector{Anchor: p.anchor, Index: own, Channel: column, First: e.n, Width: group, Sum: sum},
-		result, b.Unravel(e.element(b, &p.out, column), result.Type.Shape))
+		p.result, b.Unravel(e.element(b, &p.out, column), p.result.Type.Shape))
 	if err != nil || p.quantise != nil {
 		return e, err
 	}

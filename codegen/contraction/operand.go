@@ -21,29 +21,6 @@ type source struct {
 	scales *ir.Value // of a variable e2m1: one e4m3 for 16 neighbours
 }
 
-// trace follows v, a value of a region whose storage is spelled out, to an input of the region or a constant, through
-// widening casts and movement. It fails where the map is not affine or a node computes something.
-func trace(region *ir.Node, v *ir.Value) (*source, error) {
-	if i := slices.Index(region.Region.Body.Inputs, v); i >= 0 {
-		return input(region, i), nil
-	}
-	if v.IsConst() {
-		return &source{value: v, data: v.Const, dtype: v.Type.DType, view: layout.Dense(v.Type.Shape)}, nil
-	}
-	n := v.Def
-	if n == nil || len(n.Inputs) == 0 || n.Inputs[0] == nil {
-		return nil, fmt.Errorf("value %s has no producer in the region", v.Name)
-	}
-	s, err := trace(region, n.Inputs[0])
-	if err != nil {
-		return nil, err
-	}
-	if n.Op.Name == "Cast" && widens(n.Inputs[0].Type.DType, v.Type.DType) {
-		return s, nil
-	}
-	return s, s.move(n)
-}
-
 // input is input i of a region as a source.
 func input(region *ir.Node, i int) *source {
 	o, v, shape := region.Region.Operands[i], region.Inputs[i], region.Region.Body.Inputs[i].Type.Shape
@@ -75,10 +52,11 @@ func (s *source) move(n *ir.Node) error {
 	return nil
 }
 
-// matrix is what the anchor of a region multiplies as v, a value of its body.
+// matrix is what the anchor of a region reads as v, a value of its body: an operand of the region, which movement may have
+// turned into an affine view, or a constant.
 func matrix(region *ir.Node, v *ir.Value) (*source, error) {
 	if v.IsConst() {
-		return trace(region, v)
+		return &source{value: v, data: v.Const, dtype: v.Type.DType, view: layout.Dense(v.Type.Shape)}, nil
 	}
 	i, path, ok := region.Region.Source(v)
 	if !ok {
@@ -123,67 +101,27 @@ func widens(a, b ir.DType) bool {
 	return from != nil && to != nil && to.Contains(from)
 }
 
-// pullBack turns a view of the last value of the chain into one of its first. Elementwise nodes keep coordinates, except
-// that broadcasting against a larger operand is refused: one accumulator would serve several outputs.
-func pullBack(view layout.View, main []*ir.Value) (layout.View, error) {
-	for i := len(main) - 1; i > 0; i-- {
-		n, x := main[i].Def, main[i-1]
-		ok := true
-		switch {
-		case n.Op.Name == "Reshape":
-			view, ok = view.Reshape(x.Type.Shape)
-		case n.Op.Name == "Transpose":
-			view = view.Untranspose(n.Attrs.Ints("perm"))
-		case n.Op.Kind == ir.KindElementwise:
-			if !slices.Equal(x.Type.Shape, main[i].Type.Shape) {
-				if x.Type.Numel() != main[i].Type.Numel() {
-					return view, fmt.Errorf("%s (%s) broadcasts the anchor's output from %v to %v", n.Name, n.Op.Name, x.Type, main[i].Type)
-				}
-				view, ok = view.Reshape(x.Type.Shape)
-			}
-		default:
-			return view, fmt.Errorf("%s (%s) cannot follow the anchor", n.Name, n.Op.Name)
-		}
-		if !ok {
-			return view, fmt.Errorf("%s (%s) scatters the anchor's output unevenly", n.Name, n.Op.Name)
-		}
+// behind turns a view of v into one of the anchor's output, of which v is a function element by element. even: the view's
+// map is affine. found: v is such a function.
+func behind(view layout.View, v, output *ir.Value) (at layout.View, even, found bool) {
+	if v == output || v.Def == nil {
+		return view, true, v == output
 	}
-	return view, nil
-}
-
-// dependents are the values of the body that depend on the anchor's output.
-func dependents(region, anchor *ir.Node) map[*ir.Value]bool {
-	from := anchor.Outputs[0]
-	depends := map[*ir.Value]bool{from: true}
-	for _, n := range region.Region.Body.Nodes {
-		for _, v := range n.Inputs {
-			if v != nil && depends[v] {
-				for _, o := range n.Outputs {
-					depends[o] = true
-				}
+	for _, x := range v.Def.Inputs {
+		if x == nil || x.Type.Numel() != v.Type.Numel() {
+			continue
+		}
+		moved, ok := view, true
+		if v.Def.Op.Name == "Transpose" {
+			moved = view.Untranspose(v.Def.Attrs.Ints("perm"))
+		} else if !slices.Equal(x.Type.Shape, v.Type.Shape) {
+			if moved, ok = view.Reshape(x.Type.Shape); !ok {
+				moved = layout.Dense(x.Type.Shape)
 			}
 		}
-	}
-	return depends
-}
-
-// pathTo is a path from the anchor's output to v. Where several join again (x·sigmoid(x)) it follows the largest operand:
-// coordinates are the same along each.
-func pathTo(v, from *ir.Value, depends map[*ir.Value]bool) ([]*ir.Value, error) {
-	chain := []*ir.Value{v}
-	for v != from {
-		var next *ir.Value
-		for _, x := range v.Def.Inputs {
-			if x != nil && depends[x] && (next == nil || x.Type.Numel() > next.Type.Numel()) {
-				next = x
-			}
+		if at, even, found = behind(moved, x, output); found {
+			return at, even && ok, true
 		}
-		if next == nil {
-			return nil, fmt.Errorf("the output does not depend on the anchor")
-		}
-		v = next
-		chain = append(chain, v)
 	}
-	slices.Reverse(chain)
-	return chain, nil
+	return view, true, false
 }

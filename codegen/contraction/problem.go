@@ -10,11 +10,10 @@ import (
 // problem is a contraction in normal form: for every z, C[m,n] = Σ_k A[m,k]·B[k,n]. z runs over members, batches and
 // groups of channels; m over output pixels or rows; k over window taps and input channels.
 type problem struct {
-	stored  *ir.Node           // the region
-	region  *ir.Node           // with its storage spelled out
-	anchor  *ir.Node           // of that
-	chain   []*ir.Value        // the anchor's output … the region's output, or what is quantised
-	depends map[*ir.Value]bool // on the anchor's output
+	stored *ir.Node  // the region
+	region *ir.Node  // with its storage spelled out
+	anchor *ir.Node  // of that
+	result *ir.Value // the region's output, or what is quantised
 
 	quantise *ir.Node // BlockQuantize behind the chain; nil: none
 
@@ -60,28 +59,6 @@ func (p *problem) batches() int {
 	return x
 }
 
-func members(region *ir.Node) int { return region.Region.Count() }
-
-// findAnchor returns the only contraction of the body.
-func findAnchor(region, quantise *ir.Node) (*ir.Node, error) {
-	var anchor *ir.Node
-	for _, n := range region.Region.Body.Nodes {
-		switch {
-		case n.Op.Kind == ir.KindContraction:
-			if anchor != nil {
-				return nil, fmt.Errorf("two anchors, %s and %s", anchor.Name, n.Name)
-			}
-			anchor = n
-		case n != quantise && n.Op.Kind != ir.KindElementwise && n.Op.Kind != ir.KindMovement:
-			return nil, fmt.Errorf("%s (%s) is neither elementwise nor movement", n.Name, n.Op.Name)
-		}
-	}
-	if anchor == nil {
-		return nil, fmt.Errorf("no anchor")
-	}
-	return anchor, nil
-}
-
 // normalise brings the region into normal form, or says why it is not one.
 func normalise(region *ir.Node) (*problem, error) {
 	stored := region
@@ -96,11 +73,11 @@ func normalise(region *ir.Node) (*problem, error) {
 	case len(region.Outputs) > 1:
 		return nil, fmt.Errorf("%d results", len(region.Outputs))
 	}
-	anchor, err := findAnchor(region, quantise)
-	if err != nil {
-		return nil, err
+	anchor := region.Region.Anchor()
+	if anchor == nil {
+		return nil, fmt.Errorf("no anchor")
 	}
-	p := &problem{stored: stored, region: region, anchor: anchor, quantise: quantise, z: []int{members(region)}}
+	p := &problem{stored: stored, region: region, anchor: anchor, result: result, quantise: quantise, z: []int{region.Region.Count()}}
 	if d := anchor.Outputs[0].Type.DType; !isHalf(d) && d != ir.Float32 {
 		return nil, fmt.Errorf("%s in %s", anchor.Op.Name, d)
 	}
@@ -108,10 +85,6 @@ func normalise(region *ir.Node) (*problem, error) {
 		if d == 0 {
 			return nil, fmt.Errorf("no output elements")
 		}
-	}
-	p.depends = dependents(region, anchor)
-	if p.chain, err = pathTo(result, anchor.Outputs[0], p.depends); err != nil {
-		return nil, err
 	}
 	switch anchor.Op.Name {
 	case "MatMul":
@@ -127,9 +100,12 @@ func normalise(region *ir.Node) (*problem, error) {
 		return nil, err
 	}
 	out := region.Outputs[0]
-	place, err := pullBack(layout.Dense(p.chain[len(p.chain)-1].Type.Shape), p.chain)
-	if err != nil {
-		return nil, err
+	place, even, found := behind(layout.Dense(result.Type.Shape), result, anchor.Outputs[0])
+	switch {
+	case !found:
+		return nil, fmt.Errorf("the result %v is not made of the anchor's output %v element by element", result.Type, anchor.Outputs[0].Type)
+	case !even:
+		return nil, fmt.Errorf("what follows the anchor scatters its output unevenly")
 	}
 	if p.out, err = p.spread(place); err != nil {
 		return nil, err

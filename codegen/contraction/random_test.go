@@ -146,7 +146,7 @@ func TestRefusals(t *testing.T) {
 		{"no anchor", "no anchor", func(b *kerneltest.Region) *ir.Value {
 			return b.Add("Relu", nil, b.Input(ir.T(f32, 4), 1, false, false))
 		}},
-		{"two anchors", "two anchors", func(b *kerneltest.Region) *ir.Value {
+		{"two anchors", "several elements of its output", func(b *kerneltest.Region) *ir.Value {
 			x := b.Input(ir.T(f32, 4, 4), 1, false, false)
 			return b.Add("MatMul", nil, b.Add("MatMul", nil, x, x), x)
 		}},
@@ -154,7 +154,7 @@ func TestRefusals(t *testing.T) {
 			x := b.Input(ir.T(f32, 4, 4), 1, false, false)
 			return b.Add("MatMul", nil, b.Add("Relu", nil, x), x)
 		}},
-		{"the anchor's output repeats", "broadcasts", func(b *kerneltest.Region) *ir.Value {
+		{"the anchor's output repeats", "element by element", func(b *kerneltest.Region) *ir.Value {
 			x := b.Input(ir.T(f32, 4, 4), 1, false, false)
 			return b.Add("Add", nil, b.Add("MatMul", nil, x, x), b.Input(ir.T(f32, 3, 4, 4), 1, false, false))
 		}},
