@@ -72,23 +72,16 @@ func lowestFree(r *planned, done []*planned) int {
 	return at
 }
 
+// liveBytes is the largest sum of ranges alive at one launch: one at which a range begins.
 func liveBytes(ranges []*planned) int {
-	change := map[int]int{}
-	var times []int
-	add := func(t, n int) {
-		if _, ok := change[t]; !ok {
-			times = append(times, t)
+	most := 0
+	for _, at := range ranges {
+		sum := 0
+		for _, r := range ranges {
+			if r.first <= at.first && at.first <= r.last {
+				sum += alignUp(r.bytes)
+			}
 		}
-		change[t] += n
-	}
-	for _, r := range ranges {
-		add(r.first, alignUp(r.bytes))
-		add(r.last+1, -alignUp(r.bytes))
-	}
-	sort.Ints(times)
-	sum, most := 0, 0
-	for _, t := range times {
-		sum += change[t]
 		most = max(most, sum)
 	}
 	return most

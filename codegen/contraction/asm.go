@@ -152,13 +152,30 @@ func sizes(modes []layout.Mode) []int {
 	return s
 }
 
-// offset is the element offset of coordinate x.
+// offset is the element offset of coordinate x; digits are those of x under the modes.
 func (a asm) offset(modes []layout.Mode, x num) num {
-	off := imm(0)
-	for i, d := range a.split(sizes(modes), x) {
+	off, _ := a.digits(modes, x)
+	return off
+}
+
+func (a asm) digits(modes []layout.Mode, x num) (off num, digits []num) {
+	digits = a.split(sizes(modes), x)
+	for i, d := range digits {
 		off = a.mad(d, modes[i].Stride, off)
 	}
-	return off
+	return off, digits
+}
+
+// both is the predicate that holds where two others do, each of them nil where it always does.
+func (a asm) both(p, q *ptx.Reg) *ptx.Reg {
+	switch {
+	case p == nil:
+		return q
+	case q == nil:
+		return p
+	}
+	x := a.and(*p, *q)
+	return &x
 }
 
 // swizzled is the byte offset of a 16-byte chunk of a row.

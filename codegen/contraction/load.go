@@ -1,8 +1,6 @@
 package contraction
 
 import (
-	"fmt"
-
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/ir"
@@ -164,11 +162,8 @@ func (l *tileLoad) spot(g *gen, at place) spot {
 	if l.win == nil {
 		s.off = g.offset(l.fixed, x)
 	} else {
-		d := g.split(sizes(l.fixed), x)
-		s.off = imm(0)
-		for i := range d {
-			s.off = g.mad(d[i], l.fixed[i].Stride, s.off)
-		}
+		var d []num
+		s.off, d = g.digits(l.fixed, x)
 		oy, ox := d[len(d)-2], d[len(d)-1]
 		s.y = g.mad(oy, l.win.sh, imm(-l.win.padTop))
 		s.x = g.mad(ox, l.win.sw, imm(-l.win.padLeft))
@@ -201,11 +196,8 @@ func (l *tileLoad) reachAt(g *gen, k num) reach {
 		r.off = g.offset(l.advance, k)
 		return r
 	}
-	d := g.split(sizes(l.advance), k)
-	r.off = imm(0)
-	for i := range d {
-		r.off = g.mad(d[i], l.advance[i].Stride, r.off)
-	}
+	var d []num
+	r.off, d = g.digits(l.advance, k)
 	r.y, r.x = g.mul(d[0], l.win.dh), g.mul(d[1], l.win.dw)
 	return r
 }
@@ -240,21 +232,11 @@ func (l *tileLoad) issue(g *gen, k, stage num) {
 
 // inside is the predicate of a valid element; nil: always valid.
 func (l *tileLoad) inside(g *gen, s spot, r reach) *ptx.Reg {
-	both := func(p, q *ptx.Reg) *ptx.Reg {
-		if p == nil {
-			return q
-		}
-		if q == nil {
-			return p
-		}
-		x := g.and(*p, *q)
-		return &x
-	}
-	in := both(s.inside, r.inside)
+	in := g.both(s.inside, r.inside)
 	if l.win != nil {
 		y := g.compare("lt.u32", g.add(s.y, r.y), imm(l.win.h))
 		x := g.compare("lt.u32", g.add(s.x, r.x), imm(l.win.w))
-		in = both(in, both(&y, &x))
+		in = g.both(in, g.both(&y, &x))
 	}
 	return in
 }
@@ -276,53 +258,29 @@ func (l *tileLoad) copy(g *gen, dst ptx.Reg, off num, inside *ptx.Reg) {
 		size = r
 	}
 	src := g.address(l.ptr, off, l.elem)
-	args := []ptx.Operand{ptx.At(dst, 0), ptx.At(src, 0), ptx.Imm(bytes), size}
-	if l.idle != nil {
-		g.If(*l.idle, op, args...)
-	} else {
-		g.I(op, args...)
-	}
+	g.Where(l.idle, op, ptx.At(dst, 0), ptx.At(src, 0), ptx.Imm(bytes), size)
 }
 
 // load reads one element, as f32 where shared memory holds that.
 func (l *tileLoad) load(g *gen, off num, inside *ptx.Reg) ptx.Reg {
 	src := g.address(l.ptr, off, l.op.dtype.Bits()/8)
-	if l.idle != nil {
-		if inside == nil {
-			inside = l.idle
-		} else {
-			p := g.and(*inside, *l.idle)
-			inside = &p
-		}
-	}
-	read := func(op string, r ptx.Reg) {
-		if inside != nil {
-			g.If(*inside, op, r, ptx.At(src, 0))
-		} else {
-			g.I(op, r, ptx.At(src, 0))
-		}
-	}
-	f := g.Reg(ptx.F32)
-	switch l.op.dtype {
-	case ir.Float32:
+	inside = g.both(inside, l.idle)
+	f, d := g.Reg(ptx.F32), l.op.dtype
+	if d == ir.Float32 {
 		g.I("mov.f32", f, ptx.FImm(0))
-		read("ld.global.f32", f)
-	case ir.Float16, ir.BFloat16:
-		h := g.Reg(ptx.B16)
-		g.I("mov.b16", h, ptx.Imm(0))
-		read("ld.global.b16", h)
-		if l.elem == 2 {
-			return h
-		}
-		g.widen(f, h, l.op.dtype)
-	case ir.Float8E4M3FN:
-		h := g.Reg(ptx.B16)
-		g.I("mov.b16", h, ptx.Imm(0))
-		read("ld.global.u8", h)
-		return h
-	default:
-		panic(fmt.Sprintf("contraction: load of %s", l.op.dtype))
+		g.Where(inside, "ld.global.f32", f, ptx.At(src, 0))
+		return f
 	}
+	h, op := g.Reg(ptx.B16), "ld.global.b16"
+	if d == ir.Float8E4M3FN {
+		op = "ld.global.u8"
+	}
+	g.I("mov.b16", h, ptx.Imm(0))
+	g.Where(inside, op, h, ptx.At(src, 0))
+	if l.elem <= 2 {
+		return h
+	}
+	g.widen(f, h, d)
 	return f
 }
 
@@ -330,29 +288,20 @@ func (l *tileLoad) load(g *gen, off num, inside *ptx.Reg) ptx.Reg {
 func (l *tileLoad) store(g *gen, dst ptx.Reg, vals []ptx.Reg) {
 	words := make(ptx.Vec, l.perCopy()*l.elem/4)
 	for i := range words {
-		if l.elem == 4 {
+		switch l.elem {
+		case 4:
 			words[i] = vals[i]
-			continue
-		}
-		if l.elem == 1 {
+		case 2:
+			words[i] = g.joinHalves(vals[2*i], vals[2*i+1])
+		default:
 			words[i] = g.packBytes(vals[4*i : 4*i+4])
-			continue
 		}
-		lo, hi, w := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
-		g.I("cvt.u32.u16", lo, vals[2*i])
-		g.I("cvt.u32.u16", hi, vals[2*i+1])
-		g.I("prmt.b32", w, lo, hi, ptx.Imm(0x5410))
-		words[i] = w
 	}
 	op, from := "st.shared.v4.b32", ptx.Operand(words)
 	if len(words) == 1 {
 		op, from = "st.shared.b32", words[0]
 	}
-	if l.idle != nil {
-		g.If(*l.idle, op, ptx.At(dst, 0), from)
-	} else {
-		g.I(op, ptx.At(dst, 0), from)
-	}
+	g.Where(l.idle, op, ptx.At(dst, 0), from)
 }
 
 // packBytes is a word of the low bytes of four registers.
@@ -392,16 +341,12 @@ func (l *panelLoad) issue(g *gen, stage num) {
 	step := g.s.threads() * 16
 	dst := g.register(g.add(g.add(g.smem, stage), g.mad(g.tid, 16, imm(l.base))))
 	for off := 0; off < l.bytes; off += step {
-		args := []ptx.Operand{ptx.At(dst, off), ptx.At(l.ptr, off), ptx.Imm(16), ptx.Imm(16)}
-		switch {
-		case l.idle != nil:
-			g.If(*l.idle, "cp.async.cg.shared.global", args...)
-		case off+step > l.bytes:
+		mine := l.idle
+		if mine == nil && off+step > l.bytes {
 			p := g.compare("lt.u32", g.tid, imm((l.bytes-off)/16))
-			g.If(p, "cp.async.cg.shared.global", args...)
-		default:
-			g.I("cp.async.cg.shared.global", args...)
+			mine = &p
 		}
+		g.Where(mine, "cp.async.cg.shared.global", ptx.At(dst, off), ptx.At(l.ptr, off), ptx.Imm(16), ptx.Imm(16))
 	}
 	g.I("add.s64", l.ptr, l.ptr, ptx.Imm(l.bytes))
 }

@@ -87,20 +87,6 @@ func matrix(region *ir.Node, v *ir.Value) (*source, error) {
 	return s, nil
 }
 
-// widens reports whether every value of a is a value of b.
-func widens(a, b ir.DType) bool {
-	from, to := a.Format(), b.Format()
-	switch {
-	case a == b:
-		return true
-	case b == ir.Float64:
-		return a == ir.Float32 || from != nil
-	case b == ir.Float32:
-		return from != nil
-	}
-	return from != nil && to != nil && to.Contains(from)
-}
-
 // behind turns a view of v into one of the anchor's output, of which v is a function element by element. even: the view's
 // map is affine. found: v is such a function.
 func behind(view layout.View, v, output *ir.Value) (at layout.View, even, found bool) {

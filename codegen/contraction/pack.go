@@ -14,22 +14,8 @@ import (
 func pack(p *problem, s Schedule, panelZ []bool) []byte {
 	chunks, tilesN := s.chunks(p), s.tilesN(p)
 	order := tileOrder(p, s)
-	rows := make([]int, chunks*s.BK) // offset of a k in the source; -1 beyond
-	for k := range rows {
-		rows[k] = -1
-		if k < p.k {
-			rows[k] = layout.Offset(p.b.row, k)
-		}
-	}
-	cols := make([]int, tilesN*s.BN)
-	for n := range cols {
-		cols[n] = -1
-		if n < p.n {
-			cols[n] = layout.Offset(p.b.col, n)
-		}
-	}
-	var zs []int
-	zs = append(zs, p.b.offset)
+	rows, cols := offsets(p.b.row, p.k, chunks*s.BK), offsets(p.b.col, p.n, tilesN*s.BN)
+	zs := []int{p.b.offset}
 	for i, extent := range p.z {
 		if !panelZ[i] {
 			continue
@@ -52,6 +38,18 @@ func pack(p *problem, s Schedule, panelZ []bool) []byte {
 				w.pack(&p.num, out[at:at+panel], order, rows[k*s.BK:(k+1)*s.BK], cols[n*s.BN:(n+1)*s.BN], base)
 				at += panel
 			}
+		}
+	}
+	return out
+}
+
+// offsets are those of total coordinates in the source, -1 beyond its extent.
+func offsets(modes []layout.Mode, extent, total int) []int {
+	out := make([]int, total)
+	for x := range out {
+		out[x] = -1
+		if x < extent {
+			out[x] = layout.Offset(modes, x)
 		}
 	}
 	return out

@@ -142,7 +142,7 @@ func (p *problem) operandOf(i int) (operand, error) {
 	}
 	switch d := s.dtype; {
 	case d == ir.Float32, isHalf(d), d == ir.Float8E4M3FN:
-	case s.data != nil && widens(d, ir.Float8E4M3FN): // weights, which are packed in a type that kernels convert
+	case s.data != nil && d.Format() != nil && ir.Float8E4M3FN.Format().Contains(d.Format()): // weights, which are packed in a type that kernels convert
 	case d == ir.Float4E2M1:
 		if i > 0 || s.scales == nil {
 			return operand{}, fmt.Errorf("operand %d is a variable %s", i, d)

@@ -70,27 +70,14 @@ func packE2M1(k *ptx.Kernel, x []ptx.Reg, factor ptx.Reg) ptx.Reg {
 // on, which is a multiple of 16 and whose operand is aligned to 8 bytes, and their scales to another, where pred holds
 // (nil: always). Only on targets with NVFP4.
 func (m *Emitter) StoreBlocks(codes, scales int, index *Expr, values []*Expr, scale float64, pred *Expr) {
-	if pred != nil && pred.IsConstInt(0) {
+	rs, where, ok := m.emitWhere(pred, values)
+	if !ok {
 		return
-	}
-	guarded := pred != nil && !pred.IsConstInt(1)
-	all := append([]*Expr{}, values...)
-	if guarded {
-		all = append(all, pred)
-	}
-	rs := m.EmitAll(all)
-	m.Wait()
-	write := func(op string, at ptx.Addr, x ptx.Operand) {
-		if guarded {
-			m.K.If(rs[len(values)], op, at, x)
-		} else {
-			m.K.I(op, at, x)
-		}
 	}
 	for i := 0; i < len(values); i += ir.NVFP4Block {
 		words, s := QuantizeBlock(m.K, rs[i:i+ir.NVFP4Block], scale)
 		at := m.B.Offset(index, int64(i))
-		write("st.global.v2.b32", m.address(int64(codes), m.B.FloorDiv(at, 2), 1), ptx.V(words[:]...))
-		write("st.global.u8", m.address(int64(scales), m.B.FloorDiv(at, ir.NVFP4Block), 1), s)
+		m.K.Where(where, "st.global.v2.b32", m.address(int64(codes), m.B.FloorDiv(at, 2), 1), ptx.V(words[:]...))
+		m.K.Where(where, "st.global.u8", m.address(int64(scales), m.B.FloorDiv(at, ir.NVFP4Block), 1), s)
 	}
 }

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -186,10 +187,10 @@ func (m *Emitter) load(e *Expr) ptx.Reg {
 	k := m.K
 	size := e.DType.Bits() / 8
 	addr := m.address(e.I, loads[0].Args[0], size)
-	var pred ptx.Reg
-	guarded := len(e.Args) == 3
-	if guarded {
-		pred = m.reg(e.Args[1])
+	var pred *ptx.Reg
+	if len(e.Args) == 3 {
+		p := m.reg(e.Args[1])
+		pred = &p
 	}
 	op := "ld.global."
 	if m.isConstant(int(e.I)) {
@@ -197,7 +198,7 @@ func (m *Emitter) load(e *Expr) ptx.Reg {
 	} else {
 		m.Wait()
 	}
-	words := m.loadWords(op, len(loads)*size, e.DType, addr, guarded, pred)
+	words := m.loadWords(op, len(loads)*size, e.DType, addr, pred)
 	var pairs []ptx.Reg
 	if e.DType == ir.Float8E4M3FN {
 		pairs = m.decodeE4M3(words, len(loads))
@@ -209,10 +210,10 @@ func (m *Emitter) load(e *Expr) ptx.Reg {
 		} else {
 			r = m.decode(words, i, l.DType)
 		}
-		if guarded && !e.Args[2].IsConstInt(0) && !e.Args[2].isFloatConst(0) {
+		if pred != nil && !e.Args[2].IsConstInt(0) && !e.Args[2].isFloatConst(0) {
 			els := m.arg(e.Args[2])
 			s := k.Reg(r.Class)
-			k.I("selp."+suffix(r.Class), s, r, els, pred)
+			k.I("selp."+suffix(r.Class), s, r, els, *pred)
 			r = s
 		}
 		m.top().regs[l] = r
@@ -221,7 +222,7 @@ func (m *Emitter) load(e *Expr) ptx.Reg {
 }
 
 // loadWords reads a run of bytes into registers of up to 4 (or 8) bytes each.
-func (m *Emitter) loadWords(op string, bytes int, d ir.DType, addr ptx.Addr, guarded bool, pred ptx.Reg) []ptx.Reg {
+func (m *Emitter) loadWords(op string, bytes int, d ir.DType, addr ptx.Addr, pred *ptx.Reg) []ptx.Reg {
 	k := m.K
 	typ, class, n := "b32", ptx.B32, bytes/4
 	switch {
@@ -246,7 +247,7 @@ func (m *Emitter) loadWords(op string, bytes int, d ir.DType, addr ptx.Addr, gua
 		op += fmt.Sprintf("v%d.", n)
 		dst = ptx.V(rs...)
 	}
-	if !guarded {
+	if pred == nil {
 		k.I(op+typ, dst, addr)
 		return rs
 	}
@@ -260,7 +261,7 @@ func (m *Emitter) loadWords(op string, bytes int, d ir.DType, addr ptx.Addr, gua
 	for _, r := range rs {
 		k.I("mov."+suffix(class), r, zero)
 	}
-	k.If(pred, op+typ, dst, addr)
+	k.If(*pred, op+typ, dst, addr)
 	return rs
 }
 
@@ -336,19 +337,10 @@ func (m *Emitter) half(h ptx.Reg, d ir.DType) ptx.Reg {
 // Store writes values to consecutive elements starting at index, where pred holds (nil: always). Values have the register type of the element type (Loaded); floats are rounded to it. Integers are truncated to its
 // width, 8-bit floats but e4m3 are their bits.
 func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pred *Expr) {
-	if pred != nil && pred.IsConstInt(1) {
-		pred = nil
-	}
-	if pred != nil && pred.IsConstInt(0) {
+	rs, where, ok := m.emitWhere(pred, Stored(values, d))
+	if !ok {
 		return
 	}
-	raw := Stored(values, d)
-	all := raw
-	if pred != nil {
-		all = append(append([]*Expr{}, raw...), pred)
-	}
-	rs := m.EmitAll(all)
-	m.Wait()
 	size := d.Bits() / 8
 	align := 256
 	if m.env.Align != nil {
@@ -361,14 +353,25 @@ func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pr
 		for w > 1 && (i+w > len(values) || (at+int64(i))%int64(w) != 0 || base.mult%int64(w) != 0 || base.wraps() || align%(w*size) != 0) {
 			w /= 2
 		}
-		addr := m.address(int64(operand), m.B.Offset(index, int64(i)), size)
-		var p ptx.Reg
-		if pred != nil {
-			p = rs[len(values)]
-		}
-		m.store(addr, d, rs[i:i+w], pred != nil, p)
+		m.store(m.address(int64(operand), m.B.Offset(index, int64(i)), size), d, rs[i:i+w], where)
 		i += w
 	}
+}
+
+// emitWhere computes values that are to be written where pred holds (nil: always), and the predicate; ok is false where it
+// never does.
+func (m *Emitter) emitWhere(pred *Expr, values []*Expr) (rs []ptx.Reg, where *ptx.Reg, ok bool) {
+	switch {
+	case pred == nil || pred.IsConstInt(1):
+		rs = m.EmitAll(values)
+	case pred.IsConstInt(0):
+		return nil, nil, false
+	default:
+		rs = m.EmitAll(append(slices.Clip(values), pred))
+		where = &rs[len(values)]
+	}
+	m.Wait()
+	return rs, where, true
 }
 
 // Stored returns the values that Store computes: a final rounding to the type is left to the storing conversion.
@@ -383,7 +386,7 @@ func Stored(values []*Expr, d ir.DType) []*Expr {
 	return raw
 }
 
-func (m *Emitter) store(addr ptx.Addr, d ir.DType, rs []ptx.Reg, guarded bool, pred ptx.Reg) {
+func (m *Emitter) store(addr ptx.Addr, d ir.DType, rs []ptx.Reg, where *ptx.Reg) {
 	words := m.encode(rs, d)
 	typ := suffix(words[0].Class)
 	if typ == "f64" && len(words) > 1 {
@@ -398,11 +401,7 @@ func (m *Emitter) store(addr ptx.Addr, d ir.DType, rs []ptx.Reg, guarded bool, p
 		op += fmt.Sprintf("v%d.", len(words))
 		src = ptx.V(words...)
 	}
-	if guarded {
-		m.K.If(pred, op+typ, addr, src)
-	} else {
-		m.K.I(op+typ, addr, src)
-	}
+	m.K.Where(where, op+typ, addr, src)
 }
 
 // encode converts registers to the element type and packs them into words for one store.

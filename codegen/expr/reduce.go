@@ -158,10 +158,15 @@ func (a *accumulators) add(terms [][]*Expr) {
 // finish folds the lanes, pairwise, and records the results.
 func (a *accumulators) finish() {
 	for r, regs := range a.acc {
-		for n := len(regs); n > 1; n = (n + 1) / 2 {
-			for i := 0; i+(n+1)/2 < n; i++ {
-				a.m.combine(a.rs[r].Red, a.rs[r].Type, regs[i], regs[i], regs[i+(n+1)/2])
-			}
+		a.m.pairwise(a.rs[r], regs)
+	}
+}
+
+// pairwise combines registers into the first: as a tree, which keeps sums accurate.
+func (m *Emitter) pairwise(r *Expr, regs []ptx.Reg) {
+	for n := len(regs); n > 1; n = (n + 1) / 2 {
+		for i := 0; i+(n+1)/2 < n; i++ {
+			m.combine(r.Red, r.Type, regs[i], regs[i], regs[i+(n+1)/2])
 		}
 	}
 }

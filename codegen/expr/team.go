@@ -183,18 +183,14 @@ func (m *Emitter) shareColumns(e *Expr, r ptx.Reg) {
 	m.fold(e, r, t.Threads, func(i int) ptx.Addr { return ptx.At(col, at+i*t.Teams*size) })
 }
 
-// fold reads n partial results from shared memory and combines them pairwise, which keeps sums accurate.
+// fold reads n partial results from shared memory and combines them.
 func (m *Emitter) fold(e *Expr, r ptx.Reg, n int, at func(i int) ptx.Addr) {
 	k := m.K
 	rs := k.RegVec(r.Class, n)
 	for i, x := range rs {
 		k.I("ld.shared."+suffix(r.Class), x, at(i))
 	}
-	for ; n > 1; n = (n + 1) / 2 {
-		for i := 0; i+(n+1)/2 < n; i++ {
-			m.combine(e.Red, e.Type, rs[i], rs[i], rs[i+(n+1)/2])
-		}
-	}
+	m.pairwise(e, rs)
 	k.I("mov."+suffix(r.Class), r, rs[0])
 	if len(m.scopes) > 1 {
 		k.I("bar.sync", ptx.Imm(0)) // the slots are written again in the next iteration

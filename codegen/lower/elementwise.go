@@ -122,17 +122,7 @@ func elementwise(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	for i, v := range n.Inputs {
 		xs[i] = l.at(v, idx)
 	}
-	return Scalar(l.B, n, xs)
-}
-
-// Scalar applies an elementwise op to values at one index and rounds to the output's type. It returns nil for other ops
-// and for those with per-axis operands.
-func Scalar(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
-	f := scalars[n.Op.Name]
-	if f == nil {
-		return compositeScalar(b, n, x)
-	}
-	e := f(b, n, x)
+	e := scalars[n.Op.Name](l.B, n, xs)
 	switch n.Op.Name {
 	case "Cast", "BitCast", "Where":
 		return e
@@ -140,34 +130,7 @@ func Scalar(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
 	if n.Op.Exact && e.Type.IsFloat() {
 		return e
 	}
-	return Round(b, e, n.Outputs[0].Type.DType)
-}
-
-// compositeScalar is Scalar of a composite op.
-func compositeScalar(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
-	if n.Op.Expand == nil || !n.Op.Pointwise() {
-		return nil
-	}
-	nodes, outs, err := n.Expand(ir.NewGraph(""))
-	if err != nil {
-		return nil
-	}
-	at := map[*ir.Value]*expr.Expr{}
-	for i, v := range n.Inputs {
-		at[v] = x[i]
-	}
-	for _, m := range nodes {
-		args := make([]*expr.Expr, len(m.Inputs))
-		for i, v := range m.Inputs {
-			if args[i] = at[v]; args[i] == nil {
-				args[i] = immediate(b, v.Const)
-			}
-		}
-		if at[m.Outputs[0]] = Scalar(b, m, args); at[m.Outputs[0]] == nil {
-			return nil
-		}
-	}
-	return at[outs[0]]
+	return Round(l.B, e, n.Outputs[0].Type.DType)
 }
 
 func sign(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {

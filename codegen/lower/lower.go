@@ -5,7 +5,6 @@
 //	Lowering   a region being lowered: builder, operands, memo
 //	Value      the value of a body's value at an index
 //	Epilogue   the value behind an anchor whose sums a family supplies
-//	Scalar     an elementwise op on scalars
 //	Storage    a value as it is stored
 //
 // Floats narrower than f32 compute in F32 and are rounded to their type by every arithmetic op; bool is Pred; integers of
@@ -135,18 +134,15 @@ func (l *Lowering) Table(data []byte) int {
 	return l.add(kernel.Operand{Const: data})
 }
 
-// Constant reports whether nothing writes an operand while the program runs.
-func (l *Lowering) Constant(operand int) bool {
-	o := l.Operands[operand]
-	return o.Const != nil || o.Value != nil && o.Value.IsConst()
-}
-
 // Env describes the lowered region to an emitter. pointers holds each operand's address. On targets with dependent launch
 // the kernel waits once, before its first access to anything but constants.
 func (l *Lowering) Env(k *ptx.Kernel, pointers []ptx.Reg) expr.Env {
 	env := expr.Env{
-		Operand:  func(i int) ptx.Reg { return pointers[i] },
-		Constant: l.Constant,
+		Operand: func(i int) ptx.Reg { return pointers[i] },
+		Constant: func(i int) bool {
+			o := l.Operands[i]
+			return o.Const != nil || o.Value.IsConst()
+		},
 		Align: func(i int) int {
 			if v := l.Operands[i].Value; v != nil {
 				return l.ctx.AlignOf(v)
@@ -241,7 +237,7 @@ func immediate(b *expr.Builder, c *ir.Tensor) *expr.Expr {
 	return b.ConstInt(t, c.IntAt(0))
 }
 
-// load reads an element of an operand, under the guard unless the index is provably in range.
+// load reads an element of an operand and decodes it, under the guard unless the index is provably in range.
 func (l *Lowering) load(v *ir.Value, operand int, idx []*expr.Expr, stacked bool) *expr.Expr {
 	b := l.B
 	shape := v.Type.Shape
@@ -253,12 +249,7 @@ func (l *Lowering) load(v *ir.Value, operand int, idx []*expr.Expr, stacked bool
 		idx = append([]*expr.Expr{l.Member}, idx...)
 		shape = append([]int{l.Members()}, shape...)
 	}
-	return l.Element(operand, v.Type.DType, b.Linear(idx, shape), inside)
-}
-
-// Element reads element number at of an operand of type d, decoded.
-func (l *Lowering) Element(operand int, d ir.DType, at *expr.Expr, inside bool) *expr.Expr {
-	b := l.B
+	d, at := v.Type.DType, b.Linear(idx, shape)
 	guard := l.guard
 	if inside {
 		guard = nil
@@ -273,7 +264,7 @@ func (l *Lowering) Element(operand int, d ir.DType, at *expr.Expr, inside bool) 
 	case d.Bits() < 8:
 		sub, memory = int64(8/d.Bits()), ir.Uint8
 	case d.Bits() == 8 && d != ir.Int8 && !b.Converts(d):
-		memory = ir.Uint8 // Decode needs the bits
+		memory = ir.Uint8 // decode needs the bits
 	}
 	byteAt := b.FloorDiv(at, sub)
 	e := b.Load(operand, byteAt, memory, guard, b.Zero(expr.Loaded(memory)))
@@ -281,11 +272,11 @@ func (l *Lowering) Element(operand int, d ir.DType, at *expr.Expr, inside bool) 
 		shift := b.Scale(b.Cast(b.FloorMod(at, sub), expr.S32), int64(d.Bits()))
 		e = b.And(b.ShrU(e, shift), b.Int(1<<d.Bits()-1))
 	}
-	return Decode(b, e, d)
+	return decode(b, e, d)
 }
 
-// Decode turns what was loaded (expr.Loaded) into a value of the element type.
-func Decode(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
+// decode turns what was loaded (expr.Loaded) into a value of the element type.
+func decode(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
 	switch d {
 	case ir.Bool:
 		return b.Ne(e, b.Int(0))

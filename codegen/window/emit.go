@@ -111,16 +111,23 @@ func (g *gen) spreadInput(offset *expr.Expr) *expr.Expr {
 	return offset
 }
 
-// where branches over what f writes where p, unless it is always true, does not hold.
-func (g *gen) where(p *expr.Expr, f func()) {
+// predicate is the register of a predicate; nil where it always holds.
+func (g *gen) predicate(p *expr.Expr) *ptx.Reg {
 	if p.IsConstInt(1) {
-		f()
-		return
+		return nil
 	}
-	skip := g.k.NewLabel("skip")
-	g.k.Unless(g.em.Emit(p), "bra", skip)
+	r := g.em.Emit(p)
+	return &r
+}
+
+// where branches over what f writes where p does not hold.
+func (g *gen) where(p *expr.Expr, f func()) {
+	if r := g.predicate(p); r != nil {
+		skip := g.k.NewLabel("skip")
+		defer g.k.Place(skip)
+		g.k.Unless(*r, "bra", skip)
+	}
 	f()
-	g.k.Place(skip)
 }
 
 // vector names an access to n neighbouring 32-bit elements: op.v4.f32.

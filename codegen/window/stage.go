@@ -64,11 +64,7 @@ func (g *gen) storeShared(c chunk, rs []ptx.Reg) {
 	width := min(len(rs), 4)
 	for i := 0; i < len(rs); i += width {
 		op, v := vector("st.shared", rs[i:i+width])
-		if c.there.IsConstInt(1) {
-			g.k.I(op, ptx.At(at, 4*i), v)
-		} else {
-			g.k.If(g.em.Emit(c.there), op, ptx.At(at, 4*i), v)
-		}
+		g.k.Where(g.predicate(c.there), op, ptx.At(at, 4*i), v)
 	}
 }
 
@@ -88,11 +84,7 @@ func (g *gen) copyWeights(weights ptx.Reg) {
 	k.I("mad.wide.s32", source, g.em.Emit(start), ptx.Imm(1), weights)
 	dst := g.shared(b.Scale(g.thread, int64(bytes)))
 	for from := 0; from < total; from += threads {
-		args := []ptx.Operand{ptx.At(dst, s.weightsAt(p)+from*bytes), ptx.At(source, from*bytes), ptx.Imm(bytes), ptx.Imm(bytes)}
-		if p := b.Lt(b.Offset(g.thread, int64(from)), b.Int(total)); p.IsConstInt(1) {
-			k.I(op, args...)
-		} else {
-			k.If(g.em.Emit(p), op, args...)
-		}
+		there := g.predicate(b.Lt(b.Offset(g.thread, int64(from)), b.Int(total)))
+		k.Where(there, op, ptx.At(dst, s.weightsAt(p)+from*bytes), ptx.At(source, from*bytes), ptx.Imm(bytes), ptx.Imm(bytes))
 	}
 }

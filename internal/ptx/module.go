@@ -105,6 +105,15 @@ func (k *Kernel) If(p Reg, op string, args ...Operand) {
 	k.add(Instr{Guard: p, Guarded: true}, op, args)
 }
 
+// Where appends an instruction guarded by @p; nil: by nothing.
+func (k *Kernel) Where(p *Reg, op string, args ...Operand) {
+	if p == nil {
+		k.I(op, args...)
+		return
+	}
+	k.If(*p, op, args...)
+}
+
 // Unless appends an instruction guarded by @!p.
 func (k *Kernel) Unless(p Reg, op string, args ...Operand) {
 	k.add(Instr{Guard: p, Guarded: true, Negate: true}, op, args)
