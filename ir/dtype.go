@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/minifloat"
 )
@@ -48,12 +49,12 @@ type dtypeRow struct {
 }
 
 // narrow is the row of a narrow float: an element takes the next power of two of bits.
-func narrow(name string, f *minifloat.Format) dtypeRow {
+func narrow(f *minifloat.Format) dtypeRow {
 	bits := 1
 	for bits < f.Bits() {
 		bits *= 2
 	}
-	return dtypeRow{name, bits, true, true, f}
+	return dtypeRow{f.Name, bits, true, true, f}
 }
 
 var dtypes = [numDTypes]dtypeRow{
@@ -69,17 +70,17 @@ var dtypes = [numDTypes]dtypeRow{
 	Uint32:         {"u32", 32, false, false, nil},
 	Int64:          {"i64", 64, false, true, nil},
 	Uint64:         {"u64", 64, false, false, nil},
-	Float16:        narrow("f16", minifloat.Float16),
-	BFloat16:       narrow("bf16", minifloat.BFloat16),
+	Float16:        narrow(minifloat.Float16),
+	BFloat16:       narrow(minifloat.BFloat16),
 	Float32:        {"f32", 32, true, true, nil},
 	Float64:        {"f64", 64, true, true, nil},
-	Float8E4M3FN:   narrow("e4m3", minifloat.E4M3FN),
-	Float8E4M3FNUZ: narrow("e4m3fnuz", minifloat.E4M3FNUZ),
-	Float8E5M2:     narrow("e5m2", minifloat.E5M2),
-	Float8E5M2FNUZ: narrow("e5m2fnuz", minifloat.E5M2FNUZ),
+	Float8E4M3FN:   narrow(minifloat.E4M3FN),
+	Float8E4M3FNUZ: narrow(minifloat.E4M3FNUZ),
+	Float8E5M2:     narrow(minifloat.E5M2),
+	Float8E5M2FNUZ: narrow(minifloat.E5M2FNUZ),
 	Float8E8M0:     {"e8m0", 8, true, false, nil},
-	Float6E3M2:     narrow("e3m2", minifloat.E3M2), // a byte each; kernels pack weights to 6 bits
-	Float4E2M1:     narrow("e2m1", minifloat.E2M1),
+	Float6E3M2:     narrow(minifloat.E3M2), // a byte each; kernels pack weights to 6 bits
+	Float4E2M1:     narrow(minifloat.E2M1),
 	Int2:           {"i2", 2, false, true, nil},
 	Uint2:          {"u2", 2, false, false, nil},
 }
@@ -98,6 +99,11 @@ func (d DType) Bits() int { return dtypes[d].bits }
 // Format returns the format of a float of at most 16 bits with a mantissa; nil for others.
 func (d DType) Format() *minifloat.Format { return dtypes[d].format }
 
+// DTypeOf is the type whose elements have that format.
+func DTypeOf(f *minifloat.Format) DType {
+	return DType(slices.IndexFunc(dtypes[:], func(r dtypeRow) bool { return r.format == f }))
+}
+
 // IsFloat reports whether d is a floating-point type of any width.
 func (d DType) IsFloat() bool { return dtypes[d].float }
 
@@ -115,4 +121,13 @@ func ParseDType(s string) (DType, error) {
 		}
 	}
 	return Invalid, fmt.Errorf("unknown element type %q", s)
+}
+
+// MarshalText is String, for files.
+func (d DType) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText is ParseDType.
+func (d *DType) UnmarshalText(text []byte) (err error) {
+	*d, err = ParseDType(string(text))
+	return err
 }

@@ -28,7 +28,7 @@ var _ = register(Pass{
 func narrow(ctx *Context, g *ir.Graph) error {
 	w := newNarrower(ctx, g)
 	w.choose()
-	if err := w.chooseBlocks(); err != nil {
+	if err := w.take(); err != nil {
 		return err
 	}
 	if ctx.quantisedFile {
@@ -47,7 +47,7 @@ func narrow(ctx *Context, g *ir.Graph) error {
 }
 
 func newNarrower(ctx *Context, g *ir.Graph) *narrower {
-	w := &narrower{g: g, target: ctx.Target, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}}
+	w := &narrower{g: g, target: ctx.Target, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, stored: map[*ir.Value]ir.Storage{}, scales: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}}
 	if ctx.Precision == precision.BF16 {
 		w.half = ir.BFloat16
 	}
@@ -70,13 +70,11 @@ type narrower struct {
 	group   map[*ir.Value]*ir.Value // views and what they view have one type: union by representative
 	fixed   map[*ir.Value]bool      // types that must stay: of ports, masks, other than f32
 	small   map[*ir.Value]bool
-	scales  map[*ir.Value]float64 // of groups stored as e4m3
-	codes   map[*ir.Value]code    // of groups that a file has rounded: what is stored instead
-	blocks  map[*ir.Value]float64 // of groups stored as NVFP4: the scale
+	stored  map[*ir.Value]ir.Storage // of groups, as planned
+	codes   map[*ir.Value]ir.Storage // of groups that a file has rounded, if they are stored in 16 bits or less
 	to      map[*ir.Value]*ir.Value
+	scales  map[*ir.Value]*ir.Value // of values stored in blocks, beside to
 	weights map[*ir.Value]*ir.Value
-
-	scalesOf map[*ir.Value]*ir.Value // of values stored as NVFP4, beside to
 }
 
 func (w *narrower) find(v *ir.Value) *ir.Value {
@@ -94,7 +92,7 @@ func (w *narrower) union(a, b *ir.Value) {
 
 // choose finds the groups of values that share bytes and what their readers need.
 func (w *narrower) choose() {
-	w.fixed, w.small, w.scales = map[*ir.Value]bool{}, map[*ir.Value]bool{}, map[*ir.Value]float64{}
+	w.fixed, w.small = map[*ir.Value]bool{}, map[*ir.Value]bool{}
 	for _, n := range w.g.Nodes {
 		if n.IsFamily(ir.FamilyView) {
 			for _, v := range n.Inputs {
@@ -132,42 +130,53 @@ func (w *narrower) choose() {
 	for r, bytes := range largest {
 		w.small[r] = bytes <= smallBytes
 	}
+}
+
+// take takes what the plan says of values; blocks only on targets that multiply them, elsewhere they are stored in 16 bits.
+func (w *narrower) take() error {
 	for _, n := range w.g.Nodes {
 		for _, v := range n.Outputs {
-			if s := w.plan.Values[v.Name]; s > 0 && !w.fixed[w.find(v)] {
-				w.scales[w.find(v)] = s
+			s := w.plan.Values[v.Name]
+			switch {
+			case s.DType == ir.Invalid:
+				continue
+			case s.Block == 0:
+			case n.IsFamily(ir.FamilyView) || w.target == nil || !w.target.Multiplies(s.DType.String()):
+				continue
+			default:
+				if err := w.checkBlocks(v); err != nil {
+					return err
+				}
 			}
+			w.stored[w.find(v)] = s
 		}
 	}
+	return nil
 }
 
-// storage returns the type in which v is stored, and for e4m3 and e2m1 the scale.
-func (w *narrower) storage(v *ir.Value) (ir.DType, float64) {
-	r := w.find(v)
+// storage says how v is stored; blocks lie along its last axis.
+func (w *narrower) storage(v *ir.Value) ir.Storage {
+	r, s := w.find(v), ir.Storage{DType: v.Type.DType}
 	switch {
 	case v.Def == nil || v.Type.DType != ir.Float32 || w.fixed[r]:
-	case w.blocks[r] > 0:
-		return ir.Float4E2M1, w.blocks[r]
-	case w.scales[r] > 0:
-		return ir.Float8E4M3FN, w.scales[r]
-	case w.codes[r].dtype != ir.Invalid && (w.matrix[r] || !w.small[r]):
-		return w.codes[r].dtype, w.codes[r].scale
-	case w.matrix[r] || !w.small[r]:
-		return w.half, 1
+	case w.stored[r].DType != ir.Invalid:
+		s = w.stored[r]
+	case w.small[r] && !w.matrix[r]:
+	case w.codes[r].DType != ir.Invalid:
+		s = w.codes[r]
+	default:
+		s.DType = w.half
 	}
-	return v.Type.DType, 1
-}
-
-// code is how a value that a file has rounded is stored: the rounded numbers, whose multiples by scale are the values.
-type code struct {
-	dtype ir.DType
-	scale float64
+	if s.Scale == 1 {
+		s.Scale = 0
+	}
+	return s
 }
 
 // findCodes finds the values that are products of rounded numbers with a scale: these numbers are exact in fewer bits.
 func (w *narrower) findCodes() {
 	producers := map[*ir.Value]int{}
-	w.codes = map[*ir.Value]code{}
+	w.codes = map[*ir.Value]ir.Storage{}
 	for _, n := range w.g.Nodes {
 		if n.IsFamily(ir.FamilyView) {
 			continue
@@ -179,9 +188,9 @@ func (w *narrower) findCodes() {
 			if m == nil {
 				continue
 			}
-			c := code{w.half, m.Attrs.Float("scale", 1)}
-			if m.Attrs.DType("to") == ir.Float8E4M3FN {
-				c.dtype = ir.Float8E4M3FN
+			c := ir.Storage{DType: w.half, Scale: m.Attrs.Float("scale", 1)}
+			if to := m.Attrs.DType("to"); to.IsFloat() {
+				c.DType = to
 			}
 			w.codes[r] = c
 		}
@@ -250,14 +259,9 @@ func (w *narrower) rewrite(n *ir.Node) error {
 	for i, v := range n.Inputs {
 		o := &q.r.Operands[i]
 		o.DType = inputs[i].Type.DType
-		if _, scale := w.storage(v); scale != 1 {
-			o.Scale = scale
-		}
-		if s := w.scalesOf[v]; s != nil {
-			o.Block, o.BlockAxis, q.scales[i].blocks = BlockSize, v.Type.Rank()-1, s
-			if o.Stacked {
-				o.BlockAxis--
-			}
+		s := w.storage(v)
+		if o.Scale = s.Scale; s.Block > 0 {
+			o.Block, o.BlockAxis, q.scales[i].blocks = s.Block, n.Region.Body.Inputs[i].Type.Rank()-1, w.scales[v]
 		}
 	}
 	if err := q.layer(w.plan.Layers[n.Outputs[0].Name], n); err != nil {
@@ -274,7 +278,7 @@ func (w *narrower) rewrite(n *ir.Node) error {
 	for k, v := range n.Outputs {
 		w.to[v] = m.Outputs[k]
 		if len(m.Outputs) > len(n.Outputs) {
-			w.scalesOf[v] = m.Outputs[1]
+			w.scales[v] = m.Outputs[1]
 		}
 	}
 	return nil
@@ -282,16 +286,12 @@ func (w *narrower) rewrite(n *ir.Node) error {
 
 // result says how result k of a region, v, is stored.
 func (w *narrower) result(r *ir.Region, k int, v *ir.Value) {
-	d, scale := w.storage(v)
-	if d == v.Type.DType {
+	s := w.storage(v)
+	if s.DType == v.Type.DType {
 		return
 	}
-	s := ir.Storage{DType: d}
-	if scale != 1 {
-		s.Scale = scale
-	}
-	if d == ir.Float4E2M1 {
-		s.Scale, s.Block, s.BlockAxis = scale, BlockSize, r.Body.Outputs[k].Type.Rank()-1
+	if s.Block > 0 {
+		s.BlockAxis = r.Body.Outputs[k].Type.Rank() - 1
 	}
 	r.Results[k] = s
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Values stored as NVFP4: numbers beside a tensor of scales of blocks, which block-scaled mma multiply.
+// Values stored in blocks: numbers beside a tensor of scales, both of which block-scaled mma read.
 
-// BlockReaders returns the sites that would read v, and what shares its bytes, as NVFP4, or the reason why v cannot be
-// stored so. That their weights are e2m1 is the caller's to see to.
+// BlockReaders returns the sites that would read v, and what shares its bytes, in blocks, or the reason why v cannot be
+// stored so. It does not check that their weights are stored in blocks too.
 func (s *Storage) BlockReaders(v *ir.Value) ([]Site, error) { return s.w.blockReaders(v) }
 
 func (w *narrower) blockReaders(v *ir.Value) ([]Site, error) {
@@ -70,28 +70,15 @@ func keepsBlocks(n *ir.Node) bool {
 		whole(n.Inputs[0].Type.Shape) && whole(n.Outputs[0].Type.Shape)
 }
 
-// chooseBlocks takes the plan's NVFP4 values, on targets that multiply them; elsewhere they are stored in 16 bits.
-func (w *narrower) chooseBlocks() error {
-	w.blocks, w.scalesOf = map[*ir.Value]float64{}, map[*ir.Value]*ir.Value{}
-	if w.target == nil || !w.target.Multiplies(ir.Float4E2M1.String()) {
-		return nil
+// checkBlocks reports why the plan cannot store v in blocks.
+func (w *narrower) checkBlocks(v *ir.Value) error {
+	sites, err := w.blockReaders(v)
+	if err != nil {
+		return fmt.Errorf("activations in blocks: %w", err)
 	}
-	for _, n := range w.g.Nodes {
-		for _, v := range n.Outputs {
-			scale := w.plan.Blocks[v.Name]
-			if scale == 0 || n.IsFamily(ir.FamilyView) {
-				continue
-			}
-			sites, err := w.blockReaders(v)
-			if err != nil {
-				return fmt.Errorf("NVFP4 activations: %w", err)
-			}
-			for _, s := range sites {
-				if w.plan.Layers[s.Name()].Blocks == nil {
-					return fmt.Errorf("NVFP4 activations: %%%s is read by %s, whose weights are not NVFP4", v.Name, s.Name())
-				}
-			}
-			w.blocks[w.find(v)] = scale
+	for _, s := range sites {
+		if w.plan.Layers[s.Name()].Blocks == nil {
+			return fmt.Errorf("activations in blocks: %%%s is read by %s, whose weights are not in blocks", v.Name, s.Name())
 		}
 	}
 	return nil

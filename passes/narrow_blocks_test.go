@@ -66,7 +66,7 @@ func pretend(t *testing.T, g *ir.Graph, v *ir.Value, scale float64) {
 func planBlocks(t *testing.T, g *ir.Graph) (*Quantisation, map[string]*ir.Tensor) {
 	t.Helper()
 	layers, exact := plain(Sites(g), ir.Float4E2M1)
-	plan := &Quantisation{Layers: layers, Blocks: map[string]float64{}}
+	plan := &Quantisation{Layers: layers, Values: map[string]ir.Storage{}}
 	top := map[*ir.Value]float64{}
 	_, err := ir.EvaluateList(context.Background(), g, randomInputs(g, 3), ir.EvalOptions{Observe: func(v *ir.Value, a *ir.Array) {
 		for _, x := range a.F {
@@ -78,7 +78,7 @@ func planBlocks(t *testing.T, g *ir.Graph) (*Quantisation, map[string]*ir.Tensor
 	for _, n := range g.Nodes {
 		for _, v := range n.Outputs {
 			if _, err := storage.BlockReaders(v); err == nil && !n.IsFamily(ir.FamilyView) {
-				plan.Blocks[v.Name] = top[v] / 6 / 448
+				plan.Values[v.Name] = ir.Storage{DType: ir.Float4E2M1, Scale: top[v] / 6 / 448, Block: BlockSize}
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func planBlocks(t *testing.T, g *ir.Graph) (*Quantisation, map[string]*ir.Tensor
 func TestActivationsTravelAsBlocks(t *testing.T) {
 	g := wideTowers(t)
 	plan, exact := planBlocks(t, g)
-	require.Len(t, plan.Blocks, 3, "one behind a depthwise convolution, two behind contractions; the residual's stays")
+	require.Len(t, plan.Values, 3, "one behind a depthwise convolution, two behind contractions; the residual's stays")
 	sm121, err := target.Lookup("sm_121")
 	require.NoError(t, err)
 
@@ -101,7 +101,7 @@ func TestActivationsTravelAsBlocks(t *testing.T) {
 	}
 	for _, n := range slices.Clone(reference.Nodes) {
 		for _, v := range n.Outputs {
-			if s := plan.Blocks[v.Name]; s > 0 && n.Op.Name == "Region" {
+			if s := plan.Values[v.Name].Scale; s > 0 && n.Op.Name == "Region" {
 				pretend(t, reference, v, s)
 			}
 		}
@@ -146,9 +146,9 @@ func TestBlocksNeedATargetAndNarrowWeights(t *testing.T) {
 	}
 	for _, s := range Sites(g) {
 		x := s.Node.Inputs[s.X]
-		if plan.Blocks[x.Name] > 0 {
+		if plan.Values[x.Name].Block > 0 {
 			delete(plan.Layers, s.Name())
-			require.ErrorContains(t, narrow(&Context{Target: sm121, Precision: precision.NVFP4, Quantisation: plan}, g), "whose weights are not NVFP4")
+			require.ErrorContains(t, narrow(&Context{Target: sm121, Precision: precision.NVFP4, Quantisation: plan}, g), "whose weights are not in blocks")
 			return
 		}
 	}

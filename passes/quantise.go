@@ -11,29 +11,27 @@ import (
 // Quantisation is what a calibration chose, as plain data. Values and regions are named as in the graph that enters the
 // pass.
 type Quantisation struct {
-	// Values holds the values that are stored as e4m3, with the scale s: what is stored is x/s. Views share their
-	// operand's scale.
-	Values map[string]float64
-	// Blocks holds the values that are stored as NVFP4, e2m1 beside a scale for each 16 along the last axis, with the scale
-	// of ir.QuantizeBlocks. Every reader is a layer with e2m1 weights that multiplies it unmoved; a multiple of 16 channels.
-	Blocks map[string]float64
+	// Values holds the values that are stored in less than 16 bits: numbers and their scale. Views share their operand's
+	// storage. Blocks lie along the last axis, a multiple of their size; every reader of such a value is a layer with blocks
+	// of weights that multiplies it unmoved.
+	Values map[string]ir.Storage
 	// Layers holds the regions whose anchor is changed, by the name of their first output.
 	Layers map[string]Layer
 }
 
 // Layer says how one region multiplies.
 type Layer struct {
-	Weights *ir.Tensor // e4m3 or e2m1, of the shape of the region's weights; nil: 16 bits
+	Weights *ir.Tensor // narrow numbers, of the shape of the region's weights; nil: 16 bits
 	Scales  []float64  // of Weights, one an output channel, members one after another
-	Blocks  *ir.Tensor // e4m3, of e2m1 weights: one for 16 elements along the input channels
-	Read    float64    // activations stored in 16 bits are rounded to e4m3 of this scale when they are read; 0: not
+	Blocks  *ir.Tensor // scales of blocks of Weights along the input channels; nil: there are none
+	Read    ir.Storage `json:",omitzero"` // to whose numbers and scale activations stored in 16 bits are rounded when read; its zero value: not
 	Bias    []float64  // added to each output channel, members one after another; nil: nothing
 }
 
 // withFile adds the layers whose weights the file has quantised and that the plan leaves alone; half is how activations of 16
 // bits are stored.
 func (q *Quantisation) withFile(g *ir.Graph, half ir.DType) *Quantisation {
-	out := &Quantisation{Values: q.Values, Blocks: q.Blocks, Layers: maps.Clone(q.Layers)}
+	out := &Quantisation{Values: q.Values, Layers: maps.Clone(q.Layers)}
 	if out.Layers == nil {
 		out.Layers = map[string]Layer{}
 	}
@@ -87,8 +85,8 @@ func (q *storer) layer(l Layer, n *ir.Node) error {
 			return err
 		}
 	}
-	if ok && l.Read > 0 && q.r.Operands[s.X].DType.Bits() == 16 {
-		q.r.Operands[s.X].Read = ir.Storage{DType: ir.Float8E4M3FN, Scale: l.Read}
+	if ok && q.r.Operands[s.X].DType.Bits() == 16 {
+		q.r.Operands[s.X].Read = l.Read
 	}
 	if l.Bias != nil {
 		return q.shift(l.Bias)

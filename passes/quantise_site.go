@@ -127,8 +127,7 @@ func (s *Storage) Group(v *ir.Value) *ir.Value { return s.w.find(v) }
 
 // Narrow reports whether v is stored in 16 bits.
 func (s *Storage) Narrow(v *ir.Value) bool {
-	d, _ := s.w.storage(v)
-	return d != v.Type.DType
+	return s.w.storage(v).DType != v.Type.DType
 }
 
 // Matrix reports whether input i of a region is an activation that its anchor multiplies as a matrix.

@@ -144,18 +144,18 @@ func TestActivationsTravelAsOneByte(t *testing.T) {
 			}
 		}})
 		require.NoError(t, err)
-		plan := &Quantisation{Values: map[string]float64{}, Layers: map[string]Layer{}}
+		plan := &Quantisation{Values: map[string]ir.Storage{}, Layers: map[string]Layer{}}
 		sites := 0
 		for _, s := range Sites(g) {
 			x := s.Node.Inputs[s.X]
 			if s.Anchor.Op.Name == "SegmentedMatVec" {
 				continue
 			}
-			scale := top[x] / 448 * 1.7
+			store := ir.Storage{DType: ir.Float8E4M3FN, Scale: top[x] / 448 * 1.7}
 			if onRead {
-				plan.Layers[s.Name()] = Layer{Read: scale}
+				plan.Layers[s.Name()] = Layer{Read: store}
 			} else {
-				plan.Values[x.Name] = scale
+				plan.Values[x.Name] = store
 			}
 			sites++
 		}
@@ -203,7 +203,7 @@ func TestAConvOfOneOutputChannelIsNotDepthwise(t *testing.T) {
 			}
 		}
 		require.NotNil(t, read.Def)
-		plan := &Quantisation{Values: map[string]float64{read.Name: 1.0 / 64}}
+		plan := &Quantisation{Values: map[string]ir.Storage{read.Name: {DType: ir.Float8E4M3FN, Scale: 1.0 / 64}}}
 		require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: plan}, g), "%+v", c)
 		require.NoError(t, g.Verify())
 		require.True(t, slices.ContainsFunc(g.Nodes, func(n *ir.Node) bool { return n.Outputs[0].Type.DType == ir.Float8E4M3FN }))

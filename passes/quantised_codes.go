@@ -75,11 +75,8 @@ func newCodeReader(w *ir.Tensor) *codeReader {
 	if w.Codes.Blocks != nil {
 		c.blocks = w.Codes.Blocks.Floats()
 	}
-	switch w.Codes.DType {
-	case ir.Float8E4M3FN:
-		c.round = func(x float64) float64 { return minifloat.E4M3FN.Round(x, true) }
-	case ir.Float4E2M1:
-		c.round = func(x float64) float64 { return minifloat.E2M1.Round(x, true) }
+	if f := w.Codes.DType.Format(); f != nil {
+		c.round = func(x float64) float64 { return f.Round(x, true) }
 	}
 	return c
 }

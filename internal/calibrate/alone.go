@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
 
 // alone measures, on the first calibration input, how each format of a layer's ladder changes the outputs if nothing else is
 // rounded. Weights are rounded to nearest, since this only ranks layers.
-func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders [][]Format) ([]map[Format]float64, error) {
+func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders [][]precision.Layer) ([]map[precision.Layer]float64, error) {
 	w := c.walk
 	exact := newLane(w.g, w.inputs[:1])
 	for i, s := range w.steps {
@@ -21,12 +21,12 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 		}
 		exact.put(s.node, outs)
 	}
-	out := make([]map[Format]float64, len(sites))
+	out := make([]map[precision.Layer]float64, len(sites))
 	for i := range sites {
-		out[i] = map[Format]float64{}
+		out[i] = map[precision.Layer]float64{}
 		c.say("sensitivity of layer %d of %d", i+1, len(sites))
 		for _, f := range ladders[i] {
-			if f == Half {
+			if f == precision.Half {
 				continue
 			}
 			var err error
@@ -39,7 +39,7 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 }
 
 // disturb quantises one site and evaluates everything that depends on it.
-func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *passes.Site, f Format) (float64, error) {
+func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *passes.Site, f precision.Layer) (float64, error) {
 	changed := map[*ir.Value][]*ir.Array{}
 	for _, st := range w.steps {
 		n := st.node
@@ -82,13 +82,10 @@ func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *pass
 }
 
 // disturbed evaluates one region with its operands rounded.
-func (c *Calibration) disturbed(st *step, f Format, operands []*ir.Array) ([]*ir.Array, error) {
+func (c *Calibration) disturbed(st *step, f precision.Layer, operands []*ir.Array) ([]*ir.Array, error) {
 	front := append([]*ir.Array{}, operands...)
-	switch x := operands[st.site.X]; f.Activations {
-	case ir.Float8E4M3FN:
-		front[st.site.X] = stored(x, minifloat.E4M3FN, observe([]*ir.Array{x}, minifloat.E4M3FN).Scale)
-	case ir.Float4E2M1:
-		front[st.site.X] = storedBlocks(x, observeBlocks([]*ir.Array{x}).Scale)
+	if x := operands[st.site.X]; f.Activations.Narrow() {
+		front[st.site.X] = stored(x, f.Activations, observe([]*ir.Array{x}, f.Activations).Scale)
 	}
 	r := newRounder(st.site, f.Weights, Technique{})
 	r.patches = nil

@@ -44,12 +44,12 @@ type LayerChoice struct {
 	Op        string  `json:"op"`
 	Precision string  `json:"precision"`
 	MACs      int64   `json:"macs"`
+	Weights   int     `json:"weights"`        // number of them
+	K         int     `json:"k"`              // products summed for each output
 	Alone     float64 `json:"error_alone"`    // relative L2 of the outputs with only this layer quantised
 	InPlace   float64 `json:"error_in_place"` // relative L2 of its anchor's output with all layers as chosen
 	Scale     *Range  `json:"activations,omitempty"`
 	Why       string  `json:"why,omitempty"` // it is not in the narrowest format
-
-	site passes.Site
 }
 
 // Choose finds the assignment of formats that is fastest by the target's rates and whose outputs stay within the budget on
@@ -61,10 +61,10 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 		return nil, err
 	}
 	c.memory = newMemory(c.walk, opt.MinCosine > 0)
-	ladders := make([][]Format, len(sites))
+	ladders := make([][]precision.Layer, len(sites))
 	for i := range sites {
 		if ladders[i] = c.ladder(opt, &sites[i]); kept[i] {
-			ladders[i] = []Format{Half}
+			ladders[i] = []precision.Layer{precision.Half}
 		}
 	}
 	alone, err := c.alone(ctx, sites, ladders)
@@ -87,19 +87,19 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 	return out, nil
 }
 
-func layerChoice(s passes.Site, f Format, ladder []Format, alone map[Format]float64, fit *Fitted, kept bool) LayerChoice {
-	l := LayerChoice{Name: s.Node.Name, Op: s.Anchor.Op.Name, Precision: f.String(), MACs: s.MACs,
-		Alone: alone[f], InPlace: fit.Local[s.Name()], site: s}
+func layerChoice(s passes.Site, f precision.Layer, ladder []precision.Layer, alone map[precision.Layer]float64, fit *Fitted, kept bool) LayerChoice {
+	l := LayerChoice{Name: s.Node.Name, Op: s.Anchor.Op.Name, Precision: f.Name, MACs: s.MACs, Weights: s.Members * s.N * s.K, K: s.K,
+		Alone: alone[f], InPlace: fit.Local[s.Name()]}
 	if r, ok := fit.Ranges[s.Name()]; ok {
 		l.Scale = &r
 	}
 	switch {
 	case kept:
 		l.Why = "--keep"
-	case !slices.Contains(ladder, f): // only NVFP4 weights of NVFP4
-		l.Why = "another reader of its activations is not nvfp4"
+	case !slices.Contains(ladder, f): // weights only, where the ladder narrows activations too
+		l.Why = "another reader of its activations is not " + ladder[0].Name
 	case f != ladder[0]:
-		l.Why = fmt.Sprintf("%v costs %.2g of the outputs alone", ladder[0], alone[ladder[0]])
+		l.Why = fmt.Sprintf("%s costs %.2g of the outputs alone", ladder[0].Name, alone[ladder[0]])
 		l.Alone = alone[ladder[0]]
 	}
 	return l
@@ -127,7 +127,7 @@ func (c *Calibration) kept(names []string, sites []passes.Site) ([]bool, error) 
 }
 
 // unreachable is the error of a budget that even fp16 misses: what was reached, by which outputs and layers.
-func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[Format]float64) error {
+func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[precision.Layer]float64) error {
 	order := make([]int, len(sites))
 	for i := range order {
 		order[i] = i
@@ -147,6 +147,3 @@ func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[Form
 	return fmt.Errorf("--min-cosine %g cannot be reached at %s: with every layer at fp16 it is %.9f (%s); the layers that hurt most alone: %s; compile with --precision %s, or a lower --min-cosine",
 		opt.MinCosine, opt.Precision, least(q), strings.Join(Below(q, opt.MinCosine), ", "), strings.Join(layers, ", "), precision.Wider(opt.Precision))
 }
-
-// Site is the layer's region.
-func (l LayerChoice) Site() passes.Site { return l.site }

@@ -62,7 +62,7 @@ func TestBudgetsAreMet(t *testing.T) {
 					q, err := measured(t, g, choice.Plan, in)
 					require.NoError(t, err)
 					require.GreaterOrEqual(t, least(q), budget)
-					micros, text := predicted(choice, sm121)
+					micros, text := predicted(choice, c.Sites(), sm121)
 					t.Logf("%v: %.6f, %.3f µs, %s", budget, least(q), micros, text)
 					require.GreaterOrEqual(t, micros, last*.98, "a stricter budget is not faster: %s after %s", text, lastText)
 					last, lastText = micros, text
@@ -74,7 +74,7 @@ func TestBudgetsAreMet(t *testing.T) {
 				require.NoError(t, err)
 				again, err := choose(t, c, g, in, precision, .9999, quick)
 				require.NoError(t, err)
-				_, text := predicted(again, sm121)
+				_, text := predicted(again, c.Sites(), sm121)
 				require.Equal(t, lastText, text)
 
 				_, err = choose(t, c, g, in, precision, 1-1e-13, quick)
@@ -86,15 +86,15 @@ func TestBudgetsAreMet(t *testing.T) {
 }
 
 // predicted is the time of all layers, and how many have which format.
-func predicted(c *Choice, t *target.Target) (micros float64, text string) {
+func predicted(c *Choice, sites []passes.Site, t *target.Target) (us float64, text string) {
 	count := map[string]int{}
-	for _, l := range c.Layers {
+	for i, l := range c.Layers {
 		for _, f := range precision.Layers() {
 			if f.Name == l.Precision {
-				micros += formatOf(f).micros(&l.site, t)
+				us += micros(f, &sites[i], t)
 			}
 		}
 		count[l.Precision]++
 	}
-	return micros, fmt.Sprint(count)
+	return us, fmt.Sprint(count)
 }

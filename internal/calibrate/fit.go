@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -22,7 +22,7 @@ type Fitted struct {
 func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
 	st := c.store(a)
 	a = st.formats
-	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]float64{}, Blocks: map[string]float64{}, Layers: map[string]passes.Layer{}}, Formats: a, Ranges: map[string]Range{}, Local: map[string]float64{}}
+	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]ir.Storage{}, Layers: map[string]passes.Layer{}}, Formats: a, Ranges: map[string]Range{}, Local: map[string]float64{}}
 	w := c.walk
 	hat := newLane(w.g, w.inputs)
 	exact := newLane(w.g, w.inputs)
@@ -46,22 +46,20 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		}
 		for k, v := range s.node.Outputs {
 			g := st.group(v)
-			keep := func(a *ir.Array) *ir.Array { return a }
+			o, scale := st.narrow[g], 1.0
 			switch {
 			case s.node.IsFamily(ir.FamilyView): // has the values of its operands
-			case st.byte1[g]:
-				r := observe(column(hatOut, k), minifloat.E4M3FN)
-				f.Plan.Values[v.Name], c.ranges[g] = r.Scale, r
-				keep = func(a *ir.Array) *ir.Array { return stored(a, minifloat.E4M3FN, r.Scale) }
-			case st.blocks[g]:
-				r := observeBlocks(column(hatOut, k))
-				f.Plan.Blocks[v.Name], c.ranges[g] = r.Scale, r
-				keep = func(a *ir.Array) *ir.Array { return storedBlocks(a, r.Scale) }
+				continue
+			case o.Format != nil:
+				r := observe(column(hatOut, k), o)
+				f.Plan.Values[v.Name], c.ranges[g], scale = storage(o, r.Scale), r, r.Scale
 			case st.half[v]:
-				keep = func(a *ir.Array) *ir.Array { return stored(a, minifloat.Float16, 1) }
+				o = precision.Half.Activations
+			default:
+				continue
 			}
 			for at := range hatOut {
-				hatOut[at][k] = keep(hatOut[at][k])
+				hatOut[at][k] = stored(hatOut[at][k], o, scale)
 			}
 		}
 		exact.put(s.node, exactOut)
@@ -77,27 +75,24 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech Technique, st *stores, f *Fitted, exact, hat *lane, accExact []*ir.Array) ([][]*ir.Array, error) {
 	inputs := len(c.walk.inputs)
 	name := s.node.Outputs[0].Name
-	format, ok := a[name]
-	if s.site == nil || !ok {
-		format = Half
-	}
+	format := a.of(name)
 	hatIn := hat.all(s.node, inputs)
 	front := make([][]*ir.Array, inputs) // operands of the head
 	for at := range inputs {
 		front[at] = slices.Clone(hatIn[at])
 	}
 	var layer passes.Layer
-	if format != Half {
+	if format != precision.Half {
 		if st.read[name] {
-			r := observe(column(hatIn, s.site.X), minifloat.E4M3FN)
-			layer.Read, f.Ranges[name] = r.Scale, r
+			r := observe(column(hatIn, s.site.X), format.Activations)
+			layer.Read, f.Ranges[name] = storage(format.Activations, r.Scale), r
 			for at := range inputs {
-				front[at][s.site.X] = stored(hatIn[at][s.site.X], minifloat.E4M3FN, r.Scale)
+				front[at][s.site.X] = stored(hatIn[at][s.site.X], format.Activations, r.Scale)
 			}
-		} else if g := st.group(s.node.Inputs[s.site.X]); st.byte1[g] || st.blocks[g] {
+		} else if g := st.group(s.node.Inputs[s.site.X]); st.narrow[g].Format != nil {
 			f.Ranges[name] = c.ranges[g]
 		}
-		if format.Weights != ir.Float16 {
+		if format.Weights.Narrow() {
 			var x, xHat []*ir.Array
 			if tech.Feedback || tech.Recover {
 				o, err := evaluate(ctx, s.operand, exact.all(s.node, inputs))
@@ -129,29 +124,19 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	}
 	accHat := column(anchors, 0)
 	f.Local[name] = distance(accHat, accExact)
-	if stacked := s.node.Region.Members > 0; tech.Bias && low(a) {
+	if stacked := s.node.Region.Members > 0; tech.Bias && a.narrows() {
 		layer.Bias = shift(accExact, accHat, s.axis, stacked)
 		for _, acc := range accHat {
 			move(acc, layer.Bias, s.axis, stacked)
 		}
 	}
-	if format != Half || layer.Bias != nil {
+	if format != precision.Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
 	}
 	for at := range inputs {
 		hatIn[at] = append(hatIn[at], accHat[at])
 	}
 	return evaluate(ctx, s.tail, hatIn)
-}
-
-// low reports whether an assignment quantises anything.
-func low(a Assignment) bool {
-	for _, f := range a {
-		if f != Half {
-			return true
-		}
-	}
-	return false
 }
 
 // shift is the mean of exact − hat for every channel, members one after another, less the part that chance explains: means

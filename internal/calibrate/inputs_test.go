@@ -3,6 +3,7 @@ package calibrate
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"math"
 	"math/rand"
 	"path/filepath"
@@ -168,6 +169,26 @@ func TestZerosAreHeld(t *testing.T) {
 				require.LessOrEqual(t, math.Sqrt(miss), .25*math.Sqrt(norm), "zeros stay zeros, others within rounding to 4 bits")
 			})
 		}
+	}
+}
+
+// TestAChoiceIsData writes what a calibration chose as JSON and reads it again: nothing of it is lost, types are named.
+func TestAChoiceIsData(t *testing.T) {
+	rng := rand.New(rand.NewSource(2))
+	draw := func(k, n int) float64 { return rng.NormFloat64() }
+	g := layers(t, draw, draw)
+	in := []map[string]*ir.Array{rowsOf(func(i int) float64 { return rng.NormFloat64() })}
+	for _, precision := range calibrating() {
+		c, err := New(g, in, nil)
+		require.NoError(t, err)
+		choice, err := choose(t, c, g, in, precision, 0, Best)
+		require.NoError(t, err)
+		text, err := json.Marshal(choice)
+		require.NoError(t, err)
+		require.Contains(t, string(text), `"DType":"`+map[string]string{"fp8": "e4m3", "fp6": "e3m2", "nvfp4": "e2m1"}[precision])
+		var again Choice
+		require.NoError(t, json.Unmarshal(text, &again))
+		require.Equal(t, choice, &again)
 	}
 }
 

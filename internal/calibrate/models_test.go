@@ -3,8 +3,10 @@ package calibrate
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -94,20 +96,28 @@ func calibrationInputs(t testing.TB, g *ir.Graph, name string) []map[string]*ir.
 	return in
 }
 
+// layerNamed is a format of the table of precisions.
+func layerNamed(t testing.TB, name string) precision.Layer {
+	t.Helper()
+	layers := precision.Layers()
+	i := slices.IndexFunc(layers, func(l precision.Layer) bool { return l.Name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return layers[i]
+}
+
 // forced assigns every layer the first formats of its ladder, as --min-cosine 0 does.
-func forced(c *Calibration, name string, blocks bool) Assignment {
+func forced(t testing.TB, c *Calibration, name string, blocks bool) Assignment {
 	a := Assignment{}
 	for _, s := range c.Sites() {
-		switch matvec := s.Anchor.Op.Name == "SegmentedMatVec"; {
-		case name == precision.NVFP4 && matvec, name == precision.NVFP4 && s.K >= 64 && !blocks:
-			a[s.Name()] = NVFP4W
-		case name == precision.NVFP4 && s.K >= 64:
-			a[s.Name()] = NVFP4
-		case matvec:
-			a[s.Name()] = FP8W
-		default:
-			a[s.Name()] = FP8
+		matvec := s.Anchor.Op.Name == "SegmentedMatVec"
+		format := "fp8"
+		if name == precision.NVFP4 && (matvec || s.K >= 64) {
+			format = "nvfp4"
 		}
+		if matvec || format == "nvfp4" && !blocks {
+			format += " weights"
+		}
+		a[s.Name()] = layerNamed(t, format)
 	}
 	return a
 }
@@ -174,18 +184,16 @@ func attempt(t *testing.T, g *ir.Graph, precision string, blocks bool, tech Tech
 	c, err := New(g, on, nil)
 	require.NoError(t, err)
 	start := time.Now()
-	f, err := c.fit(context.Background(), forced(c, precision, blocks), tech)
+	f, err := c.fit(context.Background(), forced(t, c, precision, blocks), tech)
 	require.NoError(t, err)
 	q := judge(t, finish(t, g, f.Plan), judgedOn, want)
-	macs := map[Format]int64{}
+	macs := map[string]int64{}
 	for _, s := range c.Sites() {
-		macs[f.Formats[s.Name()]] += s.MACs
+		macs[f.Formats[s.Name()].Name] += s.MACs
 	}
 	var mix []string
-	for _, x := range []Format{FP8, FP8W, NVFP4, NVFP4W} {
-		if macs[x] > 0 {
-			mix = append(mix, fmt.Sprintf("%v %.0f M", x, float64(macs[x])/1e6))
-		}
+	for _, x := range slices.Sorted(maps.Keys(macs)) {
+		mix = append(mix, fmt.Sprintf("%s %.0f M", x, float64(macs[x])/1e6))
 	}
 	t.Logf("cosine %.5f, relative L2 %.4f, explained %.3f; %v; %.1f s", q.Cosine, q.RelL2, q.Explained, mix, time.Since(start).Seconds())
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -14,12 +15,12 @@ type Technique struct {
 	Feedback  bool // round weights against the second moments of their inputs (GPTQ), then improve them one by one
 	Recover   bool // first move weights so that they compensate errors of earlier layers
 	Bias      bool // subtract the mean error of every channel
-	BlockOnly bool // e2m1: take block scales from the greatest magnitude, without a search
+	BlockOnly bool // take scales of blocks from the greatest magnitude, without a search
 }
 
 // grid is how the weights of one output channel may be rounded.
 type grid struct {
-	f     *minifloat.Format
+	f     precision.Operand
 	steps []float64 // of every weight: block scale times channel scale
 }
 
@@ -30,8 +31,7 @@ func (g *grid) round(w float64, k int) float64 {
 // rounder quantises the weights of one site.
 type rounder struct {
 	site    *passes.Site
-	dtype   ir.DType
-	f       *minifloat.Format
+	f       precision.Operand
 	tech    Technique
 	w       []float64 // the exact ones
 	fake    *ir.Array // the values that the quantised ones represent
@@ -41,12 +41,12 @@ type rounder struct {
 	patches *patches
 }
 
-func newRounder(s *passes.Site, d ir.DType, tech Technique) *rounder {
+func newRounder(s *passes.Site, f precision.Operand, tech Technique) *rounder {
 	w := s.Weights().Const
-	r := &rounder{site: s, dtype: d, f: d.Format(), tech: tech, w: w.Floats(), fake: w.Array(), codes: make([]float64, w.Numel()),
+	r := &rounder{site: s, f: f, tech: tech, w: w.Floats(), fake: w.Array(), codes: make([]float64, w.Numel()),
 		scales: make([]float64, s.Members*s.N), patches: patchesOf(s)}
-	if d == ir.Float4E2M1 {
-		r.blocks = ir.NewArray(ir.Type{DType: ir.Float8E4M3FN, Shape: s.BlockShape()})
+	if f.Blocks {
+		r.blocks = ir.NewArray(ir.Type{DType: ir.DTypeOf(blockScale), Shape: s.BlockShape()})
 	}
 	return r
 }
@@ -304,9 +304,8 @@ func (r *rounder) gridOf(member, n int, w, weight []float64) *grid {
 		}
 		return g
 	}
-	// The channel's scale makes the greatest block scale the greatest e4m3 number.
-	e4m3 := minifloat.E4M3FN
-	r.scales[at] = float64(float32(greatest(w, all) / r.f.Max() / e4m3.Max() * 1.25))
+	// The channel's scale makes the greatest scale of a block the greatest number of its format.
+	r.scales[at] = float64(float32(greatest(w, all) / r.f.Max() / blockScale.Max() * 1.25))
 	if r.scales[at] == 0 {
 		r.scales[at] = 1
 	}
@@ -317,7 +316,7 @@ func (r *rounder) gridOf(member, n int, w, weight []float64) *grid {
 	}
 	for b, ks := range members {
 		top := greatest(w, ks) / r.f.Max()
-		near := e4m3.Round(top/r.scales[at], true)
+		near := blockScale.Round(top/r.scales[at], true)
 		if !r.tech.BlockOnly && near > 0 {
 			near = r.best(w, weight, ks, near, nearCodes(near), r.scales[at])
 		}
@@ -345,11 +344,14 @@ func channelScales(top float64) (out []float64) {
 	return out
 }
 
-// nearCodes are the e4m3 numbers near the scale at which the greatest weight just fits.
+// blockScale is the format of scales of blocks.
+var blockScale = minifloat.E4M3FN
+
+// nearCodes are the scales of a block near the one at which its greatest weight just fits.
 func nearCodes(scale float64) (out []float64) {
-	code := int(minifloat.E4M3FN.Encode(scale, true))
-	for c := max(1, code-6); c <= min(0x7e, code+4); c++ {
-		out = append(out, minifloat.E4M3FN.Decode(uint32(c)))
+	code, top := int(blockScale.Encode(scale, true)), int(blockScale.Encode(blockScale.Max(), true))
+	for c := max(1, code-6); c <= min(top, code+4); c++ {
+		out = append(out, blockScale.Decode(uint32(c)))
 	}
 	return out
 }
@@ -384,7 +386,7 @@ func greatest(w []float64, ks []int) float64 {
 
 // layer is the result in the form that the pass takes.
 func (r *rounder) layer() passes.Layer {
-	l := passes.Layer{Scales: slices.Clone(r.scales), Weights: ir.FromFloats(ir.Type{DType: r.dtype, Shape: slices.Clone(r.site.Weights().Type.Shape)}, r.codes)}
+	l := passes.Layer{Scales: slices.Clone(r.scales), Weights: ir.FromFloats(ir.Type{DType: ir.DTypeOf(r.f.Format), Shape: slices.Clone(r.site.Weights().Type.Shape)}, r.codes)}
 	if r.blocks != nil {
 		l.Blocks = r.blocks.Tensor()
 	}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -39,9 +39,12 @@ type Range struct {
 	Fraction float64 `json:"saturated"` // fraction of the sample that saturates
 }
 
-// observe chooses the scale with which a format represents a tensor at the least squared error, among those suggested by the
-// greatest magnitude, by percentiles and by a search. A tensor of zeros has scale 1.
-func observe(arrays []*ir.Array, f *minifloat.Format) Range {
+// observe chooses the scale with which an operand's format represents a tensor at the least squared error, among those
+// suggested by the greatest magnitude, by percentiles and by a search. A tensor of zeros has scale 1.
+func observe(arrays []*ir.Array, f precision.Operand) Range {
+	if f.Blocks {
+		return observeBlocks(arrays, f)
+	}
 	xs := sample(arrays)
 	top := 0.0
 	for _, a := range arrays {
@@ -84,7 +87,7 @@ func observe(arrays []*ir.Array, f *minifloat.Format) Range {
 	return best
 }
 
-func roundingError(xs []float64, scale float64, f *minifloat.Format) float64 {
+func roundingError(xs []float64, scale float64, f precision.Operand) float64 {
 	var sum, norm float64
 	for _, x := range xs {
 		d := f.Round(x/scale, true)*scale - x
@@ -98,7 +101,10 @@ func roundingError(xs []float64, scale float64, f *minifloat.Format) float64 {
 }
 
 // stored is an array after a kernel has stored and loaded it: multiplied by 1/scale, rounded, multiplied by scale.
-func stored(a *ir.Array, f *minifloat.Format, scale float64) *ir.Array {
+func stored(a *ir.Array, f precision.Operand, scale float64) *ir.Array {
+	if f.Blocks {
+		return storedBlocks(a, scale)
+	}
 	inverse := float64(float32(1 / scale))
 	scale = float64(float32(scale))
 	out := &ir.Array{Type: a.Type, F: make([]float64, len(a.F))}
@@ -110,9 +116,9 @@ func stored(a *ir.Array, f *minifloat.Format, scale float64) *ir.Array {
 	return out
 }
 
-// observeBlocks chooses the scale of NVFP4 blocks: the one with which the greatest block scale is the greatest e4m3 number,
-// or one above or below it if that rounds better.
-func observeBlocks(arrays []*ir.Array) Range {
+// observeBlocks chooses the scale of all blocks: the one with which the greatest scale of a block is the greatest number of
+// its format, or one above or below it if that rounds better.
+func observeBlocks(arrays []*ir.Array, f precision.Operand) Range {
 	best := Range{Scale: 1, Observer: "max", Error: math.Inf(1)}
 	for _, a := range arrays {
 		for _, x := range a.F {
@@ -129,7 +135,7 @@ func observeBlocks(arrays []*ir.Array) Range {
 		observer string
 		factor   float64
 	}{{"max", 1}, {"mse", 2}, {"mse", 0.9}, {"mse", 0.8}, {"mse", 0.5}, {"mse", 0.25}, {"mse", 0.0625}} {
-		scale := float64(float32(best.Max * t.factor / (minifloat.E2M1.Max() * minifloat.E4M3FN.Max())))
+		scale := float64(float32(best.Max * t.factor / (f.Max() * blockScale.Max())))
 		if scale == 0 {
 			continue
 		}
@@ -141,7 +147,7 @@ func observeBlocks(arrays []*ir.Array) Range {
 			d := float64(y[i]*step) - x
 			sum += float64(d * d)
 			norm += float64(x * x)
-			if math.Abs(x) > step*minifloat.E2M1.Max() {
+			if math.Abs(x) > step*f.Max() {
 				over++
 			}
 		}

@@ -21,42 +21,34 @@ const blockWidth = 64
 // scales are read one by one, which costs more than the bytes saved (docs/measurements.md).
 const blockChannels = 64
 
-// ladder lists the formats of a layer from the narrowest to Half. Both formats of NVFP4 narrow the weights; the one that
-// narrows activations too is listed only where it is faster, which it is not where traffic of weights bounds the layer.
-func (c *Calibration) ladder(opt Options, s *passes.Site) []Format {
+// ladder lists the formats of a layer from the narrowest to Half. Activations are stored in blocks only where that is faster
+// than weights alone, which it is not where traffic of weights bounds the layer.
+func (c *Calibration) ladder(opt Options, s *passes.Site) []precision.Layer {
 	p, err := precision.Lookup(opt.Precision)
 	if err != nil {
-		return []Format{Half}
+		return []precision.Layer{precision.Half}
 	}
-	fits := func(f Format) bool {
+	return slices.DeleteFunc(slices.Clone(p.Ladder), func(f precision.Layer) bool {
 		switch {
-		case s.Segmented(): // its activations stay, and it reads weights as they lie in memory, where elements may have gaps
-			return f.Activations == ir.Float16 && f.Weights.Bits() == f.Weights.Format().Bits()
-		case f == FP8W: // fp8 is faster
-			return false
-		case f.Weights == ir.Float4E2M1 && s.K < blockWidth:
-			return false
-		case f == NVFP4:
+		case s.Segmented(): // it reads weights as they lie in memory, where elements may have gaps
+			return f.Activations.Narrow() || f.Weights.Bits() != ir.DTypeOf(f.Weights.Format).Bits()
+		case f.Vectors, f.Weights.Blocks && s.K < blockWidth:
+			return true
+		case f.Activations.Blocks:
 			x := s.Node.Inputs[s.X].Type.Shape
-			return opt.Target.Multiplies(f.Activations.String()) && len(c.readers[s.Name()]) > 0 && x[len(x)-1]%blockChannels == 0 && NVFP4.micros(s, opt.Target) < NVFP4W.micros(s, opt.Target)
+			return !opt.Target.Multiplies(f.Activations.Name) || len(c.readers[s.Name()]) == 0 || x[len(x)-1]%blockChannels != 0 ||
+				micros(f, s, opt.Target) >= micros(f.WeightsOnly(), s, opt.Target)
 		}
-		return true
-	}
-	var out []Format
-	for _, l := range p.Ladder {
-		if f := formatOf(l); fits(f) {
-			out = append(out, f)
-		}
-	}
-	return out
+		return false
+	})
 }
 
 // worthwhile drops the formats of a ladder that are no faster than a more accurate one.
-func worthwhile(ladder []Format, alone map[Format]float64, s *passes.Site, t *target.Target) []Format {
-	var out []Format
+func worthwhile(ladder []precision.Layer, alone map[precision.Layer]float64, s *passes.Site, t *target.Target) []precision.Layer {
+	var out []precision.Layer
 	for i, f := range ladder {
-		if !slices.ContainsFunc(ladder[i+1:], func(g Format) bool {
-			return g.micros(s, t) <= f.micros(s, t) && alone[g] <= alone[f]
+		if !slices.ContainsFunc(ladder[i+1:], func(g precision.Layer) bool {
+			return micros(g, s, t) <= micros(f, s, t) && alone[g] <= alone[f]
 		}) {
 			out = append(out, f)
 		}
@@ -64,46 +56,41 @@ func worthwhile(ladder []Format, alone map[Format]float64, s *passes.Site, t *ta
 	return out
 }
 
-// bytes of a layer's weights in a format.
-func (f Format) bytes(s *passes.Site) int {
-	channels := s.Members * s.N
-	size := channels * s.K * f.Weights.Format().Bits() / 8
-	switch f.Weights {
-	case ir.Float16:
-		return size
-	case ir.Float4E2M1:
-		size += channels * s.Blocks()
-	}
-	return size + 4*channels
-}
-
 // micros predicts a layer's time in microseconds: reading weights from DRAM, reading activations from L2 or arithmetic,
 // whichever takes longest.
-func (f Format) micros(s *passes.Site, t *target.Target) float64 {
-	bits := float64(f.Activations.Format().Bits())
-	if f.Activations == ir.Float4E2M1 {
+func micros(f precision.Layer, s *passes.Site, t *target.Target) float64 {
+	channels := s.Members * s.N
+	weights := channels * s.K * f.Weights.Bits() / 8
+	if f.Weights.Narrow() {
+		weights += 4 * channels
+	}
+	if f.Weights.Blocks {
+		weights += channels * s.Blocks()
+	}
+	bits := float64(f.Activations.Bits())
+	if f.Activations.Blocks {
 		bits += 8.0 / passes.BlockSize
 	}
 	read := float64(s.Node.Inputs[s.X].Type.Numel()) * bits / 8
-	return cost.Of(t).Layer(float64(f.bytes(s)), read, f.Activations.String(), float64(s.MACs))
+	return cost.Of(t).Layer(float64(weights), read, f.Activations.Name, float64(s.MACs))
 }
 
 // demotion takes a layer one step down its ladder.
 type demotion struct {
 	layer int
-	to    Format
+	to    precision.Layer
 	worth float64 // squared error saved for each microsecond lost
 }
 
 // demotions orders every step along the ladders by the error that it saves for the time that it costs.
-func demotions(sites []passes.Site, ladders [][]Format, alone []map[Format]float64, t *target.Target) []demotion {
+func demotions(sites []passes.Site, ladders [][]precision.Layer, alone []map[precision.Layer]float64, t *target.Target) []demotion {
 	var out []demotion
 	for i := range sites {
 		limit := math.Inf(1)
 		for k := 1; k < len(ladders[i]); k++ {
 			from, to := ladders[i][k-1], ladders[i][k]
 			saved := alone[i][from]*alone[i][from] - alone[i][to]*alone[i][to]
-			cost := max(to.micros(&sites[i], t)-from.micros(&sites[i], t), 1e-3)
+			cost := max(micros(to, &sites[i], t)-micros(from, &sites[i], t), 1e-3)
 			limit = min(limit, saved/cost) // a ladder is taken step by step
 			out = append(out, demotion{i, to, limit})
 		}
@@ -119,7 +106,7 @@ type search struct {
 	start  Assignment
 	sites  []passes.Site
 	steps  []demotion
-	alone  []map[Format]float64
+	alone  []map[precision.Layer]float64
 	budget float64 // 1 − cosine
 
 	miss     int     // demotions that were too few
@@ -130,7 +117,7 @@ type search struct {
 // tries bounds the number of candidates.
 const tries = 8
 
-func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, sites []passes.Site, ladders [][]Format, alone []map[Format]float64) (*Fitted, error) {
+func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, sites []passes.Site, ladders [][]precision.Layer, alone []map[precision.Layer]float64) (*Fitted, error) {
 	s := &search{start: Assignment{}, sites: sites, steps: demotions(sites, ladders, alone, opt.Target), alone: alone, budget: 1 - opt.MinCosine, multiple: 1}
 	for i := range sites {
 		s.start[sites[i].Name()] = ladders[i][0]

@@ -20,7 +20,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
-	"github.com/spark-compile/spark-compile/passes"
 )
 
 // lowPrecision compiles a model of the repository's own, on generated inputs: two, which is enough for the program to be
@@ -189,14 +188,13 @@ func TestWeightsOnDisk(t *testing.T) {
 		for i, w := range r.Weigh(half) {
 			l := r.Accuracy.Layers[i]
 			require.NotEqual(t, "fp16", l.Precision, l.Name)
-			s := l.Site()
-			require.GreaterOrEqual(t, w.HalfBytes, 2*s.N*s.K*s.Members, l.Name)
+			require.GreaterOrEqual(t, w.HalfBytes, 2*l.Weights, l.Name)
 			limit := bound
 			if l.Precision == "fp8 weights" { // of precisions that have no shorter ones for it
 				limit = .55
 			}
-			if bytes, of = bytes+w.Bytes, of+w.HalfBytes; s.K%64 == 0 {
-				require.LessOrEqual(t, float64(w.Bytes), limit*float64(w.HalfBytes), "%s of %d×%d", l.Name, s.N, s.K)
+			if bytes, of = bytes+w.Bytes, of+w.HalfBytes; l.K%64 == 0 {
+				require.LessOrEqual(t, float64(w.Bytes), limit*float64(w.HalfBytes), "%s of %d×%d", l.Name, l.Weights/l.K, l.K)
 			}
 		}
 		t.Logf("%s: %.3f of fp16", precision, float64(bytes)/float64(of))
@@ -265,13 +263,13 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 		precision        string
 		relL2, explained float64
 		share            float64 // of contraction multiplications
-		counts           func(l passes.Site) bool
+		counts           func(l calibrate.LayerChoice) bool
 		bytes            float64 // of fp16
 	}{
 		{"bf16", .01, .98, 0, nil, 1},
-		{"fp8", .03, .9, .8, func(s passes.Site) bool { return true }, .55},
-		{"fp6", .03, .9, .8, func(s passes.Site) bool { return true }, .42},
-		{"nvfp4", .04, .88, .9, func(s passes.Site) bool { return s.K >= 64 }, .32},
+		{"fp8", .03, .9, .8, func(l calibrate.LayerChoice) bool { return true }, .55},
+		{"fp6", .03, .9, .8, func(l calibrate.LayerChoice) bool { return true }, .42},
+		{"nvfp4", .04, .88, .9, func(l calibrate.LayerChoice) bool { return l.K >= 64 }, .32},
 	} {
 		t.Run(c.precision, func(t *testing.T) {
 			if c.precision != "bf16" && os.Getenv("SPARK_FULL") == "" {
@@ -303,7 +301,7 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 			require.NoError(t, err)
 			for i, w := range r.Weigh(fp16) {
 				l := r.Accuracy.Layers[i]
-				if l.Op == "SegmentedMatVec" || !c.counts(l.Site()) {
+				if l.Op == "SegmentedMatVec" || !c.counts(l) {
 					continue
 				}
 				all += l.MACs

@@ -7,9 +7,9 @@ import "math"
 // Format describes a binary floating-point format of at most 16 bits with a sign bit. The zero Format is invalid; the
 // formats are declared below.
 type Format struct {
-	Name     string
-	Exponent int // bits
-	Mantissa int // bits, without the implicit one
+	Name     string // of an element type: f16, e4m3 …
+	Exponent int    // bits
+	Mantissa int    // bits, without the implicit one
 	Bias     int
 	Special  Special
 
@@ -29,18 +29,18 @@ const (
 	AllValid                // every code is a finite number; NaN converts to -0
 )
 
-// The formats. Names are those of ml_dtypes; see the OCP 8-bit Floating Point Specification 1.0, "FP8 Formats for Deep
+// The formats; see the OCP 8-bit Floating Point Specification 1.0, "FP8 Formats for Deep
 // Learning" (arXiv 2209.05433), "8-bit Numerical Formats for Deep Neural Networks" (arXiv 2206.02915) for fnuz, and the
 // OCP Microscaling Formats Specification 1.0 for E3M2 and E2M1.
 var (
-	Float16    = newFormat("float16", 5, 10, 15, IEEE)
-	BFloat16   = newFormat("bfloat16", 8, 7, 127, IEEE)
-	E4M3FN     = newFormat("float8_e4m3fn", 4, 3, 7, OnlyNaN)
-	E4M3FNUZ   = newFormat("float8_e4m3fnuz", 4, 3, 8, NegZero)
-	E5M2       = newFormat("float8_e5m2", 5, 2, 15, IEEE)
-	E5M2FNUZ   = newFormat("float8_e5m2fnuz", 5, 2, 16, NegZero)
-	E3M2       = newFormat("float6_e3m2fn", 3, 2, 3, AllValid)
-	E2M1       = newFormat("float4_e2m1fn", 2, 1, 1, AllValid)
+	Float16    = newFormat("f16", 5, 10, 15, IEEE)
+	BFloat16   = newFormat("bf16", 8, 7, 127, IEEE)
+	E4M3FN     = newFormat("e4m3", 4, 3, 7, OnlyNaN)
+	E4M3FNUZ   = newFormat("e4m3fnuz", 4, 3, 8, NegZero)
+	E5M2       = newFormat("e5m2", 5, 2, 15, IEEE)
+	E5M2FNUZ   = newFormat("e5m2fnuz", 5, 2, 16, NegZero)
+	E3M2       = newFormat("e3m2", 3, 2, 3, AllValid)
+	E2M1       = newFormat("e2m1", 2, 1, 1, AllValid)
 	AllFormats = []*Format{Float16, BFloat16, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, E3M2, E2M1}
 )
 
@@ -57,6 +57,16 @@ func newFormat(name string, exponent, mantissa, bias int, special Special) *Form
 	f.least = math.Ldexp(1, 1-bias)
 	f.magic = math.Ldexp(1, 1-bias-mantissa+52)
 	return f
+}
+
+// Named returns the format of an element type; nil if there is none of that name.
+func Named(name string) *Format {
+	for _, f := range AllFormats {
+		if f.Name == name {
+			return f
+		}
+	}
+	return nil
 }
 
 // Bits is the width of a code.

@@ -155,6 +155,10 @@ func TestIntegers(t *testing.T) {
 	assert.Equal(t, int64(0), Truncate(math.NaN(), 32, true))
 }
 
+// mlDtypes are ml_dtypes' names of the formats, and NumPy's of f16.
+var mlDtypes = map[string]string{"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e4m3fnuz": "float8_e4m3fnuz", "e5m2": "float8_e5m2",
+	"e5m2fnuz": "float8_e5m2fnuz", "e3m2": "float6_e3m2fn", "e2m1": "float4_e2m1fn"}
+
 // pythonScript converts a file of float64 to codes of 16 bits by ml_dtypes (numpy for float16) and back.
 const pythonScript = `
 import sys, numpy as np, ml_dtypes
@@ -193,7 +197,7 @@ func TestAgainstMlDtypes(t *testing.T) {
 			}
 			file := filepath.Join(t.TempDir(), "x")
 			require.NoError(t, os.WriteFile(file, le(xs), 0o600))
-			out, err := exec.Command(python, "-c", pythonScript, file, f.Name, strconv.Itoa(f.Bits())).CombinedOutput()
+			out, err := exec.Command(python, "-c", pythonScript, file, mlDtypes[f.Name], strconv.Itoa(f.Bits())).CombinedOutput()
 			require.NoError(t, err, string(out))
 			codes, err := os.ReadFile(file + ".codes")
 			require.NoError(t, err)

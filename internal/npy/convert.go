@@ -14,12 +14,16 @@ func (a *Array) Float64s() ([]float64, error) { return Float64s(a.DType, a.Data)
 
 // Float64s converts little-endian elements of a type to float64; i64 and u64 beyond 2^53 round.
 func Float64s(dtype string, data []byte) ([]float64, error) {
-	decode := decoders[dtype]
+	stored, f := dtype, minifloat.Named(dtype)
+	if f != nil {
+		stored = fmt.Sprint("u", f.Bits()) // codes; nothing decodes those of less than a byte
+	}
+	decode := decoders[stored]
 	if decode == nil {
 		return nil, fmt.Errorf("elements of type %s have no value as float64", dtype)
 	}
 	out := decode(data)
-	if f := formats[dtype]; f != nil {
+	if f != nil {
 		for i, bits := range out {
 			out[i] = f.Decode(uint32(bits))
 		}
@@ -27,14 +31,9 @@ func Float64s(dtype string, data []byte) ([]float64, error) {
 	return out, nil
 }
 
-// formats are the narrow floats, by the names of ir.DType; their decoders yield the bits.
-var formats = map[string]*minifloat.Format{"f16": minifloat.Float16, "bf16": minifloat.BFloat16, "e4m3": minifloat.E4M3FN, "e4m3fnuz": minifloat.E4M3FNUZ,
-	"e5m2": minifloat.E5M2, "e5m2fnuz": minifloat.E5M2FNUZ}
-
 var decoders = map[string]func([]byte) []float64{
 	"bool": decode[uint8], "u8": decode[uint8], "i8": decode[int8], "u16": decode[uint16], "i16": decode[int16], "u32": decode[uint32],
 	"i32": decode[int32], "u64": decode[uint64], "i64": decode[int64], "f32": decode[float32], "f64": decode[float64],
-	"f16": decode[uint16], "bf16": decode[uint16], "e4m3": decode[uint8], "e4m3fnuz": decode[uint8], "e5m2": decode[uint8], "e5m2fnuz": decode[uint8],
 }
 
 func decode[T int8 | uint8 | int16 | uint16 | int32 | uint32 | int64 | uint64 | float32 | float64](data []byte) []float64 {

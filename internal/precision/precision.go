@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 )
 
 // Names of the precisions.
@@ -23,21 +25,45 @@ const (
 // Default is the precision where nobody names one.
 const Default = FP16
 
-// Layer is how a layer's operands are stored; it accumulates in f32.
+// Layer is how a layer's operands are stored; it accumulates in f32. Layers are equal if all of it is.
 type Layer struct {
 	Name                 string // in reports
-	Weights, Activations string // element types
+	Weights, Activations Operand
+
+	// Vectors: only for layers that multiply a vector, whose activations are never narrow. For others a format of the same
+	// weights that narrows activations too is always faster.
+	Vectors bool
 }
+
+// Operand is how one operand of a layer is stored. A number has a scale: of its output channel if it is a weight, of the
+// tensor if it is an activation.
+type Operand struct {
+	*minifloat.Format
+	Blocks bool // neighbours share another scale
+}
+
+var f16, e4m3, e3m2, e2m1 = Operand{Format: minifloat.Float16}, Operand{Format: minifloat.E4M3FN}, Operand{Format: minifloat.E3M2}, Operand{minifloat.E2M1, true}
+
+// Half is the format of layers that are not narrowed.
+var Half = Layer{Name: "fp16", Weights: f16, Activations: f16}
 
 // Formats of layers.
 var (
-	half         = Layer{"fp16", "f16", "f16"}
-	fp8          = Layer{"fp8", "e4m3", "e4m3"}
-	fp8Weights   = Layer{"fp8 weights", "e4m3", "f16"}
-	fp6Weights   = Layer{"fp6 weights", "e3m2", "f16"}
-	nvfp4        = Layer{"nvfp4", "e2m1", "e2m1"} // in blocks, with scales in e4m3
-	nvfp4Weights = Layer{"nvfp4 weights", "e2m1", "f16"}
+	fp8          = Layer{Name: "fp8", Weights: e4m3, Activations: e4m3}
+	fp8Weights   = Layer{Name: "fp8 weights", Weights: e4m3, Activations: f16, Vectors: true}
+	fp6Weights   = Layer{Name: "fp6 weights", Weights: e3m2, Activations: f16}
+	nvfp4        = Layer{Name: "nvfp4", Weights: e2m1, Activations: e2m1}
+	nvfp4Weights = Layer{Name: "nvfp4 weights", Weights: e2m1, Activations: f16}
 )
+
+// Narrow reports whether the operand has fewer than 16 bits.
+func (o Operand) Narrow() bool { return o.Bits() < 16 }
+
+// WeightsOnly is the format with the same weights and 16-bit activations.
+func (l Layer) WeightsOnly() Layer {
+	layers := Layers()
+	return layers[slices.IndexFunc(layers, func(m Layer) bool { return m.Weights == l.Weights && !m.Activations.Narrow() })]
+}
 
 // Precision is a row of the table.
 type Precision struct {
@@ -61,12 +87,12 @@ var table = []*Precision{
 	{Name: FP16, Since: 70, Between: "f16", MinCosine: 0.9999, RelL2: 1e-2},
 	{Name: BF16, Since: 80, Between: "bf16", MinCosine: 0.999, RelL2: 5e-2},
 	{Name: FP8, Since: 90, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
-		Ladder: []Layer{fp8, fp8Weights, half}, Multiplies: "e4m3",
+		Ladder: []Layer{fp8, fp8Weights, Half}, Multiplies: "e4m3",
 		Stored: "has no mma on 8-bit floats: it stores numbers in fp8 and multiplies them in fp16; --precision fp16 may be faster"},
 	{Name: FP6, Since: 100, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
-		Ladder: []Layer{fp6Weights, fp8, fp8Weights, half}},
+		Ladder: []Layer{fp6Weights, fp8, fp8Weights, Half}},
 	{Name: NVFP4, Alias: "fp4", Since: 100, Experimental: true, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
-		Ladder: []Layer{nvfp4, nvfp4Weights, fp8, fp8Weights, half}, Multiplies: "e2m1",
+		Ladder: []Layer{nvfp4, nvfp4Weights, fp8, fp8Weights, Half}, Multiplies: "e2m1",
 		Stored: "has no block-scaled mma: it stores weights in nvfp4 and multiplies them in fp16"},
 }
 

@@ -30,12 +30,17 @@ func TestLaddersEndAtHalf(t *testing.T) {
 		if !p.Calibrates() {
 			continue
 		}
-		require.Equal(t, half, p.Ladder[len(p.Ladder)-1], p.Name)
+		require.Equal(t, Half, p.Ladder[len(p.Ladder)-1], p.Name)
 		for _, l := range p.Ladder {
 			require.Contains(t, Layers(), l, p.Name)
 		}
 	}
 	require.Contains(t, Layers(), fp8Weights)
+	for _, l := range Layers() {
+		w := l.WeightsOnly()
+		require.Equal(t, l.Weights, w.Weights, l.Name)
+		require.False(t, w.Activations.Narrow(), l.Name)
+	}
 }
 
 func TestWhatComesNearer(t *testing.T) {
