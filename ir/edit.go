@@ -91,43 +91,35 @@ func (g *Graph) RemoveDead() int {
 // Toposort puts the nodes in topological order. Nodes that already follow what they depend on keep their order. It fails
 // if they form a cycle.
 func (g *Graph) Toposort() error {
-	const open, done = 1, 2
-	state := make(map[*Node]int, len(g.Nodes))
-	member := make(map[*Node]bool, len(g.Nodes))
+	const waiting, open = 1, 2
+	state := make(map[*Node]int, len(g.Nodes)) // 0: placed, or not of this graph
 	for _, n := range g.Nodes {
-		member[n] = true
+		state[n] = waiting
 	}
 	order := make([]*Node, 0, len(g.Nodes))
-	type frame struct {
-		n    *Node
-		next int // input to look at
-	}
-	for _, root := range g.Nodes {
-		stack := []frame{{root, 0}}
-		for len(stack) > 0 {
-			f := &stack[len(stack)-1]
-			if f.next == 0 {
-				if state[f.n] == done {
-					stack = stack[:len(stack)-1]
-					continue
-				}
-				state[f.n] = open
-			}
-			if f.next == len(f.n.Inputs) {
-				state[f.n] = done
-				order = append(order, f.n)
-				stack = stack[:len(stack)-1]
-				continue
-			}
-			v := f.n.Inputs[f.next]
-			f.next++
-			if v == nil || v.Def == nil || !member[v.Def] || state[v.Def] == done {
+	var place func(n *Node) error
+	place = func(n *Node) error {
+		state[n] = open
+		for _, v := range n.Inputs {
+			if v == nil || state[v.Def] == 0 {
 				continue
 			}
 			if state[v.Def] == open {
 				return fmt.Errorf("cycle through node %q (%s) and %%%s", v.Def.Name, v.Def.Op.Name, v.Name)
 			}
-			stack = append(stack, frame{v.Def, 0})
+			if err := place(v.Def); err != nil {
+				return err
+			}
+		}
+		state[n] = 0
+		order = append(order, n)
+		return nil
+	}
+	for _, n := range g.Nodes {
+		if state[n] == waiting {
+			if err := place(n); err != nil {
+				return err
+			}
 		}
 	}
 	g.Nodes = order

@@ -1,11 +1,5 @@
 package ir
 
-import "fmt"
-
-func segmentError(row, from, count, width, length int) error {
-	return fmt.Errorf("row %d: %d elements from %d do not fit %d weights and %d inputs", row, count, from, width, length)
-}
-
 // image is the memory order of a [N, C, spatial…] or [N, spatial…, C] tensor.
 type image struct {
 	batch, channel int   // strides

@@ -159,10 +159,7 @@ func eachRow(shape []int, strides [][]int, lo, hi int, f func(p, count int, at, 
 func floatToInt(d DType, x float64) int64 {
 	switch {
 	case d == Bool:
-		if x != 0 {
-			return 1
-		}
-		return 0
+		return choose[int64](x != 0, 1, 0)
 	case d.Bits() < 32:
 		return WrapInt(d, minifloat.Truncate(x, 32, true))
 	}

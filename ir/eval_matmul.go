@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"fmt"
 	"math"
 	"slices"
 )
@@ -180,7 +181,7 @@ func evalSegmentedMatVec(n *Node, in []*Array) ([]*Array, error) {
 	for j := range out.Len() {
 		from, count := int(offset.I[j]), int(length.I[j])
 		if from < 0 || count < 0 || count > width || from > x.Len()-count {
-			return nil, segmentError(j, from, count, width, x.Len())
+			return nil, fmt.Errorf("row %d: %d elements from %d do not fit %d weights and %d inputs", j, count, from, width, x.Len())
 		}
 		if out.F != nil {
 			out.F[j] = dot(w.F[j*width:j*width+count], x.F[from:from+count])

@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// take makes an array of type t whose elements are elements of x. from(pos) returns an iterator over the source positions
-// of the outputs from pos on; a negative one leaves the element zero.
-func (a *Array) take(t Type, from func(pos int) func() int) *Array {
+// take makes an array of type t whose elements are elements of a. from names the source position of the output at position
+// p, whose index and offset under steps c holds; a negative one leaves the element zero.
+func (a *Array) take(t Type, steps []int, from func(p int, c *cursor) int) *Array {
 	out := NewArray(t)
 	parallel(out.Len(), 1<<14, func(lo, hi int) {
-		next := from(lo)
+		c := newCursor(t.Shape, lo, steps)
 		for p := lo; p < hi; p++ {
-			s := next()
-			switch {
+			switch s := from(p, c); {
 			case s < 0:
 			case a.F != nil:
 				out.F[p] = a.F[s]
 			default:
 				out.I[p] = a.I[s]
 			}
+			c.next()
 		}
 	})
 	return out
@@ -27,37 +27,17 @@ func (a *Array) take(t Type, from func(pos int) func() int) *Array {
 
 // strided takes the elements at base + Σ index·step.
 func (a *Array) strided(t Type, base int, steps []int) *Array {
-	return a.take(t, func(pos int) func() int {
-		c := newCursor(t.Shape, pos, steps)
-		return func() int {
-			s := base + c.at[0]
-			c.next()
-			return s
-		}
-	})
+	return a.take(t, steps, func(_ int, c *cursor) int { return base + c.at[0] })
 }
 
 // numbered takes the element that f names for every position.
 func (a *Array) numbered(t Type, f func(p int) int) *Array {
-	return a.take(t, func(pos int) func() int {
-		p := pos - 1
-		return func() int {
-			p++
-			return f(p)
-		}
-	})
+	return a.take(t, make([]int, t.Rank()), func(p int, _ *cursor) int { return f(p) })
 }
 
 // indexed takes the element that f names for every index.
 func (a *Array) indexed(t Type, f func(index []int) int) *Array {
-	return a.take(t, func(pos int) func() int {
-		c := newCursor(t.Shape, pos)
-		return func() int {
-			s := f(c.index)
-			c.next()
-			return s
-		}
-	})
+	return a.take(t, make([]int, t.Rank()), func(_ int, c *cursor) int { return f(c.index) })
 }
 
 func (a *Array) clone() *Array {

@@ -13,15 +13,10 @@ const maxElements = 1 << 40
 func CheckShape(shape []int) error {
 	n := 1
 	for _, d := range shape {
-		if d < 0 {
+		switch {
+		case d < 0:
 			return fmt.Errorf("shape %v has a negative dimension", shape)
-		}
-		if d > maxElements {
-			return fmt.Errorf("shape %v has more than 2^40 elements", shape)
-		}
-	}
-	for _, d := range shape {
-		if d != 0 && n > maxElements/d {
+		case d > maxElements, d > 0 && n > maxElements/d:
 			return fmt.Errorf("shape %v has more than 2^40 elements", shape)
 		}
 		n *= d
@@ -52,8 +47,8 @@ func Broadcast(shapes ...[]int) ([]int, error) {
 	return out, nil
 }
 
-// broadcastsTo reports whether a value of shape s can be expanded to exactly the shape to.
-func broadcastsTo(s, to []int) bool {
+// BroadcastsTo reports whether a value of shape s can be expanded to exactly the shape to.
+func BroadcastsTo(s, to []int) bool {
 	if len(s) > len(to) {
 		return false
 	}

@@ -117,17 +117,11 @@ func slide(ws []window, ceil bool) error {
 // imageShape puts batch, channels and spatial sizes in the order of the node's layout.
 func (n *Node) imageShape(batch, channels int, ws []window) []int {
 	s := []int{batch}
-	nhwc := n.Attrs.String("layout", "NCHW") == "NHWC"
-	if !nhwc {
-		s = append(s, channels)
-	}
 	for _, w := range ws {
 		s = append(s, w.out)
 	}
-	if nhwc {
-		s = append(s, channels)
-	}
-	return s
+	_, channel := n.spatial()
+	return slices.Insert(s, channel, channels)
 }
 
 // convWindows is windows of a convolution of class c, by its weights.
@@ -240,7 +234,7 @@ func inferAttention(n *Node) ([]Type, error) {
 		return nil, fmt.Errorf("q %v, k %v, v %v do not fit: want [B,H,S,D], [B,Hk,T,D], [B,Hk,T,Dv] with Hk dividing H", q, k, v)
 	}
 	scores := []int{q.Shape[0], heads, q.Shape[2], k.Shape[2]}
-	if m := n.In(3); m != nil && !broadcastsTo(m.Type.Shape, scores) {
+	if m := n.In(3); m != nil && !BroadcastsTo(m.Type.Shape, scores) {
 		return nil, fmt.Errorf("mask %v does not broadcast to %v", m.Type, scores)
 	}
 	return one(q.DType, q.Shape[0], heads, q.Shape[2], v.Shape[3])

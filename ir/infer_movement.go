@@ -34,7 +34,7 @@ func inferExpand(n *Node) ([]Type, error) {
 	if err := CheckShape(shape); err != nil {
 		return nil, err
 	}
-	if !broadcastsTo(x.Shape, shape) {
+	if !BroadcastsTo(x.Shape, shape) {
 		return nil, fmt.Errorf("%v does not expand to %v", x, shape)
 	}
 	return one(x.DType, slices.Clone(shape)...)

@@ -49,12 +49,7 @@ var _ = register(
 	Op{Name: "BitNot", Cost: 1, Summary: "bitwise not of integers", Infer: pointwise(ints), ScalarInt: int1(func(x int64) int64 { return ^x })},
 	Op{Name: "IsNaN",
 		Summary: "float → bool",
-		Infer:   pointwiseTo(floats, Bool), Scalar: float1(func(x float64) float64 {
-			if math.IsNaN(x) {
-				return 1
-			}
-			return 0
-		})},
+		Infer:   pointwiseTo(floats, Bool), Scalar: float1(func(x float64) float64 { return choose(math.IsNaN(x), 1.0, 0) })},
 	Op{Name: "IsInf",
 		Attrs:   []Attr{{Name: "negative", Default: true}, {Name: "positive", Default: true}},
 		Summary: "float → bool",
@@ -110,7 +105,7 @@ var _ = register(
 		Infer:   pointwiseTo(numeric, Bool), Scalar: compare(func(a, b float64) bool { return a <= b }), ScalarInt: compareInt(func(order int) bool { return order <= 0 })},
 	Op{Name: "Greater", Cost: 1, In: twoInputs, Summary: "a > b → bool", Infer: pointwiseTo(numeric, Bool), Expand: mirrored("Less")},
 	Op{Name: "GreaterEqual", Cost: 1, In: twoInputs, Summary: "a ≥ b → bool", Infer: pointwiseTo(numeric, Bool), Expand: mirrored("LessEqual")},
-	Op{Name: "Where", Exact: true, Cost: 1, In: []string{"cond", "a", "b"}, Summary: "cond ? a : b; cond is bool", Infer: inferWhere, Scalar: whereFloat, ScalarInt: whereInt},
+	Op{Name: "Where", Exact: true, Cost: 1, In: []string{"cond", "a", "b"}, Summary: "cond ? a : b; cond is bool", Infer: inferWhere, Scalar: where[float64], ScalarInt: where[int64]},
 )
 
 // mirrored stands for an op with its two operands swapped.
@@ -191,12 +186,7 @@ func float2(f func(a, b float64) float64) func(*Node, []float64) float64 {
 }
 
 func compare(f func(a, b float64) bool) func(*Node, []float64) float64 {
-	return func(_ *Node, x []float64) float64 {
-		if f(x[0], x[1]) {
-			return 1
-		}
-		return 0
-	}
+	return func(_ *Node, x []float64) float64 { return choose(f(x[0], x[1]), 1.0, 0) }
 }
 
 func int1(f func(int64) int64) func(*Node, []int64) int64 {
@@ -210,10 +200,7 @@ func int2(f func(a, b int64) int64) func(*Node, []int64) int64 {
 // compareInt lifts a test of the three-way comparison of two operands.
 func compareInt(f func(order int) bool) func(*Node, []int64) int64 {
 	return func(n *Node, x []int64) int64 {
-		if f(orderInts(n.Inputs[0].Type.DType, x[0], x[1])) {
-			return 1
-		}
-		return 0
+		return choose[int64](f(orderInts(n.Inputs[0].Type.DType, x[0], x[1])), 1, 0)
 	}
 }
 
@@ -275,10 +262,7 @@ func gelu(n *Node, x []float64) float64 {
 }
 
 func isInf(n *Node, x []float64) float64 {
-	if math.IsInf(x[0], 1) && n.Flag("positive") || math.IsInf(x[0], -1) && n.Flag("negative") {
-		return 1
-	}
-	return 0
+	return choose(math.IsInf(x[0], 1) && n.Flag("positive") || math.IsInf(x[0], -1) && n.Flag("negative"), 1.0, 0)
 }
 
 func divInt(n *Node, x []int64) int64 {
@@ -338,17 +322,11 @@ func powInt(n *Node, x []int64) int64 {
 }
 
 func minInt(n *Node, x []int64) int64 {
-	if orderInts(n.Inputs[0].Type.DType, x[0], x[1]) <= 0 {
-		return x[0]
-	}
-	return x[1]
+	return choose(orderInts(n.Inputs[0].Type.DType, x[0], x[1]) <= 0, x[0], x[1])
 }
 
 func maxInt(n *Node, x []int64) int64 {
-	if orderInts(n.Inputs[0].Type.DType, x[0], x[1]) >= 0 {
-		return x[0]
-	}
-	return x[1]
+	return choose(orderInts(n.Inputs[0].Type.DType, x[0], x[1]) >= 0, x[0], x[1])
 }
 
 // shift gives 0 from the width on; a count is read as unsigned.
@@ -368,16 +346,11 @@ func shift(left bool) func(*Node, []int64) int64 {
 	}
 }
 
-func whereFloat(_ *Node, x []float64) float64 {
-	if x[0] != 0 {
-		return x[1]
-	}
-	return x[2]
-}
+func where[E int64 | float64](_ *Node, x []E) E { return choose(x[0] != 0, x[1], x[2]) }
 
-func whereInt(_ *Node, x []int64) int64 {
-	if x[0] != 0 {
-		return x[1]
+func choose[E any](first bool, a, b E) E {
+	if first {
+		return a
 	}
-	return x[2]
+	return b
 }

@@ -44,7 +44,7 @@ func inferNorm(n *Node) ([]Type, error) {
 		if err := n.alike(0, i); err != nil {
 			return nil, err
 		}
-		if v := n.Inputs[i]; v != nil && !broadcastsTo(v.Type.Shape, x.Shape) {
+		if v := n.Inputs[i]; v != nil && !BroadcastsTo(v.Type.Shape, x.Shape) {
 			return nil, fmt.Errorf("%s %v does not broadcast to x %v", n.Op.inputName(i), v.Type, x)
 		}
 	}

@@ -50,8 +50,7 @@ func expandFakeQuantize(x *Expansion, n *Node) []*Value {
 	to, scale, zero := n.Attrs.DType("to"), n.Attrs.Float("scale", 1), n.Attrs.Float("zero", 0)
 	y := x.Add("Div", nil, n.Inputs[0], x.Like(n.Inputs[0], scale))
 	if to == Float8E4M3FN {
-		saturate := n.Attrs["saturate"] == nil || n.Attrs.Bool("saturate")
-		y = x.Add("Cast", Attrs{"to": Float32}, x.Add("Cast", Attrs{"to": to, "saturate": saturate}, y))
+		y = x.Add("Cast", Attrs{"to": Float32}, x.Add("Cast", Attrs{"to": to, "saturate": n.Flag("saturate")}, y))
 	} else {
 		lo, hi := minifloat.Range(to.Bits(), to.IsSigned())
 		y = x.Add("Max", nil, x.Add("Round", nil, y), x.Like(y, float64(lo)-zero))
@@ -191,18 +190,17 @@ func scaleIndex(n *Node, x, scale *Array) func(pos int) int {
 	}
 }
 
-func evalQuantize(n *Node, in []*Array) ([]*Array, error) {
-	x, scale, out := in[0].Floats(), in[1], NewArray(n.Outputs[0].Type)
-	zero := make([]float64, scale.Len())
+// zeroPoints are the elements of input 2, zeros where it is absent.
+func zeroPoints(in []*Array) []float64 {
 	if len(in) > 2 && in[2] != nil {
-		zero = in[2].Floats()
+		return in[2].Floats()
 	}
-	at := scaleIndex(n, in[0], scale)
-	saturate := n.Attrs.Bool("saturate")
-	if _, ok := n.Attrs["saturate"]; !ok {
-		saturate = true
-	}
-	d := out.DType
+	return make([]float64, in[1].Len())
+}
+
+func evalQuantize(n *Node, in []*Array) ([]*Array, error) {
+	x, scale, zero, out := in[0].Floats(), in[1], zeroPoints(in), NewArray(n.Outputs[0].Type)
+	at, saturate, d := scaleIndex(n, in[0], scale), n.Flag("saturate"), out.DType
 	for i, v := range x {
 		k := at(i)
 		// The division happens in the type of the scale.
@@ -220,11 +218,7 @@ func evalQuantize(n *Node, in []*Array) ([]*Array, error) {
 }
 
 func evalDequantize(n *Node, in []*Array) ([]*Array, error) {
-	x, scale, out := in[0].Floats(), in[1], NewArray(n.Outputs[0].Type)
-	zero := make([]float64, scale.Len())
-	if len(in) > 2 && in[2] != nil {
-		zero = in[2].Floats()
-	}
+	x, scale, zero, out := in[0].Floats(), in[1], zeroPoints(in), NewArray(n.Outputs[0].Type)
 	at := scaleIndex(n, in[0], scale)
 	for i, v := range x {
 		k := at(i)

@@ -162,13 +162,6 @@ func reducerOf(op string) reducer {
 	}
 }
 
-func choose(first bool, a, b int64) int64 {
-	if first {
-		return a
-	}
-	return b
-}
-
 func leastInt(d DType) int64 {
 	if d == Bool {
 		return 0

@@ -142,13 +142,18 @@ func (r *Region) Anchor() *Node {
 // Source follows v, a value of the body, through nodes that only move elements to the operand that it comes from: its
 // number, and the nodes from there to v. Without such an operand ok is false.
 func (r *Region) Source(v *Value) (operand int, path []*Node, ok bool) {
-	for v.Def != nil && v.Def.Op.Kind == KindMovement && len(v.Def.Inputs) == 1 {
-		path = append(path, v.Def)
-		v = v.Def.Inputs[0]
+	from, path := v.Origin()
+	operand = slices.Index(r.Body.Inputs, from)
+	return operand, path, operand >= 0
+}
+
+// Origin is the value whose elements nodes of one operand move to v, and these nodes in order.
+func (v *Value) Origin() (from *Value, path []*Node) {
+	for from = v; from.Def != nil && from.Def.Op.Kind == KindMovement && len(from.Def.Inputs) == 1; from = from.Def.Inputs[0] {
+		path = append(path, from.Def)
 	}
 	slices.Reverse(path)
-	operand = slices.Index(r.Body.Inputs, v)
-	return operand, path, operand >= 0
+	return from, path
 }
 
 // front is the anchor, if there is one, and the nodes on the way from inputs to it.

@@ -54,10 +54,7 @@ func DecodeFloat(d DType, bits uint64) float64 {
 // WrapInt keeps the low bits of v and reads them as integer type d; bool becomes 0 or 1.
 func WrapInt(d DType, v int64) int64 {
 	if d == Bool {
-		if v != 0 {
-			return 1
-		}
-		return 0
+		return choose[int64](v != 0, 1, 0)
 	}
 	return minifloat.Wrap(v, d.Bits(), d.IsSigned())
 }

@@ -60,7 +60,7 @@ func foldNode(s *sweep, n *ir.Node) {
 		s.replace(n.Outputs[0], s.g.Constant(n.Name, x.Const.Reshaped(n.Outputs[0].Type.Shape...)))
 		return
 	}
-	out, err := evaluate(n, nil)
+	out, err := evaluate(n)
 	if err != nil {
 		s.err = err
 		return
@@ -93,15 +93,13 @@ func foldSplat(s *sweep, n *ir.Node) bool {
 	y := n.Outputs[0]
 	switch {
 	case n.Op.Pointwise():
-		one := make([]*ir.Array, len(n.Inputs))
 		small := &ir.Node{Op: n.Op, Attrs: n.Attrs}
-		for i, v := range n.Inputs {
+		for _, v := range n.Inputs {
 			t := &ir.Tensor{Type: ir.T(v.Type.DType), Data: v.Const.Data, Splat: v.Const.Splat}
-			one[i] = t.Array()
 			small.Inputs = append(small.Inputs, &ir.Value{Type: t.Type, Const: t})
 		}
 		small.Outputs = []*ir.Value{{Type: ir.T(y.Type.DType), Def: small}}
-		out, err := evaluate(small, one)
+		out, err := evaluate(small)
 		if err != nil {
 			return false
 		}
@@ -116,14 +114,12 @@ func foldSplat(s *sweep, n *ir.Node) bool {
 	return false
 }
 
-// evaluate computes a node's outputs from arrays, or from its constants if in is nil.
-func evaluate(n *ir.Node, in []*ir.Array) ([]*ir.Array, error) {
-	if in == nil {
-		in = make([]*ir.Array, len(n.Inputs))
-		for i, v := range n.Inputs {
-			if v != nil {
-				in[i] = v.Const.Array()
-			}
+// evaluate computes a node's outputs from its constants.
+func evaluate(n *ir.Node) ([]*ir.Array, error) {
+	in := make([]*ir.Array, len(n.Inputs))
+	for i, v := range n.Inputs {
+		if v != nil {
+			in[i] = v.Const.Array()
 		}
 	}
 	return ir.EvaluateNode(n, in)

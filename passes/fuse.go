@@ -111,14 +111,7 @@ func (f *fuser) reader(v *ir.Value) *ir.Node {
 
 // inside reports whether everything that reads d is in c.
 func (f *fuser) inside(c *cluster, d *ir.Node) bool {
-	for _, v := range d.Outputs {
-		for _, u := range f.uses[v] {
-			if u.Node == nil || !c.nodes[u.Node] {
-				return false
-			}
-		}
-	}
-	return true
+	return !slices.ContainsFunc(d.Outputs, func(v *ir.Value) bool { return f.leaves(c, v) })
 }
 
 // growAnchors makes the contraction and window regions, the last anchor first: where two anchors meet in an addition,

@@ -122,16 +122,16 @@ func storeAsRead(r *ir.Region) error {
 	var first []*ir.Node // new nodes, which only depend on operands
 	narrowed := map[*ir.Value]*ir.Value{}
 	for _, v := range a.Inputs {
-		cast, _ := producers(v)
+		if v == nil {
+			continue
+		}
+		from, _ := v.Origin()
+		cast := from.Def
 		if cast == nil || !widensHalf(cast) {
 			continue
 		}
 		wide := cast.Outputs[0].Type.DType
-		_, path := producers(cast.Inputs[0])
-		x := cast.Inputs[0]
-		if len(path) > 0 {
-			x = path[0].Inputs[0]
-		}
+		x, path := cast.Inputs[0].Origin()
 		operand := narrowed[x]
 		if operand == nil {
 			if operand = x; !slices.Contains(r.Body.Inputs, x) {
@@ -160,20 +160,6 @@ func storeAsRead(r *ir.Region) error {
 	r.Body.Nodes = append(first, r.Body.Nodes...)
 	r.Body.RemoveDead()
 	return nil
-}
-
-// producers follows v through nodes that move the elements of one operand: the node that the way begins at, which does
-// something else, or nil, and the nodes behind it.
-func producers(v *ir.Value) (from *ir.Node, path []*ir.Node) {
-	for v != nil && v.Def != nil && v.Def.Op.Kind == ir.KindMovement && len(v.Def.Inputs) == 1 {
-		path = append(path, v.Def)
-		v = v.Def.Inputs[0]
-	}
-	slices.Reverse(path)
-	if v == nil {
-		return nil, nil
-	}
-	return v.Def, path
 }
 
 // body is a region's subgraph under construction.

@@ -184,10 +184,7 @@ func widensHalf(n *ir.Node) bool {
 
 // padConst appends extra zeros along an axis.
 func padConst(t *ir.Tensor, axis, extra int) *ir.Tensor {
-	inner := 1
-	for _, d := range t.Shape[axis+1:] {
-		inner *= d
-	}
+	inner := ir.Type{Shape: t.Shape[axis+1:]}.Numel()
 	shape := slices.Clone(t.Shape)
 	shape[axis] += extra
 	run, grown := t.Shape[axis]*inner, shape[axis]*inner

@@ -143,14 +143,14 @@ func (s *sweep) bury(n *ir.Node) {
 	}
 }
 
-func (s *sweep) resolve(v *ir.Value) *ir.Value {
-	for {
-		w, ok := s.to[v]
-		if !ok {
-			return v
-		}
-		v = w
+func (s *sweep) resolve(v *ir.Value) *ir.Value { return resolve(s.to, v) }
+
+// resolve follows v through the values that have been replaced.
+func resolve(to map[*ir.Value]*ir.Value, v *ir.Value) *ir.Value {
+	for to[v] != nil {
+		v = to[v]
 	}
+	return v
 }
 
 // only reports whether v has a single reader and is the output of a node: consuming it leaves nothing behind.

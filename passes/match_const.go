@@ -32,10 +32,7 @@ func intsOf(v *ir.Value) ([]int, bool) {
 // channelOf returns, for a floating-point constant that broadcasts to shape and varies along axis alone, one number for
 // each position on the axis.
 func channelOf(v *ir.Value, shape []int, axis int) ([]float64, bool) {
-	if v == nil || !v.IsConst() || !v.Type.DType.IsFloat() {
-		return nil, false
-	}
-	if full, err := ir.Broadcast(v.Type.Shape, shape); err != nil || !slices.Equal(full, shape) {
+	if v == nil || !v.IsConst() || !v.Type.DType.IsFloat() || !ir.BroadcastsTo(v.Type.Shape, shape) {
 		return nil, false
 	}
 	out := make([]float64, shape[axis])

@@ -77,12 +77,7 @@ type narrower struct {
 	weights map[*ir.Value]*ir.Value
 }
 
-func (w *narrower) find(v *ir.Value) *ir.Value {
-	for w.group[v] != nil {
-		v = w.group[v]
-	}
-	return v
-}
+func (w *narrower) find(v *ir.Value) *ir.Value { return resolve(w.group, v) }
 
 func (w *narrower) union(a, b *ir.Value) {
 	if a, b = w.find(a), w.find(b); a != b {

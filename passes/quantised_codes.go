@@ -155,7 +155,7 @@ func codesOf(n *ir.Node) (*ir.Codes, error) {
 		for i, t := range inputs {
 			m.Inputs[i] = &ir.Value{Type: t.Type, Const: t}
 		}
-		out, err := evaluate(&m, nil)
+		out, err := evaluate(&m)
 		if err != nil {
 			return nil, err
 		}

@@ -159,11 +159,7 @@ func (sc *scores) factor(n *ir.Node) (*ir.Value, bool) {
 
 // additiveMask reports whether a mask can be one of Attention: a float that broadcasts to the scores.
 func additiveMask(mask *ir.Value, shape []int) bool {
-	if !mask.Type.DType.IsFloat() || mask.Type.Rank() > len(shape) {
-		return false
-	}
-	full, err := ir.Broadcast(mask.Type.Shape, shape)
-	return err == nil && slices.Equal(full, shape)
+	return mask.Type.DType.IsFloat() && ir.BroadcastsTo(mask.Type.Shape, shape)
 }
 
 // swapsLast reports whether perm exchanges the last two dimensions and no others.

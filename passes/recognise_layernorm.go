@@ -1,10 +1,6 @@
 package passes
 
-import (
-	"slices"
-
-	"github.com/spark-compile/spark-compile/ir"
-)
+import "github.com/spark-compile/spark-compile/ir"
 
 var _ = register(Pass{
 	Name:    "recognise-layernorm",
@@ -77,9 +73,5 @@ func normParameter(s *sweep, n *ir.Node, input int, norms ...string) {
 // fitsNorm reports whether c is a constant of the norm's type that varies along normalised dimensions only.
 func fitsNorm(norm *ir.Node, c *ir.Value) bool {
 	x := norm.Inputs[0].Type
-	if !c.IsConst() || c.Type.DType != x.DType {
-		return false
-	}
-	inner := x.Shape[norm.Attrs.Int("axis", 0):]
-	return c.Type.Rank() <= len(inner) && slices.Equal(broadcastShape(inner, c.Type.Shape), inner)
+	return c.IsConst() && c.Type.DType == x.DType && ir.BroadcastsTo(c.Type.Shape, x.Shape[norm.Attrs.Int("axis", 0):])
 }

@@ -34,7 +34,7 @@ func dequantised(s *sweep, n *ir.Node) bool {
 		!(d == ir.Float8E4M3FN && zero == 0) && !(d.IsInt() && d.Bits() <= 8) {
 		return false
 	}
-	attrs := ir.Attrs{"to": d, "scale": scale, "zero": zero, "saturate": q.Attrs["saturate"] == nil || q.Attrs.Bool("saturate")}
+	attrs := ir.Attrs{"to": d, "scale": scale, "zero": zero, "saturate": q.Flag("saturate")}
 	s.replace(n.Outputs[0], s.add("FakeQuantize", n.Name, attrs, q.Inputs[0]))
 	return true
 }

@@ -1,9 +1,7 @@
 package passes
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
@@ -155,11 +153,7 @@ func rowsOf(t *ir.Tensor, rows, cols int) [][]float32 {
 	}
 	xs := make([]float32, stored)
 	for i := range xs {
-		at := i
-		if t.Splat {
-			at = 0
-		}
-		xs[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*at:]))
+		xs[i] = float32(t.FloatAt(i))
 	}
 	list := make([][]float32, rows)
 	for j := range list {
@@ -277,14 +271,13 @@ func (s *segmenter) passThrough() {
 	}
 }
 
-// passOne makes rows at depths 1…last that end in v, if v is an affine function of consecutive elements of a vector that
+// passOne makes rows at depths 1…last that end in v, if v is a multiple of consecutive elements of a vector that
 // a layer of depth 1 reads.
 func (s *segmenter) passOne(v *ir.Value, last int) {
 	if v.Type.DType != ir.Float32 || len(s.uses[v]) != 1 {
 		return
 	}
-	scale, shift, at := 1.0, 0.0, v
-	offset := 0
+	scale, offset, at := 1.0, 0, v
 	for !s.isLayerInput(at) {
 		n := at.Def
 		if n == nil {
@@ -297,12 +290,13 @@ func (s *segmenter) passOne(v *ir.Value, last int) {
 				offset += o
 			}
 			at = n.Inputs[0]
-		case n.Op.Name == "Mul" && shift == 0 && scale == 1:
-			c, x := constantOperand(n)
-			if x == nil || x.Type.Numel() != at.Type.Numel() {
+		case n.Op.Name == "Mul" && scale == 1:
+			x, c := withConst(n)
+			factor, ok := scalarOf(c)
+			if !ok || x.Type.Numel() != at.Type.Numel() {
 				return
 			}
-			scale, at = c, x
+			scale, at = factor, x
 		default:
 			return
 		}
@@ -313,7 +307,7 @@ func (s *segmenter) passOne(v *ir.Value, last int) {
 		for i := range v.Type.Numel() {
 			row := matRow{offset: i, w: []float32{1}}
 			if d == 1 {
-				row = matRow{offset: offset + i, w: []float32{float32(scale)}, bias: shift}
+				row = matRow{offset: offset + i, w: []float32{float32(scale)}}
 			}
 			p.rows = append(p.rows, row)
 		}
@@ -324,16 +318,6 @@ func (s *segmenter) passOne(v *ir.Value, last int) {
 		s.passing = append(s.passing, p)
 	}
 	next.x = at
-}
-
-// constantOperand returns the number and the other operand of a binary node with one constant.
-func constantOperand(n *ir.Node) (float64, *ir.Value) {
-	for i := range 2 {
-		if c, ok := scalarOf(n.Inputs[i]); ok {
-			return c, n.Inputs[1-i]
-		}
-	}
-	return 0, nil
 }
 
 func (s *segmenter) isLayerInput(v *ir.Value) bool {

@@ -50,7 +50,7 @@ func (s *segmenter) inputsOf(units []*layer) ([]*ir.Value, [][]*layer) {
 	var bases []*ir.Value
 	var groups [][]*layer
 	for _, u := range units {
-		base, offset := viewRange(s.resolve(u.x))
+		base, offset := viewRange(resolve(s.to, u.x))
 		u.offset = offset
 		k := slices.Index(bases, base)
 		if k < 0 {
@@ -71,13 +71,6 @@ func (s *segmenter) rank(u *layer) int {
 		return len(s.pos)
 	}
 	return s.pos[u.node]
-}
-
-func (s *segmenter) resolve(v *ir.Value) *ir.Value {
-	for s.to[v] != nil {
-		v = s.to[v]
-	}
-	return v
 }
 
 // viewRange follows views from v to their base, and returns the offset of v's first element in it.

@@ -136,32 +136,18 @@ func dropExpand(s *sweep, n *ir.Node) bool {
 		if e == nil {
 			continue
 		}
-		shape := e.Inputs[0].Type.Shape
+		shapes := [][]int{e.Inputs[0].Type.Shape}
 		for j, w := range n.Inputs {
 			if j != i {
-				shape = broadcastShape(shape, w.Type.Shape)
+				shapes = append(shapes, w.Type.Shape)
 			}
 		}
-		if slices.Equal(shape, n.Outputs[0].Type.Shape) {
+		if shape, err := ir.Broadcast(shapes...); err == nil && slices.Equal(shape, n.Outputs[0].Type.Shape) {
 			s.setInput(n, i, e.Inputs[0])
 			dropped = true
 		}
 	}
 	return dropped
-}
-
-// broadcastShape is the NumPy broadcast of two shapes that are known to agree.
-func broadcastShape(a, b []int) []int {
-	if len(a) < len(b) {
-		a, b = b, a
-	}
-	out := slices.Clone(a)
-	for i, d := range b {
-		if j := len(a) - len(b) + i; out[j] == 1 {
-			out[j] = d
-		}
-	}
-	return out
 }
 
 // dropPair removes two applications of an op that is its own inverse.

@@ -46,12 +46,7 @@ func (s *stacker) build() error {
 	return nil
 }
 
-func (s *stacker) resolve(v *ir.Value) *ir.Value {
-	for s.to[v] != nil {
-		v = s.to[v]
-	}
-	return v
-}
+func (s *stacker) resolve(v *ir.Value) *ir.Value { return resolve(s.to, v) }
 
 // buildClass returns the stacked region, behind the views it needs, and in front of a view for each member's outputs.
 func (s *stacker) buildClass(c *class) ([]*ir.Node, error) {

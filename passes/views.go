@@ -23,7 +23,7 @@ func views(_ *Context, g *ir.Graph) error {
 	v := &viewer{g: g, to: map[*ir.Value]*ir.Value{}, placed: map[*ir.Value]bool{}}
 	for _, n := range g.Nodes {
 		for i, x := range n.Inputs {
-			n.Inputs[i] = v.resolve(x)
+			n.Inputs[i] = resolve(v.to, x)
 		}
 		m, err := v.simplify(n)
 		if err != nil {
@@ -44,13 +44,6 @@ type viewer struct {
 	nodes  []*ir.Node
 	to     map[*ir.Value]*ir.Value
 	placed map[*ir.Value]bool
-}
-
-func (v *viewer) resolve(x *ir.Value) *ir.Value {
-	for v.to[x] != nil {
-		x = v.to[x]
-	}
-	return x
 }
 
 // span is a run of consecutive elements of a value that is not itself such a run of another one.
@@ -195,10 +188,7 @@ func (v *viewer) inPlace(parts []span) bool {
 func concatRegion(v *viewer, n *ir.Node, parts []span) (*ir.Node, error) {
 	out := n.Outputs[0].Type
 	axis := n.Region.Body.Outputs[0].Def.Attrs.Int("axis", 0)
-	inner := 1
-	for _, d := range out.Shape[axis+1:] {
-		inner *= d
-	}
+	inner := ir.Type{Shape: out.Shape[axis+1:]}.Numel()
 	b := ir.NewGraph(n.Name)
 	var operands, inputs []*ir.Value
 	for _, p := range parts {

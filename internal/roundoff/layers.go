@@ -129,11 +129,7 @@ func mean(n *ir.Node, in []Range) ([]Range, error) {
 		return nil, err
 	}
 	e := sumError(in[0].Lo.Len()/size[0].Len()) + unit
-	r := Range{ir.NewArray(out[0].Lo.Type), ir.NewArray(out[0].Lo.Type)}
-	for i, x := range size[0].F {
-		r.Lo.F[i], r.Hi.F[i] = out[0].Lo.F[i]-e*x-tiny, out[0].Hi.F[i]+e*x+tiny
-	}
-	return []Range{r}, nil
+	return []Range{widened(out[0], func(i int, _ float64) float64 { return e*size[0].F[i] + tiny })}, nil
 }
 
 // batchNorm is the rule of x·a + (bias - mean·a), in any order.
@@ -149,19 +145,13 @@ func batchNorm(n *ir.Node, in []Range) ([]Range, error) {
 	}
 	x, scale, bias, mean, variance := in[0], in[1].Lo, in[2].Lo, in[3].Lo, in[4].Lo
 	axis, eps := n.Attrs.Int("axis", 1), n.Attrs.Float("epsilon", 1e-5)
-	inner := 1
-	for _, d := range x.Lo.Shape[axis+1:] {
-		inner *= d
-	}
-	r := Range{ir.NewArray(out[0].Lo.Type), ir.NewArray(out[0].Lo.Type)}
-	for i := range r.Lo.F {
+	inner := ir.Type{Shape: x.Lo.Shape[axis+1:]}.Numel()
+	return []Range{widened(out[0], func(i int, _ float64) float64 {
 		c := i / inner % x.Lo.Shape[axis]
 		a := math.Abs(scale.F[c]) / math.Sqrt(variance.F[c]+eps)
 		top := math.Max(math.Abs(x.Lo.F[i]), math.Abs(x.Hi.F[i]))
-		e := slack*unit*((top+math.Abs(mean.F[c]))*a+math.Abs(bias.F[c])) + tiny
-		r.Lo.F[i], r.Hi.F[i] = out[0].Lo.F[i]-e, out[0].Hi.F[i]+e
-	}
-	return []Range{r}, nil
+		return slack*unit*((top+math.Abs(mean.F[c]))*a+math.Abs(bias.F[c])) + tiny
+	})}, nil
 }
 
 // blockQuantize is the rule of ir.QuantizeBlocks: a block's scale can fall to either side of a tie, and its elements with it.

@@ -106,7 +106,7 @@ func (m Model) stored(n *ir.Node, r Range) Range {
 		return r
 	}
 	if m.Loose && (r.Lo.DType == ir.Float16 || r.Lo.DType == ir.BFloat16) {
-		return widened(r, func(x float64) float64 { return math.Abs(x) * halfUnit(r.Lo.DType) })
+		return widened(r, func(_ int, x float64) float64 { return math.Abs(x) * halfUnit(r.Lo.DType) })
 	}
 	return rounded(r)
 }
@@ -125,17 +125,17 @@ func rounded(r Range) Range {
 	return Range{r.Lo.Rounded(), r.Hi.Rounded()}
 }
 
-// widened moves the ends of a range outwards by e of themselves.
-func widened(r Range, e func(x float64) float64) Range {
+// widened moves the ends of a range outwards by e of an element's position and the end itself.
+func widened(r Range, e func(i int, x float64) float64) Range {
 	if r.Lo.F == nil {
 		return r
 	}
 	out := Range{ir.NewArray(r.Lo.Type), ir.NewArray(r.Lo.Type)}
 	for i, x := range r.Lo.F {
-		out.Lo.F[i] = x - e(x)
+		out.Lo.F[i] = x - e(i, x)
 	}
 	for i, x := range r.Hi.F {
-		out.Hi.F[i] = x + e(x)
+		out.Hi.F[i] = x + e(i, x)
 	}
 	return out
 }

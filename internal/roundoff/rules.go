@@ -41,7 +41,7 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 		return out, err
 	}
 	for i := range out {
-		out[i] = widened(out[i], func(x float64) float64 { return math.Abs(x)*relative + tiny })
+		out[i] = widened(out[i], func(_ int, x float64) float64 { return math.Abs(x)*relative + tiny })
 	}
 	return out, nil
 }
@@ -278,7 +278,7 @@ func lipschitz(n *ir.Node, in []Range, slope float64) ([]Range, error) {
 func quantize(n *ir.Node, in []Range) ([]Range, error) {
 	wide := make([]Range, len(in))
 	copy(wide, in)
-	wide[0] = widened(in[0], func(x float64) float64 { return math.Abs(x)*unit + tiny })
+	wide[0] = widened(in[0], func(_ int, x float64) float64 { return math.Abs(x)*unit + tiny })
 	if d := in[1].Lo.DType; d == ir.Float16 || d == ir.BFloat16 {
 		wide[1] = Exactly(&ir.Array{Type: ir.Type{DType: ir.Float32, Shape: in[1].Lo.Shape}, F: in[1].Lo.F})
 	}
