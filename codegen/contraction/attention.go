@@ -59,10 +59,9 @@ func (p *problem) attention() error {
 		if !ok || s.round != 0 || !isHalf(s.dtype) && s.dtype != ir.Float32 {
 			return fmt.Errorf("Attention with a mask of type %s", m.Type)
 		}
-		o := operand{src: s, value: s.value, dtype: s.dtype, offset: view.Offset, z: [][]layout.Mode{nil, view.Dims[0], view.Dims[1]}, row: layout.Coalesce(view.Dims[2]), col: layout.Coalesce(view.Dims[3])}
-		if s.member != 0 {
-			o.z[0] = []layout.Mode{{Size: p.z[0], Stride: s.member}}
-		}
+		o := p.from(s)
+		o.z = append(o.z, view.Dims[0], view.Dims[1])
+		o.row, o.col = layout.Coalesce(view.Dims[2]), layout.Coalesce(view.Dims[3])
 		a.mask = &o
 	}
 	p.spread = func(v layout.View) (operand, error) {
@@ -244,8 +243,8 @@ func (g *gen) emitAttention(at *attnPlan) {
 	g.I("ret")
 }
 
-// score turns a sum q·k into the exponent of 2 whose power is the exponential: scale·log2(e), the mask, −∞ where key t is
-// beyond T or, in a causal attention, behind query row.
+// score turns a sum q·k into an exponent of 2: the sum times scale·log2(e), plus the mask; −∞ where key t is beyond T or,
+// in a causal attention, after query row.
 func (g *gen) score(x ptx.Reg, t, row num) {
 	a := g.p.attn
 	minus := ptx.FImm(float32(math.Inf(-1)))
@@ -305,7 +304,7 @@ func (g *gen) across(op string, x ptx.Reg, bits ...int) ptx.Reg {
 	return x
 }
 
-// running updates the maximum of a row and returns the factor for what was summed before.
+// running updates the maximum of a row and returns the factor by which earlier sums must be scaled.
 func (g *gen) running(m, tileMax ptx.Reg) ptx.Reg {
 	old, factor := g.Reg(ptx.F32), g.Reg(ptx.F32)
 	g.I("mov.f32", old, m)

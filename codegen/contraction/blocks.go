@@ -11,7 +11,7 @@ import (
 
 // An epilogue that stores NVFP4: a thread finishes the 16 columns of a block.
 
-// wholeBlocks says why the output's blocks of 16 are not columns of the product, or nil.
+// wholeBlocks returns an error if the output's blocks of 16 are not columns of the product.
 func (p *problem) wholeBlocks() error {
 	if p.quantise != nil && !runs(&p.out, ir.NVFP4Block) {
 		return fmt.Errorf("%s (BlockQuantize): 16 neighbours of the output are not 16 columns of the product", p.quantise.Name)
@@ -19,7 +19,7 @@ func (p *problem) wholeBlocks() error {
 	return nil
 }
 
-// blockStorer prepares two pointers and returns what writes a group of results as a block.
+// blockStorer is storer where a group of results is a block of NVFP4.
 func (g *gen) blockStorer() func(m, n num, v []ptx.Reg) {
 	o := &g.p.out
 	codes, scales, origin := g.pointer(g.plan.out), g.pointer(g.plan.outScales), imm(o.offset)
@@ -35,8 +35,7 @@ func (g *gen) blockStorer() func(m, n num, v []ptx.Reg) {
 	}
 }
 
-// runs reports whether every group of columns of an operand lies in consecutive elements, a multiple of group from the
-// first on.
+// runs reports whether every group of columns is consecutive in memory and begins at a multiple of group.
 func runs(o *operand, group int) bool {
 	if o.offset%group != 0 || layout.Run(o.col)%group != 0 {
 		return false

@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// group is the number of neighbouring columns that a thread finishes together: 16 bytes of what is stored, of f32 32, of
-// e4m3 8 where that cuts the columns evenly, of NVFP4 a block.
+// group is how many neighbouring columns a thread finishes together: 16 where a narrow output divides into them (16 bytes
+// of e4m3, a block of NVFP4), else 8.
 func (p *problem) group() int {
 	if p.out.dtype.Bits() <= 8 && p.n%16 == 0 {
 		return 16
@@ -26,7 +26,7 @@ type epilogue struct {
 	acc    []*expr.Expr // variables: the accumulators
 	z      []*expr.Expr // variables: the output coordinate, n of the group's first column
 	m, n   *expr.Expr
-	wide   bool // a group is stored 16 bytes at a time, or with the 8 that it has
+	wide   bool // a group is stored 16 bytes at a time, or 8 where it has no more
 	exact  bool // every group of columns is inside or outside of the matrix as a whole
 }
 

@@ -7,15 +7,15 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// tail is what finishes a tile: the epilogue, the output's pointers, and what of both no row changes.
+// tail finishes a tile: the epilogue's emitter, how a group of results is stored, and a thread's columns.
 type tail struct {
 	em    *expr.Emitter
 	store func(m, n num, v []ptx.Reg)
 	columns
 }
 
-// prepare emits what the epilogue reads and computes for a thread's columns alone: scales and biases are under way before
-// the sums are complete.
+// prepare emits the part of the epilogue that depends on a thread's columns only, so that scales and biases are loaded
+// while the sums are still being computed.
 func (g *gen) prepare() *tail {
 	e := g.plan.epilogue
 	env := g.plan.Env(g.Kernel, g.epiloguePointers())
@@ -57,7 +57,7 @@ func (g *gen) finish(t *tail) {
 	})
 }
 
-// storer prepares the output's pointers and returns what writes a group of results.
+// storer loads the output's pointers and returns a function that stores a group of results.
 func (g *gen) storer() func(m, n num, v []ptx.Reg) {
 	if g.p.quantise != nil {
 		return g.blockStorer()
@@ -77,7 +77,7 @@ func (g *gen) epiloguePointers() []ptx.Reg {
 	return pointers
 }
 
-// columns are those of a thread's groups: the same for all of them, or not, or there are threads without a group.
+// columns says whether every thread has a group and all groups of a thread cover the same columns (fixed), and which.
 type columns struct {
 	fixed  bool
 	col, n num // in the tile and in the matrix, if fixed
@@ -135,7 +135,7 @@ func (g *gen) groups(c columns, f func(index, row, col, m, n num)) {
 	g.Place(done)
 }
 
-// sumWarps reads a group from the staging tiles.
+// sumWarps adds up a group over the staging tiles of the warps along K.
 func (g *gen) sumWarps(row, col num) []ptx.Reg {
 	s := g.s
 	at := g.register(g.add(g.smem, g.mad(row, s.stagingRow()*4, g.mul(col, 4))))

@@ -189,7 +189,7 @@ func (g *gen) pipeline(c core) {
 
 const mainLoopLabel = "mainloop"
 
-// ifChunk runs f if the block has a chunk of that index.
+// ifChunk emits f, which runs if the block has a chunk of that index.
 func (g *gen) ifChunk(i num, f func()) {
 	if !i.isReg && !g.count.isReg {
 		if i.c < g.count.c {
@@ -215,8 +215,8 @@ func (g *gen) panelIndex() num {
 	return g.mad(x, g.s.tilesN(g.p), g.tileN)
 }
 
-// prefetchBytes bounds how much of its weights a block asks L2 for before it waits: all blocks together stay within half
-// of L2.
+// prefetchBytes is how many bytes of its weights a block prefetches into L2 before it waits: all blocks together at most
+// half of L2.
 func (g *gen) prefetchBytes() int {
 	s, p := g.s, g.p
 	rest := (s.chunksPerSplit(p) - (s.Stages - 1)) * g.w.bytes
@@ -224,8 +224,8 @@ func (g *gen) prefetchBytes() int {
 	return max(0, min(rest, g.t.L2Bytes/2/panels))
 }
 
-// prefetch asks L2 for the weights behind the first stages, a 128-byte line a thread; of the blocks that share a panel the
-// first does it.
+// prefetch brings the weights after the first stages into L2, one 128-byte line per thread. Of the blocks that share a
+// panel only the first does so.
 func (g *gen) prefetch() {
 	bytes := g.prefetchBytes() / 128 * 128
 	if bytes == 0 || !g.t.DependentLaunch {

@@ -249,7 +249,7 @@ func (l *tileLoad) copy(g *gen, dst ptx.Reg, off num, inside *ptx.Reg) {
 	}
 	var size ptx.Operand = ptx.Imm(bytes)
 	if inside != nil {
-		// Where nothing is read the address still is one of the operand's, so that it never leaves the allocation.
+		// Even where nothing is read the address stays inside the operand's allocation.
 		o := g.Reg(ptx.B32)
 		g.I("selp.b32", o, off.operand(), ptx.Imm(0), *inside)
 		off = inReg(o)

@@ -43,7 +43,7 @@ func (n *numerics) stepMul() int { return 256 / n.mul.Bits() }
 func (n *numerics) stepA() int   { return 256 / n.a.Bits() }
 func (n *numerics) stepB() int   { return 256 / n.b.Bits() }
 
-// unit is the number of elements of K after which all three begin anew.
+// unit is how many elements of K hold a whole number of each of the three.
 func (n *numerics) unit() int { return max(n.stepMul(), n.stepA(), n.stepB()) }
 
 // tileA is the size in bytes of a tile of A.
@@ -80,8 +80,8 @@ func (n *numerics) String() string {
 	return n.a.String() + "_" + n.b.String()
 }
 
-// k is where, within the unit, the element lies that lane t of a quad holds of B in register r, place j, for mma number
-// s of the unit (layout.B16x8 and B32x8 where nothing is converted).
+// k is the position within the unit of the element of B that lane t of a quad holds in register r, place j, for mma
+// number s of the unit (layout.B16x8 and B32x8 where nothing is converted).
 func (n *numerics) k(s, t, r, j int) int {
 	switch {
 	case n.mul == ir.Float4E2M1:
@@ -168,7 +168,7 @@ func (p *problem) decide() error {
 	return nil
 }
 
-// on fits the numerics to a target, or says what it lacks.
+// on adapts the numerics to a target; the error says what the target lacks.
 func (n *numerics) on(t *target.Target) error {
 	switch {
 	case n.round != 0 && !t.Multiplies(ir.Float8E4M3FN.String()):

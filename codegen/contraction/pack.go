@@ -88,9 +88,8 @@ func (w *weights) put(dst []byte, d ir.DType, i int) {
 	}
 }
 
-// packNibbles packs e2m1 in words of eight, and behind them the scales [k64][n16][column][n8][k16]. Where they are converted
-// the places of a pair's bits in the halves of the word are such that masks and shifts make f16 numbers of them: see
-// unpackE2M1.
+// packNibbles packs e2m1 in words of eight, and after them the scales [k64][n16][column][n8][k16]. Where kernels convert
+// them, bits are placed so that shifts and masks turn pairs into f16: see unpackE2M1.
 func (w *weights) packNibbles(num *numerics, dst []byte, order []kn, rows, cols []int, base int) {
 	for i, o := range order {
 		if r, c := rows[o.k], cols[o.n]; r >= 0 && c >= 0 {
@@ -121,9 +120,9 @@ func (w *weights) packNibbles(num *numerics, dst []byte, order []kn, rows, cols 
 	}
 }
 
-// packSixes packs e3m2, 16 of a lane in three words. Each is a byte, its sign at 7 and its magnitude at 0, in the place that
-// makes f16 of the odd bytes of a word by a mask, and of the even ones by a shift and a mask; the fourth word fills the
-// places 5 and 6 of the bytes of the others: see unpackE3M2.
+// packSixes packs the 16 e3m2 of a lane into three words. Each takes a byte, its sign at bit 7 and its magnitude at bit 0, so
+// that a mask turns the odd bytes of a word into f16, and a shift and a mask the even ones; a fourth word fills bits 5 and
+// 6 of the others' bytes: see unpackE3M2.
 func (w *weights) packSixes(dst []byte, order []kn, rows, cols []int, base int) {
 	for i := 0; i < len(order); i += 16 {
 		var words [4]uint32
@@ -144,8 +143,8 @@ func (w *weights) packSixes(dst []byte, order []kn, rows, cols []int, base int) 
 	}
 }
 
-// pairs says where in a half of a word the magnitude and the sign of each of four e2m1 lie: an f16 has its sign at 15 and,
-// for a value times 2^-14, these three bits at 9.
+// pairs gives, for each of the four e2m1 in half a word, the lowest bit of its magnitude and the bit of its sign. An f16 has
+// its sign at 15 and, for a value times 2^-14, these three bits at 9.
 var pairs = [4]struct{ magnitude, sign int }{{9, 15}, {12, 0}, {6, 1}, {3, 2}}
 
 type kn struct{ k, n int32 }

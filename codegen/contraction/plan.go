@@ -9,7 +9,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// plan is what a schedule makes of a problem before PTX is written: parameters, and how each operand is read.
+// plan holds what is decided before PTX is written: parameters, and how each operand is read.
 type plan struct {
 	*lower.Lowering
 	ctx          *kernel.Context
@@ -78,7 +78,7 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 	return pl, pl.close(p)
 }
 
-// wordsOf reports whether bytes can be copied in aligned words of 4: those of one mma.
+// wordsOf reports whether an operand of bytes can be copied in aligned words of 4, the scales of one mma.
 func wordsOf(o *operand, align int) bool {
 	ok := align%4 == 0 && o.offset%4 == 0
 	for _, modes := range append(slices.Clone(o.z), o.row, o.col) {
@@ -89,7 +89,7 @@ func wordsOf(o *operand, align int) bool {
 	return ok
 }
 
-// fits says why the schedule's threads cannot load its tiles.
+// fits returns an error if the schedule's threads cannot load its tiles.
 func (pl *plan) fits(s Schedule) error {
 	copies := s.BK / pl.perUnit / pl.loadA.perCopy()
 	if !pl.packed {

@@ -59,7 +59,7 @@ func (p *problem) batches() int {
 	return x
 }
 
-// normalise brings the region into normal form, or says why it is not one.
+// normalise brings the region into normal form; the error says why it has none.
 func normalise(region *ir.Node) (*problem, error) {
 	stored := region
 	region, err := stored.Explicit()
@@ -153,11 +153,16 @@ func (p *problem) operandOf(i int) (operand, error) {
 	if i > 0 && s.round != 0 {
 		return operand{}, fmt.Errorf("operand %d is rounded to e4m3", i)
 	}
+	return p.from(s), nil
+}
+
+// from is a source as an operand, whose modes but those of the members are still to be said.
+func (p *problem) from(s *source) operand {
 	o := operand{src: s, value: s.value, dtype: s.dtype, offset: s.view.Offset, z: make([][]layout.Mode, 1)}
 	if s.member != 0 {
 		o.z[0] = []layout.Mode{{Size: p.z[0], Stride: s.member}}
 	}
-	return o, nil
+	return o
 }
 
 // blockScaled turns a variable e2m1 operand into one of bytes, and finds its scales.
@@ -296,9 +301,6 @@ func (p *problem) convolution() error {
 	group := n.Attrs.Int("group", 1)
 	c := w[1]
 	out := w[0]
-	if out%group != 0 || dim(x, 3) != c*group {
-		return fmt.Errorf("Conv with group %d, %d inputs and %d outputs", group, dim(x, 3), out)
-	}
 	if n.Depthwise() {
 		return fmt.Errorf("a depthwise Conv")
 	}
@@ -307,22 +309,16 @@ func (p *problem) convolution() error {
 	g.padded = top > 0 || left > 0 || (g.oh-1)*g.sh+(g.kh-1)*g.dh-top >= g.h || (g.ow-1)*g.sw+(g.kw-1)*g.dw-left >= g.w
 	p.conv = g
 
-	rowStride := func(modes []layout.Mode) (int, bool) {
-		modes = layout.Coalesce(modes)
-		switch len(modes) {
-		case 0:
-			return 0, true
-		case 1:
-			return modes[0].Stride, true
+	var step [3]int // elements between neighbours along h, w, c
+	for i := range step {
+		switch modes := layout.Coalesce(xv.Dims[i+1]); {
+		case len(modes) == 1:
+			step[i] = modes[0].Stride
+		case len(modes) > 1:
+			return fmt.Errorf("Conv input is not evenly strided")
 		}
-		return 0, false
 	}
-	hs, ok1 := rowStride(xv.Dims[1])
-	ws, ok2 := rowStride(xv.Dims[2])
-	cs, ok3 := rowStride(xv.Dims[3])
-	if !ok1 || !ok2 || !ok3 {
-		return fmt.Errorf("Conv input is not evenly strided")
-	}
+	hs, ws, cs := step[0], step[1], step[2]
 	p.m, p.n, p.k = g.batch*g.oh*g.ow, out/group, g.kh*g.kw*c
 	p.a.row = append(append([]layout.Mode{}, xv.Dims[0]...), layout.Mode{Size: g.oh, Stride: g.sh * hs}, layout.Mode{Size: g.ow, Stride: g.sw * ws})
 	p.a.col = []layout.Mode{{Size: g.kh, Stride: g.dh * hs}, {Size: g.kw, Stride: g.dw * ws}, {Size: c, Stride: cs}}

@@ -92,7 +92,7 @@ func (t *operands) fromE3M2(g *gen, j, m int) []ptx.Reg {
 // scale is the scale of an n8 tile's column for the 16 of K of mma number m, in both halves.
 func (t *operands) scale(g *gen, j, half, m int) ptx.Reg {
 	r := g.Reg(ptx.B32)
-	// The byte into the upper ones of both halves, one bit down: f16 of the scale times 2^-8.
+	// Moved to the upper byte of both halves and shifted right by one, it is the f16 of the scale times 2^-8.
 	g.I("prmt.b32", r, t.scales[j][half], ptx.Imm(0), ptx.Imm(0x4+m<<4+0x400+m<<12))
 	g.I("shr.u32", r, r, ptx.Imm(1))
 	g.I("mul.rn.f16x2", r, r, g.register(imm(halves256)))

@@ -14,7 +14,7 @@ type loadGroup struct {
 	loads []*Expr // in order of address; all that differs is the constant part of the index
 }
 
-// maxEarly bounds the vectors of constants that are read before griddepcontrol.wait: more would only hold registers.
+// maxEarly bounds the vectors of constants that are read before griddepcontrol.wait: more would only occupy registers.
 const maxEarly = 16
 
 // groupLoads finds neighbouring loads among the nodes that es still need.
@@ -71,7 +71,7 @@ func (m *Emitter) isConstant(operand int) bool {
 	return m.env.Constant != nil && m.env.Constant(operand)
 }
 
-// early reports whether address and predicate of a load need no load of their own.
+// early reports whether a load's address and predicate depend on no other load.
 func (m *Emitter) early(e *Expr) bool {
 	ok := true
 	m.pending(e.Args, func(x *Expr) {
@@ -334,8 +334,9 @@ func (m *Emitter) half(h ptx.Reg, d ir.DType) ptx.Reg {
 	return r
 }
 
-// Store writes values to consecutive elements starting at index, where pred holds (nil: always). Values have the register type of the element type (Loaded); floats are rounded to it. Integers are truncated to its
-// width, 8-bit floats but e4m3 are their bits.
+// Store writes values to consecutive elements starting at index, where pred holds (nil: always). Values have the register
+// type of the element type (Loaded). Floats are rounded to it, integers truncated to its width; 8-bit floats that the
+// target does not convert are given as their bits.
 func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pred *Expr) {
 	rs, where, ok := m.emitWhere(pred, Stored(values, d))
 	if !ok {

@@ -84,7 +84,7 @@ func (m *Emitter) teamReduce(rs []*Expr) {
 		}
 		acc.add(all)
 	} else {
-		// Each thread loops; the last round may be partial, which clamping and selection take care of.
+		// Each thread loops. In a partial last round indices are clamped and surplus terms replaced by the identity.
 		j := b.variable(fmt.Sprintf("round.%s%d", vars[0].Name, rounds), S32, 0, rounds-1, 1, b.depth[vars[0].I])
 		m.Loop(j, int(rounds), func(*Expr) {
 			m.Hoist(bs)

@@ -100,7 +100,7 @@ func ofSigned(f func(b *expr.Builder, x *expr.Expr) *expr.Expr) scalar {
 
 func dyadic(f func(b *expr.Builder, x, y *expr.Expr) *expr.Expr) scalar { return orUnsigned(f, f) }
 
-// orUnsigned is f, on u64 g.
+// orUnsigned is g on u64, f on every other type.
 func orUnsigned(f, g func(b *expr.Builder, x, y *expr.Expr) *expr.Expr) scalar {
 	return func(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
 		if n.Inputs[0].Type.DType == ir.Uint64 {
@@ -166,7 +166,7 @@ func isInf(b *expr.Builder, n *ir.Node, x []*expr.Expr) *expr.Expr {
 	return b.Or(is("positive", 1), is("negative", -1))
 }
 
-// shift gives 0 from the width on.
+// shift yields 0 for amounts of the width or more.
 func shift(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
 	x, y, d := xs[0], xs[1], n.Inputs[0].Type.DType
 	fits := b.Within(y, 0, int64(d.Bits()))

@@ -4,9 +4,9 @@
 // over a few neighbouring pixels. The sums go back through shared memory, so that the epilogue reads and writes wide vectors
 // of channels.
 //
-//	window.go      what a region asks for
-//	schedule.go    tiles, and which one a region gets
-//	emit.go        the kernel: its frame
+//	window.go      a region's geometry and weights
+//	schedule.go    tiles, and the choice among them
+//	emit.go        the frame of the kernel
 //	stage.go       inputs and weights into shared memory
 //	accumulate.go  the sliding window
 //	finish.go      the epilogue and what is stored

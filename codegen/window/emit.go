@@ -87,7 +87,7 @@ func (g *gen) emit(k *ptx.Kernel, params []ptx.Sym) {
 	k.I("ret")
 }
 
-// shared is the address in shared memory of a byte offset that varies, less a constant one that instructions add.
+// shared is the address of a varying byte offset in shared memory; instructions add the constant part.
 func (g *gen) shared(offset *expr.Expr) ptx.Reg {
 	if offset.IsConstInt(0) {
 		return g.smem
@@ -97,13 +97,13 @@ func (g *gen) shared(offset *expr.Expr) ptx.Reg {
 	return r
 }
 
-// spread leaves 16 bytes free behind each 128 of shared memory: lanes that write or read neighbouring vectors of 8 or 16
-// elements, 16 bytes at a time, ask different banks then.
+// spread leaves 16 bytes free after each 128 of shared memory, so that lanes that write or read neighbouring vectors of 8
+// or 16 elements, 16 bytes at a time, use different banks.
 func (g *gen) spread(offset *expr.Expr) *expr.Expr {
 	return g.b.Add(offset, g.b.Scale(g.b.FloorDiv(offset, 128), 16))
 }
 
-// spreadInput is inputAt of an offset that varies.
+// spreadInput is inputAt for a varying offset.
 func (g *gen) spreadInput(offset *expr.Expr) *expr.Expr {
 	if g.s.spread {
 		return g.spread(offset)
@@ -120,7 +120,7 @@ func (g *gen) predicate(p *expr.Expr) *ptx.Reg {
 	return &r
 }
 
-// where branches over what f writes where p does not hold.
+// where emits f, which runs only where p holds.
 func (g *gen) where(p *expr.Expr, f func()) {
 	if r := g.predicate(p); r != nil {
 		skip := g.k.NewLabel("skip")

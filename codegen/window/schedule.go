@@ -76,7 +76,7 @@ func (s schedule) inputVector(p *problem) int {
 // pixel is the size of a pixel of the inputs in bytes.
 func (s schedule) pixel(p *problem) int { return 4 * s.inputChannels(p) }
 
-// packed is the schedule with rows of inputs as near each other as they can be, and the hope that lanes never conflict.
+// packed is the schedule with rows of inputs as near each other as they can be, assuming no bank conflicts.
 func (s schedule) packed(p *problem) schedule {
 	// A thread knows where its columns are if all threads begin at a multiple of 128 bytes.
 	run, pixel := s.Pixels*p.sw*s.pixel(p), s.pixel(p)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
@@ -71,20 +72,12 @@ func analyse(region *ir.Node) (*problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &problem{region: region, blocks: region.Region.BlockQuantize(), g: region.Region.Count()}
-	for _, n := range region.Region.Body.Nodes {
-		switch n.Op.Name {
-		case "Conv", "MaxPool", "AveragePool":
-			if p.anchor != nil {
-				return nil, fmt.Errorf("two anchors")
-			}
-			p.anchor = n
-		case "Transpose":
-			return nil, fmt.Errorf("a Transpose beside the anchor")
-		}
-	}
-	if p.anchor == nil {
+	p := &problem{region: region, anchor: region.Region.Anchor(), blocks: region.Region.BlockQuantize(), g: region.Region.Count()}
+	if p.anchor == nil || !slices.Contains([]string{"Conv", "MaxPool", "AveragePool"}, p.anchor.Op.Name) {
 		return nil, fmt.Errorf("no depthwise Conv, MaxPool or AveragePool in %s", region.Name)
+	}
+	if slices.ContainsFunc(region.Region.Body.Nodes, func(n *ir.Node) bool { return n.Op.Name == "Transpose" }) {
+		return nil, fmt.Errorf("a Transpose beside the anchor")
 	}
 	a, x, y := p.anchor, p.anchor.Inputs[0].Type, p.anchor.Outputs[0].Type
 	if a.Attrs.String("layout", "NCHW") != "NHWC" || x.Rank() != 4 {
