@@ -92,12 +92,10 @@ type launch struct {
 	reads, writes []span
 }
 
-// param is a parameter: a pointer, unless one of the others is set.
+// param is a parameter: what the kernel asked for, and of a pointer where that is.
 type param struct {
+	kernel.Operand
 	place
-	number     *kernel.Number
-	prefetch   int
-	prefetched bool
 }
 
 // span is a range of a storage.
@@ -188,14 +186,14 @@ func (l *list) add(n *ir.Node, s *kernel.Spec) error {
 	}
 	for i, o := range s.Operands {
 		if o.Number != nil || o.Prefetch > 0 || o.Prefetched {
-			out.params = append(out.params, param{number: o.Number, prefetch: o.Prefetch, prefetched: o.Prefetched})
+			out.params = append(out.params, param{Operand: o})
 			continue
 		}
 		at, bytes, write, read, err := l.operand(n, i, o)
 		if err != nil {
 			return err
 		}
-		out.params = append(out.params, param{place: at})
+		out.params = append(out.params, param{o, at})
 		if write {
 			out.writes = append(out.writes, span{at, bytes})
 		}

@@ -141,18 +141,18 @@ func (l *launch) resolve(ahead span) runtime.Launch {
 	for _, p := range l.params {
 		q := runtime.Param{Buffer: -1, Bytes: 8}
 		switch {
-		case p.number != nil:
-			q.Value, q.Bytes = p.number.Bits, ptx.Param{Type: p.number.Type}.Size()
-		case p.prefetch > 0 && ahead.bytes > 0:
-			ahead.bytes = min(ahead.bytes, p.prefetch)
+		case p.Number != nil:
+			q.Value, q.Bytes = p.Number.Bits, ptx.Param{Type: p.Number.Type}.Size()
+		case p.Prefetch > 0 && ahead.bytes > 0:
+			ahead.bytes = min(ahead.bytes, p.Prefetch)
 			out.Prefetch = accesses([]span{ahead})
 			q.Buffer, q.Offset = ahead.at.index, ahead.offset
-		case p.prefetched:
+		case p.Prefetched:
 			for _, a := range out.Prefetch {
 				q.Value = uint64(a.Bytes)
 			}
 			q.Bytes = 4
-		case p.prefetch == 0:
+		case p.Prefetch == 0:
 			q.Buffer, q.Offset = p.at.index, p.offset
 		}
 		out.Params = append(out.Params, q)

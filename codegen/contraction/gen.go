@@ -66,7 +66,7 @@ func (g *gen) coordinates() {
 	g.tid = g.special("%tid.x")
 	g.lane, g.warp = g.mod(g.tid, 32), g.div(g.tid, 32)
 	x := g.special("%ctaid.x")
-	d := g.split4(x)
+	d := g.asm.split([]int{g.p.batches(), g.s.SplitK, g.s.tilesN(g.p), g.s.tilesM(g.p)}, x)
 	g.tileM, g.tileN, g.share = d[3], d[2], d[1]
 	g.z = g.asm.split(g.p.z, d[0])
 	g.tile = g.mad(d[0], g.s.tilesM(g.p)*g.s.tilesN(g.p), g.mad(d[2], g.s.tilesM(g.p), d[3]))
@@ -80,10 +80,6 @@ func (g *gen) coordinates() {
 		g.I("selp.b32", n, ptx.Imm(last), ptx.Imm(per), p)
 		g.count = inReg(n)
 	}
-}
-
-func (g *gen) split4(x num) []num {
-	return g.asm.split([]int{g.p.batches(), g.s.SplitK, g.s.tilesN(g.p), g.s.tilesM(g.p)}, x)
 }
 
 // pointer loads parameter i.

@@ -120,7 +120,7 @@ func (l *tileLoad) begin(g *gen) {
 		}
 		l.dst = append(l.dst, dst)
 		for e := 0; e < l.singles(); e++ {
-			l.spot(g, l.fixedAt(g, i, e))
+			l.spot(g, l.fixedAt(i, e))
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (l *tileLoad) begin(g *gen) {
 func (l *tileLoad) singles() int { return l.perCopy() / l.gran }
 
 // fixedAt is the fixed coordinate, within the tile, of element e of step i; advanceAt that along k.
-func (l *tileLoad) fixedAt(g *gen, i, e int) place {
+func (l *tileLoad) fixedAt(i, e int) place {
 	if l.kRows {
 		return place{l.col[i], e}
 	}
@@ -155,7 +155,11 @@ func (l *tileLoad) spot(g *gen, at place) spot {
 	}
 	x := g.add(g.add(l.origin, at.at), imm(at.add))
 	var s spot
-	if l.extent%l.tileExtent() != 0 {
+	tile := l.rows
+	if l.kRows {
+		tile = l.cols
+	}
+	if l.extent%tile != 0 {
 		p := g.compare("lt.u32", x, imm(l.extent))
 		s.inside = &p
 	}
@@ -170,13 +174,6 @@ func (l *tileLoad) spot(g *gen, at place) spot {
 	}
 	l.spots[at] = s
 	return s
-}
-
-func (l *tileLoad) tileExtent() int {
-	if l.kRows {
-		return l.cols
-	}
-	return l.rows
 }
 
 // reach is what a thread knows about one value of k.
@@ -215,7 +212,7 @@ func (l *tileLoad) issue(g *gen, k, stage num) {
 				r = l.reachAt(g, g.add(g.add(k, at.at), imm(at.add)))
 				reaches[at] = r
 			}
-			s := l.spot(g, l.fixedAt(g, i, e))
+			s := l.spot(g, l.fixedAt(i, e))
 			inside := l.inside(g, s, r)
 			off := g.add(s.off, r.off)
 			if l.async {

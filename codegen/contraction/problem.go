@@ -2,6 +2,7 @@ package contraction
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/ir"
@@ -294,7 +295,7 @@ func (p *problem) convolution() error {
 	}
 	if spatial == 1 {
 		xv, wv = insertDim(xv, at), insertDim(wv, 2)
-		x, y, w = insertOne(x, at), insertOne(y, at), insertOne(w, 2)
+		x, y, w = slices.Insert(slices.Clone(x), at, 1), slices.Insert(slices.Clone(y), at, 1), slices.Insert(slices.Clone(w), 2, 1)
 	}
 	xv = xv.Transpose(perm)
 	dim := func(s []int, i int) int { return s[perm[i]] }
@@ -363,10 +364,5 @@ func splitOuter(modes []layout.Mode, outer int) (a, b []layout.Mode, ok bool) {
 }
 
 func insertDim(v layout.View, at int) layout.View {
-	d := append(append(append([][]layout.Mode{}, v.Dims[:at]...), nil), v.Dims[at:]...)
-	return layout.View{Dims: d, Offset: v.Offset}
-}
-
-func insertOne(s []int, at int) []int {
-	return append(append(append([]int{}, s[:at]...), 1), s[at:]...)
+	return layout.View{Dims: slices.Insert(slices.Clone(v.Dims), at, nil), Offset: v.Offset}
 }

@@ -127,9 +127,6 @@ type Expr struct {
 // ID numbers the nodes of a builder in order of creation.
 func (e *Expr) ID() int { return e.id }
 
-// Multiple is a known divisor of an integer node; 0 means that the value is 0.
-func (e *Expr) Multiple() int64 { return e.mult }
-
 // DependsOn reports whether variable v occurs free in e.
 func (e *Expr) DependsOn(v *Expr) bool { return e.free.has(int(v.I)) }
 
