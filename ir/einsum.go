@@ -56,7 +56,7 @@ func broadcastSize(size map[byte]int, c byte, d int) int {
 
 func inferEinsum(n *Node) ([]Type, error) {
 	e, err := parseEinsum(n)
-	if err := firstError(n.all(numeric), err); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	shape := make([]int, len(e.out))

@@ -60,48 +60,37 @@ func BroadcastsTo(s, to []int) bool {
 	return true
 }
 
-// class is a set of element types with a name for messages.
-type class struct {
-	name string
+func (d DType) valid() bool { return d != Invalid && d < numDTypes }
+
+// classes are the sets of element types that inputs are declared with, and what a message calls them.
+var classes = map[string]struct {
+	text string
 	has  func(DType) bool
+}{
+	"any":     {"any type", DType.valid},
+	"number":  {"a number type", func(d DType) bool { return d.IsInt() || d.IsFloat() }},
+	"float":   {"a floating-point type", DType.IsFloat},
+	"integer": {"an integer type", DType.IsInt},
+	"bool":    {"bool", func(d DType) bool { return d == Bool }},
+	"index":   {"i32 or i64", func(d DType) bool { return d == Int32 || d == Int64 }},
 }
 
-var (
-	anyType = class{"any type", func(d DType) bool { return d != Invalid && d < numDTypes }}
-	numeric = class{"a number type", func(d DType) bool { return d.IsInt() || d.IsFloat() }}
-	floats  = class{"a floating-point type", DType.IsFloat}
-	ints    = class{"an integer type", DType.IsInt}
-	bools   = class{"bool", func(d DType) bool { return d == Bool }}
-	index   = class{"i32 or i64", func(d DType) bool { return d == Int32 || d == Int64 }}
-)
-
-// want checks that input i has an element type of the class.
-func (n *Node) want(i int, c class) error {
+// want checks that input i, if present, has an element type of the class.
+func (n *Node) want(i int, class string) error {
 	v := n.In(i)
-	if v == nil || c.has(v.Type.DType) {
+	if v == nil || classes[class].has(v.Type.DType) {
 		return nil
 	}
-	return fmt.Errorf("%s is %v, want %s", n.Op.inputName(i), v.Type, c.name)
+	return fmt.Errorf("%s is %v, want %s", n.Op.inputName(i), v.Type, classes[class].text)
 }
 
-// alike requires the inputs with the given indices, where present, to have one element type.
-func (n *Node) alike(is ...int) error {
-	first := -1
-	for _, i := range is {
-		v := n.In(i)
-		if v == nil {
-			continue
-		}
-		if first < 0 {
-			first = i
-			continue
-		}
-		if a, b := n.Inputs[first].Type.DType, v.Type.DType; a != b {
-			return fmt.Errorf("%s is %v but %s is %v: they must have one element type",
-				n.Op.inputName(first), a, n.Op.inputName(i), b)
-		}
+// alike requires two inputs, if present, to have one element type.
+func (n *Node) alike(i, j int) error {
+	a, b := n.In(i), n.In(j)
+	if a == nil || b == nil || a.Type.DType == b.Type.DType {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s is %v but %s is %v: they must have one element type", n.Op.inputName(i), a.Type.DType, n.Op.inputName(j), b.Type.DType)
 }
 
 // shaped requires input i, if present, to have exactly the shape.
@@ -113,19 +102,12 @@ func (n *Node) shaped(i int, shape ...int) error {
 	return fmt.Errorf("%s is %v, want shape %v", n.Op.inputName(i), v.Type, shape)
 }
 
-// inputName is the row's name of input i without its mark.
+// inputName is the row's name of input i.
 func (o *Op) inputName(i int) string {
-	if len(o.In) == 0 {
-		return fmt.Sprintf("input %d", i)
+	if p := o.input(i); !p.Variadic {
+		return p.Name
 	}
-	p := o.In[min(i, len(o.In)-1)]
-	switch p[len(p)-1] {
-	case '?':
-		return p[:len(p)-1]
-	case '*':
-		return fmt.Sprintf("%s[%d]", p[:len(p)-1], i-len(o.In)+1)
-	}
-	return p
+	return fmt.Sprintf("%s[%d]", o.input(i).Name, i-len(o.Inputs)+1)
 }
 
 // axisOf returns the attribute as an axis below rank.

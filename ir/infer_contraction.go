@@ -6,9 +6,6 @@ import (
 )
 
 func inferMatMul(n *Node) ([]Type, error) {
-	if err := firstError(n.want(0, numeric), n.alike(0, 1)); err != nil {
-		return nil, err
-	}
 	ta, tb := n.Inputs[0].Type, n.Inputs[1].Type
 	a, b := slices.Clone(ta.Shape), slices.Clone(tb.Shape)
 	mismatch := fmt.Errorf("%v × %v (transA=%v, transB=%v) do not multiply", ta, tb, n.Attrs.Bool("transA"), n.Attrs.Bool("transB"))
@@ -124,12 +121,9 @@ func (n *Node) imageShape(batch, channels int, ws []window) []int {
 	return slices.Insert(s, channel, channels)
 }
 
-// convWindows is windows of a convolution of class c, by its weights.
-func (n *Node) convWindows(c class) ([]window, error) {
+// convWindows is windows of a convolution, by its weights.
+func (n *Node) convWindows() ([]window, error) {
 	x, w := n.Inputs[0].Type, n.Inputs[1].Type
-	if err := firstError(n.want(0, c), n.alike(0, 1, 2)); err != nil {
-		return nil, err
-	}
 	if x.Rank() < 3 || w.Rank() != x.Rank() {
 		return nil, fmt.Errorf("x %v and w %v: want one rank of at least 3", x, w)
 	}
@@ -138,7 +132,7 @@ func (n *Node) convWindows(c class) ([]window, error) {
 
 func inferConv(n *Node) ([]Type, error) {
 	x, w := n.Inputs[0].Type, n.Inputs[1].Type
-	ws, err := n.convWindows(numeric)
+	ws, err := n.convWindows()
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +155,7 @@ func inferConv(n *Node) ([]Type, error) {
 
 func inferConvTranspose(n *Node) ([]Type, error) {
 	x, w := n.Inputs[0].Type, n.Inputs[1].Type
-	ws, err := n.convWindows(floats)
+	ws, err := n.convWindows()
 	if err != nil {
 		return nil, err
 	}
@@ -190,41 +184,36 @@ func inferConvTranspose(n *Node) ([]Type, error) {
 	return one(x.DType, n.imageShape(x.Shape[0], out, ws)...)
 }
 
-// pooled is the rule of pools over element types of class c.
-func pooled(c class) func(n *Node) ([]Type, error) {
-	return func(n *Node) ([]Type, error) {
-		x := n.Inputs[0].Type
-		ws, err := n.windows(n.Attrs.Ints("kernel"))
-		if err := firstError(n.want(0, c), err); err != nil {
-			return nil, err
-		}
-		for i, w := range ws {
-			if min(w.begin, w.end) < 0 {
-				return nil, fmt.Errorf("spatial dimension %d: negative pads %d and %d", i, w.begin, w.end)
-			}
-		}
-		if err := slide(ws, n.Attrs.Bool("ceil")); err != nil {
-			return nil, err
-		}
-		if n.Op.Name == "LpPool" && n.Attrs.Int("p", 2) < 1 {
-			return nil, fmt.Errorf("p=%d, want at least 1", n.Attrs.Int("p", 2))
-		}
-		_, ch := n.spatial()
-		y := Type{x.DType, n.imageShape(x.Shape[0], x.Shape[ch], ws)}
-		if !n.Attrs.Bool("indices") {
-			return []Type{y}, nil
-		}
-		if n.Attrs.String("layout", "NCHW") != "NCHW" {
-			return nil, fmt.Errorf("indices are defined for layout NCHW only")
-		}
-		return []Type{y, {Int64, slices.Clone(y.Shape)}}, nil
+// pooled is the rule of pools.
+func pooled(n *Node) ([]Type, error) {
+	x := n.Inputs[0].Type
+	ws, err := n.windows(n.Attrs.Ints("kernel"))
+	if err != nil {
+		return nil, err
 	}
+	for i, w := range ws {
+		if min(w.begin, w.end) < 0 {
+			return nil, fmt.Errorf("spatial dimension %d: negative pads %d and %d", i, w.begin, w.end)
+		}
+	}
+	if err := slide(ws, n.Attrs.Bool("ceil")); err != nil {
+		return nil, err
+	}
+	if n.Op.Name == "LpPool" && n.Attrs.Int("p", 2) < 1 {
+		return nil, fmt.Errorf("p=%d, want at least 1", n.Attrs.Int("p", 2))
+	}
+	_, ch := n.spatial()
+	y := Type{x.DType, n.imageShape(x.Shape[0], x.Shape[ch], ws)}
+	if !n.Attrs.Bool("indices") {
+		return []Type{y}, nil
+	}
+	if n.Attrs.String("layout", "NCHW") != "NCHW" {
+		return nil, fmt.Errorf("indices are defined for layout NCHW only")
+	}
+	return []Type{y, {Int64, slices.Clone(y.Shape)}}, nil
 }
 
 func inferAttention(n *Node) ([]Type, error) {
-	if err := firstError(n.want(0, floats), n.alike(0, 1, 2), n.want(3, floats)); err != nil {
-		return nil, err
-	}
 	q, k, v := n.Inputs[0].Type, n.Inputs[1].Type, n.Inputs[2].Type
 	if q.Rank() != 4 || k.Rank() != 4 || v.Rank() != 4 {
 		return nil, fmt.Errorf("q %v, k %v, v %v: want rank 4", q, k, v)
@@ -242,15 +231,11 @@ func inferAttention(n *Node) ([]Type, error) {
 
 func inferSegmentedMatVec(n *Node) ([]Type, error) {
 	x, w := n.Inputs[0].Type, n.Inputs[1].Type
-	if err := firstError(n.want(0, numeric), n.alike(0, 1, 2)); err != nil {
-		return nil, err
-	}
 	if x.Rank() != 1 || w.Rank() != 2 {
 		return nil, fmt.Errorf("x %v and w %v: want [L] and [N,Kmax]", x, w)
 	}
 	rows := w.Shape[0]
-	err := firstError(n.shaped(2, rows), n.shaped(3, rows), n.shaped(4, rows), n.want(3, index), n.want(4, index), n.alike(3, 4))
-	if err != nil {
+	if err := firstError(n.shaped(2, rows), n.shaped(3, rows), n.shaped(4, rows)); err != nil {
 		return nil, err
 	}
 	return one(x.DType, rows)

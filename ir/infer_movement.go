@@ -80,10 +80,7 @@ func inferConcat(n *Node) ([]Type, error) {
 		return nil, err
 	}
 	shape := slices.Clone(x.Shape)
-	for i, v := range n.Inputs[1:] {
-		if err := n.alike(0, i+1); err != nil {
-			return nil, err
-		}
+	for _, v := range n.Inputs[1:] {
 		s := v.Type.Shape
 		ok := len(s) == len(shape)
 		for j := 0; ok && j < len(s); j++ {
@@ -138,7 +135,7 @@ func inferTile(n *Node) ([]Type, error) {
 func inferGather(n *Node) ([]Type, error) {
 	x, idx := n.Inputs[0].Type, n.Inputs[1].Type
 	axis, err := n.axisOf("axis", 0, x.Rank())
-	if err := firstError(err, n.want(1, index)); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return one(x.DType, slices.Concat(x.Shape[:axis], idx.Shape, x.Shape[axis+1:])...)
@@ -155,7 +152,7 @@ func inferGatherElements(n *Node) ([]Type, error) {
 func (n *Node) checkElementIndices() error {
 	x, idx := n.Inputs[0].Type, n.Inputs[1].Type
 	axis, err := n.axisOf("axis", 0, x.Rank())
-	if err := firstError(err, n.want(1, index)); err != nil {
+	if err != nil {
 		return err
 	}
 	if idx.Rank() != x.Rank() {
@@ -171,9 +168,6 @@ func (n *Node) checkElementIndices() error {
 
 func inferGatherND(n *Node) ([]Type, error) {
 	x, idx := n.Inputs[0].Type, n.Inputs[1].Type
-	if err := n.want(1, index); err != nil {
-		return nil, err
-	}
 	b := n.Attrs.Int("batch_dims", 0)
 	if idx.Rank() < 1 || b < 0 || b >= min(x.Rank(), idx.Rank()) {
 		return nil, fmt.Errorf("batch_dims=%d does not fit x %v and indices %v", b, x, idx)
@@ -189,7 +183,7 @@ func inferGatherND(n *Node) ([]Type, error) {
 }
 
 func inferScatterElements(n *Node) ([]Type, error) {
-	err := firstError(n.checkElementIndices(), n.alike(0, 2), n.shaped(2, n.Inputs[1].Type.Shape...), n.checkScatterReduction())
+	err := firstError(n.checkElementIndices(), n.shaped(2, n.Inputs[1].Type.Shape...), n.checkScatterReduction())
 	if err != nil {
 		return nil, err
 	}
@@ -201,14 +195,14 @@ func (n *Node) checkScatterReduction() error {
 		return err
 	}
 	if n.Attrs.String("reduction", "none") != "none" {
-		return n.want(0, numeric)
+		return n.want(0, "number")
 	}
 	return nil
 }
 
 func inferScatterND(n *Node) ([]Type, error) {
 	x, idx := n.Inputs[0].Type, n.Inputs[1].Type
-	if err := firstError(n.want(1, index), n.alike(0, 2), n.checkScatterReduction()); err != nil {
+	if err := n.checkScatterReduction(); err != nil {
 		return nil, err
 	}
 	if idx.Rank() < 1 {
@@ -241,7 +235,7 @@ func inferOneHot(n *Node) ([]Type, error) {
 	if depth < 0 || depth > maxElements {
 		return nil, fmt.Errorf("depth=%d", depth)
 	}
-	if err := firstError(n.want(0, numeric), n.shaped(1, 2)); err != nil {
+	if err := n.shaped(1, 2); err != nil {
 		return nil, err
 	}
 	return one(values.DType, slices.Insert(slices.Clone(idx.Shape), axis, depth)...)
@@ -288,7 +282,7 @@ func inferReverseSequence(n *Node) ([]Type, error) {
 	if b == t {
 		return nil, fmt.Errorf("batch_axis and time_axis are both %d", b)
 	}
-	if err := firstError(n.want(1, index), n.shaped(1, x.Shape[b])); err != nil {
+	if err := n.shaped(1, x.Shape[b]); err != nil {
 		return nil, err
 	}
 	return one(x.DType, x.Shape...)

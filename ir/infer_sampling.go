@@ -8,7 +8,7 @@ import (
 
 func inferResize(n *Node) ([]Type, error) {
 	x, sizes, scales := n.Inputs[0].Type, n.Attrs.Ints("sizes"), n.Attrs.Floats("scales")
-	err := firstError(n.want(0, numeric), CheckShape(sizes),
+	err := firstError(CheckShape(sizes),
 		n.oneOf("mode", "nearest", "nearest", "linear", "cubic"),
 		n.oneOf("nearest", "round_prefer_floor", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
 		n.oneOf("coordinate", "half_pixel", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel",
@@ -32,8 +32,7 @@ func inferResize(n *Node) ([]Type, error) {
 
 func inferGridSample(n *Node) ([]Type, error) {
 	x, grid := n.Inputs[0].Type, n.Inputs[1].Type
-	err := firstError(n.want(0, numeric), n.want(1, floats),
-		n.oneOf("mode", "linear", "linear", "nearest", "cubic"),
+	err := firstError(n.oneOf("mode", "linear", "linear", "nearest", "cubic"),
 		n.oneOf("padding", "zeros", "zeros", "border", "reflection"))
 	if err != nil {
 		return nil, err
@@ -50,8 +49,7 @@ func inferGridSample(n *Node) ([]Type, error) {
 
 func inferRoiAlign(n *Node) ([]Type, error) {
 	x, rois := n.Inputs[0].Type, n.Inputs[1].Type
-	err := firstError(n.want(0, floats), n.want(1, floats), n.want(2, index), n.oneOf("mode", "avg", "avg", "max"))
-	if err != nil {
+	if err := n.oneOf("mode", "avg", "avg", "max"); err != nil {
 		return nil, err
 	}
 	if x.Rank() != 4 || rois.Rank() != 2 || rois.Shape[1] != 4 {

@@ -1,20 +1,25 @@
 package ir
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 )
 
 // Op is a row of the op table: everything the rest of the compiler knows about an operation.
 type Op struct {
 	Name    string
-	Summary string   // one line: what it computes, and the ONNX operator that it follows
-	In      []string // input names, by default one, x; a trailing '?' marks an optional one, a trailing '*' the last as variadic (≥ 1)
-	Out     []string // output names, by default one, y; '?' marks outputs that exist only if an attribute asks for them
-	Attrs   []Attr
-	Kind    Kind
+	Summary string // one line: what it computes, and the ONNX operator that it follows
+	// In names the inputs and their element types, by default one, x, of any type: in "x number, w x, b? x" w and the optional b
+	// have x's type. In "x* number" there are one or more, all of one type; in "x*" of any.
+	In     string
+	Inputs []Input  // In, taken apart
+	Out    []string // output names, by default one, y; '?' marks outputs that exist only if an attribute asks for them
+	Attrs  []Attr
+	Kind   Kind
 
 	Commutative bool // the two operands may be swapped
 	Exact       bool // of floats of one type the result is a value of that type: rounding to it changes nothing
@@ -36,7 +41,7 @@ type Op struct {
 	// MACs counts a node's multiply-accumulates; nil: none.
 	MACs func(n *Node) int64
 
-	// Infer is the shape and type rule. It may assume that the number of inputs and the attributes match the row.
+	// Infer is the shape and type rule. It may assume that inputs, but for their shapes, and attributes match the row.
 	Infer func(n *Node) ([]Type, error)
 	// Eval computes the op, simple rather than fast, accumulating in float64. Inputs are nil where absent. It returns arrays of the
 	// inferred types; rounding to the element type is the evaluator's, not the row's.
@@ -50,6 +55,14 @@ type Op struct {
 	// ScalarInt is the same where all operands and the result are integers or bools; the evaluator wraps the result to
 	// the output's width. uint64 operands are their bits: the row looks at the operands' type where that matters.
 	ScalarInt func(n *Node, x []int64) int64
+}
+
+// Input declares an input of an op.
+type Input struct {
+	Name     string
+	Optional bool
+	Variadic bool   // one or more; only the last
+	Type     string // a class of element types, or an earlier input that has the same; "": any
 }
 
 // Attr declares an attribute of an op.
@@ -85,8 +98,9 @@ func register(rows ...Op) bool {
 		if table[r.Name] != nil {
 			panic("op declared twice: " + r.Name)
 		}
-		if r.In == nil {
-			r.In = []string{"x"}
+		for _, p := range strings.Split(cmp.Or(r.In, "x"), ", ") {
+			name, class, _ := strings.Cut(p, " ")
+			r.Inputs = append(r.Inputs, Input{strings.TrimRight(name, "?*"), strings.HasSuffix(name, "?"), strings.HasSuffix(name, "*"), class})
 		}
 		if r.Out == nil {
 			r.Out = []string{"y"}
@@ -119,36 +133,46 @@ func Ops() []*Op {
 	return out
 }
 
-// checkArity checks the number of the node's inputs.
-func (o *Op) checkArity(n *Node) error {
-	min, max := 0, len(o.In)
-	for _, p := range o.In {
-		switch p[len(p)-1] {
-		case '?':
-		case '*':
-			min++
-			max = 1 << 30
-		default:
-			min++
+// input is the declaration of input i.
+func (o *Op) input(i int) Input { return o.Inputs[min(i, len(o.Inputs)-1)] }
+
+// checkInputs checks number and element types of the node's inputs.
+func (o *Op) checkInputs(n *Node) error {
+	least := len(o.Inputs)
+	var names []string
+	for _, p := range o.Inputs {
+		name := p.Name
+		if p.Optional {
+			least--
+			name += "?"
 		}
+		names = append(names, name)
 	}
-	if len(n.Inputs) < min || len(n.Inputs) > max {
-		return fmt.Errorf("%d inputs, want %v", len(n.Inputs), o.In)
+	if len(n.Inputs) < least || len(n.Inputs) > len(o.Inputs) && !o.input(len(o.Inputs)).Variadic {
+		return fmt.Errorf("%d inputs, want %v", len(n.Inputs), names)
 	}
 	for i, v := range n.Inputs {
-		if v != nil {
-			continue
+		p := o.input(i)
+		var err error
+		switch like := slices.IndexFunc(o.Inputs, func(q Input) bool { return q.Name == p.Type }); {
+		case v == nil && !p.Optional:
+			err = fmt.Errorf("input %d is absent", i)
+		case like >= 0:
+			err = n.alike(like, i)
+		case p.Variadic && p.Type != "":
+			err = firstError(n.want(i, p.Type), n.alike(len(o.Inputs)-1, i))
+		case p.Type != "":
+			err = n.want(i, p.Type)
 		}
-		if i < len(o.In) && o.In[i][len(o.In[i])-1] == '?' {
-			continue
+		if err != nil {
+			return err
 		}
-		return fmt.Errorf("input %d is absent", i)
 	}
 	return nil
 }
 
 func (o *Op) infer(n *Node) ([]Type, error) {
-	if err := o.checkArity(n); err != nil {
+	if err := o.checkInputs(n); err != nil {
 		return nil, err
 	}
 	if err := o.checkAttrs(n); err != nil {

@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,6 +32,18 @@ func TestDepthwiseIsOneOfSeveralInputChannelsAGroup(t *testing.T) {
 	}
 }
 
+// TestInputsAreDeclaredWithTypesThatThereAre: a class, or an input before it.
+func TestInputsAreDeclaredWithTypesThatThereAre(t *testing.T) {
+	for _, op := range Ops() {
+		var before []string
+		for _, p := range op.Inputs {
+			_, class := classes[p.Type]
+			assert.True(t, p.Type == "" || class || slices.Contains(before, p.Type), "%s: input %s is %q", op.Name, p.Name, p.Type)
+			before = append(before, p.Name)
+		}
+	}
+}
+
 // samples are operands of a pointwise op: all pairs of some numbers, for each element type that the op takes.
 func samples(t *testing.T, op *Op) (n *Node, in []*Array, ok bool) {
 	t.Helper()
@@ -40,9 +53,9 @@ func samples(t *testing.T, op *Op) (n *Node, in []*Array, ok bool) {
 		if d == Bool {
 			values = []float64{0, 1}
 		}
-		inputs := make([]*Value, len(op.In))
-		in = make([]*Array, len(op.In))
-		for k := range op.In {
+		inputs := make([]*Value, len(op.Inputs))
+		in = make([]*Array, len(op.Inputs))
+		for k := range op.Inputs {
 			typ := T(d, len(values)*len(values))
 			if op.Name == "Where" && k == 0 {
 				typ.DType = Bool
@@ -74,7 +87,7 @@ func samples(t *testing.T, op *Op) (n *Node, in []*Array, ok bool) {
 
 func TestCommutativeRowsAreThoseWhoseOperandsMayBeSwapped(t *testing.T) {
 	for _, op := range Ops() {
-		if !op.Pointwise() || len(op.In) != 2 {
+		if !op.Pointwise() || len(op.Inputs) != 2 {
 			assert.False(t, op.Commutative, op.Name)
 			continue
 		}

@@ -5,55 +5,53 @@ import (
 	"math"
 )
 
-var twoInputs = []string{"a", "b"}
-
 // Elementwise ops: inputs broadcast as in NumPy; the output has the broadcast shape. Unless a summary says otherwise all
 // inputs and the output have one element type.
 var _ = register(
-	Op{Name: "Abs", Exact: true, Cost: 1, Summary: "|x|", Infer: pointwise(numeric), Scalar: float1(math.Abs), ScalarInt: absInt},
-	Op{Name: "Neg", Exact: true, Cost: 1,
+	Op{Name: "Abs", In: "x number", Exact: true, Cost: 1, Summary: "|x|", Infer: pointwise, Scalar: float1(math.Abs), ScalarInt: absInt},
+	Op{Name: "Neg", In: "x number", Exact: true, Cost: 1,
 		Summary: "-x",
-		Infer:   pointwise(numeric), Scalar: float1(func(x float64) float64 { return -x }), ScalarInt: int1(func(x int64) int64 { return -x })},
-	Op{Name: "Sign", Exact: true, Summary: "-1, 0 or 1; NaN stays", Infer: pointwise(numeric), Scalar: float1(signFloat), ScalarInt: signInt},
-	Op{Name: "Ceil", Exact: true, Summary: "least integer ≥ x", Infer: pointwise(floats), Scalar: float1(math.Ceil)},
-	Op{Name: "Floor", Exact: true, Summary: "greatest integer ≤ x", Infer: pointwise(floats), Scalar: float1(math.Floor)},
-	Op{Name: "Round", Exact: true, Summary: "nearest integer, ties to even", Infer: pointwise(floats), Scalar: float1(math.RoundToEven)},
-	Op{Name: "Reciprocal", Summary: "1/x", Infer: pointwise(floats), Expand: func(x *Expansion, n *Node) []*Value {
+		Infer:   pointwise, Scalar: float1(func(x float64) float64 { return -x }), ScalarInt: int1(func(x int64) int64 { return -x })},
+	Op{Name: "Sign", In: "x number", Exact: true, Summary: "-1, 0 or 1; NaN stays", Infer: pointwise, Scalar: float1(signFloat), ScalarInt: signInt},
+	Op{Name: "Ceil", In: "x float", Exact: true, Summary: "least integer ≥ x", Infer: pointwise, Scalar: float1(math.Ceil)},
+	Op{Name: "Floor", In: "x float", Exact: true, Summary: "greatest integer ≤ x", Infer: pointwise, Scalar: float1(math.Floor)},
+	Op{Name: "Round", In: "x float", Exact: true, Summary: "nearest integer, ties to even", Infer: pointwise, Scalar: float1(math.RoundToEven)},
+	Op{Name: "Reciprocal", In: "x float", Summary: "1/x", Infer: pointwise, Expand: func(x *Expansion, n *Node) []*Value {
 		return []*Value{x.Add("Div", nil, x.Like(n.Inputs[0], 1), n.Inputs[0])}
 	}},
-	Op{Name: "Sqrt", Summary: "square root", Infer: pointwise(floats), Scalar: float1(math.Sqrt)},
-	Op{Name: "Exp", Summary: "e^x", Infer: pointwise(floats), Scalar: float1(exp)},
-	Op{Name: "Log", Summary: "natural logarithm", Infer: pointwise(floats), Scalar: float1(log)},
-	Op{Name: "Log1p", Summary: "log(1+x), exact near 0", Infer: pointwise(floats), Scalar: float1(log1p)},
-	Op{Name: "Sin", Summary: "sine", Infer: pointwise(floats), Scalar: float1(sin)},
-	Op{Name: "Cos", Summary: "cosine", Infer: pointwise(floats), Scalar: float1(cos)},
-	Op{Name: "Tan", Summary: "tangent", Infer: pointwise(floats), Scalar: float1(tan)},
-	Op{Name: "Asin", Summary: "arc sine", Infer: pointwise(floats), Scalar: float1(asin)},
-	Op{Name: "Acos", Summary: "arc cosine", Infer: pointwise(floats), Scalar: float1(acos)},
-	Op{Name: "Atan", Summary: "arc tangent", Infer: pointwise(floats), Scalar: float1(atan)},
-	Op{Name: "Sinh", Summary: "hyperbolic sine", Infer: pointwise(floats), Scalar: float1(sinh)},
-	Op{Name: "Cosh", Summary: "hyperbolic cosine", Infer: pointwise(floats), Scalar: float1(cosh)},
-	Op{Name: "Tanh", Summary: "hyperbolic tangent", Infer: pointwise(floats), Scalar: float1(tanh)},
-	Op{Name: "Asinh", Summary: "inverse hyperbolic sine", Infer: pointwise(floats), Scalar: float1(asinh)},
-	Op{Name: "Acosh", Summary: "inverse hyperbolic cosine", Infer: pointwise(floats), Scalar: float1(acosh)},
-	Op{Name: "Atanh", Summary: "inverse hyperbolic tangent", Infer: pointwise(floats), Scalar: float1(atanh)},
-	Op{Name: "Erf", Summary: "error function", Infer: pointwise(floats), Scalar: float1(erf)},
-	Op{Name: "Sigmoid", Summary: "1/(1+e^-x)", Infer: pointwise(floats), Scalar: float1(sigmoid)},
-	Op{Name: "Relu", Exact: true, Cost: 1, Summary: "max(x, 0); NaN stays", Infer: pointwise(numeric), Scalar: float1(reluFloat), ScalarInt: reluInt},
-	Op{Name: "Silu", Summary: "x·sigmoid(x)", Infer: pointwise(floats), Scalar: float1(func(x float64) float64 { return x * sigmoid(x) })},
-	Op{Name: "Gelu",
+	Op{Name: "Sqrt", In: "x float", Summary: "square root", Infer: pointwise, Scalar: float1(math.Sqrt)},
+	Op{Name: "Exp", In: "x float", Summary: "e^x", Infer: pointwise, Scalar: float1(exp)},
+	Op{Name: "Log", In: "x float", Summary: "natural logarithm", Infer: pointwise, Scalar: float1(log)},
+	Op{Name: "Log1p", In: "x float", Summary: "log(1+x), exact near 0", Infer: pointwise, Scalar: float1(log1p)},
+	Op{Name: "Sin", In: "x float", Summary: "sine", Infer: pointwise, Scalar: float1(sin)},
+	Op{Name: "Cos", In: "x float", Summary: "cosine", Infer: pointwise, Scalar: float1(cos)},
+	Op{Name: "Tan", In: "x float", Summary: "tangent", Infer: pointwise, Scalar: float1(tan)},
+	Op{Name: "Asin", In: "x float", Summary: "arc sine", Infer: pointwise, Scalar: float1(asin)},
+	Op{Name: "Acos", In: "x float", Summary: "arc cosine", Infer: pointwise, Scalar: float1(acos)},
+	Op{Name: "Atan", In: "x float", Summary: "arc tangent", Infer: pointwise, Scalar: float1(atan)},
+	Op{Name: "Sinh", In: "x float", Summary: "hyperbolic sine", Infer: pointwise, Scalar: float1(sinh)},
+	Op{Name: "Cosh", In: "x float", Summary: "hyperbolic cosine", Infer: pointwise, Scalar: float1(cosh)},
+	Op{Name: "Tanh", In: "x float", Summary: "hyperbolic tangent", Infer: pointwise, Scalar: float1(tanh)},
+	Op{Name: "Asinh", In: "x float", Summary: "inverse hyperbolic sine", Infer: pointwise, Scalar: float1(asinh)},
+	Op{Name: "Acosh", In: "x float", Summary: "inverse hyperbolic cosine", Infer: pointwise, Scalar: float1(acosh)},
+	Op{Name: "Atanh", In: "x float", Summary: "inverse hyperbolic tangent", Infer: pointwise, Scalar: float1(atanh)},
+	Op{Name: "Erf", In: "x float", Summary: "error function", Infer: pointwise, Scalar: float1(erf)},
+	Op{Name: "Sigmoid", In: "x float", Summary: "1/(1+e^-x)", Infer: pointwise, Scalar: float1(sigmoid)},
+	Op{Name: "Relu", In: "x number", Exact: true, Cost: 1, Summary: "max(x, 0); NaN stays", Infer: pointwise, Scalar: float1(reluFloat), ScalarInt: reluInt},
+	Op{Name: "Silu", In: "x float", Summary: "x·sigmoid(x)", Infer: pointwise, Scalar: float1(func(x float64) float64 { return x * sigmoid(x) })},
+	Op{Name: "Gelu", In: "x float",
 		Attrs:   []Attr{{Name: "sqrt2", Default: 1.4142135623730951}, {Name: "tanh", Default: false}},
 		Summary: "0.5·x·(1+erf(x/sqrt2)), with the file's √2; tanh: the approximation with √(2/π)(x+0.044715x³)",
-		Infer:   pointwise(floats), Scalar: gelu},
-	Op{Name: "Not", Cost: 1, Summary: "logical not of bool", Infer: pointwise(bools), ScalarInt: int1(func(x int64) int64 { return x ^ 1 })},
-	Op{Name: "BitNot", Cost: 1, Summary: "bitwise not of integers", Infer: pointwise(ints), ScalarInt: int1(func(x int64) int64 { return ^x })},
-	Op{Name: "IsNaN",
+		Infer:   pointwise, Scalar: gelu},
+	Op{Name: "Not", In: "x bool", Cost: 1, Summary: "logical not of bool", Infer: pointwise, ScalarInt: int1(func(x int64) int64 { return x ^ 1 })},
+	Op{Name: "BitNot", In: "x integer", Cost: 1, Summary: "bitwise not of integers", Infer: pointwise, ScalarInt: int1(func(x int64) int64 { return ^x })},
+	Op{Name: "IsNaN", In: "x float",
 		Summary: "float → bool",
-		Infer:   pointwiseTo(floats, Bool), Scalar: float1(func(x float64) float64 { return choose(math.IsNaN(x), 1.0, 0) })},
-	Op{Name: "IsInf",
+		Infer:   predicate, Scalar: float1(func(x float64) float64 { return choose(math.IsNaN(x), 1.0, 0) })},
+	Op{Name: "IsInf", In: "x float",
 		Attrs:   []Attr{{Name: "negative", Default: true}, {Name: "positive", Default: true}},
 		Summary: "float → bool",
-		Infer:   pointwiseTo(floats, Bool), Scalar: isInf},
+		Infer:   predicate, Scalar: isInf},
 	Op{Name: "Cast", Cost: 1,
 		Attrs:   []Attr{{Name: "to", Default: Invalid, Required: true}, {Name: "saturate", Default: true}, {Name: "round", Default: "nearest"}},
 		Summary: "conversion; float→int truncates, out of range 32 and 64 bits saturate and narrower types keep the low bits of the i32; saturate concerns 8-bit floats, round (nearest|up|down) e8m0 (ONNX Cast 25)",
@@ -63,49 +61,49 @@ var _ = register(
 		Summary: "same bits as another type of the same width (ONNX BitCast 26)",
 		Infer:   inferBitCast, Eval: evalBitCast},
 
-	Op{Name: "Add", Commutative: true, Cost: 1, In: twoInputs,
+	Op{Name: "Add", Commutative: true, Cost: 1, In: "a number, b a",
 		Summary: "a+b",
-		Infer:   pointwise(numeric), Scalar: float2(func(a, b float64) float64 { return a + b }), ScalarInt: int2(func(a, b int64) int64 { return a + b })},
-	Op{Name: "Sub", Cost: 1, In: twoInputs,
+		Infer:   pointwise, Scalar: float2(func(a, b float64) float64 { return a + b }), ScalarInt: int2(func(a, b int64) int64 { return a + b })},
+	Op{Name: "Sub", Cost: 1, In: "a number, b a",
 		Summary: "a-b",
-		Infer:   pointwise(numeric), Scalar: float2(func(a, b float64) float64 { return a - b }), ScalarInt: int2(func(a, b int64) int64 { return a - b })},
-	Op{Name: "Mul", Commutative: true, Cost: 1, In: twoInputs,
+		Infer:   pointwise, Scalar: float2(func(a, b float64) float64 { return a - b }), ScalarInt: int2(func(a, b int64) int64 { return a - b })},
+	Op{Name: "Mul", Commutative: true, Cost: 1, In: "a number, b a",
 		Summary: "a·b",
-		Infer:   pointwise(numeric), Scalar: float2(func(a, b float64) float64 { return a * b }), ScalarInt: int2(func(a, b int64) int64 { return a * b })},
-	Op{Name: "Div", In: twoInputs,
+		Infer:   pointwise, Scalar: float2(func(a, b float64) float64 { return a * b }), ScalarInt: int2(func(a, b int64) int64 { return a * b })},
+	Op{Name: "Div", In: "a number, b a",
 		Summary: "a/b; integers truncate; integer division by zero yields 0",
-		Infer:   pointwise(numeric), Scalar: float2(func(a, b float64) float64 { return a / b }), ScalarInt: divInt},
-	Op{Name: "Mod", In: twoInputs,
+		Infer:   pointwise, Scalar: float2(func(a, b float64) float64 { return a / b }), ScalarInt: divInt},
+	Op{Name: "Mod", In: "a number, b a",
 		Attrs:   []Attr{{Name: "fmod", Default: false}},
 		Summary: "remainder with the divisor's sign, with fmod the dividend's",
-		Infer:   pointwise(numeric), Scalar: modFloat, ScalarInt: modInt},
-	Op{Name: "Pow", In: twoInputs, Summary: "a^b in a's type; b may have another type", Infer: inferPow, Scalar: float2(pow), ScalarInt: powInt},
-	Op{Name: "Min", Commutative: true, Exact: true, Cost: 1, In: twoInputs,
+		Infer:   pointwise, Scalar: modFloat, ScalarInt: modInt},
+	Op{Name: "Pow", In: "a number, b number", Summary: "a^b in a's type; b may have another type", Infer: pointwise, Scalar: float2(pow), ScalarInt: powInt},
+	Op{Name: "Min", Commutative: true, Exact: true, Cost: 1, In: "a number, b a",
 		Summary: "lesser; NaN wins",
-		Infer:   pointwise(numeric), Scalar: float2(func(a, b float64) float64 { return min(a, b) }), ScalarInt: minInt},
-	Op{Name: "Max", Commutative: true, Exact: true, Cost: 1, In: twoInputs,
+		Infer:   pointwise, Scalar: float2(func(a, b float64) float64 { return min(a, b) }), ScalarInt: minInt},
+	Op{Name: "Max", Commutative: true, Exact: true, Cost: 1, In: "a number, b a",
 		Summary: "greater; NaN wins",
-		Infer:   pointwise(numeric), Scalar: float2(func(a, b float64) float64 { return max(a, b) }), ScalarInt: maxInt},
-	Op{Name: "And", Commutative: true, Cost: 1, In: twoInputs, Summary: "bool and", Infer: pointwise(bools), ScalarInt: int2(func(a, b int64) int64 { return a & b })},
-	Op{Name: "Or", Commutative: true, Cost: 1, In: twoInputs, Summary: "bool or", Infer: pointwise(bools), ScalarInt: int2(func(a, b int64) int64 { return a | b })},
-	Op{Name: "Xor", Commutative: true, Cost: 1, In: twoInputs, Summary: "bool exclusive or", Infer: pointwise(bools), ScalarInt: int2(func(a, b int64) int64 { return a ^ b })},
-	Op{Name: "BitAnd", Commutative: true, Cost: 1, In: twoInputs, Summary: "bitwise and", Infer: pointwise(ints), ScalarInt: int2(func(a, b int64) int64 { return a & b })},
-	Op{Name: "BitOr", Commutative: true, Cost: 1, In: twoInputs, Summary: "bitwise or", Infer: pointwise(ints), ScalarInt: int2(func(a, b int64) int64 { return a | b })},
-	Op{Name: "BitXor", Commutative: true, Cost: 1, In: twoInputs, Summary: "bitwise exclusive or", Infer: pointwise(ints), ScalarInt: int2(func(a, b int64) int64 { return a ^ b })},
-	Op{Name: "ShiftLeft", In: twoInputs, Summary: "a << b, 0 from the width on", Infer: pointwise(ints), ScalarInt: shift(true)},
-	Op{Name: "ShiftRight", In: twoInputs, Summary: "a >> b, 0 from the width on", Infer: pointwise(ints), ScalarInt: shift(false)},
-	Op{Name: "Equal", Commutative: true, Cost: 1, In: twoInputs,
+		Infer:   pointwise, Scalar: float2(func(a, b float64) float64 { return max(a, b) }), ScalarInt: maxInt},
+	Op{Name: "And", Commutative: true, Cost: 1, In: "a bool, b a", Summary: "bool and", Infer: pointwise, ScalarInt: int2(func(a, b int64) int64 { return a & b })},
+	Op{Name: "Or", Commutative: true, Cost: 1, In: "a bool, b a", Summary: "bool or", Infer: pointwise, ScalarInt: int2(func(a, b int64) int64 { return a | b })},
+	Op{Name: "Xor", Commutative: true, Cost: 1, In: "a bool, b a", Summary: "bool exclusive or", Infer: pointwise, ScalarInt: int2(func(a, b int64) int64 { return a ^ b })},
+	Op{Name: "BitAnd", Commutative: true, Cost: 1, In: "a integer, b a", Summary: "bitwise and", Infer: pointwise, ScalarInt: int2(func(a, b int64) int64 { return a & b })},
+	Op{Name: "BitOr", Commutative: true, Cost: 1, In: "a integer, b a", Summary: "bitwise or", Infer: pointwise, ScalarInt: int2(func(a, b int64) int64 { return a | b })},
+	Op{Name: "BitXor", Commutative: true, Cost: 1, In: "a integer, b a", Summary: "bitwise exclusive or", Infer: pointwise, ScalarInt: int2(func(a, b int64) int64 { return a ^ b })},
+	Op{Name: "ShiftLeft", In: "a integer, b a", Summary: "a << b, 0 from the width on", Infer: pointwise, ScalarInt: shift(true)},
+	Op{Name: "ShiftRight", In: "a integer, b a", Summary: "a >> b, 0 from the width on", Infer: pointwise, ScalarInt: shift(false)},
+	Op{Name: "Equal", Commutative: true, Cost: 1, In: "a any, b a",
 		Summary: "a = b → bool",
-		Infer:   pointwiseTo(anyType, Bool), Scalar: compare(func(a, b float64) bool { return a == b }), ScalarInt: compareInt(func(order int) bool { return order == 0 })},
-	Op{Name: "Less", Cost: 1, In: twoInputs,
+		Infer:   predicate, Scalar: compare(func(a, b float64) bool { return a == b }), ScalarInt: compareInt(func(order int) bool { return order == 0 })},
+	Op{Name: "Less", Cost: 1, In: "a number, b a",
 		Summary: "a < b → bool",
-		Infer:   pointwiseTo(numeric, Bool), Scalar: compare(func(a, b float64) bool { return a < b }), ScalarInt: compareInt(func(order int) bool { return order < 0 })},
-	Op{Name: "LessEqual", Cost: 1, In: twoInputs,
+		Infer:   predicate, Scalar: compare(func(a, b float64) bool { return a < b }), ScalarInt: compareInt(func(order int) bool { return order < 0 })},
+	Op{Name: "LessEqual", Cost: 1, In: "a number, b a",
 		Summary: "a ≤ b → bool",
-		Infer:   pointwiseTo(numeric, Bool), Scalar: compare(func(a, b float64) bool { return a <= b }), ScalarInt: compareInt(func(order int) bool { return order <= 0 })},
-	Op{Name: "Greater", Cost: 1, In: twoInputs, Summary: "a > b → bool", Infer: pointwiseTo(numeric, Bool), Expand: mirrored("Less")},
-	Op{Name: "GreaterEqual", Cost: 1, In: twoInputs, Summary: "a ≥ b → bool", Infer: pointwiseTo(numeric, Bool), Expand: mirrored("LessEqual")},
-	Op{Name: "Where", Exact: true, Cost: 1, In: []string{"cond", "a", "b"}, Summary: "cond ? a : b; cond is bool", Infer: inferWhere, Scalar: where[float64], ScalarInt: where[int64]},
+		Infer:   predicate, Scalar: compare(func(a, b float64) bool { return a <= b }), ScalarInt: compareInt(func(order int) bool { return order <= 0 })},
+	Op{Name: "Greater", Cost: 1, In: "a number, b a", Summary: "a > b → bool", Infer: predicate, Expand: mirrored("Less")},
+	Op{Name: "GreaterEqual", Cost: 1, In: "a number, b a", Summary: "a ≥ b → bool", Infer: predicate, Expand: mirrored("LessEqual")},
+	Op{Name: "Where", Exact: true, Cost: 1, In: "cond bool, a, b a", Summary: "cond ? a : b; cond is bool", Infer: inferWhere, Scalar: where[float64], ScalarInt: where[int64]},
 )
 
 // mirrored stands for an op with its two operands swapped.
@@ -113,31 +111,14 @@ func mirrored(op string) func(x *Expansion, n *Node) []*Value {
 	return func(x *Expansion, n *Node) []*Value { return []*Value{x.Add(op, nil, n.Inputs[1], n.Inputs[0])} }
 }
 
-// pointwise is the rule of elementwise ops whose inputs all have one element type of class c and whose output has it too.
-func pointwise(c class) func(n *Node) ([]Type, error) {
-	return func(n *Node) ([]Type, error) { return n.broadcast(n.Inputs[0].Type.DType, n.all(c)) }
-}
+// pointwise is the rule of elementwise ops whose output has the type of the first input.
+func pointwise(n *Node) ([]Type, error) { return n.broadcast(n.Inputs[0].Type.DType) }
 
-// pointwiseTo is pointwise with a fixed element type of the output.
-func pointwiseTo(c class, to DType) func(n *Node) ([]Type, error) {
-	return func(n *Node) ([]Type, error) { return n.broadcast(to, n.all(c)) }
-}
+// predicate is the rule of elementwise ops that yield bools.
+func predicate(n *Node) ([]Type, error) { return n.broadcast(Bool) }
 
-// all requires every input to have one element type, of class c.
-func (n *Node) all(c class) error {
-	for i := range n.Inputs {
-		if err := firstError(n.want(i, c), n.alike(0, i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// broadcast is the rule of ops whose output has element type d and the inputs' common shape, unless err says what is wrong.
-func (n *Node) broadcast(d DType, err error) ([]Type, error) {
-	if err != nil {
-		return nil, err
-	}
+// broadcast is the rule of ops whose output has element type d and the inputs' common shape.
+func (n *Node) broadcast(d DType) ([]Type, error) {
 	shapes := make([][]int, len(n.Inputs))
 	for i, v := range n.Inputs {
 		shapes[i] = v.Type.Shape
@@ -149,17 +130,11 @@ func (n *Node) broadcast(d DType, err error) ([]Type, error) {
 	return one(d, shape...)
 }
 
-func inferPow(n *Node) ([]Type, error) {
-	return n.broadcast(n.Inputs[0].Type.DType, firstError(n.want(0, numeric), n.want(1, numeric)))
-}
-
-func inferWhere(n *Node) ([]Type, error) {
-	return n.broadcast(n.Inputs[1].Type.DType, firstError(n.want(0, bools), n.alike(1, 2)))
-}
+func inferWhere(n *Node) ([]Type, error) { return n.broadcast(n.Inputs[1].Type.DType) }
 
 func inferCast(n *Node) ([]Type, error) {
 	to := n.Attrs.DType("to")
-	if !anyType.has(to) {
+	if !to.valid() {
 		return nil, fmt.Errorf("to is not an element type")
 	}
 	if err := n.oneOf("round", "nearest", "nearest", "up", "down"); err != nil {
@@ -170,7 +145,7 @@ func inferCast(n *Node) ([]Type, error) {
 
 func inferBitCast(n *Node) ([]Type, error) {
 	to, from := n.Attrs.DType("to"), n.Inputs[0].Type.DType
-	if !anyType.has(to) || to.Bits() != from.Bits() {
+	if !to.valid() || to.Bits() != from.Bits() {
 		return nil, fmt.Errorf("%v and %v differ in width", from, to)
 	}
 	return one(to, n.Inputs[0].Type.Shape...)

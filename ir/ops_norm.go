@@ -7,32 +7,32 @@ import (
 
 // Normalisations, as composites of reductions and elementwise ops.
 var _ = register(
-	Op{Name: "Softmax", Kind: KindReduction, Rereads: true,
+	Op{Name: "Softmax", Kind: KindReduction, Rereads: true, In: "x float",
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}},
 		Summary: "exp(x-max)/Σ along one axis",
-		Infer:   alongAxis(floats), Expand: func(x *Expansion, n *Node) []*Value {
+		Infer:   alongAxis, Expand: func(x *Expansion, n *Node) []*Value {
 			_, e, sum := softmaxTerms(x, n)
 			return []*Value{x.Add("Div", nil, e, sum)}
 		}},
-	Op{Name: "LogSoftmax", Kind: KindReduction, Rereads: true,
+	Op{Name: "LogSoftmax", Kind: KindReduction, Rereads: true, In: "x float",
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}},
 		Summary: "log of Softmax",
-		Infer:   alongAxis(floats), Expand: func(x *Expansion, n *Node) []*Value {
+		Infer:   alongAxis, Expand: func(x *Expansion, n *Node) []*Value {
 			here, _, sum := softmaxTerms(x, n)
 			return []*Value{x.Add("Sub", nil, here, x.Add("Log", nil, sum))}
 		}},
-	Op{Name: "LayerNorm", Kind: KindReduction, Rereads: true, In: []string{"x", "scale?", "bias?"},
+	Op{Name: "LayerNorm", Kind: KindReduction, Rereads: true, In: "x float, scale? x, bias? x",
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}, {Name: "epsilon", Default: 1e-5}},
 		Summary: "(x-mean)/√(var+ε)·scale+bias over dimensions axis…; scale and bias broadcast to x (ONNX LayerNormalization 17)",
 		Infer:   inferNorm, Expand: func(x *Expansion, n *Node) []*Value {
 			mean := x.Add("ReduceMean", n.rowAxes(), n.Inputs[0])
 			return normalised(x, n, x.Add("Sub", nil, n.Inputs[0], mean))
 		}},
-	Op{Name: "RMSNorm", Kind: KindReduction, Rereads: true, In: []string{"x", "scale?"},
+	Op{Name: "RMSNorm", Kind: KindReduction, Rereads: true, In: "x float, scale? x",
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}, {Name: "epsilon", Default: 1e-5}},
 		Summary: "x/√(mean(x²)+ε)·scale over dimensions axis… (ONNX RMSNormalization 23)",
 		Infer:   inferNorm, Expand: func(x *Expansion, n *Node) []*Value { return normalised(x, n, n.Inputs[0]) }},
-	Op{Name: "BatchNorm", Kind: KindElementwise, In: []string{"x", "scale", "bias", "mean", "var"},
+	Op{Name: "BatchNorm", Kind: KindElementwise, In: "x float, scale float, bias float, mean float, var float",
 		Attrs:   []Attr{{Name: "epsilon", Default: 1e-5}, {Name: "axis", Default: 1}},
 		Summary: "(x-mean)/√(var+ε)·scale+bias; parameters have one element a channel, channel dimension axis (inference form of ONNX BatchNormalization)",
 		Infer:   inferBatchNorm, ByAxis: true, Expand: expandBatchNorm},
@@ -41,14 +41,11 @@ var _ = register(
 func inferNorm(n *Node) ([]Type, error) {
 	x := n.Inputs[0].Type
 	for i := 1; i < len(n.Inputs); i++ {
-		if err := n.alike(0, i); err != nil {
-			return nil, err
-		}
 		if v := n.Inputs[i]; v != nil && !BroadcastsTo(v.Type.Shape, x.Shape) {
 			return nil, fmt.Errorf("%s %v does not broadcast to x %v", n.Op.inputName(i), v.Type, x)
 		}
 	}
-	return alongAxis(floats)(n)
+	return alongAxis(n)
 }
 
 // softmaxTerms are x - max, its exponential and the sum of that along the axis.
@@ -85,11 +82,11 @@ func normalised(x *Expansion, n *Node, v *Value) []*Value {
 func inferBatchNorm(n *Node) ([]Type, error) {
 	x := n.Inputs[0].Type
 	axis, err := n.axisOf("axis", 1, x.Rank())
-	if err := firstError(err, n.want(0, floats)); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	for i := 1; i < len(n.Inputs); i++ {
-		if err := firstError(n.want(i, floats), n.shaped(i, x.Shape[axis])); err != nil {
+		if err := n.shaped(i, x.Shape[axis]); err != nil {
 			return nil, err
 		}
 	}

@@ -13,11 +13,11 @@ const NVFP4Block = 16
 
 // Quantisation. Blocks and channels go by an axis of the first operand.
 var _ = register(
-	Op{Name: "QuantizeLinear", Kind: KindElementwise, In: []string{"x", "scale", "zero?"},
+	Op{Name: "QuantizeLinear", Kind: KindElementwise, In: "x, scale float, zero?",
 		Attrs:   []Attr{{Name: "axis", Default: 1}, {Name: "block", Default: 0}, {Name: "saturate", Default: true}, {Name: "to", Default: Invalid, Required: true}},
 		Summary: "ONNX QuantizeLinear 23: round half even, saturate; scale scalar, per axis or blocked",
 		Infer:   inferQuantize, Eval: evalQuantize, ByAxis: true},
-	Op{Name: "DequantizeLinear", Kind: KindElementwise, In: []string{"x", "scale", "zero?"},
+	Op{Name: "DequantizeLinear", Kind: KindElementwise, In: "x, scale float, zero? x",
 		Attrs:   []Attr{{Name: "axis", Default: 1}, {Name: "block", Default: 0}, {Name: "to", Default: Invalid, Required: true}},
 		Summary: "(x-zero)·scale (ONNX DequantizeLinear 23)",
 		Infer:   inferDequantize, Eval: evalDequantize, ByAxis: true},
@@ -125,7 +125,7 @@ func inferQuantize(n *Node) ([]Type, error) {
 	if z := n.In(2); z != nil && z.Type.DType != to {
 		return nil, fmt.Errorf("zero is %v, want %v", z.Type, to)
 	}
-	if err := firstError(n.want(1, floats), n.checkScale()); err != nil {
+	if err := n.checkScale(); err != nil {
 		return nil, err
 	}
 	return one(to, x.Shape...)
@@ -140,7 +140,7 @@ func inferDequantize(n *Node) ([]Type, error) {
 	if x.DType == Bool || x.DType.Bits() > 16 && x.DType != Int32 {
 		return nil, fmt.Errorf("x is %v, which is no quantised type", x)
 	}
-	if err := firstError(n.alike(0, 2), n.want(1, floats), n.checkScale()); err != nil {
+	if err := n.checkScale(); err != nil {
 		return nil, err
 	}
 	return one(to, x.Shape...)

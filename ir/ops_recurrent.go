@@ -8,15 +8,15 @@ import (
 
 // Recurrent layers, as composites: every step written out.
 var _ = register(
-	Op{Name: "GRU", Kind: KindScan, In: []string{"x", "w", "r", "b?", "lengths?", "h0?"}, Out: []string{"y", "yh"},
+	Op{Name: "GRU", Kind: KindScan, In: "x float, w x, r x, b? x, lengths? index, h0? x", Out: []string{"y", "yh"},
 		Attrs:   []Attr{{Name: "direction", Default: "forward"}, {Name: "linear_before_reset", Default: false}, {Name: "activations", Default: []string(nil)}, {Name: "alpha", Default: []float64(nil)}, {Name: "beta", Default: []float64(nil)}, {Name: "clip", Default: 0.0}},
 		Summary: "ONNX GRU 14 with layout 0: x [T,B,I], y [T,dirs,B,H], yh [dirs,B,H]; clip 0 = none",
 		Infer:   recurrent(3, 2, 2), Expand: expandRecurrent},
-	Op{Name: "LSTM", Kind: KindScan, In: []string{"x", "w", "r", "b?", "lengths?", "h0?", "c0?", "p?"}, Out: []string{"y", "yh", "yc"},
+	Op{Name: "LSTM", Kind: KindScan, In: "x float, w x, r x, b? x, lengths? index, h0? x, c0? x, p? x", Out: []string{"y", "yh", "yc"},
 		Attrs:   []Attr{{Name: "direction", Default: "forward"}, {Name: "input_forget", Default: false}, {Name: "activations", Default: []string(nil)}, {Name: "alpha", Default: []float64(nil)}, {Name: "beta", Default: []float64(nil)}, {Name: "clip", Default: 0.0}},
 		Summary: "ONNX LSTM 14 with layout 0",
 		Infer:   recurrent(4, 3, 3), Expand: expandRecurrent},
-	Op{Name: "RNN", Kind: KindScan, In: []string{"x", "w", "r", "b?", "lengths?", "h0?"}, Out: []string{"y", "yh"},
+	Op{Name: "RNN", Kind: KindScan, In: "x float, w x, r x, b? x, lengths? index, h0? x", Out: []string{"y", "yh"},
 		Attrs:   []Attr{{Name: "direction", Default: "forward"}, {Name: "activations", Default: []string(nil)}, {Name: "alpha", Default: []float64(nil)}, {Name: "beta", Default: []float64(nil)}, {Name: "clip", Default: 0.0}},
 		Summary: "ONNX RNN 14 with layout 0",
 		Infer:   recurrent(1, 1, 2), Expand: expandRecurrent},
@@ -26,9 +26,6 @@ var _ = register(
 func recurrent(gates, activations, outputs int) func(n *Node) ([]Type, error) {
 	return func(n *Node) ([]Type, error) {
 		x, w, r := n.Inputs[0].Type, n.Inputs[1].Type, n.Inputs[2].Type
-		if err := firstError(n.want(0, floats), n.alike(0, 1, 2, 3, 5, 6, 7), n.want(4, index)); err != nil {
-			return nil, err
-		}
 		if err := n.oneOf("direction", "forward", "forward", "reverse", "bidirectional"); err != nil {
 			return nil, err
 		}

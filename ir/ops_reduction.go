@@ -11,63 +11,57 @@ import (
 
 // Reductions and normalisations. Axes are in [0, rank), sorted; an empty list reduces nothing.
 var _ = register(
-	Op{Name: "ReduceSum", Kind: KindReduction,
+	Op{Name: "ReduceSum", Kind: KindReduction, In: "x number",
 		Attrs:   []Attr{{Name: "axes", Default: []int(nil), Required: true}, {Name: "keepdims", Default: false}},
 		Summary: "sum over axes (none: identity)",
-		Infer:   reduced(numeric), Eval: evalReduce},
-	Op{Name: "ReduceMean", Kind: KindReduction,
+		Infer:   reduced, Eval: evalReduce},
+	Op{Name: "ReduceMean", Kind: KindReduction, In: "x number",
 		Attrs:   []Attr{{Name: "axes", Default: []int(nil), Required: true}, {Name: "keepdims", Default: false}},
 		Summary: "mean over axes; integers truncate",
-		Infer:   reduced(numeric), Eval: evalReduce},
+		Infer:   reduced, Eval: evalReduce},
 	Op{Name: "ReduceMax", Exact: true, Kind: KindReduction,
 		Attrs:   []Attr{{Name: "axes", Default: []int(nil), Required: true}, {Name: "keepdims", Default: false}},
 		Summary: "maximum over axes; empty: least value of the type",
-		Infer:   reduced(anyType), Eval: evalReduce},
+		Infer:   reduced, Eval: evalReduce},
 	Op{Name: "ReduceMin", Exact: true, Kind: KindReduction,
 		Attrs:   []Attr{{Name: "axes", Default: []int(nil), Required: true}, {Name: "keepdims", Default: false}},
 		Summary: "minimum over axes",
-		Infer:   reduced(anyType), Eval: evalReduce},
-	Op{Name: "ReduceProd", Kind: KindReduction,
+		Infer:   reduced, Eval: evalReduce},
+	Op{Name: "ReduceProd", Kind: KindReduction, In: "x number",
 		Attrs:   []Attr{{Name: "axes", Default: []int(nil), Required: true}, {Name: "keepdims", Default: false}},
 		Summary: "product over axes",
-		Infer:   reduced(numeric), Eval: evalReduce},
-	Op{Name: "ArgMax", Kind: KindReduction, Rereads: true,
+		Infer:   reduced, Eval: evalReduce},
+	Op{Name: "ArgMax", Kind: KindReduction, Rereads: true, In: "x number",
 		Attrs:   []Attr{{Name: "axis", Default: 0}, {Name: "keepdims", Default: false}, {Name: "last", Default: false}},
 		Summary: "i64 index of the maximum, first or last of equals",
 		Infer:   inferArg, Eval: evalArg},
-	Op{Name: "ArgMin", Kind: KindReduction, Rereads: true,
+	Op{Name: "ArgMin", Kind: KindReduction, Rereads: true, In: "x number",
 		Attrs:   []Attr{{Name: "axis", Default: 0}, {Name: "keepdims", Default: false}, {Name: "last", Default: false}},
 		Summary: "i64 index of the minimum",
 		Infer:   inferArg, Eval: evalArg},
-	Op{Name: "CumSum", Kind: KindScan,
+	Op{Name: "CumSum", Kind: KindScan, In: "x number",
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}, {Name: "exclusive", Default: false}, {Name: "reverse", Default: false}},
 		Summary: "prefix sums along axis",
-		Infer:   alongAxis(numeric), Eval: evalCumulative},
-	Op{Name: "CumProd", Kind: KindScan,
+		Infer:   alongAxis, Eval: evalCumulative},
+	Op{Name: "CumProd", Kind: KindScan, In: "x number",
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}, {Name: "exclusive", Default: false}, {Name: "reverse", Default: false}},
 		Summary: "prefix products along axis",
-		Infer:   alongAxis(numeric), Eval: evalCumulative},
-	Op{Name: "TopK", Kind: KindOther, Out: []string{"values", "indices"},
+		Infer:   alongAxis, Eval: evalCumulative},
+	Op{Name: "TopK", Kind: KindOther, In: "x number", Out: []string{"values", "indices"},
 		Attrs:   []Attr{{Name: "k", Default: 0, Required: true}, {Name: "axis", Default: 0, Required: true}, {Name: "largest", Default: true}},
 		Summary: "the k largest (least) along axis in order, i64 indices; of equals the lower index first (ONNX TopK 11, sorted)",
 		Infer:   inferTopK, Eval: evalTopK},
 )
 
-// reduced is the rule of ReduceX over element types of class c.
-func reduced(c class) func(n *Node) ([]Type, error) {
-	return func(n *Node) ([]Type, error) {
-		x := n.Inputs[0].Type
-		if err := n.want(0, c); err != nil {
-			return nil, err
+// reduced is the rule of ReduceX.
+func reduced(n *Node) ([]Type, error) {
+	x, axes := n.Inputs[0].Type, n.Attrs.Ints("axes")
+	for i, a := range axes {
+		if a < 0 || a >= x.Rank() || i > 0 && a <= axes[i-1] {
+			return nil, fmt.Errorf("axes=%v: want ascending axes of %v", axes, x)
 		}
-		axes := n.Attrs.Ints("axes")
-		for i, a := range axes {
-			if a < 0 || a >= x.Rank() || i > 0 && a <= axes[i-1] {
-				return nil, fmt.Errorf("axes=%v: want ascending axes of %v", axes, x)
-			}
-		}
-		return one(x.DType, reducedShape(x.Shape, axes, n.Attrs.Bool("keepdims"))...)
 	}
+	return one(x.DType, reducedShape(x.Shape, axes, n.Attrs.Bool("keepdims"))...)
 }
 
 func reducedShape(shape, axes []int, keep bool) []int {
@@ -92,28 +86,22 @@ func inferArg(n *Node) ([]Type, error) {
 	if x.Shape[axis] == 0 {
 		return nil, fmt.Errorf("axis %d of %v is empty", axis, x)
 	}
-	if err := n.want(0, numeric); err != nil {
-		return nil, err
-	}
 	return one(Int64, reducedShape(x.Shape, []int{axis}, n.Attrs.Bool("keepdims"))...)
 }
 
 // alongAxis is the rule of ops that keep the shape and work along attribute axis.
-func alongAxis(c class) func(n *Node) ([]Type, error) {
-	return func(n *Node) ([]Type, error) {
-		x := n.Inputs[0].Type
-		_, err := n.axisOf("axis", 0, x.Rank())
-		if err := firstError(err, n.want(0, c)); err != nil {
-			return nil, err
-		}
-		return one(x.DType, x.Shape...)
+func alongAxis(n *Node) ([]Type, error) {
+	x := n.Inputs[0].Type
+	if _, err := n.axisOf("axis", 0, x.Rank()); err != nil {
+		return nil, err
 	}
+	return one(x.DType, x.Shape...)
 }
 
 func inferTopK(n *Node) ([]Type, error) {
 	x := n.Inputs[0].Type
 	axis, err := n.axisOf("axis", 0, x.Rank())
-	if err := firstError(err, n.want(0, numeric)); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	k := n.Attrs.Int("k", 0)

@@ -66,7 +66,7 @@ func (s Storage) blocksShape(shape []int) []int {
 func (s Storage) check(t Type) error {
 	scaled := s != Storage{DType: s.DType}
 	switch {
-	case !anyType.has(s.DType):
+	case !s.DType.valid():
 		return fmt.Errorf("no storage for %v", t)
 	case (s.DType != t.DType || scaled) && !(s.DType.IsFloat() && t.DType == Float32):
 		return fmt.Errorf("%v stored as %v", t, s)

@@ -142,7 +142,7 @@ func (c *verifier) read(v *Value) error {
 }
 
 func checkType(t Type) error {
-	if !anyType.has(t.DType) {
+	if !t.DType.valid() {
 		return fmt.Errorf("%v has no element type", t)
 	}
 	return CheckShape(t.Shape)

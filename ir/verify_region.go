@@ -145,7 +145,7 @@ func (r *Region) anchorContract(want Role) error {
 	for _, k := range r.matrices(anchor) {
 		_, path, ok := r.Source(anchor.Inputs[k])
 		if !ok {
-			return fmt.Errorf("the anchor's %s is computed in front of it", anchor.Op.In[k])
+			return fmt.Errorf("the anchor's %s is computed in front of it", anchor.Op.Inputs[k].Name)
 		}
 		for _, m := range path {
 			if m.Op.Name != "Reshape" && !slices.Contains(anchor.Op.Moved, m.Op.Name) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/ir"
@@ -70,8 +69,8 @@ func listOperator(name string, inputSince int64, list string, convert func(s *si
 func oneOp(name string, attrs ...func(*site) ir.Attrs) func(*site) {
 	return func(s *site) {
 		var in []*ir.Value
-		for i, input := range ir.LookupOp(name).In {
-			if strings.HasSuffix(input, "?") {
+		for i, input := range ir.LookupOp(name).Inputs {
+			if input.Optional {
 				in = append(in, s.opt(i))
 			} else {
 				in = append(in, s.in(i))
