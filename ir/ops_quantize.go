@@ -8,8 +8,11 @@ import (
 	"github.com/spark-compile/spark-compile/internal/minifloat"
 )
 
-// NVFP4Block is the number of elements that share a scale in NVFP4 (PTX ISA, mma with block scaling, scale_vec::4X).
-const NVFP4Block = 16
+// Blocks of NVFP4, as block-scaled mma multiplies them (PTX ISA, scale_vec::4X).
+const (
+	BlockSize  = 16           // elements that share a scale
+	BlockScale = Float8E4M3FN // the scale's type
+)
 
 // Quantisation. Blocks and channels go by an axis of the first operand.
 var _ = register(
@@ -68,15 +71,15 @@ func inferBlockQuantize(n *Node) ([]Type, error) {
 		return nil, fmt.Errorf("x is %v, want f32 of rank 1 or more", x)
 	}
 	last := x.Rank() - 1
-	if x.Shape[last]%NVFP4Block != 0 {
-		return nil, fmt.Errorf("x is %v: the last dimension is no multiple of %d", x, NVFP4Block)
+	if x.Shape[last]%BlockSize != 0 {
+		return nil, fmt.Errorf("x is %v: the last dimension is no multiple of %d", x, BlockSize)
 	}
 	if s := n.Attrs.Float("scale", 1); !(s > 0) || math.IsInf(s, 0) {
 		return nil, fmt.Errorf("scale=%v, want a positive number", s)
 	}
 	scales := slices.Clone(x.Shape)
-	scales[last] /= NVFP4Block
-	return []Type{{Float4E2M1, slices.Clone(x.Shape)}, {Float8E4M3FN, scales}}, nil
+	scales[last] /= BlockSize
+	return []Type{{Float4E2M1, slices.Clone(x.Shape)}, {BlockScale, scales}}, nil
 }
 
 func evalBlockQuantize(n *Node, in []*Array) ([]*Array, error) {
@@ -95,19 +98,19 @@ func evalBlockQuantize(n *Node, in []*Array) ([]*Array, error) {
 func QuantizeBlocks(x []float64, scale float64, y, scales []float64) {
 	factor := float64(float32(1 / (minifloat.E2M1.Max() * scale)))
 	for b := range scales {
-		block := x[b*NVFP4Block : (b+1)*NVFP4Block]
+		block := x[b*BlockSize : (b+1)*BlockSize]
 		top := 0.0
 		for _, v := range block {
 			if a := math.Abs(v); a > top || math.IsNaN(a) { // math.Max prefers infinity to NaN
 				top = a
 			}
 		}
-		s := minifloat.E4M3FN.Round(top*factor, true)
+		s := BlockScale.Format().Round(top*factor, true)
 		scales[b] = s
 		for i, v := range block {
-			y[b*NVFP4Block+i] = 0
+			y[b*BlockSize+i] = 0
 			if s != 0 && !math.IsNaN(s) {
-				y[b*NVFP4Block+i] = minifloat.E2M1.Round(v/(s*scale), true)
+				y[b*BlockSize+i] = minifloat.E2M1.Round(v/(s*scale), true)
 			}
 		}
 	}

@@ -40,7 +40,7 @@ type Storage struct {
 	// Only of the weights of an anchor, along its output channels.
 	PerChannel  bool
 	ChannelAxis int
-	// Block > 0: a tensor of e4m3, one for each Block neighbours along BlockAxis; the last block may be short.
+	// Block > 0: a tensor of BlockScale, one for each Block neighbours along BlockAxis; the last block may be short.
 	Block, BlockAxis int
 }
 
@@ -249,7 +249,7 @@ func (r *Region) InputTypes() []Type {
 			scales = append(scales, r.stack(Type{Float64, []int{t.Shape[o.ChannelAxis]}}, o.Stacked))
 		}
 		if o.Block > 0 {
-			scales = append(scales, r.stack(Type{Float8E4M3FN, o.blocksShape(t.Shape)}, o.Stacked))
+			scales = append(scales, r.stack(Type{BlockScale, o.blocksShape(t.Shape)}, o.Stacked))
 		}
 	}
 	return append(types, scales...)
@@ -262,7 +262,7 @@ func (r *Region) outputTypes() []Type {
 		t := r.Body.Outputs[i].Type
 		types = append(types, r.stack(Type{s.DType, slices.Clone(t.Shape)}, true))
 		if s.Block > 0 {
-			types = append(types, r.stack(Type{Float8E4M3FN, s.blocksShape(t.Shape)}, true))
+			types = append(types, r.stack(Type{BlockScale, s.blocksShape(t.Shape)}, true))
 		}
 	}
 	return types

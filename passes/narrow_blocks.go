@@ -18,8 +18,8 @@ func (w *narrower) blockReaders(v *ir.Value) ([]Site, error) {
 	if w.fixed[group] || v.Type.DType != ir.Float32 {
 		return nil, fmt.Errorf("%%%s keeps its type: it is an input or output, or other than f32", v.Name)
 	}
-	if c := v.Type.Shape; len(c) < 2 || c[len(c)-1]%BlockSize != 0 {
-		return nil, fmt.Errorf("%%%s is %v: its channels are no multiple of %d", v.Name, v.Type, BlockSize)
+	if c := v.Type.Shape; len(c) < 2 || c[len(c)-1]%ir.BlockSize != 0 {
+		return nil, fmt.Errorf("%%%s is %v: its channels are no multiple of %d", v.Name, v.Type, ir.BlockSize)
 	}
 	var sites []Site
 	producers := 0
@@ -65,7 +65,7 @@ func (s *Site) readsBlocks() bool {
 
 // keepsBlocks reports whether a view leaves every 16 neighbours of one value together.
 func keepsBlocks(n *ir.Node) bool {
-	whole := func(shape []int) bool { return len(shape) > 0 && shape[len(shape)-1]%BlockSize == 0 }
+	whole := func(shape []int) bool { return len(shape) > 0 && shape[len(shape)-1]%ir.BlockSize == 0 }
 	return len(n.Inputs) == 1 && !slices.ContainsFunc(n.Region.Body.Nodes, func(m *ir.Node) bool { return m.Op.Name != "Reshape" }) &&
 		whole(n.Inputs[0].Type.Shape) && whole(n.Outputs[0].Type.Shape)
 }

@@ -78,7 +78,7 @@ func planBlocks(t *testing.T, g *ir.Graph) (*Quantisation, map[string]*ir.Tensor
 	for _, n := range g.Nodes {
 		for _, v := range n.Outputs {
 			if _, err := storage.BlockReaders(v); err == nil && !n.IsFamily(ir.FamilyView) {
-				plan.Values[v.Name] = ir.Storage{DType: ir.Float4E2M1, Scale: top[v] / 6 / 448, Block: BlockSize}
+				plan.Values[v.Name] = ir.Storage{DType: ir.Float4E2M1, Scale: top[v] / 6 / 448, Block: ir.BlockSize}
 			}
 		}
 	}

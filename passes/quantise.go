@@ -47,9 +47,6 @@ func (q *Quantisation) withFile(g *ir.Graph, half ir.DType) *Quantisation {
 	return out
 }
 
-// BlockSize is the number of elements that share a scale in NVFP4.
-const BlockSize = ir.NVFP4Block
-
 // storer fills in how one region's operands and results are stored.
 type storer struct {
 	g      *ir.Graph
@@ -109,7 +106,7 @@ func (q *storer) weights(l Layer, n *ir.Node, s *Site) error {
 	}
 	q.scales[i].channels = q.g.Constant(name, ir.FromFloats(ir.Type{DType: ir.Float64, Shape: shape}, l.Scales))
 	if l.Blocks != nil {
-		o.Block, o.BlockAxis = BlockSize, s.Geometry.InputAxis()
+		o.Block, o.BlockAxis = ir.BlockSize, s.Geometry.InputAxis()
 		q.scales[i].blocks = q.g.Constant(name, l.Blocks)
 	}
 	return nil

@@ -89,13 +89,13 @@ func (s *Site) at(member, n, k, size int) int {
 // scales.
 func (s *Site) Block(k int) int {
 	taps := s.Geometry.Taps
-	return k/taps/BlockSize*taps + k%taps
+	return k/taps/ir.BlockSize*taps + k%taps
 }
 
 // Blocks is the number of blocks of an output channel.
 func (s *Site) Blocks() int {
 	taps := s.Geometry.Taps
-	return (s.K/taps + BlockSize - 1) / BlockSize * taps
+	return (s.K/taps + ir.BlockSize - 1) / ir.BlockSize * taps
 }
 
 // BlockAt is the position of a block's scale.
@@ -108,7 +108,7 @@ func (s *Site) BlockShape() []int {
 	if s.Node.Region.Members > 0 {
 		axis++
 	}
-	shape[axis] = (shape[axis] + BlockSize - 1) / BlockSize
+	shape[axis] = (shape[axis] + ir.BlockSize - 1) / ir.BlockSize
 	return shape
 }
 

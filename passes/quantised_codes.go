@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -91,7 +90,7 @@ func (c *codeReader) number(i int) (float64, bool) {
 	return x, math.Abs(x*scale-c.values[i]) <= codeError*math.Abs(c.values[i])
 }
 
-// blocksOf are the scales of a site's blocks as e4m3. Those of a file may be other powers of two: what they have in common
+// blocksOf are the scales of a site's blocks. Those of a file may be other powers of two: what they have in common
 // goes to the scale of the channel.
 func (c *codeReader) blocksOf(s *Site, scales []float64) (*ir.Tensor, bool) {
 	if s.Segmented() || s.Blocks() < 2 {
@@ -111,10 +110,10 @@ func (c *codeReader) blocksOf(s *Site, scales []float64) (*ir.Tensor, bool) {
 				}
 			}
 			common := 1.0
-			if !areE4M3(row, common) {
+			if !areScales(row, common) {
 				_, exp := math.Frexp(slices.Max(row))
 				common = math.Ldexp(1, exp-9) // the largest block has e4m3's largest exponent
-				if !areE4M3(row, common) {
+				if !areScales(row, common) {
 					return nil, false
 				}
 			}
@@ -124,12 +123,12 @@ func (c *codeReader) blocksOf(s *Site, scales []float64) (*ir.Tensor, bool) {
 			}
 		}
 	}
-	return ir.FromFloats(ir.Type{DType: ir.Float8E4M3FN, Shape: s.BlockShape()}, out), true
+	return ir.FromFloats(ir.Type{DType: ir.BlockScale, Shape: s.BlockShape()}, out), true
 }
 
-// areE4M3 reports whether all numbers are e4m3 numbers times a unit.
-func areE4M3(xs []float64, unit float64) bool {
-	return !slices.ContainsFunc(xs, func(x float64) bool { return minifloat.E4M3FN.Round(x/unit, true) != x/unit })
+// areScales reports whether all numbers are scales of blocks times a unit.
+func areScales(xs []float64, unit float64) bool {
+	return !slices.ContainsFunc(xs, func(x float64) bool { return ir.BlockScale.Format().Round(x/unit, true) != x/unit })
 }
 
 // moved applies what moves elements to a constant, and to the scales that a file stored it with.

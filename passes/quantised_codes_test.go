@@ -62,7 +62,7 @@ func TestBlocksAreCarried(t *testing.T) {
 	const n, k = 12, 80
 	for _, d := range []ir.DType{ir.Float8E4M3FN, ir.Float32} {
 		rng := rand.New(rand.NewPCG(5, 6))
-		codes, scales, factors := make([]float64, n*k), make([]float64, n*k/BlockSize), make([]float64, n)
+		codes, scales, factors := make([]float64, n*k), make([]float64, n*k/ir.BlockSize), make([]float64, n)
 		for i := range scales {
 			scales[i] = minifloat.E4M3FN.Decode(uint32(1 + rng.IntN(126)))
 			if d == ir.Float32 {
@@ -75,17 +75,17 @@ func TestBlocksAreCarried(t *testing.T) {
 		for j := range k {
 			for i := range n {
 				codes[j*n+i] = minifloat.E2M1.Decode(uint32(rng.IntN(16)))
-				if i == 0 || i == 1 && j/BlockSize == 2 {
+				if i == 0 || i == 1 && j/ir.BlockSize == 2 {
 					codes[j*n+i] = 0
 				}
 			}
 		}
-		w := storedWeights(t, k, n, BlockSize, ir.FromFloats(ir.T(ir.Float4E2M1, k, n), codes), ir.FromFloats(ir.T(d, k/BlockSize, n), scales), factors)
+		w := storedWeights(t, k, n, ir.BlockSize, ir.FromFloats(ir.T(ir.Float4E2M1, k, n), codes), ir.FromFloats(ir.T(d, k/ir.BlockSize, n), scales), factors)
 		s := site(t, n, k, w)
 		l, ok := fromFile(s, ir.Float16)
 		require.True(t, ok, "%v", d)
 		require.Equal(t, ir.Float4E2M1, l.Weights.DType)
-		require.Equal(t, []int{n, k / BlockSize}, l.Blocks.Shape)
+		require.Equal(t, []int{n, k / ir.BlockSize}, l.Blocks.Shape)
 		for i := range n {
 			for j := range k {
 				require.Equal(t, codes[j*n+i], l.Weights.FloatAt(i*k+j), "row %d, weight %d", i, j)

@@ -13,7 +13,7 @@ import (
 
 // wholeBlocks returns an error if the output's blocks of 16 are not columns of the product.
 func (p *problem) wholeBlocks() error {
-	if p.quantise != nil && !runs(&p.out, ir.NVFP4Block) {
+	if p.quantise != nil && !runs(&p.out, ir.BlockSize) {
 		return fmt.Errorf("%s (BlockQuantize): 16 neighbours of the output are not 16 columns of the product", p.quantise.Name)
 	}
 	return nil
@@ -31,7 +31,7 @@ func (g *gen) blockStorer() func(m, n num, v []ptx.Reg) {
 		at := g.add(origin, g.add(g.offset(o.row, m), g.offset(o.col, n)))
 		words, s := expr.QuantizeBlock(g.Kernel, v, scale)
 		g.I("st.global.v2.b32", ptx.At(g.address(codes, g.div(at, 2), 1), 0), ptx.V(words[:]...))
-		g.I("st.global.u8", ptx.At(g.address(scales, g.div(at, ir.NVFP4Block), 1), 0), s)
+		g.I("st.global.u8", ptx.At(g.address(scales, g.div(at, ir.BlockSize), 1), 0), s)
 	}
 }
 

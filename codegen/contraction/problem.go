@@ -175,7 +175,7 @@ func (p *problem) blockScaled() error {
 	if err != nil {
 		return err
 	}
-	scales.value, scales.dtype = p.a.src.scales, ir.Float8E4M3FN
+	scales.value, scales.dtype = p.a.src.scales, ir.BlockScale
 	p.scalesA = &scales
 	if p.a, err = p.a.dividedBy(2); err != nil {
 		return err

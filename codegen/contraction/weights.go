@@ -7,8 +7,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// blockSize is the number of elements along K that share a scale in NVFP4.
-const blockSize = 16
+// blockSize is the number of elements along K that share a scale.
+const blockSize = ir.BlockSize
 
 // blocks are the scales of e2m1 weights: element i of the weights is multiplied by element at(i) of data.
 type blocks struct {

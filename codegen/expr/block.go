@@ -74,10 +74,10 @@ func (m *Emitter) StoreBlocks(codes, scales int, index *Expr, values []*Expr, sc
 	if !ok {
 		return
 	}
-	for i := 0; i < len(values); i += ir.NVFP4Block {
-		words, s := QuantizeBlock(m.K, rs[i:i+ir.NVFP4Block], scale)
+	for i := 0; i < len(values); i += ir.BlockSize {
+		words, s := QuantizeBlock(m.K, rs[i:i+ir.BlockSize], scale)
 		at := m.B.Offset(index, int64(i))
 		m.K.Where(where, "st.global.v2.b32", m.address(int64(codes), m.B.FloorDiv(at, 2), 1), ptx.V(words[:]...))
-		m.K.Where(where, "st.global.u8", m.address(int64(scales), m.B.FloorDiv(at, ir.NVFP4Block), 1), s)
+		m.K.Where(where, "st.global.u8", m.address(int64(scales), m.B.FloorDiv(at, ir.BlockSize), 1), s)
 	}
 }

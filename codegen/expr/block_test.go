@@ -15,7 +15,7 @@ import (
 // blockInputs are blocks of f32: normal numbers of many sizes, and the cases that QuantizeBlocks names.
 func blockInputs(scale float64) []float64 {
 	rng := rand.New(rand.NewSource(1))
-	const n = ir.NVFP4Block
+	const n = ir.BlockSize
 	var x []float64
 	for range 4000 {
 		size := scale * math.Ldexp(1, rng.Intn(24)-12)
@@ -52,7 +52,7 @@ func blockInputs(scale float64) []float64 {
 func TestStoreBlocksEqualsQuantizeBlocks(t *testing.T) {
 	for _, scale := range []float64{1, 0.0371, 0x1p-5, 3.7} {
 		x := blockInputs(scale)
-		blocks := len(x) / ir.NVFP4Block
+		blocks := len(x) / ir.BlockSize
 		const threads = 128
 		m := ptx.NewModule("sm_121a")
 		k := m.NewKernel("k", threads)
@@ -71,9 +71,9 @@ func TestStoreBlocksEqualsQuantizeBlocks(t *testing.T) {
 		k.I("mov.u32", block, ptx.Special("%ctaid.x"))
 		k.I("mad.lo.s32", id, block, ptx.Imm(threads), id)
 		e.Bind(thread, id)
-		at := b.Scale(b.Min(thread, b.Int(blocks-1)), ir.NVFP4Block)
+		at := b.Scale(b.Min(thread, b.Int(blocks-1)), ir.BlockSize)
 		var values []*Expr
-		for i := range ir.NVFP4Block {
+		for i := range ir.BlockSize {
 			values = append(values, b.Load(0, b.Offset(at, int64(i)), ir.Float32, nil, nil))
 		}
 		e.StoreBlocks(1, 2, at, values, scale, b.Lt(thread, b.Int(blocks)))

@@ -92,7 +92,7 @@ func (c *Context) StoresBlocks(region *ir.Node) error {
 	if !c.Target.Multiplies(d.String()) {
 		return fmt.Errorf("%s (BlockQuantize): %s has no conversion to %v: use --precision fp8 or fp16, or a target that multiplies %v", n.Name, c.Target.Name, d, d)
 	}
-	if a, block := c.AlignOf(codes), ir.NVFP4Block*d.Bits()/8; a < block {
+	if a, block := c.AlignOf(codes), ir.BlockSize*d.Bits()/8; a < block {
 		return fmt.Errorf("%s (BlockQuantize): codes of %s are aligned to %d bytes, want %d", n.Name, codes.Name, a, block)
 	}
 	return nil

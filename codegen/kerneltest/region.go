@@ -179,7 +179,7 @@ func (r *Region) Finish(outs ...*ir.Value) *ir.Node {
 // FinishBlocks ends the body; its result is stored as NVFP4.
 func (r *Region) FinishBlocks(y *ir.Value, scale float64) *ir.Node {
 	r.t.Helper()
-	r.r.Results = []ir.Storage{{DType: ir.Float4E2M1, Scale: scale, Block: ir.NVFP4Block, BlockAxis: y.Type.Rank() - 1}}
+	r.r.Results = []ir.Storage{{DType: ir.Float4E2M1, Scale: scale, Block: ir.BlockSize, BlockAxis: y.Type.Rank() - 1}}
 	return r.finish([]*ir.Value{y})
 }
 

@@ -219,7 +219,7 @@ func (p *problem) rowCost(s *schedule, rs []reduction) float64 {
 	share := func(n float64) float64 { return math.Ceil(n / float64(s.team)) } // of a thread
 	if p.blocks != nil && s.adjacent {
 		share = func(n float64) float64 {
-			return ir.NVFP4Block * math.Ceil(n/ir.NVFP4Block/float64(s.team))
+			return ir.BlockSize * math.Ceil(n/ir.BlockSize/float64(s.team))
 		}
 	}
 	each := share(float64(s.columns))
@@ -261,7 +261,7 @@ func (p *problem) flat() *schedule {
 		return p.flatVector(sub)
 	}
 	if p.blocks != nil {
-		return p.flatVector(ir.NVFP4Block)
+		return p.flatVector(ir.BlockSize)
 	}
 	size := 1
 	for _, o := range p.outs {
@@ -373,7 +373,7 @@ func (p *problem) rowSchedule(inRow []bool, team int, adjacent bool) *schedule {
 		case p.blocks != nil && inRow[last]:
 			return nil // a block would be several teams'
 		case p.blocks != nil:
-			s.vector = ir.NVFP4Block
+			s.vector = ir.BlockSize
 		case last >= 0 && !inRow[last]:
 			for _, v := range []int{8, 4, 2} {
 				if p.shape[last]%v == 0 && s.columns/v >= team {
@@ -393,7 +393,7 @@ func (p *problem) rowSchedule(inRow []bool, team int, adjacent bool) *schedule {
 	s.teams = 32
 	widths := []int{4, 2}
 	if p.blocks != nil {
-		widths, s.vector = nil, ir.NVFP4Block
+		widths, s.vector = nil, ir.BlockSize
 	}
 	for _, v := range widths {
 		if p.shape[last]%v == 0 && p.elements/(v*16) >= p.ctx.Target.SMs {

@@ -103,10 +103,10 @@ func blockQuantize(l *Lowering, n *ir.Node, out int, idx []*expr.Expr) *expr.Exp
 	b, last, scale := l.B, len(idx)-1, n.Attrs.Float("scale", 1)
 	block := idx[last]
 	if out == 0 {
-		block = b.FloorDiv(block, ir.NVFP4Block)
+		block = b.FloorDiv(block, ir.BlockSize)
 	}
-	vars := l.vars([]int{ir.NVFP4Block}, idx...)
-	in := set(idx, last, b.Add(b.Scale(block, ir.NVFP4Block), vars[0]))
+	vars := l.vars([]int{ir.BlockSize}, idx...)
+	in := set(idx, last, b.Add(b.Scale(block, ir.BlockSize), vars[0]))
 	top := b.Reduce(expr.Max, vars, b.Abs(l.Value(n.Inputs[0], in)))
 	s := roundNarrow(b, b.Mul(top, b.F32(1/(minifloat.E2M1.Max()*scale))), ir.Float8E4M3FN, true)
 	if out == 1 {

@@ -232,7 +232,7 @@ func (p *problem) channelTiles() []int {
 // widest is the number of output channels in 16 bytes, or in a block.
 func (p *problem) widest() int {
 	if p.blocks != nil {
-		return ir.NVFP4Block
+		return ir.BlockSize
 	}
 	return 16 * 8 / max(8, p.output().Type.DType.Bits())
 }

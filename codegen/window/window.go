@@ -94,8 +94,8 @@ func analyse(region *ir.Node) (*problem, error) {
 	switch {
 	case p.blocks == nil && len(region.Outputs) != 1:
 		return nil, fmt.Errorf("more than one output")
-	case p.blocks != nil && p.co%ir.NVFP4Block != 0:
-		return nil, fmt.Errorf("%d channels are not whole blocks of %d", p.co, ir.NVFP4Block)
+	case p.blocks != nil && p.co%ir.BlockSize != 0:
+		return nil, fmt.Errorf("%d channels are not whole blocks of %d", p.co, ir.BlockSize)
 	}
 	if y.Numel() == 0 || x.Numel() == 0 {
 		return nil, fmt.Errorf("empty tensor")

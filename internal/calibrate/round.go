@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -46,7 +45,7 @@ func newRounder(s *passes.Site, f precision.Operand, tech Technique) *rounder {
 	r := &rounder{site: s, f: f, tech: tech, w: w.Floats(), fake: w.Array(), codes: make([]float64, w.Numel()),
 		scales: make([]float64, s.Members*s.N), patches: patchesOf(s)}
 	if f.Blocks {
-		r.blocks = ir.NewArray(ir.Type{DType: ir.DTypeOf(blockScale), Shape: s.BlockShape()})
+		r.blocks = ir.NewArray(ir.Type{DType: ir.BlockScale, Shape: s.BlockShape()})
 	}
 	return r
 }
@@ -345,7 +344,7 @@ func channelScales(top float64) (out []float64) {
 }
 
 // blockScale is the format of scales of blocks.
-var blockScale = minifloat.E4M3FN
+var blockScale = ir.BlockScale.Format()
 
 // nearCodes are the scales of a block near the one at which its greatest weight just fits.
 func nearCodes(scale float64) (out []float64) {

@@ -69,7 +69,7 @@ func micros(f precision.Layer, s *passes.Site, t *target.Target) float64 {
 	}
 	bits := float64(f.Activations.Bits())
 	if f.Activations.Blocks {
-		bits += 8.0 / passes.BlockSize
+		bits += 8.0 / ir.BlockSize
 	}
 	read := float64(s.Node.Inputs[s.X].Type.Numel()) * bits / 8
 	return cost.Of(t).Layer(float64(weights), read, f.Activations.Name, float64(s.MACs))

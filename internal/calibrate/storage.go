@@ -31,7 +31,7 @@ func (a Assignment) narrows() bool {
 func storage(o precision.Operand, scale float64) ir.Storage {
 	s := ir.Storage{DType: ir.DTypeOf(o.Format), Scale: scale}
 	if o.Blocks {
-		s.Block = ir.NVFP4Block
+		s.Block = ir.BlockSize
 	}
 	return s
 }

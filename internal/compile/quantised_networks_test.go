@@ -106,7 +106,7 @@ func TestBlockedWeightsAreTheFiles(t *testing.T) {
 			require.Len(t, want, codes.Numel(), n.Name)
 			k := codes.Shape[1]
 			for i, x := range codes.Array().F {
-				y := x * blocks.FloatAt(i/k*(k/passes.BlockSize)+i%k/passes.BlockSize) * scales.FloatAt(i/k)
+				y := x * blocks.FloatAt(i/k*(k/ir.BlockSize)+i%k/ir.BlockSize) * scales.FloatAt(i/k)
 				require.InEpsilon(t, want[i]+1e-30, y+1e-30, 1e-6, "%s: weight %d", n.Name, i)
 			}
 			bytes, half = bytes+codes.Bytes()+blocks.Bytes()+4*scales.Numel(), half+2*codes.Numel()

@@ -42,8 +42,8 @@ func (l layer) weights(d ir.DType, k, cols int) *ir.Value {
 // blocks are e2m1 weights of a matrix with their scales.
 func (l layer) blocks(k, cols int) *ir.Value {
 	w := l.Input(ir.T(ir.Float4E2M1, k, cols), 2, true, false)
-	s := l.Drawing(ir.T(ir.Float8E4M3FN, k/ir.NVFP4Block, cols), positive(1, .1), true, false)
-	return l.Dequantise(0, ir.NVFP4Block, w, s)
+	s := l.Drawing(ir.T(ir.Float8E4M3FN, k/ir.BlockSize, cols), positive(1, .1), true, false)
+	return l.Dequantise(0, ir.BlockSize, w, s)
 }
 
 // product multiplies and scales by channel.
@@ -72,7 +72,7 @@ func narrowNetwork(g *kerneltest.Graph, x *ir.Value) {
 	l = newLayer(g)
 	q := l.FinishBlocks(l.product(l.widened(x), l.weights(ir.Float16, k, hidden), size), .02).Outputs
 	l = newLayer(g)
-	in := l.Dequantise(1, ir.NVFP4Block, l.Read(q[0], false), q[1])
+	in := l.Dequantise(1, ir.BlockSize, l.Read(q[0], false), q[1])
 	four := l.stored(l.product(in, l.blocks(hidden, cols), size*.02), ir.Float32)
 
 	l = newLayer(g)

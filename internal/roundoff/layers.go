@@ -161,7 +161,7 @@ func blockQuantize(n *ir.Node, in []Range) ([]Range, error) {
 	y, s := n.Outputs[0].Type, n.Outputs[1].Type
 	values := Range{ir.NewArray(y), ir.NewArray(y)}
 	scales := Range{ir.NewArray(s), ir.NewArray(s)}
-	const size = ir.NVFP4Block
+	const size = ir.BlockSize
 	for b := range scales.Lo.F {
 		lo, hi := in[0].Lo.F[b*size:(b+1)*size], in[0].Hi.F[b*size:(b+1)*size]
 		least, greatest := 0.0, 0.0
@@ -172,8 +172,8 @@ func blockQuantize(n *ir.Node, in []Range) ([]Range, error) {
 			greatest = math.Max(greatest, math.Max(math.Abs(lo[i]), math.Abs(hi[i])))
 		}
 		ends := []float64{
-			minifloat.E4M3FN.Round(least*factor*(1-2*unit), true),
-			minifloat.E4M3FN.Round(greatest*factor*(1+2*unit), true),
+			ir.BlockScale.Format().Round(least*factor*(1-2*unit), true),
+			ir.BlockScale.Format().Round(greatest*factor*(1+2*unit), true),
 		}
 		scales.Lo.F[b], scales.Hi.F[b] = ends[0], ends[1]
 		for i := range lo {
