@@ -8,6 +8,7 @@ import (
 	. "github.com/dave/jennifer/jen"
 	"golang.org/x/tools/imports"
 
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -91,7 +92,8 @@ func element(dtype string) *Statement {
 		return Id("int" + dtype[1:])
 	case "u8", "u16", "u32", "u64":
 		return Id("uint" + dtype[1:])
-	case "e4m3", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0":
+	}
+	if f := minifloat.Named(dtype); dtype == "e8m0" || f != nil && f.Bits() == 8 {
 		return Qual(runtimePath, "Float8")
 	}
 	return Byte() // packed sub-byte elements
@@ -139,7 +141,7 @@ func (s *source) packageDoc() string {
 	for _, q := range s.inputs {
 		fmt.Fprintf(&b, "\tcopy(in.%s, …)\n", q.name)
 	}
-	b.WriteString("\tout, err := m.Run(ctx)\n\nA Model is for one goroutine at a time.")
+	b.WriteString("\tout, err := m.Run(ctx)\n\nOnly one goroutine may use a Model at a time.")
 	return b.String()
 }
 
@@ -153,14 +155,14 @@ func (s *source) types(f *File) {
 			}
 		})
 	}
-	ports("Inputs", " are the model's inputs in device-visible memory: fill them before Run. They keep their contents.", s.inputs)
+	ports("Inputs", " are the model's inputs in device-visible memory: fill them before Run. Their contents stay from run to run.", s.inputs)
 	ports("Outputs", " are the model's outputs. They are valid until the next Run.", s.outputs)
 	for _, a := range s.slices {
-		f.Comment(fmt.Sprintf("%s is elements %d to %d of %s.", a.name, a.slice.Start, a.slice.Stop, a.output.name))
+		f.Comment(fmt.Sprintf("%s returns %s[%d:%d].", a.name, a.output.name, a.slice.Start, a.slice.Stop))
 		f.Func().Params(Id("o").Op("*").Id("Outputs")).Id(a.name).Params().Index().Add(element(a.output.port.DType)).Block(
 			Return(Id("o").Dot(a.output.name).Index(Lit(a.slice.Start), Lit(a.slice.Stop), Lit(a.slice.Stop))))
 	}
-	f.Comment("Model is the program on a device, with one set of inputs and outputs.")
+	f.Comment("Model is the program loaded on a device, with one set of inputs and outputs.")
 	f.Type().Id("Model").Struct(
 		Id("device").Qual(halPath, "Device"),
 		Id("session").Op("*").Qual(runtimePath, "Session"),
@@ -168,7 +170,7 @@ func (s *source) types(f *File) {
 		Id("in").Id("Inputs"),
 		Id("out").Id("Outputs"),
 	)
-	f.Comment("Option changes how Load works.")
+	f.Comment("Option is a setting of Load.")
 	f.Type().Id("Option").Func().Params(Op("*").Id("options"))
 	f.Line()
 	f.Type().Id("options").Struct(Id("device").Qual(detectPath, "Options"), Id("target").String(), Id("dir").String())
@@ -177,8 +179,8 @@ func (s *source) types(f *File) {
 		f.Func().Id(name).Params(Id(param).String()).Id("Option").Block(Return(Func().Params(Id("o").Op("*").Id("options")).Block(Id("o").Op(".").Id(field).Op("=").Id(param))))
 	}
 	option("WithDevice", " chooses the device: auto (the default: a GPU if there is one, else the CPU device), cuda or emu.", "name", "device.Name")
-	option("WithTarget", " chooses a variant, for devices that run any; the default is the device's own.", "target", "target")
-	option("WithDir", " loads program, weights and kernels from a directory instead of the embedded files.", "dir", "dir")
+	option("WithTarget", " chooses the variant compiled for that target, on a device that runs any of them; the default is the device's own.", "target", "target")
+	option("WithDir", " loads program, weights and kernels from a directory instead of the files embedded here.", "dir", "dir")
 	f.Comment("WithChecks makes the CPU device check memory accesses, races and synchronisation.")
 	f.Func().Id("WithChecks").Params().Id("Option").Block(Return(Func().Params(Id("o").Op("*").Id("options")).Block(Id("o").Dot("device").Dot("Check").Op("=").True())))
 }
@@ -186,7 +188,7 @@ func (s *source) types(f *File) {
 func (s *source) load(f *File) {
 	ctx := Id("ctx").Qual("context", "Context")
 	fail := If(Err().Op("!=").Nil()).Block(Return(Nil(), Err()))
-	f.Comment("Load puts the program on a device. The caller closes the model.")
+	f.Comment("Load loads the program onto a device. Close the model after use.")
 	f.Func().Id("Load").Params(ctx.Clone(), Id("opts").Op("...").Id("Option")).Params(Op("*").Id("Model"), Error()).Block(
 		Var().Id("o").Id("options"),
 		For(List(Id("_"), Id("opt")).Op(":=").Range().Id("opts")).Block(Id("opt").Call(Op("&").Id("o"))),
@@ -195,7 +197,7 @@ func (s *source) load(f *File) {
 		List(Id("program"), Err()).Op(":=").Qual(runtimePath, "Read").Call(Id("source")),
 		fail.Clone(),
 		Id("m").Op(":=").Op("&").Id("Model").Values(),
-		Comment("If the model does not load on a device that was not named, the next device is tried."),
+		Comment("Without a named device, the next one is tried if the model does not load."),
 		List(Id("device"), Id("notices"), Err()).Op(":=").Qual(detectPath, "Use").Call(Id("ctx"), Id("o").Dot("device"), Func().Params(Id("device").Qual(halPath, "Device")).Error().Block(
 			Id("m").Op("=").Op("&").Id("Model").Values(Dict{Id("device"): Id("device")}),
 			Return(Id("m").Dot("open").Call(Id("ctx"), Id("program"), Id("o").Dot("target"))),
@@ -220,7 +222,7 @@ func (s *source) load(f *File) {
 
 func (s *source) methods(f *File) {
 	m := Id("m").Op("*").Id("Model")
-	f.Comment("Inputs returns the inputs, to be filled in place.")
+	f.Comment("Inputs returns the inputs; fill them in place.")
 	f.Func().Params(m.Clone()).Id("Inputs").Params().Op("*").Id("Inputs").Block(Return(Op("&").Id("m").Dot("in")))
 	run := func(name, doc string, call *Statement) {
 		f.Comment(name + doc)
@@ -233,22 +235,22 @@ func (s *source) methods(f *File) {
 	runs := namer{"Run": true}
 	for _, e := range s.program.Variants[0].Entries {
 		if e.Name != "run" {
-			run(runs.name("Run_"+e.Name), fmt.Sprintf(" runs the entry %q and returns the outputs, of which it changes those that it computes.", e.Name),
+			run(runs.name("Run_"+e.Name), fmt.Sprintf(" runs the entry %q and returns the outputs; those that it does not compute keep their values.", e.Name),
 				Dot("RunEntry").Call(Id("ctx"), Lit(e.Name)))
 		}
 	}
 	setters := namer{}
 	for _, st := range s.program.States {
 		name := setters.name(st.Input)
-		f.Comment(fmt.Sprintf("Set%s sets %q, which otherwise keeps what the last run left there.", name, st.Input))
+		f.Comment(fmt.Sprintf("Set%s sets the state %q, which otherwise carries over from the last run.", name, st.Input))
 		f.Func().Params(m.Clone()).Id("Set" + name).Params(Id("state").Index().Add(element(s.dtype(st.Input)))).Error().Block(
 			Return(Id("m").Dot("session").Dot("SetState").Call(Lit(st.Input), Qual(runtimePath, "Bytes").Call(Id("state")))))
 	}
-	f.Comment("Device describes the device that Load chose; notice says why it is not a better one, and whether inputs and outputs are copied.")
+	f.Comment("Device describes the device that Load chose. The notice says why no better one was chosen and whether inputs and outputs are copied.")
 	f.Func().Params(m.Clone()).Id("Device").Params().Params(Id("info").Qual(halPath, "Info"), Id("notice").String()).Block(Return(Id("m").Dot("device").Dot("Info").Call(), Id("m").Dot("notice")))
-	f.Comment("Session is the runtime's session, for those who bind inputs and outputs on the device.")
+	f.Comment("Session returns the session of the runtime, for binding inputs and outputs on the device.")
 	f.Func().Params(m.Clone()).Id("Session").Params().Op("*").Qual(runtimePath, "Session").Block(Return(Id("m").Dot("session")))
-	f.Comment("Close frees everything that Load made.")
+	f.Comment("Close closes the session and the device.")
 	f.Func().Params(m.Clone()).Id("Close").Params().Error().Block(
 		Return(Qual("errors", "Join").Call(Id("m").Dot("session").Dot("Close").Call(), Id("m").Dot("device").Dot("Close").Call())))
 }

@@ -12,7 +12,7 @@ import (
 type Golden struct {
 	Inputs    map[string][]byte
 	Outputs   map[string][]float64
-	Program   map[string][]byte // outputs as the CPU device computed them, which it must do again to the bit; nil: not recorded
+	Program   map[string][]byte // outputs as the CPU device computed them; it must repeat them bit for bit; nil: not recorded
 	MinCosine float64
 	RelL2     float64
 }
@@ -82,7 +82,7 @@ func (s *source) test() ([]byte, error) {
 		if s.golden.Program == nil {
 			return
 		}
-		g.Comment("On the CPU device, which rounds as the one on which this was recorded, every bit is the same.")
+		g.Comment("The CPU device recorded these outputs and repeats them bit for bit.")
 		g.If(List(Id("info"), Id("_")).Op(":=").Id("m").Dot("Device").Call(), Id("info").Dot("Backend").Op("==").Lit("emu")).BlockFunc(func(g *Group) {
 			for _, q := range s.program.Outputs {
 				g.If(Op("!").Qual("bytes", "Equal").Call(Id("session").Dot("Output").Call(Lit(q.Name)), Id("read").Call(Id("t"), Lit(goldenFile("emu", q.Name))))).Block(

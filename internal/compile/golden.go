@@ -36,9 +36,9 @@ func Inputs(g *ir.Graph) map[string]*ir.Array {
 	return out
 }
 
-// Golden records a run on Inputs for the test of the generated package: the outputs of the imported graph in float64. In fp8
-// and nvfp4 these are the final graph's, and the program's own outputs on the CPU device are recorded too: a run there must
-// repeat them bit for bit, since the bounds, which allow for quantisation, might not reveal a wrong kernel.
+// Golden records a run on Inputs for the test of the generated package: the outputs of the imported graph in float64. In
+// precisions that calibrate these are the final graph's, and the program's own outputs on the CPU device are recorded too: a
+// run there must repeat them bit for bit, since the bounds, which allow for quantisation, might not reveal a wrong kernel.
 func (r *Result) Golden(ctx context.Context) (*gopkg.Golden, error) {
 	fail := func(err error) (*gopkg.Golden, error) {
 		return nil, fmt.Errorf("%s: golden run, for the package's test: %w", r.Program.Model, err)
