@@ -63,7 +63,7 @@ func (r *Region) storedView() (*Region, error) {
 	if s.Block == 0 {
 		return c, nil
 	}
-	scales := Storage{DType: Float8E4M3FN}
+	scales := Storage{DType: BlockScale}
 	x := c.Body.AddInput("p1", Type{scales.DType, r.Operands[0].blocksShape(r.Body.Inputs[0].Type.Shape)})
 	y, err := c.Body.Add("Reshape", "v", Attrs{"shape": s.blocksShape(r.Body.Outputs[0].Type.Shape)}, x)
 	if err != nil {

@@ -3,7 +3,6 @@ package contraction
 import (
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/ir"
 )
 
 // mmaCore is a warp's share on tensor cores: A by ldmatrix, B in packed fragments or by ldmatrix. Both move 32 bytes of K at
@@ -103,7 +102,7 @@ func (c *mmaCore) compute(g *gen, stage num) {
 			for i := range c.acc {
 				for j, acc := range c.acc[i] {
 					args := []ptx.Operand{ptx.V(acc...), ptx.V(a[i]...), ptx.V(b[j]...), ptx.V(acc...)}
-					if num.mul == ir.Float4E2M1 {
+					if num.blockScaled() {
 						zero := ptx.Vec{ptx.Imm(0), ptx.Imm(0)}
 						args = append(args, ptx.V(t.scalesA[i]), zero, ptx.V(t.scales[j/2][j%2]), zero)
 					}

@@ -19,6 +19,9 @@ type numerics struct {
 // tensor reports whether tensor cores multiply.
 func (n *numerics) tensor() bool { return n.mul != ir.Float32 }
 
+// blockScaled reports whether the mma reads scales of blocks of both operands.
+func (n *numerics) blockScaled() bool { return n.mul.Bits() < 8 }
+
 // scaled reports whether a panel of weights holds a scale for every 16 of K behind its elements.
 func (n *numerics) scaled() bool { return n.b == ir.Float4E2M1 }
 
@@ -54,7 +57,7 @@ func (n *numerics) perUnit() int { return max(1, 8/n.a.Bits()) }
 
 // scalesA is the size in bytes of the scales of a tile of A.
 func (n *numerics) scalesA(rows, k int) int {
-	if n.a != ir.Float4E2M1 {
+	if !n.blockScaled() {
 		return 0
 	}
 	return rows * k / blockSize
@@ -84,15 +87,15 @@ func (n *numerics) String() string {
 // number s of the unit (layout.B16x8 and B32x8 where nothing is converted).
 func (n *numerics) k(s, t, r, j int) int {
 	switch {
-	case n.mul == ir.Float4E2M1:
+	case n.blockScaled():
 		k, _ := layout.B64x8.At(t, 8*r+j)
 		return 64*s + k
-	case n.mul == ir.Float8E4M3FN && n.a != n.mul: // pairs of two f16 fragments, side by side
+	case n.mul.Bits() == 8 && n.a != n.mul: // pairs of two f16 fragments, side by side
 		return 32*s + 16*r + 2*t + j%2 + 8*(j/2)
-	case n.mul == ir.Float8E4M3FN:
+	case n.mul.Bits() == 8:
 		k, _ := layout.B32x8.At(t, 4*r+j)
 		return 32*s + k
-	case n.a == ir.Float8E4M3FN: // the lower pair of an 8-bit fragment becomes register 0, the upper one register 1
+	case n.a.Bits() == 8: // the lower pair of an 8-bit fragment becomes register 0, the upper one register 1
 		k, _ := layout.B32x8.At(t, 4*(s%2)+2*r+j)
 		return 32*(s/2) + k
 	}
@@ -174,7 +177,7 @@ func (n *numerics) on(t *target.Target) error {
 	case n.round != 0 && !t.Multiplies(ir.Float8E4M3FN.String()):
 		return fmt.Errorf("%s has no conversion to e4m3", t.Name)
 	case t.Multiplies(n.mul.String()):
-	case n.mul.Bits() < 8:
+	case n.blockScaled():
 		return fmt.Errorf("%s does not multiply %v with block scales", t.Name, n.mul)
 	default:
 		n.mul = ir.Float16 // contains every 8-bit float

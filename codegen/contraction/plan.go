@@ -6,7 +6,6 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/lower"
-	"github.com/spark-compile/spark-compile/ir"
 )
 
 // plan holds what is decided before PTX is written: parameters, and how each operand is read.
@@ -71,7 +70,7 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 		nk := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, elem: elem, swizzle: true}
 		nk.gran, nk.async = access(&p.b, p.b.row, append(slices.Clone(p.b.z), p.b.col), align, elem)
 		pl.loadB = kn
-		if p.num.tensor() && nk.gran > kn.gran || p.num.mul == ir.Float8E4M3FN { // ldmatrix transposes 16-bit elements only
+		if p.num.tensor() && nk.gran > kn.gran || p.num.mul.Bits() == 8 { // ldmatrix transposes 16-bit elements only
 			pl.loadB = nk
 		}
 	}

@@ -23,7 +23,7 @@ type problem struct {
 	num     numerics
 
 	a, b    operand
-	scalesA *operand // of a variable e2m1
+	scalesA *operand // of a variable in blocks
 	out     operand  // where the epilogue stores
 	conv    *window  // of a convolution
 	attn    *attend  // of an attention
@@ -166,9 +166,9 @@ func (p *problem) from(s *source) operand {
 	return o
 }
 
-// blockScaled turns a variable e2m1 operand into one of bytes, and finds its scales.
+// blockScaled turns a variable operand stored in blocks into one of bytes, and finds its scales.
 func (p *problem) blockScaled() error {
-	if p.num.mul != ir.Float4E2M1 {
+	if !p.num.blockScaled() {
 		return nil
 	}
 	scales, err := p.a.dividedBy(blockSize)

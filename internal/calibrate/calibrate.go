@@ -12,7 +12,7 @@ import (
 type Calibration struct {
 	walk     *walk
 	storage  *passes.Storage
-	readers  map[string][]string // all layers that read the activations of a layer that can be NVFP4, by site name
+	readers  map[string][]string // all layers that read the activations of a layer, where these can be stored in blocks, by site name
 	ranges   map[*ir.Value]Range
 	progress func(string)
 	memory   *memory
