@@ -14,8 +14,8 @@ import (
 const codeError = 4e-7
 
 // fromFile is the layer that stores a site's weights as the file did: e4m3, e2m1 with a scale for each 16 along the input
-// channels, or integers, which 16 bits hold exactly. It reports false where the file has not quantised them, or in a form
-// that no kernel multiplies.
+// channels, or integers and other floats of 8 bits, which 16 bits hold exactly. It reports false where the file has not
+// quantised them, or in a form that no kernel multiplies.
 func fromFile(s *Site, half ir.DType) (Layer, bool) {
 	w := s.Weights().Const
 	if w.Codes == nil {

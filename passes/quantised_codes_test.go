@@ -102,6 +102,29 @@ func TestBlocksAreCarried(t *testing.T) {
 	}
 }
 
+// TestFloatsThatNoKernelMultipliesAreCarried in 16 bits, which hold them exactly.
+func TestFloatsThatNoKernelMultipliesAreCarried(t *testing.T) {
+	const n, k = 4, 32
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, d := range []ir.DType{ir.Float8E5M2, ir.Float8E4M3FNUZ} {
+		codes := make([]float64, n*k)
+		for i := range codes {
+			codes[i] = ir.RoundTo(d, rng.NormFloat64())
+		}
+		w := storedWeights(t, k, n, 0, ir.FromFloats(ir.T(d, k, n), codes), ir.FromFloats(ir.T(ir.Float32), []float64{0.017}), []float64{1, 2, -3, 0.1})
+		for _, half := range []ir.DType{ir.Float16, ir.BFloat16} {
+			l, ok := fromFile(site(t, n, k, w), half)
+			require.True(t, ok, "%v", d)
+			require.Equal(t, half, l.Weights.DType)
+			for i := range n {
+				for j := range k {
+					require.Equal(t, codes[j*n+i], l.Weights.FloatAt(i*k+j), "%v", d)
+				}
+			}
+		}
+	}
+}
+
 // TestIntegersAreCarried in 16 bits, and scales along the input channels in no layer.
 func TestIntegersAreCarried(t *testing.T) {
 	const n, k = 6, 32

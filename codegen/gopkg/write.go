@@ -105,7 +105,7 @@ func CheckDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	for !exists { // what can be made in the nearest directory that there is, can be made
+	for !exists { // the nearest parent that exists must be writable
 		parent := filepath.Dir(dir)
 		if _, err := os.Stat(parent); parent != dir && errors.Is(err, fs.ErrNotExist) {
 			dir = parent
@@ -119,7 +119,7 @@ func CheckDir(dir string) error {
 	return nil
 }
 
-// writable returns the permissions of a directory in which files can be made: one that is protected is not replaced.
+// writable returns a directory's permissions, or an error if no file can be created in it: a protected directory is not replaced.
 func writable(dir string) (fs.FileMode, error) {
 	info, err := os.Stat(dir)
 	if err != nil {

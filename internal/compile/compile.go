@@ -31,8 +31,8 @@ type Options struct {
 	Passes    []string    // nil for the default pipeline
 	Assembler *ptxas.Tool // nil: no cubin, no register counts
 
-	// MinCosine is the accuracy budget of every output slice on the calibration inputs. Precisions that calibrate are searched for the
-	// fastest program within it, 0 quantising all; other precisions are checked if it is not 0.
+	// MinCosine is the accuracy budget of every output slice on the calibration inputs. A precision that calibrates is searched
+	// for the fastest program within it, or quantises every layer if it is 0; another precision is checked unless it is 0.
 	MinCosine float64
 	Calibrate []string          // .npz files and directories of them; none: generated inputs
 	Generated int               // number of generated inputs; 0: calibrate.GeneratedInputs
