@@ -4,6 +4,7 @@ package jit
 
 import (
 	"encoding/binary"
+	"slices"
 	"unsafe"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -199,7 +200,7 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 	if e.steps {
 		e.ret() // no instruction's code is at offset 0
 	} else {
-		e.registers()
+		e.registers(true, true)
 		e.mov64(rShared, e.field(unsafe.Offsetof(ctx.Shared)))
 		e.mov64(rSites, e.field(unsafe.Offsetof(ctx.Sites)))
 		e.gp(false, 0, nil, 0xff, 4, e.field(unsafe.Offsetof(ctx.Entry)), 0) // jmp
@@ -239,13 +240,17 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 	return code, entries
 }
 
-// registers fills those with a fixed role, as far as computing needs them.
-func (e *emitter) registers() {
+// registers fills those with a fixed role that computing needs; those of 64-bit rows and of predicates if they are used.
+func (e *emitter) registers(rowsQ, predicates bool) {
 	e.mov64(rR, e.field(unsafe.Offsetof(ctx.R)))
 	e.alu64i(aluAdd, rR, biasR)
-	e.mov64(rQ, e.field(unsafe.Offsetof(ctx.Q)))
-	e.alu64i(aluAdd, rQ, biasQ)
-	e.mov64(rP, e.field(unsafe.Offsetof(ctx.P)))
+	if rowsQ {
+		e.mov64(rQ, e.field(unsafe.Offsetof(ctx.Q)))
+		e.alu64i(aluAdd, rQ, biasQ)
+	}
+	if predicates {
+		e.mov64(rP, e.field(unsafe.Offsetof(ctx.P)))
+	}
 	if e.masked {
 		e.mov32(rMask, e.field(unsafe.Offsetof(ctx.Mask)))
 	}
@@ -298,7 +303,10 @@ func (e *emitter) step(in *Inst) bool {
 	if in.Def.Does != ptx.Compute && in.Def.Does != ptx.Multiply || e.m && in.Def.Together != ptx.AnyLanes {
 		return false
 	}
-	e.registers()
+	uses := func(classes ...ptx.Class) bool {
+		return slices.ContainsFunc(in.Def.Args, func(a ptx.Arg) bool { return slices.Contains(classes, ptx.ClassOf(a.Type)) })
+	}
+	e.registers(uses(ptx.B64, ptx.F64), uses(ptx.Pred))
 	if e.m {
 		e.mov32(rEM, rMask)
 	}
