@@ -20,18 +20,25 @@ func b32(v float32) uint32 {
 	return math.Float32bits(v)
 }
 
-// fma32 is x·y+z rounded once. The product is exact in float64. The rounded sum may be rounded again unless it has become
-// a midpoint between two f32: midpoints are float64 numbers, so rounding moves no other sum across one. (Below the normal
-// numbers midpoints lie elsewhere.) The rest is rounded to odd first, which a second rounding to a format of less than half
-// the precision cannot spoil (Boldo and Melquiond, 2008).
-func fma32(x, y, z float32) float32 {
-	p, q := float64(x)*float64(y), float64(z)
-	s := p + q
-	const normal = (1023 - 126) << 52
-	if b := math.Float64bits(s); b&(1<<29-1) != 1<<28 && b&^(1<<63) >= normal {
+// fma32 is x·y+z rounded once.
+func fma32(x, y, z float32) float32 { return addRounded(float64(x)*float64(y), z) }
+
+// addRounded is p+z rounded to f32 once, where p is exact.
+func addRounded(p float64, z float32) float32 {
+	if s := p + float64(z); !midpoint(s) {
 		return float32(s)
 	}
-	return float32(oddSum(p, q))
+	return float32(oddSum(p, float64(z)))
+}
+
+// midpoint reports whether a rounded sum may have become a midpoint between two f32, in which case rounding it again may give
+// another number than rounding the exact sum; the sum is rounded to odd then, which a second rounding to a format of less than
+// half the precision cannot spoil (Boldo and Melquiond, 2008). Other sums are safe: a midpoint is a float64 number, so the
+// first rounding moves no sum across one. Subnormal numbers, but not 0, have midpoints elsewhere.
+func midpoint(s float64) bool {
+	const normal = (1023 - 126) << 52
+	b := math.Float64bits(s)
+	return b&(1<<29-1) == 1<<28 || b&^(1<<63)-1 < normal-1
 }
 
 // oddSum is p+z with the last bit set where the sum is inexact.

@@ -56,7 +56,7 @@ func TestMMAIsAMatrixProduct(t *testing.T) {
 			rows[10+e][lane] = math.Float32bits(float32(100*lane + e))
 		}
 	}
-	mma(elementsF16, elementsF16, false)(rows, v)
+	matrices{a: elementsF16, b: elementsF16}.multiply(rows, v)
 	for lane := range 32 {
 		g, c := lane>>2, lane&3*2
 		for e := range 4 {

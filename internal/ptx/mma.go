@@ -63,52 +63,63 @@ func (m elements) of(r []Row32, v []int32, lane, e int) float32 {
 	return m.value(r[v[e/m.n]][lane] >> (e % m.n * bits) & (1<<bits - 1))
 }
 
-// mma is the definition: for every element of C, k ascending, one fused multiply-add rounded to f32 each. Where blocks are
-// scaled, by a ue4m3 for every 16 of k, the factors are value·scale of A and value·scale of B, both exact.
-func mma(ea, eb elements, scaled bool) mmaFunc {
-	return func(r []Row32, v []int32) {
-		var a [16][64]float32
-		var b [64][8]float32
-		var c [16][8]float32
-		n := ea.n
-		for lane := range 32 {
-			for e := range 4 * n {
-				row, k := fragA(n, lane, e)
-				a[row][k] = ea.of(r, v[4:], lane, e)
+// matrices are the operands of an mma.
+type matrices struct {
+	a, b   elements
+	scaled bool // by a ue4m3 for every 16 of k
+}
+
+// multiply is the definition of mma: for every element of C, k ascending, one fused multiply-add rounded to f32 each. Where
+// blocks are scaled, the factors are value·scale of A and value·scale of B, both exact.
+func (m matrices) multiply(r []Row32, v []int32) {
+	var a [16][64]float64 // where products are exact
+	var b [64][8]float64
+	var c [16][8]float32
+	n := m.a.n
+	for lane := range 32 {
+		for e := range 4 * n {
+			row, k := fragA(n, lane, e)
+			a[row][k] = float64(m.a.of(r, v[4:], lane, e))
+		}
+		for e := range 2 * n {
+			k, col := fragB(n, lane, e)
+			b[k][col] = float64(m.b.of(r, v[8:], lane, e))
+		}
+		for e := range 4 {
+			row, col := fragC(lane, e)
+			c[row][col] = f32(r[v[10+e]][lane])
+		}
+	}
+	if m.scaled {
+		threadA, threadB := int(r[v[16]][0]&1), int(r[v[19]][0]&3)
+		for k := range 64 {
+			scale := func(register int32, lane int) float64 {
+				return float64(valuesE4M3[r[register][lane]>>(k/16*8)&0x7f])
 			}
-			for e := range 2 * n {
-				k, col := fragB(n, lane, e)
-				b[k][col] = eb.of(r, v[8:], lane, e)
+			for row := range a {
+				a[row][k] *= scale(v[14], scaleLaneA(row, threadA))
 			}
-			for e := range 4 {
-				row, col := fragC(lane, e)
-				c[row][col] = f32(r[v[10+e]][lane])
+			for col := range b[k] {
+				b[k][col] *= scale(v[17], scaleLaneB(col, threadB))
 			}
 		}
-		if scaled {
-			threadA, threadB := int(r[v[16]][0]&1), int(r[v[19]][0]&3)
-			for k := range 64 {
-				scale := func(register int32, lane int) float32 { return valuesE4M3[r[register][lane]>>(k/16*8)&0x7f] }
-				for row := range a {
-					a[row][k] *= scale(v[14], scaleLaneA(row, threadA))
-				}
-				for col := range b[k] {
-					b[k][col] *= scale(v[17], scaleLaneB(col, threadB))
-				}
-			}
-		}
-		for row := range c {
-			for k := range 8 * n {
-				for col := range c[row] {
-					c[row][col] = fma32(a[row][k], b[k][col], c[row][col])
+	}
+	for row := range c {
+		sums := &c[row]
+		for k, x := range a[row][:8*n] {
+			for col, y := range &b[k] {
+				if s := x*y + float64(sums[col]); !midpoint(s) {
+					sums[col] = float32(s)
+				} else {
+					sums[col] = addRounded(x*y, sums[col])
 				}
 			}
 		}
-		for lane := range 32 {
-			for e := range 4 {
-				row, col := fragC(lane, e)
-				r[v[e]][lane] = b32(c[row][col])
-			}
+	}
+	for lane := range 32 {
+		for e := range 4 {
+			row, col := fragC(lane, e)
+			r[v[e]][lane] = b32(c[row][col])
 		}
 	}
 }

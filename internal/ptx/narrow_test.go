@@ -104,7 +104,7 @@ func TestScaledBlocksMultiplyAsDefined(t *testing.T) {
 					}
 				}
 				want := product(64, func(row, k int) float64 { return a[row][k] }, func(k, col int) float64 { return b[k][col] }, r, v)
-				mma(elementsE2M1, elementsE2M1, true)(r, v)
+				matrices{elementsE2M1, elementsE2M1, true}.multiply(r, v)
 				for e := range want {
 					require.Equal(t, want[e], r[v[e]], "threads %d, %d", threadA, threadB)
 				}
