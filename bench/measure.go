@@ -158,7 +158,7 @@ func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, 
 	return nil
 }
 
-// flusher captures a copy on the device of more bytes than the cache holds, which evicts the model's data. free releases
+// flusher captures a copy, on the device, of more bytes than the cache holds, which evicts the model's data. free releases
 // what was allocated, after an error too.
 func flusher(ctx context.Context, d hal.Device, l2 int) (graph hal.Graph, free func(), err error) {
 	var held []func() error

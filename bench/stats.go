@@ -11,7 +11,7 @@ const exactLimit = 40
 
 // MannWhitney is the two-sided Mann–Whitney U test (Mann and Whitney 1947): the probability that two sets of samples from
 // the same distribution differ in rank at least as much as these do. It makes no assumption about the distribution, since
-// latencies are never normal. With few samples and no ties it counts; otherwise it uses the normal approximation with
+// latencies are not normally distributed. With few samples and no ties it counts; otherwise it uses the normal approximation with
 // corrections for ties and continuity. It is 1 if either side is empty.
 func MannWhitney(a, b []float64) float64 {
 	if len(a) == 0 || len(b) == 0 {
@@ -77,7 +77,7 @@ func exact(n, m int, u float64) float64 {
 		counts[i] = make([]float64, n*m+1)
 	}
 	counts[0][0] = 1
-	for k := 1; k <= n+m; k++ { // the k-th smallest sample is of the first set: it beats k−i of the second, i of the first being chosen
+	for k := 1; k <= n+m; k++ { // if the k-th smallest sample is the i-th of the first set, it beats k−i of the second
 		for i := min(k, n); i >= 1; i-- {
 			beaten := k - i
 			if beaten > m {

@@ -27,7 +27,7 @@ func TestMannWhitney(t *testing.T) {
 	}
 }
 
-// TestExactAndApproximateAgree holds the two ways against each other where both are good.
+// TestExactAndApproximateAgree compares the two methods where both are accurate.
 func TestExactAndApproximateAgree(t *testing.T) {
 	for u := range 401 {
 		require.InDelta(t, exact(20, 20, float64(u)), approximate(20, 20, float64(u), 0), .005, "U = %d", u)

@@ -37,7 +37,7 @@ func Compare(got, want []float64, rtol, atol float64) (Metrics, error) {
 				within++
 			}
 			m.MaxAbs = max(m.MaxAbs, d)
-			dd += float64(d * d) // of what reaches a report no multiply-add is fused
+			dd += float64(d * d) // the conversion keeps Go from fusing a multiply-add, since this reaches a report
 		}
 		gg += float64(g * g)
 		ww += float64(w * w)

@@ -8,7 +8,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// Replay runs the entry run on the inputs that are already on the device and fetches no output, to time a run whose data
+// Replay runs the entry named run on the inputs that are already on the device and fetches no output, to time a run whose data
 // stay on the device. The time is the device's own if it has a clock (CUDA events), else the host's.
 func (s *Session) Replay(ctx context.Context) (time.Duration, error) {
 	return s.ReplayEntry(ctx, "run")

@@ -350,7 +350,7 @@ func (s *Session) Memory(output bool, name string) (Binding, bool) {
 	return Binding{p.memory, p.offset}, true
 }
 
-// Run runs the entry run.
+// Run runs the entry named run.
 func (s *Session) Run(ctx context.Context) error { return s.RunEntry(ctx, "run") }
 
 // RunEntry runs an entry: it sends the inputs that the entry reads where memory is not unified, runs the entry's graph, and

@@ -21,7 +21,7 @@ import (
 )
 
 // TestTheReportIsWhatThisCommandMeasures compiles at low precision with spark-compile, runs the package on the calibration
-// inputs against the file evaluated in float64, and wants the very figures of the report, to the last bit.
+// inputs against the file evaluated in float64, and expects exactly the figures of the report, to the last bit.
 func TestTheReportIsWhatThisCommandMeasures(t *testing.T) {
 	dir := t.TempDir()
 	compiler := filepath.Join(dir, "spark-compile")
