@@ -16,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 func floats(shape []int, xs ...float64) *npy.Array {
@@ -225,7 +226,7 @@ func measured(t testing.TB, g *ir.Graph, q *passes.Quantisation, in []map[string
 			require.NoError(t, err)
 			got, want = append(got, o[v.Name].Floats()), append(want, e[v.Name].Floats())
 		}
-		one, err := Measure(Slice{Output: v.Name, Stop: v.Type.Numel()}, got, want)
+		one, err := Measure(Slice{Output: v.Name, Slice: runtime.Slice{Stop: v.Type.Numel()}}, got, want)
 		if err != nil {
 			return nil, err
 		}

@@ -9,10 +9,8 @@ import (
 
 // Slice is a named range of an output's elements.
 type Slice struct {
-	Output string
-	Name   string // "" for the whole output
-	Start  int
-	Stop   int
+	Output        string
+	runtime.Slice // Name "" is the whole output
 }
 
 func (s Slice) String() string {
@@ -95,13 +93,12 @@ func MeasureAll(slices []Slice, got, want map[string][][]float64) ([]Quality, er
 func SlicesOf(p *runtime.Program) []Slice {
 	var out []Slice
 	for _, port := range p.Outputs {
-		whole := Slice{Output: port.Name, Stop: 1}
+		whole := runtime.Slice{Stop: 1}
 		for _, d := range port.Shape {
 			whole.Stop *= d
 		}
-		out = append(out, whole)
-		for _, s := range port.Slices {
-			out = append(out, Slice{Output: port.Name, Name: s.Name, Start: s.Start, Stop: s.Stop})
+		for _, s := range append([]runtime.Slice{whole}, port.Slices...) {
+			out = append(out, Slice{port.Name, s})
 		}
 	}
 	return slices.DeleteFunc(out, func(s Slice) bool { return s.Stop <= s.Start })

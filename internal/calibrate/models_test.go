@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 const sharedModels = "../../../shared/models"
@@ -84,7 +85,7 @@ func outputs(t testing.TB, g *ir.Graph, in []map[string]*ir.Array, round bool) (
 // judge compares the final graph of a plan with what is wanted.
 func judge(t testing.TB, final *ir.Graph, in []map[string]*ir.Array, want [][]float64) Quality {
 	t.Helper()
-	q, err := Measure(Slice{Output: "outputs", Stop: len(want[0])}, outputs(t, final, in, true), want)
+	q, err := Measure(Slice{Output: "outputs", Slice: runtime.Slice{Stop: len(want[0])}}, outputs(t, final, in, true), want)
 	require.NoError(t, err)
 	return q
 }

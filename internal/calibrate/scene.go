@@ -16,26 +16,31 @@ const GeneratedInputs = 8
 func Generate(g *ir.Graph, count int) []map[string]*ir.Array {
 	out := make([]map[string]*ir.Array, count)
 	for i := range out {
-		out[i] = map[string]*ir.Array{}
-		for _, v := range g.Inputs {
-			h := fnv.New64a()
-			h.Write([]byte(v.Name))
-			rng := rand.New(rand.NewPCG(h.Sum64(), uint64(i)))
-			a := ir.NewArray(v.Type)
-			switch {
-			case isImage(v.Type) && a.F == nil:
-				s := newScene(rng)
-				s.paint(v.Type, func(j int, x float64) { a.I[j] = int64(x) })
-			default:
-				for j := range a.F {
-					a.F[j] = ir.RoundTo(v.Type.DType, normal(rng))
-				}
-				for j := range a.I {
-					a.I[j] = rng.Int64N(2)
-				}
+		out[i] = Draw(g, uint64(i), func(rng *rand.Rand, a *ir.Array) {
+			if isImage(a.Type) {
+				newScene(rng).paint(a.Type, func(j int, x float64) { a.I[j] = int64(x) })
+				return
 			}
-			out[i][v.Name] = a
-		}
+			for j := range a.F {
+				a.F[j] = ir.RoundTo(a.DType, normal(rng))
+			}
+			for j := range a.I {
+				a.I[j] = rng.Int64N(2)
+			}
+		})
+	}
+	return out
+}
+
+// Draw makes an array for each input of a graph and fills it with random numbers that depend on the input's name and the
+// seed alone.
+func Draw(g *ir.Graph, seed uint64, fill func(rng *rand.Rand, a *ir.Array)) map[string]*ir.Array {
+	out := map[string]*ir.Array{}
+	for _, v := range g.Inputs {
+		h := fnv.New64a()
+		h.Write([]byte(v.Name))
+		out[v.Name] = ir.NewArray(v.Type)
+		fill(rand.New(rand.NewPCG(h.Sum64(), seed)), out[v.Name])
 	}
 	return out
 }

@@ -271,7 +271,7 @@ func describe(p *runtime.Program, g *ir.Graph, parts []calibrate.Slice) {
 		out := port(v)
 		for _, s := range parts {
 			if s.Output == v.Name && s.Name != "" {
-				out.Slices = append(out.Slices, runtime.Slice{Name: s.Name, Start: s.Start, Stop: s.Stop})
+				out.Slices = append(out.Slices, s.Slice)
 			}
 		}
 		p.Outputs = append(p.Outputs, out)
@@ -304,7 +304,7 @@ func namedSlices(m *onnx.Model, g *ir.Graph) ([]calibrate.Slice, error) {
 	}
 	var list []calibrate.Slice
 	for _, s := range parts {
-		list = append(list, calibrate.Slice{Output: out.Name, Name: s.Name, Start: s.Start, Stop: s.End})
+		list = append(list, calibrate.Slice{Output: out.Name, Slice: runtime.Slice{Name: s.Name, Start: s.Start, Stop: s.End}})
 	}
 	return list, nil
 }

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"hash/fnv"
 	"math"
 	"math/rand/v2"
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -16,24 +16,17 @@ import (
 
 // Inputs makes deterministic inputs for a graph: floats in [-1, 1), bytes over their range, other integers 0 or 1.
 func Inputs(g *ir.Graph) map[string]*ir.Array {
-	out := map[string]*ir.Array{}
-	for _, in := range g.Inputs {
-		h := fnv.New64a()
-		h.Write([]byte(in.Name))
-		rng := rand.New(rand.NewPCG(h.Sum64(), 1))
-		a := ir.NewArray(in.Type)
+	return calibrate.Draw(g, 1, func(rng *rand.Rand, a *ir.Array) {
 		for i := range a.F {
-			a.F[i] = ir.RoundTo(in.Type.DType, 2*rng.Float64()-1)
+			a.F[i] = ir.RoundTo(a.DType, 2*rng.Float64()-1)
 		}
 		for i := range a.I {
 			a.I[i] = rng.Int64N(2)
-			if in.Type.DType == ir.Uint8 {
+			if a.DType == ir.Uint8 {
 				a.I[i] = rng.Int64N(256)
 			}
 		}
-		out[in.Name] = a
-	}
-	return out
+	})
 }
 
 // Golden records a run on Inputs for the test of the generated package: the outputs of the imported graph in float64. In
