@@ -179,14 +179,16 @@ func TestAChoiceIsData(t *testing.T) {
 	draw := func(k, n int) float64 { return rng.NormFloat64() }
 	g := layers(t, draw, draw)
 	in := []map[string]*ir.Array{rowsOf(func(i int) float64 { return rng.NormFloat64() })}
-	for _, precision := range calibrating() {
+	for _, name := range calibrating() {
 		c, err := New(g, in, nil)
 		require.NoError(t, err)
-		choice, err := choose(t, c, g, in, precision, 0, Best)
+		choice, err := choose(t, c, g, in, name, 0, Best)
 		require.NoError(t, err)
 		text, err := json.Marshal(choice)
 		require.NoError(t, err)
-		require.Contains(t, string(text), `"DType":"`+map[string]string{"fp8": "e4m3", "fp6": "e3m2", "nvfp4": "e2m1"}[precision])
+		p, err := precision.Lookup(name)
+		require.NoError(t, err)
+		require.Contains(t, string(text), `"DType":"`+p.Ladder[0].Weights.Name)
 		var again Choice
 		require.NoError(t, json.Unmarshal(text, &again))
 		require.Equal(t, choice, &again)

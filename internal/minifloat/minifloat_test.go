@@ -3,12 +3,14 @@ package minifloat
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -155,9 +157,16 @@ func TestIntegers(t *testing.T) {
 	assert.Equal(t, int64(0), Truncate(math.NaN(), 32, true))
 }
 
-// mlDtypes are ml_dtypes' names of the formats, and NumPy's of f16.
-var mlDtypes = map[string]string{"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e4m3fnuz": "float8_e4m3fnuz", "e5m2": "float8_e5m2",
-	"e5m2fnuz": "float8_e5m2fnuz", "e3m2": "float6_e3m2fn", "e2m1": "float4_e2m1fn"}
+// mlDtype is ml_dtypes' name of a format, NumPy's of f16: fn says that it is finite.
+func mlDtype(f *Format) string {
+	switch {
+	case f.Bits() == 16:
+		return strings.Replace(f.Name, "f16", "float16", 1)
+	case f.Special == OnlyNaN || f.Special == AllValid:
+		return fmt.Sprintf("float%d_%sfn", f.Bits(), f.Name)
+	}
+	return fmt.Sprintf("float%d_%s", f.Bits(), f.Name)
+}
 
 // pythonScript converts a file of float64 to codes of 16 bits by ml_dtypes (numpy for float16) and back.
 const pythonScript = `
@@ -197,7 +206,7 @@ func TestAgainstMlDtypes(t *testing.T) {
 			}
 			file := filepath.Join(t.TempDir(), "x")
 			require.NoError(t, os.WriteFile(file, le(xs), 0o600))
-			out, err := exec.Command(python, "-c", pythonScript, file, mlDtypes[f.Name], strconv.Itoa(f.Bits())).CombinedOutput()
+			out, err := exec.Command(python, "-c", pythonScript, file, mlDtype(f), strconv.Itoa(f.Bits())).CombinedOutput()
 			require.NoError(t, err, string(out))
 			codes, err := os.ReadFile(file + ".codes")
 			require.NoError(t, err)
