@@ -8,57 +8,123 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// work describes a launch to the cost model. Activations are taken to be in L2, weights in DRAM.
-func (s Schedule) work(p *problem, m *cost.Machine) *cost.Work {
-	threads, chunks := s.threads(), s.chunksPerSplit(p)
-	all := float64(s.blocks(p) * chunks) // chunks of all blocks
-	w := &cost.Work{
-		Blocks: s.blocks(p), Warps: threads / 32, Resident: m.Resident(threads, s.shared(p), s.registers(p)),
-		Products:   []cost.Products{{Type: p.num.mul.String(), MACs: all * float64(s.BM*s.BN*s.BK)}},
-		Issued:     all * s.conversions(p),
-		Wavefronts: all * float64(s.sharedReads(p)) / m.Wavefront,
-		L2Bytes:    all * float64(s.stageBytes(p)),
-		Chunks:     chunks, Ahead: s.Stages - 1, Far: 1,
-		TailUS: float64(float64(s.BM*s.BN)/float64(threads)*m.FinishUS) + m.CacheLatencyUS,
+// work is what the launch of a schedule does, on average over its blocks. Activations are taken to be in L2, weights in DRAM.
+func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
+	blocks, threads := s.blocks(p), s.threads()
+	chunks := float64(s.chunks(p)) / float64(s.SplitK) // of a block
+	w := &cost.Work{Blocks: blocks, Warps: threads / 32, Resident: m.Resident(threads, s.shared(p), s.registers(p)),
+		Trips: 1, Streamed: chunks / float64(s.Stages-1), Barriers: chunks + 2}
+	if p.num.tensor() {
+		macs := float64(s.chunks(p)*s.tiles(p)) * float64(s.BM*s.BN*s.BK)
+		w.Products = []cost.Products{{Type: p.num.mul.String(), MACs: macs}}
+	}
+	loop, tail := s.mainLoop(p, pl), s.tail(p, pl)
+	warps := float64(blocks * w.Warps)
+	of := func(loop, tail float64) float64 { return float64(warps * (float64(chunks*loop) + tail)) }
+	w.Float, w.Integer, w.Special = of(loop.Float, tail.Float), of(loop.Integer, tail.Integer), of(0, tail.Special)
+	w.Memory, w.Wavefronts = of(loop.Memory, tail.Memory), of(loop.Wavefronts, tail.Wavefronts)
+	w.Loads = float64(chunks*loop.Loads) + tail.Loads
+	w.Issued = w.Float + w.Integer + w.Special + w.Memory + of(loop.Issued, tail.Issued)
+
+	inside := float64(p.m*p.k) / float64(s.tilesM(p)*s.BM*s.chunks(p)*s.BK) // of the tiles of A
+	stage := float64(inside*float64(p.num.tileA(s.BM, s.BK)+p.num.scalesA(s.BM, s.BK))) + float64(p.num.tileB(s.BN, s.BK))
+	out := p.out.dtype.Bits() / 8
+	if out == 4 { // two stores to each sector
+		out = 8
+	}
+	elements := p.batches() * p.m * p.n
+	w.L2Bytes = float64(float64(blocks)*chunks*stage) + float64(elements*(out+pl.epilogue.reads[1]/p.group()))
+	if s.SplitK > 1 { // sums go to L2 and back; a ticket says who is last
+		w.L2Bytes += float64(elements * s.SplitK * 8)
+		w.Atomics, w.Barriers = 1, w.Barriers+2
 	}
 	if p.b.src.data != nil {
 		w.DRAMBytes = float64(s.tilesN(p) * s.chunks(p) * p.batches() * p.num.tileB(s.BN, s.BK))
 	}
-	if s.SplitK > 1 { // partial sums go to L2 and back, eight vectors of a thread under way; a ticket says who is last
-		partial := float64(w.Blocks*s.BM*s.BN) * 8
-		mine := float64(s.SplitK*s.BM*s.BN*4) / (float64(threads) * 16) * m.CacheLatencyUS / m.LoadsAtATime
-		w.TailUS += m.TicketUS + partial/(m.L2GBps*1e3) + mine
-	}
 	return w
 }
 
-// sharedReads is what a block reads from shared memory for a chunk, in bytes.
-func (s Schedule) sharedReads(p *problem) int {
-	if p.num.tensor() {
-		return s.WarpsM * s.WarpsN * (p.num.tileA(s.warpM(), s.BK) + p.num.tileB(s.warpN(), s.BK))
+// mainLoop is what a warp does on a chunk: copies to shared memory, reads of fragments, conversions and products. Issued holds
+// only instructions of no other pipe.
+func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
+	n, k := &p.num, s.BK/s.WarpsK
+	copies := func(bytes, each int) float64 { return float64(ceilDiv(bytes, each*s.threads())) }
+	copiesA, copiesB := copies(n.tileA(s.BM, s.BK), pl.loadA.perCopy()*pl.loadA.elem), copies(n.tileB(s.BN, s.BK), 16)
+	address := 5.0 // instructions of a copy
+	if p.conv != nil {
+		address = 12
 	}
-	// a group of lanes that reads the same 16 bytes counts once a warp
-	tx := s.BN / s.ThreadN
-	rows := max(1, 32/tx)
-	warps := s.threads() / 32 / s.WarpsK
-	return warps * s.BK * 4 * (s.ThreadM*rows + s.ThreadN*min(32, tx))
-}
-
-// conversions is the number of warp instructions that turn a chunk of a block into fragments.
-func (s Schedule) conversions(p *problem) float64 {
-	n := &p.num
+	w.Memory, w.Integer, w.Issued = copiesA+copiesB, 10+float64(copiesA*address), 7
+	if !pl.packed {
+		w.Integer += float64(copiesB * address)
+	}
+	if !pl.loadA.async { // elements are loaded one by one
+		w.Loads = float64(copiesA * float64(pl.loadA.perCopy()))
+		w.Memory += w.Loads
+		w.Integer += float64(w.Loads * address)
+	}
+	stage := float64(s.stageBytes(p)) / float64(4*s.threads()) // wavefronts of the copies
 	if !n.tensor() {
-		return 0
+		reads := float64(k/4*s.ThreadM + k*s.ThreadN/4)
+		w.Float = float64(k * s.ThreadM * s.ThreadN)
+		w.Memory += reads
+		w.Integer += float64(k / 4)
+		w.Wavefronts = float64(4*reads) + stage
+		return w
 	}
-	a, b := 0.0, n.convertB().cost // instructions a lane and element
+	rows, columns := s.warpM()/16, s.warpN()/16
+	w.Issued += float64(2 * rows * columns * k / n.stepMul())
+	w.Memory += float64(rows*k/n.stepA() + columns*k/n.stepB()*max(1, n.laneB()%16/4))
+	if n.scaled() {
+		w.Memory += float64(columns * k / n.unit())
+	}
+	if n.scalesA(1, blockSize) > 0 {
+		w.Memory += float64(rows * k / n.unit())
+	}
+	a, b, convert := float64(k*s.warpM()/32), float64(k*s.warpN()/32), n.convertB() // elements of a lane
+	w.Integer += float64(k/n.stepA()) + float64(b*convert.cost)
+	w.Float = float64(b * convert.floats)
 	switch {
 	case n.round != 0:
-		a = 2.5
+		w.Integer += float64(2.5 * a)
+		w.Float += a
 	case n.a != n.mul:
-		a = 1
+		w.Integer += a
 	}
-	warps := float64(s.WarpsM * s.WarpsN)
-	return float64(warps*float64(s.BK)/32) * (float64(a*float64(s.warpM())) + float64(b*float64(s.warpN())))
+	w.Wavefronts = float64(n.tileA(s.warpM(), k)+n.tileB(s.warpN(), k))/128 + stage
+	return w
+}
+
+// tail is what a warp does before and after its main loop: mostly, its sums go through shared memory, and with split-K through
+// L2, to the epilogue.
+func (s Schedule) tail(p *problem, pl *plan) (w cost.Work) {
+	e, group := pl.epilogue, p.group()
+	tile := float64(s.BM * s.BN)
+	rows := float64(p.m) / float64(s.tilesM(p)*s.BM)              // of a tile, that are inside
+	groups := tile * rows / float64(group) / float64(s.threads()) // that a thread finishes, or hands on
+	vectors := float64(group / 4)
+	sums := float64(s.WarpsK) * tile / float64(s.threads()) // that a thread leaves in shared memory
+	w.Issued = 50 + tile/float64(32*s.WarpsM*s.WarpsN)      // accumulators begin at 0
+	w.Float = float64(groups * float64((s.WarpsK-1)*group))
+	if p.num.convertB().factor != 1 {
+		w.Float += tile / float64(32*s.WarpsM*s.WarpsN)
+	}
+	w.Integer = 80 + float64(groups*10)
+	w.Memory = sums/2 + float64(groups*vectors*float64(s.WarpsK))
+	w.Wavefronts = sums + float64(2*rows*sums) // two lanes of a read meet in a bank
+	if s.SplitK > 1 {
+		w.Memory += float64(2 * groups * vectors)
+		w.Loads = float64(groups * vectors)
+		w.Float += float64(groups * float64(group))
+		groups /= float64(s.SplitK)
+	}
+	w.Loads += float64(groups*float64(ceilDiv(e.reads[1], 16))) + float64(ceilDiv(e.reads[0], 16))/float64(s.SplitK)
+	w.Float += float64(groups * e.size.Float)
+	w.Special = float64(groups * e.size.Special)
+	w.Memory += float64(groups * (2 + float64(e.reads[1])/16))
+	w.Integer += float64(groups * (10 + e.size.Integer))
+	w.Wavefronts += float64(groups * float64(e.reads[1]) / 4)
+	return w
 }
 
 // candidates enumerates the schedules worth considering, in a fixed order.
@@ -123,19 +189,10 @@ func longestK(p *problem, fit []Schedule) int {
 	return least + least/8
 }
 
-// choose returns the candidate of least estimated time. Where the contraction is large enough to matter, it is one with
-// a block for every multiprocessor, unless these take much longer: the reason says so, or why there are none.
-func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
+// choose returns the candidate of least estimated time and its work, and a reason if it leaves multiprocessors without a block.
+func choose(p *problem, pl *plan, t *target.Target) (best Schedule, work *cost.Work, reason string, err error) {
 	const matters = 1 << 20 // MACs
-	type choice struct {
-		s      Schedule
-		us     float64
-		blocks int
-		found  bool
-	}
 	m := cost.Of(t)
-	var best, enough choice
-	most := 0
 	var refusal error
 	var fit []Schedule
 	for _, s := range candidates(p) {
@@ -153,30 +210,32 @@ func choose(p *problem, pl *plan, t *target.Target) (Schedule, string, error) {
 		fit = append(fit, s)
 	}
 	longest := longestK(p, fit)
+	least, full := math.Inf(1), math.Inf(1) // of all, and of those with a block for every multiprocessor
+	most := 0
 	for _, s := range fit {
 		if s.chunks(p)*s.BK > longest {
 			continue
 		}
-		c := choice{s, m.Estimate(s.work(p, m)).US - m.LaunchUS, s.blocks(p), true}
-		most = max(most, c.blocks)
-		if !best.found || c.us < best.us {
-			best = c
+		w := s.work(p, pl, m)
+		us := m.Estimate(w).US
+		most = max(most, w.Blocks)
+		if us < least {
+			best, work, least = s, w, us
 		}
-		if c.blocks >= t.SMs && (!enough.found || c.us < enough.us) {
-			enough = c
+		if w.Blocks >= t.SMs {
+			full = min(full, us)
 		}
 	}
 	switch {
-	case !best.found:
-		return Schedule{}, "", fmt.Errorf("no schedule fits: %w", refusal)
-	case best.blocks >= t.SMs:
-		return best.s, "", nil
+	case work == nil:
+		return best, nil, "", fmt.Errorf("no schedule fits: %w", refusal)
+	case work.Blocks >= t.SMs:
 	case p.region.MACs() < matters:
-		return best.s, fmt.Sprintf("%d blocks: only %d MACs", best.blocks, p.region.MACs()), nil
-	case !enough.found:
-		return best.s, fmt.Sprintf("%d blocks: m=%d n=%d k=%d yields at most %d", best.blocks, p.m, p.n, p.k, most), nil
-	case enough.us > m.Unfilled*best.us:
-		return best.s, fmt.Sprintf("%d blocks: %d take %.2f times as long", best.blocks, enough.blocks, enough.us/best.us), nil
+		reason = fmt.Sprintf("%d blocks: only %d MACs", work.Blocks, p.region.MACs())
+	case most < t.SMs:
+		reason = fmt.Sprintf("%d blocks: m=%d n=%d k=%d yields at most %d", work.Blocks, p.m, p.n, p.k, most)
+	default:
+		reason = fmt.Sprintf("%d blocks: %d or more take %.2f times as long", work.Blocks, t.SMs, full/least)
 	}
-	return enough.s, "", nil
+	return best, work, reason, nil
 }

@@ -26,8 +26,10 @@ type epilogue struct {
 	acc    []*expr.Expr // variables: the accumulators
 	z      []*expr.Expr // variables: the output coordinate, n of the group's first column
 	m, n   *expr.Expr
-	wide   bool // a group is stored 16 bytes at a time, or 8 where it has no more
-	exact  bool // every group of columns is inside or outside of the matrix as a whole
+	wide   bool      // a group is stored 16 bytes at a time, or 8 where it has no more
+	size   expr.Size // of a group
+	reads  [2]int    // bytes that a group reads of operands: the same in every row, and others
+	exact  bool      // every group of columns is inside or outside of the matrix as a whole
 }
 
 // planEpilogue builds the function and decides how the output is accessed.
@@ -65,14 +67,26 @@ func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context) (*epilogue
 	}
 	e.result, e.acc, err = l.Epilogue(lower.Vector{Anchor: p.anchor, Index: own, Channel: column, First: e.n, Width: group, Sum: sum},
 		p.result, b.Unravel(e.element(b, &p.out, column), p.result.Type.Shape))
-	if err != nil || p.quantise != nil {
-		return e, err
+	if err != nil {
+		return nil, err
 	}
-	var stored ir.DType
-	for i := range e.result {
-		e.result[i], stored = lower.Storage(b, e.result[i], p.out.dtype)
+	if p.quantise == nil {
+		var stored ir.DType
+		for i := range e.result {
+			e.result[i], stored = lower.Storage(b, e.result[i], p.out.dtype)
+		}
+		e.result = expr.Stored(e.result, stored) // the store rounds
 	}
-	e.result = expr.Stored(e.result, stored) // the store rounds
+	e.size = expr.SizeOf(e.result)
+	expr.Walk(e.result, func(x *expr.Expr) {
+		switch {
+		case x.Op != expr.OpLoad:
+		case x.DependsOnAny(e.m):
+			e.reads[1] += x.DType.Bits() / 8
+		default:
+			e.reads[0] += x.DType.Bits() / 8
+		}
+	})
 	return e, nil
 }
 

@@ -33,12 +33,12 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
-	s, reason, err := choose(p, pl, ctx.Target)
+	s, work, reason, err := choose(p, pl, ctx.Target)
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
 	spec := write(p, pl.at(p, s), s, ctx.Target)
-	spec.Reason = reason
+	spec.Work, spec.Reason = work, reason
 	return spec, nil
 }
 

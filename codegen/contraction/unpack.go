@@ -10,7 +10,8 @@ import (
 // conversion is how the elements of B become fragments.
 type conversion struct {
 	factor float32                                       // of a value over the number that is multiplied
-	cost   float64                                       // instructions a lane and element
+	cost   float64                                       // integer instructions for an element of a lane
+	floats float64                                       // float instructions for an element of a lane
 	unpack func(t *operands, g *gen, j, m int) []ptx.Reg // B fragments of the two n8 tiles of n16 tile j, for mma number m of the unit
 }
 
@@ -20,11 +21,11 @@ func (n *numerics) convertB() conversion {
 	switch {
 	case n.b == n.mul:
 	case n.b == ir.Float4E2M1:
-		return conversion{1 << 14, 2.5, (*operands).fromE2M1}
+		return conversion{1 << 14, 3.4, 1, (*operands).fromE2M1}
 	case n.b == ir.Float6E3M2:
-		return conversion{1 << 12, 1.25, (*operands).fromE3M2}
+		return conversion{1 << 12, 1.25, 0, (*operands).fromE3M2}
 	case n.b == ir.Float8E4M3FN && n.mul == ir.Float16:
-		return conversion{1, 1, (*operands).fromE4M3}
+		return conversion{1, 1, 0, (*operands).fromE4M3}
 	}
 	return conversion{factor: 1, unpack: func(t *operands, _ *gen, j, m int) []ptx.Reg { return t.b[j][m] }}
 }

@@ -19,6 +19,8 @@ type Env struct {
 	// Wait is called once, outside loops, before the first access to an operand that is not constant; nil if the kernel
 	// has waited itself.
 	Wait func()
+	// Loads is called before every load is written, with the index of its first element, its bytes and an element's; nil: not.
+	Loads func(index *Expr, bytes, size int)
 	// Team shares reductions between threads; nil reduces in each thread.
 	Team *Team
 }

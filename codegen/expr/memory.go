@@ -198,6 +198,9 @@ func (m *Emitter) load(e *Expr) ptx.Reg {
 	} else {
 		m.Wait()
 	}
+	if m.env.Loads != nil {
+		m.env.Loads(loads[0].Args[0], len(loads)*size, size)
+	}
 	words := m.loadWords(op, len(loads)*size, e.DType, addr, pred)
 	var pairs []ptx.Reg
 	if e.DType == ir.Float8E4M3FN {

@@ -221,26 +221,16 @@ func bodies(rs []*Expr) []*Expr {
 }
 
 // weight estimates the size of the code of es, to decide how far to unroll.
-func weight(es []*Expr) int {
-	seen := map[*Expr]bool{}
-	n := 0
-	var walk func(e *Expr)
-	walk = func(e *Expr) {
-		if seen[e] || e.Op == OpConst || e.Op == OpVar {
-			return
+func weight(es []*Expr) (n int) {
+	Walk(es, func(e *Expr) {
+		switch e.Op {
+		case OpConst, OpVar:
+		case OpReduce:
+			n += 21
+		default:
+			n++
 		}
-		seen[e] = true
-		n++
-		if e.Op == OpReduce {
-			n += 20
-		}
-		for _, a := range e.Args {
-			walk(a)
-		}
-	}
-	for _, e := range es {
-		walk(e)
-	}
+	})
 	return n
 }
 

@@ -5,6 +5,7 @@ package kernel
 import (
 	"fmt"
 
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -27,9 +28,10 @@ type Spec struct {
 	Emit func(k *ptx.Kernel, params []ptx.Sym)
 
 	MACs     int64
-	Schedule string // readable summary of the schedule
-	Reason   string // why a rule of thumb is not met, or empty
-	Note     string // what it computes
+	Work     *cost.Work // that the schedule was chosen by; nil where there was no choice by time
+	Schedule string     // readable summary of the schedule
+	Reason   string     // why a rule of thumb is not met, or empty
+	Note     string     // what it computes
 }
 
 // Operand is a parameter: what a pointer points to, or a number. Exactly one of Value, Const, Workspace, Counter, Number,

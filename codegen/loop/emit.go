@@ -17,10 +17,14 @@ type frame struct {
 	m     *expr.Emitter
 	team  *expr.Team
 	bases []ptx.Reg
+
+	// Variables that number a warp's lanes: near those that work side by side, far their groups.
+	near, far *expr.Expr
 }
 
-// emit writes the kernel and returns the bytes of shared memory it uses.
-func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym) int {
+// emit writes the kernel and returns the bytes of shared memory it uses. If loads is not nil, it is called before every load
+// with its element index, its bytes and an element's.
+func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym, loads func(f *frame, index *expr.Expr, bytes, size int)) int {
 	f := &frame{p: p, k: k, bases: make([]ptx.Reg, len(params))}
 	for i, sym := range params {
 		raw := k.Reg(ptx.B64)
@@ -36,6 +40,9 @@ func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym) int {
 	}
 	env := p.l.Env(k, f.bases)
 	env.Team = f.team
+	if loads != nil {
+		env.Loads = func(index *expr.Expr, bytes, size int) { loads(f, index, bytes, size) }
+	}
 	f.m = expr.NewEmitter(k, p.b, env)
 	if s.team == 1 {
 		f.flat(s)
@@ -61,6 +68,7 @@ func (f *frame) flat(s *schedule) {
 	p, k, b := f.p, f.k, f.p.b
 	n := (p.elements + s.vector - 1) / s.vector
 	id := b.Index("t", n)
+	f.near, f.far = id, id
 	if id.Op == expr.OpVar {
 		t := k.Reg(ptx.B32)
 		k.I("mad.lo.s32", t, f.special("%ctaid.x"), ptx.Imm(int64(s.threads)), f.special("%tid.x"))
@@ -149,6 +157,10 @@ func (f *frame) rows(s *schedule) {
 	r := k.Reg(ptx.B32)
 	k.I("mad.lo.s32", r, f.special("%ctaid.x"), ptx.Imm(int64(s.teams)), team)
 	f.m.Bind(row, r)
+	f.near, f.far = t.Lane, row
+	if !s.adjacent {
+		f.near, f.far = row, t.Lane
+	}
 	// Teams beyond the last row compute that one again and write nothing: all threads stay together at barriers.
 	valid := b.Bool(true)
 	if s.blocks*s.teams > count || row.Hi >= int64(count) {

@@ -32,23 +32,16 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 		spec.Emit = func(k *ptx.Kernel, _ []ptx.Sym) { k.I("ret") }
 		return spec, nil
 	}
-	s := p.choose()
-	spec.Schedule = s.String()
-	spec.Grid[0], spec.Block[0] = s.blocks, s.threads
-	spec.Emit = func(k *ptx.Kernel, params []ptx.Sym) { p.emit(s, k, params) }
-	if s.team > 1 {
-		// The amount of shared memory shows when the code is written.
-		m := ptx.NewModule(ctx.Target.Name)
-		k := m.NewKernel("dry", 0)
-		params := make([]ptx.Sym, len(spec.Operands))
-		for i := range params {
-			params[i] = k.AddParam(fmt.Sprintf("p%d", i), "u64")
-		}
-		spec.Shared = p.emit(s, k, params)
-		if spec.Shared > maxShared {
-			return nil, fmt.Errorf("loop %q: its reductions need %d bytes of shared memory, a block has %d: use a smaller --batch or --shape", region.Name, spec.Shared, maxShared)
-		}
+	s, work, err := p.choose()
+	if err != nil {
+		return nil, fmt.Errorf("loop %q: %w", region.Name, err)
 	}
+	if s.shared > maxShared {
+		return nil, fmt.Errorf("loop %q: its reductions need %d bytes of shared memory, a block has %d: use a smaller --batch or --shape", region.Name, s.shared, maxShared)
+	}
+	spec.Schedule, spec.Work = s.String(), work
+	spec.Grid[0], spec.Block[0], spec.Shared = s.blocks, s.threads, s.shared
+	spec.Emit = func(k *ptx.Kernel, params []ptx.Sym) { p.emit(s, k, params, nil) }
 	return spec, nil
 }
 

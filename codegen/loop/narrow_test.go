@@ -21,9 +21,9 @@ func TestBytesTravelTogether(t *testing.T) {
 				y := r.Add("Sigmoid", nil, r.Cast(in[0], f32))
 				return []*ir.Value{r.Cast(r.Add("Mul", nil, y, r.Splat(100)), e4m3)}
 			}}, "ld.global.v4.b32", "st.global.v4.b32"},
-		{testCase{name: "weights of vectors", inputs: []ir.Type{ir.T(f32, 512), ir.T(e4m3, 96, 512)}, consts: []bool{false, true},
+		{testCase{name: "weights of vectors", inputs: []ir.Type{ir.T(f32, 512), ir.T(e4m3, 3072, 512)}, consts: []bool{false, true},
 			build: func(r *kerneltest.Region, in []*ir.Value) []*ir.Value {
-				of := func(v int64) *ir.Value { return r.Body.Constant("i", ir.SplatInt(ir.T(ir.Int32, 96), v)) }
+				of := func(v int64) *ir.Value { return r.Body.Constant("i", ir.SplatInt(ir.T(ir.Int32, 3072), v)) }
 				return []*ir.Value{r.Add("SegmentedMatVec", nil, in[0], r.Cast(in[1], f32), nil, of(0), of(512))}
 			}}, "ld.global.nc.v4.b32", ""},
 	} {

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -19,6 +20,7 @@ type schedule struct {
 	rows     int  // in all
 	inRow    []bool
 	columns  int // elements of a row
+	shared   int // bytes of a block's shared memory
 }
 
 func (s *schedule) String() string {
@@ -31,228 +33,61 @@ func (s *schedule) String() string {
 	return fmt.Sprintf("column %d threads x%d, %d columns a block", s.team, s.vector, s.teams)
 }
 
-// reduction is what the cost of a schedule depends on.
-type reduction struct {
-	e      *expr.Expr
-	trips  float64 // terms, with the reductions outside, times the size of a term
-	rowish bool    // neighbouring terms are neighbours in memory
-	colish bool    // neighbouring outputs read neighbours in memory
+// choose returns the schedule of least estimated time and its work.
+func (p *problem) choose() (best *schedule, work *cost.Work, err error) {
+	least, m := math.Inf(1), cost.Of(p.ctx.Target)
+	for _, s := range p.candidates() {
+		w, err := p.work(s, m)
+		if err != nil {
+			return nil, nil, err
+		}
+		if us := m.Estimate(w).US; best == nil || us < least && s.shared <= maxShared {
+			best, work, least = s, w, us
+		}
+	}
+	return best, work, nil
 }
 
-func (p *problem) reductions() []reduction {
-	var out []reduction
-	seen := map[*expr.Expr]bool{}
-	var walk func(e *expr.Expr, outer float64)
-	walk = func(e *expr.Expr, outer float64) {
-		if seen[e] {
-			return
-		}
-		seen[e] = true
-		if e.Op == expr.OpReduce {
-			trips := outer
-			for _, v := range e.Vars {
-				trips *= float64(v.Hi + 1)
-			}
-			r := reduction{e: e, trips: trips * max(1, float64(size(e.Args[0]))/6)}
-			r.rowish, r.colish = p.strides(e)
-			out = append(out, r)
-			walk(e.Args[0], trips)
-			return
-		}
-		for _, a := range e.Args {
-			walk(a, outer)
-		}
-	}
-	for _, o := range p.outs {
-		walk(o.value, 1)
-	}
-	return out
-}
-
-// size counts the operations of a term.
-func size(e *expr.Expr) int {
-	seen := map[*expr.Expr]bool{}
-	var walk func(e *expr.Expr) int
-	walk = func(e *expr.Expr) int {
-		if seen[e] || e.Op == expr.OpReduce || e.Op == expr.OpConst || e.Op == expr.OpVar {
-			return 0
-		}
-		seen[e] = true
-		n := 1
-		for _, a := range e.Args {
-			n += walk(a)
-		}
-		return n
-	}
-	return walk(e)
-}
-
-// strides looks at how the loads under a reduction move with its innermost variable and with the last output dimension.
-func (p *problem) strides(r *expr.Expr) (rowish, colish bool) {
-	inner := r.Vars[len(r.Vars)-1]
-	var last *expr.Expr
-	for _, v := range p.index {
-		if v.Op == expr.OpVar {
-			last = v
-		}
-	}
-	seen := map[*expr.Expr]bool{}
-	var walk func(e *expr.Expr)
-	walk = func(e *expr.Expr) {
-		if seen[e] {
-			return
-		}
-		seen[e] = true
-		if e.Op == expr.OpLoad && e.DependsOnAny(r.Vars...) {
-			rowish = rowish || unitStride(e.Args[0], inner)
-			colish = colish || last != nil && unitStride(e.Args[0], last)
-		}
-		for _, a := range e.Args {
-			walk(a)
-		}
-	}
-	walk(r.Args[0])
-	return rowish, colish
-}
-
-func unitStride(index, v *expr.Expr) bool {
-	if index == v {
-		return true
-	}
-	if index.Op != expr.OpAffine {
-		return false
-	}
-	for i, a := range index.Args {
-		if a == v && index.Coef[i] == 1 {
-			return true
-		}
-		// A flattened index moves with its last component.
-		if index.Coef[i] == 1 && a.Op == expr.OpFloorMod && unitStride(a.Args[0], v) {
-			return true
-		}
-	}
-	return false
-}
-
-// choose picks the cheapest schedule by a rough count of what each thread does.
-func (p *problem) choose() *schedule {
-	best := p.flat()
-	if p.outs[0].sub > 1 {
-		return best
-	}
+// candidates are the flat schedules and, for every reduction, rows and columns of the outputs that share it.
+func (p *problem) candidates() []*schedule {
+	out := []*schedule{p.flat()}
 	rs := p.reductions()
-	if len(rs) == 0 {
-		return best
+	if p.outs[0].sub > 1 || len(rs) == 0 {
+		return out
 	}
-	cost := p.flatCost(best, rs)
-	if one := p.flatVector(1); p.blocks == nil && p.flatCost(one, rs) < cost {
-		best, cost = one, p.flatCost(one, rs)
+	if p.blocks == nil && out[0].vector > 1 {
+		out = append(out, p.flatVector(1))
 	}
 	for _, r := range rs {
 		in := make([]bool, len(p.index))
 		for i, v := range p.index {
-			in[i] = v.Op == expr.OpVar && r.e.DependsOn(v)
+			in[i] = v.Op == expr.OpVar && r.DependsOn(v)
 		}
 		for _, team := range []int{8, 16, 32, 64, 128, 256, 512} {
 			for _, adjacent := range []bool{true, false} {
-				s := p.rowSchedule(in, team, adjacent)
-				if s == nil || s.shared(rs) > maxShared {
-					continue
-				}
-				if c := p.rowCost(s, rs); c < cost {
-					best, cost = s, c
+				if s := p.rowSchedule(in, team, adjacent); s != nil {
+					out = append(out, s)
 				}
 			}
 		}
 	}
-	return best
+	return out
+}
+
+// reductions lists the reductions in the outputs.
+func (p *problem) reductions() (out []*expr.Expr) {
+	for _, o := range p.outs {
+		expr.Walk([]*expr.Expr{o.value}, func(e *expr.Expr) {
+			if e.Op == expr.OpReduce {
+				out = append(out, e)
+			}
+		})
+	}
+	return out
 }
 
 // maxShared is what a block has of shared memory without asking for more.
 const maxShared = 48 << 10
-
-// shared is what the reductions of a column schedule at most need: a place a thread for every output.
-func (s *schedule) shared(rs []reduction) int {
-	if s.adjacent {
-		return 0
-	}
-	bytes := 0
-	for _, r := range rs {
-		size := 4
-		if r.e.Type == expr.F64 || r.e.Type == expr.S64 {
-			size = 8
-		}
-		bytes += s.threads * s.vector * size
-	}
-	return bytes
-}
-
-// waves is how often a thread's work repeats because the device holds no more threads.
-func (p *problem) waves(threads float64) float64 {
-	t := p.ctx.Target
-	return max(1, threads/float64(t.SMs*768))
-}
-
-func (p *problem) flatCost(s *schedule, rs []reduction) float64 {
-	work := 8.0
-	for _, r := range rs {
-		w := r.trips * float64(s.vector)
-		if r.rowish && !r.colish {
-			w *= 4 // lanes of a warp read far apart
-		}
-		work += w
-	}
-	return work * p.waves(float64(p.elements/s.vector))
-}
-
-func (p *problem) rowCost(s *schedule, rs []reduction) float64 {
-	// In units of an element's work, about four cycles: shuffles; a barrier and reading what the warps (or the rows of the
-	// block) have left in shared memory.
-	combine := 6 * math.Log2(float64(min(s.team, 32)))
-	switch {
-	case !s.adjacent:
-		combine = 25 + float64(s.team)
-	case s.team > 32:
-		combine += 25 + float64(s.team)/32
-	}
-	work := 24.0
-	share := func(n float64) float64 { return math.Ceil(n / float64(s.team)) } // of a thread
-	if p.blocks != nil && s.adjacent {
-		share = func(n float64) float64 {
-			return ir.BlockSize * math.Ceil(n/ir.BlockSize/float64(s.team))
-		}
-	}
-	each := share(float64(s.columns))
-	for _, r := range rs {
-		depends := false
-		for i, v := range p.index {
-			depends = depends || !s.inRow[i] && v.Op == expr.OpVar && r.e.DependsOn(v)
-		}
-		if depends {
-			w := r.trips * each
-			if r.rowish && !r.colish {
-				w *= 4
-			}
-			work += w
-			continue
-		}
-		w := share(r.trips) * float64(s.vectorOfColumns())
-		if s.adjacent && !r.rowish && r.colish || !s.adjacent && r.rowish && !r.colish {
-			w *= 4
-		}
-		work += w + combine
-	}
-	work += each
-	return work * p.waves(float64(s.rows)/float64(s.vectorOfColumns())*float64(s.team))
-}
-
-// vectorOfColumns is the vector width where it runs across rows.
-func (s *schedule) vectorOfColumns() int {
-	if s.adjacent {
-		return 1
-	}
-	return s.vector
-}
 
 // flat computes elements in order, as many a thread as 16 bytes hold where the last dimension allows and enough threads
 // remain.
@@ -311,25 +146,9 @@ func (p *problem) divides(v int) bool {
 	return true
 }
 
-func divided(e *expr.Expr) bool {
-	seen := map[*expr.Expr]bool{}
-	var walk func(e *expr.Expr) bool
-	walk = func(e *expr.Expr) bool {
-		if seen[e] {
-			return false
-		}
-		seen[e] = true
-		if e.Op == expr.OpFloorDiv || e.Op == expr.OpFloorMod {
-			return true
-		}
-		for _, a := range e.Args {
-			if walk(a) {
-				return true
-			}
-		}
-		return false
-	}
-	return walk(e)
+func divided(e *expr.Expr) (found bool) {
+	expr.Walk([]*expr.Expr{e}, func(e *expr.Expr) { found = found || e.Op == expr.OpFloorDiv || e.Op == expr.OpFloorMod })
+	return found
 }
 
 func (p *problem) lastDim() int {

@@ -2,46 +2,54 @@ package window
 
 import "github.com/spark-compile/spark-compile/internal/cost"
 
-// estimate is the time of a schedule.
-func (s schedule) estimate(p *problem, m *cost.Machine) float64 {
-	us := m.Estimate(s.work(p, m)).US - m.LaunchUS
-	if s.blocks(p) < m.SMs {
-		us *= m.Idle
-	}
-	return us
-}
-
-// work describes a launch to the cost model.
+// work is what the launch of a schedule does, on average over its warps. Inputs are taken to be in L2, weights in DRAM.
 func (s schedule) work(p *problem, m *cost.Machine) *cost.Work {
 	threads, blocks := s.threads(p), s.blocks(p)
 	warps := float64(blocks * threads / 32)
-	stage := s.inputRows(p) * s.inputColumns(p) * s.inputChannels(p) / s.stageWidth(p)
-	stageRounds := ceilDiv(stage, threads)
-	weights := ceilDiv(s.weights(p), 4*threads)
-	finishRounds := ceilDiv(s.Rows*s.Columns*s.Channels/s.Finish, threads)
+	rounds := func(n int) float64 { return float64(ceilDiv(n, 32)*32) / float64(threads) } // of a warp
+	stage := rounds(s.inputRows(p) * s.inputColumns(p) * s.inputChannels(p) / s.stageWidth(p))
+	finish := rounds(s.Rows * s.Columns * s.Channels / s.Finish)
+	weights := rounds(ceilDiv(s.weights(p), 4))
+	width, elements := float64(s.stageWidth(p)), float64(s.Finish)
 
-	integer := stageRounds*(24+5*s.stageWidth(p)/2) + finishRounds*(24+2*s.Finish)
-	loads, fronts := s.span(p), s.fronts*s.span(p)
+	reads, fronts := s.span(p), s.fronts*s.span(p)
 	if p.taps != nil {
-		loads += p.kw
+		reads += p.kw
 		fronts += p.kw * s.Vector
 	}
-	window := p.kh * (loads + p.kw*s.Pixels*s.Vector + 4)
-	stores := s.stageWidth(p)
+	stores := width
 	if !s.spread {
-		stores *= max(1, stores/4)
+		stores *= max(1, width/4)
 	}
-	fronts = p.kh*fronts + s.Pixels*s.Vector + stageRounds*(stores+4) + finishRounds*s.Finish + 4*weights
-	return &cost.Work{
+	sides := float64(p.sides())
+	of := func(always, perStage, perFinish float64) float64 {
+		return float64(warps * (always + float64(stage*perStage) + float64(finish*perFinish)))
+	}
+	w := &cost.Work{
 		Blocks: blocks, Warps: threads / 32, Resident: m.Resident(threads, s.shared(p), s.registers(p)),
-		Issued:     warps * float64(integer+window+finishRounds*s.Finish*p.epilogue()+4*weights),
-		Integer:    warps * float64(integer),
-		Wavefronts: warps * float64(fronts),
+		Float:      of(float64(p.kh*p.kw*s.Pixels*s.Vector), 0, float64(s.Finish*p.epilogue())),
+		Integer:    of(40, 20+float64(2*width), 30+elements),
+		Memory:     of(float64(p.kh*reads+s.Pixels)+weights, 1+max(1, width/4), 1+sides+elements/4),
+		Wavefronts: of(float64(p.kh*fronts+s.Pixels*s.Vector)+float64(4*weights), stores+4, elements+float64(4*sides)),
 		L2Bytes:    float64(blocks) * s.bytes(p),
-		Trips:      max(1, float64(stageRounds+weights+finishRounds)/m.LoadsAtATime),
-		Far:        4. / 9, // whether the inputs are in L2 is not known
-		Barriers:   2.4,    // three of 24 clocks, where the model takes 30: fitted to keep the schedules that this family's own model chose, not measured
+		DRAMBytes:  float64(4 * s.weights(p) * p.g * p.co / s.Channels),
+		Loads:      stage + float64(finish*sides),
+		Trips:      1, // of weights
+		Barriers:   2,
 	}
+	w.Issued = w.Float + w.Integer + w.Memory + float64(warps*float64(20+4*p.kh))
+	return w
+}
+
+// sides is the number of activations that the epilogue reads.
+func (p *problem) sides() int {
+	n := -1 // the anchor's own
+	for _, v := range p.region.Inputs {
+		if !v.IsConst() {
+			n++
+		}
+	}
+	return n
 }
 
 // epilogue is about how many instructions the epilogue has for an element.

@@ -163,11 +163,11 @@ func (p *problem) choose(t *target.Target) (schedule, error) {
 	least, m := math.Inf(1), cost.Of(t)
 	for _, s := range p.candidates() {
 		// Rows are moved apart only where that may pay: it takes long to find out how far.
-		if s.shared(p) > t.SharedBlock || s.estimate(p, m) >= least {
+		if s.shared(p) > t.SharedBlock || m.Estimate(s.work(p, m)).US >= least {
 			continue
 		}
 		s = s.placed(p)
-		if us := s.estimate(p, m); us < least && s.shared(p) <= t.SharedBlock {
+		if us := m.Estimate(s.work(p, m)).US; us < least && s.shared(p) <= t.SharedBlock {
 			best, least = s, us
 		}
 	}

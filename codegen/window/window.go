@@ -9,6 +9,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/lower"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -58,8 +59,8 @@ func (p *problem) spec(s schedule, ctx *kernel.Context) (*kernel.Spec, error) {
 	}
 	blocks := s.blocks(p)
 	spec := &kernel.Spec{Stem: stem, Family: ir.FamilyWindow, Grid: [3]int{blocks, 1, 1}, Block: [3]int{s.threads(p), 1, 1},
-		Shared: s.shared(p), Operands: g.l.Operands, Schedule: fmt.Sprintf("%s unroll=%v", s, s.unrolled(p)), MACs: p.region.MACs(), Note: p.region.Name,
-		Emit: g.emit}
+		Shared: s.shared(p), Operands: g.l.Operands, Work: s.work(p, cost.Of(ctx.Target)), MACs: p.region.MACs(), Note: p.region.Name,
+		Schedule: fmt.Sprintf("%s unroll=%v", s, s.unrolled(p)), Emit: g.emit}
 	if blocks < ctx.Target.SMs {
 		spec.Reason = fmt.Sprintf("%d output pixels of %d channels are %d blocks", p.g*p.n*p.oh*p.ow, p.co, blocks)
 	}

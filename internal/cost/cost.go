@@ -1,30 +1,36 @@
-// Package cost estimates how long a launch takes on a target. Kernel families choose schedules and internal/profile predicts
-// with its one function and its constants: a family describes a candidate as Work, a profile what it counted.
+// Package cost estimates how long a launch takes on a target. Kernel families choose schedules with its one function and its
+// constants, and internal/profile predicts with them: both describe a launch as Work, a family as planned, a profile as counted.
 //
 // # The model
 //
-// Terms inside a multiprocessor are those of the busiest one, which executes ⌈blocks / SMs⌉ of the blocks, in
-// waves = ⌈blocks / (SMs · resident blocks)⌉:
+// Terms inside a multiprocessor are those of the busiest one, which executes n = ⌈blocks / SMs⌉ of the blocks, in
+// waves = ⌈n / resident blocks⌉:
 //
 //	tensor   multiply-adds / rate of the type; fewer than BusyWarps resident warps use the pipes in proportion
 //	issue    the fullest of: Schedulers warp instructions a clock (a warp alone issues AloneIssue a clock), and the lanes a
 //	         clock of the pipes: f32 128, integer and conversion 64, f64 and special functions 16 or as the target says,
 //	         loads, stores and shuffles 32
 //	L1       one wavefront of shared memory a clock, bank conflicts included, or four sectors of plain loads
-//	L2       bytes / rate of L2, and, not pipelined, L2BytesClock a clock for the busiest multiprocessor
+//	L2       bytes / rate of L2, or L2BytesClock a clock for the busiest multiprocessor
 //	DRAM     bytes / rate of DRAM
-//	latency  waves · (start of a block + round trips to memory + atomics + barriers)
 //	gap      cost of a graph node
 //
-// A trip takes longer the more of its data comes from DRAM. The time is
+// A multiprocessor is busy for max(tensor, issue, L1), of which each of its n blocks causes a share. A block also waits: for its
+// start, for round trips to memory, for atomics and barriers. Copies that it started several chunks ahead (streamed) arrive
+// while it computes. Blocks of one wave wait at the same time, and a block of the next wave waits while others compute, so
+// the multiprocessor takes
 //
-//	gap + max(tensor, issue, L1, L2, DRAM, latency) + a share of their sum that is exposed + tail
+//	max(busy + wait, waves · (wait + max(busy / n, streamed)))
 //
-// A block that computes on one chunk while it fetches the next ones is pipelined: inside the multiprocessor its launch takes
+// Latency is what this exceeds busy by. A round trip takes DRAM's latency if the launch reads anything from DRAM, since the
+// last of its data ends it. Of the multiprocessor's time, L2 and DRAM, the longest counts in full and hides all but a share
+// (Exposed) of the others. The gap is added.
 //
-//	waves · (start + first chunk's trip + chunks · (max(tensor, issue, L1, trip / chunks under way) + turn))
+// # Launches in a row
 //
-// instead of tensor, issue, L1 and latency; every wave counts as a full one.
+// A dependent launch starts fetching its weights before the launch in front ends. Sequence lets its DRAM traffic begin when the
+// launch in front begins, which assumes that its blocks find room there. The total then lies between the sum of the launches'
+// times and the larger of two sums: of all DRAM traffic, and of everything else.
 //
 // Lanes a clock are those of the CUDA C++ Programming Guide, "Arithmetic instructions"; rates are the target's; the other
 // constants are round figures of published microbenchmarks. The model ranks schedules and names what bounds a launch; it
@@ -39,28 +45,19 @@ type Constants struct {
 	MemoryLatencyUS float64 `json:"memory_latency_us"` // of a load that DRAM serves
 	CacheLatencyUS  float64 `json:"cache_latency_us"`  // of one that L2 serves
 	AtomicUS        float64 `json:"atomic_us"`         // of an atomic and the barrier behind it
-	TicketUS        float64 `json:"ticket_us"`         // the same with a fence, and the wait of the last block
 	StartUS         float64 `json:"start_us"`          // of a block: parameters, coordinates
-	TurnUS          float64 `json:"turn_us"`           // barrier, addresses and branch of a chunk
-	FinishUS        float64 `json:"finish_us"`         // for each output element that a thread finishes
 	BarrierClocks   float64 `json:"barrier_clocks"`
 	Schedulers      float64 `json:"schedulers"`      // of a multiprocessor: warp instructions a clock
 	AloneIssue      float64 `json:"alone_issue"`     // warp instructions a clock of a warp by itself
 	BusyWarps       float64 `json:"busy_warps"`      // warps that fill the tensor pipes
 	LoadsAtATime    float64 `json:"loads_at_a_time"` // plain loads of a thread in flight together
-	Wavefront       float64 `json:"wavefront_bytes"` // bytes that shared memory yields in a clock
 	L2BytesClock    float64 `json:"l2_bytes_clock"`  // bytes that a multiprocessor reads from L2 in a clock
-	Hidden          float64 `json:"hidden"`          // share of a pipelined trip that other blocks hide
 	Exposed         float64 `json:"exposed"`         // share of a term that the longest one does not hide
-	ExposedAlone    float64 `json:"exposed_alone"`   // the same for a block alone on its multiprocessor, whose phases do not overlap
-	Idle            float64 `json:"idle"`            // factor where multiprocessors have no block: unmodelled effects favour more blocks
-	Unfilled        float64 `json:"unfilled"`        // how much longer a contraction may take to fill every multiprocessor
 }
 
 // published serves every target: targets differ by less than the published figures do among themselves.
-var published = Constants{MemoryLatencyUS: 0.7, CacheLatencyUS: 0.25, AtomicUS: 0.7, TicketUS: 1.2, StartUS: 0.3, TurnUS: 0.03, FinishUS: 0.004,
-	BarrierClocks: 30, Schedulers: 4, AloneIssue: 0.4, BusyWarps: 8, LoadsAtATime: 8, Wavefront: 128, L2BytesClock: 64, Hidden: 0.5,
-	Exposed: 0.1, ExposedAlone: 0.2, Idle: 1.2, Unfilled: 1.3}
+var published = Constants{MemoryLatencyUS: 0.7, CacheLatencyUS: 0.25, AtomicUS: 0.7, StartUS: 0.3, BarrierClocks: 30,
+	Schedulers: 4, AloneIssue: 0.4, BusyWarps: 8, LoadsAtATime: 8, L2BytesClock: 64, Exposed: 0.1}
 
 // Machine is a target with the model's constants.
 type Machine struct {
@@ -77,27 +74,23 @@ type Products struct {
 	MACs float64
 }
 
-// Work is what a launch does. Amounts are for the whole launch unless they say of a block.
+// Work is what a launch does, as a schedule plans it or as a run counts it. Amounts are for the whole launch unless the comment
+// says otherwise.
 type Work struct {
 	Blocks, Warps int // Warps of a block
 	Resident      int // blocks that a multiprocessor can hold
 
-	Products                             []Products // by mma, or by fma of f32
+	Products                             []Products // by mma; fma of f32 is Float
 	Issued                               float64    // warp instructions
 	Float, Integer, Special, Memory, F64 float64    // of them, by pipe
 	Wavefronts                           float64    // clocks of shared memory and of the first-level cache
 	L2Bytes, DRAMBytes                   float64
 
-	Trips    float64 // of a block: round trips to memory, one after the other
-	Far      float64 // share of the trips' data that DRAM serves
+	Loads    float64 // of a thread: plain loads, LoadsAtATime of which are in flight together
+	Trips    float64 // of a block: round trips of asynchronous copies that it waits for, one after the other
+	Streamed float64 // of a block: the other waits for asynchronous copies, each divided by the number in flight
 	Atomics  float64 // of a block
 	Barriers float64 // of a block
-
-	Chunks int // of a pipelined block; 0: not pipelined
-	Ahead  int // chunks in flight while one is computed on
-
-	TailUS  float64 // after everything else
-	Counted bool    // executed and counted instruction by instruction, not planned: no term is assumed to be exposed
 }
 
 // Time is an estimated time and what it is made of, in microseconds.
@@ -112,6 +105,8 @@ type Time struct {
 	Latency float64 `json:"latency"`
 	Gap     float64 `json:"gap"`
 	Waves   int     `json:"waves"`
+
+	near float64 // without DRAM
 }
 
 // Estimate is the time of a launch. Products are rounded before they are added, so that the compiler makes the same choices
@@ -122,45 +117,53 @@ func (m *Machine) Estimate(w *Work) Time {
 	resident := max(1, min(mine, w.Resident))
 	there := float64(resident * w.Warps)
 	t := Time{Gap: m.LaunchUS, Waves: (mine + resident - 1) / resident}
-	if w.Chunks > 0 {
-		mine = t.Waves * resident
-	}
-	waves, share := float64(t.Waves), float64(mine)/float64(w.Blocks) // of the busiest multiprocessor
+	share := float64(mine) / float64(w.Blocks) // of the busiest multiprocessor
 
 	for _, p := range w.Products {
 		t.Tensor += 2 * p.MACs / (m.rate(p.Type) * 1e6 / sms)
 	}
 	t.Tensor *= share / min(1, there/m.BusyWarps)
-	issue := w.Issued / min(m.Schedulers, there*m.AloneIssue) * share / clk
-	pipe := max(32*w.Float/m.floatLanes(), w.Integer/2, 2*w.Special, w.Memory, 32*w.F64/float64(m.F64PerClock)) * share / clk
-	t.Issue = max(issue, pipe)
+	issue := w.Issued / min(m.Schedulers, there*m.AloneIssue)
+	pipe := max(32*w.Float/m.floatLanes(), w.Integer/2, 2*w.Special, w.Memory, 32*w.F64/float64(m.F64PerClock))
+	t.Issue = max(issue, pipe) * share / clk
 	t.L1 = w.Wavefronts * share / clk
-	t.L2 = w.L2Bytes / (m.L2GBps * 1e3)
+	t.L2 = max(w.L2Bytes/(m.L2GBps*1e3), w.L2Bytes*share/m.L2BytesClock/clk)
 	t.DRAM = w.DRAMBytes / (m.MemoryGBps * 1e3)
 
-	trip := m.CacheLatencyUS + float64((m.MemoryLatencyUS-m.CacheLatencyUS)*w.Far)
-	if w.Chunks > 0 {
-		chunks := float64(w.Chunks)
-		flow := max(t.Tensor, t.Issue, t.L1, waves*chunks*trip/float64(w.Ahead)*m.Hidden)
-		t.Latency = waves * (m.StartUS + trip + float64(chunks*m.TurnUS))
-		inside := flow + t.Latency
-		t.US = max(inside, t.L2, t.DRAM) + float64((inside+t.L2+t.DRAM)*m.Exposed)
-	} else {
-		t.L2 = max(t.L2, w.L2Bytes*share/m.L2BytesClock/clk)
-		t.Latency = waves * (m.StartUS + float64(trip*w.Trips) + float64(m.AtomicUS*w.Atomics) + w.Barriers*m.BarrierClocks/clk)
-		t.US = max(t.Tensor, t.Issue, t.L1, t.L2, t.DRAM, t.Latency)
-		exposed := m.Exposed
-		switch {
-		case w.Counted:
-			exposed = 0
-		case resident == 1:
-			exposed = m.ExposedAlone
-		}
-		t.US += float64((t.Tensor + issue + pipe + t.L1 + t.L2 + t.DRAM + t.Latency) * exposed)
+	trip := m.CacheLatencyUS
+	if w.DRAMBytes > 0 {
+		trip = m.MemoryLatencyUS
 	}
-	t.US += t.Gap + w.TailUS
+	trips := w.Trips + w.Loads/m.LoadsAtATime
+	if w.Loads > 0 {
+		trips = max(trips, w.Trips+1)
+	}
+	wait := m.StartUS + float64(trip*trips) + float64(m.AtomicUS*w.Atomics) + w.Barriers*m.BarrierClocks/clk
+	busy := max(t.Tensor, t.Issue, t.L1)
+	inside := max(busy+wait, float64(float64(t.Waves)*(wait+max(busy/float64(mine), float64(trip*w.Streamed)))))
+	t.Latency = inside - busy
+	t.near = t.Gap + m.both(inside, t.L2)
+	t.US = t.Gap + m.both(t.near-t.Gap, t.DRAM)
 	t.bound()
 	return t
+}
+
+// both is the time of two things at once, the longer of which hides most of the shorter.
+func (m *Machine) both(a, b float64) float64 { return max(a, b) + float64(min(a, b)*m.Exposed) }
+
+// Sequence is the time of launches one after the other. If dependent[i], launch i's DRAM traffic begins when launch i-1 begins and
+// that one's traffic is done.
+func Sequence(launches []Time, dependent []bool) float64 {
+	var begun, done, fetched float64
+	for i, t := range launches {
+		if !dependent[i] {
+			begun, fetched, done = done, done+t.DRAM, done+t.US
+			continue
+		}
+		fetched = max(fetched, begun) + t.DRAM
+		begun, done = done, min(done+t.US, max(done+t.near, fetched))
+	}
+	return done
 }
 
 // rate is TFLOPS of a type; a type without an mma of its own is multiplied as a wider one.

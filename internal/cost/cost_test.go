@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
@@ -30,32 +31,78 @@ func TestOccupancy(t *testing.T) {
 	}
 }
 
-// TestAPipelinedBlockWaitsForItsFirstChunk: what follows its arithmetic and what it starts with add up, where phases of
-// different blocks overlap but for a share.
-func TestAPipelinedBlockWaitsForItsFirstChunk(t *testing.T) {
+// TestABlockAloneWaitsAndComputes gives a multiprocessor one block: what it waits for and what it computes add up, but for the copies
+// that arrive meanwhile.
+func TestABlockAloneWaitsAndComputes(t *testing.T) {
 	m := Of(target.Default())
-	w := Work{Blocks: m.SMs, Warps: 8, Resident: 1, Products: []Products{{"f16", 1e9}}, Chunks: 10, Ahead: 2, Far: 1}
+	w := Work{Blocks: m.SMs, Warps: 8, Resident: 1, Products: []Products{{"f16", 1e9}}, Trips: 1, Streamed: 5, Barriers: 80}
 	got := m.Estimate(&w)
 	require.InEpsilon(t, 2e9/91e6, got.Tensor, 1e-9)
-	require.InEpsilon(t, 0.3+0.7+10*0.03, got.Latency, 1e-9)
-	require.InEpsilon(t, 1.1*(got.Tensor+got.Latency)+m.LaunchUS, got.US, 1e-9)
+	require.InEpsilon(t, 0.3+0.25+1, got.Latency, 1e-9)
+	require.InEpsilon(t, got.Tensor+got.Latency+m.LaunchUS, got.US, 1e-9)
 
-	w.Chunks, w.Ahead, w.Trips = 0, 0, 1
+	w.Streamed = 100 // copies come later than a block computes
+	require.InEpsilon(t, 0.3+0.25+1+25, m.Estimate(&w).US-m.LaunchUS, 1e-9)
+	w.DRAMBytes = 218e3
 	got = m.Estimate(&w)
-	require.InEpsilon(t, 0.3+0.7, got.Latency, 1e-9)
-	require.InEpsilon(t, got.Tensor+0.2*(got.Tensor+got.Latency)+m.LaunchUS, got.US, 1e-9)
-	w.Counted = true
-	require.InEpsilon(t, got.Tensor+m.LaunchUS, m.Estimate(&w).US, 1e-9)
+	require.InEpsilon(t, 0.3+0.7+1+70+float64(1*m.Exposed), got.US-m.LaunchUS, 1e-9)
 }
 
-// TestWavesAreWhole: a pipelined launch of one block too many takes a wave more; otherwise only the busiest
-// multiprocessor's share counts.
-func TestWavesAreWhole(t *testing.T) {
+// TestBlocksOfOtherWavesHideWaiting: four blocks after one another wait each for itself; where two share the multiprocessor the second
+// pair waits while the first computes.
+func TestBlocksOfOtherWavesHideWaiting(t *testing.T) {
 	m := Of(target.Default())
-	at := func(blocks, chunks int) Time {
-		return m.Estimate(&Work{Blocks: blocks, Warps: 8, Resident: 2, Products: []Products{{"f16", 1e6 * float64(blocks)}}, Chunks: chunks, Ahead: 1})
+	at := func(resident int) Time {
+		return m.Estimate(&Work{Blocks: 4 * m.SMs, Warps: 8, Resident: resident, Products: []Products{{"f16", 1e9}}, Trips: 1})
 	}
-	require.InEpsilon(t, at(4*m.SMs, 1).Tensor, at(2*m.SMs+1, 1).Tensor, 1e-9)
-	require.InEpsilon(t, at(3*m.SMs, 0).Tensor, at(2*m.SMs+1, 0).Tensor, 1e-9)
-	require.Equal(t, 2, at(2*m.SMs+1, 0).Waves)
+	one, two := at(1), at(2)
+	require.InEpsilon(t, 4*0.55, one.Latency, 1e-9)
+	require.InEpsilon(t, 0.55, two.Latency, 1e-9)
+	require.Equal(t, []int{4, 2}, []int{one.Waves, two.Waves})
+}
+
+// TestOnlyTheBusiestMultiprocessorCounts: a block too many costs as much as one more for each.
+func TestOnlyTheBusiestMultiprocessorCounts(t *testing.T) {
+	m := Of(target.Default())
+	at := func(blocks int) Time {
+		return m.Estimate(&Work{Blocks: blocks, Warps: 8, Resident: 2, Products: []Products{{"f16", 1e6 * float64(blocks)}}})
+	}
+	require.InEpsilon(t, at(3*m.SMs).US, at(2*m.SMs+1).US, 1e-9)
+	require.Equal(t, 2, at(2*m.SMs+1).Waves)
+}
+
+// TestDependentLaunchesFetchAhead: bytes of a launch hide behind the launch in front, as far as that one leaves room.
+func TestDependentLaunchesFetchAhead(t *testing.T) {
+	m := Of(target.Default())
+	computes := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, Products: []Products{{"f16", 1e9}}})
+	fetches := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30}) // 30 µs
+	plain := []bool{false, false, false, false}
+	chain := []bool{false, true, true, true}
+	require.InEpsilon(t, computes.US+fetches.US, Sequence([]Time{computes, fetches}, plain), 1e-9)
+	require.InEpsilon(t, 30, Sequence([]Time{computes, fetches}, chain), 1e-9, "fetched from the first launch's begin on")
+	all := []Time{computes, fetches, fetches, computes}
+	require.InEpsilon(t, 60+computes.US, Sequence(all, chain), 1e-9, "all bytes, and what comes behind the last")
+	require.InEpsilon(t, 4*computes.US, Sequence([]Time{computes, computes, computes, computes}, chain), 1e-9)
+}
+
+// TestCodeCountsLoops counts a kernel with a loop of 10 rounds, in 3 blocks of 2 warps.
+func TestCodeCountsLoops(t *testing.T) {
+	k := ptx.NewModule("sm_121").NewKernel("k", 64)
+	i, f, more := k.Reg(ptx.B32), k.Reg(ptx.F32), k.Reg(ptx.Pred)
+	address := k.Reg(ptx.B64)
+	skip, loop := k.NewLabel("skip"), k.NewLabel("loop")
+	k.I("mov.b32", i, ptx.Imm(0))
+	k.If(more, "bra", skip)
+	k.Place(loop)
+	k.I("ld.global.f32", f, ptx.At(address, 0))
+	k.I("fma.rn.f32", f, f, f, f)
+	k.I("add.s32", i, i, ptx.Imm(1))
+	k.I("setp.lt.s32", more, i, ptx.Imm(10))
+	k.If(more, "bra", loop)
+	k.Place(skip)
+	k.I("st.shared.f32", ptx.At(i, 0), f)
+	w := Work{Blocks: 3, Warps: 2}
+	asked := w.Code(k, map[int]float64{3: 4})
+	require.Equal(t, 6*10*4.0, asked)
+	require.Equal(t, Work{Blocks: 3, Warps: 2, Issued: 6 * (2 + 10*5 + 1), Float: 60, Integer: 120, Memory: 66, Wavefronts: 66, Loads: 10}, w)
 }

@@ -20,7 +20,7 @@ func TestWhatBoundsALaunch(t *testing.T) {
 	}
 	for _, c := range []struct {
 		by     string
-		us     float64 // of the term, by hand
+		us     float64 // of that term, by hand
 		change func(*emu.Counts)
 	}{
 		// 48e6 · 2048 MACs at 91 TFLOPS
@@ -40,16 +40,18 @@ func TestWhatBoundsALaunch(t *testing.T) {
 			c.Sites = append(c.Sites, s)
 		}},
 		{"latency", 0.3 + 0.25*10, func(c *emu.Counts) { c.Sites = append(c.Sites, site("cp.async.wait_group", 48*8*10)) }},
-		{"launch", 0.3, func(c *emu.Counts) {}},
+		{"launch", gb10.LaunchUS, func(c *emu.Counts) {}},
 	} {
 		counts := &emu.Counts{Kernel: "k", Grid: [3]int{48, 1, 1}, Block: [3]int{256, 1, 1}}
 		c.change(counts)
 		l := Launch{Grid: counts.Grid, Block: counts.Block}
 		l.count(counts)
 		l.Occupancy = cost.OccupancyOf(gb10, 256, 0, 0)
-		r := predict(gb10, &l, counts, 0)
+		r := cost.Of(gb10).Estimate(l.work(gb10, counts, 0))
 		require.Equal(t, c.by, r.By, "%+v", r)
-		require.InEpsilon(t, c.us+gb10.LaunchUS, r.US, 1e-6, "%s: %+v", c.by, r)
+		terms := map[string]float64{"tensor": r.Tensor, "issue": r.Issue, "L1": r.L1, "L2": r.L2, "latency": r.Latency, "launch": r.Gap}
+		require.InEpsilon(t, c.us, terms[c.by], 1e-6, "%s: %+v", c.by, r)
+		require.GreaterOrEqual(t, r.US, terms[c.by])
 	}
 }
 
@@ -63,7 +65,7 @@ func TestATailBlockCostsAWave(t *testing.T) {
 		l := Launch{Grid: c.Grid, Block: c.Block}
 		l.count(c)
 		l.Occupancy = cost.OccupancyOf(gb10, 1024, 0, 0)
-		return predict(gb10, &l, c, 0).US - gb10.LaunchUS
+		return cost.Of(gb10).Estimate(l.work(gb10, c, 0)).Issue
 	}
 	require.InEpsilon(t, 2*time(48), time(49), 1e-9)
 	require.InEpsilon(t, time(96), time(49), 1e-9)

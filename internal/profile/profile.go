@@ -25,6 +25,7 @@ type Profile struct {
 	Bounds    []Bound  `json:"bounds"`  // time by limiting resource, longest first
 	Kernels   []Sum    `json:"kernels"` // longest first
 	Launches  []Launch `json:"launches"`
+	AloneUS   float64  `json:"alone_us"` // sum of the launches' times, as if none began before the one in front ends
 }
 
 // Bound is the time of all launches with one limiting resource.
@@ -78,8 +79,11 @@ type Launch struct {
 	Occupancy cost.Occupancy `json:"occupancy"`
 	Time      cost.Time      `json:"predicted"`
 	ColdUS    float64        `json:"cold_us"` // predicted where constants come from DRAM, whatever L2 could hold
+	Work      *cost.Work     `json:"-"`       // that Time is predicted from; nil for a copy
+	Cold      *cost.Work     `json:"-"`       // the same with constants from DRAM
 
-	pipes pipes
+	cold      cost.Time
+	dependent bool // starts before the launch in front ends
 }
 
 // Sum is several launches together: of one kernel, or all.
@@ -91,7 +95,7 @@ type Sum struct {
 	Counts
 	US        float64        `json:"us"`
 	ColdUS    float64        `json:"cold_us"`
-	Share     float64        `json:"share"` // of the model's time
+	Share     float64        `json:"share"` // of the launches' times
 	By        string         `json:"bound"`
 	Occupancy cost.Occupancy `json:"occupancy"` // of the first launch
 	Blocks    int            `json:"blocks"`    // of the first launch
@@ -119,6 +123,7 @@ func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device st
 			constants += b.Bytes
 		}
 	}
+	m := cost.Of(t)
 	out := &Profile{Model: p.Model, Precision: p.Precision, Target: v.Target, Device: t.Device}
 	for _, c := range counts {
 		l := Launch{Index: c.Op, Kernel: c.Kernel, Grid: c.Grid, Block: c.Block, Shared: c.Shared}
@@ -131,8 +136,11 @@ func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device st
 		}
 		l.count(c)
 		l.Occupancy = cost.OccupancyOf(t, l.Block[0]*l.Block[1]*l.Block[2], l.Shared, regs)
-		l.Time = predict(t, &l, c, constants)
-		l.ColdUS = predict(t, &l, c, math.MaxInt).US
+		l.Work = l.work(t, c, constants)
+		l.Cold = l.work(t, c, math.MaxInt)
+		l.cold = m.Estimate(l.Cold)
+		l.Time, l.ColdUS = m.Estimate(l.Work), l.cold.US
+		l.dependent = l.Index < len(entry.Launches) && entry.Launches[l.Index].Dependent
 		out.Launches = append(out.Launches, l)
 	}
 	out.copies(t, entry)
@@ -178,7 +186,7 @@ func (p *Profile) copies(t *target.Target, e *runtime.Entry) {
 			l.Time.By = "launch"
 		}
 		l.Time.US = l.Time.Gap + l.Time.L2
-		l.ColdUS = l.Time.US
+		l.ColdUS, l.cold = l.Time.US, l.Time
 		l.ratios()
 		p.Launches = append(p.Launches, l)
 	}
@@ -188,7 +196,6 @@ func (p *Profile) copies(t *target.Target, e *runtime.Entry) {
 // count sorts what each instruction did into classes.
 func (l *Launch) count(c *emu.Counts) {
 	l.Instructions = map[string]int64{}
-	l.pipes.macs = map[string]int64{}
 	for i := range c.Sites {
 		s := &c.Sites[i]
 		d := s.Instr.Def
@@ -201,10 +208,9 @@ func (l *Launch) count(c *emu.Counts) {
 		l.L2Sectors += s.L2Sectors
 		l.Wavefronts += s.Wavefronts
 		l.Conflicts += s.Conflicts
-		l.pipes.add(s)
 		switch {
 		case d.Does == ptx.Multiply:
-			macs, _ := product(d)
+			macs, _ := cost.Product(d)
 			l.multiply(MMA{strings.Join(d.Mods[2:], "."), s.Warps, s.Warps * macs})
 			l.MACs += s.Warps * macs
 		case d.Name == "fma" && d.Types[0] == "f16x2":
@@ -271,6 +277,8 @@ func (c *Counts) add(o *Counts) {
 // sum adds up the launches: by kernel, by bound, and in total.
 func (p *Profile) sum() {
 	kernels, bounds := map[string]*Sum{}, map[string]*Bound{}
+	var warm, cold []cost.Time
+	var dependent []bool
 	for i := range p.Launches {
 		l := &p.Launches[i]
 		k := kernels[l.Kernel]
@@ -292,9 +300,12 @@ func (p *Profile) sum() {
 		}
 		b.Launches++
 		b.US += l.Time.US
+		warm, cold, dependent = append(warm, l.Time), append(cold, l.cold), append(dependent, l.dependent)
 	}
+	p.AloneUS = p.Total.US
+	p.Total.US, p.Total.ColdUS = cost.Sequence(warm, dependent), cost.Sequence(cold, dependent)
 	for _, k := range kernels {
-		k.Share = k.US / p.Total.US
+		k.Share = k.US / p.AloneUS
 		p.Kernels = append(p.Kernels, *k)
 	}
 	for _, b := range bounds {

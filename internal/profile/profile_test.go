@@ -91,7 +91,9 @@ func TestAModelsProfile(t *testing.T) {
 					require.GreaterOrEqual(t, l.MACs+l.FMAs, n, "%s does less than the compiler says", l.Kernel)
 				}
 			}
-			require.InDelta(t, us, prof.Total.US, 1e-9)
+			require.InDelta(t, us, prof.AloneUS, 1e-9)
+			require.LessOrEqual(t, prof.Total.US, us)
+			require.Greater(t, prof.Total.US, us/2)
 			require.Equal(t, warp, prof.Total.Warp)
 			require.Equal(t, macs, prof.Total.MACs)
 			for _, m := range prof.Total.MMA {

@@ -1,0 +1,91 @@
+package compile
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// plannedTerms are what a schedule was chosen by and a run counts: the factor by which the two may differ for kernels of a
+// family (contraction, window, loop), either way.
+var plannedTerms = []struct {
+	name    string
+	of      func(w *cost.Work) float64
+	factors map[string]float64
+}{
+	{"time", func(w *cost.Work) float64 { return cost.Of(target.Default()).Estimate(w).US }, each(1.2, 1.1, 1.5)},
+	{"multiply-adds", macs, each(1, 1, 1)},
+	{"instructions", func(w *cost.Work) float64 { return w.Issued }, each(1.3, 1.4, 1.05)},
+	{"wavefronts", func(w *cost.Work) float64 { return w.Wavefronts }, each(1.4, 1.2, 7)},
+	{"bytes of L2", func(w *cost.Work) float64 { return w.L2Bytes }, each(1.5, 1.3, 4)},
+	{"bytes of DRAM", func(w *cost.Work) float64 { return w.DRAMBytes }, each(2, 1.1, 1.1)},
+	{"copies waited for", func(w *cost.Work) float64 { return w.Trips }, each(1, 1, 1)},
+	{"copies ahead", func(w *cost.Work) float64 { return w.Streamed }, each(1, 1, 1)},
+	{"atomics", func(w *cost.Work) float64 { return w.Atomics }, each(1, 1, 1)},
+	{"barriers", func(w *cost.Work) float64 { return w.Barriers }, each(1, 1, 1)},
+}
+
+func each(contraction, window, loop float64) map[string]float64 {
+	return map[string]float64{ir.FamilyContraction: contraction, ir.FamilyWindow: window, ir.FamilyLoop: loop}
+}
+
+func macs(w *cost.Work) (n float64) {
+	for _, p := range w.Products {
+		n += p.MACs
+	}
+	return n
+}
+
+// TestSchedulesAreChosenByWhatTheyDo compares what each launch's schedule was chosen by with what a run of it counts, so that choosing and
+// predicting cannot disagree unseen. An attention's schedule is not chosen by time. SPARK_FULL adds the other precisions of
+// each model.
+func TestSchedulesAreChosenByWhatTheyDo(t *testing.T) {
+	ctx := &kernel.Context{Target: target.Default()}
+	worst := map[string]float64{}
+	for m, name := range []string{"vision", "policy", "dmonitoring"} {
+		for i, in := range []string{"fp16", "nvfp4", "fp32"} {
+			if i != m && os.Getenv("SPARK_FULL") == "" {
+				continue
+			}
+			r, _ := generated(t, name, in, ctx.Target.Name)
+			prof, err := profile.Run(context.Background(), r.Program, &r.Program.Variants[0])
+			require.NoError(t, err)
+			for i, l := range prof.Launches {
+				if r.regions[i] == nil {
+					continue
+				}
+				spec, err := families[l.Family](r.regions[i], ctx)
+				require.NoError(t, err)
+				require.Equal(t, l.Grid, spec.Grid)
+				if strings.HasPrefix(spec.Stem, "attention") {
+					continue
+				}
+				for _, term := range plannedTerms {
+					planned, counted := term.of(spec.Work), term.of(l.Cold)
+					if planned == counted {
+						continue
+					}
+					factor := max(planned/counted, counted/planned)
+					worst[l.Family+" "+term.name] = max(worst[l.Family+" "+term.name], factor)
+					if factor > term.factors[l.Family]+1e-9 {
+						t.Errorf("%s %s: launch %d, %s [%s]: %s planned %.4g, counted %.4g", name, in, i, l.Kernel, spec.Schedule, term.name, planned, counted)
+					}
+				}
+			}
+		}
+	}
+	for _, family := range []string{ir.FamilyContraction, ir.FamilyWindow, ir.FamilyLoop} {
+		for _, term := range plannedTerms {
+			t.Logf("%s, %s: within a factor of %.2f", family, term.name, max(1, worst[family+" "+term.name]))
+		}
+	}
+}
