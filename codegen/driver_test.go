@@ -43,7 +43,7 @@ func (b builder) region(family, op string, attrs ir.Attrs, in ...*ir.Value) *ir.
 	n, err := body.Add(op, op, attrs, args...)
 	require.NoError(b.t, err)
 	body.Outputs = n.Outputs
-	r, err := b.g.NewRegion(family, op, body, 0, nil, in...)
+	r, err := b.g.NewRegion(family, op, body, in...)
 	require.NoError(b.t, err)
 	b.g.Nodes = append(b.g.Nodes, r)
 	return r.Outputs[0]

@@ -249,39 +249,17 @@ func evalGatherND(n *Node, in []*Array) ([]*Array, error) {
 	})}, nil
 }
 
-// combine merges an update into element i by the reduction of a scatter.
+// combine merges update j of u into element i by the reduction of a scatter.
 func (a *Array) combine(i int, reduction string, u *Array, j int) {
-	if a.F != nil {
-		x, y := a.F[i], u.F[j]
-		switch reduction {
-		case "add":
-			y = x + y
-		case "mul":
-			y = x * y
-		case "max":
-			y = max(x, y)
-		case "min":
-			y = min(x, y)
-		}
-		a.F[i] = y
-		return
+	op := map[string]string{"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}[reduction]
+	switch r := reducerOf(op); {
+	case op == "":
+		a.copyFrom(i, u, j, 1)
+	case a.F != nil:
+		a.F[i] = r.float(a.F[i], u.F[j])
+	default:
+		a.I[i] = WrapInt(a.DType, r.int(a.DType, a.I[i], u.I[j]))
 	}
-	x, y := a.I[i], u.I[j]
-	switch reduction {
-	case "add":
-		y = x + y
-	case "mul":
-		y = x * y
-	case "max":
-		if orderInts(a.DType, x, y) > 0 {
-			y = x
-		}
-	case "min":
-		if orderInts(a.DType, x, y) < 0 {
-			y = x
-		}
-	}
-	a.I[i] = WrapInt(a.DType, y)
 }
 
 func evalScatterElements(n *Node, in []*Array) ([]*Array, error) {

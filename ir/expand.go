@@ -53,7 +53,7 @@ func (x *Expansion) Add(op string, attrs Attrs, in ...*Value) *Value {
 // Constant is a constant of the expansion.
 func (x *Expansion) Constant(t *Tensor) *Value { return x.graph.Constant(x.name, t) }
 
-// Like is a number of v's element type.
+// Like is a constant of v's element type.
 func (x *Expansion) Like(v *Value, number float64) *Value {
 	if x.err != nil {
 		return &Value{}

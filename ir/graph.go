@@ -109,7 +109,7 @@ type Codes struct {
 	Scale, Blocks *Tensor
 }
 
-// Attrs are the attributes of a node by name. Values are bool, int, float64, string, DType, []int, []float64, []bool or
+// Attrs are the attributes of a node by name. Values are bool, int, float64, string, DType, []int, []float64 or
 // []string; an op's row in the op table lists which it has.
 type Attrs map[string]any
 
@@ -146,9 +146,6 @@ func (n *Node) Flag(name string) bool {
 	}
 	return v
 }
-
-// Bools returns the attribute, or nil.
-func (a Attrs) Bools(name string) []bool { v, _ := a[name].([]bool); return v }
 
 // String returns the attribute, or the default.
 func (a Attrs) String(name, def string) string {

@@ -79,14 +79,17 @@ func TestNewRegionHoldsItsBodyAgainstItsInputs(t *testing.T) {
 
 	g := NewGraph("g")
 	x, y := g.AddInput("x", T(Float32, 2)), g.AddInput("y", T(Float32, 3, 2))
-	_, err = g.NewRegion(FamilyLoop, "r", body, 0, nil, x, y)
+	_, err = g.NewRegion(FamilyLoop, "r", body, x, y)
 	assert.EqualError(t, err, "Region: input 1 is f32[3,2], its body wants f32[2]")
-	_, err = g.NewRegion("magic", "r", body, 0, nil, x, x)
+	_, err = g.NewRegion("magic", "r", body, x, x)
 	assert.EqualError(t, err, `Region: family="magic", want one of [contraction loop view window]`)
-	_, err = g.NewRegion(FamilyLoop, "r", body, 3, nil, x, y)
-	assert.EqualError(t, err, "Region: members=3 with stacked=[] for 2 inputs")
-	r, err := g.NewRegion(FamilyLoop, "r", body, 3, []bool{false, true}, x, y)
+	plain := Storage{DType: Float32}
+	stacked := &Region{Family: FamilyLoop, Members: 3, Body: body, Operands: []Operand{{Storage: plain}, {Stacked: true, Storage: plain}}, Results: []Storage{plain, plain}}
+	r, err := g.RegionNode("r", stacked, x, y)
 	assert.NoError(t, err)
 	assert.Len(t, r.Outputs, 2)
 	assert.Equal(t, T(Float32, 3, 2), r.Outputs[1].Type)
+	stacked.Members = -1
+	_, err = g.RegionNode("r", stacked, x, y)
+	assert.EqualError(t, err, "Region: members=-1")
 }

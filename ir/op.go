@@ -68,7 +68,7 @@ type Input struct {
 // Attr declares an attribute of an op.
 type Attr struct {
 	Name     string
-	Default  any // also fixes the kind: bool, int, float64, string, DType, []int, []float64, []bool, []string
+	Default  any // also fixes the kind: bool, int, float64, string, DType, []int, []float64, []string
 	Required bool
 	PerDim   bool // a list of one value for each dimension of the first input
 }

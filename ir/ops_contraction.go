@@ -1,5 +1,13 @@
 package ir
 
+import "slices"
+
+// Attributes of ops with windows: of all, and of pools.
+var (
+	sliding = []Attr{{Name: "strides", Default: []int(nil), Required: true}, {Name: "pads", Default: []int(nil), Required: true}, {Name: "dilations", Default: []int(nil), Required: true}, {Name: "layout", Default: "NCHW"}}
+	pooling = slices.Concat(sliding, []Attr{{Name: "kernel", Default: []int(nil), Required: true}, {Name: "ceil", Default: false}})
+)
+
 // Contractions, windows, recurrent layers. Image layouts: "NCHW" means channels at dimension 1 whatever the number of
 // spatial dimensions, "NHWC" channels last. Pads are begin of every spatial dimension, then end of every one.
 var _ = register(
@@ -8,11 +16,11 @@ var _ = register(
 		Summary: "numpy.matmul after transposing the last two dimensions where asked; operands of one type, integers wrap",
 		Infer:   inferMatMul, Eval: evalMatMul, Matrix: []int{0, 1}, Role: matMulRole, Weights: matMulWeights, MACs: matMulMACs},
 	Op{Name: "Conv", Kind: KindContraction, In: "x number, w x, b? x",
-		Attrs:   []Attr{{Name: "strides", Default: []int(nil), Required: true}, {Name: "pads", Default: []int(nil), Required: true}, {Name: "dilations", Default: []int(nil), Required: true}, {Name: "group", Default: 1}, {Name: "layout", Default: "NCHW"}},
+		Attrs:   slices.Concat(sliding, []Attr{{Name: "group", Default: 1}}),
 		Summary: "w is [out, in/group, spatial…] in either layout (ONNX Conv 11, pads resolved)",
 		Infer:   inferConv, Eval: evalConv, Matrix: []int{0, 1}, Bias: 2, Role: convRole, Weights: convWeights, MACs: convMACs},
 	Op{Name: "ConvTranspose", Kind: KindContraction, In: "x float, w x, b? x",
-		Attrs:   []Attr{{Name: "strides", Default: []int(nil), Required: true}, {Name: "pads", Default: []int(nil), Required: true}, {Name: "dilations", Default: []int(nil), Required: true}, {Name: "output_padding", Default: []int(nil), Required: true}, {Name: "group", Default: 1}, {Name: "layout", Default: "NCHW"}},
+		Attrs:   slices.Concat(sliding, []Attr{{Name: "output_padding", Default: []int(nil), Required: true}, {Name: "group", Default: 1}}),
 		Summary: "w is [in, out/group, spatial…] (ONNX ConvTranspose 11, pads resolved)",
 		Infer:   inferConvTranspose, Eval: evalConvTranspose, Bias: 2, Weights: convTransposeWeights, MACs: convTransposeMACs},
 	Op{Name: "Einsum", Kind: KindContraction, In: "x* number",
@@ -25,15 +33,15 @@ var _ = register(
 		Infer:   inferAttention, Eval: evalAttention, Matrix: []int{0, 1, 2}, Role: attentionRole, MACs: attentionMACs},
 
 	Op{Name: "MaxPool", Kind: KindWindow, In: "x number", Out: []string{"y", "indices?"},
-		Attrs:   []Attr{{Name: "kernel", Default: []int(nil), Required: true}, {Name: "strides", Default: []int(nil), Required: true}, {Name: "pads", Default: []int(nil), Required: true}, {Name: "dilations", Default: []int(nil), Required: true}, {Name: "ceil", Default: false}, {Name: "layout", Default: "NCHW"}, {Name: "indices", Default: false}, {Name: "column_major", Default: false}},
+		Attrs:   slices.Concat(pooling, []Attr{{Name: "indices", Default: false}, {Name: "column_major", Default: false}}),
 		Summary: "padding never wins; indices are i64 offsets into the whole x (ONNX MaxPool 12)",
 		Infer:   pooled, Eval: evalPool, Role: windowRole},
 	Op{Name: "AveragePool", Kind: KindWindow, In: "x float",
-		Attrs:   []Attr{{Name: "kernel", Default: []int(nil), Required: true}, {Name: "strides", Default: []int(nil), Required: true}, {Name: "pads", Default: []int(nil), Required: true}, {Name: "dilations", Default: []int(nil), Required: true}, {Name: "ceil", Default: false}, {Name: "layout", Default: "NCHW"}, {Name: "include_pad", Default: false}},
+		Attrs:   slices.Concat(pooling, []Attr{{Name: "include_pad", Default: false}}),
 		Summary: "ONNX AveragePool 19",
 		Infer:   pooled, Eval: evalPool, Role: windowRole},
 	Op{Name: "LpPool", Kind: KindWindow, In: "x float",
-		Attrs:   []Attr{{Name: "kernel", Default: []int(nil), Required: true}, {Name: "strides", Default: []int(nil), Required: true}, {Name: "pads", Default: []int(nil), Required: true}, {Name: "dilations", Default: []int(nil), Required: true}, {Name: "ceil", Default: false}, {Name: "layout", Default: "NCHW"}, {Name: "p", Default: 2}},
+		Attrs:   slices.Concat(pooling, []Attr{{Name: "p", Default: 2}}),
 		Summary: "(Σ|x|^p)^(1/p) over the window",
 		Infer:   pooled, Eval: evalPool, Role: windowRole},
 

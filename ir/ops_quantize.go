@@ -149,7 +149,8 @@ func inferDequantize(n *Node) ([]Type, error) {
 	return one(to, x.Shape...)
 }
 
-// checkScale holds the shapes of scale and zero of a quantisation: one element, one an index of the axis, or blocks.
+// checkScale checks the shapes of a quantisation's scale and zero point: one element, one for each index of the axis, or one
+// for each block.
 func (n *Node) checkScale() error {
 	x, s := n.Inputs[0].Type, n.Inputs[1].Type
 	if z := n.In(2); z != nil {

@@ -9,18 +9,21 @@ import (
 // Recurrent layers, as composites: every step written out.
 var _ = register(
 	Op{Name: "GRU", Kind: KindScan, In: "x float, w x, r x, b? x, lengths? index, h0? x", Out: []string{"y", "yh"},
-		Attrs:   []Attr{{Name: "direction", Default: "forward"}, {Name: "linear_before_reset", Default: false}, {Name: "activations", Default: []string(nil)}, {Name: "alpha", Default: []float64(nil)}, {Name: "beta", Default: []float64(nil)}, {Name: "clip", Default: 0.0}},
+		Attrs:   append(slices.Clone(recurrence), Attr{Name: "linear_before_reset", Default: false}),
 		Summary: "ONNX GRU 14 with layout 0: x [T,B,I], y [T,dirs,B,H], yh [dirs,B,H]; clip 0 = none",
 		Infer:   recurrent(3, 2, 2), Expand: expandRecurrent},
 	Op{Name: "LSTM", Kind: KindScan, In: "x float, w x, r x, b? x, lengths? index, h0? x, c0? x, p? x", Out: []string{"y", "yh", "yc"},
-		Attrs:   []Attr{{Name: "direction", Default: "forward"}, {Name: "input_forget", Default: false}, {Name: "activations", Default: []string(nil)}, {Name: "alpha", Default: []float64(nil)}, {Name: "beta", Default: []float64(nil)}, {Name: "clip", Default: 0.0}},
+		Attrs:   append(slices.Clone(recurrence), Attr{Name: "input_forget", Default: false}),
 		Summary: "ONNX LSTM 14 with layout 0",
 		Infer:   recurrent(4, 3, 3), Expand: expandRecurrent},
 	Op{Name: "RNN", Kind: KindScan, In: "x float, w x, r x, b? x, lengths? index, h0? x", Out: []string{"y", "yh"},
-		Attrs:   []Attr{{Name: "direction", Default: "forward"}, {Name: "activations", Default: []string(nil)}, {Name: "alpha", Default: []float64(nil)}, {Name: "beta", Default: []float64(nil)}, {Name: "clip", Default: 0.0}},
+		Attrs:   recurrence,
 		Summary: "ONNX RNN 14 with layout 0",
 		Infer:   recurrent(1, 1, 2), Expand: expandRecurrent},
 )
+
+// recurrence are the attributes of all recurrent layers.
+var recurrence = []Attr{{Name: "direction", Default: "forward"}, {Name: "activations", Default: []string(nil)}, {Name: "alpha", Default: []float64(nil)}, {Name: "beta", Default: []float64(nil)}, {Name: "clip", Default: 0.0}}
 
 // recurrent is the rule of GRU, LSTM and RNN with the given number of gates and activations per direction.
 func recurrent(gates, activations, outputs int) func(n *Node) ([]Type, error) {

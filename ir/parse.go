@@ -281,8 +281,6 @@ func (p *parser) attr(n *Node) {
 		n.Attrs[name] = words(p, strconv.Atoi)
 	case []float64:
 		n.Attrs[name] = words(p, parseFloat)
-	case []bool:
-		n.Attrs[name] = words(p, strconv.ParseBool)
 	case []string:
 		n.Attrs[name] = words(p, strconv.Unquote)
 	case bool:

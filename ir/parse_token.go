@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// parser reads tokens until the first error; after it there are no more, and what it returns means nothing.
+// parser reads tokens until the first error. After that there are no more tokens, and its results are meaningless.
 type parser struct {
 	text          string
 	pos           int
@@ -18,7 +18,7 @@ type parser struct {
 	err           error
 }
 
-// fail records the first error with its line and ends the text.
+// fail records the first error with its line and skips the rest of the text.
 func (p *parser) fail(err error) {
 	if err == nil || p.err != nil {
 		return
@@ -75,7 +75,7 @@ func (p *parser) advance() {
 	p.pos += n
 }
 
-// wordWithColon says which words go on after a colon: bits:0x7e00 and sha256:….
+// wordWithColon lists the words that continue after a colon: bits:0x7e00 and sha256:….
 func wordWithColon(word string) bool { return word == "bits" || word == "sha256" }
 
 // quotedLength is the length of a (possibly unterminated) quoted string, a leading % included.

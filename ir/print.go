@@ -213,8 +213,6 @@ func attrText(v any) string {
 		return listText(v, strconv.Itoa)
 	case []float64:
 		return listText(v, floatText)
-	case []bool:
-		return listText(v, strconv.FormatBool)
 	case []string:
 		return listText(v, strconv.Quote)
 	}

@@ -80,16 +80,12 @@ func (s Storage) check(t Type) error {
 	return nil
 }
 
-// NewRegion makes a Region node without appending it, all of whose operands and results are stored as the types of the
-// body say: its inputs are those of the body, in order. With members > 0 outputs, and inputs marked in stacked, have a
-// leading dimension of members.
-func (g *Graph) NewRegion(family, name string, body *Graph, members int, stacked []bool, inputs ...*Value) (*Node, error) {
-	r := &Region{Family: family, Members: members, Body: body}
-	if members > 0 && len(stacked) != len(body.Inputs) {
-		return nil, fmt.Errorf("Region: members=%d with stacked=%v for %d inputs", members, stacked, len(body.Inputs))
-	}
-	for i, v := range body.Inputs {
-		r.Operands = append(r.Operands, Operand{Stacked: members > 0 && stacked[i], Storage: Storage{DType: v.Type.DType}})
+// NewRegion makes a Region node without appending it, with one member, whose operands and results are stored as the types of
+// the body say. Its inputs are those of the body, in order.
+func (g *Graph) NewRegion(family, name string, body *Graph, inputs ...*Value) (*Node, error) {
+	r := &Region{Family: family, Body: body}
+	for _, v := range body.Inputs {
+		r.Operands = append(r.Operands, Operand{Storage: Storage{DType: v.Type.DType}})
 	}
 	for _, v := range body.Outputs {
 		r.Results = append(r.Results, Storage{DType: v.Type.DType})

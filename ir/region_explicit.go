@@ -193,7 +193,7 @@ func (e *explicit) read(i int) error {
 	return nil
 }
 
-// factors is how many factors of the anchor's product operand i is: more than one of a matrix multiplied by itself.
+// factors counts how often operand i is a factor of the anchor's product: twice if a matrix is multiplied by itself.
 func (r *Region) factors(i int) int {
 	a, n := r.Anchor(), 0
 	for _, k := range a.Op.Matrix {

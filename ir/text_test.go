@@ -123,7 +123,7 @@ func randomGraph(rng *rand.Rand, nested bool) *Graph {
 				body := randomGraph(rng, false)
 				body.Inputs[0].Type, body.Inputs[1].Type = body.Inputs[0].Type.Clone(), body.Inputs[1].Type.Clone()
 				x, y := g.AddInput(g.Fresh("rx"), body.Inputs[0].Type), g.AddInput(g.Fresh("ry"), body.Inputs[1].Type)
-				if n, err := g.NewRegion(FamilyLoop, "r", body, 0, nil, x, y); err == nil && n.contract() == nil {
+				if n, err := g.NewRegion(FamilyLoop, "r", body, x, y); err == nil && n.contract() == nil {
 					g.Nodes = append(g.Nodes, n)
 					values = append(values, n.Outputs...)
 				}

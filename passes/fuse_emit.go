@@ -108,7 +108,7 @@ func makeRegion(g *ir.Graph, c *cluster, outputs []*ir.Value) (*ir.Node, error) 
 	for _, v := range outputs {
 		b.g.Outputs = append(b.g.Outputs, b.to[v])
 	}
-	n, err := g.NewRegion(c.family, regionName(c), b.g, 0, nil, b.inputs...)
+	n, err := g.NewRegion(c.family, regionName(c), b.g, b.inputs...)
 	if err == nil && (c.family == ir.FamilyContraction || c.family == ir.FamilyWindow) {
 		err = storeAsRead(n.Region)
 	}

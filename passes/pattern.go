@@ -25,7 +25,7 @@ func match(p pattern, v *ir.Value) *bindings {
 	return b
 }
 
-// try undoes what a pattern that does not match has bound.
+// try runs match and, if it fails, forgets what it has bound.
 func (b *bindings) try(match func() bool) bool {
 	saved := bindings{maps.Clone(b.values), maps.Clone(b.numbers), maps.Clone(b.axes)}
 	if match() {
@@ -67,7 +67,7 @@ func bind(name string) pattern {
 	}
 }
 
-// as is p, and binds what it matches.
+// as matches p and binds the value to a name.
 func as(name string, p pattern) pattern {
 	return func(b *bindings, v *ir.Value) bool { return p(b, v) && bind(name)(b, v) }
 }
@@ -88,7 +88,7 @@ func anyNumber(name string) pattern {
 	}
 }
 
-// either matches what the first of several patterns that fits matches.
+// either tries patterns in order and takes the first that matches.
 func either(ps ...pattern) pattern {
 	return func(b *bindings, v *ir.Value) bool {
 		for _, p := range ps {
@@ -100,7 +100,7 @@ func either(ps ...pattern) pattern {
 	}
 }
 
-// reduced matches a reduction over the axes that axisOf accepts, all under one name along one axis.
+// reduced matches a reduction whose axes axisOf accepts; wherever the axis has the same name it must be the same.
 func reduced(name, axis string, axisOf func(n *ir.Node) (int, bool), of pattern) pattern {
 	return func(b *bindings, v *ir.Value) bool {
 		if !op(name, of)(b, v) {

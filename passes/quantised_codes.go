@@ -80,7 +80,7 @@ func newCodeReader(w *ir.Tensor) *codeReader {
 	return c
 }
 
-// number is what element i is a multiple of its scales by.
+// number returns what the file stored for element i: its value divided by its scales.
 func (c *codeReader) number(i int) (float64, bool) {
 	scale := c.scale[i]
 	if c.blocks != nil {
@@ -191,7 +191,7 @@ func codesOf(n *ir.Node) (*ir.Codes, error) {
 	return nil, nil
 }
 
-// numbers are what the elements of a constant are multiples of their scales by.
+// numbers are the elements of a constant as the file stored them, without their scales.
 func numbers(t *ir.Tensor) *ir.Tensor {
 	c := newCodeReader(t)
 	xs := make([]float64, len(c.values))

@@ -20,7 +20,7 @@ func site(t *testing.T, n, k int, w *ir.Tensor) *Site {
 	y, err := b.Add("MatMul", "y", ir.Attrs{"transB": true}, x, p)
 	require.NoError(t, err)
 	b.Outputs = y.Outputs
-	r, err := g.NewRegion(ir.FamilyContraction, "r", b, 0, nil, g.AddInput("x", x.Type), g.Constant("w", w))
+	r, err := g.NewRegion(ir.FamilyContraction, "r", b, g.AddInput("x", x.Type), g.Constant("w", w))
 	require.NoError(t, err)
 	s, ok := SiteOf(r)
 	require.True(t, ok)

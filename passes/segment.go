@@ -203,7 +203,7 @@ func (s *segmenter) follow(u *layer) {
 	}
 }
 
-// isUnary reports whether every input of an elementwise node but the one at index i is one number.
+// isUnary reports whether an elementwise node depends on its input i alone: every other one is a single number.
 func isUnary(n *ir.Node, i int) bool {
 	if !n.Op.Pointwise() {
 		return false

@@ -204,7 +204,7 @@ func packRows(units []*layer, rows, widest int) *ir.Tensor {
 	return &ir.Tensor{Type: t, Data: data}
 }
 
-// oneWeight returns the number that all weights are, if no row needs padding.
+// oneWeight returns the number that all weights share, if no row needs padding.
 func oneWeight(units []*layer, widest int) (float32, bool) {
 	first := units[0].rows[0].w[0]
 	for _, u := range units {
@@ -300,7 +300,7 @@ func (b *builder) chain(y *ir.Value, u *layer) *ir.Value {
 	return y
 }
 
-// rankless is the one number of a constant as a scalar.
+// rankless is a constant of one number as a scalar.
 func rankless(t *ir.Tensor) *ir.Tensor {
 	if t.DType.IsFloat() {
 		return ir.ScalarFloat(t.DType, t.FloatAt(0))

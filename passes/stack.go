@@ -46,7 +46,7 @@ type class struct {
 	outputs []*ir.Value
 }
 
-// place is where a region's output stands in its class.
+// classPlace is a region's place in its class.
 type classPlace struct {
 	class *class
 	rank  int
@@ -80,7 +80,7 @@ func newStacker(g *ir.Graph, banned map[*ir.Node]bool) *stacker {
 	return s
 }
 
-// operand is how a region's input looks to classify: equal keys can be stacked (or shared), rank orders them.
+// operand describes an input of a region to classify: inputs of equal keys can be stacked or shared, and rank orders them.
 type operand struct {
 	key  string
 	rank int // -1: says nothing about the order
@@ -313,8 +313,8 @@ func (s *stacker) stackable(c *class, i int) bool {
 	return true
 }
 
-// outputsAllow reports whether the readers of the members' outputs can live with slices of one value: an output of the
-// graph cannot, a Concat in place only if it wants the members side by side.
+// outputsAllow reports whether the readers of the members' outputs can read slices of one value: an output of the graph
+// cannot, and a Concat in place only if it wants the members side by side.
 func (s *stacker) outputsAllow(c *class) bool {
 	for k := range c.members[0].Outputs {
 		for r, n := range c.members {

@@ -224,7 +224,7 @@ func (s *stacker) joined(c *class) (*ir.Node, error) {
 		}
 		b.g.Outputs = append(b.g.Outputs, n.Outputs[0])
 	}
-	return s.g.NewRegion(ir.FamilyLoop, c.members[0].Name, b.g, 0, nil, b.inputs...)
+	return s.g.NewRegion(ir.FamilyLoop, c.members[0].Name, b.g, b.inputs...)
 }
 
 // inline copies the body of region m into b and returns its outputs there.

@@ -17,7 +17,7 @@ var _ = register(Pass{
 	Run: views,
 })
 
-// views gives every view region its plainest form: a range of the value that a kernel (or the caller) wrote, or a
+// views gives every view region its simplest form: a range of the value that a kernel (or the caller) wrote, or a
 // Concat of values that kernels write in place. Views of everything vanish; what cannot alias becomes a loop region.
 func views(_ *Context, g *ir.Graph) error {
 	v := &viewer{g: g, to: map[*ir.Value]*ir.Value{}, placed: map[*ir.Value]bool{}}
@@ -211,7 +211,7 @@ func concatRegion(v *viewer, n *ir.Node, parts []span) (*ir.Node, error) {
 		return nil, err
 	}
 	b.Outputs = c.Outputs
-	return v.g.NewRegion(ir.FamilyView, n.Name, b, 0, nil, inputs...)
+	return v.g.NewRegion(ir.FamilyView, n.Name, b, inputs...)
 }
 
 // viewRegion returns a region that reads a span with the given shape.
@@ -241,5 +241,5 @@ func viewRegion(g *ir.Graph, name string, s span, shape []int) (*ir.Node, error)
 		}
 	}
 	b.Outputs = []*ir.Value{x}
-	return g.NewRegion(ir.FamilyView, name, b, 0, nil, s.base)
+	return g.NewRegion(ir.FamilyView, name, b, s.base)
 }

@@ -168,7 +168,7 @@ func sumError(n int) float64 {
 	return math.Min(k, lambda*math.Sqrt(k)) * unit
 }
 
-// region gives every member of a region to its body.
+// region applies the body to every member of a region.
 func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
 	x, err := n.Explicit()
 	if err != nil {

@@ -30,7 +30,7 @@ func layer(t *testing.T, k int, to ir.DType) (*ir.Node, *ir.Graph) {
 	}
 	y := add("Mul", nil, add("MatMul", nil, x, w), b.Constant("s", ir.ScalarFloat(ir.Float32, 1.7)))
 	b.Outputs = []*ir.Value{add("Cast", ir.Attrs{"to": to}, add("Relu", nil, y))}
-	n, err := g.NewRegion(ir.FamilyContraction, "layer", b, 0, nil, g.AddInput("x", x.Type), g.AddInput("w", w.Type))
+	n, err := g.NewRegion(ir.FamilyContraction, "layer", b, g.AddInput("x", x.Type), g.AddInput("w", w.Type))
 	require.NoError(t, err)
 	return n, g
 }

@@ -79,7 +79,7 @@ func relativeError(n *ir.Node) (float64, bool) {
 	return 0, false
 }
 
-// corners is the hull of a function's values at the ends of its operands' ranges: its range, if it is monotone in each.
+// corners spans a function's values at the ends of its operands' ranges: its whole range if it is monotone in each operand.
 func corners(n *ir.Node, in []Range) ([]Range, error) {
 	var free []int
 	at := make([]*ir.Array, len(in))
@@ -200,7 +200,7 @@ func product(n *ir.Node, in []Range) ([]Range, error) {
 // length is the number of products in a sum.
 func length(n *ir.Node) int { return int(n.MACs()) / max(1, n.Outputs[0].Type.Numel()) }
 
-// carried is what errors ra and rb of the operands make of the sum.
+// carried bounds how far errors ra and rb of the operands move the sum.
 func carried(n *ir.Node, in []Range, a, ra, b, rb, rbias *ir.Array) ([]float64, error) {
 	plain, squares := make([]float64, n.Outputs[0].Type.Numel()), make([]float64, n.Outputs[0].Type.Numel())
 	add := func(x, y *ir.Array) error {
