@@ -120,10 +120,4 @@ func Read(path string) (*Report, error) {
 }
 
 // Write writes the report as JSON.
-func (r *Report) Write(path string) error {
-	raw, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(path, append(raw, '\n'))
-}
+func (r *Report) Write(path string) error { return atomicfile.WriteJSON(path, r) }

@@ -172,11 +172,10 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 		}
 		return nil
 	}
-	for _, list := range [][]Access{l.Reads, l.Writes, l.Prefetch} {
-		for _, a := range list {
-			if err := inside(a); err != nil {
-				return err
-			}
+	declared := slices.Concat(l.Reads, l.Writes, l.Prefetch)
+	for _, a := range declared {
+		if err := inside(a); err != nil {
+			return err
 		}
 	}
 	for _, a := range l.Writes {
@@ -225,7 +224,7 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 		if err := inside(Access{q.Buffer, q.Offset, 0}); err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(slices.Concat(l.Reads, l.Writes, l.Prefetch), func(a Access) bool { return a.Buffer == q.Buffer }) {
+		if !slices.ContainsFunc(declared, func(a Access) bool { return a.Buffer == q.Buffer }) {
 			return fmt.Errorf("parameter %d points to buffer %s, which the launch does not declare", i, v.Buffers[q.Buffer].Name)
 		}
 	}

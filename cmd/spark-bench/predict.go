@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"text/tabwriter"
 
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/profile"
@@ -65,11 +65,7 @@ func (s *session) predict(ctx context.Context, precisions []string) error {
 	if s.JSON == "" {
 		return nil
 	}
-	f, err := os.Create(s.JSON)
-	if err != nil {
-		return err
-	}
-	return errors.Join(cli.JSON(f, all), f.Close())
+	return atomicfile.WriteJSON(s.JSON, all)
 }
 
 // programsOf reads a package, or compiles an ONNX file in every precision.

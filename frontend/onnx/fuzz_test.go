@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 )
@@ -43,13 +46,22 @@ func FuzzDecode(f *testing.F) {
 		if err != nil || !bytes.Equal(again, want) {
 			t.Fatalf("decoded otherwise than by the library (%v)", err)
 		}
-		for _, p := range tensors(nil, m.Proto.ProtoReflect()) {
+		_ = protorange.Range(m.Proto.ProtoReflect(), func(v protopath.Values) error {
+			msg, _ := v.Index(-1).Value.Interface().(protoreflect.Message)
+			if msg == nil {
+				return nil
+			}
+			p, ok := msg.Interface().(*onnxpb.TensorProto)
+			if !ok {
+				return nil
+			}
 			w, err := m.Tensor(p)
 			ours(t, err)
 			if err == nil && !w.Splat && len(w.Data) != w.Bytes() {
 				t.Fatalf("%v with %d bytes", w.Type, len(w.Data))
 			}
-		}
+			return nil
+		})
 		_, err = m.OutputSlices(1000)
 		ours(t, err)
 		ours(t, m.Validate())

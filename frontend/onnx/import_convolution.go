@@ -20,15 +20,12 @@ var convolutionOperators = []operator{
 // windowAttrs are the attributes that convolutions and pools share, resolved for spatial sizes in and a kernel.
 type windowAttrs struct{ kernel, strides, dilations, pads []int }
 
-// window reads strides, dilations, pads and auto_pad.
+// window reads strides, dilations, pads and auto_pad; in and kernel have one length.
 func (s *site) window(in, kernel []int) windowAttrs {
 	r := len(in)
 	w := windowAttrs{kernel, s.listOf("strides", r, 1), s.listOf("dilations", r, 1), s.listOf("pads", 2*r, 0)}
 	if k := s.ints("kernel_shape"); k != nil && !slices.Equal(k, kernel) {
 		s.fail("kernel_shape %v, but the weights have %v", k, kernel)
-	}
-	if len(kernel) != r {
-		s.fail("kernel %v does not fit %d spatial dimensions", kernel, r)
 	}
 	for i := range r {
 		if kernel[i] < 1 || w.strides[i] < 1 || w.dilations[i] < 1 {

@@ -30,9 +30,8 @@ var poolOperators = []operator{
 func pool(op string, more func(*site, ir.Attrs)) func(*site) {
 	return func(s *site) {
 		x := s.in(0)
-		s.rank(x, 3)
 		s.need("kernel_shape")
-		kernel := s.ints("kernel_shape")
+		kernel := s.listOf("kernel_shape", s.rank(x, 3)-2, 0)
 		win := s.window(x.Type.Shape[2:], kernel)
 		cropped := s.cropped(x, &win)
 		if cropped != x && s.wants(1) {
@@ -73,10 +72,8 @@ func (s *site) norm(x *ir.Value, p int, axes []int) *ir.Value {
 func maxUnpool(s *site) {
 	x, idx := s.in(0), s.in(1)
 	r := s.rank(x, 3)
-	kernel := s.ints("kernel_shape")
-	if len(kernel) != r-2 {
-		s.fail("kernel_shape %v does not fit %v", kernel, x.Type)
-	}
+	s.need("kernel_shape")
+	kernel := s.listOf("kernel_shape", r-2, 0)
 	win := s.window(x.Type.Shape[2:], kernel)
 	shape := append([]int{}, x.Type.Shape[:2]...)
 	for i, d := range x.Type.Shape[2:] {

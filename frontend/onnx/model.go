@@ -26,7 +26,7 @@ const maxNesting = 192
 // Model is a decoded file.
 type Model struct {
 	Path   string             // as given to Load or Decode; external data is looked for beside it
-	Proto  *onnxpb.ModelProto // raw_data of its tensors aliases the file's bytes: read only
+	Proto  *onnxpb.ModelProto // raw_data of its initializers aliases the file's bytes: read only
 	Opsets map[string]int64   // version by domain, as Domain writes it
 
 	functions map[string]*onnxpb.FunctionProto // by functionID; set by Validate

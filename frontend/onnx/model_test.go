@@ -128,7 +128,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{name: "HTML", data: []byte("<!DOCTYPE html><title>404</title>"), want: "m.onnx: an HTML or XML document, not an ONNX model"},
 		{name: "zip", data: []byte("PK\x03\x04............"), want: "m.onnx: a zip archive (perhaps a PyTorch checkpoint), not an ONNX model"},
 		{name: "ORT", data: []byte("\x18\x00\x00\x00ORTM\x00\x00"), want: "m.onnx: a model in ONNX Runtime's own format (.ort), not an ONNX model"},
-		{name: "deep nesting", data: deep, want: "messages nest more than 192 deep"},
+		{name: "deep nesting", data: deep, want: "exceeded maximum recursion depth"},
 		{name: "new IR", data: ir99, unsupported: true, want: "m.onnx: IR version 99 is newer than 14, the newest supported; export it with an older onnx"},
 		{name: "old opset", data: version(6), unsupported: true, want: "m.onnx: opset 6 is older than 7, the oldest supported; convert it with onnx.version_converter, or export it with opset_version=17"},
 		{name: "new opset", data: version(29), unsupported: true, want: "m.onnx: opset 29 is newer than 28, the newest supported; convert it with onnx.version_converter, or export it with opset_version=28"},

@@ -2,6 +2,7 @@
 package atomicfile
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,6 +45,15 @@ func (s *Staged) Commit() error { return os.Rename(s.tmp, s.path) }
 
 // Discard removes the file; after Commit it does nothing.
 func (s *Staged) Discard() { os.Remove(s.tmp) }
+
+// WriteJSON replaces the file at path by a value as JSON, indented.
+func WriteJSON(path string, v any) error {
+	raw, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return Write(path, append(raw, '\n'))
+}
 
 // Write replaces the file at path.
 func Write(path string, data []byte) error {
