@@ -1,5 +1,7 @@
 package ir
 
+import "github.com/spark-compile/spark-compile/internal/linear"
+
 // image is the memory order of a [N, C, spatial…] or [N, spatial…, C] tensor.
 type image struct {
 	batch, channel int   // strides
@@ -78,7 +80,7 @@ func evalConv(n *Node, in []*Array) ([]*Array, error) {
 		return []*Array{out}, nil
 	}
 	parallel(x.Shape[0]*group*tiles, 1, func(lo, hi int) {
-		patch := make([]float64, tile*k)
+		patch, sums := make([]float64, tile*k), make([]float64, outs*tile)
 		at := make([]int, tile)
 		for job := lo; job < hi; job++ {
 			b, g, first := job/tiles/group, job/tiles%group, job%tiles*tile
@@ -101,12 +103,16 @@ func evalConv(n *Node, in []*Array) ([]*Array, error) {
 				c.next()
 			}
 			to := b*yi.batch + g*outs*yi.channel
-			dotRows(w.F[g*outs*k:(g+1)*outs*k], patch[:count*k], k, func(i, p int, s float64) {
-				if bias != nil {
-					s += bias[g*outs+i]
+			weights, patches := linear.Rows{F: w.F[g*outs*k:], Stride: k, Count: outs}, linear.Rows{F: patch, Stride: k, Count: count}
+			linear.Dots(sums, tile, weights, patches, k)
+			for i := range outs {
+				for p, s := range sums[i*tile:][:count] {
+					if bias != nil {
+						s += bias[g*outs+i]
+					}
+					out.F[to+i*yi.channel+at[p]] = s
 				}
-				out.F[to+i*yi.channel+at[p]] = s
-			})
+			}
 		}
 	})
 	return []*Array{out}, nil

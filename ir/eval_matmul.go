@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/linear"
 )
 
 // matrices reads an operand of MatMul as matrices of r×c, rows along the contracted dimension last if lastIsK.
@@ -96,22 +98,18 @@ func product(left, right []float64, k int, c []float64) {
 	if k == 0 {
 		return
 	}
-	m, cols := len(left)/k, len(right)/k
+	a, b := linear.Rows{F: left, Stride: k, Count: len(left) / k}, linear.Rows{F: right, Stride: k, Count: len(right) / k}
+	m, cols := a.Count, b.Count
 	tile := tileRows(k)
 	// Split the longer side over the cores; the other one streams past each tile.
-	if m >= cols {
-		parallel((m+tile-1)/tile, 1+(1<<16)/max(tile*k*cols, 1), func(lo, hi int) {
-			for t := lo; t < hi; t++ {
-				i0, i1 := t*tile, min((t+1)*tile, m)
-				dotRows(right, left[i0*k:i1*k], k, func(j, i int, s float64) { c[(i0+i)*cols+j] = s })
+	parallel((max(m, cols)+tile-1)/tile, 1+(1<<16)/max(tile*k*min(m, cols), 1), func(lo, hi int) {
+		lo, hi = lo*tile, min(hi*tile, max(m, cols))
+		for ; lo < hi; lo += tile {
+			if rows := min(tile, hi-lo); m >= cols {
+				linear.Dots(c[lo*cols:], cols, a.Part(lo, rows), b, k)
+			} else {
+				linear.Dots(c[lo:], cols, a, b.Part(lo, rows), k)
 			}
-		})
-		return
-	}
-	parallel((cols+tile-1)/tile, 1+(1<<16)/max(tile*k*m, 1), func(lo, hi int) {
-		for t := lo; t < hi; t++ {
-			j0, j1 := t*tile, min((t+1)*tile, cols)
-			dotRows(left, right[j0*k:j1*k], k, func(i, j int, s float64) { c[i*cols+j0+j] = s })
 		}
 	})
 }
@@ -133,7 +131,7 @@ func evalAttention(n *Node, in []*Array) ([]*Array, error) {
 			for i := range s {
 				row := q.F[(bh*s+i)*d : (bh*s+i+1)*d]
 				for j := range weights {
-					w := float64(dot(row, k.F[(keys*t+j)*d:(keys*t+j+1)*d]) * scale)
+					w := float64(linear.Dot(row, k.F[(keys*t+j)*d:(keys*t+j+1)*d]) * scale)
 					if cap > 0 {
 						w = float64(cap * tanh(w/cap))
 					}
@@ -184,7 +182,7 @@ func evalSegmentedMatVec(n *Node, in []*Array) ([]*Array, error) {
 			return nil, fmt.Errorf("row %d: %d elements from %d do not fit %d weights and %d inputs", j, count, from, width, x.Len())
 		}
 		if out.F != nil {
-			out.F[j] = dot(w.F[j*width:j*width+count], x.F[from:from+count])
+			out.F[j] = linear.Dot(w.F[j*width:j*width+count], x.F[from:from+count])
 			if in[2] != nil {
 				out.F[j] += in[2].F[j]
 			}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/linear"
 )
 
 // run evaluates a graph given as text on inputs in order.
@@ -204,7 +206,7 @@ func TestConvTransposeIsTheAdjoint(t *testing.T) {
 	back["output_padding"] = []int{0, 0}
 	xt := apply(t, "ConvTranspose", back, z, w)[0]
 	require.Equal(t, x.Shape, xt.Shape)
-	assert.InDelta(t, dot(y.F, z.F), dot(x.F, xt.F), 1e-10)
+	assert.InDelta(t, linear.Dot(y.F, z.F), linear.Dot(x.F, xt.F), 1e-10)
 }
 
 // sumOverLetters is an Einsum by its definition: every product over all letters, added at the output's.

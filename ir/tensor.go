@@ -185,7 +185,11 @@ func (t *Tensor) Floats() []float64 {
 		return xs
 	}
 	for i := range xs {
-		xs[i] = t.FloatAt(i)
+		if t.DType == Float32 {
+			xs[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:])))
+		} else {
+			xs[i] = t.FloatAt(i)
+		}
 	}
 	return xs
 }
@@ -274,7 +278,11 @@ func (a *Array) Tensor() *Tensor {
 	d, bits := a.DType, a.DType.Bits()
 	data := make([]byte, a.Type.Bytes())
 	for i, x := range a.F {
-		storeBits(data, bits, i, EncodeFloat(d, x))
+		if d == Float32 {
+			binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(float32(x)))
+		} else {
+			storeBits(data, bits, i, EncodeFloat(d, x))
+		}
 	}
 	for i, v := range a.I {
 		storeBits(data, bits, i, uint64(WrapInt(d, v)))

@@ -3,6 +3,7 @@ package calibrate
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
@@ -40,60 +41,49 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 
 // disturb quantises one site and evaluates everything that depends on it.
 func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *passes.Site, f precision.Layer) (float64, error) {
-	changed := map[*ir.Value][]*ir.Array{}
+	changed := &lane{map[*ir.Value][]*ir.Array{}}
 	for _, st := range w.steps {
 		n := st.node
-		operands := exact.operands(n, 0)
-		dirty := n == s.Node
+		in, dirty := exact.all(n, 0, 1), n == s.Node
 		for i, v := range n.Inputs {
-			if a := changed[v]; a != nil {
-				operands[i], dirty = a[0], true
+			if a := changed.values[v]; a != nil {
+				in[0][i], dirty = a[0], true
 			}
 		}
 		if !dirty {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		var outs []*ir.Array
-		var err error
+		front := in
 		if n == s.Node {
-			outs, err = c.disturbed(st, f, operands)
-		} else {
-			outs, err = ir.EvaluateNode(n, operands)
+			st, front = disturbed(st, f, in[0])
 		}
+		_, outs, err := c.evaluate(ctx, st, front, in)
 		if err != nil {
 			return 0, err
 		}
-		for k, v := range n.Outputs {
-			changed[v] = []*ir.Array{outs[k]}
-		}
+		changed.put(n, outs)
 	}
 	var got, want []*ir.Array
 	for _, v := range w.g.Outputs {
 		want = append(want, &ir.Array{Type: v.Type, F: exact.values[v][0].Floats()})
 		got = append(got, want[len(want)-1])
-		if a := changed[v]; a != nil {
+		if a := changed.values[v]; a != nil {
 			got[len(got)-1] = &ir.Array{Type: v.Type, F: a[0].Floats()}
 		}
 	}
 	return distance(got, want), nil
 }
 
-// disturbed evaluates one region with its operands rounded.
-func (c *Calibration) disturbed(st *step, f precision.Layer, operands []*ir.Array) ([]*ir.Array, error) {
-	front := append([]*ir.Array{}, operands...)
+// disturbed is a region with its weights rounded, and what its anchor sees if its activations are rounded too.
+func disturbed(st *step, f precision.Layer, operands []*ir.Array) (*step, [][]*ir.Array) {
+	front := slices.Clone(operands)
 	if x := operands[st.site.X]; f.Activations.Narrow() {
 		front[st.site.X] = stored(x, f.Activations, observe([]*ir.Array{x}, f.Activations).Scale)
 	}
 	r := newRounder(st.site, f.Weights, Technique{})
 	r.patches = nil
 	r.fit(nil, nil)
-	front[st.site.Weight] = r.fake
-	acc, err := ir.EvaluateNode(st.head, front)
-	if err != nil {
-		return nil, err
-	}
-	return ir.EvaluateNode(st.tail, append(operands, acc[0]))
+	out := *st
+	out.head = withConst(st.head, st.site.Weight, r.tensor())
+	return &out, [][]*ir.Array{front}
 }

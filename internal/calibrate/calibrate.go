@@ -10,13 +10,14 @@ import (
 
 // Calibration fits low-precision formats to one graph of f32 regions by running it on data.
 type Calibration struct {
-	walk     *walk
-	storage  *passes.Storage
-	readers  map[string][]string // all layers that read the activations of a layer, where these can be stored in blocks, by site name
-	ranges   map[*ir.Value]Range
-	progress func(string)
-	memory   *memory
-	names    []string // of the inputs, for errors
+	walk      *walk
+	evaluator Evaluator
+	storage   *passes.Storage
+	readers   map[string][]string // all layers that read the activations of a layer, where these can be stored in blocks, by site name
+	ranges    map[*ir.Value]Range
+	progress  func(string)
+	memory    *memory
+	names     []string // of the inputs, for errors
 }
 
 // Name gives the files that the inputs come from, for errors.
@@ -37,7 +38,7 @@ func (c *Calibration) finite(n *ir.Node, outs []*ir.Array, at int) error {
 }
 
 // New prepares a calibration of a graph on inputs. Neither may change afterwards.
-func New(g *ir.Graph, inputs []map[string]*ir.Array, progress func(string)) (*Calibration, error) {
+func New(g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator, progress func(string)) (*Calibration, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("no calibration inputs: give --calibrate at least one .npz file")
 	}
@@ -46,7 +47,7 @@ func New(g *ir.Graph, inputs []map[string]*ir.Array, progress func(string)) (*Ca
 		return nil, err
 	}
 	s := passes.StorageOf(g)
-	return &Calibration{walk: w, storage: s, readers: blockReaders(w, s), ranges: map[*ir.Value]Range{}, progress: progress, memory: newMemory(w, false)}, nil
+	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), ranges: map[*ir.Value]Range{}, progress: progress, memory: newMemory(w, false)}, nil
 }
 
 // Sites lists the layers that can be quantised.

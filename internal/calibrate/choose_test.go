@@ -55,7 +55,7 @@ func TestBudgetsAreMet(t *testing.T) {
 					budgets = budgets[2:]
 				}
 				for _, budget := range budgets {
-					c, err := New(g, in, nil)
+					c, err := New(g, in, Reference{}, nil)
 					require.NoError(t, err)
 					choice, err := choose(t, c, g, in, precision, budget, quick)
 					require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestBudgetsAreMet(t *testing.T) {
 				if name != "policy" {
 					return
 				}
-				c, err := New(g, in, nil)
+				c, err := New(g, in, Reference{}, nil)
 				require.NoError(t, err)
 				again, err := choose(t, c, g, in, precision, .9999, quick)
 				require.NoError(t, err)

@@ -34,7 +34,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		case s.channels > 0:
 			hatOut, err = c.fitStep(ctx, s, a, tech, st, f, exact, hat, accExact)
 		default:
-			hatOut, err = evaluate(ctx, s.node, hat.all(s.node, len(w.inputs)))
+			hatOut, err = c.evaluator.Evaluate(ctx, s.node, hat.all(s.node, 0, len(w.inputs)))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
@@ -76,12 +76,13 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	inputs := len(c.walk.inputs)
 	name := s.node.Outputs[0].Name
 	format := a.of(name)
-	hatIn := hat.all(s.node, inputs)
+	hatIn := hat.all(s.node, 0, inputs)
 	front := make([][]*ir.Array, inputs) // operands of the head
 	for at := range inputs {
 		front[at] = slices.Clone(hatIn[at])
 	}
 	var layer passes.Layer
+	head := s.head
 	if format != precision.Half {
 		if st.read[name] {
 			r := observe(column(hatIn, s.site.X), format.Activations)
@@ -95,11 +96,11 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 		if format.Weights.Narrow() {
 			var x, xHat []*ir.Array
 			if tech.Feedback || tech.Recover {
-				o, err := evaluate(ctx, s.operand, exact.all(s.node, inputs))
+				o, err := c.evaluator.Evaluate(ctx, s.operand, exact.all(s.node, 0, inputs))
 				if err != nil {
 					return nil, err
 				}
-				h, err := evaluate(ctx, s.operand, front)
+				h, err := c.evaluator.Evaluate(ctx, s.operand, front)
 				if err != nil {
 					return nil, err
 				}
@@ -113,12 +114,10 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			fitted := r.layer()
 			fitted.Read = layer.Read
 			layer = fitted
-			for at := range inputs {
-				front[at][s.site.Weight] = r.fake
-			}
+			head = withConst(head, s.site.Weight, r.tensor())
 		}
 	}
-	anchors, err := evaluate(ctx, s.head, front)
+	anchors, err := c.evaluator.Evaluate(ctx, head, front)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +135,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	for at := range inputs {
 		hatIn[at] = append(hatIn[at], accHat[at])
 	}
-	return evaluate(ctx, s.tail, hatIn)
+	return c.evaluator.Evaluate(ctx, s.tail, hatIn)
 }
 
 // shift is the mean of exact − hat for every channel, members one after another, less the part that chance explains: means

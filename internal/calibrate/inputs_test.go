@@ -107,7 +107,7 @@ func TestActivationsThatAreNotFiniteNameLayerAndFile(t *testing.T) {
 	good := rowsOf(func(i int) float64 { return 1e-30 })
 	bad := rowsOf(func(i int) float64 { return math.Inf(1) }) // as an overflow within the layer would be
 	for _, precision := range calibrating() {
-		c, err := New(g, []map[string]*ir.Array{good, bad}, nil)
+		c, err := New(g, []map[string]*ir.Array{good, bad}, Reference{}, nil)
 		require.NoError(t, err)
 		c.Name([]string{"day.npz", "night.npz"})
 		_, err = choose(t, c, g, []map[string]*ir.Array{good, bad}, precision, 0, Best)
@@ -148,7 +148,7 @@ func TestZerosAreHeld(t *testing.T) {
 			t.Run(name+", "+precision, func(t *testing.T) {
 				g := layers(t, c.w, c.v)
 				in := []map[string]*ir.Array{rowsOf(c.x), rowsOf(c.x), rowsOf(c.x), rowsOf(c.x)}
-				cal, err := New(g, in, nil)
+				cal, err := New(g, in, Reference{}, nil)
 				require.NoError(t, err)
 				choice, err := choose(t, cal, g, in, precision, 0, Best)
 				require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestAChoiceIsData(t *testing.T) {
 	g := layers(t, draw, draw)
 	in := []map[string]*ir.Array{rowsOf(func(i int) float64 { return rng.NormFloat64() })}
 	for _, name := range calibrating() {
-		c, err := New(g, in, nil)
+		c, err := New(g, in, Reference{}, nil)
 		require.NoError(t, err)
 		choice, err := choose(t, c, g, in, name, 0, Best)
 		require.NoError(t, err)

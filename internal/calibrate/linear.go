@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/internal/linear"
 )
 
 // matrix is dense and row-major. Products multiply rows by rows, so that both factors are read in memory order.
@@ -24,28 +24,14 @@ const chunk = 384
 // addDots adds factor·(row i of a)·(row j of b), over columns lo to hi of both, to element (i, at+j) of c, for the rows
 // a0 ≤ i < a1 of a and b0 ≤ j < b1 of b, with c's rows numbered as a's.
 func addDots(c *matrix, at int, factor float64, a *matrix, a0, a1 int, b *matrix, b0, b1, lo, hi int) {
+	sums := make([]float64, (a1-a0)*(b1-b0))
 	for ; lo < hi; lo += chunk {
-		end := min(lo+chunk, hi)
-		j := b0
-		for ; j+4 <= b1; j += 4 {
-			p, q, r, s := b.row(j)[lo:end], b.row(j + 1)[lo:end], b.row(j + 2)[lo:end], b.row(j + 3)[lo:end]
-			i := a0
-			for ; i+2 <= a1; i += 2 {
-				d := ir.Dot2x4(a.row(i)[lo:end], a.row(i + 1)[lo:end], p, q, r, s)
-				for h := range 4 {
-					c.a[i*c.cols+at+j-b0+h] += float64(factor * d[h])
-					c.a[(i+1)*c.cols+at+j-b0+h] += float64(factor * d[4+h])
-				}
-			}
-			for ; i < a1; i++ {
-				for h := range 4 {
-					c.a[i*c.cols+at+j-b0+h] += float64(factor * dot(a.row(i)[lo:end], b.row(j + h)[lo:end]))
-				}
-			}
-		}
-		for ; j < b1; j++ {
-			for i := a0; i < a1; i++ {
-				c.a[i*c.cols+at+j-b0] += float64(factor * dot(a.row(i)[lo:end], b.row(j)[lo:end]))
+		rows, cols := linear.Rows{F: a.a[lo:], Stride: a.cols, Count: a.rows}, linear.Rows{F: b.a[lo:], Stride: b.cols, Count: b.rows}
+		linear.Dots(sums, b1-b0, rows.Part(a0, a1-a0), cols.Part(b0, b1-b0), min(chunk, hi-lo))
+		for i := a0; i < a1; i++ {
+			to := c.row(i)[at:][:b1-b0]
+			for j, x := range sums[(i-a0)*(b1-b0):][:b1-b0] {
+				to[j] += float64(factor * x)
 			}
 		}
 	}

@@ -182,7 +182,7 @@ func TestWhatEachTechniqueBrings(t *testing.T) {
 
 // attempt fits a plan to some inputs and prints how it does on others.
 func attempt(t *testing.T, g *ir.Graph, precision string, blocks bool, tech Technique, on, judgedOn []map[string]*ir.Array, want [][]float64) {
-	c, err := New(g, on, nil)
+	c, err := New(g, on, Reference{}, nil)
 	require.NoError(t, err)
 	start := time.Now()
 	f, err := c.fit(context.Background(), forced(t, c, precision, blocks), tech)

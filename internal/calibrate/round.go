@@ -383,6 +383,9 @@ func greatest(w []float64, ks []int) float64 {
 	return top
 }
 
+// tensor is what the rounded weights represent, as f32.
+func (r *rounder) tensor() *ir.Tensor { return ir.FromFloats(r.site.Weights().Type, r.fake.F) }
+
 // layer is the result in the form that the pass takes.
 func (r *rounder) layer() passes.Layer {
 	l := passes.Layer{Scales: slices.Clone(r.scales), Weights: ir.FromFloats(ir.Type{DType: ir.DTypeOf(r.f.Format), Shape: slices.Clone(r.site.Weights().Type.Shape)}, r.codes)}

@@ -70,14 +70,21 @@ func from(n *ir.Node, v, outer *ir.Value) (*ir.Node, error) {
 	return ir.NewGraph("").RegionNode(n.Name, r, append(slices.Clone(n.Inputs), outer)...)
 }
 
+// withConst is a region that reads another constant as an operand.
+func withConst(n *ir.Node, operand int, t *ir.Tensor) *ir.Node {
+	c := *n
+	c.Inputs = slices.Clone(n.Inputs)
+	c.Inputs[operand] = &ir.Value{Name: n.Inputs[operand].Name, Type: t.Type, Const: t}
+	return &c
+}
+
 // lane holds the values of one version of the graph, exact or quantised, on every input.
 type lane struct {
 	values map[*ir.Value][]*ir.Array
-	consts map[*ir.Value]*ir.Array
 }
 
 func newLane(g *ir.Graph, inputs []map[string]*ir.Array) *lane {
-	l := &lane{values: map[*ir.Value][]*ir.Array{}, consts: map[*ir.Value]*ir.Array{}}
+	l := &lane{map[*ir.Value][]*ir.Array{}}
 	for _, v := range g.Inputs {
 		for _, in := range inputs {
 			l.values[v] = append(l.values[v], in[v.Name])
@@ -86,27 +93,16 @@ func newLane(g *ir.Graph, inputs []map[string]*ir.Array) *lane {
 	return l
 }
 
-// all are the operands of every input.
-func (l *lane) all(n *ir.Node, inputs int) [][]*ir.Array {
-	out := make([][]*ir.Array, inputs)
+// all are the operands of a node on inputs from to to; nil stands for constants.
+func (l *lane) all(n *ir.Node, from, to int) [][]*ir.Array {
+	out := make([][]*ir.Array, to-from)
 	for at := range out {
-		out[at] = l.operands(n, at)
-	}
-	return out
-}
-
-// operands are the arrays of a node's inputs for one of the lane's inputs.
-func (l *lane) operands(n *ir.Node, at int) []*ir.Array {
-	out := make([]*ir.Array, len(n.Inputs))
-	for i, v := range n.Inputs {
-		if v.IsConst() {
-			if l.consts[v] == nil {
-				l.consts[v] = v.Const.Array()
+		out[at] = make([]*ir.Array, len(n.Inputs))
+		for i, v := range n.Inputs {
+			if !v.IsConst() {
+				out[at][i] = l.values[v][from+at]
 			}
-			out[i] = l.consts[v]
-			continue
 		}
-		out[i] = l.values[v][at]
 	}
 	return out
 }
@@ -120,25 +116,64 @@ func column(of [][]*ir.Array, i int) []*ir.Array {
 	return out
 }
 
-// evaluate evaluates a node on every input's operands.
-func evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) (outs [][]*ir.Array, err error) {
-	outs = make([][]*ir.Array, len(in))
+// Evaluator computes regions of f32.
+type Evaluator interface {
+	// Evaluate yields the outputs of a region for the operands of each input; those of constants are not read.
+	Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) ([][]*ir.Array, error)
+}
+
+// Reference evaluates regions in float64.
+type Reference struct{}
+
+// Evaluate implements Evaluator by the reference evaluator.
+func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) ([][]*ir.Array, error) {
+	consts := make([]*ir.Array, len(n.Inputs))
+	for i, v := range n.Inputs {
+		if v.IsConst() {
+			consts[i] = v.Const.Array()
+		}
+	}
+	outs := make([][]*ir.Array, len(in))
 	for at := range in {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if outs[at], err = ir.EvaluateNode(n, in[at]); err != nil {
+		operands := slices.Clone(in[at])
+		for i, c := range consts {
+			if c != nil {
+				operands[i] = c
+			}
+		}
+		var err error
+		if outs[at], err = ir.EvaluateNode(n, operands); err != nil {
 			return nil, err
 		}
 	}
 	return outs, nil
 }
 
+// evaluate runs a region, and returns its anchor's outputs too if it is cut there. The anchor may see other operands than the
+// rest.
+func (c *Calibration) evaluate(ctx context.Context, s *step, front, in [][]*ir.Array) (anchors []*ir.Array, outs [][]*ir.Array, err error) {
+	n := s.node
+	if s.head != nil {
+		out, err := c.evaluator.Evaluate(ctx, s.head, front)
+		if err != nil {
+			return nil, nil, err
+		}
+		n, anchors = s.tail, column(out, 0)
+		for at := range in {
+			in[at] = append(slices.Clip(in[at]), anchors[at])
+		}
+	}
+	outs, err = c.evaluator.Evaluate(ctx, n, in)
+	return anchors, outs, err
+}
+
 // release forgets values that no later node reads.
 func (l *lane) release(vs []*ir.Value) {
 	for _, v := range vs {
 		delete(l.values, v)
-		delete(l.consts, v)
 	}
 }
 
@@ -229,28 +264,18 @@ func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane) (ac
 	known, knownAcc := c.memory.outs[i], c.memory.acc[i]
 	acc, outs = append(acc, knownAcc[:min(len(knownAcc), inputs)]...), append(outs, known[:min(len(known), inputs)]...)
 	s := c.walk.steps[i]
-	for at := len(outs); at < inputs; at++ {
-		if err := ctx.Err(); err != nil {
-			return nil, nil, err
-		}
-		in := l.operands(s.node, at)
-		n := s.node
-		if s.head != nil {
-			out, err := ir.EvaluateNode(s.head, in)
-			if err != nil {
-				return nil, nil, err
-			}
-			acc = append(acc, out[0])
-			n, in = s.tail, append(in, out[0])
-		}
-		out, err := ir.EvaluateNode(n, in)
+	if from := len(outs); from < inputs {
+		in := l.all(s.node, from, inputs)
+		anchors, more, err := c.evaluate(ctx, s, in, in)
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := c.finite(s.node, out, at); err != nil {
-			return nil, nil, err
+		for at := range more {
+			if err := c.finite(s.node, more[at], from+at); err != nil {
+				return nil, nil, err
+			}
 		}
-		outs = append(outs, out)
+		acc, outs = append(acc, anchors...), append(outs, more...)
 	}
 	if len(known) < c.memory.inputs {
 		c.memory.outs[i] = outs[:min(len(outs), c.memory.inputs)]

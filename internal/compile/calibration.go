@@ -56,7 +56,12 @@ type calibration struct {
 
 // choose finds the layers to quantise, and how.
 func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choice, error) {
-	c, err := calibrate.New(s.graph, s.inputs, opt.Progress)
+	e, err := newNative(s.context.Target)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	c, err := calibrate.New(s.graph, s.inputs, e, opt.Progress)
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,10 @@ type Format struct {
 	Bias     int
 	Special  Special
 
-	max   float64 // greatest finite value
-	least float64 // least normal number
-	magic float64 // 2^52 quanta of the subnormal numbers
+	quantum float64 // least subnormal number
+	max     float64 // greatest finite value
+	least   float64 // least normal number
+	magic   float64 // 2^52 quanta of the subnormal numbers
 }
 
 // Special selects the codes that are not finite numbers.
@@ -53,9 +54,10 @@ func newFormat(name string, exponent, mantissa, bias int, special Special) *Form
 	case OnlyNaN:
 		top--
 	}
+	f.quantum = math.Ldexp(1, 1-bias-mantissa)
 	f.max = f.Decode(top)
 	f.least = math.Ldexp(1, 1-bias)
-	f.magic = math.Ldexp(1, 1-bias-mantissa+52)
+	f.magic = math.Ldexp(f.quantum, 52)
 	return f
 }
 
@@ -137,7 +139,7 @@ func (f *Format) Encode(x float64, saturate bool) uint32 {
 	b := math.Float64bits(math.Abs(x))
 	exp := int(b>>52) - 1023 + f.Bias
 	if exp < 1 { // subnormal: the value in quanta is an integer
-		return sign | uint32(math.Ldexp(math.Abs(x), f.Bias-1+f.Mantissa))
+		return sign | uint32(math.Abs(x)/f.quantum)
 	}
 	return sign | uint32(exp)<<f.Mantissa | uint32(b>>(52-f.Mantissa))&(1<<f.Mantissa-1)
 }
@@ -159,7 +161,7 @@ func (f *Format) Decode(code uint32) float64 {
 	case f.Special == NegZero && sign < 0 && exp == 0 && man == 0:
 		return math.NaN()
 	case exp == 0:
-		return sign * math.Ldexp(float64(man), 1-f.Bias-f.Mantissa)
+		return sign * float64(man) * f.quantum
 	}
-	return sign * math.Ldexp(float64(man|1<<f.Mantissa), exp-f.Bias-f.Mantissa)
+	return sign * math.Float64frombits(uint64(exp-f.Bias+1023)<<52|uint64(man)<<(52-f.Mantissa))
 }

@@ -1,0 +1,119 @@
+package compile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// native evaluates regions of f32 by their kernels on the CPU device. It keeps the program of every region that it has seen; one with
+// other constants than at first has a program for one call.
+type native struct {
+	device hal.Device
+	target *target.Target
+	known  map[*ir.Region]*nativeRegion
+}
+
+// nativeRegion is a region as a program of its own.
+type nativeRegion struct {
+	session *runtime.Session
+	inputs  []*ir.Value
+	names   []string // of the program's input that is each operand; "" of constants and repeated operands
+}
+
+func newNative(t *target.Target) (*native, error) {
+	d, err := emu.Open(emu.Options{})
+	return &native{d, t, map[*ir.Region]*nativeRegion{}}, err
+}
+
+// Close frees what the programs hold.
+func (d *native) Close() (err error) {
+	for _, r := range d.known {
+		err = errors.Join(err, r.session.Close())
+	}
+	return errors.Join(err, d.device.Close())
+}
+
+// Evaluate implements calibrate.Evaluator.
+func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) (outs [][]*ir.Array, err error) {
+	if n.IsFamily(ir.FamilyView) { // has no kernel
+		return calibrate.Reference{}.Evaluate(ctx, n, in)
+	}
+	r := d.known[n.Region]
+	switch {
+	case r == nil:
+		if r, err = d.open(ctx, n); err != nil {
+			return nil, err
+		}
+		d.known[n.Region] = r
+	case !slices.Equal(r.inputs, n.Inputs):
+		if r, err = d.open(ctx, n); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, r.session.Close()) }()
+	}
+	for at := range in {
+		for i, name := range r.names {
+			if name != "" {
+				if err := r.session.Set(name, in[at][i].Tensor().Dense()); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if err := r.session.Run(ctx); err != nil {
+			return nil, err
+		}
+		row := make([]*ir.Array, len(n.Outputs))
+		for k, v := range n.Outputs {
+			row[k] = (&ir.Tensor{Type: v.Type, Data: r.session.Output(output(k))}).Array()
+		}
+		outs = append(outs, row)
+	}
+	return outs, nil
+}
+
+func output(k int) string { return fmt.Sprint("out", k) }
+
+// open compiles a region and loads it.
+func (d *native) open(ctx context.Context, n *ir.Node) (*nativeRegion, error) {
+	g, r := ir.NewGraph(n.Name), &nativeRegion{inputs: n.Inputs, names: make([]string, len(n.Inputs))}
+	inner := map[*ir.Value]*ir.Value{}
+	var inputs []*ir.Value
+	for i, v := range n.Inputs {
+		switch {
+		case inner[v] != nil:
+		case v.IsConst():
+			inner[v] = g.Constant("const", v.Const)
+		default:
+			r.names[i] = fmt.Sprint("in", i)
+			inner[v] = g.AddInput(r.names[i], v.Type)
+		}
+		inputs = append(inputs, inner[v])
+	}
+	node, err := g.RegionNode(n.Name, n.Region.Clone(), inputs...)
+	if err != nil {
+		return nil, err
+	}
+	g.Nodes, g.Outputs = []*ir.Node{node}, node.Outputs
+	for k, v := range node.Outputs {
+		v.Name = output(k)
+	}
+	w := codegen.NewWeights()
+	out, err := codegen.Generate(entries(g), d.target, families, w)
+	if err != nil {
+		return nil, err
+	}
+	p := &runtime.Program{Variants: []runtime.Variant{out.Variant}, Weights: w.Bytes()}
+	describe(p, g, nil)
+	r.session, err = runtime.Open(ctx, p, d.device, runtime.ModelOptions{Target: d.target.Name})
+	return r, err
+}

@@ -1,0 +1,94 @@
+package compile
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// TestRegionsOnTheCPUDeviceAreTheReference: calibration runs regions as kernels. Each yields what float64 does, but for
+// rounding in f32, also when its constants are replaced.
+func TestRegionsOnTheCPUDeviceAreTheReference(t *testing.T) {
+	tg := target.Default()
+	for _, name := range []string{"vision", "policy", "dmonitoring"} {
+		t.Run(name, func(t *testing.T) {
+			g, err := onnx.Import(small(t, name), onnx.ImportOptions{})
+			require.NoError(t, err)
+			front, _, err := (&Options{Precision: "fp8"}).pipeline()
+			require.NoError(t, err)
+			require.NoError(t, passes.Run(&passes.Context{Target: tg, Precision: "fp8"}, g, front, nil))
+			d, err := newNative(tg)
+			require.NoError(t, err)
+			defer d.Close()
+			seen := map[*ir.Value][]*ir.Array{}
+			for _, in := range calibrate.Generate(g, 2) {
+				for _, v := range g.Inputs {
+					seen[v] = append(seen[v], in[v.Name])
+				}
+			}
+			replaced := 0
+			for _, n := range g.Nodes {
+				in := make([][]*ir.Array, 2)
+				for _, v := range n.Inputs {
+					for at := range in {
+						var a *ir.Array
+						if !v.IsConst() {
+							a = seen[v][at]
+						}
+						in[at] = append(in[at], a)
+					}
+				}
+				want := same(t, d, n, in)
+				for k, v := range n.Outputs {
+					seen[v] = []*ir.Array{want[0][k], want[1][k]}
+				}
+				if i := slices.IndexFunc(n.Inputs, func(v *ir.Value) bool { return v.IsConst() && v.Type.DType.IsFloat() }); i >= 0 {
+					other := *n
+					other.Inputs = slices.Clone(n.Inputs)
+					w := n.Inputs[i].Const.Floats()
+					for k := range w {
+						w[k] *= 1.5
+					}
+					other.Inputs[i] = g.Constant("other", ir.FromFloats(n.Inputs[i].Type, w))
+					if got := same(t, d, &other, in); !slices.Equal(got[0][0].F, want[0][0].F) {
+						replaced++
+					}
+				}
+			}
+			require.Positive(t, replaced)
+		})
+	}
+}
+
+// same requires a region's outputs on the CPU device to be those of the reference, which it returns.
+func same(t *testing.T, d *native, n *ir.Node, in [][]*ir.Array) [][]*ir.Array {
+	t.Helper()
+	got, err := d.Evaluate(context.Background(), n, in)
+	require.NoError(t, err, n.Name)
+	want, err := calibrate.Reference{}.Evaluate(context.Background(), n, in)
+	require.NoError(t, err, n.Name)
+	for at := range want {
+		for k, w := range want[at] {
+			var miss, size float64
+			for i, x := range w.F {
+				miss += (got[at][k].F[i] - x) * (got[at][k].F[i] - x)
+				size += x * x
+			}
+			allowed := 1e-5
+			if n.Outputs[k].Type.DType == ir.Float16 { // an output of the model: the reference does not round it
+				allowed = math.Exp2(-11)
+			}
+			require.LessOrEqual(t, math.Sqrt(miss), allowed*math.Sqrt(size), "%s, output %d", n.Name, k)
+		}
+	}
+	return want
+}

@@ -1,0 +1,9 @@
+package linear
+
+func init() {
+	engines["256 bits"] = func(c []float64, stride int, a, b Rows, k int) {
+		defer func(w bool) { wide = w }(wide)
+		wide = false
+		Dots(c, stride, a, b, k)
+	}
+}

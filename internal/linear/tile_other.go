@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package linear
+
+const vectors = false
+
+func tile(*[tileRows * tileCols]float64, *[tileRows]*float64, int, *float64, int) {}
