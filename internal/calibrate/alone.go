@@ -82,7 +82,7 @@ func disturbed(st *step, f precision.Layer, operands []*ir.Array) (*step, [][]*i
 	}
 	r := newRounder(st.site, f.Weights, Technique{})
 	r.patches = nil
-	r.fit(nil, nil)
+	r.fit(nil, nil, nil)
 	out := *st
 	out.head = withConst(st.head, st.site.Weight, r.tensor())
 	return &out, [][]*ir.Array{front}

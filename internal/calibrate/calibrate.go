@@ -3,6 +3,7 @@ package calibrate
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -18,6 +19,8 @@ type Calibration struct {
 	progress  func(string)
 	memory    *memory
 	names     []string // of the inputs, for errors
+	given     int      // inputs before the perturbed ones
+	held      []bool   // by input: kept for trying a strength that was fitted to the others; nil: too few to keep any
 }
 
 // Name gives the files that the inputs come from, for errors.
@@ -28,7 +31,10 @@ func (c *Calibration) finite(n *ir.Node, outs []*ir.Array, at int) error {
 	for k, a := range outs {
 		if x, ok := finite(a); !ok {
 			name := fmt.Sprint(at + 1)
-			if at < len(c.names) {
+			switch {
+			case at >= c.given:
+				name = fmt.Sprintf("%d of those perturbed", at+1-c.given)
+			case at < len(c.names):
 				name = c.names[at]
 			}
 			return fmt.Errorf("it yields %v as %%%s for calibration input %s: low precision needs finite activations; leave that input out, or compile with --precision fp32", x, n.Outputs[k].Name, name)
@@ -37,17 +43,38 @@ func (c *Calibration) finite(n *ir.Node, outs []*ir.Array, at int) error {
 	return nil
 }
 
-// New prepares a calibration of a graph on inputs. Neither may change afterwards.
+// New prepares a calibration of a graph on inputs and on perturbed ones that it makes of them. Neither may change
+// afterwards.
 func New(g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator, progress func(string)) (*Calibration, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("no calibration inputs: give --calibrate at least one .npz file")
 	}
-	w, err := newWalk(g, inputs)
+	perturbed, from := Perturb(g, inputs)
+	w, err := newWalk(g, slices.Concat(inputs, perturbed))
 	if err != nil {
 		return nil, err
 	}
 	s := passes.StorageOf(g)
-	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), ranges: map[*ir.Value]Range{}, progress: progress, memory: newMemory(w, false)}, nil
+	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), ranges: map[*ir.Value]Range{}, progress: progress, memory: newMemory(w, false),
+		given: len(inputs), held: heldOut(len(inputs), from)}, nil
+}
+
+// leastTrials is the number of inputs below which none are held out.
+const leastTrials = 4
+
+// heldOut is every fourth of the inputs, and those perturbed ones that come from them.
+func heldOut(inputs int, from []int) []bool {
+	if inputs < leastTrials {
+		return nil
+	}
+	var out []bool
+	for i := range inputs {
+		out = append(out, i%4 == 3)
+	}
+	for _, i := range from {
+		out = append(out, i%4 == 3)
+	}
+	return out
 }
 
 // Sites lists the layers that can be quantised.

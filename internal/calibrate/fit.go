@@ -110,7 +110,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			if x == nil {
 				r.patches = nil
 			}
-			r.fit(x, xHat)
+			r.fit(x, xHat, c.held)
 			fitted := r.layer()
 			fitted.Read = layer.Read
 			layer = fitted

@@ -107,22 +107,19 @@ func (p *patches) columns(arrays []*ir.Array, member, group int) *matrix {
 	return out
 }
 
-// heldOut reports whether an input is kept for trying a damping that was fitted to the others.
-func heldOut(input int) bool { return input%4 == 3 }
-
 // measure estimates the moments from what the exact and the quantised graph yield, over three sets of inputs: those that a
-// rounding is fitted to while a damping is tried, those held out for the trial, and all. With few inputs only the last.
-func (p *patches) measure(exact, hat []*ir.Array, member, group int) (fitted, tried, all *moments) {
+// rounding is fitted to while a damping is tried, those held out for the trial, and all; only the last without any held out.
+func (p *patches) measure(exact, hat []*ir.Array, held []bool, member, group int) (fitted, tried, all *moments) {
 	x, d := p.columns(hat, member, group), p.columns(exact, member, group)
 	for i, v := range x.a {
 		d.a[i] -= v
 	}
 	count := p.rows(len(hat))
-	if len(hat) < leastTrials {
+	if held == nil {
 		return nil, nil, p.sums(x, d, count, func(int) bool { return true }).centred()
 	}
-	fitted = p.sums(x, d, count, func(i int) bool { return !heldOut(i) })
-	tried = p.sums(x, d, count, heldOut)
+	fitted = p.sums(x, d, count, func(i int) bool { return !held[i] })
+	tried = p.sums(x, d, count, func(i int) bool { return held[i] })
 	all = join(fitted, tried).centred()
 	return fitted.centred(), tried.centred(), all
 }

@@ -50,8 +50,9 @@ func newRounder(s *passes.Site, f precision.Operand, tech Technique) *rounder {
 	return r
 }
 
-// fit rounds all weights. exact and hat are what the anchor multiplies in the exact and the quantised graph.
-func (r *rounder) fit(exact, hat []*ir.Array) {
+// fit rounds all weights. exact and hat are what the anchor multiplies in the exact and the quantised graph; held says which
+// inputs are held out.
+func (r *rounder) fit(exact, hat []*ir.Array, held []bool) {
 	if r.patches == nil {
 		for m := range r.site.Members {
 			r.round(rows{member: m, step: 1, count: r.site.N}, nil, 0)
@@ -61,7 +62,7 @@ func (r *rounder) fit(exact, hat []*ir.Array) {
 	count := r.site.N / r.patches.groups
 	for m := range r.site.Members {
 		for g := range r.patches.groups {
-			fitted, tried, all := r.patches.measure(exact, hat, m, g)
+			fitted, tried, all := r.patches.measure(exact, hat, held, m, g)
 			of := rows{member: m, first: g * count, step: 1, count: count}
 			r.round(of, newObjective(all), r.damping(of, fitted, tried))
 		}
@@ -80,7 +81,6 @@ var dampings = []float64{0.016, 0.08, 0.4, 2, 10, 50}
 
 const (
 	middleDamping = 2 // where trials start, and the choice where none are possible
-	leastTrials   = 4 // with fewer inputs than this none can be held out
 	trialRows     = 32
 )
 

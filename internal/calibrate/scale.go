@@ -2,7 +2,6 @@ package calibrate
 
 import (
 	"math"
-	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
@@ -27,18 +26,25 @@ func sample(arrays []*ir.Array, neighbours int) []float64 {
 	return out
 }
 
-// Range is the scale that an observer chose for a tensor, and how well it fits.
+// Range is the scale that was chosen for a tensor, and how well it fits.
 type Range struct {
 	Scale    float64 `json:"scale"`
-	Observer string  `json:"observer"`  // that suggested it: max, percentile or mse
-	Error    float64 `json:"error"`     // relative L2 of rounding a sample with it
-	Max      float64 `json:"max"`       // greatest magnitude
-	Fraction float64 `json:"saturated"` // fraction of the sample that saturates
+	Error    float64 `json:"error"`    // relative L2 of rounding a sample with it
+	Max      float64 `json:"max"`      // greatest magnitude seen
+	Headroom float64 `json:"headroom"` // greatest magnitude that does not saturate, relative to Max
 }
 
-// observe chooses the scale with which an operand's format represents a tensor at the least squared error, among those
-// suggested by the greatest magnitude, by percentiles and by a search. A tensor of zeros has scale 1. Of blocks it is the
-// scale of all: one with which the greatest scale of a block is the greatest number of its format, or near it.
+// headroom is how much greater than anything seen an activation may be before it saturates. In a floating-point format room
+// above costs nothing until numbers sink below the least normal one (e4m3 has 14 octaves of normal numbers, and so have the
+// scales of blocks), while saturation on inputs unlike those seen costs whole features (docs/measurements.md).
+const headroom = 4
+
+// positions is the number of scales tried in an octave: where in it the numbers lie decides how they round.
+const positions = 8
+
+// observe chooses the scale with which an operand's format represents a tensor at the least squared error, among those of
+// one octave that leave headroom. A tensor of zeros has scale 1. Of blocks it is the scale of all: their scales have the
+// headroom.
 func observe(arrays []*ir.Array, f precision.Operand) Range {
 	top := 0.0
 	for _, a := range arrays {
@@ -46,56 +52,34 @@ func observe(arrays []*ir.Array, f precision.Operand) Range {
 			top = max(top, math.Abs(x))
 		}
 	}
-	if top == 0 {
-		return Range{Scale: 1, Observer: "max"}
-	}
 	neighbours, greatest := 1, f.Max()
 	if f.Blocks {
 		neighbours, greatest = ir.BlockSize, f.Max()*blockScale.Max()
 	}
+	best := Range{Scale: 1, Error: math.Inf(1), Max: top}
 	xs := sample(arrays, neighbours)
-	best := Range{Scale: 1, Observer: "max", Error: math.Inf(1), Max: top}
-	try := func(observer string, reach float64) {
-		scale := float64(float32(reach / greatest))
+	for j := range positions {
+		scale := float64(float32(headroom * top * (1 + float64(j)/positions) / greatest))
 		if scale == 0 {
-			return
+			continue
 		}
-		if e, saturated := roundingError(xs, f, scale); e < best.Error {
-			best = Range{Scale: scale, Observer: observer, Error: e, Max: top, Fraction: saturated}
+		if e := roundingError(xs, f, scale); e < best.Error {
+			best = Range{Scale: scale, Error: e, Max: top, Headroom: scale * greatest / top}
 		}
 	}
-	try("max", top)
-	if f.Blocks {
-		for _, factor := range []float64{2, 0.9, 0.8, 0.5, 0.25, 0.0625} {
-			try("mse", top*factor)
-		}
-		return best
-	}
-	sorted := make([]float64, len(xs))
-	for i, x := range xs {
-		sorted[i] = math.Abs(x)
-	}
-	slices.Sort(sorted)
-	for _, p := range []float64{.9999, .999, .99} {
-		try("percentile", sorted[int(p*float64(len(sorted)-1))])
-	}
-	for j := 1; j <= 24; j++ {
-		try("mse", top*math.Exp2(-float64(j)/4))
+	if math.IsInf(best.Error, 1) { // of zeros, or of numbers too small for a scale
+		best.Error = 0
 	}
 	return best
 }
 
-// roundingError is the relative L2 of rounding a sample with a scale, and the fraction of it that saturates.
-func roundingError(xs []float64, f precision.Operand, scale float64) (relL2, saturated float64) {
+// roundingError is the relative L2 of rounding a sample with a scale.
+func roundingError(xs []float64, f precision.Operand, scale float64) float64 {
 	var sum, norm float64
-	over := 0
 	add := func(x, y, step float64) {
 		d := float64(y*step) - x
 		sum += float64(d * d)
 		norm += float64(x * x)
-		if math.Abs(x) > step*f.Max() {
-			over++
-		}
 	}
 	if f.Blocks {
 		y, scales := make([]float64, len(xs)), make([]float64, len(xs)/ir.BlockSize)
@@ -108,7 +92,7 @@ func roundingError(xs []float64, f precision.Operand, scale float64) (relL2, sat
 			add(x, f.Round(x/scale, true), scale)
 		}
 	}
-	return math.Sqrt(sum / max(norm, math.SmallestNonzeroFloat64)), float64(over) / float64(len(xs))
+	return math.Sqrt(sum / max(norm, math.SmallestNonzeroFloat64))
 }
 
 // stored is an array after a kernel has stored and loaded it: multiplied by 1/scale, rounded, multiplied by scale.

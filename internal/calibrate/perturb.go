@@ -1,0 +1,157 @@
+package calibrate
+
+import (
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// perturbedAtMost bounds the number of perturbed inputs: each is run through the exact and the quantised graph as a
+// calibration input is.
+const perturbedAtMost = 16
+
+// leastSide is the least height and width of what is perturbed as an image.
+const leastSide = 8
+
+// Perturb makes inputs unlike the given ones, at most as many, and says which one each comes from. Images, of type [N, C, H,
+// W], are seen in another light, at another contrast, shifted, with noise, and half of them each with a part cut out and
+// out of focus; other numbers are scaled and get noise. Values stay in the range that the input has in all of the given
+// ones (bytes: in theirs), and integers but bytes stay as they are. The same inputs give the same perturbed ones.
+func Perturb(g *ir.Graph, inputs []map[string]*ir.Array) (out []map[string]*ir.Array, from []int) {
+	count := min(len(inputs), perturbedAtMost)
+	for i := range count {
+		from = append(from, i*len(inputs)/count)
+		out = append(out, map[string]*ir.Array{})
+	}
+	for _, v := range g.Inputs {
+		lo, hi := bounds(inputs, v.Name)
+		if v.Type.DType == ir.Uint8 {
+			lo, hi = 0, 255
+		}
+		h := fnv.New64a()
+		h.Write([]byte(v.Name))
+		for i, at := range from {
+			rng := rand.New(rand.NewPCG(h.Sum64(), uint64(i)))
+			out[i][v.Name] = perturbed(rng, inputs[at][v.Name], lo, hi)
+		}
+	}
+	return out, from
+}
+
+// bounds are the least and the greatest value of an input.
+func bounds(inputs []map[string]*ir.Array, name string) (lo, hi float64) {
+	for i, in := range inputs {
+		for j, x := range in[name].F {
+			if i+j == 0 {
+				lo, hi = x, x
+			}
+			lo, hi = min(lo, x), max(hi, x)
+		}
+	}
+	return lo, hi
+}
+
+func perturbed(rng *rand.Rand, a *ir.Array, lo, hi float64) *ir.Array {
+	if a.DType != ir.Uint8 && !a.DType.IsFloat() {
+		return a
+	}
+	out, image := ir.NewArray(a.Type), a.Type.Rank() == 4 && min(a.Type.Shape[2], a.Type.Shape[3]) >= leastSide
+	x := &picture{f: slices.Clone(a.Floats())}
+	if image {
+		x.height, x.width = a.Type.Shape[2], a.Type.Shape[3]
+		x.expose(rng, .5, 1.3, .3, .08, (lo+hi)/2, (hi-lo)/2)
+		x.shift(rng)
+		if rng.IntN(2) == 0 {
+			x.cut(rng, lo, hi)
+		}
+		if rng.IntN(2) == 0 {
+			x.blur()
+		}
+	} else {
+		x.expose(rng, .8, 1.2, 0, .05, 0, max(-lo, hi))
+	}
+	for i, v := range x.f {
+		v = min(max(v, lo), hi)
+		if a.DType == ir.Uint8 {
+			out.I[i] = int64(v + .5)
+		} else {
+			out.F[i] = ir.RoundTo(a.DType, v)
+		}
+	}
+	return out
+}
+
+// picture is planes of height × width numbers; without a height it is a list.
+type picture struct {
+	f             []float64
+	height, width int
+}
+
+// uniform is a random number between two.
+func uniform(rng *rand.Rand, lo, hi float64) float64 { return lo + float64(rng.Float64()*(hi-lo)) }
+
+// expose multiplies the distances from the middle by a contrast, adds a light of either sign, and noise. Light and noise
+// are relative to the greatest distance.
+func (p *picture) expose(rng *rand.Rand, least, greatest, light, noise, middle, reach float64) {
+	contrast, light, noise := uniform(rng, least, greatest), reach*uniform(rng, -light, light), reach*uniform(rng, 0, noise)
+	for i, x := range p.f {
+		p.f[i] = middle + float64((x-middle)*contrast) + light + float64(noise*normal(rng))
+	}
+}
+
+// shift moves all planes by up to an eighth of their sides; what comes in continues the edge.
+func (p *picture) shift(rng *rand.Rand) {
+	dy, dx := rng.IntN(p.height/4+1)-p.height/8, rng.IntN(p.width/4+1)-p.width/8
+	p.each(func(plane []float64) {
+		old := slices.Clone(plane)
+		for i := range plane {
+			y, x := min(max(i/p.width+dy, 0), p.height-1), min(max(i%p.width+dx, 0), p.width-1)
+			plane[i] = old[y*p.width+x]
+		}
+	})
+}
+
+// cut fills a rectangle, of an eighth to a half of the sides, with one number.
+func (p *picture) cut(rng *rand.Rand, lo, hi float64) {
+	h, w := p.height/8+rng.IntN(p.height*3/8+1), p.width/8+rng.IntN(p.width*3/8+1)
+	top, left, with := rng.IntN(p.height-h+1), rng.IntN(p.width-w+1), uniform(rng, lo, hi)
+	p.each(func(plane []float64) {
+		for y := top; y < top+h; y++ {
+			for x := left; x < left+w; x++ {
+				plane[y*p.width+x] = with
+			}
+		}
+	})
+}
+
+// blur takes the mean over 3 × 3 pixels.
+func (p *picture) blur() {
+	p.each(func(plane []float64) {
+		p.mean3(plane, p.width, 1)
+		p.mean3(plane, p.height, p.width)
+	})
+}
+
+// mean3 replaces every element by the mean of it and its neighbours along an axis.
+func (p *picture) mean3(plane []float64, length, stride int) {
+	old := slices.Clone(plane)
+	for i := range plane {
+		before, behind := i, i
+		if at := i / stride % length; at > 0 {
+			before -= stride
+		}
+		if at := i / stride % length; at < length-1 {
+			behind += stride
+		}
+		plane[i] = (old[before] + old[i] + old[behind]) / 3
+	}
+}
+
+func (p *picture) each(f func(plane []float64)) {
+	size := p.height * p.width
+	for i := 0; i < len(p.f); i += size {
+		f(p.f[i : i+size])
+	}
+}

@@ -1,0 +1,79 @@
+package calibrate
+
+import (
+	"math/rand"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// TestPerturbedInputsAreLikeNoneGiven perturbs images, bytes, rows and integers.
+func TestPerturbedInputsAreLikeNoneGiven(t *testing.T) {
+	g := ir.NewGraph("g")
+	g.AddInput("photo", ir.T(ir.Float32, 1, 3, 16, 24))
+	g.AddInput("bytes", ir.T(ir.Uint8, 1, 6, 8, 8))
+	g.AddInput("row", ir.T(ir.Float16, 1, 40))
+	g.AddInput("which", ir.T(ir.Int64, 1))
+	rng := rand.New(rand.NewSource(5))
+	var given []map[string]*ir.Array
+	for range 5 {
+		in := map[string]*ir.Array{}
+		for _, v := range g.Inputs {
+			a := ir.NewArray(v.Type)
+			for i := range a.F {
+				a.F[i] = ir.RoundTo(v.Type.DType, 2*rng.Float64()-1)
+			}
+			for i := range a.I {
+				a.I[i] = rng.Int63n(256)
+			}
+			in[v.Name] = a
+		}
+		given = append(given, in)
+	}
+	kept := given[0]["photo"].F[7]
+	out, from := Perturb(g, given)
+	require.Equal(t, []int{0, 1, 2, 3, 4}, from)
+	require.Equal(t, kept, given[0]["photo"].F[7], "the given ones stay")
+	again, _ := Perturb(g, given)
+	require.Equal(t, out, again)
+	for i, in := range out {
+		require.Equal(t, given[i]["which"], in["which"])
+		for _, name := range []string{"photo", "bytes", "row"} {
+			x, y := given[i][name].Floats(), in[name].Floats()
+			lo, hi := bounds(given, name)
+			if name == "bytes" {
+				lo, hi = 0, 255
+			}
+			moved := 0
+			for k := range y {
+				require.True(t, lo <= y[k] && y[k] <= hi, "%s: %v", name, y[k])
+				if x[k] != y[k] {
+					moved++
+				}
+			}
+			require.Greater(t, moved, len(y)/2, "%s %d", name, i)
+		}
+		require.False(t, slices.ContainsFunc(in["row"].F, func(x float64) bool { return x != ir.RoundTo(ir.Float16, x) }), "numbers of the input's type")
+	}
+	many, from := Perturb(g, slices.Repeat(given, 8))
+	require.Len(t, many, perturbedAtMost)
+	require.True(t, slices.IsSorted(from))
+	require.Equal(t, 37, from[len(from)-1], "spread over all of the inputs")
+}
+
+// TestPerturbedInputsCount calibrates on them beside those they come from, and holds both out together.
+func TestPerturbedInputsCount(t *testing.T) {
+	rng := rand.New(rand.NewSource(2))
+	draw := func(k, n int) float64 { return rng.NormFloat64() }
+	var in []map[string]*ir.Array
+	for range 5 {
+		in = append(in, rowsOf(func(i int) float64 { return rng.NormFloat64() }))
+	}
+	c, err := New(layers(t, draw, draw), in, Reference{}, nil)
+	require.NoError(t, err)
+	require.Len(t, c.walk.inputs, 10)
+	require.Equal(t, []bool{false, false, false, true, false, false, false, false, true, false}, c.held)
+}
