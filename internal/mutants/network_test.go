@@ -20,12 +20,16 @@ import (
 // does not spread.
 const narrow = "narrow"
 
-// deep is the model of an f16 product that is long enough for split-K to pay, between two others, since what a run before
-// has left in an output is not told from what this one wrote.
-const deep = "deep"
+// deep and single are models of products in f16 and f32 that are long enough for rings of stages to wrap, one of them for split-K
+// to pay, and of a LayerNorm whose rows are no multiple of a warp's loads. They lie between others, since what a run before has
+// left in an output is not told from what this one wrote.
+const (
+	deep   = "deep"
+	single = "deep, fp32"
+)
 
 // networks are the models that are graphs of regions; the first value of each is its input.
-var networks = map[string]func(g *kerneltest.Graph, x *ir.Value){narrow: narrowNetwork, deep: deepNetwork}
+var networks = map[string]func(g *kerneltest.Graph, x *ir.Value){narrow: narrowNetwork, deep: deepNetwork(ir.Float16), single: deepNetwork(ir.Float32)}
 
 // layer is a region that multiplies.
 type layer struct{ *kerneltest.Region }
@@ -83,25 +87,31 @@ func narrowNetwork(g *kerneltest.Graph, x *ir.Value) {
 	g.Outputs = []*ir.Value{eight, four, weights, six}
 }
 
-func deepNetwork(g *kerneltest.Graph, x *ir.Value) {
-	// The last chunk of K lies where the sums of the warps go.
-	const k, hidden, cols = 128, 2560, 384
-	y := x
-	multiply := func(k, cols int, d ir.DType) {
-		l := newLayer(g)
-		y = l.stored(l.product(l.widened(y), l.weights(ir.Float16, k, cols), 1/math.Sqrt(float64(k))), d)
+func deepNetwork(d ir.DType) func(g *kerneltest.Graph, x *ir.Value) {
+	return func(g *kerneltest.Graph, x *ir.Value) {
+		// The last chunk of the long K lies where the sums of the warps go.
+		const k, wide, hidden, cols = 128, 640, 2560, 360
+		y := x
+		multiply := func(k, cols int, to ir.DType) {
+			l := newLayer(g)
+			y = l.stored(l.product(l.widened(y), l.weights(d, k, cols), 1/math.Sqrt(float64(k))), to)
+		}
+		multiply(k, wide, d)
+		multiply(wide, hidden, d)
+		multiply(hidden, cols, ir.Float32)
+		l := layer{g.Region(ir.FamilyLoop)}
+		scale, bias := l.Input(ir.T(ir.Float32, cols), 1, true, false), l.Input(ir.T(ir.Float32, cols), 1, true, false)
+		y = l.stored(l.Add("LayerNorm", ir.Attrs{"axis": 1}, l.Read(y, false), scale, bias), d)
+		multiply(cols, k, ir.Float32)
+		g.Outputs = []*ir.Value{y}
 	}
-	multiply(k, hidden, ir.Float16)
-	multiply(hidden, cols, ir.Float16)
-	multiply(cols, k, ir.Float32)
-	g.Outputs = []*ir.Value{y}
 }
 
 // loadNetwork is load of one of the networks.
 func loadNetwork(t testing.TB, name string) *model {
 	t.Helper()
 	g := kerneltest.NewGraph(t, name)
-	rows := map[string]int{narrow: 48, deep: 25}[name]
+	rows := map[string]int{narrow: 48, deep: 25, single: 25}[name]
 	x := g.Drawn(ir.T(ir.Float16, rows, 128), kerneltest.Numbers(ir.Float16, 1), false)
 	networks[name](g, x)
 	p, _ := g.Program(codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyLoop: loop.Lower}, target.Default())

@@ -11,11 +11,12 @@ import (
 // Kinds of kernels.
 var (
 	splitK16  = Site{Model: deep, Precision: deep, Name: "contraction fp16, split-K", family: "contraction", schedule: "splitk", prefix: "matmul"}
-	deep16    = Site{Model: "policy", Precision: "fp16", Name: "contraction fp16", family: "contraction", schedule: "stages=4", prefix: "matmul", but: "splitk"}
+	deep16    = Site{Model: deep, Precision: deep, Name: "contraction fp16", family: "contraction", schedule: "stages=4", prefix: "matmul", but: "splitk"}
 	splitK32  = Site{Model: "policy", Precision: "fp32", Name: "contraction fp32, split-K", family: "contraction", schedule: "splitk", prefix: "matmul"}
-	deep32    = Site{Model: "policy", Precision: "fp32", Name: "contraction fp32", family: "contraction", schedule: "stages=4", prefix: "matmul", but: "splitk"}
+	deep32    = Site{Model: single, Precision: single, Name: "contraction fp32", family: "contraction", schedule: "stages=4", prefix: "matmul_f32_3"}
 	attention = Site{Model: "policy", Precision: "fp16", Name: "attention fp16", family: "contraction", prefix: "attention"}
 	row       = Site{Model: "policy", Precision: "fp16", Name: "loop row (LayerNorm)", family: "loop", schedule: "row", prefix: "layernorm"}
+	ragged    = Site{Model: deep, Precision: deep, Name: "loop row (ragged LayerNorm)", family: "loop", schedule: "row", prefix: "layernorm"}
 	heads     = Site{Model: "policy", Precision: "fp16", Name: "loop row (heads)", family: "loop", schedule: "row", prefix: "segmentedmatvec"}
 	flat      = Site{Model: "policy", Precision: "fp16", Name: "loop flat", family: "loop", schedule: "flat"}
 	window    = Site{Model: "dmonitoring", Precision: "fp16", Name: "window", family: "window", prefix: "dwconv5x5"}
@@ -73,7 +74,7 @@ var Table = []Mutant{
 		all(drop(after, 0, "fence"), drop(after, 0, "fence")), nil},
 	{"counter not reset", splitK16, sync, "", drop(after, 0, "st.global.u32"), nil},
 	{"counter reset to 1", splitK16, sync, "", change(after, 0, imm(1, 1), "st.global.u32"), nil},
-	{"block before the last taken as the last", splitK16, sync, "", change(after, 0, plus(2, -1), "setp.eq.u32", ", 3;"), nil},
+	{"block before the last taken as the last", splitK16, sync, "", change(after, 0, plus(2, -1), "setp.eq.u32", ", 7;"), nil},
 	{"griddepcontrol.wait dropped", splitK16, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
 	{"griddepcontrol.wait dropped", row, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
 	{"griddepcontrol.wait after the first load", row, sync, "",
@@ -105,10 +106,10 @@ var Table = []Mutant{
 	{"bound of the threads dropped", flat, memory, "", drop(anywhere, 0, "exit"), nil},
 	{"bound of the copies dropped", window, memory, "", change(anywhere, 0, unguarded, "@", "cp.async"), nil},
 	{"bound of the threads too low", flat, memory, "", change(anywhere, 0, plus(2, -8), "setp.ge.s32"), nil},
-	{"guard of the store dropped", row, memory, "", change(anywhere, 0, unguarded, "st.global"), nil},
+	{"guard of the store dropped", ragged, memory, "", change(anywhere, 1, unguarded, "st.global"), nil},
 	{"guard of a load inverted", flat, memory, "", change(anywhere, 0, inverted, "ld.global.b16"), nil},
 	{"guard of the padding dropped", window, memory, "", change(anywhere, 0, unguarded, "ld.global.v4.b32"), nil},
-	{"vector load 4 bytes off", row, memory, "", change(anywhere, 1, shift(1, -4), "ld.global.v4.f32"), nil},
+	{"vector load 4 bytes off", row, memory, "", change(anywhere, 0, shift(1, -4), "ld.global.v4.f32"), nil},
 	{"load index shifted by a row", row, memory, "", change(anywhere, 0, shift(1, 512), "ld.global.v4.f32"), nil},
 
 	// Arithmetic.
@@ -121,7 +122,7 @@ var Table = []Mutant{
 	{"mask of the padding dropped", attention, arithmetic, "", everyMask, nil},
 	{"weights of a tap from its neighbour", window, arithmetic, "", change(anywhere, 2, shift(1, 64), "ld.shared"), nil},
 	{"last tap of a window left out", window, arithmetic, "", drop(anywhere, -1, "fma.rn.f32"), nil},
-	{"selection of an activation inverted", heads, arithmetic, "", change(anywhere, 0, opcode("setp.ne.s32"), "setp.eq.s32"), nil},
+	{"selection of an activation inverted", heads, arithmetic, "", change(anywhere, -1, opcode("setp.ne.s32"), "setp.eq.s32"), nil},
 
 	// Narrow floats.
 	{"A fragment's registers swapped", fp8, arithmetic, "", change(inside, 0, swap(1, 1, 2), mma), nil},
@@ -237,9 +238,9 @@ func swapStages(k *ptx.Kernel) error {
 	return nil
 }
 
-// wrap moves the end of a ring of stages by some of them.
+// wrap moves the end of a ring of four stages by some of them.
 func wrap(stages int) func(*ptx.Instr) error {
-	return operand(2, func(v ptx.Imm) ptx.Imm { return v + ptx.Imm(stages*8192) })
+	return operand(2, func(v ptx.Imm) ptx.Imm { return v + ptx.Imm(stages)*v/4 })
 }
 
 // everyBound changes a bound before the main loop.
