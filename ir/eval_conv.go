@@ -90,6 +90,13 @@ func evalConv(n *Node, in []*Array) ([]*Array, error) {
 			for p := range count {
 				at[p] = c.at[0]
 				row := patch[p*k : (p+1)*k]
+				if o := int(offsets[first+p]); len(taps) == 1 && o >= 0 {
+					for ch, from := 0, base+o; ch < len(row); ch, from = ch+1, from+xi.channel {
+						row[ch] = x.F[from]
+					}
+					c.next()
+					continue
+				}
 				for ch := range channels {
 					from, part := base+ch*xi.channel, row[ch*len(taps):][:len(taps)]
 					for t, o := range offsets[(first+p)*len(taps):][:len(part)] {

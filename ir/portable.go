@@ -254,7 +254,18 @@ func erf(x float64) float64 {
 	case math.IsNaN(x):
 		return x
 	case a < 2:
-		y = 2 / math.SqrtPi * a * expNegSquare(a) * horner(a*a, erfSeries)
+		terms := 34 // as many as change the sum
+		switch {
+		case a < 0.25:
+			terms = 11
+		case a < 0.5:
+			terms = 14
+		case a < 1:
+			terms = 21
+		case a < 1.5:
+			terms = 27
+		}
+		y = 2 / math.SqrtPi * a * expNegSquare(a) * horner(a*a, erfSeries[:terms])
 	case a < 6:
 		f := 0.0
 		for n := 10 + int(130/(a*a)); n > 0; n-- {

@@ -60,3 +60,11 @@ func TestUint64IsItsBits(t *testing.T) {
 	assert.Equal(t, []int64{-1}, tensor.Ints())
 	assert.Equal(t, []float64{math.MaxUint64}, tensor.Floats())
 }
+
+// TestHalvesDecodeFastAsByTheirFormat tries every code.
+func TestHalvesDecodeFastAsByTheirFormat(t *testing.T) {
+	for code := range 1 << 16 {
+		want, got := DecodeFloat(Float16, uint64(code)), decodeHalf(uint16(code))
+		require.True(t, math.Float64bits(want) == math.Float64bits(got) || math.IsNaN(want) && math.IsNaN(got), "%#x", code)
+	}
+}

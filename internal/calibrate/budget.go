@@ -44,10 +44,10 @@ type LayerChoice struct {
 	Op        string  `json:"op"`
 	Precision string  `json:"precision"`
 	MACs      int64   `json:"macs"`
-	Weights   int     `json:"weights"`        // number of them
-	K         int     `json:"k"`              // products summed for each output
-	Alone     float64 `json:"error_alone"`    // relative L2 of the outputs with only this layer quantised
-	InPlace   float64 `json:"error_in_place"` // relative L2 of its anchor's output with all layers as chosen
+	Weights   int     `json:"weights"`               // number of them
+	K         int     `json:"k"`                     // products summed for each output
+	Alone     float64 `json:"error_alone,omitempty"` // relative L2 of the outputs with only this layer quantised; 0 where no budget asks for it
+	InPlace   float64 `json:"error_in_place"`        // relative L2 of its anchor's output with all layers as chosen
 	Scale     *Range  `json:"activations,omitempty"`
 	Why       string  `json:"why,omitempty"` // it is not in the narrowest format
 }
@@ -67,11 +67,11 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 			ladders[i] = []precision.Layer{precision.Half}
 		}
 	}
-	alone, err := c.alone(ctx, sites, ladders)
-	if err != nil {
-		return nil, err
-	}
-	if opt.MinCosine > 0 {
+	alone := make([]map[precision.Layer]float64, len(sites))
+	if opt.MinCosine > 0 { // else there is nothing to rank
+		if alone, err = c.alone(ctx, sites, ladders); err != nil {
+			return nil, err
+		}
 		for i := range sites {
 			ladders[i] = worthwhile(ladders[i], alone[i], &sites[i], opt.Target)
 		}
@@ -96,7 +96,7 @@ func layerChoice(s passes.Site, f precision.Layer, ladder []precision.Layer, alo
 	switch {
 	case kept:
 		l.Why = "--keep"
-	case !slices.Contains(ladder, f): // weights only, where the ladder narrows activations too
+	case !slices.Contains(ladder, f), f != ladder[0] && alone == nil: // weights only, where the ladder narrows activations too
 		l.Why = "another reader of its activations is not " + ladder[0].Name
 	case f != ladder[0]:
 		l.Why = fmt.Sprintf("%s costs %.2g of the outputs alone", ladder[0].Name, alone[ladder[0]])

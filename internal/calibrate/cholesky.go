@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"math"
+	"runtime"
 	"slices"
 )
 
@@ -14,12 +15,13 @@ type factored struct {
 // panel is the number of columns factored or solved at a time; earlier columns contribute through products of blocks.
 const panel = 32
 
-// batch is the number of rows that one core takes at a time.
-const batch = 32
+// batch bounds the number of rows that one core takes at a time: the more, the less often the other factor is packed.
+const batch = 128
 
-// batches calls f for ranges of batch rows that cover n, on all cores.
+// batches calls f for ranges of rows that cover n, on all cores.
 func batches(n int, f func(lo, hi int)) {
-	each((n+batch-1)/batch, func(i int) { f(i*batch, min((i+1)*batch, n)) })
+	size := min(batch, max(32, n/runtime.GOMAXPROCS(0)))
+	each((n+size-1)/size, func(i int) { f(i*size, min((i+1)*size, n)) })
 }
 
 // factor decomposes h.

@@ -19,12 +19,13 @@ type Technique struct {
 
 // grid is how the weights of one output channel may be rounded.
 type grid struct {
-	f     precision.Operand
-	steps []float64 // of every weight: block scale times channel scale
+	f       precision.Operand
+	steps   []float64 // of every weight: block scale times channel scale
+	inverse []float64 // of the steps
 }
 
 func (g *grid) round(w float64, k int) float64 {
-	return g.f.Round(w/g.steps[k], true) * g.steps[k]
+	return g.f.Saturated(w*g.inverse[k]) * g.steps[k]
 }
 
 // rounder quantises the weights of one site.
@@ -37,6 +38,7 @@ type rounder struct {
 	codes   []float64
 	scales  []float64
 	blocks  *ir.Array
+	members [][]int // of each block of an output channel: its weights
 	patches *patches
 }
 
@@ -45,7 +47,11 @@ func newRounder(s *passes.Site, f precision.Operand, tech Technique) *rounder {
 	r := &rounder{site: s, f: f, tech: tech, w: w.Floats(), fake: w.Array(), codes: make([]float64, w.Numel()),
 		scales: make([]float64, s.Members*s.N), patches: patchesOf(s)}
 	if f.Blocks {
-		r.blocks = ir.NewArray(ir.Type{DType: ir.BlockScale, Shape: s.BlockShape()})
+		r.blocks, r.members = ir.NewArray(ir.Type{DType: ir.BlockScale, Shape: s.BlockShape()}), make([][]int, s.Blocks())
+		for k := range s.K {
+			b := s.Block(k)
+			r.members[b] = append(r.members[b], k)
+		}
 	}
 	return r
 }
@@ -199,7 +205,7 @@ func (r *rounder) round(of rows, o *objective, damping int) {
 				at := r.site.At(of.member, of.at(lo+i), k)
 				r.codes[at] = 0
 				if g.steps[k] > 0 {
-					r.codes[at] = r.f.Round(x/g.steps[k], true)
+					r.codes[at] = r.f.Saturated(x * g.inverse[k])
 				}
 				r.fake.F[at] = x
 			}
@@ -237,6 +243,10 @@ func nearest(w *matrix, grids []*grid) *matrix {
 // feedback rounds one weight after the other: each compensates what the earlier ones' errors did to the output (Frantar et
 // al., GPTQ, arXiv 2210.17323, as nearest-plane rounding on the factor of the damped second moments).
 func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) *matrix {
+	inverse := make([]float64, w.cols) // of the factor's diagonal
+	for j := range inverse {
+		inverse[j] = 1 / t.at(j, j)
+	}
 	q, e, carry := newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols)
 	for p := 0; p < w.cols; p += panel {
 		end := min(p+panel, w.cols)
@@ -245,7 +255,7 @@ func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) 
 			wrong := e.row(i)
 			for j := p; j < end; j++ {
 				k, row := o.order[j], t.row(j)
-				x := (carry.at(i, j) + dot(row[p:j], wrong[p:j])) / row[j]
+				x := (carry.at(i, j) + dot(row[p:j], wrong[p:j])) * inverse[j]
 				to := g.round(w.at(i, k)+x, k)
 				q.set(i, k, to)
 				wrong[j] = w.at(i, k) - to
@@ -254,23 +264,34 @@ func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) 
 	}
 	slope := newMatrix(w.rows, w.cols)
 	addDots(slope, 0, 1, e, 0, w.rows, o.ordered, 0, w.cols, 0, w.cols)
+	for j := range inverse {
+		inverse[j] = 1 / (o.ordered.at(j, j) + added)
+	}
 	for i, g := range grids {
 		axpy(added, e.row(i), slope.row(i))
-		improve(w.row(i), q.row(i), slope.row(i), g, o, added)
+		improve(w.row(i), q.row(i), slope.row(i), g, o, added, inverse)
 	}
 	return q
 }
 
 // improve moves single weights to other points of their grid while that lowers eᵀ·H·e, whose slope is given in the
-// objective's order.
-func improve(w, q, slope []float64, g *grid, o *objective, added float64) {
+// objective's order; inverse are the inverses of H's diagonal.
+func improve(w, q, slope []float64, g *grid, o *objective, added float64, inverse []float64) {
+	near := math.Exp2(-float64(g.f.Mantissa + 2)) // no neighbour is nearer than twice this fraction of a number
 	for range 4 {
 		moved := false
 		for j, k := range o.order {
-			d := o.ordered.at(j, j) + added
-			to := g.round(q[k]+slope[j]/d, k)
+			by := slope[j] * inverse[j]
+			if math.Abs(by) < near*math.Abs(q[k]) {
+				continue
+			}
+			to := g.round(q[k]+by, k)
 			step := q[k] - to // change of e
-			if step == 0 || float64(2*step*slope[j])+float64(step*step*d) >= -1e-12*d*w[k]*w[k] {
+			if step == 0 {
+				continue
+			}
+			d := o.ordered.at(j, j) + added
+			if float64(2*step*slope[j])+float64(step*step*d) >= -1e-12*d*w[k]*w[k] {
 				continue
 			}
 			q[k] = to
@@ -286,50 +307,52 @@ func improve(w, q, slope []float64, g *grid, o *objective, added float64) {
 
 // gridOf chooses the scales of one output channel.
 func (r *rounder) gridOf(member, n int, w, weight []float64) *grid {
-	g := &grid{f: r.f, steps: make([]float64, len(w))}
+	g := &grid{f: r.f, steps: make([]float64, len(w)), inverse: make([]float64, len(w))}
 	at := member*r.site.N + n
-	all := make([]int, len(w))
-	for k := range all {
-		all[k] = k
-	}
 	if r.blocks == nil {
-		top := float64(float32(greatest(w, all) / r.f.Max()))
-		r.scales[at] = r.best(w, weight, all, top, channelScales(top), 1)
+		top := float64(float32(greatest(w) / r.f.Max()))
+		r.scales[at] = r.best(w, weight, top, channelScales(top), 1)
 		if r.scales[at] == 0 {
 			r.scales[at] = 1
 		}
 		for k := range g.steps {
 			g.steps[k] = r.scales[at]
 		}
-		return g
+	} else {
+		r.blockGrid(g, member, n, w, weight)
 	}
+	for k, s := range g.steps {
+		g.inverse[k] = 1 / s
+	}
+	return g
+}
+
+// blockGrid chooses the scales of one output channel's blocks.
+func (r *rounder) blockGrid(g *grid, member, n int, w, weight []float64) {
+	at := member*r.site.N + n
 	// The channel's scale makes the greatest scale of a block the greatest number of its format.
-	r.scales[at] = float64(float32(greatest(w, all) / r.f.Max() / blockScale.Max() * 1.25))
+	r.scales[at] = float64(float32(greatest(w) / r.f.Max() / blockScale.Max() * 1.25))
 	if r.scales[at] == 0 {
 		r.scales[at] = 1
 	}
-	members := make([][]int, r.site.Blocks())
-	for k := range w {
-		b := r.site.Block(k)
-		members[b] = append(members[b], k)
-	}
-	for b, ks := range members {
-		top := greatest(w, ks) / r.f.Max()
+	var some, weights [ir.BlockSize]float64
+	for b, ks := range r.members {
+		for i, k := range ks {
+			some[i], weights[i] = w[k], weight[k]
+		}
+		part := some[:len(ks)]
+		top := greatest(part) / r.f.Max()
 		near := blockScale.Round(top/r.scales[at], true)
 		if !r.tech.BlockOnly && near > 0 {
-			near = r.best(w, weight, ks, near, nearCodes(near), r.scales[at])
+			near = r.best(part, weights[:len(ks)], near, nearCodes(near), r.scales[at])
 		}
 		r.blocks.F[r.site.BlockAt(member, n, b)] = near
 		for _, k := range ks {
-			g.steps[k] = near * r.scales[at]
+			if g.steps[k] = near * r.scales[at]; g.steps[k] == 0 { // a block of zeros
+				g.steps[k] = 1e-30
+			}
 		}
 	}
-	for k, s := range g.steps {
-		if s == 0 { // a block of zeros
-			g.steps[k] = 1e-30
-		}
-	}
-	return g
 }
 
 // channelScales are what is tried as the scale of a channel of weights without blocks: a floating-point grid looks the same
@@ -356,29 +379,33 @@ func nearCodes(scale float64) (out []float64) {
 }
 
 // best is the scale that, times a factor, rounds some weights with the least error; start where there is none to try.
-func (r *rounder) best(w, weight []float64, ks []int, start float64, scales []float64, factor float64) float64 {
+func (r *rounder) best(w, weight []float64, start float64, scales []float64, factor float64) float64 {
 	best, least := start, math.Inf(1)
 	for _, s := range scales {
-		if e := r.error(w, weight, ks, s*factor); e < least {
+		if e := r.error(w, weight, s*factor, least); e < least {
 			best, least = s, e
 		}
 	}
 	return best
 }
 
-func (r *rounder) error(w, weight []float64, ks []int, step float64) float64 {
-	sum := 0.0
-	for _, k := range ks {
-		d := r.f.Round(w[k]/step, true)*step - w[k]
-		sum += float64(d * d * weight[k])
+// error is the weighted squared error of rounding with a step, or some number from limit on if it is not less.
+func (r *rounder) error(w, weight []float64, step, limit float64) float64 {
+	f, inverse, sum := r.f.Format, 1/step, 0.0
+	weight = weight[:len(w)]
+	for k, x := range w {
+		d := float64(f.Saturated(x*inverse)*step) - x
+		if sum += float64(d * d * weight[k]); sum >= limit {
+			break
+		}
 	}
 	return sum
 }
 
-func greatest(w []float64, ks []int) float64 {
+func greatest(w []float64) float64 {
 	top := 0.0
-	for _, k := range ks {
-		top = max(top, math.Abs(w[k]))
+	for _, x := range w {
+		top = max(top, math.Abs(x))
 	}
 	return top
 }

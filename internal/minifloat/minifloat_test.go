@@ -70,6 +70,23 @@ func TestRoundPicksTheNearestWithTiesToEven(t *testing.T) {
 }
 
 // TestContains compares with the definition: every finite number of the other format is its own rounding.
+// TestSaturatedIsRound compares at every number of a format, halfway between two, a little beside, and beyond the greatest.
+func TestSaturatedIsRound(t *testing.T) {
+	for _, f := range AllFormats {
+		for code := range uint32(1) << f.Bits() {
+			x := f.Decode(code)
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				continue
+			}
+			half := x * (1 + math.Exp2(-float64(f.Mantissa+1)))
+			for _, y := range []float64{x, half, math.Nextafter(half, 0), half * (1 + 1e-15), x * 1.1, x * 1e-3, x + f.quantum/2, x * 1e9} {
+				want, got := f.Round(y, true), f.Saturated(y)
+				require.True(t, want == got, "%s %v: %v, not %v", f.Name, y, got, want)
+			}
+		}
+	}
+}
+
 func TestContains(t *testing.T) {
 	for _, f := range AllFormats {
 		for _, g := range AllFormats {
