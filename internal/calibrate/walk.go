@@ -233,16 +233,16 @@ func finite(a *ir.Array) (float64, bool) {
 // recalled is the most bytes of exact values to keep between fits.
 const recalled = 4 << 30
 
-// memory keeps what the exact graph computes on the first inputs: every fit needs it, and so does alone for the first input.
+// memory keeps what the exact graph computes on the first inputs, if several fits need it, and alone for the first input.
 type memory struct {
 	inputs int
 	acc    [][]*ir.Array   // by step: the anchor's output
 	outs   [][][]*ir.Array // by step and input
 }
 
-// newMemory keeps all inputs if several fits follow and they fit into recalled, else only the first.
+// newMemory keeps all inputs if several fits follow and they fit into recalled, else only the first; none if one fit follows.
 func newMemory(w *walk, several bool) *memory {
-	m := &memory{1, make([][]*ir.Array, len(w.steps)), make([][][]*ir.Array, len(w.steps))}
+	m := &memory{0, make([][]*ir.Array, len(w.steps)), make([][][]*ir.Array, len(w.steps))}
 	bytes := 0
 	for _, s := range w.steps {
 		for _, v := range s.node.Outputs {
@@ -252,8 +252,11 @@ func newMemory(w *walk, several bool) *memory {
 			bytes += 8 * s.head.Outputs[0].Type.Numel()
 		}
 	}
-	if several && bytes*len(w.inputs) <= recalled {
+	switch {
+	case several && bytes*len(w.inputs) <= recalled:
 		m.inputs = len(w.inputs)
+	case several:
+		m.inputs = 1
 	}
 	return m
 }
@@ -278,8 +281,8 @@ func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane) (ac
 		acc, outs = append(acc, anchors...), append(outs, more...)
 	}
 	if len(known) < c.memory.inputs {
-		c.memory.outs[i] = outs[:min(len(outs), c.memory.inputs)]
-		c.memory.acc[i] = acc[:min(len(acc), c.memory.inputs)]
+		c.memory.outs[i] = slices.Clone(outs[:min(len(outs), c.memory.inputs)]) // a part would keep all
+		c.memory.acc[i] = slices.Clone(acc[:min(len(acc), c.memory.inputs)])
 	}
 	return acc, outs, nil
 }

@@ -3,6 +3,7 @@ package compile
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
@@ -56,7 +57,11 @@ type calibration struct {
 
 // choose finds the layers to quantise, and how.
 func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choice, error) {
-	e, err := newNative(s.context.Target)
+	keep := keepFew
+	if opt.MinCosine > 0 { // the graph is walked again and again
+		keep = math.MaxInt
+	}
+	e, err := newNative(s.context.Target, keep)
 	if err != nil {
 		return nil, err
 	}

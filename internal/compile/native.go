@@ -15,12 +15,14 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// native evaluates regions of f32 by their kernels on the CPU device. It keeps the program of every region that it has seen; one with
-// other constants than at first has a program for one call.
+// native evaluates regions of f32 by their kernels on the CPU device. It keeps the programs of the regions that it has seen last; one
+// with other constants than at first has a program for one call.
 type native struct {
 	device hal.Device
 	target *target.Target
+	keep   int // programs
 	known  map[*ir.Region]*nativeRegion
+	order  []*ir.Region // the known ones, oldest first
 }
 
 // nativeRegion is a region as a program of its own.
@@ -30,9 +32,12 @@ type nativeRegion struct {
 	names   []string // of the program's input that is each operand; "" of constants and repeated operands
 }
 
-func newNative(t *target.Target) (*native, error) {
+// keepFew is enough programs for a single walk through a graph: those of one region's parts.
+const keepFew = 4
+
+func newNative(t *target.Target, keep int) (*native, error) {
 	d, err := emu.Open(emu.Options{})
-	return &native{d, t, map[*ir.Region]*nativeRegion{}}, err
+	return &native{device: d, target: t, keep: keep, known: map[*ir.Region]*nativeRegion{}}, err
 }
 
 // Close frees what the programs hold.
@@ -54,7 +59,9 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) (ou
 		if r, err = d.open(ctx, n); err != nil {
 			return nil, err
 		}
-		d.known[n.Region] = r
+		if err := d.remember(n.Region, r); err != nil {
+			return nil, err
+		}
 	case !slices.Equal(r.inputs, n.Inputs):
 		if r, err = d.open(ctx, n); err != nil {
 			return nil, err
@@ -79,6 +86,18 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) (ou
 		outs = append(outs, row)
 	}
 	return outs, nil
+}
+
+// remember keeps a region's program, and closes the oldest one if they are too many.
+func (d *native) remember(n *ir.Region, r *nativeRegion) error {
+	d.known[n], d.order = r, append(d.order, n)
+	if len(d.order) <= d.keep {
+		return nil
+	}
+	old := d.order[0]
+	d.order = slices.Delete(d.order, 0, 1)
+	defer delete(d.known, old)
+	return d.known[old].session.Close()
 }
 
 func output(k int) string { return fmt.Sprint("out", k) }
