@@ -57,7 +57,7 @@ func (s *sampler) place(v float64, d int) float64 {
 	if s.align {
 		x = float64((v + 1) / 2 * float64(d-1))
 	} else {
-		x = (float64((v+1)*float64(d)) - 1) / 2
+		x = float64((float64((v+1)*float64(d)) - 1) / 2)
 	}
 	if s.mode == "nearest" {
 		x = math.RoundToEven(x)

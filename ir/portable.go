@@ -93,7 +93,7 @@ func expm1(x float64) float64 {
 		return -1
 	}
 	k, r := expReduce(x)
-	e := r * horner(r, expTail)
+	e := float64(r * horner(r, expTail))
 	if k == 0 {
 		return e
 	}
@@ -115,7 +115,7 @@ func log(x float64) float64 {
 	}
 	m, k := math.Frexp(x)
 	if m < math.Sqrt2/2 {
-		m *= 2
+		m = float64(m * 2)
 		k--
 	}
 	f := (m - 1) / (m + 1)
@@ -130,10 +130,16 @@ func log1p(x float64) float64 {
 	}
 	if x > -0.5 && x < 1e10 {
 		// log(u) is off by the rounding of 1+x; the quotient undoes it (Higham, Accuracy and Stability, problem 1.5).
-		return log(u) * (x / (u - 1))
+		return float64(log(u) * (x / (u - 1)))
 	}
 	return log(u)
 }
+
+// Sin, Cos, Log10 and Pow are the evaluator's, for tables that a compiler computes.
+func Sin(x float64) float64    { return sin(x) }
+func Cos(x float64) float64    { return cos(x) }
+func Log10(x float64) float64  { return log(x) / math.Ln10 }
+func Pow(x, y float64) float64 { return pow(x, y) }
 
 // pow is x^y. Where y is no small integer the result is off by about |y·log x| units in the last place.
 func pow(x, y float64) float64 {
@@ -141,7 +147,7 @@ func pow(x, y float64) float64 {
 	case y == 0.5 && x >= 0 && !math.IsInf(x, 0):
 		return math.Sqrt(x) + 0 // (-0)^½ is +0
 	case x == 0 || x == 1 || x == -1 || y == 0 || math.IsNaN(x) || math.IsNaN(y) || math.IsInf(x, 0) || math.IsInf(y, 0):
-		return math.Pow(x, y) // exact cases
+		return math.Pow(x, y) // unfused: exact in these cases
 	case y == math.Trunc(y) && math.Abs(y) <= 64:
 		p, b := 1.0, x
 		for n := int(math.Abs(y)); n > 0; n >>= 1 {
@@ -151,7 +157,7 @@ func pow(x, y float64) float64 {
 			b *= b
 		}
 		if y > 0 {
-			return p
+			return float64(p)
 		}
 		if q := 1 / p; q != 0 && !math.IsInf(q, 0) {
 			return q
@@ -159,7 +165,7 @@ func pow(x, y float64) float64 {
 	case x < 0 && y != math.Trunc(y):
 		return math.NaN()
 	}
-	r := exp(y * log(math.Abs(x)))
+	r := exp(float64(y * log(math.Abs(x))))
 	if x < 0 && math.Mod(y, 2) != 0 {
 		return -r
 	}
@@ -176,8 +182,8 @@ func sinh(x float64) float64 {
 	case a < 709:
 		s = exp(a) / 2
 	default:
-		h := exp(a / 2)
-		s = h / 2 * h
+		h := exp(float64(a / 2))
+		s = float64(h / 2 * h)
 	}
 	return math.Copysign(s, x)
 }
@@ -188,8 +194,8 @@ func cosh(x float64) float64 {
 		e := exp(a)
 		return (e + 1/e) / 2
 	}
-	h := exp(a / 2)
-	return h / 2 * h
+	h := exp(float64(a / 2))
+	return float64(h / 2 * h)
 }
 
 func tanh(x float64) float64 {
@@ -197,7 +203,7 @@ func tanh(x float64) float64 {
 	if a > 22 {
 		return math.Copysign(1, x)
 	}
-	e := expm1(2 * a)
+	e := expm1(float64(2 * a))
 	if math.IsNaN(x) {
 		return x
 	}

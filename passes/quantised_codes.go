@@ -87,7 +87,7 @@ func (c *codeReader) number(i int) (float64, bool) {
 		scale *= c.blocks[i]
 	}
 	x := c.round(c.values[i] / scale)
-	return x, math.Abs(x*scale-c.values[i]) <= codeError*math.Abs(c.values[i])
+	return x, math.Abs(float64(x*scale)-c.values[i]) <= codeError*math.Abs(c.values[i])
 }
 
 // blocksOf are the scales of a site's blocks. Those of a file may be other powers of two: what they have in common

@@ -32,7 +32,7 @@ func gelu(s *sweep, n *ir.Node) {
 	for i := range p.factors {
 		x, gate := p.factors[i], p.factors[1-i]
 		half, f := onePlus(s, gate)
-		if f == nil || !near(half*p.constant, 0.5, 1e-6) || !x.Type.Equal(n.Outputs[0].Type) {
+		if f == nil || !near(float64(half*p.constant), 0.5, 1e-6) || !x.Type.Equal(n.Outputs[0].Type) {
 			continue
 		}
 		attrs := geluAttrs(s, x, f)
@@ -62,7 +62,7 @@ func geluAttrs(s *sweep, x *ir.Value, f *ir.Node) ir.Attrs {
 	case "Tanh":
 		c, ok := cubicOf(s, f.Inputs[0], x)
 		k := math.Sqrt(2 / math.Pi)
-		if !ok || c[0] != 0 || c[2] != 0 || !near(c[1], k, 1e-6) || !near(c[3], k*0.044715, 1e-6) {
+		if !ok || c[0] != 0 || c[2] != 0 || !near(c[1], k, 1e-6) || !near(c[3], float64(k*0.044715), 1e-6) {
 			return nil
 		}
 		return ir.Attrs{"tanh": true}

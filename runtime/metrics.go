@@ -33,7 +33,7 @@ func Compare(got, want []float64, rtol, atol float64) (Metrics, error) {
 			broken = true
 			continue
 		} else {
-			if d <= atol+rtol*math.Abs(w) {
+			if d <= atol+float64(rtol*math.Abs(w)) {
 				within++
 			}
 			m.MaxAbs = max(m.MaxAbs, d)

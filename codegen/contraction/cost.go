@@ -91,7 +91,7 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 	case n.a != n.mul:
 		w.Integer += a
 	}
-	w.Wavefronts = float64(n.tileA(s.warpM(), k)+n.tileB(s.warpN(), k))/128 + stage
+	w.Wavefronts = float64(float64(n.tileA(s.warpM(), k)+n.tileB(s.warpN(), k))/128) + stage
 	return w
 }
 
@@ -110,7 +110,7 @@ func (s Schedule) tail(p *problem, pl *plan) (w cost.Work) {
 		w.Float += tile / float64(32*s.WarpsM*s.WarpsN)
 	}
 	w.Integer = 80 + float64(groups*10)
-	w.Memory = sums/2 + float64(groups*vectors*float64(s.WarpsK))
+	w.Memory = float64(sums/2) + float64(groups*vectors*float64(s.WarpsK))
 	w.Wavefronts = sums + float64(2*rows*sums) // two lanes of a read meet in a bank
 	if s.SplitK > 1 {
 		w.Memory += float64(2 * groups * vectors)
@@ -121,7 +121,7 @@ func (s Schedule) tail(p *problem, pl *plan) (w cost.Work) {
 	w.Loads += float64(groups*float64(ceilDiv(e.reads[1], 16))) + float64(ceilDiv(e.reads[0], 16))/float64(s.SplitK)
 	w.Float += float64(groups * e.size.Float)
 	w.Special = float64(groups * e.size.Special)
-	w.Memory += float64(groups * (2 + float64(e.reads[1])/16))
+	w.Memory += float64(groups * (2 + float64(float64(e.reads[1])/16)))
 	w.Integer += float64(groups * (10 + e.size.Integer))
 	w.Wavefronts += float64(groups * float64(e.reads[1]) / 4)
 	return w

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
 // val is the value of a scalar: i for integers and Pred, f for floats.
@@ -52,7 +53,7 @@ func compute(op Op, t, from Type, v []val) (val, bool) {
 // The meanings of the operations on floats, and on integers of 64 bits; fold wraps them to the type.
 var (
 	unaryFloat = map[Op]func(x float64) float64{
-		OpNeg: func(x float64) float64 { return -x }, OpAbs: math.Abs, OpSqrt: math.Sqrt, OpEx2: math.Exp2,
+		OpNeg: func(x float64) float64 { return -x }, OpAbs: math.Abs, OpSqrt: math.Sqrt, OpEx2: ptx.Exp2,
 		OpRound: math.RoundToEven, OpFloor: math.Floor, OpCeil: math.Ceil, OpTrunc: math.Trunc,
 		OpRoundF16: roundTo(minifloat.Float16, false), OpRoundBF16: roundTo(minifloat.BFloat16, false), OpRoundE4M3: roundTo(minifloat.E4M3FN, true),
 	}

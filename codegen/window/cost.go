@@ -19,7 +19,7 @@ func (s schedule) work(p *problem, m *cost.Machine) *cost.Work {
 	}
 	stores := width
 	if !s.spread {
-		stores *= max(1, width/4)
+		stores = float64(stores * max(1, width/4))
 	}
 	sides := float64(p.sides())
 	of := func(always, perStage, perFinish float64) float64 {
@@ -29,7 +29,7 @@ func (s schedule) work(p *problem, m *cost.Machine) *cost.Work {
 		Blocks: blocks, Warps: threads / 32, Resident: m.Resident(threads, s.shared(p), s.registers(p)),
 		Float:      of(float64(p.kh*p.kw*s.Pixels*s.Vector), 0, float64(s.Finish*p.epilogue())),
 		Integer:    of(40, 20+float64(2*width), 30+elements),
-		Memory:     of(float64(p.kh*reads+s.Pixels)+weights, 1+max(1, width/4), 1+sides+elements/4),
+		Memory:     of(float64(p.kh*reads+s.Pixels)+weights, 1+max(1, width/4), 1+sides+float64(elements/4)),
 		Wavefronts: of(float64(p.kh*fronts+s.Pixels*s.Vector)+float64(4*weights), stores+4, elements+float64(4*sides)),
 		L2Bytes:    float64(blocks) * s.bytes(p),
 		DRAMBytes:  float64(4 * s.weights(p) * p.g * p.co / s.Channels),

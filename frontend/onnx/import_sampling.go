@@ -120,7 +120,7 @@ func (s *site) resizeTo(x *ir.Value, axes, want, sizes []int, scales []float64) 
 	}
 	for _, a := range axes {
 		scales[a] = common
-		sizes[a] = int(math.Floor(common*float64(x.Type.Shape[a]) + 0.5))
+		sizes[a] = int(math.Floor(float64(common*float64(x.Type.Shape[a])) + 0.5))
 	}
 }
 
@@ -179,7 +179,7 @@ func gridPosition(i, n int, align bool) float64 {
 		}
 		return -1 + 2*float64(i)/float64(n-1)
 	}
-	return (2*float64(i)+1)/float64(n) - 1
+	return (float64(2*i)+1)/float64(n) - 1
 }
 
 func roiAlignAttrs(s *site) ir.Attrs {

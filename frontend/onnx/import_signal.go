@@ -34,7 +34,7 @@ func cosineWindow(a0, a1, a2 float64) func(*site) {
 			if size == 1 && period == 0 {
 				turn = 0
 			}
-			a.F[i] = a0 - float64(a1*math.Cos(turn)) + float64(a2*math.Cos(2*turn))
+			a.F[i] = a0 - float64(a1*ir.Cos(turn)) + float64(a2*ir.Cos(float64(2*turn)))
 		}
 		s.out(0, s.cast(s.constant(a.Tensor()), d))
 	}
@@ -49,12 +49,12 @@ func melWeightMatrix(s *site) {
 	}
 	rows := length/2 + 1
 	s.bound(rows, bins)
-	mel := func(hz float64) float64 { return 2595 * math.Log10(1+hz/700) }
+	mel := func(hz float64) float64 { return float64(2595 * ir.Log10(1+hz/700)) }
 	lo := mel(low[0])
 	step := (mel(high[0]) - lo) / float64(bins+2)
 	at := make([]int, bins+2)
 	for i := range at {
-		hz := 700 * (math.Pow(10, (lo+float64(float64(i)*step))/2595) - 1)
+		hz := float64(700 * (ir.Pow(10, (lo+float64(float64(i)*step))/2595) - 1))
 		at[i] = int(math.Floor(float64(length+1) * hz / float64(rate)))
 	}
 	a := ir.NewArray(ir.T(ir.Float64, rows, bins))
@@ -136,11 +136,11 @@ func (s *site) fourier(x *ir.Value, n int, inverse, onesided bool) *ir.Value {
 			}
 			// reducing i·k first keeps the angle, and so its cosine, exact
 			angle := 2 * math.Pi * float64(i*k%n) / float64(n)
-			sin := -math.Sin(angle)
+			sin := -ir.Sin(angle)
 			if inverse {
 				sin = -sin
 			}
-			c, d := weight*math.Cos(angle), weight*sin
+			c, d := weight*ir.Cos(angle), weight*sin
 			for p, row := range [][2]float64{{c, d}, {-d, c}}[:parts] {
 				for q := range madeParts {
 					m[((i*parts+p)*made+k)*madeParts+q] = row[q]

@@ -61,7 +61,7 @@ func perturbed(rng *rand.Rand, a *ir.Array, lo, hi float64) *ir.Array {
 	x := &picture{f: slices.Clone(a.Floats())}
 	if image {
 		x.height, x.width = a.Type.Shape[2], a.Type.Shape[3]
-		x.expose(rng, .5, 1.3, .3, .08, (lo+hi)/2, (hi-lo)/2)
+		x.expose(rng, .5, 1.3, .3, .08, float64((lo+hi)/2), float64((hi-lo)/2))
 		x.shift(rng)
 		if rng.IntN(2) == 0 {
 			x.cut(rng, lo, hi)
@@ -95,7 +95,7 @@ func uniform(rng *rand.Rand, lo, hi float64) float64 { return lo + float64(rng.F
 // expose multiplies the distances from the middle by a contrast, adds a light of either sign, and noise. Light and noise
 // are relative to the greatest distance.
 func (p *picture) expose(rng *rand.Rand, least, greatest, light, noise, middle, reach float64) {
-	contrast, light, noise := uniform(rng, least, greatest), reach*uniform(rng, -light, light), reach*uniform(rng, 0, noise)
+	contrast, light, noise := uniform(rng, least, greatest), float64(reach*uniform(rng, -light, light)), float64(reach*uniform(rng, 0, noise))
 	for i, x := range p.f {
 		p.f[i] = middle + float64((x-middle)*contrast) + light + float64(noise*normal(rng))
 	}

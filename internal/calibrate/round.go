@@ -25,7 +25,7 @@ type grid struct {
 }
 
 func (g *grid) round(w float64, k int) float64 {
-	return g.f.Saturated(w*g.inverse[k]) * g.steps[k]
+	return float64(g.f.Saturated(w*g.inverse[k]) * g.steps[k])
 }
 
 // rounder quantises the weights of one site.
@@ -143,7 +143,7 @@ func (r *rounder) miss(of rows, m *moments) float64 {
 		addDots(u, lo, 1, w, 0, w.rows, m.miss, lo, hi, 0, w.cols)
 		addDots(he, lo, 1, e, 0, w.rows, m.h, lo, hi, 0, w.cols)
 	})
-	return 2*dot(e.a, u.a) + dot(e.a, he.a)
+	return float64(2*dot(e.a, u.a)) + dot(e.a, he.a)
 }
 
 // objective is what the roundings of one group minimise.
@@ -255,7 +255,7 @@ func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) 
 			wrong := e.row(i)
 			for j := p; j < end; j++ {
 				k, row := o.order[j], t.row(j)
-				x := (carry.at(i, j) + dot(row[p:j], wrong[p:j])) * inverse[j]
+				x := float64((carry.at(i, j) + dot(row[p:j], wrong[p:j])) * inverse[j])
 				to := g.round(w.at(i, k)+x, k)
 				q.set(i, k, to)
 				wrong[j] = w.at(i, k) - to
@@ -277,11 +277,11 @@ func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) 
 // improve moves single weights to other points of their grid while that lowers eᵀ·H·e, whose slope is given in the
 // objective's order; inverse are the inverses of H's diagonal.
 func improve(w, q, slope []float64, g *grid, o *objective, added float64, inverse []float64) {
-	near := math.Exp2(-float64(g.f.Mantissa + 2)) // no neighbour is nearer than twice this fraction of a number
+	near := math.Ldexp(1, -int(g.f.Mantissa+2)) // no neighbour is nearer than twice this fraction of a number
 	for range 4 {
 		moved := false
 		for j, k := range o.order {
-			by := slope[j] * inverse[j]
+			by := float64(slope[j] * inverse[j])
 			if math.Abs(by) < near*math.Abs(q[k]) {
 				continue
 			}
@@ -359,11 +359,17 @@ func (r *rounder) blockGrid(g *grid, member, n int, w, weight []float64) {
 // an octave lower, so what matters is where in an octave the weights lie, and how much of them saturates.
 func channelScales(top float64) (out []float64) {
 	for j := range 13 {
-		if s := float64(float32(top * math.Exp2(-float64(j)/8))); s != 0 {
+		if s := float64(float32(top * eighth(j))); s != 0 {
 			out = append(out, s)
 		}
 	}
 	return out
+}
+
+// eighth is 2^(-j/8), j ≥ 0: the library's Exp2 is not the same on every machine.
+func eighth(j int) float64 {
+	octave := [8]float64{0x1p+00, 0x1.d5818dcfba487p-01, 0x1.ae89f995ad3aep-01, 0x1.8ace5422aa0dcp-01, 0x1.6a09e667f3bccp-01, 0x1.4bfdad5362a27p-01, 0x1.306fe0a31b715p-01, 0x1.172b83c7d517bp-01}
+	return math.Ldexp(octave[j%8], -(j / 8))
 }
 
 // blockScale is the format of scales of blocks.

@@ -59,7 +59,7 @@ func observe(arrays []*ir.Array, f precision.Operand) Range {
 	best := Range{Scale: 1, Error: math.Inf(1), Max: top}
 	xs := sample(arrays, neighbours)
 	for j := range positions {
-		scale := float64(float32(headroom * top * (1 + float64(j)/positions) / greatest))
+		scale := float64(float32(headroom * top * (1 + float64(float64(j)/positions)) / greatest))
 		if scale == 0 {
 			continue
 		}

@@ -45,11 +45,14 @@ func Draw(g *ir.Graph, seed uint64, fill func(rng *rand.Rand, a *ir.Array)) map[
 	return out
 }
 
+// fraction is in [0, 1).
+func fraction(rng *rand.Rand) float64 { return float64(rng.Float64()) }
+
 // normal is approximately normal: a sum of twelve uniform numbers needs no logarithm, which differs between machines.
 func normal(rng *rand.Rand) float64 {
 	x := -6.0
 	for range 12 {
-		x += rng.Float64()
+		x += fraction(rng)
 	}
 	return x
 }
@@ -65,14 +68,14 @@ type scene struct {
 }
 
 func newScene(rng *rand.Rand) *scene {
-	s := &scene{horizon: .3 + .2*rng.Float64(), centre: .4 + .2*rng.Float64(), curve: rng.Float64() - .5, light: .4 + .6*rng.Float64()}
+	s := &scene{horizon: .3 + float64(.2*fraction(rng)), centre: .4 + float64(.2*fraction(rng)), curve: fraction(rng) - .5, light: .4 + float64(.6*fraction(rng))}
 	for k := range 4 {
-		s.lanes = append(s.lanes, float64(k)*.5-.75+.1*rng.Float64())
+		s.lanes = append(s.lanes, float64(float64(k)*.5)-.75+float64(.1*fraction(rng)))
 	}
 	for range 1 + rng.IntN(4) {
-		s.vehicles = append(s.vehicles, [4]float64{rng.Float64(), rng.Float64(), .02 + .1*rng.Float64(), rng.Float64()})
+		s.vehicles = append(s.vehicles, [4]float64{fraction(rng), fraction(rng), .02 + float64(.1*fraction(rng)), fraction(rng)})
 	}
-	s.texture = [3]float64{float64(rng.IntN(97) + 11), float64(rng.IntN(89) + 7), 8 + 24*rng.Float64()}
+	s.texture = [3]float64{float64(rng.IntN(97) + 11), float64(rng.IntN(89) + 7), 8 + float64(24*fraction(rng))}
 	return s
 }
 
@@ -81,10 +84,10 @@ func (s *scene) at(x, y float64) float64 {
 	base := 200 - 80*y/s.horizon
 	if y > s.horizon {
 		depth := (y - s.horizon) / (1 - s.horizon) // 0 at the horizon, 1 at the bonnet
-		base = 70 + 40*depth
-		road := (x - s.centre - s.curve*(1-depth)*(1-depth)*.3) / (.05 + depth)
+		base = 70 + float64(40*depth)
+		road := (x - s.centre - float64(s.curve*(1-depth)*(1-depth)*.3)) / (.05 + depth)
 		if math.Abs(road) > .9 {
-			base = 110 - 30*depth
+			base = 110 - float64(30*depth)
 		}
 		for _, l := range s.lanes {
 			if math.Abs(road-l) < .02 {
@@ -93,12 +96,12 @@ func (s *scene) at(x, y float64) float64 {
 		}
 	}
 	for _, v := range s.vehicles {
-		if math.Abs(x-v[0]) < v[2] && math.Abs(y-s.horizon-v[1]*(1-s.horizon)*.6) < v[2]*.8 {
-			base = 20 + 200*v[3]
+		if math.Abs(x-v[0]) < v[2] && math.Abs(y-s.horizon-float64(v[1]*(1-s.horizon)*.6)) < v[2]*.8 {
+			base = 20 + float64(200*v[3])
 		}
 	}
-	grain := math.Mod(x*s.texture[0]*7.31+y*s.texture[1]*3.77, 1) - .5
-	return min(max(base*s.light+grain*s.texture[2], 0), 255)
+	grain := math.Mod(float64(x*s.texture[0]*7.31)+float64(y*s.texture[1]*3.77), 1) - .5
+	return min(max(float64(base*s.light)+float64(grain*s.texture[2]), 0), 255)
 }
 
 // paint sets the elements of an NCHW image. Six and more channels are openpilot's two frames of four luma phases and two
@@ -113,10 +116,10 @@ func (s *scene) paint(t ir.Type, set func(j int, x float64)) {
 			}
 			for y := range h {
 				for x := range w {
-					px, py := (float64(x)+float64(plane%2)/2)/float64(w), (float64(y)+float64(plane/2%2)/2)/float64(h)
-					v := s.at(px+float64(frame)*.004, py)
+					px, py := (float64(x)+float64(float64(plane%2)/2))/float64(w), (float64(y)+float64(float64(plane/2%2)/2))/float64(h)
+					v := s.at(px+float64(float64(frame)*.004), py)
 					if plane >= 4 {
-						v = 128 + (v-128)*.15
+						v = 128 + float64((v-128)*.15)
 					}
 					set(((b*c+ch)*h+y)*w+x, v)
 				}

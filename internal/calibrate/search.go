@@ -89,7 +89,7 @@ func demotions(sites []passes.Site, ladders [][]precision.Layer, alone []map[pre
 		limit := math.Inf(1)
 		for k := 1; k < len(ladders[i]); k++ {
 			from, to := ladders[i][k-1], ladders[i][k]
-			saved := alone[i][from]*alone[i][from] - alone[i][to]*alone[i][to]
+			saved := float64(alone[i][from]*alone[i][from]) - float64(alone[i][to]*alone[i][to])
 			cost := max(micros(to, &sites[i], t)-micros(from, &sites[i], t), 1e-3)
 			limit = min(limit, saved/cost) // a ladder is taken step by step
 			out = append(out, demotion{i, to, limit})

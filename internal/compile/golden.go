@@ -18,7 +18,7 @@ import (
 func Inputs(g *ir.Graph) map[string]*ir.Array {
 	return calibrate.Draw(g, 1, func(rng *rand.Rand, a *ir.Array) {
 		for i := range a.F {
-			a.F[i] = ir.RoundTo(a.DType, 2*rng.Float64()-1)
+			a.F[i] = ir.RoundTo(a.DType, float64(2*float64(rng.Float64()))-1)
 		}
 		for i := range a.I {
 			a.I[i] = rng.Int64N(2)

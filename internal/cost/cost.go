@@ -122,7 +122,7 @@ func (m *Machine) Estimate(w *Work) Time {
 	for _, p := range w.Products {
 		t.Tensor += 2 * p.MACs / (m.rate(p.Type) * 1e6 / sms)
 	}
-	t.Tensor *= share / min(1, there/m.BusyWarps)
+	t.Tensor = float64(t.Tensor * (share / min(1, there/m.BusyWarps)))
 	issue := w.Issued / min(m.Schedulers, there*m.AloneIssue)
 	pipe := max(32*w.Float/m.floatLanes(), w.Integer/2, 2*w.Special, w.Memory, 32*w.F64/float64(m.F64PerClock))
 	t.Issue = max(issue, pipe) * share / clk

@@ -30,7 +30,7 @@ func (w *Work) Count(in *ptx.Instr, warps float64) {
 	switch d.Does {
 	case ptx.Multiply:
 		macs, operands := Product(d)
-		w.multiply(operands, warps*float64(macs))
+		w.multiply(operands, float64(warps*float64(macs)))
 	case ptx.Load:
 		if d.Args[1].Space == "global" && d.Order == ptx.Plain { // one that acquires is an atomic's last step
 			w.Loads += of
@@ -100,14 +100,14 @@ func (w *Work) Code(k *ptx.Kernel, sectors map[int]float64) (asked float64) {
 	}
 	for i, s := range k.Body {
 		if n, ok := begin[i]; ok {
-			times *= n
+			times = float64(times * n)
 		}
 		if s.Instr != nil {
 			w.Count(s.Instr, times)
 			if slices.ContainsFunc(s.Instr.Def.Args, func(a ptx.Arg) bool { return a.Space == "shared" }) {
 				w.Wavefronts += times
 			}
-			w.Wavefronts += times * sectors[i] / 4
+			w.Wavefronts += float64(times * sectors[i] / 4)
 			asked += float64(times * sectors[i])
 		}
 		if n, ok := end[i]; ok {

@@ -130,7 +130,7 @@ func (f *Format) Saturated(x float64) float64 {
 	}
 	// The sum with 1.5·2^52 quanta of x's binade has no place for less than one of them: the addition rounds.
 	up := math.Float64frombits(max(math.Float64bits(x)&(0x7ff<<52), f.first) + f.lift)
-	return (x + up) - up
+	return (float64(x) + up) - up // callers pass products, which must not be fused with the sum
 }
 
 // Encode returns the code of Round(x, saturate).
@@ -176,7 +176,7 @@ func (f *Format) Decode(code uint32) float64 {
 	case f.Special == NegZero && sign < 0 && exp == 0 && man == 0:
 		return math.NaN()
 	case exp == 0:
-		return sign * float64(man) * f.quantum
+		return float64(sign * float64(man) * f.quantum)
 	}
-	return sign * math.Float64frombits(uint64(exp-f.Bias+1023)<<52|uint64(man)<<(52-f.Mantissa))
+	return float64(sign * math.Float64frombits(uint64(exp-f.Bias+1023)<<52|uint64(man)<<(52-f.Mantissa)))
 }

@@ -61,5 +61,5 @@ func excess(got, want *ir.Tensor, i int, tol Tolerance) float64 {
 	case math.IsNaN(g) || math.IsNaN(w) || math.IsInf(g, 0) || math.IsInf(w, 0):
 		return math.Inf(1)
 	}
-	return max(0, math.Abs(g-w)-tol.Abs-tol.Rel*math.Abs(w))
+	return max(0, math.Abs(g-w)-tol.Abs-float64(tol.Rel*math.Abs(w)))
 }

@@ -21,7 +21,7 @@ func (l *Launch) work(t *target.Target, c *emu.Counts, constants int) *cost.Work
 			cached += s.Sectors
 		}
 	}
-	w.Wavefronts = float64(l.Wavefronts) + float64(cached)/4
+	w.Wavefronts = float64(l.Wavefronts) + float64(float64(cached)/4)
 	var dram int64
 	for _, m := range c.Memories {
 		size := m.Memory.Size()

@@ -12,7 +12,7 @@ import (
 
 // bar draws a share of a width in eighths of a character.
 func bar(share float64, width int) string {
-	n := int(share*float64(width)*8 + 0.5)
+	n := int(float64(share*float64(width)*8) + 0.5)
 	n = min(max(n, 0), width*8)
 	s := strings.Repeat("█", n/8)
 	if r := n % 8; r > 0 {

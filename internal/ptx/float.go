@@ -21,7 +21,7 @@ func b32(v float32) uint32 {
 }
 
 // fma32 is x·y+z rounded once.
-func fma32(x, y, z float32) float32 { return addRounded(float64(x)*float64(y), z) }
+func fma32(x, y, z float32) float32 { return addRounded(float64(float64(x)*float64(y)), z) }
 
 // addRounded is p+z rounded to f32 once, where p is exact.
 func addRounded(p float64, z float32) float32 {
@@ -108,10 +108,10 @@ func floatToBF(u uint32) uint32 {
 	return (u + 0x7fff + u>>16&1) >> 16
 }
 
-// exp2 is 2^x, as ex2.approx has it by definition, before it is rounded. Only + - * / of float64, each product rounded on
+// Exp2 is 2^x, as ex2.approx has it by definition, before it is rounded. Only + - * / of float64, each product rounded on
 // its own, so that every machine gives the same bits; accurate to about 1e-15, so that the result is the rounded true value
 // almost everywhere.
-func exp2(x float64) float64 {
+func Exp2(x float64) float64 {
 	switch {
 	case x != x:
 		return x
@@ -121,7 +121,7 @@ func exp2(x float64) float64 {
 		return 0
 	}
 	n := math.Floor(x + 0.5)
-	return expSmall(float64((x-n)*math.Ln2)) * math.Float64frombits(uint64(int(n)+1023)<<52)
+	return float64(expSmall(float64((x-n)*math.Ln2)) * math.Float64frombits(uint64(int(n)+1023)<<52))
 }
 
 // expSmall is e^x for |x| ≤ 0.35, by its Taylor series: the first term left out is below 1e-17.

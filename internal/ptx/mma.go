@@ -108,10 +108,10 @@ func (m matrices) multiply(r []Row32, v []int32) {
 		sums := &c[row]
 		for k, x := range a[row][:8*n] {
 			for col, y := range &b[k] {
-				if s := x*y + float64(sums[col]); !midpoint(s) {
+				if s := float64(x*y) + float64(sums[col]); !midpoint(s) {
 					sums[col] = float32(s)
 				} else {
-					sums[col] = addRounded(x*y, sums[col])
+					sums[col] = addRounded(float64(x*y), sums[col])
 				}
 			}
 		}

@@ -21,7 +21,7 @@ var floatRows = []row{
 	// The sign is the first source's.
 	{op: "copysign.$", args: "=$ $ $", since: v10, kind: KindFloat, eval: by{"f32": binary(func(a, b uint32) uint32 { return b&^(1<<31) | a&(1<<31) }),
 		"f64": binary(func(a, b uint64) uint64 { return b&^(1<<63) | a&(1<<63) })}},
-	{op: "ex2.approx.f32", args: "=f32 f32", since: v10, kind: KindSpecial, eval: unary(func(a float32) float32 { return float32(exp2(float64(a))) })},
+	{op: "ex2.approx.f32", args: "=f32 f32", since: v10, kind: KindSpecial, eval: unary(func(a float32) float32 { return float32(Exp2(float64(a))) })},
 }
 
 // maxNumber is max.f32: a NaN loses against a number, -0 < +0 (PTX ISA, max).

@@ -31,7 +31,7 @@ func Summarise(samples []float64) Summary {
 
 // Quantile interpolates linearly between the order statistics of sorted samples (Hyndman and Fan 1996, type 7).
 func Quantile(sorted []float64, q float64) float64 {
-	at := q * float64(len(sorted)-1)
+	at := float64(q * float64(len(sorted)-1))
 	i := int(at)
 	if i+1 >= len(sorted) {
 		return sorted[len(sorted)-1]

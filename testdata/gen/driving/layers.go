@@ -90,7 +90,7 @@ func (n *net) batchNorm(path, module string, x value, center, gain, epsilon floa
 			all += v / float32(c)
 		}
 		for i, v := range variance {
-			variance[i] = (v + float32(3*all)) / 4
+			variance[i] = float32((v + float32(3*all)) / 4)
 		}
 	}
 	weight, bias := make([]float32, c), n.r.normals(c, .1)

@@ -12,7 +12,7 @@ type random struct{ pcg *rand.PCG }
 func newRandom(seed uint64) random { return random{rand.NewPCG(seed, 0x9e3779b97f4a7c15)} }
 
 // uniform is in [0, 1).
-func (r random) uniform() float32 { return float32(r.pcg.Uint64()>>40) / (1 << 24) }
+func (r random) uniform() float32 { return float32(float32(r.pcg.Uint64()>>40) / (1 << 24)) }
 
 // between is in [lo, hi).
 func (r random) between(lo, hi float32) float32 { return lo + float32(r.uniform()*(hi-lo)) }
