@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -20,7 +21,8 @@ type Families map[string]Lower
 // Result is the code for one target, and which regions fell back to loop.
 type Result struct {
 	Variant   runtime.Variant
-	Regions   [][]*ir.Node // of each entry, that its launches compute; nil for a copy
+	Regions   [][]*ir.Node   // of each entry, that its launches compute; nil for a copy
+	Works     [][]*cost.Work // of each entry, that its launches' schedules were chosen by; nil where there was no choice by time
 	Fallbacks []Fallback
 }
 
@@ -88,6 +90,7 @@ type list struct {
 type launch struct {
 	runtime.Launch
 	region        *ir.Node // nil for a copy
+	work          *cost.Work
 	params        []param
 	reads, writes []span
 }
@@ -180,7 +183,7 @@ func (l *list) lower(n *ir.Node) error {
 
 // add appends the launch of a spec.
 func (l *list) add(n *ir.Node, s *kernel.Spec) error {
-	out := launch{Launch: runtime.Launch{Grid: s.Grid, Block: s.Block, Shared: s.Shared, Priority: s.Priority, Note: s.Note}, region: n}
+	out := launch{Launch: runtime.Launch{Grid: s.Grid, Block: s.Block, Shared: s.Shared, Priority: s.Priority, Note: s.Note}, region: n, work: s.Work}
 	if out.Note == "" {
 		out.Note = n.Name
 	}

@@ -3,6 +3,7 @@ package codegen
 import (
 	"sort"
 
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -57,12 +58,13 @@ func (d *driver) finish() *Result {
 		d.plan(v, lives[i])
 		launches := make([]runtime.Launch, len(l.pending))
 		regions := make([]*ir.Node, len(l.pending))
+		works := make([]*cost.Work, len(l.pending))
 		for i, p := range l.pending {
-			regions[i] = p.region
+			regions[i], works[i] = p.region, p.work
 			launches[i] = p.resolve(l.ahead(i))
 			launches[i].Dependent = d.target.DependentLaunch && i > 0 && p.Copy == nil && l.pending[i-1].Copy == nil
 		}
-		r.Regions = append(r.Regions, regions)
+		r.Regions, r.Works = append(r.Regions, regions), append(r.Works, works)
 		v.Entries = append(v.Entries, runtime.Entry{Name: l.name, Launches: launches})
 	}
 	for _, e := range v.Entries {

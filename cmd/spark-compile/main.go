@@ -31,7 +31,9 @@ type flags struct {
 	Package    string     `help:"Package name; default: the directory's." placeholder:"NAME"`
 	Target     []string   `help:"Targets: ${targets}." default:"${target}" placeholder:"${target}[,…]"`
 	Calibrate  []string   `help:"Inputs for calibrating ${calibrating} and for measuring accuracy: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
+	Validate   []string   `help:"Inputs to judge accuracy on, which nothing is fitted to: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
 	MinCosine  *float64   `help:"Minimum cosine of every output: ${calibrating} keep layers at fp16 to meet it (default 0.999), other precisions fail if they miss it." placeholder:"C"`
+	Prefer     string     `help:"Where ${calibrating} keep a budget: a program faster than fp16, or one with smaller weights." enum:"speed,size" default:"speed" placeholder:"speed|size"`
 	Keep       []string   `help:"Nodes to keep at fp16 in ${calibrating}." placeholder:"NODE"`
 	Shape      cli.Shapes `help:"Set an input's shape." placeholder:"input=1x3x48x192" mapsep:"none"`
 	Batch      int        `help:"Set the leading dimension of every input." placeholder:"N"`
@@ -77,7 +79,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	opt := compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: cli.Progress(stderr, f.Quiet),
-		Calibrate: f.Calibrate, Keep: f.Keep, MinCosine: compile.Budget(precision, f.MinCosine)}
+		Calibrate: f.Calibrate, Validate: f.Validate, Keep: f.Keep, Smaller: f.Prefer == "size", MinCosine: compile.Budget(precision, f.MinCosine)}
 	opt.Warn = func(text string) { fmt.Fprintf(stderr, "\r\x1b[Kwarning: %s\n", text) }
 	if opt.Progress == nil {
 		opt.Warn = func(text string) { fmt.Fprintf(stderr, "warning: %s\n", text) }
@@ -183,11 +185,12 @@ func (f *flags) report(ctx context.Context, r *compile.Result, warn func(string)
 	for _, b := range r.Fallbacks {
 		rep.Fallbacks = append(rep.Fallbacks, report.Fallback(b))
 	}
-	if err := rep.Accuracy(ctx, r); err != nil || len(rep.Predicted) == 0 {
+	if err := rep.Accuracy(ctx, r); err != nil || len(rep.Predicted) < 2 {
 		return rep, err
 	}
-	if at16, here := rep.Predicted[0], rep.Predicted[1]; here.ColdUS >= at16.ColdUS && here.US >= at16.US {
-		warn(fmt.Sprintf("%s is predicted to be no faster than fp16 on %s: %.1f µs against %.1f; use --precision fp16 unless smaller weights are the goal", here.Precision, here.Device, here.US, at16.US))
+	if at16, here := rep.Predicted[0], rep.Predicted[1]; here.US >= at16.US {
+		warn(fmt.Sprintf("%s is predicted to be no faster than fp16 on %s, %.1f µs against %.1f (with cold weights %.1f against %.1f): use --precision fp16 unless smaller weights are the goal",
+			here.Precision, here.Device, here.US, at16.US, here.ColdUS, at16.ColdUS))
 	}
 	return rep, nil
 }
@@ -199,7 +202,11 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 	for _, v := range r.Program.Variants {
 		targets = append(targets, v.Target)
 	}
-	fmt.Fprintf(w, "%s → %s (package %s): %s for %s\n", rep.Model, dir, name, rep.Precision, strings.Join(targets, ", "))
+	kept := ""
+	if rep.Kept != nil {
+		kept = fmt.Sprintf(", since %s would be no faster,", rep.Kept.Precision)
+	}
+	fmt.Fprintf(w, "%s → %s (package %s): %s%s for %s\n", rep.Model, dir, name, rep.Precision, kept, strings.Join(targets, ", "))
 	fmt.Fprintf(w, "%d launches, %d kernels, arena %.2f MB, weights %.2f MB, %.1f MMAC\n", rep.Launches, len(rep.Kernels),
 		float64(rep.ArenaBytes)/1e6, float64(rep.WeightsBytes)/1e6, float64(rep.MACs)/1e6)
 	fmt.Fprintf(w, "compiled in %.2f s", r.Compile.Seconds())

@@ -17,6 +17,7 @@ import (
 type Options struct {
 	Precision string   // one that calibrates
 	MinCosine float64  // of every slice that the trial measures; 0: quantise every layer that can be
+	Smaller   bool     // with a budget: prefer smaller weights to speed
 	Keep      []string // layers that stay at fp16, by the name of a node in them
 	Target    *target.Target
 	Technique Technique
@@ -24,9 +25,11 @@ type Options struct {
 
 // Trial measures plans.
 type Trial interface {
-	// Measure compiles a plan and compares the program's outputs on the calibration inputs with the file's in float64, slice
-	// by slice.
+	// Measure compiles a plan and compares the program's outputs with the file's in float64, slice by slice: what the budget
+	// is compared with.
 	Measure(ctx context.Context, plan *passes.Quantisation) ([]Quality, error)
+	// Times predicts the time of each layer's kernel in microseconds, by site name, if a plan is compiled.
+	Times(plan *passes.Quantisation) (map[string]float64, error)
 }
 
 // Best enables every technique.
@@ -52,8 +55,8 @@ type LayerChoice struct {
 	Why       string  `json:"why,omitempty"` // it is not in the narrowest format
 }
 
-// Choose finds the assignment of formats that is fastest by the target's rates and whose outputs stay within the budget on
-// the calibration inputs.
+// Choose finds the assignment of formats that is predicted to be fastest, or smallest, and whose outputs stay within the
+// budget.
 func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Choice, error) {
 	sites := c.Sites()
 	kept, err := c.kept(opt.Keep, sites)
@@ -67,22 +70,30 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 			ladders[i] = []precision.Layer{precision.Half}
 		}
 	}
-	alone := make([]map[precision.Layer]float64, len(sites))
+	alone, prices := make([]map[precision.Layer]float64, len(sites)), make([]prices, len(sites))
+	full := slices.Clone(ladders)
 	if opt.MinCosine > 0 { // else there is nothing to rank
 		if alone, err = c.alone(ctx, sites, ladders); err != nil {
 			return nil, err
 		}
+		if prices, err = c.prices(trial, opt.Smaller, sites, ladders); err != nil {
+			return nil, err
+		}
 		for i := range sites {
-			ladders[i] = worthwhile(ladders[i], alone[i], &sites[i], opt.Target)
+			ladders[i] = worthwhile(ladders[i], alone[i], prices[i])
 		}
 	}
-	best, err := c.search(ctx, trial, opt, sites, ladders, alone)
+	best, err := c.search(ctx, trial, opt, sites, ladders, alone, prices)
 	if err != nil {
 		return nil, err
 	}
 	out := &Choice{Plan: best.Plan}
 	for i, s := range sites {
-		out.Layers = append(out.Layers, layerChoice(s, best.Formats[s.Name()], ladders[i], alone[i], best, kept[i]))
+		l := layerChoice(s, best.Formats[s.Name()], ladders[i], alone[i], best, kept[i])
+		if f := best.Formats.of(s.Name()); l.Why == "" && f != full[i][0] {
+			l.Why = prices[i].why(full[i][0], f, opt.Smaller)
+		}
+		out.Layers = append(out.Layers, l)
 	}
 	return out, nil
 }

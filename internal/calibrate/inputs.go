@@ -12,13 +12,13 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Load reads calibration inputs for a graph from .npz files, or from directories of them in name order. A file holds one
-// array for each input of the graph; besides these only recorded outputs are allowed. Load also returns the files' paths.
+// Load reads inputs for a graph from .npz files, or from directories of them in name order. A file holds one array for each
+// input of the graph; besides these only recorded outputs are allowed. Load also returns the files' paths.
 func Load(paths []string, g *ir.Graph) (inputs []map[string]*ir.Array, files []string, err error) {
 	for _, p := range paths {
 		info, err := os.Stat(p)
 		if err != nil {
-			return nil, nil, fmt.Errorf("calibration: %w", err)
+			return nil, nil, err
 		}
 		if !info.IsDir() {
 			files = append(files, p)
@@ -26,10 +26,10 @@ func Load(paths []string, g *ir.Graph) (inputs []map[string]*ir.Array, files []s
 		}
 		found, err := filepath.Glob(filepath.Join(p, "*.npz"))
 		if err != nil {
-			return nil, nil, fmt.Errorf("calibration: %w", err)
+			return nil, nil, err
 		}
 		if len(found) == 0 {
-			return nil, nil, fmt.Errorf("calibration: %s contains no .npz files: give a directory of numpy.savez files", p)
+			return nil, nil, fmt.Errorf("%s contains no .npz files: give a directory of numpy.savez files", p)
 		}
 		slices.Sort(found)
 		files = append(files, found...)
@@ -37,7 +37,7 @@ func Load(paths []string, g *ir.Graph) (inputs []map[string]*ir.Array, files []s
 	for _, f := range files {
 		in, err := readInput(f, g)
 		if err != nil {
-			return nil, nil, fmt.Errorf("calibration: %s: %w", f, err)
+			return nil, nil, fmt.Errorf("%s: %w", f, err)
 		}
 		inputs = append(inputs, in)
 	}
@@ -71,7 +71,7 @@ func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
 		}
 		in[v.Name] = t.Array()
 		if x, ok := finite(in[v.Name]); !ok {
-			return nil, fmt.Errorf("array %s holds %v: calibration needs finite inputs", v.Name, x)
+			return nil, fmt.Errorf("array %s holds %v: inputs must be finite", v.Name, x)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(z)) {

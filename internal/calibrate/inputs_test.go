@@ -200,7 +200,7 @@ func choose(t testing.TB, c *Calibration, g *ir.Graph, in []map[string]*ir.Array
 	t.Helper()
 	sm121, err := target.Lookup("sm_121")
 	require.NoError(t, err)
-	return c.Choose(context.Background(), evaluator{t, g, in}, Options{Precision: precision, MinCosine: budget, Target: sm121, Technique: tech})
+	return c.Choose(context.Background(), evaluator{t, g, in, sm121}, Options{Precision: precision, MinCosine: budget, Target: sm121, Technique: tech})
 }
 
 // evaluator is the trial of these tests: the graph that a plan becomes is evaluated.
@@ -208,6 +208,30 @@ type evaluator struct {
 	t  testing.TB
 	g  *ir.Graph
 	in []map[string]*ir.Array
+	on *target.Target
+}
+
+// Times has no kernels to take them from: it returns first guesses.
+func (e evaluator) Times(plan *passes.Quantisation) (map[string]float64, error) {
+	us := map[string]float64{}
+	for _, s := range passes.Sites(e.g) {
+		l := plan.Layers[s.Name()]
+		for _, f := range precision.Layers() {
+			weights, acts := precision.Half.Weights, precision.Half.Activations
+			if l.Weights != nil {
+				weights = precision.Operand{Format: l.Weights.DType.Format(), Blocks: l.Blocks != nil}
+			}
+			if v, ok := plan.Values[s.Node.Inputs[s.X].Name]; ok {
+				acts = precision.Operand{Format: v.DType.Format(), Blocks: v.Block > 0}
+			} else if l.Read != (ir.Storage{}) {
+				acts = precision.Operand{Format: l.Read.DType.Format()}
+			}
+			if f.Weights == weights && f.Activations == acts {
+				us[s.Name()] = micros(f, &s, e.on)
+			}
+		}
+	}
+	return us, nil
 }
 
 func (e evaluator) Measure(_ context.Context, plan *passes.Quantisation) ([]Quality, error) {

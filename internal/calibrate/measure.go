@@ -20,13 +20,29 @@ func (s Slice) String() string {
 	return s.Output + "." + s.Name
 }
 
-// Quality measures how far a slice is from its reference over several inputs.
+// fewElements is the number of elements below which the cosine of a single input says little: of one element it is 1 or −1.
+const fewElements = 4
+
+// Definitions says how each figure of a Quality is made, by the name that it has in a report.
+func Definitions() map[string]string {
+	return map[string]string{
+		"cosine":              fmt.Sprintf("the lowest cosine of any input, of an output or slice; of fewer than %d elements over all inputs together (pooled)", fewElements),
+		"max_abs":             "the greatest absolute difference of any element on any input",
+		"rel_l2":              "norm of the difference divided by the norm of the reference, mean over the inputs",
+		"variation_explained": "1 - sum of |output - reference|^2 / sum of |reference - its mean over the inputs|^2",
+		"budget":              "for each output and slice, the set of inputs on which its cosine is lowest, among those that the program was not fitted to; in sample if it was fitted to all",
+	}
+}
+
+// Quality measures how far a slice is from its reference over several inputs, by Definitions.
 type Quality struct {
 	Name      string  `json:"name"`
-	Cosine    float64 `json:"cosine"`              // of a whole output: the lowest of any input; of a slice: over all inputs together
-	MaxAbs    float64 `json:"max_abs"`             //
-	RelL2     float64 `json:"rel_l2"`              // mean over the inputs
-	Explained float64 `json:"variation_explained"` // 1 − Σ‖o−r‖²/Σ‖r−r̄‖² over the inputs; 0 if there is one input
+	Set       string  `json:"set,omitempty"` // of inputs
+	Cosine    float64 `json:"cosine"`
+	Pooled    bool    `json:"pooled,omitempty"` // Cosine is of all inputs together
+	MaxAbs    float64 `json:"max_abs"`
+	RelL2     float64 `json:"rel_l2"`
+	Explained float64 `json:"variation_explained"` // 0 if there is one input
 	Elements  int     `json:"elements"`
 	Constant  bool    `json:"constant,omitempty"` // the reference does not vary over the inputs, so Explained means nothing
 }
@@ -56,12 +72,12 @@ func Measure(s Slice, got, want [][]float64) (Quality, error) {
 		}
 		allGot, allWant = append(allGot, g...), append(allWant, w...)
 	}
-	if s.Name != "" {
+	if q.Elements < fewElements && len(want) > 1 {
 		all, err := runtime.Compare(allGot, allWant, 0, 0)
 		if err != nil {
 			return Quality{}, fmt.Errorf("%v: %w", s, err)
 		}
-		q.Cosine = all.Cosine
+		q.Cosine, q.Pooled = all.Cosine, true
 	}
 	var miss, vary, square float64
 	for k, w := range allWant {

@@ -43,54 +43,44 @@ func (c *Calibration) ladder(opt Options, s *passes.Site) []precision.Layer {
 	})
 }
 
-// worthwhile drops the formats of a ladder that are no faster than a more accurate one.
-func worthwhile(ladder []precision.Layer, alone map[precision.Layer]float64, s *passes.Site, t *target.Target) []precision.Layer {
+// worthwhile drops the formats of a ladder that cost as much as a more accurate one.
+func worthwhile(ladder []precision.Layer, alone map[precision.Layer]float64, p prices) []precision.Layer {
 	var out []precision.Layer
 	for i, f := range ladder {
-		if !slices.ContainsFunc(ladder[i+1:], func(g precision.Layer) bool {
-			return micros(g, s, t) <= micros(f, s, t) && alone[g] <= alone[f]
-		}) {
+		if !slices.ContainsFunc(ladder[i+1:], func(g precision.Layer) bool { return p[g] <= p[f] && alone[g] <= alone[f] }) {
 			out = append(out, f)
 		}
 	}
 	return out
 }
 
-// micros predicts a layer's time in microseconds: reading weights from DRAM, reading activations from L2 or arithmetic,
+// micros is a first guess of a layer's time in microseconds, before there is a schedule: reading weights from DRAM, reading activations from L2 or arithmetic,
 // whichever takes longest.
 func micros(f precision.Layer, s *passes.Site, t *target.Target) float64 {
-	channels := s.Members * s.N
-	weights := channels * s.K * f.Weights.Bits() / 8
-	if f.Weights.Narrow() {
-		weights += 4 * channels
-	}
-	if f.Weights.Blocks {
-		weights += channels * s.Blocks()
-	}
 	bits := float64(f.Activations.Bits())
 	if f.Activations.Blocks {
 		bits += 8.0 / ir.BlockSize
 	}
 	read := float64(s.Node.Inputs[s.X].Type.Numel()) * bits / 8
-	return cost.Of(t).Layer(float64(weights), read, f.Activations.Name, float64(s.MACs))
+	return cost.Of(t).Layer(weightBytes(f, s), read, f.Activations.Name, float64(s.MACs))
 }
 
 // demotion takes a layer one step down its ladder.
 type demotion struct {
 	layer int
 	to    precision.Layer
-	worth float64 // squared error saved for each microsecond lost
+	worth float64 // squared error saved for what it costs
 }
 
 // demotions orders every step along the ladders by the error that it saves for the time that it costs.
-func demotions(sites []passes.Site, ladders [][]precision.Layer, alone []map[precision.Layer]float64, t *target.Target) []demotion {
+func demotions(ladders [][]precision.Layer, alone []map[precision.Layer]float64, prices []prices) []demotion {
 	var out []demotion
-	for i := range sites {
+	for i := range ladders {
 		limit := math.Inf(1)
 		for k := 1; k < len(ladders[i]); k++ {
 			from, to := ladders[i][k-1], ladders[i][k]
 			saved := float64(alone[i][from]*alone[i][from]) - float64(alone[i][to]*alone[i][to])
-			cost := max(micros(to, &sites[i], t)-micros(from, &sites[i], t), 1e-3)
+			cost := max(prices[i][to]-prices[i][from], 1e-3)
 			limit = min(limit, saved/cost) // a ladder is taken step by step
 			out = append(out, demotion{i, to, limit})
 		}
@@ -117,8 +107,8 @@ type search struct {
 // tries bounds the number of candidates.
 const tries = 8
 
-func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, sites []passes.Site, ladders [][]precision.Layer, alone []map[precision.Layer]float64) (*Fitted, error) {
-	s := &search{start: Assignment{}, sites: sites, steps: demotions(sites, ladders, alone, opt.Target), alone: alone, budget: 1 - opt.MinCosine, multiple: 1}
+func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, sites []passes.Site, ladders [][]precision.Layer, alone []map[precision.Layer]float64, prices []prices) (*Fitted, error) {
+	s := &search{start: Assignment{}, sites: sites, steps: demotions(ladders, alone, prices), alone: alone, budget: 1 - opt.MinCosine, multiple: 1}
 	for i := range sites {
 		s.start[sites[i].Name()] = ladders[i][0]
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -16,10 +17,10 @@ import (
 // Accuracy is how far a program is from its file, and, if the precision calibrates, which format each layer got.
 type Accuracy struct {
 	Layers    []calibrate.LayerChoice // of precisions that calibrate
-	Slices    []calibrate.Quality     // of the first target's program
-	Others    []Measured              // of the other targets' programs
-	Inputs    int                     // number of inputs that it was calibrated and measured on
-	Generated bool                    // those inputs were generated, not given
+	Measured                          // the first target's program
+	Others    []Measured              // the other targets' programs
+	Kept      *Kept                   // the program is fp16, which was not asked for
+	Generated bool                    // the calibration inputs were generated, not given
 	MinCosine float64
 }
 
@@ -66,30 +67,79 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 		return nil, err
 	}
 	defer e.Close()
-	c, err := calibrate.New(s.graph, s.inputs, e, opt.Progress)
+	c, err := calibrate.New(s.graph, s.inputs(), e, opt.Progress)
 	if err != nil {
 		return nil, err
 	}
 	c.Name(s.files)
-	return c.Choose(ctx, s, calibrate.Options{Precision: opt.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Target: s.context.Target, Technique: calibrate.Best})
+	return c.Choose(ctx, s, calibrate.Options{Precision: opt.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Smaller: opt.Smaller, Target: s.context.Target, Technique: calibrate.Best})
 }
 
-// Measure implements calibrate.Trial: it compiles the plan, without a cubin, and runs the program.
-func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation) ([]calibrate.Quality, error) {
+// compiled compiles a plan, without a cubin.
+func (s *calibration) compiled(plan *passes.Quantisation) (*codegen.Result, *runtime.Program, error) {
 	g, pc := s.graph.Clone(), s.context
 	pc.Quantisation = plan
 	if err := passes.Run(&pc, g, s.rest, nil); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	w := codegen.NewWeights()
 	out, err := codegen.Generate(entries(g), pc.Target, families, w)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p := s.program
 	p.Variants, p.Weights = []runtime.Variant{out.Variant}, w.Bytes()
 	describe(&p, g, s.slices)
-	return s.measure(ctx, &p, pc.Target.Name)
+	return out, &p, nil
+}
+
+// Measure implements calibrate.Trial: it compiles the plan and runs the program.
+func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation) ([]calibrate.Quality, error) {
+	_, p, err := s.compiled(plan)
+	if err != nil {
+		return nil, err
+	}
+	sets, err := s.measure(ctx, p, s.context.Target.Name)
+	return calibrate.Worst(sets), err
+}
+
+// Times implements calibrate.Trial: it compiles the plan and takes the times by which the layers' schedules were chosen, with
+// weights in L2 if all of them fit there.
+func (s *calibration) Times(plan *passes.Quantisation) (map[string]float64, error) {
+	out, _, err := s.compiled(plan)
+	if err != nil {
+		return nil, err
+	}
+	m, us := cost.Of(s.context.Target), map[string][]float64{}
+	warm := constantBytes(&out.Variant) <= m.L2Bytes/4*3
+	for i, n := range out.Regions[0] {
+		w := out.Works[0][i]
+		if n == nil || w == nil {
+			continue
+		}
+		work := *w
+		if warm {
+			work.DRAMBytes = 0
+		}
+		us[n.Name] = append(us[n.Name], m.Estimate(&work).US)
+	}
+	times := map[string]float64{}
+	for _, site := range passes.Sites(s.graph) { // narrow keeps names of regions, and the order of those of one name
+		if list := us[site.Node.Name]; len(list) > 0 {
+			times[site.Name()], us[site.Node.Name] = list[0], list[1:]
+		}
+	}
+	return times, nil
+}
+
+func constantBytes(v *runtime.Variant) int {
+	sum := 0
+	for _, b := range v.Buffers {
+		if b.Kind == runtime.ConstantBuffer {
+			sum += b.Bytes
+		}
+	}
+	return sum
 }
 
 // warnIgnored warns about options that have no effect in the chosen precision.
@@ -99,6 +149,9 @@ func (opt *Options) warnIgnored() {
 	}
 	if len(opt.Keep) > 0 {
 		opt.warn("--keep has no effect in %s: use it with --precision %s", opt.Precision, precision.Calibrating())
+	}
+	if len(opt.Validate) > 0 && opt.MinCosine <= 0 {
+		opt.warn("--validate has no effect in %s without --min-cosine", opt.Precision)
 	}
 	if len(opt.Calibrate) > 0 && opt.MinCosine <= 0 {
 		opt.warn("--calibrate has no effect in %s without --min-cosine: only --precision %s are calibrated", opt.Precision, precision.Calibrating())

@@ -16,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -31,11 +32,13 @@ type Options struct {
 	Passes    []string    // nil for the default pipeline
 	Assembler *ptxas.Tool // nil: no cubin, no register counts
 
-	// MinCosine is the accuracy budget of every output slice on the calibration inputs. A precision that calibrates is searched
+	// MinCosine is the accuracy budget of every output slice, on the inputs that calibrate.Judged takes. A precision that calibrates is searched
 	// for the fastest program within it, or quantises every layer if it is 0; another precision is checked unless it is 0.
 	MinCosine float64
 	Calibrate []string          // .npz files and directories of them; none: generated inputs
+	Validate  []string          // as Calibrate: inputs that nothing is fitted to, to judge on
 	Generated int               // number of generated inputs; 0: calibrate.GeneratedInputs
+	Smaller   bool              // of precisions that calibrate, with a budget: smaller weights, also where that is slower
 	Keep      []string          // of precisions that calibrate: nodes whose layers stay at fp16
 	Slices    []calibrate.Slice // named parts of the outputs; if nil, Compile takes those of the model's metadata
 	Warn      func(string)
@@ -55,6 +58,8 @@ type Result struct {
 	Ptxas     time.Duration
 
 	regions []*ir.Node // one for each launch of the first target; nil for a copy
+	half    *Result    // of Half
+	profile *profile.Profile
 	path    string
 	opt     Options
 }
@@ -186,7 +191,10 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) error {
 	if data == nil {
 		return nil
 	}
-	return r.judge(ctx, data)
+	if err := r.judge(ctx, data); err != nil {
+		return err
+	}
+	return r.keepHalf(ctx, data)
 }
 
 // pipeline splits the passes into those before storePass and the rest.

@@ -13,54 +13,96 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Measured is the accuracy of one target's variant of the program: run on the calibration inputs by the CPU device, compared
-// with the float64 evaluation of the file.
+// Measured is the accuracy of one target's variant of the program: run by the CPU device, compared with the float64
+// evaluation of the file.
 type Measured struct {
-	Target string              `json:"target"`
-	Slices []calibrate.Quality `json:"slices"`
+	Target string                 `json:"target"`
+	Slices []calibrate.Quality    `json:"slices"` // that the budget is compared with
+	Sets   []calibrate.SetQuality `json:"sets"`
 }
 
-// yardstick is what programs are measured against: inputs, and the file's outputs for them in float64.
+// Names of sets of inputs.
+const (
+	CalibrationSet = "calibration"
+	ValidationSet  = "validation"
+)
+
+// yardstick is what programs are measured against: sets of inputs, and the file's outputs for them in float64.
 type yardstick struct {
 	source    *ir.Graph
-	slices    []calibrate.Slice // named parts of the outputs
-	inputs    []map[string]*ir.Array
-	files     []string               // of the inputs
-	generated bool                   // the inputs were generated
-	exact     map[string][][]float64 // by output, [input][element]; nil: not evaluated yet
+	slices    []calibrate.Slice      // named parts of the outputs
+	sets      []calibrate.Set        // of a precision that calibrates, the calibration inputs first
+	files     []string               // of the calibration inputs
+	generated bool                   // the calibration inputs were generated
+	exact     map[string][][]float64 // by output, [input of all sets in a row][element]; nil: not evaluated yet
 	progress  func(format string, args ...any)
 }
 
-// newYardstick loads the calibration inputs, or generates some.
+// newYardstick loads the inputs, or generates some to calibrate with or if there are none.
 func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
-	y := &yardstick{source: source, slices: opt.Slices, generated: len(opt.Calibrate) == 0, progress: opt.progress}
-	if y.generated {
-		y.inputs = calibrate.Generate(source, cmp.Or(opt.Generated, calibrate.GeneratedInputs))
-		if precision.Calibrates(opt.Precision) {
-			opt.warn("no --calibrate: activation scales come from %d generated inputs, not from the model's own data; accuracy on real inputs may be far lower", len(y.inputs))
-		} else {
-			opt.warn("no --calibrate: --min-cosine is checked on %d generated inputs, not on the model's own data", len(y.inputs))
+	y := &yardstick{source: source, slices: opt.Slices, progress: opt.progress}
+	fitted := precision.Calibrates(opt.Precision)
+	if fitted || len(opt.Calibrate) > 0 || len(opt.Validate) == 0 {
+		if err := y.calibrate(opt, fitted); err != nil {
+			return nil, err
 		}
+	}
+	if len(opt.Validate) == 0 {
 		return y, nil
 	}
-	var err error
-	if y.inputs, y.files, err = calibrate.Load(opt.Calibrate, source); err != nil {
-		return nil, err
+	inputs, _, err := calibrate.Load(opt.Validate, source)
+	if err != nil {
+		return nil, fmt.Errorf("validation: %w", err)
 	}
-	if precision.Calibrates(opt.Precision) && len(y.inputs) < fewInputs {
-		opt.warn("few calibration inputs (%d): weights are fitted to them, so the accuracy measured on them is optimistic; give %d or more", len(y.inputs), fewInputs)
+	if fitted {
+		if same := calibrate.Same(inputs, y.inputs()); same > 0 {
+			opt.warn("%d of %d validation inputs are calibration inputs too, which the program is fitted to: accuracy on them is optimistic; give --validate other inputs", same, len(inputs))
+		}
 	}
+	y.sets = append(y.sets, calibrate.Set{Name: ValidationSet, Inputs: inputs})
 	return y, nil
 }
 
-// measure runs one target's variant of a program on the inputs and compares its outputs, whole and by slice.
-func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target string) ([]calibrate.Quality, error) {
+// calibrate adds the calibration inputs.
+func (y *yardstick) calibrate(opt *Options, fitted bool) (err error) {
+	s := calibrate.Set{Name: CalibrationSet, Fitted: fitted}
+	if y.generated = len(opt.Calibrate) == 0; y.generated {
+		s.Inputs = calibrate.Generate(y.source, cmp.Or(opt.Generated, calibrate.GeneratedInputs))
+	} else if s.Inputs, y.files, err = calibrate.Load(opt.Calibrate, y.source); err != nil {
+		return fmt.Errorf("calibration: %w", err)
+	}
+	switch {
+	case y.generated && fitted:
+		opt.warn("no --calibrate: activation scales come from %d generated inputs, not from the model's own data; accuracy on real inputs may be far lower", len(s.Inputs))
+	case y.generated:
+		opt.warn("no --calibrate: --min-cosine is checked on %d generated inputs, not on the model's own data", len(s.Inputs))
+	case fitted && len(s.Inputs) < fewInputs:
+		opt.warn("few calibration inputs (%d): weights are fitted to them, so the accuracy measured on them is optimistic; give %d or more", len(s.Inputs), fewInputs)
+	}
+	y.sets = append(y.sets, s)
+	return nil
+}
+
+// inputs are those that calibrate, of a precision that does.
+func (y *yardstick) inputs() []map[string]*ir.Array { return y.sets[0].Inputs }
+
+// all are the inputs of all sets in a row.
+func (y *yardstick) all() (out []map[string]*ir.Array) {
+	for _, s := range y.sets {
+		out = append(out, s.Inputs...)
+	}
+	return out
+}
+
+// measure runs one target's variant of a program on every set and compares its outputs, whole and by slice.
+func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target string) ([]calibrate.SetQuality, error) {
 	if err := y.evaluate(ctx); err != nil {
 		return nil, err
 	}
-	y.progress("%s: running the program on %d calibration inputs", target, len(y.inputs))
+	all := y.all()
+	y.progress("%s: running the program on %d inputs", target, len(all))
 	got := map[string][][]float64{}
-	err := runEach(ctx, p, target, y.inputs, func(s *runtime.Session) error {
+	err := runEach(ctx, p, target, all, func(s *runtime.Session) error {
 		out, err := s.Float64s()
 		for name, x := range out {
 			got[name] = append(got[name], x)
@@ -70,7 +112,25 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 	if err != nil {
 		return nil, fmt.Errorf("running the program for %s: %w", target, err)
 	}
-	return calibrate.MeasureAll(calibrate.SlicesOf(p), got, y.exact)
+	var out []calibrate.SetQuality
+	from := 0
+	for _, s := range y.sets {
+		to := from + len(s.Inputs)
+		part := func(of map[string][][]float64) map[string][][]float64 {
+			rows := map[string][][]float64{}
+			for name, x := range of {
+				rows[name] = x[from:to]
+			}
+			return rows
+		}
+		q, err := calibrate.MeasureAll(calibrate.SlicesOf(p), part(got), part(y.exact))
+		if err != nil {
+			return nil, fmt.Errorf("%s inputs: %w", s.Name, err)
+		}
+		out = append(out, calibrate.SetQuality{Name: s.Name, Inputs: len(s.Inputs), Fitted: s.Fitted, Slices: q})
+		from = to
+	}
+	return out, nil
 }
 
 // evaluate evaluates the file on every input, once.
@@ -78,18 +138,19 @@ func (y *yardstick) evaluate(ctx context.Context) error {
 	if y.exact != nil {
 		return nil
 	}
-	all := map[string][][]float64{}
-	for i, in := range y.inputs {
-		y.progress("evaluating calibration input %d of %d in float64", i+1, len(y.inputs))
+	exact := map[string][][]float64{}
+	all := y.all()
+	for i, in := range all {
+		y.progress("evaluating input %d of %d in float64", i+1, len(all))
 		out, err := ir.Evaluate(ctx, y.source, in, ir.EvalOptions{})
 		if err != nil {
-			return fmt.Errorf("calibration input %d: %w", i+1, err)
+			return fmt.Errorf("input %d: %w", i+1, err)
 		}
 		for _, v := range y.source.Outputs {
-			all[v.Name] = append(all[v.Name], out[v.Name].Floats())
+			exact[v.Name] = append(exact[v.Name], out[v.Name].Floats())
 		}
 	}
-	y.exact = all
+	y.exact = exact
 	return nil
 }
 
@@ -125,23 +186,24 @@ func runEach(ctx context.Context, p *runtime.Program, target string, inputs []ma
 // the budget: if another one misses it, that is a warning.
 func (r *Result) judge(ctx context.Context, y *yardstick) error {
 	opt, a := &r.opt, r.Accuracy
-	a.Inputs, a.Generated, a.MinCosine = len(y.inputs), y.generated, opt.MinCosine
+	a.Generated, a.MinCosine = y.generated, opt.MinCosine
 	for i, v := range r.Program.Variants {
-		q, err := y.measure(ctx, r.Program, v.Target)
+		sets, err := y.measure(ctx, r.Program, v.Target)
 		if err != nil {
 			return err
 		}
+		m := Measured{v.Target, calibrate.Worst(sets), sets}
 		if i == 0 {
-			a.Slices = q
+			a.Measured = m
 		} else {
-			a.Others = append(a.Others, Measured{v.Target, q})
+			a.Others = append(a.Others, m)
 		}
-		low := calibrate.Below(q, opt.MinCosine)
+		low := calibrate.Below(m.Slices, opt.MinCosine)
 		switch {
 		case len(low) == 0:
 		case !precision.Calibrates(opt.Precision):
 			return fmt.Errorf("for %s the outputs miss --min-cosine %g in %s, on %d inputs: %s; %s",
-				v.Target, opt.MinCosine, opt.Precision, len(y.inputs), strings.Join(low, ", "), wider(opt.Precision))
+				v.Target, opt.MinCosine, opt.Precision, len(y.all()), strings.Join(low, ", "), wider(opt.Precision))
 		default:
 			opt.warn("for %s the outputs miss --min-cosine %g, which %s meets: %s; compile for that target alone to search for its own choice",
 				v.Target, opt.MinCosine, r.Program.Variants[0].Target, strings.Join(low, ", "))

@@ -36,7 +36,7 @@ func once(t *testing.T, m *onnx.Model, opt Options) *Result {
 	t.Helper()
 	results.Lock()
 	defer results.Unlock()
-	key := fmt.Sprint(m.Path, opt.Precision, opt.Targets, opt.Calibrate, opt.Generated, opt.MinCosine, opt.Keep, opt.Warn != nil)
+	key := fmt.Sprint(m.Path, opt.Precision, opt.Targets, opt.Calibrate, opt.Generated, opt.MinCosine, opt.Smaller, opt.Keep, opt.Warn != nil)
 	if results.of[key] == nil {
 		r, err := Compile(context.Background(), m, opt)
 		require.NoError(t, err)

@@ -142,7 +142,7 @@ func TestTheReportsFiguresAreTheProgramsOwn(t *testing.T) {
 	r := lowPrecision(t, "policy", Options{Precision: "fp8", MinCosine: .99})
 	s := session(t, packaged(t, r.Program), true)
 	got, want := map[string][][]float64{}, map[string][][]float64{}
-	for _, in := range calibrate.Generate(r.Source, r.Accuracy.Inputs) {
+	for _, in := range calibrate.Generate(r.Source, r.Accuracy.Sets[0].Inputs) {
 		arrays := map[string]*npy.Array{}
 		for name, a := range in {
 			arrays[name] = &npy.Array{DType: a.DType.String(), Shape: a.Shape, Data: a.Tensor().Dense()}
@@ -154,7 +154,7 @@ func TestTheReportsFiguresAreTheProgramsOwn(t *testing.T) {
 	}
 	again, err := calibrate.MeasureAll(calibrate.SlicesOf(r.Program), got, want)
 	require.NoError(t, err)
-	require.Equal(t, again, r.Accuracy.Slices)
+	require.Equal(t, again, r.Accuracy.Sets[0].Slices)
 	require.Greater(t, len(again), len(r.Program.Outputs))
 }
 

@@ -2,9 +2,11 @@ package compile
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -16,10 +18,85 @@ type Weight struct {
 	HalfBytes int `json:"fp16_bytes"` // of the same file in fp16
 }
 
-// Half compiles the same file in fp16 for the first target, for comparison.
+// Half compiles the same file in fp16 for the first target, once, for comparison.
 func (r *Result) Half(ctx context.Context) (*Result, error) {
+	if r.half != nil {
+		return r.half, nil
+	}
 	r.opt.progress("the same in fp16")
-	return Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Passes: r.opt.Passes, Assembler: r.opt.Assembler})
+	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Passes: r.opt.Passes, Slices: r.opt.Slices, Assembler: r.opt.Assembler})
+	r.half = half
+	return half, err
+}
+
+// Profile counts a run of the first target's program and predicts its time, once.
+func (r *Result) Profile(ctx context.Context) (*profile.Profile, error) {
+	if r.profile != nil {
+		return r.profile, nil
+	}
+	v := &r.Program.Variants[0]
+	p, err := profile.Run(ctx, r.Program, v)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: predicting the time on %s: %w", r.Program.Model, r.Program.Precision, v.Target, err)
+	}
+	r.profile = p
+	return p, nil
+}
+
+// Kept says that a program of another precision was asked for, and is predicted to be no faster than the file in fp16.
+type Kept struct {
+	Precision string  `json:"precision"` // asked for
+	Launches  int     `json:"launches"`
+	Weights   int     `json:"weights_bytes"`
+	US        float64 `json:"us"` // as in a Prediction
+	ColdUS    float64 `json:"cold_us"`
+}
+
+// keepHalf replaces a program that was searched for within a budget by fp16, if that is predicted to be as fast: weights in
+// L2 where they fit.
+func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
+	if !precision.Calibrates(r.opt.Precision) || r.opt.MinCosine <= 0 || r.opt.Smaller {
+		return nil
+	}
+	half, err := r.Half(ctx)
+	if err != nil {
+		return err
+	}
+	then, err := half.Profile(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := r.Profile(ctx)
+	if err != nil || now.Total.US < then.Total.US {
+		return err
+	}
+	if len(r.opt.Targets) > 1 {
+		opt := r.opt
+		opt.Precision, opt.Keep, opt.MinCosine = precision.FP16, nil, 0
+		opt.Calibrate, opt.Validate, opt.Observe = nil, nil, nil
+		if half, err = Graph(ctx, r.path, r.Source, opt); err != nil {
+			return err
+		}
+	}
+	r.opt.warn("%s is predicted to be no faster than fp16 on %s, %.1f µs against %.1f (with cold weights %.1f against %.1f): the program is in fp16; --prefer size keeps smaller weights",
+		r.opt.Precision, now.Device, now.Total.US, then.Total.US, now.Total.ColdUS, then.Total.ColdUS)
+	a := r.Accuracy
+	a.Kept = &Kept{r.opt.Precision, now.Total.Launches, len(r.Program.Weights), now.Total.US, now.Total.ColdUS}
+	for i := range a.Layers {
+		l := &a.Layers[i]
+		if l.Precision != precision.Half.Name {
+			l.Why = fmt.Sprintf("the program in %s is predicted to be no faster", r.opt.Precision)
+		}
+		l.Precision, l.InPlace, l.Scale = precision.Half.Name, 0, nil
+	}
+	r.Program, r.Graph, r.Fallbacks, r.regions = half.Program, half.Graph, half.Fallbacks, half.regions
+	r.half, r.profile = half, then
+	r.opt.Precision = precision.FP16
+	a.Others = nil
+	for i := range y.sets {
+		y.sets[i].Fitted = false
+	}
+	return r.judge(ctx, y)
 }
 
 // Weigh finds the launch and the weights of each layer of Accuracy, here and in the result of Half.

@@ -54,11 +54,14 @@ type Report struct {
 	Fallbacks []Fallback           `json:"fallbacks,omitempty"`
 	Profile   *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
 
-	Layers      []Layer             `json:"layers,omitempty"` // of precisions that calibrate
-	Slices      []calibrate.Quality `json:"slices,omitempty"` // outputs and their named parts: against the file in float64 on the calibration inputs, or against --expect
-	Others      []compile.Measured  `json:"other_targets,omitempty"`
-	Calibration *Calibration        `json:"calibration,omitempty"`
-	Predicted   []Prediction        `json:"predicted,omitempty"` // this program, and the same file in fp16
+	Layers      []Layer                `json:"layers,omitempty"`      // of precisions that calibrate
+	Slices      []calibrate.Quality    `json:"slices,omitempty"`      // outputs and their named parts: what the budget is compared with, or against --expect
+	Sets        []calibrate.SetQuality `json:"sets,omitempty"`        // the same on each set of inputs, against the file in float64
+	Definitions map[string]string      `json:"definitions,omitempty"` // of the figures of Slices and Sets
+	Others      []compile.Measured     `json:"other_targets,omitempty"`
+	Calibration *Calibration           `json:"calibration,omitempty"`
+	Kept        *compile.Kept          `json:"kept_fp16,omitempty"` // what was asked for is no faster
+	Predicted   []Prediction           `json:"predicted,omitempty"` // this program, and the same file in fp16
 }
 
 // Layer is a layer that can be quantised: the chosen format, its weights' size and its predicted time.
@@ -84,11 +87,15 @@ func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Predi
 	if err != nil {
 		return Prediction{}, nil, fmt.Errorf("%s %s: predicting the time on %s: %w", p.Model, p.Precision, v.Target, err)
 	}
-	t := prof.Total
-	return Prediction{Describe(p, v), prof.Device, t.US, t.ColdUS, t.UniqueRead, t.UniqueWrite}, prof, nil
+	return predicted(p, v, prof), prof, nil
 }
 
-// Accuracy adds what was measured on the calibration inputs, if anything was. For precisions that calibrate it also adds every layer, and
+func predicted(p *runtime.Program, v *runtime.Variant, prof *profile.Profile) Prediction {
+	t := prof.Total
+	return Prediction{Describe(p, v), prof.Device, t.US, t.ColdUS, t.UniqueRead, t.UniqueWrite}
+}
+
+// Accuracy adds what was measured, if anything was. For precisions that calibrate it also adds every layer, and
 // compares weights and predicted time with the same file in fp16, which takes another compilation and a run of both programs
 // in the interpreter.
 func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
@@ -96,34 +103,41 @@ func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
 	if a == nil {
 		return nil
 	}
-	r.Slices, r.Others = a.Slices, a.Others
-	r.Calibration = &Calibration{Inputs: a.Inputs, Generated: a.Generated, MinCosine: a.MinCosine}
+	r.Slices, r.Sets, r.Others, r.Definitions = a.Slices, a.Sets, a.Others, calibrate.Definitions()
+	r.Calibration = &Calibration{Generated: a.Generated, MinCosine: a.MinCosine}
+	for _, s := range a.Sets {
+		r.Calibration.Inputs += s.Inputs
+	}
 	if len(a.Layers) == 0 {
 		return nil
 	}
+	r.Kept = a.Kept
 	half, err := c.Half(ctx)
 	if err != nil {
 		return err
 	}
-	then, _, err := Predict(ctx, half.Program, &half.Program.Variants[0])
+	then, err := half.Profile(ctx)
 	if err != nil {
 		return err
 	}
-	now, prof, err := Predict(ctx, c.Program, &c.Program.Variants[0])
+	now, err := c.Profile(ctx)
 	if err != nil {
 		return err
 	}
-	r.Predicted = []Prediction{then, now}
+	r.Predicted = []Prediction{predicted(half.Program, &half.Program.Variants[0], then)}
+	if r.Kept == nil {
+		r.Predicted = append(r.Predicted, predicted(c.Program, &c.Program.Variants[0], now))
+	}
 	for i, w := range c.Weigh(half) {
-		r.Layers = append(r.Layers, Layer{a.Layers[i], w, prof.Launches[w.Launch].Time.US})
+		r.Layers = append(r.Layers, Layer{a.Layers[i], w, now.Launches[w.Launch].Time.US})
 	}
 	return nil
 }
 
-// Calibration describes the calibration that layers and slices come from.
+// Calibration describes the data and the budget that layers and slices come from.
 type Calibration struct {
-	Inputs    int     `json:"inputs"`
-	Generated bool    `json:"generated"`  // made up, not the model's own
+	Inputs    int     `json:"inputs"`     // of all sets
+	Generated bool    `json:"generated"`  // calibration inputs were made up, not the model's own
 	MinCosine float64 `json:"min_cosine"` // the budget
 }
 
@@ -164,10 +178,11 @@ func (r *Report) Stage(path string) (*atomicfile.Staged, error) {
 		o := &finite.Outputs[i]
 		o.MaxAbs, o.RelL2 = min(o.MaxAbs, math.MaxFloat64), min(o.RelL2, math.MaxFloat64)
 	}
-	finite.Slices = finiteSlices(r.Slices)
+	finite.Slices, finite.Sets = finiteSlices(r.Slices), finiteSets(r.Sets)
 	finite.Others = slices.Clone(r.Others)
 	for i := range finite.Others {
-		finite.Others[i].Slices = finiteSlices(finite.Others[i].Slices)
+		o := &finite.Others[i]
+		o.Slices, o.Sets = finiteSlices(o.Slices), finiteSets(o.Sets)
 	}
 	raw, err := json.MarshalIndent(&finite, "", " ")
 	if err != nil {
@@ -184,6 +199,14 @@ func finiteSlices(list []calibrate.Quality) []calibrate.Quality {
 		if math.IsNaN(q.Explained) || math.IsInf(q.Explained, 0) {
 			q.Explained = -math.MaxFloat64
 		}
+	}
+	return list
+}
+
+func finiteSets(list []calibrate.SetQuality) []calibrate.SetQuality {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Slices = finiteSlices(list[i].Slices)
 	}
 	return list
 }

@@ -22,10 +22,18 @@ func sample() *report.Report {
 			{calibrate.LayerChoice{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone"}, compile.Weight{Bytes: 500, HalfBytes: 500}, 2},
 		},
 		Slices: []calibrate.Quality{
-			{Name: "y", Cosine: .9995, MaxAbs: .1, RelL2: .03, Explained: .97, Elements: 10},
-			{Name: "y.part", Cosine: .9991, MaxAbs: .1, RelL2: .04, Elements: 2, Constant: true},
+			{Name: "y", Set: "validation", Cosine: .9995, MaxAbs: .1, RelL2: .03, Explained: .97, Elements: 10},
+			{Name: "y.part", Set: "validation", Cosine: .9991, MaxAbs: .1, RelL2: .04, Elements: 2, Constant: true, Pooled: true},
 		},
-		Others:      []compile.Measured{{Target: "sm_90", Slices: []calibrate.Quality{{Name: "y", Cosine: .9, Elements: 10}}}},
+		Sets: []calibrate.SetQuality{
+			{Name: compile.CalibrationSet, Inputs: 16, Fitted: true, Slices: []calibrate.Quality{{Name: "y", Cosine: .9999, Elements: 10, Explained: 1}}},
+			{Name: compile.ValidationSet, Inputs: 4, Slices: []calibrate.Quality{
+				{Name: "y", Cosine: .9995, MaxAbs: .1, RelL2: .03, Explained: .97, Elements: 10},
+				{Name: "y.part", Cosine: .9991, MaxAbs: .1, RelL2: .04, Elements: 2, Constant: true, Pooled: true},
+			}},
+		},
+		Others: []compile.Measured{{Target: "sm_90", Sets: []calibrate.SetQuality{
+			{Name: compile.ValidationSet, Inputs: 4, Slices: []calibrate.Quality{{Name: "y", Cosine: .9, Elements: 10}}}}}},
 		Calibration: &report.Calibration{Inputs: 16, MinCosine: .999},
 		Predicted: []report.Prediction{
 			{Program: report.Program{Precision: "fp16", Launches: 3, WeightsBytes: 2e6}, Device: "gb10", US: 10, ColdUS: 20},
@@ -40,18 +48,23 @@ func TestTheTable(t *testing.T) {
 a      Conv    fp8        3.00  1.50  1.1         0.55     0.01   0.02      
 b      MatMul  fp16       1.00  2.00  0.5         1.00     0.3    0         fp8 costs 0.3 of the outputs alone
 
+on 16 calibration inputs, in sample:
 output  elements  cosine    max abs  relative L2  variation explained
-y       10        0.999500  0.1      0.03         0.9700
-y.part  2         0.999100  0.1      0.04         does not vary
+y       10        0.999900  0        0            1.0000
 
-for sm_90:
+on 4 validation inputs:
+output  elements  cosine           max abs  relative L2  variation explained
+y       10        0.999500         0.1      0.03         0.9700
+y.part  2         0.999100 pooled  0.1      0.04         does not vary
+
+for sm_90, on 4 validation inputs:
 output  elements  cosine    max abs  relative L2  variation explained
 y       10        0.900000  0        0            0.0000
 
 fp8: 1 layers, 75.0 % of the multiplications of layers that can be quantised; weights 0.0011 MB, 0.550 of fp16
 fp16: 1 layers, 25.0 % of the multiplications of layers that can be quantised; weights 0.0005 MB, 1.000 of fp16
 all 2: weights 0.0016 MB, 0.640 of fp16 (scales and padding included)
-budget: cosine 0.999; least: y.part with 0.999100, on 16 calibration inputs
+budget: cosine 0.999; least: y.part with 0.999100 on 4 validation inputs
 fp16 on gb10, predicted: 10.0 µs, 20.0 with cold weights; 3 launches, 2 MB of weights
 fp8 on gb10, predicted: 8.0 µs, 10.0 with cold weights; 3 launches, 1 MB of weights: 1.25 times as fast as fp16, 2.00 with cold weights
 `, got.String())
@@ -65,7 +78,7 @@ fp8 on gb10, predicted: 8.0 µs, 10.0 with cold weights; 3 launches, 1 MB of wei
 func TestInfinitiesAreWritten(t *testing.T) {
 	r := sample()
 	r.Slices[0].MaxAbs, r.Slices[0].RelL2, r.Slices[0].Explained = math.Inf(1), math.Inf(1), math.NaN()
-	r.Others[0].Slices[0].MaxAbs = math.Inf(1)
+	r.Others[0].Sets[0].Slices[0].MaxAbs, r.Sets[0].Slices[0].MaxAbs = math.Inf(1), math.Inf(1)
 	path := filepath.Join(t.TempDir(), "r.json")
 	require.NoError(t, report.CheckPath(path))
 	require.NoError(t, r.Write(path))

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/compile"
 )
 
 // Table prints layers, slices and totals of a report as text. It prints nothing if nothing was measured.
@@ -21,12 +22,12 @@ func (r *Report) Table(w io.Writer) error {
 		}
 		fmt.Fprintln(w)
 	}
-	if err := Slices(w, r.Slices, r.Calibration.Inputs); err != nil {
+	if err := r.sets(w, "", r.Sets); err != nil {
 		return err
 	}
 	for _, o := range r.Others {
-		fmt.Fprintf(w, "\nfor %s:\n", o.Target)
-		if err := Slices(w, o.Slices, r.Calibration.Inputs); err != nil {
+		fmt.Fprintln(w)
+		if err := r.sets(w, "for "+o.Target+", ", o.Sets); err != nil {
 			return err
 		}
 	}
@@ -57,6 +58,32 @@ func (r *Report) layers(w io.Writer) error {
 	return t.Flush()
 }
 
+// sets prints the accuracy on each set of inputs.
+func (r *Report) sets(w io.Writer, of string, sets []calibrate.SetQuality) error {
+	for i, s := range sets {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%son %s:\n", of, r.inputs(s))
+		if err := Slices(w, s.Slices, s.Inputs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inputs describes a set of inputs.
+func (r *Report) inputs(s calibrate.SetQuality) string {
+	text := fmt.Sprintf("%d %s inputs", s.Inputs, s.Name)
+	if r.Calibration.Generated && s.Name == compile.CalibrationSet {
+		text = fmt.Sprintf("%d generated inputs, not the model's own", s.Inputs)
+	}
+	if s.Fitted {
+		text += ", in sample"
+	}
+	return text
+}
+
 // Slices prints one line per slice, with its accuracy over a number of inputs.
 func Slices(w io.Writer, list []calibrate.Quality, inputs int) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -69,7 +96,11 @@ func Slices(w io.Writer, list []calibrate.Quality, inputs int) error {
 		case s.Constant:
 			explained = "does not vary"
 		}
-		fmt.Fprintf(t, "%s\t%d\t%.6f\t%.3g\t%.3g\t%s\n", s.Name, s.Elements, s.Cosine, s.MaxAbs, s.RelL2, explained)
+		cosine := fmt.Sprintf("%.6f", s.Cosine)
+		if s.Pooled {
+			cosine += " pooled"
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%.3g\t%.3g\t%s\n", s.Name, s.Elements, cosine, s.MaxAbs, s.RelL2, explained)
 	}
 	return t.Flush()
 }
@@ -113,19 +144,25 @@ func (r *Report) budget(w io.Writer) {
 		return
 	}
 	least := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Cosine, b.Cosine) })
-	data := fmt.Sprintf("%d calibration inputs", r.Calibration.Inputs)
-	if r.Calibration.Generated {
-		data = fmt.Sprintf("%d generated inputs, not the model's own", r.Calibration.Inputs)
+	on := ""
+	for _, set := range r.Sets {
+		if set.Name == least.Set {
+			on = " on " + r.inputs(set)
+		}
 	}
 	budget := "none (--min-cosine 0: everything is quantised that can be)"
 	if r.Calibration.MinCosine > 0 {
 		budget = fmt.Sprintf("cosine %g", r.Calibration.MinCosine)
 	}
-	fmt.Fprintf(w, "budget: %s; least: %s with %.6f, on %s\n", budget, least.Name, least.Cosine, data)
+	fmt.Fprintf(w, "budget: %s; least: %s with %.6f%s\n", budget, least.Name, least.Cosine, on)
 }
 
 // times prints the predicted times, and their ratio to the first.
 func (r *Report) times(w io.Writer) {
+	if k := r.Kept; k != nil && len(r.Predicted) > 0 {
+		defer fmt.Fprintf(w, "%s would be no faster: %.1f µs, %.1f with cold weights; %d launches, %.3g MB of weights; --prefer size keeps it\n",
+			k.Precision, k.US, k.ColdUS, k.Launches, float64(k.Weights)/1e6)
+	}
 	for i, p := range r.Predicted {
 		fmt.Fprintf(w, "%s on %s, predicted: %.1f µs, %.1f with cold weights; %d launches, %.3g MB of weights", p.Precision, p.Device, p.US, p.ColdUS, p.Launches, float64(p.WeightsBytes)/1e6)
 		if i > 0 {

@@ -1,0 +1,69 @@
+package calibrate
+
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Set is a set of inputs that programs are measured on.
+type Set struct {
+	Name   string
+	Inputs []map[string]*ir.Array
+	Fitted bool // the program was fitted to them
+}
+
+// SetQuality is the accuracy of a program on a set of inputs.
+type SetQuality struct {
+	Name   string    `json:"name"`
+	Inputs int       `json:"inputs"`
+	Fitted bool      `json:"in_sample"`
+	Slices []Quality `json:"slices"`
+}
+
+// Judged lists the sets that a budget applies to: those that the program was not fitted to or, if there are none, all.
+func Judged(sets []SetQuality) []SetQuality {
+	unseen := slices.DeleteFunc(slices.Clone(sets), func(s SetQuality) bool { return s.Fitted })
+	if len(unseen) > 0 {
+		return unseen
+	}
+	return sets
+}
+
+// Worst is what a budget is compared with: the figures of every slice on the judged set where its cosine is lowest. All sets
+// have the same slices.
+func Worst(sets []SetQuality) []Quality {
+	var out []Quality
+	for _, s := range Judged(sets) {
+		for i, q := range s.Slices {
+			q.Set = s.Name
+			switch {
+			case i == len(out):
+				out = append(out, q)
+			case q.Cosine < out[i].Cosine:
+				out[i] = q
+			}
+		}
+	}
+	return out
+}
+
+// Same counts the inputs of a set that are also among others.
+func Same(a, b []map[string]*ir.Array) int {
+	count := 0
+	for _, x := range a {
+		if slices.ContainsFunc(b, func(y map[string]*ir.Array) bool { return same(x, y) }) {
+			count++
+		}
+	}
+	return count
+}
+
+func same(x, y map[string]*ir.Array) bool {
+	for name, a := range x {
+		if b := y[name]; b == nil || !slices.Equal(a.F, b.F) || !slices.Equal(a.I, b.I) {
+			return false
+		}
+	}
+	return len(x) == len(y)
+}

@@ -1,0 +1,135 @@
+package compile
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// inputFiles writes inputs as .npz files and returns their directory.
+func inputFiles(t *testing.T, inputs []map[string]*npy.Array) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i, in := range inputs {
+		require.NoError(t, npy.WriteZip(filepath.Join(dir, fmt.Sprintf("%02d.npz", i)), in))
+	}
+	return dir
+}
+
+// drawn are uniform inputs of another kind than those that a calibration generates.
+func drawn(g *ir.Graph) []map[string]*npy.Array {
+	m := map[string]*npy.Array{}
+	for name, a := range Inputs(g) {
+		m[name] = &npy.Array{DType: a.DType.String(), Shape: a.Shape, Data: a.Tensor().Dense()}
+	}
+	return []map[string]*npy.Array{m}
+}
+
+// TestTheBudgetIsJudgedOnValidationInputs: with a budget that calibration inputs meet and validation inputs miss, more layers
+// stay in fp16; and the report has both sets.
+func TestTheBudgetIsJudgedOnValidationInputs(t *testing.T) {
+	source := forced(t, "policy", "fp8", "sm_121").Source
+	dir := inputFiles(t, drawn(source))
+	opt := Options{Precision: "fp8", Targets: []string{"sm_121"}, Generated: 2, Validate: []string{dir}}
+	free, err := Compile(t.Context(), small(t, "policy"), opt)
+	require.NoError(t, err)
+	sets := free.Accuracy.Sets
+	require.Equal(t, []string{CalibrationSet, ValidationSet}, []string{sets[0].Name, sets[1].Name})
+	require.True(t, sets[0].Fitted)
+	require.False(t, sets[1].Fitted)
+	require.Equal(t, calibrate.Worst(sets[1:]), free.Accuracy.Slices)
+	in, out := lowest(sets[0].Slices), lowest(sets[1].Slices)
+	require.Less(t, out, in, "the validation inputs are no harder than the calibration inputs: choose others")
+
+	opt.MinCosine, opt.Smaller = (in+out)/2, true
+	r, err := Compile(t.Context(), small(t, "policy"), opt)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, lowest(r.Accuracy.Sets[1].Slices), opt.MinCosine)
+	require.Positive(t, in16Bits(r))
+}
+
+func lowest(q []calibrate.Quality) float64 {
+	x := 1.0
+	for _, s := range q {
+		x = min(x, s.Cosine)
+	}
+	return x
+}
+
+func in16Bits(r *Result) (count int) {
+	for _, l := range r.Accuracy.Layers {
+		if l.Precision == "fp16" {
+			count++
+		}
+	}
+	return count
+}
+
+// TestValidationInputsThatCalibrate are warned of.
+func TestValidationInputsThatCalibrate(t *testing.T) {
+	source := forced(t, "policy", "fp8", "sm_121").Source
+	dir := inputFiles(t, append(unseen(source), drawn(source)...))
+	var warned []string
+	_, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp8", Targets: []string{"sm_121"}, Calibrate: []string{dir},
+		Validate: []string{filepath.Join(dir, "01.npz")}, Warn: func(text string) { warned = append(warned, text) }})
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(warned, "\n"), "1 of 1 validation inputs are calibration inputs too")
+}
+
+// TestAProgramThatIsNoFasterStaysInHalf keeps layers out of fp8 that are not slow enough for it to pay, so that the rest is no
+// faster either.
+func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
+	var keep []string
+	for i, l := range forced(t, "policy", "fp8", "sm_121").Accuracy.Layers {
+		if i > 0 {
+			keep = append(keep, l.Name)
+		}
+	}
+	var warned []string
+	opt := Options{Precision: "fp8", MinCosine: .9, Generated: 2, Targets: []string{"sm_121", "sm_90"}, Keep: keep, Warn: func(text string) { warned = append(warned, text) }}
+	r, err := Compile(t.Context(), small(t, "policy"), opt)
+	require.NoError(t, err)
+	half, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: opt.Targets})
+	require.NoError(t, err)
+	require.NotNil(t, r.Accuracy.Kept)
+	require.Equal(t, "fp8", r.Accuracy.Kept.Precision)
+	require.Equal(t, half.Program, r.Program)
+	require.Contains(t, strings.Join(warned, "\n"), "the program is in fp16; --prefer size")
+	require.Len(t, r.Accuracy.Layers, in16Bits(r))
+	require.False(t, r.Accuracy.Sets[0].Fitted)
+	require.Len(t, r.Accuracy.Others, 1)
+
+	opt.Smaller, opt.Targets = true, opt.Targets[:1]
+	r, err = Compile(t.Context(), small(t, "policy"), opt)
+	require.NoError(t, err)
+	require.Nil(t, r.Accuracy.Kept)
+	require.Less(t, len(r.Program.Weights), len(half.Program.Weights))
+}
+
+// TestNoLayerGoesDownThatBecomesSlower: within a budget, policy in nvfp4 is faster than in fp16, since its layers have the
+// formats that their kernels are fastest in; forced, it is slower.
+func TestNoLayerGoesDownThatBecomesSlower(t *testing.T) {
+	slow, r := forced(t, "policy", "nvfp4", "sm_121"), lowPrecision(t, "policy", Options{Precision: "nvfp4", MinCosine: .9})
+	half, err := slow.Half(t.Context())
+	require.NoError(t, err)
+	us := func(r *Result) float64 {
+		p, err := r.Profile(t.Context())
+		require.NoError(t, err)
+		return p.Total.US
+	}
+	t.Logf("fp16 %.2f µs, forced %.2f, within the budget %.2f", us(half), us(slow), us(r))
+	require.Greater(t, us(slow), us(half))
+	require.Less(t, us(r), us(half))
+	for _, l := range r.Accuracy.Layers {
+		if l.Precision == "fp16" || strings.HasPrefix(l.Precision, "fp8") {
+			require.NotEmpty(t, l.Why, l.Name)
+		}
+	}
+}
