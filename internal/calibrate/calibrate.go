@@ -49,7 +49,7 @@ func New(g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator, progress func(
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("no calibration inputs: give --calibrate at least one .npz file")
 	}
-	perturbed, from := Perturb(g, inputs)
+	perturbed, from := Perturb(g, inputs, fittedDraw)
 	w, err := newWalk(g, slices.Concat(inputs, perturbed))
 	if err != nil {
 		return nil, err

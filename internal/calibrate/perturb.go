@@ -12,14 +12,21 @@ import (
 // calibration input is.
 const perturbedAtMost = 16
 
+// Draws of perturbed inputs.
+const (
+	fittedDraw = iota
+	JudgedDraw // nothing is fitted to it
+)
+
 // leastSide is the least height and width of what is perturbed as an image.
 const leastSide = 8
 
 // Perturb makes inputs unlike the given ones, at most as many, and says which one each comes from. Images, of type [N, C, H,
 // W], are seen in another light, at another contrast, shifted, with noise, and half of them each with a part cut out and
 // out of focus; other numbers are scaled and get noise. Values stay in the range that the input has in all of the given
-// ones (bytes: in theirs), and integers but bytes stay as they are. The same inputs give the same perturbed ones.
-func Perturb(g *ir.Graph, inputs []map[string]*ir.Array) (out []map[string]*ir.Array, from []int) {
+// ones (bytes: in theirs), and integers but bytes stay as they are. The same inputs and draw give the same perturbed ones;
+// draws are independent of each other.
+func Perturb(g *ir.Graph, inputs []map[string]*ir.Array, draw int) (out []map[string]*ir.Array, from []int) {
 	count := min(len(inputs), perturbedAtMost)
 	for i := range count {
 		from = append(from, i*len(inputs)/count)
@@ -33,7 +40,7 @@ func Perturb(g *ir.Graph, inputs []map[string]*ir.Array) (out []map[string]*ir.A
 		h := fnv.New64a()
 		h.Write([]byte(v.Name))
 		for i, at := range from {
-			rng := rand.New(rand.NewPCG(h.Sum64(), uint64(i)))
+			rng := rand.New(rand.NewPCG(h.Sum64(), uint64(draw)<<32+uint64(i)))
 			out[i][v.Name] = perturbed(rng, inputs[at][v.Name], lo, hi)
 		}
 	}

@@ -34,10 +34,10 @@ func TestPerturbedInputsAreLikeNoneGiven(t *testing.T) {
 		given = append(given, in)
 	}
 	kept := given[0]["photo"].F[7]
-	out, from := Perturb(g, given)
+	out, from := Perturb(g, given, fittedDraw)
 	require.Equal(t, []int{0, 1, 2, 3, 4}, from)
 	require.Equal(t, kept, given[0]["photo"].F[7], "the given ones stay")
-	again, _ := Perturb(g, given)
+	again, _ := Perturb(g, given, fittedDraw)
 	require.Equal(t, out, again)
 	for i, in := range out {
 		require.Equal(t, given[i]["which"], in["which"])
@@ -58,7 +58,7 @@ func TestPerturbedInputsAreLikeNoneGiven(t *testing.T) {
 		}
 		require.False(t, slices.ContainsFunc(in["row"].F, func(x float64) bool { return x != ir.RoundTo(ir.Float16, x) }), "numbers of the input's type")
 	}
-	many, from := Perturb(g, slices.Repeat(given, 8))
+	many, from := Perturb(g, slices.Repeat(given, 8), fittedDraw)
 	require.Len(t, many, perturbedAtMost)
 	require.True(t, slices.IsSorted(from))
 	require.Equal(t, 37, from[len(from)-1], "spread over all of the inputs")
@@ -76,4 +76,14 @@ func TestPerturbedInputsCount(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, c.walk.inputs, 10)
 	require.Equal(t, []bool{false, false, false, true, false, false, false, false, true, false}, c.held)
+}
+
+// TestDrawsAreIndependent: what is judged on is not what is fitted to.
+func TestDrawsAreIndependent(t *testing.T) {
+	g := ir.NewGraph("g")
+	g.AddInput("x", ir.T(ir.Float32, 64))
+	in := Generate(g, 4)
+	fitted, _ := Perturb(g, in, fittedDraw)
+	judged, _ := Perturb(g, in, JudgedDraw)
+	require.Zero(t, Same(judged, fitted))
 }

@@ -24,6 +24,7 @@ type Measured struct {
 // Names of sets of inputs.
 const (
 	CalibrationSet = "calibration"
+	PerturbedSet   = "perturbed"
 	ValidationSet  = "validation"
 )
 
@@ -80,8 +81,29 @@ func (y *yardstick) calibrate(opt *Options, fitted bool) (err error) {
 		opt.warn("few calibration inputs (%d): weights are fitted to them, so the accuracy measured on them is optimistic; give %d or more", len(s.Inputs), fewInputs)
 	}
 	y.sets = append(y.sets, s)
+	if fitted {
+		perturbed, _ := calibrate.Perturb(y.source, y.part(opt), calibrate.JudgedDraw)
+		y.sets = append(y.sets, calibrate.Set{Name: PerturbedSet, Inputs: perturbed})
+	}
 	return nil
 }
+
+// part is the calibration inputs of which those to judge on are made: evenly spread, and few, since each one is evaluated in
+// float64. Without a budget nothing depends on them.
+func (y *yardstick) part(opt *Options) (out []map[string]*ir.Array) {
+	in := y.inputs()
+	count := min(len(in), judgedBudget)
+	if opt.MinCosine <= 0 {
+		count = min(len(in), judgedForced)
+	}
+	for i := range count {
+		out = append(out, in[i*len(in)/count])
+	}
+	return out
+}
+
+// The greatest numbers of perturbed inputs to judge on, with a budget and without.
+const judgedBudget, judgedForced = 8, 4
 
 // inputs are those that calibrate, of a precision that does.
 func (y *yardstick) inputs() []map[string]*ir.Array { return y.sets[0].Inputs }
