@@ -116,6 +116,16 @@ gorgonia: tools
 		CGO_LDFLAGS="-L$(CUDA12) -Wl,--unresolved-symbols=ignore-all" LD_LIBRARY_PATH=$(CUDA12) \
 		$(GO) test -tags gorgonia . ; fi
 
+# How good low precision of the trained network is on inputs that chose nothing (docs/measurements.md, "Which inputs chose
+# what"). Run it when all is chosen, and change nothing by what it prints.
+MODELS ?= ../shared/models
+JUDGE  := $(CACHE)/judge
+.PHONY: judge-precision
+judge-precision: build
+	@test -x $(JUDGE)/bin/python || $(PYTHON) -m venv $(JUDGE)
+	@$(JUDGE)/bin/pip install -q --disable-pip-version-check -r testdata/judge/requirements.txt
+	@PYTHONDONTWRITEBYTECODE=1 $(JUDGE)/bin/python testdata/judge/judge.py bin $(MODELS)
+
 clean:
 	rm -rf bin out $(CACHE) .gpu
 

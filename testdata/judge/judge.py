@@ -1,0 +1,81 @@
+"""Prints how good low precision of the trained network is on inputs that chose nothing: golden inputs 3 to 10, and crops of
+pictures unlike any calibration input. `make judge-precision` runs it; it writes to a temporary directory alone.
+
+usage: python judge.py BIN MODELS, the directories of spark-compile and spark-run, and of the shared models.
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnxruntime
+
+import pictures
+
+NAME = "dmonitoring_model"
+OURS = [("fp8", "0"), ("nvfp4", "0"), ("fp8", None), ("nvfp4", None)]  # precision and --min-cosine
+THEIRS = ["dmonitoring_modelopt_fp8", "dmonitoring_modelopt_int8", "dmonitoring_ort_int8"]
+
+
+def quality(got, want):
+    """Mean relative L2, variation explained, and the lowest cosine."""
+    got, want = np.stack(got).astype(float), np.stack(want).astype(float)
+    apart = np.linalg.norm(got - want, axis=1) / np.linalg.norm(want, axis=1)
+    explained = 1 - ((got - want) ** 2).sum() / ((want - want.mean(0)) ** 2).sum()
+    cosines = (got * want).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(want, axis=1)
+    return apart.mean(), explained, cosines.min()
+
+
+def by_onnxruntime(path, inputs):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    port = session.get_inputs()[0]
+    dtype = {"tensor(float)": np.float32, "tensor(float16)": np.float16}[port.type]
+    return [session.run(None, {port.name: x.astype(dtype)})[0].ravel() for x in inputs]
+
+
+def by_us(binaries, package, inputs, scratch):
+    out = []
+    for x in inputs:
+        np.save(scratch / "x.npy", x)
+        subprocess.run([binaries / "spark-run", package, "--device", "emu", "--input", f"input_img={scratch / 'x.npy'}", "--output-dir", scratch / "out"],
+                       check=True, stdout=subprocess.DEVNULL)
+        out.append(np.load(scratch / "out" / "outputs.npy").ravel())
+    return out
+
+
+def row(name, sets, results):
+    figures = [f"{x:.4f} | {v:.3f} | {c:.5f}" for x, v, c in (quality(results[s], want) for s, (_, want) in sets.items())]
+    print(f"| {name} | {' | '.join(figures)} |", flush=True)
+
+
+def main(binaries, models):
+    model = models / f"{NAME}.onnx"
+    if not model.exists():
+        sys.exit(f"{model} is missing: the trained network is not part of the repository; put it there, or name its directory with MODELS=DIR")
+    golden = [np.load(models / "golden" / f"{NAME}_{k}.npz") for k in range(3, 11)]
+    unlike = pictures.inputs()
+    sets = {"golden": ([z["input_img"] for z in golden], [z["outputs"].ravel() for z in golden]),
+            "pictures": (unlike, by_onnxruntime(model, unlike))}
+    print("| | golden 3-10: relative L2 | explained | cosine | pictures: relative L2 | explained | cosine |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for precision, budget in OURS:
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            command = [binaries / "spark-compile", model, "--precision", precision, "--calibrate", models / "calibration" / NAME, "-o", folder / "network", "--quiet"]
+            done = subprocess.run(command + (["--min-cosine", budget] if budget else []), capture_output=True, text=True)
+            name = f"{precision}, {'forced' if budget else 'default budget'}"
+            if done.returncode:
+                print(f"| {name} | refused: {done.stderr.strip()} |")
+                continue
+            row(name, sets, {s: by_us(binaries, folder / "network", x, folder) for s, (x, _) in sets.items()})
+    for file in THEIRS:
+        path = models / "quantised" / f"{file}.onnx"
+        if path.exists():
+            row(f"{file}, ONNX Runtime", sets, {s: by_onnxruntime(path, x) for s, (x, _) in sets.items()})
+
+
+if __name__ == "__main__":
+    main(*(pathlib.Path(p).resolve() for p in sys.argv[1:3]))
