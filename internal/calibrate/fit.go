@@ -52,6 +52,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 				continue
 			case o.Format != nil:
 				r := observe(column(hatOut, k), o)
+				r.Scale = tech.fault.of(scales, r.Scale)
 				f.Plan.Values[v.Name], c.ranges[g], scale = storage(o, r.Scale), r, r.Scale
 			case st.half[v]:
 				o = precision.Half.Activations
@@ -86,6 +87,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	if format != precision.Half {
 		if st.read[name] {
 			r := observe(column(hatIn, s.site.X), format.Activations)
+			r.Scale = tech.fault.of(scales, r.Scale)
 			layer.Read, f.Ranges[name] = storage(format.Activations, r.Scale), r
 			for at := range inputs {
 				front[at][s.site.X] = stored(hatIn[at][s.site.X], format.Activations, r.Scale)
@@ -125,6 +127,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	f.Local[name] = distance(accHat, accExact)
 	if stacked := s.node.Region.Members > 0; tech.Bias && a.narrows() {
 		layer.Bias = shift(accExact, accHat, s.axis, stacked)
+		tech.fault.spoil(means, layer.Bias)
 		for _, acc := range accHat {
 			move(acc, layer.Bias, s.axis, stacked)
 		}

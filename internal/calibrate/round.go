@@ -15,6 +15,8 @@ type Technique struct {
 	Recover   bool // first move weights so that they compensate errors of earlier layers
 	Bias      bool // subtract the mean error of every channel
 	BlockOnly bool // take scales of blocks from the greatest magnitude, without a search
+
+	fault fault // nil but in tests
 }
 
 // grid is how the weights of one output channel may be rounded.
@@ -70,6 +72,7 @@ func (r *rounder) fit(exact, hat []*ir.Array, held []bool) {
 		for g := range r.patches.groups {
 			fitted, tried, all := r.patches.measure(exact, hat, held, m, g)
 			of := rows{member: m, first: g * count, step: 1, count: count}
+			r.tech.fault.spoil(recovery, all.miss.a)
 			r.round(of, newObjective(all), r.damping(of, fitted, tried))
 		}
 	}
@@ -198,7 +201,7 @@ func (r *rounder) round(of rows, o *objective, damping int) {
 		}
 		q := nearest(w, grids)
 		if f != nil {
-			q = feedback(w, grids, o, f.t, o.added(damping))
+			q = feedback(w, grids, o, r.tech.fault.triangle(f.t), o.added(damping))
 		}
 		for i, g := range grids {
 			for k, x := range q.row(i) {
@@ -346,6 +349,7 @@ func (r *rounder) blockGrid(g *grid, member, n int, w, weight []float64) {
 		if !r.tech.BlockOnly && near > 0 {
 			near = r.best(part, weights[:len(ks)], near, nearCodes(near), r.scales[at])
 		}
+		near = r.tech.fault.of(blocks, near)
 		r.blocks.F[r.site.BlockAt(member, n, b)] = near
 		for _, k := range ks {
 			if g.steps[k] = near * r.scales[at]; g.steps[k] == 0 { // a block of zeros
