@@ -62,6 +62,20 @@ func New(g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator, progress func(
 // leastTrials is the number of inputs below which none are held out.
 const leastTrials = 4
 
+// fitted are the arrays of the inputs that formats are fitted to: not of those held out.
+func (c *Calibration) fitted(arrays []*ir.Array) []*ir.Array {
+	if c.held == nil {
+		return arrays
+	}
+	var out []*ir.Array
+	for i, a := range arrays {
+		if !c.held[i] {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // heldOut is every fourth of the inputs, and those perturbed ones that come from them.
 func heldOut(inputs int, from []int) []bool {
 	if inputs < leastTrials {
@@ -69,12 +83,27 @@ func heldOut(inputs int, from []int) []bool {
 	}
 	var out []bool
 	for i := range inputs {
-		out = append(out, i%4 == 3)
+		out = append(out, isHeldOut(i))
 	}
 	for _, i := range from {
-		out = append(out, i%4 == 3)
+		out = append(out, isHeldOut(i))
 	}
 	return out
+}
+
+func isHeldOut(input int) bool { return input%4 == 3 }
+
+// Split parts calibration inputs into those that a calibration fits formats to, and those by which it only chooses how
+// strongly.
+func Split(inputs []map[string]*ir.Array) (fitted, held []map[string]*ir.Array) {
+	for i, in := range inputs {
+		if len(inputs) >= leastTrials && isHeldOut(i) {
+			held = append(held, in)
+		} else {
+			fitted = append(fitted, in)
+		}
+	}
+	return fitted, held
 }
 
 // Sites lists the layers that can be quantised.

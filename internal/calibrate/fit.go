@@ -51,7 +51,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 			case s.node.IsFamily(ir.FamilyView): // has the values of its operands
 				continue
 			case o.Format != nil:
-				r := observe(column(hatOut, k), o)
+				r := observe(c.fitted(column(hatOut, k)), o)
 				r.Scale = tech.fault.of(scales, r.Scale)
 				f.Plan.Values[v.Name], c.ranges[g], scale = storage(o, r.Scale), r, r.Scale
 			case st.half[v]:
@@ -86,7 +86,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	head := s.head
 	if format != precision.Half {
 		if st.read[name] {
-			r := observe(column(hatIn, s.site.X), format.Activations)
+			r := observe(c.fitted(column(hatIn, s.site.X)), format.Activations)
 			r.Scale = tech.fault.of(scales, r.Scale)
 			layer.Read, f.Ranges[name] = storage(format.Activations, r.Scale), r
 			for at := range inputs {
@@ -126,7 +126,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	accHat := column(anchors, 0)
 	f.Local[name] = distance(accHat, accExact)
 	if stacked := s.node.Region.Members > 0; tech.Bias && a.narrows() {
-		layer.Bias = shift(accExact, accHat, s.axis, stacked)
+		layer.Bias = shift(c.fitted(accExact), c.fitted(accHat), s.axis, stacked)
 		tech.fault.spoil(means, layer.Bias)
 		for _, acc := range accHat {
 			move(acc, layer.Bias, s.axis, stacked)

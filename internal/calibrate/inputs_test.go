@@ -260,3 +260,69 @@ func measured(t testing.TB, g *ir.Graph, q *passes.Quantisation, in []map[string
 	}
 	return out, nil
 }
+
+// TestDoubtfulInputsAreNamedWithNumbers looks at inputs that are copies, constant or saturated, and at good ones.
+func TestDoubtfulInputsAreNamedWithNumbers(t *testing.T) {
+	g := ir.NewGraph("g")
+	g.AddInput("photo", ir.T(ir.Uint8, 1, 1, 16, 16))
+	g.AddInput("row", ir.T(ir.Float32, 1, 4))
+	files := []string{"a.npz", "b.npz", "c.npz", "d.npz"}
+	for name, c := range map[string]struct {
+		photo, row func(input, i int) float64
+		want       []string
+	}{
+		"good":      {func(n, i int) float64 { return float64((i*(7+n) + n) % 251) }, func(n, i int) float64 { return float64(n + i) }, nil},
+		"copies":    {func(n, i int) float64 { return float64(i * 7 % 251) }, func(n, i int) float64 { return float64(max(n, 1) + i) }, []string{"1 of the 4 calibration inputs are copies of others (b.npz of a.npz)"}},
+		"constant":  {func(n, i int) float64 { return float64((i*(7+n) + n) % 251) }, func(n, i int) float64 { return float64(min(n, 1) * n) }, []string{"input row is one constant number in 4 of the 4 calibration inputs (a.npz first)"}},
+		"saturated": {func(n, i int) float64 { return float64(min((i*(7+n)+n)%251*(1+n%2*3), 255)) }, func(n, i int) float64 { return float64(n + i) }, []string{"input photo is saturated in 2 of the 4 calibration inputs: up to 73 % of its numbers are its least or greatest (b.npz first)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var in []map[string]*ir.Array
+			for n := range files {
+				photo, row := ir.NewArray(g.Inputs[0].Type), ir.NewArray(g.Inputs[1].Type)
+				for i := range photo.I {
+					photo.I[i] = int64(c.photo(n, i))
+				}
+				for i := range row.F {
+					row.F[i] = c.row(n, i)
+				}
+				in = append(in, map[string]*ir.Array{"photo": photo, "row": row})
+			}
+			got := Doubts(g, in, files)
+			require.Len(t, got, len(c.want), "%q", got)
+			for i, want := range c.want {
+				require.Contains(t, got[i], want)
+			}
+		})
+	}
+}
+
+// TestHeldOutInputsAreNotFittedTo changes an input that is held out: the plan stays the same; a change of another input
+// changes it.
+func TestHeldOutInputsAreNotFittedTo(t *testing.T) {
+	plan := func(changed int) *Choice {
+		rng := rand.New(rand.NewSource(4))
+		draw := func(k, n int) float64 { return rng.NormFloat64() }
+		g := layers(t, draw, draw)
+		var in []map[string]*ir.Array
+		for range 4 {
+			in = append(in, rowsOf(func(i int) float64 { return rng.NormFloat64() }))
+		}
+		if changed >= 0 {
+			for i := range in[changed]["x"].F {
+				in[changed]["x"].F[i] *= .99
+			}
+		}
+		fitted, held := Split(in)
+		require.Len(t, fitted, 3)
+		require.Equal(t, in[3:], held)
+		c, err := New(g, in, Reference{}, nil)
+		require.NoError(t, err)
+		choice, err := choose(t, c, g, in, precision.FP8, 0, Best)
+		require.NoError(t, err)
+		return choice
+	}
+	before, other, held := plan(-1), plan(0), plan(3)
+	require.NotEqual(t, before.Plan, other.Plan)
+	require.Equal(t, before.Plan, held.Plan)
+}

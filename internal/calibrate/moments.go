@@ -12,7 +12,7 @@ type moments struct {
 	h    *matrix // E[x̂·x̂ᵀ]
 	miss *matrix // E[x̂·(x−x̂)ᵀ]
 
-	mean, meanMiss []float64 // of x̂ and x−x̂, about what join moves the moments to
+	mean, meanMiss []float64 // of x̂ and x−x̂
 }
 
 // patches reads rows of what an anchor multiplies: the elements that contribute to one output position.
@@ -107,21 +107,20 @@ func (p *patches) columns(arrays []*ir.Array, member, group int) *matrix {
 	return out
 }
 
-// measure estimates the moments from what the exact and the quantised graph yield, over three sets of inputs: those that a
-// rounding is fitted to while a damping is tried, those held out for the trial, and all; only the last without any held out.
-func (p *patches) measure(exact, hat []*ir.Array, held []bool, member, group int) (fitted, tried, all *moments) {
+// measure estimates the moments from what the exact and the quantised graph yield, over the inputs that a rounding is fitted
+// to, and over those held out; of these nil if there are none.
+func (p *patches) measure(exact, hat []*ir.Array, held []bool, member, group int) (fitted, tried *moments) {
 	x, d := p.columns(hat, member, group), p.columns(exact, member, group)
 	for i, v := range x.a {
 		d.a[i] -= v
 	}
 	count := p.rows(len(hat))
 	if held == nil {
-		return nil, nil, p.sums(x, d, count, func(int) bool { return true }).centred()
+		return p.sums(x, d, count, func(int) bool { return true }).centred(), nil
 	}
 	fitted = p.sums(x, d, count, func(i int) bool { return !held[i] })
 	tried = p.sums(x, d, count, func(i int) bool { return held[i] })
-	all = join(fitted, tried).centred()
-	return fitted.centred(), tried.centred(), all
+	return fitted.centred(), tried.centred()
 }
 
 // sums are the moments of the arrays that take accepts, about 0.
@@ -152,21 +151,6 @@ func (p *patches) sums(x, d *matrix, count int, take func(input int) bool) *mome
 		}
 	})
 	m.h.mirror()
-	return m
-}
-
-// join are the moments of two sets of rows together.
-func join(a, b *moments) *moments {
-	m := &moments{n: a.n + b.n, h: newMatrix(a.h.rows, a.h.cols), miss: newMatrix(a.h.rows, a.h.cols), mean: make([]float64, len(a.mean)), meanMiss: make([]float64, len(a.mean))}
-	blend := func(to, x, y []float64) {
-		for i := range to {
-			to[i] = float64(x[i]*(a.n/m.n)) + float64(y[i]*(b.n/m.n))
-		}
-	}
-	blend(m.h.a, a.h.a, b.h.a)
-	blend(m.miss.a, a.miss.a, b.miss.a)
-	blend(m.mean, a.mean, b.mean)
-	blend(m.meanMiss, a.meanMiss, b.meanMiss)
 	return m
 }
 

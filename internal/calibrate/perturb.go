@@ -21,6 +21,11 @@ const (
 // leastSide is the least height and width of what is perturbed as an image.
 const leastSide = 8
 
+// isPicture reports whether a type is perturbed as images.
+func isPicture(t ir.Type) bool {
+	return t.Rank() == 4 && min(t.Shape[2], t.Shape[3]) >= leastSide
+}
+
 // Perturb makes inputs unlike the given ones, at most as many, and says which one each comes from. Images, of type [N, C, H,
 // W], are seen in another light, at another contrast, shifted, with noise, and half of them each with a part cut out and
 // out of focus; other numbers are scaled and get noise. Values stay in the range that the input has in all of the given
@@ -64,7 +69,7 @@ func perturbed(rng *rand.Rand, a *ir.Array, lo, hi float64) *ir.Array {
 	if a.DType != ir.Uint8 && !a.DType.IsFloat() {
 		return a
 	}
-	out, image := ir.NewArray(a.Type), a.Type.Rank() == 4 && min(a.Type.Shape[2], a.Type.Shape[3]) >= leastSide
+	out, image := ir.NewArray(a.Type), isPicture(a.Type)
 	x := &picture{f: slices.Clone(a.Floats())}
 	if image {
 		x.height, x.width = a.Type.Shape[2], a.Type.Shape[3]

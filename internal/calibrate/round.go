@@ -70,10 +70,12 @@ func (r *rounder) fit(exact, hat []*ir.Array, held []bool) {
 	count := r.site.N / r.patches.groups
 	for m := range r.site.Members {
 		for g := range r.patches.groups {
-			fitted, tried, all := r.patches.measure(exact, hat, held, m, g)
+			fitted, tried := r.patches.measure(exact, hat, held, m, g)
 			of := rows{member: m, first: g * count, step: 1, count: count}
-			r.tech.fault.spoil(recovery, all.miss.a)
-			r.round(of, newObjective(all), r.damping(of, fitted, tried))
+			o := newObjective(fitted)
+			damping := r.damping(of, o, tried)
+			r.tech.fault.spoil(recovery, fitted.miss.a)
+			r.round(of, o, damping)
 		}
 	}
 }
@@ -95,14 +97,13 @@ const (
 
 // damping chooses by the error, on held-out inputs, of a rounding of some output channels fitted to the others: it moves
 // away from the middle while the error falls.
-func (r *rounder) damping(all rows, fitted, tried *moments) int {
+func (r *rounder) damping(all rows, o *objective, tried *moments) int {
 	if tried == nil || !r.tech.Feedback && !r.tech.Recover {
 		return middleDamping
 	}
 	some := all
 	some.step = max(1, all.count/trialRows)
 	some.count = (all.count + some.step - 1) / some.step
-	o := newObjective(fitted)
 	try := func(at int) float64 {
 		if at < 0 || at >= len(dampings)-1 {
 			return math.Inf(1)

@@ -67,7 +67,7 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 		return nil, err
 	}
 	defer e.Close()
-	c, err := calibrate.New(s.graph, s.inputs(), e, opt.Progress)
+	c, err := calibrate.New(s.graph, s.inputs, e, opt.Progress)
 	if err != nil {
 		return nil, err
 	}

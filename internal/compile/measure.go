@@ -24,6 +24,7 @@ type Measured struct {
 // Names of sets of inputs.
 const (
 	CalibrationSet = "calibration"
+	HeldOutSet     = "held-out"
 	PerturbedSet   = "perturbed"
 	ValidationSet  = "validation"
 )
@@ -32,7 +33,8 @@ const (
 type yardstick struct {
 	source    *ir.Graph
 	slices    []calibrate.Slice      // named parts of the outputs
-	sets      []calibrate.Set        // of a precision that calibrates, the calibration inputs first
+	sets      []calibrate.Set        // of a precision that calibrates, the calibration inputs that it is fitted to first
+	inputs    []map[string]*ir.Array // the calibration inputs
 	files     []string               // of the calibration inputs
 	generated bool                   // the calibration inputs were generated
 	exact     map[string][][]float64 // by output, [input of all sets in a row][element]; nil: not evaluated yet
@@ -56,7 +58,7 @@ func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
 		return nil, fmt.Errorf("validation: %w", err)
 	}
 	if fitted {
-		if same := calibrate.Same(inputs, y.inputs()); same > 0 {
+		if same := calibrate.Same(inputs, y.inputs); same > 0 {
 			opt.warn("%d of %d validation inputs are calibration inputs too, which the program is fitted to: accuracy on them is optimistic; give --validate other inputs", same, len(inputs))
 		}
 	}
@@ -66,21 +68,33 @@ func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
 
 // calibrate adds the calibration inputs.
 func (y *yardstick) calibrate(opt *Options, fitted bool) (err error) {
-	s := calibrate.Set{Name: CalibrationSet, Fitted: fitted}
 	if y.generated = len(opt.Calibrate) == 0; y.generated {
-		s.Inputs = calibrate.Generate(y.source, cmp.Or(opt.Generated, calibrate.GeneratedInputs))
-	} else if s.Inputs, y.files, err = calibrate.Load(opt.Calibrate, y.source); err != nil {
+		y.inputs = calibrate.Generate(y.source, cmp.Or(opt.Generated, calibrate.GeneratedInputs))
+	} else if y.inputs, y.files, err = calibrate.Load(opt.Calibrate, y.source); err != nil {
 		return fmt.Errorf("calibration: %w", err)
+	}
+	if !y.generated {
+		for _, d := range calibrate.Doubts(y.source, y.inputs, y.files) {
+			opt.warn("%s", d)
+		}
 	}
 	switch {
 	case y.generated && fitted:
-		opt.warn("no --calibrate: activation scales come from %d generated inputs, not from the model's own data; accuracy on real inputs may be far lower", len(s.Inputs))
+		opt.warn("no --calibrate: activation scales come from %d generated inputs, not from the model's own data; accuracy on real inputs may be far lower", len(y.inputs))
 	case y.generated:
-		opt.warn("no --calibrate: --min-cosine is checked on %d generated inputs, not on the model's own data", len(s.Inputs))
-	case fitted && len(s.Inputs) < fewInputs:
-		opt.warn("few calibration inputs (%d): weights are fitted to them, so the accuracy measured on them is optimistic; give %d or more", len(s.Inputs), fewInputs)
+		opt.warn("no --calibrate: --min-cosine is checked on %d generated inputs, not on the model's own data", len(y.inputs))
+	case fitted && len(y.inputs) < fewInputs:
+		opt.warn("few calibration inputs (%d): weights are fitted to them, so the accuracy measured on them is optimistic; give %d or more", len(y.inputs), fewInputs)
+	}
+	s := calibrate.Set{Name: CalibrationSet, Inputs: y.inputs, Fitted: fitted}
+	var held []map[string]*ir.Array
+	if fitted {
+		s.Inputs, held = calibrate.Split(y.inputs)
 	}
 	y.sets = append(y.sets, s)
+	if len(held) > 0 {
+		y.sets = append(y.sets, calibrate.Set{Name: HeldOutSet, Inputs: held})
+	}
 	if fitted {
 		perturbed, _ := calibrate.Perturb(y.source, y.part(opt), calibrate.JudgedDraw)
 		y.sets = append(y.sets, calibrate.Set{Name: PerturbedSet, Inputs: perturbed})
@@ -91,7 +105,7 @@ func (y *yardstick) calibrate(opt *Options, fitted bool) (err error) {
 // part is the calibration inputs of which those to judge on are made: evenly spread, and few, since each one is evaluated in
 // float64. Without a budget nothing depends on them.
 func (y *yardstick) part(opt *Options) (out []map[string]*ir.Array) {
-	in := y.inputs()
+	in := y.inputs
 	count := min(len(in), judgedBudget)
 	if opt.MinCosine <= 0 {
 		count = min(len(in), judgedForced)
@@ -104,9 +118,6 @@ func (y *yardstick) part(opt *Options) (out []map[string]*ir.Array) {
 
 // The greatest numbers of perturbed inputs to judge on, with a budget and without.
 const judgedBudget, judgedForced = 8, 4
-
-// inputs are those that calibrate, of a precision that does.
-func (y *yardstick) inputs() []map[string]*ir.Array { return y.sets[0].Inputs }
 
 // all are the inputs of all sets in a row.
 func (y *yardstick) all() (out []map[string]*ir.Array) {
