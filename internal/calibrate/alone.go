@@ -13,6 +13,9 @@ import (
 // alone measures, on the first calibration input, how each format of a layer's ladder changes the outputs if nothing else is
 // rounded. Weights are rounded to nearest, since this only ranks layers.
 func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders [][]precision.Layer) ([]map[precision.Layer]float64, error) {
+	if err := c.evaluator.Keep(true); err != nil {
+		return nil, err
+	}
 	w := c.walk
 	exact := newLane(w.g, w.inputs[:1])
 	for i, s := range w.steps {
@@ -36,7 +39,7 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 			}
 		}
 	}
-	return out, nil
+	return out, c.evaluator.Keep(false)
 }
 
 // disturb quantises one site and evaluates everything that depends on it.

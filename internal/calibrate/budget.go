@@ -47,10 +47,10 @@ type LayerChoice struct {
 	Op        string  `json:"op"`
 	Precision string  `json:"precision"`
 	MACs      int64   `json:"macs"`
-	Weights   int     `json:"weights"`               // number of them
-	K         int     `json:"k"`                     // products summed for each output
-	Alone     float64 `json:"error_alone,omitempty"` // relative L2 of the outputs with only this layer quantised; 0 where no budget asks for it
-	InPlace   float64 `json:"error_in_place"`        // relative L2 of its anchor's output with all layers as chosen
+	Weights   int     `json:"weights"`                  // number of them
+	K         int     `json:"k"`                        // products summed for each output
+	Alone     float64 `json:"error_alone,omitempty"`    // relative L2 of the outputs with only this layer quantised; 0 where no budget asks for it
+	InPlace   float64 `json:"error_in_place,omitempty"` // relative L2 of its anchor's output, quantised against exact, when it was fitted; 0 where it was not
 	Scale     *Range  `json:"activations,omitempty"`
 	Why       string  `json:"why,omitempty"` // it is not in the narrowest format
 }
@@ -63,7 +63,8 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 	if err != nil {
 		return nil, err
 	}
-	c.memory = newMemory(c.walk, opt.MinCosine > 0)
+	c.several = opt.MinCosine > 0
+	c.memory = newMemory(c.walk, c.several)
 	ladders := make([][]precision.Layer, len(sites))
 	for i := range sites {
 		if ladders[i] = c.ladder(opt, &sites[i]); kept[i] {

@@ -15,9 +15,10 @@ type Calibration struct {
 	evaluator Evaluator
 	storage   *passes.Storage
 	readers   map[string][]string // all layers that read the activations of a layer, where these can be stored in blocks, by site name
-	ranges    map[*ir.Value]Range
+	found     *findings
 	progress  func(string)
 	memory    *memory
+	several   bool     // fits may follow each other, so that findings are kept
 	names     []string // of the inputs, for errors
 	given     int      // inputs before the perturbed ones
 	held      []bool   // by input: kept for trying a strength that was fitted to the others; nil: too few to keep any
@@ -55,7 +56,7 @@ func New(g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator, progress func(
 		return nil, err
 	}
 	s := passes.StorageOf(g)
-	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), ranges: map[*ir.Value]Range{}, progress: progress, memory: newMemory(w, false),
+	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), found: newFindings(), progress: progress, memory: newMemory(w, false),
 		given: len(inputs), held: heldOut(len(inputs), from)}, nil
 }
 

@@ -18,11 +18,16 @@ type Fitted struct {
 	Local   map[string]float64 // relative L2 of each layer's anchor, quantised against exact
 }
 
-// fit walks the graph with all calibration inputs and quantises each layer as assigned.
+func newFitted(a Assignment) *Fitted {
+	return &Fitted{Plan: &passes.Quantisation{Values: map[string]ir.Storage{}, Layers: map[string]passes.Layer{}}, Formats: a, Ranges: map[string]Range{}, Local: map[string]float64{}}
+}
+
+// fit walks the graph with all calibration inputs and quantises each layer as assigned; weights that an earlier fit found for
+// the same format stay.
 func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
 	st := c.store(a)
 	a = st.formats
-	f := &Fitted{Plan: &passes.Quantisation{Values: map[string]ir.Storage{}, Layers: map[string]passes.Layer{}}, Formats: a, Ranges: map[string]Range{}, Local: map[string]float64{}}
+	f := newFitted(a)
 	w := c.walk
 	hat := newLane(w.g, w.inputs)
 	exact := newLane(w.g, w.inputs)
@@ -53,7 +58,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 			case o.Format != nil:
 				r := observe(c.fitted(column(hatOut, k)), o)
 				r.Scale = tech.fault.of(scales, r.Scale)
-				f.Plan.Values[v.Name], c.ranges[g], scale = storage(o, r.Scale), r, r.Scale
+				f.Plan.Values[v.Name], c.found.scales[scaleKey{g, o}], scale = storage(o, r.Scale), r, r.Scale
 			case st.half[v]:
 				o = precision.Half.Activations
 			default:
@@ -83,19 +88,26 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 		front[at] = slices.Clone(hatIn[at])
 	}
 	var layer passes.Layer
+	var fake *ir.Tensor // the weights that the quantised ones represent
 	head := s.head
 	if format != precision.Half {
 		if st.read[name] {
 			r := observe(c.fitted(column(hatIn, s.site.X)), format.Activations)
 			r.Scale = tech.fault.of(scales, r.Scale)
 			layer.Read, f.Ranges[name] = storage(format.Activations, r.Scale), r
+			c.found.scales[scaleKey{st.group(s.node.Inputs[s.site.X]), format.Activations}] = r
 			for at := range inputs {
 				front[at][s.site.X] = stored(hatIn[at][s.site.X], format.Activations, r.Scale)
 			}
 		} else if g := st.group(s.node.Inputs[s.site.X]); st.narrow[g].Format != nil {
-			f.Ranges[name] = c.ranges[g]
+			f.Ranges[name] = c.found.scales[scaleKey{g, st.narrow[g]}]
 		}
-		if format.Weights.Narrow() {
+		if was := c.found.layers[layerKey{name, format}]; was.fake != nil {
+			read := layer.Read
+			layer, fake = was.layer, was.fake
+			layer.Read = read
+			head = withConst(head, s.site.Weight, fake)
+		} else if format.Weights.Narrow() {
 			var x, xHat []*ir.Array
 			if tech.Feedback || tech.Recover {
 				o, err := c.evaluator.Evaluate(ctx, s.operand, exact.all(s.node, 0, inputs))
@@ -116,7 +128,8 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			fitted := r.layer()
 			fitted.Read = layer.Read
 			layer = fitted
-			head = withConst(head, s.site.Weight, r.tensor())
+			fake = r.tensor()
+			head = withConst(head, s.site.Weight, fake)
 		}
 	}
 	anchors, err := c.evaluator.Evaluate(ctx, head, front)
@@ -134,6 +147,10 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	}
 	if format != precision.Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
+	}
+	if c.several {
+		layer.Read = ir.Storage{}
+		c.found.layers[layerKey{name, format}] = finding{layer, fake, f.Local[name]}
 	}
 	for at := range inputs {
 		hatIn[at] = append(hatIn[at], accHat[at])

@@ -89,8 +89,8 @@ func demotions(ladders [][]precision.Layer, alone []map[precision.Layer]float64,
 	return out
 }
 
-// search looks for the fewest demotions, in order of their worth, that meet a budget. Every candidate is fitted again,
-// compiled and measured. The next candidate is guessed from the layers' errors alone: their squares are assumed to add up,
+// search looks for the fewest demotions, in order of their worth, that meet a budget. Every candidate is compiled
+// and measured, made of what fits have found where they have. The next candidate is guessed from the layers' errors alone: their squares are assumed to add up,
 // times a factor that the measurements give.
 type search struct {
 	start  Assignment
@@ -114,7 +114,10 @@ func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, site
 	}
 	s.miss, s.meet = -1, len(s.steps)
 	attempt := func(at int) (f *Fitted, q []Quality, err error) {
-		if f, err = c.fit(ctx, s.demoted(at), opt.Technique); err == nil && opt.MinCosine > 0 {
+		if f = c.assemble(s.demoted(at)); f == nil {
+			f, err = c.fit(ctx, s.demoted(at), opt.Technique)
+		}
+		if err == nil && opt.MinCosine > 0 {
 			q, err = trial.Measure(ctx, f.Plan)
 		}
 		return f, q, err

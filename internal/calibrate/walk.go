@@ -120,10 +120,15 @@ func column(of [][]*ir.Array, i int) []*ir.Array {
 type Evaluator interface {
 	// Evaluate yields the outputs of a region for the operands of each input; those of constants are not read.
 	Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) ([][]*ir.Array, error)
+	// Keep says that regions will be evaluated again and again, or that what they needed can go once they were.
+	Keep(again bool) error
 }
 
 // Reference evaluates regions in float64.
 type Reference struct{}
+
+// Keep implements Evaluator.
+func (Reference) Keep(bool) error { return nil }
 
 // Evaluate implements Evaluator by the reference evaluator.
 func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) ([][]*ir.Array, error) {
@@ -230,32 +235,17 @@ func finite(a *ir.Array) (float64, bool) {
 	return 0, true
 }
 
-// recalled is the most bytes of exact values to keep between fits.
-const recalled = 4 << 30
-
-// memory keeps what the exact graph computes on the first inputs, if several fits need it, and alone for the first input.
+// memory keeps what the exact graph computes on the first inputs: alone reads it again and again.
 type memory struct {
 	inputs int
 	acc    [][]*ir.Array   // by step: the anchor's output
 	outs   [][][]*ir.Array // by step and input
 }
 
-// newMemory keeps all inputs if several fits follow and they fit into recalled, else only the first; none if one fit follows.
+// newMemory keeps one input, or none where one fit is all.
 func newMemory(w *walk, several bool) *memory {
 	m := &memory{0, make([][]*ir.Array, len(w.steps)), make([][][]*ir.Array, len(w.steps))}
-	bytes := 0
-	for _, s := range w.steps {
-		for _, v := range s.node.Outputs {
-			bytes += 8 * v.Type.Numel()
-		}
-		if s.head != nil {
-			bytes += 8 * s.head.Outputs[0].Type.Numel()
-		}
-	}
-	switch {
-	case several && bytes*len(w.inputs) <= recalled:
-		m.inputs = len(w.inputs)
-	case several:
+	if several {
 		m.inputs = 1
 	}
 	return m

@@ -3,7 +3,6 @@ package compile
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
@@ -58,11 +57,7 @@ type calibration struct {
 
 // choose finds the layers to quantise, and how.
 func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choice, error) {
-	keep := keepFew
-	if opt.MinCosine > 0 { // the graph is walked again and again
-		keep = math.MaxInt
-	}
-	e, err := newNative(s.context.Target, keep)
+	e, err := newNative(s.context.Target)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 type native struct {
 	device hal.Device
 	target *target.Target
-	keep   int // programs
+	all    bool // every program is kept
 	known  map[*ir.Region]*nativeRegion
 	order  []*ir.Region // the known ones, oldest first
 }
@@ -35,9 +35,9 @@ type nativeRegion struct {
 // keepFew is enough programs for a single walk through a graph: those of one region's parts.
 const keepFew = 4
 
-func newNative(t *target.Target, keep int) (*native, error) {
+func newNative(t *target.Target) (*native, error) {
 	d, err := emu.Open(emu.Options{})
-	return &native{device: d, target: t, keep: keep, known: map[*ir.Region]*nativeRegion{}}, err
+	return &native{device: d, target: t, known: map[*ir.Region]*nativeRegion{}}, err
 }
 
 // Close frees what the programs hold.
@@ -88,16 +88,19 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) (ou
 	return outs, nil
 }
 
-// remember keeps a region's program, and closes the oldest one if they are too many.
+// remember keeps a region's program.
 func (d *native) remember(n *ir.Region, r *nativeRegion) error {
 	d.known[n], d.order = r, append(d.order, n)
-	if len(d.order) <= d.keep {
-		return nil
+	return d.Keep(d.all)
+}
+
+// Keep implements calibrate.Evaluator.
+func (d *native) Keep(all bool) (err error) {
+	for d.all = all; !all && len(d.order) > keepFew; d.order = d.order[1:] {
+		err = errors.Join(err, d.known[d.order[0]].session.Close())
+		delete(d.known, d.order[0])
 	}
-	old := d.order[0]
-	d.order = slices.Delete(d.order, 0, 1)
-	defer delete(d.known, old)
-	return d.known[old].session.Close()
+	return err
 }
 
 func output(k int) string { return fmt.Sprint("out", k) }

@@ -26,7 +26,7 @@ func TestRegionsOnTheCPUDeviceAreTheReference(t *testing.T) {
 			front, _, err := (&Options{Precision: "fp8"}).pipeline()
 			require.NoError(t, err)
 			require.NoError(t, passes.Run(&passes.Context{Target: tg, Precision: "fp8"}, g, front, nil))
-			d, err := newNative(tg, keepFew)
+			d, err := newNative(tg)
 			require.NoError(t, err)
 			defer d.Close()
 			seen := map[*ir.Value][]*ir.Array{}

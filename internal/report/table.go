@@ -45,15 +45,18 @@ func (r *Report) layers(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "layer\top\tprecision\tMMAC\tµs\tweights KB\tof fp16\talone\tin place\twhy it stayed")
 	for _, l := range r.Layers {
-		us, alone := "?", "–"
+		us, alone, inPlace := "?", "–", "–"
 		if l.Alone > 0 {
 			alone = fmt.Sprintf("%.2g", l.Alone)
+		}
+		if l.InPlace > 0 {
+			inPlace = fmt.Sprintf("%.2g", l.InPlace)
 		}
 		if l.US > 0 {
 			us = fmt.Sprintf("%.2f", l.US)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%.1f\t%.2f\t%s\t%.2g\t%s\n", l.Name, l.Op, l.Precision, float64(l.MACs)/1e6, us,
-			float64(l.Bytes)/1e3, ratio(int64(l.Bytes), int64(l.HalfBytes)), alone, l.InPlace, l.Why)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%.1f\t%.2f\t%s\t%s\t%s\n", l.Name, l.Op, l.Precision, float64(l.MACs)/1e6, us,
+			float64(l.Bytes)/1e3, ratio(int64(l.Bytes), int64(l.HalfBytes)), alone, inPlace, l.Why)
 	}
 	return t.Flush()
 }
