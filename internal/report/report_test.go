@@ -46,7 +46,7 @@ func TestTheTable(t *testing.T) {
 	require.NoError(t, sample().Table(&got))
 	require.Equal(t, `layer  op      precision  MMAC  µs    weights KB  of fp16  alone  in place  why it stayed
 a      Conv    fp8        3.00  1.50  1.1         0.55     0.01   0.02      
-b      MatMul  fp16       1.00  2.00  0.5         1.00     0.3    0         fp8 costs 0.3 of the outputs alone
+b      MatMul  fp16       1.00  2.00  0.5         1.00     0.3    –         fp8 costs 0.3 of the outputs alone
 
 on 16 calibration inputs, in sample:
 output  elements  cosine    max abs  relative L2  variation explained
