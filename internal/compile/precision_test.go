@@ -53,6 +53,11 @@ func TestLowPrecisionIsAsAccurateAsItsGraph(t *testing.T) {
 				continue
 			}
 			t.Run(name+"/"+in, func(t *testing.T) {
+				// As fractions of how far the graph is from exact: at most 0.48 was measured in bf16, and 0.31 in the others.
+				fromGraph := .7
+				if low {
+					fromGraph = .5
+				}
 				r := forced(t, name, in, "sm_121")
 				p := packaged(t, r.Program)
 				run := session(t, p, true)
@@ -65,7 +70,7 @@ func TestLowPrecisionIsAsAccurateAsItsGraph(t *testing.T) {
 				}
 				for _, q := range p.Outputs {
 					requireRatio(t, q.Name, 1.5, got[q.Name], graph[q.Name], exact[q.Name])
-					requireRatio(t, q.Name+" against its graph", 1, got[q.Name], exact[q.Name], graph[q.Name])
+					requireRatio(t, q.Name+" against its graph", fromGraph, got[q.Name], exact[q.Name], graph[q.Name])
 				}
 				if !low {
 					require.Nil(t, r.Accuracy)

@@ -123,7 +123,7 @@ func weightOperands(n *ir.Node) (codes, blocks, scales *ir.Tensor) {
 			codes, blocks = n.Inputs[i].Const, n.BlockScales(i).Const
 		}
 	}
-	if i := scaleInput(n); i >= 0 {
+	if _, i := scaledWeights(n); i >= 0 {
 		scales = n.Inputs[i].Const
 	}
 	return codes, blocks, scales

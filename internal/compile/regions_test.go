@@ -71,43 +71,72 @@ func TestEveryKernelOfAQuantisedModelComputesItsRegion(t *testing.T) {
 	}
 }
 
-// TestAWrongScaleIsOutsideOfItsRegionsRange: what the ranges allow is less than what a layer does whose scales are off by a
-// thousandth, a hundredth of a step of e4m3.
-func TestAWrongScaleIsOutsideOfItsRegionsRange(t *testing.T) {
+// TestAFaultOfALayerIsOutsideOfItsRegionsRange: what the ranges allow is less than what a layer does whose scales are off by
+// a thousandth, a hundredth of a step of e4m3, or in which two output channels have changed places.
+func TestAFaultOfALayerIsOutsideOfItsRegionsRange(t *testing.T) {
 	g, seen := evaluated(t, "dmonitoring", driving.Small, "fp8")
 	tried := 0
 	for _, n := range g.Nodes {
-		i := scaleInput(n)
+		i, scales := scaledWeights(n)
 		if i < 0 {
 			continue
 		}
 		tried++
 		want := rangesOf(t, n, seen)
-		scales := n.Inputs[i].Const.Floats()
-		for k := range scales {
-			scales[k] *= 1.001
+		xs := n.Inputs[scales].Const.Floats()
+		for k := range xs {
+			xs[k] *= 1.001
 		}
-		wrong := *n
-		wrong.Inputs = slices.Clone(n.Inputs)
-		wrong.Inputs[i] = g.Constant("wrong", ir.FromFloats(n.Inputs[i].Type, scales))
-		for v, got := range runRegion(t, &wrong, seen) {
-			require.Positive(t, outside(got.Array(), want[v]), "%s: nobody sees a wrong scale", n.Name)
+		for fault, wrong := range map[string]*ir.Node{
+			"scales × 1.001": replaced(g, n, scales, ir.FromFloats(n.Inputs[scales].Type, xs)),
+			"channels":       replaced(g, n, i, swapped(n, i)),
+		} {
+			for v, got := range runRegion(t, wrong, seen) {
+				require.Positive(t, outside(got.Array(), want[v]), "%s: nobody sees wrong %s", n.Name, fault)
+			}
 		}
 	}
 	require.Greater(t, tried, 20)
 }
 
-// scaleInput is the input of a contraction that holds the scales of its weights' channels, or -1.
-func scaleInput(n *ir.Node) int {
-	if !n.IsFamily(ir.FamilyContraction) {
-		return -1
+// replaced is a region that reads another constant.
+func replaced(g *ir.Graph, n *ir.Node, input int, by *ir.Tensor) *ir.Node {
+	wrong := *n
+	wrong.Inputs = slices.Clone(n.Inputs)
+	wrong.Inputs[input] = g.Constant("wrong", by)
+	return &wrong
+}
+
+// swapped are the weights of operand i, of the first member, whose first and last output channel have changed places.
+func swapped(n *ir.Node, i int) *ir.Tensor {
+	w, o := n.Inputs[i].Const, n.Region.Operands[i]
+	shape := w.Shape
+	if o.Stacked {
+		shape = shape[1:]
 	}
-	for i := range n.Region.Operands {
-		if s := n.ChannelScales(i); s != nil {
-			return slices.Index(n.Inputs, s)
+	size := func(dims []int) int { return ir.Type{Shape: dims}.Numel() }
+	inner, channels := size(shape[o.ChannelAxis+1:]), shape[o.ChannelAxis]
+	xs := w.Floats()
+	for outer := range size(shape[:o.ChannelAxis]) {
+		for k := range inner {
+			first := outer*channels*inner + k
+			last := first + (channels-1)*inner
+			xs[first], xs[last] = xs[last], xs[first]
 		}
 	}
-	return -1
+	return ir.FromFloats(w.Type, xs)
+}
+
+// scaledWeights are the inputs of a contraction that hold weights and the scales of their channels, or -1.
+func scaledWeights(n *ir.Node) (weights, scales int) {
+	if n.IsFamily(ir.FamilyContraction) {
+		for i := range n.Region.Operands {
+			if s := n.ChannelScales(i); s != nil {
+				return i, slices.Index(n.Inputs, s)
+			}
+		}
+	}
+	return -1, -1
 }
 
 // evaluated compiles a model of the repository's own and returns the final graph with every value on one input.
