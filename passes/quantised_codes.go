@@ -62,6 +62,19 @@ func fromFile(s *Site, half ir.DType) (Layer, bool) {
 	return l, true
 }
 
+// FromFile says which type a file has quantised a site's weights to, if it has, and which type stores them in programs with
+// 16-bit values of type half: ok is false where no kernel multiplies what the file has, so that the program does not keep it.
+func (s *Site) FromFile(half ir.DType) (file *ir.Codes, stored ir.DType, ok bool) {
+	if file = s.Weights().Const.Codes; file == nil {
+		return nil, half, false
+	}
+	l, ok := fromFile(s, half)
+	if !ok {
+		return file, half, false
+	}
+	return file, l.Weights.DType, true
+}
+
 // codeReader reads constants as the numbers that a file stored.
 type codeReader struct {
 	values, scale []float64

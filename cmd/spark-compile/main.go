@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/passes"
@@ -188,7 +189,7 @@ func (f *flags) report(ctx context.Context, r *compile.Result, warn func(string)
 	if err := rep.Accuracy(ctx, r); err != nil || len(rep.Predicted) < 2 {
 		return rep, err
 	}
-	if at16, here := rep.Predicted[0], rep.Predicted[1]; here.US >= at16.US {
+	if at16, here := rep.Predicted[0], rep.Predicted[1]; here.US >= at16.US && precision.Calibrates(here.Precision) {
 		warn(fmt.Sprintf("%s is predicted to be no faster than fp16 on %s, %.1f µs against %.1f (with cold weights %.1f against %.1f): use --precision fp16 unless smaller weights are the goal",
 			here.Precision, here.Device, here.US, at16.US, here.ColdUS, at16.ColdUS))
 	}

@@ -52,7 +52,8 @@ type LayerChoice struct {
 	Alone     float64 `json:"error_alone,omitempty"`    // relative L2 of the outputs with only this layer quantised; 0 where no budget asks for it
 	InPlace   float64 `json:"error_in_place,omitempty"` // relative L2 of its anchor's output, quantised against exact, when it was fitted; 0 where it was not
 	Scale     *Range  `json:"activations,omitempty"`
-	Why       string  `json:"why,omitempty"` // it is not in the narrowest format
+	Why       string  `json:"why,omitempty"`  // it is not in the narrowest format
+	File      bool    `json:"file,omitempty"` // the file has quantised it, and the program keeps that
 }
 
 // Choose finds the assignment of formats that is predicted to be fastest, or smallest, and whose outputs stay within the
@@ -66,8 +67,10 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 	c.several = opt.MinCosine > 0
 	c.memory = newMemory(c.walk, c.several)
 	ladders := make([][]precision.Layer, len(sites))
+	file := make([]LayerChoice, len(sites))
 	for i := range sites {
-		if ladders[i] = c.ladder(opt, &sites[i]); kept[i] {
+		file[i], _ = fileLayer(&sites[i])
+		if ladders[i] = c.ladder(opt, &sites[i]); kept[i] || file[i].File {
 			ladders[i] = []precision.Layer{precision.Half}
 		}
 	}
@@ -93,6 +96,9 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 		l := layerChoice(s, best.Formats[s.Name()], ladders[i], alone[i], best, kept[i])
 		if f := best.Formats.of(s.Name()); l.Why == "" && f != full[i][0] {
 			l.Why = prices[i].why(full[i][0], f, opt.Smaller)
+		}
+		if file[i].File {
+			l.Precision, l.Why, l.File = file[i].Precision, file[i].Why, true
 		}
 		out.Layers = append(out.Layers, l)
 	}

@@ -31,7 +31,7 @@ func Definitions() map[string]string {
 		"rel_l2":              "norm of the difference divided by the norm of the reference, mean over the inputs",
 		"variation_explained": "1 - sum of |output - reference|^2 / sum of |reference - its mean over the inputs|^2",
 		"perturbed":           "inputs made from the calibration inputs: light, contrast, shift, noise, cut-outs and blur of images, scale and noise of others; another draw than the one that the program is fitted to",
-		"budget":              "for each output and slice, the set of inputs on which its cosine is lowest, among those that the program was not fitted to; in sample if it was fitted to all",
+		"budget":              "for each output and slice, the set of inputs on which its cosine is lowest; sets in_sample are those that the program is fitted to",
 	}
 }
 

@@ -32,14 +32,14 @@ func TestTheCosineIsTheWorstInputs(t *testing.T) {
 	}
 }
 
-// TestTheBudgetIsOfInputsThatTheProgramWasNotFittedTo, the worst of them, if there are any.
-func TestTheBudgetIsOfInputsThatTheProgramWasNotFittedTo(t *testing.T) {
-	set := func(name string, fitted bool, y, z float64) SetQuality {
-		return SetQuality{name, 1, fitted, []Quality{{Name: "y", Cosine: y}, {Name: "z", Cosine: z}}}
+// TestTheBudgetIsOfTheWorstSet, one slice at a time.
+func TestTheBudgetIsOfTheWorstSet(t *testing.T) {
+	set := func(name string, y, z float64) SetQuality {
+		return SetQuality{name, 1, false, []Quality{{Name: "y", Cosine: y}, {Name: "z", Cosine: z}}}
 	}
-	in, a, b := set("calibration", true, .5, .5), set("perturbed", false, .9, .8), set("validation", false, .7, .99)
-	require.Equal(t, []Quality{{Name: "y", Set: "validation", Cosine: .7}, {Name: "z", Set: "perturbed", Cosine: .8}}, Worst([]SetQuality{in, a, b}))
-	require.Equal(t, []Quality{{Name: "y", Set: "calibration", Cosine: .5}, {Name: "z", Set: "calibration", Cosine: .5}}, Worst([]SetQuality{in}))
+	require.Equal(t, []Quality{{Name: "y", Set: "validation", Cosine: .7}, {Name: "z", Set: "perturbed", Cosine: .8}},
+		Worst([]SetQuality{set("calibration", .95, .95), set("perturbed", .9, .8), set("validation", .7, .99)}))
+	require.Equal(t, "calibration", Worst([]SetQuality{set("calibration", .5, .5), set("perturbed", .9, .8)})[0].Set)
 }
 
 func TestInputsThatTwoSetsShare(t *testing.T) {

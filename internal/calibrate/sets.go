@@ -21,20 +21,11 @@ type SetQuality struct {
 	Slices []Quality `json:"slices"`
 }
 
-// Judged lists the sets that a budget applies to: those that the program was not fitted to or, if there are none, all.
-func Judged(sets []SetQuality) []SetQuality {
-	unseen := slices.DeleteFunc(slices.Clone(sets), func(s SetQuality) bool { return s.Fitted })
-	if len(unseen) > 0 {
-		return unseen
-	}
-	return sets
-}
-
-// Worst is what a budget is compared with: the figures of every slice on the judged set where its cosine is lowest. All sets
-// have the same slices.
+// Worst is what a budget is compared with: the figures of every slice on the set where its cosine is lowest. Those that the
+// program was fitted to count too: they are optimistic, and so not to be missed. All sets have the same slices.
 func Worst(sets []SetQuality) []Quality {
 	var out []Quality
-	for _, s := range Judged(sets) {
+	for _, s := range sets {
 		for i, q := range s.Slices {
 			q.Set = s.Name
 			switch {

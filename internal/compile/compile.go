@@ -32,7 +32,7 @@ type Options struct {
 	Passes    []string    // nil for the default pipeline
 	Assembler *ptxas.Tool // nil: no cubin, no register counts
 
-	// MinCosine is the accuracy budget of every output slice, on the inputs that calibrate.Judged takes. A precision that calibrates is searched
+	// MinCosine is the accuracy budget of every output slice, on each set of inputs. A precision that calibrates is searched
 	// for the fastest program within it, or quantises every layer if it is 0; another precision is checked unless it is 0.
 	MinCosine float64
 	Calibrate []string          // .npz files and directories of them; none: generated inputs
@@ -50,9 +50,10 @@ type Options struct {
 // Result is a compiled program and what a report says about it.
 type Result struct {
 	Program   *runtime.Program
-	Source    *ir.Graph // as imported
-	Graph     *ir.Graph // final, of the first target
-	Accuracy  *Accuracy // of precisions that calibrate, and where a budget was to be checked
+	Source    *ir.Graph               // as imported
+	Graph     *ir.Graph               // final, of the first target
+	File      []calibrate.LayerChoice // layers that the file has quantised, where Accuracy lists none
+	Accuracy  *Accuracy               // of precisions that calibrate, and where a budget was to be checked
 	Fallbacks []codegen.Fallback
 	Compile   time.Duration // without ptxas
 	Ptxas     time.Duration
@@ -173,6 +174,8 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) error {
 				return err
 			}
 			plan, r.Accuracy.Layers = choice.Plan, choice.Layers
+		} else if i == 0 {
+			r.File = calibrate.FileLayers(g)
 		}
 		pc.Quantisation = plan
 		if err := passes.Run(pc, g, rest, observe); err != nil {

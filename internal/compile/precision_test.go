@@ -190,7 +190,7 @@ func TestWeightsOnDisk(t *testing.T) {
 		half, err := r.Half(context.Background())
 		require.NoError(t, err)
 		var bytes, of int
-		for i, w := range r.Weigh(half) {
+		for i, w := range r.Weigh(half, r.Accuracy.Layers) {
 			l := r.Accuracy.Layers[i]
 			require.NotEqual(t, "fp16", l.Precision, l.Name)
 			require.GreaterOrEqual(t, w.HalfBytes, 2*l.Weights, l.Name)
@@ -304,7 +304,7 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 			bytes, half := 0, 0
 			fp16, err := r.Half(context.Background())
 			require.NoError(t, err)
-			for i, w := range r.Weigh(fp16) {
+			for i, w := range r.Weigh(fp16, r.Accuracy.Layers) {
 				l := r.Accuracy.Layers[i]
 				if l.Op == "SegmentedMatVec" || !c.counts(l) {
 					continue

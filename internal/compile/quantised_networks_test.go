@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -85,6 +86,35 @@ func TestQuantisedNetworksAgreeWithONNXRuntime(t *testing.T) {
 			require.NoError(t, err)
 			got := outputs(t, r.Program, session(t, r.Program, false), in)["y"]
 			require.LessOrEqual(t, judge([][]float64{got}, [][]float64{want}).relL2, 1e-3)
+		})
+	}
+}
+
+// TestLayersThatAFileHasQuantisedAreListed, whatever the precision, and stay as they are.
+func TestLayersThatAFileHasQuantisedAreListed(t *testing.T) {
+	for name, want := range map[string]struct{ file, stored string }{
+		"int8-channel": {"i8 (file)", "f16 holds its numbers exactly"}, "fp8": {"e4m3 (file)", "stored as there"}, "nvfp4": {"e2m1 (file)", "stored as there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src, err := quantised.Make(name)
+			require.NoError(t, err)
+			m, err := onnx.Decode(name+".onnx", src.ONNX)
+			require.NoError(t, err)
+			half, err := Compile(t.Context(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}})
+			require.NoError(t, err)
+			require.Greater(t, len(half.File), 2)
+			var warned []string
+			low, err := Compile(t.Context(), m, Options{Precision: "fp8", MinCosine: .9, Generated: 2, Targets: []string{"sm_121"}, Warn: func(text string) { warned = append(warned, text) }})
+			require.NoError(t, err)
+			require.Equal(t, half.Program, low.Program)
+			require.Contains(t, warned, "fp8 changes nothing: the file has quantised every layer that can be, and the program keeps that")
+			for _, layers := range [][]calibrate.LayerChoice{half.File, low.Accuracy.Layers} {
+				for _, l := range layers {
+					require.Equal(t, want.file, l.Precision)
+					require.True(t, l.File)
+					require.Contains(t, l.Why, want.stored)
+				}
+			}
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/ir"
@@ -78,12 +79,19 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 			return err
 		}
 	}
-	r.opt.warn("%s is predicted to be no faster than fp16 on %s, %.1f µs against %.1f (with cold weights %.1f against %.1f): the program is in fp16; --prefer size keeps smaller weights",
-		r.opt.Precision, now.Device, now.Total.US, then.Total.US, now.Total.ColdUS, then.Total.ColdUS)
 	a := r.Accuracy
+	if !slices.ContainsFunc(a.Layers, func(l calibrate.LayerChoice) bool { return !l.File }) {
+		r.opt.warn("%s changes nothing: the file has quantised every layer that can be, and the program keeps that", r.opt.Precision)
+	} else {
+		r.opt.warn("%s is predicted to be no faster than fp16 on %s, %.1f µs against %.1f (with cold weights %.1f against %.1f): the program is in fp16; --prefer size keeps smaller weights",
+			r.opt.Precision, now.Device, now.Total.US, then.Total.US, now.Total.ColdUS, then.Total.ColdUS)
+	}
 	a.Kept = &Kept{r.opt.Precision, now.Total.Launches, len(r.Program.Weights), now.Total.US, now.Total.ColdUS}
 	for i := range a.Layers {
 		l := &a.Layers[i]
+		if l.File {
+			continue
+		}
 		if l.Precision != precision.Half.Name {
 			l.Why = fmt.Sprintf("the program in %s is predicted to be no faster", r.opt.Precision)
 		}
@@ -99,8 +107,8 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 	return r.judge(ctx, y)
 }
 
-// Weigh finds the launch and the weights of each layer of Accuracy, here and in the result of Half.
-func (r *Result) Weigh(half *Result) []Weight {
+// Weigh finds the launch and the weights of each of the layers, here and in the result of Half.
+func (r *Result) Weigh(half *Result, layers []calibrate.LayerChoice) []Weight {
 	now, then := r.weights(), half.weights()
 	take := func(of map[string][]Weight, name string) (w Weight) {
 		if list := of[name]; len(list) > 0 {
@@ -109,7 +117,7 @@ func (r *Result) Weigh(half *Result) []Weight {
 		return w
 	}
 	var out []Weight
-	for _, l := range r.Accuracy.Layers {
+	for _, l := range layers {
 		w := take(now, l.Name)
 		w.HalfBytes = take(then, l.Name).Bytes
 		out = append(out, w)

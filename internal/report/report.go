@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -54,7 +55,7 @@ type Report struct {
 	Fallbacks []Fallback           `json:"fallbacks,omitempty"`
 	Profile   *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
 
-	Layers      []Layer                `json:"layers,omitempty"`      // of precisions that calibrate
+	Layers      []Layer                `json:"layers,omitempty"`      // of precisions that calibrate; of others those that the file has quantised
 	Slices      []calibrate.Quality    `json:"slices,omitempty"`      // outputs and their named parts: what the budget is compared with, or against --expect
 	Sets        []calibrate.SetQuality `json:"sets,omitempty"`        // the same on each set of inputs, against the file in float64
 	Definitions map[string]string      `json:"definitions,omitempty"` // of the figures of Slices and Sets
@@ -95,41 +96,43 @@ func predicted(p *runtime.Program, v *runtime.Variant, prof *profile.Profile) Pr
 	return Prediction{Describe(p, v), prof.Device, t.US, t.ColdUS, t.UniqueRead, t.UniqueWrite}
 }
 
-// Accuracy adds what was measured, if anything was. For precisions that calibrate it also adds every layer, and
-// compares weights and predicted time with the same file in fp16, which takes another compilation and a run of both programs
-// in the interpreter.
+// Accuracy adds what was measured, if anything was. For precisions that calibrate it also adds every layer, and compares
+// weights and predicted time with the same file in fp16, which takes another compilation and a run of both programs in the
+// interpreter. For the others it adds the layers that the file has quantised.
 func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
-	a := c.Accuracy
-	if a == nil {
+	layers := c.File
+	if a := c.Accuracy; a != nil {
+		r.Slices, r.Sets, r.Others, r.Definitions = a.Slices, a.Sets, a.Others, calibrate.Definitions()
+		r.Calibration = &Calibration{Generated: a.Generated, MinCosine: a.MinCosine}
+		for _, s := range a.Sets {
+			r.Calibration.Inputs += s.Inputs
+		}
+		if r.Kept = a.Kept; len(a.Layers) > 0 {
+			layers = a.Layers
+		}
+	}
+	if len(layers) == 0 {
 		return nil
 	}
-	r.Slices, r.Sets, r.Others, r.Definitions = a.Slices, a.Sets, a.Others, calibrate.Definitions()
-	r.Calibration = &Calibration{Generated: a.Generated, MinCosine: a.MinCosine}
-	for _, s := range a.Sets {
-		r.Calibration.Inputs += s.Inputs
-	}
-	if len(a.Layers) == 0 {
-		return nil
-	}
-	r.Kept = a.Kept
-	half, err := c.Half(ctx)
-	if err != nil {
-		return err
-	}
-	then, err := half.Profile(ctx)
-	if err != nil {
-		return err
+	half := c
+	if r.Precision != precision.FP16 {
+		var err error
+		if half, err = c.Half(ctx); err != nil {
+			return err
+		}
+		then, err := half.Profile(ctx)
+		if err != nil {
+			return err
+		}
+		r.Predicted = append(r.Predicted, predicted(half.Program, &half.Program.Variants[0], then))
 	}
 	now, err := c.Profile(ctx)
 	if err != nil {
 		return err
 	}
-	r.Predicted = []Prediction{predicted(half.Program, &half.Program.Variants[0], then)}
-	if r.Kept == nil {
-		r.Predicted = append(r.Predicted, predicted(c.Program, &c.Program.Variants[0], now))
-	}
-	for i, w := range c.Weigh(half) {
-		r.Layers = append(r.Layers, Layer{a.Layers[i], w, now.Launches[w.Launch].Time.US})
+	r.Predicted = append(r.Predicted, predicted(c.Program, &c.Program.Variants[0], now))
+	for i, w := range c.Weigh(half, layers) {
+		r.Layers = append(r.Layers, Layer{layers[i], w, now.Launches[w.Launch].Time.US})
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func sample() *report.Report {
 func TestTheTable(t *testing.T) {
 	var got bytes.Buffer
 	require.NoError(t, sample().Table(&got))
-	require.Equal(t, `layer  op      precision  MMAC  µs    weights KB  of fp16  alone  in place  why it stayed
+	require.Equal(t, `layer  op      precision  MMAC  µs    weights KB  of fp16  alone  in place  why
 a      Conv    fp8        3.00  1.50  1.1         0.55     0.01   0.02      
 b      MatMul  fp16       1.00  2.00  0.5         1.00     0.3    –         fp8 costs 0.3 of the outputs alone
 
@@ -61,8 +61,8 @@ for sm_90, on 4 validation inputs:
 output  elements  cosine    max abs  relative L2  variation explained
 y       10        0.900000  0        0            0.0000
 
-fp8: 1 layers, 75.0 % of the multiplications of layers that can be quantised; weights 0.0011 MB, 0.550 of fp16
-fp16: 1 layers, 25.0 % of the multiplications of layers that can be quantised; weights 0.0005 MB, 1.000 of fp16
+fp8: 1 layers, 75.0 % of the multiplications of these layers; weights 0.0011 MB, 0.550 of fp16
+fp16: 1 layers, 25.0 % of the multiplications of these layers; weights 0.0005 MB, 1.000 of fp16
 all 2: weights 0.0016 MB, 0.640 of fp16 (scales and padding included)
 budget: cosine 0.999; least: y.part with 0.999100 on 4 validation inputs
 fp16 on gb10, predicted: 10.0 µs, 20.0 with cold weights; 3 launches, 2 MB of weights
@@ -72,6 +72,19 @@ fp8 on gb10, predicted: 8.0 µs, 10.0 with cold weights; 3 launches, 1 MB of wei
 	got.Reset()
 	require.NoError(t, (&report.Report{}).Table(&got))
 	require.Empty(t, got.String())
+}
+
+// TestLayersOfTheFileAreShownWithoutACalibration: those that the file has quantised.
+func TestLayersOfTheFileAreShownWithoutACalibration(t *testing.T) {
+	r := sample()
+	r.Layers, r.Calibration, r.Slices, r.Sets, r.Others, r.Predicted = r.Layers[:1], nil, nil, nil, nil, r.Predicted[:1]
+	r.Layers[0].Precision, r.Layers[0].Why = "i8 (file)", "quantised in the file"
+	var got bytes.Buffer
+	require.NoError(t, r.Table(&got))
+	require.Contains(t, got.String(), "a      Conv  i8 (file)")
+	require.Contains(t, got.String(), "quantised in the file")
+	require.Contains(t, got.String(), "fp16 on gb10, predicted: 10.0 µs")
+	require.NotContains(t, got.String(), "budget")
 }
 
 // TestInfinitiesAreWritten: JSON has none, and a run that goes wrong is what a report is for.

@@ -11,27 +11,26 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 )
 
-// Table prints layers, slices and totals of a report as text. It prints nothing if nothing was measured.
+// Table prints layers, slices and totals of a report as text, as far as there are any.
 func (r *Report) Table(w io.Writer) error {
-	if r.Calibration == nil {
-		return nil
-	}
 	if len(r.Layers) > 0 {
 		if err := r.layers(w); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)
 	}
-	if err := r.sets(w, "", r.Sets); err != nil {
-		return err
-	}
-	for _, o := range r.Others {
-		fmt.Fprintln(w)
-		if err := r.sets(w, "for "+o.Target+", ", o.Sets); err != nil {
+	if r.Calibration != nil {
+		if err := r.sets(w, "", r.Sets); err != nil {
 			return err
 		}
+		for _, o := range r.Others {
+			fmt.Fprintln(w)
+			if err := r.sets(w, "for "+o.Target+", ", o.Sets); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w)
 	if len(r.Layers) > 0 {
 		r.formats(w)
 	}
@@ -43,7 +42,7 @@ func (r *Report) Table(w io.Writer) error {
 // layers prints one line per layer.
 func (r *Report) layers(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "layer\top\tprecision\tMMAC\tµs\tweights KB\tof fp16\talone\tin place\twhy it stayed")
+	fmt.Fprintln(t, "layer\top\tprecision\tMMAC\tµs\tweights KB\tof fp16\talone\tin place\twhy")
 	for _, l := range r.Layers {
 		us, alone, inPlace := "?", "–", "–"
 		if l.Alone > 0 {
@@ -133,7 +132,7 @@ func (r *Report) formats(w io.Writer) {
 		}
 	}
 	for _, s := range list {
-		fmt.Fprintf(w, "%s: %d layers, %.1f %% of the multiplications of layers that can be quantised; weights %.3g MB, %.3f of fp16\n",
+		fmt.Fprintf(w, "%s: %d layers, %.1f %% of the multiplications of these layers; weights %.3g MB, %.3f of fp16\n",
 			s.format, s.layers, 100*ratio(s.macs, all.macs), float64(s.bytes)/1e6, ratio(s.bytes, s.half))
 	}
 	fmt.Fprintf(w, "all %d: weights %.3g MB, %.3f of fp16 (scales and padding included)\n", all.layers, float64(all.bytes)/1e6, ratio(all.bytes, all.half))
