@@ -6,6 +6,8 @@ VENV    := .venv
 CACHE   := .cache
 # Go packages under testdata are not part of ./... and are named.
 GEN     := ./testdata/gen/...
+# Packages whose tests take longest are named first, so that none of them runs alone at the end.
+SLOW    := ./internal/compile ./codegen/contraction ./internal/calibrate
 PKGS    := ./... $(GEN)
 # The demo's model and size: vision, policy, dmonitoring or supercombo; small or full.
 MODEL   ?= vision
@@ -49,12 +51,12 @@ TESTENV = SPARK_PYTHON=$$(test -x $(VENV)/bin/python && echo $(CURDIR)/$(VENV)/b
 	PTXAS=$${PTXAS:-$$(ls $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas 2>/dev/null | head -1)}
 
 test: tools nodecases
-	$(TESTENV) $(GO) test -timeout 20m $(PKGS)
+	$(TESTENV) $(GO) test -timeout 20m $(SLOW) $(PKGS)
 	@$(MAKE) -s check-tools
 
 # The whole matrix at full size.
 test-full: tools nodecases
-	$(TESTENV) SPARK_FULL=1 $(GO) test -timeout 120m $(PKGS)
+	$(TESTENV) SPARK_FULL=1 $(GO) test -timeout 120m $(SLOW) $(PKGS)
 	@$(MAKE) -s check-tools
 
 check-tools:
