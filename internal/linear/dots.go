@@ -58,7 +58,7 @@ func Dots(c []float64, stride int, a, b Rows, k int) {
 	}
 }
 
-// pack transposes columns lo to lo+size of width rows of b, beginning with row j; what lacks to tileCols rows is zero.
+// pack transposes columns lo to lo+size of width rows of b, beginning with row j; rows that are missing from tileCols are zero.
 func pack(to []float64, b Rows, j, width, lo, size int) {
 	if width == tileCols {
 		var rows [tileCols][]float64
