@@ -5,7 +5,7 @@ PYTHON  ?= python3
 VENV    := .venv
 CACHE   := .cache
 # Go packages under testdata are not part of ./... and are named.
-GEN     := ./testdata/gen/...
+GEN     := ./testdata/gen/... ./testdata/judge/...
 # Packages whose tests take longest are named first, so that none of them runs alone at the end.
 SLOW    := ./internal/compile ./codegen/contraction ./internal/calibrate
 PKGS    := ./... $(GEN)
@@ -62,6 +62,7 @@ test-full: tools nodecases
 check-tools:
 	@test -x $(VENV)/bin/python || echo "skipped: everything that needs Python (onnx round trips, ONNX Runtime, node cases)"
 	@ls $(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas >/dev/null 2>&1 || test -n "$$PTXAS" || echo "skipped: everything that needs ptxas"
+	@count=$$(grep -c '^> \*\*Stale' docs/measurements.md); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md (make measurements lists them)"
 
 # The onnx package's node cases as directories, for the operators' tests and for spark-run --suite.
 .PHONY: nodecases
@@ -118,6 +119,11 @@ gorgonia: tools
 		CGO_LDFLAGS="-L$(CUDA12) -Wl,--unresolved-symbols=ignore-all" LD_LIBRARY_PATH=$(CUDA12) \
 		$(GO) test -tags gorgonia . ; fi
 
+# The tables of docs/measurements.md, which of them are stale, and the commands that make them.
+.PHONY: measurements
+measurements:
+	@$(GO) test ./docs -count=1 -v -run TestMeasurementsAreOfThesePrograms
+
 # How good low precision of the trained network is on inputs that chose nothing (docs/measurements.md, "Which inputs chose
 # what"). Run it when all is chosen, and change nothing by what it prints.
 MODELS ?= ../shared/models
@@ -127,6 +133,13 @@ judge-precision: build
 	@test -x $(JUDGE)/bin/python || $(PYTHON) -m venv $(JUDGE)
 	@$(JUDGE)/bin/pip install -q --disable-pip-version-check -r testdata/judge/requirements.txt
 	@PYTHONDONTWRITEBYTECODE=1 $(JUDGE)/bin/python testdata/judge/judge.py bin $(MODELS)
+
+# Whether the accuracy budget holds on inputs that the compiler has not seen: 30 combinations of network, precision, calibration
+# inputs and budget. As above: where its result has changed something, SEED names another draw of inputs for the verdict.
+SEED ?= 1
+.PHONY: judge-budget
+judge-budget:
+	@$(GO) run ./testdata/judge/budget -models $(MODELS) -seed $(SEED)
 
 clean:
 	rm -rf bin out $(CACHE) .gpu

@@ -1,6 +1,7 @@
 package unfused_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,38 +21,58 @@ var machines = []struct {
 	{"arm64, which fuses", []string{"GOARCH=arm64"}, "qemu-aarch64"},
 }
 
-// TestPackagesAreTheSameOnEveryMachine compiles a model in fp8, calibrated on generated inputs, by compilers built for several
-// machines: the package has the same bytes.
+// asked are compiles whose bytes depend on the most arithmetic: fitted to inputs that the compiler generates, and to given
+// ones with a search of the budget.
+var asked = []struct {
+	model, precision string
+	given            bool
+	flags            []string
+}{
+	{"dmonitoring", "fp8", false, []string{"--min-cosine", "0"}},
+	{"policy", "nvfp4", true, []string{"--min-cosine", "0.99", "--prefer", "size"}},
+	{"policy", "fp8", true, []string{"--min-cosine", "0"}},
+}
+
+// TestPackagesAreTheSameOnEveryMachine compiles models in low precisions by compilers built for several machines: the packages
+// have the same bytes.
 func TestPackagesAreTheSameOnEveryMachine(t *testing.T) {
 	if os.Getenv("SPARK_FULL") == "" {
 		t.Skip("SPARK_FULL=1 builds compilers for other machines")
 	}
 	models := t.TempDir()
-	_, stderr, err := goCommand(t, nil, "run", "./testdata/gen", "-o", models, "-model", "dmonitoring")
+	_, stderr, err := goCommand(t, nil, "run", "./testdata/gen", "-o", models, "-model", "all", "-inputs", "5")
 	require.NoError(t, err, stderr)
-	var first map[string]string
+	first := map[int]map[string]string{}
 	for _, m := range machines {
 		t.Run(m.name, func(t *testing.T) {
-			bin, out := filepath.Join(t.TempDir(), "spark-compile"), filepath.Join(t.TempDir(), "dmonitoring")
-			command := []string{bin, filepath.Join(models, "dmonitoring.onnx"), "--precision", "fp8", "--min-cosine", "0", "--quiet", "-o", out}
-			if m.run != "" {
-				if _, err := exec.LookPath(m.run); err != nil {
-					t.Skipf("no %s on this machine: Debian has it in qemu-user", m.run)
-				}
-				command = append([]string{m.run}, command...)
+			if _, err := exec.LookPath(m.run); m.run != "" && err != nil {
+				t.Skipf("no %s on this machine: Debian has it in qemu-user", m.run)
 			}
+			bin := filepath.Join(t.TempDir(), "spark-compile")
 			_, stderr, err := goCommand(t, append(m.env, "CGO_ENABLED=0"), "build", "-o", bin, "./cmd/spark-compile")
 			require.NoError(t, err, stderr)
-			log, err := exec.Command(command[0], command[1:]...).CombinedOutput()
-			require.NoError(t, err, "%s", log)
-			files := contents(t, out)
-			if first == nil {
-				first = files
-			}
-			require.Contains(t, files, "weights.bin")
-			require.Len(t, files, len(first))
-			for name, text := range first {
-				require.True(t, text == files[name], "%s differs from that of %s", name, machines[0].name)
+			for k, a := range asked {
+				out := filepath.Join(t.TempDir(), a.model)
+				command := append([]string{bin, filepath.Join(models, a.model+".onnx"), "--precision", a.precision, "--quiet", "-o", out}, a.flags...)
+				if a.given {
+					for i := 1; i < 5; i++ {
+						command = append(command, "--calibrate", filepath.Join(models, fmt.Sprintf("%s_%d.npz", a.model, i)))
+					}
+				}
+				if m.run != "" {
+					command = append([]string{m.run}, command...)
+				}
+				log, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+				require.NoError(t, err, "%s", log)
+				files := contents(t, out)
+				if first[k] == nil {
+					first[k] = files
+				}
+				require.Contains(t, files, "weights.bin")
+				require.Len(t, files, len(first[k]))
+				for name, text := range first[k] {
+					require.True(t, text == files[name], "%s in %s: %s differs from that of %s", a.model, a.precision, name, machines[0].name)
+				}
 			}
 		})
 	}
