@@ -141,6 +141,11 @@ SEED ?= 1
 judge-budget:
 	@$(GO) run ./testdata/judge/budget -models $(MODELS) -seed $(SEED)
 
+# CPU time, time and memory of compiling the shared models in low precisions, with the load of the machine. Wants an idle one.
+.PHONY: measure-compile
+measure-compile: build
+	@$(GO) run ./bench/compiletimes -models $(MODELS) bin/spark-compile
+
 clean:
 	rm -rf bin out $(CACHE) .gpu
 
