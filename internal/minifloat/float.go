@@ -19,6 +19,9 @@ type Format struct {
 	magic   float64 // 2^52 quanta of the subnormal numbers
 	first   uint64  // bits of least
 	lift    uint64  // added to the bits of 2^e: yields 1.5·2^52 quanta of the numbers from 2^e on
+	drop    uint    // bits of a float64's mantissa that the format lacks
+	lower   uint64  // subtracted from the bits of a normal number without those: yields its code
+	top     uint64  // code of max
 }
 
 // Special selects the codes that are not finite numbers.
@@ -61,6 +64,7 @@ func newFormat(name string, exponent, mantissa, bias int, special Special) *Form
 	f.least = math.Ldexp(1, 1-bias)
 	f.magic = math.Ldexp(f.quantum, 52)
 	f.first, f.lift = math.Float64bits(f.least), uint64(52-mantissa)<<52|1<<51
+	f.drop, f.lower, f.top = uint(52-mantissa), uint64(1023-bias)<<mantissa, uint64(top)
 	return f
 }
 
@@ -135,6 +139,22 @@ func (f *Format) Saturated(x float64) float64 {
 
 // Encode returns the code of Round(x, saturate).
 func (f *Format) Encode(x float64, saturate bool) uint32 {
+	a := math.Abs(x)
+	var code uint64
+	if a < f.least {
+		code = math.Float64bits(a+f.magic) & (1<<52 - 1) // see Round
+	} else {
+		b := math.Float64bits(a)
+		code = (b+1<<(f.drop-1)-1+b>>f.drop&1)>>f.drop - f.lower
+	}
+	if code > f.top || code == 0 {
+		return f.encode(x, saturate)
+	}
+	return uint32(code) | uint32(math.Float64bits(x)>>63)<<(f.Exponent+f.Mantissa)
+}
+
+// encode is Encode of any number, infinity and NaN included.
+func (f *Format) encode(x float64, saturate bool) uint32 {
 	x = f.Round(x, saturate)
 	sign := uint32(0)
 	if math.Signbit(x) {

@@ -87,6 +87,21 @@ func TestSaturatedIsRound(t *testing.T) {
 	}
 }
 
+// TestCodesAreThoseOfRoundedNumbers holds the fast way from a number to its code to the one by Round.
+func TestCodesAreThoseOfRoundedNumbers(t *testing.T) {
+	for _, f := range AllFormats {
+		for code := range uint32(1) << f.Bits() {
+			x := f.Decode(code)
+			half := x * (1 + math.Exp2(-float64(f.Mantissa+1)))
+			for _, y := range []float64{x, half, math.Nextafter(half, 0), half * (1 + 1e-15), x * 1.1, x * 1e-3, x + f.quantum/2, x * 1e9, x * 1e300} {
+				for _, saturate := range []bool{false, true} {
+					require.Equal(t, f.encode(y, saturate), f.Encode(y, saturate), "%s %v", f.Name, y)
+				}
+			}
+		}
+	}
+}
+
 func TestContains(t *testing.T) {
 	for _, f := range AllFormats {
 		for _, g := range AllFormats {
