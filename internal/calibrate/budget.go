@@ -23,6 +23,9 @@ type Options struct {
 	Technique Technique
 }
 
+// smaller reports whether bytes are what a layer costs, not time.
+func (o *Options) smaller() bool { return o.Smaller && o.MinCosine > 0 }
+
 // Trial measures plans.
 type Trial interface {
 	// Measure compiles a plan and compares the program's outputs with the file's in float64, slice by slice: what the budget
@@ -74,17 +77,14 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 			ladders[i] = []precision.Layer{precision.Half}
 		}
 	}
-	alone, prices := make([]map[precision.Layer]float64, len(sites)), make([]prices, len(sites))
-	full := slices.Clone(ladders)
+	full, prices, err := c.cheapest(trial, opt, sites, ladders)
+	if err != nil {
+		return nil, err
+	}
+	alone := make([]map[precision.Layer]float64, len(sites))
 	if opt.MinCosine > 0 { // else there is nothing to rank
 		if alone, err = c.alone(ctx, sites, ladders); err != nil {
 			return nil, err
-		}
-		if prices, err = c.prices(trial, opt.Smaller, sites, ladders); err != nil {
-			return nil, err
-		}
-		for i := range sites {
-			ladders[i] = worthwhile(ladders[i], alone[i], prices[i])
 		}
 	}
 	best, err := c.search(ctx, trial, opt, sites, ladders, alone, prices)
@@ -95,7 +95,7 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 	for i, s := range sites {
 		l := layerChoice(s, best.Formats[s.Name()], ladders[i], alone[i], best, kept[i])
 		if f := best.Formats.of(s.Name()); l.Why == "" && f != full[i][0] {
-			l.Why = prices[i].why(full[i][0], f, opt.Smaller)
+			l.Why = prices[i].why(full[i][0], f, opt.smaller())
 		}
 		if file[i].File {
 			l.Precision, l.Why, l.File = file[i].Precision, file[i].Why, true

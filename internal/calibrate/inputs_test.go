@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -203,6 +204,17 @@ func choose(t testing.TB, c *Calibration, g *ir.Graph, in []map[string]*ir.Array
 	return c.Choose(context.Background(), evaluator{t, g, in, sm121}, Options{Precision: precision, MinCosine: budget, Target: sm121, Technique: tech})
 }
 
+// micros guesses a layer's time in microseconds: reading weights from DRAM, reading activations from L2 or arithmetic,
+// whichever takes longest.
+func micros(f precision.Layer, s *passes.Site, t *target.Target) float64 {
+	bits := float64(f.Activations.Bits())
+	if f.Activations.Blocks {
+		bits += 8.0 / ir.BlockSize
+	}
+	m, read := cost.Of(t), float64(s.Node.Inputs[s.X].Type.Numel())*bits/8
+	return max(weightBytes(f, s)/m.MemoryGBps/1e3, read/m.L2GBps/1e3, 2*float64(s.MACs)/max(m.TFLOPS[f.Activations.Name], 1)/1e6)
+}
+
 // evaluator is the trial of these tests: the graph that a plan becomes is evaluated.
 type evaluator struct {
 	t  testing.TB
@@ -211,7 +223,7 @@ type evaluator struct {
 	on *target.Target
 }
 
-// Times has no kernels to take them from: it returns first guesses.
+// Times has no kernels to take them from: it guesses.
 func (e evaluator) Times(plan *passes.Quantisation) (map[string]float64, error) {
 	us := map[string]float64{}
 	for _, s := range passes.Sites(e.g) {

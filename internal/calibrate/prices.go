@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
@@ -19,7 +20,28 @@ func (p prices) why(f, chosen precision.Layer, smaller bool) string {
 	return fmt.Sprintf("%s would take %.2f µs, %s %.2f", f.Name, p[f], chosen.Name, p[chosen])
 }
 
-// prices are those of every site. Times are those of programs in which every layer has the same place of its ladder.
+// cheapest drops the formats that cost as much as a more accurate one from every ladder, in place, and returns the ladders as
+// they were and what formats cost. Without a budget it leaves ladders alone below the first format that takes less time.
+func (c *Calibration) cheapest(trial Trial, opt Options, sites []passes.Site, ladders [][]precision.Layer) (full [][]precision.Layer, costs []prices, err error) {
+	full = slices.Clone(ladders)
+	parts := ladders
+	if opt.MinCosine <= 0 {
+		parts = make([][]precision.Layer, len(sites))
+		for i, l := range ladders {
+			parts[i] = undecided(l)
+		}
+	}
+	if costs, err = c.prices(trial, opt.smaller(), sites, parts); err != nil {
+		return nil, nil, err
+	}
+	for i, l := range parts {
+		ladders[i] = append(worthwhile(l, costs[i]), ladders[i][len(l):]...)
+	}
+	return full, costs, nil
+}
+
+// prices are those of every site. Times are those of programs in which every layer has the same place of its ladder; where no
+// ladder has two places there is nothing to compare.
 func (c *Calibration) prices(trial Trial, smaller bool, sites []passes.Site, ladders [][]precision.Layer) ([]prices, error) {
 	out := make([]prices, len(sites))
 	places := 0
@@ -32,7 +54,10 @@ func (c *Calibration) prices(trial Trial, smaller bool, sites []passes.Site, lad
 			}
 		}
 	}
-	for k := 0; k < places && !smaller; k++ {
+	if smaller || places < 2 {
+		return out, nil
+	}
+	for k := range places {
 		c.say("predicting times: format %d of %d", k+1, places)
 		a := Assignment{}
 		for i := range sites {
@@ -69,16 +94,29 @@ func (c *Calibration) unfitted(a Assignment) *passes.Quantisation {
 		if f == precision.Half {
 			continue
 		}
-		var l passes.Layer
-		if f.Weights.Narrow() {
-			l = newRounder(s.site, f.Weights, Technique{}).layer()
-		}
+		l := blank(s.site, f.Weights)
 		if st.read[name] {
 			l.Read = storage(f.Activations, 1)
 		}
 		plan.Layers[name] = l
 	}
 	return plan
+}
+
+// blank is a layer of zeros.
+func blank(s *passes.Site, f precision.Operand) (l passes.Layer) {
+	if !f.Narrow() {
+		return l
+	}
+	zeros := func(d ir.DType, shape []int) *ir.Tensor {
+		t := ir.Type{DType: d, Shape: slices.Clone(shape)}
+		return &ir.Tensor{Type: t, Data: make([]byte, t.Bytes())}
+	}
+	l.Weights, l.Scales = zeros(ir.DTypeOf(f.Format), s.Weights().Type.Shape), make([]float64, s.Members*s.N)
+	if f.Blocks {
+		l.Blocks = zeros(ir.BlockScale, s.BlockShape())
+	}
+	return l
 }
 
 // weightBytes is the size of a layer's weights in a format, with their scales.

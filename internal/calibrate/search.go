@@ -7,9 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -21,8 +19,7 @@ const blockWidth = 64
 // scales are read one by one, which costs more than the bytes saved (docs/measurements.md).
 const blockChannels = 64
 
-// ladder lists the formats of a layer from the narrowest to Half. Activations are stored in blocks only where that is faster
-// than weights alone, which it is not where traffic of weights bounds the layer.
+// ladder lists the formats of a layer from the narrowest to Half, each more accurate than those in front of it.
 func (c *Calibration) ladder(opt Options, s *passes.Site) []precision.Layer {
 	p, err := precision.Lookup(opt.Precision)
 	if err != nil {
@@ -36,33 +33,30 @@ func (c *Calibration) ladder(opt Options, s *passes.Site) []precision.Layer {
 			return true
 		case f.Activations.Blocks:
 			x := s.Node.Inputs[s.X].Type.Shape
-			return !opt.Target.Multiplies(f.Activations.Name) || len(c.readers[s.Name()]) == 0 || x[len(x)-1]%blockChannels != 0 ||
-				micros(f, s, opt.Target) >= micros(f.WeightsOnly(), s, opt.Target)
+			return !opt.Target.Multiplies(f.Activations.Name) || len(c.readers[s.Name()]) == 0 || x[len(x)-1]%blockChannels != 0
 		}
 		return false
 	})
 }
 
 // worthwhile drops the formats of a ladder that cost as much as a more accurate one.
-func worthwhile(ladder []precision.Layer, alone map[precision.Layer]float64, p prices) []precision.Layer {
+func worthwhile(ladder []precision.Layer, p prices) []precision.Layer {
 	var out []precision.Layer
 	for i, f := range ladder {
-		if !slices.ContainsFunc(ladder[i+1:], func(g precision.Layer) bool { return p[g] <= p[f] && alone[g] <= alone[f] }) {
+		if !slices.ContainsFunc(ladder[i+1:], func(g precision.Layer) bool { return p[g] <= p[f] }) {
 			out = append(out, f)
 		}
 	}
 	return out
 }
 
-// micros is a first guess of a layer's time in microseconds, before there is a schedule: reading weights from DRAM, reading activations from L2 or arithmetic,
-// whichever takes longest.
-func micros(f precision.Layer, s *passes.Site, t *target.Target) float64 {
-	bits := float64(f.Activations.Bits())
-	if f.Activations.Blocks {
-		bits += 8.0 / ir.BlockSize
+// undecided is the part of a ladder that prices decide on where every layer is to be quantised: activations in blocks, or weights
+// alone.
+func undecided(ladder []precision.Layer) []precision.Layer {
+	if ladder[0].Activations.Blocks {
+		return ladder[:2]
 	}
-	read := float64(s.Node.Inputs[s.X].Type.Numel()) * bits / 8
-	return cost.Of(t).Layer(weightBytes(f, s), read, f.Activations.Name, float64(s.MACs))
+	return ladder[:1]
 }
 
 // demotion takes a layer one step down its ladder.

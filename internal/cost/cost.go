@@ -193,9 +193,3 @@ func (t *Time) bound() {
 		}
 	}
 }
-
-// Layer is the time in microseconds of a layer whose schedule is not known yet: reading weights (bytes) from DRAM, reading
-// activations (bytes) from L2 or arithmetic on a type of operands, whichever takes longest.
-func (m *Machine) Layer(weights, activations float64, operands string, macs float64) float64 {
-	return max(weights/m.MemoryGBps/1e3, activations/m.L2GBps/1e3, 2*macs/max(m.TFLOPS[operands], 1)/1e6)
-}
