@@ -17,7 +17,7 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 		return nil, err
 	}
 	w := c.walk
-	exact := newLane(w.g, w.inputs[:1])
+	exact := w.lane(1)
 	for i, s := range w.steps {
 		_, outs, err := c.exactStep(ctx, i, 1, exact)
 		if err != nil {
@@ -44,7 +44,7 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 
 // disturb quantises one site and evaluates everything that depends on it.
 func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *passes.Site, f precision.Layer) (float64, error) {
-	changed := &lane{map[*ir.Value][]*ir.Array{}}
+	changed := &lane{map[*ir.Value][]*ir.Tensor{}}
 	for _, st := range w.steps {
 		n := st.node
 		in, dirty := exact.all(n, 0, 1), n == s.Node
@@ -66,27 +66,27 @@ func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *pass
 		}
 		changed.put(n, outs)
 	}
-	var got, want []*ir.Array
+	var got, want []*ir.Tensor
 	for _, v := range w.g.Outputs {
-		want = append(want, &ir.Array{Type: v.Type, F: exact.values[v][0].Floats()})
+		want = append(want, asFloats(exact.values[v][0]))
 		got = append(got, want[len(want)-1])
 		if a := changed.values[v]; a != nil {
-			got[len(got)-1] = &ir.Array{Type: v.Type, F: a[0].Floats()}
+			got[len(got)-1] = asFloats(a[0])
 		}
 	}
 	return distance(got, want), nil
 }
 
 // disturbed is a region with its weights rounded, and what its anchor sees if its activations are rounded too.
-func disturbed(st *step, f precision.Layer, operands []*ir.Array) (*step, [][]*ir.Array) {
+func disturbed(st *step, f precision.Layer, operands []*ir.Tensor) (*step, [][]*ir.Tensor) {
 	front := slices.Clone(operands)
 	if x := operands[st.site.X]; f.Activations.Narrow() {
-		front[st.site.X] = stored(x, f.Activations, observe([]*ir.Array{x}, f.Activations).Scale)
+		front[st.site.X] = stored(x, f.Activations, observe([]*ir.Tensor{x}, f.Activations).Scale)
 	}
 	r := newRounder(st.site, f.Weights, Technique{})
 	r.patches = nil
 	r.fit(nil, nil, nil)
 	out := *st
 	out.head = withConst(st.head, st.site.Weight, r.tensor())
-	return &out, [][]*ir.Array{front}
+	return &out, [][]*ir.Tensor{front}
 }

@@ -28,7 +28,7 @@ type Calibration struct {
 func (c *Calibration) Name(files []string) { c.names = files }
 
 // finite rejects NaN and infinity in the outputs of a region on one input: no scale can hold them.
-func (c *Calibration) finite(n *ir.Node, outs []*ir.Array, at int) error {
+func (c *Calibration) finite(n *ir.Node, outs []*ir.Tensor, at int) error {
 	for k, a := range outs {
 		if x, ok := finite(a); !ok {
 			name := fmt.Sprint(at + 1)
@@ -64,11 +64,11 @@ func New(g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator, progress func(
 const leastTrials = 4
 
 // fitted are the arrays of the inputs that formats are fitted to: not of those held out.
-func (c *Calibration) fitted(arrays []*ir.Array) []*ir.Array {
+func (c *Calibration) fitted(arrays []*ir.Tensor) []*ir.Tensor {
 	if c.held == nil {
 		return arrays
 	}
-	var out []*ir.Array
+	var out []*ir.Tensor
 	for i, a := range arrays {
 		if !c.held[i] {
 			out = append(out, a)
@@ -116,12 +116,14 @@ func (c *Calibration) say(format string, args ...any) {
 	}
 }
 
-// distance is the relative L2 distance of lists of arrays.
-func distance(got, want []*ir.Array) float64 {
+// distance is the relative L2 distance of lists of tensors.
+func distance(got, want []*ir.Tensor) float64 {
 	var d, n float64
 	for at := range want {
-		for i, x := range want[at].F {
-			e := got[at].F[i] - x
+		have := floats(got[at])
+		for i, w := range floats(want[at]) {
+			x := float64(w)
+			e := float64(have[i]) - x
 			d += float64(e * e)
 			n += float64(x * x)
 		}

@@ -29,17 +29,16 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	a = st.formats
 	f := newFitted(a)
 	w := c.walk
-	hat := newLane(w.g, w.inputs)
-	exact := newLane(w.g, w.inputs)
+	hat, exact := w.lane(w.inputs), w.lane(w.inputs)
 	for i, s := range w.steps {
-		var hatOut [][]*ir.Array
-		accExact, exactOut, err := c.exactStep(ctx, i, len(w.inputs), exact)
+		var hatOut [][]*ir.Tensor
+		accExact, exactOut, err := c.exactStep(ctx, i, w.inputs, exact)
 		switch {
 		case err != nil:
 		case s.channels > 0:
 			hatOut, err = c.fitStep(ctx, s, a, tech, st, f, exact, hat, accExact)
 		default:
-			hatOut, err = c.evaluator.Evaluate(ctx, s.node, hat.all(s.node, 0, len(w.inputs)))
+			hatOut, err = c.evaluator.Evaluate(ctx, s.node, hat.all(s.node, 0, w.inputs))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
@@ -65,7 +64,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 				continue
 			}
 			for at := range hatOut {
-				hatOut[at][k] = stored(hatOut[at][k], o, scale)
+				store(floats(hatOut[at][k]), o, scale)
 			}
 		}
 		exact.put(s.node, exactOut)
@@ -78,12 +77,12 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 }
 
 // fitStep fits and runs a region that is cut behind its anchor.
-func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech Technique, st *stores, f *Fitted, exact, hat *lane, accExact []*ir.Array) ([][]*ir.Array, error) {
-	inputs := len(c.walk.inputs)
+func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech Technique, st *stores, f *Fitted, exact, hat *lane, accExact []*ir.Tensor) ([][]*ir.Tensor, error) {
+	inputs := c.walk.inputs
 	name := s.node.Outputs[0].Name
 	format := a.of(name)
 	hatIn := hat.all(s.node, 0, inputs)
-	front := make([][]*ir.Array, inputs) // operands of the head
+	front := make([][]*ir.Tensor, inputs) // operands of the head
 	for at := range inputs {
 		front[at] = slices.Clone(hatIn[at])
 	}
@@ -108,7 +107,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			layer.Read = read
 			head = withConst(head, s.site.Weight, fake)
 		} else if format.Weights.Narrow() {
-			var x, xHat []*ir.Array
+			var x, xHat []*ir.Tensor
 			if tech.Feedback || tech.Recover {
 				o, err := c.evaluator.Evaluate(ctx, s.operand, exact.all(s.node, 0, inputs))
 				if err != nil {
@@ -160,17 +159,17 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 
 // shift is the mean of exact − hat for every channel, members one after another, less the part that chance explains: means
 // vary between inputs, and the fewer inputs there are, the less their average predicts another input.
-func shift(exact, hat []*ir.Array, axis int, stacked bool) []float64 {
+func shift(exact, hat []*ir.Tensor, axis int, stacked bool) []float64 {
 	members, channels, inner := layout(exact[0].Type, axis, stacked)
 	ones := make([][]float64, len(exact)) // mean by channel of each input
 	each(len(exact), func(at int) {
 		one := make([]float64, members*channels)
-		size := len(exact[at].F) / members
-		want, got := exact[at].F, hat[at].F
+		want, got := floats(exact[at]), floats(hat[at])
+		size := len(want) / members
 		for p := 0; p < len(want); p += inner {
 			sum := 0.0
 			for i := p; i < p+inner; i++ {
-				sum += want[i] - got[i]
+				sum += float64(want[i]) - float64(got[i])
 			}
 			one[p/size*channels+p/inner%channels] += sum / float64(size/channels)
 		}
@@ -197,13 +196,14 @@ func shift(exact, hat []*ir.Array, axis int, stacked bool) []float64 {
 }
 
 // move adds a number to each channel, in place.
-func move(a *ir.Array, by []float64, axis int, stacked bool) {
+func move(a *ir.Tensor, by []float64, axis int, stacked bool) {
 	members, channels, inner := layout(a.Type, axis, stacked)
-	size := len(a.F) / members
-	for p := 0; p < len(a.F); p += inner {
-		x := by[p/size*channels+p/inner%channels]
+	xs := floats(a)
+	size := len(xs) / members
+	for p := 0; p < len(xs); p += inner {
+		x := float32(by[p/size*channels+p/inner%channels])
 		for i := p; i < p+inner; i++ {
-			a.F[i] += x
+			xs[i] += x
 		}
 	}
 }

@@ -70,7 +70,7 @@ func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
 			return nil, fmt.Errorf("array %s: %w", v.Name, err)
 		}
 		in[v.Name] = t.Array()
-		if x, ok := finite(in[v.Name]); !ok {
+		if x, ok := finite(t); !ok {
 			return nil, fmt.Errorf("array %s holds %v: inputs must be finite", v.Name, x)
 		}
 	}

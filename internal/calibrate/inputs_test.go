@@ -20,7 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-func floats(shape []int, xs ...float64) *npy.Array {
+func floatsOf(shape []int, xs ...float64) *npy.Array {
 	a := &npy.Array{DType: "f32", Shape: shape}
 	for _, x := range xs {
 		a.Data = binary.LittleEndian.AppendUint32(a.Data, math.Float32bits(float32(x)))
@@ -36,17 +36,17 @@ func TestCalibrationFilesAreRefusedWithAReason(t *testing.T) {
 	require.NoError(t, err)
 	g.Outputs = n.Outputs
 	g.Outputs[0].Name = "y"
-	a, b := floats([]int{2}, 1, 2), &npy.Array{DType: "u8", Shape: []int{2}, Data: []byte{1, 2}}
+	a, b := floatsOf([]int{2}, 1, 2), &npy.Array{DType: "u8", Shape: []int{2}, Data: []byte{1, 2}}
 	for name, c := range map[string]struct {
 		arrays map[string]*npy.Array
 		want   string
 	}{
 		"missing":          {map[string]*npy.Array{"a": a}, "no array for input b u8[2]; the file contains a"},
 		"extra":            {map[string]*npy.Array{"a": a, "b": b, "c": a}, "array c is neither an input of the model (a, b) nor an output"},
-		"wrong shape":      {map[string]*npy.Array{"a": floats([]int{1, 2}, 1, 2), "b": b}, "array a has shape [1 2], but the input is f32[2]"},
+		"wrong shape":      {map[string]*npy.Array{"a": floatsOf([]int{1, 2}, 1, 2), "b": b}, "array a has shape [1 2], but the input is f32[2]"},
 		"wrong type":       {map[string]*npy.Array{"a": a, "b": a}, "array b: elements of type f32, want u8"},
-		"not a number":     {map[string]*npy.Array{"a": floats([]int{2}, 1, math.NaN()), "b": b}, "array a holds NaN"},
-		"infinite":         {map[string]*npy.Array{"a": floats([]int{2}, 1, math.Inf(-1)), "b": b}, "array a holds -Inf"},
+		"not a number":     {map[string]*npy.Array{"a": floatsOf([]int{2}, 1, math.NaN()), "b": b}, "array a holds NaN"},
+		"infinite":         {map[string]*npy.Array{"a": floatsOf([]int{2}, 1, math.Inf(-1)), "b": b}, "array a holds -Inf"},
 		"recorded outputs": {map[string]*npy.Array{"a": a, "b": b, "y": a}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,7 @@ type patches struct {
 	site      *passes.Site
 	k, groups int
 	positions int
-	gather    func(a *ir.Array, member, group, position int, row []float64)
+	gather    func(x []float32, member, group, position int, row []float64)
 }
 
 // patchesOf returns nil if the anchor's rows cannot be read one by one.
@@ -35,8 +35,10 @@ func patchesOf(s *passes.Site) *patches {
 	switch {
 	case a.Op.Name == "MatMul" && !a.Attrs.Bool("transA") && x.Rank() > 1:
 		p.positions = x.Numel() / s.K
-		p.gather = func(arr *ir.Array, member, _, position int, row []float64) {
-			copy(row, arr.F[member*size+position*s.K:])
+		p.gather = func(from []float32, member, _, position int, row []float64) {
+			for i, x := range from[member*size+position*s.K:][:s.K] {
+				row[i] = float64(x)
+			}
 		}
 	case a.Op.Name == "Conv" && a.Attrs.String("layout", "NCHW") == "NHWC" && x.Rank() == 4:
 		p.groups = a.Attrs.Int("group", 1)
@@ -44,7 +46,7 @@ func patchesOf(s *passes.Site) *patches {
 		w := a.Inputs[1].Type.Shape
 		stride, pads, dilation := a.Attrs.Ints("strides"), a.Attrs.Ints("pads"), a.Attrs.Ints("dilations")
 		taps := w[2] * w[3]
-		p.gather = func(arr *ir.Array, member, group, position int, row []float64) {
+		p.gather = func(from []float32, member, group, position int, row []float64) {
 			ox, oy, b := position%y.Shape[2], position/y.Shape[2]%y.Shape[1], position/y.Shape[2]/y.Shape[1]
 			for t := range taps {
 				iy := oy*stride[0] - pads[0] + t/w[3]*dilation[0]
@@ -55,9 +57,9 @@ func patchesOf(s *passes.Site) *patches {
 					}
 					continue
 				}
-				from := arr.F[member*size+((b*x.Shape[1]+iy)*x.Shape[2]+ix)*x.Shape[3]+group*w[1]:]
+				at := from[member*size+((b*x.Shape[1]+iy)*x.Shape[2]+ix)*x.Shape[3]+group*w[1]:]
 				for c := range w[1] {
-					row[c*taps+t] = from[c]
+					row[c*taps+t] = float64(at[c])
 				}
 			}
 		}
@@ -80,7 +82,7 @@ func (p *patches) rows(arrays int) int {
 
 // columns returns rows of the arrays less their mean, transposed: k rows with one element a position, the positions of one
 // array together.
-func (p *patches) columns(arrays []*ir.Array, member, group int) *matrix {
+func (p *patches) columns(arrays []*ir.Tensor, member, group int) *matrix {
 	count := p.rows(len(arrays))
 	out := newMatrix(p.k, count*len(arrays))
 	each(len(arrays), func(i int) {
@@ -88,7 +90,7 @@ func (p *patches) columns(arrays []*ir.Array, member, group int) *matrix {
 		for j := range count {
 			// Even steps; the offset moves with the input, so that inputs are not all sampled at the same pixels.
 			at := (j*p.positions/count + i*7) % p.positions
-			p.gather(arrays[i], member, group, at, row)
+			p.gather(floats(arrays[i]), member, group, at, row)
 			for k, x := range row {
 				out.a[k*out.cols+i*count+j] = x
 			}
@@ -109,7 +111,7 @@ func (p *patches) columns(arrays []*ir.Array, member, group int) *matrix {
 
 // measure estimates the moments from what the exact and the quantised graph yield, over the inputs that a rounding is fitted
 // to, and over those held out; of these nil if there are none.
-func (p *patches) measure(exact, hat []*ir.Array, held []bool, member, group int) (fitted, tried *moments) {
+func (p *patches) measure(exact, hat []*ir.Tensor, held []bool, member, group int) (fitted, tried *moments) {
 	x, d := p.columns(hat, member, group), p.columns(exact, member, group)
 	for i, v := range x.a {
 		d.a[i] -= v

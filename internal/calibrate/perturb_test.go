@@ -74,7 +74,7 @@ func TestPerturbedInputsCount(t *testing.T) {
 	}
 	c, err := New(layers(t, draw, draw), in, Reference{}, nil)
 	require.NoError(t, err)
-	require.Len(t, c.walk.inputs, 10)
+	require.Equal(t, 10, c.walk.inputs)
 	require.Equal(t, []bool{false, false, false, true, false, false, false, false, true, false}, c.held)
 }
 

@@ -60,7 +60,7 @@ func newRounder(s *passes.Site, f precision.Operand, tech Technique) *rounder {
 
 // fit rounds all weights. exact and hat are what the anchor multiplies in the exact and the quantised graph; held says which
 // inputs are held out.
-func (r *rounder) fit(exact, hat []*ir.Array, held []bool) {
+func (r *rounder) fit(exact, hat []*ir.Tensor, held []bool) {
 	if r.patches == nil {
 		for m := range r.site.Members {
 			r.round(rows{member: m, step: 1, count: r.site.N}, nil, 0)

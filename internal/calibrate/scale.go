@@ -2,25 +2,29 @@ package calibrate
 
 import (
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // sampleSize bounds how many elements of a tensor an observer looks at.
 const sampleSize = 1 << 16
 
 // sample takes pieces of neighbours of the arrays at an even step, the same ones every time.
-func sample(arrays []*ir.Array, neighbours int) []float64 {
+func sample(arrays [][]float32, neighbours int) []float64 {
 	total := 0
-	for _, a := range arrays {
-		total += len(a.F) / neighbours
+	for _, xs := range arrays {
+		total += len(xs) / neighbours
 	}
 	step := max(1, total*neighbours/sampleSize) | 1 // odd, so that it does not walk along one channel
 	var out []float64
-	for _, a := range arrays {
-		for i := 0; i < len(a.F)/neighbours; i += step {
-			out = append(out, a.F[i*neighbours:(i+1)*neighbours]...)
+	for _, xs := range arrays {
+		for i := 0; i < len(xs)/neighbours; i += step {
+			for _, x := range xs[i*neighbours : (i+1)*neighbours] {
+				out = append(out, float64(x))
+			}
 		}
 	}
 	return out
@@ -45,19 +49,18 @@ const positions = 8
 // observe chooses the scale with which an operand's format represents a tensor at the least squared error, among those of
 // one octave that leave headroom. A tensor of zeros has scale 1. Of blocks it is the scale of all: their scales have the
 // headroom.
-func observe(arrays []*ir.Array, f precision.Operand) Range {
-	top := 0.0
-	for _, a := range arrays {
-		for _, x := range a.F {
-			top = max(top, math.Abs(x))
-		}
+func observe(arrays []*ir.Tensor, f precision.Operand) Range {
+	top, all := 0.0, make([][]float32, len(arrays))
+	for i, a := range arrays {
+		all[i] = floats(asFloats(a))
+		top = max(top, greatestFloat(all[i]))
 	}
 	neighbours, greatest := 1, f.Max()
 	if f.Blocks {
 		neighbours, greatest = ir.BlockSize, f.Max()*blockScale.Max()
 	}
 	best := Range{Scale: 1, Error: math.Inf(1), Max: top}
-	xs := sample(arrays, neighbours)
+	xs := sample(all, neighbours)
 	for j := range positions {
 		scale := float64(float32(headroom * top * (1 + float64(float64(j)/positions)) / greatest))
 		if scale == 0 {
@@ -95,32 +98,54 @@ func roundingError(xs []float64, f precision.Operand, scale float64) float64 {
 	return math.Sqrt(sum / max(norm, math.SmallestNonzeroFloat64))
 }
 
-// stored is an array after a kernel has stored and loaded it: multiplied by 1/scale, rounded, multiplied by scale.
-func stored(a *ir.Array, f precision.Operand, scale float64) *ir.Array {
-	if f.Blocks {
-		return storedBlocks(a, scale)
+// greatestFloat is the greatest magnitude of finite numbers.
+func greatestFloat(xs []float32) float64 {
+	top := uint32(0)
+	for _, x := range xs {
+		top = max(top, math.Float32bits(x)&(1<<31-1))
 	}
-	inverse := float64(float32(1 / scale))
-	scale = float64(float32(scale))
-	out := &ir.Array{Type: a.Type, F: make([]float64, len(a.F))}
-	spread(len(a.F), func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			out.F[i] = f.Round(a.F[i]*inverse, true) * scale
-		}
-	})
-	return out
+	return float64(math.Float32frombits(top))
 }
 
-// storedBlocks is an array after kernels have stored it in blocks and loaded it to multiply.
-func storedBlocks(a *ir.Array, scale float64) *ir.Array {
-	out := &ir.Array{Type: a.Type, F: make([]float64, len(a.F))}
-	spread(len(a.F)/ir.BlockSize, func(lo, hi int) {
-		scales := make([]float64, hi-lo)
-		lo, hi = lo*ir.BlockSize, hi*ir.BlockSize
-		ir.QuantizeBlocks(a.F[lo:hi], scale, out.F[lo:hi], scales)
-		for i := lo; i < hi; i++ {
-			out.F[i] *= float64(scales[(i-lo)/ir.BlockSize] * scale)
+// stored is a tensor after a kernel has stored and loaded it.
+func stored(a *ir.Tensor, f precision.Operand, scale float64) *ir.Tensor {
+	xs := slices.Clone(floats(asFloats(a)))
+	store(xs, f, scale)
+	out := &ir.Tensor{Type: ir.Type{DType: ir.Float32, Shape: a.Shape}, Data: runtime.Bytes(xs)}
+	if a.DType == ir.Float32 {
+		return out
+	}
+	return ir.FromFloats(a.Type, out.Floats())
+}
+
+// store is what a kernel does to numbers that it stores and loads, in place: multiplied by 1/scale, rounded, multiplied by
+// scale. In blocks these numbers are what kernels multiply.
+func store(xs []float32, f precision.Operand, scale float64) {
+	if f.Blocks {
+		storeBlocks(xs, scale)
+		return
+	}
+	inverse, by := float32(1/scale), float32(scale)
+	spread(len(xs), func(lo, hi int) {
+		for i, x := range xs[lo:hi] {
+			xs[lo+i] = float32(f.Saturated(float64(float32(x*inverse)))) * by
 		}
 	})
-	return out
+}
+
+func storeBlocks(xs []float32, scale float64) {
+	spread(len(xs)/ir.BlockSize, func(lo, hi int) {
+		var x, y [ir.BlockSize]float64
+		var by [1]float64
+		for b := lo; b < hi; b++ {
+			block := xs[b*ir.BlockSize:][:ir.BlockSize]
+			for i, v := range block {
+				x[i] = float64(v)
+			}
+			ir.QuantizeBlocks(x[:], scale, y[:], by[:])
+			for i, v := range y {
+				block[i] = float32(v * float64(by[0]*scale))
+			}
+		}
+	})
 }

@@ -3,7 +3,6 @@ package calibrate
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
@@ -80,24 +79,23 @@ func withConst(n *ir.Node, operand int, t *ir.Tensor) *ir.Node {
 
 // lane holds the values of one version of the graph, exact or quantised, on every input.
 type lane struct {
-	values map[*ir.Value][]*ir.Array
+	values map[*ir.Value][]*ir.Tensor
 }
 
-func newLane(g *ir.Graph, inputs []map[string]*ir.Array) *lane {
-	l := &lane{map[*ir.Value][]*ir.Array{}}
-	for _, v := range g.Inputs {
-		for _, in := range inputs {
-			l.values[v] = append(l.values[v], in[v.Name])
-		}
+// lane begins a version of the graph on the first inputs.
+func (w *walk) lane(inputs int) *lane {
+	l := &lane{map[*ir.Value][]*ir.Tensor{}}
+	for v, all := range w.given {
+		l.values[v] = all[:inputs]
 	}
 	return l
 }
 
 // all are the operands of a node on inputs from to to; nil stands for constants.
-func (l *lane) all(n *ir.Node, from, to int) [][]*ir.Array {
-	out := make([][]*ir.Array, to-from)
+func (l *lane) all(n *ir.Node, from, to int) [][]*ir.Tensor {
+	out := make([][]*ir.Tensor, to-from)
 	for at := range out {
-		out[at] = make([]*ir.Array, len(n.Inputs))
+		out[at] = make([]*ir.Tensor, len(n.Inputs))
 		for i, v := range n.Inputs {
 			if !v.IsConst() {
 				out[at][i] = l.values[v][from+at]
@@ -108,8 +106,8 @@ func (l *lane) all(n *ir.Node, from, to int) [][]*ir.Array {
 }
 
 // column is every input's arrays of one node input or output.
-func column(of [][]*ir.Array, i int) []*ir.Array {
-	out := make([]*ir.Array, len(of))
+func column(of [][]*ir.Tensor, i int) []*ir.Tensor {
+	out := make([]*ir.Tensor, len(of))
 	for at := range of {
 		out[at] = of[at][i]
 	}
@@ -118,40 +116,44 @@ func column(of [][]*ir.Array, i int) []*ir.Array {
 
 // Evaluator computes regions of f32.
 type Evaluator interface {
-	// Evaluate yields the outputs of a region for the operands of each input; those of constants are not read.
-	Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) ([][]*ir.Array, error)
+	// Evaluate yields the outputs of a region for the operands of each input; those of constants are not read. Tensors are
+	// dense. The outputs are the caller's, who may change them, but those of a region of views, which may share operands.
+	Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) ([][]*ir.Tensor, error)
 	// Keep says that regions will be evaluated again and again, or that what they needed can go once they were.
 	Keep(again bool) error
 }
 
-// Reference evaluates regions in float64.
+// Reference evaluates regions in float64, and rounds their outputs to their types.
 type Reference struct{}
 
 // Keep implements Evaluator.
 func (Reference) Keep(bool) error { return nil }
 
 // Evaluate implements Evaluator by the reference evaluator.
-func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) ([][]*ir.Array, error) {
+func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) ([][]*ir.Tensor, error) {
 	consts := make([]*ir.Array, len(n.Inputs))
 	for i, v := range n.Inputs {
 		if v.IsConst() {
 			consts[i] = v.Const.Array()
 		}
 	}
-	outs := make([][]*ir.Array, len(in))
+	outs := make([][]*ir.Tensor, len(in))
 	for at := range in {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		operands := slices.Clone(in[at])
-		for i, c := range consts {
-			if c != nil {
-				operands[i] = c
+		operands := slices.Clone(consts)
+		for i, t := range in[at] {
+			if operands[i] == nil {
+				operands[i] = t.Array()
 			}
 		}
-		var err error
-		if outs[at], err = ir.EvaluateNode(n, operands); err != nil {
+		arrays, err := ir.EvaluateNode(n, operands)
+		if err != nil {
 			return nil, err
+		}
+		for _, a := range arrays {
+			outs[at] = append(outs[at], a.Tensor())
 		}
 	}
 	return outs, nil
@@ -159,7 +161,7 @@ func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) ([]
 
 // evaluate runs a region, and returns its anchor's outputs too if it is cut there. The anchor may see other operands than the
 // rest.
-func (c *Calibration) evaluate(ctx context.Context, s *step, front, in [][]*ir.Array) (anchors []*ir.Array, outs [][]*ir.Array, err error) {
+func (c *Calibration) evaluate(ctx context.Context, s *step, front, in [][]*ir.Tensor) (anchors []*ir.Tensor, outs [][]*ir.Tensor, err error) {
 	n := s.node
 	if s.head != nil {
 		out, err := c.evaluator.Evaluate(ctx, s.head, front)
@@ -187,11 +189,17 @@ type walk struct {
 	g      *ir.Graph
 	steps  []*step
 	last   map[*ir.Value]int // step after which nothing reads a value
-	inputs []map[string]*ir.Array
+	inputs int
+	given  map[*ir.Value][]*ir.Tensor // the inputs
 }
 
 func newWalk(g *ir.Graph, inputs []map[string]*ir.Array) (*walk, error) {
-	w := &walk{g: g, inputs: inputs, last: map[*ir.Value]int{}}
+	w := &walk{g: g, inputs: len(inputs), last: map[*ir.Value]int{}, given: map[*ir.Value][]*ir.Tensor{}}
+	for _, v := range g.Inputs {
+		for _, in := range inputs {
+			w.given[v] = append(w.given[v], in[v.Name].Tensor())
+		}
+	}
 	for i, n := range g.Nodes {
 		s, err := newStep(n)
 		if err != nil {
@@ -219,32 +227,22 @@ func (w *walk) done(i int) []*ir.Value {
 	return out
 }
 
-func (l *lane) put(n *ir.Node, outs [][]*ir.Array) {
+func (l *lane) put(n *ir.Node, outs [][]*ir.Tensor) {
 	for k, v := range n.Outputs {
 		l.values[v] = column(outs, k)
 	}
 }
 
-// finite reports the first value that is not a finite number.
-func finite(a *ir.Array) (float64, bool) {
-	for _, x := range a.F {
-		if math.IsNaN(x) || math.IsInf(x, 0) {
-			return x, false
-		}
-	}
-	return 0, true
-}
-
 // memory keeps what the exact graph computes on the first inputs: alone reads it again and again.
 type memory struct {
 	inputs int
-	acc    [][]*ir.Array   // by step: the anchor's output
-	outs   [][][]*ir.Array // by step and input
+	acc    [][]*ir.Tensor   // by step: the anchor's output
+	outs   [][][]*ir.Tensor // by step and input
 }
 
 // newMemory keeps one input, or none where one fit is all.
 func newMemory(w *walk, several bool) *memory {
-	m := &memory{0, make([][]*ir.Array, len(w.steps)), make([][][]*ir.Array, len(w.steps))}
+	m := &memory{0, make([][]*ir.Tensor, len(w.steps)), make([][][]*ir.Tensor, len(w.steps))}
 	if several {
 		m.inputs = 1
 	}
@@ -253,7 +251,7 @@ func newMemory(w *walk, several bool) *memory {
 
 // exactStep evaluates step i of the exact graph on the first inputs: its anchor's output, if it is cut there, and its
 // outputs, by input.
-func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane) (acc []*ir.Array, outs [][]*ir.Array, err error) {
+func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane) (acc []*ir.Tensor, outs [][]*ir.Tensor, err error) {
 	known, knownAcc := c.memory.outs[i], c.memory.acc[i]
 	acc, outs = append(acc, knownAcc[:min(len(knownAcc), inputs)]...), append(outs, known[:min(len(known), inputs)]...)
 	s := c.walk.steps[i]

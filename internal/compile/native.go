@@ -49,7 +49,7 @@ func (d *native) Close() (err error) {
 }
 
 // Evaluate implements calibrate.Evaluator.
-func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) (outs [][]*ir.Array, err error) {
+func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) (outs [][]*ir.Tensor, err error) {
 	if n.IsFamily(ir.FamilyView) { // has no kernel
 		return calibrate.Reference{}.Evaluate(ctx, n, in)
 	}
@@ -71,7 +71,7 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) (ou
 	for at := range in {
 		for i, name := range r.names {
 			if name != "" {
-				if err := r.session.Set(name, in[at][i].Tensor().Dense()); err != nil {
+				if err := r.session.Set(name, in[at][i].Data); err != nil {
 					return nil, err
 				}
 			}
@@ -79,9 +79,9 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Array) (ou
 		if err := r.session.Run(ctx); err != nil {
 			return nil, err
 		}
-		row := make([]*ir.Array, len(n.Outputs))
+		row := make([]*ir.Tensor, len(n.Outputs))
 		for k, v := range n.Outputs {
-			row[k] = (&ir.Tensor{Type: v.Type, Data: r.session.Output(output(k))}).Array()
+			row[k] = &ir.Tensor{Type: v.Type, Data: slices.Clone(r.session.Output(output(k)))}
 		}
 		outs = append(outs, row)
 	}

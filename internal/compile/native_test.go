@@ -29,18 +29,18 @@ func TestRegionsOnTheCPUDeviceAreTheReference(t *testing.T) {
 			d, err := newNative(tg)
 			require.NoError(t, err)
 			defer d.Close()
-			seen := map[*ir.Value][]*ir.Array{}
+			seen := map[*ir.Value][]*ir.Tensor{}
 			for _, in := range calibrate.Generate(g, 2) {
 				for _, v := range g.Inputs {
-					seen[v] = append(seen[v], in[v.Name])
+					seen[v] = append(seen[v], in[v.Name].Tensor())
 				}
 			}
 			replaced := 0
 			for _, n := range g.Nodes {
-				in := make([][]*ir.Array, 2)
+				in := make([][]*ir.Tensor, 2)
 				for _, v := range n.Inputs {
 					for at := range in {
-						var a *ir.Array
+						var a *ir.Tensor
 						if !v.IsConst() {
 							a = seen[v][at]
 						}
@@ -49,7 +49,7 @@ func TestRegionsOnTheCPUDeviceAreTheReference(t *testing.T) {
 				}
 				want := same(t, d, n, in)
 				for k, v := range n.Outputs {
-					seen[v] = []*ir.Array{want[0][k], want[1][k]}
+					seen[v] = []*ir.Tensor{want[0][k], want[1][k]}
 				}
 				if i := slices.IndexFunc(n.Inputs, func(v *ir.Value) bool { return v.IsConst() && v.Type.DType.IsFloat() }); i >= 0 {
 					other := *n
@@ -59,7 +59,7 @@ func TestRegionsOnTheCPUDeviceAreTheReference(t *testing.T) {
 						w[k] *= 1.5
 					}
 					other.Inputs[i] = g.Constant("other", ir.FromFloats(n.Inputs[i].Type, w))
-					if got := same(t, d, &other, in); !slices.Equal(got[0][0].F, want[0][0].F) {
+					if got := same(t, d, &other, in); !got[0][0].Equal(want[0][0]) {
 						replaced++
 					}
 				}
@@ -70,7 +70,7 @@ func TestRegionsOnTheCPUDeviceAreTheReference(t *testing.T) {
 }
 
 // same requires a region's outputs on the CPU device to be those of the reference, which it returns.
-func same(t *testing.T, d *native, n *ir.Node, in [][]*ir.Array) [][]*ir.Array {
+func same(t *testing.T, d *native, n *ir.Node, in [][]*ir.Tensor) [][]*ir.Tensor {
 	t.Helper()
 	got, err := d.Evaluate(context.Background(), n, in)
 	require.NoError(t, err, n.Name)
@@ -79,8 +79,9 @@ func same(t *testing.T, d *native, n *ir.Node, in [][]*ir.Array) [][]*ir.Array {
 	for at := range want {
 		for k, w := range want[at] {
 			var miss, size float64
-			for i, x := range w.F {
-				miss += (got[at][k].F[i] - x) * (got[at][k].F[i] - x)
+			have := got[at][k].Floats()
+			for i, x := range w.Floats() {
+				miss += (have[i] - x) * (have[i] - x)
 				size += x * x
 			}
 			allowed := 1e-5

@@ -1,0 +1,40 @@
+package calibrate
+
+import (
+	"math"
+
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// floats are the elements of a dense tensor of f32: the tensor's own memory.
+func floats(t *ir.Tensor) []float32 { return runtime.View[float32](t.Data) }
+
+// asFloats is a tensor of any type as f32: itself, if it is that already.
+func asFloats(t *ir.Tensor) *ir.Tensor {
+	if t.DType == ir.Float32 {
+		return t
+	}
+	return ir.FromFloats(ir.Type{DType: ir.Float32, Shape: t.Shape}, t.Floats())
+}
+
+// finite reports the first element that is not a finite number.
+func finite(t *ir.Tensor) (float64, bool) {
+	if !t.DType.IsFloat() {
+		return 0, true
+	}
+	if t.DType == ir.Float32 {
+		for _, x := range floats(t) {
+			if math.Float32bits(x)>>23&0xff == 0xff {
+				return float64(x), false
+			}
+		}
+		return 0, true
+	}
+	for _, x := range t.Floats() {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			return x, false
+		}
+	}
+	return 0, true
+}
