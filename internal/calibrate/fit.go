@@ -109,15 +109,13 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 		} else if format.Weights.Narrow() {
 			var x, xHat []*ir.Tensor
 			if tech.Feedback || tech.Recover {
-				o, err := c.evaluator.Evaluate(ctx, s.operand, exact.all(s.node, 0, inputs))
-				if err != nil {
+				var err error
+				if x, err = c.multiplied(ctx, s, exact.all(s.node, 0, inputs)); err != nil {
 					return nil, err
 				}
-				h, err := c.evaluator.Evaluate(ctx, s.operand, front)
-				if err != nil {
+				if xHat, err = c.multiplied(ctx, s, front); err != nil {
 					return nil, err
 				}
-				x, xHat = column(o, 0), column(h, 0)
 			}
 			r := newRounder(s.site, format.Weights, tech)
 			if x == nil {
@@ -155,6 +153,15 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 		hatIn[at] = append(hatIn[at], accHat[at])
 	}
 	return c.evaluator.Evaluate(ctx, s.tail, hatIn)
+}
+
+// multiplied is what the anchor of a site multiplies, by input.
+func (c *Calibration) multiplied(ctx context.Context, s *step, in [][]*ir.Tensor) ([]*ir.Tensor, error) {
+	if s.site.Direct {
+		return column(in, s.site.X), nil
+	}
+	out, err := c.evaluator.Evaluate(ctx, s.operand, in)
+	return column(out, 0), err
 }
 
 // shift is the mean of exact − hat for every channel, members one after another, less the part that chance explains: means

@@ -15,7 +15,7 @@ type step struct {
 	site     *passes.Site // nil: no weights to quantise
 	channels int          // of the anchor's output; 0: the region is not cut
 	axis     int          // of the channels, members included
-	operand  *ir.Node     // inputs → what the anchor multiplies, of a site
+	operand  *ir.Node     // inputs → what the anchor multiplies, of a site; nil: one of the inputs as it is
 	head     *ir.Node     // inputs → anchor's output
 	tail     *ir.Node     // inputs and the anchor's output → outputs
 }
@@ -45,7 +45,7 @@ func newStep(n *ir.Node) (*step, error) {
 	if s.tail, err = from(n, a.Outputs[0], s.head.Outputs[0]); err != nil {
 		return nil, err
 	}
-	if s.site != nil {
+	if s.site != nil && !s.site.Direct {
 		s.operand, err = upTo(n, a.Inputs[0])
 	}
 	return s, err
