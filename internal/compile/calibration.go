@@ -19,7 +19,8 @@ type Accuracy struct {
 	Measured                          // the first target's program
 	Others    []Measured              // the other targets' programs
 	Kept      *Kept                   // the program is fp16, which was not asked for
-	Generated bool                    // the calibration inputs were generated, not given
+	Reference Reference
+	Generated bool // the calibration inputs were generated, not given
 	MinCosine float64
 }
 

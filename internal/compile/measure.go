@@ -13,8 +13,8 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Measured is the accuracy of one target's variant of the program: run by the CPU device, compared with the float64
-// evaluation of the file.
+// Measured is the accuracy of one target's variant of the program: run by the CPU device, compared with the
+// file's outputs in float64, or in f32 where that is as good.
 type Measured struct {
 	Target string                 `json:"target"`
 	Slices []calibrate.Quality    `json:"slices"` // that the budget is compared with
@@ -29,7 +29,7 @@ const (
 	ValidationSet  = "validation"
 )
 
-// yardstick is what programs are measured against: sets of inputs, and the file's outputs for them in float64.
+// yardstick is what programs are measured against: sets of inputs, and the file's outputs for them.
 type yardstick struct {
 	source    *ir.Graph
 	slices    []calibrate.Slice      // named parts of the outputs
@@ -37,16 +37,17 @@ type yardstick struct {
 	inputs    []map[string]*ir.Array // the calibration inputs
 	files     []string               // of the calibration inputs
 	generated bool                   // the calibration inputs were generated
-	exact     map[string][][]float64 // by output, [input of all sets in a row][element]; nil: not evaluated yet
+	fitted    bool                   // the precision calibrates
+	few       float64                // multiplications up to which every input is evaluated in float64
+	exact     *reference             // nil: not made yet
 	progress  func(format string, args ...any)
 }
 
 // newYardstick loads the inputs, or generates some to calibrate with or if there are none.
 func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
-	y := &yardstick{source: source, slices: opt.Slices, progress: opt.progress}
-	fitted := precision.Calibrates(opt.Precision)
-	if fitted || len(opt.Calibrate) > 0 || len(opt.Validate) == 0 {
-		if err := y.calibrate(opt, fitted); err != nil {
+	y := &yardstick{source: source, slices: opt.Slices, progress: opt.progress, fitted: precision.Calibrates(opt.Precision), few: fewMACs}
+	if y.fitted || len(opt.Calibrate) > 0 || len(opt.Validate) == 0 {
+		if err := y.calibrate(opt); err != nil {
 			return nil, err
 		}
 	}
@@ -57,7 +58,7 @@ func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
 	if err != nil {
 		return nil, fmt.Errorf("validation: %w", err)
 	}
-	if fitted {
+	if y.fitted {
 		if same := calibrate.Same(inputs, y.inputs); same > 0 {
 			opt.warn("%d of %d validation inputs are calibration inputs too, which the program is fitted to: accuracy on them is optimistic; give --validate other inputs", same, len(inputs))
 		}
@@ -67,7 +68,8 @@ func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
 }
 
 // calibrate adds the calibration inputs.
-func (y *yardstick) calibrate(opt *Options, fitted bool) (err error) {
+func (y *yardstick) calibrate(opt *Options) (err error) {
+	fitted := y.fitted
 	if y.generated = len(opt.Calibrate) == 0; y.generated {
 		y.inputs = calibrate.Generate(y.source, cmp.Or(opt.Generated, calibrate.GeneratedInputs))
 	} else if y.inputs, y.files, err = calibrate.Load(opt.Calibrate, y.source); err != nil {
@@ -102,8 +104,8 @@ func (y *yardstick) calibrate(opt *Options, fitted bool) (err error) {
 	return nil
 }
 
-// part is the calibration inputs of which those to judge on are made: evenly spread, and few, since each one is evaluated in
-// float64. Without a budget nothing depends on them.
+// part is the calibration inputs of which those to judge on are made: evenly spread, and few, since the file is run on each
+// one. Without a budget nothing depends on them.
 func (y *yardstick) part(opt *Options) (out []map[string]*ir.Array) {
 	in := y.inputs
 	count := min(len(in), judgedBudget)
@@ -129,7 +131,8 @@ func (y *yardstick) all() (out []map[string]*ir.Array) {
 
 // measure runs one target's variant of a program on every set and compares its outputs, whole and by slice.
 func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target string) ([]calibrate.SetQuality, error) {
-	if err := y.evaluate(ctx); err != nil {
+	parts := calibrate.SlicesOf(p)
+	if err := y.refer(ctx, parts, target); err != nil {
 		return nil, err
 	}
 	all := y.all()
@@ -145,7 +148,17 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 	if err != nil {
 		return nil, fmt.Errorf("running the program for %s: %w", target, err)
 	}
-	var out []calibrate.SetQuality
+	sets, err := y.compare(parts, got)
+	if err == nil && y.exact.blurs(sets) {
+		if err = y.widen(ctx); err == nil {
+			sets, err = y.compare(parts, got)
+		}
+	}
+	return sets, err
+}
+
+// compare measures outputs on every set of inputs.
+func (y *yardstick) compare(parts []calibrate.Slice, got map[string][][]float64) (out []calibrate.SetQuality, err error) {
 	from := 0
 	for _, s := range y.sets {
 		to := from + len(s.Inputs)
@@ -156,7 +169,7 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 			}
 			return rows
 		}
-		q, err := calibrate.MeasureAll(calibrate.SlicesOf(p), part(got), part(y.exact))
+		q, err := calibrate.MeasureAll(parts, part(got), part(y.exact.outputs))
 		if err != nil {
 			return nil, fmt.Errorf("%s inputs: %w", s.Name, err)
 		}
@@ -164,27 +177,6 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 		from = to
 	}
 	return out, nil
-}
-
-// evaluate evaluates the file on every input, once.
-func (y *yardstick) evaluate(ctx context.Context) error {
-	if y.exact != nil {
-		return nil
-	}
-	exact := map[string][][]float64{}
-	all := y.all()
-	for i, in := range all {
-		y.progress("evaluating input %d of %d in float64", i+1, len(all))
-		out, err := ir.Evaluate(ctx, y.source, in, ir.EvalOptions{})
-		if err != nil {
-			return fmt.Errorf("input %d: %w", i+1, err)
-		}
-		for _, v := range y.source.Outputs {
-			exact[v.Name] = append(exact[v.Name], out[v.Name].Floats())
-		}
-	}
-	y.exact = exact
-	return nil
 }
 
 // runEach runs a target's variant of a program on the CPU device and calls ran after every input.
@@ -242,6 +234,7 @@ func (r *Result) judge(ctx context.Context, y *yardstick) error {
 				v.Target, opt.MinCosine, r.Program.Variants[0].Target, strings.Join(low, ", "))
 		}
 	}
+	a.Reference = y.exact.summary()
 	return nil
 }
 

@@ -57,8 +57,9 @@ type Report struct {
 
 	Layers      []Layer                `json:"layers,omitempty"`      // of precisions that calibrate; of others those that the file has quantised
 	Slices      []calibrate.Quality    `json:"slices,omitempty"`      // outputs and their named parts: what the budget is compared with, or against --expect
-	Sets        []calibrate.SetQuality `json:"sets,omitempty"`        // the same on each set of inputs, against the file in float64
+	Sets        []calibrate.SetQuality `json:"sets,omitempty"`        // the same on each set of inputs, against the file by Reference
 	Definitions map[string]string      `json:"definitions,omitempty"` // of the figures of Slices and Sets
+	Reference   *compile.Reference     `json:"reference,omitempty"`   // what Slices and Sets are against
 	Others      []compile.Measured     `json:"other_targets,omitempty"`
 	Calibration *Calibration           `json:"calibration,omitempty"`
 	Kept        *compile.Kept          `json:"kept_fp16,omitempty"` // what was asked for is no faster
@@ -103,6 +104,7 @@ func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
 	layers := c.File
 	if a := c.Accuracy; a != nil {
 		r.Slices, r.Sets, r.Others, r.Definitions = a.Slices, a.Sets, a.Others, calibrate.Definitions()
+		r.Reference = &a.Reference
 		r.Calibration = &Calibration{Generated: a.Generated, MinCosine: a.MinCosine}
 		for _, s := range a.Sets {
 			r.Calibration.Inputs += s.Inputs

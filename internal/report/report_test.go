@@ -34,6 +34,7 @@ func sample() *report.Report {
 		},
 		Others: []compile.Measured{{Target: "sm_90", Sets: []calibrate.SetQuality{
 			{Name: compile.ValidationSet, Inputs: 4, Slices: []calibrate.Quality{{Name: "y", Cosine: .9, Elements: 10}}}}}},
+		Reference:   &compile.Reference{Inputs: 20, Float64: 2, Apart: 4e-7, Where: "y.part"},
 		Calibration: &report.Calibration{Inputs: 16, MinCosine: .999},
 		Predicted: []report.Prediction{
 			{Program: report.Program{Precision: "fp16", Launches: 3, WeightsBytes: 2e6}, Device: "gb10", US: 10, ColdUS: 20},
@@ -64,6 +65,7 @@ y       10        0.900000  0        0            0.0000
 fp8: 1 layers, 75.0 % of the multiplications of these layers; weights 0.0011 MB, 0.550 of fp16
 fp16: 1 layers, 25.0 % of the multiplications of these layers; weights 0.0005 MB, 1.000 of fp16
 all 2: weights 0.0016 MB, 0.640 of fp16 (scales and padding included)
+reference: the file in fp32; it is 4e-07 from float64 at most (relative L2 of y.part, on the first and the last of 20 inputs)
 budget: cosine 0.999; least: y.part with 0.999100 on 4 validation inputs
 fp16 on gb10, predicted: 10.0 µs, 20.0 with cold weights; 3 launches, 2 MB of weights
 fp8 on gb10, predicted: 8.0 µs, 10.0 with cold weights; 3 launches, 1 MB of weights: 1.25 times as fast as fp16, 2.00 with cold weights

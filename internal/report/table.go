@@ -156,6 +156,9 @@ func (r *Report) budget(w io.Writer) {
 	if r.Calibration.MinCosine > 0 {
 		budget = fmt.Sprintf("cosine %g", r.Calibration.MinCosine)
 	}
+	if c := r.Reference; c != nil && c.Float64 < c.Inputs {
+		fmt.Fprintf(w, "reference: the file in fp32; it is %.1g from float64 at most (relative L2 of %s, on the first and the last of %d inputs)\n", c.Apart, c.Where, c.Inputs)
+	}
 	fmt.Fprintf(w, "budget: %s; least: %s with %.6f%s\n", budget, least.Name, least.Cosine, on)
 }
 

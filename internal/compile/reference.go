@@ -1,0 +1,172 @@
+package compile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Reference says what a program's outputs were compared with.
+type Reference struct {
+	Inputs  int     `json:"inputs"`
+	Float64 int     `json:"float64_inputs"`       // on which the file was evaluated in float64; on the others its program in f32 was run
+	Apart   float64 `json:"fp32_rel_l2"`          // how far that program is from float64: Definitions' fp32_rel_l2
+	Where   string  `json:"fp32_slice,omitempty"` // the output or slice of which that is true
+}
+
+// reference is the file's outputs on every input of a yardstick.
+type reference struct {
+	outputs map[string][][]float64 // by name, [input][element]
+	float64 []bool                 // by input: evaluated in float64; else run in f32
+	apart   map[string]float64     // of each output and slice, where some were run in f32: relative L2 from float64
+}
+
+// fewMACs is the number of multiplications of all inputs together, about a second's, up to which all are evaluated in
+// float64.
+const fewMACs = 1e9
+
+// finer is how much nearer to float64 than a program the reference in f32 must be.
+const finer = 100
+
+// refer makes the reference once. The precisions that calibrate run the file's program in f32 where evaluating every input
+// would take long, and evaluate only the first and the last.
+func (y *yardstick) refer(ctx context.Context, slices []calibrate.Slice, target string) (err error) {
+	if y.exact != nil {
+		return nil
+	}
+	all := y.all()
+	r := &reference{outputs: map[string][][]float64{}, float64: make([]bool, len(all))}
+	for _, v := range y.source.Outputs {
+		r.outputs[v.Name] = make([][]float64, len(all))
+	}
+	if !y.fitted || len(all) <= 2 || float64(multiplications(y.source))*float64(len(all)) <= y.few {
+		for i := range all {
+			if err := y.evaluate(ctx, r, i); err != nil {
+				return err
+			}
+		}
+		y.exact = r
+		return nil
+	}
+	if err := y.run32(ctx, r, target); err != nil {
+		return fmt.Errorf("the reference in fp32: %w", err)
+	}
+	if err := y.checked(ctx, r, slices); err != nil {
+		return err
+	}
+	y.exact = r
+	return nil
+}
+
+func multiplications(g *ir.Graph) (total int64) {
+	for _, n := range g.Nodes {
+		total += n.MACs()
+	}
+	return total
+}
+
+// evaluate evaluates the file on one input.
+func (y *yardstick) evaluate(ctx context.Context, r *reference, at int) error {
+	all := y.all()
+	y.progress("evaluating input %d of %d in float64", at+1, len(all))
+	out, err := ir.Evaluate(ctx, y.source, all[at], ir.EvalOptions{})
+	if err != nil {
+		return fmt.Errorf("input %d: %w", at+1, err)
+	}
+	for _, v := range y.source.Outputs {
+		r.outputs[v.Name][at] = out[v.Name].Floats()
+	}
+	r.float64[at] = true
+	return nil
+}
+
+// run32 compiles the file in f32 and runs it on every input.
+func (y *yardstick) run32(ctx context.Context, r *reference, target string) error {
+	all := y.all()
+	y.progress("running the file in fp32 on %d inputs", len(all))
+	wide, err := Graph(ctx, "the file", y.source, Options{Precision: precision.FP32, Targets: []string{target}})
+	if err != nil {
+		return err
+	}
+	at := 0
+	return runEach(ctx, wide.Program, target, all, func(s *runtime.Session) error {
+		out, err := s.Float64s()
+		for name, x := range out {
+			r.outputs[name][at] = x
+		}
+		at++
+		return err
+	})
+}
+
+// checked evaluates the first and the last input in float64 too, and measures how far apart f32 is.
+func (y *yardstick) checked(ctx context.Context, r *reference, parts []calibrate.Slice) error {
+	r.apart = map[string]float64{}
+	for _, at := range []int{0, len(r.float64) - 1} {
+		narrow := map[string][][]float64{}
+		for name, x := range r.outputs {
+			narrow[name] = slices.Clone(x[at : at+1])
+		}
+		if err := y.evaluate(ctx, r, at); err != nil {
+			return err
+		}
+		wide := map[string][][]float64{}
+		for name, x := range r.outputs {
+			wide[name] = x[at : at+1]
+		}
+		qs, err := calibrate.MeasureAll(parts, narrow, wide)
+		if err != nil {
+			return err
+		}
+		for _, q := range qs {
+			r.apart[q.Name] = max(r.apart[q.Name], q.RelL2)
+		}
+	}
+	return nil
+}
+
+// blurs reports whether f32 is too coarse a reference for what was measured against it.
+func (r *reference) blurs(sets []calibrate.SetQuality) bool {
+	for _, s := range sets {
+		for _, q := range s.Slices {
+			if float64(r.apart[q.Name]*finer) > q.RelL2 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// widen evaluates the inputs that were run in f32.
+func (y *yardstick) widen(ctx context.Context) error {
+	for at, done := range y.exact.float64 {
+		if !done {
+			if err := y.evaluate(ctx, y.exact, at); err != nil {
+				return err
+			}
+		}
+	}
+	y.exact.apart = nil
+	return nil
+}
+
+// summary is what a report says of it.
+func (r *reference) summary() Reference {
+	out := Reference{Inputs: len(r.float64)}
+	for _, done := range r.float64 {
+		if done {
+			out.Float64++
+		}
+	}
+	for name, x := range r.apart {
+		if x > out.Apart || x == out.Apart && (out.Where == "" || name < out.Where) {
+			out.Apart, out.Where = x, name
+		}
+	}
+	return out
+}
