@@ -86,7 +86,5 @@ func disturbed(st *step, f precision.Layer, operands []*ir.Tensor) (*step, [][]*
 	r := newRounder(st.site, f.Weights, Technique{})
 	r.patches = nil
 	r.fit(nil, nil, nil)
-	out := *st
-	out.head = withConst(st.head, st.site.Weight, r.tensor())
-	return &out, [][]*ir.Tensor{front}
+	return st.with(r.tensor()), [][]*ir.Tensor{front}
 }

@@ -88,7 +88,6 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	}
 	var layer passes.Layer
 	var fake *ir.Tensor // the weights that the quantised ones represent
-	head := s.head
 	if format != precision.Half {
 		if st.read[name] {
 			r := observe(c.fitted(column(hatIn, s.site.X)), format.Activations)
@@ -105,7 +104,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			read := layer.Read
 			layer, fake = was.layer, was.fake
 			layer.Read = read
-			head = withConst(head, s.site.Weight, fake)
+			s = s.with(fake)
 		} else if format.Weights.Narrow() {
 			var x, xHat []*ir.Tensor
 			if tech.Feedback || tech.Recover {
@@ -126,14 +125,13 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			fitted.Read = layer.Read
 			layer = fitted
 			fake = r.tensor()
-			head = withConst(head, s.site.Weight, fake)
+			s = s.with(fake)
 		}
 	}
-	anchors, err := c.evaluator.Evaluate(ctx, head, front)
+	accHat, err := c.anchors(ctx, s, front)
 	if err != nil {
 		return nil, err
 	}
-	accHat := column(anchors, 0)
 	f.Local[name] = distance(accHat, accExact)
 	if stacked := s.node.Region.Members > 0; tech.Bias && a.narrows() {
 		layer.Bias = shift(c.fitted(accExact), c.fitted(accHat), s.axis, stacked)

@@ -20,7 +20,8 @@ type patches struct {
 	site      *passes.Site
 	k, groups int
 	positions int
-	gather    func(x []float32, member, group, position int, row []float64)
+	inPlace   bool // the rows of a member lie one behind the other
+	gather    func(x []float32, member, group, position int, row []float32)
 }
 
 // patchesOf returns nil if the anchor's rows cannot be read one by one.
@@ -34,11 +35,9 @@ func patchesOf(s *passes.Site) *patches {
 	}
 	switch {
 	case a.Op.Name == "MatMul" && !a.Attrs.Bool("transA") && x.Rank() > 1:
-		p.positions = x.Numel() / s.K
-		p.gather = func(from []float32, member, _, position int, row []float64) {
-			for i, x := range from[member*size+position*s.K:][:s.K] {
-				row[i] = float64(x)
-			}
+		p.positions, p.inPlace = x.Numel()/s.K, true
+		p.gather = func(from []float32, member, _, position int, row []float32) {
+			copy(row, from[member*size+position*s.K:])
 		}
 	case a.Op.Name == "Conv" && a.Attrs.String("layout", "NCHW") == "NHWC" && x.Rank() == 4:
 		p.groups = a.Attrs.Int("group", 1)
@@ -46,7 +45,8 @@ func patchesOf(s *passes.Site) *patches {
 		w := a.Inputs[1].Type.Shape
 		stride, pads, dilation := a.Attrs.Ints("strides"), a.Attrs.Ints("pads"), a.Attrs.Ints("dilations")
 		taps := w[2] * w[3]
-		p.gather = func(from []float32, member, group, position int, row []float64) {
+		p.inPlace = p.groups == 1 && taps == 1 && p.positions*s.K == x.Numel() // so that no pixel is left out
+		p.gather = func(from []float32, member, group, position int, row []float32) {
 			ox, oy, b := position%y.Shape[2], position/y.Shape[2]%y.Shape[1], position/y.Shape[2]/y.Shape[1]
 			for t := range taps {
 				iy := oy*stride[0] - pads[0] + t/w[3]*dilation[0]
@@ -59,7 +59,7 @@ func patchesOf(s *passes.Site) *patches {
 				}
 				at := from[member*size+((b*x.Shape[1]+iy)*x.Shape[2]+ix)*x.Shape[3]+group*w[1]:]
 				for c := range w[1] {
-					row[c*taps+t] = float64(at[c])
+					row[c*taps+t] = at[c]
 				}
 			}
 		}
@@ -86,13 +86,13 @@ func (p *patches) columns(arrays []*ir.Tensor, member, group int) *matrix {
 	count := p.rows(len(arrays))
 	out := newMatrix(p.k, count*len(arrays))
 	each(len(arrays), func(i int) {
-		row := make([]float64, p.k)
+		row := make([]float32, p.k)
 		for j := range count {
 			// Even steps; the offset moves with the input, so that inputs are not all sampled at the same pixels.
 			at := (j*p.positions/count + i*7) % p.positions
 			p.gather(floats(arrays[i]), member, group, at, row)
 			for k, x := range row {
-				out.a[k*out.cols+i*count+j] = x
+				out.a[k*out.cols+i*count+j] = float64(x)
 			}
 		}
 	})

@@ -15,6 +15,8 @@ type step struct {
 	site     *passes.Site // nil: no weights to quantise
 	channels int          // of the anchor's output; 0: the region is not cut
 	axis     int          // of the channels, members included
+	product  *product     // computes the anchor of a site; nil: head does
+	weights  *ir.Tensor   // of the anchor, instead of the region's; nil: those
 	operand  *ir.Node     // inputs → what the anchor multiplies, of a site; nil: one of the inputs as it is
 	head     *ir.Node     // inputs → anchor's output
 	tail     *ir.Node     // inputs and the anchor's output → outputs
@@ -45,7 +47,11 @@ func newStep(n *ir.Node) (*step, error) {
 	if s.tail, err = from(n, a.Outputs[0], s.head.Outputs[0]); err != nil {
 		return nil, err
 	}
-	if s.site != nil && !s.site.Direct {
+	if s.site == nil {
+		return s, nil
+	}
+	s.product = productOf(s.site)
+	if !s.site.Direct {
 		s.operand, err = upTo(n, a.Inputs[0])
 	}
 	return s, err
@@ -164,17 +170,44 @@ func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) ([
 func (c *Calibration) evaluate(ctx context.Context, s *step, front, in [][]*ir.Tensor) (anchors []*ir.Tensor, outs [][]*ir.Tensor, err error) {
 	n := s.node
 	if s.head != nil {
-		out, err := c.evaluator.Evaluate(ctx, s.head, front)
-		if err != nil {
+		if anchors, err = c.anchors(ctx, s, front); err != nil {
 			return nil, nil, err
 		}
-		n, anchors = s.tail, column(out, 0)
+		n = s.tail
 		for at := range in {
 			in[at] = append(slices.Clip(in[at]), anchors[at])
 		}
 	}
 	outs, err = c.evaluator.Evaluate(ctx, n, in)
 	return anchors, outs, err
+}
+
+// anchors is what the anchor of a step that is cut there yields, by input.
+func (c *Calibration) anchors(ctx context.Context, s *step, in [][]*ir.Tensor) ([]*ir.Tensor, error) {
+	if s.product == nil {
+		head := s.head
+		if s.weights != nil {
+			head = withConst(head, s.site.Weight, s.weights)
+		}
+		out, err := c.evaluator.Evaluate(ctx, head, in)
+		return column(out, 0), err
+	}
+	x, err := c.multiplied(ctx, s, in)
+	if err != nil {
+		return nil, err
+	}
+	w := s.weights
+	if w == nil {
+		w = s.site.Weights().Const
+	}
+	return s.product.of(x, w), nil
+}
+
+// with is a step with other weights.
+func (s *step) with(weights *ir.Tensor) *step {
+	out := *s
+	out.weights = weights
+	return &out
 }
 
 // release forgets values that no later node reads.

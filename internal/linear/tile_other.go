@@ -5,3 +5,5 @@ package linear
 const vectors = false
 
 func tile(*[tileRows * tileCols]float64, *[tileRows]*float64, int, *float64, int) {}
+
+func product(*[productRows * productCols]float32, *[productRows]*float32, int, *float32, int) {}

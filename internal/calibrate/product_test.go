@@ -1,0 +1,57 @@
+package calibrate
+
+import (
+	"math/rand"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// TestProductsAreTheHeads: the anchors of small models' layers, computed as products, are what the reference makes of the
+// regions up to them, also with other weights.
+func TestProductsAreTheHeads(t *testing.T) {
+	rng := rand.New(rand.NewSource(5))
+	inPlace, gathered, biased := 0, 0, 0
+	for _, name := range []string{"vision", "policy", "dmonitoring"} {
+		g, in := made(t, name, "fp8", 2)
+		c, err := New(g, in, Reference{}, nil)
+		require.NoError(t, err)
+		l := c.walk.lane(2)
+		for i, s := range c.walk.steps {
+			if p := s.product; p != nil {
+				fake := &ir.Tensor{Type: s.site.Weights().Type, Data: make([]byte, s.site.Weights().Type.Bytes())}
+				for i := range floats(fake) {
+					floats(fake)[i] = rng.Float32() - .5
+				}
+				for _, s := range []*step{s, s.with(fake)} {
+					operands := l.all(s.node, 0, 2)
+					got, err := c.anchors(t.Context(), s, operands)
+					require.NoError(t, err)
+					kernel := *s
+					kernel.product = nil
+					want, err := c.anchors(t.Context(), &kernel, operands)
+					require.NoError(t, err)
+					require.Equal(t, want[0].Type, got[0].Type, s.node.Name)
+					require.Less(t, distance(got, want), 1e-5, s.node.Name)
+				}
+				if p.inPlace {
+					inPlace++
+				} else {
+					gathered++
+				}
+				if p.bias != nil {
+					biased++
+				}
+			}
+			_, outs, err := c.exactStep(t.Context(), i, 2, l)
+			require.NoError(t, err)
+			l.put(s.node, outs)
+		}
+	}
+	require.Positive(t, inPlace)
+	require.Positive(t, gathered)
+	require.Positive(t, biased)
+	t.Log(inPlace, gathered, biased)
+}

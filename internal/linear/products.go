@@ -1,0 +1,74 @@
+package linear
+
+const (
+	productRows = 8
+	productCols = 16
+)
+
+// Rows32 are rows of a row-major matrix of f32.
+type Rows32 struct {
+	F      []float32 // from the first element of the first row on
+	Stride int       // elements from one row to the next
+	Count  int
+}
+
+// Panels are the rows of a matrix of f32, packed to be multiplied with many others: 16 rows lie side by side, the missing ones
+// of the last panel zero.
+type Panels struct {
+	f       []float32
+	rows, k int
+}
+
+// Pack packs rows of k elements.
+func Pack(b Rows32, k int) *Panels {
+	p := &Panels{make([]float32, (b.Count+productCols-1)/productCols*productCols*k), b.Count, k}
+	for j := range b.Count {
+		at := j/productCols*productCols*k + j%productCols
+		for i, x := range b.F[j*b.Stride:][:k] {
+			p.f[at+i*productCols] = x
+		}
+	}
+	return p
+}
+
+// Products sets element (i, j) of c, whose rows are stride apart, to the sum of the products of row i of a and packed row j,
+// in f32: each product is rounded before it is added, in ascending order.
+func Products(c []float32, stride int, a Rows32, b *Panels) {
+	var sums [productRows * productCols]float32
+	var from [productRows]*float32
+	if b.k == 0 {
+		for i := range a.Count {
+			clear(c[i*stride:][:b.rows])
+		}
+		return
+	}
+	for i := 0; i < a.Count; i += productRows {
+		height := min(productRows, a.Count-i)
+		for r := range from { // rows that are not there repeat the last one
+			from[r] = &a.F[(i+min(r, height-1))*a.Stride:][:b.k][0]
+		}
+		for j := 0; j < b.rows; j += productCols {
+			panel := b.f[j*b.k:][:productCols*b.k]
+			if vectors {
+				product(&sums, &from, height, &panel[0], b.k)
+			} else {
+				for r := range height {
+					products1(sums[r*productCols:][:productCols], a.F[(i+r)*a.Stride:][:b.k], panel)
+				}
+			}
+			for r := range height {
+				copy(c[(i+r)*stride+j:][:min(productCols, b.rows-j)], sums[r*productCols:])
+			}
+		}
+	}
+}
+
+// products1 multiplies one row with a panel.
+func products1(sums, row, panel []float32) {
+	clear(sums)
+	for k, x := range row {
+		for j, y := range panel[k*productCols:][:productCols] {
+			sums[j] += float32(x * y)
+		}
+	}
+}
