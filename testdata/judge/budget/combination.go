@@ -78,14 +78,20 @@ func (r *row) String() string {
 	return fmt.Sprintf("%s %d of %d | %.6f, %s | %d | %.6f | %s | %s |", head, r.wide, r.layers, r.promised.Cosine, r.promised.Set, r.judged, r.unseen.Cosine, r.unseen.Name, r.verdict)
 }
 
+// split parts the pool into inputs to calibrate with and the rest, otherwise in each combination.
+func (c *combination) split(seed uint64) (fitted, unseen []int) {
+	order := rand.New(rand.NewPCG(seed, c.number)).Perm(len(c.files))
+	return order[:c.fitted], order[c.fitted:]
+}
+
 // judge compiles a combination with some of the pool and runs it on the rest.
 func (c *combination) judge(ctx context.Context, seed uint64) (*row, error) {
-	order := rand.New(rand.NewPCG(seed, c.number)).Perm(len(c.files))
+	fitted, unseen := c.split(seed)
 	opt := compile.Options{Precision: c.precision, Targets: []string{"sm_121"}, MinCosine: c.budget, Smaller: c.smaller}
-	for _, i := range order[:c.fitted] {
+	for _, i := range fitted {
 		opt.Calibrate = append(opt.Calibrate, c.files[i])
 	}
-	r := &row{combination: c, judged: len(order) - c.fitted}
+	r := &row{combination: c, judged: len(unseen)}
 	result, err := compile.Compile(ctx, c.model, opt)
 	if err != nil && strings.Contains(err.Error(), "min-cosine") {
 		r.verdict = refused
@@ -97,7 +103,7 @@ func (c *combination) judge(ctx context.Context, seed uint64) (*row, error) {
 	if err := c.evaluate(ctx, result.Source); err != nil {
 		return nil, err
 	}
-	all, err := c.run(ctx, result.Program, order[c.fitted:])
+	all, err := c.run(ctx, result.Program, unseen)
 	if err != nil {
 		return nil, err
 	}
