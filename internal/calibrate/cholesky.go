@@ -59,9 +59,9 @@ func cholesky(l *matrix) {
 		for i := p; i < end; i++ {
 			row := l.row(i)
 			for j := p; j < i; j++ {
-				row[j] = (row[j] - dot(row[p:j], l.row(j)[p:j])) / l.at(j, j)
+				row[j] = float32((float64(row[j]) - dot(row[p:j], l.row(j)[p:j])) / l.at(j, j))
 			}
-			row[i] = math.Sqrt(max(row[i]-dot(row[p:i], row[p:i]), 1e-300))
+			row[i] = float32(math.Sqrt(max(float64(row[i])-dot(row[p:i], row[p:i]), 1e-30)))
 		}
 		batches(n-end, func(lo, hi int) {
 			substitute(l, l, end+lo, end+hi, p, end)
@@ -78,7 +78,7 @@ func substitute(l, x *matrix, lo, hi, p, end int) {
 	for i := lo; i < hi; i++ {
 		row := x.row(i)
 		for j := p; j < end; j++ {
-			row[j] = (row[j] - dot(row[p:j], l.row(j)[p:j])) / l.at(j, j)
+			row[j] = float32((float64(row[j]) - dot(row[p:j], l.row(j)[p:j])) / l.at(j, j))
 		}
 	}
 }

@@ -25,12 +25,12 @@ func (f fault) of(s stage, x float64) float64 {
 }
 
 // spoil changes numbers in place.
-func (f fault) spoil(s stage, xs []float64) {
+func spoil[T float32 | float64](f fault, s stage, xs []T) {
 	if f == nil {
 		return
 	}
 	for i, x := range xs {
-		xs[i] = f(s, x)
+		xs[i] = T(f(s, float64(x)))
 	}
 }
 
@@ -41,7 +41,7 @@ func (f fault) triangle(t *matrix) *matrix {
 	}
 	t = &matrix{t.rows, t.cols, slices.Clone(t.a)}
 	for i := range t.rows {
-		f.spoil(feedbacks, t.row(i)[:i])
+		spoil(f, feedbacks, t.row(i)[:i])
 	}
 	return t
 }

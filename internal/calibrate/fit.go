@@ -135,7 +135,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	f.Local[name] = distance(accHat, accExact)
 	if stacked := s.node.Region.Members > 0; tech.Bias && a.narrows() {
 		layer.Bias = shift(c.fitted(accExact), c.fitted(accHat), s.axis, stacked)
-		tech.fault.spoil(means, layer.Bias)
+		spoil(tech.fault, means, layer.Bias)
 		for _, acc := range accHat {
 			move(acc, layer.Bias, s.axis, stacked)
 		}

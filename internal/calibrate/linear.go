@@ -7,59 +7,64 @@ import (
 	"github.com/spark-compile/spark-compile/internal/linear"
 )
 
-// matrix is dense and row-major. Products multiply rows by rows, so that both factors are read in memory order.
+// matrix is dense and row-major, of f32: what is computed here has far more noise from being sampled. Products multiply rows
+// by rows, so that both factors are read in memory order.
 type matrix struct {
 	rows, cols int
-	a          []float64
+	a          []float32
 }
 
-func newMatrix(rows, cols int) *matrix    { return &matrix{rows, cols, make([]float64, rows*cols)} }
-func (m *matrix) row(i int) []float64     { return m.a[i*m.cols : (i+1)*m.cols : (i+1)*m.cols] }
-func (m *matrix) at(i, j int) float64     { return m.a[i*m.cols+j] }
-func (m *matrix) set(i, j int, x float64) { m.a[i*m.cols+j] = x }
+func newMatrix(rows, cols int) *matrix    { return &matrix{rows, cols, make([]float32, rows*cols)} }
+func (m *matrix) row(i int) []float32     { return m.a[i*m.cols : (i+1)*m.cols : (i+1)*m.cols] }
+func (m *matrix) at(i, j int) float64     { return float64(m.a[i*m.cols+j]) }
+func (m *matrix) set(i, j int, x float64) { m.a[i*m.cols+j] = float32(x) }
 
-// chunk is the number of elements of a row multiplied at a time: six such pieces fit the first-level cache.
+// chunk is the number of elements of a row multiplied at a time: the fewer, the less the sums lose.
 const chunk = 384
 
 // addDots adds factor·(row i of a)·(row j of b), over columns lo to hi of both, to element (i, at+j) of c, for the rows
 // a0 ≤ i < a1 of a and b0 ≤ j < b1 of b, with c's rows numbered as a's.
 func addDots(c *matrix, at int, factor float64, a *matrix, a0, a1 int, b *matrix, b0, b1, lo, hi int) {
-	sums := make([]float64, (a1-a0)*(b1-b0))
+	if a0 == a1 || b0 == b1 {
+		return
+	}
+	sums, by := make([]float32, (a1-a0)*(b1-b0)), float32(factor)
 	for ; lo < hi; lo += chunk {
-		rows, cols := linear.Rows{F: a.a[lo:], Stride: a.cols, Count: a.rows}, linear.Rows{F: b.a[lo:], Stride: b.cols, Count: b.rows}
-		linear.Dots(sums, b1-b0, rows.Part(a0, a1-a0), cols.Part(b0, b1-b0), min(chunk, hi-lo))
+		left, right := linear.Rows32{F: a.a[a0*a.cols+lo:], Stride: a.cols, Count: a1 - a0}, linear.Rows32{F: b.a[b0*b.cols+lo:], Stride: b.cols, Count: b1 - b0}
+		linear.Products(sums, b1-b0, left, linear.Pack(right, min(chunk, hi-lo)))
 		for i := a0; i < a1; i++ {
 			to := c.row(i)[at:][:b1-b0]
 			for j, x := range sums[(i-a0)*(b1-b0):][:b1-b0] {
-				to[j] += float64(factor * x)
+				to[j] += float32(by * x)
 			}
 		}
 	}
 }
 
 // dot is Σ x·y in four interleaved sums.
-func dot(x, y []float64) float64 {
-	var a, b, c, d float64
+func dot(x, y []float32) float64 {
+	var a, b, c, d float32
 	y = y[:len(x)]
 	i := 0
 	for ; i+4 <= len(x); i += 4 {
-		a += float64(x[i] * y[i])
-		b += float64(x[i+1] * y[i+1])
-		c += float64(x[i+2] * y[i+2])
-		d += float64(x[i+3] * y[i+3])
+		a += float32(x[i] * y[i])
+		b += float32(x[i+1] * y[i+1])
+		c += float32(x[i+2] * y[i+2])
+		d += float32(x[i+3] * y[i+3])
 	}
 	for ; i < len(x); i++ {
-		a += float64(x[i] * y[i])
+		a += float32(x[i] * y[i])
 	}
-	return a + b + (c + d)
+	return float64(a) + float64(b) + (float64(c) + float64(d))
 }
 
-// axpy is y += a·x.
-func axpy(a float64, x, y []float64) {
-	y = y[:len(x)]
-	for i, v := range x {
-		y[i] += float64(a * v)
+// wide is a row in float64.
+func wide(row []float32) []float64 {
+	out := make([]float64, len(row))
+	for i, x := range row {
+		out[i] = float64(x)
 	}
+	return out
 }
 
 // permuted is a square matrix with rows and columns in another order.

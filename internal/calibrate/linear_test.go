@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"math"
 	"math/rand"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 func positive(rng *rand.Rand, n int) *matrix {
 	x, h := newMatrix(n, n+3), newMatrix(n, n)
 	for i := range x.a {
-		x.a[i] = rng.NormFloat64()
+		x.a[i] = float32(rng.NormFloat64())
 	}
 	addDots(h, 0, 1, x, 0, n, x, 0, n, 0, n+3)
 	return h.damped(0.1)
@@ -34,7 +35,7 @@ func TestAFactorIsTriangularAndItsSquareIsTheMatrix(t *testing.T) {
 				for k := range n {
 					sum += f.t.at(k, i) * f.t.at(k, j)
 				}
-				if d := sum - h.at(i, j); d > 1e-9*float64(n) || d < -1e-9*float64(n) {
+				if d := sum - h.at(i, j); d > 1e-6*float64(n) || d < -1e-6*float64(n) {
 					t.Fatalf("%d: element %d, %d of TᵀT is off by %v", n, i, j, d)
 				}
 			}
@@ -48,12 +49,24 @@ func TestSolutionsSolve(t *testing.T) {
 		h := positive(rng, n)
 		want, b := newMatrix(6, n), newMatrix(6, n)
 		for i := range want.a {
-			want.a[i] = rng.NormFloat64()
+			want.a[i] = float32(rng.NormFloat64())
 		}
 		addDots(b, 0, 1, want, 0, 6, h, 0, n, 0, n)
-		first := append([]float64{}, b.row(0)...)
+		first := append([]float32{}, b.row(0)...)
 		h.factor().solve(b, 1, 6)
-		assert.InDeltaSlice(t, want.a[n:], b.a[n:], 1e-7, "%d", n)
+		var off, size float64 // by what H makes of it: H is nearly singular
+		for i := 1; i < 6; i++ {
+			for j := range n {
+				got, right := 0.0, 0.0
+				for k := range n {
+					got += b.at(i, k) * h.at(k, j)
+					right += want.at(i, k) * h.at(k, j)
+				}
+				off += (got - right) * (got - right)
+				size += right * right
+			}
+		}
+		assert.Less(t, math.Sqrt(off/size), 3e-6, "%d", n)
 		assert.Equal(t, first, b.row(0), "a row that was not asked for")
 	}
 }
@@ -63,14 +76,14 @@ func TestMomentsAreThoseOfTheInputsTaken(t *testing.T) {
 	p := &patches{k: 37}
 	x, d := newMatrix(37, 90), newMatrix(37, 90)
 	for i := range x.a {
-		x.a[i], d.a[i] = rng.NormFloat64()+3, rng.NormFloat64()-1
+		x.a[i], d.a[i] = float32(rng.NormFloat64()+3), float32(rng.NormFloat64()-1)
 	}
 	odd := func(i int) bool { return i/10%2 == 1 } // of 9 inputs of 10 columns
 	got := p.sums(x, d, 10, func(input int) bool { return odd(10 * input) }).centred()
 	mean := func(m *matrix, k int) (s float64) {
 		for i, v := range m.row(k) {
 			if odd(i) {
-				s += v / 40
+				s += float64(v) / 40
 			}
 		}
 		return s
@@ -83,6 +96,6 @@ func TestMomentsAreThoseOfTheInputsTaken(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 40.0, got.n)
-	assert.InDelta(t, h, got.h.at(3, 5), 1e-12)
-	assert.InDelta(t, miss, got.miss.at(3, 5), 1e-12)
+	assert.InDelta(t, h, got.h.at(3, 5), 1e-5)
+	assert.InDelta(t, miss, got.miss.at(3, 5), 1e-5)
 }

@@ -92,18 +92,18 @@ func (p *patches) columns(arrays []*ir.Tensor, member, group int) *matrix {
 			at := (j*p.positions/count + i*7) % p.positions
 			p.gather(floats(arrays[i]), member, group, at, row)
 			for k, x := range row {
-				out.a[k*out.cols+i*count+j] = float64(x)
+				out.a[k*out.cols+i*count+j] = x
 			}
 		}
 	})
 	each(p.k, func(k int) {
 		row, mean := out.row(k), 0.0
 		for _, x := range row {
-			mean += x
+			mean += float64(x)
 		}
 		mean /= float64(len(row))
-		for i := range row {
-			row[i] -= mean
+		for i, x := range row {
+			row[i] = float32(float64(x) - mean)
 		}
 	})
 	return out
@@ -159,8 +159,11 @@ func (p *patches) sums(x, d *matrix, count int, take func(input int) bool) *mome
 // centred moves the moments to the means, in place.
 func (m *moments) centred() *moments {
 	for i, x := range m.mean {
-		axpy(-x, m.mean, m.h.row(i))
-		axpy(-x, m.meanMiss, m.miss.row(i))
+		h, miss := m.h.row(i), m.miss.row(i)
+		for j, y := range m.mean {
+			h[j] -= float32(x * y)
+			miss[j] -= float32(x * m.meanMiss[j])
+		}
 	}
 	return m
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -74,7 +75,7 @@ func (r *rounder) fit(exact, hat []*ir.Tensor, held []bool) {
 			of := rows{member: m, first: g * count, step: 1, count: count}
 			o := newObjective(fitted)
 			damping := r.damping(of, o, tried)
-			r.tech.fault.spoil(recovery, fitted.miss.a)
+			spoil(r.tech.fault, recovery, fitted.miss.a)
 			r.round(of, o, damping)
 		}
 	}
@@ -129,7 +130,7 @@ func (r *rounder) load(from []float64, of rows, lo, hi int) *matrix {
 	for i := range w.rows {
 		row := w.row(i)
 		for k := range row {
-			row[k] = from[r.site.At(of.member, of.at(lo+i), k)]
+			row[k] = float32(from[r.site.At(of.member, of.at(lo+i), k)])
 		}
 	}
 	return w
@@ -198,7 +199,7 @@ func (r *rounder) round(of rows, o *objective, damping int) {
 		}
 		grids := make([]*grid, w.rows)
 		for i := range grids {
-			grids[i] = r.gridOf(of.member, of.at(lo+i), w.row(i), weight)
+			grids[i] = r.gridOf(of.member, of.at(lo+i), wide(w.row(i)), weight)
 		}
 		q := nearest(w, grids)
 		if f != nil {
@@ -209,9 +210,9 @@ func (r *rounder) round(of rows, o *objective, damping int) {
 				at := r.site.At(of.member, of.at(lo+i), k)
 				r.codes[at] = 0
 				if g.steps[k] > 0 {
-					r.codes[at] = r.f.Saturated(x * g.inverse[k])
+					r.codes[at] = r.f.Saturated(float64(x) * g.inverse[k])
 				}
-				r.fake.F[at] = x
+				r.fake.F[at] = float64(r.codes[at] * g.steps[k])
 			}
 		}
 	})
@@ -238,7 +239,7 @@ func nearest(w *matrix, grids []*grid) *matrix {
 	q := newMatrix(w.rows, w.cols)
 	for i, g := range grids {
 		for k, x := range w.row(i) {
-			q.set(i, k, g.round(x, k))
+			q.set(i, k, g.round(float64(x), k))
 		}
 	}
 	return q
@@ -262,7 +263,7 @@ func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) 
 				x := float64((carry.at(i, j) + dot(row[p:j], wrong[p:j])) * inverse[j])
 				to := g.round(w.at(i, k)+x, k)
 				q.set(i, k, to)
-				wrong[j] = w.at(i, k) - to
+				wrong[j] = float32(w.at(i, k) - to)
 			}
 		}
 	}
@@ -272,7 +273,7 @@ func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) 
 		inverse[j] = 1 / (o.ordered.at(j, j) + added)
 	}
 	for i, g := range grids {
-		axpy(added, e.row(i), slope.row(i))
+		linear.Axpy(float32(added), e.row(i), slope.row(i))
 		improve(w.row(i), q.row(i), slope.row(i), g, o, added, inverse)
 	}
 	return q
@@ -280,27 +281,28 @@ func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) 
 
 // improve moves single weights to other points of their grid while that lowers eᵀ·H·e, whose slope is given in the
 // objective's order; inverse are the inverses of H's diagonal.
-func improve(w, q, slope []float64, g *grid, o *objective, added float64, inverse []float64) {
+func improve(w, q, slope []float32, g *grid, o *objective, added float64, inverse []float64) {
 	near := math.Ldexp(1, -int(g.f.Mantissa+2)) // no neighbour is nearer than twice this fraction of a number
 	for range 4 {
 		moved := false
 		for j, k := range o.order {
-			by := float64(slope[j] * inverse[j])
-			if math.Abs(by) < near*math.Abs(q[k]) {
+			s, was := float64(slope[j]), float64(q[k])
+			by := float64(s * inverse[j])
+			if math.Abs(by) < near*math.Abs(was) {
 				continue
 			}
-			to := g.round(q[k]+by, k)
-			step := q[k] - to // change of e
+			to := g.round(was+by, k)
+			step := float64(float32(was - to)) // change of e
 			if step == 0 {
 				continue
 			}
 			d := o.ordered.at(j, j) + added
-			if float64(2*step*slope[j])+float64(step*step*d) >= -1e-12*d*w[k]*w[k] {
+			if float64(2*step*s)+float64(step*step*d) >= -1e-7*d*float64(w[k]*w[k]) { // less is lost in rounding
 				continue
 			}
-			q[k] = to
-			axpy(step, o.ordered.row(j), slope)
-			slope[j] += float64(step * added)
+			q[k] = float32(to)
+			linear.Axpy(float32(step), o.ordered.row(j), slope)
+			slope[j] += float32(step * added)
 			moved = true
 		}
 		if !moved {

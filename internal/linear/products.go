@@ -22,13 +22,36 @@ type Panels struct {
 // Pack packs rows of k elements.
 func Pack(b Rows32, k int) *Panels {
 	p := &Panels{make([]float32, (b.Count+productCols-1)/productCols*productCols*k), b.Count, k}
-	for j := range b.Count {
-		at := j/productCols*productCols*k + j%productCols
-		for i, x := range b.F[j*b.Stride:][:k] {
-			p.f[at+i*productCols] = x
+	if k == 0 {
+		return p
+	}
+	for j := 0; j < b.Count; j += productCols {
+		to := p.f[j*k:][:productCols*k]
+		if j+productCols > b.Count {
+			for r := range b.Count - j {
+				for i, x := range b.F[(j+r)*b.Stride:][:k] {
+					to[i*productCols+r] = x
+				}
+			}
+			continue
 		}
+		interleave(to, b.F[j*b.Stride:], b.Stride, k)
+		interleave(to[productCols/2:], b.F[(j+productCols/2)*b.Stride:], b.Stride, k)
 	}
 	return p
+}
+
+// interleave transposes eight rows of k elements into half of a panel.
+func interleave(to, from []float32, stride, k int) {
+	var r [productCols / 2][]float32
+	for i := range r {
+		r[i] = from[i*stride:][:k]
+	}
+	r0, r1, r2, r3, r4, r5, r6, r7 := r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7]
+	for i, x := range r0 {
+		d := (*[productCols / 2]float32)(to[i*productCols:])
+		d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7] = x, r1[i], r2[i], r3[i], r4[i], r5[i], r6[i], r7[i]
+	}
 }
 
 // Products sets element (i, j) of c, whose rows are stride apart, to the sum of the products of row i of a and packed row j,

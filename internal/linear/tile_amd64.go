@@ -42,3 +42,8 @@ func product4(sums, a0, a1, a2, a3, b *float32, k int)
 
 //go:noescape
 func product8(sums *[productRows * productCols]float32, a *[productRows]*float32, b *float32, k int)
+
+// axpy adds a times n numbers, a positive multiple of 16.
+//
+//go:noescape
+func axpy(a float32, x, y *float32, n int)

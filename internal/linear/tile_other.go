@@ -7,3 +7,5 @@ const vectors = false
 func tile(*[tileRows * tileCols]float64, *[tileRows]*float64, int, *float64, int) {}
 
 func product(*[productRows * productCols]float32, *[productRows]*float32, int, *float32, int) {}
+
+func axpy(float32, *float32, *float32, int) {}
