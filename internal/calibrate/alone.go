@@ -60,7 +60,7 @@ func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *pass
 		if n == s.Node {
 			st, front = disturbed(st, f, in[0])
 		}
-		_, outs, err := c.evaluate(ctx, st, front, in)
+		_, outs, err := evaluate(ctx, c.evaluator, st, front, in)
 		if err != nil {
 			return 0, err
 		}

@@ -109,10 +109,10 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			var x, xHat []*ir.Tensor
 			if tech.Feedback || tech.Recover {
 				var err error
-				if x, err = c.multiplied(ctx, s, exact.all(s.node, 0, inputs)); err != nil {
+				if x, err = s.multiplied(ctx, c.evaluator, exact.all(s.node, 0, inputs)); err != nil {
 					return nil, err
 				}
-				if xHat, err = c.multiplied(ctx, s, front); err != nil {
+				if xHat, err = s.multiplied(ctx, c.evaluator, front); err != nil {
 					return nil, err
 				}
 			}
@@ -128,7 +128,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			s = s.with(fake)
 		}
 	}
-	accHat, err := c.anchors(ctx, s, front)
+	accHat, err := s.anchors(ctx, c.evaluator, front)
 	if err != nil {
 		return nil, err
 	}
@@ -151,15 +151,6 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 		hatIn[at] = append(hatIn[at], accHat[at])
 	}
 	return c.evaluator.Evaluate(ctx, s.tail, hatIn)
-}
-
-// multiplied is what the anchor of a site multiplies, by input.
-func (c *Calibration) multiplied(ctx context.Context, s *step, in [][]*ir.Tensor) ([]*ir.Tensor, error) {
-	if s.site.Direct {
-		return column(in, s.site.X), nil
-	}
-	out, err := c.evaluator.Evaluate(ctx, s.operand, in)
-	return column(out, 0), err
 }
 
 // shift is the mean of exact − hat for every channel, members one after another, less the part that chance explains: means

@@ -31,8 +31,8 @@ func Definitions() map[string]string {
 		"rel_l2":              "norm of the difference divided by the norm of the reference, mean over the inputs",
 		"variation_explained": "1 - sum of |output - reference|^2 / sum of |reference - its mean over the inputs|^2",
 		"perturbed":           "inputs made from the calibration inputs: light, contrast, shift, noise, cut-outs and blur of images, scale and noise of others; another draw than the one that the program is fitted to",
-		"reference":           "what outputs are compared with: the file evaluated in float64 on every input, or, where that would take long, on the first and the last input alone, and on the others its fp32 program run on the CPU device",
-		"fp32_rel_l2":         "norm of the difference of that program's outputs from float64 divided by the norm of float64, the greatest of any output or slice on those two inputs; if rel_l2 of an output or slice on a set is not 100 times that, all inputs are evaluated in float64",
+		"reference":           "what outputs are compared with: the file evaluated in float64 on every input, or, where that would take long, on the first and the last input alone, and computed in fp32 on the others",
+		"fp32_rel_l2":         "norm of the difference of outputs in fp32 from float64 divided by the norm of float64, the greatest of any output or slice on those two inputs; if rel_l2 of an output or slice on a set is not 100 times that, all inputs are evaluated in float64",
 		"budget":              "for each output and slice, the set of inputs on which its cosine is lowest; sets in_sample are those that the program is fitted to",
 	}
 }

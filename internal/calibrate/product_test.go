@@ -27,11 +27,11 @@ func TestProductsAreTheHeads(t *testing.T) {
 				}
 				for _, s := range []*step{s, s.with(fake)} {
 					operands := l.all(s.node, 0, 2)
-					got, err := c.anchors(t.Context(), s, operands)
+					got, err := s.anchors(t.Context(), Reference{}, operands)
 					require.NoError(t, err)
 					kernel := *s
 					kernel.product = nil
-					want, err := c.anchors(t.Context(), &kernel, operands)
+					want, err := kernel.anchors(t.Context(), Reference{}, operands)
 					require.NoError(t, err)
 					require.Equal(t, want[0].Type, got[0].Type, s.node.Name)
 					require.Less(t, distance(got, want), 1e-5, s.node.Name)

@@ -167,10 +167,10 @@ func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) ([
 
 // evaluate runs a region, and returns its anchor's outputs too if it is cut there. The anchor may see other operands than the
 // rest.
-func (c *Calibration) evaluate(ctx context.Context, s *step, front, in [][]*ir.Tensor) (anchors []*ir.Tensor, outs [][]*ir.Tensor, err error) {
+func evaluate(ctx context.Context, e Evaluator, s *step, front, in [][]*ir.Tensor) (anchors []*ir.Tensor, outs [][]*ir.Tensor, err error) {
 	n := s.node
 	if s.head != nil {
-		if anchors, err = c.anchors(ctx, s, front); err != nil {
+		if anchors, err = s.anchors(ctx, e, front); err != nil {
 			return nil, nil, err
 		}
 		n = s.tail
@@ -178,21 +178,21 @@ func (c *Calibration) evaluate(ctx context.Context, s *step, front, in [][]*ir.T
 			in[at] = append(slices.Clip(in[at]), anchors[at])
 		}
 	}
-	outs, err = c.evaluator.Evaluate(ctx, n, in)
+	outs, err = e.Evaluate(ctx, n, in)
 	return anchors, outs, err
 }
 
 // anchors is what the anchor of a step that is cut there yields, by input.
-func (c *Calibration) anchors(ctx context.Context, s *step, in [][]*ir.Tensor) ([]*ir.Tensor, error) {
+func (s *step) anchors(ctx context.Context, e Evaluator, in [][]*ir.Tensor) ([]*ir.Tensor, error) {
 	if s.product == nil {
 		head := s.head
 		if s.weights != nil {
 			head = withConst(head, s.site.Weight, s.weights)
 		}
-		out, err := c.evaluator.Evaluate(ctx, head, in)
+		out, err := e.Evaluate(ctx, head, in)
 		return column(out, 0), err
 	}
-	x, err := c.multiplied(ctx, s, in)
+	x, err := s.multiplied(ctx, e, in)
 	if err != nil {
 		return nil, err
 	}
@@ -201,6 +201,15 @@ func (c *Calibration) anchors(ctx context.Context, s *step, in [][]*ir.Tensor) (
 		w = s.site.Weights().Const
 	}
 	return s.product.of(x, w), nil
+}
+
+// multiplied is what the anchor of a site multiplies, by input.
+func (s *step) multiplied(ctx context.Context, e Evaluator, in [][]*ir.Tensor) ([]*ir.Tensor, error) {
+	if s.site.Direct {
+		return column(in, s.site.X), nil
+	}
+	out, err := e.Evaluate(ctx, s.operand, in)
+	return column(out, 0), err
 }
 
 // with is a step with other weights.
@@ -290,7 +299,7 @@ func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane) (ac
 	s := c.walk.steps[i]
 	if from := len(outs); from < inputs {
 		in := l.all(s.node, from, inputs)
-		anchors, more, err := c.evaluate(ctx, s, in, in)
+		anchors, more, err := evaluate(ctx, c.evaluator, s, in, in)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -2,28 +2,30 @@ package compile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
-	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/passes"
 )
 
 // Reference says what a program's outputs were compared with.
 type Reference struct {
 	Inputs  int     `json:"inputs"`
-	Float64 int     `json:"float64_inputs"`       // on which the file was evaluated in float64; on the others its program in f32 was run
-	Apart   float64 `json:"fp32_rel_l2"`          // how far that program is from float64: Definitions' fp32_rel_l2
+	Float64 int     `json:"float64_inputs"`       // on which the file was evaluated in float64; on the others it was computed in f32
+	Apart   float64 `json:"fp32_rel_l2"`          // how far that is from float64: Definitions' fp32_rel_l2
 	Where   string  `json:"fp32_slice,omitempty"` // the output or slice of which that is true
 }
 
 // reference is the file's outputs on every input of a yardstick.
 type reference struct {
 	outputs map[string][][]float64 // by name, [input][element]
-	float64 []bool                 // by input: evaluated in float64; else run in f32
-	apart   map[string]float64     // of each output and slice, where some were run in f32: relative L2 from float64
+	float64 []bool                 // by input: evaluated in float64; else computed in f32
+	apart   map[string]float64     // of each output and slice, where some were computed in f32: relative L2 from float64
 }
 
 // fewMACs is the number of multiplications of all inputs together, about a second's, up to which all are evaluated in
@@ -33,9 +35,9 @@ const fewMACs = 1e9
 // finer is how much nearer to float64 than a program the reference in f32 must be.
 const finer = 100
 
-// refer makes the reference once. The precisions that calibrate run the file's program in f32 where evaluating every input
-// would take long, and evaluate only the first and the last.
-func (y *yardstick) refer(ctx context.Context, slices []calibrate.Slice, target string) (err error) {
+// refer makes the reference once. The precisions that calibrate compute the file in f32 where evaluating every input in
+// float64 would take long, and evaluate only the first and the last.
+func (y *yardstick) refer(ctx context.Context, parts []calibrate.Slice, on string) error {
 	if y.exact != nil {
 		return nil
 	}
@@ -53,10 +55,14 @@ func (y *yardstick) refer(ctx context.Context, slices []calibrate.Slice, target 
 		y.exact = r
 		return nil
 	}
-	if err := y.run32(ctx, r, target); err != nil {
+	t, err := target.Lookup(on)
+	if err != nil {
+		return err
+	}
+	if err := y.run32(ctx, r, t); err != nil {
 		return fmt.Errorf("the reference in fp32: %w", err)
 	}
-	if err := y.checked(ctx, r, slices); err != nil {
+	if err := y.checked(ctx, r, parts); err != nil {
 		return err
 	}
 	y.exact = r
@@ -85,23 +91,25 @@ func (y *yardstick) evaluate(ctx context.Context, r *reference, at int) error {
 	return nil
 }
 
-// run32 compiles the file in f32 and runs it on every input.
-func (y *yardstick) run32(ctx context.Context, r *reference, target string) error {
-	all := y.all()
-	y.progress("running the file in fp32 on %d inputs", len(all))
-	wide, err := Graph(ctx, "the file", y.source, Options{Precision: precision.FP32, Targets: []string{target}})
+// run32 computes the file in f32 on every input.
+func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (err error) {
+	g, opt := y.source.Clone(), Options{Precision: precision.FP32}
+	front, _, err := opt.pipeline()
 	if err != nil {
 		return err
 	}
-	at := 0
-	return runEach(ctx, wide.Program, target, all, func(s *runtime.Session) error {
-		out, err := s.Float64s()
-		for name, x := range out {
-			r.outputs[name][at] = x
-		}
-		at++
+	if err := passes.Run(&passes.Context{Target: t, Precision: opt.Precision}, g, front, nil); err != nil {
 		return err
-	})
+	}
+	e, err := newNative(t)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	all := y.all()
+	y.progress("computing the file in fp32 on %d inputs", len(all))
+	r.outputs, err = calibrate.Forward(ctx, g, all, e)
+	return err
 }
 
 // checked evaluates the first and the last input in float64 too, and measures how far apart f32 is.
@@ -142,7 +150,7 @@ func (r *reference) blurs(sets []calibrate.SetQuality) bool {
 	return false
 }
 
-// widen evaluates the inputs that were run in f32.
+// widen evaluates the inputs that were computed in f32.
 func (y *yardstick) widen(ctx context.Context) error {
 	for at, done := range y.exact.float64 {
 		if !done {
