@@ -24,23 +24,22 @@ func productOf(s *passes.Site) *product {
 	if p.patches == nil || p.out.DType != ir.Float32 || s.Anchor.Inputs[0].Type.DType != ir.Float32 || s.Weights().Type.DType != ir.Float32 {
 		return nil
 	}
-	r := s.Node.Region
-	if len(s.Anchor.Inputs) > 2 {
-		at := slices.Index(r.Body.Inputs, s.Anchor.Inputs[2])
-		if at < 0 || !s.Node.Inputs[at].IsConst() {
-			return nil
-		}
-		bias := s.Node.Inputs[at].Const
-		if bias.DType != ir.Float32 {
-			return nil
-		}
-		p.bias = runtime.View[float32](bias.Dense())
-		if r.Members > 0 && !r.Operands[at].Stacked {
-			p.bias = slices.Repeat(p.bias, r.Members)
-		}
+	if members := s.Node.Region.Members; members > 0 {
+		p.out.Shape = append([]int{members}, p.out.Shape...)
 	}
-	if r.Members > 0 {
-		p.out.Shape = append([]int{r.Members}, p.out.Shape...)
+	if len(s.Anchor.Inputs) < 3 {
+		return p
+	}
+	bias := s.Anchor.Inputs[2] // inside the region
+	if at := slices.Index(s.Node.Region.Body.Inputs, bias); at >= 0 {
+		bias = s.Node.Inputs[at]
+	}
+	if !bias.IsConst() || bias.Type.DType != ir.Float32 {
+		return nil
+	}
+	p.bias = runtime.View[float32](bias.Const.Dense())
+	if len(p.bias) == s.N { // all members have the same
+		p.bias = slices.Repeat(p.bias, s.Members)
 	}
 	return p
 }
