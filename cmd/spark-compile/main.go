@@ -33,6 +33,7 @@ type flags struct {
 	Target     []string   `help:"Targets: ${targets}." default:"${target}" placeholder:"${target}[,…]"`
 	Calibrate  []string   `help:"Inputs for calibrating ${calibrating} and for measuring accuracy: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
 	Validate   []string   `help:"Inputs to judge accuracy on, which nothing is fitted to: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
+	Findings   string     `name:"calibration" help:"Keep what calibrating finds in this file, and take it from there: another budget or target then takes seconds." placeholder:"FILE"`
 	MinCosine  *float64   `help:"Minimum cosine of every output: ${calibrating} keep layers at fp16 to meet it (default 0.999), other precisions fail if they miss it." placeholder:"C"`
 	Prefer     string     `help:"Where ${calibrating} keep a budget: a program faster than fp16, or one with smaller weights." enum:"speed,size" default:"speed" placeholder:"speed|size"`
 	Keep       []string   `help:"Nodes to keep at fp16 in ${calibrating}." placeholder:"NODE"`
@@ -80,7 +81,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	opt := compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: cli.Progress(stderr, f.Quiet),
-		Calibrate: f.Calibrate, Validate: f.Validate, Keep: f.Keep, Smaller: f.Prefer == "size", MinCosine: compile.Budget(precision, f.MinCosine)}
+		Calibrate: f.Calibrate, Findings: f.Findings, Validate: f.Validate, Keep: f.Keep, Smaller: f.Prefer == "size", MinCosine: compile.Budget(precision, f.MinCosine)}
 	opt.Warn = func(text string) { fmt.Fprintf(stderr, "\r\x1b[Kwarning: %s\n", text) }
 	if opt.Progress == nil {
 		opt.Warn = func(text string) { fmt.Fprintf(stderr, "warning: %s\n", text) }
@@ -145,17 +146,22 @@ func (f *flags) write(ctx context.Context, dir string, files map[string][]byte, 
 	return s.Commit()
 }
 
-// checkPlaces reports before the long work whether package or report could not be written.
+// checkPlaces reports before the long work whether package, report or findings could not be written.
 func (f *flags) checkPlaces(dir string) error {
 	if f.Emit == "" {
 		if err := gopkg.CheckDir(dir); err != nil {
 			return err
 		}
 	}
-	if f.Report == "" {
-		return nil
+	for _, path := range []string{f.Report, f.Findings} {
+		if path == "" {
+			continue
+		}
+		if err := report.CheckPath(path); err != nil {
+			return err
+		}
 	}
-	return report.CheckPath(f.Report)
+	return nil
 }
 
 // place returns directory and name of the package.

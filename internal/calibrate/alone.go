@@ -13,6 +13,20 @@ import (
 // alone measures, on the first calibration input, how each format of a layer's ladder changes the outputs if nothing else is
 // rounded. Weights are rounded to nearest, since this only ranks layers.
 func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders [][]precision.Layer) ([]map[precision.Layer]float64, error) {
+	out, missing := make([]map[precision.Layer]float64, len(sites)), false
+	for i := range sites {
+		out[i] = map[precision.Layer]float64{}
+		for _, f := range ladders[i] {
+			if e, ok := c.found.alone[layerKey{sites[i].Name(), f}]; ok {
+				out[i][f] = e
+			} else {
+				missing = missing || f != precision.Half
+			}
+		}
+	}
+	if !missing {
+		return out, nil
+	}
 	if err := c.evaluator.Keep(true); err != nil {
 		return nil, err
 	}
@@ -25,18 +39,17 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 		}
 		exact.put(s.node, outs)
 	}
-	out := make([]map[precision.Layer]float64, len(sites))
 	for i := range sites {
-		out[i] = map[precision.Layer]float64{}
 		c.say("sensitivity of layer %d of %d", i+1, len(sites))
 		for _, f := range ladders[i] {
-			if f == precision.Half {
+			if _, known := out[i][f]; known || f == precision.Half {
 				continue
 			}
-			var err error
-			if out[i][f], err = c.disturb(ctx, w, exact, &sites[i], f); err != nil {
+			e, err := c.disturb(ctx, w, exact, &sites[i], f)
+			if err != nil {
 				return nil, fmt.Errorf("region %q: %w", sites[i].Node.Name, err)
 			}
+			out[i][f], c.found.alone[layerKey{sites[i].Name(), f}] = e, e
 		}
 	}
 	return out, c.evaluator.Keep(false)

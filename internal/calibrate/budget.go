@@ -21,6 +21,7 @@ type Options struct {
 	Keep      []string // layers that stay at fp16, by the name of a node in them
 	Target    *target.Target
 	Technique Technique
+	Save      bool // findings will be saved
 }
 
 // smaller reports whether bytes are what a layer costs, not time.
@@ -28,9 +29,9 @@ func (o *Options) smaller() bool { return o.Smaller && o.MinCosine > 0 }
 
 // Trial measures plans.
 type Trial interface {
-	// Measure compiles a plan and compares the program's outputs with the file's in float64, slice by slice: what the budget
-	// is compared with.
-	Measure(ctx context.Context, plan *passes.Quantisation) ([]Quality, error)
+	// Measure compiles a plan and compares the program's outputs with the file's, slice by slice: what the budget is compared
+	// with. It may stop at an input on which a cosine is below enough, and return the figures of that one.
+	Measure(ctx context.Context, plan *passes.Quantisation, enough float64) ([]Quality, error)
 	// Times predicts the time of each layer's kernel in microseconds, by site name, if a plan is compiled.
 	Times(plan *passes.Quantisation) (map[string]float64, error)
 }
@@ -67,8 +68,8 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 	if err != nil {
 		return nil, err
 	}
-	c.several = opt.MinCosine > 0
-	c.memory = newMemory(c.walk, c.several)
+	c.several = opt.MinCosine > 0 || opt.Save
+	c.memory = newMemory(c.walk, opt.MinCosine > 0)
 	ladders := make([][]precision.Layer, len(sites))
 	file := make([]LayerChoice, len(sites))
 	for i := range sites {
@@ -163,5 +164,5 @@ func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[prec
 		layers = append(layers, fmt.Sprintf("%s (%.2g)", sites[i].Node.Name, worst(i)))
 	}
 	return fmt.Errorf("--min-cosine %g cannot be reached at %s: with every layer at fp16 it is %.9f (%s); the layers that hurt most alone: %s; compile with --precision %s, or a lower --min-cosine",
-		opt.MinCosine, opt.Precision, least(q), strings.Join(Below(q, opt.MinCosine), ", "), strings.Join(layers, ", "), precision.Wider(opt.Precision))
+		opt.MinCosine, opt.Precision, Least(q), strings.Join(Below(q, opt.MinCosine), ", "), strings.Join(layers, ", "), precision.Wider(opt.Precision))
 }

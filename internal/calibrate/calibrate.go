@@ -18,10 +18,11 @@ type Calibration struct {
 	found     *findings
 	progress  func(string)
 	memory    *memory
-	several   bool     // fits may follow each other, so that findings are kept
-	names     []string // of the inputs, for errors
-	given     int      // inputs before the perturbed ones
-	held      []bool   // by input: kept for trying a strength that was fitted to the others; nil: too few to keep any
+	several   bool                   // findings are kept: fits may follow each other, or a file is to hold them
+	inputs    []map[string]*ir.Array // without the perturbed ones
+	names     []string               // of the inputs, for errors
+	given     int                    // inputs before the perturbed ones
+	held      []bool                 // by input: kept for trying a strength that was fitted to the others; nil: too few to keep any
 }
 
 // Name gives the files that the inputs come from, for errors.
@@ -56,8 +57,8 @@ func New(g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator, progress func(
 		return nil, err
 	}
 	s := passes.StorageOf(g)
-	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), found: newFindings(), progress: progress, memory: newMemory(w, false),
-		given: len(inputs), held: heldOut(len(inputs), from)}, nil
+	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), found: &findings{alone: map[layerKey]float64{}}, progress: progress, memory: newMemory(w, false),
+		inputs: inputs, given: len(inputs), held: heldOut(len(inputs), from)}, nil
 }
 
 // leastTrials is the number of inputs below which none are held out.

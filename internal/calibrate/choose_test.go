@@ -61,9 +61,9 @@ func TestBudgetsAreMet(t *testing.T) {
 					require.NoError(t, err)
 					q, err := measured(t, g, choice.Plan, in)
 					require.NoError(t, err)
-					require.GreaterOrEqual(t, least(q), budget)
+					require.GreaterOrEqual(t, Least(q), budget)
 					micros, text := predicted(choice, c.Sites(), sm121)
-					t.Logf("%v: %.6f, %.3f µs, %s", budget, least(q), micros, text)
+					t.Logf("%v: %.6f, %.3f µs, %s", budget, Least(q), micros, text)
 					require.GreaterOrEqual(t, micros, last*.98, "a stricter budget is not faster: %s after %s", text, lastText)
 					last, lastText = micros, text
 				}

@@ -22,21 +22,21 @@ func newFitted(a Assignment) *Fitted {
 	return &Fitted{Plan: &passes.Quantisation{Values: map[string]ir.Storage{}, Layers: map[string]passes.Layer{}}, Formats: a, Ranges: map[string]Range{}, Local: map[string]float64{}}
 }
 
-// fit walks the graph with all calibration inputs and quantises each layer as assigned; weights that an earlier fit found for
-// the same format stay.
+// fit walks the graph with all calibration inputs and quantises each layer as assigned.
 func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
 	st := c.store(a)
 	a = st.formats
 	f := newFitted(a)
 	w := c.walk
 	hat, exact := w.lane(w.inputs), w.lane(w.inputs)
+	now := newFound(a)
 	for i, s := range w.steps {
 		var hatOut [][]*ir.Tensor
 		accExact, exactOut, err := c.exactStep(ctx, i, w.inputs, exact)
 		switch {
 		case err != nil:
 		case s.channels > 0:
-			hatOut, err = c.fitStep(ctx, s, a, tech, st, f, exact, hat, accExact)
+			hatOut, err = c.fitStep(ctx, s, a, tech, st, f, now, exact, hat, accExact)
 		default:
 			hatOut, err = c.evaluator.Evaluate(ctx, s.node, hat.all(s.node, 0, w.inputs))
 		}
@@ -57,7 +57,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 			case o.Format != nil:
 				r := observe(c.fitted(column(hatOut, k)), o)
 				r.Scale = tech.fault.of(scales, r.Scale)
-				f.Plan.Values[v.Name], c.found.scales[scaleKey{g, o}], scale = storage(o, r.Scale), r, r.Scale
+				f.Plan.Values[v.Name], now.scales[scaleKey{g, o}], scale = storage(o, r.Scale), r, r.Scale
 			case st.half[v]:
 				o = precision.Half.Activations
 			default:
@@ -73,11 +73,14 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		hat.release(w.done(i))
 		c.say("layer %d of %d", i+1, len(w.steps))
 	}
+	if c.several {
+		c.found.fits = append(c.found.fits, now)
+	}
 	return f, nil
 }
 
 // fitStep fits and runs a region that is cut behind its anchor.
-func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech Technique, st *stores, f *Fitted, exact, hat *lane, accExact []*ir.Tensor) ([][]*ir.Tensor, error) {
+func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech Technique, st *stores, f *Fitted, now *found, exact, hat *lane, accExact []*ir.Tensor) ([][]*ir.Tensor, error) {
 	inputs := c.walk.inputs
 	name := s.node.Outputs[0].Name
 	format := a.of(name)
@@ -87,25 +90,19 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 		front[at] = slices.Clone(hatIn[at])
 	}
 	var layer passes.Layer
-	var fake *ir.Tensor // the weights that the quantised ones represent
 	if format != precision.Half {
 		if st.read[name] {
 			r := observe(c.fitted(column(hatIn, s.site.X)), format.Activations)
 			r.Scale = tech.fault.of(scales, r.Scale)
 			layer.Read, f.Ranges[name] = storage(format.Activations, r.Scale), r
-			c.found.scales[scaleKey{st.group(s.node.Inputs[s.site.X]), format.Activations}] = r
+			now.scales[scaleKey{st.group(s.node.Inputs[s.site.X]), format.Activations}] = r
 			for at := range inputs {
 				front[at][s.site.X] = stored(hatIn[at][s.site.X], format.Activations, r.Scale)
 			}
 		} else if g := st.group(s.node.Inputs[s.site.X]); st.narrow[g].Format != nil {
-			f.Ranges[name] = c.found.scales[scaleKey{g, st.narrow[g]}]
+			f.Ranges[name] = now.scales[scaleKey{g, st.narrow[g]}]
 		}
-		if was := c.found.layers[layerKey{name, format}]; was.fake != nil {
-			read := layer.Read
-			layer, fake = was.layer, was.fake
-			layer.Read = read
-			s = s.with(fake)
-		} else if format.Weights.Narrow() {
+		if format.Weights.Narrow() {
 			var x, xHat []*ir.Tensor
 			if tech.Feedback || tech.Recover {
 				var err error
@@ -124,8 +121,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			fitted := r.layer()
 			fitted.Read = layer.Read
 			layer = fitted
-			fake = r.tensor()
-			s = s.with(fake)
+			s = s.with(r.tensor())
 		}
 	}
 	accHat, err := s.anchors(ctx, c.evaluator, front)
@@ -143,10 +139,8 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	if format != precision.Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
 	}
-	if c.several {
-		layer.Read = ir.Storage{}
-		c.found.layers[layerKey{name, format}] = finding{layer, fake, f.Local[name]}
-	}
+	layer.Read = ir.Storage{}
+	now.layers[name] = finding{layer, f.Local[name]}
 	for at := range inputs {
 		hatIn[at] = append(hatIn[at], accHat[at])
 	}

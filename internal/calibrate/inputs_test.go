@@ -246,7 +246,7 @@ func (e evaluator) Times(plan *passes.Quantisation) (map[string]float64, error) 
 	return us, nil
 }
 
-func (e evaluator) Measure(_ context.Context, plan *passes.Quantisation) ([]Quality, error) {
+func (e evaluator) Measure(_ context.Context, plan *passes.Quantisation, _ float64) ([]Quality, error) {
 	return measured(e.t, e.g, plan, e.in)
 }
 

@@ -95,6 +95,11 @@ func Measure(s Slice, got, want [][]float64) (Quality, error) {
 	return q, nil
 }
 
+// Unpooled are the slices whose cosine is the lowest of any input.
+func Unpooled(list []Slice) []Slice {
+	return slices.DeleteFunc(slices.Clone(list), func(s Slice) bool { return s.Stop-s.Start < fewElements })
+}
+
 // MeasureAll compares slice by slice; got and want are keyed by output name.
 func MeasureAll(slices []Slice, got, want map[string][][]float64) ([]Quality, error) {
 	var out []Quality

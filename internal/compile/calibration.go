@@ -54,6 +54,7 @@ type calibration struct {
 	graph   *ir.Graph
 	context passes.Context
 	rest    []string
+	found   *calibrate.Calibration // to be saved
 }
 
 // choose finds the layers to quantise, and how.
@@ -68,7 +69,10 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 		return nil, err
 	}
 	c.Name(s.files)
-	return c.Choose(ctx, s, calibrate.Options{Precision: opt.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Smaller: opt.Smaller, Target: s.context.Target, Technique: calibrate.Best})
+	if err := s.recall(c, opt); err != nil {
+		return nil, err
+	}
+	return c.Choose(ctx, s, calibrate.Options{Precision: opt.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Smaller: opt.Smaller, Target: s.context.Target, Technique: calibrate.Best, Save: s.found != nil})
 }
 
 // compiled compiles a plan, without a cubin.
@@ -90,12 +94,12 @@ func (s *calibration) compiled(plan *passes.Quantisation) (*codegen.Result, *run
 }
 
 // Measure implements calibrate.Trial: it compiles the plan and runs the program.
-func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation) ([]calibrate.Quality, error) {
+func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, enough float64) ([]calibrate.Quality, error) {
 	_, p, err := s.compiled(plan)
 	if err != nil {
 		return nil, err
 	}
-	sets, err := s.measure(ctx, p, s.context.Target.Name)
+	sets, err := s.measure(ctx, p, s.context.Target.Name, enough)
 	return calibrate.Worst(sets), err
 }
 
@@ -142,6 +146,9 @@ func constantBytes(v *runtime.Variant) int {
 func (opt *Options) warnIgnored() {
 	if precision.Calibrates(opt.Precision) {
 		return
+	}
+	if opt.Findings != "" {
+		opt.warn("--calibration has no effect in %s: use it with --precision %s", opt.Precision, precision.Calibrating())
 	}
 	if len(opt.Keep) > 0 {
 		opt.warn("--keep has no effect in %s: use it with --precision %s", opt.Precision, precision.Calibrating())

@@ -37,6 +37,7 @@ type Options struct {
 	MinCosine float64
 	Calibrate []string          // .npz files and directories of them; none: generated inputs
 	Validate  []string          // as Calibrate: inputs that nothing is fitted to, to judge on
+	Findings  string            // of precisions that calibrate: file to keep what was found in, and to take it from; none: ""
 	Generated int               // number of generated inputs; 0: calibrate.GeneratedInputs
 	Smaller   bool              // of precisions that calibrate, with a budget: smaller weights, also where that is slower
 	Keep      []string          // of precisions that calibrate: nodes whose layers stay at fp16
@@ -142,7 +143,7 @@ var families = codegen.Families{ir.FamilyContraction: contraction.Lower, ir.Fami
 
 // compile compiles for every target: the passes before storePass, calibration, the other passes, kernels. All targets share
 // the choice of the first one's calibration.
-func (r *Result) compile(ctx context.Context, targets []*target.Target) error {
+func (r *Result) compile(ctx context.Context, targets []*target.Target) (err error) {
 	opt := &r.opt
 	front, rest, err := opt.pipeline()
 	if err != nil {
@@ -158,6 +159,12 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) error {
 	weights := codegen.NewWeights()
 	observe := opt.Observe
 	var plan *passes.Quantisation
+	var stage *calibration
+	defer func() {
+		if e := stage.keep(ctx, opt); err == nil {
+			err = e
+		}
+	}()
 	for i, t := range targets {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -168,7 +175,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) error {
 			return err
 		}
 		if precision.Calibrates(opt.Precision) && i == 0 {
-			stage := &calibration{yardstick: data, program: *r.Program, graph: g.Clone(), context: *pc, rest: rest}
+			stage = &calibration{yardstick: data, program: *r.Program, graph: g.Clone(), context: *pc, rest: rest}
 			choice, err := stage.choose(ctx, opt)
 			if err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,21 +36,22 @@ const (
 // yardstick is what programs are measured against: sets of inputs, and the file's outputs for them.
 type yardstick struct {
 	source    *ir.Graph
-	slices    []calibrate.Slice      // named parts of the outputs
-	sets      []calibrate.Set        // of a precision that calibrates, the calibration inputs that it is fitted to first
-	inputs    []map[string]*ir.Array // the calibration inputs
-	files     []string               // of the calibration inputs
-	generated bool                   // the calibration inputs were generated
-	fitted    bool                   // the precision calibrates
-	few       float64                // multiplications up to which every input is evaluated in float64
-	exact     *reference             // nil: not made yet
-	last      *measurement           // the program measured last
+	slices    []calibrate.Slice                            // named parts of the outputs
+	sets      []calibrate.Set                              // of a precision that calibrates, the calibration inputs that it is fitted to first
+	inputs    []map[string]*ir.Array                       // the calibration inputs
+	files     []string                                     // of the calibration inputs
+	generated bool                                         // the calibration inputs were generated
+	fitted    bool                                         // the precision calibrates
+	worst     []int                                        // inputs of all sets in the order in which programs are run on them; nil: as they are
+	few       float64                                      // multiplications up to which every input is evaluated in float64
+	exact     *reference                                   // nil: not made yet
+	known     map[[sha256.Size]byte][]calibrate.SetQuality // by identity: the program that a search chooses is measured already
 	progress  func(format string, args ...any)
 }
 
 // newYardstick loads the inputs, or generates some to calibrate with or if there are none.
 func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
-	y := &yardstick{source: source, slices: opt.Slices, progress: opt.progress, fitted: precision.Calibrates(opt.Precision), few: fewMACs}
+	y := &yardstick{source: source, slices: opt.Slices, progress: opt.progress, fitted: precision.Calibrates(opt.Precision), few: fewMACs, known: map[[sha256.Size]byte][]calibrate.SetQuality{}}
 	if y.fitted || len(opt.Calibrate) > 0 || len(opt.Validate) == 0 {
 		if err := y.calibrate(opt); err != nil {
 			return nil, err
@@ -133,8 +135,10 @@ func (y *yardstick) all() (out []map[string]*ir.Array) {
 	return out
 }
 
-// measure runs one target's variant of a program on every set and compares its outputs, whole and by slice.
-func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target string) ([]calibrate.SetQuality, error) {
+// measure runs one target's variant of a program on every set and compares its outputs, whole and by slice. It stops at the
+// first input on which a cosine is below enough, and returns that input's figures. Inputs on which the last program was worst
+// come first.
+func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target string, enough float64) ([]calibrate.SetQuality, error) {
 	parts := calibrate.SlicesOf(p)
 	if err := y.refer(ctx, parts, target); err != nil {
 		return nil, err
@@ -144,27 +148,55 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 	if err != nil {
 		return nil, err
 	}
-	if y.last != nil && y.last.of == id {
-		sets := slices.Clone(y.last.sets)
+	if known, ok := y.known[id]; ok {
+		sets := slices.Clone(known)
 		for i, s := range y.sets {
 			sets[i].Fitted = s.Fitted
 		}
 		return sets, nil
 	}
-	y.progress("%s: running the program on %d inputs", target, len(all))
-	got := map[string][][]float64{}
-	err = runEach(ctx, p, target, all, func(s *runtime.Session) error {
-		out, err := s.Float64s()
-		for name, x := range out {
-			got[name] = append(got[name], x)
+	if y.worst == nil {
+		for i := range all {
+			y.worst = append(y.worst, i)
 		}
-		return err
+	}
+	y.progress("%s: running the program on %d inputs", target, len(all))
+	got, least := map[string][][]float64{}, make([]float64, len(all))
+	for name := range y.exact.outputs {
+		got[name] = make([][]float64, len(all))
+	}
+	var missed []calibrate.SetQuality
+	at := 0
+	err = runEach(ctx, p, target, permuted(all, y.worst), func(s *runtime.Session) error {
+		out, err := s.Float64s()
+		if err != nil {
+			return err
+		}
+		input := y.worst[at]
+		at++
+		for name, x := range out {
+			got[name][input] = x
+		}
+		one, err := y.one(parts, got, input)
+		if err != nil {
+			return err
+		}
+		least[input] = calibrate.Least(one.Slices)
+		if missed = []calibrate.SetQuality{one}; least[input] < enough && !y.exact.blurs(missed) {
+			return errMissed
+		}
+		return nil
 	})
+	if err == errMissed {
+		return missed, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("running the program for %s: %w", target, err)
 	}
+	slices.SortStableFunc(y.worst, func(a, b int) int { return cmp.Compare(least[a], least[b]) })
 	sets, err := y.compare(parts, got)
 	if err == nil && y.exact.blurs(sets) {
+		clear(y.known) // they were compared with another reference
 		if err = y.widen(ctx); err == nil {
 			sets, err = y.compare(parts, got)
 		}
@@ -172,14 +204,8 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 	if err != nil {
 		return nil, err
 	}
-	y.last = &measurement{id, sets}
+	y.known[id] = sets
 	return sets, nil
-}
-
-// measurement is the accuracy of one program: the candidate that a search ends with is the finished program.
-type measurement struct {
-	of   [sha256.Size]byte
-	sets []calibrate.SetQuality
 }
 
 // identity is the digest of all that a target's variant of a program computes with.
@@ -197,6 +223,34 @@ func identity(p *runtime.Program, target string) (id [sha256.Size]byte, err erro
 	h.Write(p.Weights)
 	h.Sum(id[:0])
 	return id, nil
+}
+
+// errMissed ends a run of a program that has missed its budget.
+var errMissed = errors.New("missed")
+
+// one are the figures of a single input, of the outputs and slices where one is enough.
+func (y *yardstick) one(parts []calibrate.Slice, got map[string][][]float64, input int) (q calibrate.SetQuality, err error) {
+	row := func(of map[string][][]float64) map[string][][]float64 {
+		rows := map[string][][]float64{}
+		for name, x := range of {
+			rows[name] = x[input : input+1]
+		}
+		return rows
+	}
+	q.Inputs = 1
+	for i, end := 0, 0; end <= input; i++ {
+		q.Name, q.Fitted = y.sets[i].Name, y.sets[i].Fitted
+		end += len(y.sets[i].Inputs)
+	}
+	q.Slices, err = calibrate.MeasureAll(calibrate.Unpooled(parts), row(got), row(y.exact.outputs))
+	return q, err
+}
+
+func permuted[T any](list []T, order []int) (out []T) {
+	for _, i := range order {
+		out = append(out, list[i])
+	}
+	return out
 }
 
 // compare measures outputs on every set of inputs.
@@ -255,7 +309,7 @@ func (r *Result) judge(ctx context.Context, y *yardstick) error {
 	opt, a := &r.opt, r.Accuracy
 	a.Generated, a.MinCosine = y.generated, opt.MinCosine
 	for i, v := range r.Program.Variants {
-		sets, err := y.measure(ctx, r.Program, v.Target)
+		sets, err := y.measure(ctx, r.Program, v.Target, 0)
 		if err != nil {
 			return err
 		}

@@ -74,7 +74,7 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 	if len(r.opt.Targets) > 1 {
 		opt := r.opt
 		opt.Precision, opt.Keep, opt.MinCosine = precision.FP16, nil, 0
-		opt.Calibrate, opt.Validate, opt.Observe = nil, nil, nil
+		opt.Calibrate, opt.Validate, opt.Findings, opt.Observe = nil, nil, "", nil
 		if half, err = Graph(ctx, r.path, r.Source, opt); err != nil {
 			return err
 		}

@@ -1,0 +1,40 @@
+package compile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+)
+
+// recall takes over what a file of findings holds, if there is one.
+func (s *calibration) recall(c *calibrate.Calibration, opt *Options) error {
+	if opt.Findings == "" {
+		return nil
+	}
+	s.found = c
+	saved, err := calibrate.ReadSaved(opt.Findings, c.Origin(opt.Precision))
+	if saved == nil || err != nil {
+		return err
+	}
+	if err := c.Use(saved); err != nil {
+		return fmt.Errorf("--calibration %s: %w", opt.Findings, err)
+	}
+	if r := saved.Reference; r != nil && slices.Equal(r.Inputs, calibrate.Digests(s.all())) {
+		s.exact = &reference{r.Outputs, r.Float64, r.Apart}
+	}
+	return nil
+}
+
+// keep writes what was found to the file of findings. An interrupted calibration is not kept.
+func (s *calibration) keep(ctx context.Context, opt *Options) error {
+	if s == nil || s.found == nil || !s.found.Found() || ctx.Err() != nil {
+		return nil
+	}
+	saved := s.found.Save(opt.Precision)
+	if r := s.exact; r != nil {
+		saved.Reference = &calibrate.SavedReference{Inputs: calibrate.Digests(s.all()), Outputs: r.outputs, Float64: r.float64, Apart: r.apart}
+	}
+	return saved.Write(opt.Findings)
+}

@@ -1,0 +1,120 @@
+package compile
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFindingsMakeTheSameProgram compiles with a file of findings that does not exist, that does, and without one: programs
+// are the same. In fp8, where one walk through the graph fits every format, neither another budget nor another target needs
+// one more.
+func TestFindingsMakeTheSameProgram(t *testing.T) {
+	for name, budget := range map[string]float64{"fp8": .9, "nvfp4": 0} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "policy.calibration")
+			layers := 0 // looked at
+			opt := Options{Precision: name, MinCosine: budget, Generated: 2, Smaller: true, Targets: []string{"sm_121"},
+				Progress: func(text string) {
+					if strings.HasPrefix(text, "calibrate: layer") || strings.HasPrefix(text, "calibrate: sensitivity") {
+						layers++
+					}
+				}}
+			compile := func(opt Options) *Result {
+				layers = 0
+				r, err := Compile(t.Context(), small(t, "policy"), opt)
+				require.NoError(t, err)
+				return r
+			}
+			without := compile(opt)
+			opt.Findings = path
+			first := compile(opt)
+			require.NotZero(t, layers)
+			file, err := os.ReadFile(path)
+			require.NoError(t, err)
+			again := compile(opt)
+			require.Zero(t, layers)
+			require.Equal(t, without.Program, first.Program)
+			require.Equal(t, without.Program, again.Program)
+			require.Equal(t, without.Accuracy, again.Accuracy)
+			same, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(file, same), "findings that are taken from a file leave it as it is")
+			if budget == 0 {
+				return
+			}
+			opt.MinCosine = .9995
+			strict := compile(opt)
+			require.Zero(t, layers)
+			require.Greater(t, in16Bits(strict), in16Bits(first))
+			opt.Targets = []string{"sm_90"}
+			require.Equal(t, "sm_90", compile(opt).Program.Variants[0].Target)
+			require.Zero(t, layers)
+		})
+	}
+}
+
+// TestFindingsOfSomethingElseAreRefused: a file of findings is used for what it was made from, or not at all.
+func TestFindingsOfSomethingElseAreRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.calibration")
+	opt := Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, Findings: path}
+	_, err := Compile(t.Context(), small(t, "policy"), opt)
+	require.NoError(t, err)
+	good, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		change func(*Options)
+		file   []byte
+		model  string
+		want   string
+	}{
+		"model":     {model: "vision", want: "it was made from another model"},
+		"inputs":    {change: func(o *Options) { o.Generated = 3 }, want: "it was made from other calibration inputs: 2 of these 3 are among its 2"},
+		"precision": {change: func(o *Options) { o.Precision = "fp6" }, want: "it was made for --precision fp8, not fp6"},
+		"damaged":   {file: bytes.Replace(good, []byte(`"local":0.`), []byte(`"local":1.`), 1), want: "it is damaged"},
+		"short":     {file: good[:len(good)/2], want: "it is damaged"},
+		"version":   {file: bytes.Replace(good, []byte("calibration 1 "), []byte("calibration 9 "), 1), want: "it has version 9"},
+		"other":     {file: []byte("{}"), want: "it is not a file that spark-compile --calibration has written"},
+		"empty":     {file: []byte{}, want: "it is not a file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opt, model, file := opt, "policy", good
+			if c.change != nil {
+				c.change(&opt)
+			}
+			if c.model != "" {
+				model = c.model
+			}
+			if c.file != nil {
+				file = c.file
+			}
+			require.NoError(t, os.WriteFile(path, file, 0o644))
+			_, err := Compile(t.Context(), small(t, model), opt)
+			require.ErrorContains(t, err, "--calibration "+path+": "+c.want)
+			require.ErrorContains(t, err, "name another file, or delete this one")
+			after, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(file, after), "a file that is refused stays as it is")
+		})
+	}
+}
+
+// TestAnInterruptedCalibrationKeepsNothing.
+func TestAnInterruptedCalibrationKeepsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.calibration")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := Compile(ctx, small(t, "policy"), Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, Findings: path,
+		Progress: func(text string) {
+			if strings.HasPrefix(text, "calibrate: layer 3 ") {
+				cancel()
+			}
+		}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoFileExists(t, path)
+}
