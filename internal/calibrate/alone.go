@@ -71,7 +71,7 @@ func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *pass
 		}
 		front := in
 		if n == s.Node {
-			st, front = disturbed(st, f, in[0])
+			st, front = disturbed(ctx, st, f, in[0])
 		}
 		_, outs, err := evaluate(ctx, c.evaluator, st, front, in)
 		if err != nil {
@@ -91,13 +91,13 @@ func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *pass
 }
 
 // disturbed is a region with its weights rounded, and what its anchor sees if its activations are rounded too.
-func disturbed(st *step, f precision.Layer, operands []*ir.Tensor) (*step, [][]*ir.Tensor) {
+func disturbed(ctx context.Context, st *step, f precision.Layer, operands []*ir.Tensor) (*step, [][]*ir.Tensor) {
 	front := slices.Clone(operands)
 	if x := operands[st.site.X]; f.Activations.Narrow() {
 		front[st.site.X] = stored(x, f.Activations, observe([]*ir.Tensor{x}, f.Activations).Scale)
 	}
 	r := newRounder(st.site, f.Weights, Technique{})
 	r.patches = nil
-	r.fit(nil, nil, nil)
+	r.fit(ctx, nil, nil, nil)
 	return st.with(r.tensor()), [][]*ir.Tensor{front}
 }

@@ -33,7 +33,7 @@ type Trial interface {
 	// with. It may stop at an input on which a cosine is below enough, and return the figures of that one.
 	Measure(ctx context.Context, plan *passes.Quantisation, enough float64) ([]Quality, error)
 	// Times predicts the time of each layer's kernel in microseconds, by site name, if a plan is compiled.
-	Times(plan *passes.Quantisation) (map[string]float64, error)
+	Times(ctx context.Context, plan *passes.Quantisation) (map[string]float64, error)
 }
 
 // Best enables every technique.
@@ -78,7 +78,7 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 			ladders[i] = []precision.Layer{precision.Half}
 		}
 	}
-	full, prices, err := c.cheapest(trial, opt, sites, ladders)
+	full, prices, err := c.cheapest(ctx, trial, opt, sites, ladders)
 	if err != nil {
 		return nil, err
 	}

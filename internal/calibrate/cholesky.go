@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"context"
 	"math"
 	"runtime"
 	"slices"
@@ -18,17 +19,17 @@ const panel = 32
 // batch bounds the number of rows that one core takes at a time: the more, the less often the other factor is packed.
 const batch = 128
 
-// batches calls f for ranges of rows that cover n, on all cores.
-func batches(n int, f func(lo, hi int)) {
+// batches calls f for ranges of rows that cover n, on all cores, until a context ends.
+func batches(ctx context.Context, n int, f func(lo, hi int)) {
 	size := min(batch, max(32, n/runtime.GOMAXPROCS(0)))
-	each((n+size-1)/size, func(i int) { f(i*size, min((i+1)*size, n)) })
+	until(ctx, (n+size-1)/size, func(i int) { f(i*size, min((i+1)*size, n)) })
 }
 
-// factor decomposes h.
-func (h *matrix) factor() *factored {
+// factor decomposes h, unless the context ends.
+func (h *matrix) factor(ctx context.Context) *factored {
 	n := h.rows
 	l := newMatrix(n, n)
-	batches(n, func(lo, hi int) {
+	batches(ctx, n, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			row, from := l.row(i), h.row(n-1-i)
 			for j := range i + 1 {
@@ -36,9 +37,9 @@ func (h *matrix) factor() *factored {
 			}
 		}
 	})
-	cholesky(l)
+	cholesky(ctx, l)
 	t := newMatrix(n, n)
-	batches(n, func(lo, hi int) { // H = R·Rᵀ with R[a][b] = l[n-1-a][n-1-b], and T = Rᵀ
+	batches(ctx, n, func(lo, hi int) { // H = R·Rᵀ with R[a][b] = l[n-1-a][n-1-b], and T = Rᵀ
 		for i := lo; i < hi; i++ {
 			for j := range i + 1 {
 				t.set(i, j, l.at(n-1-j, n-1-i))
@@ -49,11 +50,11 @@ func (h *matrix) factor() *factored {
 }
 
 // cholesky replaces the lower triangle of a matrix with its Cholesky factor.
-func cholesky(l *matrix) {
+func cholesky(ctx context.Context, l *matrix) {
 	n := l.rows
-	for p := 0; p < n; p += panel {
+	for p := 0; p < n && ctx.Err() == nil; p += panel {
 		end := min(p+panel, n)
-		batches(n-p, func(lo, hi int) {
+		batches(ctx, n-p, func(lo, hi int) {
 			addDots(l, p, -1, l, p+lo, p+hi, l, p, end, 0, p)
 		})
 		for i := p; i < end; i++ {
@@ -63,7 +64,7 @@ func cholesky(l *matrix) {
 			}
 			row[i] = float32(math.Sqrt(max(float64(row[i])-dot(row[p:i], row[p:i]), 1e-30)))
 		}
-		batches(n-end, func(lo, hi int) {
+		batches(ctx, n-end, func(lo, hi int) {
 			substitute(l, l, end+lo, end+hi, p, end)
 		})
 		for i := p; i < end; i++ {

@@ -117,7 +117,10 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			if x == nil {
 				r.patches = nil
 			}
-			r.fit(x, xHat, c.held)
+			r.fit(ctx, x, xHat, c.held)
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
 			fitted := r.layer()
 			fitted.Read = layer.Read
 			layer = fitted

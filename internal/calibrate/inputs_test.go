@@ -224,7 +224,7 @@ type evaluator struct {
 }
 
 // Times has no kernels to take them from: it guesses.
-func (e evaluator) Times(plan *passes.Quantisation) (map[string]float64, error) {
+func (e evaluator) Times(_ context.Context, plan *passes.Quantisation) (map[string]float64, error) {
 	us := map[string]float64{}
 	for _, s := range passes.Sites(e.g) {
 		l := plan.Layers[s.Name()]

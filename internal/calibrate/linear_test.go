@@ -25,7 +25,7 @@ func TestAFactorIsTriangularAndItsSquareIsTheMatrix(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for _, n := range sizes {
 		h := positive(rng, n)
-		f := h.factor()
+		f := h.factor(t.Context())
 		for i := range n {
 			for j := range n {
 				if j > i {
@@ -53,7 +53,7 @@ func TestSolutionsSolve(t *testing.T) {
 		}
 		addDots(b, 0, 1, want, 0, 6, h, 0, n, 0, n)
 		first := append([]float32{}, b.row(0)...)
-		h.factor().solve(b, 1, 6)
+		h.factor(t.Context()).solve(b, 1, 6)
 		var off, size float64 // by what H makes of it: H is nearly singular
 		for i := 1; i < 6; i++ {
 			for j := range n {
@@ -79,7 +79,7 @@ func TestMomentsAreThoseOfTheInputsTaken(t *testing.T) {
 		x.a[i], d.a[i] = float32(rng.NormFloat64()+3), float32(rng.NormFloat64()-1)
 	}
 	odd := func(i int) bool { return i/10%2 == 1 } // of 9 inputs of 10 columns
-	got := p.sums(x, d, 10, func(input int) bool { return odd(10 * input) }).centred()
+	got := p.sums(t.Context(), x, d, 10, func(input int) bool { return odd(10 * input) }).centred()
 	mean := func(m *matrix, k int) (s float64) {
 		for i, v := range m.row(k) {
 			if odd(i) {

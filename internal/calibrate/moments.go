@@ -1,6 +1,8 @@
 package calibrate
 
 import (
+	"context"
+
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -111,22 +113,22 @@ func (p *patches) columns(arrays []*ir.Tensor, member, group int) *matrix {
 
 // measure estimates the moments from what the exact and the quantised graph yield, over the inputs that a rounding is fitted
 // to, and over those held out; of these nil if there are none.
-func (p *patches) measure(exact, hat []*ir.Tensor, held []bool, member, group int) (fitted, tried *moments) {
+func (p *patches) measure(ctx context.Context, exact, hat []*ir.Tensor, held []bool, member, group int) (fitted, tried *moments) {
 	x, d := p.columns(hat, member, group), p.columns(exact, member, group)
 	for i, v := range x.a {
 		d.a[i] -= v
 	}
 	count := p.rows(len(hat))
 	if held == nil {
-		return p.sums(x, d, count, func(int) bool { return true }).centred(), nil
+		return p.sums(ctx, x, d, count, func(int) bool { return true }).centred(), nil
 	}
-	fitted = p.sums(x, d, count, func(i int) bool { return !held[i] })
-	tried = p.sums(x, d, count, func(i int) bool { return held[i] })
+	fitted = p.sums(ctx, x, d, count, func(i int) bool { return !held[i] })
+	tried = p.sums(ctx, x, d, count, func(i int) bool { return held[i] })
 	return fitted.centred(), tried.centred()
 }
 
 // sums are the moments of the arrays that take accepts, about 0.
-func (p *patches) sums(x, d *matrix, count int, take func(input int) bool) *moments {
+func (p *patches) sums(ctx context.Context, x, d *matrix, count int, take func(input int) bool) *moments {
 	m := &moments{h: newMatrix(p.k, p.k), miss: newMatrix(p.k, p.k), mean: make([]float64, p.k), meanMiss: make([]float64, p.k)}
 	var parts [][2]int
 	for i := range x.cols / count {
@@ -140,7 +142,7 @@ func (p *patches) sums(x, d *matrix, count int, take func(input int) bool) *mome
 			parts = append(parts, [2]int{i * count, (i + 1) * count})
 		}
 	}
-	batches(p.k, func(lo, hi int) {
+	batches(ctx, p.k, func(lo, hi int) {
 		for _, part := range parts {
 			addDots(m.h, 0, 1/m.n, x, lo, hi, x, 0, hi, part[0], part[1])
 			addDots(m.miss, 0, 1/m.n, x, lo, hi, d, 0, p.k, part[0], part[1])

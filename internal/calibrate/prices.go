@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -22,7 +23,7 @@ func (p prices) why(f, chosen precision.Layer, smaller bool) string {
 
 // cheapest drops the formats that cost as much as a more accurate one from every ladder, in place, and returns the ladders as
 // they were and what formats cost. Without a budget it leaves ladders alone below the first format that takes less time.
-func (c *Calibration) cheapest(trial Trial, opt Options, sites []passes.Site, ladders [][]precision.Layer) (full [][]precision.Layer, costs []prices, err error) {
+func (c *Calibration) cheapest(ctx context.Context, trial Trial, opt Options, sites []passes.Site, ladders [][]precision.Layer) (full [][]precision.Layer, costs []prices, err error) {
 	full = slices.Clone(ladders)
 	parts := ladders
 	if opt.MinCosine <= 0 {
@@ -31,7 +32,7 @@ func (c *Calibration) cheapest(trial Trial, opt Options, sites []passes.Site, la
 			parts[i] = undecided(l)
 		}
 	}
-	if costs, err = c.prices(trial, opt.smaller(), sites, parts); err != nil {
+	if costs, err = c.prices(ctx, trial, opt.smaller(), sites, parts); err != nil {
 		return nil, nil, err
 	}
 	for i, l := range parts {
@@ -42,7 +43,7 @@ func (c *Calibration) cheapest(trial Trial, opt Options, sites []passes.Site, la
 
 // prices are those of every site. Times are those of programs in which every layer has the same place of its ladder; where no
 // ladder has two places there is nothing to compare.
-func (c *Calibration) prices(trial Trial, smaller bool, sites []passes.Site, ladders [][]precision.Layer) ([]prices, error) {
+func (c *Calibration) prices(ctx context.Context, trial Trial, smaller bool, sites []passes.Site, ladders [][]precision.Layer) ([]prices, error) {
 	out := make([]prices, len(sites))
 	places := 0
 	for i := range sites {
@@ -63,7 +64,7 @@ func (c *Calibration) prices(trial Trial, smaller bool, sites []passes.Site, lad
 		for i := range sites {
 			a[sites[i].Name()] = ladders[i][min(k, len(ladders[i])-1)]
 		}
-		us, err := trial.Times(c.unfitted(a))
+		us, err := trial.Times(ctx, c.unfitted(a))
 		if err != nil {
 			return nil, err
 		}

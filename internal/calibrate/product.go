@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"context"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/linear"
@@ -47,8 +48,8 @@ func productOf(s *passes.Site) *product {
 // blockRows is the number of positions that are multiplied at a time.
 const blockRows = 256
 
-// of multiplies each of some inputs with weights.
-func (p *product) of(inputs []*ir.Tensor, weights *ir.Tensor) []*ir.Tensor {
+// of multiplies each of some inputs with weights, unless the context ends.
+func (p *product) of(ctx context.Context, inputs []*ir.Tensor, weights *ir.Tensor) []*ir.Tensor {
 	s := p.site
 	panels := p.pack(weights)
 	out := make([]*ir.Tensor, len(inputs))
@@ -56,7 +57,7 @@ func (p *product) of(inputs []*ir.Tensor, weights *ir.Tensor) []*ir.Tensor {
 		out[i] = &ir.Tensor{Type: p.out, Data: runtime.Bytes(make([]float32, p.out.Numel()))}
 	}
 	blocks := (p.positions + blockRows - 1) / blockRows
-	each(len(inputs)*s.Members*blocks, func(i int) {
+	until(ctx, len(inputs)*s.Members*blocks, func(i int) {
 		at, member, first := i/blocks/s.Members, i/blocks%s.Members, i%blocks*blockRows
 		p.block(floats(out[at]), floats(inputs[at]), panels[member*p.groups:], member, first, min(blockRows, p.positions-first))
 	})

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"context"
 	"math"
 	"slices"
 
@@ -59,24 +60,24 @@ func newRounder(s *passes.Site, f precision.Operand, tech Technique) *rounder {
 	return r
 }
 
-// fit rounds all weights. exact and hat are what the anchor multiplies in the exact and the quantised graph; held says which
+// fit rounds all weights; the caller checks whether the context has ended in between. exact and hat are what the anchor multiplies in the exact and the quantised graph; held says which
 // inputs are held out.
-func (r *rounder) fit(exact, hat []*ir.Tensor, held []bool) {
+func (r *rounder) fit(ctx context.Context, exact, hat []*ir.Tensor, held []bool) {
 	if r.patches == nil {
 		for m := range r.site.Members {
-			r.round(rows{member: m, step: 1, count: r.site.N}, nil, 0)
+			r.round(ctx, rows{member: m, step: 1, count: r.site.N}, nil, 0)
 		}
 		return
 	}
 	count := r.site.N / r.patches.groups
 	for m := range r.site.Members {
 		for g := range r.patches.groups {
-			fitted, tried := r.patches.measure(exact, hat, held, m, g)
+			fitted, tried := r.patches.measure(ctx, exact, hat, held, m, g)
 			of := rows{member: m, first: g * count, step: 1, count: count}
 			o := newObjective(fitted)
-			damping := r.damping(of, o, tried)
+			damping := r.damping(ctx, of, o, tried)
 			spoil(r.tech.fault, recovery, fitted.miss.a)
-			r.round(of, o, damping)
+			r.round(ctx, of, o, damping)
 		}
 	}
 }
@@ -98,7 +99,7 @@ const (
 
 // damping chooses by the error, on held-out inputs, of a rounding of some output channels fitted to the others: it moves
 // away from the middle while the error falls.
-func (r *rounder) damping(all rows, o *objective, tried *moments) int {
+func (r *rounder) damping(ctx context.Context, all rows, o *objective, tried *moments) int {
 	if tried == nil || !r.tech.Feedback && !r.tech.Recover {
 		return middleDamping
 	}
@@ -106,11 +107,11 @@ func (r *rounder) damping(all rows, o *objective, tried *moments) int {
 	some.step = max(1, all.count/trialRows)
 	some.count = (all.count + some.step - 1) / some.step
 	try := func(at int) float64 {
-		if at < 0 || at >= len(dampings)-1 {
+		if at < 0 || at >= len(dampings)-1 || ctx.Err() != nil {
 			return math.Inf(1)
 		}
-		r.round(some, o, at)
-		return r.miss(some, tried)
+		r.round(ctx, some, o, at)
+		return r.miss(ctx, some, tried)
 	}
 	best, least := middleDamping, try(middleDamping)
 	for _, step := range []int{-1, 1} {
@@ -137,14 +138,14 @@ func (r *rounder) load(from []float64, of rows, lo, hi int) *matrix {
 }
 
 // miss is the mean squared error by second moments, summed over output channels, less a constant that no weights change.
-func (r *rounder) miss(of rows, m *moments) float64 {
+func (r *rounder) miss(ctx context.Context, of rows, m *moments) float64 {
 	w, q := r.load(r.w, of, 0, of.count), r.load(r.fake.F, of, 0, of.count)
 	u, he := newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols)
 	e := q
 	for i, x := range w.a {
 		e.a[i] = x - q.a[i]
 	}
-	batches(w.cols, func(lo, hi int) {
+	batches(ctx, w.cols, func(lo, hi int) {
 		addDots(u, lo, 1, w, 0, w.rows, m.miss, lo, hi, 0, w.cols)
 		addDots(he, lo, 1, e, 0, w.rows, m.h, lo, hi, 0, w.cols)
 	})
@@ -169,15 +170,15 @@ func (o *objective) added(damping int) float64 {
 	return float64(dampings[damping] * o.h.meanDiagonal())
 }
 
-func (o *objective) factor(damping int) *factored {
+func (o *objective) factor(ctx context.Context, damping int) *factored {
 	if o.factors[damping] == nil {
-		o.factors[damping] = o.ordered.damped(o.added(damping)).factor()
+		o.factors[damping] = o.ordered.damped(o.added(damping)).factor(ctx)
 	}
 	return o.factors[damping]
 }
 
 // round rounds the weights of some output channels, to nearest without an objective.
-func (r *rounder) round(of rows, o *objective, damping int) {
+func (r *rounder) round(ctx context.Context, of rows, o *objective, damping int) {
 	weight := make([]float64, r.site.K) // importance of each input
 	for k := range weight {
 		weight[k] = 1
@@ -187,12 +188,12 @@ func (r *rounder) round(of rows, o *objective, damping int) {
 	}
 	var f, recovery *factored
 	if o != nil && r.tech.Feedback {
-		f = o.factor(damping)
+		f = o.factor(ctx, damping)
 	}
 	if o != nil && r.tech.Recover {
-		recovery = o.factor(damping + 1)
+		recovery = o.factor(ctx, damping+1)
 	}
-	batches(of.count, func(lo, hi int) {
+	batches(ctx, of.count, func(lo, hi int) {
 		w := r.load(r.w, of, lo, hi)
 		if recovery != nil {
 			recovery.recover(o, w)
@@ -203,7 +204,7 @@ func (r *rounder) round(of rows, o *objective, damping int) {
 		}
 		q := nearest(w, grids)
 		if f != nil {
-			q = feedback(w, grids, o, r.tech.fault.triangle(f.t), o.added(damping))
+			q = feedback(ctx, w, grids, o, r.tech.fault.triangle(f.t), o.added(damping))
 		}
 		for i, g := range grids {
 			for k, x := range q.row(i) {
@@ -247,13 +248,13 @@ func nearest(w *matrix, grids []*grid) *matrix {
 
 // feedback rounds one weight after the other: each compensates what the earlier ones' errors did to the output (Frantar et
 // al., GPTQ, arXiv 2210.17323, as nearest-plane rounding on the factor of the damped second moments).
-func feedback(w *matrix, grids []*grid, o *objective, t *matrix, added float64) *matrix {
+func feedback(ctx context.Context, w *matrix, grids []*grid, o *objective, t *matrix, added float64) *matrix {
 	inverse := make([]float64, w.cols) // of the factor's diagonal
 	for j := range inverse {
 		inverse[j] = 1 / t.at(j, j)
 	}
 	q, e, carry := newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols), newMatrix(w.rows, w.cols)
-	for p := 0; p < w.cols; p += panel {
+	for p := 0; p < w.cols && ctx.Err() == nil; p += panel {
 		end := min(p+panel, w.cols)
 		addDots(carry, p, 1, e, 0, w.rows, t, p, end, 0, p)
 		for i, g := range grids {

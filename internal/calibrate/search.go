@@ -106,7 +106,7 @@ const (
 	// policy in fp8 and nvfp4 it was 0.16 to 1.2 on the sets that budgets are judged on, and 0.57 in the middle.
 	firstMultiple = 0.6
 
-	// leastGain is the fraction of the layers' predicted time for which another walk through the graph is made.
+	// leastGain is the fraction of the layers' predicted time for which a last walk through the graph is made.
 	leastGain = 0.02
 )
 
@@ -121,13 +121,17 @@ func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, site
 	}
 	s.miss, s.meet = -1, len(s.steps)
 	var found *Fitted
+	last := false // the last walk was made
 	for try := 0; try < tries && s.meet-s.miss > 1; try++ {
 		at := s.next(try)
 		f, exact := c.assemble(s.demoted(at)), false
-		if f == nil {
-			if found != nil && !s.pays(at) {
+		if f == nil && found != nil {
+			if at = s.bold(); last || !s.pays(at) {
 				break
 			}
+			last, f = true, c.assemble(s.demoted(at))
+		}
+		if f == nil {
 			var err error
 			if f, exact, err = c.made(ctx, s.demoted(at), opt.Technique); err != nil {
 				return nil, err
@@ -189,11 +193,8 @@ func (s *search) cost(count int) (sum float64) {
 	return sum
 }
 
-// pays reports whether fewer demotions than are known to be enough are worth a walk through the graph: they should meet the
-// budget, and save time.
-func (s *search) pays(at int) bool {
-	return s.multiple*s.error(at) <= s.budget && s.cost(at) < (1-leastGain)*s.cost(s.meet)
-}
+// pays reports whether fewer demotions than are known to be enough are worth a walk through the graph.
+func (s *search) pays(at int) bool { return s.cost(at) < (1-leastGain)*s.cost(s.meet) }
 
 // learn updates the factor from 1 − cosine as measured after some demotions.
 func (s *search) learn(count int, measured float64) {
@@ -208,8 +209,16 @@ func (s *search) next(try int) int {
 	if try%3 == 2 {
 		return (s.miss + s.meet + 1) / 2
 	}
+	return s.fewest(s.multiple)
+}
+
+// bold is the number of demotions to try in a last walk: as if errors alone counted half as much as was measured.
+func (s *search) bold() int { return s.fewest(s.multiple / 2) }
+
+// fewest is the least number of demotions, of those between, that should be enough.
+func (s *search) fewest(multiple float64) int {
 	at := s.miss + 1
-	for at < s.meet-1 && s.multiple*s.error(at) > margin*s.budget {
+	for at < s.meet-1 && multiple*s.error(at) > margin*s.budget {
 		at++
 	}
 	return min(at, s.meet-1)

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"context"
 	"runtime"
 	"sync"
 )
@@ -12,9 +13,14 @@ func spread(n int, f func(lo, hi int)) {
 }
 
 // each calls f for every index below n, on all cores.
-func each(n int, f func(i int)) {
+func each(n int, f func(i int)) { until(context.Background(), n, f) }
+
+// until is each, but calls f no more once a context has ended. The caller checks that before it uses what f has made.
+func until(ctx context.Context, n int, f func(i int)) {
 	if n == 1 {
-		f(0)
+		if ctx.Err() == nil {
+			f(0)
+		}
 		return
 	}
 	var wg sync.WaitGroup
@@ -22,7 +28,9 @@ func each(n int, f func(i int)) {
 	for range min(n, runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
 			for i := range next {
-				f(i)
+				if ctx.Err() == nil {
+					f(i)
+				}
 			}
 		})
 	}

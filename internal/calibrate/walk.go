@@ -200,7 +200,8 @@ func (s *step) anchors(ctx context.Context, e Evaluator, in [][]*ir.Tensor) ([]*
 	if w == nil {
 		w = s.site.Weights().Const
 	}
-	return s.product.of(x, w), nil
+	out := s.product.of(ctx, x, w)
+	return out, ctx.Err()
 }
 
 // multiplied is what the anchor of a site multiplies, by input.

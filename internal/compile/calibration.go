@@ -76,10 +76,13 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 }
 
 // compiled compiles a plan, without a cubin.
-func (s *calibration) compiled(plan *passes.Quantisation) (*codegen.Result, *runtime.Program, error) {
+func (s *calibration) compiled(ctx context.Context, plan *passes.Quantisation) (*codegen.Result, *runtime.Program, error) {
 	g, pc := s.graph.Clone(), s.context
 	pc.Quantisation = plan
 	if err := passes.Run(&pc, g, s.rest, nil); err != nil {
+		return nil, nil, err
+	}
+	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	w := codegen.NewWeights()
@@ -95,7 +98,7 @@ func (s *calibration) compiled(plan *passes.Quantisation) (*codegen.Result, *run
 
 // Measure implements calibrate.Trial: it compiles the plan and runs the program.
 func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, enough float64) ([]calibrate.Quality, error) {
-	_, p, err := s.compiled(plan)
+	_, p, err := s.compiled(ctx, plan)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +108,8 @@ func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, en
 
 // Times implements calibrate.Trial: it compiles the plan and takes the times by which the layers' schedules were chosen, with
 // weights in L2 if all of them fit there.
-func (s *calibration) Times(plan *passes.Quantisation) (map[string]float64, error) {
-	out, _, err := s.compiled(plan)
+func (s *calibration) Times(ctx context.Context, plan *passes.Quantisation) (map[string]float64, error) {
+	out, _, err := s.compiled(ctx, plan)
 	if err != nil {
 		return nil, err
 	}
