@@ -5,6 +5,8 @@ import (
 	"math"
 	"runtime"
 	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/linear"
 )
 
 // factored is a symmetric positive definite matrix H as two triangles.
@@ -39,10 +41,12 @@ func (h *matrix) factor(ctx context.Context) *factored {
 	})
 	cholesky(ctx, l)
 	t := newMatrix(n, n)
-	batches(ctx, n, func(lo, hi int) { // H = R·Rᵀ with R[a][b] = l[n-1-a][n-1-b], and T = Rᵀ
-		for i := lo; i < hi; i++ {
-			for j := range i + 1 {
-				t.set(i, j, l.at(n-1-j, n-1-i))
+	until(ctx, (n+panel-1)/panel, func(b int) { // H = R·Rᵀ with R[a][b] = l[n-1-a][n-1-b], and T = Rᵀ
+		lo, hi := b*panel, min((b+1)*panel, n)
+		for j := range hi {
+			from := l.row(n - 1 - j)
+			for i := max(lo, j); i < hi; i++ {
+				t.a[i*n+j] = from[n-1-i]
 			}
 		}
 	})
@@ -76,12 +80,35 @@ func cholesky(ctx context.Context, l *matrix) {
 // substitute solves L·x = b in rows lo to hi of x, in place, for the unknowns p to end; the contribution of the earlier ones
 // has already been subtracted.
 func substitute(l, x *matrix, lo, hi, p, end int) {
+	if lo == hi {
+		return
+	}
+	size := end - p
+	inverse, out := linear.Pack(linear.Rows32{F: l.inverse(p, end).a, Stride: size, Count: size}, size), make([]float32, (hi-lo)*size)
+	linear.Products(out, size, linear.Rows32{F: x.a[lo*x.cols+p:], Stride: x.cols, Count: hi - lo}, inverse)
 	for i := lo; i < hi; i++ {
-		row := x.row(i)
-		for j := p; j < end; j++ {
-			row[j] = float32((float64(row[j]) - dot(row[p:j], l.row(j)[p:j])) / l.at(j, j))
+		copy(x.row(i)[p:end], out[(i-lo)*size:])
+	}
+}
+
+// inverse is that of the lower triangle of a block on the diagonal.
+func (l *matrix) inverse(p, end int) *matrix {
+	m := newMatrix(end-p, end-p)
+	column := make([]float64, end-p)
+	for c := range column {
+		column[c] = 1 / l.at(p+c, p+c)
+		for i := c + 1; i < len(column); i++ {
+			sum := 0.0
+			for k, x := range l.row(p + i)[p+c : p+i] {
+				sum += float64(float64(x) * column[c+k])
+			}
+			column[i] = -sum / l.at(p+i, p+i)
+		}
+		for i := c; i < len(column); i++ {
+			m.set(i, c, column[i])
 		}
 	}
+	return m
 }
 
 // forward solves L·x = b in rows lo to hi of x, in place.

@@ -135,9 +135,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	if stacked := s.node.Region.Members > 0; tech.Bias && a.narrows() {
 		layer.Bias = shift(c.fitted(accExact), c.fitted(accHat), s.axis, stacked)
 		spoil(tech.fault, means, layer.Bias)
-		for _, acc := range accHat {
-			move(acc, layer.Bias, s.axis, stacked)
-		}
+		each(len(accHat), func(at int) { move(accHat[at], layer.Bias, s.axis, stacked) })
 	}
 	if format != precision.Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
@@ -159,12 +157,24 @@ func shift(exact, hat []*ir.Tensor, axis int, stacked bool) []float64 {
 		one := make([]float64, members*channels)
 		want, got := floats(exact[at]), floats(hat[at])
 		size := len(want) / members
-		for p := 0; p < len(want); p += inner {
-			sum := 0.0
-			for i := p; i < p+inner; i++ {
-				sum += float64(want[i]) - float64(got[i])
+		for p := 0; p < len(want); p += channels * inner { // all channels at one position
+			sums := one[p/size*channels:][:channels]
+			if inner == 1 {
+				w, g := want[p:][:channels], got[p:][:channels]
+				for k := range sums {
+					sums[k] += float64(w[k]) - float64(g[k])
+				}
+				continue
 			}
-			one[p/size*channels+p/inner%channels] += sum / float64(size/channels)
+			for k := range sums {
+				w, g := want[p+k*inner:][:inner], got[p+k*inner:][:inner]
+				for i, x := range w {
+					sums[k] += float64(x) - float64(g[i])
+				}
+			}
+		}
+		for i := range one {
+			one[i] /= float64(size / channels)
 		}
 		ones[at] = one
 	})
@@ -193,10 +203,24 @@ func move(a *ir.Tensor, by []float64, axis int, stacked bool) {
 	members, channels, inner := layout(a.Type, axis, stacked)
 	xs := floats(a)
 	size := len(xs) / members
-	for p := 0; p < len(xs); p += inner {
-		x := float32(by[p/size*channels+p/inner%channels])
-		for i := p; i < p+inner; i++ {
-			xs[i] += x
+	add := make([]float32, len(by))
+	for i, x := range by {
+		add[i] = float32(x)
+	}
+	for p := 0; p < len(xs); p += channels * inner { // all channels at one position
+		of := add[p/size*channels:][:channels]
+		if inner == 1 {
+			at := xs[p:][:channels]
+			for k, x := range of {
+				at[k] += x
+			}
+			continue
+		}
+		for k, x := range of {
+			at := xs[p+k*inner:][:inner]
+			for i := range at {
+				at[i] += x
+			}
 		}
 	}
 }
