@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -47,7 +48,16 @@ type flags struct {
 	Quiet      bool       `help:"Print only errors and warnings."`
 }
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(heapRoom)
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// heapRoom is how much the heap may grow between collections, in percent of what is in use. Most of it is activations, in
+// which a collection has nothing to look for: many collections cost little, and garbage would double the memory.
+const heapRoom = 40
 
 func run(args []string, stdout, stderr io.Writer) int {
 	var f flags

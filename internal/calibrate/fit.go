@@ -142,10 +142,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	}
 	layer.Read = ir.Storage{}
 	now.layers[name] = finding{layer, f.Local[name]}
-	for at := range inputs {
-		hatIn[at] = append(hatIn[at], accHat[at])
-	}
-	return c.evaluator.Evaluate(ctx, s.tail, hatIn)
+	return s.behind(ctx, c.evaluator, hatIn, accHat)
 }
 
 // shift is the mean of exact − hat for every channel, members one after another, less the part that chance explains: means

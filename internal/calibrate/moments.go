@@ -112,8 +112,8 @@ func (p *patches) columns(arrays []*ir.Tensor, member, group int) *matrix {
 }
 
 // measure estimates the moments from what the exact and the quantised graph yield, over the inputs that a rounding is fitted
-// to, and over those held out; of these nil if there are none.
-func (p *patches) measure(ctx context.Context, exact, hat []*ir.Tensor, held []bool, member, group int) (fitted, tried *moments) {
+// to, and, to try it, over those held out; of these nil if there are none.
+func (p *patches) measure(ctx context.Context, exact, hat []*ir.Tensor, held []bool, member, group int, try bool) (fitted, tried *moments) {
 	x, d := p.columns(hat, member, group), p.columns(exact, member, group)
 	for i, v := range x.a {
 		d.a[i] -= v
@@ -123,6 +123,9 @@ func (p *patches) measure(ctx context.Context, exact, hat []*ir.Tensor, held []b
 		return p.sums(ctx, x, d, count, func(int) bool { return true }).centred(), nil
 	}
 	fitted = p.sums(ctx, x, d, count, func(i int) bool { return !held[i] })
+	if !try {
+		return fitted.centred(), nil
+	}
 	tried = p.sums(ctx, x, d, count, func(i int) bool { return held[i] })
 	return fitted.centred(), tried.centred()
 }

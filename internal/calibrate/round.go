@@ -69,13 +69,15 @@ func (r *rounder) fit(ctx context.Context, exact, hat []*ir.Tensor, held []bool)
 		}
 		return
 	}
-	count := r.site.N / r.patches.groups
+	count, damping := r.site.N/r.patches.groups, -1 // one damping a layer: the first member's
 	for m := range r.site.Members {
 		for g := range r.patches.groups {
-			fitted, tried := r.patches.measure(ctx, exact, hat, held, m, g)
+			fitted, tried := r.patches.measure(ctx, exact, hat, held, m, g, damping < 0)
 			of := rows{member: m, first: g * count, step: 1, count: count}
 			o := newObjective(fitted)
-			damping := r.damping(ctx, of, o, tried)
+			if damping < 0 {
+				damping = r.damping(ctx, of, o, tried)
+			}
 			spoil(r.tech.fault, recovery, fitted.miss.a)
 			r.round(ctx, of, o, damping)
 		}

@@ -168,18 +168,31 @@ func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) ([
 // evaluate runs a region, and returns its anchor's outputs too if it is cut there. The anchor may see other operands than the
 // rest.
 func evaluate(ctx context.Context, e Evaluator, s *step, front, in [][]*ir.Tensor) (anchors []*ir.Tensor, outs [][]*ir.Tensor, err error) {
-	n := s.node
-	if s.head != nil {
-		if anchors, err = s.anchors(ctx, e, front); err != nil {
-			return nil, nil, err
-		}
-		n = s.tail
-		for at := range in {
-			in[at] = append(slices.Clip(in[at]), anchors[at])
-		}
+	if s.head == nil {
+		outs, err = e.Evaluate(ctx, s.node, in)
+		return nil, outs, err
 	}
-	outs, err = e.Evaluate(ctx, n, in)
+	if anchors, err = s.anchors(ctx, e, front); err != nil {
+		return nil, nil, err
+	}
+	outs, err = s.behind(ctx, e, in, anchors)
 	return anchors, outs, err
+}
+
+// behind is what a step that is cut behind its anchor makes of the anchor's outputs; these themselves, if nothing is behind
+// it.
+func (s *step) behind(ctx context.Context, e Evaluator, in [][]*ir.Tensor, anchors []*ir.Tensor) (outs [][]*ir.Tensor, err error) {
+	if len(s.tail.Region.Body.Nodes) == 0 && len(s.node.Outputs) == 1 && s.node.Outputs[0].Type.Equal(s.head.Outputs[0].Type) {
+		for _, a := range anchors {
+			outs = append(outs, []*ir.Tensor{a})
+		}
+		return outs, nil
+	}
+	operands := make([][]*ir.Tensor, len(in))
+	for at, a := range anchors {
+		operands[at] = append(slices.Clip(in[at]), a)
+	}
+	return e.Evaluate(ctx, s.tail, operands)
 }
 
 // anchors is what the anchor of a step that is cut there yields, by input.
