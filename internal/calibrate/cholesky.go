@@ -19,7 +19,7 @@ type factored struct {
 const panel = 32
 
 // batch bounds the number of rows that one core takes at a time: the more, the less often the other factor is packed.
-const batch = 128
+const batch = 256
 
 // batches calls f for ranges of rows that cover n, on all cores, until a context ends.
 func batches(ctx context.Context, n int, f func(lo, hi int)) {

@@ -88,27 +88,40 @@ func (p *patches) columns(arrays []*ir.Tensor, member, group int) *matrix {
 	count := p.rows(len(arrays))
 	out := newMatrix(p.k, count*len(arrays))
 	each(len(arrays), func(i int) {
-		row := make([]float32, p.k)
-		for j := range count {
-			// Even steps; the offset moves with the input, so that inputs are not all sampled at the same pixels.
-			at := (j*p.positions/count + i*7) % p.positions
-			p.gather(floats(arrays[i]), member, group, at, row)
-			for k, x := range row {
-				out.a[k*out.cols+i*count+j] = x
+		const some = 16 // positions whose elements are turned at a time
+		from, block := floats(arrays[i]), make([]float32, some*p.k)
+		for first := 0; first < count; first += some {
+			size := min(some, count-first)
+			for j := range size {
+				// Even steps; the offset moves with the input, so that inputs are not all sampled at the same pixels.
+				at := ((first+j)*p.positions/count + i*7) % p.positions
+				p.gather(from, member, group, at, block[j*p.k:][:p.k])
+			}
+			for k := range p.k {
+				to := out.row(k)[i*count+first:][:size]
+				for j := range to {
+					to[j] = block[j*p.k+k]
+				}
 			}
 		}
 	})
 	each(p.k, func(k int) {
-		row, mean := out.row(k), 0.0
-		for _, x := range row {
-			mean += float64(x)
-		}
-		mean /= float64(len(row))
+		row := out.row(k)
+		mean := sum(row) / float64(len(row))
 		for i, x := range row {
 			row[i] = float32(float64(x) - mean)
 		}
 	})
 	return out
+}
+
+// sum adds in float64.
+func sum(xs []float32) float64 {
+	total := 0.0
+	for _, x := range xs {
+		total += float64(x)
+	}
+	return total
 }
 
 // measure estimates the moments from what the exact and the quantised graph yield, over the inputs that a rounding is fitted
@@ -150,10 +163,8 @@ func (p *patches) sums(ctx context.Context, x, d *matrix, count int, take func(i
 			addDots(m.h, 0, 1/m.n, x, lo, hi, x, 0, hi, part[0], part[1])
 			addDots(m.miss, 0, 1/m.n, x, lo, hi, d, 0, p.k, part[0], part[1])
 			for k := lo; k < hi; k++ {
-				for i := part[0]; i < part[1]; i++ {
-					m.mean[k] += x.at(k, i) / m.n
-					m.meanMiss[k] += d.at(k, i) / m.n
-				}
+				m.mean[k] += sum(x.row(k)[part[0]:part[1]]) / m.n
+				m.meanMiss[k] += sum(d.row(k)[part[0]:part[1]]) / m.n
 			}
 		}
 	})

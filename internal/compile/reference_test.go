@@ -1,0 +1,71 @@
+package compile
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+)
+
+// TestAReferenceInF32IsAsGoodAsFloat64: the accuracy of a program in fp8 is the same by both, float64 is evaluated on two
+// inputs alone, and how far f32 is from it is said. A program that is itself no further from float64 than f32 is has all
+// inputs evaluated.
+func TestAReferenceInF32IsAsGoodAsFloat64(t *testing.T) {
+	r := forced(t, "policy", "fp8")
+	judged := func(few float64, r *Result) (*yardstick, []calibrate.SetQuality) {
+		y, err := newYardstick(r.Source, &Options{Precision: "fp8", Generated: 2})
+		require.NoError(t, err)
+		y.few = few
+		sets, err := y.measure(t.Context(), r.Program, "sm_121")
+		require.NoError(t, err)
+		return y, sets
+	}
+	y, wide := judged(fewMACs, r)
+	require.Equal(t, Reference{Inputs: 4, Float64: 4}, y.exact.summary())
+	y, narrow := judged(0, r)
+	s := y.exact.summary()
+	require.Equal(t, 2, s.Float64)
+	require.NotEmpty(t, s.Where)
+	require.Positive(t, s.Apart)
+	require.Less(t, s.Apart, 1e-5)
+	for i := range wide {
+		require.Len(t, narrow[i].Slices, len(wide[i].Slices))
+		for k, q := range wide[i].Slices {
+			require.InDelta(t, q.RelL2, narrow[i].Slices[k].RelL2, .02*q.RelL2, q.Name)
+			require.InDelta(t, q.Cosine, narrow[i].Slices[k].Cosine, .03*(1-q.Cosine), q.Name)
+		}
+	}
+
+	exact, err := Graph(t.Context(), "policy", r.Source, Options{Precision: "fp32", Targets: []string{"sm_121"}})
+	require.NoError(t, err)
+	y, narrow = judged(0, exact)
+	_, wide = judged(fewMACs, exact)
+	require.Equal(t, 4, y.exact.summary().Float64)
+	require.Equal(t, wide, narrow)
+}
+
+// TestAProgramIsMeasuredOnce: the second measurement is the first, until the program is another.
+func TestAProgramIsMeasuredOnce(t *testing.T) {
+	r := forced(t, "policy", "fp8")
+	runs := 0
+	y, err := newYardstick(r.Source, &Options{Precision: "fp8", Generated: 2, Progress: func(text string) {
+		if text == "sm_121: running the program on 4 inputs" {
+			runs++
+		}
+	}})
+	require.NoError(t, err)
+	first, err := y.measure(t.Context(), r.Program, "sm_121")
+	require.NoError(t, err)
+	again, err := y.measure(t.Context(), r.Program, "sm_121")
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	require.Equal(t, 1, runs)
+	other := *r.Program
+	other.Weights = append([]byte{}, r.Program.Weights...)
+	other.Weights[len(other.Weights)/2] ^= 0x10
+	changed, err := y.measure(t.Context(), &other, "sm_121")
+	require.NoError(t, err)
+	require.Equal(t, 2, runs)
+	require.NotEqual(t, first, changed)
+}
