@@ -17,7 +17,7 @@ func TestAReferenceInF32IsAsGoodAsFloat64(t *testing.T) {
 		y, err := newYardstick(r.Source, &Options{Precision: "fp8", Generated: 2})
 		require.NoError(t, err)
 		y.few = few
-		sets, err := y.measure(t.Context(), r.Program, "sm_121")
+		sets, err := y.measure(t.Context(), r.Program, "sm_121", 0)
 		require.NoError(t, err)
 		return y, sets
 	}
@@ -55,16 +55,16 @@ func TestAProgramIsMeasuredOnce(t *testing.T) {
 		}
 	}})
 	require.NoError(t, err)
-	first, err := y.measure(t.Context(), r.Program, "sm_121")
+	first, err := y.measure(t.Context(), r.Program, "sm_121", 0)
 	require.NoError(t, err)
-	again, err := y.measure(t.Context(), r.Program, "sm_121")
+	again, err := y.measure(t.Context(), r.Program, "sm_121", 0)
 	require.NoError(t, err)
 	require.Equal(t, first, again)
 	require.Equal(t, 1, runs)
 	other := *r.Program
 	other.Weights = append([]byte{}, r.Program.Weights...)
 	other.Weights[len(other.Weights)/2] ^= 0x10
-	changed, err := y.measure(t.Context(), &other, "sm_121")
+	changed, err := y.measure(t.Context(), &other, "sm_121", 0)
 	require.NoError(t, err)
 	require.Equal(t, 2, runs)
 	require.NotEqual(t, first, changed)
