@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -82,6 +83,34 @@ func TestBudgetsAreMet(t *testing.T) {
 				require.ErrorContains(t, err, "the layers that hurt most alone")
 			})
 		}
+	}
+}
+
+// pessimist is a trial that expects ten times as much error on other inputs.
+type pessimist struct{ evaluator }
+
+func (p pessimist) Measure(ctx context.Context, plan *passes.Quantisation, enough float64) ([]Quality, error) {
+	q, err := p.evaluator.Measure(ctx, plan, enough)
+	for i := range q {
+		q[i].Expected = 1 - 10*(1-q[i].Cosine)
+	}
+	return q, err
+}
+
+// TestABudgetIsKeptOnOtherInputsToo as far as expected, except at fp16, beyond which a search has nothing.
+func TestABudgetIsKeptOnOtherInputsToo(t *testing.T) {
+	g, in := made(t, "policy", "fp8", 2)
+	sm121, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	for _, c := range []struct{ budget, least float64 }{{.99, .999}, {.9999997, .9999997}} {
+		cal, err := New(g, in, Reference{}, nil)
+		require.NoError(t, err)
+		choice, err := cal.Choose(t.Context(), pessimist{evaluator{t, g, in, sm121}}, Options{Precision: "fp8", MinCosine: c.budget, Smaller: true, Target: sm121, Technique: Technique{Bias: true}})
+		require.NoError(t, err)
+		q, err := measured(t, g, choice.Plan, in)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, Least(q), c.least)
+		t.Logf("%v", Least(q))
 	}
 }
 

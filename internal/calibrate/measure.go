@@ -27,13 +27,14 @@ const fewElements = 4
 func Definitions() map[string]string {
 	return map[string]string{
 		"cosine":              fmt.Sprintf("the lowest cosine of any input, of an output or slice; of fewer than %d elements over all inputs together (pooled)", fewElements),
+		"expected":            fmt.Sprintf("the cosine that other inputs of the same kind are expected to keep: the mean of log10(1 - cosine) of a set plus %g standard deviations, those within all sets together with %g inputs of %g; or the cosine itself where that is lower, pooled, or of perturbed inputs", sigmas, usualWeight, usualSpread),
 		"max_abs":             "the greatest absolute difference of any element on any input",
 		"rel_l2":              "norm of the difference divided by the norm of the reference, mean over the inputs",
 		"variation_explained": "1 - sum of |output - reference|^2 / sum of |reference - its mean over the inputs|^2",
 		"perturbed":           "inputs made from the calibration inputs: light, contrast, shift, noise, cut-outs and blur of images, scale and noise of others; another draw than the one that the program is fitted to",
 		"reference":           "what outputs are compared with: the file evaluated in float64 on every input, or, where that would take long, on the first and the last input alone, and computed in fp32 on the others",
 		"fp32_rel_l2":         "norm of the difference of outputs in fp32 from float64 divided by the norm of float64, the greatest of any output or slice on those two inputs; if rel_l2 of an output or slice on a set is not 100 times that, all inputs are evaluated in float64",
-		"budget":              "for each output and slice, the set of inputs on which its cosine is lowest; sets in_sample are those that the program is fitted to",
+		"budget":              "for each output and slice, the set of inputs on which its cosine is lowest; sets in_sample are those that the program is fitted to. A program with layers in a precision that calibrates keeps the budget by its expected cosines too",
 	}
 }
 
@@ -42,12 +43,15 @@ type Quality struct {
 	Name      string  `json:"name"`
 	Set       string  `json:"set,omitempty"` // of inputs
 	Cosine    float64 `json:"cosine"`
-	Pooled    bool    `json:"pooled,omitempty"` // Cosine is of all inputs together
+	Expected  float64 `json:"expected,omitempty"` // on other inputs; 0 where nothing was searched for
+	Pooled    bool    `json:"pooled,omitempty"`   // Cosine is of all inputs together
 	MaxAbs    float64 `json:"max_abs"`
 	RelL2     float64 `json:"rel_l2"`
 	Explained float64 `json:"variation_explained"` // 0 if there is one input
 	Elements  int     `json:"elements"`
 	Constant  bool    `json:"constant,omitempty"` // the reference does not vary over the inputs, so Explained means nothing
+
+	misses []float64 // of each input, unless Cosine is pooled
 }
 
 // Measure compares outputs with their reference, both [input][element], using runtime.Compare.
@@ -70,6 +74,7 @@ func Measure(s Slice, got, want [][]float64) (Quality, error) {
 		q.MaxAbs = max(q.MaxAbs, m.MaxAbs)
 		q.RelL2 += m.RelL2 / float64(len(want))
 		q.Cosine = min(q.Cosine, m.Cosine)
+		q.misses = append(q.misses, miss(m.Cosine))
 		for i, x := range w {
 			mean[i] += x / float64(len(want))
 		}
@@ -80,7 +85,7 @@ func Measure(s Slice, got, want [][]float64) (Quality, error) {
 		if err != nil {
 			return Quality{}, fmt.Errorf("%v: %w", s, err)
 		}
-		q.Cosine, q.Pooled = all.Cosine, true
+		q.Cosine, q.Pooled, q.misses = all.Cosine, true, nil
 	}
 	var miss, vary, square float64
 	for k, w := range allWant {

@@ -35,9 +35,9 @@ func TestTheCosineIsTheWorstInputs(t *testing.T) {
 // TestTheBudgetIsOfTheWorstSet, one slice at a time.
 func TestTheBudgetIsOfTheWorstSet(t *testing.T) {
 	set := func(name string, y, z float64) SetQuality {
-		return SetQuality{name, 1, false, []Quality{{Name: "y", Cosine: y}, {Name: "z", Cosine: z}}}
+		return SetQuality{Name: name, Inputs: 1, Slices: []Quality{{Name: "y", Cosine: y}, {Name: "z", Cosine: z}}}
 	}
-	require.Equal(t, []Quality{{Name: "y", Set: "validation", Cosine: .7}, {Name: "z", Set: "perturbed", Cosine: .8}},
+	require.Equal(t, []Quality{{Name: "y", Set: "validation", Cosine: .7, Expected: .7}, {Name: "z", Set: "perturbed", Cosine: .8, Expected: .8}},
 		Worst([]SetQuality{set("calibration", .95, .95), set("perturbed", .9, .8), set("validation", .7, .99)}))
 	require.Equal(t, "calibration", Worst([]SetQuality{set("calibration", .5, .5), set("perturbed", .9, .8)})[0].Set)
 }

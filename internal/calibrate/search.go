@@ -104,7 +104,10 @@ const (
 
 	// firstMultiple is what search.multiple is before there is a measurement. Over assignments of vision, driver monitoring and
 	// policy in fp8 and nvfp4 it was 0.16 to 1.2 on the sets that budgets are judged on, and 0.57 in the middle.
-	firstMultiple = 0.6
+	firstMultiple = 0.6 * usualMargin
+
+	// usualMargin is 1 − cosine as expected on other inputs over that of the worst input so far, in the middle.
+	usualMargin = 4
 
 	// leastGain is the fraction of the layers' predicted time for which a last walk through the graph is made.
 	leastGain = 0.02
@@ -145,13 +148,17 @@ func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, site
 		if err != nil {
 			return nil, err
 		}
-		c.say("%d of %d demotions: cosine %.6f", at, len(s.steps), Least(q))
-		if Least(q) >= opt.MinCosine {
+		c.say("%d of %d demotions: cosine %.6f, expected on other inputs %.6f", at, len(s.steps), Least(q), leastExpected(q))
+		if leastExpected(q) >= opt.MinCosine {
 			s.meet, found = at, f
 		} else {
 			s.miss = at
 		}
-		s.learn(at, 1-Least(q))
+		if Least(q) < enough { // it was stopped at one input, of which nothing is expected
+			s.learn(at, usualMargin*(1-Least(q)))
+		} else {
+			s.learn(at, 1-leastExpected(q))
+		}
 	}
 	if found != nil {
 		return found, nil
@@ -226,6 +233,17 @@ func (s *search) fewest(multiple float64) int {
 
 // margin is the fraction of the budget that a guess may use.
 const margin = 0.95
+
+// leastExpected is what a search compares with its budget. Where all demotions are made, Least is: nothing is left to give.
+func leastExpected(q []Quality) float64 {
+	x := Least(q)
+	for _, s := range q {
+		if s.Expected != 0 {
+			x = min(x, s.Expected)
+		}
+	}
+	return x
+}
 
 // Least is the lowest cosine.
 func Least(q []Quality) float64 {

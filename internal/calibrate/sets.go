@@ -11,14 +11,17 @@ type Set struct {
 	Name   string
 	Inputs []map[string]*ir.Array
 	Fitted bool // the program was fitted to them
+
+	Perturbed bool // made from other sets' inputs, to be unlike them
 }
 
 // SetQuality is the accuracy of a program on a set of inputs.
 type SetQuality struct {
-	Name   string    `json:"name"`
-	Inputs int       `json:"inputs"`
-	Fitted bool      `json:"in_sample"`
-	Slices []Quality `json:"slices"`
+	Name      string    `json:"name"`
+	Inputs    int       `json:"inputs"`
+	Fitted    bool      `json:"in_sample"`
+	Perturbed bool      `json:"perturbed,omitempty"`
+	Slices    []Quality `json:"slices"`
 }
 
 // Worst is what a budget is compared with: the figures of every slice on the set where its cosine is lowest. Those that the
@@ -35,6 +38,15 @@ func Worst(sets []SetQuality) []Quality {
 				out[i] = q
 			}
 		}
+	}
+	for i := range out {
+		var all []Quality
+		for _, s := range sets {
+			if !s.Perturbed {
+				all = append(all, s.Slices[i])
+			}
+		}
+		expect(&out[i], all)
 	}
 	return out
 }

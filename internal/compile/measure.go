@@ -105,7 +105,7 @@ func (y *yardstick) calibrate(opt *Options) (err error) {
 	}
 	if fitted {
 		perturbed, _ := calibrate.Perturb(y.source, y.part(opt), calibrate.JudgedDraw)
-		y.sets = append(y.sets, calibrate.Set{Name: PerturbedSet, Inputs: perturbed})
+		y.sets = append(y.sets, calibrate.Set{Name: PerturbedSet, Inputs: perturbed, Perturbed: true})
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func (y *yardstick) one(parts []calibrate.Slice, got map[string][][]float64, inp
 	}
 	q.Inputs = 1
 	for i, end := 0, 0; end <= input; i++ {
-		q.Name, q.Fitted = y.sets[i].Name, y.sets[i].Fitted
+		q.Name, q.Fitted, q.Perturbed = y.sets[i].Name, y.sets[i].Fitted, y.sets[i].Perturbed
 		end += len(y.sets[i].Inputs)
 	}
 	q.Slices, err = calibrate.MeasureAll(calibrate.Unpooled(parts), row(got), row(y.exact.outputs))
@@ -269,7 +269,7 @@ func (y *yardstick) compare(parts []calibrate.Slice, got map[string][][]float64)
 		if err != nil {
 			return nil, fmt.Errorf("%s inputs: %w", s.Name, err)
 		}
-		out = append(out, calibrate.SetQuality{Name: s.Name, Inputs: len(s.Inputs), Fitted: s.Fitted, Slices: q})
+		out = append(out, calibrate.SetQuality{Name: s.Name, Inputs: len(s.Inputs), Fitted: s.Fitted, Perturbed: s.Perturbed, Slices: q})
 		from = to
 	}
 	return out, nil

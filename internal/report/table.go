@@ -159,7 +159,12 @@ func (r *Report) budget(w io.Writer) {
 	if c := r.Reference; c != nil && c.Float64 < c.Inputs {
 		fmt.Fprintf(w, "reference: the file in fp32; it is %.1g from float64 at most (relative L2 of %s, on the first and the last of %d inputs)\n", c.Apart, c.Where, c.Inputs)
 	}
-	fmt.Fprintf(w, "budget: %s; least: %s with %.6f%s\n", budget, least.Name, least.Cosine, on)
+	fmt.Fprintf(w, "budget: %s; least: %s with %.6f%s", budget, least.Name, least.Cosine, on)
+	expected := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Expected, b.Expected) })
+	if expected.Expected != 0 {
+		fmt.Fprintf(w, "; on other inputs %.6f is expected (%s)", expected.Expected, expected.Name)
+	}
+	fmt.Fprintln(w)
 }
 
 // times prints the predicted times, and their ratio to the first.
