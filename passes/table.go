@@ -56,7 +56,9 @@ type pipelines uint8
 const (
 	asInFile pipelines = 1 << iota // the file's types: passes leave every rounding in its place
 	wide                           // f32
-	narrowed                       // 16 bits or fewer
+	halves                         // 16 bits or blocks of fewer
+	eighths                        // 16 or 8 bits
+	narrowed = halves | eighths
 	computed = wide | narrowed
 	every    = asInFile | computed
 )
@@ -69,7 +71,10 @@ func pipelineOf(p *precision.Precision) pipelines {
 	case "f32":
 		return wide
 	}
-	return narrowed
+	if len(p.Ladder) > 0 && p.Ladder[0].Activations.Bits() == 8 {
+		return eighths
+	}
+	return halves
 }
 
 // cleanUp is where passes run that clean up after others.
@@ -81,6 +86,8 @@ type Context struct {
 	Precision string // of internal/precision
 	// Quantisation is what narrow stores in 8 and 4 bits; nil: nothing.
 	Quantisation *Quantisation
+	// Greatest is the greatest magnitude of each float input in the data that formats are calibrated on, by name.
+	Greatest map[string]float64
 
 	quantisedFile bool // the file has quantised layers
 }

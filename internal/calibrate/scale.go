@@ -46,6 +46,23 @@ const headroom = 4
 // positions is the number of scales tried in an octave: where in it the numbers lie decides how they round.
 const positions = 8
 
+// octave lists the scales from least on whose quotient with a power of two is a number of eighths: a tensor of few
+// significant bits, as an image has, is exact at a power of two.
+func octave(least float64) (out []float64) {
+	if least < math.SmallestNonzeroFloat32 {
+		return nil
+	}
+	fraction, e := math.Frexp(least)
+	for j := range positions {
+		at := math.Ceil(2*positions*fraction) + float64(j) // in [positions, 3·positions]
+		if at >= 2*positions {
+			at = 2 * (at - positions)
+		}
+		out = append(out, float64(float32(math.Ldexp(at, e-4))))
+	}
+	return out
+}
+
 // observe chooses the scale with which an operand's format represents a tensor at the least squared error, among those of
 // one octave that leave headroom. A tensor of zeros has scale 1. Of blocks it is the scale of all: their scales have the
 // headroom.
@@ -61,11 +78,7 @@ func observe(arrays []*ir.Tensor, f precision.Operand) Range {
 	}
 	best := Range{Scale: 1, Error: math.Inf(1), Max: top}
 	xs := sample(all, neighbours)
-	for j := range positions {
-		scale := float64(float32(headroom * top * (1 + float64(float64(j)/positions)) / greatest))
-		if scale == 0 {
-			continue
-		}
+	for _, scale := range octave(headroom * top / greatest) {
 		if e := roundingError(xs, f, scale); e < best.Error {
 			best = Range{Scale: scale, Error: e, Max: top, Headroom: scale * greatest / top}
 		}

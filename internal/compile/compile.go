@@ -171,6 +171,9 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 		}
 		opt.progress("%s: passes", t.Name)
 		g, pc := r.Source.Clone(), &passes.Context{Target: t, Precision: opt.Precision}
+		if data != nil {
+			pc.Greatest = data.greatest()
+		}
 		if err := passes.Run(pc, g, front, observe); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -126,6 +127,19 @@ func (y *yardstick) part(opt *Options) (out []map[string]*ir.Array) {
 
 // The greatest numbers of perturbed inputs to judge on, with a budget and without.
 const judgedBudget, judgedForced = 8, 4
+
+// greatest is the greatest magnitude of each float input among the calibration inputs.
+func (y *yardstick) greatest() map[string]float64 {
+	out := map[string]float64{}
+	for _, in := range y.inputs {
+		for name, a := range in {
+			for _, x := range a.F {
+				out[name] = max(out[name], math.Abs(x))
+			}
+		}
+	}
+	return out
+}
 
 // all are the inputs of all sets in a row.
 func (y *yardstick) all() (out []map[string]*ir.Array) {

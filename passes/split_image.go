@@ -1,0 +1,106 @@
+package passes
+
+import (
+	"math"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var _ = register(Pass{
+	Name:    "split-image",
+	Summary: "split the image that a convolution reads into two terms, each of which e4m3 holds exactly if pixels have 8 bits",
+	Runs:    []Place{{stageChannels, eighths}},
+	Behind:  "gemm",
+	After: map[string]string{
+		"layout": "terms become channels, which it moves to the end",
+		"gemm":   "it turns a Conv of 1×1 images into MatMul, and vectors are not images",
+	},
+	Run: func(ctx *Context, g *ir.Graph) error {
+		if ctx.quantisedFile {
+			return nil
+		}
+		_, err := rewrite(g, func(s *sweep, n *ir.Node) { splitImage(ctx, s, n) })
+		return err
+	},
+})
+
+// imageChannels bounds the channels of an image: openpilot's two frames have 12.
+const imageChannels = 16
+
+// splitImage makes x, an image computed from the graph's inputs, the channels of x̂ and of x−x̂, where x̂ is x with the 4
+// significant bits of e4m3. A pixel rounded to 4 bits is off by the same amount wherever its colour is the same, which no
+// later sum averages away; the second term has the other 4 bits. The convolution sums over twice the channels.
+func splitImage(ctx *Context, s *sweep, n *ir.Node) {
+	if n.Op.Name != "Conv" || n.Attrs.String("layout", "NCHW") != "NHWC" || n.Attrs.Int("group", 1) != 1 {
+		return
+	}
+	x, w := n.Inputs[0], n.Inputs[1]
+	if x.Type.DType != ir.Float32 || x.Type.Rank() != 4 || x.Type.Shape[3] > imageChannels || !w.IsConst() {
+		return
+	}
+	most, ok := ctx.greatest(x)
+	if !ok || most == 0 {
+		return
+	}
+	hat := s.add("FakeQuantize", n.Name, ir.Attrs{"to": ir.Float8E4M3FN, "scale": splitScale(most)}, x)
+	both := s.add("Concat", n.Name, ir.Attrs{"axis": 3}, hat, s.add("Sub", n.Name, nil, x, hat))
+	inputs := slices.Clone(n.Inputs)
+	inputs[0], inputs[1] = both, s.g.Constant(w.Name, doubled(w.Const))
+	s.replace(n.Outputs[0], s.add("Conv", n.Name, n.Attrs, inputs...))
+}
+
+// splitScale is a power of two, so that terms are exact at every scale that is one, and lets e4m3 hold four times most.
+func splitScale(most float64) float64 {
+	_, e := math.Frexp(4 * most / ir.Float8E4M3FN.Format().Max())
+	return math.Ldexp(1, e)
+}
+
+// doubled is a convolution's weights [N, C, …] twice along C.
+func doubled(w *ir.Tensor) *ir.Tensor {
+	t := ir.Type{DType: w.Type.DType, Shape: slices.Clone(w.Type.Shape)}
+	t.Shape[1] *= 2
+	row := w.Type.Numel() / w.Type.Shape[0]
+	var xs []float64
+	for one := range slices.Chunk(w.Floats(), row) {
+		xs = append(append(xs, one...), one...)
+	}
+	return ir.FromFloats(t, xs)
+}
+
+// greatest bounds the magnitude of a value that is computed from the graph's inputs by moves, sums with constants and
+// products with constants.
+func (ctx *Context) greatest(v *ir.Value) (float64, bool) {
+	switch {
+	case v.IsConst():
+		most := 0.0
+		for _, x := range v.Const.Floats() {
+			most = max(most, math.Abs(x))
+		}
+		return most, true
+	case v.Def == nil && v.Type.DType == ir.Uint8:
+		return math.MaxUint8, true
+	case v.Def == nil:
+		most, ok := ctx.Greatest[v.Name]
+		return most, ok
+	}
+	var of []float64
+	for _, in := range v.Def.Inputs {
+		most, ok := ctx.greatest(in)
+		if !ok {
+			return 0, false
+		}
+		of = append(of, most)
+	}
+	switch v.Def.Op.Name {
+	case "Cast", "Transpose", "Reshape", "Slice":
+		return of[0], true
+	case "Pad", "Concat":
+		return slices.Max(of), true
+	case "Add", "Sub":
+		return of[0] + of[1], true
+	case "Mul":
+		return float64(of[0] * of[1]), v.Def.Inputs[0].IsConst() != v.Def.Inputs[1].IsConst()
+	}
+	return 0, false
+}
