@@ -88,6 +88,8 @@ type Context struct {
 	Quantisation *Quantisation
 	// Greatest is the greatest magnitude of each float input in the data that formats are calibrated on, by name.
 	Greatest map[string]float64
+	// Means is what centre subtracts from values, by name: a number for each channel, members one after another.
+	Means map[string][]float64
 
 	quantisedFile bool // the file has quantised layers
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -43,8 +44,9 @@ func Budget(name string, given *float64) float64 {
 // model calibrated on 4 inputs had cosine 0.9992 on them and 0.953 on another; calibrated on 8, 0.99985 and 0.99983.
 const fewInputs = 8
 
-// storePass is the pass that applies the formats that a calibration chose.
-const storePass = "narrow"
+// storePass is the pass that applies the formats that a calibration chose, and centrePass the one before it that subtracts
+// the means that data have.
+const storePass, centrePass = "narrow", "centre"
 
 // calibration is the stage before storePass. It owns what a trial needs: the graph of f32 regions, the remaining passes, and
 // the data to measure programs on.
@@ -73,6 +75,18 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 		return nil, err
 	}
 	return c.Choose(ctx, s, calibrate.Options{Precision: opt.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Smaller: opt.Smaller, Target: s.context.Target, Technique: calibrate.Best, Save: s.found != nil})
+}
+
+// means measures what centrePass subtracts.
+func (y *yardstick) means(ctx context.Context, t *target.Target, g *ir.Graph) (map[string][]float64, error) {
+	e, err := newNative(t)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	y.progress("%s: means of activations", t.Name)
+	fitted, _ := calibrate.Split(y.inputs)
+	return calibrate.Means(ctx, g, fitted, e)
 }
 
 // compiled compiles a plan, without a cubin.

@@ -145,7 +145,7 @@ var families = codegen.Families{ir.FamilyContraction: contraction.Lower, ir.Fami
 // the choice of the first one's calibration.
 func (r *Result) compile(ctx context.Context, targets []*target.Target) (err error) {
 	opt := &r.opt
-	front, rest, err := opt.pipeline()
+	front, centre, rest, err := opt.pipeline()
 	if err != nil {
 		return err
 	}
@@ -160,6 +160,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 	observe := opt.Observe
 	var plan *passes.Quantisation
 	var stage *calibration
+	var means map[string][]float64
 	defer func() {
 		if e := stage.keep(ctx, opt); err == nil {
 			err = e
@@ -175,6 +176,15 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			pc.Greatest = data.greatest()
 		}
 		if err := passes.Run(pc, g, front, observe); err != nil {
+			return err
+		}
+		if len(centre) > 0 && i == 0 {
+			if means, err = data.means(ctx, t, g); err != nil {
+				return err
+			}
+		}
+		pc.Means = means
+		if err := passes.Run(pc, g, centre, observe); err != nil {
 			return err
 		}
 		if precision.Calibrates(opt.Precision) && i == 0 {
@@ -210,22 +220,28 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 	return r.keepHalf(ctx, data)
 }
 
-// pipeline splits the passes into those before storePass and the rest.
-func (opt *Options) pipeline() (front, rest []string, err error) {
+// pipeline splits the passes into those before centrePass, which wants what data say of the values there, centrePass if it
+// is one of them, and the rest from storePass on.
+func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 	names := opt.Passes
 	if names == nil {
 		if names, err = passes.Pipeline(opt.Precision); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
+	calibrates := precision.Calibrates(opt.Precision)
 	at := slices.Index(names, storePass)
-	if at < 0 && precision.Calibrates(opt.Precision) {
-		return nil, nil, fmt.Errorf("--precision %s needs the pass %s: add it to --passes", opt.Precision, storePass)
+	if at < 0 && calibrates {
+		return nil, nil, nil, fmt.Errorf("--precision %s needs the pass %s: add it to --passes", opt.Precision, storePass)
 	}
 	if at < 0 {
 		at = len(names)
 	}
-	return names[:at], names[at:], passes.CheckOrder(names)
+	front, rest = names[:at], names[at:]
+	if at > 0 && names[at-1] == centrePass && calibrates {
+		front, centre = names[:at-1], names[at-1:at]
+	}
+	return front, centre, rest, passes.CheckOrder(names)
 }
 
 // generate adds the variant of a target.

@@ -1,0 +1,84 @@
+package calibrate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// meanInputs is the number of inputs that means are taken of.
+const meanInputs = 4
+
+// leastMean is the part of a value's mean square below which its means are not worth subtracting.
+const leastMean = 0.02
+
+// Means measures, on some of the inputs, the mean of every channel of the f32 values between the regions of a graph: of the
+// last dimension, and where readers have members of each member, in the order that pass centre takes. Values whose means are
+// small beside what varies are left out.
+func Means(ctx context.Context, g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator) (map[string][]float64, error) {
+	count := min(len(inputs), meanInputs)
+	some := make([]map[string]*ir.Array, count)
+	for i := range some {
+		some[i] = inputs[i*len(inputs)/count]
+	}
+	w, err := newWalk(g, some)
+	if err != nil {
+		return nil, err
+	}
+	stacked := map[*ir.Value]bool{}
+	for _, n := range g.Nodes {
+		for i, v := range n.Inputs {
+			if i < len(n.Region.Operands) && n.Region.Operands[i].Stacked {
+				stacked[v] = true
+			}
+		}
+	}
+	out := map[string][]float64{}
+	l := newLane(g, some)
+	for i, s := range w.steps {
+		outs, err := e.Evaluate(ctx, s.node, l.all(s.node, 0, count))
+		if err != nil {
+			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
+		}
+		for k, v := range s.node.Outputs {
+			if v.Type.DType == ir.Float32 && v.Type.Rank() > 1 && !s.node.IsFamily(ir.FamilyView) {
+				if means := channelMeans(column(outs, k), stacked[v]); means != nil {
+					out[v.Name] = means
+				}
+			}
+		}
+		l.put(s.node, outs)
+		l.release(w.done(i))
+	}
+	return out, nil
+}
+
+// channelMeans are the means of the last dimension, for each index of the first one if that counts members; nil if they are
+// not worth subtracting.
+func channelMeans(arrays []*ir.Array, stacked bool) []float64 {
+	shape := arrays[0].Type.Shape
+	channels, members := shape[len(shape)-1], 1
+	if stacked {
+		members = shape[0]
+	}
+	out := make([]float64, members*channels)
+	square, size := 0.0, arrays[0].Type.Numel()/members
+	each := 1 / float64(size/channels*len(arrays))
+	for _, a := range arrays {
+		for i, x := range a.F {
+			out[i/size*channels+i%channels] += float64(x * each)
+			square += float64(x * x)
+		}
+	}
+	sum := 0.0
+	for i, x := range out {
+		sum += float64(x * x)
+		out[i] = passes.Mean(x)
+	}
+	if float64(sum*float64(size/channels*len(arrays))) < leastMean*square {
+		return nil
+	}
+	return out
+}
