@@ -23,7 +23,7 @@ func TestRegionsOnTheCPUDeviceAreTheReference(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, err := onnx.Import(small(t, name), onnx.ImportOptions{})
 			require.NoError(t, err)
-			front, _, err := (&Options{Precision: "fp8"}).pipeline()
+			front, _, _, err := (&Options{Precision: "fp8"}).pipeline()
 			require.NoError(t, err)
 			require.NoError(t, passes.Run(&passes.Context{Target: tg, Precision: "fp8"}, g, front, nil))
 			d, err := newNative(tg)
