@@ -31,6 +31,7 @@ var _ = register(Pass{
 				if err := c.apply(n, k); err != nil {
 					return fmt.Errorf("region %q: %w", n.Name, err)
 				}
+				v.Name = g.Fresh(v.Name + "-mean")
 			}
 		}
 		return nil
@@ -194,36 +195,47 @@ func (e *offsetter) behind(p *ir.Value, t *ir.Tensor) error {
 	return e.insert(p, t)
 }
 
-// add makes all readers of v read the sum of it and t: by the bias of the anchor if only additions lie between.
+// add makes all readers of v read the sum of it and t.
 func (e *offsetter) add(v *ir.Value, t *ir.Tensor) error {
-	r := e.node.Region
-	switch d := v.Def; {
-	case d == nil:
-	case d == r.Anchor() && len(d.Inputs) == 3 && d.Inputs[2] != nil && d.ChannelAxis() == v.Type.Rank()-1:
-		if i := slices.Index(r.Body.Inputs, d.Inputs[2]); i >= 0 && e.node.Inputs[i].IsConst() && e.uses(d.Inputs[2]) == 1 && e.node.Inputs[i].Type.Equal(t.Type) {
-			e.node.Inputs[i] = e.g.Constant(e.node.Inputs[i].Name, sum(e.node.Inputs[i].Const, t))
-			return nil
+	i, ok := e.bias(e.total(v))
+	if !ok || !e.node.Inputs[i].Type.Equal(t.Type) {
+		return e.insert(v, t)
+	}
+	e.node.Inputs[i] = e.g.Constant(e.node.Inputs[i].Name, sum(e.node.Inputs[i].Const, t))
+	return nil
+}
+
+// total is the end of the sums of which v is a term, all of which add as much as v does.
+func (e *offsetter) total(v *ir.Value) *ir.Value {
+	for _, n := range e.node.Region.Body.Nodes {
+		if n.Op.Name == "Add" && slices.Contains(n.Inputs, v) && e.uses(v) == 1 && n.Outputs[0].Type.Equal(v.Type) {
+			v = n.Outputs[0]
 		}
-	case d.Op.Name == "Add":
-		for _, x := range d.Inputs {
-			if x.Def != nil && x.Type.Equal(v.Type) && e.uses(x) == 1 && e.reachesBias(x) {
-				return e.add(x, t)
+	}
+	return v
+}
+
+// bias finds a constant input of the region that only v's sum reads: that of the anchor, or one that is added behind it.
+func (e *offsetter) bias(v *ir.Value) (input int, ok bool) {
+	if v.Def == nil {
+		i := slices.Index(e.node.Region.Body.Inputs, v)
+		return i, i >= 0 && e.node.Inputs[i].IsConst()
+	}
+	from := v.Def.Inputs
+	switch {
+	case v.Def == e.node.Region.Anchor() && len(from) == 3 && v.Def.ChannelAxis() == v.Type.Rank()-1:
+		from = from[2:]
+	case v.Def.Op.Name != "Add":
+		return 0, false
+	}
+	for _, x := range from {
+		if x != nil && e.uses(x) == 1 && (x.Def == nil || x.Type.Equal(v.Type)) {
+			if i, ok := e.bias(x); ok {
+				return i, true
 			}
 		}
 	}
-	return e.insert(v, t)
-}
-
-// reachesBias reports whether add would find the anchor behind v.
-func (e *offsetter) reachesBias(v *ir.Value) bool {
-	switch d := v.Def; {
-	case d == nil:
-	case d == e.node.Region.Anchor():
-		return true
-	case d.Op.Name == "Add":
-		return slices.ContainsFunc(d.Inputs, func(x *ir.Value) bool { return x.Type.Equal(v.Type) && e.uses(x) == 1 && e.reachesBias(x) })
-	}
-	return false
+	return 0, false
 }
 
 // uses is the number of places where a value of the body is read.

@@ -55,6 +55,8 @@ func TestDefaultPipelines(t *testing.T) {
 			want = clean + " expand layout " + clean + " fuse views"
 		case precision.FP32:
 			want = f32
+		case precision.FP8:
+			want = strings.Replace(f32, " gemm ", " gemm split-image ", 1) + " centre narrow"
 		}
 		names, err := Pipeline(p.Name)
 		require.NoError(t, err)

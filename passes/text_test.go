@@ -48,7 +48,7 @@ func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
 	g, err := ir.Parse(before)
 	require.NoError(t, err)
 	original := g.Clone()
-	require.NoError(t, p.Run(&Context{Precision: precision.FP16}, g))
+	require.NoError(t, p.Run(textContext(), g))
 	require.NoError(t, g.Verify())
 	var want *ir.Graph
 	if text := strings.TrimSpace(string(after.Data)); text == "same" {
@@ -73,8 +73,14 @@ func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
 		return
 	}
 	once := g.Clone()
-	require.NoError(t, p.Run(&Context{Precision: precision.FP16}, g))
+	require.NoError(t, p.Run(textContext(), g))
 	require.Empty(t, once.Diff(g), "a second run must change nothing")
+}
+
+// textContext is what the passes of text are told: what data say of values of these names is for the passes that ask.
+func textContext() *Context {
+	return &Context{Precision: precision.FP16, Greatest: map[string]float64{"image": 1},
+		Means: map[string][]float64{"centred": {1, -2}, "centreds": {1, -2, 3, .5}, "second": {.25, 4}}}
 }
 
 func fullText(t *testing.T, g *ir.Graph) string {

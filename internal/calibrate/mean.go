@@ -36,7 +36,7 @@ func Means(ctx context.Context, g *ir.Graph, inputs []map[string]*ir.Array, e Ev
 		}
 	}
 	out := map[string][]float64{}
-	l := newLane(g, some)
+	l := w.lane(count)
 	for i, s := range w.steps {
 		outs, err := e.Evaluate(ctx, s.node, l.all(s.node, 0, count))
 		if err != nil {
@@ -57,17 +57,18 @@ func Means(ctx context.Context, g *ir.Graph, inputs []map[string]*ir.Array, e Ev
 
 // channelMeans are the means of the last dimension, for each index of the first one if that counts members; nil if they are
 // not worth subtracting.
-func channelMeans(arrays []*ir.Array, stacked bool) []float64 {
-	shape := arrays[0].Type.Shape
+func channelMeans(arrays []*ir.Tensor, stacked bool) []float64 {
+	shape := arrays[0].Shape
 	channels, members := shape[len(shape)-1], 1
 	if stacked {
 		members = shape[0]
 	}
 	out := make([]float64, members*channels)
-	square, size := 0.0, arrays[0].Type.Numel()/members
+	square, size := 0.0, arrays[0].Numel()/members
 	each := 1 / float64(size/channels*len(arrays))
 	for _, a := range arrays {
-		for i, x := range a.F {
+		for i, f := range floats(a) {
+			x := float64(f)
 			out[i/size*channels+i%channels] += float64(x * each)
 			square += float64(x * x)
 		}
