@@ -178,14 +178,16 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 		if err := passes.Run(pc, g, front, observe); err != nil {
 			return err
 		}
-		if len(centre) > 0 && i == 0 {
-			if means, err = data.means(ctx, t, g); err != nil {
+		if len(centre) > 0 {
+			if i == 0 {
+				if means, err = data.means(ctx, t, g); err != nil {
+					return err
+				}
+			}
+			pc.Means = means
+			if err := passes.Run(pc, g, centre, observe); err != nil {
 				return err
 			}
-		}
-		pc.Means = means
-		if err := passes.Run(pc, g, centre, observe); err != nil {
-			return err
 		}
 		if precision.Calibrates(opt.Precision) && i == 0 {
 			stage = &calibration{yardstick: data, program: *r.Program, graph: g.Clone(), context: *pc, rest: rest}
