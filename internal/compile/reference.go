@@ -94,7 +94,7 @@ func (y *yardstick) evaluate(ctx context.Context, r *reference, at int) error {
 // run32 computes the file in f32 on every input.
 func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (err error) {
 	g, opt := y.source.Clone(), Options{Precision: precision.FP32}
-	front, _, err := opt.pipeline()
+	front, _, _, err := opt.pipeline()
 	if err != nil {
 		return err
 	}
