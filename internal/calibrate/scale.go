@@ -46,21 +46,20 @@ const headroom = 4
 // positions is the number of scales tried in an octave: where in it the numbers lie decides how they round.
 const positions = 8
 
-// octave lists the scales from least on whose quotient with a power of two is a number of eighths: a tensor of few
-// significant bits, as an image has, is exact at a power of two.
-func octave(least float64) (out []float64) {
-	if least < math.SmallestNonzeroFloat32 {
-		return nil
+// octave lists scales from least on, positions of an octave, and the power of two if wanted: at it, numbers of few
+// significant bits are exact, as an image's are (pass split-image).
+func octave(least float64, power bool) (out []float64) {
+	for j := range positions {
+		out = append(out, float64(float32(least*(1+float64(float64(j)/positions)))))
+	}
+	if !power {
+		return out
 	}
 	fraction, e := math.Frexp(least)
-	for j := range positions {
-		at := math.Ceil(2*positions*fraction) + float64(j) // in [positions, 3·positions]
-		if at >= 2*positions {
-			at = 2 * (at - positions)
-		}
-		out = append(out, float64(float32(math.Ldexp(at, e-4))))
+	if fraction == .5 {
+		e--
 	}
-	return out
+	return append(out, math.Ldexp(1, e))
 }
 
 // observe chooses the scale with which an operand's format represents a tensor at the least squared error, among those of
@@ -78,7 +77,10 @@ func observe(arrays []*ir.Tensor, f precision.Operand) Range {
 	}
 	best := Range{Scale: 1, Error: math.Inf(1), Max: top}
 	xs := sample(all, neighbours)
-	for _, scale := range octave(headroom * top / greatest) {
+	for _, scale := range octave(headroom*top/greatest, !f.Blocks) {
+		if scale < math.SmallestNonzeroFloat32 {
+			continue
+		}
 		if e := roundingError(xs, f, scale); e < best.Error {
 			best = Range{Scale: scale, Error: e, Max: top, Headroom: scale * greatest / top}
 		}
