@@ -77,14 +77,15 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 	return c.Choose(ctx, s, calibrate.Options{Precision: opt.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Smaller: opt.Smaller, Target: s.context.Target, Technique: calibrate.Best, Save: s.found != nil})
 }
 
-// means measures what centrePass subtracts.
-func (y *yardstick) means(ctx context.Context, t *target.Target, g *ir.Graph) (map[string][]float64, error) {
-	e, err := newNative(t)
+// means measures what centrePass subtracts, in every compilation by the same kernels, so that findings for one target serve
+// another.
+func (y *yardstick) means(ctx context.Context, g *ir.Graph) (map[string][]float64, error) {
+	e, err := newNative(target.Default())
 	if err != nil {
 		return nil, err
 	}
 	defer e.Close()
-	y.progress("%s: means of activations", t.Name)
+	y.progress("means of activations")
 	fitted, _ := calibrate.Split(y.inputs)
 	return calibrate.Means(ctx, g, fitted, e)
 }

@@ -180,7 +180,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 		}
 		if len(centre) > 0 {
 			if i == 0 {
-				if means, err = data.means(ctx, t, g); err != nil {
+				if means, err = data.means(ctx, g); err != nil {
 					return err
 				}
 			}
