@@ -90,11 +90,13 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := f.checkPlaces(dir); err != nil {
 		return err
 	}
-	opt := compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: cli.Progress(stderr, f.Quiet),
+	tell, clear := cli.Progress(stderr, f.Quiet)
+	defer clear()
+	opt := compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: tell,
 		Calibrate: f.Calibrate, Findings: f.Findings, Validate: f.Validate, Keep: f.Keep, Smaller: f.Prefer == "size", MinCosine: compile.Budget(precision, f.MinCosine)}
-	opt.Warn = func(text string) { fmt.Fprintf(stderr, "\r\x1b[Kwarning: %s\n", text) }
-	if opt.Progress == nil {
-		opt.Warn = func(text string) { fmt.Fprintf(stderr, "warning: %s\n", text) }
+	opt.Warn = func(text string) {
+		clear()
+		fmt.Fprintf(stderr, "warning: %s\n", text)
 	}
 	opt.Import.Shapes, opt.Import.Batch = f.Shape, f.Batch
 	if f.Emit == "" {
@@ -111,6 +113,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	if f.Emit != "" {
+		clear()
 		return emit(stdout, f.Emit, r)
 	}
 	golden, err := r.Golden(ctx)
@@ -130,6 +133,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := f.write(ctx, dir, files, rep); err != nil {
 		return err
 	}
+	clear()
 	if !f.Quiet {
 		summary(stdout, dir, name, r, rep)
 		return rep.Table(stdout)

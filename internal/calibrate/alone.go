@@ -27,6 +27,7 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 	if !missing {
 		return out, nil
 	}
+	c.progress.Begin(c.Work().Alone, "measuring the sensitivity of %d layers", len(sites))
 	if err := c.evaluator.Keep(true); err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 		exact.put(s.node, outs)
 	}
 	for i := range sites {
-		c.say("sensitivity of layer %d of %d", i+1, len(sites))
+		c.progress.Step(i+1, len(sites), float64(i)/float64(len(sites)))
 		for _, f := range ladders[i] {
 			if _, known := out[i][f]; known || f == precision.Half {
 				continue

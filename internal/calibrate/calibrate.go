@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -16,7 +17,7 @@ type Calibration struct {
 	storage   *passes.Storage
 	readers   map[string][]string // all layers that read the activations of a layer, where these can be stored in blocks, by site name
 	found     *findings
-	progress  func(string)
+	progress  *progress.Meter
 	memory    *memory
 	several   bool                   // findings are kept: fits may follow each other, or a file is to hold them
 	inputs    []map[string]*ir.Array // without the perturbed ones
@@ -47,7 +48,7 @@ func (c *Calibration) finite(n *ir.Node, outs []*ir.Tensor, at int) error {
 
 // New prepares a calibration of a graph on inputs and on perturbed ones that it makes of them. Neither may change
 // afterwards.
-func New(g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator, progress func(string)) (*Calibration, error) {
+func New(g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator, m *progress.Meter) (*Calibration, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("no calibration inputs: give --calibrate at least one .npz file")
 	}
@@ -57,7 +58,7 @@ func New(g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator, progress func(
 		return nil, err
 	}
 	s := passes.StorageOf(g)
-	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), found: &findings{alone: map[layerKey]float64{}}, progress: progress, memory: newMemory(w, false),
+	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), found: &findings{alone: map[layerKey]float64{}}, progress: m, memory: newMemory(w, false),
 		inputs: inputs, given: len(inputs), held: heldOut(len(inputs), from)}, nil
 }
 
@@ -110,12 +111,6 @@ func Split(inputs []map[string]*ir.Array) (fitted, held []map[string]*ir.Array) 
 
 // Sites lists the layers that can be quantised.
 func (c *Calibration) Sites() []passes.Site { return passes.Sites(c.walk.g) }
-
-func (c *Calibration) say(format string, args ...any) {
-	if c.progress != nil {
-		c.progress("calibrate: " + fmt.Sprintf(format, args...))
-	}
-}
 
 // distance is the relative L2 distance of lists of tensors.
 func distance(got, want []*ir.Tensor) float64 {

@@ -30,6 +30,8 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	w := c.walk
 	hat, exact := w.lane(w.inputs), w.lane(w.inputs)
 	now := newFound(a)
+	work, done := c.Work(), 0.0
+	c.progress.Begin(work.Fit, "fitting %d regions to %d inputs", len(w.steps), w.inputs)
 	for i, s := range w.steps {
 		var hatOut [][]*ir.Tensor
 		accExact, exactOut, err := c.exactStep(ctx, i, w.inputs, exact)
@@ -71,7 +73,8 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		hat.put(s.node, hatOut)
 		exact.release(w.done(i))
 		hat.release(w.done(i))
-		c.say("layer %d of %d", i+1, len(w.steps))
+		done += c.fitting(s)
+		c.progress.Step(i+1, len(w.steps), done/work.Fit)
 	}
 	if c.several {
 		c.found.fits = append(c.found.fits, now)

@@ -58,8 +58,8 @@ func (c *Calibration) prices(ctx context.Context, trial Trial, smaller bool, sit
 	if smaller || places < 2 {
 		return out, nil
 	}
+	c.progress.Begin(c.Work().Prices, "predicting the times of layers in %d formats", places)
 	for k := range places {
-		c.say("predicting times: format %d of %d", k+1, places)
 		a := Assignment{}
 		for i := range sites {
 			a[sites[i].Name()] = ladders[i][min(k, len(ladders[i])-1)]
@@ -73,6 +73,7 @@ func (c *Calibration) prices(ctx context.Context, trial Trial, smaller bool, sit
 				out[i][f] = us[sites[i].Name()]
 			}
 		}
+		c.progress.Step(k+1, places, float64(k+1)/float64(places))
 	}
 	return out, nil
 }

@@ -100,7 +100,7 @@ type search struct {
 }
 
 const (
-	tries = 8 // bounds the number of candidates
+	tries = 10 // bounds the number of candidates
 
 	// firstMultiple is what search.multiple is before there is a measurement. Over assignments of vision, driver monitoring and
 	// policy in fp8 and nvfp4 it was 0.16 to 1.2 on the sets that budgets are judged on, and 0.57 in the middle.
@@ -126,7 +126,10 @@ func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, site
 	var found *Fitted
 	last := false // the last walk was made
 	for try := 0; try < tries && s.meet-s.miss > 1; try++ {
-		at := s.next(try)
+		at := s.fewest(s.multiple)
+		if middle := (s.miss + s.meet + 1) / 2; try%3 == 2 && c.assemble(s.demoted(middle)) != nil { // errors alone may mislead
+			at = middle
+		}
 		f, exact := c.assemble(s.demoted(at)), false
 		if f == nil && found != nil {
 			if at = s.bold(); last || !s.pays(at) {
@@ -144,21 +147,21 @@ func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, site
 		if exact { // what is learnt from it decides where the next walk goes
 			enough = 0
 		}
+		c.progress.Begin(0, "compiling with %d of %d steps to wider formats", at, len(s.steps))
 		q, err := trial.Measure(ctx, f.Plan, enough)
 		if err != nil {
 			return nil, err
 		}
-		c.say("%d of %d demotions: cosine %.6f, expected on other inputs %.6f", at, len(s.steps), Least(q), leastExpected(q))
 		if leastExpected(q) >= opt.MinCosine {
 			s.meet, found = at, f
 		} else {
 			s.miss = at
 		}
+		measured := 1 - leastExpected(q)
 		if Least(q) < enough { // it was stopped at one input, of which nothing is expected
-			s.learn(at, usualMargin*(1-Least(q)))
-		} else {
-			s.learn(at, 1-leastExpected(q))
+			measured = usualMargin * (1 - Least(q))
 		}
+		s.learn(at, measured, exact)
 	}
 	if found != nil {
 		return found, nil
@@ -203,20 +206,17 @@ func (s *search) cost(count int) (sum float64) {
 // pays reports whether fewer demotions than are known to be enough are worth a walk through the graph.
 func (s *search) pays(at int) bool { return s.cost(at) < (1-leastGain)*s.cost(s.meet) }
 
-// learn updates the factor from 1 − cosine as measured after some demotions.
-func (s *search) learn(count int, measured float64) {
-	if e := s.error(count); e > 0 && measured > 0 {
-		s.multiple = measured / e
+// learn updates the factor from 1 − cosine as measured after some demotions. A candidate that has no fit of its own is worse
+// than one that has, and perhaps was not measured to the end, so it says less.
+func (s *search) learn(count int, measured float64, exact bool) {
+	e := s.error(count)
+	if e <= 0 || measured <= 0 {
+		return
 	}
-}
-
-// next is the number of demotions to try between those that missed the budget and those that met it: the fewest that
-// should suffice, and every third time the middle, since errors alone may mislead.
-func (s *search) next(try int) int {
-	if try%3 == 2 {
-		return (s.miss + s.meet + 1) / 2
+	was := s.multiple
+	if s.multiple = measured / e; !exact {
+		s.multiple = min(max(s.multiple, was/1.5), was*1.5)
 	}
-	return s.fewest(s.multiple)
 }
 
 // bold is the number of demotions to try in a last walk: as if errors alone counted half as much as was measured.

@@ -13,11 +13,13 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -52,6 +54,9 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	}
 	if err == nil {
 		return Done
+	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = errors.New("interrupted")
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", name, err)
 	if errors.As(err, new(Failure)) {
@@ -128,17 +133,20 @@ func (s Shapes) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// Progress returns a function that shows the current stage on a terminal. It is nil with quiet, and if stderr is no terminal.
-func Progress(stderr io.Writer, quiet bool) func(string) {
-	f, ok := stderr.(*os.File)
-	if !ok || quiet {
-		return nil
+// Progress shows how far long work has come, on a terminal in one line with the time left, elsewhere by a line for every
+// phase that takes long. clear takes the line away, before something else is printed. With quiet nothing is shown, and tell is
+// nil.
+func Progress(stderr io.Writer, quiet bool) (tell func(progress.Event), clear func()) {
+	if quiet {
+		return nil, func() {}
 	}
-	info, err := f.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return nil
+	if f, ok := stderr.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			line := progress.NewLine(f, time.Now)
+			return line.Tell, line.Clear
+		}
 	}
-	return func(stage string) { fmt.Fprintf(f, "\r\x1b[K%s", stage) }
+	return progress.Lines(stderr), func() {}
 }
 
 // JSON prints a value, indented.

@@ -66,7 +66,7 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 		return nil, err
 	}
 	defer e.Close()
-	c, err := calibrate.New(s.graph, s.inputs, e, opt.Progress)
+	c, err := calibrate.New(s.graph, s.inputs, e, opt.meter)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +74,7 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 	if err := s.recall(c, opt); err != nil {
 		return nil, err
 	}
+	defer opt.meter.Expect(s.calibrating(c, opt.MinCosine > 0))()
 	return c.Choose(ctx, s, calibrate.Options{Precision: opt.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Smaller: opt.Smaller, Target: s.context.Target, Technique: calibrate.Best, Save: s.found != nil})
 }
 
@@ -85,7 +86,7 @@ func (y *yardstick) means(ctx context.Context, g *ir.Graph) (map[string][]float6
 		return nil, err
 	}
 	defer e.Close()
-	y.progress("means of activations")
+	y.progress.Begin(0, "means of activations")
 	fitted, _ := calibrate.Split(y.inputs)
 	return calibrate.Means(ctx, g, fitted, e)
 }

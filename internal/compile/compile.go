@@ -17,6 +17,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -45,7 +46,8 @@ type Options struct {
 	Warn      func(string)
 
 	Observe  func(pass string, g *ir.Graph) // after each pass, of the first target
-	Progress func(stage string)
+	Progress func(progress.Event)
+	meter    *progress.Meter // of Progress
 }
 
 // Result is a compiled program and what a report says about it.
@@ -69,7 +71,8 @@ type Result struct {
 // Compile compiles a model. Errors name the file and, where there is one, the node.
 func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 	begin := time.Now()
-	opt.progress("import")
+	opt.meter = progress.New(opt.Progress)
+	opt.meter.Begin(0, "importing")
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
@@ -98,6 +101,9 @@ func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result,
 		return nil, err
 	}
 	opt.warnIgnored()
+	if opt.meter == nil {
+		opt.meter = progress.New(opt.Progress)
+	}
 	r := &Result{Source: g, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(path), Precision: opt.Precision}, path: path, opt: opt}
 	if err := r.compile(ctx, targets); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -132,12 +138,6 @@ func (opt *Options) targets() ([]*target.Target, error) {
 	return out, nil
 }
 
-func (opt *Options) progress(format string, args ...any) {
-	if opt.Progress != nil {
-		opt.Progress(fmt.Sprintf(format, args...))
-	}
-}
-
 // families are the kernel families of every program.
 var families = codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyLoop: loop.Lower}
 
@@ -155,6 +155,12 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			return err
 		}
 		r.Accuracy = &Accuracy{}
+		if opt.MinCosine <= 0 || !data.fitted { // else a candidate was measured
+			opt.meter.Expect(data.referring() + data.running())
+		}
+		if data.fitted {
+			opt.meter.Expect(comparing(r.Source))
+		}
 	}
 	weights := codegen.NewWeights()
 	observe := opt.Observe
@@ -170,7 +176,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		opt.progress("%s: passes", t.Name)
+		opt.meter.Begin(0, "%s: passes", t.Name)
 		g, pc := r.Source.Clone(), &passes.Context{Target: t, Precision: opt.Precision}
 		if data != nil {
 			pc.Greatest = data.greatest()
@@ -248,13 +254,13 @@ func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 
 // generate adds the variant of a target.
 func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w *codegen.Weights) error {
-	r.opt.progress("%s: kernels", t.Name)
+	r.opt.meter.Begin(0, "%s: kernels", t.Name)
 	out, err := codegen.Generate(entries(g), t, families, w)
 	if err != nil {
 		return err
 	}
 	if r.opt.Assembler != nil {
-		r.opt.progress("%s: ptxas", t.Name)
+		r.opt.meter.Begin(0, "%s: ptxas", t.Name)
 		begin := time.Now()
 		if err := assemble(ctx, r.opt.Assembler, t, &out.Variant); err != nil {
 			return err

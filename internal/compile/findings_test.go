@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/progress"
 )
 
 // TestFindingsMakeTheSameProgram compiles with a file of findings that does not exist, that does, and without one: programs
@@ -19,11 +21,11 @@ func TestFindingsMakeTheSameProgram(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "policy.calibration")
 			layers, alone := 0, 0 // looked at
 			opt := Options{Precision: name, MinCosine: budget, Generated: 2, Smaller: true, Targets: []string{"sm_121"},
-				Progress: func(text string) {
+				Progress: func(e progress.Event) {
 					switch {
-					case strings.HasPrefix(text, "calibrate: layer"):
+					case strings.HasPrefix(e.Phase, "fitting"):
 						layers++
-					case strings.HasPrefix(text, "calibrate: sensitivity"):
+					case strings.HasPrefix(e.Phase, "measuring the sensitivity"):
 						alone++
 					}
 				}}
@@ -113,8 +115,8 @@ func TestAnInterruptedCalibrationKeepsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err := Compile(ctx, small(t, "policy"), Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, Findings: path,
-		Progress: func(text string) {
-			if strings.HasPrefix(text, "calibrate: layer 3 ") {
+		Progress: func(e progress.Event) {
+			if strings.HasPrefix(e.Phase, "fitting") && e.Step == 3 {
 				cancel()
 			}
 		}})

@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -47,12 +48,12 @@ type yardstick struct {
 	few       float64                                      // multiplications up to which every input is evaluated in float64
 	exact     *reference                                   // nil: not made yet
 	known     map[[sha256.Size]byte][]calibrate.SetQuality // by identity: the program that a search chooses is measured already
-	progress  func(format string, args ...any)
+	progress  *progress.Meter
 }
 
 // newYardstick loads the inputs, or generates some to calibrate with or if there are none.
 func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
-	y := &yardstick{source: source, slices: opt.Slices, progress: opt.progress, fitted: precision.Calibrates(opt.Precision), few: fewMACs, known: map[[sha256.Size]byte][]calibrate.SetQuality{}}
+	y := &yardstick{source: source, slices: opt.Slices, progress: opt.meter, fitted: precision.Calibrates(opt.Precision), few: fewMACs, known: map[[sha256.Size]byte][]calibrate.SetQuality{}}
 	if y.fitted || len(opt.Calibrate) > 0 || len(opt.Validate) == 0 {
 		if err := y.calibrate(opt); err != nil {
 			return nil, err
@@ -174,7 +175,7 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 			y.worst = append(y.worst, i)
 		}
 	}
-	y.progress("%s: running the program on %d inputs", target, len(all))
+	y.progress.Begin(y.running(), "%s: running the program on %d inputs", target, len(all))
 	got, least := map[string][][]float64{}, make([]float64, len(all))
 	for name := range y.exact.outputs {
 		got[name] = make([][]float64, len(all))
@@ -196,6 +197,7 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 			return err
 		}
 		least[input] = calibrate.Least(one.Slices)
+		y.progress.Step(at, len(all), float64(at)/float64(len(all)))
 		if missed = []calibrate.SetQuality{one}; least[input] < enough && !y.exact.blurs(missed) {
 			return errMissed
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -47,10 +48,8 @@ func (y *yardstick) refer(ctx context.Context, parts []calibrate.Slice, on strin
 		r.outputs[v.Name] = make([][]float64, len(all))
 	}
 	if !y.fitted || len(all) <= 2 || float64(multiplications(y.source))*float64(len(all)) <= y.few {
-		for i := range all {
-			if err := y.evaluate(ctx, r, i); err != nil {
-				return err
-			}
+		if err := y.evaluate(ctx, r, r.missing()); err != nil {
+			return err
 		}
 		y.exact = r
 		return nil
@@ -76,18 +75,31 @@ func multiplications(g *ir.Graph) (total int64) {
 	return total
 }
 
-// evaluate evaluates the file on one input.
-func (y *yardstick) evaluate(ctx context.Context, r *reference, at int) error {
+// missing are the inputs that were not evaluated in float64.
+func (r *reference) missing() (out []int) {
+	for at, done := range r.float64 {
+		if !done {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+// evaluate evaluates the file on some inputs.
+func (y *yardstick) evaluate(ctx context.Context, r *reference, inputs []int) error {
 	all := y.all()
-	y.progress("evaluating input %d of %d in float64", at+1, len(all))
-	out, err := ir.Evaluate(ctx, y.source, all[at], ir.EvalOptions{})
-	if err != nil {
-		return fmt.Errorf("input %d: %w", at+1, err)
+	y.progress.Begin(y.multiplied(len(inputs), progress.Evaluate), "evaluating %d inputs in float64", len(inputs))
+	for i, at := range inputs {
+		out, err := ir.Evaluate(ctx, y.source, all[at], ir.EvalOptions{})
+		if err != nil {
+			return fmt.Errorf("input %d: %w", at+1, err)
+		}
+		for _, v := range y.source.Outputs {
+			r.outputs[v.Name][at] = out[v.Name].Floats()
+		}
+		r.float64[at] = true
+		y.progress.Step(i+1, len(inputs), float64(i+1)/float64(len(inputs)))
 	}
-	for _, v := range y.source.Outputs {
-		r.outputs[v.Name][at] = out[v.Name].Floats()
-	}
-	r.float64[at] = true
 	return nil
 }
 
@@ -107,7 +119,7 @@ func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
 	all := y.all()
-	y.progress("computing the file in fp32 on %d inputs", len(all))
+	y.progress.Begin(y.multiplied(len(all), progress.Forward), "computing the file in fp32 on %d inputs", len(all))
 	r.outputs, err = calibrate.Forward(ctx, g, all, e)
 	return err
 }
@@ -115,19 +127,23 @@ func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (
 // checked evaluates the first and the last input in float64 too, and measures how far apart f32 is.
 func (y *yardstick) checked(ctx context.Context, r *reference, parts []calibrate.Slice) error {
 	r.apart = map[string]float64{}
-	for _, at := range []int{0, len(r.float64) - 1} {
-		narrow := map[string][][]float64{}
-		for name, x := range r.outputs {
-			narrow[name] = slices.Clone(x[at : at+1])
+	narrow := map[string][][]float64{}
+	for name, x := range r.outputs {
+		narrow[name] = slices.Clone(x)
+	}
+	inputs := []int{0, len(r.float64) - 1}
+	if err := y.evaluate(ctx, r, inputs); err != nil {
+		return err
+	}
+	for _, at := range inputs {
+		row := func(of map[string][][]float64) map[string][][]float64 {
+			rows := map[string][][]float64{}
+			for name, x := range of {
+				rows[name] = x[at : at+1]
+			}
+			return rows
 		}
-		if err := y.evaluate(ctx, r, at); err != nil {
-			return err
-		}
-		wide := map[string][][]float64{}
-		for name, x := range r.outputs {
-			wide[name] = x[at : at+1]
-		}
-		qs, err := calibrate.MeasureAll(parts, narrow, wide)
+		qs, err := calibrate.MeasureAll(parts, row(narrow), row(r.outputs))
 		if err != nil {
 			return err
 		}
@@ -152,12 +168,8 @@ func (r *reference) blurs(sets []calibrate.SetQuality) bool {
 
 // widen evaluates the inputs that were computed in f32.
 func (y *yardstick) widen(ctx context.Context) error {
-	for at, done := range y.exact.float64 {
-		if !done {
-			if err := y.evaluate(ctx, y.exact, at); err != nil {
-				return err
-			}
-		}
+	if err := y.evaluate(ctx, y.exact, y.exact.missing()); err != nil {
+		return err
 	}
 	y.exact.apart = nil
 	return nil

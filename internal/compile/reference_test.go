@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/progress"
 )
 
 // TestAReferenceInF32IsAsGoodAsFloat64: the accuracy of a program in fp8 is the same by both, float64 is evaluated on two
@@ -49,11 +50,11 @@ func TestAReferenceInF32IsAsGoodAsFloat64(t *testing.T) {
 func TestAProgramIsMeasuredOnce(t *testing.T) {
 	r := forced(t, "policy", "fp8")
 	runs := 0
-	y, err := newYardstick(r.Source, &Options{Precision: "fp8", Generated: 2, Progress: func(text string) {
-		if text == "sm_121: running the program on 4 inputs" {
+	y, err := newYardstick(r.Source, &Options{Precision: "fp8", Generated: 2, meter: progress.New(func(e progress.Event) {
+		if e.Begin && e.Phase == "sm_121: running the program on 4 inputs" {
 			runs++
 		}
-	}})
+	})})
 	require.NoError(t, err)
 	first, err := y.measure(t.Context(), r.Program, "sm_121", 0)
 	require.NoError(t, err)

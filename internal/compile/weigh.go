@@ -8,6 +8,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -24,7 +25,7 @@ func (r *Result) Half(ctx context.Context) (*Result, error) {
 	if r.half != nil {
 		return r.half, nil
 	}
-	r.opt.progress("the same in fp16")
+	r.opt.meter.Begin(compiling(r.Source), "compiling the same in fp16 to compare")
 	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Passes: r.opt.Passes, Slices: r.opt.Slices, Assembler: r.opt.Assembler})
 	r.half = half
 	return half, err
@@ -36,6 +37,7 @@ func (r *Result) Profile(ctx context.Context) (*profile.Profile, error) {
 		return r.profile, nil
 	}
 	v := &r.Program.Variants[0]
+	r.opt.meter.Begin(float64(multiplications(r.Source))*progress.Count, "%s: predicting the time in %s", v.Target, r.Program.Precision)
 	p, err := profile.Run(ctx, r.Program, v)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: predicting the time on %s: %w", r.Program.Model, r.Program.Precision, v.Target, err)

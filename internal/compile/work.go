@@ -1,0 +1,57 @@
+package compile
+
+import (
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// How long work takes, in units of package progress.
+
+// multiplied is the file on some inputs, at a cost for each multiplication.
+func (y *yardstick) multiplied(inputs int, each float64) float64 {
+	return float64(float64(inputs) * float64(multiplications(y.source)) * each)
+}
+
+// running is the compilation of a candidate, and its runs.
+func (y *yardstick) running() float64 {
+	return compiling(y.source) + y.multiplied(len(y.all()), progress.Run)
+}
+
+// referring is the reference that programs are compared with.
+func (y *yardstick) referring() float64 {
+	if !y.fitted {
+		return y.multiplied(len(y.all()), progress.Evaluate)
+	}
+	return y.multiplied(len(y.all()), progress.Forward) + y.multiplied(2, progress.Evaluate)
+}
+
+// compiling is a program of a graph's weights.
+func compiling(g *ir.Graph) float64 {
+	weights := 0
+	for _, n := range g.Nodes {
+		for _, v := range n.Inputs {
+			if v.IsConst() {
+				weights += v.Type.Numel()
+			}
+		}
+	}
+	return float64(float64(weights) * progress.Compile)
+}
+
+// comparing is what a comparison with the file in fp16 takes.
+func comparing(g *ir.Graph) float64 {
+	return compiling(g) + float64(2*float64(multiplications(g))*progress.Count)
+}
+
+// Expected numbers of walks through the graph, and of candidates that are measured, where there is a budget.
+const expectedFits, expectedTrials = 1.5, 4
+
+// calibrating is the choice of formats.
+func (s *calibration) calibrating(c *calibrate.Calibration, budget bool) float64 {
+	w := c.Work()
+	if !budget {
+		return w.Fit
+	}
+	return w.Prices + w.Alone + float64(expectedFits*w.Fit) + s.referring() + float64(expectedTrials*s.running())
+}
