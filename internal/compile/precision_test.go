@@ -173,7 +173,12 @@ func TestEveryTargetRunsLowPrecision(t *testing.T) {
 			require.Equal(t, target.Names()[1+i], o.Target)
 			for k, q := range o.Slices {
 				require.Greater(t, q.Cosine, 0.97, "%s of %s for %s", q.Name, precision, o.Target)
-				require.InDelta(t, r.Accuracy.Slices[k].RelL2, q.RelL2, 0.2*q.RelL2, "%s of %s for %s", q.Name, precision, o.Target)
+				least := 0.8
+				if precision == "nvfp4" { // without an mma of blocks, activations keep 16 bits
+					least = 0
+				}
+				first := r.Accuracy.Slices[k].RelL2
+				require.True(t, least*first <= q.RelL2 && q.RelL2 <= 1.25*first, "%s of %s: relative L2 %g for %s, %g for %s", q.Name, precision, q.RelL2, o.Target, first, r.Accuracy.Measured.Target)
 			}
 		}
 		for _, name := range refused {
