@@ -57,7 +57,7 @@ func main() {
 
 // heapRoom is how much the heap may grow between collections, in percent of what is in use. Most of it is activations, in
 // which a collection has nothing to look for: many collections cost little, and garbage would double the memory.
-const heapRoom = 40
+const heapRoom = 60
 
 func run(args []string, stdout, stderr io.Writer) int {
 	var f flags
