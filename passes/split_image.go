@@ -43,10 +43,15 @@ func splitImage(ctx *Context, s *sweep, n *ir.Node) {
 	if !ok || most == 0 {
 		return
 	}
+	shape := slices.Clone(x.Type.Shape)
+	x = s.add("Reshape", n.Name, ir.Attrs{"shape": slices.Insert(shape, 3, 1)}, x)
 	hat := s.add("FakeQuantize", n.Name, ir.Attrs{"to": ir.Float8E4M3FN, "scale": splitScale(most)}, x)
-	both := s.add("Concat", n.Name, ir.Attrs{"axis": 3}, hat, s.add("Sub", n.Name, nil, x, hat))
+	// A sum with factors 0, 1 and −1 instead of a Concat, for which a kernel would compute both terms at every element.
+	factors := func(a, b float64) *ir.Value { return s.constant(n.Name, ir.Float32, []int{2, 1}, []float64{a, b}) }
+	both := s.add("Add", n.Name, nil, s.add("Mul", n.Name, nil, hat, factors(1, -1)), s.add("Mul", n.Name, nil, x, factors(0, 1)))
 	inputs := slices.Clone(n.Inputs)
-	inputs[0], inputs[1] = both, s.g.Constant(w.Name, doubled(w.Const))
+	shape[3] *= 2
+	inputs[0], inputs[1] = s.add("Reshape", n.Name, ir.Attrs{"shape": shape}, both), s.g.Constant(w.Name, doubled(w.Const))
 	s.replace(n.Outputs[0], s.add("Conv", n.Name, n.Attrs, inputs...))
 }
 

@@ -31,7 +31,7 @@ func compiling(g *ir.Graph) float64 {
 	weights := 0
 	for _, n := range g.Nodes {
 		for _, v := range n.Inputs {
-			if v.IsConst() {
+			if v != nil && v.IsConst() { // nil: an optional input that is left out
 				weights += v.Type.Numel()
 			}
 		}
