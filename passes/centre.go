@@ -300,8 +300,7 @@ func sum(a, b *ir.Tensor) *ir.Tensor {
 	return ir.FromFloats(a.Type, xs)
 }
 
-// Mean is a channel's mean as pass centre subtracts it: with the 4 significant bits of e4m3, so that a zero stays exact
-// where scales are powers of two.
+// Mean is a channel's mean as pass centre subtracts it: with 4 significant bits, since a few inputs tell no more of it.
 func Mean(x float64) float64 {
 	fraction, e := math.Frexp(x)
 	return math.Ldexp(math.RoundToEven(fraction*16), e-4)

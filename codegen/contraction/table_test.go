@@ -88,7 +88,7 @@ func TestContractionsOfEveryPrecision(t *testing.T) {
 		kernel string
 		least  float64 // products a shared load
 	}{"fp32": {"matmul_f32", 8}, "fp16": {"matmul_f16", 2}, "bf16": {"matmul_bf16", 2}, "fp8": {"matmul_e4m3", 2},
-		"fp6": {"matmul_f16_e3m2", 1.5}, "nvfp4": {"matmul_f16_e2m1", 2.5}}
+		"fp6": {"matmul_f16_e3m2", 1.5}, "nvfp4": {"matmul_(f16_)?e2m1", 2.5}}
 	for _, row := range precision.All() {
 		if row.Name == "file" { // what the file has: several types
 			continue
@@ -110,7 +110,11 @@ func TestContractionsOfEveryPrecision(t *testing.T) {
 				products++
 				require.Regexp(t, "^"+want.kernel+"(_[0-9]+)?$", k.Name)
 				l := contraction.InspectKernel(mod.Kernels[i], [3]int{})
-				require.GreaterOrEqual(t, l.PerSharedLoad(), want.least, k.Name)
+				least := want.least
+				if strings.HasPrefix(k.Name, "matmul_e2m1") { // an mma is 64 deep: of the policy's few rows, one to a load
+					least = 1
+				}
+				require.GreaterOrEqual(t, l.PerSharedLoad(), least, k.Name)
 				require.GreaterOrEqual(t, l.Wide(), 0.9, k.Name)
 				require.Greater(t, l.Stages, 2, k.Name)
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestMeansAreOfChannelsAndMembers: means have the 4 significant bits of e4m3; values that vary far more than their means are
+// TestMeansAreOfChannelsAndMembers: means have 4 significant bits; values that vary far more than their means are
 // left out.
 func TestMeansAreOfChannelsAndMembers(t *testing.T) {
 	x := func(shape []int, xs ...float64) []*ir.Tensor {

@@ -46,22 +46,6 @@ const headroom = 4
 // positions is the number of scales tried in an octave: where in it the numbers lie decides how they round.
 const positions = 8
 
-// octave lists scales from least on, positions of an octave, and the power of two if wanted: at it, numbers of few
-// significant bits are exact, as an image's are (pass split-image).
-func octave(least float64, power bool) (out []float64) {
-	for j := range positions {
-		out = append(out, float64(float32(least*(1+float64(float64(j)/positions)))))
-	}
-	if !power {
-		return out
-	}
-	fraction, e := math.Frexp(least)
-	if fraction == .5 {
-		e--
-	}
-	return append(out, math.Ldexp(1, e))
-}
-
 // observe chooses the scale with which an operand's format represents a tensor at the least squared error, among those of
 // one octave that leave headroom. A tensor of zeros has scale 1. Of blocks it is the scale of all: their scales have the
 // headroom.
@@ -77,13 +61,26 @@ func observe(arrays []*ir.Tensor, f precision.Operand) Range {
 	}
 	best := Range{Scale: 1, Error: math.Inf(1), Max: top}
 	xs := sample(all, neighbours)
-	for _, scale := range octave(headroom*top/greatest, !f.Blocks) {
-		if scale < math.SmallestNonzeroFloat32 {
-			continue
+	least := headroom * top / greatest
+	try := func(scale, limit float64) {
+		if scale = float64(float32(scale)); scale == 0 {
+			return
 		}
-		if e := roundingError(xs, f, scale); e < best.Error {
+		if e := roundingError(xs, f, scale); e < limit {
 			best = Range{Scale: scale, Error: e, Max: top, Headroom: scale * greatest / top}
 		}
+	}
+	for j := range positions {
+		try(least*(1+float64(float64(j)/positions)), best.Error)
+	}
+	if !f.Blocks && least > 0 {
+		// Numbers of few significant bits, as an image has (pass split-image), are exact at a power of two. Where it brings less
+		// than that, numbers from 16 bits often lie in the middle between two of 8 there, and any change moves them.
+		fraction, e := math.Frexp(least)
+		if fraction == .5 {
+			e--
+		}
+		try(math.Ldexp(1, e), best.Error/2)
 	}
 	if math.IsInf(best.Error, 1) { // of zeros, or of numbers too small for a scale
 		best.Error = 0
