@@ -27,6 +27,8 @@ type Op struct {
 	Cost        int  // simple instructions an element; by default 1 for movement, else 8
 	Rereads     bool // reads an element of its operand more than once: movement that repeats elements, reductions of several sweeps
 	Bias        int  // input added to each output channel; 0: none
+	// Fill is the attribute with what a movement puts where it takes no element of its inputs; "": 0, if anything.
+	Fill string
 	// Matrix lists the inputs that a contraction kernel multiplies: they may be narrow, the others may not.
 	Matrix []int
 	// Unscaled anchors read activations without a scale: it could not stand behind them (Attention), or would round what is

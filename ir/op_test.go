@@ -114,6 +114,56 @@ func TestExactRowsNeedNoRounding(t *testing.T) {
 
 func fmtFloats(a *Array) string { return fmt.Sprint(a.F) } // NaN is itself
 
+// TestElementsOfAMovementAreOfItsSources: with distinct elements and another fill, each of the output's is among them.
+func TestElementsOfAMovementAreOfItsSources(t *testing.T) {
+	attrs := map[string]Attrs{
+		"Reshape": {"shape": []int{3, 2}}, "Transpose": {"perm": []int{1, 0}}, "Expand": {"shape": []int{4, 2, 3}},
+		"Slice": {"starts": []int{1, 2}, "sizes": []int{1, 2}, "steps": []int{1, -1}}, "Concat": {"axis": 1},
+		"Pad": {"begin": []int{1, 0}, "end": []int{0, 2}, "value": 99.0}, "Tile": {"repeats": []int{2, 1}}, "Gather": {"axis": 1},
+		"Trilu": {"k": 1}, "OneHot": {"depth": 4, "axis": 0},
+		"Resize": {"sizes": []int{4, 3}, "scales": []float64{2, 1}, "coordinate": "tf_crop_and_resize", "roi": []float64{-.5, 0, 2, 1}, "extrapolation": 99.0},
+	}
+	for _, op := range Ops() {
+		with, cased := attrs[op.Name]
+		if op.Kind != KindMovement || !cased {
+			require.True(t, op.Kind != KindMovement || op.Role != nil, "%s is light and has no case", op.Name)
+			continue
+		}
+		g := NewGraph("g")
+		var in []*Array
+		var inputs []*Value
+		for i, p := range op.Inputs {
+			typ := T(Float32, 2, 3)
+			if p.Type == "index" {
+				typ = T(Int64, 2)
+			} else if p.Name == "values" {
+				typ = T(Float32, 2)
+			}
+			a := NewArray(typ)
+			for k := range a.Len() {
+				a.set(k, float64(10*i+k+1))
+				if p.Type == "index" {
+					a.set(k, float64(k))
+				}
+			}
+			inputs, in = append(inputs, g.AddInput(p.Name, typ)), append(in, a)
+		}
+		n, err := g.Add(op.Name, op.Name, with, inputs...)
+		require.NoError(t, err, op.Name)
+		from, fill, ok := n.Sources()
+		require.True(t, ok, op.Name)
+		some := []float64{fill}
+		for i, v := range inputs {
+			if slices.Contains(from, v) {
+				some = append(some, in[i].Floats()...)
+			}
+		}
+		out, err := EvaluateNode(n, in)
+		require.NoError(t, err, op.Name)
+		require.Subset(t, some, out[0].Floats(), op.Name)
+	}
+}
+
 func TestMACsAreThoseOfTheSums(t *testing.T) {
 	f := func(shape ...int) Type { return T(Float32, shape...) }
 	window := Attrs{"strides": []int{2}, "pads": []int{1, 1}, "dilations": []int{1}, "group": 2}

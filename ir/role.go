@@ -26,6 +26,23 @@ func (n *Node) Role() Role {
 	return RoleHeavy
 }
 
+// Sources are the inputs that a movement takes elements from, and fill, what it puts where it takes none: every element of its
+// output is one of theirs, or fill. ok is false for other nodes, and for movement that is heavy (Resize that interpolates).
+func (n *Node) Sources() (from []*Value, fill float64, ok bool) {
+	if n.Op.Kind != KindMovement || n.Role() != RoleLight {
+		return nil, 0, false
+	}
+	for i, v := range n.Inputs {
+		if n.Op.input(i).Type != "index" {
+			from = append(from, v)
+		}
+	}
+	if n.Op.Fill != "" {
+		fill = n.Attrs.Float(n.Op.Fill, 0)
+	}
+	return from, fill, true
+}
+
 func alwaysHeavy(*Node) Role { return RoleHeavy }
 
 // minMatrixRows is the least number of rows for which tensor tiles beat a row-by-row product.

@@ -89,23 +89,25 @@ func (ctx *Context) greatest(v *ir.Value) (float64, bool) {
 		most, ok := ctx.Greatest[v.Name]
 		return most, ok
 	}
+	from, most, moved := v.Def.Sources()
+	if !moved {
+		from = v.Def.Inputs
+	}
 	var of []float64
-	for _, in := range v.Def.Inputs {
-		most, ok := ctx.greatest(in)
+	for _, in := range from {
+		x, ok := ctx.greatest(in)
 		if !ok {
 			return 0, false
 		}
-		of = append(of, most)
+		of = append(of, x)
 	}
-	switch v.Def.Op.Name {
-	case "Cast", "Transpose", "Reshape", "Slice":
+	switch most = math.Abs(most); v.Def.Op.Name {
+	case "Cast":
 		return of[0], true
-	case "Pad", "Concat":
-		return slices.Max(of), true
 	case "Add", "Sub":
 		return of[0] + of[1], true
 	case "Mul":
 		return float64(of[0] * of[1]), v.Def.Inputs[0].IsConst() != v.Def.Inputs[1].IsConst()
 	}
-	return 0, false
+	return slices.Max(append(of, most)), moved
 }
