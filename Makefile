@@ -124,6 +124,12 @@ gorgonia: tools
 measurements:
 	@$(GO) test ./docs -count=1 -v -run TestMeasurementsAreOfThesePrograms
 
+# Tables that tests of the shared models log: accuracy in fp32 and fp16, and of files that others have quantised.
+.PHONY: measure-accuracy
+measure-accuracy: tools
+	@log=$$($(TESTENV) $(GO) test ./internal/compile -count=1 -v -run 'FullModelsAgainst|QuantisedFiles') || { echo "$$log"; exit 1; }; \
+	echo "$$log" | grep -e SKIP -e 'test.go:[0-9]*: |' | sed 's/^ *[a-z_]*test.go:[0-9]*: //; s/^| \(model\|file\|relative L2\) |/\n&/'
+
 # How good low precision of the trained network is on inputs that chose nothing (docs/measurements.md, "Which inputs chose
 # what"). Run it when all is chosen, and change nothing by what it prints.
 MODELS ?= ../shared/models

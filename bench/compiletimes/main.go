@@ -1,7 +1,8 @@
 //go:build linux
 
 // Command compiletimes measures what compiling in low precisions takes: CPU time, time and memory of the whole process, one
-// compile after another, with the load of the machine before and after. `make measure-compile` runs it.
+// compile after another, with the load of the machine before and after; and what the budget leaves of the precision: layers in
+// 16 bits and the predicted time. `make measure-compile` runs it.
 //
 //	go run ./bench/compiletimes [-only TEXT] [-models DIR] COMPILER
 //
@@ -9,6 +10,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spark-compile/spark-compile/internal/report"
 )
 
 // compiles are what is measured. A goal is what issue 11 asked for, in seconds of CPU time and MB; 0: none.
@@ -56,8 +60,8 @@ func measure(compiler, models, only string) error {
 		return err
 	}
 	fmt.Printf("%d CPUs, load average %s\n\n", runtime.NumCPU(), load())
-	fmt.Println("| | CPU s, of which system | s | MB at most | goal |")
-	fmt.Println("|---|---:|---:|---:|---|")
+	fmt.Println("| | CPU s, of which system | s | MB at most | goal | layers in 16 bits | least cosine | predicted µs, warm / cold | the same in fp16 |")
+	fmt.Println("|---|---:|---:|---:|---|---:|---|---:|---:|")
 	for _, c := range compiles {
 		name := c.model + " " + c.precision
 		if c.forced {
@@ -71,10 +75,10 @@ func measure(compiler, models, only string) error {
 			return fmt.Errorf("%s is missing: the shared models are not part of the repository; name their directory with -models", model)
 		}
 		args := []string{model, "--precision", c.precision, "--calibrate", filepath.Join(models, "calibration", c.model), "--quiet"}
-		if c.forced {
+		if c.forced { // without a budget a report would add to the time: only for it the file is compiled in fp16 too
 			args = append(args, "--min-cosine", "0")
 		}
-		u, err := run(compiler, args)
+		u, err := run(compiler, args, !c.forced)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -82,7 +86,7 @@ func measure(compiler, models, only string) error {
 		if c.mb > 0 {
 			goal += fmt.Sprintf(", %g MB", c.mb)
 		}
-		fmt.Printf("| %s | %.1f, %.1f | %.1f | %.0f | %s |\n", name, (u.user + u.system).Seconds(), u.system.Seconds(), u.clock.Seconds(), u.mb, goal)
+		fmt.Printf("| %s | %.1f, %.1f | %.1f | %.0f | %s | %s |\n", name, (u.user + u.system).Seconds(), u.system.Seconds(), u.clock.Seconds(), u.mb, goal, u.result)
 	}
 	fmt.Printf("\nload average %s\n", load())
 	return nil
@@ -92,14 +96,19 @@ func measure(compiler, models, only string) error {
 type usage struct {
 	user, system, clock time.Duration
 	mb                  float64 // resident at most, in 10^6 bytes
+	result              string  // cells of the report
 }
 
-func run(compiler string, args []string) (*usage, error) {
+func run(compiler string, args []string, reported bool) (*usage, error) {
 	dir, err := os.MkdirTemp("", "compiletimes")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "report.json")
+	if reported {
+		args = append(args, "--report", file)
+	}
 	c := exec.Command(compiler, append(args, "-o", filepath.Join(dir, "network"))...)
 	begin := time.Now()
 	if out, err := c.CombinedOutput(); err != nil {
@@ -110,7 +119,41 @@ func run(compiler string, args []string) (*usage, error) {
 	if !ok {
 		return nil, errors.New("this system does not tell the memory of a process")
 	}
-	return &usage{c.ProcessState.UserTime(), c.ProcessState.SystemTime(), took, float64(s.Maxrss) * 1024 / 1e6}, nil
+	u := &usage{c.ProcessState.UserTime(), c.ProcessState.SystemTime(), took, float64(s.Maxrss) * 1024 / 1e6, " | | |"}
+	if reported {
+		u.result, err = result(file)
+	}
+	return u, err
+}
+
+// result is what a report says of a budget: layers in 16 bits, the least cosine and where, and predicted times.
+func result(file string) (string, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	var r report.Report
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return "", err
+	}
+	wide := 0
+	for _, l := range r.Layers {
+		if l.Precision == "fp16" {
+			wide++
+		}
+	}
+	least := r.Slices[0]
+	for _, s := range r.Slices {
+		if s.Cosine < least.Cosine {
+			least = s
+		}
+	}
+	out := fmt.Sprintf("%d of %d | %.6f, %s | ", wide, len(r.Layers), least.Cosine, least.Set)
+	half, low := r.Predicted[0], r.Predicted[len(r.Predicted)-1]
+	if r.Kept != nil {
+		return out + fmt.Sprintf("kept fp16: %s would take %.1f / %.1f | %.1f / %.1f", r.Kept.Precision, r.Kept.US, r.Kept.ColdUS, half.US, half.ColdUS), nil
+	}
+	return out + fmt.Sprintf("%.1f / %.1f | %.1f / %.1f", low.US, low.ColdUS, half.US, half.ColdUS), nil
 }
 
 // load is the load average over 1, 5 and 15 minutes.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -212,8 +213,8 @@ func parts(q runtime.Port) []runtime.Slice {
 	return out
 }
 
-// requireRatio pools the squared errors of several runs and bounds got's by a multiple of reference's.
-func requireRatio(t *testing.T, what string, limit float64, got, reference, exact [][]float64) {
+// requireRatio pools the squared errors of several runs, bounds got's by a multiple of reference's and returns their ratio.
+func requireRatio(t *testing.T, what string, limit float64, got, reference, exact [][]float64) float64 {
 	t.Helper()
 	var g, r, n float64
 	for k := range exact {
@@ -225,6 +226,7 @@ func requireRatio(t *testing.T, what string, limit float64, got, reference, exac
 	}
 	t.Logf("%-40s relative L2² %.3g, the graph's %.3g", what, g/n, r/n)
 	require.LessOrEqual(t, g, limit*limit*r, what)
+	return g / r
 }
 
 // TestCompilingTwiceGivesTheSameBytes covers every file of a package.
@@ -322,12 +324,15 @@ var fulls = []full{
 	{"driving_vision", 3, 80, map[string]gopkg.Golden{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .99998, RelL2: 1e-2}}},
 }
 
-// TestFullModelsAgainstGoldenOutputs runs the published and stand-in models of ../shared/models, where they are.
+// TestFullModelsAgainstGoldenOutputs runs the published and stand-in models of ../shared/models, where they are, and logs a
+// table for docs/measurements.md (make measure-accuracy).
 func TestFullModelsAgainstGoldenOutputs(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "shared", "models")
 	if _, err := os.Stat(dir); err != nil {
 		t.Skip("no full-size models beside the repository: ", err)
 	}
+	t.Log("| model | precision | golden inputs | 1 − cosine, worst | relative L2, worst | squared error, of its graph's | of slices | launches | arena | live bytes |")
+	t.Log("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
 	for _, f := range fulls {
 		for _, precision := range []string{"fp32", "fp16"} {
 			t.Run(f.model+"/"+precision, func(t *testing.T) { f.check(t, dir, precision) })
@@ -342,11 +347,11 @@ func (f full) check(t *testing.T, dir, precision string) {
 	v := &r.Program.Variants[0]
 	require.LessOrEqual(t, len(v.Entries[0].Launches), f.launches)
 	require.LessOrEqual(t, float64(v.ArenaBytes), 1.1*float64(v.LiveBytes))
-	t.Logf("%d launches, arena %d, live %d, compiled in %v", len(v.Entries[0].Launches), v.ArenaBytes, v.LiveBytes, r.Compile)
 	p := packaged(t, r.Program)
 	s := session(t, p, false)
 	q := p.Outputs[0]
 	var got, final, exact [][]float64
+	apart, far := 0.0, 0.0
 	for k := range f.golden {
 		z, err := npy.ReadZip(filepath.Join(dir, "golden", fmt.Sprintf("%s_%d.npz", f.model, k)))
 		require.NoError(t, err)
@@ -356,7 +361,7 @@ func (f full) check(t *testing.T, dir, precision string) {
 		c, err := runtime.Compare(out, want, 0, 0)
 		require.NoError(t, err)
 		bound := f.bounds[precision]
-		t.Logf("golden %d: 1-cosine %.3g, relative L2 %.3g", k, 1-c.Cosine, c.RelL2)
+		apart, far = max(apart, 1-c.Cosine), max(far, c.RelL2)
 		require.GreaterOrEqual(t, c.Cosine, bound.MinCosine)
 		require.LessOrEqual(t, c.RelL2, bound.RelL2)
 		if k < 3 && precision == "fp16" {
@@ -364,12 +369,15 @@ func (f full) check(t *testing.T, dir, precision string) {
 			final = append(final, evaluate(t, r.Graph, z, true)[q.Name])
 		}
 	}
-	if precision != "fp16" {
-		return
+	ofGraph := " |"
+	if precision == "fp16" {
+		var ratios []float64
+		for _, part := range parts(q) {
+			ratios = append(ratios, requireRatio(t, part.Name, 1.5, cut(got, part), cut(final, part), cut(exact, part)))
+		}
+		ofGraph = fmt.Sprintf("%.2f | %.2f–%.2f", ratios[0], slices.Min(ratios), slices.Max(ratios))
 	}
-	for _, part := range parts(q) {
-		requireRatio(t, part.Name, 1.5, cut(got, part), cut(final, part), cut(exact, part))
-	}
+	t.Logf("| %s | %s | %d | %.2g | %.2g | %s | %d | %d | %d |", f.model, precision, f.golden, apart, far, ofGraph, len(v.Entries[0].Launches), v.ArenaBytes, v.LiveBytes)
 }
 
 // requireFastContractions holds every contraction of 5 MMAC or more to what a GPU wants: operands are used at least twice a

@@ -93,6 +93,14 @@ func TestProgramsStayTheSame(t *testing.T) {
 			add(name, in, once(t, m, opt))
 		}
 	}
+	for _, c := range quantisedFiles {
+		path := "../../../shared/models/quantised/" + c.name + ".onnx"
+		if _, err := os.Stat(path); err != nil {
+			t.Logf("%s is missing: it is not compared", path)
+			continue
+		}
+		add(c.name, "fp16", compiledFile(t, path, "fp16"))
+	}
 	recorded := readDigests(t)
 	if *update {
 		for _, key := range keys {
