@@ -224,7 +224,11 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 		targets = append(targets, v.Target)
 	}
 	kept := ""
-	if rep.Kept != nil {
+	switch {
+	case rep.Kept == nil:
+	case rep.Kept.Layers == 0:
+		kept = fmt.Sprintf(", since no layer is faster in %s within the budget,", rep.Kept.Precision)
+	default:
 		kept = fmt.Sprintf(", since %s would be no faster,", rep.Kept.Precision)
 	}
 	fmt.Fprintf(w, "%s → %s (package %s): %s%s for %s\n", rep.Model, dir, name, rep.Precision, kept, strings.Join(targets, ", "))

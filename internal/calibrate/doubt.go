@@ -14,8 +14,13 @@ const saturatedPart = 0.25
 // nothing new; inputs of the graph that are constant, which exercise hardly any weight; images of which much is saturated.
 func Doubts(g *ir.Graph, inputs []map[string]*ir.Array, files []string) (out []string) {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if first, second, copies := copied(g, inputs); copies > 0 {
-		say("%d of the %d calibration inputs are copies of others (%s of %s): they say nothing new; replace them by others", copies, len(inputs), files[second], files[first])
+	distinct := Distinct(inputs, nil)
+	for i := range inputs {
+		if !slices.Contains(distinct, i) {
+			of := slices.IndexFunc(inputs, func(x map[string]*ir.Array) bool { return same(inputs[i], x) })
+			say("%d of the %d calibration inputs are copies of others (%s of %s) and left out, since they say nothing new: replace them by others", len(inputs)-len(distinct), len(inputs), files[i], files[of])
+			break
+		}
 	}
 	for _, v := range g.Inputs {
 		var constant, saturated []int
@@ -39,23 +44,14 @@ func Doubts(g *ir.Graph, inputs []map[string]*ir.Array, files []string) (out []s
 	return out
 }
 
-// copied counts inputs that equal an earlier one, and gives the first such pair.
-func copied(g *ir.Graph, inputs []map[string]*ir.Array) (first, second, count int) {
-	for i, in := range inputs {
-		j := slices.IndexFunc(inputs[:i], func(other map[string]*ir.Array) bool {
-			return !slices.ContainsFunc(g.Inputs, func(v *ir.Value) bool {
-				return !slices.Equal(in[v.Name].F, other[v.Name].F) || !slices.Equal(in[v.Name].I, other[v.Name].I)
-			})
-		})
-		if j < 0 {
-			continue
+// Distinct are the positions of inputs that equal no earlier one and none of those known.
+func Distinct(inputs, known []map[string]*ir.Array) (at []int) {
+	for i := range inputs {
+		if one := inputs[i : i+1]; Same(one, inputs[:i])+Same(one, known) == 0 {
+			at = append(at, i)
 		}
-		if count == 0 {
-			first, second = j, i
-		}
-		count++
 	}
-	return first, second, count
+	return at
 }
 
 // extremes reports whether an array of several elements is constant, and the fraction at its least or greatest value.

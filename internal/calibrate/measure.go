@@ -94,11 +94,14 @@ func Measure(s Slice, got, want [][]float64) (Quality, error) {
 		vary += float64(v * v)
 		square += float64(w * w)
 	}
-	if q.Constant = vary <= 1e-24*square; !q.Constant {
+	if q.Constant = vary <= unvaried*square; !q.Constant {
 		q.Explained = 1 - miss/vary
 	}
 	return q, nil
 }
+
+// unvaried is the variation, as a part of all squares, that references in f32 and in float64 of the same input can have.
+const unvaried = 1e-11
 
 // Unpooled are the slices whose cosine is the lowest of any input.
 func Unpooled(list []Slice) []Slice {

@@ -3,6 +3,7 @@ package compile
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,8 +86,8 @@ func TestValidationInputsThatCalibrate(t *testing.T) {
 	require.Contains(t, strings.Join(warned, "\n"), "1 of 1 validation inputs are calibration inputs too")
 }
 
-// TestAProgramThatIsNoFasterStaysInHalf keeps layers out of fp8 that are not slow enough for it to pay, so that the rest is no
-// faster either.
+// TestAProgramThatIsNoFasterStaysInHalf keeps all layers out of fp8 but one that is no faster in it; then it asks of a program
+// that is in nvfp4 all over, and slower.
 func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
 	var keep []string
 	for i, l := range forced(t, "policy", "fp8", "sm_121").Accuracy.Layers {
@@ -102,8 +103,9 @@ func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, r.Accuracy.Kept)
 	require.Equal(t, "fp8", r.Accuracy.Kept.Precision)
+	require.Zero(t, r.Accuracy.Kept.Layers)
 	require.Equal(t, half.Program, r.Program)
-	require.Contains(t, strings.Join(warned, "\n"), "the program is in fp16; --prefer size")
+	require.Contains(t, strings.Join(warned, "\n"), "no layer is faster in fp8 within a budget of 0.9: the program is in fp16; --prefer size")
 	require.Len(t, r.Accuracy.Layers, in16Bits(r))
 	require.False(t, r.Accuracy.Sets[0].Fitted)
 	require.Len(t, r.Accuracy.Others, 1)
@@ -113,6 +115,17 @@ func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, r.Accuracy.Kept)
 	require.Less(t, len(r.Program.Weights), len(half.Program.Weights))
+
+	slow := *forced(t, "policy", "nvfp4", "sm_121")
+	accuracy := *slow.Accuracy
+	accuracy.Layers, slow.Accuracy = slices.Clone(accuracy.Layers), &accuracy
+	slow.opt.MinCosine, slow.opt.Warn = .1, opt.Warn
+	y, err := newYardstick(slow.Source, &slow.opt)
+	require.NoError(t, err)
+	require.NoError(t, slow.keepHalf(t.Context(), y))
+	require.Equal(t, len(accuracy.Layers), accuracy.Kept.Layers)
+	require.Contains(t, warned[len(warned)-1], "nvfp4 is predicted to be no faster than fp16 on gb10")
+	require.Equal(t, half.Program.Weights, slow.Program.Weights)
 }
 
 // TestNoLayerGoesDownThatBecomesSlower: within a budget, policy in nvfp4 is faster than in fp16, since its layers have the

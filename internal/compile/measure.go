@@ -87,6 +87,12 @@ func (y *yardstick) calibrate(opt *Options) (err error) {
 		for _, d := range calibrate.Doubts(y.source, y.inputs, y.files) {
 			opt.warn("%s", d)
 		}
+		var inputs []map[string]*ir.Array
+		var files []string
+		for _, i := range calibrate.Distinct(y.inputs, nil) {
+			inputs, files = append(inputs, y.inputs[i]), append(files, y.files[i])
+		}
+		y.inputs, y.files = inputs, files
 	}
 	switch {
 	case y.generated && fitted:
@@ -107,7 +113,13 @@ func (y *yardstick) calibrate(opt *Options) (err error) {
 	}
 	if fitted {
 		perturbed, _ := calibrate.Perturb(y.source, y.part(opt), calibrate.JudgedDraw)
-		y.sets = append(y.sets, calibrate.Set{Name: PerturbedSet, Inputs: perturbed, Perturbed: true})
+		p := calibrate.Set{Name: PerturbedSet, Perturbed: true}
+		for _, i := range calibrate.Distinct(perturbed, y.inputs) { // what is all zero stays so
+			p.Inputs = append(p.Inputs, perturbed[i])
+		}
+		if len(p.Inputs) > 0 {
+			y.sets = append(y.sets, p)
+		}
 	}
 	return nil
 }

@@ -1,12 +1,17 @@
 package compile
 
 import (
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // TestAMissedBudgetEndsAMeasurement: a program is run on the worst inputs first, and on no more than it takes to miss a budget.
@@ -38,4 +43,31 @@ func TestAMissedBudgetEndsAMeasurement(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, all, again)
 	require.Len(t, y.worst, inputs)
+}
+
+// TestCopiesJudgeNothing: nine inputs of zeros are one, none of them is held out, and no perturbed one is unlike it.
+func TestCopiesJudgeNothing(t *testing.T) {
+	m := small(t, "policy")
+	source, err := onnx.Import(m, onnx.ImportOptions{})
+	require.NoError(t, err)
+	zero := map[string]*npy.Array{}
+	for _, v := range source.Inputs {
+		zero[v.Name] = &npy.Array{DType: v.Type.DType.String(), Shape: v.Type.Shape, Data: ir.NewArray(v.Type).Tensor().Dense()}
+	}
+	var warned []string
+	opt := Options{Precision: "fp8", MinCosine: .9, Targets: []string{"sm_121"}, Warn: func(text string) { warned = append(warned, text) }}
+	opt.Calibrate, err = filepath.Glob(inputFiles(t, slices.Repeat([]map[string]*npy.Array{zero}, 9)) + "/*.npz")
+	require.NoError(t, err)
+	y, err := newYardstick(source, &opt)
+	require.NoError(t, err)
+	require.Len(t, y.sets, 1)
+	require.Len(t, y.sets[0].Inputs, 1)
+	text := strings.Join(warned, "\n")
+	require.Contains(t, text, "8 of the 9 calibration inputs are copies of others")
+	require.Contains(t, text, "features_buffer is one constant number in 9 of the 9")
+	require.Contains(t, text, "few calibration inputs (1)")
+
+	r, err := Compile(t.Context(), m, opt)
+	require.NoError(t, err)
+	require.Len(t, r.Accuracy.Sets, 1)
 }

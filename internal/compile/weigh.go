@@ -49,6 +49,7 @@ func (r *Result) Profile(ctx context.Context) (*profile.Profile, error) {
 // Kept says that a program of another precision was asked for, and is predicted to be no faster than the file in fp16.
 type Kept struct {
 	Precision string  `json:"precision"` // asked for
+	Layers    int     `json:"layers"`    // that would be in it; 0: each is slower in it, or costs more than the budget
 	Launches  int     `json:"launches"`
 	Weights   int     `json:"weights_bytes"`
 	US        float64 `json:"us"` // as in a Prediction
@@ -82,13 +83,25 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 		}
 	}
 	a := r.Accuracy
-	if !slices.ContainsFunc(a.Layers, func(l calibrate.LayerChoice) bool { return !l.File }) {
+	free, low := 0, 0
+	for _, l := range a.Layers {
+		if !l.File {
+			free++
+			if l.Precision != precision.Half.Name {
+				low++
+			}
+		}
+	}
+	switch {
+	case free == 0:
 		r.opt.warn("%s changes nothing: the file has quantised every layer that can be, and the program keeps that", r.opt.Precision)
-	} else {
+	case low == 0:
+		r.opt.warn("no layer is faster in %s within a budget of %g: the program is in fp16; --prefer size takes smaller weights, a lower --min-cosine more layers", r.opt.Precision, r.opt.MinCosine)
+	default:
 		r.opt.warn("%s is predicted to be no faster than fp16 on %s, %.1f µs against %.1f (with cold weights %.1f against %.1f): the program is in fp16; --prefer size keeps smaller weights",
 			r.opt.Precision, now.Device, now.Total.US, then.Total.US, now.Total.ColdUS, then.Total.ColdUS)
 	}
-	a.Kept = &Kept{r.opt.Precision, now.Total.Launches, len(r.Program.Weights), now.Total.US, now.Total.ColdUS}
+	a.Kept = &Kept{r.opt.Precision, low, now.Total.Launches, len(r.Program.Weights), now.Total.US, now.Total.ColdUS}
 	for i := range a.Layers {
 		l := &a.Layers[i]
 		if l.File {

@@ -62,7 +62,7 @@ type Report struct {
 	Reference   *compile.Reference     `json:"reference,omitempty"`   // what Slices and Sets are against
 	Others      []compile.Measured     `json:"other_targets,omitempty"`
 	Calibration *Calibration           `json:"calibration,omitempty"`
-	Kept        *compile.Kept          `json:"kept_fp16,omitempty"` // what was asked for is no faster
+	Kept        *compile.Kept          `json:"kept_fp16,omitempty"` // what was asked for is no faster, or no layer is
 	Predicted   []Prediction           `json:"predicted,omitempty"` // this program, and the same file in fp16
 }
 

@@ -169,7 +169,11 @@ func (r *Report) budget(w io.Writer) {
 
 // times prints the predicted times, and their ratio to the first.
 func (r *Report) times(w io.Writer) {
-	if k := r.Kept; k != nil && len(r.Predicted) > 0 {
+	switch k := r.Kept; {
+	case k == nil || len(r.Predicted) == 0:
+	case k.Layers == 0:
+		defer fmt.Fprintf(w, "%s: no layer is faster in it within the budget; --prefer size takes smaller weights, a lower --min-cosine more layers\n", k.Precision)
+	default:
 		defer fmt.Fprintf(w, "%s would be no faster: %.1f µs, %.1f with cold weights; %d launches, %.3g MB of weights; --prefer size keeps it\n",
 			k.Precision, k.US, k.ColdUS, k.Launches, float64(k.Weights)/1e6)
 	}
