@@ -113,31 +113,34 @@ func (c *centring) apply(n *ir.Node, k int) error {
 		less[i] = -x
 	}
 	e := &offsetter{c.g, n}
-	if err := e.add(n.Region.Body.Outputs[k], c.vector(n, less)); err != nil {
+	if err := e.add(n.Region.Body.Outputs[k], c.vector(n, less), c.isByMember(n)); err != nil {
 		return err
 	}
 	for _, r := range c.readers {
 		e := &offsetter{c.g, r}
 		p := r.Region.Body.Inputs[slices.Index(r.Inputs, c.value)]
 		s, multiplied := c.sites[r]
-		if err := e.behind(p, c.vector(r, c.means)); err != nil {
+		if err := e.behind(p, c.vector(r, c.means), c.isByMember(r)); err != nil {
 			return fmt.Errorf("region %q: %w", r.Name, err)
 		}
 		if !multiplied {
 			continue
 		}
-		if err := e.add(s.Anchor.Outputs[0], c.products(s)); err != nil {
+		if err := e.add(s.Anchor.Outputs[0], c.products(s), r.Region.Members > 0); err != nil {
 			return fmt.Errorf("region %q: %w", r.Name, err)
 		}
 	}
 	return nil
 }
 
+// isByMember reports whether a region adds other numbers in each member.
+func (c *centring) isByMember(n *ir.Node) bool { return c.stacked && n.Region.Members > 0 }
+
 // vector is a number for each channel as a region adds it: that computes the value, or reads it.
 func (c *centring) vector(n *ir.Node, xs []float64) *ir.Tensor {
 	shape := []int{c.channels()}
 	switch {
-	case c.stacked && n.Region.Members > 0:
+	case c.isByMember(n):
 		shape = []int{n.Region.Members, c.channels()}
 	case c.stacked: // members are but a dimension of it
 		shape = append([]int{c.value.Type.Shape[0]}, shaped1(c.value.Type.Rank()-1, c.value.Type.Rank()-2, c.channels())...)
@@ -166,138 +169,6 @@ func (c *centring) products(s Site) *ir.Tensor {
 		shape = []int{s.Members, s.N}
 	}
 	return ir.FromFloats(ir.Type{DType: ir.Float32, Shape: shape}, out)
-}
-
-// offsetter adds constants to values of a region's body.
-type offsetter struct {
-	g    *ir.Graph
-	node *ir.Node
-}
-
-// behind makes all readers of a body's input but the anchor read the sum of it and t.
-func (e *offsetter) behind(p *ir.Value, t *ir.Tensor) error {
-	var only *ir.Node // the one reader, unless there are more
-	count := 0
-	a := e.node.Region.Anchor()
-	for _, n := range e.node.Region.Body.Nodes {
-		if n != a && slices.Contains(n.Inputs, p) {
-			only = n
-			count++
-		}
-	}
-	switch {
-	case slices.Contains(e.node.Region.Body.Outputs, p):
-	case count == 0:
-		return nil
-	case count == 1 && only.Op.Name == "Add" && only.Inputs[0] != only.Inputs[1] && only.Outputs[0].Type.Equal(p.Type):
-		return e.add(only.Outputs[0], t)
-	}
-	return e.insert(p, t)
-}
-
-// add makes all readers of v read the sum of it and t.
-func (e *offsetter) add(v *ir.Value, t *ir.Tensor) error {
-	i, ok := e.bias(e.total(v))
-	if !ok || !e.node.Inputs[i].Type.Equal(t.Type) {
-		return e.insert(v, t)
-	}
-	e.node.Inputs[i] = e.g.Constant(e.node.Inputs[i].Name, sum(e.node.Inputs[i].Const, t))
-	return nil
-}
-
-// total is the end of the sums of which v is a term, all of which add as much as v does.
-func (e *offsetter) total(v *ir.Value) *ir.Value {
-	for _, n := range e.node.Region.Body.Nodes {
-		if n.Op.Name == "Add" && slices.Contains(n.Inputs, v) && e.uses(v) == 1 && n.Outputs[0].Type.Equal(v.Type) {
-			v = n.Outputs[0]
-		}
-	}
-	return v
-}
-
-// bias finds a constant input of the region that only v's sum reads: that of the anchor, or one that is added behind it.
-func (e *offsetter) bias(v *ir.Value) (input int, ok bool) {
-	if v.Def == nil {
-		i := slices.Index(e.node.Region.Body.Inputs, v)
-		return i, i >= 0 && e.node.Inputs[i].IsConst()
-	}
-	from := v.Def.Inputs
-	switch {
-	case v.Def == e.node.Region.Anchor() && len(from) == 3 && v.Def.ChannelAxis() == v.Type.Rank()-1:
-		from = from[2:]
-	case v.Def.Op.Name != "Add":
-		return 0, false
-	}
-	for _, x := range from {
-		if x != nil && e.uses(x) == 1 && (x.Def == nil || x.Type.Equal(v.Type)) {
-			if i, ok := e.bias(x); ok {
-				return i, true
-			}
-		}
-	}
-	return 0, false
-}
-
-// uses is the number of places where a value of the body is read.
-func (e *offsetter) uses(v *ir.Value) int {
-	count := 0
-	for _, n := range e.node.Region.Body.Nodes {
-		for _, x := range n.Inputs {
-			if x == v {
-				count++
-			}
-		}
-	}
-	for _, x := range e.node.Region.Body.Outputs {
-		if x == v {
-			count++
-		}
-	}
-	return count
-}
-
-// insert adds a node behind v, or in front of all for an input, which the anchor goes on to read as it is.
-func (e *offsetter) insert(v *ir.Value, t *ir.Tensor) error {
-	r, shape := e.node.Region, t.Type.Shape
-	stacked := r.Members > 0 && len(shape) == 2
-	if stacked {
-		shape = shape[1:]
-	}
-	p := r.Body.AddInput(r.Body.Fresh("offset"), ir.Type{DType: ir.Float32, Shape: shape})
-	r.Operands = append(r.Operands, ir.Operand{Stacked: stacked, Storage: ir.Storage{DType: ir.Float32}})
-	e.node.Inputs = append(e.node.Inputs, e.g.Constant(e.node.Name, t))
-	n, err := r.Body.NewNode("Add", e.node.Name, nil, v, p)
-	if err != nil {
-		return err
-	}
-	at := 0
-	if v.Def != nil {
-		at = slices.Index(r.Body.Nodes, v.Def) + 1
-	}
-	anchor := r.Anchor()
-	for _, m := range r.Body.Nodes {
-		for i, x := range m.Inputs {
-			if x == v && (m != anchor || v.Def != nil) {
-				m.Inputs[i] = n.Outputs[0]
-			}
-		}
-	}
-	for i, x := range r.Body.Outputs {
-		if x == v {
-			r.Body.Outputs[i] = n.Outputs[0]
-		}
-	}
-	r.Body.Nodes = slices.Insert(r.Body.Nodes, at, n)
-	return nil
-}
-
-// sum adds two constants of one type.
-func sum(a, b *ir.Tensor) *ir.Tensor {
-	xs := a.Floats()
-	for i, y := range b.Floats() {
-		xs[i] += y
-	}
-	return ir.FromFloats(a.Type, xs)
 }
 
 // Mean is a channel's mean as pass centre subtracts it: with 4 significant bits, since a few inputs tell no more of it.

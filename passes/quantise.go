@@ -112,64 +112,18 @@ func (q *storer) weights(l Layer, n *ir.Node, s *Site) error {
 	return nil
 }
 
-// addOperand gives the region another constant operand, one for each member if it has members.
-func (q *storer) addOperand(name string, t *ir.Tensor) *ir.Value {
-	q.inputs = append(q.inputs, q.g.Constant(name, t))
-	q.scales = append(q.scales, extra{})
-	shape := t.Shape
-	if q.r.Members > 0 {
-		shape = shape[1:]
-	}
-	q.r.Operands = append(q.r.Operands, ir.Operand{Stacked: q.r.Members > 0, Storage: ir.Storage{DType: t.DType}})
-	return q.r.Body.AddInput(fmt.Sprintf("p%d", len(q.r.Body.Inputs)), ir.Type{DType: t.DType, Shape: slices.Clone(shape)})
-}
-
-// channels is an operand with one element an output channel (and member).
-func (q *storer) channels(name string, shape []int, xs []float64) *ir.Value {
-	if q.r.Members > 0 {
+// shift adds a correction to each output channel of the anchor, members one after another.
+func (q *storer) shift(by []float64) error {
+	a, members := q.r.Anchor(), q.r.Members > 0
+	shape := a.ChannelShape(len(by) / q.r.Count())
+	if members {
 		shape = slices.Concat([]int{q.r.Members}, shape)
 	}
-	return q.addOperand(name, ir.FromFloats(ir.Type{DType: ir.Float32, Shape: shape}, xs))
-}
-
-// shift adds a correction to each output channel of the anchor: to its constant bias, or behind it.
-func (q *storer) shift(by []float64) error {
-	a := q.r.Anchor()
-	bias := a.Bias()
-	n := len(by) / q.r.Count()
-	if bias == nil {
-		sum, err := q.r.Body.NewNode("Add", a.Name, nil, a.Outputs[0], q.channels("bias", a.ChannelShape(n), by))
-		if err != nil {
-			return err
-		}
-		q.r.Body.ReplaceAll(a.Outputs[0], sum.Outputs[0])
-		sum.Inputs[0] = a.Outputs[0]
-		q.r.Body.Nodes = slices.Insert(q.r.Body.Nodes, slices.Index(q.r.Body.Nodes, a)+1, sum)
-		return nil
+	n := &ir.Node{Name: a.Name, Region: q.r, Inputs: q.inputs}
+	if err := (&offsetter{q.g, n}).add(a.Outputs[0], ir.FromFloats(ir.Type{DType: ir.Float32, Shape: shape}, by), members); err != nil {
+		return err
 	}
-	i := slices.Index(q.r.Body.Inputs, bias)
-	var own *ir.Tensor
-	switch {
-	case bias.IsConst(): // the same for every channel
-		own = bias.Const
-	case i >= 0 && q.inputs[i].IsConst():
-		own = q.inputs[i].Const
-	default:
-		return fmt.Errorf("its bias is not constant")
-	}
-	sum := slices.Clone(by)
-	for k := range sum {
-		sum[k] += own.FloatAt(k % own.Numel())
-	}
-	if i < 0 {
-		a.Inputs = slices.Clone(a.Inputs)
-		a.Inputs[2] = q.channels("bias", []int{n}, sum)
-		return nil
-	}
-	shape := own.Shape
-	if q.r.Members > 0 && !q.r.Operands[i].Stacked { // one bias of all members becomes one a member
-		shape, q.r.Operands[i].Stacked = slices.Concat([]int{q.r.Members}, shape), true
-	}
-	q.inputs[i] = q.g.Constant(q.inputs[i].Name, ir.FromFloats(ir.Type{DType: own.DType, Shape: slices.Clone(shape)}, sum))
+	q.scales = append(q.scales, make([]extra, len(n.Inputs)-len(q.inputs))...)
+	q.inputs = n.Inputs
 	return nil
 }

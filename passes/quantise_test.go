@@ -102,6 +102,24 @@ func TestCorrectionsAreAdded(t *testing.T) {
 	require.LessOrEqual(t, relativeL2(got, want), 2e-3) // weights are f16
 }
 
+// TestCorrectionsJoinABias: a bias that is added behind the product takes the correction in, so that no kernel reads two vectors.
+func TestCorrectionsJoinABias(t *testing.T) {
+	b := newGraphBuilder(t, ir.Float32)
+	y := b.op("Add", nil, b.op("MatMul", nil, b.input("x", ir.Float32, 1, 24, 32), b.weight(0, .2, 32, 48)), b.weight(0, 1, 48))
+	g := b.output(b.op("Sqrt", nil, b.op("Abs", nil, y)))
+	names, err := Pipeline(precision.FP8)
+	require.NoError(t, err)
+	require.NoError(t, Run(&Context{Precision: precision.FP8}, g, names[:len(names)-1], nil))
+	sites := Sites(g)
+	require.Len(t, sites, 1)
+	l, inputs := Layer{Bias: make([]float64, sites[0].N)}, len(sites[0].Node.Inputs)
+	for i := range l.Bias {
+		l.Bias[i] = float64(i) / 16
+	}
+	require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: &Quantisation{Layers: map[string]Layer{sites[0].Name(): l}}}, g))
+	require.Len(t, Sites(g)[0].Node.Inputs, inputs)
+}
+
 // addBehind adds a vector a member to what the anchor of a region yields.
 func addBehind(t *testing.T, g *ir.Graph, s Site, bias []float64) {
 	t.Helper()
