@@ -250,13 +250,6 @@ func (l *Lowering) load(v *ir.Value, operand int, idx []*expr.Expr, stacked bool
 		shape = append([]int{l.Members()}, shape...)
 	}
 	d, at := v.Type.DType, b.Linear(idx, shape)
-	guard := l.guard
-	if inside {
-		guard = nil
-	}
-	if l.ragged != nil && at.DependsOn(l.ragged) {
-		guard = l.inside
-	}
 	l.Loaded[operand] = true
 	memory := d
 	sub := int64(1) // elements in a byte
@@ -267,12 +260,26 @@ func (l *Lowering) load(v *ir.Value, operand int, idx []*expr.Expr, stacked bool
 		memory = ir.Uint8 // decode needs the bits
 	}
 	byteAt := b.FloorDiv(at, sub)
-	e := b.Load(operand, byteAt, memory, guard, b.Zero(expr.Loaded(memory)))
+	e := l.fetch(operand, byteAt, memory, inside)
 	if sub > 1 {
 		shift := b.Scale(b.Cast(b.FloorMod(at, sub), expr.S32), int64(d.Bits()))
 		e = b.And(b.ShrU(e, shift), b.Int(1<<d.Bits()-1))
 	}
 	return decode(b, e, d)
+}
+
+// fetch loads an element of an operand where the kernel may: always, if the index is provably inside, else under the guard.
+func (l *Lowering) fetch(operand int, at *expr.Expr, d ir.DType, inside bool) *expr.Expr {
+	guard := l.guard
+	if inside {
+		guard = nil
+	}
+	if l.ragged != nil && at.DependsOn(l.ragged) {
+		if guard = l.inside; !inside && l.guard != nil {
+			guard = l.B.And(l.guard, l.inside)
+		}
+	}
+	return l.B.Load(operand, at, d, guard, l.B.Zero(expr.Loaded(d)))
 }
 
 // decode turns what was loaded (expr.Loaded) into a value of the element type.

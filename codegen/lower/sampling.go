@@ -18,6 +18,7 @@ const unrolledTaps = 16
 type axisTaps struct {
 	dim, taps     int
 	index, weight int // operands: i32 [out, taps] and f32 or f64 [out, taps]
+	out           int
 	affine        int // > 0: the index is j/affine; < 0: j·-affine
 }
 
@@ -80,7 +81,7 @@ func identity(index [][]int, weight [][]float64, size int) bool {
 }
 
 func (l *Lowering) tapTables(dim int, index [][]int, weight [][]float64, nearest bool, t expr.Type) axisTaps {
-	a := axisTaps{dim: dim, taps: 1}
+	a := axisTaps{dim: dim, taps: 1, out: len(index)}
 	if nearest {
 		if a.affine = affineTaps(index); a.affine != 0 {
 			return a
@@ -144,8 +145,14 @@ func (l *Lowering) tapIndex(a axisTaps, j, k *expr.Expr, size int) *expr.Expr {
 	case a.affine < 0:
 		return b.Scale(j, int64(-a.affine))
 	}
-	i := b.Load(a.index, b.Add(b.Scale(j, int64(a.taps)), k), ir.Int32, nil, nil)
+	i := l.tap(a, a.index, j, k, ir.Int32)
 	return b.Min(b.Max(i, b.Int(0)), b.Int(size-1)) // for the range analysis
+}
+
+// tap reads tap k of output coordinate j from a table. Behind padding j may lie outside: the guard holds for tables too.
+func (l *Lowering) tap(a axisTaps, table int, j, k *expr.Expr, d ir.DType) *expr.Expr {
+	b := l.B
+	return l.fetch(table, b.Add(b.Scale(j, int64(a.taps)), k), d, j.Lo >= 0 && j.Hi < int64(a.out))
 }
 
 // interpolate sums over the taps of the dimensions, one after the other.
@@ -161,7 +168,7 @@ func (l *Lowering) interpolate(x *ir.Value, dims []axisTaps, src, idx []*expr.Ex
 	}
 	term := func(k *expr.Expr) *expr.Expr {
 		j := idx[a.dim]
-		w := b.Load(a.weight, b.Add(b.Scale(j, int64(a.taps)), k), d, nil, nil)
+		w := l.tap(a, a.weight, j, k, d)
 		at := set(src, a.dim, l.tapIndex(a, j, k, x.Type.Shape[a.dim]))
 		return b.Mul(w, l.interpolate(x, dims[1:], at, idx, t, unroll))
 	}
