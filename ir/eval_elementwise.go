@@ -162,6 +162,8 @@ func floatToInt(d DType, x float64) int64 {
 		return choose[int64](x != 0, 1, 0)
 	case d.Bits() < 32:
 		return WrapInt(d, minifloat.Truncate(x, 32, true))
+	case d == Uint32 || d == Uint64 && x < 0:
+		return WrapInt(d, minifloat.Truncate(x, 64, true))
 	}
 	return minifloat.Truncate(x, d.Bits(), d.IsSigned())
 }

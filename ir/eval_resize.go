@@ -161,11 +161,11 @@ func (n *Node) coordinate(dim, size, outSize, j int) float64 {
 		return (x + 0.5) / scale
 	case "asymmetric":
 		return x / scale
-	case "align_corners":
-		if width == 1 {
+	case "align_corners": // by the size that is computed: ONNX Runtime and PyTorch; onnx's reference takes scale·size
+		if outSize == 1 {
 			return 0
 		}
-		return x * (in - 1) / (width - 1)
+		return x * (in - 1) / float64(outSize-1)
 	case "tf_crop_and_resize":
 		roi := n.Attrs.Floats("roi")
 		start, end := roi[dim], roi[len(roi)/2+dim]

@@ -276,9 +276,7 @@ func floatToInt(b *expr.Builder, x *expr.Expr, to ir.DType) *expr.Expr {
 	var e *expr.Expr
 	switch {
 	case to == ir.Uint64:
-		e = b.CastU(x, expr.S64)
-	case to == ir.Uint32:
-		e = b.Min(b.Max(b.Cast(x, expr.S64), b.Zero(t)), b.ConstInt(t, math.MaxUint32))
+		e = b.Select(b.Lt(x, b.Zero(x.Type)), b.Cast(x, expr.S64), b.CastU(x, expr.S64))
 	default:
 		e = b.Cast(x, t)
 	}

@@ -20,8 +20,10 @@ var convolutionOperators = []operator{
 // windowAttrs are the attributes that convolutions and pools share, resolved for spatial sizes in and a kernel.
 type windowAttrs struct{ kernel, strides, dilations, pads []int }
 
-// window reads strides, dilations, pads and auto_pad; in and kernel have one length.
-func (s *site) window(in, kernel []int) windowAttrs {
+// window reads strides, dilations, pads and auto_pad; in and kernel have one length. Where a window is smaller than its
+// stride, SAME leaves elements over: the middle of what a window stands for is read if it crops, as pools do in ONNX Runtime,
+// the beginning if not, as convolutions do there.
+func (s *site) window(in, kernel []int, crops bool) windowAttrs {
 	r := len(in)
 	w := windowAttrs{kernel, s.listOf("strides", r, 1), s.listOf("dilations", r, 1), s.listOf("pads", 2*r, 0)}
 	if k := s.ints("kernel_shape"); k != nil && !slices.Equal(k, kernel) {
@@ -40,6 +42,9 @@ func (s *site) window(in, kernel []int) windowAttrs {
 		for i := range r {
 			out := (in[i] + w.strides[i] - 1) / w.strides[i]
 			total := (out-1)*w.strides[i] + (kernel[i]-1)*w.dilations[i] + 1 - in[i]
+			if !crops {
+				total = max(0, total)
+			}
 			begin, end := halves(total, auto == "SAME_UPPER")
 			// No window reaches what a negative padding at the end would crop: it is less than a stride.
 			w.pads[i], w.pads[r+i] = begin, max(0, end)
@@ -67,19 +72,21 @@ func halves(total int, upper bool) (begin, end int) {
 	return begin, total - begin
 }
 
-// cropped applies negative paddings of images by a slice and leaves the others in w.
-func (s *site) cropped(x *ir.Value, w *windowAttrs) *ir.Value {
+// cropped applies negative paddings of images by a slice, of which starts are the first elements, and leaves the others in w.
+func (s *site) cropped(x *ir.Value, w *windowAttrs) (_ *ir.Value, starts []int) {
 	pads := slices.Clone(w.pads)
 	r := len(pads) / 2
+	starts = make([]int, r)
 	for i := range r {
 		begin, end := max(0, -pads[i]), max(0, -pads[r+i])
 		if size := x.Type.Shape[2+i] - begin - end; size >= 0 && begin+end > 0 {
 			x = s.part(x, 2+i, begin, size)
+			starts[i] = begin
 			pads[i], pads[r+i] = max(0, pads[i]), max(0, pads[r+i])
 		}
 	}
 	w.pads = pads
-	return x
+	return x, starts
 }
 
 func (w windowAttrs) attrs() ir.Attrs {
@@ -95,8 +102,9 @@ func (s *site) spatial(x, w *ir.Value) (in, kernel []int) {
 }
 
 func (s *site) conv(x, w, b *ir.Value) *ir.Value {
-	win := s.window(s.spatial(x, w))
-	x = s.cropped(x, &win)
+	in, kernel := s.spatial(x, w)
+	win := s.window(in, kernel, false)
+	x, _ = s.cropped(x, &win)
 	attrs := win.attrs()
 	attrs["group"] = s.int("group", 1)
 	return s.add("Conv", attrs, x, w, b)
@@ -107,7 +115,7 @@ func convTranspose(s *site) {
 	in, kernel := s.spatial(x, w)
 	r := len(in)
 	extra := slices.Clone(s.listOf("output_padding", r, 0))
-	win := s.window(in, kernel)
+	win := s.window(in, kernel, false)
 	auto, shape := s.string("auto_pad", "NOTSET"), s.ints("output_shape")
 	switch {
 	case len(shape) == r+2: // some exporters give batch and channels as well
@@ -212,7 +220,7 @@ func col2Im(s *site) {
 		s.fail("x is %v, image_shape %v, block_shape %v: want x [N,C·block,blocks], and two shapes of one length", x.Type, image, block)
 	}
 	taps := product(block)
-	win := s.window(image, block)
+	win := s.window(image, block, false)
 	if x.Type.Shape[1]%max(taps, 1) != 0 {
 		s.fail("%d channels are not a multiple of the block's %d elements", x.Type.Shape[1], taps)
 	}
@@ -251,7 +259,7 @@ func deformConv(s *site) {
 	if len(in) != 2 {
 		s.refuse("only two spatial dimensions are supported, x is %v", x.Type)
 	}
-	win := s.window(in, kernel)
+	win := s.window(in, kernel, false)
 	og, group := s.int("offset_group", 1), s.int("group", 1)
 	n, c, oc := x.Type.Shape[0], x.Type.Shape[1], w.Type.Shape[0]
 	if og < 1 || group < 1 || c%og != 0 || c%group != 0 || oc%group != 0 {

@@ -277,6 +277,14 @@ func (s *site) padWith(pads, axes []int, value float64) {
 	if mode == "wrap" && s.opset < 19 {
 		s.fail("mode wrap was introduced in opset 19")
 	}
+	// What is cropped does not come back by wrapping around or by reflection.
+	for a := range r {
+		from, until := max(0, -begin[a]), max(0, -end[a])
+		if size := x.Type.Shape[a] - from - until; mode != "constant" && from+until > 0 && size > 0 {
+			x = s.part(x, a, from, size)
+			begin[a], end[a] = max(0, begin[a]), max(0, end[a])
+		}
+	}
 	s.out(0, s.add("Pad", ir.Attrs{"begin": begin, "end": end, "mode": mode, "value": value}, x))
 }
 

@@ -80,7 +80,7 @@ func (s *site) moments(w *ir.Value, axes []int) (mean, centred, variance *ir.Val
 func groupNormalization(groupsOf func(*site) int) func(*site) {
 	return func(s *site) {
 		x := s.in(0)
-		r := s.rank(x, 3)
+		r := s.rank(x, 2)
 		n, c, groups := x.Type.Shape[0], x.Type.Shape[1], groupsOf(s)
 		if groups < 1 || c%groups != 0 {
 			s.fail("%d groups do not divide %d channels", groups, c)

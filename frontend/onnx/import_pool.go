@@ -32,20 +32,46 @@ func pool(op string, more func(*site, ir.Attrs)) func(*site) {
 		x := s.in(0)
 		s.need("kernel_shape")
 		kernel := s.listOf("kernel_shape", s.rank(x, 3)-2, 0)
-		win := s.window(x.Type.Shape[2:], kernel)
-		cropped := s.cropped(x, &win)
-		if cropped != x && s.wants(1) {
-			s.refuse("indices of a pool with negative padding are not supported")
-		}
+		win := s.window(x.Type.Shape[2:], kernel, true)
+		cropped, starts := s.cropped(x, &win)
 		attrs := win.attrs()
 		attrs["kernel"] = kernel
 		// SAME pads until the windows fit exactly.
 		attrs["ceil"] = s.bool("ceil_mode", false) && !strings.HasPrefix(s.string("auto_pad", ""), "SAME_")
 		more(s, attrs)
 		for i, y := range s.addAll(op, attrs, cropped) {
+			if i == 1 && cropped != x {
+				y = s.uncropped(y, cropped.Type.Shape, x.Type.Shape, starts, attrs["column_major"] == true)
+			}
 			s.out(i, y)
 		}
 	}
+}
+
+// uncropped makes positions in an image of positions in a part of it that begins at starts.
+func (s *site) uncropped(at *ir.Value, part, whole, starts []int, columnMajor bool) *ir.Value {
+	number := func(i int) *ir.Value { return s.like(at, float64(i)) }
+	var sum *ir.Value
+	stride := 1
+	for k := range part {
+		i := len(part) - 1 - k
+		if spatial := len(part) - 2; columnMajor && k < spatial {
+			i = 2 + k
+		}
+		digit := s.op("Mod", at, number(part[i]))
+		if i >= 2 && starts[i-2] > 0 {
+			digit = s.op("Add", digit, number(starts[i-2]))
+		}
+		digit = s.op("Mul", digit, number(stride))
+		if sum == nil {
+			sum = digit
+		} else {
+			sum = s.op("Add", sum, digit)
+		}
+		at = s.op("Div", at, number(part[i]))
+		stride *= whole[i]
+	}
+	return sum
 }
 
 func globalPool(reduce string) func(*site) {
@@ -74,7 +100,7 @@ func maxUnpool(s *site) {
 	r := s.rank(x, 3)
 	s.need("kernel_shape")
 	kernel := s.listOf("kernel_shape", r-2, 0)
-	win := s.window(x.Type.Shape[2:], kernel)
+	win := s.window(x.Type.Shape[2:], kernel, true)
 	shape := append([]int{}, x.Type.Shape[:2]...)
 	for i, d := range x.Type.Shape[2:] {
 		shape = append(shape, (d-1)*win.strides[i]+kernel[i]-win.pads[i]-win.pads[r-2+i])

@@ -67,9 +67,9 @@ func dynamicQuantizeLinear(s *site) {
 	axes := iotaInts(x.Type.Rank())
 	lo := s.eval("min(x, 0)", s.reduce("ReduceMin", x, axes, false))
 	scale := s.eval("(max(x, 0) - y) / 255", s.reduce("ReduceMax", x, axes, false), lo)
-	scale0 := s.eval("where(x == 0, 1, x)", scale) // all elements 0: any scale gives 0s; 1 avoids 0/0
+	scale0 := s.eval("where(x == 0, 1, x)", scale) // all elements 0: any scale gives 0s; ONNX Runtime's is 1
 	zp := s.cast(s.eval("round(min(max(0 - x/y, 0), 255))", lo, scale0), ir.Uint8)
 	s.out(0, s.add("QuantizeLinear", ir.Attrs{"to": ir.Uint8}, x, scale0, zp))
-	s.out(1, scale)
+	s.out(1, scale0)
 	s.out(2, zp)
 }

@@ -34,16 +34,32 @@ func (s *site) knownFloats(i int, what string) []float64 {
 	return t.Floats()
 }
 
-// upsample converts Upsample and Resize 10: nearest rounds down, and linear does not align corners.
+// upsample converts Upsample and Resize 10: linear does not align corners, and nearest rounds down, but up where it
+// shrinks, as ONNX Runtime does.
 func (s *site) upsample(scales []float64) {
 	x := s.in(0)
 	if len(scales) != x.Type.Rank() {
 		s.fail("scales %v do not fit %v", scales, x.Type)
 	}
 	mode := strings.TrimPrefix(s.choice("mode", "nearest", "linear", "bilinear"), "bi")
-	s.out(0, s.add("Resize", ir.Attrs{
-		"sizes": s.scaled(x, scales), "scales": scales, "mode": mode, "coordinate": "asymmetric", "nearest": "floor",
-	}, x))
+	resize := func(nearest string, wanted func(scale float64) bool) {
+		of := slices.Clone(scales)
+		for i, f := range of {
+			if !wanted(f) {
+				of[i] = 1
+			}
+		}
+		if slices.ContainsFunc(of, func(f float64) bool { return f != 1 }) {
+			x = s.add("Resize", ir.Attrs{"sizes": s.scaled(x, of), "scales": of, "mode": mode, "coordinate": "asymmetric", "nearest": nearest}, x)
+		}
+	}
+	if mode == "nearest" {
+		resize("ceil", func(f float64) bool { return f < 1 })
+		resize("floor", func(f float64) bool { return !(f < 1) })
+	} else {
+		resize("floor", func(float64) bool { return true })
+	}
+	s.out(0, x)
 }
 
 // scaled is floor(dimension·scale), multiplied in float32 as runtimes do: 10·0.7 is 7.
