@@ -91,6 +91,7 @@ func TestOpsOnSmallInputs(t *testing.T) {
 		{"gelu with the file's root", "Gelu", Attrs{"sqrt2": 1.4140625}, []*Array{v(1)}, []float64{0.5 * (1 + math.Erf(1/1.4140625))}},
 		{"where", "Where", nil, []*Array{ints64(Bool, 1, 0), v(1, 2), v(3, 4)}, []float64{1, 4}},
 		{"float to narrow int keeps the low bits", "Cast", Attrs{"to": Uint8}, []*Array{v(-1, 3.9, 300)}, []float64{255, 3, 44}},
+		{"and so does float to u32", "Cast", Attrs{"to": Uint32}, []*Array{v(-1, 2.5, 1<<32+7)}, []float64{1<<32 - 1, 2, 7}},
 		{"float to e4m3 saturates", "Cast", Attrs{"to": Float8E4M3FN}, []*Array{v(1e6, -inf, 1.06)}, []float64{448, -448, 1}},
 		{"or not", "Cast", Attrs{"to": Float8E4M3FN, "saturate": false}, []*Array{v(1e6)}, []float64{nan}},
 		{"bits of f64", "BitCast", Attrs{"to": Int64}, []*Array{v(1)}, []float64{0x3FF0000000000000}},

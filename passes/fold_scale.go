@@ -149,21 +149,34 @@ func broadcastFloats(t *ir.Tensor, shape []int) []float64 {
 
 // factorBeforeTerm rewrites (x+b)·c as x·c + b·c, the form of a scale and a bias, where x comes from a linear op.
 func factorBeforeTerm(s *sweep, n *ir.Node) bool {
+	x, c, bc := s.distributed(n)
+	if x == nil || !s.fromLinear(x) {
+		return false
+	}
+	s.replace(n.Outputs[0], s.sum(n, x, c, bc))
+	return true
+}
+
+// distributed reads (x+b)·c as x, c and b·c; nil if it is not of this form.
+func (s *sweep) distributed(n *ir.Node) (x, c, bc *ir.Value) {
 	sum, c := withConst(n)
 	add := defOp(sum, "Add")
 	if add == nil || !s.only(sum) {
-		return false
+		return nil, nil, nil
 	}
 	x, b := withConst(add)
-	if x == nil || !x.Type.Equal(n.Outputs[0].Type) || !s.fromLinear(x) {
-		return false
+	if x == nil || !x.Type.Equal(n.Outputs[0].Type) {
+		return nil, nil, nil
 	}
-	bc := s.combine("Mul", n.Name, b, c)
-	if bc == nil {
-		return false
+	if bc = s.combine("Mul", n.Name, b, c); bc == nil {
+		return nil, nil, nil
 	}
-	s.replace(n.Outputs[0], s.add("Add", n.Name, nil, s.add("Mul", n.Name, nil, x, c), bc))
-	return true
+	return x, c, bc
+}
+
+// sum is x·c + bc, in place of n.
+func (s *sweep) sum(n *ir.Node, x, c, bc *ir.Value) *ir.Value {
+	return s.add("Add", n.Name, nil, s.add("Mul", n.Name, nil, x, c), bc)
 }
 
 // fromLinear reports whether v, through movement, factors and terms that nothing else reads, comes from a linear op.
@@ -211,6 +224,9 @@ func intoWeights(s *sweep, n *ir.Node) bool {
 	bias := addVec(coef, l.constantBias())
 	if n.Op.Name == "Mul" {
 		w, bias = l.scaleOut(coef), mulVec(l.constantBias(), coef)
+		if !l.keepsDigits(w) {
+			return false
+		}
 	}
 	s.replace(n.Outputs[0], l.with(s, n.Name, x.Def.Inputs[0], w, bias))
 	return true
@@ -309,13 +325,26 @@ func operandIntoWeights(s *sweep, n *ir.Node) bool {
 	if !ok {
 		return false
 	}
-	for _, m := range slices.Backward(moves) {
-		x = s.add(m.Op.Name, m.Name, m.Attrs, x)
-	}
 	if op.Op.Name == "Mul" {
-		s.replace(n.Outputs[0], l.with(s, n.Name, x, l.scaleIn(k), l.constantBias()))
+		if x, c, bc := s.distributed(op); x != nil && !l.padded {
+			// The term in front of the factor is judged in the unit that the op reads it in.
+			if greatestOf(bc.Const.Floats()) > greatestTerm {
+				return false
+			}
+			s.replace(n.Outputs[0], l.with(s, n.Name, s.moved(s.sum(op, x, c, bc), moves), nil, l.constantBias()))
+			return true
+		}
+		w := l.scaleIn(k)
+		if !l.keepsDigits(w) || greatestOf(k) > greatestFactor || greatestOf(k) < 1/greatestFactor && greatestOf(k) > 0 {
+			return false
+		}
+		s.replace(n.Outputs[0], l.with(s, n.Name, s.moved(x, moves), w, l.constantBias()))
 		return true
 	}
+	if greatestOf(k) > greatestTerm {
+		return false
+	}
+	x = s.moved(x, moves)
 	shift := l.apply(k)
 	if l.takesBias() {
 		s.replace(n.Outputs[0], l.with(s, n.Name, x, nil, addVec(shift, l.constantBias())))
@@ -326,4 +355,35 @@ func operandIntoWeights(s *sweep, n *ir.Node) bool {
 	bias := s.constant(n.Name, y.Type.DType, shaped1(rank, l.outAxis, len(shift))[l.outAxis:], shift)
 	s.replace(n.Outputs[0], s.add("Add", n.Name, nil, y, bias))
 	return true
+}
+
+// greatestTerm bounds the terms that are folded into the bias of the linear op behind: (x-1000)·W as x·W - 1000·W subtracts
+// great numbers of which nothing was left to subtract before, and x is stored with fewer digits than x-1000 needs. What an op
+// reads is taken to be about 1 in size, so a term of 8 costs three bits.
+const greatestTerm = 8
+
+// greatestFactor bounds the factors that are folded into the weights of the linear op behind, by either side: where they
+// stand, x is 1/k in size, which f16 has to hold without them. 1/255 is a factor of pixels.
+const greatestFactor = 1 << 9
+
+// keepsDigits reports whether f16 holds weights that a factor was folded into as well as those before: neither do they
+// overflow nor does the greatest come so near to the subnormal numbers (below 2⁻¹⁴) that the others lose digits.
+func (l *weights) keepsDigits(folded *ir.Tensor) bool {
+	fits := func(x float64) bool { return x == 0 || x >= 0x1p-12 && x <= 0x1p14 }
+	return fits(greatestOf(folded.Floats())) || !fits(greatestOf(l.w.Floats()))
+}
+
+func greatestOf(xs []float64) (greatest float64) {
+	for _, x := range xs {
+		greatest = max(greatest, math.Abs(x))
+	}
+	return greatest
+}
+
+// moved is x behind movements, which are given from the last to the first.
+func (s *sweep) moved(x *ir.Value, moves []*ir.Node) *ir.Value {
+	for _, m := range slices.Backward(moves) {
+		x = s.add(m.Op.Name, m.Name, m.Attrs, x)
+	}
+	return x
 }

@@ -132,6 +132,22 @@ func TestOpsetVariants(t *testing.T) {
 		"Upsample 7": {oneNode{7, "Upsample", in([]int{1, 2}), []onnx.Attr{a("scales", []float64{1, 2})}, 1}, []int{1, 4}, []float64{0, 0, 1, 1}},
 		"Upsample 9": {oneNode{9, "Upsample", in([]int{1, 2}, f32s(1, 2)), []onnx.Attr{a("mode", "linear")}, 1}, []int{1, 4}, []float64{0, 0.5, 1, 1}},
 		"Resize 10":  {oneNode{10, "Resize", in([]int{1, 4}, f32s(1, 0.5)), nil, 1}, []int{1, 2}, []float64{0, 2}},
+		"Resize 10 rounds up where it shrinks": {
+			oneNode{10, "Resize", in([]int{5, 2}, f32s(0.6, 2)), nil, 1}, []int{3, 4}, []float64{0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9}},
+		"Resize aligns the corners of the size that it makes": {
+			oneNode{18, "Resize", in([]int{1, 5}, nil, f32s(1, 0.7)), []onnx.Attr{a("mode", "linear"), a("coordinate_transformation_mode", "align_corners")}, 1},
+			[]int{1, 3}, []float64{0, 2, 4}},
+		"Conv SAME reads the first elements where strides leave some over": {
+			oneNode{18, "Conv", in([]int{1, 1, 6}, ir.FromFloats(ir.T(ir.Float32, 1, 1, 1), []float64{1})), []onnx.Attr{a("auto_pad", "SAME_UPPER"), a("strides", []int{3})}, 1},
+			[]int{1, 1, 2}, []float64{0, 3}},
+		"MaxPool SAME reads those in the middle": {
+			oneNode{12, "MaxPool", in([]int{1, 2, 6}), []onnx.Attr{a("auto_pad", "SAME_UPPER"), a("strides", []int{3}), a("kernel_shape", []int{1})}, 1},
+			[]int{1, 2, 2}, []float64{1, 4, 7, 10}},
+		"Pad wraps around what is left": {
+			oneNode{19, "Pad", in([]int{5}, ir.Vector(-1, 3)), []onnx.Attr{a("mode", "wrap")}, 1}, []int{7}, []float64{1, 2, 3, 4, 1, 2, 3}},
+		"GroupNormalization of a matrix": {
+			oneNode{21, "GroupNormalization", in([]int{1, 4}, f32s(1, 10, 1, 10), f32s(0, 0, 0, 0)), []onnx.Attr{a("num_groups", 2), a("epsilon", 0.0)}, 1},
+			[]int{1, 4}, []float64{-1, 10, -1, 10}},
 		"Resize 11 to sizes": {
 			oneNode{11, "Resize", in([]int{1, 2}, f32s(), f32s(), ir.Vector(1, 4)), []onnx.Attr{a("mode", "linear")}, 1}, []int{1, 4}, []float64{0, 0.25, 0.75, 1}},
 		"BatchNormalization 8 by element": {
@@ -170,6 +186,27 @@ func TestOpsetVariants(t *testing.T) {
 			require.InDeltaSlice(t, c.want, out.Floats(), 1e-6)
 		})
 	}
+}
+
+// Indices count in the image that the file pools, though a part of it is pooled here (ONNX Runtime).
+func TestIndicesOfACroppedPool(t *testing.T) {
+	a := onnx.A
+	for order, want := range map[int][]float64{
+		0: {4, 5, 5, 13, 14, 14, 22, 23, 23, 31, 32, 32},
+		1: {7, 13, 13, 10, 16, 16, 25, 31, 31, 28, 34, 34},
+	} {
+		n := oneNode{12, "MaxPool", []any{[]int{1, 2, 6, 3}}, []onnx.Attr{a("auto_pad", "SAME_UPPER"), a("strides", []int{3, 1}), a("kernel_shape", []int{1, 2}), a("storage_order", order)}, 2}
+		g, err := onnx.Import(n.model(t), onnx.ImportOptions{})
+		require.NoError(t, err)
+		require.Equal(t, want, evaluate(t, g)[1].Floats(), "storage_order %d", order)
+	}
+}
+
+// A range of no length has scale 1 (ONNX Runtime), not 0.
+func TestDynamicQuantizationOfZeros(t *testing.T) {
+	g, err := onnx.Import(oneNode{11, "DynamicQuantizeLinear", []any{[]int{1}}, nil, 3}.model(t), onnx.ImportOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []float64{1}, evaluate(t, g)[1].Floats())
 }
 
 func TestDropoutMaskTypeChangedWithOpset10(t *testing.T) {

@@ -34,6 +34,15 @@ type Set struct {
 	Outputs []*ir.Tensor
 }
 
+// Disputed are node cases of the onnx package whose expected values are not what this project computes, by name, with the reason.
+// They are skipped by it, not passed.
+var Disputed = map[string]string{
+	"test_resize_downsample_scales_linear_align_corners": alignCorners,
+	"test_resize_downsample_scales_cubic_align_corners":  alignCorners,
+}
+
+const alignCorners = "onnx aligns the corners of scale·size, which is no whole number; we align those of the output, as ONNX Runtime and PyTorch do"
+
 // List returns the case directories at or below root, sorted: those that hold a model.onnx.
 func List(root string) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(root, "model.onnx")); err == nil {
