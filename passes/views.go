@@ -132,7 +132,8 @@ func mergeInputs(n *ir.Node) {
 // view replaces n by a view of a span, or by the span's base if they are the same.
 func (v *viewer) view(n *ir.Node, s span) (*ir.Node, error) {
 	out := n.Outputs[0]
-	if s.base.Type.Equal(out.Type) && s.base.Def != nil && !slices.Contains(v.g.Outputs, s.base) {
+	port := func(o *ir.Value) bool { return resolve(v.to, o) == s.base } // it has a name of its own
+	if s.base.Type.Equal(out.Type) && s.base.Def != nil && !slices.ContainsFunc(v.g.Outputs, port) {
 		v.to[out] = s.base
 		return nil, nil
 	}

@@ -43,7 +43,13 @@ func (f *flags) suite(ctx context.Context, w io.Writer) error {
 		fmt.Fprintf(w, "skipped %4d  %s\n", reasons[n], n)
 	}
 	count := suite.Count(results)
-	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", count[suite.Passed], count[suite.Failed], count[suite.Skipped])
+	bound := 0
+	for _, r := range results {
+		if r.Outcome == suite.Passed && r.Bound {
+			bound++
+		}
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped; of those passed, %d have inputs that decide shapes, compiled in as constants\n", count[suite.Passed], count[suite.Failed], count[suite.Skipped], bound)
 	if count[suite.Failed] > 0 {
 		return errCases
 	}

@@ -138,7 +138,7 @@ func values(m *onnx.Model, folder, kind string, infos []*onnxpb.ValueInfoProto) 
 // that decide shapes (onnx.ShapeInputs) become constants.
 func (c *Case) Import(set Set) (*ir.Graph, error) {
 	opt := onnx.ImportOptions{Shapes: map[string][]int{}, Constants: map[string]*ir.Tensor{}}
-	deciding := onnx.ShapeInputs(c.Model)
+	deciding := c.Bound()
 	for i, in := range c.InputInfos() {
 		t := set.Inputs[i]
 		switch {
@@ -150,6 +150,14 @@ func (c *Case) Import(set Set) (*ir.Graph, error) {
 		}
 	}
 	return onnx.Import(c.Model, opt)
+}
+
+// Bound names the inputs that Import makes constants of, since shapes depend on them.
+func (c *Case) Bound() []string {
+	deciding := onnx.ShapeInputs(c.Model)
+	return slices.DeleteFunc(slices.Clone(deciding), func(name string) bool {
+		return !slices.ContainsFunc(c.InputInfos(), func(in *onnxpb.ValueInfoProto) bool { return in.GetName() == name })
+	})
 }
 
 // Inputs returns the data of a set by input name.

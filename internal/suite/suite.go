@@ -36,7 +36,7 @@ type Options struct {
 // Outcome of a case.
 type Outcome string
 
-// A case is skipped if the compiler rejects it as unsupported, or if no kernel computed an output.
+// A case is skipped if the compiler rejects it as unsupported, or if no kernel read an input of it.
 const (
 	Passed  Outcome = "passed"
 	Failed  Outcome = "failed"
@@ -48,6 +48,7 @@ type Result struct {
 	Name    string
 	Outcome Outcome
 	Err     error // why it failed or was skipped
+	Bound   bool  // inputs that decide shapes were compiled in as constants
 }
 
 // Reason is why a case was skipped, without names and numbers, for grouping.
@@ -64,8 +65,8 @@ type disputed string
 
 func (d disputed) Error() string { return string(d) }
 
-// errNoKernel reports a model without any computation.
-var errNoKernel = errors.New("no kernel: every output is a constant or an input")
+// errNoKernel reports a model of which nothing is computed from an input.
+var errNoKernel = errors.New("no kernel reads an input: every output is a constant or an input")
 
 // Run runs the cases at or below the directories and returns their results, sorted by name.
 func Run(ctx context.Context, roots []string, opt Options) ([]Result, error) {
@@ -110,43 +111,44 @@ func run(ctx context.Context, d hal.Device, dir string, opt Options) (r Result) 
 		}
 	}()
 	if reason := nodecases.Disputed[r.Name]; reason != "" {
-		return Result{r.Name, Skipped, disputed(reason)}
+		return Result{Name: r.Name, Outcome: Skipped, Err: disputed(reason)}
 	}
-	err := runCase(ctx, d, dir, opt)
+	bound, err := runCase(ctx, d, dir, opt)
 	var e *onnx.Error
 	switch {
 	case err == nil:
-		return Result{r.Name, Passed, nil}
+		return Result{r.Name, Passed, nil, bound}
 	case errors.As(err, &e) && e.Unsupported, errors.Is(err, errNoKernel):
-		return Result{r.Name, Skipped, err}
+		return Result{r.Name, Skipped, err, bound}
 	}
-	return Result{r.Name, Failed, err}
+	return Result{r.Name, Failed, err, bound}
 }
 
-func runCase(ctx context.Context, d hal.Device, dir string, opt Options) error {
+func runCase(ctx context.Context, d hal.Device, dir string, opt Options) (bound bool, err error) {
 	c, err := nodecases.Load(dir)
 	if err != nil {
-		return err
+		return false, err
 	}
+	bound = len(c.Bound()) > 0
 	kernels := false
 	for i, set := range c.Sets {
 		g, err := c.Import(set)
 		if err != nil {
-			return err
+			return bound, err
 		}
 		ran, err := runSet(ctx, d, c, set, g, opt)
 		if err != nil {
-			return fmt.Errorf("data set %d: %w", i, err)
+			return bound, fmt.Errorf("data set %d: %w", i, err)
 		}
 		kernels = kernels || ran
 	}
 	if !kernels {
-		return errNoKernel
+		return bound, errNoKernel
 	}
-	return nil
+	return bound, nil
 }
 
-// runSet compiles and runs one data set, and reports whether the program has kernels.
+// runSet compiles and runs one data set, and reports whether a kernel reads an input.
 func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.Set, g *ir.Graph, opt Options) (kernels bool, err error) {
 	co := compile.Options{Precision: cmp.Or(opt.Precision, precision.File), Targets: []string{cmp.Or(opt.Target, d.Info().Target, target.Default().Name)}}
 	r, err := compile.Graph(ctx, c.Model.Path, g, co)
@@ -169,7 +171,28 @@ func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.
 	if err := s.Run(ctx); err != nil {
 		return false, err
 	}
-	return len(r.Program.Variants[0].Kernels) > 0, compare(c, set, r.Program, s, opt)
+	return readsInput(&r.Program.Variants[0]), compare(c, set, r.Program, s, opt)
+}
+
+// readsInput reports whether a kernel of the program reads an input, or what was copied from one. A kernel that copies a constant
+// says nothing of the kernels.
+func readsInput(v *runtime.Variant) bool {
+	given := map[int]bool{}
+	for i, b := range v.Buffers {
+		given[i] = b.Kind == runtime.InputBuffer
+	}
+	for _, e := range v.Entries {
+		for _, l := range e.Launches {
+			switch {
+			case !slices.ContainsFunc(l.Reads, func(a runtime.Access) bool { return given[a.Buffer] }):
+			case l.Kernel != "":
+				return true
+			default:
+				given[l.Copy.Dst.Buffer] = true
+			}
+		}
+	}
+	return false
 }
 
 func compare(c *nodecases.Case, set nodecases.Set, p *runtime.Program, s *runtime.Session, opt Options) error {
@@ -182,21 +205,21 @@ func compare(c *nodecases.Case, set nodecases.Set, p *runtime.Program, s *runtim
 		if want == nil {
 			return fmt.Errorf("output %q has no expected tensor", o.GetName())
 		}
-		for _, q := range p.Outputs {
-			if q.Name != o.GetName() {
-				continue
-			}
-			d, err := ir.ParseDType(q.DType)
-			if err != nil {
-				return err
-			}
-			got, err := ir.NewTensor(ir.T(d, q.Shape...), s.Output(q.Name))
-			if err != nil {
-				return err
-			}
-			if err := nodecases.Compare(got, want, tolerance(want.DType)); err != nil {
-				return fmt.Errorf("output %q: %w", q.Name, err)
-			}
+		at := slices.IndexFunc(p.Outputs, func(q runtime.Port) bool { return q.Name == o.GetName() })
+		if at < 0 {
+			return fmt.Errorf("the program has no output %q", o.GetName())
+		}
+		q := p.Outputs[at]
+		d, err := ir.ParseDType(q.DType)
+		if err != nil {
+			return err
+		}
+		got, err := ir.NewTensor(ir.T(d, q.Shape...), s.Output(q.Name))
+		if err != nil {
+			return err
+		}
+		if err := nodecases.Compare(got, want, tolerance(want.DType)); err != nil {
+			return fmt.Errorf("output %q: %w", q.Name, err)
 		}
 	}
 	return nil
