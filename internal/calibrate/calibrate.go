@@ -23,6 +23,7 @@ type Calibration struct {
 	inputs    []map[string]*ir.Array // without the perturbed ones
 	names     []string               // of the inputs, for errors
 	given     int                    // inputs before the perturbed ones
+	exact     map[string][][]float64 // by output name, [given input][element]; nil before the first fit
 	held      []bool                 // by input: kept for trying a strength that was fitted to the others; nil: too few to keep any
 }
 
@@ -96,9 +97,9 @@ func heldOut(inputs int, from []int) []bool {
 
 func isHeldOut(input int) bool { return input%4 == 3 }
 
-// Split parts calibration inputs into those that a calibration fits formats to, and those by which it only chooses how
-// strongly.
-func Split(inputs []map[string]*ir.Array) (fitted, held []map[string]*ir.Array) {
+// Split parts calibration inputs, or something of each, into those that a calibration fits formats to, and those by which it
+// only chooses how strongly.
+func Split[T any](inputs []T) (fitted, held []T) {
 	for i, in := range inputs {
 		if len(inputs) >= leastTrials && isHeldOut(i) {
 			held = append(held, in)
@@ -108,6 +109,10 @@ func Split(inputs []map[string]*ir.Array) (fitted, held []map[string]*ir.Array) 
 	}
 	return fitted, held
 }
+
+// Exact is what the graph yields in f32 for the given inputs, by output name, [input][element]; nil before the first walk
+// through it.
+func (c *Calibration) Exact() map[string][][]float64 { return c.exact }
 
 // Sites lists the layers that can be quantised.
 func (c *Calibration) Sites() []passes.Site { return passes.Sites(c.walk.g) }

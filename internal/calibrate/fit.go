@@ -79,6 +79,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	if c.several {
 		c.found.fits = append(c.found.fits, now)
 	}
+	c.exact = exact.outputs(w.g, c.given)
 	return f, nil
 }
 

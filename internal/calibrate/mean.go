@@ -1,9 +1,6 @@
 package calibrate
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -14,19 +11,19 @@ const meanInputs = 4
 // leastMean is the part of a value's mean square below which its means are not worth subtracting.
 const leastMean = 0.02
 
-// Means measures, on some of the inputs, the mean of every channel of the f32 values between the regions of a graph: of the
-// last dimension, and where readers have members of each member, in the order that pass centre takes. Values whose means are
-// small beside what varies are left out.
-func Means(ctx context.Context, g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator) (map[string][]float64, error) {
-	count := min(len(inputs), meanInputs)
-	some := make([]map[string]*ir.Array, count)
-	for i := range some {
-		some[i] = inputs[i*len(inputs)/count]
+// MeanInputs are the indices of those of some inputs that means are taken of.
+func MeanInputs(inputs int) (out []int) {
+	count := min(inputs, meanInputs)
+	for i := range count {
+		out = append(out, i*inputs/count)
 	}
-	w, err := newWalk(g, some)
-	if err != nil {
-		return nil, err
-	}
+	return out
+}
+
+// Means measures the mean of every channel of the f32 values between the regions of a graph: of the last dimension, and where
+// readers have members of each member, in the order that pass centre takes. Values whose means are small beside what varies
+// are left out. Forward calls see, whose first inputs are those of MeanInputs.
+func Means(g *ir.Graph, inputs int) (see func(v *ir.Value, on []*ir.Tensor), means map[string][]float64) {
 	stacked := map[*ir.Value]bool{}
 	for _, n := range g.Nodes {
 		for i, v := range n.Inputs {
@@ -35,24 +32,14 @@ func Means(ctx context.Context, g *ir.Graph, inputs []map[string]*ir.Array, e Ev
 			}
 		}
 	}
-	out := map[string][]float64{}
-	l := w.lane(count)
-	for i, s := range w.steps {
-		outs, err := e.Evaluate(ctx, s.node, l.all(s.node, 0, count))
-		if err != nil {
-			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
-		}
-		for k, v := range s.node.Outputs {
-			if v.Type.DType == ir.Float32 && v.Type.Rank() > 1 && !s.node.IsFamily(ir.FamilyView) {
-				if means := channelMeans(column(outs, k), stacked[v]); means != nil {
-					out[v.Name] = means
-				}
+	means = map[string][]float64{}
+	return func(v *ir.Value, on []*ir.Tensor) {
+		if v.Type.DType == ir.Float32 && v.Type.Rank() > 1 {
+			if m := channelMeans(on[:inputs], stacked[v]); m != nil {
+				means[v.Name] = m
 			}
 		}
-		l.put(s.node, outs)
-		l.release(w.done(i))
-	}
-	return out, nil
+	}, means
 }
 
 // channelMeans are the means of the last dimension, for each index of the first one if that counts members; nil if they are

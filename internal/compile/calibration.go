@@ -8,7 +8,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -56,7 +55,8 @@ type calibration struct {
 	graph   *ir.Graph
 	context passes.Context
 	rest    []string
-	found   *calibrate.Calibration // to be saved
+	walk    *calibrate.Calibration
+	save    bool // what it finds
 }
 
 // choose finds the layers to quantise, and how.
@@ -66,29 +66,19 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 		return nil, err
 	}
 	defer e.Close()
-	c, err := calibrate.New(s.graph, s.inputs, e, opt.meter)
+	c, err := calibrate.New(wideOutputs(s.graph), s.inputs, e, opt.meter)
 	if err != nil {
 		return nil, err
 	}
 	c.Name(s.files)
+	s.walk = c
 	if err := s.recall(c, opt); err != nil {
 		return nil, err
 	}
 	defer opt.meter.Expect(s.calibrating(c, opt.MinCosine > 0))()
-	return c.Choose(ctx, s, calibrate.Options{Precision: opt.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Smaller: opt.Smaller, Target: s.context.Target, Technique: calibrate.Best, Save: s.found != nil})
-}
-
-// means measures what centrePass subtracts, in every compilation by the same kernels, so that findings for one target serve
-// another.
-func (y *yardstick) means(ctx context.Context, g *ir.Graph) (map[string][]float64, error) {
-	e, err := newNative(target.Default())
-	if err != nil {
-		return nil, err
-	}
-	defer e.Close()
-	y.progress.Begin(0, "means of activations")
-	fitted, _ := calibrate.Split(y.inputs)
-	return calibrate.Means(ctx, g, fitted, e)
+	choice, err := c.Choose(ctx, s, calibrate.Options{Precision: opt.Precision, MinCosine: opt.MinCosine, Keep: opt.Keep, Smaller: opt.Smaller, Target: s.context.Target, Technique: calibrate.Best, Save: s.save})
+	s.walked(c.Exact())
+	return choice, err
 }
 
 // compiled compiles a plan, without a cubin.
@@ -118,6 +108,7 @@ func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, en
 	if err != nil {
 		return nil, err
 	}
+	s.walked(s.walk.Exact())
 	sets, err := s.measure(ctx, p, s.context.Target.Name, enough)
 	return calibrate.Worst(sets), err
 }

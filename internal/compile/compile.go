@@ -61,8 +61,9 @@ type Result struct {
 	Compile   time.Duration // without ptxas
 	Ptxas     time.Duration
 
-	regions []*ir.Node // one for each launch of the first target; nil for a copy
-	half    *Result    // of Half
+	regions []*ir.Node           // one for each launch of the first target; nil for a copy
+	half    *Result              // of Half
+	golden  map[string][]float64 // the file's outputs in f32 on Inputs; nil: not computed
 	profile *profile.Profile
 	path    string
 	opt     Options
@@ -184,12 +185,13 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 		if err := passes.Run(pc, g, front, observe); err != nil {
 			return err
 		}
-		if len(centre) > 0 {
-			if i == 0 {
-				if means, err = data.means(ctx, g); err != nil {
-					return err
-				}
+		if i == 0 && precision.Calibrates(opt.Precision) {
+			if means, err = data.forward(ctx, g, len(centre) > 0); err != nil {
+				return err
 			}
+			r.golden = data.golden
+		}
+		if len(centre) > 0 {
 			pc.Means = means
 			if err := passes.Run(pc, g, centre, observe); err != nil {
 				return err

@@ -13,7 +13,7 @@ func (s *calibration) recall(c *calibrate.Calibration, opt *Options) error {
 	if opt.Findings == "" {
 		return nil
 	}
-	s.found = c
+	s.save = true
 	saved, err := calibrate.ReadSaved(opt.Findings, c.Origin(opt.Precision))
 	if saved == nil || err != nil {
 		return err
@@ -29,10 +29,10 @@ func (s *calibration) recall(c *calibrate.Calibration, opt *Options) error {
 
 // keep writes what was found to the file of findings. An interrupted calibration is not kept.
 func (s *calibration) keep(ctx context.Context, opt *Options) error {
-	if s == nil || s.found == nil || !s.found.Found() || ctx.Err() != nil {
+	if s == nil || !s.save || !s.walk.Found() || ctx.Err() != nil {
 		return nil
 	}
-	saved := s.found.Save(opt.Precision)
+	saved := s.walk.Save(opt.Precision)
 	if r := s.exact; r != nil {
 		saved.Reference = &calibrate.SavedReference{Inputs: calibrate.Digests(s.all()), Outputs: r.outputs, Float64: r.float64, Apart: r.apart}
 	}

@@ -47,6 +47,8 @@ type yardstick struct {
 	worst     []int                                        // inputs of all sets in the order in which programs are run on them; nil: as they are
 	few       float64                                      // multiplications up to which every input is evaluated in float64
 	exact     *reference                                   // nil: not made yet
+	narrow    map[string][][]float64                       // the file's outputs in f32 by name, [input][element], where the calibration computed them; nil: it did not
+	golden    map[string][]float64                         // the same on Inputs
 	known     map[[sha256.Size]byte][]calibrate.SetQuality // by identity: the program that a search chooses is measured already
 	progress  *progress.Meter
 }

@@ -47,7 +47,7 @@ func (y *yardstick) refer(ctx context.Context, parts []calibrate.Slice, on strin
 	for _, v := range y.source.Outputs {
 		r.outputs[v.Name] = make([][]float64, len(all))
 	}
-	if !y.fitted || len(all) <= 2 || float64(multiplications(y.source))*float64(len(all)) <= y.few {
+	if y.precise() {
 		if err := y.evaluate(ctx, r, r.missing()); err != nil {
 			return err
 		}
@@ -66,6 +66,67 @@ func (y *yardstick) refer(ctx context.Context, parts []calibrate.Slice, on strin
 	}
 	y.exact = r
 	return nil
+}
+
+// precise reports whether every input is evaluated in float64.
+func (y *yardstick) precise() bool {
+	count := len(y.all())
+	return !y.fitted || count <= 2 || float64(multiplications(y.source))*float64(count) <= y.few
+}
+
+// forward computes, by a graph of f32 regions, what a calibration does not that goes through it afterwards: the means of its
+// values, if they are asked for, and, for a reference in f32, the outputs for the inputs that are not calibrated on.
+func (y *yardstick) forward(ctx context.Context, g *ir.Graph, means bool) (map[string][]float64, error) {
+	all, count := y.all(), 0
+	fitted, held := calibrate.Split(y.inputs)
+	var at []int // in all
+	if means {
+		at = calibrate.MeanInputs(len(fitted)) // all begins with these
+		count = len(at)
+	}
+	inputs := permuted(all, at)
+	if !y.precise() {
+		for i := len(fitted) + len(held); i < len(all); i++ {
+			at, inputs = append(at, i), append(inputs, all[i])
+		}
+		inputs = append(inputs, Inputs(y.source))
+	}
+	if len(inputs) == 0 {
+		return nil, nil
+	}
+	// By the same kernels in every compilation, so that findings for one target serve another.
+	e, err := newNative(target.Default())
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	y.progress.Begin(y.multiplied(len(inputs), progress.Forward), "computing the file in fp32 on %d inputs", len(inputs))
+	g = wideOutputs(g)
+	see, found := calibrate.Means(g, count)
+	if !means {
+		see = nil
+	}
+	out, err := calibrate.Forward(ctx, g, inputs, e, see)
+	if err != nil || y.precise() {
+		return found, err
+	}
+	y.narrow, y.golden = map[string][][]float64{}, map[string][]float64{}
+	for name, rows := range out {
+		y.golden[name] = rows[len(at)]
+		y.narrow[name] = make([][]float64, len(all))
+		for i, to := range at {
+			y.narrow[name][to] = rows[i]
+		}
+	}
+	return found, nil
+}
+
+// walked takes what a calibration has computed in f32 for its inputs; nil if it has not.
+func (y *yardstick) walked(exact map[string][][]float64) {
+	for name, rows := range exact {
+		fitted, held := calibrate.Split(rows)
+		copy(y.narrow[name], append(fitted, held...))
+	}
 }
 
 func multiplications(g *ir.Graph) (total int64) {
@@ -103,8 +164,20 @@ func (y *yardstick) evaluate(ctx context.Context, r *reference, inputs []int) er
 	return nil
 }
 
-// run32 computes the file in f32 on every input.
+// run32 computes the file in f32 on the inputs for which that has not been done.
 func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (err error) {
+	var left []int
+	for at := range r.float64 {
+		for name, rows := range y.narrow {
+			r.outputs[name][at] = rows[at]
+		}
+		if r.outputs[y.source.Outputs[0].Name][at] == nil {
+			left = append(left, at)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
 	g, opt := y.source.Clone(), Options{Precision: precision.FP32}
 	front, _, _, err := opt.pipeline()
 	if err != nil {
@@ -118,9 +191,13 @@ func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	all := y.all()
-	y.progress.Begin(y.multiplied(len(all), progress.Forward), "computing the file in fp32 on %d inputs", len(all))
-	r.outputs, err = calibrate.Forward(ctx, g, all, e)
+	y.progress.Begin(y.multiplied(len(left), progress.Forward), "computing the file in fp32 on %d inputs", len(left))
+	out, err := calibrate.Forward(ctx, g, permuted(y.all(), left), e, nil)
+	for name, rows := range out {
+		for i, at := range left {
+			r.outputs[name][at] = rows[i]
+		}
+	}
 	return err
 }
 

@@ -5,8 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // TestAReferenceInF32IsAsGoodAsFloat64: the accuracy of a program in fp8 is the same by both, float64 is evaluated on two
@@ -69,4 +74,51 @@ func TestAProgramIsMeasuredOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, runs)
 	require.NotEqual(t, first, changed)
+}
+
+// TestTheReferenceIsTakenFromTheWalk: a calibration that goes through the graph leaves nothing of the reference in f32 to
+// compute, and the rows are those of their inputs.
+func TestTheReferenceIsTakenFromTheWalk(t *testing.T) {
+	m := small(t, "policy")
+	g, err := onnx.Import(m, onnx.ImportOptions{})
+	require.NoError(t, err)
+	var phases []string
+	opt := Options{Precision: "fp8", Generated: 6, meter: progress.New(func(e progress.Event) {
+		if e.Begin {
+			phases = append(phases, e.Phase)
+		}
+	})}
+	y, err := newYardstick(g, &opt)
+	require.NoError(t, err)
+	y.few = 0
+	front, centre, rest, err := opt.pipeline()
+	require.NoError(t, err)
+	regions, pc := g.Clone(), passes.Context{Target: target.Default(), Precision: opt.Precision, Greatest: y.greatest()}
+	require.NoError(t, passes.Run(&pc, regions, front, nil))
+	require.Equal(t, ir.Float16, regions.Outputs[0].Type.DType)
+	require.NoError(t, wideOutputs(regions).Verify())
+	pc.Means, err = y.forward(t.Context(), regions, true)
+	require.NoError(t, err)
+	require.NotEmpty(t, pc.Means)
+	require.NoError(t, passes.Run(&pc, regions, centre, nil))
+	c := &calibration{yardstick: y, graph: regions, context: pc, rest: rest}
+	_, err = c.choose(t.Context(), &opt)
+	require.NoError(t, err)
+
+	phases = nil
+	require.NoError(t, y.refer(t.Context(), nil, "sm_121"))
+	require.Equal(t, []string{"evaluating 2 inputs in float64"}, phases)
+	for _, v := range g.Outputs {
+		for at, in := range append(y.all(), Inputs(g)) {
+			got := y.golden[v.Name]
+			if at < len(y.all()) {
+				got = y.narrow[v.Name][at]
+			}
+			want, err := ir.Evaluate(t.Context(), g, in, ir.EvalOptions{})
+			require.NoError(t, err)
+			q, err := runtime.Compare(got, want[v.Name].Floats(), 0, 0)
+			require.NoError(t, err)
+			require.Less(t, q.RelL2, 1e-5, "input %d", at)
+		}
+	}
 }
