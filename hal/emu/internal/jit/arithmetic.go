@@ -100,30 +100,54 @@ func over(f file, body func(e *emitter, in *Inst, c int)) translator {
 		e.masks()
 		for c := range e.chunksOf(f) {
 			body(e, in, c)
-			e.put(f, in.D, c, 0, 13)
+			if f == r {
+				e.hold(in.D, c, 0, false)
+			}
+			e.write(f, in.D, c, 0, 13)
+		}
+	}
+}
+
+// float is an instruction whose result is f32: body leaves chunk c of it in register 0, NaNs as they come.
+func float(body func(e *emitter, in *Inst, c int)) translator {
+	return func(e *emitter, in *Inst) {
+		e.masks()
+		for c := range e.chunks() {
+			body(e, in, c)
+			e.hold(in.D, c, 0, true)
+			e.canon(0, 1)
+			e.write(r, in.D, c, 0, 13)
 		}
 	}
 }
 
 func elementwise(f file, o vop) translator {
 	return over(f, func(e *emitter, in *Inst, c int) {
-		e.v(vmovups, 0, 0, e.at(f, in.A, c))
-		e.v(o, 0, 0, e.at(f, in.B, c))
+		e.v(vmovups, 0, 0, e.from(f, in.A, c))
+		e.v(o, 0, 0, e.from(f, in.B, c))
 	})
+}
+
+// from is the operand of chunk c of a row.
+func (e *emitter) from(f file, row int32, c int) any {
+	if f == r {
+		return e.exact(row, c)
+	}
+	return e.at(f, row, c)
 }
 
 // unary computes in place on a vector; register 1 is free.
 func unary(f func(e *emitter, v int)) translator {
 	return over(r, func(e *emitter, in *Inst, c int) {
-		e.v(vmovups, 0, 0, e.r(in.A, c))
+		e.v(vmovups, 0, 0, e.exact(in.A, c))
 		f(e, 0)
 	})
 }
 
 func mad(e *emitter, in *Inst, c int) {
-	e.v(vmovups, 0, 0, e.r(in.A, c))
-	e.v(vpmulld, 0, 0, e.r(in.B, c))
-	e.v(vpaddd, 0, 0, e.r(in.C, c))
+	e.v(vmovups, 0, 0, e.exact(in.A, c))
+	e.v(vpmulld, 0, 0, e.exact(in.B, c))
+	e.v(vpaddd, 0, 0, e.exact(in.C, c))
 }
 
 // lane is lane l of a 32-bit row.
@@ -189,10 +213,10 @@ func choice(f file) translator {
 		default:
 			e.mov32(rax, e.p(in.C))
 		}
-		e.v(vmovups, 0, 0, e.at(f, in.B, c))
+		e.v(vmovups, 0, 0, e.from(f, in.B, c))
 		if e.wide {
 			e.kshiftr(2, 1, byte(c*e.lanesOf(f)))
-			e.vk(f.move, 0, 0, e.at(f, in.A, c), 2)
+			e.vk(f.move, 0, 0, e.from(f, in.A, c), 2)
 			return
 		}
 		e.lanes(f, 4, c, rax)

@@ -52,6 +52,9 @@ type emitter struct {
 	leader []bool
 	left   map[string]int
 	layout CopyLayout
+	holds  [holding]held
+	turn   int     // the next of holds to be replaced
+	entry  []label // where native code is entered for each instruction; -1: not there
 }
 
 func (e *emitter) field(off uintptr) mem { return at(rCtx, int(off)) }
@@ -190,7 +193,7 @@ func (e *emitter) sub(name string, body func()) label {
 	return l
 }
 
-// emit translates the kernel and returns its code and the offset of each instruction's; with steps, 0 if it has none.
+// emit translates the kernel and returns its code and the offset at which each instruction is entered; 0: not there.
 func (e *emitter) emit() (code []byte, entries []uint32) {
 	e.exits, e.subs, e.left = map[[2]int]label{}, map[string]label{}, map[string]int{}
 	e.vNaN = 15
@@ -208,6 +211,8 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 	for range e.insts {
 		e.pcs = append(e.pcs, e.newLabel())
 	}
+	e.entry = slices.Clone(e.pcs)
+	e.forget()
 	e.leader = make([]bool, len(e.insts)+1)
 	for pc := range e.insts {
 		if e.insts[pc].Def.Does == ptx.Branch {
@@ -216,11 +221,15 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 	}
 	for pc := range e.insts {
 		e.pc = pc
+		if e.leader[pc] {
+			e.forget()
+		}
 		e.place(e.pcs[pc])
 		if !e.steps {
+			e.enterable()
 			e.inst(&e.insts[pc])
 		} else if !e.step(&e.insts[pc]) {
-			e.labels[e.pcs[pc]] = 0
+			e.entry[pc] = -1
 		}
 	}
 	for len(e.cold) > 0 || len(e.subOf) > 0 {
@@ -234,8 +243,12 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 		}
 	}
 	code = e.finish()
-	for _, l := range e.pcs {
-		entries = append(entries, uint32(e.labels[l]))
+	for _, l := range e.entry {
+		at := 0
+		if l >= 0 {
+			at = e.labels[l]
+		}
+		entries = append(entries, uint32(at))
 	}
 	return code, entries
 }
@@ -266,7 +279,7 @@ func (e *emitter) inst(in *Inst) {
 	}
 	switch in.Def.Does {
 	case ptx.Branch:
-		e.branch(in)
+		e.branch(in) // a leader follows
 		return
 	case ptx.Fence, ptx.GridWait, ptx.GridLaunch, ptx.Prefetch: // without checks these have no effect
 		return
@@ -291,6 +304,18 @@ func (e *emitter) inst(in *Inst) {
 	// With lanes missing, the interpreter reports what is wrong. A later warp may have all of its lanes.
 	if e.m && in.Def.Together != ptx.AnyLanes || !e.translate(in) {
 		e.jmp(e.bail())
+		e.forget()
+	}
+	switch in.Def.Does {
+	case ptx.Compute: // put has forgotten what changed
+	case ptx.Load, ptx.Store, ptx.Shuffle:
+		for _, row := range append([]int32{in.D}, in.Vec...) {
+			for c := range e.chunks() {
+				e.drop(row, c)
+			}
+		}
+	default:
+		e.forget()
 	}
 	if end >= 0 {
 		e.place(end)
@@ -412,6 +437,14 @@ func (e *emitter) masks() {
 
 // put writes vector v to chunk c of a row, under the mask if there is one. t is clobbered, in AVX2 also t+1.
 func (e *emitter) put(f file, row int32, c, v, t int) {
+	if f == r {
+		e.drop(row, c)
+	}
+	e.write(f, row, c, v, t)
+}
+
+// write is put of a row that is not held.
+func (e *emitter) write(f file, row int32, c, v, t int) {
 	to := e.at(f, row, c)
 	if e.m && e.wide {
 		k := 5 + 2*c

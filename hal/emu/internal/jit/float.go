@@ -8,12 +8,11 @@ func floatForms(t map[string]translator) {
 	for op, o := range map[string]vop{"add.rn.f32": vaddps, "sub.rn.f32": vsubps, "mul.rn.f32": vmulps, "div.rn.f32": vdivps} {
 		t[op] = floatBinary(o)
 	}
-	t["fma.rn.f32"] = over(r, fma)
-	t["sqrt.rn.f32"] = unary(func(e *emitter, v int) { e.v(vsqrtps, v, 0, v); e.canon(v, 1) })
-	t["rcp.rn.f32"] = unary(func(e *emitter, v int) {
+	t["fma.rn.f32"] = float(fma)
+	t["sqrt.rn.f32"] = floatUnary(func(e *emitter, v int) { e.v(vsqrtps, v, 0, v) })
+	t["rcp.rn.f32"] = floatUnary(func(e *emitter, v int) {
 		e.splat32(1, math.Float32bits(1))
 		e.v(vdivps, v, 1, v)
-		e.canon(v, 1)
 	})
 	t["abs.f32"] = unary(func(e *emitter, v int) { e.splat32(1, 0x7fffffff); e.v(vpand, v, v, 1) })
 	t["neg.f32"] = unary(func(e *emitter, v int) { e.splat32(1, 0x80000000); e.v(vpxor, v, v, 1) })
@@ -24,7 +23,7 @@ func floatForms(t map[string]translator) {
 
 	// Rounding to an integer: the immediates of vroundps.
 	for op, imm := range map[string]byte{"cvt.rni.f32.f32": 8, "cvt.rmi.f32.f32": 9, "cvt.rpi.f32.f32": 10, "cvt.rzi.f32.f32": 11} {
-		t[op] = unary(func(e *emitter, v int) { e.vi(vroundps, v, 0, v, imm); e.canon(v, 1) })
+		t[op] = floatUnary(func(e *emitter, v int) { e.vi(vroundps, v, 0, v, imm) })
 	}
 	t["cvt.rzi.s32.f32"] = unary(toInt)
 	t["cvt.rn.f32.s32"] = unary(func(e *emitter, v int) { e.v(vcvtdq2ps, v, 0, v) })
@@ -39,18 +38,24 @@ func floatForms(t map[string]translator) {
 }
 
 func floatBinary(o vop) translator {
-	return over(r, func(e *emitter, in *Inst, c int) {
-		e.v(vmovups, 0, 0, e.r(in.A, c))
-		e.v(o, 0, 0, e.r(in.B, c))
-		e.canon(0, 1)
+	return float(func(e *emitter, in *Inst, c int) {
+		e.v(vmovups, 0, 0, e.loose(in.A, c))
+		e.v(o, 0, 0, e.loose(in.B, c))
+	})
+}
+
+// floatUnary computes in place on a vector; register 1 is free.
+func floatUnary(f func(e *emitter, v int)) translator {
+	return float(func(e *emitter, in *Inst, c int) {
+		e.v(vmovups, 0, 0, e.loose(in.A, c))
+		f(e, 0)
 	})
 }
 
 func fma(e *emitter, in *Inst, c int) {
-	e.v(vmovups, 0, 0, e.r(in.A, c))
-	e.v(vmovups, 1, 0, e.r(in.B, c))
-	e.v(vfmadd213ps, 0, 1, e.r(in.C, c))
-	e.canon(0, 1)
+	e.v(vmovups, 0, 0, e.loose(in.A, c))
+	e.v(vmovups, 1, 0, e.loose(in.B, c))
+	e.v(vfmadd213ps, 0, 1, e.loose(in.C, c))
 }
 
 // copysign d, a, b is b with the sign of a.
@@ -68,8 +73,8 @@ func copysign(e *emitter, in *Inst, c int) {
 func extreme(o, join vop, nan bool) translator {
 	return over(r, func(e *emitter, in *Inst, c int) {
 		const out, a, b, t = 0, 1, 2, 3
-		e.v(vmovups, a, 0, e.r(in.A, c))
-		e.v(vmovups, b, 0, e.r(in.B, c))
+		e.v(vmovups, a, 0, e.loose(in.A, c))
+		e.v(vmovups, b, 0, e.loose(in.B, c))
 		e.v(o, out, a, b)
 		e.v(o, t, b, a)
 		e.v(join, out, out, t)
@@ -169,43 +174,67 @@ func pack(narrow func(e *emitter, v int)) translator {
 	})
 }
 
-// inDouble widens the operand to double precision in register 0, computes there and rounds once.
-func inDouble(f func(e *emitter)) translator {
-	return over(r, func(e *emitter, in *Inst, c int) {
-		for h := range 2 {
-			e.v(vcvtps2pd, 0, 0, e.half(in.A, 2*c+h))
-			f(e)
-			e.v(vcvtpd2ps, 8*(1-h), 0, 0)
+// inDouble widens the operand to double precision, computes there on several vectors in place, and rounds once. The vectors
+// are multiples of 4; the three registers behind each are free.
+func inDouble(f func(e *emitter, xs []int)) translator {
+	return func(e *emitter, in *Inst) {
+		e.masks()
+		together := 1 // chunks: all of them, if there are registers for it
+		if e.wide {
+			together = e.chunks()
 		}
-		e.joinHalves(8, 0)
-		e.v(vmovups, 0, 0, 8)
-		e.canon(0, 1)
-	})
+		for first := 0; first < e.chunks(); first += together {
+			var xs []int
+			for h := range 2 * together {
+				xs = append(xs, 4*h)
+				e.v(vcvtps2pd, 4*h, 0, e.half(in.A, 2*first+h))
+			}
+			f(e, xs)
+			for _, x := range xs {
+				e.v(vcvtpd2ps, x, 0, x)
+			}
+			for c := range together {
+				x := xs[2*c]
+				e.joinHalves(x, xs[2*c+1])
+				e.hold(in.D, first+c, x, true)
+				e.canon(x, x+1)
+				e.write(r, in.D, first+c, x, 13)
+			}
+		}
+	}
 }
 
-// exp2 is 2^x of register 0, term by term as the interpreter computes it. Beyond ±1000 f32 overflows or vanishes alike.
-func (e *emitter) exp2() {
-	e.splat64(1, math.Float64bits(1000))
-	e.v(vminpd, 0, 1, 0) // a NaN in the second operand stays
-	e.splat64(1, math.Float64bits(-1000))
-	e.v(vmaxpd, 0, 1, 0)
-	e.splat64(1, math.Float64bits(0.5))
-	e.v(vaddpd, 1, 0, 1)
-	e.vi(vroundpd, 1, 0, 1, 9) // n
-	e.v(vsubpd, 0, 0, 1)
-	e.splat64(2, math.Float64bits(math.Ln2))
-	e.v(vmulpd, 0, 0, 2)
-	e.splat64(2, math.Float64bits(1.0/87178291200))
+// exp2 is 2^x, term by term as the interpreter computes it. Beyond ±1000 f32 overflows or vanishes alike.
+func (e *emitter) exp2(xs []int) {
+	const constant = 3
+	each := func(c float64, f func(x int)) {
+		e.splat64(constant, math.Float64bits(c))
+		for _, x := range xs {
+			f(x)
+		}
+	}
+	each(1000, func(x int) { e.v(vminpd, x, constant, x) }) // a NaN in the second operand stays
+	each(-1000, func(x int) { e.v(vmaxpd, x, constant, x) })
+	each(0.5, func(x int) {
+		e.v(vaddpd, x+1, x, constant)
+		e.vi(vroundpd, x+1, 0, x+1, 9) // n
+		e.v(vsubpd, x, x, x+1)
+	})
+	each(math.Ln2, func(x int) { e.v(vmulpd, x, x, constant) })
+	each(1.0/87178291200, func(x int) { e.v(vmovups, x+2, 0, constant) })
 	for _, c := range [...]float64{1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
 		1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2, 1, 1} {
-		e.v(vmulpd, 2, 2, 0)
-		e.splat64(3, math.Float64bits(c))
-		e.v(vaddpd, 2, 2, 3)
+		each(c, func(x int) {
+			e.v(vmulpd, x+2, x+2, x)
+			e.v(vaddpd, x+2, x+2, constant)
+		})
 	}
-	e.v(vcvttpd2dq, 1, 0, 1)
-	e.v(vpmovsxdq, 1, 0, 1)
-	e.splat64(3, 1023)
-	e.v(vpaddq, 1, 1, 3)
-	e.shiftI(vpsllqI, 6, 1, 1, 52)
-	e.v(vmulpd, 0, 2, 1)
+	e.splat64(constant, 1023)
+	for _, x := range xs {
+		e.v(vcvttpd2dq, x+1, 0, x+1)
+		e.v(vpmovsxdq, x+1, 0, x+1)
+		e.v(vpaddq, x+1, x+1, constant)
+		e.shiftI(vpsllqI, 6, x+1, x+1, 52)
+		e.v(vmulpd, x, x+2, x+1)
+	}
 }

@@ -414,10 +414,33 @@ func (e *emitter) shared(in *Inst) {
 			return
 		}
 		if load {
+			// Eight neighbouring lanes usually read neighbouring words.
+			const first, from, group = 20, 21, 8
+			apart, done := e.newLabel(), e.newLabel()
+			e.v(vmovups, first, 0, e.vector32(func(i int) uint32 { return uint32(i / group * group) }))
 			for c := range 2 {
-				e.kones(1)
-				e.gather(vgatherdd, w512, 2+c, rShared, 16+c, 1, 0)
+				e.v(vpsubd, from, 16+c, e.vector32(func(i int) uint32 { return uint32(i % group * 4) }))
+				e.v(vpermps, 2+c, first, from)
+				e.compare(vpcmpud, 1+c, 2+c, from, 0)
 			}
+			e.join(2)
+			e.alu32i(aluCmp, rax, -1)
+			e.jcc(ccNE, apart)
+			for c := range 2 {
+				e.mov32(rax, s.plus(64*c))
+				e.vw(vmovups, w256, 2+c, 0, indexed(rShared, rax, 0, 0), nil)
+				e.mov32(rax, s.plus(64*c+4*group))
+				e.vi(vinsertY, 2+c, 2+c, indexed(rShared, rax, 0, 0), 1)
+			}
+			e.place(done)
+			e.cold = append(e.cold, func() {
+				e.place(apart)
+				for c := range 2 {
+					e.kones(1)
+					e.gather(vgatherdd, w512, 2+c, rShared, 16+c, 1, 0)
+				}
+				e.jmp(done)
+			})
 			for c := range 2 {
 				e.v(vstoreups, 2+c, 0, e.r(in.Vec[0], c))
 			}
