@@ -37,18 +37,24 @@ func Read(dir fs.FS) (*Program, error) {
 	if p.Format != FormatVersion {
 		return nil, fmt.Errorf("%s: format version %d, this runtime reads %d: compile the model again", ProgramFile, p.Format, FormatVersion)
 	}
-	if p.Weights, err = fs.ReadFile(dir, WeightsFile); err != nil {
+	if err := p.checkIdentity(raw); err != nil {
+		return nil, err
+	}
+	if p.Weights, err = p.file(dir, WeightsFile); err != nil {
 		return nil, err
 	}
 	for i := range p.Variants {
 		v := &p.Variants[i]
-		text, err := fs.ReadFile(dir, path.Join(v.Target, PTXFile))
+		text, err := p.file(dir, path.Join(v.Target, PTXFile))
 		if err != nil {
 			return nil, err
 		}
 		v.PTX = string(text)
-		v.Cubin, err = fs.ReadFile(dir, path.Join(v.Target, CubinFile))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		name := path.Join(v.Target, CubinFile)
+		if p.Digests[name] == "" {
+			continue // a file of that name would not be the compiler's
+		}
+		if v.Cubin, err = p.file(dir, name); err != nil {
 			return nil, err
 		}
 	}

@@ -2,6 +2,8 @@ package runtime_test
 
 import (
 	"encoding/json"
+	"path"
+	"slices"
 	"testing"
 	"testing/fstest"
 
@@ -14,17 +16,21 @@ import (
 // directory is a program's files.
 func directory(t *testing.T, p *runtime.Program) fstest.MapFS {
 	t.Helper()
-	raw, err := json.Marshal(p)
+	files, err := p.Files()
 	require.NoError(t, err)
-	return fstest.MapFS{"program.json": {Data: raw}, "weights.bin": {Data: p.Weights}, "sm_80/kernels.ptx": {Data: []byte(accumulate)}}
+	dir := fstest.MapFS{}
+	for name, data := range files {
+		dir[name] = &fstest.MapFile{Data: slices.Clone(data)}
+	}
+	return dir
 }
 
 func TestReadGivesBackWhatWasWritten(t *testing.T) {
 	p := accumulator(true)
 	p.Outputs[0].Slices = []runtime.Slice{{Name: "head", Start: 0, Stop: 4}}
-	dir := directory(t, p)
-	dir["sm_80/kernels.cubin"] = &fstest.MapFile{Data: []byte("cubin")}
 	p.Variants[0].Cubin = []byte("cubin")
+	p.Provenance = runtime.Provenance{Compiler: "v1", SHA256: "12", Flags: []string{"--precision file"}, Accuracy: &runtime.Accuracy{Cosine: .5, Of: "y", On: "x"}}
+	dir := directory(t, p)
 	got, err := runtime.Read(dir)
 	require.NoError(t, err)
 	want, err := json.Marshal(p)
@@ -45,12 +51,54 @@ func TestBrokenDirectoriesAreRefusedByFile(t *testing.T) {
 		"program.json: unexpected end":                      func(d fstest.MapFS) { d["program.json"].Data = d["program.json"].Data[:50] },
 		"format version 0":                                  func(d fstest.MapFS) { d["program.json"].Data = []byte("{}") },
 		"format version 99, this runtime":                   func(d fstest.MapFS) { d["program.json"].Data = []byte(`{"format": 99}`) },
-		"program.json: no variant: compile the model again": func(d fstest.MapFS) { d["program.json"].Data = []byte(`{"format": 1}`) },
+		"program.json: it is not what spark-compile wrote":  func(d fstest.MapFS) { d["program.json"].Data = []byte(`{"format": 2}`) },
+		"weights.bin: it is not what spark-compile wrote":   func(d fstest.MapFS) { d["weights.bin"].Data[0] ^= 1 },
+		"kernels.ptx: it is not what spark-compile wrote":   func(d fstest.MapFS) { d["sm_80/kernels.ptx"].Data[9] ^= 1 },
+		"kernels.cubin: it is not what spark-compile wrote": func(d fstest.MapFS) { d["sm_80/kernels.cubin"].Data[0] ^= 1 },
+		"sm_80/kernels.cubin: file does not exist":          func(d fstest.MapFS) { delete(d, "sm_80/kernels.cubin") },
 	} {
-		dir := directory(t, accumulator(true))
-		spoil(dir)
+		p := accumulator(true)
+		p.Variants[0].Cubin = []byte("cubin")
+		dir := directory(t, p)
 		_, err := runtime.Read(dir)
+		require.NoError(t, err)
+		spoil(dir)
+		_, err = runtime.Read(dir)
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// Every bit of every file is covered.
+func TestAnyChangedByteIsNoticed(t *testing.T) {
+	dir := directory(t, accumulator(true))
+	for name, file := range dir {
+		for i := 0; i < len(file.Data); i += 1 + len(file.Data)/97 {
+			file.Data[i] ^= 0x10
+			_, err := runtime.Read(dir)
+			require.ErrorContains(t, err, path.Base(name), "byte %d", i)
+			file.Data[i] ^= 0x10
+		}
+	}
+	_, err := runtime.Read(dir)
+	require.NoError(t, err)
+}
+
+func TestAProgramReplacesOneOfTheSameModelOnly(t *testing.T) {
+	other := accumulator(true)
+	other.Precision, other.Weights = "fp8", []byte{9}
+	require.NoError(t, other.Replaces(accumulator(true)))
+	for want, spoil := range map[string]func(p *runtime.Program){
+		"another model: this package was generated for acc.onnx, the directory holds other.onnx": func(p *runtime.Program) { p.Model = "other.onnx" },
+		"other inputs": func(p *runtime.Program) { p.Inputs[0].Name = "z" },
+		"generated for i32[4], the directory holds f16[4]": func(p *runtime.Program) { p.Outputs[0].DType = "f16" },
+		"holds i32[2,2]": func(p *runtime.Program) { p.Outputs[0].Shape = []int{2, 2} },
+		"slices of y":    func(p *runtime.Program) { p.Outputs[0].Slices = []runtime.Slice{{Name: "head", Stop: 1}} },
+		"other states":   func(p *runtime.Program) { p.States = nil },
+		"other entries":  func(p *runtime.Program) { p.Variants[0].Entries[0].Name = "step" },
+	} {
+		p := accumulator(true)
+		spoil(p)
+		require.ErrorContains(t, p.Replaces(accumulator(true)), want)
 	}
 }
 

@@ -1,17 +1,21 @@
 package runtime
 
 // FormatVersion is the version of program.json; a loader rejects every other.
-const FormatVersion = 1
+const FormatVersion = 2
 
 // Program is a compiled model as plain data, written by the compiler and read by the loader. It holds no device state.
 type Program struct {
 	Format    int       `json:"format"`
-	Model     string    `json:"model"`     // base name of the ONNX file
-	Precision string    `json:"precision"` // fp32, fp16 …; file: each tensor keeps the file's type
+	Identity  string    `json:"identity,omitempty"` // SHA-256 of program.json with zeros in this place, so of all files; set by Files
+	Model     string    `json:"model"`              // base name of the ONNX file
+	Precision string    `json:"precision"`          // fp32, fp16 …; file: each tensor keeps the file's type
 	Inputs    []Port    `json:"inputs"`
 	Outputs   []Port    `json:"outputs"`
 	States    []State   `json:"states,omitempty"`
 	Variants  []Variant `json:"variants"`
+
+	Provenance Provenance        `json:"provenance,omitzero"`
+	Digests    map[string]string `json:"digests,omitempty"` // SHA-256 of the other files by path; set by Files
 
 	// Weights is one blob for all variants; constant buffers are ranges of it, equal contents stored once.
 	Weights []byte `json:"-"`
@@ -49,7 +53,7 @@ type Variant struct {
 	Kernels    []KernelInfo `json:"kernels"`
 
 	PTX   string `json:"-"` // <target>/kernels.ptx
-	Cubin []byte `json:"-"` // <target>/kernels.cubin, if ptxas was available
+	Cubin []byte `json:"-"` // <target>/kernels.cubin, if it was asked for
 }
 
 // BufferKind says where a buffer lives and who writes it.
@@ -126,9 +130,9 @@ type Access struct {
 // KernelInfo describes a kernel of the variant, for reports.
 type KernelInfo struct {
 	Name     string `json:"name"`
-	Family   string `json:"family"` // contraction, loop, window
-	Regs     int    `json:"regs"`   // from ptxas; 0 unknown
-	Spills   int    `json:"spills"`
+	Family   string `json:"family"`   // contraction, loop, window
+	Regs     int    `json:"regs"`     // from ptxas; 0 unknown, and in the file, whose bytes depend on no other tool
+	Spills   int    `json:"spills"`   // likewise, bytes
 	Launches int    `json:"launches"` // nodes of the graph that run it
 	Shared   int    `json:"smem"`
 	MACs     int64  `json:"macs,omitempty"`

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +46,7 @@ type flags struct {
 	Emit       string     `help:"Print the IR, PTX or program instead of writing a package." enum:"ir,ptx,program," default:"" placeholder:"ir|ptx|program"`
 	Passes     []string   `help:"Run these passes instead of the defaults." placeholder:"LIST"`
 	HelpPasses bool       `help:"Describe the passes and exit."`
+	Cubin      bool       `help:"Add cubins that ptxas makes to the package, for each target. Without them the driver compiles the PTX on loading."`
 	Tune       bool       `help:"Tune schedules on the device."`
 	Quiet      bool       `help:"Print only errors and warnings."`
 }
@@ -100,7 +103,8 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	opt.Import.Shapes, opt.Import.Batch = f.Shape, f.Batch
 	if f.Emit == "" {
-		if opt.Assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
+		opt.Cubin = f.Cubin
+		if opt.Assembler, err = ptxas.Find(ctx); err != nil && (f.Cubin || !errors.Is(err, ptxas.ErrNotFound)) {
 			return err
 		}
 	}
@@ -120,6 +124,8 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	r.Program.Provenance = r.Provenance()
+	r.Program.Provenance.Compiler, r.Program.Provenance.Flags = cli.Version(), f.decisive()
 	files, err := gopkg.Files(name, r.Program, golden)
 	if err != nil {
 		return err
@@ -139,6 +145,29 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return rep.Table(stdout)
 	}
 	return nil
+}
+
+// decisive are the flags that decide what is compiled, as they were given; inputs are in the calibration's digest.
+func (f *flags) decisive() (list []string) {
+	add := func(given bool, format string, args ...any) {
+		if given {
+			list = append(list, fmt.Sprintf(format, args...))
+		}
+	}
+	add(f.Precision != "", "--precision %s", f.Precision)
+	add(len(f.Target) > 0, "--target %s", strings.Join(f.Target, ","))
+	if f.MinCosine != nil {
+		add(true, "--min-cosine %v", *f.MinCosine)
+	}
+	add(f.Prefer != "speed", "--prefer %s", f.Prefer)
+	add(len(f.Keep) > 0, "--keep %s", strings.Join(f.Keep, ","))
+	for _, name := range slices.Sorted(maps.Keys(f.Shape)) {
+		add(true, "--shape %s=%s", name, strings.Trim(strings.ReplaceAll(fmt.Sprint(f.Shape[name]), " ", "x"), "[]"))
+	}
+	add(f.Batch != 0, "--batch %d", f.Batch)
+	add(len(f.Passes) > 0, "--passes %s", strings.Join(f.Passes, ","))
+	add(f.Cubin, "--cubin")
+	return list
 }
 
 // write writes both package and report, or neither.
@@ -238,7 +267,7 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 	if r.Ptxas > 0 {
 		fmt.Fprintf(w, ", ptxas %.2f s", r.Ptxas.Seconds())
 	} else {
-		fmt.Fprint(w, "; ptxas not found: the package contains only PTX, which the driver compiles on loading")
+		fmt.Fprint(w, "; ptxas not found: no registers in the report")
 	}
 	fmt.Fprintln(w)
 }

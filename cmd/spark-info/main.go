@@ -1,6 +1,7 @@
 // Command spark-info describes this machine, what spark-compile uses of it and why, whether it is set up correctly, and its state.
 //
 //	spark-info
+//	spark-info DIR
 //	spark-info --check
 //	spark-info --monitor --interval 0.5
 package main
@@ -22,6 +23,7 @@ import (
 
 // flags is the command line.
 type flags struct {
+	Package   string   `arg:"" optional:"" name:"dir" help:"Compiled package to describe instead of the machine: model, provenance, inputs and outputs."`
 	JSON      bool     `name:"json" help:"Print JSON; with --monitor, one line per interval."`
 	Check     bool     `help:"Check driver, device, PTX, a kernel, ptxas and ONNX Runtime; exit with 1 if one fails."`
 	Monitor   bool     `help:"Show utilisation, clocks, power, temperature and memory until interrupted."`
@@ -38,7 +40,7 @@ const errCheck = cli.Failure("a check failed")
 
 func run(args []string, stdout, stderr io.Writer) int {
 	t := &tool{out: stdout, open: detect.Open}
-	return cli.Main(&t.flags, "spark-info", "Describe this machine and what spark-compile uses of it.", args, stdout, stderr, func(ctx context.Context) error { return t.run(ctx) })
+	return cli.Main(&t.flags, "spark-info", "Describe this machine and what spark-compile uses of it, or a compiled package.", args, stdout, stderr, func(ctx context.Context) error { return t.run(ctx) })
 }
 
 // tool is one run of the command and its view of the machine.
@@ -52,6 +54,12 @@ type tool struct {
 func (t *tool) run(ctx context.Context) error {
 	if !t.Monitor && (t.Interval != nil || t.Duration != nil) {
 		return errors.New("--interval and --duration need --monitor")
+	}
+	if t.Package != "" {
+		if t.Monitor || t.Check {
+			return errors.New("--monitor and --check are about the machine: leave the directory out")
+		}
+		return t.describe()
 	}
 	if t.Monitor && t.Check {
 		return errors.New("--monitor and --check cannot be combined")

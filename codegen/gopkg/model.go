@@ -99,10 +99,6 @@ func element(dtype string) *Statement {
 	return Byte() // packed sub-byte elements
 }
 
-func shape(p runtime.Port) string {
-	return p.DType + strings.ReplaceAll(fmt.Sprint(p.Shape), " ", ",")
-}
-
 // model writes model.go.
 func (s *source) model() ([]byte, error) {
 	f := s.file()
@@ -137,11 +133,37 @@ func (s *source) packageDoc() string {
 		}
 		b.WriteString(" " + v.Target)
 	}
-	b.WriteString(".\n\nLoad it once, fill the inputs in place, and Run as often as you like:\n\n\tm, err := " + s.name + ".Load(ctx)\n\tdefer m.Close()\n\tin := m.Inputs()\n")
+	b.WriteString("." + s.origin() + "\n\nLoad it once, fill the inputs in place, and Run as often as you like:\n\n\tm, err := " + s.name + ".Load(ctx)\n\tdefer m.Close()\n\tin := m.Inputs()\n")
 	for _, q := range s.inputs {
 		fmt.Fprintf(&b, "\tcopy(in.%s, …)\n", q.name)
 	}
 	b.WriteString("\tout, err := m.Run(ctx)\n\nOnly one goroutine may use a Model at a time.")
+	return b.String()
+}
+
+// origin says where the program comes from, with a line for each.
+func (s *source) origin() string {
+	from := s.program.Provenance
+	if from.SHA256 == "" {
+		return ""
+	}
+	var b strings.Builder
+	line := func(what string, x any) { fmt.Fprintf(&b, "\n\t%-16s %v", what, x) }
+	b.WriteString("\n")
+	line("compiler", "spark-compile "+from.Compiler)
+	line("sha256", from.SHA256)
+	if from.Checkpoint != "" {
+		line("model_checkpoint", from.Checkpoint)
+	}
+	if len(from.Flags) > 0 {
+		line("flags", strings.Join(from.Flags, " "))
+	}
+	if c := from.Calibration; c != nil {
+		line("calibration", fmt.Sprintf("%d inputs, sha256 %s", c.Inputs, c.SHA256))
+	}
+	if a := from.Accuracy; a != nil {
+		line("lowest cosine", fmt.Sprintf("%.6f, %s, %s", a.Cosine, a.Of, a.On))
+	}
 	return b.String()
 }
 
@@ -150,7 +172,7 @@ func (s *source) types(f *File) {
 		f.Comment(name + doc)
 		f.Type().Id(name).StructFunc(func(g *Group) {
 			for _, q := range fields {
-				g.Comment(fmt.Sprintf("%s is %q: %s, row-major.", q.name, q.port.Name, shape(q.port)))
+				g.Comment(fmt.Sprintf("%s is %q: %s, row-major.", q.name, q.port.Name, q.port.String()))
 				g.Id(q.name).Index().Add(element(q.port.DType))
 			}
 		})
@@ -180,7 +202,7 @@ func (s *source) types(f *File) {
 	}
 	option("WithDevice", " chooses the device: auto (the default: a GPU if there is one, else the CPU device), cuda or emu.", "name", "device.Name")
 	option("WithTarget", " chooses the variant compiled for that target, on a device that runs any of them; the default is the device's own.", "target", "target")
-	option("WithDir", " loads program, weights and kernels from a directory instead of the files embedded here.", "dir", "dir")
+	option("WithDir", " loads program, weights and kernels from a directory that spark-compile wrote for the same model, in any precision, instead of the files embedded here.", "dir", "dir")
 	f.Comment("WithChecks makes the CPU device check memory accesses, races and synchronisation.")
 	f.Func().Id("WithChecks").Params().Id("Option").Block(Return(Func().Params(Id("o").Op("*").Id("options")).Block(Id("o").Dot("device").Dot("Check").Op("=").True())))
 }
@@ -192,9 +214,7 @@ func (s *source) load(f *File) {
 	f.Func().Id("Load").Params(ctx.Clone(), Id("opts").Op("...").Id("Option")).Params(Op("*").Id("Model"), Error()).Block(
 		Var().Id("o").Id("options"),
 		For(List(Id("_"), Id("opt")).Op(":=").Range().Id("opts")).Block(Id("opt").Call(Op("&").Id("o"))),
-		Var().Id("source").Qual("io/fs", "FS").Op("=").Id("files"),
-		If(Id("o").Dot("dir").Op("!=").Lit("")).Block(Id("source").Op("=").Qual("os", "DirFS").Call(Id("o").Dot("dir"))),
-		List(Id("program"), Err()).Op(":=").Qual(runtimePath, "Read").Call(Id("source")),
+		List(Id("program"), Err()).Op(":=").Qual(runtimePath, "ReadInstead").Call(Id("files"), Id("o").Dot("dir")),
 		fail.Clone(),
 		Id("m").Op(":=").Op("&").Id("Model").Values(),
 		Comment("Without a named device, the next one is tried if the model does not load."),

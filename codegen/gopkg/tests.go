@@ -44,7 +44,7 @@ func (s *source) example() ([]byte, error) {
 		if len(s.inputs) > 0 {
 			g.Id("in").Op(":=").Id("m").Dot("Inputs").Call()
 			for _, q := range s.inputs {
-				g.Clear(Id("in").Dot(q.name)).Comment("fill with " + shape(q.port))
+				g.Clear(Id("in").Dot(q.name)).Comment("fill with " + q.port.String())
 			}
 		}
 		g.List(Id("out"), Err()).Op(":=").Id("m").Dot("Run").Call(Id("ctx"))

@@ -2,7 +2,6 @@ package gopkg
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,17 +21,9 @@ func Files(name string, p *runtime.Program, golden *Golden) (map[string][]byte, 
 		return nil, err
 	}
 	s := newSource(name, p, golden)
-	files := map[string][]byte{runtime.WeightsFile: p.Weights}
-	program, err := json.MarshalIndent(p, "", " ")
+	files, err := p.Files()
 	if err != nil {
 		return nil, err
-	}
-	files[runtime.ProgramFile] = append(program, '\n')
-	for _, v := range p.Variants {
-		files[path.Join(v.Target, runtime.PTXFile)] = []byte(v.PTX)
-		if len(v.Cubin) > 0 {
-			files[path.Join(v.Target, runtime.CubinFile)] = v.Cubin
-		}
 	}
 	generated := map[string]func() ([]byte, error){"model.go": s.model, "example_test.go": s.example}
 	if golden != nil {

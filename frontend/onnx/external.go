@@ -1,6 +1,10 @@
 package onnx
 
 import (
+	"crypto/sha256"
+	"maps"
+	"slices"
+
 	"errors"
 	"fmt"
 	"io"
@@ -105,4 +109,39 @@ func bare(err error) error {
 		return pe.Err
 	}
 	return err
+}
+
+// Digest is the SHA-256, in hexadecimal, of the file and of the files of external data that its initializers name, in order of
+// their names; "" for a model that was not read from a file.
+func (m *Model) Digest() (string, error) {
+	if m.data == nil {
+		return "", nil
+	}
+	h := sha256.New()
+	h.Write(m.data)
+	files := map[string]bool{}
+	for _, t := range m.Proto.GetGraph().GetInitializer() {
+		for _, kv := range t.ExternalData {
+			if kv.GetKey() == "location" {
+				files[kv.GetValue()] = true
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := copyFile(h, filepath.Dir(m.Path), name); err != nil {
+			return "", m.fileError("external data %q: %w", name, err)
+		}
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+// copyFile copies a file inside dir.
+func copyFile(w io.Writer, dir, location string) error {
+	f, err := os.OpenInRoot(dir, location)
+	if err != nil {
+		return bare(err)
+	}
+	defer f.Close()
+	_, err = io.Copy(w, f)
+	return bare(err)
 }

@@ -29,6 +29,7 @@ type Model struct {
 	Proto  *onnxpb.ModelProto // raw_data of its initializers aliases the file's bytes: read only
 	Opsets map[string]int64   // version by domain, as Domain writes it
 
+	data      []byte                           // the file's bytes; nil if it was built
 	functions map[string]*onnxpb.FunctionProto // by functionID; set by Validate
 }
 
@@ -56,7 +57,7 @@ func Load(path string) (*Model, error) {
 // Decode decodes a model from the bytes of a file; path is for messages and external data, and may be empty. The model
 // keeps data, which must not be modified afterwards. Errors are of type *Error.
 func Decode(path string, data []byte) (*Model, error) {
-	m := &Model{Path: path, Proto: &onnxpb.ModelProto{}}
+	m := &Model{Path: path, Proto: &onnxpb.ModelProto{}, data: data}
 	if len(data) == 0 {
 		return nil, m.fileError("the file is empty").WithRemedy("download or export it again")
 	}

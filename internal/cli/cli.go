@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,7 +43,10 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	help := false
-	p, err := kong.New(flags, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(), kong.Exit(func(int) { help = true }))
+	var version struct {
+		Version kong.VersionFlag `help:"Print the version and exit."`
+	}
+	p, err := kong.New(flags, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(), kong.Embed(&version), kong.Exit(func(int) { help = true }))
 	if err == nil {
 		_, err = p.Parse(args)
 	}
@@ -73,8 +77,19 @@ func vars() kong.Vars {
 		"precision":   precision.Default,
 		"precisions":  precision.List("or"),
 		"targets":     strings.Join(target.Names(), ", "),
+		"version":     Version(),
 		"devices":     strings.Join(target.Devices(), ", "),
 	}
+}
+
+// Version is the version of this build: of the module, with the commit where it was built from a checkout; (devel) if Go
+// recorded none.
+func Version() string {
+	b, ok := debug.ReadBuildInfo()
+	if !ok || b.Main.Version == "" {
+		return "(devel)"
+	}
+	return b.Main.Version
 }
 
 // Package reads the compiled package in a directory. It returns nil if path is a file, which is an ONNX model then.

@@ -31,7 +31,8 @@ type Options struct {
 	Precision string      // of internal/precision
 	Targets   []string    // at least one
 	Passes    []string    // nil for the default pipeline
-	Assembler *ptxas.Tool // nil: no cubin, no register counts
+	Assembler *ptxas.Tool // for register counts and cubins; nil: neither
+	Cubin     bool        // keep what Assembler makes in the program
 
 	// MinCosine is the accuracy budget of every output slice, on each set of inputs. A precision that calibrates is searched
 	// for the fastest program within it, or quantises every layer if it is 0; another precision is checked unless it is 0.
@@ -67,6 +68,9 @@ type Result struct {
 	profile *profile.Profile
 	path    string
 	opt     Options
+
+	digest     string                 // of the file
+	calibrated []map[string]*ir.Array // inputs that the precision was fitted to
 }
 
 // Compile compiles a model. Errors name the file and, where there is one, the node.
@@ -88,6 +92,9 @@ func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 	}
 	r, err := Graph(ctx, m.Path, g, opt)
 	if err != nil {
+		return nil, err
+	}
+	if r.digest, err = m.Digest(); err != nil {
 		return nil, err
 	}
 	r.Compile = time.Since(begin) - r.Ptxas
@@ -156,6 +163,9 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			return err
 		}
 		r.Accuracy = &Accuracy{}
+		if data.fitted {
+			r.calibrated = data.inputs
+		}
 		if opt.MinCosine <= 0 || !data.fitted { // else a candidate was measured
 			opt.meter.Expect(data.referring() + data.running())
 		}
@@ -266,6 +276,9 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w 
 		begin := time.Now()
 		if err := assemble(ctx, r.opt.Assembler, t, &out.Variant); err != nil {
 			return err
+		}
+		if !r.opt.Cubin {
+			out.Variant.Cubin = nil
 		}
 		r.Ptxas += time.Since(begin)
 	}

@@ -23,6 +23,10 @@ func TestAStatefulPackageInAnotherModule(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, gopkg.Write(filepath.Join(dir, "supercombo"), files))
+	other, _ := generated(t, "policy", "fp16", "sm_121")
+	files, err = gopkg.Files("policy", other.Program, nil)
+	require.NoError(t, err)
+	require.NoError(t, gopkg.Write(filepath.Join(dir, "policy"), files))
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
@@ -49,6 +53,7 @@ const drive = `package drive
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/spark-compile/spark-compile/runtime"
@@ -114,6 +119,14 @@ func TestState(t *testing.T) {
 	}
 	if bytes.Equal(first, runtime.Bytes(run(t, kept, 0).Outputs)) {
 		t.Fatal("the state changes nothing")
+	}
+}
+
+// Another package's directory is refused with both sides; it used to load, with empty inputs.
+func TestAnotherModelIsRefused(t *testing.T) {
+	_, err := supercombo.Load(t.Context(), supercombo.WithDevice("emu"), supercombo.WithDir("policy"))
+	if err == nil || !strings.Contains(err.Error(), "policy: another model: this package was generated for supercombo.onnx, the directory holds policy.onnx") {
+		t.Fatal(err)
 	}
 }
 `

@@ -9,9 +9,11 @@ import (
 
 // work is what a launch did, as the cost model takes it; constants is the size of all constants of the program in bytes.
 func (l *Launch) work(t *target.Target, c *emu.Counts, constants int) *cost.Work {
+	threads := l.Block[0] * l.Block[1] * l.Block[2]
 	w := &cost.Work{
-		Blocks: l.Grid[0] * l.Grid[1] * l.Grid[2], Warps: max(1, (l.Block[0]*l.Block[1]*l.Block[2]+31)/32), Resident: l.Occupancy.Blocks,
-		L2Bytes: float64(32 * l.L2Sectors),
+		Blocks: l.Grid[0] * l.Grid[1] * l.Grid[2], Warps: max(1, (threads+31)/32),
+		Resident: cost.OccupancyOf(t, threads, l.Shared, 0).Blocks, // the same with and without ptxas, which alone knows registers
+		L2Bytes:  float64(32 * l.L2Sectors),
 	}
 	cached := int64(0) // sectors that plain loads ask the first level for
 	for i := range c.Sites {
