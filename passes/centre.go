@@ -17,6 +17,7 @@ var _ = register(Pass{
 		"stack": "members have means of their own",
 		"views": "a value that a view reads keeps its means",
 	},
+	Needs:     []string{"views"},
 	Tolerance: 1e-4, // biases are rounded once more, and what is subtracted here is added there
 	Run: func(ctx *Context, g *ir.Graph) error {
 		if ctx.quantisedFile || len(ctx.Means) == 0 {

@@ -18,6 +18,7 @@ var _ = register(Pass{
 		"fuse":  "narrow sets the types at region boundaries",
 		"views": "a view must have its operand's type; a loop need not",
 	},
+	Needs:     []string{"fuse"},
 	Tolerance: 2e-3,
 	Run:       narrow,
 })

@@ -18,7 +18,8 @@ var _ = register(Pass{
 	After: map[string]string{
 		"fuse": "stack compares regions",
 	},
-	Run: stack,
+	Needs: []string{"fuse"},
+	Run:   stack,
 })
 
 // stack joins isomorphic kernels of equal depth (the two towers; projections of one input) into regions with members:

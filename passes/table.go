@@ -24,6 +24,8 @@ type Pass struct {
 	Behind string
 	// After maps the pass that must come before this one, where both run, to the reason.
 	After map[string]string
+	// Needs names passes without which this one cannot run. They are in After too.
+	Needs []string
 	// Run rewrites g in place.
 	Run func(ctx *Context, g *ir.Graph) error
 	// Tolerance bounds the relative L2 distance between the outputs of the graph before and after, evaluated without
@@ -214,6 +216,22 @@ func CheckOrder(names []string) error {
 		for _, before := range slices.Sorted(maps.Keys(p.After)) {
 			if j := slices.Index(names, before); j > i {
 				return fmt.Errorf("pass %s must come after %s: %s", name, before, p.After[before])
+			}
+		}
+	}
+	return nil
+}
+
+// CheckNeeds reports the first pass of a whole pipeline that lacks one it needs.
+func CheckNeeds(names []string) error {
+	for i, name := range names {
+		p, err := Lookup(name)
+		if err != nil {
+			return err
+		}
+		for _, need := range p.Needs {
+			if !slices.Contains(names[:i], need) {
+				return fmt.Errorf("pass %s needs %s before it: %s", name, need, p.After[need])
 			}
 		}
 	}

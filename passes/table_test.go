@@ -116,3 +116,15 @@ func TestHelpNamesEveryPassAndReason(t *testing.T) {
 	}
 	require.True(t, slices.ContainsFunc(strings.Split(help, "\n"), func(l string) bool { return strings.HasPrefix(l, "fp16: widen ") }))
 }
+
+func TestPassesThatAreNeeded(t *testing.T) {
+	require.NoError(t, CheckNeeds([]string{"widen", "fuse", "stack", "views", "centre", "narrow"}))
+	require.NoError(t, CheckNeeds([]string{"fold"}))
+	require.ErrorContains(t, CheckNeeds([]string{"fold", "narrow"}), "pass narrow needs fuse before it: narrow sets the types at region boundaries")
+	require.ErrorContains(t, CheckNeeds([]string{"fuse", "centre"}), "pass centre needs views before it")
+	for _, row := range Table() {
+		for _, need := range row.Needs {
+			require.Contains(t, row.After, need, "%s: the reason", row.Name)
+		}
+	}
+}

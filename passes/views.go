@@ -14,7 +14,8 @@ var _ = register(Pass{
 		"fuse":  "views rewrites view regions",
 		"stack": "stack makes members views of the stacked value and removes Concats of members",
 	},
-	Run: views,
+	Needs: []string{"fuse"},
+	Run:   views,
 })
 
 // views gives every view region its simplest form: a range of the value that a kernel (or the caller) wrote, or a

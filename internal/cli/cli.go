@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	goruntime "runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -30,6 +31,9 @@ const (
 	Done     = 0
 	Failed   = 1 // a comparison or a case failed
 	BadInput = 2 // wrong use or bad input
+	Bug      = 3 // a bug of ours
+	// Interrupted is 128 and the number of SIGINT, as shells have it.
+	Interrupted = 130
 )
 
 // Failure is an error of a command that did its work and found something wrong: exit code Failed.
@@ -54,19 +58,54 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 		return Done
 	}
 	if err == nil {
-		err = run(ctx)
+		err = caught(ctx, run)
 	}
-	if err == nil {
+	code := BadInput
+	var bug *panicked
+	switch {
+	case err == nil:
 		return Done
-	}
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		err = errors.New("interrupted")
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		code, err = Interrupted, errors.New("interrupted")
+	case errors.As(err, new(Failure)):
+		code = Failed
+	case errors.As(err, &bug):
+		code, err = Bug, bug.report(name, args)
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", name, err)
-	if errors.As(err, new(Failure)) {
-		return Failed
+	return code
+}
+
+// panicked is a panic, which is a bug of ours.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprint("panic: ", p.value) }
+
+// caught is run(ctx), whose panic is an error.
+func caught(ctx context.Context, run func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicked{p, debug.Stack()}
+		}
+	}()
+	return run(ctx)
+}
+
+// report writes what we need to find the bug into a file, and says where.
+func (p *panicked) report(name string, args []string) error {
+	text := fmt.Sprintf("%s %s, %s %s/%s\narguments: %q\n\npanic: %v\n\n%s", name, Version(), goruntime.Version(), goruntime.GOOS, goruntime.GOARCH, args, p.value, p.stack)
+	f, err := os.CreateTemp("", name+"-panic-*.txt")
+	if err == nil {
+		_, err = f.WriteString(text)
+		err = errors.Join(err, f.Close())
 	}
-	return BadInput
+	if err != nil {
+		return fmt.Errorf("this is a bug in %s; please report it with this text, since it could not be written to a file (%w):\n%s", name, err, text)
+	}
+	return fmt.Errorf("this is a bug in %s (%v): please report it with %s, and the model if you can", name, p.value, f.Name())
 }
 
 // vars are the variables of help texts and defaults, read from the tables of targets and precisions.

@@ -249,10 +249,18 @@ func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 			return nil, nil, nil, err
 		}
 	}
+	if err := passes.CheckOrder(names); err != nil {
+		return nil, nil, nil, err
+	}
 	calibrates := precision.Calibrates(opt.Precision)
 	at := slices.Index(names, storePass)
-	if at < 0 && calibrates {
-		return nil, nil, nil, fmt.Errorf("--precision %s needs the pass %s: add it to --passes", opt.Precision, storePass)
+	for _, need := range []string{"widen", storePass} {
+		if calibrates && !slices.Contains(names, need) {
+			return nil, nil, nil, fmt.Errorf("--precision %s needs the pass %s: add it to --passes", opt.Precision, need)
+		}
+	}
+	if !slices.Contains(names, fusePass) {
+		return nil, nil, nil, fmt.Errorf("--passes has no %s, and kernels are made of the regions that it makes: add it behind the passes that change operations", fusePass)
 	}
 	if at < 0 {
 		at = len(names)
@@ -261,7 +269,7 @@ func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 	if at > 0 && names[at-1] == centrePass && calibrates {
 		front, centre = names[:at-1], names[at-1:at]
 	}
-	return front, centre, rest, passes.CheckOrder(names)
+	return front, centre, rest, passes.CheckNeeds(names)
 }
 
 // generate adds the variant of a target.

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestExitCodes(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	for name, c := range map[string]struct {
+		run  func(context.Context) error
+		code int
+		says string
+	}{
+		"done":        {func(context.Context) error { return nil }, Done, "^$"},
+		"failed":      {func(context.Context) error { return Failure("2 cases") }, Failed, "tool: 2 cases"},
+		"bad input":   {func(context.Context) error { return errors.New("no model") }, BadInput, "tool: no model"},
+		"interrupted": {interrupted, Interrupted, "tool: interrupted"},
+		"cancelled":   {func(context.Context) error { return context.Canceled }, BadInput, "context canceled"},
+		"bug": {func(context.Context) error {
+			var none []int
+			_ = none[3]
+			return nil
+		}, Bug, `tool: this is a bug in tool \(.*index out of range.*\): please report it with .*tool-panic-.*\.txt, and the model if you can`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			require.Equal(t, c.code, Main(&struct{}{}, "tool", "A tool.", nil, &out, &errs, c.run))
+			require.Regexp(t, c.says, errs.String())
+			if c.code == Bug {
+				text, err := os.ReadFile(regexp.MustCompile(`with ([^ ]*\.txt)`).FindStringSubmatch(errs.String())[1])
+				require.NoError(t, err)
+				require.Contains(t, string(text), "cli_test.go")
+				require.Contains(t, string(text), "arguments: []")
+			}
+		})
+	}
+}
+
+// interrupted is interrupted as by Ctrl-C.
+func interrupted(ctx context.Context) error {
+	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestVersion(t *testing.T) {
+	var out, errs bytes.Buffer
+	require.Equal(t, Done, Main(&struct{}{}, "tool", "A tool.", []string{"--version"}, &out, &errs, func(context.Context) error { return errors.New("ran") }))
+	require.Equal(t, Version()+"\n", out.String())
+	require.Empty(t, errs.String())
+}
