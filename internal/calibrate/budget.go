@@ -161,8 +161,14 @@ func unreachable(opt Options, q []Quality, sites []passes.Site, alone []map[prec
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(worst(b), worst(a)) })
 	var layers []string
 	for _, i := range order[:min(3, len(order))] {
-		layers = append(layers, fmt.Sprintf("%s (%.2g)", sites[i].Node.Name, worst(i)))
+		if worst(i) > 0 {
+			layers = append(layers, fmt.Sprintf("%s (%.2g)", sites[i].Node.Name, worst(i)))
+		}
 	}
-	return fmt.Errorf("--min-cosine %g cannot be reached at %s: with every layer at fp16 it is %.9f (%s); the layers that hurt most alone: %s; compile with --precision %s, or a lower --min-cosine",
-		opt.MinCosine, opt.Precision, Least(q), strings.Join(Below(q, opt.MinCosine), ", "), strings.Join(layers, ", "), precision.Wider(opt.Precision))
+	why := "the layers that hurt most alone: " + strings.Join(layers, ", ")
+	if len(layers) == 0 {
+		why = "no layer could go down, so 16 bits cost that, and codes of layers that the file has quantised, which roundings in front of them move"
+	}
+	return fmt.Errorf("--min-cosine %g cannot be reached at %s: with every layer at fp16 it is %.9f (%s); %s; compile with --precision %s, or a lower --min-cosine",
+		opt.MinCosine, opt.Precision, Least(q), strings.Join(Below(q, opt.MinCosine), ", "), why, precision.Wider(opt.Precision))
 }

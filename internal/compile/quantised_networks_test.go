@@ -108,6 +108,9 @@ func TestLayersThatAFileHasQuantisedAreListed(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, half.Program, low.Program)
 			require.Contains(t, warned, "fp8 changes nothing: the file has quantised every layer that can be, and the program keeps that")
+			_, err = Compile(t.Context(), m, Options{Precision: "fp8", MinCosine: 1 - 1e-15, Generated: 2, Targets: []string{"sm_121"}})
+			require.ErrorContains(t, err, "no layer could go down, so 16 bits cost that, and codes of layers that the file has quantised")
+			require.ErrorContains(t, err, "or a lower --min-cosine")
 			for _, layers := range [][]calibrate.LayerChoice{half.File, low.Accuracy.Layers} {
 				for _, l := range layers {
 					require.Equal(t, want.file, l.Precision)
