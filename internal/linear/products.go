@@ -1,9 +1,6 @@
 package linear
 
-const (
-	productRows = 8
-	productCols = 16
-)
+const productCols = 16
 
 // Rows32 are rows of a row-major matrix of f32.
 type Rows32 struct {
@@ -57,23 +54,24 @@ func interleave(to, from []float32, stride, k int) {
 // Products sets element (i, j) of c, whose rows are stride apart, to the sum of the products of row i of a and packed row j,
 // in f32: each product is rounded before it is added, in ascending order.
 func Products(c []float32, stride int, a Rows32, b *Panels) {
-	var sums [productRows * productCols]float32
-	var from [productRows]*float32
+	var sums [tileRows * productCols]float32
+	var from [tileRows]*float32
 	if b.k == 0 {
 		for i := range a.Count {
 			clear(c[i*stride:][:b.rows])
 		}
 		return
 	}
-	for i := 0; i < a.Count; i += productRows {
-		height := min(productRows, a.Count-i)
+	for i := 0; i < a.Count; i += tileRows {
+		height := min(tileRows, a.Count-i)
 		for r := range from { // rows that are not there repeat the last one
 			from[r] = &a.F[(i+min(r, height-1))*a.Stride:][:b.k][0]
 		}
 		for j := 0; j < b.rows; j += productCols {
 			panel := b.f[j*b.k:][:productCols*b.k]
 			if vectors {
-				product(&sums, &from, height, &panel[0], b.k)
+				clear(sums[:])
+				tile32(&sums, &from, height, &panel[0], b.k)
 			} else {
 				for r := range height {
 					products1(sums[r*productCols:][:productCols], a.F[(i+r)*a.Stride:][:b.k], panel)

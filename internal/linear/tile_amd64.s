@@ -1,114 +1,115 @@
 #include "textflag.h"
 
-// STEP adds to two registers of sums the products of one element of a row of a with eight elements of b.
-#define STEP(row, at, low, high) \
-	VBROADCASTSD at(row), Y10 \
-	VMULPD       Y8, Y10, Y11 \
-	VMULPD       Y9, Y10, Y12 \
-	VADDPD       Y11, low, low \
-	VADDPD       Y12, high, high
+// ROW4 adds to two registers of sums the products of one element of a row of a with 64 bytes of b.
+#define ROW4(BROADCAST, MUL, ADD, element, low, high) \
+	BROADCAST element, Y10 \
+	MUL Y8, Y10, Y11 \
+	MUL Y9, Y10, Y12 \
+	ADD Y11, low, low \
+	ADD Y12, high, high
 
-// func tile4(sums, a0, a1, a2, a3, b *float64, k int)
-TEXT ·tile4(SB), NOSPLIT, $0-56
-	MOVQ sums+0(FP), DI
-	MOVQ a0+8(FP), R8
-	MOVQ a1+16(FP), R9
-	MOVQ a2+24(FP), R10
-	MOVQ a3+32(FP), R11
-	MOVQ b+40(FP), SI
-	MOVQ k+48(FP), CX
-	VMOVUPD 0(DI), Y0
-	VMOVUPD 32(DI), Y1
-	VMOVUPD 64(DI), Y2
-	VMOVUPD 96(DI), Y3
-	VMOVUPD 128(DI), Y4
-	VMOVUPD 160(DI), Y5
-	VMOVUPD 192(DI), Y6
-	VMOVUPD 224(DI), Y7
-	TESTQ CX, CX
-	JLE  done
+// ROW8 is the same with one register of 512 bits.
+#define ROW8(MUL, ADD, element, sums) \
+	MUL.BCST element, Z8, Z9 \
+	ADD Z9, sums, sums
 
-loop:
-	VMOVUPD 0(SI), Y8
-	VMOVUPD 32(SI), Y9
-	STEP(R8, 0, Y0, Y1)
-	STEP(R9, 0, Y2, Y3)
-	STEP(R10, 0, Y4, Y5)
-	STEP(R11, 0, Y6, Y7)
-	ADDQ $64, SI
-	ADDQ $8, R8
-	ADDQ $8, R9
-	ADDQ $8, R10
-	ADDQ $8, R11
-	DECQ CX
-	JNZ  loop
-
-done:
-	VMOVUPD Y0, 0(DI)
-	VMOVUPD Y1, 32(DI)
-	VMOVUPD Y2, 64(DI)
-	VMOVUPD Y3, 96(DI)
-	VMOVUPD Y4, 128(DI)
-	VMOVUPD Y5, 160(DI)
-	VMOVUPD Y6, 192(DI)
-	VMOVUPD Y7, 224(DI)
-	VZEROUPPER
+// TILE adds to the sums of eight rows and 64 bytes of columns the products of k elements, 1 or more, of the rows of a with those of
+// b: of four rows at a time, as many times as there are rows, or with registers of 512 bits of all at once.
+#define TILE(BROADCAST, MUL, ADD, SIZE) \
+	MOVQ sums+0(FP), DI \
+	MOVQ a+8(FP), BX \
+	MOVQ rows+16(FP), AX \
+	MOVQ b+24(FP), SI \
+	MOVQ k+32(FP), CX \
+	XORQ DX, DX \
+	CMPB ·wide(SB), $0 \
+	JNE eight \
+four: \
+	MOVQ 0(BX), R8 \
+	MOVQ 8(BX), R9 \
+	MOVQ 16(BX), R10 \
+	MOVQ 24(BX), R11 \
+	VMOVUPS 0(DI), Y0 \
+	VMOVUPS 32(DI), Y1 \
+	VMOVUPS 64(DI), Y2 \
+	VMOVUPS 96(DI), Y3 \
+	VMOVUPS 128(DI), Y4 \
+	VMOVUPS 160(DI), Y5 \
+	VMOVUPS 192(DI), Y6 \
+	VMOVUPS 224(DI), Y7 \
+loop4: \
+	VMOVUPS 0(SI), Y8 \
+	VMOVUPS 32(SI), Y9 \
+	ROW4(BROADCAST, MUL, ADD, 0(R8)(DX*SIZE), Y0, Y1) \
+	ROW4(BROADCAST, MUL, ADD, 0(R9)(DX*SIZE), Y2, Y3) \
+	ROW4(BROADCAST, MUL, ADD, 0(R10)(DX*SIZE), Y4, Y5) \
+	ROW4(BROADCAST, MUL, ADD, 0(R11)(DX*SIZE), Y6, Y7) \
+	ADDQ $64, SI \
+	INCQ DX \
+	CMPQ DX, CX \
+	JLT loop4 \
+	VMOVUPS Y0, 0(DI) \
+	VMOVUPS Y1, 32(DI) \
+	VMOVUPS Y2, 64(DI) \
+	VMOVUPS Y3, 96(DI) \
+	VMOVUPS Y4, 128(DI) \
+	VMOVUPS Y5, 160(DI) \
+	VMOVUPS Y6, 192(DI) \
+	VMOVUPS Y7, 224(DI) \
+	MOVQ b+24(FP), SI \
+	XORQ DX, DX \
+	ADDQ $256, DI \
+	ADDQ $32, BX \
+	SUBQ $4, AX \
+	JGT four \
+	VZEROUPPER \
+	RET \
+eight: \
+	MOVQ 0(BX), R8 \
+	MOVQ 8(BX), R9 \
+	MOVQ 16(BX), R10 \
+	MOVQ 24(BX), R11 \
+	MOVQ 32(BX), R12 \
+	MOVQ 40(BX), R13 \
+	MOVQ 48(BX), AX \
+	MOVQ 56(BX), BX \
+	VMOVUPS 0(DI), Z0 \
+	VMOVUPS 64(DI), Z1 \
+	VMOVUPS 128(DI), Z2 \
+	VMOVUPS 192(DI), Z3 \
+	VMOVUPS 256(DI), Z4 \
+	VMOVUPS 320(DI), Z5 \
+	VMOVUPS 384(DI), Z6 \
+	VMOVUPS 448(DI), Z7 \
+loop8: \
+	VMOVUPS (SI), Z8 \
+	ROW8(MUL, ADD, 0(R8)(DX*SIZE), Z0) \
+	ROW8(MUL, ADD, 0(R9)(DX*SIZE), Z1) \
+	ROW8(MUL, ADD, 0(R10)(DX*SIZE), Z2) \
+	ROW8(MUL, ADD, 0(R11)(DX*SIZE), Z3) \
+	ROW8(MUL, ADD, 0(R12)(DX*SIZE), Z4) \
+	ROW8(MUL, ADD, 0(R13)(DX*SIZE), Z5) \
+	ROW8(MUL, ADD, 0(AX)(DX*SIZE), Z6) \
+	ROW8(MUL, ADD, 0(BX)(DX*SIZE), Z7) \
+	ADDQ $64, SI \
+	INCQ DX \
+	CMPQ DX, CX \
+	JLT loop8 \
+	VMOVUPS Z0, 0(DI) \
+	VMOVUPS Z1, 64(DI) \
+	VMOVUPS Z2, 128(DI) \
+	VMOVUPS Z3, 192(DI) \
+	VMOVUPS Z4, 256(DI) \
+	VMOVUPS Z5, 320(DI) \
+	VMOVUPS Z6, 384(DI) \
+	VMOVUPS Z7, 448(DI) \
+	VZEROUPPER \
 	RET
 
-// WIDE adds to a register of sums the products of one element of a row of a with eight elements of b.
-#define WIDE(row, sums) \
-	VMULPD.BCST 0(row)(DX*8), Z8, Z9 \
-	VADDPD      Z9, sums, sums
+// func tile(sums *[64]float64, a *[8]*float64, rows int, b *float64, k int)
+TEXT ·tile(SB), NOSPLIT, $0-40
+	TILE(VBROADCASTSD, VMULPD, VADDPD, 8)
 
-// func tile8(sums *[64]float64, a *[8]*float64, b *float64, k int)
-TEXT ·tile8(SB), NOSPLIT, $0-32
-	MOVQ sums+0(FP), DI
-	MOVQ a+8(FP), CX
-	MOVQ b+16(FP), SI
-	MOVQ 0(CX), R8
-	MOVQ 8(CX), R9
-	MOVQ 16(CX), R10
-	MOVQ 24(CX), R11
-	MOVQ 32(CX), R12
-	MOVQ 40(CX), R13
-	MOVQ 48(CX), AX
-	MOVQ 56(CX), BX
-	MOVQ k+24(FP), CX
-	VMOVUPD 0(DI), Z0
-	VMOVUPD 64(DI), Z1
-	VMOVUPD 128(DI), Z2
-	VMOVUPD 192(DI), Z3
-	VMOVUPD 256(DI), Z4
-	VMOVUPD 320(DI), Z5
-	VMOVUPD 384(DI), Z6
-	VMOVUPD 448(DI), Z7
-	XORQ DX, DX
-	CMPQ CX, DX
-	JLE  done8
-
-loop8:
-	VMOVUPD (SI), Z8
-	WIDE(R8, Z0)
-	WIDE(R9, Z1)
-	WIDE(R10, Z2)
-	WIDE(R11, Z3)
-	WIDE(R12, Z4)
-	WIDE(R13, Z5)
-	WIDE(AX, Z6)
-	WIDE(BX, Z7)
-	ADDQ $64, SI
-	INCQ DX
-	CMPQ DX, CX
-	JLT  loop8
-
-done8:
-	VMOVUPD Z0, 0(DI)
-	VMOVUPD Z1, 64(DI)
-	VMOVUPD Z2, 128(DI)
-	VMOVUPD Z3, 192(DI)
-	VMOVUPD Z4, 256(DI)
-	VMOVUPD Z5, 320(DI)
-	VMOVUPD Z6, 384(DI)
-	VMOVUPD Z7, 448(DI)
-	VZEROUPPER
-	RET
+// func tile32(sums *[128]float32, a *[8]*float32, rows int, b *float32, k int)
+TEXT ·tile32(SB), NOSPLIT, $0-40
+	TILE(VBROADCASTSS, VMULPS, VADDPS, 4)

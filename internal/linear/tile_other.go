@@ -6,6 +6,6 @@ const vectors = false
 
 func tile(*[tileRows * tileCols]float64, *[tileRows]*float64, int, *float64, int) {}
 
-func product(*[productRows * productCols]float32, *[productRows]*float32, int, *float32, int) {}
+func tile32(*[tileRows * productCols]float32, *[tileRows]*float32, int, *float32, int) {}
 
 func axpy(float32, *float32, *float32, int) {}
