@@ -187,6 +187,13 @@ func (l *list) add(n *ir.Node, s *kernel.Spec) error {
 	if out.Note == "" {
 		out.Note = n.Name
 	}
+	for _, o := range s.Operands { // constants of the graph have their places in front of what the kernel packs
+		if o.Value != nil {
+			if _, err := l.of(o.Value); err != nil {
+				return err
+			}
+		}
+	}
 	for i, o := range s.Operands {
 		if o.Number != nil || o.Prefetch > 0 || o.Prefetched {
 			out.params = append(out.params, param{Operand: o})

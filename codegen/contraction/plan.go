@@ -137,11 +137,6 @@ func (pl *plan) close(p *problem) error {
 	if pl.epilogue, err = planEpilogue(p, pl.Lowering, pl.ctx); err != nil {
 		return err
 	}
-	for _, o := range pl.Operands {
-		if o.Value != nil {
-			pl.ctx.AlignOf(o.Value) // gives a constant its place: in front of the weights, which have none yet
-		}
-	}
 	pl.out = pl.Output(0)
 	if p.quantise != nil {
 		pl.outScales = pl.Output(1)
