@@ -29,7 +29,7 @@ var _ = register(
 			{Name: "saturate", Default: true}, {Name: "codes", Default: false}},
 		Summary: "DequantizeLinear of QuantizeLinear, one scale and zero point for all elements: scale·q(x/scale) with q rounding to numbers of type to; with codes, q(x/scale)",
 		Infer:   inferFakeQuantize, Expand: expandFakeQuantize},
-	Op{Name: "BlockQuantize", Kind: KindOther, Out: []string{"y", "scales"},
+	Op{Name: "BlockQuantize", Cost: 5, Kind: KindOther, Out: []string{"y", "scales"},
 		Attrs:   []Attr{{Name: "scale", Default: 1.0, Required: true}},
 		Summary: "NVFP4: x f32 [… C] ≈ y·scales·scale, y e2m1 [… C], scales e4m3 [… C/16], those of each 16 along the last axis from their greatest magnitude",
 		Infer:   inferBlockQuantize, Eval: evalBlockQuantize},
