@@ -4,7 +4,6 @@
 //	Schedule  tiles, warps, stages, split-K: data, valid or refused with a reason, ranked by a cost model
 //	plan      parameters and how wide each operand is read
 //	gen       the kernel: cp.async pipeline, mma.sync or fma.rn core, split-K by the last block to arrive, epilogue
-//	Inspect   counts in the main loop of a kernel, for reports
 //
 // Operands of 16, 8 and 4 bits move alike, 32 bytes of K at a time; numerics says in which type they are multiplied and what
 // a warp converts on the way to its fragments:

@@ -64,7 +64,7 @@ func TestUnalignedOperands(t *testing.T) {
 			}
 			spec, err := Lower(region, ctx)
 			require.NoError(t, err)
-			l := Inspect(spec)
+			l := kerneltest.Inspect(spec)
 			require.Less(t, l.Wide(), 0.9, "%v aligned to %d", d, align)
 			b.CheckSpec(spec, ctx.Target)
 		}

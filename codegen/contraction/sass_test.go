@@ -56,7 +56,7 @@ func TestMachineCode(t *testing.T) {
 				require.Equal(t, c.want, m)
 			}
 			require.Equal(t, c.out == e2m1, strings.Contains(sass, "F2FP.SATFINITE.E2M1"), "conversions to e2m1")
-			l := Inspect(spec)
+			l := kerneltest.Inspect(spec)
 			t.Logf("%s: %d %s, %d instructions of the loop's body convert, %.1f mma a shared load, %d blocks", spec.Schedule, len(multiplies), c.want, strings.Count(sass, "F2FP"), l.PerSharedLoad(), l.Blocks)
 		})
 	}
@@ -93,7 +93,7 @@ func TestNarrowKernelsDeserveAGPU(t *testing.T) {
 			if (i+j)%3 == 0 || os.Getenv("SPARK_FULL") != "" {
 				kerneltest.Assemble(t, spec, ctx.Target)
 			}
-			l := Inspect(spec)
+			l := kerneltest.Inspect(spec)
 			t.Logf("%-24s %-36s %-44s %5d blocks, %.1f per shared load, %.0f %% wide %s", c.types(), spec.Note, spec.Schedule, l.Blocks, l.PerSharedLoad(), 100*l.Wide(), spec.Reason)
 			least := 2.0
 			if c.b == ir.Float6E3M2 {

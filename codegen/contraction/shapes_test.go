@@ -58,7 +58,7 @@ func TestKernelsDeserveAGPU(t *testing.T) {
 			if tgt == target.Default() || os.Getenv("SPARK_FULL") != "" {
 				kerneltest.Assemble(t, spec, tgt)
 			}
-			l := Inspect(spec)
+			l := kerneltest.Inspect(spec)
 			t.Logf("%-8s %-36s %-48s %5d blocks, %.1f per shared load, %.0f %% wide %s", name, spec.Note, spec.Schedule, l.Blocks, l.PerSharedLoad(), 100*l.Wide(), spec.Reason)
 			require.GreaterOrEqual(t, l.PerSharedLoad(), 2.0, spec.Note)
 			require.GreaterOrEqual(t, l.Wide(), 0.9, spec.Note)

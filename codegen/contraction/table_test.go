@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/codegen/contraction"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/precision"
@@ -109,7 +109,7 @@ func TestContractionsOfEveryPrecision(t *testing.T) {
 				}
 				products++
 				require.Regexp(t, "^"+want.kernel+"(_[0-9]+)?$", k.Name)
-				l := contraction.InspectKernel(mod.Kernels[i], [3]int{})
+				l := kerneltest.InspectKernel(mod.Kernels[i], [3]int{})
 				least := want.least
 				if strings.HasPrefix(k.Name, "matmul_e2m1") { // an mma is 64 deep: of the policy's few rows, one to a load
 					least = 1
@@ -139,7 +139,7 @@ func tabulate(t *testing.T, w *strings.Builder, model, precision string, v *runt
 		if k.Family != "contraction" || k.MACs < large {
 			continue
 		}
-		l := contraction.InspectKernel(kernels[k.Name], grids[k.Name])
+		l := kerneltest.InspectKernel(kernels[k.Name], grids[k.Name])
 		what := model + " " + precision + " " + k.Name
 		require.GreaterOrEqual(t, l.PerSharedLoad(), 2.0, what)
 		require.GreaterOrEqual(t, l.Wide(), 0.9, what)

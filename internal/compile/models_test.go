@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/codegen/contraction"
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/npy"
@@ -395,7 +395,7 @@ func requireFastContractions(t *testing.T, v *runtime.Variant) {
 		if k.Family != ir.FamilyContraction || k.MACs < large {
 			continue
 		}
-		l := contraction.InspectKernel(mod.Kernels[i], grids[k.Name])
+		l := kerneltest.InspectKernel(mod.Kernels[i], grids[k.Name])
 		require.GreaterOrEqual(t, l.PerSharedLoad(), 2.0, k.Name)
 		require.GreaterOrEqual(t, l.Wide(), 0.9, k.Name)
 		require.Greater(t, l.Stages, 2, k.Name)

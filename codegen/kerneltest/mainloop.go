@@ -1,4 +1,4 @@
-package contraction
+package kerneltest
 
 import (
 	"strings"
@@ -8,8 +8,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// MainLoop counts the instructions of a kernel's loop over K, per thread and pass: what a report says of how well it
-// keeps the machine busy.
+// MainLoop counts the instructions of a contraction kernel's loop over K, per thread and pass: how well it keeps the machine
+// busy.
 type MainLoop struct {
 	MMA         int // mma.sync
 	FMA         int // fma.rn.f32
@@ -36,17 +36,20 @@ func (l MainLoop) Wide() float64 {
 	return float64(l.WideBytes) / float64(l.GlobalBytes)
 }
 
-// Inspect reads the main loop of a kernel that Lower made from its PTX.
+// mainLoop begins the label of that loop.
+const mainLoop = "$mainloop"
+
+// Inspect reads the main loop of a contraction from its PTX.
 func Inspect(spec *kernel.Spec) MainLoop {
 	return InspectKernel(spec.EmitInto(ptx.NewModule(target.Default().Name), "k"), spec.Grid)
 }
 
-// InspectKernel reads the main loop of such a kernel as printed.
+// InspectKernel reads the main loop of such a kernel as printed; of one without the loop all counts are 0.
 func InspectKernel(k *ptx.Kernel, grid [3]int) MainLoop {
 	l := MainLoop{Blocks: grid[0] * grid[1] * grid[2]}
 	label := ""
 	for _, s := range k.Body {
-		if strings.HasPrefix(s.Label, "$"+mainLoopLabel) {
+		if strings.HasPrefix(s.Label, mainLoop) {
 			label = s.Label
 			continue
 		}
