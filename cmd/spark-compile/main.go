@@ -34,7 +34,7 @@ type flags struct {
 	Output     string     `short:"o" help:"Directory of the Go package; default: the model's base name without underscores." placeholder:"DIR"`
 	Package    string     `help:"Package name; default: the directory's." placeholder:"NAME"`
 	Target     []string   `help:"Targets: ${targets}." default:"${target}" placeholder:"${target}[,…]"`
-	Calibrate  []string   `help:"Inputs for calibrating ${calibrating} and for measuring accuracy: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
+	Calibrate  []string   `help:"Inputs for calibrating ${calibrating} and for measuring accuracy: a directory or .npz files." placeholder:"DIR|FILE.npz…"`
 	Validate   []string   `help:"Inputs to judge accuracy on, which nothing is fitted to: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
 	Findings   string     `name:"calibration" help:"Keep what calibrating finds in this file, and take it from there: another budget or target then calibrates less." placeholder:"FILE"`
 	MinCosine  *float64   `help:"Minimum cosine of every output: ${calibrating} keep layers at fp16 to meet it (default 0.999), other precisions fail if they miss it." placeholder:"C"`
@@ -64,8 +64,24 @@ const heapRoom = 60
 
 func run(args []string, stdout, stderr io.Writer) int {
 	var f flags
+	// A shell makes several of files of --calibrate *.npz.
+	args, calibrate := cli.Following(args, "--calibrate", notModel)
+	args, validate := cli.Following(args, "--validate", notModel)
 	return cli.Main(&f, "spark-compile", "Compile an ONNX model to PTX kernels and a Go package.", args, stdout, stderr,
-		func(ctx context.Context) error { return f.run(ctx, stdout, stderr) })
+		func(ctx context.Context) error {
+			f.Calibrate, f.Validate = append(f.Calibrate, split(calibrate)...), append(f.Validate, split(validate)...)
+			return f.run(ctx, stdout, stderr)
+		})
+}
+
+func notModel(arg string) bool { return !strings.HasSuffix(arg, ".onnx") }
+
+// split splits arguments at commas.
+func split(args []string) (out []string) {
+	for _, a := range args {
+		out = append(out, strings.Split(a, ",")...)
+	}
+	return out
 }
 
 func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -10,8 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -45,8 +50,20 @@ func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 		return nil, err
 	}
 	if dir == "" {
-		want, err := expected(f.Expect, p)
-		return []testCase{{arrays: shared, expect: f.Expect, want: want}}, err
+		c := testCase{arrays: shared, expect: f.Expect}
+		switch {
+		case f.Random != nil && len(f.Input) > 0:
+			return nil, errors.New("--random and --input cannot be combined")
+		case f.Random != nil:
+			c.arrays, err = random(p, *f.Random)
+		case len(f.Input) == 0:
+			err = f.ownRun(&c, p)
+		}
+		if err != nil || c.want != nil {
+			return []testCase{c}, err
+		}
+		c.want, err = expected(f.Expect, p)
+		return []testCase{c}, err
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.npz"))
 	if err != nil {
@@ -67,6 +84,9 @@ func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 		}
 		if f.Expect != "" {
 			c.expect = filepath.Join(f.Expect, c.name)
+			if written := strings.TrimSuffix(c.expect, ".npz"); isDir(written) {
+				c.expect = written
+			}
 		}
 		if c.want, err = expected(c.expect, p); err != nil {
 			return nil, err
@@ -137,7 +157,11 @@ func expected(path string, p *runtime.Program) (map[string]*npy.Array, error) {
 	if path == "" {
 		return nil, nil
 	}
-	want, err := npy.ReadZip(path)
+	read := npy.ReadZip
+	if isDir(path) {
+		read = readDir
+	}
+	want, err := read(path)
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +183,80 @@ func expected(path string, p *runtime.Program) (map[string]*npy.Array, error) {
 		return nil, fmt.Errorf("%s contains no output of %s", path, p.Model)
 	}
 	return want, nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// readDir reads what writeOutputs wrote.
+func readDir(dir string) (map[string]*npy.Array, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.npy"))
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]*npy.Array{}
+	for _, file := range files {
+		name, err := url.PathUnescape(strings.TrimSuffix(filepath.Base(file), ".npy"))
+		if err != nil {
+			continue // not one of ours
+		}
+		if out[name], err = npy.ReadFile(file); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// random draws inputs.
+func random(p *runtime.Program, seed uint64) (map[string]given, error) {
+	g := ir.NewGraph(p.Model)
+	for _, q := range p.Inputs {
+		d, err := ir.ParseDType(q.DType)
+		if err != nil {
+			return nil, err
+		}
+		g.Inputs = append(g.Inputs, &ir.Value{Name: q.Name, Type: ir.T(d, q.Shape...)})
+	}
+	out := map[string]given{}
+	for name, a := range compile.RandomInputs(g, seed) {
+		t := a.Tensor()
+		out[name] = given{&npy.Array{DType: t.DType.String(), Shape: t.Shape, Data: t.Dense()}, true}
+	}
+	return out, nil
+}
+
+// ownRun takes the inputs of a package's golden run, and its outputs unless others are expected. An ONNX file has none.
+func (f *flags) ownRun(c *testCase, p *runtime.Program) error {
+	folder := filepath.Join(f.Model, "testdata")
+	read := func(kind, name, dtype string, shape []int) (*npy.Array, error) {
+		data, err := os.ReadFile(filepath.Join(folder, gopkg.GoldenFile(kind, name)))
+		return &npy.Array{DType: dtype, Shape: shape, Data: data}, err
+	}
+	for _, q := range p.Inputs {
+		a, err := read("in", q.Name, q.DType, q.Shape)
+		if errors.Is(err, fs.ErrNotExist) || err != nil && !isDir(f.Model) {
+			return nil // an input that is missing is reported with the others
+		}
+		if err != nil {
+			return err
+		}
+		c.arrays[q.Name] = given{a, true}
+	}
+	if f.Expect != "" || len(p.Inputs) == 0 {
+		return nil
+	}
+	want := map[string]*npy.Array{}
+	for _, q := range p.Outputs {
+		a, err := read("out", q.Name, "f64", q.Shape)
+		if err != nil {
+			return nil // no golden run of this output: nothing to compare with
+		}
+		want[q.Name] = a
+	}
+	c.want, c.expect, f.golden = want, folder, true
+	return nil
 }
 
 // given is an array from the command line; named means that its flag named it, so it must be an input.
@@ -226,7 +324,7 @@ func fill(p *runtime.Program, s *runtime.Session, arrays map[string]given) error
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("missing inputs: %s; give them with --input NAME=FILE.npy or --input FILE.npz", strings.Join(missing, ", "))
+		return fmt.Errorf("missing inputs: %s; give them with --input NAME=FILE.npy or --input FILE.npz, or run on random ones with --random SEED", strings.Join(missing, ", "))
 	}
 	var extra []string
 	for n, a := range arrays {

@@ -20,9 +20,10 @@ type flags struct {
 	Precision     string     `help:"Precision to compile an ONNX file in: ${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
 	Device        string     `help:"auto, cuda, cuda:N or emu." default:"auto" placeholder:"NAME"`
 	Input         []string   `help:"An input, a .npz with inputs by name, or a directory of .npz files to run one after the other." placeholder:"NAME=FILE.npy|FILE.npz|DIR" sep:"none"`
+	Random        *uint64    `help:"Run on random inputs: floats from -1 to 1, bytes over their range. Without --input and --random a package runs on its own golden inputs." placeholder:"SEED"`
 	OutputDir     string     `help:"Write every output as NAME.npy." placeholder:"DIR"`
-	Expect        string     `help:"Expected outputs by name; with a directory of inputs, a directory of files of the same names." placeholder:"FILE.npz|DIR"`
-	Rtol          *float64   `help:"Relative tolerance for --expect and --suite." placeholder:"R"`
+	Expect        string     `help:"Expected outputs by name, in a .npz file or in a directory that --output-dir wrote; with a directory of inputs, a directory of such of the same names." placeholder:"FILE.npz|DIR"`
+	Rtol          *float64   `help:"Relative tolerance for --expect and --suite; default for --expect: cosine and relative L2 by precision." placeholder:"R"`
 	Atol          *float64   `help:"Absolute tolerance for --expect and --suite." placeholder:"A"`
 	MinCosine     *float64   `help:"Minimum cosine for --expect." placeholder:"C"`
 	Runs          int        `help:"Number of runs; reports mean, median and 99th percentile." default:"1" placeholder:"N"`
@@ -34,6 +35,8 @@ type flags struct {
 	Suite         []string   `help:"Run ONNX test-case directories." placeholder:"DIR" sep:"none"`
 	Shape         cli.Shapes `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" mapsep:"none"`
 	Target        string     `help:"Target to compile an ONNX file for, or variant to run if the device accepts any." placeholder:"${target}"`
+
+	golden bool // the package's own run is compared with
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -46,7 +49,7 @@ const (
 
 func run(args []string, stdout, stderr io.Writer) int {
 	var f flags
-	args, dirs := suiteArguments(args)
+	args, dirs := cli.Following(args, "--suite", func(arg string) bool { return true })
 	return cli.Main(&f, "spark-run", "Run a compiled package or an ONNX model.", args, stdout, stderr, func(ctx context.Context) error {
 		f.Suite = append(f.Suite, dirs...)
 		switch {
@@ -59,21 +62,4 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		return detect.Explain(f.run(ctx, stdout, stderr))
 	})
-}
-
-// suiteArguments removes --suite and the directories that follow it from the arguments: the flag accepts any number.
-func suiteArguments(args []string) (rest, dirs []string) {
-	in := false
-	for _, a := range args {
-		switch {
-		case a == "--suite":
-			in = true
-		case in && len(a) > 0 && a[0] != '-':
-			dirs = append(dirs, a)
-		default:
-			in = false
-			rest = append(rest, a)
-		}
-	}
-	return rest, dirs
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
@@ -14,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -49,7 +51,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	for _, n := range notices {
 		fmt.Fprintln(stderr, "spark-run:", n)
 	}
-	if f.Profile && len(f.Input) == 0 {
+	if f.Profile && len(cases[0].arrays) == 0 && len(p.Inputs) > 0 {
 		fmt.Fprintln(stderr, "spark-run: no inputs given: profiling a run on zeros")
 		cases[0].arrays = nil
 	}
@@ -82,11 +84,11 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	case p != nil || err != nil:
 		return p, err
 	}
-	precision, err := cli.Precision(f.Precision, stderr)
+	name, err := cli.Precision(f.Precision, stderr)
 	if err != nil {
 		return nil, err
 	}
-	opt := compile.Options{Precision: precision, Targets: []string{cmp.Or(f.Target, target.Default().Name)}, MinCosine: compile.Budget(precision, nil),
+	opt := compile.Options{Precision: name, Targets: []string{cmp.Or(f.Target, target.Default().Name)}, MinCosine: compile.Budget(name, nil),
 		Warn: func(text string) { fmt.Fprintln(stderr, "warning:", text) }}
 	opt.Import.Shapes = f.Shape
 	if f.Profile { // for register counts, without which occupancy is an upper bound
@@ -102,15 +104,20 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	if err != nil {
 		return nil, err
 	}
+	r.Program.Provenance = r.Provenance()
 	return r.Program, nil
 }
 
 // finish prints the result, compares the outputs and writes the report.
 func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *report.Report) error {
 	fmt.Fprintf(w, "%s %s on %s: %d launches, arena %.2f MB, weights %.2f MB\n", r.Model, r.Precision, r.Device, r.Launches, float64(r.ArenaBytes)/1e6, float64(r.WeightsBytes)/1e6)
-	fmt.Fprintf(w, "%d runs: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", r.Runs, r.Mean, r.P50, r.P99)
+	runs := "runs"
+	if r.Runs == 1 {
+		runs = "run"
+	}
+	fmt.Fprintf(w, "%d %s: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", r.Runs, runs, r.Mean, r.P50, r.P99)
 	var missed error
-	if f.Expect != "" {
+	if cases[0].want != nil {
 		var err error
 		if missed, err = f.compare(w, p, cases, r); err != nil {
 			return err
@@ -124,16 +131,66 @@ func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *rep
 	return missed
 }
 
+// bounds are what outputs must meet: those of the flags, else those of the precision.
+type bounds struct {
+	rtol, atol    float64
+	within        bool    // every element is to be within rtol and atol
+	cosine, relL2 float64 // 0: no bound
+	none          bool
+	what          string // for the reader
+}
+
+func (f *flags) bounds(p *runtime.Program) bounds {
+	b := bounds{rtol: 1e-3, atol: 1e-5}
+	if f.Rtol != nil {
+		b.rtol = *f.Rtol
+	}
+	if f.Atol != nil {
+		b.atol = *f.Atol
+	}
+	if f.Rtol != nil || f.Atol != nil || f.MinCosine != nil {
+		var list []string
+		if f.MinCosine != nil {
+			b.cosine = *f.MinCosine
+			list = append(list, fmt.Sprintf("cosine ≥ %g", b.cosine))
+		}
+		if b.within = f.Rtol != nil || f.Atol != nil; b.within {
+			list = append(list, fmt.Sprintf("every element within %g + %g·|expected|", b.atol, b.rtol))
+		}
+		b.what = "wanted: " + strings.Join(list, ", ")
+		return b
+	}
+	const flags = "; --min-cosine, --rtol and --atol want something else"
+	row, err := precision.Lookup(p.Precision)
+	switch made := p.Provenance.Accuracy; {
+	case err == nil && f.golden: // of a program that is calibrated, these are of its own rounding
+		b.cosine, b.relL2 = row.MinCosine, row.RelL2
+		b.what = fmt.Sprintf("the package's own golden run; wanted: cosine ≥ %g, relative L2 ≤ %g", b.cosine, b.relL2)
+	case err != nil || row.Calibrates() && (made == nil || made.Budget <= 0):
+		b.none = true
+		b.what = fmt.Sprintf("not judged: %s was compiled without an accuracy budget; --min-cosine, --rtol and --atol set bounds", p.Precision)
+	case row.Calibrates():
+		b.cosine = made.Budget
+		b.what = fmt.Sprintf("wanted: cosine ≥ %g, the budget that it was compiled with%s", b.cosine, flags)
+	default:
+		b.cosine, b.relL2 = row.MinCosine, row.RelL2
+		b.what = fmt.Sprintf("wanted in %s: cosine ≥ %g, relative L2 ≤ %g%s", row.Name, b.cosine, b.relL2, flags)
+	}
+	return b
+}
+
+// met reports whether figures meet the bounds. Outputs that agree exactly do, whatever their cosine: zeros have none.
+func (b *bounds) met(m runtime.Metrics) bool {
+	if b.within && m.Within < 1 {
+		return false
+	}
+	return m.MaxAbs == 0 || m.Cosine >= b.cosine && (b.relL2 == 0 || m.RelL2 <= b.relL2)
+}
+
 // compare compares every output with the expected array of its name. Over several cases it reports the largest difference,
 // the smallest cosine and the mean of the other figures. missed is errMiss if a bound is not met.
 func (f *flags) compare(w io.Writer, p *runtime.Program, cases []testCase, r *report.Report) (missed, err error) {
-	rtol, atol := 1e-3, 1e-5
-	if f.Rtol != nil {
-		rtol = *f.Rtol
-	}
-	if f.Atol != nil {
-		atol = *f.Atol
-	}
+	b := f.bounds(p)
 	got, want := map[string][][]float64{}, map[string][][]float64{}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "output\tmax abs\tcosine\trelative L2\twithin\t")
@@ -148,7 +205,7 @@ func (f *flags) compare(w io.Writer, p *runtime.Program, cases []testCase, r *re
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", c.expect, out.Name, err)
 			}
-			m, err := runtime.Compare(c.got[out.Name], ref, rtol, atol)
+			m, err := runtime.Compare(c.got[out.Name], ref, b.rtol, b.atol)
 			if err != nil {
 				return nil, fmt.Errorf("output %q: %w", out.Name, err)
 			}
@@ -158,15 +215,11 @@ func (f *flags) compare(w io.Writer, p *runtime.Program, cases []testCase, r *re
 			got[out.Name], want[out.Name] = append(got[out.Name], c.got[out.Name]), append(want[out.Name], ref)
 		}
 		r.Outputs = append(r.Outputs, report.Output{Name: out.Name, Metrics: all})
-		ok := true
-		if f.MinCosine != nil {
-			ok = all.Cosine >= *f.MinCosine
-		}
-		if f.Rtol != nil || f.Atol != nil || f.MinCosine == nil {
-			ok = ok && all.Within == 1
-		}
 		note := "ok"
-		if !ok {
+		switch {
+		case b.none:
+			note = "not judged"
+		case !b.met(all):
 			note, missed = "MISS", errMiss
 		}
 		fmt.Fprintf(t, "%s\t%.3g\t%.9f\t%.3g\t%.4f\t%s\n", out.Name, all.MaxAbs, all.Cosine, all.RelL2, all.Within, note)
@@ -174,6 +227,7 @@ func (f *flags) compare(w io.Writer, p *runtime.Program, cases []testCase, r *re
 	if err := t.Flush(); err != nil {
 		return nil, err
 	}
+	fmt.Fprintln(w, b.what)
 	judged := slices.DeleteFunc(calibrate.SlicesOf(p), func(s calibrate.Slice) bool { return want[s.Output] == nil })
 	if r.Slices, err = calibrate.MeasureAll(judged, got, want); err != nil {
 		return nil, err

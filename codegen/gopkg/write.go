@@ -192,8 +192,8 @@ func own(rel string) bool {
 	return strings.HasPrefix(dir, "sm_") && strings.Count(dir, "/") == 1 && (base == runtime.PTXFile || base == runtime.CubinFile)
 }
 
-// goldenFile is the name of a golden file; the tensor's name is escaped.
-func goldenFile(kind, name string) string { return kind + "_" + url.PathEscape(name) + ".bin" }
+// GoldenFile is the name of a golden file; the tensor's name is escaped.
+func GoldenFile(kind, name string) string { return kind + "_" + url.PathEscape(name) + ".bin" }
 
 func float64Bytes(x []float64) []byte {
 	b := make([]byte, 0, 8*len(x))

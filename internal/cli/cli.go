@@ -108,6 +108,24 @@ func (p *panicked) report(name string, args []string) error {
 	return fmt.Errorf("this is a bug in %s (%v): please report it with %s, and the model if you can", name, p.value, f.Name())
 }
 
+// Following removes a flag that accepts any number of values, and the values that follow it, from the arguments. They end at
+// the next flag, or at the first that does not belong to it.
+func Following(args []string, flag string, belongs func(arg string) bool) (rest, values []string) {
+	in := false
+	for _, a := range args {
+		switch {
+		case a == flag:
+			in = true
+		case in && a != "" && a[0] != '-' && belongs(a):
+			values = append(values, a)
+		default:
+			in = false
+			rest = append(rest, a)
+		}
+	}
+	return rest, values
+}
+
 // vars are the variables of help texts and defaults, read from the tables of targets and precisions.
 func vars() kong.Vars {
 	return kong.Vars{

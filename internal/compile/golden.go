@@ -14,9 +14,12 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Inputs makes deterministic inputs for a graph: floats in [-1, 1), bytes over their range, other integers 0 or 1.
-func Inputs(g *ir.Graph) map[string]*ir.Array {
-	return calibrate.Draw(g, 1, func(rng *rand.Rand, a *ir.Array) {
+// Inputs makes the inputs of a graph's golden run.
+func Inputs(g *ir.Graph) map[string]*ir.Array { return RandomInputs(g, 1) }
+
+// RandomInputs makes inputs for a graph, the same for a seed: floats in [-1, 1), bytes over their range, other integers 0 or 1.
+func RandomInputs(g *ir.Graph, seed uint64) map[string]*ir.Array {
+	return calibrate.Draw(g, seed, func(rng *rand.Rand, a *ir.Array) {
 		for i := range a.F {
 			a.F[i] = ir.RoundTo(a.DType, float64(2*float64(rng.Float64()))-1)
 		}
