@@ -166,6 +166,8 @@ type block struct {
 	native *nativeBlock
 	banks  *[32][32]uint32
 	cache  *cache
+
+	touched sectors // by the instruction that is counted
 }
 
 func newBlock(l *launch) *block {

@@ -51,11 +51,16 @@ type profile struct {
 	memories []footprint
 }
 
-// footprint marks the bytes of a memory that were read and written: one word per sector, one bit per byte.
+// footprint marks the bytes of a memory that were read and written, in pages that are made when first needed.
 type footprint struct {
 	mem         *memory
-	read, write []uint32
+	read, write []atomic.Pointer[page]
 }
+
+// page marks the bytes of pageSectors sectors of 32 bytes: one word per sector, one bit per byte.
+type page [pageSectors]uint32
+
+const pageSectors = 1024
 
 func newProfile(l *launch) *profile {
 	p := &profile{sites: make([]Site, len(l.prog.code))}
@@ -63,8 +68,8 @@ func newProfile(l *launch) *profile {
 		p.sites[i].Line, p.sites[i].Instr = l.prog.code[i].stmt.Line, l.prog.code[i].stmt.Instr
 	}
 	for _, m := range l.memories {
-		n := (len(m.data) + 31) / 32
-		p.memories = append(p.memories, footprint{m, make([]uint32, n), make([]uint32, n)})
+		n := (len(m.data) + 32*pageSectors - 1) / (32 * pageSectors)
+		p.memories = append(p.memories, footprint{m, make([]atomic.Pointer[page], n), make([]atomic.Pointer[page], n)})
 	}
 	return p
 }
@@ -109,11 +114,17 @@ func (p *profile) counts(op int, n *node) *Counts {
 	return c
 }
 
-func used(sectors []uint32) (bytes, n int64) {
-	for _, s := range sectors {
-		if s != 0 {
-			bytes += int64(bits.OnesCount32(s))
-			n++
+func used(pages []atomic.Pointer[page]) (bytes, n int64) {
+	for i := range pages {
+		p := pages[i].Load()
+		if p == nil {
+			continue
+		}
+		for _, s := range p {
+			if s != 0 {
+				bytes += int64(bits.OnesCount32(s))
+				n++
+			}
 		}
 	}
 	return bytes, n
@@ -128,14 +139,19 @@ func (w *warp) advance(budget int64) int64 {
 		}
 		return w.run(budget)
 	}
-	code := w.b.l.prog.code
+	code, native := w.b.l.prog.code, w.stepping()
 	var n int64
 	for ; n < budget && w.state == ready; n++ {
 		if w.pc >= w.nextPC {
 			w.merge()
 		}
 		in := &code[w.pc]
-		w.count(p, in, &w.b.sites[w.pc], w.executing(in))
+		mask := w.executing(in)
+		w.count(p, in, &w.b.sites[w.pc], mask)
+		if native != nil && mask != 0 && in.kind < kindBranch && w.step(native, mask) {
+			w.pc++
+			continue
+		}
 		w.run(1)
 	}
 	return n
@@ -145,11 +161,15 @@ func (w *warp) advance(budget int64) int64 {
 func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 	s.Warps++
 	s.Lanes += int64(bits.OnesCount32(mask))
-	global := func(size uint64) (t sectors) {
+	if in.kind < kindBranch {
+		return
+	}
+	t := &w.b.touched
+	t.n = 0
+	global := func(size uint64) {
 		for m := mask; m != 0; m &= m - 1 {
 			t.add(w.q[in.a][bits.TrailingZeros32(m)&31]+uint64(in.imm), size)
 		}
-		return t
 	}
 	switch does := in.def.Does; {
 	case does == ptx.Branch:
@@ -157,15 +177,15 @@ func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 			s.Divergent++
 		}
 	case in.kind == kindGlobal:
-		t, load := global(uint64(in.size)*uint64(len(in.vec))), does == ptx.Load
+		load := does == ptx.Load
+		global(uint64(in.size) * uint64(len(in.vec)))
 		t.count(p, s, load, !load)
 		s.L2Sectors += t.misses(w.b.cache, load && in.def.Order == ptx.Plain)
 	case does == ptx.AtomicAdd:
-		t := global(uint64(in.size))
+		global(uint64(in.size))
 		t.count(p, s, true, true)
 		s.L2Sectors += t.misses(w.b.cache, false)
 	case does == ptx.CopyAsync:
-		var t sectors
 		for l := range lanes(mask) {
 			if n := uint64(w.r[in.b][l]); n > 0 {
 				t.add(w.q[in.a][l]+uint64(in.imm), min(n, uint64(in.size)))
@@ -215,14 +235,14 @@ func (t *sectors) count(p *profile, s *Site, read, write bool) {
 		for j := range p.memories {
 			f := &p.memories[j]
 			at := t.id[i] - f.mem.addr/32 // memory is aligned to more than a sector
-			if at >= uint64(len(f.read)) {
+			if at >= uint64(len(f.mem.data)+31)/32 {
 				continue
 			}
 			if read {
-				or(&f.read[at], t.mask[i])
+				mark(&f.read[at/pageSectors], at%pageSectors, t.mask[i])
 			}
 			if write {
-				or(&f.write[at], t.mask[i])
+				mark(&f.write[at/pageSectors], at%pageSectors, t.mask[i])
 			}
 			break
 		}
@@ -248,44 +268,47 @@ func (t *sectors) misses(c *cache, cached bool) (n int64) {
 	return n
 }
 
-func or(p *uint32, m uint32) {
-	if atomic.LoadUint32(p)&m != m {
-		atomic.OrUint32(p, m)
+func mark(at *atomic.Pointer[page], sector uint64, m uint32) {
+	p := at.Load()
+	if p == nil {
+		at.CompareAndSwap(nil, new(page))
+		p = at.Load()
+	}
+	if w := &p[sector]; atomic.LoadUint32(w)&m != m {
+		atomic.OrUint32(w, m)
 	}
 }
 
 // wavefronts counts the passes of an access through shared memory: 32 banks of 4 bytes; a warp's 8-byte accesses go in
 // halves, 16-byte accesses in quarters; in each part a bank serves one word a pass, to any number of lanes (CUDA C++
-// Programming Guide, shared memory; Nsight Compute documentation, "wavefronts").
+// Programming Guide, shared memory; Nsight Compute documentation, "wavefronts"). An access of several words is aligned to its
+// size, so that its banks are no other access's in part.
 func (w *warp) wavefronts(s *Site, row, off int32, size int, mask uint32) {
-	part := 32
+	unit, part := 4, 32
 	if size > 4 {
-		part = 128 / size
+		unit, part = size, 128/size
 	}
+	shift := bits.TrailingZeros(uint(unit))
+	words := w.b.banks
 	for first := 0; first < 32; first += part {
-		m := mask & uint32((uint64(1)<<part-1)<<first)
-		if m == 0 {
-			continue
-		}
-		words := w.b.banks
-		var used [32]uint8
+		var used [32]uint8 // by group of banks: words that it has to serve
 		passes := uint8(1)
-		for ; m != 0; m &= m - 1 {
-			a := w.r[row][bits.TrailingZeros32(m)&31] + uint32(off)
-			for word := a / 4; word <= (a+uint32(size)-1)/4; word++ {
-				b := word % 32
-				k := uint8(0)
-				for k < used[b] && words[b][k] != word {
-					k++
-				}
-				if k == used[b] && k < 32 {
-					words[b][k] = word
-					used[b]++
-					passes = max(passes, used[b])
-				}
+		for m := mask & uint32((uint64(1)<<part-1)<<first); m != 0; m &= m - 1 {
+			word := (w.r[row][bits.TrailingZeros32(m)&31] + uint32(off)) >> shift
+			b := word % uint32(part)
+			k := uint8(0)
+			for k < used[b] && words[b][k] != word {
+				k++
+			}
+			if k == used[b] {
+				words[b][k&31] = word
+				used[b]++
+				passes = max(passes, used[b])
 			}
 		}
-		s.Wavefronts += int64(passes)
-		s.Conflicts += int64(passes - 1)
+		if mask>>first&uint32(uint64(1)<<part-1) != 0 {
+			s.Wavefronts += int64(passes)
+			s.Conflicts += int64(passes - 1)
+		}
 	}
 }

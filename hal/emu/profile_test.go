@@ -8,13 +8,13 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// profiled runs a kernel over two buffers of 64 KB and returns its counts, by opcode.
+// profiled runs a kernel over two buffers of 60,000 bytes and returns its counts, by opcode.
 func profiled(t *testing.T, blocks, threads int, body func(k *ptx.Kernel, p []ptx.Reg)) (*Counts, map[string]Site) {
 	t.Helper()
 	var got *Counts
 	opts := Options{Profile: func(c *Counts) { got = c }}
 	text := build("sm_80", threads, 2, body)
-	require.NoError(t, RunKernelWith(opts, text, "k", [3]int{blocks, 1, 1}, [3]int{threads, 1, 1}, 16384, Const{make([]byte, 1<<16)}, make([]byte, 1<<16)))
+	require.NoError(t, RunKernelWith(opts, text, "k", [3]int{blocks, 1, 1}, [3]int{threads, 1, 1}, 16384, Const{make([]byte, 60000)}, make([]byte, 60000)))
 	sites := map[string]Site{}
 	for _, s := range got.Sites {
 		sites[s.Instr.Def.Op] = s
@@ -55,6 +55,16 @@ func TestGlobalSectorsAndUniqueBytes(t *testing.T) {
 			require.Equal(t, c.unique, got.Memories[0].ReadSectors)
 		})
 	}
+}
+
+// TestBytesAreOfTheirMemory reads the beginning of a memory that lies close behind another.
+func TestBytesAreOfTheirMemory(t *testing.T) {
+	got, _ := profiled(t, 1, 32, func(k *ptx.Kernel, p []ptx.Reg) {
+		k.I("ld.global.u32", k.Reg(ptx.B32), ptx.At(p[1], 0))
+	})
+	require.Len(t, got.Memories, 1)
+	require.False(t, got.Memories[0].Constant, "the second one is not")
+	require.Equal(t, int64(4), got.Memories[0].ReadBytes)
 }
 
 func TestBankConflicts(t *testing.T) {
