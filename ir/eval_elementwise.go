@@ -98,7 +98,12 @@ func evalPointwise(n *Node, in []*Array) ([]*Array, error) {
 	if inFloats && n.Op.Scalar == nil || !inFloats && n.Op.ScalarInt == nil {
 		return nil, fmt.Errorf("no meaning for %v", in[0].Type)
 	}
+	onlyFloats := out.F != nil && !slices.ContainsFunc(in, func(a *Array) bool { return a.F == nil })
 	parallel(out.Len(), 1<<12, func(lo, hi int) {
+		if onlyFloats {
+			eachRow(out.Shape, steps, lo, hi, func(p, count int, at, step []int) { floatRow(n, out.F[p:][:count], in, at, step) })
+			return
+		}
 		x, xi := make([]float64, len(in)), make([]int64, len(in))
 		eachRow(out.Shape, steps, lo, hi, func(p, count int, at, step []int) {
 			for q := range count {
@@ -125,6 +130,35 @@ func evalPointwise(n *Node, in []*Array) ([]*Array, error) {
 		})
 	})
 	return []*Array{out}, nil
+}
+
+// floatRow evaluates one row of an op of floats.
+func floatRow(n *Node, out []float64, in []*Array, at, step []int) {
+	x, scalar := make([]float64, len(in)), n.Op.Scalar
+	switch len(in) {
+	case 1:
+		a, i, by := in[0].F, at[0], step[0]
+		for q := range out {
+			x[0] = a[i]
+			out[q] = scalar(n, x)
+			i += by
+		}
+	case 2:
+		a, i, by := in[0].F, at[0], step[0]
+		b, j, next := in[1].F, at[1], step[1]
+		for q := range out {
+			x[0], x[1] = a[i], b[j]
+			out[q] = scalar(n, x)
+			i, j = i+by, j+next
+		}
+	default:
+		for q := range out {
+			for i, a := range in {
+				x[i] = a.F[at[i]+q*step[i]]
+			}
+			out[q] = scalar(n, x)
+		}
+	}
 }
 
 // eachRow calls f for the parts of the positions lo to hi that lie in one row of the last dimension: for each of several
@@ -184,6 +218,10 @@ func evalCast(n *Node, in []*Array) ([]*Array, error) {
 		narrow = func(v float64) float64 { return f.Round(v, saturate) }
 	}
 	parallel(out.Len(), 1<<14, func(lo, hi int) {
+		if x.F != nil && out.F != nil && to.Bits() > 8 {
+			copy(out.F[lo:hi], x.F[lo:hi])
+			return
+		}
 		for i := lo; i < hi; i++ {
 			switch {
 			case x.F != nil && out.F != nil:

@@ -194,6 +194,16 @@ func (t *Tensor) Floats() []float64 {
 			xs[i] = decodeHalf(binary.LittleEndian.Uint16(t.Data[2*i:]))
 		}
 	default:
+		if bits := t.DType.Bits(); bits <= 8 && len(xs) > 1<<bits {
+			every := make([]float64, 1<<bits) // number that bits can stand for
+			for i := range every {
+				every[i] = (&Tensor{Type: Type{DType: t.DType}, Data: []byte{byte(i)}, Splat: true}).FloatAt(0)
+			}
+			for i := range xs {
+				xs[i] = every[loadBits(t.Data, bits, i)]
+			}
+			return xs
+		}
 		for i := range xs {
 			xs[i] = t.FloatAt(i)
 		}
