@@ -128,6 +128,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	begin := time.Now()
 	r, err := compile.Compile(ctx, m, opt)
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	clear()
 	if !f.Quiet {
-		summary(stdout, dir, name, r, rep)
+		summary(stdout, dir, name, r, rep, time.Since(begin))
 		return rep.Table(stdout)
 	}
 	return nil
@@ -263,7 +264,7 @@ func (f *flags) report(ctx context.Context, r *compile.Result, warn func(string)
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Report) {
+func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Report, took time.Duration) {
 	var targets []string
 	for _, v := range r.Program.Variants {
 		targets = append(targets, v.Target)
@@ -279,10 +280,12 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 	fmt.Fprintf(w, "%s → %s (package %s): %s%s for %s\n", rep.Model, dir, name, rep.Precision, kept, strings.Join(targets, ", "))
 	fmt.Fprintf(w, "%d launches, %d kernels, arena %.2f MB, weights %.2f MB, %.1f MMAC\n", rep.Launches, len(rep.Kernels),
 		float64(rep.ArenaBytes)/1e6, float64(rep.WeightsBytes)/1e6, float64(rep.MACs)/1e6)
-	fmt.Fprintf(w, "compiled in %.2f s", r.Compile.Seconds())
+	fmt.Fprintf(w, "%.2f s: compiling %.2f", took.Seconds(), r.Compile.Seconds())
 	if r.Ptxas > 0 {
-		fmt.Fprintf(w, ", ptxas %.2f s", r.Ptxas.Seconds())
-	} else {
+		fmt.Fprintf(w, ", ptxas %.2f", r.Ptxas.Seconds())
+	}
+	fmt.Fprintf(w, ", golden run and report %.2f", (took - r.Compile - r.Ptxas).Seconds())
+	if r.Ptxas == 0 {
 		fmt.Fprint(w, "; ptxas not found: no registers in the report")
 	}
 	fmt.Fprintln(w)

@@ -116,6 +116,9 @@ func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *rep
 		runs = "run"
 	}
 	fmt.Fprintf(w, "%d %s: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", r.Runs, runs, r.Mean, r.P50, r.P99)
+	if f.Check {
+		fmt.Fprintf(w, "checked in each of %d launches a run: bounds, alignment and initialisation of memory, declared reads and writes, races, synchronisation; nothing found\n", r.Launches)
+	}
 	var missed error
 	if cases[0].want != nil {
 		var err error

@@ -44,7 +44,8 @@ type Result struct {
 	Usage []Usage
 }
 
-// Find looks at $PTXAS, the PATH, and a virtual environment (.venv) in the current directory or above it.
+// Find looks at $PTXAS, the PATH, where CUDA is ($CUDA_HOME, $CUDA_PATH, /usr/local/cuda), and a virtual environment (.venv) in
+// the current directory or above it.
 func Find(ctx context.Context) (*Tool, error) {
 	path, err := find()
 	if err != nil {
@@ -67,6 +68,11 @@ func find() (string, error) {
 	}
 	if p, err := exec.LookPath("ptxas"); err == nil {
 		return p, nil
+	}
+	for _, cuda := range []string{os.Getenv("CUDA_HOME"), os.Getenv("CUDA_PATH"), "/usr/local/cuda"} {
+		if p, err := exec.LookPath(filepath.Join(cuda, "bin", "ptxas")); cuda != "" && err == nil {
+			return p, nil
+		}
 	}
 	if p := python.Above(filepath.Join(".venv", "lib", "python3*", "site-packages", "nvidia", "cu*", "bin", "ptxas")); p != "" {
 		return p, nil
