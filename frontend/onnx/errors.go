@@ -20,7 +20,7 @@ type Error struct {
 	Op     string // operator, with its domain unless that is ai.onnx
 	Opset  int64  // version of the operator's domain; 0 if unknown
 	Reason string
-	Remedy string // may be empty
+	Remedy string
 
 	// Unsupported marks a well-formed file that the compiler does not support by design, as opposed to bad input.
 	Unsupported bool
@@ -50,22 +50,25 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// WithRemedy sets what the user can do about the error, and returns e.
+// broken is the remedy for files that break the rules of the format.
+const broken = "the file breaks the rules of ONNX here, of which onnx.checker may say more: export it again"
+
+// WithRemedy sets what the user can do about the error, in place of exporting the model again, and returns e.
 func (e *Error) WithRemedy(format string, args ...any) *Error {
 	e.Remedy = fmt.Sprintf(format, args...)
 	return e
 }
 
-// AsUnsupported sets Unsupported and returns e.
-func (e *Error) AsUnsupported() *Error {
+// AsUnsupported sets Unsupported and the remedy, and returns e.
+func (e *Error) AsUnsupported(remedy string, args ...any) *Error {
 	e.Unsupported = true
-	return e
+	return e.WithRemedy(remedy, args...)
 }
 
-// fileError is an error about the file as a whole.
+// fileError is an error about the file as a whole, which is to be exported again unless another remedy is set.
 func (m *Model) fileError(format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{File: m.Path, Reason: err.Error(), Err: err}
+	return &Error{File: m.Path, Reason: err.Error(), Remedy: broken, Err: err}
 }
 
 // at returns the error with its place: node n, named label, and its operator's opset. An error that already has one stays.

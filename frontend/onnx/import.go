@@ -41,8 +41,13 @@ func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
 	}
 	if err := im.run(); err != nil {
 		var e *Error
-		if opt.Batch != 0 && errors.As(err, &e) && e.Op != "" && e.Remedy == "" {
-			e.Remedy = fmt.Sprintf("a model with fixed shapes may not support --batch %d; export it with a symbolic batch dimension", opt.Batch)
+		if errors.As(err, &e) && e.Op != "" && e.Remedy == broken { // which shapes that were not the file's may have caused
+			switch {
+			case opt.Batch != 0:
+				e.Remedy = fmt.Sprintf("a model with fixed shapes may not support --batch %d; export it with a symbolic batch dimension", opt.Batch)
+			case len(opt.Shapes) > 0:
+				e.Remedy = "give other shapes with --shape if these do not fit; if they should, the file breaks the rules of ONNX: export it again"
+			}
 		}
 		return nil, err
 	}
@@ -144,7 +149,7 @@ func (im *importer) checkBound(in *onnxpb.ValueInfoProto, t *ir.Tensor) error {
 		err = fmt.Errorf("its type is %v", d)
 	}
 	if err != nil {
-		return im.m.fileError("input %q is bound to a constant of type %v, but %w", in.GetName(), t.DType, err)
+		return im.m.fileError("input %q is bound to a constant of type %v, but %w", in.GetName(), t.DType, err).WithRemedy("bind one of the input's type")
 	}
 	return nil
 }
@@ -160,7 +165,7 @@ func (im *importer) tensorType(in *onnxpb.ValueInfoProto) (*onnxpb.TypeProto_Ten
 		return nil, im.m.fileError("input %q has no type", in.GetName())
 	}
 	name := strings.ReplaceAll(strings.TrimSuffix(string(kind.Name()), "_type"), "_", " ")
-	return nil, im.m.fileError("input %q is of type %s; only tensors are supported", in.GetName(), name).AsUnsupported()
+	return nil, im.m.fileError("input %q is of type %s; only tensors are supported", in.GetName(), name).AsUnsupported("export it with tensors for inputs")
 }
 
 // bindDims finds the sizes of symbolic dimensions in the given shapes and bound constants.
@@ -177,18 +182,18 @@ func (im *importer) bindDims(graph *onnxpb.GraphProto) (map[string]int, error) {
 			continue
 		}
 		if tt.Shape != nil && len(tt.Shape.Dim) != len(shape) {
-			return nil, im.m.fileError("input %q has %d dimensions, the given shape %v has %d", name, len(tt.Shape.Dim), shape, len(shape))
+			return nil, im.m.fileError("input %q has %d dimensions, the given shape %v has %d", name, len(tt.Shape.Dim), shape, len(shape)).WithRemedy("give a size for each")
 		}
 		for i, d := range tt.GetShape().GetDim() {
 			n, param := size(d)
 			if n != -1 && n != shape[i] {
-				return nil, im.m.fileError("input %q: dimension %d is %d in the model, but %d in the given shape %v", name, i, n, shape[i], shape)
+				return nil, im.m.fileError("input %q: dimension %d is %d in the model, but %d in the given shape %v", name, i, n, shape[i], shape).WithRemedy("give %d, or export the model with a symbolic dimension", n)
 			}
 			if param == "" {
 				continue
 			}
 			if have, ok := dims[param]; ok && have != shape[i] {
-				return nil, im.m.fileError("input %q: dimension %q is %d in the given shape %v, but %d elsewhere", name, param, shape[i], shape, have)
+				return nil, im.m.fileError("input %q: dimension %q is %d in the given shape %v, but %d elsewhere", name, param, shape[i], shape, have).WithRemedy("give %s one size in all shapes", param)
 			}
 			dims[param] = shape[i]
 		}
@@ -205,7 +210,7 @@ func (im *importer) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (i
 	}
 	d, err := DType(tt.GetElemType())
 	if err != nil {
-		return ir.Type{}, im.m.fileError("input %q: %w", name, err).AsUnsupported()
+		return ir.Type{}, im.m.fileError("input %q: %w", name, err).AsUnsupported("export it with numbers of up to 64 bits")
 	}
 	shape, given := im.opt.Shapes[name]
 	shape = slices.Clone(shape)
@@ -221,13 +226,13 @@ func (im *importer) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (i
 			shape = append(shape, n)
 		}
 	} else if b := im.opt.Batch; b != 0 && len(shape) > 0 && shape[0] != b {
-		return ir.Type{}, im.m.fileError("input %q: --shape %v contradicts --batch %d", name, shape, b)
+		return ir.Type{}, im.m.fileError("input %q: --shape %v contradicts --batch %d", name, shape, b).WithRemedy("give one of them")
 	}
 	if shape == nil {
 		shape = []int{}
 	}
 	if err := ir.CheckShape(shape); err != nil {
-		return ir.Type{}, im.m.fileError("input %q: %w", name, err)
+		return ir.Type{}, im.m.fileError("input %q: %w", name, err).WithRemedy("give another one with --shape %s=…", name)
 	}
 	return ir.Type{DType: d, Shape: shape}, nil
 }
@@ -245,7 +250,7 @@ func (im *importer) dimension(input string, i int, dim *onnxpb.TensorShapeProto_
 	n, param := size(dim)
 	if b := im.opt.Batch; b != 0 && i == 0 {
 		if n != -1 && n != 1 && n != b {
-			return 0, im.m.fileError("input %q: its leading dimension is %d, but --batch can only replace a batch of 1", input, n)
+			return 0, im.m.fileError("input %q: its leading dimension is %d, but --batch can only replace a batch of 1", input, n).WithRemedy("leave out --batch, or export the model with a symbolic batch dimension")
 		}
 		if param != "" {
 			dims[param] = b
@@ -310,7 +315,7 @@ func (im *importer) checkDeclared(out *onnxpb.ValueInfoProto, v *ir.Value) error
 	}
 	d, err := DType(tt.GetElemType())
 	if err != nil {
-		return im.m.fileError("output %q: %w", out.GetName(), err).AsUnsupported()
+		return im.m.fileError("output %q: %w", out.GetName(), err).AsUnsupported("export it with numbers of up to 64 bits")
 	}
 	if d != v.Type.DType {
 		return im.m.fileError("output %q is declared as %v, but computed as %v", out.GetName(), d, v.Type.DType)

@@ -88,7 +88,7 @@ func dropout(s *site) {
 	if t := s.known(2, "training_mode"); t != nil && t.Numel() == 1 && t.IntAt(0) != 0 {
 		ratio := s.opt(1)
 		if ratio == nil || !ratio.IsConst() || ratio.Type.Numel() != 1 || ratio.Const.FloatAt(0) != 0 {
-			s.refuse("training_mode drops elements at random")
+			s.refuse("export the model for inference", "training_mode drops elements at random")
 		}
 	}
 	s.out(0, x)

@@ -289,7 +289,7 @@ func linearAttention(s *site) {
 	k, v := s.wide(s.heads(s.in(1), hkv)), s.wide(s.heads(s.in(2), hkv))
 	b, steps, dk, dv := q.Type.Shape[0], q.Type.Shape[2], q.Type.Shape[3], v.Type.Shape[3]
 	if steps > s.im.opt.MaxUnroll {
-		s.refuse("%d tokens: the recurrence is unrolled over at most %d", steps, s.im.opt.MaxUnroll)
+		s.refuse("compile it for fewer tokens, with --shape or a step at a time", "%d tokens: the recurrence is unrolled over at most %d", steps, s.im.opt.MaxUnroll)
 	}
 	scale := s.float("scale", 0)
 	if scale == 0 {

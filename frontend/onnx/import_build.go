@@ -54,7 +54,7 @@ const maxMade = 1 << 24
 // bound rejects constants that would be absurdly large.
 func (s *site) bound(shape ...int) {
 	if err := ir.CheckShape(shape); err != nil || product(shape) > maxMade {
-		s.refuse("it would need a constant of shape %v, of more than %d elements", shape, maxMade)
+		s.refuse("compile it for smaller shapes", "it would need a constant of shape %v, of more than %d elements", shape, maxMade)
 	}
 }
 
@@ -102,8 +102,8 @@ func (s *site) known(i int, what string) *ir.Tensor {
 
 // dependsOnData rejects a node because input i is not a constant.
 func (s *site) dependsOnData(i int, what string) {
-	e := s.errorf("%s is computed from data (input %d, %q), so shapes would depend on data", what, i, s.n.Input[i]).AsUnsupported()
-	panic(stop{e.WithRemedy("make it a constant")})
+	e := s.errorf("%s is computed from data (input %d, %q), so shapes would depend on data", what, i, s.n.Input[i])
+	panic(stop{e.AsUnsupported("make it a constant")})
 }
 
 // knownInts returns the elements of a constant integer input, nil if it is absent.

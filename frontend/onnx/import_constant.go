@@ -43,7 +43,7 @@ func constantValue(s *site) {
 		case "value_ints":
 			t = ir.FromInts(ir.T(ir.Int64, len(a.Ints)), a.Ints)
 		case "value_string", "value_strings":
-			s.refuse("strings are not supported")
+			s.refuse("compute what depends on strings outside of the model", "strings are not supported")
 		default:
 			continue // inside a function, an attribute of the caller may pass under another name
 		}
@@ -146,7 +146,7 @@ func rangeOf(s *site) {
 		start, limit, delta := args[0].FloatAt(0), args[1].FloatAt(0), args[2].FloatAt(0)
 		n := max(math.Ceil((limit-start)/delta), 0)
 		if !(n <= maxFold) {
-			s.fail("the range from %v to %v by %v has more than %d elements", start, limit, delta, maxFold)
+			s.refuse("compute it outside of the model", "the range from %v to %v by %v has more than %d elements", start, limit, delta, maxFold)
 		}
 		xs := make([]float64, int(n))
 		for i := range xs {
@@ -162,7 +162,7 @@ func rangeOf(s *site) {
 	var xs []int64
 	for v := start; delta > 0 && v < limit || delta < 0 && v > limit; v += delta {
 		if xs = append(xs, v); len(xs) > maxFold {
-			s.fail("the range from %d to %d by %d has more than %d elements", start, limit, delta, maxFold)
+			s.refuse("compute it outside of the model", "the range from %d to %d by %d has more than %d elements", start, limit, delta, maxFold)
 		}
 	}
 	s.out(0, s.constant(ir.FromInts(ir.T(d, len(xs)), xs)))

@@ -19,7 +19,7 @@ func ifThenElse(s *site) {
 	name := "else_branch"
 	switch holds, known := s.condition(s.in(0)); {
 	case !known:
-		s.refuse("its condition is computed from data; only a constant condition is supported")
+		s.refuse("make the condition constant, or compile each branch as a model", "its condition is computed from data; only a constant condition is supported")
 	case holds:
 		name = "then_branch"
 	}
@@ -73,14 +73,14 @@ func loop(s *site) {
 		if cond != nil {
 			holds, known := s.condition(cond)
 			if !known {
-				s.refuse("its condition is computed from data; only a loop with a constant trip count is supported")
+				s.refuse("export it with a constant trip count and without an early end", "its condition is computed from data; only a loop with a constant trip count is supported")
 			}
 			if !holds {
 				break
 			}
 		}
 		if iteration == s.im.opt.MaxUnroll {
-			s.refuse("it runs more than %d times, the most that are unrolled", s.im.opt.MaxUnroll)
+			s.refuse("export it with fewer iterations, or run its body as a model of its own", "it runs more than %d times, the most that are unrolled", s.im.opt.MaxUnroll)
 		}
 		now := cond
 		if now == nil {
@@ -108,7 +108,7 @@ func loop(s *site) {
 // collected is what the iterations of a loop yielded, one after the other along an axis.
 func (s *site) collected(axis int, list []*ir.Value) *ir.Value {
 	if len(list) == 0 {
-		s.refuse("it collects outputs but does not run, so their shape is unknown")
+		s.refuse("export the model without the loop", "it collects outputs but does not run, so their shape is unknown")
 	}
 	return s.concat(s.axis(axis, list[0].Type.Rank()), list...)
 }
@@ -144,7 +144,7 @@ func scan(s *site) {
 // scanBatched is Scan 8: every input has a batch dimension, over which the scan is repeated.
 func scanBatched(s *site) {
 	if s.opt(0) != nil {
-		s.refuse("sequence_lens is not supported")
+		s.refuse("export it for sequences of one length", "sequence_lens is not supported")
 	}
 	body := s.body("body")
 	vs := make([]*ir.Value, 0, len(s.n.Input))
@@ -187,7 +187,7 @@ func (s *site) scanOnce(sc scanner, states, inputs []*ir.Value, where string) []
 		length = n
 	}
 	if length > s.im.opt.MaxUnroll {
-		s.refuse("it runs %d times; at most %d are unrolled", length, s.im.opt.MaxUnroll)
+		s.refuse("export it with fewer iterations, or run its body as a model of its own", "it runs %d times; at most %d are unrolled", length, s.im.opt.MaxUnroll)
 	}
 	outs := make([][]*ir.Value, sc.outputs)
 	body := s.graph("body")

@@ -64,8 +64,8 @@ func TestLoopOfConstantTripCountIsUnrolled(t *testing.T) {
 		require.Equal(t, []float64{102, 104, 108}, outs[1].Floats())
 	}
 	for want, c := range map[string][2]string{
-		`node "loop" (Loop, opset 17): the trip count is computed from data (input 0, "n"), so shapes would depend on data; make it a constant`: {"n", "yes"},
-		`node "loop" (Loop, opset 17): it runs more than 1024 times, the most that are unrolled`:                                                {"many", "yes"},
+		`node "loop" (Loop, opset 17): the trip count is computed from data (input 0, "n"), so shapes would depend on data; make it a constant`:                          {"n", "yes"},
+		`node "loop" (Loop, opset 17): it runs more than 1024 times, the most that are unrolled; export it with fewer iterations, or run its body as a model of its own`: {"many", "yes"},
 	} {
 		_, err := onnx.Import(loopModel(t, c[0], c[1]), onnx.ImportOptions{})
 		require.EqualError(t, err, want)
@@ -95,7 +95,7 @@ func TestIfOfConstantConditionFolds(t *testing.T) {
 	require.Len(t, g.Nodes, 1)
 	require.Equal(t, "Neg", g.Nodes[0].Op.Name)
 	_, err = onnx.Import(model("c"), onnx.ImportOptions{})
-	require.EqualError(t, err, `node "y" (If, opset 17): its condition is computed from data; only a constant condition is supported`)
+	require.EqualError(t, err, `node "y" (If, opset 17): its condition is computed from data; only a constant condition is supported; make the condition constant, or compile each branch as a model`)
 	require.Equal(t, []string{"c"}, onnx.ShapeInputs(model("c")))
 }
 

@@ -236,7 +236,7 @@ func col2Im(s *site) {
 	}
 	d := wideType(x.Type.DType)
 	if !d.IsFloat() {
-		s.refuse("elements of type %v are not supported", x.Type.DType)
+		s.refuse("cast x to a floating-point type", "elements of type %v are not supported", x.Type.DType)
 	}
 	s.bound(taps, taps)
 	filter := make([]float64, taps*taps)
@@ -257,7 +257,7 @@ func deformConv(s *site) {
 	x, w, offset := s.in(0), s.in(1), s.in(2)
 	in, kernel := s.spatial(x, w)
 	if len(in) != 2 {
-		s.refuse("only two spatial dimensions are supported, x is %v", x.Type)
+		s.refuse("reshape x and the offsets to two spatial dimensions", "only two spatial dimensions are supported, x is %v", x.Type)
 	}
 	win := s.window(in, kernel, false)
 	og, group := s.int("offset_group", 1), s.int("group", 1)

@@ -28,7 +28,7 @@ func gemm(s *site) {
 	}
 	d := a.Type.DType
 	if !d.IsFloat() && (alpha != math.Trunc(alpha) || beta != math.Trunc(beta)) {
-		s.refuse("scaling integers by alpha=%v and beta=%v is not supported", alpha, beta)
+		s.refuse("multiply in another node", "scaling integers by alpha=%v and beta=%v is not supported", alpha, beta)
 	}
 	attrs := ir.Attrs{"transA": s.bool("transA", false), "transB": s.bool("transB", false)}
 	if alpha == 1 && c == nil {
@@ -177,7 +177,7 @@ func det(s *site, x *ir.Value) *ir.Value {
 		s.fail("x is %v, want square matrices", x.Type)
 	}
 	if n > maxDet {
-		s.refuse("determinants of matrices larger than %d×%d are not supported", maxDet, maxDet)
+		s.refuse("compute it outside of the model", "determinants of matrices larger than %d×%d are not supported", maxDet, maxDet)
 	}
 	at := make([][]*ir.Value, n)
 	for i := range n {

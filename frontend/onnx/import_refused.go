@@ -2,34 +2,34 @@ package onnx
 
 // Operators that the compiler does not support by design, with the reason.
 var refusedOperators = refuse(
-	refusal{"", "it draws random numbers", []string{
+	refusal{"", "it draws random numbers", "give them to the model as an input", []string{
 		"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}},
-	refusal{"", "the shape of its output depends on data", []string{"NonMaxSuppression", "Unique"}},
-	refusal{"", "strings are not supported", []string{
+	refusal{"", "the shape of its output depends on data", "end the model in front of it, and do the rest in the program", []string{"NonMaxSuppression", "Unique"}},
+	refusal{"", "strings are not supported", "compute what depends on strings outside of the model", []string{
 		"RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"}},
-	refusal{"", "it decodes image files", []string{"ImageDecoder"}},
-	refusal{"", "sequences are not supported", []string{
+	refusal{"", "it decodes image files", "give the decoded image to the model as an input", []string{"ImageDecoder"}},
+	refusal{"", "sequences are not supported", "export it with tensors, joined by Concat and taken apart by Split", []string{
 		"ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
 		"SequenceLength", "SequenceMap", "SplitToSequence"}},
-	refusal{"", "optional values are not supported", []string{"Optional", "OptionalGetElement", "OptionalHasElement"}},
-	refusal{"ai.onnx.ml", "classical machine learning operators are not supported", []string{
+	refusal{"", "optional values are not supported", "export it with the value, or without it", []string{"Optional", "OptionalGetElement", "OptionalHasElement"}},
+	refusal{"ai.onnx.ml", "classical machine learning operators are not supported", "end the model in front of them, or express them by tensors", []string{
 		"CastMap", "CategoryMapper", "DictVectorizer", "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier",
 		"LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler", "TreeEnsemble",
 		"TreeEnsembleClassifier", "TreeEnsembleRegressor", "ZipMap"}},
-	refusal{"ai.onnx.preview.training", "training operators are not supported", []string{
+	refusal{"ai.onnx.preview.training", "training operators are not supported", "export the model for inference", []string{
 		"Adagrad", "Adam", "Gradient", "Momentum"}},
 )
 
 type refusal struct {
-	domain, reason string
-	names          []string
+	domain, reason, remedy string
+	names                  []string
 }
 
 func refuse(list ...refusal) []operator {
 	var rows []operator
 	for _, r := range list {
 		for _, name := range r.names {
-			rows = append(rows, operator{domain: r.domain, name: name, since: 1, convert: func(s *site) { s.refuse("%s", r.reason) }})
+			rows = append(rows, operator{domain: r.domain, name: name, since: 1, convert: func(s *site) { s.refuse(r.remedy, "%s", r.reason) }})
 		}
 	}
 	return rows

@@ -206,7 +206,7 @@ func roiAlignAttrs(s *site) ir.Attrs {
 	mode = s.string("coordinate_transformation_mode", mode)
 	ratio := s.int("sampling_ratio", 0)
 	if ratio < 1 {
-		s.refuse("sampling_ratio=%d: the number of samples depends on the regions, which are data", ratio)
+		s.refuse("export it with a positive sampling_ratio", "sampling_ratio=%d: the number of samples depends on the regions, which are data", ratio)
 	}
 	return ir.Attrs{
 		"mode": s.choice("mode", "avg", "max"), "height": s.int("output_height", 1), "width": s.int("output_width", 1),

@@ -71,7 +71,7 @@ func (im *importer) nodes(sc *scope, nodes []*onnxpb.NodeProto) error {
 			return err
 		}
 		if len(im.g.Nodes) > maxNodes {
-			return im.site(sc, n).errorf("the graph has more than %d nodes after unrolling and inlining", maxNodes).AsUnsupported()
+			return im.site(sc, n).errorf("the graph has more than %d nodes after unrolling and inlining", maxNodes).AsUnsupported("export it with fewer iterations")
 		}
 	}
 	return nil
@@ -88,7 +88,7 @@ func (im *importer) node(sc *scope, n *onnxpb.NodeProto) error {
 	}
 	row, err := im.table.lookup(Domain(n.GetDomain()), n.GetOpType(), s.opset)
 	if err != nil {
-		return s.errorf("%w", err).AsUnsupported()
+		return s.errorf("%w", err).AsUnsupported("express it by operators of its opset, or add a function of that name to the model")
 	}
 	return s.convert(row)
 }

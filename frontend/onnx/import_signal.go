@@ -106,7 +106,7 @@ func (s *site) dft(axis int) {
 // result, or, if inverse, as its input, and then a real result.
 func (s *site) fourier(x *ir.Value, n int, inverse, onesided bool) *ir.Value {
 	if n < 1 || n > maxDFT {
-		s.refuse("a transform of %d elements: transforms become matrix products, of at most %d", n, maxDFT)
+		s.refuse("compute it outside of the model, or on shorter frames", "a transform of %d elements: transforms become matrix products, of at most %d", n, maxDFT)
 	}
 	r := x.Type.Rank()
 	parts := x.Type.Shape[r-1]

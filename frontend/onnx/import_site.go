@@ -43,7 +43,7 @@ func (s *site) convert(op *operator) (err error) {
 	op.convert(s)
 	for i, name := range s.n.Output {
 		if name != "" && s.wants(i) && s.sc.values[name] == nil {
-			s.refuse("output %d is not supported", i)
+			s.refuse("export the model without what reads it", "output %d is not supported", i)
 		}
 	}
 	return nil
@@ -57,9 +57,9 @@ func (s *site) errorf(format string, args ...any) *Error {
 // fail ends the conversion because the file is wrong.
 func (s *site) fail(format string, args ...any) { panic(stop{s.errorf(format, args...)}) }
 
-// refuse ends the conversion because the compiler does not support a valid file.
-func (s *site) refuse(format string, args ...any) {
-	panic(stop{s.errorf(format, args...).AsUnsupported()})
+// refuse ends the conversion because the compiler does not support a valid file; remedy is what the user can do about it.
+func (s *site) refuse(remedy, format string, args ...any) {
+	panic(stop{s.errorf(format, args...).AsUnsupported("%s", remedy)})
 }
 
 // check ends the conversion if err is not nil. An error that already names a node is passed on unchanged.
@@ -236,7 +236,7 @@ func (s *site) dtype(name string, def ir.DType) ir.DType {
 	return attrOf(s, name, onnxpb.AttributeProto_INT, def, func(a *onnxpb.AttributeProto) ir.DType {
 		d, err := DType(int32(a.GetI()))
 		if err != nil {
-			s.refuse("%s: %w", name, err)
+			s.refuse("export it with numbers of up to 64 bits", "%s: %w", name, err)
 		}
 		return d
 	})

@@ -37,7 +37,7 @@ func (m *Model) OutputSlices(n int) ([]Slice, error) {
 	}
 	slices, err := parseOutputSlices(text, n)
 	if err != nil {
-		return nil, m.fileError("metadata %s: %w", outputSlicesKey, err)
+		return nil, m.fileError("metadata %s: %w", outputSlicesKey, err).WithRemedy("write that entry again as a pickled dict of slices, or remove it")
 	}
 	return slices, nil
 }

@@ -47,9 +47,9 @@ func Load(path string) (*Model, error) {
 	data, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, m.fileError("%w", fs.ErrNotExist)
+		return nil, m.fileError("%w", fs.ErrNotExist).WithRemedy("check the path")
 	case err != nil:
-		return nil, m.fileError("cannot be read: %w", bare(err))
+		return nil, m.fileError("cannot be read: %w", bare(err)).WithRemedy("check the path and its permissions")
 	}
 	return Decode(path, data)
 }
@@ -69,14 +69,14 @@ func Decode(path string, data []byte) (*Model, error) {
 		err = errors.New("it has no graph")
 	}
 	if what := foreignFormat(data); what != "" && err != nil {
-		return nil, m.fileError("%s, not an ONNX model", what)
+		return nil, m.fileError("%s, not an ONNX model", what).WithRemedy("give the .onnx file")
 	}
 	if err != nil {
 		return nil, m.fileError("not an ONNX model, or truncated: %w", err).WithRemedy("download or export it again")
 	}
 	if v := m.Proto.GetIrVersion(); v > MaxIRVersion {
 		return nil, m.fileError("IR version %d is newer than %d, the newest supported", v, MaxIRVersion).
-			WithRemedy("export it with an older onnx").AsUnsupported()
+			AsUnsupported("export it with an older onnx")
 	}
 	if err := m.readOpsets(); err != nil {
 		return nil, err
@@ -115,10 +115,10 @@ func (m *Model) opsets(imports []*onnxpb.OperatorSetIdProto, where string) (map[
 		switch {
 		case v > MaxOpset:
 			return nil, m.fileError("%sopset %d is newer than %d, the newest supported", where, v, MaxOpset).
-				WithRemedy(convert, MaxOpset).AsUnsupported()
+				AsUnsupported(convert, MaxOpset)
 		case v < MinOpset:
 			return nil, m.fileError("%sopset %d is older than %d, the oldest supported", where, v, MinOpset).
-				WithRemedy(convert, 17).AsUnsupported()
+				AsUnsupported(convert, 17)
 		}
 	}
 	return out, nil

@@ -186,6 +186,19 @@ func TestErrorText(t *testing.T) {
 	require.EqualError(t, err, `driving_vision.onnx: node "/wide/Conv_3" (Conv, opset 17): group 3 does not divide 64 output channels; re-export it`)
 
 	nameless := &onnxpb.NodeProto{OpType: proto.String("Fused"), Domain: proto.String("com.microsoft"), Output: []string{"", "y"}}
-	require.EqualError(t, v.at(nameless, m.fileError("why")), `driving_vision.onnx: node "y" (com.microsoft.Fused, opset 1): why`)
+	require.EqualError(t, v.at(nameless, m.fileError("why")), `driving_vision.onnx: node "y" (com.microsoft.Fused, opset 1): why; `+broken)
 	require.Same(t, err, v.at(nameless, err), "the innermost node stays")
+}
+
+// TestEveryRefusedOperatorHasARemedy, which the others get from the arguments of refuse and from fileError.
+func TestEveryRefusedOperatorHasARemedy(t *testing.T) {
+	for i := range refusedOperators {
+		n := &onnxpb.NodeProto{OpType: &refusedOperators[i].name}
+		err := (&importer{m: &Model{}}).site(&scope{}, n).convert(&refusedOperators[i])
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.True(t, e.Unsupported)
+		require.Greater(t, len(e.Remedy), 10, "%v", e)
+		require.NotEqual(t, broken, e.Remedy, "%v", e)
+	}
 }

@@ -11,7 +11,7 @@ import (
 func (m *Model) Marshal() ([]byte, error) {
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m.Proto)
 	if err != nil {
-		return nil, m.fileError("encoding: %w", err)
+		return nil, m.fileError("encoding: %w", err).WithRemedy("a model of 2 GB or more keeps its tensors in another file")
 	}
 	return data, nil
 }

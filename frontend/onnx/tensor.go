@@ -32,10 +32,10 @@ func (m *Model) Tensor(t *onnxpb.TensorProto) (*ir.Tensor, error) {
 func (m *Model) tensor(t *onnxpb.TensorProto) (*ir.Tensor, error) {
 	d, err := DType(t.GetDataType())
 	if err != nil {
-		return nil, m.fileError("tensor %q: %w", t.GetName(), err).AsUnsupported()
+		return nil, m.fileError("tensor %q: %w", t.GetName(), err).AsUnsupported("export it with numbers of up to 64 bits")
 	}
 	if t.Segment != nil {
-		return nil, m.fileError("tensor %q is stored in segments, which is not supported", t.GetName()).AsUnsupported()
+		return nil, m.fileError("tensor %q is stored in segments, which is not supported", t.GetName()).AsUnsupported("store it whole")
 	}
 	shape, err := checkDims(t.Dims)
 	if err != nil {

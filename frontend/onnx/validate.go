@@ -80,7 +80,7 @@ func (v *validator) graph(g *onnxpb.GraphProto, outer *nameScope) error {
 	}
 	if list := g.GetSparseInitializer(); len(list) > 0 {
 		return v.m.fileError("sparse initializer %q is not supported", list[0].GetValues().GetName()).
-			WithRemedy("store it as a dense tensor").AsUnsupported()
+			AsUnsupported("store it as a dense tensor")
 	}
 	if err := v.body(g.GetNode(), s); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (v *validator) node(n *onnxpb.NodeProto) error {
 	d := Domain(n.GetDomain())
 	if !admittedDomains[d] {
 		return v.m.fileError("operators of domain %q are not supported", d).
-			WithRemedy("%s", remedyOf(d)).AsUnsupported()
+			AsUnsupported("%s", remedyOf(d))
 	}
 	if v.opsets[d] == 0 {
 		return v.m.fileError("the file imports no opset of domain %q", cmp.Or(d, "ai.onnx")).WithRemedy("add it to opset_import")
