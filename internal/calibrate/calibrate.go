@@ -47,13 +47,13 @@ func (c *Calibration) finite(n *ir.Node, outs []*ir.Tensor, at int) error {
 	return nil
 }
 
-// New prepares a calibration of a graph on inputs and on perturbed ones that it makes of them. Neither may change
-// afterwards.
-func New(g *ir.Graph, inputs []map[string]*ir.Array, e Evaluator, m *progress.Meter) (*Calibration, error) {
+// New prepares a calibration of a graph for a precision, on inputs and on perturbed ones that it makes of them. Neither may
+// change afterwards.
+func New(g *ir.Graph, precision string, inputs []map[string]*ir.Array, e Evaluator, m *progress.Meter) (*Calibration, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("no calibration inputs: give --calibrate at least one .npz file")
 	}
-	perturbed, from := Perturb(g, inputs, fittedDraw)
+	perturbed, from := Perturb(g, inputs, drawFor(precision))
 	w, err := newWalk(g, slices.Concat(inputs, perturbed))
 	if err != nil {
 		return nil, err

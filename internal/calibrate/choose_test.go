@@ -56,7 +56,7 @@ func TestBudgetsAreMet(t *testing.T) {
 					budgets = budgets[2:]
 				}
 				for _, budget := range budgets {
-					c, err := New(g, in, Reference{}, nil)
+					c, err := New(g, precision, in, Reference{}, nil)
 					require.NoError(t, err)
 					choice, err := choose(t, c, g, in, precision, budget, quick)
 					require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestBudgetsAreMet(t *testing.T) {
 				if name != "policy" {
 					return
 				}
-				c, err := New(g, in, Reference{}, nil)
+				c, err := New(g, precision, in, Reference{}, nil)
 				require.NoError(t, err)
 				again, err := choose(t, c, g, in, precision, .9999, quick)
 				require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestABudgetIsKeptOnOtherInputsToo(t *testing.T) {
 	sm121, err := target.Lookup("sm_121")
 	require.NoError(t, err)
 	for _, c := range []struct{ budget, least float64 }{{.99, .999}, {.9999997, .9999997}} {
-		cal, err := New(g, in, Reference{}, nil)
+		cal, err := New(g, precision.FP8, in, Reference{}, nil)
 		require.NoError(t, err)
 		choice, err := cal.Choose(t.Context(), pessimist{evaluator{t, g, in, sm121}}, Options{Precision: "fp8", MinCosine: c.budget, Smaller: true, Target: sm121, Technique: Technique{Bias: true}})
 		require.NoError(t, err)

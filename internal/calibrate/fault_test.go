@@ -110,7 +110,7 @@ func relatedError(t *testing.T, tech Technique) float64 {
 			return out
 		}
 		in, unseen := inputs(), inputs()
-		c, err := New(g, in, Reference{}, nil)
+		c, err := New(g, precision.NVFP4, in, Reference{}, nil)
 		require.NoError(t, err)
 		mean += errorOn(t, c, precision.NVFP4, tech, unseen) / networks
 	}
@@ -134,7 +134,7 @@ func exactError(t *testing.T, tech Technique) float64 {
 		return []map[string]*ir.Array{rowsOf(func(i int) float64 { return scale * (1 + float64(i*5%7)/8) })}
 	}
 	in := eighths(1)
-	c, err := New(g, in, Reference{}, nil)
+	c, err := New(g, precision.FP8, in, Reference{}, nil)
 	require.NoError(t, err)
 	// Perturbed inputs are no e4m3 numbers.
 	c.walk, err = newWalk(g, in)

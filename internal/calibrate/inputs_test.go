@@ -108,7 +108,7 @@ func TestActivationsThatAreNotFiniteNameLayerAndFile(t *testing.T) {
 	good := rowsOf(func(i int) float64 { return 1e-30 })
 	bad := rowsOf(func(i int) float64 { return math.Inf(1) }) // as an overflow within the layer would be
 	for _, precision := range calibrating() {
-		c, err := New(g, []map[string]*ir.Array{good, bad}, Reference{}, nil)
+		c, err := New(g, precision, []map[string]*ir.Array{good, bad}, Reference{}, nil)
 		require.NoError(t, err)
 		c.Name([]string{"day.npz", "night.npz"})
 		_, err = choose(t, c, g, []map[string]*ir.Array{good, bad}, precision, 0, Best)
@@ -149,7 +149,7 @@ func TestZerosAreHeld(t *testing.T) {
 			t.Run(name+", "+precision, func(t *testing.T) {
 				g := layers(t, c.w, c.v)
 				in := []map[string]*ir.Array{rowsOf(c.x), rowsOf(c.x), rowsOf(c.x), rowsOf(c.x)}
-				cal, err := New(g, in, Reference{}, nil)
+				cal, err := New(g, precision, in, Reference{}, nil)
 				require.NoError(t, err)
 				choice, err := choose(t, cal, g, in, precision, 0, Best)
 				require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestAChoiceIsData(t *testing.T) {
 	g := layers(t, draw, draw)
 	in := []map[string]*ir.Array{rowsOf(func(i int) float64 { return rng.NormFloat64() })}
 	for _, name := range calibrating() {
-		c, err := New(g, in, Reference{}, nil)
+		c, err := New(g, name, in, Reference{}, nil)
 		require.NoError(t, err)
 		choice, err := choose(t, c, g, in, name, 0, Best)
 		require.NoError(t, err)
@@ -328,7 +328,7 @@ func TestHeldOutInputsAreNotFittedTo(t *testing.T) {
 		fitted, held := Split(in)
 		require.Len(t, fitted, 3)
 		require.Equal(t, in[3:], held)
-		c, err := New(g, in, Reference{}, nil)
+		c, err := New(g, precision.FP8, in, Reference{}, nil)
 		require.NoError(t, err)
 		choice, err := choose(t, c, g, in, precision.FP8, 0, Best)
 		require.NoError(t, err)

@@ -42,7 +42,7 @@ func TestAnInterruptedCalibrationEndsAtOnce(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		e := &interrupter{cancel: cancel, at: at}
-		c, err := New(g, in, e, nil)
+		c, err := New(g, precision.FP8, in, e, nil)
 		require.NoError(t, err)
 		_, err = c.Choose(ctx, evaluator{t, g, in, sm121}, Options{Precision: precision.FP8, MinCosine: .9, Target: sm121, Technique: Technique{Bias: true}})
 		return e, err
@@ -62,7 +62,7 @@ func TestRoundingEndsWithItsContext(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	draw := func(k, n int) float64 { return rng.NormFloat64() }
 	g := layers(t, draw, draw)
-	c, err := New(g, []map[string]*ir.Array{rowsOf(func(i int) float64 { return rng.NormFloat64() })}, Reference{}, nil)
+	c, err := New(g, precision.FP8, []map[string]*ir.Array{rowsOf(func(i int) float64 { return rng.NormFloat64() })}, Reference{}, nil)
 	require.NoError(t, err)
 	site := c.Sites()[0]
 	x := []*ir.Tensor{c.walk.lane(1).values[g.Inputs[0]][0]}

@@ -112,7 +112,7 @@ func forced(t testing.TB, c *Calibration, name string, blocks bool) Assignment {
 	for _, s := range c.Sites() {
 		matvec := s.Anchor.Op.Name == "SegmentedMatVec"
 		format := "fp8"
-		if name == precision.NVFP4 && (matvec || s.K >= 64) {
+		if name == precision.NVFP4 && s.K >= blockWidth {
 			format = "nvfp4"
 		}
 		if matvec || format == "nvfp4" && !blocks {
@@ -182,7 +182,7 @@ func TestWhatEachTechniqueBrings(t *testing.T) {
 
 // attempt fits a plan to some inputs and prints how it does on others.
 func attempt(t *testing.T, g *ir.Graph, precision string, blocks bool, tech Technique, on, judgedOn []map[string]*ir.Array, want [][]float64) {
-	c, err := New(g, on, Reference{}, nil)
+	c, err := New(g, precision, on, Reference{}, nil)
 	require.NoError(t, err)
 	start := time.Now()
 	f, err := c.fit(context.Background(), forced(t, c, precision, blocks), tech)

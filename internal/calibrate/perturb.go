@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -14,9 +15,22 @@ const perturbedAtMost = 16
 
 // Draws of perturbed inputs.
 const (
-	fittedDraw = iota
-	JudgedDraw // nothing is fitted to it
+	fittedDraw   = iota
+	JudgedDraw   // nothing is fitted to it
+	texturedDraw // fitted to as well; its images have texture besides
 )
+
+// coarseBits is the number of bits of weights up to which formats are fitted to images with texture. The coarser weights are,
+// the more of their accuracy comes from making errors cancel on the inputs that were seen, which inputs unlike them lose.
+const coarseBits = 4
+
+// drawFor is the draw of perturbed inputs that a precision is fitted to.
+func drawFor(name string) int {
+	if p, err := precision.Lookup(name); err == nil && len(p.Ladder) > 0 && p.Ladder[0].Weights.Bits() <= coarseBits {
+		return texturedDraw
+	}
+	return fittedDraw
+}
 
 // leastSide is the least height and width of what is perturbed as an image.
 const leastSide = 8
@@ -29,8 +43,9 @@ func isPicture(t ir.Type) bool {
 // Perturb makes inputs unlike the given ones, at most as many, and says which one each comes from. Images, of type [N, C, H,
 // W], are seen in another light, at another contrast, shifted, with noise, and half of them each with a part cut out and
 // out of focus; other numbers are scaled and get noise. Values stay in the range that the input has in all of the given
-// ones (bytes: in theirs), and integers but bytes stay as they are. The same inputs and draw give the same perturbed ones;
-// draws are independent of each other.
+// ones (bytes: in theirs), and integers but bytes stay as they are. Images of texturedDraw have texture of all scales besides,
+// as pictures of other things have. The same inputs and draw give the same perturbed ones; draws are independent of each
+// other.
 func Perturb(g *ir.Graph, inputs []map[string]*ir.Array, draw int) (out []map[string]*ir.Array, from []int) {
 	count := min(len(inputs), perturbedAtMost)
 	for i := range count {
@@ -46,7 +61,7 @@ func Perturb(g *ir.Graph, inputs []map[string]*ir.Array, draw int) (out []map[st
 		h.Write([]byte(v.Name))
 		for i, at := range from {
 			rng := rand.New(rand.NewPCG(h.Sum64(), uint64(draw)<<32+uint64(i)))
-			out[i][v.Name] = perturbed(rng, inputs[at][v.Name], lo, hi)
+			out[i][v.Name] = perturbed(rng, inputs[at][v.Name], lo, hi, draw == texturedDraw)
 		}
 	}
 	return out, from
@@ -65,7 +80,7 @@ func bounds(inputs []map[string]*ir.Array, name string) (lo, hi float64) {
 	return lo, hi
 }
 
-func perturbed(rng *rand.Rand, a *ir.Array, lo, hi float64) *ir.Array {
+func perturbed(rng *rand.Rand, a *ir.Array, lo, hi float64, textured bool) *ir.Array {
 	if a.DType != ir.Uint8 && !a.DType.IsFloat() {
 		return a
 	}
@@ -75,6 +90,9 @@ func perturbed(rng *rand.Rand, a *ir.Array, lo, hi float64) *ir.Array {
 		x.height, x.width = a.Type.Shape[2], a.Type.Shape[3]
 		x.expose(rng, .5, 1.3, .3, .08, float64((lo+hi)/2), float64((hi-lo)/2))
 		x.shift(rng)
+		if textured {
+			x.texture(rng, float64((hi-lo)/2))
+		}
 		if rng.IntN(2) == 0 {
 			x.cut(rng, lo, hi)
 		}
@@ -121,6 +139,43 @@ func (p *picture) shift(rng *rand.Rand) {
 		for i := range plane {
 			y, x := min(max(i/p.width+dy, 0), p.height-1), min(max(i%p.width+dx, 0), p.width-1)
 			plane[i] = old[y*p.width+x]
+		}
+	})
+}
+
+// greatestTexture is the greatest standard deviation of an octave of texture, relative to the greatest distance from the
+// middle, and coarsest the number of pixels between its numbers in the coarsest octave.
+const (
+	greatestTexture = .35
+	coarsest        = 32
+)
+
+// texture adds noise of equal strength in every octave, as in pictures, the same to all planes: random numbers on grids of
+// 2, 4, 8 … pixels, and in between what lies on straight lines.
+func (p *picture) texture(rng *rand.Rand, reach float64) {
+	strength := float64(reach * uniform(rng, 0, greatestTexture))
+	add := make([]float64, p.height*p.width)
+	for cell := 2; cell <= min(coarsest, p.height/2, p.width/2); cell *= 2 {
+		columns := p.width/cell + 2
+		grid := make([]float64, (p.height/cell+2)*columns)
+		for i := range grid {
+			grid[i] = float64(strength * normal(rng))
+		}
+		between := func(at []float64, x int) float64 {
+			return at[x/cell] + float64((at[x/cell+1]-at[x/cell])*float64(x%cell)/float64(cell))
+		}
+		for y := range p.height {
+			above, below := grid[y/cell*columns:], grid[(y/cell+1)*columns:]
+			part := float64(y%cell) / float64(cell)
+			for x := range p.width {
+				up := between(above, x)
+				add[y*p.width+x] += up + float64((between(below, x)-up)*part)
+			}
+		}
+	}
+	p.each(func(plane []float64) {
+		for i, x := range add {
+			plane[i] += x
 		}
 	})
 }

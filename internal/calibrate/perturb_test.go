@@ -2,11 +2,13 @@ package calibrate
 
 import (
 	"math/rand"
+	rand2 "math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -72,7 +74,7 @@ func TestPerturbedInputsCount(t *testing.T) {
 	for range 5 {
 		in = append(in, rowsOf(func(i int) float64 { return rng.NormFloat64() }))
 	}
-	c, err := New(layers(t, draw, draw), in, Reference{}, nil)
+	c, err := New(layers(t, draw, draw), precision.FP8, in, Reference{}, nil)
 	require.NoError(t, err)
 	require.Equal(t, 10, c.walk.inputs)
 	require.Equal(t, []bool{false, false, false, true, false, false, false, false, true, false}, c.held)
@@ -86,4 +88,33 @@ func TestDrawsAreIndependent(t *testing.T) {
 	fitted, _ := Perturb(g, in, fittedDraw)
 	judged, _ := Perturb(g, in, JudgedDraw)
 	require.Zero(t, Same(judged, fitted))
+}
+
+// TestTextureIsForCoarseWeights: texture makes pixels differ more the further apart they are, and only what 4-bit weights are
+// fitted to has it.
+func TestTextureIsForCoarseWeights(t *testing.T) {
+	require.Equal(t, texturedDraw, drawFor(precision.NVFP4))
+	for _, name := range []string{precision.FP6, precision.FP8, precision.FP16} {
+		require.Equal(t, fittedDraw, drawFor(name), name)
+	}
+	var differ [6]float64 // by distance of pixels: 1, 2, 4 … 32
+	for seed := range uint64(40) {
+		p := &picture{f: make([]float64, 2*64*96), height: 64, width: 96}
+		p.texture(rand2.New(rand2.NewPCG(1, seed)), 1)
+		require.Equal(t, p.f[:64*96], p.f[64*96:], "planes have the same texture")
+		for i := range differ {
+			for at := range 64 * 96 {
+				if apart := 1 << i; at%96 >= apart {
+					d := p.f[at] - p.f[at-apart]
+					differ[i] += d * d / float64(64*(96-apart))
+				}
+			}
+		}
+	}
+	for i, x := range differ[1:] {
+		require.Greater(t, x, 1.1*differ[i], "mean squared differences %v", differ)
+	}
+	small := &picture{f: make([]float64, 8*9), height: 8, width: 9}
+	small.texture(rand2.New(rand2.NewPCG(1, 2)), 1)
+	require.NotEqual(t, small.f[0], small.f[71])
 }

@@ -16,7 +16,7 @@ func TestProductsAreTheHeads(t *testing.T) {
 	inPlace, gathered, biased := 0, 0, 0
 	for _, name := range []string{"vision", "policy", "dmonitoring"} {
 		g, in := made(t, name, "fp8", 2)
-		c, err := New(g, in, Reference{}, nil)
+		c, err := New(g, "fp8", in, Reference{}, nil)
 		require.NoError(t, err)
 		l := c.walk.lane(2)
 		for i, s := range c.walk.steps {

@@ -16,7 +16,7 @@ func TestFindingsMakeTheSamePlan(t *testing.T) {
 	for _, name := range []string{"fp8", "nvfp4"} {
 		t.Run(name, func(t *testing.T) {
 			g, in := made(t, "vision", name, 1)
-			c, err := New(g, in, Reference{}, nil)
+			c, err := New(g, name, in, Reference{}, nil)
 			require.NoError(t, err)
 			c.several = true
 			p, err := precision.Lookup(name)
@@ -31,7 +31,7 @@ func TestFindingsMakeTheSamePlan(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, f, c.assemble(a))
 
-			again, err := New(g, in, Reference{}, nil)
+			again, err := New(g, name, in, Reference{}, nil)
 			require.NoError(t, err)
 			path := filepath.Join(t.TempDir(), "findings")
 			require.NoError(t, c.Save(name).Write(path))

@@ -66,7 +66,7 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 		return nil, err
 	}
 	defer e.Close()
-	c, err := calibrate.New(wideOutputs(s.graph), s.inputs, e, opt.meter)
+	c, err := calibrate.New(wideOutputs(s.graph), opt.Precision, s.inputs, e, opt.meter)
 	if err != nil {
 		return nil, err
 	}
