@@ -71,15 +71,19 @@ func patchesOf(s *passes.Site) *patches {
 	return p
 }
 
-// rowsPerWeight and leastRows bound the positions from which moments are estimated.
+// Bounds of the positions from which moments are estimated: the more, the better, as long as products of columns take little
+// time.
 const (
 	rowsPerWeight = 4
 	leastRows     = 2048
+	mostRows      = 8192
+	rowsWork      = 1 << 30 // multiply-adds
 )
 
 // rows is the number of positions of one array from which moments are estimated.
 func (p *patches) rows(arrays int) int {
-	return min(p.positions, max(1, max(leastRows, rowsPerWeight*p.k)/arrays))
+	cheap := min(mostRows, max(leastRows, rowsWork/(p.k*p.k)))
+	return min(p.positions, max(1, max(cheap, rowsPerWeight*p.k)/arrays))
 }
 
 // columns returns rows of the arrays less their mean, transposed: k rows with one element a position, the positions of one

@@ -24,6 +24,8 @@ type Technique struct {
 // grid is how the weights of one output channel may be rounded.
 type grid struct {
 	f       precision.Operand
+	scale   float64   // of the channel
+	blocks  []float64 // scales
 	steps   []float64 // of every weight: block scale times channel scale
 	inverse []float64 // of the steps
 }
@@ -65,7 +67,7 @@ func newRounder(s *passes.Site, f precision.Operand, tech Technique) *rounder {
 func (r *rounder) fit(ctx context.Context, exact, hat []*ir.Tensor, held []bool) {
 	if r.patches == nil {
 		for m := range r.site.Members {
-			r.round(ctx, rows{member: m, step: 1, count: r.site.N}, nil, 0)
+			r.round(ctx, rows{member: m, step: 1, count: r.site.N}, nil, 0, 1)
 		}
 		return
 	}
@@ -79,7 +81,7 @@ func (r *rounder) fit(ctx context.Context, exact, hat []*ir.Tensor, held []bool)
 				damping = r.damping(ctx, of, o, tried)
 			}
 			spoil(r.tech.fault, recovery, fitted.miss.a)
-			r.round(ctx, of, o, damping)
+			r.round(ctx, of, o, damping, r.starts(count))
 		}
 	}
 }
@@ -112,7 +114,7 @@ func (r *rounder) damping(ctx context.Context, all rows, o *objective, tried *mo
 		if at < 0 || at >= len(dampings)-1 || ctx.Err() != nil {
 			return math.Inf(1)
 		}
-		r.round(ctx, some, o, at)
+		r.round(ctx, some, o, at, 1)
 		return r.miss(ctx, some, tried)
 	}
 	best, least := middleDamping, try(middleDamping)
@@ -179,8 +181,23 @@ func (o *objective) factor(ctx context.Context, damping int) *factored {
 	return o.factors[damping]
 }
 
+// Bounds of the scales of a channel from which feedback starts, of which the one with the least error is kept. That costs as
+// many times as much, so layers that take long have one.
+const (
+	mostStarts = 6
+	startsWork = 1 << 28 // multiply-adds
+)
+
+// starts is the number of scales of a channel that are tried, where these decide how scales of blocks lie in their format.
+func (r *rounder) starts(channels int) int {
+	if r.blocks == nil || !r.tech.Feedback {
+		return 1
+	}
+	return min(mostStarts, max(1, startsWork/(channels*r.site.K*r.site.K)))
+}
+
 // round rounds the weights of some output channels, to nearest without an objective.
-func (r *rounder) round(ctx context.Context, of rows, o *objective, damping int) {
+func (r *rounder) round(ctx context.Context, of rows, o *objective, damping, starts int) {
 	weight := make([]float64, r.site.K) // importance of each input
 	for k := range weight {
 		weight[k] = 1
@@ -200,17 +217,31 @@ func (r *rounder) round(ctx context.Context, of rows, o *objective, damping int)
 		if recovery != nil {
 			recovery.recover(o, w)
 		}
-		grids := make([]*grid, w.rows)
-		for i := range grids {
-			grids[i] = r.gridOf(of.member, of.at(lo+i), wide(w.row(i)), weight)
-		}
-		q := nearest(w, grids)
-		if f != nil {
-			q = feedback(ctx, w, grids, o, r.tech.fault.triangle(f.t), o.added(damping))
+		grids, q := r.grids(w, weight, 1), (*matrix)(nil)
+		if f == nil {
+			q = nearest(w, grids)
+		} else {
+			t, least := r.tech.fault.triangle(f.t), []float64(nil)
+			q, least = feedback(ctx, w, grids, o, t, o.added(damping))
+			for j := 1; j < starts; j++ {
+				others := r.grids(w, weight, eighth(8*j/starts))
+				p, misses := feedback(ctx, w, others, o, t, o.added(damping))
+				for i, miss := range misses {
+					if miss < least[i] {
+						grids[i], least[i] = others[i], miss
+						copy(q.row(i), p.row(i))
+					}
+				}
+			}
 		}
 		for i, g := range grids {
+			n := of.at(lo + i)
+			r.scales[of.member*r.site.N+n] = g.scale
+			for b, s := range g.blocks {
+				r.blocks.F[r.site.BlockAt(of.member, n, b)] = s
+			}
 			for k, x := range q.row(i) {
-				at := r.site.At(of.member, of.at(lo+i), k)
+				at := r.site.At(of.member, n, k)
 				r.codes[at] = 0
 				if g.steps[k] > 0 {
 					r.codes[at] = r.f.Saturated(float64(x) * g.inverse[k])
@@ -249,8 +280,9 @@ func nearest(w *matrix, grids []*grid) *matrix {
 }
 
 // feedback rounds one weight after the other: each compensates what the earlier ones' errors did to the output (Frantar et
-// al., GPTQ, arXiv 2210.17323, as nearest-plane rounding on the factor of the damped second moments).
-func feedback(ctx context.Context, w *matrix, grids []*grid, o *objective, t *matrix, added float64) *matrix {
+// al., GPTQ, arXiv 2210.17323, as nearest-plane rounding on the factor of the damped second moments). It also returns the
+// error of every channel by these moments.
+func feedback(ctx context.Context, w *matrix, grids []*grid, o *objective, t *matrix, added float64) (*matrix, []float64) {
 	inverse := make([]float64, w.cols) // of the factor's diagonal
 	for j := range inverse {
 		inverse[j] = 1 / t.at(j, j)
@@ -279,7 +311,13 @@ func feedback(ctx context.Context, w *matrix, grids []*grid, o *objective, t *ma
 		linear.Axpy(float32(added), e.row(i), slope.row(i))
 		improve(w.row(i), q.row(i), slope.row(i), g, o, added, inverse)
 	}
-	return q
+	misses := make([]float64, w.rows)
+	for i := range misses {
+		for j, k := range o.order {
+			misses[i] += float64((w.at(i, k) - q.at(i, k)) * slope.at(i, j))
+		}
+	}
+	return q, misses
 }
 
 // improve moves single weights to other points of their grid while that lowers eᵀ·H·e, whose slope is given in the
@@ -314,21 +352,29 @@ func improve(w, q, slope []float32, g *grid, o *objective, added float64, invers
 	}
 }
 
+// grids chooses the scales of output channels, those of a channel with blocks smaller by a factor.
+func (r *rounder) grids(w *matrix, weight []float64, by float64) []*grid {
+	out := make([]*grid, w.rows)
+	for i := range out {
+		out[i] = r.gridOf(wide(w.row(i)), weight, by)
+	}
+	return out
+}
+
 // gridOf chooses the scales of one output channel.
-func (r *rounder) gridOf(member, n int, w, weight []float64) *grid {
+func (r *rounder) gridOf(w, weight []float64, by float64) *grid {
 	g := &grid{f: r.f, steps: make([]float64, len(w)), inverse: make([]float64, len(w))}
-	at := member*r.site.N + n
 	if r.blocks == nil {
 		top := float64(float32(greatest(w) / r.f.Max()))
-		r.scales[at] = r.best(w, weight, top, channelScales(top), 1)
-		if r.scales[at] == 0 {
-			r.scales[at] = 1
+		g.scale = r.best(w, weight, top, channelScales(top), 1)
+		if g.scale == 0 {
+			g.scale = 1
 		}
 		for k := range g.steps {
-			g.steps[k] = r.scales[at]
+			g.steps[k] = g.scale
 		}
 	} else {
-		r.blockGrid(g, member, n, w, weight)
+		r.blockGrid(g, w, weight, by)
 	}
 	for k, s := range g.steps {
 		g.inverse[k] = 1 / s
@@ -337,12 +383,11 @@ func (r *rounder) gridOf(member, n int, w, weight []float64) *grid {
 }
 
 // blockGrid chooses the scales of one output channel's blocks.
-func (r *rounder) blockGrid(g *grid, member, n int, w, weight []float64) {
-	at := member*r.site.N + n
+func (r *rounder) blockGrid(g *grid, w, weight []float64, by float64) {
 	// The channel's scale makes the greatest scale of a block the greatest number of its format.
-	r.scales[at] = float64(float32(greatest(w) / r.f.Max() / blockScale.Max() * 1.25))
-	if r.scales[at] == 0 {
-		r.scales[at] = 1
+	g.scale, g.blocks = float64(float32(greatest(w)/r.f.Max()/blockScale.Max()*1.25*by)), make([]float64, len(r.members))
+	if g.scale == 0 {
+		g.scale = 1
 	}
 	var some, weights [ir.BlockSize]float64
 	for b, ks := range r.members {
@@ -351,14 +396,14 @@ func (r *rounder) blockGrid(g *grid, member, n int, w, weight []float64) {
 		}
 		part := some[:len(ks)]
 		top := greatest(part) / r.f.Max()
-		near := blockScale.Round(top/r.scales[at], true)
+		near := blockScale.Round(top/g.scale, true)
 		if !r.tech.BlockOnly && near > 0 {
-			near = r.best(part, weights[:len(ks)], near, nearCodes(near), r.scales[at])
+			near = r.best(part, weights[:len(ks)], near, nearCodes(near), g.scale)
 		}
 		near = r.tech.fault.of(blocks, near)
-		r.blocks.F[r.site.BlockAt(member, n, b)] = near
+		g.blocks[b] = near
 		for _, k := range ks {
-			if g.steps[k] = near * r.scales[at]; g.steps[k] == 0 { // a block of zeros
+			if g.steps[k] = near * g.scale; g.steps[k] == 0 { // a block of zeros
 				g.steps[k] = 1e-30
 			}
 		}
