@@ -28,15 +28,13 @@ func addDots(c *matrix, at int, factor float64, a *matrix, a0, a1 int, b *matrix
 	if a0 == a1 || b0 == b1 {
 		return
 	}
-	sums, by := make([]float32, (a1-a0)*(b1-b0)), float32(factor)
+	sums := scratch((a1 - a0) * (b1 - b0))
+	defer free(sums)
 	for ; lo < hi; lo += chunk {
 		left, right := linear.Rows32{F: a.a[a0*a.cols+lo:], Stride: a.cols, Count: a1 - a0}, linear.Rows32{F: b.a[b0*b.cols+lo:], Stride: b.cols, Count: b1 - b0}
 		linear.Products(sums, b1-b0, left, linear.Pack(right, min(chunk, hi-lo)))
 		for i := a0; i < a1; i++ {
-			to := c.row(i)[at:][:b1-b0]
-			for j, x := range sums[(i-a0)*(b1-b0):][:b1-b0] {
-				to[j] += float32(by * x)
-			}
+			linear.Axpy(float32(factor), sums[(i-a0)*(b1-b0):][:b1-b0], c.row(i)[at:])
 		}
 	}
 }

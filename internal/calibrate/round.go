@@ -291,14 +291,18 @@ func feedback(ctx context.Context, w *matrix, grids []*grid, o *objective, t *ma
 	for p := 0; p < w.cols && ctx.Err() == nil; p += panel {
 		end := min(p+panel, w.cols)
 		addDots(carry, p, 1, e, 0, w.rows, t, p, end, 0, p)
-		for i, g := range grids {
-			wrong := e.row(i)
+		// Two rows at a time: a weight waits for the one before it, but not for the other row's.
+		for i := 0; i < w.rows; i += 2 {
+			two := [2]int{i, min(i+1, w.rows-1)}
 			for j := p; j < end; j++ {
-				k, row := o.order[j], t.row(j)
-				x := float64((carry.at(i, j) + dot(row[p:j], wrong[p:j])) * inverse[j])
-				to := g.round(w.at(i, k)+x, k)
-				q.set(i, k, to)
-				wrong[j] = float32(w.at(i, k) - to)
+				k, row := o.order[j], t.row(j)[p:j]
+				for _, i := range two[:min(2, w.rows-i)] {
+					wrong := e.row(i)
+					x := float64((carry.at(i, j) + dot(row, wrong[p:j])) * inverse[j])
+					to := grids[i].round(w.at(i, k)+x, k)
+					q.set(i, k, to)
+					wrong[j] = float32(w.at(i, k) - to)
+				}
 			}
 		}
 	}
