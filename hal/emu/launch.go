@@ -41,6 +41,10 @@ const (
 func (l *launch) run(ctx context.Context, shadow *[]uint64) error {
 	if l.check != nil {
 		l.begin(shadow)
+	} else {
+		for i, m := range l.memories { // some may have been lent other bytes
+			l.reads[i].data = m.data
+		}
 	}
 	workers := min(l.dev.opts.Workers, l.blocks)
 	s := &schedule{launch: l, limit: workers * liveBlocks, errBlock: l.blocks}

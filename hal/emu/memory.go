@@ -36,6 +36,16 @@ func (m *memory) Bytes() []byte {
 	return m.data
 }
 
+// Lend makes other bytes the memory's own, as many, until the next ones are lent: launches without checks read and write them
+// where they lie. What Bytes has returned is the memory no more.
+func (m *memory) Lend(data []byte) error {
+	if len(data) != len(m.data) || m.dev.opts.Check {
+		return fmt.Errorf("emu: %d bytes lent to an allocation of %d, checks %v: as many are wanted, and no checks", len(data), len(m.data), m.dev.opts.Check)
+	}
+	m.data = data
+	return nil
+}
+
 func (m *memory) Read(dst []byte, offset int) error {
 	if err := m.holds("read", len(dst), offset); err != nil {
 		return err

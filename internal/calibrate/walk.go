@@ -111,6 +111,27 @@ func (l *lane) all(n *ir.Node, from, to int) [][]*ir.Tensor {
 	return out
 }
 
+// same reports whether a node reads the same tensors in two lanes.
+func (l *lane) same(m *lane, n *ir.Node) bool {
+	for _, v := range n.Inputs {
+		if !v.IsConst() && !slices.Equal(l.values[v], m.values[v]) {
+			return false
+		}
+	}
+	return true
+}
+
+// copies are tensors that may be changed.
+func copies(outs [][]*ir.Tensor) [][]*ir.Tensor {
+	to := make([][]*ir.Tensor, len(outs))
+	for at, row := range outs {
+		for _, t := range row {
+			to[at] = append(to[at], &ir.Tensor{Type: t.Type, Data: slices.Clone(t.Data)})
+		}
+	}
+	return to
+}
+
 // column is every input's arrays of one node input or output.
 func column(of [][]*ir.Tensor, i int) []*ir.Tensor {
 	out := make([]*ir.Tensor, len(of))

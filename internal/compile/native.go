@@ -71,21 +71,36 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) (o
 	for at := range in {
 		for i, name := range r.names {
 			if name != "" {
-				if err := r.session.Set(name, in[at][i].Data); err != nil {
+				if err := lend(r.session, false, name, in[at][i].Data); err != nil {
 					return nil, err
 				}
+			}
+		}
+		row := make([]*ir.Tensor, len(n.Outputs))
+		for k, v := range n.Outputs {
+			row[k] = &ir.Tensor{Type: v.Type, Data: make([]byte, v.Type.Bytes())}
+			if err := lend(r.session, true, output(k), row[k].Data); err != nil {
+				return nil, err
 			}
 		}
 		if err := r.session.Run(ctx); err != nil {
 			return nil, err
 		}
-		row := make([]*ir.Tensor, len(n.Outputs))
-		for k, v := range n.Outputs {
-			row[k] = &ir.Tensor{Type: v.Type, Data: slices.Clone(r.session.Output(output(k)))}
-		}
 		outs = append(outs, row)
 	}
 	return outs, nil
+}
+
+// lend makes bytes an input or output of a session, where they lie.
+func lend(s *runtime.Session, output bool, name string, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	at, ok := s.Memory(output, name)
+	if m, lends := at.Memory.(interface{ Lend([]byte) error }); ok && lends {
+		return m.Lend(data)
+	}
+	return fmt.Errorf("no memory of %s that %d bytes can be lent to", name, len(data))
 }
 
 // view evaluates a region that only moves elements. Where they stay in order the outputs share the operand's memory.
