@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -112,11 +113,7 @@ func roundingError(xs []float64, f precision.Operand, scale float64) float64 {
 
 // greatestFloat is the greatest magnitude of finite numbers.
 func greatestFloat(xs []float32) float64 {
-	top := uint32(0)
-	for _, x := range xs {
-		top = max(top, math.Float32bits(x)&(1<<31-1))
-	}
-	return float64(math.Float32frombits(top))
+	return float64(math.Float32frombits(linear.Magnitude(xs)))
 }
 
 // stored is a tensor after a kernel has stored and loaded it.

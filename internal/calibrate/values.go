@@ -2,7 +2,9 @@ package calibrate
 
 import (
 	"math"
+	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -18,18 +20,21 @@ func asFloats(t *ir.Tensor) *ir.Tensor {
 	return ir.FromFloats(ir.Type{DType: ir.Float32, Shape: t.Shape}, t.Floats())
 }
 
+// infinite are the bits of the infinite f32; those of NaNs are above.
+const infinite = 0xff << 23
+
 // finite reports the first element that is not a finite number.
 func finite(t *ir.Tensor) (float64, bool) {
 	if !t.DType.IsFloat() {
 		return 0, true
 	}
 	if t.DType == ir.Float32 {
-		for _, x := range floats(t) {
-			if math.Float32bits(x)>>23&0xff == 0xff {
-				return float64(x), false
-			}
+		xs := floats(t)
+		if linear.Magnitude(xs) < infinite {
+			return 0, true
 		}
-		return 0, true
+		at := slices.IndexFunc(xs, func(x float32) bool { return math.Float32bits(x)&^(1<<31) >= infinite })
+		return float64(xs[at]), false
 	}
 	for _, x := range t.Floats() {
 		if math.IsNaN(x) || math.IsInf(x, 0) {

@@ -23,3 +23,8 @@ func tile32(sums *[tileRows * productCols]float32, a *[tileRows]*float32, rows i
 //
 //go:noescape
 func axpy(a float32, x, y *float32, n int)
+
+// magnitude is the greatest of n numbers' bits without sign, of a positive multiple of 16.
+//
+//go:noescape
+func magnitude(x *float32, n int) uint32

@@ -21,3 +21,22 @@ func TestAxpyHasTheBitsOfAPlainLoop(t *testing.T) {
 		require.Equal(t, math.Float32bits(y[n]), math.Float32bits(sum[n]))
 	}
 }
+
+// TestMagnitude finds the greatest magnitude wherever it is, and NaN above all.
+func TestMagnitude(t *testing.T) {
+	for _, n := range []int{0, 1, 15, 16, 17, 40, 64} {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(i%7) - 3
+		}
+		for at := range x {
+			was := x[at]
+			x[at] = -5
+			require.Equal(t, math.Float32bits(5), Magnitude(x), "%d of %d", at, n)
+			x[at] = float32(math.NaN())
+			require.Greater(t, Magnitude(x), math.Float32bits(float32(math.Inf(1))))
+			x[at] = was
+		}
+	}
+	require.Zero(t, Magnitude(nil))
+}
