@@ -135,6 +135,11 @@ func store(xs []float32, f precision.Operand, scale float64) {
 		return
 	}
 	inverse, by := float32(1/scale), float32(scale)
+	if f.Max() < 1e6 { // else the sum that rounds has no place in f32
+		r := linear.NewRounding(f.Mantissa, 1-f.Bias, f.Max(), scale)
+		spread(len(xs), func(lo, hi int) { r.Requantise(xs[lo:hi]) })
+		return
+	}
 	spread(len(xs), func(lo, hi int) {
 		for i, x := range xs[lo:hi] {
 			xs[lo+i] = float32(f.Saturated(float64(float32(x*inverse)))) * by

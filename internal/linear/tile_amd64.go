@@ -28,3 +28,8 @@ func axpy(a float32, x, y *float32, n int)
 //
 //go:noescape
 func magnitude(x *float32, n int) uint32
+
+// requantise is Requantise of n numbers, a positive multiple of 8.
+//
+//go:noescape
+func requantise(r *Rounding, x *float32, n int)

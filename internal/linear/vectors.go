@@ -29,3 +29,35 @@ func Magnitude(x []float32) uint32 {
 	}
 	return top
 }
+
+// Rounding rounds f32 to a narrower float times a scale.
+type Rounding struct {
+	inverse, by float32 // of the scale
+	top, bottom float32
+	exponent    uint32
+	first, lift uint32 // see Requantise
+}
+
+// NewRounding is to a float with some bits of mantissa and its normal numbers from 2^least to a greatest one, below 2^100.
+func NewRounding(mantissa, least int, greatest float64, scale float64) *Rounding {
+	return &Rounding{float32(1 / scale), float32(scale), float32(greatest), -float32(greatest), 0xff << 23,
+		uint32(least+127) << 23, uint32(23-mantissa)<<23 | 1<<22}
+}
+
+// Requantise multiplies finite numbers by the inverse of the scale, rounds them to nearest even, saturated, and multiplies
+// them by the scale. The sum with 1.5·2^23 places of a number's binade has no place for less than one of them: the addition
+// rounds.
+func (r *Rounding) Requantise(x []float32) {
+	i := 0
+	if vectors {
+		if i = len(x) &^ 7; i > 0 {
+			requantise(r, &x[0], i)
+		}
+	}
+	for ; i < len(x); i++ {
+		f := max(min(float32(x[i]*r.inverse), r.top), r.bottom)
+		up := math.Float32frombits(max(math.Float32bits(f)&r.exponent, r.first) + r.lift)
+		sum := f + up
+		x[i] = (sum - up) * r.by
+	}
+}

@@ -50,3 +50,33 @@ loop:
 	MOVL         AX, ret+16(FP)
 	VZEROUPPER
 	RET
+
+// func requantise(r *Rounding, x *float32, n int)
+TEXT ·requantise(SB), NOSPLIT, $0-24
+	MOVQ         r+0(FP), DI
+	MOVQ         x+8(FP), SI
+	MOVQ         n+16(FP), CX
+	VBROADCASTSS 0(DI), Y0
+	VBROADCASTSS 4(DI), Y1
+	VBROADCASTSS 8(DI), Y2
+	VBROADCASTSS 12(DI), Y3
+	VBROADCASTSS 16(DI), Y4
+	VBROADCASTSS 20(DI), Y5
+	VBROADCASTSS 24(DI), Y6
+
+loop:
+	VMULPS  0(SI), Y0, Y7
+	VMINPS  Y2, Y7, Y7
+	VMAXPS  Y3, Y7, Y7
+	VANDPS  Y4, Y7, Y8
+	VPMAXUD Y5, Y8, Y8
+	VPADDD  Y6, Y8, Y8
+	VADDPS  Y8, Y7, Y7
+	VSUBPS  Y8, Y7, Y7
+	VMULPS  Y1, Y7, Y7
+	VMOVUPS Y7, 0(SI)
+	ADDQ    $32, SI
+	SUBQ    $8, CX
+	JNZ     loop
+	VZEROUPPER
+	RET
