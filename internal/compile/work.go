@@ -18,12 +18,14 @@ func (y *yardstick) running() float64 {
 	return compiling(y.source) + y.multiplied(len(y.all()), progress.Run)
 }
 
-// referring is the reference that programs are compared with.
+// referring is the reference that programs are compared with, and the means that are measured beside it.
 func (y *yardstick) referring() float64 {
-	if !y.fitted {
-		return y.multiplied(len(y.all()), progress.Evaluate)
+	count := len(y.all())
+	if y.precise() {
+		return y.multiplied(count, progress.Evaluate)
 	}
-	return y.multiplied(len(y.all()), progress.Forward) + y.multiplied(2, progress.Evaluate)
+	others := count - len(y.inputs) + 1 // the golden one
+	return y.multiplied(others+len(calibrate.MeanInputs(len(y.inputs))), progress.Forward) + y.multiplied(2, progress.Evaluate)
 }
 
 // compiling is a program of a graph's weights.

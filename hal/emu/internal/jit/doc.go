@@ -7,6 +7,9 @@
 // native code is re-entered after it. A kernel is compiled twice: for warps whose 32 lanes run together, and, when one
 // first needs it, for warps with inactive lanes, where every result is blended by the mask of the running ones.
 //
+// Between memory's instructions, whole warps' last results are held in registers too, with AVX-512: the next instructions take
+// them from there, and rows are written all the same.
+//
 // Compiled for steps, each instruction that computes on registers alone is code of its own, which the interpreter calls when
 // it gets there.
 //
@@ -15,6 +18,7 @@
 //	Context  a warp's state as native code sees it
 //	asm      the assembler: a table of vector instructions in VEX (AVX2) and EVEX (AVX-512) form
 //	emitter  instruction by instruction into code; native holds the forms by opcode, memory's apart
+//	held     what registers hold of rows, and where code that relies on it may be entered
 //	element  a format of matrix elements and how a word of them is widened; product, an mma of two such formats
 //
 // Code memory is never writable and executable at the same time.
