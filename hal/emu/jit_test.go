@@ -2,9 +2,12 @@ package emu
 
 import (
 	"context"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -276,6 +279,77 @@ func TestEnginesFindTheSameViolations(t *testing.T) {
 			require.Equal(t, w.Rule, v.Rule, c.name)
 			if w.Rule != StepLimit {
 				require.Equal(t, want.Error(), got.Error(), c.name)
+			}
+		}
+	}
+}
+
+// TestChainsOnFewRegisters runs random instructions, each of which reads what the last ones have written and writes over it:
+// in whole and in guarded lanes, with loads and stores between, of numbers that are often infinite or NaN.
+func TestChainsOnFewRegisters(t *testing.T) {
+	floats := map[string]int{"add.rn.f32": 2, "sub.rn.f32": 2, "mul.rn.f32": 2, "fma.rn.f32": 3, "max.f32": 2, "min.NaN.f32": 2, "sqrt.rn.f32": 1,
+		"ex2.approx.f32": 1, "neg.f32": 1, "abs.f32": 1, "mov.f32": 1}
+	ints := map[string]int{"add.u32": 2, "sub.u32": 2, "xor.b32": 2, "mad.lo.u32": 3, "div.u32": 2, "rem.u32": 2, "not.b32": 1, "mov.u32": 1}
+	const words, threads = 8, 64
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(11, seed))
+		text := build("sm_80", 0, 2, func(k *ptx.Kernel, p []ptx.Reg) {
+			i := threadID(k)
+			src, dst := k.Reg(ptx.B64), k.Reg(ptx.B64)
+			k.I("mad.wide.u32", src, i, ptx.Imm(8*words), p[0])
+			k.I("mad.wide.u32", dst, i, ptx.Imm(8*words), p[1])
+			regs := map[ptx.Class][]ptx.Reg{}
+			for n := range 3 {
+				regs[ptx.F32] = append(regs[ptx.F32], input(k, ptx.F32, src, 8*n))
+				regs[ptx.B32] = append(regs[ptx.B32], input(k, ptx.B32, src, 8*n+4))
+			}
+			guard := input(k, ptx.Pred, src, 4)
+			for range 40 {
+				class, ops := ptx.F32, floats
+				if r.IntN(2) == 0 {
+					class, ops = ptx.B32, ints
+				}
+				any := func() ptx.Reg { return regs[class][r.IntN(3)] }
+				switch r.IntN(12) {
+				case 0:
+					k.I(map[ptx.Class]string{ptx.F32: "ld.global.f32", ptx.B32: "ld.global.u32"}[class], any(), ptx.At(src, 8*r.IntN(words)))
+					continue
+				case 1:
+					output(k, any(), dst, 8*r.IntN(words))
+					continue
+				}
+				names := slices.Sorted(maps.Keys(ops))
+				op := names[r.IntN(len(names))]
+				operands := []ptx.Operand{any()}
+				for range ops[op] {
+					operands = append(operands, any())
+				}
+				if r.IntN(5) == 0 {
+					k.If(guard, op, operands...)
+				} else {
+					k.I(op, operands...)
+				}
+			}
+			for n := range 3 {
+				output(k, regs[ptx.F32][n], dst, 8*n)
+				output(k, regs[ptx.B32][n], dst, 8*n+4)
+			}
+		})
+		in := make([]uint64, threads*words)
+		for i := range in {
+			special := []float64{math.Inf(1), math.Inf(-1), math.NaN(), 0, -1}
+			in[i] = F(r.NormFloat64()) | F(r.NormFloat64())<<32
+			if r.IntN(3) == 0 {
+				in[i] = F(special[r.IntN(len(special))]) | uint64(r.Uint32())<<32
+			}
+		}
+		for _, count := range []int{threads, 45} {
+			want, err := onEngine(Specification, text, 1, count, 0, in, len(in))
+			require.NoError(t, err)
+			for _, e := range engines(t) {
+				got, err := onEngine(e, text, 1, count, 0, in, len(in))
+				require.NoError(t, err)
+				require.Equal(t, want, got, "%s, seed %d, %d threads:\n%s", e, seed, count, text)
 			}
 		}
 	}
