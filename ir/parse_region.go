@@ -42,6 +42,9 @@ func (p *parser) storage() (s Storage) {
 	if p.accept("scale") {
 		s.Scale = word(p, parseFloat)
 	}
+	if p.accept("terms") {
+		s.Terms = p.number()
+	}
 	if s.PerChannel = p.accept("channels"); s.PerChannel {
 		s.ChannelAxis = p.number()
 	}

@@ -158,6 +158,9 @@ func (s Storage) String() string {
 	if s.Scale != 0 {
 		t += " scale " + floatText(s.Scale)
 	}
+	if s.Terms != 0 {
+		t += fmt.Sprintf(" terms %d", s.Terms)
+	}
 	if s.PerChannel {
 		t += fmt.Sprintf(" channels %d", s.ChannelAxis)
 	}

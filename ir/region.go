@@ -27,7 +27,7 @@ type Operand struct {
 	Stacked bool
 	Storage
 	// Read, if its DType is set, is what the anchor sees: the value, rounded to numbers of that type times Read.Scale on the
-	// way. Other readers see the value. It has a Scale only.
+	// way. Other readers see the value. It has a Scale and Terms only.
 	Read Storage
 }
 
@@ -42,6 +42,8 @@ type Storage struct {
 	ChannelAxis int
 	// Block > 0: a tensor of BlockScale, one for each Block neighbours along BlockAxis; the last block may be short.
 	Block, BlockAxis int
+	// Terms = 2, only of what an anchor sees: the sum of the nearest number and the one nearest to what that leaves.
+	Terms int
 }
 
 // Factor is the Scale, 1 where there is none.

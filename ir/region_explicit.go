@@ -174,12 +174,21 @@ func (e *explicit) read(i int) error {
 			if err != nil {
 				return err
 			}
-			if down, err = add("Cast", Attrs{"to": o.Read.DType}, down); err != nil {
-				return err
-			}
-			up, err := add("Cast", Attrs{"to": wide}, down)
+			up, err := nearest(add, down, o.Read.DType)
 			if err != nil {
 				return err
+			}
+			if o.Read.Terms == 2 {
+				left, err := add("Sub", nil, down, up)
+				if err != nil {
+					return err
+				}
+				if left, err = nearest(add, left, o.Read.DType); err != nil {
+					return err
+				}
+				if up, err = add("Add", nil, up, left); err != nil {
+					return err
+				}
 			}
 			e.scalar *= o.Read.Factor()
 			e.replaceUses(in, up, func(n *Node) bool { return front[n] })
@@ -191,6 +200,15 @@ func (e *explicit) read(i int) error {
 	e.prepend(nodes...)
 	e.r.Operands[i] = Operand{Stacked: o.Stacked, Storage: Storage{DType: o.DType}}
 	return nil
+}
+
+// nearest rounds a value to numbers of a type.
+func nearest(add func(op string, attrs Attrs, in ...*Value) (*Value, error), v *Value, to DType) (*Value, error) {
+	down, err := add("Cast", Attrs{"to": to}, v)
+	if err != nil {
+		return nil, err
+	}
+	return add("Cast", Attrs{"to": v.Type.DType}, down)
 }
 
 // factors counts how often operand i is a factor of the anchor's product: twice if a matrix is multiplied by itself.

@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"fmt"
 	"math/rand"
 	"strings"
 	"testing"
@@ -33,6 +34,8 @@ const stored = `graph "g" {
 func TestStorageIsPartOfTheText(t *testing.T) {
 	g := parsed(t, stored)
 	require.Equal(t, stored, g.String())
+	terms := strings.Replace(stored, "read e4m3 scale 0.5", "read e4m3 scale 0.5 terms 2", 1)
+	require.Equal(t, terms, parsed(t, terms).String())
 	require.Empty(t, g.Diff(g.Clone()))
 	h := g.Clone()
 	h.Nodes[0].Region.Operands[0].Read.Scale = 0.25
@@ -44,6 +47,19 @@ func TestStorageIsPartOfTheText(t *testing.T) {
 
 // TestStorageMeansItsScales holds a region against the arithmetic that its storage stands for, written out here.
 func TestStorageMeansItsScales(t *testing.T) {
+	for _, terms := range []int{0, 2} {
+		t.Run(fmt.Sprint("terms ", terms), func(t *testing.T) { storageMeans(t, terms) })
+	}
+}
+
+func storageMeans(t *testing.T, terms int) {
+	read := func(x float64) float64 {
+		y := RoundTo(Float8E4M3FN, x)
+		if terms == 2 {
+			y += RoundTo(Float8E4M3FN, x-y)
+		}
+		return y
+	}
 	g := parsed(t, strings.NewReplacer("  result 0: e2m1 scale 2.0 blocks 16 along 1", "  result 0: e4m3 scale 0.125",
 		"%y: e2m1[2,16], %s: e4m3[2,1] = Region", "%y: e4m3[2,16] = Region", "output %y, %s", "output %y").Replace(stored))
 	rng := rand.New(rand.NewSource(3))
@@ -58,6 +74,7 @@ func TestStorageMeansItsScales(t *testing.T) {
 		return xs
 	}
 	n := g.Nodes[0]
+	n.Region.Operands[0].Read.Terms = terms
 	x, w, bias, channels, blocks := draw(n.Inputs[0], 1), draw(n.Inputs[1], 2), draw(n.Inputs[2], 1), draw(n.Inputs[3], 0.1), draw(n.Inputs[4], 1)
 	out, err := EvaluateList(t.Context(), g, []*Array{{Type: n.Inputs[0].Type, F: x}}, EvalOptions{Round: true})
 	require.NoError(t, err)
@@ -65,7 +82,7 @@ func TestStorageMeansItsScales(t *testing.T) {
 		for c := range 16 {
 			sum := 0.0
 			for k := range 32 {
-				sum += RoundTo(Float8E4M3FN, x[m*32+k]/0.5) * w[k*16+c] * blocks[k/16*16+c]
+				sum += read(x[m*32+k]/0.5) * w[k*16+c] * blocks[k/16*16+c]
 			}
 			y := sum*float64(float32(channels[c]*0.5)) + bias[c]
 			require.Equal(t, RoundTo(Float8E4M3FN, y/0.125), out[0].F[m*16+c], "row %d, channel %d", m, c)
@@ -82,6 +99,9 @@ func TestStorageThatNoKernelReadsIsRefused(t *testing.T) {
 		{"operand 1: e2m1 channels 1 blocks 16 along 0", "operand 1: f16 channels 1 blocks 16 along 0", "input 1 is e2m1[32,16], its body wants f16[32,16]"},
 		{"%v~2: f32[2,16] = Add(%v~1, %p2)", "%v~2: f32[2,16] = Add(%v~1, %v~1)", "operand 2 is not read"},
 		{"result 0: e2m1 scale 2.0 blocks 16 along 1", "result 0: e2m1 scale -1.0 blocks 16 along 1", "scale -1"},
+		{"operand 0: f16 read e4m3 scale 0.5", "operand 0: f16 read e4m3 scale 0.5 terms 3", "read in 3 terms"},
+		{"operand 0: f16 read e4m3 scale 0.5", "operand 0: f16 scale 0.5 terms 2", "only what an anchor sees"},
+		{"result 0: e2m1 scale 2.0 blocks 16 along 1", "result 0: e2m1 scale 2.0 terms 2 blocks 16 along 1", "only what an anchor sees"},
 		{"result 0: e2m1 scale 2.0 blocks 16 along 1", "result 3: f16", "number 3 of 1"},
 	} {
 		require.Contains(t, stored, c.old)

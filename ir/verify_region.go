@@ -54,6 +54,10 @@ func (r *Region) storage() error {
 	for i, o := range r.Operands {
 		scaled := o.PerChannel || o.Block > 0 || o.Factor() != 1 || o.Read.DType != Invalid
 		switch {
+		case o.Terms != 0:
+			return fmt.Errorf("operand %d is stored in %d terms: only what an anchor sees is", i, o.Terms)
+		case o.Read.Terms != 0 && o.Read.Terms != 2:
+			return fmt.Errorf("operand %d is read in %d terms, not in 2", i, o.Read.Terms)
 		case !scaled:
 		case (o.PerChannel || o.Block > 0 || o.Read.DType != Invalid) && (a == nil || r.ReadBehind(i)):
 			return fmt.Errorf("operand %d, stored as %v, is read by other nodes than the anchor", i, o.Storage)
@@ -65,6 +69,8 @@ func (r *Region) storage() error {
 	}
 	for i, s := range r.Results {
 		switch {
+		case s.Terms != 0:
+			return fmt.Errorf("result %d is stored in %d terms: only what an anchor sees is", i, s.Terms)
 		case s.PerChannel:
 			return fmt.Errorf("result %d has scales of channels", i)
 		case s.Block > 0 && (len(r.Results) > 1 || s.BlockAxis != r.Body.Outputs[i].Type.Rank()-1):

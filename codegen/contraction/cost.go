@@ -15,7 +15,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 	w := &cost.Work{Blocks: blocks, Warps: threads / 32, Resident: m.Resident(threads, s.shared(p), s.registers(p)),
 		Trips: 1, Streamed: chunks / float64(s.Stages-1), Barriers: chunks + 2}
 	if p.num.tensor() {
-		macs := float64(s.chunks(p)*s.tiles(p)) * float64(s.BM*s.BN*s.BK)
+		macs := float64(s.chunks(p)*s.tiles(p)) * float64(s.BM*s.BN*s.BK*p.num.terms)
 		w.Products = []cost.Products{{Type: p.num.mul.String(), MACs: macs}}
 	}
 	loop, tail := s.mainLoop(p, pl), s.tail(p, pl)
@@ -73,7 +73,7 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 		return w
 	}
 	rows, columns := s.warpM()/16, s.warpN()/16
-	w.Issued += float64(2 * rows * columns * k / n.stepMul())
+	w.Issued += float64(2 * n.terms * rows * columns * k / n.stepMul())
 	w.Memory += float64(rows*k/n.stepA() + columns*k/n.stepB()*max(1, n.laneB()%16/4))
 	if n.scaled() {
 		w.Memory += float64(columns * k / n.unit())

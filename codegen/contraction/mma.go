@@ -91,22 +91,25 @@ func (c *mmaCore) compute(g *gen, stage num) {
 	for u := 0; u < s.BK/s.WarpsK/unit; u++ {
 		t := c.load(g, at, u)
 		for m := 0; m < unit/num.stepMul(); m++ {
-			var a, b [][]ptx.Reg
+			var a [][][]ptx.Reg // m16 tile, term
+			var b [][]ptx.Reg
 			for i := range c.acc {
-				a = append(a, t.fragA(g, i, m))
+				a = append(a, t.fragsA(g, i, m))
 			}
 			for j := 0; j < len(c.acc[0])/2; j++ {
 				lo, hi := t.fragB(g, j, m)
 				b = append(b, lo, hi)
 			}
-			for i := range c.acc {
-				for j, acc := range c.acc[i] {
-					args := []ptx.Operand{ptx.V(acc...), ptx.V(a[i]...), ptx.V(b[j]...), ptx.V(acc...)}
-					if num.blockScaled() {
-						zero := ptx.Vec{ptx.Imm(0), ptx.Imm(0)}
-						args = append(args, ptx.V(t.scalesA[i]), zero, ptx.V(t.scales[j/2][j%2]), zero)
+			for term := range num.terms {
+				for i := range c.acc {
+					for j, acc := range c.acc[i] {
+						args := []ptx.Operand{ptx.V(acc...), ptx.V(a[i][term]...), ptx.V(b[j]...), ptx.V(acc...)}
+						if num.blockScaled() {
+							zero := ptx.Vec{ptx.Imm(0), ptx.Imm(0)}
+							args = append(args, ptx.V(t.scalesA[i]), zero, ptx.V(t.scales[j/2][j%2]), zero)
+						}
+						g.I(num.mmaOpcode(), args...)
 					}
-					g.I(num.mmaOpcode(), args...)
 				}
 			}
 		}

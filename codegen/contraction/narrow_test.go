@@ -22,6 +22,7 @@ import (
 type narrowCase struct {
 	a, b, out ir.DType
 	round     bool
+	terms     int // of what is rounded; 0: 1
 
 	m, k, n int // MatMul, if m > 0
 
@@ -58,7 +59,11 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 		x = b.Cast(in, f32)
 	}
 	if c.round {
-		x = b.Rounded(x, e4m3, 0.013)
+		scale := 0.013
+		if c.terms == 2 {
+			scale = 0x1p-6
+		}
+		x = b.Rounded(x, ir.Storage{DType: e4m3, Scale: scale, Terms: c.terms})
 	}
 	scale := 0.1
 	if c.b == e2m1 {
@@ -136,13 +141,14 @@ var combinations = []narrowCase{
 	{a: f16, b: e4m3, out: f16}, {a: f16, b: ir.Float6E3M2, out: f16}, {a: f16, b: e2m1, out: f32}, {a: f16, b: f16, out: e4m3},
 	{a: f16, b: e4m3, out: e4m3, round: true}, {a: f16, b: e2m1, out: f16, round: true}, {a: f16, b: f16, out: f32, round: true},
 	{a: bf16, b: e4m3, out: bf16, round: true},
+	{a: f16, b: e4m3, out: f16, round: true, terms: 2}, {a: f16, b: e4m3, out: e4m3, round: true, terms: 2}, {a: f16, b: e2m1, out: f32, round: true, terms: 2},
 	{a: f32, b: e4m3, out: f32}, {a: f32, b: e2m1, out: f32}, {a: f32, b: f32, out: e4m3},
 }
 
 func (c narrowCase) types() string {
 	s := fmt.Sprintf("%s×%s→%s", c.a, c.b, c.out)
 	if c.round {
-		s += " rounded"
+		s += fmt.Sprintf(" rounded to %d", max(1, c.terms))
 	}
 	return s
 }
@@ -190,7 +196,7 @@ func TestNarrowConvEqualsTheReference(t *testing.T) {
 	for i, types := range combinations {
 		for j, size := range sizes {
 			c := size
-			c.a, c.b, c.out, c.round = types.a, types.b, types.out, types.round
+			c.a, c.b, c.out, c.round, c.terms = types.a, types.b, types.out, types.round, types.terms
 			t.Run(fmt.Sprintf("%s %+v", c.types(), size), func(t *testing.T) { c.check(t, targetsOf(i, j, len(sizes))...) })
 		}
 	}
@@ -273,6 +279,7 @@ func TestNarrowInstructions(t *testing.T) {
 		{narrowCase{a: e4m3, b: e4m3, out: e4m3}, "sm_90", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},
 		{narrowCase{a: e4m3, b: e4m3, out: e4m3}, "sm_80", "m16n8k16.row.col.f32.f16.f16.f32"},
 		{narrowCase{a: f16, b: e4m3, out: f16, round: true}, "sm_121", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},
+		{narrowCase{a: f16, b: e4m3, out: f16, round: true, terms: 2}, "sm_121", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},
 		{narrowCase{a: f16, b: e2m1, out: f16}, "sm_121", "m16n8k16.row.col.f32.f16.f16.f32"},
 		{narrowCase{a: bf16, b: bf16, out: bf16}, "sm_121", "m16n8k16.row.col.f32.bf16.bf16.f32"},
 	} {
@@ -331,8 +338,12 @@ func TestNarrowRefusals(t *testing.T) {
 		},
 		"operand 1 is rounded": func(b *kerneltest.Region) *ir.Value {
 			x := b.Cast(b.Input(ir.T(f16, 8, 16), 1, false, false), f32)
-			w := b.Rounded(b.Cast(b.Input(ir.T(f16, 16, 8), 1, false, false), f32), e4m3, 2)
+			w := b.Rounded(b.Cast(b.Input(ir.T(f16, 16, 8), 1, false, false), f32), ir.Storage{DType: e4m3, Scale: 2})
 			return b.Add("MatMul", nil, x, w)
+		},
+		"two terms of f16": func(b *kerneltest.Region) *ir.Value { // 0.3 is no power of two
+			x := b.Rounded(b.Cast(b.Input(ir.T(f16, 8, 16), 1, false, false), f32), ir.Storage{DType: e4m3, Scale: 0.3, Terms: 2})
+			return b.Add("MatMul", nil, x, b.Cast(b.Input(ir.T(e4m3, 16, 8), 1, true, false), f32))
 		},
 		"e2m1 in blocks of 16": func(b *kerneltest.Region) *ir.Value {
 			x := b.Cast(b.Input(ir.T(f16, 8, 16), 1, false, false), f32)

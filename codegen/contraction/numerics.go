@@ -2,6 +2,7 @@ package contraction
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -14,6 +15,7 @@ import (
 type numerics struct {
 	a, b, mul ir.DType // mul Float32: no tensor cores
 	round     float64  // a·round is rounded to e4m3 on the way; 0: it is not
+	terms     int      // 2: to a sum of two e4m3, each of which B is multiplied with
 }
 
 // tensor reports whether tensor cores multiply.
@@ -72,12 +74,14 @@ func (n *numerics) tileB(cols, k int) int {
 	return size
 }
 
-// String names the types for a kernel's name: f16, e4m3, f16_e2m1 (weights are converted), e4m3_of_f16 (activations are rounded when read).
+// String names the types for a kernel's name: f16, e4m3, f16_e2m1 (weights are converted), e4m3_of_f16 (activations are rounded when read), e4m3x2_of_f16 (to a sum of two).
 func (n *numerics) String() string {
 	switch {
 	case !n.tensor() || n.a == n.b && n.b == n.mul:
 		return n.mul.String()
-	case n.round != 0 && n.b == n.mul: // read in 16 bits
+	case n.round != 0 && n.b == n.mul && n.terms == 2: // read in 16 bits
+		return n.mul.String() + "x2_of_" + n.a.String()
+	case n.round != 0 && n.b == n.mul:
 		return n.mul.String() + "_of_" + n.a.String()
 	}
 	return n.a.String() + "_" + n.b.String()
@@ -106,7 +110,7 @@ func (n *numerics) k(s, t, r, j int) int {
 // decide chooses the numerics from the operands' types, for a target that has everything.
 func (p *problem) decide() error {
 	a, b, n := p.a.dtype, p.b.dtype, &p.num
-	*n = numerics{a: ir.Float32, b: ir.Float32, mul: ir.Float32, round: p.a.src.round}
+	*n = numerics{a: ir.Float32, b: ir.Float32, mul: ir.Float32, round: p.a.src.round, terms: max(1, p.a.src.terms)}
 	narrow := func(d ir.DType) bool { return d.Bits() <= 8 }
 	same := func(d ir.DType) { n.a, n.b, n.mul = d, d, d }
 	wide := func() error {
@@ -132,6 +136,8 @@ func (p *problem) decide() error {
 			return fmt.Errorf("Attention that rounds its operands")
 		}
 		return wide()
+	case n.terms == 2 && !exactFactor(n, a):
+		return fmt.Errorf("two terms of %s times %v", a, n.round)
 	case p.b.src.data == nil:
 		if a == b && n.round == 0 && (isHalf(a) || a == ir.Float8E4M3FN) {
 			same(a)
@@ -169,6 +175,12 @@ func (p *problem) decide() error {
 		n.b = ir.Float16 // holds value·scale exactly
 	}
 	return nil
+}
+
+// exactFactor reports whether f16 holds products with the factor of a rounding exactly, as long as they are normal.
+func exactFactor(n *numerics, a ir.DType) bool {
+	fraction, _ := math.Frexp(n.round)
+	return a == ir.Float16 && fraction == .5 && n.round >= 0x1p-14 && n.round <= 0x1p15
 }
 
 // on adapts the numerics to a target; the error says what the target lacks.

@@ -17,6 +17,7 @@ type source struct {
 	member int         // elements between members; 0: all members share it
 
 	round  float64   // the value times round is rounded to e4m3 when it is read; 0: it is not
+	terms  int       // what is rounded is the sum of so many numbers
 	blocks *blocks   // scales of e2m1 weights
 	scales *ir.Value // of a variable e2m1: one e4m3 for 16 neighbours
 }
@@ -77,7 +78,7 @@ func matrix(region *ir.Node, v *ir.Value) (*source, error) {
 		s.blocks = blocksOf(region, i)
 	}
 	if o.Read.DType != ir.Invalid {
-		s.round = float64(float32(1 / o.Read.Factor()))
+		s.round, s.terms = float64(float32(1/o.Read.Factor())), max(1, o.Read.Terms)
 	}
 	for _, n := range path {
 		if err := s.move(n); err != nil {

@@ -66,7 +66,7 @@ func (s Schedule) registers(p *problem) int {
 		a, b := s.warpM()/16, s.warpN()/16
 		r := a*b*8 + 2*(a+b)*4 + 3*ceilDiv(n.tileA(s.BM, s.BK)/16, s.threads()) + 48
 		if n.a != n.mul || n.b != n.mul || n.round != 0 { // what is read for a unit, before it is converted
-			r += 4*(a*(n.unit()/n.stepA()-1)+b*(n.unit()/n.stepB()-1)) + 4*b + 16
+			r += 4*(a*(n.unit()/n.stepA()-1)+b*(n.unit()/n.stepB()-1)) + 4*b + 16 + 4*a*(n.terms-1)
 		}
 		return r
 	}

@@ -87,7 +87,7 @@ func TestContractionsOfEveryPrecision(t *testing.T) {
 	want := map[string]struct {
 		kernel string
 		least  float64 // products a shared load
-	}{"fp32": {"matmul_f32", 8}, "fp16": {"matmul_f16", 2}, "bf16": {"matmul_bf16", 2}, "fp8": {"matmul_e4m3", 2},
+	}{"fp32": {"matmul_f32", 8}, "fp16": {"matmul_f16", 2}, "bf16": {"matmul_bf16", 2}, "fp8": {"matmul_e4m3(x2_of_f16)?", 2},
 		"fp6": {"matmul_f16_e3m2", 1.5}, "nvfp4": {"matmul_(f16_)?e2m1", 2.5}}
 	for _, row := range precision.All() {
 		if row.Name == "file" { // what the file has: several types

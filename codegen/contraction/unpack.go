@@ -33,31 +33,36 @@ func (n *numerics) convertB() conversion {
 // halves256 is a pair of f16, 2^8 both.
 const halves256 = 0x5c005c00
 
-// fragA is the A fragment of mma number m of the unit.
-func (t *operands) fragA(g *gen, i, m int) []ptx.Reg {
+// fragsA are the A fragments of mma number m of the unit, one for each term of what is multiplied.
+func (t *operands) fragsA(g *gen, i, m int) [][]ptx.Reg {
 	n := &g.p.num
+	out := make([][]ptx.Reg, n.terms)
 	switch {
 	case n.round != 0 && n.mul == ir.Float8E4M3FN:
-		out := make([]ptx.Reg, 4)
-		for r := range out { // rows g and g+8 alternate; a register takes a pair from each half of an f16 fragment
+		for r := range 4 { // rows g and g+8 alternate; a register takes a pair from each half of an f16 fragment
 			x := t.a[i][2*m+r/2]
-			out[r] = g.joinHalves(g.roundE4M3(x[r%2]), g.roundE4M3(x[2+r%2]))
+			left, right := g.roundE4M3(x[r%2]), g.roundE4M3(x[2+r%2])
+			for term := range out {
+				out[term] = append(out[term], g.joinHalves(left[term], right[term]))
+			}
 		}
-		return out
 	case n.round != 0:
-		out := make([]ptx.Reg, 4)
-		for r, x := range t.a[i][m] {
-			out[r] = g.Reg(ptx.B32)
-			g.I("cvt.rn.f16x2.e4m3x2", out[r], g.roundE4M3(x))
+		for _, x := range t.a[i][m] {
+			for term, codes := range g.roundE4M3(x) {
+				r := g.Reg(ptx.B32)
+				g.I("cvt.rn.f16x2.e4m3x2", r, codes)
+				out[term] = append(out[term], r)
+			}
 		}
-		return out
 	case n.a == ir.Float8E4M3FN && n.mul == ir.Float16:
 		x := t.a[i][m/2][2*(m%2):]
 		lo0, hi0 := g.unpackE4M3(x[0], true)
 		lo1, hi1 := g.unpackE4M3(x[1], true)
-		return []ptx.Reg{lo0, lo1, hi0, hi1}
+		out[0] = []ptx.Reg{lo0, lo1, hi0, hi1}
+	default:
+		out[0] = t.a[i][m]
 	}
-	return t.a[i][m]
+	return out
 }
 
 // fragB are the B fragments of the two n8 tiles of n16 tile j for mma number m of the unit.
@@ -190,8 +195,12 @@ func (g *gen) unpackE4M3(w ptx.Reg, nan bool) (lo, hi ptx.Reg) {
 	return out[0], out[1]
 }
 
-// roundE4M3 multiplies a pair of 16-bit floats by the factor of the rounding and returns the codes of the nearest e4m3.
-func (g *gen) roundE4M3(w ptx.Reg) ptx.Reg {
+// roundE4M3 multiplies a pair of 16-bit floats by the factor of the rounding and returns the codes of the nearest e4m3, for
+// each term.
+func (g *gen) roundE4M3(w ptx.Reg) []ptx.Reg {
+	if g.p.num.terms == 2 {
+		return g.roundTwice(w)
+	}
 	s := g.Reg(ptx.B32)
 	g.I("shr.u32", s, w, ptx.Imm(16))
 	var f [2]ptx.Reg
@@ -204,7 +213,19 @@ func (g *gen) roundE4M3(w ptx.Reg) ptx.Reg {
 	}
 	r := g.Reg(ptx.B16)
 	g.I("cvt.rn.satfinite.e4m3x2.f32", r, f[1], f[0])
-	return r
+	return []ptx.Reg{r}
+}
+
+// roundTwice is roundE4M3 of two terms, where the factor is a power of two: products and differences of f16 are then exact.
+func (g *gen) roundTwice(w ptx.Reg) []ptx.Reg {
+	x, near, hi, lo := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B16), g.Reg(ptx.B16)
+	factor := int(ir.Float16.Format().Encode(g.p.num.round, false))
+	g.I("mul.rn.f16x2", x, w, g.register(imm(factor<<16|factor)))
+	g.I("cvt.rn.satfinite.e4m3x2.f16x2", hi, x)
+	g.I("cvt.rn.f16x2.e4m3x2", near, hi)
+	g.I("sub.rn.f16x2", x, x, near)
+	g.I("cvt.rn.satfinite.e4m3x2.f16x2", lo, x)
+	return []ptx.Reg{hi, lo}
 }
 
 // joinHalves is a word of two 16-bit registers.

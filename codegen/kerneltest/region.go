@@ -161,9 +161,9 @@ func (r *Region) Dequantise(axis, block int, v, scales *ir.Value) *ir.Value {
 	return v
 }
 
-// Rounded makes the anchor read an input rounded to numbers of a type times scale.
-func (r *Region) Rounded(v *ir.Value, to ir.DType, scale float64) *ir.Value {
-	r.r.Operands[slices.Index(r.Body.Inputs, v)].Read = ir.Storage{DType: to, Scale: scale}
+// Rounded makes the anchor read an input rounded to what could be stored so.
+func (r *Region) Rounded(v *ir.Value, to ir.Storage) *ir.Value {
+	r.r.Operands[slices.Index(r.Body.Inputs, v)].Read = to
 	return v
 }
 

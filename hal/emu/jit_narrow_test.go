@@ -70,7 +70,9 @@ func TestRandomKernelsFindWrongTranslations(t *testing.T) {
 		{"cvt.rn.satfinite.e4m3x2.f32", "order", sources},
 		{"cvt.rn.satfinite.e2m1x2.f32", "order", sources},
 		{"cvt.rn.f16x2.e4m3x2", "left as it is", op("cvt.rn.f16x2.e4m3x2", "cvt.u32.u16")},
+		{"cvt.rn.satfinite.e4m3x2.f16x2", "left as it is", op("cvt.rn.satfinite.e4m3x2.f16x2", "cvt.u16.u32")},
 		{"mul.rn.f16x2", "of f32", op("f16x2", "f32")},
+		{"sub.rn.f16x2", "product", op("sub", "mul")},
 		{"lop3.b32", "a bit of the table", func(in *jit.Inst) { in.Imm ^= 0x10 }},
 		{"bfe.u32", "signed", op("u32", "s32")},
 		{"bfe.s32", "unsigned", op("s32", "u32")},
@@ -116,7 +118,7 @@ func TestConversionsAreTheInterpreters(t *testing.T) {
 		op string
 		in []uint32
 	}{
-		{"cvt.rn.satfinite.e4m3x2.f32", floats}, {"cvt.rn.satfinite.e2m1x2.f32", floats}, {"cvt.rn.f16x2.e4m3x2", words},
+		{"cvt.rn.satfinite.e4m3x2.f32", floats}, {"cvt.rn.satfinite.e2m1x2.f32", floats}, {"cvt.rn.f16x2.e4m3x2", words}, {"cvt.rn.satfinite.e4m3x2.f16x2", words},
 		{"cvt.rn.f16.f32", floats}, {"cvt.rn.bf16.f32", floats}, {"cvt.f32.f16", words},
 	} {
 		t.Run(c.op, func(t *testing.T) {

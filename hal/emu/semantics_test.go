@@ -171,6 +171,7 @@ func TestInstructions(t *testing.T) {
 		{"max.f32", []uint64{F(-inf), F(nan)}, F(-inf)},
 		{"min.NaN.f32", []uint64{F(nan), F(1)}, nanF},
 		{"max.NaN.f32", []uint64{F(2), F(1)}, F(2)},
+		{"sub.rn.f16x2", []uint64{H(3)<<16 | H(-65504), H(5)<<16 | H(65504)}, H(-2)<<16 | 0xfc00},
 		{"mul.rn.f16x2", []uint64{H(3)<<16 | H(2), H(5)<<16 | H(65504)}, H(15)<<16 | 0x7c00},
 
 		{"ex2.approx.f32", []uint64{F(0.5)}, 0x3fb504f3},
@@ -294,6 +295,7 @@ func TestInstructions(t *testing.T) {
 		{"cvt.rpi.f64.f64", []uint64{D(-0.5)}, 1 << 63},
 		{"cvt.rn.satfinite.e4m3x2.f32", []uint64{F(-1), F(1000)}, 0xb87e},
 		{"cvt.rn.satfinite.e2m1x2.f32", []uint64{F(-1), F(2.5)}, 0xa4},
+		{"cvt.rn.satfinite.e4m3x2.f16x2", []uint64{H(-1)<<16 | H(1000)}, 0xb87e},
 		{"cvt.rn.f16x2.e4m3x2", []uint64{0xb87f}, H(-1)<<16 | 0x7fff},
 	} {
 		tested[c.op] = true

@@ -32,7 +32,8 @@ type Trial interface {
 	// Measure compiles a plan and compares the program's outputs with the file's, slice by slice: what the budget is compared
 	// with. It may stop at an input on which a cosine is below enough, and return the figures of that one.
 	Measure(ctx context.Context, plan *passes.Quantisation, enough float64) ([]Quality, error)
-	// Times predicts the time of each layer's kernel in microseconds, by site name, if a plan is compiled.
+	// Times predicts the time of each region's kernel in microseconds, by the name of its first output, which is a site's name, if
+	// a plan is compiled.
 	Times(ctx context.Context, plan *passes.Quantisation) (map[string]float64, error)
 }
 
@@ -77,6 +78,9 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 		if ladders[i] = c.ladder(opt, &sites[i]); kept[i] || file[i].File {
 			ladders[i] = []precision.Layer{precision.Half}
 		}
+	}
+	if err := c.twice(ctx, trial, sites, ladders); err != nil {
+		return nil, err
 	}
 	full, prices, err := c.cheapest(ctx, trial, opt, sites, ladders)
 	if err != nil {

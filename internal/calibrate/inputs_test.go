@@ -211,8 +211,12 @@ func micros(f precision.Layer, s *passes.Site, t *target.Target) float64 {
 	if f.Activations.Blocks {
 		bits += 8.0 / ir.BlockSize
 	}
+	terms := 1.0
+	if f.Activations.Twice {
+		terms = 2
+	}
 	m, read := cost.Of(t), float64(s.Node.Inputs[s.X].Type.Numel())*bits/8
-	return max(weightBytes(f, s)/m.MemoryGBps/1e3, read/m.L2GBps/1e3, 2*float64(s.MACs)/max(m.TFLOPS[f.Activations.Name], 1)/1e6)
+	return terms * max(weightBytes(f, s)/m.MemoryGBps/1e3, read/m.L2GBps/1e3, 2*float64(s.MACs)/max(m.TFLOPS[f.Activations.Name], 1)/1e6)
 }
 
 // evaluator is the trial of these tests: the graph that a plan becomes is evaluated.
@@ -236,7 +240,7 @@ func (e evaluator) Times(_ context.Context, plan *passes.Quantisation) (map[stri
 			if v, ok := plan.Values[s.Node.Inputs[s.X].Name]; ok {
 				acts = precision.Operand{Format: v.DType.Format(), Blocks: v.Block > 0}
 			} else if l.Read != (ir.Storage{}) {
-				acts = precision.Operand{Format: l.Read.DType.Format()}
+				acts = precision.Operand{Format: l.Read.DType.Format(), Twice: l.Read.Terms == 2}
 			}
 			if f.Weights == weights && f.Activations == acts {
 				us[s.Name()] = micros(f, &s, e.on)

@@ -20,7 +20,7 @@ import (
 )
 
 // savedVersion is the version of the file and of what makes findings: raise it when the same inputs lead to others.
-const savedVersion = 3
+const savedVersion = 4
 
 // Origin is what findings depend on. Neither budget, nor target, nor which layers are kept is part of it.
 type Origin struct {
@@ -57,6 +57,7 @@ type savedScale struct {
 	Value  string `json:"value"`
 	Format string `json:"format"`
 	Blocks bool   `json:"blocks,omitempty"`
+	Twice  bool   `json:"twice,omitempty"`
 	Range
 }
 
@@ -204,10 +205,10 @@ func (f *found) save() (s savedFit) {
 		s.Layers = append(s.Layers, l)
 	}
 	for k, r := range f.scales {
-		s.Scales = append(s.Scales, savedScale{k.group.Name, k.format.Name, k.format.Blocks, r})
+		s.Scales = append(s.Scales, savedScale{k.group.Name, k.format.Name, k.format.Blocks, k.format.Twice, r})
 	}
 	slices.SortFunc(s.Scales, func(a, b savedScale) int {
-		return cmp.Or(cmp.Compare(a.Value, b.Value), cmp.Compare(a.Format, b.Format))
+		return cmp.Or(cmp.Compare(a.Value, b.Value), cmp.Compare(a.Format, b.Format), cmp.Compare(fmt.Sprint(a.Twice), fmt.Sprint(b.Twice)))
 	})
 	return s
 }
@@ -253,7 +254,7 @@ func (c *Calibration) named() *names {
 	for _, f := range precision.Layers() {
 		n.formats[f.Name] = f
 		for _, o := range []precision.Operand{f.Weights, f.Activations} {
-			n.operands[fmt.Sprint(o.Name, o.Blocks)] = o
+			n.operands[fmt.Sprint(o.Name, o.Blocks, o.Twice)] = o
 		}
 	}
 	return n
@@ -288,7 +289,7 @@ func (n *names) fit(s savedFit) (*found, error) {
 		out.formats[l.Site], out.layers[l.Site] = f, finding{layer, l.Local}
 	}
 	for _, x := range s.Scales {
-		v, o := n.values[x.Value], n.operands[fmt.Sprint(x.Format, x.Blocks)]
+		v, o := n.values[x.Value], n.operands[fmt.Sprint(x.Format, x.Blocks, x.Twice)]
 		if v == nil || o.Format == nil {
 			return nil, fmt.Errorf("scale of %s: no such value, or no format %s", x.Value, x.Format)
 		}

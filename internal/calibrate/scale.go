@@ -71,22 +71,32 @@ func observe(arrays []*ir.Tensor, f precision.Operand) Range {
 			best = Range{Scale: scale, Error: e, Max: top, Headroom: scale * greatest / top}
 		}
 	}
+	fraction, e := math.Frexp(least)
+	if fraction == .5 {
+		e--
+	}
+	power := math.Ldexp(1, e) // the least one with that headroom
+	if f.Twice {              // kernels want it, and two terms have bits to spare
+		try(power, best.Error)
+		return best.known()
+	}
 	for j := range positions {
 		try(least*(1+float64(float64(j)/positions)), best.Error)
 	}
 	if !f.Blocks && least > 0 {
 		// Numbers of few significant bits, as an image has (pass split-image), are exact at a power of two. Where it brings less
 		// than that, numbers from 16 bits often lie in the middle between two of 8 there, and any change moves them.
-		fraction, e := math.Frexp(least)
-		if fraction == .5 {
-			e--
-		}
-		try(math.Ldexp(1, e), best.Error/2)
+		try(power, best.Error/2)
 	}
-	if math.IsInf(best.Error, 1) { // of zeros, or of numbers too small for a scale
-		best.Error = 0
+	return best.known()
+}
+
+// known is a range whose error is none where no scale was tried: of zeros, or of numbers too small for one.
+func (r Range) known() Range {
+	if math.IsInf(r.Error, 1) {
+		r.Error = 0
 	}
-	return best
+	return r
 }
 
 // roundingError is the relative L2 of rounding a sample with a scale.
@@ -105,7 +115,7 @@ func roundingError(xs []float64, f precision.Operand, scale float64) float64 {
 		}
 	} else {
 		for _, x := range xs {
-			add(x, f.Round(x/scale, true), scale)
+			add(x, f.Value(x/scale), scale)
 		}
 	}
 	return math.Sqrt(sum / max(norm, math.SmallestNonzeroFloat64))
@@ -130,6 +140,10 @@ func stored(a *ir.Tensor, f precision.Operand, scale float64) *ir.Tensor {
 // store is what a kernel does to numbers that it stores and loads, in place: multiplied by 1/scale, rounded, multiplied by
 // scale. In blocks these numbers are what kernels multiply.
 func store(xs []float32, f precision.Operand, scale float64) {
+	if f.Twice {
+		storeTwice(xs, f, scale)
+		return
+	}
 	if f.Blocks {
 		storeBlocks(xs, scale)
 		return
@@ -143,6 +157,16 @@ func store(xs []float32, f precision.Operand, scale float64) {
 	spread(len(xs), func(lo, hi int) {
 		for i, x := range xs[lo:hi] {
 			xs[lo+i] = float32(f.Saturated(float64(float32(x*inverse)))) * by
+		}
+	})
+}
+
+// storeTwice is store of numbers in two terms.
+func storeTwice(xs []float32, f precision.Operand, scale float64) {
+	inverse, by := float32(1/scale), float32(scale)
+	spread(len(xs), func(lo, hi int) {
+		for i, x := range xs[lo:hi] {
+			xs[lo+i] = float32(f.Value(float64(float32(x*inverse)))) * by
 		}
 	})
 }

@@ -33,6 +33,9 @@ func storage(o precision.Operand, scale float64) ir.Storage {
 	if o.Blocks {
 		s.Block = ir.BlockSize
 	}
+	if o.Twice {
+		s.Terms = 2
+	}
 	return s
 }
 
@@ -71,7 +74,7 @@ func (c *Calibration) store(a Assignment) *stores {
 				refused[s.Group(v)] = true
 			case round:
 				wanted[s.Group(v)] = x
-				if !passes.OnlyFront(n, i) {
+				if x.Twice || !passes.OnlyFront(n, i) {
 					refused[s.Group(v)] = true
 				}
 			case a.of(st.site.Name()).Activations.Blocks:

@@ -113,7 +113,7 @@ func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, en
 	return calibrate.Worst(sets), err
 }
 
-// Times implements calibrate.Trial: it compiles the plan and takes the times by which the layers' schedules were chosen, with
+// Times implements calibrate.Trial: it compiles the plan and takes the times by which the regions' schedules were chosen, with
 // weights in L2 if all of them fit there.
 func (s *calibration) Times(ctx context.Context, plan *passes.Quantisation) (map[string]float64, error) {
 	out, _, err := s.compiled(ctx, plan)
@@ -134,9 +134,9 @@ func (s *calibration) Times(ctx context.Context, plan *passes.Quantisation) (map
 		us[n.Name] = append(us[n.Name], m.Estimate(&work).US)
 	}
 	times := map[string]float64{}
-	for _, site := range passes.Sites(s.graph) { // narrow keeps names of regions, and the order of those of one name
-		if list := us[site.Node.Name]; len(list) > 0 {
-			times[site.Name()], us[site.Node.Name] = list[0], list[1:]
+	for _, n := range s.graph.Nodes { // narrow keeps names of regions, and the order of those of one name
+		if list := us[n.Name]; len(list) > 0 && !n.IsFamily(ir.FamilyView) {
+			times[n.Outputs[0].Name], us[n.Name] = list[0], list[1:]
 		}
 	}
 	return times, nil

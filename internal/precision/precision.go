@@ -40,9 +40,10 @@ type Layer struct {
 type Operand struct {
 	*minifloat.Format
 	Blocks bool // neighbours share another scale
+	Twice  bool // only of activations, which 16 bits store: what is multiplied is the sum of the nearest number and the one nearest to what that leaves
 }
 
-var f16, e4m3, e3m2, e2m1 = Operand{Format: minifloat.Float16}, Operand{Format: minifloat.E4M3FN}, Operand{Format: minifloat.E3M2}, Operand{minifloat.E2M1, true}
+var f16, e4m3, e3m2, e2m1 = Operand{Format: minifloat.Float16}, Operand{Format: minifloat.E4M3FN}, Operand{Format: minifloat.E3M2}, Operand{Format: minifloat.E2M1, Blocks: true}
 
 // Half is the format of layers that are not narrowed.
 var Half = Layer{Name: "fp16", Weights: f16, Activations: f16}
@@ -50,11 +51,21 @@ var Half = Layer{Name: "fp16", Weights: f16, Activations: f16}
 // Formats of layers.
 var (
 	fp8          = Layer{Name: "fp8", Weights: e4m3, Activations: e4m3}
+	fp8Twice     = Layer{Name: "fp8 twice", Weights: e4m3, Activations: Operand{Format: minifloat.E4M3FN, Twice: true}}
 	fp8Weights   = Layer{Name: "fp8 weights", Weights: e4m3, Activations: f16, Vectors: true}
 	fp6Weights   = Layer{Name: "fp6 weights", Weights: e3m2, Activations: f16}
 	nvfp4        = Layer{Name: "nvfp4", Weights: e2m1, Activations: e2m1}
 	nvfp4Weights = Layer{Name: "nvfp4 weights", Weights: e2m1, Activations: f16}
 )
+
+// Value is the value that stands for x, of a number that can be rounded alone.
+func (o Operand) Value(x float64) float64 {
+	y := o.Saturated(x)
+	if o.Twice {
+		y += o.Saturated(x - y)
+	}
+	return y
+}
 
 // Narrow reports whether the operand has fewer than 16 bits.
 func (o Operand) Narrow() bool { return o.Bits() < 16 }
@@ -87,7 +98,7 @@ var table = []*Precision{
 	{Name: FP16, Since: 70, Between: "f16", MinCosine: 0.9999, RelL2: 1e-2},
 	{Name: BF16, Since: 80, Between: "bf16", MinCosine: 0.999, RelL2: 5e-2},
 	{Name: FP8, Since: 90, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
-		Ladder: []Layer{fp8, fp8Weights, Half}, Multiplies: "e4m3",
+		Ladder: []Layer{fp8, fp8Twice, fp8Weights, Half}, Multiplies: "e4m3",
 		Stored: "has no mma on 8-bit floats: it stores numbers in fp8 and multiplies them in fp16; --precision fp16 may be faster"},
 	{Name: FP6, Since: 100, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
 		Ladder: []Layer{fp6Weights, fp8, fp8Weights, Half}},

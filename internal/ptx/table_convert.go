@@ -41,6 +41,9 @@ var convertRows = []row{
 	{op: "cvt.rn.bf16.f32", args: "=bf16 f32", since: v70, need: BF16, kind: KindConvert, eval: unary(floatToBF)},
 	{op: "cvt.rn.bf16x2.f32", args: "=bf16x2 f32 f32", since: v70, need: BF16, kind: KindConvert, eval: binary(func(a, b uint32) uint32 { return floatToBF(a)<<16 | floatToBF(b) })},
 	{op: "cvt.rn.satfinite.e4m3x2.f32", args: "=e4m3x2 f32 f32", since: Version{7, 8}, need: FP8, kind: KindConvert, eval: binary(func(a, b float32) uint32 { return floatToE4M3(a)<<8 | floatToE4M3(b) })},
+	{op: "cvt.rn.satfinite.e4m3x2.f16x2", args: "=e4m3x2 f16x2", since: Version{7, 8}, need: FP8, kind: KindConvert, eval: unary(func(a uint32) uint32 {
+		return floatToE4M3(halfToFloat(a&0xffff)) | floatToE4M3(halfToFloat(a>>16))<<8
+	})},
 	{op: "cvt.rn.f16x2.e4m3x2", args: "=f16x2 e4m3x2", since: Version{7, 8}, need: FP8, kind: KindConvert, eval: unary(func(a uint32) uint32 { return halfOfE4M3(a) | halfOfE4M3(a>>8)<<16 })},
 	{op: "cvt.rn.satfinite.e2m1x2.f32", args: "=e2m1x2 f32 f32", since: Version{8, 6}, need: FP4, kind: KindConvert, eval: binary(func(a, b float32) uint32 { return floatToE2M1(a)<<4 | floatToE2M1(b) })},
 }

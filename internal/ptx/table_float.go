@@ -6,8 +6,9 @@ import "math"
 // float64 result of portable code.
 var floatRows = []row{
 	{op: "add.rn.$", args: "=$ $ $", since: v10, kind: KindFloat, eval: by{"f32": addFloat, "f64": binary(func(a, b float64) float64 { return a + b })}},
-	{op: "sub.rn.$", args: "=$ $ $", since: v10, kind: KindFloat, eval: by{"f32": binary(func(a, b float32) float32 { return a - b }), "f64": binary(func(a, b float64) float64 { return a - b })}},
-	{op: "mul.rn.$", args: "=$ $ $", since: v10, kind: KindFloat, eval: by{"f32": multiplyFloat, "f64": binary(func(a, b float64) float64 { return a * b }), "f16x2": binary(mulHalves)}},
+	{op: "sub.rn.$", args: "=$ $ $", since: v10, kind: KindFloat, eval: by{"f32": binary(func(a, b float32) float32 { return a - b }), "f64": binary(func(a, b float64) float64 { return a - b }),
+		"f16x2": binary(func(a, b uint32) uint32 { return ofHalves(a, b, func(a, b float64) float64 { return a - b }) })}},
+	{op: "mul.rn.$", args: "=$ $ $", since: v10, kind: KindFloat, eval: by{"f32": multiplyFloat, "f64": binary(func(a, b float64) float64 { return a * b }), "f16x2": binary(func(a, b uint32) uint32 { return ofHalves(a, b, func(a, b float64) float64 { return a * b }) })}},
 	{op: "fma.rn.$", args: "=$ $ $ $", since: v20, kind: KindFloat, eval: by{"f32": fusedMultiplyAdd, "f64": ternary(func(a, b, c float64) float64 { return math.FMA(a, b, c) })}},
 	{op: "div.rn.$", args: "=$ $ $", since: v10, kind: KindFloat, eval: by{"f32": binary(func(a, b float32) float32 { return a / b }), "f64": binary(func(a, b float64) float64 { return a / b })}},
 	{op: "sqrt.rn.$", args: "=$ $", since: v10, kind: KindFloat, eval: by{"f32": unary(func(a float32) float32 { return float32(math.Sqrt(float64(a))) }), "f64": unary(func(a float64) float64 { return math.Sqrt(a) })}},
@@ -36,7 +37,7 @@ func maxNumber(a, b float32) float32 {
 }
 
 // mulHalves computes in float64, where products of f16 are exact, and rounds once.
-func mulHalves(a, b uint32) uint32 {
+func ofHalves(a, b uint32, f func(a, b float64) float64) uint32 {
 	w := func(h uint32) float64 { return float64(halfToFloat(h)) }
-	return floatToHalf(w(a&0xffff)*w(b&0xffff)) | floatToHalf(w(a>>16)*w(b>>16))<<16
+	return floatToHalf(f(w(a&0xffff), w(b&0xffff))) | floatToHalf(f(w(a>>16), w(b>>16)))<<16
 }

@@ -16,10 +16,12 @@ type encoding struct {
 func narrowForms(t map[string]translator) {
 	t["cvt.rn.satfinite.e4m3x2.f32"] = encodePair(encoding{8, 3, -6, 448, 0x7f})
 	t["cvt.rn.satfinite.e2m1x2.f32"] = encodePair(encoding{4, 1, 0, 6, 7})
+	t["cvt.rn.satfinite.e4m3x2.f16x2"] = encodeHalves(encoding{8, 3, -6, 448, 0x7f})
 	t["cvt.rn.f16x2.e4m3x2"] = decodePair(e4m3)
 	// Rounding to f32 first is harmless, since f32 has at least 2p+2 digits for f16's p (Figueroa, "When is double rounding
 	// innocuous?", 1995).
 	t["mul.rn.f16x2"] = halvesBinary(vmulps)
+	t["sub.rn.f16x2"] = halvesBinary(vsubps)
 }
 
 // encodePair puts the code of the first source above that of the second.
@@ -29,6 +31,19 @@ func encodePair(f encoding) translator {
 		e.encode(f, 0)
 		e.shiftI(vpslldI, 6, 4, 0, byte(f.bits))
 		e.v(vmovups, 0, 0, e.r(in.B, c))
+		e.encode(f, 0)
+		e.v(vpor, 0, 0, 4)
+	})
+}
+
+// encodeHalves turns a pair of f16 into codes.
+func encodeHalves(f encoding) translator {
+	return over(r, func(e *emitter, in *Inst, c int) {
+		e.v(vmovups, 8, 0, e.r(in.A, c))
+		e.halves(0, 8, true, false)
+		e.encode(f, 0)
+		e.shiftI(vpslldI, 6, 4, 0, byte(f.bits))
+		e.halves(0, 8, false, false)
 		e.encode(f, 0)
 		e.v(vpor, 0, 0, 4)
 	})

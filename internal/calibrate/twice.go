@@ -1,0 +1,83 @@
+package calibrate
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// What activations in two terms may cost: of the predicted time of all regions, a layer's and those of all layers that have them.
+// Rounding activations is what most of fp8's error comes from, about the same of every layer (docs/measurements.md).
+const (
+	twiceLayer = 0.003
+	twiceAll   = 0.01
+)
+
+// twice leaves every ladder, in place, either the format whose activations are one number or the one whose activations are two:
+// two where that is predicted to cost little, the cheapest layers first. The layer's kernel multiplies twice as often, and the
+// region that computes its activations stores them in 16 bits where it would store 8.
+func (c *Calibration) twice(ctx context.Context, trial Trial, sites []passes.Site, ladders [][]precision.Layer) error {
+	one, two := Assignment{}, Assignment{}
+	at := make([]int, len(sites)) // of the format in two terms; -1: there is none
+	some := false
+	for i, s := range sites {
+		name := s.Name()
+		one[name], two[name] = ladders[i][0], ladders[i][0]
+		if at[i] = slices.IndexFunc(ladders[i], func(f precision.Layer) bool { return f.Activations.Twice }); at[i] > 0 {
+			one[name], two[name], some = ladders[i][at[i]-1], ladders[i][at[i]], true
+		}
+	}
+	if !some {
+		return nil
+	}
+	us, err := trial.Times(ctx, c.unfitted(one))
+	if err != nil {
+		return err
+	}
+	more, err := trial.Times(ctx, c.unfitted(two))
+	if err != nil {
+		return err
+	}
+	total := 0.0
+	for _, n := range c.walk.g.Nodes {
+		total += us[n.Outputs[0].Name]
+		more[n.Outputs[0].Name] -= us[n.Outputs[0].Name]
+	}
+	stored := c.store(one)
+	price := make([]float64, len(sites))
+	var order []int
+	for i, s := range sites {
+		if at[i] < 0 {
+			continue
+		}
+		order, price[i] = append(order, i), more[s.Name()]
+		if x := stored.group(s.Node.Inputs[s.X]); stored.narrow[x].Format != nil {
+			price[i] += max(more[c.producer(x)], 0)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(price[a], price[b]) })
+	left := float64(total * twiceAll)
+	for _, i := range order {
+		drop := at[i]
+		if price[i] <= float64(total*twiceLayer) && price[i] <= left {
+			left -= max(price[i], 0)
+			drop--
+		}
+		ladders[i] = slices.Delete(ladders[i], drop, drop+1)
+	}
+	return nil
+}
+
+// producer is the name of the region that computes a value and what views make of it.
+func (c *Calibration) producer(group *ir.Value) string {
+	for _, n := range c.walk.g.Nodes {
+		if !n.IsFamily(ir.FamilyView) && slices.ContainsFunc(n.Outputs, func(v *ir.Value) bool { return c.storage.Group(v) == group }) {
+			return n.Outputs[0].Name
+		}
+	}
+	return ""
+}
