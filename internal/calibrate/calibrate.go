@@ -59,7 +59,7 @@ func New(g *ir.Graph, precision string, inputs []map[string]*ir.Array, e Evaluat
 		return nil, err
 	}
 	s := passes.StorageOf(g)
-	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), found: &findings{alone: map[layerKey]float64{}}, progress: m, memory: newMemory(w, false),
+	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), found: &findings{alone: map[layerKey]float64{}, means: map[string][][]float32{}}, progress: m, memory: newMemory(w, false),
 		inputs: inputs, given: len(inputs), held: heldOut(len(inputs), from)}, nil
 }
 

@@ -138,6 +138,9 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 		return nil, err
 	}
 	f.Local[name] = distance(accHat, accExact)
+	if c.several && c.found.means[name] == nil {
+		c.found.means[name] = meansOf(c.fitted(accExact), s.axis, s.node.Region.Members > 0)
+	}
 	if stacked := s.node.Region.Members > 0; tech.Bias && a.narrows() {
 		layer.Bias = shift(c.fitted(accExact), c.fitted(accHat), s.axis, stacked)
 		spoil(tech.fault, means, layer.Bias)
@@ -181,8 +184,13 @@ func shift(exact, hat []*ir.Tensor, axis int, stacked bool) []float64 {
 		}
 		ones[at] = one
 	})
-	inputs := float64(len(exact))
-	out := make([]float64, members*channels)
+	return reliable(ones)
+}
+
+// reliable is the mean over inputs for every channel, less the part that chance explains.
+func reliable(ones [][]float64) []float64 {
+	inputs := float64(len(ones))
+	out := make([]float64, len(ones[0]))
 	for i := range out {
 		var sum, square float64
 		for _, one := range ones {

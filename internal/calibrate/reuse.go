@@ -12,9 +12,10 @@ import (
 
 // findings are what was found by going through the graph.
 type findings struct {
-	fits  []*found             // in the order in which they were made or taken
-	saved []*found             // of a file; a search takes one where it would make one
-	alone map[layerKey]float64 // errors of the outputs
+	fits  []*found               // in the order in which they were made or taken
+	saved []*found               // of a file; a search takes one where it would make one
+	alone map[layerKey]float64   // errors of the outputs
+	means map[string][][]float32 // of the exact anchors' channels, by step and input that is fitted to
 }
 
 type layerKey struct {
@@ -22,9 +23,9 @@ type layerKey struct {
 	format precision.Layer
 }
 
-// found is what one fit has found. A layer's weights make up for the errors of those in front of it, so that they are right
-// in one assignment, and nearly so in those that differ in few layers. Such a candidate of a search is made of findings
-// without a walk through the graph, and measured as a program all the same.
+// found is what one fit has found. A candidate of a search is made of findings without a walk through the graph, and measured
+// as a program all the same. A layer's weights and means make up for the errors of those in front of it as they were in the fit; those that
+// are quantised do little harm where these errors are gone (docs/measurements.md).
 type found struct {
 	formats Assignment
 	layers  map[string]finding // by site
@@ -42,7 +43,9 @@ type finding struct {
 	local float64      // relative L2 of its anchor
 }
 
-func newFound(a Assignment) *found { return &found{a, map[string]finding{}, map[scaleKey]Range{}} }
+func newFound(a Assignment) *found {
+	return &found{formats: a, layers: map[string]finding{}, scales: map[scaleKey]Range{}}
+}
 
 // differs counts the layers that have another format.
 func (f *found) differs(a Assignment) (count int) {
@@ -54,13 +57,7 @@ func (f *found) differs(a Assignment) (count int) {
 	return count
 }
 
-// nearPart is the fraction of the layers in which a fit's assignment may differ from one that is made of its findings.
-// Weights of vision in fp8, fitted with all layers down, cost more than the layers that they are in when 29 of 35 steps up
-// had been taken: cosine 0.9986, and 0.99993 fitted for those.
-const nearPart = 8
-
-// assemble makes a plan of findings: of the nearest fit, completed by others. It is nil if no fit is near, or none has
-// found what is needed. A layer that no fit has seen in 16 bits has no correction.
+// assemble makes a plan of findings: of the nearest fit, completed by others. It is nil if none has found what is needed.
 func (c *Calibration) assemble(a Assignment) *Fitted {
 	st := c.store(a)
 	f := newFitted(st.formats)
@@ -91,27 +88,63 @@ func (c *Calibration) assemble(a Assignment) *Fitted {
 	return f
 }
 
-// nearestFits sorts fits by how many layers differ from an assignment; none if all are far from it.
+// nearestFits sorts fits by how many layers differ from an assignment, and the last of those that are as near first.
 func nearestFits(fits []*found, a Assignment) []*found {
-	fits = slices.SortedStableFunc(slices.Values(fits), func(x, y *found) int { return cmp.Compare(x.differs(a), y.differs(a)) })
-	if len(fits) > 0 && fits[0].differs(a) > max(1, len(a)/nearPart) {
-		return nil
-	}
-	return fits
+	fits = slices.Clone(fits)
+	slices.Reverse(fits)
+	return slices.SortedStableFunc(slices.Values(fits), func(x, y *found) int { return cmp.Compare(x.differs(a), y.differs(a)) })
 }
 
-// made takes a fit for an assignment, or near it, from a file, or makes one. It reports whether the plan is of a fit for
-// just this assignment.
-func (c *Calibration) made(ctx context.Context, a Assignment, tech Technique) (f *Fitted, exact bool, err error) {
-	formats := c.store(a).formats
-	if near := nearestFits(c.found.saved, formats); len(near) > 0 {
-		c.found.fits = append(c.found.fits, near[0])
-		if f := c.assemble(a); f != nil {
-			return f, near[0].differs(formats) == 0, nil
+// has reports whether a layer's weights are found in a format.
+func (f *found) has(site string, format precision.Layer) bool {
+	was := f.formats.of(site)
+	return was == format || was.Weights == format.Weights && !format.Activations.Narrow()
+}
+
+// seen is the part of ladders of which assignments can be assembled.
+func (c *Calibration) seen(sites []passes.Site, ladders [][]precision.Layer) [][]precision.Layer {
+	out := make([][]precision.Layer, len(ladders))
+	for i, l := range ladders {
+		for _, f := range l {
+			if f == precision.Half || slices.ContainsFunc(c.found.fits, func(g *found) bool { return g.has(sites[i].Name(), f) }) {
+				out[i] = append(out[i], f)
+			}
 		}
 	}
-	f, err = c.fit(ctx, a, tech)
-	return f, true, err
+	return out
+}
+
+// made takes the fit of an assignment from a file, or makes one.
+func (c *Calibration) made(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
+	formats := c.store(a).formats
+	if f := nearestFits(c.found.saved, formats); len(f) > 0 && f[0].differs(formats) == 0 {
+		c.found.fits = append(c.found.fits, f[0])
+		if f := c.assemble(a); f != nil {
+			return f, nil
+		}
+	}
+	return c.fit(ctx, a, tech)
+}
+
+// farther bounds the squared errors alone of a fit of a file that stands for another one: relative to the other's.
+const farther = 20
+
+// begin finds a first fit for the assignments on a path from some demotions on: that of just these, or those of a file that have errors
+// not much greater, or a new one.
+func (c *Calibration) begin(ctx context.Context, p *path, at int, tech Technique) error {
+	formats := c.store(p.after(at)).formats
+	if !slices.ContainsFunc(c.found.saved, func(f *found) bool { return f.differs(formats) == 0 }) {
+		for _, f := range c.found.saved {
+			if p.errorOf(f.formats) <= farther*p.error(at) {
+				c.found.fits = append(c.found.fits, f)
+			}
+		}
+		if len(c.found.fits) > 0 {
+			return nil
+		}
+	}
+	_, err := c.made(ctx, p.after(at), tech)
+	return err
 }
 
 // scaleOf is the scale that the first of some fits has found which has one.
@@ -128,14 +161,14 @@ func scaleOf(fits []*found, k scaleKey) (r Range, ok bool) {
 func reuse(f *Fitted, st *stores, s *step, fits []*found) bool {
 	name := s.node.Outputs[0].Name
 	format := st.formats.of(name)
-	at := slices.IndexFunc(fits, func(f *found) bool { return f.formats.of(name) == format })
-	if at < 0 && format != precision.Half {
+	if format == precision.Half && fits[0].differs(st.formats) > 0 { // its means would make up for errors of another assignment
+		return true
+	}
+	at := slices.IndexFunc(fits, func(f *found) bool { return f.has(name, format) })
+	if at < 0 {
 		return false
 	}
-	var was finding
-	if at >= 0 {
-		was = fits[at].layers[name]
-	}
+	was := fits[at].layers[name]
 	layer := was.layer
 	f.Local[name] = was.local
 	if format == precision.Half {

@@ -17,10 +17,11 @@ import (
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // savedVersion is the version of the file and of what makes findings: raise it when the same inputs lead to others.
-const savedVersion = 4
+const savedVersion = 5
 
 // Origin is what findings depend on. Neither budget, nor target, nor which layers are kept is part of it.
 type Origin struct {
@@ -34,6 +35,7 @@ type Saved struct {
 	Origin
 	Fits      []savedFit      `json:"fits"`
 	Alone     []savedAlone    `json:"alone"`
+	Means     []savedMeans    `json:"means"`
 	Reference *SavedReference `json:"reference,omitempty"`
 }
 
@@ -65,6 +67,12 @@ type savedAlone struct {
 	Site   string  `json:"site"`
 	Format string  `json:"format"`
 	Error  float64 `json:"error"`
+}
+
+// savedMeans are those of the channels of one exact anchor, by input that is fitted to: f32, little-endian.
+type savedMeans struct {
+	Region string   `json:"region"`
+	Inputs [][]byte `json:"inputs"`
 }
 
 // SavedReference is what the file yields for the inputs that programs are judged on.
@@ -189,6 +197,13 @@ func (c *Calibration) Save(precision string) *Saved {
 	for _, k := range slices.SortedFunc(maps.Keys(c.found.alone), layerKey.compare) {
 		s.Alone = append(s.Alone, savedAlone{k.name, k.format.Name, c.found.alone[k]})
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.found.means)) {
+		m := savedMeans{Region: name}
+		for _, x := range c.found.means[name] {
+			m.Inputs = append(m.Inputs, runtime.Bytes(x))
+		}
+		s.Means = append(s.Means, m)
+	}
 	return s
 }
 
@@ -229,6 +244,11 @@ func (c *Calibration) Use(s *Saved) error {
 	}
 	for _, x := range s.Alone {
 		c.found.alone[layerKey{x.Site, n.formats[x.Format]}] = x.Error
+	}
+	for _, m := range s.Means {
+		for _, x := range m.Inputs {
+			c.found.means[m.Region] = append(c.found.means[m.Region], slices.Clone(runtime.View[float32](x)))
+		}
 	}
 	return nil
 }

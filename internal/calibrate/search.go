@@ -83,90 +83,122 @@ func demotions(ladders [][]precision.Layer, alone []map[precision.Layer]float64,
 	return out
 }
 
-// search looks for the fewest demotions, in order of their worth, that meet a budget. Every candidate is compiled and
-// measured. The next candidate is guessed from the layers' errors alone: their squares are assumed to add up, times a factor
-// that the measurements give.
-type search struct {
-	start  Assignment
+// path leads from the narrowest formats of some ladders to 16 bits, a demotion at a time in the order of their worth.
+type path struct {
+	*ranking
+	start Assignment
+	steps []demotion
+}
+
+// ranking is what a search knows of each layer.
+type ranking struct {
 	sites  []passes.Site
-	steps  []demotion
 	alone  []map[precision.Layer]float64
 	prices []prices
-	budget float64 // 1 − cosine
+}
 
-	miss     int     // demotions that were too few
-	meet     int     // demotions that were enough, or all
+func (l *ranking) path(ladders [][]precision.Layer) *path {
+	p := &path{l, Assignment{}, demotions(ladders, l.alone, l.prices)}
+	for i := range l.sites {
+		p.start[l.sites[i].Name()] = ladders[i][0]
+	}
+	return p
+}
+
+// after is the assignment after the first demotions.
+func (p *path) after(count int) Assignment {
+	a := maps.Clone(p.start)
+	for _, d := range p.steps[:count] {
+		a[p.sites[d.layer].Name()] = d.to
+	}
+	return a
+}
+
+// error is the sum of squared errors alone after the first demotions.
+func (p *path) error(count int) float64 { return p.errorOf(p.after(count)) }
+
+// errorOf is the sum of squared errors alone of an assignment.
+func (l *ranking) errorOf(a Assignment) (sum float64) {
+	for i := range l.sites {
+		e := l.alone[i][a.of(l.sites[i].Name())]
+		sum += float64(e * e)
+	}
+	return sum
+}
+
+// cost is what all layers cost after the first demotions.
+func (p *path) cost(count int) (sum float64) {
+	a := p.after(count)
+	for i := range p.sites {
+		sum += p.prices[i][a[p.sites[i].Name()]]
+	}
+	return sum
+}
+
+// fewest is the least number of demotions, of those between, or one less than meet, after which errors alone times a multiple should be within a budget.
+func (p *path) fewest(multiple, budget float64, miss, meet int) int {
+	at := miss + 1
+	for at < meet-1 && multiple*p.error(at) > margin*budget {
+		at++
+	}
+	return max(min(at, meet-1), 0)
+}
+
+// search looks for the fewest demotions, in order of their worth, that meet a budget. It walks through the graph once, with
+// fewer demotions than will do, and makes candidates of what it found there (reuse.go). Each of them is compiled and measured. The
+// next one is guessed from the layers' errors alone: their squares are assumed to add up, times a factor that the measurements give.
+type search struct {
+	*Calibration
+	trial Trial
+	opt   Options
+
+	budget   float64 // 1 − cosine
 	multiple float64 // of the sum of squared errors alone: 1 − cosine
+	tries    int     // left
+	learnt   bool    // multiple is of a measurement
+	best     *Fitted // the cheapest one that meets the budget; nil: none yet
+	cost     float64 // of it
 }
 
 const (
 	tries = 10 // bounds the number of candidates
 
-	// firstMultiple is what search.multiple is before there is a measurement. Over assignments of vision, driver monitoring and
-	// policy in fp8 and nvfp4 it was 0.16 to 1.2 on the sets that budgets are judged on, and 0.57 in the middle.
-	firstMultiple = 0.6 * usualMargin
+	// usualMultiple is what search.multiple is before there is a measurement: over assignments of vision, driver monitoring and
+	// policy in fp8 and nvfp4 it was 0.5 to 11 where the budget was just met, and 4 in the middle.
+	usualMultiple = 4
+
+	// firstMultiple decides on the assignment of the first walk. What it finds serves all assignments of wider formats, and no others.
+	firstMultiple = 0.15 * usualMultiple
 
 	// usualMargin is 1 − cosine as expected on other inputs over that of the worst input so far, in the middle.
 	usualMargin = 4
 
-	// leastGain is the fraction of the layers' predicted time for which a last walk through the graph is made.
-	leastGain = 0.02
+	// mostMisses bounds the candidates of the first fit that miss, and ownFit is 1 − cosine of such a candidate over that of one that has a
+	// fit of its own: 1.6 in vision, less in the others.
+	mostMisses, ownFit = 2, 1.5
+
+	// leastGain is the fraction of the layers' predicted time for which another walk is made, and leastStep that for which
+	// another candidate is tried.
+	leastGain, leastStep = 0.02, 0.005
 )
 
 func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, sites []passes.Site, ladders [][]precision.Layer, alone []map[precision.Layer]float64, prices []prices) (*Fitted, error) {
-	s := &search{start: Assignment{}, sites: sites, steps: demotions(ladders, alone, prices), alone: alone, prices: prices, budget: 1 - opt.MinCosine, multiple: firstMultiple}
-	for i := range sites {
-		s.start[sites[i].Name()] = ladders[i][0]
-	}
+	l := &ranking{sites, alone, prices}
+	whole := l.path(ladders)
 	if opt.MinCosine <= 0 { // whatever it is will do
-		f, _, err := c.made(ctx, s.start, opt.Technique)
-		return f, err
+		return c.made(ctx, whole.after(0), opt.Technique)
 	}
-	s.miss, s.meet = -1, len(s.steps)
-	var found *Fitted
-	last := false // the last walk was made
-	for try := 0; try < tries && s.meet-s.miss > 1; try++ {
-		at := s.fewest(s.multiple)
-		if middle := (s.miss + s.meet + 1) / 2; try%3 == 2 && c.assemble(s.demoted(middle)) != nil { // errors alone may mislead
-			at = middle
-		}
-		f, exact := c.assemble(s.demoted(at)), false
-		if f == nil && found != nil {
-			if at = s.bold(); last || !s.pays(at) {
-				break
-			}
-			last, f = true, c.assemble(s.demoted(at))
-		}
-		if f == nil {
-			var err error
-			if f, exact, err = c.made(ctx, s.demoted(at), opt.Technique); err != nil {
-				return nil, err
-			}
-		}
-		enough := opt.MinCosine
-		if exact { // what is learnt from it decides where the next walk goes
-			enough = 0
-		}
-		c.progress.Begin(0, "compiling with %d of %d steps to wider formats", at, len(s.steps))
-		q, err := trial.Measure(ctx, f.Plan, enough)
-		if err != nil {
+	all := len(whole.steps)
+	s := &search{Calibration: c, trial: trial, opt: opt, budget: 1 - opt.MinCosine, multiple: usualMultiple, tries: tries, cost: whole.cost(all)}
+	if all > 0 {
+		if err := s.walks(ctx, whole, ladders); err != nil {
 			return nil, err
 		}
-		if leastExpected(q) >= opt.MinCosine {
-			s.meet, found = at, f
-		} else {
-			s.miss = at
-		}
-		measured := 1 - leastExpected(q)
-		if Least(q) < enough { // it was stopped at one input, of which nothing is expected
-			measured = usualMargin * (1 - Least(q))
-		}
-		s.learn(at, measured, exact)
 	}
-	if found != nil {
-		return found, nil
+	if s.best != nil {
+		return s.best, nil
 	}
-	f := c.assemble(s.demoted(len(s.steps))) // every layer in 16 bits needs no fit
+	f := c.assemble(whole.after(all)) // every layer in 16 bits needs no fit
 	q, err := trial.Measure(ctx, f.Plan, 0)
 	if err == nil && Least(q) < opt.MinCosine {
 		err = unreachable(opt, q, sites, alone)
@@ -174,68 +206,110 @@ func (c *Calibration) search(ctx context.Context, trial Trial, opt Options, site
 	return f, err
 }
 
-// demoted is the assignment after the first demotions.
-func (s *search) demoted(count int) Assignment {
-	a := maps.Clone(s.start)
-	for _, d := range s.steps[:count] {
-		a[s.sites[d.layer].Name()] = d.to
+// walks makes a first fit and tries candidates that are made of it. If better ones are likely, of a fit of their own, it makes that and
+// tries again.
+func (s *search) walks(ctx context.Context, whole *path, ladders [][]precision.Layer) error {
+	all := len(whole.steps)
+	if err := s.begin(ctx, whole, whole.fewest(firstMultiple, s.budget, -1, all), s.opt.Technique); err != nil {
+		return err
 	}
-	return a
+	p := whole.path(s.seen(whole.sites, ladders))
+	if err := s.along(ctx, p, mostMisses); err != nil {
+		return err
+	}
+	likely := func(p *path, multiple float64) int { return p.fewest(multiple, s.budget, -1, len(p.steps)) }
+	to := likely(whole, s.multiple)
+	if whole.cost(to) < (1-leastGain)*min(s.cost, p.cost(likely(p, s.multiple))) { // in formats that the first fit has not seen
+		if _, err := s.made(ctx, whole.after(to), s.opt.Technique); err != nil {
+			return err
+		}
+	} else {
+		s.multiple /= ownFit
+		if to = likely(p, s.multiple); p.cost(to) > (1-leastGain)*s.cost {
+			return nil
+		}
+		if err := s.again(ctx, p.after(to)); err != nil {
+			return err
+		}
+	}
+	return s.along(ctx, whole.path(s.seen(whole.sites, ladders)), tries)
 }
 
-// error is the sum of squared errors alone after the first demotions.
-func (s *search) error(count int) float64 {
-	sum := 0.0
-	a := s.demoted(count)
-	for i := range s.sites {
-		e := s.alone[i][a[s.sites[i].Name()]]
-		sum += float64(e * e)
+// again fits once more for an assignment, unless a file has that.
+func (s *search) again(ctx context.Context, a Assignment) error {
+	formats := s.store(a).formats
+	for _, f := range s.found.saved {
+		if f.differs(formats) == 0 {
+			s.found.fits = append(s.found.fits, f)
+			return nil
+		}
 	}
-	return sum
+	_, err := s.refit(ctx, a, s.opt.Technique)
+	return err
 }
 
-// cost is what all layers cost after the first demotions.
-func (s *search) cost(count int) (sum float64) {
-	a := s.demoted(count)
-	for i := range s.sites {
-		sum += s.prices[i][a[s.sites[i].Name()]]
+// along tries candidates on a path all of whose assignments can be assembled, as long as one may be cheaper than what was best and
+// no more than some have missed the budget.
+func (s *search) along(ctx context.Context, p *path, misses int) error {
+	miss, meet := -1, 0
+	for meet < len(p.steps) && p.cost(meet) < (1-leastStep)*s.cost {
+		meet++
 	}
-	return sum
+	for try := 0; s.tries > 0 && misses > 0 && meet-miss > 1 && p.cost(miss+1) < (1-leastStep)*s.cost; try++ {
+		s.tries--
+		at := p.fewest(s.multiple, s.budget, miss, meet)
+		if try%3 == 2 { // errors alone may mislead
+			at = (miss + meet + 1) / 2
+		}
+		s.progress.Begin(0, "compiling with %d of %d steps to wider formats", at, len(p.steps))
+		f := s.assemble(p.after(at))
+		if f == nil { // another reader of the activations stays in a format that no fit has seen
+			miss = at
+			continue
+		}
+		measured, err := s.measure(ctx, f)
+		if err != nil {
+			return err
+		}
+		if measured <= s.budget {
+			meet, s.best, s.cost = at, f, p.cost(at)
+		} else {
+			miss = at
+			misses--
+		}
+		if e := p.error(at); e > 0 && measured > 0 {
+			s.learn(measured / e)
+		}
+	}
+	return nil
 }
 
-// pays reports whether fewer demotions than are known to be enough are worth a walk through the graph.
-func (s *search) pays(at int) bool { return s.cost(at) < (1-leastGain)*s.cost(s.meet) }
-
-// learn updates the factor from 1 − cosine as measured after some demotions. A candidate that has no fit of its own is worse
-// than one that has, and perhaps was not measured to the end, so it says less.
-func (s *search) learn(count int, measured float64, exact bool) {
-	e := s.error(count)
-	if e <= 0 || measured <= 0 {
-		return
+// measure is 1 − cosine of a candidate: what is expected of other inputs, as far as it was run.
+func (s *search) measure(ctx context.Context, f *Fitted) (float64, error) {
+	q, err := s.trial.Measure(ctx, f.Plan, s.opt.MinCosine)
+	if err != nil {
+		return 0, err
 	}
-	was := s.multiple
-	if s.multiple = measured / e; !exact {
-		s.multiple = min(max(s.multiple, was/1.5), was*1.5)
+	if one := 1 - Least(q); one > s.budget { // it was stopped there, perhaps
+		return max(usualMargin*one, 1-LeastExpected(q)), nil
 	}
+	return 1 - LeastExpected(q), nil
 }
 
-// bold is the number of demotions to try in a last walk: as if errors alone counted half as much as was measured.
-func (s *search) bold() int { return s.fewest(s.multiple / 2) }
-
-// fewest is the least number of demotions, of those between, that should be enough.
-func (s *search) fewest(multiple float64) int {
-	at := s.miss + 1
-	for at < s.meet-1 && multiple*s.error(at) > margin*s.budget {
-		at++
+// learn updates the factor by one that was measured. Candidates scatter about what is expected, so that all but the first change it
+// little.
+func (s *search) learn(multiple float64) {
+	if s.learnt {
+		multiple = min(max(multiple, s.multiple/1.5), s.multiple*1.5)
 	}
-	return min(at, s.meet-1)
+	s.multiple, s.learnt = multiple, true
 }
 
 // margin is the fraction of the budget that a guess may use.
 const margin = 0.95
 
-// leastExpected is what a search compares with its budget. Where all demotions are made, Least is: nothing is left to give.
-func leastExpected(q []Quality) float64 {
+// LeastExpected is what a search compares with its budget. Where all demotions are made, Least is: nothing is left to give.
+func LeastExpected(q []Quality) float64 {
 	x := Least(q)
 	for _, s := range q {
 		if s.Expected != 0 {

@@ -14,7 +14,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestAMissedBudgetEndsAMeasurement: a program is run on the worst inputs first, and on no more than it takes to miss a budget.
+// TestAMissedBudgetEndsAMeasurement: a program is run on the worst inputs first, and on no more than it takes to miss a budget. Where
+// only what is expected of other inputs misses it, that is all but the perturbed ones, of which nothing is expected.
 func TestAMissedBudgetEndsAMeasurement(t *testing.T) {
 	r := forced(t, "policy", "fp8", "sm_121")
 	opt := Options{Precision: "fp8", MinCosine: .9, Generated: 4, Targets: []string{"sm_121"}}
@@ -39,7 +40,15 @@ func TestAMissedBudgetEndsAMeasurement(t *testing.T) {
 	}
 	require.Equal(t, y.sets[set].Name, one[0].Name)
 
-	again, err := y.measure(t.Context(), r.Program, "sm_121", least)
+	expected := calibrate.LeastExpected(calibrate.Worst(all))
+	require.Less(t, expected, least)
+	part, err := y.measure(t.Context(), r.Program, "sm_121", least)
+	require.NoError(t, err)
+	require.True(t, all[len(all)-1].Perturbed)
+	require.Equal(t, all[:len(all)-1], part)
+	require.Equal(t, expected, calibrate.LeastExpected(calibrate.Worst(part)))
+
+	again, err := y.measure(t.Context(), r.Program, "sm_121", expected)
 	require.NoError(t, err)
 	require.Equal(t, all, again)
 	require.Len(t, y.worst, inputs)

@@ -1,0 +1,145 @@
+package calibrate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// refit makes a candidate of findings whose weights are rounded again, and whose means are corrected again, for just that
+// assignment, by a walk of the quantised graph alone: weights make up for no earlier errors, and of the exact graph the means of channels are
+// known from an earlier walk. It is nil if the findings lack something.
+func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
+	f := c.assemble(a)
+	if f == nil {
+		return nil, nil
+	}
+	st, w := c.store(a), c.walk
+	hat, now := w.lane(w.inputs), newFound(st.formats)
+	work, done := c.Work().Fit, 0.0
+	c.progress.Begin(work/2, "fitting %d regions again", len(w.steps))
+	for i, s := range w.steps {
+		var outs [][]*ir.Tensor
+		var err error
+		if in := hat.all(s.node, 0, w.inputs); s.channels > 0 {
+			outs, err = c.refitStep(ctx, s, st, tech, f, in)
+			name := s.node.Outputs[0].Name
+			layer := f.Plan.Layers[name]
+			layer.Read = ir.Storage{}
+			now.layers[name] = finding{layer, f.Local[name]}
+		} else {
+			outs, err = c.evaluator.Evaluate(ctx, s.node, in)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
+		}
+		for k, v := range s.node.Outputs {
+			o, scale := st.narrow[st.group(v)], 1.0
+			switch {
+			case s.node.IsFamily(ir.FamilyView): // has the values of its operands
+				continue
+			case o.Format != nil:
+				scale = f.Plan.Values[v.Name].Scale
+			case st.half[v]:
+				o = precision.Half.Activations
+			default:
+				continue
+			}
+			for at := range outs {
+				store(floats(outs[at][k]), o, scale)
+			}
+		}
+		hat.put(s.node, outs)
+		hat.release(w.done(i))
+		done += c.fitting(s)
+		c.progress.Step(i+1, len(w.steps), done/work)
+	}
+	for _, g := range c.found.fits {
+		for k, r := range g.scales {
+			if _, ok := now.scales[k]; !ok {
+				now.scales[k] = r
+			}
+		}
+	}
+	c.found.fits = append(c.found.fits, now)
+	return f, nil
+}
+
+// refitStep fits and runs a region that is cut behind its anchor.
+func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech Technique, f *Fitted, in [][]*ir.Tensor) ([][]*ir.Tensor, error) {
+	name := s.node.Outputs[0].Name
+	format, layer := st.formats.of(name), f.Plan.Layers[name]
+	front := in
+	if layer.Read.DType != 0 {
+		front = make([][]*ir.Tensor, len(in))
+		for at := range in {
+			front[at] = slices.Clone(in[at])
+			front[at][s.site.X] = stored(in[at][s.site.X], format.Activations, layer.Read.Scale)
+		}
+	}
+	if format.Weights.Narrow() {
+		r := newRounder(s.site, format.Weights, Technique{Feedback: tech.Feedback})
+		var x []*ir.Tensor
+		if tech.Feedback {
+			var err error
+			if x, err = s.multiplied(ctx, c.evaluator, front); err != nil {
+				return nil, err
+			}
+		} else {
+			r.patches = nil
+		}
+		r.fit(ctx, x, x, c.held)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		fitted := r.layer()
+		fitted.Read = layer.Read
+		layer = fitted
+		s = s.with(r.tensor())
+	}
+	acc, err := s.anchors(ctx, c.evaluator, front)
+	if err != nil {
+		return nil, err
+	}
+	if exact := c.found.means[name]; exact != nil && tech.Bias && st.formats.narrows() {
+		stacked := s.node.Region.Members > 0
+		miss := make([][]float64, len(exact))
+		for at, got := range meansOf(c.fitted(acc), s.axis, stacked) {
+			for k, x := range got {
+				miss[at] = append(miss[at], float64(exact[at][k])-float64(x))
+			}
+		}
+		layer.Bias = reliable(miss)
+		each(len(acc), func(at int) { move(acc[at], layer.Bias, s.axis, stacked) })
+	}
+	if format != precision.Half || layer.Bias != nil {
+		f.Plan.Layers[name] = layer
+	}
+	return s.behind(ctx, c.evaluator, in, acc)
+}
+
+// meansOf is the mean of every channel, members one after another, by tensor.
+func meansOf(list []*ir.Tensor, axis int, stacked bool) [][]float32 {
+	members, channels, inner := layout(list[0].Type, axis, stacked)
+	out := make([][]float32, len(list))
+	each(len(list), func(at int) {
+		sums, xs := make([]float64, members*channels), floats(list[at])
+		size := len(xs) / members
+		for p := 0; p < len(xs); p += channels * inner { // all channels at one position
+			of := sums[p/size*channels:][:channels]
+			for k := range of {
+				for _, x := range xs[p+k*inner:][:inner] {
+					of[k] += float64(x)
+				}
+			}
+		}
+		out[at] = make([]float32, len(sums))
+		for i, x := range sums {
+			out[at][i] = float32(x / float64(size/channels))
+		}
+	})
+	return out
+}
