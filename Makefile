@@ -62,7 +62,7 @@ test-full: tools nodecases
 check-tools:
 	@test -x $(VENV)/bin/python || echo "skipped: everything that needs Python (onnx round trips, ONNX Runtime, node cases)"
 	@ls $(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas >/dev/null 2>&1 || test -n "$$PTXAS" || echo "skipped: everything that needs ptxas"
-	@count=$$(grep -c '^> \*\*Stale' docs/measurements.md); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md (make measurements lists them)"
+	@count=$$(cat docs/*.md | grep -c '^> \*\*Stale'); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md and docs/contractions.md (make measurements lists them)"
 
 # The onnx package's node cases as directories, for the operators' tests and for spark-run --suite.
 .PHONY: nodecases
@@ -119,7 +119,7 @@ gorgonia: tools
 		CGO_LDFLAGS="-L$(CUDA12) -Wl,--unresolved-symbols=ignore-all" LD_LIBRARY_PATH=$(CUDA12) \
 		$(GO) test -tags gorgonia . ; fi
 
-# The tables of docs/measurements.md, which of them are stale, and the commands that make them.
+# The tables of docs/measurements.md and docs/contractions.md, which of them are stale, and the commands that make them.
 .PHONY: measurements
 measurements:
 	@$(GO) test ./docs -count=1 -v -run TestMeasurementsAreOfThesePrograms

@@ -150,12 +150,22 @@ func code(w interface{ Write([]byte) (int, error) }, dir string) error {
 // TestMeasurementsAreOfThesePrograms fails if figures were made from other programs than those of now and no one says that
 // they are stale. With -v it lists all tables; -update marks stale ones, and records new ones.
 func TestMeasurementsAreOfThesePrograms(t *testing.T) {
-	raw, err := os.ReadFile("measurements.md")
-	require.NoError(t, err)
 	recorded, err := os.ReadFile("../internal/compile/testdata/programs.txt")
 	require.NoError(t, err)
-	programs, text := strings.Split(strings.TrimSpace(string(recorded)), "\n"), string(raw)
+	programs := strings.Split(strings.TrimSpace(string(recorded)), "\n")
 	var list strings.Builder
+	for _, file := range []string{"measurements.md", "contractions.md"} {
+		checkTables(t, &list, file, programs)
+	}
+	t.Logf("tables of docs/measurements.md and docs/contractions.md\n%s", &list)
+}
+
+// checkTables compares the tables of a document with the programs, and adds them to a list.
+func checkTables(t *testing.T, list *strings.Builder, file string, programs []string) {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	text := string(raw)
 	for _, section := range sections(text) {
 		all, err := provenances(section)
 		require.NoError(t, err)
@@ -167,9 +177,9 @@ func TestMeasurementsAreOfThesePrograms(t *testing.T) {
 			digest, err := made(p.from, programs)
 			require.NoError(t, err, title)
 			state := p.state(digest)
-			fmt.Fprintf(&list, "%-22s %s\n", state, title)
+			fmt.Fprintf(list, "%-22s %s\n", state, title)
 			for _, c := range p.commands {
-				fmt.Fprintf(&list, "%22s %s\n", "", c)
+				fmt.Fprintf(list, "%22s %s\n", "", c)
 			}
 			if after := p.updated(t, state, digest); *update {
 				text = strings.Replace(text, p.text, after, 1)
@@ -182,9 +192,8 @@ func TestMeasurementsAreOfThesePrograms(t *testing.T) {
 		}
 	}
 	if *update && text != string(raw) {
-		require.NoError(t, os.WriteFile("measurements.md", []byte(text), 0o644))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 	}
-	t.Logf("tables of docs/measurements.md\n%s", &list)
 }
 
 // state is fresh, changed, new, stale since a day, or of its day.

@@ -21,8 +21,8 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-// measurements has the table between two marks.
-var measurements = filepath.Join("..", "..", "docs", "measurements.md")
+// document has the table between two marks.
+var document = filepath.Join("..", "..", "docs", "contractions.md")
 
 const (
 	tableBegin = "<!-- contraction kernels: UPDATE=1 go test ./codegen/contraction -run Table -->\n"
@@ -32,7 +32,7 @@ const (
 // TestTableOfLargeContractions holds every contraction of 5 MMAC or more of the repository's full-size models to what a
 // GPU wants, as assembled: operands are used at least twice a shared-memory load, move 16 bytes at a time and ahead of
 // use, fill the machine or say why not, and nothing spills. It takes a while: SPARK_FULL=1, or UPDATE=1 to write the
-// table of docs/measurements.md anew.
+// table of docs/contractions.md anew.
 func TestTableOfLargeContractions(t *testing.T) {
 	update := os.Getenv("UPDATE") != ""
 	if !update && os.Getenv("SPARK_FULL") == "" {
@@ -57,18 +57,18 @@ func TestTableOfLargeContractions(t *testing.T) {
 			tabulate(t, &rows, name, precision, &r.Program.Variants[0])
 		}
 	}
-	text, err := os.ReadFile(measurements)
+	text, err := os.ReadFile(document)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), tableBegin)
-	require.True(t, ok, "docs/measurements.md has no mark %q", tableBegin)
+	require.True(t, ok, "docs/contractions.md has no mark %q", tableBegin)
 	_, after, ok := strings.Cut(rest, tableEnd)
-	require.True(t, ok, "docs/measurements.md has no mark %q", tableEnd)
+	require.True(t, ok, "docs/contractions.md has no mark %q", tableEnd)
 	want := before + tableBegin + tableHead + rows.String() + tableEnd + after
 	if update {
-		require.NoError(t, os.WriteFile(measurements, []byte(want), 0o644))
+		require.NoError(t, os.WriteFile(document, []byte(want), 0o644))
 		return
 	}
-	require.Equal(t, want, string(text), "docs/measurements.md is out of date")
+	require.Equal(t, want, string(text), "docs/contractions.md is out of date")
 }
 
 const tableHead = `
