@@ -32,7 +32,7 @@ func (s *calibration) keep(ctx context.Context, opt *Options) error {
 	if s == nil || !s.save || !s.walk.Found() || ctx.Err() != nil {
 		return nil
 	}
-	saved := s.walk.Save(opt.Precision)
+	saved := s.walk.Save(s.context.Precision)
 	if r := s.exact; r != nil {
 		saved.Reference = &calibrate.SavedReference{Inputs: calibrate.Digests(s.all()), Outputs: r.outputs, Float64: r.float64, Apart: r.apart}
 	}

@@ -123,3 +123,13 @@ func TestAnInterruptedCalibrationKeepsNothing(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoFileExists(t, path)
 }
+
+// TestFindingsOfAProgramThatIsKeptInFP16 are of the precision that was asked for.
+func TestFindingsOfAProgramThatIsKeptInFP16(t *testing.T) {
+	opt := Options{Precision: "fp8", MinCosine: .999999, Generated: 2, Targets: []string{"sm_121"}, Findings: filepath.Join(t.TempDir(), "policy.calibration")}
+	for range 2 {
+		r, err := Compile(t.Context(), small(t, "policy"), opt)
+		require.NoError(t, err)
+		require.NotNil(t, r.Accuracy.Kept)
+	}
+}
