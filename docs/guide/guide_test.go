@@ -1,0 +1,300 @@
+// Package guide_test runs what the guide shows. The pages are read in the order of a first visit, in one scratch directory,
+// with small generated models standing in for openpilot's. A fenced block is
+//
+//	sh      commands. They must succeed; "# exit 1" at the end of the last one says that it fails, and how.
+//	output  lines that the commands of the block before print, in this order. … stands for any text, as numbers differ.
+//	go      a file if its first line is a comment with a name in .go, else the body of a function, which is compiled and run
+//	python  a program, run where SPARK_PYTHON names a Python with NumPy
+//	text    not run: it needs a GPU, a network, or somebody to watch
+package guide_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+var pages = []string{"../../README.md", "compile.md", "precision.md", "report.md", "run.md", "go-package.md", "openpilot.md", "troubleshooting.md"}
+
+// standins are the names of openpilot's files, and what the generator calls such a model.
+var standins = map[string]string{"driving_vision": "vision", "driving_policy": "policy", "dmonitoring_model": "dmonitoring", "driving_supercombo": "supercombo"}
+
+type block struct {
+	lang, text string
+	line       int
+}
+
+var fence = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
+
+func blocks(t *testing.T, page string) (out []block) {
+	raw, err := os.ReadFile(page)
+	require.NoError(t, err)
+	for _, m := range fence.FindAllSubmatchIndex(raw, -1) {
+		out = append(out, block{string(raw[m[2]:m[3]]), string(raw[m[4]:m[5]]), 1 + bytes.Count(raw[:m[0]], []byte("\n"))})
+	}
+	return out
+}
+
+func TestWhatTheGuideShows(t *testing.T) {
+	g := newGuide(t)
+	for _, page := range pages {
+		var last string
+		for _, b := range blocks(t, page) {
+			at := fmt.Sprintf("%s:%d", page, b.line)
+			switch b.lang {
+			case "sh":
+				last = g.shell(t, at, b.text)
+			case "output":
+				if missing := firstMissing(last, b.text); missing != "" {
+					t.Errorf("%s: %q is not in the output:\n%s", at, missing, last)
+				}
+			case "go":
+				g.golang(t, at, b.text)
+			case "python":
+				g.python(t, at, b.text)
+			case "text":
+			default:
+				t.Errorf("%s: a block in %q, of which nobody knows how to run it", at, b.lang)
+			}
+		}
+	}
+}
+
+// firstMissing returns the first line that is not in the output behind the one before it. Runs of spaces are alike.
+func firstMissing(output, lines string) string {
+	have := strings.Split(output, "\n")
+	for line := range strings.Lines(lines) {
+		words := strings.Fields(line)
+		for i := range words {
+			words[i] = strings.ReplaceAll(regexp.QuoteMeta(words[i]), "…", ".*")
+		}
+		if len(words) == 0 {
+			continue
+		}
+		is := regexp.MustCompile(`^\s*` + strings.Join(words, `\s+`) + `\s*$`)
+		at := slices.IndexFunc(have, is.MatchString)
+		if at < 0 {
+			return strings.TrimSpace(line)
+		}
+		have = have[at+1:]
+	}
+	return ""
+}
+
+func TestOutputIsComparedInOrder(t *testing.T) {
+	const out = "warning: slow\nlayer  op   µs\nfc     Gemm 1.5\ntotal 3\n"
+	require.Empty(t, firstMissing(out, "layer op µs\nfc Gemm …\n\ntotal 3\n"))
+	require.Equal(t, "layer op µs", firstMissing(out, "fc Gemm …\nlayer op µs\n"))
+	require.Equal(t, "fc Gemm", firstMissing(out, "fc Gemm\n"))
+	require.Equal(t, "total (3)", firstMissing(out, "total (3)\n"))
+}
+
+// guide is the scratch directory.
+type guide struct {
+	dir, root string
+	env       []string
+	snippets  int
+}
+
+// newGuide builds the commands and makes the files that the pages name.
+func newGuide(t *testing.T) *guide {
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	g := &guide{dir: t.TempDir(), root: root}
+	bin := filepath.Join(t.TempDir(), "bin")
+	build := exec.Command("go", "build", "-o", bin+"/", "./cmd/...")
+	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		if !strings.HasPrefix(name, "OPENPILOT_") && name != "PTXAS" {
+			g.env = append(g.env, v)
+		}
+	}
+	g.env = append(g.env, "PATH="+bin+":"+os.Getenv("PATH"), "SPARK_DEVICE=emu", "SPARK_CACHE="+filepath.Join(t.TempDir(), "cache"),
+		"GOPROXY=off", "GOSUMDB=off", "GOFLAGS=-mod=mod", "GOWORK=off", "CGO_ENABLED=0")
+	for file, model := range standins {
+		m, err := driving.Make(model, driving.Small)
+		require.NoError(t, err)
+		g.write(t, file+".onnx", m.ONNX)
+		decoded, err := onnx.Decode(file, m.ONNX)
+		require.NoError(t, err)
+		graph, err := onnx.Import(decoded, onnx.ImportOptions{})
+		require.NoError(t, err)
+		switch model {
+		case "policy":
+			for i := range 8 {
+				g.inputs(t, fmt.Sprintf("calibration/%02d.npz", i), m, i)
+			}
+			for i := range 2 {
+				g.inputs(t, fmt.Sprintf("validation/%02d.npz", i), m, 100+i)
+				g.golden(t, fmt.Sprintf("expected/%02d.npz", i), m, graph, 100+i)
+			}
+		case "vision":
+			g.inputs(t, "frames.npz", m, 0)
+			g.golden(t, "golden.npz", m, graph, 0)
+			g.golden(t, "other.npz", m, graph, 1)
+			g.warped(t, m.Inputs[0].Type.Shape)
+		}
+	}
+	g.write(t, "pointer.onnx", []byte("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 46\n"))
+	return g
+}
+
+func (g *guide) write(t *testing.T, name string, data []byte) {
+	path := filepath.Join(g.dir, name)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, data, 0o644))
+}
+
+func (g *guide) zip(t *testing.T, name string, arrays map[string]*npy.Array) {
+	g.write(t, name, nil)
+	require.NoError(t, npy.WriteZip(filepath.Join(g.dir, name), arrays))
+}
+
+// inputs writes a draw of a model's inputs.
+func (g *guide) inputs(t *testing.T, name string, m *driving.Model, seed int) {
+	arrays := map[string]*npy.Array{}
+	for _, q := range m.Inputs {
+		x := q.Draw(uint64(seed))
+		arrays[q.Name] = &npy.Array{DType: x.DType.String(), Shape: x.Shape, Data: x.Dense()}
+	}
+	g.zip(t, name, arrays)
+}
+
+// golden writes the outputs of a draw, evaluated in float64.
+func (g *guide) golden(t *testing.T, name string, m *driving.Model, graph *ir.Graph, seed int) {
+	in, arrays := map[string]*ir.Array{}, map[string]*npy.Array{}
+	for _, q := range m.Inputs {
+		in[q.Name] = q.Draw(uint64(seed)).Array()
+	}
+	out, err := ir.Evaluate(context.Background(), graph, in, ir.EvalOptions{})
+	require.NoError(t, err)
+	for n, a := range out {
+		x := ir.FromFloats(ir.T(ir.Float64, a.Shape...), a.Floats())
+		arrays[n] = &npy.Array{DType: x.DType.String(), Shape: x.Shape, Data: x.Dense()}
+	}
+	g.zip(t, name, arrays)
+}
+
+// warped writes camera frames as the page on calibration has them, of the size that the model wants: planes y, u, v.
+func (g *guide) warped(t *testing.T, input []int) {
+	h, w := 2*input[2], 2*input[3]
+	for frame := range 12 {
+		for _, camera := range []string{"road", "wide"} {
+			plane := func(h, w, k int) *npy.Array {
+				a := &npy.Array{DType: "u8", Shape: []int{h, w}, Data: make([]byte, h*w)}
+				for i := range a.Data {
+					a.Data[i] = byte(k*(i%w) + 3*frame*(i/w) + len(camera))
+				}
+				return a
+			}
+			g.zip(t, fmt.Sprintf("warped/%s_%04d.npz", camera, frame), map[string]*npy.Array{"y": plane(h, w, 2), "u": plane(h/2, w/2, 3), "v": plane(h/2, w/2, 5)})
+		}
+	}
+}
+
+var exits = regexp.MustCompile(`# exit (\d+)\s*$`)
+
+// shell runs commands and returns what they print.
+func (g *guide) shell(t *testing.T, at, text string) string {
+	want := "0"
+	if m := exits.FindStringSubmatch(text); m != nil {
+		want = m[1]
+	}
+	cmd := exec.Command("sh", "-e", "-c", strings.ReplaceAll(text, "/path/to/spark-compile", g.root))
+	cmd.Dir, cmd.Env = g.dir, g.env
+	out, err := cmd.CombinedOutput()
+	if err != nil && !errors.As(err, new(*exec.ExitError)) {
+		t.Fatalf("%s: %v", at, err)
+	}
+	if got := fmt.Sprint(cmd.ProcessState.ExitCode()); got != want {
+		t.Errorf("%s: exit %s, want %s:\n%s\n%s", at, got, want, text, out)
+	}
+	return string(out)
+}
+
+// golang writes a file of the module that the page makes. A snippet becomes a test, which a later block runs.
+func (g *guide) golang(t *testing.T, at, text string) {
+	if m := regexp.MustCompile(`^// (\w+\.go)\n`).FindStringSubmatch(text); m != nil {
+		g.write(t, m[1], []byte(text))
+		return
+	}
+	g.snippets++
+	uses := map[string]string{"runtime.": "github.com/spark-compile/spark-compile/runtime", "fmt.": "fmt", "drivingvision.": "example.com/drive/drivingvision",
+		"drivingpolicy.": "example.com/drive/drivingpolicy", "drivingsupercombo.": "example.com/drive/drivingsupercombo", "float16.": "github.com/x448/float16"}
+	imports := ""
+	for word, path := range uses {
+		if strings.Contains(text, word) {
+			imports += fmt.Sprintf("\t%q\n", path)
+		}
+	}
+	g.write(t, fmt.Sprintf("snippet%d_test.go", g.snippets), fmt.Appendf(nil, "package main\n\nimport (\n\t\"context\"\n\t\"testing\"\n%s)\n\nfunc snippet%d(ctx context.Context) error {\n%s\nreturn nil\n}\n\n// %s\nfunc TestSnippet%d(t *testing.T) {\n\tif err := snippet%d(t.Context()); err != nil {\n\t\tt.Fatal(err)\n\t}\n}\n",
+		imports, g.snippets, text, at, g.snippets, g.snippets))
+}
+
+func (g *guide) python(t *testing.T, at, text string) {
+	python := os.Getenv("SPARK_PYTHON")
+	if python == "" {
+		t.Logf("%s: not run, since SPARK_PYTHON is not set", at)
+		return
+	}
+	cmd := exec.Command(python, "-c", text)
+	cmd.Dir = g.dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s: %s", at, out)
+	t.Logf("%s: ran", at)
+}
+
+// TestFlagsOfTheGuideExist: in the help of the command, or of any where a page names the flag alone.
+func TestFlagsOfTheGuideExist(t *testing.T) {
+	known := map[string]bool{"--gpus": true} // docker's
+	for _, c := range []string{"spark-compile", "spark-run", "spark-bench", "spark-info"} {
+		out, err := exec.Command("go", "run", "../../cmd/"+c, "--help").Output()
+		require.NoError(t, err)
+		for _, f := range regexp.MustCompile(`--(\[no-\])?[a-z][a-z-]*`).FindAllString(string(out), -1) {
+			known[strings.Replace(f, "[no-]", "", 1)] = true
+			known[strings.Replace(f, "[no-]", "no-", 1)] = true
+		}
+	}
+	for _, page := range pages {
+		raw, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, f := range regexp.MustCompile("(?:^|[ `(\n])(--[a-z][a-z-]*)").FindAllStringSubmatch(string(raw), -1) {
+			if !known[f[1]] {
+				t.Errorf("%s: no command has %s", page, f[1])
+			}
+		}
+	}
+}
+
+// TestLinksLeadSomewhere follows links between documents.
+func TestLinksLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
+	for _, page := range append(slices.Clone(pages), "../results.md") {
+		raw, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(raw), ""), -1) {
+			if !strings.Contains(m[1], "://") {
+				require.FileExists(t, filepath.Join(filepath.Dir(page), m[1]), page)
+			}
+		}
+	}
+}
