@@ -263,17 +263,23 @@ func (g *guide) python(t *testing.T, at, text string) {
 	t.Logf("%s: ran", at)
 }
 
-// TestFlagsOfTheGuideExist: in the help of the command, or of any where a page names the flag alone.
-func TestFlagsOfTheGuideExist(t *testing.T) {
+// TestFlagsOfTheGuide: a page names no flag that no command has, and every flag is in some page.
+func TestFlagsOfTheGuide(t *testing.T) {
 	known := map[string]bool{"--gpus": true} // docker's
+	var all []string
 	for _, c := range []string{"spark-compile", "spark-run", "spark-bench", "spark-info"} {
 		out, err := exec.Command("go", "run", "../../cmd/"+c, "--help").Output()
 		require.NoError(t, err)
 		for _, f := range regexp.MustCompile(`--(\[no-\])?[a-z][a-z-]*`).FindAllString(string(out), -1) {
 			known[strings.Replace(f, "[no-]", "", 1)] = true
-			known[strings.Replace(f, "[no-]", "no-", 1)] = true
+			f = strings.Replace(f, "[no-]", "no-", 1)
+			known[f] = true
+			if f != "--help" {
+				all = append(all, f)
+			}
 		}
 	}
+	named := map[string]bool{}
 	for _, page := range pages {
 		raw, err := os.ReadFile(page)
 		require.NoError(t, err)
@@ -281,6 +287,12 @@ func TestFlagsOfTheGuideExist(t *testing.T) {
 			if !known[f[1]] {
 				t.Errorf("%s: no command has %s", page, f[1])
 			}
+			named[f[1]] = true
+		}
+	}
+	for _, f := range all {
+		if !named[f] {
+			t.Errorf("no page says what %s does", f)
 		}
 	}
 }
@@ -297,4 +309,26 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTheReadmeSaysWhatTheResultsSay: its table of precisions repeats figures of results.md, which are made again now and then.
+func TestTheReadmeSaysWhatTheResultsSay(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	results, err := os.ReadFile("../results.md")
+	require.NoError(t, err)
+	figure := regexp.MustCompile(`\b\d+\.\d+(e-\d+)?`)
+	have := figure.FindAllString(string(results), -1)
+	_, table, _ := strings.Cut(string(readme), "## Precisions")
+	table, _, _ = strings.Cut(table, "## ")
+	count := 0
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "|") {
+			for _, f := range figure.FindAllString(line, -1) {
+				count++
+				require.Contains(t, have, f, line)
+			}
+		}
+	}
+	require.Greater(t, count, 12)
 }

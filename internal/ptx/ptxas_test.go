@@ -17,7 +17,7 @@ import (
 
 const repoRoot = "../.."
 
-// findPtxas looks in the places that the README names.
+// findPtxas looks in the places that docs/guide/compile.md names.
 func findPtxas(t *testing.T) string {
 	if p := os.Getenv("PTXAS"); p != "" {
 		return p
