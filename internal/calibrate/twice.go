@@ -19,15 +19,27 @@ const (
 
 // twice leaves every ladder, in place, either the format whose activations are one number or the one whose activations are two:
 // two where that is predicted to cost little, the cheapest layers first. The layer's kernel multiplies twice as often, and the
-// region that computes its activations stores them in 16 bits where it would store 8.
+// region that computes its activations stores them in 16 bits where it would store 8. Findings of before decide as they did,
+// though they may be of another target: a layer in the other format would have to be fitted anew.
 func (c *Calibration) twice(ctx context.Context, trial Trial, sites []passes.Site, ladders [][]precision.Layer) error {
 	one, two := Assignment{}, Assignment{}
 	at := make([]int, len(sites)) // of the format in two terms; -1: there is none
 	some := false
 	for i, s := range sites {
 		name := s.Name()
+		at[i] = slices.IndexFunc(ladders[i], func(f precision.Layer) bool { return f.Activations.Twice })
+		if at[i] > 0 {
+			_, once := c.found.alone[layerKey{name, ladders[i][at[i]-1]}]
+			_, twice := c.found.alone[layerKey{name, ladders[i][at[i]]}]
+			switch {
+			case once && !twice:
+				ladders[i], at[i] = slices.Delete(ladders[i], at[i], at[i]+1), -1
+			case twice && !once:
+				ladders[i], at[i] = slices.Delete(ladders[i], at[i]-1, at[i]), -1
+			}
+		}
 		one[name], two[name] = ladders[i][0], ladders[i][0]
-		if at[i] = slices.IndexFunc(ladders[i], func(f precision.Layer) bool { return f.Activations.Twice }); at[i] > 0 {
+		if at[i] > 0 {
 			one[name], two[name], some = ladders[i][at[i]-1], ladders[i][at[i]], true
 		}
 	}
