@@ -212,3 +212,20 @@ func TestVariantOfATarget(t *testing.T) {
 	_, err = p.Variant("gfx90a")
 	require.ErrorContains(t, err, `target "gfx90a"`)
 }
+
+// BenchmarkDigests is what comparing a large model's files with their digests costs on loading: 50 MB of weights.
+func BenchmarkDigests(b *testing.B) {
+	p := accumulator(true)
+	p.Weights = make([]byte, 50<<20)
+	files, err := p.Files()
+	require.NoError(b, err)
+	dir := fstest.MapFS{}
+	for name, data := range files {
+		dir[name] = &fstest.MapFile{Data: data}
+	}
+	b.SetBytes(50 << 20)
+	for b.Loop() {
+		_, err := runtime.Read(dir)
+		require.NoError(b, err)
+	}
+}

@@ -65,8 +65,8 @@ const heapRoom = 60
 func run(args []string, stdout, stderr io.Writer) int {
 	var f flags
 	// A shell makes several of files of --calibrate *.npz.
-	args, calibrate := cli.Following(args, "--calibrate", notModel)
-	args, validate := cli.Following(args, "--validate", notModel)
+	args, calibrate := cli.Following(args, "--calibrate", isInput)
+	args, validate := cli.Following(args, "--validate", isInput)
 	return cli.Main(&f, "spark-compile", "Compile an ONNX model to PTX kernels and a Go package.", args, stdout, stderr,
 		func(ctx context.Context) error {
 			f.Calibrate, f.Validate = append(f.Calibrate, split(calibrate)...), append(f.Validate, split(validate)...)
@@ -74,7 +74,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		})
 }
 
-func notModel(arg string) bool { return !strings.HasSuffix(arg, ".onnx") }
+// isInput tells another file of inputs from the model.
+func isInput(arg string) bool { return strings.HasSuffix(arg, ".npz") }
 
 // split splits arguments at commas.
 func split(args []string) (out []string) {

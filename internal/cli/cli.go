@@ -109,18 +109,19 @@ func (p *panicked) report(name string, args []string) error {
 }
 
 // Following removes a flag that accepts any number of values, and the values that follow it, from the arguments. They end at
-// the next flag, or at the first that does not belong to it.
+// the next flag, or behind the first at one that does not belong to them. A flag without a value stays, to be complained about.
 func Following(args []string, flag string, belongs func(arg string) bool) (rest, values []string) {
-	in := false
-	for _, a := range args {
-		switch {
-		case a == flag:
-			in = true
-		case in && a != "" && a[0] != '-' && belongs(a):
-			values = append(values, a)
-		default:
-			in = false
-			rest = append(rest, a)
+	value := func(i int) bool { return i < len(args) && args[i] != "" && args[i][0] != '-' }
+	for i := 0; i < len(args); i++ {
+		if args[i] != flag || !value(i+1) {
+			rest = append(rest, args[i])
+			continue
+		}
+		for i++; ; i++ {
+			values = append(values, args[i])
+			if !value(i+1) || !belongs(args[i+1]) {
+				break
+			}
 		}
 	}
 	return rest, values

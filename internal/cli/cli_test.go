@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -58,4 +59,19 @@ func TestVersion(t *testing.T) {
 	require.Equal(t, Done, Main(&struct{}{}, "tool", "A tool.", []string{"--version"}, &out, &errs, func(context.Context) error { return errors.New("ran") }))
 	require.Equal(t, Version()+"\n", out.String())
 	require.Empty(t, errs.String())
+}
+
+func TestFollowing(t *testing.T) {
+	npz := func(arg string) bool { return strings.HasSuffix(arg, ".npz") }
+	for args, want := range map[string][2]string{
+		"--in a.npz b.npz model -q": {"model -q", "a.npz b.npz"},
+		"model --in dir other":      {"model other", "dir"},
+		"--in a.npz --in b.npz":     {"", "a.npz b.npz"},
+		"model --in":                {"model --in", ""},
+		"--in -q model":             {"--in -q model", ""},
+		"--in=a.npz model":          {"--in=a.npz model", ""},
+	} {
+		rest, values := Following(strings.Fields(args), "--in", npz)
+		require.Equal(t, want, [2]string{strings.Join(rest, " "), strings.Join(values, " ")}, args)
+	}
 }
