@@ -53,7 +53,7 @@ func New(g *ir.Graph, precision string, inputs []map[string]*ir.Array, e Evaluat
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("no calibration inputs: give --calibrate at least one .npz file")
 	}
-	perturbed, from := Perturb(g, inputs, drawFor(precision))
+	perturbed, from := fittedTo(g, precision, inputs)
 	w, err := newWalk(g, slices.Concat(inputs, perturbed))
 	if err != nil {
 		return nil, err

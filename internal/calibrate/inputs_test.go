@@ -313,8 +313,8 @@ func TestDoubtfulInputsAreNamedWithNumbers(t *testing.T) {
 	}
 }
 
-// TestHeldOutInputsAreNotFittedTo changes an input that is held out: the plan stays the same; a change of another input
-// changes it.
+// TestHeldOutInputsAreNotFittedTo changes an input that is held out, too little to choose other strengths: the plan stays the
+// same; a change of another input changes it.
 func TestHeldOutInputsAreNotFittedTo(t *testing.T) {
 	plan := func(changed int) *Choice {
 		rng := rand.New(rand.NewSource(4))
@@ -326,7 +326,7 @@ func TestHeldOutInputsAreNotFittedTo(t *testing.T) {
 		}
 		if changed >= 0 {
 			for i := range in[changed]["x"].F {
-				in[changed]["x"].F[i] *= .99
+				in[changed]["x"].F[i] *= .9999
 			}
 		}
 		fitted, held := Split(in)
@@ -341,4 +341,28 @@ func TestHeldOutInputsAreNotFittedTo(t *testing.T) {
 	before, other, held := plan(-1), plan(0), plan(3)
 	require.NotEqual(t, before.Plan, other.Plan)
 	require.Equal(t, before.Plan, held.Plan)
+}
+
+// TestMomentsIgnoreWhatIsHeldOut: those that weights are fitted to are the same to the bit, however great what is held out is.
+func TestMomentsIgnoreWhatIsHeldOut(t *testing.T) {
+	rng := rand.New(rand.NewSource(6))
+	draw := func(k, n int) float64 { return rng.NormFloat64() }
+	g := layers(t, draw, draw)
+	s, ok := passes.SiteOf(g.Nodes[0])
+	require.True(t, ok)
+	p, held := patchesOf(&s), []bool{false, true, false}
+	var x, hat []*ir.Tensor
+	for range held {
+		x = append(x, rowsOf(func(i int) float64 { return 3 + rng.NormFloat64() })["x"].Tensor())
+		hat = append(hat, rowsOf(func(i int) float64 { return 3 + rng.NormFloat64() })["x"].Tensor())
+	}
+	fitted, tried := p.measure(t.Context(), x, hat, held, 0, 0, true)
+	for _, list := range [][]*ir.Tensor{x, hat} {
+		for i, v := range floats(list[1]) {
+			floats(list[1])[i] = 1000 * v
+		}
+	}
+	again, other := p.measure(t.Context(), x, hat, held, 0, 0, true)
+	require.Equal(t, fitted, again)
+	require.NotEqual(t, tried, other)
 }

@@ -86,9 +86,9 @@ func (p *patches) rows(arrays int) int {
 	return min(p.positions, max(1, max(cheap, rowsPerWeight*p.k)/arrays))
 }
 
-// columns returns rows of the arrays less their mean, transposed: k rows with one element a position, the positions of one
-// array together.
-func (p *patches) columns(arrays []*ir.Tensor, member, group int) *matrix {
+// columns returns rows of the arrays, transposed: k rows with one element a position, the positions of one array together. They
+// are less the mean of what is not held out, since roundings of what is held out must not reach the others.
+func (p *patches) columns(arrays []*ir.Tensor, held []bool, member, group int) *matrix {
 	count := p.rows(len(arrays))
 	out := newMatrix(p.k, count*len(arrays))
 	each(len(arrays), func(i int) {
@@ -111,7 +111,13 @@ func (p *patches) columns(arrays []*ir.Tensor, member, group int) *matrix {
 	})
 	each(p.k, func(k int) {
 		row := out.row(k)
-		mean := sum(row) / float64(len(row))
+		total, seen := 0.0, 0
+		for i := range arrays {
+			if held == nil || !held[i] {
+				total, seen = total+sum(row[i*count:][:count]), seen+count
+			}
+		}
+		mean := total / float64(seen)
 		for i, x := range row {
 			row[i] = float32(float64(x) - mean)
 		}
@@ -131,7 +137,7 @@ func sum(xs []float32) float64 {
 // measure estimates the moments from what the exact and the quantised graph yield, over the inputs that a rounding is fitted
 // to, and, to try it, over those held out; of these nil if there are none.
 func (p *patches) measure(ctx context.Context, exact, hat []*ir.Tensor, held []bool, member, group int, try bool) (fitted, tried *moments) {
-	x, d := p.columns(hat, member, group), p.columns(exact, member, group)
+	x, d := p.columns(hat, held, member, group), p.columns(exact, held, member, group)
 	for i, v := range x.a {
 		d.a[i] -= v
 	}

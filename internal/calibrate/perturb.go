@@ -18,7 +18,29 @@ const (
 	fittedDraw   = iota
 	JudgedDraw   // nothing is fitted to it
 	texturedDraw // fitted to as well; its images have texture besides
+	secondDraw   // fitted to beside fittedDraw, where that takes little time
 )
+
+// secondWork bounds the multiply-adds of the graph on all calibration inputs up to which a second draw is fitted to.
+const secondWork = 1 << 32
+
+// fittedTo are the perturbed inputs that a precision is fitted to, and which input each comes from.
+func fittedTo(g *ir.Graph, name string, inputs []map[string]*ir.Array) (out []map[string]*ir.Array, from []int) {
+	draws := []int{drawFor(name)}
+	work := int64(0)
+	for _, n := range g.Nodes {
+		work += int64(len(inputs)) * n.MACs()
+	}
+	if draws[0] == fittedDraw && work <= secondWork {
+		draws = append(draws, secondDraw)
+	}
+	within, _ := Split(inputs)
+	for _, d := range draws {
+		more, of := perturb(g, inputs, within, d)
+		out, from = append(out, more...), append(from, of...)
+	}
+	return out, from
+}
 
 // coarseBits is the number of bits of weights up to which formats are fitted to images with texture. The coarser weights are,
 // the more of their accuracy comes from making errors cancel on the inputs that were seen, which inputs unlike them lose.
@@ -47,13 +69,18 @@ func isPicture(t ir.Type) bool {
 // as pictures of other things have. The same inputs and draw give the same perturbed ones; draws are independent of each
 // other.
 func Perturb(g *ir.Graph, inputs []map[string]*ir.Array, draw int) (out []map[string]*ir.Array, from []int) {
+	return perturb(g, inputs, inputs, draw)
+}
+
+// perturb is Perturb with values that stay in the range of some of the inputs.
+func perturb(g *ir.Graph, inputs, within []map[string]*ir.Array, draw int) (out []map[string]*ir.Array, from []int) {
 	count := min(len(inputs), perturbedAtMost)
 	for i := range count {
 		from = append(from, i*len(inputs)/count)
 		out = append(out, map[string]*ir.Array{})
 	}
 	for _, v := range g.Inputs {
-		lo, hi := bounds(inputs, v.Name)
+		lo, hi := bounds(within, v.Name)
 		if v.Type.DType == ir.Uint8 {
 			lo, hi = 0, 255
 		}

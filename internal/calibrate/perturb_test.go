@@ -66,7 +66,8 @@ func TestPerturbedInputsAreLikeNoneGiven(t *testing.T) {
 	require.Equal(t, 37, from[len(from)-1], "spread over all of the inputs")
 }
 
-// TestPerturbedInputsCount calibrates on them beside those they come from, and holds both out together.
+// TestPerturbedInputsCount calibrates on them beside those they come from, and holds them out together; on two draws of them
+// where that takes little time, unless weights are coarse.
 func TestPerturbedInputsCount(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))
 	draw := func(k, n int) float64 { return rng.NormFloat64() }
@@ -74,18 +75,54 @@ func TestPerturbedInputsCount(t *testing.T) {
 	for range 5 {
 		in = append(in, rowsOf(func(i int) float64 { return rng.NormFloat64() }))
 	}
-	c, err := New(layers(t, draw, draw), precision.FP8, in, Reference{}, nil)
-	require.NoError(t, err)
-	require.Equal(t, 10, c.walk.inputs)
-	require.Equal(t, []bool{false, false, false, true, false, false, false, false, true, false}, c.held)
+	g := layers(t, draw, draw)
+	one := []bool{false, false, false, true, false}
+	for name, want := range map[string]int{precision.FP8: 2, precision.FP6: 2, precision.NVFP4: 1} {
+		c, err := New(g, name, in, Reference{}, nil)
+		require.NoError(t, err)
+		require.Equal(t, slices.Concat(one, slices.Repeat([]bool{false, false, false, true, false}, want)), c.held, name)
+		require.Equal(t, len(c.held), c.walk.inputs)
+	}
+	macs := int64(0)
+	for _, n := range g.Nodes {
+		macs += n.MACs()
+	}
+	many := make([]map[string]*ir.Array, secondWork/macs+1)
+	for i := range many {
+		many[i] = in[i%5]
+	}
+	got, from := fittedTo(g, precision.FP8, many)
+	require.Len(t, got, perturbedAtMost)
+	require.Len(t, from, perturbedAtMost)
+	got, _ = fittedTo(g, precision.FP8, many[1:])
+	require.Len(t, got, 2*perturbedAtMost)
 }
 
-// TestDrawsAreIndependent: what is judged on is not what is fitted to.
+// TestPerturbedInputsStayInTheRangeOfThoseFittedTo: one that is held out does not widen it.
+func TestPerturbedInputsStayInTheRangeOfThoseFittedTo(t *testing.T) {
+	g := ir.NewGraph("g")
+	g.AddInput("x", ir.T(ir.Float32, 64))
+	in := Generate(g, 4)
+	lo, hi := bounds(in[:3], "x")
+	for i := range in[3]["x"].F {
+		in[3]["x"].F[i] *= 100
+	}
+	got, _ := fittedTo(g, precision.FP8, in)
+	require.Len(t, got, 8)
+	for _, x := range got {
+		a, b := bounds([]map[string]*ir.Array{x}, "x")
+		require.True(t, lo <= a && b <= hi, "%v to %v are outside of %v to %v", a, b, lo, hi)
+	}
+}
+
+// TestDrawsAreIndependent: what is judged on is not what is fitted to, nor are two draws of that the same.
 func TestDrawsAreIndependent(t *testing.T) {
 	g := ir.NewGraph("g")
 	g.AddInput("x", ir.T(ir.Float32, 64))
 	in := Generate(g, 4)
-	fitted, _ := Perturb(g, in, fittedDraw)
+	fitted, _ := fittedTo(g, precision.FP8, in)
+	require.Len(t, fitted, 8)
+	require.Zero(t, Same(fitted[:4], fitted[4:]))
 	judged, _ := Perturb(g, in, JudgedDraw)
 	require.Zero(t, Same(judged, fitted))
 }
