@@ -210,7 +210,7 @@ func (f *flags) write(ctx context.Context, dir string, files map[string][]byte, 
 // checkPlaces reports before the long work whether package, report or findings could not be written.
 func (f *flags) checkPlaces(dir string) error {
 	if f.Emit == "" {
-		if err := gopkg.CheckDir(dir); err != nil {
+		if err := gopkg.CheckDir(dir, gopkg.Names(f.Target, f.Cubin)); err != nil {
 			return err
 		}
 	}
@@ -225,7 +225,7 @@ func (f *flags) checkPlaces(dir string) error {
 	return nil
 }
 
-// place returns directory and name of the package.
+// place returns directory and name of the package. Go files that lie there decide the name.
 func (f *flags) place() (dir, name string, err error) {
 	if dir = f.Output; dir == "" {
 		if name, err = gopkg.PackageName(f.Model); err != nil && f.Package == "" {
@@ -233,7 +233,15 @@ func (f *flags) place() (dir, name string, err error) {
 		}
 		dir = name
 	}
+	theirs, err := gopkg.PackageOf(dir)
+	if err != nil {
+		return "", "", err
+	}
 	switch {
+	case theirs != "" && f.Package != "" && f.Package != theirs:
+		return "", "", fmt.Errorf("--package %s: the Go files in %s are of package %s", f.Package, dir, theirs)
+	case theirs != "":
+		return dir, theirs, nil
 	case f.Package != "":
 		name = f.Package
 	case f.Output != "":

@@ -3,5 +3,6 @@
 //
 //	names.go   from file and port names to Go identifiers
 //	model.go   the generated Go files
-//	write.go   the directory: written next to its destination, then renamed
+//	write.go   the directory: all files are staged, then moved to their places, or all moved back
+//	own.go     which files of a directory are ours
 package gopkg

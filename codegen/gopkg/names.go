@@ -22,13 +22,20 @@ func PackageName(model string) (string, error) {
 	return name, CheckPackageName(name)
 }
 
-// CheckPackageName reports why a name cannot be a package's.
+// CheckPackageName reports why a name cannot be that of a package of its own.
 func CheckPackageName(name string) error {
-	switch {
-	case !token.IsIdentifier(name): // also refuses keywords and the empty string
-		return fmt.Errorf("package name %q is not a Go identifier: choose one with --package", name)
-	case name == "_" || name == "main" || name == "init":
+	if err := checkIdentifier(name); err != nil {
+		return err
+	}
+	if name == "main" || name == "init" {
 		return fmt.Errorf("package name %q cannot be imported: choose another with --package", name)
+	}
+	return nil
+}
+
+func checkIdentifier(name string) error {
+	if !token.IsIdentifier(name) || name == "_" { // also refuses keywords and the empty string
+		return fmt.Errorf("package name %q is not a Go identifier: choose one with --package", name)
 	}
 	return nil
 }

@@ -22,13 +22,13 @@ type Golden struct {
 func (g *Golden) files() map[string][]byte {
 	out := map[string][]byte{}
 	for name, b := range g.Inputs {
-		out["testdata/"+GoldenFile("in", name)] = b
+		out[goldenPath("in", name)] = b
 	}
 	for name, x := range g.Outputs {
-		out["testdata/"+GoldenFile("out", name)] = float64Bytes(x)
+		out[goldenPath("out", name)] = float64Bytes(x)
 	}
 	for name, b := range g.Program {
-		out["testdata/"+GoldenFile("emu", name)] = b
+		out[goldenPath("emu", name)] = b
 	}
 	return out
 }
@@ -70,14 +70,14 @@ func (s *source) test() ([]byte, error) {
 		g.Id("session").Op(":=").Id("m").Dot("Session").Call()
 		for _, name := range sortedKeys(s.golden.Inputs) {
 			if s.states[name] {
-				g.If(Err().Op(":=").Id("session").Dot("SetState").Call(Lit(name), Id("read").Call(Id("t"), Lit(GoldenFile("in", name)))), Err().Op("!=").Nil()).Block(Id("t").Dot("Fatal").Call(Err()))
+				g.If(Err().Op(":=").Id("session").Dot("SetState").Call(Lit(name), Id("readGolden").Call(Id("t"), Lit(GoldenFile("in", name)))), Err().Op("!=").Nil()).Block(Id("t").Dot("Fatal").Call(Err()))
 				continue
 			}
-			g.Copy(Id("session").Dot("Input").Call(Lit(name)), Id("read").Call(Id("t"), Lit(GoldenFile("in", name))))
+			g.Copy(Id("session").Dot("Input").Call(Lit(name)), Id("readGolden").Call(Id("t"), Lit(GoldenFile("in", name))))
 		}
 		g.If(List(Id("_"), Err()).Op(":=").Id("m").Dot("Run").Call(Id("ctx")), Err().Op("!=").Nil()).Block(Id("t").Dot("Fatal").Call(Err()))
 		for _, q := range s.program.Outputs {
-			g.Id("compare").Call(Id("t"), Lit(q.Name), Lit(q.DType), Id("session").Dot("Output").Call(Lit(q.Name)), Id("read").Call(Id("t"), Lit(GoldenFile("out", q.Name))))
+			g.Id("compareGolden").Call(Id("t"), Lit(q.Name), Lit(q.DType), Id("session").Dot("Output").Call(Lit(q.Name)), Id("readGolden").Call(Id("t"), Lit(GoldenFile("out", q.Name))))
 		}
 		if s.golden.Program == nil {
 			return
@@ -85,13 +85,13 @@ func (s *source) test() ([]byte, error) {
 		g.Comment("The CPU device recorded these outputs and repeats them bit for bit.")
 		g.If(List(Id("info"), Id("_")).Op(":=").Id("m").Dot("Device").Call(), Id("info").Dot("Backend").Op("==").Lit("emu")).BlockFunc(func(g *Group) {
 			for _, q := range s.program.Outputs {
-				g.If(Op("!").Qual("bytes", "Equal").Call(Id("session").Dot("Output").Call(Lit(q.Name)), Id("read").Call(Id("t"), Lit(GoldenFile("emu", q.Name))))).Block(
+				g.If(Op("!").Qual("bytes", "Equal").Call(Id("session").Dot("Output").Call(Lit(q.Name)), Id("readGolden").Call(Id("t"), Lit(GoldenFile("emu", q.Name))))).Block(
 					Id("t").Dot("Errorf").Call(Lit("%s is not what the CPU device computed when the model was compiled"), Lit(q.Name)))
 			}
 		})
 	})
 	f.Line()
-	f.Func().Id("compare").Params(t.Clone(), List(Id("name"), Id("dtype")).String(), List(Id("got"), Id("want")).Index().Byte()).BlockFunc(func(g *Group) {
+	f.Func().Id("compareGolden").Params(t.Clone(), List(Id("name"), Id("dtype")).String(), List(Id("got"), Id("want")).Index().Byte()).BlockFunc(func(g *Group) {
 		g.Id("t").Dot("Helper").Call()
 		g.List(Id("x"), Err()).Op(":=").Qual(runtimePath, "Float64s").Call(Id("dtype"), Id("got"))
 		check(g)
@@ -101,7 +101,7 @@ func (s *source) test() ([]byte, error) {
 			Id("t").Dot("Errorf").Call(Lit("%s: cosine %.9f (want ≥ %g), relative L2 %.3g (want ≤ %g)"), Id("name"), Id("c").Dot("Cosine"), Lit(s.golden.MinCosine), Id("c").Dot("RelL2"), Lit(s.golden.RelL2)))
 	})
 	f.Line()
-	f.Func().Id("read").Params(t.Clone(), Id("name").String()).Index().Byte().BlockFunc(func(g *Group) {
+	f.Func().Id("readGolden").Params(t.Clone(), Id("name").String()).Index().Byte().BlockFunc(func(g *Group) {
 		g.Id("t").Dot("Helper").Call()
 		g.List(Id("b"), Err()).Op(":=").Qual("os", "ReadFile").Call(Lit("testdata/").Op("+").Id("name"))
 		check(g)

@@ -10,14 +10,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Files returns everything that the package consists of, by slash-separated path.
 func Files(name string, p *runtime.Program, golden *Golden) (map[string][]byte, error) {
-	if err := CheckPackageName(name); err != nil {
+	if err := checkIdentifier(name); err != nil {
 		return nil, err
 	}
 	s := newSource(name, p, golden)
@@ -25,54 +25,63 @@ func Files(name string, p *runtime.Program, golden *Golden) (map[string][]byte, 
 	if err != nil {
 		return nil, err
 	}
-	generated := map[string]func() ([]byte, error){"model.go": s.model, "example_test.go": s.example}
+	sources := map[string]func() ([]byte, error){modelFile: s.model, exampleFile: s.example}
 	if golden != nil {
-		generated["model_test.go"] = s.test
+		sources[testFile] = s.test
 		for k, b := range golden.files() {
 			files[k] = b
 		}
 	}
-	for _, k := range sortedKeys(generated) {
-		if files[k], err = generated[k](); err != nil {
+	for _, k := range sortedKeys(sources) {
+		if files[k], err = sources[k](); err != nil {
 			return nil, fmt.Errorf("%s: %w", k, err)
 		}
 	}
 	return files, nil
 }
 
-// Write replaces the directory's contents with the files. It refuses a directory that holds other files than Write makes.
-// On an error the directory is unchanged.
-func Write(dir string, files map[string][]byte) error {
-	dir, err := filepath.Abs(dir)
+// Write writes the files into a directory, beside files of the user's, which stay as they are. Files of an earlier Write are
+// replaced, or removed where they are no longer among the files. It refuses to replace a file that is not its own, by name. On
+// an error the directory is as it was.
+func Write(dir string, files map[string][]byte) error { return write(dir, files, os.Rename) }
+
+func write(dir string, files map[string][]byte, rename func(from, to string) error) error {
+	dir, err := located(dir)
 	if err != nil {
 		return err
 	}
-	if to, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = to // a link to the directory stays one
-	}
-	exists, err := checkOwn(dir)
+	names := sortedKeys(files)
+	mine, exists, err := check(dir, names)
 	if err != nil {
 		return err
 	}
-	mode := fs.FileMode(0o755)
+	inside := dir
 	if exists {
-		if mode, err = writable(dir); err != nil {
+		if err := writable(dir); err != nil {
+			return fmt.Errorf("output directory: %w", err)
+		}
+	} else {
+		inside = filepath.Dir(dir)
+		if err := os.MkdirAll(inside, 0o755); err != nil {
 			return fmt.Errorf("output directory: %w", err)
 		}
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return fmt.Errorf("output directory: %w", err)
-	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+"-*")
+	tmp, err := os.MkdirTemp(inside, ".spark-compile-*") // a name that go build passes over
 	if err != nil {
 		return fmt.Errorf("output directory: %w", err)
 	}
-	defer os.RemoveAll(tmp)
-	if err := os.Chmod(tmp, mode); err != nil {
+	keep := false
+	defer func() {
+		if !keep {
+			os.RemoveAll(tmp)
+		}
+	}()
+	staged := filepath.Join(tmp, "new")
+	if err := os.Mkdir(staged, 0o755); err != nil {
 		return err
 	}
-	for _, name := range sortedKeys(files) {
-		full := filepath.Join(tmp, filepath.FromSlash(name))
+	for _, name := range names {
+		full := filepath.Join(staged, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 			return err
 		}
@@ -81,18 +90,79 @@ func Write(dir string, files map[string][]byte) error {
 		}
 	}
 	if !exists {
-		return os.Rename(tmp, dir)
+		return rename(staged, dir)
 	}
-	return replace(tmp, dir)
+	t := transaction{rename: rename}
+	if err := t.swap(dir, staged, filepath.Join(tmp, "old"), mine, names); err != nil {
+		if undone := t.undo(); undone != nil {
+			keep = true
+			err = fmt.Errorf("%w; the package as it was could not be put back (%w): its files are in %s", err, undone, tmp)
+		}
+		return err
+	}
+	for _, name := range mine { // what is left empty goes, and nothing else does
+		if sub := path.Dir(name); sub != "." {
+			os.Remove(filepath.Join(dir, filepath.FromSlash(sub)))
+		}
+	}
+	return nil
 }
 
-// CheckDir reports, before long work, why Write could not write there.
-func CheckDir(dir string) error {
-	dir, err := filepath.Abs(dir)
+// transaction moves files, and moves them back.
+type transaction struct {
+	rename func(from, to string) error
+	done   [][2]string
+	made   []string // directories
+}
+
+// swap moves the old files away and the new ones to their places.
+func (t *transaction) swap(dir, staged, away string, old, names []string) error {
+	for _, l := range []struct {
+		names    []string
+		from, to string
+	}{{old, dir, away}, {names, staged, dir}} {
+		for _, name := range l.names {
+			if err := t.move(filepath.Join(l.from, filepath.FromSlash(name)), filepath.Join(l.to, filepath.FromSlash(name))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t *transaction) move(from, to string) error {
+	parent := filepath.Dir(to)
+	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(parent, 0o755); err != nil {
+			return err
+		}
+		t.made = append(t.made, parent)
+	}
+	err := t.rename(from, to)
+	if err == nil {
+		t.done = append(t.done, [2]string{from, to})
+	}
+	return err
+}
+
+// undo puts everything back, the last first.
+func (t *transaction) undo() (err error) {
+	for _, m := range slices.Backward(t.done) {
+		err = errors.Join(err, os.Rename(m[1], m[0]))
+	}
+	for _, dir := range slices.Backward(t.made) {
+		os.Remove(dir) // if something is in it, it stays
+	}
+	return err
+}
+
+// CheckDir reports, before long work, why Write could not write files of these names there.
+func CheckDir(dir string, names []string) error {
+	dir, err := located(dir)
 	if err != nil {
 		return err
 	}
-	exists, err := checkOwn(dir)
+	_, exists, err := check(dir, names)
 	if err != nil {
 		return err
 	}
@@ -104,96 +174,37 @@ func CheckDir(dir string) error {
 		}
 		dir, exists = parent, true
 	}
-	if _, err := writable(dir); err != nil {
+	if err := writable(dir); err != nil {
 		return fmt.Errorf("output directory: %w", err)
 	}
 	return nil
 }
 
-// writable returns a directory's permissions, or an error if no file can be created in it: a protected directory is not replaced.
-func writable(dir string) (fs.FileMode, error) {
-	info, err := os.Stat(dir)
+// located is the directory's absolute path. A link to a directory stays one.
+func located(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return 0, err
+		return "", err
 	}
+	if to, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = to
+	}
+	return dir, nil
+}
+
+// writable reports, as an error, that no file can be created in a directory.
+func writable(dir string) error {
 	probe, err := os.CreateTemp(dir, ".probe-*")
 	if err != nil {
-		return 0, err
-	}
-	return info.Mode().Perm(), errors.Join(probe.Close(), os.Remove(probe.Name()))
-}
-
-// replace moves the old directory aside, the new one in, and the old one away.
-func replace(tmp, dir string) error {
-	old := tmp + ".old"
-	if err := os.Rename(dir, old); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, dir); err != nil {
-		return errors.Join(err, os.Rename(old, dir))
-	}
-	return os.RemoveAll(old)
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// checkOwn reports whether the directory exists, and refuses one with foreign files.
-func checkOwn(dir string) (exists bool, err error) {
-	info, err := os.Stat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("output directory: %w", err)
-	}
-	if !info.IsDir() {
-		return false, fmt.Errorf("%s is a file: choose another directory with -o", dir)
-	}
-	var foreign []string
-	err = filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(dir, p)
-		if err != nil {
-			return err
-		}
-		rel = filepath.ToSlash(rel)
-		mine := own(rel)
-		if e.IsDir() {
-			mine = rel == "." || rel == "testdata" || strings.HasPrefix(rel, "sm_")
-		}
-		if !mine {
-			foreign = append(foreign, rel)
-		}
-		return nil
-	})
-	if err != nil {
-		return true, fmt.Errorf("output directory: %w", err)
-	}
-	if len(foreign) > 0 {
-		more := ""
-		if len(foreign) > 3 {
-			more = fmt.Sprintf(" and %d more", len(foreign)-3)
-			foreign = foreign[:3]
-		}
-		return true, fmt.Errorf("%s holds files that spark-compile did not generate (%s%s): choose another directory with -o, or remove them", dir, strings.Join(foreign, ", "), more)
-	}
-	return true, nil
-}
-
-// own reports whether Write makes files of this name.
-func own(rel string) bool {
-	dir, base := path.Split(rel)
-	switch dir {
-	case "":
-		return base == "model.go" || base == "example_test.go" || base == "model_test.go" || base == runtime.ProgramFile || base == runtime.WeightsFile
-	case "testdata/":
-		return strings.HasSuffix(base, ".bin") && (strings.HasPrefix(base, "in_") || strings.HasPrefix(base, "out_") || strings.HasPrefix(base, "emu_"))
-	}
-	return strings.HasPrefix(dir, "sm_") && strings.Count(dir, "/") == 1 && (base == runtime.PTXFile || base == runtime.CubinFile)
-}
-
-// GoldenFile is the name of a golden file; the tensor's name is escaped.
+// GoldenFile is the name of a golden file in testdata; the tensor's name is escaped.
 func GoldenFile(kind, name string) string { return kind + "_" + url.PathEscape(name) + ".bin" }
+
+func goldenPath(kind, name string) string { return "testdata/" + GoldenFile(kind, name) }
 
 func float64Bytes(x []float64) []byte {
 	b := make([]byte, 0, 8*len(x))
