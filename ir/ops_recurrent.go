@@ -13,8 +13,8 @@ var _ = register(
 		Summary: "ONNX GRU 14 with layout 0: x [T,B,I], y [T,dirs,B,H], yh [dirs,B,H]; clip 0 = none",
 		Infer:   recurrent(3, 2, 2), Expand: expandRecurrent},
 	Op{Name: "LSTM", Kind: KindScan, In: "x float, w x, r x, b? x, lengths? index, h0? x, c0? x, p? x", Out: []string{"y", "yh", "yc"},
-		Attrs:   append(slices.Clone(recurrence), Attr{Name: "input_forget", Default: false}),
-		Summary: "ONNX LSTM 14 with layout 0",
+		Attrs:   append(slices.Clone(recurrence), Attr{Name: "input_forget", Default: false}, Attr{Name: "dynamic", Default: false}),
+		Summary: "ONNX LSTM 14 with layout 0; dynamic: the product with r reads hidden states rounded to 8 bits (com.microsoft.DynamicQuantizeLSTM)",
 		Infer:   recurrent(4, 3, 3), Expand: expandRecurrent},
 	Op{Name: "RNN", Kind: KindScan, In: "x float, w x, r x, b? x, lengths? index, h0? x", Out: []string{"y", "yh"},
 		Attrs:   recurrence,
@@ -266,7 +266,11 @@ func (c *cell) gru(x *Value) {
 }
 
 func (c *cell) lstm(x *Value) {
-	all := c.Add("Add", nil, x, c.recur(c.h, 0, 4)) // gates i, o, f, c
+	h := c.h
+	if c.n.Attrs.Bool("dynamic") {
+		h = c.dynamic(h)
+	}
+	all := c.Add("Add", nil, x, c.recur(h, 0, 4)) // gates i, o, f, c
 	peep := func(v *Value, gate int, state *Value) *Value {
 		if c.p == nil {
 			return v
@@ -284,6 +288,18 @@ func (c *cell) lstm(x *Value) {
 	c.c = c.Add("Add", nil, c.Add("Mul", nil, f, c.c), fresh)
 	o := c.gated(0, peep(c.gate(all, 1), 1, c.c))
 	c.h = c.Add("Mul", nil, o, c.activate(2, c.c))
+}
+
+// dynamic rounds a state to 8 bits and back, as DynamicQuantizeLinear 11 does.
+func (c *cell) dynamic(v *Value) *Value {
+	all := Attrs{"axes": []int{0, 1}}
+	lo := c.Add("Min", nil, c.Add("ReduceMin", all, v), c.Like(v, 0))
+	hi := c.Add("Max", nil, c.Add("ReduceMax", all, v), c.Like(v, 0))
+	scale := c.Add("Div", nil, c.Add("Sub", nil, hi, lo), c.Like(v, 255))
+	scale = c.Add("Where", nil, c.Add("Equal", nil, scale, c.Like(v, 0)), c.Like(v, 1), scale)
+	zero := c.Add("Cast", Attrs{"to": Uint8}, c.Add("Round", nil, c.Add("Div", nil, c.Add("Neg", nil, lo), scale)))
+	q := c.Add("QuantizeLinear", Attrs{"to": Uint8}, v, scale, zero)
+	return c.Add("DequantizeLinear", Attrs{"to": v.Type.DType}, q, scale, zero)
 }
 
 // activation is one of a recurrent layer's: its parameters, and what it does to v.

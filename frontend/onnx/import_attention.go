@@ -31,25 +31,34 @@ func attention(s *site) {
 	scale := s.attentionScale(q)
 	softcap := s.float("softcap", 0)
 	bias, causal := s.attentionBias(q, k, past)
-	d := q.Type.DType
 	var y *ir.Value
 	if s.wants(3) {
 		y = s.attentionScores(q, k, v, bias, scale, softcap, causal)
 	} else {
-		attrs := ir.Attrs{"scale": scale}
-		if causal {
-			attrs["causal"] = true
-		}
-		if softcap != 0 {
-			attrs["softcap"] = softcap
-		}
-		y = s.add("Attention", attrs, q, k, s.cast(v, d), bias)
+		y = s.attend(q, k, v, bias, scale, softcap, causal)
 	}
 	if packed {
-		y = s.swapAxes(y, 1, 2)
-		y = s.reshape(y, y.Type.Shape[0], y.Type.Shape[1], y.Type.Shape[2]*y.Type.Shape[3])
+		y = s.joinHeads(y)
 	}
 	s.out(0, y)
+}
+
+// attend is the op Attention of queries, keys and values with dimensions batch, head, token, element.
+func (s *site) attend(q, k, v, bias *ir.Value, scale, softcap float64, causal bool) *ir.Value {
+	attrs := ir.Attrs{"scale": scale}
+	if causal {
+		attrs["causal"] = true
+	}
+	if softcap != 0 {
+		attrs["softcap"] = softcap
+	}
+	return s.add("Attention", attrs, q, k, s.cast(v, q.Type.DType), bias)
+}
+
+// joinHeads turns [B,H,S,D] into [B,S,H·D].
+func (s *site) joinHeads(y *ir.Value) *ir.Value {
+	y = s.swapAxes(y, 1, 2)
+	return s.reshape(y, y.Type.Shape[0], y.Type.Shape[1], y.Type.Shape[2]*y.Type.Shape[3])
 }
 
 // attentionScale is what products of queries and keys are multiplied by: attribute scale, or else 1/√D.

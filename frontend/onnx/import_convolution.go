@@ -162,12 +162,15 @@ func convInteger(s *site) {
 	s.out(0, s.conv(s.shifted(s.in(0), s.opt(2), 1), s.shifted(s.in(1), s.opt(3), 0), nil))
 }
 
-// qLinearConv is exact up to the final scaling: integers convolved in i32, scaled in f32, rounded and saturated once.
+// qLinearConv is exact up to the final scaling: integers convolved in i32, scaled in f32, rounded and saturated once. That of
+// com.microsoft may have channels last.
 func qLinearConv(s *site) {
-	x, w := s.in(0), s.in(3)
-	acc := s.conv(s.shifted(x, s.in(2), 1), s.shifted(w, s.in(5), 0), s.opt(8))
-	scale := s.op("Mul", s.reshape(s.in(1)), s.parameter(s.in(4), 1, x.Type.Rank()))
-	s.out(0, s.requantize(acc, scale, s.in(6), s.in(7)))
+	w := s.in(3)
+	s.out(0, channelsFirst(func(s *site, x *ir.Value) *ir.Value {
+		acc := s.conv(s.shifted(x, s.in(2), 1), s.shifted(w, s.in(5), 0), s.opt(8))
+		scale := s.op("Mul", s.reshape(s.in(1)), s.parameter(s.in(4), 1, x.Type.Rank()))
+		return s.requantize(acc, scale, s.in(6), s.in(7))
+	})(s, s.in(0)))
 }
 
 // requantize turns i32 sums with the given scale into the type and scale of a quantised result.

@@ -18,8 +18,10 @@ var linearOperators = []operator{
 	{name: "Det", since: 11, convert: composite(det)},
 }
 
+func gemm(s *site) { s.out(0, s.gemm()) }
+
 // gemm is α·A'·B'+β·C, in the wide type unless it is a MatMul alone.
-func gemm(s *site) {
+func (s *site) gemm() *ir.Value {
 	a, b := s.exactly(s.in(0), 2), s.exactly(s.in(1), 2)
 	alpha, beta := s.float("alpha", 1), s.float("beta", 1)
 	c := s.opt(2)
@@ -32,8 +34,7 @@ func gemm(s *site) {
 	}
 	attrs := ir.Attrs{"transA": s.bool("transA", false), "transB": s.bool("transB", false)}
 	if alpha == 1 && c == nil {
-		s.out(0, s.add("MatMul", attrs, a, b))
-		return
+		return s.add("MatMul", attrs, a, b)
 	}
 	y := s.add("MatMul", attrs, s.wide(a), s.wide(b))
 	shape := y.Type.Shape
@@ -50,7 +51,7 @@ func gemm(s *site) {
 	if !slices.Equal(y.Type.Shape, shape) {
 		s.fail("C %v does not broadcast to %v", c.Type, shape)
 	}
-	s.out(0, s.cast(y, d))
+	return s.cast(y, d)
 }
 
 func matMulInteger(s *site) {

@@ -10,7 +10,7 @@ var normalizationOperators = []operator{
 	{name: "BatchNormalization", since: 7, convert: batchNormalization},
 	{name: "InstanceNormalization", since: 7, convert: groupNormalization(func(s *site) int { return s.in(0).Type.Shape[1] })},
 	{name: "GroupNormalization", since: 18, convert: groupNormalization(func(s *site) int { return s.int("num_groups", 0) })},
-	{name: "LayerNormalization", since: 17, convert: layerNormalization},
+	{name: "LayerNormalization", since: 7, convert: layerNormalization}, // of opset 17; ONNX Runtime writes it into older files too
 	{name: "RMSNormalization", since: 23, convert: func(s *site) {
 		x := s.in(0)
 		s.out(0, s.add("RMSNorm", ir.Attrs{"axis": s.axisOf(x, -1), "epsilon": s.epsilon()}, x, s.cast(s.in(1), x.Type.DType)))

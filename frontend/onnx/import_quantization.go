@@ -60,16 +60,20 @@ func (s *site) zeroLike(zero, scale *ir.Value) *ir.Value {
 	return s.reshape(zero, scale.Type.Shape...)
 }
 
-// dynamicQuantizeLinear follows the function body of DynamicQuantizeLinear 11: the range includes 0, the zero point is
-// rounded and saturated to u8.
 func dynamicQuantizeLinear(s *site) {
-	x := s.in(0)
+	y, scale, zero := s.dynamicQuantized(s.in(0))
+	s.out(0, y)
+	s.out(1, scale)
+	s.out(2, zero)
+}
+
+// dynamicQuantized follows the function body of DynamicQuantizeLinear 11: the range includes 0, the zero point is rounded and
+// saturated to u8.
+func (s *site) dynamicQuantized(x *ir.Value) (y, scale, zero *ir.Value) {
 	axes := iotaInts(x.Type.Rank())
 	lo := s.eval("min(x, 0)", s.reduce("ReduceMin", x, axes, false))
-	scale := s.eval("(max(x, 0) - y) / 255", s.reduce("ReduceMax", x, axes, false), lo)
-	scale0 := s.eval("where(x == 0, 1, x)", scale) // all elements 0: any scale gives 0s; ONNX Runtime's is 1
-	zp := s.cast(s.eval("round(min(max(0 - x/y, 0), 255))", lo, scale0), ir.Uint8)
-	s.out(0, s.add("QuantizeLinear", ir.Attrs{"to": ir.Uint8}, x, scale0, zp))
-	s.out(1, scale0)
-	s.out(2, zp)
+	scale = s.eval("(max(x, 0) - y) / 255", s.reduce("ReduceMax", x, axes, false), lo)
+	scale = s.eval("where(x == 0, 1, x)", scale) // all elements 0: any scale gives 0s; ONNX Runtime's is 1
+	zero = s.cast(s.eval("round(min(max(0 - x/y, 0), 255))", lo, scale), ir.Uint8)
+	return s.add("QuantizeLinear", ir.Attrs{"to": ir.Uint8}, x, scale, zero), scale, zero
 }

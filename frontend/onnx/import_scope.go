@@ -88,7 +88,11 @@ func (im *importer) node(sc *scope, n *onnxpb.NodeProto) error {
 	}
 	row, err := im.table.lookup(Domain(n.GetDomain()), n.GetOpType(), s.opset)
 	if err != nil {
-		return s.errorf("%w", err).AsUnsupported("express it by operators of its opset, or add a function of that name to the model")
+		remedy := "express it by operators of its opset, or add a function of that name to the model"
+		if Domain(n.GetDomain()) == microsoft {
+			remedy = "compile the model as it was before ONNX Runtime optimised or quantised it, or let it save the model with ORT_ENABLE_BASIC"
+		}
+		return s.errorf("%w", err).AsUnsupported("%s", remedy)
 	}
 	return s.convert(row)
 }

@@ -27,7 +27,7 @@ var operators = collectOperators(
 	elementwiseOperators, activationOperators, movementOperators, indexingOperators, reductionOperators,
 	normalizationOperators, convolutionOperators, poolOperators, linearOperators, quantizationOperators,
 	recurrentOperators, attentionOperators, samplingOperators, signalOperators, lossOperators, controlOperators,
-	constantOperators, refusedOperators,
+	constantOperators, microsoftOperators, qLinearOperators, refusedOperators,
 )
 
 type operatorKey struct{ domain, name string }
@@ -103,6 +103,22 @@ func (table operatorTable) lookup(domain, name string, opset int64) (*operator, 
 		return nil, errors.New("unknown operator")
 	}
 	return nil, fmt.Errorf("unknown operator of domain %q, and the model has no function of that name", domain)
+}
+
+// Operators returns the names of the operators of a domain ("" is ai.onnx) that are converted, sorted.
+func Operators(domain string) []string {
+	refused := map[operatorKey]bool{}
+	for _, r := range refusedOperators {
+		refused[operatorKey{r.domain, r.name}] = true
+	}
+	var names []string
+	for k := range operators {
+		if k.domain == domain && !refused[k] {
+			names = append(names, k.name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // ShapeInputs returns the names of the inputs whose values decide shapes or the structure of the graph: an operator input that

@@ -10,7 +10,7 @@ import (
 )
 
 // admittedDomains are the operator domains whose nodes pass validation; the importer may still reject an operator.
-var admittedDomains = map[string]bool{"": true, "ai.onnx.ml": true, "ai.onnx.preview": true}
+var admittedDomains = map[string]bool{"": true, "ai.onnx.ml": true, "ai.onnx.preview": true, microsoft: true}
 
 // nameScope is a set of value names with the scope around it.
 type nameScope struct {
@@ -170,9 +170,13 @@ func (v *validator) node(n *onnxpb.NodeProto) error {
 }
 
 // remedyOf suggests what to do about operators of a foreign domain. Those of trt (TRT_FP4DynamicQuantize,
-// TRT_FP8QuantizeLinear, …) are ModelOpt's for TensorRT.
+// TRT_FP8QuantizeLinear, …) are ModelOpt's for TensorRT; those of com.microsoft.nchwc and com.ms.internal.nhwc are layouts for
+// the processor that ONNX Runtime optimised the file on.
 func remedyOf(domain string) string {
-	if domain == "trt" {
+	switch domain {
+	case "com.microsoft.nchwc", "com.ms.internal.nhwc":
+		return "let ONNX Runtime save the optimised model with ORT_ENABLE_EXTENDED instead of ORT_ENABLE_ALL, or compile the model as it was"
+	case "trt":
 		return "quantise with QuantizeLinear and DequantizeLinear of ai.onnx (activations in fp8 or int8, weights in these or in NVFP4), or compile the model before quantisation with --precision fp8 or nvfp4"
 	}
 	return "export the model with operators of ai.onnx only"

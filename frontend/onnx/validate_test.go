@@ -123,8 +123,8 @@ func TestValidateRefuses(t *testing.T) {
 			k := &onnxpb.AttributeProto{Name: proto.String("k")}
 			m.Graph.Node[0].Attribute = []*onnxpb.AttributeProto{k, k}
 		})},
-		{"unknown domain", `m.onnx: node "a" (com.microsoft.Op): operators of domain "com.microsoft" are not supported; export the model with operators of ai.onnx only`,
-			change(func(m *onnxpb.ModelProto) { m.Graph.Node[0].Domain = proto.String("com.microsoft") })},
+		{"unknown domain", `m.onnx: node "a" (com.example.Op): operators of domain "com.example" are not supported; export the model with operators of ai.onnx only`,
+			change(func(m *onnxpb.ModelProto) { m.Graph.Node[0].Domain = proto.String("com.example") })},
 		{"TensorRT's quantiser", `m.onnx: node "a" (trt.TRT_FP4DynamicQuantize): operators of domain "trt" are not supported; quantise with QuantizeLinear and DequantizeLinear of ai.onnx`,
 			change(func(m *onnxpb.ModelProto) {
 				m.Graph.Node[0].Domain, m.Graph.Node[0].OpType = proto.String("trt"), proto.String("TRT_FP4DynamicQuantize")

@@ -1,0 +1,122 @@
+package suite
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/nodecases"
+	"github.com/spark-compile/spark-compile/internal/python"
+)
+
+var update = flag.Bool("update", false, "record ONNX Runtime's outputs again")
+
+// recorded holds what testdata/microsoft.py writes with seed 1.
+const recorded = "testdata/microsoft.zip"
+
+// byONNXRuntime runs testdata/microsoft.py, or skips.
+func byONNXRuntime(t *testing.T, seed string) string {
+	t.Helper()
+	interpreter, err := python.Find()
+	if err != nil || exec.Command(interpreter, "-c", "import onnx, onnxruntime").Run() != nil {
+		t.Skip("no Python with onnxruntime: set SPARK_PYTHON, or run make tools")
+	}
+	dir := t.TempDir()
+	out, err := exec.Command(interpreter, filepath.Join("..", "..", "testdata", "microsoft.py"), dir, seed).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+// pass runs the cases on the CPU device with all checks on: none may fail or be skipped.
+func pass(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	results, err := Run(context.Background(), []string{dir}, Options{Open: checked})
+	require.NoError(t, err)
+	for _, r := range results {
+		if r.Outcome != Passed {
+			t.Errorf("%s %s: %v", r.Name, r.Outcome, r.Err)
+		}
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// TestMicrosoftOperators holds operators of com.microsoft to what ONNX Runtime computed when the cases were recorded. Every
+// operator that is converted has a case.
+func TestMicrosoftOperators(t *testing.T) {
+	if *update {
+		pack(t, byONNXRuntime(t, "1"), recorded)
+	}
+	dir := unpacked(t, recorded)
+	names := pass(t, dir)
+	seen := map[string]bool{}
+	for _, name := range names {
+		c, err := nodecases.Load(filepath.Join(dir, name))
+		require.NoError(t, err)
+		for _, n := range c.Model.Proto.Graph.Node {
+			seen[onnx.Domain(n.GetDomain())+"."+n.GetOpType()] = true
+		}
+	}
+	for _, op := range onnx.Operators("com.microsoft") {
+		require.True(t, seen["com.microsoft."+op], "com.microsoft.%s has no case in testdata/microsoft.py", op)
+	}
+}
+
+// TestMicrosoftOperatorsOnOtherData is the same with data that are not recorded, by the ONNX Runtime that is installed.
+func TestMicrosoftOperatorsOnOtherData(t *testing.T) {
+	pass(t, byONNXRuntime(t, "2"))
+}
+
+// pack writes the files of a directory into an archive whose bytes depend on them alone.
+func pack(t *testing.T, dir, path string) {
+	t.Helper()
+	var buffer bytes.Buffer
+	w := zip.NewWriter(&buffer)
+	root := os.DirFS(dir)
+	require.NoError(t, fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		f, err := w.Create(name)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(data)
+		return err
+	}))
+	require.NoError(t, w.Close())
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, buffer.Bytes(), 0o644))
+}
+
+func unpacked(t *testing.T, path string) string {
+	t.Helper()
+	z, err := zip.OpenReader(path)
+	require.NoError(t, err)
+	defer z.Close()
+	dir := t.TempDir()
+	for _, f := range z.File {
+		r, err := f.Open()
+		require.NoError(t, err)
+		data, err := io.ReadAll(r)
+		require.NoError(t, err)
+		to := filepath.Join(dir, filepath.FromSlash(f.Name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		require.NoError(t, os.WriteFile(to, data, 0o644))
+	}
+	return dir
+}

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Write test cases of the operators that ONNX Runtime adds to ONNX, as it computes them.
+
+    python microsoft.py DIR SEED
+
+makes DIR/NAME/model.onnx and DIR/NAME/test_data_set_0/{input,output}_M.pb: one node a model, run on the CPU without
+optimisation. Data are drawn by SEED; shapes and attributes do not depend on it.
+"""
+
+import os
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+MICROSOFT = "com.microsoft"
+cases = []
+
+
+def case(name, op, inputs, outputs=1, opset=17, domain=MICROSOFT, **attributes):
+    """Adds a case. inputs are arrays, None for an absent one, or const(array); outputs is their number, or which to ask for."""
+    cases.append((name, op, inputs, outputs, opset, domain, attributes))
+
+
+class const:
+    def __init__(self, value):
+        self.value = np.asarray(value)
+
+
+def model(op, inputs, outputs, opset, domain, attributes):
+    wanted = [True] * outputs if isinstance(outputs, int) else outputs
+    node = helper.make_node(op, ["" if x is None else f"in{i}" for i, x in enumerate(inputs)],
+                            [f"out{i}" if w else "" for i, w in enumerate(wanted)], name="node", domain=domain, **attributes)
+    infos, initializers, feed = [], [], {}
+    for i, x in enumerate(inputs):
+        if isinstance(x, const):
+            initializers.append(numpy_helper.from_array(x.value, f"in{i}"))
+        elif x is not None:
+            x = np.asarray(x)
+            infos.append(helper.make_tensor_value_info(f"in{i}", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape))
+            feed[f"in{i}"] = x
+    outs = [onnx.ValueInfoProto(name=f"out{i}") for i, w in enumerate(wanted) if w]
+    graph = helper.make_graph([node], "graph", infos, outs, initializers)
+    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]), feed
+
+
+def run(m, feed):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(m.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feed)
+
+
+def write(folder, m, feed, outs):
+    """Writes a case; outputs are declared as they came out."""
+    for info, y in zip(m.graph.output, outs):
+        info.CopyFrom(helper.make_tensor_value_info(info.name, helper.np_dtype_to_tensor_dtype(y.dtype), y.shape))
+    data = os.path.join(folder, "test_data_set_0")
+    os.makedirs(data)
+    for kind, values in (("input", feed.values()), ("output", outs)):
+        for i, value in enumerate(values):
+            with open(os.path.join(data, f"{kind}_{i}.pb"), "wb") as f:
+                f.write(numpy_helper.from_array(np.array(value, order="C")).SerializeToString(deterministic=True))
+    with open(os.path.join(folder, "model.onnx"), "wb") as f:
+        f.write(m.SerializeToString(deterministic=True))
+
+
+def fill(rng):
+    f = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    h = lambda *shape: f(*shape).astype(np.float16)
+    u = lambda *shape: rng.integers(0, 256, shape, np.uint8)
+    i = lambda *shape: rng.integers(-128, 128, shape, np.int8)
+    ids = lambda top, *shape: rng.integers(0, top, shape, np.int32)
+    scale = lambda *shape: (rng.random(shape) * 0.05 + 0.01).astype(np.float32)
+    u8, i8 = np.uint8(rng.integers(100, 150)), np.int8(rng.integers(-20, 20))
+
+    case("Gelu", "Gelu", [f(3, 5) * 2])
+    case("BiasGelu", "BiasGelu", [f(2, 3, 5), f(5)])
+    case("FastGelu", "FastGelu", [f(3, 5) * 2])
+    case("FastGelu_bias", "FastGelu", [f(2, 3, 5), f(5)])
+    case("QuickGelu", "QuickGelu", [f(3, 5) * 2])
+    case("QuickGelu_alpha", "QuickGelu", [f(3, 5) * 2], alpha=1.0)
+
+    case("LayerNormalization_before_17", "LayerNormalization", [f(2, 3, 8), f(8), f(8)], opset=13, domain="", axis=-1, epsilon=1e-5)
+    case("LayerNormalization_before_17_statistics", "LayerNormalization", [f(2, 3, 8), f(8), f(8)], 3, opset=13, domain="", axis=1)
+    case("SimplifiedLayerNormalization", "SimplifiedLayerNormalization", [f(2, 3, 8), f(8)], domain="", axis=-1, epsilon=1e-6)
+    case("SimplifiedLayerNormalization_statistics", "SimplifiedLayerNormalization", [f(2, 3, 8), f(8)], 2, domain="", axis=-1, epsilon=1e-2)
+    case("SkipLayerNormalization", "SkipLayerNormalization", [f(2, 3, 8), f(2, 3, 8), f(8), f(8), f(8)], [1, 0, 0, 1], epsilon=1e-3)
+    case("SkipLayerNormalization_broadcast", "SkipLayerNormalization", [f(2, 3, 8), f(1, 3, 8), f(8)])
+    case("SkipLayerNormalization_two_dimensions", "SkipLayerNormalization", [f(2, 3, 8), f(3, 8), f(8), f(8)])
+    case("SkipSimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", [f(2, 3, 8), f(2, 3, 8), f(8)], epsilon=1e-3)
+    case("SkipSimplifiedLayerNormalization_bias", "SkipSimplifiedLayerNormalization", [f(2, 3, 8), f(2, 3, 8), f(8), f(8)], [1, 0, 0, 1])
+    mask = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.int32)
+    case("EmbedLayerNormalization", "EmbedLayerNormalization", [ids(9, 2, 4), ids(2, 2, 4), f(9, 8), f(6, 8), f(2, 8), f(8), f(8), mask], 3, epsilon=1e-3)
+    case("EmbedLayerNormalization_positions", "EmbedLayerNormalization", [ids(9, 2, 4), None, f(9, 8), f(6, 8), None, f(8), f(8), None, ids(6, 2, 4)], 2)
+
+    case("FusedMatMul", "FusedMatMul", [f(2, 5, 3), f(2, 4, 5)], transA=1, transB=1, alpha=0.25)
+    case("FusedMatMul_batch", "FusedMatMul", [f(3, 2, 5), f(4, 2, 5)], transBatchA=1, transBatchB=1, transB=1)
+    case("FusedMatMul_batch_4", "FusedMatMul", [f(5, 2, 3, 7), f(2, 3, 5, 4)], transBatchA=1, transA=1, alpha=2.0)
+    case("FusedMatMul_vector", "FusedMatMul", [f(5), f(5, 4)], alpha=3.0, transA=1)
+    case("TransposeMatMul", "TransposeMatMul", [f(5, 3), f(4, 5)], transA=1, transB=1, alpha=0.5)
+    for act, attrs in (("Relu", {}), ("LeakyRelu", {"alpha": 0.2}), ("Elu", {"alpha": 0.7}), ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}), ("Sigmoid", {}),
+                       ("Tanh", {}), ("Softplus", {}), ("Softsign", {}), ("ThresholdedRelu", {"alpha": 0.5}), ("Selu", {"alpha": 1.5, "gamma": 1.1})):
+        case(f"FusedGemm_{act}", "FusedGemm", [f(3, 5), f(4, 5), f(4)], transB=1, alpha=0.5, beta=2.0, activation=act,
+             **{"activation_" + k: v for k, v in attrs.items()})
+    case("FusedConv_none", "FusedConv", [f(1, 3, 6, 6), f(4, 3, 3, 3), f(4)], pads=[1, 1, 1, 1])
+    for act, params in (("Relu", None), ("LeakyRelu", [0.2]), ("Sigmoid", None), ("Tanh", None), ("Clip", [-0.3, 0.8]), ("HardSigmoid", [0.3, 0.4])):
+        more = {"activation_params": params} if params else {}
+        case(f"FusedConv_{act}", "FusedConv", [f(1, 4, 7, 6), f(4, 2, 3, 3), f(4)], pads=[1, 0, 1, 1], strides=[2, 1], group=2, activation=act, **more)
+    case("FusedConv_sum", "FusedConv", [f(1, 3, 6, 6), f(4, 3, 3, 3), f(4), f(1, 4, 4, 4)], activation="Relu")
+    for bits, block, k, zero in ((4, 16, 32, False), (4, 32, 48, True), (8, 16, 40, True), (4, 16, 80, True)):
+        n, blocks = 6, -(-k // block)
+        zeros = const(u(n * -(-blocks * bits // 8))) if zero else None
+        case(f"MatMulNBits_{bits}_{k}" + "_zero" * zero, "MatMulNBits", [f(2, 3, k), const(u(n, blocks, block * bits // 8)), const(scale(n * blocks)), zeros],
+             K=k, N=n, bits=bits, block_size=block)
+    case("MatMulNBits_bias", "MatMulNBits", [f(3, 32), const(u(5, 2, 8)), const(scale(10)), None, None, const(f(5))], K=32, N=5, bits=4, block_size=16)
+
+    b, s, n, d = 2, 4, 2, 4
+    w, bias = const(f(8, 3 * n * d)), const(f(3 * n * d))
+    keys = np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32)
+    case("Attention", "Attention", [f(b, s, 8), w, bias], num_heads=n)
+    case("Attention_causal", "Attention", [f(b, s, 8), w, bias], num_heads=n, unidirectional=1, scale=0.3)
+    case("Attention_keys", "Attention", [f(b, s, 8), w, bias, keys], num_heads=n)
+    case("Attention_keys_causal", "Attention", [f(b, s, 8), w, bias, keys], num_heads=n, unidirectional=1)
+    case("Attention_filter", "Attention", [f(b, s, 8), w, bias, keys], num_heads=n, mask_filter_value=-1.0)
+    case("Attention_ends", "Attention", [f(b, s, 8), w, bias, np.array([3, 2], np.int32)], num_heads=n)
+    case("Attention_ends_starts", "Attention", [f(b, s, 8), w, bias, np.array([3, 4, 1, 0], np.int32)], num_heads=n)
+    each = rng.integers(0, 2, (b, s, s)).astype(np.int32)
+    each[..., 1] = 1  # where all keys are hidden, scores near -10000 decide, of which f32 keeps three digits
+    case("Attention_mask_of_queries", "Attention", [f(b, s, 8), w, bias, each], num_heads=n)
+    case("Attention_bias", "Attention", [f(b, s, 8), w, bias, None, None, f(b, n, s, s)], num_heads=n)
+    case("Attention_sizes", "Attention", [f(b, s, 8), const(f(8, 8 + 8 + 12)), const(f(28))], num_heads=n, qkv_hidden_sizes=[8, 8, 12])
+    case("Attention_past", "Attention", [f(b, 2, 8), w, bias, None, f(2, b, n, 3, d)], 2, num_heads=n, unidirectional=1)
+    case("Attention_past_keys", "Attention", [f(b, 1, 8), w, bias, np.array([[1, 1, 1, 1], [0, 1, 1, 1]], np.int32), f(2, b, n, 3, d)], 2, num_heads=n)
+    h8 = n * d
+    case("MultiHeadAttention", "MultiHeadAttention", [f(b, s, h8), f(b, 5, h8), f(b, 5, 12)], num_heads=n)
+    case("MultiHeadAttention_bias", "MultiHeadAttention", [f(b, s, h8), f(b, 5, h8), f(b, 5, h8), f(3 * h8)], num_heads=n, scale=0.7)
+    case("MultiHeadAttention_keys", "MultiHeadAttention", [f(b, s, h8), f(b, 4, h8), f(b, 4, h8), None, keys], num_heads=n)
+    case("MultiHeadAttention_ends", "MultiHeadAttention", [f(b, s, h8), f(b, 5, h8), f(b, 5, h8), None, np.array([3, 5], np.int32)], num_heads=n)
+    case("MultiHeadAttention_attention_bias", "MultiHeadAttention", [f(b, s, h8), f(b, 5, h8), f(b, 5, h8), None, None, f(1, n, s, 5)], num_heads=n)
+    case("MultiHeadAttention_cross", "MultiHeadAttention", [f(b, s, h8), f(b, n, 5, d), f(b, n, 5, d)], num_heads=n)
+    case("MultiHeadAttention_past", "MultiHeadAttention", [f(b, 2, h8), f(b, 2, h8), f(b, 2, h8), None, None, None, f(b, n, 3, d), f(b, n, 3, d)], 3, num_heads=n, unidirectional=1)
+    case("MultiHeadAttention_causal", "MultiHeadAttention", [f(b, s, h8), f(b, s, h8), f(b, s, h8)], num_heads=n, unidirectional=1)
+
+    case("QuantizeLinear", "QuantizeLinear", [f(3, 4) * 3, np.float32(0.02), u8])
+    case("QuantizeLinear_axis", "QuantizeLinear", [f(3, 4), scale(4), i(4)], axis=1)
+    case("QuantizeLinear_16", "QuantizeLinear", [f(3, 4), np.float32(0.001), np.uint16(30000)])
+    case("DequantizeLinear", "DequantizeLinear", [u(3, 4), np.float32(0.02), u8])
+    case("DequantizeLinear_axis", "DequantizeLinear", [i(3, 4), scale(3), i(3)], axis=0)
+    case("DequantizeLinear_32", "DequantizeLinear", [rng.integers(-9999, 9999, (3, 4)).astype(np.int32), np.float32(0.02)])
+    for t, v, z in (("u8", u, u8), ("i8", i, i8)):
+        low = np.uint8(3) if t == "u8" else np.int8(-120)
+        one, two, three = scale(3)  # drawn: of round ones, results lie between two integers, and the order of products decides
+        case(f"QLinearAdd_{t}", "QLinearAdd", [v(2, 3, 5), one, z, v(3, 1), two, z, three * 2, z])
+        case(f"QLinearMul_{t}", "QLinearMul", [v(2, 3, 5), one, z, v(5), two, z, three * 6, z])
+        case(f"QLinearSigmoid_{t}", "QLinearSigmoid", [v(3, 50), one, z, three / 8, low])
+        case(f"QLinearLeakyRelu_{t}", "QLinearLeakyRelu", [v(3, 50), one, z, two, z], alpha=0.2)
+        case(f"QLinearConcat_{t}", "QLinearConcat", [two, z, v(2, 3), one, z, v(2, 4), two, z], axis=-1)
+        case(f"QLinearGlobalAveragePool_{t}", "QLinearGlobalAveragePool", [v(2, 3, 4, 5), one, z, three / 4, z])
+        case(f"QLinearGlobalAveragePool_last_{t}", "QLinearGlobalAveragePool", [v(2, 4, 5, 3), one, z, three / 4, z], channels_last=1)
+        case(f"QLinearAveragePool_{t}", "QLinearAveragePool", [v(1, 3, 6, 7), one, z, two, z], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+        case(f"QLinearAveragePool_last_{t}", "QLinearAveragePool", [v(1, 6, 7, 3), one, z, two, z], kernel_shape=[3, 3], pads=[1, 1, 1, 1], channels_last=1, count_include_pad=1)
+        case(f"QLinearWhere_{t}", "QLinearWhere", [rng.random((3, 5)) < 0.5, v(3, 5), one, z, v(5), two, z, three * 2, z])
+        case(f"NhwcMaxPool_{t}", "NhwcMaxPool", [v(1, 6, 7, 3)], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+        case(f"QLinearConv_last_{t}", "QLinearConv", [v(1, 6, 7, 4), one, z, const(v(6, 4, 3, 3)), const(two), const(v(1)[0]), three * 40, z, const(rng.integers(-999, 999, 6).astype(np.int32))],
+             channels_last=1, pads=[1, 1, 1, 1], strides=[2, 2])
+        case(f"QGemm_{t}", "QGemm", [v(3, 7), one, z, const(i(5, 7)), const(scale(5)), const(i(5)), const(rng.integers(-999, 999, 5).astype(np.int32)), three * 20, z], transB=1, alpha=0.7)
+        case(f"QGemm_float_{t}", "QGemm", [v(7, 3), one, z, i(7, 5), scale(5), i(5)], transA=1)
+        case(f"MatMulIntegerToFloat_{t}", "MatMulIntegerToFloat", [v(2, 3, 7), v(7, 5), one, scale(5), z, v(5), f(5)])
+        case(f"MatMulIntegerToFloat_plain_{t}", "MatMulIntegerToFloat", [u(3, 7), v(7, 5), one, two])
+        case(f"DynamicQuantizeMatMul_{t}", "DynamicQuantizeMatMul", [f(2, 3, 7), const(v(7, 5)), const(scale(5)), const(v(5)), const(f(5))])
+        case(f"DynamicQuantizeMatMul_one_{t}", "DynamicQuantizeMatMul", [f(3, 7), v(7, 5), two, z])
+        case(f"QAttention_{t}", "QAttention", [u(b, s, 8), const(v(8, 24)), const(f(24)), one, const(np.float32(0.01)), keys, u8, const(z)], num_heads=n)
+        for dirs, per in ((1, False), (2, True)):
+            hid, ins = 4, 3
+            ws = lambda: const(scale(dirs, 4 * hid) if per else scale(dirs))
+            wz = lambda: const(np.full((dirs, 4 * hid), 128 if t == "u8" else 0, v(1).dtype) if per else v(dirs) // 16)
+            case(f"DynamicQuantizeLSTM_{t}_{dirs}", "DynamicQuantizeLSTM",
+                 [f(5, 1, ins), const(v(dirs, ins, 4 * hid)), const(v(dirs, hid, 4 * hid)), const(f(dirs, 8 * hid)), None, f(dirs, 1, hid), f(dirs, 1, hid), None, ws(), wz(), ws(), wz()],
+                 3, hidden_size=hid, direction="bidirectional" if dirs == 2 else "forward")
+    case("QLinearSoftmax_12", "QLinearSoftmax", [u(3, 4, 5), np.float32(0.03), u8, np.float32(1 / 256), np.uint8(0)], opset_=12, axis=1)
+    case("QLinearSoftmax_u8", "QLinearSoftmax", [u(3, 4, 5), np.float32(0.03), u8, np.float32(1 / 256), np.uint8(0)], opset_=13, axis=-1)
+    case("QLinearSoftmax_i8", "QLinearSoftmax", [i(3, 4, 5), np.float32(0.03), i8, np.float32(1 / 256), np.int8(-128)], opset_=13, axis=1)
+    case("DynamicQuantizeLSTM_peephole", "DynamicQuantizeLSTM",
+         [f(4, 2, 3), const(i(1, 3, 16)), const(i(1, 4, 16)), const(f(1, 32)), None, None, None, const(f(1, 12)), const(scale(1)), const(i(1) // 16), const(scale(1)), const(i(1) // 16)],
+         1, hidden_size=4, direction="reverse", clip=0.8)
+    q = lambda *shape: [const(u(*shape))]
+    case("QEmbedLayerNormalization", "QEmbedLayerNormalization",
+         [ids(9, 2, 4), ids(2, 2, 4)] + q(9, 8) + q(6, 8) + q(2, 8) + q(8) + q(8) + [mask] + [const(scale(1)[0]) for _ in range(5)] + [const(u(1)[0]) for _ in range(5)], 2, epsilon=1e-3)
+
+    # of ai.onnx, with zero points that the program computes or that are inputs
+    case("QLinearMatMul", "QLinearMatMul", [u(3, 7), np.float32(0.03), u8, i(7, 5), np.float32(0.02), i8, np.float32(0.4), u8], domain="")
+    case("MatMulInteger", "MatMulInteger", [u(3, 7), i(7, 5), u8, i8], domain="")
+    case("MatMulInteger_columns", "MatMulInteger", [u(3, 7), i(7, 5), u8, i(5)], domain="")
+    case("ConvInteger", "ConvInteger", [u(1, 3, 6, 6), u(4, 3, 3, 3), u8, u8], domain="", pads=[1, 1, 1, 1])
+    case("QLinearConv", "QLinearConv", [u(1, 3, 6, 6), np.float32(0.03), u8, i(4, 3, 3, 3), scale(4), np.zeros(4, np.int8), np.float32(1.1), u8], domain="")
+    case("DynamicQuantizeLinear", "DynamicQuantizeLinear", [f(3, 7)], 3, domain="")
+
+
+def main():
+    out, seed = sys.argv[1], int(sys.argv[2])
+    fill(np.random.default_rng(seed))
+    failed = []
+    for name, op, inputs, outputs, opset, domain, attributes in cases:
+        if "opset_" in attributes:
+            attributes["opset"] = attributes.pop("opset_")
+        m, feed = model(op, inputs, outputs, opset, domain, attributes)
+        try:
+            write(os.path.join(out, name), m, feed, run(m, feed))
+        except Exception as e:
+            failed.append(f"{name}: {str(e).splitlines()[0][:300]}")
+    if failed:
+        sys.exit("\n".join(failed))
+
+
+main()
