@@ -23,6 +23,7 @@ type Op struct {
 
 	Commutative bool // the two operands may be swapped
 	Exact       bool // of floats of one type the result is a value of that type: rounding to it changes nothing
+	Steps       bool // a float whose value jumps where its operand moves a little, though it is stored in 16 bits or more; see Node.Steps
 	ByAxis      bool // elementwise, but inputs after the first go by a dimension of the first instead of broadcasting
 	Cost        int  // simple instructions an element; by default 1 for movement, else 8
 	Rereads     bool // reads an element of its operand more than once: movement that repeats elements, reductions of several sweeps
@@ -121,6 +122,16 @@ func register(rows ...Op) bool {
 // Pointwise reports whether each output element depends on the operands' (broadcast) elements at its index alone, and no
 // position matters to the op.
 func (o *Op) Pointwise() bool { return o.Kind == KindElementwise && !o.ByAxis }
+
+// Steps reports whether the least error of a floating-point operand may move the node's result by a whole step: it rounds,
+// compares or counts.
+func (n *Node) Steps() bool {
+	if n.Op.Kind == KindMovement || len(n.Inputs) == 0 || n.Inputs[0] == nil || !n.Inputs[0].Type.DType.IsFloat() {
+		return false
+	}
+	to := n.Outputs[0].Type.DType
+	return n.Op.Steps || !to.IsFloat() || to.Bits() <= 8
+}
 
 // LookupOp returns the row, or nil.
 func LookupOp(name string) *Op { return table[name] }

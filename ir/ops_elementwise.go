@@ -12,10 +12,10 @@ var _ = register(
 	Op{Name: "Neg", In: "x number", Exact: true, Cost: 1,
 		Summary: "-x",
 		Infer:   pointwise, Scalar: float1(func(x float64) float64 { return -x }), ScalarInt: int1(func(x int64) int64 { return -x })},
-	Op{Name: "Sign", In: "x number", Exact: true, Summary: "-1, 0 or 1; NaN stays", Infer: pointwise, Scalar: float1(signFloat), ScalarInt: signInt},
-	Op{Name: "Ceil", In: "x float", Exact: true, Summary: "least integer ≥ x", Infer: pointwise, Scalar: float1(math.Ceil)},
-	Op{Name: "Floor", In: "x float", Exact: true, Summary: "greatest integer ≤ x", Infer: pointwise, Scalar: float1(math.Floor)},
-	Op{Name: "Round", In: "x float", Exact: true, Summary: "nearest integer, ties to even", Infer: pointwise, Scalar: float1(math.RoundToEven)},
+	Op{Name: "Sign", In: "x number", Exact: true, Steps: true, Summary: "-1, 0 or 1; NaN stays", Infer: pointwise, Scalar: float1(signFloat), ScalarInt: signInt},
+	Op{Name: "Ceil", In: "x float", Exact: true, Steps: true, Summary: "least integer ≥ x", Infer: pointwise, Scalar: float1(math.Ceil)},
+	Op{Name: "Floor", In: "x float", Exact: true, Steps: true, Summary: "greatest integer ≤ x", Infer: pointwise, Scalar: float1(math.Floor)},
+	Op{Name: "Round", In: "x float", Exact: true, Steps: true, Summary: "nearest integer, ties to even", Infer: pointwise, Scalar: float1(math.RoundToEven)},
 	Op{Name: "Reciprocal", In: "x float", Summary: "1/x", Infer: pointwise, Expand: func(x *Expansion, n *Node) []*Value {
 		return []*Value{x.Add("Div", nil, x.Like(n.Inputs[0], 1), n.Inputs[0])}
 	}},
@@ -73,7 +73,7 @@ var _ = register(
 	Op{Name: "Div", Cost: 20, In: "a number, b a",
 		Summary: "a/b; integers truncate; integer division by zero yields 0",
 		Infer:   pointwise, Scalar: float2(func(a, b float64) float64 { return a / b }), ScalarInt: divInt},
-	Op{Name: "Mod", In: "a number, b a",
+	Op{Name: "Mod", In: "a number, b a", Steps: true,
 		Attrs:   []Attr{{Name: "fmod", Default: false}},
 		Summary: "remainder with the divisor's sign, with fmod the dividend's",
 		Infer:   pointwise, Scalar: modFloat, ScalarInt: modInt},

@@ -24,7 +24,7 @@ var _ = register(
 		Attrs:   []Attr{{Name: "axis", Default: 1}, {Name: "block", Default: 0}, {Name: "to", Default: Invalid, Required: true}},
 		Summary: "(x-zero)·scale (ONNX DequantizeLinear 23)",
 		Infer:   inferDequantize, Eval: evalDequantize, ByAxis: true},
-	Op{Name: "FakeQuantize", Kind: KindElementwise,
+	Op{Name: "FakeQuantize", Kind: KindElementwise, Steps: true,
 		Attrs: []Attr{{Name: "to", Default: Invalid, Required: true}, {Name: "scale", Default: 1.0, Required: true}, {Name: "zero", Default: 0.0},
 			{Name: "saturate", Default: true}, {Name: "codes", Default: false}},
 		Summary: "DequantizeLinear of QuantizeLinear, one scale and zero point for all elements: scale·q(x/scale) with q rounding to numbers of type to; with codes, q(x/scale)",

@@ -4,12 +4,17 @@ import "github.com/spark-compile/spark-compile/ir"
 
 var _ = register(Pass{
 	Name:    "expand",
-	Summary: "unroll short GRU, LSTM and RNN layers, with one MatMul for the inputs of all steps; split Einsum into MatMuls",
+	Summary: "unroll short GRU, LSTM and RNN layers, with one MatMul for the inputs of all steps; split Einsum into MatMuls, long CumSum and CumProd into blocks",
 	Runs:    []Place{{stageOps, computed}, {stageWeights, asInFile}},
 	Behind:  "recognise-quantised",
 	Run: func(_ *Context, g *ir.Graph) error {
 		_, err := rewrite(g, func(s *sweep, n *ir.Node) {
 			switch {
+			case n.Op.Name == "CumSum" || n.Op.Name == "CumProd":
+				if y := scanByBlocks(s, n); y != nil {
+					s.replace(n.Outputs[0], y)
+				}
+				return
 			case n.Op.Expand == nil:
 				return
 			case n.Op.Kind == ir.KindScan && n.Inputs[0].Type.Shape[0]*n.Inputs[1].Type.Shape[0] <= maxSteps:

@@ -83,3 +83,29 @@ func TestLongSequencesStayLayers(t *testing.T) {
 		})
 	}
 }
+
+// TestLongScansGoByBlocks: a kernel takes as many steps for an element of a scan as the row has elements.
+func TestLongScansGoByBlocks(t *testing.T) {
+	for _, op := range []string{"CumSum", "CumProd"} {
+		for k, size := range []int{longestScan, longestScan + 1, 512, 40001} {
+			for variant := range 4 {
+				attrs := ir.Attrs{"axis": 1, "exclusive": variant&1 != 0, "reverse": variant&2 != 0}
+				d := []ir.DType{ir.Float32, ir.Float16, ir.Int32, ir.Float64}[(k+variant)%4]
+				t.Run(fmt.Sprint(op, size, attrs, d), func(t *testing.T) {
+					b := newGraphBuilder(t, ir.Float32)
+					n, err := b.g.Add(op, "scan", attrs, b.input("x", d, 2, size, 3))
+					require.NoError(t, err)
+					g := b.output(n.Outputs...)
+					before := g.Clone()
+					require.NoError(t, Run(&Context{}, g, []string{"expand", "simplify", "dce"}, nil))
+					for _, m := range g.Nodes {
+						if m.Op.Name == op {
+							require.LessOrEqual(t, m.Inputs[0].Type.Shape[m.Attrs.Int("axis", 0)], longestScan)
+						}
+					}
+					requireSameOutputs(t, before, g, 1e-9)
+				})
+			}
+		}
+	}
+}

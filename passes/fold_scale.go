@@ -48,7 +48,7 @@ func foldScaleRules(op string) []func(*sweep, *ir.Node) bool {
 // inverted turns division by or subtraction of a constant into a product or a sum, so that later rules match one form.
 func inverted(to string, inverse func(x float64) (float64, bool)) func(*sweep, *ir.Node) bool {
 	return func(s *sweep, n *ir.Node) bool {
-		c, ok := n.Inputs[1], true
+		c, ok, exact := n.Inputs[1], true, true
 		if !c.IsConst() || !smallConst(c) || n.Inputs[0].IsConst() {
 			return false
 		}
@@ -57,6 +57,10 @@ func inverted(to string, inverse func(x float64) (float64, bool)) func(*sweep, *
 			if xs[i], ok = inverse(x); !ok {
 				return false
 			}
+			exact = exact && math.FMA(xs[i], x, -1) == 0
+		}
+		if to == "Mul" && !exact && s.stepped(n.Outputs[0]) {
+			return false
 		}
 		s.replace(n.Outputs[0], s.add(to, n.Name, nil, n.Inputs[0], s.constant(n.Name, c.Type.DType, c.Type.Shape, xs)))
 		return true
@@ -72,6 +76,29 @@ func reciprocal(x float64) (float64, bool) {
 
 // smallestNormal is f32's: below it a reciprocal loses digits.
 const smallestNormal = 0x1p-126
+
+// stepsOf are the values that, through what rounds only once, are rounded to steps, as by QuantizeLinear, or compared. They
+// have to be computed as the file says: ties are common there, and another way of rounding would move them.
+func stepsOf(g *ir.Graph) map[*ir.Value]bool {
+	stepped := map[*ir.Value]bool{}
+	for _, n := range slices.Backward(g.Nodes) {
+		once := n.Op.Exact || n.Op.Kind == ir.KindMovement || slices.Contains([]string{"Add", "Sub", "Mul", "Div"}, n.Op.Name)
+		if n.Steps() || once && slices.ContainsFunc(n.Outputs, func(v *ir.Value) bool { return stepped[v] }) {
+			for _, v := range n.Inputs {
+				stepped[v] = true
+			}
+		}
+	}
+	return stepped
+}
+
+// stepped reports whether a value that is not visited yet is one of them.
+func (s *sweep) stepped(v *ir.Value) bool {
+	if s.steps == nil {
+		s.steps = stepsOf(s.g)
+	}
+	return s.steps[v]
+}
 
 // smallConst keeps large tables, such as position embeddings, out of constant arithmetic.
 func smallConst(c *ir.Value) bool { return c.Const.Splat || c.Type.Numel() <= 1<<14 }
@@ -92,7 +119,7 @@ func withConst(n *ir.Node) (x, c *ir.Value) {
 func chainConstants(s *sweep, n *ir.Node) bool {
 	x, d := withConst(n)
 	inner := defOp(x, n.Op.Name)
-	if inner == nil || !s.only(x) {
+	if inner == nil || !s.only(x) || s.stepped(n.Outputs[0]) {
 		return false
 	}
 	y, c := withConst(inner)

@@ -16,6 +16,7 @@ type sweep struct {
 	to      map[*ir.Value]*ir.Value // replaced values
 	nodes   []*ir.Node              // visited and added so far
 	dead    map[*ir.Node]bool
+	steps   map[*ir.Value]bool // those that stepsOf finds, where a visitor has asked
 	changed bool
 	err     error // the first error of add or replace
 }

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -56,11 +57,15 @@ func (m *Emitter) teamReduce(rs []*Expr) {
 	count := total / vec
 	rounds := (count + int64(t.Threads) - 1) / int64(t.Threads)
 	full := count%int64(t.Threads) == 0
+	index := S32
+	if rounds*int64(t.Threads)*vec > math.MaxInt32 {
+		index = S64
+	}
 	terms := func(round *Expr) [][]*Expr {
-		at := b.Add(b.Scale(round, int64(t.Threads)), t.Lane)
-		valid := b.Lt(at, b.ConstInt(S32, count))
+		at := b.Add(b.Scale(b.Cast(round, index), int64(t.Threads)), b.Cast(t.Lane, index))
+		valid := b.Lt(at, b.ConstInt(index, count))
 		if !full {
-			at = b.Min(at, b.ConstInt(S32, count-1))
+			at = b.Min(at, b.ConstInt(index, count-1))
 		}
 		out := make([][]*Expr, len(rs))
 		for u := range vec {

@@ -3,6 +3,7 @@ package loop
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
@@ -73,8 +74,8 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 	p = &problem{region: region, ctx: ctx, b: b, l: l}
 	p.shape = region.Outputs[0].Type.Shape
 	p.elements = region.Outputs[0].Type.Numel()
-	if p.elements > math.MaxInt32 {
-		return nil, fmt.Errorf("an output of %d elements does not fit 32-bit indices: use a smaller --batch or --shape, or split the tensor", p.elements)
+	if err := indexable(region, p.elements); err != nil {
+		return nil, err
 	}
 	for i, d := range p.shape {
 		p.index = append(p.index, b.Index(fmt.Sprintf("o%d", i), d))
@@ -110,6 +111,28 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 		}
 	}
 	return p, nil
+}
+
+// indexable says what 32 bits cannot index: threads of a launch that number its output's elements, and coordinates along one
+// dimension. Elements of what a region reads are numbered in 64 bits where they have to be.
+func indexable(region *ir.Node, elements int) error {
+	const remedy = "does not fit 32-bit indices: use a smaller --batch or --shape, or split the tensor"
+	if elements > math.MaxInt32-1<<16 { // rounded up to whole blocks
+		return fmt.Errorf("an output of %d elements %s", elements, remedy)
+	}
+	values := slices.Clone(region.Region.Body.Inputs)
+	for _, n := range region.Region.Body.Nodes {
+		values = append(values, n.Outputs...)
+	}
+	for _, v := range values {
+		if d := slices.Max(append([]int{0}, v.Type.Shape...)); d > math.MaxInt32-1<<16 {
+			return fmt.Errorf("%s has a dimension of %d elements, which %s", v.Name, d, remedy)
+		}
+		if v.Type.Numel() > 1<<34 { // the rounds of a team of 8 threads, each of which reads one at a time
+			return fmt.Errorf("%s has %d elements, a sum over which %s", v.Name, v.Type.Numel(), remedy)
+		}
+	}
+	return nil
 }
 
 // quantised makes the value in front of the BlockQuantize the output, which threads store in whole blocks.

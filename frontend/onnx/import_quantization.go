@@ -37,11 +37,11 @@ func quantizeLinear(s *site) {
 	if !s.bool("saturate", true) {
 		attrs["saturate"] = false
 	}
-	// The op divides in the scale's type. From opset 23 on, precision may name another one; older opsets leave it open, and
-	// ONNX Runtime divides in f32.
+	// The op divides in the type of its scale. A file may name one from opset 23 on; where none is named ONNX Runtime divides
+	// in f32, whatever the types of x and scale.
 	division := ir.Float32
-	if s.opset >= 23 {
-		division = s.dtype("precision", scale.Type.DType)
+	if s.int("precision", 0) != 0 {
+		division = s.dtype("precision", division)
 	}
 	s.out(0, s.add("QuantizeLinear", attrs, x, s.cast(scale, division), s.zeroLike(zero, scale)))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestQuantizeLinearDivides in f32 before opset 23, whatever the scale's type is, as ONNX Runtime does: a quotient rounded
-// to f16 first falls to the other side of many ties.
+// TestQuantizeLinearDivides in f32 where no precision is named, whatever the scale's type is, as ONNX Runtime 1.23.2 does: a
+// quotient rounded to f16 first falls to the other side of many ties. (It divides in f32 where f16 is named, too.)
 func TestQuantizeLinearDivides(t *testing.T) {
 	const scale = 0.1008
 	s := ir.RoundTo(ir.Float16, scale)
@@ -28,9 +28,11 @@ func TestQuantizeLinearDivides(t *testing.T) {
 		attrs []onnx.Attr
 		want  []float64
 	}{
-		"in f32 at opset 19":                 {19, nil, wide},
-		"in the scale's type at opset 23":    {23, nil, narrow},
-		"as precision says, f32 at opset 23": {23, []onnx.Attr{onnx.A("precision", 1)}, wide},
+		"in f32 at opset 19":                     {19, nil, wide},
+		"in f32 at opset 23":                     {23, nil, wide},
+		"in f32 at opset 23 if left undefined":   {23, []onnx.Attr{onnx.A("precision", 0)}, wide},
+		"as precision says at opset 23":          {23, []onnx.Attr{onnx.A("precision", 1)}, wide},
+		"as precision says, in f16, at opset 23": {23, []onnx.Attr{onnx.A("precision", 10)}, narrow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := oneNode{c.opset, "QuantizeLinear", []any{
