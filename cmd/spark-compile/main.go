@@ -119,6 +119,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "warning: %s\n", text)
 	}
 	opt.Import.Shapes, opt.Import.Batch = f.Shape, f.Batch
+	opt.GraphOnly = f.Emit == "ir"
 	if f.Emit == "" {
 		opt.Cubin = f.Cubin
 		if opt.Assembler, err = ptxas.Find(ctx); err != nil && (f.Cubin || !errors.Is(err, ptxas.ErrNotFound)) {

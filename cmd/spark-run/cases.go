@@ -230,12 +230,21 @@ func random(p *runtime.Program, seed uint64) (map[string]given, error) {
 // ownRun takes the inputs of a package's golden run, and its outputs unless others are expected. An ONNX file has none.
 func (f *flags) ownRun(c *testCase, p *runtime.Program) error {
 	folder := filepath.Join(f.Model, "testdata")
-	read := func(kind, name, dtype string, shape []int) (*npy.Array, error) {
+	read := func(kind, what, name, dtype string, shape []int) (*npy.Array, error) {
 		data, err := os.ReadFile(filepath.Join(folder, gopkg.GoldenFile(kind, name)))
+		if err == nil {
+			var d ir.DType
+			if d, err = ir.ParseDType(dtype); err == nil && len(data) != ir.T(d, shape...).Bytes() {
+				err = fmt.Errorf("%d bytes of data, shape %v needs %d", len(data), shape, ir.T(d, shape...).Bytes())
+			}
+		}
+		if err != nil {
+			err = fmt.Errorf("golden %s %q: %w; compile the package again, or give --input and --expect", what, name, err)
+		}
 		return &npy.Array{DType: dtype, Shape: shape, Data: data}, err
 	}
 	for _, q := range p.Inputs {
-		a, err := read("in", q.Name, q.DType, q.Shape)
+		a, err := read("in", "input", q.Name, q.DType, q.Shape)
 		if errors.Is(err, fs.ErrNotExist) || err != nil && !isDir(f.Model) {
 			return nil // an input that is missing is reported with the others
 		}
@@ -249,9 +258,12 @@ func (f *flags) ownRun(c *testCase, p *runtime.Program) error {
 	}
 	want := map[string]*npy.Array{}
 	for _, q := range p.Outputs {
-		a, err := read("out", q.Name, "f64", q.Shape)
-		if err != nil {
+		a, err := read("out", "output", q.Name, "f64", q.Shape)
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil // no golden run of this output: nothing to compare with
+		}
+		if err != nil {
+			return err
 		}
 		want[q.Name] = a
 	}

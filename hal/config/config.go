@@ -193,7 +193,7 @@ func (env variables) precision(flag string) (Setting, error) {
 	given = strings.ToLower(given)
 	p, err := precision.Lookup(given)
 	switch {
-	case err == nil && p.Name != precision.File:
+	case err == nil:
 		if s.set(p.Name, from); p.Experimental {
 			s.warn("precision %s is experimental: check its accuracy before driving with it", given)
 		}

@@ -33,6 +33,7 @@ type Options struct {
 	Passes    []string    // nil for the default pipeline
 	Assembler *ptxas.Tool // for register counts and cubins; nil: neither
 	Cubin     bool        // keep what Assembler makes in the program
+	GraphOnly bool        // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
 
 	// MinCosine is the accuracy budget of every output slice, on each set of inputs. A precision that calibrates is searched
 	// for the fastest program within it, or quantises every layer if it is 0; another precision is checked unless it is 0.
@@ -221,6 +222,10 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 		if err := passes.Run(pc, g, rest, observe); err != nil {
 			return err
 		}
+		if opt.GraphOnly && data == nil {
+			r.Graph = g
+			return nil
+		}
 		observe = nil
 		if err := r.generate(ctx, g, t, weights); err != nil {
 			return err
@@ -259,7 +264,7 @@ func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 			return nil, nil, nil, fmt.Errorf("--precision %s needs the pass %s: add it to --passes", opt.Precision, need)
 		}
 	}
-	if !slices.Contains(names, fusePass) {
+	if !slices.Contains(names, fusePass) && (calibrates || !opt.GraphOnly) {
 		return nil, nil, nil, fmt.Errorf("--passes has no %s, and kernels are made of the regions that it makes: add it behind the passes that change operations", fusePass)
 	}
 	if at < 0 {

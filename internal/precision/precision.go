@@ -13,7 +13,7 @@ import (
 
 // Names of the precisions.
 const (
-	File  = "file"  // every value keeps the file's type
+	File  = "file"  // every value keeps the file's type, and is rounded wherever the file rounds it
 	FP32  = "fp32"  // every float narrower than f32 becomes f32, outputs too
 	FP16  = "fp16"  // semantics in f32, then f16 between regions; inputs and outputs keep the file's types
 	BF16  = "bf16"  // as fp16, with bf16
@@ -133,12 +133,12 @@ func Lookup(name string) (*Precision, error) {
 	return nil, fmt.Errorf("unknown precision %q: use %s", name, List("or"))
 }
 
-// Names are those of the command line, without aliases: file is how node cases are compiled.
+// Names are those of the command line, without aliases, in the order of All.
 func Names() []string { return names(func(*Precision) bool { return true }) }
 
 func names(take func(p *Precision) bool) (out []string) {
 	for _, p := range table {
-		if p.Name != File && take(p) {
+		if take(p) {
 			out = append(out, p.Name)
 		}
 	}
@@ -148,7 +148,7 @@ func names(take func(p *Precision) bool) (out []string) {
 // On lists the precisions that the tensor cores of a compute capability support, the recommended one last; only fp32 where
 // the capability is unknown (0.0).
 func On(major, minor int) []string {
-	return names(func(p *Precision) bool { return 10*major+minor >= p.Since })
+	return names(func(p *Precision) bool { return p.Name != File && 10*major+minor >= p.Since })
 }
 
 // List joins the names of the command line with commas, and the last with a word: "and" or "or".
@@ -164,7 +164,7 @@ func Wider(name string) string {
 	if err != nil {
 		return ""
 	}
-	out := names(func(q *Precision) bool { return !q.Calibrates() && q.RelL2 < p.RelL2 })
+	out := names(func(q *Precision) bool { return q.Name != File && !q.Calibrates() && q.RelL2 < p.RelL2 })
 	slices.Reverse(out)
 	return join(out, "or")
 }

@@ -19,7 +19,8 @@ func TestLookupKnowsNamesAndAliases(t *testing.T) {
 }
 
 func TestNamesAsASentence(t *testing.T) {
-	require.Regexp(t, "^fp32, fp16, bf16, fp8.* and nvfp4$", List("and"))
+	require.Regexp(t, "^file, fp32, fp16, bf16, fp8.* and nvfp4$", List("and"))
+	require.NotContains(t, On(12, 1), File, "what tensor cores have")
 	require.Regexp(t, "^fp8.* and nvfp4$", Calibrating())
 }
 
