@@ -104,7 +104,7 @@ func (x *Expansion) distinct(e *einsum, t term) term {
 			shape, letters = append(shape, d), letters+string(c)
 		}
 	}
-	t = term{x.shaped(t.v, shape), letters}
+	t = term{x.shaped(t.v, shape...), letters}
 	for i := 0; i < len(t.letters) && x.err == nil; i++ {
 		c := t.letters[i]
 		j := strings.LastIndexByte(t.letters, c)
@@ -120,10 +120,7 @@ func (x *Expansion) distinct(e *einsum, t term) term {
 		}
 		t.letters = t.letters[:j] + t.letters[j+1:]
 		perm = slices.Insert(perm, i, i, j)
-		v := t.v
-		if !slices.IsSorted(perm) {
-			v = x.Add("Transpose", Attrs{"perm": perm}, v)
-		}
+		v := x.transposed(t.v, perm...)
 		if x.err != nil {
 			break
 		}
@@ -153,11 +150,11 @@ func (x *Expansion) multiplied(e *einsum, a, b term, kept string) term {
 		return shape
 	}
 	matrices := func(v *Value, rows, cols string) *Value {
-		return x.shaped(v, append(sizes(batch), T(Bool, sizes(rows)...).Numel(), T(Bool, sizes(cols)...).Numel()))
+		return x.shaped(v, append(sizes(batch), T(Bool, sizes(rows)...).Numel(), T(Bool, sizes(cols)...).Numel())...)
 	}
 	left, right := x.ordered(a, batch+m+k), x.ordered(b, batch+k+c)
 	y := x.Add("MatMul", nil, matrices(left, m, k), matrices(right, k, c))
-	return term{x.shaped(y, sizes(batch+m+c)), batch + m + c}
+	return term{x.shaped(y, sizes(batch+m+c)...), batch + m + c}
 }
 
 // summed sums over the letters that occur nowhere else.
@@ -188,7 +185,7 @@ func (x *Expansion) ordered(t term, letters string) *Value {
 }
 
 // shaped gives v another shape unless it has it.
-func (x *Expansion) shaped(v *Value, shape []int) *Value {
+func (x *Expansion) shaped(v *Value, shape ...int) *Value {
 	if x.err != nil || slices.Equal(v.Type.Shape, shape) {
 		return v
 	}

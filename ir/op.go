@@ -52,6 +52,9 @@ type Op struct {
 	// Expand is, for a composite op, its meaning in other ops, from which evaluation and lowering follow; Eval is then nil.
 	// The values returned take the place of the outputs. Inputs are f32 or wider; see Node.Expand.
 	Expand func(x *Expansion, n *Node) []*Value
+	// Grad builds the gradients of the inputs from those of the outputs. A composite op without has those of what it expands to,
+	// any other op none.
+	Grad GradRule
 	// Scalar is, for an elementwise op, its meaning on one element; Eval is then nil (the evaluator broadcasts). It is
 	// used where an operand or the result is floating-point; bools are 0 and 1.
 	Scalar func(n *Node, x []float64) float64

@@ -10,14 +10,14 @@ var _ = register(
 	Op{Name: "Softmax", Kind: KindReduction, Rereads: true, In: "x float",
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}},
 		Summary: "exp(x-max)/Σ along one axis",
-		Infer:   alongAxis, Expand: func(x *Expansion, n *Node) []*Value {
+		Grad:    gradSoftmax, Infer: alongAxis, Expand: func(x *Expansion, n *Node) []*Value {
 			_, e, sum := softmaxTerms(x, n)
 			return []*Value{x.Add("Div", nil, e, sum)}
 		}},
 	Op{Name: "LogSoftmax", Kind: KindReduction, Rereads: true, In: "x float",
 		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}},
 		Summary: "log of Softmax",
-		Infer:   alongAxis, Expand: func(x *Expansion, n *Node) []*Value {
+		Grad:    gradLogSoftmax, Infer: alongAxis, Expand: func(x *Expansion, n *Node) []*Value {
 			here, _, sum := softmaxTerms(x, n)
 			return []*Value{x.Add("Sub", nil, here, x.Add("Log", nil, sum))}
 		}},
