@@ -1,0 +1,98 @@
+package safetensors
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// file is a file with the header and so many bytes of data.
+func file(header string, data int) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	return append(append(b, header...), make([]byte, data)...)
+}
+
+func TestWhatIsWrittenIsReadBack(t *testing.T) {
+	f := &File{Metadata: map[string]string{"base": "a\n\"<é>", "car": ""}, Tensors: map[string]Tensor{
+		"b": {DType: "F32", Shape: []int{2, 1}, Data: []byte{1, 2, 3, 4, 5, 6, 7, 8}}, "a": {DType: "BF16", Shape: nil, Data: []byte{9, 8}},
+		"empty": {DType: "I64", Shape: []int{3, 0}, Data: []byte{}},
+	}}
+	path := filepath.Join(t.TempDir(), "a.safetensors")
+	require.NoError(t, f.Write(path))
+	back, err := Read(path)
+	require.NoError(t, err)
+	assert.Equal(t, f, back)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Zero(t, (binary.LittleEndian.Uint64(data)+8)%8)
+	again, err := back.Encode()
+	require.NoError(t, err)
+	assert.Equal(t, data, again)
+	for n := range data { // cut anywhere, it is refused
+		_, err := Decode(data[:n])
+		assert.Error(t, err, n)
+	}
+	_, err = Read(filepath.Join(t.TempDir(), "none"))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestWhatAFileMayClaim(t *testing.T) {
+	for _, c := range []struct {
+		data []byte
+		want string
+	}{
+		{[]byte("short"), "it has 5 bytes"},
+		{binary.LittleEndian.AppendUint64(nil, 1<<63), "its header has 9223372036854775808 bytes, the file 8"},
+		{binary.LittleEndian.AppendUint64(nil, 1<<62+3), "truncated"},
+		{file(`[]`, 0), "no JSON object"},
+		{file("{\"\xff\":1}", 0), "no UTF-8"},
+		{file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4), `"a" is there twice`},
+		{file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}}`, 4), `unknown field "x"`},
+		{file(`{"a":{"dtype":"Q4","shape":[1],"data_offsets":[0,4]}}`, 4), `tensor "a": elements of type "Q4"`},
+		{file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}}`, 4), "lie outside the 4 bytes"},
+		{file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}`, 4), "lie outside"},
+		{file(`{"a":{"dtype":"F32","shape":[1]}}`, 4), "lie outside"},
+		{file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, 4), "larger than the 4 bytes"},
+		{file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, 8), "needs 8 bytes"},
+		{file(`{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}`, 4), "negative"},
+		{file(`{"a":{"dtype":"F32","shape":[4294967296,4294967296000000000,0],"data_offsets":[0,0]}}`, 0), "larger than the 0 bytes"},
+		{file(`{"a":{"dtype":"F32","shape":[9223372036854775807,3],"data_offsets":[0,4]}}`, 4), "larger than"},
+		{file(`{"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}}`, 4), `"a"`},
+		{file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}}`, 6), `tensor "b" begins at byte 2, where the one before it ends at 4`},
+		{file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8), "begins at byte 4"},
+		{file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 9), "5 bytes of data belong to no tensor"},
+		{file(`{"__metadata__":{"a":1}}`, 0), "__metadata__"},
+		{file(`{} {}`, 0), "behind the JSON object"},
+		{file(`{"a":{"dtype":"F32","shape":[`+strings.Repeat("1,", 20)+`1],"data_offsets":[0,4]}}`, 4), "21 dimensions"},
+		{file(`{"a":`, 0), "header"},
+	} {
+		_, err := Decode(c.data)
+		assert.ErrorContains(t, err, c.want, "%q", c.data)
+	}
+}
+
+func TestWhatIsNotWritten(t *testing.T) {
+	f := &File{Tensors: map[string]Tensor{"a": {DType: "F32", Shape: []int{2}, Data: make([]byte, 4)}}}
+	path := filepath.Join(t.TempDir(), "a.safetensors")
+	assert.ErrorContains(t, f.Write(path), `tensor "a": shape [2]`)
+	assert.NoFileExists(t, path)
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4))
+	f.Add(file(`{"__metadata__":{"a":"b"}}`, 0))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if g, err := Decode(data); err == nil {
+			again, err := g.Encode()
+			require.NoError(t, err)
+			back, err := Decode(again)
+			require.NoError(t, err)
+			require.Equal(t, len(g.Tensors), len(back.Tensors))
+		}
+	})
+}
