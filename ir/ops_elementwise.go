@@ -56,6 +56,8 @@ var _ = register(
 		Attrs:   []Attr{{Name: "to", Default: Invalid, Required: true}, {Name: "saturate", Default: true}, {Name: "round", Default: "nearest"}},
 		Summary: "conversion; float→int truncates, out of range 32 and 64 bits saturate and narrower types keep the low bits of the i32; saturate concerns 8-bit floats, round (nearest|up|down) e8m0 (ONNX Cast 25)",
 		Grad:    through, Infer: inferCast, Eval: evalCast},
+	Op{Name: "Detach", Exact: true, Cost: 1, Summary: "x, as a constant to gradients: none passes through it", Grad: flat,
+		Infer: pointwise, Expand: func(_ *Expansion, n *Node) []*Value { return []*Value{n.Inputs[0]} }},
 	Op{Name: "BitCast", Cost: 1,
 		Attrs:   []Attr{{Name: "to", Default: Invalid, Required: true}},
 		Summary: "same bits as another type of the same width (ONNX BitCast 26)",

@@ -44,6 +44,8 @@ func simplifyRules(op string) []func(*sweep, *ir.Node) bool {
 		return rules{dropExpand}
 	case "Neg", "Not", "BitNot":
 		return rules{dropPair}
+	case "Detach":
+		return rules{func(s *sweep, n *ir.Node) bool { return become(s, n, n.Inputs[0]) }}
 	case "Relu", "Abs", "Ceil", "Floor", "Round", "Sign":
 		return rules{dropRepeat}
 	case "Cast":

@@ -45,6 +45,7 @@ type stage uint8
 // Stages in the order in which they run. The passes that clean up end a stage.
 const (
 	stageTypes    stage = iota // values get the types in which they are computed
+	stageTraining              // adapters are put in, and gradients behind losses
 	stageOps                   // ops of files that no kernel computes are taken apart
 	stagePatterns              // chains of ops become the op that they mean
 	stageWeights               // constants become weights, and channels the last dimension
@@ -90,6 +91,10 @@ type Context struct {
 	Quantisation *Quantisation
 	// Greatest is the greatest magnitude of each float input in the data that formats are calibrated on, by name.
 	Greatest map[string]float64
+	// Adapters is what insert-dora puts in.
+	Adapters []Adapter
+	// Losses and Variables name the outputs of one number whose sum differentiate differentiates, and the inputs by which.
+	Losses, Variables []string
 	// Means is what centre subtracts from values, by name: a number for each channel, members one after another.
 	Means map[string][]float64
 
