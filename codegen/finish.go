@@ -46,6 +46,7 @@ func (l *list) keep() {
 
 // finish numbers the buffers, plans the arena and writes the launch lists.
 func (d *driver) finish() *Result {
+	d.document()
 	r := &Result{Fallbacks: d.fallbacks}
 	v := &r.Variant
 	v.Target, v.Kernels, v.PTX = d.target.Name, d.infos, d.module.String()

@@ -170,7 +170,7 @@ func (g *Graph) CloneMapped() (*Graph, map[*Value]*Value) {
 		c.Inputs = append(c.Inputs, value(v))
 	}
 	for _, n := range g.Nodes {
-		m := &Node{Op: n.Op, Name: n.Name, Attrs: n.Attrs.Clone()}
+		m := &Node{Op: n.Op, Name: n.Name, Attrs: n.Attrs.Clone(), From: n.From}
 		for _, v := range n.Inputs {
 			m.Inputs = append(m.Inputs, value(v))
 		}

@@ -72,6 +72,9 @@ type Node struct {
 	Inputs  []*Value
 	Outputs []*Value
 	Region  *Region // of a Region: what it computes; else nil
+	// From are the nodes of the file that it computes, in the file's order; nil where a pass made it. It is for readers of what
+	// is generated, and no part of the text form.
+	From []Origin
 }
 
 // In returns input i, or nil if it is absent.
@@ -91,6 +94,36 @@ type Graph struct {
 	Meta    map[string]string // metadata_props of the model, as decoded text
 
 	next int // for fresh names
+}
+
+// Origin is a node of the file.
+type Origin struct {
+	At   int    // position among those that were imported
+	Name string // its name, or the first of its outputs if it has none
+}
+
+// JoinOrigins returns what two nodes together come from.
+func JoinOrigins(a, b []Origin) []Origin {
+	if len(b) == 0 {
+		return a
+	}
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(x, y Origin) int { return x.At - y.At })
+	return slices.Compact(all)
+}
+
+// Moves reports whether the node moves or converts elements and computes nothing.
+func (n *Node) Moves() bool { return n.Op.Kind == KindMovement || n.Op.Name == "Cast" }
+
+// Inherit adds to what nodes come from. Those around the others that move or convert elements may soon cancel with their
+// neighbours, so they have it only if there are no others.
+func Inherit(nodes []*Node, from []Origin) {
+	all := !slices.ContainsFunc(nodes, func(n *Node) bool { return !n.Moves() })
+	for _, n := range nodes {
+		if all || !n.Moves() {
+			n.From = JoinOrigins(n.From, from)
+		}
+	}
 }
 
 // Tensor is dense constant data: little-endian elements in row-major order, sub-byte elements packed lowest bits first.

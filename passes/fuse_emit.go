@@ -153,6 +153,7 @@ func storeAsRead(r *ir.Region) error {
 			if err != nil {
 				return err
 			}
+			n.From = m.From
 			first, y = append(first, n), n.Outputs[0]
 		}
 		r.Body.ReplaceAll(cast.Outputs[0], y)
@@ -244,7 +245,7 @@ func (b *body) copyNode(n *ir.Node) error {
 	if err != nil {
 		return err
 	}
-	m.Name = n.Name
+	m.Name, m.From = n.Name, n.From
 	for i, v := range n.Outputs {
 		b.to[v] = m.Outputs[i]
 	}

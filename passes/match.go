@@ -17,6 +17,7 @@ type sweep struct {
 	nodes   []*ir.Node              // visited and added so far
 	dead    map[*ir.Node]bool
 	steps   map[*ir.Value]bool // those that stepsOf finds, where a visitor has asked
+	gone    []*ir.Node         // dead since the visit began
 	changed bool
 	err     error // the first error of add or replace
 }
@@ -56,9 +57,12 @@ func rewrite(g *ir.Graph, visit func(s *sweep, n *ir.Node)) (bool, error) {
 		if s.dead[n] {
 			continue
 		}
+		before := len(s.nodes)
+		s.gone = s.gone[:0]
 		if visit(s, n); s.err != nil {
 			return false, fmt.Errorf("node %q (%s): %w", n.Name, n.Op.Name, s.err)
 		}
+		s.inherit(n, s.nodes[before:])
 		s.nodes = append(s.nodes, n)
 	}
 	if err := s.setOutputs(); err != nil {
@@ -66,6 +70,22 @@ func rewrite(g *ir.Graph, visit func(s *sweep, n *ir.Node)) (bool, error) {
 	}
 	g.Nodes = s.live()
 	return s.changed, nil
+}
+
+// inherit gives the nodes that a visit made what those came from that it made superfluous. If none were made the visited node
+// has it, or what takes its place.
+func (s *sweep) inherit(n *ir.Node, made []*ir.Node) {
+	if len(made) == 0 {
+		if s.dead[n] {
+			if n = s.resolve(n.Outputs[0]).Def; n == nil {
+				return
+			}
+		}
+		made = []*ir.Node{n}
+	}
+	for _, old := range s.gone {
+		ir.Inherit(made, old.From)
+	}
 }
 
 // setOutputs replaces graph outputs. The name of an output is the port's, so the new value takes it over; one that has a
@@ -129,7 +149,7 @@ func (s *sweep) bury(n *ir.Node) {
 			return
 		}
 	}
-	s.dead[n] = true
+	s.dead[n], s.gone = true, append(s.gone, n)
 	s.changed = true
 	for _, v := range n.Inputs {
 		if v == nil {

@@ -57,8 +57,9 @@ func segment(_ *Context, g *ir.Graph) error {
 
 // layer is rows of out = act(W·x + b): each row reads length consecutive elements of x.
 type layer struct {
-	node   *ir.Node  // MatMul or Conv; nil for rows that only pass values on
-	x      *ir.Value // read as a flat vector
+	node   *ir.Node    // MatMul or Conv; nil for rows that only pass values on
+	from   []ir.Origin // nodes of the file that it computes
+	x      *ir.Value   // read as a flat vector
 	rows   []matRow
 	hasB   bool
 	act    []*ir.Node // unary nodes behind the sum, in order
@@ -128,7 +129,7 @@ func (s *segmenter) layerAt(n *ir.Node) *layer {
 		}
 		s.rows[key] = rowsOf(w, l.Outputs(), l.Inputs())
 	}
-	u := &layer{node: n, x: n.Inputs[0], out: n.Outputs[0]}
+	u := &layer{node: n, from: n.From, x: n.Inputs[0], out: n.Outputs[0]}
 	for _, row := range s.rows[key] {
 		u.rows = append(u.rows, matRow{w: row})
 	}
@@ -199,7 +200,7 @@ func (s *segmenter) follow(u *layer) {
 		default:
 			return
 		}
-		u.out = y
+		u.out, u.from = y, ir.JoinOrigins(u.from, n.From)
 	}
 }
 
@@ -278,11 +279,13 @@ func (s *segmenter) passOne(v *ir.Value, last int) {
 		return
 	}
 	scale, offset, at := 1.0, 0, v
+	var from []ir.Origin
 	for !s.isLayerInput(at) {
 		n := at.Def
 		if n == nil {
 			return
 		}
+		from = ir.JoinOrigins(from, n.From)
 		switch {
 		case n.IsView():
 			if n.Op.Name == "Slice" {
@@ -303,7 +306,7 @@ func (s *segmenter) passOne(v *ir.Value, last int) {
 	}
 	var next *layer
 	for d := last; d >= 1; d-- {
-		p := &layer{depth: d, feeds: next}
+		p := &layer{depth: d, feeds: next, from: from}
 		for i := range v.Type.Numel() {
 			row := matRow{offset: i, w: []float32{1}}
 			if d == 1 {

@@ -89,6 +89,9 @@ func viewRange(v *ir.Value) (base *ir.Value, offset int) {
 func (s *segmenter) build(units []*layer, parts []*ir.Value) error {
 	slices.SortStableFunc(units, func(a, b *layer) int { return s.rank(a) - s.rank(b) })
 	b := builder{g: s.g, name: unitName(units), made: s.made}
+	for _, u := range units {
+		b.from = ir.JoinOrigins(b.from, u.from)
+	}
 	x := b.vector(parts)
 	y := b.matVec(x, units)
 	z := b.activate(y, units)
@@ -122,6 +125,7 @@ func unitName(units []*layer) string {
 type builder struct {
 	g    *ir.Graph
 	name string
+	from []ir.Origin // of what computes
 	made *constPool
 	err  error
 }
@@ -140,6 +144,9 @@ func (b *builder) add(op string, attrs ir.Attrs, inputs ...*ir.Value) *ir.Value 
 	if err != nil {
 		b.err = fmt.Errorf("node %q: %w", b.name, err)
 		return &ir.Value{}
+	}
+	if !n.Moves() {
+		n.From = b.from
 	}
 	return n.Outputs[0]
 }

@@ -11,15 +11,16 @@ import (
 func (s *segmenter) absorbMovement() {
 	moved := map[*ir.Value]*ir.Value{}
 	from := map[*ir.Value][]int{}
+	origins := map[*ir.Value][]ir.Origin{}
 	for _, u := range s.units {
 		x := u.x
 		if _, done := moved[x]; !done {
-			moved[x], from[x] = s.untranspose(x)
+			moved[x], from[x], origins[x] = s.untranspose(x)
 		}
 		if moved[x] == nil {
 			continue
 		}
-		u.x = moved[x]
+		u.x, u.from = moved[x], ir.JoinOrigins(u.from, origins[x])
 		for j, row := range u.rows {
 			w := make([]float32, len(row.w))
 			for k, at := range from[x] {
@@ -30,11 +31,12 @@ func (s *segmenter) absorbMovement() {
 	}
 }
 
-// untranspose returns x without the transpositions on the way to it, and for each element of x where it is there; or nil.
-func (s *segmenter) untranspose(x *ir.Value) (*ir.Value, []int) {
+// untranspose returns x without the transpositions on the way to it, for each element of x where it is there, and which nodes
+// of the file are left out so; or nil.
+func (s *segmenter) untranspose(x *ir.Value) (y *ir.Value, order []int, origins []ir.Origin) {
 	for _, u := range s.uses[x] {
 		if u.Node == nil || s.core[u.Node] == nil || u.Index != 0 {
-			return nil, nil
+			return nil, nil, nil
 		}
 	}
 	var chain []*ir.Node // from x upwards
@@ -59,14 +61,16 @@ func (s *segmenter) untranspose(x *ir.Value) (*ir.Value, []int) {
 		}
 	}
 	if transposed == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	chain = chain[:transposed]
 	last := chain[len(chain)-1]
-	order := identityPerm(x.Type.Numel())
-	b := builder{g: s.g, name: last.Name}
-	src := last.Inputs[0]
-	y := src
+	for _, n := range chain {
+		origins = ir.JoinOrigins(origins, n.From)
+	}
+	order = identityPerm(x.Type.Numel())
+	b := builder{g: s.g, name: last.Name, from: origins}
+	y = last.Inputs[0]
 	for i := len(chain) - 1; i >= 0; i-- {
 		n := chain[i]
 		switch n.Op.Name {
@@ -78,9 +82,9 @@ func (s *segmenter) untranspose(x *ir.Value) (*ir.Value, []int) {
 		}
 	}
 	if b.err != nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return y, order
+	return y, order, origins
 }
 
 // transposeIndices permutes the elements of a tensor of indices.

@@ -82,6 +82,12 @@ func (s *stacker) stacked(c *class) (*ir.Node, []*ir.Node, error) {
 	members := len(c.members)
 	r := c.members[0].Region.Clone()
 	r.Members = members
+	for _, m := range c.members[1:] {
+		for k, n := range m.Region.Body.Nodes {
+			first := r.Body.Nodes[k]
+			first.From = ir.JoinOrigins(first.From, n.From)
+		}
+	}
 	var inputs []*ir.Value
 	var nodes []*ir.Node
 	for i := range c.members[0].Inputs {
@@ -248,7 +254,7 @@ func (b *body) inline(m *ir.Node, resolve func(*ir.Value) *ir.Value) ([]*ir.Valu
 		if err != nil {
 			return nil, err
 		}
-		k.Name = n.Name
+		k.Name, k.From = n.Name, n.From
 		for i, v := range n.Outputs {
 			local[v] = k.Outputs[i]
 		}

@@ -122,6 +122,7 @@ func (w *widener) node(n *ir.Node) error {
 	if err != nil {
 		return err
 	}
+	m.From = n.From
 	for i, v := range n.Outputs {
 		wide := m.Outputs[i]
 		if isNarrow(wide.Type.DType) { // a BitCast to a narrow type

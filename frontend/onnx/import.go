@@ -62,6 +62,8 @@ type importer struct {
 	opt   ImportOptions
 	table operatorTable
 	g     *ir.Graph
+
+	converted int // nodes so far
 }
 
 func (im *importer) run() error {

@@ -80,8 +80,24 @@ func (im *importer) nodes(sc *scope, nodes []*onnxpb.NodeProto) error {
 // label names a node for messages.
 func (sc *scope) label(n *onnxpb.NodeProto) string { return sc.prefix + nodeLabel(n) }
 
-// node converts one node: an operator of the table or a function of the model.
+// node converts one node, and says of what it makes that it comes from there.
 func (im *importer) node(sc *scope, n *onnxpb.NodeProto) error {
+	first := len(im.g.Nodes)
+	if err := im.convert(sc, n); err != nil {
+		return err
+	}
+	made := slices.DeleteFunc(slices.Clone(im.g.Nodes[min(first, len(im.g.Nodes)):]), func(m *ir.Node) bool {
+		return m.From != nil // of a body that was inlined
+	})
+	if len(made) > 0 {
+		ir.Inherit(made, []ir.Origin{{At: im.converted, Name: sc.label(n)}})
+	}
+	im.converted++
+	return nil
+}
+
+// convert converts an operator of the table or a function of the model.
+func (im *importer) convert(sc *scope, n *onnxpb.NodeProto) error {
 	s := im.site(sc, n)
 	if f := im.m.function(n); f != nil {
 		return s.callFunction(f)

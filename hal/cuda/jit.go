@@ -15,17 +15,19 @@ import (
 	"unsafe"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// jitCache keeps what the driver compiled from PTX on disk, keyed by the PTX, the GPU and the driver. A file holds the
+// jitCache keeps what the driver compiled from PTX on disk, keyed by the PTX without its kernels' documentation, the
+// GPU and the driver. A file holds the
 // SHA-256 of a cubin and the cubin; a damaged one is compiled again. A cache that cannot be written is ignored.
 type jitCache struct {
 	dir    string
 	driver int32
 }
 
-func (c jitCache) path(target, ptx string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "1\x00%d\x00%s\x00%s", c.driver, target, ptx))
+func (c jitCache) path(target, text string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "1\x00%d\x00%s\x00%s", c.driver, target, ptx.Undocumented(text)))
 	return filepath.Join(c.dir, hex.EncodeToString(sum[:])+".cubin")
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -258,7 +259,7 @@ func identity(p *runtime.Program, target string) (id [sha256.Size]byte, err erro
 		if v.Target != target {
 			continue
 		}
-		fmt.Fprintf(h, "%q", v.PTX)
+		fmt.Fprintf(h, "%q", ptx.Undocumented(v.PTX))
 		if err := json.NewEncoder(h).Encode([]any{v.Entries, v.Buffers}); err != nil {
 			return id, err
 		}

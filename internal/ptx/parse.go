@@ -82,7 +82,7 @@ func (p *parser) next() token {
 	return t
 }
 
-// skipComments drops comments outside of kernel bodies and inside of instructions.
+// skipComments drops comments inside of directives and instructions.
 func (p *parser) skipComments() {
 	for p.peek().kind == tokComment {
 		p.pos++
@@ -128,7 +128,10 @@ func (p *parser) int(what string) int {
 
 func (p *parser) module() {
 	for {
-		p.skipComments()
+		var doc []string
+		for p.peek().kind == tokComment {
+			doc = append(doc, p.next().text)
+		}
 		t := p.next()
 		switch {
 		case t.kind == tokEOF:
@@ -169,16 +172,16 @@ func (p *parser) module() {
 			p.expect(";")
 		case t.text == ".visible":
 			p.expect(".entry")
-			p.kernel()
+			p.kernel(doc)
 		case t.text == ".entry":
-			p.kernel()
+			p.kernel(doc)
 		default:
 			p.fail(t.line, "unexpected %s", t)
 		}
 	}
 }
 
-func (p *parser) kernel() {
+func (p *parser) kernel(doc []string) {
 	name := p.word("a kernel name")
 	if p.m.Target == "" {
 		p.fail(name.line, "kernel before .target")
@@ -189,6 +192,7 @@ func (p *parser) kernel() {
 		}
 	}
 	p.k = p.m.NewKernel(name.text, 0)
+	p.k.Doc = doc
 	p.names, p.refs = map[string]bool{}, map[string]int{}
 	p.expect("(")
 	for !p.accept(")") {

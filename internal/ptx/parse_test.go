@@ -76,6 +76,7 @@ func everyRow(target string, keep func(*Def) bool) (*Module, []string) {
 func TestPrintThenParseIsTheSameModule(t *testing.T) {
 	m, _ := everyRow("sm_121a", func(*Def) bool { return true })
 	k := m.NewKernel("mixed", 64)
+	k.Doc = []string{"what it is for", "  \"an \\ indented\" line */ /* $"}
 	p := k.AddParam("p0", "u64")
 	k.AddParam("n", "u32")
 	rd, r, f, fd, q := k.Reg(B64), k.Reg(B32), k.Reg(F32), k.Reg(F64), k.Reg(Pred)
@@ -103,6 +104,7 @@ func TestPrintThenParseIsTheSameModule(t *testing.T) {
 	lines := strings.Split(text, "\n")
 	for i, want := range m.Kernels {
 		got := back.Kernels[i]
+		require.Equal(t, want.Doc, got.Doc)
 		require.Equal(t, want.Params, got.Params)
 		require.Equal(t, want.Regs, got.Regs)
 		require.Len(t, got.Body, len(want.Body))

@@ -17,6 +17,8 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+
 	"github.com/spark-compile/spark-compile/internal/python"
 )
 
@@ -82,11 +84,11 @@ func find() (string, error) {
 
 // Assemble assembles PTX for an architecture (sm_121), or for its specific variant if the text asks for it (.target
 // sm_121a). The error includes ptxas' messages.
-func (t *Tool) Assemble(ctx context.Context, ptx, arch string) (*Result, error) {
-	if strings.Contains(ptx, "\n.target "+arch+"a\n") {
+func (t *Tool) Assemble(ctx context.Context, text, arch string) (*Result, error) {
+	if strings.Contains(text, "\n.target "+arch+"a\n") {
 		arch += "a"
 	}
-	key := fmt.Sprintf("%x", sha256.Sum256([]byte(t.Version+"\x00"+arch+"\x00"+ptx)))
+	key := fmt.Sprintf("%x", sha256.Sum256([]byte(t.Version+"\x00"+arch+"\x00"+ptx.Undocumented(text))))
 	if r := t.cached(key); r != nil {
 		return r, nil
 	}
@@ -96,7 +98,7 @@ func (t *Tool) Assemble(ctx context.Context, ptx, arch string) (*Result, error) 
 	}
 	defer os.RemoveAll(dir)
 	in, out := filepath.Join(dir, "k.ptx"), filepath.Join(dir, "k.cubin")
-	if err := os.WriteFile(in, []byte(ptx), 0o600); err != nil {
+	if err := os.WriteFile(in, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
 	var log bytes.Buffer

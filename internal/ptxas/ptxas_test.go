@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,9 +45,16 @@ func TestAssemblesAndCachesByContent(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(p.Cache, "*.json"))
 	require.NoError(t, err)
 	require.Len(t, files, 1)
+	documented := strings.Replace(tiny, ".visible", "// what it is for\n.visible", 1)
+	fresh, err := (&Tool{Path: p.Path, Version: p.Version}).Assemble(context.Background(), documented, "sm_121")
+	require.NoError(t, err)
+	require.Equal(t, first, fresh, "a kernel's documentation does not reach the cubin")
 	p.Path = filepath.Join(p.Cache, "gone")
 	second, err := p.Assemble(context.Background(), tiny, "sm_121")
 	require.NoError(t, err)
+	require.Equal(t, first, second)
+	second, err = p.Assemble(context.Background(), documented, "sm_121")
+	require.NoError(t, err, "a kernel's documentation makes no other result")
 	require.Equal(t, first, second)
 	_, err = p.Assemble(context.Background(), tiny, "sm_90")
 	require.Error(t, err, "another architecture is another result")
