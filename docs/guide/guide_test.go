@@ -29,7 +29,7 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-var pages = []string{"../../README.md", "compile.md", "precision.md", "report.md", "run.md", "go-package.md", "openpilot.md", "troubleshooting.md"}
+var pages = []string{"../../README.md", "install.md", "compile.md", "precision.md", "report.md", "run.md", "go-package.md", "openpilot.md", "troubleshooting.md"}
 
 // standins are the names of openpilot's files, and what the generator calls such a model.
 var standins = map[string]string{"driving_vision": "vision", "driving_policy": "policy", "dmonitoring_model": "dmonitoring", "driving_supercombo": "supercombo"}

@@ -47,10 +47,8 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	help := false
-	var version struct {
-		Version kong.VersionFlag `help:"Print the version and exit."`
-	}
-	p, err := kong.New(flags, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(), kong.Embed(&version), kong.Exit(func(int) { help = true }))
+	var about about
+	p, err := kong.New(flags, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(), kong.Embed(&about), kong.Exit(func(int) { help = true }))
 	if err == nil {
 		_, err = p.Parse(args)
 	}
@@ -58,7 +56,10 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 		return Done
 	}
 	if err == nil {
-		err = caught(ctx, run)
+		var done bool
+		if done, err = about.print(p.Model, stdout); !done {
+			err = caught(ctx, run)
+		}
 	}
 	code := BadInput
 	var bug *panicked
