@@ -21,8 +21,9 @@ type Families map[string]Lower
 // Result is the code for one target, and which regions fell back to loop.
 type Result struct {
 	Variant   runtime.Variant
-	Regions   [][]*ir.Node   // of each entry, that its launches compute; nil for a copy
-	Works     [][]*cost.Work // of each entry, that its launches' schedules were chosen by; nil where there was no choice by time
+	Regions   [][]*ir.Node                   // of each entry, that its launches compute; nil for a copy
+	Works     [][]*cost.Work                 // of each entry, that its launches' schedules were chosen by; nil where there was no choice by time
+	Places    []map[*ir.Value]runtime.Access // of each entry, where its values lie, constants left out
 	Fallbacks []Fallback
 }
 

@@ -65,13 +65,24 @@ func (d *driver) finish() *Result {
 			launches[i] = p.resolve(l.ahead(i))
 			launches[i].Dependent = d.target.DependentLaunch && i > 0 && p.Copy == nil && l.pending[i-1].Copy == nil
 		}
-		r.Regions, r.Works = append(r.Regions, regions), append(r.Works, works)
+		r.Regions, r.Works, r.Places = append(r.Regions, regions), append(r.Works, works), append(r.Places, l.accesses())
 		v.Entries = append(v.Entries, runtime.Entry{Name: l.name, Launches: launches})
 	}
 	for _, e := range v.Entries {
 		v.Order(e.Launches)
 	}
 	return r
+}
+
+// accesses are the places of the entry's values in the variant's buffers.
+func (l *list) accesses() map[*ir.Value]runtime.Access {
+	out := map[*ir.Value]runtime.Access{}
+	for v, at := range l.places {
+		if !v.IsConst() && at.at.index >= 0 {
+			out[v] = runtime.Access{Buffer: at.at.index, Offset: at.offset, Bytes: v.Type.Bytes()}
+		}
+	}
+	return out
 }
 
 // number makes the variant's buffers. Those that a user can name exist even if no launch touches them.

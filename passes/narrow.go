@@ -42,9 +42,29 @@ func narrow(ctx *Context, g *ir.Graph) error {
 		}
 	}
 	g.Nodes = w.nodes
+	before := w.before()
 	substitute(g, w.to)
 	g.RemoveDead()
+	if ctx.Was != nil {
+		for v, name := range before {
+			ctx.Was[v.Name] = name
+		}
+	}
 	return nil
+}
+
+// before is the name that each value has which stands for one that is stored otherwise.
+func (w *narrower) before() map[*ir.Value]string {
+	names := map[*ir.Value]string{}
+	for v, to := range w.to {
+		names[to] = v.Name
+	}
+	for v, to := range w.weights {
+		if !to.IsConst() { // a copy in 16 bits
+			names[to] = v.Name
+		}
+	}
+	return names
 }
 
 func newNarrower(ctx *Context, g *ir.Graph) *narrower {

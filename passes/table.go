@@ -97,6 +97,8 @@ type Context struct {
 	Losses, Variables []string
 	// Means is what centre subtracts from values, by name: a number for each channel, members one after another.
 	Means map[string][]float64
+	// Was is filled by narrow unless it is nil: the name that a value had before it was stored, by the name that it has then.
+	Was map[string]string
 
 	quantisedFile bool // the file has quantised layers
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/compile"
 )
 
 // flags is the command line.
@@ -32,11 +33,17 @@ type flags struct {
 	Profile       bool       `help:"Count the work of every launch on the CPU device and predict its time; --json has every figure."`
 	ProfileDevice string     `name:"profile-device" help:"Device to predict times for: ${devices}; default: the target's." placeholder:"NAME"`
 	ProfileHTML   string     `name:"profile-html" help:"Also write the profile as a page." placeholder:"FILE"`
+	Trace         []string   `help:"Compare what every region computes, or those with these nodes or values of the ONNX file (* stands for any text), with the float64 evaluator, and name the first layer that is wrong." placeholder:"all|NODE,…"`
+	ONNX          string     `name:"onnx" help:"With --trace, the file that a package was compiled from." placeholder:"FILE.onnx"`
+	Calibrate     []string   `help:"Inputs to calibrate ${calibrating} on, as in spark-compile." placeholder:"DIR|FILE.npz…"`
+	Validate      []string   `help:"Inputs to judge ${calibrating} on, as in spark-compile." placeholder:"DIR|FILE.npz…"`
+	Findings      string     `name:"calibration" help:"File with what calibrating found, as in spark-compile." placeholder:"FILE"`
 	Suite         []string   `help:"Run ONNX test-case directories." placeholder:"DIR" sep:"none"`
 	Shape         cli.Shapes `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" mapsep:"none"`
 	Target        string     `help:"Target to compile an ONNX file for, or variant to run if the device accepts any." placeholder:"${target}"`
 
-	golden bool // the package's own run is compared with
+	golden bool            // the package's own run is compared with
+	made   *compile.Result // of an ONNX file
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -52,6 +59,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	args, dirs := cli.Following(args, "--suite", func(arg string) bool { return true })
 	return cli.Main(&f, "spark-run", "Run a compiled package or an ONNX model.", args, stdout, stderr, func(ctx context.Context) error {
 		f.Suite = append(f.Suite, dirs...)
+		if err := f.checkTrace(); err != nil {
+			return err
+		}
 		switch {
 		case !f.Profile && (f.ProfileDevice != "" || f.ProfileHTML != ""):
 			return errors.New("--profile-device and --profile-html need --profile")

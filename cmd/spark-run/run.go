@@ -38,6 +38,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := f.origin(ctx, p, stderr, cases); err != nil {
+		return err
+	}
 	var s *runtime.Session
 	d, counts, notices, err := f.open(ctx, func(d hal.Device) (err error) {
 		s, err = runtime.Open(ctx, p, d, runtime.ModelOptions{Target: f.Target})
@@ -72,6 +75,11 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
+	if len(f.Trace) > 0 {
+		if r.Trace, err = f.trace(ctx, stderr, p, s, d, &cases[0]); err != nil {
+			return err
+		}
+	}
 	return f.finish(stdout, p, cases, r)
 }
 
@@ -89,6 +97,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 		return nil, err
 	}
 	opt := compile.Options{Precision: name, Targets: []string{cmp.Or(f.Target, target.Default().Name)}, MinCosine: compile.Budget(name, nil),
+		Calibrate: f.Calibrate, Validate: f.Validate, Findings: f.Findings, Trace: len(f.Trace) > 0,
 		Warn: func(text string) { fmt.Fprintln(stderr, "warning:", text) }}
 	opt.Import.Shapes = f.Shape
 	if f.Profile { // for register counts, without which occupancy is an upper bound
@@ -105,6 +114,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 		return nil, err
 	}
 	r.Program.Provenance = r.Provenance()
+	f.made = r
 	return r.Program, nil
 }
 
@@ -124,6 +134,15 @@ func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *rep
 		var err error
 		if missed, err = f.compare(w, p, cases, r); err != nil {
 			return err
+		}
+	}
+	if r.Trace != nil {
+		fmt.Fprintln(w)
+		if err := r.Trace.Table(w); err != nil {
+			return err
+		}
+		if r.Trace.FirstBad != nil || !r.Trace.SameBits {
+			missed = errBad
 		}
 	}
 	if f.JSON != "" {

@@ -48,6 +48,7 @@ type Options struct {
 	Warn      func(string)
 
 	Observe  func(pass string, g *ir.Graph) // after each pass, of the first target
+	Trace    bool                           // keep Result.Origins
 	Progress func(progress.Event)
 	meter    *progress.Meter // of Progress
 }
@@ -60,6 +61,7 @@ type Result struct {
 	File      []calibrate.LayerChoice // layers that the file has quantised, where Accuracy lists none
 	Accuracy  *Accuracy               // of precisions that calibrate, and where a budget was to be checked
 	Fallbacks []codegen.Fallback
+	Origins   []*Origin     // of each variant, where Options.Trace asked for them
 	Compile   time.Duration // without ptxas
 	Ptxas     time.Duration
 
@@ -72,6 +74,15 @@ type Result struct {
 
 	digest     string                 // of the file
 	calibrated []map[string]*ir.Array // inputs that the precision was fitted to
+}
+
+// Origin says of a variant what its launches compute, where its values lie, and what they were before they were stored.
+type Origin struct {
+	Graph   *ir.Graph                    // of regions
+	Regions []*ir.Node                   // that the launches of the entry run compute; nil for a copy
+	Places  map[*ir.Value]runtime.Access // of the graph's values, constants left out
+	Exact   *ir.Graph                    // the regions before narrow: the file's constants, nothing rounded to fewer bits
+	Was     map[string]string            // names of the graph's values → of the values in Exact that they stand for
 }
 
 // Compile compiles a model. Errors name the file and, where there is one, the node.
@@ -219,6 +230,19 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			r.File = calibrate.FileLayers(g)
 		}
 		pc.Quantisation = plan
+		var from *Origin
+		if opt.Trace {
+			from = &Origin{Graph: g, Exact: g.Clone(), Was: map[string]string{}}
+			for _, n := range g.Nodes {
+				for _, v := range n.Outputs {
+					from.Was[v.Name] = v.Name
+				}
+			}
+			for _, v := range g.Inputs {
+				from.Was[v.Name] = v.Name
+			}
+			pc.Was = from.Was
+		}
 		if err := passes.Run(pc, g, rest, observe); err != nil {
 			return err
 		}
@@ -227,7 +251,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			return nil
 		}
 		observe = nil
-		if err := r.generate(ctx, g, t, weights); err != nil {
+		if err := r.generate(ctx, g, t, weights, from); err != nil {
 			return err
 		}
 	}
@@ -277,8 +301,8 @@ func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 	return front, centre, rest, passes.CheckNeeds(names)
 }
 
-// generate adds the variant of a target.
-func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w *codegen.Weights) error {
+// generate adds the variant of a target, and its origin unless that is nil.
+func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w *codegen.Weights, from *Origin) error {
 	r.opt.meter.Begin(0, "%s: kernels", t.Name)
 	out, err := codegen.Generate(entries(g), t, families, w)
 	if err != nil {
@@ -294,6 +318,10 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w 
 			out.Variant.Cubin = nil
 		}
 		r.Ptxas += time.Since(begin)
+	}
+	if from != nil {
+		from.Regions, from.Places = out.Regions[0], out.Places[0]
+		r.Origins = append(r.Origins, from)
 	}
 	if r.Graph == nil {
 		r.Graph, r.Fallbacks, r.regions = g, out.Fallbacks, out.Regions[0]

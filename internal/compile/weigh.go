@@ -26,7 +26,7 @@ func (r *Result) Half(ctx context.Context) (*Result, error) {
 		return r.half, nil
 	}
 	r.opt.meter.Begin(compiling(r.Source), "compiling the same in fp16 to compare")
-	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Passes: r.opt.Passes, Slices: r.opt.Slices, Assembler: r.opt.Assembler})
+	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Passes: r.opt.Passes, Slices: r.opt.Slices, Assembler: r.opt.Assembler, Trace: r.opt.Trace})
 	r.half = half
 	return half, err
 }
@@ -112,7 +112,7 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 		}
 		l.Precision, l.InPlace, l.Scale = precision.Half.Name, 0, nil
 	}
-	r.Program, r.Graph, r.Fallbacks, r.regions = half.Program, half.Graph, half.Fallbacks, half.regions
+	r.Program, r.Graph, r.Fallbacks, r.regions, r.Origins = half.Program, half.Graph, half.Fallbacks, half.regions, half.Origins
 	r.half, r.profile = half, then
 	r.opt.Precision = precision.FP16
 	a.Others = nil

@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/internal/trace"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -54,6 +55,7 @@ type Report struct {
 	Outputs   []Output             `json:"outputs"`
 	Fallbacks []Fallback           `json:"fallbacks,omitempty"`
 	Profile   *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
+	Trace     *trace.Trace         `json:"trace,omitempty"`   // of spark-run --trace
 
 	Layers      []Layer                `json:"layers,omitempty"`      // of precisions that calibrate; of others those that the file has quantised
 	Slices      []calibrate.Quality    `json:"slices,omitempty"`      // outputs and their named parts: what the budget is compared with, or against --expect

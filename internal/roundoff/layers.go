@@ -9,8 +9,8 @@ import (
 )
 
 // attention is the rule of softmax(q·kᵀ)·v: an error of the scores is a relative one of the probabilities, which kernels
-// round to f16 as factors of v, below 2^-14 as denormals; their sum is at least 1.
-func attention(n *ir.Node, in []Range) ([]Range, error) {
+// round to the 16 bits of v as its factors, in f16 below 2^-14 as denormals; their sum is at least 1.
+func (m Model) attention(n *ir.Node, in []Range) ([]Range, error) {
 	for i, r := range in {
 		if r.Lo != nil && !r.exact() {
 			return nil, fmt.Errorf("operand %d is not known exactly", i)
@@ -34,6 +34,13 @@ func attention(n *ir.Node, in []Range) ([]Range, error) {
 	s, t, dv := q.Shape[2], k.Shape[2], v.Shape[3]
 	qs, ks := norms(q), norms(k)
 	scale := n.Attrs.Float("scale", 1)
+	rounding, denormal := 0.0, 0.0
+	switch d := readAs(n.Inputs[2]); d {
+	case ir.Float16:
+		rounding, denormal = halfUnit(d), 0x1p-25
+	case ir.BFloat16:
+		rounding = halfUnit(d)
+	}
 	radius := make([]float64, mid[0].Len())
 	for i := range radius {
 		row := i / dv
@@ -45,10 +52,19 @@ func attention(n *ir.Node, in []Range) ([]Range, error) {
 			sum += math.Abs(v.F[j*dv+i%dv])
 		}
 		score := scale * qs[row] * longest // bounds every score of the row (Cauchy–Schwarz)
-		e := 2*score*sumError(q.Shape[3]) + 0x1p-11 + special + sumError(t)
-		radius[i] = weighted[0].F[i]*e + 0x1p-25*sum
+		e := 2*score*m.products(q.Shape[3]) + rounding + special + m.products(t)
+		radius[i] = weighted[0].F[i]*e + denormal*sum
 	}
 	return []Range{around(mid[0], radius)}, nil
+}
+
+// readAs is the type in which a kernel reads a value of f32 from memory.
+func readAs(v *ir.Value) ir.DType {
+	from, _ := v.Origin()
+	if from.Def != nil && from.Def.Op.Name == "Cast" {
+		from = from.Def.Inputs[0]
+	}
+	return from.Type.DType
 }
 
 // norms are the lengths of the vectors along the last dimension.

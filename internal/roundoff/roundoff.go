@@ -1,5 +1,5 @@
 // Package roundoff bounds the effect of rounding on a kernel: for every element of a region's outputs, the least and the
-// greatest number that an evaluation in f32, summing in any order, may yield. Tests check kernels and other runtimes against
+// greatest number that an evaluation in f32, summing in any order, may yield. Tests and tracing check kernels and other runtimes against
 // these ranges instead of a tolerance: a quantised result may be a neighbouring code only if the number before rounding is
 // so close to a tie that f32 cannot tell its side.
 //
@@ -40,6 +40,9 @@ type Model struct {
 	// Loose lets every f16 and bf16 value err by half a unit in the last place instead of rounding it, to cover programs
 	// that keep some of them wider.
 	Loose bool
+	// TensorCore is what one addition of a tensor core may cost, relative to the sum of the magnitudes (docs/gpu.md): it
+	// cuts bits off instead of rounding to the nearest number, so errors do not average out. 0: sums are rounded as f32.
+	TensorCore float64
 
 	inside bool // a region's body, which computes in f32 and rounds where it casts
 }
@@ -162,6 +165,9 @@ func split(r Range) (mid, radius *ir.Array) {
 	return mid, radius
 }
 
+// products is the relative error of a sum of n products of an anchor.
+func (m Model) products(n int) float64 { return max(sumError(n), float64(n+3)*m.TensorCore) }
+
 // sumError is the relative error of a sum of n products.
 func sumError(n int) float64 {
 	k := float64(n + slack)
@@ -187,7 +193,7 @@ func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
 		in[i] = r
 	}
 	if x.Region.Members == 0 {
-		return body(x.Region.Body, in)
+		return m.body(x.Region.Body, in)
 	}
 	out := make([]Range, len(n.Outputs))
 	for i, v := range n.Outputs {
@@ -200,7 +206,7 @@ func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
 				part[i] = member(r, k)
 			}
 		}
-		results, err := body(x.Region.Body, part)
+		results, err := m.body(x.Region.Body, part)
 		if err != nil {
 			return nil, fmt.Errorf("member %d: %w", k, err)
 		}
@@ -221,10 +227,10 @@ func member(r Range, k int) Range {
 }
 
 // body evaluates a graph inside a region.
-func body(g *ir.Graph, in []Range) ([]Range, error) {
+func (m Model) body(g *ir.Graph, in []Range) ([]Range, error) {
 	known := map[*ir.Value]Range{}
 	for i, v := range g.Inputs {
 		known[v] = in[i]
 	}
-	return Model{inside: true}.Values(g.Outputs, known)
+	return Model{TensorCore: m.TensorCore, inside: true}.Values(g.Outputs, known)
 }

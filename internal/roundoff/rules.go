@@ -13,9 +13,9 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 	case "Region":
 		return m.region(n, in)
 	case "Conv", "MatMul", "SegmentedMatVec":
-		return product(n, in)
+		return m.product(n, in)
 	case "Attention":
-		return attention(n, in)
+		return m.attention(n, in)
 	case "LayerNorm":
 		return layerNorm(n, in)
 	case "BatchNorm":
@@ -54,7 +54,7 @@ func (m Model) composite(n *ir.Node, in []Range) ([]Range, error) {
 		return nil, err
 	}
 	g.Inputs, g.Nodes, g.Outputs = n.Inputs, nodes, outs
-	return body(g, in)
+	return m.body(g, in)
 }
 
 // special is the relative error of the transcendental functions of codegen/expr, which rest on ex2.approx: 2^-22 (PTX ISA,
@@ -166,7 +166,7 @@ func with(n *ir.Node, in []Range, a, b, bias *ir.Array) ([]float64, error) {
 }
 
 // product is the rule of what sums products of two operands, and adds a bias.
-func product(n *ir.Node, in []Range) ([]Range, error) {
+func (m Model) product(n *ir.Node, in []Range) ([]Range, error) {
 	a, ra := split(in[0])
 	b, rb := split(in[1])
 	var bias, rbias *ir.Array
@@ -181,7 +181,7 @@ func product(n *ir.Node, in []Range) ([]Range, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := sumError(length(n))
+	e := m.products(length(n))
 	for i := range radius {
 		radius[i] *= e
 	}

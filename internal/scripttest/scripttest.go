@@ -2,6 +2,7 @@
 //
 //	model KIND FILE       an ONNX model: mlp, log, symbolic, state, or a broken one, named after its mistake
 //	truncate FILE BYTES   keeps the first bytes of a file
+//	package ARGS …        spark-compile, for the scripts of other commands
 //	array FILE.npz …      arrays NAME=DTYPE[DIMS]=VALUES, for example inputs of the models above
 package scripttest
 
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -27,7 +29,7 @@ import (
 
 // Commands are the additional script commands.
 func Commands() map[string]func(ts *testscript.TestScript, neg bool, args []string) {
-	return map[string]func(ts *testscript.TestScript, neg bool, args []string){"model": model, "array": array, "truncate": truncate}
+	return map[string]func(ts *testscript.TestScript, neg bool, args []string){"model": model, "array": array, "truncate": truncate, "package": packaged}
 }
 
 // kinds are the models. Each is small enough to read in a debugger.
@@ -150,6 +152,21 @@ func array(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	ts.Check(npy.WriteZip(path, out))
+}
+
+// packaged runs spark-compile, which it builds for the script, and which must succeed.
+func packaged(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: package ARGS …")
+	}
+	path := ts.MkAbs(filepath.Join(".bin", "spark-compile"))
+	if _, err := os.Stat(path); err != nil {
+		out, err := exec.Command("go", "build", "-o", path, "github.com/spark-compile/spark-compile/cmd/spark-compile").CombinedOutput()
+		if err != nil {
+			ts.Fatalf("building spark-compile: %v: %s", err, out)
+		}
+	}
+	ts.Check(ts.Exec(path, args...))
 }
 
 // parseArray reads x=f32[1,2]=1,2.
