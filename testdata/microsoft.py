@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write test cases of the operators that ONNX Runtime adds to ONNX, as it computes them.
+"""Write test cases of the operators that ONNX Runtime adds to ONNX, and of others that are easily got wrong, as it computes them.
 
     python microsoft.py DIR SEED
 
 makes DIR/NAME/model.onnx and DIR/NAME/test_data_set_0/{input,output}_M.pb: one node a model, run on the CPU without
-optimisation. Data are drawn by SEED; shapes and attributes do not depend on it.
+optimisation, but for a detector. Data are drawn by SEED; shapes and attributes do not depend on it.
 """
 
 import os
@@ -200,14 +200,68 @@ def fill(rng):
     case("DynamicQuantizeLinear", "DynamicQuantizeLinear", [f(3, 7)], 3, domain="")
 
 
+    # of ai.onnx, with a number of outputs that depends on data
+    def boxes(*shape):
+        at, size = rng.random((*shape, 2)), rng.random((*shape, 2)) * 0.4
+        return np.concatenate([at - size / 2, at + size / 2], -1).astype(np.float32)
+
+    one64, half, third = (const(np.array([x], t)) for x, t in ((4, np.int64), (0.5, np.float32), (0.3, np.float32)))
+    scores = rng.random((2, 3, 40)).astype(np.float32)
+    swapped = boxes(2, 40)[..., [2, 1, 0, 3]]
+    centred = np.concatenate([rng.random((2, 40, 2)), rng.random((2, 40, 2)) * 0.4], -1).astype(np.float32)
+    case("NonMaxSuppression", "NonMaxSuppression", [swapped, scores, one64, half, third], domain="")
+    case("NonMaxSuppression_centred", "NonMaxSuppression", [centred, scores, np.array([3], np.int64), np.array([0.2], np.float32), np.array([0.6], np.float32)], domain="", center_point_box=1)
+    case("NonMaxSuppression_all", "NonMaxSuppression", [boxes(1, 9), scores[:1, :1, :9] - 0.5, const(np.int64(99)), half], domain="")
+    case("NonZero", "NonZero", [ids(3, 3, 4, 5)], domain="")
+    case("NonZero_float", "NonZero", [np.maximum(f(4, 6), 0)], domain="")
+    case("Compress", "Compress", [f(3, 6), rng.random(5) < 0.5], domain="", axis=1)
+    case("Compress_flat", "Compress", [ids(9, 3, 6), rng.random(18) < 0.5], domain="")
+    for is_sorted in (0, 1):
+        case(f"Unique_{is_sorted}", "Unique", [ids(12, 3, 10).astype(np.int64)], 4, domain="", sorted=is_sorted)
+        case(f"Unique_rows_{is_sorted}", "Unique", [ids(2, 9, 3).astype(np.float32)], 4, domain="", sorted=is_sorted, axis=0)
+    case("Unique_columns", "Unique", [ids(2, 2, 3, 9).astype(np.int64)], 1, domain="", axis=2)
+    cases.append(("Detector", detector(), {"boxes": boxes(1, 30), "scores": rng.random((1, 4, 30)).astype(np.float32)}))
+
+
+def detector():
+    """Boxes and scores, of which those that NonMaxSuppression picks become boxes, scores and classes, as exporters write it."""
+    node = helper.make_node
+    nodes = [
+        node("NonMaxSuppression", ["boxes", "scores", "most", "iou", "least"], ["picked"], name="/nms"),
+        node("Slice", ["picked", "one", "two", "one"], ["class"]),
+        node("Slice", ["picked", "two", "three", "one"], ["box"]),
+        node("Squeeze", ["class", "one"], ["classes"]),
+        node("Squeeze", ["box", "one"], ["box_1"]),
+        node("Squeeze", ["boxes", "zero"], ["boxes_1"]),
+        node("Gather", ["boxes_1", "box_1"], ["corners"]),
+        node("Mul", ["corners", "size"], ["picked_boxes"]),
+        node("GatherND", ["scores", "picked"], ["picked_scores"]),
+        node("Shape", ["picked_scores"], ["number"]),
+        node("Unsqueeze", ["picked_scores", "one"], ["column"]),
+        node("Concat", ["number", "one"], ["shape"], axis=0),
+        node("Reshape", ["column", "shape"], ["column_1"]),
+        node("Concat", ["picked_boxes", "column_1"], ["rows"], axis=1),
+    ]
+    constants = {"most": np.array([5]), "iou": np.array([0.4], np.float32), "least": np.array([0.3], np.float32), "zero": np.array([0]), "one": np.array([1]),
+                 "two": np.array([2]), "three": np.array([3]), "size": np.array([640], np.float32)}
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "detector", [value("boxes", 1, [1, 30, 4]), value("scores", 1, [1, 4, 30])],
+                              [value("rows", 1, ["n", 5]), value("classes", 7, ["n"])], [numpy_helper.from_array(v, k) for k, v in constants.items()])
+    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+
+
 def main():
     out, seed = sys.argv[1], int(sys.argv[2])
     fill(np.random.default_rng(seed))
     failed = []
-    for name, op, inputs, outputs, opset, domain, attributes in cases:
-        if "opset_" in attributes:
-            attributes["opset"] = attributes.pop("opset_")
-        m, feed = model(op, inputs, outputs, opset, domain, attributes)
+    for name, *of in cases:
+        if len(of) == 2:
+            m, feed = of
+        else:
+            op, inputs, outputs, opset, domain, attributes = of
+            if "opset_" in attributes:
+                attributes["opset"] = attributes.pop("opset_")
+            m, feed = model(op, inputs, outputs, opset, domain, attributes)
         try:
             write(os.path.join(out, name), m, feed, run(m, feed))
         except Exception as e:

@@ -29,6 +29,7 @@ type flags struct {
 	Device      string     `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
 	Target      string     `help:"Target to compile ONNX files for, or variant to measure if the device accepts any." placeholder:"${target}"`
 	Shape       cli.Shapes `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" mapsep:"none"`
+	MaxOutput   cli.Bounds `help:"Bound the number of outputs of an ONNX file's node, as spark-compile does." placeholder:"NODE=N" mapsep:"none"`
 	Peer        bool       `help:"Compare ONNX files with ONNX Runtime on the CPU if it is installed." default:"true" negatable:""`
 	Reference   bool       `help:"Compare outputs with those of the same ONNX file in fp32." default:"true" negatable:""`
 	Predict     bool       `help:"Do not measure: count the work of a run on the CPU device and predict its time on the target's device. Low precision is forced and calibrated on one generated input."`

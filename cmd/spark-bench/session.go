@@ -247,7 +247,7 @@ func (s *session) compile(ctx context.Context, path string, opt compile.Options)
 	if err != nil {
 		return nil, 0, err
 	}
-	opt.Targets, opt.Import = []string{s.target}, onnx.ImportOptions{Shapes: s.Shape}
+	opt.Targets, opt.Import = []string{s.target}, onnx.ImportOptions{Shapes: s.Shape, MaxOutput: s.MaxOutput}
 	r, err := compile.Compile(ctx, m, opt)
 	if err != nil {
 		return nil, 0, err

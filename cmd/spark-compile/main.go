@@ -42,6 +42,7 @@ type flags struct {
 	Keep       []string   `help:"Nodes to keep at fp16 in ${calibrating}." placeholder:"NODE"`
 	Shape      cli.Shapes `help:"Set an input's shape." placeholder:"input=1x3x48x192" mapsep:"none"`
 	Batch      int        `help:"Set the leading dimension of every input." placeholder:"N"`
+	MaxOutput  cli.Bounds `help:"Pad the outputs of a node whose number of outputs depends on data (NonMaxSuppression, NonZero, Unique, Compress) to N; the output NODE_count says how many there are." placeholder:"NODE=N" mapsep:"none"`
 	Report     string     `help:"Write a JSON report." placeholder:"FILE.json"`
 	Emit       string     `help:"Print the IR, PTX or program instead of writing a package." enum:"ir,ptx,program," default:"" placeholder:"ir|ptx|program"`
 	Passes     []string   `help:"Run these passes instead of the defaults." placeholder:"LIST"`
@@ -118,7 +119,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		clear()
 		fmt.Fprintf(stderr, "warning: %s\n", text)
 	}
-	opt.Import.Shapes, opt.Import.Batch = f.Shape, f.Batch
+	opt.Import.Shapes, opt.Import.Batch, opt.Import.MaxOutput = f.Shape, f.Batch, f.MaxOutput
 	opt.GraphOnly = f.Emit == "ir"
 	if f.Emit == "" {
 		opt.Cubin = f.Cubin
@@ -184,6 +185,9 @@ func (f *flags) decisive() (list []string) {
 		add(true, "--shape %s=%s", name, strings.Trim(strings.ReplaceAll(fmt.Sprint(f.Shape[name]), " ", "x"), "[]"))
 	}
 	add(f.Batch != 0, "--batch %d", f.Batch)
+	for _, name := range slices.Sorted(maps.Keys(f.MaxOutput)) {
+		add(true, "--max-output %s=%d", name, f.MaxOutput[name])
+	}
 	add(len(f.Passes) > 0, "--passes %s", strings.Join(f.Passes, ","))
 	add(f.Cubin, "--cubin")
 	return list

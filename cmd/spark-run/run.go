@@ -99,7 +99,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	opt := compile.Options{Precision: name, Targets: []string{cmp.Or(f.Target, target.Default().Name)}, MinCosine: compile.Budget(name, nil),
 		Calibrate: f.Calibrate, Validate: f.Validate, Findings: f.Findings, Trace: len(f.Trace) > 0,
 		Warn: func(text string) { fmt.Fprintln(stderr, "warning:", text) }}
-	opt.Import.Shapes = f.Shape
+	opt.Import.Shapes, opt.Import.MaxOutput = f.Shape, f.MaxOutput
 	if f.Profile { // for register counts, without which occupancy is an upper bound
 		if opt.Assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
 			return nil, err

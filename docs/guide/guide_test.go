@@ -22,6 +22,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
@@ -154,8 +155,23 @@ func newGuide(t *testing.T) *guide {
 			g.warped(t, m.Inputs[0].Type.Shape)
 		}
 	}
+	g.detector(t)
 	g.write(t, "pointer.onnx", []byte("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 46\n"))
 	return g
+}
+
+// detector writes the end of a detector: boxes and scores.
+func (g *guide) detector(t *testing.T) {
+	b := onnx.NewBuilder("detector", 17)
+	b.Input("boxes", ir.Float32, 1, 200, 4)
+	b.Input("scores", ir.Float32, 1, 3, 200)
+	b.Initializer("most", ir.Vector(20))
+	b.Initializer("iou", ir.FromFloats(ir.T(ir.Float32, 1), []float64{0.5}))
+	b.Node("NonMaxSuppression", []string{"boxes", "scores", "most", "iou"}, []string{"picked"}).Name = proto.String("/nms")
+	b.Output("picked", ir.Int64, "n", 3)
+	m, err := b.Model()
+	require.NoError(t, err)
+	require.NoError(t, m.Save(filepath.Join(g.dir, "detector.onnx")))
 }
 
 func (g *guide) write(t *testing.T, name string, data []byte) {

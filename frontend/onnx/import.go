@@ -23,6 +23,11 @@ type ImportOptions struct {
 	// Constants binds inputs to values, which removes them from the graph's inputs. ShapeInputs lists the inputs that must
 	// be bound because they decide shapes.
 	Constants map[string]*ir.Tensor
+	// MaxOutput bounds the number of outputs of nodes where it depends on data (NonMaxSuppression, NonZero, Unique, Compress), by the
+	// node's name, or its first output's where it has none (--max-output). Their outputs are padded with zeros to the bound, and the
+	// graph has the extra output NAME_count, an i64 scalar. It may exceed the bound: then only the first ones are there. What would
+	// mix padding with what is meant is refused.
+	MaxOutput map[string]int
 	// MaxUnroll limits the iterations of a Loop or Scan; 0 means 1024.
 	MaxUnroll int
 }
@@ -35,7 +40,8 @@ func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
 	if opt.MaxUnroll == 0 {
 		opt.MaxUnroll = 1024
 	}
-	im := &importer{m: m, opt: opt, table: operators, g: ir.NewGraph(m.Proto.Graph.GetName())}
+	im := &importer{m: m, opt: opt, table: operators, g: ir.NewGraph(m.Proto.Graph.GetName()),
+		counts: counts{padded: map[*ir.Value]padding{}, counted: map[*ir.Value]padding{}, used: map[string]bool{}}}
 	for _, p := range m.Proto.MetadataProps {
 		im.g.Meta[p.GetKey()] = p.GetValue()
 	}
@@ -62,6 +68,7 @@ type importer struct {
 	opt   ImportOptions
 	table operatorTable
 	g     *ir.Graph
+	counts
 
 	converted int // nodes so far
 }
@@ -77,6 +84,9 @@ func (im *importer) run() error {
 	}
 	top.results(valueNames(graph.Output), graph.Node)
 	if err := im.nodes(top, graph.Node); err != nil {
+		return err
+	}
+	if err := im.checkBounds(); err != nil {
 		return err
 	}
 	if err := im.outputs(top, graph); err != nil {
@@ -287,6 +297,10 @@ func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 		if err := im.checkDeclared(out, v); err != nil {
 			return err
 		}
+		if p, ok := im.counted[v]; ok {
+			return im.m.fileError("output %q is the number of outputs of node %q, which is known only at run time", out.GetName(), p.node).
+				WithRemedy("remove it: the output %s says it", countName(p.node))
+		}
 		switch {
 		case taken[v] && v.Name == out.GetName():
 			return im.m.fileError("output %q is an input", out.GetName()).WithRemedy("remove it from the outputs, or rename it with an Identity node")
@@ -301,6 +315,12 @@ func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 		}
 		v.Name = out.GetName()
 		taken[v] = true
+		im.g.Outputs = append(im.g.Outputs, v)
+	}
+	for _, v := range im.counts.outputs {
+		if slices.ContainsFunc(im.g.Outputs, func(o *ir.Value) bool { return o.Name == v.Name }) {
+			return im.m.fileError("output %q has the name of the count of outputs that --max-output adds", v.Name).WithRemedy("rename it")
+		}
 		im.g.Outputs = append(im.g.Outputs, v)
 	}
 	if len(im.g.Outputs) == 0 {
@@ -328,7 +348,8 @@ func (im *importer) checkDeclared(out *onnxpb.ValueInfoProto, v *ir.Value) error
 	ok := len(tt.Shape.Dim) == v.Type.Rank()
 	for i := 0; ok && i < len(tt.Shape.Dim); i++ {
 		n, _ := size(tt.Shape.Dim[i])
-		ok = n == -1 || n == v.Type.Shape[i]
+		p, padded := im.padded[v]
+		ok = n == -1 || n == v.Type.Shape[i] || padded && p.axis == i
 	}
 	if !ok {
 		return im.m.fileError("output %q is declared with shape %v, but computed with %v", out.GetName(), shapeString(tt.Shape), v.Type.Shape)

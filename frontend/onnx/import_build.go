@@ -25,11 +25,13 @@ func (s *site) addAll(name string, attrs ir.Attrs, in ...*ir.Value) []*ir.Value 
 	if err != nil {
 		s.fail("%w", err)
 	}
-	if outs := s.fold(n); outs != nil {
-		return outs
+	outs := s.fold(n)
+	s.track(n, outs)
+	if outs == nil {
+		s.im.g.Nodes = append(s.im.g.Nodes, n)
+		outs = n.Outputs
 	}
-	s.im.g.Nodes = append(s.im.g.Nodes, n)
-	return n.Outputs
+	return outs
 }
 
 // Constants.
@@ -97,6 +99,7 @@ func (s *site) known(i int, what string) *ir.Tensor {
 	if t == nil {
 		s.dependsOnData(i, what)
 	}
+	s.knows(v)
 	return t
 }
 

@@ -12,7 +12,11 @@ var constantOperators = []operator{
 	{name: "Constant", since: 7, convert: constantValue},
 	{name: "ConstantOfShape", since: 9, shapes: []int{0}, convert: constantOfShape},
 	{name: "Shape", since: 7, convert: shape},
-	{name: "Size", since: 7, convert: func(s *site) { s.out(0, s.scalarInt(s.in(0).Type.Numel())) }},
+	{name: "Size", since: 7, convert: func(s *site) {
+		v := s.scalarInt(s.in(0).Type.Numel())
+		s.sizeOf(s.in(0), v, 0, s.in(0).Type.Rank())
+		s.out(0, v)
+	}},
 	{name: "EyeLike", since: 9, convert: eyeLike},
 	{name: "Range", since: 11, shapes: []int{0, 1, 2}, convert: rangeOf},
 }
@@ -117,7 +121,9 @@ func shape(s *site) {
 	dims := s.in(0).Type.Shape
 	r := len(dims)
 	start, end := clampIndex(s.int("start", 0), r, 0, r), clampIndex(s.int("end", r), r, 0, r)
-	s.out(0, s.vector(dims[start:max(start, end)]...))
+	v := s.vector(dims[start:max(start, end)]...)
+	s.sizeOf(s.in(0), v, start, end)
+	s.out(0, v)
 }
 
 func eyeLike(s *site) {

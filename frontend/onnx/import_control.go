@@ -46,6 +46,7 @@ func (s *site) condition(v *ir.Value) (holds, known bool) {
 	if t == nil {
 		return false, false
 	}
+	s.knows(v)
 	if t.DType != ir.Bool || t.Numel() != 1 {
 		s.fail("the condition is %v, want one bool", t.Type)
 	}

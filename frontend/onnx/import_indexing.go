@@ -1,8 +1,6 @@
 package onnx
 
 import (
-	"slices"
-
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -21,8 +19,6 @@ var indexingOperators = []operator{
 	})},
 	{name: "TensorScatter", since: 24, convert: tensorScatter},
 	{name: "OneHot", since: 9, shapes: []int{1}, convert: oneHot},
-	{name: "Compress", since: 9, shapes: []int{1}, convert: compress},
-	{name: "NonZero", since: 9, shapes: []int{0}, convert: nonZero},
 	{domain: "ai.onnx.ml", name: "ArrayFeatureExtractor", since: 1, convert: arrayFeatureExtractor},
 }
 
@@ -77,53 +73,6 @@ func oneHot(s *site) {
 		idx = s.cast(idx, ir.Int64)
 	}
 	s.out(0, s.add("OneHot", ir.Attrs{"depth": int(depth.FloatAt(0)), "axis": axis}, idx, s.in(2)))
-}
-
-// compress picks the elements whose condition holds; the condition is a constant, since it decides the shape.
-func compress(s *site) {
-	x := s.in(0)
-	cond := s.known(1, "condition")
-	if cond == nil {
-		s.fail("condition is missing")
-	}
-	axis := 0
-	if s.hasAttr("axis") {
-		axis = s.axisOf(x, 0)
-	} else {
-		x = s.reshape(x, x.Type.Numel())
-	}
-	s.bound(cond.Shape...)
-	var picked []int
-	for i, v := range cond.Ints() {
-		if v != 0 {
-			picked = append(picked, i)
-		}
-	}
-	s.out(0, s.add("Gather", ir.Attrs{"axis": axis}, x, s.vector(picked...)))
-}
-
-// nonZero lists the indices of elements that are not zero, one row a dimension; x is a constant.
-func nonZero(s *site) {
-	t := s.known(0, "the number of outputs")
-	if t == nil {
-		s.fail("input 0 is missing")
-	}
-	s.bound(t.Shape...)
-	r := t.Rank()
-	rows := make([][]int64, r)
-	count := 0
-	for i := range t.Numel() {
-		if t.FloatAt(i) == 0 {
-			continue
-		}
-		count++
-		rest := i
-		for d := r - 1; d >= 0; d-- {
-			rows[d] = append(rows[d], int64(rest%t.Shape[d]))
-			rest /= t.Shape[d]
-		}
-	}
-	s.out(0, s.intsConst(slices.Concat(rows...), r, count))
 }
 
 // arrayFeatureExtractor picks columns of the last dimension; its result has at least two dimensions.

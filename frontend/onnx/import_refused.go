@@ -4,7 +4,6 @@ package onnx
 var refusedOperators = refuse(
 	refusal{"", "it draws random numbers", "give them to the model as an input", []string{
 		"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}},
-	refusal{"", "the shape of its output depends on data", "end the model in front of it, and do the rest in the program", []string{"NonMaxSuppression", "Unique"}},
 	refusal{"", "strings are not supported", "compute what depends on strings outside of the model", []string{
 		"RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"}},
 	refusal{"", "it decodes image files", "give the decoded image to the model as an input", []string{"ImageDecoder"}},

@@ -15,6 +15,8 @@ type site struct {
 	sc    *scope
 	n     *onnxpb.NodeProto
 	opset int64
+
+	follows padding // of the number that decides the output's shape
 }
 
 func (im *importer) site(sc *scope, n *onnxpb.NodeProto) *site {
@@ -41,6 +43,7 @@ func (s *site) convert(op *operator) (err error) {
 		}
 	}
 	op.convert(s)
+	s.markFollowing()
 	for i, name := range s.n.Output {
 		if name != "" && s.wants(i) && s.sc.values[name] == nil {
 			s.refuse("export the model without what reads it", "output %d is not supported", i)

@@ -27,7 +27,7 @@ var operators = collectOperators(
 	elementwiseOperators, activationOperators, movementOperators, indexingOperators, reductionOperators,
 	normalizationOperators, convolutionOperators, poolOperators, linearOperators, quantizationOperators,
 	recurrentOperators, attentionOperators, samplingOperators, signalOperators, lossOperators, controlOperators,
-	constantOperators, microsoftOperators, qLinearOperators, refusedOperators,
+	constantOperators, boundedOperators, microsoftOperators, qLinearOperators, refusedOperators,
 )
 
 type operatorKey struct{ domain, name string }

@@ -177,6 +177,9 @@ func Precision(flag string, stderr io.Writer) (string, error) {
 	return s.Precision.Value, nil
 }
 
+// Bounds is the flag --max-output, once for each node: node=100.
+type Bounds = map[string]int
+
 // Shapes is the flag --shape, once for each input: input=1x3x48x192.
 type Shapes map[string][]int
 

@@ -91,7 +91,11 @@ func tryImport(data []byte, constants map[string]*ir.Tensor) (err error) {
 			bound[name] = t
 		}
 	}
-	g, e := onnx.Import(m, onnx.ImportOptions{Constants: bound, MaxUnroll: 16})
+	atMost := map[string]int{}
+	for _, name := range onnx.Bounded(m) {
+		atMost[name] = 4
+	}
+	g, e := onnx.Import(m, onnx.ImportOptions{Constants: bound, MaxOutput: atMost, MaxUnroll: 16})
 	if e != nil {
 		if _, ok := e.(*onnx.Error); !ok {
 			return fmt.Errorf("an error that is no *onnx.Error: %w", e)

@@ -138,6 +138,7 @@ func values(m *onnx.Model, folder, kind string, infos []*onnxpb.ValueInfoProto) 
 // that decide shapes (onnx.ShapeInputs) become constants.
 func (c *Case) Import(set Set) (*ir.Graph, error) {
 	opt := onnx.ImportOptions{Shapes: map[string][]int{}, Constants: map[string]*ir.Tensor{}}
+	opt.MaxOutput = c.bounds(set)
 	deciding := c.Bound()
 	for i, in := range c.InputInfos() {
 		t := set.Inputs[i]
@@ -150,6 +151,58 @@ func (c *Case) Import(set Set) (*ir.Graph, error) {
 		}
 	}
 	return onnx.Import(c.Model, opt)
+}
+
+// spare is by how much bounds exceed the number of outputs, so that there is padding.
+const spare = 2
+
+// bounds are those of the nodes whose number of outputs depends on data: more than any dimension of an output.
+func (c *Case) bounds(set Set) map[string]int {
+	most := 1
+	for _, t := range set.Outputs {
+		if t != nil {
+			most = max(most, slices.Max(append([]int{1}, t.Shape...)))
+		}
+	}
+	bounds := map[string]int{}
+	for _, name := range onnx.Bounded(c.Model) {
+		bounds[name] = most + spare
+	}
+	return bounds
+}
+
+// Unpadded cuts an output that a bound has padded to the shape of what is expected. An output that is not larger than that in
+// each dimension stays as it is.
+func Unpadded(got, want *ir.Tensor) *ir.Tensor {
+	if slices.Equal(got.Shape, want.Shape) || got.Rank() != want.Rank() || got.DType != want.DType {
+		return got
+	}
+	for d, n := range got.Shape {
+		if n < want.Shape[d] {
+			return got
+		}
+	}
+	x := got.Array()
+	y := ir.NewArray(ir.T(want.DType, want.Shape...))
+	index := make([]int, got.Rank())
+	at := 0
+	for i := range got.Numel() {
+		rest, inside := i, true
+		for d := len(index) - 1; d >= 0; d-- {
+			index[d], rest = rest%got.Shape[d], rest/got.Shape[d]
+			inside = inside && index[d] < want.Shape[d]
+		}
+		switch {
+		case !inside:
+			continue
+		case y.F != nil:
+			y.F[at] = x.F[i]
+		default:
+			y.I[at] = x.I[i]
+		}
+		at++
+	}
+	return y.Tensor()
 }
 
 // Bound names the inputs that Import makes constants of, since shapes depend on them.

@@ -1,0 +1,354 @@
+package onnx
+
+import (
+	"math"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// boundedOperators have a number of outputs that depends on data. ImportOptions.MaxOutput gives an upper bound by node: what they
+// put out is padded with zeros, and an extra output of the graph, NODE_count, says how many were found. If those are more than the
+// bound, the first ones are there.
+var boundedOperators = []operator{
+	{name: "NonZero", since: 9, convert: nonZero},
+	{name: "Compress", since: 9, convert: compress},
+	{name: "Unique", since: 11, convert: unique},
+	{name: "NonMaxSuppression", since: 10, convert: nonMaxSuppression},
+}
+
+// Bounded returns the labels of the nodes of a model's own graph whose number of outputs depends on data, as
+// ImportOptions.MaxOutput takes them.
+func Bounded(m *Model) []string {
+	var labels []string
+	for _, n := range m.Proto.GetGraph().GetNode() {
+		if m.function(n) == nil && Domain(n.GetDomain()) == "" && slices.ContainsFunc(boundedOperators, func(o operator) bool { return o.name == n.GetOpType() }) {
+			labels = append(labels, nodeLabel(n))
+		}
+	}
+	return labels
+}
+
+// atMost is the bound on the number of the node's outputs.
+func (s *site) atMost() int {
+	c := &s.im.counts
+	label := s.sc.label(s.n)
+	c.seen = append(c.seen, label)
+	n, ok := s.im.opt.MaxOutput[label]
+	if !ok {
+		s.refuse("give a bound with --max-output "+label+"=N: outputs are padded to N, and the output "+countName(label)+" says how many there are",
+			"how many outputs there are depends on data")
+	}
+	c.used[label] = true
+	if n < 1 {
+		s.refuse("give at least 1", "--max-output %s=%d", label, n)
+	}
+	return n
+}
+
+// countName is the extra output of a node with a bound.
+func countName(label string) string { return label + "_count" }
+
+// found sets the node's extra output.
+func (s *site) found(count *ir.Value) {
+	count = s.cast(s.reshape(count), ir.Int64)
+	if count.IsConst() {
+		count = &ir.Value{Type: count.Type, Const: count.Const}
+	}
+	count.Name = countName(s.sc.label(s.n))
+	s.im.counts.outputs = append(s.im.counts.outputs, count)
+}
+
+// padTo marks outputs, those that are there, as padded to n along an axis.
+func (s *site) padTo(n, axis int, outputs ...int) {
+	for _, i := range outputs {
+		if i < len(s.n.Output) && s.sc.values[s.n.Output[i]] != nil {
+			s.im.counts.padded[s.sc.values[s.n.Output[i]]] = padding{axis, n, s.sc.label(s.n)}
+		}
+	}
+}
+
+// firstOf returns the positions of the first n elements of flags, i32 [L] of 0 and 1, that are 1, as i64 [n], which of these
+// there are, and the number of all. Position k is the number of elements that have at most k ones up to and including them.
+func (s *site) firstOf(flags *ir.Value, n int) (at, there, count *ir.Value) {
+	length := flags.Type.Shape[0]
+	upTo := s.add("CumSum", ir.Attrs{"axis": 0}, flags)
+	k := s.iota(ir.Int32, n, 0, 2)
+	before := s.cast(s.op("LessEqual", s.reshape(upTo, 1, length), k), ir.Int32)
+	count = s.reduce("ReduceSum", flags, []int{0}, false)
+	there = s.op("Less", s.reshape(k, n), count)
+	at = s.reduce("ReduceSum", before, []int{1}, false)
+	return s.cast(s.where(there, at, s.scalar(ir.Int32, 0)), ir.Int64), there, count
+}
+
+// isTrue is x ≠ 0 as i32, flat.
+func (s *site) isTrue(x *ir.Value) *ir.Value {
+	return s.cast(s.cast(s.reshape(x, x.Type.Numel()), ir.Bool), ir.Int32)
+}
+
+// nonZero lists the indices of elements that are not zero, one row a dimension.
+func nonZero(s *site) {
+	x := s.in(0)
+	if t := s.valueOf(x); t != nil {
+		y := s.nonZeroOf(t)
+		if p, ok := s.im.padded[x]; ok {
+			if t.Rank() != 1 || y.Type.Shape[1] != t.Numel() {
+				s.refuse(unpad, "its input is as long as node %q has outputs, which is known only at run time", p.node)
+			}
+			s.im.padded[y] = padding{1, p.size, p.node} // older exporters count up this way
+		}
+		s.out(0, y)
+		return
+	}
+	shape := x.Type.Shape
+	total := product(shape)
+	if s.rank(x, 1); total == 0 {
+		s.out(0, s.intsConst(nil, len(shape), 0))
+		return
+	}
+	n := s.atMost()
+	at, there, count := s.firstOf(s.isTrue(x), n)
+	rows := s.coordinates(at, there, shape)
+	s.out(0, s.concat(0, rows...))
+	s.found(count)
+	s.padTo(n, 1, 0)
+}
+
+// coordinates are those of positions at, [n], in a shape, each as [1,n], and 0 where there are none.
+func (s *site) coordinates(at, there *ir.Value, shape []int) []*ir.Value {
+	rows := make([]*ir.Value, len(shape))
+	for d := len(shape) - 1; d >= 0; d-- {
+		size := s.scalar(ir.Int64, float64(shape[d]))
+		row := s.where(there, s.op("Mod", at, size), s.scalar(ir.Int64, 0))
+		rows[d] = s.unsqueeze(row, 0)
+		at = s.op("Div", at, size)
+	}
+	return rows
+}
+
+// nonZeroOf is NonZero of a constant.
+func (s *site) nonZeroOf(t *ir.Tensor) *ir.Value {
+	s.bound(t.Shape...)
+	r := t.Rank()
+	rows := make([][]int64, r)
+	count := 0
+	for i := range t.Numel() {
+		if t.FloatAt(i) == 0 {
+			continue
+		}
+		count++
+		rest := i
+		for d := r - 1; d >= 0; d-- {
+			rows[d] = append(rows[d], int64(rest%t.Shape[d]))
+			rest /= t.Shape[d]
+		}
+	}
+	return s.intsConst(slices.Concat(rows...), r, count)
+}
+
+// compress picks the elements whose condition holds.
+func compress(s *site) {
+	x, cond := s.in(0), s.exactly(s.in(1), 1)
+	axis := 0
+	if s.hasAttr("axis") {
+		axis = s.axisOf(x, 0)
+	} else {
+		x = s.reshape(x, x.Type.Numel())
+	}
+	length := cond.Type.Shape[0]
+	if t := s.valueOf(cond); t != nil {
+		s.bound(cond.Type.Shape...)
+		var picked []int
+		for i, v := range t.Ints() {
+			if v != 0 {
+				picked = append(picked, i)
+			}
+		}
+		s.out(0, s.add("Gather", ir.Attrs{"axis": axis}, x, s.vector(picked...)))
+		return
+	}
+	if length > x.Type.Shape[axis] || length == 0 {
+		s.fail("%d conditions for dimension %d of %v", length, axis, x.Type)
+	}
+	n := s.atMost()
+	at, there, count := s.firstOf(s.isTrue(cond), n)
+	s.out(0, s.rowsAt(x, axis, at, there))
+	s.found(count)
+	s.padTo(n, axis, 0)
+}
+
+// rowsAt picks positions along an axis, 0 where there are none.
+func (s *site) rowsAt(x *ir.Value, axis int, at, there *ir.Value) *ir.Value {
+	y := s.add("Gather", ir.Attrs{"axis": axis}, x, at)
+	return s.where(s.alongAxis(there, axis, x.Type.Rank()), y, s.like(y, 0))
+}
+
+// maxPairs limits the pairs of elements that Unique compares.
+const maxPairs = 1 << 30
+
+// unique compares all pairs: an element is the first of its kind if none before it is equal; the place of a kind among the
+// sorted ones is the number of first ones that are less.
+func unique(s *site) {
+	x := s.in(0)
+	rows := s.reshape(x, x.Type.Numel(), 1) // [L,K]: what is compared
+	axis := 0
+	if s.hasAttr("axis") {
+		axis = s.axisOf(x, 0)
+		perm := slices.Delete(iotaInts(x.Type.Rank()), axis, axis+1)
+		moved := s.transpose(x, slices.Insert(perm, 0, axis)...)
+		rows = s.reshape(moved, moved.Type.Shape[0], product(moved.Type.Shape[1:]))
+	} else {
+		x = s.reshape(x, x.Type.Numel())
+	}
+	length, width := rows.Type.Shape[0], rows.Type.Shape[1]
+	if length == 0 || width == 0 {
+		s.fail("x is %v: no elements", x.Type)
+	}
+	if length*length > maxPairs/width {
+		s.refuse("compile it for smaller shapes", "%d elements would be compared with each other", length*width)
+	}
+	if rows.Type.DType == ir.Bool {
+		rows = s.cast(rows, ir.Int32)
+	}
+	n := s.atMost()
+	mine, other := s.reshape(rows, length, 1, width), s.reshape(rows, 1, length, width)
+	// Rows are compared by the first element that differs.
+	k := s.iota(ir.Int32, width, 2, 3)
+	differ := s.reduce("ReduceMin", s.where(s.op("Equal", mine, other), s.scalar(ir.Int32, float64(width)), k), []int{2}, true)
+	equal := s.reshape(s.op("Equal", differ, s.scalar(ir.Int32, float64(width))), length, length)
+	less := s.op("And", s.op("Equal", k, differ), s.op("Less", other, mine)) // the other is less than mine
+	less = s.reduce("ReduceMax", s.cast(less, ir.Int32), []int{2}, false)
+
+	one := func(v *ir.Value) *ir.Value { return s.cast(v, ir.Int32) }
+	sum := func(v *ir.Value, axis int) *ir.Value { return s.reduce("ReduceSum", v, []int{axis}, false) }
+	i, j := s.iota(ir.Int32, length, 0, 2), s.iota(ir.Int32, length, 1, 2)
+	earlier := sum(one(s.op("And", equal, s.op("Less", j, i))), 1)
+	first := one(s.op("Equal", earlier, s.scalar(ir.Int32, 0))) // [L]
+	var place *ir.Value                                         // of each element's kind
+	if s.bool("sorted", true) {
+		place = sum(s.op("Mul", less, s.reshape(first, 1, length)), 1)
+	} else {
+		order := s.add("CumSum", ir.Attrs{"axis": 0, "exclusive": true}, first)
+		place = sum(s.op("Mul", one(equal), s.reshape(s.op("Mul", order, first), 1, length)), 1)
+	}
+	at := one(s.op("Equal", s.reshape(place, 1, length), s.iota(ir.Int32, n, 0, 2))) // [n,L]
+	firstAt := s.op("Mul", at, s.reshape(first, 1, length))
+	index := s.cast(sum(s.op("Mul", firstAt, j), 1), ir.Int64)
+	count := sum(first, 0)
+	there := s.op("Less", s.iota(ir.Int32, n, 0, 1), count)
+	s.out(0, s.rowsAt(x, axis, index, there))
+	s.out(1, index)
+	s.out(2, s.cast(place, ir.Int64))
+	s.out(3, s.cast(sum(at, 1), ir.Int64))
+	s.found(count)
+	s.padTo(n, axis, 0)
+	s.padTo(n, 0, 1, 3)
+}
+
+// nonMaxSuppression picks for every sample and class the box of the highest score again and again, each time dropping the boxes
+// that overlap it. The steps are unrolled. A class yields at most one box more than the bound, so that a count above the bound
+// says that boxes are missing, but not always how many.
+func nonMaxSuppression(s *site) {
+	boxes, scores := s.exactly(s.in(0), 3), s.exactly(s.in(1), 3)
+	batch, classes, size := scores.Type.Shape[0], scores.Type.Shape[1], scores.Type.Shape[2]
+	if !slices.Equal(boxes.Type.Shape, []int{batch, size, 4}) {
+		s.fail("boxes are %v and scores %v, want [B,S,4] and [B,C,S]", boxes.Type, scores.Type)
+	}
+	limit, perClass := size, s.opt(2)
+	if perClass == nil || s.valueOf(perClass) != nil {
+		limit, perClass = min(s.knownInt(2, "max_output_boxes_per_class", 0), size), nil
+	}
+	if limit < 1 || batch*classes == 0 {
+		s.out(0, s.intsConst(nil, 0, 3))
+		return
+	}
+	n := s.atMost()
+	steps := min(limit, n+1)
+	if steps > s.im.opt.MaxUnroll {
+		s.refuse("give a lower bound with --max-output", "%d boxes of a class: at most %d steps are unrolled", steps, s.im.opt.MaxUnroll)
+	}
+	d := scores.Type.DType
+	none := s.negInf(d)
+	threshold := s.scalar(d, 0)
+	if t := s.opt(3); t != nil {
+		threshold = s.number(t)
+	}
+	left := s.op("Max", scores, s.scalar(d, -math.MaxFloat32)) // scores of the boxes that are left
+	if t := s.opt(4); t != nil {
+		left = s.where(s.op("Greater", scores, s.number(t)), scores, none)
+	}
+	corners := s.corners(boxes) // low y, low x, high y, high x, each [B,1,S]
+	flat := mapped(corners, func(v *ir.Value) *ir.Value { return s.reshape(v, batch*size) })
+	start := s.op("Mul", s.iota(ir.Int64, batch, 0, 3), s.scalar(ir.Int64, float64(size))) // of a sample's boxes
+	number := s.iota(ir.Int64, size, 2, 3)
+	var picked, flags []*ir.Value
+	for step := range steps {
+		best := s.add("ArgMax", ir.Attrs{"axis": 2, "keepdims": true}, left)
+		top := s.reduce("ReduceMax", left, []int{2}, true)
+		picked = append(picked, best)
+		flag := s.op("Greater", top, none)
+		if perClass != nil {
+			flag = s.op("And", flag, s.op("Greater", s.number(perClass), s.scalar(ir.Int64, float64(step))))
+		}
+		flags = append(flags, s.cast(flag, ir.Int32))
+		if step == steps-1 {
+			break
+		}
+		at := s.op("Add", best, start) // [B,C,1]
+		pick := mapped(flat, func(v *ir.Value) *ir.Value { return s.add("Gather", ir.Attrs{"axis": 0}, v, at) })
+		drop := s.op("Or", s.op("Equal", number, best), s.overlap(corners, pick, threshold))
+		left = s.where(drop, none, left)
+	}
+	s.selected(s.concat(2, picked...), s.concat(2, flags...), n)
+}
+
+// selected sets the output to the boxes of all samples and classes, one after the other: rows of sample, class and box. picked and
+// flags are [B,C,M].
+func (s *site) selected(picked, flags *ir.Value, n int) {
+	shape := picked.Type.Shape
+	at, there, count := s.firstOf(s.reshape(flags, product(shape)), n)
+	box := s.add("Gather", ir.Attrs{"axis": 0}, s.reshape(picked, product(shape)), at)
+	rows := s.coordinates(at, there, shape)
+	rows[2] = s.unsqueeze(s.where(there, box, s.scalar(ir.Int64, 0)), 0)
+	s.out(0, s.transpose(s.concat(0, rows...), 1, 0))
+	s.found(count)
+	s.padTo(n, 0, 0)
+}
+
+// corners are a box's lower and upper coordinates, each [B,1,S]: y and x, y and x. Files give any two opposite corners, or centre
+// and size, x first.
+func (s *site) corners(boxes *ir.Value) []*ir.Value {
+	column := func(i int) *ir.Value { return s.unsqueeze(s.index(boxes, 2, i), 1) }
+	a, b, c, d := column(0), column(1), column(2), column(3)
+	if s.bool("center_point_box", false) {
+		low := func(at, size *ir.Value) *ir.Value { return s.eval("x - y/2", at, size) }
+		high := func(at, size *ir.Value) *ir.Value { return s.eval("x + y/2", at, size) }
+		return []*ir.Value{low(b, d), low(a, c), high(b, d), high(a, c)}
+	}
+	return []*ir.Value{s.op("Min", a, c), s.op("Min", b, d), s.op("Max", a, c), s.op("Max", b, d)}
+}
+
+// overlap reports whether intersection over union of boxes exceeds the threshold.
+func (s *site) overlap(a, b []*ir.Value, threshold *ir.Value) *ir.Value {
+	side := func(low int) *ir.Value {
+		return s.eval("max(min(x, y) - max(z, u), 0)", a[low+2], b[low+2], a[low], b[low])
+	}
+	area := func(c []*ir.Value) *ir.Value { return s.eval("(x-y)*(z-u)", c[2], c[0], c[3], c[1]) }
+	inter := s.op("Mul", side(0), side(1))
+	return s.eval("x > 0 && x/(y+z-x) > u", inter, area(a), area(b), threshold)
+}
+
+// checkBounds refuses names of MaxOutput that no node has.
+func (im *importer) checkBounds() error {
+	for _, name := range sortedKeys(im.opt.MaxOutput) {
+		if im.counts.used[name] {
+			continue
+		}
+		e := im.m.fileError("--max-output %s=%d: no node of that name has a number of outputs that depends on data", name, im.opt.MaxOutput[name])
+		if len(im.counts.seen) > 0 {
+			return e.WithRemedy("such nodes are %q", im.counts.seen)
+		}
+		return e.WithRemedy("leave it out")
+	}
+	return nil
+}
