@@ -152,8 +152,13 @@ judge-budget:
 measure-compile: build
 	@$(GO) run ./bench/compiletimes -models $(MODELS) bin/spark-compile
 
+# Archives of the last commit for both architectures, checksums and SBOMs (docs/guide/install.md).
+.PHONY: release
+release:
+	$(GO) run ./internal/release -o dist
+
 clean:
-	rm -rf bin out $(CACHE) .gpu
+	rm -rf bin out dist $(CACHE) .gpu
 
 # Compile time beside tinygrad's, in one run. Wants clang; not part of the tests. PEER_MODEL is any driving model.
 PEER_MODEL ?= out/bench/vision.onnx

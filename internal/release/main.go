@@ -1,0 +1,195 @@
+// Command release makes what a version is handed out as: for each architecture an archive with the commands, licences, manual
+// pages and completions, and an SBOM; and checksums of all. The same commit gives the same bytes, wherever and whenever it is
+// built, with the Go version of go.mod or of GOTOOLCHAIN.
+//
+//	go run ./internal/release -o dist
+//	go run ./internal/release -licences      # writes THIRD-PARTY-LICENSES again, after a change of go.mod
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// commands are the programs that are handed out.
+var commands = []string{"spark-bench", "spark-compile", "spark-info", "spark-run"}
+
+var architectures = []string{"amd64", "arm64"}
+
+func main() {
+	out := flag.String("o", "dist", "directory of the archives; what is in it is replaced")
+	licences := flag.Bool("licences", false, "write "+thirdParty+" and nothing else")
+	dirty := flag.Bool("dirty", false, "also with changes that are not committed")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var err error
+	if *licences {
+		err = writeLicences(ctx)
+	} else {
+		err = release(ctx, *out, *dirty)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+// release writes the archives into a directory.
+func release(ctx context.Context, dir string, dirty bool) error {
+	root, err := output(ctx, ".", nil, "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		return err
+	}
+	if changed, err := output(ctx, root, nil, "git", "status", "--porcelain"); err != nil || changed != "" && !dirty {
+		return errors.Join(err, fmt.Errorf("there are changes that are not committed: commit them, or say -dirty for a trial\n%s", changed))
+	}
+	seconds, err := output(ctx, root, nil, "git", "log", "-1", "--format=%ct")
+	if err != nil {
+		return err
+	}
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return err
+	}
+	when := time.Unix(unix, 0).UTC()
+	if !slices.Contains(architectures, runtime.GOARCH) || runtime.GOOS != "linux" {
+		return fmt.Errorf("a release is made on Linux, on one of %s: its commands print their manual pages", strings.Join(architectures, " and "))
+	}
+	work, err := os.MkdirTemp("", "release")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	for _, arch := range architectures {
+		if err := build(ctx, root, filepath.Join(work, arch), arch); err != nil {
+			return err
+		}
+	}
+	shared, err := documents(ctx, root, filepath.Join(work, runtime.GOARCH))
+	if err != nil {
+		return err
+	}
+	licences, err := modules(ctx, root)
+	if err != nil {
+		return err
+	}
+	made := map[string][]byte{}
+	for _, arch := range architectures {
+		files := maps.Clone(shared)
+		var infos []*buildinfo.BuildInfo
+		for _, name := range commands {
+			at := filepath.Join(work, arch, name)
+			data, err := os.ReadFile(at)
+			if err != nil {
+				return err
+			}
+			files["bin/"+name] = entry{data: data, program: true}
+			info, err := buildinfo.ReadFile(at)
+			if err != nil {
+				return err
+			}
+			infos = append(infos, info)
+		}
+		version := infos[0].Main.Version
+		if !strings.HasPrefix(version, "v") && !dirty {
+			return fmt.Errorf("go build found no version in git: make the release in a clone of its own, not in a linked worktree")
+		}
+		name := fmt.Sprintf("spark-compile-%s-linux-%s", strings.Trim(strings.ReplaceAll(version, "+", "-"), "()"), arch)
+		bom, err := sbom(infos, licences, arch, when)
+		if err != nil {
+			return err
+		}
+		files["share/doc/spark-compile/sbom.cdx.json"] = entry{data: bom}
+		made[name+".cdx.json"] = bom
+		if made[name+".tar.gz"], err = archive(name, files, when); err != nil {
+			return err
+		}
+	}
+	var sums strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(made)) {
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(made[name]), name)
+	}
+	made["SHA256SUMS"] = []byte(sums.String())
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, data := range made {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	fmt.Print(sums.String())
+	return nil
+}
+
+// build compiles the commands of an architecture. Paths and settings of this machine stay out of them.
+func build(ctx context.Context, root, dir, arch string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	args := []string{"build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", dir + "/"}
+	for _, name := range commands {
+		args = append(args, "./cmd/"+name)
+	}
+	env := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off"}
+	_, err := output(ctx, root, env, "go", args...)
+	return err
+}
+
+// documents are the files that do not depend on the architecture. The commands print their own.
+func documents(ctx context.Context, root, bin string) (map[string]entry, error) {
+	files := map[string]entry{}
+	for _, name := range []string{"LICENSE", thirdParty, "README.md", "CHANGELOG.md"} {
+		data, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return nil, err
+		}
+		files["share/doc/spark-compile/"+name] = entry{data: data}
+	}
+	for _, name := range commands {
+		for at, args := range map[string][]string{
+			"share/man/man1/" + name + ".1":                     {"--man"},
+			"share/bash-completion/completions/" + name:         {"--completion", "bash"},
+			"share/zsh/site-functions/_" + name:                 {"--completion", "zsh"},
+			"share/fish/vendor_completions.d/" + name + ".fish": {"--completion", "fish"},
+		} {
+			text, err := output(ctx, root, nil, filepath.Join(bin, name), args...)
+			if err != nil {
+				return nil, err
+			}
+			files[at] = entry{data: []byte(text + "\n")}
+		}
+	}
+	return files, nil
+}
+
+// output runs a program in a directory and returns what it prints, without the last line's end.
+func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	text, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, errs.String())
+	}
+	return strings.TrimSuffix(string(text), "\n"), nil
+}
