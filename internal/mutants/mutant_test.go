@@ -45,6 +45,7 @@ type model struct {
 	program *runtime.Program
 	inputs  map[string][]byte
 	want    map[string][]float64
+	sound   []map[string][]float64 // outputs of the unchanged program, of each run
 }
 
 func load(t testing.TB, name, precision string) *model {
@@ -132,11 +133,12 @@ const comparison = "comparison of outputs"
 // nobody is the outcome of a change without consequence.
 const nobody = "nobody"
 
-// run runs a program twice with all checks on and says who notices what; detail is the report, or the worst relative L2.
-func (m *model) run(ctx context.Context, p *runtime.Program) (caught, detail string, err error) {
+// run runs a program twice with all checks on and says who notices what; detail is the report, or the worst relative L2. The
+// outputs are those of each run that no check ended.
+func (m *model) run(ctx context.Context, p *runtime.Program) (caught, detail string, outputs []map[string][]float64, err error) {
 	d, err := emu.Open(emu.Options{Check: true, Workers: 1, StepLimit: 1 << 24})
 	if err != nil {
-		return "", "", err
+		return "", "", nil, err
 	}
 	worst := 0.0
 	err = func() error {
@@ -155,6 +157,7 @@ func (m *model) run(ctx context.Context, p *runtime.Program) (caught, detail str
 			if err != nil {
 				return err
 			}
+			outputs = append(outputs, got)
 			for name, x := range got {
 				worst = max(worst, distance(x, m.want[name]))
 			}
@@ -164,13 +167,27 @@ func (m *model) run(ctx context.Context, p *runtime.Program) (caught, detail str
 	var v *emu.Violation
 	switch {
 	case errors.As(err, &v):
-		return string(v.Rule), v.Error(), nil
+		return string(v.Rule), v.Error(), nil, nil
 	case err != nil:
-		return "", "", err
+		return "", "", nil, err
 	case worst > tolerance[p.Precision]:
-		return comparison, fmt.Sprintf("relative L2 %.2g", worst), nil
+		return comparison, fmt.Sprintf("relative L2 %.2g", worst), outputs, nil
 	}
-	return nobody, fmt.Sprintf("relative L2 %.2g", worst), nil
+	return nobody, fmt.Sprintf("relative L2 %.2g", worst), outputs, nil
+}
+
+// differs names an output that has other bits than that of the unchanged program; "" if there is none.
+func (m *model) differs(outputs []map[string][]float64) string {
+	for run, got := range outputs {
+		for name, want := range m.sound[run] {
+			for i, x := range want {
+				if math.Float64bits(got[name][i]) != math.Float64bits(x) {
+					return fmt.Sprintf("element %d of %s in run %d is %g, was %g", i, name, run, got[name][i], x)
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // tolerance is the relative L2 of a sound run with a factor of about five.
