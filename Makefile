@@ -50,16 +50,24 @@ $(VENV)/.done: testdata/requirements.txt
 TESTENV = SPARK_PYTHON=$$(test -x $(VENV)/bin/python && echo $(CURDIR)/$(VENV)/bin/python) \
 	PTXAS=$${PTXAS:-$$(ls $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas 2>/dev/null | head -1)}
 
+# PART=1/2 adds that part of the long tests (internal/fulltest); continuous integration does so by the commit.
+PART    ?=
 test: tools nodecases
-	$(TESTENV) $(GO) test -timeout 20m $(SLOW) $(PKGS)
+	$(TESTENV) SPARK_FULL_PART=$(PART) $(GO) test -timeout 40m $(SLOW) $(PKGS)
 	@$(MAKE) -s check-tools
 
 # The whole matrix at full size.
 test-full: tools nodecases
 	$(TESTENV) SPARK_FULL=1 $(GO) test -timeout 120m $(SLOW) $(PKGS)
-	@$(MAKE) -s check-tools
+	@$(MAKE) -s check-tools PART=1/1
 
+# The closing lines: what was left out, and why.
+SHARED  ?= ../shared
 check-tools:
+	@case "$(PART)" in 1/1) ;; "") echo "skipped: the long tests (make test-full)";; \
+		*) echo "of the long tests part $(PART) was run, which the commit chose; make test-full runs all";; esac
+	@test -d $(SHARED)/models || echo "skipped: everything that needs the full-size models, in $(SHARED)/models"
+	@for tool in zsh fish groff qemu-aarch64; do command -v $$tool >/dev/null || echo "skipped: what needs $$tool"; done
 	@test -x $(VENV)/bin/python || echo "skipped: everything that needs Python (onnx round trips, ONNX Runtime, node cases)"
 	@ls $(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas >/dev/null 2>&1 || test -n "$$PTXAS" || echo "skipped: everything that needs ptxas"
 	@count=$$(cat docs/*.md | grep -c '^> \*\*Stale'); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md and docs/contractions.md (make measurements lists them)"

@@ -19,13 +19,14 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // full is the larger number with SPARK_FULL=1, else the smaller one.
 func full(many, few int) int {
-	if os.Getenv("SPARK_FULL") != "" {
+	if fulltest.Runs("runtime soak") {
 		return many
 	}
 	return few

@@ -2,13 +2,13 @@ package contraction
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -68,7 +68,7 @@ func TestEveryScheduleComputesTheSame(t *testing.T) {
 		require.NoError(t, err)
 		valid := slices.DeleteFunc(candidates(p), func(s Schedule) bool { return s.valid(p, ctx.Target) != nil || pl.fits(s) != nil })
 		tried := valid
-		if os.Getenv("SPARK_FULL") == "" {
+		if !fulltest.Runs(t.Name()) {
 			tried = threewise(valid)
 		}
 		require.Greater(t, len(tried), 15)

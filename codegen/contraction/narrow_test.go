@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -159,7 +159,7 @@ func (c narrowCase) types() string {
 // SPARK_FULL, which tries them all.
 func targetsOf(i, j, sizes int) []string {
 	all := target.Names()
-	if os.Getenv("SPARK_FULL") != "" {
+	if fulltest.Runs(fmt.Sprint("contraction targets ", i)) {
 		return all
 	}
 	switch k := (i + j) % sizes; k {

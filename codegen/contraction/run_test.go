@@ -1,13 +1,13 @@
 package contraction
 
 import (
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -32,7 +32,7 @@ func sm121(t *testing.T) *kernel.Context { return kerneltest.Target(t, "sm_121")
 func assemble(t *testing.T, region *ir.Node, i int) {
 	t.Helper()
 	names := target.Names()
-	if os.Getenv("SPARK_FULL") == "" {
+	if !fulltest.Runs(t.Name()) {
 		names = names[i%len(names):][:1]
 	}
 	for _, name := range names {

@@ -3,7 +3,6 @@ package contraction
 import (
 	"context"
 	"errors"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -90,7 +90,7 @@ func TestNarrowKernelsDeserveAGPU(t *testing.T) {
 			ctx := sm121(t)
 			spec, err := Lower(c.region(newRegion(t)), ctx)
 			require.NoError(t, err)
-			if (i+j)%3 == 0 || os.Getenv("SPARK_FULL") != "" {
+			if (i+j)%3 == 0 || fulltest.Runs(t.Name()) {
 				kerneltest.Assemble(t, spec, ctx.Target)
 			}
 			l := kerneltest.Inspect(spec)

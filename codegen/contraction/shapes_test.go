@@ -1,13 +1,13 @@
 package contraction
 
 import (
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -55,7 +55,7 @@ func TestKernelsDeserveAGPU(t *testing.T) {
 			require.NoError(t, err)
 			spec, err := Lower(region, &kernel.Context{Target: tgt})
 			require.NoError(t, err)
-			if tgt == target.Default() || os.Getenv("SPARK_FULL") != "" {
+			if tgt == target.Default() || fulltest.Runs(t.Name()) {
 				kerneltest.Assemble(t, spec, tgt)
 			}
 			l := kerneltest.Inspect(spec)

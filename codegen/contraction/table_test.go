@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
@@ -35,18 +36,44 @@ const (
 // table of docs/contractions.md anew.
 func TestTableOfLargeContractions(t *testing.T) {
 	update := os.Getenv("UPDATE") != ""
-	if !update && os.Getenv("SPARK_FULL") == "" {
+	if !update && !fulltest.Runs(t.Name()) {
 		t.Skip("full-size models: SPARK_FULL=1")
 	}
+	rows, _ := contractions(t, driving.Full, 5_000_000)
+	text, err := os.ReadFile(document)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), tableBegin)
+	require.True(t, ok, "docs/contractions.md has no mark %q", tableBegin)
+	_, after, ok := strings.Cut(rest, tableEnd)
+	require.True(t, ok, "docs/contractions.md has no mark %q", tableEnd)
+	want := before + tableBegin + tableHead + rows + tableEnd + after
+	if update {
+		require.NoError(t, os.WriteFile(document, []byte(want), 0o644))
+		return
+	}
+	require.Equal(t, want, string(text), "docs/contractions.md is out of date")
+}
+
+// TestContractionsOfSmallModels is the same, without the table, of the small models, which have few products of that size. What
+// lies below it cannot use a shared load often, or fill the machine.
+func TestContractionsOfSmallModels(t *testing.T) {
+	_, count := contractions(t, driving.Small, 1_000_000)
+	require.Greater(t, count, 20)
+}
+
+// contractions checks every contraction of a size or more of the repository's models, and returns rows of the table and their
+// number.
+func contractions(t *testing.T, size driving.Size, least int64) (rows string, count int) {
+	t.Helper()
 	ctx := context.Background()
 	tool, err := ptxas.Find(ctx)
 	if errors.Is(err, ptxas.ErrNotFound) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	var rows strings.Builder
+	var w strings.Builder
 	for _, name := range []string{"dmonitoring", "policy", "vision"} {
-		src, err := driving.Make(name, driving.Full)
+		src, err := driving.Make(name, size)
 		require.NoError(t, err)
 		m, err := onnx.Decode(name+".onnx", src.ONNX)
 		require.NoError(t, err)
@@ -54,21 +81,10 @@ func TestTableOfLargeContractions(t *testing.T) {
 			r, err := compile.Compile(ctx, m, compile.Options{Precision: precision, Targets: []string{"sm_121"}, Assembler: tool})
 			require.NoError(t, err)
 			require.Empty(t, r.Fallbacks)
-			tabulate(t, &rows, name, precision, &r.Program.Variants[0])
+			tabulate(t, &w, name, precision, &r.Program.Variants[0], least)
 		}
 	}
-	text, err := os.ReadFile(document)
-	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(text), tableBegin)
-	require.True(t, ok, "docs/contractions.md has no mark %q", tableBegin)
-	_, after, ok := strings.Cut(rest, tableEnd)
-	require.True(t, ok, "docs/contractions.md has no mark %q", tableEnd)
-	want := before + tableBegin + tableHead + rows.String() + tableEnd + after
-	if update {
-		require.NoError(t, os.WriteFile(document, []byte(want), 0o644))
-		return
-	}
-	require.Equal(t, want, string(text), "docs/contractions.md is out of date")
+	return w.String(), strings.Count(w.String(), "\n")
 }
 
 const tableHead = `
@@ -124,8 +140,7 @@ func TestContractionsOfEveryPrecision(t *testing.T) {
 }
 
 // tabulate checks the large contractions of a variant and writes a row each.
-func tabulate(t *testing.T, w *strings.Builder, model, precision string, v *runtime.Variant) {
-	const large = 5_000_000
+func tabulate(t *testing.T, w *strings.Builder, model, precision string, v *runtime.Variant, large int64) {
 	mod, err := ptx.Parse(v.PTX)
 	require.NoError(t, err)
 	kernels, grids := map[string]*ptx.Kernel{}, map[string][3]int{}

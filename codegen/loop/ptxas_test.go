@@ -3,12 +3,12 @@ package loop
 import (
 	"context"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -37,7 +37,7 @@ func TestPtxasTakesTheKernels(t *testing.T) {
 			m := ptx.NewModule(tg.Name)
 			kernels := 0
 			for i, c := range chosen {
-				if tg != target.Default() && i%3 > 0 && os.Getenv("SPARK_FULL") == "" {
+				if tg != target.Default() && i%3 > 0 && !fulltest.Runs(t.Name()) {
 					continue // other targets differ in conversions, which every few cases have
 				}
 				if op, _, _ := cut(c.name); op == "BlockQuantize" && !tg.Multiplies("e2m1") {

@@ -281,7 +281,7 @@ func (g *guide) python(t *testing.T, at, text string) {
 
 // TestFlagsOfTheGuide: a page names no flag that no command has, and every flag is in some page.
 func TestFlagsOfTheGuide(t *testing.T) {
-	known := map[string]bool{"--gpus": true} // docker's
+	known := map[string]bool{"--gpus": true, "--ignore-missing": true, "--strip-components": true} // of docker, sha256sum and tar
 	var all []string
 	for _, c := range []string{"spark-compile", "spark-run", "spark-bench", "spark-info"} {
 		out, err := exec.Command("go", "run", "../../cmd/"+c, "--help").Output()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/fakecuda"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 )
 
 // entryPoints are the names of the driver's calls in messages: the exported symbols without their versions.
@@ -190,7 +191,7 @@ func TestEveryCallThatFails(t *testing.T) {
 				return reached
 			}
 			// A lost device is handled where a call is made, not by how often it was made before.
-			full := os.Getenv("SPARK_FULL") != ""
+			full := fulltest.Runs(t.Name())
 			seen := 0
 			for _, call := range entryPoints() {
 				if call == "cuGetErrorName" {

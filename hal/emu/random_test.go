@@ -18,6 +18,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/ptxrand"
 )
 
@@ -88,7 +89,7 @@ func disagreement(e Engine, c *ptxrand.Case) string {
 // TestRegressions finds it.
 func TestRandomKernels(t *testing.T) {
 	seed, n := uint64(time.Now().Unix()/86400)<<20, 100
-	if os.Getenv("SPARK_FULL") != "" {
+	if fulltest.Runs(t.Name()) {
 		n = 10000
 	}
 	if s := os.Getenv("SPARK_SEED"); s != "" {

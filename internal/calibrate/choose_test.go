@@ -3,13 +3,13 @@ package calibrate
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -46,7 +46,7 @@ func TestBudgetsAreMet(t *testing.T) {
 	for _, name := range []string{"vision", "policy"} {
 		for _, precision := range calibrating() {
 			t.Run(name+", "+precision, func(t *testing.T) {
-				if name == "vision" && precision != "fp8" && os.Getenv("SPARK_FULL") == "" {
+				if name == "vision" && precision != "fp8" && !fulltest.Runs(t.Name()) {
 					t.Skip("many layers; policy has this ladder, vision in fp8 the layers: set SPARK_FULL=1")
 				}
 				g, in := made(t, name, precision, 2)

@@ -2,7 +2,6 @@ package compile
 
 import (
 	"context"
-	"os"
 	"strings"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -53,7 +53,7 @@ func TestSchedulesAreChosenByWhatTheyDo(t *testing.T) {
 	worst := map[string]float64{}
 	for m, name := range []string{"vision", "policy", "dmonitoring"} {
 		for i, in := range []string{"fp16", "nvfp4", "fp32"} {
-			if i != m && os.Getenv("SPARK_FULL") == "" {
+			if i != m && !fulltest.Runs(t.Name()+name+in) {
 				continue
 			}
 			r, _ := generated(t, name, in, ctx.Target.Name)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -64,7 +65,7 @@ func TestNativeCodeIsTheInterpreter(t *testing.T) {
 	for _, name := range names {
 		for _, row := range precision.All() {
 			precision, low := row.Name, row.Calibrates()
-			if precision != "fp16" && precision != "bf16" && !quick(name) && os.Getenv("SPARK_FULL") == "" {
+			if precision != "fp16" && precision != "bf16" && !quick(name) && !fulltest.Runs(t.Name()+name+precision) {
 				continue // their kernels are of the small models' kinds; calibrating takes longer than everything else here
 			}
 			targets := []string{"sm_121"}
@@ -90,9 +91,10 @@ func TestNativeCodeIsTheInterpreterOnFullModels(t *testing.T) {
 	if _, err := emu.Open(emu.Options{Engine: emu.JIT}); err != nil {
 		t.Skip(err)
 	}
+	all := fulltest.Runs(t.Name())
 	for _, f := range fulls {
 		precisions := []string{"fp16"}
-		if os.Getenv("SPARK_FULL") != "" {
+		if all {
 			precisions = nil
 			for _, row := range precision.All() {
 				if row.Name != precision.BF16 && (!row.Calibrates() || f.model == "dmonitoring_model") { // which calibrates in a minute
@@ -104,7 +106,7 @@ func TestNativeCodeIsTheInterpreterOnFullModels(t *testing.T) {
 			t.Run(f.model+"/"+precision, func(t *testing.T) {
 				r := compiledFile(t, filepath.Join(dir, f.model+".onnx"), precision)
 				against := emu.Interpreter // which small models, and single instructions, hold to the specification
-				if os.Getenv("SPARK_FULL") != "" {
+				if all {
 					against = emu.Specification
 				}
 				agree(t, r.Program, arrays(t, r.Source), against)

@@ -16,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -273,7 +274,7 @@ func TestPtxasTakesEveryKernel(t *testing.T) {
 	for i, name := range names {
 		for k, precision := range []string{"fp16", "fp32"} {
 			targets := target.Names()
-			if os.Getenv("SPARK_FULL") == "" {
+			if !fulltest.Runs(t.Name()) {
 				targets = targets[(i+k)%len(targets):][:1]
 			}
 			r, _ := generated(t, name, precision, targets...)

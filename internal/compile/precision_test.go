@@ -16,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -49,7 +50,7 @@ func TestLowPrecisionIsAsAccurateAsItsGraph(t *testing.T) {
 	for _, name := range names {
 		for _, in := range precision.Names() {
 			low := precision.Calibrates(in)
-			if in != precision.BF16 && !low || low && !quick(name) && os.Getenv("SPARK_FULL") == "" && !(name == "vision" && in == precision.FP8) {
+			if in != precision.BF16 && !low || low && !quick(name) && !fulltest.Runs(t.Name()+name+in) && !(name == "vision" && in == precision.FP8) {
 				continue
 			}
 			t.Run(name+"/"+in, func(t *testing.T) {
@@ -282,7 +283,7 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 		{"nvfp4", .04, .88, .9, func(l calibrate.LayerChoice) bool { return l.K >= 64 }, .32},
 	} {
 		t.Run(c.precision, func(t *testing.T) {
-			if c.precision != "bf16" && os.Getenv("SPARK_FULL") == "" {
+			if c.precision != "bf16" && !fulltest.Runs(t.Name()) {
 				t.Skip("calibrates a full-size model: set SPARK_FULL=1")
 			}
 			m, err := onnx.Load(shared(t, "dmonitoring_model.onnx"))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -56,7 +57,7 @@ func TestProgramsStayTheSame(t *testing.T) {
 		key := fmt.Sprintf("%s %s %s", name, in, strings.Join(targets, ","))
 		keys, now[key] = append(keys, key), digests(t, r.Program)
 	}
-	everything := os.Getenv("SPARK_FULL") != ""
+	everything := fulltest.Runs(t.Name())
 	for _, name := range names {
 		for _, row := range precision.All() {
 			in := row.Name

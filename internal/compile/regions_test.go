@@ -3,7 +3,6 @@ package compile
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/codegen/window"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/roundoff"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -43,7 +43,7 @@ func TestEveryKernelOfAQuantisedModelComputesItsRegion(t *testing.T) {
 		{"policy", driving.Full, "fp8"}, {"policy", driving.Full, "nvfp4"}, {"vision", driving.Full, "fp8"}, {"vision", driving.Full, "nvfp4"},
 	}...) {
 		t.Run(c.model+"/"+string(c.size)+"/"+c.precision, func(t *testing.T) {
-			if c.size == driving.Full && os.Getenv("SPARK_FULL") == "" {
+			if c.size == driving.Full && !fulltest.Runs(t.Name()) {
 				t.Skip("calibrates a full-size model: set SPARK_FULL=1")
 			}
 			g, seen := evaluated(t, c.model, c.size, c.precision)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -127,7 +128,7 @@ func TestLightModels(t *testing.T) {
 	}
 	dir := written(t, "light")
 	names := LightModels()
-	if os.Getenv("SPARK_FULL") == "" {
+	if !fulltest.Runs(t.Name()) {
 		names = names[:2]
 	}
 	for _, name := range names {

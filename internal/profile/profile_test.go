@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -48,7 +48,7 @@ func counted(t *testing.T, p *runtime.Program, workers int) []*emu.Counts {
 func TestAModelsProfile(t *testing.T) {
 	for _, name := range []string{"policy", "vision", "supercombo"} {
 		t.Run(name, func(t *testing.T) {
-			if name == "supercombo" && os.Getenv("SPARK_FULL") == "" {
+			if name == "supercombo" && !fulltest.Runs(t.Name()) {
 				t.Skip("profiles three times what the others are, of the same families: set SPARK_FULL=1")
 			}
 			p := compiled(t, name)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
@@ -14,7 +15,7 @@ import (
 
 // TestGoInstallTakesTheLastCommit: the commit as a module, as Go's proxy would pack it, can be installed by its path.
 func TestGoInstallTakesTheLastCommit(t *testing.T) {
-	if os.Getenv("SPARK_FULL") == "" {
+	if !fulltest.Runs(t.Name()) {
 		t.Skip("SPARK_FULL=1 builds everything again")
 	}
 	ctx := context.Background()

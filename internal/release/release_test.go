@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -101,7 +102,7 @@ func clone(t *testing.T, dir string) {
 // TestAReleaseMadeTwiceIsTheSameBytes makes it in two clones, in directories of different names. The commands of the archive
 // for this machine run.
 func TestAReleaseMadeTwiceIsTheSameBytes(t *testing.T) {
-	if os.Getenv("SPARK_FULL") == "" {
+	if !fulltest.Runs(t.Name()) {
 		t.Skip("SPARK_FULL=1 builds everything for two architectures")
 	}
 	var sums []map[string]string

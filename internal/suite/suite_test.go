@@ -13,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/nodecases"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -62,7 +63,7 @@ func TestNodeCasesThroughPTX(t *testing.T) {
 func TestLightModelsThroughPTX(t *testing.T) {
 	dir := written(t, "light")
 	names := nodecases.LightModels()
-	if os.Getenv("SPARK_FULL") == "" {
+	if !fulltest.Runs(t.Name()) {
 		names = names[:2]
 	}
 	open := func(context.Context) (hal.Device, error) { return emu.Open(emu.Options{}) }

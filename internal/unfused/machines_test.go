@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,7 +37,7 @@ var asked = []struct {
 // TestPackagesAreTheSameOnEveryMachine compiles models in low precisions by compilers built for several machines: the packages
 // have the same bytes.
 func TestPackagesAreTheSameOnEveryMachine(t *testing.T) {
-	if os.Getenv("SPARK_FULL") == "" {
+	if !fulltest.Runs(t.Name()) {
 		t.Skip("SPARK_FULL=1 builds compilers for other machines")
 	}
 	models := t.TempDir()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/go/analysis/analysistest"
 
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/unfused"
 )
 
@@ -57,7 +58,7 @@ func TestNumbersThatReachFilesAreTheSameOnEveryMachine(t *testing.T) {
 // TestArm64HasNoFusedInstructions compiles the same packages for arm64 and reads the assembly: what the compiler fused counts,
 // wherever the analyzer did not see it. math.FMA is asked for.
 func TestArm64HasNoFusedInstructions(t *testing.T) {
-	if os.Getenv("SPARK_FULL") == "" {
+	if !fulltest.Runs(t.Name()) {
 		t.Skip("SPARK_FULL=1 compiles everything for arm64")
 	}
 	args := append([]string{"build", "-o", t.TempDir(), "-gcflags=" + module + "/...=-S"}, whose...)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -54,7 +55,7 @@ func TestMakeRefusesUnknownNames(t *testing.T) {
 }
 
 func sizes() []Size {
-	if os.Getenv("SPARK_FULL") != "" {
+	if fulltest.Runs("driving models at full size") {
 		return []Size{Small, Full}
 	}
 	return []Size{Small}
