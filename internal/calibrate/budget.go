@@ -86,6 +86,12 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 	if err != nil {
 		return nil, err
 	}
+	var spared []string
+	if p, err := precision.Lookup(opt.Precision); err == nil && coarse(p) && opt.MinCosine <= 0 && !opt.Smaller {
+		if spared, err = c.spare(ctx, trial, sites, ladders); err != nil {
+			return nil, err
+		}
+	}
 	alone := make([]map[precision.Layer]float64, len(sites))
 	if opt.MinCosine > 0 { // else there is nothing to rank
 		if alone, err = c.alone(ctx, sites, ladders); err != nil {
@@ -101,6 +107,9 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 		l := layerChoice(s, best.Formats[s.Name()], ladders[i], alone[i], best, kept[i])
 		if f := best.Formats.of(s.Name()); l.Why == "" && f != full[i][0] {
 			l.Why = prices[i].why(full[i][0], f, opt.smaller())
+		}
+		if spared != nil && spared[i] != "" {
+			l.Why = spared[i]
 		}
 		if file[i].File {
 			l.Precision, l.Why, l.File = file[i].Precision, file[i].Why, true

@@ -22,7 +22,7 @@ const (
 )
 
 // secondWork bounds the multiply-adds of the graph on all calibration inputs up to which a second draw is fitted to.
-const secondWork = 1 << 32
+const secondWork = 1 << 33
 
 // fittedTo are the perturbed inputs that a precision is fitted to, and which input each comes from.
 func fittedTo(g *ir.Graph, name string, inputs []map[string]*ir.Array) (out []map[string]*ir.Array, from []int) {
@@ -46,9 +46,14 @@ func fittedTo(g *ir.Graph, name string, inputs []map[string]*ir.Array) (out []ma
 // the more of their accuracy comes from making errors cancel on the inputs that were seen, which inputs unlike them lose.
 const coarseBits = 4
 
+// coarse reports whether a precision has weights of so few bits.
+func coarse(p *precision.Precision) bool {
+	return p.Calibrates() && p.Ladder[0].Weights.Bits() <= coarseBits
+}
+
 // drawFor is the draw of perturbed inputs that a precision is fitted to.
 func drawFor(name string) int {
-	if p, err := precision.Lookup(name); err == nil && len(p.Ladder) > 0 && p.Ladder[0].Weights.Bits() <= coarseBits {
+	if p, err := precision.Lookup(name); err == nil && coarse(p) {
 		return texturedDraw
 	}
 	return fittedDraw

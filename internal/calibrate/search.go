@@ -29,7 +29,7 @@ func (c *Calibration) ladder(opt Options, s *passes.Site) []precision.Layer {
 		switch {
 		case s.Segmented(): // it reads weights as they lie in memory, where elements may have gaps
 			return f.Activations.Narrow() || f.Weights.Bits() != ir.DTypeOf(f.Weights.Format).Bits() || f.Weights.Blocks && s.K < blockWidth
-		case f.Vectors, f.Weights.Blocks && s.K < blockWidth:
+		case f.Vectors && !coarse(p), f.Weights.Blocks && s.K < blockWidth:
 			return true
 		case f.Activations.Blocks:
 			x := s.Node.Inputs[s.X].Type.Shape

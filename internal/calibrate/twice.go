@@ -10,16 +10,17 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// What activations in two terms may cost: of the predicted time of all regions, a layer's and those of all layers that have them.
-// Rounding activations is what most of fp8's error comes from, about the same of every layer (docs/measurements.md).
+// What a more accurate format may cost where a narrower one is forced: of the predicted time of all regions, a layer's and those of
+// all layers that have it.
 const (
-	twiceLayer = 0.003
-	twiceAll   = 0.01
+	dearerLayer = 0.003
+	dearerAll   = 0.01
 )
 
 // twice leaves every ladder, in place, either the format whose activations are one number or the one whose activations are two:
 // two where that is predicted to cost little, the cheapest layers first. The layer's kernel multiplies twice as often, and the
-// region that computes its activations stores them in 16 bits where it would store 8. Findings of before decide as they did,
+// region that computes its activations stores them in 16 bits where it would store 8. Rounding activations is what most of fp8's error
+// comes from, about the same of every layer (docs/measurements.md). Findings of before decide as they did,
 // though they may be of another target: a layer in the other format would have to be fitted anew.
 func (c *Calibration) twice(ctx context.Context, trial Trial, sites []passes.Site, ladders [][]precision.Layer) error {
 	one, two := Assignment{}, Assignment{}
@@ -46,42 +47,53 @@ func (c *Calibration) twice(ctx context.Context, trial Trial, sites []passes.Sit
 	if !some {
 		return nil
 	}
-	us, err := trial.Times(ctx, c.unfitted(one))
+	price, total, err := c.dearer(ctx, trial, sites, one, two)
 	if err != nil {
 		return err
 	}
-	more, err := trial.Times(ctx, c.unfitted(two))
-	if err != nil {
-		return err
-	}
-	total := 0.0
-	for _, n := range c.walk.g.Nodes {
-		total += us[n.Outputs[0].Name]
-		more[n.Outputs[0].Name] -= us[n.Outputs[0].Name]
-	}
-	stored := c.store(one)
-	price := make([]float64, len(sites))
 	var order []int
-	for i, s := range sites {
-		if at[i] < 0 {
-			continue
-		}
-		order, price[i] = append(order, i), more[s.Name()]
-		if x := stored.group(s.Node.Inputs[s.X]); stored.narrow[x].Format != nil {
-			price[i] += max(more[c.producer(x)], 0)
+	for i := range sites {
+		if at[i] >= 0 {
+			order = append(order, i)
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(price[a], price[b]) })
-	left := float64(total * twiceAll)
+	left := float64(total * dearerAll)
 	for _, i := range order {
 		drop := at[i]
-		if price[i] <= float64(total*twiceLayer) && price[i] <= left {
+		if price[i] <= float64(total*dearerLayer) && price[i] <= left {
 			left -= max(price[i], 0)
 			drop--
 		}
 		ladders[i] = slices.Delete(ladders[i], drop, drop+1)
 	}
 	return nil
+}
+
+// dearer is what every layer of an assignment is predicted to cost more, in microseconds, than the same layer of another one, and
+// what all regions take in that one. The region that stores a layer's activations in fewer bits there counts with it, if it gets slower.
+func (c *Calibration) dearer(ctx context.Context, trial Trial, sites []passes.Site, from, to Assignment) (price []float64, total float64, err error) {
+	us, err := trial.Times(ctx, c.unfitted(from))
+	if err != nil {
+		return nil, 0, err
+	}
+	more, err := trial.Times(ctx, c.unfitted(to))
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, n := range c.walk.g.Nodes {
+		total += us[n.Outputs[0].Name]
+		more[n.Outputs[0].Name] -= us[n.Outputs[0].Name]
+	}
+	stored := c.store(from)
+	for _, s := range sites {
+		x := more[s.Name()]
+		if g := stored.group(s.Node.Inputs[s.X]); stored.narrow[g].Format != nil {
+			x += max(more[c.producer(g)], 0)
+		}
+		price = append(price, x)
+	}
+	return price, total, nil
 }
 
 // producer is the name of the region that computes a value and what views make of it.

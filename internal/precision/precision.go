@@ -30,8 +30,8 @@ type Layer struct {
 	Name                 string // in reports
 	Weights, Activations Operand
 
-	// Vectors: only for layers that multiply a vector, whose activations are never narrow. For others a format of the same
-	// weights that narrows activations too is always faster.
+	// Vectors: only for layers that multiply a vector, whose activations are never narrow, unless the precision has weights of
+	// fewer bits. For others a format of the same weights that narrows activations too is mostly faster.
 	Vectors bool
 }
 

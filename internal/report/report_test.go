@@ -18,8 +18,8 @@ import (
 func sample() *report.Report {
 	return &report.Report{Version: report.Version, Program: report.Program{Model: "toy.onnx", Precision: "fp8"},
 		Layers: []report.Layer{
-			{calibrate.LayerChoice{Name: "a", Op: "Conv", Precision: "fp8", MACs: 3e6, Alone: .01, InPlace: .02}, compile.Weight{Bytes: 1100, HalfBytes: 2000}, 1.5},
-			{calibrate.LayerChoice{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone"}, compile.Weight{Bytes: 500, HalfBytes: 500}, 2},
+			{calibrate.LayerChoice{Name: "a", Op: "Conv", Precision: "fp8", MACs: 3e6, Weights: 1000, Alone: .01, InPlace: .02}, compile.Weight{Bytes: 1100, HalfBytes: 2000}, 1.5},
+			{calibrate.LayerChoice{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Weights: 250, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone"}, compile.Weight{Bytes: 500, HalfBytes: 500}, 2},
 		},
 		Slices: []calibrate.Quality{
 			{Name: "y", Set: "validation", Cosine: .9995, Expected: .9986, MaxAbs: .1, RelL2: .03, Explained: .97, Elements: 10},
@@ -62,8 +62,8 @@ for sm_90, on 4 validation inputs:
 output  elements  cosine    max abs  relative L2  variation explained
 y       10        0.900000  0        0            0.0000
 
-fp8: 1 layers, 75.0 % of the multiplications of these layers; weights 0.0011 MB, 0.550 of fp16
-fp16: 1 layers, 25.0 % of the multiplications of these layers; weights 0.0005 MB, 1.000 of fp16
+fp8: 1 layers, 75.0 % of the multiplications and 80.0 % of the weights of these layers; weights 0.0011 MB, 0.550 of fp16
+fp16: 1 layers, 25.0 % of the multiplications and 20.0 % of the weights of these layers; weights 0.0005 MB, 1.000 of fp16
 all 2: weights 0.0016 MB, 0.640 of fp16 (scales and padding included)
 reference: the file in fp32; it is 4e-07 from float64 at most (relative L2 of y.part, on the first and the last of 20 inputs)
 budget: cosine 0.999; least: y.part with 0.999100 on 4 validation inputs; on other inputs 0.998600 is expected (y)

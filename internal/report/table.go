@@ -112,6 +112,7 @@ type sum struct {
 	format      string
 	layers      int
 	macs        int64
+	weights     int64 // number of them
 	bytes, half int64
 }
 
@@ -127,13 +128,14 @@ func (r *Report) formats(w io.Writer) {
 		for _, s := range []*sum{list[i], &all} {
 			s.layers++
 			s.macs += l.MACs
+			s.weights += int64(l.Weights)
 			s.bytes += int64(l.Bytes)
 			s.half += int64(l.HalfBytes)
 		}
 	}
 	for _, s := range list {
-		fmt.Fprintf(w, "%s: %d layers, %.1f %% of the multiplications of these layers; weights %.3g MB, %.3f of fp16\n",
-			s.format, s.layers, 100*ratio(s.macs, all.macs), float64(s.bytes)/1e6, ratio(s.bytes, s.half))
+		fmt.Fprintf(w, "%s: %d layers, %.1f %% of the multiplications and %.1f %% of the weights of these layers; weights %.3g MB, %.3f of fp16\n",
+			s.format, s.layers, 100*ratio(s.macs, all.macs), 100*ratio(s.weights, all.weights), float64(s.bytes)/1e6, ratio(s.bytes, s.half))
 	}
 	fmt.Fprintf(w, "all %d: weights %.3g MB, %.3f of fp16 (scales and padding included)\n", all.layers, float64(all.bytes)/1e6, ratio(all.bytes, all.half))
 }
