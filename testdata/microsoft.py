@@ -181,9 +181,9 @@ def fill(rng):
             case(f"DynamicQuantizeLSTM_{t}_{dirs}", "DynamicQuantizeLSTM",
                  [f(5, 1, ins), const(v(dirs, ins, 4 * hid)), const(v(dirs, hid, 4 * hid)), const(f(dirs, 8 * hid)), None, f(dirs, 1, hid), f(dirs, 1, hid), None, ws(), wz(), ws(), wz()],
                  3, hidden_size=hid, direction="bidirectional" if dirs == 2 else "forward")
-    case("QLinearSoftmax_12", "QLinearSoftmax", [u(3, 4, 5), np.float32(0.03), u8, np.float32(1 / 256), np.uint8(0)], opset_=12, axis=1)
+    case("QLinearSoftmax_12", "QLinearSoftmax", [u(3, 4, 5), np.float32(0.03), u8, np.float32(1 / 255), np.uint8(0)], opset_=12, axis=1)
     case("QLinearSoftmax_u8", "QLinearSoftmax", [u(3, 4, 5), np.float32(0.03), u8, np.float32(1 / 256), np.uint8(0)], opset_=13, axis=-1)
-    case("QLinearSoftmax_i8", "QLinearSoftmax", [i(3, 4, 5), np.float32(0.03), i8, np.float32(1 / 256), np.int8(-128)], opset_=13, axis=1)
+    case("QLinearSoftmax_i8", "QLinearSoftmax", [i(3, 4, 5), np.float32(0.03), i8, scale(1)[0] / 4, np.int8(-128)], opset_=13, axis=1)
     case("DynamicQuantizeLSTM_peephole", "DynamicQuantizeLSTM",
          [f(4, 2, 3), const(i(1, 3, 16)), const(i(1, 4, 16)), const(f(1, 32)), None, None, None, const(f(1, 12)), const(scale(1)), const(i(1) // 16), const(scale(1)), const(i(1) // 16)],
          1, hidden_size=4, direction="reverse", clip=0.8)

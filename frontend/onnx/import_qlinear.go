@@ -16,7 +16,12 @@ var qLinearOperators = []operator{
 	{domain: microsoft, name: "QLinearLeakyRelu", since: 1, convert: qLinear(func(s *site, x *ir.Value) *ir.Value {
 		return parseFormula("where(x < 0, x*alpha, x)", defaults{"alpha": 0.01}).on(s, x)
 	})},
-	{domain: microsoft, name: "QLinearSoftmax", since: 1, convert: qLinear(qLinearSoftmax)},
+	{domain: microsoft, name: "QLinearSoftmax", since: 1, convert: func(s *site) {
+		x := s.in(0)
+		// ONNX Runtime multiplies by the whole part of 1/scale: 254 for a scale of 1/255.
+		scale := s.eval("1/floor(1/x)", s.number(s.in(3)))
+		s.out(0, s.quantized(qLinearSoftmax(s, s.dequantized(x, s.in(1), s.opt(2))), x.Type.DType, scale, s.opt(4)))
+	}},
 	{domain: microsoft, name: "QLinearGlobalAveragePool", since: 1, convert: qLinear(channelsFirst(func(s *site, x *ir.Value) *ir.Value {
 		return s.apply("GlobalAveragePool", nil, x)
 	}))},
