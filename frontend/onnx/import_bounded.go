@@ -273,31 +273,32 @@ func nonMaxSuppression(s *site) {
 	if t := s.opt(3); t != nil {
 		threshold = s.number(t)
 	}
-	left := s.op("Max", scores, s.scalar(d, -math.MaxFloat32)) // scores of the boxes that are left
+	left := s.fill(ir.Bool, 1, scores.Type.Shape...) // which boxes are left
 	if t := s.opt(4); t != nil {
-		left = s.where(s.op("Greater", scores, s.number(t)), scores, none)
+		left = s.op("Greater", scores, s.number(t))
+	} else {
+		scores = s.op("Max", scores, s.scalar(d, -math.MaxFloat32))
 	}
-	corners := s.corners(boxes) // low y, low x, high y, high x, each [B,1,S]
-	flat := mapped(corners, func(v *ir.Value) *ir.Value { return s.reshape(v, batch*size) })
+	sides := s.sides(boxes)
+	columns := mapped(sides, func(v *ir.Value) *ir.Value { return s.reshape(v, batch*size, 1) })
+	table := s.concat(1, columns...)
 	start := s.op("Mul", s.iota(ir.Int64, batch, 0, 3), s.scalar(ir.Int64, float64(size))) // of a sample's boxes
-	number := s.iota(ir.Int64, size, 2, 3)
+	number := s.iota(ir.Int32, size, 2, 3)
 	var picked, flags []*ir.Value
 	for step := range steps {
-		best := s.add("ArgMax", ir.Attrs{"axis": 2, "keepdims": true}, left)
-		top := s.reduce("ReduceMax", left, []int{2}, true)
-		picked = append(picked, best)
-		flag := s.op("Greater", top, none)
+		best := s.add("ArgMax", ir.Attrs{"axis": 2, "keepdims": true}, s.where(left, scores, none))
+		flag := s.reduce("ReduceMax", left, []int{2}, true)
 		if perClass != nil {
 			flag = s.op("And", flag, s.op("Greater", s.number(perClass), s.scalar(ir.Int64, float64(step))))
 		}
-		flags = append(flags, s.cast(flag, ir.Int32))
+		picked, flags = append(picked, best), append(flags, s.cast(flag, ir.Int32))
 		if step == steps-1 {
 			break
 		}
-		at := s.op("Add", best, start) // [B,C,1]
-		pick := mapped(flat, func(v *ir.Value) *ir.Value { return s.add("Gather", ir.Attrs{"axis": 0}, v, at) })
-		drop := s.op("Or", s.op("Equal", number, best), s.overlap(corners, pick, threshold))
-		left = s.where(drop, none, left)
+		row := s.add("Gather", ir.Attrs{"axis": 0}, table, s.op("Add", best, start)) // [B,C,1,5]
+		pick := mapped(iotaInts(len(sides)), func(i int) *ir.Value { return s.index(row, 3, i) })
+		drop := s.op("Or", s.op("Equal", number, s.cast(best, ir.Int32)), s.overlap(sides, pick, threshold))
+		left = s.op("And", left, s.op("Not", drop))
 	}
 	s.selected(s.concat(2, picked...), s.concat(2, flags...), n)
 }
@@ -315,17 +316,20 @@ func (s *site) selected(picked, flags *ir.Value, n int) {
 	s.padTo(n, 0, 0)
 }
 
-// corners are a box's lower and upper coordinates, each [B,1,S]: y and x, y and x. Files give any two opposite corners, or centre
-// and size, x first.
-func (s *site) corners(boxes *ir.Value) []*ir.Value {
+// sides are a box's lower and upper coordinates, y and x, y and x, and its area, each [B,1,S]. Files give any two opposite corners,
+// or centre and size, x first.
+func (s *site) sides(boxes *ir.Value) []*ir.Value {
 	column := func(i int) *ir.Value { return s.unsqueeze(s.index(boxes, 2, i), 1) }
 	a, b, c, d := column(0), column(1), column(2), column(3)
+	var sides []*ir.Value
 	if s.bool("center_point_box", false) {
 		low := func(at, size *ir.Value) *ir.Value { return s.eval("x - y/2", at, size) }
 		high := func(at, size *ir.Value) *ir.Value { return s.eval("x + y/2", at, size) }
-		return []*ir.Value{low(b, d), low(a, c), high(b, d), high(a, c)}
+		sides = []*ir.Value{low(b, d), low(a, c), high(b, d), high(a, c)}
+	} else {
+		sides = []*ir.Value{s.op("Min", a, c), s.op("Min", b, d), s.op("Max", a, c), s.op("Max", b, d)}
 	}
-	return []*ir.Value{s.op("Min", a, c), s.op("Min", b, d), s.op("Max", a, c), s.op("Max", b, d)}
+	return append(sides, s.eval("(x-y)*(z-u)", sides[2], sides[0], sides[3], sides[1]))
 }
 
 // overlap reports whether intersection over union of boxes exceeds the threshold.
@@ -333,9 +337,7 @@ func (s *site) overlap(a, b []*ir.Value, threshold *ir.Value) *ir.Value {
 	side := func(low int) *ir.Value {
 		return s.eval("max(min(x, y) - max(z, u), 0)", a[low+2], b[low+2], a[low], b[low])
 	}
-	area := func(c []*ir.Value) *ir.Value { return s.eval("(x-y)*(z-u)", c[2], c[0], c[3], c[1]) }
-	inter := s.op("Mul", side(0), side(1))
-	return s.eval("x > 0 && x/(y+z-x) > u", inter, area(a), area(b), threshold)
+	return s.eval("x > 0 && x/(y+z-x) > u", s.op("Mul", side(0), side(1)), a[4], b[4], threshold)
 }
 
 // checkBounds refuses names of MaxOutput that no node has.

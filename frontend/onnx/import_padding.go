@@ -65,6 +65,9 @@ func (s *site) track(n *ir.Node, folded []*ir.Value) {
 func paddedAxis(n *ir.Node, i, axis int) int {
 	x, y := n.Inputs[i].Type, n.Outputs[0].Type
 	fromEnd := axis + y.Rank() - x.Rank()
+	if fromEnd < 0 || fromEnd >= y.Rank() || y.Shape[fromEnd] != x.Shape[axis] {
+		fromEnd = -1 // broadcast
+	}
 	same := func(ok bool) int {
 		if ok {
 			return axis
@@ -134,7 +137,9 @@ func paddedAxis(n *ir.Node, i, axis int) int {
 		if r >= 2 && !trans && (axis < r-2 || axis == free) {
 			return fromEnd
 		}
-	case "Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "Resize", "GridSample":
+	case "Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "Resize":
+		return same(i == 0 && axis == 0)
+	case "GridSample":
 		return same(axis == 0)
 	case "RoiAlign":
 		return same(i > 0 && axis == 0)

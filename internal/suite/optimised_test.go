@@ -63,7 +63,7 @@ func TestNetworksThatONNXRuntimeOptimised(t *testing.T) {
 		},
 	})
 	require.NoError(t, err)
-	require.Len(t, results, 15)
+	require.Len(t, results, 20)
 	for _, r := range results {
 		if r.Outcome != Passed {
 			t.Errorf("%s %s: %v", r.Name, r.Outcome, r.Err)
@@ -76,7 +76,7 @@ func TestNetworksThatONNXRuntimeOptimised(t *testing.T) {
 			}
 		}
 	}
-	for _, op := range []string{"BiasGelu", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "FusedConv", "FusedGemm", "FusedMatMul", "MatMulIntegerToFloat", "QGemm",
+	for _, op := range []string{"Attention", "BiasGelu", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "MatMulIntegerToFloat", "QAttention", "QGemm",
 		"QLinearAdd", "QLinearConcat", "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "SkipLayerNormalization"} {
 		require.True(t, seen[op], "no file has %s", op)
 	}
