@@ -68,17 +68,23 @@ func (s *site) padTo(n, axis int, outputs ...int) {
 	}
 }
 
-// firstOf returns the positions of the first n elements of flags, i32 [L] of 0 and 1, that are 1, as i64 [n], which of these
-// there are, and the number of all. Position k is the number of elements that have at most k ones up to and including them.
+// firstOf returns the positions of the first n elements of flags, i32 [L] of 0 and 1, that are 1, as i64 [n] with zeros behind
+// them, which of these there are, and the number of all.
 func (s *site) firstOf(flags *ir.Value, n int) (at, there, count *ir.Value) {
-	length := flags.Type.Shape[0]
-	upTo := s.add("CumSum", ir.Attrs{"axis": 0}, flags)
-	k := s.iota(ir.Int32, n, 0, 2)
-	before := s.cast(s.op("LessEqual", s.reshape(upTo, 1, length), k), ir.Int32)
+	before := s.add("CumSum", ir.Attrs{"axis": 0, "exclusive": true}, flags)
+	at = s.placed(flags, before, s.iota(ir.Int64, flags.Type.Shape[0], 0, 1), n, "none")
 	count = s.reduce("ReduceSum", flags, []int{0}, false)
-	there = s.op("Less", s.reshape(k, n), count)
-	at = s.reduce("ReduceSum", before, []int{1}, false)
-	return s.cast(s.where(there, at, s.scalar(ir.Int32, 0)), ir.Int64), there, count
+	return at, s.op("Less", s.iota(ir.Int32, n, 0, 1), count), count
+}
+
+// placed moves the values whose flag is 1 to their places, i32, those below n, or adds up what comes to the same place. All are
+// [L], the result is i64 [n].
+func (s *site) placed(flags, places, values *ir.Value, n int, reduction string) *ir.Value {
+	s.bound(n)
+	last := s.like(places, float64(n))
+	to := s.where(s.op("Equal", flags, s.like(flags, 1)), s.op("Min", places, last), last)
+	all := s.add("ScatterElements", ir.Attrs{"axis": 0, "reduction": reduction}, s.fill(ir.Int64, 0, n+1), to, values)
+	return s.part(all, 0, 0, n)
 }
 
 // isTrue is x ≠ 0 as i32, flat.
@@ -107,20 +113,18 @@ func nonZero(s *site) {
 		return
 	}
 	n := s.atMost()
-	at, there, count := s.firstOf(s.isTrue(x), n)
-	rows := s.coordinates(at, there, shape)
-	s.out(0, s.concat(0, rows...))
+	at, _, count := s.firstOf(s.isTrue(x), n)
+	s.out(0, s.concat(0, s.coordinates(at, shape)...))
 	s.found(count)
 	s.padTo(n, 1, 0)
 }
 
-// coordinates are those of positions at, [n], in a shape, each as [1,n], and 0 where there are none.
-func (s *site) coordinates(at, there *ir.Value, shape []int) []*ir.Value {
+// coordinates are those of positions at, [n], in a shape, each as [1,n].
+func (s *site) coordinates(at *ir.Value, shape []int) []*ir.Value {
 	rows := make([]*ir.Value, len(shape))
 	for d := len(shape) - 1; d >= 0; d-- {
 		size := s.scalar(ir.Int64, float64(shape[d]))
-		row := s.where(there, s.op("Mod", at, size), s.scalar(ir.Int64, 0))
-		rows[d] = s.unsqueeze(row, 0)
+		rows[d] = s.unsqueeze(s.op("Mod", at, size), 0)
 		at = s.op("Div", at, size)
 	}
 	return rows
@@ -183,8 +187,8 @@ func (s *site) rowsAt(x *ir.Value, axis int, at, there *ir.Value) *ir.Value {
 	return s.where(s.alongAxis(there, axis, x.Type.Rank()), y, s.like(y, 0))
 }
 
-// maxPairs limits the pairs of elements that Unique compares.
-const maxPairs = 1 << 30
+// maxPairs limits the pairs of elements that Unique compares: the evaluator holds them.
+const maxPairs = 1 << 24
 
 // unique compares all pairs: an element is the first of its kind if none before it is equal; the place of a kind among the
 // sorted ones is the number of first ones that are less.
@@ -231,15 +235,14 @@ func unique(s *site) {
 		order := s.add("CumSum", ir.Attrs{"axis": 0, "exclusive": true}, first)
 		place = sum(s.op("Mul", one(equal), s.reshape(s.op("Mul", order, first), 1, length)), 1)
 	}
-	at := one(s.op("Equal", s.reshape(place, 1, length), s.iota(ir.Int32, n, 0, 2))) // [n,L]
-	firstAt := s.op("Mul", at, s.reshape(first, 1, length))
-	index := s.cast(sum(s.op("Mul", firstAt, j), 1), ir.Int64)
+	index := s.placed(first, place, s.iota(ir.Int64, length, 0, 1), n, "none")
 	count := sum(first, 0)
 	there := s.op("Less", s.iota(ir.Int32, n, 0, 1), count)
 	s.out(0, s.rowsAt(x, axis, index, there))
 	s.out(1, index)
 	s.out(2, s.cast(place, ir.Int64))
-	s.out(3, s.cast(sum(at, 1), ir.Int64))
+	ones := s.fill(ir.Int32, 1, length)
+	s.out(3, s.placed(ones, place, s.cast(ones, ir.Int64), n, "add"))
 	s.found(count)
 	s.padTo(n, axis, 0)
 	s.padTo(n, 0, 1, 3)
@@ -309,7 +312,7 @@ func (s *site) selected(picked, flags *ir.Value, n int) {
 	shape := picked.Type.Shape
 	at, there, count := s.firstOf(s.reshape(flags, product(shape)), n)
 	box := s.add("Gather", ir.Attrs{"axis": 0}, s.reshape(picked, product(shape)), at)
-	rows := s.coordinates(at, there, shape)
+	rows := s.coordinates(at, shape)
 	rows[2] = s.unsqueeze(s.where(there, box, s.scalar(ir.Int64, 0)), 0)
 	s.out(0, s.transpose(s.concat(0, rows...), 1, 0))
 	s.found(count)
