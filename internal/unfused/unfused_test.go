@@ -41,7 +41,8 @@ func TestNumbersThatReachFilesAreTheSameOnEveryMachine(t *testing.T) {
 	require.NoError(t, err, stderr)
 	var packages []string
 	for _, p := range strings.Fields(list) {
-		if strings.HasPrefix(p, module+"/") {
+		// Bounds of rounding decide what spark-run --trace prints, and are in no file.
+		if strings.HasPrefix(p, module+"/") && p != module+"/internal/roundoff" {
 			packages = append(packages, p)
 		}
 	}
