@@ -102,6 +102,8 @@ func nonZero(s *site) {
 				s.refuse(unpad, "its input is as long as node %q has outputs, which is known only at run time", p.node)
 			}
 			s.im.padded[y] = padding{1, p.size, p.node} // older exporters count up this way
+		} else {
+			s.knows(x)
 		}
 		s.out(0, y)
 		return
@@ -161,6 +163,7 @@ func compress(s *site) {
 	}
 	length := cond.Type.Shape[0]
 	if t := s.valueOf(cond); t != nil {
+		s.knows(cond)
 		s.bound(cond.Type.Shape...)
 		var picked []int
 		for i, v := range t.Ints() {

@@ -158,6 +158,19 @@ func TestPaddingIsNotMixedWithWhatIsMeant(t *testing.T) {
 			b.Node("If", []string{"any"}, []string{"y"}, onnx.A("then_branch", branch), onnx.A("else_branch", branch))
 			b.Output("y", ir.Float32)
 		}, `node "y" (If, opset 17): it depends on the number of outputs of node "find", which is known only at run time` + remedy},
+		"picked by": {func(b *onnx.Builder) {
+			b.Node("Shape", []string{"at"}, []string{"n"}, onnx.A("start", 1))
+			b.Node("ConstantOfShape", []string{"n"}, []string{"range"}, onnx.A("value", f32s(1)))
+			b.Node("Cast", []string{"range"}, []string{"those"}, onnx.A("to", ir.Bool))
+			b.Node("Compress", []string{"data", "those"}, []string{"y"})
+			b.Output("y", ir.Float32)
+		}, `node "y" (Compress, opset 17): it depends on the number of outputs of node "find", which is known only at run time` + remedy},
+		"not zero": {func(b *onnx.Builder) {
+			b.Node("Size", []string{"at"}, []string{"n"})
+			b.Node("Unsqueeze", []string{"n", "none"}, []string{"list"})
+			b.Node("NonZero", []string{"list"}, []string{"y"})
+			b.Output("y", ir.Int64)
+		}, `node "y" (NonZero, opset 17): it depends on the number of outputs of node "find", which is known only at run time` + remedy},
 		"taken as many": {func(b *onnx.Builder) {
 			b.Node("Shape", []string{"at"}, []string{"n"}, onnx.A("start", 1))
 			b.Node("Slice", []string{"data", "none", "n"}, []string{"y"})

@@ -161,9 +161,12 @@ func (s *site) sizeOf(v, constant *ir.Value, first, last int) {
 // knows refuses to take a number for known that is one only since outputs are padded, but where it makes values as long as
 // these, which are padded then as well.
 func (s *site) knows(v *ir.Value) {
-	p, ok := s.im.counts.counted[v]
+	p, counted := s.im.counts.counted[v]
+	q, padded := s.im.counts.padded[v]
 	switch {
-	case !ok:
+	case padded:
+		s.refuse(unpad, "it depends on the number of outputs of node %q, which is known only at run time", q.node)
+	case !counted:
 	case slices.Contains([]string{"Reshape", "Expand", "ConstantOfShape", "Range"}, s.n.GetOpType()):
 		s.follows = p
 	default:
