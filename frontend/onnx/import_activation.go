@@ -72,7 +72,8 @@ func clip(s *site) {
 	s.out(0, y)
 }
 
-// dropoutAttribute is Dropout 7 and 10, which does nothing at inference. Its mask has x's type before opset 10.
+// dropoutAttribute is Dropout 7 and 10, which does nothing at inference. Its mask has x's type before opset 10; ONNX leaves it open
+// at inference, and ONNX Runtime's is 0.
 func dropoutAttribute(s *site) {
 	x := s.in(0)
 	s.out(0, x)
@@ -80,7 +81,7 @@ func dropoutAttribute(s *site) {
 	if s.opset < 10 {
 		d = x.Type.DType
 	}
-	s.out(1, s.fill(d, 1, x.Type.Shape...))
+	s.out(1, s.fill(d, 0, x.Type.Shape...))
 }
 
 func dropout(s *site) {

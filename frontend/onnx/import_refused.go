@@ -28,7 +28,7 @@ func refuse(list ...refusal) []operator {
 	var rows []operator
 	for _, r := range list {
 		for _, name := range r.names {
-			rows = append(rows, operator{domain: r.domain, name: name, since: 1, convert: func(s *site) { s.refuse(r.remedy, "%s", r.reason) }})
+			rows = append(rows, operator{domain: r.domain, name: name, since: 1, refused: true, convert: func(s *site) { s.refuse(r.remedy, "%s", r.reason) }})
 		}
 	}
 	return rows

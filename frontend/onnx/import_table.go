@@ -16,6 +16,7 @@ type operator struct {
 	since   int64
 	until   int64 // last version; 0: none
 	shapes  []int // inputs that must be constants, since they decide shapes or the structure of the graph
+	refused bool  // by design
 	convert func(*site)
 }
 
@@ -105,15 +106,16 @@ func (table operatorTable) lookup(domain, name string, opset int64) (*operator, 
 	return nil, fmt.Errorf("unknown operator of domain %q, and the model has no function of that name", domain)
 }
 
-// Operators returns the names of the operators of a domain ("" is ai.onnx) that are converted, sorted.
-func Operators(domain string) []string {
-	refused := map[operatorKey]bool{}
-	for _, r := range refusedOperators {
-		refused[operatorKey{r.domain, r.name}] = true
-	}
+// Operators returns the names of the operators of a domain ("" is ai.onnx) that are converted at a version of it, or at any if that
+// is 0; sorted.
+func Operators(domain string, version int64) []string {
 	var names []string
-	for k := range operators {
-		if k.domain == domain && !refused[k] {
+	for k, rows := range operators {
+		at := version
+		if at == 0 {
+			at = rows[len(rows)-1].since
+		}
+		if row, err := operators.lookup(k.domain, k.name, at); k.domain == domain && err == nil && !row.refused {
 			names = append(names, k.name)
 		}
 	}

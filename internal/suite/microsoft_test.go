@@ -67,7 +67,7 @@ func TestMicrosoftOperators(t *testing.T) {
 			seen[onnx.Domain(n.GetDomain())+"."+n.GetOpType()] = true
 		}
 	}
-	for _, op := range onnx.Operators("com.microsoft") {
+	for _, op := range onnx.Operators("com.microsoft", 0) {
 		require.True(t, seen["com.microsoft."+op], "com.microsoft.%s has no case in testdata/microsoft.py", op)
 	}
 }
