@@ -158,6 +158,9 @@ func (n *Node) coordinate(dim, size, outSize, j int) float64 {
 			return 0
 		}
 	case "tf_half_pixel_for_nn":
+		if scale == 1 { // ONNX Runtime moves only what it resizes, as TensorFlow does
+			return x
+		}
 		return (x + 0.5) / scale
 	case "asymmetric":
 		return x / scale

@@ -211,10 +211,14 @@ func TestDynamicQuantizationOfZeros(t *testing.T) {
 
 func TestDropoutMaskTypeChangedWithOpset10(t *testing.T) {
 	for opset, want := range map[int64]ir.DType{7: ir.Float32, 10: ir.Bool, 13: ir.Bool} {
+		mask := []float64{0, 0} // before opset 12, ONNX Runtime's
+		if opset >= 12 {
+			mask = []float64{1, 1}
+		}
 		g, err := onnx.Import(oneNode{opset, "Dropout", []any{[]int{2}}, nil, 2}.model(t), onnx.ImportOptions{})
 		require.NoError(t, err)
 		require.Equal(t, want, g.Outputs[1].Type.DType, "opset %d", opset)
-		require.Equal(t, []float64{1, 1}, evaluate(t, g)[1].Floats())
+		require.Equal(t, mask, evaluate(t, g)[1].Floats())
 	}
 }
 

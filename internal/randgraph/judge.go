@@ -179,16 +179,27 @@ func (c *Case) unfolded() (*Case, error) {
 			p.Graph.Input = append(p.Graph.Input, b.Graph().Input...)
 		}
 	}
+	deciding := map[string]bool{} // how many outputs there are
+	for _, n := range p.Graph.Node {
+		if op := n.GetOpType(); op == "NonZero" || op == "Compress" {
+			deciding[n.Input[len(n.Input)-1]] = true
+		}
+	}
+	var left []*onnxpb.TensorProto
 	for _, t := range p.Graph.Initializer {
 		v, err := c.Model.Tensor(t)
 		if err != nil {
 			return nil, err
 		}
+		if deciding[t.GetName()] {
+			left = append(left, t)
+			continue
+		}
 		add(t.GetName(), v)
 	}
-	p.Graph.Initializer = nil
+	p.Graph.Initializer = left
 	p.Graph.Node = slices.DeleteFunc(p.Graph.Node, func(n *onnxpb.NodeProto) bool {
-		if n.GetOpType() != "Constant" || len(n.Attribute) != 1 || n.Attribute[0].GetName() != "value" {
+		if n.GetOpType() != "Constant" || deciding[n.Output[0]] || len(n.Attribute) != 1 || n.Attribute[0].GetName() != "value" {
 			return false
 		}
 		v, err := c.Model.Tensor(n.Attribute[0].GetT())

@@ -27,6 +27,7 @@ func rowsFor(weight int, draw func(b *build, op string), ops ...string) []row {
 // left are the operators of the import table without a row, and why.
 var left = map[string]string{
 	"Constant":                      "any graph may have such nodes: they are one of the ways in which it has its constants",
+	"SimplifiedLayerNormalization":  "it is ONNX Runtime's, not ONNX's, and has tests with its other operators",
 	"NonMaxSuppression":             "data decides how many outputs it has: it needs a bound on the command line, and has tests of its own",
 	"Unique":                        "data decides how many outputs it has: it needs a bound on the command line, and has tests of its own",
 	"ai.onnx.preview.FlexAttention": "neither ONNX Runtime nor the onnx package's evaluator has it; its node cases are run",

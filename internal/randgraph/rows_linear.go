@@ -453,8 +453,20 @@ func resize(b *build, op string) {
 	}
 	coordinate := oneOf(b, coordinates...)
 	attrs = append(attrs, a("coordinate_transformation_mode", coordinate))
+	bySizes := b.chance(.4)
 	if mode == "nearest" {
-		attrs = append(attrs, b.maybe(a("nearest_mode", oneOf(b, "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")))...)
+		nearest := oneOf(b, "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+		attrs = append(attrs, a("nearest_mode", nearest))
+		for i, d := range x.Shape {
+			of := scales[i]
+			out := int(of * float64(d))
+			if bySizes {
+				of, out = float64(sizes[i])/float64(d), sizes[i]
+			}
+			if tied(coordinate, nearest, d, out, of) {
+				b.redraw()
+			}
+		}
 	}
 	if mode == "cubic" {
 		attrs = append(attrs, b.maybe(a("cubic_coeff_a", -.5), a("exclude_outside", b.r.IntN(2)))...)
@@ -466,7 +478,7 @@ func resize(b *build, op string) {
 	if b.opset < 13 {
 		roi = b.constant(tensorOf(ir.T(ir.Float32, 2*r), func(i int) float64 { return float64(i / r) }))
 	}
-	if b.chance(.6) {
+	if !bySizes {
 		b.one(op, []*value{x, roi, b.floats(scales...)}, attrs...)
 		return
 	}
@@ -475,4 +487,30 @@ func resize(b *build, op string) {
 		given = b.constant(ir.FromFloats(ir.T(ir.Float32, 0), nil))
 	}
 	b.one(op, []*value{x, roi, given, b.ints(sizes...)}, attrs...)
+}
+
+// tied reports whether a coordinate lies where nearest changes sides, by a scale that binary fractions do not have: the last bit of
+// f32 decides there.
+func tied(coordinate, nearest string, in, out int, scale float64) bool {
+	if scale*8 == math.Round(scale*8) && coordinate != "half_pixel_symmetric" || coordinate == "align_corners" {
+		return false
+	}
+	for j := range out {
+		x := (float64(j)+.5)/scale - .5
+		switch coordinate {
+		case "asymmetric":
+			x += .5 - .5/scale
+		case "tf_half_pixel_for_nn":
+			x += .5
+		case "half_pixel_symmetric":
+			x += float64(in) / 2 * (1 - float64(out)/(scale*float64(in)))
+		}
+		if nearest == "round_prefer_floor" || nearest == "round_prefer_ceil" {
+			x += .5
+		}
+		if math.Abs(x-math.Round(x)) < 1e-4 {
+			return true
+		}
+	}
+	return false
 }
