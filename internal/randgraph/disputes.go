@@ -33,6 +33,10 @@ var disputes = []dispute{
 	{"reference", "Resize", "it aligns corners of scale·size, which may be no whole number", func(n *onnxpb.NodeProto, _ []*value) bool {
 		return string(attribute(n, "coordinate_transformation_mode").GetS()) == "align_corners"
 	}},
+	{"reference", "Resize", "half_pixel_symmetric: it takes the neighbours of a coordinate that is a whole number but for the last bit", func(n *onnxpb.NodeProto, _ []*value) bool {
+		return string(attribute(n, "coordinate_transformation_mode").GetS()) == "half_pixel_symmetric"
+	}},
+	{"ort", "ReduceLogSumExp", "of integers it computes e^x in integers", integers},
 	{"ort", "AffineGrid", "a single cell with corners aligned is at 1; here it is at 0, as in PyTorch", oneCell},
 	{"reference", "AffineGrid", "a single cell with corners aligned is at -1; here it is at 0, as in PyTorch", oneCell},
 	{"ort", "BatchNormalization", "in training it writes running statistics over its inputs, which others may read", func(n *onnxpb.NodeProto, _ []*value) bool {
