@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // dispute is a kind of node on which a judge's answer is not what ONNX says, or what ONNX does not say. Where a case has one, that
@@ -25,9 +26,10 @@ var disputes = []dispute{
 		m := attribute(n, "training_mode")
 		return m == nil
 	}},
-	{"reference", "MaxPool", "of its indices, and of auto_pad with windows beyond the input", func(n *onnxpb.NodeProto, in []*value) bool {
-		return len(n.Output) == 2 || attribute(n, "auto_pad") != nil
+	{"reference", "MaxPool, AveragePool, LpPool", "its indices are others, and so are its windows with ceil_mode or auto_pad", func(n *onnxpb.NodeProto, in []*value) bool {
+		return len(n.Output) == 2 || attribute(n, "auto_pad") != nil || attribute(n, "ceil_mode") != nil
 	}},
+	{"reference", "AffineGrid", "of f64 it yields f32", func(_ *onnxpb.NodeProto, in []*value) bool { return in[0].DType != ir.Float32 }},
 	{"reference", "LpNormalization", "its 1-norm has a sign", func(n *onnxpb.NodeProto, _ []*value) bool { return attribute(n, "p").GetI() == 1 }},
 	{"reference", "Softmax, LogSoftmax, Hardmax", "it takes opset 13's meaning for the older ones", always},
 	{"reference", "Resize", "it aligns corners of scale·size, which may be no whole number", func(n *onnxpb.NodeProto, _ []*value) bool {

@@ -1,6 +1,7 @@
 package randgraph
 
 import (
+	"math"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
@@ -47,6 +48,9 @@ func reduce(since int64) func(b *build, op string) {
 		if len(axes) == 0 {
 			axes = nil
 		}
+		if op == "ReduceProd" {
+			b.holds(x)
+		}
 		if op == "ReduceLogSum" {
 			x = b.inRange(.2, 3)
 			axes = nil
@@ -56,6 +60,17 @@ func reduce(since int64) func(b *build, op string) {
 			attrs = append(attrs, a("noop_with_empty_axes", b.chance(.5)))
 		}
 		b.listInput(op, x, since, "axes", axes, 1, attrs...)
+	}
+}
+
+// holds redraws where products of integers may leave their type: ONNX Runtime saturates there, others wrap.
+func (b *build) holds(x *value) {
+	bits := 0.0
+	for _, v := range x.data.I {
+		bits += math.Log2(max(1, math.Abs(float64(v))))
+	}
+	if bits >= float64(x.DType.Bits()-1) {
+		b.redraw()
 	}
 }
 
@@ -79,6 +94,9 @@ func arg(b *build, op string) {
 
 func cumulate(b *build, op string) {
 	x := b.tensor(b.types(0), 1, 4)
+	if op == "CumProd" {
+		b.holds(x)
+	}
 	axis := b.constant(tensorOf(ir.T(oneOf(b, ir.Int32, ir.Int64)), constantly(b.axis(x.Rank()))))
 	b.one(op, []*value{x, axis}, b.maybe(a("exclusive", b.chance(.5)), a("reverse", b.chance(.5)))...)
 }
