@@ -77,7 +77,7 @@ func (f *frame) flat(s *schedule) {
 	} else {
 		f.bound(f.special("%tid.x"), 1)
 	}
-	if p.outs[0].sub > 1 {
+	if p.packed() > 1 {
 		f.packed(id, s.vector)
 		return
 	}
@@ -116,19 +116,35 @@ func (f *frame) store(at *expr.Expr, n int, pred *expr.Expr) {
 	}
 }
 
-// packed writes one byte of several elements; beyond the last element its bits are 0.
+// packed writes n elements of every output, of which those that share a byte have one or more bytes; beyond the last element
+// their bits are 0.
 func (f *frame) packed(id *expr.Expr, n int) {
 	p, b := f.p, f.p.b
+	last := b.Int(p.elements - 1)
 	for i, o := range p.outs {
-		code := b.Int(0)
-		for v := range n {
-			at := b.Offset(b.Scale(id, int64(n)), int64(v))
-			last := b.Int(p.elements - 1)
-			x := b.Subst(o.value, p.substitution(b.Min(at, last)), nil)
-			x = b.Select(b.Le(at, last), x, b.Int(0))
-			code = b.Or(code, b.Shl(x, b.Int(v*8/n)))
+		for first := 0; first < n; first += o.sub {
+			code := b.Int(0)
+			var value, in *expr.Expr
+			for v := range o.sub {
+				at := b.Offset(b.Scale(id, int64(n)), int64(first+v))
+				value = b.Subst(o.value, p.substitution(b.Min(at, last)), nil)
+				if v == 0 {
+					in = b.Le(at, last)
+				}
+				if o.sub > 1 {
+					x := b.Select(b.Le(at, last), value, b.Int(0))
+					code = b.Or(code, b.Shl(x, b.Int(v*8/o.sub)))
+				}
+			}
+			if o.sub > 1 {
+				value = code
+			}
+			if first == 0 {
+				in = nil // the thread has an element
+			}
+			to := b.Offset(b.Scale(id, int64(n/o.sub)), int64(first/o.sub))
+			f.m.Store(p.outputs[i], to, o.dtype, []*expr.Expr{value}, in)
 		}
-		f.m.Store(p.outputs[i], id, o.dtype, []*expr.Expr{code}, nil)
 	}
 }
 

@@ -52,7 +52,7 @@ func (p *problem) choose() (best *schedule, work *cost.Work, err error) {
 func (p *problem) candidates() []*schedule {
 	out := []*schedule{p.flat()}
 	rs := p.reductions()
-	if p.outs[0].sub > 1 || len(rs) == 0 {
+	if p.packed() > 1 || len(rs) == 0 {
 		return out
 	}
 	if p.blocks == nil && out[0].vector > 1 {
@@ -92,7 +92,7 @@ const maxShared = 48 << 10
 // flat computes elements in order, as many a thread as 16 bytes hold where the last dimension allows and enough threads
 // remain.
 func (p *problem) flat() *schedule {
-	if sub := p.outs[0].sub; sub > 1 {
+	if sub := p.packed(); sub > 1 {
 		return p.flatVector(sub)
 	}
 	if p.blocks != nil {
@@ -112,6 +112,15 @@ func (p *problem) flat() *schedule {
 		}
 	}
 	return p.flatVector(1)
+}
+
+// packed is the greatest number of elements of an output that share a byte.
+func (p *problem) packed() int {
+	most := 1
+	for _, o := range p.outs {
+		most = max(most, o.sub)
+	}
+	return most
 }
 
 // flatVector is the flat schedule of a given width.
