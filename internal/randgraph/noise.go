@@ -165,7 +165,7 @@ func (b *bounds) evaluate(noise float64) (out map[string]*ir.Array, err error) {
 		case !v.IsConst():
 			a = b.noisy(a, noise, b.how.unit(a.DType), 0)
 		case b.how.constants:
-			a = shaken(a, noise, math.Max(0x1p-22, b.how.unit(a.DType)), b.r)
+			a = shaken(a, noise, math.Max(0x1p-20, b.how.unit(a.DType)), b.r) // folded, perhaps of several nodes
 		}
 		out[v.Name] = a
 	}
