@@ -385,13 +385,15 @@ func operandIntoWeights(s *sweep, n *ir.Node) bool {
 }
 
 // greatestTerm bounds the terms that are folded into the bias of the linear op behind: (x-1000)·W as x·W - 1000·W subtracts
-// great numbers of which nothing was left to subtract before, and x is stored with fewer digits than x-1000 needs. What an op
-// reads is taken to be about 1 in size, so a term of 8 costs three bits. It is not measured: 4 would have
-// left out a term of 6.4 in a stand-in of driving_vision.
+// great numbers of which nothing was left to subtract before, and x is stored with fewer digits than x-1000 needs. Measured on
+// a layer that reads x-c with a deviation of 1, in the evaluator as it rounds (TestWhatFoldedTermsAndFactorsCost), the layer's
+// relative L2 in fp16 is 0.0004 without a term, 0.0005 with 1, 0.0012 with 4, 0.0023 with 8, 0.0045 with 16 and 0.018 with 64; in
+// bf16 it is eight times that. 4 would have left out a term of 6.4 in a stand-in of driving_vision.
 const greatestTerm = 8
 
 // greatestFactor bounds the factors that are folded into the weights of the linear op behind, by either side: where they
-// stand, x is 1/k in size, which f16 has to hold without them. 1/255 is a factor of pixels.
+// stand, x is 1/k in size, which f16 has to hold without them. Up to here that costs nothing (the same test). 1/255 is a factor
+// of pixels.
 const greatestFactor = 1 << 9
 
 // keepsDigits reports whether f16 holds weights that a factor was folded into as well as those before: neither do they
