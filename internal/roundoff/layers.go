@@ -130,22 +130,63 @@ func layerNorm(n *ir.Node, in []Range) ([]Range, error) {
 	return []Range{around(mid[0], radius)}, nil
 }
 
-// mean is the rule of a sum in any order, divided by its length.
-func mean(n *ir.Node, in []Range) ([]Range, error) {
+// sum is the rule of sums in any order, and of means, which divide them.
+func sum(n *ir.Node, in []Range) ([]Range, error) {
 	out, err := corners(n, in)
+	if err != nil || out[0].Lo.F == nil {
+		return out, err
+	}
+	size, err := ir.EvaluateNode(n, []*ir.Array{greatest(in[0])})
 	if err != nil {
 		return nil, err
 	}
-	top := ir.NewArray(in[0].Lo.Type)
-	for i := range top.F {
-		top.F[i] = math.Max(math.Abs(in[0].Lo.F[i]), math.Abs(in[0].Hi.F[i]))
+	terms := in[0].Lo.Len() / max(1, size[0].Len())
+	switch n.Op.Name {
+	case "CumSum":
+		terms = in[0].Lo.Shape[n.Attrs.Int("axis", 0)]
+	case "AveragePool":
+		terms = ir.Type{Shape: n.Attrs.Ints("kernel")}.Numel()
 	}
-	size, err := ir.EvaluateNode(n, []*ir.Array{top})
-	if err != nil {
-		return nil, err
-	}
-	e := sumError(in[0].Lo.Len()/size[0].Len()) + unit
+	e := sumError(terms) + unit
 	return []Range{widened(out[0], func(i int, _ float64) float64 { return e*size[0].F[i] + tiny })}, nil
+}
+
+// greatest is the greatest magnitude of each element.
+func greatest(r Range) *ir.Array {
+	top := ir.NewArray(r.Lo.Type)
+	for i := range top.F {
+		top.F[i] = math.Max(math.Abs(r.Lo.F[i]), math.Abs(r.Hi.F[i]))
+	}
+	return top
+}
+
+// abs is the rule of |x|.
+func abs(r Range) []Range {
+	out := Range{ir.NewArray(r.Lo.Type), greatest(r)}
+	for i := range out.Lo.F {
+		if lo, hi := r.Lo.F[i], r.Hi.F[i]; lo > 0 || hi < 0 {
+			out.Lo.F[i] = math.Min(math.Abs(lo), math.Abs(hi))
+		}
+	}
+	return []Range{out}
+}
+
+// interpolation is the rule of a Resize that weighs neighbours: of at most 4 in each of two dimensions, by weights whose
+// magnitudes add up to less than 2 in each, and that are rounded, as are the products and their sums.
+func interpolation(n *ir.Node, in []Range) ([]Range, error) {
+	mid, radius := split(in[0])
+	out, err := ir.EvaluateNode(n, []*ir.Array{mid})
+	if err != nil {
+		return nil, err
+	}
+	top, carried := 0.0, 0.0
+	for i, x := range mid.F {
+		top = math.Max(top, math.Abs(x))
+		if radius != nil {
+			carried = math.Max(carried, radius.F[i])
+		}
+	}
+	return []Range{widened(Exactly(out[0]), func(int, float64) float64 { return 4*(sumError(16)*top+carried) + tiny })}, nil
 }
 
 // batchNorm is the rule of x·a + (bias - mean·a), in any order.

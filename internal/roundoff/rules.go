@@ -12,7 +12,7 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 	switch n.Op.Name {
 	case "Region":
 		return m.region(n, in)
-	case "Conv", "MatMul", "SegmentedMatVec":
+	case "Conv", "ConvTranspose", "MatMul", "SegmentedMatVec":
 		return m.product(n, in)
 	case "Attention":
 		return m.attention(n, in)
@@ -20,8 +20,14 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 		return layerNorm(n, in)
 	case "BatchNorm":
 		return batchNorm(n, in)
-	case "ReduceMean":
-		return mean(n, in)
+	case "ReduceMean", "ReduceSum", "CumSum", "AveragePool":
+		return sum(n, in)
+	case "Resize":
+		if n.Role() != ir.RoleLight {
+			return interpolation(n, in)
+		}
+	case "Abs":
+		return abs(in[0]), nil
 	case "BlockQuantize":
 		return blockQuantize(n, in)
 	case "QuantizeLinear":
@@ -29,7 +35,7 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 	case "Gelu", "Silu":
 		return lipschitz(n, in, 1.13)
 	}
-	if n.Op.Expand != nil && n.Op.Kind == ir.KindElementwise {
+	if n.Op.Expand != nil && (n.Op.Kind == ir.KindElementwise || n.Op.Name == "Softmax") {
 		return m.composite(n, in)
 	}
 	relative, ok := relativeError(n)
@@ -67,7 +73,7 @@ func relativeError(n *ir.Node) (float64, bool) {
 		return 0, true
 	}
 	switch n.Op.Name {
-	case "Relu", "Round", "Max", "Min", "Neg", "Where", "Cast", "Clip", "MaxPool", "ReduceMax":
+	case "Relu", "Round", "Max", "Min", "Neg", "Where", "Cast", "Clip", "MaxPool", "ReduceMax", "ReduceMin":
 		return 0, true
 	case "DequantizeLinear": // a product of a few bits by a scale: rounded where it is stored
 		return 0, true
@@ -197,8 +203,14 @@ func (m Model) product(n *ir.Node, in []Range) ([]Range, error) {
 	return []Range{around(&ir.Array{Type: n.Outputs[0].Type, F: mid}, radius)}, nil
 }
 
-// length is the number of products in a sum.
-func length(n *ir.Node) int { return int(n.MACs()) / max(1, n.Outputs[0].Type.Numel()) }
+// length is the greatest number of products in a sum.
+func length(n *ir.Node) int {
+	if n.Op.Name == "ConvTranspose" {
+		w := n.Inputs[1].Type
+		return w.Numel() / (w.Shape[1] * n.Attrs.Int("group", 1))
+	}
+	return int(n.MACs()) / max(1, n.Outputs[0].Type.Numel())
+}
 
 // carried bounds how far errors ra and rb of the operands move the sum.
 func carried(n *ir.Node, in []Range, a, ra, b, rb, rbias *ir.Array) ([]float64, error) {

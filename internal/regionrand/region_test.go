@@ -1,0 +1,267 @@
+package regionrand
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/contraction"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/codegen/loop"
+	"github.com/spark-compile/spark-compile/codegen/window"
+	"github.com/spark-compile/spark-compile/internal/roundoff"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+var (
+	first = flag.Uint64("first", 0, "seed of the first random region")
+	count = flag.Int("count", 0, "number of random regions; 0: as many as the tests want")
+)
+
+// context is what a case is lowered for.
+func (c *Case) context() (*kernel.Context, error) {
+	t, err := target.Lookup(c.Target)
+	if err != nil {
+		return nil, err
+	}
+	as := *t
+	if c.SMs > 0 {
+		as.SMs = c.SMs
+	}
+	ctx := &kernel.Context{Target: &as}
+	if c.Align > 0 {
+		ctx.Align = func(v *ir.Value) int {
+			if v.IsConst() {
+				return 256
+			}
+			return c.Align
+		}
+	}
+	return ctx, nil
+}
+
+// lower is the way of the driver: the region's family, then loop.
+func (c *Case) lower() (spec *kernel.Spec, ctx *kernel.Context, fallback, err error) {
+	if ctx, err = c.context(); err != nil {
+		return nil, nil, nil, err
+	}
+	n := c.Region()
+	switch n.Region.Family {
+	case ir.FamilyContraction:
+		spec, fallback = contraction.Lower(n, ctx)
+	case ir.FamilyWindow:
+		spec, fallback = window.Lower(n, ctx)
+	}
+	if spec == nil {
+		spec, err = loop.Lower(n, ctx)
+	}
+	return spec, ctx, fallback, err
+}
+
+// trial is a test that ends alone.
+type trial struct {
+	testing.TB
+	failed bool
+	log    strings.Builder
+}
+
+func (t *trial) Helper()                      {}
+func (t *trial) Logf(string, ...any)          {}
+func (t *trial) Errorf(f string, args ...any) { t.failed = true; fmt.Fprintf(&t.log, f, args...) }
+func (t *trial) FailNow()                     { t.failed = true; runtime.Goexit() }
+
+// result is what became of a case.
+type result struct {
+	fault    string // "": none
+	schedule string
+	fallback error
+	refused  error
+	exact    int // elements of which the range holds one number
+	elements int
+}
+
+var errTarget = []string{"has no conversion to", "codes of"} // what a target lacks; no fault
+
+// run lowers a case, runs its kernel on the CPU device with all checks, twice, and holds every element to its range.
+func (c *Case) run(t testing.TB) (r result) {
+	done := make(chan struct{})
+	tr := &trial{TB: t}
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				buf := make([]byte, 4<<10)
+				r.fault = fmt.Sprintf("panic: %v\n%s", p, buf[:runtime.Stack(buf, false)])
+			}
+		}()
+		spec, ctx, fallback, err := c.lower()
+		r.fallback = fallback
+		if err != nil {
+			if r.refused = err; !slices.ContainsFunc(errTarget, func(s string) bool { return strings.Contains(err.Error(), s) }) {
+				r.fault = err.Error()
+			}
+			return
+		}
+		r.schedule = spec.Family + " " + spec.Schedule
+		data := Fill(c.Graph, 1)
+		n := c.Region()
+		in := make([]roundoff.Range, len(n.Inputs))
+		for i, v := range n.Inputs {
+			x := data[v]
+			if v.IsConst() {
+				x = v.Const
+			}
+			in[i] = roundoff.Exactly(x.Array())
+		}
+		want, err := roundoff.Model{}.Node(n, in)
+		if err != nil {
+			r.fault = err.Error()
+			return
+		}
+		got := kerneltest.Run(tr, spec, ctx.Target, data)
+		for k, v := range n.Outputs {
+			r.compare(fmt.Sprintf("output %d (%v) of %s", k, v.Type, r.schedule), got[v].Array(), want[k])
+		}
+	}()
+	<-done
+	if tr.failed && r.fault == "" {
+		r.fault = tr.log.String()
+	}
+	return r
+}
+
+func (r *result) compare(what string, got *ir.Array, want roundoff.Range) {
+	lo, hi, xs := want.Lo.Floats(), want.Hi.Floats(), got.Floats()
+	r.elements += len(xs)
+	for i, x := range xs {
+		if lo[i] == hi[i] {
+			r.exact++
+		}
+		if !(lo[i] <= x && x <= hi[i]) && !(math.IsNaN(x) && math.IsNaN(lo[i]+hi[i])) && r.fault == "" {
+			r.fault = fmt.Sprintf("%s: element %d is %v, rounding allows [%v, %v]", what, i, x, lo[i], hi[i])
+		}
+	}
+}
+
+// kind tells faults apart that have different causes.
+func kind(fault string) string {
+	word, _, _ := strings.Cut(fault, " ")
+	return word
+}
+
+// text is a case as the corpus has it: what to compile for in the graph's name, and constants in full.
+func (c *Case) text() string {
+	g := c.Graph.Clone()
+	g.Name = fmt.Sprintf("%s %d %d", c.Target, c.SMs, c.Align)
+	var b strings.Builder
+	if err := g.Print(&b, ir.PrintOptions{Full: true}); err != nil {
+		return err.Error()
+	}
+	return b.String()
+}
+
+func parse(text string) (*Case, error) {
+	g, err := ir.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	c := &Case{Graph: g}
+	if _, err := fmt.Sscanf(g.Name, "%s %d %d", &c.Target, &c.SMs, &c.Align); err != nil {
+		return nil, errors.New("the graph's name is no target, SMs and alignment")
+	}
+	return c, nil
+}
+
+// TestRandomRegions holds kernels of random regions to what rounding allows, element by element.
+func TestRandomRegions(t *testing.T) {
+	n := 400
+	switch {
+	case *count > 0:
+		n = *count
+	case os.Getenv("SPARK_FULL") != "":
+		n = 20000
+	case testing.Short():
+		n = 100
+	}
+	families, fallbacks, refused, faults := map[string]int{}, map[string]int{}, map[string]int{}, 0
+	var rejected, elements, exact int
+	for seed := *first; seed < *first+uint64(n); seed++ {
+		c, err := Draw(seed)
+		if err != nil {
+			rejected++
+			refused[err.Error()]++
+			continue
+		}
+		r := c.run(t)
+		elements, exact = elements+r.elements, exact+r.exact
+		family, _, _ := strings.Cut(r.schedule, " ")
+		families[c.Region().Region.Family+" → "+family]++
+		for _, kind := range []string{"splitk", "e2m1", "fma"} {
+			if strings.Contains(r.schedule, kind) {
+				families[kind]++
+			}
+		}
+		if r.fallback != nil {
+			fallbacks[r.fallback.Error()]++
+		}
+		if r.fault == "" {
+			continue
+		}
+		faults++
+		small := c.Shrink(500, func(d *Case) bool { return kind(d.run(t).fault) == kind(r.fault) })
+		t.Errorf("seed %d: %s\nshrunk, to be put into a file of testdata/corpus: %s\n%s", seed, r.fault, small.run(t).fault, small.text())
+		if faults == 5 {
+			break
+		}
+	}
+	t.Logf("%d regions, %d contradict themselves; %v; %d elements, %.0f %% with one number in their range", n, rejected, families, elements, 100*float64(exact)/float64(max(1, elements)))
+	for _, m := range []map[string]int{fallbacks, refused} {
+		for reason, k := range m {
+			t.Logf("%4d %s", k, reason)
+		}
+	}
+	require.Less(t, rejected, n/10)
+}
+
+// TestCorpus runs what was once wrong.
+func TestCorpus(t *testing.T) {
+	files, err := filepath.Glob("testdata/corpus/*.ir")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			c, err := parse(string(text))
+			require.NoError(t, err)
+			require.Empty(t, c.run(t).fault)
+		})
+	}
+}
+
+// TestTapesMakeTheSameRegion: of a region's tape, and of its text.
+func TestTapesMakeTheSameRegion(t *testing.T) {
+	for seed := range uint64(50) {
+		c, err := Draw(seed)
+		if err != nil {
+			continue
+		}
+		again, err := Replay(c.Tape)
+		require.NoError(t, err)
+		require.Equal(t, c.text(), again.text())
+		read, err := parse(c.text())
+		require.NoError(t, err)
+		require.Equal(t, c.text(), read.text())
+	}
+}
