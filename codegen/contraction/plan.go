@@ -70,7 +70,7 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 		nk := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, elem: elem, swizzle: true}
 		nk.gran, nk.async = access(&p.b, p.b.row, append(slices.Clone(p.b.z), p.b.col), align, elem)
 		pl.loadB = kn
-		if p.num.tensor() && nk.gran > kn.gran || p.num.mul.Bits() == 8 { // ldmatrix transposes 16-bit elements only
+		if p.num.tensor() && nk.gran > kn.gran || p.num.b.Bits() == 8 { // ldmatrix transposes 16-bit elements only
 			pl.loadB = nk
 		}
 	}

@@ -156,8 +156,13 @@ func (b *builder) attention() *ir.Value {
 	storage := ir.Storage{DType: pick(b.tape, ir.Float32, ir.Float16, ir.BFloat16)}
 	part := func(h, rows, size int) *ir.Value {
 		o := how{storage: storage, stacked: b.stacked()}
-		if b.oneIn(3) { // as a linear layer leaves it
-			v := b.add("Reshape", ir.Attrs{"shape": []int{batch, rows, h, size}}, b.operand(o, batch, rows, h*size))
+		if b.oneIn(3) { // as a linear layer leaves it, perhaps beside others
+			beside := pick(b.tape, 0, 0, 8, 5)
+			v := b.operand(o, batch, rows, h*size+beside)
+			if beside > 0 {
+				v = b.add("Slice", ir.Attrs{"starts": []int{0, 0, beside}, "sizes": []int{batch, rows, h * size}}, v)
+			}
+			v = b.add("Reshape", ir.Attrs{"shape": []int{batch, rows, h, size}}, v)
 			return b.add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, v)
 		}
 		return b.operand(o, batch, h, rows, size)

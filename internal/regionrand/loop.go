@@ -6,8 +6,20 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// loop is movement and elementwise nodes, perhaps with one that is more among them.
-func (b *builder) loop() *ir.Value {
+// loop is movement and elementwise nodes, perhaps with one that is more among them, and perhaps with two results.
+func (b *builder) loop() []*ir.Value {
+	y := b.chain()
+	if !b.oneIn(6) || y.Type.DType != ir.Float32 {
+		return []*ir.Value{y}
+	}
+	z := b.add(pick(b.tape, "Relu", "Neg", "Sigmoid"), nil, y)
+	if b.oneIn(2) {
+		z = b.add("Reshape", ir.Attrs{"shape": b.factors(y.Type.Numel())}, z)
+	}
+	return []*ir.Value{y, z}
+}
+
+func (b *builder) chain() *ir.Value {
 	b.r.Family = ir.FamilyLoop
 	b.members()
 	var shape []int
@@ -66,10 +78,19 @@ func (b *builder) light(y *ir.Value) *ir.Value {
 		out[axis] = x
 		return out
 	}
-	switch b.below(12) {
+	switch b.below(13) {
+	case 11:
+		attrs := ir.Attrs{"to": pick(b.tape, ir.Int8, ir.Uint8, ir.Float8E4M3FN), "scale": pick(b.tape, 0.05, 0.013), "codes": b.oneIn(4)}
+		if attrs.DType("to") == ir.Uint8 {
+			attrs["zero"] = 120.0
+		}
+		return b.add("FakeQuantize", attrs, y)
 	case 0:
-		return b.add(pick(b.tape, "Relu", "Sigmoid", "Tanh", "Gelu", "Silu", "Neg", "Exp", "Abs"), nil, y)
+		return b.add(pick(b.tape, "Relu", "Sigmoid", "Tanh", "Gelu", "Silu", "Neg", "Abs"), nil, y)
 	case 1:
+		if b.oneIn(5) { // what would not overflow
+			return b.add("Exp", nil, b.add("Min", nil, y, b.splat(8)))
+		}
 		return b.add(pick(b.tape, "Add", "Mul", "Sub", "Max"), nil, y, b.source(s))
 	case 2:
 		other := slices.Clone(s)
@@ -157,7 +178,12 @@ func (b *builder) heavy(y *ir.Value) *ir.Value {
 	s := y.Type.Shape
 	rank := len(s)
 	axis := b.below(rank)
-	switch b.below(9) {
+	switch b.below(10) {
+	case 9: // to integers, each channel with its scale
+		t := ir.T(ir.Float32, s[axis])
+		b.inputs = append(b.inputs, b.g.Constant(b.g.Fresh("q"), positive(b.rng, t)))
+		b.r.Operands = append(b.r.Operands, ir.Operand{Storage: ir.Storage{DType: ir.Float32}})
+		return b.add("QuantizeLinear", ir.Attrs{"axis": axis, "to": pick(b.tape, ir.Int8, ir.Uint8, ir.Int16)}, y, b.body.AddInput("q"+b.inputs[len(b.inputs)-1].Name, t))
 	case 0, 1:
 		axes := []int{axis}
 		if axis+1 < rank && b.oneIn(2) {

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -60,12 +61,20 @@ func draw(t *tape) (c *Case, err error) {
 	}()
 	g := ir.NewGraph("g")
 	b := &builder{tape: t, g: g, body: ir.NewGraph("body"), rng: rand.New(rand.NewPCG(7, 7)), extra: map[int][]*ir.Value{}}
-	c = &Case{Graph: g, Target: pick(t, "sm_121", "sm_90", "sm_80"), SMs: pick(t, 0, 4, 300), Align: pick(t, 0, 0, 0, 16, 8, 4)}
+	c = &Case{Graph: g, Target: pick(t, target.Names()...), SMs: pick(t, 0, 4, 300), Align: pick(t, 0, 0, 0, 16, 8, 4)}
 	b.r = &ir.Region{Body: b.body}
-	// What the target has no conversion for is refused; these stay rare.
-	b.narrow, b.blocks = c.Target != "sm_80", c.Target == "sm_121" && c.Align == 0
-	family := pick(t, b.loop, b.matmul, b.conv, b.matmul, b.conv, b.attention, b.window, b.window, b.segments, b.loop)
-	b.finish(family())
+	on, err := target.Lookup(c.Target)
+	if err != nil {
+		return nil, err
+	}
+	// What the target has no conversion for would be refused.
+	b.narrow, b.blocks = on.Multiplies(ir.Float8E4M3FN.String()), on.Multiplies(ir.Float4E2M1.String()) && c.Align == 0
+	switch family := pick(t, nil, b.matmul, b.conv, b.matmul, b.conv, b.attention, b.window, b.window, b.segments, nil); family {
+	case nil:
+		b.finish(b.loop())
+	default:
+		b.finish([]*ir.Value{family()})
+	}
 	c.Tape = t.taken[:min(t.at, len(t.taken))]
 	if err := g.Verify(); err != nil {
 		return nil, err
@@ -222,19 +231,27 @@ func (b *builder) activation() ir.Storage {
 	return s
 }
 
-// finish makes the node; the result is stored in one of the types of activations, or in blocks.
-func (b *builder) finish(y *ir.Value) {
-	s := ir.Storage{DType: y.Type.DType}
-	if s.DType == ir.Float32 {
-		rank := y.Type.Rank()
-		switch s = b.activation(); {
-		case b.blocks && rank > 0 && y.Type.Shape[rank-1]%ir.BlockSize == 0 && b.below(3) > 0:
-			s = ir.Storage{DType: ir.Float4E2M1, Scale: 0.02, Block: ir.BlockSize, BlockAxis: rank - 1}
-		case s.DType == ir.Float8E4M3FN && s.Scale == 0:
-			s.Scale = 0.02
-		}
+// result decides how a value is stored: as an activation, or in blocks.
+func (b *builder) result(y *ir.Value, alone bool) ir.Storage {
+	if y.Type.DType != ir.Float32 {
+		return ir.Storage{DType: y.Type.DType}
 	}
-	b.body.Outputs, b.r.Results = []*ir.Value{y}, []ir.Storage{s}
+	rank, s := y.Type.Rank(), b.activation()
+	switch {
+	case alone && b.blocks && rank > 0 && y.Type.Shape[rank-1]%ir.BlockSize == 0 && b.below(3) > 0:
+		return ir.Storage{DType: ir.Float4E2M1, Scale: 0.02, Block: ir.BlockSize, BlockAxis: rank - 1}
+	case s.DType == ir.Float8E4M3FN && s.Scale == 0:
+		s.Scale = 0.02
+	}
+	return s
+}
+
+// finish makes the node.
+func (b *builder) finish(ys []*ir.Value) {
+	b.body.Outputs = ys
+	for _, y := range ys {
+		b.r.Results = append(b.r.Results, b.result(y, len(ys) == 1))
+	}
 	if a := b.r.Anchor(); a != nil && a.Role() == ir.RoleHeavy { // too small or odd for the family
 		b.r.Family = ir.FamilyLoop
 	}

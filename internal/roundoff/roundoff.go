@@ -128,17 +128,21 @@ func rounded(r Range) Range {
 	return Range{r.Lo.Rounded(), r.Hi.Rounded()}
 }
 
-// widened moves the ends of a range outwards by e of an element's position and the end itself.
+// widened moves the ends of a range outwards by e of an element's position and the end itself; what is infinite stays.
 func widened(r Range, e func(i int, x float64) float64) Range {
 	if r.Lo.F == nil {
 		return r
 	}
 	out := Range{ir.NewArray(r.Lo.Type), ir.NewArray(r.Lo.Type)}
 	for i, x := range r.Lo.F {
-		out.Lo.F[i] = x - e(i, x)
+		if out.Lo.F[i] = x; !math.IsInf(x, 0) {
+			out.Lo.F[i] -= e(i, x)
+		}
 	}
 	for i, x := range r.Hi.F {
-		out.Hi.F[i] = x + e(i, x)
+		if out.Hi.F[i] = x; !math.IsInf(x, 0) {
+			out.Hi.F[i] += e(i, x)
+		}
 	}
 	return out
 }

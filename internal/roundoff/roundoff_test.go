@@ -167,3 +167,80 @@ func TestWhatHasNoBoundIsNamed(t *testing.T) {
 	_, err = Model{}.Values(n.Outputs, nil)
 	require.ErrorContains(t, err, "input without a value")
 }
+
+// TestSumsAlongAnAxisAreInRange: of any order, and nothing that is off by much more than that.
+func TestSumsAlongAnAxisAreInRange(t *testing.T) {
+	const rows, size = 8, 200
+	x := randoms(rand.New(rand.NewPCG(8, 8)), ir.Float32, rows, size)
+	for op, attrs := range map[string]ir.Attrs{"ReduceSum": {"axes": []int{1}, "keepdims": true}, "CumSum": {"axis": 1}} {
+		g := ir.NewGraph("g")
+		n, err := g.Add(op, op, attrs, g.AddInput("x", x.Type))
+		require.NoError(t, err)
+		r, err := Model{}.Node(n, []Range{Exactly(x)})
+		require.NoError(t, err)
+		last := r[0].Lo.Len() / rows
+		for i := range rows {
+			xs := make([]float32, size)
+			for k := range xs {
+				xs[k] = float32(x.F[i*size+k])
+			}
+			at := (i+1)*last - 1 // the sum of the row
+			for _, got := range []float32{fold(xs, 1), fold(xs, -1), pairs(xs)} {
+				require.GreaterOrEqual(t, float64(got), r[0].Lo.F[at], op)
+				require.LessOrEqual(t, float64(got), r[0].Hi.F[at], op)
+			}
+			require.Less(t, r[0].Hi.F[at]-r[0].Lo.F[at], 3e-3, op)
+		}
+	}
+}
+
+// TestProbabilitiesAreRoundedAsValuesAreStored: kernels multiply v by probabilities of its own type.
+func TestProbabilitiesAreRoundedAsValuesAreStored(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	var widths []float64
+	for _, d := range []ir.DType{ir.Float32, ir.Float16, ir.BFloat16} {
+		g, b := ir.NewGraph("g"), ir.NewGraph("attention")
+		var in []Range
+		var outer, inner []*ir.Value
+		for _, name := range []string{"q", "k", "v"} {
+			x := randoms(rng, d, 1, 1, 16, 16)
+			in = append(in, Exactly(x))
+			outer = append(outer, g.AddInput(name, x.Type))
+			c, err := b.Add("Cast", name, ir.Attrs{"to": ir.Float32}, b.AddInput(name, x.Type))
+			require.NoError(t, err)
+			inner = append(inner, c.Outputs[0])
+		}
+		a, err := b.Add("Attention", "a", ir.Attrs{"scale": 0.25}, inner...)
+		require.NoError(t, err)
+		b.Outputs = a.Outputs
+		n, err := g.NewRegion(ir.FamilyContraction, "a", b, outer...)
+		require.NoError(t, err)
+		r, err := Model{}.Node(n, in)
+		require.NoError(t, err)
+		width := 0.0
+		for i := range r[0].Lo.F {
+			width += r[0].Hi.F[i] - r[0].Lo.F[i]
+		}
+		widths = append(widths, width)
+	}
+	require.Greater(t, widths[1], 10*widths[0])
+	require.Greater(t, widths[2], 5*widths[1])
+}
+
+func TestMagnitudesAndInfinities(t *testing.T) {
+	g := ir.NewGraph("g")
+	typ := ir.T(ir.Float32, 4)
+	n, err := g.Add("Abs", "abs", nil, g.AddInput("x", typ))
+	require.NoError(t, err)
+	inf := math.Inf(1)
+	r, err := Model{}.Node(n, []Range{{&ir.Array{Type: typ, F: []float64{-2, -1, 1, -inf}}, &ir.Array{Type: typ, F: []float64{-1, 3, 2, -inf}}}})
+	require.NoError(t, err)
+	require.Equal(t, []float64{1, 0, 1, inf}, r[0].Lo.F)
+	require.Equal(t, []float64{2, 3, 2, inf}, r[0].Hi.F)
+	sum, err := g.Add("Add", "sum", nil, n.Outputs[0], n.Outputs[0])
+	require.NoError(t, err)
+	r, err = Model{}.Node(sum, []Range{r[0], r[0]})
+	require.NoError(t, err)
+	require.Equal(t, inf, r[0].Lo.F[3], "what is infinite has no rounding")
+	require.Less(t, r[0].Lo.F[0], 2.)
+}
