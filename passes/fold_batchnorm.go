@@ -40,6 +40,11 @@ func decomposeBatchNorm(s *sweep, n *ir.Node) {
 		a[i] = scale[i] / math.Sqrt(variance[i]+epsilon)
 		b[i] = bias[i] - float64(mean[i]*a[i])
 	}
+	// x-mean leaves numbers as great as scale and bias. fold-scale takes what it joins to a bias to be about 1 in size, and would
+	// take a term for small that is great beside them, and cancels. Behind sums nothing is rounded in between.
+	if term, left := greatestOf(b), max(greatestOf(scale), greatestOf(bias)); term <= greatestTerm && term > greatestTerm*left && !s.fromLinear(x) {
+		return
+	}
 	shape := shaped1(x.Type.Rank(), n.Attrs.Int("axis", 1), len(a))
 	y := s.add("Mul", n.Name, nil, x, s.constant(n.Name, x.Type.DType, shape, a))
 	s.replace(n.Outputs[0], s.add("Add", n.Name, nil, y, s.constant(n.Name, x.Type.DType, shape, b)))

@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -61,5 +62,34 @@ func TestWhatFoldedTermsAndFactorsCost(t *testing.T) {
 			require.NoError(t, err)
 			require.Less(t, folded, p.RelL2/2, "a layer's error, of what a whole network may have")
 		})
+	}
+}
+
+// TestABatchNormOfAFarMeanKeepsItsDigits: in front of a convolution, whatever its scale is; behind one it goes into the weights.
+func TestABatchNormOfAFarMeanKeepsItsDigits(t *testing.T) {
+	for _, scale := range []float64{1e-3, 1, 100} {
+		for _, behind := range []bool{false, true} {
+			t.Run(fmt.Sprintf("scale %g, behind a convolution: %v", scale, behind), func(t *testing.T) {
+				const c, mean = 16, 300
+				constant := func(b *graphBuilder, x float64) *ir.Value { return b.g.Constant("c", ir.Splat(ir.T(ir.Float32, c), x)) }
+				b := newGraphBuilder(t, ir.Float32)
+				x := b.op("Add", nil, b.op("Relu", nil, b.input("x", ir.Float32, 1, c, 9, 9)), b.scalar(mean))
+				x = b.op("Max", nil, x, b.scalar(0)) // the terms are not added up
+				if behind {
+					x = b.conv(x, c, 1, 1, 1)
+				}
+				x = b.op("BatchNorm", nil, x, constant(b, scale), constant(b, 0), constant(b, mean), constant(b, 0.34))
+				g := b.output(b.op("Conv", ir.Attrs{"strides": []int{1, 1}, "pads": []int{0, 0, 0, 0}, "dilations": []int{1, 1}}, x, b.weight(0, 0.25, 8, c, 1, 1)))
+				inputs := randomInputs(g, 5)
+				want := evaluateAll(t, g, inputs)
+				require.NoError(t, Run(&Context{Precision: precision.FP16}, g, nil, nil))
+				got := evaluateWith(t, g, inputs, ir.EvalOptions{Round: true})
+				if behind {
+					require.Zero(t, opCounts(g)["BatchNorm"])
+					return
+				}
+				require.Less(t, relativeL2(got[0].Floats(), want[0].Floats()), 1e-3)
+			})
+		}
 	}
 }
