@@ -10,8 +10,11 @@ import (
 // matrixA is how an anchor's first operand is stored, whose products are summed along an axis.
 func (b *builder) matrixA(shape []int, axis int) how {
 	h := how{storage: b.activation(), stacked: b.stacked()}
+	if b.oneIn(3) {
+		h.storage = ir.Storage{DType: ir.Float16}
+	}
 	last := len(shape) - 1
-	if b.blocks && axis == last && shape[last]%ir.BlockSize == 0 && b.oneIn(4) {
+	if b.blocks && axis == last && shape[last]%ir.BlockSize == 0 && b.oneIn(3) {
 		h.storage = ir.Storage{DType: ir.Float4E2M1, Block: ir.BlockSize, BlockAxis: last, Scale: pick(b.tape, 0, 0.5)}
 		return h
 	}
@@ -26,7 +29,7 @@ func (b *builder) matrixA(shape []int, axis int) how {
 
 // weights is how the weights of an anchor are stored: k products in a sum, along inner; channels along outer.
 func (b *builder) weights(a ir.DType, k, inner, outer int) how {
-	d := pick(b.tape, a, a, ir.Float8E4M3FN, ir.Float4E2M1, ir.Float6E3M2, ir.Float16, ir.Float32)
+	d := pick(b.tape, a, a, ir.Float8E4M3FN, ir.Float4E2M1, ir.Float6E3M2, ir.Float4E2M1, ir.Float16, ir.Float6E3M2)
 	if a == ir.Float4E2M1 {
 		d = a
 	}

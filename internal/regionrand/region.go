@@ -22,6 +22,7 @@ type Case struct {
 	Target string // to compile for
 	SMs    int    // that the target is taken to have, since schedules depend on it; 0: its own
 	Align  int    // in bytes, of every variable; 0: 256
+	Loop   bool   // the family is passed over for loop, to which the driver falls back
 	Tape   []int  // the decisions
 }
 
@@ -61,7 +62,7 @@ func draw(t *tape) (c *Case, err error) {
 	}()
 	g := ir.NewGraph("g")
 	b := &builder{tape: t, g: g, body: ir.NewGraph("body"), rng: rand.New(rand.NewPCG(7, 7)), extra: map[int][]*ir.Value{}}
-	c = &Case{Graph: g, Target: pick(t, target.Names()...), SMs: pick(t, 0, 4, 300), Align: pick(t, 0, 0, 0, 16, 8, 4)}
+	c = &Case{Graph: g, Target: pick(t, target.Names()...), SMs: pick(t, 0, 4, 300), Align: pick(t, 0, 0, 0, 16, 8, 4), Loop: t.oneIn(10)}
 	b.r = &ir.Region{Body: b.body}
 	on, err := target.Lookup(c.Target)
 	if err != nil {

@@ -58,10 +58,11 @@ func (c *Case) lower() (spec *kernel.Spec, ctx *kernel.Context, fallback, err er
 		return nil, nil, nil, err
 	}
 	n := c.Region()
-	switch n.Region.Family {
-	case ir.FamilyContraction:
+	switch {
+	case c.Loop:
+	case n.IsFamily(ir.FamilyContraction):
 		spec, fallback = contraction.Lower(n, ctx)
-	case ir.FamilyWindow:
+	case n.IsFamily(ir.FamilyWindow):
 		spec, fallback = window.Lower(n, ctx)
 	}
 	if spec == nil {
@@ -164,7 +165,7 @@ func kind(fault string) string {
 // text is a case as the corpus has it: what to compile for in the graph's name, and constants in full.
 func (c *Case) text() string {
 	g := c.Graph.Clone()
-	g.Name = fmt.Sprintf("%s %d %d", c.Target, c.SMs, c.Align)
+	g.Name = fmt.Sprintf("%s %d %d %v", c.Target, c.SMs, c.Align, c.Loop)
 	var b strings.Builder
 	if err := g.Print(&b, ir.PrintOptions{Full: true}); err != nil {
 		return err.Error()
@@ -178,8 +179,8 @@ func parse(text string) (*Case, error) {
 		return nil, err
 	}
 	c := &Case{Graph: g}
-	if _, err := fmt.Sscanf(g.Name, "%s %d %d", &c.Target, &c.SMs, &c.Align); err != nil {
-		return nil, errors.New("the graph's name is no target, SMs and alignment")
+	if _, err := fmt.Sscanf(g.Name, "%s %d %d %t", &c.Target, &c.SMs, &c.Align, &c.Loop); err != nil {
+		return nil, errors.New("the graph's name is no target, SMs, alignment and whether it is a loop")
 	}
 	return c, nil
 }
