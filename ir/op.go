@@ -254,6 +254,14 @@ type Array struct {
 	I []int64
 }
 
+// As is the same numbers, of float element types, as elements of another; they are not rounded.
+func (a *Array) As(d DType) *Array {
+	if a.DType == d {
+		return a
+	}
+	return &Array{Type: T(d, a.Shape...), F: a.F, I: a.I}
+}
+
 // NewArray returns a zeroed array of the type.
 func NewArray(t Type) *Array {
 	a := &Array{Type: t}

@@ -99,6 +99,8 @@ type Context struct {
 	Means map[string][]float64
 	// Was is filled by narrow unless it is nil: the name that a value had before it was stored, by the name that it has then.
 	Was map[string]string
+	// F32Inputs and F32Outputs make inputs and outputs of the graph f32 where the file has f16 or bf16.
+	F32Inputs, F32Outputs bool
 
 	quantisedFile bool // the file has quantised layers
 }

@@ -6,13 +6,12 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 var _ = register(Pass{
 	Name:    "widen",
-	Summary: "widen f16 and bf16 values to f32; casts keep the file's types at graph inputs and, except in fp32, at outputs",
+	Summary: "widen f16 and bf16 values to f32; casts keep the file's types at inputs and outputs of the graph, unless these are to be f32",
 	Runs:    []Place{{stageTypes, computed}},
 	Run:     widen,
 })
@@ -29,8 +28,13 @@ func widen(ctx *Context, g *ir.Graph) error {
 	ctx.quantisedFile = ctx.quantisedFile || slices.ContainsFunc(old, func(n *ir.Node) bool {
 		return n.Op.Name == "DequantizeLinear" && n.Inputs[0].IsConst()
 	})
-	for _, v := range g.Inputs {
+	for i, v := range g.Inputs {
 		if !isNarrow(v.Type.DType) {
+			continue
+		}
+		if ctx.F32Inputs {
+			w.to[v] = &ir.Value{Name: v.Name, Type: ir.T(ir.Float32, v.Type.Shape...)}
+			g.Inputs[i] = w.to[v]
 			continue
 		}
 		cast, err := g.Add("Cast", v.Name, ir.Attrs{"to": ir.Float32}, v)
@@ -46,14 +50,14 @@ func widen(ctx *Context, g *ir.Graph) error {
 	}
 	for i, v := range g.Outputs {
 		wide := w.value(v)
-		if isNarrow(v.Type.DType) && ctx.Precision != precision.FP32 {
+		if isNarrow(v.Type.DType) && !ctx.F32Outputs {
 			cast, err := g.Add("Cast", v.Name, ir.Attrs{"to": v.Type.DType}, wide)
 			if err != nil {
 				return err
 			}
 			wide = cast.Outputs[0]
 		}
-		if wide != v {
+		if wide != v && wide.Name != v.Name {
 			v.Name, wide.Name = g.Fresh(v.Name), v.Name
 		}
 		g.Outputs[i] = wide

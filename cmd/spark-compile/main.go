@@ -41,6 +41,7 @@ type flags struct {
 	Prefer     string     `help:"Where ${calibrating} keep a budget: a program faster than fp16, or one with smaller weights." enum:"speed,size" default:"speed" placeholder:"speed|size"`
 	Keep       []string   `help:"Nodes to keep at fp16 in ${calibrating}." placeholder:"NODE"`
 	Shape      cli.Shapes `help:"Set an input's shape." placeholder:"input=1x3x48x192" mapsep:"none"`
+	IO         string     `name:"io" help:"Element types of inputs and outputs: the file's, or f32 where it has f16 or bf16." enum:"file,f32" default:"file" placeholder:"file|f32"`
 	Batch      int        `help:"Set the leading dimension of every input." placeholder:"N"`
 	MaxOutput  cli.Bounds `help:"Pad the outputs of a node whose number of outputs depends on data (NonMaxSuppression, NonZero, Unique, Compress) to N; the output NODE_count says how many there are." placeholder:"NODE=N" mapsep:"none"`
 	Report     string     `help:"Write a JSON report." placeholder:"FILE.json"`
@@ -121,6 +122,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	opt.Import.Shapes, opt.Import.Batch, opt.Import.MaxOutput = f.Shape, f.Batch, f.MaxOutput
 	opt.GraphOnly = f.Emit == "ir"
+	opt.F32Inputs, opt.F32Outputs = f.IO == "f32", f.IO == "f32"
 	if f.Emit == "" {
 		opt.Cubin = f.Cubin
 		if opt.Assembler, err = ptxas.Find(ctx); err != nil && (f.Cubin || !errors.Is(err, ptxas.ErrNotFound)) {
@@ -188,6 +190,7 @@ func (f *flags) decisive() (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(f.MaxOutput)) {
 		add(true, "--max-output %s=%d", name, f.MaxOutput[name])
 	}
+	add(f.IO != "file", "--io %s", f.IO)
 	add(len(f.Passes) > 0, "--passes %s", strings.Join(f.Passes, ","))
 	add(f.Cubin, "--cubin")
 	return list

@@ -41,6 +41,7 @@ type flags struct {
 	Suite         []string   `help:"Run ONNX test-case directories." placeholder:"DIR" sep:"none"`
 	Shape         cli.Shapes `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" mapsep:"none"`
 	MaxOutput     cli.Bounds `help:"Bound the number of outputs of an ONNX file's node, as spark-compile does." placeholder:"NODE=N" mapsep:"none"`
+	IO            string     `name:"io" help:"Element types of inputs and outputs: the file's, or f32 where it has f16 or bf16." enum:"file,f32" default:"file" placeholder:"file|f32"`
 	Target        string     `help:"Target to compile an ONNX file for, or variant to run if the device accepts any." placeholder:"${target}"`
 
 	golden bool            // the package's own run is compared with

@@ -87,8 +87,8 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program, error) {
 	p, err := cli.Package(f.Model)
 	switch {
-	case p != nil && (f.Precision != "" || len(f.Shape) > 0):
-		return nil, fmt.Errorf("%s is already compiled: --precision and --shape apply to ONNX files only", f.Model)
+	case p != nil && (f.Precision != "" || len(f.Shape) > 0 || f.IO != "file"):
+		return nil, fmt.Errorf("%s is already compiled: --precision, --shape and --io apply to ONNX files only", f.Model)
 	case p != nil || err != nil:
 		return p, err
 	}
@@ -100,6 +100,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 		Calibrate: f.Calibrate, Validate: f.Validate, Findings: f.Findings, Trace: len(f.Trace) > 0,
 		Warn: func(text string) { fmt.Fprintln(stderr, "warning:", text) }}
 	opt.Import.Shapes, opt.Import.MaxOutput = f.Shape, f.MaxOutput
+	opt.F32Inputs, opt.F32Outputs = f.IO == "f32", f.IO == "f32"
 	if f.Profile { // for register counts, without which occupancy is an upper bound
 		if opt.Assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
 			return nil, err
@@ -156,10 +157,37 @@ func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *rep
 // bounds are what outputs must meet: those of the flags, else those of the precision.
 type bounds struct {
 	rtol, atol    float64
-	within        bool    // every element is to be within rtol and atol
-	cosine, relL2 float64 // 0: no bound
+	within        bool                 // every element is to be within rtol and atol
+	cosine, relL2 float64              // 0: no bound
+	row           *precision.Precision // the last two are its bounds for an output's type; nil: they are as they stand
 	none          bool
 	what          string // for the reader
+}
+
+// of are the bounds of an output.
+func (b bounds) of(q runtime.Port) bounds {
+	if b.row != nil {
+		b.cosine, b.relL2 = b.row.Bounds(q.DType)
+	}
+	return b
+}
+
+// list says what is wanted of the outputs, by element type where that differs.
+func (b bounds) list(p *runtime.Program) string {
+	var types, each []string
+	for _, q := range p.Outputs {
+		c := b.of(q)
+		text := fmt.Sprintf("cosine ≥ %g, relative L2 ≤ %.3g", c.cosine, c.relL2)
+		if at := slices.Index(each, text); at < 0 {
+			types, each = append(types, q.DType), append(each, text)
+		}
+	}
+	if len(each) > 1 {
+		for i := range each {
+			each[i] = fmt.Sprintf("of %s outputs %s", types[i], each[i])
+		}
+	}
+	return strings.Join(each, "; ")
 }
 
 func (f *flags) bounds(p *runtime.Program) bounds {
@@ -186,8 +214,8 @@ func (f *flags) bounds(p *runtime.Program) bounds {
 	row, err := precision.Lookup(p.Precision)
 	switch made := p.Provenance.Accuracy; {
 	case err == nil && f.golden: // of a program that is calibrated, these are of its own rounding
-		b.cosine, b.relL2 = row.MinCosine, row.RelL2
-		b.what = fmt.Sprintf("the package's own golden run; wanted: cosine ≥ %g, relative L2 ≤ %g", b.cosine, b.relL2)
+		b.row = row
+		b.what = "the package's own golden run; wanted: " + b.list(p)
 	case err != nil || row.Calibrates() && (made == nil || made.Budget <= 0):
 		b.none = true
 		b.what = fmt.Sprintf("not judged: %s was compiled without an accuracy budget; --min-cosine, --rtol and --atol set bounds", p.Precision)
@@ -195,14 +223,14 @@ func (f *flags) bounds(p *runtime.Program) bounds {
 		b.cosine = made.Budget
 		b.what = fmt.Sprintf("wanted: cosine ≥ %g, the budget that it was compiled with%s", b.cosine, flags)
 	default:
-		b.cosine, b.relL2 = row.MinCosine, row.RelL2
-		b.what = fmt.Sprintf("wanted in %s: cosine ≥ %g, relative L2 ≤ %g%s", row.Name, b.cosine, b.relL2, flags)
+		b.row = row
+		b.what = fmt.Sprintf("wanted in %s: %s%s", row.Name, b.list(p), flags)
 	}
 	return b
 }
 
 // met reports whether figures meet the bounds. Outputs that agree exactly do, whatever their cosine: zeros have none.
-func (b *bounds) met(m runtime.Metrics) bool {
+func (b bounds) met(m runtime.Metrics) bool {
 	if b.within && m.Within < 1 {
 		return false
 	}
@@ -241,7 +269,7 @@ func (f *flags) compare(w io.Writer, p *runtime.Program, cases []testCase, r *re
 		switch {
 		case b.none:
 			note = "not judged"
-		case !b.met(all):
+		case !b.of(out).met(all):
 			note, missed = "MISS", errMiss
 		}
 		fmt.Fprintf(t, "%s\t%.3g\t%.9f\t%.3g\t%.4f\t%s\n", out.Name, all.MaxAbs, all.Cosine, all.RelL2, all.Within, note)

@@ -274,7 +274,7 @@ func newWalk(g *ir.Graph, inputs []map[string]*ir.Array) (*walk, error) {
 	w := &walk{g: g, inputs: len(inputs), last: map[*ir.Value]int{}, given: map[*ir.Value][]*ir.Tensor{}}
 	for _, v := range g.Inputs {
 		for _, in := range inputs {
-			w.given[v] = append(w.given[v], in[v.Name].Tensor())
+			w.given[v] = append(w.given[v], in[v.Name].As(v.Type.DType).Tensor())
 		}
 	}
 	for i, n := range g.Nodes {

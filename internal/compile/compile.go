@@ -3,6 +3,7 @@ package compile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -34,6 +35,9 @@ type Options struct {
 	Assembler *ptxas.Tool // for register counts and cubins; nil: neither
 	Cubin     bool        // keep what Assembler makes in the program
 	GraphOnly bool        // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
+
+	// F32Inputs and F32Outputs make inputs and outputs f32 where the file has f16 or bf16, which they keep otherwise.
+	F32Inputs, F32Outputs bool
 
 	// MinCosine is the accuracy budget of every output slice, on each set of inputs. A precision that calibrates is searched
 	// for the fastest program within it, or quantises every layer if it is 0; another precision is checked unless it is 0.
@@ -200,7 +204,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			return err
 		}
 		opt.meter.Begin(0, "%s: passes", t.Name)
-		g, pc := r.Source.Clone(), &passes.Context{Target: t, Precision: opt.Precision}
+		g, pc := r.Source.Clone(), &passes.Context{Target: t, Precision: opt.Precision, F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs}
 		if data != nil {
 			pc.Greatest = data.greatest()
 		}
@@ -287,6 +291,9 @@ func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 		if calibrates && !slices.Contains(names, need) {
 			return nil, nil, nil, fmt.Errorf("--precision %s needs the pass %s: add it to --passes", opt.Precision, need)
 		}
+	}
+	if (opt.F32Inputs || opt.F32Outputs) && !slices.Contains(names, "widen") {
+		return nil, nil, nil, errors.New("inputs and outputs of f32 need the pass widen, which --passes or the precision leaves out")
 	}
 	if !slices.Contains(names, fusePass) && (calibrates || !opt.GraphOnly) {
 		return nil, nil, nil, fmt.Errorf("--passes has no %s, and kernels are made of the regions that it makes: add it behind the passes that change operations", fusePass)

@@ -349,7 +349,7 @@ func runEach(ctx context.Context, p *runtime.Program, target string, inputs []ma
 	defer s.Close()
 	for _, in := range inputs {
 		for _, q := range p.Inputs {
-			if err := s.Set(q.Name, in[q.Name].Tensor().Dense()); err != nil {
+			if err := s.Set(q.Name, portBytes(in[q.Name], q)); err != nil {
 				return err
 			}
 		}
@@ -361,6 +361,14 @@ func runEach(ctx context.Context, p *runtime.Program, target string, inputs []ma
 		}
 	}
 	return nil
+}
+
+// portBytes are the elements of an array of the file's as a program takes them, which may be wider.
+func portBytes(a *ir.Array, q runtime.Port) []byte {
+	if q.DType == ir.Float32.String() {
+		a = a.As(ir.Float32)
+	}
+	return a.Tensor().Dense()
 }
 
 // judge measures every variant of the finished program. Those of a precision that calibrates share the first target's choice, which keeps

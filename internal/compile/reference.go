@@ -183,7 +183,7 @@ func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (
 	if err != nil {
 		return err
 	}
-	if err := passes.Run(&passes.Context{Target: t, Precision: opt.Precision}, g, front, nil); err != nil {
+	if err := passes.Run(&passes.Context{Target: t, Precision: opt.Precision, F32Outputs: true}, g, front, nil); err != nil {
 		return err
 	}
 	e, err := newNative(t)

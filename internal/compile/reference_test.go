@@ -43,7 +43,7 @@ func TestAReferenceInF32IsAsGoodAsFloat64(t *testing.T) {
 		}
 	}
 
-	exact, err := Graph(t.Context(), "policy", r.Source, Options{Precision: "fp32", Targets: []string{"sm_121"}})
+	exact, err := Graph(t.Context(), "policy", r.Source, Options{Precision: "fp32", Targets: []string{"sm_121"}, F32Outputs: true})
 	require.NoError(t, err)
 	y, narrow = judged(0, exact)
 	_, wide = judged(fewMACs, exact)

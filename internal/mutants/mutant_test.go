@@ -57,7 +57,7 @@ func load(t testing.TB, name, precision string) *model {
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)
-	r, err := compile.Compile(t.Context(), m, compile.Options{Precision: precision, Targets: []string{target.Default().Name}})
+	r, err := compile.Compile(t.Context(), m, compile.Options{Precision: precision, F32Outputs: precision == "fp32", Targets: []string{target.Default().Name}})
 	require.NoError(t, err)
 	out := &model{program: r.Program, inputs: map[string][]byte{}, want: map[string][]float64{}}
 	arrays := map[string]*ir.Array{}

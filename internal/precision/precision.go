@@ -5,6 +5,7 @@ package precision
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -14,8 +15,8 @@ import (
 // Names of the precisions.
 const (
 	File  = "file"  // every value keeps the file's type, and is rounded wherever the file rounds it
-	FP32  = "fp32"  // every float narrower than f32 becomes f32, outputs too
-	FP16  = "fp16"  // semantics in f32, then f16 between regions; inputs and outputs keep the file's types
+	FP32  = "fp32"  // every float narrower than f32 becomes f32; inputs and outputs keep the file's types
+	FP16  = "fp16"  // as fp32, then f16 between regions
 	BF16  = "bf16"  // as fp16, with bf16
 	FP8   = "fp8"   // as fp16, with e4m3 where a calibration chooses it
 	FP6   = "fp6"   // as fp8, and weights e3m2
@@ -86,10 +87,21 @@ type Precision struct {
 	Multiplies   string  // element type that a target should have an mma for
 	Stored       string  // warning for a target without one, which only stores the type
 
-	// The least cosine and the greatest relative L2 of a run against the graph in float64. A precision that calibrates is
-	// compared with the final graph, rounded as the program rounds, from which summing in another order moves a few numbers
-	// to a neighbouring code.
+	// The least cosine and the greatest relative L2 of a run against the graph in float64, before outputs are rounded. A
+	// precision that calibrates is compared with the final graph, rounded as the program rounds, from which summing in another
+	// order moves a few numbers to a neighbouring code.
 	MinCosine, RelL2 float64
+}
+
+// Bounds are the least cosine and the greatest relative L2 of an output of an element type: the row's. Where values between
+// regions have more bits than the output, rounding it adds half a unit in its last place.
+func (p *Precision) Bounds(output string) (minCosine, relL2 float64) {
+	f := minifloat.Named(output)
+	if p.Between != "f32" || f == nil || f.Mantissa >= 23 {
+		return p.MinCosine, p.RelL2
+	}
+	relL2 = p.RelL2 + math.Ldexp(1, -f.Mantissa-1)
+	return min(p.MinCosine, math.Floor(1e7*math.Sqrt(1-float64(relL2*relL2)))/1e7), relL2
 }
 
 var table = []*Precision{

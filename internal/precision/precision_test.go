@@ -1,6 +1,7 @@
 package precision
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,5 +48,20 @@ func TestLaddersEndAtHalf(t *testing.T) {
 func TestWhatComesNearer(t *testing.T) {
 	for name, want := range map[string]string{FP32: "", File: "fp32", FP16: "fp32", BF16: "fp16 or fp32", FP8: "fp16 or fp32", NVFP4: "fp16 or fp32", "int4": ""} {
 		require.Equal(t, want, Wider(name), name)
+	}
+}
+
+func TestBoundsOfAnOutput(t *testing.T) {
+	for in, want := range map[string][2]float64{
+		"fp32 f32": {0.9999999, 1e-4}, "fp32 f64": {0.9999999, 1e-4}, "fp32 i64": {0.9999999, 1e-4},
+		"fp32 f16": {0.9999998, 1e-4 + 1./2048}, "fp32 bf16": {0.999992, 1e-4 + 1./256},
+		"fp16 f16": {0.9999, 1e-2}, "fp16 f32": {0.9999, 1e-2}, "file f16": {0.9999, 1e-2}, "fp8 f16": {0.9999, 2e-2},
+	} {
+		name, output, _ := strings.Cut(in, " ")
+		p, err := Lookup(name)
+		require.NoError(t, err)
+		cosine, relL2 := p.Bounds(output)
+		require.InDelta(t, want[0], cosine, 1e-7, in)
+		require.InDelta(t, want[1], relL2, 1e-12, in)
 	}
 }

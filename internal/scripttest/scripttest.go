@@ -42,6 +42,16 @@ var kinds = map[string]func(b *onnx.Builder){
 		b.Node("Relu", []string{b.Op("Add", []string{b.Op("MatMul", []string{"x", w}), c})}, []string{"y"})
 		b.Output("y", ir.Float32, 1, 3)
 	},
+	// y = x·W in f16, x [1,4], y [1,3]
+	"half": func(b *onnx.Builder) {
+		b.Input("x", ir.Float16, 1, 4)
+		w := make([]float64, 12)
+		for i := range w {
+			w[i] = float64(i-5) / 3
+		}
+		b.Node("MatMul", []string{"x", b.Initializer("w", ir.FromFloats(ir.T(ir.Float16, 4, 3), w))}, []string{"y"})
+		b.Output("y", ir.Float16, 1, 3)
+	},
 	// y = log(x)·W, NaN for negative x, x [1,4], y [1,3]
 	"log": func(b *onnx.Builder) {
 		b.Input("x", ir.Float32, 1, 4)
