@@ -257,7 +257,7 @@ func (p *Program) Variant(arch string) (*Variant, error) {
 	}
 	i, err := target.Newest(arch, have)
 	if err == nil && i < 0 {
-		err = fmt.Errorf("%w: %s has nothing that runs on %s (it has %v): compile it with --target %s", hal.ErrNoVariant, p.Model, arch, have, arch)
+		err = fmt.Errorf("%w: %s has nothing that runs on %s (it has %v): spark-compile --target %s makes that", hal.ErrNoVariant, p.Model, arch, have, arch)
 	}
 	if err != nil {
 		return nil, err

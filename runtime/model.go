@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/spark-compile/spark-compile/hal"
 )
@@ -16,6 +17,8 @@ type Model struct {
 	device  hal.Device
 	module  hal.Module
 	weights hal.Memory
+
+	sessions atomic.Int32 // that are open
 }
 
 // ModelOptions chooses among a program's variants.
@@ -55,8 +58,11 @@ func NewModel(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (
 	return m, nil
 }
 
-// Close frees the model's memory and code. Close its sessions first.
+// Close frees the model's memory and code. It is an error (ErrInUse) while sessions of it are open.
 func (m *Model) Close() error {
+	if n := m.sessions.Load(); n > 0 {
+		return fmt.Errorf("%s: %w: close its sessions first, %d open", m.Program.Model, ErrInUse, n)
+	}
 	var err error
 	if m.weights != nil {
 		err = m.weights.Free()

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spark-compile/spark-compile/hal"
 )
@@ -20,6 +21,11 @@ type Session struct {
 	owned   []hal.Memory
 	entries map[string]*captured // nil once closed
 	alone   bool                 // the session owns the model and closes it
+	bound   []*Session           // whose memory it is bound to
+
+	mu     sync.Mutex
+	closed bool
+	lent   map[*Session]string // open sessions that are bound to this one's memory, and what of theirs is
 }
 
 // captured is an entry's graph, and what the host copies for it.
@@ -40,34 +46,31 @@ type port struct {
 	memory hal.Memory
 	offset int
 	host   []byte // the memory itself, or a staging copy
+	size   int
 	staged bool
-	bound  bool // the memory is the caller's, who fills or reads it on the device
-	in     bool // Run sends it: not a state or variable, which SetState sends
+	bound  *Binding // the memory is somebody else's, who fills or reads it on the device
+	fed    *feed    // copied from somebody else's memory at the start of a run
+	in     bool     // Run sends it: not a state or variable, which SetState sends
 	out    bool
 }
 
 var errClosed = errors.New("session is closed")
 
-// SessionOptions binds inputs and outputs to existing memory, so that one model's output feeds another on the device without
-// a copy. The caller keeps the memory alive and its contents current; a run changes a bound state.
-type SessionOptions struct {
-	Inputs  map[string]Binding
-	Outputs map[string]Binding
-}
-
-// Binding is a place in device memory.
-type Binding struct {
-	Memory hal.Memory
-	Offset int
-}
+// ErrInUse says that a session or a model was not closed, since another session needs it.
+var ErrInUse = errors.New("in use")
 
 // Open loads a program onto a device for a single session. Closing the session closes the model too.
 func Open(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (*Session, error) {
+	return OpenBound(ctx, p, d, opt, SessionOptions{})
+}
+
+// OpenBound is Open with options of the session.
+func OpenBound(ctx context.Context, p *Program, d hal.Device, opt ModelOptions, bind SessionOptions) (*Session, error) {
 	m, err := NewModel(ctx, p, d, opt)
 	if err != nil {
 		return nil, err
 	}
-	s, err := m.NewSession(ctx, SessionOptions{})
+	s, err := m.NewSession(ctx, bind)
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
@@ -77,7 +80,8 @@ func Open(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (*Ses
 
 // NewSession allocates the session's memory and captures the graphs.
 func (m *Model) NewSession(ctx context.Context, opt SessionOptions) (*Session, error) {
-	s := &Session{model: m, ports: map[portKey]*port{}, kept: map[string]*port{}, entries: map[string]*captured{}}
+	s := &Session{model: m, ports: map[portKey]*port{}, kept: map[string]*port{}, entries: map[string]*captured{}, lent: map[*Session]string{}}
+	m.sessions.Add(1)
 	if err := s.open(ctx, opt); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("%s: %w", m.Program.Model, err)
@@ -86,11 +90,14 @@ func (m *Model) NewSession(ctx context.Context, opt SessionOptions) (*Session, e
 }
 
 func (s *Session) open(ctx context.Context, opt SessionOptions) error {
-	if err := s.model.Program.checkBindings(opt); err != nil {
+	if err := s.borrow(opt); err != nil {
 		return err
 	}
-	places, err := s.place(opt)
+	places, err := s.places(opt)
 	if err != nil {
+		return err
+	}
+	if err := overlaps(places); err != nil {
 		return err
 	}
 	for i := range s.model.Variant.Entries {
@@ -105,15 +112,19 @@ func (s *Session) open(ctx context.Context, opt SessionOptions) error {
 // capture makes an entry's graph, and lists the inputs to send to it and the outputs to fetch.
 func (s *Session) capture(ctx context.Context, e *Entry, places []*port) (*captured, error) {
 	c := &captured{}
-	ops := make([]hal.Op, len(e.Launches))
+	ops, err := s.feeds(e, places)
+	if err != nil {
+		return nil, err
+	}
+	first := len(ops)
 	add := func(list *[]*port, p *port) {
-		if p.staged && !p.bound && !slices.Contains(*list, p) {
+		if p.staged && !slices.Contains(*list, p) {
 			*list = append(*list, p)
 		}
 	}
 	for i := range e.Launches {
 		l := &e.Launches[i]
-		ops[i] = s.op(l, places)
+		ops = append(ops, behind(s.op(l, places), first))
 		for _, a := range l.Reads {
 			if p := places[a.Buffer]; p.in {
 				add(&c.sent, p)
@@ -125,33 +136,8 @@ func (s *Session) capture(ctx context.Context, e *Entry, places []*port) (*captu
 			}
 		}
 	}
-	var err error
 	c.graph, err = s.model.device.Capture(ctx, ops)
 	return c, err
-}
-
-// checkBindings rejects bindings that would have no effect.
-func (p *Program) checkBindings(opt SessionOptions) error {
-	for _, side := range []struct {
-		what  string
-		ports []Port
-		at    map[string]Binding
-	}{{"input", p.Inputs, opt.Inputs}, {"output", p.Outputs, opt.Outputs}} {
-		for _, name := range slices.Sorted(maps.Keys(side.at)) {
-			if !slices.Contains(portNames(side.ports), name) {
-				return fmt.Errorf("no %s %q to bind: the model has %s", side.what, name, strings.Join(portNames(side.ports), ", "))
-			}
-			if side.at[name].Memory == nil {
-				return fmt.Errorf("%s %q is bound to nil memory", side.what, name)
-			}
-			for _, st := range p.States {
-				if side.what == "output" && st.Output == name {
-					return fmt.Errorf("output %q is the new value of state %q: bind that input instead", name, st.Input)
-				}
-			}
-		}
-	}
-	return nil
 }
 
 func portNames(ports []Port) (out []string) {
@@ -161,8 +147,8 @@ func portNames(ports []Port) (out []string) {
 	return out
 }
 
-// place gives every buffer of the variant memory: an index into places is an index into the variant's buffers.
-func (s *Session) place(opt SessionOptions) ([]*port, error) {
+// places gives every buffer of the variant memory: an index into them is an index into the variant's buffers.
+func (s *Session) places(opt SessionOptions) ([]*port, error) {
 	v := s.model.Variant
 	var arena hal.Memory
 	if v.ArenaBytes > 0 {
@@ -213,7 +199,11 @@ func (s *Session) own(b Buffer, opt SessionOptions) (*port, error) {
 		s.ports[k] = p
 		p.out = p.out || k.output
 	}
-	if p.in = b.Kind == InputBuffer; !p.in && b.Kind != OutputBuffer && kind == hal.HostVisible {
+	if from, ok := opt.Feeds[b.Name]; ok && b.Kind == InputBuffer {
+		p.fed = &feed{from: from, bytes: b.Bytes}
+	}
+	p.in = b.Kind == InputBuffer && p.fed == nil
+	if !p.in && b.Kind != OutputBuffer && kind == hal.HostVisible {
 		s.kept[b.Name] = p
 	}
 	return p, nil
@@ -221,6 +211,7 @@ func (s *Session) own(b Buffer, opt SessionOptions) (*port, error) {
 
 // give allocates a buffer and puts its first value there, unless it is bound to memory whose contents are somebody else's.
 func (s *Session) give(p *port, b Buffer, at Binding, kind hal.MemoryKind) error {
+	p.size = b.Bytes
 	switch {
 	case at.Memory == nil:
 		m, err := s.alloc(b.Bytes, kind)
@@ -235,15 +226,18 @@ func (s *Session) give(p *port, b Buffer, at Binding, kind hal.MemoryKind) error
 		}
 	case at.Offset < 0 || at.Offset > at.Memory.Size()-b.Bytes:
 		return fmt.Errorf("needs %d bytes at offset %d, but the bound memory has %d", b.Bytes, at.Offset, at.Memory.Size())
+	case (at.Memory.Addr()+uint64(at.Offset))%bindAlign != 0:
+		return fmt.Errorf("%s is at offset %d of its memory, and kernels need a multiple of %d bytes; Feeds copies a slice of an output to where it may lie", at, at.Offset, bindAlign)
 	default:
-		p.memory, p.offset, p.bound = at.Memory, at.Offset, true
+		p.memory, p.offset, p.bound = at.Memory, at.Offset, &at
 	}
 	if kind != hal.HostVisible {
 		return nil
 	}
-	if view := p.memory.Bytes(); view != nil {
+	switch view := p.memory.Bytes(); {
+	case view != nil:
 		p.host = view[p.offset : p.offset+b.Bytes]
-	} else {
+	case p.bound == nil:
 		p.host, p.staged = make([]byte, b.Bytes), true
 	}
 	return nil
@@ -290,10 +284,16 @@ func (s *Session) ranges(list []Access, places []*port) []hal.Range {
 }
 
 // Input returns the bytes of an input, to be filled before Run: the device's own memory where it is unified, else a copy
-// that Run sends. Nil if there is no such input.
-func (s *Session) Input(name string) []byte { return s.host(portKey{false, name}) }
+// that Run sends. Nil if there is no such input, or if another session fills it.
+func (s *Session) Input(name string) []byte {
+	if p := s.ports[portKey{false, name}]; p != nil && (p.fed != nil || p.bound != nil && p.bound.of != nil) {
+		return nil
+	}
+	return s.host(portKey{false, name})
+}
 
-// Output returns the bytes of an output, valid after Run and until the next one. Nil if there is no such output.
+// Output returns the bytes of an output, valid after Run and until the next one. Nil if there is no such output, or if it is
+// bound to memory that the host does not see.
 func (s *Session) Output(name string) []byte { return s.host(portKey{true, name}) }
 
 func (s *Session) host(k portKey) []byte {
@@ -312,6 +312,9 @@ func (s *Session) Set(name string, data []byte) error {
 		return s.SetState(name, data)
 	}
 	in := s.Input(name)
+	if p := s.ports[portKey{false, name}]; p != nil && in == nil {
+		return fmt.Errorf("%s is bound to %s: it is filled on the device", p.what, p.bound)
+	}
 	if in == nil {
 		return fmt.Errorf("no input %q: the model has %s", name, strings.Join(portNames(s.model.Program.Inputs), ", "))
 	}
@@ -329,7 +332,15 @@ func (s *Session) Float64s() (map[string][]float64, error) {
 	}
 	out := map[string][]float64{}
 	for _, q := range s.model.Program.Outputs {
-		x, err := Float64s(q.DType, s.Output(q.Name))
+		p := s.ports[portKey{true, q.Name}]
+		data := p.host
+		if data == nil {
+			data = make([]byte, p.size)
+			if err := p.memory.Read(data, p.offset); err != nil {
+				return nil, fmt.Errorf("output %q: %w", q.Name, err)
+			}
+		}
+		x, err := Float64s(q.DType, data)
 		if err != nil {
 			return nil, fmt.Errorf("output %q: %w", q.Name, err)
 		}
@@ -340,15 +351,6 @@ func (s *Session) Float64s() (map[string][]float64, error) {
 
 // Model is what the session runs.
 func (s *Session) Model() *Model { return s.model }
-
-// Memory returns where an input or output lies on the device, to bind another session to it.
-func (s *Session) Memory(output bool, name string) (Binding, bool) {
-	p := s.ports[portKey{output, name}]
-	if p == nil {
-		return Binding{}, false
-	}
-	return Binding{p.memory, p.offset}, true
-}
 
 // Run runs the entry named run.
 func (s *Session) Run(ctx context.Context) error { return s.RunEntry(ctx, "run") }
@@ -387,18 +389,28 @@ func (s *Session) entry(name string) (*captured, error) {
 	return e, nil
 }
 
-// Close frees what the session allocated.
+// Close frees what the session allocated. It is an error (ErrInUse) while another session is bound to this one's memory, and
+// the session stays open then.
 func (s *Session) Close() error {
+	if err := s.release(); err != nil {
+		return err
+	}
 	var err error
 	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
-		if e := s.entries[name]; e.graph != nil {
+		if e := s.entries[name]; e != nil && e.graph != nil {
 			err = errors.Join(err, e.graph.Close())
 		}
 	}
 	for _, m := range slices.Backward(s.owned) {
 		err = errors.Join(err, m.Free())
 	}
-	if s.owned, s.ports, s.kept, s.entries = nil, nil, nil, nil; s.alone {
+	if s.entries != nil {
+		s.model.sessions.Add(-1)
+	}
+	for _, from := range s.bound {
+		from.returned(s)
+	}
+	if s.owned, s.ports, s.kept, s.entries, s.bound = nil, nil, nil, nil, nil; s.alone {
 		err = errors.Join(err, s.model.Close())
 	}
 	return err

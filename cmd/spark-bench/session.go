@@ -62,7 +62,7 @@ func (s *session) run(ctx context.Context) error {
 			return err
 		}
 	}
-	device, notice, err := detect.Open(ctx, detect.Options{Name: s.Device})
+	device, notice, err := detect.Open(ctx, detect.Options{Name: s.Device, Called: "--device"})
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func seconds(flag string, given *float64, otherwise float64) (time.Duration, err
 
 // chosen opens the device that a program would get and records it in the status, or the error.
 func (t *tool) chosen(ctx context.Context, s *status) hal.Device {
-	d, notice, err := t.open(ctx, detect.Options{Name: t.Device})
+	d, notice, err := t.open(ctx, detect.Options{Name: t.Device, Called: "--device"})
 	s.Device.Notice = notice
 	if err != nil {
 		s.Device.Error = err.Error()

@@ -30,7 +30,7 @@ func (r *recorder) add(c *emu.Counts) {
 // open opens the device: with --profile, the CPU device with counting on.
 func (f *flags) open(ctx context.Context, load func(hal.Device) error) (hal.Device, *recorder, []string, error) {
 	if !f.Profile {
-		d, notices, err := detect.Use(ctx, detect.Options{Name: f.Device, Check: f.Check}, load)
+		d, notices, err := detect.Use(ctx, detect.Options{Name: f.Device, Called: "--device", Check: f.Check}, load)
 		return d, nil, notices, err
 	}
 	if f.Device == config.CUDA {

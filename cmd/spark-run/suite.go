@@ -22,7 +22,7 @@ func (f *flags) suite(ctx context.Context, w io.Writer) error {
 		return errors.New("--suite takes directories, not a model")
 	}
 	opt := suite.Options{Precision: f.Precision, Target: f.Target, Tolerance: f.tolerance(), Open: func(ctx context.Context) (hal.Device, error) {
-		d, _, err := detect.Open(ctx, detect.Options{Name: f.Device, Check: f.Check})
+		d, _, err := detect.Open(ctx, detect.Options{Name: f.Device, Called: "--device", Check: f.Check})
 		return d, err
 	}}
 	results, err := suite.Run(ctx, f.Suite, opt)

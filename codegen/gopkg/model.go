@@ -188,6 +188,8 @@ func (s *source) types(f *File) {
 	f.Type().Id("Model").Struct(
 		Id("device").Qual(halPath, "Device"),
 		Id("session").Op("*").Qual(runtimePath, "Session"),
+		Id("shared").Bool(),
+		Id("closed").Bool(),
 		Id("notice").String(),
 		Id("in").Id("Inputs"),
 		Id("out").Id("Outputs"),
@@ -195,14 +197,16 @@ func (s *source) types(f *File) {
 	f.Comment("Option is a setting of Load.")
 	f.Type().Id("Option").Func().Params(Op("*").Id("loadOptions"))
 	f.Line()
-	f.Type().Id("loadOptions").Struct(Id("device").Qual(detectPath, "Options"), Id("target").String(), Id("dir").String())
-	option := func(name, doc, param, field string) {
+	f.Type().Id("loadOptions").Struct(Id("device").Qual(detectPath, "Options"), Id("session").Qual(runtimePath, "SessionOptions"), Id("target").String(), Id("dir").String())
+	option := func(name, doc, param string, kind *Statement, field string) {
 		f.Comment(name + doc)
-		f.Func().Id(name).Params(Id(param).String()).Id("Option").Block(Return(Func().Params(Id("o").Op("*").Id("loadOptions")).Block(Id("o").Op(".").Id(field).Op("=").Id(param))))
+		f.Func().Id(name).Params(Id(param).Add(kind)).Id("Option").Block(Return(Func().Params(Id("o").Op("*").Id("loadOptions")).Block(Id("o").Op(".").Id(field).Op("=").Id(param))))
 	}
-	option("WithDevice", " chooses the device: auto (the default: a GPU if there is one, else the CPU device), cuda or emu.", "name", "device.Name")
-	option("WithTarget", " chooses the variant compiled for that target, on a device that runs any of them; the default is the device's own.", "target", "target")
-	option("WithDir", " loads program, weights and kernels from a directory that spark-compile wrote for the same model, in any precision, instead of the files embedded here.", "dir", "dir")
+	option("WithDevice", " chooses the device: auto (the default: a GPU if there is one, else the CPU device), cuda, cuda:N or emu.", "name", String(), "device.Name")
+	option("WithOpenDevice", " loads the model onto a device that is open, which several models may share. Who opened the device closes it, after them.", "device", Qual(halPath, "Device"), "device.Device")
+	option("WithSession", " binds inputs and outputs to what lies on the device: other.Session().At(name) is what another model computes. Without another option for the device, the model is loaded onto that model's. Fields of Inputs that another model fills are nil.", "session", Qual(runtimePath, "SessionOptions"), "session")
+	option("WithTarget", " chooses the variant compiled for that target, on a device that runs any of them; the default is the device's own.", "target", String(), "target")
+	option("WithDir", " loads program, weights and kernels from a directory that spark-compile wrote for the same model, in any precision, instead of the files embedded here.", "dir", String(), "dir")
 	f.Comment("WithChecks makes the CPU device check memory accesses, races and synchronisation.")
 	f.Func().Id("WithChecks").Params().Id("Option").Block(Return(Func().Params(Id("o").Op("*").Id("loadOptions")).Block(Id("o").Dot("device").Dot("Check").Op("=").True())))
 }
@@ -212,24 +216,25 @@ func (s *source) load(f *File) {
 	fail := If(Err().Op("!=").Nil()).Block(Return(Nil(), Err()))
 	f.Comment("Load loads the program onto a device. Close the model after use.")
 	f.Func().Id("Load").Params(ctx.Clone(), Id("opts").Op("...").Id("Option")).Params(Op("*").Id("Model"), Error()).Block(
-		Var().Id("o").Id("loadOptions"),
+		Id("o").Op(":=").Id("loadOptions").Values(Dict{Id("device"): Qual(detectPath, "Options").Values(Dict{Id("Called"): Lit("WithDevice")})}),
 		For(List(Id("_"), Id("opt")).Op(":=").Range().Id("opts")).Block(Id("opt").Call(Op("&").Id("o"))),
 		List(Id("program"), Err()).Op(":=").Qual(runtimePath, "ReadInstead").Call(Id("compiledFiles"), Id("o").Dot("dir")),
 		fail.Clone(),
+		If(Id("o").Dot("device").Dot("Device").Op("==").Nil()).Block(Id("o").Dot("device").Dot("Device").Op("=").Id("o").Dot("session").Dot("Device").Call()),
 		Id("m").Op(":=").Op("&").Id("Model").Values(),
 		Comment("Without a named device, the next one is tried if the model does not load."),
 		List(Id("device"), Id("notices"), Err()).Op(":=").Qual(detectPath, "Use").Call(Id("ctx"), Id("o").Dot("device"), Func().Params(Id("device").Qual(halPath, "Device")).Error().Block(
-			Id("m").Op("=").Op("&").Id("Model").Values(Dict{Id("device"): Id("device")}),
-			Return(Id("m").Dot("open").Call(Id("ctx"), Id("program"), Id("o").Dot("target"))),
+			Id("m").Op("=").Op("&").Id("Model").Values(Dict{Id("device"): Id("device"), Id("shared"): Id("o").Dot("device").Dot("Device").Op("!=").Nil()}),
+			Return(Id("m").Dot("open").Call(Id("ctx"), Id("program"), Op("&").Id("o"))),
 		)),
 		fail.Clone(),
 		List(Id("m").Dot("device"), Id("m").Dot("notice")).Op("=").List(Id("device"), Qual("strings", "Join").Call(Id("notices"), Lit("; "))),
 		Return(Id("m"), Nil()),
 	)
 	f.Line()
-	f.Func().Params(Id("m").Op("*").Id("Model")).Id("open").Params(ctx.Clone(), Id("program").Op("*").Qual(runtimePath, "Program"), Id("target").String()).Error().BlockFunc(func(g *Group) {
+	f.Func().Params(Id("m").Op("*").Id("Model")).Id("open").Params(ctx.Clone(), Id("program").Op("*").Qual(runtimePath, "Program"), Id("o").Op("*").Id("loadOptions")).Error().BlockFunc(func(g *Group) {
 		g.Var().Err().Error()
-		g.If(List(Id("m").Dot("session"), Err()).Op("=").Qual(runtimePath, "Open").Call(Id("ctx"), Id("program"), Id("m").Dot("device"), Qual(runtimePath, "ModelOptions").Values(Dict{Id("Target"): Id("target")})), Err().Op("!=").Nil()).Block(Return(Err()))
+		g.If(List(Id("m").Dot("session"), Err()).Op("=").Qual(runtimePath, "OpenBound").Call(Id("ctx"), Id("program"), Id("m").Dot("device"), Qual(runtimePath, "ModelOptions").Values(Dict{Id("Target"): Id("o").Dot("target")}), Id("o").Dot("session")), Err().Op("!=").Nil()).Block(Return(Err()))
 		for _, q := range s.inputs {
 			g.Id("m").Dot("in").Dot(q.name).Op("=").Qual(runtimePath, "View").Types(element(q.port.DType)).Call(Id("m").Dot("session").Dot("Input").Call(Lit(q.port.Name)))
 		}
@@ -268,11 +273,15 @@ func (s *source) methods(f *File) {
 	}
 	f.Comment("Device describes the device that Load chose. The notice says why no better one was chosen and whether inputs and outputs are copied.")
 	f.Func().Params(m.Clone()).Id("Device").Params().Params(Id("info").Qual(halPath, "Info"), Id("notice").String()).Block(Return(Id("m").Dot("device").Dot("Info").Call(), Id("m").Dot("notice")))
-	f.Comment("Session returns the session of the runtime, for binding inputs and outputs on the device.")
+	f.Comment("Session returns the session of the runtime: At says where inputs and outputs lie on the device, to bind another model to them.")
 	f.Func().Params(m.Clone()).Id("Session").Params().Op("*").Qual(runtimePath, "Session").Block(Return(Id("m").Dot("session")))
-	f.Comment("Close closes the session and the device.")
+	f.Comment("Close closes the session, and the device unless it is shared. While another model is bound to this one, it is an error, runtime.ErrInUse, and nothing is closed: close that model first.")
 	f.Func().Params(m.Clone()).Id("Close").Params().Error().Block(
-		Return(Qual("errors", "Join").Call(Id("m").Dot("session").Dot("Close").Call(), Id("m").Dot("device").Dot("Close").Call())))
+		If(Id("m").Dot("closed")).Block(Return(Nil())),
+		Err().Op(":=").Id("m").Dot("session").Dot("Close").Call(),
+		If(Qual("errors", "Is").Call(Err(), Qual(runtimePath, "ErrInUse"))).Block(Return(Err())),
+		If(Id("m").Dot("closed").Op("=").True(), Op("!").Id("m").Dot("shared")).Block(Err().Op("=").Qual("errors", "Join").Call(Err(), Id("m").Dot("device").Dot("Close").Call())),
+		Return(Err()))
 }
 
 // dtype is the element type of an input.

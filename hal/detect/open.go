@@ -3,6 +3,7 @@
 package detect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,12 +17,17 @@ import (
 
 // Options select a device.
 type Options struct {
-	Name  string // auto, cuda, cuda:N or emu; "" and auto leave the choice to the environment (hal/config)
-	Check bool   // emu: check memory, races, initialisation and synchronisation
+	Name   string // auto, cuda, cuda:N or emu; "" and auto leave the choice to the environment (hal/config)
+	Called string // what messages call Name: a flag, or an option of a generated package; "": Options.Name
+	Check  bool   // emu: check memory, races, initialisation and synchronisation
+	// Device is an open device to use. The caller closes it, and it is no other's turn if it fails.
+	Device hal.Device
 
 	Library string                      // the driver; "" for libcuda.so.1
 	Lookup  func(string) (string, bool) // the environment; nil means the process's own
 }
+
+func (opt *Options) called() string { return cmp.Or(opt.Called, "Options.Name") }
 
 // Open opens the device. If none is requested by name, a machine without a usable GPU gets the CPU device. why lists what
 // was missing and whether inputs and outputs must be copied to a GPU; it is empty if neither applies.
@@ -34,6 +40,18 @@ func Open(ctx context.Context, opt Options) (d hal.Device, why string, err error
 // to the next one when a device cannot be opened or try fails because of the device: out of memory, PTX that the driver
 // rejects, no variant for it, device lost. When try fails it must have released what it allocated.
 func Use(ctx context.Context, opt Options, try func(hal.Device) error) (hal.Device, []string, error) {
+	if opt.Device != nil {
+		if opt.Name != "" || opt.Check {
+			return nil, nil, fmt.Errorf("the model goes to a device that is open already (%s), so neither %s nor checks can be chosen", opt.Device.Info().Name, opt.called())
+		}
+		if err := try(opt.Device); err != nil {
+			return nil, nil, Explain(err)
+		}
+		return opt.Device, copies(opt.Device), nil
+	}
+	if _, err := config.Ordinal(cmp.Or(opt.Name, config.Auto)); err != nil {
+		return nil, nil, fmt.Errorf("%s %w", opt.called(), err)
+	}
 	settings, err := config.Read(config.Flags{Device: opt.Name}, opt.Lookup)
 	if err != nil {
 		return nil, nil, err

@@ -170,3 +170,36 @@ func TestAMadeUpErrorStaysAsItIs(t *testing.T) {
 	require.ErrorIs(t, lost, hal.ErrDeviceLost)
 	require.EqualError(t, Explain(fmt.Errorf("run 3: %w", lost)), "run 3: "+lost.Error(), "a remedy is given once")
 }
+
+func TestAnOpenDeviceIsUsedAndLeftOpen(t *testing.T) {
+	f := fakecuda.Build(t)
+	own, _, err := Open(context.Background(), options(t, "cuda", f.Path))
+	require.NoError(t, err)
+	opt := options(t, "", missing)
+	opt.Device, opt.Called = own, "WithDevice"
+	d, notices, err := Use(context.Background(), opt, func(hal.Device) error { return nil })
+	require.NoError(t, err)
+	require.Equal(t, own, d)
+	require.Len(t, notices, 1, "inputs are copied")
+
+	_, _, err = Use(context.Background(), opt, func(hal.Device) error { return fmt.Errorf("loading: %w", hal.ErrOutOfMemory) })
+	require.ErrorIs(t, err, hal.ErrOutOfMemory, "no other device is tried")
+	require.ErrorContains(t, err, "free memory on the device")
+	opt.Name = "emu"
+	_, _, err = Use(context.Background(), opt, func(hal.Device) error { return nil })
+	require.EqualError(t, err, "the model goes to a device that is open already (Fake GB10), so neither WithDevice nor checks can be chosen")
+	opt.Name, opt.Check = "", true
+	_, _, err = Use(context.Background(), opt, func(hal.Device) error { return nil })
+	require.ErrorContains(t, err, "checks")
+	require.NoError(t, own.Close(), "nobody else has")
+	require.Zero(t, f.Held())
+}
+
+func TestAWrongNameIsCalledAsItsOptionIs(t *testing.T) {
+	opt := options(t, "tpu", missing)
+	for called, want := range map[string]string{"": "Options.Name tpu: want auto, cuda, cuda:N or emu", "WithDevice": "WithDevice tpu: want auto, cuda, cuda:N or emu", "--device": "--device tpu: want auto, cuda, cuda:N or emu"} {
+		opt.Called = called
+		_, _, err := Open(context.Background(), opt)
+		require.EqualError(t, err, want)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -21,6 +22,14 @@ type Options struct {
 	Profile func(*Counts)
 	// Engine executes the kernels.
 	Engine Engine
+	// Discrete gives the device memory of its own, as a GPU on a card has: the host reaches it by Read and Write alone.
+	Discrete bool
+}
+
+// Traffic is what was moved, in bytes, since the device was opened.
+type Traffic struct {
+	ToDevice, ToHost int64 // by Write and Read of memory
+	OnDevice         int64 // by copies of graphs
 }
 
 // Device is a hal.Device that executes PTX on the CPU.
@@ -31,6 +40,13 @@ type Device struct {
 	mu       sync.Mutex
 	memories []*memory
 	next     uint64
+
+	toDevice, toHost, onDevice atomic.Int64
+}
+
+// Traffic returns the counts. What the host does to memory that it shares with the device is not counted.
+func (d *Device) Traffic() Traffic {
+	return Traffic{d.toDevice.Load(), d.toHost.Load(), d.onDevice.Load()}
 }
 
 var _ hal.Device = (*Device)(nil)
@@ -57,7 +73,7 @@ func Open(opts Options) (*Device, error) {
 // Info describes the device. It has the shared memory that any target's blocks may have; a module's target bounds it
 // further.
 func (d *Device) Info() hal.Info {
-	info := hal.Info{Name: "cpu", Backend: "emu", Unified: true}
+	info := hal.Info{Name: "cpu", Backend: "emu", Unified: !d.opts.Discrete}
 	for _, t := range target.All() {
 		info.SharedBlock = max(info.SharedBlock, t.SharedBlock)
 	}

@@ -3,6 +3,7 @@ package emu
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/hal"
@@ -32,9 +33,12 @@ func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 	for i, op := range ops {
 		n := node{op: op}
 		var err error
-		if op.Kernel == "" {
+		switch {
+		case d.elsewhere(op):
+			err = errors.New("it reads or writes memory of another device")
+		case op.Kernel == "":
 			err = n.resolveCopy()
-		} else {
+		default:
 			n.launch, err = d.newLaunch(op)
 		}
 		for _, a := range op.After {
@@ -53,6 +57,18 @@ func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 		}
 	}
 	return g, nil
+}
+
+// elsewhere reports whether an op names memory of another device.
+func (d *Device) elsewhere(op hal.Op) bool {
+	for _, list := range [][]hal.Range{op.Reads, op.Writes, {{Memory: op.Src}, {Memory: op.Dst}}} {
+		for _, r := range list {
+			if m, ok := r.Memory.(*memory); ok && m.dev != d {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func opName(op hal.Op) string {
@@ -176,6 +192,7 @@ func (g *graph) Run(ctx context.Context) error {
 		n := &g.ops[i]
 		if n.launch == nil {
 			n.copy()
+			g.dev.onDevice.Add(int64(n.op.Bytes))
 			continue
 		}
 		report := g.dev.opts.Profile

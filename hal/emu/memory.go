@@ -30,6 +30,9 @@ func (m *memory) Addr() uint64 { return m.addr }
 
 // Bytes is the memory itself. The host's writes to it go unnoticed, so host-visible memory counts as written.
 func (m *memory) Bytes() []byte {
+	if m.dev.opts.Discrete {
+		return nil
+	}
 	if m.kind == hal.HostVisible {
 		m.define(0, len(m.data))
 	}
@@ -51,6 +54,7 @@ func (m *memory) Read(dst []byte, offset int) error {
 		return err
 	}
 	copy(dst, m.data[offset:])
+	m.dev.toHost.Add(int64(len(dst)))
 	return nil
 }
 
@@ -60,6 +64,7 @@ func (m *memory) Write(src []byte, offset int) error {
 	}
 	copy(m.data[offset:], src)
 	m.define(offset, len(src))
+	m.dev.toDevice.Add(int64(len(src)))
 	return nil
 }
 
