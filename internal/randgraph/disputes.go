@@ -26,9 +26,7 @@ var disputes = []dispute{
 		m := attribute(n, "training_mode")
 		return m == nil
 	}},
-	{"reference", "MaxPool, AveragePool, LpPool", "its indices are others, and so are its windows with ceil_mode or auto_pad", func(n *onnxpb.NodeProto, in []*value) bool {
-		return len(n.Output) == 2 || attribute(n, "auto_pad") != nil || attribute(n, "ceil_mode") != nil
-	}},
+	{"reference", "MaxPool, AveragePool, LpPool", "its indices are others, and so are its windows with ceil_mode, auto_pad or paddings that differ", always},
 	{"reference", "AffineGrid", "of f64 it yields f32", func(_ *onnxpb.NodeProto, in []*value) bool { return in[0].DType != ir.Float32 }},
 	{"reference", "LpNormalization", "its 1-norm has a sign", func(n *onnxpb.NodeProto, _ []*value) bool { return attribute(n, "p").GetI() == 1 }},
 	{"reference", "Softmax, LogSoftmax, Hardmax", "it takes opset 13's meaning for the older ones", always},
@@ -51,9 +49,7 @@ var disputes = []dispute{
 	{"ort", "GridSample", "cubic, it pads pixels and not coordinates (as PyTorch does)", func(n *onnxpb.NodeProto, _ []*value) bool {
 		return strings.HasSuffix(string(attribute(n, "mode").GetS()), "cubic") && string(attribute(n, "padding_mode").GetS()) != "zeros"
 	}},
-	{"ort", "Resize", "with antialias it leaves a dimension alone whose size stays, whatever its scale", func(n *onnxpb.NodeProto, in []*value) bool {
-		return attribute(n, "antialias").GetI() == 1
-	}},
+	{"ort", "Resize", "it leaves dimensions alone whose size stays, whatever their scale", staysInSize},
 }
 
 func integers(_ *onnxpb.NodeProto, in []*value) bool { return !in[0].DType.IsFloat() }
@@ -87,6 +83,21 @@ func constantSlices(n *onnxpb.NodeProto, x *value) bool {
 
 func oneCell(n *onnxpb.NodeProto, in []*value) bool {
 	return attribute(n, "align_corners").GetI() == 1 && slices.Contains(in[1].data.I[2:], 1)
+}
+
+// staysInSize reports whether a scale other than 1 leaves a dimension's size as it is.
+func staysInSize(_ *onnxpb.NodeProto, in []*value) bool {
+	for _, v := range in[1:] {
+		if v == nil || v.DType != ir.Float32 || v.Numel() != in[0].Rank() {
+			continue
+		}
+		for i, d := range in[0].Shape {
+			if s := v.data.F[i]; s != 1 && int(s*float64(d)) == d {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func always(*onnxpb.NodeProto, []*value) bool { return true }

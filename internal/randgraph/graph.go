@@ -156,11 +156,9 @@ func (b *build) finish(name string) *Case {
 			}
 		}
 	}
-	if b.chance(.25) && len(outputs) > 0 { // one value under two names
-		n := len(b.nodes)
-		b.attempt(&row{op: "Identity", draw: func(b *build, op string) { b.renamed(oneOf(b, outputs...)) }})
-		for _, n := range b.nodes[n:] {
-			outputs = append(outputs, n.outs...)
+	for _, v := range slices.Clone(outputs) { // one value under two names
+		if n := len(b.nodes); b.chance(.3) && b.attempt(&row{op: "Identity", draw: func(b *build, _ string) { b.renamed(v) }}) {
+			outputs = append(outputs, b.nodes[n].outs[0])
 		}
 	}
 	bld := onnx.NewBuilder("random", b.opset)

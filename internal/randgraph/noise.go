@@ -373,7 +373,7 @@ func (b *bounds) kept(x float64, d ir.DType) bool {
 	return b.how.narrow != ir.Invalid && ir.RoundTo(b.how.narrow, x) == x && (d.Bits() != 16 || ir.RoundTo(d, x) == x)
 }
 
-// shaken adds noise relative to the greatest number.
+// shaken adds noise relative to the greatest number, and to 1: a number may be one of a folded window that others were taken from.
 func shaken(a *ir.Array, noise, unit float64, r *rand.Rand) *ir.Array {
 	top := 0.0
 	for _, x := range a.F {
@@ -383,7 +383,7 @@ func shaken(a *ir.Array, noise, unit float64, r *rand.Rand) *ir.Array {
 	}
 	out := &ir.Array{Type: a.Type, I: a.I}
 	for _, x := range a.F {
-		out.F = append(out.F, x+noise*top*unit*(2*r.Float64()-1))
+		out.F = append(out.F, x+noise*(top*unit+0x1p-24)*(2*r.Float64()-1))
 	}
 	return out
 }

@@ -11,7 +11,7 @@ import (
 
 var otherRows = slices.Concat(
 	rowsFor(1, func(b *build, op string) {
-		b.one(op, []*value{b.scalarInt(b.between(4, 12))}, b.maybe(a("periodic", b.chance(.5)))...)
+		b.one(op, []*value{b.scalarInt(b.between(5, 12))}, b.maybe(a("periodic", b.chance(.5)))...)
 	}, "HannWindow", "HammingWindow", "BlackmanWindow"),
 	rowsFor(1, loss, "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
 	[]row{
