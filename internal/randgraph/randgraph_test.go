@@ -265,8 +265,11 @@ func excused(t *testing.T, j *Judge, c *Case, v *Verdict) bool {
 	other, err := j.Run(c, "reference")
 	if err == nil && other.By == "" { // it lacks other nodes
 		s := Shrink(c, func(c *Case) bool {
-			v, f := examine(j, c, someRuns)
-			return v != nil && f != nil && f.Stage == "judge"
+			if v, f := examine(j, c, someRuns); v == nil || f == nil || f.Stage != "judge" {
+				return false
+			}
+			other, err := j.Run(c, "reference")
+			return err == nil && other.By != ""
 		})
 		if !slices.ContainsFunc(s.Ops, func(op string) bool { return strings.Contains(c.Disputed(v.By), ": "+op+": ") }) {
 			return false

@@ -276,7 +276,7 @@ func pow(b *build, op string) {
 		d = b.dtype(b.types(1))
 	}
 	var y *value
-	if b.chance(.5) || !d.IsFloat() {
+	if b.chance(.5) || !d.IsFloat() || !x.DType.IsFloat() {
 		e := b.between(0, 3)
 		for _, v := range x.data.I { // what leaves the type is ONNX Runtime's in one way and ours in another
 			if math.Pow(math.Abs(float64(v)), float64(e)) >= math.Exp2(float64(min(x.DType.Bits(), 53)-1)) {
