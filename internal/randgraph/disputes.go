@@ -36,6 +36,9 @@ var disputes = []dispute{
 	{"reference", "Resize", "half_pixel_symmetric: it takes the neighbours of a coordinate that is a whole number but for the last bit", func(n *onnxpb.NodeProto, _ []*value) bool {
 		return string(attribute(n, "coordinate_transformation_mode").GetS()) == "half_pixel_symmetric"
 	}},
+	{"ort", "Attention", "causal, behind cached keys, it aligns the last query with the last key", func(n *onnxpb.NodeProto, in []*value) bool {
+		return attribute(n, "is_causal").GetI() == 1 && len(in) > 4 && in[4] != nil
+	}},
 	{"ort", "ReduceLogSumExp", "of integers it computes e^x in integers", integers},
 	{"ort", "AffineGrid", "a single cell with corners aligned is at 1; here it is at 0, as in PyTorch", oneCell},
 	{"reference", "AffineGrid", "a single cell with corners aligned is at -1; here it is at 0, as in PyTorch", oneCell},

@@ -19,7 +19,8 @@ options.intra_op_num_threads = options.inter_op_num_threads = 1
 options.log_severity_level = 4
 # Of what is optional in opsets that this ONNX Runtime is too old for.
 MISSING = ("NOT_IMPLEMENTED", "Could not find an implementation", "is under development", "Opset", "opset", "Unsupported", "not supported", "NotImplemented",
-           "not implemented", "No Op registered", "is not a registered function/op", "Unexpected input data type", "bfloat16", "Type Error", "does not support", "InsertedPrecisionFreeCast")
+           "not implemented", "No Op registered", "is not a registered function/op", "Unexpected input data type", "bfloat16", "Type Error", "does not support", "InsertedPrecisionFreeCast",
+           "No corresponding Numpy type", "MLDataType")
 NEWEST = 26  # opset of this ONNX Runtime
 
 
