@@ -20,6 +20,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/python"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -129,7 +130,7 @@ func sorted(m map[string]int) string {
 // the evaluator. SPARK_KEEP is a folder for the small cases of faults; with it a run goes on after many.
 func TestRandomGraphs(t *testing.T) {
 	count := uint64(300)
-	if os.Getenv("SPARK_FULL") != "" {
+	if fulltest.All() {
 		count = 10000
 	}
 	count = setting(t, "SPARK_GRAPHS", count)

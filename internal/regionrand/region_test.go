@@ -19,6 +19,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/codegen/window"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/roundoff"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -191,7 +192,7 @@ func TestRandomRegions(t *testing.T) {
 	switch {
 	case *count > 0:
 		n = *count
-	case os.Getenv("SPARK_FULL") != "":
+	case fulltest.All():
 		n = 20000
 	case testing.Short():
 		n = 100
