@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -192,6 +193,37 @@ func TestPageNeedsNothingElse(t *testing.T) {
 		}
 		require.NoError(t, err)
 	}
+}
+
+// TestTheHistogramHasEverySample: a run that took a hundred times as long is in the last bar, which says so, and in the tables.
+func TestTheHistogramHasEverySample(t *testing.T) {
+	samples := []float64{90}
+	for i := range 199 {
+		samples = append(samples, 1+float64(i)/1000)
+	}
+	high := axisEnd(slices.Sorted(slices.Values(samples)))
+	require.Less(t, high, 2., "one run does not flatten the rest")
+	sum := 0.
+	shares := histogram(samples, 1, high)
+	for _, x := range shares {
+		sum += x
+	}
+	require.InDelta(t, 100, sum, 1e-9)
+	require.GreaterOrEqual(t, shares[len(shares)-1], .5)
+	require.Contains(t, string(distribution([]string{"fp16"}, [][]float64{samples})), "last bar of fp16: 2 slower, up to 90.0 ms")
+	require.NotContains(t, string(distribution([]string{"fp16"}, [][]float64{{1, 2, 3}})), "slower")
+
+	r := &Report{Results: []Result{{Summary: report.Summarise(samples), Samples: samples}}}
+	var out bytes.Buffer
+	require.NoError(t, r.Print(&out))
+	require.Regexp(t, `p99 +max +min`, out.String())
+	require.Regexp(t, ` 90\.0 `, out.String())
+	path := filepath.Join(t.TempDir(), "r.html")
+	require.NoError(t, r.WriteHTML(path))
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(raw), "<th>max</th>")
+	require.Contains(t, string(raw), "<td>90.0</td>")
 }
 
 func TestPlotsOfOneSampleAndOfEqualOnes(t *testing.T) {

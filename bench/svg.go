@@ -100,30 +100,58 @@ func (c *canvas) legend(names []string) {
 	}
 }
 
-// distribution draws a histogram of latency for each series. The axis leaves out the slowest percent so that one straggler
-// does not flatten the rest; the tables include it.
+// bins is the number of bars of a histogram.
+const bins = 60
+
+// axisEnd is where the axis of a histogram ends for sorted samples: at the slowest, or at the 99th percentile if the slowest
+// would leave the others less than half of the axis.
+func axisEnd(sorted []float64) float64 {
+	low, high, p99 := sorted[0], sorted[len(sorted)-1], report.Quantile(sorted, .99)
+	if high-low <= 2*(p99-low) {
+		return high
+	}
+	return p99
+}
+
+// histogram is the share of the samples in each bar in percent. What is slower than the axis is in the last one.
+func histogram(samples []float64, low, high float64) []float64 {
+	shares := make([]float64, bins)
+	for _, v := range samples {
+		bin := min(int((v-low)/(high-low)*bins), bins-1)
+		if v > high {
+			bin = bins - 1
+		}
+		shares[max(bin, 0)] += 100 / float64(len(samples))
+	}
+	return shares
+}
+
+// distribution draws a histogram of latency for each series, of every sample.
 func distribution(names []string, samples [][]float64) template.HTML {
-	const bins = 60
-	var all, shares []float64
+	var ends, shares []float64
 	for _, s := range samples {
 		sorted := slices.Sorted(slices.Values(s))
-		all = append(all, sorted[0], report.Quantile(sorted, .99))
+		ends = append(ends, sorted[0], axisEnd(sorted))
 	}
-	x := newScale(all, marginLeft, plotWidth-20, false)
+	x := newScale(ends, marginLeft, plotWidth-20, false)
 	counts := make([][]float64, len(samples))
+	label := "ms per run"
 	for i, s := range samples {
-		counts[i] = make([]float64, bins)
+		counts[i] = histogram(s, x.low, x.high)
+		shares = append(shares, slices.Max(counts[i]))
+		slower := 0
 		for _, v := range s {
-			bin := int((v - x.low) / (x.high - x.low) * bins)
-			if v <= x.high && bin >= 0 {
-				counts[i][min(bin, bins-1)] += 100 / float64(len(s))
+			if v > x.high {
+				slower++
 			}
 		}
-		shares = append(shares, slices.Max(counts[i]))
+		if slower > 0 {
+			label += fmt.Sprintf("; last bar of %s: %d slower, up to %s ms", names[i], slower, number(slices.Max(s)))
+		}
 	}
 	c := &canvas{height: plotHeight}
 	y := newScale([]float64{0, slices.Max(shares)}, plotHeight-marginBottom, marginTop, false)
-	c.axes(x, y, "ms per run", "% of runs", number, func(v float64) string { return fmt.Sprintf("%.0f", v) })
+	c.axes(x, y, label, "% of runs", number, func(v float64) string { return fmt.Sprintf("%.0f", v) })
 	for i := range counts {
 		var points strings.Builder
 		fmt.Fprintf(&points, "%.1f,%.1f", x.from, y.at(0))

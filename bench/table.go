@@ -14,7 +14,7 @@ import (
 func (r *Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %d runs after %d warm-up runs\n\n", r.Device, r.Runs, r.Warmup)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "model\tprecision\tlaunches\tmean ms\tp50\tp99\tmin\truns/s\tfirst ms\tgraph p50\tcold p50\tarena MB\tweights MB\tcosine\trel L2\t")
+	fmt.Fprintln(t, "model\tprecision\tlaunches\tmean ms\tp50\tp99\tmax\tmin\truns/s\tfirst ms\tgraph p50\tcold p50\tarena MB\tweights MB\tcosine\trel L2\t")
 	for i := range r.Results {
 		x := &r.Results[i]
 		cosine, l2 := "", ""
@@ -22,8 +22,8 @@ func (r *Report) Print(w io.Writer) error {
 			a, b := worst(x.Outputs)
 			cosine, l2 = fmt.Sprintf("%.7f", a), fmt.Sprintf("%.2g", b)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t\n", x.Model, x.Precision, x.Launches, number(x.Mean), number(x.P50), number(x.P99),
-			number(x.Min), x.PerSecond, number(x.FirstMS), median(x.Replay), median(x.Cold), float64(x.ArenaBytes)/1e6, float64(x.WeightsBytes)/1e6, cosine, l2)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t\n", x.Model, x.Precision, x.Launches, number(x.Mean), number(x.P50), number(x.P99),
+			number(x.Max), number(x.Min), x.PerSecond, number(x.FirstMS), median(x.Replay), median(x.Cold), float64(x.ArenaBytes)/1e6, float64(x.WeightsBytes)/1e6, cosine, l2)
 	}
 	if err := t.Flush(); err != nil {
 		return err

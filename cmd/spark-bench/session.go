@@ -49,6 +49,14 @@ func (s *session) run(ctx context.Context) error {
 	case s.MaxSlowdown != nil && (s.Baseline == "" || *s.MaxSlowdown < 1):
 		return errors.New("--max-slowdown: want a ratio of at least 1, and a --baseline")
 	}
+	for _, path := range []string{s.JSON, s.HTML} {
+		if path == "" {
+			continue
+		}
+		if err := report.CheckPath(path); err != nil {
+			return err
+		}
+	}
 	precisions, err := s.precisions()
 	if err != nil {
 		return err
