@@ -96,9 +96,14 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	if err != nil {
 		return nil, err
 	}
+	tell, clear := cli.Progress(stderr, false)
+	defer clear()
 	opt := compile.Options{Precision: name, Targets: []string{cmp.Or(f.Target, target.Default().Name)}, MinCosine: compile.Budget(name, nil),
-		Calibrate: f.Calibrate, Validate: f.Validate, Findings: f.Findings, Trace: len(f.Trace) > 0,
-		Warn: func(text string) { fmt.Fprintln(stderr, "warning:", text) }}
+		Calibrate: f.Calibrate, Validate: f.Validate, Findings: f.Findings, Trace: len(f.Trace) > 0, Progress: tell,
+		Warn: func(text string) {
+			clear()
+			fmt.Fprintln(stderr, "warning:", text)
+		}}
 	opt.Import.Shapes, opt.Import.MaxOutput = f.Shape, f.MaxOutput
 	opt.F32Inputs, opt.F32Outputs = f.IO == "f32", f.IO == "f32"
 	if f.Profile { // for register counts, without which occupancy is an upper bound

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/sys/unix"
 
 	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/internal/precision"
@@ -219,11 +220,20 @@ func Progress(stderr io.Writer, quiet bool) (tell func(progress.Event), clear fu
 	}
 	if f, ok := stderr.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			line := progress.NewLine(f, time.Now)
+			line := progress.NewLine(f, func() int { return columns(f) }, time.Now)
 			return line.Tell, line.Clear
 		}
 	}
 	return progress.Lines(stderr), func() {}
+}
+
+// columns is the width of a terminal; 0: not known.
+func columns(f *os.File) int {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
 }
 
 // JSON prints a value, indented.

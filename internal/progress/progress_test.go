@@ -47,13 +47,22 @@ func TestThePartNeverFallsAndEndsAtOne(t *testing.T) {
 func TestTheLineSaysWhatTimeIsLeft(t *testing.T) {
 	var out bytes.Buffer
 	at := time.Unix(0, 0)
-	l := NewLine(&out, func() time.Time { return at })
+	width := 0
+	l := NewLine(&out, func() int { return width }, func() time.Time { return at })
+	l.Clear() // nothing to take away
 	l.Tell(Event{Phase: "passes", Begin: true})
 	at = at.Add(10 * time.Second)
 	l.Tell(Event{Phase: "fitting 85 regions", Step: 20, Steps: 85, Part: .25, Long: true})
 	l.Tell(Event{Phase: "fitting 85 regions", Step: 21, Steps: 85, Part: .26, Long: true}) // too soon
 	l.Clear()
 	require.Equal(t, "\r\x1b[Kpasses\r\x1b[K25 %, 30s left: fitting 85 regions: 20 of 85\r\x1b[K", out.String())
+
+	out.Reset()
+	width = 12
+	l.Tell(Event{Phase: "µ passes and more", Begin: true})
+	l.Clear()
+	l.Clear()
+	require.Equal(t, "\r\x1b[Kµ passes an\r\x1b[K", out.String(), "it fits")
 
 	out.Reset()
 	tell := Lines(&out)
