@@ -77,7 +77,7 @@ func (s *session) run(ctx context.Context) error {
 	defer device.Close()
 	s.note(notice)
 	s.device = device
-	done := s.prepare()
+	done := s.prepare(ctx)
 	defer done()
 	for _, path := range s.Models {
 		if err := s.model(ctx, path, precisions); err != nil {
@@ -123,7 +123,7 @@ func (s *session) precisions() ([]string, error) {
 }
 
 // prepare describes machine and device in the report, and finds the sources of clocks and the peer.
-func (s *session) prepare() (done func()) {
+func (s *session) prepare(ctx context.Context) (done func()) {
 	info := s.device.Info()
 	s.report = &bench.Report{Version: bench.Version, Device: fmt.Sprintf("%s (%s)", info.Name, info.Backend), Runs: s.Runs, Warmup: s.Warmup}
 	s.options = bench.Options{Runs: s.Runs, Warmup: s.Warmup, Target: s.Target, Layers: s.Layers || s.HTML != ""}
@@ -150,8 +150,12 @@ func (s *session) prepare() (done func()) {
 	}
 	if s.Peer {
 		var err error
-		if s.python, err = python.Find(); err != nil {
+		if s.python, err = python.Find(); err == nil {
+			_, err = python.Version(ctx, s.python, "onnxruntime")
+		}
+		if err != nil {
 			s.note(fmt.Sprintf("no comparison with ONNX Runtime: %v", err))
+			s.python = ""
 		}
 	}
 	return done

@@ -247,7 +247,7 @@ func checkPtxas(ctx context.Context, s *status) check {
 }
 
 func checkRuntime(ctx context.Context) check {
-	const name, remedy = "ONNX Runtime", "make tools, or pip install onnxruntime and set SPARK_PYTHON"
+	const name, remedy = "ONNX Runtime", "pip install onnxruntime for the python3 on the PATH, or set SPARK_PYTHON to one that has it"
 	p, err := python.Find()
 	if errors.Is(err, python.ErrNotFound) {
 		return check{name, missing, "Python not found: spark-bench compares with nothing", remedy}

@@ -126,6 +126,23 @@ func TestKernelThatComputesNothingFailsTheCheck(t *testing.T) {
 	require.Regexp(t, `passed +kernel on the CPU device`, out.String())
 }
 
+// TestAMissingDriverIsSaidOnce, in the status alone and with the checks.
+func TestAMissingDriverIsSaidOnce(t *testing.T) {
+	const library = "libcuda-that-is-not-there.so"
+	for _, check := range []bool{false, true} {
+		tool, out := spark(flags{Check: check}, nil)
+		tool.prober.Driver = func() (*cuda.System, error) { return cuda.List(cuda.Options{Library: library}) }
+		tool.prober.Management = func() (nvml.Source, error) { return nil, nvml.ErrUnavailable }
+		tool.open = func(ctx context.Context, opt detect.Options) (hal.Device, string, error) {
+			opt.Library, opt.Lookup = library, func(string) (string, bool) { return "", false }
+			return detect.Open(ctx, opt)
+		}
+		require.NoError(t, tool.run(context.Background()))
+		require.Equal(t, 1, strings.Count(out.String(), library), out.String())
+		require.Contains(t, out.String(), "cpu (emu)")
+	}
+}
+
 func TestMissingIsNotFailed(t *testing.T) {
 	tool, out := spark(flags{Check: true}, nil)
 	tool.prober.Driver = func() (*cuda.System, error) { return nil, hal.ErrNoDriver }

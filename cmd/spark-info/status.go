@@ -51,10 +51,12 @@ func (s *status) print(w io.Writer) error {
 	for i := range m.GPUs {
 		row(fmt.Sprintf("GPU %d", m.GPUs[i].Index), gpu(&m.GPUs[i], i == m.Best)...)
 	}
-	for _, x := range m.Missing {
-		row("missing", x)
+	if len(s.Checks) == 0 { // they say it, with remedies
+		for _, x := range m.Missing {
+			row("missing", x)
+		}
 	}
-	row("device", s.Device.lines()...)
+	row("device", s.Device.lines(m.Missing)...)
 	var settings []string
 	for _, x := range s.Settings {
 		settings = append(settings, fmt.Sprintf("%s = %s (%s)", x.Name, x.Value, x.From))
@@ -69,7 +71,8 @@ func (s *status) print(w io.Writer) error {
 	return printChecks(w, s.Checks)
 }
 
-func (d *device) lines() []string {
+// lines describe the device. What is missing for a better one stands elsewhere.
+func (d *device) lines(missing []string) []string {
 	text := "none: " + d.Error
 	switch {
 	case d.Error != "":
@@ -78,7 +81,7 @@ func (d *device) lines() []string {
 	default:
 		text = fmt.Sprintf("%s (%s): inputs and outputs are copied", d.Name, d.Backend)
 	}
-	if d.Notice == "" {
+	if d.Notice == "" || slices.ContainsFunc(missing, func(x string) bool { return strings.Contains(d.Notice, x) }) {
 		return []string{text}
 	}
 	return []string{text, d.Notice}

@@ -42,6 +42,9 @@ func openDriver(path string) (*driver, error) {
 	defer goruntime.UnlockOSThread()
 	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
+		if strings.Contains(err.Error(), "No such file") {
+			return nil, fmt.Errorf("%w: %s not found", hal.ErrNoDriver, path)
+		}
 		return nil, fmt.Errorf("%w: %s cannot be opened (%v)", hal.ErrNoDriver, path, err)
 	}
 	d := &driver{map[string]uintptr{}}

@@ -16,7 +16,7 @@ type remedy struct {
 // remedies are the faults of a device, after which another device may work, each with what the user can do about it.
 var remedies = []remedy{
 	{hal.ErrDriverTooOld, "install a newer NVIDIA driver (580 or newer for GB10); reboot if you just did"},
-	{hal.ErrNoDriver, "install the NVIDIA driver, or use the CPU device"},
+	{hal.ErrNoDriver, "install the NVIDIA driver"},
 	{hal.ErrNoDevice, "is the GPU visible (nvidia-smi, CUDA_VISIBLE_DEVICES, the container's --gpus)?"},
 	{hal.ErrOutOfMemory, "free memory on the device, or on the whole machine if GPU and CPU share it"},
 	{hal.ErrBadModule, "try a newer driver, or compile the model again with ptxas installed"},

@@ -138,7 +138,7 @@ func list(s *config.Settings, opt Options) (out []candidate, notice string) {
 		if name == config.CUDA {
 			return []candidate{{config.CUDA, func() (hal.Device, error) { return nil, err }}}, ""
 		}
-		return []candidate{cpu}, fmt.Sprintf("not using a GPU (%v); running on the CPU device", Explain(err))
+		return []candidate{cpu}, fmt.Sprintf("running on the CPU device (%v)", Explain(err))
 	}
 	for _, g := range sys.Ranked() {
 		out = append(out, gpu(fmt.Sprintf("cuda:%d (%s)", g.Ordinal, g.Name), g.Ordinal))

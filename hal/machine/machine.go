@@ -182,7 +182,7 @@ func (m *Machine) memory(g *GPU) {
 	switch {
 	case g.MemorySource != "": // the driver's figure
 	case g.MemoryTotal.OK:
-		g.MemorySource = "NVML"
+		g.MemorySource = m.Management
 	case g.Unified && m.MemoryTotal > 0:
 		g.MemoryTotal = nvml.Known(float64(m.MemoryTotal))
 		g.MemoryUsed = nvml.Known(float64(m.MemoryTotal - m.MemoryAvailable))

@@ -134,6 +134,7 @@ func TestGPUsArePairedByTheirBus(t *testing.T) {
 	require.Len(t, m.GPUs, 3)
 	require.Equal(t, []int{0, 1, 1, 0}, []int{m.GPUs[0].Ordinal, m.GPUs[0].Index, m.GPUs[1].Ordinal, m.GPUs[1].Index})
 	require.Equal(t, nvml.Known(7), m.GPUs[0].MemoryTotal)
+	require.Equal(t, "nvidia-smi", m.GPUs[0].MemorySource)
 	require.Equal(t, nvml.Known(16<<30), m.GPUs[1].MemoryTotal, "the driver's figure where the management layer has none")
 	require.Equal(t, -1, m.GPUs[2].Ordinal, "a GPU that the driver hides (CUDA_VISIBLE_DEVICES)")
 	require.Equal(t, "NVIDIA H200", m.BestGPU().Name)

@@ -2,9 +2,5 @@
 
 package nvml
 
-import "errors"
-
 // openLibrary fails: go-nvml needs cgo.
-func openLibrary() (Source, error) {
-	return nil, errors.New("NVML: this program was built without cgo")
-}
+func openLibrary() (Source, error) { return nil, errNoLibrary }

@@ -144,6 +144,9 @@ type Options struct {
 // ErrUnavailable means that neither source is available.
 var ErrUnavailable = errors.New("no management layer")
 
+// errNoLibrary means that this build has no access to the library, which nobody who runs it can change.
+var errNoLibrary = errors.New("NVML: built without cgo")
+
 // Open opens the library, or finds nvidia-smi if that fails. The error gives the reason for each.
 func Open(opt Options) (Source, error) {
 	lib, first := openLibrary()
@@ -153,6 +156,9 @@ func Open(opt Options) (Source, error) {
 	smi, second := openSMI(opt)
 	if second == nil {
 		return smi, nil
+	}
+	if errors.Is(first, errNoLibrary) {
+		return nil, fmt.Errorf("%w: %v", ErrUnavailable, second)
 	}
 	return nil, fmt.Errorf("%w: %v; %v", ErrUnavailable, first, second)
 }

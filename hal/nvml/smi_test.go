@@ -136,3 +136,18 @@ func TestReasonsSurviveJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal(raw, &back))
 	require.Equal(t, Reasons(0x44), back)
 }
+
+// TestNobodyIsToldHowTheProgramWasBuilt: a build without cgo has nvidia-smi, and says of that what is missing.
+func TestNobodyIsToldHowTheProgramWasBuilt(t *testing.T) {
+	if s, err := openLibrary(); err == nil {
+		s.Close()
+		t.Skip("this machine has NVML")
+	}
+	_, err := Open(Options{SMI: "nvidia-smi-that-is-not-there"})
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorContains(t, err, "nvidia-smi is not installed")
+	require.NotContains(t, err.Error(), "cgo")
+	s, err := Open(Options{SMI: fixture(t, "gb10.csv", "")})
+	require.NoError(t, err)
+	require.Equal(t, "nvidia-smi", s.Name())
+}

@@ -1,5 +1,5 @@
 // Package python finds the Python interpreter for comparisons ($SPARK_PYTHON, else .venv/bin/python in the current directory
-// or above it) and files of its virtual environment.
+// or above it, else python3 or python on the PATH) and files of its virtual environment.
 package python
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNotFound reports that there is no interpreter.
-var ErrNotFound = errors.New("no Python for comparisons: set SPARK_PYTHON, or run make tools")
+var ErrNotFound = errors.New("no Python for comparisons: set SPARK_PYTHON, or have python3 on the PATH")
 
 // Find finds the interpreter.
 func Find() (string, error) {
@@ -25,8 +25,10 @@ func Find() (string, error) {
 		}
 		return found, nil
 	}
-	if p, err := exec.LookPath(Above(filepath.Join(".venv", "bin", "python"))); err == nil {
-		return p, nil
+	for _, name := range []string{Above(filepath.Join(".venv", "bin", "python")), "python3", "python"} {
+		if p, err := exec.LookPath(name); err == nil {
+			return p, nil
+		}
 	}
 	return "", ErrNotFound
 }
