@@ -7,12 +7,13 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 
 // Print writes the report as text tables.
 func (r *Report) Print(w io.Writer) error {
-	fmt.Fprintf(w, "%s: %d runs after %d warm-up runs\n\n", r.Device, r.Runs, r.Warmup)
+	fmt.Fprintf(w, "%s: %s after %s\n\n", r.Device, plural.Count(r.Runs, "run"), plural.Count(r.Warmup, "warm-up run"))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "model\tprecision\tlaunches\tmean ms\tp50\tp99\tmax\tmin\truns/s\tfirst ms\tgraph p50\tcold p50\tarena MB\tweights MB\tcosine\trel L2\t")
 	for i := range r.Results {

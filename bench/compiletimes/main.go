@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -59,7 +60,7 @@ func measure(compiler, models, only string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d CPUs, load average %s\n\n", runtime.NumCPU(), load())
+	fmt.Printf("%s, load average %s\n\n", plural.Count(runtime.NumCPU(), "CPU"), load())
 	fmt.Println("| | CPU s, of which system | s | MB at most | goal | layers in 16 bits | least cosine | predicted µs, warm / cold | the same in fp16 |")
 	fmt.Println("|---|---:|---:|---:|---|---:|---|---:|---:|")
 	for _, c := range compiles {

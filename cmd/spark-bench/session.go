@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/python"
 	"github.com/spark-compile/spark-compile/internal/report"
@@ -223,7 +224,7 @@ func (s *session) model(ctx context.Context, path string, precisions []string) e
 
 // measure measures a program and adds it to the report.
 func (s *session) measure(ctx context.Context, p *runtime.Program, compiled time.Duration) (*bench.Result, map[string][]float64, error) {
-	s.note(fmt.Sprintf("%s %s: %d runs", p.Model, p.Precision, s.Runs))
+	s.note(fmt.Sprintf("%s %s: %s", p.Model, p.Precision, plural.Count(s.Runs, "run")))
 	r, out, err := bench.Measure(ctx, p, s.device, s.options)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s %s: %w", p.Model, p.Precision, detect.Explain(err))

@@ -21,6 +21,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
@@ -295,7 +296,7 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 		kept = fmt.Sprintf(", since %s would be no faster,", rep.Kept.Precision)
 	}
 	fmt.Fprintf(w, "%s → %s (package %s): %s%s for %s\n", rep.Model, dir, name, rep.Precision, kept, strings.Join(targets, ", "))
-	fmt.Fprintf(w, "%d launches, %d kernels, arena %.2f MB, weights %.2f MB, %.1f MMAC\n", rep.Launches, len(rep.Kernels),
+	fmt.Fprintf(w, "%s, %s, arena %.2f MB, weights %.2f MB, %.1f MMAC\n", plural.Count(rep.Launches, "launch"), plural.Count(len(rep.Kernels), "kernel"),
 		float64(rep.ArenaBytes)/1e6, float64(rep.WeightsBytes)/1e6, float64(rep.MACs)/1e6)
 	fmt.Fprintf(w, "%.2f s: compiling %.2f", took.Seconds(), r.Compile.Seconds())
 	if r.Ptxas > 0 {

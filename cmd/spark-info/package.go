@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -63,7 +64,7 @@ func (p *packageInfo) print(out io.Writer) error {
 		if c.Generated {
 			drawn = "generated "
 		}
-		line("calibrated", "on %d %sinputs, sha256 %s", c.Inputs, drawn, c.SHA256)
+		line("calibrated", "on %s, sha256 %s", plural.Count(c.Inputs, drawn+"input"), c.SHA256)
 	}
 	if a := p.Provenance.Accuracy; a != nil {
 		line("accuracy", "lowest cosine %.6f (%s, %s inputs); asked for %g", a.Cosine, a.Of, a.On, a.Budget)
@@ -74,7 +75,7 @@ func (p *packageInfo) print(out io.Writer) error {
 		if v.Cubin {
 			code = "PTX and cubin"
 		}
-		line(v.Target, "%d launches, %d kernels (%s), arena %.2f MB, weights %.2f MB", v.Launches, v.Kernels, code, float64(v.Arena)/1e6, float64(p.Weights)/1e6)
+		line(v.Target, "%s, %s (%s), arena %.2f MB, weights %.2f MB", plural.Count(v.Launches, "launch"), plural.Count(v.Kernels, "kernel"), code, float64(v.Arena)/1e6, float64(p.Weights)/1e6)
 	}
 	for _, q := range p.Inputs {
 		line("input", "%s: %v", q.Name, q)

@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
@@ -126,14 +127,10 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 
 // finish prints the result, compares the outputs and writes the report.
 func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *report.Report) error {
-	fmt.Fprintf(w, "%s %s on %s: %d launches, arena %.2f MB, weights %.2f MB\n", r.Model, r.Precision, r.Device, r.Launches, float64(r.ArenaBytes)/1e6, float64(r.WeightsBytes)/1e6)
-	runs := "runs"
-	if r.Runs == 1 {
-		runs = "run"
-	}
-	fmt.Fprintf(w, "%d %s: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", r.Runs, runs, r.Mean, r.P50, r.P99)
+	fmt.Fprintf(w, "%s %s on %s: %s, arena %.2f MB, weights %.2f MB\n", r.Model, r.Precision, r.Device, plural.Count(r.Launches, "launch"), float64(r.ArenaBytes)/1e6, float64(r.WeightsBytes)/1e6)
+	fmt.Fprintf(w, "%s: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", plural.Count(r.Runs, "run"), r.Mean, r.P50, r.P99)
 	if f.Check {
-		fmt.Fprintf(w, "checked in each of %d launches a run: bounds, alignment and initialisation of memory, declared reads and writes, races, synchronisation; nothing found\n", r.Launches)
+		fmt.Fprintf(w, "checked in %s a run: bounds, alignment and initialisation of memory, declared reads and writes, races, synchronisation; nothing found\n", plural.Count(r.Launches, "launch"))
 	}
 	var missed error
 	if cases[0].want != nil {

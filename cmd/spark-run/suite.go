@@ -49,7 +49,7 @@ func (f *flags) suite(ctx context.Context, w io.Writer) error {
 			bound++
 		}
 	}
-	fmt.Fprintf(w, "%d passed, %d failed, %d skipped; of those passed, %d have inputs that decide shapes, compiled in as constants\n", count[suite.Passed], count[suite.Failed], count[suite.Skipped], bound)
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped; inputs that decide shapes are compiled in as constants: in %d of those passed\n", count[suite.Passed], count[suite.Failed], count[suite.Skipped], bound)
 	if count[suite.Failed] > 0 {
 		return errCases
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/trace"
@@ -209,7 +210,7 @@ func described(c *runtime.Calibration) string {
 	case c == nil:
 		return "no inputs"
 	case c.Generated:
-		return fmt.Sprintf("%d generated inputs", c.Inputs)
+		return plural.Count(c.Inputs, "generated input")
 	}
-	return fmt.Sprintf("%d inputs (SHA-256 %.12s…)", c.Inputs, c.SHA256)
+	return fmt.Sprintf("%s (SHA-256 %.12s…)", plural.Count(c.Inputs, "input"), c.SHA256)
 }

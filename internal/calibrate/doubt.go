@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -18,7 +19,7 @@ func Doubts(g *ir.Graph, inputs []map[string]*ir.Array, files []string) (out []s
 	for i := range inputs {
 		if !slices.Contains(distinct, i) {
 			of := slices.IndexFunc(inputs, func(x map[string]*ir.Array) bool { return same(inputs[i], x) })
-			say("%d of the %d calibration inputs are copies of others (%s of %s) and left out, since they say nothing new: replace them by others", len(inputs)-len(distinct), len(inputs), files[i], files[of])
+			say("calibration inputs are copies of others and left out, %d of %d (%s of %s), since they say nothing new: replace them by others", len(inputs)-len(distinct), len(inputs), files[i], files[of])
 			break
 		}
 	}
@@ -35,10 +36,10 @@ func Doubts(g *ir.Graph, inputs []map[string]*ir.Array, files []string) (out []s
 			}
 		}
 		if 2*len(constant) > len(inputs) {
-			say("input %s is one constant number in %d of the %d calibration inputs (%s first): little that depends on it is exercised", v.Name, len(constant), len(inputs), files[constant[0]])
+			say("input %s is one constant number in %d of %s (%s first): little that depends on it is exercised", v.Name, len(constant), plural.Count(len(inputs), "calibration input"), files[constant[0]])
 		}
 		if len(saturated) > 0 {
-			say("input %s is saturated in %d of the %d calibration inputs: up to %.0f %% of its numbers are its least or greatest (%s first); scales and weights fit such images, and perhaps no others", v.Name, len(saturated), len(inputs), 100*most, files[saturated[0]])
+			say("input %s is saturated in %d of %s: up to %.0f %% of its numbers are its least or greatest (%s first); scales and weights fit such images, and perhaps no others", v.Name, len(saturated), plural.Count(len(inputs), "calibration input"), 100*most, files[saturated[0]])
 		}
 	}
 	return out

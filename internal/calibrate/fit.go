@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -31,7 +32,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	hat, exact := w.lane(w.inputs), w.lane(w.inputs)
 	now := newFound(a)
 	work, done := c.Work(), 0.0
-	c.progress.Begin(work.Fit, "fitting %d regions to %d inputs", len(w.steps), w.inputs)
+	c.progress.Begin(work.Fit, "fitting %s to %s", plural.Count(len(w.steps), "region"), plural.Count(w.inputs, "input"))
 	for i, s := range w.steps {
 		var hatOut [][]*ir.Tensor
 		accExact, exactOut, err := c.exactStep(ctx, i, w.inputs, exact)

@@ -288,9 +288,9 @@ func TestDoubtfulInputsAreNamedWithNumbers(t *testing.T) {
 		want       []string
 	}{
 		"good":      {func(n, i int) float64 { return float64((i*(7+n) + n) % 251) }, func(n, i int) float64 { return float64(n + i) }, nil},
-		"copies":    {func(n, i int) float64 { return float64(i * 7 % 251) }, func(n, i int) float64 { return float64(max(n, 1) + i) }, []string{"1 of the 4 calibration inputs are copies of others (b.npz of a.npz) and left out"}},
-		"constant":  {func(n, i int) float64 { return float64((i*(7+n) + n) % 251) }, func(n, i int) float64 { return float64(min(n, 1) * n) }, []string{"input row is one constant number in 4 of the 4 calibration inputs (a.npz first)"}},
-		"saturated": {func(n, i int) float64 { return float64(min((i*(7+n)+n)%251*(1+n%2*3), 255)) }, func(n, i int) float64 { return float64(n + i) }, []string{"input photo is saturated in 2 of the 4 calibration inputs: up to 73 % of its numbers are its least or greatest (b.npz first)"}},
+		"copies":    {func(n, i int) float64 { return float64(i * 7 % 251) }, func(n, i int) float64 { return float64(max(n, 1) + i) }, []string{"calibration inputs are copies of others and left out, 1 of 4 (b.npz of a.npz)"}},
+		"constant":  {func(n, i int) float64 { return float64((i*(7+n) + n) % 251) }, func(n, i int) float64 { return float64(min(n, 1) * n) }, []string{"input row is one constant number in 4 of 4 calibration inputs (a.npz first)"}},
+		"saturated": {func(n, i int) float64 { return float64(min((i*(7+n)+n)%251*(1+n%2*3), 255)) }, func(n, i int) float64 { return float64(n + i) }, []string{"input photo is saturated in 2 of 4 calibration inputs: up to 73 % of its numbers are its least or greatest (b.npz first)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var in []map[string]*ir.Array

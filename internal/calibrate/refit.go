@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -20,7 +21,7 @@ func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (
 	st, w := c.store(a), c.walk
 	hat, now := w.lane(w.inputs), newFound(st.formats)
 	work, done := c.Work().Fit, 0.0
-	c.progress.Begin(work/2, "fitting %d regions again", len(w.steps))
+	c.progress.Begin(work/2, "fitting %s again", plural.Count(len(w.steps), "region"))
 	for i, s := range w.steps {
 		var outs [][]*ir.Tensor
 		var err error

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -261,7 +262,7 @@ func (s *search) along(ctx context.Context, p *path, misses int) error {
 		if try%3 == 2 { // errors alone may mislead
 			at = (miss + meet + 1) / 2
 		}
-		s.progress.Begin(0, "compiling with %d of %d steps to wider formats", at, len(p.steps))
+		s.progress.Begin(0, "compiling with %d of %s to wider formats", at, plural.Count(len(p.steps), "step"))
 		f := s.assemble(p.after(at))
 		if f == nil { // another reader of the activations stays in a format that no fit has seen
 			miss = at

@@ -83,7 +83,7 @@ func TestValidationInputsThatCalibrate(t *testing.T) {
 	_, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp8", Targets: []string{"sm_121"}, Calibrate: []string{dir},
 		Validate: []string{filepath.Join(dir, "01.npz")}, Warn: func(text string) { warned = append(warned, text) }})
 	require.NoError(t, err)
-	require.Contains(t, strings.Join(warned, "\n"), "1 of 1 validation inputs are calibration inputs too")
+	require.Contains(t, strings.Join(warned, "\n"), "validation inputs are calibration inputs too, 1 of 1, which")
 }
 
 // TestAProgramThatIsNoFasterStaysInHalf keeps all layers out of fp8 but one that is no faster in it; then it asks of a program

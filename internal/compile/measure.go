@@ -13,6 +13,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -71,7 +72,7 @@ func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
 	}
 	if y.fitted {
 		if same := calibrate.Same(inputs, y.inputs); same > 0 {
-			opt.warn("%d of %d validation inputs are calibration inputs too, which the program is fitted to: accuracy on them is optimistic; give --validate other inputs", same, len(inputs))
+			opt.warn("validation inputs are calibration inputs too, %d of %d, which the program is fitted to: accuracy on them is optimistic; give --validate other inputs", same, len(inputs))
 		}
 	}
 	y.sets = append(y.sets, calibrate.Set{Name: ValidationSet, Inputs: inputs})
@@ -99,9 +100,9 @@ func (y *yardstick) calibrate(opt *Options) (err error) {
 	}
 	switch {
 	case y.generated && fitted:
-		opt.warn("no --calibrate: activation scales come from %d generated inputs, not from the model's own data; accuracy on real inputs may be far lower", len(y.inputs))
+		opt.warn("no --calibrate: activation scales come from %s, not from the model's own data; accuracy on real inputs may be far lower", plural.Count(len(y.inputs), "generated input"))
 	case y.generated:
-		opt.warn("no --calibrate: --min-cosine is checked on %d generated inputs, not on the model's own data", len(y.inputs))
+		opt.warn("no --calibrate: --min-cosine is checked on %s, not on the model's own data", plural.Count(len(y.inputs), "generated input"))
 	case fitted && len(y.inputs) < fewInputs:
 		opt.warn("few calibration inputs (%d): weights are fitted to them, so the accuracy measured on them is optimistic; give %d or more", len(y.inputs), fewInputs)
 	}
@@ -192,7 +193,7 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 		}
 		slices.SortStableFunc(y.worst, func(a, b int) int { return cmp.Compare(perturbed[a], perturbed[b]) })
 	}
-	y.progress.Begin(y.running(), "%s: running the program on %d inputs", target, len(all))
+	y.progress.Begin(y.running(), "%s: running the program on %s", target, plural.Count(len(all), "input"))
 	got, least := map[string][][]float64{}, make([]float64, len(all))
 	for name := range y.exact.outputs {
 		got[name] = make([][]float64, len(all))
@@ -391,8 +392,8 @@ func (r *Result) judge(ctx context.Context, y *yardstick) error {
 		switch {
 		case len(low) == 0:
 		case !precision.Calibrates(opt.Precision):
-			return fmt.Errorf("for %s the outputs miss --min-cosine %g in %s, on %d inputs: %s; %s",
-				v.Target, opt.MinCosine, opt.Precision, len(y.all()), strings.Join(low, ", "), wider(opt.Precision))
+			return fmt.Errorf("for %s the outputs miss --min-cosine %g in %s, on %s: %s; %s",
+				v.Target, opt.MinCosine, opt.Precision, plural.Count(len(y.all()), "input"), strings.Join(low, ", "), wider(opt.Precision))
 		default:
 			opt.warn("for %s the outputs miss --min-cosine %g, which %s meets: %s; compile for that target alone to search for its own choice",
 				v.Target, opt.MinCosine, r.Program.Variants[0].Target, strings.Join(low, ", "))

@@ -73,8 +73,8 @@ func TestCopiesJudgeNothing(t *testing.T) {
 	require.Len(t, y.sets, 1)
 	require.Len(t, y.sets[0].Inputs, 1)
 	text := strings.Join(warned, "\n")
-	require.Contains(t, text, "8 of the 9 calibration inputs are copies of others")
-	require.Contains(t, text, "features_buffer is one constant number in 9 of the 9")
+	require.Contains(t, text, "calibration inputs are copies of others and left out, 8 of 9")
+	require.Contains(t, text, "features_buffer is one constant number in 9 of 9")
 	require.Contains(t, text, "few calibration inputs (1)")
 
 	r, err := Compile(t.Context(), m, opt)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/spark-compile/spark-compile/internal/plural"
 )
 
 // bar draws a share of a width in eighths of a character.
@@ -124,7 +126,7 @@ func (c *Counts) memory() []string {
 func (p *Profile) WriteTable(w io.Writer) error {
 	t := &p.Total
 	fmt.Fprintf(w, "%s %s for %s, counted on the CPU device, predicted for %s\n\n", p.Model, p.Precision, p.Target, p.Device)
-	fmt.Fprintf(w, "  %s µs (%s with cold weights; %s one launch at a time) in %d launches of %d kernels; %sMACs on tensor cores, %s by fma\n", trim(t.US), trim(t.ColdUS), trim(p.AloneUS), t.Launches, len(p.Kernels), si(float64(t.MACs), ""), si(float64(t.FMAs), ""))
+	fmt.Fprintf(w, "  %s µs (%s with cold weights; %s one launch at a time) in %s of %s; %sMACs on tensor cores, %s by fma\n", trim(t.US), trim(t.ColdUS), trim(p.AloneUS), plural.Count(t.Launches, "launch"), plural.Count(len(p.Kernels), "kernel"), si(float64(t.MACs), ""), si(float64(t.FMAs), ""))
 	fmt.Fprintf(w, "  global memory: %s read (%s of it constants), %s written, %s asked for (%s of L2), %s of that used\n", si(float64(t.UniqueRead), "B"),
 		si(float64(t.Constants), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.Sectors), "B"), si(float64(32*t.L2Sectors), "B"), percent(t.Coalescing, 1))
 	fmt.Fprintf(w, "  shared memory: %s wavefronts, %s of them bank conflicts; %s barriers, %s atomics; %.1f of 32 lanes active, %s divergent branches\n\n",

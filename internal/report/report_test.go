@@ -62,8 +62,8 @@ for sm_90, on 4 validation inputs:
 output  elements  cosine    max abs  relative L2  variation explained
 y       10        0.900000  0        0            0.0000
 
-fp8: 1 layers, 75.0 % of the multiplications and 80.0 % of the weights of these layers; weights 0.0011 MB, 0.550 of fp16
-fp16: 1 layers, 25.0 % of the multiplications and 20.0 % of the weights of these layers; weights 0.0005 MB, 1.000 of fp16
+fp8: 1 layer, 75.0 % of the multiplications and 80.0 % of the weights of these layers; weights 0.0011 MB, 0.550 of fp16
+fp16: 1 layer, 25.0 % of the multiplications and 20.0 % of the weights of these layers; weights 0.0005 MB, 1.000 of fp16
 all 2: weights 0.0016 MB, 0.640 of fp16 (scales and padding included)
 reference: the file in fp32; it is 4e-07 from float64 at most (relative L2 of y.part, on the first and the last of 20 inputs)
 budget: cosine 0.999; least: y.part with 0.999100 on 4 validation inputs; on other inputs 0.998600 is expected (y)

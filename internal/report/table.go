@@ -9,6 +9,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/plural"
 )
 
 // Table prints layers, slices and totals of a report as text, as far as there are any.
@@ -76,9 +77,9 @@ func (r *Report) sets(w io.Writer, of string, sets []calibrate.SetQuality) error
 
 // inputs describes a set of inputs.
 func (r *Report) inputs(s calibrate.SetQuality) string {
-	text := fmt.Sprintf("%d %s inputs", s.Inputs, s.Name)
+	text := plural.Count(s.Inputs, s.Name+" input")
 	if r.Calibration.Generated && s.Name == compile.CalibrationSet {
-		text = fmt.Sprintf("%d generated inputs, not the model's own", s.Inputs)
+		text = plural.Count(s.Inputs, "generated input") + ", not the model's own"
 	}
 	if s.Fitted {
 		text += ", in sample"
@@ -134,8 +135,8 @@ func (r *Report) formats(w io.Writer) {
 		}
 	}
 	for _, s := range list {
-		fmt.Fprintf(w, "%s: %d layers, %.1f %% of the multiplications and %.1f %% of the weights of these layers; weights %.3g MB, %.3f of fp16\n",
-			s.format, s.layers, 100*ratio(s.macs, all.macs), 100*ratio(s.weights, all.weights), float64(s.bytes)/1e6, ratio(s.bytes, s.half))
+		fmt.Fprintf(w, "%s: %s, %.1f %% of the multiplications and %.1f %% of the weights of these layers; weights %.3g MB, %.3f of fp16\n",
+			s.format, plural.Count(s.layers, "layer"), 100*ratio(s.macs, all.macs), 100*ratio(s.weights, all.weights), float64(s.bytes)/1e6, ratio(s.bytes, s.half))
 	}
 	fmt.Fprintf(w, "all %d: weights %.3g MB, %.3f of fp16 (scales and padding included)\n", all.layers, float64(all.bytes)/1e6, ratio(all.bytes, all.half))
 }
@@ -159,7 +160,7 @@ func (r *Report) budget(w io.Writer) {
 		budget = fmt.Sprintf("cosine %g", r.Calibration.MinCosine)
 	}
 	if c := r.Reference; c != nil && c.Float64 < c.Inputs {
-		fmt.Fprintf(w, "reference: the file in fp32; it is %.1g from float64 at most (relative L2 of %s, on the first and the last of %d inputs)\n", c.Apart, c.Where, c.Inputs)
+		fmt.Fprintf(w, "reference: the file in fp32; it is %.1g from float64 at most (relative L2 of %s, on the first and the last of %s)\n", c.Apart, c.Where, plural.Count(c.Inputs, "input"))
 	}
 	fmt.Fprintf(w, "budget: %s; least: %s with %.6f%s", budget, least.Name, least.Cosine, on)
 	expected := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Expected, b.Expected) })
@@ -176,11 +177,11 @@ func (r *Report) times(w io.Writer) {
 	case k.Layers == 0:
 		defer fmt.Fprintf(w, "%s: no layer is faster in it within the budget; --prefer size takes smaller weights, a lower --min-cosine more layers\n", k.Precision)
 	default:
-		defer fmt.Fprintf(w, "%s would be no faster: %.1f µs, %.1f with cold weights; %d launches, %.3g MB of weights; --prefer size keeps it\n",
-			k.Precision, k.US, k.ColdUS, k.Launches, float64(k.Weights)/1e6)
+		defer fmt.Fprintf(w, "%s would be no faster: %.1f µs, %.1f with cold weights; %s, %.3g MB of weights; --prefer size keeps it\n",
+			k.Precision, k.US, k.ColdUS, plural.Count(k.Launches, "launch"), float64(k.Weights)/1e6)
 	}
 	for i, p := range r.Predicted {
-		fmt.Fprintf(w, "%s on %s, predicted: %.1f µs, %.1f with cold weights; %d launches, %.3g MB of weights", p.Precision, p.Device, p.US, p.ColdUS, p.Launches, float64(p.WeightsBytes)/1e6)
+		fmt.Fprintf(w, "%s on %s, predicted: %.1f µs, %.1f with cold weights; %s, %.3g MB of weights", p.Precision, p.Device, p.US, p.ColdUS, plural.Count(p.Launches, "launch"), float64(p.WeightsBytes)/1e6)
 		if i > 0 {
 			first := r.Predicted[0]
 			fmt.Fprintf(w, ": %.2f times as fast as %s, %.2f with cold weights", first.US/p.US, first.Precision, first.ColdUS/p.ColdUS)

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/spark-compile/spark-compile/internal/plural"
 )
 
 // Table prints the rows, the outputs and the first bad layer.
@@ -71,5 +73,5 @@ func (r *Row) why() string {
 	for _, d := range r.Shape {
 		elements *= d
 	}
-	return fmt.Sprintf("%d of %d elements are outside of what rounding can make of its inputs, one by %.3g; own error %.2g", r.Outside, elements, r.Beyond, r.Own)
+	return fmt.Sprintf("%d of %s outside of what rounding can make of its inputs, one by %.3g; own error %.2g", r.Outside, plural.Count(elements, "element"), r.Beyond, r.Own)
 }
