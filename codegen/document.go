@@ -99,10 +99,7 @@ func typesOf(n *ir.Node) (words []string) {
 
 // originsOf names the nodes of the file that a region computes, in the file's order.
 func originsOf(n *ir.Node) (names []string) {
-	var from []ir.Origin
-	for _, m := range n.Region.Body.Nodes {
-		from = ir.JoinOrigins(from, m.From)
-	}
+	from := n.Region.Origins()
 	for i, o := range from {
 		if i == docOrigins {
 			return append(names, fmt.Sprintf("and %d more nodes", len(from)-i))

@@ -118,6 +118,14 @@ func (r *Region) CloneMapped() (*Region, map[*Value]*Value) {
 	return &c, to
 }
 
+// Origins are the nodes of the file that a region computes, in the file's order.
+func (r *Region) Origins() (from []Origin) {
+	for _, m := range r.Body.Nodes {
+		from = JoinOrigins(from, m.From)
+	}
+	return from
+}
+
 // IsFamily reports whether n is a region of the family; n may be nil.
 func (n *Node) IsFamily(family string) bool {
 	return n != nil && n.Region != nil && n.Region.Family == family

@@ -3,7 +3,6 @@ package trace
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,16 +10,21 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// names says which nodes of the file each region computes. Passes keep the name of a node that they rewrite, and drop that of
-// one which they merge into another: it is then the region that has its numbers, or else the one where its result is read next.
+// names says which nodes of the file each region computes, and where a node or value of the file is computed.
 type names struct {
 	source  *ir.Graph
-	all     []*ir.Node              // regions that have a launch
-	inside  map[*ir.Node][]string   // nodes of the file in their order
-	regions map[string][]*ir.Node   // that a node of the file is inside of
-	aside   map[string]string       // why a node or input has no region
-	order   map[string]int          // of nodes in the file
-	reads   map[*ir.Node][]*ir.Node // nodes of the file that read what a node computes
+	all     []*ir.Node            // regions that have a launch
+	inside  map[*ir.Node][]string // nodes of the file in their order
+	regions map[string][]*ir.Node // that a node of the file is inside of
+	aside   map[string]string     // why a node or input has no region
+}
+
+// label is the name of the node of the file that a node of the imported graph stands for.
+func label(n *ir.Node) string {
+	if len(n.From) > 0 {
+		return n.From[0].Name
+	}
+	return n.Name
 }
 
 // original cuts off what a pass added to a name.
@@ -29,155 +33,65 @@ func original(name string) string {
 	return name
 }
 
-// newNames finds the names. In values are some of the file by name, and in exact those of the regions, on one input.
-func newNames(source, regions *ir.Graph, values, exact map[string]*ir.Array, was map[string]string) *names {
-	x := &names{source: source, inside: map[*ir.Node][]string{}, regions: map[string][]*ir.Node{}, aside: map[string]string{}, order: map[string]int{}, reads: map[*ir.Node][]*ir.Node{}}
-	live := map[*ir.Value]bool{}
-	for _, v := range source.Inputs {
-		live[v], x.aside[v.Name] = true, "is an input, which no kernel computes"
-	}
-	var nodes []*ir.Node // that compute something from the inputs
-	for i, n := range source.Nodes {
-		if _, ok := x.order[n.Name]; !ok {
-			x.order[n.Name] = i
-		}
-		computed := slices.ContainsFunc(n.Inputs, func(v *ir.Value) bool { return live[v] })
-		for _, v := range n.Outputs {
-			live[v] = computed
-		}
-		for _, v := range n.Inputs {
-			if v != nil && v.Def != nil {
-				x.reads[v.Def] = append(x.reads[v.Def], n)
-			}
-		}
-		if computed {
-			nodes = append(nodes, n)
-		} else {
-			x.aside[n.Name] = "depends on no input: its value is computed when compiling"
-		}
-	}
+// newNames finds the names. A node that vanished, since it only moves elements or joined another, is where its result is read
+// next.
+func newNames(source, regions *ir.Graph) *names {
+	x := &names{source: source, inside: map[*ir.Node][]string{}, regions: map[string][]*ir.Node{}, aside: map[string]string{}}
 	computes := launched(regions)
 	for _, n := range regions.Nodes {
 		if !n.IsFamily(ir.FamilyView) {
 			x.all = append(x.all, n)
 		}
-	}
-	named := func(n *ir.Node) bool { return len(x.regions[n.Name]) > 0 }
-	arithmetic := map[string]bool{} // names of nodes that do more than move elements
-	for _, n := range nodes {
-		arithmetic[n.Name] = arithmetic[n.Name] || !moves(n)
-	}
-	x.fromBodies(regions, computes, func(m *ir.Node) bool { return !moves(m) })
-	for _, n := range nodes {
-		if !named(n) && moves(n) != arithmetic[n.Name] {
-			if r := x.alike(n, values, exact, was); r != nil {
-				x.add(n.Name, r)
+		for _, o := range n.Region.Origins() {
+			for _, r := range computes[n] {
+				x.add(o.Name, r)
 			}
 		}
 	}
-	x.fromBodies(regions, computes, func(m *ir.Node) bool { return moves(m) && !arithmetic[original(m.Name)] })
-	found := map[*ir.Node][]*ir.Node{} // of all nodes without a name, before one is named by another
-	for _, n := range nodes {
-		if named(n) {
-			continue
+	named := func(n *ir.Node) bool { return len(x.regions[label(n)]) > 0 }
+	reads, live := map[*ir.Node][]*ir.Node{}, map[*ir.Value]bool{}
+	for _, v := range source.Inputs {
+		live[v], x.aside[v.Name] = true, "is an input, which no kernel computes"
+	}
+	order, lost := map[string]int{}, []*ir.Node{}
+	for i, n := range source.Nodes {
+		if _, ok := order[label(n)]; !ok {
+			order[label(n)] = i
 		}
-		near := nearest(n, named, func(n *ir.Node) []*ir.Node { return x.reads[n] })
+		computed := slices.ContainsFunc(n.Inputs, func(v *ir.Value) bool { return live[v] })
+		for _, v := range n.Outputs {
+			live[v] = computed
+		}
+		for _, m := range producers(n) {
+			reads[m] = append(reads[m], n)
+		}
+		switch {
+		case named(n):
+		case computed:
+			lost = append(lost, n)
+		default:
+			x.aside[label(n)] = "depends on no input: its value is computed when compiling"
+		}
+	}
+	found := make([][]*ir.Node, len(lost)) // of all, before one is named by another
+	for i, n := range lost {
+		near := nearest(n, named, func(n *ir.Node) []*ir.Node { return reads[n] })
 		if len(near) == 0 {
 			near = nearest(n, named, producers)
 		}
 		for _, m := range near {
-			found[n] = append(found[n], x.regions[m.Name]...)
+			found[i] = append(found[i], x.regions[label(m)]...)
 		}
 	}
-	for n, list := range found {
-		for _, r := range list {
-			x.add(n.Name, r)
+	for i, n := range lost {
+		for _, r := range found[i] {
+			x.add(label(n), r)
 		}
 	}
-	for r := range x.inside {
-		slices.SortFunc(x.inside[r], func(a, b string) int { return x.order[a] - x.order[b] })
+	for _, list := range x.inside {
+		slices.SortStableFunc(list, func(a, b string) int { return order[a] - order[b] })
 	}
 	return x
-}
-
-// fromBodies takes the names that have no region yet from nodes in the regions. Passes call a change of layout after the node
-// that wants it, so nodes that move elements name only those that do nothing else in the file.
-func (x *names) fromBodies(regions *ir.Graph, computes map[*ir.Node][]*ir.Node, wanted func(*ir.Node) bool) {
-	fresh := map[string]bool{}
-	for _, n := range regions.Nodes {
-		for _, m := range n.Region.Body.Nodes {
-			name := original(m.Name)
-			if _, ours := x.order[name]; !ours || !wanted(m) || len(x.regions[name]) > 0 && !fresh[name] {
-				continue
-			}
-			for _, r := range computes[n] {
-				fresh[name] = true
-				x.add(name, r)
-			}
-		}
-	}
-}
-
-func moves(n *ir.Node) bool { return n.Op.Kind == ir.KindMovement || n.Op.Name == "Cast" }
-
-// alike returns the region that computes the numbers of a node of the file, at their place in the file or with the channels
-// last, alone or with others behind and in front of them; nil if there is none.
-func (x *names) alike(n *ir.Node, values, exact map[string]*ir.Array, was map[string]string) *ir.Node {
-	if len(n.Outputs) != 1 || values[n.Outputs[0].Name] == nil {
-		return nil
-	}
-	a := values[n.Outputs[0].Name]
-	forms := [][]float64{a.Floats()}
-	if a.Rank() == 4 {
-		forms = append(forms, channelsLast(a))
-	}
-	for _, r := range x.all {
-		for _, v := range r.Outputs {
-			if y := exact[was[v.Name]]; y != nil {
-				for _, f := range forms {
-					if contains(y.Floats(), f) {
-						return r
-					}
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func channelsLast(a *ir.Array) []float64 {
-	xs := a.Floats()
-	out := make([]float64, len(xs))
-	c, inner := a.Shape[1], a.Shape[2]*a.Shape[3]
-	for i, x := range xs {
-		b, k, at := i/(c*inner), i/inner%c, i%inner
-		out[(b*inner+at)*c+k] = x
-	}
-	return out
-}
-
-// short is the length up to which numbers are looked for among others.
-const short = 1 << 12
-
-// contains reports whether numbers stand somewhere in a row, up to what rounding constants to f32 does to them. Few numbers, and
-// numbers that are all the same, prove nothing.
-func contains(in, xs []float64) bool {
-	if len(xs) < 8 || len(xs) > len(in) || len(xs) > short && len(xs) != len(in) || !slices.ContainsFunc(xs, func(x float64) bool { return x != xs[0] }) {
-		return false
-	}
-	near := 1e-5 * norm(xs) / math.Sqrt(float64(len(xs)))
-	for from := range len(in) - len(xs) + 1 {
-		same := true
-		for i, x := range xs {
-			if same = math.Abs(in[from+i]-x) <= near; !same {
-				break
-			}
-		}
-		if same {
-			return true
-		}
-	}
-	return false
 }
 
 func (x *names) add(name string, r *ir.Node) {
@@ -259,9 +173,10 @@ func (x *names) choose(patterns []string) (map[*ir.Node]bool, error) {
 			}
 		}
 		for _, n := range x.source.Nodes {
-			take(n.Name, n.Name)
+			take(n.Name, label(n))
+			take(label(n), label(n))
 			for _, v := range n.Outputs {
-				take(v.Name, n.Name)
+				take(v.Name, label(n))
 			}
 		}
 		for _, v := range x.source.Inputs {
@@ -294,10 +209,10 @@ func (x *names) near(name string) []string {
 		all = append(all, candidate{s, distance(strings.ToLower(strings.Trim(name, "*?")), strings.ToLower(s))})
 	}
 	for _, n := range x.source.Nodes {
-		if len(x.regions[n.Name]) == 0 {
+		if len(x.regions[label(n)]) == 0 {
 			continue
 		}
-		see(n.Name)
+		see(label(n))
 		for _, v := range n.Outputs {
 			see(v.Name)
 		}

@@ -116,12 +116,11 @@ func New(ctx context.Context, p *runtime.Program, v *runtime.Variant, r *compile
 	}}); err != nil {
 		return nil, err
 	}
-	values := map[string]*ir.Array{}
-	if t.outputs, err = ir.Evaluate(ctx, r.Source, typed(r.Source, inputs), ir.EvalOptions{Observe: func(v *ir.Value, a *ir.Array) { values[v.Name] = a }}); err != nil {
+	if t.outputs, err = ir.Evaluate(ctx, r.Source, typed(r.Source, inputs), ir.EvalOptions{}); err != nil {
 		return nil, err
 	}
 	t.source = r.Source
-	t.names = newNames(r.Source, t.origin.Graph, values, t.exact, t.origin.Was)
+	t.names = newNames(r.Source, t.origin.Graph)
 	chosen, err := t.names.choose(patterns)
 	if err != nil {
 		return nil, err
