@@ -30,7 +30,7 @@ import (
 
 // flags is the command line.
 type flags struct {
-	Model      string     `arg:"" optional:"" name:"model" help:"ONNX file."`
+	Model      string     `arg:"" optional:"" name:"model" help:"ONNX file, or a directory with one in it."`
 	Precision  string     `help:"${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
 	Output     string     `short:"o" help:"Directory of the Go package; default: the model's base name without underscores." placeholder:"DIR"`
 	Package    string     `help:"Package name; default: the directory's." placeholder:"NAME"`
@@ -67,25 +67,13 @@ const heapRoom = 60
 
 func run(args []string, stdout, stderr io.Writer) int {
 	var f flags
-	// A shell makes several of files of --calibrate *.npz.
-	args, calibrate := cli.Following(args, "--calibrate", isInput)
-	args, validate := cli.Following(args, "--validate", isInput)
+	args, calibrate := cli.Inputs(args, "--calibrate")
+	args, validate := cli.Inputs(args, "--validate")
 	return cli.Main(&f, "spark-compile", "Compile an ONNX model to PTX kernels and a Go package.", args, stdout, stderr,
 		func(ctx context.Context) error {
-			f.Calibrate, f.Validate = append(f.Calibrate, split(calibrate)...), append(f.Validate, split(validate)...)
+			f.Calibrate, f.Validate = append(f.Calibrate, calibrate...), append(f.Validate, validate...)
 			return f.run(ctx, stdout, stderr)
 		})
-}
-
-// isInput tells another file of inputs from the model.
-func isInput(arg string) bool { return strings.HasSuffix(arg, ".npz") }
-
-// split splits arguments at commas.
-func split(args []string) (out []string) {
-	for _, a := range args {
-		out = append(out, strings.Split(a, ",")...)
-	}
-	return out
 }
 
 func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -105,6 +93,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	if f.MinCosine != nil && (*f.MinCosine < 0 || *f.MinCosine >= 1 || math.IsNaN(*f.MinCosine)) {
 		return fmt.Errorf("--min-cosine %g: want 0 (no budget) or more, and less than 1", *f.MinCosine)
+	}
+	if f.Model, err = cli.ONNX(f.Model); err != nil {
+		return err
 	}
 	dir, name, err := f.place()
 	if err != nil {

@@ -59,8 +59,10 @@ const (
 func run(args []string, stdout, stderr io.Writer) int {
 	var f flags
 	args, dirs := cli.Following(args, "--suite", func(arg string) bool { return true })
+	args, calibrate := cli.Inputs(args, "--calibrate")
+	args, validate := cli.Inputs(args, "--validate")
 	return cli.Main(&f, "spark-run", "Run a compiled package or an ONNX model.", args, stdout, stderr, func(ctx context.Context) error {
-		f.Suite = append(f.Suite, dirs...)
+		f.Suite, f.Calibrate, f.Validate = append(f.Suite, dirs...), append(f.Calibrate, calibrate...), append(f.Validate, validate...)
 		if err := f.checkTrace(); err != nil {
 			return err
 		}

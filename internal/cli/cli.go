@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	goruntime "runtime"
 	"runtime/debug"
 	"strconv"
@@ -127,6 +128,37 @@ func Following(args []string, flag string, belongs func(arg string) bool) (rest,
 		}
 	}
 	return rest, values
+}
+
+// Inputs is Following of a flag for files of inputs, which a shell makes of --calibrate *.npz. Each value may hold several, with
+// commas between them.
+func Inputs(args []string, flag string) (rest, files []string) {
+	rest, values := Following(args, flag, func(arg string) bool { return strings.HasSuffix(arg, ".npz") })
+	for _, v := range values {
+		files = append(files, strings.Split(v, ",")...)
+	}
+	return rest, files
+}
+
+// ONNX is the ONNX file that a path names: itself, or the only one in a directory.
+func ONNX(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return path, nil // reading it says what is wrong
+	}
+	files, err := filepath.Glob(filepath.Join(path, "*.onnx"))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s: %w", path, err)
+	case len(files) == 1:
+		return files[0], nil
+	case len(files) > 1:
+		return "", fmt.Errorf("%s: %d ONNX files in this directory, want one: %s", path, len(files), strings.Join(files, ", "))
+	}
+	if _, err := os.Stat(filepath.Join(path, runtime.ProgramFile)); err == nil {
+		return "", fmt.Errorf("%s: a compiled package, not a model: give the ONNX file", path)
+	}
+	return "", fmt.Errorf("%s: no ONNX file (*.onnx) in this directory", path)
 }
 
 // vars are the variables of help texts and defaults, read from the tables of targets and precisions.
