@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/ir"
@@ -65,6 +66,11 @@ func outputsOf(t *testing.T, p *runtime.Program, in map[string]*ir.Array, check 
 	d, err := emu.Open(emu.Options{Check: check})
 	require.NoError(t, err)
 	defer d.Close()
+	return outputsOn(t, d, p, in, then)
+}
+
+func outputsOn(t *testing.T, d hal.Device, p *runtime.Program, in map[string]*ir.Array, then func(*runtime.Session) *Trace) (out ran) {
+	t.Helper()
 	s, err := runtime.Open(t.Context(), p, d, runtime.ModelOptions{Target: p.Variants[0].Target})
 	require.NoError(t, err)
 	defer s.Close()
@@ -340,6 +346,58 @@ func TestEveryTargetHasItsOwnOrigin(t *testing.T) {
 	found, tr, _ := traced(t, &p, r, false)
 	require.Nil(t, found.FirstBad)
 	require.Equal(t, "sm_80", tr.Program.Variants[0].Target)
+}
+
+// discrete is the CPU device with memory that the host does not see, as a GPU on a card has.
+type discrete struct{ hal.Device }
+
+type hidden struct{ hal.Memory }
+
+func (hidden) Bytes() []byte { return nil }
+
+func (d discrete) Info() hal.Info { return hal.Info{Name: "card", Backend: "cuda"} }
+
+func (d discrete) Alloc(n int, k hal.MemoryKind) (hal.Memory, error) {
+	m, err := d.Device.Alloc(n, k)
+	return hidden{m}, err
+}
+
+func (d discrete) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	seen := func(m hal.Memory) hal.Memory {
+		if h, ok := m.(hidden); ok {
+			return h.Memory
+		}
+		return m
+	}
+	ops = slices.Clone(ops)
+	for i := range ops {
+		o := &ops[i]
+		o.Dst, o.Src = seen(o.Dst), seen(o.Src)
+		for _, list := range [][]hal.Range{o.Reads, o.Writes} {
+			for k := range list {
+				list[k].Memory = seen(list[k].Memory)
+			}
+		}
+	}
+	return d.Device.Capture(ctx, ops)
+}
+
+// TestValuesAreFetchedFromADeviceWithItsOwnMemory: the figures are the same.
+func TestValuesAreFetchedFromADeviceWithItsOwnMemory(t *testing.T) {
+	r := compiled(t, "policy", "fp16")
+	here, _, _ := traced(t, r.Program, r, false)
+	cpu, err := emu.Open(emu.Options{})
+	require.NoError(t, err)
+	defer cpu.Close()
+	in := compile.RandomInputs(r.Source, 3)
+	tr, err := New(t.Context(), r.Program, &r.Program.Variants[0], r, in, nil, true, nil)
+	require.NoError(t, err)
+	there := outputsOn(t, discrete{cpu}, tr.Program, in, func(s *runtime.Session) *Trace {
+		found, err := tr.Compare(t.Context(), s)
+		require.NoError(t, err)
+		return found
+	}).trace
+	require.Equal(t, here, there)
 }
 
 // TestTensorCoresHaveAWiderRange by what docs/gpu.md says: of operands of 8 bits far wider than of 16, of f32 not at all.
