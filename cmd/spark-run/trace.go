@@ -146,6 +146,7 @@ func (f *flags) again(p *runtime.Program) (opt compile.Options, err error) {
 		Keep      []string
 		Shape     cli.Shapes `mapsep:"none"`
 		Batch     int
+		MaxOutput cli.Bounds `mapsep:"none"`
 		Passes    []string
 		Cubin     bool
 	}
@@ -171,7 +172,7 @@ func (f *flags) again(p *runtime.Program) (opt compile.Options, err error) {
 	if precision.Calibrates(p.Precision) {
 		opt.MinCosine = compile.Budget(p.Precision, given.MinCosine)
 	}
-	opt.Import.Shapes, opt.Import.Batch = given.Shape, given.Batch
+	opt.Import.Shapes, opt.Import.Batch, opt.Import.MaxOutput = given.Shape, given.Batch, given.MaxOutput
 	return opt, nil
 }
 
