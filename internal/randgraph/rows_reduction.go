@@ -48,6 +48,9 @@ func reduce(since int64) func(b *build, op string) {
 		if len(axes) == 0 {
 			axes = nil
 		}
+		if op == "ReduceLogSumExp" && !x.DType.IsFloat() { // a logarithm cut to a whole number
+			b.redraw()
+		}
 		if op == "ReduceProd" {
 			b.holds(x)
 		}
