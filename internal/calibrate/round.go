@@ -188,12 +188,16 @@ const (
 	startsWork = 1 << 28 // multiply-adds
 )
 
-// starts is the number of scales of a channel that are tried, where these decide how scales of blocks lie in their format.
+// starts is the number of scales of a channel that are tried: where in an octave its weights lie, or scales of its blocks.
 func (r *rounder) starts(channels int) int {
-	if r.blocks == nil || !r.tech.Feedback {
+	if !r.tech.Feedback {
 		return 1
 	}
-	return min(mostStarts, max(1, startsWork/(channels*r.site.K*r.site.K)))
+	work := startsWork
+	if r.blocks == nil { // fewer scales hang on it
+		work /= 2
+	}
+	return min(mostStarts, max(1, work/(channels*r.site.K*r.site.K)))
 }
 
 // round rounds the weights of some output channels, to nearest without an objective.
@@ -356,7 +360,8 @@ func improve(w, q, slope []float32, g *grid, o *objective, added float64, invers
 	}
 }
 
-// grids chooses the scales of output channels, those of a channel with blocks smaller by a factor.
+// grids chooses the scales of output channels, or takes those at which their greatest weights, or scales of blocks, just fit, smaller by
+// a factor.
 func (r *rounder) grids(w *matrix, weight []float64, by float64) []*grid {
 	out := make([]*grid, w.rows)
 	for i := range out {
@@ -370,7 +375,9 @@ func (r *rounder) gridOf(w, weight []float64, by float64) *grid {
 	g := &grid{f: r.f, steps: make([]float64, len(w)), inverse: make([]float64, len(w))}
 	if r.blocks == nil {
 		top := float64(float32(greatest(w) / r.f.Max()))
-		g.scale = r.best(w, weight, top, channelScales(top), 1)
+		if g.scale = float64(float32(top * by)); by == 1 {
+			g.scale = r.best(w, weight, top, channelScales(top), 1)
+		}
 		if g.scale == 0 {
 			g.scale = 1
 		}
