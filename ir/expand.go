@@ -38,6 +38,16 @@ func (n *Node) Expand(g *Graph) ([]*Node, []*Value, error) {
 	return x.nodes, outs, x.err
 }
 
+// Build collects nodes that f makes, named name, and appends them to g.
+func (g *Graph) Build(name string, f func(x *Expansion)) error {
+	x := &Expansion{graph: g, name: name}
+	f(x)
+	if x.err == nil {
+		g.Nodes = append(g.Nodes, x.nodes...)
+	}
+	return x.err
+}
+
 // Add appends a node and returns its first output.
 func (x *Expansion) Add(op string, attrs Attrs, in ...*Value) *Value {
 	if x.err == nil {

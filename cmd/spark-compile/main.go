@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
@@ -50,6 +51,7 @@ type flags struct {
 	Passes     []string   `help:"Run these passes instead of the defaults." placeholder:"LIST"`
 	HelpPasses bool       `help:"Describe the passes and exit."`
 	Cubin      bool       `help:"Add cubins that ptxas makes to the package, for each target. Without them the driver compiles the PTX on loading."`
+	Adapter    string     `help:"Compile the model with this adapter merged into its weights." placeholder:"A.safetensors"`
 	Tune       bool       `help:"Tune schedules on the device."`
 	Quiet      bool       `help:"Print only errors and warnings."`
 }
@@ -124,6 +126,11 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	m, err := onnx.Load(f.Model)
 	if err != nil {
 		return err
+	}
+	if f.Adapter != "" {
+		if m, err = dora.MergedFrom(m, f.Adapter); err != nil {
+			return err
+		}
 	}
 	begin := time.Now()
 	r, err := compile.Compile(ctx, m, opt)

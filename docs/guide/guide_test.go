@@ -30,7 +30,7 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-var pages = []string{"../../README.md", "install.md", "compile.md", "precision.md", "report.md", "run.md", "go-package.md", "openpilot.md", "troubleshooting.md"}
+var pages = []string{"../../README.md", "install.md", "compile.md", "precision.md", "report.md", "run.md", "go-package.md", "openpilot.md", "adapters.md", "troubleshooting.md"}
 
 // standins are the names of openpilot's files, and what the generator calls such a model.
 var standins = map[string]string{"driving_vision": "vision", "driving_policy": "policy", "dmonitoring_model": "dmonitoring", "driving_supercombo": "supercombo"}
@@ -283,8 +283,9 @@ func (g *guide) python(t *testing.T, at, text string) {
 func TestFlagsOfTheGuide(t *testing.T) {
 	known := map[string]bool{"--gpus": true, "--ignore-missing": true, "--strip-components": true} // of docker, sha256sum and tar
 	var all []string
-	for _, c := range []string{"spark-compile", "spark-run", "spark-bench", "spark-info"} {
-		out, err := exec.Command("go", "run", "../../cmd/"+c, "--help").Output()
+	for _, c := range []string{"spark-compile", "spark-run", "spark-bench", "spark-info", "spark-dora", "spark-dora init", "spark-dora inspect", "spark-dora merge", "spark-dora diff"} {
+		c, sub, _ := strings.Cut(c, " ")
+		out, err := exec.Command("go", append([]string{"run", "../../cmd/" + c}, append(strings.Fields(sub), "--help")...)...).Output()
 		require.NoError(t, err)
 		for _, f := range regexp.MustCompile(`--(\[no-\])?[a-z][a-z-]*`).FindAllString(string(out), -1) {
 			known[strings.Replace(f, "[no-]", "", 1)] = true

@@ -310,8 +310,12 @@ func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 
 // generate adds the variant of a target, and its origin unless that is nil.
 func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w *codegen.Weights, from *Origin) error {
+	return r.generateEntries(ctx, entries(g), t, w, from)
+}
+
+func (r *Result) generateEntries(ctx context.Context, entries []codegen.Entry, t *target.Target, w *codegen.Weights, from *Origin) error {
 	r.opt.meter.Begin(0, "%s: kernels", t.Name)
-	out, err := codegen.Generate(entries(g), t, families, w)
+	out, err := codegen.Generate(entries, t, families, w)
 	if err != nil {
 		return err
 	}
@@ -331,7 +335,7 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w 
 		r.Origins = append(r.Origins, from)
 	}
 	if r.Graph == nil {
-		r.Graph, r.Fallbacks, r.regions = g, out.Fallbacks, out.Regions[0]
+		r.Graph, r.Fallbacks, r.regions = entries[0].Graph, out.Fallbacks, out.Regions[0]
 	}
 	r.Program.Variants = append(r.Program.Variants, out.Variant)
 	return nil

@@ -26,7 +26,7 @@ import (
 )
 
 // commands are the programs that are handed out.
-var commands = []string{"spark-bench", "spark-compile", "spark-info", "spark-run"}
+var commands = []string{"spark-bench", "spark-compile", "spark-dora", "spark-info", "spark-run"}
 
 var architectures = []string{"amd64", "arm64"}
 

@@ -1,0 +1,195 @@
+package dora
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Merge writes the base model with the adapter's weights in place of its own to path: adapted initializers change, rounded to
+// the type that they have, and nothing else does. Data that the model keeps in other files goes into files of the same names
+// beside path. On an error nothing is left half-written.
+func Merge(m *Model, a *Adapter, path string) error {
+	p := proto.Clone(m.File.Proto).(*onnxpb.ModelProto)
+	external := map[string][]patch{}
+	by := map[string]*Layer{}
+	for _, l := range a.Layers {
+		by[l.Name] = l
+	}
+	for _, t := range p.GetGraph().GetInitializer() {
+		location := ""
+		if t.GetDataLocation() == onnxpb.TensorProto_EXTERNAL {
+			location = entryOf(t, "location")
+			external[location] = append(external[location], patch{})
+		}
+		l := by[t.GetName()]
+		if l == nil {
+			continue
+		}
+		data, err := l.merged()
+		if err != nil {
+			return fmt.Errorf("%s: initializer %q: %w", m.File.Path, l.Name, err)
+		}
+		if location != "" {
+			at, err := strconv.ParseInt("0"+entryOf(t, "offset"), 10, 64)
+			if err != nil {
+				return fmt.Errorf("%s: initializer %q: offset: %w", m.File.Path, l.Name, err)
+			}
+			external[location] = append(external[location], patch{at, data})
+			continue
+		}
+		store(t, data)
+	}
+	out := &onnx.Model{Path: path, Proto: p}
+	text, err := out.Marshal()
+	if err != nil {
+		return err
+	}
+	same, err := sameFolder(m.File.Path, path)
+	if err != nil {
+		return err
+	}
+	if len(external) > 0 && same {
+		return fmt.Errorf("%s: the model keeps weights in other files, which the merged one would overwrite here: write it to another folder", path)
+	}
+	var staged []*atomicfile.Staged
+	defer func() {
+		for _, s := range staged {
+			s.Discard()
+		}
+	}()
+	for location, patches := range external {
+		s, err := patched(filepath.Dir(m.File.Path), filepath.Dir(path), location, patches)
+		if err != nil {
+			return err
+		}
+		staged = append(staged, s)
+	}
+	s, err := atomicfile.Stage(path, text)
+	if err != nil {
+		return err
+	}
+	staged = append(staged, s)
+	for len(staged) > 0 {
+		if err := staged[0].Commit(); err != nil {
+			return err
+		}
+		staged = staged[1:]
+	}
+	return nil
+}
+
+// MergedFrom is the model with the adapter of a file merged, in memory: adapted initializers are in the model itself then.
+func MergedFrom(file *onnx.Model, adapter string) (*onnx.Model, error) {
+	m, err := Open(file, onnx.ImportOptions{})
+	if err != nil {
+		return nil, err
+	}
+	a, err := Load(adapter, m)
+	if err != nil {
+		return nil, err
+	}
+	p := proto.Clone(file.Proto).(*onnxpb.ModelProto)
+	for _, t := range p.GetGraph().GetInitializer() {
+		i := slices.IndexFunc(a.Layers, func(l *Layer) bool { return l.Name == t.GetName() })
+		if i < 0 {
+			continue
+		}
+		data, err := a.Layers[i].merged()
+		if err != nil {
+			return nil, fmt.Errorf("%s: initializer %q: %w", file.Path, t.GetName(), err)
+		}
+		store(t, data)
+	}
+	text, err := (&onnx.Model{Path: file.Path, Proto: p}).Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return onnx.Decode(file.Path, text)
+}
+
+// store puts raw data into an initializer.
+func store(t *onnxpb.TensorProto, data []byte) {
+	t.FloatData, t.Int32Data, t.DoubleData, t.RawData = nil, nil, nil, data
+	t.ExternalData, t.DataLocation = nil, nil
+}
+
+// patch is data to put at an offset of a file.
+type patch struct {
+	at   int64
+	data []byte
+}
+
+// patched stages a copy of a file of external data with some of its bytes changed.
+func patched(from, to, location string, patches []patch) (*atomicfile.Staged, error) {
+	if !filepath.IsLocal(location) {
+		return nil, fmt.Errorf("external data %q: the path leaves the model's folder", location)
+	}
+	f, err := os.OpenInRoot(from, location)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range patches {
+		if p.at < 0 || p.at > int64(len(data)-len(p.data)) {
+			return nil, fmt.Errorf("external data %q ends before byte %d", location, p.at+int64(len(p.data)))
+		}
+		copy(data[p.at:], p.data)
+	}
+	path := filepath.Join(to, location)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return nil, err
+	}
+	return atomicfile.Stage(path, data)
+}
+
+func sameFolder(a, b string) (bool, error) {
+	x, err := os.Stat(filepath.Dir(a))
+	if err != nil {
+		return false, nil // the model was read from elsewhere
+	}
+	y, err := os.Stat(filepath.Dir(b))
+	return err == nil && os.SameFile(x, y), err
+}
+
+func entryOf(t *onnxpb.TensorProto, key string) string {
+	i := slices.IndexFunc(t.ExternalData, func(e *onnxpb.StringStringEntryProto) bool { return e.GetKey() == key })
+	if i < 0 {
+		return ""
+	}
+	return t.ExternalData[i].GetValue()
+}
+
+// merged are the bytes of the merged weight as the file stores it.
+func (l *Layer) merged() ([]byte, error) {
+	rows := l.MergedRows()
+	x := rows
+	if l.Transposed {
+		x = make([]float64, len(rows))
+		for o := range l.Out {
+			for i := range l.Row {
+				x[i*l.Out+o] = rows[o*l.Row+i]
+			}
+		}
+	}
+	for i, v := range x {
+		if r := ir.RoundTo(l.DType, v); r-r != 0 {
+			return nil, fmt.Errorf("merged weight %d is %v, which %v does not hold", i, v, l.DType)
+		}
+	}
+	return ir.FromFloats(ir.T(l.DType, len(x)), x).Dense(), nil
+}

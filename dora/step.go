@@ -1,0 +1,454 @@
+package dora
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Inputs and outputs of a step beside those of the model and the loss. Each is one f32.
+const (
+	InputRate  = "learning_rate" // the rate of this update
+	InputCount = "update"        // the number of this update: 1, 2, …
+	OutputLoss = "loss"          // of this micro-batch, not scaled
+	OutputNorm = "gradient_norm" // over all trained numbers and micro-batches, before clipping
+	OutputDone = "applied"       // 1 if the update was applied, 0 if a gradient was not finite
+)
+
+// What a session keeps. Adapter holds the trained numbers of all layers one behind the other.
+const (
+	keptAdapter = "adapter"
+	keptFirst   = "adamw.first"
+	keptSecond  = "adamw.second"
+	keptSum     = "gradient.sum"
+	keptScale   = "loss.scale"
+	keptGood    = "loss.good"
+)
+
+// Entries of a step's program.
+const (
+	EntryRun        = "run"        // the adapted model
+	EntryStep       = "step"       // forward, loss, backward, update
+	EntryAccumulate = "accumulate" // forward, loss, backward: the gradient is kept for the next step
+)
+
+// StepOptions say how a step trains.
+type StepOptions struct {
+	Precision string   // fp32, fp16 or bf16: of the model's values; trained numbers and their moments are f32
+	Targets   []string // of PTX; the default target if there is none
+	// Loss builds the loss, one f32, from the model's outputs by name, which are f32. It may add inputs to the graph. By default
+	// MeanSquared.
+	Loss func(x *ir.Expansion, g *ir.Graph, outputs map[string]*ir.Value) *ir.Value
+
+	Beta1, Beta2 float64 // 0.9 and 0.999 by default
+	Epsilon      float64 // 1e-8
+	WeightDecay  float64 // decoupled
+	ClipNorm     float64 // 0: no clipping
+	MicroBatches int     // whose mean gradient makes an update; 1 by default
+	// LossScale is what the loss is multiplied with before it is differentiated; 0: 65536 in fp16, else 1. In fp16 it doubles
+	// after 2000 updates and halves where a gradient is not finite.
+	LossScale float64
+}
+
+// MeanSquared is the sum of the outputs' mean squared differences from inputs called target:NAME.
+func MeanSquared(x *ir.Expansion, g *ir.Graph, outputs map[string]*ir.Value) *ir.Value {
+	var sum *ir.Value
+	for _, name := range sortedNames(outputs) {
+		y := outputs[name]
+		d := x.Add("Sub", nil, y, g.AddInput("target:"+name, y.Type))
+		axes := []int{}
+		for i := range y.Type.Shape {
+			axes = append(axes, i)
+		}
+		mean := x.Add("ReduceMean", ir.Attrs{"axes": axes}, x.Add("Mul", nil, d, d))
+		if sum == nil {
+			sum = mean
+		} else {
+			sum = x.Add("Add", nil, sum, mean)
+		}
+	}
+	return sum
+}
+
+func sortedNames(m map[string]*ir.Value) []string {
+	var names []string
+	for n := range m {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Step is a compiled training step of an adapter.
+type Step struct {
+	Adapter *Adapter
+	Program *runtime.Program
+	Compile *compile.Result
+
+	places []place
+	size   int
+}
+
+// place is where a trained tensor lies in what the session keeps.
+type place struct {
+	name  string
+	shape []int
+	data  *[]float32
+	at    int
+}
+
+// alignment of trained tensors, in numbers: 128 bytes.
+const alignment = 32
+
+// growth is the number of updates after which the loss scale of fp16 doubles.
+const growth = 2000
+
+// NewStep compiles a step that trains the adapter. The model's shapes are those that it was opened with: a batch of N images
+// is a micro-batch.
+func NewStep(ctx context.Context, m *Model, a *Adapter, opt StepOptions) (*Step, error) {
+	opt.defaults()
+	s := &Step{Adapter: a}
+	s.lay()
+	entries := []compile.Entry{}
+	for _, name := range []string{EntryRun, EntryStep, EntryAccumulate} {
+		if name == EntryAccumulate && opt.MicroBatches == 1 {
+			continue
+		}
+		e, err := s.entry(m, name, &opt)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", m.File.Path, name, err)
+		}
+		entries = append(entries, e)
+	}
+	r, err := compile.Entries(ctx, m.File.Path, entries, compile.Options{Precision: opt.Precision, Targets: opt.Targets})
+	if err != nil {
+		return nil, err
+	}
+	s.Program, s.Compile = r.Program, r
+	return s, nil
+}
+
+func (opt *StepOptions) defaults() {
+	set := func(x *float64, v float64) {
+		if *x == 0 {
+			*x = v
+		}
+	}
+	if opt.Precision == "" {
+		opt.Precision = precision.BF16
+	}
+	if len(opt.Targets) == 0 {
+		opt.Targets = []string{target.Default().Name}
+	}
+	if opt.Loss == nil {
+		opt.Loss = MeanSquared
+	}
+	set(&opt.Beta1, 0.9)
+	set(&opt.Beta2, 0.999)
+	set(&opt.Epsilon, 1e-8)
+	if opt.LossScale == 0 {
+		opt.LossScale = 1
+		if opt.Precision == precision.FP16 {
+			opt.LossScale = 65536
+		}
+	}
+	opt.MicroBatches = max(opt.MicroBatches, 1)
+}
+
+// lay places the trained tensors.
+func (s *Step) lay() {
+	for _, l := range s.Adapter.Layers {
+		p := passes.Adapter{Name: l.Module}
+		a, b, _ := l.shapes()
+		for _, t := range []place{{p.InputA(), a, &l.A, 0}, {p.InputB(), b, &l.B, 0}, {p.InputM(), []int{l.Out}, &l.M, 0}} {
+			if *t.data == nil {
+				continue
+			}
+			t.at = s.size
+			s.places = append(s.places, t)
+			s.size += (len(*t.data) + alignment - 1) / alignment * alignment
+		}
+	}
+}
+
+// flat are the trained numbers as the session keeps them.
+func (s *Step) flat() []byte {
+	out := make([]byte, 4*s.size)
+	for _, p := range s.places {
+		for i, x := range *p.data {
+			binary.LittleEndian.PutUint32(out[4*(p.at+i):], math.Float32bits(x))
+		}
+	}
+	return out
+}
+
+// entry builds the graphs of an entry: the model with what is differentiated, and behind it the update, in f32.
+func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, error) {
+	e := compile.Entry{Name: name, Kept: []codegen.Kept{{Input: keptAdapter, Initial: s.flat()}}}
+	g, err := widened(m.graph)
+	if err != nil {
+		return e, err
+	}
+	g.Name = name
+	e.Parts = []compile.Part{{Graph: g, Precision: opt.Precision}}
+	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes()}
+	run := []string{"insert-dora"}
+	if name != EntryRun {
+		if err := addLoss(g, opt); err != nil {
+			return e, fmt.Errorf("loss: %w", err)
+		}
+		ctx.Losses = []string{scaledLoss}
+		for _, p := range s.places {
+			ctx.Variables = append(ctx.Variables, p.name)
+		}
+		run = append(run, "differentiate")
+	}
+	if err := passes.Run(ctx, g, run, nil); err != nil {
+		return e, err
+	}
+	if err := s.gather(g); err != nil {
+		return e, err
+	}
+	if name == EntryRun {
+		return e, g.Verify()
+	}
+	g.Outputs = slices.Delete(g.Outputs, 1, 2) // the scaled loss
+	u := &update{Step: s, opt: opt, entry: &e, g: ir.NewGraph("update")}
+	e.Parts = append(e.Parts, compile.Part{Graph: u.g, Precision: precision.FP32})
+	if err := u.g.Build("update", u.build); err != nil {
+		return e, err
+	}
+	return e, u.g.Verify()
+}
+
+// scaledLoss is what is differentiated.
+const scaledLoss = "scaled loss"
+
+// addLoss replaces the outputs by the loss and the scaled loss.
+func addLoss(g *ir.Graph, opt *StepOptions) error {
+	err := g.Build(OutputLoss, func(x *ir.Expansion) {
+		outputs := map[string]*ir.Value{}
+		for _, v := range g.Outputs {
+			if v.Type.DType.IsFloat() {
+				outputs[v.Name] = x.Add("Cast", ir.Attrs{"to": ir.Float32}, v)
+			}
+		}
+		loss := opt.Loss(x, g, outputs)
+		loss.Name = OutputLoss
+		scaled := x.Add("Mul", nil, loss, g.AddInput(keptScale, ir.T(ir.Float32)))
+		scaled.Name = scaledLoss
+		g.Outputs = []*ir.Value{loss, scaled}
+	})
+	if err == nil && g.Outputs[0].Type.Rank() != 0 {
+		err = fmt.Errorf("it is %v, want one number", g.Outputs[0].Type)
+	}
+	return err
+}
+
+// gather makes the trained tensors parts of one input.
+func (s *Step) gather(g *ir.Graph) error {
+	flat := &ir.Value{Name: keptAdapter, Type: ir.T(ir.Float32, s.size)}
+	before := g.Nodes
+	g.Nodes = nil
+	by := map[*ir.Value]*ir.Value{}
+	err := g.Build(keptAdapter, func(x *ir.Expansion) {
+		for _, p := range s.places {
+			i := slices.IndexFunc(g.Inputs, func(v *ir.Value) bool { return v.Name == p.name })
+			part := x.Add("Slice", ir.Attrs{"starts": []int{p.at}, "sizes": []int{len(*p.data)}}, flat)
+			by[g.Inputs[i]] = x.Reshape(part, p.shape...)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	g.Nodes = append(g.Nodes, before...)
+	g.Substitute(by)
+	g.Inputs = slices.DeleteFunc(g.Inputs, func(v *ir.Value) bool { return by[v] != nil })
+	g.Inputs = append(g.Inputs, flat)
+	return nil
+}
+
+// update builds what becomes of the gradients: kept for later, or clipped and applied by AdamW (Loshchilov and Hutter 2019,
+// algorithm 2, with ε outside the root as PyTorch has it). A gradient that is not finite changes nothing but the loss scale.
+type update struct {
+	*Step
+	opt   *StepOptions
+	entry *compile.Entry
+	g     *ir.Graph
+	x     *ir.Expansion
+}
+
+func (u *update) op(name string, in ...*ir.Value) *ir.Value { return u.x.Add(name, nil, in...) }
+
+func (u *update) number(v float64) *ir.Value {
+	return u.x.Constant(ir.ScalarFloat(ir.Float32, v))
+}
+
+func (u *update) output(name string, v *ir.Value) {
+	v.Name = name
+	u.g.Outputs = append(u.g.Outputs, v)
+}
+
+// keep says what is kept of an input, and its new value if it has one. Initial nil: it begins with zeros.
+func (u *update) keep(input string, initial []byte, next *ir.Value) {
+	k := codegen.Kept{Input: input, Initial: initial}
+	if next != nil {
+		k.Output = "next:" + input
+		u.output(k.Output, next)
+	}
+	u.entry.Kept = append(u.entry.Kept, k)
+}
+
+// gradient is the vector of all gradients, of this micro-batch and those before.
+func (u *update) gradient(scale *ir.Value) *ir.Value {
+	var parts []*ir.Value
+	for i, p := range u.places {
+		n := len(*p.data)
+		part := u.g.AddInput(passes.GradientPrefix+p.name, ir.T(ir.Float32, p.shape...))
+		parts = append(parts, u.x.Reshape(part, n))
+		end := u.size
+		if i+1 < len(u.places) {
+			end = u.places[i+1].at
+		}
+		if gap := end - p.at - n; gap > 0 {
+			parts = append(parts, u.x.Constant(ir.Splat(ir.T(ir.Float32, gap), 0)))
+		}
+	}
+	d := u.op("Div", u.x.Add("Concat", ir.Attrs{"axis": 0}, parts...), u.op("Mul", scale, u.number(float64(u.opt.MicroBatches))))
+	if u.opt.MicroBatches > 1 {
+		d = u.op("Add", u.g.AddInput(keptSum, d.Type), d)
+	}
+	return d
+}
+
+func (u *update) build(x *ir.Expansion) {
+	u.x = x
+	opt, op, number := u.opt, u.op, u.number
+	f32, vector := ir.T(ir.Float32), ir.T(ir.Float32, u.size)
+	scale := u.g.AddInput(keptScale, f32)
+	initial := binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(opt.LossScale)))
+	d := u.gradient(scale)
+	if u.entry.Name == EntryAccumulate {
+		u.keep(keptSum, nil, d)
+		u.keep(keptScale, initial, nil)
+		return
+	}
+	squares := x.Add("ReduceSum", ir.Attrs{"axes": []int{0}}, op("Mul", d, d))
+	length := op("Sqrt", squares)
+	u.output(OutputNorm, length)
+	finite := op("Equal", op("Sub", squares, squares), number(0)) // ∞ - ∞ is NaN, which equals nothing
+	u.output(OutputDone, x.Add("Cast", ir.Attrs{"to": ir.Float32}, finite))
+	if opt.ClipNorm > 0 {
+		d = op("Mul", d, op("Min", op("Div", number(opt.ClipNorm), op("Add", length, number(1e-6))), number(1)))
+	}
+	rate, count := u.g.AddInput(InputRate, f32), u.g.AddInput(InputCount, f32)
+	flat, first, second := u.g.AddInput(keptAdapter, vector), u.g.AddInput(keptFirst, vector), u.g.AddInput(keptSecond, vector)
+	mean := op("Add", op("Mul", first, number(opt.Beta1)), op("Mul", d, number(1-opt.Beta1)))
+	square := op("Add", op("Mul", second, number(opt.Beta2)), op("Mul", op("Mul", d, d), number(1-opt.Beta2)))
+	correction := func(beta float64) *ir.Value { return op("Sub", number(1), op("Pow", number(beta), count)) }
+	root := op("Div", op("Sqrt", square), op("Sqrt", correction(opt.Beta2)))
+	move := op("Div", op("Mul", mean, op("Div", rate, correction(opt.Beta1))), op("Add", root, number(opt.Epsilon)))
+	next := op("Sub", op("Mul", flat, op("Sub", number(1), op("Mul", rate, number(opt.WeightDecay)))), move)
+	u.entry.Kept[0].Output = "next:" + keptAdapter
+	u.output(u.entry.Kept[0].Output, op("Where", finite, next, flat))
+	u.keep(keptFirst, nil, op("Where", finite, mean, first))
+	u.keep(keptSecond, nil, op("Where", finite, square, second))
+	if opt.MicroBatches > 1 {
+		u.keep(keptSum, nil, x.Constant(ir.Splat(vector, 0)))
+	}
+	if opt.Precision != precision.FP16 {
+		u.keep(keptScale, initial, nil)
+		return
+	}
+	good := u.g.AddInput(keptGood, f32)
+	more := op("Add", good, number(1))
+	full := op("LessEqual", number(growth), more)
+	u.keep(keptScale, initial, op("Where", finite, op("Where", full, op("Mul", scale, number(2)), scale), op("Mul", scale, number(0.5))))
+	u.keep(keptGood, nil, op("Where", op("And", finite, op("Not", full)), more, number(0)))
+}
+
+// Trainer runs a step on a device. One goroutine uses it at a time.
+type Trainer struct {
+	step    *Step
+	session *runtime.Session
+	count   int
+}
+
+// Open loads the step's program on a device.
+func (s *Step) Open(ctx context.Context, d hal.Device) (*Trainer, error) {
+	session, err := runtime.Open(ctx, s.Program, d, runtime.ModelOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &Trainer{step: s, session: session}, nil
+}
+
+// Session is the program's session: inputs are set and outputs read there.
+func (t *Trainer) Session() *runtime.Session { return t.session }
+
+// Close frees the session.
+func (t *Trainer) Close() error { return t.session.Close() }
+
+// Result is what a step says.
+type Result struct {
+	Loss, Norm float64
+	Applied    bool
+}
+
+// Accumulate runs forward and backward on the inputs that are set and keeps the gradient. It returns the loss.
+func (t *Trainer) Accumulate(ctx context.Context) (float64, error) {
+	if err := t.session.RunEntry(ctx, EntryAccumulate); err != nil {
+		return 0, err
+	}
+	return t.number(OutputLoss), nil
+}
+
+// Step runs forward and backward on the inputs that are set and updates the adapter at the learning rate.
+func (t *Trainer) Step(ctx context.Context, rate float64) (Result, error) {
+	t.set(InputRate, rate)
+	t.set(InputCount, float64(t.count+1))
+	if err := t.session.RunEntry(ctx, EntryStep); err != nil {
+		return Result{}, err
+	}
+	r := Result{t.number(OutputLoss), t.number(OutputNorm), t.number(OutputDone) == 1}
+	if r.Applied {
+		t.count++
+	}
+	return r, nil
+}
+
+func (t *Trainer) set(name string, x float64) {
+	runtime.View[float32](t.session.Input(name))[0] = float32(x)
+}
+
+func (t *Trainer) number(name string) float64 {
+	return float64(runtime.View[float32](t.session.Output(name))[0])
+}
+
+// Read brings the trained numbers from the device into the adapter.
+func (t *Trainer) Read() error {
+	data, err := t.session.State(keptAdapter)
+	if err != nil {
+		return err
+	}
+	for _, p := range t.step.places {
+		for i := range *p.data {
+			(*p.data)[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*(p.at+i):]))
+		}
+	}
+	return nil
+}
+
+// Write brings the adapter's numbers to the device.
+func (t *Trainer) Write() error { return t.session.SetState(keptAdapter, t.step.flat()) }

@@ -1,0 +1,142 @@
+package compile
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Entry is what becomes an entry of a program: parts that run one after the other, each compiled in a precision of its own. An
+// input of a later part that is called as an output of an earlier one is that output, which is then no output of the entry;
+// other inputs of one name are one input.
+type Entry struct {
+	Name  string
+	Parts []Part
+	Kept  []codegen.Kept
+}
+
+// Part is a graph and the precision, of those that do not calibrate, that it is compiled in.
+type Part struct {
+	Graph     *ir.Graph
+	Precision string
+}
+
+// Entries compiles the entries of one program, over the same constants, kept values and arena. One is called run. It changes
+// none of the graphs.
+func Entries(ctx context.Context, path string, entries []Entry, opt Options) (*Result, error) {
+	begin := time.Now()
+	targets, err := opt.targets()
+	if err != nil {
+		return nil, err
+	}
+	opt.meter = progress.New(opt.Progress)
+	r := &Result{Source: entries[0].Parts[0].Graph, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(path), Precision: opt.Precision}, path: path, opt: opt}
+	weights := codegen.NewWeights()
+	for i, t := range targets {
+		var list []codegen.Entry
+		for _, e := range entries {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			opt.meter.Begin(0, "%s: %s: passes", t.Name, e.Name)
+			g, err := e.lowered(t)
+			if err != nil {
+				return nil, fmt.Errorf("%s: entry %s: %w", path, e.Name, err)
+			}
+			list = append(list, codegen.Entry{Name: e.Name, Graph: g, Kept: e.Kept})
+		}
+		if i == 0 {
+			describeEntries(r.Program, list)
+		}
+		if err := r.generateEntries(ctx, list, t, weights, nil); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	r.Program.Weights = weights.Bytes()
+	if err := r.Program.Validate(); err != nil {
+		return nil, err
+	}
+	r.Compile = time.Since(begin) - r.Ptxas
+	return r, nil
+}
+
+// lowered runs the passes of every part and joins them.
+func (e *Entry) lowered(t *target.Target) (*ir.Graph, error) {
+	joined := ir.NewGraph(e.Name)
+	known, inputs, taken := map[string]*ir.Value{}, map[string]*ir.Value{}, map[string]bool{}
+	for _, part := range e.Parts {
+		if precision.Calibrates(part.Precision) {
+			return nil, fmt.Errorf("precision %s is chosen for a graph alone: take fp32, fp16 or bf16", part.Precision)
+		}
+		g := part.Graph.Clone()
+		if err := passes.Run(&passes.Context{Target: t, Precision: part.Precision}, g, nil, nil); err != nil {
+			return nil, err
+		}
+		by := map[*ir.Value]*ir.Value{}
+		for _, v := range g.Inputs {
+			to := known[v.Name]
+			switch {
+			case to != nil:
+				joined.Outputs = slices.DeleteFunc(joined.Outputs, func(o *ir.Value) bool { return o == to })
+			case inputs[v.Name] != nil:
+				to = inputs[v.Name]
+			default:
+				inputs[v.Name], to = v, v
+				joined.Inputs = append(joined.Inputs, v)
+			}
+			if !to.Type.Equal(v.Type) {
+				return nil, fmt.Errorf("%q is %v in one part and %v in another", v.Name, to.Type, v.Type)
+			}
+			by[v] = to
+		}
+		g.Substitute(by)
+		for _, n := range g.Nodes {
+			for _, v := range n.Outputs {
+				for taken[v.Name] {
+					v.Name = joined.Fresh(v.Name)
+				}
+				taken[v.Name] = true
+			}
+		}
+		joined.Nodes = append(joined.Nodes, g.Nodes...)
+		joined.Outputs = append(joined.Outputs, g.Outputs...)
+		for _, v := range g.Outputs {
+			known[v.Name] = v
+		}
+	}
+	return joined, joined.Verify()
+}
+
+// describeEntries fills in the inputs, outputs and states of all entries, each once.
+func describeEntries(p *runtime.Program, entries []codegen.Entry) {
+	add := func(to *[]runtime.Port, values []*ir.Value) {
+		for _, v := range values {
+			if !slices.ContainsFunc(*to, func(q runtime.Port) bool { return q.Name == v.Name }) {
+				*to = append(*to, port(v))
+			}
+		}
+	}
+	for _, e := range entries {
+		add(&p.Inputs, e.Graph.Inputs)
+		add(&p.Outputs, e.Graph.Outputs)
+		for _, k := range e.Kept {
+			i := slices.IndexFunc(p.States, func(s runtime.State) bool { return s.Input == k.Input })
+			switch {
+			case i < 0:
+				p.States = append(p.States, runtime.State{Input: k.Input, Output: k.Output})
+			case k.Output != "":
+				p.States[i].Output = k.Output
+			}
+		}
+	}
+}
