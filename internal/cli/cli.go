@@ -57,6 +57,9 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	if help {
 		return Done
 	}
+	if err != nil && p != nil && len(p.Model.Children) > 0 && about.asked(args) {
+		err = nil
+	}
 	if err == nil {
 		var done bool
 		if done, err = about.print(p.Model, stdout); !done {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -37,6 +38,21 @@ func (a *about) print(app *kong.Application, w io.Writer) (done bool, err error)
 	return true, err
 }
 
+// asked reads these flags where parsing ends at a command that is missing: kong has set nothing then.
+func (a *about) asked(args []string) bool {
+	for i, arg := range args {
+		switch name, value, given := strings.Cut(arg, "="); {
+		case arg == "--man":
+			a.Man = true
+		case name == "--completion" && given:
+			a.Completion = value
+		case name == "--completion" && i+1 < len(args):
+			a.Completion = args[i+1]
+		}
+	}
+	return a.Man || slices.Contains([]string{"bash", "zsh", "fish"}, a.Completion)
+}
+
 // option is a flag as completions and manual pages show it.
 type option struct {
 	name   string // without dashes
@@ -55,7 +71,15 @@ func optionsOf(app *kong.Application) (all []option) {
 		"device":         {"auto", "cuda", "emu"},
 		"profile-device": target.Devices(),
 	}
-	for _, f := range app.Flags {
+	flags := slices.Clone(app.Flags)
+	for _, c := range app.Children { // commands of a command
+		for _, f := range c.Flags {
+			if !slices.ContainsFunc(flags, func(g *kong.Flag) bool { return g.Name == f.Name }) {
+				flags = append(flags, f)
+			}
+		}
+	}
+	for _, f := range flags {
 		if f.Hidden {
 			continue
 		}
