@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/safetensors"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -99,7 +100,7 @@ func TestANewAdapterChangesNothing(t *testing.T) {
 // TestSizeIsBounded: ranks are dealt out within the bound, and what matters more gets more.
 func TestSizeIsBounded(t *testing.T) {
 	sizes := []string{"policy", "dmonitoring"}
-	if os.Getenv("SPARK_FULL") != "" {
+	if fulltest.Runs(t.Name()) {
 		sizes = models
 	}
 	for _, name := range sizes {
