@@ -284,19 +284,21 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 		share            float64 // of contraction multiplications
 		counts           func(l calibrate.LayerChoice) bool
 		bytes            float64 // of fp16
+		smaller          bool    // as --prefer size: 4 bits wherever they fit, not only where they save bytes or time
 	}{
-		{"bf16", .01, .98, 0, nil, 1},
-		{"fp8", .03, .9, .8, func(l calibrate.LayerChoice) bool { return true }, .55},
-		{"fp6", .03, .9, .8, func(l calibrate.LayerChoice) bool { return true }, .42},
-		{"nvfp4", .04, .88, .9, func(l calibrate.LayerChoice) bool { return l.K >= 64 }, .32},
+		{"bf16", .01, .98, 0, nil, 1, false},
+		{"fp8", .03, .9, .8, func(l calibrate.LayerChoice) bool { return true }, .55, false},
+		{"fp6", .03, .9, .8, func(l calibrate.LayerChoice) bool { return true }, .42, false},
+		{"nvfp4", .04, .88, .9, func(l calibrate.LayerChoice) bool { return l.K >= 64 }, .32, true},
+		{"nvfp4", .03, .93, .4, func(l calibrate.LayerChoice) bool { return l.K >= 64 }, .32, false},
 	} {
-		t.Run(c.precision, func(t *testing.T) {
+		t.Run(fmt.Sprint(c.precision, c.smaller), func(t *testing.T) {
 			if c.precision != "bf16" && !fulltest.Runs(t.Name()) {
 				t.Skip("calibrates a full-size model: set SPARK_FULL=1")
 			}
 			m, err := onnx.Load(shared(t, "dmonitoring_model.onnx"))
 			require.NoError(t, err)
-			r, err := Compile(context.Background(), m, Options{Precision: c.precision, Targets: []string{"sm_121"}, Calibrate: []string{shared(t, "calibration", "dmonitoring_model")}})
+			r, err := Compile(context.Background(), m, Options{Precision: c.precision, Smaller: c.smaller, Targets: []string{"sm_121"}, Calibrate: []string{shared(t, "calibration", "dmonitoring_model")}})
 			require.NoError(t, err)
 			var got, want [][]float64
 			run := session(t, r.Program, false)

@@ -60,8 +60,8 @@ var linearRows = []row{
 		if b.opset < 11 || b.chance(.7) {
 			in[2] = b.weights(x.DType, 1, b.unidirectional([]int{m, n})...)
 		}
-		attrs := b.maybe(a("transA", transA), a("transB", transB))
-		attrs = []onnx.Attr{a("transA", transA), a("transB", transB)}
+		b.maybe(a("transA", transA), a("transB", transB)) // drawn, so that seeds keep their graphs
+		attrs := []onnx.Attr{a("transA", transA), a("transB", transB)}
 		if x.DType.IsFloat() {
 			attrs = append(attrs, b.maybe(a("alpha", b.number(-1, 1)), a("beta", b.number(-1, 1)))...)
 		}

@@ -79,9 +79,6 @@ func (b *builder) matmul() *ir.Value {
 	if b.oneIn(3) {
 		attrs["transB"], right, inner = true, []int{n, k}, 1
 	}
-	if len(batch) > 1 {
-		m = min(m, 17)
-	}
 	shape := append(slices.Clone(batch), left...)
 	axis := len(shape) - 1
 	if attrs.Bool("transA") {
