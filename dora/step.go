@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -64,7 +65,7 @@ type StepOptions struct {
 // MeanSquared is the sum of the outputs' mean squared differences from inputs called target:NAME.
 func MeanSquared(x *ir.Expansion, g *ir.Graph, outputs map[string]*ir.Value) *ir.Value {
 	var sum *ir.Value
-	for _, name := range sortedNames(outputs) {
+	for _, name := range slices.Sorted(maps.Keys(outputs)) {
 		y := outputs[name]
 		d := x.Add("Sub", nil, y, g.AddInput("target:"+name, y.Type))
 		axes := []int{}
@@ -79,15 +80,6 @@ func MeanSquared(x *ir.Expansion, g *ir.Graph, outputs map[string]*ir.Value) *ir
 		}
 	}
 	return sum
-}
-
-func sortedNames(m map[string]*ir.Value) []string {
-	var names []string
-	for n := range m {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // Step is a compiled training step of an adapter.

@@ -46,7 +46,7 @@ var _ = register(Pass{
 		}
 		for i, v := range grads {
 			if v.Def == nil || slices.Contains(g.Outputs, v) { // a constant, an input, or one value for two
-				if v, err = s0(g.Add("Reshape", ctx.Variables[i], ir.Attrs{"shape": v.Type.Shape}, v)); err != nil {
+				if v, err = firstOutput(g.Add("Reshape", ctx.Variables[i], ir.Attrs{"shape": v.Type.Shape}, v)); err != nil {
 					return err
 				}
 			}
@@ -54,13 +54,12 @@ var _ = register(Pass{
 			g.Outputs = append(g.Outputs, v)
 		}
 		undetach(g)
-		g.RemoveDead()
 		return nil
 	},
 })
 
-// s0 is the first output of a node.
-func s0(n *ir.Node, err error) (*ir.Value, error) {
+// firstOutput is that of a node which Add returned.
+func firstOutput(n *ir.Node, err error) (*ir.Value, error) {
 	if err != nil {
 		return nil, err
 	}
