@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"testing"
@@ -9,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -29,7 +29,7 @@ func TestInputsAndOutputsAreTheFilesInEveryPrecision(t *testing.T) {
 			require.Equal(t, port(v), first.Program.Inputs[i])
 		}
 		for _, in := range precision.Names() {
-			if precision.Calibrates(in) && !quick(name) && os.Getenv("SPARK_FULL") == "" {
+			if precision.Calibrates(in) && !quick(name) && !fulltest.Runs(t.Name()) {
 				continue
 			}
 			t.Run(name+"/"+in, func(t *testing.T) {
