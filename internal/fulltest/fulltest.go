@@ -27,7 +27,7 @@ func Runs(name string) bool {
 	return binary.BigEndian.Uint32(sum[:])%n == k-1
 }
 
-// All reports whether all of it runs. Draws of thousands of random models ask this instead: they are too long for a part, and
+// All reports whether all of it runs. Draws of thousands of random models, and compilers of another machine under qemu, ask this instead: they are too long for a part, and
 // fewer are drawn in any case.
 func All() bool { return os.Getenv("SPARK_FULL") != "" }
 

@@ -37,7 +37,7 @@ var asked = []struct {
 // TestPackagesAreTheSameOnEveryMachine compiles models in low precisions by compilers built for several machines: the packages
 // have the same bytes.
 func TestPackagesAreTheSameOnEveryMachine(t *testing.T) {
-	if !fulltest.Runs(t.Name()) {
+	if !fulltest.All() {
 		t.Skip("SPARK_FULL=1 builds compilers for other machines")
 	}
 	models := t.TempDir()
