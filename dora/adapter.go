@@ -135,7 +135,8 @@ func (l *Layer) fill(seed uint64) {
 		bound := 1 / math.Sqrt(float64(l.Row))
 		l.A, l.B = make([]float32, l.Rank*l.Row), make([]float32, l.Out*l.Rank/l.Group)
 		for i := range l.A {
-			l.A[i] = float32(float64(rng.Float64()*2-1) * bound)
+			u := float64(rng.Float64())
+			l.A[i] = float32((u + u - 1) * bound)
 		}
 	}
 	if l.Kind == LoRA {
@@ -249,7 +250,7 @@ func (l *Layer) MergedRows() []float64 {
 			continue
 		}
 		for i := range row {
-			row[i] *= float64(l.M[o]) / n
+			row[i] = float64(row[i] * (float64(l.M[o]) / n))
 		}
 	}
 	return rows
