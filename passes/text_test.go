@@ -65,7 +65,7 @@ func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
 			t.Errorf("%s\ngot\n%s", want.Diff(g), fullText(t, g))
 		}
 	}
-	if len(g.Inputs) == len(original.Inputs) && len(g.Outputs) == len(original.Outputs) { // training passes add some
+	if p.Name != "insert-dora" && p.Name != "differentiate" { // these add inputs and outputs, and have tests of their own
 		requireSameOutputs(t, original, g, max(p.Tolerance, 1e-12))
 	}
 	if slices.Contains([]string{"fold", "simplify", "cse", "dce", "layout"}, p.Name) {

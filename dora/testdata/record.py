@@ -17,7 +17,6 @@ from peft import PeftModel
 
 STEPS, RATE, DECAY, CLIP = 50, 1e-3, 0.01, 0.05
 folder = sys.argv[1]
-torch.set_default_dtype(torch.float64 if "--double" in sys.argv else torch.float32)
 
 
 def module_name(initializer, node):
