@@ -21,8 +21,10 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 all: build
 
+# One program, and a link to it for each command.
 build:
-	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/spark
+	@cd bin && for command in ../cmd/spark-*; do ln -sf spark $${command##*/}; done
 
 # A driving model from the repository's own generator, compiled, run on the GPU if there is one, else on the CPU device,
 # and compared with the reference evaluator: by spark-run, and by the generated package's own test. In fp16, then in fp8,
@@ -98,7 +100,7 @@ GPU_GO     := CGO_ENABLED=0 GOOS=linux GOARCH=$(GPU_ARCH) $(GO)
 GPU_FLAGS  := -trimpath -ldflags='-s -w'
 gpu-bundle:
 	rm -rf .gpu && mkdir -p .gpu/bin
-	$(GPU_GO) build $(GPU_FLAGS) -o .gpu/bin/ ./cmd/spark-compile ./cmd/spark-run
+	$(GPU_GO) build $(GPU_FLAGS) -o .gpu/bin/ ./cmd/spark
 	$(GPU_GO) test -c -tags bundle $(GPU_FLAGS) -o .gpu/bin/cuda.test ./hal/cuda
 	$(GPU_GO) test -c -tags bundle $(GPU_FLAGS) -o .gpu/bin/gputest.test ./internal/gputest
 	gzip -9n .gpu/bin/*

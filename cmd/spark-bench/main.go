@@ -1,47 +1,10 @@
-// Command spark-bench measures compiled packages and ONNX models: latency, accuracy, memory and the state of the GPU. It
-// compares them with ONNX Runtime and with an earlier measurement.
-//
-//	spark-bench driving_vision.onnx driving_policy.onnx --precision fp32,fp16 --html report.html
-//	spark-bench ./drivingvision --runs 1000 --baseline before.json
-//	spark-bench driving_vision.onnx --precision fp16,fp8,nvfp4 --predict
+// Command spark-bench is that command alone: see package bench. Command spark is all of them.
 package main
 
 import (
-	"context"
-	"io"
 	"os"
 
-	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/cmd/internal/bench"
 )
 
-// flags is the command line.
-type flags struct {
-	Models      []string   `arg:"" optional:"" name:"model" help:"Directories of compiled packages, or ONNX files."`
-	Runs        int        `help:"Number of runs to time." default:"100" placeholder:"N"`
-	Warmup      int        `help:"Number of runs before that." default:"10" placeholder:"N"`
-	Precision   []string   `help:"Precisions to compile ONNX files in and compare; default: OPENPILOT_DGX_PRECISION, else ${precision}." placeholder:"P,P…"`
-	Baseline    string     `help:"Compare with a report that --json wrote earlier." placeholder:"FILE"`
-	MaxSlowdown *float64   `help:"Exit with 1 if a model is significantly slower than the baseline, by more than this ratio." placeholder:"1.05"`
-	JSON        string     `name:"json" help:"Write the report as JSON." placeholder:"FILE"`
-	HTML        string     `name:"html" help:"Write the report as a page with plots, including time by launch." placeholder:"FILE"`
-	Layers      bool       `help:"Time every launch by itself; implied by --html."`
-	Concurrent  bool       `help:"Also run all models at the same time, as openpilot does."`
-	Device      string     `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
-	Target      string     `help:"Target to compile ONNX files for, or variant to measure if the device accepts any." placeholder:"${target}"`
-	Shape       cli.Shapes `help:"Fix the shape of an ONNX file's input." placeholder:"input=1x3x48x192" mapsep:"none"`
-	MaxOutput   cli.Bounds `help:"Bound the number of outputs of an ONNX file's node, as spark-compile does." placeholder:"NODE=N" mapsep:"none"`
-	Peer        bool       `help:"Compare ONNX files with ONNX Runtime on the CPU if it is installed." default:"true" negatable:""`
-	Reference   bool       `help:"Compare outputs with those of the same ONNX file in fp32." default:"true" negatable:""`
-	Predict     bool       `help:"Do not measure: count the work of a run on the CPU device and predict its time on the target's device. Low precision is forced and calibrated on one generated input."`
-	Quiet       bool       `help:"Print only the tables."`
-}
-
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
-
-// errSlower reports a model slower than --max-slowdown allows.
-const errSlower = cli.Failure("slower than the baseline")
-
-func run(args []string, stdout, stderr io.Writer) int {
-	s := &session{out: stdout, err: stderr}
-	return cli.Main(&s.flags, "spark-bench", "Measure compiled packages and ONNX models.", args, stdout, stderr, func(ctx context.Context) error { return s.run(ctx) })
-}
+func main() { os.Exit(bench.Main("spark-bench", os.Args[1:], os.Stdout, os.Stderr)) }

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -118,11 +119,17 @@ func newGuide(t *testing.T) *guide {
 	require.NoError(t, err)
 	g := &guide{dir: t.TempDir(), root: root}
 	bin := filepath.Join(t.TempDir(), "bin")
-	build := exec.Command("go", "build", "-o", bin+"/", "./cmd/...")
+	build := exec.Command("go", "build", "-o", bin+"/", "./cmd/spark")
 	build.Dir = root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
+	commands, err := filepath.Glob(filepath.Join(root, "cmd", "spark-*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, commands)
+	for _, c := range commands {
+		require.NoError(t, os.Symlink("spark", filepath.Join(bin, filepath.Base(c))))
+	}
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		if !strings.HasPrefix(name, "OPENPILOT_") && name != "PTXAS" {
@@ -283,9 +290,8 @@ func (g *guide) python(t *testing.T, at, text string) {
 func TestFlagsOfTheGuide(t *testing.T) {
 	known := map[string]bool{"--gpus": true, "--ignore-missing": true, "--strip-components": true} // of docker, sha256sum and tar
 	var all []string
-	for _, c := range []string{"spark-compile", "spark-run", "spark-bench", "spark-info", "spark-dora", "spark-dora init", "spark-dora inspect", "spark-dora merge", "spark-dora diff"} {
-		c, sub, _ := strings.Cut(c, " ")
-		out, err := exec.Command("go", append([]string{"run", "../../cmd/" + c}, append(strings.Fields(sub), "--help")...)...).Output()
+	for _, c := range []string{"compile", "run", "bench", "info", "dora", "dora init", "dora inspect", "dora merge", "dora diff"} {
+		out, err := exec.Command("go", append([]string{"run", "../../cmd/spark"}, strings.Fields(c+" --help")...)...).Output()
 		require.NoError(t, err)
 		for _, f := range regexp.MustCompile(`--(\[no-\])?[a-z][a-z-]*`).FindAllString(string(out), -1) {
 			known[strings.Replace(f, "[no-]", "", 1)] = true
@@ -326,6 +332,35 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTheReadmeSaysHowLargeTheProgramIs, to a tenth; the page on installing has both architectures.
+func TestTheReadmeSaysHowLargeTheProgramIs(t *testing.T) {
+	size := func(arch, flags string) float64 {
+		file := filepath.Join(t.TempDir(), "spark")
+		build := exec.Command("go", "build", "-ldflags", flags, "-o", file, "../../cmd/spark")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
+		text, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", text)
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		return float64(info.Size()) / 1e6
+	}
+	said := func(page, form string) (found []float64) {
+		raw, err := os.ReadFile(page)
+		require.NoError(t, err)
+		m := regexp.MustCompile(form).FindStringSubmatch(string(raw))
+		require.NotNil(t, m, "%s: no %s", page, form)
+		for _, s := range m[1:] {
+			x, err := strconv.ParseFloat(s, 64)
+			require.NoError(t, err)
+			found = append(found, x)
+		}
+		return found
+	}
+	whole, stripped := size("amd64", ""), size("amd64", "-s -w")
+	require.InEpsilonSlice(t, []float64{whole, stripped}, said("../../README.md", `One static binary without cgo, (\d+) MB \((\d+) MB`), 0.1)
+	require.InEpsilonSlice(t, []float64{whole, size("arm64", "")}, said("install.md", "`spark` \\| ([\\d.]+) \\| ([\\d.]+) \\|"), 0.1)
 }
 
 // TestTheReadmeSaysWhatTheResultsSay: its table of precisions repeats figures of results.md, which are made again now and then.

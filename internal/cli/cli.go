@@ -44,13 +44,13 @@ type Failure string
 func (f Failure) Error() string { return string(f) }
 
 // Main parses the arguments into a struct of kong flags, calls run with a context that ends on an interrupt, prints its
-// error and returns the exit code. --help prints the flags instead.
+// error and returns the exit code. --help prints the flags instead. The name is what was typed: spark-compile or spark compile.
 func Main(flags any, name, summary string, args []string, stdout, stderr io.Writer, run func(context.Context) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	help := false
 	var about about
-	p, err := kong.New(flags, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(), kong.Embed(&about), kong.Exit(func(int) { help = true }))
+	p, err := kong.New(flags, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(name), kong.Embed(&about), kong.Exit(func(int) { help = true }))
 	if err == nil {
 		_, err = p.Parse(args)
 	}
@@ -103,7 +103,7 @@ func caught(ctx context.Context, run func(context.Context) error) (err error) {
 // report writes what we need to find the bug into a file, and says where.
 func (p *panicked) report(name string, args []string) error {
 	text := fmt.Sprintf("%s %s, %s %s/%s\narguments: %q\n\npanic: %v\n\n%s", name, Version(), goruntime.Version(), goruntime.GOOS, goruntime.GOARCH, args, p.value, p.stack)
-	f, err := os.CreateTemp("", name+"-panic-*.txt")
+	f, err := os.CreateTemp("", linkOf(name)+"-panic-*.txt")
 	if err == nil {
 		_, err = f.WriteString(text)
 		err = errors.Join(err, f.Close())
@@ -165,14 +165,14 @@ func ONNX(path string) (string, error) {
 }
 
 // vars are the variables of help texts and defaults, read from the tables of targets and precisions.
-func vars() kong.Vars {
+func vars(name string) kong.Vars {
 	return kong.Vars{
 		"target":      target.Default().Name,
 		"calibrating": precision.Calibrating(),
 		"precision":   precision.Default,
 		"precisions":  precision.List("or"),
 		"targets":     strings.Join(target.Names(), ", "),
-		"version":     Version(),
+		"version":     name + " " + Version(),
 		"devices":     strings.Join(target.Devices(), ", "),
 	}
 }

@@ -57,7 +57,7 @@ func interrupted(ctx context.Context) error {
 func TestVersion(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Equal(t, Done, Main(&struct{}{}, "tool", "A tool.", []string{"--version"}, &out, &errs, func(context.Context) error { return errors.New("ran") }))
-	require.Equal(t, Version()+"\n", out.String())
+	require.Equal(t, "tool "+Version()+"\n", out.String())
 	require.Empty(t, errs.String())
 }
 

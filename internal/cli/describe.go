@@ -21,22 +21,20 @@ type about struct {
 
 // print prints what was asked for, if anything was.
 func (a *about) print(app *kong.Application, w io.Writer) (done bool, err error) {
-	text := ""
-	switch options := optionsOf(app); {
-	case a.Man:
-		text = manual(app, options)
-	case a.Completion == "bash":
-		text = bash(app.Name, options)
-	case a.Completion == "zsh":
-		text = zsh(app, options)
-	case a.Completion == "fish":
-		text = fish(app.Name, options)
-	default:
+	describe := map[string]func(*kong.Application) string{"bash": bash, "zsh": zsh, "fish": fish}[a.Completion]
+	if a.Man {
+		describe = manual
+	}
+	if describe == nil {
 		return false, nil
 	}
-	_, err = io.WriteString(w, text)
+	app.Name = linkOf(app.Name)
+	_, err = io.WriteString(w, describe(app))
 	return true, err
 }
+
+// linkOf is the name of a command as shells, man and files know it, which is one word: spark-compile for spark compile.
+func linkOf(name string) string { return strings.ReplaceAll(name, " ", "-") }
 
 // asked reads these flags where parsing ends at a command that is missing: kong has set nothing then.
 func (a *about) asked(args []string) bool {
@@ -63,23 +61,36 @@ type option struct {
 	many   bool     // the flag may be repeated
 }
 
+// allOptions lists the flags of a command and of all commands that it has.
+func allOptions(app *kong.Application) []option {
+	all := optionsOf(app.Node)
+	for _, c := range app.Children {
+		for _, o := range optionsOf(c) {
+			if !slices.ContainsFunc(all, func(p option) bool { return p.name == o.name }) {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}
+
+// commandsOf are the names of the commands that a command has.
+func commandsOf(app *kong.Application) (names []string) {
+	for _, c := range app.Children {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
 // optionsOf lists the flags of a command in the order of its help.
-func optionsOf(app *kong.Application) (all []option) {
+func optionsOf(node *kong.Node) (all []option) {
 	values := map[string][]string{
 		"precision":      precision.Names(),
 		"target":         target.Names(),
 		"device":         {"auto", "cuda", "emu"},
 		"profile-device": target.Devices(),
 	}
-	flags := slices.Clone(app.Flags)
-	for _, c := range app.Children { // commands of a command
-		for _, f := range c.Flags {
-			if !slices.ContainsFunc(flags, func(g *kong.Flag) bool { return g.Name == f.Name }) {
-				flags = append(flags, f)
-			}
-		}
-	}
-	for _, f := range flags {
+	for _, f := range node.Flags {
 		if f.Hidden {
 			continue
 		}
@@ -104,15 +115,15 @@ func optionsOf(app *kong.Application) (all []option) {
 }
 
 // bash completes flags, the values of those that have a list of them, and files.
-func bash(name string, options []option) string {
+func bash(app *kong.Application) string {
 	var flags []string
 	var b strings.Builder
-	function := "_" + strings.ReplaceAll(name, "-", "_")
-	fmt.Fprintf(&b, "# bash completion for %s\n%s() {\n", name, function)
+	function := "_" + strings.ReplaceAll(app.Name, "-", "_")
+	fmt.Fprintf(&b, "# bash completion for %s\n%s() {\n", app.Name, function)
 	b.WriteString("\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n")
 	b.WriteString("\tif [[ $cur == = ]]; then cur=; elif [[ $prev == = ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}; fi\n")
 	b.WriteString("\tCOMPREPLY=()\n\tcase $prev in\n")
-	for _, o := range options {
+	for _, o := range allOptions(app) {
 		spelled := o.spelled()
 		flags = append(flags, spelled...)
 		switch {
@@ -123,8 +134,11 @@ func bash(name string, options []option) string {
 		}
 	}
 	b.WriteString("\tesac\n")
+	if names := commandsOf(app); names != nil {
+		fmt.Fprintf(&b, "\tif [[ $COMP_CWORD == 1 ]]; then mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$cur\"); fi\n", strings.Join(names, " "))
+	}
 	fmt.Fprintf(&b, "\tif [[ $cur == -* ]]; then mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$cur\"); fi\n}\n", strings.Join(flags, " "))
-	fmt.Fprintf(&b, "complete -o default -F %s %s\n", function, name) // without a reply, files
+	fmt.Fprintf(&b, "complete -o default -F %s %s\n", function, app.Name) // without a reply, files
 	return b.String()
 }
 
@@ -137,13 +151,13 @@ func (o option) spelled() []string {
 }
 
 // zsh is a file _NAME for a directory of $fpath, or to be sourced.
-func zsh(app *kong.Application, options []option) string {
+func zsh(app *kong.Application) string {
 	quote := func(s string) string {
 		return strings.NewReplacer(`\`, `\\`, "[", `\[`, "]", `\]`, ":", `\:`, "'", `'\''`).Replace(s)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "#compdef %[1]s\n\n_%[1]s() {\n\t_arguments -S", app.Name)
-	for _, o := range options {
+	for _, o := range allOptions(app) {
 		tail := "[" + quote(o.help) + "]"
 		if o.value != "" {
 			tail += ":" + quote(o.value) + ":"
@@ -171,17 +185,23 @@ func zsh(app *kong.Application, options []option) string {
 		}
 		fmt.Fprintf(&b, " \\\n\t\t'%s%s:_files'", begin, quote(p.Name))
 	}
+	if names := commandsOf(app); names != nil {
+		fmt.Fprintf(&b, " \\\n\t\t'1:command:(%s)' \\\n\t\t'*::_files'", strings.Join(names, " "))
+	}
 	fmt.Fprintf(&b, "\n}\n\nif [ \"$funcstack[1]\" = \"_%[1]s\" ]; then\n\t_%[1]s \"$@\"\nelse\n\tcompdef _%[1]s %[1]s\nfi\n", app.Name)
 	return b.String()
 }
 
 // fish has a line a flag.
-func fish(name string, options []option) string {
+func fish(app *kong.Application) string {
 	quote := strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace
 	var b strings.Builder
-	fmt.Fprintf(&b, "# fish completion for %s\n", name)
-	for _, o := range options {
-		fmt.Fprintf(&b, "complete -c %s -l %s", name, o.name)
+	fmt.Fprintf(&b, "# fish completion for %s\n", app.Name)
+	for _, c := range app.Children {
+		fmt.Fprintf(&b, "complete -c %s -n __fish_use_subcommand -f -a %s -d '%s'\n", app.Name, c.Name, quote(c.Help))
+	}
+	for _, o := range allOptions(app) {
+		fmt.Fprintf(&b, "complete -c %s -l %s", app.Name, o.name)
 		if o.short != "" {
 			b.WriteString(" -s " + o.short)
 		}
@@ -197,7 +217,7 @@ func fish(name string, options []option) string {
 }
 
 // manual is the page in section 1, for man.
-func manual(app *kong.Application, options []option) string {
+func manual(app *kong.Application) string {
 	// A backslash, a dash that is no hyphen, and a line that begins like a request have their own spelling in roff.
 	text := func(s string) string {
 		s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
@@ -210,30 +230,55 @@ func manual(app *kong.Application, options []option) string {
 	fmt.Fprintf(&b, ".TH \"%s\" 1 \"\" \"spark-compile %s\" \"spark-compile\"\n", strings.ToUpper(app.Name), text(Version()))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", text(app.Name), text(strings.TrimSuffix(app.Help, ".")))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n\\fB%s\\fR", text(app.Name))
-	for _, p := range app.Positional {
-		dots := ""
-		if p.IsCumulative() {
-			dots = "..."
-		}
-		fmt.Fprintf(&b, " [\\fI%s\\fR]%s", text(p.Name), dots)
+	if len(app.Children) > 0 {
+		b.WriteString(" \\fIcommand\\fR")
 	}
-	b.WriteString(" [\\fIflags\\fR]\n.SH ARGUMENTS\n")
-	for _, p := range app.Positional {
-		fmt.Fprintf(&b, ".TP\n\\fI%s\\fR\n%s\n", text(p.Name), text(p.Help))
-	}
-	b.WriteString(".SH OPTIONS\n")
-	for _, o := range options {
-		b.WriteString(".TP\n")
-		for i, s := range o.spelled() {
-			if i > 0 {
-				b.WriteString(", ")
+	usage := func(node *kong.Node) {
+		for _, p := range node.Positional {
+			form := " [\\fI%s\\fR]"
+			if p.Required {
+				form = " \\fI%s\\fR"
 			}
-			fmt.Fprintf(&b, "\\fB%s\\fR", text(s))
+			if p.IsCumulative() {
+				form += "..."
+			}
+			fmt.Fprintf(&b, form, text(p.Name))
 		}
-		if o.value != "" {
-			fmt.Fprintf(&b, " \\fI%s\\fR", text(o.value))
+		b.WriteString(" [\\fIflags\\fR]\n")
+	}
+	// arguments and flags, with a heading or without
+	list := func(node *kong.Node, arguments, options string) {
+		if len(node.Positional) > 0 {
+			b.WriteString(arguments)
 		}
-		fmt.Fprintf(&b, "\n%s\n", text(o.help))
+		for _, p := range node.Positional {
+			fmt.Fprintf(&b, ".TP\n\\fI%s\\fR\n%s\n", text(p.Name), text(p.Help))
+		}
+		b.WriteString(options)
+		for _, o := range optionsOf(node) {
+			b.WriteString(".TP\n")
+			for i, s := range o.spelled() {
+				if i > 0 {
+					b.WriteString(", ")
+				}
+				fmt.Fprintf(&b, "\\fB%s\\fR", text(s))
+			}
+			if o.value != "" {
+				fmt.Fprintf(&b, " \\fI%s\\fR", text(o.value))
+			}
+			fmt.Fprintf(&b, "\n%s\n", text(o.help))
+		}
+	}
+	usage(app.Node)
+	list(app.Node, ".SH ARGUMENTS\n", ".SH OPTIONS\n")
+	for i, c := range app.Children {
+		if i == 0 {
+			b.WriteString(".SH COMMANDS\n")
+		}
+		fmt.Fprintf(&b, ".SS \\fB%s\\fR", text(c.Name))
+		usage(c)
+		fmt.Fprintf(&b, "%s\n", text(c.Help))
+		list(c, "", "")
 	}
 	b.WriteString(".SH EXIT STATUS\n")
 	for _, c := range []struct {
@@ -243,6 +288,6 @@ func manual(app *kong.Application, options []option) string {
 		{Bug, "a bug of " + app.Name + "; it names a file to report"}, {Interrupted, "interrupted"}} {
 		fmt.Fprintf(&b, ".TP\n%d\n%s\n", c.code, text(c.what))
 	}
-	b.WriteString(".SH SEE ALSO\n\\fBspark\\-compile\\fR(1), \\fBspark\\-run\\fR(1), \\fBspark\\-info\\fR(1), \\fBspark\\-bench\\fR(1)\n")
+	b.WriteString(".SH SEE ALSO\n\\fBspark\\-compile\\fR(1), \\fBspark\\-run\\fR(1), \\fBspark\\-info\\fR(1), \\fBspark\\-bench\\fR(1), \\fBspark\\-dora\\fR(1)\n")
 	return b.String()
 }

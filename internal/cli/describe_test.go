@@ -111,6 +111,49 @@ func TestTheManualPageIsOne(t *testing.T) {
 	require.Contains(t, string(out), "Begins with a dot \\ and such.")
 }
 
+// several is a command with commands.
+type several struct {
+	Make struct {
+		Model  string `arg:"" help:"What to read."`
+		Output string `short:"o" help:"Where." placeholder:"FILE"`
+	} `cmd:"" help:"Make one."`
+	Show struct {
+		Files []string `arg:"" optional:"" help:"What to show."`
+		Rank  *int     `help:"How many." placeholder:"R"`
+	} `cmd:"" help:"What's in it."`
+}
+
+func TestCommandsOfACommandAreDescribed(t *testing.T) {
+	about := func(args ...string) string {
+		var out, errs bytes.Buffer
+		require.Equal(t, Done, Main(&several{}, "spark tool", "A tool.", args, &out, &errs, nil), errs.String())
+		return out.String()
+	}
+	page := about("--man")
+	for _, want := range []string{".TH \"SPARK-TOOL\" 1", "\\fBspark\\-tool\\fR \\fIcommand\\fR [\\fIflags\\fR]\n.SH OPTIONS\n",
+		".SH COMMANDS\n.SS \\fBmake\\fR \\fImodel\\fR [\\fIflags\\fR]\nMake one.\n.TP\n\\fImodel\\fR\nWhat to read.\n.TP\n\\fB\\-\\-output\\fR, \\fB\\-o\\fR \\fIFILE\\fR\nWhere.\n",
+		".SS \\fBshow\\fR [\\fIfiles\\fR]... [\\fIflags\\fR]\n"} {
+		require.Contains(t, page, want)
+	}
+	require.NotContains(t, page, "ARGUMENTS")
+	t.Run("bash", func(t *testing.T) {
+		completion := about("--completion", "bash")
+		for line, want := range map[string][]string{"spark-tool s": {"show"}, "spark-tool make s": nil, "spark-tool make --o": {"--output"}} {
+			script := "source ./_spark-tool; COMP_WORDS=(" + line + "); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _spark_tool; echo \"${COMPREPLY[@]}\""
+			require.ElementsMatch(t, want, shell(t, "bash", completion, script), line)
+		}
+	})
+	t.Run("fish", func(t *testing.T) {
+		completion := about("--completion", "fish")
+		require.Contains(t, shell(t, "fish", completion, "source ./_spark-tool; complete -C 'spark-tool s'"), "show")
+		require.NotContains(t, shell(t, "fish", completion, "source ./_spark-tool; complete -C 'spark-tool make s'"), "show")
+	})
+	t.Run("zsh", func(t *testing.T) {
+		words := shell(t, "zsh", about("--completion", "zsh"), "compdef() { : }; source ./_spark-tool; _arguments() { print -rl -- \"$@\" }; _spark-tool")
+		require.Contains(t, strings.Join(words, " "), "1:command:(make show) *::_files")
+	})
+}
+
 func TestAnUnknownShellIsRefused(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Equal(t, BadInput, Main(&described{}, "spark-tool", "A tool.", []string{"--completion", "csh"}, &out, &errs, nil))

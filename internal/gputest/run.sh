@@ -99,7 +99,7 @@ run() {
   local name=$1
   shift
   rm -f "$work/report.json"
-  step "$name" - "$work/spark-run" "$@" --device "$SPARK_DEVICE" --json "$work/report.json"
+  step "$name" - "$work/spark" run "$@" --device "$SPARK_DEVICE" --json "$work/report.json"
   if [ -f "$work/report.json" ]; then
     printf '{"step": "%s", "report": %s}\n' "$name" "$(tr -d '\n' <"$work/report.json")" >>"$out/reports.jsonl"
   fi
@@ -119,7 +119,7 @@ for model in "$@"; do
     # Everything forced, and calibrated on what travels along: whether the kernels are right, not how accurate the model is.
     # Nor does rounding outputs hide what kernels do in fp32.
     case $precision in fp8 | nvfp4) force=(--calibrate "$work/models/$model" --min-cosine 0) ;; fp32) force=(--io f32) ;; *) force=() ;; esac
-    step "$model $precision: compile" - "$work/spark-compile" "$work/$model.onnx" --precision "$precision" --target sm_121,sm_90,sm_80 "${force[@]}" -o "$package" || continue
+    step "$model $precision: compile" - "$work/spark" compile "$work/$model.onnx" --precision "$precision" --target sm_121,sm_90,sm_80 "${force[@]}" -o "$package" || continue
     first=
     for golden in "$work/models/$model"/*.npz; do
       first=${first:-$golden}

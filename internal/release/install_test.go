@@ -41,9 +41,9 @@ func TestGoInstallTakesTheLastCommit(t *testing.T) {
 		"GOSUMDB=off", "GOWORK=off", "GOPROXY=file://" + filepath.Join(dir, "proxy") + ",file://" + filepath.Join(cache, "cache", "download")}
 	_, err = output(ctx, dir, env, "go", "install", path+"/cmd/...@latest")
 	require.NoError(t, err)
-	for _, name := range commands {
+	for _, name := range append(commands, program) {
 		says, err := output(ctx, dir, nil, filepath.Join(dir, "bin", name), "--version")
 		require.NoError(t, err)
-		require.Equal(t, version, strings.TrimSpace(says))
+		require.Equal(t, name+" "+version, strings.TrimSpace(says))
 	}
 }

@@ -56,7 +56,7 @@ func modules(ctx context.Context, root string) ([]dependency, error) {
 	}
 	for _, arch := range architectures {
 		text, err := output(ctx, root, []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch}, "go", "list", "-deps",
-			"-f", "{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}{{end}}{{end}}", "./cmd/...")
+			"-f", "{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}{{end}}{{end}}", "./cmd/"+program)
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-// Command release makes what a version is handed out as: for each architecture an archive with the commands, licences, manual
+// Command release makes what a version is handed out as: for each architecture an archive with the program, links, licences, manual
 // pages and completions, and an SBOM; and checksums of all. The same commit gives the same bytes, wherever and whenever it is
 // built, with the Go version of go.mod or of GOTOOLCHAIN.
 //
@@ -25,7 +25,9 @@ import (
 	"time"
 )
 
-// commands are the programs that are handed out.
+// program is what is handed out; commands are links to it.
+const program = "spark"
+
 var commands = []string{"spark-bench", "spark-compile", "spark-dora", "spark-info", "spark-run"}
 
 var architectures = []string{"amd64", "arm64"}
@@ -91,26 +93,25 @@ func release(ctx context.Context, dir string, dirty bool) error {
 	made := map[string][]byte{}
 	for _, arch := range architectures {
 		files := maps.Clone(shared)
-		var infos []*buildinfo.BuildInfo
-		for _, name := range commands {
-			at := filepath.Join(work, arch, name)
-			data, err := os.ReadFile(at)
-			if err != nil {
-				return err
-			}
-			files["bin/"+name] = entry{data: data, program: true}
-			info, err := buildinfo.ReadFile(at)
-			if err != nil {
-				return err
-			}
-			infos = append(infos, info)
+		at := filepath.Join(work, arch, program)
+		data, err := os.ReadFile(at)
+		if err != nil {
+			return err
 		}
-		version := infos[0].Main.Version
+		info, err := buildinfo.ReadFile(at)
+		if err != nil {
+			return err
+		}
+		files["bin/"+program] = entry{data: data, program: true}
+		for _, name := range commands {
+			files["bin/"+name] = entry{link: program}
+		}
+		version := info.Main.Version
 		if !strings.HasPrefix(version, "v") && !dirty {
 			return fmt.Errorf("go build found no version in git: make the release in a clone of its own, not in a linked worktree")
 		}
 		name := fmt.Sprintf("spark-compile-%s-linux-%s", strings.Trim(strings.ReplaceAll(version, "+", "-"), "()"), arch)
-		bom, err := sbom(infos, licences, arch, when)
+		bom, err := sbom(info, licences, arch, when)
 		if err != nil {
 			return err
 		}
@@ -140,21 +141,15 @@ func release(ctx context.Context, dir string, dirty bool) error {
 	return nil
 }
 
-// build compiles the commands of an architecture. Paths and settings of this machine stay out of them.
+// build compiles the program for an architecture. Paths and settings of this machine stay out of it.
 func build(ctx context.Context, root, dir, arch string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	args := []string{"build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", dir + "/"}
-	for _, name := range commands {
-		args = append(args, "./cmd/"+name)
-	}
+	args := []string{"build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", filepath.Join(dir, program), "./cmd/" + program}
 	env := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off"}
 	_, err := output(ctx, root, env, "go", args...)
 	return err
 }
 
-// documents are the files that do not depend on the architecture. The commands print their own.
+// documents are the files that do not depend on the architecture. The program prints those of each command.
 func documents(ctx context.Context, root, bin string) (map[string]entry, error) {
 	files := map[string]entry{}
 	for _, name := range []string{"LICENSE", thirdParty, "README.md", "CHANGELOG.md"} {
@@ -171,7 +166,7 @@ func documents(ctx context.Context, root, bin string) (map[string]entry, error) 
 			"share/zsh/site-functions/_" + name:                 {"--completion", "zsh"},
 			"share/fish/vendor_completions.d/" + name + ".fish": {"--completion", "fish"},
 		} {
-			text, err := output(ctx, root, nil, filepath.Join(bin, name), args...)
+			text, err := output(ctx, root, nil, filepath.Join(bin, program), append([]string{strings.TrimPrefix(name, "spark-")}, args...)...)
 			if err != nil {
 				return nil, err
 			}

@@ -39,7 +39,7 @@ func TestALicenceThatNobodyKnowsIsRefused(t *testing.T) {
 	require.Equal(t, "BSD-2-Clause", spdx("Redistribution and use in source\n and binary forms, with or without modification"))
 	sums := &buildinfo.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Path: "m", Version: "v1.0.0"}, Deps: []*debug.Module{{Path: "example.com/a", Version: "v1.2.3", Sum: "h1:x"}}}
 	known := []dependency{{path: "example.com/a", version: "v1.2.3", licence: "MIT"}, {path: "std", licence: "BSD-3-Clause"}}
-	text, err := sbom([]*buildinfo.BuildInfo{sums, sums}, known, "amd64", time.Unix(1e9, 0).UTC())
+	text, err := sbom(sums, known, "amd64", time.Unix(1e9, 0).UTC())
 	require.NoError(t, err)
 	var bom struct {
 		BOMFormat  string
@@ -57,7 +57,7 @@ func TestALicenceThatNobodyKnowsIsRefused(t *testing.T) {
 	require.Equal(t, "MIT", bom.Components[0].Licenses[0].License.ID)
 	require.Equal(t, "pkg:golang/std@1.26.8", bom.Components[1].PURL)
 	known[0].version = "v1.2.4"
-	_, err = sbom([]*buildinfo.BuildInfo{sums}, known, "amd64", time.Unix(1e9, 0))
+	_, err = sbom(sums, known, "amd64", time.Unix(1e9, 0))
 	require.ErrorContains(t, err, "example.com/a v1.2.3")
 }
 
@@ -148,6 +148,8 @@ func installs(t *testing.T, dist string) {
 	for _, name := range commands {
 		version, err := output(context.Background(), prefix, nil, filepath.Join(prefix, "bin", name), "--version")
 		require.NoError(t, err)
+		version, named := strings.CutPrefix(version, name+" ")
+		require.True(t, named, "%s says that it is %s", name, version)
 		require.True(t, strings.Contains(list[0], strings.ReplaceAll(version, "+", "-")), "%s of %s", version, list[0])
 		for _, file := range []string{"share/man/man1/" + name + ".1", "share/bash-completion/completions/" + name, "share/zsh/site-functions/_" + name, "share/fish/vendor_completions.d/" + name + ".fish"} {
 			text, err := os.ReadFile(filepath.Join(prefix, file))

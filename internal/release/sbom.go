@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"debug/buildinfo"
 	"fmt"
-	"maps"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -13,9 +11,8 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// sbom lists what the commands were built of, as they say themselves, with licences, in CycloneDX's JSON.
-func sbom(commands []*buildinfo.BuildInfo, licensed []dependency, arch string, when time.Time) ([]byte, error) {
-	info := commands[0]
+// sbom lists what the program was built of, as it says itself, with licences, in CycloneDX's JSON.
+func sbom(info *buildinfo.BuildInfo, licensed []dependency, arch string, when time.Time) ([]byte, error) {
 	bom := cyclonedx.NewBOM()
 	purl := func(path, version string) string { return fmt.Sprintf("pkg:golang/%s@%s", path, version) }
 	main := purl(info.Main.Path, info.Main.Version)
@@ -39,14 +36,7 @@ func sbom(commands []*buildinfo.BuildInfo, licensed []dependency, arch string, w
 		components, refs = append(components, c), append(refs, c.BOMRef)
 		return nil
 	}
-	deps := map[string]*debug.Module{}
-	for _, c := range commands {
-		for _, d := range c.Deps {
-			deps[d.Path] = d
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(deps)) {
-		d := deps[path]
+	for _, d := range info.Deps {
 		if d.Replace != nil {
 			d = d.Replace
 		}

@@ -22,7 +22,7 @@ func TestProductsAreFollowedToAdditions(t *testing.T) {
 }
 
 // whose are commands and packages whose numbers reach files, with all that they are made of.
-var whose = []string{"./cmd/spark-compile", "./cmd/spark-run", "./internal/profile", "./testdata/gen/..."}
+var whose = []string{"./cmd/spark-compile", "./cmd/spark-run", "./cmd/spark-dora", "./internal/profile", "./testdata/gen/..."}
 
 const module = "github.com/spark-compile/spark-compile"
 

@@ -1,0 +1,317 @@
+// Package compile is spark-compile, which compiles an ONNX model to PTX kernels and a Go package that loads and runs them.
+//
+//	spark-compile driving_vision.onnx --precision fp16 -o ./drivingvision
+package compile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// flags is the command line.
+type flags struct {
+	Model      string     `arg:"" optional:"" name:"model" help:"ONNX file, or a directory with one in it."`
+	Precision  string     `help:"${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
+	Output     string     `short:"o" help:"Directory of the Go package; default: the model's base name without underscores." placeholder:"DIR"`
+	Package    string     `help:"Package name; default: the directory's." placeholder:"NAME"`
+	Target     []string   `help:"Targets: ${targets}." default:"${target}" placeholder:"${target}[,…]"`
+	Calibrate  []string   `help:"Inputs for calibrating ${calibrating} and for measuring accuracy: a directory or .npz files." placeholder:"DIR|FILE.npz…"`
+	Validate   []string   `help:"Inputs to judge accuracy on, which nothing is fitted to: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
+	Findings   string     `name:"calibration" help:"Keep what calibrating finds in this file, and take it from there: another budget or target then calibrates less." placeholder:"FILE"`
+	MinCosine  *float64   `help:"Minimum cosine of every output: ${calibrating} keep layers at fp16 to meet it (default 0.999), other precisions fail if they miss it." placeholder:"C"`
+	Prefer     string     `help:"Where ${calibrating} keep a budget: a program faster than fp16, or one with smaller weights." enum:"speed,size" default:"speed" placeholder:"speed|size"`
+	Keep       []string   `help:"Nodes to keep at fp16 in ${calibrating}." placeholder:"NODE"`
+	Shape      cli.Shapes `help:"Set an input's shape." placeholder:"input=1x3x48x192" mapsep:"none"`
+	IO         string     `name:"io" help:"Element types of inputs and outputs: the file's, or f32 where it has f16 or bf16." enum:"file,f32" default:"file" placeholder:"file|f32"`
+	Batch      int        `help:"Set the leading dimension of every input." placeholder:"N"`
+	MaxOutput  cli.Bounds `help:"Pad the outputs of a node whose number of outputs depends on data (NonMaxSuppression, NonZero, Unique, Compress) to N; the output NODE_count says how many there are." placeholder:"NODE=N" mapsep:"none"`
+	Report     string     `help:"Write a JSON report." placeholder:"FILE.json"`
+	Emit       string     `help:"Print the IR, PTX or program instead of writing a package." enum:"ir,ptx,program," default:"" placeholder:"ir|ptx|program"`
+	Passes     []string   `help:"Run these passes instead of the defaults." placeholder:"LIST"`
+	HelpPasses bool       `help:"Describe the passes and exit."`
+	Cubin      bool       `help:"Add cubins that ptxas makes to the package, for each target. Without them the driver compiles the PTX on loading."`
+	Adapter    string     `help:"Compile the model with this adapter merged into its weights." placeholder:"A.safetensors"`
+	Tune       bool       `help:"Tune schedules on the device."`
+	Quiet      bool       `help:"Print only errors and warnings."`
+}
+
+// heapRoom is how much the heap may grow between collections, in percent of what is in use. Most of it is activations, in
+// which a collection has nothing to look for: many collections cost little, and garbage would double the memory.
+const heapRoom = 60
+
+// Main runs the command, under the name that was typed, and returns its exit code.
+func Main(name string, args []string, stdout, stderr io.Writer) int {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(heapRoom)
+	}
+	var f flags
+	args, calibrate := cli.Inputs(args, "--calibrate")
+	args, validate := cli.Inputs(args, "--validate")
+	return cli.Main(&f, name, "Compile an ONNX model to PTX kernels and a Go package.", args, stdout, stderr,
+		func(ctx context.Context) error {
+			f.Calibrate, f.Validate = append(f.Calibrate, calibrate...), append(f.Validate, validate...)
+			return f.run(ctx, stdout, stderr)
+		})
+}
+
+func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if f.HelpPasses {
+		_, err := io.WriteString(stdout, passes.Help())
+		return err
+	}
+	if f.Model == "" {
+		return errors.New("no model: give MODEL.onnx")
+	}
+	if f.Tune {
+		return errors.New("--tune is not available in this version")
+	}
+	precision, err := cli.Precision(f.Precision, stderr)
+	if err != nil {
+		return err
+	}
+	if f.MinCosine != nil && (*f.MinCosine < 0 || *f.MinCosine >= 1 || math.IsNaN(*f.MinCosine)) {
+		return fmt.Errorf("--min-cosine %g: want 0 (no budget) or more, and less than 1", *f.MinCosine)
+	}
+	if f.Model, err = cli.ONNX(f.Model); err != nil {
+		return err
+	}
+	dir, name, err := f.place()
+	if err != nil {
+		return err
+	}
+	if err := f.checkPlaces(dir); err != nil {
+		return err
+	}
+	tell, clear := cli.Progress(stderr, f.Quiet)
+	defer clear()
+	opt := compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: tell,
+		Calibrate: f.Calibrate, Findings: f.Findings, Validate: f.Validate, Keep: f.Keep, Smaller: f.Prefer == "size", MinCosine: compile.Budget(precision, f.MinCosine)}
+	opt.Warn = func(text string) {
+		clear()
+		fmt.Fprintf(stderr, "warning: %s\n", text)
+	}
+	opt.Import.Shapes, opt.Import.Batch, opt.Import.MaxOutput = f.Shape, f.Batch, f.MaxOutput
+	opt.GraphOnly = f.Emit == "ir"
+	opt.F32Inputs, opt.F32Outputs = f.IO == "f32", f.IO == "f32"
+	if f.Emit == "" {
+		opt.Cubin = f.Cubin
+		if opt.Assembler, err = ptxas.Find(ctx); err != nil && (f.Cubin || !errors.Is(err, ptxas.ErrNotFound)) {
+			return err
+		}
+	}
+	m, err := onnx.Load(f.Model)
+	if err != nil {
+		return err
+	}
+	if f.Adapter != "" {
+		if m, err = dora.MergedFrom(m, f.Adapter); err != nil {
+			return err
+		}
+	}
+	begin := time.Now()
+	r, err := compile.Compile(ctx, m, opt)
+	if err != nil {
+		return err
+	}
+	if f.Emit != "" {
+		clear()
+		return emit(stdout, f.Emit, r)
+	}
+	golden, err := r.Golden(ctx)
+	if err != nil {
+		return err
+	}
+	r.Program.Provenance = r.Provenance()
+	r.Program.Provenance.Compiler, r.Program.Provenance.Flags = cli.Version(), f.decisive()
+	files, err := gopkg.Files(name, r.Program, golden)
+	if err != nil {
+		return err
+	}
+	var rep *report.Report
+	if f.Report != "" || !f.Quiet { // it takes time, so only if somebody reads it
+		if rep, err = f.report(ctx, r, opt.Warn); err != nil {
+			return err
+		}
+	}
+	if err := f.write(ctx, dir, files, rep); err != nil {
+		return err
+	}
+	clear()
+	if !f.Quiet {
+		summary(stdout, dir, name, r, rep, time.Since(begin))
+		return rep.Table(stdout)
+	}
+	return nil
+}
+
+// decisive are the flags that decide what is compiled, as they were given; inputs are in the calibration's digest.
+func (f *flags) decisive() (list []string) {
+	add := func(given bool, format string, args ...any) {
+		if given {
+			list = append(list, fmt.Sprintf(format, args...))
+		}
+	}
+	add(f.Precision != "", "--precision %s", f.Precision)
+	add(len(f.Target) > 0, "--target %s", strings.Join(f.Target, ","))
+	if f.MinCosine != nil {
+		add(true, "--min-cosine %v", *f.MinCosine)
+	}
+	add(f.Prefer != "speed", "--prefer %s", f.Prefer)
+	add(len(f.Keep) > 0, "--keep %s", strings.Join(f.Keep, ","))
+	for _, name := range slices.Sorted(maps.Keys(f.Shape)) {
+		add(true, "--shape %s=%s", name, strings.Trim(strings.ReplaceAll(fmt.Sprint(f.Shape[name]), " ", "x"), "[]"))
+	}
+	add(f.Batch != 0, "--batch %d", f.Batch)
+	for _, name := range slices.Sorted(maps.Keys(f.MaxOutput)) {
+		add(true, "--max-output %s=%d", name, f.MaxOutput[name])
+	}
+	add(f.IO != "file", "--io %s", f.IO)
+	add(len(f.Passes) > 0, "--passes %s", strings.Join(f.Passes, ","))
+	add(f.Cubin, "--cubin")
+	return list
+}
+
+// write writes both package and report, or neither.
+func (f *flags) write(ctx context.Context, dir string, files map[string][]byte, rep *report.Report) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if f.Report == "" {
+		return gopkg.Write(dir, files)
+	}
+	s, err := rep.Stage(f.Report)
+	if err != nil {
+		return err
+	}
+	defer s.Discard()
+	if err := gopkg.Write(dir, files); err != nil {
+		return err
+	}
+	return s.Commit()
+}
+
+// checkPlaces reports before the long work whether package, report or findings could not be written.
+func (f *flags) checkPlaces(dir string) error {
+	if f.Emit == "" {
+		if err := gopkg.CheckDir(dir, gopkg.Names(f.Target, f.Cubin)); err != nil {
+			return err
+		}
+	}
+	for _, path := range []string{f.Report, f.Findings} {
+		if path == "" {
+			continue
+		}
+		if err := report.CheckPath(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place returns directory and name of the package. Go files that lie there decide the name.
+func (f *flags) place() (dir, name string, err error) {
+	if dir = f.Output; dir == "" {
+		if name, err = gopkg.PackageName(f.Model); err != nil && f.Package == "" {
+			return "", "", err
+		}
+		dir = name
+	}
+	theirs, err := gopkg.PackageOf(dir)
+	if err != nil {
+		return "", "", err
+	}
+	switch {
+	case theirs != "" && f.Package != "" && f.Package != theirs:
+		return "", "", fmt.Errorf("--package %s: the Go files in %s are of package %s", f.Package, dir, theirs)
+	case theirs != "":
+		return dir, theirs, nil
+	case f.Package != "":
+		name = f.Package
+	case f.Output != "":
+		abs, err := filepath.Abs(f.Output)
+		if err != nil {
+			return "", "", err
+		}
+		name = filepath.Base(abs)
+	}
+	return dir, name, gopkg.CheckPackageName(name)
+}
+
+// report describes the program, its accuracy and its predicted time, and warns if it is no faster than in fp16.
+func (f *flags) report(ctx context.Context, r *compile.Result, warn func(string)) (*report.Report, error) {
+	rep := report.Of(r.Program, &r.Program.Variants[0])
+	rep.CompileMS, rep.PtxasMS = milliseconds(r.Compile), milliseconds(r.Ptxas)
+	for _, b := range r.Fallbacks {
+		rep.Fallbacks = append(rep.Fallbacks, report.Fallback(b))
+	}
+	if err := rep.Accuracy(ctx, r); err != nil || len(rep.Predicted) < 2 {
+		return rep, err
+	}
+	if at16, here := rep.Predicted[0], rep.Predicted[1]; here.US >= at16.US && precision.Calibrates(here.Precision) {
+		warn(fmt.Sprintf("%s is predicted to be no faster than fp16 on %s, %.1f µs against %.1f (with cold weights %.1f against %.1f): use --precision fp16 unless smaller weights are the goal",
+			here.Precision, here.Device, here.US, at16.US, here.ColdUS, at16.ColdUS))
+	}
+	return rep, nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Report, took time.Duration) {
+	var targets []string
+	for _, v := range r.Program.Variants {
+		targets = append(targets, v.Target)
+	}
+	kept := ""
+	switch {
+	case rep.Kept == nil:
+	case rep.Kept.Layers == 0:
+		kept = fmt.Sprintf(", since no layer is faster in %s within the budget,", rep.Kept.Precision)
+	default:
+		kept = fmt.Sprintf(", since %s would be no faster,", rep.Kept.Precision)
+	}
+	fmt.Fprintf(w, "%s → %s (package %s): %s%s for %s\n", rep.Model, dir, name, rep.Precision, kept, strings.Join(targets, ", "))
+	fmt.Fprintf(w, "%s, %s, arena %.2f MB, weights %.2f MB, %.1f MMAC\n", plural.Count(rep.Launches, "launch"), plural.Count(len(rep.Kernels), "kernel"),
+		float64(rep.ArenaBytes)/1e6, float64(rep.WeightsBytes)/1e6, float64(rep.MACs)/1e6)
+	fmt.Fprintf(w, "%.2f s: compiling %.2f", took.Seconds(), r.Compile.Seconds())
+	if r.Ptxas > 0 {
+		fmt.Fprintf(w, ", ptxas %.2f", r.Ptxas.Seconds())
+	}
+	fmt.Fprintf(w, ", golden run and report %.2f", (took - r.Compile - r.Ptxas).Seconds())
+	if r.Ptxas == 0 {
+		fmt.Fprint(w, "; ptxas not found: no registers in the report")
+	}
+	fmt.Fprintln(w)
+}
+
+func emit(w io.Writer, what string, r *compile.Result) error {
+	switch what {
+	case "ir":
+		_, err := io.WriteString(w, r.Graph.String())
+		return err
+	case "ptx":
+		_, err := io.WriteString(w, r.Program.Variants[0].PTX)
+		return err
+	}
+	return cli.JSON(w, r.Program)
+}

@@ -1,0 +1,238 @@
+// Package dora is spark-dora, which makes adapters of ONNX models, shows them and merges them into the file.
+//
+//	spark-dora init driving_policy.onnx -o rain.safetensors
+//	spark-dora inspect rain.safetensors
+//	spark-dora merge driving_policy.onnx rain.safetensors -o driving_policy_rain.onnx
+//	spark-dora diff driving_policy.onnx driving_policy_rain.onnx
+package dora
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// flags is the command line.
+type flags struct {
+	Init    initFlags    `cmd:"" help:"Make an adapter that changes nothing yet."`
+	Inspect inspectFlags `cmd:"" help:"Show what an adapter holds."`
+	Merge   mergeFlags   `cmd:"" help:"Write the model with the adapter's weights in place of its own."`
+	Diff    diffFlags    `cmd:"" help:"Show the initializers in which two models differ; exit with 1 if anything else does."`
+}
+
+// command is one of them: kong calls AfterApply of the one that was chosen.
+type command struct{ chosen bool }
+
+// AfterApply marks the command.
+func (c *command) AfterApply() error { c.chosen = true; return nil }
+
+type initFlags struct {
+	command   `kong:"-"`
+	Model     string            `arg:"" help:"ONNX file."`
+	Output    string            `short:"o" required:"" help:"Adapter to write." placeholder:"A.safetensors"`
+	Rank      *int              `help:"Greatest rank of a layer (default 16). Given alone, every target gets it, whatever the size." placeholder:"R"`
+	Alpha     float64           `help:"Scale of the product of low rank, times the rank." default:"1" placeholder:"A"`
+	RSLoRA    bool              `name:"rslora" help:"Divide alpha by the root of the rank instead of the rank."`
+	Targets   []string          `help:"Layers, initializers or nodes: globs, or regular expressions between slashes; default: every weight of MatMul, Gemm and Conv." placeholder:"PATTERNS"`
+	MaxSize   string            `help:"Greatest size of the adapter, as a share of the model's weights (default 1%, unless --rank is given)." placeholder:"1%"`
+	Kind      string            `help:"dora, lora or magnitude." enum:"dora,lora,magnitude" default:"dora" placeholder:"dora|lora|magnitude"`
+	FullNorm  bool              `help:"Let gradients pass through the norms too; the paper takes these as constants."`
+	Seed      uint64            `help:"Seed of the first factors." placeholder:"S"`
+	Car       string            `help:"Label: the car." placeholder:"NAME"`
+	Condition string            `help:"Label: weather, light, road." placeholder:"TEXT"`
+	User      string            `help:"Label: whose." placeholder:"NAME"`
+	Label     map[string]string `help:"Any other label." placeholder:"KEY=VALUE"`
+}
+
+type inspectFlags struct {
+	command `kong:"-"`
+	Adapter string `arg:"" help:"Adapter."`
+}
+
+type mergeFlags struct {
+	command `kong:"-"`
+	Model   string `arg:"" help:"ONNX file, of which the adapter was made."`
+	Adapter string `arg:"" help:"Adapter."`
+	Output  string `short:"o" required:"" help:"ONNX file to write." placeholder:"OUT.onnx"`
+}
+
+type diffFlags struct {
+	command `kong:"-"`
+	Model   string `arg:"" help:"ONNX file."`
+	Other   string `arg:"" help:"ONNX file to compare with it."`
+}
+
+// Main runs the command, under the name that was typed, and returns its exit code.
+func Main(name string, args []string, stdout, stderr io.Writer) int {
+	var f flags
+	return cli.Main(&f, name, "Make, show and merge adapters of ONNX models.", args, stdout, stderr, func(context.Context) error {
+		switch {
+		case f.Init.chosen:
+			return f.Init.run(stdout)
+		case f.Inspect.chosen:
+			return f.Inspect.run(stdout)
+		case f.Merge.chosen:
+			return f.Merge.run(stdout)
+		case f.Diff.chosen:
+			return f.Diff.run(stdout)
+		}
+		return errors.New("no command: init, inspect, merge or diff")
+	})
+}
+
+func open(path string) (*dora.Model, error) {
+	m, err := onnx.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	return dora.Open(m, onnx.ImportOptions{})
+}
+
+func (f *initFlags) run(w io.Writer) error {
+	opt := dora.InitOptions{Kind: passes.AdapterKind(f.Kind), Alpha: f.Alpha, RS: f.RSLoRA, Targets: f.Targets, FullNorm: f.FullNorm, Seed: f.Seed, Labels: map[string]string{}}
+	if f.Rank != nil {
+		if *f.Rank < 1 {
+			return fmt.Errorf("--rank %d: want at least 1", *f.Rank)
+		}
+		opt.Rank = *f.Rank
+	}
+	if f.MaxSize != "" || f.Rank == nil {
+		share, err := percent(f.MaxSize)
+		if err != nil {
+			return err
+		}
+		opt.MaxSize = share
+	}
+	for k, v := range f.Label {
+		opt.Labels[k] = v
+	}
+	for k, v := range map[string]string{"car": f.Car, "condition": f.Condition, "user": f.User} {
+		if v != "" {
+			opt.Labels[k] = v
+		}
+	}
+	m, err := open(f.Model)
+	if err != nil {
+		return err
+	}
+	a, err := dora.Init(m, opt)
+	if err != nil {
+		return err
+	}
+	if err := a.Save(f.Output); err != nil {
+		return err
+	}
+	if err := table(w, a); err != nil {
+		return err
+	}
+	st, err := os.Stat(f.Output)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s: %d of the %d weights that take an adapter, %d numbers, %d bytes: %.2f %% of the model's weights\n",
+		f.Output, len(a.Layers), len(m.Weights), a.Params(), st.Size(), 100*float64(st.Size())/float64(m.Bytes))
+	return err
+}
+
+// percent reads 1% or 0.01; "" is 1 %.
+func percent(text string) (float64, error) {
+	if text == "" {
+		return 0.01, nil
+	}
+	number, scaled := strings.CutSuffix(text, "%")
+	x, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(x > 0) {
+		return 0, fmt.Errorf("--max-size %s: want a share of the model, such as 1%% or 0.01", text)
+	}
+	if scaled {
+		x /= 100
+	}
+	return x, nil
+}
+
+// table lists the layers.
+func table(w io.Writer, a *dora.Adapter) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "layer\tkind\tweight\trank\tnumbers")
+	for _, l := range a.Layers {
+		fmt.Fprintf(t, "%s\t%s\t%d×%d\t%d\t%d\n", l.Module, l.Kind, l.Out, l.Row, l.Rank, l.Params())
+	}
+	return t.Flush()
+}
+
+func (f *inspectFlags) run(w io.Writer) error {
+	text, err := dora.Inspect(f.Adapter)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, text)
+	return err
+}
+
+func (f *mergeFlags) run(w io.Writer) error {
+	m, err := open(f.Model)
+	if err != nil {
+		return err
+	}
+	a, err := dora.Load(f.Adapter, m)
+	if err != nil {
+		return err
+	}
+	if in, err := os.Stat(f.Model); err == nil {
+		if out, err := os.Stat(f.Output); err == nil && os.SameFile(in, out) {
+			return fmt.Errorf("-o %s: that is the base model: choose another name", f.Output)
+		}
+	}
+	if st, err := os.Stat(filepath.Dir(f.Output)); err != nil || !st.IsDir() {
+		return fmt.Errorf("-o %s: there is no folder %s", f.Output, filepath.Dir(f.Output))
+	}
+	if err := dora.Merge(m, a, f.Output); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s: %d of %d initializers changed\n", f.Output, len(a.Layers), len(m.File.Proto.Graph.Initializer))
+	return err
+}
+
+func (f *diffFlags) run(w io.Writer) error {
+	a, err := onnx.Load(f.Model)
+	if err != nil {
+		return err
+	}
+	b, err := onnx.Load(f.Other)
+	if err != nil {
+		return err
+	}
+	changes, others, err := dora.Diff(a, b)
+	if err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(changes) > 0 {
+		fmt.Fprintln(t, "initializer\tshape\trelative change\tgreatest")
+	}
+	for _, c := range changes {
+		fmt.Fprintf(t, "%s\t%v\t%.3g\t%.3g\n", c.Name, c.Shape, c.Relative, c.Greatest)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%d of %d initializers differ\n", len(changes), len(a.Proto.GetGraph().GetInitializer()))
+	if len(others) > 0 {
+		return cli.Failure("the models differ elsewhere too: " + strings.Join(others, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/detect"
+	"github.com/spark-compile/spark-compile/internal/nodecases"
+	"github.com/spark-compile/spark-compile/internal/suite"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// suite runs ONNX test cases and prints each failure, the skipped cases by reason, and the counts.
+func (f *flags) suite(ctx context.Context, w io.Writer) error {
+	if f.Model != "" {
+		return errors.New("--suite takes directories, not a model")
+	}
+	opt := suite.Options{Precision: f.Precision, Target: f.Target, Tolerance: f.tolerance(), Open: func(ctx context.Context) (hal.Device, error) {
+		d, _, err := detect.Open(ctx, detect.Options{Name: f.Device, Called: "--device", Check: f.Check})
+		return d, err
+	}}
+	results, err := suite.Run(ctx, f.Suite, opt)
+	if err != nil {
+		return err
+	}
+	reasons := map[string]int{}
+	for _, r := range results {
+		switch r.Outcome {
+		case suite.Failed:
+			fmt.Fprintf(w, "FAILED %s: %v\n", r.Name, r.Err)
+		case suite.Skipped:
+			reasons[r.Reason()]++
+		}
+	}
+	most := func(a, b string) int { return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b)) }
+	for _, n := range slices.SortedFunc(maps.Keys(reasons), most) {
+		fmt.Fprintf(w, "skipped %4d  %s\n", reasons[n], n)
+	}
+	count := suite.Count(results)
+	bound := 0
+	for _, r := range results {
+		if r.Outcome == suite.Passed && r.Bound {
+			bound++
+		}
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped; inputs that decide shapes are compiled in as constants: in %d of those passed\n", count[suite.Passed], count[suite.Failed], count[suite.Skipped], bound)
+	if count[suite.Failed] > 0 {
+		return errCases
+	}
+	return nil
+}
+
+// tolerance is the default for an element type, overridden by the flags.
+func (f *flags) tolerance() func(ir.DType) nodecases.Tolerance {
+	return func(d ir.DType) nodecases.Tolerance {
+		t := nodecases.For(d)
+		if f.Rtol != nil {
+			t.Rel = *f.Rtol
+		}
+		if f.Atol != nil {
+			t.Abs = *f.Atol
+		}
+		return t
+	}
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+)
+
+// The program has its own name, those of the commands, and one that is none.
+func TestMain(m *testing.M) {
+	names := map[string]func(){"spark": main, "spark-next": main}
+	for name := range commands {
+		names["spark-"+name] = main
+	}
+	testscript.Main(m, names)
+}
+
+func TestScripts(t *testing.T) { testscript.Run(t, testscript.Params{Dir: "testdata/script"}) }
+
+// TestEveryCommandIsInTheProgram: each directory spark-NAME beside this one.
+func TestEveryCommandIsInTheProgram(t *testing.T) {
+	dirs, err := filepath.Glob("../spark-*")
+	require.NoError(t, err)
+	require.Len(t, dirs, len(commands))
+	for _, d := range dirs {
+		require.Contains(t, commands, strings.TrimPrefix(filepath.Base(d), "spark-"))
+	}
+}
