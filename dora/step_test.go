@@ -190,6 +190,54 @@ func TestMicroBatchesAreOneBatch(t *testing.T) {
 	}
 }
 
+// TestABatchIsItsMicroBatches: a step of two samples at once is that of one after the other.
+func TestABatchIsItsMicroBatches(t *testing.T) {
+	src, err := driving.Make("policy", driving.Small)
+	require.NoError(t, err)
+	file, err := onnx.Decode("policy.onnx", src.ONNX)
+	require.NoError(t, err)
+	given := batches(t, small(t, "policy"), 2)
+	train := func(batch, micro int) []float32 {
+		m, err := Open(file, onnx.ImportOptions{Batch: batch})
+		require.NoError(t, err)
+		a, err := Init(m, InitOptions{Rank: 2})
+		require.NoError(t, err)
+		s, err := NewStep(context.Background(), m, a, StepOptions{Precision: "fp32", MicroBatches: micro})
+		require.NoError(t, err)
+		tr := trainer(t, s, true)
+		for i := range micro {
+			for _, p := range s.Program.Inputs {
+				if given[0][p.Name] == nil {
+					continue // what a session keeps
+				}
+				var data []byte
+				for k := range batch {
+					data = append(data, given[i*batch+k][p.Name].Tensor().Dense()...)
+				}
+				require.NoError(t, tr.Session().Set(p.Name, data))
+			}
+			if i < micro-1 {
+				_, err := tr.Accumulate(context.Background())
+				require.NoError(t, err)
+			} else {
+				_, err = tr.Step(context.Background(), 1e-3)
+				require.NoError(t, err)
+			}
+		}
+		first, err := tr.Session().State(keptFirst) // a tenth of the gradient
+		require.NoError(t, err)
+		return runtime.View[float32](first)
+	}
+	both, each := train(2, 1), train(1, 2)
+	var miss, size float64
+	for i, x := range each {
+		d := float64(both[i] - x)
+		miss, size = miss+d*d, size+float64(x*x)
+	}
+	assert.Less(t, math.Sqrt(miss/size), 1e-5)
+	assert.NotZero(t, size)
+}
+
 // TestAGradientThatIsNotFiniteChangesNothing but the loss scale, which falls until it is.
 func TestAGradientThatIsNotFiniteChangesNothing(t *testing.T) {
 	m := small(t, "policy")

@@ -55,6 +55,8 @@ type Op struct {
 	// Grad builds the gradients of the inputs from those of the outputs. A composite op without has those of what it expands to,
 	// any other op none.
 	Grad GradRule
+	// Batch builds the node for a batch of samples. Pointwise ops need no rule; any other without is there once for each sample.
+	Batch BatchRule
 	// Scalar is, for an elementwise op, its meaning on one element; Eval is then nil (the evaluator broadcasts). It is
 	// used where an operand or the result is floating-point; bools are 0 and 1.
 	Scalar func(n *Node, x []float64) float64
@@ -77,7 +79,12 @@ type Attr struct {
 	Default  any // also fixes the kind: bool, int, float64, string, DType, []int, []float64, []string
 	Required bool
 	PerDim   bool // a list of one value for each dimension of the first input
+	Axes     bool // its numbers are dimensions, of the first input
+	Idle     int  // of a PerDim list: the value for a dimension that the node leaves as it is
 }
+
+// Size is the Idle value of an attribute that takes the dimension's size.
+const Size = -1
 
 // Kind groups ops by how passes and code generation may treat them.
 type Kind uint8

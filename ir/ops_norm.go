@@ -8,34 +8,34 @@ import (
 // Normalisations, as composites of reductions and elementwise ops.
 var _ = register(
 	Op{Name: "Softmax", Kind: KindReduction, Rereads: true, In: "x float",
-		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}},
+		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true, Axes: true}},
 		Summary: "exp(x-max)/Σ along one axis",
-		Grad:    gradSoftmax, Infer: alongAxis, Expand: func(x *Expansion, n *Node) []*Value {
+		Grad:    gradSoftmax, Batch: alongAxes, Infer: alongAxis, Expand: func(x *Expansion, n *Node) []*Value {
 			_, e, sum := softmaxTerms(x, n)
 			return []*Value{x.Add("Div", nil, e, sum)}
 		}},
 	Op{Name: "LogSoftmax", Kind: KindReduction, Rereads: true, In: "x float",
-		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}},
+		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true, Axes: true}},
 		Summary: "log of Softmax",
-		Grad:    gradLogSoftmax, Infer: alongAxis, Expand: func(x *Expansion, n *Node) []*Value {
+		Grad:    gradLogSoftmax, Batch: alongAxes, Infer: alongAxis, Expand: func(x *Expansion, n *Node) []*Value {
 			here, _, sum := softmaxTerms(x, n)
 			return []*Value{x.Add("Sub", nil, here, x.Add("Log", nil, sum))}
 		}},
 	Op{Name: "LayerNorm", Kind: KindReduction, Rereads: true, In: "x float, scale? x, bias? x",
-		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}, {Name: "epsilon", Default: 1e-5}},
+		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true, Axes: true}, {Name: "epsilon", Default: 1e-5}},
 		Summary: "(x-mean)/√(var+ε)·scale+bias over dimensions axis…; scale and bias broadcast to x (ONNX LayerNormalization 17)",
-		Infer:   inferNorm, Expand: func(x *Expansion, n *Node) []*Value {
+		Batch:   alongAxes, Infer: inferNorm, Expand: func(x *Expansion, n *Node) []*Value {
 			mean := x.Add("ReduceMean", n.rowAxes(), n.Inputs[0])
 			return normalised(x, n, x.Add("Sub", nil, n.Inputs[0], mean))
 		}},
 	Op{Name: "RMSNorm", Kind: KindReduction, Rereads: true, In: "x float, scale? x",
-		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true}, {Name: "epsilon", Default: 1e-5}},
+		Attrs:   []Attr{{Name: "axis", Default: 0, Required: true, Axes: true}, {Name: "epsilon", Default: 1e-5}},
 		Summary: "x/√(mean(x²)+ε)·scale over dimensions axis… (ONNX RMSNormalization 23)",
-		Infer:   inferNorm, Expand: func(x *Expansion, n *Node) []*Value { return normalised(x, n, n.Inputs[0]) }},
+		Batch:   alongAxes, Infer: inferNorm, Expand: func(x *Expansion, n *Node) []*Value { return normalised(x, n, n.Inputs[0]) }},
 	Op{Name: "BatchNorm", Kind: KindElementwise, In: "x float, scale float, bias float, mean float, var float",
-		Attrs:   []Attr{{Name: "epsilon", Default: 1e-5}, {Name: "axis", Default: 1}},
+		Attrs:   []Attr{{Name: "epsilon", Default: 1e-5}, {Name: "axis", Default: 1, Axes: true}},
 		Summary: "(x-mean)/√(var+ε)·scale+bias; parameters have one element a channel, channel dimension axis (inference form of ONNX BatchNormalization)",
-		Infer:   inferBatchNorm, ByAxis: true, Expand: expandBatchNorm},
+		Batch:   alongAxes, Infer: inferBatchNorm, ByAxis: true, Expand: expandBatchNorm},
 )
 
 func inferNorm(n *Node) ([]Type, error) {

@@ -17,13 +17,13 @@ const (
 // Quantisation. Blocks and channels go by an axis of the first operand.
 var _ = register(
 	Op{Name: "QuantizeLinear", Kind: KindElementwise, In: "x, scale float, zero?",
-		Attrs:   []Attr{{Name: "axis", Default: 1}, {Name: "block", Default: 0}, {Name: "saturate", Default: true}, {Name: "to", Default: Invalid, Required: true}},
+		Attrs:   []Attr{{Name: "axis", Default: 1, Axes: true}, {Name: "block", Default: 0}, {Name: "saturate", Default: true}, {Name: "to", Default: Invalid, Required: true}},
 		Summary: "ONNX QuantizeLinear 23: round half even, saturate; scale scalar, per axis or blocked",
-		Grad:    gradQuantize, Infer: inferQuantize, Eval: evalQuantize, ByAxis: true},
+		Grad:    gradQuantize, Batch: batchQuantize, Infer: inferQuantize, Eval: evalQuantize, ByAxis: true},
 	Op{Name: "DequantizeLinear", Kind: KindElementwise, In: "x, scale float, zero? x",
-		Attrs:   []Attr{{Name: "axis", Default: 1}, {Name: "block", Default: 0}, {Name: "to", Default: Invalid, Required: true}},
+		Attrs:   []Attr{{Name: "axis", Default: 1, Axes: true}, {Name: "block", Default: 0}, {Name: "to", Default: Invalid, Required: true}},
 		Summary: "(x-zero)·scale (ONNX DequantizeLinear 23)",
-		Grad:    gradDequantize, Infer: inferDequantize, Eval: evalDequantize, ByAxis: true},
+		Grad:    gradDequantize, Batch: batchQuantize, Infer: inferDequantize, Eval: evalDequantize, ByAxis: true},
 	Op{Name: "FakeQuantize", Kind: KindElementwise, Steps: true,
 		Attrs: []Attr{{Name: "to", Default: Invalid, Required: true}, {Name: "scale", Default: 1.0, Required: true}, {Name: "zero", Default: 0.0},
 			{Name: "saturate", Default: true}, {Name: "codes", Default: false}},

@@ -11,15 +11,15 @@ var _ = register(
 	Op{Name: "GRU", Kind: KindScan, In: "x float, w x, r x, b? x, lengths? index, h0? x", Out: []string{"y", "yh"},
 		Attrs:   append(slices.Clone(recurrence), Attr{Name: "linear_before_reset", Default: false}),
 		Summary: "ONNX GRU 14 with layout 0: x [T,B,I], y [T,dirs,B,H], yh [dirs,B,H]; clip 0 = none",
-		Infer:   recurrent(3, 2, 2), Expand: expandRecurrent},
+		Batch:   batchRecurrent, Infer: recurrent(3, 2, 2), Expand: expandRecurrent},
 	Op{Name: "LSTM", Kind: KindScan, In: "x float, w x, r x, b? x, lengths? index, h0? x, c0? x, p? x", Out: []string{"y", "yh", "yc"},
 		Attrs:   append(slices.Clone(recurrence), Attr{Name: "input_forget", Default: false}, Attr{Name: "dynamic", Default: false}),
 		Summary: "ONNX LSTM 14 with layout 0; dynamic: the product with r reads hidden states rounded to 8 bits (com.microsoft.DynamicQuantizeLSTM)",
-		Infer:   recurrent(4, 3, 3), Expand: expandRecurrent},
+		Batch:   batchRecurrent, Infer: recurrent(4, 3, 3), Expand: expandRecurrent},
 	Op{Name: "RNN", Kind: KindScan, In: "x float, w x, r x, b? x, lengths? index, h0? x", Out: []string{"y", "yh"},
 		Attrs:   recurrence,
 		Summary: "ONNX RNN 14 with layout 0",
-		Infer:   recurrent(1, 1, 2), Expand: expandRecurrent},
+		Batch:   batchRecurrent, Infer: recurrent(1, 1, 2), Expand: expandRecurrent},
 )
 
 // recurrence are the attributes of all recurrent layers.

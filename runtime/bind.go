@@ -77,6 +77,9 @@ func (s *Session) At(name string) (Binding, error) {
 				have = append(have, part.Name)
 				continue
 			}
+			if part.Every > 0 {
+				return Binding{}, fmt.Errorf("%s: %q is there for each sample of a batch: bind the whole output %q", p.Model, name, q.Name)
+			}
 			b := s.place(true, name, q)
 			element := b.size / max(numel(q.Shape), 1)
 			b.Offset, b.size = b.Offset+part.Start*element, (part.Stop-part.Start)*element

@@ -97,7 +97,7 @@ func (p *Port) validate() error {
 		elements *= d
 	}
 	for _, s := range p.Slices {
-		if s.Start < 0 || s.Stop < s.Start || s.Stop > elements {
+		if s.Start < 0 || s.Stop < s.Start || s.Stop > elements || s.Every != 0 && (s.Stop > s.Every || elements%s.Every != 0) {
 			return fmt.Errorf("%q: slice %q is %d to %d of %d elements", p.Name, s.Name, s.Start, s.Stop, elements)
 		}
 	}

@@ -29,11 +29,12 @@ type Port struct {
 	Slices []Slice `json:"slices,omitempty"` // named parts of the last dimension of a [1,N] output
 }
 
-// Slice is a named range of an output, from openpilot's output_slices.
+// Slice is a named range of an output, from openpilot's output_slices. In a batch every sample has one.
 type Slice struct {
 	Name  string `json:"name"`
-	Start int    `json:"start"`
+	Start int    `json:"start"` // in elements, of the first sample
 	Stop  int    `json:"stop"`
+	Every int    `json:"every,omitempty"` // elements of a sample; 0: there is one sample
 }
 
 // State says that an input stays on the device from run to run, in a buffer of kind state or variable that is named after

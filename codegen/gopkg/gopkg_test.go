@@ -66,6 +66,20 @@ func TestGeneratedFilesAreFormattedAndTheSameEachTime(t *testing.T) {
 	snapshot(t, "example_test.go.golden", files["example_test.go"])
 }
 
+// TestSlicesOfABatchTakeASample: the accessor's range is that of the sample asked for.
+func TestSlicesOfABatchTakeASample(t *testing.T) {
+	p := program()
+	p.Outputs[0].Shape = []int{3, 8}
+	for i := range p.Outputs[0].Slices {
+		p.Outputs[0].Slices[i].Every = 8
+	}
+	files, err := Files("toy", p, nil)
+	require.NoError(t, err)
+	require.Contains(t, string(files["model.go"]), "func (o *Outputs) LaneLines(sample int) []float16.Float16 {\n\tat := 8 * sample\n\treturn o.Outputs[at+0 : at+6 : at+6]\n}")
+	p.Outputs[0].Shape = []int{3, 7}
+	require.ErrorContains(t, p.Validate(), `slice "lane_lines" is 0 to 6 of 21 elements`)
+}
+
 // snapshot compares with a file under testdata; UPDATE=1 writes it.
 func snapshot(t *testing.T, name string, got []byte) {
 	t.Helper()

@@ -180,6 +180,13 @@ func (s *source) types(f *File) {
 	ports("Inputs", " are the model's inputs in device-visible memory: fill them before Run. Their contents stay from run to run.", s.inputs)
 	ports("Outputs", " are the model's outputs. They are valid until the next Run.", s.outputs)
 	for _, a := range s.slices {
+		if every := a.slice.Every; every > 0 {
+			f.Comment(fmt.Sprintf("%s returns %s[%d:%d] of a sample, of which each has %d elements.", a.name, a.output.name, a.slice.Start, a.slice.Stop, every))
+			f.Func().Params(Id("o").Op("*").Id("Outputs")).Id(a.name).Params(Id("sample").Int()).Index().Add(element(a.output.port.DType)).Block(
+				Id("at").Op(":=").Lit(every).Op("*").Id("sample"),
+				Return(Id("o").Dot(a.output.name).Index(Id("at").Op("+").Lit(a.slice.Start), Id("at").Op("+").Lit(a.slice.Stop), Id("at").Op("+").Lit(a.slice.Stop))))
+			continue
+		}
 		f.Comment(fmt.Sprintf("%s returns %s[%d:%d].", a.name, a.output.name, a.slice.Start, a.slice.Stop))
 		f.Func().Params(Id("o").Op("*").Id("Outputs")).Id(a.name).Params().Index().Add(element(a.output.port.DType)).Block(
 			Return(Id("o").Dot(a.output.name).Index(Lit(a.slice.Start), Lit(a.slice.Stop), Lit(a.slice.Stop))))

@@ -18,7 +18,8 @@ type ImportOptions struct {
 	// Shapes gives the shapes of inputs by name (--shape). They also fix the symbolic dimensions of these inputs wherever
 	// else those occur.
 	Shapes map[string][]int
-	// Batch, if not 0, replaces the leading dimension of every input (--batch).
+	// Batch, if not 0, replaces the leading dimension of every input (--batch). Where the file leaves that open it says what becomes
+	// of it; a file that fixes it as 1 computes for each of several samples what it does for one alone (ir.Graph.Batch).
 	Batch int
 	// Constants binds inputs to values, which removes them from the graph's inputs. ShapeInputs lists the inputs that must
 	// be bound because they decide shapes.
@@ -40,6 +41,48 @@ func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
 	if opt.MaxUnroll == 0 {
 		opt.MaxUnroll = 1024
 	}
+	var open error
+	if opt.Batch <= 1 || !fixesBatch(m, opt) {
+		g, err := importGraph(m, opt)
+		if err == nil || opt.Batch <= 1 {
+			return g, err
+		}
+		open = err // the file may need a batch of 1 inside
+	}
+	one := opt
+	one.Batch = 1
+	one.Shapes = maps.Clone(opt.Shapes)
+	for name, s := range opt.Shapes {
+		if len(s) > 0 && s[0] == opt.Batch {
+			one.Shapes[name] = slices.Concat([]int{1}, s[1:])
+		}
+	}
+	g, err := importGraph(m, one)
+	switch {
+	case err != nil && open != nil:
+		return nil, open
+	case err != nil:
+		return nil, err
+	}
+	if g, err = g.Batch(opt.Batch); err != nil {
+		return nil, m.fileError("%w", err).WithRemedy("leave out --batch, or export the model with a symbolic batch dimension")
+	}
+	return g, nil
+}
+
+// fixesBatch reports whether the file says itself that the leading dimension of an input is 1.
+func fixesBatch(m *Model, opt ImportOptions) bool {
+	return slices.ContainsFunc(m.Proto.Graph.Input, func(v *onnxpb.ValueInfoProto) bool {
+		d := v.GetType().GetTensorType().GetShape().GetDim()
+		if len(d) == 0 || opt.Constants[v.GetName()] != nil || slices.ContainsFunc(m.Proto.Graph.Initializer, func(t *onnxpb.TensorProto) bool { return t.GetName() == v.GetName() }) {
+			return false
+		}
+		n, _ := size(d[0])
+		return n == 1
+	})
+}
+
+func importGraph(m *Model, opt ImportOptions) (*ir.Graph, error) {
 	im := &importer{m: m, opt: opt, table: operators, g: ir.NewGraph(m.Proto.Graph.GetName()),
 		counts: counts{padded: map[*ir.Value]padding{}, counted: map[*ir.Value]padding{}, used: map[string]bool{}}}
 	for _, p := range m.Proto.MetadataProps {
@@ -49,7 +92,7 @@ func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
 		var e *Error
 		if errors.As(err, &e) && e.Op != "" && e.Remedy == broken { // which shapes that were not the file's may have caused
 			switch {
-			case opt.Batch != 0:
+			case opt.Batch > 1:
 				e.Remedy = fmt.Sprintf("a model with fixed shapes may not support --batch %d; export it with a symbolic batch dimension", opt.Batch)
 			case len(opt.Shapes) > 0:
 				e.Remedy = "give other shapes with --shape if these do not fit; if they should, the file breaks the rules of ONNX: export it again"

@@ -59,14 +59,17 @@ func Measure(s Slice, got, want [][]float64) (Quality, error) {
 	if len(got) != len(want) {
 		return Quality{}, fmt.Errorf("%v: %d runs, but the reference has %d", s, len(got), len(want))
 	}
-	q := Quality{Name: s.String(), Cosine: 1, Elements: s.Stop - s.Start}
-	mean := make([]float64, q.Elements)
+	q := Quality{Name: s.String(), Cosine: 1}
+	var mean []float64
 	var allGot, allWant []float64
 	for k := range want {
 		if len(got[k]) < s.Stop || len(want[k]) < s.Stop {
 			return Quality{}, fmt.Errorf("%v: ends at element %d of %d, in the reference of %d", s, s.Stop, len(got[k]), len(want[k]))
 		}
-		g, w := got[k][s.Start:s.Stop], want[k][s.Start:s.Stop]
+		g, w := s.of(got[k]), s.of(want[k])
+		if k == 0 {
+			q.Elements, mean = len(w), make([]float64, len(w))
+		}
 		m, err := runtime.Compare(g, w, 0, 0)
 		if err != nil {
 			return Quality{}, fmt.Errorf("%v: %w", s, err)
@@ -98,6 +101,18 @@ func Measure(s Slice, got, want [][]float64) (Quality, error) {
 		q.Explained = 1 - miss/vary
 	}
 	return q, nil
+}
+
+// of are the slice's elements of a whole output, of all samples.
+func (s *Slice) of(x []float64) []float64 {
+	if s.Every == 0 {
+		return x[s.Start:s.Stop]
+	}
+	var out []float64
+	for at := 0; at+s.Stop <= len(x); at += s.Every {
+		out = append(out, x[at+s.Start:at+s.Stop]...)
+	}
+	return out
 }
 
 // unvaried is the variation, as a part of all squares, that references in f32 and in float64 of the same input can have.

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,4 +48,13 @@ func TestInputsThatTwoSetsShare(t *testing.T) {
 		return map[string]*ir.Array{"x": {Type: ir.T(ir.Float32, 1), F: []float64{x}}, "n": {Type: ir.T(ir.Int64, 1), I: []int64{1}}}
 	}
 	require.Equal(t, 1, Same([]map[string]*ir.Array{one(1), one(2)}, []map[string]*ir.Array{one(2), one(3)}))
+}
+
+// TestASliceOfABatchIsThatOfItsSamples: elements of all samples count, and no others.
+func TestASliceOfABatchIsThatOfItsSamples(t *testing.T) {
+	s := Slice{Output: "y", Slice: runtime.Slice{Name: "a", Start: 1, Stop: 3, Every: 4}}
+	q, err := Measure(s, [][]float64{{9, 1, 2, 9, 9, 3, 5, 9}}, [][]float64{{0, 1, 2, 0, 0, 3, 4, 0}})
+	require.NoError(t, err)
+	require.Equal(t, 4, q.Elements)
+	require.InDelta(t, 1/math.Sqrt(30), q.RelL2, 1e-15)
 }

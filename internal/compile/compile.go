@@ -102,7 +102,7 @@ func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 		return nil, err
 	}
 	if opt.Slices == nil {
-		if opt.Slices, err = namedSlices(m, g); err != nil {
+		if opt.Slices, err = namedSlices(m, g, opt.Import.Batch); err != nil {
 			return nil, err
 		}
 	}
@@ -400,7 +400,7 @@ func port(v *ir.Value) runtime.Port {
 }
 
 // namedSlices lists the parts of the output called outputs, or else of the first one, that the model's metadata names.
-func namedSlices(m *onnx.Model, g *ir.Graph) ([]calibrate.Slice, error) {
+func namedSlices(m *onnx.Model, g *ir.Graph, samples int) ([]calibrate.Slice, error) {
 	if len(g.Outputs) == 0 {
 		return nil, nil
 	}
@@ -410,13 +410,18 @@ func namedSlices(m *onnx.Model, g *ir.Graph) ([]calibrate.Slice, error) {
 			out = v
 		}
 	}
-	parts, err := m.OutputSlices(out.Type.Numel())
+	size, every := out.Type.Numel(), 0
+	if samples > 1 && out.Type.Rank() > 0 && out.Type.Shape[0]%samples == 0 {
+		size /= samples
+		every = size
+	}
+	parts, err := m.OutputSlices(size)
 	if err != nil {
 		return nil, err
 	}
 	var list []calibrate.Slice
 	for _, s := range parts {
-		list = append(list, calibrate.Slice{Output: out.Name, Slice: runtime.Slice{Name: s.Name, Start: s.Start, Stop: s.End}})
+		list = append(list, calibrate.Slice{Output: out.Name, Slice: runtime.Slice{Name: s.Name, Start: s.Start, Stop: s.End, Every: every}})
 	}
 	return list, nil
 }
