@@ -52,9 +52,8 @@ func outputs(t *testing.T, m *Model, a *Adapter, in map[string]*ir.Array) map[st
 	}
 	if a != nil {
 		require.NoError(t, passes.Run(&passes.Context{Adapters: a.passes()}, g, []string{"insert-dora"}, nil))
-		s := &Step{Adapter: a}
-		s.lay()
-		for _, p := range s.places {
+		trained, _, _ := a.vectors()
+		for _, p := range trained.parts {
 			x := ir.NewArray(ir.T(ir.Float32, p.shape...))
 			for i, v := range *p.data {
 				x.F[i] = float64(v)

@@ -3,6 +3,7 @@ package dora
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -27,9 +28,12 @@ const (
 	OutputDone = "applied"       // 1 if the update was applied, 0 if a gradient was not finite
 )
 
-// What a session keeps. Adapter holds the trained numbers of all layers one behind the other.
+// What a session keeps. Adapter holds the trained numbers of all layers one behind the other, gains and inverse norms what
+// follows from them: m/‖V‖ and 1/‖V‖ of every row.
 const (
 	keptAdapter = "adapter"
+	keptGain    = "adapter.gain"
+	keptInverse = "adapter.inverse_norm"
 	keptFirst   = "adamw.first"
 	keptSecond  = "adamw.second"
 	keptSum     = "gradient.sum"
@@ -39,6 +43,7 @@ const (
 
 // Entries of a step's program.
 const (
+	EntryPrepare    = "prepare"    // gains and norms from the adapter
 	EntryRun        = "run"        // the adapted model
 	EntryStep       = "step"       // forward, loss, backward, update
 	EntryAccumulate = "accumulate" // forward, loss, backward: the gradient is kept for the next step
@@ -88,20 +93,8 @@ type Step struct {
 	Program *runtime.Program
 	Compile *compile.Result
 
-	places []place
-	size   int
+	trained, gains, inverse vector
 }
-
-// place is where a trained tensor lies in what the session keeps.
-type place struct {
-	name  string
-	shape []int
-	data  *[]float32
-	at    int
-}
-
-// alignment of trained tensors, in numbers: 128 bytes.
-const alignment = 32
 
 // growth is the number of updates after which the loss scale of fp16 doubles.
 const growth = 2000
@@ -111,10 +104,10 @@ const growth = 2000
 func NewStep(ctx context.Context, m *Model, a *Adapter, opt StepOptions) (*Step, error) {
 	opt.defaults()
 	s := &Step{Adapter: a}
-	s.lay()
+	s.trained, s.gains, s.inverse = a.vectors()
 	entries := []compile.Entry{}
-	for _, name := range []string{EntryRun, EntryStep, EntryAccumulate} {
-		if name == EntryAccumulate && opt.MicroBatches == 1 {
+	for _, name := range []string{EntryRun, EntryStep, EntryAccumulate, EntryPrepare} {
+		if name == EntryAccumulate && opt.MicroBatches == 1 || name == EntryPrepare && s.gains.size == 0 {
 			continue
 		}
 		e, err := s.entry(m, name, &opt)
@@ -158,36 +151,13 @@ func (opt *StepOptions) defaults() {
 	opt.MicroBatches = max(opt.MicroBatches, 1)
 }
 
-// lay places the trained tensors.
-func (s *Step) lay() {
-	for _, l := range s.Adapter.Layers {
-		p := passes.Adapter{Name: l.Module}
-		a, b, _ := l.shapes()
-		for _, t := range []place{{p.InputA(), a, &l.A, 0}, {p.InputB(), b, &l.B, 0}, {p.InputM(), []int{l.Out}, &l.M, 0}} {
-			if *t.data == nil {
-				continue
-			}
-			t.at = s.size
-			s.places = append(s.places, t)
-			s.size += (len(*t.data) + alignment - 1) / alignment * alignment
-		}
-	}
-}
-
-// flat are the trained numbers as the session keeps them.
-func (s *Step) flat() []byte {
-	out := make([]byte, 4*s.size)
-	for _, p := range s.places {
-		for i, x := range *p.data {
-			binary.LittleEndian.PutUint32(out[4*(p.at+i):], math.Float32bits(x))
-		}
-	}
-	return out
-}
-
-// entry builds the graphs of an entry: the model with what is differentiated, and behind it the update, in f32.
+// entry builds the graphs of an entry: the model with what is differentiated, and behind it the update, in f32, and what
+// follows from the updated adapter.
 func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, error) {
-	e := compile.Entry{Name: name, Kept: []codegen.Kept{{Input: keptAdapter, Initial: s.flat()}}}
+	e := compile.Entry{Name: name, Kept: []codegen.Kept{{Input: keptAdapter, Initial: s.trained.bytes()}}}
+	if name == EntryPrepare {
+		return e, s.prepare(m, &e, keptAdapter, opt)
+	}
 	g, err := widened(m.graph)
 	if err != nil {
 		return e, err
@@ -201,7 +171,7 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 			return e, fmt.Errorf("loss: %w", err)
 		}
 		ctx.Losses = []string{scaledLoss}
-		for _, p := range s.places {
+		for _, p := range s.trained.parts {
 			ctx.Variables = append(ctx.Variables, p.name)
 		}
 		run = append(run, "differentiate")
@@ -209,19 +179,97 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 	if err := passes.Run(ctx, g, run, nil); err != nil {
 		return e, err
 	}
-	if err := s.gather(g); err != nil {
-		return e, err
+	if name != EntryRun {
+		g.Outputs = slices.Delete(g.Outputs, 1, 2) // the scaled loss
+		if err := s.trained.join(g, outputGradient, passes.GradientPrefix); err != nil {
+			return e, err
+		}
 	}
+	for _, v := range []*vector{&s.gains, &s.inverse, &s.trained} {
+		if err := v.split(g, v.name); err != nil {
+			return e, err
+		}
+	}
+	s.keepPrepared(&e, false)
 	if name == EntryRun {
 		return e, g.Verify()
 	}
-	g.Outputs = slices.Delete(g.Outputs, 1, 2) // the scaled loss
 	u := &update{Step: s, opt: opt, entry: &e, g: ir.NewGraph("update")}
 	e.Parts = append(e.Parts, compile.Part{Graph: u.g, Precision: precision.FP32})
 	if err := u.g.Build("update", u.build); err != nil {
 		return e, err
 	}
-	return e, u.g.Verify()
+	if err := u.g.Verify(); err != nil || name == EntryAccumulate || s.gains.size == 0 {
+		return e, err
+	}
+	return e, s.prepare(m, &e, nextAdapter, opt)
+}
+
+// Outputs that a later part of an entry reads.
+const (
+	outputGradient = "gradient" // of all trained numbers
+	nextAdapter    = "next:" + keptAdapter
+)
+
+// prepare adds the part that computes gains and inverse norms from a vector of trained numbers.
+func (s *Step) prepare(m *Model, e *compile.Entry, from string, opt *StepOptions) error {
+	g, err := widened(m.graph)
+	if err != nil {
+		return err
+	}
+	g.Name = EntryPrepare
+	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes()}
+	if err := passes.Run(ctx, g, []string{"insert-dora"}, nil); err != nil {
+		return err
+	}
+	g.Inputs, g.Outputs = slices.DeleteFunc(g.Inputs, func(v *ir.Value) bool { return s.trained.at(v.Name) < 0 }), nil
+	if err := s.inverse.join(g, "next:"+keptInverse, ""); err != nil {
+		return err
+	}
+	g.RemoveDead()
+	if err := s.trained.split(g, from); err != nil {
+		return err
+	}
+	if err := s.multiply(g, from); err != nil {
+		return err
+	}
+	e.Parts = append(e.Parts, compile.Part{Graph: g, Precision: opt.Precision})
+	s.keepPrepared(e, true)
+	return g.Verify()
+}
+
+// multiply adds the gains to a graph that has the inverse norms: a product of vectors.
+func (s *Step) multiply(g *ir.Graph, trained string) error {
+	i := slices.IndexFunc(g.Inputs, func(v *ir.Value) bool { return v.Name == trained })
+	var flat *ir.Value
+	if i >= 0 {
+		flat = g.Inputs[i]
+	} else { // magnitudes alone
+		flat = g.AddInput(trained, ir.T(ir.Float32, s.trained.size))
+	}
+	return g.Build(keptGain, func(x *ir.Expansion) {
+		from, _ := s.trained.span(directions)
+		m := x.Add("Slice", ir.Attrs{"starts": []int{from}, "sizes": []int{s.gains.size}}, flat)
+		gain := x.Add("Mul", nil, m, g.Outputs[0])
+		gain.Name = "next:" + keptGain
+		g.Outputs = append(g.Outputs, gain)
+	})
+}
+
+// keepPrepared says that gains and inverse norms are kept, and whether the entry changes them.
+func (s *Step) keepPrepared(e *compile.Entry, next bool) {
+	for _, v := range []*vector{&s.gains, &s.inverse} {
+		if v.size == 0 {
+			continue
+		}
+		i := slices.IndexFunc(e.Kept, func(k codegen.Kept) bool { return k.Input == v.name })
+		if i < 0 {
+			i, e.Kept = len(e.Kept), append(e.Kept, codegen.Kept{Input: v.name})
+		}
+		if next {
+			e.Kept[i].Output = "next:" + v.name
+		}
+	}
 }
 
 // scaledLoss is what is differentiated.
@@ -246,29 +294,6 @@ func addLoss(g *ir.Graph, opt *StepOptions) error {
 		err = fmt.Errorf("it is %v, want one number", g.Outputs[0].Type)
 	}
 	return err
-}
-
-// gather makes the trained tensors parts of one input.
-func (s *Step) gather(g *ir.Graph) error {
-	flat := &ir.Value{Name: keptAdapter, Type: ir.T(ir.Float32, s.size)}
-	before := g.Nodes
-	g.Nodes = nil
-	by := map[*ir.Value]*ir.Value{}
-	err := g.Build(keptAdapter, func(x *ir.Expansion) {
-		for _, p := range s.places {
-			i := slices.IndexFunc(g.Inputs, func(v *ir.Value) bool { return v.Name == p.name })
-			part := x.Add("Slice", ir.Attrs{"starts": []int{p.at}, "sizes": []int{len(*p.data)}}, flat)
-			by[g.Inputs[i]] = x.Reshape(part, p.shape...)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	g.Nodes = append(g.Nodes, before...)
-	g.Substitute(by)
-	g.Inputs = slices.DeleteFunc(g.Inputs, func(v *ir.Value) bool { return by[v] != nil })
-	g.Inputs = append(g.Inputs, flat)
-	return nil
 }
 
 // update builds what becomes of the gradients: kept for later, or clipped and applied by AdamW (Loshchilov and Hutter 2019,
@@ -304,30 +329,31 @@ func (u *update) keep(input string, initial []byte, next *ir.Value) {
 
 // gradient is the vector of all gradients, of this micro-batch and those before.
 func (u *update) gradient(scale *ir.Value) *ir.Value {
-	var parts []*ir.Value
-	for i, p := range u.places {
-		n := len(*p.data)
-		part := u.g.AddInput(passes.GradientPrefix+p.name, ir.T(ir.Float32, p.shape...))
-		parts = append(parts, u.x.Reshape(part, n))
-		end := u.size
-		if i+1 < len(u.places) {
-			end = u.places[i+1].at
-		}
-		if gap := end - p.at - n; gap > 0 {
-			parts = append(parts, u.x.Constant(ir.Splat(ir.T(ir.Float32, gap), 0)))
-		}
-	}
-	d := u.op("Div", u.x.Add("Concat", ir.Attrs{"axis": 0}, parts...), u.op("Mul", scale, u.number(float64(u.opt.MicroBatches))))
+	d := u.g.AddInput(outputGradient, ir.T(ir.Float32, u.trained.size))
+	d = u.op("Div", d, u.op("Mul", scale, u.number(float64(u.opt.MicroBatches))))
 	if u.opt.MicroBatches > 1 {
 		d = u.op("Add", u.g.AddInput(keptSum, d.Type), d)
 	}
 	return d
 }
 
+// sum adds up a vector: rows of it first, which are blocks of a kernel, then their sums.
+func (u *update) sum(v *ir.Value) *ir.Value {
+	n := v.Type.Numel()
+	row := max((n+sumRows-1)/sumRows, sumRows)
+	rows := (n + row - 1) / row
+	v = u.x.Reshape(u.x.Add("Pad", ir.Attrs{"begin": []int{0}, "end": []int{rows*row - n}}, v), rows, row)
+	v = u.x.Add("ReduceSum", ir.Attrs{"axes": []int{1}}, v)
+	return u.x.Add("ReduceSum", ir.Attrs{"axes": []int{0}}, v)
+}
+
+// sumRows is the number of rows of a long sum, and the least length of one.
+const sumRows = 256
+
 func (u *update) build(x *ir.Expansion) {
 	u.x = x
 	opt, op, number := u.opt, u.op, u.number
-	f32, vector := ir.T(ir.Float32), ir.T(ir.Float32, u.size)
+	f32, vector := ir.T(ir.Float32), ir.T(ir.Float32, u.trained.size)
 	scale := u.g.AddInput(keptScale, f32)
 	initial := binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(opt.LossScale)))
 	d := u.gradient(scale)
@@ -336,7 +362,7 @@ func (u *update) build(x *ir.Expansion) {
 		u.keep(keptScale, initial, nil)
 		return
 	}
-	squares := x.Add("ReduceSum", ir.Attrs{"axes": []int{0}}, op("Mul", d, d))
+	squares := u.sum(op("Mul", d, d))
 	length := op("Sqrt", squares)
 	u.output(OutputNorm, length)
 	finite := op("Equal", op("Sub", squares, squares), number(0)) // ∞ - ∞ is NaN, which equals nothing
@@ -352,8 +378,8 @@ func (u *update) build(x *ir.Expansion) {
 	root := op("Div", op("Sqrt", square), op("Sqrt", correction(opt.Beta2)))
 	move := op("Div", op("Mul", mean, op("Div", rate, correction(opt.Beta1))), op("Add", root, number(opt.Epsilon)))
 	next := op("Sub", op("Mul", flat, op("Sub", number(1), op("Mul", rate, number(opt.WeightDecay)))), move)
-	u.entry.Kept[0].Output = "next:" + keptAdapter
-	u.output(u.entry.Kept[0].Output, op("Where", finite, next, flat))
+	u.entry.Kept[0].Output = nextAdapter
+	u.output(nextAdapter, op("Where", finite, next, flat))
 	u.keep(keptFirst, nil, op("Where", finite, mean, first))
 	u.keep(keptSecond, nil, op("Where", finite, square, second))
 	if opt.MicroBatches > 1 {
@@ -383,7 +409,11 @@ func (s *Step) Open(ctx context.Context, d hal.Device) (*Trainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Trainer{step: s, session: session}, nil
+	t := &Trainer{step: s, session: session}
+	if err := t.Write(ctx); err != nil {
+		return nil, errors.Join(err, session.Close())
+	}
+	return t, nil
 }
 
 // Session is the program's session: inputs are set and outputs read there.
@@ -434,13 +464,14 @@ func (t *Trainer) Read() error {
 	if err != nil {
 		return err
 	}
-	for _, p := range t.step.places {
-		for i := range *p.data {
-			(*p.data)[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*(p.at+i):]))
-		}
-	}
+	t.step.trained.read(data)
 	return nil
 }
 
-// Write brings the adapter's numbers to the device.
-func (t *Trainer) Write() error { return t.session.SetState(keptAdapter, t.step.flat()) }
+// Write brings the adapter's numbers to the device, which computes what follows from them.
+func (t *Trainer) Write(ctx context.Context) error {
+	if err := t.session.SetState(keptAdapter, t.step.trained.bytes()); err != nil || t.step.gains.size == 0 {
+		return err
+	}
+	return t.session.RunEntry(ctx, EntryPrepare)
+}

@@ -25,10 +25,12 @@ var _ = register(Pass{
 //	fuse_classify.go  the part that a node may play in a region
 //	fuse_emit.go      groups of nodes → Region nodes
 func fuse(ctx *Context, g *ir.Graph) error {
-	if err := prepare(ctx, g); err != nil {
+	grouped, err := prepare(ctx, g)
+	if err != nil {
 		return err
 	}
 	f := newFuser(g)
+	f.grouped = grouped
 	f.growAnchors()
 	f.growLoops()
 	f.peelViews()
@@ -53,7 +55,9 @@ type fuser struct {
 	of   map[*ir.Node]*cluster
 	// placed are values that a Concat in place has claimed.
 	placed map[*ir.Value]bool
-	all    []*cluster
+	// grouped are the Concats that groupOperands has made.
+	grouped map[*ir.Node]bool
+	all     []*cluster
 }
 
 func newFuser(g *ir.Graph) *fuser {

@@ -43,11 +43,7 @@ func (f *fuser) mustCopy(n *ir.Node) bool {
 	if !f.isGraphOutput(n.Outputs[0]) {
 		return false
 	}
-	v := n.Inputs[0]
-	for v.Def != nil && v.Def.IsView() {
-		v = v.Def.Inputs[0]
-	}
-	return v.Def == nil
+	return viewed(n.Inputs[0]).Def == nil
 }
 
 // mergeTails merges an elementwise loop that reads a single value, of its own size, into the loop that computes it,

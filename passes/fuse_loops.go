@@ -25,28 +25,46 @@ func (f *fuser) growLoops() {
 }
 
 // canPlace reports whether the operands of a Concat are better written in place by their kernels than gathered by one:
-// each is the output of a node, none is claimed twice, and at most one of them would not need a kernel otherwise.
+// each is the output of a node, none is claimed twice, and at most one of them would not need a kernel otherwise, unless
+// groupOperands has seen to those.
 func (f *fuser) canPlace(n *ir.Node) bool {
 	seen := map[*ir.Value]bool{}
 	light := 0
 	for _, v := range n.Inputs {
-		if v.Def == nil || f.placed[v] || seen[v] || f.isGraphOutput(v) || v.Type.Numel() == 0 {
+		if !f.placeable(v, seen) {
 			return false
 		}
-		seen[v] = true
-		if base := viewedWhole(v); base.Def == nil || base.Def.IsView() || f.placed[base] {
-			return false
-		}
-		if f.reader(v) != nil && !f.hasKernel(v.Def) {
+		if f.isLight(v) {
 			light++
 		}
 	}
-	return light <= 1
+	return light <= 1 || f.grouped[n]
 }
+
+// placeable reports whether a kernel can write v where a Concat wants it, which has the operands in seen before.
+func (f *fuser) placeable(v *ir.Value, seen map[*ir.Value]bool) bool {
+	if v.Def == nil || f.placed[v] || seen[v] || f.isGraphOutput(v) || v.Type.Numel() == 0 {
+		return false
+	}
+	seen[v] = true
+	base := viewedWhole(v)
+	return base.Def != nil && !base.Def.IsView() && !f.placed[base]
+}
+
+// isLight reports whether v would need no kernel if what reads it computed it.
+func (f *fuser) isLight(v *ir.Value) bool { return f.reader(v) != nil && !f.hasKernel(v.Def) }
 
 // viewedWhole follows views of all of a value to that value.
 func viewedWhole(v *ir.Value) *ir.Value {
 	for v.Def != nil && v.Def.IsView() && v.Def.Inputs[0].Type.Numel() == v.Type.Numel() {
+		v = v.Def.Inputs[0]
+	}
+	return v
+}
+
+// viewed follows views of a value to what they view.
+func viewed(v *ir.Value) *ir.Value {
+	for v.Def != nil && v.Def.IsView() {
 		v = v.Def.Inputs[0]
 	}
 	return v
@@ -69,7 +87,7 @@ func (f *fuser) hasKernel(d *ir.Node) bool {
 		}
 		var next *ir.Node
 		for _, v := range d.Inputs {
-			if v == nil || v.Def == nil {
+			if v == nil || viewed(v).Def == nil {
 				continue
 			}
 			if next != nil && next != v.Def {

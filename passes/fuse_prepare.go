@@ -7,13 +7,13 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// prepare rewrites nodes so that more of them meet in a region and every anchor is f32.
-func prepare(ctx *Context, g *ir.Graph) error {
+// prepare rewrites nodes so that more of them meet in a region and every anchor is f32. It returns what groupOperands does.
+func prepare(ctx *Context, g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
 	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, widenAnchor, castIntoConcat, castForEachReader}
 	if ctx.Precision != precision.File {
 		visit = append(visit, alignOperand)
 	}
-	err := rewriteToFixpoint(g, func(s *sweep, n *ir.Node) {
+	err = rewriteToFixpoint(g, func(s *sweep, n *ir.Node) {
 		for _, v := range visit {
 			if v(s, n) {
 				return
@@ -21,9 +21,61 @@ func prepare(ctx *Context, g *ir.Graph) error {
 		}
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return ownOutputs(g)
+	if err := ownOutputs(g); err != nil {
+		return nil, err
+	}
+	return groupOperands(g)
+}
+
+// manyOperands is the number of operands above which a Concat is too long for one kernel: each of its elements would be
+// searched among them, and a launch has at most 512 pointers.
+const manyOperands = 32
+
+// groupOperands makes every Concat of many operands one in place: neighbours that need no kernel of their own, or that cannot be
+// written in place, become Concats that a kernel gathers. It returns those of many operands.
+func groupOperands(g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
+	grouped = map[*ir.Node]bool{}
+	for _, n := range slices.Clone(g.Nodes) {
+		if !n.IsFlatConcat() || len(n.Inputs) <= manyOperands {
+			continue
+		}
+		f := newFuser(g)
+		f.growAnchors()
+		seen := map[*ir.Value]bool{}
+		var groups [][]*ir.Value
+		gathers, must := false, false // the last group, and that it needs a neighbour
+		for _, v := range n.Inputs {
+			cannot := !f.placeable(v, seen)
+			light := cannot || f.isLight(v)
+			if k := len(groups) - 1; k >= 0 && (light && gathers || must || cannot) && len(groups[k]) < manyOperands {
+				groups[k] = append(groups[k], v)
+				gathers, must = true, false
+				continue
+			}
+			groups = append(groups, []*ir.Value{v})
+			gathers, must = light, cannot
+		}
+		inputs := make([]*ir.Value, len(groups))
+		for i, group := range groups {
+			if inputs[i] = group[0]; len(group) == 1 {
+				continue
+			}
+			c, err := g.Add("Concat", n.Name, n.Attrs, group...)
+			if err != nil {
+				return nil, err
+			}
+			inputs[i] = c.Outputs[0]
+		}
+		if len(groups) > 1 {
+			n.Inputs, grouped[n] = inputs, true
+		}
+	}
+	if len(grouped) > 0 {
+		err = g.Toposort()
+	}
+	return grouped, err
 }
 
 // ownOutputs gives every output of the graph a node of its own to write it: an output may be an input, a constant or

@@ -40,6 +40,12 @@ func (a *Adapter) InputB() string { return a.Name + ".lora_B.weight" }
 // InputM is the input of the magnitudes.
 func (a *Adapter) InputM() string { return a.Name + ".lora_magnitude_vector" }
 
+// Gain is the name of the value m/‖V‖ [out], which any kind but LoRA has.
+func (a *Adapter) Gain() string { return a.Name + ".gain" }
+
+// InverseNorm is the name of the value 1/‖V‖ [out], which any kind but LoRA has.
+func (a *Adapter) InverseNorm() string { return a.Name + ".inverse_norm" }
+
 var _ = register(Pass{
 	Name:    "insert-dora",
 	Summary: "put adapters beside the constant weights of MatMul and Conv: graph inputs, the product of low rank, norms without forming B·A",
@@ -100,171 +106,190 @@ func insertAdapter(g *ir.Graph, a *Adapter) error {
 			return fmt.Errorf("nodes %q and %q read it in different ways", first.Name, n.Name)
 		}
 	}
-	// What does not depend on the batch is computed once, in front of the first reader.
-	d := &adapting{Adapter: a, g: g}
-	at := slices.Index(g.Nodes, first)
-	d.parameters(first, w)
-	behind := slices.Clone(g.Nodes[at:])
-	g.Nodes = append(g.Nodes[:at:at], d.nodes...)
+	l := layerOf(first)
+	if err := a.check(l, first); err != nil {
+		return err
+	}
 	to := map[*ir.Value]*ir.Value{}
-	for _, n := range behind {
-		if !slices.Contains(readers, n) {
-			g.Nodes = append(g.Nodes, n)
-			continue
+	err := g.Build(a.Name, func(x *ir.Expansion) {
+		d := &adapting{Expansion: x, Adapter: a, adaptedLayer: l}
+		d.parameters(g)
+		for _, n := range readers {
+			old, y := n.Outputs[0], d.layer(n)
+			y.Name, old.Name = old.Name, g.Fresh(old.Name) // an output keeps its name
+			to[old] = y
 		}
-		d.nodes = nil
-		old := n.Outputs[0]
-		y := d.layer(n)
-		if d.err != nil {
-			break
-		}
-		y.Name, old.Name = old.Name, g.Fresh(old.Name) // an output keeps its name
-		to[old] = y
-		g.Nodes = append(g.Nodes, d.nodes...)
+	})
+	if err != nil {
+		return err
 	}
-	if d.err != nil {
-		return d.err
+	g.Substitute(to)
+	g.Nodes = slices.DeleteFunc(g.Nodes, func(n *ir.Node) bool { return slices.Contains(readers, n) })
+	return g.Toposort()
+}
+
+// adaptedLayer is a layer's weight [out, in, taps…], or of a MatMul [in, out] or transposed.
+type adaptedLayer struct {
+	weight         *ir.Value
+	conv           bool
+	transposed     bool // [in, out]
+	out, in, group int
+	taps           []int
+}
+
+func layerOf(n *ir.Node) adaptedLayer {
+	w := n.Inputs[1]
+	s := w.Type.Shape
+	l := adaptedLayer{weight: w, conv: n.Op.Name == "Conv", out: s[0], in: s[1], group: n.Attrs.Int("group", 1), taps: s[2:]}
+	if l.transposed = !l.conv && !n.Attrs.Bool("transB"); l.transposed {
+		l.out, l.in = s[1], s[0]
 	}
-	for _, n := range g.Nodes {
-		for i, v := range n.Inputs {
-			if w := to[v]; w != nil && !d.own[n] {
-				n.Inputs[i] = w
-			}
+	return l
+}
+
+// row is the number of weights of an output.
+func (l *adaptedLayer) row() int { return l.in * ir.T(ir.Bool, l.taps...).Numel() }
+
+// ones are as many as the weight has taps.
+func (l *adaptedLayer) ones() []int { return slices.Repeat([]int{1}, len(l.taps)) }
+
+// squares are the squared norms of the weight's rows, in f64: what rounds them is a node.
+func (l *adaptedLayer) squares() *ir.Tensor {
+	sums, row := make([]float64, l.out), l.row()
+	for i, x := range l.weight.Const.Floats() {
+		o := i / row
+		if l.transposed {
+			o = i % l.out
 		}
+		sums[o] += float64(x * x)
 	}
-	for i, v := range g.Outputs {
-		if w := to[v]; w != nil {
-			g.Outputs[i] = w
-		}
+	return ir.FromFloats(ir.T(ir.Float64, l.out), sums)
+}
+
+// check refuses a rank that the layer cannot have.
+func (a *Adapter) check(l adaptedLayer, n *ir.Node) error {
+	switch most := min(l.out/l.group, l.row()) * l.group; {
+	case a.Kind == Magnitude:
+	case a.Rank < 1:
+		return fmt.Errorf("rank %d, want at least 1", a.Rank)
+	case a.Rank%l.group != 0:
+		return fmt.Errorf("rank %d is no multiple of the %d groups of node %q (Conv): such a layer takes kind %s", a.Rank, l.group, n.Name, Magnitude)
+	case a.Rank > most:
+		return fmt.Errorf("rank %d is above %d, the smaller dimension of a weight [%d, %d]", a.Rank, most, l.out, l.row())
 	}
 	return nil
 }
 
 // adapting puts one adapter in.
 type adapting struct {
+	*ir.Expansion
 	*Adapter
-	g     *ir.Graph
-	nodes []*ir.Node
-	own   map[*ir.Node]bool // that read the plain product
-	err   error
+	adaptedLayer
 
 	a, b *ir.Value // nil: none
 	gain *ir.Value // m/‖V‖ [out]; nil: none
 }
 
-func (d *adapting) add(op string, attrs ir.Attrs, in ...*ir.Value) *ir.Value {
-	if d.err == nil {
-		var n *ir.Node
-		if n, d.err = d.g.NewNode(op, d.Name, attrs, in...); d.err == nil {
-			d.nodes = append(d.nodes, n)
-			return n.Outputs[0]
-		}
-	}
-	return &ir.Value{}
-}
-
-func (d *adapting) reshape(v *ir.Value, shape ...int) *ir.Value {
-	return d.add("Reshape", ir.Attrs{"shape": shape}, v)
-}
-
 func (d *adapting) number(x float64) *ir.Value {
-	return d.g.Constant(d.Name, ir.ScalarFloat(ir.Float32, x))
+	return d.Constant(ir.ScalarFloat(ir.Float32, x))
 }
 
 // least keeps a row of zeros from dividing by zero.
 const least = 1e-30
 
-// parameters makes the inputs, and the gain from them and the weight w of node n.
-func (d *adapting) parameters(n *ir.Node, w *ir.Value) {
-	out, in, group, taps := w.Type.Shape[0], w.Type.Shape[1], n.Attrs.Int("group", 1), w.Type.Shape[2:]
-	if n.Op.Name == "MatMul" && !n.Attrs.Bool("transB") {
-		out, in = in, out
-	}
-	row := in * ir.T(ir.Bool, taps...).Numel()
-	d.own = map[*ir.Node]bool{}
+// parameters makes the inputs, and the gain from them.
+func (d *adapting) parameters(g *ir.Graph) {
 	if d.Kind != Magnitude {
-		if d.Rank < 1 {
-			d.err = fmt.Errorf("rank %d, want at least 1", d.Rank)
-			return
-		}
-		if d.Rank%group != 0 {
-			d.err = fmt.Errorf("rank %d is no multiple of the %d groups of node %q (Conv): such a layer takes kind %s", d.Rank, group, n.Name, Magnitude)
-			return
-		}
-		if most := min(out/group, row) * group; d.Rank > most {
-			d.err = fmt.Errorf("rank %d is above %d, the smaller dimension of a weight [%d, %d]", d.Rank, most, out, row)
-			return
-		}
-		ones := slices.Repeat([]int{1}, len(taps))
-		d.a = d.g.AddInput(d.InputA(), ir.T(ir.Float32, slices.Concat([]int{d.Rank, in}, taps)...))
-		d.b = d.g.AddInput(d.InputB(), ir.T(ir.Float32, slices.Concat([]int{out, d.Rank / group}, ones)...))
+		d.a = g.AddInput(d.InputA(), ir.T(ir.Float32, slices.Concat([]int{d.Rank, d.in}, d.taps)...))
+		d.b = g.AddInput(d.InputB(), ir.T(ir.Float32, slices.Concat([]int{d.out, d.Rank / d.group}, d.ones())...))
 	}
 	if d.Kind == LoRA {
 		return
 	}
-	m := d.g.AddInput(d.InputM(), ir.T(ir.Float32, out))
-	// Rows of W by group: [g, out/g, row].
-	rows := w
-	if n.Op.Name == "MatMul" && !n.Attrs.Bool("transB") {
-		rows = d.add("Transpose", ir.Attrs{"perm": []int{1, 0}}, w)
-	}
-	if d.err == nil && rows.Type.DType != ir.Float32 {
-		rows = d.add("Cast", ir.Attrs{"to": ir.Float32}, rows)
-	}
-	rows = d.reshape(rows, group, out/group, row)
-	last := ir.Attrs{"axes": []int{2}}
-	squares := d.add("ReduceSum", last, d.add("Mul", nil, rows, rows))
+	m := g.AddInput(d.InputM(), ir.T(ir.Float32, d.out))
+	squares := d.Add("Cast", ir.Attrs{"to": ir.Float32}, d.Constant(d.squares()))
 	if d.Kind == DoRA {
-		// ‖W + s·BA‖² = ‖W‖² + 2s·Σ(WAᵀ ⊙ B) + s²·Σ(B(AAᵀ) ⊙ B)
-		r := d.Rank / group
-		a, b := d.reshape(d.a, group, r, row), d.reshape(d.b, group, out/group, r)
-		trans := ir.Attrs{"transB": true}
-		cross := d.add("ReduceSum", last, d.add("Mul", nil, d.add("MatMul", trans, rows, a), b))
-		quad := d.add("ReduceSum", last, d.add("Mul", nil, d.add("MatMul", nil, b, d.add("MatMul", trans, a, a)), b))
-		squares = d.add("Add", nil, squares, d.add("Mul", nil, cross, d.number(2*d.Scale)))
-		squares = d.add("Add", nil, squares, d.add("Mul", nil, quad, d.number(d.Scale*d.Scale)))
+		squares = d.Add("Add", nil, squares, d.change())
 	}
-	norm := d.add("Sqrt", nil, d.add("Max", nil, d.reshape(squares, out), d.number(least)))
+	norm := d.Add("Sqrt", nil, d.Add("Max", nil, squares, d.number(least)))
 	if !d.FullNorm {
-		norm = d.add("Detach", nil, norm)
+		norm = d.Add("Detach", nil, norm)
 	}
-	d.gain = d.add("Div", nil, m, norm)
+	inverse := d.Add("Div", nil, d.number(1), norm)
+	d.gain = d.Add("Mul", nil, m, inverse)
+	inverse.Name, d.gain.Name = d.InverseNorm(), d.Gain()
+}
+
+// change is ‖V‖² - ‖W‖² [out] by rows, without B·A: where a group has r rows of A,
+//
+//	2s·Σⱼ Bⱼ·((WAᵀ)ⱼ + s/2·Σₖ Bₖ·(AAᵀ)ⱼₖ)
+//
+// as one sum over j and k, which is one kernel, unless gradients of so many terms were to be kept.
+func (d *adapting) change() *ir.Value {
+	g, r, o := d.group, d.Rank/d.group, d.out/d.group
+	rows, b := d.Reshape(d.a, g, r, d.row()), d.Reshape(d.b, g, o, r)
+	gram := d.Add("MatMul", ir.Attrs{"transB": true}, rows, rows)
+	cross := d.Add("Transpose", ir.Attrs{"perm": []int{1, 2, 0}}, d.Reshape(d.cross(), r, g, o))
+	axes, times := []int{2}, 1.0
+	var quad *ir.Value
+	if d.FullNorm {
+		quad = d.Add("MatMul", nil, b, gram)
+	} else {
+		quad = d.Add("Mul", nil, d.Reshape(b, g, o, 1, r), d.Reshape(gram, g, 1, r, r))
+		b, cross = d.Reshape(b, g, o, r, 1), d.Reshape(cross, g, o, r, 1)
+		axes, times = []int{2, 3}, float64(r) // cross is added for every k
+	}
+	quad = d.Add("Mul", nil, quad, d.number(d.Scale/2*times))
+	sum := d.Add("ReduceSum", ir.Attrs{"axes": axes}, d.Add("Mul", nil, b, d.Add("Add", nil, quad, cross)))
+	return d.Add("Mul", nil, d.Reshape(sum, d.out), d.number(2*d.Scale/times))
+}
+
+// cross is A·Wᵀ [r, out], where a group has r rows of A: the layer itself with A for its input, so that both read one weight.
+func (d *adapting) cross() *ir.Value {
+	if !d.conv {
+		return d.Add("MatMul", ir.Attrs{"transB": !d.transposed}, d.a, d.weight)
+	}
+	g, r := d.group, d.Rank/d.group
+	image := d.a
+	if g > 1 {
+		image = d.Add("Transpose", ir.Attrs{"perm": []int{1, 0, 2}}, d.Reshape(image, g, r, d.row()))
+	}
+	image = d.Reshape(image, slices.Concat([]int{r, g * d.in}, d.taps)...)
+	return d.Add("Conv", d.point(), image, d.weight)
+}
+
+// point are the attributes of a convolution that moves nowhere.
+func (d *adapting) point() ir.Attrs {
+	return ir.Attrs{"strides": d.ones(), "pads": make([]int, 2*len(d.taps)), "dilations": d.ones(), "group": d.group}
 }
 
 // layer is the adapted node n.
 func (d *adapting) layer(n *ir.Node) *ir.Value {
-	if d.err != nil {
-		return nil
-	}
-	conv := n.Op.Name == "Conv"
-	plain := slices.Clone(n.Inputs[:2])
-	y := d.add(n.Op.Name, n.Attrs, plain...)
-	if d.Kind != Magnitude {
-		var u *ir.Value
-		if conv {
-			spatial := n.Inputs[1].Type.Rank() - 2
-			point := ir.Attrs{"strides": slices.Repeat([]int{1}, spatial), "pads": make([]int, 2*spatial), "dilations": slices.Repeat([]int{1}, spatial), "group": n.Attrs.Int("group", 1)}
-			u = d.add("Conv", point, d.add("Conv", n.Attrs, n.Inputs[0], d.a), d.b)
-		} else {
-			u = d.add("MatMul", ir.Attrs{"transA": n.Attrs.Bool("transA"), "transB": true}, n.Inputs[0], d.a)
-			u = d.add("MatMul", ir.Attrs{"transB": true}, u, d.b)
-		}
-		y = d.add("Add", nil, y, d.add("Mul", nil, u, d.number(d.Scale)))
+	y := d.Add(n.Op.Name, n.Attrs, n.Inputs[:2]...)
+	switch {
+	case d.Kind == Magnitude:
+	case d.conv:
+		y = d.scaled(y, d.Add("Conv", d.point(), d.Add("Conv", n.Attrs, n.Inputs[0], d.a), d.b))
+	default:
+		u := d.Add("MatMul", ir.Attrs{"transA": n.Attrs.Bool("transA"), "transB": true}, n.Inputs[0], d.a)
+		y = d.scaled(y, d.Add("MatMul", ir.Attrs{"transB": true}, u, d.b))
 	}
 	channels := func(v *ir.Value) *ir.Value {
-		if !conv {
+		if !d.conv {
 			return v
 		}
-		return d.reshape(v, slices.Concat([]int{v.Type.Numel()}, slices.Repeat([]int{1}, n.Inputs[1].Type.Rank()-2))...)
+		return d.Reshape(v, slices.Concat([]int{d.out}, d.ones())...)
 	}
 	if d.gain != nil {
-		y = d.add("Mul", nil, y, channels(d.gain))
+		y = d.Add("Mul", nil, y, channels(d.gain))
 	}
-	if b := n.In(2); conv && b != nil {
-		y = d.add("Add", nil, y, channels(b))
-	}
-	for _, m := range d.nodes {
-		d.own[m] = true
+	if b := n.In(2); d.conv && b != nil {
+		y = d.Add("Add", nil, y, channels(b))
 	}
 	return y
+}
+
+// scaled adds s times the product of low rank.
+func (d *adapting) scaled(y, u *ir.Value) *ir.Value {
+	return d.Add("Add", nil, y, d.Add("Mul", nil, u, d.number(d.Scale)))
 }

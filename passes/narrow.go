@@ -96,6 +96,7 @@ type narrower struct {
 	to      map[*ir.Value]*ir.Value
 	scales  map[*ir.Value]*ir.Value // of values stored in blocks, beside to
 	weights map[*ir.Value]*ir.Value
+	wholes  map[*ir.Value]int // inputs of the graph, of which anchors multiply parts: how many numbers of it
 }
 
 func (w *narrower) find(v *ir.Value) *ir.Value { return resolve(w.group, v) }
@@ -108,7 +109,7 @@ func (w *narrower) union(a, b *ir.Value) {
 
 // choose finds the groups of values that share bytes and what their readers need.
 func (w *narrower) choose() {
-	w.fixed, w.small = map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	w.fixed, w.small, w.wholes = map[*ir.Value]bool{}, map[*ir.Value]bool{}, map[*ir.Value]int{}
 	for _, n := range w.g.Nodes {
 		if n.IsFamily(ir.FamilyView) {
 			for _, v := range n.Inputs {
@@ -145,6 +146,20 @@ func (w *narrower) choose() {
 	}
 	for r, bytes := range largest {
 		w.small[r] = bytes <= smallBytes
+	}
+	w.countParts()
+}
+
+// countParts counts the numbers of each f32 input of the graph that anchors multiply as parts of it.
+func (w *narrower) countParts() {
+	seen := map[*ir.Value]bool{}
+	for _, n := range w.g.Nodes {
+		for i, v := range n.Inputs {
+			if p := spanOf(v); p.base.Def == nil && !p.base.IsConst() && p.size < p.base.Type.Numel() && !seen[v] && isMatrixInput(n, i) {
+				seen[v] = true
+				w.wholes[p.base] += p.size
+			}
+		}
 	}
 }
 
@@ -343,6 +358,20 @@ func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error)
 func (w *narrower) castRegion(v *ir.Value) (*ir.Value, error) {
 	if w.weights[v] != nil {
 		return w.weights[v], nil
+	}
+	// An input of which several parts are multiplied is narrowed at once.
+	if p := spanOf(v); p.base != v && p.base.Type.DType == v.Type.DType && w.wholes[p.base] > max(p.size, p.base.Type.Numel()/2) {
+		base, err := w.castRegion(p.base)
+		if err != nil {
+			return nil, err
+		}
+		view, err := viewRegion(w.g, v.Name, span{base, p.from, p.size}, v.Type.Shape)
+		if err != nil {
+			return nil, err
+		}
+		w.nodes = append(w.nodes, view)
+		w.weights[v] = view.Outputs[0]
+		return view.Outputs[0], nil
 	}
 	b := ir.NewGraph(v.Name)
 	b.Outputs = []*ir.Value{b.AddInput("p0", v.Type)}

@@ -17,8 +17,8 @@ import (
 )
 
 // Entry is what becomes an entry of a program: parts that run one after the other, each compiled in a precision of its own. An
-// input of a later part that is called as an output of an earlier one is that output, which is then no output of the entry;
-// other inputs of one name are one input.
+// input of a later part that is called as an output of an earlier one is that output, which is then no output of the entry
+// unless it is the new value of what is kept; other inputs of one name are one input.
 type Entry struct {
 	Name  string
 	Parts []Part
@@ -86,6 +86,7 @@ func (e *Entry) lowered(t *target.Target) (*ir.Graph, error) {
 		for _, v := range g.Inputs {
 			to := known[v.Name]
 			switch {
+			case to != nil && slices.ContainsFunc(e.Kept, func(k codegen.Kept) bool { return k.Output == v.Name }):
 			case to != nil:
 				joined.Outputs = slices.DeleteFunc(joined.Outputs, func(o *ir.Value) bool { return o == to })
 			case inputs[v.Name] != nil:
