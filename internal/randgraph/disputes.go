@@ -30,9 +30,12 @@ var disputes = []dispute{
 	{"reference", "AffineGrid", "of f64 it yields f32", func(_ *onnxpb.NodeProto, in []*value) bool { return in[0].DType != ir.Float32 }},
 	{"reference", "LpNormalization", "its 1-norm has a sign", func(n *onnxpb.NodeProto, _ []*value) bool { return attribute(n, "p").GetI() == 1 }},
 	{"reference", "Softmax, LogSoftmax, Hardmax", "it takes opset 13's meaning for the older ones", always},
-	{"reference", "Resize", "it aligns corners of scale·size, which may be no whole number", func(n *onnxpb.NodeProto, _ []*value) bool {
-		return string(attribute(n, "coordinate_transformation_mode").GetS()) == "align_corners"
+	{"reference", "Resize", "align_corners, pytorch_half_pixel: it takes scale·size, which may be no whole number, for the length", func(n *onnxpb.NodeProto, _ []*value) bool {
+		mode := string(attribute(n, "coordinate_transformation_mode").GetS())
+		return mode == "align_corners" || mode == "pytorch_half_pixel"
 	}},
+	{"reference", "Dropout", "its mask is of bool in every opset", func(n *onnxpb.NodeProto, _ []*value) bool { return len(n.Output) > 1 }},
+	{"reference", "OneHot", "it computes off + (on - off)·mask, which rounds", func(_ *onnxpb.NodeProto, in []*value) bool { return in[2].DType.IsFloat() }},
 	{"reference", "Resize", "half_pixel_symmetric: it takes the neighbours of a coordinate that is a whole number but for the last bit", func(n *onnxpb.NodeProto, _ []*value) bool {
 		return string(attribute(n, "coordinate_transformation_mode").GetS()) == "half_pixel_symmetric"
 	}},
