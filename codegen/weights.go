@@ -2,6 +2,8 @@ package codegen
 
 import (
 	"crypto/sha256"
+	"maps"
+	"slices"
 )
 
 // alignment of buffers, of constants in the blob and of arena ranges: what cuMemAlloc guarantees.
@@ -27,6 +29,11 @@ type part struct {
 // NewWeights returns an empty blob.
 func NewWeights() *Weights {
 	return &Weights{seen: map[[sha256.Size]byte]int{}, variables: map[string]int{}}
+}
+
+// Clone returns a blob with the same data, to which more can be added apart.
+func (w *Weights) Clone() *Weights {
+	return &Weights{slices.Clone(w.parts), w.size, maps.Clone(w.seen), maps.Clone(w.variables)}
 }
 
 // Add stores data, unless the same bytes are stored already, and returns its offset. The caller must not change data.

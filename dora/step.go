@@ -65,6 +65,9 @@ type StepOptions struct {
 	// LossScale is what the loss is multiplied with before it is differentiated; 0: 65536 in fp16, else 1. In fp16 it doubles
 	// after 2000 updates and halves where a gradient is not finite.
 	LossScale float64
+	// Memory bounds the bytes of what the device keeps between launches, beside weights, inputs, outputs and trained numbers, by
+	// computing values again instead of keeping them for their gradients; 0: not. Step.Compile.Rematerialised says which.
+	Memory int
 }
 
 // MeanSquared is the sum of the outputs' mean squared differences from inputs called target:NAME.
@@ -116,7 +119,7 @@ func NewStep(ctx context.Context, m *Model, a *Adapter, opt StepOptions) (*Step,
 		}
 		entries = append(entries, e)
 	}
-	r, err := compile.Entries(ctx, m.File.Path, entries, compile.Options{Precision: opt.Precision, Targets: opt.Targets})
+	r, err := compile.Entries(ctx, m.File.Path, entries, compile.Options{Precision: opt.Precision, Targets: opt.Targets, Memory: opt.Memory})
 	if err != nil {
 		return nil, err
 	}

@@ -95,6 +95,9 @@ type Context struct {
 	Adapters []Adapter
 	// Losses and Variables name the outputs of one number whose sum differentiate differentiates, and the inputs by which.
 	Losses, Variables []string
+	// Memory bounds the bytes that values between regions take at a time; 0: not. Recomputed is filled by rematerialise.
+	Memory     int
+	Recomputed []Recomputed
 	// Means is what centre subtracts from values, by name: a number for each channel, members one after another.
 	Means map[string][]float64
 	// Was is filled by narrow unless it is nil: the name that a value had before it was stored, by the name that it has then.

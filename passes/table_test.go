@@ -49,14 +49,14 @@ func TestDefaultPipelines(t *testing.T) {
 		" fold-batchnorm merge-branches fold-scale layout " + clean +
 		" recognise-layernorm merge-branches fold-scale gemm " + clean + " segment fuse stack views"
 	for _, p := range precision.All() {
-		want := f32 + " narrow"
+		want := f32 + " narrow rematerialise"
 		switch p.Name {
 		case precision.File:
-			want = clean + " expand layout " + clean + " fuse views"
+			want = clean + " expand layout " + clean + " fuse views rematerialise"
 		case precision.FP32:
-			want = f32
+			want = f32 + " rematerialise"
 		case precision.FP8:
-			want = strings.Replace(f32, " gemm ", " gemm split-image ", 1) + " centre narrow"
+			want = strings.Replace(f32, " gemm ", " gemm split-image ", 1) + " centre narrow rematerialise"
 		}
 		names, err := Pipeline(p.Name)
 		require.NoError(t, err)

@@ -81,7 +81,7 @@ func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
 
 // textContext is what the passes of text are told: what data say of values of these names is for the passes that ask.
 func textContext() *Context {
-	return &Context{Precision: precision.FP16,
+	return &Context{Precision: precision.FP16, Memory: 1024,
 		Adapters: []Adapter{{Name: "fc", Weight: "w", Kind: DoRA, Rank: 1, Scale: 2}}, Losses: []string{"loss"}, Variables: []string{"w"},
 		Greatest: map[string]float64{"image": 1},
 		Means:    map[string][]float64{"centred": {1, -2}, "centreds": {1, -2, 3, .5}, "second": {.25, 4}}}

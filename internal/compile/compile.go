@@ -36,6 +36,9 @@ type Options struct {
 	Cubin     bool        // keep what Assembler makes in the program
 	GraphOnly bool        // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
 
+	// Memory bounds the bytes of the arena of Entries, by computing values again; 0: not.
+	Memory int
+
 	// F32Inputs and F32Outputs make inputs and outputs f32 where the file has f16 or bf16, which they keep otherwise.
 	F32Inputs, F32Outputs bool
 
@@ -65,9 +68,11 @@ type Result struct {
 	File      []calibrate.LayerChoice // layers that the file has quantised, where Accuracy lists none
 	Accuracy  *Accuracy               // of precisions that calibrate, and where a budget was to be checked
 	Fallbacks []codegen.Fallback
-	Origins   []*Origin     // of each variant, where Options.Trace asked for them
-	Compile   time.Duration // without ptxas
-	Ptxas     time.Duration
+	// Recomputed is what the first target computes again to keep to Options.Memory.
+	Recomputed []Recomputed
+	Origins    []*Origin     // of each variant, where Options.Trace asked for them
+	Compile    time.Duration // without ptxas
+	Ptxas      time.Duration
 
 	regions []*ir.Node           // one for each launch of the first target; nil for a copy
 	half    *Result              // of Half
@@ -319,6 +324,11 @@ func (r *Result) generateEntries(ctx context.Context, entries []codegen.Entry, t
 	if err != nil {
 		return err
 	}
+	return r.add(ctx, entries, out, t, from)
+}
+
+// add makes what was generated for a target a variant of the program.
+func (r *Result) add(ctx context.Context, entries []codegen.Entry, out *codegen.Result, t *target.Target, from *Origin) error {
 	if r.opt.Assembler != nil {
 		r.opt.meter.Begin(0, "%s: ptxas", t.Name)
 		begin := time.Now()

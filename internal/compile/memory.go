@@ -1,0 +1,122 @@
+package compile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// Recomputed is a region of an entry that is computed again to save memory.
+type Recomputed struct {
+	Entry string
+	passes.Recomputed
+}
+
+// MemoryError says that the arena of a program cannot have the size that was asked for.
+type MemoryError struct {
+	Budget int // bytes
+	Least  int // that can be had
+	Target string
+}
+
+func (e *MemoryError) Error() string {
+	return fmt.Sprintf("%s: values between launches cannot fit %d bytes: with all that may be computed again they take %d", e.Target, e.Budget, e.Least)
+}
+
+// tightenings bounds how often fit compiles for one target.
+const tightenings = 8
+
+// fit adds the variant of a target, and computes values again where its arena would exceed Options.Memory. The pass knows what
+// values take, but neither the workspaces of kernels nor what lies between ranges of the arena: where these make the plan too
+// large, the pass is given less. It returns the weights so far.
+func (r *Result) fit(ctx context.Context, entries []codegen.Entry, t *target.Target, w *codegen.Weights) (*codegen.Weights, error) {
+	if r.opt.Memory == 0 {
+		return w, r.generateEntries(ctx, entries, t, w, nil)
+	}
+	budget, least := r.opt.Memory, false
+	for range tightenings {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		r.opt.meter.Begin(0, "%s: kernels within %d bytes", t.Name, r.opt.Memory)
+		list, again, err := rematerialised(entries, t, budget)
+		if over := (*passes.OverBudgetError)(nil); errors.As(err, &over) {
+			budget, least = over.Least, true
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		weights := w.Clone()
+		out, err := codegen.Generate(list, t, families, weights)
+		if err != nil {
+			return nil, err
+		}
+		bytes := out.Variant.ArenaBytes
+		if bytes <= r.opt.Memory {
+			if len(r.Program.Variants) == 0 {
+				r.Recomputed = again
+			}
+			return weights, r.add(ctx, list, out, t, nil)
+		}
+		if least {
+			return nil, &MemoryError{r.opt.Memory, bytes, t.Name}
+		}
+		budget -= bytes - r.opt.Memory
+	}
+	return nil, fmt.Errorf("%s: no plan within %d bytes for values between launches was found: allow some more", t.Name, r.opt.Memory)
+}
+
+// rematerialised are the entries within a budget, and what they compute again.
+func rematerialised(entries []codegen.Entry, t *target.Target, budget int) ([]codegen.Entry, []Recomputed, error) {
+	var again []Recomputed
+	entries = slices.Clone(entries)
+	for i := range entries {
+		e := &entries[i]
+		e.Graph = e.Graph.Clone()
+		pc := &passes.Context{Target: t, Memory: budget}
+		if err := passes.Run(pc, e.Graph, []string{"rematerialise"}, nil); err != nil {
+			return nil, nil, fmt.Errorf("entry %s: %w", e.Name, err)
+		}
+		for _, c := range pc.Recomputed {
+			again = append(again, Recomputed{e.Name, c})
+		}
+	}
+	return entries, again, nil
+}
+
+// Rematerialised says in lines for people what the entries compute again, the greatest first; "" where that is nothing.
+func (r *Result) Rematerialised() string {
+	var b strings.Builder
+	for _, e := range r.Program.Variants[0].Entries {
+		var list []Recomputed
+		times, macs := 0, int64(0)
+		for _, c := range r.Recomputed {
+			if c.Entry == e.Name {
+				list = append(list, c)
+				times += c.Times
+				macs += c.MACs
+			}
+		}
+		if len(list) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "%s: %s of %d computed again, %d more multiply-accumulates\n", e.Name, plural.Count(times, "launch"), len(e.Launches), macs)
+		slices.SortStableFunc(list, func(a, b Recomputed) int { return b.Bytes - a.Bytes })
+		for _, c := range list {
+			fmt.Fprintf(&b, "  %s: %d bytes", c.Region, c.Bytes)
+			if c.Times > 1 {
+				fmt.Fprintf(&b, ", %d times", c.Times)
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
