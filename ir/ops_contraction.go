@@ -18,7 +18,7 @@ var _ = register(
 	Op{Name: "Conv", Kind: KindContraction, In: "x number, w x, b? x",
 		Attrs:   slices.Concat(sliding, []Attr{{Name: "group", Default: 1}}),
 		Summary: "w is [out, in/group, spatial…] in either layout (ONNX Conv 11, pads resolved)",
-		Grad:    gradConv, Batch: alongRows(0), Infer: inferConv, Eval: evalConv, Matrix: []int{0, 1}, Bias: 2, Role: convRole, Weights: convWeights, MACs: convMACs},
+		Grad:    gradConv, Batch: alongRows(0), Infer: inferConv, Eval: evalConv, Matrix: []int{0, 1}, Bias: 2, Moved: []string{"Transpose", "Slice"}, Role: convRole, Weights: convWeights, MACs: convMACs},
 	Op{Name: "ConvTranspose", Kind: KindContraction, In: "x float, w x, b? x",
 		Attrs:   slices.Concat(sliding, []Attr{{Name: "output_padding", Default: []int(nil), Required: true}, {Name: "group", Default: 1}}),
 		Summary: "w is [in, out/group, spatial…] (ONNX ConvTranspose 11, pads resolved)",

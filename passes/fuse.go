@@ -153,7 +153,8 @@ func (f *fuser) isOperandStep(anchor, d *ir.Node) bool {
 	case "Reshape":
 		return true
 	}
-	return slices.Contains(anchor.Op.Moved, d.Op.Name)
+	// Constant weights are in order, and so is an image that they are made for.
+	return slices.Contains(anchor.Op.Moved, d.Op.Name) && (anchor.Op.Name != "Conv" || !anchor.Inputs[1].IsConst())
 }
 
 // growEpilogue follows the anchor's output while a single elementwise or bijective node reads it.

@@ -12,6 +12,7 @@ var _ = register(Pass{
 	Runs:    []Place{{stageWeights, every}},
 	Behind:  "fold-scale",
 	After: map[string]string{
+		"gather-taps":    "it transposes around the convolutions that it makes",
 		"merge-branches": "it merges branches in the file's layout",
 		"simplify":       "it turns global pools into reductions, which need no layout",
 	},

@@ -46,13 +46,13 @@ func TestDefaultPipelines(t *testing.T) {
 	clean := "fold simplify cse dce"
 	f32 := "widen " + clean + " insert-dora differentiate recognise-quantised expand " + clean +
 		" recognise-gelu recognise-silu recognise-softmax recognise-layernorm recognise-attention" +
-		" fold-batchnorm merge-branches fold-scale layout " + clean +
+		" fold-batchnorm merge-branches fold-scale gather-taps layout " + clean +
 		" recognise-layernorm merge-branches fold-scale gemm " + clean + " segment fuse stack views"
 	for _, p := range precision.All() {
 		want := f32 + " narrow rematerialise"
 		switch p.Name {
 		case precision.File:
-			want = clean + " expand layout " + clean + " fuse views rematerialise"
+			want = clean + " expand gather-taps layout " + clean + " fuse views rematerialise"
 		case precision.FP32:
 			want = f32 + " rematerialise"
 		case precision.FP8:

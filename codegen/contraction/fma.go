@@ -5,12 +5,13 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// fmaCore is a thread's share with fma.rn.f32: ThreadM rows, BM/ThreadM apart, by ThreadN columns in runs of four.
+// fmaCore is a thread's share with fma.rn.f32: ThreadM rows, BM/ThreadM apart, by ThreadN columns in runs of four. Where A lies
+// in rows of k, its rows are in runs of four too.
 type fmaCore struct {
 	acc    [][]ptx.Reg
 	ty, tx num
 	wk     num
-	aStep  []num // byte offset of the thread's first row for every four k
+	aStep  []num // byte offset of the thread's first row for every four k; one alone for rows of k
 	bBase  num
 }
 
@@ -25,12 +26,16 @@ func (c *fmaCore) begin(g *gen) {
 			g.I("mov.f32", r, ptx.FImm(0))
 		}
 	}
-	sw := layout.NewSwizzle(s.BK * 4)
-	key := g.mod(g.div(c.ty, 1<<sw.Shift), sw.Mask+1)
 	steps := s.BK / 4 / s.WarpsK
-	for k := 0; k < steps; k++ {
-		ch := g.add(g.mul(c.wk, steps), imm(k))
-		c.aStep = append(c.aStep, g.add(g.mul(c.ty, s.BK*4), g.mul(g.xor(ch, key), 16)))
+	if g.plan.loadA.kRows {
+		c.aStep = []num{g.mad(c.wk, steps*4*s.BM*4, g.mul(c.ty, 16))}
+	} else {
+		sw := layout.NewSwizzle(s.BK * 4)
+		key := g.mod(g.div(c.ty, 1<<sw.Shift), sw.Mask+1)
+		for k := 0; k < steps; k++ {
+			ch := g.add(g.mul(c.wk, steps), imm(k))
+			c.aStep = append(c.aStep, g.add(g.mul(c.ty, s.BK*4), g.mul(g.xor(ch, key), 16)))
+		}
 	}
 	c.bBase = g.add(imm(s.BM*s.BK*4), g.mad(c.wk, steps*4*s.BN*4, g.mul(c.tx, 16)))
 }
@@ -38,15 +43,10 @@ func (c *fmaCore) begin(g *gen) {
 func (c *fmaCore) compute(g *gen, stage num) {
 	s := g.s
 	at := g.add(g.smem, stage)
-	ty, tx := s.BM/s.ThreadM, s.BN/s.ThreadN
+	tx := s.BN / s.ThreadN
 	b := g.register(g.add(at, c.bBase))
 	for k := 0; k < s.BK/4/s.WarpsK; k++ {
-		row := g.register(g.add(at, c.aStep[k]))
-		av := make([][]ptx.Reg, s.ThreadM)
-		for i := range av {
-			av[i] = g.RegVec(ptx.F32, 4)
-			g.I("ld.shared.v4.f32", ptx.V(av[i]...), ptx.At(row, i*ty*s.BK*4))
-		}
+		av := c.rows(g, at, k)
 		for kk := 0; kk < 4; kk++ {
 			var bv []ptx.Reg
 			for j := 0; j < s.ThreadN/4; j++ {
@@ -63,14 +63,43 @@ func (c *fmaCore) compute(g *gen, stage num) {
 	}
 }
 
+// rows are the four elements of step k that each row of the thread has.
+func (c *fmaCore) rows(g *gen, at num, k int) [][]ptx.Reg {
+	s := g.s
+	ty, av := s.BM/s.ThreadM, make([][]ptx.Reg, s.ThreadM)
+	if !g.plan.loadA.kRows {
+		row := g.register(g.add(at, c.aStep[k]))
+		for i := range av {
+			av[i] = g.RegVec(ptx.F32, 4)
+			g.I("ld.shared.v4.f32", ptx.V(av[i]...), ptx.At(row, i*ty*s.BK*4))
+		}
+		return av
+	}
+	first := g.register(g.add(at, c.aStep[0]))
+	for kk := range 4 {
+		for i := 0; i < s.ThreadM; i += 4 {
+			r := g.RegVec(ptx.F32, 4)
+			g.I("ld.shared.v4.f32", ptx.V(r...), ptx.At(first, ((k*4+kk)*s.BM+i*ty)*4))
+			for j := range r {
+				av[i+j] = append(av[i+j], r[j])
+			}
+		}
+	}
+	return av
+}
+
 func (c *fmaCore) store(g *gen) {
 	s := g.s
 	ty, tx := s.BM/s.ThreadM, s.BN/s.ThreadN
-	row := g.mad(c.wk, s.BM, c.ty)
+	thread, apart := c.ty, func(i int) int { return i * ty }
+	if g.plan.loadA.kRows {
+		thread, apart = g.mul(c.ty, 4), func(i int) int { return i/4*4*ty + i%4 }
+	}
+	row := g.mad(c.wk, s.BM, thread)
 	at := g.register(g.add(g.smem, g.mad(row, s.stagingRow()*4, g.mul(c.tx, 16))))
 	for i := range c.acc {
 		for j := 0; j < s.ThreadN; j += 4 {
-			g.I("st.shared.v4.f32", ptx.At(at, (i*ty*s.stagingRow()+j*tx)*4), ptx.V(c.acc[i][j:j+4]...))
+			g.I("st.shared.v4.f32", ptx.At(at, (apart(i)*s.stagingRow()+j*tx)*4), ptx.V(c.acc[i][j:j+4]...))
 		}
 	}
 }

@@ -168,7 +168,7 @@ func (l *tileLoad) spot(g *gen, at place) spot {
 	} else {
 		var d []num
 		s.off, d = g.digits(l.fixed, x)
-		oy, ox := d[len(d)-2], d[len(d)-1]
+		oy, ox := d[l.win.oy], d[l.win.oy+1]
 		s.y = g.mad(oy, l.win.sh, imm(-l.win.padTop))
 		s.x = g.mad(ox, l.win.sw, imm(-l.win.padLeft))
 	}

@@ -9,8 +9,7 @@ import (
 // a time, whatever the type: an 8×8 matrix of 16-bit elements is one of 8×16 bytes.
 type mmaCore struct {
 	acc    [][][]ptx.Reg // m16 tile, n8 tile, c0–c3
-	aRow   num           // byte offset of this lane's row of the first m16 tile in a stage
-	aStep  []num         // byte offset within the row for every step of A
+	aStep  []num         // byte offset in a stage of this lane's row of the first m16 tile, for every step; rows of k: for every m16 tile
 	bBase  num           // packed: of the lane's 16 bytes; nk: of its row; kn: of its row
 	bStep  []num         // nk: for every step; kn: for every pair of n8 tiles
 	scales num           // of the lane's column of the first n16 tile
@@ -37,17 +36,9 @@ func (c *mmaCore) begin(g *gen) {
 	}
 	perWarp := s.BK / s.WarpsK
 	steps := perWarp / num.stepA()
-	// ldmatrix.x4 on A: lanes 0–15 name the rows of the left 8×8 matrices, 16–31 those of the right ones.
 	pitch := num.tileA(1, s.BK)
 	sw := layout.NewSwizzle(pitch)
-	row, right := g.add(c.wm, g.mod(g.lane, 16)), g.div(g.lane, 16)
-	c.aRow = g.mul(row, pitch)
-	key := g.mod(g.div(row, 1<<sw.Shift), sw.Mask+1)
-	chunk0 := g.mul(c.wk, steps*2)
-	for k := 0; k < steps; k++ {
-		ch := g.add(g.add(chunk0, imm(2*k)), right)
-		c.aStep = append(c.aStep, g.add(c.aRow, g.mul(g.xor(ch, key), 16)))
-	}
+	chunk0 := c.placeA(g, sw, pitch, steps)
 	if num.scalesA(1, blockSize) > 0 { // layout.ScalesA; what the other lanes of a quad hold is not read
 		row := g.add(c.wm, g.add(g.div(g.lane, 4), g.mul(g.mod(g.lane, 2), 8)))
 		c.rowA = g.add(imm(g.plan.loadScales.base), g.mad(row, num.scalesA(1, s.BK), g.mul(c.wk, perWarp/blockSize)))
@@ -82,6 +73,32 @@ func (c *mmaCore) begin(g *gen) {
 			c.bStep = append(c.bStep, g.add(g.mad(k, s.BN*2, imm(base)), g.mul(g.xor(ch, key), 16)))
 		}
 	}
+}
+
+// placeA says where the lane finds A, and returns the first of the warp's 16-byte chunks of K of a row of m.
+func (c *mmaCore) placeA(g *gen, sw layout.Swizzle, pitch, steps int) num {
+	if g.plan.loadA.kRows {
+		// Rows are k, transposed on the way: (k 0–7, m 0–7), (k 0–7, m 8–15), (k 8–15, m 0–7), (k 8–15, m 8–15).
+		pitch := g.s.BM * 2
+		sw := layout.NewSwizzle(pitch)
+		k := g.add(g.mul(c.wk, steps*16), g.add(g.mod(g.lane, 8), g.mul(g.div(g.lane, 16), 8)))
+		key := g.mod(g.div(k, 1<<sw.Shift), sw.Mask+1)
+		for i := range c.acc {
+			ch := g.add(g.add(g.div(c.wm, 8), imm(2*i)), g.mod(g.div(g.lane, 8), 2))
+			c.aStep = append(c.aStep, g.mad(k, pitch, g.mul(g.xor(ch, key), 16)))
+		}
+		return g.mul(c.wk, steps*2)
+	}
+	// ldmatrix.x4 on A: lanes 0–15 name the rows of the left 8×8 matrices, 16–31 those of the right ones.
+	row, right := g.add(c.wm, g.mod(g.lane, 16)), g.div(g.lane, 16)
+	at := g.mul(row, pitch)
+	key := g.mod(g.div(row, 1<<sw.Shift), sw.Mask+1)
+	chunk0 := g.mul(c.wk, steps*2)
+	for k := 0; k < steps; k++ {
+		ch := g.add(g.add(chunk0, imm(2*k)), right)
+		c.aStep = append(c.aStep, g.add(at, g.mul(g.xor(ch, key), 16)))
+	}
+	return chunk0
 }
 
 func (c *mmaCore) compute(g *gen, stage num) {
@@ -132,10 +149,17 @@ func (c *mmaCore) load(g *gen, at num, u int) *operands {
 	pitch := num.tileA(1, s.BK)
 	stepsA, stepsB := num.unit()/num.stepA(), num.unit()/num.stepB()
 	for k := u * stepsA; k < (u+1)*stepsA; k++ {
-		row := g.register(g.add(at, c.aStep[k]))
+		var row ptx.Reg
+		if !g.plan.loadA.kRows {
+			row = g.register(g.add(at, c.aStep[k]))
+		}
 		for i := range t.a {
 			r := g.RegVec(ptx.B32, 4)
-			g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(row, i*16*pitch))
+			if g.plan.loadA.kRows {
+				g.I("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(at, c.aStep[i])), k*16*s.BM*2))
+			} else {
+				g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(row, i*16*pitch))
+			}
 			t.a[i] = append(t.a[i], r)
 		}
 	}

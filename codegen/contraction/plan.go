@@ -36,12 +36,7 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 	pl := start(p, ctx)
 	elem := max(1, bytesFor(p.num.a, 1))
 	pl.a = pl.Input(p.a.value)
-	pl.loadA = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k / pl.perUnit, win: p.conv, elem: elem, swizzle: true}
-	inner, outer := p.a.col, p.a.z
-	if p.conv != nil { // only the channels are neighbours: a tap may lie outside
-		inner, outer = p.a.col[2:], append(slices.Clone(p.a.z), p.a.col[:2])
-	}
-	pl.loadA.gran, pl.loadA.async = access(&p.a, inner, append(slices.Clone(outer), p.a.row), ctx.AlignOf(p.a.value), elem)
+	pl.loadA = pl.rowsOfA(p, elem)
 
 	if o := p.scalesA; o != nil {
 		if !pl.loadA.async {
@@ -77,6 +72,24 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 	return pl, pl.close(p)
 }
 
+// rowsOfA reads A by rows of m, or by rows of k where its neighbours along m are nearer.
+func (pl *plan) rowsOfA(p *problem, elem int) tileLoad {
+	mk := tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: p.k / pl.perUnit, win: p.conv, elem: elem, swizzle: true}
+	km, align := mk, pl.ctx.AlignOf(p.a.value)
+	along, across, outer := p.a.col, p.a.row, p.a.z
+	if p.conv != nil { // only channels and images are neighbours: a tap may lie outside
+		along, across = p.a.col[2:], p.a.row[p.conv.oy+2:]
+		outer = append(slices.Clone(outer), p.a.col[:2], p.a.row[:p.conv.oy+2])
+	}
+	mk.gran, mk.async = access(&p.a, along, append(slices.Clone(outer), across), align, elem)
+	km.gran, km.async = access(&p.a, across, append(slices.Clone(outer), along), align, elem)
+	if km.gran <= mk.gran || p.num.a != p.num.mul || p.num.a.Bits() < 16 { // ldmatrix transposes 16-bit elements only
+		return mk
+	}
+	km.kRows, km.swizzle = true, p.num.tensor()
+	return km
+}
+
 // wordsOf reports whether an operand of bytes can be copied in aligned words of 4, the scales of one mma.
 func wordsOf(o *operand, align int) bool {
 	ok := align%4 == 0 && o.offset%4 == 0
@@ -90,9 +103,13 @@ func wordsOf(o *operand, align int) bool {
 
 // fits returns an error if the schedule's threads cannot load its tiles.
 func (pl *plan) fits(s Schedule) error {
-	copies := s.BK / pl.perUnit / pl.loadA.perCopy()
+	cols := s.BK / pl.perUnit
+	if pl.loadA.kRows {
+		cols = s.BM
+	}
+	copies := cols / pl.loadA.perCopy()
 	if !pl.packed {
-		cols := s.BK
+		cols = s.BK
 		if pl.loadB.kRows {
 			cols = s.BN
 		}
@@ -110,6 +127,9 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 	c.Lowering = &low
 	c.Operands = slices.Clone(pl.Operands)
 	c.loadA.rows, c.loadA.cols, c.loadA.chunk = s.BM, s.BK/c.perUnit, s.BK/c.perUnit
+	if c.loadA.kRows {
+		c.loadA.rows, c.loadA.cols = s.BK, s.BM
+	}
 	c.loadScales.rows, c.loadScales.cols, c.loadScales.chunk = s.BM, s.BK/blockSize, s.BK/blockSize
 	c.loadScales.base = p.num.tileA(s.BM, s.BK) + p.num.tileB(s.BN, s.BK)
 	b := &c.loadB

@@ -42,9 +42,11 @@ type operand struct {
 	offset int
 }
 
-// window says where a tap of A lies outside of the image. Row modes of A are (n, oy, ox), column modes (ky, kx, c).
+// window says where a tap of A lies outside of the image. Column modes of A are (ky, kx, c …); among its row modes oy and ox
+// stand at and behind a place.
 type window struct {
 	batch, oh, ow   int
+	oy              int // the place
 	kh, kw, c       int
 	h, w            int
 	sh, sw, dh, dw  int
@@ -267,9 +269,6 @@ func (p *problem) convolution() error {
 	if p.b, err = p.operandOf(1); err != nil {
 		return err
 	}
-	if p.b.src.data == nil {
-		return fmt.Errorf("Conv with weights that are not constant")
-	}
 	// dimensions of x and y in the order n, h, w, c
 	perm := []int{0, 2, 3, 1}
 	if n.Attrs.String("layout", "NCHW") == "NHWC" {
@@ -310,7 +309,7 @@ func (p *problem) convolution() error {
 	g.padded = top > 0 || left > 0 || (g.oh-1)*g.sh+(g.kh-1)*g.dh-top >= g.h || (g.ow-1)*g.sw+(g.kw-1)*g.dw-left >= g.w
 	p.conv = g
 
-	var step [3]int // elements between neighbours along h, w, c
+	var step [2]int // elements between neighbours along h, w
 	for i := range step {
 		switch modes := layout.Coalesce(xv.Dims[i+1]); {
 		case len(modes) == 1:
@@ -319,10 +318,23 @@ func (p *problem) convolution() error {
 			return fmt.Errorf("Conv input is not evenly strided")
 		}
 	}
-	hs, ws, cs := step[0], step[1], step[2]
+	hs, ws := step[0], step[1]
+	az, ac, ok := splitOuter(xv.Dims[3], group)
+	if !ok {
+		return fmt.Errorf("Conv groups do not divide the channels evenly")
+	}
 	p.m, p.n, p.k = g.batch*g.oh*g.ow, out/group, g.kh*g.kw*c
-	p.a.row = append(append([]layout.Mode{}, xv.Dims[0]...), layout.Mode{Size: g.oh, Stride: g.sh * hs}, layout.Mode{Size: g.ow, Stride: g.sw * ws})
-	p.a.col = []layout.Mode{{Size: g.kh, Stride: g.dh * hs}, {Size: g.kw, Stride: g.dw * ws}, {Size: c, Stride: cs}}
+	places := []layout.Mode{{Size: g.oh, Stride: g.sh * hs}, {Size: g.ow, Stride: g.sw * ws}}
+	images := layout.Coalesce(xv.Dims[0])
+	// The images of a gradient's convolution are channels, and neighbours.
+	inner := layout.Run(images) > 1 && layout.Run(ac) == 1
+	if inner {
+		p.a.row = append(places, images...)
+	} else {
+		g.oy = len(images)
+		p.a.row = append(images, places...)
+	}
+	p.a.col = append([]layout.Mode{{Size: g.kh, Stride: g.dh * hs}, {Size: g.kw, Stride: g.dw * ws}}, layout.Coalesce(ac)...)
 	p.a.offset += -top*hs - left*ws
 	if !g.padded {
 		p.a.row, p.a.col = layout.Coalesce(p.a.row), layout.Coalesce(p.a.col)
@@ -331,7 +343,7 @@ func (p *problem) convolution() error {
 	// B[k,n] = w[n, c, ky, kx] with k = (ky, kx, c)
 	p.b.row = layout.Concat(wv.Dims[2], wv.Dims[3], wv.Dims[1])
 	p.z = append(p.z, group)
-	p.a.z = append(p.a.z, []layout.Mode{{Size: group, Stride: c * cs}})
+	p.a.z = append(p.a.z, az)
 	wz, wcol, ok := splitOuter(wv.Dims[0], group)
 	if !ok {
 		return fmt.Errorf("Conv groups do not divide the channels evenly")
@@ -344,6 +356,9 @@ func (p *problem) convolution() error {
 		}
 		v = v.Transpose(perm)
 		o := operand{z: make([][]layout.Mode, 1), offset: v.Offset, row: layout.Concat(v.Dims[:3]...)}
+		if inner {
+			o.row = layout.Concat(v.Dims[1], v.Dims[2], v.Dims[0])
+		}
 		z, col, ok := splitOuter(v.Dims[3], group)
 		if !ok {
 			return o, fmt.Errorf("Conv groups do not divide the channels evenly")

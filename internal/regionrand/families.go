@@ -123,13 +123,43 @@ func (b *builder) conv() *ir.Value {
 	if group > 1 && h.storage.Block > 0 {
 		h.storage = ir.Storage{DType: ir.Float16}
 	}
-	x := b.viewed(h, shape...)
-	w := b.operand(b.weights(h.storage.DType, c/group*window[0]*window[1], 1, 0), out, c/group, window[0], window[1])
+	var x, w *ir.Value
+	if right := []int{out, c / group, window[0], window[1]}; b.oneIn(4) { // they vary, as in gradients
+		d := pick(b.tape, h.storage.DType, ir.Float16)
+		if h.storage.Block > 0 {
+			h.storage = ir.Storage{DType: ir.Float16}
+			d = ir.Float16
+		}
+		x = b.moved(h, shape...)
+		w = b.moved(how{storage: ir.Storage{DType: d}, stacked: b.stacked()}, right...)
+		if b.oneIn(2) {
+			w = b.add("Slice", ir.Attrs{"starts": []int{0, 0, window[0] - 1, window[1] - 1}, "sizes": right, "steps": []int{1, 1, -1, -1}}, w)
+		}
+	} else {
+		x = b.viewed(h, shape...)
+		w = b.operand(b.weights(h.storage.DType, c/group*window[0]*window[1], 1, 0), right...)
+	}
 	inputs := []*ir.Value{x, w}
 	if b.oneIn(2) {
 		inputs = append(inputs, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}, out))
 	}
 	return b.epilogue(b.add("Conv", attrs, inputs...), out, channels)
+}
+
+// moved is an operand whose dimensions a Transpose brings in their order.
+func (b *builder) moved(h how, shape ...int) *ir.Value {
+	if !b.oneIn(2) {
+		return b.operand(h, shape...)
+	}
+	perm, stored := make([]int, len(shape)), make([]int, len(shape))
+	for i := range perm {
+		perm[i] = i
+	}
+	b.permute(perm)
+	for i, p := range perm {
+		stored[p] = shape[i]
+	}
+	return b.add("Transpose", ir.Attrs{"perm": perm}, b.operand(h, stored...))
 }
 
 // window2D decides for the geometry of a window and the size of the image in front of it.
