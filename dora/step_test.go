@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -113,11 +114,12 @@ func TestAStepLowersTheLoss(t *testing.T) {
 
 // TestGradientsOfWholeModels: the compiled program against the evaluator in float64, a tensor of the adapter at a time. Where
 // rounding every value to f32 alone misses more than that, as in a head of one output whose gradient all but cancels, ten
-// times of what it misses is allowed. bf16 misses 0.27 of one tensor: it is not held to 2e-2 here.
+// times of what it misses is allowed. Not held to 2e-2: bf16, where rounding the weights of policy to bf16 alone misses 0.19 of
+// one tensor (the program 0.27), and dmonitoring in fp16 (0.08 of two tensors), whose heads' few outputs all but cancel.
 func TestGradientsOfWholeModels(t *testing.T) {
 	for _, name := range models {
 		for in, bound := range map[string]float64{"fp32": 1e-4, "fp16": 2e-2} {
-			if in != "fp32" && name != "policy" {
+			if in != "fp32" && name != "policy" && (name == "dmonitoring" || !fulltest.Runs(t.Name())) {
 				continue
 			}
 			m := small(t, name)
