@@ -65,6 +65,9 @@ type StepOptions struct {
 	// LossScale is what the loss is multiplied with before it is differentiated; 0: 65536 in fp16, else 1. In fp16 it doubles
 	// after 2000 updates and halves where a gradient is not finite.
 	LossScale float64
+	// Patience is the number of updates in a row that may be left out, since a gradient is not finite, before Trainer.Step is an
+	// error that names the first value that became NaN; 20 by default, more than the loss scale of fp16 needs to come down to 1.
+	Patience int
 	// Memory bounds the bytes of what the device keeps between launches, beside weights, inputs, outputs and trained numbers, by
 	// computing values again instead of keeping them for their gradients; 0: not. Step.Compile.Rematerialised says which.
 	Memory int
@@ -97,6 +100,9 @@ type Step struct {
 	Compile *compile.Result
 
 	trained, gains, inverse vector
+
+	model *Model
+	opt   StepOptions
 }
 
 // growth is the number of updates after which the loss scale of fp16 doubles.
@@ -106,7 +112,7 @@ const growth = 2000
 // is a micro-batch.
 func NewStep(ctx context.Context, m *Model, a *Adapter, opt StepOptions) (*Step, error) {
 	opt.defaults()
-	s := &Step{Adapter: a}
+	s := &Step{Adapter: a, model: m, opt: opt}
 	s.trained, s.gains, s.inverse = a.vectors()
 	entries := []compile.Entry{}
 	for _, name := range []string{EntryRun, EntryStep, EntryAccumulate, EntryPrepare} {
@@ -152,6 +158,9 @@ func (opt *StepOptions) defaults() {
 		}
 	}
 	opt.MicroBatches = max(opt.MicroBatches, 1)
+	if opt.Patience == 0 {
+		opt.Patience = 20
+	}
 }
 
 // entry builds the graphs of an entry: the model with what is differentiated, and behind it the update, in f32, and what
@@ -404,6 +413,7 @@ type Trainer struct {
 	step    *Step
 	session *runtime.Session
 	count   int
+	refused int // updates in a row that were left out
 }
 
 // Open loads the step's program on a device.
@@ -439,7 +449,8 @@ func (t *Trainer) Accumulate(ctx context.Context) (float64, error) {
 	return t.number(OutputLoss), nil
 }
 
-// Step runs forward and backward on the inputs that are set and updates the adapter at the learning rate.
+// Step runs forward and backward on the inputs that are set and updates the adapter at the learning rate. A gradient that is not
+// finite changes nothing but the loss scale; after StepOptions.Patience of them in a row it is an error.
 func (t *Trainer) Step(ctx context.Context, rate float64) (Result, error) {
 	t.set(InputRate, rate)
 	t.set(InputCount, float64(t.count+1))
@@ -449,6 +460,11 @@ func (t *Trainer) Step(ctx context.Context, rate float64) (Result, error) {
 	r := Result{t.number(OutputLoss), t.number(OutputNorm), t.number(OutputDone) == 1}
 	if r.Applied {
 		t.count++
+		t.refused = 0
+		return r, nil
+	}
+	if t.refused++; t.refused >= t.step.opt.Patience {
+		return r, fmt.Errorf("%s: %d updates in a row had a gradient that is not finite: %s", t.step.Program.Model, t.refused, t.blame(ctx))
 	}
 	return r, nil
 }

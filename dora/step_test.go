@@ -1,10 +1,12 @@
 package dora
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -240,6 +242,91 @@ func TestMicroBatchesAreOneBatch(t *testing.T) {
 			assert.InDelta(t, x, b.Layers[i].M[k], 1e-5)
 		}
 	}
+}
+
+// TestUpdatesThatAreNeverAppliedAreAnError which names the value that was not finite first.
+func TestUpdatesThatAreNeverAppliedAreAnError(t *testing.T) {
+	m := small(t, "policy")
+	a, err := Init(m, InitOptions{Rank: 2, Targets: []string{"*up"}})
+	require.NoError(t, err)
+	s, err := NewStep(context.Background(), m, a, StepOptions{Precision: "fp16", Patience: 3})
+	require.NoError(t, err)
+	tr := trainer(t, s, false)
+	for _, c := range []struct {
+		input string
+		value float32
+		want  string
+	}{
+		{"target:outputs", float32(math.Inf(1)), `which depends on "target:outputs", f32[1,1000], an input, which is infinite`},
+		{"target:outputs", 1e30, `, which depends on `}, // squared
+		{"target:outputs", float32(math.NaN()), `the first value that became NaN is "target:outputs", f32[1,1000], an input`},
+	} {
+		feed(t, m, tr.Session(), 0)
+		_, err = tr.Step(context.Background(), 1e-3)
+		require.NoError(t, err, "a good step between them")
+		runtime.View[float32](tr.Session().Input(c.input))[0] = c.value
+		for range 2 {
+			r, err := tr.Step(context.Background(), 1e-3)
+			require.NoError(t, err)
+			require.False(t, r.Applied)
+		}
+		_, err = tr.Step(context.Background(), 1e-3)
+		require.ErrorContains(t, err, "policy.onnx: 3 updates in a row had a gradient that is not finite: the first value that became NaN is ")
+		require.ErrorContains(t, err, c.want)
+		t.Log(err)
+	}
+}
+
+// TestAStepHasTheSameBits again, on one worker or several, and after its adapter was saved and loaded.
+func TestAStepHasTheSameBits(t *testing.T) {
+	m := small(t, "dmonitoring")
+	a, err := Init(m, InitOptions{Rank: 1})
+	require.NoError(t, err)
+	s, err := NewStep(context.Background(), m, a, StepOptions{Precision: "bf16", ClipNorm: 1})
+	require.NoError(t, err)
+	train := func(workers int) (map[string][]byte, []byte) {
+		d, err := emu.Open(emu.Options{Workers: workers})
+		require.NoError(t, err)
+		defer d.Close()
+		tr, err := s.Open(context.Background(), d)
+		require.NoError(t, err)
+		defer tr.Close()
+		feed(t, m, tr.Session(), 0)
+		for range 3 {
+			r, err := tr.Step(context.Background(), 1e-3)
+			require.NoError(t, err)
+			require.True(t, r.Applied)
+		}
+		kept := map[string][]byte{}
+		for _, p := range s.Program.States {
+			data, err := tr.Session().State(p.Input)
+			require.NoError(t, err)
+			kept[p.Input] = bytes.Clone(data)
+		}
+		require.NoError(t, tr.Session().RunEntry(context.Background(), EntryRun))
+		return kept, bytes.Clone(tr.Session().Output("outputs"))
+	}
+	one, before := train(1)
+	for _, workers := range []int{1, 2, 5} {
+		again, out := train(workers)
+		for name, data := range one {
+			assert.True(t, bytes.Equal(data, again[name]), "%s on %d workers", name, workers)
+		}
+		assert.Equal(t, before, out)
+	}
+
+	trained := s.trained
+	trained.read(one[keptAdapter])
+	path := filepath.Join(t.TempDir(), "a.safetensors")
+	require.NoError(t, a.Save(path))
+	loaded, err := Load(path, m)
+	require.NoError(t, err)
+	again, err := NewStep(context.Background(), m, loaded, StepOptions{Precision: "bf16", ClipNorm: 1})
+	require.NoError(t, err)
+	tr := trainer(t, again, true)
+	feed(t, m, tr.Session(), 0)
+	require.NoError(t, tr.Session().RunEntry(context.Background(), EntryRun))
+	assert.Equal(t, before, tr.Session().Output("outputs"))
 }
 
 // TestABatchIsItsMicroBatches: a step of two samples at once is that of one after the other.
