@@ -31,6 +31,7 @@ type Layer struct {
 	Rank  int
 	Alpha float64
 	RS    bool      // rank-stabilised scaling, α/√r
+	Base  string    // how W was stored when it was trained, as StepOptions say; "": as in the file
 	A     []float32 // [Rank, Row]
 	B     []float32 // [Out, Rank/Group]
 	M     []float32 // [Out]
@@ -226,9 +227,13 @@ func deal(m *Model, weights []*Weight, opt InitOptions) map[*Weight]int {
 	}
 }
 
-// MergedRows are the rows of W′ = m ⊙ V/‖V‖, V = W + s·B·A, in float64 [Out, Row] (Liu and others 2024, equation 5).
-func (l *Layer) MergedRows() []float64 {
-	rows := l.Rows()
+// MergedRows are the rows of W′ = m ⊙ V/‖V‖, V = W + s·B·A, in float64 [Out, Row] (Liu and others 2024, equation 5). W is what the
+// adapter was trained beside: the file's weights, or those rounded as Base says.
+func (l *Layer) MergedRows() ([]float64, error) {
+	rows, err := l.Stored(l.Base)
+	if err != nil {
+		return nil, err
+	}
 	s, r := l.Scale(), l.Rank/max(l.Group, 1)
 	perGroup := l.Out / l.Group
 	for o := range l.Out {
@@ -253,5 +258,5 @@ func (l *Layer) MergedRows() []float64 {
 			row[i] = float64(row[i] * (float64(l.M[o]) / n))
 		}
 	}
-	return rows
+	return rows, nil
 }

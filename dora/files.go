@@ -47,6 +47,7 @@ type layerFile struct {
 	Rank   int                `json:"rank,omitempty"`
 	Alpha  float64            `json:"alpha,omitempty"`
 	RS     bool               `json:"rslora,omitempty"`
+	Base   string             `json:"base,omitempty"`
 }
 
 // config is PEFT's adapter_config.json, the part that says what its tensors mean.
@@ -88,7 +89,7 @@ func (a *Adapter) Encode() ([]byte, error) {
 	}
 	settings := map[string]layerFile{}
 	for _, l := range a.Layers {
-		settings[l.Module] = layerFile{l.Name, l.Kind, l.Rank, l.Alpha, l.RS}
+		settings[l.Module] = layerFile{l.Name, l.Kind, l.Rank, l.Alpha, l.RS, l.Base}
 		shapeA, shapeB, shapeM := l.shapes()
 		for _, t := range []struct {
 			suffix string
@@ -205,7 +206,7 @@ func decode(f *safetensors.File, path string, m *Model) (*Adapter, error) {
 		if l == nil {
 			l = &Layer{Weight: m.Weights[i]}
 			if s, ok := settings[module]; ok {
-				l.Kind, l.Rank, l.Alpha, l.RS = s.Kind, s.Rank, s.Alpha, s.RS
+				l.Kind, l.Rank, l.Alpha, l.RS, l.Base = s.Kind, s.Rank, s.Alpha, s.RS, s.Base
 			} else if peft == nil {
 				return nil, fmt.Errorf("tensor %q: the metadata says nothing of layer %q", name, module)
 			} else if err := peft.layer(l, f); err != nil {
@@ -279,7 +280,8 @@ func (l *Layer) check() error {
 	default:
 		return fmt.Errorf("unknown kind %q: want %s, %s or %s", l.Kind, DoRA, LoRA, Magnitude)
 	}
-	return nil
+	_, err := baseStorage(l.Base)
+	return err
 }
 
 // take converts a tensor of the layer.

@@ -176,7 +176,10 @@ func entryOf(t *onnxpb.TensorProto, key string) string {
 
 // merged are the bytes of the merged weight as the file stores it.
 func (l *Layer) merged() ([]byte, error) {
-	rows := l.MergedRows()
+	rows, err := l.MergedRows()
+	if err != nil {
+		return nil, err
+	}
 	x := rows
 	if l.Transposed {
 		x = make([]float64, len(rows))

@@ -51,8 +51,11 @@ const (
 
 // StepOptions say how a step trains.
 type StepOptions struct {
-	Precision string   // fp32, fp16 or bf16: of the model's values; trained numbers and their moments are f32
-	Targets   []string // of PTX; the default target if there is none
+	Precision string // fp32, fp16 or bf16: of the model's values; trained numbers and their moments are f32
+	// Base is how frozen weights are stored: fp8, fp6 or nvfp4, as narrow as that precision has them; "": as in the file. They are
+	// rounded to the nearest numbers, and the adapter is trained beside the rounded ones. Programs of fp32 keep them wide.
+	Base    string
+	Targets []string // of PTX; the default target if there is none
 	// Loss builds the loss, one f32, from the model's outputs by name, which are f32. It may add inputs to the graph. By default
 	// MeanSquared.
 	Loss func(x *ir.Expansion, g *ir.Graph, outputs map[string]*ir.Value) *ir.Value
@@ -103,6 +106,7 @@ type Step struct {
 
 	model *Model
 	opt   StepOptions
+	base  base
 }
 
 // growth is the number of updates after which the loss scale of fp16 doubles.
@@ -114,6 +118,9 @@ func NewStep(ctx context.Context, m *Model, a *Adapter, opt StepOptions) (*Step,
 	opt.defaults()
 	s := &Step{Adapter: a, model: m, opt: opt}
 	s.trained, s.gains, s.inverse = a.vectors()
+	if err := s.store(opt.Base); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.File.Path, err)
+	}
 	entries := []compile.Entry{}
 	for _, name := range []string{EntryRun, EntryStep, EntryAccumulate, EntryPrepare} {
 		if name == EntryAccumulate && opt.MicroBatches == 1 || name == EntryPrepare && s.gains.size == 0 {
@@ -176,8 +183,8 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 	}
 	g.Name = name
 	e.Parts = []compile.Part{{Graph: g, Precision: opt.Precision}}
-	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes()}
-	run := []string{"insert-dora"}
+	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Operand}
+	run := []string{"insert-dora", "quantise-base"}
 	if name != EntryRun {
 		if err := addLoss(g, opt); err != nil {
 			return e, fmt.Errorf("loss: %w", err)
@@ -230,8 +237,8 @@ func (s *Step) prepare(m *Model, e *compile.Entry, from string, opt *StepOptions
 		return err
 	}
 	g.Name = EntryPrepare
-	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes()}
-	if err := passes.Run(ctx, g, []string{"insert-dora"}, nil); err != nil {
+	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Operand}
+	if err := passes.Run(ctx, g, []string{"insert-dora", "quantise-base"}, nil); err != nil {
 		return err
 	}
 	g.Inputs, g.Outputs = slices.DeleteFunc(g.Inputs, func(v *ir.Value) bool { return s.trained.at(v.Name) < 0 }), nil
@@ -482,6 +489,9 @@ func (t *Trainer) Read() error {
 	data, err := t.session.State(keptAdapter)
 	if err != nil {
 		return err
+	}
+	for _, l := range t.step.Adapter.Layers {
+		l.Base = t.step.base.name
 	}
 	t.step.trained.read(data)
 	return nil

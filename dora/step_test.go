@@ -125,87 +125,120 @@ func TestGradientsOfWholeModels(t *testing.T) {
 				continue
 			}
 			m := small(t, name)
-			a := trained(t, m, InitOptions{Rank: 2})
-			s := &Step{Adapter: a}
-			s.trained, s.gains, s.inverse = a.vectors()
-			opt := &StepOptions{Precision: in}
-			opt.defaults()
-			opt.LossScale = 1
-			graphs := map[string]*ir.Graph{}
-			for _, entry := range []string{EntryPrepare, EntryStep} {
-				e, err := s.entry(m, entry, opt)
-				require.NoError(t, err)
-				graphs[entry] = e.Parts[0].Graph
-			}
-			given := batches(t, m, 1)[0]
-			given[keptScale] = &ir.Array{Type: ir.T(ir.Float32), F: []float64{1024}}
-			flat := ir.NewArray(ir.T(ir.Float32, s.trained.size))
-			for _, p := range s.trained.parts {
-				for i, x := range *p.data {
-					flat.F[p.at+i] = float64(x)
-				}
-			}
-			given[keptAdapter] = flat
-			// evaluated follows gains and norms with the step; on the device both are programs.
-			evaluated := func(opt ir.EvalOptions) map[string]*ir.Array {
-				in := maps.Clone(given)
-				for _, entry := range []string{EntryPrepare, EntryStep} {
-					out, err := ir.Evaluate(context.Background(), graphs[entry], in, opt)
-					require.NoError(t, err)
-					for k, v := range out {
-						in[strings.TrimPrefix(k, "next:")] = v
-					}
-				}
-				return in
-			}
-			launches := 0
-			in32 := maps.Clone(given)
-			for _, entry := range []string{EntryPrepare, EntryStep} {
-				r, err := compile.Graph(context.Background(), name, graphs[entry], compile.Options{Precision: in, Targets: []string{"sm_121"}})
-				require.NoError(t, err)
-				d, err := emu.Open(emu.Options{Check: true})
-				require.NoError(t, err)
-				session, err := runtime.Open(context.Background(), r.Program, d, runtime.ModelOptions{})
-				require.NoError(t, err)
-				for _, p := range r.Program.Inputs {
-					require.NoError(t, session.Set(p.Name, in32[p.Name].Tensor().Dense()))
-				}
-				require.NoError(t, session.Run(context.Background()))
-				out, err := session.Float64s()
-				require.NoError(t, err)
-				for k, v := range out {
-					in32[strings.TrimPrefix(k, "next:")] = &ir.Array{Type: ir.T(ir.Float32, len(v)), F: v}
-				}
-				launches = len(r.Program.Variants[0].Entries[0].Launches)
-				require.NoError(t, session.Close())
-				require.NoError(t, d.Close())
-			}
-			want, rounded := evaluated(ir.EvalOptions{}), evaluated(ir.EvalOptions{Round: true})
-			worst, where := 0.0, ""
-			compare := func(name string, at, n int, out string) {
-				miss := func(y []float64) float64 {
-					var missed, size float64
-					for i, x := range want[out].F[at : at+n] {
-						missed += (y[at+i] - x) * (y[at+i] - x)
-						size += x * x
-					}
-					return math.Sqrt(missed / max(size, 1e-30))
-				}
-				e := miss(in32[out].F)
-				if e > worst {
-					worst, where = e, name
-				}
-				assert.Less(t, e, max(bound, 10*miss(rounded[out].F)), "%s: %s", in, name)
-			}
-			compare(OutputLoss, 0, 1, OutputLoss)
-			for out, v := range map[string]*vector{outputGradient: &s.trained, keptGain: &s.gains, keptInverse: &s.inverse} {
-				for _, p := range v.parts {
-					compare(p.name, p.at, p.numel(), out)
-				}
-			}
-			t.Logf("%s %s: %d launches, worst %.2g at %s", name, in, launches, worst, where)
+			newGradients(t, m, trained(t, m, InitOptions{Rank: 2}), StepOptions{Precision: in}).compare(t, name, bound)
 		}
 	}
+}
+
+// gradients are what a step computes of an adapter on a batch: gains and inverse norms first, then loss and gradients. On the
+// device these are two programs here.
+type gradients struct {
+	*Step
+	opt    StepOptions
+	graphs []*ir.Graph
+	given  map[string]*ir.Array
+}
+
+func newGradients(t *testing.T, m *Model, a *Adapter, opt StepOptions) *gradients {
+	t.Helper()
+	opt.LossScale = 1
+	opt.defaults()
+	s := &gradients{Step: &Step{Adapter: a}, opt: opt, given: batches(t, m, 1)[0]}
+	s.trained, s.gains, s.inverse = a.vectors()
+	require.NoError(t, s.store(opt.Base))
+	for _, entry := range []string{EntryPrepare, EntryStep} {
+		e, err := s.entry(m, entry, &opt)
+		require.NoError(t, err)
+		s.graphs = append(s.graphs, e.Parts[0].Graph)
+	}
+	s.given[keptScale] = &ir.Array{Type: ir.T(ir.Float32), F: []float64{1024}}
+	flat := ir.NewArray(ir.T(ir.Float32, s.trained.size))
+	for _, p := range s.trained.parts {
+		for i, x := range *p.data {
+			flat.F[p.at+i] = float64(x)
+		}
+	}
+	s.given[keptAdapter] = flat
+	return s
+}
+
+// follow runs both graphs, the second one with what the first one has computed.
+func (s *gradients) follow(run func(g *ir.Graph, in map[string]*ir.Array) map[string]*ir.Array) map[string]*ir.Array {
+	in := maps.Clone(s.given)
+	for _, g := range s.graphs {
+		for k, v := range run(g, in) {
+			in[strings.TrimPrefix(k, "next:")] = v
+		}
+	}
+	return in
+}
+
+func (s *gradients) evaluated(t *testing.T, opt ir.EvalOptions) map[string]*ir.Array {
+	t.Helper()
+	return s.follow(func(g *ir.Graph, in map[string]*ir.Array) map[string]*ir.Array {
+		out, err := ir.Evaluate(context.Background(), g, in, opt)
+		require.NoError(t, err)
+		return out
+	})
+}
+
+// tensors calls f with each tensor that is computed: its name, that of the output, where it lies there.
+func (s *gradients) tensors(f func(name, out string, at, n int)) {
+	f(OutputLoss, OutputLoss, 0, 1)
+	for out, v := range map[string]*vector{outputGradient: &s.trained, keptGain: &s.gains, keptInverse: &s.inverse} {
+		for _, p := range v.parts {
+			f(p.name, out, p.at, p.numel())
+		}
+	}
+}
+
+// compare holds the compiled programs, on the CPU device with its checks, to the evaluator in float64.
+func (s *gradients) compare(t *testing.T, name string, bound float64) {
+	t.Helper()
+	launches := 0
+	got := s.follow(func(g *ir.Graph, in map[string]*ir.Array) map[string]*ir.Array {
+		r, err := compile.Graph(context.Background(), name, g, compile.Options{Precision: s.opt.Precision, Targets: []string{"sm_121"}})
+		require.NoError(t, err)
+		d, err := emu.Open(emu.Options{Check: true})
+		require.NoError(t, err)
+		session, err := runtime.Open(context.Background(), r.Program, d, runtime.ModelOptions{})
+		require.NoError(t, err)
+		for _, p := range r.Program.Inputs {
+			require.NoError(t, session.Set(p.Name, in[p.Name].Tensor().Dense()))
+		}
+		require.NoError(t, session.Run(context.Background()))
+		numbers, err := session.Float64s()
+		require.NoError(t, err)
+		out := map[string]*ir.Array{}
+		for k, v := range numbers {
+			out[k] = &ir.Array{Type: ir.T(ir.Float32, len(v)), F: v}
+		}
+		launches = len(r.Program.Variants[0].Entries[0].Launches)
+		require.NoError(t, session.Close())
+		require.NoError(t, d.Close())
+		return out
+	})
+	want, rounded := s.evaluated(t, ir.EvalOptions{}), s.evaluated(t, ir.EvalOptions{Round: true})
+	worst, where := 0.0, ""
+	s.tensors(func(name, out string, at, n int) {
+		w := want[out].F[at : at+n]
+		e := missed(w, got[out].F[at:])
+		if e > worst {
+			worst, where = e, name
+		}
+		assert.Less(t, e, max(bound, 10*missed(w, rounded[out].F[at:])), "%s: %s", s.opt.Precision, name)
+	})
+	t.Logf("%s %s: %d launches, worst %.2g at %s", name, s.opt.Precision, launches, worst, where)
+}
+
+// missed is the relative L2 of y to want.
+func missed(want, y []float64) float64 {
+	var miss, size float64
+	for i, x := range want {
+		miss += (y[i] - x) * (y[i] - x)
+		size += x * x
+	}
+	return math.Sqrt(miss / max(size, 1e-30))
 }
 
 // TestMicroBatchesAreOneBatch: the mean gradient of two is that of both, and a step leaves the same bits on every run.

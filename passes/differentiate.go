@@ -15,8 +15,9 @@ var _ = register(Pass{
 	Summary: "add the gradients of the sum of the losses by the variables as outputs, by reverse mode; what gradients take as constant is then no longer marked",
 	Runs:    []Place{{stageTraining, computed}},
 	After: map[string]string{
-		"widen":       "gradients are computed in f32",
-		"insert-dora": "adapters are what is trained",
+		"widen":         "gradients are computed in f32",
+		"insert-dora":   "adapters are what is trained",
+		"quantise-base": "the way back through a layer multiplies the numbers that the way forth does",
 	},
 	Run: func(ctx *Context, g *ir.Graph) error {
 		if len(ctx.Losses) == 0 {

@@ -362,6 +362,9 @@ func operandIntoWeights(s *sweep, n *ir.Node) bool {
 			return true
 		}
 		w := l.scaleIn(k)
+		if l.w.Codes != nil && !uniform(k) { // kernels multiply by scales of output channels, not of what is summed
+			return false
+		}
 		if !l.keepsDigits(w) || greatestOf(k) > greatestFactor || greatestOf(k) < 1/greatestFactor && greatestOf(k) > 0 {
 			return false
 		}
@@ -401,6 +404,11 @@ const greatestFactor = 1 << 9
 func (l *weights) keepsDigits(folded *ir.Tensor) bool {
 	fits := func(x float64) bool { return x == 0 || x >= 0x1p-12 && x <= 0x1p14 }
 	return fits(greatestOf(folded.Floats())) || !fits(greatestOf(l.w.Floats()))
+}
+
+// uniform reports whether all numbers are equal.
+func uniform(xs []float64) bool {
+	return !slices.ContainsFunc(xs, func(x float64) bool { return x != xs[0] })
 }
 
 func greatestOf(xs []float64) (greatest float64) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -54,7 +55,7 @@ var _ = register(Pass{
 	Run: func(ctx *Context, g *ir.Graph) error {
 		for i := range ctx.Adapters {
 			a := &ctx.Adapters[i]
-			if err := insertAdapter(g, a); err != nil {
+			if err := insertAdapter(g, a, ctx.Base); err != nil {
 				return fmt.Errorf("adapter %s of %q: %w", a.Name, a.Weight, err)
 			}
 		}
@@ -79,7 +80,7 @@ func Adaptable(n *ir.Node, input int) error {
 	return fmt.Errorf("node %q (%s) reads it: adapters go to weights of MatMul, Gemm and Conv", n.Name, n.Op.Name)
 }
 
-func insertAdapter(g *ir.Graph, a *Adapter) error {
+func insertAdapter(g *ir.Graph, a *Adapter, base precision.Operand) error {
 	if slices.ContainsFunc(g.Inputs, func(v *ir.Value) bool { return v.Name == a.InputA() || v.Name == a.InputM() }) {
 		return nil // it is there
 	}
@@ -112,7 +113,7 @@ func insertAdapter(g *ir.Graph, a *Adapter) error {
 	}
 	to := map[*ir.Value]*ir.Value{}
 	err := g.Build(a.Name, func(x *ir.Expansion) {
-		d := &adapting{Expansion: x, Adapter: a, adaptedLayer: l}
+		d := &adapting{Expansion: x, Adapter: a, adaptedLayer: l, values: baseValues(first, base)}
 		d.parameters(g)
 		for _, n := range readers {
 			old, y := n.Outputs[0], d.layer(n)
@@ -154,9 +155,9 @@ func (l *adaptedLayer) row() int { return l.in * ir.T(ir.Bool, l.taps...).Numel(
 func (l *adaptedLayer) ones() []int { return slices.Repeat([]int{1}, len(l.taps)) }
 
 // squares are the squared norms of the weight's rows, in f64: what rounds them is a node.
-func (l *adaptedLayer) squares() *ir.Tensor {
+func (l *adaptedLayer) squares(values []float64) *ir.Tensor {
 	sums, row := make([]float64, l.out), l.row()
-	for i, x := range l.weight.Const.Floats() {
+	for i, x := range values {
 		o := i / row
 		if l.transposed {
 			o = i % l.out
@@ -186,8 +187,9 @@ type adapting struct {
 	*Adapter
 	adaptedLayer
 
-	a, b *ir.Value // nil: none
-	gain *ir.Value // m/‖V‖ [out]; nil: none
+	values []float64 // of the weight, as quantise-base will have it
+	a, b   *ir.Value // nil: none
+	gain   *ir.Value // m/‖V‖ [out]; nil: none
 }
 
 func (d *adapting) number(x float64) *ir.Value {
@@ -207,7 +209,7 @@ func (d *adapting) parameters(g *ir.Graph) {
 		return
 	}
 	m := g.AddInput(d.InputM(), ir.T(ir.Float32, d.out))
-	squares := d.Add("Cast", ir.Attrs{"to": ir.Float32}, d.Constant(d.squares()))
+	squares := d.Add("Cast", ir.Attrs{"to": ir.Float32}, d.Constant(d.squares(d.values)))
 	if d.Kind == DoRA {
 		squares = d.Add("Add", nil, squares, d.change())
 	}

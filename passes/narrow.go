@@ -68,7 +68,7 @@ func (w *narrower) before() map[*ir.Value]string {
 }
 
 func newNarrower(ctx *Context, g *ir.Graph) *narrower {
-	w := &narrower{g: g, target: ctx.Target, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, stored: map[*ir.Value]ir.Storage{}, scales: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}}
+	w := &narrower{g: g, target: ctx.Target, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, stored: map[*ir.Value]ir.Storage{}, scales: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}, tables: map[*ir.Value]*loopTable{}}
 	if ctx.Precision == precision.BF16 {
 		w.half = ir.BFloat16
 	}
@@ -97,6 +97,25 @@ type narrower struct {
 	scales  map[*ir.Value]*ir.Value // of values stored in blocks, beside to
 	weights map[*ir.Value]*ir.Value
 	wholes  map[*ir.Value]int // inputs of the graph, of which anchors multiply parts: how many numbers of it
+	tables  map[*ir.Value]*loopTable
+}
+
+// loopTable is a constant as loops read it that a file has quantised.
+type loopTable struct {
+	ir.Storage
+	value *ir.Value
+}
+
+// table returns that of a constant, or nil if it is read as it is.
+func (w *narrower) table(v *ir.Value) *loopTable {
+	t, ok := w.tables[v]
+	if !ok {
+		if x, s := tableOf(v.Const, w.half); x != nil {
+			t = &loopTable{s, w.g.Constant(v.Name, x)}
+		}
+		w.tables[v] = t
+	}
+	return t
 }
 
 func (w *narrower) find(v *ir.Value) *ir.Value { return resolve(w.group, v) }
@@ -291,6 +310,9 @@ func (w *narrower) rewrite(n *ir.Node) error {
 		o := &q.r.Operands[i]
 		o.DType = inputs[i].Type.DType
 		s := w.storage(v)
+		if t := w.tables[v]; t != nil && inputs[i] == t.value {
+			s = t.Storage
+		}
 		if o.Scale = s.Scale; s.Block > 0 {
 			o.Block, o.BlockAxis, q.scales[i].blocks = s.Block, n.Region.Body.Inputs[i].Type.Rank()-1, w.scales[v]
 		}
@@ -343,6 +365,10 @@ func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error)
 				w.weights[v] = w.g.Constant(v.Name, castTensor(v.Const, w.half))
 			}
 			inputs[i] = w.weights[v]
+		case v.IsConst() && w.codes != nil && n.IsFamily(ir.FamilyLoop):
+			if t := w.table(v); t != nil {
+				inputs[i] = t.value
+			}
 		case !v.IsConst() && isMatrixInput(n, i):
 			c, err := w.castRegion(v)
 			if err != nil {

@@ -55,11 +55,34 @@ func fromFile(s *Site, half ir.DType) (Layer, bool) {
 		}
 	case c.blocks != nil:
 		return Layer{}, false
+	case d == ir.Float6E3M2 && !s.Segmented():
 	case d != ir.Float8E4M3FN:
 		d = half
 	}
 	l.Weights = ir.FromFloats(ir.Type{DType: d, Shape: slices.Clone(w.Shape)}, codes)
 	return l, true
+}
+
+// tableOf is a constant that a file has quantised to floats with one scale for all, as a loop reads it: in 8 bits, or in those of
+// half where blocks have scales too. nil: it has other scales or numbers.
+func tableOf(t *ir.Tensor, half ir.DType) (*ir.Tensor, ir.Storage) {
+	if t.Codes == nil || !t.Codes.DType.IsFloat() || t.Codes.DType.Bits() > 8 || !uniform(t.Codes.Scale.Floats()) {
+		return nil, ir.Storage{}
+	}
+	c := newCodeReader(t)
+	s := ir.Storage{DType: t.Codes.DType, Scale: c.scale[0]}
+	numbers := make([]float64, len(c.values))
+	for i := range numbers {
+		var ok bool
+		if numbers[i], ok = c.number(i); !ok {
+			return nil, ir.Storage{}
+		}
+		if c.blocks != nil {
+			s.DType = half
+			numbers[i] *= c.blocks[i]
+		}
+	}
+	return ir.FromFloats(ir.Type{DType: s.DType, Shape: slices.Clone(t.Shape)}, numbers), s
 }
 
 // FromFile says which type a file has quantised a site's weights to, if it has, and which type stores them in programs with

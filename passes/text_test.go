@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
 
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -48,7 +49,7 @@ func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
 	g, err := ir.Parse(before)
 	require.NoError(t, err)
 	original := g.Clone()
-	require.NoError(t, p.Run(textContext(), g))
+	require.NoError(t, p.Run(textContext(p.Name), g))
 	require.NoError(t, g.Verify())
 	var want *ir.Graph
 	if text := strings.TrimSpace(string(after.Data)); text == "same" {
@@ -75,16 +76,23 @@ func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
 		return
 	}
 	once := g.Clone()
-	require.NoError(t, p.Run(textContext(), g))
+	require.NoError(t, p.Run(textContext(p.Name), g))
 	require.Empty(t, once.Diff(g), "a second run must change nothing")
 }
 
+// nvfp4 is how quantise-base stores weights where nothing else is said.
+var nvfp4 = precision.Operand{Format: minifloat.E2M1, Blocks: true}
+
 // textContext is what the passes of text are told: what data say of values of these names is for the passes that ask.
-func textContext() *Context {
-	return &Context{Precision: precision.FP16, Memory: 1024,
+func textContext(pass string) *Context {
+	c := &Context{Precision: precision.FP16, Memory: 1024,
 		Adapters: []Adapter{{Name: "fc", Weight: "w", Kind: DoRA, Rank: 1, Scale: 2}}, Losses: []string{"loss"}, Variables: []string{"w"},
 		Greatest: map[string]float64{"image": 1},
 		Means:    map[string][]float64{"centred": {1, -2}, "centreds": {1, -2, 3, .5}, "second": {.25, 4}}}
+	if pass == "quantise-base" {
+		c.Base = nvfp4
+	}
+	return c
 }
 
 func fullText(t *testing.T, g *ir.Graph) string {

@@ -1,0 +1,174 @@
+package dora
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// rounded is the model with the weights that a step of the given base computes with, in f32.
+func rounded(t *testing.T, m *Model, base string) *Model {
+	t.Helper()
+	g, err := widened(m.graph)
+	require.NoError(t, err)
+	by := map[*ir.Value]*ir.Value{}
+	for _, w := range m.Weights {
+		rows, err := w.Stored(base)
+		require.NoError(t, err)
+		x := rows
+		if w.Transposed {
+			x = make([]float64, len(rows))
+			for i := range rows {
+				x[i%w.Row*w.Out+i/w.Row] = rows[i]
+			}
+		}
+		for _, n := range g.Nodes {
+			for _, v := range n.Inputs {
+				if v != nil && v.IsConst() && passes.FileName(v) == w.Name {
+					by[v] = &ir.Value{Name: v.Name, Type: v.Type, Const: ir.FromFloats(v.Type, x)}
+				}
+			}
+		}
+	}
+	g.Substitute(by)
+	out := *m
+	out.graph = g
+	return &out
+}
+
+// TestGradientsBesideRoundedWeights: what a step makes of a base in 8, 6 and 4 bits is the gradient of the same model with the
+// rounded weights in f32, and the compiled program computes it. Some gradients of dmonitoring's heads all but cancel: ten times
+// what rounding every value to f32 misses is allowed.
+func TestGradientsBesideRoundedWeights(t *testing.T) {
+	for _, c := range []struct{ name, base string }{{"policy", "fp8"}, {"policy", "fp6"}, {"policy", "nvfp4"}, {"dmonitoring", "nvfp4"}} {
+		m := small(t, c.name)
+		a := trained(t, m, InitOptions{Rank: 2})
+		narrow := newGradients(t, m, a, StepOptions{Precision: "fp32", Base: c.base})
+		wide := newGradients(t, rounded(t, m, c.base), a, StepOptions{Precision: "fp32"})
+		wide.given = narrow.given // the targets too
+		want, got, f32 := wide.evaluated(t, ir.EvalOptions{}), narrow.evaluated(t, ir.EvalOptions{}), wide.evaluated(t, ir.EvalOptions{Round: true})
+		wide.tensors(func(name, out string, at, n int) {
+			w := want[out].F[at : at+n] // of wide weights that are rounded to f32
+			assert.Less(t, missed(w, got[out].F[at:]), max(1e-4, 10*missed(w, f32[out].F[at:])), "%v: %s", c, name)
+		})
+		plain := newGradients(t, m, a, StepOptions{Precision: "fp32"}).evaluated(t, ir.EvalOptions{})
+		assert.Greater(t, missed(want[OutputLoss].F, plain[OutputLoss].F), 1e-4, "rounding changes nothing")
+		narrow.compare(t, c.name+" "+c.base, 1e-4)
+		if c.name == "policy" {
+			newGradients(t, m, a, StepOptions{Precision: "fp16", Base: c.base}).compare(t, c.name+" "+c.base, 2e-2)
+		}
+	}
+}
+
+// TestARoundedBaseIsNarrowOnTheDevice: constants of a step, forth, back and for the norms.
+func TestARoundedBaseIsNarrowOnTheDevice(t *testing.T) {
+	for name, bases := range map[string][]string{"policy": {"", "fp8", "fp6", "nvfp4"}, "dmonitoring": {"", "fp8"}} {
+		m := small(t, name)
+		a, err := Init(m, InitOptions{Rank: 2})
+		require.NoError(t, err)
+		bytes := map[string]int{}
+		for _, base := range bases {
+			s, err := NewStep(context.Background(), m, a, StepOptions{Precision: "fp16", Base: base})
+			require.NoError(t, err)
+			bytes[base] = len(s.Program.Weights)
+		}
+		t.Log(name, m.Bytes, bytes)
+		assert.Less(t, float64(bytes["fp8"]), 0.65*float64(bytes[""]), name)
+	}
+	_, err := NewStep(context.Background(), small(t, "policy"), &Adapter{}, StepOptions{Base: "int4"})
+	assert.ErrorContains(t, err, `frozen weights cannot be stored as "int4": give fp8, fp6 and nvfp4, or nothing`)
+}
+
+// TestMergeOfAnAdapterThatWasTrainedBesideRoundedWeights: the merged file computes what the step computed.
+func TestMergeOfAnAdapterThatWasTrainedBesideRoundedWeights(t *testing.T) {
+	m := small(t, "policy")
+	a := trained(t, m, InitOptions{Rank: 2})
+	require.Len(t, a.Layers, len(m.Weights))
+	in := calibrate.Generate(m.graph, 1)[0]
+	beside := outputs(t, rounded(t, m, "nvfp4"), a, in)
+	path := filepath.Join(t.TempDir(), "merged.onnx")
+	merge := func() map[string]*ir.Array {
+		require.NoError(t, Merge(m, a, path))
+		file, err := onnx.Load(path)
+		require.NoError(t, err)
+		merged, err := Open(file, onnx.ImportOptions{})
+		require.NoError(t, err)
+		return outputs(t, merged, nil, in)
+	}
+	onFile := relative(t, beside, merge())
+	for _, l := range a.Layers {
+		l.Base = "nvfp4"
+	}
+	saved := filepath.Join(t.TempDir(), "a.safetensors")
+	require.NoError(t, a.Save(saved))
+	again, err := Load(saved, m)
+	require.NoError(t, err)
+	a = again
+	onRounded := relative(t, beside, merge())
+	t.Log(onFile, onRounded)
+	assert.Less(t, onRounded, 2e-3) // the file stores f16
+	assert.Greater(t, onFile, 10*onRounded)
+	_, err = NewStep(context.Background(), m, a, StepOptions{Base: "fp8"})
+	assert.ErrorContains(t, err, "was trained beside weights stored as nvfp4: give that as Base")
+}
+
+// TestAnAdapterMakesUpForTheRoundingOfItsBase: by distillation from the model with its own weights.
+func TestAnAdapterMakesUpForTheRoundingOfItsBase(t *testing.T) {
+	m := small(t, "policy")
+	train := func(steps int) (before, after float64, a *Adapter) {
+		a, err := Init(m, InitOptions{Rank: 8})
+		require.NoError(t, err)
+		s, err := NewStep(context.Background(), m, a, StepOptions{Precision: "fp16", Base: "nvfp4"})
+		require.NoError(t, err)
+		tr := trainer(t, s, false)
+		data := batches(t, m, 4)
+		for _, b := range data {
+			teach(t, m, b)
+		}
+		for i := range steps {
+			for name, x := range data[i%len(data)] {
+				require.NoError(t, tr.Session().Set(name, x.Tensor().Dense()))
+			}
+			r, err := tr.Step(context.Background(), 1e-3*(1-float64(i)/float64(steps)))
+			require.NoError(t, err)
+			require.True(t, r.Applied)
+			if i < len(data) {
+				before += r.Loss
+			}
+			if i >= steps-len(data) {
+				after += r.Loss
+			}
+		}
+		require.NoError(t, tr.Read())
+		return before, after, a
+	}
+	before, after, a := train(48)
+	t.Log(before, after)
+	assert.Less(t, after, 0.4*before)
+	assert.Equal(t, "nvfp4", a.Layers[0].Base)
+	_, _, once := train(4)
+	_, _, again := train(4)
+	assert.Equal(t, once, again, "the same bits")
+}
+
+// teach makes the model's outputs the targets of a batch.
+func teach(t *testing.T, m *Model, batch map[string]*ir.Array) {
+	t.Helper()
+	out, err := ir.Evaluate(context.Background(), m.graph, batch, ir.EvalOptions{})
+	require.NoError(t, err)
+	for name, y := range out {
+		target := ir.NewArray(ir.T(ir.Float32, y.Shape...))
+		for i, x := range y.F {
+			target.F[i] = ir.RoundTo(ir.Float32, x)
+		}
+		batch["target:"+name] = target
+	}
+}
