@@ -100,13 +100,20 @@ func (e *Entry) lowered(t *target.Target) (*ir.Graph, error) {
 			}
 			by[v] = to
 		}
+		unique := func(name string) string {
+			for taken[name] {
+				name = joined.Fresh(name)
+			}
+			taken[name] = true
+			return name
+		}
 		g.Substitute(by)
+		for _, v := range g.Constants() {
+			v.Name = unique(v.Name)
+		}
 		for _, n := range g.Nodes {
 			for _, v := range n.Outputs {
-				for taken[v.Name] {
-					v.Name = joined.Fresh(v.Name)
-				}
-				taken[v.Name] = true
+				v.Name = unique(v.Name)
 			}
 		}
 		joined.Nodes = append(joined.Nodes, g.Nodes...)
