@@ -81,7 +81,7 @@ func TestARoundedBaseIsNarrowOnTheDevice(t *testing.T) {
 			bytes[base] = len(s.Program.Weights)
 		}
 		t.Log(name, m.Bytes, bytes)
-		assert.Less(t, float64(bytes["fp8"]), 0.65*float64(bytes[""]), name)
+		assert.Less(t, float64(bytes["fp8"]), 0.7*float64(bytes[""]), name) // depthwise weights and those that vectors are multiplied by stay as they are
 	}
 	_, err := NewStep(context.Background(), small(t, "policy"), &Adapter{}, StepOptions{Base: "int4"})
 	assert.ErrorContains(t, err, `frozen weights cannot be stored as "int4": give fp8, fp6 and nvfp4, or nothing`)
