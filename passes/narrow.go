@@ -68,7 +68,7 @@ func (w *narrower) before() map[*ir.Value]string {
 }
 
 func newNarrower(ctx *Context, g *ir.Graph) *narrower {
-	w := &narrower{g: g, target: ctx.Target, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, stored: map[*ir.Value]ir.Storage{}, scales: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}, tables: map[*ir.Value]*loopTable{}}
+	w := &narrower{g: g, target: ctx.Target, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, stored: map[*ir.Value]ir.Storage{}, scales: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}, tables: map[*ir.Value]*loopTable{}, cast: ctx.Halved}
 	if ctx.Precision == precision.BF16 {
 		w.half = ir.BFloat16
 	}
@@ -98,6 +98,7 @@ type narrower struct {
 	weights map[*ir.Value]*ir.Value
 	wholes  map[*ir.Value]int // inputs of the graph, of which anchors multiply parts: how many numbers of it
 	tables  map[*ir.Value]*loopTable
+	cast    map[*ir.Tensor]*ir.Tensor // Context.Halved
 }
 
 // loopTable is a constant as loops read it that a file has quantised.
@@ -358,11 +359,12 @@ func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error)
 		}
 		switch {
 		case v.IsConst() && isWeight(n, i):
-			if w.half == ir.Float16 && !fitsF16(v.Const) {
-				return nil, fmt.Errorf("weights %q exceed the range of f16: compile with --precision bf16 or fp32", v.Name)
-			}
 			if w.weights[v] == nil {
-				w.weights[v] = w.g.Constant(v.Name, castTensor(v.Const, w.half))
+				t, err := w.halved(v)
+				if err != nil {
+					return nil, err
+				}
+				w.weights[v] = w.g.Constant(v.Name, t)
 			}
 			inputs[i] = w.weights[v]
 		case v.IsConst() && w.codes != nil && n.IsFamily(ir.FamilyLoop):
@@ -378,6 +380,21 @@ func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error)
 		}
 	}
 	return inputs, nil
+}
+
+// halved is a constant in 16 bits.
+func (w *narrower) halved(v *ir.Value) (*ir.Tensor, error) {
+	if t := w.cast[v.Const]; t != nil {
+		return t, nil
+	}
+	if w.half == ir.Float16 && !fitsF16(v.Const) {
+		return nil, fmt.Errorf("weights %q exceed the range of f16: compile with --precision bf16 or fp32", v.Name)
+	}
+	t := castTensor(v.Const, w.half)
+	if w.cast != nil {
+		w.cast[v.Const] = t
+	}
+	return t, nil
 }
 
 // castRegion returns v in 16 bits.

@@ -104,6 +104,9 @@ type Context struct {
 	Means map[string][]float64
 	// Was is filled by narrow unless it is nil: the name that a value had before it was stored, by the name that it has then.
 	Was map[string]string
+	// Halved is filled by narrow unless it is nil: weights in 16 bits, by those that they were made of. Graphs that share weights may
+	// share it in one precision, so that these are rounded once.
+	Halved map[*ir.Tensor]*ir.Tensor
 	// F32Inputs and F32Outputs make inputs and outputs of the graph f32 where the file has f16 or bf16.
 	F32Inputs, F32Outputs bool
 

@@ -213,6 +213,9 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 		if data != nil {
 			pc.Greatest = data.greatest()
 		}
+		if precision.Calibrates(opt.Precision) { // each candidate is narrowed
+			pc.Halved = map[*ir.Tensor]*ir.Tensor{}
+		}
 		if err := passes.Run(pc, g, front, observe); err != nil {
 			return err
 		}
