@@ -10,6 +10,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -25,11 +26,21 @@ type native struct {
 	order  []*ir.Region // the known ones, oldest first
 }
 
-// nativeRegion is a region as a program of its own.
+// nativeRegion is a region as a program of its own, or what computes the same bits in less time.
 type nativeRegion struct {
 	session *runtime.Session
 	inputs  []*ir.Value
 	names   []string // of the program's input that is each operand; "" of constants and repeated operands
+	window  *linear.Window
+	from    int // operand that the window reads
+}
+
+// Close frees what a program holds.
+func (r *nativeRegion) Close() error {
+	if r.session == nil {
+		return nil
+	}
+	return r.session.Close()
 }
 
 // keepFew is enough programs for a single walk through a graph: those of one region's parts.
@@ -43,7 +54,7 @@ func newNative(t *target.Target) (*native, error) {
 // Close frees what the programs hold.
 func (d *native) Close() (err error) {
 	for _, r := range d.known {
-		err = errors.Join(err, r.session.Close())
+		err = errors.Join(err, r.Close())
 	}
 	return errors.Join(err, d.device.Close())
 }
@@ -66,8 +77,16 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) (o
 		if r, err = d.open(ctx, n); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, r.session.Close()) }()
+		defer func() { err = errors.Join(err, r.Close()) }()
 	}
+	if r.window != nil {
+		return r.windows(ctx, n, in)
+	}
+	return r.run(ctx, n, in)
+}
+
+// run runs a region's program.
+func (r *nativeRegion) run(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) (outs [][]*ir.Tensor, err error) {
 	for at := range in {
 		for i, name := range r.names {
 			if name != "" {
@@ -125,7 +144,7 @@ func (d *native) remember(n *ir.Region, r *nativeRegion) error {
 // Keep implements calibrate.Evaluator.
 func (d *native) Keep(all bool) (err error) {
 	for d.all = all; !all && len(d.order) > keepFew; d.order = d.order[1:] {
-		err = errors.Join(err, d.known[d.order[0]].session.Close())
+		err = errors.Join(err, d.known[d.order[0]].Close())
 		delete(d.known, d.order[0])
 	}
 	return err
@@ -133,8 +152,16 @@ func (d *native) Keep(all bool) (err error) {
 
 func output(k int) string { return fmt.Sprint("out", k) }
 
-// open compiles a region and loads it.
+// open prepares a region.
 func (d *native) open(ctx context.Context, n *ir.Node) (*nativeRegion, error) {
+	if w, from := windowOf(n); w != nil {
+		return &nativeRegion{inputs: n.Inputs, window: w, from: from}, nil
+	}
+	return d.program(ctx, n)
+}
+
+// program compiles a region and loads it.
+func (d *native) program(ctx context.Context, n *ir.Node) (*nativeRegion, error) {
 	g, r := ir.NewGraph(n.Name), &nativeRegion{inputs: n.Inputs, names: make([]string, len(n.Inputs))}
 	inner := map[*ir.Value]*ir.Value{}
 	var inputs []*ir.Value

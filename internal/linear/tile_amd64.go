@@ -24,6 +24,11 @@ func tile32(sums *[tileRows * productCols]float32, a *[tileRows]*float32, rows i
 //go:noescape
 func axpy(a float32, x, y *float32, n int)
 
+// positive is Positive of n numbers, a positive multiple of 16.
+//
+//go:noescape
+func positive(to, from *float32, n int)
+
 // magnitude is the greatest of n numbers' bits without sign, of a positive multiple of 16.
 //
 //go:noescape
@@ -33,3 +38,12 @@ func magnitude(x *float32, n int) uint32
 //
 //go:noescape
 func requantise(r *Rounding, x *float32, n int)
+
+// fuses reports whether windows may be called.
+var fuses = vectors && cpu.X86.HasFMA
+
+// windows computes the channels, a positive multiple of 8, of neighbouring output pixels, 1 or more: of the first, from the pixels that
+// taps point to; of each further one, from those step elements on. Weights are [tap][channel]; bias may be nil.
+//
+//go:noescape
+func windows(out *float32, taps **float32, count int, weights, bias *float32, channels, pixels, step int)

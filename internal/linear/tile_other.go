@@ -2,7 +2,7 @@
 
 package linear
 
-const vectors = false
+const vectors, fuses = false, false
 
 func tile(*[tileRows * tileCols]float64, *[tileRows]*float64, int, *float64, int) {}
 
@@ -10,6 +10,10 @@ func tile32(*[tileRows * productCols]float32, *[tileRows]*float32, int, *float32
 
 func axpy(float32, *float32, *float32, int) {}
 
+func positive(*float32, *float32, int) {}
+
 func magnitude(*float32, int) uint32 { return 0 }
 
 func requantise(*Rounding, *float32, int) {}
+
+func windows(*float32, **float32, int, *float32, *float32, int, int, int) {}

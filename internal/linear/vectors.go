@@ -16,6 +16,20 @@ func Axpy(a float32, x, y []float32) {
 	}
 }
 
+// Positive sets to, which is as long and may be the same, to the numbers above 0, and 0 for those that are not. NaN stays.
+func Positive(to, from []float32) {
+	to = to[:len(from)]
+	i := 0
+	if vectors {
+		if i = len(from) &^ 15; i > 0 {
+			positive(&to[0], &from[0], i)
+		}
+	}
+	for ; i < len(from); i++ {
+		to[i] = max(from[i], 0)
+	}
+}
+
 // Magnitude is the greatest of the numbers' bits without sign: of the greatest magnitude, unless one is infinite or NaN.
 func Magnitude(x []float32) uint32 {
 	top, i := uint32(0), 0

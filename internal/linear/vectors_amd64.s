@@ -21,6 +21,27 @@ loop:
 	VZEROUPPER
 	RET
 
+// func positive(to, from *float32, n int)
+TEXT ·positive(SB), NOSPLIT, $0-24
+	MOVQ   to+0(FP), DI
+	MOVQ   from+8(FP), SI
+	MOVQ   n+16(FP), CX
+	VXORPS Y0, Y0, Y0
+
+loop:
+	VMAXPS  0(SI), Y0, Y1  // of NaN, or of two zeros, the one in memory
+	VMAXPS  32(SI), Y0, Y2
+	VADDPS  Y0, Y1, Y1
+	VADDPS  Y0, Y2, Y2
+	VMOVUPS Y1, 0(DI)
+	VMOVUPS Y2, 32(DI)
+	ADDQ    $64, SI
+	ADDQ    $64, DI
+	SUBQ    $16, CX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
 // func magnitude(x *float32, n int) uint32
 TEXT ·magnitude(SB), NOSPLIT, $0-20
 	MOVQ     x+0(FP), SI

@@ -40,3 +40,36 @@ func TestMagnitude(t *testing.T) {
 	}
 	require.Zero(t, Magnitude(nil))
 }
+
+// TestPositive: of every length, in place too, with zeros of both signs and what is not finite.
+func TestPositive(t *testing.T) {
+	odd := []float32{float32(math.Copysign(0, -1)), 0, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 1e-45, -1e-45}
+	for n := range 70 {
+		x := matrix32(rand.New(rand.NewPCG(7, 8)), 1, n+1, n+1).F
+		for i := range n {
+			if i%3 == 0 {
+				x[i] = odd[i/3%len(odd)]
+			}
+		}
+		want := append([]float32{}, x...)
+		for i, f := range x[:n] {
+			if f <= 0 {
+				want[i] = 0
+			}
+		}
+		bits := func(xs []float32) (out []uint32) {
+			for _, f := range xs {
+				if f != f {
+					f = float32(math.NaN())
+				}
+				out = append(out, math.Float32bits(f))
+			}
+			return out
+		}
+		to := append([]float32{}, x...)
+		Positive(to, x[:n])
+		require.Equal(t, bits(want), bits(to))
+		Positive(x, x[:n])
+		require.Equal(t, bits(want), bits(x))
+	}
+}
