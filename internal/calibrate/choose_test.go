@@ -127,3 +127,53 @@ func predicted(c *Choice, sites []passes.Site, t *target.Target) (us float64, te
 	}
 	return us, fmt.Sprint(count)
 }
+
+// tally is a trial in which so many layers in low precision meet any budget, and one more misses it by far.
+type tally struct {
+	evaluator
+	meet  int
+	tried *[]int // layers of each candidate
+}
+
+func (c tally) Measure(_ context.Context, plan *passes.Quantisation, _ float64) ([]Quality, error) {
+	low := 0
+	for _, l := range plan.Layers {
+		if l.Weights != nil {
+			low++
+		}
+	}
+	*c.tried = append(*c.tried, low)
+	cosine := 1 - 1e-9
+	if low > c.meet {
+		cosine = 0
+	}
+	return []Quality{{Name: "y", Cosine: cosine, Expected: cosine}}, nil
+}
+
+// TestTheFormatsOfTheFitAreTriedFirst: where they meet the budget, nothing else is measured; where they do not, others are.
+func TestTheFormatsOfTheFitAreTriedFirst(t *testing.T) {
+	g, in := made(t, "policy", "fp8", 2)
+	sm121, err := target.Lookup("sm_121")
+	require.NoError(t, err)
+	search := func(meet int) (tried []int, low int) {
+		c, err := New(g, precision.FP8, in, Reference{}, nil)
+		require.NoError(t, err)
+		// A budget at which guesses begin with wide formats.
+		choice, err := c.Choose(t.Context(), tally{evaluator{t, g, in, sm121}, meet, &tried}, Options{Precision: "fp8", MinCosine: .996, Smaller: true, Target: sm121, Technique: Technique{Bias: true}})
+		require.NoError(t, err)
+		for _, l := range choice.Layers {
+			if l.Precision != precision.Half.Name {
+				low++
+			}
+		}
+		return tried, low
+	}
+	all, low := search(1 << 20)
+	require.Len(t, all, 1)
+	require.Equal(t, all[0], low)
+	some, low := search(all[0] - 1)
+	require.Greater(t, len(some), 1)
+	require.Equal(t, all[0], some[0], "the same is tried first")
+	require.Less(t, low, all[0])
+	require.Positive(t, low)
+}

@@ -152,7 +152,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	}
 	layer.Read = ir.Storage{}
 	now.layers[name] = finding{layer, f.Local[name]}
-	return s.behind(ctx, c.evaluator, hatIn, accHat)
+	return s.behind(ctx, c.evaluator, hatIn, accHat, true)
 }
 
 // shift is the mean of exact − hat for every channel, members one after another, less the part that chance explains: means

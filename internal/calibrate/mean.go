@@ -54,10 +54,14 @@ func channelMeans(arrays []*ir.Tensor, stacked bool) []float64 {
 	square, size := 0.0, arrays[0].Numel()/members
 	each := 1 / float64(size/channels*len(arrays))
 	for _, a := range arrays {
-		for i, f := range floats(a) {
-			x := float64(f)
-			out[i/size*channels+i%channels] += float64(x * each)
-			square += float64(x * x)
+		xs := floats(a)
+		for p := 0; p < len(xs); p += channels {
+			of := out[p/size*channels:][:channels]
+			for k, f := range xs[p:][:len(of)] {
+				x := float64(f)
+				of[k] += float64(x * each)
+				square += float64(x * x)
+			}
 		}
 	}
 	sum := 0.0

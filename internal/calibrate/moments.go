@@ -46,22 +46,36 @@ func patchesOf(s *passes.Site) *patches {
 		p.positions = y.Shape[0] * y.Shape[1] * y.Shape[2]
 		w := a.Inputs[1].Type.Shape
 		stride, pads, dilation := a.Attrs.Ints("strides"), a.Attrs.Ints("pads"), a.Attrs.Ints("dilations")
-		taps := w[2] * w[3]
+		taps, three := w[2]*w[3], w[2] == 3 && w[3] == 3                       // within the image, these are read three at a time
 		p.inPlace = p.groups == 1 && taps == 1 && p.positions*s.K == x.Numel() // so that no pixel is left out
 		p.gather = func(from []float32, member, group, position int, row []float32) {
 			ox, oy, b := position%y.Shape[2], position/y.Shape[2]%y.Shape[1], position/y.Shape[2]/y.Shape[1]
+			top, left := oy*stride[0]-pads[0], ox*stride[1]-pads[1]
+			if three && top >= 0 && left >= 0 && top+2*dilation[0] < x.Shape[1] && left+2*dilation[1] < x.Shape[2] {
+				pixel, line := dilation[1]*x.Shape[3], dilation[0]*x.Shape[2]*x.Shape[3]
+				at := from[member*size+((b*x.Shape[1]+top)*x.Shape[2]+left)*x.Shape[3]+group*w[1]:]
+				for ky := range 3 {
+					first := at[ky*line:][:w[1]]
+					second, third := at[ky*line+pixel:][:len(first)], at[ky*line+2*pixel:][:len(first)]
+					to := row[3*ky:]
+					for c, x := range first {
+						d := (*[3]float32)(to[9*c:])
+						d[0], d[1], d[2] = x, second[c], third[c]
+					}
+				}
+				return
+			}
 			for t := range taps {
-				iy := oy*stride[0] - pads[0] + t/w[3]*dilation[0]
-				ix := ox*stride[1] - pads[1] + t%w[3]*dilation[1]
+				iy, ix := top+t/w[3]*dilation[0], left+t%w[3]*dilation[1]
 				if iy < 0 || ix < 0 || iy >= x.Shape[1] || ix >= x.Shape[2] {
 					for c := range w[1] {
 						row[c*taps+t] = 0
 					}
 					continue
 				}
-				at := from[member*size+((b*x.Shape[1]+iy)*x.Shape[2]+ix)*x.Shape[3]+group*w[1]:]
-				for c := range w[1] {
-					row[c*taps+t] = at[c]
+				to := row[t:]
+				for c, x := range from[member*size+((b*x.Shape[1]+iy)*x.Shape[2]+ix)*x.Shape[3]+group*w[1]:][:w[1]] {
+					to[c*taps] = x
 				}
 			}
 		}

@@ -92,8 +92,8 @@ func perturb(g *ir.Graph, inputs, within []map[string]*ir.Array, draw int) (out 
 		h := fnv.New64a()
 		h.Write([]byte(v.Name))
 		for i, at := range from {
-			rng := rand.New(rand.NewPCG(h.Sum64(), uint64(draw)<<32+uint64(i)))
-			out[i][v.Name] = perturbed(rng, inputs[at][v.Name], lo, hi, draw == texturedDraw)
+			source := rand.NewPCG(h.Sum64(), uint64(draw)<<32+uint64(i))
+			out[i][v.Name] = perturbed(source, inputs[at][v.Name], lo, hi, draw == texturedDraw)
 		}
 	}
 	return out, from
@@ -112,15 +112,15 @@ func bounds(inputs []map[string]*ir.Array, name string) (lo, hi float64) {
 	return lo, hi
 }
 
-func perturbed(rng *rand.Rand, a *ir.Array, lo, hi float64, textured bool) *ir.Array {
+func perturbed(source *rand.PCG, a *ir.Array, lo, hi float64, textured bool) *ir.Array {
 	if a.DType != ir.Uint8 && !a.DType.IsFloat() {
 		return a
 	}
 	out, image := ir.NewArray(a.Type), isPicture(a.Type)
-	x := &picture{f: slices.Clone(a.Floats())}
+	rng, x := rand.New(source), &picture{f: slices.Clone(a.Floats())}
 	if image {
 		x.height, x.width = a.Type.Shape[2], a.Type.Shape[3]
-		x.expose(rng, .5, 1.3, .3, .08, float64((lo+hi)/2), float64((hi-lo)/2))
+		x.expose(source, .5, 1.3, .3, .08, float64((lo+hi)/2), float64((hi-lo)/2))
 		x.shift(rng)
 		if textured {
 			x.texture(rng, float64((hi-lo)/2))
@@ -132,7 +132,7 @@ func perturbed(rng *rand.Rand, a *ir.Array, lo, hi float64, textured bool) *ir.A
 			x.blur()
 		}
 	} else {
-		x.expose(rng, .8, 1.2, 0, .05, 0, max(-lo, hi))
+		x.expose(source, .8, 1.2, 0, .05, 0, max(-lo, hi))
 	}
 	for i, v := range x.f {
 		v = min(max(v, lo), hi)
@@ -156,10 +156,13 @@ func uniform(rng *rand.Rand, lo, hi float64) float64 { return lo + float64(rng.F
 
 // expose multiplies the distances from the middle by a contrast, adds a light of either sign, and noise. Light and noise
 // are relative to the greatest distance.
-func (p *picture) expose(rng *rand.Rand, least, greatest, light, noise, middle, reach float64) {
+func (p *picture) expose(source *rand.PCG, least, greatest, light, noise, middle, reach float64) {
+	rng := rand.New(source)
 	contrast, light, noise := uniform(rng, least, greatest), float64(reach*uniform(rng, -light, light)), float64(reach*uniform(rng, 0, noise))
+	grain := make([]float64, len(p.f))
+	normals(source, grain)
 	for i, x := range p.f {
-		p.f[i] = middle + float64((x-middle)*contrast) + light + float64(noise*normal(rng))
+		p.f[i] = middle + float64((x-middle)*contrast) + light + float64(noise*grain[i])
 	}
 }
 

@@ -119,7 +119,7 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 	if format != precision.Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
 	}
-	return s.behind(ctx, c.evaluator, in, acc)
+	return s.behind(ctx, c.evaluator, in, acc, true)
 }
 
 // meansOf is the mean of every channel, members one after another, by tensor.
@@ -131,6 +131,12 @@ func meansOf(list []*ir.Tensor, axis int, stacked bool) [][]float32 {
 		size := len(xs) / members
 		for p := 0; p < len(xs); p += channels * inner { // all channels at one position
 			of := sums[p/size*channels:][:channels]
+			if inner == 1 {
+				for k, x := range xs[p:][:len(of)] {
+					of[k] += float64(x)
+				}
+				continue
+			}
 			for k := range of {
 				for _, x := range xs[p+k*inner:][:inner] {
 					of[k] += float64(x)

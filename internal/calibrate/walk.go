@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // step is one region, cut behind its anchor so that weights can be fitted to what the anchor yields.
@@ -20,6 +22,7 @@ type step struct {
 	operand  *ir.Node     // inputs → what the anchor multiplies, of a site; nil: one of the inputs as it is
 	head     *ir.Node     // inputs → anchor's output
 	tail     *ir.Node     // inputs and the anchor's output → outputs
+	relu     bool         // the tail is nothing but a Relu of the anchor's output
 }
 
 func newStep(n *ir.Node) (*step, error) {
@@ -47,6 +50,7 @@ func newStep(n *ir.Node) (*step, error) {
 	if s.tail, err = from(n, a.Outputs[0], s.head.Outputs[0]); err != nil {
 		return nil, err
 	}
+	s.relu = onlyRelu(s.tail)
 	if s.site == nil {
 		return s, nil
 	}
@@ -73,6 +77,16 @@ func from(n *ir.Node, v, outer *ir.Value) (*ir.Node, error) {
 	r.Body.RemoveDead()
 	r.Operands = append(r.Operands, ir.Operand{Stacked: r.Members > 0, Storage: ir.Storage{DType: v.Type.DType}})
 	return ir.NewGraph("").RegionNode(n.Name, r, append(slices.Clone(n.Inputs), outer)...)
+}
+
+// onlyRelu reports whether a tail is nothing but a Relu of f32.
+func onlyRelu(tail *ir.Node) bool {
+	b := tail.Region.Body
+	if len(b.Nodes) != 1 || len(b.Outputs) != 1 || b.Nodes[0].Op.Name != "Relu" {
+		return false
+	}
+	n := b.Nodes[0]
+	return b.Outputs[0] == n.Outputs[0] && n.Inputs[0] == b.Inputs[len(b.Inputs)-1] && tail.Outputs[0].Type.DType == ir.Float32 && n.Inputs[0].Type.DType == ir.Float32
 }
 
 // withConst is a region that reads another constant as an operand.
@@ -196,13 +210,26 @@ func evaluate(ctx context.Context, e Evaluator, s *step, front, in [][]*ir.Tenso
 	if anchors, err = s.anchors(ctx, e, front); err != nil {
 		return nil, nil, err
 	}
-	outs, err = s.behind(ctx, e, in, anchors)
+	outs, err = s.behind(ctx, e, in, anchors, false)
 	return anchors, outs, err
 }
 
 // behind is what a step that is cut behind its anchor makes of the anchor's outputs; these themselves, if nothing is behind
-// it.
-func (s *step) behind(ctx context.Context, e Evaluator, in [][]*ir.Tensor, anchors []*ir.Tensor) (outs [][]*ir.Tensor, err error) {
+// it. Where they are not read again, their memory may become that of the outputs.
+func (s *step) behind(ctx context.Context, e Evaluator, in [][]*ir.Tensor, anchors []*ir.Tensor, last bool) (outs [][]*ir.Tensor, err error) {
+	if s.relu {
+		outs = make([][]*ir.Tensor, len(anchors))
+		t := s.node.Outputs[0].Type
+		each(len(anchors), func(at int) {
+			to := anchors[at].Data
+			if !last {
+				to = make([]byte, len(to))
+			}
+			linear.Positive(runtime.View[float32](to), floats(anchors[at]))
+			outs[at] = []*ir.Tensor{{Type: t, Data: to}}
+		})
+		return outs, nil
+	}
 	if len(s.tail.Region.Body.Nodes) == 0 && len(s.node.Outputs) == 1 && s.node.Outputs[0].Type.Equal(s.head.Outputs[0].Type) {
 		for _, a := range anchors {
 			outs = append(outs, []*ir.Tensor{a})
