@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -130,6 +131,60 @@ func TestGradientsOfWholeModels(t *testing.T) {
 	}
 }
 
+// TestGradientsOfFullModels: the same at full size, for the real driver monitoring and the stand-in of policy. The device does not
+// check here: that takes long.
+func TestGradientsOfFullModels(t *testing.T) {
+	if !fulltest.Runs(t.Name()) {
+		t.Skip("a long test: make test-full")
+	}
+	for _, name := range []string{"driving_policy", "dmonitoring_model"} {
+		path := filepath.Join("..", "..", "shared", "models", name+".onnx")
+		if _, err := os.Stat(path); err != nil {
+			t.Skip("no full-size models beside the repository: ", err)
+		}
+		file, err := onnx.Load(path)
+		require.NoError(t, err)
+		m, err := Open(file, onnx.ImportOptions{})
+		require.NoError(t, err)
+		g := newGradients(t, m, trained(t, m, InitOptions{}), StepOptions{Precision: "fp32"})
+		g.unchecked = true
+		g.compare(t, name, 1e-4)
+	}
+}
+
+// TestDirectionalDerivativesOfWholeModels: the gradient of the loss by all trained numbers, along three directions, against
+// differences of fourth order of the loss, all in float64. Gradients pass through the norms here: a detached norm has no loss.
+func TestDirectionalDerivativesOfWholeModels(t *testing.T) {
+	for _, name := range models {
+		m := small(t, name)
+		s := newGradients(t, m, trained(t, m, InitOptions{Rank: 2, FullNorm: true}), StepOptions{Precision: "fp32"})
+		s.given[keptScale].F[0] = 1
+		at := s.given[keptAdapter]
+		gradient := s.evaluated(t, ir.EvalOptions{})[outputGradient].F
+		rng := rand.New(rand.NewPCG(7, 7))
+		for range 3 {
+			const h = 1e-8 // farther on, dmonitoring passes kinks of its activations
+			direction := make([]float64, s.trained.size)
+			want := 0.0
+			for i := range direction {
+				direction[i] = rng.NormFloat64() * math.Abs(at.F[i])
+				want += direction[i] * gradient[i]
+			}
+			moved := func(by float64) float64 {
+				x := ir.NewArray(at.Type)
+				for i := range x.F {
+					x.F[i] = at.F[i] + by*direction[i]
+				}
+				s.given[keptAdapter] = x
+				return s.evaluated(t, ir.EvalOptions{})[OutputLoss].F[0]
+			}
+			got := (8*(moved(h)-moved(-h)) - (moved(2*h) - moved(-2*h))) / (12 * h)
+			t.Logf("%s: %.9g, differences %.9g", name, want, got)
+			assert.InEpsilon(t, got, want, 1e-5, name)
+		}
+	}
+}
+
 // gradients are what a step computes of an adapter on a batch: gains and inverse norms first, then loss and gradients. On the
 // device these are two programs here.
 type gradients struct {
@@ -137,6 +192,8 @@ type gradients struct {
 	opt    StepOptions
 	graphs []*ir.Graph
 	given  map[string]*ir.Array
+	// unchecked runs the device without its checks.
+	unchecked bool
 }
 
 func newGradients(t *testing.T, m *Model, a *Adapter, opt StepOptions) *gradients {
@@ -192,14 +249,14 @@ func (s *gradients) tensors(f func(name, out string, at, n int)) {
 	}
 }
 
-// compare holds the compiled programs, on the CPU device with its checks, to the evaluator in float64.
+// compare holds the compiled programs, on the CPU device, to the evaluator in float64.
 func (s *gradients) compare(t *testing.T, name string, bound float64) {
 	t.Helper()
 	launches := 0
 	got := s.follow(func(g *ir.Graph, in map[string]*ir.Array) map[string]*ir.Array {
 		r, err := compile.Graph(context.Background(), name, g, compile.Options{Precision: s.opt.Precision, Targets: []string{"sm_121"}})
 		require.NoError(t, err)
-		d, err := emu.Open(emu.Options{Check: true})
+		d, err := emu.Open(emu.Options{Check: !s.unchecked})
 		require.NoError(t, err)
 		session, err := runtime.Open(context.Background(), r.Program, d, runtime.ModelOptions{})
 		require.NoError(t, err)
