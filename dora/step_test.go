@@ -131,8 +131,8 @@ func TestGradientsOfWholeModels(t *testing.T) {
 	}
 }
 
-// TestGradientsOfFullModels: the same at full size, for the real driver monitoring and the stand-in of policy. The device does not
-// check here: that takes long.
+// TestGradientsOfFullModels: the same at full size, for the real driver monitoring and the stand-in of policy. Driver monitoring in
+// fp16 is not held to 2e-2: 19 of its tensors miss by more, up to 0.17 of one, with a loss scale of 1024 or 65536.
 func TestGradientsOfFullModels(t *testing.T) {
 	if !fulltest.Runs(t.Name()) {
 		t.Skip("a long test: make test-full")
@@ -146,9 +146,12 @@ func TestGradientsOfFullModels(t *testing.T) {
 		require.NoError(t, err)
 		m, err := Open(file, onnx.ImportOptions{})
 		require.NoError(t, err)
-		g := newGradients(t, m, trained(t, m, InitOptions{}), StepOptions{Precision: "fp32"})
-		g.unchecked = true
-		g.compare(t, name, 1e-4)
+		for in, bound := range map[string]float64{"fp32": 1e-4, "fp16": 2e-2} {
+			if in == "fp16" && name == "dmonitoring_model" {
+				continue
+			}
+			newGradients(t, m, trained(t, m, InitOptions{}), StepOptions{Precision: in}).compare(t, name, bound)
+		}
 	}
 }
 
@@ -192,8 +195,6 @@ type gradients struct {
 	opt    StepOptions
 	graphs []*ir.Graph
 	given  map[string]*ir.Array
-	// unchecked runs the device without its checks.
-	unchecked bool
 }
 
 func newGradients(t *testing.T, m *Model, a *Adapter, opt StepOptions) *gradients {
@@ -256,7 +257,7 @@ func (s *gradients) compare(t *testing.T, name string, bound float64) {
 	got := s.follow(func(g *ir.Graph, in map[string]*ir.Array) map[string]*ir.Array {
 		r, err := compile.Graph(context.Background(), name, g, compile.Options{Precision: s.opt.Precision, Targets: []string{"sm_121"}})
 		require.NoError(t, err)
-		d, err := emu.Open(emu.Options{Check: !s.unchecked})
+		d, err := emu.Open(emu.Options{Check: true})
 		require.NoError(t, err)
 		session, err := runtime.Open(context.Background(), r.Program, d, runtime.ModelOptions{})
 		require.NoError(t, err)
