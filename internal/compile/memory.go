@@ -69,7 +69,7 @@ func (r *Result) fit(ctx context.Context, entries []codegen.Entry, t *target.Tar
 		if least {
 			return nil, &MemoryError{r.opt.Memory, bytes, t.Name}
 		}
-		budget -= bytes - r.opt.Memory
+		budget = min(budget, out.Variant.LiveBytes) - (bytes - r.opt.Memory)
 	}
 	return nil, fmt.Errorf("%s: no plan within %d bytes for values between launches was found: allow some more", t.Name, r.opt.Memory)
 }
