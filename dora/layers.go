@@ -65,6 +65,7 @@ type Model struct {
 	Refused map[string]string // initializers of floats that nodes read, and why they take no adapter
 
 	graph *ir.Graph // as imported
+	batch int
 }
 
 // Open lists the weights of a model. Options are those of its import: shapes, batch.
@@ -77,7 +78,7 @@ func Open(m *onnx.Model, opt onnx.ImportOptions) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Model{File: m, Base: base, Refused: map[string]string{}, graph: g}
+	out := &Model{File: m, Base: base, Refused: map[string]string{}, graph: g, batch: max(opt.Batch, 1)}
 	wide, err := widened(g)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)

@@ -3,13 +3,19 @@ package dora
 import (
 	"context"
 	"errors"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
 // TestAStepFitsItsMemory: what is computed again has the same bits, in every precision, from all the memory that a step takes
@@ -60,4 +66,64 @@ func TestAStepFitsItsMemory(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestADeviceThatIsTooSmallSaysWhatFits, and that does.
+func TestADeviceThatIsTooSmallSaysWhatFits(t *testing.T) {
+	src, err := driving.Make("policy", driving.Small)
+	require.NoError(t, err)
+	file, err := onnx.Decode("policy.onnx", src.ONNX)
+	require.NoError(t, err)
+	open := func(batch, memory int, device func(all, arena int) int) (arena int, err error) {
+		m, err := Open(file, onnx.ImportOptions{Batch: batch})
+		require.NoError(t, err)
+		s, err := NewStep(context.Background(), m, trained(t, m, InitOptions{Rank: 2}), StepOptions{Precision: "fp16", Memory: memory})
+		if err != nil {
+			return 0, err
+		}
+		arena = s.Program.Variants[0].ArenaBytes
+		d, err := emu.Open(emu.Options{Memory: device(s.Program.Memory(&s.Program.Variants[0]), arena)})
+		require.NoError(t, err)
+		tr, err := s.Open(context.Background(), d)
+		if err != nil {
+			return arena, err
+		}
+		return arena, tr.Close()
+	}
+	_, err = open(2, 0, func(all, _ int) int { return all })
+	require.NoError(t, err, "what a program says that it takes is what it takes")
+
+	said := func(err error, pattern string) int {
+		t.Helper()
+		require.Error(t, err)
+		t.Log(err)
+		found := regexp.MustCompile(pattern).FindStringSubmatch(err.Error())
+		require.NotNil(t, found, "%v", err)
+		n, err := strconv.Atoi(found[1])
+		require.NoError(t, err)
+		return n
+	}
+	most, others := 0, 0
+	arena, err := open(2, 0, func(all, arena int) int { most, others = arena, all-arena; return all - arena/3 })
+	require.ErrorIs(t, err, hal.ErrOutOfMemory)
+	fits := said(err, `StepOptions.Memory = (\d+) makes it fit`)
+	assert.Equal(t, most-most/3, fits)
+	_, err = open(2, fits, func(int, int) int { return others + fits })
+	require.NoError(t, err)
+
+	_, err = open(2, 0, func(all, arena int) int { return all - arena + arena/10 })
+	require.ErrorIs(t, err, hal.ErrOutOfMemory)
+	least := said(err, `values between launches take (\d+), but there is room for`)
+	assert.Less(t, least, arena)
+	_, err = open(2, least, func(all, _ int) int { return all })
+	require.NoError(t, err)
+	_, err = open(2, least/2, nil)
+	assert.Equal(t, least, said(err, `with all that may be computed again they take (\d+): set StepOptions.Memory`))
+	_, err = open(2, least-1, nil)
+	batch := said(err, `or take a batch of about (\d+) instead of 2`)
+	_, err = open(batch, least-1, func(all, _ int) int { return all })
+	require.NoError(t, err)
+
+	_, err = open(1, 0, func(all, arena int) int { return all - arena - 1 })
+	said(err, `the device has (\d+): that is too few for weights, inputs`)
 }

@@ -133,6 +133,9 @@ func NewStep(ctx context.Context, m *Model, a *Adapter, opt StepOptions) (*Step,
 		entries = append(entries, e)
 	}
 	r, err := compile.Entries(ctx, m.File.Path, entries, compile.Options{Precision: opt.Precision, Targets: opt.Targets, Memory: opt.Memory})
+	if over := (*compile.MemoryError)(nil); errors.As(err, &over) {
+		return nil, fmt.Errorf("%w: set StepOptions.Memory to that%s", err, smallerBatch(m.batch, over.Budget, over.Least))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -426,6 +429,9 @@ type Trainer struct {
 // Open loads the step's program on a device.
 func (s *Step) Open(ctx context.Context, d hal.Device) (*Trainer, error) {
 	session, err := runtime.Open(ctx, s.Program, d, runtime.ModelOptions{})
+	if errors.Is(err, hal.ErrOutOfMemory) {
+		err = s.tooLarge(ctx, d, err)
+	}
 	if err != nil {
 		return nil, err
 	}

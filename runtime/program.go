@@ -140,3 +140,14 @@ type KernelInfo struct {
 	Schedule string `json:"schedule,omitempty"` // readable: 64x64x32 stages=3 warps=2x2 splitk=4
 	Reason   string `json:"reason,omitempty"`   // why the schedule breaks a rule of thumb (fewer blocks than multiprocessors …)
 }
+
+// Memory is what a session of a variant takes of a device, in bytes: weights, arena, inputs, outputs and what is kept.
+func (p *Program) Memory(v *Variant) int {
+	bytes := len(p.Weights) + v.ArenaBytes
+	for _, b := range v.Buffers {
+		if b.Kind != ConstantBuffer && b.Kind != ArenaBuffer {
+			bytes += b.Bytes
+		}
+	}
+	return bytes
+}

@@ -46,7 +46,7 @@ func Open(opt Options) (*Device, error) {
 	if d.shared, err = d.probe(); err != nil {
 		return nil, errors.Join(fmt.Errorf("probing the memory of %s: %w", d.gpu.Name, err), d.Close())
 	}
-	d.info = hal.Info{Name: d.gpu.Name, Backend: "cuda", Target: d.gpu.Target(), Unified: d.shared.kind != copied, SharedBlock: d.gpu.SharedBlock}
+	d.info = hal.Info{Name: d.gpu.Name, Backend: "cuda", Target: d.gpu.Target(), Unified: d.shared.kind != copied, SharedBlock: d.gpu.SharedBlock, Memory: int(d.gpu.Memory)}
 	return d, nil
 }
 

@@ -24,6 +24,8 @@ type Options struct {
 	Engine Engine
 	// Discrete gives the device memory of its own, as a GPU on a card has: the host reaches it by Read and Write alone.
 	Discrete bool
+	// Memory bounds the bytes that are allocated at a time; 0: 2^38 at once.
+	Memory int
 }
 
 // Traffic is what was moved, in bytes, since the device was opened.
@@ -40,6 +42,7 @@ type Device struct {
 	mu       sync.Mutex
 	memories []*memory
 	next     uint64
+	used     int // bytes of memories
 
 	toDevice, toHost, onDevice atomic.Int64
 }
@@ -53,7 +56,7 @@ var _ hal.Device = (*Device)(nil)
 
 // Open returns a new device with an address space of its own.
 func Open(opts Options) (*Device, error) {
-	if opts.Workers < 0 || opts.StepLimit < 0 {
+	if opts.Workers < 0 || opts.StepLimit < 0 || opts.Memory < 0 {
 		return nil, fmt.Errorf("emu: negative option: %+v", opts)
 	}
 	if opts.Workers == 0 {
@@ -73,7 +76,7 @@ func Open(opts Options) (*Device, error) {
 // Info describes the device. It has the shared memory that any target's blocks may have; a module's target bounds it
 // further.
 func (d *Device) Info() hal.Info {
-	info := hal.Info{Name: "cpu", Backend: "emu", Unified: !d.opts.Discrete}
+	info := hal.Info{Name: "cpu", Backend: "emu", Unified: !d.opts.Discrete, Memory: d.opts.Memory}
 	for _, t := range target.All() {
 		info.SharedBlock = max(info.SharedBlock, t.SharedBlock)
 	}
@@ -83,7 +86,7 @@ func (d *Device) Info() hal.Info {
 // Alloc returns zeroed memory. With checks on, ScratchMemory counts as never written.
 func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
 	const most = 1 << 38
-	if bytes < 0 || bytes > most {
+	if bytes < 0 || bytes > most || !d.reserve(bytes) {
 		return nil, &hal.Error{Call: "emu.Alloc", Text: fmt.Sprintf("%d bytes", bytes), Err: hal.ErrOutOfMemory}
 	}
 	m := &memory{dev: d, kind: kind, data: make([]byte, bytes)}
@@ -96,6 +99,17 @@ func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
 	d.next += (uint64(bytes) + memoryGap + memoryAlign - 1) &^ (memoryAlign - 1)
 	d.memories = append(d.memories, m)
 	return m, nil
+}
+
+// reserve counts bytes as allocated, and reports whether there are so many.
+func (d *Device) reserve(bytes int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.opts.Memory > 0 && bytes > d.opts.Memory-d.used {
+		return false
+	}
+	d.used += bytes
+	return true
 }
 
 // Close releases nothing that the garbage collector would not; memory stays readable.

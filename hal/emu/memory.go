@@ -98,6 +98,7 @@ func (m *memory) Free() error {
 	defer d.mu.Unlock()
 	if i := slices.Index(d.memories, m); i >= 0 {
 		d.memories = slices.Delete(slices.Clone(d.memories), i, i+1)
+		d.used -= len(m.data)
 		return nil
 	}
 	return fmt.Errorf("emu: memory freed twice")

@@ -74,6 +74,7 @@ type Result struct {
 	Compile    time.Duration // without ptxas
 	Ptxas      time.Duration
 
+	entries []codegen.Entry      // of Entries, for the first target, before values are computed again
 	regions []*ir.Node           // one for each launch of the first target; nil for a copy
 	half    *Result              // of Half
 	golden  map[string][]float64 // the file's outputs in f32 on Inputs; nil: not computed

@@ -57,6 +57,7 @@ func Entries(ctx context.Context, path string, entries []Entry, opt Options) (*R
 		}
 		if i == 0 {
 			describeEntries(r.Program, list)
+			r.entries = list
 		}
 		if weights, err = r.fit(ctx, list, t, weights); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)

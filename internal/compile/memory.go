@@ -11,6 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Recomputed is a region of an entry that is computed again to save memory.
@@ -72,6 +73,21 @@ func (r *Result) fit(ctx context.Context, entries []codegen.Entry, t *target.Tar
 		budget = min(budget, out.Variant.LiveBytes) - (bytes - r.opt.Memory)
 	}
 	return nil, fmt.Errorf("%s: no plan within %d bytes for values between launches was found: allow some more", t.Name, r.opt.Memory)
+}
+
+// LeastMemory is the least that Options.Memory can be for the first target.
+func (r *Result) LeastMemory(ctx context.Context) (int, error) {
+	t, err := target.Lookup(r.Program.Variants[0].Target)
+	if err != nil {
+		return 0, err
+	}
+	try := &Result{Program: &runtime.Program{}, opt: r.opt}
+	try.opt.Memory, try.opt.Assembler = 1, nil
+	_, err = try.fit(ctx, r.entries, t, codegen.NewWeights())
+	if over := (*MemoryError)(nil); errors.As(err, &over) {
+		return over.Least, nil
+	}
+	return 0, err
 }
 
 // rematerialised are the entries within a budget, and what they compute again.
