@@ -29,7 +29,8 @@ type curve struct {
 	Trained int                  `json:"trained"`
 	Losses  []float64            `json:"losses"`
 	Norms   []float64            `json:"norms"`
-	Merged  map[string][]float64 `json:"merged"` // the beginning of each output on batch 0
+	Merged  map[string][]float64 `json:"merged"`            // the beginning of each output on batch 0
+	Seconds float64              `json:"seconds,omitempty"` // of the fastest step
 }
 
 const recorded = "testdata/curve.json"
@@ -52,6 +53,30 @@ func batches(t *testing.T, m *Model, count int) []map[string]*ir.Array {
 	return list
 }
 
+// forPython adds the adapter and the batches to the folder of testdata/record.py.
+func forPython(t *testing.T, dir string, a *Adapter, data []map[string]*ir.Array) {
+	t.Helper()
+	require.NoError(t, a.Save(filepath.Join(dir, peftModel)))
+	arrays := map[string]*npy.Array{}
+	for i, b := range data {
+		for name, x := range b {
+			arrays[fmt.Sprintf("%s.%d", name, i)] = &npy.Array{DType: x.DType.String(), Shape: x.Shape, Data: x.Tensor().Dense()}
+		}
+	}
+	require.NoError(t, npy.WriteZip(filepath.Join(dir, "batches.npz"), arrays))
+}
+
+// trainedBy runs testdata/record.py.
+func trainedBy(t *testing.T, python, dir string) (c curve) {
+	t.Helper()
+	cmd := exec.Command(python, "testdata/record.py", dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(out, &c))
+	return c
+}
+
 // TestTheCurveIsThatOfPyTorch: 50 updates of AdamW with decay and clipping from the same numbers on the same batches.
 // SPARK_RECORD is a Python with the packages of testdata/record.py: then the curve is recorded anew.
 func TestTheCurveIsThatOfPyTorch(t *testing.T) {
@@ -67,15 +92,8 @@ func TestTheCurveIsThatOfPyTorch(t *testing.T) {
 	require.NoError(t, err)
 	a.Layers[1].Rank, a.Layers[1].Alpha = 2, 3 // one unlike the others
 	a.Layers[1].fill(7)
-	require.NoError(t, a.Save(filepath.Join(dir, peftModel)))
 	data := batches(t, m, 4)
-	arrays := map[string]*npy.Array{}
-	for i, b := range data {
-		for name, x := range b {
-			arrays[fmt.Sprintf("%s.%d", name, i)] = &npy.Array{DType: x.DType.String(), Shape: x.Shape, Data: x.Tensor().Dense()}
-		}
-	}
-	require.NoError(t, npy.WriteZip(filepath.Join(dir, "batches.npz"), arrays))
+	forPython(t, dir, a, data)
 	h := sha256.New()
 	h.Write([]byte(m.Base))
 	text, err := a.Encode()
@@ -89,12 +107,8 @@ func TestTheCurveIsThatOfPyTorch(t *testing.T) {
 	of := fmt.Sprintf("%x", h.Sum(nil))
 	var want curve
 	if python := os.Getenv("SPARK_RECORD"); python != "" {
-		cmd := exec.Command(python, "testdata/record.py", dir)
-		cmd.Stderr = os.Stderr
-		out, err := cmd.Output()
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(out, &want))
-		want.Of = of
+		want = trainedBy(t, python, dir)
+		want.Of, want.Seconds = of, 0
 		text, err := json.Marshal(want)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(recorded, []byte(strings.ReplaceAll(string(text), ",\"", ",\n\"")+"\n"), 0o666))

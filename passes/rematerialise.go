@@ -95,6 +95,7 @@ type recorder struct {
 	of     map[*ir.Value]*storage
 	list   []*storage
 	time   map[*ir.Node]float64
+	taken  map[string]bool // names of values
 
 	place  int // in the list before
 	live   int // bytes of what is there
@@ -130,11 +131,14 @@ func newRecorder(t *target.Target, g *ir.Graph, budget int) *recorder {
 	if t == nil {
 		t = target.Default()
 	}
-	r := &recorder{g: g, budget: budget, left: maxAgain * len(g.Nodes), time: map[*ir.Node]float64{}, inputs: map[*ir.Node][]*ir.Value{},
+	r := &recorder{g: g, budget: budget, left: maxAgain * len(g.Nodes), time: map[*ir.Node]float64{}, taken: map[string]bool{}, inputs: map[*ir.Node][]*ir.Value{},
 		copies: map[*ir.Value]copied{}, times: map[*ir.Node]int{}}
 	r.of, r.list = storages(g)
 	for _, n := range g.Nodes {
 		r.time[n] = regionTime(t, n)
+		for _, v := range slices.Concat(n.Inputs, n.Outputs) {
+			r.taken[v.Name] = true
+		}
 	}
 	for _, s := range r.list {
 		if s.again() {
@@ -279,7 +283,9 @@ func (r *recorder) copyOf(n *ir.Node, in []*ir.Value) (*ir.Node, error) {
 	}
 	m.From = n.From
 	for i, y := range n.Outputs {
-		m.Outputs[i].Name = r.g.Fresh(y.Name)
+		for m.Outputs[i].Name = r.g.Fresh(y.Name); r.taken[m.Outputs[i].Name]; { // parts that were joined have names of their own
+			m.Outputs[i].Name = r.g.Fresh(y.Name)
+		}
 	}
 	r.nodes = append(r.nodes, m)
 	return m, nil

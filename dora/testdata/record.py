@@ -8,6 +8,7 @@ arrays NAME.INDEX. It runs the file in PyTorch, a module for each layer that has
 """
 import json
 import sys
+import time
 
 import numpy as np
 import onnx
@@ -144,18 +145,20 @@ def loss_of(model, batch):
 model = PeftModel.from_pretrained(Net(folder + "/model.onnx"), folder, is_trainable=True)
 trained = [p for p in model.parameters() if p.requires_grad]
 optimizer = torch.optim.AdamW(trained, lr=RATE, weight_decay=DECAY)
-losses, norms = [], []
+losses, norms, seconds = [], [], []
 for step in range(STEPS):
+    begin = time.perf_counter()
     optimizer.zero_grad()
     loss = loss_of(model, batches[step % len(batches)])
     loss.backward()
     norms.append(float(torch.nn.utils.clip_grad_norm_(trained, CLIP)))
     optimizer.step()
+    seconds.append(time.perf_counter() - begin)
     losses.append(float(loss))
 merged = model.merge_and_unload()
 with torch.no_grad():
     out = merged({k: v for k, v in batches[0].items() if not k.startswith("target:")})
 print(json.dumps({
-    "torch": torch.__version__, "trained": sum(p.numel() for p in trained), "losses": losses, "norms": norms,
+    "torch": torch.__version__, "trained": sum(p.numel() for p in trained), "losses": losses, "norms": norms, "seconds": min(seconds),
     "merged": {k: v.flatten().tolist()[:64] for k, v in out.items()},
 }))

@@ -50,7 +50,7 @@ func open(t *testing.T, unified bool) (*fakecuda.Driver, *Device) {
 
 func TestDescribesTheDevice(t *testing.T) {
 	_, d := open(t, true)
-	require.Equal(t, hal.Info{Name: "Fake GB10", Backend: "cuda", Target: "sm_121", Unified: true, SharedBlock: 101376}, d.Info())
+	require.Equal(t, hal.Info{Name: "Fake GB10", Backend: "cuda", Target: "sm_121", Unified: true, SharedBlock: 101376, Memory: 1 << 37}, d.Info())
 	require.NoError(t, d.Close())
 }
 

@@ -57,7 +57,7 @@ func TestSchedulesAreChosenByWhatTheyDo(t *testing.T) {
 				continue
 			}
 			r, _ := generated(t, name, in, ctx.Target.Name)
-			prof, err := profile.Run(context.Background(), r.Program, &r.Program.Variants[0])
+			prof, err := profile.Run(context.Background(), r.Program, &r.Program.Variants[0], "run")
 			require.NoError(t, err)
 			for i, l := range prof.Launches {
 				if r.regions[i] == nil {

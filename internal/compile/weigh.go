@@ -39,7 +39,7 @@ func (r *Result) Profile(ctx context.Context) (*profile.Profile, error) {
 	}
 	v := &r.Program.Variants[0]
 	r.opt.meter.Begin(float64(multiplications(r.Source))*progress.Count, "%s: predicting the time in %s", v.Target, r.Program.Precision)
-	p, err := profile.Run(ctx, r.Program, v)
+	p, err := profile.Run(ctx, r.Program, v, "run")
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: predicting the time on %s: %w", r.Program.Model, r.Program.Precision, v.Target, err)
 	}

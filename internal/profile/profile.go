@@ -107,15 +107,15 @@ var classes = map[ptx.Kind]string{ptx.KindInt: "integer", ptx.KindFloat: "float"
 	ptx.KindMove: "move", ptx.KindLoad: "load", ptx.KindStore: "store", ptx.KindAsync: "async", ptx.KindMMA: "mma", ptx.KindMatrix: "matrix",
 	ptx.KindWarp: "warp", ptx.KindSync: "sync", ptx.KindAtomic: "atomic", ptx.KindControl: "control"}
 
-// New makes a profile of a run's counts, in launch order, for a device of the table of targets.
-func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device string) (*Profile, error) {
+// New makes a profile of the counts of a run of an entry, in launch order, for a device of the table of targets.
+func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Counts, device string) (*Profile, error) {
 	t, err := target.OfDevice(device)
 	if err != nil {
 		return nil, err
 	}
-	entry := v.Entry("run")
+	entry := v.Entry(name)
 	if entry == nil {
-		return nil, fmt.Errorf("%s: variant %s has no entry run: compile the model again", p.Model, v.Target)
+		return nil, fmt.Errorf("%s: variant %s has no entry %s: compile the model again", p.Model, v.Target, name)
 	}
 	constants := 0
 	for _, b := range v.Buffers {
@@ -148,9 +148,9 @@ func New(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, device st
 	return out, nil
 }
 
-// Run counts one run of a variant on zeros, on the CPU device, and predicts it for the target's own device. The counts hardly
-// depend on the values.
-func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant) (*Profile, error) {
+// Run counts one run of an entry of a variant on zeros, on the CPU device, and predicts it for the target's own device. The
+// counts hardly depend on the values.
+func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant, entry string) (*Profile, error) {
 	t, err := target.Lookup(v.Target)
 	if err != nil {
 		return nil, err
@@ -166,10 +166,10 @@ func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant) (*Profile,
 		return nil, err
 	}
 	defer s.Close()
-	if err := s.Run(ctx); err != nil {
+	if err := s.RunEntry(ctx, entry); err != nil {
 		return nil, err
 	}
-	return New(p, v, counts, t.Device)
+	return New(p, v, entry, counts, t.Device)
 }
 
 // copies adds the entry's copies as launches.

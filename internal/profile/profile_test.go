@@ -53,9 +53,9 @@ func TestAModelsProfile(t *testing.T) {
 			}
 			p := compiled(t, name)
 			v := &p.Variants[0]
-			prof, err := profile.New(p, v, counted(t, p, 1), "gb10")
+			prof, err := profile.New(p, v, "run", counted(t, p, 1), "gb10")
 			require.NoError(t, err)
-			again, err := profile.New(p, v, counted(t, p, 3), "gb10")
+			again, err := profile.New(p, v, "run", counted(t, p, 3), "gb10")
 			require.NoError(t, err)
 			first, err := json.Marshal(prof)
 			require.NoError(t, err)

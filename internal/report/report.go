@@ -87,7 +87,7 @@ type Prediction struct {
 
 // Predict counts the work of a run of a variant on the CPU device and predicts the run's time.
 func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Prediction, *profile.Profile, error) {
-	prof, err := profile.Run(ctx, p, v)
+	prof, err := profile.Run(ctx, p, v, "run")
 	if err != nil {
 		return Prediction{}, nil, fmt.Errorf("%s %s: predicting the time on %s: %w", p.Model, p.Precision, v.Target, err)
 	}

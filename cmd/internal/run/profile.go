@@ -59,7 +59,7 @@ func (f *flags) profiled(w io.Writer, p *runtime.Program, v *runtime.Variant, r 
 		}
 		device = t.Device
 	}
-	prof, err := profile.New(p, v, r.counts, device)
+	prof, err := profile.New(p, v, "run", r.counts, device)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,119 @@
+package dora
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+// measured is a model of the generator at full size.
+func measured(t *testing.T, name string, batch int) (m *Model, dir string) {
+	t.Helper()
+	src, err := driving.Make(name, driving.Full)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	require.NoError(t, os.WriteFile(path, src.ONNX, 0o666))
+	file, err := onnx.Load(path)
+	require.NoError(t, err)
+	m, err = Open(file, onnx.ImportOptions{Batch: batch})
+	require.NoError(t, err)
+	return m, filepath.Dir(path)
+}
+
+// TestMeasureMemoryAndSpeed makes the tables of docs/measurements.md, "Memory and speed of a training step": SPARK_MEASURE is a
+// Python with the packages of testdata/record.py.
+func TestMeasureMemoryAndSpeed(t *testing.T) {
+	python := os.Getenv("SPARK_MEASURE")
+	if python == "" {
+		t.Skip("SPARK_MEASURE is not set")
+	}
+	ctx := context.Background()
+	fmt.Println("| model, batch | MB between launches | launches of a step | again | more multiply-accumulates | run, µs | step, µs | step / run |")
+	fmt.Println("|---|---:|---:|---:|---:|---:|---:|---:|")
+	for _, c := range []struct {
+		name    string
+		batch   int
+		targets []string
+		half    bool // predict what takes half of the memory too
+	}{{"policy", 32, nil, true}, {"policy", 32, []string{"blocks.2.*"}, false}, {"vision", 8, nil, false}} {
+		m, _ := measured(t, c.name, c.batch)
+		a, err := Init(m, InitOptions{MaxSize: 0.01, Targets: c.targets})
+		require.NoError(t, err)
+		most, least := 0, 0
+		for _, memory := range []func() int{func() int { return 0 }, func() int { return most / 2 }, func() int { return most / 4 }, func() int { return least }} {
+			s, err := NewStep(ctx, m, a, StepOptions{Precision: "bf16", Memory: memory()})
+			if err != nil {
+				fmt.Printf("| %s, %d | %v |\n", c.name, c.batch, err)
+				continue
+			}
+			v := &s.Program.Variants[0]
+			if asked := memory(); asked > 0 {
+				require.LessOrEqual(t, v.ArenaBytes, asked)
+			}
+			times, more, all := 0, int64(0), int64(0)
+			for _, r := range s.Compile.Recomputed {
+				times, more = times+r.Times, more+r.MACs
+			}
+			for _, n := range m.graph.Nodes {
+				all += n.MACs()
+			}
+			label := fmt.Sprintf("%s, %d", c.name, c.batch)
+			if c.targets != nil {
+				label += fmt.Sprint(" ", c.targets)
+			}
+			fmt.Printf("| %s | %.2f | %d | %d | %.0f M (of %.0f M forward) |", label, float64(v.ArenaBytes)/1e6, len(v.Entry(EntryStep).Launches), times, float64(more)/1e6, float64(all)/1e6)
+			if most == 0 || c.half && memory() == most/2 {
+				us := map[string]float64{}
+				for _, e := range []string{EntryRun, EntryStep} {
+					p, err := profile.Run(ctx, s.Program, v, e)
+					require.NoError(t, err)
+					us[e] = p.Total.US
+				}
+				fmt.Printf(" %.0f | %.0f | %.2f |\n", us[EntryRun], us[EntryStep], us[EntryStep]/us[EntryRun])
+			} else {
+				fmt.Println(" | | |")
+			}
+			if most == 0 {
+				most = v.ArenaBytes
+				least, err = s.Compile.LeastMemory(ctx)
+				require.NoError(t, err)
+			}
+			if c.targets != nil {
+				break
+			}
+		}
+	}
+
+	m, dir := measured(t, "policy", 0)
+	a, err := Init(m, InitOptions{MaxSize: 0.01})
+	require.NoError(t, err)
+	data := batches(t, m, 2)
+	forPython(t, dir, a, data)
+	s, err := NewStep(ctx, m, a, StepOptions{Precision: "fp32", WeightDecay: 0.01, ClipNorm: 0.05})
+	require.NoError(t, err)
+	tr := trainer(t, s, false)
+	fastest := math.Inf(1)
+	var losses []float64
+	for i := range 50 {
+		for name, x := range data[i%len(data)] {
+			require.NoError(t, tr.Session().Set(name, x.Tensor().Dense()))
+		}
+		begin := time.Now()
+		r, err := tr.Step(ctx, 1e-3)
+		require.NoError(t, err)
+		fastest, losses = min(fastest, time.Since(begin).Seconds()), append(losses, r.Loss)
+	}
+	torch := trainedBy(t, python, dir)
+	require.InEpsilon(t, torch.Losses[49], losses[49], 1e-3, "both do the same")
+	fmt.Printf("\nCPU device %.1f ms a step, PyTorch %s %.1f ms: %.2f times\n", 1e3*fastest, torch.Torch, 1e3*torch.Seconds, fastest/torch.Seconds)
+}
