@@ -196,7 +196,8 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 		for _, p := range s.trained.parts {
 			ctx.Variables = append(ctx.Variables, p.name)
 		}
-		run = append(run, "differentiate")
+		// What the model spells out becomes one op first: its gradient computes again what is inside, where it is read.
+		run = slices.Concat([]string{"recognise-gelu", "recognise-silu", "recognise-softmax", "recognise-layernorm"}, run, []string{"differentiate"})
 	}
 	if err := passes.Run(ctx, g, run, nil); err != nil {
 		return e, err

@@ -9,7 +9,7 @@ import (
 
 // prepare rewrites nodes so that more of them meet in a region and every anchor is f32. It returns what groupOperands does.
 func prepare(ctx *Context, g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
-	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, widenAnchor, castIntoConcat, castForEachReader}
+	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, widenAnchor, castIntoConcat, castForEachReader, splitSum}
 	if ctx.Precision != precision.File {
 		visit = append(visit, alignOperand)
 	}

@@ -271,10 +271,10 @@ func (d *adapting) layer(n *ir.Node) *ir.Value {
 	switch {
 	case d.Kind == Magnitude:
 	case d.conv:
-		y = d.scaled(y, d.Add("Conv", d.point(), d.Add("Conv", n.Attrs, n.Inputs[0], d.a), d.b))
+		y = d.Add("Add", nil, y, d.Add("Conv", d.point(), d.scaled(d.Add("Conv", n.Attrs, n.Inputs[0], d.a)), d.b))
 	default:
 		u := d.Add("MatMul", ir.Attrs{"transA": n.Attrs.Bool("transA"), "transB": true}, n.Inputs[0], d.a)
-		y = d.scaled(y, d.Add("MatMul", ir.Attrs{"transB": true}, u, d.b))
+		y = d.Add("Add", nil, y, d.Add("MatMul", ir.Attrs{"transB": true}, d.scaled(u), d.b))
 	}
 	channels := func(v *ir.Value) *ir.Value {
 		if !d.conv {
@@ -291,7 +291,6 @@ func (d *adapting) layer(n *ir.Node) *ir.Value {
 	return y
 }
 
-// scaled adds s times the product of low rank.
-func (d *adapting) scaled(y, u *ir.Value) *ir.Value {
-	return d.Add("Add", nil, y, d.Add("Mul", nil, u, d.number(d.Scale)))
-}
+// scaled is s times the product with A: of all products the one with the fewest numbers, and the gradient of the others' sum is then one
+// value.
+func (d *adapting) scaled(u *ir.Value) *ir.Value { return d.Add("Mul", nil, u, d.number(d.Scale)) }
