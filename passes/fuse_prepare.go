@@ -9,7 +9,7 @@ import (
 
 // prepare rewrites nodes so that more of them meet in a region and every anchor is f32. It returns what groupOperands does.
 func prepare(ctx *Context, g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
-	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, widenAnchor, castIntoConcat, castForEachReader, splitSum}
+	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, widenAnchor, castIntoConcat, castForEachReader, viewForEachConv, splitSum}
 	if ctx.Precision != precision.File {
 		visit = append(visit, alignOperand)
 	}
@@ -175,6 +175,21 @@ func castForEachReader(s *sweep, n *ir.Node) bool {
 		}
 		s.setInput(n, i, s.add("Cast", c.Name, c.Attrs, c.Inputs[0]))
 		done = true
+	}
+	return done
+}
+
+// viewForEachConv gives every convolution whose weights vary the Transposes in front of it for its own: they become part of it.
+func viewForEachConv(s *sweep, n *ir.Node) bool {
+	if n.Op.Name != "Conv" || n.Role() != ir.RoleContraction || n.Inputs[1].IsConst() {
+		return false
+	}
+	done := false
+	for i, v := range n.Inputs[:2] {
+		if t := defOp(v, "Transpose"); t != nil && s.uses[v] > 1 {
+			s.setInput(n, i, s.add("Transpose", t.Name, t.Attrs, t.Inputs[0]))
+			done = true
+		}
 	}
 	return done
 }

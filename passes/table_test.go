@@ -47,7 +47,7 @@ func TestDefaultPipelines(t *testing.T) {
 	f32 := "widen " + clean + " insert-dora quantise-base differentiate recognise-quantised expand " + clean +
 		" recognise-gelu recognise-silu recognise-softmax recognise-layernorm recognise-attention" +
 		" fold-batchnorm merge-branches fold-scale gather-taps layout " + clean +
-		" recognise-layernorm merge-branches fold-scale gemm " + clean + " segment fuse stack views"
+		" recognise-layernorm merge-branches fold-scale gemm sink-gain " + clean + " segment fuse stack views"
 	for _, p := range precision.All() {
 		want := f32 + " narrow rematerialise"
 		switch p.Name {
@@ -56,7 +56,7 @@ func TestDefaultPipelines(t *testing.T) {
 		case precision.FP32:
 			want = f32 + " rematerialise"
 		case precision.FP8:
-			want = strings.Replace(f32, " gemm ", " gemm split-image ", 1) + " centre narrow rematerialise"
+			want = strings.Replace(f32, " sink-gain ", " sink-gain split-image ", 1) + " centre narrow rematerialise"
 		}
 		names, err := Pipeline(p.Name)
 		require.NoError(t, err)
