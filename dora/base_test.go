@@ -64,24 +64,40 @@ func TestGradientsBesideRoundedWeights(t *testing.T) {
 		narrow.compare(t, c.name+" "+c.base, 1e-4)
 		if c.name == "policy" {
 			newGradients(t, m, a, StepOptions{Precision: "fp16", Base: c.base}).compare(t, c.name+" "+c.base, 2e-2)
+			// What bf16 misses by itself is up to 0.3 of a tensor here: narrow weights add nothing to speak of.
+			wide.opt.Precision = "bf16"
+			in16, _ := wide.device(t, c.name)
+			below, _ := newGradients(t, m, a, StepOptions{Precision: "bf16", Base: c.base}).device(t, c.name)
+			wide.tensors(func(name, out string, at, n int) {
+				w := want[out].F[at : at+n]
+				assert.Less(t, missed(w, below[out].F[at:]), max(2e-2, 2*missed(w, in16[out].F[at:])), "bf16 %v: %s", c, name)
+			})
 		}
 	}
 }
 
 // TestARoundedBaseIsNarrowOnTheDevice: constants of a step, forth, back and for the norms.
 func TestARoundedBaseIsNarrowOnTheDevice(t *testing.T) {
-	for name, bases := range map[string][]string{"policy": {"", "fp8", "fp6", "nvfp4"}, "dmonitoring": {"", "fp8"}} {
-		m := small(t, name)
+	for _, c := range []struct {
+		name, precision string
+		most            []float64 // of a base in fp8, fp6, nvfp4 beside one in 16 bits
+	}{{"policy", "fp16", []float64{0.7, 0.6, 0.55}}, {"policy", "bf16", []float64{0.7, 0.6, 0.55}}, {"dmonitoring", "bf16", []float64{0.7}}} {
+		m := small(t, c.name)
 		a, err := Init(m, InitOptions{Rank: 2})
 		require.NoError(t, err)
-		bytes := map[string]int{}
-		for _, base := range bases {
-			s, err := NewStep(context.Background(), m, a, StepOptions{Precision: "fp16", Base: base})
+		wide := 0
+		for i, base := range []string{"", "fp8", "fp6", "nvfp4"} {
+			if i > len(c.most) {
+				break
+			}
+			s, err := NewStep(context.Background(), m, a, StepOptions{Precision: c.precision, Base: base})
 			require.NoError(t, err)
-			bytes[base] = len(s.Program.Weights)
+			n := len(s.Program.Weights)
+			t.Logf("%s of %d bytes, %s %s: %d bytes of constants", c.name, m.Bytes, c.precision, base, n)
+			if wide = max(wide, n); i > 0 { // depthwise weights, and those that vectors are multiplied by, stay as they are
+				assert.Less(t, float64(n), c.most[i-1]*float64(wide), "%s %s %s", c.name, c.precision, base)
+			}
 		}
-		t.Log(name, m.Bytes, bytes)
-		assert.Less(t, float64(bytes["fp8"]), 0.7*float64(bytes[""]), name) // depthwise weights and those that vectors are multiplied by stay as they are
 	}
 	_, err := NewStep(context.Background(), small(t, "policy"), &Adapter{}, StepOptions{Base: "int4"})
 	assert.ErrorContains(t, err, `frozen weights cannot be stored as "int4": give fp8, fp6 and nvfp4, or nothing`)

@@ -250,11 +250,27 @@ func (s *gradients) tensors(f func(name, out string, at, n int)) {
 	}
 }
 
-// compare holds the compiled programs, on the CPU device, to the evaluator in float64.
+// compare holds the compiled programs to the evaluator in float64.
 func (s *gradients) compare(t *testing.T, name string, bound float64) {
 	t.Helper()
-	launches := 0
-	got := s.follow(func(g *ir.Graph, in map[string]*ir.Array) map[string]*ir.Array {
+	got, launches := s.device(t, name)
+	want, rounded := s.evaluated(t, ir.EvalOptions{}), s.evaluated(t, ir.EvalOptions{Round: true})
+	worst, where := 0.0, ""
+	s.tensors(func(name, out string, at, n int) {
+		w := want[out].F[at : at+n]
+		e := missed(w, got[out].F[at:])
+		if e > worst {
+			worst, where = e, name
+		}
+		assert.Less(t, e, max(bound, 10*missed(w, rounded[out].F[at:])), "%s: %s", s.opt.Precision, name)
+	})
+	t.Logf("%s %s: %d launches, worst %.2g at %s", name, s.opt.Precision, launches, worst, where)
+}
+
+// device runs the compiled programs on the CPU device with its checks. It returns the launches of the second one too.
+func (s *gradients) device(t *testing.T, name string) (got map[string]*ir.Array, launches int) {
+	t.Helper()
+	got = s.follow(func(g *ir.Graph, in map[string]*ir.Array) map[string]*ir.Array {
 		r, err := compile.Graph(context.Background(), name, g, compile.Options{Precision: s.opt.Precision, Targets: []string{"sm_121"}})
 		require.NoError(t, err)
 		d, err := emu.Open(emu.Options{Check: true})
@@ -276,17 +292,7 @@ func (s *gradients) compare(t *testing.T, name string, bound float64) {
 		require.NoError(t, d.Close())
 		return out
 	})
-	want, rounded := s.evaluated(t, ir.EvalOptions{}), s.evaluated(t, ir.EvalOptions{Round: true})
-	worst, where := 0.0, ""
-	s.tensors(func(name, out string, at, n int) {
-		w := want[out].F[at : at+n]
-		e := missed(w, got[out].F[at:])
-		if e > worst {
-			worst, where = e, name
-		}
-		assert.Less(t, e, max(bound, 10*missed(w, rounded[out].F[at:])), "%s: %s", s.opt.Precision, name)
-	})
-	t.Logf("%s %s: %d launches, worst %.2g at %s", name, s.opt.Precision, launches, worst, where)
+	return got, launches
 }
 
 // missed is the relative L2 of y to want.

@@ -24,6 +24,7 @@ type Layer struct {
 	Weights *ir.Tensor // narrow numbers, of the shape of the region's weights; nil: 16 bits
 	Scales  []float64  // of Weights, one an output channel, members one after another
 	Blocks  *ir.Tensor // scales of blocks of Weights along the input channels; nil: there are none
+	Across  bool       // Blocks lie along the output channels
 	Read    ir.Storage `json:",omitzero"` // to whose numbers and scale activations stored in 16 bits are rounded when read; its zero value: not
 	Bias    []float64  // added to each output channel, members one after another; nil: nothing
 }
@@ -107,6 +108,9 @@ func (q *storer) weights(l Layer, n *ir.Node, s *Site) error {
 	q.scales[i].channels = q.g.Constant(name, ir.FromFloats(ir.Type{DType: ir.Float64, Shape: shape}, l.Scales))
 	if l.Blocks != nil {
 		o.Block, o.BlockAxis = ir.BlockSize, s.Geometry.InputAxis()
+		if l.Across {
+			o.BlockAxis = s.Geometry.OutputAxis()
+		}
 		q.scales[i].blocks = q.g.Constant(name, l.Blocks)
 	}
 	return nil

@@ -51,7 +51,9 @@ func fromFile(s *Site, half ir.DType) (Layer, bool) {
 	case d == ir.Float4E2M1 && c.blocks != nil:
 		var ok bool
 		if l.Blocks, ok = c.blocksOf(s, l.Scales); !ok {
-			return Layer{}, false
+			if l.Blocks, l.Across = c.blocksAcross(s); !l.Across {
+				return Layer{}, false
+			}
 		}
 	case c.blocks != nil:
 		return Layer{}, false
@@ -160,6 +162,35 @@ func (c *codeReader) blocksOf(s *Site, scales []float64) (*ir.Tensor, bool) {
 		}
 	}
 	return ir.FromFloats(ir.Type{DType: ir.BlockScale, Shape: s.BlockShape()}, out), true
+}
+
+// blocksAcross are the scales of blocks along the output channels, as the way back through a layer reads what the way forth has
+// blocks of along the input channels.
+func (c *codeReader) blocksAcross(s *Site) (*ir.Tensor, bool) {
+	g := &s.Geometry
+	if s.Segmented() || g.Group > 1 || s.N <= ir.BlockSize {
+		return nil, false
+	}
+	shape := slices.Clone(s.Weights().Type.Shape)
+	axis := g.OutputAxis()
+	if s.Node.Region.Members > 0 {
+		axis++
+	}
+	inner, size := ir.Type{Shape: shape[axis+1:]}.Numel(), shape[axis]
+	blocks := (size + ir.BlockSize - 1) / ir.BlockSize
+	shape[axis] = blocks
+	out := make([]float64, ir.Type{Shape: shape}.Numel())
+	for i, x := range c.blocks {
+		at := (i/inner/size*blocks+i/inner%size/ir.BlockSize)*inner + i%inner
+		switch {
+		case c.values[i] == 0:
+		case out[at] == 0:
+			out[at] = x
+		case out[at] != x:
+			return nil, false
+		}
+	}
+	return ir.FromFloats(ir.Type{DType: ir.BlockScale, Shape: shape}, out), areScales(out, 1)
 }
 
 // areScales reports whether all numbers are scales of blocks times a unit.

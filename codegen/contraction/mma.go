@@ -51,8 +51,12 @@ func (c *mmaCore) begin(g *gen) {
 		first := g.add(g.mul(c.wk, perWarp/num.stepB()*s.BN/16), g.div(c.wn, 16))
 		c.bBase = g.add(imm(base), g.add(lane, g.mul(first, 32*num.laneB())))
 		if num.scaled() {
-			// [k64][n16 tile][column][n8 tile][k16]
-			c.scales = g.add(imm(base+num.elementsB(s.BN, s.BK)), g.add(g.mul(g.div(g.lane, 4), 8), g.mul(first, 64)))
+			// [k64][n16 tile][column][n8 tile][k16], or across [k64][n16 tile][lane of a quad][k16][k]
+			own := g.mul(g.div(g.lane, 4), 8)
+			if num.across {
+				own = g.mul(g.mod(g.lane, 4), 16)
+			}
+			c.scales = g.add(imm(base+num.elementsB(s.BN, s.BK)), g.add(own, g.mul(first, 64)))
 		}
 	case !g.plan.loadB.kRows:
 		// Rows are n: matrices (n 0–7, left), (n 0–7, right), (n 8–15, left), (n 8–15, right).
@@ -137,7 +141,7 @@ func (c *mmaCore) compute(g *gen, stage num) {
 type operands struct {
 	a      [][][]ptx.Reg // m16 tile, step of A
 	b      [][][]ptx.Reg // n16 tile, step of B
-	scales [][]ptx.Reg   // n16 tile: a word of four scales for each n8 tile
+	scales [][]ptx.Reg   // n16 tile: a word of four scales for each n8 tile, or across for each k16
 
 	scalesA []ptx.Reg // m16 tile: a word of four scales
 }
@@ -192,8 +196,11 @@ func (c *mmaCore) load(g *gen, at num, u int) *operands {
 	}
 	if num.scaled() {
 		for j := range t.b {
-			r := g.RegVec(ptx.B32, 2)
-			g.I("ld.shared.v2.b32", ptx.V(r...), ptx.At(g.register(g.add(at, c.scales)), (u*s.BN/16+j)*64))
+			r, load := g.RegVec(ptx.B32, 2), "ld.shared.v2.b32"
+			if num.across {
+				r, load = g.RegVec(ptx.B32, 4), "ld.shared.v4.b32"
+			}
+			g.I(load, ptx.V(r...), ptx.At(g.register(g.add(at, c.scales)), (u*s.BN/16+j)*64))
 			t.scales = append(t.scales, r)
 		}
 	}

@@ -33,6 +33,7 @@ type narrowCase struct {
 	align    int      // of the activations; 0: 256
 
 	unassembled bool
+	across      bool // blocks of b lie along the output channels
 }
 
 func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
@@ -44,6 +45,10 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 	shape, weight, axis, channels := []int{1, c.m, c.k}, []int{c.k, c.n}, 0, c.n
 	if !matmul {
 		shape, weight, axis, channels = []int{1, c.h, c.w, c.c}, []int{c.co, c.c / c.group, c.window, c.window}, 1, c.co
+	}
+	blocked := axis
+	if c.across {
+		blocked = 1 - axis
 	}
 	size := 1.0
 	if c.a == e2m1 {
@@ -72,8 +77,8 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 	w := b.Input(ir.T(c.b, weight...), scale, true, stacked)
 	if c.b == e2m1 {
 		blocks := append([]int{}, weight...)
-		blocks[axis] = ceilDiv(blocks[axis], blockSize)
-		w = b.Dequantise(axis, blockSize, w, scales(b, blocks, true, stacked))
+		blocks[blocked] = ceilDiv(blocks[blocked], blockSize)
+		w = b.Dequantise(blocked, blockSize, w, scales(b, blocks, true, stacked))
 	} else {
 		w = b.Cast(w, f32)
 	}
@@ -198,6 +203,32 @@ func TestNarrowConvEqualsTheReference(t *testing.T) {
 			c := size
 			c.a, c.b, c.out, c.round, c.terms = types.a, types.b, types.out, types.round, types.terms
 			t.Run(fmt.Sprintf("%s %+v", c.types(), size), func(t *testing.T) { c.check(t, targetsOf(i, j, len(sizes))...) })
+		}
+	}
+}
+
+// TestBlocksAcross: scales along the output channels, as the way back of a layer has them, are packed in 4 bits too, and narrow
+// weights of bf16 activations are converted in registers where there is arithmetic on bf16.
+func TestBlocksAcross(t *testing.T) {
+	for i, a := range []ir.DType{f16, bf16, e4m3} {
+		for j, c := range []narrowCase{
+			{m: 25, k: 384, n: 96}, {m: 33, k: 80, n: 40}, {m: 130, k: 256, n: 72, members: 2}, {m: 5, k: 7, n: 30},
+			{h: 8, w: 8, c: 64, co: 64, window: 1, stride: 1, group: 1}, {h: 8, w: 10, c: 24, co: 40, window: 3, stride: 2, pad: 1, group: 1},
+			{h: 7, w: 5, c: 16, co: 48, window: 3, stride: 1, pad: 1, group: 1, members: 2},
+		} {
+			c.a, c.b, c.out, c.across = a, e2m1, f32, true
+			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+				spec := c.check(t, targetsOf(i, j, 3)...)
+				if spec == nil {
+					return
+				}
+				tgt, err := target.Lookup(targetsOf(i, j, 3)[0])
+				require.NoError(t, err)
+				if a == bf16 && tgt.Name == "sm_80" {
+					return
+				}
+				require.Contains(t, spec.Build(tgt, "k").String(), map[bool]string{false: "mul.rn.f16x2", true: "mul.rn.bf16x2"}[a == bf16])
+			})
 		}
 	}
 }

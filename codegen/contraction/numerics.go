@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/spark-compile/spark-compile/codegen/layout"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -15,6 +16,7 @@ import (
 type numerics struct {
 	a, b, mul ir.DType // mul Float32: no tensor cores
 	round     float64  // a·round is rounded to e4m3 on the way; 0: it is not
+	across    bool     // blocks of B's scales lie along N, not K
 	terms     int      // 2: to a sum of two e4m3, each of which B is multiplied with
 }
 
@@ -158,21 +160,22 @@ func (p *problem) decide() error {
 		}
 	case isHalf(a) && (a == b || narrow(b)):
 		same(a)
-		if a == ir.Float16 && narrow(b) {
-			switch {
-			case p.b.src.blocks != nil:
-				n.b = ir.Float4E2M1
-			case b == ir.Float6E3M2:
-				n.b = b
-			default:
-				n.b = ir.Float8E4M3FN
-			}
+		switch {
+		case !narrow(b):
+		case p.b.src.blocks != nil:
+			n.b = ir.Float4E2M1
+		case b == ir.Float6E3M2:
+			n.b = b
+		default:
+			n.b = ir.Float8E4M3FN
 		}
 	default:
 		return wide()
 	}
 	if n.b == ir.Float4E2M1 && !p.regularBlocks() {
-		n.b = ir.Float16 // holds value·scale exactly
+		if n.across = p.blocksAcross(); !n.across {
+			n.b = n.mul // holds value·scale exactly
+		}
 	}
 	return nil
 }
@@ -188,6 +191,8 @@ func (n *numerics) on(t *target.Target) error {
 	switch {
 	case n.round != 0 && !t.Multiplies(ir.Float8E4M3FN.String()):
 		return fmt.Errorf("%s has no conversion to e4m3", t.Name)
+	case t.Multiplies(n.mul.String()) && n.mul == ir.BFloat16 && n.b.Bits() <= 8 && ptx.Lookup("mul.rn.bf16x2").Available(t.Name, ptx.Version{Major: t.ISA[0], Minor: t.ISA[1]}) != nil:
+		n.b = n.mul // converted when it is packed
 	case t.Multiplies(n.mul.String()):
 	case n.blockScaled():
 		return fmt.Errorf("%s does not multiply %v with block scales", t.Name, n.mul)

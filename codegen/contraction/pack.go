@@ -89,7 +89,8 @@ func (w *weights) put(dst []byte, d ir.DType, i int) {
 }
 
 // packNibbles packs e2m1 in words of eight, and after them the scales [k64][n16][column][n8][k16]. Where kernels convert
-// them, bits are placed so that shifts and masks turn pairs into f16: see unpackE2M1.
+// them, bits are placed so that shifts and masks turn pairs into f16: see unpackE2M1. Scales of blocks across N lie as
+// [k64][n16][lane of a quad][k16][the lane's four k].
 func (w *weights) packNibbles(num *numerics, dst []byte, order []kn, rows, cols []int, base int) {
 	for i, o := range order {
 		if r, c := rows[o.k], cols[o.n]; r >= 0 && c >= 0 {
@@ -104,15 +105,24 @@ func (w *weights) packNibbles(num *numerics, dst []byte, order []kn, rows, cols 
 		}
 	}
 	at := len(order) / 2
+	put := func(k, n int) {
+		if r, c := rows[k], cols[n]; r >= 0 && c >= 0 {
+			dst[at] = w.scales[w.blocks.at(base+r+c)]
+		}
+		at++
+	}
 	for k := 0; k < len(rows); k += 64 {
 		for n := 0; n < len(cols); n += 16 {
+			if num.across {
+				for i := range 64 {
+					put(k+num.k(i/4%4, i/16, i/2%2, i%2), n)
+				}
+				continue
+			}
 			for col := 0; col < 8; col++ {
 				for half := 0; half < 16; half += 8 {
 					for b := k; b < k+64; b += blockSize {
-						if r, c := rows[b], cols[n+half+col]; r >= 0 && c >= 0 {
-							dst[at] = w.scales[w.blocks.at(base+r+c)]
-						}
-						at++
+						put(b, n+half+col)
 					}
 				}
 			}

@@ -16,10 +16,17 @@ type conversion struct {
 }
 
 // convertB is the conversion of B. e2m1 with scales becomes f16 times 2^-14: the least product is 2^-1·2^-9·2^-14, f16's last
-// place, a subnormal number, which tensor cores keep.
+// place, a subnormal number, which tensor cores keep. bf16 has the exponents of f32, whose sums would lose such products: numbers
+// are multiplied by what its greater bias leaves, but for 2^-8 of e2m1 with scales, which 448 would take beyond the greatest.
 func (n *numerics) convertB() conversion {
 	switch {
 	case n.b == n.mul:
+	case n.b == ir.Float4E2M1 && n.mul == ir.BFloat16:
+		return conversion{1 << 8, 3.4, 1, (*operands).fromE2M1}
+	case n.b == ir.Float6E3M2 && n.mul == ir.BFloat16:
+		return conversion{1, 2, .5, (*operands).fromE3M2}
+	case n.b == ir.Float8E4M3FN && n.mul == ir.BFloat16:
+		return conversion{1, 2, .5, (*operands).fromE4M3}
 	case n.b == ir.Float4E2M1:
 		return conversion{1 << 14, 3.4, 1, (*operands).fromE2M1}
 	case n.b == ir.Float6E3M2:
@@ -73,8 +80,8 @@ func (t *operands) fragB(g *gen, j, m int) (lo, hi []ptx.Reg) {
 
 func (t *operands) fromE2M1(g *gen, j, m int) []ptx.Reg {
 	w := g.unpackE2M1(t.b[j][m/4][m%4])
-	for i, r := range w {
-		g.I("mul.rn.f16x2", r, r, t.scale(g, j, i/2, m))
+	for i, r := range w { // [n8][register]
+		g.times(r, r, t.scale(g, j, i/2, i%2, m))
 	}
 	return w
 }
@@ -95,34 +102,75 @@ func (t *operands) fromE3M2(g *gen, j, m int) []ptx.Reg {
 	return append(g.unpackE3M2(x[m%2]), g.unpackE3M2(hi)...)
 }
 
-// scale is the scale of an n8 tile's column for the 16 of K of mma number m, in both halves.
-func (t *operands) scale(g *gen, j, half, m int) ptx.Reg {
+// scale is the scale of an n8 tile's column for the 16 of K of mma number m, in both halves; across it is those of the two k in
+// a register.
+func (t *operands) scale(g *gen, j, half, register, m int) ptx.Reg {
+	word, lo, hi := half, m, m
+	if g.p.num.across {
+		word, lo, hi = m, 2*register, 2*register+1
+	}
 	r := g.Reg(ptx.B32)
-	// Moved to the upper byte of both halves and shifted right by one, it is the f16 of the scale times 2^-8.
-	g.I("prmt.b32", r, t.scales[j][half], ptx.Imm(0), ptx.Imm(0x4+m<<4+0x400+m<<12))
+	// Moved to the upper bytes of both halves and shifted right by one, it is the f16 of the scale times 2^-8; by four, the bf16
+	// times 2^-120. The numbers are bf16 times 2^-126.
+	g.I("prmt.b32", r, t.scales[j][word], ptx.Imm(0), ptx.Imm(0x4+lo<<4+0x400+hi<<12))
+	if g.p.num.mul == ir.BFloat16 {
+		g.I("shr.u32", r, r, ptx.Imm(4))
+		g.times(r, r, g.register(imm(powerBF(120))))
+		g.times(r, r, g.register(imm(powerBF(118))))
+		return r
+	}
 	g.I("shr.u32", r, r, ptx.Imm(1))
-	g.I("mul.rn.f16x2", r, r, g.register(imm(halves256)))
+	g.times(r, r, g.register(imm(halves256)))
 	return r
 }
 
+// times multiplies pairs of the type that is multiplied.
+func (g *gen) times(r, a, b ptx.Reg) {
+	op := "mul.rn.f16x2"
+	if g.p.num.mul == ir.BFloat16 {
+		op = "mul.rn.bf16x2"
+	}
+	g.I(op, r, a, b)
+}
+
+// powerBF is a pair of bf16, a power of two both.
+func powerBF(exponent int) int {
+	code := (exponent + 127) << 7
+	return code<<16 | code
+}
+
 // unpackE2M1 turns a word of eight e2m1, packed as pairs says, into four pairs of f16, 2^-14 times as large: the three
-// bits of the magnitude are the last two of f16's exponent and the first of its mantissa.
+// bits of the magnitude are the last two of f16's exponent and the first of its mantissa. So are they bf16, 2^-126 times as large.
 func (g *gen) unpackE2M1(w ptx.Reg) []ptx.Reg {
-	const signs, magnitudes = 0x80008000 - 1<<32, 0x0e000e00
+	const signs = 0x80008000 - 1<<32
+	at, magnitudes := 9, 0x0e000e00
+	if g.p.num.mul == ir.BFloat16 {
+		at, magnitudes = 6, 0x01c001c0
+	}
 	out := make([]ptx.Reg, 4)
-	out[0] = g.Reg(ptx.B32)
-	g.I("and.b32", out[0], w, ptx.Imm(signs|magnitudes))
-	for i, p := range pairs[1:] {
+	for i, p := range pairs {
+		if p.sign == 15 && p.magnitude == at {
+			out[i] = g.Reg(ptx.B32)
+			g.I("and.b32", out[i], w, ptx.Imm(signs|magnitudes))
+			continue
+		}
 		s, m, r := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
-		g.I("shl.b32", s, w, ptx.Imm(15-p.sign))
-		g.I("and.b32", s, s, ptx.Imm(signs))
-		if p.magnitude > 9 {
-			g.I("shr.u32", m, w, ptx.Imm(p.magnitude-9))
+		if p.sign == 15 {
+			g.I("and.b32", s, w, ptx.Imm(signs))
 		} else {
-			g.I("shl.b32", m, w, ptx.Imm(9-p.magnitude))
+			g.I("shl.b32", s, w, ptx.Imm(15-p.sign))
+			g.I("and.b32", s, s, ptx.Imm(signs))
+		}
+		switch {
+		case p.magnitude > at:
+			g.I("shr.u32", m, w, ptx.Imm(p.magnitude-at))
+		case p.magnitude < at:
+			g.I("shl.b32", m, w, ptx.Imm(at-p.magnitude))
+		default:
+			m = w
 		}
 		g.I("lop3.b32", r, m, ptx.Imm(magnitudes), s, ptx.Imm(0xea)) // (a & b) | c
-		out[i+1] = r
+		out[i] = r
 	}
 	return out
 }
@@ -135,7 +183,20 @@ func (g *gen) unpackE3M2(w ptx.Reg) []ptx.Reg {
 	g.I("and.b32", odd, w, ptx.Imm(number))
 	g.I("shl.b32", even, w, ptx.Imm(8))
 	g.I("and.b32", even, even, ptx.Imm(number))
+	if g.p.num.mul == ir.BFloat16 { // three places further down, 2^-124 times as large
+		odd, even = g.lowered(odd, 3, 0x03e003e0, 124), g.lowered(even, 3, 0x03e003e0, 124)
+	}
 	return []ptx.Reg{odd, even}
+}
+
+// lowered turns a pair of signed magnitudes at the top of halves into bf16: the magnitudes move down, and the bias is made up for.
+func (g *gen) lowered(w ptx.Reg, by, magnitudes, exponent int) ptx.Reg {
+	s, m, r := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
+	g.I("and.b32", s, w, ptx.Imm(0x80008000-1<<32))
+	g.I("shr.u32", m, w, ptx.Imm(by))
+	g.I("lop3.b32", r, m, ptx.Imm(magnitudes), s, ptx.Imm(0xea)) // (a & b) | c
+	g.times(r, r, g.register(imm(powerBF(exponent))))
+	return r
 }
 
 // fourthE3M2 gathers the fourth word of packSixes from the places that three leave free.
@@ -159,8 +220,17 @@ func (g *gen) fourthE3M2(x []ptx.Reg) ptx.Reg {
 	return r
 }
 
-// unpackE4M3 turns four e4m3 into two pairs of f16. nan: they may be NaN.
+// unpackE4M3 turns four e4m3 into two pairs of f16, or of bf16 where that is multiplied. nan: they may be NaN.
 func (g *gen) unpackE4M3(w ptx.Reg, nan bool) (lo, hi ptx.Reg) {
+	if g.p.num.mul == ir.BFloat16 {
+		var out [2]ptx.Reg
+		for i, selector := range []int{0x1404, 0x3424} {
+			t := g.Reg(ptx.B32)
+			g.I("prmt.b32", t, w, ptx.Imm(0), ptx.Imm(selector))
+			out[i] = g.lowered(t, 4, 0x07f007f0, 120)
+		}
+		return out[0], out[1]
+	}
 	if g.t.Multiplies(ir.Float8E4M3FN.String()) {
 		s := g.Reg(ptx.B32)
 		g.I("shr.u32", s, w, ptx.Imm(16))

@@ -71,6 +71,20 @@ func (p *problem) regularBlocks() bool {
 	return true
 }
 
+// blocksAcross reports whether every 16 columns share a scale, for every k.
+func (p *problem) blocksAcross() bool {
+	b := p.b.src.blocks
+	for _, k := range []int{0, p.k - 1} {
+		row := p.b.offset + layout.Offset(p.b.row, k)
+		for n := 0; n < p.n; n++ {
+			if b.at(row+layout.Offset(p.b.col, n)) != b.at(row+layout.Offset(p.b.col, n/blockSize*blockSize)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // weights reads constant weights as they are multiplied.
 type weights struct {
 	raw    []byte

@@ -75,6 +75,7 @@ var (
 	Ampere          = Feature{"arithmetic of Ampere", 80, ""}
 	AsyncCopy       = Feature{"asynchronous copies", 80, ""}
 	BF16            = Feature{"bf16", 80, ""}
+	BF16Arithmetic  = Feature{"arithmetic of bf16", 90, ""}
 	Matrix16        = Feature{"16×8×16 matrix products", 80, ""}
 	DependentLaunch = Feature{"dependent launch", 90, ""}
 	FP8             = Feature{"8-bit floats", 89, ""}

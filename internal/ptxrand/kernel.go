@@ -284,7 +284,7 @@ func (g *generator) instruction(d *ptx.Def, guards bool) {
 func (g *generator) float() {
 	ops := []string{"fma.rn.f32", "add.rn.f32", "mul.rn.f32", "max.f32", "cvt.f32.f16", "cvt.rn.f16x2.f32", "mad.lo.s32", "setp.lt.f32",
 		"selp.f32", "ex2.approx.f32", "setp.lt.s32", "mov.b32", "cvt.rn.satfinite.e4m3x2.f32", "cvt.rn.satfinite.e2m1x2.f32", "cvt.rn.f16x2.e4m3x2",
-		"mul.rn.f16x2", "lop3.b32"}
+		"mul.rn.f16x2", "mul.rn.bf16x2", "lop3.b32"}
 	g.instruction(ptx.Lookup(ops[g.r.IntN(len(ops))]), true)
 }
 

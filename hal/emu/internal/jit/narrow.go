@@ -20,8 +20,9 @@ func narrowForms(t map[string]translator) {
 	t["cvt.rn.f16x2.e4m3x2"] = decodePair(e4m3)
 	// Rounding to f32 first is harmless, since f32 has at least 2p+2 digits for f16's p (Figueroa, "When is double rounding
 	// innocuous?", 1995).
-	t["mul.rn.f16x2"] = halvesBinary(vmulps)
-	t["sub.rn.f16x2"] = halvesBinary(vsubps)
+	t["mul.rn.f16x2"] = halvesBinary(vmulps, false)
+	t["sub.rn.f16x2"] = halvesBinary(vsubps, false)
+	t["mul.rn.bf16x2"] = halvesBinary(vmulps, true)
 }
 
 // encodePair puts the code of the first source above that of the second.
@@ -107,15 +108,19 @@ func decodePair(f element) translator {
 	})
 }
 
-func halvesBinary(o vop) translator {
+func halvesBinary(o vop, bf bool) translator {
 	return over(r, func(e *emitter, in *Inst, c int) {
 		e.v(vmovups, 8, 0, e.r(in.A, c))
 		e.v(vmovups, 9, 0, e.r(in.B, c))
 		for _, high := range []bool{true, false} {
-			e.halves(0, 8, high, false)
-			e.halves(1, 9, high, false)
+			e.halves(0, 8, high, bf)
+			e.halves(1, 9, high, bf)
 			e.v(o, 0, 0, 1)
-			e.narrow(0)
+			if bf {
+				e.narrowBF(0)
+			} else {
+				e.narrow(0)
+			}
 			if high {
 				e.shiftI(vpslldI, 6, 4, 0, 16)
 			}
