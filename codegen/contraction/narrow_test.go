@@ -71,8 +71,11 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 		x = b.Rounded(x, ir.Storage{DType: e4m3, Scale: scale, Terms: c.terms})
 	}
 	scale := 0.1
-	if c.b == e2m1 {
+	switch {
+	case c.b == e2m1:
 		scale = 2
+	case c.a == bf16: // all exponents of 8 bits
+		scale = 30
 	}
 	w := b.Input(ir.T(c.b, weight...), scale, true, stacked)
 	if c.b == e2m1 {
