@@ -173,6 +173,7 @@ func TestInstructions(t *testing.T) {
 		{"max.NaN.f32", []uint64{F(2), F(1)}, F(2)},
 		{"sub.rn.f16x2", []uint64{H(3)<<16 | H(-65504), H(5)<<16 | H(65504)}, H(-2)<<16 | 0xfc00},
 		{"mul.rn.f16x2", []uint64{H(3)<<16 | H(2), H(5)<<16 | H(65504)}, H(15)<<16 | 0x7c00},
+		{"mul.rn.bf16x2", []uint64{0x4040<<16 | 0x0010, 0x40a0<<16 | 0x7b80}, 0x4170<<16 | 0x3b00}, // 3·5, and a subnormal number times 2^120
 
 		{"ex2.approx.f32", []uint64{F(0.5)}, 0x3fb504f3},
 		{"ex2.approx.f32", []uint64{F(-149)}, 1},
