@@ -291,6 +291,10 @@ func (w *warp) wavefronts(s *Site, row, off int32, size int, mask uint32) {
 	shift := bits.TrailingZeros(uint(unit))
 	words := w.b.banks
 	for first := 0; first < 32; first += part {
+		if lanes := w.r[row][first : first+part]; mask>>first&uint32(uint64(1)<<part-1) == uint32(uint64(1)<<part-1) && neighbours(lanes, uint32(unit)) {
+			s.Wavefronts++
+			continue
+		}
 		var used [32]uint8 // by group of banks: words that it has to serve
 		passes := uint8(1)
 		for m := mask & uint32((uint64(1)<<part-1)<<first); m != 0; m &= m - 1 {
@@ -311,4 +315,16 @@ func (w *warp) wavefronts(s *Site, row, off int32, size int, mask uint32) {
 			s.Conflicts += int64(passes - 1)
 		}
 	}
+}
+
+// neighbours reports whether addresses lie so many bytes apart, one after another: each in a bank of its own.
+func neighbours(addresses []uint32, apart uint32) bool {
+	want := addresses[0]
+	for _, a := range addresses {
+		if a != want {
+			return false
+		}
+		want += apart
+	}
+	return true
 }
