@@ -15,6 +15,11 @@ import (
 
 // Lower turns a region of any family into a kernel.
 func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	return (*Choices)(nil).Lower(region, ctx)
+}
+
+// Lower is the function Lower with what is remembered.
+func (c *Choices) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	explicit, err := region.Explicit()
 	if err != nil {
 		return nil, fmt.Errorf("loop %q: %w", region.Name, err)
@@ -33,7 +38,7 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 		spec.Emit = func(k *ptx.Kernel, _ []ptx.Sym) { k.I("ret") }
 		return spec, nil
 	}
-	s, work, err := p.choose()
+	s, work, err := c.choose(p)
 	if err != nil {
 		return nil, fmt.Errorf("loop %q: %w", region.Name, err)
 	}

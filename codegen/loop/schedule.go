@@ -33,10 +33,10 @@ func (s *schedule) String() string {
 	return fmt.Sprintf("column %d threads x%d, %d columns a block", s.team, s.vector, s.teams)
 }
 
-// choose returns the schedule of least estimated time and its work.
-func (p *problem) choose() (best *schedule, work *cost.Work, err error) {
+// choose returns the schedule of least estimated time of some, and its work.
+func (p *problem) choose(from []*schedule) (best *schedule, work *cost.Work, err error) {
 	least, m := math.Inf(1), cost.Of(p.ctx.Target)
-	for _, s := range p.candidates() {
+	for _, s := range from {
 		w, err := p.work(s, m)
 		if err != nil {
 			return nil, nil, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
@@ -57,6 +58,7 @@ type calibration struct {
 	rest    []string
 	walk    *calibrate.Calibration
 	save    bool // what it finds
+	loops   *loop.Choices
 }
 
 // choose finds the layers to quantise, and how.
@@ -92,7 +94,7 @@ func (s *calibration) compiled(ctx context.Context, plan *passes.Quantisation) (
 		return nil, nil, err
 	}
 	w := codegen.NewWeights()
-	out, err := codegen.Generate(entries(g), pc.Target, families, w)
+	out, err := codegen.Generate(entries(g), pc.Target, familiesOf(s.loops), w)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -116,7 +118,9 @@ func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, en
 // Times implements calibrate.Trial: it compiles the plan and takes the times by which the regions' schedules were chosen, with
 // weights in L2 if all of them fit there.
 func (s *calibration) Times(ctx context.Context, plan *passes.Quantisation) (map[string]float64, error) {
-	out, _, err := s.compiled(ctx, plan)
+	once := *s
+	once.context.Halved = nil // a fit follows, which has little room
+	out, _, err := once.compiled(ctx, plan)
 	if err != nil {
 		return nil, err
 	}

@@ -169,7 +169,12 @@ func (opt *Options) targets() ([]*target.Target, error) {
 }
 
 // families are the kernel families of every program.
-var families = codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyLoop: loop.Lower}
+var families = familiesOf(nil)
+
+// familiesOf are those of programs that have most loops in common.
+func familiesOf(c *loop.Choices) codegen.Families {
+	return codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyLoop: c.Lower}
+}
 
 // compile compiles for every target: the passes before storePass, calibration, the other passes, kernels. All targets share
 // the choice of the first one's calibration.
@@ -233,7 +238,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			}
 		}
 		if precision.Calibrates(opt.Precision) && i == 0 {
-			stage = &calibration{yardstick: data, program: *r.Program, graph: g.Clone(), context: *pc, rest: rest}
+			stage = &calibration{yardstick: data, program: *r.Program, graph: g.Clone(), context: *pc, rest: rest, loops: new(loop.Choices)}
 			choice, err := stage.choose(ctx, opt)
 			if err != nil {
 				return err

@@ -1,0 +1,40 @@
+package loop
+
+import (
+	"math/rand"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+)
+
+// TestWhatIsRememberedIsWhatIsChosen: of every case and of random regions, on two targets, whichever were lowered before, and the second
+// time too.
+func TestWhatIsRememberedIsWhatIsChosen(t *testing.T) {
+	list := append(cases(), fused()...)
+	rng := rand.New(rand.NewSource(11))
+	for range 30 {
+		list = append(list, randomRegion(rng))
+	}
+	var c Choices
+	for _, target := range []string{"sm_121", "sm_90"} {
+		for _, one := range list {
+			node, ctx := one.region(t).Node, kerneltest.Target(t, target)
+			want, err := Lower(node, ctx)
+			if err != nil {
+				continue
+			}
+			text := want.Build(ctx.Target, "k").String()
+			want.Emit = nil
+			for range 2 {
+				got, err := c.Lower(node, ctx)
+				require.NoError(t, err)
+				require.Equal(t, text, got.Build(ctx.Target, "k").String(), one.name)
+				got.Emit = nil
+				require.Equal(t, want, got, one.name)
+			}
+		}
+	}
+	require.Greater(t, len(c.known), len(list))
+}
