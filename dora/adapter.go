@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/spark-compile/spark-compile/internal/adapterfile"
 	"github.com/spark-compile/spark-compile/passes"
 )
 
@@ -24,28 +25,10 @@ type Adapter struct {
 	Labels   map[string]string // car, condition, user, or any other
 }
 
-// Layer is the adapter of one weight W [Out, Row]. Kind Magnitude has M alone, LoRA only A and B.
+// Layer is a weight W [Out, Row] and its adapter.
 type Layer struct {
 	*Weight
-	Kind  passes.AdapterKind
-	Rank  int
-	Alpha float64
-	RS    bool      // rank-stabilised scaling, α/√r
-	Base  string    // how W was stored when it was trained, as StepOptions say; "": as in the file
-	A     []float32 // [Rank, Row]
-	B     []float32 // [Out, Rank/Group]
-	M     []float32 // [Out]
-}
-
-// Scale is s of W + s·B·A.
-func (l *Layer) Scale() float64 {
-	switch {
-	case l.Rank == 0:
-		return 0
-	case l.RS:
-		return l.Alpha / math.Sqrt(float64(l.Rank))
-	}
-	return l.Alpha / float64(l.Rank)
+	adapterfile.Part
 }
 
 // Params is the number of trained numbers.
@@ -67,6 +50,45 @@ func (a *Adapter) passes() []passes.Adapter {
 		out = append(out, passes.Adapter{Name: l.Module, Weight: l.Name, Kind: l.Kind, Rank: l.Rank, Scale: l.Scale(), FullNorm: a.FullNorm})
 	}
 	return out
+}
+
+// file is the adapter as its file has it.
+func (a *Adapter) file() *adapterfile.File {
+	f := &adapterfile.File{Base: a.Base, FullNorm: a.FullNorm, Labels: a.Labels}
+	for _, l := range a.Layers {
+		f.Entries = append(f.Entries, adapterfile.Entry{Layer: &l.Weight.Layer, Part: &l.Part, Weight: l.Name})
+	}
+	return f
+}
+
+// Encode writes the adapter as a safetensors file: the same adapter gives the same bytes.
+func (a *Adapter) Encode() ([]byte, error) { return a.file().Encode() }
+
+// Save writes the adapter's file, whole or not at all. A file called adapter_model.safetensors gets PEFT's
+// adapter_config.json beside it.
+func (a *Adapter) Save(path string) error { return a.file().Save(path) }
+
+// Load reads an adapter of the model: our file, or PEFT's with its adapter_config.json beside it. An adapter of another base, a
+// tensor that the model has no layer for, one of another shape, and numbers that are not finite are errors.
+func Load(path string, m *Model) (*Adapter, error) {
+	target := adapterfile.Model{Name: m.File.Path, Base: m.Base}
+	by := map[string]*Weight{}
+	for _, w := range m.Weights {
+		target.Layers = append(target.Layers, &w.Layer)
+		by[w.Module] = w
+	}
+	f, err := adapterfile.Read(path, target)
+	if err != nil {
+		return nil, err
+	}
+	a := &Adapter{Base: f.Base, FullNorm: f.FullNorm, Labels: f.Labels}
+	for _, e := range f.Entries {
+		if _, err := baseStorage(e.Base); err != nil {
+			return nil, fmt.Errorf("%s: layer %q: %w", path, e.Module, err)
+		}
+		a.Layers = append(a.Layers, &Layer{by[e.Module], *e.Part})
+	}
+	return a, nil
 }
 
 // InitOptions say which adapter to make.
@@ -114,7 +136,7 @@ func Init(m *Model, opt InitOptions) (*Adapter, error) {
 		if !taken {
 			continue
 		}
-		l := &Layer{Weight: w, Kind: opt.Kind, Rank: rank, Alpha: opt.Alpha, RS: opt.RS}
+		l := &Layer{w, adapterfile.Part{Kind: opt.Kind, Rank: rank, Alpha: opt.Alpha, RS: opt.RS}}
 		if rank == 0 {
 			l.Kind = Magnitude
 		}

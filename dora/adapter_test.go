@@ -16,6 +16,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/adapterfile"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
@@ -173,7 +174,7 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 	again, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, once, again)
-	_, err = os.Stat(filepath.Join(filepath.Dir(path), peftFile))
+	_, err = os.Stat(filepath.Join(filepath.Dir(path), adapterfile.PEFTFile))
 	assert.ErrorIs(t, err, os.ErrNotExist)
 
 	other := small(t, "policy")
@@ -188,7 +189,7 @@ func TestAnAdapterOfPEFT(t *testing.T) {
 	a.Layers[1].Rank, a.Layers[1].Alpha = 2, 5
 	a.Layers[1].fill(1)
 	dir := t.TempDir()
-	path := filepath.Join(dir, peftModel)
+	path := filepath.Join(dir, "adapter_model.safetensors")
 	require.NoError(t, a.Save(path))
 	f, err := safetensors.Read(path)
 	require.NoError(t, err)
@@ -199,15 +200,18 @@ func TestAnAdapterOfPEFT(t *testing.T) {
 	a.Labels = map[string]string{}
 	assert.Equal(t, a, back)
 
-	var c config
-	text, err := os.ReadFile(filepath.Join(dir, peftFile))
+	var c struct {
+		DoRA        bool           `json:"use_dora"`
+		RankPattern map[string]int `json:"rank_pattern"`
+	}
+	text, err := os.ReadFile(filepath.Join(dir, adapterfile.PEFTFile))
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &c))
 	assert.True(t, c.DoRA)
 	assert.Equal(t, map[string]int{a.Layers[1].Module: 2}, c.RankPattern)
 	change := func(old, new string) {
 		require.Contains(t, string(text), old)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, peftFile), []byte(strings.Replace(string(text), old, new, 1)), 0o666))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, adapterfile.PEFTFile), []byte(strings.Replace(string(text), old, new, 1)), 0o666))
 	}
 	change(`"LORA"`, `"IA3"`)
 	_, err = Load(path, m)
@@ -215,7 +219,7 @@ func TestAnAdapterOfPEFT(t *testing.T) {
 	change(`"r": 3`, `"r": 4`)
 	_, err = Load(path, m)
 	assert.ErrorContains(t, err, "lora_A has rank 3, adapter_config.json says 4")
-	require.NoError(t, os.Remove(filepath.Join(dir, peftFile)))
+	require.NoError(t, os.Remove(filepath.Join(dir, adapterfile.PEFTFile)))
 	_, err = Load(path, m)
 	assert.ErrorContains(t, err, "it has no settings")
 }
@@ -225,33 +229,37 @@ func TestHostileAdapters(t *testing.T) {
 	m := small(t, "policy")
 	for want, spoil := range map[string]func(f *safetensors.File){
 		`tensor "base_model.model.nowhere.lora_A.weight": the model has no layer "nowhere"`: func(f *safetensors.File) {
-			f.Tensors[prefix+"nowhere.lora_A.weight"] = safetensors.Tensor{DType: "F32", Shape: []int{0}, Data: nil}
+			f.Tensors[adapterfile.Prefix+"nowhere.lora_A.weight"] = safetensors.Tensor{DType: "F32", Shape: []int{0}, Data: nil}
 		},
 		`tensor "x" is none of an adapter`: func(f *safetensors.File) { f.Tensors["x"] = safetensors.Tensor{DType: "F32", Shape: []int{0}} },
 		`element 3 is NaN`: func(f *safetensors.File) {
-			copy(f.Tensors[prefix+"plan.0.lora_B.weight"].Data[12:], []byte{0, 0, 0xc0, 0x7f})
+			copy(f.Tensors[adapterfile.Prefix+"plan.0.lora_B.weight"].Data[12:], []byte{0, 0, 0xc0, 0x7f})
 		},
 		`shape [2 64], layer "plan.0" of kind dora and rank 2 wants`: func(f *safetensors.File) {
-			f.Tensors[prefix+"plan.0.lora_B.weight"] = safetensors.Tensor{DType: "F32", Shape: []int{2, 64}, Data: make([]byte, 512)}
+			f.Tensors[adapterfile.Prefix+"plan.0.lora_B.weight"] = safetensors.Tensor{DType: "F32", Shape: []int{2, 64}, Data: make([]byte, 512)}
 		},
 		`elements of type I32`: func(f *safetensors.File) {
-			b := f.Tensors[prefix+"plan.0.lora_B.weight"]
+			b := f.Tensors[adapterfile.Prefix+"plan.0.lora_B.weight"]
 			b.DType = "I32"
-			f.Tensors[prefix+"plan.0.lora_B.weight"] = b
+			f.Tensors[adapterfile.Prefix+"plan.0.lora_B.weight"] = b
 		},
-		`layer "plan.0" of kind dora has not the tensors of that kind`: func(f *safetensors.File) { delete(f.Tensors, prefix+"plan.0.lora_B.weight") },
+		`layer "plan.0" of kind dora has not the tensors of that kind`: func(f *safetensors.File) { delete(f.Tensors, adapterfile.Prefix+"plan.0.lora_B.weight") },
 		`the metadata says nothing of layer "blocks.0.qkv"`: func(f *safetensors.File) {
-			f.Tensors[prefix+"blocks.0.qkv.lora_A.weight"] = f.Tensors[prefix+"plan.0.lora_A.weight"]
+			f.Tensors[adapterfile.Prefix+"blocks.0.qkv.lora_A.weight"] = f.Tensors[adapterfile.Prefix+"plan.0.lora_A.weight"]
 		},
-		`rank 0: want a multiple`:    func(f *safetensors.File) { f.Metadata[keyLayers] = `{"plan.0":{"kind":"dora","alpha":1}}` },
-		`rank 9000: want a multiple`: func(f *safetensors.File) { f.Metadata[keyLayers] = `{"plan.0":{"kind":"dora","rank":9000,"alpha":1}}` },
-		`unknown kind "x"`:           func(f *safetensors.File) { f.Metadata[keyLayers] = `{"plan.0":{"kind":"x","rank":2,"alpha":1}}` },
-		`alpha 0, want a finite`:     func(f *safetensors.File) { f.Metadata[keyLayers] = `{"plan.0":{"kind":"lora","rank":2}}` },
-		`metadata spark-compile`:     func(f *safetensors.File) { f.Metadata[keyLayers] = `{` },
+		`rank 0: want a multiple`: func(f *safetensors.File) { f.Metadata[adapterfile.KeyLayers] = `{"plan.0":{"kind":"dora","alpha":1}}` },
+		`rank 9000: want a multiple`: func(f *safetensors.File) {
+			f.Metadata[adapterfile.KeyLayers] = `{"plan.0":{"kind":"dora","rank":9000,"alpha":1}}`
+		},
+		`unknown kind "x"`: func(f *safetensors.File) {
+			f.Metadata[adapterfile.KeyLayers] = `{"plan.0":{"kind":"x","rank":2,"alpha":1}}`
+		},
+		`alpha 0, want a finite`: func(f *safetensors.File) { f.Metadata[adapterfile.KeyLayers] = `{"plan.0":{"kind":"lora","rank":2}}` },
+		`metadata spark-compile`: func(f *safetensors.File) { f.Metadata[adapterfile.KeyLayers] = `{` },
 		`is in the metadata, but has no tensors`: func(f *safetensors.File) {
-			f.Metadata[keyLayers] = strings.Replace(f.Metadata[keyLayers], "{", `{"blocks.0.qkv":{"kind":"lora","rank":1,"alpha":1},`, 1)
+			f.Metadata[adapterfile.KeyLayers] = strings.Replace(f.Metadata[adapterfile.KeyLayers], "{", `{"blocks.0.qkv":{"kind":"lora","rank":1,"alpha":1},`, 1)
 		},
-		`there is no tensor of an adapter`: func(f *safetensors.File) { f.Tensors, f.Metadata[keyLayers] = nil, "{}" },
+		`there is no tensor of an adapter`: func(f *safetensors.File) { f.Tensors, f.Metadata[adapterfile.KeyLayers] = nil, "{}" },
 	} {
 		a := trained(t, m, InitOptions{Rank: 2, Targets: []string{"plan.0"}})
 		path := filepath.Join(t.TempDir(), "a.safetensors")

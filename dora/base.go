@@ -48,6 +48,6 @@ func (w *Weight) Stored(base string) ([]float64, error) {
 	if err != nil || to.Format == nil || w.Depthwise() {
 		return w.Rows(), err
 	}
-	r := passes.RoundRows(to, w.Rows(), w.Out, w.in(), ir.T(ir.Bool, w.Taps...).Numel())
+	r := passes.RoundRows(to, w.Rows(), w.Out, w.In(), ir.T(ir.Bool, w.Taps...).Numel())
 	return r.Values(), nil
 }

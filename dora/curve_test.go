@@ -56,7 +56,7 @@ func batches(t *testing.T, m *Model, count int) []map[string]*ir.Array {
 // forPython adds the adapter and the batches to the folder of testdata/record.py.
 func forPython(t *testing.T, dir string, a *Adapter, data []map[string]*ir.Array) {
 	t.Helper()
-	require.NoError(t, a.Save(filepath.Join(dir, peftModel)))
+	require.NoError(t, a.Save(filepath.Join(dir, "adapter_model.safetensors")))
 	arrays := map[string]*npy.Array{}
 	for i, b := range data {
 		for name, x := range b {

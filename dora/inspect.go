@@ -13,6 +13,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/adapterfile"
 	"github.com/spark-compile/spark-compile/internal/safetensors"
 )
 
@@ -24,17 +25,17 @@ func Inspect(path string) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	settings := map[string]layerFile{}
-	if text := f.Metadata[keyLayers]; text != "" {
+	settings := map[string]adapterfile.Setting{}
+	if text := f.Metadata[adapterfile.KeyLayers]; text != "" {
 		if err := json.Unmarshal([]byte(text), &settings); err != nil {
-			return "", fmt.Errorf("%s: metadata %s: %w", path, keyLayers, err)
+			return "", fmt.Errorf("%s: metadata %s: %w", path, adapterfile.KeyLayers, err)
 		}
-		fmt.Fprintf(&b, "base model: %s\n", f.Metadata[keyBase])
+		fmt.Fprintf(&b, "base model: %s\n", f.Metadata[adapterfile.KeyBase])
 	} else {
-		fmt.Fprintf(&b, "base model: not in the file, whose settings are in PEFT's %s\n", peftFile)
+		fmt.Fprintf(&b, "base model: not in the file, whose settings are in PEFT's %s\n", adapterfile.PEFTFile)
 	}
 	for _, k := range slices.Sorted(maps.Keys(f.Metadata)) {
-		if label, ok := strings.CutPrefix(k, keyLabel); ok {
+		if label, ok := strings.CutPrefix(k, adapterfile.KeyLabel); ok {
 			fmt.Fprintf(&b, "%s: %s\n", label, f.Metadata[k])
 		}
 	}
@@ -43,11 +44,11 @@ func Inspect(path string) (string, error) {
 	fmt.Fprintln(t, "tensor\tkind\trank\talpha\tshape\ttype\troot mean square")
 	for _, name := range slices.Sorted(maps.Keys(f.Tensors)) {
 		x := f.Tensors[name]
-		module, suffix, ok := split(name)
+		module, suffix, ok := adapterfile.Split(name)
 		if !ok {
 			return "", fmt.Errorf("%s: tensor %q is none of an adapter", path, name)
 		}
-		values, err := floats(x)
+		values, err := adapterfile.Floats(x)
 		if err != nil {
 			return "", fmt.Errorf("%s: tensor %q: %w", path, name, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/adapterfile"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -17,15 +18,12 @@ import (
 
 // Weight is an initializer of a model that nodes multiply by, as a matrix [Out, Row] of each output's weights.
 type Weight struct {
-	Name   string // of the initializer
-	Module string // name of the layer in adapters' files, unique in the model
-	Nodes  []string
-	Op     string // MatMul or Conv
+	adapterfile.Layer
+	Name  string // of the initializer
+	Nodes []string
+	Op    string // MatMul or Conv
 
-	Out, Row   int
-	Group      int
-	Taps       []int // of a convolution's kernel
-	Transposed bool  // stored as [Row, Out]
+	Transposed bool // stored as [Row, Out]
 	DType      ir.DType
 	Bytes      int // in the file
 
@@ -33,13 +31,7 @@ type Weight struct {
 }
 
 // Depthwise reports whether every output reads one channel alone: such a layer takes magnitudes only.
-func (w *Weight) Depthwise() bool { return w.Group > 1 && w.in() == 1 }
-
-// in is the number of input channels of a group.
-func (w *Weight) in() int { return w.Row / ir.T(ir.Bool, w.Taps...).Numel() }
-
-// MaxRank is the greatest rank of an adapter of the weight.
-func (w *Weight) MaxRank() int { return min(w.Out/w.Group, w.Row) * w.Group }
+func (w *Weight) Depthwise() bool { return w.Group > 1 && w.In() == 1 }
 
 // Rows are the weights [Out, Row] in float64.
 func (w *Weight) Rows() []float64 {
@@ -145,7 +137,8 @@ func weightOf(n *ir.Node, i int, name string, before *Weight) (*Weight, error) {
 		return nil, err
 	}
 	s := n.Inputs[i].Type.Shape
-	w := &Weight{Name: name, Op: n.Op.Name, Nodes: []string{n.Name}, Group: n.Attrs.Int("group", 1)}
+	w := &Weight{Name: name, Op: n.Op.Name, Nodes: []string{n.Name}}
+	w.Group = n.Attrs.Int("group", 1)
 	if n.Op.Name == "MatMul" {
 		w.Transposed = !n.Attrs.Bool("transB")
 		w.Out, w.Row = s[0], s[1]

@@ -209,7 +209,7 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 		}
 	}
 	for _, v := range []*vector{&s.gains, &s.inverse, &s.trained} {
-		if err := v.split(g, v.name); err != nil {
+		if err := v.split(g, v.input(v.name)); err != nil {
 			return e, err
 		}
 	}
@@ -250,7 +250,7 @@ func (s *Step) prepare(m *Model, e *compile.Entry, from string, opt *StepOptions
 		return err
 	}
 	g.RemoveDead()
-	if err := s.trained.split(g, from); err != nil {
+	if err := s.trained.split(g, s.trained.input(from)); err != nil {
 		return err
 	}
 	if err := s.multiply(g, from); err != nil {

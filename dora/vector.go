@@ -70,8 +70,14 @@ func (v *vector) span(c class) (from, size int) {
 	return from, size
 }
 
-// split makes the graph's values that are called as the tensors parts of one input.
-func (v *vector) split(g *ir.Graph, input string) error {
+// input is an input that holds the vector.
+func (v *vector) input(name string) *ir.Value {
+	return &ir.Value{Name: name, Type: ir.T(ir.Float32, v.size)}
+}
+
+// split makes the graph's values that are called as the tensors parts of flat, which is a value of the graph or becomes an input
+// if there are any.
+func (v *vector) split(g *ir.Graph, flat *ir.Value) error {
 	known := map[string]*ir.Value{}
 	for _, w := range g.Inputs {
 		known[w.Name] = w
@@ -81,10 +87,7 @@ func (v *vector) split(g *ir.Graph, input string) error {
 			known[w.Name] = w
 		}
 	}
-	flat := &ir.Value{Name: input, Type: ir.T(ir.Float32, v.size)}
 	by := map[*ir.Value]*ir.Value{}
-	before := g.Nodes
-	g.Nodes = nil
 	err := g.Build(v.name, func(x *ir.Expansion) {
 		for _, p := range v.parts {
 			if w := known[p.name]; w != nil {
@@ -94,14 +97,17 @@ func (v *vector) split(g *ir.Graph, input string) error {
 		}
 	})
 	if err != nil || len(by) == 0 {
-		g.Nodes = before
 		return err
 	}
-	g.Nodes = append(g.Nodes, before...)
 	g.Substitute(by)
+	if err := g.Toposort(); err != nil {
+		return err
+	}
 	g.RemoveDead()
 	g.Inputs = slices.DeleteFunc(g.Inputs, func(w *ir.Value) bool { return by[w] != nil })
-	g.Inputs = append(g.Inputs, flat)
+	if flat.Def == nil {
+		g.Inputs = append(g.Inputs, flat)
+	}
 	return nil
 }
 
@@ -161,7 +167,7 @@ func (a *Adapter) vectors() (trained, gains, inverse vector) {
 	trained.name, gains.name, inverse.name = keptAdapter, keptGain, keptInverse
 	for _, l := range a.Layers {
 		p := passes.Adapter{Name: l.Module}
-		shapeA, shapeB, _ := l.shapes()
+		shapeA, shapeB, _ := l.Shapes(&l.Weight.Layer)
 		out, c := []int{l.Out}, directions
 		if l.Kind == Magnitude {
 			c = frozen

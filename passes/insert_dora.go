@@ -5,18 +5,19 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/adapterfile"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // AdapterKind is what an adapter of a layer trains.
-type AdapterKind string
+type AdapterKind = adapterfile.Kind
 
-// Kinds of adapters of a layer y = W·x + b, with the norms over all but the first dimension of W [out, …].
+// Kinds of adapters.
 const (
-	DoRA      AdapterKind = "dora"      // y = m/‖V‖·(V·x) + b, V = W + s·B·A (Liu and others 2024, equation 5)
-	LoRA      AdapterKind = "lora"      // y = (W + s·B·A)·x + b (Hu and others 2021)
-	Magnitude AdapterKind = "magnitude" // y = m/‖W‖·(W·x) + b
+	DoRA      = adapterfile.DoRA
+	LoRA      = adapterfile.LoRA
+	Magnitude = adapterfile.Magnitude
 )
 
 // Adapter is what insert-dora puts beside a constant weight. The graph gets inputs for it, in f32: Name.lora_A.weight

@@ -127,6 +127,14 @@ func (p *Program) Replaces(old *Program) error {
 	if !slices.Equal(p.States, old.States) {
 		return differ("other states", p.States, old.States)
 	}
+	if slots := func(p *Program) (n int) {
+		if p.Adapters != nil {
+			n = p.Adapters.Slots
+		}
+		return n
+	}; slots(p) != slots(old) {
+		return differ("other adapter slots", slots(p), slots(old))
+	}
 	if now, was := p.entryNames(), old.entryNames(); !slices.Equal(now, was) {
 		return differ("other entries", now, was)
 	}

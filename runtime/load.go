@@ -84,6 +84,9 @@ func (p *Program) Validate() error {
 			return fmt.Errorf("variant %s: %w", p.Variants[i].Target, err)
 		}
 	}
+	if p.Adapters != nil {
+		return p.Adapters.validate(p)
+	}
 	return nil
 }
 

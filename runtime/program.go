@@ -13,6 +13,7 @@ type Program struct {
 	Outputs   []Port    `json:"outputs"`
 	States    []State   `json:"states,omitempty"`
 	Variants  []Variant `json:"variants"`
+	Adapters  *Adapters `json:"adapters,omitempty"` // nil: it takes none
 
 	Provenance Provenance        `json:"provenance,omitzero"`
 	Digests    map[string]string `json:"digests,omitempty"` // SHA-256 of the other files by path; set by Files

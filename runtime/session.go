@@ -189,7 +189,7 @@ func (s *Session) own(b Buffer, opt SessionOptions) (*port, error) {
 		if st.Output != "" {
 			keys = append(keys, portKey{true, st.Output})
 		}
-	case b.Kind == StateBuffer: // what kernels keep for themselves
+	case b.Kind == StateBuffer: // what kernels keep for themselves, or adapters
 		kind = hal.DeviceMemory
 	}
 	if err := s.give(p, b, at, kind); err != nil {
@@ -203,7 +203,7 @@ func (s *Session) own(b Buffer, opt SessionOptions) (*port, error) {
 		p.fed = &feed{from: from, bytes: b.Bytes}
 	}
 	p.in = b.Kind == InputBuffer && p.fed == nil
-	if !p.in && b.Kind != OutputBuffer && kind == hal.HostVisible {
+	if !p.in && b.Kind != OutputBuffer && (kind == hal.HostVisible || s.model.Program.Adapters.keeps(b.Name)) {
 		s.kept[b.Name] = p
 	}
 	return p, nil

@@ -23,8 +23,8 @@ func (s *Session) SetState(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if len(data) != len(p.host) {
-		return fmt.Errorf("state %q has %d bytes, got %d", name, len(p.host), len(data))
+	if len(data) != p.size {
+		return fmt.Errorf("state %q has %d bytes, got %d", name, p.size, len(data))
 	}
 	return p.memory.Write(data, p.offset)
 }
@@ -35,7 +35,7 @@ func (s *Session) State(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := make([]byte, len(p.host))
+	data := make([]byte, p.size)
 	return data, p.memory.Read(data, p.offset)
 }
 

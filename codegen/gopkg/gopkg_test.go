@@ -66,6 +66,30 @@ func TestGeneratedFilesAreFormattedAndTheSameEachTime(t *testing.T) {
 	snapshot(t, "example_test.go.golden", files["example_test.go"])
 }
 
+// TestAProgramWithSlotsLoadsAdapters: the package has the methods, and none for the entry that they run.
+func TestAProgramWithSlotsLoadsAdapters(t *testing.T) {
+	methods := func(p *runtime.Program) string {
+		files, err := Files("toy", p, nil)
+		require.NoError(t, err)
+		return string(files["model.go"])
+	}
+	p := program()
+	require.NotContains(t, methods(p), "Adapter")
+	p.Variants[0].Entries[1].Name = runtime.AdapterEntry
+	require.Contains(t, methods(p), "RunPrepare")
+	p.Adapters = &runtime.Adapters{Slots: 4}
+	text := methods(p)
+	for _, want := range []string{
+		"func (m *Model) LoadAdapter(ctx context.Context, slot int, path string) error {\n\treturn m.session.LoadAdapter(ctx, slot, path)\n}",
+		"func (m *Model) UnloadAdapter(ctx context.Context, slot int) error {\n\treturn m.session.UnloadAdapter(ctx, slot)\n}",
+		"func (m *Model) UseAdapter(slot int) error {\n\treturn m.session.UseAdapter(slot)\n}",
+		"into one of 4 slots, counted from 0.",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.NotContains(t, text, "RunPrepare")
+}
+
 // TestSlicesOfABatchTakeASample: the accessor's range is that of the sample asked for.
 func TestSlicesOfABatchTakeASample(t *testing.T) {
 	p := program()

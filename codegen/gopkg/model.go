@@ -266,7 +266,7 @@ func (s *source) methods(f *File) {
 	run("Run", " runs the model on the current inputs and returns the outputs, which the next Run overwrites.", Dot("Run").Call(Id("ctx")))
 	runs := namer{"Run": true}
 	for _, e := range s.program.Variants[0].Entries {
-		if e.Name != "run" {
+		if e.Name != "run" && (s.program.Adapters == nil || e.Name != runtime.AdapterEntry) {
 			run(runs.name("Run_"+e.Name), fmt.Sprintf(" runs the entry %q and returns the outputs; those that it does not compute keep their values.", e.Name),
 				Dot("RunEntry").Call(Id("ctx"), Lit(e.Name)))
 		}
@@ -277,6 +277,9 @@ func (s *source) methods(f *File) {
 		f.Comment(fmt.Sprintf("Set%s sets the state %q, which otherwise carries over from the last run.", name, st.Input))
 		f.Func().Params(m.Clone()).Id("Set" + name).Params(Id("state").Index().Add(element(s.dtype(st.Input)))).Error().Block(
 			Return(Id("m").Dot("session").Dot("SetState").Call(Lit(st.Input), Qual(runtimePath, "Bytes").Call(Id("state")))))
+	}
+	if a := s.program.Adapters; a != nil {
+		s.adapters(f, a)
 	}
 	f.Comment("Device describes the device that Load chose. The notice says why no better one was chosen and whether inputs and outputs are copied.")
 	f.Func().Params(m.Clone()).Id("Device").Params().Params(Id("info").Qual(halPath, "Info"), Id("notice").String()).Block(Return(Id("m").Dot("device").Dot("Info").Call(), Id("m").Dot("notice")))
@@ -289,6 +292,20 @@ func (s *source) methods(f *File) {
 		If(Qual("errors", "Is").Call(Err(), Qual(runtimePath, "ErrInUse"))).Block(Return(Err())),
 		If(Id("m").Dot("closed").Op("=").True(), Op("!").Id("m").Dot("shared")).Block(Err().Op("=").Qual("errors", "Join").Call(Err(), Id("m").Dot("device").Dot("Close").Call())),
 		Return(Err()))
+}
+
+// adapters writes the methods that load adapters into slots.
+func (s *source) adapters(f *File, a *runtime.Adapters) {
+	method := func(name, doc, session string, params []Code, args ...Code) {
+		f.Comment(name + doc)
+		f.Func().Params(Id("m").Op("*").Id("Model")).Id(name).Params(params...).Error().Block(Return(Id("m").Dot("session").Dot(session).Call(args...)))
+	}
+	ctx, slot := Id("ctx").Qual("context", "Context"), Id("slot").Int()
+	method("LoadAdapter", fmt.Sprintf(" loads an adapter's file, as spark-dora or PEFT writes it, into one of %d slots, counted from 0. The model's weights stay where they are. An adapter of another model is an error.", a.Slots),
+		"LoadAdapter", []Code{ctx.Clone(), slot.Clone(), Id("path").String()}, Id("ctx"), Id("slot"), Id("path"))
+	method("UnloadAdapter", " empties a slot: runs that take it compute what the model does.",
+		"UnloadAdapter", []Code{ctx.Clone(), slot.Clone()}, Id("ctx"), Id("slot"))
+	method("UseAdapter", " chooses the slot that the following runs take; at first that is 0.", "UseAdapter", []Code{slot.Clone()}, Id("slot"))
 }
 
 // dtype is the element type of an input.

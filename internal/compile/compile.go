@@ -53,6 +53,7 @@ type Options struct {
 	Keep      []string          // of precisions that calibrate: nodes whose layers stay at fp16
 	Slices    []calibrate.Slice // named parts of the outputs; if nil, Compile takes those of the model's metadata
 	Warn      func(string)
+	Digest    string // of the file, for Provenance; Compile finds it itself
 
 	Observe  func(pass string, g *ir.Graph) // after each pass, of the first target
 	Trace    bool                           // keep Result.Origins
@@ -108,7 +109,7 @@ func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 		return nil, err
 	}
 	if opt.Slices == nil {
-		if opt.Slices, err = namedSlices(m, g, opt.Import.Batch); err != nil {
+		if opt.Slices, err = Slices(m, g, opt.Import.Batch); err != nil {
 			return nil, err
 		}
 	}
@@ -379,18 +380,21 @@ func assemble(ctx context.Context, tool *ptxas.Tool, t *target.Target, v *runtim
 	return nil
 }
 
-// entries lists the entries of a model's program, which is only run. Input state_X stays on the device; output next_state_X
-// is its new value.
+// entries lists the entries of a model's program, which is only run.
 func entries(g *ir.Graph) []codegen.Entry {
-	run := codegen.Entry{Name: "run", Graph: g}
+	return []codegen.Entry{{Name: "run", Graph: g, Kept: States(g)}}
+}
+
+// States lists what a model keeps from run to run: input state_X stays on the device; output next_state_X is its new value.
+func States(g *ir.Graph) (kept []codegen.Kept) {
 	for _, in := range g.Inputs {
 		for _, out := range g.Outputs {
 			if strings.HasPrefix(in.Name, "state_") && out.Name == "next_"+in.Name && out.Type.Equal(in.Type) {
-				run.Kept = append(run.Kept, codegen.Kept{Input: in.Name, Output: out.Name})
+				kept = append(kept, codegen.Kept{Input: in.Name, Output: out.Name})
 			}
 		}
 	}
-	return []codegen.Entry{run}
+	return kept
 }
 
 // describe fills in inputs, outputs with their named slices, and states.
@@ -399,17 +403,21 @@ func describe(p *runtime.Program, g *ir.Graph, parts []calibrate.Slice) {
 		p.Inputs = append(p.Inputs, port(v))
 	}
 	for _, v := range g.Outputs {
-		out := port(v)
-		for _, s := range parts {
-			if s.Output == v.Name && s.Name != "" {
-				out.Slices = append(out.Slices, s.Slice)
-			}
-		}
-		p.Outputs = append(p.Outputs, out)
+		p.Outputs = append(p.Outputs, port(v))
 	}
-	for _, e := range entries(g) {
-		for _, k := range e.Kept {
-			p.States = append(p.States, runtime.State{Input: k.Input, Output: k.Output})
+	name(p.Outputs, parts)
+	for _, k := range States(g) {
+		p.States = append(p.States, runtime.State{Input: k.Input, Output: k.Output})
+	}
+}
+
+// name gives outputs their named slices.
+func name(outputs []runtime.Port, parts []calibrate.Slice) {
+	for i := range outputs {
+		for _, s := range parts {
+			if s.Output == outputs[i].Name && s.Name != "" {
+				outputs[i].Slices = append(outputs[i].Slices, s.Slice)
+			}
 		}
 	}
 }
@@ -418,8 +426,8 @@ func port(v *ir.Value) runtime.Port {
 	return runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: append([]int{}, v.Type.Shape...)}
 }
 
-// namedSlices lists the parts of the output called outputs, or else of the first one, that the model's metadata names.
-func namedSlices(m *onnx.Model, g *ir.Graph, samples int) ([]calibrate.Slice, error) {
+// Slices lists the parts of the output called outputs, or else of the first one, that the model's metadata names.
+func Slices(m *onnx.Model, g *ir.Graph, samples int) ([]calibrate.Slice, error) {
 	if len(g.Outputs) == 0 {
 		return nil, nil
 	}

@@ -40,7 +40,7 @@ func Entries(ctx context.Context, path string, entries []Entry, opt Options) (*R
 		return nil, err
 	}
 	opt.meter = progress.New(opt.Progress)
-	r := &Result{Source: entries[0].Parts[0].Graph, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(path), Precision: opt.Precision}, path: path, opt: opt}
+	r := &Result{Source: entries[0].Parts[0].Graph, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(path), Precision: opt.Precision}, path: path, opt: opt, digest: opt.Digest}
 	weights := codegen.NewWeights()
 	for i, t := range targets {
 		var list []codegen.Entry
@@ -58,6 +58,7 @@ func Entries(ctx context.Context, path string, entries []Entry, opt Options) (*R
 		if i == 0 {
 			describeEntries(r.Program, list)
 			r.entries = list
+			name(r.Program.Outputs, opt.Slices)
 		}
 		if weights, err = r.fit(ctx, list, t, weights); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)

@@ -52,6 +52,7 @@ type flags struct {
 	HelpPasses bool       `help:"Describe the passes and exit."`
 	Cubin      bool       `help:"Add cubins that ptxas makes to the package, for each target. Without them the driver compiles the PTX on loading."`
 	Adapter    string     `help:"Compile the model with this adapter merged into its weights." placeholder:"A.safetensors"`
+	Slots      *int       `name:"adapter-slots" help:"Leave the model's adapter open: a session loads adapters into K slots and chooses one for each run." placeholder:"K"`
 	Tune       bool       `help:"Tune schedules on the device."`
 	Quiet      bool       `help:"Print only errors and warnings."`
 }
@@ -93,6 +94,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.MinCosine != nil && (*f.MinCosine < 0 || *f.MinCosine >= 1 || math.IsNaN(*f.MinCosine)) {
 		return fmt.Errorf("--min-cosine %g: want 0 (no budget) or more, and less than 1", *f.MinCosine)
 	}
+	if err := f.checkSlots(precision); err != nil {
+		return err
+	}
 	if f.Model, err = cli.ONNX(f.Model); err != nil {
 		return err
 	}
@@ -130,7 +134,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	begin := time.Now()
-	r, err := compile.Compile(ctx, m, opt)
+	r, err := f.compiled(ctx, m, opt)
 	if err != nil {
 		return err
 	}
@@ -165,6 +169,41 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return nil
 }
 
+// compiled compiles the model, with slots for adapters if they were asked for.
+func (f *flags) compiled(ctx context.Context, m *onnx.Model, opt compile.Options) (*compile.Result, error) {
+	if f.Slots == nil {
+		return compile.Compile(ctx, m, opt)
+	}
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	base, err := dora.Open(m, opt.Import)
+	if err != nil {
+		return nil, err
+	}
+	return dora.Slots(ctx, base, *f.Slots, opt)
+}
+
+// checkSlots refuses what does not go with slots for adapters.
+func (f *flags) checkSlots(in string) error {
+	if f.Slots == nil {
+		return nil
+	}
+	for _, other := range []struct {
+		name  string
+		given bool
+	}{{"--adapter", f.Adapter != ""}, {"--calibrate", len(f.Calibrate) > 0}, {"--validate", len(f.Validate) > 0}, {"--calibration", f.Findings != ""},
+		{"--min-cosine", f.MinCosine != nil}, {"--keep", len(f.Keep) > 0}, {"--passes", len(f.Passes) > 0}, {"--io f32", f.IO == "f32"}} {
+		if other.given {
+			return fmt.Errorf("--adapter-slots does not go with %s: leave one of them out", other.name)
+		}
+	}
+	if precision.Calibrates(in) || in == precision.File {
+		return fmt.Errorf("--adapter-slots does not go with --precision %s: take fp32, fp16 or bf16", in)
+	}
+	return nil
+}
+
 // decisive are the flags that decide what is compiled, as they were given; inputs are in the calibration's digest.
 func (f *flags) decisive() (list []string) {
 	add := func(given bool, format string, args ...any) {
@@ -188,6 +227,9 @@ func (f *flags) decisive() (list []string) {
 	}
 	add(f.IO != "file", "--io %s", f.IO)
 	add(len(f.Passes) > 0, "--passes %s", strings.Join(f.Passes, ","))
+	if f.Slots != nil {
+		add(true, "--adapter-slots %d", *f.Slots)
+	}
 	add(f.Cubin, "--cubin")
 	return list
 }

@@ -1,4 +1,6 @@
-package dora
+// Package adapterfile reads and writes adapters of a model's layers as safetensors files, whose tensors are called as PEFT calls
+// them. It knows of a model only which layers take adapters, so that programs load adapters without a compiler.
+package adapterfile
 
 import (
 	"encoding/binary"
@@ -15,39 +17,114 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/safetensors"
-	"github.com/spark-compile/spark-compile/ir"
-	"github.com/spark-compile/spark-compile/passes"
 )
+
+// Kind is what an adapter of a layer trains.
+type Kind string
+
+// Kinds of adapters of a layer y = W·x + b, with the norms over all but the first dimension of W [out, …].
+const (
+	DoRA      Kind = "dora"      // y = m/‖V‖·(V·x) + b, V = W + s·B·A (Liu and others 2024, equation 5)
+	LoRA      Kind = "lora"      // y = (W + s·B·A)·x + b (Hu and others 2021)
+	Magnitude Kind = "magnitude" // y = m/‖W‖·(W·x) + b
+)
+
+// Layer is a layer of a model, with a weight [Out, Row], that takes an adapter.
+type Layer struct {
+	Module string `json:"module"` // name of the layer in files, unique in the model
+	Out    int    `json:"out"`
+	Row    int    `json:"row"`
+	Group  int    `json:"group"`
+	Taps   []int  `json:"taps,omitempty"` // of a convolution's kernel
+}
+
+// In is the number of input channels of a group.
+func (l *Layer) In() int {
+	in := l.Row
+	for _, t := range l.Taps {
+		in /= t
+	}
+	return in
+}
+
+// MaxRank is the greatest rank of an adapter of the weight.
+func (l *Layer) MaxRank() int { return min(l.Out/l.Group, l.Row) * l.Group }
+
+// Part is the adapter of a layer. Kind Magnitude has M alone, LoRA only A and B.
+type Part struct {
+	Kind  Kind
+	Rank  int
+	Alpha float64
+	RS    bool      // rank-stabilised scaling, α/√r
+	Base  string    // how W was stored when it was trained: a precision that rounds weights, or "" as in the file
+	A     []float32 // [Rank, Row]
+	B     []float32 // [Out, Rank/Group]
+	M     []float32 // [Out]
+}
+
+// Scale is s of W + s·B·A.
+func (p *Part) Scale() float64 {
+	switch {
+	case p.Rank == 0:
+		return 0
+	case p.RS:
+		return p.Alpha / math.Sqrt(float64(p.Rank))
+	}
+	return p.Alpha / float64(p.Rank)
+}
+
+// Entry is a layer and its adapter.
+type Entry struct {
+	*Layer
+	*Part
+	Weight string // name of the initializer
+}
+
+// File is an adapter's file.
+type File struct {
+	Base     string // fingerprint of the base model
+	FullNorm bool   // gradients pass through the norms too
+	Labels   map[string]string
+	Entries  []Entry
+}
+
+// Model is what a file is read for.
+type Model struct {
+	Name   string
+	Base   string // fingerprint
+	Layers []*Layer
+}
 
 // Names in files are those of PEFT: base_model.model.MODULE.lora_A.weight [r, in], [r, in/g, taps…]; .lora_B.weight [out, r],
 // [out, r/g, 1…]; .lora_magnitude_vector [out], [1, out, 1…].
 const (
-	prefix    = "base_model.model."
+	Prefix    = "base_model.model."
 	suffixA   = ".lora_A.weight"
 	suffixB   = ".lora_B.weight"
 	suffixM   = ".lora_magnitude_vector"
 	peftModel = "adapter_model.safetensors"
-	peftFile  = "adapter_config.json"
+	PEFTFile  = "adapter_config.json"
 )
 
-// Keys of the file's metadata. The layers' settings are under keyLayers, as JSON.
+// Keys of the file's metadata. The layers' settings are under KeyLayers, as JSON.
 const (
 	keyFormat = "format"
-	keyBase   = "spark-compile.base"
+	KeyBase   = "spark-compile.base"
 	keyFull   = "spark-compile.full_norm"
-	keyLayers = "spark-compile.layers"
-	keyLabel  = "label."
+	KeyLayers = "spark-compile.layers"
+	KeyLabel  = "label."
 )
 
-// layerFile is a layer's settings in the metadata.
-type layerFile struct {
-	Weight string             `json:"weight"`
-	Kind   passes.AdapterKind `json:"kind"`
-	Rank   int                `json:"rank,omitempty"`
-	Alpha  float64            `json:"alpha,omitempty"`
-	RS     bool               `json:"rslora,omitempty"`
-	Base   string             `json:"base,omitempty"`
+// Setting is a layer's settings in the metadata.
+type Setting struct {
+	Weight string  `json:"weight"`
+	Kind   Kind    `json:"kind"`
+	Rank   int     `json:"rank,omitempty"`
+	Alpha  float64 `json:"alpha,omitempty"`
+	RS     bool    `json:"rslora,omitempty"`
+	Base   string  `json:"base,omitempty"`
 }
 
 // config is PEFT's adapter_config.json, the part that says what its tensors mean.
@@ -65,12 +142,11 @@ type config struct {
 	AlphaPattern map[string]float64 `json:"alpha_pattern"`
 }
 
-// shapes are those of the tensors in the file.
-func (l *Layer) shapes() (a, b, m []int) {
-	in := []int{l.in()}
+// Shapes are those of the tensors in the file.
+func (p *Part) Shapes(l *Layer) (a, b, m []int) {
 	ones := slices.Repeat([]int{1}, len(l.Taps))
-	a = slices.Concat([]int{l.Rank}, in, l.Taps)
-	b = slices.Concat([]int{l.Out, l.Rank / l.Group}, ones)
+	a = slices.Concat([]int{p.Rank, l.In()}, l.Taps)
+	b = slices.Concat([]int{l.Out, p.Rank / l.Group}, ones)
 	m = []int{l.Out}
 	if len(l.Taps) > 0 {
 		m = slices.Concat([]int{1, l.Out}, ones)
@@ -79,18 +155,18 @@ func (l *Layer) shapes() (a, b, m []int) {
 }
 
 // Encode writes the adapter as a safetensors file: the same adapter gives the same bytes.
-func (a *Adapter) Encode() ([]byte, error) {
-	f := &safetensors.File{Tensors: map[string]safetensors.Tensor{}, Metadata: map[string]string{keyFormat: "pt", keyBase: a.Base}}
+func (a *File) Encode() ([]byte, error) {
+	f := &safetensors.File{Tensors: map[string]safetensors.Tensor{}, Metadata: map[string]string{keyFormat: "pt", KeyBase: a.Base}}
 	if a.FullNorm {
 		f.Metadata[keyFull] = "true"
 	}
 	for k, v := range a.Labels {
-		f.Metadata[keyLabel+k] = v
+		f.Metadata[KeyLabel+k] = v
 	}
-	settings := map[string]layerFile{}
-	for _, l := range a.Layers {
-		settings[l.Module] = layerFile{l.Name, l.Kind, l.Rank, l.Alpha, l.RS, l.Base}
-		shapeA, shapeB, shapeM := l.shapes()
+	settings := map[string]Setting{}
+	for _, l := range a.Entries {
+		settings[l.Module] = Setting{l.Weight, l.Kind, l.Rank, l.Alpha, l.RS, l.Base}
+		shapeA, shapeB, shapeM := l.Shapes(l.Layer)
 		for _, t := range []struct {
 			suffix string
 			shape  []int
@@ -106,26 +182,26 @@ func (a *Adapter) Encode() ([]byte, error) {
 			for _, x := range t.data {
 				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
 			}
-			f.Tensors[prefix+l.Module+t.suffix] = safetensors.Tensor{DType: "F32", Shape: t.shape, Data: data}
+			f.Tensors[Prefix+l.Module+t.suffix] = safetensors.Tensor{DType: "F32", Shape: t.shape, Data: data}
 		}
 	}
 	text, err := json.Marshal(settings)
 	if err != nil {
 		return nil, err
 	}
-	f.Metadata[keyLayers] = string(text)
+	f.Metadata[KeyLayers] = string(text)
 	return f.Encode()
 }
 
 // Save writes the adapter's file, whole or not at all. A file called adapter_model.safetensors gets PEFT's
 // adapter_config.json beside it.
-func (a *Adapter) Save(path string) error {
+func (a *File) Save(path string) error {
 	data, err := a.Encode()
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if filepath.Base(path) == peftModel {
-		if err := atomicfile.WriteJSON(filepath.Join(filepath.Dir(path), peftFile), a.config()); err != nil {
+		if err := atomicfile.WriteJSON(filepath.Join(filepath.Dir(path), PEFTFile), a.config()); err != nil {
 			return err
 		}
 	}
@@ -133,10 +209,10 @@ func (a *Adapter) Save(path string) error {
 }
 
 // config describes the adapter to PEFT: the first layer's rank and alpha, and those that differ.
-func (a *Adapter) config() *config {
+func (a *File) config() *config {
 	c := &config{PeftType: "LORA", Base: a.Base, Bias: "none", RankPattern: map[string]int{}, AlphaPattern: map[string]float64{}}
 	var targets []string
-	for _, l := range a.Layers {
+	for _, l := range a.Entries {
 		if l.Kind == Magnitude {
 			continue // PEFT has no such kind
 		}
@@ -156,9 +232,9 @@ func (a *Adapter) config() *config {
 	return c
 }
 
-// Load reads an adapter of the model: our file, or PEFT's with its adapter_config.json beside it. An adapter of another base, a
+// Read reads an adapter of the model: our file, or PEFT's with its adapter_config.json beside it. An adapter of another base, a
 // tensor that the model has no layer for, one of another shape, and numbers that are not finite are errors.
-func Load(path string, m *Model) (*Adapter, error) {
+func Read(path string, m Model) (*File, error) {
 	f, err := safetensors.Read(path)
 	if err != nil {
 		return nil, err
@@ -170,77 +246,77 @@ func Load(path string, m *Model) (*Adapter, error) {
 	return a, nil
 }
 
-func decode(f *safetensors.File, path string, m *Model) (*Adapter, error) {
-	a := &Adapter{Base: m.Base, Labels: map[string]string{}, FullNorm: f.Metadata[keyFull] == "true"}
+func decode(f *safetensors.File, path string, m Model) (*File, error) {
+	a := &File{Base: m.Base, Labels: map[string]string{}, FullNorm: f.Metadata[keyFull] == "true"}
 	for k, v := range f.Metadata {
-		if label, ok := strings.CutPrefix(k, keyLabel); ok {
+		if label, ok := strings.CutPrefix(k, KeyLabel); ok {
 			a.Labels[label] = v
 		}
 	}
-	var settings map[string]layerFile
+	var settings map[string]Setting
 	var peft *config
-	if text, ours := f.Metadata[keyLayers]; ours {
-		if base := f.Metadata[keyBase]; base != m.Base {
-			return nil, fmt.Errorf("it belongs to another base: the adapter was made of %s, %s is %s", short(base), m.File.Path, short(m.Base))
+	if text, ours := f.Metadata[KeyLayers]; ours {
+		if base := f.Metadata[KeyBase]; base != m.Base {
+			return nil, fmt.Errorf("it belongs to another base: the adapter was made of %s, %s is %s", short(base), m.Name, short(m.Base))
 		}
 		if err := json.Unmarshal([]byte(text), &settings); err != nil {
-			return nil, fmt.Errorf("metadata %s: %w", keyLayers, err)
+			return nil, fmt.Errorf("metadata %s: %w", KeyLayers, err)
 		}
 	} else {
 		var err error
-		if peft, err = readConfig(filepath.Join(filepath.Dir(path), peftFile)); err != nil {
+		if peft, err = readConfig(filepath.Join(filepath.Dir(path), PEFTFile)); err != nil {
 			return nil, err
 		}
 	}
-	layers := map[string]*Layer{}
+	entries := map[string]*Entry{}
+	var list []*Entry
 	for _, name := range slices.Sorted(maps.Keys(f.Tensors)) {
-		module, suffix, ok := split(name)
+		module, suffix, ok := Split(name)
 		if !ok {
 			return nil, fmt.Errorf("tensor %q is none of an adapter: want names ending in %s, %s or %s", name, suffixA, suffixB, suffixM)
 		}
-		i := slices.IndexFunc(m.Weights, func(w *Weight) bool { return w.Module == module })
+		i := slices.IndexFunc(m.Layers, func(l *Layer) bool { return l.Module == module })
 		if i < 0 {
 			return nil, fmt.Errorf("tensor %q: the model has no layer %q that takes an adapter", name, module)
 		}
-		l := layers[module]
-		if l == nil {
-			l = &Layer{Weight: m.Weights[i]}
+		e := entries[module]
+		if e == nil {
+			e = &Entry{Layer: m.Layers[i], Part: &Part{}}
 			if s, ok := settings[module]; ok {
-				l.Kind, l.Rank, l.Alpha, l.RS, l.Base = s.Kind, s.Rank, s.Alpha, s.RS, s.Base
+				e.Weight, e.Kind, e.Rank, e.Alpha, e.RS, e.Base = s.Weight, s.Kind, s.Rank, s.Alpha, s.RS, s.Base
 			} else if peft == nil {
 				return nil, fmt.Errorf("tensor %q: the metadata says nothing of layer %q", name, module)
-			} else if err := peft.layer(l, f); err != nil {
+			} else if err := peft.layer(e, f); err != nil {
 				return nil, err
 			}
-			if err := l.check(); err != nil {
+			if err := e.check(); err != nil {
 				return nil, fmt.Errorf("layer %q: %w", module, err)
 			}
-			layers[module] = l
-			a.Layers = append(a.Layers, l)
+			entries[module], list = e, append(list, e)
 		}
-		if err := l.take(suffix, f.Tensors[name]); err != nil {
+		if err := e.take(suffix, f.Tensors[name]); err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", name, err)
 		}
 	}
-	for _, l := range a.Layers {
-		low, sized := l.Kind != Magnitude, l.Kind != LoRA
-		if low != (l.A != nil) || low != (l.B != nil) || sized != (l.M != nil) {
-			return nil, fmt.Errorf("layer %q of kind %s has not the tensors of that kind", l.Module, l.Kind)
+	for _, e := range list {
+		low, sized := e.Kind != Magnitude, e.Kind != LoRA
+		if low != (e.A != nil) || low != (e.B != nil) || sized != (e.M != nil) {
+			return nil, fmt.Errorf("layer %q of kind %s has not the tensors of that kind", e.Module, e.Kind)
 		}
 	}
-	for module := range settings {
-		if layers[module] == nil {
+	for _, module := range slices.Sorted(maps.Keys(settings)) {
+		if entries[module] == nil {
 			return nil, fmt.Errorf("layer %q is in the metadata, but has no tensors", module)
 		}
 	}
-	if len(a.Layers) == 0 {
+	if len(list) == 0 {
 		return nil, errors.New("there is no tensor of an adapter")
 	}
-	order := map[*Weight]int{}
-	for i, w := range m.Weights {
-		order[w] = i
+	for _, l := range m.Layers {
+		if e := entries[l.Module]; e != nil {
+			a.Entries = append(a.Entries, *e)
+		}
 	}
-	slices.SortFunc(a.Layers, func(x, y *Layer) int { return order[x.Weight] - order[y.Weight] })
 	return a, nil
 }
 
@@ -252,9 +328,9 @@ func short(base string) string {
 	return base[:min(12, len(base))]
 }
 
-// split takes a tensor's name apart. PEFT's has an adapter's name behind lora_A and the magnitudes in older files.
-func split(name string) (module, suffix string, ok bool) {
-	name = strings.TrimPrefix(name, prefix)
+// Split takes a tensor's name apart. PEFT's has an adapter's name behind lora_A and the magnitudes in older files.
+func Split(name string) (module, suffix string, ok bool) {
+	name = strings.TrimPrefix(name, Prefix)
 	for _, s := range []string{suffixA, suffixB, suffixM, suffixM + ".weight"} {
 		if m, found := strings.CutSuffix(name, s); found && m != "" {
 			return m, strings.TrimSuffix(strings.TrimSuffix(s, ".weight"), ".weight"), true
@@ -264,7 +340,7 @@ func split(name string) (module, suffix string, ok bool) {
 }
 
 // check holds a layer's settings against its weight.
-func (l *Layer) check() error {
+func (l *Entry) check() error {
 	switch l.Kind {
 	case DoRA, LoRA:
 		if l.Rank < 1 || l.Rank > l.MaxRank() || l.Rank%l.Group != 0 {
@@ -280,13 +356,12 @@ func (l *Layer) check() error {
 	default:
 		return fmt.Errorf("unknown kind %q: want %s, %s or %s", l.Kind, DoRA, LoRA, Magnitude)
 	}
-	_, err := baseStorage(l.Base)
-	return err
+	return nil
 }
 
 // take converts a tensor of the layer.
-func (l *Layer) take(suffix string, t safetensors.Tensor) error {
-	a, b, m := l.shapes()
+func (l *Entry) take(suffix string, t safetensors.Tensor) error {
+	a, b, m := l.Shapes(l.Layer)
 	to, want := &l.M, m
 	switch suffix + ".weight" {
 	case suffixA:
@@ -297,7 +372,7 @@ func (l *Layer) take(suffix string, t safetensors.Tensor) error {
 	if l.Kind == Magnitude && want[0] == 0 || !slices.Equal(t.Shape, want) && !(to == &l.M && slices.Equal(t.Shape, []int{l.Out})) {
 		return fmt.Errorf("shape %v, layer %q of kind %s and rank %d wants %v", t.Shape, l.Module, l.Kind, l.Rank, want)
 	}
-	values, err := floats(t)
+	values, err := Floats(t)
 	if err != nil {
 		return err
 	}
@@ -311,24 +386,20 @@ func (l *Layer) take(suffix string, t safetensors.Tensor) error {
 	return nil
 }
 
-// floats are a tensor's elements.
-func floats(t safetensors.Tensor) ([]float64, error) {
-	d, ok := map[string]ir.DType{"F16": ir.Float16, "BF16": ir.BFloat16, "F32": ir.Float32, "F64": ir.Float64}[t.DType]
-	if !ok {
-		return nil, fmt.Errorf("elements of type %s, want F32, F16, BF16 or F64", t.DType)
+// Floats are a tensor's elements.
+func Floats(t safetensors.Tensor) ([]float64, error) {
+	switch t.DType {
+	case "F16", "BF16", "F32", "F64":
+		return npy.Float64s(strings.ToLower(t.DType), t.Data)
 	}
-	x, err := ir.NewTensor(ir.T(d, t.Shape...), t.Data)
-	if err != nil {
-		return nil, err
-	}
-	return x.Floats(), nil
+	return nil, fmt.Errorf("elements of type %s, want F32, F16, BF16 or F64", t.DType)
 }
 
 // readConfig reads PEFT's settings.
 func readConfig(path string) (*config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("it has no settings: neither metadata of spark-dora nor PEFT's %s beside it", peftFile)
+		return nil, fmt.Errorf("it has no settings: neither metadata of spark-dora nor PEFT's %s beside it", PEFTFile)
 	}
 	if err != nil {
 		return nil, err
@@ -344,7 +415,7 @@ func readConfig(path string) (*config, error) {
 }
 
 // layer fills in what PEFT's settings say of a layer. Patterns name modules, or how their names end.
-func (c *config) layer(l *Layer, f *safetensors.File) error {
+func (c *config) layer(l *Entry, f *safetensors.File) error {
 	l.Kind, l.Rank, l.Alpha, l.RS = LoRA, c.Rank, c.Alpha, c.RS
 	if c.DoRA {
 		l.Kind = DoRA
@@ -362,8 +433,8 @@ func (c *config) layer(l *Layer, f *safetensors.File) error {
 			l.Alpha = c.AlphaPattern[p]
 		}
 	}
-	if t, ok := f.Tensors[prefix+l.Module+suffixA]; ok && len(t.Shape) > 0 && t.Shape[0] != l.Rank {
-		return fmt.Errorf("layer %q: lora_A has rank %s, %s says %d", l.Module, strconv.Itoa(t.Shape[0]), peftFile, l.Rank)
+	if t, ok := f.Tensors[Prefix+l.Module+suffixA]; ok && len(t.Shape) > 0 && t.Shape[0] != l.Rank {
+		return fmt.Errorf("layer %q: lora_A has rank %s, %s says %d", l.Module, strconv.Itoa(t.Shape[0]), PEFTFile, l.Rank)
 	}
 	return nil
 }

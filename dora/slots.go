@@ -1,0 +1,193 @@
+package dora
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// SlotRank is the greatest rank of an adapter that fits into a slot: as many rows as one product on tensor cores has at least,
+// so that a smaller rank would save nothing.
+const SlotRank = 16
+
+// Slots compiles a model whose adapter is left open: runtime.Session.LoadAdapter puts adapters into k slots, UseAdapter chooses
+// one for each run. Every layer takes an adapter of any kind up to SlotRank, depthwise convolutions magnitudes. A run computes
+// both products of low rank beside each layer's own. Precision is fp32, fp16, bf16.
+func Slots(ctx context.Context, m *Model, k int, opt compile.Options) (*compile.Result, error) {
+	if k < 1 {
+		return nil, fmt.Errorf("%d adapter slots: want at least one", k)
+	}
+	a, err := Init(m, InitOptions{Rank: SlotRank})
+	if err != nil {
+		return nil, err
+	}
+	s := &slotted{Model: m, adapter: a, count: k}
+	s.trained, s.gains, s.inverse = a.vectors()
+	var entries []compile.Entry
+	for _, e := range []struct {
+		name  string
+		build func(g *ir.Graph) error
+	}{{EntryRun, s.run}, {runtime.AdapterEntry, s.prepare}} {
+		g, err := widened(m.graph)
+		if err != nil {
+			return nil, err
+		}
+		g.Name = e.name
+		if err := passes.Run(&passes.Context{Precision: opt.Precision, Adapters: s.passes()}, g, []string{"insert-dora"}, nil); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", m.File.Path, e.name, err)
+		}
+		if err := e.build(g); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", m.File.Path, e.name, err)
+		}
+		kept := []codegen.Kept{{Input: runtime.AdapterState}, {Input: runtime.AdapterGains}}
+		if e.name == EntryRun {
+			kept = append(kept, compile.States(g)...)
+		} else {
+			kept[1].Output = nextGains
+		}
+		entries = append(entries, compile.Entry{Name: e.name, Parts: []compile.Part{{Graph: g, Precision: opt.Precision}}, Kept: kept})
+	}
+	if opt.Slices == nil {
+		if opt.Slices, err = compile.Slices(m.File, m.graph, opt.Import.Batch); err != nil {
+			return nil, err
+		}
+	}
+	opt.Digest = m.Base
+	r, err := compile.Entries(ctx, m.File.Path, entries, opt)
+	if err != nil {
+		return nil, err
+	}
+	// What adapters take is no port of the model, and with empty slots the program computes what the model does.
+	p := r.Program
+	ours := func(q runtime.Port) bool {
+		return slices.Contains([]string{runtime.AdapterState, runtime.AdapterGains, runtime.AdapterInput, nextGains}, q.Name)
+	}
+	p.Inputs, p.Outputs = slices.DeleteFunc(p.Inputs, ours), slices.DeleteFunc(p.Outputs, ours)
+	p.States = slices.DeleteFunc(p.States, func(st runtime.State) bool { return ours(runtime.Port{Name: st.Input}) })
+	p.Adapters, r.Source = s.describe(), m.graph
+	return r, p.Validate()
+}
+
+// nextGains is the new value of the gains.
+const nextGains = "next:" + runtime.AdapterGains
+
+// slotted is a program with slots in the making.
+type slotted struct {
+	*Model
+	adapter                 *Adapter
+	count                   int
+	trained, gains, inverse vector
+}
+
+// passes are the layers' adapters; scales are in the numbers.
+func (s *slotted) passes() []passes.Adapter {
+	list := s.adapter.passes()
+	for i := range list {
+		list[i].Scale = 1
+	}
+	return list
+}
+
+// describe says where an adapter's tensors lie.
+func (s *slotted) describe() *runtime.Adapters {
+	out := &runtime.Adapters{Base: s.Base, Slots: s.count, Size: s.trained.size}
+	at := func(name string) int {
+		if i := s.trained.at(name); i >= 0 {
+			return s.trained.parts[i].at
+		}
+		return 0
+	}
+	for _, l := range s.adapter.Layers {
+		p := passes.Adapter{Name: l.Module}
+		out.Layers = append(out.Layers, runtime.AdapterLayer{Layer: l.Weight.Layer, Rank: l.Rank, A: at(p.InputA()), B: at(p.InputB()), M: at(p.InputM())})
+	}
+	return out
+}
+
+// slot is the input that says which slot an entry takes, within bounds; nil: there is one.
+func (s *slotted) slot(x *ir.Expansion, g *ir.Graph) *ir.Value {
+	if s.count == 1 {
+		return nil
+	}
+	number := func(i int) *ir.Value { return x.Constant(ir.ScalarInt(ir.Int32, int64(i))) }
+	in := g.AddInput(runtime.AdapterInput, ir.T(ir.Int32))
+	return x.Add("Min", nil, x.Add("Max", nil, in, number(0)), number(s.count-1))
+}
+
+// row is a slot's row of what is kept [slots, n].
+func (s *slotted) row(x *ir.Expansion, kept, slot *ir.Value) *ir.Value {
+	if slot == nil {
+		return x.Reshape(kept, kept.Type.Shape[1])
+	}
+	return x.Add("Gather", ir.Attrs{"axis": 0}, kept, slot)
+}
+
+// run makes the adapter and its gains those of a slot.
+func (s *slotted) run(g *ir.Graph) error {
+	var flat, gain, slot *ir.Value
+	err := g.Build("adapter", func(x *ir.Expansion) {
+		slot = s.slot(x, g)
+		gain = s.row(x, g.AddInput(runtime.AdapterGains, ir.T(ir.Float32, s.count, s.gains.size)), slot)
+		gain = x.Add("Add", nil, gain, x.Like(gain, 1))
+	})
+	if err == nil {
+		err = s.gains.split(g, gain)
+	}
+	if err != nil {
+		return err
+	}
+	err = g.Build("adapter", func(x *ir.Expansion) {
+		flat = s.row(x, g.AddInput(runtime.AdapterState, ir.T(ir.Float32, s.count, s.trained.size)), slot)
+	})
+	if err != nil {
+		return err
+	}
+	return s.trained.split(g, flat)
+}
+
+// prepare computes the gains of a slot, less 1, and leaves those of others as they are.
+func (s *slotted) prepare(g *ir.Graph) error {
+	inputs := g.Inputs
+	g.Inputs, g.Outputs = nil, nil
+	for _, v := range inputs {
+		if s.trained.at(v.Name) >= 0 {
+			g.Inputs = append(g.Inputs, v)
+		}
+	}
+	const inverse = "inverse"
+	if err := s.inverse.join(g, inverse, ""); err != nil {
+		return err
+	}
+	var flat *ir.Value
+	err := g.Build("adapter", func(x *ir.Expansion) {
+		slot := s.slot(x, g)
+		flat = s.row(x, g.AddInput(runtime.AdapterState, ir.T(ir.Float32, s.count, s.trained.size)), slot)
+		old := g.AddInput(runtime.AdapterGains, ir.T(ir.Float32, s.count, s.gains.size))
+		from, _ := s.trained.span(directions)
+		m := x.Add("Slice", ir.Attrs{"starts": []int{from}, "sizes": []int{s.gains.size}}, flat)
+		gain := x.Add("Sub", nil, x.Add("Mul", nil, m, g.Outputs[0]), x.Like(m, 1))
+		none := x.Add("Less", nil, x.Like(m, math.MaxFloat32/2), m)
+		gain = x.Reshape(x.Add("Where", nil, none, x.Like(m, 0), gain), 1, s.gains.size)
+		if slot != nil {
+			rows := make([]int64, s.count)
+			for i := range rows {
+				rows[i] = int64(i)
+			}
+			here := x.Add("Equal", nil, x.Constant(ir.FromInts(ir.T(ir.Int32, s.count, 1), rows)), slot)
+			gain = x.Add("Where", nil, here, gain, old)
+		}
+		gain.Name = nextGains
+		g.Outputs = []*ir.Value{gain}
+	})
+	if err != nil {
+		return err
+	}
+	return s.trained.split(g, flat)
+}
