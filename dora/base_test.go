@@ -10,8 +10,10 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
 // rounded is the model with the weights that a step of the given base computes with, in f32.
@@ -101,6 +103,35 @@ func TestARoundedBaseIsNarrowOnTheDevice(t *testing.T) {
 	}
 	_, err := NewStep(context.Background(), small(t, "policy"), &Adapter{}, StepOptions{Base: "int4"})
 	assert.ErrorContains(t, err, `frozen weights cannot be stored as "int4": give fp8, fp6 and nvfp4, or nothing`)
+}
+
+// TestBytesOfAStepAtFullSize prints rows for docs/measurements.md.
+func TestBytesOfAStepAtFullSize(t *testing.T) {
+	if !fulltest.Runs(t.Name()) {
+		t.Skip("SPARK_FULL compiles steps of full size")
+	}
+	for _, c := range []struct {
+		name  string
+		batch int
+	}{{"policy", 1}, {"policy", 32}, {"dmonitoring", 1}} {
+		src, err := driving.Make(c.name, driving.Full)
+		require.NoError(t, err)
+		file, err := onnx.Decode(c.name+".onnx", src.ONNX)
+		require.NoError(t, err)
+		m, err := Open(file, onnx.ImportOptions{Batch: c.batch})
+		require.NoError(t, err)
+		a, err := Init(m, InitOptions{})
+		require.NoError(t, err)
+		wide := 0
+		for _, base := range []string{"", "fp8", "fp6", "nvfp4"} {
+			s, err := NewStep(context.Background(), m, a, StepOptions{Precision: "bf16", Base: base})
+			require.NoError(t, err)
+			n, arena := len(s.Program.Weights), s.Program.Variants[0].ArenaBytes
+			wide = max(wide, n)
+			t.Logf("| %s | %d | %d | %s | %d | %.2f | %d |", c.name, c.batch, m.Bytes, base, n, float64(n)/float64(wide), arena)
+			assert.LessOrEqual(t, n, wide)
+		}
+	}
 }
 
 // TestMergeOfAnAdapterThatWasTrainedBesideRoundedWeights: the merged file computes what the step computed.
