@@ -30,7 +30,7 @@ type curve struct {
 	Losses  []float64            `json:"losses"`
 	Norms   []float64            `json:"norms"`
 	Merged  map[string][]float64 `json:"merged"`            // the beginning of each output on batch 0
-	Seconds float64              `json:"seconds,omitempty"` // of the fastest step
+	Seconds float64              `json:"seconds,omitempty"` // of CPU time, of the fastest step
 }
 
 const recorded = "testdata/curve.json"

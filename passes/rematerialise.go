@@ -176,12 +176,11 @@ func regionTime(t *target.Target, n *ir.Node) float64 {
 	if len(n.Region.Operands) > 0 {
 		products = max(simple, t.TFLOPS[n.Region.Operands[0].DType.String()])
 	}
-	arithmetic := 0.0
+	each := 0.0 // member
 	for _, m := range n.Region.Body.Nodes {
-		arithmetic += float64(float64(2*m.MACs())/products) + float64(float64(m.Op.Cost*m.Outputs[0].Type.Numel())/simple)
+		each += float64(float64(2*m.MACs())/products) + float64(float64(m.Op.Cost*m.Outputs[0].Type.Numel())/simple)
 	}
-	arithmetic *= float64(n.Region.Count()) / 1e6
-	return t.LaunchUS + max(arithmetic, float64(bytes)/t.MemoryGBps/1e3)
+	return t.LaunchUS + max(float64(each*float64(n.Region.Count()))/1e6, float64(bytes)/t.MemoryGBps/1e3)
 }
 
 func (r *recorder) record() error {

@@ -147,13 +147,13 @@ trained = [p for p in model.parameters() if p.requires_grad]
 optimizer = torch.optim.AdamW(trained, lr=RATE, weight_decay=DECAY)
 losses, norms, seconds = [], [], []
 for step in range(STEPS):
-    begin = time.perf_counter()
+    begin = time.process_time()
     optimizer.zero_grad()
     loss = loss_of(model, batches[step % len(batches)])
     loss.backward()
     norms.append(float(torch.nn.utils.clip_grad_norm_(trained, CLIP)))
     optimizer.step()
-    seconds.append(time.perf_counter() - begin)
+    seconds.append(time.process_time() - begin)
     losses.append(float(loss))
 merged = model.merge_and_unload()
 with torch.no_grad():
