@@ -87,7 +87,7 @@ func TestLaunchesOfAnAdaptedModel(t *testing.T) {
 	t.Log(layers, most, launches(EntryRun), launches(EntryPrepare), launches(EntryStep))
 	assert.LessOrEqual(t, launches(EntryRun), most+2*layers+3)
 	assert.LessOrEqual(t, launches(EntryPrepare), 3*layers+3)
-	assert.LessOrEqual(t, launches(EntryStep), launches(EntryRun)+launches(EntryPrepare)+13*layers+17)
+	assert.LessOrEqual(t, launches(EntryStep), launches(EntryRun)+launches(EntryPrepare)+13*layers+8)
 	for _, l := range v.Entry(EntryStep).Launches {
 		assert.LessOrEqual(t, len(l.Reads), 16, l.Note)
 	}

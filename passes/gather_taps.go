@@ -25,8 +25,14 @@ var _ = register(Pass{
 // several.
 const zeroMACs = 1 << 24
 
-// mostPhases is how many convolutions may stand for one.
-const mostPhases = 16
+// mostPhases is how many convolutions may stand for one; one may stand for so many phases.
+const (
+	mostPhases = 16
+	allPhases  = 256
+)
+
+// idle is how many times as many products as it needs a convolution of single channels may have: it takes as long as its image is large.
+const idle = 4
 
 // gatherTaps computes y[p] = Σ_t x[(p + begin - t·dilation)/stride]·w[t], over the taps t for which that is whole, as
 // convolutions. All p of one remainder by the stride, a phase, have the same taps, so that a phase is a convolution of x
@@ -36,6 +42,12 @@ func gatherTaps(s *sweep, n *ir.Node) {
 	if n.Op.Name != "ConvTranspose" || n.Inputs[0].Type.Numel() == 0 || n.Inputs[1].Type.Numel() == 0 {
 		return
 	}
+	phases := 1
+	for _, stride := range n.Attrs.Ints("strides") {
+		if phases *= min(stride, allPhases+1); phases > allPhases {
+			return
+		}
+	}
 	t := newSpread(s, n)
 	single, exact := [][]phase{}, 0
 	for _, p := range t.phases {
@@ -43,12 +55,13 @@ func gatherTaps(s *sweep, n *ir.Node) {
 		exact += t.common([]phase{p}).taps()
 	}
 	all := t.common(t.phases)
-	zeros := (all.taps()*len(t.phases) - exact) * t.products()
+	wide := all.taps() * len(t.phases)
+	zeros := (wide - exact) * t.products()
 	var y *ir.Value
 	switch {
 	case len(t.phases) == 1:
 		y = t.conv(t.phases)
-	case all.even && (!t.dense() || zeros <= zeroMACs || len(t.phases) > mostPhases):
+	case all.even && (zeros <= zeroMACs || !t.dense() && wide <= idle*exact):
 		y = t.interleaved(t.conv(t.phases), t.group)
 	case len(t.phases) > mostPhases:
 		return
