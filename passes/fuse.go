@@ -154,7 +154,14 @@ func (f *fuser) isOperandStep(anchor, d *ir.Node) bool {
 		return true
 	}
 	// Constant weights are in order, and so is an image that they are made for.
-	return slices.Contains(anchor.Op.Moved, d.Op.Name) && (anchor.Op.Name != "Conv" || !anchor.Inputs[1].IsConst())
+	return slices.Contains(anchor.Op.Moved, d.Op.Name) && (anchor.Op.Name != "Conv" || !anchor.Inputs[1].IsConst() && !aligns(d))
+}
+
+// aligns reports whether the rows of what a movement makes begin at multiples of 16 bytes of f16, and those of its operand do not: a
+// kernel that reads the result copies 8 elements at a time.
+func aligns(d *ir.Node) bool {
+	last := func(t ir.Type) int { return t.Shape[t.Rank()-1] % operandAlign }
+	return last(d.Inputs[0].Type) != 0 && last(d.Outputs[0].Type) == 0
 }
 
 // growEpilogue follows the anchor's output while a single elementwise or bijective node reads it.

@@ -186,7 +186,7 @@ func viewForEachConv(s *sweep, n *ir.Node) bool {
 	}
 	done := false
 	for i, v := range n.Inputs[:2] {
-		if t := defOp(v, "Transpose"); t != nil && s.uses[v] > 1 {
+		if t := defOp(v, "Transpose"); t != nil && s.uses[v] > 1 && !aligns(t) {
 			s.setInput(n, i, s.add("Transpose", t.Name, t.Attrs, t.Inputs[0]))
 			done = true
 		}
