@@ -157,11 +157,16 @@ func (f *fuser) isOperandStep(anchor, d *ir.Node) bool {
 	return slices.Contains(anchor.Op.Moved, d.Op.Name) && (anchor.Op.Name != "Conv" || !anchor.Inputs[1].IsConst() && !aligns(d))
 }
 
-// aligns reports whether the rows of what a movement makes begin at multiples of 16 bytes of f16, and those of its operand do not: a
-// kernel that reads the result copies 8 elements at a time.
+// aligns reports whether a Transpose in front of an anchor makes rows that a kernel copies 16 bytes of f16 at a time, and without it
+// there were none: it could copy along the last dimension, or along the first, of which its operand is made.
 func aligns(d *ir.Node) bool {
-	last := func(t ir.Type) int { return t.Shape[t.Rank()-1] % operandAlign }
-	return last(d.Inputs[0].Type) != 0 && last(d.Outputs[0].Type) == 0
+	x, y := d.Inputs[0].Type, d.Outputs[0].Type
+	last := x.Rank() - 1
+	if d.Op.Name != "Transpose" || y.Shape[last]%operandAlign != 0 {
+		return false
+	}
+	to := slices.Index(d.Attrs.Ints("perm"), last)
+	return x.Shape[last]%operandAlign != 0 || to != 0 && to != last
 }
 
 // growEpilogue follows the anchor's output while a single elementwise or bijective node reads it.
