@@ -157,6 +157,14 @@ SEED ?= 1
 judge-budget:
 	@$(GO) run ./testdata/judge/budget -models $(MODELS) -seed $(SEED)
 
+# How much of the trained network adapters bring back after damage, on inputs that training never saw. PEFT is a Python with the
+# packages that testdata/judge/recover/reference.py names: then PyTorch and PEFT train the same adapters. An hour on two cores.
+PEFT ?=
+.PHONY: measure-adapters
+measure-adapters:
+	@$(GO) run ./testdata/judge/recover -models $(MODELS) -damage mendable -kinds dora
+	@$(GO) run ./testdata/judge/recover -models $(MODELS) -damage nvfp4,int8,noise -rank 16 -steps 80 -last 40 -slow 1e-3 -peft "$(PEFT)"
+
 # CPU time, time and memory of compiling the shared models in low precisions, with the load of the machine. Wants an idle one.
 .PHONY: measure-compile
 measure-compile: build

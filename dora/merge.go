@@ -36,7 +36,11 @@ func Merge(m *Model, a *Adapter, path string) error {
 		if l == nil {
 			continue
 		}
-		data, err := l.merged()
+		rows, err := l.MergedRows()
+		if err != nil {
+			return fmt.Errorf("%s: initializer %q: %w", m.File.Path, l.Name, err)
+		}
+		data, err := l.stored(rows)
 		if err != nil {
 			return fmt.Errorf("%s: initializer %q: %w", m.File.Path, l.Name, err)
 		}
@@ -99,23 +103,34 @@ func MergedFrom(file *onnx.Model, adapter string) (*onnx.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := proto.Clone(file.Proto).(*onnxpb.ModelProto)
+	rows := map[string][]float64{}
+	for _, l := range a.Layers {
+		if rows[l.Name], err = l.MergedRows(); err != nil {
+			return nil, fmt.Errorf("%s: initializer %q: %w", file.Path, l.Name, err)
+		}
+	}
+	return m.WithRows(rows)
+}
+
+// WithRows is the model with other weights, in memory: rows [Out, Row] by the name of the initializer, rounded to its type.
+func (m *Model) WithRows(rows map[string][]float64) (*onnx.Model, error) {
+	p := proto.Clone(m.File.Proto).(*onnxpb.ModelProto)
 	for _, t := range p.GetGraph().GetInitializer() {
-		i := slices.IndexFunc(a.Layers, func(l *Layer) bool { return l.Name == t.GetName() })
-		if i < 0 {
+		i := slices.IndexFunc(m.Weights, func(w *Weight) bool { return w.Name == t.GetName() })
+		if i < 0 || rows[t.GetName()] == nil {
 			continue
 		}
-		data, err := a.Layers[i].merged()
+		data, err := m.Weights[i].stored(rows[t.GetName()])
 		if err != nil {
-			return nil, fmt.Errorf("%s: initializer %q: %w", file.Path, t.GetName(), err)
+			return nil, fmt.Errorf("%s: initializer %q: %w", m.File.Path, t.GetName(), err)
 		}
 		store(t, data)
 	}
-	text, err := (&onnx.Model{Path: file.Path, Proto: p}).Marshal()
+	text, err := (&onnx.Model{Path: m.File.Path, Proto: p}).Marshal()
 	if err != nil {
 		return nil, err
 	}
-	return onnx.Decode(file.Path, text)
+	return onnx.Decode(m.File.Path, text)
 }
 
 // store puts raw data into an initializer.
@@ -174,25 +189,21 @@ func entryOf(t *onnxpb.TensorProto, key string) string {
 	return t.ExternalData[i].GetValue()
 }
 
-// merged are the bytes of the merged weight as the file stores it.
-func (l *Layer) merged() ([]byte, error) {
-	rows, err := l.MergedRows()
-	if err != nil {
-		return nil, err
-	}
+// stored are the bytes of rows [Out, Row] as the file stores the weight.
+func (w *Weight) stored(rows []float64) ([]byte, error) {
 	x := rows
-	if l.Transposed {
+	if w.Transposed {
 		x = make([]float64, len(rows))
-		for o := range l.Out {
-			for i := range l.Row {
-				x[i*l.Out+o] = rows[o*l.Row+i]
+		for o := range w.Out {
+			for i := range w.Row {
+				x[i*w.Out+o] = rows[o*w.Row+i]
 			}
 		}
 	}
 	for i, v := range x {
-		if r := ir.RoundTo(l.DType, v); r-r != 0 {
-			return nil, fmt.Errorf("merged weight %d is %v, which %v does not hold", i, v, l.DType)
+		if r := ir.RoundTo(w.DType, v); r-r != 0 {
+			return nil, fmt.Errorf("merged weight %d is %v, which %v does not hold", i, v, w.DType)
 		}
 	}
-	return ir.FromFloats(ir.T(l.DType, len(x)), x).Dense(), nil
+	return ir.FromFloats(ir.T(w.DType, len(x)), x).Dense(), nil
 }

@@ -80,13 +80,7 @@ type StepOptions struct {
 func MeanSquared(x *ir.Expansion, g *ir.Graph, outputs map[string]*ir.Value) *ir.Value {
 	var sum *ir.Value
 	for _, name := range slices.Sorted(maps.Keys(outputs)) {
-		y := outputs[name]
-		d := x.Add("Sub", nil, y, g.AddInput("target:"+name, y.Type))
-		axes := []int{}
-		for i := range y.Type.Shape {
-			axes = append(axes, i)
-		}
-		mean := x.Add("ReduceMean", ir.Attrs{"axes": axes}, x.Add("Mul", nil, d, d))
+		mean := meanSquare(x, g, name, outputs[name])
 		if sum == nil {
 			sum = mean
 		} else {

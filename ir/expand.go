@@ -60,6 +60,14 @@ func (x *Expansion) Add(op string, attrs Attrs, in ...*Value) *Value {
 	return &Value{}
 }
 
+// Fail is the error of Build, unless there was one before.
+func (x *Expansion) Fail(format string, args ...any) *Value {
+	if x.err == nil {
+		x.err = fmt.Errorf(format, args...)
+	}
+	return &Value{}
+}
+
 // Constant is a constant of the expansion.
 func (x *Expansion) Constant(t *Tensor) *Value { return x.graph.Constant(x.name, t) }
 

@@ -82,6 +82,19 @@ func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
 	return in, nil
 }
 
+// Bytes are inputs as sessions take them, by name.
+func Bytes(inputs []map[string]*ir.Array) []map[string][]byte {
+	var out []map[string][]byte
+	for _, arrays := range inputs {
+		in := map[string][]byte{}
+		for name, x := range arrays {
+			in[name] = x.Tensor().Dense()
+		}
+		out = append(out, in)
+	}
+	return out
+}
+
 func inputNames(g *ir.Graph) []string {
 	var out []string
 	for _, v := range g.Inputs {

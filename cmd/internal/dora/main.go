@@ -19,6 +19,8 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -46,6 +48,7 @@ type initFlags struct {
 	RSLoRA    bool              `name:"rslora" help:"Divide alpha by the root of the rank instead of the rank."`
 	Targets   []string          `help:"Layers, initializers or nodes: globs, or regular expressions between slashes; default: every weight of MatMul, Gemm and Conv." placeholder:"PATTERNS"`
 	MaxSize   string            `help:"Greatest size of the adapter, as a share of the model's weights (default 1%, unless --rank is given)." placeholder:"1%"`
+	Calibrate []string          `help:"Choose layers and ranks by how strongly the outputs depend on them for these inputs: .npz files or directories of them. Without it the norms of the weights choose." placeholder:"PATHS"`
 	Kind      string            `help:"dora, lora or magnitude." enum:"dora,lora,magnitude" default:"dora" placeholder:"dora|lora|magnitude"`
 	FullNorm  bool              `help:"Let gradients pass through the norms too; the paper takes these as constants."`
 	Seed      uint64            `help:"Seed of the first factors." placeholder:"S"`
@@ -76,10 +79,12 @@ type diffFlags struct {
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
 	var f flags
-	return cli.Main(&f, name, "Make, show and merge adapters of ONNX models.", args, stdout, stderr, func(context.Context) error {
+	args, calibrate := cli.Inputs(args, "--calibrate")
+	return cli.Main(&f, name, "Make, show and merge adapters of ONNX models.", args, stdout, stderr, func(ctx context.Context) error {
 		switch {
 		case f.Init.chosen:
-			return f.Init.run(stdout)
+			f.Init.Calibrate = append(f.Init.Calibrate, calibrate...)
+			return f.Init.run(ctx, stdout)
 		case f.Inspect.chosen:
 			return f.Inspect.run(stdout)
 		case f.Merge.chosen:
@@ -102,7 +107,7 @@ func open(path string) (*dora.Model, error) {
 	return dora.Open(m, onnx.ImportOptions{})
 }
 
-func (f *initFlags) run(w io.Writer) error {
+func (f *initFlags) run(ctx context.Context, w io.Writer) error {
 	opt := dora.InitOptions{Kind: passes.AdapterKind(f.Kind), Alpha: f.Alpha, RS: f.RSLoRA, Targets: f.Targets, FullNorm: f.FullNorm, Seed: f.Seed, Labels: map[string]string{}}
 	if f.Rank != nil {
 		if *f.Rank < 1 {
@@ -129,6 +134,14 @@ func (f *initFlags) run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if len(f.Calibrate) > 0 {
+		if opt.MaxSize == 0 {
+			return errors.New("--calibrate: with --rank alone every layer gets that rank: give --max-size, under which inputs choose")
+		}
+		if opt.Sensitivity, err = sensitivity(ctx, m, f.Calibrate); err != nil {
+			return err
+		}
+	}
 	a, err := dora.Init(m, opt)
 	if err != nil {
 		return err
@@ -146,6 +159,24 @@ func (f *initFlags) run(w io.Writer) error {
 	_, err = fmt.Fprintf(w, "%s: %d of the %d weights that take an adapter, %d numbers, %d bytes: %.2f %% of the model's weights\n",
 		f.Output, len(a.Layers), len(m.Weights), a.Params(), st.Size(), 100*float64(st.Size())/float64(m.Bytes))
 	return err
+}
+
+// sensitivity is that of the outputs for inputs in files.
+func sensitivity(ctx context.Context, m *dora.Model, paths []string) (_ map[string]float64, err error) {
+	g, err := onnx.Import(m.File, onnx.ImportOptions{})
+	if err != nil {
+		return nil, err
+	}
+	arrays, _, err := calibrate.Load(paths, g)
+	if err != nil {
+		return nil, fmt.Errorf("--calibrate: %w", err)
+	}
+	d, err := emu.Open(emu.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	return m.OutputSensitivity(ctx, d, calibrate.Bytes(arrays))
 }
 
 // percent reads 1% or 0.01; "" is 1 %.

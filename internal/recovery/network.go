@@ -1,0 +1,130 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Network is an original, as the teacher, with inputs to train on and a bench of inputs that training never sees.
+type Network struct {
+	Original *dora.Model
+	Teacher  *dora.Teacher
+	Lessons  *Lessons
+	Plain    int    // the first lessons, whose inputs are not perturbed
+	Seen     *Bench // of these
+	Unseen   *Bench
+
+	Device hal.Device
+}
+
+// Name of the trained network, and of its folders, among the shared models.
+const Name = "dmonitoring_model"
+
+// firstDraw is the first draw of perturbed inputs that nothing else is fitted to or judged on.
+const firstDraw = 16
+
+// largest inner value that is compared: those before it in the network are large, and layers behind it see their errors.
+const largest = 1 << 17
+
+// held is the number of calibration inputs that judge while training is developed, and golden those that judge at the end.
+const (
+	held        = 6
+	firstGolden = 3
+	lastGolden  = 10
+)
+
+// Trained is the trained driver-monitoring network of the shared models. It trains on calibration inputs and perturbed ones,
+// draws of each. Golden inputs judge, or where training is developed calibration inputs that it does not train on.
+func Trained(ctx context.Context, models string, draws int, develop bool, d hal.Device) (*Network, error) {
+	file, err := onnx.Load(filepath.Join(models, Name+".onnx"))
+	if err != nil {
+		return nil, err
+	}
+	g, err := onnx.Import(file, onnx.ImportOptions{})
+	if err != nil {
+		return nil, err
+	}
+	inputs, _, err := calibrate.Load([]string{filepath.Join(models, "calibration", Name)}, g)
+	if err != nil {
+		return nil, err
+	}
+	var unseen []map[string]*ir.Array
+	if develop {
+		inputs, unseen = inputs[:len(inputs)-held], inputs[len(inputs)-held:]
+	} else {
+		var files []string
+		for k := firstGolden; k <= lastGolden; k++ {
+			files = append(files, filepath.Join(models, "golden", fmt.Sprintf("%s_%d.npz", Name, k)))
+		}
+		if unseen, _, err = calibrate.Load(files, g); err != nil {
+			return nil, err
+		}
+	}
+	more := inputs
+	for k := range draws {
+		drawn, _ := calibrate.Perturb(g, inputs, firstDraw+k)
+		more = append(more[:len(more):len(more)], drawn...)
+	}
+	return New(ctx, file, len(inputs), more, unseen, d)
+}
+
+// New makes a network of a model. The first lessons are plain: the spread of values is measured on them.
+func New(ctx context.Context, file *onnx.Model, plain int, lessons, unseen []map[string]*ir.Array, d hal.Device) (n *Network, err error) {
+	n = &Network{Lessons: &Lessons{Inputs: calibrate.Bytes(lessons)}, Plain: plain, Device: d}
+	if n.Original, err = dora.Open(file, onnx.ImportOptions{}); err != nil {
+		return nil, err
+	}
+	inner, err := n.Original.Inner(largest)
+	if err != nil {
+		return nil, err
+	}
+	if n.Teacher, err = dora.NewTeacher(ctx, n.Original, inner, d); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Teacher.Close())
+		}
+	}()
+	n.Lessons.Teacher = n.Teacher
+	if err := n.Teacher.Measure(ctx, n.Lessons.Inputs[:plain]); err != nil {
+		return nil, err
+	}
+	if n.Seen, err = NewBench(ctx, d, n.Teacher, n.Lessons.Inputs[:plain]); err != nil {
+		return nil, err
+	}
+	n.Unseen, err = NewBench(ctx, d, n.Teacher, calibrate.Bytes(unseen))
+	return n, err
+}
+
+// Choices of layers and ranks.
+const (
+	ByNorms   = "norms"   // of the weights
+	ByOutputs = "outputs" // how strongly the damaged model's outputs depend on them
+	ByLoss    = "loss"    // how strongly the loss of the forced stage pulls at them
+)
+
+// Sensitivity is what layers and ranks are chosen by; nil: the norms of the weights.
+func (n *Network) Sensitivity(ctx context.Context, damaged *dora.Model, by string) (map[string]float64, error) {
+	switch by {
+	case ByNorms:
+		return nil, nil
+	case ByOutputs:
+		return damaged.OutputSensitivity(ctx, n.Device, n.Lessons.Inputs[:n.Plain])
+	case ByLoss:
+		opt := dora.StepOptions{Precision: "fp32", Loss: dora.Distil(n.Teacher.Outputs, n.Teacher.Inner, Stages[0].Inner, true)}
+		return dora.Sensitivity(ctx, damaged, opt, n.Device, n.Plain, func(k int, s *runtime.Session) error {
+			return n.Lessons.Give(ctx, s, k, true)
+		})
+	}
+	return nil, fmt.Errorf("layers are chosen by %s, %s or %s, not by %q", ByNorms, ByOutputs, ByLoss, by)
+}

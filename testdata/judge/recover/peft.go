@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/recovery"
+)
+
+// peftRow has PyTorch and PEFT train the adapter from the same numbers, and prints what they reach. Layers of kind magnitude are
+// left out: PEFT has none.
+func (o *options) peftRow(ctx context.Context, n *recovery.Network, damage recovery.Damage, damaged *dora.Model, a *dora.Adapter) error {
+	train, t := n.Lessons.Inputs, n.Teacher
+	dir, err := os.MkdirTemp("", "recover")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for name, m := range map[string]*onnx.Model{"original": n.Original.File, "damaged": damaged.File} {
+		text, err := m.Marshal()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+".onnx"), text, 0o666); err != nil {
+			return err
+		}
+	}
+	theirs := *a
+	theirs.Layers = slices.DeleteFunc(slices.Clone(a.Layers), func(l *dora.Layer) bool { return l.Kind == dora.Magnitude })
+	if err := theirs.Save(filepath.Join(dir, "adapter_model.safetensors")); err != nil {
+		return err
+	}
+	steps := 0
+	for _, s := range o.stages {
+		steps += s.Steps
+	}
+	plan := map[string]any{"order": recovery.Order(len(train), steps, o.seed), "stages": o.stages, "outputs": t.Outputs, "inner": t.Inner}
+	text, err := json.Marshal(plan)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "plan.json"), text, 0o666); err != nil {
+		return err
+	}
+	for name, list := range map[string][]recovery.Input{"train": train, "judge": n.Unseen.Inputs} {
+		var data []byte
+		for _, in := range list {
+			data = append(data, in[slices.Collect(maps.Keys(in))[0]]...)
+		}
+		x := &npy.Array{DType: "f32", Shape: []int{len(list), 6, 320, 160}, Data: data}
+		if err := npy.WriteZip(filepath.Join(dir, name+".npz"), map[string]*npy.Array{"x": x}); err != nil {
+			return err
+		}
+	}
+	cmd := exec.CommandContext(ctx, o.peft, "testdata/judge/recover/reference.py", dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.peft, err)
+	}
+	var got struct {
+		recovery.Quality
+		Numbers int
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		return fmt.Errorf("%s: %w: %s", o.peft, err, out)
+	}
+	fmt.Printf("| %s | %s, PEFT | %d | %d | | %.4f | %.3f |\n", damage, theirs.Layers[0].Kind, len(theirs.Layers), got.Numbers, got.Relative, got.Explained)
+	return nil
+}
