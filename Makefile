@@ -163,7 +163,7 @@ PEFT ?=
 .PHONY: measure-adapters
 measure-adapters:
 	@$(GO) run ./testdata/judge/recover -models $(MODELS) -damage mendable -kinds dora
-	@$(GO) run ./testdata/judge/recover -models $(MODELS) -damage nvfp4,int8,noise -rank 16 -steps 80 -last 40 -slow 1e-3 -peft "$(PEFT)"
+	@$(GO) run ./testdata/judge/recover -models $(MODELS) -damage nvfp4,int8,noise -largest 131072 -rank 16 -steps 80 -last 40 -peft "$(PEFT)"
 
 # CPU time, time and memory of compiling the shared models in low precisions, with the load of the machine. Wants an idle one.
 .PHONY: measure-compile

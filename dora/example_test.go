@@ -35,7 +35,7 @@ func ExampleDistil() {
 			return err
 		}
 		defer device.Close()
-		inner, err := teacher.Inner(1 << 17)
+		inner, err := teacher.Inner(1 << 21)
 		if err != nil {
 			return err
 		}

@@ -32,8 +32,9 @@ const Name = "dmonitoring_model"
 // firstDraw is the first draw of perturbed inputs that nothing else is fitted to or judged on.
 const firstDraw = 16
 
-// largest inner value that is compared: those before it in the network are large, and layers behind it see their errors.
-const largest = 1 << 17
+// Largest inner value that is compared, in numbers. Where one is left out, the loss pulls at the layers in front of it for the errors of those
+// behind it: with 1 << 17 it chose six layers that were not damaged, and not two that were.
+const Largest = 1 << 21
 
 // held is the number of calibration inputs that judge while training is developed, and golden those that judge at the end.
 const (
@@ -43,8 +44,8 @@ const (
 )
 
 // Trained is the trained driver-monitoring network of the shared models. It trains on calibration inputs and perturbed ones,
-// draws of each. Golden inputs judge, or where training is developed calibration inputs that it does not train on.
-func Trained(ctx context.Context, models string, draws int, develop bool, d hal.Device) (*Network, error) {
+// draws of each, and compares inner values up to a size. Golden inputs judge, or where training is developed calibration inputs that it does not train on.
+func Trained(ctx context.Context, models string, draws, largest int, develop bool, d hal.Device) (*Network, error) {
 	file, err := onnx.Load(filepath.Join(models, Name+".onnx"))
 	if err != nil {
 		return nil, err
@@ -74,11 +75,11 @@ func Trained(ctx context.Context, models string, draws int, develop bool, d hal.
 		drawn, _ := calibrate.Perturb(g, inputs, firstDraw+k)
 		more = append(more[:len(more):len(more)], drawn...)
 	}
-	return New(ctx, file, len(inputs), more, unseen, d)
+	return New(ctx, file, largest, len(inputs), more, unseen, d)
 }
 
 // New makes a network of a model. The first lessons are plain: the spread of values is measured on them.
-func New(ctx context.Context, file *onnx.Model, plain int, lessons, unseen []map[string]*ir.Array, d hal.Device) (n *Network, err error) {
+func New(ctx context.Context, file *onnx.Model, largest, plain int, lessons, unseen []map[string]*ir.Array, d hal.Device) (n *Network, err error) {
 	n = &Network{Lessons: &Lessons{Inputs: calibrate.Bytes(lessons)}, Plain: plain, Device: d}
 	if n.Original, err = dora.Open(file, onnx.ImportOptions{}); err != nil {
 		return nil, err

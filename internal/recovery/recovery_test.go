@@ -34,7 +34,7 @@ func small(t *testing.T) (*Network, *dora.Model, []*dora.Weight) {
 	g, err := onnx.Import(file, onnx.ImportOptions{})
 	require.NoError(t, err)
 	inputs := calibrate.Generate(g, 24)
-	n, err := New(ctx, file, 16, inputs[:16], inputs[16:], device(t))
+	n, err := New(ctx, file, Largest, 16, inputs[:16], inputs[16:], device(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Teacher.Close()) })
 	chosen, err := Undone(n.Original, 1, 1)
@@ -105,7 +105,7 @@ func TestTheTrainedNetworkIsBroughtBack(t *testing.T) {
 		t.Skip("the trained network is not there: ", err)
 	}
 	ctx := context.Background()
-	n, err := Trained(ctx, models, Draws, false, device(t))
+	n, err := Trained(ctx, models, Draws, Largest, false, device(t))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, n.Teacher.Close()) }()
 	chosen, err := Undone(n.Original, Share, 1)

@@ -22,7 +22,7 @@ type options struct {
 	seed                            uint64
 	stages                          [2]recovery.Stage
 	develop, told, verbose          bool
-	draws, rank                     int
+	draws, rank, largest            int
 }
 
 func main() {
@@ -40,6 +40,7 @@ func main() {
 	flag.Float64Var(&o.stages[0].Rate, "rate", o.stages[0].Rate, "learning rate of the forced stage")
 	flag.Float64Var(&o.stages[1].Rate, "slow", o.stages[1].Rate, "learning rate of the last stage")
 	flag.IntVar(&o.draws, "draws", recovery.Draws, "perturbed inputs of each calibration input")
+	flag.IntVar(&o.largest, "largest", recovery.Largest, "numbers of the largest inner value that is compared")
 	flag.BoolVar(&o.develop, "develop", false, "judge on calibration inputs that are kept from training, not on golden inputs")
 	flag.BoolVar(&o.verbose, "v", false, "print the layers")
 	flag.Parse()
@@ -57,7 +58,7 @@ func (o *options) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	n, err := recovery.Trained(ctx, o.models, o.draws, o.develop, d)
+	n, err := recovery.Trained(ctx, o.models, o.draws, o.largest, o.develop, d)
 	if err != nil {
 		return err
 	}
