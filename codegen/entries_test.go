@@ -52,7 +52,15 @@ func TestANewStateIsWrittenOverTheOldOneWhereNobodyReadsItAnyMore(t *testing.T) 
 		"read by the launch that writes": {func(b builder, x, h *ir.Value) (next, y *ir.Value) {
 			next = b.region("loop", "Add", nil, x, h)
 			return next, b.region("loop", "Relu", nil, next)
-		}, [][2][]string{{{"x", "h"}, {"arena"}}, {{"arena"}, {"y"}}, {{"arena"}, {"h"}}}, []int{0}},
+		}, [][2][]string{{{"x", "h"}, {"h"}}, {{"h"}, {"y"}}}, []int{0}},
+		"read by the launch that writes, at other places": {func(b builder, x, h *ir.Value) (next, y *ir.Value) {
+			next = b.region("loop", "Slice", ir.Attrs{"starts": []int{3}, "sizes": []int{4}, "steps": []int{-1}}, h)
+			return next, b.region("loop", "Relu", nil, x)
+		}, [][2][]string{{{"h"}, {"arena"}}, {{"x"}, {"y"}}, {{"arena"}, {"h"}}}, []int{0}},
+		"read as a whole by the launch that writes": {func(b builder, x, h *ir.Value) (next, y *ir.Value) {
+			next = b.region("loop", "Softmax", ir.Attrs{"axis": 0}, h)
+			return next, b.region("loop", "Relu", nil, x)
+		}, [][2][]string{{{"h"}, {"arena"}}, {{"x"}, {"y"}}, {{"arena"}, {"h"}}}, []int{0}},
 		"read later": {func(b builder, x, h *ir.Value) (next, y *ir.Value) {
 			next = b.region("loop", "Relu", nil, x)
 			return next, b.region("loop", "Add", nil, next, h)

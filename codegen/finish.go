@@ -30,18 +30,57 @@ func (l *list) lives() map[*storage]life {
 }
 
 // keep decides where the new value of each kept input is written: over the old one, if every launch that touches the old
-// value comes before the first that writes the new one; else to the arena, and a copy at the end carries it over.
+// value comes before the first that writes the new one, or is that one and computes each element from the old one alone; else
+// to the arena, and a copy at the end carries it over.
 func (l *list) keep() {
 	lives := l.lives()
 	for _, f := range l.feedback {
 		old, read := lives[f.old]
 		next, written := lives[f.next]
-		if !read || !written || old.last < next.first {
+		if !read || !written || old.last < next.first || old.last == next.first && l.overwrites(&l.pending[next.first], f) {
 			f.next.into = f.old
 			continue
 		}
 		l.emitCopy(copyNeed{src: place{f.next, 0}, dst: place{f.old, 0}, bytes: f.old.bytes, what: "state " + f.old.name})
 	}
+}
+
+// overwrites reports whether a launch that reads an old value may write the new one over it: a loop without sums, in which no
+// element depends on another of that value. Its threads load all that they need before they store.
+func (l *list) overwrites(p *launch, f feedback) bool {
+	n := p.region
+	if !n.IsFamily(ir.FamilyLoop) || n.Region.Members > 0 {
+		return false
+	}
+	for _, v := range n.Outputs {
+		if v.Type.DType.Bits() < 32 { // threads share words
+			return false
+		}
+	}
+	own := map[*ir.Value]bool{} // that depend on the old value, element by element
+	for i, v := range n.Inputs {
+		if at, err := l.of(v); err == nil && at.at == f.old {
+			if at.offset != 0 || v.Type.Bytes() != f.old.bytes {
+				return false
+			}
+			own[n.Region.Body.Inputs[i]] = true
+		}
+	}
+	for _, m := range n.Region.Body.Nodes {
+		if m.Role() != ir.RoleLight {
+			return false
+		}
+		for _, v := range m.Inputs {
+			if v == nil || !own[v] {
+				continue
+			}
+			if m.Outputs[0].Type.Numel() != v.Type.Numel() || !m.Op.Pointwise() && m.Op.Name != "Reshape" {
+				return false
+			}
+			own[m.Outputs[0]] = true
+		}
+	}
+	return true
 }
 
 // finish numbers the buffers, plans the arena and writes the launch lists.

@@ -87,9 +87,10 @@ func TestLaunchesOfAnAdaptedModel(t *testing.T) {
 	t.Log(layers, most, launches(EntryRun), launches(EntryPrepare), launches(EntryStep))
 	assert.LessOrEqual(t, launches(EntryRun), most+2*layers+3)
 	assert.LessOrEqual(t, launches(EntryPrepare), 3*layers+3)
-	assert.LessOrEqual(t, launches(EntryStep), launches(EntryRun)+launches(EntryPrepare)+13*layers+8)
+	assert.LessOrEqual(t, launches(EntryStep), launches(EntryRun)+launches(EntryPrepare)+12*layers+10)
 	for _, l := range v.Entry(EntryStep).Launches {
 		assert.LessOrEqual(t, len(l.Reads), 16, l.Note)
+		assert.Nil(t, l.Copy, "the adapter and its moments are updated where they lie")
 	}
 }
 

@@ -126,6 +126,12 @@ func (g *Graph) Toposort() error {
 	return nil
 }
 
+// Append puts the nodes of another graph behind those of g. Names that Fresh makes from then on are new to both.
+func (g *Graph) Append(h *Graph) {
+	g.Nodes = append(g.Nodes, h.Nodes...)
+	g.next = max(g.next, h.next)
+}
+
 // Constants returns the constants that the graph reads, in order of first use; those of bodies are not included.
 func (g *Graph) Constants() []*Value {
 	var out []*Value

@@ -35,6 +35,9 @@ func fuse(ctx *Context, g *ir.Graph) error {
 	f.growLoops()
 	f.peelViews()
 	f.mergeTails()
+	if ctx.Siblings {
+		f.mergeSiblings()
+	}
 	return f.emit()
 }
 

@@ -91,3 +91,91 @@ func (f *fuser) tailOf(c *cluster) *ir.Value {
 	}
 	return only
 }
+
+// mergeSiblings merges elementwise loops of one size of which one reads what another computes, or which read the same value:
+// one kernel with several outputs, which loads that value once. The last ones come first: what only these read joins them.
+func (f *fuser) mergeSiblings() {
+	slices.SortFunc(f.all, func(a, b *cluster) int { return f.pos[b.root] - f.pos[a.root] })
+	near := map[*ir.Value][]*cluster{} // the elementwise loops that read or compute a value
+	for _, c := range f.all {
+		if f.isElementwise(c) {
+			for _, v := range f.wholes(c) {
+				near[v] = append(near[v], c)
+			}
+		}
+	}
+	for _, c := range f.all {
+		for merged := len(c.nodes) > 0 && f.isElementwise(c); merged; {
+			merged = false
+			for _, v := range f.wholes(c) {
+				for _, p := range near[v] {
+					if p == c || len(p.nodes) == 0 || len(p.nodes)+len(c.nodes) > maxCluster || f.between(p, c) || f.between(c, p) {
+						continue
+					}
+					if f.pos[p.root] > f.pos[c.root] {
+						c.root = p.root
+					}
+					for _, n := range f.sorted(p) {
+						f.of[n], c.nodes[n], c.reads[n] = c, true, p.reads[n]
+					}
+					p.nodes, merged = nil, true
+				}
+			}
+		}
+	}
+	f.all = slices.DeleteFunc(f.all, func(c *cluster) bool { return len(c.nodes) == 0 })
+}
+
+// isElementwise reports whether c is a loop of pointwise nodes and views of its own size.
+func (f *fuser) isElementwise(c *cluster) bool {
+	if c.family != ir.FamilyLoop || c.heavy != nil || c.root.Role() == ir.RoleRegion {
+		return false
+	}
+	for n := range c.nodes {
+		if len(n.Outputs) != 1 || n.Outputs[0].Type.Numel() != c.root.Outputs[0].Type.Numel() || !n.Op.Pointwise() && n.Op.Name != "Reshape" {
+			return false
+		}
+	}
+	return true
+}
+
+// wholes lists the values of c's own size that it reads or computes, constants left out.
+func (f *fuser) wholes(c *cluster) (list []*ir.Value) {
+	for _, n := range f.sorted(c) {
+		for _, v := range append(slices.Clone(n.Inputs), n.Outputs...) {
+			if v != nil && !v.IsConst() && v.Type.Numel() == c.root.Outputs[0].Type.Numel() && !slices.Contains(list, v) {
+				list = append(list, v)
+			}
+		}
+	}
+	return list
+}
+
+// between reports whether a cluster other than p and c depends on p while c depends on it: then they cannot be one.
+func (f *fuser) between(p, c *cluster) bool {
+	seen := map[*cluster]bool{p: true}
+	var reaches func(from *cluster) bool
+	reaches = func(from *cluster) bool {
+		for n := range from.nodes {
+			for _, v := range n.Outputs {
+				for _, u := range f.uses[v] {
+					if u.Node == nil {
+						continue
+					}
+					to := f.of[u.Node]
+					if to == c && from != p {
+						return true
+					}
+					if to != c && !seen[to] {
+						seen[to] = true
+						if reaches(to) {
+							return true
+						}
+					}
+				}
+			}
+		}
+		return false
+	}
+	return reaches(p)
+}

@@ -62,3 +62,44 @@ func TestALongConcatIsWrittenInPlace(t *testing.T) {
 		assert.InDeltaSlice(t, want[name].F, got[name].F, 1e-9, fmt.Sprint(name))
 	}
 }
+
+// TestLoopsThatReadOneValueAreOneKernel where programs train: an update of a value and its mean, scaled by a norm of what both
+// read. What the norm is computed from cannot be in the same kernel, since the norm lies between.
+func TestLoopsThatReadOneValueAreOneKernel(t *testing.T) {
+	build := func() *ir.Graph {
+		g, err := ir.Parse(`graph "g" {
+  input %x: f32[64]
+  input %m: f32[64]
+  input %y: f32[64]
+  %d: f32[64] = Sub(%x, %y)
+  %s: f32[64] = Mul(%d, %d)
+  %n: f32[] = ReduceSum(%s) {axes=[0]}
+  %a: f32[64] = Add(%m, %d)
+  %mean: f32[64] = Mul(%a, %n)
+  %b: f32[64] = Div(%mean, %n)
+  %next: f32[64] = Sub(%x, %b)
+  output %mean, %next
+}`)
+		require.NoError(t, err)
+		return g
+	}
+	rng := rand.New(rand.NewSource(1))
+	in := map[string]*ir.Array{}
+	for _, v := range build().Inputs {
+		xs := make([]float64, 64)
+		for i := range xs {
+			xs[i] = rng.NormFloat64()
+		}
+		in[v.Name] = floats(v, xs...)
+	}
+	want := evaluated(t, build(), in)
+	for siblings, regions := range map[bool]int{false: 4, true: 3} {
+		g := build()
+		require.NoError(t, Run(&Context{Precision: "fp32", Siblings: siblings}, g, []string{"fuse", "views"}, nil))
+		require.Len(t, g.Nodes, regions, "%v:\n%v", siblings, g)
+		got := evaluated(t, g, in)
+		for name := range want {
+			assert.InDeltaSlice(t, want[name].F, got[name].F, 1e-9, name)
+		}
+	}
+}

@@ -91,6 +91,8 @@ type Context struct {
 	Quantisation *Quantisation
 	// Greatest is the greatest magnitude of each float input in the data that formats are calibrated on, by name.
 	Greatest map[string]float64
+	// Siblings lets fuse make one kernel of elementwise loops that read one value, as programs that train have many.
+	Siblings bool
 	// Adapters is what insert-dora puts in.
 	Adapters []Adapter
 	// Base is what quantise-base stores frozen weights as; its zero value: it leaves them alone.

@@ -81,7 +81,7 @@ func (e *Entry) lowered(t *target.Target) (*ir.Graph, error) {
 			return nil, fmt.Errorf("precision %s is chosen for a graph alone: take fp32, fp16 or bf16", part.Precision)
 		}
 		g := part.Graph.Clone()
-		if err := passes.Run(&passes.Context{Target: t, Precision: part.Precision}, g, nil, nil); err != nil {
+		if err := passes.Run(&passes.Context{Target: t, Precision: part.Precision, Siblings: true}, g, nil, nil); err != nil {
 			return nil, err
 		}
 		by := map[*ir.Value]*ir.Value{}
@@ -102,6 +102,7 @@ func (e *Entry) lowered(t *target.Target) (*ir.Graph, error) {
 			}
 			by[v] = to
 		}
+		joined.Append(g)
 		unique := func(name string) string {
 			for taken[name] {
 				name = joined.Fresh(name)
@@ -118,7 +119,6 @@ func (e *Entry) lowered(t *target.Target) (*ir.Graph, error) {
 				v.Name = unique(v.Name)
 			}
 		}
-		joined.Nodes = append(joined.Nodes, g.Nodes...)
 		joined.Outputs = append(joined.Outputs, g.Outputs...)
 		for _, v := range g.Outputs {
 			known[v.Name] = v
