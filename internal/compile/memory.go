@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ type Recomputed struct {
 // MemoryError says that the arena of a program cannot have the size that was asked for.
 type MemoryError struct {
 	Budget int // bytes
-	Least  int // that can be had
+	Least  int // that was found to do
 	Target string
 }
 
@@ -42,6 +43,7 @@ func (r *Result) fit(ctx context.Context, entries []codegen.Entry, t *target.Tar
 		return w, r.generateEntries(ctx, entries, t, w, nil)
 	}
 	budget, least := r.opt.Memory, false
+	found := math.MaxInt // bytes of the smallest plan
 	for range tightenings {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -67,12 +69,13 @@ func (r *Result) fit(ctx context.Context, entries []codegen.Entry, t *target.Tar
 			}
 			return weights, r.add(ctx, list, out, t, nil)
 		}
+		found = min(found, bytes)
 		if least {
-			return nil, &MemoryError{r.opt.Memory, bytes, t.Name}
+			break
 		}
 		budget = min(budget, out.Variant.LiveBytes) - (bytes - r.opt.Memory)
 	}
-	return nil, fmt.Errorf("%s: no plan within %d bytes for values between launches was found: allow some more", t.Name, r.opt.Memory)
+	return nil, &MemoryError{r.opt.Memory, found, t.Name}
 }
 
 // LeastMemory is the least that Options.Memory can be for the first target.
