@@ -158,12 +158,18 @@ judge-budget:
 	@$(GO) run ./testdata/judge/budget -models $(MODELS) -seed $(SEED)
 
 # How much of the trained network adapters bring back after damage, on inputs that training never saw. PEFT is a Python with the
-# packages that testdata/judge/recover/reference.py names: then PyTorch and PEFT train the same adapters. An hour on two cores.
+# packages that testdata/judge/recover/reference.py names: then PyTorch and PEFT train the same adapters. An hour on two cores;
+# ROWS keeps what has been made, so that a run of the same commit goes on where it was interrupted.
 PEFT ?=
+ROWS ?= $(CACHE)/adapters-$(shell git describe --always --dirty --exclude '*').json
 .PHONY: measure-adapters
 measure-adapters:
-	@$(GO) run ./testdata/judge/recover -models $(MODELS) -damage mendable -kinds dora
-	@$(GO) run ./testdata/judge/recover -models $(MODELS) -damage nvfp4,int8,noise -largest 131072 -rank 16 -steps 80 -last 40 -peft "$(PEFT)"
+	@mkdir -p $(CACHE) && $(GO) build -o bin/recover ./testdata/judge/recover
+	@bin/recover -models $(MODELS) -results $(ROWS) -peft "$(PEFT)" -damage mendable
+	@bin/recover -models $(MODELS) -results $(ROWS) -damage mendable -kinds dora -by norms,outputs
+	@bin/recover -models $(MODELS) -results $(ROWS) -peft "$(PEFT)" $(SHORT) -damage int8,nvfp4,noise
+	@bin/recover -models $(MODELS) -results $(ROWS) $(SHORT) -damage int8 -kinds dora -by norms,outputs
+SHORT := -largest 131072 -rank 16 -steps 80 -last 40
 
 # CPU time, time and memory of compiling the shared models in low precisions, with the load of the machine. Wants an idle one.
 .PHONY: measure-compile

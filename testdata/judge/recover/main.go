@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/dora"
@@ -18,11 +19,11 @@ import (
 )
 
 type options struct {
-	models, damage, kinds, peft, by string
-	seed                            uint64
-	stages                          [2]recovery.Stage
-	develop, told, verbose          bool
-	draws, rank, largest            int
+	models, damage, kinds, peft, by, results string
+	seed                                     uint64
+	stages                                   [2]recovery.Stage
+	develop, told, verbose                   bool
+	draws, rank, largest                     int
 }
 
 func main() {
@@ -31,7 +32,8 @@ func main() {
 	flag.StringVar(&o.damage, "damage", "mendable,noise,int8,nvfp4", "damages")
 	flag.StringVar(&o.kinds, "kinds", "dora,lora,magnitude", "kinds of adapters")
 	flag.StringVar(&o.peft, "peft", "", "Python with the packages of testdata/judge/recover/reference.py; none: without PEFT's rows")
-	flag.StringVar(&o.by, "by", recovery.ByLoss, "what chooses layers and ranks: norms, outputs or loss")
+	flag.StringVar(&o.by, "by", recovery.ByLoss, "what chooses layers and ranks: norms, outputs or loss, or several of them")
+	flag.StringVar(&o.results, "results", "", "file to which rows are added; those that it has are not made again")
 	flag.BoolVar(&o.told, "told", false, "rank 2 in the layers that mendable damages, instead of a choice")
 	flag.IntVar(&o.rank, "rank", recovery.Rank, "greatest rank of a layer")
 	flag.Uint64Var(&o.seed, "seed", 1, "of damage, first factors and order of inputs")
@@ -52,7 +54,24 @@ func main() {
 
 func tell(line string) { fmt.Fprintln(os.Stderr, line) }
 
+// settings name what all rows of a run share.
+func (o *options) settings() string {
+	return fmt.Sprintf("%+v seed=%d draws=%d rank=%d largest=%d develop=%t told=%t", o.stages, o.seed, o.draws, o.rank, o.largest, o.develop, o.told)
+}
+
 func (o *options) run(ctx context.Context) (err error) {
+	if o.results == "" {
+		dir, err := os.MkdirTemp("", "recover")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		o.results = filepath.Join(dir, "rows")
+	}
+	results, err := recovery.OpenResults(o.results)
+	if err != nil {
+		return err
+	}
 	d, err := emu.Open(emu.Options{})
 	if err != nil {
 		return err
@@ -67,60 +86,106 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Println("| damage | adapter | layers | numbers | share of the file | relative L2 | variation explained |\n|---|---|---:|---:|---:|---:|---:|")
+	fmt.Print(recovery.Heading)
 	for _, word := range strings.Split(o.damage, ",") {
-		damage := recovery.Damage(word)
-		damaged, strength, err := damage.Apply(ctx, n.Original, n.Seen, chosen, recovery.Apart, o.seed)
-		if err != nil {
+		t := &table{options: o, results: results, network: n, chosen: chosen, damage: recovery.Damage(word)}
+		if err := t.make(ctx); err != nil {
 			return err
 		}
-		before, err := n.Unseen.Model(ctx, damaged)
-		if err != nil {
+	}
+	return nil
+}
+
+// table is that of a damage.
+type table struct {
+	*options
+	results *recovery.Results
+	network *recovery.Network
+	chosen  []*dora.Weight // that mendable damages
+
+	damage   recovery.Damage
+	strength float64
+	damaged  *dora.Model
+}
+
+// make prints all rows. Those that the results have are not made again.
+func (t *table) make(ctx context.Context) error {
+	row := recovery.Row{Damage: t.damage, Settings: t.settings()}
+	before, err := t.results.Row(row, func(r *recovery.Row) error {
+		if err := t.apply(ctx); err != nil {
 			return err
 		}
-		fmt.Printf("| %s, strength %.3f | none | | | | %.4f | %.3f |\n", damage, strength, before.Relative, before.Explained)
-		by, err := n.Sensitivity(ctx, damaged, o.by)
-		if err != nil {
-			return err
-		}
-		for _, kind := range strings.Split(o.kinds, ",") {
-			opt := dora.InitOptions{Kind: passes.AdapterKind(kind), MaxSize: recovery.Share, Rank: o.rank, Seed: o.seed, Sensitivity: by}
-			if o.told {
-				opt.MaxSize, opt.Targets = 0, recovery.Names(chosen)
-			}
-			if err := o.rows(ctx, n, damage, damaged, opt); err != nil {
-				return err
+		var err error
+		r.Strength = t.strength
+		r.Quality, err = t.network.Unseen.Model(ctx, t.damaged)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	before.Print(os.Stdout)
+	for _, by := range strings.Split(t.by, ",") {
+		var sensitivity map[string]float64
+		for _, kind := range strings.Split(t.kinds, ",") {
+			for _, trainer := range []string{"", "PEFT"} {
+				if trainer != "" && (t.peft == "" || kind == string(dora.Magnitude)) {
+					continue
+				}
+				row.Adapter, row.Chosen, row.Trainer = kind, by, trainer
+				got, err := t.results.Row(row, func(r *recovery.Row) (err error) {
+					if err := t.apply(ctx); err != nil {
+						return err
+					}
+					if sensitivity == nil && !t.told {
+						if sensitivity, err = t.network.Sensitivity(ctx, t.damaged, by); err != nil {
+							return err
+						}
+					}
+					return t.train(ctx, r, sensitivity)
+				})
+				if err != nil {
+					return err
+				}
+				got.Print(os.Stdout)
 			}
 		}
 	}
 	return nil
 }
 
-// rows are those of one adapter: ours and PEFT's.
-func (o *options) rows(ctx context.Context, n *recovery.Network, damage recovery.Damage, damaged *dora.Model, opt dora.InitOptions) error {
-	a, err := dora.Init(damaged, opt)
+// apply damages the network, once.
+func (t *table) apply(ctx context.Context) (err error) {
+	if t.damaged == nil {
+		n := t.network
+		t.damaged, t.strength, err = t.damage.Apply(ctx, n.Original, n.Seen, t.chosen, recovery.Apart, t.seed)
+	}
+	return err
+}
+
+// train trains an adapter, and fills in its row.
+func (t *table) train(ctx context.Context, r *recovery.Row, sensitivity map[string]float64) error {
+	opt := dora.InitOptions{Kind: passes.AdapterKind(r.Adapter), MaxSize: recovery.Share, Rank: t.rank, Seed: t.seed, Sensitivity: sensitivity}
+	if t.told {
+		opt.MaxSize, opt.Targets = 0, recovery.Names(t.chosen)
+	}
+	a, err := dora.Init(t.damaged, opt)
 	if err != nil {
 		return err
 	}
-	if o.verbose {
+	if t.verbose {
 		for _, l := range a.Layers {
 			tell(fmt.Sprint(l.Module, " ", l.Kind, " ", l.Rank))
 		}
 	}
-	if o.peft != "" && opt.Kind != dora.Magnitude {
-		if err := o.peftRow(ctx, n, damage, damaged, a); err != nil {
-			return err
-		}
-	}
-	got, err := n.Train(ctx, damaged, a, o.stages[:], o.seed, tell)
-	if err != nil {
-		return err
+	tell(fmt.Sprintf("%s, %s %s, by %s", t.damage, r.Adapter, r.Trainer, r.Chosen))
+	if r.Trainer != "" {
+		return t.peftRow(ctx, r, a)
 	}
 	text, err := a.Encode()
 	if err != nil {
 		return err
 	}
-	share := 100 * float64(len(text)) / float64(n.Original.Bytes)
-	fmt.Printf("| %s | %s | %d | %d | %.2f %% | %.4f | %.3f |\n", damage, opt.Kind, len(a.Layers), a.Params(), share, got.Relative, got.Explained)
-	return nil
+	r.Layers, r.Numbers, r.Share = len(a.Layers), a.Params(), float64(len(text))/float64(t.network.Original.Bytes)
+	r.Quality, err = t.network.Train(ctx, t.damaged, a, t.stages[:], t.seed, tell)
+	return err
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/spark-compile/spark-compile/internal/recovery"
 )
 
-// peftRow has PyTorch and PEFT train the adapter from the same numbers, and prints what they reach. Layers of kind magnitude are
-// left out: PEFT has none.
-func (o *options) peftRow(ctx context.Context, n *recovery.Network, damage recovery.Damage, damaged *dora.Model, a *dora.Adapter) error {
-	train, t := n.Lessons.Inputs, n.Teacher
+// peftRow has PyTorch and PEFT train the adapter from the same numbers. Layers of kind magnitude are left out: PEFT has none.
+func (t *table) peftRow(ctx context.Context, r *recovery.Row, a *dora.Adapter) error {
+	n := t.network
+	train := n.Lessons.Inputs
 	dir, err := os.MkdirTemp("", "recover")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	for name, m := range map[string]*onnx.Model{"original": n.Original.File, "damaged": damaged.File} {
+	for name, m := range map[string]*onnx.Model{"original": n.Original.File, "damaged": t.damaged.File} {
 		text, err := m.Marshal()
 		if err != nil {
 			return err
@@ -40,10 +40,10 @@ func (o *options) peftRow(ctx context.Context, n *recovery.Network, damage recov
 		return err
 	}
 	steps := 0
-	for _, s := range o.stages {
+	for _, s := range t.stages {
 		steps += s.Steps
 	}
-	plan := map[string]any{"order": recovery.Order(len(train), steps, o.seed), "stages": o.stages, "outputs": t.Outputs, "inner": t.Inner}
+	plan := map[string]any{"order": recovery.Order(len(train), steps, t.seed), "stages": t.stages, "outputs": n.Teacher.Outputs, "inner": n.Teacher.Inner}
 	text, err := json.Marshal(plan)
 	if err != nil {
 		return err
@@ -61,19 +61,19 @@ func (o *options) peftRow(ctx context.Context, n *recovery.Network, damage recov
 			return err
 		}
 	}
-	cmd := exec.CommandContext(ctx, o.peft, "testdata/judge/recover/reference.py", dir)
+	cmd := exec.CommandContext(ctx, t.peft, "testdata/judge/recover/reference.py", dir)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("%s: %w", o.peft, err)
+		return fmt.Errorf("%s: %w", t.peft, err)
 	}
 	var got struct {
 		recovery.Quality
 		Numbers int
 	}
 	if err := json.Unmarshal(out, &got); err != nil {
-		return fmt.Errorf("%s: %w: %s", o.peft, err, out)
+		return fmt.Errorf("%s: %w: %s", t.peft, err, out)
 	}
-	fmt.Printf("| %s | %s, PEFT | %d | %d | | %.4f | %.3f |\n", damage, theirs.Layers[0].Kind, len(theirs.Layers), got.Numbers, got.Relative, got.Explained)
+	r.Layers, r.Numbers, r.Quality = len(theirs.Layers), got.Numbers, got.Quality
 	return nil
 }

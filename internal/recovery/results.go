@@ -1,0 +1,100 @@
+package recovery
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Row is what one adapter reached.
+type Row struct {
+	Damage   Damage
+	Adapter  string  // its kind; "": none, the damaged network
+	Chosen   string  // what its layers and ranks were chosen by
+	Trainer  string  // PEFT, or "": this compiler
+	Settings string  // of training
+	Layers   int     // adapted
+	Numbers  int     // trained
+	Share    float64 // of the model's weights that the adapter's file takes
+	Strength float64 // of the damage
+	Quality
+}
+
+// same reports whether two rows are of one run.
+func (r *Row) same(o *Row) bool {
+	return r.Damage == o.Damage && r.Adapter == o.Adapter && r.Chosen == o.Chosen && r.Trainer == o.Trainer && r.Settings == o.Settings
+}
+
+// Results are rows in a file, one JSON value a line, so that a run that was interrupted goes on where it was.
+type Results struct {
+	path string
+	rows []*Row
+}
+
+// OpenResults reads the rows that a file has, if there is one.
+func OpenResults(path string) (*Results, error) {
+	r := &Results{path: path}
+	text, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	for i, line := range bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n")) {
+		if len(text) == 0 {
+			break
+		}
+		row := &Row{}
+		if err := json.Unmarshal(line, row); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w: remove the line and its row is made again", path, i+1, err)
+		}
+		r.rows = append(r.rows, row)
+	}
+	return r, nil
+}
+
+// Row is the row of that name, from the file or made and added to it.
+func (r *Results) Row(want Row, make func(*Row) error) (*Row, error) {
+	for _, have := range r.rows {
+		if have.same(&want) {
+			return have, nil
+		}
+	}
+	if err := make(&want); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = f.Write(append(text, '\n')); err != nil {
+		f.Close()
+		return nil, err
+	}
+	r.rows = append(r.rows, &want)
+	return &want, f.Close()
+}
+
+// Heading is that of a table of rows.
+const Heading = "| damage | adapter | chosen by | layers | numbers | share of the file | relative L2 | variation explained |\n|---|---|---|---:|---:|---:|---:|---:|\n"
+
+// Print writes a row of the table.
+func (r *Row) Print(w io.Writer) {
+	if r.Adapter == "" {
+		strength := ""
+		if r.Strength > 0 {
+			strength = fmt.Sprintf(", strength %.3f", r.Strength)
+		}
+		fmt.Fprintf(w, "| %s%s | none | | | | | %.4f | %.3f |\n", r.Damage, strength, r.Relative, r.Explained)
+		return
+	}
+	kind, share := r.Adapter, fmt.Sprintf("%.2f %%", 100*r.Share)
+	if r.Trainer != "" {
+		kind, share = kind+", "+r.Trainer, ""
+	}
+	fmt.Fprintf(w, "| %s | %s | %s | %d | %d | %s | %.4f | %.3f |\n", r.Damage, kind, r.Chosen, r.Layers, r.Numbers, share, r.Relative, r.Explained)
+}

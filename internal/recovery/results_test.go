@@ -1,0 +1,60 @@
+package recovery
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestARunThatWasInterruptedGoesOn: rows of the file are not made again, others are, a row that failed leaves nothing, and what is
+// not a row is an error with its line.
+func TestARunThatWasInterruptedGoesOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rows")
+	made := 0
+	ask := func(want Row) *Row {
+		r, err := OpenResults(path)
+		require.NoError(t, err)
+		got, err := r.Row(want, func(row *Row) error {
+			made++
+			row.Layers, row.Explained = made, 0.1*float64(made)
+			return nil
+		})
+		require.NoError(t, err)
+		return got
+	}
+	rows := []Row{
+		{Damage: Int8, Settings: "a"},
+		{Damage: Noise, Settings: "a"},
+		{Damage: Int8, Settings: "b"},
+		{Damage: Int8, Settings: "a", Adapter: "lora"},
+		{Damage: Int8, Settings: "a", Adapter: "lora", Trainer: "PEFT"},
+		{Damage: Int8, Settings: "a", Adapter: "lora", Chosen: ByLoss},
+	}
+	for range 2 {
+		for i, row := range rows {
+			got := ask(row)
+			row.Layers, row.Explained = i+1, 0.1*float64(i+1)
+			assert.Equal(t, row, *got)
+		}
+	}
+	assert.Equal(t, len(rows), made)
+
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	r, err := OpenResults(path)
+	require.NoError(t, err)
+	failed := errors.New("failed")
+	_, err = r.Row(Row{Damage: NVFP4}, func(*Row) error { return failed })
+	require.ErrorIs(t, err, failed)
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+
+	require.NoError(t, os.WriteFile(path, append(after, after[:20]...), 0o666))
+	_, err = OpenResults(path)
+	assert.ErrorContains(t, err, path+":7: ")
+}
