@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -60,8 +61,8 @@ func (w *narrower) before() map[*ir.Value]string {
 		names[to] = v.Name
 	}
 	for v, to := range w.weights {
-		if !to.IsConst() { // a copy in 16 bits
-			names[to] = v.Name
+		if !to.IsConst() { // a copy in 16 bits, perhaps of a view that has taken the place of another
+			names[to] = cmp.Or(names[v], v.Name)
 		}
 	}
 	return names
