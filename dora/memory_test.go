@@ -3,8 +3,10 @@ package dora
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -66,6 +68,57 @@ func TestAStepFitsItsMemory(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAStepSaysWhatItComputesAgain: as many launches as Explain lists are there beside those of a step without a bound, of products too.
+func TestAStepSaysWhatItComputesAgain(t *testing.T) {
+	m := small(t, "policy")
+	a := trained(t, m, InitOptions{Rank: 2})
+	explained := func(memory int) (s *Step, times map[string]int, text string) {
+		s, err := NewStep(context.Background(), m, a, StepOptions{Precision: "fp16", Memory: memory})
+		require.NoError(t, err)
+		times, text = map[string]int{}, s.Explain()
+		for _, line := range regexp.MustCompile(`(?m)^  \S+: (.*), \d+ bytes(?:, (\d+) times)?$`).FindAllStringSubmatch(text, -1) {
+			n := 1
+			if line[2] != "" {
+				n, err = strconv.Atoi(line[2])
+				require.NoError(t, err)
+			}
+			times[line[1]] += n
+		}
+		return s, times, text
+	}
+	launches := func(s *Step) int { return len(s.Program.Variants[0].Entry(EntryStep).Launches) }
+	all, none, text := explained(0)
+	most := all.Program.Variants[0].ArenaBytes
+	assert.Empty(t, none)
+	assert.Equal(t, fmt.Sprintf("policy.onnx, fp16, for sm_121: %d layers with an adapter, %d trained numbers\nlaunches: run %d, step %d, prepare %d\nbytes between launches: %d, nothing is computed again\n",
+		len(a.Layers), a.Params(), len(all.Program.Variants[0].Entry(EntryRun).Launches), launches(all), len(all.Program.Variants[0].Entry(EntryPrepare).Launches), most), text)
+	_, none, text = explained(most)
+	assert.Empty(t, none)
+	assert.Contains(t, text, fmt.Sprintf("bytes between launches: %d, %d allowed, nothing is computed again", most, most))
+	half, times, text := explained(most / 2)
+	t.Log(text)
+	sum, products := 0, 0
+	for what, n := range times {
+		sum += n
+		if strings.Contains(what, "MatMul") {
+			products += n
+		}
+	}
+	for _, l := range half.Program.Variants[0].Entry(EntryStep).Launches {
+		if strings.Contains(l.Note, "MatMul") {
+			products--
+		}
+	}
+	for _, l := range all.Program.Variants[0].Entry(EntryStep).Launches {
+		if strings.Contains(l.Note, "MatMul") {
+			products++
+		}
+	}
+	assert.Zero(t, products, "kernels of products")
+	assert.Equal(t, launches(half)-launches(all), sum)
+	assert.Contains(t, text, fmt.Sprintf("step: %d launches of %d computed again", sum, launches(half)))
 }
 
 // TestADeviceThatIsTooSmallSaysWhatFits, and that does.

@@ -72,7 +72,7 @@ type StepOptions struct {
 	// error that names the first value that became NaN; 20 by default, more than the loss scale of fp16 needs to come down to 1.
 	Patience int
 	// Memory bounds the bytes of what the device keeps between launches, beside weights, inputs, outputs and trained numbers, by
-	// computing values again instead of keeping them for their gradients; 0: not. Step.Compile.Rematerialised says which.
+	// computing values again instead of keeping them for their gradients; 0: not. Step.Explain says which.
 	Memory int
 }
 

@@ -26,6 +26,7 @@ var _ = register(Pass{
 // Recomputed is a region that rematerialise computes again.
 type Recomputed struct {
 	Region string
+	Ops    []string // of its body, in order; none: it copies
 	Values []string // its results
 	Bytes  int      // of these
 	Times  int
@@ -388,6 +389,7 @@ func (r *recorder) recomputed() (list []Recomputed) {
 		}
 		c := Recomputed{Region: n.Name, Times: r.times[n]}
 		for _, m := range n.Region.Body.Nodes {
+			c.Ops = append(c.Ops, m.Op.Name)
 			c.MACs += int64(c.Times*n.Region.Count()) * m.MACs()
 		}
 		for _, y := range n.Outputs {

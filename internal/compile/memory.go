@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,7 +131,7 @@ func (r *Result) Rematerialised() string {
 		fmt.Fprintf(&b, "%s: %s of %d computed again, %d more multiply-accumulates\n", e.Name, plural.Count(times, "launch"), len(e.Launches), macs)
 		slices.SortStableFunc(list, func(a, b Recomputed) int { return b.Bytes - a.Bytes })
 		for _, c := range list {
-			fmt.Fprintf(&b, "  %s: %d bytes", c.Region, c.Bytes)
+			fmt.Fprintf(&b, "  %s: %s, %d bytes", c.Region, cmp.Or(strings.Join(c.Ops, " "), "a copy"), c.Bytes)
 			if c.Times > 1 {
 				fmt.Fprintf(&b, ", %d times", c.Times)
 			}
