@@ -3,11 +3,14 @@ package loop
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // Choices remembers the schedules that were chosen, for programs that have most regions in common: to choose one, each is emitted and
@@ -20,6 +23,7 @@ type Choices struct {
 type choice struct {
 	schedule schedule
 	work     cost.Work
+	placed   []int // operands that are constants, in the order in which emitting first asks where they lie, which places them
 }
 
 func (c *Choices) choose(p *problem) (*schedule, *cost.Work, error) {
@@ -31,16 +35,28 @@ func (c *Choices) choose(p *problem) (*schedule, *cost.Work, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if was, ok := c.known[key]; ok {
+		for _, i := range was.placed {
+			p.ctx.AlignOf(p.l.Operands[i].Value)
+		}
 		return &was.schedule, &was.work, nil
 	}
-	s, work, err := p.choose(candidates)
+	var placed []int
+	watched, ctx := *p, *p.ctx
+	ctx.Align = func(v *ir.Value) int {
+		if i := slices.IndexFunc(p.l.Operands, func(o kernel.Operand) bool { return o.Value == v }); i >= 0 && v.IsConst() && !slices.Contains(placed, i) {
+			placed = append(placed, i)
+		}
+		return p.ctx.AlignOf(v)
+	}
+	watched.ctx = &ctx
+	s, work, err := watched.choose(candidates)
 	if err != nil {
 		return nil, nil, err
 	}
 	if c.known == nil {
 		c.known = map[string]choice{}
 	}
-	c.known[key] = choice{*s, *work}
+	c.known[key] = choice{*s, *work, placed}
 	return s, work, nil
 }
 
@@ -67,7 +83,10 @@ func (p *problem) key() string {
 	for _, o := range p.l.Operands {
 		fmt.Fprint(&k, len(o.Const), o.Workspace, o.Counter, o.Number, o.Prefetch, o.Prefetched, o.Write, o.Read)
 		if o.Value != nil {
-			fmt.Fprint(&k, o.Value.Type, o.Value.IsConst(), p.ctx.AlignOf(o.Value))
+			fmt.Fprint(&k, o.Value.Type, o.Value.IsConst())
+			if !o.Value.IsConst() { // those lie at the start of a buffer
+				fmt.Fprint(&k, p.ctx.AlignOf(o.Value))
+			}
 		}
 		fmt.Fprintln(&k)
 	}

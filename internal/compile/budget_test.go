@@ -11,6 +11,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -73,6 +74,25 @@ func in16Bits(r *Result) (count int) {
 		}
 	}
 	return count
+}
+
+// TestAChosenProgramIsMeasuredOnce: what a search measured last is the program, byte for byte, so that it is not run on all inputs again.
+func TestAChosenProgramIsMeasuredOnce(t *testing.T) {
+	runs, candidates := 0, 0
+	r, err := Compile(t.Context(), small(t, "dmonitoring"), Options{Precision: "fp8", MinCosine: .9, Generated: 4, Targets: []string{"sm_121"},
+		Progress: func(e progress.Event) {
+			switch {
+			case !e.Begin:
+			case strings.Contains(e.Phase, "running the program"):
+				runs++
+			case strings.HasPrefix(e.Phase, "compiling the formats of the fit"), strings.HasPrefix(e.Phase, "compiling with"):
+				candidates++
+			}
+		}})
+	require.NoError(t, err)
+	require.Nil(t, r.Accuracy.Kept, "choose a model that is faster in fp8")
+	require.Positive(t, candidates)
+	require.Equal(t, candidates, runs)
 }
 
 // TestValidationInputsThatCalibrate are warned of.

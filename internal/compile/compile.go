@@ -59,6 +59,7 @@ type Options struct {
 	Trace    bool                           // keep Result.Origins
 	Progress func(progress.Event)
 	meter    *progress.Meter // of Progress
+	loops    *loop.Choices   // of precisions that calibrate: what candidates, the program and the same in fp16 have in common
 }
 
 // Result is a compiled program and what a report says about it.
@@ -201,6 +202,9 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			opt.meter.Expect(comparing(r.Source))
 		}
 	}
+	if precision.Calibrates(opt.Precision) {
+		opt.loops = new(loop.Choices)
+	}
 	weights := codegen.NewWeights()
 	observe := opt.Observe
 	var plan *passes.Quantisation
@@ -239,7 +243,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			}
 		}
 		if precision.Calibrates(opt.Precision) && i == 0 {
-			stage = &calibration{yardstick: data, program: *r.Program, graph: g.Clone(), context: *pc, rest: rest, loops: new(loop.Choices)}
+			stage = &calibration{yardstick: data, program: *r.Program, graph: g.Clone(), context: *pc, rest: rest, loops: opt.loops}
 			choice, err := stage.choose(ctx, opt)
 			if err != nil {
 				return err
@@ -330,7 +334,7 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w 
 
 func (r *Result) generateEntries(ctx context.Context, entries []codegen.Entry, t *target.Target, w *codegen.Weights, from *Origin) error {
 	r.opt.meter.Begin(0, "%s: kernels", t.Name)
-	out, err := codegen.Generate(entries, t, families, w)
+	out, err := codegen.Generate(entries, t, familiesOf(r.opt.loops), w)
 	if err != nil {
 		return err
 	}

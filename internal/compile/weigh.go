@@ -27,7 +27,7 @@ func (r *Result) Half(ctx context.Context) (*Result, error) {
 	}
 	r.opt.meter.Begin(compiling(r.Source), "compiling the same in fp16 to compare")
 	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Passes: r.opt.Passes, Slices: r.opt.Slices, Assembler: r.opt.Assembler,
-		Trace: r.opt.Trace, F32Inputs: r.opt.F32Inputs, F32Outputs: r.opt.F32Outputs})
+		Trace: r.opt.Trace, F32Inputs: r.opt.F32Inputs, F32Outputs: r.opt.F32Outputs, loops: r.opt.loops})
 	r.half = half
 	return half, err
 }
