@@ -101,14 +101,30 @@ func gradSoftmax(g *Gradient, n *Node) []*Value {
 	return []*Value{g.softmaxBack(n.Outputs[0], g.Dy[0], n.Attrs.Int("axis", 0))}
 }
 
-// softmaxBack is p·(dp - Σ p·dp) along an axis.
-func (g *Gradient) softmaxBack(p, dp *Value, axis int) *Value {
-	t := g.op("Mul", p, dp)
-	sum := g.Add("ReduceSum", Attrs{"axes": []int{axis}, "keepdims": true}, t)
-	return g.op("Sub", t, g.op("Mul", p, sum))
+func (g *Gradient) softmaxBack(y, dy *Value, axis int) *Value {
+	return g.Add("SoftmaxGrad", Attrs{"axis": axis}, y, dy)
 }
 
 func gradLogSoftmax(g *Gradient, n *Node) []*Value {
 	sum := g.Add("ReduceSum", Attrs{"axes": []int{n.Attrs.Int("axis", 0)}, "keepdims": true}, g.Dy[0])
 	return []*Value{g.op("Sub", g.Dy[0], g.op("Mul", g.op("Exp", n.Outputs[0]), sum))}
+}
+
+// gradNorm is the rule of LayerNorm and RMSNorm. The gradient of the scale is summed over what the norm gives without it.
+func gradNorm(g *Gradient, n *Node) []*Value {
+	dy, dx := g.Dy[0], make([]*Value, len(n.Inputs))
+	if g.Wants(0) {
+		in := []*Value{n.Inputs[0], dy}
+		if s := n.In(1); s != nil {
+			in = append(in, s)
+		}
+		dx[0] = g.Add(n.Op.Name+"Grad", n.Attrs, in...)
+	}
+	if g.Wants(1) {
+		dx[1] = g.op("Mul", dy, g.Add(n.Op.Name, n.Attrs, n.Inputs[0]))
+	}
+	if g.Wants(2) {
+		dx[2] = dy
+	}
+	return dx
 }

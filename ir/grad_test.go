@@ -184,6 +184,10 @@ func gradCases(rng *rand.Rand) map[string][]gradCase {
 		cases["LogSoftmax"] = append(cases["LogSoftmax"], gradCase{attrs: a, in: []*Array{x()}})
 		cases["LayerNorm"] = append(cases["LayerNorm"], gradCase{attrs: a, in: []*Array{x(), random(rng, 4), random(rng, 2, 4)}}, gradCase{attrs: a, in: []*Array{x()}})
 		cases["RMSNorm"] = append(cases["RMSNorm"], gradCase{attrs: a, in: []*Array{x(), random(rng, 4)}})
+		cases["SoftmaxGrad"] = append(cases["SoftmaxGrad"], gradCase{attrs: a, in: []*Array{x(), x()}})
+		for _, op := range []string{"LayerNormGrad", "RMSNormGrad"} {
+			cases[op] = append(cases[op], gradCase{attrs: a, in: []*Array{x(), x(), random(rng, 2, 4)}}, gradCase{attrs: a, in: []*Array{x(), x()}})
+		}
 	}
 
 	// Movement.
@@ -383,6 +387,42 @@ func TestEveryOpHasAGradientOrIsKnownToHaveNone(t *testing.T) {
 		default:
 			assert.True(t, op.Grad != nil || op.Expand != nil, "%s has no gradient", op.Name)
 			assert.True(t, straight || len(tested[op.Name]) > 0, "the gradient of %s is not tested", op.Name)
+		}
+	}
+}
+
+// TestGradientsThatAreOneOpAgreeWithTheParts: the rules of norms and Softmax, in float64, give what the rules of the ops give
+// that they stand for.
+func TestGradientsThatAreOneOpAgreeWithTheParts(t *testing.T) {
+	cases := gradCases(rand.New(rand.NewSource(3)))
+	for _, op := range []string{"Softmax", "LayerNorm", "RMSNorm"} {
+		for _, c := range append(cases[op], gradCase{attrs: Attrs{"axis": 1}, in: []*Array{f64([]int{2, 1}, 3, -1)}}) {
+			_, one, _ := c.build(t, op)
+			require.True(t, slices.ContainsFunc(one.Nodes, func(n *Node) bool { return n.Op.Name == op+"Grad" }))
+
+			parts := NewGraph("parts")
+			var in []*Value
+			for i, a := range c.in {
+				in = append(in, parts.AddInput(fmt.Sprintf("x%d", i), a.Type))
+			}
+			n, err := parts.NewNode(op, "n", c.attrs, in...)
+			require.NoError(t, err)
+			var ys []*Value
+			parts.Nodes, ys, err = n.Expand(parts)
+			require.NoError(t, err)
+			dy := parts.AddInput("c0", ys[0].Type)
+			parts.Outputs, err = parts.Gradients(ys, []*Value{dy}, in)
+			require.NoError(t, err)
+
+			given := c.given()
+			given["c0"] = random(rand.New(rand.NewSource(4)), dy.Type.Shape...)
+			got, err := EvaluateList(context.Background(), one, ordered(one, given), EvalOptions{})
+			require.NoError(t, err)
+			want, err := EvaluateList(context.Background(), parts, ordered(parts, given), EvalOptions{})
+			require.NoError(t, err)
+			for i := range want {
+				assert.InDeltaSlice(t, want[i].F, got[i].F, 1e-12, "%s %v input %d", op, c.attrs, i)
+			}
 		}
 	}
 }

@@ -256,6 +256,30 @@ func cases() []*testCase {
 		}
 		add(op, "long", A{"axis": 1}, nil, T(f32, 2, 9000))
 	}
+	for _, op := range []string{"LayerNormGrad", "RMSNormGrad", "SoftmaxGrad"} {
+		norm := op != "SoftmaxGrad"
+		rows := func(what string, d ir.DType, shape ...int) {
+			in := []ir.Type{T(d, shape...), T(d, shape...)}
+			add(op, what+" "+d.String(), A{"axis": 1}, nil, in...)
+			if norm {
+				add(op, what+" with scale "+d.String(), A{"axis": 1}, nil, append(in, T(d, shape[1:]...))...)
+			}
+		}
+		for _, d := range floats {
+			rows("rows", d, 12, 256)
+			rows("odd", d, 5, 333)
+		}
+		rows("many", f32, 800, 384)
+		rows("long", f32, 3, 4099)
+		if op != "RMSNormGrad" { // it leaves what ε adds to x², which f32 does not tell
+			rows("one element", f32, 7, 1)
+		}
+		if norm {
+			rows("three dims", f32, 3, 5, 7, 2)
+		} else {
+			add(op, "axis 0", A{"axis": 0}, nil, T(f32, 20, 24), T(f32, 20, 24))
+		}
+	}
 	for _, op := range []string{"CumSum", "CumProd"} {
 		for _, d := range []ir.DType{f16, f32, f64, i32, i64} {
 			for _, m := range []int{0, 1, 2, 3} {

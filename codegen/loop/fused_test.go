@@ -35,6 +35,11 @@ func fused() []*testCase {
 				n := c.Add("LayerNorm", A{"axis": 1}, s, in[2], in[3])
 				return []*ir.Value{c.Cast(c.Add("Transpose", A{"perm": []int{1, 0}}, n), f16)}
 			}},
+		{name: "gradient of a norm, added to that beside it", inputs: []ir.Type{T(ir.BFloat16, 75, 384), T(ir.BFloat16, 75, 384), T(ir.BFloat16, 75, 384), T(f32, 384)}, consts: []bool{false, false, false, true},
+			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
+				d := c.Add("LayerNormGrad", A{"axis": 1}, c.Cast(in[0], f32), c.Cast(in[1], f32), in[3])
+				return []*ir.Value{c.Cast(c.Add("Add", nil, c.Cast(in[2], f32), d), ir.BFloat16)}
+			}},
 		{name: "masked softmax", inputs: []ir.Type{T(f16, 2, 8, 40, 40), T(f32, 40, 40)},
 			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
 				s := c.Add("Add", nil, c.Cast(in[0], f32), in[1])

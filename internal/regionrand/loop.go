@@ -178,7 +178,14 @@ func (b *builder) heavy(y *ir.Value) *ir.Value {
 	s := y.Type.Shape
 	rank := len(s)
 	axis := b.below(rank)
-	switch b.below(10) {
+	switch b.below(11) {
+	case 10:
+		op := pick(b.tape, "SoftmaxGrad", "RMSNormGrad", "LayerNormGrad")
+		in := []*ir.Value{y, b.source(s)}
+		if op != "SoftmaxGrad" && b.oneIn(2) {
+			in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}, s[rank-1]))
+		}
+		return b.add(op, ir.Attrs{"axis": axis}, in...)
 	case 9: // to integers, each channel with its scale
 		t := ir.T(ir.Float32, s[axis])
 		b.inputs = append(b.inputs, b.g.Constant(b.g.Fresh("q"), positive(b.rng, t)))

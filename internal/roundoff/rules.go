@@ -34,8 +34,10 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 		return quantize(n, in)
 	case "Gelu", "Silu":
 		return lipschitz(n, in, 1.13)
+	case "Softmax", "SoftmaxGrad", "LayerNormGrad", "RMSNormGrad":
+		return m.composite(n, in)
 	}
-	if n.Op.Expand != nil && (n.Op.Kind == ir.KindElementwise || n.Op.Name == "Softmax") {
+	if n.Op.Expand != nil && n.Op.Kind == ir.KindElementwise {
 		return m.composite(n, in)
 	}
 	relative, ok := relativeError(n)
