@@ -144,7 +144,7 @@ func (r *Region) anchorContract(want Role) error {
 	if anchor == nil {
 		return fmt.Errorf("no anchor")
 	}
-	if len(r.Results) != 1 {
+	if len(r.Results) != 1 && r.Family != FamilyContraction {
 		return fmt.Errorf("%d results", len(r.Results))
 	}
 	front := map[*Node]bool{anchor: true}
@@ -198,8 +198,10 @@ func (r *Region) epilogueContract(anchor *Node, front map[*Node]bool) error {
 			return fmt.Errorf("%s yields %v behind an anchor of %v", m.Op.Name, m.Outputs[0].Type, anchor.Outputs[0].Type)
 		}
 	}
-	if !depends[r.Body.Outputs[0]] {
-		return fmt.Errorf("the result does not depend on the anchor")
+	for i, v := range r.Body.Outputs {
+		if !depends[v] {
+			return fmt.Errorf("result %d does not depend on the anchor", i)
+		}
 	}
 	return nil
 }

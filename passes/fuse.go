@@ -30,7 +30,7 @@ func fuse(ctx *Context, g *ir.Graph) error {
 		return err
 	}
 	f := newFuser(g)
-	f.grouped = grouped
+	f.grouped, f.several = grouped, ctx.Siblings
 	f.growAnchors()
 	f.growLoops()
 	f.peelViews()
@@ -60,6 +60,7 @@ type fuser struct {
 	placed map[*ir.Value]bool
 	// grouped are the Concats that groupOperands has made.
 	grouped map[*ir.Node]bool
+	several bool // contractions may have several outputs
 	all     []*cluster
 }
 
@@ -172,13 +173,21 @@ func aligns(d *ir.Node) bool {
 	return x.Shape[last]%operandAlign != 0 || to != 0 && to != last
 }
 
-// growEpilogue follows the anchor's output while a single elementwise or bijective node reads it.
+// growEpilogue follows the anchor's output while a single elementwise or bijective node reads it. A contraction that may have
+// several outputs stores a value that others read too, and goes on with what is computed from it alone.
 func (f *fuser) growEpilogue(c *cluster) {
-	transposed := false
+	transposed, stored := false, false
 	for {
 		v := c.root.Outputs[0]
 		n := f.reader(v)
+		if n == nil && f.several && c.family == ir.FamilyContraction && c.heavy.Op.Name != "Attention" {
+			n, stored = f.next(v), true
+		}
 		if n == nil || f.of[n] != nil || len(n.Outputs) != 1 || n.Outputs[0].Type.Numel() != v.Type.Numel() {
+			return
+		}
+		// What others compute from a stored value cannot be read before they run.
+		if stored && slices.ContainsFunc(n.Inputs, func(x *ir.Value) bool { return x != nil && !c.nodes[x.Def] && f.follows(x, c.heavy) }) {
 			return
 		}
 		switch {
@@ -194,6 +203,36 @@ func (f *fuser) growEpilogue(c *cluster) {
 		f.join(c, n)
 		c.root = n
 	}
+}
+
+// follows reports whether v is computed from what a node computes.
+func (f *fuser) follows(v *ir.Value, n *ir.Node) bool {
+	seen := map[*ir.Node]bool{}
+	var from func(v *ir.Value) bool
+	from = func(v *ir.Value) bool {
+		d := v.Def
+		if d == nil || seen[d] || f.pos[d] < f.pos[n] {
+			return false
+		}
+		seen[d] = true
+		return d == n || slices.ContainsFunc(d.Inputs, func(x *ir.Value) bool { return x != nil && from(x) })
+	}
+	return from(v)
+}
+
+// next is the first of several elementwise nodes that read v and nothing else of its size: it can be computed where v is.
+func (f *fuser) next(v *ir.Value) *ir.Node {
+	var first *ir.Node
+	for _, u := range f.uses[v] {
+		n := u.Node
+		if n == nil || !n.Op.Pointwise() || first != nil && f.pos[n] >= f.pos[first] {
+			continue
+		}
+		if !slices.ContainsFunc(n.Inputs, func(x *ir.Value) bool { return x != nil && x != v && x.Type.Numel() >= v.Type.Numel() }) {
+			first = n
+		}
+	}
+	return first
 }
 
 // growSides adds elementwise producers, of the output's size, of the epilogue's other operands.

@@ -23,10 +23,88 @@ func prepare(ctx *Context, g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if ctx.Siblings {
+		if err := computeAgain(g); err != nil {
+			return nil, err
+		}
+	}
 	if err := ownOutputs(g); err != nil {
 		return nil, err
 	}
 	return groupOperands(g)
+}
+
+// computeAgain gives elementwise readers of a value nodes of their own that compute it from one that is stored in any case, where
+// it then need not be: a gradient reads the product in front of an adapter's gain, and what stands behind the gain.
+func computeAgain(g *ir.Graph) error {
+	uses := g.Uses()
+	for _, n := range slices.Clone(g.Nodes) {
+		if len(n.Outputs) != 1 {
+			continue
+		}
+		v := n.Outputs[0]
+		chain := fromStored(v, uses)
+		if chain == nil || len(uses[v]) < 2 || !elementwiseReaders(uses[v]) {
+			continue
+		}
+		for _, u := range uses[v][1:] {
+			var last *ir.Value
+			for i, d := range chain {
+				inputs := slices.Clone(d.Inputs)
+				if i > 0 {
+					inputs[slices.Index(inputs, chain[i-1].Outputs[0])] = last
+				}
+				c, err := g.Add(d.Op.Name, d.Name, d.Attrs, inputs...)
+				if err != nil {
+					return err
+				}
+				c.From, last = d.From, c.Outputs[0]
+			}
+			u.Node.Inputs[u.Index] = last
+		}
+	}
+	return g.Toposort()
+}
+
+// elementwiseReaders reports whether all readers but the first are elementwise nodes.
+func elementwiseReaders(uses []ir.Use) bool {
+	for i, u := range uses {
+		if u.Node == nil || i > 0 && !u.Node.Op.Pointwise() {
+			return false
+		}
+	}
+	return true
+}
+
+// fromStored lists the elementwise nodes, few and cheap, that compute v from a value of its size that others read too, and from
+// smaller ones.
+func fromStored(v *ir.Value, uses map[*ir.Value][]ir.Use) []*ir.Node {
+	var chain []*ir.Node
+	size, cost := v.Type.Numel(), 0
+	for d := v.Def; d != nil && d.Op.Pointwise() && len(d.Outputs) == 1; d = v.Def {
+		if cost += d.Op.Cost; cost > maxRecompute {
+			return nil
+		}
+		chain = append(chain, d)
+		v = nil
+		for _, x := range d.Inputs {
+			switch {
+			case x == nil || x.Type.Numel() < size:
+			case v != nil:
+				return nil
+			default:
+				v = x
+			}
+		}
+		switch {
+		case v == nil || v.Def == nil:
+			return nil
+		case len(uses[v]) > 1:
+			slices.Reverse(chain)
+			return chain
+		}
+	}
+	return nil
 }
 
 // manyOperands is the number of operands above which a Concat is too long for one kernel: each of its elements would be

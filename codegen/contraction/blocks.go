@@ -13,16 +13,16 @@ import (
 
 // wholeBlocks returns an error if the output's blocks of 16 are not columns of the product.
 func (p *problem) wholeBlocks() error {
-	if p.quantise != nil && !runs(&p.out, ir.BlockSize) {
+	if p.quantise != nil && !runs(&p.outs[0].operand, ir.BlockSize) {
 		return fmt.Errorf("%s (BlockQuantize): 16 neighbours of the output are not 16 columns of the product", p.quantise.Name)
 	}
 	return nil
 }
 
 // blockStorer is storer where a group of results is a block of NVFP4.
-func (g *gen) blockStorer() func(m, n num, v []ptx.Reg) {
-	o := &g.p.out
-	codes, scales, origin := g.pointer(g.plan.out), g.pointer(g.plan.outScales), imm(o.offset)
+func (g *gen) blockStorer() storer {
+	o := &g.p.outs[0].operand
+	codes, scales, origin := g.pointer(g.plan.outs[0]), g.pointer(g.plan.outScales), imm(o.offset)
 	for i, modes := range o.z {
 		origin = g.add(origin, g.offset(modes, g.z[i]))
 	}

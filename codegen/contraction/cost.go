@@ -28,9 +28,13 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 
 	inside := float64(p.m*p.k) / float64(s.tilesM(p)*s.BM*s.chunks(p)*s.BK) // of the tiles of A
 	stage := float64(inside*float64(p.num.tileA(s.BM, s.BK)+p.num.scalesA(s.BM, s.BK))) + float64(p.num.tileB(s.BN, s.BK))
-	out := p.out.dtype.Bits() / 8
-	if out == 4 { // two stores to each sector
-		out = 8
+	out := 0
+	for _, o := range p.outs {
+		size := o.dtype.Bits() / 8
+		if size == 4 { // two stores to each sector
+			size = 8
+		}
+		out += size
 	}
 	elements := p.batches() * p.m * p.n
 	w.L2Bytes = float64(float64(blocks)*chunks*stage) + float64(elements*(out+pl.epilogue.reads[1]/p.group()))
@@ -121,7 +125,7 @@ func (s Schedule) tail(p *problem, pl *plan) (w cost.Work) {
 	w.Loads += float64(groups*float64(ceilDiv(e.reads[1], 16))) + float64(ceilDiv(e.reads[0], 16))/float64(s.SplitK)
 	w.Float += float64(groups * e.size.Float)
 	w.Special = float64(groups * e.size.Special)
-	w.Memory += float64(groups * (2 + float64(float64(e.reads[1])/16)))
+	w.Memory += float64(groups * (float64(2*len(p.outs)) + float64(float64(e.reads[1])/16)))
 	w.Integer += float64(groups * (10 + e.size.Integer))
 	w.Wavefronts += float64(groups * float64(e.reads[1]) / 4)
 	return w

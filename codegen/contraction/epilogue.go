@@ -13,20 +13,22 @@ import (
 // group is how many neighbouring columns a thread finishes together: 16 where a narrow output divides into them (16 bytes
 // of e4m3, a block of NVFP4), else 8.
 func (p *problem) group() int {
-	if p.out.dtype.Bits() <= 8 && p.n%16 == 0 {
-		return 16
+	for _, o := range p.outs {
+		if o.dtype.Bits() > 8 || p.n%16 != 0 {
+			return 8
+		}
 	}
-	return 8
+	return 16
 }
 
 // epilogue is what happens to an accumulator: the nodes behind the anchor as one scalar function of the accumulator and of
 // operands, each read at the anchor's output index.
 type epilogue struct {
-	result []*expr.Expr // for every column of a group
+	result []*expr.Expr // for every output, and every column of a group
 	acc    []*expr.Expr // variables: the accumulators
 	z      []*expr.Expr // variables: the output coordinate, n of the group's first column
 	m, n   *expr.Expr
-	wide   bool      // a group is stored 16 bytes at a time, or 8 where it has no more
+	wide   []bool    // of an output: a group is stored 16 bytes at a time, or 8 where it has no more
 	size   expr.Size // of a group
 	reads  [2]int    // bytes that a group reads of operands: the same in every row, and others
 	exact  bool      // every group of columns is inside or outside of the matrix as a whole
@@ -34,14 +36,17 @@ type epilogue struct {
 
 // planEpilogue builds the function and decides how the output is accessed.
 func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context) (*epilogue, error) {
-	if d := p.out.dtype; !isHalf(d) && d != ir.Float32 && d != ir.Float8E4M3FN && p.quantise == nil {
-		return nil, fmt.Errorf("output of type %s", d)
-	}
 	b := l.B
 	group := p.group()
 	e := &epilogue{exact: p.n%group == 0}
-	width := min(16, group*p.out.dtype.Bits()/8)
-	e.wide = e.exact && runs(&p.out, group) && p.quantise == nil && ctx.AlignOf(p.out.value)%width == 0
+	for i := range p.outs {
+		o := &p.outs[i].operand
+		if d := o.dtype; !isHalf(d) && d != ir.Float32 && d != ir.Float8E4M3FN && p.quantise == nil {
+			return nil, fmt.Errorf("output of type %s", d)
+		}
+		width := min(16, group*o.dtype.Bits()/8)
+		e.wide = append(e.wide, e.exact && runs(o, group) && p.quantise == nil && ctx.AlignOf(o.value)%width == 0)
+	}
 	for i, d := range p.z {
 		e.z = append(e.z, b.Index(fmt.Sprintf("z%d", i), d))
 	}
@@ -65,17 +70,24 @@ func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context) (*epilogue
 		}
 		return acc
 	}
-	e.result, e.acc, err = l.Epilogue(lower.Vector{Anchor: p.anchor, Index: own, Channel: column, First: e.n, Width: group, Sum: sum},
-		p.result, b.Unravel(e.element(b, &p.out, column), p.result.Type.Shape))
+	at := make([]lower.Element, len(p.outs))
+	for i, o := range p.outs {
+		at[i] = lower.Element{Of: o.result, Index: b.Unravel(e.element(b, &o.operand, column), o.result.Type.Shape)}
+	}
+	results, acc, err := l.Epilogue(lower.Vector{Anchor: p.anchor, Index: own, Channel: column, First: e.n, Width: group, Sum: sum}, at...)
 	if err != nil {
 		return nil, err
 	}
-	if p.quantise == nil {
-		var stored ir.DType
-		for i := range e.result {
-			e.result[i], stored = lower.Storage(b, e.result[i], p.out.dtype)
+	e.acc = acc
+	for i, result := range results {
+		if p.quantise == nil {
+			var stored ir.DType
+			for j := range result {
+				result[j], stored = lower.Storage(b, result[j], p.outs[i].dtype)
+			}
+			result = expr.Stored(result, stored) // the store rounds
 		}
-		e.result = expr.Stored(e.result, stored) // the store rounds
+		e.result = append(e.result, result...)
 	}
 	e.size = expr.SizeOf(e.result)
 	expr.Walk(e.result, func(x *expr.Expr) {

@@ -1,7 +1,11 @@
 package contraction
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/ir"
@@ -114,5 +118,46 @@ func TestEpilogues(t *testing.T) {
 				assemble(t, b.Node, i)
 			})
 		}
+	}
+}
+
+// TestSeveralResults holds kernels that store what stands behind an anchor on the way, too, to the reference: each result of its own
+// type and in its own place.
+func TestSeveralResults(t *testing.T) {
+	for _, c := range []struct {
+		m, k, n, members int
+		first, second    ir.DType
+		perm             []int // of the second result
+		split            bool  // blocks share a tile
+	}{
+		{m: 40, k: 64, n: 48, first: f16, second: f16},
+		{m: 33, k: 40, n: 50, first: f32, second: f16},
+		{m: 70, k: 32, n: 96, first: f16, second: f32, members: 3},
+		{m: 64, k: 64, n: 64, first: e4m3, second: f16},
+		{m: 64, k: 64, n: 64, first: e4m3, second: e4m3},
+		{m: 48, k: 64, n: 40, first: f16, second: f16, perm: []int{1, 0}},
+		{m: 16, k: 2048, n: 32, first: f32, second: f32, split: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			b := newRegion(t)
+			if c.members > 0 {
+				b.Members(c.members)
+			}
+			stacked := c.members > 0
+			x := b.Cast(b.Input(ir.T(f16, c.m, c.k), 1, false, stacked), f32)
+			w := b.Cast(b.Input(ir.T(f16, c.k, c.n), 0.1, true, stacked), f32)
+			y := b.Add("Add", nil, b.Add("MatMul", nil, x, w), b.Cast(b.Input(ir.T(f16, c.m, c.n), 1, false, stacked), f32))
+			z := b.Add("Gelu", nil, b.Add("Mul", nil, y, b.Input(ir.T(f32, c.n), 1, false, stacked)))
+			if c.perm != nil {
+				z = b.Add("Transpose", ir.Attrs{"perm": c.perm}, z)
+			}
+			b.Finish(b.Cast(y, c.first), b.Cast(z, c.second))
+			ctx := sm121(t)
+			spec := b.Check(Lower, ctx)
+			require.Equal(t, c.split, strings.Contains(spec.Schedule, "splitk"), spec.Schedule)
+			if !testing.Short() {
+				kerneltest.Assemble(t, spec, ctx.Target)
+			}
+		})
 	}
 }

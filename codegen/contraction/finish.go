@@ -10,9 +10,12 @@ import (
 // tail finishes a tile: the epilogue's emitter, how a group of results is stored, and a thread's columns.
 type tail struct {
 	em    *expr.Emitter
-	store func(m, n num, v []ptx.Reg)
+	store storer
 	columns
 }
+
+// storer stores a group of results: of every output.
+type storer func(m, n num, v []ptx.Reg)
 
 // prepare emits the part of the epilogue that depends on a thread's columns only, so that scales and biases are loaded
 // while the sums are still being computed.
@@ -57,13 +60,21 @@ func (g *gen) finish(t *tail) {
 	})
 }
 
-// storer loads the output's pointers and returns a function that stores a group of results.
-func (g *gen) storer() func(m, n num, v []ptx.Reg) {
+// storer loads the outputs' pointers.
+func (g *gen) storer() storer {
 	if g.p.quantise != nil {
 		return g.blockStorer()
 	}
-	out := g.matrix(g.plan.out, &g.p.out)
-	return func(m, n num, v []ptx.Reg) { g.storeOut(out, m, n, v) }
+	var pointers []ptx.Reg
+	for i := range g.p.outs {
+		pointers = append(pointers, g.matrix(g.plan.outs[i], &g.p.outs[i].operand))
+	}
+	return func(m, n num, v []ptx.Reg) {
+		group := len(v) / len(pointers)
+		for i, out := range pointers {
+			g.storeOut(i, out, m, n, v[i*group:(i+1)*group])
+		}
+	}
 }
 
 // epiloguePointers loads the parameters that the epilogue reads.
@@ -162,12 +173,12 @@ func (g *gen) plus(acc, v []ptx.Reg) []ptx.Reg {
 	return acc
 }
 
-// storeOut writes a group of results.
-func (g *gen) storeOut(out ptx.Reg, m, n num, v []ptx.Reg) {
-	o := &g.p.out
+// storeOut writes a group of results of output i.
+func (g *gen) storeOut(i int, out ptx.Reg, m, n num, v []ptx.Reg) {
+	o := &g.p.outs[i].operand
 	size := o.dtype.Bits() / 8
 	rowOff := g.offset(o.row, m)
-	if g.plan.epilogue.wide {
+	if g.plan.epilogue.wide[i] {
 		at := g.address(out, g.add(rowOff, g.offset(o.col, n)), size)
 		if size == 4 {
 			g.I("st.global.v4.f32", ptx.At(at, 0), ptx.V(v[:4]...))

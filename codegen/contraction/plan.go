@@ -12,7 +12,8 @@ import (
 type plan struct {
 	*lower.Lowering
 	ctx          *kernel.Context
-	a, b, out    int // parameters
+	a, b         int // parameters
+	outs         []int
 	work, ticket int // of split-K
 
 	packed bool   // B is constant and packed
@@ -157,7 +158,9 @@ func (pl *plan) close(p *problem) error {
 	if pl.epilogue, err = planEpilogue(p, pl.Lowering, pl.ctx); err != nil {
 		return err
 	}
-	pl.out = pl.Output(0)
+	for i := range p.outs {
+		pl.outs = append(pl.outs, pl.Output(i))
+	}
 	if p.quantise != nil {
 		pl.outScales = pl.Output(1)
 	}

@@ -11,10 +11,9 @@ import (
 // problem is a contraction in normal form: for every z, C[m,n] = Σ_k A[m,k]·B[k,n]. z runs over members, batches and
 // groups of channels; m over output pixels or rows; k over window taps and input channels.
 type problem struct {
-	stored *ir.Node  // the region
-	region *ir.Node  // with its storage spelled out
-	anchor *ir.Node  // of that
-	result *ir.Value // the region's output, or what is quantised
+	stored *ir.Node // the region
+	region *ir.Node // with its storage spelled out
+	anchor *ir.Node // of that
 
 	quantise *ir.Node // BlockQuantize behind the chain; nil: none
 
@@ -24,7 +23,7 @@ type problem struct {
 
 	a, b    operand
 	scalesA *operand // of a variable in blocks
-	out     operand  // where the epilogue stores
+	outs    []output // where the epilogue stores
 	conv    *window  // of a convolution
 	attn    *attend  // of an attention
 	// spread sorts the modes of a view of the anchor's output into z, rows and columns.
@@ -40,6 +39,12 @@ type operand struct {
 	row    []layout.Mode   // m of A and C, k of B
 	col    []layout.Mode   // k of A, n of B and C
 	offset int
+}
+
+// output is where the epilogue stores a value behind the anchor.
+type output struct {
+	operand
+	result *ir.Value // the region's output, or what is quantised
 }
 
 // window says where a tap of A lies outside of the image. Column modes of A are (ky, kx, c …); among its row modes oy and ox
@@ -69,18 +74,11 @@ func normalise(region *ir.Node) (*problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	result, quantise := region.Region.Body.Outputs[0], region.Region.BlockQuantize()
-	switch {
-	case quantise != nil:
-		result = quantise.Inputs[0]
-	case len(region.Outputs) > 1:
-		return nil, fmt.Errorf("%d results", len(region.Outputs))
-	}
 	anchor := region.Region.Anchor()
 	if anchor == nil {
 		return nil, fmt.Errorf("no anchor")
 	}
-	p := &problem{stored: stored, region: region, anchor: anchor, result: result, quantise: quantise, z: []int{region.Region.Count()}}
+	p := &problem{stored: stored, region: region, anchor: anchor, quantise: region.Region.BlockQuantize(), z: []int{region.Region.Count()}}
 	if d := anchor.Outputs[0].Type.DType; !isHalf(d) && d != ir.Float32 {
 		return nil, fmt.Errorf("%s in %s", anchor.Op.Name, d)
 	}
@@ -102,20 +100,15 @@ func normalise(region *ir.Node) (*problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := region.Outputs[0]
-	place, even, found := behind(layout.Dense(result.Type.Shape), result, anchor.Outputs[0])
-	switch {
-	case !found:
-		return nil, fmt.Errorf("the result %v is not made of the anchor's output %v element by element", result.Type, anchor.Outputs[0].Type)
-	case !even:
-		return nil, fmt.Errorf("what follows the anchor scatters its output unevenly")
-	}
-	if p.out, err = p.spread(place); err != nil {
-		return nil, err
-	}
-	p.out.value, p.out.dtype = out, out.Type.DType
-	if region.Region.Members > 0 {
-		p.out.z[0] = []layout.Mode{{Size: p.z[0], Stride: out.Type.Numel() / p.z[0]}}
+	for i, result := range region.Region.Body.Outputs {
+		if p.quantise == nil {
+			err = p.stores(region.Outputs[i], result)
+		} else if i == 0 { // the other output is its scales
+			err = p.stores(region.Outputs[i], p.quantise.Inputs[0])
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	if err := p.wholeBlocks(); err != nil {
 		return nil, err
@@ -129,12 +122,33 @@ func normalise(region *ir.Node) (*problem, error) {
 	if p.m*p.n*p.k == 0 {
 		return nil, fmt.Errorf("an extent is 0")
 	}
-	for _, v := range append([]*ir.Value{region.Outputs[0]}, region.Inputs...) {
+	for _, v := range append(slices.Clone(region.Outputs), region.Inputs...) {
 		if v.Type.Numel() >= 1<<31 {
 			return nil, fmt.Errorf("%s %v has more elements than 32 bits index", v.Name, v.Type)
 		}
 	}
 	return p, nil
+}
+
+// stores adds an output of the region, which holds a value behind the anchor.
+func (p *problem) stores(out, result *ir.Value) error {
+	place, even, found := behind(layout.Dense(result.Type.Shape), result, p.anchor.Outputs[0])
+	switch {
+	case !found:
+		return fmt.Errorf("the result %v is not made of the anchor's output %v element by element", result.Type, p.anchor.Outputs[0].Type)
+	case !even:
+		return fmt.Errorf("what follows the anchor scatters its output unevenly")
+	}
+	o, err := p.spread(place)
+	if err != nil {
+		return err
+	}
+	o.value, o.dtype = out, out.Type.DType
+	if p.region.Region.Members > 0 {
+		o.z[0] = []layout.Mode{{Size: p.z[0], Stride: out.Type.Numel() / p.z[0]}}
+	}
+	p.outs = append(p.outs, output{o, result})
+	return nil
 }
 
 // operandOf traces an input of the anchor.

@@ -19,10 +19,16 @@ type Vector struct {
 	Sum     func(acc *expr.Expr) *expr.Expr // an element before rounding, given its accumulator
 }
 
-// Epilogue is what v, a value behind the anchor, is at idx for each element of a run, and the variables that stand for
-// their accumulators. It is lowered once, for any channel. It fails if an element of v depends on others of the anchor's
-// output than its own.
-func (l *Lowering) Epilogue(t Vector, v *ir.Value, idx []*expr.Expr) (values, accs []*expr.Expr, err error) {
+// Element is an element of a value behind an anchor.
+type Element struct {
+	Of    *ir.Value
+	Index []*expr.Expr
+}
+
+// Epilogue is what values behind the anchor are for each element of a run, and the variables that stand for the accumulators of
+// these. Each is lowered once, for any channel. It fails if an element of a value depends on others of the anchor's output than its
+// own.
+func (l *Lowering) Epilogue(t Vector, at ...Element) (values [][]*expr.Expr, accs []*expr.Expr, err error) {
 	defer Catch(&err)
 	b, y := l.B, t.Anchor.Outputs[0]
 	acc, inside := b.Var("acc", expr.F32, 0, 0, 1), b.Var("inside", expr.Pred, 0, 1, 1)
@@ -36,8 +42,12 @@ func (l *Lowering) Epilogue(t Vector, v *ir.Value, idx []*expr.Expr) (values, ac
 	if !one && t.First.Hi+int64(t.Width) > t.Channel.Hi+1 {
 		l.ragged, l.inside = t.Channel, inside
 	}
-	e := l.Value(v, idx)
+	of := make([]*expr.Expr, len(at))
+	for i, x := range at {
+		of[i] = l.Value(x.Of, x.Index)
+	}
 	l.ragged = nil
+	values = make([][]*expr.Expr, len(at))
 	for i := range t.Width {
 		accs = append(accs, b.Var(fmt.Sprintf("acc%d", i), expr.F32, 0, 0, 1))
 		c := b.Offset(t.First, int64(i))
@@ -45,7 +55,10 @@ func (l *Lowering) Epilogue(t Vector, v *ir.Value, idx []*expr.Expr) (values, ac
 		if !one {
 			with[t.Channel] = c
 		}
-		values = append(values, b.Subst(e, with, nil))
+		memo := map[*expr.Expr]*expr.Expr{}
+		for k, e := range of {
+			values[k] = append(values[k], b.Subst(e, with, memo))
+		}
 	}
 	return values, accs, nil
 }

@@ -38,12 +38,12 @@ func (g *gen) lowerFinish() error {
 	channel, y, anchor := b.Index("one", p.co), p.output(), p.anchor.Outputs[0]
 	sum := func(acc *expr.Expr) *expr.Expr { return g.sum(acc, channel) }
 	own := at(channel)
-	var err error
-	f.values, f.acc, err = g.l.Epilogue(lower.Vector{Anchor: p.anchor, Index: own, Channel: channel, First: f.channel, Width: width, Sum: sum},
-		y, b.Unravel(b.Linear(own, anchor.Type.Shape), y.Type.Shape))
+	values, acc, err := g.l.Epilogue(lower.Vector{Anchor: p.anchor, Index: own, Channel: channel, First: f.channel, Width: width, Sum: sum},
+		lower.Element{Of: y, Index: b.Unravel(b.Linear(own, anchor.Type.Shape), y.Type.Shape)})
 	if err != nil {
 		return err
 	}
+	f.values, f.acc = values[0], acc
 	if p.blocks == nil {
 		for v := range f.values {
 			f.values[v], f.dtype = lower.Storage(b, f.values[v], y.Type.DType)

@@ -292,6 +292,7 @@ func (b *builder) epilogue(y *ir.Value, channels, axis int) *ir.Value {
 	}
 	constant := how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}
 	for range b.below(6) {
+		b.behind = append(b.behind, y)
 		switch b.below(9) {
 		case 0:
 			y = b.add("Add", nil, y, vector(constant))

@@ -91,6 +91,7 @@ type builder struct {
 	r      *ir.Region
 	inputs []*ir.Value
 	extra  map[int][]*ir.Value // tensors of scales of an operand
+	behind []*ir.Value         // what stands behind an anchor, the result left out
 	rng    *rand.Rand          // of constants
 	narrow bool                // the target converts to e4m3
 	blocks bool                // and to blocks of e2m1
@@ -252,6 +253,11 @@ func (b *builder) finish(ys []*ir.Value) {
 	b.body.Outputs = ys
 	for _, y := range ys {
 		b.r.Results = append(b.r.Results, b.result(y, len(ys) == 1))
+	}
+	if b.r.Family == ir.FamilyContraction && b.r.Results[0].Block == 0 && len(b.behind) > 0 && b.oneIn(4) { // a contraction may have several
+		y := pick(b.tape, b.behind...)
+		b.body.Outputs = append(b.body.Outputs, y)
+		b.r.Results = append(b.r.Results, b.result(y, false))
 	}
 	if a := b.r.Anchor(); a != nil && a.Role() == ir.RoleHeavy { // too small or odd for the family
 		b.r.Family = ir.FamilyLoop
