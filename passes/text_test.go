@@ -72,6 +72,9 @@ func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
 	if slices.Contains([]string{"fold", "simplify", "cse", "dce", "layout"}, p.Name) {
 		requireSame(t, original, g, 1e-12, ir.EvalOptions{Round: true})
 	}
+	if p.Name == "rematerialise" {
+		require.LessOrEqual(t, peakMemory(g), textContext(p.Name).Memory)
+	}
 	if p.Name == "widen" { // makes the graph's border anew
 		return
 	}
