@@ -137,6 +137,29 @@ func distinct(rng *rand.Rand, shape ...int) *Array {
 	return a
 }
 
+// gridBetween are coordinates of points within and beyond an image of some size, none of them within 0.05 of a pixel, of the
+// middle between two or of an edge.
+func gridBetween(rng *rand.Rand, size []int, align bool, points ...int) *Array {
+	r := len(size)
+	a := NewArray(T(Float64, append(points, r)...))
+	for i := range a.F {
+		d := float64(size[r-1-i%r])
+		u := float64(rng.Intn(3*size[r-1-i%r])) - d + 0.05 + 0.4*rng.Float64() // pixels
+		if rng.Intn(2) == 0 {
+			u += 0.5
+		}
+		switch {
+		case !align:
+			a.F[i] = (2*u + 1 - d) / d
+		case d > 1:
+			a.F[i] = 2*u/(d-1) - 1
+		default:
+			a.F[i] = u
+		}
+	}
+	return a
+}
+
 func indices(shape []int, xs ...int64) *Array { return &Array{Type: T(Int64, shape...), I: xs} }
 
 // pairs are operands that broadcast against each other.
@@ -240,6 +263,28 @@ func gradCases(rng *rand.Rand) map[string][]gradCase {
 				add("Resize", a, random(rng, in...))
 			}
 		}
+	}
+
+	for _, mode := range []string{"nearest", "linear", "cubic"} {
+		for _, padding := range []string{"zeros", "border", "reflection"} {
+			for _, align := range []bool{false, true} {
+				a := Attrs{"mode": mode, "padding": padding, "align_corners": align}
+				for _, size := range [][]int{{5}, {4, 3}, {1, 5}, {2, 3, 3}} {
+					points := slices.Concat([]int{2}, []int{3, 2, 2}[:len(size)])
+					add("GridSample", a, random(rng, slices.Concat([]int{2, 2}, size)...), gridBetween(rng, size, align, points...))
+				}
+				edges := NewArray(T(Float64, 1, 5, 7, 2)) // and pixels, and beyond; by x they have a gradient
+				for i := range edges.F {
+					edges.F[i] = float64(i*3%17-8) / 4
+				}
+				cases["GridSample"] = append(cases["GridSample"], gradCase{attrs: a, in: []*Array{random(rng, 1, 2, 4, 4), edges}, still: []int{1}})
+			}
+		}
+	}
+	for _, half := range []bool{false, true} {
+		a := Attrs{"height": 2, "width": 3, "sampling_ratio": 2, "scale": 0.5, "half_pixel": half}
+		rois := f64([]int{4, 4}, 1, 2, 6, 9, -3, 0, 4.5, 3, 7, 5, 14, 13, 2, 2, 2.5, 2.2)
+		cases["RoiAlign"] = append(cases["RoiAlign"], gradCase{attrs: a, in: []*Array{random(rng, 2, 3, 5, 6), rois, indices([]int{4}, 1, 0, -1, 1)}, still: []int{1}})
 	}
 
 	// Reductions.
@@ -370,7 +415,6 @@ func TestGradientsAgreeWithDifferences(t *testing.T) {
 // TestEveryOpHasAGradientOrIsKnownToHaveNone: an op without one is refused by name; the list says why there is none.
 func TestEveryOpHasAGradientOrIsKnownToHaveNone(t *testing.T) {
 	none := map[string]string{
-		"GridSample": "not written", "RoiAlign": "not written",
 		"BlockQuantize": "made by narrow, behind differentiation", "SegmentedMatVec": "made by segment, behind differentiation", "Region": "made by fuse, behind differentiation",
 		"BitCast": "bits are no numbers",
 	}
@@ -506,13 +550,15 @@ func TestGradientsOfAGraph(t *testing.T) {
 
 func TestGradientsThatThereAreNot(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
-		{"%y: f32[1,1,2,2] = GridSample(%x, %grid)", `gradient of node "y" (GridSample): the op has no gradient`},
+		{"%y: f32[1,1,2,2] = RoiAlign(%x, %boxes, %b) {mode=\"max\", sampling_ratio=1, height=2, width=2}", `gradient of node "y" (RoiAlign): mode "max" has no gradient, only avg has`},
+		{"%r: f32[1,4] = Reshape(%x) {shape=[1,4]}\n  %y: f32[1,1,2,2] = RoiAlign(%image, %r, %b) {sampling_ratio=1, height=2, width=2}", `(RoiAlign): the corners of regions have no gradient, only x has`},
+		{"%y: f32[1,1,2,2] = BitCast(%x) {to=f32}", `(BitCast): the op has no gradient`},
 		{"%y: f32[1,1,2,2] = ScatterElements(%x, %i, %x) {reduction=\"mul\"}", `(ScatterElements): reduction "mul" has no gradient`},
 	} {
-		g, err := Parse("graph \"g\" {\n  input %x: f32[1,1,2,2]\n  input %grid: f32[1,2,2,2]\n  input %i: i64[1,1,2,2]\n  " + c.body + "\n  output %y\n}")
+		g, err := Parse("graph \"g\" {\n  input %x: f32[1,1,2,2]\n  input %grid: f32[1,2,2,2]\n  input %i: i64[1,1,2,2]\n  input %boxes: f32[1,4]\n  input %image: f32[1,1,3,3]\n  input %b: i64[1]\n  " + c.body + "\n  output %y\n}")
 		require.NoError(t, err)
-		g.Nodes[0].Name = "y"
 		nodes := len(g.Nodes)
+		g.Nodes[nodes-1].Name = "y"
 		_, err = g.Gradients(g.Outputs, []*Value{g.Constant("dy", Splat(T(Float32, 1, 1, 2, 2), 1))}, g.Inputs[:1])
 		assert.ErrorContains(t, err, c.want)
 		assert.Len(t, g.Nodes, nodes, "nothing half-built")

@@ -66,7 +66,7 @@ var _ = register(
 	Op{Name: "GridSample", Kind: KindOther, In: "x number, grid float",
 		Attrs:   []Attr{{Name: "mode", Default: "linear"}, {Name: "padding", Default: "zeros"}, {Name: "align_corners", Default: false}},
 		Summary: "ONNX GridSample 22: linear|nearest|cubic, zeros|border|reflection",
-		Batch:   alongRows(0, 1), Infer: inferGridSample, Eval: evalGridSample},
+		Grad:    gradGridSample, Batch: alongRows(0, 1), Infer: inferGridSample, Eval: evalGridSample},
 	Op{Name: "ReverseSequence", Kind: KindMovement, In: "x, lengths index",
 		Attrs:   []Attr{{Name: "batch_axis", Default: 1}, {Name: "time_axis", Default: 0}},
 		Summary: "ONNX ReverseSequence 10",
@@ -74,5 +74,5 @@ var _ = register(
 	Op{Name: "RoiAlign", Kind: KindOther, In: "x float, rois float, batch index",
 		Attrs:   []Attr{{Name: "mode", Default: "avg"}, {Name: "height", Default: 1}, {Name: "width", Default: 1}, {Name: "sampling_ratio", Default: 0}, {Name: "scale", Default: 1.0}, {Name: "half_pixel", Default: true}},
 		Summary: "ONNX RoiAlign 16; sampling_ratio > 0 only",
-		Infer:   inferRoiAlign, Eval: evalRoiAlign},
+		Grad:    gradRoiAlign, Infer: inferRoiAlign, Eval: evalRoiAlign},
 )

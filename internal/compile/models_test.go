@@ -133,8 +133,13 @@ func evaluate(t *testing.T, g *ir.Graph, in map[string]*npy.Array, round bool) m
 
 func arrays(t *testing.T, g *ir.Graph) map[string]*npy.Array {
 	t.Helper()
+	return saved(Inputs(g))
+}
+
+// saved are arrays as files have them.
+func saved(in map[string]*ir.Array) map[string]*npy.Array {
 	out := map[string]*npy.Array{}
-	for name, a := range Inputs(g) {
+	for name, a := range in {
 		out[name] = &npy.Array{DType: a.DType.String(), Shape: a.Shape, Data: a.Tensor().Dense()}
 	}
 	return out

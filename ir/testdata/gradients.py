@@ -367,6 +367,23 @@ def straight_through():
 
 straight_through()
 
+# GridSample. Cubic pads pixels in PyTorch and coordinates in ONNX, so it is compared within the image.
+for size in ((5, 4), (3, 4, 2)):
+    for mode in ("nearest", "linear", "cubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for align in (False, True):
+                if mode == "cubic" and (len(size) > 2 or padding == "reflection"):
+                    continue
+                most = 0.95 if mode == "cubic" and padding != "zeros" else 2.3
+                x = [draw(2, 2, *size), draw(2, 3, *[2] * (len(size) - 1), len(size), lo=-most, hi=most)]
+                one("GridSample", dict(mode=mode, padding=padding, align_corners=align), x,
+                    lambda x, grid: F.grid_sample(x, grid, {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode), padding, align))
+# Points on pixels and edges, where PyTorch takes one of two slopes.
+for padding in ("zeros", "border", "reflection"):
+    for align in (False, True):
+        one("GridSample", dict(mode="linear", padding=padding, align_corners=align), [draw(1, 2, 5, 3), ints(1, 5, 5, 2, of=[-6, -4, -1, -1, 0, 0, 2, 4, 5, 6] * 5).double() / 4],
+            lambda x, grid: F.grid_sample(x, grid, "bilinear", padding, align))
+
 with open(sys.argv[1], "w") as out:
     out.write('{"torch": "%s", "cases": [\n' % torch.__version__.split("+")[0])
     out.write(",\n".join(json.dumps(c, separators=(",", ":")) for c in cases))
