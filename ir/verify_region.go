@@ -132,17 +132,14 @@ func (r *Region) loopContract() error {
 
 // anchorContract: one anchor of type f32, whose matrices are operands, moved at most, and behind it elementwise nodes.
 func (r *Region) anchorContract(want Role) error {
-	var anchor *Node
+	anchor := r.Anchor()
+	if anchor == nil || anchor.Role() != want {
+		return fmt.Errorf("no anchor")
+	}
 	for _, m := range r.Body.Nodes {
-		switch role := m.Role(); {
-		case role == want && anchor == nil:
-			anchor = m
-		case role != RoleLight:
+		if m != anchor && m.Role() != RoleLight && !r.isSumOfRows(m, anchor) {
 			return fmt.Errorf("%s beside the anchor", m.Op.Name)
 		}
-	}
-	if anchor == nil {
-		return fmt.Errorf("no anchor")
 	}
 	if len(r.Results) != 1 && r.Family != FamilyContraction {
 		return fmt.Errorf("%d results", len(r.Results))
@@ -174,6 +171,13 @@ func (r *Region) matrices(anchor *Node) []int {
 	return []int{0}
 }
 
+// isSumOfRows reports whether a node sums parts [parts, rows, channels] of what stands behind a contraction for a result.
+func (r *Region) isSumOfRows(n, anchor *Node) bool {
+	y := anchor.Outputs[0].Type
+	return n.Op.Name == "ReduceSum" && r.Family == FamilyContraction && slices.Contains(r.Body.Outputs, n.Outputs[0]) &&
+		n.Inputs[0].Type.Rank() == 3 && n.Inputs[0].Type.Shape[2] == y.Shape[y.Rank()-1] && slices.Equal(n.Attrs.Ints("axes"), []int{1})
+}
+
 // epilogueContract: behind the anchor are elementwise nodes of its size, Reshape, and at the end Transpose and Cast.
 func (r *Region) epilogueContract(anchor *Node, front map[*Node]bool) error {
 	depends := map[*Value]bool{anchor.Outputs[0]: true}
@@ -187,6 +191,8 @@ func (r *Region) epilogueContract(anchor *Node, front map[*Node]bool) error {
 			depends[v] = depends[v] || behind
 		}
 		switch {
+		case r.isSumOfRows(m, anchor):
+			continue
 		case m.Op.Name == "Cast", m.Op.Name == "Reshape":
 		case m.Op.Name == "Transpose" && behind:
 			transposed = transposed || !m.IsView()

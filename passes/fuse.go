@@ -143,6 +143,9 @@ func (f *fuser) growAnchors() {
 		f.growPrologue(c)
 		f.growEpilogue(c)
 		f.growSides(c)
+		if f.several && c.family == ir.FamilyContraction {
+			f.growSums(c)
+		}
 	}
 }
 

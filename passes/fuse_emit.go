@@ -44,7 +44,9 @@ func (f *fuser) outputsOf(c *cluster) [][]*ir.Value {
 			if !f.leaves(c, v) {
 				continue
 			}
-			k := slices.IndexFunc(groups, func(g []*ir.Value) bool { return g[0].Type.Numel() == v.Type.Numel() })
+			k := slices.IndexFunc(groups, func(g []*ir.Value) bool {
+				return c.family == ir.FamilyContraction || g[0].Type.Numel() == v.Type.Numel()
+			})
 			if k < 0 {
 				groups = append(groups, []*ir.Value{v})
 			} else {

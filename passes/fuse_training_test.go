@@ -1,6 +1,9 @@
 package passes
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,6 +77,47 @@ func TestContractionsOfTrainingKeepWhatGradientsRead(t *testing.T) {
 				require.Len(t, contraction.Outputs, c.outputs, "%s", fullText(t, g))
 				require.Equal(t, c.kernels, launches(g), "%s", fullText(t, g))
 			}
+		})
+	}
+}
+
+// TestSumsOverRowsOfTraining fuses the gradient of a gain: the kernel that computes the gradient in front of the gain makes the first
+// half of that sum too, in parts as long as its tiles, so that nothing else reads it.
+func TestSumsOverRowsOfTraining(t *testing.T) {
+	for _, c := range []struct {
+		rows, parts int // 0: it makes none
+	}{{1024, 32}, {1056, 33}, {32768, 512}, {1040, 0}} {
+		t.Run(fmt.Sprint(c.rows), func(t *testing.T) {
+			g, err := ir.Parse(strings.ReplaceAll(`graph "g" {
+  input %dy: f32[ROWS,8]
+  input %w: f32[8,128]
+  input %p: f32[ROWS,128]
+  input %gain: f32[128]
+  %d: f32[ROWS,128] = MatMul(%dy, %w)
+  %y: f32[ROWS,128] = Mul(%d, %gain)
+  %dp: f32[ROWS,128] = Mul(%d, %p)
+  %dgain: f32[128] = ReduceSum(%dp) {axes=[0]}
+  output %y
+  output %dgain
+}`, "ROWS", fmt.Sprint(c.rows)))
+			require.NoError(t, err)
+			before := g.Clone()
+			require.NoError(t, fuse(&Context{Precision: precision.FP16, Siblings: true}, g))
+			require.NoError(t, g.Verify())
+			requireContract(t, g)
+			requireSameOutputs(t, before, g, 1e-12)
+			results := func() []*ir.Value {
+				return g.Nodes[slices.IndexFunc(g.Nodes, func(n *ir.Node) bool { return n.IsFamily(ir.FamilyContraction) })].Outputs
+			}
+			out := results()
+			require.Len(t, out, 2, "%s", fullText(t, g))
+			if c.parts == 0 {
+				require.Equal(t, []int{c.rows, 128}, out[1].Type.Shape)
+				return
+			}
+			require.Equal(t, []int{c.parts, 128}, out[1].Type.Shape)
+			require.NoError(t, Run(&Context{Precision: precision.FP16}, g, []string{"narrow"}, nil))
+			require.Equal(t, ir.Float32, results()[1].Type.DType, "halves of a sum are not rounded")
 		})
 	}
 }

@@ -158,8 +158,11 @@ func (w *narrower) choose() {
 				w.fixed[w.find(v)] = true
 			}
 		}
-		for _, v := range n.Outputs {
+		for i, v := range n.Outputs {
 			see(v)
+			if n.IsFamily(ir.FamilyContraction) && n.Region.Body.Outputs[i].Def.Op.Name == "ReduceSum" { // one half of a long sum
+				w.fixed[w.find(v)] = true
+			}
 		}
 	}
 	for _, v := range w.g.Outputs {

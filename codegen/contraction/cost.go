@@ -37,6 +37,10 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 		out += size
 	}
 	elements := p.batches() * p.m * p.n
+	if p.sums != nil {
+		w.L2Bytes += float64(8 * elements / p.sums.part)
+		w.Barriers++
+	}
 	w.L2Bytes = float64(float64(blocks)*chunks*stage) + float64(elements*(out+pl.epilogue.reads[1]/p.group()))
 	if s.SplitK > 1 { // sums go to L2 and back; a ticket says who is last
 		w.L2Bytes += float64(elements * s.SplitK * 8)
@@ -126,6 +130,11 @@ func (s Schedule) tail(p *problem, pl *plan) (w cost.Work) {
 	w.Float += float64(groups * e.size.Float)
 	w.Special = float64(groups * e.size.Special)
 	w.Memory += float64(groups * (float64(2*len(p.outs)) + float64(float64(e.reads[1])/16)))
+	if p.sums != nil { // what is summed goes through shared memory once more
+		w.Memory += float64(groups*vectors) + sums
+		w.Float += sums
+		w.Wavefronts += 2 * sums
+	}
 	w.Integer += float64(groups * (10 + e.size.Integer))
 	w.Wavefronts += float64(groups * float64(e.reads[1]) / 4)
 	return w

@@ -24,7 +24,7 @@ func (p *problem) group() int {
 // epilogue is what happens to an accumulator: the nodes behind the anchor as one scalar function of the accumulator and of
 // operands, each read at the anchor's output index.
 type epilogue struct {
-	result []*expr.Expr // for every output, and every column of a group
+	result []*expr.Expr // for every output, and what is summed: every column of a group
 	acc    []*expr.Expr // variables: the accumulators
 	z      []*expr.Expr // variables: the output coordinate, n of the group's first column
 	m, n   *expr.Expr
@@ -74,13 +74,17 @@ func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context) (*epilogue
 	for i, o := range p.outs {
 		at[i] = lower.Element{Of: o.result, Index: b.Unravel(e.element(b, &o.operand, column), o.result.Type.Shape)}
 	}
+	if p.sums != nil {
+		index := b.Add(b.Scale(e.m, int64(p.n)), column)
+		at = append(at, lower.Element{Of: p.sums.of, Index: b.Unravel(index, p.sums.of.Type.Shape)})
+	}
 	results, acc, err := l.Epilogue(lower.Vector{Anchor: p.anchor, Index: own, Channel: column, First: e.n, Width: group, Sum: sum}, at...)
 	if err != nil {
 		return nil, err
 	}
 	e.acc = acc
 	for i, result := range results {
-		if p.quantise == nil {
+		if p.quantise == nil && i < len(p.outs) {
 			var stored ir.DType
 			for j := range result {
 				result[j], stored = lower.Storage(b, result[j], p.outs[i].dtype)

@@ -161,3 +161,52 @@ func TestSeveralResults(t *testing.T) {
 		})
 	}
 }
+
+// TestSumsOfRows holds kernels that add up the rows of what stands behind an anchor, a part of them at a time, to the reference.
+func TestSumsOfRows(t *testing.T) {
+	for _, c := range []struct {
+		m, k, n, part int
+		first         ir.DType
+		split, conv   bool
+		members       int
+	}{
+		{m: 64, k: 64, n: 48, part: 32, first: f16},
+		{m: 800, k: 40, n: 50, part: 32, first: f16},
+		{m: 96, k: 32, n: 1536, part: 32, first: f32},
+		{m: 192, k: 64, n: 24, part: 64, first: e4m3},
+		{m: 384, k: 64, n: 20, part: 128, first: f16},
+		{m: 96, k: 32, n: 40, part: 32, first: f16, members: 3},
+		{m: 32, k: 2048, n: 32, part: 32, first: f32, split: true},
+		{m: 2 * 8 * 12, k: 16, n: 24, part: 32, first: f16, conv: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			b := newRegion(t)
+			stacked := c.members > 0
+			if stacked {
+				b.Members(c.members)
+			}
+			shape := []int{c.m, c.n}
+			var y *ir.Value
+			if c.conv {
+				shape = []int{2, 8, 12, c.n}
+				x := b.Cast(b.Input(ir.T(f16, 2, 8, 12, c.k), 1, false, false), f32)
+				w := b.Cast(b.Input(ir.T(f16, c.n, c.k, 3, 3), 0.1, true, false), f32)
+				y = b.Add("Conv", ir.Attrs{"strides": []int{1, 1}, "pads": []int{1, 1, 1, 1}, "dilations": []int{1, 1}, "layout": "NHWC"}, x, w)
+			} else {
+				x := b.Cast(b.Input(ir.T(f16, c.m, c.k), 1, false, stacked), f32)
+				w := b.Cast(b.Input(ir.T(f16, c.k, c.n), 0.1, true, stacked), f32)
+				y = b.Add("MatMul", nil, x, w)
+			}
+			z := b.Add("Mul", nil, y, b.Input(ir.T(f32, c.n), 1, false, false))
+			s := b.Add("Mul", nil, y, b.Cast(b.Input(ir.T(f16, shape...), 1, false, stacked), f32))
+			s = b.Add("Reshape", ir.Attrs{"shape": []int{c.m / c.part, c.part, c.n}}, s)
+			b.Finish(b.Cast(z, c.first), b.Add("ReduceSum", ir.Attrs{"axes": []int{1}}, s))
+			ctx := sm121(t)
+			spec := b.Check(Lower, ctx)
+			require.Equal(t, c.split, strings.Contains(spec.Schedule, "splitk"), spec.Schedule)
+			if !testing.Short() {
+				kerneltest.Assemble(t, spec, ctx.Target)
+			}
+		})
+	}
+}

@@ -56,8 +56,72 @@ func (g *gen) finish(t *tail) {
 		} else {
 			acc = g.sumWarps(row, col)
 		}
-		t.store(m, n, g.apply(t, acc, m, n))
+		v := g.apply(t, acc, m, n)
+		if g.p.sums != nil {
+			last := len(v) - g.p.group()
+			g.stage(row, col, v[last:])
+			v = v[:last]
+		}
+		t.store(m, n, v)
 	})
+	if g.p.sums != nil {
+		g.I("bar.sync", ptx.Imm(0))
+		g.sumRows()
+	}
+}
+
+// stage puts what is summed where the group's accumulators were: their thread alone has read them.
+func (g *gen) stage(row, col num, v []ptx.Reg) {
+	at := g.staged(row, col)
+	for h := 0; h < len(v); h += 4 {
+		g.I("st.shared.v4.f32", ptx.At(at, h*4), ptx.V(v[h:h+4]...))
+	}
+}
+
+// staged is the address of an element of the first staging tile.
+func (g *gen) staged(row, col num) ptx.Reg {
+	return g.register(g.add(g.smem, g.mad(row, g.s.stagingRow()*4, g.mul(col, 4))))
+}
+
+// sumRows adds up the columns of the staging tile, a part of its rows at a time: always in the same order.
+func (g *gen) sumRows() {
+	s, p := g.s, g.p
+	part, total := p.sums.part, s.BM/p.sums.part*s.BN
+	out := g.address(g.pointer(g.plan.sums), g.mul(g.z[0], p.m/part*p.n), 4)
+	index := g.Reg(ptx.B32)
+	g.I("mov.b32", index, g.tid.operand())
+	loop, next, done := g.NewLabel("column"), g.NewLabel("beyond"), g.NewLabel("summed")
+	g.Place(loop)
+	if total%s.threads() != 0 {
+		g.If(g.compare("ge.u32", inReg(index), imm(total)), "bra", done)
+	}
+	k, col := g.div(inReg(index), s.BN), g.mod(inReg(index), s.BN)
+	n, first := g.add(g.mul(g.tileN, s.BN), col), g.add(g.mul(g.tileM, s.BM/part), k)
+	if p.n%s.BN != 0 {
+		g.If(g.compare("ge.u32", n, imm(p.n)), "bra", next)
+	}
+	if p.m%s.BM != 0 {
+		g.If(g.compare("ge.u32", first, imm(p.m/part)), "bra", next)
+	}
+	at := g.staged(g.mul(k, part), col)
+	var acc [4]ptx.Reg
+	for i := range part {
+		x := g.Reg(ptx.F32)
+		g.I("ld.shared.f32", x, ptx.At(at, i*s.stagingRow()*4))
+		if a := &acc[i%4]; i < 4 {
+			*a = x
+		} else {
+			g.I("add.rn.f32", *a, *a, x)
+		}
+	}
+	g.I("add.rn.f32", acc[0], acc[0], acc[2])
+	g.I("add.rn.f32", acc[1], acc[1], acc[3])
+	g.I("add.rn.f32", acc[0], acc[0], acc[1])
+	g.I("st.global.f32", ptx.At(g.address(out, g.mad(first, p.n, n), 4), 0), acc[0])
+	g.Place(next)
+	g.I("add.s32", index, index, ptx.Imm(s.threads()))
+	g.If(g.compare("lt.u32", inReg(index), imm(total)), "bra", loop)
+	g.Place(done)
 }
 
 // storer loads the outputs' pointers.
@@ -149,7 +213,7 @@ func (g *gen) groups(c columns, f func(index, row, col, m, n num)) {
 // sumWarps adds up a group over the staging tiles of the warps along K.
 func (g *gen) sumWarps(row, col num) []ptx.Reg {
 	s := g.s
-	at := g.register(g.add(g.smem, g.mad(row, s.stagingRow()*4, g.mul(col, 4))))
+	at := g.staged(row, col)
 	var acc []ptx.Reg
 	for w := 0; w < s.WarpsK; w++ {
 		var v []ptx.Reg

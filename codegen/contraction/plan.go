@@ -14,6 +14,7 @@ type plan struct {
 	ctx          *kernel.Context
 	a, b         int // parameters
 	outs         []int
+	sums         int
 	work, ticket int // of split-K
 
 	packed bool   // B is constant and packed
@@ -158,8 +159,12 @@ func (pl *plan) close(p *problem) error {
 	if pl.epilogue, err = planEpilogue(p, pl.Lowering, pl.ctx); err != nil {
 		return err
 	}
-	for i := range p.outs {
-		pl.outs = append(pl.outs, pl.Output(i))
+	for i := range p.region.Region.Body.Outputs {
+		if p.sums != nil && i == p.sums.result {
+			pl.sums = pl.Output(i)
+		} else if len(pl.outs) < len(p.outs) {
+			pl.outs = append(pl.outs, pl.Output(i))
+		}
 	}
 	if p.quantise != nil {
 		pl.outScales = pl.Output(1)

@@ -24,6 +24,7 @@ type problem struct {
 	a, b    operand
 	scalesA *operand // of a variable in blocks
 	outs    []output // where the epilogue stores
+	sums    *sums    // of what stands behind the anchor; nil: none
 	conv    *window  // of a convolution
 	attn    *attend  // of an attention
 	// spread sorts the modes of a view of the anchor's output into z, rows and columns.
@@ -45,6 +46,14 @@ type operand struct {
 type output struct {
 	operand
 	result *ir.Value // the region's output, or what is quantised
+}
+
+// sums is where the epilogue stores, for every column, the sum of each part of so many rows of a value behind the anchor: in f32,
+// [members, parts, n].
+type sums struct {
+	result int       // of the region
+	of     *ir.Value // what is summed
+	part   int       // rows
 }
 
 // window says where a tap of A lies outside of the image. Column modes of A are (ky, kx, c …); among its row modes oy and ox
@@ -101,9 +110,12 @@ func normalise(region *ir.Node) (*problem, error) {
 		return nil, err
 	}
 	for i, result := range region.Region.Body.Outputs {
-		if p.quantise == nil {
+		switch {
+		case p.quantise == nil && result.Def.Op.Name == "ReduceSum":
+			err = p.adds(i, result.Def)
+		case p.quantise == nil:
 			err = p.stores(region.Outputs[i], result)
-		} else if i == 0 { // the other output is its scales
+		case i == 0: // the other output is its scales
 			err = p.stores(region.Outputs[i], p.quantise.Inputs[0])
 		}
 		if err != nil {
@@ -148,6 +160,30 @@ func (p *problem) stores(out, result *ir.Value) error {
 		o.z[0] = []layout.Mode{{Size: p.z[0], Stride: out.Type.Numel() / p.z[0]}}
 	}
 	p.outs = append(p.outs, output{o, result})
+	return nil
+}
+
+// adds makes a result of sums over rows.
+func (p *problem) adds(i int, n *ir.Node) error {
+	of := n.Inputs[0]
+	place, even, found := behind(layout.Dense(of.Type.Shape), of, p.anchor.Outputs[0])
+	switch {
+	case !found || !even:
+		return fmt.Errorf("what is summed, %v, is not made of the anchor's output %v element by element", of.Type, p.anchor.Outputs[0].Type)
+	case p.sums != nil:
+		return fmt.Errorf("two sums")
+	case n.Outputs[0].Type.DType != ir.Float32:
+		return fmt.Errorf("a sum of type %s", n.Outputs[0].Type.DType)
+	}
+	o, err := p.spread(place)
+	if err != nil {
+		return err
+	}
+	row, col := layout.Coalesce(o.row), layout.Coalesce(o.col)
+	if o.offset != 0 || p.batches() != p.z[0] || len(row) != 1 || len(col) != 1 || col[0].Stride != 1 || row[0].Stride != p.n || of.Type.Shape[2] != p.n {
+		return fmt.Errorf("what is summed, %v, has other rows than the product", of.Type)
+	}
+	p.sums = &sums{result: i, of: of, part: of.Type.Shape[1]}
 	return nil
 }
 

@@ -87,6 +87,8 @@ func (s Schedule) valid(p *problem, t *target.Target) error {
 		return fmt.Errorf("%d bytes of shared memory, a block has %d", s.shared(p), t.SharedBlock)
 	case s.registers(p) > 240 || s.registers(p)*threads > t.RegistersSM:
 		return fmt.Errorf("about %d registers a thread", s.registers(p))
+	case p.sums != nil && s.BM%p.sums.part != 0:
+		return fmt.Errorf("tile of %d rows, sums of %d", s.BM, p.sums.part)
 	case s.BN%8 != 0:
 		return fmt.Errorf("tile of %d columns is not a multiple of 8", s.BN)
 	}
