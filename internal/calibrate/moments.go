@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -22,7 +23,8 @@ type patches struct {
 	site      *passes.Site
 	k, groups int
 	positions int
-	inPlace   bool // the rows of a member lie one behind the other
+	segments  []segment // the groups of SegmentedMatVec; nil: groups are of the same size
+	inPlace   bool      // the rows of a member lie one behind the other
 	gather    func(x []float32, member, group, position int, row []float32)
 }
 
@@ -79,10 +81,54 @@ func patchesOf(s *passes.Site) *patches {
 				}
 			}
 		}
+	case s.Segmented() && s.Members == 1:
+		if p.segments = segmentsOf(s); p.segments == nil {
+			return nil
+		}
+		p.groups, p.positions = len(p.segments), 1
+		p.gather = func(from []float32, _, group, _ int, row []float32) {
+			g := p.segments[group]
+			clear(row[copy(row, from[g.from:][:g.length]):])
+		}
 	default:
 		return nil
 	}
 	return p
+}
+
+// segment are neighbouring output channels that read the same part of a vector.
+type segment struct{ first, count, from, length int }
+
+// segmentsOf are the segments of a site whose channels read a part each; nil if the parts are not constant.
+func segmentsOf(s *passes.Site) (out []segment) {
+	var parts [2]*ir.Array // where each channel's part begins, and its length
+	for i, v := range s.Anchor.Inputs[3:5] {
+		if at := slices.Index(s.Node.Region.Body.Inputs, v); at >= 0 {
+			v = s.Node.Inputs[at]
+		}
+		if !v.IsConst() {
+			return nil
+		}
+		parts[i] = v.Const.Array()
+	}
+	for i := range s.N {
+		from, length := int(parts[0].I[i]), int(parts[1].I[i])
+		if last := len(out) - 1; last >= 0 && out[last].from == from && out[last].length == length {
+			out[last].count++
+		} else {
+			out = append(out, segment{i, 1, from, length})
+		}
+	}
+	return out
+}
+
+// channels are the output channels of a member and group.
+func (p *patches) channels(member, group int) rows {
+	if p.segments != nil {
+		return rows{member: member, first: p.segments[group].first, step: 1, count: p.segments[group].count}
+	}
+	count := p.site.N / p.groups
+	return rows{member: member, first: group * count, step: 1, count: count}
 }
 
 // Bounds of the positions from which moments are estimated: the more, the better, as long as products of columns take little

@@ -18,7 +18,7 @@ const (
 	fittedDraw   = iota
 	JudgedDraw   // nothing is fitted to it
 	texturedDraw // fitted to as well; its images have texture besides
-	secondDraw   // fitted to beside fittedDraw, where that takes little time
+	secondDraw   // fitted to beside fittedDraw, where that takes little time; some of its images are flat patches
 )
 
 // secondWork bounds the multiply-adds of the graph on all calibration inputs up to which a second draw is fitted to.
@@ -71,8 +71,8 @@ func isPicture(t ir.Type) bool {
 // W], are seen in another light, at another contrast, shifted, with noise, and half of them each with a part cut out and
 // out of focus; other numbers are scaled and get noise. Values stay in the range that the input has in all of the given
 // ones (bytes: in theirs), and integers but bytes stay as they are. Images of texturedDraw have texture of all scales besides,
-// as pictures of other things have. The same inputs and draw give the same perturbed ones; draws are independent of each
-// other.
+// as pictures of other things have. In secondDraw images of flat patches, made of an input that is fitted to, stand for those of
+// inputs that are held out. The same inputs and draw give the same perturbed ones; draws are independent of each other.
 func Perturb(g *ir.Graph, inputs []map[string]*ir.Array, draw int) (out []map[string]*ir.Array, from []int) {
 	return perturb(g, inputs, inputs, draw)
 }
@@ -80,8 +80,14 @@ func Perturb(g *ir.Graph, inputs []map[string]*ir.Array, draw int) (out []map[st
 // perturb is Perturb with values that stay in the range of some of the inputs.
 func perturb(g *ir.Graph, inputs, within []map[string]*ir.Array, draw int) (out []map[string]*ir.Array, from []int) {
 	count := min(len(inputs), perturbedAtMost)
+	patched := make([]bool, count)
+	pictures := slices.ContainsFunc(g.Inputs, func(v *ir.Value) bool { return isPicture(v.Type) })
 	for i := range count {
-		from = append(from, i*len(inputs)/count)
+		at := i * len(inputs) / count
+		if draw == secondDraw && pictures && len(inputs) >= leastTrials && isHeldOut(at) {
+			at, patched[i] = at-1, true
+		}
+		from = append(from, at)
 		out = append(out, map[string]*ir.Array{})
 	}
 	for _, v := range g.Inputs {
@@ -93,7 +99,7 @@ func perturb(g *ir.Graph, inputs, within []map[string]*ir.Array, draw int) (out 
 		h.Write([]byte(v.Name))
 		for i, at := range from {
 			source := rand.NewPCG(h.Sum64(), uint64(draw)<<32+uint64(i))
-			out[i][v.Name] = perturbed(source, inputs[at][v.Name], lo, hi, draw == texturedDraw)
+			out[i][v.Name] = perturbed(source, inputs[at][v.Name], lo, hi, draw == texturedDraw, patched[i])
 		}
 	}
 	return out, from
@@ -112,7 +118,7 @@ func bounds(inputs []map[string]*ir.Array, name string) (lo, hi float64) {
 	return lo, hi
 }
 
-func perturbed(source *rand.PCG, a *ir.Array, lo, hi float64, textured bool) *ir.Array {
+func perturbed(source *rand.PCG, a *ir.Array, lo, hi float64, textured, patched bool) *ir.Array {
 	if a.DType != ir.Uint8 && !a.DType.IsFloat() {
 		return a
 	}
@@ -120,10 +126,16 @@ func perturbed(source *rand.PCG, a *ir.Array, lo, hi float64, textured bool) *ir
 	rng, x := rand.New(source), &picture{f: slices.Clone(a.Floats())}
 	if image {
 		x.height, x.width = a.Type.Shape[2], a.Type.Shape[3]
-		x.expose(source, .5, 1.3, .3, .08, float64((lo+hi)/2), float64((hi-lo)/2))
+	}
+	middle, reach := float64((lo+hi)/2), float64((hi-lo)/2)
+	switch {
+	case image && patched:
+		x.patch(rng, middle, reach)
+	case image:
+		x.expose(source, .5, 1.3, .3, .08, middle, reach)
 		x.shift(rng)
 		if textured {
-			x.texture(rng, float64((hi-lo)/2))
+			x.texture(rng, reach)
 		}
 		if rng.IntN(2) == 0 {
 			x.cut(rng, lo, hi)
@@ -131,7 +143,7 @@ func perturbed(source *rand.PCG, a *ir.Array, lo, hi float64, textured bool) *ir
 		if rng.IntN(2) == 0 {
 			x.blur()
 		}
-	} else {
+	default:
 		x.expose(source, .8, 1.2, 0, .05, 0, max(-lo, hi))
 	}
 	for i, v := range x.f {
@@ -211,6 +223,46 @@ func (p *picture) texture(rng *rand.Rand, reach float64) {
 	p.each(func(plane []float64) {
 		for i, x := range add {
 			plane[i] += x
+		}
+	})
+}
+
+// mostPatches is the greatest number of brightnesses that one plane is parted into.
+const mostPatches = 12
+
+// patch makes flat patches with sharp edges, the same in all planes, as pictures have them: one of the planes is parted at a few of
+// its own brightnesses, and each part gets a number of its own, most of it common to all planes but for a contrast and a light
+// of each. What varied in that plane is left within the patches, weaker.
+func (p *picture) patch(rng *rand.Rand, middle, reach float64) {
+	size := p.height * p.width
+	shape := slices.Clone(p.f[rng.IntN(len(p.f)/size)*size:][:size])
+	mean := 0.0
+	for _, x := range shape {
+		mean += x / float64(size)
+	}
+	limits := make([]float64, 1+rng.IntN(mostPatches-1))
+	for i := range limits {
+		limits[i] = shape[rng.IntN(size)]
+	}
+	slices.Sort(limits)
+	of := make([]int, size)
+	for i, x := range shape {
+		of[i], _ = slices.BinarySearch(limits, x)
+	}
+	contrast, own := uniform(rng, .2, .7), uniform(rng, 0, .15)
+	light, within := uniform(rng, -.4, .4), uniform(rng, 0, .3)
+	shades := make([]float64, len(limits)+1)
+	for i := range shades {
+		shades[i] = float64(contrast * normal(rng))
+	}
+	p.each(func(plane []float64) {
+		gain, offset := uniform(rng, 0, 1), light+uniform(rng, -.2, .2)
+		numbers := make([]float64, len(shades))
+		for i, shade := range shades {
+			numbers[i] = middle + float64(reach*(offset+float64(gain*shade)+float64(own*normal(rng))))
+		}
+		for i, at := range of {
+			plane[i] = numbers[at] + float64(within*(shape[i]-mean))
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"math"
 	"math/rand"
 	rand2 "math/rand/v2"
 	"slices"
@@ -154,4 +155,47 @@ func TestTextureIsForCoarseWeights(t *testing.T) {
 	small := &picture{f: make([]float64, 8*9), height: 8, width: 9}
 	small.texture(rand2.New(rand2.NewPCG(1, 2)), 1)
 	require.NotEqual(t, small.f[0], small.f[71])
+}
+
+// TestFlatPatchesStandForWhatIsHeldOut: the second draw has pictures of flat patches, whose edges are where they are in all planes,
+// instead of copies of inputs that are held out.
+func TestFlatPatchesStandForWhatIsHeldOut(t *testing.T) {
+	g := ir.NewGraph("g")
+	g.AddInput("photo", ir.T(ir.Float32, 1, 3, 48, 64))
+	rng := rand2.New(rand2.NewPCG(5, 6))
+	var given []map[string]*ir.Array
+	for range 5 {
+		p := &picture{f: make([]float64, 3*48*64), height: 48, width: 64}
+		for c := range 3 { // smooth, each of its own
+			a, b, light := uniform(rng, -.3, .3), uniform(rng, -.3, .3), uniform(rng, 0, 6)
+			for i := range 48 * 64 {
+				p.f[c*48*64+i] = math.Sin(light + a*float64(i/64) + b*float64(i%64))
+			}
+		}
+		given = append(given, map[string]*ir.Array{"photo": {Type: g.Inputs[0].Type, F: p.f}})
+	}
+	out, from := fittedTo(g, precision.FP8, given)
+	require.Equal(t, []int{0, 1, 2, 3, 4, 0, 1, 2, 2, 4}, from)
+	given[3] = given[0]
+	again, _ := fittedTo(g, precision.FP8, given)
+	require.Equal(t, out[5:], again[5:], "nothing of what is held out is in the second draw")
+	lo, hi := bounds(given[:3], "photo")
+	for i, in := range out {
+		x, differences := in["photo"].F, map[float64]bool{} // of two planes
+		for at, y := range x[48*64 : 2*48*64] {
+			if lo < min(x[at], y) && max(x[at], y) < hi {
+				differences[math.Round(1e4*(x[at]-y))] = true
+			}
+		}
+		if i == 8 {
+			require.LessOrEqual(t, len(differences), 2*mostPatches, "a number or two neighbours for each patch")
+			require.Greater(t, len(differences), 1)
+		} else {
+			require.Greater(t, len(differences), 20*mostPatches, "%d", i)
+		}
+	}
+	rows := ir.NewGraph("g")
+	rows.AddInput("x", ir.T(ir.Float32, 64))
+	_, from = fittedTo(rows, precision.FP8, Generate(rows, 4))
+	require.Equal(t, []int{0, 1, 2, 3, 0, 1, 2, 3}, from, "no pictures, no patches")
 }

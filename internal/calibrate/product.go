@@ -22,7 +22,7 @@ type product struct {
 // productOf returns nil if only the kernel can compute the anchor.
 func productOf(s *passes.Site) *product {
 	p := &product{patches: patchesOf(s), out: s.Anchor.Outputs[0].Type}
-	if p.patches == nil || p.out.DType != ir.Float32 || s.Anchor.Inputs[0].Type.DType != ir.Float32 || s.Weights().Type.DType != ir.Float32 {
+	if p.patches == nil || s.Segmented() || p.out.DType != ir.Float32 || s.Anchor.Inputs[0].Type.DType != ir.Float32 || s.Weights().Type.DType != ir.Float32 {
 		return nil
 	}
 	if members := s.Node.Region.Members; members > 0 {

@@ -71,17 +71,20 @@ func (r *rounder) fit(ctx context.Context, exact, hat []*ir.Tensor, held []bool)
 		}
 		return
 	}
-	count, damping := r.site.N/r.patches.groups, -1 // one damping a layer: the first member's
+	damping := -1 // one a layer: the first member's
+	if r.patches.segments != nil {
+		r.tech.Recover, damping = false, vectorDamping
+	}
 	for m := range r.site.Members {
 		for g := range r.patches.groups {
 			fitted, tried := r.patches.measure(ctx, exact, hat, held, m, g, damping < 0)
-			of := rows{member: m, first: g * count, step: 1, count: count}
+			of := r.patches.channels(m, g)
 			o := newObjective(fitted)
 			if damping < 0 {
 				damping = r.damping(ctx, of, o, tried)
 			}
 			spoil(r.tech.fault, recovery, fitted.miss.a)
-			r.round(ctx, of, o, damping, r.starts(count))
+			r.round(ctx, of, o, damping, r.starts(of.count))
 		}
 	}
 }
@@ -98,6 +101,7 @@ var dampings = []float64{0.016, 0.08, 0.4, 2, 10, 50}
 
 const (
 	middleDamping = 2 // where trials start, and the choice where none are possible
+	vectorDamping = 3 // of layers that multiply one vector an input: too few to try, or to recover errors by
 	trialRows     = 32
 )
 
@@ -184,8 +188,9 @@ func (o *objective) factor(ctx context.Context, damping int) *factored {
 // Bounds of the scales of a channel from which feedback starts, of which the one with the least error is kept. That costs as
 // many times as much, so layers that take long have one.
 const (
-	mostStarts = 6
-	startsWork = 1 << 28 // multiply-adds
+	mostStarts  = 32
+	blockStarts = 6       // of blocks, whose scales are searched besides
+	startsWork  = 1 << 28 // multiply-adds
 )
 
 // starts is the number of scales of a channel that are tried: where in an octave its weights lie, or scales of its blocks.
@@ -193,11 +198,11 @@ func (r *rounder) starts(channels int) int {
 	if !r.tech.Feedback {
 		return 1
 	}
-	work := startsWork
-	if r.blocks == nil { // fewer scales hang on it
-		work /= 2
+	most, work := mostStarts, startsWork/4 // fewer scales hang on it than on one of blocks
+	if r.blocks != nil {
+		most, work = blockStarts, startsWork
 	}
-	return min(mostStarts, max(1, work/(channels*r.site.K*r.site.K)))
+	return min(most, max(1, work/(channels*r.site.K*r.site.K)))
 }
 
 // round rounds the weights of some output channels, to nearest without an objective.
@@ -228,7 +233,7 @@ func (r *rounder) round(ctx context.Context, of rows, o *objective, damping, sta
 			t, least := r.tech.fault.triangle(f.t), []float64(nil)
 			q, least = feedback(ctx, w, grids, o, t, o.added(damping))
 			for j := 1; j < starts; j++ {
-				others := r.grids(w, weight, eighth(8*j/starts))
+				others := r.grids(w, weight, 1/(1+float64(j)/float64(starts)))
 				p, misses := feedback(ctx, w, others, o, t, o.added(damping))
 				for i, miss := range misses {
 					if miss < least[i] {
