@@ -134,29 +134,24 @@ func evalPointwise(n *Node, in []*Array) ([]*Array, error) {
 
 // floatRow evaluates one row of an op of floats.
 func floatRow(n *Node, out []float64, in []*Array, at, step []int) {
-	x, scalar := make([]float64, len(in)), n.Op.Scalar
-	switch len(in) {
-	case 1:
-		a, i, by := in[0].F, at[0], step[0]
+	switch {
+	case n.Op.One != nil:
+		f, a := n.Op.One, in[0].F[at[0]:]
 		for q := range out {
-			x[0] = a[i]
-			out[q] = scalar(n, x)
-			i += by
+			out[q] = f(a[q*step[0]])
 		}
-	case 2:
-		a, i, by := in[0].F, at[0], step[0]
-		b, j, next := in[1].F, at[1], step[1]
+	case n.Op.Two != nil:
+		f, a, b := n.Op.Two, in[0].F[at[0]:], in[1].F[at[1]:]
 		for q := range out {
-			x[0], x[1] = a[i], b[j]
-			out[q] = scalar(n, x)
-			i, j = i+by, j+next
+			out[q] = f(a[q*step[0]], b[q*step[1]])
 		}
 	default:
+		x := make([]float64, len(in))
 		for q := range out {
 			for i, a := range in {
 				x[i] = a.F[at[i]+q*step[i]]
 			}
-			out[q] = scalar(n, x)
+			out[q] = n.Op.Scalar(n, x)
 		}
 	}
 }

@@ -60,6 +60,9 @@ type Op struct {
 	// Scalar is, for an elementwise op, its meaning on one element; Eval is then nil (the evaluator broadcasts). It is
 	// used where an operand or the result is floating-point; bools are 0 and 1.
 	Scalar func(n *Node, x []float64) float64
+	// One and Two are Scalar of one or two operands where attributes play no part in it; Scalar follows from them.
+	One func(x float64) float64
+	Two func(a, b float64) float64
 	// ScalarInt is the same where all operands and the result are integers or bools; the evaluator wraps the result to
 	// the output's width. uint64 operands are their bits: the row looks at the operands' type where that matters.
 	ScalarInt func(n *Node, x []int64) int64
@@ -114,6 +117,12 @@ func register(rows ...Op) bool {
 		for _, p := range strings.Split(cmp.Or(r.In, "x"), ", ") {
 			name, class, _ := strings.Cut(p, " ")
 			r.Inputs = append(r.Inputs, Input{strings.TrimRight(name, "?*"), strings.HasSuffix(name, "?"), strings.HasSuffix(name, "*"), class})
+		}
+		switch {
+		case r.One != nil:
+			r.Scalar = func(_ *Node, x []float64) float64 { return r.One(x[0]) }
+		case r.Two != nil:
+			r.Scalar = func(_ *Node, x []float64) float64 { return r.Two(x[0], x[1]) }
 		}
 		if r.Out == nil {
 			r.Out = []string{"y"}

@@ -8,37 +8,37 @@ import (
 // Elementwise ops: inputs broadcast as in NumPy; the output has the broadcast shape. Unless a summary says otherwise all
 // inputs and the output have one element type.
 var _ = register(
-	Op{Name: "Abs", In: "x number", Exact: true, Cost: 1, Summary: "|x|", Grad: gradAbs, Infer: pointwise, Scalar: float1(math.Abs), ScalarInt: absInt},
+	Op{Name: "Abs", In: "x number", Exact: true, Cost: 1, Summary: "|x|", Grad: gradAbs, Infer: pointwise, One: math.Abs, ScalarInt: absInt},
 	Op{Name: "Neg", In: "x number", Exact: true, Cost: 1,
 		Summary: "-x",
-		Grad:    gradNeg, Infer: pointwise, Scalar: float1(func(x float64) float64 { return -x }), ScalarInt: int1(func(x int64) int64 { return -x })},
-	Op{Name: "Sign", In: "x number", Exact: true, Steps: true, Summary: "-1, 0 or 1; NaN stays", Grad: flat, Infer: pointwise, Scalar: float1(signFloat), ScalarInt: signInt},
-	Op{Name: "Ceil", In: "x float", Exact: true, Steps: true, Summary: "least integer ≥ x", Grad: flat, Infer: pointwise, Scalar: float1(math.Ceil)},
-	Op{Name: "Floor", In: "x float", Exact: true, Steps: true, Summary: "greatest integer ≤ x", Grad: flat, Infer: pointwise, Scalar: float1(math.Floor)},
-	Op{Name: "Round", In: "x float", Exact: true, Steps: true, Summary: "nearest integer, ties to even", Grad: flat, Infer: pointwise, Scalar: float1(math.RoundToEven)},
+		Grad:    gradNeg, Infer: pointwise, One: func(x float64) float64 { return -x }, ScalarInt: int1(func(x int64) int64 { return -x })},
+	Op{Name: "Sign", In: "x number", Exact: true, Steps: true, Summary: "-1, 0 or 1; NaN stays", Grad: flat, Infer: pointwise, One: signFloat, ScalarInt: signInt},
+	Op{Name: "Ceil", In: "x float", Exact: true, Steps: true, Summary: "least integer ≥ x", Grad: flat, Infer: pointwise, One: math.Ceil},
+	Op{Name: "Floor", In: "x float", Exact: true, Steps: true, Summary: "greatest integer ≤ x", Grad: flat, Infer: pointwise, One: math.Floor},
+	Op{Name: "Round", In: "x float", Exact: true, Steps: true, Summary: "nearest integer, ties to even", Grad: flat, Infer: pointwise, One: math.RoundToEven},
 	Op{Name: "Reciprocal", In: "x float", Summary: "1/x", Infer: pointwise, Expand: func(x *Expansion, n *Node) []*Value {
 		return []*Value{x.Add("Div", nil, x.Like(n.Inputs[0], 1), n.Inputs[0])}
 	}},
-	Op{Name: "Sqrt", Cost: 20, In: "x float", Summary: "square root", Grad: gradSqrt, Infer: pointwise, Scalar: float1(math.Sqrt)},
-	Op{Name: "Exp", Cost: 20, In: "x float", Summary: "e^x", Grad: gradExp, Infer: pointwise, Scalar: float1(exp)},
-	Op{Name: "Log", Cost: 20, In: "x float", Summary: "natural logarithm", Grad: gradLog, Infer: pointwise, Scalar: float1(log)},
-	Op{Name: "Log1p", In: "x float", Summary: "log(1+x), exact near 0", Grad: gradLog1p, Infer: pointwise, Scalar: float1(log1p)},
-	Op{Name: "Sin", In: "x float", Summary: "sine", Grad: gradSin, Infer: pointwise, Scalar: float1(sin)},
-	Op{Name: "Cos", In: "x float", Summary: "cosine", Grad: gradCos, Infer: pointwise, Scalar: float1(cos)},
-	Op{Name: "Tan", In: "x float", Summary: "tangent", Grad: gradTan, Infer: pointwise, Scalar: float1(tan)},
-	Op{Name: "Asin", In: "x float", Summary: "arc sine", Grad: gradAsin, Infer: pointwise, Scalar: float1(asin)},
-	Op{Name: "Acos", In: "x float", Summary: "arc cosine", Grad: gradAcos, Infer: pointwise, Scalar: float1(acos)},
-	Op{Name: "Atan", In: "x float", Summary: "arc tangent", Grad: gradAtan, Infer: pointwise, Scalar: float1(atan)},
-	Op{Name: "Sinh", In: "x float", Summary: "hyperbolic sine", Grad: gradSinh, Infer: pointwise, Scalar: float1(sinh)},
-	Op{Name: "Cosh", In: "x float", Summary: "hyperbolic cosine", Grad: gradCosh, Infer: pointwise, Scalar: float1(cosh)},
-	Op{Name: "Tanh", Cost: 20, In: "x float", Summary: "hyperbolic tangent", Grad: gradTanh, Infer: pointwise, Scalar: float1(tanh)},
-	Op{Name: "Asinh", In: "x float", Summary: "inverse hyperbolic sine", Grad: gradAsinh, Infer: pointwise, Scalar: float1(asinh)},
-	Op{Name: "Acosh", In: "x float", Summary: "inverse hyperbolic cosine", Grad: gradAcosh, Infer: pointwise, Scalar: float1(acosh)},
-	Op{Name: "Atanh", In: "x float", Summary: "inverse hyperbolic tangent", Grad: gradAtanh, Infer: pointwise, Scalar: float1(atanh)},
-	Op{Name: "Erf", Cost: 48, In: "x float", Summary: "error function", Grad: gradErf, Infer: pointwise, Scalar: float1(erf)},
-	Op{Name: "Sigmoid", Cost: 20, In: "x float", Summary: "1/(1+e^-x)", Grad: gradSigmoid, Infer: pointwise, Scalar: float1(sigmoid)},
-	Op{Name: "Relu", In: "x number", Exact: true, Cost: 1, Summary: "max(x, 0); NaN stays", Grad: gradRelu, Infer: pointwise, Scalar: float1(reluFloat), ScalarInt: reluInt},
-	Op{Name: "Silu", Cost: 20, In: "x float", Summary: "x·sigmoid(x)", Grad: gradSilu, Infer: pointwise, Scalar: float1(func(x float64) float64 { return x * sigmoid(x) })},
+	Op{Name: "Sqrt", Cost: 20, In: "x float", Summary: "square root", Grad: gradSqrt, Infer: pointwise, One: math.Sqrt},
+	Op{Name: "Exp", Cost: 20, In: "x float", Summary: "e^x", Grad: gradExp, Infer: pointwise, One: exp},
+	Op{Name: "Log", Cost: 20, In: "x float", Summary: "natural logarithm", Grad: gradLog, Infer: pointwise, One: log},
+	Op{Name: "Log1p", In: "x float", Summary: "log(1+x), exact near 0", Grad: gradLog1p, Infer: pointwise, One: log1p},
+	Op{Name: "Sin", In: "x float", Summary: "sine", Grad: gradSin, Infer: pointwise, One: sin},
+	Op{Name: "Cos", In: "x float", Summary: "cosine", Grad: gradCos, Infer: pointwise, One: cos},
+	Op{Name: "Tan", In: "x float", Summary: "tangent", Grad: gradTan, Infer: pointwise, One: tan},
+	Op{Name: "Asin", In: "x float", Summary: "arc sine", Grad: gradAsin, Infer: pointwise, One: asin},
+	Op{Name: "Acos", In: "x float", Summary: "arc cosine", Grad: gradAcos, Infer: pointwise, One: acos},
+	Op{Name: "Atan", In: "x float", Summary: "arc tangent", Grad: gradAtan, Infer: pointwise, One: atan},
+	Op{Name: "Sinh", In: "x float", Summary: "hyperbolic sine", Grad: gradSinh, Infer: pointwise, One: sinh},
+	Op{Name: "Cosh", In: "x float", Summary: "hyperbolic cosine", Grad: gradCosh, Infer: pointwise, One: cosh},
+	Op{Name: "Tanh", Cost: 20, In: "x float", Summary: "hyperbolic tangent", Grad: gradTanh, Infer: pointwise, One: tanh},
+	Op{Name: "Asinh", In: "x float", Summary: "inverse hyperbolic sine", Grad: gradAsinh, Infer: pointwise, One: asinh},
+	Op{Name: "Acosh", In: "x float", Summary: "inverse hyperbolic cosine", Grad: gradAcosh, Infer: pointwise, One: acosh},
+	Op{Name: "Atanh", In: "x float", Summary: "inverse hyperbolic tangent", Grad: gradAtanh, Infer: pointwise, One: atanh},
+	Op{Name: "Erf", Cost: 48, In: "x float", Summary: "error function", Grad: gradErf, Infer: pointwise, One: erf},
+	Op{Name: "Sigmoid", Cost: 20, In: "x float", Summary: "1/(1+e^-x)", Grad: gradSigmoid, Infer: pointwise, One: sigmoid},
+	Op{Name: "Relu", In: "x number", Exact: true, Cost: 1, Summary: "max(x, 0); NaN stays", Grad: gradRelu, Infer: pointwise, One: reluFloat, ScalarInt: reluInt},
+	Op{Name: "Silu", Cost: 20, In: "x float", Summary: "x·sigmoid(x)", Grad: gradSilu, Infer: pointwise, One: func(x float64) float64 { return x * sigmoid(x) }},
 	Op{Name: "Gelu", Cost: 48, In: "x float",
 		Attrs:   []Attr{{Name: "sqrt2", Default: 1.4142135623730951}, {Name: "tanh", Default: false}},
 		Summary: "0.5·x·(1+erf(x/sqrt2)), with the file's √2; tanh: the approximation with √(2/π)(x+0.044715x³)",
@@ -47,7 +47,7 @@ var _ = register(
 	Op{Name: "BitNot", In: "x integer", Cost: 1, Summary: "bitwise not of integers", Infer: pointwise, ScalarInt: int1(func(x int64) int64 { return ^x })},
 	Op{Name: "IsNaN", In: "x float",
 		Summary: "float → bool",
-		Infer:   predicate, Scalar: float1(func(x float64) float64 { return choose(math.IsNaN(x), 1.0, 0) })},
+		Infer:   predicate, One: func(x float64) float64 { return choose(math.IsNaN(x), 1.0, 0) }},
 	Op{Name: "IsInf", In: "x float",
 		Attrs:   []Attr{{Name: "negative", Default: true}, {Name: "positive", Default: true}},
 		Summary: "float → bool",
@@ -65,27 +65,27 @@ var _ = register(
 
 	Op{Name: "Add", Commutative: true, Cost: 1, In: "a number, b a",
 		Summary: "a+b",
-		Grad:    gradAdd, Infer: pointwise, Scalar: float2(func(a, b float64) float64 { return a + b }), ScalarInt: int2(func(a, b int64) int64 { return a + b })},
+		Grad:    gradAdd, Infer: pointwise, Two: func(a, b float64) float64 { return a + b }, ScalarInt: int2(func(a, b int64) int64 { return a + b })},
 	Op{Name: "Sub", Cost: 1, In: "a number, b a",
 		Summary: "a-b",
-		Grad:    gradSub, Infer: pointwise, Scalar: float2(func(a, b float64) float64 { return a - b }), ScalarInt: int2(func(a, b int64) int64 { return a - b })},
+		Grad:    gradSub, Infer: pointwise, Two: func(a, b float64) float64 { return a - b }, ScalarInt: int2(func(a, b int64) int64 { return a - b })},
 	Op{Name: "Mul", Commutative: true, Cost: 1, In: "a number, b a",
 		Summary: "a·b",
-		Grad:    gradMul, Infer: pointwise, Scalar: float2(func(a, b float64) float64 { return a * b }), ScalarInt: int2(func(a, b int64) int64 { return a * b })},
+		Grad:    gradMul, Infer: pointwise, Two: func(a, b float64) float64 { return a * b }, ScalarInt: int2(func(a, b int64) int64 { return a * b })},
 	Op{Name: "Div", Cost: 20, In: "a number, b a",
 		Summary: "a/b; integers truncate; integer division by zero yields 0",
-		Grad:    gradDiv, Infer: pointwise, Scalar: float2(func(a, b float64) float64 { return a / b }), ScalarInt: divInt},
+		Grad:    gradDiv, Infer: pointwise, Two: func(a, b float64) float64 { return a / b }, ScalarInt: divInt},
 	Op{Name: "Mod", In: "a number, b a", Steps: true,
 		Attrs:   []Attr{{Name: "fmod", Default: false}},
 		Summary: "remainder with the divisor's sign, with fmod the dividend's",
 		Grad:    gradMod, Infer: pointwise, Scalar: modFloat, ScalarInt: modInt},
-	Op{Name: "Pow", Cost: 20, In: "a number, b number", Summary: "a^b in a's type; b may have another type", Grad: gradPow, Infer: pointwise, Scalar: float2(pow), ScalarInt: powInt},
+	Op{Name: "Pow", Cost: 20, In: "a number, b number", Summary: "a^b in a's type; b may have another type", Grad: gradPow, Infer: pointwise, Two: pow, ScalarInt: powInt},
 	Op{Name: "Min", Commutative: true, Exact: true, Cost: 1, In: "a number, b a",
 		Summary: "lesser; NaN wins",
-		Grad:    gradChosen, Infer: pointwise, Scalar: float2(func(a, b float64) float64 { return min(a, b) }), ScalarInt: minInt},
+		Grad:    gradChosen, Infer: pointwise, Two: func(a, b float64) float64 { return min(a, b) }, ScalarInt: minInt},
 	Op{Name: "Max", Commutative: true, Exact: true, Cost: 1, In: "a number, b a",
 		Summary: "greater; NaN wins",
-		Grad:    gradChosen, Infer: pointwise, Scalar: float2(func(a, b float64) float64 { return max(a, b) }), ScalarInt: maxInt},
+		Grad:    gradChosen, Infer: pointwise, Two: func(a, b float64) float64 { return max(a, b) }, ScalarInt: maxInt},
 	Op{Name: "And", Commutative: true, Cost: 1, In: "a bool, b a", Summary: "bool and", Infer: pointwise, ScalarInt: int2(func(a, b int64) int64 { return a & b })},
 	Op{Name: "Or", Commutative: true, Cost: 1, In: "a bool, b a", Summary: "bool or", Infer: pointwise, ScalarInt: int2(func(a, b int64) int64 { return a | b })},
 	Op{Name: "Xor", Commutative: true, Cost: 1, In: "a bool, b a", Summary: "bool exclusive or", Infer: pointwise, ScalarInt: int2(func(a, b int64) int64 { return a ^ b })},
@@ -151,15 +151,6 @@ func inferBitCast(n *Node) ([]Type, error) {
 		return nil, fmt.Errorf("%v and %v differ in width", from, to)
 	}
 	return one(to, n.Inputs[0].Type.Shape...)
-}
-
-// float1 and float2 lift functions of float64 to the form of Op.Scalar.
-func float1(f func(float64) float64) func(*Node, []float64) float64 {
-	return func(_ *Node, x []float64) float64 { return f(x[0]) }
-}
-
-func float2(f func(a, b float64) float64) func(*Node, []float64) float64 {
-	return func(_ *Node, x []float64) float64 { return f(x[0], x[1]) }
 }
 
 func compare(f func(a, b float64) bool) func(*Node, []float64) float64 {
