@@ -35,7 +35,7 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 	w := c.walk
 	exact := w.lane(1)
 	for i, s := range w.steps {
-		_, outs, err := c.exactStep(ctx, i, 1, exact)
+		outs, err := c.exactStep(ctx, i, 1, exact, nil)
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
 		}
@@ -75,7 +75,7 @@ func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *pass
 		if n == s.Node {
 			st, front = disturbed(ctx, st, f, in[0])
 		}
-		_, outs, err := evaluate(ctx, c.evaluator, st, front, in)
+		outs, err := evaluate(ctx, c.evaluator, st, front, in)
 		if err != nil {
 			return 0, err
 		}

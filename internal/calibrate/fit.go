@@ -35,11 +35,12 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	c.progress.Begin(work.Fit, "fitting %s to %s", plural.Count(len(w.steps), "region"), plural.Count(w.inputs, "input"))
 	for i, s := range w.steps {
 		var hatOut [][]*ir.Tensor
-		accExact, exactOut, err := c.exactStep(ctx, i, w.inputs, exact)
+		exactOut, err := c.exactStep(ctx, i, w.inputs, exact, func(acc []*ir.Tensor) (err error) {
+			hatOut, err = c.fitStep(ctx, s, a, tech, st, f, now, exact, hat, acc)
+			return err
+		})
 		switch {
-		case err != nil:
-		case s.channels > 0:
-			hatOut, err = c.fitStep(ctx, s, a, tech, st, f, now, exact, hat, accExact)
+		case err != nil || s.channels > 0:
 		case hat.same(exact, s.node):
 			hatOut = copies(exactOut)
 		default:
@@ -152,7 +153,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	}
 	layer.Read = ir.Storage{}
 	now.layers[name] = finding{layer, f.Local[name]}
-	return s.behind(ctx, c.evaluator, hatIn, accHat, true)
+	return s.behind(ctx, c.evaluator, hatIn, accHat, 0)
 }
 
 // shift is the mean of exact − hat for every channel, members one after another, less the part that chance explains: means

@@ -17,7 +17,7 @@ func Forward(ctx context.Context, g *ir.Graph, inputs []map[string]*ir.Array, e 
 	l := w.lane(w.inputs)
 	for i, s := range w.steps {
 		in := l.all(s.node, 0, w.inputs)
-		_, outs, err := evaluate(ctx, e, s, in, in)
+		outs, err := evaluate(ctx, e, s, in, in)
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
 		}

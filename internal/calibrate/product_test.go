@@ -45,7 +45,7 @@ func TestProductsAreTheHeads(t *testing.T) {
 					biased++
 				}
 			}
-			_, outs, err := c.exactStep(t.Context(), i, 2, l)
+			outs, err := c.exactStep(t.Context(), i, 2, l, nil)
 			require.NoError(t, err)
 			l.put(s.node, outs)
 		}

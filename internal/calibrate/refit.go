@@ -119,7 +119,7 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 	if format != precision.Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
 	}
-	return s.behind(ctx, c.evaluator, in, acc, true)
+	return s.behind(ctx, c.evaluator, in, acc, 0)
 }
 
 // meansOf is the mean of every channel, members one after another, by tensor.

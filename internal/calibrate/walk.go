@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
-	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // step is one region, cut behind its anchor so that weights can be fitted to what the anchor yields.
@@ -22,7 +20,7 @@ type step struct {
 	operand  *ir.Node     // inputs → what the anchor multiplies, of a site; nil: one of the inputs as it is
 	head     *ir.Node     // inputs → anchor's output
 	tail     *ir.Node     // inputs and the anchor's output → outputs
-	relu     bool         // the tail is nothing but a Relu of the anchor's output
+	ending   ending       // does what the tail does; nil: only its kernel can
 }
 
 func newStep(n *ir.Node) (*step, error) {
@@ -50,7 +48,7 @@ func newStep(n *ir.Node) (*step, error) {
 	if s.tail, err = from(n, a.Outputs[0], s.head.Outputs[0]); err != nil {
 		return nil, err
 	}
-	s.relu = onlyRelu(s.tail)
+	s.ending = endingOf(s.tail)
 	if s.site == nil {
 		return s, nil
 	}
@@ -77,16 +75,6 @@ func from(n *ir.Node, v, outer *ir.Value) (*ir.Node, error) {
 	r.Body.RemoveDead()
 	r.Operands = append(r.Operands, ir.Operand{Stacked: r.Members > 0, Storage: ir.Storage{DType: v.Type.DType}})
 	return ir.NewGraph("").RegionNode(n.Name, r, append(slices.Clone(n.Inputs), outer)...)
-}
-
-// onlyRelu reports whether a tail is nothing but a Relu of f32.
-func onlyRelu(tail *ir.Node) bool {
-	b := tail.Region.Body
-	if len(b.Nodes) != 1 || len(b.Outputs) != 1 || b.Nodes[0].Op.Name != "Relu" {
-		return false
-	}
-	n := b.Nodes[0]
-	return b.Outputs[0] == n.Outputs[0] && n.Inputs[0] == b.Inputs[len(b.Inputs)-1] && tail.Outputs[0].Type.DType == ir.Float32 && n.Inputs[0].Type.DType == ir.Float32
 }
 
 // withConst is a region that reads another constant as an operand.
@@ -200,40 +188,32 @@ func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) ([
 	return outs, nil
 }
 
-// evaluate runs a region, and returns its anchor's outputs too if it is cut there. The anchor may see other operands than the
-// rest.
-func evaluate(ctx context.Context, e Evaluator, s *step, front, in [][]*ir.Tensor) (anchors []*ir.Tensor, outs [][]*ir.Tensor, err error) {
+// evaluate runs a region. Its anchor, if it is cut there, may see other operands than the rest.
+func evaluate(ctx context.Context, e Evaluator, s *step, front, in [][]*ir.Tensor) ([][]*ir.Tensor, error) {
 	if s.head == nil {
-		outs, err = e.Evaluate(ctx, s.node, in)
-		return nil, outs, err
+		return e.Evaluate(ctx, s.node, in)
 	}
-	if anchors, err = s.anchors(ctx, e, front); err != nil {
-		return nil, nil, err
+	anchors, err := s.anchors(ctx, e, front)
+	if err != nil {
+		return nil, err
 	}
-	outs, err = s.behind(ctx, e, in, anchors, false)
-	return anchors, outs, err
+	return s.behind(ctx, e, in, anchors, 0)
 }
 
 // behind is what a step that is cut behind its anchor makes of the anchor's outputs; these themselves, if nothing is behind
-// it. Where they are not read again, their memory may become that of the outputs.
-func (s *step) behind(ctx context.Context, e Evaluator, in [][]*ir.Tensor, anchors []*ir.Tensor, last bool) (outs [][]*ir.Tensor, err error) {
-	if s.relu {
+// it. Their memory may become that of the outputs, but for the first ones that are to be kept.
+func (s *step) behind(ctx context.Context, e Evaluator, in [][]*ir.Tensor, anchors []*ir.Tensor, keep int) (outs [][]*ir.Tensor, err error) {
+	if s.ending != nil {
 		outs = make([][]*ir.Tensor, len(anchors))
 		t := s.node.Outputs[0].Type
 		each(len(anchors), func(at int) {
-			to := anchors[at].Data
-			if !last {
-				to = make([]byte, len(to))
+			to := &ir.Tensor{Type: t, Data: anchors[at].Data}
+			if at < keep && len(s.ending) > 0 {
+				to.Data = slices.Clone(to.Data)
 			}
-			linear.Positive(runtime.View[float32](to), floats(anchors[at]))
-			outs[at] = []*ir.Tensor{{Type: t, Data: to}}
+			s.ending.of(floats(to), s.node, in[at])
+			outs[at] = []*ir.Tensor{to}
 		})
-		return outs, nil
-	}
-	if len(s.tail.Region.Body.Nodes) == 0 && len(s.node.Outputs) == 1 && s.node.Outputs[0].Type.Equal(s.head.Outputs[0].Type) {
-		for _, a := range anchors {
-			outs = append(outs, []*ir.Tensor{a})
-		}
 		return outs, nil
 	}
 	operands := make([][]*ir.Tensor, len(in))
@@ -353,28 +333,48 @@ func newMemory(w *walk, several bool) *memory {
 	return m
 }
 
-// exactStep evaluates step i of the exact graph on the first inputs: its anchor's output, if it is cut there, and its
-// outputs, by input.
-func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane) (acc []*ir.Tensor, outs [][]*ir.Tensor, err error) {
-	known, knownAcc := c.memory.outs[i], c.memory.acc[i]
-	acc, outs = append(acc, knownAcc[:min(len(knownAcc), inputs)]...), append(outs, known[:min(len(known), inputs)]...)
-	s := c.walk.steps[i]
-	if from := len(outs); from < inputs {
-		in := l.all(s.node, from, inputs)
-		anchors, more, err := evaluate(ctx, c.evaluator, s, in, in)
+// exactStep evaluates step i of the exact graph on the first inputs, and yields its outputs by input. If it is cut behind its anchor, and with
+// is not nil, that sees the anchor's outputs, which it must not keep.
+func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane, with func(acc []*ir.Tensor) error) ([][]*ir.Tensor, error) {
+	s, known := c.walk.steps[i], c.memory.outs[i]
+	outs, from := slices.Clone(known[:min(len(known), inputs)]), min(len(known), inputs)
+	in := l.all(s.node, from, inputs)
+	var acc, anchors []*ir.Tensor
+	if s.head != nil {
+		if from < inputs {
+			var err error
+			if anchors, err = s.anchors(ctx, c.evaluator, in); err != nil {
+				return nil, err
+			}
+		}
+		acc = append(slices.Clone(c.memory.acc[i][:from]), anchors...)
+		if with != nil {
+			if err := with(acc); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if from < inputs {
+		var more [][]*ir.Tensor
+		var err error
+		if s.head == nil {
+			more, err = c.evaluator.Evaluate(ctx, s.node, in)
+		} else {
+			more, err = s.behind(ctx, c.evaluator, in, anchors, max(0, c.memory.inputs-from))
+		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for at := range more {
 			if err := c.finite(s.node, more[at], from+at); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 		}
-		acc, outs = append(acc, anchors...), append(outs, more...)
+		outs = append(outs, more...)
 	}
 	if len(known) < c.memory.inputs {
 		c.memory.outs[i] = slices.Clone(outs[:min(len(outs), c.memory.inputs)]) // a part would keep all
 		c.memory.acc[i] = slices.Clone(acc[:min(len(acc), c.memory.inputs)])
 	}
-	return acc, outs, nil
+	return outs, nil
 }
