@@ -15,8 +15,9 @@ import (
 // its instructions.
 type product struct {
 	*patches
-	bias []float32 // of every channel, members one after another; nil: none
-	out  ir.Type   // of the anchor's output, of all members
+	images *images   // of what is not in place
+	bias   []float32 // of every channel, members one after another; nil: none
+	out    ir.Type   // of the anchor's output, of all members
 }
 
 // productOf returns nil if only the kernel can compute the anchor.
@@ -24,6 +25,9 @@ func productOf(s *passes.Site) *product {
 	p := &product{patches: patchesOf(s), out: s.Anchor.Outputs[0].Type}
 	if p.patches == nil || s.Segmented() || p.out.DType != ir.Float32 || s.Anchor.Inputs[0].Type.DType != ir.Float32 || s.Weights().Type.DType != ir.Float32 {
 		return nil
+	}
+	if !p.inPlace {
+		p.images = imagesOf(s.Anchor)
 	}
 	if members := s.Node.Region.Members; members > 0 {
 		p.out.Shape = append([]int{members}, p.out.Shape...)
@@ -45,7 +49,7 @@ func productOf(s *passes.Site) *product {
 	return p
 }
 
-// blockRows is the number of positions that are multiplied at a time.
+// blockRows is the number of positions that are multiplied at a time, about.
 const blockRows = 256
 
 // of multiplies each of some inputs with weights, unless the context ends.
@@ -56,10 +60,15 @@ func (p *product) of(ctx context.Context, inputs []*ir.Tensor, weights *ir.Tenso
 	for i := range out {
 		out[i] = &ir.Tensor{Type: p.out, Data: runtime.Bytes(make([]float32, p.out.Numel()))}
 	}
-	blocks := (p.positions + blockRows - 1) / blockRows
-	until(ctx, len(inputs)*s.Members*blocks, func(i int) {
-		at, member, first := i/blocks/s.Members, i/blocks%s.Members, i%blocks*blockRows
-		p.block(floats(out[at]), floats(inputs[at]), panels[member*p.groups:], member, first, min(blockRows, p.positions-first))
+	size, images := blockRows, 1
+	if !p.inPlace { // whole lines
+		size, images = max(1, blockRows/p.images.columns)*p.images.columns, p.images.count
+	}
+	image := p.positions / images
+	blocks := (image + size - 1) / size
+	until(ctx, len(inputs)*s.Members*images*blocks, func(i int) {
+		at, member, first := i/blocks/images/s.Members, i/blocks/images%s.Members, i%blocks*size
+		p.block(floats(out[at]), floats(inputs[at]), panels[member*p.groups:], member, i/blocks%images, first, min(size, image-first))
 	})
 	return out
 }
@@ -81,21 +90,24 @@ func (p *product) pack(weights *ir.Tensor) []*linear.Panels {
 	return out
 }
 
-// block computes all channels of some positions of a member.
-func (p *product) block(out, in []float32, panels []*linear.Panels, member, first, count int) {
+// block computes all channels of some positions of an image of a member.
+func (p *product) block(out, in []float32, panels []*linear.Panels, member, image, first, count int) {
 	s := p.site
-	to := out[(member*p.positions+first)*s.N:][:count*s.N]
-	for g := range p.groups {
-		rows := linear.Rows32{Stride: s.K, Count: count}
-		if p.inPlace {
-			rows.F = in[(member*p.positions+first)*s.K:]
-		} else {
-			rows.F = make([]float32, count*s.K)
-			for i := range count {
-				p.gather(in, member, g, first+i, rows.F[i*s.K:][:s.K])
-			}
+	var to []float32
+	if p.inPlace {
+		at := member*p.positions + first
+		to = out[at*s.N:][:count*s.N]
+		linear.Products(to, s.N, linear.Rows32{F: in[at*s.K:], Stride: s.K, Count: count}, panels[0])
+	} else {
+		x := p.images
+		image += member * x.count
+		to = out[(image*x.lines*x.columns+first)*s.N:][:count*s.N]
+		rows := x.patches(in[image*x.height*x.width*x.channels:], first/x.columns, count/x.columns)
+		defer free(rows.F)
+		for g := range p.groups {
+			linear.ProductsOf(to[g*s.N/p.groups:], s.N, rows, panels[g])
+			rows.F = rows.F[x.each:]
 		}
-		linear.Products(to[g*s.N/p.groups:], s.N, rows, panels[g])
 	}
 	if p.bias == nil {
 		return

@@ -1,5 +1,7 @@
 package linear
 
+import "slices"
+
 const productCols = 16
 
 // Rows32 are rows of a row-major matrix of f32.
@@ -54,28 +56,65 @@ func interleave(to, from []float32, stride, k int) {
 // Products sets element (i, j) of c, whose rows are stride apart, to the sum of the products of row i of a and packed row j,
 // in f32: each product is rounded before it is added, in ascending order.
 func Products(c []float32, stride int, a Rows32, b *Panels) {
+	row := func(i int) []float32 { return a.F[i*a.Stride:][:b.k] }
+	b.products(c, stride, a.Count, func(i int) *float32 { return &row(i)[0] }, nil, row)
+}
+
+// Scattered are rows of f32 whose elements lie apart: element k of row i is F[Starts[i]+Offsets[k]].
+type Scattered struct {
+	F               []float32
+	Starts, Offsets []int32
+}
+
+// ProductsOf is Products of rows that are scattered.
+func ProductsOf(c []float32, stride int, a Scattered, b *Panels) {
+	if b.k == 0 || len(a.Starts) == 0 {
+		Products(c, stride, Rows32{Count: len(a.Starts)}, b)
+		return
+	}
+	offsets := a.Offsets[:b.k]
+	_, _ = a.F[slices.Min(a.Starts)+slices.Min(offsets)], a.F[slices.Max(a.Starts)+slices.Max(offsets)] // nothing else is checked
+	gathered := make([]float32, b.k)
+	b.products(c, stride, len(a.Starts), func(i int) *float32 { return &a.F[a.Starts[i]] }, &offsets[0], func(i int) []float32 {
+		for k, at := range offsets {
+			gathered[k] = a.F[a.Starts[i]+at]
+		}
+		return gathered
+	})
+}
+
+// products multiplies rows that begin somewhere, with elements one behind the other, or at offsets. Without vector instructions it
+// takes a row as a whole.
+func (b *Panels) products(c []float32, stride, count int, start func(i int) *float32, offsets *int32, row func(i int) []float32) {
 	var sums [tileRows * productCols]float32
 	var from [tileRows]*float32
 	if b.k == 0 {
-		for i := range a.Count {
+		for i := range count {
 			clear(c[i*stride:][:b.rows])
 		}
 		return
 	}
-	for i := 0; i < a.Count; i += tileRows {
-		height := min(tileRows, a.Count-i)
+	if !vectors {
+		for i := range count {
+			x := row(i)
+			for j := 0; j < b.rows; j += productCols {
+				products1(sums[:productCols], x, b.f[j*b.k:][:productCols*b.k])
+				copy(c[i*stride+j:][:min(productCols, b.rows-j)], sums[:])
+			}
+		}
+		return
+	}
+	for i := 0; i < count; i += tileRows {
+		height := min(tileRows, count-i)
 		for r := range from { // rows that are not there repeat the last one
-			from[r] = &a.F[(i+min(r, height-1))*a.Stride:][:b.k][0]
+			from[r] = start(i + min(r, height-1))
 		}
 		for j := 0; j < b.rows; j += productCols {
-			panel := b.f[j*b.k:][:productCols*b.k]
-			if vectors {
-				clear(sums[:])
+			clear(sums[:])
+			if panel := b.f[j*b.k:][:productCols*b.k]; offsets == nil {
 				tile32(&sums, &from, height, &panel[0], b.k)
 			} else {
-				for r := range height {
-					products1(sums[r*productCols:][:productCols], a.F[(i+r)*a.Stride:][:b.k], panel)
-				}
+				tile32at(&sums, &from, height, &panel[0], b.k, offsets)
 			}
 			for r := range height {
 				copy(c[(i+r)*stride+j:][:min(productCols, b.rows-j)], sums[r*productCols:])

@@ -10,7 +10,7 @@ import (
 )
 
 // productEngines are the ways to compute products.
-var productEngines = map[string]func(c []float32, stride int, a Rows32, b *Panels){"best": Products, "plain": func(c []float32, stride int, a Rows32, b *Panels) {
+var productEngines = map[string]func(c []float32, stride int, a Rows32, b *Panels){"best": Products, "scattered": scattered, "plain": func(c []float32, stride int, a Rows32, b *Panels) {
 	var sums [productCols]float32
 	for i := range a.Count {
 		for j := 0; j < b.rows; j += productCols {
@@ -19,6 +19,23 @@ var productEngines = map[string]func(c []float32, stride int, a Rows32, b *Panel
 		}
 	}
 }}
+
+// scattered computes products of the same rows with elements in another order, some apart and in front of a row's start.
+func scattered(c []float32, stride int, a Rows32, b *Panels) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	width := 2*b.k + 1
+	s := Scattered{F: make([]float32, (a.Count+1)*width)}
+	for _, i := range rng.Perm(2 * b.k)[:b.k] {
+		s.Offsets = append(s.Offsets, int32(i-b.k/2))
+	}
+	for i := range a.Count {
+		s.Starts = append(s.Starts, int32(i*width+b.k/2))
+		for k, at := range s.Offsets {
+			s.F[int(s.Starts[i]+at)] = a.F[i*a.Stride+k]
+		}
+	}
+	ProductsOf(c, stride, s, b)
+}
 
 func matrix32(rng *rand.Rand, rows, k, stride int) Rows32 {
 	m := matrix(rng, rows, k, stride)
@@ -55,6 +72,14 @@ func TestProductsAddInAscendingOrder(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestProductsOfWhatIsNotThere: rows that reach out of their array are refused.
+func TestProductsOfWhatIsNotThere(t *testing.T) {
+	b := Pack(Rows32{[]float32{1, 2}, 2, 1}, 2)
+	for _, offsets := range [][]int32{{0, 3}, {-1, 0}} {
+		require.Panics(t, func() { ProductsOf(make([]float32, 2), 1, Scattered{make([]float32, 4), []int32{0, 1}, offsets}, b) })
 	}
 }
 

@@ -19,6 +19,11 @@ func tile(sums *[tileRows * tileCols]float64, a *[tileRows]*float64, rows int, b
 //go:noescape
 func tile32(sums *[tileRows * productCols]float32, a *[tileRows]*float32, rows int, b *float32, k int)
 
+// tile32at is tile32 of rows whose element i lies at an offset of its own.
+//
+//go:noescape
+func tile32at(sums *[tileRows * productCols]float32, a *[tileRows]*float32, rows int, b *float32, k int, offsets *int32)
+
 // axpy adds a times n numbers, a positive multiple of 16.
 //
 //go:noescape

@@ -6,9 +6,16 @@ func init() {
 		wide = false
 		Dots(c, stride, a, b, k)
 	}
-	productEngines["256 bits"] = func(c []float32, stride int, a Rows32, b *Panels) {
-		defer func(w bool) { wide = w }(wide)
-		wide = false
-		Products(c, stride, a, b)
+	for name, f := range map[string]func(c []float32, stride int, a Rows32, b *Panels){"rows": Products, "scattered": scattered} {
+		productEngines[name+", 256 bits"] = func(c []float32, stride int, a Rows32, b *Panels) {
+			defer func(w bool) { wide = w }(wide)
+			wide = false
+			f(c, stride, a, b)
+		}
+		productEngines[name+", no vectors"] = func(c []float32, stride int, a Rows32, b *Panels) {
+			defer func(v bool) { vectors = v }(vectors)
+			vectors = false
+			f(c, stride, a, b)
+		}
 	}
 }

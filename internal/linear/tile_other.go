@@ -8,6 +8,8 @@ func tile(*[tileRows * tileCols]float64, *[tileRows]*float64, int, *float64, int
 
 func tile32(*[tileRows * productCols]float32, *[tileRows]*float32, int, *float32, int) {}
 
+func tile32at(*[tileRows * productCols]float32, *[tileRows]*float32, int, *float32, int, *int32) {}
+
 func axpy(float32, *float32, *float32, int) {}
 
 func positive(*float32, *float32, int) {}
