@@ -21,7 +21,6 @@ var _ = register(Pass{
 //	fuse_prepare.go   rewrites that let more nodes share a region
 //	fuse.go           groups of nodes: contractions and windows
 //	fuse_loops.go     groups of nodes: loops, and Concats in place
-//	fuse_again.go     values that each reader had better compute
 //	fuse_edges.go     views at the border of a group, second outputs
 //	fuse_classify.go  the part that a node may play in a region
 //	fuse_emit.go      groups of nodes → Region nodes
@@ -35,9 +34,6 @@ func fuse(ctx *Context, g *ir.Graph) error {
 	f.growAnchors()
 	f.growLoops()
 	f.peelViews()
-	if err := f.computeAgain(); err != nil {
-		return err
-	}
 	f.mergeTails()
 	if ctx.Siblings {
 		f.mergeSiblings()
