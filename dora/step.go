@@ -191,7 +191,7 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 			ctx.Variables = append(ctx.Variables, p.name)
 		}
 		// What the model spells out becomes one op first: its gradient computes again what is inside, where it is read.
-		run = slices.Concat([]string{"recognise-gelu", "recognise-silu", "recognise-softmax", "recognise-layernorm"}, run, []string{"differentiate", "sink-padding"})
+		run = slices.Concat([]string{"recognise-gelu", "recognise-silu", "recognise-softmax", "recognise-layernorm", "recognise-attention"}, run, []string{"differentiate", "sink-padding"})
 	}
 	if err := passes.Run(ctx, g, run, nil); err != nil {
 		return e, err

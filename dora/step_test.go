@@ -8,7 +8,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,6 +21,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -118,8 +121,9 @@ func TestAStepLowersTheLoss(t *testing.T) {
 
 // TestGradientsOfWholeModels: the compiled program against the evaluator in float64, a tensor of the adapter at a time. Where
 // rounding every value to f32 alone misses more than that, as in a head of one output whose gradient all but cancels, ten
-// times of what it misses is allowed. bf16, and fp16 of dmonitoring, miss more than 2e-2, as PyTorch does: TestGradientsInHalfPrecision
-// holds them to that.
+// times of what it misses is allowed; so is, in fp16, what rounding the values that are stored in f16 misses by itself (0.07 of one tensor
+// of vision, of which the program misses 0.025). bf16, and fp16 of dmonitoring, miss more than 2e-2, as PyTorch does:
+// TestGradientsInHalfPrecision holds them to that.
 func TestGradientsOfWholeModels(t *testing.T) {
 	for _, name := range models {
 		for in, bound := range map[string]float64{"fp32": 1e-4, "fp16": 2e-2} {
@@ -258,15 +262,63 @@ func (s *gradients) compare(t *testing.T, name string, bound float64) {
 	got, launches := s.device(t, name)
 	want, rounded := s.evaluated(t, ir.EvalOptions{}), s.evaluated(t, ir.EvalOptions{Round: true})
 	worst, where := 0.0, ""
+	stored := sync.OnceValue(func() map[string]*ir.Array { return s.stored(t) })
 	s.tensors(func(name, out string, at, n int) {
 		w := want[out].F[at : at+n]
 		e := missed(w, got[out].F[at:])
 		if e > worst {
 			worst, where = e, name
 		}
-		assert.Less(t, e, max(bound, 10*missed(w, rounded[out].F[at:])), "%s: %s", s.opt.Precision, name)
+		allowed := max(bound, 10*missed(w, rounded[out].F[at:]))
+		if e >= allowed && s.opt.Precision == "fp16" {
+			allowed = max(allowed, missed(w, stored()[out].F[at:]))
+			t.Logf("%s misses %.2g, rounding what is stored %.2g", name, e, allowed)
+		}
+		assert.Less(t, e, allowed, "%s: %s", s.opt.Precision, name)
 	})
 	t.Logf("%s %s: %d launches, worst %.2g at %s", name, s.opt.Precision, launches, worst, where)
+}
+
+// stored evaluates with every value of more than 64 KiB rounded to f16, as narrow stores them, and nothing else rounded.
+func (s *gradients) stored(t *testing.T) map[string]*ir.Array {
+	t.Helper()
+	return s.follow(func(g *ir.Graph, in map[string]*ir.Array) map[string]*ir.Array {
+		at, out := map[*ir.Value]*ir.Array{}, map[string]*ir.Array{}
+		known := func(v *ir.Value) *ir.Array {
+			if v.IsConst() {
+				return v.Const.Array()
+			}
+			return at[v]
+		}
+		for _, v := range g.Inputs {
+			at[v] = in[v.Name]
+		}
+		for _, n := range g.Nodes {
+			var given []*ir.Array
+			for _, v := range n.Inputs {
+				if v == nil {
+					given = append(given, nil)
+				} else {
+					given = append(given, known(v))
+				}
+			}
+			results, err := ir.EvaluateNode(n, given)
+			require.NoError(t, err)
+			for i, v := range n.Outputs {
+				at[v] = results[i]
+				if v.Type.DType == ir.Float32 && v.Type.Bytes() > 64<<10 {
+					at[v] = &ir.Array{Type: v.Type, F: slices.Clone(results[i].F)}
+					for k, x := range at[v].F {
+						at[v].F[k] = minifloat.Float16.Round(x, true)
+					}
+				}
+			}
+		}
+		for _, v := range g.Outputs {
+			out[v.Name] = known(v)
+		}
+		return out
+	})
 }
 
 // device runs the compiled programs on the CPU device with its checks. It returns the launches of the second one too.

@@ -559,9 +559,23 @@ func batchEinsum(b *Batching, n *Node) {
 	b.all(n, b.make(n, Attrs{"equation": strings.Join(terms, ",") + "->" + letter + out}, in...))
 }
 
-func batchAttention(b *Batching, n *Node) {
-	in := []*Value{b.Merged(n.Inputs[0]), b.Merged(n.Inputs[1]), b.Merged(n.Inputs[2])}
-	if m := n.In(3); m != nil {
+func batchAttention(b *Batching, n *Node) { b.all(n, b.attention(n, 3)) }
+
+// batchAttentionGrad: results are [3,B,H,…].
+func batchAttentionGrad(b *Batching, n *Node) {
+	for i, y := range b.attention(n, 4) {
+		v := n.Outputs[i]
+		b.put(v, b.forward(b.Reshape(y, slices.Insert(slices.Clone(v.Type.Shape), 1, b.samples)...), 1))
+	}
+}
+
+// attention makes n with the samples' batches side by side; its mask, if it has one, is input mask.
+func (b *Batching) attention(n *Node, mask int) []*Value {
+	var in []*Value
+	for _, v := range n.Inputs[:mask] {
+		in = append(in, b.Merged(v))
+	}
+	if m := n.In(mask); m != nil {
 		rows := n.Inputs[0].Type.Shape[0]
 		shape := slices.Concat(slices.Repeat([]int{1}, 4-m.Type.Rank()), m.Type.Shape)
 		switch w := b.Once(m); {
@@ -576,7 +590,7 @@ func batchAttention(b *Batching, n *Node) {
 			in = append(in, w)
 		}
 	}
-	b.all(n, b.make(n, n.Attrs, in...))
+	return b.make(n, n.Attrs, in...)
 }
 
 // batchRecurrent: x is [T,B,I], states are [dirs,B,H].

@@ -277,11 +277,45 @@ func gradLpPool(g *Gradient, n *Node) []*Value {
 	return []*Value{g.toLayout(n, g.op("Mul", own, sum))}
 }
 
-// gradAttention computes the probabilities again instead of keeping them (FlashAttention, Dao and others 2022, section 3.1).
+// gradAttention computes the probabilities again instead of keeping them (FlashAttention, Dao and others 2022, section 3.1). It is
+// one op where no gradient of the mask is asked for and no heads share their keys.
 func gradAttention(g *Gradient, n *Node) []*Value {
-	q, k, v, dy := n.Inputs[0], n.Inputs[1], n.Inputs[2], g.Dy[0]
+	q, k, v := n.Inputs[0], n.Inputs[1], n.Inputs[2]
+	if g.Wants(3) || q.Type.Shape[1] != k.Type.Shape[1] || n.Attrs.Float("softcap", 0) != 0 {
+		return g.attention(n.Attrs, q, k, v, g.Dy[0], n.In(3))
+	}
+	in := []*Value{q, k, v, g.Dy[0]}
+	if m := n.In(3); m != nil {
+		in = append(in, m)
+	}
+	y := g.Add("AttentionGrad", Attrs{"scale": n.Attrs.Float("scale", 1), "causal": n.Attrs.Bool("causal")}, in...)
+	dx := make([]*Value, 3)
+	for i, x := range in[:3] {
+		if g.Wants(i) {
+			shape := x.Type.Shape
+			part := g.Add("Slice", Attrs{"starts": []int{i, 0, 0, 0, 0}, "sizes": slices.Concat([]int{1}, shape)}, y)
+			dx[i] = g.shaped(part, shape...)
+		}
+	}
+	return dx
+}
+
+// expandAttentionGrad pads the three gradients to one shape.
+func expandAttentionGrad(x *Expansion, n *Node) []*Value {
+	g := &Gradient{Expansion: x, want: []bool{true, true, true}}
+	shape := slices.Concat([]int{1}, n.Outputs[0].Type.Shape[1:])
+	var parts []*Value
+	for i, d := range g.attention(n.Attrs, n.Inputs[0], n.Inputs[1], n.Inputs[2], n.Inputs[3], n.In(4))[:3] {
+		part := g.shaped(d, slices.Concat([]int{1}, n.Inputs[i].Type.Shape)...)
+		parts = append(parts, g.padTo(part, make([]int, len(shape)), shape))
+	}
+	return []*Value{x.Add("Concat", Attrs{"axis": 0}, parts...)}
+}
+
+// attention are the gradients of an Attention's q, k, v and mask.
+func (g *Gradient) attention(attrs Attrs, q, k, v, dy, mask *Value) []*Value {
 	b, heads, kv, s, t := q.Type.Shape[0], q.Type.Shape[1], k.Type.Shape[1], q.Type.Shape[2], k.Type.Shape[2]
-	scale, limit := n.Attrs.Float("scale", 1), n.Attrs.Float("softcap", 0)
+	scale, limit := attrs.Float("scale", 1), attrs.Float("softcap", 0)
 	// The queries of the heads that share keys are rows of one matrix.
 	grouped := func(x *Value) *Value {
 		if g.err != nil {
@@ -297,11 +331,11 @@ func gradAttention(g *Gradient, n *Node) []*Value {
 		bent = g.op("Tanh", g.times(scores, 1/limit))
 		scores = g.times(bent, limit)
 	}
-	if m := n.In(3); m != nil {
-		scores = g.op("Add", scores, g.cast(m, q.dtype()))
+	if mask != nil {
+		scores = g.op("Add", scores, g.cast(mask, q.dtype()))
 	}
 	never := g.Like(q, math.Inf(-1))
-	if n.Attrs.Bool("causal") {
+	if attrs.Bool("causal") {
 		seen := NewArray(T(Bool, s, t))
 		for i := range seen.I {
 			if i%t <= i/t {
@@ -310,11 +344,11 @@ func gradAttention(g *Gradient, n *Node) []*Value {
 		}
 		scores = g.op("Where", g.Constant(seen.Tensor()), scores, never)
 	}
-	rows := Attrs{"axes": []int{3}, "keepdims": true}
-	masked := g.op("Equal", scores, never)
-	e := g.op("Where", masked, g.Like(q, 0), g.op("Exp", g.op("Sub", scores, g.Add("ReduceMax", rows, scores))))
-	sum := g.Add("ReduceSum", rows, e)
-	p := g.op("Div", e, g.op("Where", g.op("Equal", sum, g.Like(sum, 0)), g.Like(sum, 1), sum)) // no key is seen: 0
+	p := g.Add("Softmax", Attrs{"axis": 3}, scores)
+	if mask != nil { // no key is seen: 0
+		top := g.Add("ReduceMax", Attrs{"axes": []int{3}, "keepdims": true}, scores)
+		p = g.op("Where", g.op("Equal", top, never), g.Like(q, 0), p)
+	}
 
 	dx := make([]*Value, 4)
 	do := grouped(dy)

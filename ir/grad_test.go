@@ -342,6 +342,11 @@ func gradCases(rng *rand.Rand) map[string][]gradCase {
 		}
 		add("Attention", c.attrs, in...)
 	}
+	for _, causal := range []bool{false, true} { // a mask that is not trained
+		cases["Attention"] = append(cases["Attention"], gradCase{attrs: Attrs{"scale": 0.3, "causal": causal}, still: []int{3},
+			in: []*Array{random(rng, 2, 3, 6, 4), random(rng, 2, 3, 4, 4), random(rng, 2, 3, 4, 2), random(rng, 3, 1, 4)}})
+		add("AttentionGrad", Attrs{"scale": 0.3, "causal": causal}, random(rng, 1, 2, 3, 2), random(rng, 1, 2, 2, 2), random(rng, 1, 2, 2, 3), random(rng, 1, 2, 3, 3))
+	}
 
 	// Recurrent layers.
 	for _, direction := range []string{"forward", "reverse", "bidirectional"} {

@@ -229,6 +229,25 @@ func inferAttention(n *Node) ([]Type, error) {
 	return one(q.DType, q.Shape[0], heads, q.Shape[2], v.Shape[3])
 }
 
+func inferAttentionGrad(n *Node) ([]Type, error) {
+	attention := *n
+	attention.Inputs = slices.Delete(slices.Clone(n.Inputs), 3, 4)
+	ys, err := inferAttention(&attention)
+	if err != nil {
+		return nil, err
+	}
+	q, k, v, dy := n.Inputs[0].Type, n.Inputs[1].Type.Shape, n.Inputs[2].Type.Shape, n.Inputs[3].Type
+	s := slices.Clone(q.Shape)
+	switch {
+	case k[1] != s[1]:
+		return nil, fmt.Errorf("%d heads share %d of k and v", s[1], k[1])
+	case !dy.Equal(ys[0]):
+		return nil, fmt.Errorf("the gradient of the result is %v, want %v", dy, ys[0])
+	}
+	s[2], s[3] = max(s[2], k[2]), max(s[3], v[3])
+	return one(q.DType, slices.Concat([]int{3}, s)...)
+}
+
 func inferSegmentedMatVec(n *Node) ([]Type, error) {
 	x, w := n.Inputs[0].Type, n.Inputs[1].Type
 	if x.Rank() != 1 || w.Rank() != 2 {

@@ -179,6 +179,7 @@ func TestMACsAreThoseOfTheSums(t *testing.T) {
 		{"Conv", window, []Type{f(1, 4, 8), f(6, 2, 3)}, 6 * 4 * 2 * 3},
 		{"ConvTranspose", transposed, []Type{f(1, 4, 8), f(4, 5, 3)}, 4 * 8 * 5 * 3},
 		{"Attention", Attrs{"scale": 1.0}, []Type{f(1, 2, 3, 4), f(1, 2, 5, 4), f(1, 2, 5, 6)}, 2*3*5*4 + 2*3*5*6},
+		{"AttentionGrad", Attrs{"scale": 1.0}, []Type{f(1, 2, 3, 4), f(1, 2, 5, 4), f(1, 2, 5, 6), f(1, 2, 3, 6)}, 3*2*3*5*4 + 2*2*3*5*6},
 		{"Einsum", Attrs{"equation": "ab,bc->ac"}, []Type{f(2, 3), f(3, 4)}, 2 * 3 * 4},
 		{"Add", nil, []Type{f(2), f(2)}, 0},
 	} {

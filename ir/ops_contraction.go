@@ -31,6 +31,10 @@ var _ = register(
 		Attrs:   []Attr{{Name: "scale", Default: 1.0, Required: true}, {Name: "causal", Default: false}, {Name: "softcap", Default: 0.0}},
 		Summary: "softmax(q·kᵀ·scale + mask)·v for q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (Hk divides H); mask is additive float, broadcast to [B,H,S,T]; causal masks j > i; a query with all keys masked by -∞ yields 0",
 		Grad:    gradAttention, Batch: batchAttention, Infer: inferAttention, Eval: evalAttention, Matrix: []int{0, 1, 2}, Role: attentionRole, MACs: attentionMACs},
+	Op{Name: "AttentionGrad", Kind: KindContraction, Unscaled: true, Moved: []string{"Transpose", "Slice"}, In: "q float, k q, v q, dy q, mask? float",
+		Attrs:   []Attr{{Name: "scale", Default: 1.0, Required: true}, {Name: "causal", Default: false}},
+		Summary: "gradients of the q, k and v of an Attention without softcap whose heads have keys of their own, from that of its result: y[0], y[1], y[2], each padded by zeros to [B,H,max(S,T),max(D,Dv)]",
+		Batch:   batchAttentionGrad, Infer: inferAttentionGrad, Expand: expandAttentionGrad, Matrix: []int{0, 1, 2, 3}, Role: attentionGradRole, MACs: attentionGradMACs},
 
 	Op{Name: "MaxPool", Kind: KindWindow, In: "x number", Out: []string{"y", "indices?"},
 		Attrs:   slices.Concat(pooling, []Attr{{Name: "indices", Default: false}, {Name: "column_major", Default: false}}),

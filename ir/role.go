@@ -66,6 +66,21 @@ func attentionRole(n *Node) Role {
 	return RoleContraction
 }
 
+// A kernel of AttentionGrad holds one head in the shared memory of a block.
+const (
+	mostHeadRows = 64
+	mostHeadSize = 128
+)
+
+// attentionGradRole makes small heads anchors.
+func attentionGradRole(n *Node) Role {
+	s := n.Outputs[0].Type.Shape
+	if attentionRole(n) == RoleHeavy || s[3] > mostHeadRows || s[4] > mostHeadSize {
+		return RoleHeavy
+	}
+	return RoleContraction
+}
+
 func convRole(n *Node) Role {
 	if r := windowRole(n); r == RoleHeavy || n.Depthwise() {
 		return r
@@ -158,6 +173,12 @@ func einsumMACs(n *Node) int64 {
 func attentionMACs(n *Node) int64 {
 	q, keys := n.Inputs[0].Type, n.Inputs[1].Type.Shape[2]
 	return int64(q.Numel()+n.Outputs[0].Type.Numel()) * int64(keys)
+}
+
+// attentionGradMACs are those of the scores, which are computed again, and of four products of their size.
+func attentionGradMACs(n *Node) int64 {
+	q, v, keys := n.Inputs[0].Type, n.Inputs[3].Type, n.Inputs[1].Type.Shape[2]
+	return int64(3*q.Numel()+2*v.Numel()) * int64(keys)
 }
 
 func segmentedMatVecMACs(n *Node) int64 { return int64(n.Inputs[1].Type.Numel()) }

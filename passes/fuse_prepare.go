@@ -9,7 +9,7 @@ import (
 
 // prepare rewrites nodes so that more of them meet in a region and every anchor is f32. It returns what groupOperands does.
 func prepare(ctx *Context, g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
-	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, widenAnchor, castIntoConcat, castForEachReader, viewForEachConv, splitSum}
+	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, widenAnchor, castIntoConcat, castForEachReader, viewForEachConv, moveForEachAttention, splitSum}
 	if ctx.Precision != precision.File {
 		visit = append(visit, alignOperand)
 	}
@@ -270,6 +270,53 @@ func viewForEachConv(s *sweep, n *ir.Node) bool {
 		}
 	}
 	return done
+}
+
+// moveForEachAttention gives an attention, or its gradient, the movement in front of it for its own where others read it too: it
+// becomes part of its region.
+func moveForEachAttention(s *sweep, n *ir.Node) bool {
+	if n.Op.Name != "Attention" && n.Op.Name != "AttentionGrad" || n.Role() != ir.RoleContraction {
+		return false
+	}
+	own := map[*ir.Value]*ir.Value{} // copies, by what they are copies of
+	readers := map[*ir.Value]int{}   // that are n, or in front of it
+	moves := func(v *ir.Value) bool {
+		return v.Def != nil && (v.Def.Op.Name == "Reshape" || slices.Contains(n.Op.Moved, v.Def.Op.Name))
+	}
+	for _, i := range n.Op.Matrix {
+		v := n.Inputs[i]
+		readers[v]++
+		for ; moves(v) && readers[v] == 1; v = v.Def.Inputs[0] {
+			readers[v.Def.Inputs[0]]++
+		}
+	}
+	var copied func(v *ir.Value) *ir.Value
+	copied = func(v *ir.Value) *ir.Value {
+		if !moves(v) {
+			return v
+		}
+		if own[v] == nil {
+			own[v] = s.add(v.Def.Op.Name, v.Def.Name, v.Def.Attrs, copied(v.Def.Inputs[0]))
+		}
+		return own[v]
+	}
+	inputs := slices.Clone(n.Inputs)
+	for _, i := range n.Op.Matrix {
+		shared, view := false, true
+		for v := n.Inputs[i]; moves(v); v = v.Def.Inputs[0] {
+			shared, view = shared || s.uses[v] > readers[v], view && v.Def.IsView()
+		}
+		if shared && !view {
+			inputs[i] = copied(n.Inputs[i])
+		}
+	}
+	if slices.Equal(inputs, n.Inputs) {
+		return false
+	}
+	for i, v := range inputs {
+		s.setInput(n, i, v)
+	}
+	return true
 }
 
 // operandAlign is the multiple to which channels are padded: 16 bytes of f16.

@@ -31,7 +31,7 @@ func simplifyRules(op string) []func(*sweep, *ir.Node) bool {
 	type rules = []func(*sweep, *ir.Node) bool
 	switch op {
 	case "Add":
-		return rules{dropNeutral(0, true), dropExpand}
+		return rules{dropNeutral(0, true), dropExpand, joinPads}
 	case "Sub":
 		return rules{dropNeutral(0, false), dropExpand}
 	case "Mul":
@@ -57,9 +57,9 @@ func simplifyRules(op string) []func(*sweep, *ir.Node) bool {
 	case "Expand":
 		return rules{simplifyExpand}
 	case "Slice":
-		return rules{simplifySlice}
+		return rules{simplifySlice, sliceOfPad}
 	case "Concat":
-		return rules{simplifyConcat}
+		return rules{simplifyConcat, joinParts}
 	case "Tile":
 		return rules{simplifyTile}
 	case "Pad":

@@ -105,8 +105,7 @@ func simplifySlice(s *sweep, n *ir.Node) bool {
 	x := n.Inputs[0]
 	starts, sizes := n.Attrs.Ints("starts"), n.Attrs.Ints("sizes")
 	steps := sliceSteps(n)
-	forward := !slices.ContainsFunc(steps, func(st int) bool { return st != 1 })
-	if forward && become(s, n, x) {
+	if forward(n) && become(s, n, x) {
 		return true
 	}
 	if inner := defOp(x, "Slice"); inner != nil {
@@ -119,7 +118,7 @@ func simplifySlice(s *sweep, n *ir.Node) bool {
 		return true
 	}
 	concat := defOp(x, "Concat")
-	if concat == nil || !forward {
+	if concat == nil || !forward(n) {
 		return false
 	}
 	axis, at := concat.Attrs.Int("axis", 0), 0
@@ -142,6 +141,11 @@ func sliceSteps(n *ir.Node) []int {
 		return steps
 	}
 	return slices.Repeat([]int{1}, len(n.Attrs.Ints("starts")))
+}
+
+// forward reports whether a Slice takes neighbours.
+func forward(n *ir.Node) bool {
+	return !slices.ContainsFunc(sliceSteps(n), func(step int) bool { return step != 1 })
 }
 
 // sliceAttrs are a Slice's attributes in one form: the step of a single element is 1, and steps of 1 are left out.

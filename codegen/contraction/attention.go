@@ -12,24 +12,43 @@ import (
 
 // attend is an attention in normal form: problem.a is q [S,D], problem.b is k with rows T and columns D, v has rows T and
 // columns Dv; problem.m is S, problem.k is T, problem.n is Dv; z runs over members, batch and heads.
+//
+// Of its gradient, problem.m runs over the rows of the three results one after another and problem.n over the columns of each.
 type attend struct {
-	v      operand
-	d      int
-	scale  float64
-	causal bool
-	mask   *operand // rows S, columns T; nil: none
+	v       operand
+	dy      *operand // of a gradient: that of the result, [S,Dv]
+	s, t, d int
+	scale   float64
+	causal  bool
+	mask    *operand // rows S, columns T; nil: none
 }
 
 // attention: softmax(q·kᵀ·scale)·v for q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv].
 func (p *problem) attention() error {
-	n := p.anchor
-	if n.Attrs.Float("softcap", 0) != 0 {
+	if p.anchor.Attrs.Float("softcap", 0) != 0 {
 		return fmt.Errorf("Attention with softcap")
 	}
-	q, k, v := n.Inputs[0].Type.Shape, n.Inputs[1].Type.Shape, n.Inputs[2].Type.Shape
-	a := &attend{d: q[3], scale: n.Attrs.Float("scale", 1), causal: n.Attrs.Bool("causal")}
+	if err := p.attend(3); err != nil {
+		return err
+	}
+	p.m, p.n, p.k = p.attn.s, p.anchor.Outputs[0].Type.Shape[3], p.attn.t
+	if p.n > 256 || p.attn.d > 256 {
+		return fmt.Errorf("Attention with heads of %d and %d elements", p.attn.d, p.n)
+	}
+	p.spread = func(v layout.View) (operand, error) {
+		return operand{z: [][]layout.Mode{nil, v.Dims[0], v.Dims[1]}, row: layout.Coalesce(v.Dims[2]), col: layout.Coalesce(v.Dims[3]), offset: v.Offset}, nil
+	}
+	return nil
+}
+
+// attend reads the operands of an attention; input mask is its mask, if it has one.
+func (p *problem) attend(mask int) error {
+	n := p.anchor
+	q, k := n.Inputs[0].Type.Shape, n.Inputs[1].Type.Shape
+	p.z = append(p.z, q[0], q[1])
+	a := &attend{s: q[2], t: k[2], d: q[3], scale: n.Attrs.Float("scale", 1), causal: n.Attrs.Bool("causal")}
 	p.attn = a
-	var ops [3]operand
+	ops := make([]operand, len(n.Op.Matrix))
 	for i := range ops {
 		o, err := p.operandOf(i)
 		if err != nil {
@@ -37,35 +56,29 @@ func (p *problem) attention() error {
 		}
 		d := o.src.view.Dims
 		heads := d[1]
-		if i > 0 && k[1] < q[1] { // several heads of q share one of k and v
+		if layout.Size(heads) < q[1] { // several heads of q share one of k and v
 			heads = append(append([]layout.Mode{}, heads...), layout.Mode{Size: q[1] / k[1]})
 		}
 		o.z = append(o.z, d[0], heads)
 		o.row, o.col = layout.Coalesce(d[2]), layout.Coalesce(d[3])
 		ops[i] = o
 	}
-	p.a, p.b, a.v = ops[0], ops[1], ops[2]
-	p.z = append(p.z, q[0], q[1])
-	p.m, p.n, p.k = q[2], v[3], k[2]
-	if p.n > 256 || a.d > 256 {
-		return fmt.Errorf("Attention with heads of %d and %d elements", a.d, p.n)
+	if p.a, p.b, a.v = ops[0], ops[1], ops[2]; len(ops) > 3 {
+		a.dy = &ops[3]
 	}
-	if m := p.stored.Region.Anchor().In(3); m != nil {
+	if m := p.stored.Region.Anchor().In(mask); m != nil {
 		s, err := matrix(p.stored, m)
 		if err != nil {
 			return err
 		}
 		view, ok := s.view.Broadcast([]int{q[0], q[1], q[2], k[2]})
 		if !ok || s.round != 0 || !isHalf(s.dtype) && s.dtype != ir.Float32 {
-			return fmt.Errorf("Attention with a mask of type %s", m.Type)
+			return fmt.Errorf("%s with a mask of type %s", n.Op.Name, m.Type)
 		}
 		o := p.from(s)
 		o.z = append(o.z, view.Dims[0], view.Dims[1])
 		o.row, o.col = layout.Coalesce(view.Dims[2]), layout.Coalesce(view.Dims[3])
 		a.mask = &o
-	}
-	p.spread = func(v layout.View) (operand, error) {
-		return operand{z: [][]layout.Mode{nil, v.Dims[0], v.Dims[1]}, row: layout.Coalesce(v.Dims[2]), col: layout.Coalesce(v.Dims[3]), offset: v.Offset}, nil
 	}
 	return nil
 }
@@ -90,6 +103,9 @@ type attnPlan struct {
 const fmaRows = 4 // rows of q that a warp of the fma variant computes together
 
 func lowerAttention(p *problem, ctx *kernel.Context) (*kernel.Spec, error) {
+	if p.attn.dy != nil {
+		return lowerAttentionGrad(p, ctx)
+	}
 	at, pl, err := planAttention(p, ctx)
 	if err != nil {
 		return nil, err
@@ -252,8 +268,8 @@ func (g *gen) score(x ptx.Reg, t, row num) {
 	if a.mask != nil {
 		g.I("fma.rn.f32", x, g.maskAt(t, row), ptx.FImm(float32(math.Log2E)), x)
 	}
-	if g.p.k%g.s.BK != 0 {
-		out := g.compare("ge.u32", t, imm(g.p.k))
+	if a.t%g.s.BK != 0 {
+		out := g.compare("ge.u32", t, imm(a.t))
 		g.I("selp.f32", x, minus, x, out)
 	}
 	if a.causal {
@@ -264,9 +280,10 @@ func (g *gen) score(x ptx.Reg, t, row num) {
 
 // maskAt reads the mask of a query and a key; 0 beyond either.
 func (g *gen) maskAt(t, row num) ptx.Reg {
-	m := g.p.attn.mask
+	a := g.p.attn
+	m := a.mask
 	at := g.address(g.mask, g.add(g.offset(m.row, row), g.offset(m.col, t)), m.dtype.Bits()/8)
-	inside := g.and(g.compare("lt.u32", t, imm(g.p.k)), g.compare("lt.u32", row, imm(g.p.m)))
+	inside := g.and(g.compare("lt.u32", t, imm(a.t)), g.compare("lt.u32", row, imm(a.s)))
 	f := g.Reg(ptx.F32)
 	if m.dtype == ir.Float32 {
 		g.I("mov.f32", f, ptx.FImm(0))

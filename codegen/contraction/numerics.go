@@ -129,7 +129,7 @@ func (p *problem) decide() error {
 		same(ir.Float4E2M1)
 		return nil
 	case p.attn != nil:
-		if v := p.attn.v.dtype; a == b && b == v && isHalf(a) {
+		if v, dy := p.attn.v.dtype, p.attn.dy; a == b && b == v && (dy == nil || dy.dtype == a) && isHalf(a) {
 			same(a)
 		} else if narrow(v) {
 			return fmt.Errorf("Attention of %s", v)

@@ -103,6 +103,8 @@ func normalise(region *ir.Node) (*problem, error) {
 		err = p.convolution()
 	case "Attention":
 		err = p.attention()
+	case "AttentionGrad":
+		err = p.attentionGrad()
 	default:
 		err = fmt.Errorf("no contraction kernel for %s", anchor.Op.Name)
 	}
