@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -62,12 +63,13 @@ func rematerialise(ctx *Context, g *ir.Graph) error {
 	if err != nil {
 		return err
 	}
-	ctx.Recomputed = r.recomputed()
 	for n, in := range r.inputs {
 		n.Inputs = in
 	}
+	order := g.Nodes
 	g.Nodes = r.nodes
 	g.RemoveDead()
+	ctx.Recomputed = r.recomputed(order)
 	return nil
 }
 
@@ -103,7 +105,7 @@ type recorder struct {
 	nodes  []*ir.Node
 	inputs map[*ir.Node][]*ir.Value // of the nodes before
 	copies map[*ir.Value]copied
-	times  map[*ir.Node]int
+	copyOf map[*ir.Node]*ir.Node // the region that one computes again
 	visit  int
 }
 
@@ -133,7 +135,7 @@ func newRecorder(t *target.Target, g *ir.Graph, budget int) *recorder {
 		t = target.Default()
 	}
 	r := &recorder{g: g, budget: budget, left: maxAgain * len(g.Nodes), time: map[*ir.Node]float64{}, taken: map[string]bool{}, inputs: map[*ir.Node][]*ir.Value{},
-		copies: map[*ir.Value]copied{}, times: map[*ir.Node]int{}}
+		copies: map[*ir.Value]copied{}, copyOf: map[*ir.Node]*ir.Node{}}
 	r.of, r.list = storages(g)
 	for _, n := range g.Nodes {
 		r.time[n] = regionTime(t, n)
@@ -263,20 +265,20 @@ func (r *recorder) compute(n *ir.Node) error {
 	if err != nil {
 		return err
 	}
-	m, err := r.copyOf(n, in)
+	m, err := r.copied(n, in)
 	if err != nil {
 		return err
 	}
+	r.copyOf[m] = n
 	for i, y := range n.Outputs {
 		if s := r.of[y]; s != nil && s.epoch > before[i] {
 			r.copies[y] = copied{m.Outputs[i], s.epoch}
 		}
 	}
-	r.times[n]++
 	return nil
 }
 
-func (r *recorder) copyOf(n *ir.Node, in []*ir.Value) (*ir.Node, error) {
+func (r *recorder) copied(n *ir.Node, in []*ir.Value) (*ir.Node, error) {
 	m, err := r.g.RegionNode(n.Name, n.Region.Clone(), in...)
 	if err != nil {
 		return nil, err
@@ -304,7 +306,7 @@ func (r *recorder) current(v *ir.Value) (*ir.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := r.copyOf(v.Def, []*ir.Value{operand})
+	m, err := r.copied(v.Def, []*ir.Value{operand})
 	if err != nil {
 		return nil, err
 	}
@@ -381,13 +383,18 @@ func (r *recorder) timeAgain(s *storage) float64 {
 	return sum
 }
 
-// recomputed lists what was computed again, in the order of the graph.
-func (r *recorder) recomputed() (list []Recomputed) {
-	for _, n := range r.g.Nodes {
-		if r.times[n] == 0 {
+// recomputed lists what the graph computes again, in the order that it had. A region that is read only where it was computed again is
+// computed there for the first time.
+func (r *recorder) recomputed(order []*ir.Node) (list []Recomputed) {
+	times := map[*ir.Node]int{}
+	for _, m := range r.g.Nodes {
+		times[cmp.Or(r.copyOf[m], m)]++
+	}
+	for _, n := range order {
+		if times[n] < 2 {
 			continue
 		}
-		c := Recomputed{Region: n.Name, Times: r.times[n]}
+		c := Recomputed{Region: n.Name, Times: times[n] - 1}
 		for _, m := range n.Region.Body.Nodes {
 			c.Ops = append(c.Ops, m.Op.Name)
 			c.MACs += int64(c.Times*n.Region.Count()) * m.MACs()
