@@ -53,7 +53,7 @@ func TestEndingsAreTheTails(t *testing.T) {
 			require.NoError(t, err)
 			anchor := arrays[len(arrays)-1].Tensor()
 			anchors := []*ir.Tensor{{Type: anchor.Type, Data: slices.Clone(anchor.Data)}, {Type: anchor.Type, Data: slices.Clone(anchor.Data)}}
-			outs, err := s.behind(t.Context(), nil, [][]*ir.Tensor{operands, operands}, anchors, 1)
+			outs, err := s.behind(t.Context(), nil, [][]*ir.Tensor{operands, operands}, anchors, 1, nil)
 			require.NoError(t, err)
 			for _, out := range outs {
 				require.Equal(t, s.node.Outputs[0].Type, out[0].Type, s.node.Name)

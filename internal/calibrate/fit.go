@@ -31,6 +31,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	w := c.walk
 	hat, exact := w.lane(w.inputs), w.lane(w.inputs)
 	now := newFound(a)
+	defer c.room.leave()
 	work, done := c.Work(), 0.0
 	c.progress.Begin(work.Fit, "fitting %s to %s", plural.Count(len(w.steps), "region"), plural.Count(w.inputs, "input"))
 	for i, s := range w.steps {
@@ -42,9 +43,9 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		switch {
 		case err != nil || s.channels > 0:
 		case hat.same(exact, s.node):
-			hatOut = copies(exactOut)
+			hatOut = copies(exactOut, c.room)
 		default:
-			hatOut, err = c.evaluator.Evaluate(ctx, s.node, hat.all(s.node, 0, w.inputs))
+			hatOut, err = c.evaluator.Evaluate(ctx, s.node, hat.all(s.node, 0, w.inputs), c.room)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
@@ -75,8 +76,9 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		}
 		exact.put(s.node, exactOut)
 		hat.put(s.node, hatOut)
-		exact.release(w.done(i))
-		hat.release(w.done(i))
+		exact.release(w, i, c.memory.inputs, c.room)
+		hat.release(w, i, 0, c.room)
+		c.room.next()
 		done += c.fitting(s)
 		c.progress.Step(i+1, len(w.steps), done/work.Fit)
 	}
@@ -105,7 +107,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			layer.Read, f.Ranges[name] = storage(format.Activations, r.Scale), r
 			now.scales[scaleKey{st.group(s.node.Inputs[s.site.X]), format.Activations}] = r
 			for at := range inputs {
-				front[at][s.site.X] = stored(hatIn[at][s.site.X], format.Activations, r.Scale)
+				front[at][s.site.X] = stored(hatIn[at][s.site.X], format.Activations, r.Scale, c.room)
 			}
 		} else if g := st.group(s.node.Inputs[s.site.X]); st.narrow[g].Format != nil {
 			f.Ranges[name] = now.scales[scaleKey{g, st.narrow[g]}]
@@ -114,10 +116,10 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			var x, xHat []*ir.Tensor
 			if tech.Feedback || tech.Recover {
 				var err error
-				if x, err = s.multiplied(ctx, c.evaluator, exact.all(s.node, 0, inputs)); err != nil {
+				if x, err = s.multiplied(ctx, c.evaluator, exact.all(s.node, 0, inputs), c.room); err != nil {
 					return nil, err
 				}
-				if xHat, err = s.multiplied(ctx, c.evaluator, front); err != nil {
+				if xHat, err = s.multiplied(ctx, c.evaluator, front, c.room); err != nil {
 					return nil, err
 				}
 			}
@@ -126,6 +128,9 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 				r.patches = nil
 			}
 			r.fit(ctx, x, xHat, c.held)
+			if !s.site.Direct {
+				c.room.Give(append(x, xHat...))
+			}
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
@@ -135,9 +140,12 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			s = s.with(r.tensor())
 		}
 	}
-	accHat, err := s.anchors(ctx, c.evaluator, front)
+	accHat, err := s.anchors(ctx, c.evaluator, front, c.room)
 	if err != nil {
 		return nil, err
+	}
+	if layer.Read.DType != 0 {
+		c.room.Give(column(front, s.site.X))
 	}
 	f.Local[name] = distance(accHat, accExact)
 	if c.several && c.found.means[name] == nil {
@@ -153,7 +161,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	}
 	layer.Read = ir.Storage{}
 	now.layers[name] = finding{layer, f.Local[name]}
-	return s.behind(ctx, c.evaluator, hatIn, accHat, 0)
+	return s.behind(ctx, c.evaluator, hatIn, accHat, 0, c.room)
 }
 
 // shift is the mean of exact − hat for every channel, members one after another, less the part that chance explains: means

@@ -53,12 +53,12 @@ func productOf(s *passes.Site) *product {
 const blockRows = 256
 
 // of multiplies each of some inputs with weights, unless the context ends.
-func (p *product) of(ctx context.Context, inputs []*ir.Tensor, weights *ir.Tensor) []*ir.Tensor {
+func (p *product) of(ctx context.Context, inputs []*ir.Tensor, weights *ir.Tensor, room *Room) []*ir.Tensor {
 	s := p.site
 	panels := p.pack(weights)
 	out := make([]*ir.Tensor, len(inputs))
 	for i := range out {
-		out[i] = &ir.Tensor{Type: p.out, Data: runtime.Bytes(make([]float32, p.out.Numel()))}
+		out[i] = room.Tensor(p.out)
 	}
 	size, images := blockRows, 1
 	if !p.inPlace { // whole lines

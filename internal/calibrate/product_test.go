@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"bytes"
 	"math/rand"
 	"testing"
 
@@ -27,11 +28,15 @@ func TestProductsAreTheHeads(t *testing.T) {
 				}
 				for _, s := range []*step{s, s.with(fake)} {
 					operands := l.all(s.node, 0, 2)
-					got, err := s.anchors(t.Context(), Reference{}, operands)
+					room := &Room{}
+					for range operands { // of any contents
+						room.Give([]*ir.Tensor{{Type: p.out, Data: bytes.Repeat([]byte{0xff}, p.out.Bytes())}})
+					}
+					got, err := s.anchors(t.Context(), Reference{}, operands, room)
 					require.NoError(t, err)
 					kernel := *s
 					kernel.product = nil
-					want, err := kernel.anchors(t.Context(), Reference{}, operands)
+					want, err := kernel.anchors(t.Context(), Reference{}, operands, nil)
 					require.NoError(t, err)
 					require.Equal(t, want[0].Type, got[0].Type, s.node.Name)
 					require.Less(t, distance(got, want), 1e-5, s.node.Name)

@@ -20,6 +20,7 @@ func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (
 	}
 	st, w := c.store(a), c.walk
 	hat, now := w.lane(w.inputs), newFound(st.formats)
+	defer c.room.leave()
 	work, done := c.Work().Fit, 0.0
 	c.progress.Begin(work/2, "fitting %s again", plural.Count(len(w.steps), "region"))
 	for i, s := range w.steps {
@@ -32,7 +33,7 @@ func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (
 			layer.Read = ir.Storage{}
 			now.layers[name] = finding{layer, f.Local[name]}
 		} else {
-			outs, err = c.evaluator.Evaluate(ctx, s.node, in)
+			outs, err = c.evaluator.Evaluate(ctx, s.node, in, c.room)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
@@ -54,7 +55,8 @@ func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (
 			}
 		}
 		hat.put(s.node, outs)
-		hat.release(w.done(i))
+		hat.release(w, i, 0, c.room)
+		c.room.next()
 		done += c.fitting(s)
 		c.progress.Step(i+1, len(w.steps), done/work)
 	}
@@ -78,7 +80,7 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 		front = make([][]*ir.Tensor, len(in))
 		for at := range in {
 			front[at] = slices.Clone(in[at])
-			front[at][s.site.X] = stored(in[at][s.site.X], format.Activations, layer.Read.Scale)
+			front[at][s.site.X] = stored(in[at][s.site.X], format.Activations, layer.Read.Scale, c.room)
 		}
 	}
 	if format.Weights.Narrow() {
@@ -86,13 +88,16 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 		var x []*ir.Tensor
 		if tech.Feedback {
 			var err error
-			if x, err = s.multiplied(ctx, c.evaluator, front); err != nil {
+			if x, err = s.multiplied(ctx, c.evaluator, front, c.room); err != nil {
 				return nil, err
 			}
 		} else {
 			r.patches = nil
 		}
 		r.fit(ctx, x, x, c.held)
+		if !s.site.Direct {
+			c.room.Give(x)
+		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -101,9 +106,12 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 		layer = fitted
 		s = s.with(r.tensor())
 	}
-	acc, err := s.anchors(ctx, c.evaluator, front)
+	acc, err := s.anchors(ctx, c.evaluator, front, c.room)
 	if err != nil {
 		return nil, err
+	}
+	if layer.Read.DType != 0 {
+		c.room.Give(column(front, s.site.X))
 	}
 	if exact := c.found.means[name]; exact != nil && tech.Bias && st.formats.narrows() {
 		stacked := s.node.Region.Members > 0
@@ -119,7 +127,7 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 	if format != precision.Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
 	}
-	return s.behind(ctx, c.evaluator, in, acc, 0)
+	return s.behind(ctx, c.evaluator, in, acc, 0, c.room)
 }
 
 // meansOf is the mean of every channel, members one after another, by tensor.

@@ -2,12 +2,10 @@ package calibrate
 
 import (
 	"math"
-	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
-	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // sampleSize bounds how many elements of a tensor an observer looks at.
@@ -127,10 +125,9 @@ func greatestFloat(xs []float32) float64 {
 }
 
 // stored is a tensor after a kernel has stored and loaded it.
-func stored(a *ir.Tensor, f precision.Operand, scale float64) *ir.Tensor {
-	xs := slices.Clone(floats(asFloats(a)))
-	store(xs, f, scale)
-	out := &ir.Tensor{Type: ir.Type{DType: ir.Float32, Shape: a.Shape}, Data: runtime.Bytes(xs)}
+func stored(a *ir.Tensor, f precision.Operand, scale float64, room *Room) *ir.Tensor {
+	out := room.copied(asFloats(a))
+	store(floats(out), f, scale)
 	if a.DType == ir.Float32 {
 		return out
 	}

@@ -37,7 +37,7 @@ func TestUnlikeInputsDoNotSaturate(t *testing.T) {
 				best = min(best, roundingError(seen.F, f, r.Scale*math.Exp2(8-float64(j)/8)))
 			}
 			require.LessOrEqual(t, r.Error, 1.02*best, "room above costs next to nothing")
-			require.LessOrEqual(t, distance([]*ir.Tensor{stored(unlike.Tensor(), f, r.Scale)}, []*ir.Tensor{unlike.Tensor()}), 1.02*r.Error)
+			require.LessOrEqual(t, distance([]*ir.Tensor{stored(unlike.Tensor(), f, r.Scale, nil)}, []*ir.Tensor{unlike.Tensor()}), 1.02*r.Error)
 		})
 	}
 }

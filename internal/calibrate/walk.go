@@ -124,11 +124,11 @@ func (l *lane) same(m *lane, n *ir.Node) bool {
 }
 
 // copies are tensors that may be changed.
-func copies(outs [][]*ir.Tensor) [][]*ir.Tensor {
+func copies(outs [][]*ir.Tensor, room *Room) [][]*ir.Tensor {
 	to := make([][]*ir.Tensor, len(outs))
 	for at, row := range outs {
 		for _, t := range row {
-			to[at] = append(to[at], &ir.Tensor{Type: t.Type, Data: slices.Clone(t.Data)})
+			to[at] = append(to[at], room.copied(t))
 		}
 	}
 	return to
@@ -146,8 +146,9 @@ func column(of [][]*ir.Tensor, i int) []*ir.Tensor {
 // Evaluator computes regions of f32.
 type Evaluator interface {
 	// Evaluate yields the outputs of a region for the operands of each input; those of constants are not read. Tensors are
-	// dense. The outputs are the caller's, who may change them, but those of a region of views, which may share operands.
-	Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) ([][]*ir.Tensor, error)
+	// dense. The outputs may be made in a room. They are the caller's, who may change them, but those of a region of views, which may share
+	// operands.
+	Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, room *Room) ([][]*ir.Tensor, error)
 	// Keep says that regions will be evaluated again and again, or that what they needed can go once they were.
 	Keep(again bool) error
 }
@@ -159,7 +160,7 @@ type Reference struct{}
 func (Reference) Keep(bool) error { return nil }
 
 // Evaluate implements Evaluator by the reference evaluator.
-func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) ([][]*ir.Tensor, error) {
+func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, _ *Room) ([][]*ir.Tensor, error) {
 	consts := make([]*ir.Array, len(n.Inputs))
 	for i, v := range n.Inputs {
 		if v.IsConst() {
@@ -189,20 +190,20 @@ func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) ([
 }
 
 // evaluate runs a region. Its anchor, if it is cut there, may see other operands than the rest.
-func evaluate(ctx context.Context, e Evaluator, s *step, front, in [][]*ir.Tensor) ([][]*ir.Tensor, error) {
+func evaluate(ctx context.Context, e Evaluator, s *step, front, in [][]*ir.Tensor, room *Room) ([][]*ir.Tensor, error) {
 	if s.head == nil {
-		return e.Evaluate(ctx, s.node, in)
+		return e.Evaluate(ctx, s.node, in, room)
 	}
-	anchors, err := s.anchors(ctx, e, front)
+	anchors, err := s.anchors(ctx, e, front, room)
 	if err != nil {
 		return nil, err
 	}
-	return s.behind(ctx, e, in, anchors, 0)
+	return s.behind(ctx, e, in, anchors, 0, room)
 }
 
 // behind is what a step that is cut behind its anchor makes of the anchor's outputs; these themselves, if nothing is behind
-// it. Their memory may become that of the outputs, but for the first ones that are to be kept.
-func (s *step) behind(ctx context.Context, e Evaluator, in [][]*ir.Tensor, anchors []*ir.Tensor, keep int) (outs [][]*ir.Tensor, err error) {
+// it. Their memory may become that of the outputs, or be free, but for the first ones that are to be kept.
+func (s *step) behind(ctx context.Context, e Evaluator, in [][]*ir.Tensor, anchors []*ir.Tensor, keep int, room *Room) (outs [][]*ir.Tensor, err error) {
 	if s.ending != nil {
 		outs = make([][]*ir.Tensor, len(anchors))
 		t := s.node.Outputs[0].Type
@@ -220,20 +221,22 @@ func (s *step) behind(ctx context.Context, e Evaluator, in [][]*ir.Tensor, ancho
 	for at, a := range anchors {
 		operands[at] = append(slices.Clip(in[at]), a)
 	}
-	return e.Evaluate(ctx, s.tail, operands)
+	outs, err = e.Evaluate(ctx, s.tail, operands, room)
+	room.Give(anchors[keep:])
+	return outs, err
 }
 
 // anchors is what the anchor of a step that is cut there yields, by input.
-func (s *step) anchors(ctx context.Context, e Evaluator, in [][]*ir.Tensor) ([]*ir.Tensor, error) {
+func (s *step) anchors(ctx context.Context, e Evaluator, in [][]*ir.Tensor, room *Room) ([]*ir.Tensor, error) {
 	if s.product == nil {
 		head := s.head
 		if s.weights != nil {
 			head = withConst(head, s.site.Weight, s.weights)
 		}
-		out, err := e.Evaluate(ctx, head, in)
+		out, err := e.Evaluate(ctx, head, in, room)
 		return column(out, 0), err
 	}
-	x, err := s.multiplied(ctx, e, in)
+	x, err := s.multiplied(ctx, e, in, room)
 	if err != nil {
 		return nil, err
 	}
@@ -241,16 +244,19 @@ func (s *step) anchors(ctx context.Context, e Evaluator, in [][]*ir.Tensor) ([]*
 	if w == nil {
 		w = s.site.Weights().Const
 	}
-	out := s.product.of(ctx, x, w)
+	out := s.product.of(ctx, x, w, room)
+	if !s.site.Direct {
+		room.Give(x)
+	}
 	return out, ctx.Err()
 }
 
 // multiplied is what the anchor of a site multiplies, by input.
-func (s *step) multiplied(ctx context.Context, e Evaluator, in [][]*ir.Tensor) ([]*ir.Tensor, error) {
+func (s *step) multiplied(ctx context.Context, e Evaluator, in [][]*ir.Tensor, room *Room) ([]*ir.Tensor, error) {
 	if s.site.Direct {
 		return column(in, s.site.X), nil
 	}
-	out, err := e.Evaluate(ctx, s.operand, in)
+	out, err := e.Evaluate(ctx, s.operand, in, room)
 	return column(out, 0), err
 }
 
@@ -261,9 +267,13 @@ func (s *step) with(weights *ir.Tensor) *step {
 	return &out
 }
 
-// release forgets values that no later node reads.
-func (l *lane) release(vs []*ir.Value) {
-	for _, v := range vs {
+// release forgets the values that nothing reads after step i. The tensors of all but the first inputs, which something else may keep, make
+// room for others.
+func (l *lane) release(w *walk, i, keep int, room *Room) {
+	for _, v := range w.done(i) {
+		if w.own[v] && len(l.values[v]) > keep {
+			room.Give(l.values[v][keep:])
+		}
 		delete(l.values, v)
 	}
 }
@@ -275,10 +285,11 @@ type walk struct {
 	last   map[*ir.Value]int // step after which nothing reads a value
 	inputs int
 	given  map[*ir.Value][]*ir.Tensor // the inputs
+	own    map[*ir.Value]bool         // no view shares its memory, nor is it given
 }
 
 func newWalk(g *ir.Graph, inputs []map[string]*ir.Array) (*walk, error) {
-	w := &walk{g: g, inputs: len(inputs), last: map[*ir.Value]int{}, given: map[*ir.Value][]*ir.Tensor{}}
+	w := &walk{g: g, inputs: len(inputs), last: map[*ir.Value]int{}, given: map[*ir.Value][]*ir.Tensor{}, own: map[*ir.Value]bool{}}
 	for _, v := range g.Inputs {
 		for _, in := range inputs {
 			w.given[v] = append(w.given[v], in[v.Name].As(v.Type.DType).Tensor())
@@ -290,8 +301,13 @@ func newWalk(g *ir.Graph, inputs []map[string]*ir.Array) (*walk, error) {
 			return nil, fmt.Errorf("region %q: %w", n.Name, err)
 		}
 		w.steps = append(w.steps, s)
+		view := n.IsFamily(ir.FamilyView)
 		for _, v := range n.Inputs {
 			w.last[v] = i
+			w.own[v] = w.own[v] && !view
+		}
+		for _, v := range n.Outputs {
+			w.own[v] = !view
 		}
 	}
 	for _, v := range g.Outputs {
@@ -338,12 +354,15 @@ func newMemory(w *walk, several bool) *memory {
 func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane, with func(acc []*ir.Tensor) error) ([][]*ir.Tensor, error) {
 	s, known := c.walk.steps[i], c.memory.outs[i]
 	outs, from := slices.Clone(known[:min(len(known), inputs)]), min(len(known), inputs)
-	in := l.all(s.node, from, inputs)
+	in, room := l.all(s.node, from, inputs), c.room
+	if from < c.memory.inputs { // what is kept needs memory of its own
+		room = nil
+	}
 	var acc, anchors []*ir.Tensor
 	if s.head != nil {
 		if from < inputs {
 			var err error
-			if anchors, err = s.anchors(ctx, c.evaluator, in); err != nil {
+			if anchors, err = s.anchors(ctx, c.evaluator, in, room); err != nil {
 				return nil, err
 			}
 		}
@@ -358,9 +377,9 @@ func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane, wit
 		var more [][]*ir.Tensor
 		var err error
 		if s.head == nil {
-			more, err = c.evaluator.Evaluate(ctx, s.node, in)
+			more, err = c.evaluator.Evaluate(ctx, s.node, in, room)
 		} else {
-			more, err = s.behind(ctx, c.evaluator, in, anchors, max(0, c.memory.inputs-from))
+			more, err = s.behind(ctx, c.evaluator, in, anchors, max(0, c.memory.inputs-from), room)
 		}
 		if err != nil {
 			return nil, err

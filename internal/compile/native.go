@@ -60,7 +60,7 @@ func (d *native) Close() (err error) {
 }
 
 // Evaluate implements calibrate.Evaluator.
-func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) (outs [][]*ir.Tensor, err error) {
+func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, room *calibrate.Room) (outs [][]*ir.Tensor, err error) {
 	if n.IsFamily(ir.FamilyView) { // has no kernel
 		return view(ctx, n, in)
 	}
@@ -80,13 +80,13 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) (o
 		defer func() { err = errors.Join(err, r.Close()) }()
 	}
 	if r.window != nil {
-		return r.windows(ctx, n, in)
+		return r.windows(ctx, n, in, room)
 	}
-	return r.run(ctx, n, in)
+	return r.run(ctx, n, in, room)
 }
 
 // run runs a region's program.
-func (r *nativeRegion) run(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) (outs [][]*ir.Tensor, err error) {
+func (r *nativeRegion) run(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, room *calibrate.Room) (outs [][]*ir.Tensor, err error) {
 	for at := range in {
 		for i, name := range r.names {
 			if name != "" {
@@ -97,7 +97,7 @@ func (r *nativeRegion) run(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) (
 		}
 		row := make([]*ir.Tensor, len(n.Outputs))
 		for k, v := range n.Outputs {
-			row[k] = &ir.Tensor{Type: v.Type, Data: make([]byte, v.Type.Bytes())}
+			row[k] = room.Tensor(v.Type)
 			if err := lend(r.session, true, output(k), row[k].Data); err != nil {
 				return nil, err
 			}
@@ -126,7 +126,7 @@ func lend(s *runtime.Session, output bool, name string, data []byte) error {
 func view(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) (outs [][]*ir.Tensor, err error) {
 	b := n.Region.Body
 	if len(b.Outputs) != 1 || len(b.Nodes) != 1 || b.Nodes[0].Op.Name != "Reshape" {
-		return calibrate.Reference{}.Evaluate(ctx, n, in)
+		return calibrate.Reference{}.Evaluate(ctx, n, in, nil)
 	}
 	at := slices.Index(b.Inputs, b.Nodes[0].Inputs[0])
 	for _, operands := range in {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -70,7 +71,7 @@ const widest = 16
 const rowsAtOnce = 8
 
 // windows evaluates a region that is a window.
-func (r *nativeRegion) windows(ctx context.Context, n *ir.Node, in [][]*ir.Tensor) (outs [][]*ir.Tensor, err error) {
+func (r *nativeRegion) windows(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, room *calibrate.Room) (outs [][]*ir.Tensor, err error) {
 	type part struct{ at, image, row int }
 	w, y := r.window, n.Outputs[0].Type
 	parts := make(chan part)
@@ -84,7 +85,7 @@ func (r *nativeRegion) windows(ctx context.Context, n *ir.Node, in [][]*ir.Tenso
 		})
 	}
 	for range in {
-		outs = append(outs, []*ir.Tensor{{Type: y, Data: make([]byte, y.Bytes())}})
+		outs = append(outs, []*ir.Tensor{room.Tensor(y)})
 	}
 	for at := range in {
 		for image := range y.Shape[0] {

@@ -63,11 +63,11 @@ func TestWindowsHaveTheBitsOfTheirKernel(t *testing.T) {
 			continue
 		}
 		direct++
-		got, err := d.Evaluate(context.Background(), n, in)
+		got, err := d.Evaluate(context.Background(), n, in, rubbish(n, len(in)))
 		require.NoError(t, err)
 		program, err := d.program(context.Background(), n)
 		require.NoError(t, err)
-		want, err := program.run(context.Background(), n, in)
+		want, err := program.run(context.Background(), n, in, nil)
 		require.NoError(t, err)
 		require.NoError(t, program.Close())
 		require.Equal(t, want, got, "%d: %v", i, n)

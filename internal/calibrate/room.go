@@ -1,0 +1,113 @@
+package calibrate
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Room is memory for tensors that is used again. What make returns is cleared, twice where its pages are new to the process, and
+// collected late: of large images that takes as long as computing small layers. The zero Room is empty; a nil one has only new
+// memory. One goroutine at a time may use it.
+type Room struct {
+	slabs []*slab
+	taken map[*byte]taken // by the first byte
+}
+
+// slab is memory, and which parts of it are free: in order, none next to another.
+type slab struct {
+	data []byte
+	free []span
+	idle int // regions since all of it is free
+}
+
+type span struct{ at, size int }
+
+type taken struct {
+	*slab
+	span
+}
+
+const (
+	slabBytes = 32 << 20
+	leastRoom = 32 << 10 // bytes of a tensor, below which new memory is as good
+	lines     = 64       // bytes: tensors begin at multiples of it
+	mostIdle  = 4        // regions for which a slab waits for tensors
+)
+
+// Tensor makes a tensor of any contents.
+func (r *Room) Tensor(t ir.Type) *ir.Tensor {
+	size := t.Bytes()
+	if r == nil || size < leastRoom {
+		return &ir.Tensor{Type: t, Data: make([]byte, size)}
+	}
+	need := (size + lines - 1) / lines * lines
+	for _, s := range r.slabs {
+		for i, f := range s.free {
+			if f.size < need {
+				continue
+			}
+			if s.free[i] = (span{f.at + need, f.size - need}); f.size == need {
+				s.free = slices.Delete(s.free, i, i+1)
+			}
+			data := s.data[f.at:][:size:size]
+			r.taken[&data[0]] = taken{s, span{f.at, need}}
+			return &ir.Tensor{Type: t, Data: data}
+		}
+	}
+	s := &slab{data: make([]byte, max(slabBytes, need))}
+	s.free = []span{{0, len(s.data)}}
+	if r.slabs = append(r.slabs, s); r.taken == nil {
+		r.taken = map[*byte]taken{}
+	}
+	return r.Tensor(t)
+}
+
+// copied is a tensor that may be changed.
+func (r *Room) copied(t *ir.Tensor) *ir.Tensor {
+	out := r.Tensor(t.Type)
+	copy(out.Data, t.Data)
+	return out
+}
+
+// Give takes back tensors that nobody reads any more, whoever made them.
+func (r *Room) Give(list []*ir.Tensor) {
+	if r == nil {
+		return
+	}
+	for _, t := range list {
+		if len(t.Data) < leastRoom {
+			continue
+		}
+		p, ok := r.taken[&t.Data[0]]
+		if !ok {
+			continue
+		}
+		delete(r.taken, &t.Data[0])
+		s := p.slab
+		i, _ := slices.BinarySearchFunc(s.free, p.at, func(f span, at int) int { return cmp.Compare(f.at, at) })
+		s.free = slices.Insert(s.free, i, p.span)
+		if i+1 < len(s.free) && p.at+p.size == s.free[i+1].at {
+			s.free[i].size += s.free[i+1].size
+			s.free = slices.Delete(s.free, i+1, i+2)
+		}
+		if i > 0 && s.free[i-1].at+s.free[i-1].size == p.at {
+			s.free[i-1].size += s.free[i].size
+			s.free = slices.Delete(s.free, i, i+1)
+		}
+	}
+}
+
+// next begins the next region.
+func (r *Room) next() {
+	r.slabs = slices.DeleteFunc(r.slabs, func(s *slab) bool {
+		if s.idle++; len(s.free) != 1 || s.free[0].size < len(s.data) {
+			s.idle = 0
+		}
+		return s.idle > mostIdle
+	})
+}
+
+// leave forgets all memory.
+func (r *Room) leave() { *r = Room{} }
