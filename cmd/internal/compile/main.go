@@ -59,7 +59,7 @@ type flags struct {
 
 // heapRoom is how much the heap may grow between collections, in percent of what is in use. Most of it is activations, in
 // which a collection has nothing to look for: many collections cost little, and garbage would double the memory.
-const heapRoom = 60
+const heapRoom = 40
 
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
