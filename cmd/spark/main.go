@@ -23,14 +23,20 @@ import (
 )
 
 // commands are those of which spark-NAME is a link's name.
-var commands = map[string]func(name string, args []string, stdout, stderr io.Writer) int{
-	"bench": bench.Main, "compile": compile.Main, "dora": dora.Main, "info": info.Main, "run": run.Main,
+var commands = map[string]command{
+	"bench": {bench.Main, bench.Summary}, "compile": {compile.Main, compile.Summary}, "dora": {dora.Main, dora.Summary},
+	"info": {info.Main, info.Summary}, "run": {run.Main, run.Summary},
+}
+
+type command struct {
+	main    func(name string, args []string, stdout, stderr io.Writer) int
+	summary string
 }
 
 func main() {
 	name := filepath.Base(os.Args[0])
-	if short, ok := strings.CutPrefix(name, "spark-"); ok && commands[short] != nil {
-		os.Exit(commands[short](name, os.Args[1:], os.Stdout, os.Stderr))
+	if short, ok := strings.CutPrefix(name, "spark-"); ok && commands[short].main != nil {
+		os.Exit(commands[short].main(name, os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(spark(name, os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -42,9 +48,14 @@ func spark(name string, args []string, stdout, stderr io.Writer) int {
 	}
 	usage := fmt.Sprintf("Usage: %[1]s %[2]s ...\n\n%[1]s COMMAND --help describes one. A link with the name spark-COMMAND is that command.\n",
 		name, strings.Join(slices.Sorted(maps.Keys(commands)), "|"))
-	switch command := commands[args[0]]; {
+	summaries := map[string]string{}
+	for short, c := range commands {
+		summaries[short] = c.summary
+	}
+	switch command := commands[args[0]].main; {
 	case command != nil:
 		return command(name+" "+args[0], args[1:], stdout, stderr)
+	case cli.Describe(name, "Compile ONNX models for NVIDIA GPUs, run, measure and adapt them.", summaries, args, stdout):
 	case args[0] == "--help" || args[0] == "-h":
 		fmt.Fprint(stdout, usage)
 	case args[0] == "--version":

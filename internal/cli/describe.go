@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,6 +32,24 @@ func (a *about) print(app *kong.Application, w io.Writer) (done bool, err error)
 	app.Name = linkOf(app.Name)
 	_, err = io.WriteString(w, describe(app))
 	return true, err
+}
+
+// Describe prints the completions or the manual page of a program that runs commands by its first argument, if the arguments ask
+// for them. It reports whether they do.
+func Describe(name, summary string, commands map[string]string, args []string, w io.Writer) bool {
+	var about about
+	if !about.asked(args) {
+		return false
+	}
+	options := []kong.Option{kong.Name(name), kong.Description(summary), kong.Embed(&about)}
+	for _, c := range slices.Sorted(maps.Keys(commands)) {
+		options = append(options, kong.DynamicCommand(c, commands[c], "", &struct{}{}))
+	}
+	p, err := kong.New(&struct{}{}, options...)
+	if err == nil {
+		_, err = about.print(p.Model, w)
+	}
+	return err == nil
 }
 
 // linkOf is the name of a command as shells, man and files know it, which is one word: spark-compile for spark compile.
@@ -288,6 +307,6 @@ func manual(app *kong.Application) string {
 		{Bug, "a bug of " + app.Name + "; it names a file to report"}, {Interrupted, "interrupted"}} {
 		fmt.Fprintf(&b, ".TP\n%d\n%s\n", c.code, text(c.what))
 	}
-	b.WriteString(".SH SEE ALSO\n\\fBspark\\-compile\\fR(1), \\fBspark\\-run\\fR(1), \\fBspark\\-info\\fR(1), \\fBspark\\-bench\\fR(1), \\fBspark\\-dora\\fR(1)\n")
+	b.WriteString(".SH SEE ALSO\n\\fBspark\\fR(1), \\fBspark\\-compile\\fR(1), \\fBspark\\-run\\fR(1), \\fBspark\\-info\\fR(1), \\fBspark\\-bench\\fR(1), \\fBspark\\-dora\\fR(1)\n")
 	return b.String()
 }

@@ -149,7 +149,7 @@ func build(ctx context.Context, root, dir, arch string) error {
 	return err
 }
 
-// documents are the files that do not depend on the architecture. The program prints those of each command.
+// documents are the files that do not depend on the architecture. The program prints its own and those of each command.
 func documents(ctx context.Context, root, bin string) (map[string]entry, error) {
 	files := map[string]entry{}
 	for _, name := range []string{"LICENSE", thirdParty, "README.md", "CHANGELOG.md"} {
@@ -159,14 +159,18 @@ func documents(ctx context.Context, root, bin string) (map[string]entry, error) 
 		}
 		files["share/doc/spark-compile/"+name] = entry{data: data}
 	}
-	for _, name := range commands {
+	for _, name := range append(slices.Clone(commands), program) {
+		command := strings.TrimPrefix(name, "spark-")
 		for at, args := range map[string][]string{
 			"share/man/man1/" + name + ".1":                     {"--man"},
 			"share/bash-completion/completions/" + name:         {"--completion", "bash"},
 			"share/zsh/site-functions/_" + name:                 {"--completion", "zsh"},
 			"share/fish/vendor_completions.d/" + name + ".fish": {"--completion", "fish"},
 		} {
-			text, err := output(ctx, root, nil, filepath.Join(bin, program), append([]string{strings.TrimPrefix(name, "spark-")}, args...)...)
+			if name != program {
+				args = slices.Insert(args, 0, command)
+			}
+			text, err := output(ctx, root, nil, filepath.Join(bin, program), args...)
 			if err != nil {
 				return nil, err
 			}

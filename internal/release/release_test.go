@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,7 +146,7 @@ func installs(t *testing.T, dist string) {
 	prefix := t.TempDir()
 	out, err := exec.Command("tar", "-xzf", list[0], "--strip-components=1", "-C", prefix).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, name := range commands {
+	for _, name := range append(slices.Clone(commands), program) {
 		version, err := output(context.Background(), prefix, nil, filepath.Join(prefix, "bin", name), "--version")
 		require.NoError(t, err)
 		version, named := strings.CutPrefix(version, name+" ")

@@ -38,8 +38,11 @@ type flags struct {
 // errSlower reports a model slower than --max-slowdown allows.
 const errSlower = cli.Failure("slower than the baseline")
 
+// Summary is what the command does, in a sentence.
+const Summary = "Measure compiled packages and ONNX models."
+
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
 	s := &session{out: stdout, err: stderr}
-	return cli.Main(&s.flags, name, "Measure compiled packages and ONNX models.", args, stdout, stderr, func(ctx context.Context) error { return s.run(ctx) })
+	return cli.Main(&s.flags, name, Summary, args, stdout, stderr, func(ctx context.Context) error { return s.run(ctx) })
 }

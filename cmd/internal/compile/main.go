@@ -61,6 +61,9 @@ type flags struct {
 // which a collection has nothing to look for: many collections cost little, and garbage would double the memory.
 const heapRoom = 40
 
+// Summary is what the command does, in a sentence.
+const Summary = "Compile an ONNX model to PTX kernels and a Go package."
+
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
 	if os.Getenv("GOGC") == "" {
@@ -69,7 +72,7 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 	var f flags
 	args, calibrate := cli.Inputs(args, "--calibrate")
 	args, validate := cli.Inputs(args, "--validate")
-	return cli.Main(&f, name, "Compile an ONNX model to PTX kernels and a Go package.", args, stdout, stderr,
+	return cli.Main(&f, name, Summary, args, stdout, stderr,
 		func(ctx context.Context) error {
 			f.Calibrate, f.Validate = append(f.Calibrate, calibrate...), append(f.Validate, validate...)
 			return f.run(ctx, stdout, stderr)

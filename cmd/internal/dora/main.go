@@ -76,11 +76,14 @@ type diffFlags struct {
 	Other   string `arg:"" help:"ONNX file to compare with it."`
 }
 
+// Summary is what the command does, in a sentence.
+const Summary = "Make, show and merge adapters of ONNX models."
+
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
 	var f flags
 	args, calibrate := cli.Inputs(args, "--calibrate")
-	return cli.Main(&f, name, "Make, show and merge adapters of ONNX models.", args, stdout, stderr, func(ctx context.Context) error {
+	return cli.Main(&f, name, Summary, args, stdout, stderr, func(ctx context.Context) error {
 		switch {
 		case f.Init.chosen:
 			f.Init.Calibrate = append(f.Init.Calibrate, calibrate...)

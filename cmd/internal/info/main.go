@@ -36,10 +36,13 @@ type flags struct {
 // errCheck reports that a check failed.
 const errCheck = cli.Failure("a check failed")
 
+// Summary is what the command does, in a sentence.
+const Summary = "Describe this machine and what spark-compile uses of it, or a compiled package."
+
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
 	t := &tool{out: stdout, open: detect.Open}
-	return cli.Main(&t.flags, name, "Describe this machine and what spark-compile uses of it, or a compiled package.", args, stdout, stderr, func(ctx context.Context) error { return t.run(ctx) })
+	return cli.Main(&t.flags, name, Summary, args, stdout, stderr, func(ctx context.Context) error { return t.run(ctx) })
 }
 
 // tool is one run of the command and its view of the machine.

@@ -53,13 +53,16 @@ const (
 	errCases = cli.Failure("outputs differ from the expected ones: cases failed")
 )
 
+// Summary is what the command does, in a sentence.
+const Summary = "Run a compiled package or an ONNX model."
+
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
 	var f flags
 	args, dirs := cli.Following(args, "--suite", func(arg string) bool { return true })
 	args, calibrate := cli.Inputs(args, "--calibrate")
 	args, validate := cli.Inputs(args, "--validate")
-	return cli.Main(&f, name, "Run a compiled package or an ONNX model.", args, stdout, stderr, func(ctx context.Context) error {
+	return cli.Main(&f, name, Summary, args, stdout, stderr, func(ctx context.Context) error {
 		f.Suite, f.Calibrate, f.Validate = append(f.Suite, dirs...), append(f.Calibrate, calibrate...), append(f.Validate, validate...)
 		if err := f.checkTrace(); err != nil {
 			return err
