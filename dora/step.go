@@ -325,10 +325,6 @@ type update struct {
 
 func (u *update) op(name string, in ...*ir.Value) *ir.Value { return u.x.Add(name, nil, in...) }
 
-func (u *update) number(v float64) *ir.Value {
-	return u.x.Constant(ir.ScalarFloat(ir.Float32, v))
-}
-
 func (u *update) output(name string, v *ir.Value) {
 	v.Name = name
 	u.g.Outputs = append(u.g.Outputs, v)
@@ -347,7 +343,7 @@ func (u *update) keep(input string, initial []byte, next *ir.Value) {
 // gradient is the vector of all gradients, of this micro-batch and those before.
 func (u *update) gradient(scale *ir.Value) *ir.Value {
 	d := u.g.AddInput(outputGradient, ir.T(ir.Float32, u.trained.size))
-	d = u.op("Div", d, u.op("Mul", scale, u.number(float64(u.opt.MicroBatches))))
+	d = u.op("Div", d, u.op("Mul", scale, u.x.Number(float64(u.opt.MicroBatches))))
 	if u.opt.MicroBatches > 1 {
 		d = u.op("Add", u.g.AddInput(keptSum, d.Type), d)
 	}
@@ -369,7 +365,7 @@ const sumRows = 256
 
 func (u *update) build(x *ir.Expansion) {
 	u.x = x
-	opt, op, number := u.opt, u.op, u.number
+	opt, op, number := u.opt, u.op, x.Number
 	f32, vector := ir.T(ir.Float32), ir.T(ir.Float32, u.trained.size)
 	scale := u.g.AddInput(keptScale, f32)
 	initial := binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(opt.LossScale)))

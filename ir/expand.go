@@ -71,6 +71,9 @@ func (x *Expansion) Fail(format string, args ...any) *Value {
 // Constant is a constant of the expansion.
 func (x *Expansion) Constant(t *Tensor) *Value { return x.graph.Constant(x.name, t) }
 
+// Number is a constant of one f32.
+func (x *Expansion) Number(number float64) *Value { return x.Constant(ScalarFloat(Float32, number)) }
+
 // Like is a constant of v's element type.
 func (x *Expansion) Like(v *Value, number float64) *Value {
 	if x.err != nil {

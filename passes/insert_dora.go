@@ -182,7 +182,7 @@ func (a *Adapter) check(l adaptedLayer, n *ir.Node) error {
 	return nil
 }
 
-// adapting puts one adapter in.
+// adapting is an expansion that puts one adapter in.
 type adapting struct {
 	*ir.Expansion
 	*Adapter
@@ -191,10 +191,6 @@ type adapting struct {
 	values []float64 // of the weight, as quantise-base will have it
 	a, b   *ir.Value // nil: none
 	gain   *ir.Value // m/‖V‖ [out]; nil: none
-}
-
-func (d *adapting) number(x float64) *ir.Value {
-	return d.Constant(ir.ScalarFloat(ir.Float32, x))
 }
 
 // least keeps a row of zeros from dividing by zero.
@@ -214,11 +210,11 @@ func (d *adapting) parameters(g *ir.Graph) {
 	if d.Kind == DoRA {
 		squares = d.Add("Add", nil, squares, d.change())
 	}
-	norm := d.Add("Sqrt", nil, d.Add("Max", nil, squares, d.number(least)))
+	norm := d.Add("Sqrt", nil, d.Add("Max", nil, squares, d.Number(least)))
 	if !d.FullNorm {
 		norm = d.Add("Detach", nil, norm)
 	}
-	inverse := d.Add("Div", nil, d.number(1), norm)
+	inverse := d.Add("Div", nil, d.Number(1), norm)
 	d.gain = d.Add("Mul", nil, m, inverse)
 	inverse.Name, d.gain.Name = d.InverseNorm(), d.Gain()
 }
@@ -242,9 +238,9 @@ func (d *adapting) change() *ir.Value {
 		b, cross = d.Reshape(b, g, o, r, 1), d.Reshape(cross, g, o, r, 1)
 		axes, times = []int{2, 3}, float64(r) // cross is added for every k
 	}
-	quad = d.Add("Mul", nil, quad, d.number(d.Scale/2*times))
+	quad = d.Add("Mul", nil, quad, d.Number(d.Scale/2*times))
 	sum := d.Add("ReduceSum", ir.Attrs{"axes": axes}, d.Add("Mul", nil, b, d.Add("Add", nil, quad, cross)))
-	return d.Add("Mul", nil, d.Reshape(sum, d.out), d.number(2*d.Scale/times))
+	return d.Add("Mul", nil, d.Reshape(sum, d.out), d.Number(2*d.Scale/times))
 }
 
 // cross is A·Wᵀ [r, out], where a group has r rows of A: the layer itself with A for its input, so that both read one weight.
@@ -294,4 +290,4 @@ func (d *adapting) layer(n *ir.Node) *ir.Value {
 
 // scaled is s times the product with A: of all products the one with the fewest numbers, and the gradient of the others' sum is then one
 // value.
-func (d *adapting) scaled(u *ir.Value) *ir.Value { return d.Add("Mul", nil, u, d.number(d.Scale)) }
+func (d *adapting) scaled(u *ir.Value) *ir.Value { return d.Add("Mul", nil, u, d.Number(d.Scale)) }
