@@ -97,6 +97,19 @@ func TestLaunchesOfAnAdaptedModel(t *testing.T) {
 	}
 }
 
+// TestConvolutionsOfAStepHaveKernels: those of gradients too are contractions or windows, none is summed by a loop. Depthwise weights
+// take magnitudes, whose gradient is a sum over the layer's output.
+func TestConvolutionsOfAStepHaveKernels(t *testing.T) {
+	m := small(t, "vision")
+	a, err := Init(m, InitOptions{Rank: 2})
+	require.NoError(t, err)
+	s, err := NewStep(context.Background(), m, a, StepOptions{Precision: "bf16"})
+	require.NoError(t, err)
+	for _, k := range s.Program.Variants[0].Kernels {
+		assert.False(t, k.Family == ir.FamilyLoop && strings.HasPrefix(k.Name, "conv"), k.Name) // named after the op that sums
+	}
+}
+
 func TestAStepLowersTheLoss(t *testing.T) {
 	for _, in := range []string{"fp32", "fp16", "bf16"} {
 		m := small(t, "policy")
