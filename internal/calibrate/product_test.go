@@ -28,10 +28,10 @@ func TestProductsAreTheHeads(t *testing.T) {
 				}
 				for _, s := range []*step{s, s.with(fake)} {
 					operands := l.all(s.node, 0, 2)
-					room := &Room{}
-					for range operands { // of any contents
-						room.Give([]*ir.Tensor{{Type: p.out, Data: bytes.Repeat([]byte{0xff}, p.out.Bytes())}})
-					}
+					room := &Room{Least: 1}
+					rubbish := room.Tensor(ir.T(ir.Uint8, len(operands)*p.out.Bytes()+1<<10))
+					copy(rubbish.Data, bytes.Repeat([]byte{0xff}, len(rubbish.Data)))
+					room.Give([]*ir.Tensor{rubbish})
 					got, err := s.anchors(t.Context(), Reference{}, operands, room)
 					require.NoError(t, err)
 					kernel := *s

@@ -11,6 +11,7 @@ import (
 // collected late: of large images that takes as long as computing small layers. The zero Room is empty; a nil one has only new
 // memory. One goroutine at a time may use it.
 type Room struct {
+	Least int // bytes of a tensor, below which new memory is as good; 0: those of small images
 	slabs []*slab
 	taken map[*byte]taken // by the first byte
 }
@@ -31,15 +32,15 @@ type taken struct {
 
 const (
 	slabBytes = 32 << 20
-	leastRoom = 32 << 10 // bytes of a tensor, below which new memory is as good
-	lines     = 64       // bytes: tensors begin at multiples of it
-	mostIdle  = 4        // regions for which a slab waits for tensors
+	leastRoom = 256 << 10
+	lines     = 64 // bytes: tensors begin at multiples of it
+	mostIdle  = 4  // regions for which a slab waits for tensors
 )
 
 // Tensor makes a tensor of any contents.
 func (r *Room) Tensor(t ir.Type) *ir.Tensor {
 	size := t.Bytes()
-	if r == nil || size < leastRoom {
+	if r == nil || size < r.least() {
 		return &ir.Tensor{Type: t, Data: make([]byte, size)}
 	}
 	need := (size + lines - 1) / lines * lines
@@ -64,6 +65,8 @@ func (r *Room) Tensor(t ir.Type) *ir.Tensor {
 	return r.Tensor(t)
 }
 
+func (r *Room) least() int { return cmp.Or(r.Least, leastRoom) }
+
 // copied is a tensor that may be changed.
 func (r *Room) copied(t *ir.Tensor) *ir.Tensor {
 	out := r.Tensor(t.Type)
@@ -77,7 +80,7 @@ func (r *Room) Give(list []*ir.Tensor) {
 		return
 	}
 	for _, t := range list {
-		if len(t.Data) < leastRoom {
+		if len(t.Data) < r.least() {
 			continue
 		}
 		p, ok := r.taken[&t.Data[0]]
@@ -110,4 +113,4 @@ func (r *Room) next() {
 }
 
 // leave forgets all memory.
-func (r *Room) leave() { *r = Room{} }
+func (r *Room) leave() { *r = Room{Least: r.Least} }
