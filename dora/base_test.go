@@ -2,6 +2,7 @@ package dora
 
 import (
 	"context"
+	"math"
 	"path/filepath"
 	"testing"
 
@@ -48,10 +49,13 @@ func rounded(t *testing.T, m *Model, base string) *Model {
 
 // TestGradientsBesideRoundedWeights: what a step makes of a base in 8, 6 and 4 bits is the gradient of the same model with the
 // rounded weights in f32, and the compiled program computes it. Some gradients of dmonitoring's heads all but cancel: ten times
-// what rounding every value to f32 misses is allowed.
+// what rounding every value to f32 misses is allowed. Policy has no Relu here, which rounding would switch on and off.
 func TestGradientsBesideRoundedWeights(t *testing.T) {
 	for _, c := range []struct{ name, base string }{{"policy", "fp8"}, {"policy", "fp6"}, {"policy", "nvfp4"}, {"dmonitoring", "nvfp4"}} {
 		m := small(t, c.name)
+		if c.name == "policy" {
+			m = smooth(t, m)
+		}
 		a := trained(t, m, InitOptions{Rank: 2})
 		narrow := newGradients(t, m, a, StepOptions{Precision: "fp32", Base: c.base})
 		wide := newGradients(t, rounded(t, m, c.base), a, StepOptions{Precision: "fp32"})
@@ -70,10 +74,17 @@ func TestGradientsBesideRoundedWeights(t *testing.T) {
 			wide.opt.Precision = "bf16"
 			in16, _ := wide.device(t, c.name)
 			below, _ := newGradients(t, m, a, StepOptions{Precision: "bf16", Base: c.base}).device(t, c.name)
+			by, misses, all := 0.0, 0.0, 0.0 // tensors of one batch share errors: narrow weights may double what one misses by chance, not all
 			wide.tensors(func(name, out string, at, n int) {
 				w := want[out].F[at : at+n]
-				assert.Less(t, missed(w, below[out].F[at:]), max(2e-2, 2*missed(w, in16[out].F[at:])), "bf16 %v: %s", c, name)
+				narrow, own := missed(w, below[out].F[at:]), missed(w, in16[out].F[at:])
+				assert.Less(t, narrow, max(2e-2, 4*own), "bf16 %v: %s", c, name)
+				if out == outputGradient && own > 0 && narrow > 0 {
+					by, misses, all = by+math.Log(narrow/own), misses+math.Log(own), all+1
+				}
 			})
+			t.Logf("bf16 %v: %.2g a tensor, %.3g times what wide weights miss", c, math.Exp(misses/all), math.Exp(by/all))
+			assert.Less(t, math.Exp(by/all), 1.5, "bf16 %v", c)
 		}
 	}
 }

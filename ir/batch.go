@@ -561,14 +561,6 @@ func batchEinsum(b *Batching, n *Node) {
 
 func batchAttention(b *Batching, n *Node) { b.all(n, b.attention(n, 3)) }
 
-// batchAttentionGrad: results are [3,B,H,…].
-func batchAttentionGrad(b *Batching, n *Node) {
-	for i, y := range b.attention(n, 4) {
-		v := n.Outputs[i]
-		b.put(v, b.forward(b.Reshape(y, slices.Insert(slices.Clone(v.Type.Shape), 1, b.samples)...), 1))
-	}
-}
-
 // attention makes n with the samples' batches side by side; its mask, if it has one, is input mask.
 func (b *Batching) attention(n *Node, mask int) []*Value {
 	var in []*Value

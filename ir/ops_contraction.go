@@ -34,7 +34,7 @@ var _ = register(
 	Op{Name: "AttentionGrad", Kind: KindContraction, Unscaled: true, Moved: []string{"Transpose", "Slice"}, In: "q float, k q, v q, dy q, mask? float",
 		Attrs:   []Attr{{Name: "scale", Default: 1.0, Required: true}, {Name: "causal", Default: false}},
 		Summary: "gradients of the q, k and v of an Attention without softcap whose heads have keys of their own, from that of its result: y[0], y[1], y[2], each padded by zeros to [B,H,max(S,T),max(D,Dv)]",
-		Batch:   batchAttentionGrad, Infer: inferAttentionGrad, Expand: expandAttentionGrad, Matrix: []int{0, 1, 2, 3}, Role: attentionGradRole, MACs: attentionGradMACs},
+		Infer:   inferAttentionGrad, Expand: expandAttentionGrad, Matrix: []int{0, 1, 2, 3}, Role: attentionGradRole, MACs: attentionGradMACs},
 
 	Op{Name: "MaxPool", Kind: KindWindow, In: "x number", Out: []string{"y", "indices?"},
 		Attrs:   slices.Concat(pooling, []Attr{{Name: "indices", Default: false}, {Name: "column_major", Default: false}}),

@@ -133,7 +133,7 @@ func (s Schedule) tail(p *problem, pl *plan) (w cost.Work) {
 	if p.sums != nil { // what is summed goes through shared memory once more
 		w.Memory += float64(groups*vectors) + sums
 		w.Float += sums
-		w.Wavefronts += 2 * sums
+		w.Wavefronts += float64(2 * sums)
 	}
 	w.Integer += float64(groups * (10 + e.size.Integer))
 	w.Wavefronts += float64(groups * float64(e.reads[1]) / 4)
