@@ -80,7 +80,9 @@ func norms(a *ir.Array) []float64 {
 	return out
 }
 
-// layerNorm is the rule of (x-mean)/deviation·scale+bias, to first order.
+// layerNorm is the rule of (x-mean)/deviation·scale+bias. With v = x-mean, deviation σ = |(v/√n, √ε)| and an operand that
+// moves x by up to r, v moves by e ≤ r + mean(r), and σ by s ≤ √mean(r²), as the length of a vector does, and to √ε at the least. So
+// v'/σ' - v/σ = (v'-v)/σ' + (v/σ)·(σ-σ')/σ' is at most (e + |v/σ|·s)/max(√ε, σ-s), however great r is.
 func layerNorm(n *ir.Node, in []Range) ([]Range, error) {
 	x, r := split(in[0])
 	at := []*ir.Array{x}
@@ -116,15 +118,19 @@ func layerNorm(n *ir.Node, in []Range) ([]Range, error) {
 		for i := base; i < base+size; i++ {
 			variance += (x.F[i] - mean) * (x.F[i] - mean) / float64(size)
 		}
-		deviation := math.Sqrt(variance + n.Attrs.Float("epsilon", 1e-5))
+		eps := n.Attrs.Float("epsilon", 1e-5)
+		deviation := math.Sqrt(variance + eps)
 		center := carried + sums*abs // error of the mean
+		s := math.Sqrt(spread) + center
+		least := math.Max(math.Sqrt(eps), deviation-s)
 		for i := base; i < base+size; i++ {
 			z := math.Abs(x.F[i]-mean) / deviation
 			e := center + unit*math.Abs(x.F[i])
 			if r != nil {
 				e += r.F[i]
 			}
-			radius[i] = gain(i, 1)*((e+z*(math.Sqrt(spread)+center))/deviation+z*(sums+special)) + unit*gain(i, 2)
+			moved := (e + z*s) / least
+			radius[i] = gain(i, 1)*(moved+(z+moved)*(sums+special)) + unit*gain(i, 2)
 		}
 	}
 	return []Range{around(mid[0], radius)}, nil
