@@ -8,27 +8,61 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// SlotRank is the greatest rank of an adapter that fits into a slot: as many rows as one product on tensor cores has at least,
-// so that a smaller rank would save nothing.
-const SlotRank = 16
+// SlotRank is the rank that slots have room for unless said otherwise: as many rows as one product on tensor cores has at least, so that
+// less would save nothing. MostSlotRank is the greatest.
+const (
+	SlotRank     = 16
+	MostSlotRank = 64
+)
 
-// Slots compiles a model whose adapter is left open: runtime.Session.LoadAdapter puts adapters into k slots, UseAdapter chooses
-// one for each run. Every layer takes an adapter of any kind up to SlotRank, depthwise convolutions magnitudes. A run computes
-// both products of low rank beside each layer's own. Precision is fp32, fp16, bf16.
-func Slots(ctx context.Context, m *Model, k int, opt compile.Options) (*compile.Result, error) {
-	if k < 1 {
-		return nil, fmt.Errorf("%d adapter slots: want at least one", k)
+// SlotOptions say what slots have room for, and beside what.
+type SlotOptions struct {
+	Count int // slots
+	Rank  int // the greatest of an adapter that fits; SlotRank by default
+	// Base is how the model's weights are stored, as StepOptions.Base says; "": as the precision has them. An adapter that was
+	// trained beside weights rounded otherwise is refused.
+	Base string
+}
+
+// check fills in what was not said.
+func (o *SlotOptions) check(in string) error {
+	if o.Rank == 0 {
+		o.Rank = SlotRank
 	}
-	a, err := Init(m, InitOptions{Rank: SlotRank})
+	switch {
+	case o.Count < 1:
+		return fmt.Errorf("%d adapter slots: want at least one", o.Count)
+	case o.Rank < 1 || o.Rank > MostSlotRank:
+		return fmt.Errorf("slots for adapters of rank %d: want 1 to %d", o.Rank, MostSlotRank)
+	case o.Base != "" && in == precision.FP32:
+		return fmt.Errorf("programs of fp32 keep weights wide: leave the base %s out, or take fp16 or bf16", o.Base)
+	}
+	return nil
+}
+
+// Slots compiles a model whose adapter is left open: runtime.Session.LoadAdapter puts adapters into slots, UseAdapter chooses
+// one for each run. Every layer takes an adapter of any kind up to the rank of slots, depthwise convolutions magnitudes. A run
+// computes both products of low rank beside each layer's own. Precision is fp32, fp16, bf16. Beside a narrow base norms are
+// those of the rounded weights, and an empty slot computes with these.
+func Slots(ctx context.Context, m *Model, slots SlotOptions, opt compile.Options) (*compile.Result, error) {
+	if err := slots.check(opt.Precision); err != nil {
+		return nil, err
+	}
+	storage, err := baseStorage(slots.Base)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.File.Path, err)
+	}
+	a, err := Init(m, InitOptions{Rank: slots.Rank})
 	if err != nil {
 		return nil, err
 	}
-	s := &slotted{Model: m, adapter: a, count: k}
+	s := &slotted{Model: m, adapter: a, SlotOptions: slots}
 	s.trained, s.gains, s.inverse = a.vectors()
 	var entries []compile.Entry
 	for _, e := range []struct {
@@ -40,7 +74,8 @@ func Slots(ctx context.Context, m *Model, k int, opt compile.Options) (*compile.
 			return nil, err
 		}
 		g.Name = e.name
-		if err := passes.Run(&passes.Context{Precision: opt.Precision, Adapters: s.passes()}, g, []string{"insert-dora"}, nil); err != nil {
+		pc := &passes.Context{Precision: opt.Precision, Adapters: s.passes(), Base: storage}
+		if err := passes.Run(pc, g, []string{"insert-dora", "quantise-base"}, nil); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", m.File.Path, e.name, err)
 		}
 		if err := e.build(g); err != nil {
@@ -71,8 +106,26 @@ func Slots(ctx context.Context, m *Model, k int, opt compile.Options) (*compile.
 	}
 	p.Inputs, p.Outputs = slices.DeleteFunc(p.Inputs, ours), slices.DeleteFunc(p.Outputs, ours)
 	p.States = slices.DeleteFunc(p.States, func(st runtime.State) bool { return ours(runtime.Port{Name: st.Input}) })
-	p.Adapters, r.Source = s.describe(), m.graph
+	p.Adapters = s.describe()
+	if r.Source, err = m.beside(storage); err != nil {
+		return nil, err
+	}
 	return r, p.Validate()
+}
+
+// beside is the model's graph, or one that computes with its weights rounded.
+func (m *Model) beside(storage precision.Operand) (*ir.Graph, error) {
+	if storage.Format == nil {
+		return m.graph, nil
+	}
+	g, err := widened(m.graph)
+	if err == nil {
+		err = passes.Run(&passes.Context{Precision: precision.FP16, Base: storage}, g, []string{"quantise-base"}, nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.File.Path, err)
+	}
+	return g, nil
 }
 
 // nextGains is the new value of the gains.
@@ -81,8 +134,8 @@ const nextGains = "next:" + runtime.AdapterGains
 // slotted is a program with slots in the making.
 type slotted struct {
 	*Model
+	SlotOptions
 	adapter                 *Adapter
-	count                   int
 	trained, gains, inverse vector
 }
 
@@ -97,7 +150,7 @@ func (s *slotted) passes() []passes.Adapter {
 
 // describe says where an adapter's tensors lie.
 func (s *slotted) describe() *runtime.Adapters {
-	out := &runtime.Adapters{Base: s.Base, Slots: s.count, Size: s.trained.size}
+	out := &runtime.Adapters{Base: s.Model.Base, Beside: s.SlotOptions.Base, Slots: s.Count, Size: s.trained.size}
 	at := func(name string) int {
 		if i := s.trained.at(name); i >= 0 {
 			return s.trained.parts[i].at
@@ -113,12 +166,12 @@ func (s *slotted) describe() *runtime.Adapters {
 
 // slot is the input that says which slot an entry takes, within bounds; nil: there is one.
 func (s *slotted) slot(x *ir.Expansion, g *ir.Graph) *ir.Value {
-	if s.count == 1 {
+	if s.Count == 1 {
 		return nil
 	}
 	number := func(i int) *ir.Value { return x.Constant(ir.ScalarInt(ir.Int32, int64(i))) }
 	in := g.AddInput(runtime.AdapterInput, ir.T(ir.Int32))
-	return x.Add("Min", nil, x.Add("Max", nil, in, number(0)), number(s.count-1))
+	return x.Add("Min", nil, x.Add("Max", nil, in, number(0)), number(s.Count-1))
 }
 
 // row is a slot's row of what is kept [slots, n].
@@ -134,7 +187,7 @@ func (s *slotted) run(g *ir.Graph) error {
 	var flat, gain, slot *ir.Value
 	err := g.Build("adapter", func(x *ir.Expansion) {
 		slot = s.slot(x, g)
-		gain = s.row(x, g.AddInput(runtime.AdapterGains, ir.T(ir.Float32, s.count, s.gains.size)), slot)
+		gain = s.row(x, g.AddInput(runtime.AdapterGains, ir.T(ir.Float32, s.Count, s.gains.size)), slot)
 		gain = x.Add("Add", nil, gain, x.Like(gain, 1))
 	})
 	if err == nil {
@@ -144,7 +197,7 @@ func (s *slotted) run(g *ir.Graph) error {
 		return err
 	}
 	err = g.Build("adapter", func(x *ir.Expansion) {
-		flat = s.row(x, g.AddInput(runtime.AdapterState, ir.T(ir.Float32, s.count, s.trained.size)), slot)
+		flat = s.row(x, g.AddInput(runtime.AdapterState, ir.T(ir.Float32, s.Count, s.trained.size)), slot)
 	})
 	if err != nil {
 		return err
@@ -168,19 +221,19 @@ func (s *slotted) prepare(g *ir.Graph) error {
 	var flat *ir.Value
 	err := g.Build("adapter", func(x *ir.Expansion) {
 		slot := s.slot(x, g)
-		flat = s.row(x, g.AddInput(runtime.AdapterState, ir.T(ir.Float32, s.count, s.trained.size)), slot)
-		old := g.AddInput(runtime.AdapterGains, ir.T(ir.Float32, s.count, s.gains.size))
+		flat = s.row(x, g.AddInput(runtime.AdapterState, ir.T(ir.Float32, s.Count, s.trained.size)), slot)
+		old := g.AddInput(runtime.AdapterGains, ir.T(ir.Float32, s.Count, s.gains.size))
 		from, _ := s.trained.span(directions)
 		m := x.Add("Slice", ir.Attrs{"starts": []int{from}, "sizes": []int{s.gains.size}}, flat)
 		gain := x.Add("Sub", nil, x.Add("Mul", nil, m, g.Outputs[0]), x.Like(m, 1))
 		none := x.Add("Less", nil, x.Like(m, math.MaxFloat32/2), m)
 		gain = x.Reshape(x.Add("Where", nil, none, x.Like(m, 0), gain), 1, s.gains.size)
 		if slot != nil {
-			rows := make([]int64, s.count)
+			rows := make([]int64, s.Count)
 			for i := range rows {
 				rows[i] = int64(i)
 			}
-			here := x.Add("Equal", nil, x.Constant(ir.FromInts(ir.T(ir.Int32, s.count, 1), rows)), slot)
+			here := x.Add("Equal", nil, x.Constant(ir.FromInts(ir.T(ir.Int32, s.Count, 1), rows)), slot)
 			gain = x.Add("Where", nil, here, gain, old)
 		}
 		gain.Name = nextGains

@@ -134,7 +134,7 @@ func TestSlotsComputeWhatMergedModelsDo(t *testing.T) {
 			require.NoError(t, d.Close())
 		}
 		for _, k := range []int{1, 3} {
-			r, err := Slots(ctx, m, k, opt)
+			r, err := Slots(ctx, m, SlotOptions{Count: k}, opt)
 			require.NoError(t, err)
 			layers := len(r.Program.Adapters.Layers)
 			launches := len(r.Program.Variants[0].Entry("run").Launches)
@@ -195,11 +195,81 @@ func TestSlotsComputeWhatMergedModelsDo(t *testing.T) {
 	}
 }
 
+// TestSlotsBesideANarrowBase: adapters of ranks up to 64 in slots of a program that has its weights in 8 and 4 bits, against the model
+// with the rounded weights: one that was trained beside them, one beside the file's, and another that is loaded over the first
+// at run time. The program's constants are narrow, and the CPU device's checks are on.
+func TestSlotsBesideANarrowBase(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		name, base, precision string
+		rank                  int
+		most                  float64 // of the constants beside those of a program without a base
+		bound                 float64
+	}{{"policy", "", "fp16", 64, 1.001, 2e-3}, {"policy", "fp8", "fp16", 64, 0.75, 2e-3}, {"policy", "nvfp4", "bf16", 40, 0.65, 2e-2}, {"dmonitoring", "nvfp4", "fp16", 24, 0.8, 4e-3}, {"dmonitoring", "fp8", "fp16", 64, 0.8, 4e-3}} {
+		m := small(t, c.name)
+		opt := compile.Options{Precision: c.precision, Targets: []string{"sm_121"}}
+		wide, err := Slots(ctx, m, SlotOptions{Count: 2, Rank: c.rank}, opt)
+		require.NoError(t, err)
+		r, err := Slots(ctx, m, SlotOptions{Count: 2, Rank: c.rank, Base: c.base}, opt)
+		require.NoError(t, err)
+		t.Logf("%v: %d bytes of constants, %d wide", c, len(r.Program.Weights), len(wide.Program.Weights))
+		assert.Less(t, float64(len(r.Program.Weights)), c.most*float64(len(wide.Program.Weights)), "%v", c)
+		d, err := emu.Open(emu.Options{Check: true})
+		require.NoError(t, err)
+		s, err := runtime.Open(ctx, r.Program, d, runtime.ModelOptions{})
+		require.NoError(t, err)
+		base, in := rounded(t, m, c.base), calibrate.Generate(m.graph, 1)[0]
+		exact := func(m *Model, a *Adapter) map[string][]float64 {
+			out := map[string][]float64{}
+			for name, x := range outputs(t, m, a, in) {
+				out[name] = x.F
+			}
+			return out
+		}
+		load := func(slot int, beside string, o InitOptions) *Adapter {
+			a := trained(t, m, o)
+			for _, l := range a.Layers {
+				l.Part.Base = beside
+			}
+			path := filepath.Join(t.TempDir(), "a.safetensors")
+			require.NoError(t, a.Save(path))
+			require.NoError(t, s.LoadAdapter(ctx, slot, path), "%v", c)
+			return a
+		}
+		run := func(slot int, a *Adapter, what string) {
+			require.NoError(t, s.UseAdapter(slot))
+			requireClose(t, m, exact(base, a), outputsOn(t, m, s), c.bound, fmt.Sprint(c, ": ", what))
+		}
+		run(0, nil, "an empty slot")
+		first := load(0, c.base, InitOptions{Rank: c.rank, Alpha: 4})
+		least := 0
+		for _, l := range first.Layers {
+			least = max(least, l.Rank)
+		}
+		require.Greater(t, least, SlotRank, "a rank above 16")
+		second := load(1, "", InitOptions{Kind: LoRA, Rank: 5, Alpha: 20})
+		run(0, first, "trained beside the base")
+		run(1, second, "trained beside the file's weights")
+		third := load(0, c.base, InitOptions{Rank: 17, Alpha: 2})
+		run(0, third, "another one loaded over it")
+		run(1, second, "the other slot as before")
+		require.NoError(t, s.UnloadAdapter(ctx, 0))
+		run(0, nil, "an emptied slot")
+
+		// What the source of a package's golden run computes is what an empty slot does.
+		source := *m
+		source.graph = r.Source
+		requireClose(t, m, exact(base, nil), exact(&source, nil), 1e-6, "the source")
+		require.NoError(t, s.Close())
+		require.NoError(t, d.Close())
+	}
+}
+
 // TestWhatASlotRefuses: adapters of another base or of too great a rank, and slots that there are not, by name.
 func TestWhatASlotRefuses(t *testing.T) {
 	ctx := context.Background()
 	m, other := small(t, "policy"), small(t, "dmonitoring")
-	r, err := Slots(ctx, m, 2, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
+	r, err := Slots(ctx, m, SlotOptions{Count: 2}, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	s := opened(t, r.Program)
 	before, err := s.State(runtime.AdapterState)
@@ -228,9 +298,22 @@ func TestWhatASlotRefuses(t *testing.T) {
 	plain, err := compile.Compile(ctx, m.File, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	require.ErrorContains(t, opened(t, plain.Program).LoadAdapter(ctx, 0, path), "takes no adapters: compile it with --adapter-slots")
-	_, err = Slots(ctx, m, 0, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
+	for _, c := range []struct {
+		opt       SlotOptions
+		precision string
+		want      string
+	}{{SlotOptions{Count: 1, Rank: 65}, "fp16", "slots for adapters of rank 65: want 1 to 64"}, {SlotOptions{Count: 1, Base: "fp8"}, "fp32", "programs of fp32 keep weights wide"},
+		{SlotOptions{Count: 1, Base: "int4"}, "fp16", `frozen weights cannot be stored as "int4"`}} {
+		_, err := Slots(ctx, m, c.opt, compile.Options{Precision: c.precision, Targets: []string{"sm_121"}})
+		require.ErrorContains(t, err, c.want)
+	}
+	r8, err := Slots(ctx, m, SlotOptions{Count: 1, Base: "nvfp4"}, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
+	require.NoError(t, err)
+	require.NoError(t, rounded.Save(path))
+	require.ErrorContains(t, opened(t, r8.Program).LoadAdapter(ctx, 0, path), "it was trained beside weights rounded to fp8, and the program has them in nvfp4: compile with --adapter-base fp8")
+	_, err = Slots(ctx, m, SlotOptions{Count: 0}, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
 	require.ErrorContains(t, err, "0 adapter slots")
-	_, err = Slots(ctx, m, 1, compile.Options{Precision: "fp8", Targets: []string{"sm_121"}})
+	_, err = Slots(ctx, m, SlotOptions{Count: 1}, compile.Options{Precision: "fp8", Targets: []string{"sm_121"}})
 	require.ErrorContains(t, err, "take fp32, fp16 or bf16")
 
 	r.Program.Adapters.Layers[0].M = r.Program.Adapters.Size

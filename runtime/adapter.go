@@ -20,7 +20,8 @@ const (
 
 // Adapters says that a program's adapter is left open: a session loads files into slots and chooses one for each run.
 type Adapters struct {
-	Base   string         `json:"base"` // fingerprint of the model: SHA-256 of its file
+	Base   string         `json:"base"`             // fingerprint of the model: SHA-256 of its file
+	Beside string         `json:"beside,omitempty"` // how its weights are stored, rounded; "": as in the file, or in the precision
 	Slots  int            `json:"slots"`
 	Size   int            `json:"size"` // numbers of a slot
 	Layers []AdapterLayer `json:"layers"`
@@ -89,7 +90,7 @@ func (s *Session) LoadAdapter(ctx context.Context, slot int, path string) error 
 				part = e.Part
 			}
 		}
-		if err := l.place(x, part); err != nil {
+		if err := l.place(x, part, a.Beside); err != nil {
 			return fmt.Errorf("%s: layer %q: %w", path, l.Module, err)
 		}
 	}
@@ -104,7 +105,7 @@ func (s *Session) UnloadAdapter(ctx context.Context, slot int) error {
 	}
 	x := make([]float32, a.Size)
 	for i := range a.Layers {
-		if err := a.Layers[i].place(x, nil); err != nil {
+		if err := a.Layers[i].place(x, nil, a.Beside); err != nil {
 			return err
 		}
 	}
@@ -153,8 +154,9 @@ func (s *Session) setAdapter(ctx context.Context, slot int, x []float32) error {
 	return s.RunEntry(ctx, AdapterEntry)
 }
 
-// place puts the layer's part of an adapter, nil where it has none, into a slot of zeros.
-func (l *AdapterLayer) place(x []float32, p *adapterfile.Part) error {
+// place puts the layer's part of an adapter, nil where it has none, into a slot of zeros. Beside says how the program rounds weights: an adapter
+// that was trained beside others makes up for what they miss; one that was trained beside the file's own goes with any.
+func (l *AdapterLayer) place(x []float32, p *adapterfile.Part, beside string) error {
 	m := x[l.M : l.M+l.Out]
 	for o := range m {
 		m[o] = float32(math.Inf(1))
@@ -166,8 +168,12 @@ func (l *AdapterLayer) place(x []float32, p *adapterfile.Part) error {
 		return fmt.Errorf("rank %d, and the program's slots take up to %d: compile the adapter into the model with --adapter", p.Rank, l.Rank)
 	}
 	copy(m, p.M)
-	if p.Base != "" {
-		return fmt.Errorf("it was trained beside weights rounded to %s, and the program has the file's: compile the adapter into the model with --adapter", p.Base)
+	if p.Base != "" && p.Base != beside {
+		have := "has the file's"
+		if beside != "" {
+			have = "has them in " + beside
+		}
+		return fmt.Errorf("it was trained beside weights rounded to %s, and the program %s: compile with --adapter-base %s, or the adapter into the model with --adapter", p.Base, have, p.Base)
 	}
 	// Ranks of a group that the adapter lacks stay zero.
 	have, room, s := p.Rank/l.Group, l.Rank/l.Group, p.Scale()

@@ -53,6 +53,8 @@ type flags struct {
 	Cubin      bool       `help:"Add cubins that ptxas makes to the package, for each target. Without them the driver compiles the PTX on loading."`
 	Adapter    string     `help:"Compile the model with this adapter merged into its weights." placeholder:"A.safetensors"`
 	Slots      *int       `name:"adapter-slots" help:"Leave the model's adapter open: a session loads adapters into K slots and chooses one for each run." placeholder:"K"`
+	SlotRank   int        `name:"adapter-rank" help:"Greatest rank of an adapter that fits into a slot; 16 by default." placeholder:"R"`
+	SlotBase   string     `name:"adapter-base" help:"Store the weights beside slots in ${calibrating}, rounded to the nearest: adapters may be trained beside such weights." placeholder:"PRECISION"`
 	Tune       bool       `help:"Tune schedules on the device."`
 	Quiet      bool       `help:"Print only errors and warnings."`
 }
@@ -184,12 +186,15 @@ func (f *flags) compiled(ctx context.Context, m *onnx.Model, opt compile.Options
 	if err != nil {
 		return nil, err
 	}
-	return dora.Slots(ctx, base, *f.Slots, opt)
+	return dora.Slots(ctx, base, dora.SlotOptions{Count: *f.Slots, Rank: f.SlotRank, Base: f.SlotBase}, opt)
 }
 
 // checkSlots refuses what does not go with slots for adapters.
 func (f *flags) checkSlots(in string) error {
 	if f.Slots == nil {
+		if f.SlotRank != 0 || f.SlotBase != "" {
+			return fmt.Errorf("--adapter-rank and --adapter-base say what slots for adapters are like: give --adapter-slots too")
+		}
 		return nil
 	}
 	for _, other := range []struct {
@@ -233,6 +238,8 @@ func (f *flags) decisive() (list []string) {
 	if f.Slots != nil {
 		add(true, "--adapter-slots %d", *f.Slots)
 	}
+	add(f.SlotRank != 0, "--adapter-rank %d", f.SlotRank)
+	add(f.SlotBase != "", "--adapter-base %s", f.SlotBase)
 	add(f.Cubin, "--cubin")
 	return list
 }
