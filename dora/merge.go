@@ -103,10 +103,16 @@ func MergedFrom(file *onnx.Model, adapter string) (*onnx.Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	return m.Merged(a)
+}
+
+// Merged is the model with the adapter merged, in memory, rounded to the types that its weights have.
+func (m *Model) Merged(a *Adapter) (*onnx.Model, error) {
 	rows := map[string][]float64{}
 	for _, l := range a.Layers {
+		var err error
 		if rows[l.Name], err = l.MergedRows(); err != nil {
-			return nil, fmt.Errorf("%s: initializer %q: %w", file.Path, l.Name, err)
+			return nil, fmt.Errorf("%s: initializer %q: %w", m.File.Path, l.Name, err)
 		}
 	}
 	return m.WithRows(rows)

@@ -115,14 +115,14 @@ const (
 )
 
 // Sensitivity is what layers and ranks are chosen by; nil: the norms of the weights.
-func (n *Network) Sensitivity(ctx context.Context, damaged *dora.Model, by string) (map[string]float64, error) {
+func (n *Network) Sensitivity(ctx context.Context, damaged *dora.Model, in Arithmetic, by string) (map[string]float64, error) {
 	switch by {
 	case ByNorms:
 		return nil, nil
 	case ByOutputs:
 		return damaged.OutputSensitivity(ctx, n.Device, n.Lessons.Inputs[:n.Plain])
 	case ByLoss:
-		opt := dora.StepOptions{Precision: "fp32", Loss: dora.Distil(n.Teacher.Outputs, n.Teacher.Inner, Stages[0].Inner, true)}
+		opt := in.options(n, n.Teacher.Inner, Stages[0].Inner, true)
 		return dora.Sensitivity(ctx, damaged, opt, n.Device, n.Plain, func(k int, s *runtime.Session) error {
 			return n.Lessons.Give(ctx, s, k, true)
 		})

@@ -60,11 +60,11 @@ func TestADamagedNetworkIsBroughtBack(t *testing.T) {
 		a, err := dora.Init(damaged, dora.InitOptions{Rank: Rank, Targets: Names(chosen)})
 		require.NoError(t, err)
 		stages := []Stage{{Steps: steps, Rate: 2e-2, Forced: true, Inner: 10}}
-		q, err := n.Train(ctx, damaged, a, stages, 1, func(line string) { t.Log(line) })
+		q, err := n.Train(ctx, damaged, a, Arithmetic{}, stages, 1, func(line string) { t.Log(line) })
 		require.NoError(t, err)
 		text, err := a.Encode()
 		require.NoError(t, err)
-		return q, text
+		return q.Quality, text
 	}
 	after, _ := train(60)
 	assert.Greater(t, after.Explained, 0.9)
@@ -77,7 +77,7 @@ func TestADamagedNetworkIsBroughtBack(t *testing.T) {
 func TestTheLossFindsTheDamage(t *testing.T) {
 	n, damaged, chosen := small(t)
 	n.Plain = 2
-	by, err := n.Sensitivity(context.Background(), damaged, ByLoss)
+	by, err := n.Sensitivity(context.Background(), damaged, Arithmetic{}, ByLoss)
 	require.NoError(t, err)
 	hit := map[string]bool{}
 	least := 0.0
@@ -115,11 +115,11 @@ func TestTheTrainedNetworkIsBroughtBack(t *testing.T) {
 	before, err := n.Unseen.Model(ctx, damaged)
 	require.NoError(t, err)
 	assert.Less(t, before.Explained, 0.0)
-	by, err := n.Sensitivity(ctx, damaged, ByLoss)
+	by, err := n.Sensitivity(ctx, damaged, Arithmetic{}, ByLoss)
 	require.NoError(t, err)
 	a, err := dora.Init(damaged, dora.InitOptions{MaxSize: Share, Rank: Rank, Seed: 1, Sensitivity: by})
 	require.NoError(t, err)
-	after, err := n.Train(ctx, damaged, a, Stages[:], 1, func(line string) { t.Log(line) })
+	after, err := n.Train(ctx, damaged, a, Arithmetic{}, Stages[:], 1, func(line string) { t.Log(line) })
 	require.NoError(t, err)
 	text, err := a.Encode()
 	require.NoError(t, err)

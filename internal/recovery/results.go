@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,11 +21,17 @@ type Row struct {
 	Share    float64 // of the model's weights that the adapter's file takes
 	Strength float64 // of the damage
 	Quality
+
+	// Of steps beside a narrow base, or in other precisions than fp32.
+	Arithmetic
+	Constants int     // bytes that the program of the last stage keeps of weights
+	Merged    Quality // of the file with the adapter merged beside weights rounded as the base was
+	Cleared   Quality // of the file with the adapter merged beside its own weights
 }
 
 // same reports whether two rows are of one run.
 func (r *Row) same(o *Row) bool {
-	return r.Damage == o.Damage && r.Adapter == o.Adapter && r.Chosen == o.Chosen && r.Trainer == o.Trainer && r.Settings == o.Settings
+	return r.Damage == o.Damage && r.Adapter == o.Adapter && r.Chosen == o.Chosen && r.Trainer == o.Trainer && r.Settings == o.Settings && r.Arithmetic == o.Arithmetic
 }
 
 // Results are rows in a file, one JSON value a line, so that a run that was interrupted goes on where it was.
@@ -97,4 +104,18 @@ func (r *Row) Print(w io.Writer) {
 		kind, share = kind+", "+r.Trainer, ""
 	}
 	fmt.Fprintf(w, "| %s | %s | %s | %d | %d | %s | %.4f | %.3f |\n", r.Damage, kind, r.Chosen, r.Layers, r.Numbers, share, r.Relative, r.Explained)
+}
+
+// BaseHeading is that of a table of rows by how steps compute.
+const BaseHeading = "| damage | values | base | constants | adapter | layers | numbers | relative L2 | variation explained | merged: relative L2 | variation explained | into its own weights | variation explained |\n|---|---|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+
+// PrintBase writes a row of that table.
+func (r *Row) PrintBase(w io.Writer) {
+	fmt.Fprintf(w, "| %s | %s | %s | ", r.Damage, r.Precision, cmp.Or(r.Base, "wide"))
+	if r.Adapter == "" {
+		fmt.Fprintf(w, "| none | | | %.4f | %.3f | | | | |\n", r.Relative, r.Explained)
+		return
+	}
+	fmt.Fprintf(w, "%d | %s | %d | %d | %.4f | %.3f | %.4f | %.3f | %.4f | %.3f |\n", r.Constants, r.Adapter, r.Layers, r.Numbers,
+		r.Relative, r.Explained, r.Merged.Relative, r.Merged.Explained, r.Cleared.Relative, r.Cleared.Explained)
 }

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,8 +161,14 @@ const (
 	Draws = 7
 )
 
-// Train trains the adapter of a damaged model and measures the result on unseen inputs.
-func (n *Network) Train(ctx context.Context, m *dora.Model, a *dora.Adapter, stages []Stage, seed uint64, tell func(string)) (q Quality, err error) {
+// Outcome is what an adapter reached on unseen inputs.
+type Outcome struct {
+	Quality       // of the step's program, beside the base as that stores it
+	Constants int // bytes that the program keeps of weights
+}
+
+// Train trains the adapter of a damaged model, by steps of that arithmetic, and measures the result on unseen inputs.
+func (n *Network) Train(ctx context.Context, m *dora.Model, a *dora.Adapter, by Arithmetic, stages []Stage, seed uint64, tell func(string)) (t Outcome, err error) {
 	steps := 0
 	for _, s := range stages {
 		steps += s.Steps
@@ -171,40 +178,72 @@ func (n *Network) Train(ctx context.Context, m *dora.Model, a *dora.Adapter, sta
 		if s.Steps == 0 {
 			continue
 		}
-		if q, err = s.train(ctx, n, m, a, order[:s.Steps], tell); err != nil {
-			return q, err
+		if t, err = s.train(ctx, n, m, a, by, order[:s.Steps], tell); err != nil {
+			return t, err
 		}
 		order = order[s.Steps:]
-		tell(fmt.Sprintf("stage %d: %v", k+1, q))
+		tell(fmt.Sprintf("stage %d: %v", k+1, t.Quality))
 	}
-	return q, nil
+	return t, nil
 }
 
-func (s *Stage) train(ctx context.Context, n *Network, m *dora.Model, a *dora.Adapter, order []int, tell func(string)) (q Quality, err error) {
+// Arithmetic is how a step computes: the precision of its values, fp32 if none is named, and how it stores frozen weights, as the
+// file if not said.
+type Arithmetic struct{ Precision, Base string }
+
+// options are those of a step with a loss of distillation.
+func (by Arithmetic) options(n *Network, inner []dora.Match, weight float64, forced bool) dora.StepOptions {
+	return dora.StepOptions{Precision: cmp.Or(by.Precision, "fp32"), Base: by.Base, Loss: dora.Distil(n.Teacher.Outputs, inner, weight, forced)}
+}
+
+// Untrained measures a model without an adapter, as a step computes it: beside an adapter of kind LoRA that changes nothing.
+func (n *Network) Untrained(ctx context.Context, m *dora.Model, by Arithmetic) (t Outcome, err error) {
+	a, err := dora.Init(m, dora.InitOptions{Kind: dora.LoRA, Rank: 1})
+	if err != nil {
+		return t, err
+	}
+	s := Stage{Inner: 1}
+	return s.train(ctx, n, m, a, by, nil, nil)
+}
+
+// Merged measures a model with an adapter merged into its file.
+func (n *Network) Merged(ctx context.Context, m *dora.Model, a *dora.Adapter) (q Quality, err error) {
+	file, err := m.Merged(a)
+	if err != nil {
+		return q, err
+	}
+	merged, err := dora.Open(file, onnx.ImportOptions{})
+	if err != nil {
+		return q, err
+	}
+	return n.Unseen.Model(ctx, merged)
+}
+
+func (s *Stage) train(ctx context.Context, n *Network, m *dora.Model, a *dora.Adapter, by Arithmetic, order []int, tell func(string)) (t Outcome, err error) {
 	inner := n.Teacher.Inner
 	if s.Inner == 0 {
 		inner = nil
 	}
-	step, err := dora.NewStep(ctx, m, a, dora.StepOptions{Precision: "fp32", Loss: dora.Distil(n.Teacher.Outputs, inner, s.Inner, s.Forced)})
+	step, err := dora.NewStep(ctx, m, a, by.options(n, inner, s.Inner, s.Forced))
 	if err != nil {
-		return q, err
+		return t, err
 	}
 	tr, err := step.Open(ctx, n.Device)
 	if err != nil {
-		return q, err
+		return t, err
 	}
 	defer func() { err = errors.Join(err, tr.Close()) }()
 	loss := 0.0
 	for k, i := range order {
 		if err := n.Lessons.Give(ctx, tr.Session(), i, s.Inner > 0); err != nil {
-			return q, err
+			return t, err
 		}
 		r, err := tr.Step(ctx, s.Rate*.5*(1+math.Cos(math.Pi*float64(k)/float64(s.Steps))))
 		if err != nil {
-			return q, err
+			return t, err
 		}
 		if !r.Applied {
-			return q, fmt.Errorf("step %d of %d: a gradient is not finite", k+1, s.Steps)
+			return t, fmt.Errorf("step %d of %d: a gradient is not finite", k+1, s.Steps)
 		}
 		if loss += r.Loss; (k+1)%every == 0 {
 			tell(fmt.Sprintf("step %d of %d: loss %.4f", k+1, s.Steps, loss/every))
@@ -212,9 +251,11 @@ func (s *Stage) train(ctx context.Context, n *Network, m *dora.Model, a *dora.Ad
 		}
 	}
 	if err := tr.Read(); err != nil {
-		return q, err
+		return t, err
 	}
-	return n.Unseen.Session(ctx, tr.Session())
+	t.Constants = len(step.Program.Weights)
+	t.Quality, err = n.Unseen.Session(ctx, tr.Session())
+	return t, err
 }
 
 // Lessons are inputs with what the teacher makes of them, which is kept as far as there is room.

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -20,6 +21,7 @@ import (
 
 type options struct {
 	models, damage, kinds, peft, by, results string
+	steps, bases                             string
 	seed                                     uint64
 	stages                                   [2]recovery.Stage
 	develop, told, verbose                   bool
@@ -34,6 +36,8 @@ func main() {
 	flag.StringVar(&o.peft, "peft", "", "Python with the packages of testdata/judge/recover/reference.py; none: without PEFT's rows")
 	flag.StringVar(&o.by, "by", recovery.ByLoss, "what chooses layers and ranks: norms, outputs or loss, or several of them")
 	flag.StringVar(&o.results, "results", "", "file to which rows are added; those that it has are not made again")
+	flag.StringVar(&o.steps, "precision", "", "precisions of steps; with it or -base a table by these is printed")
+	flag.StringVar(&o.bases, "base", "", "how steps store frozen weights: wide, or a name of dora.StepOptions.Base, or several of them")
 	flag.BoolVar(&o.told, "told", false, "rank 2 in the layers that mendable damages, instead of a choice")
 	flag.IntVar(&o.rank, "rank", recovery.Rank, "greatest rank of a layer")
 	flag.Uint64Var(&o.seed, "seed", 1, "of damage, first factors and order of inputs")
@@ -86,15 +90,44 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Print(recovery.Heading)
+	if o.arithmetics() == nil {
+		fmt.Print(recovery.Heading)
+	} else {
+		fmt.Print(recovery.BaseHeading)
+	}
 	for _, word := range strings.Split(o.damage, ",") {
 		t := &table{options: o, results: results, network: n, chosen: chosen, damage: recovery.Damage(word)}
 		if err := t.make(ctx); err != nil {
 			return err
 		}
+		for _, by := range o.arithmetics() {
+			if err := t.beside(ctx, by); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
+
+// arithmetics are those that steps are asked to compute in; nil: the table is not about them.
+func (o *options) arithmetics() (out []recovery.Arithmetic) {
+	if o.steps == "" && o.bases == "" {
+		return nil
+	}
+	for _, p := range strings.Split(cmp.Or(o.steps, "fp32"), ",") {
+		for _, base := range strings.Split(cmp.Or(o.bases, wide), ",") {
+			by := recovery.Arithmetic{Precision: p, Base: base}
+			if base == wide {
+				by.Base = ""
+			}
+			out = append(out, by)
+		}
+	}
+	return out
+}
+
+// wide is the word for the file's own weights.
+const wide = "wide"
 
 // table is that of a damage.
 type table struct {
@@ -108,8 +141,11 @@ type table struct {
 	damaged  *dora.Model
 }
 
-// make prints all rows. Those that the results have are not made again.
+// make prints all rows of steps in fp32. Those that the results have are not made again.
 func (t *table) make(ctx context.Context) error {
+	if t.arithmetics() != nil {
+		return nil
+	}
 	row := recovery.Row{Damage: t.damage, Settings: t.settings()}
 	before, err := t.results.Row(row, func(r *recovery.Row) error {
 		if err := t.apply(ctx); err != nil {
@@ -137,7 +173,7 @@ func (t *table) make(ctx context.Context) error {
 						return err
 					}
 					if sensitivity == nil && !t.told {
-						if sensitivity, err = t.network.Sensitivity(ctx, t.damaged, by); err != nil {
+						if sensitivity, err = t.network.Sensitivity(ctx, t.damaged, recovery.Arithmetic{}, by); err != nil {
 							return err
 						}
 					}
@@ -151,6 +187,62 @@ func (t *table) make(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// beside prints the rows of steps that compute in one way.
+func (t *table) beside(ctx context.Context, in recovery.Arithmetic) error {
+	row := recovery.Row{Damage: t.damage, Settings: t.settings(), Arithmetic: in}
+	none, err := t.results.Row(row, func(r *recovery.Row) error {
+		if err := t.apply(ctx); err != nil {
+			return err
+		}
+		got, err := t.network.Untrained(ctx, t.damaged, in)
+		r.Quality, r.Constants = got.Quality, got.Constants
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	none.PrintBase(os.Stdout)
+	var sensitivity map[string]float64
+	for _, kind := range strings.Split(t.kinds, ",") {
+		row.Adapter, row.Chosen = kind, t.by
+		got, err := t.results.Row(row, func(r *recovery.Row) (err error) {
+			if err := t.apply(ctx); err != nil {
+				return err
+			}
+			if sensitivity == nil && !t.told {
+				if sensitivity, err = t.network.Sensitivity(ctx, t.damaged, in, t.by); err != nil {
+					return err
+				}
+			}
+			return t.train(ctx, r, sensitivity)
+		})
+		if err != nil {
+			return err
+		}
+		got.PrintBase(os.Stdout)
+	}
+	return nil
+}
+
+// judge trains an adapter and measures it: as its step computes it, merged into the file as it was trained, and into the file's
+// own weights.
+func (t *table) judge(ctx context.Context, r *recovery.Row, a *dora.Adapter) error {
+	got, err := t.network.Train(ctx, t.damaged, a, r.Arithmetic, t.stages[:], t.seed, tell)
+	if err != nil || r.Precision == "" {
+		r.Quality = got.Quality
+		return err
+	}
+	r.Quality, r.Constants = got.Quality, got.Constants
+	if r.Merged, err = t.network.Merged(ctx, t.damaged, a); err != nil {
+		return err
+	}
+	for _, l := range a.Layers {
+		l.Base = ""
+	}
+	r.Cleared, err = t.network.Merged(ctx, t.damaged, a)
+	return err
 }
 
 // apply damages the network, once.
@@ -177,7 +269,7 @@ func (t *table) train(ctx context.Context, r *recovery.Row, sensitivity map[stri
 			tell(fmt.Sprint(l.Module, " ", l.Kind, " ", l.Rank))
 		}
 	}
-	tell(fmt.Sprintf("%s, %s %s, by %s", t.damage, r.Adapter, r.Trainer, r.Chosen))
+	tell(fmt.Sprintf("%s, %s %s, by %s %v", t.damage, r.Adapter, r.Trainer, r.Chosen, r.Arithmetic))
 	if r.Trainer != "" {
 		return t.peftRow(ctx, r, a)
 	}
@@ -186,6 +278,5 @@ func (t *table) train(ctx context.Context, r *recovery.Row, sensitivity map[stri
 		return err
 	}
 	r.Layers, r.Numbers, r.Share = len(a.Layers), a.Params(), float64(len(text))/float64(t.network.Original.Bytes)
-	r.Quality, err = t.network.Train(ctx, t.damaged, a, t.stages[:], t.seed, tell)
-	return err
+	return t.judge(ctx, r, a)
 }
