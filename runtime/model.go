@@ -24,8 +24,9 @@ type Model struct {
 // ModelOptions chooses among a program's variants.
 type ModelOptions struct {
 	Target string // "" for the device's own, or the first on a device that runs any
-	// DeviceWeights keeps weights in device memory even where memory is unified and the device could read the host's copy.
-	DeviceWeights bool
+	// HostWeights puts weights into memory that the host sees too, where memory is unified, instead of the device's own. Whether the
+	// device keeps such memory in its L2 is not known of every machine.
+	HostWeights bool
 }
 
 // NewModel loads code and weights onto the device. The device must outlive the model.
@@ -44,7 +45,7 @@ func NewModel(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (
 	}
 	if len(p.Weights) > 0 {
 		kind := hal.DeviceMemory
-		if d.Info().Unified && !opt.DeviceWeights {
+		if d.Info().Unified && opt.HostWeights {
 			kind = hal.HostVisible
 		}
 		if m.weights, err = d.Alloc(len(p.Weights), kind); err == nil {

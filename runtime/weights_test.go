@@ -28,16 +28,16 @@ func (p *placing) Alloc(n int, k hal.MemoryKind) (hal.Memory, error) {
 	return p.Device.Alloc(n, k)
 }
 
-func TestWeightsLieWhereTheHostHasThemIfMemoryIsUnified(t *testing.T) {
+func TestWeightsLieInTheDevicesMemoryUnlessTheHostsIsAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		unified bool
 		opt     runtime.ModelOptions
 		want    hal.MemoryKind
 	}{
-		{"unified", true, runtime.ModelOptions{}, hal.HostVisible},
-		{"unified, but the device's own is asked for", true, runtime.ModelOptions{DeviceWeights: true}, hal.DeviceMemory},
-		{"discrete", false, runtime.ModelOptions{}, hal.DeviceMemory},
+		{"unified", true, runtime.ModelOptions{}, hal.DeviceMemory},
+		{"unified, and the host's is asked for", true, runtime.ModelOptions{HostWeights: true}, hal.HostVisible},
+		{"discrete", false, runtime.ModelOptions{HostWeights: true}, hal.DeviceMemory},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, err := emu.Open(emu.Options{})
