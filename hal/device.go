@@ -37,7 +37,7 @@ type MemoryKind int
 // Kinds of memory.
 const (
 	DeviceMemory  MemoryKind = iota // the host reaches it by Read and Write
-	HostVisible                     // inputs, outputs, weights: mapped for the host where memory is unified
+	HostVisible                     // inputs and outputs: mapped for the host where memory is unified
 	ScratchMemory                   // an arena: holds nothing between runs of a graph; emu reports reads before writes
 )
 
@@ -98,8 +98,12 @@ type Range struct {
 
 // Graph is a captured launch list.
 type Graph interface {
-	// Run executes all ops and returns when they have ended.
+	// Run executes all ops and returns when they have ended. When ctx ends first, Run returns its error: a device that cannot be
+	// stopped goes on, which the error says (ErrBusy), and the next Run waits for it.
 	Run(ctx context.Context) error
+	// Wait waits for the end of a run whose context has ended, or that of ctx (ErrBusy).
+	Wait(ctx context.Context) error
+	// Close frees the graph. It is ErrBusy, and frees nothing, while a run goes on whose context has ended.
 	Close() error
 }
 
@@ -117,7 +121,8 @@ var (
 	ErrOutOfMemory  = errors.New("out of memory")
 	ErrBadModule    = errors.New("module refused")
 	ErrNoVariant    = errors.New("no variant for the device")
-	ErrDeviceLost   = errors.New("device lost") // nothing works on the device until it is opened again
+	ErrDeviceLost   = errors.New("device lost")   // nothing works on the device any more
+	ErrBusy         = errors.New("still running") // what a run uses cannot be freed or used before it ends
 )
 
 // Error is a failed call of the device's interface.

@@ -234,8 +234,10 @@ func (s *Session) give(p *port, b Buffer, at Binding, kind hal.MemoryKind) error
 	if kind != hal.HostVisible {
 		return nil
 	}
+	// What a user holds of an output after Close must not be memory of the driver that is gone then: reading it would end the process.
+	// Outputs are small, so they are copied. Inputs are not: they are filled in place, and not after Close.
 	switch view := p.memory.Bytes(); {
-	case view != nil:
+	case view != nil && (b.Kind != OutputBuffer || p.bound != nil):
 		p.host = view[p.offset : p.offset+b.Bytes]
 	case p.bound == nil:
 		p.host, p.staged = make([]byte, b.Bytes), true
@@ -362,6 +364,9 @@ func (s *Session) RunEntry(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if err := e.graph.Wait(ctx); err != nil {
+		return fmt.Errorf("%s: %w", s.model.Program.Model, err)
+	}
 	for _, p := range e.sent {
 		if err := p.memory.Write(p.host, p.offset); err != nil {
 			return fmt.Errorf("%s: %s: %w", s.model.Program.Model, p.what, err)
@@ -378,6 +383,20 @@ func (s *Session) RunEntry(ctx context.Context, name string) error {
 	return nil
 }
 
+// ended is hal.ErrBusy while a run goes on whose context has ended.
+func (s *Session) ended() error {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
+		if e := s.entries[name]; e != nil && e.graph != nil {
+			if err := e.graph.Wait(now); errors.Is(err, hal.ErrBusy) {
+				return fmt.Errorf("%s: close it later: %w", s.model.Program.Model, err)
+			}
+		}
+	}
+	return nil
+}
+
 func (s *Session) entry(name string) (*captured, error) {
 	if s.entries == nil {
 		return nil, errClosed
@@ -389,9 +408,12 @@ func (s *Session) entry(name string) (*captured, error) {
 	return e, nil
 }
 
-// Close frees what the session allocated. It is an error (ErrInUse) while another session is bound to this one's memory, and
-// the session stays open then.
+// Close frees what the session allocated. It is an error while another session is bound to this one's memory (ErrInUse), or while
+// the device runs on after the context of a run has ended (hal.ErrBusy), and the session stays open then.
 func (s *Session) Close() error {
+	if err := s.ended(); err != nil {
+		return err
+	}
 	if err := s.release(); err != nil {
 		return err
 	}

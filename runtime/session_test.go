@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -238,11 +240,109 @@ func TestAClosedSessionSaysSo(t *testing.T) {
 	require.EqualError(t, err, "session is closed")
 }
 
+// unmapped is a device that shares its memory with the host until it is freed, as a GPU's driver does.
+type unmapped struct{ hal.Device }
+
+type unmappedMemory struct{ hal.Memory }
+
+func (d unmapped) Alloc(n int, k hal.MemoryKind) (hal.Memory, error) {
+	m, err := d.Device.Alloc(n, k)
+	return unmappedMemory{m}, err
+}
+
+func (d unmapped) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	inner := func(m hal.Memory) hal.Memory {
+		if u, ok := m.(unmappedMemory); ok {
+			return u.Memory
+		}
+		return m
+	}
+	for i := range ops {
+		ops[i].Dst, ops[i].Src = inner(ops[i].Dst), inner(ops[i].Src)
+	}
+	return d.Device.Capture(ctx, ops)
+}
+
+func (m unmappedMemory) Free() error {
+	for i := range m.Bytes() {
+		m.Bytes()[i] = 0xdd
+	}
+	return m.Memory.Free()
+}
+
+func TestOutputsCanBeReadAfterClose(t *testing.T) {
+	inner, err := emu.Open(emu.Options{})
+	require.NoError(t, err)
+	s, err := runtime.Open(t.Context(), accumulator(true), unmapped{inner}, runtime.ModelOptions{})
+	require.NoError(t, err)
+	copy(s.Input("x"), []byte{0, 0, 0x80, 0x3f})
+	require.NoError(t, s.Run(t.Context()))
+	y := s.Output("y")
+	before := slices.Clone(y)
+	require.NotEqual(t, make([]byte, len(y)), before)
+	require.NoError(t, s.Close())
+	require.Equal(t, before, y)
+}
+
 func TestACancelledRunReturns(t *testing.T) {
 	s := session(t, load(t, accumulator(true), nil), runtime.SessionOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, s.Run(ctx), context.Canceled)
+}
+
+// hanging is a device whose runs go on when their context has ended, until they are let go.
+type hanging struct {
+	hal.Device
+	running bool
+}
+
+type hangingGraph struct {
+	hal.Graph
+	d *hanging
+}
+
+func (d *hanging) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	g, err := d.Device.Capture(ctx, ops)
+	return hangingGraph{g, d}, err
+}
+
+func (g hangingGraph) Run(ctx context.Context) error {
+	g.d.running = true
+	<-ctx.Done()
+	return errors.Join(ctx.Err(), hal.ErrBusy)
+}
+
+func (g hangingGraph) Wait(ctx context.Context) error {
+	if !g.d.running {
+		return nil
+	}
+	<-ctx.Done()
+	return errors.Join(ctx.Err(), hal.ErrBusy)
+}
+
+// TestWhatARunUsesIsLeftAloneUntilItEnds: the host copy of an input is not sent over one that a kernel reads, nor is memory freed.
+func TestWhatARunUsesIsLeftAloneUntilItEnds(t *testing.T) {
+	inner, err := emu.Open(emu.Options{})
+	require.NoError(t, err)
+	f := &faulty{Device: inner}
+	d := &hanging{Device: f}
+	s, err := runtime.Open(t.Context(), accumulator(true), d, runtime.ModelOptions{})
+	require.NoError(t, err)
+	open := f.open
+	soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.Run(soon), hal.ErrBusy)
+	written := f.calls
+	require.ErrorIs(t, s.Run(soon), context.DeadlineExceeded)
+	require.Equal(t, written, f.calls, "nothing was written")
+	err = s.Close()
+	require.ErrorIs(t, err, hal.ErrBusy)
+	require.ErrorContains(t, err, "acc.onnx: close it later")
+	require.Equal(t, open, f.open, "nothing was freed")
+	d.running = false
+	require.NoError(t, s.Close())
+	require.Zero(t, f.open)
 }
 
 // faulty fails its n-th call and counts what is not given back.
@@ -281,7 +381,8 @@ type closer struct {
 	f *faulty
 }
 
-func (c closer) Close() error { c.f.open--; return nil }
+func (c closer) Close() error               { c.f.open--; return nil }
+func (c closer) Wait(context.Context) error { return nil }
 
 func (f *faulty) Alloc(n int, k hal.MemoryKind) (hal.Memory, error) {
 	if err := f.fault(); err != nil {

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	goruntime "runtime"
 	"slices"
@@ -14,16 +15,17 @@ import (
 // capture sets what the next op depends on.
 type capture struct {
 	*graph
-	ops    []hal.Op
-	after  [][]int // by op: the nodes that it follows
-	chain  []bool  // the op follows only the node recorded before it, which is the stream's default
-	wanted []bool  // another op needs the op's node
-	nodes  []uintptr
+	ops   []hal.Op
+	after [][]int // by op: the nodes that it follows
+	chain []bool  // the op follows only the node recorded before it, which is the stream's default
+	early []bool  // by a programmatic edge, where they are wanted
+	nodes []uintptr
 }
 
-func newCapture(g *graph, ops []hal.Op) (*capture, error) {
+func newCapture(g *graph, ops []hal.Op, dependent bool) (*capture, error) {
 	n := len(ops)
-	c := &capture{graph: g, ops: ops, after: make([][]int, n), chain: make([]bool, n), wanted: make([]bool, n), nodes: make([]uintptr, n)}
+	c := &capture{graph: g, ops: ops, after: make([][]int, n), chain: make([]bool, n), early: make([]bool, n), nodes: make([]uintptr, n)}
+	g.wanted = 0
 	last := []int{}
 	for i := range ops {
 		for _, j := range ops[i].After {
@@ -41,10 +43,11 @@ func newCapture(g *graph, ops []hal.Op) (*capture, error) {
 		if !isNode(&ops[i]) {
 			continue
 		}
-		if c.chain[i] = slices.Equal(c.after[i], last); !c.chain[i] {
-			for _, j := range c.after[i] {
-				c.wanted[j] = true
-			}
+		c.chain[i] = slices.Equal(c.after[i], last)
+		// A programmatic edge joins two kernels; after a copy the edge is a plain one.
+		if ops[i].Dependent && c.chain[i] && len(c.after[i]) > 0 && ops[c.after[i][0]].Kernel != "" {
+			c.early[i] = dependent
+			g.wanted++
 		}
 		last = []int{i}
 	}
@@ -64,15 +67,65 @@ func (c *capture) record(i int, fn uintptr) error {
 			return err
 		}
 	}
-	// A programmatic edge joins two kernels; after a copy the edge is a plain one.
-	dependent := op.Dependent && c.chain[i] && len(c.after[i]) > 0 && c.ops[c.after[i][0]].Kernel != ""
-	if err := c.launch(op, fn, dependent); err != nil || !c.wanted[i] {
+	if err := c.launch(op, fn, c.early[i]); err != nil {
 		return err
 	}
 	var err error
 	c.nodes[i], err = c.node()
 	return err
 }
+
+// edgeData is CUgraphEdgeData.
+type edgeData struct{ fromPort, toPort, kind, _, _, _, _, _ byte }
+
+const programmaticEdge = 1 // CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+
+// confirm reads the edges of the captured graph: they are those of After, or it is an error, since kernels would read what is
+// not there yet. How many of them are programmatic is a matter of time alone, and counted.
+func (c *capture) confirm(captured uintptr) error {
+	c.programmatic = -1
+	if c.device.entries["cuGraphGetEdges"] == 0 {
+		return nil
+	}
+	c.programmatic = 0
+	type edge struct{ from, to uintptr }
+	want := map[edge]bool{}
+	for i := range c.ops {
+		if isNode(&c.ops[i]) {
+			for _, j := range c.after[i] {
+				want[edge{c.nodes[j], c.nodes[i]}] = c.early[i]
+			}
+		}
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	count := uint64(len(want) + 1) // one more, so that there are none too many
+	from, to, data := make([]uintptr, count), make([]uintptr, count), make([]edgeData, count)
+	if err := c.device.call("cuGraphGetEdges", captured, addr(&from[0]), addr(&to[0]), addr(&data[0]), addr(&count)); err != nil {
+		return err
+	}
+	count = min(count, uint64(len(from)))
+	for i := range count {
+		early, ok := want[edge{from[i], to[i]}]
+		programmatic := data[i].kind == programmaticEdge
+		switch {
+		case !ok:
+			return fmt.Errorf("%w: an edge that the launch list does not have", errCapture)
+		case programmatic && !early:
+			return fmt.Errorf("%w: a programmatic edge to a kernel that must not begin early", errCapture)
+		case programmatic:
+			c.programmatic++
+		}
+		delete(want, edge{from[i], to[i]})
+	}
+	if len(want) > 0 {
+		return fmt.Errorf("%w: %d edges of the launch list are missing", errCapture, len(want))
+	}
+	return nil
+}
+
+var errCapture = errors.New("the driver captured another graph than the launch list: please report it with the driver's version")
 
 // comesAfter sets the nodes that the next op follows. A branch may be left open: dependencies that are replaced need not be
 // joined (CUDA Driver API, cuStreamUpdateCaptureDependencies).

@@ -74,9 +74,10 @@ func TestLaunchesAreCapturedInOrderAndReplayed(t *testing.T) {
 	require.NoError(t, m.Close())
 	require.NoError(t, mem.Free())
 	require.NoError(t, d.Close())
-	require.Equal(t, []string{"retain", "alloc 4096", "memset 4096", "settle", "load ptx", "attribute 8 = 60000 of first", "begin",
+	require.Equal(t, []string{"retain", "alloc 4096", "memset 4096", "settle", "load ptx", "carveout 100 of first", "attribute 8 = 60000 of first",
+		"carveout 100 of second", "begin",
 		"launch first grid 3,2,1 block 128,1,1 shared 60000 dependent 0 params ADDR abcdef",
-		"launch second grid 1,1,1 block 32,1,1 shared 0 dependent 1 params 7", "copy 16", "end", "instantiate",
+		"launch second grid 1,1,1 block 32,1,1 shared 0 dependent 1 params 7", "copy 16", "end", "instantiate", "upload",
 		"graph", "synchronize", "graph", "synchronize", "unload", "free", "release"}, withoutAddress(f.Log(), address))
 	require.Zero(t, f.Balance())
 }
@@ -264,7 +265,7 @@ func TestPriorityIsALaunchAttribute(t *testing.T) {
 	launch := func(dependent int) string {
 		return fmt.Sprintf("launch k grid 1,1,1 block 32,1,1 shared 0 dependent %d params", dependent)
 	}
-	require.Equal(t, []string{"begin", launch(0), "priority -3", launch(1), launch(1), "end", "instantiate"}, f.Log()[2:])
+	require.Equal(t, []string{"begin", launch(0), "priority -3", launch(1), launch(1), "end", "instantiate", "upload"}, f.Log()[3:])
 }
 
 func TestTimedRunsAreBetweenEvents(t *testing.T) {
@@ -278,7 +279,7 @@ func TestTimedRunsAreBetweenEvents(t *testing.T) {
 	}
 	require.NoError(t, g.Close())
 	run := []string{"event 0", "graph", "event 1", "synchronize"}
-	require.Equal(t, append(append([]string{"retain", "begin", "end", "instantiate"}, run...), run...), f.Log())
+	require.Equal(t, append(append([]string{"retain", "begin", "end", "instantiate", "upload"}, run...), run...), f.Log())
 	require.Zero(t, f.Balance())
 }
 

@@ -20,6 +20,8 @@ type Device struct {
 	gpu     GPU
 	shared  sharing
 	cache   jitCache
+
+	carveout int // percent of an SM's L1 that is shared memory, a hint; -1: as the driver likes
 }
 
 // Open opens the driver and a device's primary context, and finds out how its memory is shared with the host.
@@ -35,8 +37,11 @@ func Open(opt Options) (*Device, error) {
 	if d.gpu, d.ordinal, err = drv.describe(opt.Ordinal); err != nil {
 		return nil, err
 	}
+	if d.carveout = 100; opt.DefaultCarveout {
+		d.carveout = -1
+	}
 	if d.cache.dir != "" {
-		if err := drv.call("cuDriverGetVersion", addr(&d.cache.driver)); err != nil {
+		if d.cache.driver, err = drv.build(opt.Library); err != nil {
 			return nil, err
 		}
 	}
@@ -167,7 +172,7 @@ func (m *memory) Free() error { return m.device.do(m.release) }
 func (m *memory) release() error {
 	if m.kind == hostAllocated && m.host != nil {
 		p := addr(&m.host[0])
-		m.host = nil
+		m.ptr, m.host = 0, nil
 		return m.device.call("cuMemFreeHost", p)
 	}
 	if m.ptr == 0 {

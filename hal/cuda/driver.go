@@ -23,10 +23,13 @@ var symbols = strings.Fields(`
 	cuMemcpyHtoD_v2 cuMemcpyDtoH_v2 cuMemsetD8_v2 cuMemcpyDtoDAsync_v2
 	cuModuleLoadDataEx cuModuleUnload cuModuleGetFunction cuFuncSetAttribute
 	cuLinkCreate_v2 cuLinkAddData_v2 cuLinkComplete cuLinkDestroy
-	cuStreamCreate cuStreamDestroy_v2 cuStreamSynchronize
+	cuStreamCreate cuStreamDestroy_v2 cuStreamSynchronize cuStreamQuery
 	cuStreamBeginCapture_v2 cuStreamEndCapture cuStreamGetCaptureInfo_v2 cuStreamUpdateCaptureDependencies
-	cuGraphInstantiateWithFlags cuGraphLaunch cuGraphExecDestroy cuGraphDestroy cuLaunchKernelEx
+	cuGraphInstantiateWithFlags cuGraphUpload cuGraphLaunch cuGraphExecDestroy cuGraphDestroy cuLaunchKernelEx
 	cuEventCreate cuEventRecord cuEventElapsedTime cuEventDestroy_v2`)
+
+// newer are those that not every driver for CUDA 12 has; what they are for is left out without them.
+var newer = []string{"cuGraphGetEdges_v2"} // 12.3
 
 // plain is cuda.h's name of a symbol.
 func plain(symbol string) string {
@@ -51,6 +54,11 @@ func openDriver(path string) (*driver, error) {
 	for _, s := range symbols {
 		if d.entries[plain(s)], err = purego.Dlsym(lib, s); err != nil {
 			return nil, fmt.Errorf("%w: %s has no %s: a driver for CUDA 12 or newer is needed", hal.ErrDriverTooOld, path, s)
+		}
+	}
+	for _, s := range newer {
+		if entry, err := purego.Dlsym(lib, s); err == nil {
+			d.entries[plain(s)] = entry
 		}
 	}
 	return d, nil

@@ -18,6 +18,7 @@ var meanings = map[int]error{
 	220: hal.ErrDeviceLost,   // CUDA_ERROR_NVLINK_UNCORRECTABLE
 	221: hal.ErrBadModule,    // CUDA_ERROR_JIT_COMPILER_NOT_FOUND
 	222: hal.ErrBadModule,    // CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+	600: hal.ErrBusy,         // CUDA_ERROR_NOT_READY
 	700: hal.ErrDeviceLost,   // CUDA_ERROR_ILLEGAL_ADDRESS
 	702: hal.ErrDeviceLost,   // CUDA_ERROR_LAUNCH_TIMEOUT
 	709: hal.ErrDeviceLost,   // CUDA_ERROR_CONTEXT_IS_DESTROYED

@@ -19,7 +19,15 @@ type graph struct {
 	stream uintptr
 	exec   uintptr
 	events [2]uintptr // begin and end of a timed run, made by the first one
+
+	running bool // a run was begun whose end nobody has seen
+	// Programmatic edges that the launch list wants, and those that the captured graph has; -1 of a driver that cannot say.
+	wanted, programmatic int
 }
+
+// Programmatic returns how many edges of dependent launch the launch list wants, and how many the captured graph has: -1 if the
+// driver is too old to say (CUDA 12.3). Where it has fewer, kernels begin later than they could.
+func (g *graph) Programmatic() (wanted, captured int) { return g.wanted, g.programmatic }
 
 // launchConfig is CUlaunchConfig.
 type launchConfig struct {
@@ -60,7 +68,11 @@ func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 		if err != nil {
 			return err
 		}
-		return g.capture(ops, functions)
+		err = g.capture(ops, functions, true)
+		if refusesAttribute(err) && g.wanted > 0 {
+			err = g.capture(ops, functions, false)
+		}
+		return err
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.Close())
@@ -87,8 +99,16 @@ func (d *Device) resolve(ops []hal.Op) ([]uintptr, error) {
 	return out, nil
 }
 
-func (g *graph) capture(ops []hal.Op, functions []uintptr) error {
-	c, err := newCapture(g, ops)
+// refusesAttribute reports whether a launch failed as it does where the driver does not know an attribute of it.
+func refusesAttribute(err error) bool {
+	const invalidValue, notSupported = 1, 801 // CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED
+	failed := (*hal.Error)(nil)
+	return errors.As(err, &failed) && failed.Call == "cuLaunchKernelEx" && (failed.Code == invalidValue || failed.Code == notSupported)
+}
+
+// capture records the ops, with dependent launches or without.
+func (g *graph) capture(ops []hal.Op, functions []uintptr, dependent bool) error {
+	c, err := newCapture(g, ops, dependent)
 	if err != nil {
 		return err
 	}
@@ -105,7 +125,13 @@ func (g *graph) capture(ops []hal.Op, functions []uintptr) error {
 	var captured uintptr
 	err = g.device.call("cuStreamEndCapture", g.stream, addr(&captured))
 	if err = errors.Join(failed, err); err == nil {
+		err = c.confirm(captured)
+	}
+	if err == nil {
 		err = g.device.call("cuGraphInstantiate", addr(&g.exec), captured, 0)
+	}
+	if err == nil { // or the first run would
+		err = g.device.call("cuGraphUpload", g.exec, g.stream)
 	}
 	if captured != 0 {
 		err = errors.Join(err, g.device.call("cuGraphDestroy", captured))
@@ -150,17 +176,29 @@ func (g *graph) launch(op *hal.Op, fn uintptr, dependent bool) error {
 	return err
 }
 
-// Run launches the graph and waits for its end.
+// Run launches the graph and waits for its end, or that of ctx.
 func (g *graph) Run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return g.device.do(func() error {
-		if err := g.device.call("cuGraphLaunch", g.exec, g.stream); err != nil {
+		if err := g.begin(ctx); err != nil {
 			return err
 		}
-		return g.device.call("cuStreamSynchronize", g.stream)
+		return g.wait(ctx)
 	})
+}
+
+// begin launches the graph, after the run before has ended.
+func (g *graph) begin(ctx context.Context) error {
+	if err := g.Wait(ctx); err != nil {
+		return err
+	}
+	if err := g.device.call("cuGraphLaunch", g.exec, g.stream); err != nil {
+		return err
+	}
+	g.running = true
+	return nil
 }
 
 // RunTimed is Run, timed by events on the stream before and after the graph.
@@ -178,21 +216,19 @@ func (g *graph) RunTimed(ctx context.Context) (time.Duration, error) {
 				return err
 			}
 		}
-		for _, step := range []struct {
-			name string
-			args []uintptr
-		}{
-			{"cuEventRecord", []uintptr{g.events[0], g.stream}},
-			{"cuGraphLaunch", []uintptr{g.exec, g.stream}},
-			{"cuEventRecord", []uintptr{g.events[1], g.stream}},
-			{"cuStreamSynchronize", []uintptr{g.stream}},
-			{"cuEventElapsedTime", []uintptr{addr(&ms), g.events[0], g.events[1]}},
-		} {
-			if err := g.device.call(step.name, step.args...); err != nil {
-				return err
-			}
+		if err := g.device.call("cuEventRecord", g.events[0], g.stream); err != nil {
+			return err
 		}
-		return nil
+		if err := g.begin(ctx); err != nil {
+			return err
+		}
+		if err := g.device.call("cuEventRecord", g.events[1], g.stream); err != nil {
+			return err
+		}
+		if err := g.wait(ctx); err != nil {
+			return err
+		}
+		return g.device.call("cuEventElapsedTime", addr(&ms), g.events[0], g.events[1])
 	})
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
@@ -200,6 +236,9 @@ func (g *graph) RunTimed(ctx context.Context) (time.Duration, error) {
 // Close frees graph, events and stream.
 func (g *graph) Close() error {
 	return g.device.do(func() error {
+		if err := g.settled(); err != nil {
+			return err
+		}
 		return errors.Join(g.destroy("cuGraphExecDestroy", &g.exec), g.destroy("cuEventDestroy", &g.events[0]),
 			g.destroy("cuEventDestroy", &g.events[1]), g.destroy("cuStreamDestroy", &g.stream))
 	})

@@ -19,15 +19,14 @@ import (
 )
 
 // jitCache keeps what the driver compiled from PTX on disk, keyed by the PTX without its kernels' documentation, the
-// GPU and the driver. A file holds the
-// SHA-256 of a cubin and the cubin; a damaged one is compiled again. A cache that cannot be written is ignored.
+// GPU and the build of the driver. A file holds the SHA-256 of a cubin and the cubin; a damaged one is compiled again. A cache that cannot be written is ignored.
 type jitCache struct {
 	dir    string
-	driver int32
+	driver string // what tells its builds apart
 }
 
 func (c jitCache) path(target, text string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "1\x00%d\x00%s\x00%s", c.driver, target, ptx.Undocumented(text)))
+	sum := sha256.Sum256(fmt.Appendf(nil, "2\x00%s\x00%s\x00%s", c.driver, target, ptx.Undocumented(text)))
 	return filepath.Join(c.dir, hex.EncodeToString(sum[:])+".cubin")
 }
 
@@ -49,7 +48,7 @@ func (c jitCache) store(path string, cubin []byte) error {
 	return errors.Join(os.MkdirAll(c.dir, 0o755), atomicfile.Write(path, append(sum[:], cubin...)))
 }
 
-// loadCached loads PTX through the cache.
+// loadCached loads PTX through the cache. Where the driver's linker fails that makes cubins, the driver may still load the PTX.
 func (m *module) loadCached(text string) error {
 	c := m.device.cache
 	path := c.path(m.device.info.Target, text)
@@ -57,11 +56,14 @@ func (m *module) loadCached(text string) error {
 		return nil
 	}
 	cubin, err := m.device.link(text)
-	if err != nil {
-		return err
+	if err == nil {
+		err = m.loadCubin(cubin)
 	}
-	if err := m.loadCubin(cubin); err != nil {
-		return err
+	if err != nil {
+		if hopeless(err) {
+			return err
+		}
+		return m.loadPTX(text)
 	}
 	// The module is loaded. If the cubin cannot be stored, the next process only compiles it again.
 	_ = c.store(path, cubin)

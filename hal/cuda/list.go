@@ -3,8 +3,11 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	goruntime "runtime"
+
+	"github.com/spark-compile/spark-compile/hal"
 )
 
 // Device attributes (CUdevice_attribute).
@@ -46,10 +49,13 @@ func List(opt Options) (*System, error) {
 	return s, nil
 }
 
+// defaultLibrary is what Options.Library is by default.
+const defaultLibrary = "libcuda.so.1"
+
 // start opens and initialises the driver and counts its devices.
 func start(opt Options) (*driver, int, error) {
 	if opt.Library == "" {
-		opt.Library = "libcuda.so.1"
+		opt.Library = defaultLibrary
 	}
 	drv, err := openDriver(opt.Library)
 	if err != nil {
@@ -64,6 +70,12 @@ func start(opt Options) (*driver, int, error) {
 	}
 	return drv, int(count), nil
 }
+
+// required is the number of attributes without which a GPU cannot be used: those of its compute capability.
+const required = 2
+
+// unknown are attributes of a GPU whose driver does not say, other than 0.
+var unknown = map[uintptr]int32{attributeSMs: 1, attributeSharedBlockOptin: 48 << 10}
 
 // describe asks for everything that can be read of a device without a context.
 func (d *driver) describe(ordinal int) (GPU, int32, error) {
@@ -86,9 +98,15 @@ func (d *driver) describe(ordinal int) (GPU, int32, error) {
 	for i, id := range []uintptr{attributeComputeMajor, attributeComputeMinor, attributeSMs, attributeSharedBlockOptin, attributeL2Bytes, attributeClockKHz,
 		attributeIntegrated, attributeCanMapHost, attributeManaged, attributeConcurrentManaged, attributeHostPageTables,
 		attributePCIDomain, attributePCIBus, attributePCIDevice} {
-		if err := d.call("cuDeviceGetAttribute", addr(&values[i]), id, uintptr(handle)); err != nil {
-			return g, 0, fmt.Errorf("attribute %d: %w", id, err)
+		err := d.call("cuDeviceGetAttribute", addr(&values[i]), id, uintptr(handle))
+		if err == nil {
+			continue
 		}
+		if failed := (*hal.Error)(nil); errors.As(err, &failed) && failed.Err == nil && i >= required {
+			values[i] = unknown[id] // a driver that does not know an attribute has not what it tells of
+			continue
+		}
+		return g, 0, fmt.Errorf("attribute %d: %w", id, err)
 	}
 	goruntime.KeepAlive(&values)
 	v := func(i int) int { return int(values[i]) }

@@ -23,7 +23,7 @@ type module struct {
 	shared    map[string]int // dynamic shared memory opted in to
 }
 
-// Load loads the cubin, or the PTX if there is none or the driver refuses it for this GPU.
+// Load loads the cubin, or the PTX if there is none or the driver cannot load it.
 func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -34,12 +34,15 @@ func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) 
 		if err == nil {
 			return m, nil
 		}
-		if !errors.Is(err, hal.ErrBadModule) {
+		if hopeless(err) {
 			return nil, err
+		}
+		if image.PTX == "" {
+			return nil, fmt.Errorf("%s has no PTX, and its cubin cannot be loaded on %s: %w", image.Name, d.info.Target, err)
 		}
 	}
 	if image.PTX == "" {
-		return nil, fmt.Errorf("%w: %s has no PTX and its cubin is not for %s", hal.ErrBadModule, image.Name, d.info.Target)
+		return nil, fmt.Errorf("%w: %s has neither PTX nor a cubin", hal.ErrBadModule, image.Name)
 	}
 	load := m.loadPTX
 	if d.cache.dir != "" {
@@ -49,6 +52,11 @@ func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) 
 		return nil, err
 	}
 	return m, nil
+}
+
+// hopeless reports whether another form of the code would fail alike.
+func hopeless(err error) bool {
+	return errors.Is(err, hal.ErrDeviceLost) || errors.Is(err, hal.ErrOutOfMemory)
 }
 
 func (m *module) loadCubin(cubin []byte) error {
@@ -70,7 +78,14 @@ func (m *module) loadPTX(text string) error {
 	return log.explain(err)
 }
 
-// function finds a kernel and opts in to its shared memory.
+// Attributes of a kernel (CUfunction_attribute).
+const (
+	attributeMaxDynamicShared = 8
+	attributeSharedCarveout   = 9
+)
+
+// function finds a kernel, opts in to its shared memory, and asks for as much of it beside L1 as there is: an SM has to drain
+// before a kernel with another carve-out begins, which ends the overlap of neighbours.
 func (m *module) function(name string, shared int) (uintptr, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,11 +96,16 @@ func (m *module) function(name string, shared int) (uintptr, error) {
 			return 0, fmt.Errorf("kernel %s: %w", name, err)
 		}
 		goruntime.KeepAlive(symbol)
+		if p := m.device.carveout; p >= 0 {
+			if err := m.device.call("cuFuncSetAttribute", fn, attributeSharedCarveout, uintptr(p)); hopeless(err) { // a hint: others are ignored
+				return 0, fmt.Errorf("kernel %s: %w", name, err)
+			}
+		}
 		m.functions[name] = fn
 	}
-	const maxDynamicShared, withoutOptIn = 8, 48 << 10 // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+	const withoutOptIn = 48 << 10
 	if shared > withoutOptIn && shared > m.shared[name] {
-		if err := m.device.call("cuFuncSetAttribute", fn, maxDynamicShared, uintptr(shared)); err != nil {
+		if err := m.device.call("cuFuncSetAttribute", fn, attributeMaxDynamicShared, uintptr(shared)); err != nil {
 			return 0, fmt.Errorf("kernel %s: %d bytes of shared memory: %w", name, shared, err)
 		}
 		m.shared[name] = shared

@@ -209,4 +209,7 @@ func (g *graph) Run(ctx context.Context) error {
 	return nil
 }
 
+// Wait returns at once: when Run has returned, nothing runs.
+func (g *graph) Wait(context.Context) error { return nil }
+
 func (g *graph) Close() error { return nil }

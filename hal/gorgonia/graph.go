@@ -83,6 +83,9 @@ func (s *sequence) issue(op *hal.Op, f cu.Function) error {
 	return failure("cuLaunchKernel", f.Launch(g[0], g[1], g[2], b[0], b[1], b[2], op.Shared, s.stream, params))
 }
 
+// Wait returns at once: Run waits for the end, whatever becomes of its context.
+func (s *sequence) Wait(context.Context) error { return nil }
+
 // Close frees the stream.
 func (s *sequence) Close() error {
 	return s.device.do(func() error { return failure("cuStreamDestroy", s.stream.Destroy()) })

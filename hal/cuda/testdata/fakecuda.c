@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef int R;
-enum { OK = 0, INVALID = 1, OOM = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
+enum { OK = 0, INVALID = 1, OOM = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, NOT_READY = 600, UNKNOWN = 999 };
 
 static char out[1 << 20];
 static size_t used;
@@ -16,6 +16,13 @@ static int inited, capturing, allocations, modules, streams, graphs, events, lin
 /* What a test may change with fake_set: the number of devices, the driver's version, and which kinds of memory host and
  * device see alike. */
 static int devices = 1, version = 13000, host_coherent = 1, managed_coherent = 1, managed_offered = 1;
+/* Also: how many times a stream says that a graph runs (-1: for ever), an attribute of devices that the driver does not know,
+ * whether it knows programmatic launches, and what is wrong with the edges of captured graphs: 1 plain ones instead of
+ * programmatic ones, 2 one is missing, 3 one is there twice, 4 all are programmatic. */
+static int busy, unknown_attribute, no_programmatic, edges_wrong;
+static int left; /* how many times the stream will say so */
+static struct { void *from, *to; unsigned char kind; } edges[512];
+static int nedges;
 static void *behind[64]; /* the nodes that the stream records behind: 0x2000 and the number of the node */
 static int nodes;
 static size_t nbehind;
@@ -41,13 +48,17 @@ static void note(const char *f, ...) {
 const char *fake_log(void) { return out; }
 void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = events = links = contexts = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified;
   devices = 1, version = 13000, host_coherent = managed_coherent = managed_offered = 1;
+  busy = unknown_attribute = no_programmatic = edges_wrong = left = nedges = 0;
   while (nnames) free(names[--nnames]);
   free(text), text = 0; }
 int fake_set(const char *name, int value) {
   int *to = strcmp(name, "devices") == 0 ? &devices : strcmp(name, "version") == 0 ? &version : strcmp(name, "host coherent") == 0 ? &host_coherent
-    : strcmp(name, "managed coherent") == 0 ? &managed_coherent : strcmp(name, "managed offered") == 0 ? &managed_offered : 0;
+    : strcmp(name, "managed coherent") == 0 ? &managed_coherent : strcmp(name, "managed offered") == 0 ? &managed_offered
+    : strcmp(name, "busy") == 0 ? &busy : strcmp(name, "unknown attribute") == 0 ? &unknown_attribute : strcmp(name, "no programmatic launches") == 0 ? &no_programmatic
+    : strcmp(name, "edges wrong") == 0 ? &edges_wrong : 0;
   if (!to) return INVALID;
   *to = value;
+  if (to == &busy && left) left = value; /* what runs may end after all */
   return OK;
 }
 int fake_contexts(void) { return contexts; }
@@ -61,6 +72,8 @@ static R enter(const char *name, int needs_context) {
   return OK;
 }
 #define ENTER(name, ctx) do { R r_ = enter(name, ctx); if (r_) return r_; } while (0)
+/* What the driver would wait for, for ever perhaps. */
+#define NOT_RUNNING(name) do { if (left) { note("%s waits for the graph", name); if (left < 0) return UNKNOWN; left = 0; } } while (0)
 #define NOT_CAPTURING(name) do { if (capturing) { note("%s during capture", name); return CAPTURE_UNSUPPORTED; } } while (0)
 
 R cuInit(unsigned f) { ENTER("cuInit", 0); inited = 1; return f ? INVALID : OK; }
@@ -82,6 +95,7 @@ R cuDeviceGet(int *d, int i) { ENTER("cuDeviceGet", 0); *d = i; return i < devic
 R cuDeviceGetName(char *s, int n, int d) { ENTER("cuDeviceGetName", 0); snprintf(s, n, "Fake GB10"); return OK; }
 R cuDeviceGetAttribute(int *v, int a, int d) {
   ENTER("cuDeviceGetAttribute", 0);
+  if (a == unknown_attribute) return INVALID;
   *v = a == 75 ? 12 : a == 76 ? 1 : a == 18 ? integrated : a == 97 ? 101376 : a == 16 ? 48 : a == 13 ? 2418000 : a == 38 ? 24 << 20 : a == 19 ? 1
     : a == 83 || a == 89 ? managed_offered : a == 50 ? 15 : a == 33 ? 1 : 0;
   return OK;
@@ -92,11 +106,11 @@ R cuDevicePrimaryCtxRelease_v2(int d) { ENTER("cuDevicePrimaryCtxRelease", 0); c
 R cuCtxSetCurrent(void *c) { ENTER("cuCtxSetCurrent", 0); current = c == (void *)0x77; return OK; }
 
 R cuMemAlloc_v2(uint64_t *p, size_t n) { ENTER("cuMemAlloc", 1); NOT_CAPTURING("cuMemAlloc"); *p = (uint64_t)aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("alloc %zu", n); return *p ? OK : OOM; }
-R cuMemFree_v2(uint64_t p) { ENTER("cuMemFree", 1); NOT_CAPTURING("cuMemFree"); if ((char *)p == managed_block) managed_block = 0; free((void *)p); allocations--; note("free"); return OK; }
+R cuMemFree_v2(uint64_t p) { ENTER("cuMemFree", 1); NOT_CAPTURING("cuMemFree"); NOT_RUNNING("cuMemFree"); if ((char *)p == managed_block) managed_block = 0; free((void *)p); allocations--; note("free"); return OK; }
 R cuMemHostAlloc(void **p, size_t n, unsigned f) { ENTER("cuMemHostAlloc", 1); NOT_CAPTURING("cuMemHostAlloc"); *p = host_block = aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("hostalloc %zu flags %u", n, f); return OK; }
 R cuMemHostGetDevicePointer_v2(uint64_t *d, void *p, unsigned f) { ENTER("cuMemHostGetDevicePointer", 1); *d = (uint64_t)p; return OK; }
 R cuMemAllocManaged(void **p, size_t n, unsigned f) { ENTER("cuMemAllocManaged", 1); NOT_CAPTURING("cuMemAllocManaged"); *p = managed_block = aligned_alloc(256, (n + 255) & ~255ull); allocations++; note("managed %zu flags %u", n, f); return OK; }
-R cuMemFreeHost(void *p) { ENTER("cuMemFreeHost", 1); host_block = 0; free(p); allocations--; note("hostfree"); return OK; }
+R cuMemFreeHost(void *p) { ENTER("cuMemFreeHost", 1); NOT_RUNNING("cuMemFreeHost"); host_block = 0; free(p); allocations--; note("hostfree"); return OK; }
 R cuMemcpyHtoD_v2(uint64_t d, const void *s, size_t n) { ENTER("cuMemcpyHtoD", 1); NOT_CAPTURING("cuMemcpyHtoD"); memcpy((void *)d, s, n); note("htod %zu", n); return OK; }
 R cuMemcpyDtoH_v2(void *d, uint64_t s, size_t n) { ENTER("cuMemcpyDtoH", 1); memcpy(d, (void *)s, n); note("dtoh %zu", n); return OK; }
 R cuMemsetD8_v2(uint64_t d, unsigned char v, size_t n) { ENTER("cuMemsetD8", 1); NOT_CAPTURING("cuMemsetD8"); if (!(!host_coherent && (char *)d >= host_block && (char *)d < host_block + 512) && !(!managed_coherent && (char *)d >= managed_block && (char *)d < managed_block + 512)) memset((void *)d, v, n); note("memset %zu", n); return OK; }
@@ -143,23 +157,44 @@ R cuModuleGetFunction(void **f, void *m, const char *name) {
   *f = (void *)(uintptr_t)(0x1000 + nnames++);
   return OK;
 }
-R cuFuncSetAttribute(void *f, int a, int v) { ENTER("cuFuncSetAttribute", 1); NOT_CAPTURING("cuFuncSetAttribute"); note("attribute %d = %d of %s", a, v, names[(uintptr_t)f - 0x1000]); if (a != 8 || v > 101376) return INVALID; limits[(uintptr_t)f - 0x1000].shared = v; return OK; }
+R cuFuncSetAttribute(void *f, int a, int v) { ENTER("cuFuncSetAttribute", 1); NOT_CAPTURING("cuFuncSetAttribute"); if (a == 9) { note("carveout %d of %s", v, names[(uintptr_t)f - 0x1000]); return v < -1 || v > 100 ? INVALID : OK; } note("attribute %d = %d of %s", a, v, names[(uintptr_t)f - 0x1000]); if (a != 8 || v > 101376) return INVALID; limits[(uintptr_t)f - 0x1000].shared = v; return OK; }
 
 R cuStreamCreate(void **s, unsigned f) { ENTER("cuStreamCreate", 1); *s = (void *)0x99; streams++; return OK; }
 R cuStreamDestroy_v2(void *s) { ENTER("cuStreamDestroy", 1); capturing = 0; streams--; return OK; }
-R cuStreamSynchronize(void *s) { ENTER("cuStreamSynchronize", 1); NOT_CAPTURING("cuStreamSynchronize"); note(s ? "synchronize" : "settle"); return OK; }
-R cuStreamBeginCapture_v2(void *s, int mode) { ENTER("cuStreamBeginCapture", 1); capturing = 1, nodes = 0, nbehind = 0; note("begin"); return OK; }
+R cuStreamSynchronize(void *s) { ENTER("cuStreamSynchronize", 1); NOT_CAPTURING("cuStreamSynchronize"); if (s) NOT_RUNNING("cuStreamSynchronize"); note(s ? "synchronize" : "settle"); return OK; }
+R cuStreamQuery(void *s) { ENTER("cuStreamQuery", 1); NOT_CAPTURING("cuStreamQuery"); if (left > 0) left--; if (left) return NOT_READY; note("ended"); return s == (void *)0x99 ? OK : INVALID; }
+R cuStreamBeginCapture_v2(void *s, int mode) { ENTER("cuStreamBeginCapture", 1); capturing = 1, nodes = 0, nbehind = 0, nedges = 0; note("begin"); return OK; }
 R cuStreamEndCapture(void *s, void **g) { ENTER("cuStreamEndCapture", 1); if (!capturing) return INVALID; capturing = 0; *g = (void *)0xaa; graphs++; note("end"); return OK; }
 R cuGraphInstantiateWithFlags(void **e, void *g, uint64_t f) { ENTER("cuGraphInstantiate", 1); *e = (void *)0xbb; graphs++; note("instantiate"); return OK; }
-R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); note("graph"); return e == (void *)0xbb ? OK : INVALID; }
-R cuGraphExecDestroy(void *e) { ENTER("cuGraphExecDestroy", 1); graphs--; return OK; }
+R cuGraphUpload(void *e, void *s) { ENTER("cuGraphUpload", 1); NOT_CAPTURING("cuGraphUpload"); note("upload"); return e == (void *)0xbb && s == (void *)0x99 ? OK : INVALID; }
+R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); if (left) { note("launch over a running graph"); return INVALID; } left = busy < 0 ? -1 : busy ? busy + 1 : 0; note("graph"); return e == (void *)0xbb ? OK : INVALID; }
+R cuGraphExecDestroy(void *e) { ENTER("cuGraphExecDestroy", 1); NOT_RUNNING("cuGraphExecDestroy"); graphs--; return OK; }
 R cuEventCreate(void **e, unsigned f) { ENTER("cuEventCreate", 1); *e = (void *)(uintptr_t)(0xe0 + events++); return f ? INVALID : OK; }
 R cuEventRecord(void *e, void *s) { ENTER("cuEventRecord", 1); NOT_CAPTURING("cuEventRecord"); note("event %d", (int)((uintptr_t)e - 0xe0)); return s == (void *)0x99 ? OK : INVALID; }
 R cuEventElapsedTime(float *ms, void *a, void *b) { ENTER("cuEventElapsedTime", 1); if ((char *)b - (char *)a != 1) return INVALID; *ms = 1.5f; return OK; }
 R cuEventDestroy_v2(void *e) { ENTER("cuEventDestroy", 1); events--; return OK; }
 R cuGraphDestroy(void *g) { ENTER("cuGraphDestroy", 1); graphs--; return OK; }
 
-static void record(void) { behind[0] = (void *)(uintptr_t)(0x2000 + nodes++), nbehind = 1; }
+static void edge(void *from, void *to, int kind) { if (nedges < 512) edges[nedges].from = from, edges[nedges].to = to, edges[nedges++].kind = kind; }
+static void record(int programmatic) {
+  for (size_t i = 0; i < nbehind; i++) edge(behind[i], (void *)(uintptr_t)(0x2000 + nodes), programmatic);
+  behind[0] = (void *)(uintptr_t)(0x2000 + nodes++), nbehind = 1;
+}
+R cuGraphGetEdges_v2(void *g, void **from, void **to, struct { unsigned char from, to, kind, zero[5]; } *data, size_t *n) {
+  ENTER("cuGraphGetEdges", 1);
+  NOT_CAPTURING("cuGraphGetEdges");
+  if (g != (void *)0xaa || *n < 1) return INVALID;
+  if (edges_wrong == 2) nedges--;
+  if (edges_wrong == 3) edges[nedges] = edges[nedges - 1], nedges++;
+  size_t i = 0;
+  for (; i < *n && i < (size_t)nedges; i++) {
+    from[i] = edges[i].from, to[i] = edges[i].to;
+    memset(data + i, 0, sizeof *data);
+    data[i].kind = edges_wrong == 1 ? 0 : edges_wrong == 4 ? 1 : edges[i].kind;
+  }
+  *n = i;
+  return OK;
+}
 R cuStreamGetCaptureInfo_v2(void *s, int *status, uint64_t *id, void **g, const void ***deps, size_t *n) {
   ENTER("cuStreamGetCaptureInfo", 1);
   *status = capturing, *id = 1, *g = (void *)0xaa, *deps = (const void **)behind, *n = nbehind;
@@ -185,6 +220,7 @@ R cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
   if (!capturing || c->stream != (void *)0x99) { note("launch outside a capture"); return INVALID; }
   int dependent = 0, priority = 0;
   for (unsigned i = 0; i < c->n; i++) {
+    if (c->attrs[i].id == 6 && no_programmatic) return INVALID;
     if (c->attrs[i].id == 6) dependent = c->attrs[i].value[0];
     else if (c->attrs[i].id == 8) priority = c->attrs[i].value[0];
     else { note("launch attribute %d", c->attrs[i].id); return INVALID; }
@@ -199,7 +235,7 @@ R cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
   if (c->b[0] * c->b[1] * c->b[2] > limits[k].threads || (int)c->shared > limits[k].shared) { note("%s does not fit", names[k]); return INVALID; }
   if (!c->g[0] || !c->g[1] || !c->g[2] || c->g[1] > 65535 || c->g[2] > 65535) { note("grid of %s", names[k]); return INVALID; }
   if (dependent && nbehind != 1) { note("a programmatic edge from %zu nodes", nbehind); return INVALID; }
-  record();
+  record(dependent);
   return OK;
 }
-R cuMemcpyDtoDAsync_v2(uint64_t d, uint64_t s, size_t n, void *stream) { ENTER("cuMemcpyDtoDAsync", 1); if (!capturing) return INVALID; note("copy %zu", n); record(); return OK; }
+R cuMemcpyDtoDAsync_v2(uint64_t d, uint64_t s, size_t n, void *stream) { ENTER("cuMemcpyDtoDAsync", 1); if (!capturing) return INVALID; note("copy %zu", n); record(0); return OK; }
