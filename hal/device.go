@@ -121,7 +121,7 @@ var (
 	ErrOutOfMemory  = errors.New("out of memory")
 	ErrBadModule    = errors.New("module refused")
 	ErrNoVariant    = errors.New("no variant for the device")
-	ErrDeviceLost   = errors.New("device lost")   // nothing works on the device any more
+	ErrDeviceLost   = errors.New("device lost")   // nothing works on the device in this process any more
 	ErrBusy         = errors.New("still running") // what a run uses cannot be freed or used before it ends
 )
 

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	goruntime "runtime"
@@ -48,10 +49,11 @@ func Open(opt Options) (*Device, error) {
 	if err := drv.call("cuDevicePrimaryCtxRetain", addr(&d.context), uintptr(d.ordinal)); err != nil {
 		return nil, err
 	}
-	if d.shared, err = d.probe(); err != nil {
+	d.info = hal.Info{Name: d.gpu.Name, Backend: "cuda", Target: d.gpu.Target(), SharedBlock: d.gpu.SharedBlock, Memory: int(d.gpu.Memory)}
+	if d.shared, err = d.probe(context.Background()); err != nil {
 		return nil, errors.Join(fmt.Errorf("probing the memory of %s: %w", d.gpu.Name, err), d.Close())
 	}
-	d.info = hal.Info{Name: d.gpu.Name, Backend: "cuda", Target: d.gpu.Target(), Unified: d.shared.kind != copied, SharedBlock: d.gpu.SharedBlock, Memory: int(d.gpu.Memory)}
+	d.info.Unified = d.shared.kind != copied
 	return d, nil
 }
 

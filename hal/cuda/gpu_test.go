@@ -273,3 +273,38 @@ func TestTheKernelsOfTheseTests(t *testing.T) {
 	runBranches(t, d)
 	runSessions(t, d)
 }
+
+func TestGPURereadsWhatTheHostRewrites(t *testing.T) {
+	d := openGPU(t)
+	if why := d.Copies(); why != "" {
+		t.Skip(why)
+	}
+	require.NoError(t, d.Rereads(t.Context(), 10_000))
+}
+
+// TestTheCoherenceKernel runs it on the CPU device, with all checks on, for sizes that fill no block.
+func TestTheCoherenceKernel(t *testing.T) {
+	d, err := emu.Open(emu.Options{Check: true})
+	require.NoError(t, err)
+	m, err := d.Load(t.Context(), hal.Image{Name: "coherence", PTX: rereadKernel().String()})
+	require.NoError(t, err)
+	for _, words := range []int{1, 32, 300} {
+		from, err := d.Alloc(4*words, hal.HostVisible)
+		require.NoError(t, err)
+		to, err := d.Alloc(4*words, hal.HostVisible)
+		require.NoError(t, err)
+		g, err := d.Capture(t.Context(), []hal.Op{{Module: m, Kernel: "coherence", Grid: [3]int{(words + rereadThreads - 1) / rereadThreads, 1, 1}, Block: [3]int{rereadThreads, 1, 1},
+			Params: []uint64{from.Addr(), to.Addr(), uint64(words)}, Sizes: []int{8, 8, 4},
+			Reads: []hal.Range{{Memory: from, Bytes: 4 * words}}, Writes: []hal.Range{{Memory: to, Bytes: 4 * words}}}})
+		require.NoError(t, err)
+		for round := range uint32(3) {
+			for i := range words {
+				binary.LittleEndian.PutUint32(from.Bytes()[4*i:], round<<20^uint32(i))
+			}
+			require.NoError(t, g.Run(t.Context()))
+			for i := range words {
+				require.Equal(t, round<<20^uint32(i)+1, binary.LittleEndian.Uint32(to.Bytes()[4*i:]))
+			}
+		}
+	}
+}

@@ -42,15 +42,17 @@ func TestARunEndsWithItsContext(t *testing.T) {
 	require.NoError(t, err)
 	g, err := chain(t, d, 1)
 	require.NoError(t, err)
-	soon, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
+	soon := func(f func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		return f(ctx)
+	}
 	f.Set("busy", -1)
 	for _, run := range []func(context.Context) error{g.Run, g.Run, func(ctx context.Context) error { _, err := g.RunTimed(ctx); return err }} {
-		err = run(soon)
-		require.ErrorIs(t, err, context.DeadlineExceeded, "a kernel that never ends")
+		require.ErrorIs(t, soon(run), context.DeadlineExceeded, "a kernel that never ends")
 	}
 	require.NotContains(t, f.Log(), "launch over a running graph", "the second run waits for the first")
-	require.ErrorIs(t, g.Wait(soon), hal.ErrBusy)
+	require.ErrorIs(t, soon(g.Wait), hal.ErrBusy)
 	require.ErrorIs(t, g.Close(), hal.ErrBusy, "what runs cannot be freed")
 	f.Set("busy", 3) // it ends after all
 	require.NoError(t, g.Wait(t.Context()))

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"unsafe"
@@ -40,9 +41,10 @@ const (
 	memAttachGlobal    = 1 // CU_MEM_ATTACH_GLOBAL
 )
 
-// probe decides how memory is shared: by attributes first, then by trying, since attributes alone have been wrong.
+// probe decides how memory is shared: by attributes first, then by trying, since attributes alone have been wrong: a write of each
+// side, and kernels that read again what the host has rewritten.
 // cuMemHostRegister is never used: GB10 does not have it, and cuMemAlloc memory is not coherent for the CPU there.
-func (d *Device) probe() (sharing, error) {
+func (d *Device) probe(ctx context.Context) (sharing, error) {
 	if !d.gpu.Integrated && !d.gpu.HostPageTables {
 		return sharing{copied, d.gpu.Name + " has its own memory"}, nil
 	}
@@ -57,6 +59,9 @@ func (d *Device) probe() (sharing, error) {
 			continue
 		}
 		err := d.coherent(way.kind)
+		if err == nil {
+			err = d.rereads(ctx, way.kind, rereadBytes[:smallRereads], rereadsAtOpen)
+		}
 		if err == nil {
 			return sharing{kind: way.kind}, nil
 		}

@@ -21,7 +21,7 @@ var remedies = []remedy{
 	{hal.ErrOutOfMemory, "free memory on the device, or on the whole machine if GPU and CPU share it"},
 	{hal.ErrBadModule, "try a newer driver, or compile the model again with ptxas installed"},
 	{hal.ErrNoVariant, ""}, // the error names the target to compile for
-	{hal.ErrDeviceLost, "reopen the device; if it stays lost, look for Xid messages in dmesg and reset the GPU"},
+	{hal.ErrDeviceLost, "end this process and start another one, since the GPU does not come back in a process that met a fault; if that fails too, look for Xid messages in dmesg and reset the GPU"},
 }
 
 // explained is an error that already names its remedy.

@@ -53,6 +53,7 @@ func (t *tool) check(ctx context.Context, s *status, d hal.Device) []check {
 	out := []check{t.checkDriver(s), checkManagement(s), checkDevice(s), checkClocks(s)}
 	if d != nil {
 		out = append(out, checkLoad(ctx, d), checkKernel(ctx, d))
+		out = append(out, checkShared(ctx, d)...)
 	}
 	if d == nil || d.Info().Backend != "emu" {
 		cpu, err := emu.Open(emu.Options{Check: true})
@@ -175,6 +176,24 @@ func checkLoad(ctx context.Context, d hal.Device) check {
 func checkKernel(ctx context.Context, d hal.Device) check {
 	return verdict("kernel "+where(d), runProbe(ctx, d), "see dmesg; try compute-sanitizer or another driver version to tell hardware from software faults",
 		fmt.Sprintf("%d words correct", probeThreads*probeBlocks))
+}
+
+// sharing is a device that may share its memory with the host.
+type sharing interface {
+	Copies() string
+	Rereads(ctx context.Context, rounds int) error
+}
+
+// rereads is the number of times that a kernel must see what the host has rewritten, for each of several sizes.
+const rereads = 10_000
+
+func checkShared(ctx context.Context, d hal.Device) []check {
+	s, ok := d.(sharing)
+	if !ok || s.Copies() != "" {
+		return nil
+	}
+	return []check{verdict("shared memory", s.Rereads(ctx, rereads), "report it, with the driver's version: inputs and outputs would be wrong now and then",
+		fmt.Sprintf("kernels saw what the host rewrote, %d times in each of several sizes", rereads))}
 }
 
 func runProbe(ctx context.Context, d hal.Device) (err error) {

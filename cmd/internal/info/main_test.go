@@ -112,8 +112,9 @@ func (b broken) Capture(context.Context, []hal.Op) (hal.Graph, error) { return i
 
 type idle struct{}
 
-func (idle) Run(context.Context) error { return nil }
-func (idle) Close() error              { return nil }
+func (idle) Run(context.Context) error  { return nil }
+func (idle) Close() error               { return nil }
+func (idle) Wait(context.Context) error { return nil }
 
 func TestKernelThatComputesNothingFailsTheCheck(t *testing.T) {
 	tool, out := spark(flags{Check: true}, nil)

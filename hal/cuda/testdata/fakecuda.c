@@ -20,6 +20,10 @@ static int devices = 1, version = 13000, host_coherent = 1, managed_coherent = 1
  * whether it knows programmatic launches, and what is wrong with the edges of captured graphs: 1 plain ones instead of
  * programmatic ones, 2 one is missing, 3 one is there twice, 4 all are programmatic. */
 static int busy, unknown_attribute, no_programmatic, edges_wrong;
+/* The one kernel that the fake runs, hal/cuda's "coherence". Where stale reads are set, it reads what was there the first time:
+ * 1 in host-allocated memory, 2 in managed memory, 3 in both. */
+static int stale_reads;
+static struct { unsigned *from, *to, *first; unsigned words; } reread;
 static int left; /* how many times the stream will say so */
 static struct { void *from, *to; unsigned char kind; } edges[512];
 static int nedges;
@@ -35,6 +39,7 @@ static __thread int current;
 static char fail_name[64];
 static int fail_after, fail_code;
 
+static void run_reread(void);
 static void note(const char *f, ...) {
   va_list a;
   va_start(a, f);
@@ -48,14 +53,14 @@ static void note(const char *f, ...) {
 const char *fake_log(void) { return out; }
 void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = events = links = contexts = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified;
   devices = 1, version = 13000, host_coherent = managed_coherent = managed_offered = 1;
-  busy = unknown_attribute = no_programmatic = edges_wrong = left = nedges = 0;
+  busy = unknown_attribute = no_programmatic = edges_wrong = stale_reads = left = nedges = 0;
   while (nnames) free(names[--nnames]);
   free(text), text = 0; }
 int fake_set(const char *name, int value) {
   int *to = strcmp(name, "devices") == 0 ? &devices : strcmp(name, "version") == 0 ? &version : strcmp(name, "host coherent") == 0 ? &host_coherent
     : strcmp(name, "managed coherent") == 0 ? &managed_coherent : strcmp(name, "managed offered") == 0 ? &managed_offered
     : strcmp(name, "busy") == 0 ? &busy : strcmp(name, "unknown attribute") == 0 ? &unknown_attribute : strcmp(name, "no programmatic launches") == 0 ? &no_programmatic
-    : strcmp(name, "edges wrong") == 0 ? &edges_wrong : 0;
+    : strcmp(name, "edges wrong") == 0 ? &edges_wrong : strcmp(name, "stale reads") == 0 ? &stale_reads : 0;
   if (!to) return INVALID;
   *to = value;
   if (to == &busy && left) left = value; /* what runs may end after all */
@@ -120,6 +125,7 @@ R cuModuleLoadDataEx(void **m, const void *image, unsigned n, int *opt, void **v
   if (n == 0) { /* a cubin: the fake knows only one magic */
     if (memcmp(image, "CUBIN", 5) != 0) return 209;
     note("load cubin");
+    if (strcmp(image, "CUBIN of the driver") != 0) free(text), text = 0; /* else that of the PTX which was linked */
   } else {
     if (strncmp(image, ".version", 8) != 0) { if (n == 2 && opt[0] == 5) strcpy(val[0], "ptxas fatal: no .version"); return INVALID_PTX; }
     note("load ptx");
@@ -163,11 +169,11 @@ R cuStreamCreate(void **s, unsigned f) { ENTER("cuStreamCreate", 1); *s = (void 
 R cuStreamDestroy_v2(void *s) { ENTER("cuStreamDestroy", 1); capturing = 0; streams--; return OK; }
 R cuStreamSynchronize(void *s) { ENTER("cuStreamSynchronize", 1); NOT_CAPTURING("cuStreamSynchronize"); if (s) NOT_RUNNING("cuStreamSynchronize"); note(s ? "synchronize" : "settle"); return OK; }
 R cuStreamQuery(void *s) { ENTER("cuStreamQuery", 1); NOT_CAPTURING("cuStreamQuery"); if (left > 0) left--; if (left) return NOT_READY; note("ended"); return s == (void *)0x99 ? OK : INVALID; }
-R cuStreamBeginCapture_v2(void *s, int mode) { ENTER("cuStreamBeginCapture", 1); capturing = 1, nodes = 0, nbehind = 0, nedges = 0; note("begin"); return OK; }
+R cuStreamBeginCapture_v2(void *s, int mode) { ENTER("cuStreamBeginCapture", 1); capturing = 1, nodes = 0, nbehind = 0, nedges = 0; free(reread.first), memset(&reread, 0, sizeof reread); note("begin"); return OK; }
 R cuStreamEndCapture(void *s, void **g) { ENTER("cuStreamEndCapture", 1); if (!capturing) return INVALID; capturing = 0; *g = (void *)0xaa; graphs++; note("end"); return OK; }
 R cuGraphInstantiateWithFlags(void **e, void *g, uint64_t f) { ENTER("cuGraphInstantiate", 1); *e = (void *)0xbb; graphs++; note("instantiate"); return OK; }
 R cuGraphUpload(void *e, void *s) { ENTER("cuGraphUpload", 1); NOT_CAPTURING("cuGraphUpload"); note("upload"); return e == (void *)0xbb && s == (void *)0x99 ? OK : INVALID; }
-R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); if (left) { note("launch over a running graph"); return INVALID; } left = busy < 0 ? -1 : busy ? busy + 1 : 0; note("graph"); return e == (void *)0xbb ? OK : INVALID; }
+R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); if (left) { note("launch over a running graph"); return INVALID; } left = busy < 0 ? -1 : busy ? busy + 1 : 0; if (reread.from) run_reread(); else note("graph"); return e == (void *)0xbb ? OK : INVALID; }
 R cuGraphExecDestroy(void *e) { ENTER("cuGraphExecDestroy", 1); NOT_RUNNING("cuGraphExecDestroy"); graphs--; return OK; }
 R cuEventCreate(void **e, unsigned f) { ENTER("cuEventCreate", 1); *e = (void *)(uintptr_t)(0xe0 + events++); return f ? INVALID : OK; }
 R cuEventRecord(void *e, void *s) { ENTER("cuEventRecord", 1); NOT_CAPTURING("cuEventRecord"); note("event %d", (int)((uintptr_t)e - 0xe0)); return s == (void *)0x99 ? OK : INVALID; }
@@ -175,6 +181,11 @@ R cuEventElapsedTime(float *ms, void *a, void *b) { ENTER("cuEventElapsedTime", 
 R cuEventDestroy_v2(void *e) { ENTER("cuEventDestroy", 1); events--; return OK; }
 R cuGraphDestroy(void *g) { ENTER("cuGraphDestroy", 1); graphs--; return OK; }
 
+static void run_reread(void) {
+  int stale = ((char *)reread.from == host_block && stale_reads & 1) || ((char *)reread.from == managed_block && stale_reads & 2);
+  if (!reread.first) memcpy(reread.first = malloc(4 * reread.words), reread.from, 4 * reread.words);
+  for (unsigned i = 0; i < reread.words; i++) reread.to[i] = (stale ? reread.first : reread.from)[i] + 1;
+}
 static void edge(void *from, void *to, int kind) { if (nedges < 512) edges[nedges].from = from, edges[nedges].to = to, edges[nedges++].kind = kind; }
 static void record(int programmatic) {
   for (size_t i = 0; i < nbehind; i++) edge(behind[i], (void *)(uintptr_t)(0x2000 + nodes), programmatic);
@@ -229,7 +240,8 @@ R cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
   char p[256] = "";
   int n = 0, k = (uintptr_t)f - 0x1000;
   for (; params[n]; n++) snprintf(p + strlen(p), sizeof p - strlen(p), " %llx", *(unsigned long long *)params[n]);
-  note("launch %s grid %u,%u,%u block %u,%u,%u shared %u dependent %d params%s", names[(uintptr_t)f - 0x1000], c->g[0], c->g[1], c->g[2], c->b[0], c->b[1], c->b[2],
+  if (strcmp(names[k], "coherence") == 0) reread.from = *(void **)params[0], reread.to = *(void **)params[1], reread.words = *(unsigned *)params[2];
+  else note("launch %s grid %u,%u,%u block %u,%u,%u shared %u dependent %d params%s", names[(uintptr_t)f - 0x1000], c->g[0], c->g[1], c->g[2], c->b[0], c->b[1], c->b[2],
        c->shared, dependent, p);
   if (limits[k].params >= 0 && n != limits[k].params) { note("%d parameters, %s takes %d", n, names[k], limits[k].params); return INVALID; }
   if (c->b[0] * c->b[1] * c->b[2] > limits[k].threads || (int)c->shared > limits[k].shared) { note("%s does not fit", names[k]); return INVALID; }
