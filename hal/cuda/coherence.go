@@ -10,6 +10,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
 // Frames of a camera are written over each other: a kernel must read the second one, though it has read the first at the same
@@ -98,7 +99,7 @@ func wordsOf(b []byte) []uint32 { return unsafe.Slice((*uint32)(unsafe.Pointer(&
 
 // rereadKernel adds 1 to each of so many words.
 func rereadKernel() *ptx.Module {
-	m := ptx.NewModule("sm_80")
+	m := ptx.NewModule(target.Oldest().Name)
 	k := m.NewKernel("coherence", rereadThreads)
 	from, to, at := k.RegVec(ptx.B64, 2), k.RegVec(ptx.B64, 2), k.RegVec(ptx.B32, 6)
 	k.I("ld.param.u64", from[0], ptx.At(k.AddParam("from", "u64"), 0))

@@ -47,6 +47,9 @@ func All() []*Target { return slices.Clone(targets) }
 // Default is the target where nobody names one.
 func Default() *Target { return targets[0] }
 
+// Oldest is the target of the oldest devices: all others run its PTX too.
+func Oldest() *Target { return targets[len(targets)-1] }
+
 // Names lists the targets' names, the default first.
 func Names() []string { return names(func(t *Target) string { return t.Name }) }
 

@@ -158,8 +158,7 @@ func architecture(d hal.Device) string {
 	if t, err := target.For(d.Info().Target); err == nil {
 		return t.Name
 	}
-	names := target.Names()
-	return names[len(names)-1]
+	return target.Oldest().Name
 }
 
 func checkLoad(ctx context.Context, d hal.Device) check {
