@@ -15,7 +15,7 @@ import (
 type Lower func(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error)
 
 // Families are the lowerings in use, by the family of a region. A region that its family rejects, with a reason, falls back
-// to loop, which can lower everything.
+// to loop, which can lower everything: to one for the results of each size.
 type Families map[string]Lower
 
 // Result is the code for one target, and which regions fell back to loop.
@@ -164,7 +164,7 @@ func (l *list) emitCopy(c copyNeed) {
 		reads:  []span{{c.src, c.bytes}}, writes: []span{{c.dst, c.bytes}}})
 }
 
-// lower asks the region's family, then loop.
+// lower asks the region's family, then loop, which may take several.
 func (l *list) lower(n *ir.Node) error {
 	family := n.Region.Family
 	first := l.families[family]
@@ -174,12 +174,26 @@ func (l *list) lower(n *ir.Node) error {
 	spec, err := first(n, l.context)
 	if err != nil && family != ir.FamilyLoop {
 		l.fallbacks = append(l.fallbacks, Fallback{n.Name, family, err.Error()})
-		spec, err = l.families[ir.FamilyLoop](n, l.context)
+		return l.loops(n)
 	}
 	if err != nil {
 		return err
 	}
 	return l.add(n, spec)
+}
+
+// loops makes a loop for the results of each size.
+func (l *list) loops(n *ir.Node) error {
+	for _, part := range n.BySize() {
+		spec, err := l.families[ir.FamilyLoop](part, l.context)
+		if err != nil {
+			return err
+		}
+		if err := l.add(part, spec); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // add appends the launch of a spec.

@@ -237,6 +237,57 @@ func (s Storage) tensors() int {
 	return n
 }
 
+// BySize are loops that together compute what n does, one for the results of each number of elements: for a region of another family
+// whose kernel is refused, since a loop computes results of one size. They read the operands that they need, share n's outputs,
+// which stay n's, and belong to no graph. Results of one size are computed by n itself.
+func (n *Node) BySize() []*Node {
+	sizes := map[int][]int{}
+	for i, v := range n.Region.Body.Outputs {
+		sizes[v.Type.Numel()] = append(sizes[v.Type.Numel()], i)
+	}
+	if len(sizes) == 1 {
+		return []*Node{n}
+	}
+	var parts []*Node
+	for _, size := range slices.Backward(slices.Sorted(maps.Keys(sizes))) {
+		parts = append(parts, n.only(sizes[size]))
+	}
+	return parts
+}
+
+// only is a loop that computes some results of n, of which none is in blocks.
+func (n *Node) only(results []int) *Node {
+	r := n.Region.Clone()
+	whole := *r
+	body := *r.Body
+	r.Family, r.Body, r.Results = FamilyLoop, &body, nil
+	part := &Node{Op: n.Op, Name: n.Name, Attrs: n.Attrs, Region: r, From: n.From}
+	body.Outputs = nil
+	for _, i := range results {
+		body.Outputs = append(body.Outputs, whole.Body.Outputs[i])
+		r.Results = append(r.Results, whole.Results[i])
+		part.Outputs = append(part.Outputs, n.Outputs[i])
+	}
+	body.RemoveDead()
+	uses := body.Uses()
+	body.Inputs, r.Operands = nil, nil
+	var scales []*Value
+	for i, v := range whole.Body.Inputs {
+		if len(uses[v]) == 0 {
+			continue
+		}
+		body.Inputs, r.Operands = append(body.Inputs, v), append(r.Operands, whole.Operands[i])
+		part.Inputs = append(part.Inputs, n.Inputs[i])
+		for _, s := range []*Value{n.ChannelScales(i), n.BlockScales(i)} {
+			if s != nil {
+				scales = append(scales, s)
+			}
+		}
+	}
+	part.Inputs = append(part.Inputs, scales...)
+	return part
+}
+
 // stack is the type of all members of a value.
 func (r *Region) stack(t Type, stacked bool) Type {
 	if r.Members == 0 || !stacked {

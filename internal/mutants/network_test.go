@@ -28,8 +28,12 @@ const (
 	single = "deep, fp32"
 )
 
+// gradient is a model of what training steps have: a product with sums of rows beside its result, and the gradient of an attention of
+// 25 positions, which are padded.
+const gradient = "gradient"
+
 // networks are the models that are graphs of regions; the first value of each is its input.
-var networks = map[string]func(g *kerneltest.Graph, x *ir.Value){narrow: narrowNetwork, deep: deepNetwork(ir.Float16), single: deepNetwork(ir.Float32)}
+var networks = map[string]func(g *kerneltest.Graph, x *ir.Value){narrow: narrowNetwork, deep: deepNetwork(ir.Float16), single: deepNetwork(ir.Float32), gradient: gradientNetwork}
 
 // layer is a region that multiplies.
 type layer struct{ *kerneltest.Region }
@@ -107,11 +111,30 @@ func deepNetwork(d ir.DType) func(g *kerneltest.Graph, x *ir.Value) {
 	}
 }
 
+func gradientNetwork(g *kerneltest.Graph, x *ir.Value) {
+	const batch, rows, used, size = 2, 32, 25, 32
+	l := newLayer(g)
+	y := l.Add("MatMul", nil, l.widened(x), l.weights(ir.Float16, 128, 48))
+	s := l.Add("Mul", nil, y, l.Fill(ir.T(ir.Float32, 48), positive(1, .2), true, false))
+	s = l.Add("ReduceSum", ir.Attrs{"axes": []int{1}}, l.Add("Reshape", ir.Attrs{"shape": []int{batch, rows, 48}}, s))
+	sums := l.Finish(l.Cast(l.Add("Relu", nil, y), ir.Float32), s).Outputs
+
+	l = newLayer(g)
+	in := make([]*ir.Value, 4)
+	all := l.Add("Reshape", ir.Attrs{"shape": []int{batch, rows, 4 * size}}, l.widened(x))
+	for i := range in {
+		part := l.Add("Slice", ir.Attrs{"starts": []int{0, 0, i * size}, "sizes": []int{batch, used, size}}, all)
+		in[i] = l.Add("Reshape", ir.Attrs{"shape": []int{batch, 1, used, size}}, part)
+	}
+	d := l.Finish(l.Add("AttentionGrad", ir.Attrs{"scale": 0.3}, in...)).Outputs[0]
+	g.Outputs = []*ir.Value{sums[0], sums[1], d}
+}
+
 // loadNetwork is load of one of the networks.
 func loadNetwork(t testing.TB, name string) *model {
 	t.Helper()
 	g := kerneltest.NewGraph(t, name)
-	rows := map[string]int{narrow: 48, deep: 25, single: 25}[name]
+	rows := map[string]int{narrow: 48, deep: 25, single: 25, gradient: 64}[name]
 	x := g.Drawn(ir.T(ir.Float16, rows, 128), kerneltest.Numbers(ir.Float16, 1), false)
 	networks[name](g, x)
 	p, _ := g.Program(codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyLoop: loop.Lower}, target.Default())

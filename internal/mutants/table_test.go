@@ -26,6 +26,8 @@ var (
 	nvfp4    = Site{Model: narrow, Precision: narrow, Name: "contraction NVFP4", family: "contraction", prefix: "matmul_e2m1"}
 	toNVFP4  = Site{Model: narrow, Precision: narrow, Name: "producer of NVFP4", family: "contraction", prefix: "matmul_f16_2"}
 	weights4 = Site{Model: narrow, Precision: narrow, Name: "contraction fp16, NVFP4 weights", family: "contraction", prefix: "matmul_f16_e2m1"}
+	sums     = Site{Model: gradient, Precision: gradient, Name: "contraction fp16, sums of rows", family: "contraction", prefix: "matmul"}
+	backward = Site{Model: gradient, Precision: gradient, Name: "gradient of attention fp16", family: "contraction", prefix: "attentiongrad"}
 	weights6 = Site{Model: narrow, Precision: narrow, Name: "contraction fp16, e3m2 weights", family: "contraction", prefix: "matmul_f16_e3m2"}
 )
 
@@ -162,6 +164,32 @@ var Table = []Mutant{
 	{"first word of a lane used for the second", weights6, arithmetic, "", change(inside, 1, shift(1, -4), "ld.shared.b32"), nil},
 	{"a lane's words read from its neighbour", weights6, arithmetic, "", change(inside, 2, shift(1, 12), "ld.shared.b32"), nil},
 	{"power of two of a product not undone", weights6, arithmetic, "", drop(after, 0, "mul.rn.f32", "0f45800000"), nil},
+
+	// Training steps.
+	{"barrier in front of the sums dropped", sums, sync, "", drop(after, 1, "bar.sync"), nil},
+	{"what is summed not staged", sums, arithmetic, "", drop(after, 0, "st.shared.v4.f32"), nil},
+	{"staged a row late", sums, memory, "", change(after, 0, shift(0, 160), "st.shared.v4.f32"), nil},
+	{"a row left out", sums, arithmetic, "", drop(after, -4, "add.rn.f32"), nil},
+	{"a row read twice", sums, arithmetic, "", taken(after, 5, 4, 1, "ld.shared.f32"), nil},
+	{"stored a column late", sums, memory, "", change(after, 0, shift(0, 4), "st.global.f32"), nil},
+	{"bound of the columns too high", sums, memory, "", change(after, 1, plus(2, 16), "setp.ge.u32", ", 48;"), nil},
+	{"bound of the threads too low", sums, memory, "", change(after, 0, plus(2, -8), "setp.ge.u32", ", 32;"), nil},
+	{"wait for copies dropped", backward, sync, "", drop(anywhere, 0, "cp.async.wait_group"), nil},
+	{"barrier after the copies dropped", backward, sync, "", drop(anywhere, 0, "bar.sync"), nil},
+	{"barrier between the probabilities and their readers dropped", backward, sync, "", drop(anywhere, 1, "bar.sync"), nil},
+	{"barrier between a result's staging and its store dropped", backward, sync, "", drop(anywhere, 2, "bar.sync"), nil},
+	{"barrier between a result's store and the next one's staging dropped", backward, sync, "", drop(anywhere, 3, "bar.sync"), nil},
+	{"mask of the padding dropped", backward, arithmetic, "", everyMask, nil},
+	{"sum of a row over lanes of another one", backward, arithmetic, "", change(anywhere, 4, imm(2, 4), "shfl.sync"), nil},
+	{"mean of a row not subtracted", backward, arithmetic, "", drop(anywhere, 16, "sub.rn.f32"), nil},
+	{"scale of an element missing", backward, arithmetic, "", drop(anywhere, 0, "mul.rn.f32", "0f3E99999A"), nil},
+	{"A fragment's registers swapped", backward, arithmetic, "", change(anywhere, 16, swap(1, 1, 2), mma), nil},
+	{"ldmatrix not transposed", backward, arithmetic, "",
+		change(anywhere, 4, opcode("ldmatrix.sync.aligned.m8n8.x4.shared.b16"), ldm, ".trans"), nil},
+	{"probabilities read for their gradients", backward, arithmetic, "", change(anywhere, 4, shift(1, -2048), ldm, ".trans"), nil},
+	{"probabilities stored two columns late", backward, memory, "", change(anywhere, 0, shift(0, 4), "st.shared.b32"), nil},
+	{"result staged a row late", backward, memory, "", change(anywhere, 0, shift(0, 160), "st.shared.v2.f32"), nil},
+	{"rows of the result one too few", backward, memory, "", change(anywhere, 0, plus(2, -4), "setp.ge.u32", ", 100;"), nil},
 
 	// The launch list.
 	{"edge dropped from After", splitK16, launches, "", nil,

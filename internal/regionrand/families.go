@@ -70,6 +70,9 @@ func (b *builder) matmul() *ir.Value {
 		m, n = min(m, 16), min(n, 33)
 	}
 	batch := pick(b.tape, nil, nil, []int{1}, []int{2}, []int{2, 3})
+	if b.summed(); b.part > 0 {
+		m, n, k, batch = b.part*pick(b.tape, 1, 2, 3), min(n, 48), min(k, 256), pick(b.tape, nil, []int{1}, []int{2})
+	}
 	attrs := ir.Attrs{}
 	left, right := []int{m, k}, []int{k, n}
 	inner := 0
@@ -91,7 +94,7 @@ func (b *builder) matmul() *ir.Value {
 	case b.below(3) > 0:
 		w = b.operand(b.weights(h.storage.DType, k, inner, 1-inner), right...)
 	default: // both vary; of one batch each, or one for all
-		if b.oneIn(2) {
+		if b.part == 0 && b.oneIn(2) {
 			right = append(slices.Clone(batch), right...)
 		}
 		d := pick(b.tape, h.storage.DType, ir.Float16)
@@ -113,8 +116,13 @@ func (b *builder) conv() *ir.Value {
 	}
 	attrs, window, in := b.window2D(7)
 	n := pick(b.tape, 1, 1, 2)
+	if b.summed(); b.part > 0 { // of an image as large as the first, of a multiple of so many pixels
+		before := []int{(window[0] - 1) / 2, (window[1] - 1) / 2}
+		attrs = ir.Attrs{"strides": []int{1, 1}, "dilations": []int{1, 1}, "pads": append(before, window[0]-1-before[0], window[1]-1-before[1])}
+		c, out, group, in = min(c/group, 16), min(out/group, 33), 1, []int{b.part / pick(b.tape, 8, 4), 8 * pick(b.tape, 1, 2, 3)}
+	}
 	shape, channels := []int{n, in[0], in[1], c}, 3
-	if attrs["layout"] = "NHWC"; b.oneIn(5) {
+	if attrs["layout"] = "NHWC"; b.part == 0 && b.oneIn(5) {
 		delete(attrs, "layout")
 		shape, channels = []int{n, c, in[0], in[1]}, 1
 	}
@@ -144,6 +152,23 @@ func (b *builder) conv() *ir.Value {
 		inputs = append(inputs, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}, out))
 	}
 	return b.epilogue(b.add("Conv", attrs, inputs...), out, channels)
+}
+
+// summed decides whether sums of rows are a result, and of how many rows each.
+func (b *builder) summed() {
+	if b.oneIn(6) {
+		b.part = pick(b.tape, 32, 64, 128)
+	}
+}
+
+// sumOfRows sums a value behind an anchor, or its product with an operand, over parts of its rows.
+func (b *builder) sumOfRows(y *ir.Value) *ir.Value {
+	columns := y.Type.Shape[y.Type.Rank()-1]
+	if b.oneIn(2) {
+		y = b.add("Mul", nil, y, b.operand(how{storage: b.activation(), stacked: b.stacked()}, y.Type.Shape...))
+	}
+	y = b.add("Reshape", ir.Attrs{"shape": []int{y.Type.Numel() / columns / b.part, b.part, columns}}, y)
+	return b.add("ReduceSum", ir.Attrs{"axes": []int{1}}, y)
 }
 
 // moved is an operand whose dimensions a Transpose brings in their order.
@@ -183,30 +208,69 @@ func (b *builder) attention() *ir.Value {
 	batch, groups, share := pick(b.tape, 1, 2), pick(b.tape, 1, 2, 3), pick(b.tape, 1, 1, 2)
 	s, t := pick(b.tape, 1, 4, 16, 17, 33), pick(b.tape, 1, 5, 16, 24, 40)
 	d, dv := pick(b.tape, 4, 8, 16, 20, 32, 64), pick(b.tape, 8, 16, 12, 32, 64)
-	storage := ir.Storage{DType: pick(b.tape, ir.Float32, ir.Float16, ir.BFloat16)}
-	part := func(h, rows, size int) *ir.Value {
-		o := how{storage: storage, stacked: b.stacked()}
-		if b.oneIn(3) { // as a linear layer leaves it, perhaps beside others
-			beside := pick(b.tape, 0, 0, 8, 5)
-			v := b.operand(o, batch, rows, h*size+beside)
-			if beside > 0 {
-				v = b.add("Slice", ir.Attrs{"starts": []int{0, 0, beside}, "sizes": []int{batch, rows, h * size}}, v)
-			}
-			v = b.add("Reshape", ir.Attrs{"shape": []int{batch, rows, h, size}}, v)
-			return b.add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, v)
-		}
-		return b.operand(o, batch, h, rows, size)
-	}
-	in := []*ir.Value{part(groups*share, s, d), part(groups, t, d), part(groups, t, dv)}
-	if b.oneIn(4) {
-		in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, stacked: b.stacked()}, pick(b.tape, []int{s, t}, []int{batch, 1, s, t}, []int{t})...))
-	}
+	heads := b.heads(ir.Storage{DType: pick(b.tape, ir.Float32, ir.Float16, ir.BFloat16)}, batch)
+	in := []*ir.Value{heads(groups*share, s, d), heads(groups, t, d), heads(groups, t, dv)}
+	in = append(in, b.mask(batch, s, t)...)
 	y := b.add("Attention", ir.Attrs{"scale": pick(b.tape, 1, 1/math.Sqrt(float64(d)), 0.3)}, in...)
 	if b.oneIn(2) {
 		y = b.add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, y)
 		return b.add("Reshape", ir.Attrs{"shape": []int{batch, s, groups * share * dv}}, y)
 	}
 	return b.epilogue(y, dv, -1)
+}
+
+// heads makes operands of an attention [batch,heads,rows,size], as they are or as a linear layer leaves them, perhaps beside others.
+func (b *builder) heads(storage ir.Storage, batch int) func(heads, rows, size int) *ir.Value {
+	return func(heads, rows, size int) *ir.Value {
+		o := how{storage: storage, stacked: b.stacked()}
+		if !b.oneIn(3) {
+			return b.operand(o, batch, heads, rows, size)
+		}
+		beside := pick(b.tape, 0, 0, 8, 5)
+		v := b.operand(o, batch, rows, heads*size+beside)
+		if beside > 0 {
+			v = b.add("Slice", ir.Attrs{"starts": []int{0, 0, beside}, "sizes": []int{batch, rows, heads * size}}, v)
+		}
+		v = b.add("Reshape", ir.Attrs{"shape": []int{batch, rows, heads, size}}, v)
+		return b.add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, v)
+	}
+}
+
+// mask decides whether an attention of s queries and t keys has one.
+func (b *builder) mask(batch, s, t int) []*ir.Value {
+	if !b.oneIn(4) {
+		return nil
+	}
+	return []*ir.Value{b.operand(how{storage: ir.Storage{DType: ir.Float32}, stacked: b.stacked()}, pick(b.tape, []int{s, t}, []int{batch, 1, s, t}, []int{t})...)}
+}
+
+// attentionGrad is the three gradients of an attention, in heads or packed as a linear layer's gradient reads them.
+func (b *builder) attentionGrad() *ir.Value {
+	b.r.Family = ir.FamilyContraction
+	b.members()
+	batch, heads := pick(b.tape, 1, 2), pick(b.tape, 1, 2, 3)
+	s, d := pick(b.tape, 1, 4, 16, 25, 33, 64), pick(b.tape, 4, 8, 16, 20, 32, 64)
+	t, dv := s, d
+	if b.oneIn(2) {
+		t, dv = pick(b.tape, 1, 5, 16, 24, 40, 64), pick(b.tape, 8, 16, 12, 32, 64)
+	}
+	storage := ir.Storage{DType: pick(b.tape, ir.Float16, ir.BFloat16)}
+	if b.oneIn(12) {
+		storage.DType = ir.Float32
+	}
+	if b.slow || storage.DType == ir.Float32 { // a loop computes every score again for each element of each gradient
+		batch, heads, s, t, d, dv = 1, 1, min(s, 4), min(t, 5), min(d, 8), min(dv, 8)
+	}
+	operand := b.heads(storage, batch)
+	in := []*ir.Value{operand(heads, s, d), operand(heads, t, d), operand(heads, t, dv), operand(heads, s, dv)}
+	in = append(in, b.mask(batch, s, t)...)
+	attrs := ir.Attrs{"scale": pick(b.tape, 1, 1/math.Sqrt(float64(d)), 0.3), "causal": b.oneIn(3)}
+	y := b.add("AttentionGrad", attrs, in...)
+	if s == t && d == dv && b.oneIn(2) {
+		y = b.add("Transpose", ir.Attrs{"perm": []int{1, 3, 0, 2, 4}}, y)
+		return b.add("Reshape", ir.Attrs{"shape": []int{batch, s, 3 * heads * d}}, y)
+	}
+	return b.epilogue(y, y.Type.Shape[4], -1)
 }
 
 func (b *builder) window() *ir.Value {
@@ -315,6 +379,9 @@ func (b *builder) epilogue(y *ir.Value, channels, axis int) *ir.Value {
 			to := pick(b.tape, ir.Float16, ir.BFloat16)
 			y = b.add("Cast", ir.Attrs{"to": ir.Float32}, b.add("Cast", ir.Attrs{"to": to}, y))
 		}
+	}
+	if a := b.r.Anchor(); b.part > 0 && a.Role() == ir.RoleContraction {
+		b.sum = b.sumOfRows(pick(b.tape, append(b.behind, y)...))
 	}
 	switch b.below(6) {
 	case 4:

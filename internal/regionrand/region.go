@@ -63,14 +63,14 @@ func draw(t *tape) (c *Case, err error) {
 	g := ir.NewGraph("g")
 	b := &builder{tape: t, g: g, body: ir.NewGraph("body"), rng: rand.New(rand.NewPCG(7, 7)), extra: map[int][]*ir.Value{}}
 	c = &Case{Graph: g, Target: pick(t, target.Names()...), SMs: pick(t, 0, 4, 300), Align: pick(t, 0, 0, 0, 16, 8, 4), Loop: t.oneIn(10)}
-	b.r = &ir.Region{Body: b.body}
+	b.r, b.slow = &ir.Region{Body: b.body}, c.Loop
 	on, err := target.Lookup(c.Target)
 	if err != nil {
 		return nil, err
 	}
 	// What the target has no conversion for would be refused.
 	b.narrow, b.blocks = on.Multiplies(ir.Float8E4M3FN.String()), on.Multiplies(ir.Float4E2M1.String()) && c.Align == 0
-	switch family := pick(t, nil, b.matmul, b.conv, b.matmul, b.conv, b.attention, b.window, b.window, b.segments, nil); family {
+	switch family := pick(t, nil, b.matmul, b.conv, b.matmul, b.conv, b.attention, b.attentionGrad, b.window, b.window, b.segments, nil); family {
 	case nil:
 		b.finish(b.loop())
 	default:
@@ -92,7 +92,10 @@ type builder struct {
 	inputs []*ir.Value
 	extra  map[int][]*ir.Value // tensors of scales of an operand
 	behind []*ir.Value         // what stands behind an anchor, the result left out
+	part   int                 // rows of what stands behind an anchor whose sums are a result; 0: none
+	sum    *ir.Value           // these sums
 	rng    *rand.Rand          // of constants
+	slow   bool                // it is computed by a loop
 	narrow bool                // the target converts to e4m3
 	blocks bool                // and to blocks of e2m1
 }
@@ -252,12 +255,16 @@ func (b *builder) result(y *ir.Value, alone bool) ir.Storage {
 func (b *builder) finish(ys []*ir.Value) {
 	b.body.Outputs = ys
 	for _, y := range ys {
-		b.r.Results = append(b.r.Results, b.result(y, len(ys) == 1))
+		b.r.Results = append(b.r.Results, b.result(y, len(ys) == 1 && b.sum == nil))
 	}
 	if b.r.Family == ir.FamilyContraction && b.r.Results[0].Block == 0 && len(b.behind) > 0 && b.oneIn(4) { // a contraction may have several
 		y := pick(b.tape, b.behind...)
 		b.body.Outputs = append(b.body.Outputs, y)
 		b.r.Results = append(b.r.Results, b.result(y, false))
+	}
+	if b.sum != nil {
+		b.body.Outputs = append(b.body.Outputs, b.sum)
+		b.r.Results = append(b.r.Results, ir.Storage{DType: ir.Float32})
 	}
 	if a := b.r.Anchor(); a != nil && a.Role() == ir.RoleHeavy { // too small or odd for the family
 		b.r.Family = ir.FamilyLoop

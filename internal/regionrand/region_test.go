@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -53,12 +54,13 @@ func (c *Case) context() (*kernel.Context, error) {
 	return ctx, nil
 }
 
-// lower is the way of the driver: the region's family, then loop.
-func (c *Case) lower() (spec *kernel.Spec, ctx *kernel.Context, fallback, err error) {
+// lower is the way of the driver: the region's family, then loops.
+func (c *Case) lower() (specs []*kernel.Spec, ctx *kernel.Context, fallback, err error) {
 	if ctx, err = c.context(); err != nil {
 		return nil, nil, nil, err
 	}
 	n := c.Region()
+	var spec *kernel.Spec
 	switch {
 	case c.Loop:
 	case n.IsFamily(ir.FamilyContraction):
@@ -66,10 +68,17 @@ func (c *Case) lower() (spec *kernel.Spec, ctx *kernel.Context, fallback, err er
 	case n.IsFamily(ir.FamilyWindow):
 		spec, fallback = window.Lower(n, ctx)
 	}
-	if spec == nil {
-		spec, err = loop.Lower(n, ctx)
+	if spec != nil {
+		return []*kernel.Spec{spec}, ctx, nil, nil
 	}
-	return spec, ctx, fallback, err
+	for _, part := range n.BySize() {
+		spec, err := loop.Lower(part, ctx)
+		if err != nil {
+			return nil, ctx, fallback, err
+		}
+		specs = append(specs, spec)
+	}
+	return specs, ctx, fallback, nil
 }
 
 // trial is a test that ends alone.
@@ -108,7 +117,7 @@ func (c *Case) run(t testing.TB) (r result) {
 				r.fault = fmt.Sprintf("panic: %v\n%s", p, buf[:runtime.Stack(buf, false)])
 			}
 		}()
-		spec, ctx, fallback, err := c.lower()
+		specs, ctx, fallback, err := c.lower()
 		r.fallback = fallback
 		if err != nil {
 			if r.refused = err; !slices.ContainsFunc(errTarget, func(s string) bool { return strings.Contains(err.Error(), s) }) {
@@ -116,7 +125,11 @@ func (c *Case) run(t testing.TB) (r result) {
 			}
 			return
 		}
-		r.schedule = spec.Family + " " + spec.Stem + " " + spec.Schedule
+		var schedules []string
+		for _, spec := range specs {
+			schedules = append(schedules, spec.Family+" "+spec.Stem+" "+spec.Schedule)
+		}
+		r.schedule = strings.Join(schedules, ", ")
 		data := Fill(c.Graph, 1)
 		n := c.Region()
 		in := make([]roundoff.Range, len(n.Inputs))
@@ -132,7 +145,10 @@ func (c *Case) run(t testing.TB) (r result) {
 			r.fault = err.Error()
 			return
 		}
-		got := kerneltest.Run(tr, spec, ctx.Target, data)
+		got := map[*ir.Value]*ir.Tensor{}
+		for _, spec := range specs {
+			maps.Copy(got, kerneltest.Run(tr, spec, ctx.Target, data))
+		}
 		for k, v := range n.Outputs {
 			r.compare(fmt.Sprintf("output %d (%v) of %s", k, v.Type, r.schedule), got[v].Array(), want[k])
 		}
@@ -210,10 +226,16 @@ func TestRandomRegions(t *testing.T) {
 		elements, exact = elements+r.elements, exact+r.exact
 		family, _, _ := strings.Cut(r.schedule, " ")
 		families[c.Region().Region.Family+" → "+family]++
-		for _, kind := range []string{"splitk", "e4m3", "e2m1", "e3m2", "bf16", "attention"} {
+		for _, kind := range []string{"splitk", "e4m3", "e2m1", "e3m2", "bf16", "attention_", "attentiongrad"} {
 			if strings.Contains(r.schedule, kind) {
 				families[kind]++
 			}
+		}
+		if n := c.Region(); len(n.Region.Results) > 1 && n.IsFamily(ir.FamilyContraction) {
+			families["several results"]++
+		}
+		if len(c.Region().BySize()) > 1 {
+			families["sums of rows"]++
 		}
 		if r.fallback != nil {
 			fallbacks[r.fallback.Error()]++

@@ -8,78 +8,6 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// attention is the rule of softmax(q·kᵀ)·v: an error of the scores is a relative one of the probabilities, which kernels
-// round to the 16 bits of v as its factors, in f16 below 2^-14 as denormals; their sum is at least 1.
-func (m Model) attention(n *ir.Node, in []Range) ([]Range, error) {
-	for i, r := range in {
-		if r.Lo != nil && !r.exact() {
-			return nil, fmt.Errorf("operand %d is not known exactly", i)
-		}
-	}
-	q, k, v := in[0].Lo, in[1].Lo, in[2].Lo
-	at := make([]*ir.Array, len(in))
-	for i, r := range in {
-		at[i] = r.Lo
-	}
-	mid, err := ir.EvaluateNode(n, at)
-	if err != nil {
-		return nil, err
-	}
-	at[2] = mapped(v, math.Abs)
-	weighted, err := ir.EvaluateNode(n, at)
-	if err != nil {
-		return nil, err
-	}
-	heads, groups := q.Shape[1], k.Shape[1]
-	s, t, dv := q.Shape[2], k.Shape[2], v.Shape[3]
-	qs, ks := norms(q), norms(k)
-	scale := n.Attrs.Float("scale", 1)
-	rounding, denormal := 0.0, 0.0
-	switch d := readAs(n.Inputs[2]); d {
-	case ir.Float16:
-		rounding, denormal = halfUnit(d), 0x1p-25
-	case ir.BFloat16:
-		rounding = halfUnit(d)
-	}
-	radius := make([]float64, mid[0].Len())
-	for i := range radius {
-		row := i / dv
-		bh := row / s
-		keys := bh/heads*groups + bh%heads/(heads/groups)
-		longest, sum := 0.0, 0.0
-		for j := keys * t; j < (keys+1)*t; j++ {
-			longest = math.Max(longest, ks[j])
-			sum += math.Abs(v.F[j*dv+i%dv])
-		}
-		score := scale * qs[row] * longest // bounds every score of the row (Cauchy–Schwarz)
-		e := 2*score*m.products(q.Shape[3]) + rounding + special + m.products(t)
-		radius[i] = weighted[0].F[i]*e + denormal*sum
-	}
-	return []Range{around(mid[0], radius)}, nil
-}
-
-// readAs is the type in which a kernel reads a value of f32 from memory.
-func readAs(v *ir.Value) ir.DType {
-	from, _ := v.Origin()
-	if from.Def != nil && from.Def.Op.Name == "Cast" {
-		from = from.Def.Inputs[0]
-	}
-	return from.Type.DType
-}
-
-// norms are the lengths of the vectors along the last dimension.
-func norms(a *ir.Array) []float64 {
-	d := a.Shape[len(a.Shape)-1]
-	out := make([]float64, a.Len()/d)
-	for i, x := range a.F {
-		out[i/d] += x * x
-	}
-	for i := range out {
-		out[i] = math.Sqrt(out[i])
-	}
-	return out
-}
-
 // layerNorm is the rule of (x-mean)/deviation·scale+bias. With v = x-mean, deviation σ = |(v/√n, √ε)| and an operand that
 // moves x by up to r, v moves by e ≤ r + mean(r), and σ by s ≤ √mean(r²), as the length of a vector does, and to √ε at the least. So
 // v'/σ' - v/σ = (v'-v)/σ' + (v/σ)·(σ-σ')/σ' is at most (e + |v/σ|·s)/max(√ε, σ-s), however great r is.
@@ -217,7 +145,8 @@ func batchNorm(n *ir.Node, in []Range) ([]Range, error) {
 	})}, nil
 }
 
-// blockQuantize is the rule of ir.QuantizeBlocks: a block's scale can fall to either side of a tie, and its elements with it.
+// blockQuantize is the rule of ir.QuantizeBlocks: a block's scale can fall to either side of a tie, and its elements with it. Codes are
+// the greater the smaller the scale is, but 0 where that is 0: so where a scale may be 0, the least above counts too.
 func blockQuantize(n *ir.Node, in []Range) ([]Range, error) {
 	scale := n.Attrs.Float("scale", 1)
 	factor := float64(float32(1 / (minifloat.E2M1.Max() * scale)))
@@ -239,6 +168,9 @@ func blockQuantize(n *ir.Node, in []Range) ([]Range, error) {
 			ir.BlockScale.Format().Round(greatest*factor*(1+2*unit), true),
 		}
 		scales.Lo.F[b], scales.Hi.F[b] = ends[0], ends[1]
+		if ends[0] == 0 && ends[1] > 0 {
+			ends = append(ends, ir.BlockScale.Format().Decode(1))
+		}
 		for i := range lo {
 			a, z := math.Inf(1), math.Inf(-1)
 			for _, x := range []float64{lo[i], hi[i]} {

@@ -157,6 +157,29 @@ func TestMeansAreInRange(t *testing.T) {
 	require.Equal(t, rows, outside)
 }
 
+// TestCodesOfBlocksThatAreNotKnown: of a scale between the least and the greatest, where the least is 0 and makes all codes 0.
+func TestCodesOfBlocksThatAreNotKnown(t *testing.T) {
+	lo, hi := ir.NewArray(ir.T(ir.Float32, ir.BlockSize)), ir.NewArray(ir.T(ir.Float32, ir.BlockSize))
+	for i := range hi.F {
+		hi.F[i] = 0.001 * float64(i)
+	}
+	g := ir.NewGraph("g")
+	n, err := g.Add("BlockQuantize", "blocks", ir.Attrs{"scale": 0.02}, g.AddInput("x", lo.Type))
+	require.NoError(t, err)
+	r, err := Model{}.Node(n, []Range{{lo, hi}})
+	require.NoError(t, err)
+	for part := range 101 {
+		x := mapped(hi, func(v float64) float64 { return v * float64(part) / 100 })
+		y, err := ir.EvaluateNode(n, []*ir.Array{x})
+		require.NoError(t, err)
+		for k, y := range y {
+			for i, y := range y.F {
+				require.True(t, r[k].Lo.F[i] <= y && y <= r[k].Hi.F[i], "output %d of %d %%: %v is outside of [%v, %v]", k, part, y, r[k].Lo.F[i], r[k].Hi.F[i])
+			}
+		}
+	}
+}
+
 // TestNormsOfRowsThatAreNotKnown: where an operand is at a tie it moves the deviation as well, which no expansion of first
 // order sees; a row of one value has next to none.
 func TestNormsOfRowsThatAreNotKnown(t *testing.T) {

@@ -16,6 +16,8 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 		return m.product(n, in)
 	case "Attention":
 		return m.attention(n, in)
+	case "AttentionGrad":
+		return m.attentionGrad(n, in)
 	case "LayerNorm":
 		return layerNorm(n, in)
 	case "BatchNorm":

@@ -52,7 +52,8 @@ func instrument(p *runtime.Program, v *runtime.Variant, o *compile.Origin, chose
 	for i, l := range w.Entries[at].Launches {
 		n := o.Regions[i]
 		s := step{launch: i, region: n}
-		if chosen[n] {
+		wanted := n != nil && chosen[n.Outputs[0].Def] // which n may be a part of
+		if wanted {
 			for k, value := range n.Inputs {
 				if value.IsConst() || slices.ContainsFunc(s.ins, func(c kept) bool { return c.value == value }) {
 					continue
@@ -66,7 +67,7 @@ func instrument(p *runtime.Program, v *runtime.Variant, o *compile.Origin, chose
 		}
 		l.Dependent = l.Dependent && len(launches) > 0 && launches[len(launches)-1].Copy == nil
 		launches = append(launches, l)
-		if !chosen[n] {
+		if !wanted {
 			continue
 		}
 		for k, value := range n.Outputs {

@@ -174,7 +174,7 @@ func Definitions() map[string]string {
 		"rel_l2":     "‖output − exact‖ / ‖exact‖, where exact is the file's value: the graph of regions before any rounding, in float64, from the same inputs of the model",
 		"own_rel_l2": "‖output − f(inputs)‖ / ‖exact‖, where f is the region without any rounding, in float64, on the inputs that the launch had: what the region adds itself by rounding weights, activations and results, or by a fault",
 		"bad":        "an element is outside of what rounding (f32 sums in any order, the types in which operands are read and results stored) can make of the inputs that the launch had (docs/architecture.md, internal/roundoff); or an input is not what the region in front had computed",
-		"apart":      fmt.Sprintf("for operators whose rounding has no bound: relative L2 from the evaluator, which rounds where the region does, on the inputs that the launch had; bad above half a unit in the last place of the stored type or, of products, of their operands' type of 16 bits, or %.1g if that is more", limit32),
+		"apart":      fmt.Sprintf("for operators whose rounding has no bound: relative L2 from the evaluator, which rounds where the region does, on the inputs that the launch had; bad above half a unit in the last place of the stored type, or %.1g if that is more", limit32),
 	}
 }
 
@@ -267,7 +267,7 @@ func (c *comparison) step(s step) ([]Row, error) {
 			return nil, fmt.Errorf("value %q has no exact counterpart: this is a bug in tracing, please report it", v.Name)
 		}
 		x := decoded(got[v], st, scales).Floats()
-		r.Launch, r.Region, r.Nodes, r.Value = s.launch, original(n.Name), c.names.inside[n], original(v.Name)
+		r.Launch, r.Region, r.Nodes, r.Value = s.launch, original(n.Name), c.names.inside[v.Def], original(v.Name)
 		r.Shape, r.Stored, r.Scale = v.Type.Shape, v.Type.DType.String(), st.Factor()
 		r.Kernel, r.Family = c.kernel(s.launch)
 		if r.Metrics, err = compare(x, exact.Floats(), v.Type.Shape); err != nil {
@@ -356,13 +356,6 @@ func (c *comparison) judge(n *ir.Node, had, got map[*ir.Value]*ir.Array) ([]Row,
 		}
 		r := &rows[i]
 		r.Unbounded, r.Apart, r.Limit = unbounded.Error(), m.RelL2, limit(v.Type.DType)
-		if n.IsFamily(ir.FamilyContraction) { // what it multiplies again is rounded as its operands are, which the evaluator does not
-			for _, o := range n.Region.Operands {
-				if o.DType.Bits() >= 16 {
-					r.Limit = max(r.Limit, limit(o.DType))
-				}
-			}
-		}
 		r.Bad = !(r.Apart <= r.Limit)
 	}
 	return rows, nil

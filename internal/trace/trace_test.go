@@ -140,6 +140,25 @@ func TestTheTracedRunIsSound(t *testing.T) {
 	}
 }
 
+// TestPartsOfARegionAreTraced: a launch may compute a part of a region of the graph, which shares its outputs.
+func TestPartsOfARegionAreTraced(t *testing.T) {
+	r := compiled(t, "policy", "fp16")
+	whole, _, _ := traced(t, r.Program, r, false)
+	parts := *r
+	parts.Origins = slices.Clone(r.Origins)
+	origin := *r.Origins[0]
+	origin.Regions = slices.Clone(origin.Regions)
+	for i, n := range origin.Regions {
+		if n != nil {
+			part := *n
+			origin.Regions[i] = &part
+		}
+	}
+	parts.Origins[0] = &origin
+	found, _, _ := traced(t, r.Program, &parts, false)
+	require.Equal(t, whole.Rows, found.Rows)
+}
+
 // TestAChangedWeightIsTheFirstBadLayer changes the sign of one number of each layer's weights in turn. The layer that reads it is
 // named, and nothing else is blamed.
 func TestAChangedWeightIsTheFirstBadLayer(t *testing.T) {
