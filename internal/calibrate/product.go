@@ -86,6 +86,9 @@ func (p *product) pack(weights *ir.Tensor) []*linear.Panels {
 			}
 		}
 		out[i] = linear.Pack(linear.Rows32{F: rows, Stride: s.K, Count: count}, s.K)
+		if p.bias != nil {
+			out[i].Bias(p.bias[i*count:])
+		}
 	})
 	return out
 }
@@ -93,29 +96,18 @@ func (p *product) pack(weights *ir.Tensor) []*linear.Panels {
 // block computes all channels of some positions of an image of a member.
 func (p *product) block(out, in []float32, panels []*linear.Panels, member, image, first, count int) {
 	s := p.site
-	var to []float32
 	if p.inPlace {
 		at := member*p.positions + first
-		to = out[at*s.N:][:count*s.N]
-		linear.Products(to, s.N, linear.Rows32{F: in[at*s.K:], Stride: s.K, Count: count}, panels[0])
-	} else {
-		x := p.images
-		image += member * x.count
-		to = out[(image*x.lines*x.columns+first)*s.N:][:count*s.N]
-		rows := x.patches(in[image*x.height*x.width*x.channels:], first/x.columns, count/x.columns)
-		defer free(rows.F)
-		for g := range p.groups {
-			linear.ProductsOf(to[g*s.N/p.groups:], s.N, rows, panels[g])
-			rows.F = rows.F[x.each:]
-		}
-	}
-	if p.bias == nil {
+		linear.Products(out[at*s.N:][:count*s.N], s.N, linear.Rows32{F: in[at*s.K:], Stride: s.K, Count: count}, panels[0])
 		return
 	}
-	bias := p.bias[member*s.N:][:s.N]
-	for ; len(to) > 0; to = to[s.N:] {
-		for i, b := range bias {
-			to[i] += b
-		}
+	x := p.images
+	image += member * x.count
+	to := out[(image*x.lines*x.columns+first)*s.N:][:count*s.N]
+	rows := x.patches(in[image*x.height*x.width*x.channels:], first/x.columns, count/x.columns)
+	defer free(rows.F)
+	for g := range p.groups {
+		linear.ProductsOf(to[g*s.N/p.groups:], s.N, rows, panels[g])
+		rows.F = rows.F[x.each:]
 	}
 }

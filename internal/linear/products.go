@@ -16,11 +16,29 @@ type Rows32 struct {
 type Panels struct {
 	f       []float32
 	rows, k int
+	bias    []float32 // of the rows, those of a panel that are missing zero; nil: none
+}
+
+// noBias are the biases of a panel that has none: no sum that began at 0 is −0, so adding 0 leaves it as it is.
+var noBias [productCols]float32
+
+// Bias adds a number for each of the panels' rows to what products sum up, behind the last product.
+func (b *Panels) Bias(of []float32) {
+	b.bias = make([]float32, (b.rows+productCols-1)/productCols*productCols)
+	copy(b.bias, of[:b.rows])
+}
+
+// biasOf are those of the panel that begins at a row.
+func (b *Panels) biasOf(row int) []float32 {
+	if b.bias == nil {
+		return noBias[:]
+	}
+	return b.bias[row:][:productCols]
 }
 
 // Pack packs rows of k elements.
 func Pack(b Rows32, k int) *Panels {
-	p := &Panels{make([]float32, (b.Count+productCols-1)/productCols*productCols*k), b.Count, k}
+	p := &Panels{f: make([]float32, (b.Count+productCols-1)/productCols*productCols*k), rows: b.Count, k: k}
 	if k == 0 {
 		return p
 	}
@@ -86,38 +104,54 @@ func ProductsOf(c []float32, stride int, a Scattered, b *Panels) {
 // products multiplies rows that begin somewhere, with elements one behind the other, or at offsets. Without vector instructions it
 // takes a row as a whole.
 func (b *Panels) products(c []float32, stride, count int, start func(i int) *float32, offsets *int32, row func(i int) []float32) {
-	var sums [tileRows * productCols]float32
-	var from [tileRows]*float32
 	if b.k == 0 {
 		for i := range count {
-			clear(c[i*stride:][:b.rows])
+			to := c[i*stride:][:b.rows]
+			clear(to)
+			for n, y := range b.bias[:min(b.rows, len(b.bias))] {
+				to[n] += y
+			}
 		}
 		return
 	}
+	var sums [tileRows * productCols]float32
 	if !vectors {
 		for i := range count {
 			x := row(i)
 			for j := 0; j < b.rows; j += productCols {
 				products1(sums[:productCols], x, b.f[j*b.k:][:productCols*b.k])
+				for n, y := range b.biasOf(j) {
+					sums[n] += y
+				}
 				copy(c[i*stride+j:][:min(productCols, b.rows-j)], sums[:])
 			}
 		}
 		return
 	}
+	var from, to [tileRows]*float32
 	for i := 0; i < count; i += tileRows {
 		height := min(tileRows, count-i)
 		for r := range from { // rows that are not there repeat the last one
 			from[r] = start(i + min(r, height-1))
 		}
 		for j := 0; j < b.rows; j += productCols {
-			clear(sums[:])
-			if panel := b.f[j*b.k:][:productCols*b.k]; offsets == nil {
-				tile32(&sums, &from, height, &panel[0], b.k)
-			} else {
-				tile32at(&sums, &from, height, &panel[0], b.k, offsets)
+			width := min(productCols, b.rows-j)
+			direct := wide || width == productCols
+			for r := range to {
+				if direct {
+					to[r] = &c[(i+min(r, height-1))*stride+j:][:width][0]
+				} else {
+					to[r] = &sums[r*productCols]
+				}
 			}
-			for r := range height {
-				copy(c[(i+r)*stride+j:][:min(productCols, b.rows-j)], sums[r*productCols:])
+			panel, bias, columns := &b.f[j*b.k:][:productCols*b.k][0], &b.biasOf(j)[0], uint32(1)<<width-1
+			if offsets == nil {
+				tile32(&to, &from, height, panel, b.k, bias, columns)
+			} else {
+				tile32at(&to, &from, height, panel, b.k, bias, columns, offsets)
+			}
+			for r := 0; r < height && !direct; r++ {
+				copy(c[(i+r)*stride+j:][:width], sums[r*productCols:])
 			}
 		}
 	}

@@ -15,6 +15,9 @@ var productEngines = map[string]func(c []float32, stride int, a Rows32, b *Panel
 	for i := range a.Count {
 		for j := 0; j < b.rows; j += productCols {
 			products1(sums[:], a.F[i*a.Stride:][:b.k], b.f[j*b.k:][:productCols*b.k])
+			for n, x := range b.biasOf(j) {
+				sums[n] += x
+			}
 			copy(c[i*stride+j:][:min(productCols, b.rows-j)], sums[:])
 		}
 	}
@@ -54,21 +57,30 @@ func TestProductsAddInAscendingOrder(t *testing.T) {
 		rows, cols, k := n[0], n[1], n[2]
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			a, b, stride := matrix32(rng, rows, k, k+3), matrix32(rng, cols, k, k+1), cols+2
-			for name, f := range productEngines {
-				c := make([]float32, rows*stride)
-				for i := range c {
-					c[i] = 7
+			for _, bias := range [][]float32{nil, matrix32(rng, 1, cols, cols).F} {
+				p := Pack(b, k)
+				if bias != nil {
+					p.Bias(bias)
 				}
-				f(c, stride, a, Pack(b, k))
-				for i, got := range c {
-					want := float32(7)
-					if j := i % stride; j < cols {
-						want = 0
-						for x := range k {
-							want += float32(a.F[i/stride*a.Stride+x] * b.F[j*b.Stride+x])
-						}
+				for name, f := range productEngines {
+					c := make([]float32, rows*stride)
+					for i := range c {
+						c[i] = 7
 					}
-					require.Equal(t, math.Float32bits(want), math.Float32bits(got), "%s %d", name, i)
+					f(c, stride, a, p)
+					for i, got := range c {
+						want := float32(7)
+						if j := i % stride; j < cols {
+							want = 0
+							for x := range k {
+								want += float32(a.F[i/stride*a.Stride+x] * b.F[j*b.Stride+x])
+							}
+							if bias != nil {
+								want += bias[j]
+							}
+						}
+						require.Equal(t, math.Float32bits(want), math.Float32bits(got), "%s %d", name, i)
+					}
 				}
 			}
 		})

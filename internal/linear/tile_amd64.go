@@ -14,15 +14,17 @@ var (
 //go:noescape
 func tile(sums *[tileRows * tileCols]float64, a *[tileRows]*float64, rows int, b *float64, k int)
 
-// tile32 is tile in f32, with productCols columns.
+// tile32 sets rows of sums, of productCols columns, to the products of k elements, 1 or more, of the first rows of a and of b's columns,
+// which lie side by side, in ascending order, each sum from 0 on, plus the columns' biases. With registers of 512 bits all eight rows are
+// written, and of each the columns whose bits are set; else rows in fours, and all columns.
 //
 //go:noescape
-func tile32(sums *[tileRows * productCols]float32, a *[tileRows]*float32, rows int, b *float32, k int)
+func tile32(to, a *[tileRows]*float32, rows int, b *float32, k int, bias *float32, columns uint32)
 
 // tile32at is tile32 of rows whose element i lies at an offset of its own.
 //
 //go:noescape
-func tile32at(sums *[tileRows * productCols]float32, a *[tileRows]*float32, rows int, b *float32, k int, offsets *int32)
+func tile32at(to, a *[tileRows]*float32, rows int, b *float32, k int, bias *float32, columns uint32, offsets *int32)
 
 // axpy adds a times n numbers, a positive multiple of 16.
 //

@@ -2,13 +2,13 @@
 
 package linear
 
-const vectors, fuses = false, false
+const vectors, wide, fuses = false, false, false
 
 func tile(*[tileRows * tileCols]float64, *[tileRows]*float64, int, *float64, int) {}
 
-func tile32(*[tileRows * productCols]float32, *[tileRows]*float32, int, *float32, int) {}
+func tile32(_, _ *[tileRows]*float32, _ int, _ *float32, _ int, _ *float32, _ uint32) {}
 
-func tile32at(*[tileRows * productCols]float32, *[tileRows]*float32, int, *float32, int, *int32) {}
+func tile32at(_, _ *[tileRows]*float32, _ int, _ *float32, _ int, _ *float32, _ uint32, _ *int32) {}
 
 func axpy(float32, *float32, *float32, int) {}
 
