@@ -89,6 +89,9 @@ type program struct {
 	track     *tracking
 
 	native native
+
+	countedOnce sync.Once // where counts are all that is wanted
+	counted     counted
 }
 
 type constant[T any] struct {

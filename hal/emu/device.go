@@ -20,6 +20,9 @@ type Options struct {
 	StepLimit int64
 	// Profile, where set, is called after each launch with what it did. Counting slows a launch down a few times.
 	Profile func(*Counts)
+	// CountOnly says that counts are all that is wanted of a profiled run: instructions on which none hangs are counted but not executed,
+	// and what launches write is of no use.
+	CountOnly bool
 	// Engine executes the kernels.
 	Engine Engine
 	// Discrete gives the device memory of its own, as a GPU on a card has: the host reaches it by Read and Write alone.

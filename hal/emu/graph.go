@@ -56,7 +56,24 @@ func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 			return nil, v
 		}
 	}
+	if d.opts.Profile != nil && d.opts.CountOnly && !d.opts.Check {
+		g.countOnly()
+	}
 	return g, nil
+}
+
+// countOnly lets launches execute no more than counts hang on, unless those of one hang on what others compute.
+func (g *graph) countOnly() {
+	for _, n := range g.ops {
+		if n.launch != nil && n.launch.prog.countedBy().data {
+			return
+		}
+	}
+	for _, n := range g.ops {
+		if n.launch != nil {
+			n.launch.executes = n.launch.prog.countedBy().executes
+		}
+	}
 }
 
 // elsewhere reports whether an op names memory of another device.

@@ -26,6 +26,7 @@ type launch struct {
 	check         *launchCheck
 	track         *tracking // with checks on: registers to follow
 	profile       *profile  // where the device counts
+	executes      []bool    // by pc, where only counts are wanted; nil: all
 	code          *jit.Code // native, or nil
 	proved        bool      // no register is read before it is written, so that blocks need not clear them
 }

@@ -139,7 +139,7 @@ func (w *warp) advance(budget int64) int64 {
 		}
 		return w.run(budget)
 	}
-	code, native := w.b.l.prog.code, w.stepping()
+	code, native, executes := w.b.l.prog.code, w.stepping(), w.b.l.executes
 	var n int64
 	for ; n < budget && w.state == ready; n++ {
 		if w.pc >= w.nextPC {
@@ -148,6 +148,10 @@ func (w *warp) advance(budget int64) int64 {
 		in := &code[w.pc]
 		mask := w.executing(in)
 		w.count(p, in, &w.b.sites[w.pc], mask)
+		if executes != nil && !executes[w.pc] {
+			w.pc++
+			continue
+		}
 		if native != nil && mask != 0 && in.kind < kindBranch && w.step(native, mask) {
 			w.pc++
 			continue

@@ -156,7 +156,7 @@ func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant, entry stri
 		return nil, err
 	}
 	var counts []*emu.Counts
-	d, err := emu.Open(emu.Options{Profile: func(c *emu.Counts) { counts = append(counts, c) }})
+	d, err := emu.Open(emu.Options{CountOnly: true, Profile: func(c *emu.Counts) { counts = append(counts, c) }})
 	if err != nil {
 		return nil, err
 	}

@@ -18,13 +18,13 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-func compiled(t *testing.T, name string) *runtime.Program {
+func compiled(t *testing.T, name, precision string) *runtime.Program {
 	t.Helper()
 	src, err := driving.Make(name, driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)
-	r, err := compile.Compile(context.Background(), m, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
+	r, err := compile.Compile(context.Background(), m, compile.Options{Precision: precision, Generated: 2, Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	return r.Program
 }
@@ -43,6 +43,28 @@ func counted(t *testing.T, p *runtime.Program, workers int) []*emu.Counts {
 	return counts
 }
 
+// TestCountsHangOnLittle: Run, which executes only what counts hang on, counts what a run of everything does, in kernels of every
+// family and precision.
+func TestCountsHangOnLittle(t *testing.T) {
+	for name, precisions := range map[string][]string{"policy": {"fp32", "fp16", "fp8"}, "vision": {"fp32", "nvfp4"}, "dmonitoring": {"fp16", "fp8"}} {
+		for _, precision := range precisions {
+			t.Run(name+" "+precision, func(t *testing.T) {
+				p := compiled(t, name, precision)
+				v := &p.Variants[0]
+				all, err := profile.New(p, v, "run", counted(t, p, 0), "gb10")
+				require.NoError(t, err)
+				few, err := profile.Run(context.Background(), p, v, "run")
+				require.NoError(t, err)
+				want, err := json.Marshal(all)
+				require.NoError(t, err)
+				got, err := json.Marshal(few)
+				require.NoError(t, err)
+				require.JSONEq(t, string(want), string(got))
+			})
+		}
+	}
+}
+
 // TestAModelsProfile: counts agree with what the compiler says of the kernels, sums with their parts, and nothing
 // depends on how many blocks run at a time.
 func TestAModelsProfile(t *testing.T) {
@@ -51,7 +73,7 @@ func TestAModelsProfile(t *testing.T) {
 			if name == "supercombo" && !fulltest.Runs(t.Name()) {
 				t.Skip("profiles three times what the others are, of the same families: set SPARK_FULL=1")
 			}
-			p := compiled(t, name)
+			p := compiled(t, name, "fp16")
 			v := &p.Variants[0]
 			prof, err := profile.New(p, v, "run", counted(t, p, 1), "gb10")
 			require.NoError(t, err)
