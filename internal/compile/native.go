@@ -33,6 +33,7 @@ type nativeRegion struct {
 	names   []string // of the program's input that is each operand; "" of constants and repeated operands
 	window  *linear.Window
 	from    int // operand that the window reads
+	terms   *terms
 }
 
 // Close frees what a program holds.
@@ -79,8 +80,11 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, ro
 		}
 		defer func() { err = errors.Join(err, r.Close()) }()
 	}
-	if r.window != nil {
+	switch {
+	case r.window != nil:
 		return r.windows(ctx, n, in, room)
+	case r.terms != nil:
+		return r.terms.evaluate(ctx, n, in, room)
 	}
 	return r.run(ctx, n, in, room)
 }
@@ -156,6 +160,9 @@ func output(k int) string { return fmt.Sprint("out", k) }
 func (d *native) open(ctx context.Context, n *ir.Node) (*nativeRegion, error) {
 	if w, from := windowOf(n); w != nil {
 		return &nativeRegion{inputs: n.Inputs, window: w, from: from}, nil
+	}
+	if t := termsOf(n); t != nil {
+		return &nativeRegion{inputs: n.Inputs, terms: t}, nil
 	}
 	return d.program(ctx, n)
 }

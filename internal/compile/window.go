@@ -6,6 +6,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/linear"
@@ -72,29 +73,29 @@ const rowsAtOnce = 8
 
 // windows evaluates a region that is a window.
 func (r *nativeRegion) windows(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, room *calibrate.Room) (outs [][]*ir.Tensor, err error) {
-	type part struct{ at, image, row int }
 	w, y := r.window, n.Outputs[0].Type
-	parts := make(chan part)
-	var wg sync.WaitGroup
-	for range goruntime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for p := range parts {
-				to, from := runtime.View[float32](outs[p.at][0].Data), runtime.View[float32](in[p.at][r.from].Data)
-				w.Of(to[p.image*w.Rows*w.Columns*w.Channels:], from[p.image*w.Height*w.Width*w.Channels:], p.row, min(p.row+rowsAtOnce, w.Rows))
-			}
-		})
-	}
 	for range in {
 		outs = append(outs, []*ir.Tensor{room.Tensor(y)})
 	}
-	for at := range in {
-		for image := range y.Shape[0] {
-			for row := 0; row < w.Rows && ctx.Err() == nil; row += rowsAtOnce {
-				parts <- part{at, image, row}
-			}
-		}
-	}
-	close(parts)
-	wg.Wait()
+	images, blocks := y.Shape[0], (w.Rows+rowsAtOnce-1)/rowsAtOnce
+	spread(ctx, len(in)*images*blocks, func(i int) {
+		at, image, row := i/blocks/images, i/blocks%images, i%blocks*rowsAtOnce
+		to, from := runtime.View[float32](outs[at][0].Data), runtime.View[float32](in[at][r.from].Data)
+		w.Of(to[image*w.Rows*w.Columns*w.Channels:], from[image*w.Height*w.Width*w.Channels:], row, min(row+rowsAtOnce, w.Rows))
+	})
 	return outs, ctx.Err()
+}
+
+// spread calls f for every index below n, on all cores, until the context ends.
+func spread(ctx context.Context, n int, f func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, goruntime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
 }
