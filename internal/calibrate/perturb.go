@@ -90,6 +90,7 @@ func perturb(g *ir.Graph, inputs, within []map[string]*ir.Array, draw int) (out 
 		from = append(from, at)
 		out = append(out, map[string]*ir.Array{})
 	}
+	room := &picture{}
 	for _, v := range g.Inputs {
 		lo, hi := bounds(within, v.Name)
 		if v.Type.DType == ir.Uint8 {
@@ -99,7 +100,7 @@ func perturb(g *ir.Graph, inputs, within []map[string]*ir.Array, draw int) (out 
 		h.Write([]byte(v.Name))
 		for i, at := range from {
 			source := rand.NewPCG(h.Sum64(), uint64(draw)<<32+uint64(i))
-			out[i][v.Name] = perturbed(source, inputs[at][v.Name], lo, hi, draw == texturedDraw, patched[i])
+			out[i][v.Name] = room.perturbed(source, inputs[at][v.Name], lo, hi, draw == texturedDraw, patched[i])
 		}
 	}
 	return out, from
@@ -118,35 +119,39 @@ func bounds(inputs []map[string]*ir.Array, name string) (lo, hi float64) {
 	return lo, hi
 }
 
-func perturbed(source *rand.PCG, a *ir.Array, lo, hi float64, textured, patched bool) *ir.Array {
+// perturbed is an array like another one. The picture's memory is used for it.
+func (p *picture) perturbed(source *rand.PCG, a *ir.Array, lo, hi float64, textured, patched bool) *ir.Array {
 	if a.DType != ir.Uint8 && !a.DType.IsFloat() {
 		return a
 	}
-	out, image := ir.NewArray(a.Type), isPicture(a.Type)
-	rng, x := rand.New(source), &picture{f: slices.Clone(a.Floats())}
+	out, image, rng := ir.NewArray(a.Type), isPicture(a.Type), rand.New(source)
+	p.f, p.height, p.width = append(p.f[:0], a.F...), 0, 0
+	for _, x := range a.I {
+		p.f = append(p.f, float64(x))
+	}
 	if image {
-		x.height, x.width = a.Type.Shape[2], a.Type.Shape[3]
+		p.height, p.width = a.Type.Shape[2], a.Type.Shape[3]
 	}
 	middle, reach := float64((lo+hi)/2), float64((hi-lo)/2)
 	switch {
 	case image && patched:
-		x.patch(rng, middle, reach)
+		p.patch(rng, middle, reach)
 	case image:
-		x.expose(source, .5, 1.3, .3, .08, middle, reach)
-		x.shift(rng)
+		p.expose(source, .5, 1.3, .3, .08, middle, reach)
+		p.shift(rng)
 		if textured {
-			x.texture(rng, reach)
+			p.texture(rng, reach)
 		}
 		if rng.IntN(2) == 0 {
-			x.cut(rng, lo, hi)
+			p.cut(rng, lo, hi)
 		}
 		if rng.IntN(2) == 0 {
-			x.blur()
+			p.blur()
 		}
 	default:
-		x.expose(source, .8, 1.2, 0, .05, 0, max(-lo, hi))
+		p.expose(source, .8, 1.2, 0, .05, 0, max(-lo, hi))
 	}
-	for i, v := range x.f {
+	for i, v := range p.f {
 		v = min(max(v, lo), hi)
 		if a.DType == ir.Uint8 {
 			out.I[i] = int64(v + .5)
@@ -161,6 +166,13 @@ func perturbed(source *rand.PCG, a *ir.Array, lo, hi float64, textured, patched 
 type picture struct {
 	f             []float64
 	height, width int
+	old           []float64 // of copy
+}
+
+// copy is what a plane was before it is changed, until the next one is copied.
+func (p *picture) copy(plane []float64) []float64 {
+	p.old = append(p.old[:0], plane...)
+	return p.old
 }
 
 // uniform is a random number between two.
@@ -171,10 +183,13 @@ func uniform(rng *rand.Rand, lo, hi float64) float64 { return lo + float64(rng.F
 func (p *picture) expose(source *rand.PCG, least, greatest, light, noise, middle, reach float64) {
 	rng := rand.New(source)
 	contrast, light, noise := uniform(rng, least, greatest), float64(reach*uniform(rng, -light, light)), float64(reach*uniform(rng, 0, noise))
-	grain := make([]float64, len(p.f))
-	normals(source, grain)
-	for i, x := range p.f {
-		p.f[i] = middle + float64((x-middle)*contrast) + light + float64(noise*grain[i])
+	var grain [512]float64
+	for rest := p.f; len(rest) > 0; rest = rest[min(len(grain), len(rest)):] {
+		part := rest[:min(len(grain), len(rest))]
+		normals(source, grain[:len(part)])
+		for i, x := range part {
+			part[i] = middle + float64((x-middle)*contrast) + light + float64(noise*grain[i])
+		}
 	}
 }
 
@@ -182,10 +197,12 @@ func (p *picture) expose(source *rand.PCG, least, greatest, light, noise, middle
 func (p *picture) shift(rng *rand.Rand) {
 	dy, dx := rng.IntN(p.height/4+1)-p.height/8, rng.IntN(p.width/4+1)-p.width/8
 	p.each(func(plane []float64) {
-		old := slices.Clone(plane)
-		for i := range plane {
-			y, x := min(max(i/p.width+dy, 0), p.height-1), min(max(i%p.width+dx, 0), p.width-1)
-			plane[i] = old[y*p.width+x]
+		old := p.copy(plane)
+		for y := range p.height {
+			from, to := old[min(max(y+dy, 0), p.height-1)*p.width:][:p.width], plane[y*p.width:][:p.width]
+			for x := range to {
+				to[x] = from[min(max(x+dx, 0), p.width-1)]
+			}
 		}
 	})
 }
@@ -290,16 +307,15 @@ func (p *picture) blur() {
 
 // mean3 replaces every element by the mean of it and its neighbours along an axis.
 func (p *picture) mean3(plane []float64, length, stride int) {
-	old := slices.Clone(plane)
-	for i := range plane {
-		before, behind := i, i
-		if at := i / stride % length; at > 0 {
-			before -= stride
+	old := p.copy(plane)
+	for line := 0; line < len(plane); line += length * stride {
+		for at := range length {
+			first := line + at*stride
+			before, behind := line+max(at-1, 0)*stride, line+min(at+1, length-1)*stride
+			for i := range stride {
+				plane[first+i] = (old[before+i] + old[first+i] + old[behind+i]) / 3
+			}
 		}
-		if at := i / stride % length; at < length-1 {
-			behind += stride
-		}
-		plane[i] = (old[before] + old[i] + old[behind]) / 3
 	}
 }
 
