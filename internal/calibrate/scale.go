@@ -137,10 +137,6 @@ func stored(a *ir.Tensor, f precision.Operand, scale float64, room *Room) *ir.Te
 // store is what a kernel does to numbers that it stores and loads, in place: multiplied by 1/scale, rounded, multiplied by
 // scale. In blocks these numbers are what kernels multiply.
 func store(xs []float32, f precision.Operand, scale float64) {
-	if f.Twice {
-		storeTwice(xs, f, scale)
-		return
-	}
 	if f.Blocks {
 		storeBlocks(xs, scale)
 		return
@@ -148,19 +144,15 @@ func store(xs []float32, f precision.Operand, scale float64) {
 	inverse, by := float32(1/scale), float32(scale)
 	if f.Max() < 1e6 { // else the sum that rounds has no place in f32
 		r := linear.NewRounding(f.Mantissa, 1-f.Bias, f.Max(), scale)
-		spread(len(xs), func(lo, hi int) { r.Requantise(xs[lo:hi]) })
+		spread(len(xs), func(lo, hi int) {
+			if f.Twice {
+				r.Requantise2(xs[lo:hi])
+			} else {
+				r.Requantise(xs[lo:hi])
+			}
+		})
 		return
 	}
-	spread(len(xs), func(lo, hi int) {
-		for i, x := range xs[lo:hi] {
-			xs[lo+i] = float32(f.Saturated(float64(float32(x*inverse)))) * by
-		}
-	})
-}
-
-// storeTwice is store of numbers in two terms.
-func storeTwice(xs []float32, f precision.Operand, scale float64) {
-	inverse, by := float32(1/scale), float32(scale)
 	spread(len(xs), func(lo, hi int) {
 		for i, x := range xs[lo:hi] {
 			xs[lo+i] = float32(f.Value(float64(float32(x*inverse)))) * by

@@ -11,11 +11,12 @@ import (
 	"github.com/spark-compile/spark-compile/internal/precision"
 )
 
-// TestStoreRoundsAsFormatsDo: of every length, and of numbers in the middle between two of a format too.
+// TestStoreRoundsAsFormatsDo: of every length, and of numbers in the middle between two of a format too, in one term and in two.
 func TestStoreRoundsAsFormatsDo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, f := range minifloat.AllFormats {
-		for _, scale := range []float64{1, .013, 3} {
+		for i, scale := range []float64{1, .013, 3, 1, .013, 3} {
+			o := precision.Operand{Format: f, Twice: i > 2}
 			by := float32(scale)
 			xs := make([]float32, 4099)
 			for i := range xs {
@@ -26,11 +27,11 @@ func TestStoreRoundsAsFormatsDo(t *testing.T) {
 			}
 			want := make([]float32, len(xs))
 			for i, x := range xs {
-				want[i] = float32(f.Saturated(float64(float32(x*float32(1/scale))))) * by
+				want[i] = float32(o.Value(float64(float32(x*float32(1/scale))))) * by
 			}
-			store(xs, precision.Operand{Format: f}, scale)
+			store(xs, o, scale)
 			for i := range xs {
-				require.Equal(t, math.Float32bits(want[i]), math.Float32bits(xs[i]), "%s, scale %g: %g", f.Name, scale, want[i])
+				require.Equal(t, math.Float32bits(want[i]), math.Float32bits(xs[i]), "%s, scale %g, in two terms %v: %g", f.Name, scale, o.Twice, want[i])
 			}
 		}
 	}

@@ -46,6 +46,11 @@ func magnitude(x *float32, n int) uint32
 //go:noescape
 func requantise(r *Rounding, x *float32, n int)
 
+// requantise2 is Requantise2 of n numbers, a positive multiple of 8.
+//
+//go:noescape
+func requantise2(r *Rounding, x *float32, n int)
+
 // fuses reports whether windows may be called.
 var fuses = vectors && cpu.X86.HasFMA
 

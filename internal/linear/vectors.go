@@ -69,9 +69,30 @@ func (r *Rounding) Requantise(x []float32) {
 		}
 	}
 	for ; i < len(x); i++ {
-		f := max(min(float32(x[i]*r.inverse), r.top), r.bottom)
-		up := math.Float32frombits(max(math.Float32bits(f)&r.exponent, r.first) + r.lift)
-		sum := f + up
-		x[i] = (sum - up) * r.by
+		x[i] = r.round(float32(x[i]*r.inverse)) * r.by
 	}
+}
+
+// Requantise2 is Requantise to the sum of two numbers: the nearest one and the one nearest to what it leaves. What is left of f32 by a
+// number of few bits is exact, and so is their sum.
+func (r *Rounding) Requantise2(x []float32) {
+	i := 0
+	if vectors {
+		if i = len(x) &^ 7; i > 0 {
+			requantise2(r, &x[0], i)
+		}
+	}
+	for ; i < len(x); i++ {
+		f := float32(x[i] * r.inverse)
+		near := r.round(f)
+		x[i] = (near + r.round(f-near)) * r.by
+	}
+}
+
+// round is the nearest number, saturated.
+func (r *Rounding) round(f float32) float32 {
+	f = max(min(f, r.top), r.bottom)
+	up := math.Float32frombits(max(math.Float32bits(f)&r.exponent, r.first) + r.lift)
+	sum := f + up
+	return sum - up
 }

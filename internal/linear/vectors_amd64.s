@@ -1,5 +1,27 @@
 #include "textflag.h"
 
+// ROUND rounds Y7, saturated, to the nearest number into Y9; Y8 is clobbered.
+#define ROUND \
+	VMINPS Y2, Y7, Y9 \
+	VMAXPS Y3, Y9, Y9 \
+	VANDPS Y4, Y9, Y8 \
+	VPMAXUD Y5, Y8, Y8 \
+	VPADDD Y6, Y8, Y8 \
+	VADDPS Y8, Y9, Y9 \
+	VSUBPS Y8, Y9, Y9
+
+#define ROUNDING \
+	MOVQ r+0(FP), DI \
+	MOVQ x+8(FP), SI \
+	MOVQ n+16(FP), CX \
+	VBROADCASTSS 0(DI), Y0 \
+	VBROADCASTSS 4(DI), Y1 \
+	VBROADCASTSS 8(DI), Y2 \
+	VBROADCASTSS 12(DI), Y3 \
+	VBROADCASTSS 16(DI), Y4 \
+	VBROADCASTSS 20(DI), Y5 \
+	VBROADCASTSS 24(DI), Y6
+
 // func axpy(a float32, x, y *float32, n int)
 TEXT ·axpy(SB), NOSPLIT, $0-32
 	VBROADCASTSS a+0(FP), Y0
@@ -74,28 +96,32 @@ loop:
 
 // func requantise(r *Rounding, x *float32, n int)
 TEXT ·requantise(SB), NOSPLIT, $0-24
-	MOVQ         r+0(FP), DI
-	MOVQ         x+8(FP), SI
-	MOVQ         n+16(FP), CX
-	VBROADCASTSS 0(DI), Y0
-	VBROADCASTSS 4(DI), Y1
-	VBROADCASTSS 8(DI), Y2
-	VBROADCASTSS 12(DI), Y3
-	VBROADCASTSS 16(DI), Y4
-	VBROADCASTSS 20(DI), Y5
-	VBROADCASTSS 24(DI), Y6
+	ROUNDING
+
+loop:
+	VMULPS 0(SI), Y0, Y7
+	ROUND
+	VMULPS  Y1, Y9, Y9
+	VMOVUPS Y9, 0(SI)
+	ADDQ    $32, SI
+	SUBQ    $8, CX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func requantise2(r *Rounding, x *float32, n int)
+TEXT ·requantise2(SB), NOSPLIT, $0-24
+	ROUNDING
 
 loop:
 	VMULPS  0(SI), Y0, Y7
-	VMINPS  Y2, Y7, Y7
-	VMAXPS  Y3, Y7, Y7
-	VANDPS  Y4, Y7, Y8
-	VPMAXUD Y5, Y8, Y8
-	VPADDD  Y6, Y8, Y8
-	VADDPS  Y8, Y7, Y7
-	VSUBPS  Y8, Y7, Y7
-	VMULPS  Y1, Y7, Y7
-	VMOVUPS Y7, 0(SI)
+	ROUND
+	VMOVAPS Y9, Y10
+	VSUBPS  Y9, Y7, Y7
+	ROUND
+	VADDPS  Y9, Y10, Y9
+	VMULPS  Y1, Y9, Y9
+	VMOVUPS Y9, 0(SI)
 	ADDQ    $32, SI
 	SUBQ    $8, CX
 	JNZ     loop
