@@ -169,6 +169,13 @@ measure-adapters:
 	@bin/recover -models $(MODELS) -results $(ROWS) -damage mendable -kinds dora -by norms,outputs
 	@bin/recover -models $(MODELS) -results $(ROWS) -peft "$(PEFT)" $(SHORT) -damage int8,nvfp4,noise
 	@bin/recover -models $(MODELS) -results $(ROWS) $(SHORT) -damage int8 -kinds dora -by norms,outputs
+
+# The same beside narrow bases: what the step's program computes, and the merged file. Half an hour on two cores.
+.PHONY: measure-bases
+measure-bases:
+	@mkdir -p $(CACHE) && $(GO) build -o bin/recover ./testdata/judge/recover
+	@bin/recover -models $(MODELS) -results $(ROWS) -damage mendable -kinds dora,lora -precision bf16 -base wide,fp8,nvfp4
+	@bin/recover -models $(MODELS) -results $(ROWS) $(SHORT) -damage int8 -kinds dora,lora -precision bf16 -base wide,fp8,nvfp4
 SHORT := -largest 131072 -rank 16 -steps 80 -last 40
 
 # CPU time, time and memory of compiling the shared models in low precisions, with the load of the machine. Wants an idle one.
