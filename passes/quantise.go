@@ -22,6 +22,7 @@ type Quantisation struct {
 // Layer says how one region multiplies.
 type Layer struct {
 	Weights *ir.Tensor // narrow numbers, of the shape of the region's weights; nil: 16 bits
+	Split   bool       `json:",omitzero"` // Weights are f16, each the sum of two numbers of e4m3 that the anchor multiplies one after the other
 	Scales  []float64  // of Weights, one an output channel, members one after another
 	Blocks  *ir.Tensor // scales of blocks of Weights along the input channels; nil: there are none
 	Across  bool       // Blocks lie along the output channels
@@ -101,6 +102,9 @@ func (q *storer) weights(l Layer, n *ir.Node, s *Site) error {
 	name, o := n.Inputs[i].Name, &q.r.Operands[i]
 	q.inputs[i] = q.g.Constant(name, l.Weights)
 	o.Storage = ir.Storage{DType: l.Weights.DType, PerChannel: true, ChannelAxis: s.Geometry.OutputAxis()}
+	if l.Split {
+		o.Read = ir.Storage{DType: ir.Float8E4M3FN, Terms: 2}
+	}
 	shape := []int{s.N}
 	if q.r.Members > 0 {
 		shape = []int{q.r.Members, s.N}

@@ -15,7 +15,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 	w := &cost.Work{Blocks: blocks, Warps: threads / 32, Resident: m.Resident(threads, s.shared(p), s.registers(p)),
 		Trips: 1, Streamed: chunks / float64(s.Stages-1), Barriers: chunks + 2}
 	if p.num.tensor() {
-		macs := float64(s.chunks(p)*s.tiles(p)) * float64(s.BM*s.BN*s.BK*p.num.terms)
+		macs := float64(s.chunks(p)*s.tiles(p)) * float64(s.BM*s.BN*s.BK*p.num.terms*p.num.termsB)
 		w.Products = []cost.Products{{Type: p.num.mul.String(), MACs: macs}}
 	}
 	loop, tail := s.mainLoop(p, pl), s.tail(p, pl)
@@ -55,7 +55,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 // mainLoop is what a warp does on a chunk: copies to shared memory, reads of fragments, conversions and products. Issued holds
 // only instructions of no other pipe.
 func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
-	n, k := &p.num, s.BK/s.WarpsK
+	n, k, terms := &p.num, s.warpK(&p.num), s.warpTerms(&p.num)
 	copies := func(bytes, each int) float64 { return float64(ceilDiv(bytes, each*s.threads())) }
 	copiesA, copiesB := copies(n.tileA(s.BM, s.BK), pl.loadA.perCopy()*pl.loadA.elem), copies(n.tileB(s.BN, s.BK), 16)
 	address := 5.0 // instructions of a copy
@@ -81,8 +81,8 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 		return w
 	}
 	rows, columns := s.warpM()/16, s.warpN()/16
-	w.Issued += float64(2 * n.terms * rows * columns * k / n.stepMul())
-	w.Memory += float64(rows*k/n.stepA() + columns*k/n.stepB()*max(1, n.laneB()%16/4))
+	w.Issued += float64(2 * n.terms * terms * rows * columns * k / n.stepMul())
+	w.Memory += float64(rows*k/n.stepA() + columns*k/n.stepB()*max(terms, n.laneB()%16/4))
 	if n.scaled() {
 		w.Memory += float64(columns * k / n.unit())
 	}
@@ -99,7 +99,7 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 	case n.a != n.mul:
 		w.Integer += a
 	}
-	w.Wavefronts = float64(float64(n.tileA(s.warpM(), k)+n.tileB(s.warpN(), k))/128) + stage
+	w.Wavefronts = float64(float64(n.tileA(s.warpM(), k)+n.tileB(s.warpN(), k)*terms/n.termsB)/128) + stage
 	return w
 }
 

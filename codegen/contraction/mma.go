@@ -15,7 +15,8 @@ type mmaCore struct {
 	scales num           // of the lane's column of the first n16 tile
 	rowA   num           // of A's scales: of the lane's row of the first m16 tile
 	wm, wn num           // warp's tile origin
-	wk     num
+	wk     num           // warp's part of the sums
+	kPart  num           // and of K
 }
 
 func (c *mmaCore) begin(g *gen) {
@@ -23,6 +24,10 @@ func (c *mmaCore) begin(g *gen) {
 	d := g.asm.split([]int{s.WarpsK, s.WarpsN, s.WarpsM}, g.warp)
 	c.wk = d[0]
 	c.wn, c.wm = g.mul(d[1], s.warpN()), g.mul(d[2], s.warpM())
+	c.kPart = c.wk
+	if s.warpsTerm(num) == 2 {
+		c.kPart = g.div(c.wk, 2)
+	}
 	mt, nt := s.warpM()/16, s.warpN()/8
 	for i := 0; i < mt; i++ {
 		row := make([][]ptx.Reg, nt)
@@ -34,22 +39,25 @@ func (c *mmaCore) begin(g *gen) {
 		}
 		c.acc = append(c.acc, row)
 	}
-	perWarp := s.BK / s.WarpsK
+	perWarp := s.warpK(num)
 	steps := perWarp / num.stepA()
 	pitch := num.tileA(1, s.BK)
 	sw := layout.NewSwizzle(pitch)
 	chunk0 := c.placeA(g, sw, pitch, steps)
 	if num.scalesA(1, blockSize) > 0 { // layout.ScalesA; what the other lanes of a quad hold is not read
 		row := g.add(c.wm, g.add(g.div(g.lane, 4), g.mul(g.mod(g.lane, 2), 8)))
-		c.rowA = g.add(imm(g.plan.loadScales.base), g.mad(row, num.scalesA(1, s.BK), g.mul(c.wk, perWarp/blockSize)))
+		c.rowA = g.add(imm(g.plan.loadScales.base), g.mad(row, num.scalesA(1, s.BK), g.mul(c.kPart, perWarp/blockSize)))
 	}
 	base := num.tileA(s.BM, s.BK)
 	switch {
 	case g.plan.packed:
 		// [k step][n16 tile][lane][16 bytes, or what is left of them]
 		lane := g.mul(g.lane, num.laneB())
-		first := g.add(g.mul(c.wk, perWarp/num.stepB()*s.BN/16), g.div(c.wn, 16))
+		first := g.add(g.mul(c.kPart, perWarp/num.stepB()*s.BN/16), g.div(c.wn, 16))
 		c.bBase = g.add(imm(base), g.add(lane, g.mul(first, 32*num.laneB())))
+		if s.warpsTerm(num) == 2 {
+			c.bBase = g.add(c.bBase, g.mul(g.mod(c.wk, 2), num.termB(s.BN, s.BK)))
+		}
 		if num.scaled() {
 			// [k64][n16 tile][column][n8 tile][k16], or across [k64][n16 tile][lane of a quad][k16][k]
 			own := g.mul(g.div(g.lane, 4), 8)
@@ -70,7 +78,7 @@ func (c *mmaCore) begin(g *gen) {
 	default:
 		// Rows are k, transposed on the way: (k 0–7, n 0–7), (k 8–15, n 0–7), (k 0–7, n 8–15), (k 8–15, n 8–15).
 		sw := layout.NewSwizzle(s.BN * 2)
-		k := g.add(g.mul(c.wk, steps*16), g.mod(g.lane, 16))
+		k := g.add(g.mul(c.kPart, steps*16), g.mod(g.lane, 16))
 		key := g.mod(g.div(k, 1<<sw.Shift), sw.Mask+1)
 		for j := 0; j < nt/2; j++ {
 			ch := g.add(g.add(g.div(c.wn, 8), imm(2*j)), g.div(g.lane, 16))
@@ -85,19 +93,19 @@ func (c *mmaCore) placeA(g *gen, sw layout.Swizzle, pitch, steps int) num {
 		// Rows are k, transposed on the way: (k 0–7, m 0–7), (k 0–7, m 8–15), (k 8–15, m 0–7), (k 8–15, m 8–15).
 		pitch := g.s.BM * 2
 		sw := layout.NewSwizzle(pitch)
-		k := g.add(g.mul(c.wk, steps*16), g.add(g.mod(g.lane, 8), g.mul(g.div(g.lane, 16), 8)))
+		k := g.add(g.mul(c.kPart, steps*16), g.add(g.mod(g.lane, 8), g.mul(g.div(g.lane, 16), 8)))
 		key := g.mod(g.div(k, 1<<sw.Shift), sw.Mask+1)
 		for i := range c.acc {
 			ch := g.add(g.add(g.div(c.wm, 8), imm(2*i)), g.mod(g.div(g.lane, 8), 2))
 			c.aStep = append(c.aStep, g.mad(k, pitch, g.mul(g.xor(ch, key), 16)))
 		}
-		return g.mul(c.wk, steps*2)
+		return g.mul(c.kPart, steps*2)
 	}
 	// ldmatrix.x4 on A: lanes 0–15 name the rows of the left 8×8 matrices, 16–31 those of the right ones.
 	row, right := g.add(c.wm, g.mod(g.lane, 16)), g.div(g.lane, 16)
 	at := g.mul(row, pitch)
 	key := g.mod(g.div(row, 1<<sw.Shift), sw.Mask+1)
-	chunk0 := g.mul(c.wk, steps*2)
+	chunk0 := g.mul(c.kPart, steps*2)
 	for k := 0; k < steps; k++ {
 		ch := g.add(g.add(chunk0, imm(2*k)), right)
 		c.aStep = append(c.aStep, g.add(at, g.mul(g.xor(ch, key), 16)))
@@ -108,23 +116,25 @@ func (c *mmaCore) placeA(g *gen, sw layout.Swizzle, pitch, steps int) num {
 func (c *mmaCore) compute(g *gen, stage num) {
 	s, num := g.s, &g.p.num
 	at := g.add(g.smem, stage)
-	unit := num.unit()
-	for u := 0; u < s.BK/s.WarpsK/unit; u++ {
+	unit, terms := num.unit(), s.warpTerms(num)
+	for u := 0; u < s.warpK(num)/unit; u++ {
 		t := c.load(g, at, u)
 		for m := 0; m < unit/num.stepMul(); m++ {
-			var a [][][]ptx.Reg // m16 tile, term
-			var b [][]ptx.Reg
+			var a [][][]ptx.Reg             // m16 tile, term
+			b := make([][][]ptx.Reg, terms) // term, n8 tile
 			for i := range c.acc {
 				a = append(a, t.fragsA(g, i, m))
 			}
 			for j := 0; j < len(c.acc[0])/2; j++ {
-				lo, hi := t.fragB(g, j, m)
-				b = append(b, lo, hi)
+				for term := range b {
+					lo, hi := t.fragB(g, j, m, term)
+					b[term] = append(b[term], lo, hi)
+				}
 			}
-			for term := range num.terms {
+			for term := range num.terms * terms {
 				for i := range c.acc {
 					for j, acc := range c.acc[i] {
-						args := []ptx.Operand{ptx.V(acc...), ptx.V(a[i][term]...), ptx.V(b[j]...), ptx.V(acc...)}
+						args := []ptx.Operand{ptx.V(acc...), ptx.V(a[i][term/terms]...), ptx.V(b[term%terms][j]...), ptx.V(acc...)}
 						if num.blockScaled() {
 							zero := ptx.Vec{ptx.Imm(0), ptx.Imm(0)}
 							args = append(args, ptx.V(t.scalesA[i]), zero, ptx.V(t.scales[j/2][j%2]), zero)
@@ -140,7 +150,7 @@ func (c *mmaCore) compute(g *gen, stage num) {
 // operands are what a warp reads for a unit of K.
 type operands struct {
 	a      [][][]ptx.Reg // m16 tile, step of A
-	b      [][][]ptx.Reg // n16 tile, step of B
+	b      [][][]ptx.Reg // n16 tile, step of B; second terms behind the first ones of all steps
 	scales [][]ptx.Reg   // n16 tile: a word of four scales for each n8 tile, or across for each k16
 
 	scalesA []ptx.Reg // m16 tile: a word of four scales
@@ -167,17 +177,18 @@ func (c *mmaCore) load(g *gen, at num, u int) *operands {
 			t.a[i] = append(t.a[i], r)
 		}
 	}
-	for k := u * stepsB; k < (u+1)*stepsB; k++ {
+	for i := range stepsB * s.warpTerms(num) {
+		k := u*stepsB + i%stepsB
 		for j := range t.b {
-			r := g.RegVec(ptx.B32, 4)
+			r, packed := g.RegVec(ptx.B32, 4), i/stepsB*num.termB(s.BN, s.BK)+(k*s.BN/16+j)*32*num.laneB()
 			switch {
 			case g.plan.packed && num.laneB() < 16: // lanes are 3 words apart, so that no two of a load meet in a bank
 				r = r[:num.laneB()/4]
 				for w := range r {
-					g.I("ld.shared.b32", r[w], ptx.At(g.register(g.add(at, c.bBase)), (k*s.BN/16+j)*32*num.laneB()+4*w))
+					g.I("ld.shared.b32", r[w], ptx.At(g.register(g.add(at, c.bBase)), packed+4*w))
 				}
 			case g.plan.packed:
-				g.I("ld.shared.v4.b32", ptx.V(r...), ptx.At(g.register(g.add(at, c.bBase)), (k*s.BN/16+j)*32*num.laneB()))
+				g.I("ld.shared.v4.b32", ptx.V(r...), ptx.At(g.register(g.add(at, c.bBase)), packed))
 			case !g.plan.loadB.kRows:
 				g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(at, c.bStep[k])), j*16*pitch))
 			default:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -22,7 +23,8 @@ import (
 type narrowCase struct {
 	a, b, out ir.DType
 	round     bool
-	terms     int // of what is rounded; 0: 1
+	terms     int  // of what is rounded; 0: 1
+	split     bool // weights are read in two terms
 
 	m, k, n int // MatMul, if m > 0
 
@@ -74,7 +76,7 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 	switch {
 	case c.b == e2m1:
 		scale = 2
-	case c.a == bf16: // all exponents of 8 bits
+	case c.a == bf16, c.split: // all exponents of 8 bits
 		scale = 30
 	}
 	w := b.Input(ir.T(c.b, weight...), scale, true, stacked)
@@ -84,6 +86,9 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 		w = b.Dequantise(blocked, blockSize, w, scales(b, blocks, true, stacked))
 	} else {
 		w = b.Cast(w, f32)
+	}
+	if c.split {
+		w = b.Rounded(w, ir.Storage{DType: e4m3, Terms: 2})
 	}
 	var y *ir.Value
 	if matmul {
@@ -150,6 +155,8 @@ var combinations = []narrowCase{
 	{a: f16, b: e4m3, out: e4m3, round: true}, {a: f16, b: e2m1, out: f16, round: true}, {a: f16, b: f16, out: f32, round: true},
 	{a: bf16, b: e4m3, out: bf16, round: true},
 	{a: f16, b: e4m3, out: f16, round: true, terms: 2}, {a: f16, b: e4m3, out: e4m3, round: true, terms: 2}, {a: f16, b: e2m1, out: f32, round: true, terms: 2},
+	{a: e4m3, b: f16, out: f16, split: true}, {a: f16, b: f16, out: e4m3, round: true, split: true}, {a: f16, b: f16, out: f16, round: true, terms: 2, split: true},
+	{a: bf16, b: f16, out: bf16, round: true, split: true}, {a: f16, b: f16, out: f16, split: true},
 	{a: f32, b: e4m3, out: f32}, {a: f32, b: e2m1, out: f32}, {a: f32, b: f32, out: e4m3},
 }
 
@@ -157,6 +164,9 @@ func (c narrowCase) types() string {
 	s := fmt.Sprintf("%s×%s→%s", c.a, c.b, c.out)
 	if c.round {
 		s += fmt.Sprintf(" rounded to %d", max(1, c.terms))
+	}
+	if c.split {
+		s += " in two"
 	}
 	return s
 }
@@ -204,7 +214,7 @@ func TestNarrowConvEqualsTheReference(t *testing.T) {
 	for i, types := range combinations {
 		for j, size := range sizes {
 			c := size
-			c.a, c.b, c.out, c.round, c.terms = types.a, types.b, types.out, types.round, types.terms
+			c.a, c.b, c.out, c.round, c.terms, c.split = types.a, types.b, types.out, types.round, types.terms, types.split
 			t.Run(fmt.Sprintf("%s %+v", c.types(), size), func(t *testing.T) { c.check(t, targetsOf(i, j, len(sizes))...) })
 		}
 	}
@@ -302,6 +312,32 @@ func TestNaNTravels(t *testing.T) {
 	}
 }
 
+// TestWarpsTakeATermEach where a launch has few warps and a chunk of K is too short to share: the tensor cores are then as busy as with
+// weights in one term, and the launch is predicted to take as long. A longer chunk is shared.
+func TestWarpsTakeATermEach(t *testing.T) {
+	for _, c := range []struct{ k, each int }{{144, 2}, {240, 1}} {
+		size := narrowCase{a: e4m3, b: e4m3, out: f16, h: 80, w: 40, c: c.k, co: 24, window: 1, stride: 1, group: 1, unassembled: true}
+		lowered := func(c narrowCase) (p *problem, s Schedule, us float64) {
+			region, ctx := c.region(newRegion(t)), sm121(t)
+			p, err := normalise(region)
+			require.NoError(t, err)
+			pl, err := newPlan(p, ctx)
+			require.NoError(t, err)
+			s, w, _, err := choose(p, pl, ctx.Target)
+			require.NoError(t, err)
+			return p, s, cost.Of(ctx.Target).Estimate(w).US
+		}
+		_, _, one := lowered(size)
+		size.b, size.split = f16, true
+		p, s, two := lowered(size)
+		require.Equal(t, c.each, s.warpsTerm(&p.num), s)
+		if c.each == 2 {
+			require.Less(t, two, 1.05*one, s)
+		}
+		size.check(t, "sm_121")
+	}
+}
+
 // TestNarrowInstructions: what a GPU is to execute.
 func TestNarrowInstructions(t *testing.T) {
 	for _, c := range []struct {
@@ -310,6 +346,9 @@ func TestNarrowInstructions(t *testing.T) {
 	}{
 		{narrowCase{a: e4m3, b: e4m3, out: e4m3}, "sm_121", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},
 		{narrowCase{a: e4m3, b: e4m3, out: e4m3}, "sm_90", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},
+		{narrowCase{a: e4m3, b: f16, out: e4m3, split: true}, "sm_121", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},
+		{narrowCase{a: e4m3, b: f16, out: e4m3, split: true}, "sm_90", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},
+		{narrowCase{a: e4m3, b: f16, out: e4m3, split: true}, "sm_80", "m16n8k16.row.col.f32.f16.f16.f32"},
 		{narrowCase{a: e4m3, b: e4m3, out: e4m3}, "sm_80", "m16n8k16.row.col.f32.f16.f16.f32"},
 		{narrowCase{a: f16, b: e4m3, out: f16, round: true}, "sm_121", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},
 		{narrowCase{a: f16, b: e4m3, out: f16, round: true, terms: 2}, "sm_121", "m16n8k32.row.col.f32.e4m3.e4m3.f32"},

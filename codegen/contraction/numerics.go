@@ -18,6 +18,7 @@ type numerics struct {
 	round     float64  // a·round is rounded to e4m3 on the way; 0: it is not
 	across    bool     // blocks of B's scales lie along N, not K
 	terms     int      // 2: to a sum of two e4m3, each of which B is multiplied with
+	termsB    int      // 2: so is B, whose tile holds the first terms and behind them the second ones
 }
 
 // tensor reports whether tensor cores multiply.
@@ -40,8 +41,9 @@ func (n *numerics) bitsB() int {
 // laneB is the number of bytes of packed B that a lane reads for a step.
 func (n *numerics) laneB() int { return 16 * n.bitsB() / n.b.Bits() }
 
-// elementsB is the size in bytes of the elements of a tile of B.
-func (n *numerics) elementsB(cols, k int) int { return cols * k * n.bitsB() / 8 }
+// termB is the size in bytes of one term of the elements of a tile of B, elementsB that of all.
+func (n *numerics) termB(cols, k int) int     { return cols * k * n.bitsB() / 8 }
+func (n *numerics) elementsB(cols, k int) int { return n.termsB * n.termB(cols, k) }
 
 func bytesFor(d ir.DType, elements int) int { return elements * d.Bits() / 8 }
 
@@ -76,8 +78,14 @@ func (n *numerics) tileB(cols, k int) int {
 	return size
 }
 
-// String names the types for a kernel's name: f16, e4m3, f16_e2m1 (weights are converted), e4m3_of_f16 (activations are rounded when read), e4m3x2_of_f16 (to a sum of two).
+// String names the types for a kernel's name: f16, e4m3, f16_e2m1 (weights are converted), e4m3_of_f16 (activations are rounded when read), e4m3x2_of_f16 (to a sum of two),
+// e4m3_by_x2 (weights are a sum of two).
 func (n *numerics) String() string {
+	if n.termsB == 2 {
+		one := *n
+		one.termsB = 1
+		return one.String() + "_by_x2"
+	}
 	switch {
 	case !n.tensor() || n.a == n.b && n.b == n.mul:
 		return n.mul.String()
@@ -112,7 +120,7 @@ func (n *numerics) k(s, t, r, j int) int {
 // decide chooses the numerics from the operands' types, for a target that has everything.
 func (p *problem) decide() error {
 	a, b, n := p.a.dtype, p.b.dtype, &p.num
-	*n = numerics{a: ir.Float32, b: ir.Float32, mul: ir.Float32, round: p.a.src.round, terms: max(1, p.a.src.terms)}
+	*n = numerics{a: ir.Float32, b: ir.Float32, mul: ir.Float32, round: p.a.src.round, terms: max(1, p.a.src.terms), termsB: 1}
 	narrow := func(d ir.DType) bool { return d.Bits() <= 8 }
 	same := func(d ir.DType) { n.a, n.b, n.mul = d, d, d }
 	wide := func() error {
@@ -153,6 +161,8 @@ func (p *problem) decide() error {
 			n.b, n.mul = ir.Float4E2M1, ir.Float16
 		case narrow(b): // contained in e4m3
 			n.b, n.mul = ir.Float8E4M3FN, ir.Float8E4M3FN
+		case p.b.src.terms == 2:
+			n.b, n.mul, n.termsB = ir.Float8E4M3FN, ir.Float8E4M3FN, 2
 		case b == ir.Float16:
 			n.b, n.mul = ir.Float16, ir.Float16
 		default:
@@ -198,6 +208,9 @@ func (n *numerics) on(t *target.Target) error {
 		return fmt.Errorf("%s does not multiply %v with block scales", t.Name, n.mul)
 	default:
 		n.mul = ir.Float16 // contains every 8-bit float
+		if n.termsB == 2 { // and their sums
+			n.b, n.termsB = ir.Float16, 1
+		}
 	}
 	return nil
 }

@@ -68,20 +68,23 @@ func (w *weights) pack(n *numerics, dst []byte, order []kn, rows, cols []int, ba
 	size := n.b.Bits() / 8
 	for i, o := range order {
 		if r, c := rows[o.k], cols[o.n]; r >= 0 && c >= 0 {
-			w.put(dst[i*size:(i+1)*size], n.b, base+r+c)
+			w.put(dst[i*size:(i+1)*size], n.b, w.values, base+r+c)
+			if w.rest != nil {
+				w.put(dst[(len(order)+i)*size:][:size], n.b, w.rest, base+r+c)
+			}
 		}
 	}
 }
 
-// put writes element i in type d.
-func (w *weights) put(dst []byte, d ir.DType, i int) {
+// put writes element i of some values, or of the raw bytes, in type d.
+func (w *weights) put(dst []byte, d ir.DType, values []float64, i int) {
 	switch {
-	case w.values == nil:
+	case values == nil:
 		copy(dst, w.raw[i*len(dst):])
 	case d == ir.Float32:
-		binary.LittleEndian.PutUint32(dst, math.Float32bits(float32(w.values[i])))
+		binary.LittleEndian.PutUint32(dst, math.Float32bits(float32(values[i])))
 	default:
-		code := ir.EncodeFloat(d, w.values[i])
+		code := ir.EncodeFloat(d, values[i])
 		for b := range dst {
 			dst[b] = byte(code >> (8 * b))
 		}

@@ -205,7 +205,7 @@ func (p *problem) operandOf(i int) (operand, error) {
 	default:
 		return operand{}, fmt.Errorf("operand %d is %s", i, s.dtype)
 	}
-	if i > 0 && s.round != 0 {
+	if i > 0 && s.round != 0 && !(s.data != nil && s.dtype == ir.Float16 && s.round == 1 && s.terms == 2) {
 		return operand{}, fmt.Errorf("operand %d is rounded to e4m3", i)
 	}
 	return p.from(s), nil

@@ -30,6 +30,8 @@ func TestMachineCode(t *testing.T) {
 		{narrowCase{a: e4m3, b: e4m3, out: e4m3, m: 512, k: 512, n: 256}, "QMMA.16832.F32.E4M3.E4M3"},
 		{narrowCase{a: e4m3, b: e4m3, out: e4m3, h: 32, w: 64, c: 64, co: 64, window: 3, stride: 1, pad: 1, group: 1, residual: e4m3}, "QMMA.16832.F32.E4M3.E4M3"},
 		{narrowCase{a: f16, b: e4m3, out: f16, round: true, m: 512, k: 512, n: 256}, "QMMA.16832.F32.E4M3.E4M3"},
+		{narrowCase{a: e4m3, b: f16, out: f16, split: true, h: 80, w: 40, c: 144, co: 24, window: 1, stride: 1, group: 1}, "QMMA.16832.F32.E4M3.E4M3"},
+		{narrowCase{a: f16, b: f16, out: f16, round: true, terms: 2, split: true, m: 512, k: 512, n: 256}, "QMMA.16832.F32.E4M3.E4M3"},
 		{narrowCase{a: f16, b: e4m3, out: f16, m: 25, k: 512, n: 256}, "HMMA.16816.F32"},
 		{narrowCase{a: f16, b: e2m1, out: f16, m: 25, k: 512, n: 256}, "HMMA.16816.F32"},
 		{narrowCase{a: e2m1, b: e2m1, out: f16, m: 512, k: 512, n: 256}, "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X"},
@@ -67,7 +69,7 @@ func TestMachineCode(t *testing.T) {
 // only one shape of one combination has, which makes a kernel slow and not wrong.
 func TestNarrowKernelsDeserveAGPU(t *testing.T) {
 	for i, types := range []narrowCase{
-		{a: e4m3, b: e4m3, out: e4m3}, {a: f16, b: e4m3, out: e4m3, round: true}, {a: f16, b: e4m3, out: f16}, {a: f16, b: ir.Float6E3M2, out: f16}, {a: f16, b: e2m1, out: f16}, {a: e4m3, b: e2m1, out: e4m3}, {a: e2m1, b: e2m1, out: f16}, {a: e2m1, b: e2m1, out: e2m1},
+		{a: e4m3, b: e4m3, out: e4m3}, {a: f16, b: e4m3, out: e4m3, round: true}, {a: e4m3, b: f16, out: e4m3, split: true}, {a: f16, b: f16, out: f16, round: true, terms: 2, split: true}, {a: f16, b: e4m3, out: f16}, {a: f16, b: ir.Float6E3M2, out: f16}, {a: f16, b: e2m1, out: f16}, {a: e4m3, b: e2m1, out: e4m3}, {a: e2m1, b: e2m1, out: f16}, {a: e2m1, b: e2m1, out: e2m1},
 	} {
 		for j, c := range []narrowCase{
 			{h: 128, w: 256, c: 16, co: 64, window: 3, stride: 2, pad: 1, group: 1},
@@ -80,7 +82,7 @@ func TestNarrowKernelsDeserveAGPU(t *testing.T) {
 			{h: 20, w: 10, c: 112, co: 672, window: 1, stride: 1, group: 1},
 			{h: 20, w: 10, c: 672, co: 112, window: 1, stride: 1, group: 1},
 		} {
-			c.a, c.b, c.out, c.round = types.a, types.b, types.out, types.round
+			c.a, c.b, c.out, c.round, c.terms, c.split = types.a, types.b, types.out, types.round, types.terms, types.split
 			if c.a == e2m1 && (c.c+c.k)%64 != 0 { // their scales are read singly
 				continue
 			}

@@ -9,7 +9,7 @@ import (
 // Schedule is how a contraction is cut into blocks, warps and stages.
 type Schedule struct {
 	BM, BN, BK             int // tile of a block; BK in elements of K
-	WarpsM, WarpsN, WarpsK int // warps along each; WarpsK of them share the tile and split every chunk of K
+	WarpsM, WarpsN, WarpsK int // warps along each; WarpsK of them share the tile and split every chunk of K, or the terms of B
 	ThreadM, ThreadN       int // fp32: elements a thread computes; 0 for tensor cores
 	Stages                 int // chunks of K in shared memory, one of them being computed on
 	SplitK                 int // blocks that share a tile
@@ -29,6 +29,18 @@ func (s Schedule) String() string {
 	}
 	return t
 }
+
+// warpsTerm is how many of WarpsK take a term of B each: where a chunk is too short to be split among all of them.
+func (s Schedule) warpsTerm(n *numerics) int {
+	if n.termsB == 2 && s.WarpsK%2 == 0 && s.BK%(n.unit()*s.WarpsK) != 0 {
+		return 2
+	}
+	return 1
+}
+
+// warpK and warpTerms are the elements of a chunk, and the terms of B, that a warp multiplies.
+func (s Schedule) warpK(n *numerics) int     { return s.BK / (s.WarpsK / s.warpsTerm(n)) }
+func (s Schedule) warpTerms(n *numerics) int { return n.termsB / s.warpsTerm(n) }
 
 func (s Schedule) threads() int { return 32 * s.WarpsM * s.WarpsN * s.WarpsK }
 
@@ -64,7 +76,7 @@ func (s Schedule) shared(p *problem) int {
 func (s Schedule) registers(p *problem) int {
 	if n := &p.num; n.tensor() {
 		a, b := s.warpM()/16, s.warpN()/16
-		r := a*b*8 + 2*(a+b)*4 + 3*ceilDiv(n.tileA(s.BM, s.BK)/16, s.threads()) + 48
+		r := a*b*8 + 2*(a+b*s.warpTerms(n))*4 + 3*ceilDiv(n.tileA(s.BM, s.BK)/16, s.threads()) + 48
 		if n.a != n.mul || n.b != n.mul || n.round != 0 { // what is read for a unit, before it is converted
 			r += 4*(a*(n.unit()/n.stepA()-1)+b*(n.unit()/n.stepB()-1)) + 4*b + 16 + 4*a*(n.terms-1)
 		}
@@ -96,7 +108,7 @@ func (s Schedule) valid(p *problem, t *target.Target) error {
 		switch {
 		case s.warpM()%16 != 0 || s.warpN()%16 != 0:
 			return fmt.Errorf("warp tile %dx%d is not a multiple of 16x16", s.warpM(), s.warpN())
-		case s.BK%(p.num.unit()*s.WarpsK) != 0:
+		case s.BK%(p.num.unit()*s.WarpsK/s.warpsTerm(&p.num)) != 0:
 			return fmt.Errorf("chunk of %d does not give %d warps a k%d step each", s.BK, s.WarpsK, p.num.unit())
 		}
 		return nil

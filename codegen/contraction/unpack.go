@@ -72,9 +72,11 @@ func (t *operands) fragsA(g *gen, i, m int) [][]ptx.Reg {
 	return out
 }
 
-// fragB are the B fragments of the two n8 tiles of n16 tile j for mma number m of the unit.
-func (t *operands) fragB(g *gen, j, m int) (lo, hi []ptx.Reg) {
-	r := g.p.num.convertB().unpack(t, g, j, m)
+// fragB are the B fragments of the two n8 tiles of n16 tile j for mma number m of the unit, of one of the terms: what has two is
+// multiplied as it is read.
+func (t *operands) fragB(g *gen, j, m, term int) (lo, hi []ptx.Reg) {
+	n := &g.p.num
+	r := n.convertB().unpack(t, g, j, m+term*n.unit()/n.stepB())
 	return r[:2], r[2:]
 }
 

@@ -90,6 +90,7 @@ type weights struct {
 	raw    []byte
 	dtype  ir.DType
 	values []float64 // nil where the elements are copied as they are
+	rest   []float64 // second terms; nil where there is one
 	scales []byte    // codes of the blocks, where they are packed beside the elements
 	blocks *blocks
 }
@@ -97,7 +98,7 @@ type weights struct {
 func newWeights(p *problem) *weights {
 	src := p.b.src
 	w := &weights{dtype: p.b.dtype, blocks: src.blocks}
-	if p.num.b == p.b.dtype {
+	if p.num.b == p.b.dtype && src.terms < 2 {
 		w.raw = src.data.Dense()
 		if w.blocks != nil {
 			w.scales = w.blocks.data.Dense()
@@ -111,7 +112,27 @@ func newWeights(p *problem) *weights {
 			w.values[i] *= scales[w.blocks.at(i)]
 		}
 	}
+	if src.terms == 2 {
+		w.inTerms(p.num.termsB)
+	}
 	return w
+}
+
+// inTerms rounds the weights to the sum of two e4m3, the nearest and the one nearest to what that leaves, and keeps these apart where
+// they are multiplied so. Of an f16 either is exact in f16, and so is their sum.
+func (w *weights) inTerms(terms int) {
+	if terms == 2 {
+		w.rest = make([]float64, len(w.values))
+	}
+	for i, x := range w.values {
+		hi := ir.RoundTo(ir.Float8E4M3FN, x)
+		lo := ir.RoundTo(ir.Float8E4M3FN, x-hi)
+		if terms == 2 {
+			w.values[i], w.rest[i] = hi, lo
+		} else {
+			w.values[i] = hi + lo
+		}
+	}
 }
 
 // nibble is element i of 4-bit weights.

@@ -82,6 +82,9 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 	if err := c.twice(ctx, trial, sites, ladders); err != nil {
 		return nil, err
 	}
+	if err := c.split(ctx, trial, opt, sites, ladders); err != nil {
+		return nil, err
+	}
 	full, prices, err := c.cheapest(ctx, trial, opt, sites, ladders)
 	if err != nil {
 		return nil, err

@@ -216,6 +216,9 @@ func micros(f precision.Layer, s *passes.Site, t *target.Target) float64 {
 	if f.Activations.Twice {
 		terms = 2
 	}
+	if f.Weights.Twice {
+		terms *= 2
+	}
 	m, read := cost.Of(t), float64(s.Node.Inputs[s.X].Type.Numel())*bits/8
 	return terms * max(weightBytes(f, s)/m.MemoryGBps/1e3, read/m.L2GBps/1e3, 2*float64(s.MACs)/max(m.TFLOPS[f.Activations.Name], 1)/1e6)
 }
@@ -237,6 +240,9 @@ func (e evaluator) Times(_ context.Context, plan *passes.Quantisation) (map[stri
 			weights, acts := precision.Half.Weights, precision.Half.Activations
 			if l.Weights != nil {
 				weights = precision.Operand{Format: l.Weights.DType.Format(), Blocks: l.Blocks != nil}
+				if l.Split {
+					weights = layerNamed(e.t, "fp8 split weights").Weights
+				}
 			}
 			if v, ok := plan.Values[s.Node.Inputs[s.X].Name]; ok {
 				acts = precision.Operand{Format: v.DType.Format(), Blocks: v.Block > 0}

@@ -115,17 +115,25 @@ func blank(s *passes.Site, f precision.Operand) (l passes.Layer) {
 		t := ir.Type{DType: d, Shape: slices.Clone(shape)}
 		return &ir.Tensor{Type: t, Data: make([]byte, t.Bytes())}
 	}
-	l.Weights, l.Scales = zeros(ir.DTypeOf(f.Format), s.Weights().Type.Shape), make([]float64, s.Members*s.N)
+	l.Weights, l.Scales, l.Split = zeros(codeType(f), s.Weights().Type.Shape), make([]float64, s.Members*s.N), f.Twice
 	if f.Blocks {
 		l.Blocks = zeros(ir.BlockScale, s.BlockShape())
 	}
 	return l
 }
 
+// codeType is the type that holds the numbers of weights: of two terms their sum.
+func codeType(f precision.Operand) ir.DType {
+	if f.Twice {
+		return ir.Float16
+	}
+	return ir.DTypeOf(f.Format)
+}
+
 // weightBytes is the size of a layer's weights in a format, with their scales.
 func weightBytes(f precision.Layer, s *passes.Site) float64 {
 	channels := s.Members * s.N
-	bytes := channels * s.K * f.Weights.Bits() / 8
+	bytes := channels * s.K * codeType(f.Weights).Bits() / 8
 	if f.Weights.Narrow() {
 		bytes += 4 * channels
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -31,7 +32,15 @@ type grid struct {
 }
 
 func (g *grid) round(w float64, k int) float64 {
+	if g.f.Twice {
+		return float64(g.twice(w, k) * g.steps[k])
+	}
 	return float64(g.f.Saturated(w*g.inverse[k]) * g.steps[k])
+}
+
+// twice is the number in two terms that stands for a weight. That of an f16 is one too, so its sum is stored as such.
+func (g *grid) twice(w float64, k int) float64 {
+	return g.f.Value(minifloat.Float16.Saturated(w * g.inverse[k]))
 }
 
 // rounder quantises the weights of one site.
@@ -215,7 +224,7 @@ func (r *rounder) round(ctx context.Context, of rows, o *objective, damping, sta
 		}
 	}
 	var f, recovery *factored
-	if o != nil && r.tech.Feedback {
+	if o != nil && r.tech.Feedback && !r.f.Twice { // to nearest is near enough
 		f = o.factor(ctx, damping)
 	}
 	if o != nil && r.tech.Recover {
@@ -252,7 +261,10 @@ func (r *rounder) round(ctx context.Context, of rows, o *objective, damping, sta
 			for k, x := range q.row(i) {
 				at := r.site.At(of.member, n, k)
 				r.codes[at] = 0
-				if g.steps[k] > 0 {
+				switch {
+				case g.steps[k] > 0 && r.f.Twice:
+					r.codes[at] = g.twice(float64(x), k)
+				case g.steps[k] > 0:
 					r.codes[at] = r.f.Saturated(float64(x) * g.inverse[k])
 				}
 				r.fake.F[at] = float64(r.codes[at] * g.steps[k])
@@ -380,7 +392,7 @@ func (r *rounder) gridOf(w, weight []float64, by float64) *grid {
 	g := &grid{f: r.f, steps: make([]float64, len(w)), inverse: make([]float64, len(w))}
 	if r.blocks == nil {
 		top := float64(float32(greatest(w) / r.f.Max()))
-		if g.scale = float64(float32(top * by)); by == 1 {
+		if g.scale = float64(float32(top * by)); by == 1 && !r.f.Twice {
 			g.scale = r.best(w, weight, top, channelScales(top), 1)
 		}
 		if g.scale == 0 {
@@ -492,7 +504,7 @@ func (r *rounder) tensor() *ir.Tensor { return ir.FromFloats(r.site.Weights().Ty
 
 // layer is the result in the form that the pass takes.
 func (r *rounder) layer() passes.Layer {
-	l := passes.Layer{Scales: slices.Clone(r.scales), Weights: ir.FromFloats(ir.Type{DType: ir.DTypeOf(r.f.Format), Shape: slices.Clone(r.site.Weights().Type.Shape)}, r.codes)}
+	l := passes.Layer{Scales: slices.Clone(r.scales), Split: r.f.Twice, Weights: ir.FromFloats(ir.Type{DType: codeType(r.f), Shape: slices.Clone(r.site.Weights().Type.Shape)}, r.codes)}
 	if r.blocks != nil {
 		l.Blocks = r.blocks.Tensor()
 	}

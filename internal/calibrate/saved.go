@@ -21,7 +21,7 @@ import (
 )
 
 // savedVersion is the version of the file and of what makes findings: raise it when the same inputs lead to others.
-const savedVersion = 8
+const savedVersion = 9
 
 // Origin is what findings depend on. Neither budget, nor target, nor which layers are kept is part of it.
 type Origin struct {
@@ -289,12 +289,13 @@ func (n *names) fit(s savedFit) (*found, error) {
 		}
 		layer := passes.Layer{Scales: l.Scales, Bias: l.Bias}
 		if l.Codes != nil {
+			layer.Split = f.Weights.Twice
 			site := n.sites[l.Site]
 			if site == nil {
 				return nil, fmt.Errorf("no layer %s", l.Site)
 			}
 			var err error
-			if layer.Weights, err = ir.NewTensor(ir.Type{DType: ir.DTypeOf(f.Weights.Format), Shape: slices.Clone(site.Weights().Type.Shape)}, l.Codes); err != nil {
+			if layer.Weights, err = ir.NewTensor(ir.Type{DType: codeType(f.Weights), Shape: slices.Clone(site.Weights().Type.Shape)}, l.Codes); err != nil {
 				return nil, fmt.Errorf("layer %s: %w", l.Site, err)
 			}
 			if l.Blocks != nil {

@@ -28,6 +28,8 @@ func (c *Calibration) ladder(opt Options, s *passes.Site) []precision.Layer {
 	}
 	return slices.DeleteFunc(slices.Clone(p.Ladder), func(f precision.Layer) bool {
 		switch {
+		case f.Weights.Twice: // split decides where
+			return true
 		case s.Segmented(): // it reads weights as they lie in memory, where elements may have gaps
 			return f.Activations.Narrow() || f.Weights.Bits() != ir.DTypeOf(f.Weights.Format).Bits() || f.Weights.Blocks && s.K < blockWidth
 		case f.Vectors && !coarse(p), f.Weights.Blocks && s.K < blockWidth:

@@ -71,7 +71,7 @@ func (c *Calibration) twice(ctx context.Context, trial Trial, sites []passes.Sit
 }
 
 // dearer is what every layer of an assignment is predicted to cost more, in microseconds, than the same layer of another one, and
-// what all regions take in that one. The region that stores a layer's activations in fewer bits there counts with it, if it gets slower.
+// what all regions take in that one. The region that stores a layer's activations in fewer bits there alone counts with it, if it gets slower.
 func (c *Calibration) dearer(ctx context.Context, trial Trial, sites []passes.Site, from, to Assignment) (price []float64, total float64, err error) {
 	us, err := trial.Times(ctx, c.unfitted(from))
 	if err != nil {
@@ -85,10 +85,10 @@ func (c *Calibration) dearer(ctx context.Context, trial Trial, sites []passes.Si
 		total += us[n.Outputs[0].Name]
 		more[n.Outputs[0].Name] -= us[n.Outputs[0].Name]
 	}
-	stored := c.store(from)
+	stored, otherwise := c.store(from).narrow, c.store(to).narrow
 	for _, s := range sites {
 		x := more[s.Name()]
-		if g := stored.group(s.Node.Inputs[s.X]); stored.narrow[g].Format != nil {
+		if g := c.storage.Group(s.Node.Inputs[s.X]); stored[g].Format != nil && stored[g] != otherwise[g] {
 			x += max(more[c.producer(g)], 0)
 		}
 		price = append(price, x)

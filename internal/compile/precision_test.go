@@ -56,7 +56,12 @@ func TestLowPrecisionIsAsAccurateAsItsGraph(t *testing.T) {
 			t.Run(name+"/"+in, func(t *testing.T) {
 				// As fractions of how far the graph is from exact: at most 0.48 was measured in bf16, and 0.31 in the others.
 				fromGraph := .7
-				if low {
+				switch {
+				case in == precision.FP8:
+					// Weights in two terms take away errors that program and graph share, and their sums have more bits than f32, so that
+					// roundings part sooner: 0.74 in dmonitoring, whose graph is twice as near to exact as with one term.
+					fromGraph = .9
+				case low:
 					fromGraph = .5
 				}
 				r := forced(t, name, in, "sm_121")
@@ -133,7 +138,7 @@ func TestKeptLayersStay(t *testing.T) {
 	r := lowPrecision(t, "policy", Options{Precision: "fp8", Keep: []string{name}})
 	require.Equal(t, "fp16", r.Accuracy.Layers[1].Precision)
 	require.Equal(t, "--keep", r.Accuracy.Layers[1].Why)
-	require.Contains(t, []string{"fp8", "fp8 twice"}, r.Accuracy.Layers[2].Precision, "others go down")
+	require.Contains(t, []string{"fp8", "fp8 twice", "fp8 split weights", "fp8 twice split weights"}, r.Accuracy.Layers[2].Precision, "others go down")
 }
 
 func TestQuantisedProgramsAreTheSameTwice(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 // narrow is the model of the kernels on narrow floats: matrix products of one input, each once with 8-bit activations and
-// weights, with NVFP4 of both, with NVFP4 weights alone, and with 6-bit weights. One layer deep, so that what rounds differently
+// weights, with weights in two terms, with NVFP4 of both, with NVFP4 weights alone, and with 6-bit weights. One layer deep, so that what rounds differently
 // does not spread.
 const narrow = "narrow"
 
@@ -78,6 +78,10 @@ func narrowNetwork(g *kerneltest.Graph, x *ir.Value) {
 	eight := l.stored(l.product(l.widened(codes), l.weights(ir.Float8E4M3FN, hidden, cols), size/8), ir.Float32)
 
 	l = newLayer(g)
+	two := l.Rounded(l.weights(ir.Float16, hidden, cols), ir.Storage{DType: ir.Float8E4M3FN, Terms: 2})
+	split := l.stored(l.product(l.widened(codes), two, size/8), ir.Float32)
+
+	l = newLayer(g)
 	q := l.FinishBlocks(l.product(l.widened(x), l.weights(ir.Float16, k, hidden), size), .02).Outputs
 	l = newLayer(g)
 	in := l.Dequantise(1, ir.BlockSize, l.Read(q[0], false), q[1])
@@ -88,7 +92,7 @@ func narrowNetwork(g *kerneltest.Graph, x *ir.Value) {
 
 	l = newLayer(g)
 	six := l.stored(l.product(l.widened(x), l.weights(ir.Float6E3M2, k, cols), size/8), ir.Float32)
-	g.Outputs = []*ir.Value{eight, four, weights, six}
+	g.Outputs = []*ir.Value{eight, split, four, weights, six}
 }
 
 func deepNetwork(d ir.DType) func(g *kerneltest.Graph, x *ir.Value) {

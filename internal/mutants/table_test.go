@@ -22,6 +22,7 @@ var (
 	window    = Site{Model: "dmonitoring", Precision: "fp16", Name: "window", family: "window", prefix: "dwconv5x5"}
 
 	fp8      = Site{Model: narrow, Precision: narrow, Name: "contraction fp8", family: "contraction", prefix: "matmul_e4m3"}
+	split8   = Site{Model: narrow, Precision: narrow, Name: "contraction fp8, weights in two terms", family: "contraction", prefix: "matmul_e4m3_by_x2"}
 	toFP8    = Site{Model: narrow, Precision: narrow, Name: "producer of fp8", family: "contraction", prefix: "matmul_f16"}
 	nvfp4    = Site{Model: narrow, Precision: narrow, Name: "contraction NVFP4", family: "contraction", prefix: "matmul_e2m1"}
 	toNVFP4  = Site{Model: narrow, Precision: narrow, Name: "producer of NVFP4", family: "contraction", prefix: "matmul_f16_2"}
@@ -130,6 +131,8 @@ var Table = []Mutant{
 	{"A fragment's registers swapped", fp8, arithmetic, "", change(inside, 0, swap(1, 1, 2), mma), nil},
 	{"B fragment's registers swapped", fp8, arithmetic, "", change(inside, 0, swap(2, 0, 1), mma), nil},
 	{"activations read as e5m2", fp8, arithmetic, "", change(inside, 0, opcode("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32"), mma), nil},
+	{"B fragment's registers swapped", split8, arithmetic, "", change(inside, 0, swap(2, 0, 1), mma), nil},
+	{"weights read from the next tile", split8, arithmetic, "", change(inside, 0, shift(1, 512), "ld.shared.v4.b32"), nil},
 	{"fragment read from the next 32 of K", fp8, arithmetic, "", change(inside, 0, shift(1, 32), ldm), nil},
 	{"two codes swapped", toFP8, arithmetic, "", change(after, 0, exchange(1, 2), "cvt.rn.satfinite.e4m3x2"), nil},
 	{"pairs of codes in the wrong order", toFP8, arithmetic, "", change(after, 0, imm(3, 0x1054), "prmt.b32"), nil},

@@ -41,10 +41,14 @@ type Layer struct {
 type Operand struct {
 	*minifloat.Format
 	Blocks bool // neighbours share another scale
-	Twice  bool // only of activations, which 16 bits store: what is multiplied is the sum of the nearest number and the one nearest to what that leaves
+	Twice  bool // what is multiplied is the sum of the nearest number and the one nearest to what that leaves: two products; 16 bits store it
 }
 
-var f16, e4m3, e3m2, e2m1 = Operand{Format: minifloat.Float16}, Operand{Format: minifloat.E4M3FN}, Operand{Format: minifloat.E3M2}, Operand{Format: minifloat.E2M1, Blocks: true}
+var (
+	f16, e4m3  = Operand{Format: minifloat.Float16}, Operand{Format: minifloat.E4M3FN}
+	e4m3Twice  = Operand{Format: minifloat.E4M3FN, Twice: true}
+	e3m2, e2m1 = Operand{Format: minifloat.E3M2}, Operand{Format: minifloat.E2M1, Blocks: true}
+)
 
 // Half is the format of layers that are not narrowed.
 var Half = Layer{Name: "fp16", Weights: f16, Activations: f16}
@@ -52,7 +56,9 @@ var Half = Layer{Name: "fp16", Weights: f16, Activations: f16}
 // Formats of layers.
 var (
 	fp8          = Layer{Name: "fp8", Weights: e4m3, Activations: e4m3}
-	fp8Twice     = Layer{Name: "fp8 twice", Weights: e4m3, Activations: Operand{Format: minifloat.E4M3FN, Twice: true}}
+	fp8Split     = Layer{Name: "fp8 split weights", Weights: e4m3Twice, Activations: e4m3}
+	fp8Twice     = Layer{Name: "fp8 twice", Weights: e4m3, Activations: e4m3Twice}
+	fp8Both      = Layer{Name: "fp8 twice split weights", Weights: e4m3Twice, Activations: e4m3Twice}
 	fp8Weights   = Layer{Name: "fp8 weights", Weights: e4m3, Activations: f16, Vectors: true}
 	fp6Weights   = Layer{Name: "fp6 weights", Weights: e3m2, Activations: f16}
 	nvfp4        = Layer{Name: "nvfp4", Weights: e2m1, Activations: e2m1}
@@ -71,7 +77,18 @@ func (o Operand) Value(x float64) float64 {
 // Narrow reports whether the operand has fewer than 16 bits.
 func (o Operand) Narrow() bool { return o.Bits() < 16 }
 
-// WeightsOnly is the format with the same weights and 16-bit activations.
+// Split is the format with the same activations whose weights are two numbers of the same type; false if there is none.
+func (l Layer) Split() (Layer, bool) {
+	layers := Layers()
+	l.Weights.Twice = true
+	at := slices.IndexFunc(layers, func(m Layer) bool { return m.Weights == l.Weights && m.Activations == l.Activations })
+	if at < 0 {
+		return Layer{}, false
+	}
+	return layers[at], true
+}
+
+// WeightsOnly is the format with the same weights and 16-bit activations. Weights in two terms have none.
 func (l Layer) WeightsOnly() Layer {
 	layers := Layers()
 	return layers[slices.IndexFunc(layers, func(m Layer) bool { return m.Weights == l.Weights && !m.Activations.Narrow() })]
@@ -110,7 +127,7 @@ var table = []*Precision{
 	{Name: FP16, Since: 70, Between: "f16", MinCosine: 0.9999, RelL2: 1e-2},
 	{Name: BF16, Since: 80, Between: "bf16", MinCosine: 0.999, RelL2: 5e-2},
 	{Name: FP8, Since: 90, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
-		Ladder: []Layer{fp8, fp8Twice, fp8Weights, Half}, Multiplies: "e4m3",
+		Ladder: []Layer{fp8, fp8Split, fp8Twice, fp8Both, fp8Weights, Half}, Multiplies: "e4m3",
 		Stored: "has no mma on 8-bit floats: it stores numbers in fp8 and multiplies them in fp16; --precision fp16 may be faster"},
 	{Name: FP6, Since: 100, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
 		Ladder: []Layer{fp6Weights, fp8, fp8Weights, Half}},

@@ -34,7 +34,9 @@ func (b *builder) weights(a ir.DType, k, inner, outer int) how {
 		d = a
 	}
 	h := how{storage: ir.Storage{DType: d}, constant: true, stacked: b.r.Members > 0, size: 1 / math.Sqrt(float64(k))}
-	if d.Bits() > 8 {
+	if split := d == ir.Float16 && b.r.Family == ir.FamilyContraction && b.narrow && b.oneIn(2); split {
+		h.read = ir.Storage{DType: ir.Float8E4M3FN, Terms: 2}
+	} else if d.Bits() > 8 {
 		return h
 	}
 	h.size = 1
