@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -122,7 +123,7 @@ func (c *Calibration) Sites() []passes.Site { return passes.Sites(c.walk.g) }
 func distance(got, want []*ir.Tensor) float64 {
 	squares := make([][2]float64, len(want)) // of each tensor: of differences, and of what is wanted
 	each(len(want), func(at int) {
-		squares[at] = squaresOf(floats(got[at]), floats(want[at]))
+		squares[at][0], squares[at][1] = linear.Squares(floats(got[at]), floats(want[at]))
 	})
 	var d, n float64
 	for _, s := range squares {
@@ -132,26 +133,4 @@ func distance(got, want []*ir.Tensor) float64 {
 		return math.Sqrt(d)
 	}
 	return math.Sqrt(d / n)
-}
-
-// squaresOf sums the squares of differences, and of what is wanted, in two sums each that do not wait for each other.
-func squaresOf(got, want []float32) [2]float64 {
-	var d0, d1, n0, n1 float64
-	got = got[:len(want)]
-	i := 0
-	for ; i+2 <= len(want); i += 2 {
-		x, y := float64(want[i]), float64(want[i+1])
-		e, f := float64(got[i])-x, float64(got[i+1])-y
-		d0 += float64(e * e)
-		d1 += float64(f * f)
-		n0 += float64(x * x)
-		n1 += float64(y * y)
-	}
-	if i < len(want) {
-		x := float64(want[i])
-		e := float64(got[i]) - x
-		d0 += float64(e * e)
-		n0 += float64(x * x)
-	}
-	return [2]float64{d0 + d1, n0 + n1}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
@@ -173,15 +174,13 @@ func shift(exact, hat []*ir.Tensor, axis int, stacked bool) []float64 {
 		one := make([]float64, members*channels)
 		want, got := floats(exact[at]), floats(hat[at])
 		size := len(want) / members
-		for p := 0; p < len(want); p += channels * inner { // all channels at one position
-			sums := one[p/size*channels:][:channels]
-			if inner == 1 {
-				w, g := want[p:][:channels], got[p:][:channels]
-				for k := range sums {
-					sums[k] += float64(w[k]) - float64(g[k])
-				}
-				continue
+		if inner == 1 {
+			for m := range members {
+				linear.ColumnDifferences(one[m*channels:][:channels], want[m*size:][:size], got[m*size:][:size])
 			}
+		}
+		for p := 0; inner > 1 && p < len(want); p += channels * inner { // all channels at one position
+			sums := one[p/size*channels:][:channels]
 			for k := range sums {
 				w, g := want[p+k*inner:][:inner], got[p+k*inner:][:inner]
 				for i, x := range w {
@@ -231,10 +230,7 @@ func move(a *ir.Tensor, by []float64, axis int, stacked bool) {
 	for p := 0; p < len(xs); p += channels * inner { // all channels at one position
 		of := add[p/size*channels:][:channels]
 		if inner == 1 {
-			at := xs[p:][:channels]
-			for k, x := range of {
-				at[k] += x
-			}
+			linear.Axpy(1, of, xs[p:][:channels])
 			continue
 		}
 		for k, x := range of {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
@@ -137,14 +138,13 @@ func meansOf(list []*ir.Tensor, axis int, stacked bool) [][]float32 {
 	each(len(list), func(at int) {
 		sums, xs := make([]float64, members*channels), floats(list[at])
 		size := len(xs) / members
-		for p := 0; p < len(xs); p += channels * inner { // all channels at one position
-			of := sums[p/size*channels:][:channels]
-			if inner == 1 {
-				for k, x := range xs[p:][:len(of)] {
-					of[k] += float64(x)
-				}
-				continue
+		if inner == 1 {
+			for m := range members {
+				linear.ColumnSums(sums[m*channels:][:channels], xs[m*size:][:size])
 			}
+		}
+		for p := 0; inner > 1 && p < len(xs); p += channels * inner { // all channels at one position
+			of := sums[p/size*channels:][:channels]
 			for k := range of {
 				for _, x := range xs[p+k*inner:][:inner] {
 					of[k] += float64(x)

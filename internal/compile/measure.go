@@ -150,9 +150,11 @@ func (y *yardstick) greatest() map[string]float64 {
 	out := map[string]float64{}
 	for _, in := range y.inputs {
 		for name, a := range in {
+			most := out[name]
 			for _, x := range a.F {
-				out[name] = max(out[name], math.Abs(x))
+				most = max(most, math.Abs(x))
 			}
+			out[name] = most
 		}
 	}
 	return out

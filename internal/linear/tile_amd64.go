@@ -51,6 +51,19 @@ func requantise(r *Rounding, x *float32, n int)
 //go:noescape
 func requantise2(r *Rounding, x *float32, n int)
 
+// squares is Squares of n numbers, a positive multiple of 8, before its sums are added.
+//
+//go:noescape
+func squares(d, s *[sumLanes]float64, x, y *float32, n int)
+
+// columns adds some rows, 1 or more, of eight numbers, stride bytes apart; columnsApart the differences of some.
+//
+//go:noescape
+func columns(sums *float64, x *float32, rows, stride int)
+
+//go:noescape
+func columnsApart(sums *float64, x, y *float32, rows, stride int)
+
 // fuses reports whether windows may be called.
 var fuses = vectors && cpu.X86.HasFMA
 

@@ -1,6 +1,13 @@
 package linear
 
+import "testing"
+
 func init() {
+	sumEngines = append(sumEngines, func(t *testing.T, f func(t *testing.T)) {
+		defer func(v bool) { vectors = v }(vectors)
+		vectors = false
+		t.Run("no vectors", f)
+	})
 	engines["256 bits"] = func(c []float64, stride int, a, b Rows, k int) {
 		defer func(w bool) { wide = w }(wide)
 		wide = false

@@ -20,4 +20,10 @@ func requantise(*Rounding, *float32, int) {}
 
 func requantise2(*Rounding, *float32, int) {}
 
+func squares(_, _ *[sumLanes]float64, _, _ *float32, _ int) {}
+
+func columns(*float64, *float32, int, int) {}
+
+func columnsApart(_ *float64, _, _ *float32, _, _ int) {}
+
 func windows(*float32, **float32, int, *float32, *float32, int, int, int) {}
