@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/adapterfile"
 	"github.com/spark-compile/spark-compile/passes"
@@ -83,7 +84,8 @@ func Load(path string, m *Model) (*Adapter, error) {
 	}
 	a := &Adapter{Base: f.Base, FullNorm: f.FullNorm, Labels: f.Labels}
 	for _, e := range f.Entries {
-		if _, err := baseStorage(e.Base); err != nil {
+		storage, _, _ := strings.Cut(e.Base, fittedMark)
+		if _, err := baseStorage(storage); err != nil {
 			return nil, fmt.Errorf("%s: layer %q: %w", path, e.Module, err)
 		}
 		a.Layers = append(a.Layers, &Layer{by[e.Module], *e.Part})

@@ -28,6 +28,7 @@ type Weight struct {
 	Bytes      int // in the file
 
 	value *ir.Tensor
+	model *Model
 }
 
 // Depthwise reports whether every output reads one channel alone: such a layer takes magnitudes only.
@@ -56,8 +57,9 @@ type Model struct {
 	Weights []*Weight
 	Refused map[string]string // initializers of floats that nodes read, and why they take no adapter
 
-	graph *ir.Graph // as imported
-	batch int
+	graph   *ir.Graph // as imported
+	batch   int
+	rounded map[string]map[string]passes.RoundedRows // what RoundBase made: by its name, then by initializer
 }
 
 // Open lists the weights of a model. Options are those of its import: shapes, batch.
@@ -114,7 +116,7 @@ func Open(m *onnx.Model, opt onnx.ImportOptions) (*Model, error) {
 		if w.value, err = m.Tensor(t); err != nil {
 			return nil, err
 		}
-		w.DType, w.Bytes = w.value.DType, w.value.Bytes()
+		w.model, w.DType, w.Bytes = out, w.value.DType, w.value.Bytes()
 		w.Module = module(w.Name, w.Nodes[0])
 		for k := 2; taken[w.Module]; k++ {
 			w.Module = fmt.Sprintf("%s_%d", module(w.Name, w.Nodes[0]), k)

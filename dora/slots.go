@@ -54,7 +54,7 @@ func Slots(ctx context.Context, m *Model, slots SlotOptions, opt compile.Options
 	if err := slots.check(opt.Precision); err != nil {
 		return nil, err
 	}
-	storage, err := baseStorage(slots.Base)
+	base, err := m.base(slots.Base)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.File.Path, err)
 	}
@@ -74,7 +74,7 @@ func Slots(ctx context.Context, m *Model, slots SlotOptions, opt compile.Options
 			return nil, err
 		}
 		g.Name = e.name
-		pc := &passes.Context{Precision: opt.Precision, Adapters: s.passes(), Base: storage}
+		pc := &passes.Context{Precision: opt.Precision, Adapters: s.passes(), Base: base}
 		if err := passes.Run(pc, g, []string{"insert-dora", "quantise-base"}, nil); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", m.File.Path, e.name, err)
 		}
@@ -107,20 +107,20 @@ func Slots(ctx context.Context, m *Model, slots SlotOptions, opt compile.Options
 	p.Inputs, p.Outputs = slices.DeleteFunc(p.Inputs, ours), slices.DeleteFunc(p.Outputs, ours)
 	p.States = slices.DeleteFunc(p.States, func(st runtime.State) bool { return ours(runtime.Port{Name: st.Input}) })
 	p.Adapters = s.describe()
-	if r.Source, err = m.beside(storage); err != nil {
+	if r.Source, err = m.beside(base); err != nil {
 		return nil, err
 	}
 	return r, p.Validate()
 }
 
 // beside is the model's graph, or one that computes with its weights rounded.
-func (m *Model) beside(storage precision.Operand) (*ir.Graph, error) {
-	if storage.Format == nil {
+func (m *Model) beside(base passes.Base) (*ir.Graph, error) {
+	if base.Format == nil {
 		return m.graph, nil
 	}
 	g, err := widened(m.graph)
 	if err == nil {
-		err = passes.Run(&passes.Context{Precision: precision.FP16, Base: storage}, g, []string{"quantise-base"}, nil)
+		err = passes.Run(&passes.Context{Precision: precision.FP16, Base: base}, g, []string{"quantise-base"}, nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.File.Path, err)

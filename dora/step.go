@@ -53,7 +53,8 @@ const (
 type StepOptions struct {
 	Precision string // fp32, fp16 or bf16: of the model's values; trained numbers and their moments are f32
 	// Base is how frozen weights are stored: fp8, fp6 or nvfp4, as narrow as that precision has them; "": as in the file. They are
-	// rounded to the nearest numbers, and the adapter is trained beside the rounded ones. Programs of fp32 keep them wide.
+	// rounded to the nearest numbers, or as Model.RoundBase found them if Base is the name that it gave, and the adapter is trained
+	// beside the rounded ones. Programs of fp32 keep them wide.
 	Base    string
 	Targets []string // of PTX; the default target if there is none
 	// Loss builds the loss, one f32, from the model's outputs by name, which are f32. It may add inputs to the graph. By default
@@ -180,7 +181,7 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 	}
 	g.Name = name
 	e.Parts = []compile.Part{{Graph: g, Precision: opt.Precision}}
-	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Operand}
+	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Base}
 	run := []string{"insert-dora", "quantise-base"}
 	if name != EntryRun {
 		if err := addLoss(g, opt); err != nil {
@@ -235,7 +236,7 @@ func (s *Step) prepare(m *Model, e *compile.Entry, from string, opt *StepOptions
 		return err
 	}
 	g.Name = EntryPrepare
-	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Operand}
+	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Base}
 	if err := passes.Run(ctx, g, []string{"insert-dora", "quantise-base"}, nil); err != nil {
 		return err
 	}

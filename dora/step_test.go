@@ -220,7 +220,7 @@ func newGradients(t *testing.T, m *Model, a *Adapter, opt StepOptions) *gradient
 	t.Helper()
 	opt.LossScale = 1
 	opt.defaults()
-	s := &gradients{Step: &Step{Adapter: a}, opt: opt, given: batches(t, m, 1)[0]}
+	s := &gradients{Step: &Step{Adapter: a, model: m}, opt: opt, given: batches(t, m, 1)[0]}
 	s.trained, s.gains, s.inverse = a.vectors()
 	require.NoError(t, s.store(opt.Base))
 	for _, entry := range []string{EntryPrepare, EntryStep} {

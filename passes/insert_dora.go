@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/adapterfile"
-	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -56,7 +55,7 @@ var _ = register(Pass{
 	Run: func(ctx *Context, g *ir.Graph) error {
 		for i := range ctx.Adapters {
 			a := &ctx.Adapters[i]
-			if err := insertAdapter(g, a, ctx.Base); err != nil {
+			if err := insertAdapter(g, a, &ctx.Base); err != nil {
 				return fmt.Errorf("adapter %s of %q: %w", a.Name, a.Weight, err)
 			}
 		}
@@ -81,7 +80,7 @@ func Adaptable(n *ir.Node, input int) error {
 	return fmt.Errorf("node %q (%s) reads it: adapters go to weights of MatMul, Gemm and Conv", n.Name, n.Op.Name)
 }
 
-func insertAdapter(g *ir.Graph, a *Adapter, base precision.Operand) error {
+func insertAdapter(g *ir.Graph, a *Adapter, base *Base) error {
 	if slices.ContainsFunc(g.Inputs, func(v *ir.Value) bool { return v.Name == a.InputA() || v.Name == a.InputM() }) {
 		return nil // it is there
 	}

@@ -20,6 +20,20 @@ var _ = register(Pass{
 	Run:       quantiseBase,
 })
 
+// Base says how frozen weights are stored.
+type Base struct {
+	precision.Operand                        // its zero value: they are left alone
+	Rounded           map[string]RoundedRows // by the name in the file, weights that are rounded already; others are, to the nearest numbers
+}
+
+// rows rounds weights [out, in, taps] of a name.
+func (b *Base) rows(name string, rows []float64, out, in, taps int) RoundedRows {
+	if r, ok := b.Rounded[name]; ok {
+		return r
+	}
+	return RoundRows(b.Operand, rows, out, in, taps)
+}
+
 // quantiseBase rounds every constant that MatMul and Conv multiply by to Context.Base, but those of depthwise convolutions. W ≈
 // s ⊙ Q has a scale s an output channel, and W·x becomes s ⊙ (Q·x): then the way back is Qᵀ·(s ⊙ dy), whose numbers need no scales
 // along what is summed. Whatever else reads W, such as its norm, gets s ⊙ Q in f32.
@@ -35,7 +49,7 @@ func quantiseBase(ctx *Context, g *ir.Graph) error {
 		}
 		r := done[w]
 		if r == nil {
-			r = newRoundedBase(w, of, ctx.Base)
+			r = newRoundedBase(w, of, &ctx.Base)
 			done[w] = r
 		}
 		if r.of.ByOutput == of.ByOutput && r.of.Group == of.Group { // no other node reads it the other way round
@@ -65,7 +79,7 @@ func baseWeight(n *ir.Node) (*ir.Value, ir.Weights, bool) {
 }
 
 // baseValues are the elements of the constant weight of node n as quantise-base has them.
-func baseValues(n *ir.Node, to precision.Operand) []float64 {
+func baseValues(n *ir.Node, to *Base) []float64 {
 	w, of, ok := baseWeight(n)
 	if !ok || to.Format == nil {
 		return n.Inputs[1].Const.Floats()
@@ -83,13 +97,13 @@ type roundedBase struct {
 	wide    *ir.Value // their products with the scales of channels; nil: not made yet
 }
 
-func newRoundedBase(w *ir.Value, of ir.Weights, to precision.Operand) *roundedBase {
+func newRoundedBase(w *ir.Value, of ir.Weights, to *Base) *roundedBase {
 	r := &roundedBase{of: of, shape: w.Type.Shape}
 	x := w.Const.Floats()
 	rows := make([]float64, len(x))
 	in := of.Inputs() / of.Group
 	r.places(in, func(row, at int) { rows[row] = x[at] })
-	r.RoundedRows = RoundRows(to, rows, of.Outputs(), in, of.Taps)
+	r.RoundedRows = to.rows(FileName(w), rows, of.Outputs(), in, of.Taps)
 	return r
 }
 
@@ -164,13 +178,33 @@ type RoundedRows struct {
 // as large again, which e4m3 has to hold.
 const mostOfBlocks = 6 * 256
 
+// RowsOf are the weights of a site, which has no members, as a calibration has rounded them: those of the first `in` input channels. Others
+// are padding.
+func RowsOf(s *Site, l Layer, in int) RoundedRows {
+	taps := s.Geometry.Taps
+	r := RoundedRows{DType: l.Weights.DType, Numbers: s.Rows(l.Weights.Floats(), in), Scales: slices.Clone(l.Scales), in: in, taps: taps}
+	most := r.DType.Format().Max()
+	if l.Blocks != nil {
+		most *= ir.BlockScale.Format().Max()
+		r.Blocks = make([]float64, s.N*r.blocks())
+		blocks := l.Blocks.Floats()
+		for i := range r.Blocks {
+			r.Blocks[i] = blocks[s.BlockAt(0, i/r.blocks(), i%r.blocks())]
+		}
+	}
+	_, exponent := math.Frexp(most)
+	r.Unit = math.Ldexp(1, -exponent)
+	for o := range r.Scales {
+		r.Scales[o] /= r.Unit
+	}
+	return r
+}
+
 // RoundRows rounds each of the rows of weights [out, in, taps] to the nearest numbers, with the scale that makes the greatest of
 // a row the greatest number. Of blocks the greatest becomes 6 or 4, whichever leaves the smaller squared error: between these
 // two there is no other number (Cook and others 2025, Four Over Six). Blocks of fewer than 16 are stored as e4m3 without.
 func RoundRows(to precision.Operand, rows []float64, out, in, taps int) RoundedRows {
-	if to.Blocks && in < ir.BlockSize {
-		to = precision.Operand{Format: ir.Float8E4M3FN.Format()}
-	}
+	to = to.For(in)
 	r := RoundedRows{DType: ir.DTypeOf(to.Format), Numbers: make([]float64, len(rows)), Scales: make([]float64, out), in: in, taps: taps}
 	most := to.Max()
 	if to.Blocks {

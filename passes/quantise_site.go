@@ -85,6 +85,16 @@ func (s *Site) at(member, n, k, size int) int {
 	return (member*size+k)*s.N + n
 }
 
+// Rows are elements of the constant, of a site without members, as [N, in, taps] of the first `in` input channels.
+func (s *Site) Rows(elements []float64, in int) []float64 {
+	row := in * s.Geometry.Taps
+	out := make([]float64, s.N*row)
+	for i := range out {
+		out[i] = elements[s.At(0, i/row, i%row)]
+	}
+	return out
+}
+
 // Block is the block of 16 in which weight k of a channel lies, of Blocks(), and BlockAt its position in the constant of
 // scales.
 func (s *Site) Block(k int) int {

@@ -95,8 +95,8 @@ type Context struct {
 	Siblings bool
 	// Adapters is what insert-dora puts in.
 	Adapters []Adapter
-	// Base is what quantise-base stores frozen weights as; its zero value: it leaves them alone.
-	Base precision.Operand
+	// Base is what quantise-base stores frozen weights as.
+	Base Base
 	// Losses and Variables name the outputs of one number whose sum differentiate differentiates, and the inputs by which.
 	Losses, Variables []string
 	// Memory bounds the bytes that values between regions take at a time; 0: not. Recomputed is filled by rematerialise.

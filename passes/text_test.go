@@ -93,7 +93,7 @@ func textContext(pass string) *Context {
 		Greatest: map[string]float64{"image": 1},
 		Means:    map[string][]float64{"centred": {1, -2}, "centreds": {1, -2, 3, .5}, "second": {.25, 4}}}
 	if pass == "quantise-base" {
-		c.Base = nvfp4
+		c.Base = Base{Operand: nvfp4}
 	}
 	return c
 }

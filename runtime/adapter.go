@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/adapterfile"
 )
@@ -173,7 +174,11 @@ func (l *AdapterLayer) place(x []float32, p *adapterfile.Part, beside string) er
 		if beside != "" {
 			have = "has them in " + beside
 		}
-		return fmt.Errorf("it was trained beside weights rounded to %s, and the program %s: compile with --adapter-base %s, or the adapter into the model with --adapter", p.Base, have, p.Base)
+		storage, _, fitted := strings.Cut(p.Base, ":")
+		if fitted {
+			storage += " and --calibrate with the inputs of then"
+		}
+		return fmt.Errorf("it was trained beside weights rounded to %s, and the program %s: compile with --adapter-base %s, or the adapter into the model with --adapter", p.Base, have, storage)
 	}
 	// Ranks of a group that the adapter lacks stay zero.
 	have, room, s := p.Rank/l.Group, l.Rank/l.Group, p.Scale()

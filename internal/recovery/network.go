@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
@@ -24,6 +25,8 @@ type Network struct {
 	Unseen   *Bench
 
 	Device hal.Device
+
+	plain []map[string]*ir.Array // the inputs of the first lessons
 }
 
 // Name of the trained network, and of its folders, among the shared models.
@@ -80,7 +83,7 @@ func Trained(ctx context.Context, models string, draws, largest int, develop boo
 
 // New makes a network of a model. The first lessons are plain: the spread of values is measured on them.
 func New(ctx context.Context, file *onnx.Model, largest, plain int, lessons, unseen []map[string]*ir.Array, d hal.Device) (n *Network, err error) {
-	n = &Network{Lessons: &Lessons{Inputs: calibrate.Bytes(lessons)}, Plain: plain, Device: d}
+	n = &Network{Lessons: &Lessons{Inputs: calibrate.Bytes(lessons)}, Plain: plain, Device: d, plain: lessons[:plain]}
 	if n.Original, err = dora.Open(file, onnx.ImportOptions{}); err != nil {
 		return nil, err
 	}
@@ -128,4 +131,18 @@ func (n *Network) Sensitivity(ctx context.Context, damaged *dora.Model, in Arith
 		})
 	}
 	return nil, fmt.Errorf("layers are chosen by %s, %s or %s, not by %q", ByNorms, ByOutputs, ByLoss, by)
+}
+
+// Fitted marks a base of an Arithmetic whose numbers are fitted to the plain inputs, instead of the nearest: fp8:.
+const Fitted = ":"
+
+// RoundBase rounds a model's weights where the base is marked so, and yields the arithmetic that steps compute in.
+func (n *Network) RoundBase(ctx context.Context, m *dora.Model, in Arithmetic) (Arithmetic, error) {
+	storage, fitted := strings.CutSuffix(in.Base, Fitted)
+	if !fitted {
+		return in, nil
+	}
+	var err error
+	in.Base, err = m.RoundBase(ctx, storage, n.plain)
+	return in, err
 }

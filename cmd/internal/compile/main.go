@@ -22,6 +22,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/plural"
@@ -56,7 +57,7 @@ type flags struct {
 	Adapter    string     `help:"Compile the model with this adapter merged into its weights." placeholder:"A.safetensors"`
 	Slots      *int       `name:"adapter-slots" help:"Leave the model's adapter open: a session loads adapters into K slots and chooses one for each run." placeholder:"K"`
 	SlotRank   int        `name:"adapter-rank" help:"Greatest rank of an adapter that fits into a slot; 16 by default." placeholder:"R"`
-	SlotBase   string     `name:"adapter-base" help:"Store the weights beside slots in ${calibrating}, rounded to the nearest: adapters may be trained beside such weights." placeholder:"PRECISION"`
+	SlotBase   string     `name:"adapter-base" help:"Store the weights beside slots in ${calibrating}, rounded to the nearest or, with --calibrate, fitted to inputs: adapters may be trained beside such weights." placeholder:"PRECISION"`
 	Tune       bool       `help:"Tune schedules on the device."`
 	Quiet      bool       `help:"Print only errors and warnings."`
 }
@@ -200,7 +201,22 @@ func (f *flags) compiled(ctx context.Context, m *onnx.Model, opt compile.Options
 	if err != nil {
 		return nil, err
 	}
-	return dora.Slots(ctx, base, dora.SlotOptions{Count: *f.Slots, Rank: f.SlotRank, Base: f.SlotBase}, opt)
+	slots := dora.SlotOptions{Count: *f.Slots, Rank: f.SlotRank, Base: f.SlotBase}
+	if len(f.Calibrate) > 0 {
+		g, err := onnx.Import(m, opt.Import)
+		if err != nil {
+			return nil, err
+		}
+		inputs, _, err := calibrate.Load(f.Calibrate, g)
+		if err != nil {
+			return nil, fmt.Errorf("--calibrate: %w", err)
+		}
+		if slots.Base, err = base.RoundBase(ctx, f.SlotBase, inputs); err != nil {
+			return nil, err
+		}
+		opt.Calibrate = nil // nothing else is fitted
+	}
+	return dora.Slots(ctx, base, slots, opt)
 }
 
 // checkSlots refuses what does not go with slots for adapters.
@@ -214,7 +230,7 @@ func (f *flags) checkSlots(in string) error {
 	for _, other := range []struct {
 		name  string
 		given bool
-	}{{"--adapter", f.Adapter != ""}, {"--calibrate", len(f.Calibrate) > 0}, {"--validate", len(f.Validate) > 0}, {"--calibration", f.Findings != ""},
+	}{{"--adapter", f.Adapter != ""}, {"--calibrate without --adapter-base", len(f.Calibrate) > 0 && f.SlotBase == ""}, {"--validate", len(f.Validate) > 0}, {"--calibration", f.Findings != ""},
 		{"--min-cosine", f.MinCosine != nil}, {"--keep", len(f.Keep) > 0}, {"--passes", len(f.Passes) > 0}, {"--io f32", f.IO == "f32"}} {
 		if other.given {
 			return fmt.Errorf("--adapter-slots does not go with %s: leave one of them out", other.name)

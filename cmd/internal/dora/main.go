@@ -22,6 +22,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
 
@@ -64,10 +65,11 @@ type inspectFlags struct {
 }
 
 type mergeFlags struct {
-	command `kong:"-"`
-	Model   string `arg:"" help:"ONNX file, of which the adapter was made."`
-	Adapter string `arg:"" help:"Adapter."`
-	Output  string `short:"o" required:"" help:"ONNX file to write." placeholder:"OUT.onnx"`
+	command   `kong:"-"`
+	Model     string   `arg:"" help:"ONNX file, of which the adapter was made."`
+	Adapter   string   `arg:"" help:"Adapter."`
+	Output    string   `short:"o" required:"" help:"ONNX file to write." placeholder:"OUT.onnx"`
+	Calibrate []string `help:"Inputs that the weights were rounded on, if the adapter was trained beside such ones: .npz files or directories of them." placeholder:"PATHS"`
 }
 
 type diffFlags struct {
@@ -91,7 +93,8 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 		case f.Inspect.chosen:
 			return f.Inspect.run(stdout)
 		case f.Merge.chosen:
-			return f.Merge.run(stdout)
+			f.Merge.Calibrate = append(f.Merge.Calibrate, calibrate...)
+			return f.Merge.run(ctx, stdout)
 		case f.Diff.chosen:
 			return f.Diff.run(stdout)
 		}
@@ -166,20 +169,29 @@ func (f *initFlags) run(ctx context.Context, w io.Writer) error {
 
 // sensitivity is that of the outputs for inputs in files.
 func sensitivity(ctx context.Context, m *dora.Model, paths []string) (_ map[string]float64, err error) {
-	g, err := onnx.Import(m.File, onnx.ImportOptions{})
+	inputs, err := arrays(m, paths)
 	if err != nil {
 		return nil, err
-	}
-	arrays, _, err := calibrate.Load(paths, g)
-	if err != nil {
-		return nil, fmt.Errorf("--calibrate: %w", err)
 	}
 	d, err := emu.Open(emu.Options{})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	return m.OutputSensitivity(ctx, d, calibrate.Bytes(arrays))
+	return m.OutputSensitivity(ctx, d, calibrate.Bytes(inputs))
+}
+
+// arrays are the inputs in files.
+func arrays(m *dora.Model, paths []string) ([]map[string]*ir.Array, error) {
+	g, err := onnx.Import(m.File, onnx.ImportOptions{})
+	if err != nil {
+		return nil, err
+	}
+	inputs, _, err := calibrate.Load(paths, g)
+	if err != nil {
+		return nil, fmt.Errorf("--calibrate: %w", err)
+	}
+	return inputs, nil
 }
 
 // percent reads 1% or 0.01; "" is 1 %.
@@ -217,7 +229,7 @@ func (f *inspectFlags) run(w io.Writer) error {
 	return err
 }
 
-func (f *mergeFlags) run(w io.Writer) error {
+func (f *mergeFlags) run(ctx context.Context, w io.Writer) error {
 	m, err := open(f.Model)
 	if err != nil {
 		return err
@@ -233,6 +245,15 @@ func (f *mergeFlags) run(w io.Writer) error {
 	}
 	if st, err := os.Stat(filepath.Dir(f.Output)); err != nil || !st.IsDir() {
 		return fmt.Errorf("-o %s: there is no folder %s", f.Output, filepath.Dir(f.Output))
+	}
+	if len(f.Calibrate) > 0 {
+		inputs, err := arrays(m, f.Calibrate)
+		if err != nil {
+			return err
+		}
+		if err := m.RoundAgain(ctx, a, inputs); err != nil {
+			return err
+		}
 	}
 	if err := dora.Merge(m, a, f.Output); err != nil {
 		return err

@@ -37,7 +37,7 @@ func main() {
 	flag.StringVar(&o.by, "by", recovery.ByLoss, "what chooses layers and ranks: norms, outputs or loss, or several of them")
 	flag.StringVar(&o.results, "results", "", "file to which rows are added; those that it has are not made again")
 	flag.StringVar(&o.steps, "precision", "", "precisions of steps; with it or -base a table by these is printed")
-	flag.StringVar(&o.bases, "base", "", "how steps store frozen weights: wide, or a name of dora.StepOptions.Base, or several of them")
+	flag.StringVar(&o.bases, "base", "", "how steps store frozen weights: wide, or a name of dora.StepOptions.Base, with a colon behind it if fitted to inputs, or several of them")
 	flag.BoolVar(&o.told, "told", false, "rank 2 in the layers that mendable damages, instead of a choice")
 	flag.IntVar(&o.rank, "rank", recovery.Rank, "greatest rank of a layer")
 	flag.Uint64Var(&o.seed, "seed", 1, "of damage, first factors and order of inputs")
@@ -177,7 +177,7 @@ func (t *table) make(ctx context.Context) error {
 							return err
 						}
 					}
-					return t.train(ctx, r, sensitivity)
+					return t.train(ctx, r, recovery.Arithmetic{}, sensitivity)
 				})
 				if err != nil {
 					return err
@@ -192,8 +192,17 @@ func (t *table) make(ctx context.Context) error {
 // beside prints the rows of steps that compute in one way.
 func (t *table) beside(ctx context.Context, in recovery.Arithmetic) error {
 	row := recovery.Row{Damage: t.damage, Settings: t.settings(), Arithmetic: in}
+	rounded := false
+	apply := func() (err error) { // once
+		if err := t.apply(ctx); err != nil || rounded {
+			return err
+		}
+		in, err = t.network.RoundBase(ctx, t.damaged, in)
+		rounded = true
+		return err
+	}
 	none, err := t.results.Row(row, func(r *recovery.Row) error {
-		if err := t.apply(ctx); err != nil {
+		if err := apply(); err != nil {
 			return err
 		}
 		got, err := t.network.Untrained(ctx, t.damaged, in)
@@ -208,7 +217,7 @@ func (t *table) beside(ctx context.Context, in recovery.Arithmetic) error {
 	for _, kind := range strings.Split(t.kinds, ",") {
 		row.Adapter, row.Chosen = kind, t.by
 		got, err := t.results.Row(row, func(r *recovery.Row) (err error) {
-			if err := t.apply(ctx); err != nil {
+			if err := apply(); err != nil {
 				return err
 			}
 			if sensitivity == nil && !t.told {
@@ -216,7 +225,7 @@ func (t *table) beside(ctx context.Context, in recovery.Arithmetic) error {
 					return err
 				}
 			}
-			return t.train(ctx, r, sensitivity)
+			return t.train(ctx, r, in, sensitivity)
 		})
 		if err != nil {
 			return err
@@ -228,8 +237,8 @@ func (t *table) beside(ctx context.Context, in recovery.Arithmetic) error {
 
 // judge trains an adapter and measures it: as its step computes it, merged into the file as it was trained, and into the file's
 // own weights.
-func (t *table) judge(ctx context.Context, r *recovery.Row, a *dora.Adapter) error {
-	got, err := t.network.Train(ctx, t.damaged, a, r.Arithmetic, t.stages[:], t.seed, tell)
+func (t *table) judge(ctx context.Context, r *recovery.Row, a *dora.Adapter, in recovery.Arithmetic) error {
+	got, err := t.network.Train(ctx, t.damaged, a, in, t.stages[:], t.seed, tell)
 	if err != nil || r.Precision == "" {
 		r.Quality = got.Quality
 		return err
@@ -255,7 +264,7 @@ func (t *table) apply(ctx context.Context) (err error) {
 }
 
 // train trains an adapter, and fills in its row.
-func (t *table) train(ctx context.Context, r *recovery.Row, sensitivity map[string]float64) error {
+func (t *table) train(ctx context.Context, r *recovery.Row, in recovery.Arithmetic, sensitivity map[string]float64) error {
 	opt := dora.InitOptions{Kind: passes.AdapterKind(r.Adapter), MaxSize: recovery.Share, Rank: t.rank, Seed: t.seed, Sensitivity: sensitivity}
 	if t.told {
 		opt.MaxSize, opt.Targets = 0, recovery.Names(t.chosen)
@@ -278,5 +287,5 @@ func (t *table) train(ctx context.Context, r *recovery.Row, sensitivity map[stri
 		return err
 	}
 	r.Layers, r.Numbers, r.Share = len(a.Layers), a.Params(), float64(len(text))/float64(t.network.Original.Bytes)
-	return t.judge(ctx, r, a)
+	return t.judge(ctx, r, a, in)
 }

@@ -1,0 +1,69 @@
+package compile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+)
+
+// Rounded is a weight of a file as numbers of a narrow storage.
+type Rounded struct {
+	passes.RoundedRows
+	Exact []float64 // what was rounded [out, in, taps]
+}
+
+// basePasses make regions of a graph whose weights are the file's own: nothing is folded into them.
+var basePasses = []string{"widen", "fold", "simplify", "cse", "dce", "expand", "fold", "simplify", "cse", "dce", "recognise-gelu", "recognise-silu", "recognise-softmax",
+	"recognise-layernorm", "recognise-attention", "fold-batchnorm", "layout", "simplify", "cse", "dce", "gemm", "simplify", "cse", "dce", fusePass, "views"}
+
+// RoundBase rounds weights of a graph as the narrowest of a precision are stored, so that on inputs its layers give nearly what
+// they gave (calibrate.Weights). Channels are the input channels, of a group, of those to round, by their name in the file, by which
+// it yields them.
+func RoundBase(ctx context.Context, g *ir.Graph, name string, inputs []map[string]*ir.Array, channels map[string]int) (_ map[string]Rounded, err error) {
+	p, err := precision.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	g = g.Clone()
+	if err := passes.Run(&passes.Context{Target: target.Default(), Precision: name}, g, basePasses, nil); err != nil {
+		return nil, err
+	}
+	e, err := newNative(target.Default())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	c, err := calibrate.New(wideOutputs(g), name, inputs, e, progress.New(nil))
+	if err != nil {
+		return nil, err
+	}
+	storage := func(s *passes.Site) precision.Operand {
+		if in := channels[passes.FileName(s.Weights())]; in > 0 && !s.Segmented() && s.Members == 1 && s.K >= in*s.Geometry.Taps {
+			return p.Ladder[0].Weights.For(in)
+		}
+		return precision.Operand{}
+	}
+	layers, err := c.Weights(ctx, storage, fitBase)
+	if err != nil {
+		return nil, fmt.Errorf("weights in %s: %w", name, err)
+	}
+	out := map[string]Rounded{}
+	for _, s := range c.Sites() {
+		if l := layers[s.Name()]; l.Weights != nil {
+			file := passes.FileName(s.Weights())
+			out[file] = Rounded{passes.RowsOf(&s, l, channels[file]), s.Rows(s.Weights().Const.Floats(), channels[file])}
+		}
+	}
+	return out, nil
+}
+
+// fitBase is how the weights of a base are fitted: each layer to what it reads. Weights that also made up for the errors of earlier layers were worse
+// than the nearest on the trained network in fp6 (docs/measurements.md). Means stay as they are: steps have no place for what would correct them.
+var fitBase = calibrate.Technique{Feedback: true}
