@@ -132,7 +132,7 @@ func TestAStepLowersTheLoss(t *testing.T) {
 	}
 }
 
-// TestGradientsOfWholeModels: the compiled program against the evaluator in float64, a tensor of the adapter at a time. Where
+// TestGradientsOfWholeModels: the compiled program, with what is fused in steps, against the evaluator in float64, a tensor of the adapter at a time. Where
 // rounding every value to f32 alone misses more than that, as in a head of one output whose gradient all but cancels, ten
 // times of what it misses is allowed; so is, in fp16, what rounding the values that are stored in f16 misses by itself (0.07 of one tensor
 // of vision, of which the program misses 0.025). bf16, and fp16 of dmonitoring, miss more than 2e-2, as PyTorch does:
@@ -144,7 +144,9 @@ func TestGradientsOfWholeModels(t *testing.T) {
 				continue
 			}
 			m := small(t, name)
-			newGradients(t, m, trained(t, m, InitOptions{Rank: 2}), StepOptions{Precision: in}).compare(t, name, bound)
+			s := newGradients(t, m, trained(t, m, InitOptions{Rank: 2}), StepOptions{Precision: in})
+			s.asStep = true
+			s.compare(t, name, bound)
 		}
 	}
 }
@@ -214,6 +216,7 @@ type gradients struct {
 	opt    StepOptions
 	graphs []*ir.Graph
 	given  map[string]*ir.Array
+	asStep bool // compiled with what is fused in steps alone
 }
 
 func newGradients(t *testing.T, m *Model, a *Adapter, opt StepOptions) *gradients {
@@ -341,7 +344,13 @@ func (s *gradients) stored(t *testing.T) map[string]*ir.Array {
 func (s *gradients) device(t *testing.T, name string) (got map[string]*ir.Array, launches int) {
 	t.Helper()
 	got = s.follow(func(g *ir.Graph, in map[string]*ir.Array) map[string]*ir.Array {
-		r, err := compile.Graph(context.Background(), name, g, compile.Options{Precision: s.opt.Precision, Targets: []string{"sm_121"}})
+		opt := compile.Options{Precision: s.opt.Precision, Targets: []string{"sm_121"}}
+		r, err := (*compile.Result)(nil), error(nil)
+		if s.asStep {
+			r, err = compile.Entries(context.Background(), name, []compile.Entry{{Name: EntryRun, Parts: []compile.Part{{Graph: g, Precision: opt.Precision}}}}, opt)
+		} else {
+			r, err = compile.Graph(context.Background(), name, g, opt)
+		}
 		require.NoError(t, err)
 		d, err := emu.Open(emu.Options{Check: true})
 		require.NoError(t, err)

@@ -348,6 +348,9 @@ func gradCases(rng *rand.Rand) map[string][]gradCase {
 		add("AttentionGrad", Attrs{"scale": 0.3, "causal": causal}, random(rng, 1, 2, 3, 2), random(rng, 1, 2, 2, 2), random(rng, 1, 2, 2, 3), random(rng, 1, 2, 3, 3))
 	}
 
+	add("MatMulSum", Attrs{"transB": true}, random(rng, 2, 3, 5), random(rng, 4, 5), random(rng, 2, 3, 2), random(rng, 2, 4))
+	add("MatMulSum", Attrs{"transD": true}, random(rng, 3, 5), random(rng, 5, 4), random(rng, 3, 2), random(rng, 4, 2), random(rng, 5))
+
 	// Recurrent layers.
 	for _, direction := range []string{"forward", "reverse", "bidirectional"} {
 		d := 1

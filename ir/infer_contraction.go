@@ -37,6 +37,36 @@ func inferMatMul(n *Node) ([]Type, error) {
 	return one(ta.DType, batch...)
 }
 
+// inferMatMulSum wants as many rows of a as of c, and as many columns of b as of d.
+func inferMatMulSum(n *Node) ([]Type, error) {
+	a, b, c, d := n.Inputs[0].Type, n.Inputs[1].Type, n.Inputs[2].Type, n.Inputs[3].Type
+	mismatch := fmt.Errorf("%v × %v (transB=%v) + %v × %v (transD=%v) do not multiply", a, b, n.Attrs.Bool("transB"), c, d, n.Attrs.Bool("transD"))
+	if a.Rank() < 2 || c.Rank() != a.Rank() || b.Rank() != 2 || d.Rank() != 2 {
+		return nil, mismatch
+	}
+	last := a.Rank() - 1
+	x, y := slices.Clone(b.Shape), slices.Clone(d.Shape)
+	swapLast(x, n.Attrs.Bool("transB"))
+	swapLast(y, n.Attrs.Bool("transD"))
+	if a.Shape[last] != x[0] || c.Shape[last] != y[0] || x[1] != y[1] || !slices.Equal(a.Shape[:last], c.Shape[:last]) {
+		return nil, mismatch
+	}
+	if f := n.In(4); f != nil && !slices.Equal(f.Type.Shape, a.Shape[last:]) {
+		return nil, fmt.Errorf("factors %v of the columns of %v", f.Type, a)
+	}
+	return one(a.DType, append(slices.Clone(a.Shape[:last]), x[1])...)
+}
+
+// expandMatMulSum are the two products.
+func expandMatMulSum(x *Expansion, n *Node) []*Value {
+	a := n.Inputs[0]
+	if f := n.In(4); f != nil {
+		a = x.Add("Mul", nil, a, f)
+	}
+	y := x.Add("MatMul", Attrs{"transB": n.Attrs.Bool("transB")}, a, n.Inputs[1])
+	return []*Value{x.Add("Add", nil, y, x.Add("MatMul", Attrs{"transB": n.Attrs.Bool("transD")}, n.Inputs[2], n.Inputs[3]))}
+}
+
 func swapLast(s []int, swap bool) {
 	if k := len(s); swap {
 		s[k-1], s[k-2] = s[k-2], s[k-1]

@@ -176,6 +176,7 @@ func TestMACsAreThoseOfTheSums(t *testing.T) {
 	}{
 		{"MatMul", nil, []Type{f(3, 4, 5), f(5, 6)}, 3 * 4 * 5 * 6},
 		{"MatMul", Attrs{"transA": true}, []Type{f(5, 4), f(5, 6)}, 4 * 5 * 6},
+		{"MatMulSum", nil, []Type{f(2, 3, 5), f(5, 6), f(2, 3, 4), f(4, 6)}, 2 * 3 * 6 * (5 + 4)},
 		{"Conv", window, []Type{f(1, 4, 8), f(6, 2, 3)}, 6 * 4 * 2 * 3},
 		{"ConvTranspose", transposed, []Type{f(1, 4, 8), f(4, 5, 3)}, 4 * 8 * 5 * 3},
 		{"Attention", Attrs{"scale": 1.0}, []Type{f(1, 2, 3, 4), f(1, 2, 5, 4), f(1, 2, 5, 6)}, 2*3*5*4 + 2*3*5*6},

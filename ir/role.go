@@ -148,6 +148,11 @@ func matMulMACs(n *Node) int64 {
 	return int64(n.Outputs[0].Type.Numel()) * int64(k)
 }
 
+func matMulSumMACs(n *Node) int64 {
+	a, c := n.Inputs[0].Type.Shape, n.Inputs[2].Type.Shape
+	return int64(n.Outputs[0].Type.Numel()) * int64(a[len(a)-1]+c[len(c)-1])
+}
+
 func convMACs(n *Node) int64 {
 	w := n.Inputs[1].Type
 	return int64(n.Outputs[0].Type.Numel()) * int64(w.Numel()/max(w.Shape[0], 1))

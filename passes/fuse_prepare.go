@@ -24,6 +24,9 @@ func prepare(ctx *Context, g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
 		return nil, err
 	}
 	if ctx.Siblings {
+		if err := fuseAdapters(g); err != nil {
+			return nil, err
+		}
 		if err := computeAgain(g); err != nil {
 			return nil, err
 		}

@@ -69,7 +69,10 @@ func (f *fuser) growSums(c *cluster) {
 
 // isMatrix reports whether what a contraction computes is one product of matrices whose rows lie one behind the other.
 func (f *fuser) isMatrix(n *ir.Node) bool {
-	if n.Op.Name == "MatMul" {
+	switch n.Op.Name {
+	case "MatMulSum":
+		return true
+	case "MatMul":
 		b := n.Inputs[1].Type
 		return b.Numel() == b.Shape[b.Rank()-1]*b.Shape[b.Rank()-2] && b.Rank() >= 2
 	}

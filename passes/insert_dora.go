@@ -242,13 +242,27 @@ func (d *adapting) change() *ir.Value {
 	return d.Add("Mul", nil, d.Reshape(sum, d.out), d.Number(2*d.Scale/times))
 }
 
-// cross is A·Wᵀ [r, out], where a group has r rows of A: the layer itself with A for its input, so that both read one weight.
+// cross is A·Wᵀ [r, out], where a group has r rows of A: the layer itself with A for its input, so that both read one weight. One row
+// has zeros beside it, since the product of a vector would have weights of its own.
 func (d *adapting) cross() *ir.Value {
-	if !d.conv {
-		return d.Add("MatMul", ir.Attrs{"transB": !d.transposed}, d.a, d.weight)
+	if d.Rank > 1 {
+		return d.crossOf(d.a)
 	}
-	g, r := d.group, d.Rank/d.group
-	image := d.a
+	end := make([]int, d.a.Type.Rank())
+	end[0] = 1
+	two := d.crossOf(d.Add("Pad", ir.Attrs{"begin": make([]int, len(end)), "end": end}, d.a))
+	sizes := slices.Clone(two.Type.Shape)
+	sizes[0] = 1
+	return d.Add("Slice", ir.Attrs{"starts": make([]int, len(sizes)), "sizes": sizes}, two)
+}
+
+// crossOf is the product of so many rows a with the weight.
+func (d *adapting) crossOf(a *ir.Value) *ir.Value {
+	if !d.conv {
+		return d.Add("MatMul", ir.Attrs{"transB": !d.transposed}, a, d.weight)
+	}
+	g, r := d.group, a.Type.Shape[0]/d.group
+	image := a
 	if g > 1 {
 		image = d.Add("Transpose", ir.Attrs{"perm": []int{1, 0, 2}}, d.Reshape(image, g, r, d.row()))
 	}

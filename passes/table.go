@@ -91,7 +91,8 @@ type Context struct {
 	Quantisation *Quantisation
 	// Greatest is the greatest magnitude of each float input in the data that formats are calibrated on, by name.
 	Greatest map[string]float64
-	// Siblings lets fuse make one kernel of elementwise loops that read one value, as programs that train have many.
+	// Siblings lets fuse do what programs with adapters gain by: one kernel for elementwise loops that read one value, contractions
+	// with several results, and one product for a layer's and its adapter's.
 	Siblings bool
 	// Adapters is what insert-dora puts in.
 	Adapters []Adapter

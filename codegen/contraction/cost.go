@@ -19,6 +19,9 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 		w.Products = []cost.Products{{Type: p.num.mul.String(), MACs: macs}}
 	}
 	loop, tail := s.mainLoop(p, pl), s.tail(p, pl)
+	if p.added != nil {
+		s.addedWork(p, pl, w, &tail)
+	}
 	warps := float64(blocks * w.Warps)
 	of := func(loop, tail float64) float64 { return float64(warps * (float64(chunks*loop) + tail)) }
 	w.Float, w.Integer, w.Special = of(loop.Float, tail.Float), of(loop.Integer, tail.Integer), of(0, tail.Special)
@@ -41,7 +44,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 		w.L2Bytes += float64(8 * elements / p.sums.part)
 		w.Barriers++
 	}
-	w.L2Bytes = float64(float64(blocks)*chunks*stage) + float64(elements*(out+pl.epilogue.reads[1]/p.group()))
+	w.L2Bytes += float64(float64(blocks)*chunks*stage) + float64(elements*(out+pl.epilogue.reads[1]/p.group()))
 	if s.SplitK > 1 { // sums go to L2 and back; a ticket says who is last
 		w.L2Bytes += float64(elements * s.SplitK * 8)
 		w.Atomics, w.Barriers = 1, w.Barriers+2

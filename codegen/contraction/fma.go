@@ -13,6 +13,8 @@ type fmaCore struct {
 	wk     num
 	aStep  []num // byte offset of the thread's first row for every four k; one alone for rows of k
 	bBase  num
+
+	factors *ptx.Reg // address of the factor of the thread's first column of A in the chunk; nil: none
 }
 
 func (c *fmaCore) begin(g *gen) {
@@ -26,6 +28,22 @@ func (c *fmaCore) begin(g *gen) {
 			g.I("mov.f32", r, ptx.FImm(0))
 		}
 	}
+	c.place(g)
+	c.factors = g.factorsFrom(func() num { return g.mul(c.wk, s.BK/s.WarpsK) })
+}
+
+// more uses the same accumulators.
+func (c *fmaCore) more(g, second *gen, at num) {
+	d := &fmaCore{acc: c.acc, ty: c.ty, tx: c.tx, wk: imm(0)}
+	g.inFirst(c.wk, g.s.WarpsK > 1, func() {
+		d.place(second)
+		d.compute(second, at)
+	})
+}
+
+// place says where the thread finds its operands.
+func (c *fmaCore) place(g *gen) {
+	s := g.s
 	steps := s.BK / 4 / s.WarpsK
 	if g.plan.loadA.kRows {
 		c.aStep = []num{g.mad(c.wk, steps*4*s.BM*4, g.mul(c.ty, 16))}
@@ -47,6 +65,15 @@ func (c *fmaCore) compute(g *gen, stage num) {
 	b := g.register(g.add(at, c.bBase))
 	for k := 0; k < s.BK/4/s.WarpsK; k++ {
 		av := c.rows(g, at, k)
+		if c.factors != nil {
+			f := g.RegVec(ptx.F32, 4)
+			g.I("ld.shared.v4.f32", ptx.V(f...), ptx.At(*c.factors, 16*k))
+			for _, row := range av {
+				for kk, x := range row {
+					g.I("mul.rn.f32", x, x, f[kk])
+				}
+			}
+		}
 		for kk := 0; kk < 4; kk++ {
 			var bv []ptx.Reg
 			for j := 0; j < s.ThreadN/4; j++ {
@@ -60,6 +87,9 @@ func (c *fmaCore) compute(g *gen, stage num) {
 				}
 			}
 		}
+	}
+	if c.factors != nil {
+		g.I("add.s32", *c.factors, *c.factors, ptx.Imm(4*s.BK))
 	}
 }
 

@@ -34,6 +34,8 @@ type core interface {
 	begin(g *gen)
 	// compute consumes the chunk in the stage at a byte offset of shared memory.
 	compute(g *gen, stage num)
+	// more adds the product of the tiles at a byte offset, for which second is the generator, in the first warps along K.
+	more(g, second *gen, at num)
 	// store writes the accumulators to the staging tile: f32, row-major, a tile for every warp along K.
 	store(g *gen)
 }
@@ -47,6 +49,9 @@ func (g *gen) emit() {
 	g.pipeline(c)
 	g.I("cp.async.wait_group", ptx.Imm(0))
 	g.I("bar.sync", ptx.Imm(0))
+	if g.p.added != nil {
+		g.multiplyAdded(c)
+	}
 	var t *tail
 	if g.s.SplitK == 1 {
 		t = g.prepare()
@@ -135,6 +140,7 @@ func (g *gen) pipeline(c core) {
 		g.b.begin(g)
 	}
 	c.begin(g)
+	g.copyFactors()
 
 	k := g.Reg(ptx.B32) // first element of the next chunk to copy
 	chunk := s.BK / p.num.perUnit()
@@ -152,6 +158,9 @@ func (g *gen) pipeline(c core) {
 	for i := 0; i < s.Stages-1; i++ {
 		g.ifChunk(imm(i), func() { variable(imm(i * stage)) })
 		g.I("cp.async.commit_group")
+	}
+	if p.added != nil {
+		g.copyAdded()
 	}
 	it, ahead, read, write := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
 	g.I("mov.b32", it, ptx.Imm(0))

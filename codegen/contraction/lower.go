@@ -76,6 +76,9 @@ func stem(p *problem) string {
 
 func note(p *problem) string {
 	t := fmt.Sprintf("%s m=%d n=%d k=%d", p.anchor.Op.Name, p.m, p.n, p.k)
+	if p.added != nil {
+		t += fmt.Sprintf("+%d", p.added.k)
+	}
 	if b := p.batches(); b > 1 {
 		t += fmt.Sprintf(" batch=%d", b)
 	}

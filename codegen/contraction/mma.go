@@ -17,15 +17,17 @@ type mmaCore struct {
 	wm, wn num           // warp's tile origin
 	wk     num           // warp's part of the sums
 	kPart  num           // and of K
+
+	factors *ptx.Reg // address of the factor of the lane's first column of A in the chunk; nil: none
 }
 
 func (c *mmaCore) begin(g *gen) {
-	s, num := g.s, &g.p.num
+	s := g.s
 	d := g.asm.split([]int{s.WarpsK, s.WarpsN, s.WarpsM}, g.warp)
 	c.wk = d[0]
 	c.wn, c.wm = g.mul(d[1], s.warpN()), g.mul(d[2], s.warpM())
 	c.kPart = c.wk
-	if s.warpsTerm(num) == 2 {
+	if s.warpsTerm(&g.p.num) == 2 {
 		c.kPart = g.div(c.wk, 2)
 	}
 	mt, nt := s.warpM()/16, s.warpN()/8
@@ -39,6 +41,23 @@ func (c *mmaCore) begin(g *gen) {
 		}
 		c.acc = append(c.acc, row)
 	}
+	c.place(g)
+	c.factors = g.factorsFrom(func() num { return g.mad(c.kPart, s.warpK(&g.p.num), g.mul(g.mod(g.lane, 4), 2)) })
+}
+
+// more uses the same accumulators.
+func (c *mmaCore) more(g, second *gen, at num) {
+	d := &mmaCore{acc: c.acc, wm: c.wm, wn: c.wn, wk: imm(0), kPart: imm(0)}
+	g.inFirst(c.wk, g.s.WarpsK > 1, func() {
+		d.place(second)
+		d.compute(second, at)
+	})
+}
+
+// place says where the lane finds its fragments.
+func (c *mmaCore) place(g *gen) {
+	s, num := g.s, &g.p.num
+	nt := s.warpN() / 8
 	perWarp := s.warpK(num)
 	steps := perWarp / num.stepA()
 	pitch := num.tileA(1, s.BK)
@@ -122,8 +141,13 @@ func (c *mmaCore) compute(g *gen, stage num) {
 		for m := 0; m < unit/num.stepMul(); m++ {
 			var a [][][]ptx.Reg             // m16 tile, term
 			b := make([][][]ptx.Reg, terms) // term, n8 tile
+			factors := c.factorsOf(g, u*unit+m*num.stepMul())
 			for i := range c.acc {
-				a = append(a, t.fragsA(g, i, m))
+				x := t.fragsA(g, i, m)
+				if factors != nil {
+					x[0] = g.scaled(x[0], factors)
+				}
+				a = append(a, x)
 			}
 			for j := 0; j < len(c.acc[0])/2; j++ {
 				for term := range b {
@@ -145,6 +169,23 @@ func (c *mmaCore) compute(g *gen, stage num) {
 			}
 		}
 	}
+	if c.factors != nil {
+		g.I("add.s32", *c.factors, *c.factors, ptx.Imm(4*s.BK))
+	}
+}
+
+// factorsOf are the factors of the lane's columns of the 16 that begin at k of the chunk: two of the left half, two of the right one.
+func (c *mmaCore) factorsOf(g *gen, k int) []ptx.Reg {
+	if c.factors == nil {
+		return nil
+	}
+	var f []ptx.Reg
+	for _, half := range []int{0, 8} {
+		r := g.RegVec(ptx.F32, 2)
+		g.I("ld.shared.v2.f32", ptx.V(r...), ptx.At(*c.factors, 4*(k+half)))
+		f = append(f, r...)
+	}
+	return f
 }
 
 // operands are what a warp reads for a unit of K.

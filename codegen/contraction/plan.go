@@ -25,7 +25,11 @@ type plan struct {
 	perUnit   int // elements of A in a unit of its memory
 
 	loadA, loadB, loadScales tileLoad
-	epilogue                 *epilogue
+
+	addedA, addedB, factors             int // of a second product
+	loadAddedA, loadAddedB, loadFactors tileLoad
+
+	epilogue *epilogue
 }
 
 // start is a plan without operands.
@@ -61,15 +65,10 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 		pl.b = pl.Table(nil) // its bytes are made last
 	} else {
 		pl.b = pl.Input(p.b.value)
-		align := ctx.AlignOf(p.b.value)
-		kn := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, kRows: true, elem: elem, swizzle: p.num.tensor()}
-		kn.gran, kn.async = access(&p.b, p.b.col, append(slices.Clone(p.b.z), p.b.row), align, elem)
-		nk := tileLoad{op: &p.b, fixed: p.b.col, extent: p.n, advance: p.b.row, k: p.k, elem: elem, swizzle: true}
-		nk.gran, nk.async = access(&p.b, p.b.row, append(slices.Clone(p.b.z), p.b.col), align, elem)
-		pl.loadB = kn
-		if p.num.tensor() && nk.gran > kn.gran || p.num.b.Bits() == 8 { // ldmatrix transposes 16-bit elements only
-			pl.loadB = nk
-		}
+		pl.loadB = pl.rowsOfB(p, &p.b, p.k)
+	}
+	if p.added != nil {
+		pl.planAdded(p)
 	}
 	return pl, pl.close(p)
 }
@@ -90,6 +89,19 @@ func (pl *plan) rowsOfA(p *problem, elem int) tileLoad {
 	}
 	km.kRows, km.swizzle = true, p.num.tensor()
 	return km
+}
+
+// rowsOfB reads a variable B by rows of k or, where tensor cores multiply and its neighbours along k are nearer, of n.
+func (pl *plan) rowsOfB(p *problem, o *operand, k int) tileLoad {
+	elem, align := max(1, bytesFor(p.num.a, 1)), pl.ctx.AlignOf(o.value)
+	kn := tileLoad{op: o, fixed: o.col, extent: p.n, advance: o.row, k: k, kRows: true, elem: elem, swizzle: p.num.tensor()}
+	kn.gran, kn.async = access(o, o.col, append(slices.Clone(o.z), o.row), align, elem)
+	nk := tileLoad{op: o, fixed: o.col, extent: p.n, advance: o.row, k: k, elem: elem, swizzle: true}
+	nk.gran, nk.async = access(o, o.row, append(slices.Clone(o.z), o.col), align, elem)
+	if p.num.tensor() && nk.gran > kn.gran || p.num.b.Bits() == 8 { // ldmatrix transposes 16-bit elements only
+		return nk
+	}
+	return kn
 }
 
 // wordsOf reports whether an operand of bytes can be copied in aligned words of 4, the scales of one mma.
@@ -139,6 +151,9 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 	b.rows, b.cols = s.BN, s.BK
 	if b.kRows {
 		b.rows, b.cols = s.BK, s.BN
+	}
+	if p.added != nil {
+		c.addedAt(p, s)
 	}
 	if c.packed {
 		c.Operands[c.b].Const = pack(p, s, c.panelZ)

@@ -23,6 +23,7 @@ type problem struct {
 
 	a, b    operand
 	scalesA *operand // of a variable in blocks
+	added   *added   // nil: none
 	outs    []output // where the epilogue stores
 	sums    *sums    // of what stands behind the anchor; nil: none
 	conv    *window  // of a convolution
@@ -99,6 +100,10 @@ func normalise(region *ir.Node) (*problem, error) {
 	switch anchor.Op.Name {
 	case "MatMul":
 		err = p.matmul()
+	case "MatMulSum":
+		if err = p.matmul(); err == nil {
+			err = p.add()
+		}
 	case "Conv":
 		err = p.convolution()
 	case "Attention":
@@ -129,6 +134,11 @@ func normalise(region *ir.Node) (*problem, error) {
 	}
 	if err := p.decide(); err != nil {
 		return nil, err
+	}
+	if p.added != nil {
+		if err := p.addedTypes(); err != nil {
+			return nil, err
+		}
 	}
 	if err := p.blockScaled(); err != nil {
 		return nil, err

@@ -69,7 +69,7 @@ func (s Schedule) stagingRow() int { return s.BN + 8 }
 func (s Schedule) stagingBytes() int { return s.WarpsK * s.BM * s.stagingRow() * 4 }
 
 func (s Schedule) shared(p *problem) int {
-	return max(s.Stages*s.stageBytes(p), s.stagingBytes()) + 16 // 16: the split-K ticket
+	return s.addedBase(p) + s.addedBytes(p) + 16 // 16: the split-K ticket
 }
 
 // registers estimates what a thread needs: accumulators, fragments of one step, addresses.

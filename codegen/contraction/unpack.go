@@ -320,3 +320,23 @@ func (g *gen) widen(f, h ptx.Reg, d ir.DType) {
 	g.I("shl.b32", w, w, ptx.Imm(16))
 	g.I("mov.b32", f, w)
 }
+
+// widenPair are the values of a pair of 16-bit floats, the lower one first.
+func (g *gen) widenPair(w ptx.Reg, d ir.DType) [2]ptx.Reg {
+	f := [2]ptx.Reg{g.Reg(ptx.F32), g.Reg(ptx.F32)}
+	lo, hi := g.Reg(ptx.B32), g.Reg(ptx.B32)
+	if d == ir.BFloat16 {
+		g.I("shl.b32", lo, w, ptx.Imm(16))
+		g.I("and.b32", hi, w, ptx.Imm(0xffff0000))
+		g.I("mov.b32", f[0], lo)
+		g.I("mov.b32", f[1], hi)
+		return f
+	}
+	g.I("shr.u32", hi, w, ptx.Imm(16))
+	for i, x := range []ptx.Reg{w, hi} {
+		h := g.Reg(ptx.B16)
+		g.I("cvt.u16.u32", h, x)
+		g.widen(f[i], h, d)
+	}
+	return f
+}

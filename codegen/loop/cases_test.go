@@ -343,6 +343,7 @@ func cases() []*testCase {
 		add("Einsum", s+" trace", A{"equation": "ii->"}, nil, T(d, 9, 9))
 		add("Attention", s, A{"scale": 0.25}, nil, T(d, 1, 4, 9, 16), T(d, 1, 2, 7, 16), T(d, 1, 2, 7, 8))
 		add("Attention", s+" causal", A{"scale": 0.25, "causal": true, "softcap": 2.0}, nil, T(d, 1, 2, 9, 16), T(d, 1, 2, 9, 16), T(d, 1, 2, 9, 8), T(d, 9, 9))
+		add("MatMulSum", s, A{"transB": true}, nil, T(d, 2, 3, 9), T(d, 5, 9), T(d, 2, 3, 2), T(d, 2, 5), T(d, 9))
 		add("AttentionGrad", s, A{"scale": 0.25, "causal": true}, nil, T(d, 1, 2, 3, 4), T(d, 1, 2, 5, 4), T(d, 1, 2, 5, 2), T(d, 1, 2, 3, 2), T(d, 3, 1))
 	}
 	add("MaxPool", "u8", A{"kernel": []int{2}, "strides": []int{2}, "pads": []int{1, 0}, "dilations": []int{1}}, nil, T(u8, 2, 3, 9))

@@ -38,6 +38,8 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 		return lipschitz(n, in, 1.13)
 	case "Softmax", "SoftmaxGrad", "LayerNormGrad", "RMSNormGrad":
 		return m.composite(n, in)
+	case "MatMulSum":
+		return m.sumOfProducts(n, in)
 	}
 	if n.Op.Expand != nil && n.Op.Kind == ir.KindElementwise {
 		return m.composite(n, in)
@@ -65,6 +67,34 @@ func (m Model) composite(n *ir.Node, in []Range) ([]Range, error) {
 	}
 	g.Inputs, g.Nodes, g.Outputs = n.Inputs, nodes, outs
 	return m.body(g, in)
+}
+
+// sumOfProducts is the rule of MatMulSum. Kernels on tensor cores round what factors are multiplied with to the 16 bits that it lies in,
+// in f16 below 2^-14 as denormals; others do not.
+func (m Model) sumOfProducts(n *ir.Node, in []Range) ([]Range, error) {
+	d := readAs(n.Inputs[0])
+	if n.In(4) == nil || d != ir.Float16 && d != ir.BFloat16 {
+		return m.composite(n, in)
+	}
+	g := ir.NewGraph(n.Name)
+	mul, err := g.Add("Mul", n.Name, nil, n.Inputs[0], n.Inputs[4])
+	if err != nil {
+		return nil, err
+	}
+	sum, err := g.Add(n.Op.Name, n.Name, n.Attrs, mul.Outputs[0], n.Inputs[1], n.Inputs[2], n.Inputs[3])
+	if err != nil {
+		return nil, err
+	}
+	scaled, err := m.node(mul, []Range{in[0], in[4]})
+	if err != nil {
+		return nil, err
+	}
+	denormal := 0.0
+	if d == ir.Float16 {
+		denormal = 0x1p-25
+	}
+	a := widened(scaled[0], func(_ int, x float64) float64 { return float64(math.Abs(x)*halfUnit(d)) + denormal })
+	return m.composite(sum, []Range{a, in[1], in[2], in[3]})
 }
 
 // special is the relative error of the transcendental functions of codegen/expr, which rest on ex2.approx: 2^-22 (PTX ISA,
