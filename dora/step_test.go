@@ -88,7 +88,7 @@ func TestLaunchesOfAnAdaptedModel(t *testing.T) {
 	launches := func(name string) int { return len(v.Entry(name).Launches) }
 	layers, most := len(a.Layers), len(base.Program.Variants[0].Entries[0].Launches)
 	t.Log(layers, most, launches(EntryRun), launches(EntryPrepare), launches(EntryStep))
-	assert.LessOrEqual(t, launches(EntryRun), most+2*layers+3)
+	assert.LessOrEqual(t, launches(EntryRun), most+3*layers/2) // the product with B is in the layer's kernel, but for that of a vector
 	assert.LessOrEqual(t, launches(EntryPrepare), 3*layers+3)
 	assert.LessOrEqual(t, launches(EntryStep), launches(EntryRun)+launches(EntryPrepare)+12*layers+10)
 	for _, l := range v.Entry(EntryStep).Launches {

@@ -188,7 +188,7 @@ func (s Schedule) addedWork(p *problem, pl *plan, w, warp *cost.Work) {
 		warp.Memory += copies
 		warp.Integer += float64(5 * copies)
 		if !l.async { // those that lie inside
-			loads := copies * float64(min(l.perCopy(), p.added.k))
+			loads := float64(copies * float64(min(l.perCopy(), p.added.k)))
 			warp.Loads += loads
 			warp.Memory += loads
 			warp.Integer += float64(5 * loads)
