@@ -3,6 +3,7 @@ package expr
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -34,6 +35,7 @@ type Emitter struct {
 
 	scopes []*scope
 	waited bool
+	begun  int // length of the kernel's body behind the last load of a constant in front of the wait
 	height map[*Expr]int
 }
 
@@ -82,11 +84,18 @@ func (m *Emitter) Bind(v *Expr, r ptx.Reg) {
 	m.top().avail.add(int(v.I))
 }
 
-// Wait makes sure that the kernel has waited for its predecessors.
+// Wait makes sure that the kernel has waited for its predecessors. It waits right behind the loads of constants that it has begun:
+// what computes with them comes later, or it would be waited for first, and the next launch would begin as late.
 func (m *Emitter) Wait() {
-	if !m.waited {
-		m.waited = true
-		m.env.Wait()
+	if m.waited {
+		return
+	}
+	m.waited = true
+	at := len(m.K.Body)
+	m.env.Wait()
+	if m.begun > 0 {
+		wait := slices.Clone(m.K.Body[at:])
+		m.K.Body = slices.Insert(m.K.Body[:at], m.begun, wait...)
 	}
 }
 

@@ -193,15 +193,19 @@ func (m *Emitter) load(e *Expr) ptx.Reg {
 		pred = &p
 	}
 	op := "ld.global."
-	if m.isConstant(int(e.I)) {
+	switch constant := m.isConstant(int(e.I)); {
+	case constant && m.waited:
 		op = "ld.global.nc."
-	} else {
+	case !constant:
 		m.Wait()
-	}
+	} // in front of the wait ptxas keeps plain loads alone: it moves others behind it
 	if m.env.Loads != nil {
 		m.env.Loads(loads[0].Args[0], len(loads)*size, size)
 	}
 	words := m.loadWords(op, len(loads)*size, e.DType, addr, pred)
+	if !m.waited {
+		m.begun = len(m.K.Body)
+	}
 	var pairs []ptx.Reg
 	if e.DType == ir.Float8E4M3FN {
 		pairs = m.decodeE4M3(words, len(loads))

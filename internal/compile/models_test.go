@@ -275,7 +275,7 @@ func TestEveryTargetRunsTheSame(t *testing.T) {
 }
 
 // TestPtxasTakesEveryKernel assembles the small models, each for one target and with SPARK_FULL for all: no refusal, no
-// spills. The full-size models are assembled for all targets in any case.
+// spills, constants loaded before the wait. The full-size models are assembled for all targets in any case.
 func TestPtxasTakesEveryKernel(t *testing.T) {
 	tool := assembler(t)
 	for i, name := range names {
@@ -315,6 +315,7 @@ func checkKernels(t *testing.T, tool *ptxas.Tool, p *runtime.Program) {
 		for _, u := range out.Usage {
 			require.Zero(t, u.Spills, "%s of %s for %s spills", u.Kernel, p.Model, v.Target)
 		}
+		requireEarlyLoads(t, tool, v.PTX, out.Cubin, tg)
 	}
 }
 
