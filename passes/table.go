@@ -91,8 +91,9 @@ type Context struct {
 	Quantisation *Quantisation
 	// Greatest is the greatest magnitude of each float input in the data that formats are calibrated on, by name.
 	Greatest map[string]float64
-	// Siblings lets fuse do what programs with adapters gain by: one kernel for elementwise loops that read one value, contractions
-	// with several results, and one product for a layer's and its adapter's.
+	// Siblings is for programs with adapters, which train: fuse lets contractions have several results, computes cheap values again for
+	// each reader, makes one kernel of elementwise loops that read one value, and one product of a layer's and its adapter's. Other
+	// programs would gain by the first alone, in precision file (docs/measurements.md, "What a run would have of a step's fusions").
 	Siblings bool
 	// Adapters is what insert-dora puts in.
 	Adapters []Adapter
