@@ -20,20 +20,12 @@ import numpy as np
 import onnx
 import torch
 import torch.nn.functional as F
-from onnx import numpy_helper
+
+from network import TYPES, attributes, compute, indexed, tensor
 
 torch.set_num_threads(1)
 folder = sys.argv[1]
 layers = {l["weight"]: l for l in json.load(open(folder + "/layers.json"))}
-
-
-def attributes(n):
-    return {a.name: onnx.helper.get_attribute_value(a) for a in n.attribute}
-
-
-def tensor(t):
-    t = torch.from_numpy(np.array(numpy_helper.to_array(t)))
-    return t.float() if t.is_floating_point() else t
 
 
 class Net:
@@ -148,8 +140,6 @@ class Net:
                 return torch.matmul(x[0], x[1])
             b = self.bias.get(n.output[0])
             return self.layer(n, x[1], lambda x, w, b: F.linear(x, w.T, b), None if b is None else self.values[b], x[0])
-        if op == "BatchNormalization":
-            return F.batch_norm(x[0], x[3], x[4], x[1], x[2], False, 0.0, a.get("epsilon", 1e-5))
         if op == "LayerNormalization":
             wide = [v.float() if self.half else v for v in x]
             return F.layer_norm(wide[0], wide[1].shape, wide[1], wide[2], a.get("epsilon", 1e-5)).to(self.stored(x[0]))
@@ -157,47 +147,10 @@ class Net:
             return torch.softmax(x[0].float() if self.half else x[0], a.get("axis", -1)).to(self.stored(x[0]))
         if op == "GRU":
             return self.gru(*x)
-        if op in SAME:
-            return SAME[op](*x)
-        if op == "Constant":
-            return tensor(a["value"])
         if op == "Cast":
             to = TYPES[a["to"]]
             return x[0].to(self.dtype if self.dtype and to.is_floating_point else to)
-        if op == "Flatten":
-            return x[0].flatten(1)
-        if op == "Concat":
-            return torch.cat(x, a["axis"])
-        if op == "ReduceMean":
-            return x[0].mean(a["axes"], keepdim=True)
-        if op == "GlobalAveragePool":
-            return x[0].mean((2, 3), keepdim=True)
-        if op == "Transpose":
-            return x[0].permute(*a["perm"])
-        if op == "Reshape":
-            return x[0].reshape([x[0].shape[i] if d == 0 else d for i, d in enumerate(x[1].tolist())])
-        if op in ("Squeeze", "Unsqueeze"):
-            y = x[0]
-            for d in sorted(x[1].tolist(), reverse=op == "Squeeze"):
-                y = y.squeeze(d) if op == "Squeeze" else y.unsqueeze(d)
-            return y
-        if op == "Split":
-            return torch.split(x[0], x[1].tolist() if len(x) > 1 else x[0].shape[a["axis"]] // len(n.output), a.get("axis", 0))
-        if op == "ConstantOfShape":
-            return torch.full(x[0].tolist(), int(numpy_helper.to_array(a["value"])[0]))
-        if op == "Expand":
-            return x[0].expand(torch.broadcast_shapes(x[0].shape, x[1].tolist()))
-        if op == "Gather":
-            d = a.get("axis", 0)
-            y = torch.index_select(x[0], d, x[1].flatten() % x[0].shape[d])
-            return y.reshape(*x[0].shape[:d], *x[1].shape, *x[0].shape[d + 1 :])
-        if op == "Slice":
-            starts, ends, *axes = (v.tolist() for v in x[1:4])
-            y = x[0]
-            for s, e, d in zip(starts, ends, *(axes or [range(len(starts))])):
-                y = y[(slice(None),) * d + (slice(s, e),)]
-            return y
-        raise NotImplementedError(op)
+        return compute(n, a, x)
 
     def stored(self, x):
         """The type of what normalises x: autocast leaves it in f32."""
@@ -215,25 +168,7 @@ class Net:
 
 
 SUFFIX = {"a": ".lora_A.weight", "b": ".lora_B.weight", "m": ".lora_magnitude_vector"}
-TYPES = {1: torch.float32, 6: torch.int32, 7: torch.int64, 9: torch.bool, 10: torch.float32}
-SAME = {
-    "Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "Div": torch.div, "Pow": torch.pow, "Equal": torch.eq, "Where": torch.where,
-    "Identity": lambda x: x, "Relu": torch.relu, "Sigmoid": torch.sigmoid, "Sqrt": torch.sqrt,
-}
-
-
-
-def indexed(path):
-    """The arrays NAME.INDEX of a file, by index."""
-    found = {}
-    for key, v in np.load(path).items():
-        name, index = key.rsplit(".", 1)
-        found.setdefault(int(index), {})[name] = torch.from_numpy(v)
-    return [found[i] for i in sorted(found)]
-
-
 batches, adapters = indexed(folder + "/batches.npz"), indexed(folder + "/adapters.npz")
-
 
 
 def gradients(way, half):

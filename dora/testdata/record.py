@@ -10,11 +10,11 @@ import json
 import sys
 import time
 
-import numpy as np
 import onnx
 import torch
-from onnx import numpy_helper
 from peft import PeftModel
+
+from network import attributes, compute, indexed, tensor
 
 STEPS, RATE, DECAY, CLIP = 50, 1e-3, 0.01, 0.05
 folder = sys.argv[1]
@@ -39,10 +39,7 @@ class Net(torch.nn.Module):
     def __init__(self, path):
         super().__init__()
         self.graph = onnx.load(path).graph
-        self.constants = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in self.graph.initializer}
-        for name, c in self.constants.items():
-            if c.is_floating_point():
-                self.constants[name] = c.to(torch.get_default_dtype())
+        self.constants = {t.name: tensor(t) for t in self.graph.initializer}
         self.layers = {}
         for n in self.graph.node:
             if n.op_type in ("MatMul", "Gemm") and n.input[1] in self.constants:
@@ -65,76 +62,17 @@ class Net(torch.nn.Module):
         for n in self.graph.node:
             a = attributes(n)
             x = [values[i] for i in n.input]
-            y = self.run(n, a, x)
+            if n.name in self.layers:
+                y = self.get_submodule(self.layers[n.name])(x[0])
+                y = y if n.op_type == "MatMul" or len(x) < 3 else y + x[2]
+            else:
+                y = compute(n, a, x)
             for name, v in zip(n.output, y if isinstance(y, (list, tuple)) else [y]):
                 values[name] = v
         return {o.name: values[o.name] for o in self.graph.output}
 
-    def run(self, n, a, x):
-        op = n.op_type
-        if n.name in self.layers:
-            y = self.get_submodule(self.layers[n.name])(x[0])
-            return y if op == "MatMul" or len(x) < 3 else y + x[2]
-        if op in BINARY:
-            return BINARY[op](x[0], x[1])
-        if op in UNARY:
-            return UNARY[op](x[0])
-        if op == "Constant":
-            t = torch.from_numpy(np.array(numpy_helper.to_array(a["value"])))
-            return t.to(torch.get_default_dtype()) if t.is_floating_point() else t
-        if op == "Cast":
-            return x[0].to(torch.get_default_dtype()) if a["to"] in (1, 10) else x[0].to({7: torch.int64, 9: torch.bool}[a["to"]])
-        if op == "LayerNormalization":
-            return torch.nn.functional.layer_norm(x[0], x[1].shape, x[1], x[2], a.get("epsilon", 1e-5))
-        if op == "Softmax":
-            return torch.softmax(x[0], a.get("axis", -1))
-        if op == "Transpose":
-            return x[0].permute(*a["perm"])
-        if op == "Reshape":
-            return x[0].reshape([x[0].shape[i] if d == 0 else d for i, d in enumerate(x[1].tolist())])
-        if op == "Squeeze":
-            for d in sorted(x[1].tolist(), reverse=True):
-                x[0] = x[0].squeeze(d)
-            return x[0]
-        if op == "Unsqueeze":
-            for d in sorted(x[1].tolist()):
-                x[0] = x[0].unsqueeze(d)
-            return x[0]
-        if op == "Split":
-            return torch.split(x[0], x[1].tolist() if len(x) > 1 else x[0].shape[a["axis"]] // len(n.output), a.get("axis", 0))
-        if op == "Concat":
-            return torch.cat(x, a["axis"])
-        if op == "ConstantOfShape":
-            return torch.full(x[0].tolist(), int(numpy_helper.to_array(a["value"])[0]))
-        if op == "Where":
-            return torch.where(*x)
-        if op == "Expand":
-            return x[0].expand(torch.broadcast_shapes(x[0].shape, x[1].tolist()))
-        if op == "Gather":
-            d = a.get("axis", 0)
-            y = torch.index_select(x[0], d, x[1].flatten() % x[0].shape[d])
-            return y.reshape(*x[0].shape[:d], *x[1].shape, *x[0].shape[d + 1 :])
-        if op == "Slice":
-            starts, ends, axes = (v.tolist() for v in x[1:4])
-            for s, e, d in zip(starts, ends, axes):
-                x[0] = x[0].narrow(d, s % x[0].shape[d], (min(e, x[0].shape[d]) - s) % (x[0].shape[d] + 1))
-            return x[0]
-        raise NotImplementedError(op)
 
-
-BINARY = {"Add": torch.add, "Mul": torch.mul, "Div": torch.div, "Sub": torch.sub, "Pow": torch.pow, "MatMul": torch.matmul, "Equal": torch.eq}
-UNARY = {"Identity": lambda x: x, "Erf": torch.erf, "Relu": torch.relu}
-
-
-def attributes(n):
-    return {a.name: onnx.helper.get_attribute_value(a) for a in n.attribute}
-
-
-batches = {}
-for key, v in np.load(folder + "/batches.npz").items():
-    name, index = key.rsplit(".", 1)
-    t = torch.from_numpy(v)
-    batches.setdefault(int(index), {})[name] = t.to(torch.get_default_dtype()) if t.is_floating_point() else t
+batches = [{k: v.float() if v.is_floating_point() else v for k, v in b.items()} for b in indexed(folder + "/batches.npz")]
 
 
 def loss_of(model, batch):

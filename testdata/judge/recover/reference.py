@@ -9,20 +9,19 @@ as JSON. Inner values are called as the nodes that give them.
 import json
 import math
 import os
+import pathlib
 import sys
 
 import numpy as np
 import onnx
 import torch
 import torch.nn.functional as F
-from onnx import numpy_helper
 from peft import PeftModel
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "dora" / "testdata"))
+from network import attributes, compute, tensor
+
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-
-
-def attributes(n):
-    return {a.name: onnx.helper.get_attribute_value(a) for a in n.attribute}
 
 
 class Net(torch.nn.Module):
@@ -31,7 +30,7 @@ class Net(torch.nn.Module):
     def __init__(self, path):
         super().__init__()
         self.graph = onnx.load(path).graph
-        self.constants = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in self.graph.initializer}
+        self.constants = {t.name: tensor(t) for t in self.graph.initializer}
         self.layers = {}
         for n in self.graph.node:
             if n.op_type not in ("Conv", "Gemm"):
@@ -63,14 +62,8 @@ class Net(torch.nn.Module):
                 y = y if len(v) < 3 else y + v[2].reshape(1, -1, 1, 1)
             elif n.op_type == "Gemm":
                 y = self.get_submodule(self.layers[n.input[1]])(v[0]) + v[2]
-            elif n.op_type == "BatchNormalization":
-                y = F.batch_norm(v[0], v[3], v[4], v[1], v[2], False, 0.0, a.get("epsilon", 1e-5))
-            elif n.op_type == "Flatten":
-                y = v[0].flatten(1)
-            elif n.op_type == "Concat":
-                y = torch.cat(v, a["axis"])
             else:
-                y = {"Relu": torch.relu, "Sigmoid": torch.sigmoid, "Add": torch.add}[n.op_type](*v)
+                y = compute(n, a, v)
             if n.name in inner:
                 given[n.name] = y
                 if forced:
