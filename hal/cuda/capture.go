@@ -76,7 +76,7 @@ func (c *capture) record(i int, fn uintptr) error {
 }
 
 // edgeData is CUgraphEdgeData.
-type edgeData struct{ fromPort, toPort, kind, _, _, _, _, _ byte }
+type edgeData struct{ _, _, kind, _, _, _, _, _ byte } // behind the two ports
 
 const programmaticEdge = 1 // CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
 
