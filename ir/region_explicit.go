@@ -174,11 +174,13 @@ func (e *explicit) read(i int) error {
 			if err != nil {
 				return err
 			}
-			up, err := nearest(add, down, o.Read.DType)
-			if err != nil {
-				return err
+			up := down
+			if !e.isSumOfTerms(i) {
+				if up, err = nearest(add, down, o.Read.DType); err != nil {
+					return err
+				}
 			}
-			if o.Read.Terms == 2 {
+			if o.Read.Terms == 2 && up != down {
 				left, err := add("Sub", nil, down, up)
 				if err != nil {
 					return err
@@ -200,6 +202,24 @@ func (e *explicit) read(i int) error {
 	e.prepend(nodes...)
 	e.r.Operands[i] = Operand{Stacked: o.Stacked, Storage: Storage{DType: o.DType}}
 	return nil
+}
+
+// isSumOfTerms reports whether operand i is a constant whose numbers are sums of two terms already, which reading leaves as they are.
+// Said so, a range of rounding has not to allow that the first term is one of two neighbours.
+func (e *explicit) isSumOfTerms(i int) bool {
+	o, v := e.node.Region.Operands[i].Read, e.node.Inputs[i]
+	if o.Terms != 2 || !v.IsConst() {
+		return false
+	}
+	f := o.DType.Format()
+	for _, x := range v.Const.Floats() {
+		x /= o.Factor()
+		first := f.Saturated(x)
+		if first+f.Saturated(x-first) != x {
+			return false
+		}
+	}
+	return true
 }
 
 // nearest rounds a value to numbers of a type.

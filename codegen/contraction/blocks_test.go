@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -95,8 +96,10 @@ func TestRandomProducersOfBlocks(t *testing.T) {
 	}
 	rng := rand.New(rand.NewSource(5))
 	pick := func(xs ...int) int { return xs[rng.Intn(len(xs))] }
+	// Weights in two terms are those of fp8, whose values are not in blocks.
+	types := slices.DeleteFunc(slices.Clone(combinations), func(c narrowCase) bool { return c.split })
 	for i := range cases {
-		c := combinations[rng.Intn(len(combinations))]
+		c := types[rng.Intn(len(types))]
 		c.members = pick(0, 0, 1, 3)
 		if rng.Intn(4) == 0 {
 			c.a, c.b, c.round = e2m1, e2m1, false

@@ -25,7 +25,7 @@ func TestBytesTravelTogether(t *testing.T) {
 			build: func(r *kerneltest.Region, in []*ir.Value) []*ir.Value {
 				of := func(v int64) *ir.Value { return r.Body.Constant("i", ir.SplatInt(ir.T(ir.Int32, 3072), v)) }
 				return []*ir.Value{r.Add("SegmentedMatVec", nil, in[0], r.Cast(in[1], f32), nil, of(0), of(512))}
-			}}, "ld.global.nc.v4.b32", ""},
+			}}, "ld.global.v4.b32", ""},
 	} {
 		for _, name := range target.Names() {
 			t.Run(c.name+" on "+name, func(t *testing.T) {
