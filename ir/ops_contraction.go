@@ -8,6 +8,12 @@ var (
 	pooling = slices.Concat(sliding, []Attr{{Name: "kernel", Default: []int(nil), Required: true}, {Name: "ceil", Default: false}})
 )
 
+// What a kernel of MatMulSum holds in shared memory from its beginning: a chunk of the second product, and the factors of all columns of a.
+const (
+	MostAdded   = 64   // columns of c
+	MostFactors = 2048 // columns of a, if it has factors
+)
+
 // Contractions, windows, recurrent layers. Image layouts: "NCHW" means channels at dimension 1 whatever the number of
 // spatial dimensions, "NHWC" channels last. Pads are begin of every spatial dimension, then end of every one.
 var _ = register(

@@ -6,10 +6,6 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// mostAdded is the longest K of a product that joins another one: what it reads and multiplies is little beside what one more kernel
-// would read and write again.
-const mostAdded = 64
-
 // fuseAdapters joins the products of adapters with those of their layers, and lets products take gains for factors.
 func fuseAdapters(g *ir.Graph) error {
 	if _, err := rewrite(g, func(s *sweep, n *ir.Node) { joinProducts(s, n) }); err != nil {
@@ -77,7 +73,7 @@ func (p *rowProduct) k() int { return p.x.Type.Shape[p.x.Type.Rank()-1] }
 // joins reports whether a product of low rank is worth being added by a layer's kernel. Numbers that a file or insert-dora has
 // rounded keep a product of their own, behind which their scales stand.
 func (p *rowProduct) joins(added *rowProduct) bool {
-	return p.w.IsConst() && p.w.Const.Codes == nil && !added.w.IsConst() && added.k() <= mostAdded && 2*added.k() <= p.k() &&
+	return p.w.IsConst() && p.w.Const.Codes == nil && !added.w.IsConst() && added.k() <= ir.MostAdded && 2*added.k() <= p.k() &&
 		p.x.Type.Rank() == added.x.Type.Rank()
 }
 
@@ -97,9 +93,6 @@ func (p *rowProduct) matrix(s *sweep) *ir.Value {
 	return s.add("Reshape", w.Name, ir.Attrs{"shape": slices.Clone(w.Type.Shape[:2])}, w)
 }
 
-// mostFactors is the longest K whose factors a kernel holds.
-const mostFactors = 2048
-
 // gainsOfProducts finds the products of the gradient of an attention with a gain of each channel that products of matrices alone
 // read: the layer's, which multiplies by the gain as it reads, and those of an adapter, of whose few numbers a factor is made. No epilogue
 // can hold the gain, since the gradient is written packed.
@@ -113,7 +106,7 @@ func gainsOfProducts(g *ir.Graph) map[*ir.Value]*ir.Node {
 		last := y.Type.Rank() - 1
 		from, path := x.Origin()
 		if defOp(from, "AttentionGrad") == nil || len(path) == 0 || last < 1 || y.Type.DType != ir.Float32 || !x.Type.Equal(y.Type) ||
-			gain.IsConst() || gain.Type.Numel() != y.Type.Shape[last] || gain.Type.Shape[gain.Type.Rank()-1] != y.Type.Shape[last] || y.Type.Shape[last] > mostFactors {
+			gain.IsConst() || gain.Type.Numel() != y.Type.Shape[last] || gain.Type.Shape[gain.Type.Rank()-1] != y.Type.Shape[last] || y.Type.Shape[last] > ir.MostFactors {
 			continue
 		}
 		if !slices.ContainsFunc(uses[y], func(u ir.Use) bool { return !takesFactors(u) }) {
@@ -136,7 +129,7 @@ func takesFactors(u ir.Use) bool {
 		return false
 	case u.Index == 0 && !n.Attrs.Bool("transA"):
 		w := n.Inputs[1]
-		return w.Type.Rank() == 2 && !w.IsConst() && w.Type.Numel() <= mostAdded*n.Inputs[0].Type.Shape[n.Inputs[0].Type.Rank()-1]
+		return w.Type.Rank() == 2 && !w.IsConst() && w.Type.Numel() <= ir.MostAdded*n.Inputs[0].Type.Shape[n.Inputs[0].Type.Rank()-1]
 	case u.Index == 0:
 		return n.Inputs[1] != n.Inputs[0]
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -200,11 +201,19 @@ func RowsOf(s *Site, l Layer, in int) RoundedRows {
 	return r
 }
 
+// RowsIn is the storage of weights of so many input channels where that of all is o: blocks of 16 need as many.
+func RowsIn(o precision.Operand, in int) precision.Operand {
+	if o.Blocks && in < ir.BlockSize {
+		return precision.Operand{Format: minifloat.E4M3FN}
+	}
+	return o
+}
+
 // RoundRows rounds each of the rows of weights [out, in, taps] to the nearest numbers, with the scale that makes the greatest of
 // a row the greatest number. Of blocks the greatest becomes 6 or 4, whichever leaves the smaller squared error: between these
 // two there is no other number (Cook and others 2025, Four Over Six). Blocks of fewer than 16 are stored as e4m3 without.
 func RoundRows(to precision.Operand, rows []float64, out, in, taps int) RoundedRows {
-	to = to.For(in)
+	to = RowsIn(to, in)
 	r := RoundedRows{DType: ir.DTypeOf(to.Format), Numbers: make([]float64, len(rows)), Scales: make([]float64, out), in: in, taps: taps}
 	most := to.Max()
 	if to.Blocks {

@@ -139,6 +139,9 @@ func (s *Session) adapters(slot int) (*Adapters, error) {
 
 // setAdapter writes a slot and computes its gains.
 func (s *Session) setAdapter(ctx context.Context, slot int, x []float32) error {
+	if err := s.wait(ctx); err != nil {
+		return err
+	}
 	p, err := s.state(AdapterState)
 	if err != nil {
 		return err

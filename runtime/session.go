@@ -358,14 +358,15 @@ func (s *Session) Model() *Model { return s.model }
 func (s *Session) Run(ctx context.Context) error { return s.RunEntry(ctx, "run") }
 
 // RunEntry runs an entry: it sends the inputs that the entry reads where memory is not unified, runs the entry's graph, and
-// fetches the outputs that it writes.
+// fetches the outputs that it writes. Where the device runs on after the context of an earlier run has ended, of this entry or
+// another, it first waits for that, and is hal.ErrBusy if ctx ends before.
 func (s *Session) RunEntry(ctx context.Context, name string) error {
 	e, err := s.entry(name)
 	if err != nil {
 		return err
 	}
-	if err := e.graph.Wait(ctx); err != nil {
-		return fmt.Errorf("%s: %w", s.model.Program.Model, err)
+	if err := s.wait(ctx); err != nil {
+		return err
 	}
 	for _, p := range e.sent {
 		if err := p.memory.Write(p.host, p.offset); err != nil {
@@ -383,19 +384,32 @@ func (s *Session) RunEntry(ctx context.Context, name string) error {
 	return nil
 }
 
-// ended is hal.ErrBusy while a run goes on whose context has ended.
-func (s *Session) ended() error {
-	now, cancel := context.WithCancel(context.Background())
-	cancel()
-	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
-		if e := s.entries[name]; e != nil && e.graph != nil {
-			if err := e.graph.Wait(now); errors.Is(err, hal.ErrBusy) {
-				return fmt.Errorf("%s: close it later: %w", s.model.Program.Model, err)
+// wait waits for the end of a run whose context has ended. There is one at most, and entries share memory.
+func (s *Session) wait(ctx context.Context) error {
+	for _, e := range s.entries {
+		if e != nil && e.graph != nil {
+			if err := e.graph.Wait(ctx); err != nil {
+				return fmt.Errorf("%s: %w", s.model.Program.Model, err)
 			}
 		}
 	}
 	return nil
 }
+
+// idle is hal.ErrBusy while a run goes on whose context has ended. What else such a run met, nobody waits for any more.
+func (s *Session) idle() error {
+	if err := s.wait(over); errors.Is(err, hal.ErrBusy) {
+		return err
+	}
+	return nil
+}
+
+// over is a context that has ended.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 func (s *Session) entry(name string) (*captured, error) {
 	if s.entries == nil {
@@ -411,8 +425,8 @@ func (s *Session) entry(name string) (*captured, error) {
 // Close frees what the session allocated. It is an error while another session is bound to this one's memory (ErrInUse), or while
 // the device runs on after the context of a run has ended (hal.ErrBusy), and the session stays open then.
 func (s *Session) Close() error {
-	if err := s.ended(); err != nil {
-		return err
+	if err := s.idle(); err != nil {
+		return fmt.Errorf("%w; close it later", err)
 	}
 	if err := s.release(); err != nil {
 		return err

@@ -336,9 +336,15 @@ func TestWhatARunUsesIsLeftAloneUntilItEnds(t *testing.T) {
 	written := f.calls
 	require.ErrorIs(t, s.Run(soon), context.DeadlineExceeded)
 	require.Equal(t, written, f.calls, "nothing was written")
+	value, err := s.State("state_h")
+	require.ErrorIs(t, err, hal.ErrBusy)
+	require.Nil(t, value)
+	require.ErrorIs(t, s.SetState("state_h", make([]byte, 16)), hal.ErrBusy)
+	require.Equal(t, written, f.calls, "no state was read or written")
 	err = s.Close()
 	require.ErrorIs(t, err, hal.ErrBusy)
-	require.ErrorContains(t, err, "acc.onnx: close it later")
+	require.ErrorContains(t, err, "acc.onnx: ")
+	require.ErrorContains(t, err, "; close it later")
 	require.Equal(t, open, f.open, "nothing was freed")
 	d.running = false
 	require.NoError(t, s.Close())

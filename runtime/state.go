@@ -17,7 +17,7 @@ func (p *Program) state(input string) *State {
 }
 
 // SetState writes a state or variable, which otherwise keeps what the last run left there. Its name is the buffer's, which is
-// the input's for a state of the model.
+// the input's for a state of the model. It is hal.ErrBusy while the device runs on after the context of a run has ended.
 func (s *Session) SetState(name string, data []byte) error {
 	p, err := s.state(name)
 	if err != nil {
@@ -29,7 +29,8 @@ func (s *Session) SetState(name string, data []byte) error {
 	return p.memory.Write(data, p.offset)
 }
 
-// State reads the current value of a state or variable.
+// State reads the current value of a state or variable. It is hal.ErrBusy while the device runs on after the context of a run has
+// ended.
 func (s *Session) State(name string) ([]byte, error) {
 	p, err := s.state(name)
 	if err != nil {
@@ -46,6 +47,9 @@ func (s *Session) state(name string) (*port, error) {
 	p := s.kept[name]
 	if p == nil {
 		return nil, fmt.Errorf("no state %q", name)
+	}
+	if err := s.idle(); err != nil {
+		return nil, err
 	}
 	return p, nil
 }

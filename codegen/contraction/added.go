@@ -18,9 +18,6 @@ type added struct {
 	factors *operand // of the columns of the first product's A, f32; nil: none
 }
 
-// mostAdded is the longest k: a chunk of it has a place of its own in shared memory.
-const mostAdded = 64
-
 // add is the second product of a MatMulSum.
 func (p *problem) add() error {
 	n := p.anchor
@@ -43,7 +40,7 @@ func (p *problem) add() error {
 	}
 	b.row, b.col = layout.Coalesce(bk), layout.Coalesce(bn)
 	p.added = &added{a: a, b: b, k: layout.Size(bk)}
-	if p.added.k > mostAdded {
+	if p.added.k > ir.MostAdded {
 		return fmt.Errorf("a second product of k=%d", p.added.k)
 	}
 	if n.In(4) == nil {
@@ -53,16 +50,13 @@ func (p *problem) add() error {
 	if err != nil {
 		return err
 	}
-	if f.dtype != ir.Float32 || p.k > mostFactors {
+	if f.dtype != ir.Float32 || p.k > ir.MostFactors {
 		return fmt.Errorf("%d factors of %s", p.k, f.dtype)
 	}
 	f.col = layout.Coalesce(f.src.view.Dims[0])
 	p.added.factors = &f
 	return nil
 }
-
-// mostFactors is the longest K of which shared memory holds the factors, all of them from the beginning.
-const mostFactors = 2048
 
 // addedTypes returns an error unless both operands lie in memory as they are multiplied.
 func (p *problem) addedTypes() error {
@@ -101,12 +95,12 @@ func (s Schedule) factors(p *problem) int {
 	return ceilDiv(s.chunks(p)*s.BK, all) * all
 }
 
-// factorsBase is where they lie.
+// factorsBase is where the factors lie in shared memory, behind the second product's tiles.
 func (s Schedule) factorsBase(p *problem) int {
 	return s.addedBase(p) + bytesFor(p.num.mul, (s.BM+s.BN)*p.added.chunk())
 }
 
-// addedBase is where they lie.
+// addedBase is where the second product's tiles lie in shared memory, behind the stages and what is staged for stores.
 func (s Schedule) addedBase(p *problem) int { return max(s.Stages*s.stageBytes(p), s.stagingBytes()) }
 
 // planAdded says how the second product's operands are read.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/precision"
@@ -19,9 +20,21 @@ type Rounded struct {
 	Exact []float64 // what was rounded [out, in, taps]
 }
 
-// basePasses make regions of a graph whose weights are the file's own: nothing is folded into them.
-var basePasses = []string{"widen", "fold", "simplify", "cse", "dce", "expand", "fold", "simplify", "cse", "dce", "recognise-gelu", "recognise-silu", "recognise-softmax",
-	"recognise-layernorm", "recognise-attention", "fold-batchnorm", "layout", "simplify", "cse", "dce", "gemm", "simplify", "cse", "dce", fusePass, "views"}
+// foldsIntoWeights are the passes that make weights which the file has not, of other values or in another order.
+var foldsIntoWeights = []string{"recognise-quantised", "merge-branches", "fold-scale", "gather-taps", "segment", "stack"}
+
+// basePasses make regions of a graph whose weights are the file's own: those of fp16 until formats are applied, but for what folds into weights.
+func basePasses() ([]string, error) {
+	names, err := passes.Pipeline(precision.FP16)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.Index(names, storePass)
+	if at < 0 {
+		return nil, fmt.Errorf("no pass %q in %s", storePass, precision.FP16)
+	}
+	return slices.DeleteFunc(names[:at], func(name string) bool { return slices.Contains(foldsIntoWeights, name) }), nil
+}
 
 // RoundBase rounds weights of a graph as the narrowest of a precision are stored, so that on inputs its layers give nearly what
 // they gave (calibrate.Weights). Channels are the input channels, of a group, of those to round, by their name in the file, by which
@@ -31,8 +44,12 @@ func RoundBase(ctx context.Context, g *ir.Graph, name string, inputs []map[strin
 	if err != nil {
 		return nil, err
 	}
+	names, err := basePasses()
+	if err != nil {
+		return nil, err
+	}
 	g = g.Clone()
-	if err := passes.Run(&passes.Context{Target: target.Default(), Precision: name}, g, basePasses, nil); err != nil {
+	if err := passes.Run(&passes.Context{Target: target.Default(), Precision: name}, g, names, nil); err != nil {
 		return nil, err
 	}
 	e, err := newNative(target.Default())
@@ -46,7 +63,7 @@ func RoundBase(ctx context.Context, g *ir.Graph, name string, inputs []map[strin
 	}
 	storage := func(s *passes.Site) precision.Operand {
 		if in := channels[passes.FileName(s.Weights())]; in > 0 && !s.Segmented() && s.Members == 1 && s.K >= in*s.Geometry.Taps {
-			return p.Ladder[0].Weights.For(in)
+			return passes.RowsIn(p.Ladder[0].Weights, in)
 		}
 		return precision.Operand{}
 	}

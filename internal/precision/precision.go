@@ -74,17 +74,6 @@ func (o Operand) Value(x float64) float64 {
 	return y
 }
 
-// For is the storage of weights of so many input channels under this one: blocks of 16 need as many.
-func (o Operand) For(in int) Operand {
-	if o.Blocks && in < blockSize {
-		return e4m3
-	}
-	return o
-}
-
-// blockSize is the number of neighbours that share a scale.
-const blockSize = 16
-
 // Narrow reports whether the operand has fewer than 16 bits.
 func (o Operand) Narrow() bool { return o.Bits() < 16 }
 
