@@ -128,7 +128,7 @@ func (w *warp) ordered(in *inst, s *span, mask uint32) {
 	}
 }
 
-// atomic is atom.global.add.u32; lanes take their turns in ascending order.
+// atomic is atom.global; lanes take their turns in ascending order.
 func (w *warp) atomic(in *inst, mask uint32) {
 	s := w.locate(in, w.b.l.writes, mask, 4)
 	if s == nil {
@@ -144,7 +144,29 @@ func (w *warp) atomic(in *inst, mask uint32) {
 	}
 	d, b := &w.r[in.d], w.r[in.b]
 	for l := range lanes(mask) {
-		d[l] = atomic.AddUint32(word32(s.data, w.off[l]), b[l]) - b[l]
+		word := word32(s.data, w.off[l])
+		for {
+			old := atomic.LoadUint32(word)
+			if atomic.CompareAndSwapUint32(word, old, in.fTwo(old, b[l])) {
+				d[l] = old
+				break
+			}
+		}
+	}
+}
+
+// atomicShared is atom.shared; lanes take their turns in ascending order.
+func (w *warp) atomicShared(in *inst, mask uint32) {
+	w.locateShared(in, in.a, in.imm, mask, 4)
+	if c := w.b.check; c != nil {
+		c.sharedAtomic(w, in, mask)
+	}
+	d, b := &w.r[in.d], w.r[in.b]
+	for l := range lanes(mask) {
+		word := w.b.shared[w.off[l]:]
+		old := binary.LittleEndian.Uint32(word)
+		binary.LittleEndian.PutUint32(word, in.fTwo(old, b[l]))
+		d[l] = old
 	}
 }
 
@@ -316,6 +338,19 @@ func (w *warp) loadMatrix(in *inst) {
 			lo := binary.LittleEndian.Uint16(sh[w.off[row]+at:])
 			hi := binary.LittleEndian.Uint16(sh[w.off[row+1]+at:])
 			d[l] = uint32(lo) | uint32(hi)<<16
+		}
+	}
+}
+
+// storeMatrix is stmatrix: lanes 8i…8i+7 give the row addresses of matrix i, lane l holds columns 2(l%4), +1 of row l/4.
+func (w *warp) storeMatrix(in *inst) {
+	w.locateShared(in, in.a, in.imm, all32, 16)
+	if c := w.b.check; c != nil {
+		c.matrixWrite(w, in)
+	}
+	for i, row := range in.vec {
+		for l, v := range &w.r[row] {
+			binary.LittleEndian.PutUint32(w.b.shared[w.off[8*i+l/4]+uint64(4*(l%4)):], v)
 		}
 	}
 }

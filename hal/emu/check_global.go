@@ -178,6 +178,9 @@ func (c *blockCheck) globalWrite(w *warp, in *inst, s *span, mask uint32, size u
 		for g, last := w.off[l]>>o.shift, (w.off[l]+size-1)>>o.shift; g <= last; g++ {
 			old := atomic.SwapUint64(&o.writer[g], stamp)
 			if old != 0 && c.unordered(w, l, old) && (in.def.Order == ptx.Plain || old&stampAtomic == 0) {
+				if old&^(31<<14) == stamp&^(31<<14) && w.storesAlike(in, mask, uint32(old>>14&1023)|c.clock[w.id]<<10, l) {
+					continue
+				}
 				c.race(w, in, l, o.lo+g<<o.shift, old, true)
 			}
 			r := atomic.LoadUint64(&o.reader[g])

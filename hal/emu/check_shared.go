@@ -19,6 +19,8 @@ type blockCheck struct {
 	clock []uint32
 	seen  []uint32
 	epoch int // barriers passed
+	// atomics holds the words that were last written by atomics. Of several that nothing orders, a word knows only the last.
+	atomics map[uint64]atomicWord
 
 	know ownKnowledge // between blocks, by release and acquire
 }
@@ -36,6 +38,13 @@ type word struct {
 
 const stampFlag = 1 << 31
 
+// atomicWord is a word whose last write was atomic, by this stamp: the next atomic cannot race with it, but with the plain write
+// before.
+type atomicWord struct {
+	stamp, plain uint32
+	plainPC      uint16
+}
+
 func newBlockCheck(b *block) *blockCheck {
 	n := len(b.warps)
 	c := &blockCheck{b: b, launch: b.l.check, shift: uint(bits.TrailingZeros(uint(b.l.prog.grainShared))),
@@ -50,6 +59,7 @@ func (c *blockCheck) begin() {
 		c.clock[i], c.seen[i] = 1, 0
 	}
 	c.epoch, c.know = 0, ownKnowledge{}
+	clear(c.atomics)
 }
 
 // barrier orders everything before it before everything after it; w is a warp that takes part.
@@ -230,6 +240,46 @@ func (c *blockCheck) sharedWrite(w *warp, in *inst, mask uint32, size uint64) {
 	c.writeLanes(w, in, mask, size, 0)
 }
 
+// sharedAtomic checks a read-modify-write of a word, which races only with plain accesses.
+func (c *blockCheck) sharedAtomic(w *warp, in *inst, mask uint32) {
+	if c.atomics == nil {
+		c.atomics = map[uint64]atomicWord{}
+	}
+	id := uint32(w.id)
+	for l := range lanes(mask) {
+		stamp := c.clock[id]<<10 | id<<5 | uint32(l)
+		for i := w.off[l] >> c.shift; i <= (w.off[l]+3)>>c.shift; i++ {
+			e := &c.words[i]
+			if e.writer == 0 {
+				w.violate(Uninitialized, in, l, describeShared(i<<c.shift, len(c.b.shared)), "")
+			}
+			a := c.atomics[i]
+			if e.writer != a.stamp {
+				a.plain, a.plainPC = e.writer, e.writerPC
+			}
+			e.writer, e.writerPC = a.plain, a.plainPC
+			c.suspectWrite(w, in, uint32(l), i<<c.shift, e)
+			a.stamp = stamp
+			e.writer, e.writerPC, e.readers = stamp, uint16(min(w.pc, 1<<16-1)), 0
+			c.atomics[i] = a
+		}
+	}
+}
+
+// matrixWrite is stmatrix: row g of matrix i goes to the address of lane 8i+g, its t-th 4 bytes come from lane 4g+t.
+func (c *blockCheck) matrixWrite(w *warp, in *inst) {
+	id := uint32(w.id)
+	for l := range uint32(32) {
+		first, last := w.off[l]>>c.shift, (w.off[l]+15)>>c.shift
+		for i := first; i <= last; i++ {
+			from := 4*(l%8) + uint32(i-first)<<c.shift>>2
+			e := &c.words[i]
+			c.suspectWrite(w, in, from, i<<c.shift, e)
+			e.writer, e.writerPC, e.readers = c.clock[id]<<10|id<<5|from, uint16(min(w.pc, 1<<16-1)), 0
+		}
+	}
+}
+
 // asyncWrite begins a cp.async: nobody may access its words before asyncArrived.
 func (c *blockCheck) asyncWrite(w *warp, in *inst, mask uint32, size uint64) {
 	c.writeLanes(w, in, mask, size, stampFlag)
@@ -248,11 +298,51 @@ func (c *blockCheck) writeLanes(w *warp, in *inst, mask uint32, size uint64, fla
 			s := e.writer
 			if sw := int(s >> 5 & 31); s >= stampFlag || sw >= len(seen) || s>>10 > seen[sw] && !c.before(s, id, uint32(l)) ||
 				e.gen == gen && e.readers != 0 {
+				if flag == 0 && e.writerPC == pc && (e.gen != gen || e.readers == 0) && (w.storesAlike(in, mask, s, l) || w.storedAlready(in, s, l)) {
+					e.writer, e.readers = first|uint32(l), 0
+					continue
+				}
 				c.suspectWrite(w, in, uint32(l), off&^(1<<c.shift-1)+uint64(i)<<c.shift, e)
 			}
 			e.writer, e.writerPC, e.readers = first|uint32(l), pc, 0
 		}
 	}
+}
+
+// storesAlike reports whether this very instruction stores the same value to the same place for the lane of an earlier write as for
+// lane l; storedAlready whether another warp has done so, by the same instruction. One of the writes takes effect, whichever it is,
+// and PTX's memory model does not ask for programs without data races, so what a thread behind a barrier reads is defined.
+func (w *warp) storesAlike(in *inst, mask uint32, stamp uint32, l int) bool {
+	before := int(stamp & 31)
+	if stamp>>5&31 != uint32(w.id) || stamp>>10 != w.b.check.clock[w.id] || before >= l || mask>>before&1 == 0 || w.off[before] != w.off[l] {
+		return false
+	}
+	for _, row := range in.vec {
+		if in.wide && w.q[row][before] != w.q[row][l] || !in.wide && (w.r[row][before]^w.r[row][l])<<(32-8*min(in.size, 4)) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *warp) storedAlready(in *inst, stamp uint32, l int) bool {
+	if stamp >= stampFlag || stamp>>5&31 == uint32(w.id) {
+		return false
+	}
+	have := w.b.shared[w.off[l]:]
+	for j, row := range in.vec {
+		at := have[j*int(in.size):]
+		for i := range int(in.size) {
+			v := uint64(w.r[min(int(row), len(w.r)-1)][l])
+			if in.wide {
+				v = w.q[row][l]
+			}
+			if at[i] != byte(v>>(8*i)) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // suspectWrite decides whether a write races: its word was accessed since the last barrier, or a copy to it is in flight.

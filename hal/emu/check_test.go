@@ -46,6 +46,21 @@ func loadShared(k *ptx.Kernel, at ptx.Reg, off int) ptx.Reg {
 }
 func barrier(k *ptx.Kernel) { k.I("bar.sync", ptx.Imm(0)) }
 
+// countShared adds to a word that a thread has set, and reads it.
+func countShared(k *ptx.Kernel, before, after bool) {
+	i := tidX(k)
+	at := ptx.At(ptx.Sym(ptx.SharedName), 0)
+	k.If(pred(k, "eq", i, 0), "st.shared.b32", at, i)
+	if before {
+		barrier(k)
+	}
+	k.I("atom.shared.add.u32", k.Reg(ptx.B32), at, i)
+	if after {
+		barrier(k)
+	}
+	k.I("ld.shared.b32", k.Reg(ptx.B32), at)
+}
+
 // kernelCase is a kernel over two buffers of 4096 bytes, and the rule that it breaks; "" for none.
 type kernelCase struct {
 	name    string
@@ -136,6 +151,57 @@ var kernelCases = []kernelCase{
 		h := k.Reg(ptx.B32)
 		k.I("shr.u32", h, i, ptx.Imm(1))
 		storeShared(k, sharedAt(k, h, 4), i)
+	}},
+	{name: "lanes of two warps add atomically to a word, read after a barrier", shared: 128, threads: 64, body: func(k *ptx.Kernel, p []ptx.Reg) { countShared(k, true, true) }},
+	{name: "read of a word to which other lanes add", rule: SharedRace, text: "ld.shared.b32", other: "atom.shared.add.u32", shared: 128, threads: 64,
+		body: func(k *ptx.Kernel, p []ptx.Reg) { countShared(k, true, false) }},
+	{name: "atomic addition to a word that another lane has just set", rule: SharedRace, text: "atom.shared.add.u32", other: "st.shared.b32", shared: 128, threads: 64,
+		body: func(k *ptx.Kernel, p []ptx.Reg) { countShared(k, false, true) }},
+	{name: "stmatrix read by other lanes without a barrier", rule: SharedRace, text: "ld.shared.b32", other: "stmatrix", target: "sm_90", shared: 512,
+		body: func(k *ptx.Kernel, p []ptx.Reg) {
+			at := sharedAt(k, tidX(k), 16)
+			k.I("stmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.At(at, 0), zeros(k, ptx.B32, 4))
+			loadShared(k, at, 4)
+		}},
+	{name: "reduction over lanes that are elsewhere", rule: Divergence, text: "redux.sync", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		r := tidX(k)
+		k.If(pred(k, "lt", r, 16), "redux.sync.add.s32", k.Reg(ptx.B32), r, ptx.Imm(-1))
+	}},
+	{name: "lanes of a warp store one value to a word in one instruction", shared: 128, body: func(k *ptx.Kernel, p []ptx.Reg) {
+		i, h := tidX(k), k.Reg(ptx.B32)
+		k.I("shr.u32", h, i, ptx.Imm(3))
+		storeShared(k, sharedAt(k, h, 4), h)
+		k.I("st.global.b32", ptx.At(element(k, p[1], h), 0), h)
+	}},
+	{name: "lanes of a warp store one value to a word in two instructions", rule: SharedRace, text: "st.shared.b32", other: "st.shared.b32", shared: 128, body: func(k *ptx.Kernel, p []ptx.Reg) {
+		i, v := tidX(k), k.Reg(ptx.B32)
+		at, q := sharedAt(k, zeros(k, ptx.B32, 1)[0].(ptx.Reg), 4), pred(k, "lt", i, 16)
+		k.I("mov.b32", v, ptx.Imm(5))
+		k.If(q, "st.shared.b32", ptx.At(at, 0), v)
+		k.Unless(q, "st.shared.b32", ptx.At(at, 0), v)
+	}},
+	{name: "lanes of two warps store one value to a word", shared: 128, threads: 64, body: func(k *ptx.Kernel, p []ptx.Reg) {
+		zero := zeros(k, ptx.B32, 1)[0].(ptx.Reg)
+		storeShared(k, sharedAt(k, zero, 4), zero)
+	}},
+	{name: "lanes of two warps store two values to a word", rule: SharedRace, text: "st.shared.b32", other: "st.shared.b32", shared: 128, threads: 64, body: func(k *ptx.Kernel, p []ptx.Reg) {
+		warp := k.Reg(ptx.B32)
+		k.I("shr.u32", warp, tidX(k), ptx.Imm(5))
+		storeShared(k, sharedAt(k, zeros(k, ptx.B32, 1)[0].(ptx.Reg), 4), warp)
+	}},
+	{name: "lanes of two warps store one value to a word of global memory", rule: GlobalRace, text: "st.global.b32", other: "st.global.b32", threads: 64, body: func(k *ptx.Kernel, p []ptx.Reg) {
+		k.I("st.global.b32", ptx.At(p[1], 0), zeros(k, ptx.B32, 1)[0])
+	}},
+	{name: "read without a barrier of a word that all threads store alike", rule: SharedRace, text: "ld.shared.b32", other: "st.shared.b32", shared: 128, threads: 64, body: func(k *ptx.Kernel, p []ptx.Reg) {
+		zero := zeros(k, ptx.B32, 1)[0].(ptx.Reg)
+		at := sharedAt(k, zero, 4)
+		k.I("st.shared.b32", ptx.At(at, 0), zero)
+		loadShared(k, at, 0)
+	}},
+	{name: "two lanes store a word that differs in its last byte", rule: GlobalRace, text: "st.global.v2.b32", other: "st.global.v2.b32", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		i, h := tidX(k), k.Reg(ptx.B32)
+		k.I("shl.b32", h, i, ptx.Imm(24))
+		k.I("st.global.v2.b32", ptx.At(p[1], 0), ptx.V(zeros(k, ptx.B32, 1)[0].(ptx.Reg), h))
 	}},
 	{name: "two lanes write halves of a word", shared: 128, body: func(k *ptx.Kernel, p []ptx.Reg) {
 		i, h := tidX(k), k.Reg(ptx.B16)

@@ -51,16 +51,16 @@ func countedOf(p *program) (c counted) {
 				}
 			}
 			switch in.Def.Does {
-			case ptx.Compute, ptx.Multiply, ptx.Shuffle, ptx.Prefetch:
+			case ptx.Compute, ptx.Multiply, ptx.Shuffle, ptx.Reduce, ptx.Prefetch:
 			case ptx.CopyAsync: // the number of bytes is counted
 				want(in.Operands[3])
 			case ptx.Load, ptx.LoadMatrix:
 				shares = shares || runs && space == "shared"
 				c.data = c.data || runs && space == "global" && !strings.HasPrefix(in.Def.Op, "ld.global.nc.")
-			case ptx.Store:
+			case ptx.Store, ptx.StoreMatrix:
 				runs = whole && space == "shared"
 			default:
-				runs, shares = true, shares || in.Def.Does == ptx.AtomicAdd
+				runs, shares = true, shares || in.Def.Does == ptx.Atomic
 			}
 			c.executes[pc] = runs
 			if runs {

@@ -62,6 +62,7 @@ type inst struct {
 	fSel  func(d, a, b *row32, p uint32)
 	fSelQ func(d, a, b *row64, p uint32)
 	fMMA  func(r []row32, v []int32)
+	fTwo  ptx.Combine // of atom and redux
 }
 
 // sharedBase is the address of dynamic shared memory: not 0, so that a kernel that forgets to add it fails.
@@ -309,7 +310,7 @@ func (d *decoder) instr(in *inst, ops []ptx.Operand) (err error) {
 		slots, n := [...]*int32{&in.d, &in.a, &in.b, &in.c}, 0
 		for i, a := range def.Args {
 			if a.Kind == ptx.ArgImm {
-				in.imm = int64(ops[i].(ptx.Imm))
+				in.imm = in.imm<<8 | int64(ops[i].(ptx.Imm)) // bfi has two, of 8 bits each
 				continue
 			}
 			if *slots[n], err = d.row(ops[i], a.Type); err != nil {

@@ -27,15 +27,22 @@ func (d *decoder) effect(in *inst, ops []ptx.Operand) (err error) {
 	switch def.Does {
 	case ptx.Load, ptx.Store:
 		return d.access(in, ops)
-	case ptx.AtomicAdd:
-		in.size = 4
-		if in.d, err = d.row(ops[0], "u32"); err != nil {
+	case ptx.Atomic:
+		in.size, in.fTwo = 4, def.Eval.(ptx.Combine)
+		if in.d, err = d.row(ops[0], def.Args[0].Type); err != nil {
 			return err
 		}
-		if in.b, err = d.row(ops[2], "u32"); err != nil {
+		if in.b, err = d.row(ops[2], def.Args[2].Type); err != nil {
 			return err
 		}
-		in.a, in.imm, err = d.address(ops[1], "global")
+		in.a, in.imm, err = d.address(ops[1], def.Args[1].Space)
+	case ptx.Reduce:
+		in.fTwo = def.Eval.(ptx.Combine)
+		for i, slot := range []*int32{&in.d, &in.a, &in.b} {
+			if *slot, err = d.row(ops[i], def.Args[i].Type); err != nil {
+				return err
+			}
+		}
 	case ptx.Prefetch:
 		in.size = 1
 		in.a, in.imm, err = d.address(ops[0], "global")
@@ -73,6 +80,12 @@ func (d *decoder) effect(in *inst, ops []ptx.Operand) (err error) {
 			return err
 		}
 		in.a, in.imm, err = d.address(ops[1], "shared")
+	case ptx.StoreMatrix:
+		in.size = 16
+		if in.vec, err = d.rows(ops[1], "b32"); err != nil {
+			return err
+		}
+		in.a, in.imm, err = d.address(ops[0], "shared")
 	case ptx.Shuffle:
 		pr := ops[0].(ptx.Pair)
 		in.vec = []int32{int32(pr.P.ID), 0}

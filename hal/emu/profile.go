@@ -185,7 +185,9 @@ func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 		global(uint64(in.size) * uint64(len(in.vec)))
 		t.count(p, s, load, !load)
 		s.L2Sectors += t.misses(w.b.cache, load && in.def.Order == ptx.Plain)
-	case does == ptx.AtomicAdd:
+	case does == ptx.Atomic && in.def.Args[1].Space == "shared":
+		w.wavefronts(s, in.a, int32(in.imm), int(in.size), mask)
+	case does == ptx.Atomic:
 		global(uint64(in.size))
 		t.count(p, s, true, true)
 		s.L2Sectors += t.misses(w.b.cache, false)
@@ -200,7 +202,7 @@ func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 		w.wavefronts(s, in.d, in.vec[0], int(in.size), mask)
 	case in.kind == kindShared:
 		w.wavefronts(s, in.a, int32(in.imm), int(in.size)*len(in.vec), mask)
-	case does == ptx.LoadMatrix:
+	case does == ptx.LoadMatrix || does == ptx.StoreMatrix:
 		w.wavefronts(s, in.a, int32(in.imm), 16, mask)
 	}
 }

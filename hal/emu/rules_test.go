@@ -32,7 +32,7 @@ var rules = []struct {
 	{Undeclared, "an access to memory that the launch does not declare to read or write; a write to constants", false},
 	{Uninitialized, "a read of global or shared memory before it is written: an arena before this run's writes, a range that an earlier launch should have overwritten, an output", false},
 	{UndefinedRegister, "a read of a register that the thread has not written, including guards; selp reads only the operand it selects", false},
-	{SharedRace, "two accesses to shared memory by different threads, at least one a write, not ordered by a barrier, warp barrier or wait", false},
+	{SharedRace, "two accesses to shared memory by different threads, at least one a write and not both atomic, not ordered by a barrier, warp barrier or wait", false},
 	{GlobalRace, "the same in global memory, within a block and between blocks; order is established by release and acquire, fences around relaxed atomics and barriers, and between the lanes of a warp only by a warp barrier", false},
 	{Divergence, "a .sync or .aligned instruction that some of its required lanes do not execute: barriers after threads have exited, mma, ldmatrix, shuffles and their member masks, bra.uni taken by some lanes, groups of asynchronous copies", false},
 	{AsyncUnwaited, "a read or write of shared memory that is the destination of an asynchronous copy, before the issuing thread has waited for the copy", false},
@@ -94,11 +94,20 @@ Happens-before consists of program order within a thread, barriers, warp barrier
 acquire (also by fences around relaxed atomics), and the edges between launches. Lanes of a warp are unordered between ` + "`.sync`" + `
 instructions; blocks of a launch are always unordered.
 
+Threads of a block that store the same value to the same place of shared memory by the same instruction do not race, nor do lanes of
+one warp in global memory: one of the writes takes effect (CUDA programming guide, SIMT architecture), and it does not matter which.
+PTX's memory model does not demand programs without data races (Lustig et al., A formal analysis of the NVIDIA PTX memory
+consistency model, ASPLOS 2019), so that what is read behind a barrier is defined. Compilers rely on it: Triton lets all lanes and
+warps that hold copies of a value store it. Different values, places that overlap without being equal, two instructions, and
+reads between the stores are reported.
+
 Limitations:
 
 - Races are detected only in the execution that took place. The device remembers the last write and the last read of each word of
   global memory, and the last write and all reading warps of each word of shared memory. A write that races with an older read
   of global memory by a third thread can therefore be missed; a read that races with a write cannot.
+- Of several atomic accesses to a word of shared memory that nothing orders, the device remembers the last: a plain access that races
+  with an earlier one alone is missed. The same holds for threads that store the same value.
 - A fence followed by a relaxed atomic releases everything up to the atomic, not only up to the fence.
 - Initialisation is tracked by lane for registers and by byte for memory, not by bit.
 - Checks run in the interpreter, with one order of warps within a block; code that is native throughout runs without them.

@@ -3,6 +3,7 @@ package emu
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -298,6 +299,49 @@ func TestInstructions(t *testing.T) {
 		{"cvt.rn.satfinite.e2m1x2.f32", []uint64{F(-1), F(2.5)}, 0xa4},
 		{"cvt.rn.satfinite.e4m3x2.f16x2", []uint64{H(-1)<<16 | H(1000)}, 0xb87e},
 		{"cvt.rn.f16x2.e4m3x2", []uint64{0xb87f}, H(-1)<<16 | 0x7fff},
+
+		{"mul.hi.u16", []uint64{0xffff, 0xfffe}, 0xfffd},
+		{"mul.hi.s16", []uint64{0xffff, 0x7fff}, 0xffff},
+		{"mul.hi.u32", []uint64{S(-1), S(-2)}, S(-3)},
+		{"mul.hi.s32", []uint64{S(-1), S(math.MaxInt32)}, S(-1)},
+		{"mul.hi.u64", []uint64{Q(-1), Q(-2)}, Q(-3)},
+		{"mul.wide.s32", []uint64{S(-2), 3}, Q(-6)},
+		{"mul.wide.u16", []uint64{0xffff, 0xffff}, 0xfffe0001},
+		{"max.u32", []uint64{S(-1), 1}, S(-1)},
+		{"shf.l.wrap.b32", []uint64{0x89abcdef, 0x01234567, 8}, 0x23456789},
+		{"shf.l.wrap.b32", []uint64{0x89abcdef, 0x01234567, 32}, 0x01234567},
+		{"bfi.b32", []uint64{0xabc, 0x11111111, 8, 12}, 0x111abc11},
+		{"bfi.b32", []uint64{0xabc, 0x11111111, 24, 12}, 0xbc111111},
+		{"bfi.b32", []uint64{0xabc, 0x11111111, 40, 12}, 0x11111111},
+		{"min.f32", []uint64{1 << 31, 0}, 1 << 31},
+		{"min.f32", []uint64{F(inf), F(nan)}, F(inf)},
+		{"fma.rm.f32", []uint64{F(1), F(1), F(-0x1p-30)}, F(1 - 0x1p-24)},
+		{"fma.rm.f32", []uint64{F(-1), F(1), F(-0x1p-30)}, F(-1 - 0x1p-23)},
+		{"fma.rm.f32", []uint64{F(1), F(1), F(-1)}, 1 << 31},
+		{"fma.rm.f32", []uint64{F(0), F(1), F(0)}, 0},
+		{"fma.rm.f32", []uint64{F(0x1p127), F(4), F(0)}, 0x7f7fffff},
+		{"fma.rm.f32", []uint64{F(-0x1p-149), F(0x1p-149), F(0)}, 0x80000001},
+		{"fma.rn.f16", []uint64{H(3), H(5), H(0.5)}, H(15.5)},
+		{"fma.rn.f16", []uint64{H(1 + 0x1p-10), H(1 - 0x1p-10), H(-1)}, H(-0x1p-20)},
+		{"fma.rn.bf16", []uint64{0x3f81, 0x3f7f, 0xbf80}, 0x3b7e}, // (1 + 2^-7)·(1 - 2^-8) - 1 = 2^-8 - 2^-15
+		{"mul.rn.bf16", []uint64{0x4040, 0x40a0}, 0x4170},
+		{"max.f16", []uint64{0x7e00, H(-2)}, H(-2)},
+		{"max.bf16", []uint64{0xbf80, 0x4040}, 0x4040},
+		{"add.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5)}, F(4)<<32 | F(7)},
+		{"mul.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5)}, F(3)<<32 | F(10)},
+		{"fma.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5), F(-1)<<32 | F(inf)}, F(2)<<32 | F(inf)},
+		{"cvt.sat.f32.f32", []uint64{F(nan)}, 0},
+		{"cvt.sat.f32.f32", []uint64{1 << 31}, 0},
+		{"cvt.sat.f32.f32", []uint64{F(1.5)}, F(1)},
+		{"cvt.sat.f32.f32", []uint64{F(0.25)}, F(0.25)},
+		{"cvt.rzi.s16.f32", []uint64{F(-1.9)}, 0xffff},
+		{"cvt.rzi.s16.f32", []uint64{F(40000)}, 0x7fff},
+		{"cvt.rzi.s16.f32", []uint64{F(nan)}, 0},
+		{"cvt.u8.u32", []uint64{0x1234}, 0x34},
+		{"cvt.f32.bf16", []uint64{0xc040}, F(-3)},
+		{"cvt.rn.satfinite.e5m2x2.f32", []uint64{F(-1), F(1e6)}, 0xbc7b},
+		{"cvt.rn.f16x2.e5m2x2", []uint64{0xbc7f}, H(-1)<<16 | 0x7fff},
+		{"cvt.rn.f16x2.e2m1x2", []uint64{0xa4}, H(-1)<<16 | H(2)},
 	} {
 		tested[c.op] = true
 		require.Equal(t, fmt.Sprintf("%#x", c.want), fmt.Sprintf("%#x", apply(t, c.op, c.src...)), "%s %#x", c.op, c.src)
@@ -309,21 +353,32 @@ func TestInstructions(t *testing.T) {
 
 func TestShuffles(t *testing.T) {
 	for _, c := range []struct {
+		mode    string
 		b, c    int
 		lane    int
 		want    int
 		inRange bool
 	}{
-		{1, 31, 6, 7, true},
-		{16, 31, 3, 19, true},
-		{4, 3, 1, 1, false},          // beyond the clamp
-		{2, 31 | 24<<8, 9, 11, true}, // segments of 8: c is clamp | ~(width-1) << 8
-		{8, 31 | 24<<8, 3, 3, false},
-		{8, 31 | 24<<8, 11, 3, true},
+		{"bfly", 1, 31, 6, 7, true},
+		{"bfly", 16, 31, 3, 19, true},
+		{"bfly", 4, 3, 1, 1, false},          // beyond the clamp
+		{"bfly", 2, 31 | 24<<8, 9, 11, true}, // segments of 8: c is clamp | ~(width-1) << 8
+		{"bfly", 8, 31 | 24<<8, 3, 3, false},
+		{"bfly", 8, 31 | 24<<8, 11, 3, true},
+		{"up", 3, 0, 7, 4, true},
+		{"up", 3, 0, 2, 2, false},
+		{"up", 3, 24 << 8, 10, 10, false}, // not out of its segment
+		{"up", 2, 24 << 8, 10, 8, true},
+		{"down", 5, 31, 20, 25, true},
+		{"down", 5, 31, 28, 28, false},
+		{"down", 3, 31 | 24<<8, 6, 6, false},
+		{"idx", 9, 31, 30, 9, true},
+		{"idx", 9, 31 | 24<<8, 30, 25, true}, // the second of lane 30's segment
+		{"idx", 20, 7, 3, 3, false},
 	} {
 		text := build("sm_80", 32, 2, func(k *ptx.Kernel, p []ptx.Reg) {
 			i, v, q, in := tidX(k), k.Reg(ptx.B32), k.Reg(ptx.Pred), k.Reg(ptx.B32)
-			k.I("shfl.sync.bfly.b32", ptx.Pair{D: v, P: q}, i, ptx.Imm(c.b), ptx.Imm(c.c), ptx.Imm(-1))
+			k.I("shfl.sync."+c.mode+".b32", ptx.Pair{D: v, P: q}, i, ptx.Imm(c.b), ptx.Imm(c.c), ptx.Imm(-1))
 			k.I("selp.b32", in, ptx.Imm(1), ptx.Imm(0), q)
 			k.I("st.global.b32", ptx.At(element(k, p[0], i), 0), v)
 			k.I("st.global.b32", ptx.At(element(k, p[1], i), 0), in)
@@ -333,6 +388,98 @@ func TestShuffles(t *testing.T) {
 		require.Equal(t, c.want, int(v[c.lane]), "%+v", c)
 		require.Equal(t, c.inRange, in[c.lane] == 1, "%+v", c)
 	}
+}
+
+func TestReductionsCombineTheMembers(t *testing.T) {
+	for op, want := range map[string]int32{"add.s32": -16, "max.s32": 15, "min.s32": -16, "max.u32": -1, "min.u32": 0} {
+		text := build("sm_80", 32, 1, func(k *ptx.Kernel, p []ptx.Reg) {
+			i, v := tidX(k), k.Reg(ptx.B32)
+			k.I("sub.s32", v, i, ptx.Imm(16))
+			k.I("redux.sync."+op, v, v, ptx.Imm(-1))
+			k.I("st.global.b32", ptx.At(element(k, p[0], i), 0), v)
+		})
+		out := make([]int32, 32)
+		require.NoError(t, RunKernel(text, "k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, Out{out}))
+		for _, x := range out {
+			require.Equal(t, want, x, op)
+		}
+	}
+}
+
+// TestAtomicsTakeTurns: the lanes' results are the values before their turns, in global memory and in shared.
+func TestAtomicsTakeTurns(t *testing.T) {
+	f := math.Float32frombits
+	for op, next := range map[string]func(old, x uint32) uint32{
+		"atom.global.add.f32": func(a, b uint32) uint32 { return math.Float32bits(f(a) + f(b)) },
+		"atom.shared.add.u32": func(a, b uint32) uint32 { return a + b }, "atom.acq_rel.gpu.global.max.s32": func(a, b uint32) uint32 { return uint32(max(int32(a), int32(b))) },
+		"atom.acq_rel.gpu.global.max.u32": func(a, b uint32) uint32 { return max(a, b) }, "atom.acq_rel.gpu.global.min.s32": func(a, b uint32) uint32 { return uint32(min(int32(a), int32(b))) },
+		"atom.acq_rel.gpu.global.min.u32": func(a, b uint32) uint32 { return min(a, b) }, "atom.global.add.u32": func(a, b uint32) uint32 { return a + b }} {
+		text := build("sm_80", 32, 3, func(k *ptx.Kernel, p []ptx.Reg) {
+			i, v, old := tidX(k), k.Reg(ptx.B32), k.Reg(ptx.B32)
+			k.I("ld.global.b32", v, ptx.At(element(k, p[0], i), 0))
+			if strings.Contains(op, "shared") {
+				k.If(pred(k, "eq", i, 0), "st.shared.b32", ptx.At(ptx.Sym(ptx.SharedName), 0), v)
+				barrier(k)
+				k.I(op, old, ptx.At(ptx.Sym(ptx.SharedName), 0), v)
+			} else {
+				k.I(op, old, ptx.At(p[1], 0), v)
+			}
+			k.I("st.global.b32", ptx.At(element(k, p[2], i), 0), old)
+		})
+		in, word, out := make([]uint32, 32), []uint32{7}, make([]uint32, 32)
+		for i := range in {
+			in[i] = uint32(i*7%13) - 6
+			if strings.HasSuffix(op, "f32") {
+				in[i] = math.Float32bits(float32(i) / 3)
+			}
+		}
+		require.NoError(t, RunKernel(text, "k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 4, in, word, Out{out}))
+		v := uint32(7)
+		if strings.Contains(op, "shared") {
+			v = in[0]
+		}
+		for i, x := range in {
+			require.Equal(t, v, out[i], "%s, lane %d", op, i)
+			v = next(v, x)
+		}
+		if !strings.Contains(op, "shared") {
+			require.Equal(t, v, word[0], op)
+		}
+	}
+}
+
+// TestStoreMatrix: what ldmatrix loads, stmatrix stores in the same rows.
+func TestStoreMatrix(t *testing.T) {
+	text := build("sm_90", 32, 2, func(k *ptx.Kernel, p []ptx.Reg) {
+		i, v, w := tidX(k), k.RegVec(ptx.B32, 4), k.RegVec(ptx.B32, 4)
+		at := sharedAt(k, i, 16)
+		k.I("ld.global.v4.b32", ptx.V(v...), ptx.At(element16(k, p[0], i), 0))
+		k.I("st.shared.v4.b32", ptx.At(at, 0), ptx.V(v...))
+		barrier(k)
+		k.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(w...), ptx.At(at, 0))
+		turned := k.Reg(ptx.B32) // lane l's row goes to the place of row 31 - l
+		k.I("mul.lo.s32", turned, i, ptx.Imm(-16))
+		k.I("add.s32", turned, turned, ptx.Imm(sharedBase+31*16+512))
+		k.I("stmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.At(turned, 0), ptx.V(w...))
+		barrier(k)
+		k.I("ld.shared.v4.b32", ptx.V(v...), ptx.At(at, 512))
+		k.I("st.global.v4.b32", ptx.At(element16(k, p[1], i), 0), ptx.V(v...))
+	})
+	in, out := make([]uint32, 128), make([]uint32, 128)
+	for i := range in {
+		in[i] = uint32(i * 2654435761)
+	}
+	require.NoError(t, RunKernel(text, "k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 1024, in, Out{out}))
+	for row := range 32 {
+		require.Equal(t, in[4*row:4*row+4], out[4*(31-row):4*(31-row)+4], "row %d", row)
+	}
+}
+
+// element16 is p + 16·i.
+func element16(k *ptx.Kernel, p, i ptx.Reg) ptx.Reg {
+	r := k.Reg(ptx.B64)
+	k.I("mad.wide.u32", r, i, ptx.Imm(16), p)
+	return r
 }
 
 // TestLoadMatrix: lane l receives of matrix i the elements (l/4; 2(l%4), +1), or with .trans (2(l%4), +1; l/4).

@@ -230,8 +230,12 @@ func (w *warp) effect(in *inst, mask uint32, native *nativeBlock) {
 	}
 	check := w.b.check
 	switch in.def.Does {
-	case ptx.AtomicAdd:
-		w.atomic(in, mask)
+	case ptx.Atomic:
+		if in.def.Args[1].Space == "shared" {
+			w.atomicShared(in, mask)
+		} else {
+			w.atomic(in, mask)
+		}
 	case ptx.CopyAsync:
 		w.copyAsync(in, mask)
 	case ptx.CommitCopies:
@@ -249,8 +253,12 @@ func (w *warp) effect(in *inst, mask uint32, native *nativeBlock) {
 		}
 	case ptx.LoadMatrix:
 		w.loadMatrix(in)
+	case ptx.StoreMatrix:
+		w.storeMatrix(in)
 	case ptx.Shuffle:
 		w.shuffle(in, mask)
+	case ptx.Reduce:
+		w.reduce(in, mask)
 	case ptx.Barrier:
 		w.state, w.barrier = atBarrier, int(in.imm)
 	case ptx.WarpBarrier:
@@ -306,20 +314,16 @@ func blend[T uint32 | uint64](d, s *[32]T, mask uint32) {
 
 // shuffle is shfl.sync (PTX ISA, shfl.sync, pseudocode).
 func (w *warp) shuffle(in *inst, mask uint32) {
-	src, cs, members := w.r[in.a], &w.r[in.c], &w.r[in.vec[1]]
-	from := &w.tr
-	in.def.Eval.(func(from, b *row32))(from, &w.r[in.b])
+	src, bs, cs, members := w.r[in.a], &w.r[in.b], &w.r[in.c], &w.r[in.vec[1]]
+	source := in.def.Eval.(ptx.Source)
 	var out row32
 	var in1 uint32
 	for lane := range lanes(mask) {
 		if members[lane]&w.live != mask {
 			w.violate(Divergence, in, lane, "", "member mask %#x, executing lanes %#x", members[lane], mask)
 		}
-		clamp, segment := cs[lane]&31, cs[lane]>>8&31
-		j := from[lane]
-		if j > uint32(lane)&segment|clamp&^segment {
-			j = uint32(lane)
-		} else {
+		j, inRange := source(uint32(lane), bs[lane], cs[lane])
+		if inRange {
 			in1 |= 1 << lane
 		}
 		if mask>>j&1 == 0 {
@@ -330,4 +334,23 @@ func (w *warp) shuffle(in *inst, mask uint32) {
 	blend(&w.r[in.d], &out, mask)
 	pd := in.vec[0]
 	w.p[pd] = w.p[pd]&^mask | in1&mask
+}
+
+// reduce is redux.sync: all members get what combines their values.
+func (w *warp) reduce(in *inst, mask uint32) {
+	src, members := &w.r[in.a], &w.r[in.b]
+	var sum uint32
+	first := true
+	for lane := range lanes(mask) {
+		if members[lane]&w.live != mask {
+			w.violate(Divergence, in, lane, "", "member mask %#x, executing lanes %#x", members[lane], mask)
+		}
+		if first {
+			sum, first = src[lane], false
+		} else {
+			sum = in.fTwo(sum, src[lane])
+		}
+	}
+	fill(&w.tr, sum)
+	blend(&w.r[in.d], &w.tr, mask)
 }

@@ -35,7 +35,7 @@ func (w *Work) Count(in *ptx.Instr, warps float64) {
 		if d.Args[1].Space == "global" && d.Order == ptx.Plain { // one that acquires is an atomic's last step
 			w.Loads += of
 		}
-	case ptx.AtomicAdd:
+	case ptx.Atomic:
 		w.Atomics += of
 	case ptx.CopyAsync:
 		w.Memory += warps

@@ -26,6 +26,15 @@ func arithmeticCases(d *ptx.Def) []*Case {
 		}
 		return all
 	}
+	if d.Name == "bfi" {
+		var all []*Case
+		for _, field := range [][2]int{{0, 8}, {5, 11}, {24, 20}, {3, 0}, {0, 32}} { // position, length
+			c := arithmeticCase(d, fmt.Sprintf("%s+%d+%d", d.Op, field[0], field[1]))
+			c.emit = func(b *body) { emitRegisters(b, d, ptx.Imm(field[0]), ptx.Imm(field[1])) }
+			all = append(all, c)
+		}
+		return all
+	}
 	c := arithmeticCase(d, d.Op)
 	c.emit = func(b *body) { emitRegisters(b, d) }
 	return []*Case{c}
@@ -115,7 +124,9 @@ func ruleOf(d *ptx.Def) Rule {
 	typ := ""
 	for _, a := range d.Args {
 		if a.Kind == ptx.ArgDst {
-			typ = strings.TrimSuffix(a.Type, "x2")
+			if typ = strings.TrimSuffix(a.Type, "x2"); a.Type == "f32x2" {
+				return Rule{Float: "f32"} // word by word
+			}
 		}
 	}
 	moved := d.Kind == ptx.KindMove || d.Name == "selp" // bits as they are

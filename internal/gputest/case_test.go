@@ -151,7 +151,11 @@ func (b *body) load(i int, c ptx.Class, count int) []ptx.Reg {
 	address := b.at(b.in[i], b.item, size*count)
 	out := b.RegVec(c, count)
 	for e, r := range out {
-		if c != ptx.Pred {
+		switch {
+		case c == ptx.B8:
+			b.I("ld.global.u8", r, ptx.At(address, e*size))
+			continue
+		case c != ptx.Pred:
 			b.I("ld.global."+suffix, r, ptx.At(address, e*size))
 			continue
 		}
@@ -207,7 +211,13 @@ func casesOf(d *ptx.Def) []*Case {
 		return []*Case{load(d)}
 	case ptx.Store:
 		return []*Case{store(d)}
-	case ptx.AtomicAdd:
+	case ptx.Atomic:
+		if d.Args[1].Space == "shared" {
+			return []*Case{atomOfBlock(d)}
+		}
+		if d.Args[0].Type == "u32" && d.Mods[len(d.Mods)-2] == "min" { // the word that all share begins as the least
+			return []*Case{atomOwn(d)}
+		}
 		return []*Case{atomOwn(d), atomShared(d)}
 	case ptx.Prefetch:
 		return []*Case{prefetch(d)}
@@ -217,8 +227,12 @@ func casesOf(d *ptx.Def) []*Case {
 		return products(d)
 	case ptx.LoadMatrix:
 		return []*Case{loadMatrix(d)}
+	case ptx.StoreMatrix:
+		return []*Case{storeMatrix(d)}
 	case ptx.Shuffle:
 		return shuffles(d)
+	case ptx.Reduce:
+		return []*Case{reduction(d)}
 	case ptx.Barrier, ptx.WarpBarrier:
 		return []*Case{barrier(d)}
 	case ptx.Branch, ptx.Exit:

@@ -26,16 +26,31 @@ func shuffles(d *ptx.Def) []*Case {
 			lanes[i] = v.Uint64N(32)
 		}
 		c.Inputs = append(c.Inputs, pack(4, lanes))
+		clamp := 31
+		if d.Mods[1] == "up" {
+			clamp = 0
+		}
 		c.Output = 8 * items
 		c.emit = func(b *body) {
 			x, lane := b.load(0, ptx.B32, 1)[0], b.load(1, ptx.B32, 1)[0]
 			out := ptx.Pair{D: b.Reg(ptx.B32), P: b.Reg(ptx.Pred)}
-			b.I(d.Op, out, x, lane, ptx.Imm(31|s.segments), ptx.Imm(-1))
+			b.I(d.Op, out, x, lane, ptx.Imm(clamp|s.segments), ptx.Imm(-1))
 			b.store(out.D, out.P)
 		}
 		all = append(all, c)
 	}
 	return all
+}
+
+// reduction combines the words of each warp.
+func reduction(d *ptx.Def) *Case {
+	c := echo(d, d.Op)
+	c.emit = func(b *body) {
+		out := b.Reg(ptx.B32)
+		b.I(d.Op, out, b.load(0, ptx.B32, 1)[0], ptx.Imm(-1))
+		b.store(out)
+	}
+	return c
 }
 
 // barrier exchanges words through shared memory: between warps for a block's barrier, within one for a warp's.

@@ -3,6 +3,7 @@ package gputest
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -54,6 +55,20 @@ var mmaElements = []mmaElement{
 	{"e4m3", 8, func(x float64) uint64 { return uint64(minifloat.E4M3FN.Encode(x, true)) }, 1 << 7},
 	{"e5m2", 8, func(x float64) uint64 { return uint64(minifloat.E5M2.Encode(x, true)) }, 1 << 7},
 	{"e2m1", 4, fourBits, 1 << 3},
+	{"tf32", 32, func(x float64) uint64 { return uint64(math.Float32bits(float32(x)) &^ 0x1fff) }, 1 << 31},
+	{"s8", 8, func(x float64) uint64 { return uint64(uint8(clipTo(x, -128, 127))) }, 0},
+	{"u8", 8, func(x float64) uint64 { return uint64(uint8(clipTo(x, 0, 255))) }, 0},
+}
+
+// inByte is e2m1 in the middle of a byte, as kind::f8f6f4 has it.
+var inByte = mmaElement{"e2m1", 8, func(x float64) uint64 { return fourBits(x) << 2 }, 1 << 5}
+
+// clipTo is the integer that x stands for, many times larger where x is small; 0 for a NaN.
+func clipTo(x, least, most float64) int {
+	if math.IsNaN(x) {
+		return 0
+	}
+	return int(min(max(math.Trunc(x*16), least), most))
 }
 
 // fourBits has no NaN: 0 stands for it.
@@ -81,7 +96,7 @@ func mma(d *ptx.Def, name string, draw func(values) float64, selectors [2]int) *
 		return nil
 	}
 	last := len(d.Mods) - 1
-	if d.Mods[last] == "ue4m3" {
+	if strings.HasPrefix(d.Mods[last], "ue") {
 		last--
 	}
 	a, okA := elementOf(d.Mods[last-2])
@@ -89,9 +104,23 @@ func mma(d *ptx.Def, name string, draw func(values) float64, selectors [2]int) *
 	if !okA || !okB {
 		return nil
 	}
+	if strings.Contains(d.Op, "kind::f8f6f4") {
+		if a.name == "e2m1" {
+			a = inByte
+		}
+		if b.name == "e2m1" {
+			b = inByte
+		}
+	}
 	c := &Case{Name: d.Op + "+" + name, Op: d.Op, Blocks: warps, Threads: 32}
-	c.Rule.Float = "f32"
-	if name != "integers" {
+	if d.Args[0].Type == "f32" {
+		c.Rule.Float = "f32"
+	}
+	one, most := uint64(0x38), uint64(0x7f) // 1 in ue4m3, and the codes below NaN
+	if strings.HasSuffix(d.Op, "ue8m0") {
+		one, most = 127, 20
+	}
+	if name != "integers" && c.Rule.Float != "" {
 		c.Rule = Rule{Float: "f32", Terms: k + 1, Unit: 0x1p-23}
 		if a.bits < 16 {
 			c.Rule.Unit = 0x1p-13
@@ -111,10 +140,14 @@ func mma(d *ptx.Def, name string, draw func(values) float64, selectors [2]int) *
 			c.add32(words, elements[i].sign, elements[i].bits, func() uint64 { return elements[i].encode(draw(v)) })
 		case arg.Type == "f32":
 			c.add32(words, 1<<31, 32, func() uint64 { return uint64(math.Float32bits(float32(draw(v)))) })
+		case arg.Type == "s32":
+			c.add32(words, 0, 32, func() uint64 { return uint64(uint32(v.Uint64())) })
 		case name == "integers":
-			c.add32(words, 0, 8, func() uint64 { return 0x38 }) // 1 in ue4m3
+			c.add32(words, 0, 8, func() uint64 { return one })
+		case most < 0x7f: // around 1
+			c.add32(words, 0, 8, func() uint64 { return one - most/2 + v.Uint64N(most) })
 		default:
-			c.add32(words, 0, 8, func() uint64 { return v.Uint64N(0x7f) })
+			c.add32(words, 0, 8, func() uint64 { return v.Uint64N(most) })
 		}
 	}
 	c.emit = func(b *body) {
@@ -156,6 +189,29 @@ func loadMatrix(d *ptx.Def) *Case {
 		out := b.RegVec(ptx.B32, count)
 		b.I(d.Op, ptx.V(out...), ptx.At(from, 0))
 		b.store(out...)
+	}
+	return c
+}
+
+// storeMatrix makes a case of stmatrix: lane l gives the address of row order[l], and the rows are read back.
+func storeMatrix(d *ptx.Def) *Case {
+	count := d.Args[1].Count
+	c := &Case{Name: d.Op, Op: d.Op, Blocks: warps, Threads: 32, Shared: 32 * 16, Output: warps * 32 * 16}
+	v := valuesFor(c.Name)
+	var order []uint64
+	for range warps {
+		for _, row := range v.Perm(32) {
+			order = append(order, uint64(row))
+		}
+	}
+	c.Inputs = [][]byte{v.bytes(warps * 32 * 4 * count), pack(4, order)}
+	c.emit = func(b *body) {
+		to := b.shared(b.load(1, ptx.B32, 1)[0], 16)
+		b.I(d.Op, ptx.At(to, 0), ptx.V(b.load(0, ptx.B32, count)...))
+		b.I("bar.sync", ptx.Imm(0))
+		row := b.RegVec(ptx.B32, 4)
+		b.I("ld.shared.v4.b32", ptx.V(row...), ptx.At(b.shared(b.thread, 16), 0))
+		b.store(row...)
 	}
 	return c
 }

@@ -2,6 +2,7 @@ package gputest
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -115,14 +116,23 @@ func prefetch(d *ptx.Def) *Case {
 	return c
 }
 
-// atomOwn: every item adds twice to a word of its own. The output holds the words, which begin as zero, followed by what the
-// second addition returned.
+// atomOwn: every item applies the atomic twice to a word of its own. The output holds the words, which begin as zero, or for
+// the least as the greatest number, followed by what the second one returned.
 func atomOwn(d *ptx.Def) *Case {
 	c := echo(d, d.Op)
 	c.Output = 8 * items
+	if d.Args[0].Type == "f32" {
+		c.Inputs = [][]byte{numbers(d.Op, items)}
+		c.Rule = Rule{Float: "f32"}
+	}
 	c.emit = func(b *body) {
 		x, old := b.load(0, ptx.B32, 1)[0], b.Reg(ptx.B32)
 		at := b.at(b.out, b.item, 8)
+		if d.Mods[len(d.Mods)-2] == "min" { // of zeros and anything unsigned nothing would show
+			most := b.Reg(ptx.B32)
+			b.I("mov.b32", most, ptx.Imm(1<<31-1))
+			b.I("st.global.b32", ptx.At(at, 0), most)
+		}
 		b.I(d.Op, old, ptx.At(at, 0), x)
 		b.I(d.Op, old, ptx.At(at, 0), x)
 		b.I("st.global.b32", ptx.At(at, 4), old)
@@ -130,11 +140,41 @@ func atomOwn(d *ptx.Def) *Case {
 	return c
 }
 
-// atomShared: all items add to one word, in any order.
+// numbers are n small integers as f32, whose sums are exact in any order.
+func numbers(name string, n int) []byte {
+	v, words := valuesFor(name), make([]uint64, n)
+	for i := range words {
+		words[i] = uint64(math.Float32bits(float32(v.IntN(2001) - 900)))
+	}
+	return pack(4, words)
+}
+
+// atomShared: all items apply the atomic to one word, in any order.
 func atomShared(d *ptx.Def) *Case {
 	c := echo(d, d.Op+"+one")
 	c.Output = 4
+	if d.Args[0].Type == "f32" {
+		c.Inputs = [][]byte{numbers(d.Op, items)}
+	}
 	c.emit = func(b *body) { b.I(d.Op, b.Reg(ptx.B32), ptx.At(b.out, 0), b.load(0, ptx.B32, 1)[0]) }
+	return c
+}
+
+// atomOfBlock: the threads of a block add to one word of shared memory, after the first has set it.
+func atomOfBlock(d *ptx.Def) *Case {
+	c := echo(d, d.Op)
+	c.Shared = 4
+	c.emit = func(b *body) {
+		x, zero, first := b.load(0, ptx.B32, 1)[0], b.Reg(ptx.B32), b.Reg(ptx.Pred)
+		b.I("mov.b32", zero, ptx.Imm(5))
+		b.I("setp.eq.u32", first, b.thread, ptx.Imm(0))
+		b.If(first, "st.shared.b32", ptx.At(ptx.Sym(ptx.SharedName), 0), zero)
+		b.I("bar.sync", ptx.Imm(0))
+		b.I(d.Op, b.Reg(ptx.B32), ptx.At(ptx.Sym(ptx.SharedName), 0), x)
+		b.I("bar.sync", ptx.Imm(0))
+		b.I("ld.shared.b32", x, ptx.At(ptx.Sym(ptx.SharedName), 0))
+		b.store(x)
+	}
 	return c
 }
 

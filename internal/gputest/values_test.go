@@ -56,6 +56,8 @@ func (v values) draw(typ string) uint64 {
 		return v.draw("f16")<<16 | v.draw("f16")
 	case "bf16x2":
 		return v.draw("bf16")<<16 | v.draw("bf16")
+	case "f32x2":
+		return v.draw("f32")<<32 | v.draw("f32")
 	case "f32":
 		switch kind {
 		case 0:

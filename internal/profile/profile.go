@@ -219,7 +219,7 @@ func (l *Launch) count(c *emu.Counts) {
 			l.FMAs += s.Lanes
 		case d.Does == ptx.Barrier:
 			l.Barriers += s.Warps
-		case d.Does == ptx.AtomicAdd:
+		case d.Does == ptx.Atomic:
 			l.Atomics += s.Lanes
 		}
 	}

@@ -9,14 +9,16 @@ const (
 	Compute      Action = iota // nothing: Eval is all
 	Load                       // ld
 	Store                      // st
-	AtomicAdd                  // atom.add of u32; lanes take turns in ascending order
+	Atomic                     // atom of 32 bits: Eval makes the new value of the old; lanes take turns in ascending order
 	Prefetch                   // a hint
 	CopyAsync                  // cp.async: arrives when it is waited for
 	CommitCopies               // the thread's copies so far become a group
 	WaitCopies                 // for all groups but the latest ones that the operand counts; without operand for all copies
 	Multiply                   // mma: Eval computes it
 	LoadMatrix                 // ldmatrix
+	StoreMatrix                // stmatrix
 	Shuffle                    // shfl.sync: Eval says which lanes are read
+	Reduce                     // redux.sync: Eval combines two lanes' values
 	Branch
 	Exit
 	Barrier     // of the block
@@ -44,9 +46,10 @@ var effects = [...]struct {
 	kind     Kind
 	together Lanes
 }{
-	Load: {kind: KindLoad}, Store: {kind: KindStore}, AtomicAdd: {kind: KindAtomic}, Prefetch: {kind: KindLoad},
+	Load: {kind: KindLoad}, Store: {kind: KindStore}, Atomic: {kind: KindAtomic}, Prefetch: {kind: KindLoad},
 	CopyAsync: {kind: KindAsync}, CommitCopies: {KindAsync, LivingLanes}, WaitCopies: {KindAsync, LivingLanes},
-	Multiply: {KindMMA, AllLanes}, LoadMatrix: {KindMatrix, AllLanes}, Shuffle: {KindWarp, NamedLanes},
+	Multiply: {KindMMA, AllLanes}, LoadMatrix: {KindMatrix, AllLanes}, StoreMatrix: {KindMatrix, AllLanes},
+	Shuffle: {KindWarp, NamedLanes}, Reduce: {KindWarp, NamedLanes},
 	Branch: {kind: KindControl}, Exit: {kind: KindControl}, Barrier: {KindSync, BlockLanes}, WarpBarrier: {KindSync, NamedLanes},
 	Fence: {kind: KindSync}, GridWait: {kind: KindSync}, GridLaunch: {kind: KindSync},
 }
@@ -79,6 +82,8 @@ var (
 	Matrix16        = Feature{"16×8×16 matrix products", 80, ""}
 	DependentLaunch = Feature{"dependent launch", 90, ""}
 	FP8             = Feature{"8-bit floats", 89, ""}
+	StoredMatrix    = Feature{"stores of matrices", 90, ""}
+	Pairs           = Feature{"arithmetic of pairs of f32", 100, ""}
 	FP4             = Feature{"4-bit floats", 120, "a"}
 )
 
@@ -97,3 +102,9 @@ type CopySizes []int
 
 // Transposed is the Eval of ldmatrix: whether the 8×8 matrices are transposed on the way.
 type Transposed bool
+
+// Source is the Eval of shfl.sync: the lane that a lane reads, and whether it is in range; out of range a lane reads itself.
+type Source func(lane, b, c uint32) (from uint32, inRange bool)
+
+// Combine is the Eval of atom, of the old value and the operand, and of redux.sync, of two lanes' values.
+type Combine func(a, b uint32) uint32

@@ -1,12 +1,15 @@
 package ptx
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // The fragments of warp-level matrix instructions, written from the figures of the PTX ISA (9.7.14.5, "Matrix Fragments
 // for mma.m16n8k16 with floating point type", "… for mma.m16n8k32", "… for mma.m16n8k64", "Block Scaling for mma.sync"):
 // groupID = lane / 4, threadID_in_group = lane % 4. For every type, a register holds n neighbours along k, the registers of
 // a group of four threads hold 4n, and the second half of the registers continues where the first half ends: n is 2 in
-// m16n8k16, 4 in m16n8k32, 8 in m16n8k64. Codegen has its own description; a test compares the two.
+// m16n8k16, 4 in m16n8k32, 8 in m16n8k64 and 1 in m16n8k8 of tf32. Codegen has its own description; a test compares the two.
 
 // fragA is the (row, k) of element e of a lane's 4n elements of A: register e/n, place e%n in it. Registers alternate
 // between rows 0–7 and 8–15.
@@ -32,8 +35,7 @@ func fragC(lane, e int) (row, col int) {
 }
 
 // scaleLaneA is the lane that holds the scales of a row of A: thread-id-a selects a pair of threads of the quad, the first
-// of them for rows 0–7, the second for rows 8–15. All four bytes of its register are scales (scale_vec::4X): byte i of k
-// 16i…16i+15.
+// of them for rows 0–7, the second for rows 8–15.
 func scaleLaneA(row, thread int) int { return row%8*4 + 2*thread + row/8 }
 
 // scaleLaneB is the lane that holds the scales of a column of B: thread-id-b selects the thread of the quad.
@@ -55,18 +57,41 @@ var (
 	elementsE4M3 = elements{4, func(b uint32) float32 { return valuesE4M3[b] }}
 	elementsE5M2 = elements{4, func(b uint32) float32 { return halfToFloat(b << 8) }} // the upper byte of f16
 	elementsE2M1 = elements{8, func(b uint32) float32 { return valuesE2M1[b] }}
+	elementsByte = elements{4, func(b uint32) float32 { return valuesE2M1[b>>2&15] }} // e2m1 in the middle of a byte
+	elementsTF32 = elements{1, func(b uint32) float32 { return f32(b &^ 0x1fff) }}    // the lowest 13 bits do not count
 )
 
 // of is element e of those that the registers v hold.
 func (m elements) of(r []Row32, v []int32, lane, e int) float32 {
 	bits := 32 / m.n
-	return m.value(r[v[e/m.n]][lane] >> (e % m.n * bits) & (1<<bits - 1))
+	return m.value(r[v[e/m.n]][lane] >> (e % m.n * bits) & uint32(uint64(1)<<bits-1))
 }
 
 // matrices are the operands of an mma.
 type matrices struct {
 	a, b   elements
-	scaled bool // by a ue4m3 for every 16 of k
+	scales *scaling // of blocks along k; nil: none
+}
+
+// scaling is how the scales of a block-scaled mma lie: those of a row or column are n bytes of one register from a selected
+// byte on, byte i for the i-th of n parts of k.
+type scaling struct {
+	n     int
+	value func(code uint32) float64
+}
+
+var (
+	scales4X = &scaling{4, func(c uint32) float64 { return float64(valuesE4M3[c&0x7f]) }} // ue4m3
+	scales2X = &scaling{2, powerOf2}
+	scales1X = &scaling{1, powerOf2}
+)
+
+// powerOf2 is the value of a ue8m0.
+func powerOf2(code uint32) float64 {
+	if code == 0xff {
+		return math.NaN()
+	}
+	return math.Ldexp(1, int(code)-127)
 }
 
 // multiply is the definition of mma: for every element of C, k ascending, one fused multiply-add rounded to f32 each. Where
@@ -90,17 +115,18 @@ func (m matrices) multiply(r []Row32, v []int32) {
 			c[row][col] = f32(r[v[10+e]][lane])
 		}
 	}
-	if m.scaled {
+	if s := m.scales; s != nil {
 		threadA, threadB := int(r[v[16]][0]&1), int(r[v[19]][0]&3)
-		for k := range 64 {
-			scale := func(register int32, lane int) float64 {
-				return float64(valuesE4M3[r[register][lane]>>(k/16*8)&0x7f])
+		for k := range 8 * n {
+			scale := func(register, byteID int32, lane int) float64 {
+				at := int(r[byteID][0]) + k*s.n/(8*n)
+				return s.value(r[register][lane] >> (8 * at) & 0xff)
 			}
 			for row := range a {
-				a[row][k] *= scale(v[14], scaleLaneA(row, threadA))
+				a[row][k] *= scale(v[14], v[15], scaleLaneA(row, threadA))
 			}
 			for col := range b[k] {
-				b[k][col] *= scale(v[17], scaleLaneB(col, threadB))
+				b[k][col] *= scale(v[17], v[18], scaleLaneB(col, threadB))
 			}
 		}
 	}
@@ -143,9 +169,10 @@ var valuesE4M3, valuesE2M1 = func() (e4m3 [256]float32, e2m1 [16]float32) {
 	return e4m3, e2m1
 }()
 
-// floatToE4M3 and floatToE2M1 round to nearest even and clip to the greatest finite value; NaN has a code of its own, in
+// floatToE4M3, floatToE5M2 and floatToE2M1 round to nearest even and clip to the greatest finite value; NaN has a code of its own, in
 // e2m1, which has none, that of the greatest value (PTX ISA, cvt.satfinite).
 func floatToE4M3(v float32) uint32 { return saturate(v, math.Float64bits(448), 3, -6, 0x7f, 0x80) }
+func floatToE5M2(v float32) uint32 { return saturate(v, math.Float64bits(57344), 2, -14, 0x7f, 0x80) }
 func floatToE2M1(v float32) uint32 { return saturate(v, math.Float64bits(6), 1, 0, 7, 8) }
 
 func saturate(v float32, most uint64, mantissa, least int, nan, sign uint32) uint32 {
@@ -156,22 +183,67 @@ func saturate(v float32, most uint64, mantissa, least int, nan, sign uint32) uin
 	return encode(min(b&^(1<<63), most), mantissa, least) | sign&-uint32(b>>63)
 }
 
-// badSelector is the lane and the reason of a scale selector that scale_vec::4X does not define: byte 0, thread of A 0 or 1,
-// of B 0 to 3, the same in all lanes; "" if all is well.
-func badSelector(r []Row32, v []int32) (lane int, why string) {
-	for _, s := range [...]struct {
+// bad is the lane and the reason of a scale selector that the scale_vec does not define: the first of as many bytes as there
+// are scales, aligned to their number, thread of A 0 or 1, of B 0 to 3, the same in all lanes; "" if all is well.
+func (s *scaling) bad(r []Row32, v []int32) (lane int, why string) {
+	for _, x := range [...]struct {
 		row   int32
 		most  uint32
+		step  uint32
 		which string
-	}{{v[15], 0, "byte-id-a"}, {v[16], 1, "thread-id-a"}, {v[18], 0, "byte-id-b"}, {v[19], 3, "thread-id-b"}} {
-		for lane, x := range r[s.row] {
-			if x > s.most {
-				return lane, s.which + " is undefined for scale_vec::4X"
+	}{{v[15], 3, uint32(s.n), "byte-id-a"}, {v[16], 1, 1, "thread-id-a"}, {v[18], 3, uint32(s.n), "byte-id-b"}, {v[19], 3, 1, "thread-id-b"}} {
+		for lane, id := range r[x.row] {
+			if id > x.most || id%x.step != 0 {
+				return lane, fmt.Sprintf("%s is undefined for scale_vec::%dX", x.which, s.n)
 			}
-			if x != r[s.row][0] {
-				return lane, s.which + " differs between lanes"
+			if id != r[x.row][0] {
+				return lane, x.which + " differs between lanes"
 			}
 		}
 	}
 	return 0, ""
+}
+
+// integers are the operands of an mma m16n8k32 of 8-bit integers.
+type integers struct {
+	signedA, signedB bool
+	saturate         bool // the sum clips to s32 instead of wrapping around
+}
+
+func (m integers) multiply(r []Row32, v []int32) {
+	value := func(bits uint32, signed bool) int64 {
+		if signed {
+			return int64(int8(bits))
+		}
+		return int64(uint8(bits))
+	}
+	var a [16][32]int64
+	var b [32][8]int64
+	for lane := range 32 {
+		for e := range 16 {
+			row, k := fragA(4, lane, e)
+			a[row][k] = value(r[v[4+e/4]][lane]>>(e%4*8), m.signedA)
+		}
+		for e := range 8 {
+			k, col := fragB(4, lane, e)
+			b[k][col] = value(r[v[8+e/4]][lane]>>(e%4*8), m.signedB)
+		}
+	}
+	var out [4]Row32
+	for lane := range 32 {
+		for e := range 4 {
+			row, col := fragC(lane, e)
+			sum := int64(int32(r[v[10+e]][lane]))
+			for k := range b {
+				sum += a[row][k] * b[k][col]
+			}
+			if m.saturate {
+				sum = min(max(sum, math.MinInt32), math.MaxInt32)
+			}
+			out[e][lane] = uint32(sum)
+		}
+	}
+	for e := range out {
+		r[v[e]] = out[e]
+	}
 }

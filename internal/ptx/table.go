@@ -22,10 +22,11 @@ type Def struct {
 	Does     Action
 	Together Lanes
 	Order    Order
+	Foreign  bool // only PTX of other compilers has it; it may have no native form
 
 	// Eval is the meaning. Of a Compute row: a function of the registers of a warp, result first, whose type says which
 	// files it reads and writes (lanes.go lists the types). Of mma: func(r []Row32, v []int32), on the rows v of its operands
-	// in order. Of shfl: func(from, b *Row32), the lanes that are read. Of ldmatrix: Transposed. Of cp.async: CopySizes.
+	// in order. Of shfl: Source. Of atom and redux: Combine. Of ldmatrix: Transposed. Of cp.async: CopySizes.
 	Eval any
 	// Undefined, for some mma, returns a lane whose operands the ISA leaves undefined, and why; "" if there is none.
 	Undefined func(r []Row32, v []int32) (lane int, why string)
@@ -96,12 +97,13 @@ type row struct {
 	together  Lanes // where it is not what the action needs
 	eval      any
 	undefined func(r []Row32, v []int32) (lane int, why string)
+	foreign   bool
 }
 
 // by holds meanings by type.
 type by map[string]any
 
-var defs = expandAll(integerRows, floatRows, compareRows, moveRows, convertRows, memoryRows, warpRows, controlRows)
+var defs = expandAll(integerRows, floatRows, compareRows, moveRows, convertRows, memoryRows, warpRows, controlRows, foreign(foreignRows))
 
 // Lookup returns the instruction with this full opcode, or nil.
 func Lookup(op string) *Def { return defs[op] }
@@ -141,7 +143,7 @@ func expand(r row, m map[string]*Def) {
 	}
 	for _, t := range types {
 		sub := func(s string) string { return strings.ReplaceAll(s, "$", t) }
-		d := &Def{Op: sub(r.op), Since: r.since, Need: r.need, Kind: r.kind, Does: r.does, Order: r.order, Eval: r.eval, Undefined: r.undefined}
+		d := &Def{Op: sub(r.op), Since: r.since, Need: r.need, Kind: r.kind, Does: r.does, Order: r.order, Eval: r.eval, Undefined: r.undefined, Foreign: r.foreign}
 		parts := strings.Split(d.Op, ".")
 		d.Name, d.Mods = parts[0], parts[1:]
 		if t != "" {
@@ -204,7 +206,7 @@ func ClassOf(t string) Class {
 		return B16
 	case "e2m1x2":
 		return B8
-	case "b64", "u64", "s64":
+	case "b64", "u64", "s64", "f32x2":
 		return B64
 	}
 	return B32 // b32 u32 s32 f16x2 bf16x2 tf32

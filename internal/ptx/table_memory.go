@@ -25,8 +25,8 @@ var memoryRows = []row{
 	{op: "cp.async.wait_group", args: "#", since: v70, need: AsyncCopy, does: WaitCopies},
 	{op: "cp.async.wait_all", since: v70, need: AsyncCopy, does: WaitCopies},
 	{op: "prefetch.global.L2", args: "[g]", since: v20, does: Prefetch},
-	{op: "atom.global.add.u32", args: "=u32 =[g] u32", since: v10, does: AtomicAdd, order: Relaxed},
-	{op: "atom.acq_rel.gpu.global.add.u32", args: "=u32 =[g] u32", since: v60, does: AtomicAdd, order: AcqRel},
+	{op: "atom.global.add.u32", args: "=u32 =[g] u32", since: v10, does: Atomic, order: Relaxed, eval: atomics["add.u32"]},
+	{op: "atom.acq_rel.gpu.global.add.u32", args: "=u32 =[g] u32", since: v60, does: Atomic, order: AcqRel, eval: atomics["add.u32"]},
 	{op: "ld.acquire.gpu.global.u32", args: "=u32 [g]", since: v60, does: Load, order: Acquire},
 	{op: "st.release.gpu.global.u32", args: "=[g] u32", since: v60, does: Store, order: Release},
 }

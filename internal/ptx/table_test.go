@@ -24,7 +24,9 @@ func TestRowsAreWhole(t *testing.T) {
 		case Multiply:
 			_, ok = d.Eval.(mmaFunc)
 		case Shuffle:
-			_, ok = d.Eval.(func(from, b *Row32))
+			_, ok = d.Eval.(Source)
+		case Atomic, Reduce:
+			_, ok = d.Eval.(Combine)
 		case LoadMatrix:
 			_, ok = d.Eval.(Transposed)
 		case CopyAsync:
@@ -33,7 +35,7 @@ func TestRowsAreWhole(t *testing.T) {
 			ok = d.Eval == nil
 		}
 		require.True(t, ok, "%s has a meaning of type %T", op, d.Eval)
-		require.Equal(t, d.Does == Store || d.Does == AtomicAdd || d.Does == CopyAsync, d.Writes(), op)
+		require.Equal(t, d.Does == Store || d.Does == Atomic || d.Does == StoreMatrix || d.Does == CopyAsync, d.Writes(), op)
 		require.Equal(t, d.Does == Compute, d.Kind < KindLoad, op)
 	}
 }

@@ -2,7 +2,7 @@ package ptx
 
 // warpRows: instructions of a whole warp: shuffles and matrices (PTX ISA 9.7.9.6, 9.7.14).
 var warpRows = []row{
-	{op: "shfl.sync.bfly.b32", args: "=b32|p b32 b32 b32 b32", since: v60, does: Shuffle, eval: butterfly},
+	{op: "shfl.sync.bfly.b32", args: "=b32|p b32 b32 b32 b32", since: v60, does: Shuffle, eval: Source(butterfly)},
 	{op: "ldmatrix.sync.aligned.m8n8.x4.shared.b16", args: "=4*b32 [s]", since: Version{6, 5}, does: LoadMatrix, eval: Transposed(false)},
 	{op: "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", args: "=4*b32 [s]", since: Version{6, 5}, does: LoadMatrix, eval: Transposed(true)},
 
@@ -11,11 +11,34 @@ var warpRows = []row{
 		eval: by{"e4m3": matrices{a: elementsE4M3, b: elementsE4M3}.multiply, "e5m2": matrices{a: elementsE5M2, b: elementsE4M3}.multiply}},
 	// d, a, b, c, scales of a, {byte, thread} selector, scales of b, selector.
 	{op: "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", args: "=4*f32 4*b32 2*b32 4*f32 1*b32 2*u16 1*b32 2*u16",
-		since: Version{8, 7}, need: FP4, does: Multiply, eval: matrices{elementsE2M1, elementsE2M1, true}.multiply, undefined: badSelector},
+		since: Version{8, 7}, need: FP4, does: Multiply, eval: matrices{elementsE2M1, elementsE2M1, scales4X}.multiply, undefined: scales4X.bad},
 }
 
-func butterfly(from, b *Row32) {
-	for l := range from {
-		from[l] = uint32(l) ^ b[l]&31
+// The sources of shfl.sync (PTX ISA, shfl.sync, pseudocode): c holds a clamp and, from bit 8, the mask of segments.
+func butterfly(lane, b, c uint32) (uint32, bool) { return upTo(lane, lane^b&31, c) }
+func downwards(lane, b, c uint32) (uint32, bool) { return upTo(lane, lane+b&31, c) }
+func indexed(lane, b, c uint32) (uint32, bool) {
+	segment := c >> 8 & 31
+	return upTo(lane, lane&segment|b&31&^segment, c)
+}
+
+func upwards(lane, b, c uint32) (uint32, bool) {
+	least := last(lane, c)
+	if from := int32(lane) - int32(b&31); from >= int32(least) {
+		return uint32(from), true
 	}
+	return lane, false
+}
+
+func upTo(lane, from, c uint32) (uint32, bool) {
+	if from > last(lane, c) {
+		return lane, false
+	}
+	return from, true
+}
+
+// last is the clamp within the lane's segment.
+func last(lane, c uint32) uint32 {
+	clamp, segment := c&31, c>>8&31
+	return lane&segment | clamp&^segment
 }

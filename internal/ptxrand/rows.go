@@ -6,10 +6,11 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// rows returns the rows of the table with one of these actions.
+// rows returns the rows of the table with one of these actions. Those that only other compilers' PTX has would make the others
+// rarer; most have no native form, and each is compared with the interpreter on its own.
 func rows(does ...ptx.Action) (out []*ptx.Def) {
 	for _, op := range ptx.Opcodes() {
-		if d := ptx.Lookup(op); slices.Contains(does, d.Does) {
+		if d := ptx.Lookup(op); slices.Contains(does, d.Does) && !d.Foreign {
 			out = append(out, d)
 		}
 	}

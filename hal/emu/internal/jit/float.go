@@ -18,6 +18,7 @@ func floatForms(t map[string]translator) {
 	t["neg.f32"] = unary(func(e *emitter, v int) { e.splat32(1, 0x80000000); e.v(vpxor, v, v, 1) })
 	t["copysign.f32"] = over(r, copysign)
 	t["max.f32"] = extreme(vmaxps, vpand, false)
+	t["min.f32"] = extreme(vminps, vpor, false)
 	t["min.NaN.f32"] = extreme(vminps, vpor, true)
 	t["max.NaN.f32"] = extreme(vmaxps, vpand, true)
 
@@ -29,6 +30,7 @@ func floatForms(t map[string]translator) {
 	t["cvt.rn.f32.s32"] = unary(func(e *emitter, v int) { e.v(vcvtdq2ps, v, 0, v) })
 	t["cvt.rn.f32.s64"] = over(r, fromLong)
 	t["cvt.f32.f16"] = unary(func(e *emitter, v int) { e.halves(v, v, false, false); e.canon(v, 1) })
+	t["cvt.f32.bf16"] = unary(func(e *emitter, v int) { e.shiftI(vpslldI, 6, v, v, 16) })
 	t["cvt.rn.f16.f32"] = unary(func(e *emitter, v int) { e.narrow(v) })
 	t["cvt.rn.f16x2.f32"] = pack((*emitter).narrow)
 	t["cvt.rn.bf16.f32"] = unary(func(e *emitter, v int) { e.narrowBF(v) })

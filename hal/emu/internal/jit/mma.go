@@ -22,6 +22,8 @@ func matrixForms(t map[string]translator) {
 	t["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = product{a: bf16, b: bf16}.mma
 	t["mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"] = product{a: e4m3, b: e4m3}.mma
 	t["mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32"] = product{a: e5m2, b: e4m3}.mma
+	t["mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32"] = product{a: e4m3, b: e5m2}.mma
+	t["mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32"] = product{a: e5m2, b: e5m2}.mma
 	t["mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"] = product{nibble, nibble, true}.mma
 }
 
