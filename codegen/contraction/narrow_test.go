@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -273,6 +274,47 @@ func TestBlockScaledProducts(t *testing.T) {
 				require.NoError(t, err)
 				_, err = Lower(c.region(newRegion(t)), &kernel.Context{Target: tgt})
 				require.ErrorContains(t, err, name+" does not multiply e2m1 with block scales")
+			}
+		})
+	}
+}
+
+// TestScalesAreInEveryLaneThatCouldBeRead: whichever thread of a quad the selectors of a block-scaled mma name, the results have the
+// same bits. No kernel of another compiler shows which lane is read, so ours must not depend on it.
+func TestScalesAreInEveryLaneThatCouldBeRead(t *testing.T) {
+	for _, c := range []narrowCase{
+		{m: 25, k: 384, n: 96, out: f32}, {m: 70, k: 144, n: 40, out: f16, members: 2}, {h: 7, w: 5, c: 80, co: 40, window: 3, stride: 1, pad: 1, group: 1, out: f32},
+	} {
+		c.a, c.b = e2m1, e2m1
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			b := newRegion(t)
+			region := c.region(b)
+			ctx := kerneltest.Target(t, "sm_121")
+			spec, err := Lower(region, ctx)
+			require.NoError(t, err)
+			emit := spec.Emit
+			var want []float64
+			for threadA := range 2 {
+				for threadB := range 4 {
+					spec.Emit = func(k *ptx.Kernel, params []ptx.Sym) {
+						emit(k, params)
+						products := 0
+						for _, s := range k.Body {
+							if s.Instr == nil || s.Instr.Def.Undefined == nil {
+								continue
+							}
+							products++
+							require.Equal(t, ptx.Vec{ptx.Imm(0), ptx.Imm(0)}, s.Instr.Operands[5])
+							s.Instr.Operands[5], s.Instr.Operands[7] = ptx.Vec{ptx.Imm(0), ptx.Imm(threadA)}, ptx.Vec{ptx.Imm(0), ptx.Imm(threadB)}
+						}
+						require.Positive(t, products)
+					}
+					got := kerneltest.Run(t, spec, ctx.Target, b.Data)[region.Outputs[0]].Floats()
+					if want == nil {
+						want = got
+					}
+					require.Equal(t, want, got, "threads %d and %d", threadA, threadB)
+				}
 			}
 		})
 	}

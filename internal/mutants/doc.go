@@ -6,4 +6,5 @@
 //	network_test.go  models for kernels that the generated ones lack
 //	edit_test.go     finding and changing instructions
 //	table_test.go    the mutants
+//	emulator_test.go faults of the CPU device itself, which other compilers' kernels notice
 package mutants

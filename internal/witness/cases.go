@@ -473,6 +473,34 @@ func tilesOfCuTe() []Case {
 			want, size := multiply(x.values, w.values, 32, 32, depth, false)
 			return []any{x.data, w.data, emu.Out{Data: y}, int32(depth)}, func() error { return near(y, want, size, summed) }
 		}},
+		{File: "cute_121", Kernel: "narrowing", Grid: [3]int{3, 1, 1}, Block: [3]int{32, 1, 1}, Make: func(r *rand.Rand) ([]any, func() error) {
+			const n = 3 * 32 * 8
+			x, y := draw(r, "f32", n), map[string][]uint32{"e2m1": make([]uint32, n/8), "e4m3": make([]uint32, n/4), "bf16": make([]uint32, n/2)}
+			for i := range x.values {
+				v := x.values[i] * math.Exp2(float64(r.IntN(6)-2))
+				if f := narrow["e2m1"]; i%4 == 0 {
+					code := uint32(r.IntN(7))
+					v = (f.Decode(code) + f.Decode(code+1)) / 2
+				}
+				x.data.([]float32)[i] = float32(v)
+				x.values[i] = float64(float32(v))
+			}
+			return []any{x.data, emu.Out{Data: y["e2m1"]}, emu.Out{Data: y["e4m3"]}, emu.Out{Data: y["bf16"]}}, func() error {
+				for format, words := range y {
+					f := narrow[format]
+					got, want := make([]float64, n), make([]float64, n)
+					for i, v := range x.values {
+						each := 32 / f.Bits()
+						got[i] = f.Decode(words[i/each] >> (i % each * f.Bits()) & (1<<f.Bits() - 1))
+						want[i] = f.Decode(f.Encode(v, true))
+					}
+					if err := nearValues(got, want, nil, exact); err != nil {
+						return fmt.Errorf("%s: %w", format, err)
+					}
+				}
+				return nil
+			}
+		}},
 		{File: "cute_121", Kernel: "storing", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Make: func(r *rand.Rand) ([]any, func() error) {
 			x, y := draw(r, "f16", 256), make([]uint16, 256)
 			return []any{x.data, emu.Out{Data: y}}, func() error { return nearValues(decoded(y, "f16"), x.values, nil, exact) }

@@ -8,6 +8,7 @@
 #include <cute/atom/copy_traits_sm75.hpp>
 #include <cute/atom/copy_traits_sm80.hpp>
 #include <cute/atom/copy_traits_sm90.hpp>
+#include <cutlass/numeric_conversion.h>
 using namespace cute;
 
 // The elements that a lane holds of a matrix of ROWS rows stored in rows of `depth`, packed into words of 32 bits.
@@ -154,5 +155,24 @@ extern "C" __global__ void storing(const half_t* x, half_t* y) {
   copy(store, store.get_slice(threadIdx.x).retile_S(fragment), store.get_slice(threadIdx.x).partition_D(shared));
   __syncthreads();
   for (int i = threadIdx.x; i < 256; i += 32) y[i] = s[i];
+}
+
+// Eight numbers of each thread in 4, 8 and 16 bits, as CUTLASS packs them.
+template <class T, int N>
+__device__ void narrowed(const float* x, uint32_t* y) {
+  CUTE_UNROLL
+  for (int i = 0; i < 8 / N; ++i) {
+    cutlass::Array<float, N> v;
+    CUTE_UNROLL
+    for (int e = 0; e < N; ++e) v[e] = x[i * N + e];
+    cutlass::Array<T, N> n = cutlass::NumericArrayConverter<T, float, N>::convert(v);
+    y[i] = reinterpret_cast<uint32_t const&>(n);
+  }
+}
+extern "C" __global__ void narrowing(const float* x, uint32_t* four, uint32_t* eight, uint32_t* sixteen) {
+  int i = blockIdx.x * 32 + threadIdx.x;
+  narrowed<cutlass::float_e2m1_t, 8>(x + 8 * i, four + i);
+  narrowed<cutlass::float_e4m3_t, 4>(x + 8 * i, eight + 2 * i);
+  narrowed<cutlass::bfloat16_t, 2>(x + 8 * i, sixteen + 4 * i);
 }
 #endif
