@@ -1,7 +1,8 @@
 // Package run is spark-run, which runs a compiled package or an ONNX model on given inputs, compares outputs with expected ones,
-// times repeated runs, and runs suites of ONNX test cases.
+// times repeated runs, runs suites of ONNX test cases, and runs and checks kernels of anybody's PTX.
 //
 //	spark-run ./drivingvision --input frames.npz --expect golden.npz --min-cosine 0.9999
+//	spark-run --ptx kernels.ptx --kernel add --grid 4 --block 128 --arg x.npy --arg y.npy --arg out:f32[512] --arg 512
 package run
 
 import (
@@ -43,6 +44,8 @@ type flags struct {
 	IO            string     `name:"io" help:"Element types of inputs and outputs: the file's, or f32 where it has f16 or bf16." enum:"file,f32" default:"file" placeholder:"file|f32"`
 	Target        string     `help:"Target to compile an ONNX file for, or variant to run if the device accepts any." placeholder:"${target}"`
 
+	ptxFlags `embed:""`
+
 	golden bool            // the package's own run is compared with
 	made   *compile.Result // of an ONNX file
 }
@@ -67,7 +70,12 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 		if err := f.checkTrace(); err != nil {
 			return err
 		}
+		if err := f.checkPTX(); err != nil {
+			return err
+		}
 		switch {
+		case f.PTX != "":
+			return f.runPTX(ctx, stdout)
 		case !f.Profile && (f.ProfileDevice != "" || f.ProfileHTML != ""):
 			return errors.New("--profile-device and --profile-html need --profile")
 		case f.Profile && len(f.Suite) > 0:

@@ -20,11 +20,18 @@ var (
 // rewrite writes the instruction as the dialect has it.
 func (in *instruction) rewrite() {
 	in.spelling()
+	if least := operands[in.name]; len(in.ops) < least || least > 0 && (len(in.mods) == 0 || in.typ() == "") {
+		in.fail("%s has no type or fewer than %d operands", in.opcode(), least)
+	}
 	if s := sequence(in.name); s != nil && s(in) {
 		return
 	}
 	in.plain()
 }
+
+// operands are how many the instructions have at least that sequence takes apart.
+var operands = map[string]int{"mov": 2, "ld": 2, "st": 2, "shfl": 4, "atom": 3, "red": 2, "cvt": 2, "bfi": 5, "max": 3, "min": 3, "setp": 3, "rsqrt": 2, "fma": 4, "selp": 4,
+	"add": 3, "sub": 3, "mul": 3, "mad": 4, "and": 3, "or": 3, "xor": 3, "not": 2, "neg": 2, "shl": 3, "shr": 3, "abs": 2}
 
 // spelling drops hints, and gives modifiers the table's names and order.
 func (in *instruction) spelling() {

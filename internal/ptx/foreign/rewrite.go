@@ -26,12 +26,15 @@ type Kernel struct {
 
 // Error says which line of the text cannot be rewritten, and why.
 type Error struct {
-	Line   int // 1-based
+	Line   int // 1-based; 0: the text as a whole
 	Text   string
 	Reason string
 }
 
 func (e *Error) Error() string {
+	if e.Line == 0 {
+		return e.Reason
+	}
 	return fmt.Sprintf("line %d: %s: %s", e.Line, strings.Join(strings.Fields(e.Text), " "), e.Reason)
 }
 
@@ -51,8 +54,11 @@ func Rewrite(text string, names ...string) (m *Module, err error) {
 	w.module()
 	for _, n := range names {
 		if !slices.ContainsFunc(w.kernels, func(k Kernel) bool { return k.Name == n }) {
-			return nil, &Error{Line: len(w.lines), Reason: fmt.Sprintf("no kernel %s in the text; it has %s", n, strings.Join(w.seen, ", "))}
+			return nil, &Error{Reason: fmt.Sprintf("no kernel %s; the text has %s", n, strings.Join(w.seen, ", "))}
 		}
+	}
+	if len(w.kernels) == 0 {
+		return nil, &Error{Reason: "no kernel: the text has no .entry"}
 	}
 	all := make([]string, len(w.out))
 	for i := range w.out {
@@ -207,9 +213,11 @@ func (w *rewriter) variable(line int, d string) (name string, bytes, align int) 
 	}
 	for _, n := range regexp.MustCompile(`\[\s*(\d*)\s*\]`).FindAllStringSubmatch(m[4], -1) {
 		count, _ := strconv.Atoi(n[1])
-		bytes *= count
+		if bytes *= count; bytes > 1<<20 || bytes < 0 {
+			break
+		}
 	}
-	if bytes > 1<<20 || align <= 0 || align > 1024 || align&(align-1) != 0 {
+	if bytes > 1<<20 || bytes < 0 || align <= 0 || align > 1024 || align&(align-1) != 0 {
 		w.fail(line, "a shared variable of %d bytes, aligned to %d, is more than a block has", bytes, align)
 	}
 	return m[3], bytes, align

@@ -84,6 +84,8 @@ func move(in *instruction) bool {
 		return true
 	}
 	switch dv, sv := elements(d), elements(s); {
+	case len(dv)+len(sv) > 1 && (max(len(dv), len(sv)) != 2 && max(len(dv), len(sv)) != 4 || bits(in.typ()) < 16):
+		in.fail("a move of that many elements")
 	case len(dv) > 1:
 		in.unpack(dv, s, bits(in.typ()))
 	case len(sv) > 1:
@@ -100,7 +102,7 @@ func move(in *instruction) bool {
 func (in *instruction) whole(o string, n int, signed bool) string {
 	if !isRegister(o) {
 		v, err := strconv.ParseInt(o, 0, 64)
-		if err != nil {
+		if err != nil || n <= 0 || n > 32 {
 			return o
 		}
 		v &= 1<<n - 1
