@@ -31,6 +31,7 @@ func nativeForms() map[string]translator {
 	t["min.s32"] = elementwise(r, vpminsd)
 	t["max.s32"] = elementwise(r, vpmaxsd)
 	t["min.u32"] = elementwise(r, vpminud)
+	t["max.u32"] = elementwise(r, vpmaxud)
 	t["not.b32"] = unary(func(e *emitter, v int) { e.splat32(1, 0xffffffff); e.v(vpxor, v, v, 1) })
 	t["abs.s32"] = unary(func(e *emitter, v int) { e.v(vpabsd, v, 0, v) })
 	t["neg.s32"] = unary(func(e *emitter, v int) { e.v(vpxor, 1, 1, 1); e.v(vpsubd, v, 1, v) })
@@ -60,6 +61,7 @@ func nativeForms() map[string]translator {
 	t["or.b64"] = elementwise(q, vpor)
 	t["xor.b64"] = elementwise(q, vpxor)
 	t["mul.wide.u32"] = wide(false, false)
+	t["mul.wide.s32"] = wide(true, false)
 	t["mad.wide.u32"] = wide(false, true)
 	t["mad.wide.s32"] = wide(true, true)
 	t["shl.b64"] = shiftQ(vpsllvq)
@@ -79,7 +81,7 @@ func nativeForms() map[string]translator {
 		})
 	}
 	each(zero(0xffff), "cvt.u32.u16", "cvt.u16.u32")
-	t["cvt.u32.u8"] = zero(0xff)
+	each(zero(0xff), "cvt.u32.u8", "cvt.u8.u32")
 	t["cvt.s32.s16"] = sign(16)
 	t["cvt.s32.s8"] = sign(8)
 

@@ -18,6 +18,8 @@ var (
 	e4m3   = element{"e4m3", 4, 8}
 	e5m2   = element{"e5m2", 4, 0}
 	nibble = element{"nibble", 8, 0}
+	tf32   = element{"tf32", 1, 0}
+	inByte = element{"inByte", 4, 0} // e2m1 in bits 2 to 5 of a byte
 )
 
 // all32 is the operand of a vector of one number.
@@ -34,9 +36,17 @@ func (e *emitter) unpack(f element, s, n, t int, dst func(i int) int, done func(
 		}
 	case nibble:
 		for i := range n {
-			e.nibble(dst(i), s, i, t)
+			e.nibble(dst(i), s, 4*i, t)
 			done(i)
 		}
+	case inByte:
+		for i := range n {
+			e.nibble(dst(i), s, 8*i+2, t)
+			done(i)
+		}
+	case tf32:
+		e.v(vpand, dst(0), s, e.all32(0xffffe000))
+		done(0)
 	default: // two pairs of f16: of the even elements and of the odd ones
 		for odd := range min(n, 2) {
 			if odd == 1 {
@@ -72,22 +82,22 @@ func (e *emitter) upperToHalf(v, t int) {
 	e.v(vpor, v, v, t)
 }
 
-// nibble widens e2m1 number i of the words in s by looking it up.
-func (e *emitter) nibble(d, s, i, t int) {
+// nibble widens the e2m1 at a bit of the words in s by looking it up.
+func (e *emitter) nibble(d, s, bit, t int) {
 	table := e.vector32(func(i int) uint32 {
 		v := [8]float32{0, .5, 1, 1.5, 2, 3, 4, 6}[i%8]
 		return math.Float32bits(v) | uint32(i)>>3<<31
 	})
 	idx := s
-	if i > 0 {
+	if bit > 0 {
 		idx = d
-		e.shiftI(vpsrldI, 2, d, s, byte(4*i))
+		e.shiftI(vpsrldI, 2, d, s, byte(bit))
 	}
 	if e.wide { // sixteen entries
 		e.v(vpermps, d, idx, table)
 		return
 	}
-	e.shiftI(vpslldI, 6, t, s, byte(28-4*i))
+	e.shiftI(vpslldI, 6, t, s, byte(28-bit))
 	e.v(vpand, t, t, e.all32(1<<31))
 	e.v(vpermps, d, idx, table)
 	e.v(vpor, d, d, t)

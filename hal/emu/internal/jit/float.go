@@ -9,6 +9,13 @@ func floatForms(t map[string]translator) {
 		t[op] = floatBinary(o)
 	}
 	t["fma.rn.f32"] = float(fma)
+	for op, o := range map[string]vop{"add.rn.f32x2": vaddps, "mul.rn.f32x2": vmulps} {
+		t[op] = pairs(func(e *emitter, in *Inst, c int) { e.v(o, 0, 0, e.q(in.B, c)) })
+	}
+	t["fma.rn.f32x2"] = pairs(func(e *emitter, in *Inst, c int) {
+		e.v(vmovups, 1, 0, e.q(in.B, c))
+		e.v(vfmadd213ps, 0, 1, e.q(in.C, c))
+	})
 	t["sqrt.rn.f32"] = floatUnary(func(e *emitter, v int) { e.v(vsqrtps, v, 0, v) })
 	t["rcp.rn.f32"] = floatUnary(func(e *emitter, v int) {
 		e.splat32(1, math.Float32bits(1))
@@ -37,6 +44,15 @@ func floatForms(t map[string]translator) {
 	t["cvt.rn.bf16x2.f32"] = pack((*emitter).narrowBF)
 
 	t["ex2.approx.f32"] = inDouble((*emitter).exp2)
+}
+
+// pairs computes on the two f32 of each lane of 64 bits: body goes on from the first operand in register 0.
+func pairs(body func(e *emitter, in *Inst, c int)) translator {
+	return over(q, func(e *emitter, in *Inst, c int) {
+		e.v(vmovups, 0, 0, e.q(in.A, c))
+		body(e, in, c)
+		e.canon(0, 2)
+	})
 }
 
 func floatBinary(o vop) translator {

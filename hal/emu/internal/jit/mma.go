@@ -24,6 +24,9 @@ func matrixForms(t map[string]translator) {
 	t["mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32"] = product{a: e5m2, b: e4m3}.mma
 	t["mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32"] = product{a: e4m3, b: e5m2}.mma
 	t["mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32"] = product{a: e5m2, b: e5m2}.mma
+	t["mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"] = product{a: tf32, b: tf32}.mma
+	t["mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e2m1.f32"] = product{a: e4m3, b: inByte}.mma
+	t["mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e5m2.f32"] = product{a: inByte, b: e5m2}.mma
 	t["mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"] = product{nibble, nibble, true}.mma
 }
 
