@@ -62,13 +62,38 @@ func Generate(entries []Entry, t *target.Target, f Families, w *Weights) (*Resul
 	return d.finish(), nil
 }
 
+// Schedules are what Generate chooses by, without the program.
+type Schedules struct {
+	Regions       []*ir.Node   // that launches compute; nil for a copy
+	Works         []*cost.Work // that their schedules were chosen by; nil where there was no choice by time
+	ConstantBytes int          // that launches read
+}
+
+// Schedule lowers a graph of Regions as Generate does, but packs no weights and emits no kernels.
+func Schedule(e Entry, t *target.Target, f Families) (*Schedules, error) {
+	d := &driver{target: t, families: f, buffers: &buffers{ports: map[string]*storage{}}}
+	if err := d.entry(e); err != nil {
+		return nil, err
+	}
+	l, s := d.lists[0], &Schedules{}
+	for _, p := range l.pending {
+		s.Regions, s.Works = append(s.Regions, p.region), append(s.Works, p.work)
+	}
+	for at := range l.lives() {
+		if at.kind == runtime.ConstantBuffer {
+			s.ConstantBytes += at.bytes
+		}
+	}
+	return s, nil
+}
+
 // driver is what the entries of a program share.
 type driver struct {
 	target   *target.Target
 	families Families
 	weights  *Weights
 	buffers  *buffers
-	module   *ptx.Module
+	module   *ptx.Module // nil: only schedules are wanted
 
 	kernels   map[string]string // emitted text without the name → kernel name
 	stems     map[string]int
@@ -114,7 +139,7 @@ func (d *driver) entry(e Entry) error {
 		return err
 	}
 	l := &list{driver: d, placer: p, name: e.Name}
-	l.context = &kernel.Context{Target: d.target, Align: func(v *ir.Value) int {
+	l.context = &kernel.Context{Target: d.target, Unpacked: d.module == nil, Align: func(v *ir.Value) int {
 		at, err := p.of(v)
 		if err != nil {
 			return 1
@@ -226,7 +251,9 @@ func (l *list) add(n *ir.Node, s *kernel.Spec) error {
 			out.reads = append(out.reads, span{at, bytes})
 		}
 	}
-	out.Kernel = l.kernel(s)
+	if l.module != nil {
+		out.Kernel = l.kernel(s)
+	}
 	l.pending = append(l.pending, out)
 	return nil
 }

@@ -364,13 +364,16 @@ func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error)
 		switch {
 		case v.IsConst() && isWeight(n, i):
 			if w.weights[v] == nil {
-				t, err := w.halved(v)
-				if err != nil {
-					return nil, err
-				}
-				w.weights[v] = w.g.Constant(v.Name, t)
+				w.weights[v] = w.g.Constant(v.Name, v.Const)
 			}
-			inputs[i] = w.weights[v]
+			if inputs[i] = w.weights[v]; inputs[i].Type.DType == w.half || w.replaces(n, i) {
+				continue
+			}
+			t, err := w.halved(v)
+			if err != nil {
+				return nil, err
+			}
+			inputs[i].Const, inputs[i].Type = t, t.Type
 		case v.IsConst() && w.codes != nil && n.IsFamily(ir.FamilyLoop):
 			if t := w.table(v); t != nil {
 				inputs[i] = t.value
@@ -384,6 +387,12 @@ func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error)
 		}
 	}
 	return inputs, nil
+}
+
+// replaces reports whether the plan has other numbers for input i of a region: the weights of its anchor.
+func (w *narrower) replaces(n *ir.Node, i int) bool {
+	s, ok := SiteOf(n)
+	return ok && s.Weight == i && w.plan.Layers[n.Outputs[0].Name].Weights != nil
 }
 
 // halved is a constant in 16 bits.

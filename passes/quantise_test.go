@@ -82,6 +82,20 @@ func TestQuantisedWeightsMeanWhatTheyStandFor(t *testing.T) {
 	}
 }
 
+// TestReplacedWeightsAreNotRounded: of weights that a plan has other numbers for, none are made in 16 bits, so they need not fit f16 either.
+func TestReplacedWeightsAreNotRounded(t *testing.T) {
+	g := fusedTowers(t)
+	sites := Sites(g)
+	layers, _ := plain(sites[1:], ir.Float8E4M3FN)
+	first, second := sites[0].Weights().Const, sites[1].Weights().Const
+	second.Data[3] = 0x7f // an f32 beyond f16
+	halved := map[*ir.Tensor]*ir.Tensor{}
+	require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: &Quantisation{Layers: layers}, Halved: halved}, g))
+	require.NoError(t, g.Verify())
+	require.Contains(t, halved, first, "weights that stay in 16 bits")
+	require.NotContains(t, halved, second)
+}
+
 func TestCorrectionsAreAdded(t *testing.T) {
 	g := fusedTowers(t)
 	reference := g.Clone()

@@ -10,8 +10,8 @@ import (
 
 // pack lays constant weights out in panels, one for every z that they depend on and every tile along N, in the order in
 // which the kernel reads them: chunks of K one after the other, each in the order of the compute core. What lies beyond
-// K or N is zero.
-func pack(p *problem, s Schedule, panelZ []bool) []byte {
+// K or N is zero, and so is all where only the size matters.
+func pack(p *problem, s Schedule, panelZ []bool, sizeOnly bool) []byte {
 	chunks, tilesN := s.chunks(p), s.tilesN(p)
 	order := tileOrder(p, s)
 	rows, cols := offsets(p.b.row, p.k, chunks*s.BK), offsets(p.b.col, p.n, tilesN*s.BN)
@@ -28,9 +28,12 @@ func pack(p *problem, s Schedule, panelZ []bool) []byte {
 		}
 		zs = next
 	}
-	w := newWeights(p)
 	panel := p.num.tileB(s.BN, s.BK)
 	out := make([]byte, len(zs)*tilesN*chunks*panel)
+	if sizeOnly {
+		return out
+	}
+	w := newWeights(p)
 	at := 0
 	for _, base := range zs {
 		for n := 0; n < tilesN; n++ {

@@ -156,7 +156,7 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 		c.addedAt(p, s)
 	}
 	if c.packed {
-		c.Operands[c.b].Const = pack(p, s, c.panelZ)
+		c.Operands[c.b].Const = pack(p, s, c.panelZ, c.ctx.Unpacked)
 	}
 	if s.SplitK > 1 {
 		c.work = len(c.Operands)

@@ -73,6 +73,8 @@ type Context struct {
 	// Align is the guaranteed alignment in bytes of a value's address (256 unless known otherwise; a view into another
 	// value may have less).
 	Align func(v *ir.Value) int
+	// Unpacked says that schedules are wanted, not programs: constants that kernels pack need the right size, not the right bytes.
+	Unpacked bool
 }
 
 // AlignOf is Align, or 256 if the context has none.

@@ -83,51 +83,50 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 	return choice, err
 }
 
-// compiled compiles a plan, without a cubin.
-func (s *calibration) compiled(ctx context.Context, plan *passes.Quantisation) (*codegen.Result, *runtime.Program, error) {
+// planned is the graph of a plan, whose regions have kernels.
+func (s *calibration) planned(ctx context.Context, plan *passes.Quantisation, halved map[*ir.Tensor]*ir.Tensor) (*ir.Graph, error) {
 	g, pc := s.graph.Clone(), s.context
-	pc.Quantisation = plan
+	pc.Quantisation, pc.Halved = plan, halved
 	if err := passes.Run(&pc, g, s.rest, nil); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
+	return g, ctx.Err()
+}
+
+// Measure implements calibrate.Trial: it compiles the plan, without a cubin, and runs the program.
+func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, enough float64) ([]calibrate.Quality, error) {
+	g, err := s.planned(ctx, plan, s.context.Halved)
+	if err != nil {
+		return nil, err
 	}
 	w := codegen.NewWeights()
-	out, err := codegen.Generate(entries(g), pc.Target, familiesOf(s.loops), w)
+	out, err := codegen.Generate(entries(g), s.context.Target, familiesOf(s.loops), w)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	p := s.program
 	p.Variants, p.Weights = []runtime.Variant{out.Variant}, w.Bytes()
 	describe(&p, g, s.slices)
-	return out, &p, nil
-}
-
-// Measure implements calibrate.Trial: it compiles the plan and runs the program.
-func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, enough float64) ([]calibrate.Quality, error) {
-	_, p, err := s.compiled(ctx, plan)
-	if err != nil {
-		return nil, err
-	}
 	s.walked(s.walk.Exact())
-	sets, err := s.measure(ctx, p, s.context.Target.Name, enough)
+	sets, err := s.measure(ctx, &p, s.context.Target.Name, enough)
 	return calibrate.Worst(sets), err
 }
 
-// Times implements calibrate.Trial: it compiles the plan and takes the times by which the regions' schedules were chosen, with
+// Times implements calibrate.Trial: it chooses the schedules of the plan's regions and takes the times by which they were chosen, with
 // weights in L2 if all of them fit there.
 func (s *calibration) Times(ctx context.Context, plan *passes.Quantisation) (map[string]float64, error) {
-	once := *s
-	once.context.Halved = nil // a fit follows, which has little room
-	out, _, err := once.compiled(ctx, plan)
+	g, err := s.planned(ctx, plan, nil) // a fit follows, which has little room for weights in 16 bits
+	if err != nil {
+		return nil, err
+	}
+	out, err := codegen.Schedule(entries(g)[0], s.context.Target, familiesOf(s.loops))
 	if err != nil {
 		return nil, err
 	}
 	m, us := cost.Of(s.context.Target), map[string][]float64{}
-	warm := constantBytes(&out.Variant) <= m.L2Bytes/4*3
-	for i, n := range out.Regions[0] {
-		w := out.Works[0][i]
+	warm := out.ConstantBytes <= m.L2Bytes/4*3
+	for i, n := range out.Regions {
+		w := out.Works[i]
 		if n == nil || w == nil {
 			continue
 		}
@@ -144,16 +143,6 @@ func (s *calibration) Times(ctx context.Context, plan *passes.Quantisation) (map
 		}
 	}
 	return times, nil
-}
-
-func constantBytes(v *runtime.Variant) int {
-	sum := 0
-	for _, b := range v.Buffers {
-		if b.Kind == runtime.ConstantBuffer {
-			sum += b.Bytes
-		}
-	}
-	return sum
 }
 
 // warnIgnored warns about options that have no effect in the chosen precision.

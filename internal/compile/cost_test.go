@@ -7,12 +7,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // plannedTerms are what a schedule was chosen by and a run counts: the factor by which the two may differ for kernels of a
@@ -43,6 +47,35 @@ func macs(w *cost.Work) (n float64) {
 		n += p.MACs
 	}
 	return n
+}
+
+// TestSchedulesAreThePrograms: without packing weights and writing kernels, launches compute the same regions by the same schedules, and
+// read as many bytes of constants.
+func TestSchedulesAreThePrograms(t *testing.T) {
+	for name, in := range map[string]string{"vision": "fp16", "policy": "fp32"} {
+		g, err := onnx.Import(small(t, name), onnx.ImportOptions{})
+		require.NoError(t, err)
+		c := passes.Context{Target: target.Default(), Precision: in}
+		list, err := passes.Pipeline(in)
+		require.NoError(t, err)
+		require.NoError(t, passes.Run(&c, g, list, nil))
+		program, err := codegen.Generate(entries(g), c.Target, families, codegen.NewWeights())
+		require.NoError(t, err)
+		s, err := codegen.Schedule(entries(g)[0], c.Target, families)
+		require.NoError(t, err)
+		require.Equal(t, program.Works[0], s.Works)
+		require.Len(t, s.Regions, len(program.Regions[0]))
+		for i, n := range s.Regions {
+			require.Same(t, program.Regions[0][i], n)
+		}
+		constants := 0
+		for _, b := range program.Variant.Buffers {
+			if b.Kind == runtime.ConstantBuffer {
+				constants += b.Bytes
+			}
+		}
+		require.Equal(t, constants, s.ConstantBytes)
+	}
 }
 
 // TestSchedulesAreChosenByWhatTheyDo compares what each launch's schedule was chosen by with what a run of it counts, so that choosing and
