@@ -27,20 +27,21 @@ func batches(ctx context.Context, n int, f func(lo, hi int)) {
 	until(ctx, (n+size-1)/size, func(i int) { f(i*size, min((i+1)*size, n)) })
 }
 
-// factor decomposes h, unless the context ends.
-func (h *matrix) factor(ctx context.Context) *factored {
+// factor decomposes h with a number added to its diagonal, unless the context ends.
+func (h *matrix) factor(ctx context.Context, added float64, room *Room) *factored {
 	n := h.rows
-	l := newMatrix(n, n)
+	l := room.zeros(n, n)
 	batches(ctx, n, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			row, from := l.row(i), h.row(n-1-i)
 			for j := range i + 1 {
 				row[j] = from[n-1-j]
 			}
+			row[i] = float32(float64(row[i]) + added)
 		}
 	})
 	cholesky(ctx, l)
-	t := newMatrix(n, n)
+	t := room.zeros(n, n)
 	until(ctx, (n+panel-1)/panel, func(b int) { // H = R·Rᵀ with R[a][b] = l[n-1-a][n-1-b], and T = Rᵀ
 		lo, hi := b*panel, min((b+1)*panel, n)
 		for j := range hi {
@@ -52,6 +53,9 @@ func (h *matrix) factor(ctx context.Context) *factored {
 	})
 	return &factored{t, l}
 }
+
+// leave gives both triangles back.
+func (f *factored) leave(room *Room) { room.giveMatrices(f.t, f.reversed) }
 
 // cholesky replaces the lower triangle of a matrix with its Cholesky factor.
 func cholesky(ctx context.Context, l *matrix) {

@@ -39,7 +39,7 @@ func (f fault) triangle(t *matrix) *matrix {
 	if f == nil {
 		return t
 	}
-	t = &matrix{t.rows, t.cols, slices.Clone(t.a)}
+	t = &matrix{rows: t.rows, cols: t.cols, a: slices.Clone(t.a)}
 	for i := range t.rows {
 		spoil(f, feedbacks, t.row(i)[:i])
 	}

@@ -127,6 +127,8 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			r := newRounder(s.site, format.Weights, tech)
 			if x == nil {
 				r.patches = nil
+			} else if r.patches != nil {
+				r.patches.room = c.room
 			}
 			r.fit(ctx, x, xHat, c.held)
 			if !s.site.Direct {

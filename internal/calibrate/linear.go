@@ -3,8 +3,10 @@ package calibrate
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // matrix is dense and row-major, of f32: what is computed here has far more noise from being sampled. Products multiply rows
@@ -12,9 +14,12 @@ import (
 type matrix struct {
 	rows, cols int
 	a          []float32
+	memory     *ir.Tensor // of a room; nil: a's own
 }
 
-func newMatrix(rows, cols int) *matrix    { return &matrix{rows, cols, make([]float32, rows*cols)} }
+func newMatrix(rows, cols int) *matrix {
+	return &matrix{rows: rows, cols: cols, a: make([]float32, rows*cols)}
+}
 func (m *matrix) row(i int) []float32     { return m.a[i*m.cols : (i+1)*m.cols : (i+1)*m.cols] }
 func (m *matrix) at(i, j int) float64     { return float64(m.a[i*m.cols+j]) }
 func (m *matrix) set(i, j int, x float64) { m.a[i*m.cols+j] = float32(x) }
@@ -22,17 +27,22 @@ func (m *matrix) set(i, j int, x float64) { m.a[i*m.cols+j] = float32(x) }
 // chunk is the number of elements of a row multiplied at a time: the fewer, the less the sums lose.
 const chunk = 384
 
+// panels are packed rows whose memory is used again.
+var panels = sync.Pool{New: func() any { return &linear.Panels{} }}
+
 // addDots adds factor·(row i of a)·(row j of b), over columns lo to hi of both, to element (i, at+j) of c, for the rows
 // a0 ≤ i < a1 of a and b0 ≤ j < b1 of b, with c's rows numbered as a's.
 func addDots(c *matrix, at int, factor float64, a *matrix, a0, a1 int, b *matrix, b0, b1, lo, hi int) {
 	if a0 == a1 || b0 == b1 {
 		return
 	}
-	sums := scratch((a1 - a0) * (b1 - b0))
+	sums, packed := scratch((a1-a0)*(b1-b0)), panels.Get().(*linear.Panels)
 	defer free(sums)
+	defer panels.Put(packed)
 	for ; lo < hi; lo += chunk {
 		left, right := linear.Rows32{F: a.a[a0*a.cols+lo:], Stride: a.cols, Count: a1 - a0}, linear.Rows32{F: b.a[b0*b.cols+lo:], Stride: b.cols, Count: b1 - b0}
-		linear.Products(sums, b1-b0, left, linear.Pack(right, min(chunk, hi-lo)))
+		packed.Pack(right, min(chunk, hi-lo))
+		linear.Products(sums, b1-b0, left, packed)
 		for i := a0; i < a1; i++ {
 			linear.Axpy(float32(factor), sums[(i-a0)*(b1-b0):][:b1-b0], c.row(i)[at:])
 		}
@@ -66,8 +76,8 @@ func wide(row []float32) []float64 {
 }
 
 // permuted is a square matrix with rows and columns in another order.
-func (m *matrix) permuted(order []int) *matrix {
-	out := newMatrix(m.rows, m.cols)
+func (m *matrix) permuted(order []int, room *Room) *matrix {
+	out := room.matrix(m.rows, m.cols)
 	each(m.rows, func(i int) {
 		row, from := out.row(i), m.row(order[i])
 		for j, q := range order {
@@ -97,15 +107,6 @@ func (m *matrix) meanDiagonal() float64 {
 		return 1
 	}
 	return mean / float64(m.rows)
-}
-
-// damped is the matrix with a number added to the diagonal.
-func (m *matrix) damped(add float64) *matrix {
-	out := &matrix{m.rows, m.cols, slices.Clone(m.a)}
-	for i := range m.rows {
-		out.set(i, i, out.at(i, i)+add)
-	}
-	return out
 }
 
 // mirror copies the lower triangle to the upper one.

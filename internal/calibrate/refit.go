@@ -95,6 +95,9 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 		} else {
 			r.patches = nil
 		}
+		if r.patches != nil {
+			r.patches.room = c.room
+		}
 		r.fit(ctx, x, x, c.held)
 		if !s.site.Direct {
 			c.room.Give(x)

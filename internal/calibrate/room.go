@@ -74,6 +74,28 @@ func (r *Room) copied(t *ir.Tensor) *ir.Tensor {
 	return out
 }
 
+// matrix makes a matrix of any contents.
+func (r *Room) matrix(rows, cols int) *matrix {
+	t := r.Tensor(ir.T(ir.Float32, rows, cols))
+	return &matrix{rows, cols, floats(t), t}
+}
+
+// zeros makes a matrix of zeros.
+func (r *Room) zeros(rows, cols int) *matrix {
+	m := r.matrix(rows, cols)
+	clear(m.a)
+	return m
+}
+
+// giveMatrices takes back matrices that nobody reads any more, nil ones too.
+func (r *Room) giveMatrices(list ...*matrix) {
+	for _, m := range list {
+		if m != nil && m.memory != nil {
+			r.Give([]*ir.Tensor{m.memory})
+		}
+	}
+}
+
 // Give takes back tensors that nobody reads any more, whoever made them.
 func (r *Room) Give(list []*ir.Tensor) {
 	if r == nil {

@@ -47,6 +47,20 @@ func TestRoomIsSharedByNobody(t *testing.T) {
 	require.Empty(t, r.taken)
 }
 
+// TestZerosOfARoomAreZeros, whatever its memory held before.
+func TestZerosOfARoomAreZeros(t *testing.T) {
+	r := &Room{}
+	used := r.matrix(512, 1024)
+	for i := range used.a {
+		used.a[i] = 7
+	}
+	r.giveMatrices(used, nil, newMatrix(512, 1024))
+	zeros := r.zeros(256, 1024)
+	require.Same(t, &used.a[0], &zeros.a[0])
+	require.Equal(t, make([]float32, 256*1024), zeros.a)
+	require.Equal(t, make([]float32, 6), (*Room)(nil).zeros(2, 3).a)
+}
+
 // TestRoomIsUsedAgain: memory that is given back is that of the next tensor, until many regions have not wanted it.
 func TestRoomIsUsedAgain(t *testing.T) {
 	r, large := &Room{}, ir.T(ir.Float32, 1<<20)

@@ -94,6 +94,8 @@ func (r *rounder) fit(ctx context.Context, exact, hat []*ir.Tensor, held []bool)
 			}
 			spoil(r.tech.fault, recovery, fitted.miss.a)
 			r.round(ctx, of, o, damping, r.starts(of.count))
+			o.leave()
+			tried.leave()
 		}
 	}
 }
@@ -179,7 +181,16 @@ type objective struct {
 
 func newObjective(m *moments) *objective {
 	order := m.h.descending()
-	return &objective{m, order, m.h.permuted(order), map[int]*factored{}}
+	return &objective{m, order, m.h.permuted(order, m.room), map[int]*factored{}}
+}
+
+// leave gives all matrices back.
+func (o *objective) leave() {
+	o.moments.leave()
+	o.room.giveMatrices(o.ordered)
+	for _, f := range o.factors {
+		f.leave(o.room)
+	}
 }
 
 // added is what a damping adds to the diagonal.
@@ -189,7 +200,7 @@ func (o *objective) added(damping int) float64 {
 
 func (o *objective) factor(ctx context.Context, damping int) *factored {
 	if o.factors[damping] == nil {
-		o.factors[damping] = o.ordered.damped(o.added(damping)).factor(ctx)
+		o.factors[damping] = o.ordered.factor(ctx, o.added(damping), o.room)
 	}
 	return o.factors[damping]
 }

@@ -38,13 +38,22 @@ func (b *Panels) biasOf(row int) []float32 {
 
 // Pack packs rows of k elements.
 func Pack(b Rows32, k int) *Panels {
-	p := &Panels{f: make([]float32, (b.Count+productCols-1)/productCols*productCols*k), rows: b.Count, k: k}
+	p := &Panels{}
+	p.Pack(b, k)
+	return p
+}
+
+// Pack packs rows of k elements in place of what was packed before, where there is room for them.
+func (p *Panels) Pack(b Rows32, k int) {
+	*p = Panels{f: slices.Grow(p.f[:0], (b.Count+productCols-1)/productCols*productCols*k), rows: b.Count, k: k}
+	p.f = p.f[:cap(p.f)]
 	if k == 0 {
-		return p
+		return
 	}
 	for j := 0; j < b.Count; j += productCols {
 		to := p.f[j*k:][:productCols*k]
 		if j+productCols > b.Count {
+			clear(to)
 			for r := range b.Count - j {
 				for i, x := range b.F[(j+r)*b.Stride:][:k] {
 					to[i*productCols+r] = x
@@ -55,7 +64,6 @@ func Pack(b Rows32, k int) *Panels {
 		interleave(to, b.F[j*b.Stride:], b.Stride, k)
 		interleave(to[productCols/2:], b.F[(j+productCols/2)*b.Stride:], b.Stride, k)
 	}
-	return p
 }
 
 // interleave transposes eight rows of k elements into half of a panel.

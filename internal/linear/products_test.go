@@ -58,7 +58,8 @@ func TestProductsAddInAscendingOrder(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			a, b, stride := matrix32(rng, rows, k, k+3), matrix32(rng, cols, k, k+1), cols+2
 			for _, bias := range [][]float32{nil, matrix32(rng, 1, cols, cols).F} {
-				p := Pack(b, k)
+				p := Pack(matrix32(rng, 64, 9, 9), 9) // whose memory is used again, or is too small
+				p.Pack(b, k)
 				if bias != nil {
 					p.Bias(bias)
 				}
