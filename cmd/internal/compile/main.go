@@ -12,9 +12,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
-	"runtime/metrics"
 	"slices"
 	"strings"
 	"time"
@@ -62,29 +59,13 @@ type flags struct {
 	Quiet      bool       `help:"Print only errors and warnings."`
 }
 
-// The heap may grow between collections by heapRoom percent of what is in use, and by leastRoom bytes. Most of it is activations, in
-// which a collection has nothing to look for: many collections cost little, and garbage would double the memory. But a small heap
-// would be collected a hundred times a second, and its peak is that of a large one before or behind it.
-const (
-	heapRoom  = 40
-	leastRoom = 128 << 20
-)
-
-// giveRoom sets how much the heap may grow until the next collection, and does so again behind each.
-func giveRoom() {
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
-	debug.SetGCPercent(max(heapRoom, int(min(100*leastRoom/max(live[0].Value.Uint64(), 1), 1000))))
-	runtime.SetFinalizer(new([64]byte), func(*[64]byte) { giveRoom() })
-}
-
 // Summary is what the command does, in a sentence.
 const Summary = "Compile an ONNX model to PTX kernels and a Go package."
 
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
 	if os.Getenv("GOGC") == "" {
-		giveRoom()
+		steadyHeap()
 	}
 	var f flags
 	args, calibrate := cli.Inputs(args, "--calibrate")

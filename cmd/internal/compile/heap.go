@@ -1,0 +1,49 @@
+package compile
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"syscall"
+)
+
+// The heap may grow between collections by heapRoom percent of what is in use, and by leastRoom bytes. Most of it is activations, in
+// which a collection has nothing to look for: many collections cost little, and garbage would double the memory. But a small heap
+// would be collected a hundred times a second, and its peak is that of a large one before or behind it.
+const (
+	heapRoom  = 40
+	leastRoom = 128 << 20
+)
+
+// ballast is memory that nobody touches, so none is behind it. The runtime returns to the system what is free beyond a tenth of the
+// heap, and the system clears it again, page by page, when it is wanted. The heap of a fit shrinks and grows with each layer, by less
+// than a tenth of itself and the ballast.
+var ballast []byte
+
+const (
+	ballastBytes = 2 << 30
+	leftBytes    = 6 << 30 // of addresses, for the rest
+)
+
+// steadyHeap sets how the heap grows. There is no ballast where addresses are few: a limit (ulimit -v), or a system that promises no more
+// memory than it has.
+func steadyHeap() {
+	if room, err := syscall.Mmap(-1, 0, ballastBytes+leftBytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE); err == nil && syscall.Munmap(room) == nil {
+		ballast = make([]byte, ballastBytes)
+	}
+	giveRoom()
+}
+
+// giveRoom sets how much the heap may grow until the next collection, and does so again behind each.
+func giveRoom() {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	all := max(live[0].Value.Uint64(), uint64(len(ballast))+1)
+	debug.SetGCPercent(percent(all, uint64(len(ballast))))
+	runtime.SetFinalizer(new([64]byte), func(*[64]byte) { giveRoom() })
+}
+
+// percent is by how much a heap may grow of which a part is ballast.
+func percent(live, ballast uint64) int {
+	return int(min(max((live-ballast)*heapRoom/100, leastRoom)*100/live, 1000))
+}
