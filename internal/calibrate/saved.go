@@ -21,7 +21,7 @@ import (
 )
 
 // savedVersion is the version of the file and of what makes findings: raise it when the same inputs lead to others.
-const savedVersion = 9
+const savedVersion = 10
 
 // Origin is what findings depend on. Neither budget, nor target, nor which layers are kept is part of it.
 type Origin struct {

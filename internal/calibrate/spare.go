@@ -11,11 +11,12 @@ import (
 )
 
 // spareBytes bounds what weights of 8 bits add where 4 are forced: of the bytes of all layers' weights.
-const spareBytes = 0.2
+const spareBytes = 0.3
 
-// spare makes e4m3 weights with 16-bit activations, in place, the narrowest format of layers whose weights are few, where 4-bit ones
-// are forced: the fewest bytes first. Such layers are as fast by prediction, since their time is not that of reading weights, and
-// each adds as much error as one of many weights (docs/measurements.md). It says why, by site.
+// spare makes e4m3 weights with 16-bit activations, in place, the narrowest format of some layers where 4-bit ones are forced. Layers
+// that multiply one vector an input come first: their weights are fitted to no more vectors than that, and few layers behind them make
+// up for their errors. Then come layers of few weights, the fewest bytes first: each adds as much error as one of many.
+// All are as fast by prediction, since their time is not that of reading weights (docs/measurements.md). It says why, by site.
 func (c *Calibration) spare(ctx context.Context, trial Trial, sites []passes.Site, ladders [][]precision.Layer) ([]string, error) {
 	why := make([]string, len(sites))
 	narrow, wide := Assignment{}, Assignment{}
@@ -36,8 +37,14 @@ func (c *Calibration) spare(ctx context.Context, trial Trial, sites []passes.Sit
 	if err != nil {
 		return nil, err
 	}
+	behind := func(i int) int {
+		if sites[i].Segmented() { // multiplies one vector an input
+			return 0
+		}
+		return 1
+	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(added[a], added[b]), cmp.Compare(price[a], price[b]))
+		return cmp.Or(cmp.Compare(behind(a), behind(b)), cmp.Compare(added[a], added[b]), cmp.Compare(price[a], price[b]))
 	})
 	us, left := float64(total*dearerAll), float64(bytes*spareBytes)
 	for _, i := range order {

@@ -34,8 +34,8 @@ func (w wider) Times(_ context.Context, plan *passes.Quantisation) (map[string]f
 	return us, nil
 }
 
-// TestFewWeightsHaveEightBits where 4 are forced: those of layers that get no slower, the fewest first, up to a part of all weights. A
-// budget decides by itself, and who prefers size wants none.
+// TestFewWeightsHaveEightBits where 4 are forced: those of layers that get no slower, heads before all others, then the fewest, up to a
+// part of all weights. A budget decides by itself, and who prefers size wants none.
 func TestFewWeightsHaveEightBits(t *testing.T) {
 	g, in := made(t, "policy", precision.NVFP4, 4)
 	sm121, err := target.Lookup("sm_121")
@@ -85,6 +85,7 @@ func TestFewWeightsHaveEightBits(t *testing.T) {
 		"/blocks/blocks.1/qkv/MatMul":  "nvfp4 weights would be no faster, 21.5 KB smaller",
 		"/blocks/blocks.2/proj/MatMul": "nvfp4 weights would be no faster, 7.2 KB smaller",
 		"/plan/plan.0/Gemm":            "nvfp4 weights would be no faster, 10.9 KB smaller",
+		"/plan/plan.2/Gemm":            "nvfp4 weights would be no faster, 56.0 KB smaller",
 	}, got)
 	require.Less(t, added, spareBytes)
 	require.Greater(t, added, .6*spareBytes, "the bound is near")
