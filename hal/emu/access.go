@@ -342,9 +342,10 @@ func (w *warp) loadMatrix(in *inst) {
 	}
 }
 
-// storeMatrix is stmatrix: lanes 8i…8i+7 give the row addresses of matrix i, lane l holds columns 2(l%4), +1 of row l/4.
+// storeMatrix is stmatrix: lanes 8i…8i+7 give the row addresses of matrix i, lane l holds columns 2(l%4), +1 of row l/4. Addresses of
+// other lanes do not count.
 func (w *warp) storeMatrix(in *inst) {
-	w.locateShared(in, in.a, in.imm, all32, 16)
+	w.locateShared(in, in.a, in.imm, uint32(uint64(1)<<(8*len(in.vec))-1), 16)
 	if c := w.b.check; c != nil {
 		c.matrixWrite(w, in)
 	}

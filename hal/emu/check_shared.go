@@ -269,7 +269,7 @@ func (c *blockCheck) sharedAtomic(w *warp, in *inst, mask uint32) {
 // matrixWrite is stmatrix: row g of matrix i goes to the address of lane 8i+g, its t-th 4 bytes come from lane 4g+t.
 func (c *blockCheck) matrixWrite(w *warp, in *inst) {
 	id := uint32(w.id)
-	for l := range uint32(32) {
+	for l := range uint32(8 * len(in.vec)) {
 		first, last := w.off[l]>>c.shift, (w.off[l]+15)>>c.shift
 		for i := first; i <= last; i++ {
 			from := 4*(l%8) + uint32(i-first)<<c.shift>>2

@@ -328,6 +328,7 @@ func TestInstructions(t *testing.T) {
 		{"max.f16", []uint64{0x7e00, H(-2)}, H(-2)},
 		{"max.bf16", []uint64{0xbf80, 0x4040}, 0x4040},
 		{"add.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5)}, F(4)<<32 | F(7)},
+		{"sub.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(7)}, F(-2)<<32 | F(-5)},
 		{"mul.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5)}, F(3)<<32 | F(10)},
 		{"fma.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5), F(-1)<<32 | F(inf)}, F(2)<<32 | F(inf)},
 		{"cvt.sat.f32.f32", []uint64{F(nan)}, 0},
@@ -472,6 +473,24 @@ func TestStoreMatrix(t *testing.T) {
 	require.NoError(t, RunKernel(text, "k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 1024, in, Out{out}))
 	for row := range 32 {
 		require.Equal(t, in[4*row:4*row+4], out[4*(31-row):4*(31-row)+4], "row %d", row)
+	}
+}
+
+// TestStoreMatrixOfOne: eight lanes give the rows' addresses, those of the others do not count.
+func TestStoreMatrixOfOne(t *testing.T) {
+	text := build("sm_90", 32, 1, func(k *ptx.Kernel, p []ptx.Reg) {
+		i, at, wild := tidX(k), k.Reg(ptx.B32), k.Reg(ptx.B32)
+		k.I("mul.lo.s32", wild, i, ptx.Imm(1000001))
+		k.I("mad.lo.s32", at, i, ptx.Imm(-16), ptx.Imm(sharedBase+7*16))
+		k.I("selp.b32", at, at, wild, pred(k, "lt", i, 8))
+		k.I("stmatrix.sync.aligned.m8n8.x1.shared.b16", ptx.At(at, 0), ptx.V(i))
+		barrier(k)
+		k.I("st.global.b32", ptx.At(element(k, p[0], i), 0), loadShared(k, sharedAt(k, i, 4), 0))
+	})
+	out := make([]uint32, 32)
+	require.NoError(t, RunKernel(text, "k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 128, Out{out}))
+	for l := range uint32(32) {
+		require.Equal(t, 4*(7-l/4)+l%4, out[l], "word %d", l)
 	}
 }
 

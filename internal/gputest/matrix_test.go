@@ -206,7 +206,10 @@ func storeMatrix(d *ptx.Def) *Case {
 	}
 	c.Inputs = [][]byte{v.bytes(warps * 32 * 4 * count), pack(4, order)}
 	c.emit = func(b *body) {
-		to := b.shared(b.load(1, ptx.B32, 1)[0], 16)
+		to, zero := b.shared(b.load(1, ptx.B32, 1)[0], 16), b.Reg(ptx.B32)
+		b.I("mov.b32", zero, ptx.Imm(0)) // rows that no lane names
+		b.I("st.shared.v4.b32", ptx.At(b.shared(b.thread, 16), 0), ptx.V(zero, zero, zero, zero))
+		b.I("bar.sync", ptx.Imm(0))
 		b.I(d.Op, ptx.At(to, 0), ptx.V(b.load(0, ptx.B32, count)...))
 		b.I("bar.sync", ptx.Imm(0))
 		row := b.RegVec(ptx.B32, 4)

@@ -77,7 +77,7 @@ var emulatorFaults = []fault{
 	{op: "ldmatrix", name: "matrices in the order 0, 2, 1, 3", change: swap(0, 1, 2)},
 	{op: "ldmatrix.sync.aligned.m8n8.x4.shared", name: "transposed", eval: func(*ptx.Def) any { return ptx.Transposed(true) }},
 	{op: "ldmatrix.sync.aligned.m8n8.x4.trans", name: "not transposed", eval: func(*ptx.Def) any { return ptx.Transposed(false) }},
-	{op: "stmatrix", name: "matrices in the order 0, 2, 1, 3", change: swap(1, 1, 2)},
+	{op: "stmatrix.sync.aligned.m8n8.x4", name: "matrices in the order 0, 2, 1, 3", change: swap(1, 1, 2)},
 	{op: "cp.async.wait_group", name: "one group fewer waited for", change: plus(0, 1)},
 	{op: "cp.async.wait_all", name: "nothing waited for", change: opcode("cp.async.commit_group")},
 	{op: "cp.async.cg", name: "the source's size not read: nothing is filled with zeros", change: func(in *ptx.Instr) error { in.Operands[3] = in.Operands[2]; return nil }},

@@ -39,6 +39,7 @@ var foreignRows = []row{
 	{op: "max.f16", args: "=f16 f16 f16", since: v70, need: Ampere, kind: KindFloat, eval: binary(func(a, b uint32) uint32 { return half(maxNumber(halfToFloat(a), halfToFloat(b))) })},
 	{op: "max.bf16", args: "=bf16 bf16 bf16", since: v70, need: BF16, kind: KindFloat, eval: binary(func(a, b uint32) uint32 { return floatToBF(b32(maxNumber(f32(a<<16), f32(b<<16)))) })},
 	{op: "add.rn.f32x2", args: "=f32x2 f32x2 f32x2", since: Version{8, 6}, need: Pairs, kind: KindFloat, eval: pairs(func(a, b, _ float32) float32 { return a + b })},
+	{op: "sub.rn.f32x2", args: "=f32x2 f32x2 f32x2", since: Version{8, 6}, need: Pairs, kind: KindFloat, eval: pairs(func(a, b, _ float32) float32 { return a - b })},
 	{op: "mul.rn.f32x2", args: "=f32x2 f32x2 f32x2", since: Version{8, 6}, need: Pairs, kind: KindFloat, eval: pairs(func(a, b, _ float32) float32 { return a * b })},
 	{op: "fma.rn.f32x2", args: "=f32x2 f32x2 f32x2 f32x2", since: Version{8, 6}, need: Pairs, kind: KindFloat, eval: pairs(fma32)},
 
@@ -71,6 +72,7 @@ var foreignRows = []row{
 	{op: "redux.sync.add.s32", args: "=s32 s32 b32", since: v70, need: Ampere, does: Reduce, eval: atomics["add.u32"]},
 	{op: "redux.sync.max.$", args: "=$ $ b32", since: v70, need: Ampere, does: Reduce, eval: by{"s32": atomics["max.s32"], "u32": atomics["max.u32"]}},
 	{op: "redux.sync.min.$", args: "=$ $ b32", since: v70, need: Ampere, does: Reduce, eval: by{"s32": atomics["min.s32"], "u32": atomics["min.u32"]}},
+	{op: "stmatrix.sync.aligned.m8n8.x1.shared.b16", args: "=[s] 1*b32", since: Version{7, 8}, need: StoredMatrix, does: StoreMatrix},
 	{op: "stmatrix.sync.aligned.m8n8.x4.shared.b16", args: "=[s] 4*b32", since: Version{7, 8}, need: StoredMatrix, does: StoreMatrix},
 
 	{op: "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: v70, need: Matrix16, does: Multiply, eval: matrices{a: elementsTF32, b: elementsTF32}.multiply},

@@ -79,7 +79,7 @@ func blockScaled() (all []Case) {
 		depth             int
 	}{
 		{"nvfp4", "e2m1", "e2m1", "ue4m3", 16, [2]int{32, 32}, 384}, {"nvfp4_wide", "e2m1", "e2m1", "ue4m3", 16, [2]int{64, 64}, 256},
-		{"nvfp4_small", "e2m1", "e2m1", "ue4m3", 16, [2]int{16, 32}, 384}, {"mxfp4", "e2m1", "e2m1", "ue8m0", 32, [2]int{32, 32}, 384},
+		{"nvfp4_stored", "e2m1", "e2m1", "ue4m3", 16, [2]int{128, 64}, 192}, {"nvfp4_small", "e2m1", "e2m1", "ue4m3", 16, [2]int{16, 32}, 384}, {"mxfp4", "e2m1", "e2m1", "ue8m0", 32, [2]int{32, 32}, 384},
 		{"mxfp8_e4m3", "e4m3", "e4m3", "ue8m0", 32, [2]int{32, 32}, 256}, {"mxfp8_e5m2_e4m3", "e5m2", "e4m3", "ue8m0", 32, [2]int{32, 32}, 256},
 		{"mxfp8_e4m3_e2m1", "e4m3", "e2m1", "ue8m0", 32, [2]int{32, 32}, 256},
 	} {
@@ -187,6 +187,36 @@ func rowsOfTriton() (all []Case) {
 			return []any{x.data, emu.Out{Data: y}, int32(rows), int32(columns)}, func() error { return nearValues(decoded(y, "f16"), want, nil, exact) }
 		}})
 	}
+	all = append(all, Case{File: "triton_soften", Grid: [3]int{3, 1, 1}, Make: func(r *rand.Rand) ([]any, func() error) {
+		const rows, columns = 3, 777
+		x, y := draw(r, "f32", rows*columns), make([]float32, rows*columns)
+		want := make([]float64, rows*columns)
+		for row := range rows {
+			v, sum := x.values[row*columns:(row+1)*columns], 0.0
+			most := slices.Max(v)
+			for _, x := range v {
+				sum += math.Exp(x - most)
+			}
+			for c, x := range v {
+				want[row*columns+c] = math.Exp(x-most) / sum
+			}
+		}
+		return []any{x.data, emu.Out{Data: y}, int32(columns)}, func() error { return near(y, want, nil, 5*summed) }
+	}}, Case{File: "triton_centred", Grid: [3]int{3, 1, 1}, Make: func(r *rand.Rand) ([]any, func() error) {
+		const rows, columns = 3, 413
+		x, y := draw(r, "f16", rows*columns), make([]uint16, rows*columns)
+		want, size := make([]float64, rows*columns), make([]float64, rows*columns)
+		for row := range rows {
+			sum := 0.0
+			for _, v := range x.values[row*columns : (row+1)*columns] {
+				sum += v
+			}
+			for c, v := range x.values[row*columns : (row+1)*columns] {
+				want[row*columns+c], size[row*columns+c] = v-sum/columns, math.Abs(v)+math.Abs(sum/columns)
+			}
+		}
+		return []any{x.data, emu.Out{Data: y}, int32(columns)}, func() error { return nearValues(decoded(y, "f16"), want, size, ofHalf) }
+	}})
 	all = append(all, Case{File: "triton_greatest", Grid: [3]int{3, 1, 1}, Make: func(r *rand.Rand) ([]any, func() error) {
 		const rows, columns = 3, 413
 		x, y, want := draw(r, "f32", rows*columns), make([]int32, rows), make([]float64, rows)

@@ -38,6 +38,7 @@ func TestSpellingBecomesTheDialects(t *testing.T) {
 	for _, c := range []struct{ from, to string }{
 		{"add.f32 %f1, %f2, 0F3F800000;", "add.rn.f32 %r0, %r1, 0f3F800000;"},
 		{"add.ftz.f32 %f1, %f2, %f3;", "add.rn.f32 %r0, %r1, %r2;"},
+		{"sub.f32.f16 %f1, %rs1, %f2;", "cvt.f32.f16 %r2, %h0; sub.rn.f32 %r0, %r2, %r1;"},
 		{"mov.b32 %r1, { %rs1, %rs2 };", "mov.b32 %r1, 0; cvt.u32.u16 %r3, %h0; shl.b32 %r2, %r3, 0; or.b32 %r1, %r1, %r2; cvt.u32.u16 %r5, %h1; shl.b32 %r4, %r5, 16; or.b32 %r1, %r1, %r4; mov.b32 %r0, %r1;"},
 		{"mov.b64 {%r1, _}, %rd1;", "cvt.u32.u64 %r1, %rd0; shr.u64 %rd1, %rd0, 32; cvt.u32.u64 %r2, %rd1; mov.b32 %r0, %r1;"},
 		{"shfl.sync.bfly.b32 %r1, %r2, 16, 31, -1;", "shfl.sync.bfly.b32 %r0|%p0, %r1, 16, 31, -1;"},

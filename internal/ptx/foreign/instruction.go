@@ -82,7 +82,7 @@ func (in *instruction) spelling() {
 // synonyms have the same meaning, or where they are approximate the exact one.
 var synonyms = map[string]string{
 	"add.f32": "add.rn.f32", "sub.f32": "sub.rn.f32", "mul.f32": "mul.rn.f32", "add.f64": "add.rn.f64", "sub.f64": "sub.rn.f64", "mul.f64": "mul.rn.f64",
-	"add.f32x2": "add.rn.f32x2", "mul.f32x2": "mul.rn.f32x2", "sub.f16x2": "sub.rn.f16x2", "mul.f16x2": "mul.rn.f16x2", "mul.bf16x2": "mul.rn.bf16x2", "mul.bf16": "mul.rn.bf16",
+	"add.f32x2": "add.rn.f32x2", "sub.f32x2": "sub.rn.f32x2", "mul.f32x2": "mul.rn.f32x2", "sub.f16x2": "sub.rn.f16x2", "mul.f16x2": "mul.rn.f16x2", "mul.bf16x2": "mul.rn.bf16x2", "mul.bf16": "mul.rn.bf16",
 	"mad.rn.f32": "fma.rn.f32", "mad.rn.f64": "fma.rn.f64", "div.full.f32": "div.rn.f32", "div.approx.f32": "div.rn.f32", "sqrt.approx.f32": "sqrt.rn.f32", "rcp.approx.f32": "rcp.rn.f32",
 	"ex2.approx.ftz.f32": "ex2.approx.f32", "barrier.sync": "bar.sync", "barrier.sync.aligned": "bar.sync", "bar.sync.aligned": "bar.sync",
 	"membar.gl": "fence.acq_rel.gpu", "membar.sys": "fence.acq_rel.gpu", "fence.acq_rel.sys": "fence.acq_rel.gpu", "fence.sc.gpu": "fence.acq_rel.gpu", "fence.sc.sys": "fence.acq_rel.gpu",

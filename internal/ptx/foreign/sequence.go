@@ -378,6 +378,16 @@ func inF32(in *instruction) bool {
 	if typ != "f16" && typ != "bf16" || ptx.Lookup(in.opcode()) != nil {
 		return false
 	}
+	if in.has("f32") { // add.f32.f16 d, a, c: all but the last source are narrow
+		ops := []string{in.ops[0]}
+		for _, o := range in.ops[1 : len(in.ops)-1] {
+			t := in.temp(ptx.B32)
+			in.emit("cvt.f32."+typ, t, in.inHalf(o))
+			ops = append(ops, t)
+		}
+		in.emit(in.name+".rn.f32", append(ops, in.ops[len(in.ops)-1])...)
+		return true
+	}
 	op := in.opcode()
 	op = strings.TrimSuffix(op, typ) + "f32"
 	if in.name == "add" || in.name == "sub" || in.name == "mul" {

@@ -84,6 +84,7 @@ def scaled(name, x, w, block, scale, tile, **options):
 scaled("nvfp4", "e2m1", "e2m1", 16, "fp8e4nv", (32, 32, 128))
 scaled("nvfp4_wide", "e2m1", "e2m1", 16, "fp8e4nv", (64, 64, 64), stages=3)
 scaled("nvfp4_small", "e2m1", "e2m1", 16, "fp8e4nv", (16, 32, 128), warps=2, stages=3)
+scaled("nvfp4_stored", "e2m1", "e2m1", 16, "fp8e4nv", (128, 64, 64))
 scaled("mxfp4", "e2m1", "e2m1", 32, "u8", (32, 32, 128))
 scaled("mxfp8_e4m3", "e4m3", "e4m3", 32, "u8", (32, 32, 128))
 scaled("mxfp8_e5m2_e4m3", "e5m2", "e4m3", 32, "u8", (32, 32, 128))
@@ -99,6 +100,8 @@ for name, wide, typ, back, sm in [("e4m3", "fp32", "fp8e4nv", "fp32", 121), ("e5
                                   ("bf16", "fp32", "bf16", "fp32", 80), ("e4m3_f16", "fp16", "fp8e4nv", "fp16", 121), ("e4m3_bf16", "bf16", "fp8e4nv", "bf16", 121),
                                   ("s8", "fp32", "i8", "fp32", 80), ("s16", "fp32", "i16", "fp32", 80), ("s32", "fp32", "i32", "fp32", 80)]:
     compile("narrow_" + name, K.narrow, {"x": wide, "y": typ, "z": back}, {"n": "i32"}, {"WIDTH": 512}, sm)
+compile("soften", K.soften, {"x": "fp32", "y": "fp32"}, {"columns": "i32"}, {"WIDTH": 1024}, 121)
+compile("centred", K.centred, {"x": "fp16", "y": "fp16"}, {"columns": "i32"}, {"WIDTH": 512}, 121)
 compile("greatest", K.greatest, {"x": "fp32", "place": "i32"}, {"columns": "i32"}, {"WIDTH": 512}, 80)
 compile("digits", K.digits, {"x": "i32", "y": "i32"}, {"n": "i32"}, {"WIDTH": 512}, 80)
 compile("halves_f16", K.halves, {"x": "fp16", "w": "fp16", "y": "fp16"}, {"n": "i32"}, {"WIDTH": 512}, 80)

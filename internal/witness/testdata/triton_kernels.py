@@ -146,3 +146,23 @@ def halves(x, w, y, n, WIDTH: tl.constexpr):
     a = tl.load(x + i, mask=i < n, other=0.0)
     b = tl.load(w + i, mask=i < n, other=0.0)
     tl.store(y + i, tl.maximum(a * b + a, 0.0), mask=i < n)
+
+
+@triton.jit
+def soften(x, y, columns, WIDTH: tl.constexpr):
+    """A softmax of each row."""
+    c = tl.arange(0, WIDTH)
+    row = tl.program_id(0)
+    v = tl.load(x + row * columns + c, mask=c < columns, other=float("-inf")).to(tl.float32)
+    e = tl.exp(v - tl.max(v, axis=0))
+    tl.store(y + row * columns + c, (e / tl.sum(e, axis=0)).to(y.dtype.element_ty), mask=c < columns)
+
+
+@triton.jit
+def centred(x, y, columns, WIDTH: tl.constexpr):
+    """Each row less its mean."""
+    c = tl.arange(0, WIDTH)
+    row = tl.program_id(0)
+    v = tl.load(x + row * columns + c, mask=c < columns, other=0.0).to(tl.float32)
+    mean = tl.sum(v, axis=0) / columns
+    tl.store(y + row * columns + c, (v - mean).to(y.dtype.element_ty), mask=c < columns)

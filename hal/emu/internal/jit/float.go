@@ -9,7 +9,7 @@ func floatForms(t map[string]translator) {
 		t[op] = floatBinary(o)
 	}
 	t["fma.rn.f32"] = float(fma)
-	for op, o := range map[string]vop{"add.rn.f32x2": vaddps, "mul.rn.f32x2": vmulps} {
+	for op, o := range map[string]vop{"add.rn.f32x2": vaddps, "sub.rn.f32x2": vsubps, "mul.rn.f32x2": vmulps} {
 		t[op] = pairs(func(e *emitter, in *Inst, c int) { e.v(o, 0, 0, e.q(in.B, c)) })
 	}
 	t["fma.rn.f32x2"] = pairs(func(e *emitter, in *Inst, c int) {
