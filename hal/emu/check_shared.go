@@ -331,13 +331,14 @@ func (w *warp) storedAlready(in *inst, stamp uint32, l int) bool {
 	}
 	have := w.b.shared[w.off[l]:]
 	for j, row := range in.vec {
-		at := have[j*int(in.size):]
+		var v uint64
+		if in.wide {
+			v = w.q[row][l]
+		} else {
+			v = uint64(w.r[row][l])
+		}
 		for i := range int(in.size) {
-			v := uint64(w.r[min(int(row), len(w.r)-1)][l])
-			if in.wide {
-				v = w.q[row][l]
-			}
-			if at[i] != byte(v>>(8*i)) {
+			if have[j*int(in.size)+i] != byte(v>>(8*i)) {
 				return false
 			}
 		}
