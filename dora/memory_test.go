@@ -1,6 +1,7 @@
 package dora
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -179,4 +182,45 @@ func TestADeviceThatIsTooSmallSaysWhatFits(t *testing.T) {
 
 	_, err = open(1, 0, func(all, arena int) int { return all - arena - 1 })
 	said(err, `the device has (\d+): that is too few for weights, inputs`)
+}
+
+// TestAStepKeepsEachWeightOnce: the product of a layer, the gradient of its input and the norms of its adapter read the same bytes, which
+// lie in the blob once, beside biases and tables. Heads of small policy multiply vectors with a batch of 1, by kernels of another family.
+func TestAStepKeepsEachWeightOnce(t *testing.T) {
+	for _, in := range []string{"fp16", "bf16"} {
+		src, err := driving.Make("policy", driving.Small)
+		require.NoError(t, err)
+		file, err := onnx.Decode("policy.onnx", src.ONNX)
+		require.NoError(t, err)
+		m, err := Open(file, onnx.ImportOptions{Batch: 2})
+		require.NoError(t, err)
+		a := trained(t, m, InitOptions{Rank: 2})
+		s, err := NewStep(context.Background(), m, a, StepOptions{Precision: in})
+		require.NoError(t, err)
+		dtype := map[string]ir.DType{"fp16": ir.Float16, "bf16": ir.BFloat16}[in]
+		constants, weights := len(s.Program.Weights), 0
+		for _, b := range s.Program.Variants[0].Buffers {
+			if b.Kind == runtime.VariableBuffer {
+				constants -= b.Bytes
+			}
+		}
+		up := func(n int) int { return (n + 15) / 16 * 16 }
+		for _, w := range m.Weights {
+			weights += 2 * up(w.Out) * up(w.Row)
+			// Eight neighbours along either side, of the last 8×8 matrix of the first block: where a program has the weight, it has one of
+			// the two.
+			rows, times := w.Rows(), 0
+			o, i := min(8, w.Out-8), min(8, w.Row-8)
+			for _, step := range []int{1, w.Row} {
+				x := make([]float64, 8)
+				for j := range x {
+					x[j] = rows[o*w.Row+i+j*step]
+				}
+				times += bytes.Count(s.Program.Weights, ir.FromFloats(ir.T(dtype, 8), x).Dense())
+			}
+			assert.Equal(t, 1, times, "%s: %s [%d, %d]", in, w.Name, w.Out, w.Row)
+		}
+		t.Logf("%s: %d bytes of weights, %d of constants", in, weights, constants)
+		assert.Less(t, constants, weights+weights/20, in)
+	}
 }

@@ -256,7 +256,7 @@ func (g *gen) multiplyAdded(c core) {
 	p.num = numerics{a: p.num.mul, b: p.num.mul, mul: p.num.mul, terms: 1, termsB: 1}
 	p.added = nil
 	pl := *g.plan
-	pl.packed, pl.loadA, pl.loadB = false, g.plan.loadAddedA, g.plan.loadAddedB
+	pl.packed, pl.tiles, pl.loadA, pl.loadB = false, nil, g.plan.loadAddedA, g.plan.loadAddedB
 	second.p, second.plan = &p, &pl
 	second.s.BK, second.s.WarpsK = g.p.added.chunk(), 1
 	g.Comment("second product: k=%d", g.p.added.k)

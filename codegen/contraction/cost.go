@@ -30,7 +30,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 	w.Issued = w.Float + w.Integer + w.Special + w.Memory + of(loop.Issued, tail.Issued)
 
 	inside := float64(p.m*p.k) / float64(s.tilesM(p)*s.BM*s.chunks(p)*s.BK) // of the tiles of A
-	stage := float64(inside*float64(p.num.tileA(s.BM, s.BK)+p.num.scalesA(s.BM, s.BK))) + float64(p.num.tileB(s.BN, s.BK))
+	stage := float64(inside*float64(p.num.tileA(s.BM, s.BK)+p.num.scalesA(s.BM, s.BK))) + s.bytesB(p, pl)
 	out := 0
 	for _, o := range p.outs {
 		size := o.dtype.Bits() / 8
@@ -50,9 +50,18 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 		w.Atomics, w.Barriers = 1, w.Barriers+2
 	}
 	if p.b.src.data != nil {
-		w.DRAMBytes = float64(s.tilesN(p) * s.chunks(p) * p.batches() * p.num.tileB(s.BN, s.BK))
+		w.DRAMBytes = float64(s.tilesN(p)*s.chunks(p)*p.batches()) * s.bytesB(p, pl)
 	}
 	return w
+}
+
+// bytesB is what is read of B for a stage, on average.
+func (s Schedule) bytesB(p *problem, pl *plan) float64 {
+	bytes := float64(p.num.tileB(s.BN, s.BK))
+	if pl.tiles != nil {
+		bytes *= pl.tiles.inside(p, s)
+	}
+	return bytes
 }
 
 // mainLoop is what a warp does on a chunk: copies to shared memory, reads of fragments, conversions and products. Issued holds
@@ -68,6 +77,10 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 	w.Memory, w.Integer, w.Issued = copiesA+copiesB, 10+float64(copiesA*address), 7
 	if !pl.packed {
 		w.Integer += float64(copiesB * address)
+	} else if pl.tiles != nil {
+		if n, k := pl.tiles.ragged(s); n || k {
+			w.Integer += float64(copiesB * 4)
+		}
 	}
 	if !pl.loadA.async { // elements are loaded one by one
 		w.Loads = float64(copiesA * float64(pl.loadA.perCopy()))

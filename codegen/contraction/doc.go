@@ -18,5 +18,5 @@
 //
 // A convolution is an implicit matrix multiplication: m runs over output pixels, n over output channels, k over window taps
 // and input channels; a tap outside of the image is a copy of zero bytes. Constant weights are packed offline into the
-// order in which the compute core reads them.
+// order in which the compute core reads them, or, where several kernels of a program read them, into tiles for all of these.
 package contraction

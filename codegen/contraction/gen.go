@@ -111,14 +111,7 @@ func (g *gen) pipeline(c core) {
 	stage := s.stageBytes(p)
 	packed := g.plan.packed
 	if packed {
-		g.w = panelLoad{base: p.num.tileA(s.BM, s.BK), bytes: p.num.tileB(s.BN, s.BK)}
-		panel := g.panelIndex()
-		base := g.pointer(g.plan.b)
-		off, ptr := g.Reg(ptx.B64), g.Reg(ptx.B64)
-		g.I("mul.wide.u32", off, g.register(g.mad(panel, s.chunks(p), g.first)), ptx.Imm(g.w.bytes))
-		g.I("add.s64", ptr, base, off)
-		g.I("mad.wide.u32", ptr, g.register(g.tid), ptx.Imm(16), ptr)
-		g.w.ptr = ptr
+		g.w = panelLoad{base: p.num.tileA(s.BM, s.BK), bytes: p.num.tileB(s.BN, s.BK), tiles: g.plan.tiles}
 		g.w.begin(g)
 		for i := 0; i < s.Stages-1; i++ {
 			g.ifChunk(imm(i), func() { g.w.issue(g, imm(i*stage)) })
@@ -209,15 +202,15 @@ func (g *gen) ifChunk(i num, f func()) {
 	g.Place(skip)
 }
 
-// panelIndex is the index of the packed panel of this block: z as far as the weights depend on it, then the tile along N.
-func (g *gen) panelIndex() num {
+// panel is the index of this block's matrix of weights: z as far as they depend on it.
+func (g *gen) panel() num {
 	x := imm(0)
 	for i, n := range g.p.z {
-		if g.plan.panelZ[i] {
+		if g.p.panelOf(i) {
 			x = g.mad(x, n, g.z[i])
 		}
 	}
-	return g.mad(x, g.s.tilesN(g.p), g.tileN)
+	return x
 }
 
 // prefetchBytes is how many bytes of its weights a block prefetches into L2 before it waits: all blocks together at most
@@ -233,13 +226,17 @@ func (g *gen) prefetchBytes() int {
 // panel only the first does so.
 func (g *gen) prefetch() {
 	bytes := g.prefetchBytes() / 128 * 128
-	if bytes == 0 || !g.t.DependentLaunch {
+	if bytes == 0 || !g.t.DependentLaunch || g.plan.tiles != nil && bytes < g.w.bytes {
 		return
 	}
 	skip := g.NewLabel("noprefetch")
 	if g.s.tilesM(g.p) > 1 {
 		p := g.compare("ne.u32", g.tileM, imm(0))
 		g.If(p, "bra.uni", skip)
+	}
+	if g.plan.tiles != nil {
+		g.prefetchTiles(bytes/g.w.bytes, skip)
+		return
 	}
 	// A last block of a split may have fewer chunks; w.ptr has advanced past the stages that exist.
 	limit := g.Reg(ptx.B32)

@@ -318,15 +318,32 @@ func (g *gen) packBytes(v []ptx.Reg) ptx.Reg {
 	return r
 }
 
-// panelLoad brings packed weights to shared memory: a linear copy.
+// panelLoad brings packed weights to shared memory: a linear copy, or of tiles one from each row of blocks.
 type panelLoad struct {
 	base  int     // of the tile in a stage
 	bytes int     // of a tile
-	ptr   ptx.Reg // this thread's first 16 bytes of the block's first chunk
+	ptr   ptx.Reg // this thread's first 16 bytes of the block's next chunk
 	idle  *ptx.Reg
+
+	tiles *tiles
+	start ptx.Reg // of all tiles
+	first num     // of the block's first chunk, in 16 bytes
+	n     num     // block of the thread's first 16 bytes along N
+	k     ptx.Reg // and along K, where tiles reach beyond the matrix there
 }
 
 func (l *panelLoad) begin(g *gen) {
+	if l.tiles != nil {
+		l.beginTiles(g)
+	} else {
+		panel := g.mad(g.panel(), g.s.tilesN(g.p), g.tileN)
+		base := g.pointer(g.plan.b)
+		off, ptr := g.Reg(ptx.B64), g.Reg(ptx.B64)
+		g.I("mul.wide.u32", off, g.register(g.mad(panel, g.s.chunks(g.p), g.first)), ptx.Imm(l.bytes))
+		g.I("add.s64", ptr, base, off)
+		g.I("mad.wide.u32", ptr, g.register(g.tid), ptx.Imm(16), ptr)
+		l.ptr = ptr
+	}
 	if l.bytes/16 < g.s.threads() {
 		p := g.compare("lt.u32", g.tid, imm(l.bytes/16))
 		l.idle = &p
@@ -335,15 +352,31 @@ func (l *panelLoad) begin(g *gen) {
 
 // issue copies the chunk that l.ptr points at and moves on.
 func (l *panelLoad) issue(g *gen, stage num) {
-	step := g.s.threads() * 16
+	threads := g.s.threads() * 16
 	dst := g.register(g.add(g.add(g.smem, stage), g.mad(g.tid, 16, imm(l.base))))
-	for off := 0; off < l.bytes; off += step {
+	inside := l.insides(g)
+	for off := 0; off < l.bytes; off += threads {
 		mine := l.idle
-		if mine == nil && off+step > l.bytes {
+		if mine == nil && off+threads > l.bytes {
 			p := g.compare("lt.u32", g.tid, imm((l.bytes-off)/16))
 			mine = &p
 		}
-		g.Where(mine, "cp.async.cg.shared.global", ptx.At(dst, off), ptx.At(l.ptr, off), ptx.Imm(16), ptx.Imm(16))
+		src, at, size := l.ptr, off, ptx.Operand(ptx.Imm(16))
+		if l.tiles != nil {
+			at = l.tiles.apart(g.s, off)
+		}
+		if in := inside(off); in != nil {
+			src, size = l.within(g, at, *in)
+			at = 0
+		}
+		g.Where(mine, "cp.async.cg.shared.global", ptx.At(dst, off), ptx.At(src, at), ptx.Imm(16), size)
 	}
-	g.I("add.s64", l.ptr, l.ptr, ptx.Imm(l.bytes))
+	if l.tiles == nil {
+		g.I("add.s64", l.ptr, l.ptr, ptx.Imm(l.bytes))
+		return
+	}
+	g.I("add.s64", l.ptr, l.ptr, ptx.Imm(l.tiles.step(g.s)))
+	if _, ragged := l.tiles.ragged(g.s); ragged {
+		g.I("add.s32", l.k, l.k, ptx.Imm(g.s.BK/tileSide))
+	}
 }

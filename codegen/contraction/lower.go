@@ -12,11 +12,13 @@ import (
 
 // Lower turns a region of family contraction into a kernel. Regions it rejects fall back to loop; the error says why.
 func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	p, err := normalise(region)
+	return (*Shared)(nil).Lower(region, ctx)
+}
+
+// Lower is Lower of a region of the program.
+func (s *Shared) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	p, err := normaliseFor(region, ctx.Target)
 	if err != nil {
-		return nil, fmt.Errorf("contraction: %w", err)
-	}
-	if err := p.num.on(ctx.Target); err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
 	if err := ctx.StoresBlocks(p.region); err != nil {
@@ -33,13 +35,23 @@ func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
-	s, work, reason, err := choose(p, pl, ctx.Target)
+	pl.tiles = s.tilesFor(p)
+	sch, work, reason, err := choose(p, pl, ctx.Target)
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
-	spec := write(p, pl.at(p, s), s, ctx.Target)
+	spec := write(p, pl.at(p, sch), sch, ctx.Target)
 	spec.Work, spec.Reason = work, reason
 	return spec, nil
+}
+
+// normaliseFor is the normal form with the numerics of a target.
+func normaliseFor(region *ir.Node, t *target.Target) (*problem, error) {
+	p, err := normalise(region)
+	if err == nil {
+		err = p.num.on(t)
+	}
+	return p, err
 }
 
 // write makes the kernel of a valid schedule.

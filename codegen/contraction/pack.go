@@ -3,6 +3,7 @@ package contraction
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/ir"
@@ -11,23 +12,11 @@ import (
 // pack lays constant weights out in panels, one for every z that they depend on and every tile along N, in the order in
 // which the kernel reads them: chunks of K one after the other, each in the order of the compute core. What lies beyond
 // K or N is zero, and so is all where only the size matters.
-func pack(p *problem, s Schedule, panelZ []bool, sizeOnly bool) []byte {
+func pack(p *problem, s Schedule, sizeOnly bool) []byte {
 	chunks, tilesN := s.chunks(p), s.tilesN(p)
 	order := tileOrder(p, s)
 	rows, cols := offsets(p.b.row, p.k, chunks*s.BK), offsets(p.b.col, p.n, tilesN*s.BN)
-	zs := []int{p.b.offset}
-	for i, extent := range p.z {
-		if !panelZ[i] {
-			continue
-		}
-		var next []int
-		for _, base := range zs {
-			for x := 0; x < extent; x++ {
-				next = append(next, base+layout.Offset(p.b.z[i], x))
-			}
-		}
-		zs = next
-	}
+	zs := p.panels()
 	panel := p.num.tileB(s.BN, s.BK)
 	out := make([]byte, len(zs)*tilesN*chunks*panel)
 	if sizeOnly {
@@ -44,6 +33,29 @@ func pack(p *problem, s Schedule, panelZ []bool, sizeOnly bool) []byte {
 		}
 	}
 	return out
+}
+
+// panels are the offsets of the matrices of weights, one for every z that they depend on.
+func (p *problem) panels() []int {
+	zs := []int{p.b.offset}
+	for i, extent := range p.z {
+		if !p.panelOf(i) {
+			continue
+		}
+		var next []int
+		for _, base := range zs {
+			for x := range extent {
+				next = append(next, base+layout.Offset(p.b.z[i], x))
+			}
+		}
+		zs = next
+	}
+	return zs
+}
+
+// panelOf reports whether the weights depend on dimension i of z.
+func (p *problem) panelOf(i int) bool {
+	return slices.ContainsFunc(p.b.z[i], func(m layout.Mode) bool { return m.Stride != 0 })
 }
 
 // offsets are those of total coordinates in the source, -1 beyond its extent.

@@ -18,7 +18,7 @@ type plan struct {
 	work, ticket int // of split-K
 
 	packed bool   // B is constant and packed
-	panelZ []bool // the dimensions of z that the weights depend on
+	tiles  *tiles // as several kernels read it; nil: as this one alone does
 
 	scales    int // parameter of A's scales
 	outScales int // and of the output's
@@ -53,13 +53,6 @@ func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
 		if wordsOf(o, ctx.AlignOf(o.value)) {
 			pl.loadScales.gran, pl.loadScales.async = 4, true
 		}
-	}
-	for _, modes := range p.b.z {
-		used := false
-		for _, m := range modes {
-			used = used || m.Stride != 0
-		}
-		pl.panelZ = append(pl.panelZ, used)
 	}
 	if pl.packed {
 		pl.b = pl.Table(nil) // its bytes are made last
@@ -132,6 +125,9 @@ func (pl *plan) fits(s Schedule) error {
 	if copies > s.threads() {
 		return fmt.Errorf("%d copies a row for %d threads", copies, s.threads())
 	}
+	if pl.tiles != nil {
+		return pl.tiles.fits(s)
+	}
 	return nil
 }
 
@@ -155,8 +151,11 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 	if p.added != nil {
 		c.addedAt(p, s)
 	}
-	if c.packed {
-		c.Operands[c.b].Const = pack(p, s, c.panelZ, c.ctx.Unpacked)
+	switch {
+	case c.tiles != nil:
+		c.Operands[c.b].Const = c.tiles.data
+	case c.packed:
+		c.Operands[c.b].Const = pack(p, s, c.ctx.Unpacked)
 	}
 	if s.SplitK > 1 {
 		c.work = len(c.Operands)

@@ -329,16 +329,13 @@ func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 
 // generate adds the variant of a target, and its origin unless that is nil.
 func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w *codegen.Weights, from *Origin) error {
-	return r.generateEntries(ctx, entries(g), t, w, from)
-}
-
-func (r *Result) generateEntries(ctx context.Context, entries []codegen.Entry, t *target.Target, w *codegen.Weights, from *Origin) error {
 	r.opt.meter.Begin(0, "%s: kernels", t.Name)
-	out, err := codegen.Generate(entries, t, familiesOf(r.opt.loops), w)
+	list := entries(g)
+	out, err := codegen.Generate(list, t, familiesOf(r.opt.loops), w)
 	if err != nil {
 		return err
 	}
-	return r.add(ctx, entries, out, t, from)
+	return r.add(ctx, list, out, t, from)
 }
 
 // add makes what was generated for a target a variant of the program.

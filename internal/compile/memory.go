@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/contraction"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -40,8 +43,14 @@ const tightenings = 8
 // values take, but neither the workspaces of kernels nor what lies between ranges of the arena: where these make the plan too
 // large, the pass is given less. It returns the weights so far.
 func (r *Result) fit(ctx context.Context, entries []codegen.Entry, t *target.Target, w *codegen.Weights) (*codegen.Weights, error) {
+	families := sharing(entries, t)
 	if r.opt.Memory == 0 {
-		return w, r.generateEntries(ctx, entries, t, w, nil)
+		r.opt.meter.Begin(0, "%s: kernels", t.Name)
+		out, err := codegen.Generate(entries, t, families, w)
+		if err != nil {
+			return nil, err
+		}
+		return w, r.add(ctx, entries, out, t, nil)
 	}
 	budget, least := r.opt.Memory, false
 	found := math.MaxInt // bytes of the smallest plan
@@ -77,6 +86,17 @@ func (r *Result) fit(ctx context.Context, entries []codegen.Entry, t *target.Tar
 		budget = min(budget, out.Variant.LiveBytes) - (bytes - r.opt.Memory)
 	}
 	return nil, &MemoryError{r.opt.Memory, found, t.Name}
+}
+
+// sharing are the families of a program of several entries: weights that more than one kernel reads lie in memory once.
+func sharing(entries []codegen.Entry, t *target.Target) codegen.Families {
+	var graphs []*ir.Graph
+	for _, e := range entries {
+		graphs = append(graphs, e.Graph)
+	}
+	f := maps.Clone(families)
+	f[ir.FamilyContraction] = contraction.Share(graphs, t).Lower
+	return f
 }
 
 // LeastMemory is the least that Options.Memory can be for the first target.
