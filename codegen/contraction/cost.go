@@ -30,7 +30,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 	w.Issued = w.Float + w.Integer + w.Special + w.Memory + of(loop.Issued, tail.Issued)
 
 	inside := float64(p.m*p.k) / float64(s.tilesM(p)*s.BM*s.chunks(p)*s.BK) // of the tiles of A
-	stage := float64(inside*float64(p.num.tileA(s.BM, s.BK)+p.num.scalesA(s.BM, s.BK))) + s.bytesB(p, pl)
+	stage := float64(inside*float64(p.num.tileA(s.BM, s.BK)+p.num.scalesA(s.BM, s.BK))) + float64(s.bytesB(p, pl))
 	out := 0
 	for _, o := range p.outs {
 		size := o.dtype.Bits() / 8
@@ -50,7 +50,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 		w.Atomics, w.Barriers = 1, w.Barriers+2
 	}
 	if p.b.src.data != nil {
-		w.DRAMBytes = float64(s.tilesN(p)*s.chunks(p)*p.batches()) * s.bytesB(p, pl)
+		w.DRAMBytes = float64(s.tilesN(p)*s.chunks(p)*p.batches()) * float64(s.bytesB(p, pl))
 	}
 	return w
 }
@@ -59,7 +59,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 func (s Schedule) bytesB(p *problem, pl *plan) float64 {
 	bytes := float64(p.num.tileB(s.BN, s.BK))
 	if pl.tiles != nil {
-		bytes *= pl.tiles.inside(p, s)
+		bytes = float64(bytes * pl.tiles.inside(p, s))
 	}
 	return bytes
 }
