@@ -80,6 +80,8 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 	} else if pl.tiles != nil {
 		if n, k := pl.tiles.ragged(s); n || k {
 			w.Integer += float64(copiesB * 4)
+		} else if !pl.tiles.even(s) {
+			w.Integer += copiesB
 		}
 	}
 	if !pl.loadA.async { // elements are loaded one by one
@@ -98,6 +100,9 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 	}
 	rows, columns := s.warpM()/16, s.warpN()/16
 	w.Issued += float64(2 * n.terms * terms * rows * columns * k / n.stepMul())
+	if pl.tiles != nil && pl.tiles.byK && n.b != n.mul { // fragments are transposed
+		w.Memory += float64(4 * columns * k / n.stepMul())
+	}
 	w.Memory += float64(rows*k/n.stepA() + columns*k/n.stepB()*max(terms, n.laneB()%16/4))
 	if n.scaled() {
 		w.Memory += float64(columns * k / n.unit())

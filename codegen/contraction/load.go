@@ -326,10 +326,11 @@ type panelLoad struct {
 	idle  *ptx.Reg
 
 	tiles *tiles
-	start ptx.Reg // of all tiles
-	first num     // of the block's first chunk, in 16 bytes
-	n     num     // block of the thread's first 16 bytes along N
-	k     ptx.Reg // and along K, where tiles reach beyond the matrix there
+	start ptx.Reg     // of all tiles
+	first num         // of the block's first chunk, in 16 bytes
+	n     num         // blocks of ptr along N
+	k     ptx.Reg     // and along K, where tiles reach beyond the matrix there
+	spots []panelSpot // of the thread's copies, beyond ptr
 }
 
 func (l *panelLoad) begin(g *gen) {
@@ -354,29 +355,21 @@ func (l *panelLoad) begin(g *gen) {
 func (l *panelLoad) issue(g *gen, stage num) {
 	threads := g.s.threads() * 16
 	dst := g.register(g.add(g.add(g.smem, stage), g.mad(g.tid, 16, imm(l.base))))
-	inside := l.insides(g)
-	for off := 0; off < l.bytes; off += threads {
+	for i, off := 0, 0; off < l.bytes; i, off = i+1, off+threads {
 		mine := l.idle
 		if mine == nil && off+threads > l.bytes {
 			p := g.compare("lt.u32", g.tid, imm((l.bytes-off)/16))
 			mine = &p
 		}
-		src, at, size := l.ptr, off, ptx.Operand(ptx.Imm(16))
+		src, size := ptx.At(l.ptr, off), ptx.Operand(ptx.Imm(16))
 		if l.tiles != nil {
-			at = l.tiles.apart(g.s, off)
+			src, size = l.source(g, i)
 		}
-		if in := inside(off); in != nil {
-			src, size = l.within(g, at, *in)
-			at = 0
-		}
-		g.Where(mine, "cp.async.cg.shared.global", ptx.At(dst, off), ptx.At(src, at), ptx.Imm(16), size)
+		g.Where(mine, "cp.async.cg.shared.global", ptx.At(dst, off), src, ptx.Imm(16), size)
 	}
-	if l.tiles == nil {
-		g.I("add.s64", l.ptr, l.ptr, ptx.Imm(l.bytes))
+	if l.tiles != nil {
+		l.moveOn(g)
 		return
 	}
-	g.I("add.s64", l.ptr, l.ptr, ptx.Imm(l.tiles.step(g.s)))
-	if _, ragged := l.tiles.ragged(g.s); ragged {
-		g.I("add.s32", l.k, l.k, ptx.Imm(g.s.BK/tileSide))
-	}
+	g.I("add.s64", l.ptr, l.ptr, ptx.Imm(l.bytes))
 }

@@ -35,7 +35,7 @@ func (s *Shared) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, erro
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
-	pl.tiles = s.tilesFor(p)
+	pl.share(p, s)
 	sch, work, reason, err := choose(p, pl, ctx.Target)
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)

@@ -69,13 +69,12 @@ func (c *mmaCore) place(g *gen) {
 	}
 	base := num.tileA(s.BM, s.BK)
 	switch {
+	case g.plan.tiles != nil:
+		c.placeTiles(g, base)
 	case g.plan.packed:
 		// [k step][n16 tile][lane][16 bytes, or what is left of them]
 		lane := g.mul(g.lane, num.laneB())
 		first := g.add(g.mul(c.kPart, perWarp/num.stepB()*s.BN/16), g.div(c.wn, 16))
-		if t := g.plan.tiles; t != nil && !t.byK { // [n16 tile][k step], each matrix a row a lane
-			first = g.add(g.mul(c.kPart, steps), g.mul(g.div(c.wn, 16), s.BK/16))
-		}
 		c.bBase = g.add(imm(base), g.add(lane, g.mul(first, 32*num.laneB())))
 		if s.warpsTerm(num) == 2 {
 			c.bBase = g.add(c.bBase, g.mul(g.mod(c.wk, 2), num.termB(s.BN, s.BK)))
@@ -221,6 +220,10 @@ func (c *mmaCore) load(g *gen, at num, u int) *operands {
 			t.a[i] = append(t.a[i], r)
 		}
 	}
+	if g.plan.tiles != nil {
+		c.loadTiles(g, at, u, t)
+		return t
+	}
 	for i := range stepsB * s.warpTerms(num) {
 		k := u*stepsB + i%stepsB
 		for j := range t.b {
@@ -231,10 +234,6 @@ func (c *mmaCore) load(g *gen, at num, u int) *operands {
 				for w := range r {
 					g.I("ld.shared.b32", r[w], ptx.At(g.register(g.add(at, c.bBase)), packed+4*w))
 				}
-			case g.plan.tiles != nil && g.plan.tiles.byK:
-				g.I("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", ptx.V(r[0], r[2], r[1], r[3]), ptx.At(g.register(g.add(at, c.bBase)), packed))
-			case g.plan.tiles != nil:
-				g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(at, c.bBase)), (j*s.BK/16+k)*tileBytes))
 			case g.plan.packed:
 				g.I("ld.shared.v4.b32", ptx.V(r...), ptx.At(g.register(g.add(at, c.bBase)), packed))
 			case !g.plan.loadB.kRows:

@@ -190,30 +190,39 @@ func tileOrder(p *problem, s Schedule) []kn {
 		}
 		return out
 	}
+	step := stepOrder(num)
+	for k := 0; k < s.BK; k += num.stepB() {
+		for n := 0; n < s.BN; n += 16 {
+			for _, o := range step {
+				out = append(out, kn{int32(k) + o.k, int32(n) + o.n})
+			}
+		}
+	}
+	return out
+}
+
+// stepOrder is the element at each place of what a warp reads for two n8 tiles and a step of K.
+func stepOrder(num *numerics) (out []kn) {
 	// A register of the fragment holds per values; a load holds mma numbers 0…mmas-1 of the step.
 	per := 32 / num.mul.Bits()
 	mmas := num.stepB() / num.stepMul()
-	for k := 0; k < s.BK; k += num.stepB() {
-		for n := 0; n < s.BN; n += 16 {
-			for lane := 0; lane < 32; lane++ {
-				element := func(half, m, r int) {
-					for j := 0; j < per; j++ {
-						out = append(out, kn{int32(k + num.k(m, lane%4, r, j)), int32(n + half*8 + lane/4)})
-					}
+	for lane := 0; lane < 32; lane++ {
+		element := func(half, m, r int) {
+			for j := 0; j < per; j++ {
+				out = append(out, kn{int32(num.k(m, lane%4, r, j)), int32(half*8 + lane/4)})
+			}
+		}
+		if num.scaled() { // [mma][n8][register]
+			for m := 0; m < mmas; m++ {
+				for i := 0; i < 4; i++ {
+					element(i/2, m, i%2)
 				}
-				if num.scaled() { // [mma][n8][register]
-					for m := 0; m < mmas; m++ {
-						for i := 0; i < 4; i++ {
-							element(i/2, m, i%2)
-						}
-					}
-					continue
-				}
-				for half := 0; half < 2; half++ { // [n8][mma][register]
-					for i := 0; i < 2*mmas; i++ {
-						element(half, i/2, i%2)
-					}
-				}
+			}
+			continue
+		}
+		for half := 0; half < 2; half++ { // [n8][mma][register]
+			for i := 0; i < 2*mmas; i++ {
+				element(half, i/2, i%2)
 			}
 		}
 	}

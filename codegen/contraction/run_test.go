@@ -18,6 +18,7 @@ const (
 	bf16 = ir.BFloat16
 	e4m3 = ir.Float8E4M3FN
 	e2m1 = ir.Float4E2M1
+	e3m2 = ir.Float6E3M2
 )
 
 var bothTypes = []ir.DType{f16, f32}

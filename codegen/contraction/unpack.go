@@ -76,6 +76,9 @@ func (t *operands) fragsA(g *gen, i, m int) [][]ptx.Reg {
 // multiplied as it is read.
 func (t *operands) fragB(g *gen, j, m, term int) (lo, hi []ptx.Reg) {
 	n := &g.p.num
+	if w := g.plan.tiles; w != nil && w.byK && n.b != n.mul {
+		return t.transposed(g, j, m)
+	}
 	r := n.convertB().unpack(t, g, j, m+term*n.unit()/n.stepB())
 	return r[:2], r[2:]
 }

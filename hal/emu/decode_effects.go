@@ -86,6 +86,9 @@ func (d *decoder) effect(in *inst, ops []ptx.Operand) (err error) {
 			return err
 		}
 		in.a, in.imm, err = d.address(ops[0], "shared")
+	case ptx.MoveMatrix:
+		in.d = d.reg(ops[0].(ptx.Reg))
+		in.a, err = d.row(ops[1], "b32")
 	case ptx.Shuffle:
 		pr := ops[0].(ptx.Pair)
 		in.vec = []int32{int32(pr.P.ID), 0}

@@ -539,6 +539,26 @@ func TestLoadMatrix(t *testing.T) {
 	}
 }
 
+// TestMoveMatrix: lane l, which has the elements (l/4; 2(l%4), +1), receives (2(l%4), +1; l/4).
+func TestMoveMatrix(t *testing.T) {
+	text := build("sm_80", 32, 2, func(k *ptx.Kernel, p []ptx.Reg) {
+		i, at, v := tidX(k), k.Reg(ptx.B64), k.Reg(ptx.B32)
+		k.I("mad.wide.u32", at, i, ptx.Imm(4), p[0])
+		k.I("ld.global.b32", v, ptx.At(at, 0))
+		k.I("movmatrix.sync.aligned.m8n8.trans.b16", v, v)
+		k.I("mad.wide.u32", at, i, ptx.Imm(4), p[1])
+		k.I("st.global.b32", ptx.At(at, 0), v)
+	})
+	in, out := make([]uint16, 64), make([]uint16, 64)
+	for i := range in {
+		in[i] = uint16(i) // row i/8, column i%8
+	}
+	require.NoError(t, RunKernel(text, "k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, Const{in}, Out{out}))
+	for i, x := range out {
+		require.Equal(t, uint16(i%8*8+i/8), x, "row %d, column %d", i/8, i%8)
+	}
+}
+
 func TestAsyncCopyFillsWithZeros(t *testing.T) {
 	text := build("sm_80", 32, 2, func(k *ptx.Kernel, p []ptx.Reg) {
 		i, src, n := tidX(k), k.Reg(ptx.B64), k.Reg(ptx.B32)

@@ -255,6 +255,8 @@ func (w *warp) effect(in *inst, mask uint32, native *nativeBlock) {
 		w.loadMatrix(in)
 	case ptx.StoreMatrix:
 		w.storeMatrix(in)
+	case ptx.MoveMatrix:
+		in.def.Eval.(func(d, a *row32))(&w.r[in.d], &w.r[in.a])
 	case ptx.Shuffle:
 		w.shuffle(in, mask)
 	case ptx.Reduce:

@@ -229,6 +229,8 @@ func casesOf(d *ptx.Def) []*Case {
 		return []*Case{loadMatrix(d)}
 	case ptx.StoreMatrix:
 		return []*Case{storeMatrix(d)}
+	case ptx.MoveMatrix:
+		return []*Case{moveMatrix(d)}
 	case ptx.Shuffle:
 		return shuffles(d)
 	case ptx.Reduce:

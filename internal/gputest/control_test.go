@@ -53,6 +53,17 @@ func reduction(d *ptx.Def) *Case {
 	return c
 }
 
+// moveMatrix transposes what the lanes of each warp have.
+func moveMatrix(d *ptx.Def) *Case {
+	c := echo(d, d.Op)
+	c.emit = func(b *body) {
+		out := b.Reg(ptx.B32)
+		b.I(d.Op, out, b.load(0, ptx.B32, 1)[0])
+		b.store(out)
+	}
+	return c
+}
+
 // barrier exchanges words through shared memory: between warps for a block's barrier, within one for a warp's.
 func barrier(d *ptx.Def) *Case {
 	c := echo(d, d.Op)

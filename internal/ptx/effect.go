@@ -17,6 +17,7 @@ const (
 	Multiply                   // mma: Eval computes it
 	LoadMatrix                 // ldmatrix
 	StoreMatrix                // stmatrix
+	MoveMatrix                 // movmatrix: Eval computes it
 	Shuffle                    // shfl.sync: Eval says which lanes are read
 	Reduce                     // redux.sync: Eval combines two lanes' values
 	Branch
@@ -48,7 +49,7 @@ var effects = [...]struct {
 }{
 	Load: {kind: KindLoad}, Store: {kind: KindStore}, Atomic: {kind: KindAtomic}, Prefetch: {kind: KindLoad},
 	CopyAsync: {kind: KindAsync}, CommitCopies: {KindAsync, LivingLanes}, WaitCopies: {KindAsync, LivingLanes},
-	Multiply: {KindMMA, AllLanes}, LoadMatrix: {KindMatrix, AllLanes}, StoreMatrix: {KindMatrix, AllLanes},
+	Multiply: {KindMMA, AllLanes}, LoadMatrix: {KindMatrix, AllLanes}, StoreMatrix: {KindMatrix, AllLanes}, MoveMatrix: {KindMatrix, AllLanes},
 	Shuffle: {KindWarp, NamedLanes}, Reduce: {KindWarp, NamedLanes},
 	Branch: {kind: KindControl}, Exit: {kind: KindControl}, Barrier: {KindSync, BlockLanes}, WarpBarrier: {KindSync, NamedLanes},
 	Fence: {kind: KindSync}, GridWait: {kind: KindSync}, GridLaunch: {kind: KindSync},

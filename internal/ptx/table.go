@@ -26,7 +26,7 @@ type Def struct {
 
 	// Eval is the meaning. Of a Compute row: a function of the registers of a warp, result first, whose type says which
 	// files it reads and writes (lanes.go lists the types). Of mma: func(r []Row32, v []int32), on the rows v of its operands
-	// in order. Of shfl: Source. Of atom and redux: Combine. Of ldmatrix: Transposed. Of cp.async: CopySizes.
+	// in order. Of shfl: Source. Of atom and redux: Combine. Of ldmatrix: Transposed. Of movmatrix: func(d, a *Row32). Of cp.async: CopySizes.
 	Eval any
 	// Undefined, for some mma, returns a lane whose operands the ISA leaves undefined, and why; "" if there is none.
 	Undefined func(r []Row32, v []int32) (lane int, why string)

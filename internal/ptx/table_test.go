@@ -27,6 +27,8 @@ func TestRowsAreWhole(t *testing.T) {
 			_, ok = d.Eval.(Source)
 		case Atomic, Reduce:
 			_, ok = d.Eval.(Combine)
+		case MoveMatrix:
+			_, ok = d.Eval.(func(d, a *Row32))
 		case LoadMatrix:
 			_, ok = d.Eval.(Transposed)
 		case CopyAsync:

@@ -5,6 +5,7 @@ var warpRows = []row{
 	{op: "shfl.sync.bfly.b32", args: "=b32|p b32 b32 b32 b32", since: v60, does: Shuffle, eval: Source(butterfly)},
 	{op: "ldmatrix.sync.aligned.m8n8.x4.shared.b16", args: "=4*b32 [s]", since: Version{6, 5}, does: LoadMatrix, eval: Transposed(false)},
 	{op: "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", args: "=4*b32 [s]", since: Version{6, 5}, does: LoadMatrix, eval: Transposed(true)},
+	{op: "movmatrix.sync.aligned.m8n8.trans.b16", args: "=b32 b32", since: Version{7, 8}, does: MoveMatrix, eval: transpose},
 
 	{op: "mma.sync.aligned.m16n8k16.row.col.f32.$.$.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: v70, need: Matrix16, does: Multiply, eval: by{"f16": matrices{a: elementsF16, b: elementsF16}.multiply, "bf16": matrices{a: elementsBF16, b: elementsBF16}.multiply}},
 	{op: "mma.sync.aligned.m16n8k32.row.col.f32.$.e4m3.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: Version{8, 4}, need: FP8, does: Multiply,
@@ -41,4 +42,14 @@ func upTo(lane, from, c uint32) (uint32, bool) {
 func last(lane, c uint32) uint32 {
 	clamp, segment := c&31, c>>8&31
 	return lane&segment | clamp&^segment
+}
+
+// transpose is that of the 8×8 matrix of which lane l holds columns 2(l%4), +1 of row l/4.
+func transpose(d, a *Row32) {
+	in := *a
+	at := func(row, col int) uint32 { return in[4*row+col/2] >> (16 * (col % 2)) & 0xffff }
+	for l := range d {
+		row, col := l/4, l%4*2
+		d[l] = at(col, row) | at(col+1, row)<<16
+	}
 }

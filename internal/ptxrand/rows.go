@@ -20,7 +20,7 @@ func rows(does ...ptx.Action) (out []*ptx.Def) {
 // plain are the instructions on registers of one thread, warpWide those of a whole warp.
 var (
 	plain    = rows(ptx.Compute)
-	warpWide = rows(ptx.Multiply, ptx.Shuffle, ptx.LoadMatrix)
+	warpWide = rows(ptx.Multiply, ptx.Shuffle, ptx.MoveMatrix, ptx.LoadMatrix)
 	loads    = accesses(ptx.Load)
 	stores   = accesses(ptx.Store)
 )

@@ -308,7 +308,7 @@ func (e *emitter) inst(in *Inst) {
 	}
 	switch in.Def.Does {
 	case ptx.Compute: // put has forgotten what changed
-	case ptx.Load, ptx.Store, ptx.Shuffle:
+	case ptx.Load, ptx.Store, ptx.MoveMatrix, ptx.Shuffle:
 		for _, row := range append([]int32{in.D}, in.Vec...) {
 			for c := range e.chunks() {
 				e.drop(row, c)
@@ -367,7 +367,7 @@ func (e *emitter) translate(in *Inst) bool {
 	case ptx.WaitCopies:
 		e.waitGroup(in)
 		return true
-	case ptx.Compute, ptx.Multiply, ptx.Shuffle:
+	case ptx.Compute, ptx.Multiply, ptx.MoveMatrix, ptx.Shuffle:
 		if f, ok := native[d.Op]; ok {
 			f(e, in)
 			return true

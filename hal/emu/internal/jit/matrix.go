@@ -41,6 +41,18 @@ func (e *emitter) loadMatrix(in *Inst) {
 	}
 }
 
+// moveMatrix is movmatrix: a row of registers holds the matrix row by row.
+func moveMatrix(e *emitter, in *Inst) {
+	part := func(row int32, g int) mem { return at(rR, int(row)*128-biasR+16*g) }
+	for g := range 8 {
+		e.vw(vmovups, w128, g, 0, part(in.A, g), nil)
+	}
+	e.transpose16()
+	for g := range 8 {
+		e.vw(vstoreups, w128, g, 0, part(in.D, g), nil)
+	}
+}
+
 // transpose16 transposes the 8×8 halfwords in registers 0–7; 8–15 are clobbered, 15 not.
 func (e *emitter) transpose16() {
 	x := func(o vop, d, a, b int) { e.vw(o, w128, d, a, b, nil) }

@@ -18,6 +18,7 @@ type product struct {
 // matrixForms are the instructions of a whole warp.
 func matrixForms(t map[string]translator) {
 	t["shfl.sync.bfly.b32"] = shuffle
+	t["movmatrix.sync.aligned.m8n8.trans.b16"] = moveMatrix
 	t["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] = product{a: f16, b: f16}.mma
 	t["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = product{a: bf16, b: bf16}.mma
 	t["mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"] = product{a: e4m3, b: e4m3}.mma
