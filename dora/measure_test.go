@@ -83,7 +83,7 @@ func measureMemory(t *testing.T) {
 			if most == 0 || c.half && memory() == most/2 {
 				us := map[string]float64{}
 				for _, e := range []string{EntryRun, EntryStep} {
-					p, err := profile.Run(ctx, s.Program, v, e)
+					p, err := profile.Run(ctx, s.Program, v, e, nil)
 					require.NoError(t, err)
 					us[e] = p.Total.US
 				}

@@ -16,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/window"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/progress"
@@ -31,6 +32,7 @@ type Options struct {
 	Import    onnx.ImportOptions
 	Precision string      // of internal/precision
 	Targets   []string    // at least one
+	Machine   *cost.File  // measured figures of one machine, in place of its target's; nil: none
 	Passes    []string    // nil for the default pipeline
 	Assembler *ptxas.Tool // for register counts and cubins; nil: neither
 	Cubin     bool        // keep what Assembler makes in the program
@@ -153,12 +155,15 @@ func (opt *Options) targets() ([]*target.Target, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f := opt.Machine; f != nil && !slices.Contains(opt.Targets, f.Target) {
+		return nil, fmt.Errorf("the machine file was measured on %s (%s), which is not among the targets %s", f.Device, f.Target, strings.Join(opt.Targets, ", "))
+	}
 	var out []*target.Target
 	for i, name := range opt.Targets {
 		if slices.Contains(opt.Targets[:i], name) {
 			return nil, fmt.Errorf("target %s is given twice: name it once", name)
 		}
-		t, err := target.Lookup(name)
+		t, err := opt.target(name)
 		if err != nil {
 			return nil, err
 		}
@@ -168,6 +173,15 @@ func (opt *Options) targets() ([]*target.Target, error) {
 		}
 	}
 	return out, nil
+}
+
+// target is a row of the targets, with the figures of the machine file if it is that machine's.
+func (opt *Options) target(name string) (*target.Target, error) {
+	t, err := target.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	return opt.Machine.On(t)
 }
 
 // families are the kernel families of every program.

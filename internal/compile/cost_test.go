@@ -2,6 +2,7 @@ package compile
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
 // plannedTerms are what a schedule was chosen by and a run counts: the factor by which the two may differ for kernels of a
@@ -90,7 +92,7 @@ func TestSchedulesAreChosenByWhatTheyDo(t *testing.T) {
 				continue
 			}
 			r, _ := generated(t, name, in, ctx.Target.Name)
-			prof, err := profile.Run(context.Background(), r.Program, &r.Program.Variants[0], "run")
+			prof, err := profile.Run(context.Background(), r.Program, &r.Program.Variants[0], "run", nil)
 			require.NoError(t, err)
 			for i, l := range prof.Launches {
 				if r.regions[i] == nil {
@@ -121,4 +123,35 @@ func TestSchedulesAreChosenByWhatTheyDo(t *testing.T) {
 			t.Logf("%s, %s: within a factor of %.2f", family, term.name, max(1, worst[family+" "+term.name]))
 		}
 	}
+}
+
+// TestAMachineFileChoosesKernels: where launches cost next to nothing and barriers much, schedules are others than those of the table's row.
+func TestAMachineFileChoosesKernels(t *testing.T) {
+	src, err := driving.Make("policy", driving.Small)
+	require.NoError(t, err)
+	m, err := onnx.Decode("policy.onnx", src.ONNX)
+	require.NoError(t, err)
+	at := func(f *cost.File) *Result {
+		r, err := Compile(t.Context(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Machine: f})
+		require.NoError(t, err)
+		return r
+	}
+	row := at(nil)
+	same := func(a, b *Result) bool {
+		return reflect.DeepEqual(a.Program.Variants[0].Kernels, b.Program.Variants[0].Kernels)
+	}
+	one := func(x float64) cost.Figure { return cost.Figure{Low: x, Middle: x, High: x} }
+	f := &cost.File{Format: cost.FileFormat, Target: "sm_121", Device: "GPU", Figures: map[string]cost.Figure{"launch_us": one(0.58)}}
+	require.True(t, same(row, at(f)), "the row's own figure")
+	f.Figures = map[string]cost.Figure{"barrier_clocks": one(3000), "atomic_us": one(0.01)}
+	other := at(f)
+	require.False(t, same(row, other))
+	p, err := row.Profile(t.Context())
+	require.NoError(t, err)
+	q, err := other.Profile(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, q.Total.US, 1.5*p.Total.US, "predicted by the same figures")
+	f.DryRun = "dry"
+	_, err = Compile(t.Context(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Machine: f})
+	require.ErrorContains(t, err, "describes no GPU: dry")
 }

@@ -101,7 +101,7 @@ func sharing(entries []codegen.Entry, t *target.Target) codegen.Families {
 
 // LeastMemory is the least that Options.Memory can be for the first target.
 func (r *Result) LeastMemory(ctx context.Context) (int, error) {
-	t, err := target.Lookup(r.Program.Variants[0].Target)
+	t, err := r.opt.target(r.Program.Variants[0].Target)
 	if err != nil {
 		return 0, err
 	}

@@ -26,7 +26,7 @@ func (r *Result) Half(ctx context.Context) (*Result, error) {
 		return r.half, nil
 	}
 	r.opt.meter.Begin(compiling(r.Source), "compiling the same in fp16 to compare")
-	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Passes: r.opt.Passes, Slices: r.opt.Slices, Assembler: r.opt.Assembler,
+	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Machine: r.opt.Machine, Passes: r.opt.Passes, Slices: r.opt.Slices, Assembler: r.opt.Assembler,
 		Trace: r.opt.Trace, F32Inputs: r.opt.F32Inputs, F32Outputs: r.opt.F32Outputs, loops: r.opt.loops})
 	r.half = half
 	return half, err
@@ -39,7 +39,11 @@ func (r *Result) Profile(ctx context.Context) (*profile.Profile, error) {
 	}
 	v := &r.Program.Variants[0]
 	r.opt.meter.Begin(float64(multiplications(r.Source))*progress.Count, "%s: predicting the time in %s", v.Target, r.Program.Precision)
-	p, err := profile.Run(ctx, r.Program, v, "run")
+	t, err := r.opt.target(v.Target)
+	if err != nil {
+		return nil, err
+	}
+	p, err := profile.Run(ctx, r.Program, v, "run", t)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: predicting the time on %s: %w", r.Program.Model, r.Program.Precision, v.Target, err)
 	}

@@ -39,25 +39,25 @@ package cost
 
 import "github.com/spark-compile/spark-compile/internal/target"
 
-// Constants describe a machine to the model, beyond its target's row. They are plain data, so that figures measured on one
-// machine can replace them.
+// Constants describe a machine to the model, beyond its target's row. Their names, sources and ranges are in the table of constants.
 type Constants struct {
-	MemoryLatencyUS float64 `json:"memory_latency_us"` // of a load that DRAM serves
-	CacheLatencyUS  float64 `json:"cache_latency_us"`  // of one that L2 serves
-	AtomicUS        float64 `json:"atomic_us"`         // of an atomic and the barrier behind it
-	StartUS         float64 `json:"start_us"`          // of a block: parameters, coordinates
-	BarrierClocks   float64 `json:"barrier_clocks"`
-	Schedulers      float64 `json:"schedulers"`      // of a multiprocessor: warp instructions a clock
-	AloneIssue      float64 `json:"alone_issue"`     // warp instructions a clock of a warp by itself
-	BusyWarps       float64 `json:"busy_warps"`      // warps that fill the tensor pipes
-	LoadsAtATime    float64 `json:"loads_at_a_time"` // plain loads of a thread in flight together
-	L2BytesClock    float64 `json:"l2_bytes_clock"`  // bytes that a multiprocessor reads from L2 in a clock
-	Exposed         float64 `json:"exposed"`         // share of a term that the longest one does not hide
+	MemoryLatencyUS float64 // of a load that DRAM serves
+	CacheLatencyUS  float64 // of one that L2 serves
+	AtomicUS        float64 // of an atomic and the barrier behind it
+	StartUS         float64 // of a block: parameters, coordinates
+	BarrierClocks   float64
+	Schedulers      float64 // of a multiprocessor: warp instructions a clock
+	AloneIssue      float64 // warp instructions a clock of a warp by itself
+	BusyWarps       float64 // warps that fill the tensor pipes
+	LoadsAtATime    float64 // plain loads of a thread in flight together
+	L2BytesClock    float64 // bytes that a multiprocessor reads from L2 in a clock
+	GraphUS         float64 // of launching a graph and waiting for it, beside what its kernels take
+	Exposed         float64 // share of a term that the longest one does not hide
 }
 
 // published serves every target: targets differ by less than the published figures do among themselves.
 var published = Constants{MemoryLatencyUS: 0.7, CacheLatencyUS: 0.25, AtomicUS: 0.7, StartUS: 0.3, BarrierClocks: 30,
-	Schedulers: 4, AloneIssue: 0.4, BusyWarps: 8, LoadsAtATime: 8, L2BytesClock: 64, Exposed: 0.1}
+	Schedulers: 4, AloneIssue: 0.4, BusyWarps: 8, LoadsAtATime: 8, L2BytesClock: 64, GraphUS: 15, Exposed: 0.1}
 
 // Machine is a target with the model's constants.
 type Machine struct {
@@ -65,8 +65,19 @@ type Machine struct {
 	Constants
 }
 
-// Of returns the machine that a target's row describes.
-func Of(t *target.Target) *Machine { return &Machine{t, published} }
+// Of returns the machine that a target's row describes, with what was measured on it in place of what is published.
+func Of(t *target.Target) *Machine {
+	m := &Machine{t, published}
+	if len(t.Measured) == 0 {
+		return m
+	}
+	for _, c := range m.All() {
+		if f, ok := t.Measured[c.Name]; ok {
+			m = m.with(c, f.Middle)
+		}
+	}
+	return m
+}
 
 // Products are multiply-adds of an element type, named as in the IR.
 type Products struct {
@@ -144,6 +155,15 @@ func (m *Machine) Estimate(w *Work) Time {
 	t.Latency = inside - busy
 	t.near = t.Gap + m.both(inside, t.L2)
 	t.US = t.Gap + m.both(t.near-t.Gap, t.DRAM)
+	t.bound()
+	return t
+}
+
+// Copy is the time of a graph's node that copies bytes within the device's memory, through L2.
+func (m *Machine) Copy(bytes int) Time {
+	t := Time{L2: float64(2*bytes) / (m.L2GBps * 1e3), Gap: m.LaunchUS}
+	t.US = t.Gap + t.L2
+	t.near = t.US
 	t.bound()
 	return t
 }

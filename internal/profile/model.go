@@ -7,6 +7,13 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
+// WorkOf is what a launch did, as the cost model takes it, by its counts; constants is as many bytes as the program has of them.
+func WorkOf(t *target.Target, c *emu.Counts, constants int) *cost.Work {
+	l := Launch{Grid: c.Grid, Block: c.Block, Shared: c.Shared}
+	l.count(c)
+	return l.work(t, c, constants)
+}
+
 // work is what a launch did, as the cost model takes it; constants is the size of all constants of the program in bytes.
 func (l *Launch) work(t *target.Target, c *emu.Counts, constants int) *cost.Work {
 	threads := l.Block[0] * l.Block[1] * l.Block[2]

@@ -26,6 +26,10 @@ type Profile struct {
 	Kernels   []Sum    `json:"kernels"` // longest first
 	Launches  []Launch `json:"launches"`
 	AloneUS   float64  `json:"alone_us"` // sum of the launches' times, as if none began before the one in front ends
+
+	Range     cost.Figure `json:"range_us"`      // of Total.US, by what is known of each constant
+	ColdRange cost.Figure `json:"cold_range_us"` // of Total.ColdUS
+	Waited    cost.Figure `json:"waited_us"`     // of Total.US and the launch of a graph and the wait for it, which a caller sees
 }
 
 // Bound is the time of all launches with one limiting resource.
@@ -83,6 +87,7 @@ type Launch struct {
 	Cold      *cost.Work     `json:"-"`       // the same with constants from DRAM
 
 	cold      cost.Time
+	copied    int  // bytes, of a copy
 	dependent bool // starts before the launch in front ends
 }
 
@@ -107,12 +112,8 @@ var classes = map[ptx.Kind]string{ptx.KindInt: "integer", ptx.KindFloat: "float"
 	ptx.KindMove: "move", ptx.KindLoad: "load", ptx.KindStore: "store", ptx.KindAsync: "async", ptx.KindMMA: "mma", ptx.KindMatrix: "matrix",
 	ptx.KindWarp: "warp", ptx.KindSync: "sync", ptx.KindAtomic: "atomic", ptx.KindControl: "control"}
 
-// New makes a profile of the counts of a run of an entry, in launch order, for a device of the table of targets.
-func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Counts, device string) (*Profile, error) {
-	t, err := target.OfDevice(device)
-	if err != nil {
-		return nil, err
-	}
+// New makes a profile of the counts of a run of an entry, in launch order, for a target's device.
+func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Counts, t *target.Target) (*Profile, error) {
 	entry := v.Entry(name)
 	if entry == nil {
 		return nil, fmt.Errorf("%s: variant %s has no entry %s: compile the model again", p.Model, v.Target, name)
@@ -138,22 +139,28 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 		l.Occupancy = cost.OccupancyOf(t, l.Block[0]*l.Block[1]*l.Block[2], l.Shared, regs)
 		l.Work = l.work(t, c, constants)
 		l.Cold = l.work(t, c, math.MaxInt)
-		l.cold = m.Estimate(l.Cold)
-		l.Time, l.ColdUS = m.Estimate(l.Work), l.cold.US
 		l.dependent = l.Index < len(entry.Launches) && entry.Launches[l.Index].Dependent
 		out.Launches = append(out.Launches, l)
 	}
-	out.copies(t, entry)
+	out.copies(entry)
+	for i := range out.Launches {
+		l := &out.Launches[i]
+		l.Time, l.cold = l.estimate(m, false), l.estimate(m, true)
+		l.ColdUS = l.cold.US
+	}
 	out.sum()
+	out.ranges(m)
 	return out, nil
 }
 
-// Run counts one run of an entry of a variant on zeros, on the CPU device, and predicts it for the target's own device. The
-// counts hardly depend on the values.
-func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant, entry string) (*Profile, error) {
-	t, err := target.Lookup(v.Target)
-	if err != nil {
-		return nil, err
+// Run counts one run of an entry of a variant on zeros, on the CPU device, and predicts it for a target's device; nil: the variant's
+// own. The counts hardly depend on the values.
+func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant, entry string, t *target.Target) (*Profile, error) {
+	if t == nil {
+		var err error
+		if t, err = target.Lookup(v.Target); err != nil {
+			return nil, err
+		}
 	}
 	var counts []*emu.Counts
 	d, err := emu.Open(emu.Options{CountOnly: true, Profile: func(c *emu.Counts) { counts = append(counts, c) }})
@@ -169,28 +176,47 @@ func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant, entry stri
 	if err := s.RunEntry(ctx, entry); err != nil {
 		return nil, err
 	}
-	return New(p, v, entry, counts, t.Device)
+	return New(p, v, entry, counts, t)
 }
 
 // copies adds the entry's copies as launches.
-func (p *Profile) copies(t *target.Target, e *runtime.Entry) {
+func (p *Profile) copies(e *runtime.Entry) {
 	for i, op := range e.Launches {
 		if op.Copy == nil {
 			continue
 		}
 		bytes := op.Copy.Bytes
-		l := Launch{Index: i, Kernel: "(copy)", Note: op.Note, Grid: op.Grid, Block: op.Block}
+		l := Launch{Index: i, Kernel: "(copy)", Note: op.Note, Grid: op.Grid, Block: op.Block, copied: bytes}
 		l.UniqueRead, l.UniqueWrite = int64(bytes), int64(bytes)
-		l.Time = cost.Time{L2: float64(2*bytes) / (t.L2GBps * 1e3), Gap: t.LaunchUS, By: "L2"}
-		if l.Time.Gap > l.Time.L2 {
-			l.Time.By = "launch"
-		}
-		l.Time.US = l.Time.Gap + l.Time.L2
-		l.ColdUS, l.cold = l.Time.US, l.Time
 		l.ratios()
 		p.Launches = append(p.Launches, l)
 	}
 	slices.SortStableFunc(p.Launches, func(a, b Launch) int { return a.Index - b.Index })
+}
+
+// estimate is the launch's time on a machine, with constants from DRAM if cold.
+func (l *Launch) estimate(m *cost.Machine, cold bool) cost.Time {
+	switch {
+	case l.Work == nil:
+		return m.Copy(l.copied)
+	case cold:
+		return m.Estimate(l.Cold)
+	}
+	return m.Estimate(l.Work)
+}
+
+// ranges predicts the run again with other constants.
+func (p *Profile) ranges(m *cost.Machine) {
+	total := func(m *cost.Machine, cold bool) float64 {
+		times, dependent := make([]cost.Time, len(p.Launches)), make([]bool, len(p.Launches))
+		for i := range p.Launches {
+			times[i], dependent[i] = p.Launches[i].estimate(m, cold), p.Launches[i].dependent
+		}
+		return cost.Sequence(times, dependent)
+	}
+	p.Range = m.Range(func(m *cost.Machine) float64 { return total(m, false) })
+	p.ColdRange = m.Range(func(m *cost.Machine) float64 { return total(m, true) })
+	p.Waited = m.Range(func(m *cost.Machine) float64 { return m.GraphUS + total(m, false) })
 }
 
 // count sorts what each instruction did into classes.

@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -43,6 +44,12 @@ func counted(t *testing.T, p *runtime.Program, workers int) []*emu.Counts {
 	return counts
 }
 
+func gb10(t *testing.T) *target.Target {
+	on, err := target.OfDevice("gb10")
+	require.NoError(t, err)
+	return on
+}
+
 // TestCountsHangOnLittle: Run, which executes only what counts hang on, counts what a run of everything does, in kernels of every
 // family and precision.
 func TestCountsHangOnLittle(t *testing.T) {
@@ -51,9 +58,9 @@ func TestCountsHangOnLittle(t *testing.T) {
 			t.Run(name+" "+precision, func(t *testing.T) {
 				p := compiled(t, name, precision)
 				v := &p.Variants[0]
-				all, err := profile.New(p, v, "run", counted(t, p, 0), "gb10")
+				all, err := profile.New(p, v, "run", counted(t, p, 0), gb10(t))
 				require.NoError(t, err)
-				few, err := profile.Run(context.Background(), p, v, "run")
+				few, err := profile.Run(context.Background(), p, v, "run", nil)
 				require.NoError(t, err)
 				want, err := json.Marshal(all)
 				require.NoError(t, err)
@@ -75,9 +82,9 @@ func TestAModelsProfile(t *testing.T) {
 			}
 			p := compiled(t, name, "fp16")
 			v := &p.Variants[0]
-			prof, err := profile.New(p, v, "run", counted(t, p, 1), "gb10")
+			prof, err := profile.New(p, v, "run", counted(t, p, 1), gb10(t))
 			require.NoError(t, err)
-			again, err := profile.New(p, v, "run", counted(t, p, 3), "gb10")
+			again, err := profile.New(p, v, "run", counted(t, p, 3), gb10(t))
 			require.NoError(t, err)
 			first, err := json.Marshal(prof)
 			require.NoError(t, err)

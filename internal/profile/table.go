@@ -126,7 +126,8 @@ func (c *Counts) memory() []string {
 func (p *Profile) WriteTable(w io.Writer) error {
 	t := &p.Total
 	fmt.Fprintf(w, "%s %s for %s, counted on the CPU device, predicted for %s\n\n", p.Model, p.Precision, p.Target, p.Device)
-	fmt.Fprintf(w, "  %s µs (%s with cold weights; %s one launch at a time) in %s of %s; %sMACs on tensor cores, %s by fma\n", trim(t.US), trim(t.ColdUS), trim(p.AloneUS), plural.Count(t.Launches, "launch"), plural.Count(len(p.Kernels), "kernel"), si(float64(t.MACs), ""), si(float64(t.FMAs), ""))
+	fmt.Fprintf(w, "  %s µs, %s to %s by what is known of the device (%s with cold weights, %s to %s; %s one launch at a time) in %s of %s; %sMACs on tensor cores, %s by fma\n",
+		trim(t.US), trim(p.Range.Low), trim(p.Range.High), trim(t.ColdUS), trim(p.ColdRange.Low), trim(p.ColdRange.High), trim(p.AloneUS), plural.Count(t.Launches, "launch"), plural.Count(len(p.Kernels), "kernel"), si(float64(t.MACs), ""), si(float64(t.FMAs), ""))
 	fmt.Fprintf(w, "  global memory: %s read (%s of it constants), %s written, %s asked for (%s of L2), %s of that used\n", si(float64(t.UniqueRead), "B"),
 		si(float64(t.Constants), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.Sectors), "B"), si(float64(32*t.L2Sectors), "B"), percent(t.Coalescing, 1))
 	fmt.Fprintf(w, "  shared memory: %s wavefronts, %s of them bank conflicts; %s barriers, %s atomics; %.1f of 32 lanes active, %s divergent branches\n\n",

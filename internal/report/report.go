@@ -12,8 +12,10 @@ import (
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/trace"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -78,16 +80,21 @@ type Layer struct {
 // Prediction is the predicted cost of a run on the target's device, from internal/profile.
 type Prediction struct {
 	Program
-	Device     string  `json:"device"`
-	US         float64 `json:"us"`         // weights in L2 where they fit
-	ColdUS     float64 `json:"cold_us"`    // weights from DRAM
-	ReadBytes  int64   `json:"read_bytes"` // of global memory, each byte once a launch
-	WriteBytes int64   `json:"write_bytes"`
+	Device string  `json:"device"`
+	US     float64 `json:"us"`      // weights in L2 where they fit
+	ColdUS float64 `json:"cold_us"` // weights from DRAM
+
+	Range     cost.Figure `json:"range_us"`      // of US, by what is known of each constant of the model
+	ColdRange cost.Figure `json:"cold_range_us"` // of ColdUS
+	Waited    cost.Figure `json:"waited_us"`     // of US and what launching a graph and waiting for it takes
+
+	ReadBytes  int64 `json:"read_bytes"` // of global memory, each byte once a launch
+	WriteBytes int64 `json:"write_bytes"`
 }
 
-// Predict counts the work of a run of a variant on the CPU device and predicts the run's time.
-func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Prediction, *profile.Profile, error) {
-	prof, err := profile.Run(ctx, p, v, "run")
+// Predict counts the work of a run of a variant on the CPU device and predicts the run's time on a target's device; nil: the variant's own.
+func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant, t *target.Target) (Prediction, *profile.Profile, error) {
+	prof, err := profile.Run(ctx, p, v, "run", t)
 	if err != nil {
 		return Prediction{}, nil, fmt.Errorf("%s %s: predicting the time on %s: %w", p.Model, p.Precision, v.Target, err)
 	}
@@ -96,7 +103,7 @@ func Predict(ctx context.Context, p *runtime.Program, v *runtime.Variant) (Predi
 
 func predicted(p *runtime.Program, v *runtime.Variant, prof *profile.Profile) Prediction {
 	t := prof.Total
-	return Prediction{Describe(p, v), prof.Device, t.US, t.ColdUS, t.UniqueRead, t.UniqueWrite}
+	return Prediction{Describe(p, v), prof.Device, t.US, t.ColdUS, prof.Range, prof.ColdRange, prof.Waited, t.UniqueRead, t.UniqueWrite}
 }
 
 // Accuracy adds what was measured, if anything was. For precisions that calibrate it also adds every layer, and compares

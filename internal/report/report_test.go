@@ -12,6 +12,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -37,8 +38,8 @@ func sample() *report.Report {
 		Reference:   &compile.Reference{Inputs: 20, Float64: 2, Apart: 4e-7, Where: "y.part"},
 		Calibration: &report.Calibration{Inputs: 16, MinCosine: .999},
 		Predicted: []report.Prediction{
-			{Program: report.Program{Precision: "fp16", Launches: 3, WeightsBytes: 2e6}, Device: "gb10", US: 10, ColdUS: 20},
-			{Program: report.Program{Precision: "fp8", Launches: 3, WeightsBytes: 1e6}, Device: "gb10", US: 8, ColdUS: 10},
+			{Program: report.Program{Precision: "fp16", Launches: 3, WeightsBytes: 2e6}, Device: "gb10", US: 10, ColdUS: 20, Range: cost.Figure{Low: 8.4, Middle: 10, High: 13}, ColdRange: cost.Figure{Low: 16, Middle: 20, High: 27}},
+			{Program: report.Program{Precision: "fp8", Launches: 3, WeightsBytes: 1e6}, Device: "gb10", US: 8, ColdUS: 10, Range: cost.Figure{Low: 7, Middle: 8, High: 9.6}, ColdRange: cost.Figure{Low: 9, Middle: 10, High: 12}},
 		}}
 }
 
@@ -67,8 +68,8 @@ fp16: 1 layer, 25.0 % of the multiplications and 20.0 % of the weights of these 
 all 2: weights 0.0016 MB, 0.640 of fp16 (scales and padding included)
 reference: the file in fp32; it is 4e-07 from float64 at most (relative L2 of y.part, on the first and the last of 20 inputs)
 budget: cosine 0.999; least: y.part with 0.999100 on 4 validation inputs; on other inputs 0.998600 is expected (y)
-fp16 on gb10, predicted: 10.0 µs, 20.0 with cold weights; 3 launches, 2 MB of weights
-fp8 on gb10, predicted: 8.0 µs, 10.0 with cold weights; 3 launches, 1 MB of weights: 1.25 times as fast as fp16, 2.00 with cold weights
+fp16 on gb10, predicted: 10.0 (8 to 13) µs, 20.0 (16 to 27) with cold weights; 3 launches, 2 MB of weights
+fp8 on gb10, predicted: 8.0 (7 to 10) µs, 10.0 (9 to 12) with cold weights; 3 launches, 1 MB of weights: 1.25 times as fast as fp16, 2.00 with cold weights
 `, got.String())
 
 	got.Reset()
@@ -85,7 +86,7 @@ func TestLayersOfTheFileAreShownWithoutACalibration(t *testing.T) {
 	require.NoError(t, r.Table(&got))
 	require.Contains(t, got.String(), "a      Conv  i8 (file)")
 	require.Contains(t, got.String(), "quantised in the file")
-	require.Contains(t, got.String(), "fp16 on gb10, predicted: 10.0 µs")
+	require.Contains(t, got.String(), "fp16 on gb10, predicted: 10.0 (8 to 13) µs")
 	require.NotContains(t, got.String(), "budget")
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/plural"
 )
 
@@ -170,6 +171,11 @@ func (r *Report) budget(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
+// between is a predicted time with its range.
+func between(f cost.Figure) string {
+	return fmt.Sprintf("%.1f (%.0f to %.0f)", f.Middle, f.Low, f.High)
+}
+
 // times prints the predicted times, and their ratio to the first.
 func (r *Report) times(w io.Writer) {
 	switch k := r.Kept; {
@@ -181,7 +187,7 @@ func (r *Report) times(w io.Writer) {
 			k.Precision, k.US, k.ColdUS, plural.Count(k.Launches, "launch"), float64(k.Weights)/1e6)
 	}
 	for i, p := range r.Predicted {
-		fmt.Fprintf(w, "%s on %s, predicted: %.1f µs, %.1f with cold weights; %s, %.3g MB of weights", p.Precision, p.Device, p.US, p.ColdUS, plural.Count(p.Launches, "launch"), float64(p.WeightsBytes)/1e6)
+		fmt.Fprintf(w, "%s on %s, predicted: %s µs, %s with cold weights; %s, %.3g MB of weights", p.Precision, p.Device, between(p.Range), between(p.ColdRange), plural.Count(p.Launches, "launch"), float64(p.WeightsBytes)/1e6)
 		if i > 0 {
 			first := r.Predicted[0]
 			fmt.Fprintf(w, ": %.2f times as fast as %s, %.2f with cold weights", first.US/p.US, first.Precision, first.ColdUS/p.ColdUS)

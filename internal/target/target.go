@@ -29,6 +29,15 @@ type Target struct {
 	TFLOPS          map[string]float64 // of the whole device by element type, dense, accumulated in f32: f32 by fma, e2m1 with block scales, others by mma.sync
 	LaunchUS        float64            // cost of a graph node, µs
 	DependentLaunch bool               // griddepcontrol (programmatic dependent launch)
+
+	Measured map[string]Figure // constants of the cost model, by name, as one machine was measured (internal/cost); nil in the table
+}
+
+// Figure is what is known of one constant of a machine: its least, its middle and its greatest value, of published figures or of samples.
+type Figure struct {
+	Low    float64 `json:"low"`
+	Middle float64 `json:"middle"`
+	High   float64 `json:"high"`
 }
 
 // targets is the table, the default first.

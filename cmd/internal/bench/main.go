@@ -4,6 +4,7 @@
 //	spark-bench driving_vision.onnx driving_policy.onnx --precision fp32,fp16 --html report.html
 //	spark-bench ./drivingvision --runs 1000 --baseline before.json
 //	spark-bench driving_vision.onnx --precision fp16,fp8,nvfp4 --predict
+//	spark-bench --machine -o machine.json
 package bench
 
 import (
@@ -32,6 +33,9 @@ type flags struct {
 	Peer        bool       `help:"Compare ONNX files with ONNX Runtime on the CPU if it is installed." default:"true" negatable:""`
 	Reference   bool       `help:"Compare outputs with those of the same ONNX file in fp32." default:"true" negatable:""`
 	Predict     bool       `help:"Do not measure: count the work of a run on the CPU device and predict its time on the target's device. Low precision is forced and calibrated on one generated input."`
+	Machine     bool       `help:"Measure the device itself, in place of models: the constants of the cost model."`
+	Output      string     `short:"o" help:"Write what --machine finds: a file for spark-compile --machine and for --machine-file." placeholder:"FILE.json"`
+	MachineFile string     `help:"Predict by what --machine measured of one machine." placeholder:"FILE.json"`
 	Quiet       bool       `help:"Print only the tables."`
 }
 

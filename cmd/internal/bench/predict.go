@@ -11,6 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
@@ -24,10 +25,20 @@ func (s *session) predict(ctx context.Context, precisions []string) error {
 	if s.Baseline != "" || s.HTML != "" || s.Concurrent || s.Layers {
 		return errors.New("--predict measures nothing: leave out --baseline, --html, --layers and --concurrent")
 	}
-	if s.target = s.Target; s.target == "" {
+	var err error
+	if s.MachineFile != "" {
+		if s.machine, err = cost.ReadFile(s.MachineFile); err != nil {
+			return err
+		}
+	}
+	switch {
+	case s.Target != "":
+		s.target = s.Target
+	case s.machine != nil:
+		s.target = s.machine.Target
+	default:
 		s.target = target.Default().Name
 	}
-	var err error
 	if s.assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
 		return err
 	}
@@ -46,8 +57,15 @@ func (s *session) predict(ctx context.Context, precisions []string) error {
 			if err != nil {
 				return err
 			}
+			on, err := target.Lookup(v.Target)
+			if err == nil {
+				on, err = s.machine.On(on)
+			}
+			if err != nil {
+				return err
+			}
 			s.note(fmt.Sprintf("%s %s: counting the work of a run", p.Model, p.Precision))
-			time, prof, err := report.Predict(ctx, p, v)
+			time, prof, err := report.Predict(ctx, p, v, on)
 			if err != nil {
 				return err
 			}
@@ -76,7 +94,7 @@ func (s *session) programsOf(ctx context.Context, path string, precisions []stri
 	var out []*runtime.Program
 	for _, precision := range precisions {
 		s.note(fmt.Sprintf("%s: compiling in %s", path, precision))
-		p, _, err := s.compile(ctx, path, compile.Options{Precision: precision, Assembler: s.assembler, Generated: 1})
+		p, _, err := s.compile(ctx, path, compile.Options{Precision: precision, Machine: s.machine, Assembler: s.assembler, Generated: 1})
 		if err != nil {
 			return nil, err
 		}
@@ -85,10 +103,11 @@ func (s *session) programsOf(ctx context.Context, path string, precisions []stri
 	return out, nil
 }
 
-// predictions prints a line per program, with times relative to the same model in fp16.
+// predictions prints a line per program, with times relative to the same model in fp16. Beside each predicted time stands its range, by
+// what is known of the machine, and what a caller waits: launching the graph and the wait for it added.
 func predictions(w io.Writer, all []report.Prediction) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "model\tprecision\tdevice\tµs\tcold µs\tfp16 / this\tcold\tlaunches\tweights MB\tread MB\twritten MB\t")
+	fmt.Fprintln(t, "model\tprecision\tdevice\tµs\tfrom\tto\tcold µs\tfrom\tto\twaited µs\tfp16 / this\tcold\tlaunches\tweights MB\tread MB\twritten MB\t")
 	for _, p := range all {
 		warm, cold := "", ""
 		for _, q := range all {
@@ -96,7 +115,8 @@ func predictions(w io.Writer, all []report.Prediction) error {
 				warm, cold = fmt.Sprintf("%.2f", q.US/p.US), fmt.Sprintf("%.2f", q.ColdUS/p.ColdUS)
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%.1f\t%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t\n", p.Model, p.Precision, p.Device, p.US, p.ColdUS, warm, cold, p.Launches,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.0f\t%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t\n", p.Model, p.Precision, p.Device,
+			p.US, p.Range.Low, p.Range.High, p.ColdUS, p.ColdRange.Low, p.ColdRange.High, p.Waited.Middle, warm, cold, p.Launches,
 			float64(p.WeightsBytes)/1e6, float64(p.ReadBytes)/1e6, float64(p.WriteBytes)/1e6)
 	}
 	return t.Flush()

@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/python"
@@ -35,6 +36,7 @@ type session struct {
 	target string // to compile ONNX files for
 
 	assembler *ptxas.Tool // for --predict; nil without ptxas
+	machine   *cost.File  // of --machine-file; nil: the target's figures
 	options   bench.Options
 	report    *bench.Report
 	python    string // interpreter with ONNX Runtime; "" if there is none
@@ -42,9 +44,14 @@ type session struct {
 }
 
 func (s *session) run(ctx context.Context) error {
+	if s.Machine {
+		return s.measureMachine(ctx)
+	}
 	switch {
+	case s.Output != "":
+		return errors.New("-o is for --machine: use --json for a report")
 	case len(s.Models) == 0:
-		return errors.New("no model: give DIR or MODEL.onnx")
+		return errors.New("no model: give DIR or MODEL.onnx, or --machine")
 	case s.Runs < 1 || s.Warmup < 0:
 		return fmt.Errorf("--runs %d --warmup %d: want at least 1 and 0", s.Runs, s.Warmup)
 	case s.MaxSlowdown != nil && (s.Baseline == "" || *s.MaxSlowdown < 1):

@@ -22,6 +22,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
@@ -38,6 +39,7 @@ type flags struct {
 	Target     []string   `help:"Targets: ${targets}." default:"${target}" placeholder:"${target}[,…]"`
 	Calibrate  []string   `help:"Inputs for calibrating ${calibrating} and for measuring accuracy: a directory or .npz files." placeholder:"DIR|FILE.npz…"`
 	Validate   []string   `help:"Inputs to judge accuracy on, which nothing is fitted to: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
+	Machine    string     `help:"Choose kernels and predict times by what spark-bench --machine measured of one machine." placeholder:"FILE.json"`
 	Findings   string     `name:"calibration" help:"Keep what calibrating finds in this file, and take it from there: another budget or target then calibrates less." placeholder:"FILE"`
 	MinCosine  *float64   `help:"Minimum cosine of every output: ${calibrating} keep layers at fp16 to meet it (default 0.999), other precisions fail if they miss it." placeholder:"C"`
 	Prefer     string     `help:"Where ${calibrating} keep a budget: a program faster than fp16, or one with smaller weights." enum:"speed,size" default:"speed" placeholder:"speed|size"`
@@ -116,6 +118,11 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		clear()
 		fmt.Fprintf(stderr, "warning: %s\n", text)
 	}
+	if f.Machine != "" {
+		if opt.Machine, err = cost.ReadFile(f.Machine); err != nil {
+			return err
+		}
+	}
 	opt.Import.Shapes, opt.Import.Batch, opt.Import.MaxOutput = f.Shape, f.Batch, f.MaxOutput
 	opt.GraphOnly = f.Emit == "ir"
 	opt.F32Inputs, opt.F32Outputs = f.IO == "f32", f.IO == "f32"
@@ -148,7 +155,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	r.Program.Provenance = r.Provenance()
-	r.Program.Provenance.Compiler, r.Program.Provenance.Flags = cli.Version(), f.decisive()
+	r.Program.Provenance.Compiler, r.Program.Provenance.Flags = cli.Version(), f.decisive(opt.Machine)
 	files, err := gopkg.Files(name, r.Program, golden)
 	if err != nil {
 		return err
@@ -211,7 +218,7 @@ func (f *flags) checkSlots(in string) error {
 	for _, other := range []struct {
 		name  string
 		given bool
-	}{{"--adapter", f.Adapter != ""}, {"--calibrate without --adapter-base", len(f.Calibrate) > 0 && f.SlotBase == ""}, {"--validate", len(f.Validate) > 0}, {"--calibration", f.Findings != ""},
+	}{{"--adapter", f.Adapter != ""}, {"--calibrate without --adapter-base", len(f.Calibrate) > 0 && f.SlotBase == ""}, {"--validate", len(f.Validate) > 0}, {"--calibration", f.Findings != ""}, {"--machine", f.Machine != ""},
 		{"--min-cosine", f.MinCosine != nil}, {"--keep", len(f.Keep) > 0}, {"--passes", len(f.Passes) > 0}, {"--io f32", f.IO == "f32"}} {
 		if other.given {
 			return fmt.Errorf("--adapter-slots does not go with %s: leave one of them out", other.name)
@@ -224,7 +231,7 @@ func (f *flags) checkSlots(in string) error {
 }
 
 // decisive are the flags that decide what is compiled, as they were given; inputs are in the calibration's digest.
-func (f *flags) decisive() (list []string) {
+func (f *flags) decisive(on *cost.File) (list []string) {
 	add := func(given bool, format string, args ...any) {
 		if given {
 			list = append(list, fmt.Sprintf(format, args...))
@@ -252,6 +259,9 @@ func (f *flags) decisive() (list []string) {
 	add(f.SlotRank != 0, "--adapter-rank %d", f.SlotRank)
 	add(f.SlotBase != "", "--adapter-base %s", f.SlotBase)
 	add(f.Cubin, "--cubin")
+	if on != nil {
+		add(true, "--machine %s", on.Digest())
+	}
 	return list
 }
 

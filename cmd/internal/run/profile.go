@@ -51,15 +51,14 @@ func (f *flags) open(ctx context.Context, load func(hal.Device) error) (hal.Devi
 
 // profiled adds the profile to the report, prints it, and writes it as HTML with --profile-html.
 func (f *flags) profiled(w io.Writer, p *runtime.Program, v *runtime.Variant, r *recorder, out *report.Report) error {
-	device := f.ProfileDevice
-	if device == "" {
-		t, err := target.Lookup(v.Target)
-		if err != nil {
-			return err
-		}
-		device = t.Device
+	t, err := target.Lookup(v.Target)
+	if f.ProfileDevice != "" {
+		t, err = target.OfDevice(f.ProfileDevice)
 	}
-	prof, err := profile.New(p, v, "run", r.counts, device)
+	if err != nil {
+		return err
+	}
+	prof, err := profile.New(p, v, "run", r.counts, t)
 	if err != nil {
 		return err
 	}

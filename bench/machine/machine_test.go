@@ -1,0 +1,245 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/target"
+)
+
+// simulated is the CPU device as a GPU whose runs take what the cost model says they take on a machine: what measuring finds must be that
+// machine's constants.
+type simulated struct {
+	hal.Device
+	on     *cost.Machine
+	counts []*emu.Counts
+	fail   int // the run that fails; 0: none
+}
+
+type simulatedGraph struct {
+	hal.Graph
+	d   *simulated
+	ops []hal.Op
+}
+
+func simulate(t *testing.T, on *cost.Machine) *simulated {
+	s := &simulated{on: on}
+	d, err := emu.Open(emu.Options{CountOnly: true, Profile: func(c *emu.Counts) { s.counts = append(s.counts, c) }})
+	require.NoError(t, err)
+	s.Device = d
+	return s
+}
+
+func (s *simulated) Info() hal.Info {
+	info := s.Device.Info()
+	info.Name, info.Backend, info.Target = "simulated", "cuda", s.on.Name
+	return info
+}
+
+func (s *simulated) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	g, err := s.Device.Capture(ctx, ops)
+	return &simulatedGraph{g, s, slices.Clone(ops)}, err
+}
+
+var errFault = errors.New("a fault")
+
+func (g *simulatedGraph) RunTimed(ctx context.Context) (time.Duration, error) {
+	if g.d.fail > 0 {
+		if g.d.fail--; g.d.fail == 0 {
+			return 0, errFault
+		}
+	}
+	g.d.counts = nil
+	if err := g.Run(ctx); err != nil {
+		return 0, err
+	}
+	var times []cost.Time
+	var dependent []bool
+	for i, c := range g.d.counts {
+		times, dependent = append(times, g.d.on.Estimate(profile.WorkOf(g.d.on.Target, c, 0))), append(dependent, g.ops[i].Dependent)
+	}
+	return time.Duration(1e3 * cost.Sequence(times, dependent)), nil
+}
+
+// TestWhatIsMeasuredIsWhatTheModelMeans measures a machine that takes what the model says, and finds the model's constants, though it
+// knew others. What the model has no term for is not asked of it: loads that wait for each other, the clock by instructions
+// that do, and what a host waits.
+func TestWhatIsMeasuredIsWhatTheModelMeans(t *testing.T) {
+	row := target.Default()
+	figures := map[string]cost.Figure{}
+	for i, c := range cost.Of(row).All() {
+		x := cost.Of(row).Value(c) * (1.2 + 0.05*float64(i%4))
+		if c.Name == "clock_ghz" {
+			x = cost.Of(row).Value(c)
+		}
+		figures[c.Name] = cost.Figure{Low: x, Middle: x, High: x}
+	}
+	other, err := cost.Measure(row, figures)
+	require.NoError(t, err)
+	s := simulate(t, cost.Of(other))
+	f, err := measure(t.Context(), s, Options{Samples: 1}, sizes{fill: row.SMs, rounds: 200, steps: 16, nodes: 20, blocks: 8, cached: row.L2Bytes / 4, memory: row.L2Bytes, passes: 2, repeats: 100})
+	require.NoError(t, err)
+	require.Empty(t, f.DryRun)
+	for name, within := range map[string]float64{"launch_us": 0.02, "start_us": 0.03, "tflops_f32": 0.1, "tflops_f16": 0.03, "tflops_bf16": 0.03, "tflops_e4m3": 0.03, "tflops_e2m1": 0.03,
+		"busy_warps": 0.05, "barrier_clocks": 0.05, "atomic_us": 0.05, "l2_gbps": 0.1, "l2_bytes_clock": 0.1, "memory_gbps": 0.1} {
+		found, ok := f.Figures[name]
+		require.True(t, ok, "%s: %s", name, f.Left[name])
+		require.InEpsilon(t, figures[name].Middle, found.Middle, within, name)
+	}
+	require.Contains(t, f.Left, "exposed")
+}
+
+// TestADryRunGoesThroughEverything runs every kernel on the CPU device with its checks, and makes a file that describes no GPU.
+func TestADryRunGoesThroughEverything(t *testing.T) {
+	d, err := emu.Open(emu.Options{Check: true})
+	require.NoError(t, err)
+	defer d.Close()
+	var notes []string
+	f, err := Measure(t.Context(), d, Options{Samples: 1, Note: func(s string) { notes = append(notes, s) }})
+	require.NoError(t, err)
+	require.Len(t, notes, len(measurements))
+	require.Contains(t, f.DryRun, "CPU device")
+	on, err := target.Lookup(f.Target)
+	require.NoError(t, err)
+	_, err = f.On(on)
+	require.ErrorContains(t, err, "describes no GPU")
+	for _, c := range cost.Of(on).All() {
+		_, measured := f.Figures[c.Name]
+		require.True(t, measured != (f.Left[c.Name] != ""), c.Name)
+	}
+}
+
+// TestAFaultEndsTheMeasurement and gives back what was allocated.
+func TestAFaultEndsTheMeasurement(t *testing.T) {
+	for _, at := range []int{1, 9} {
+		s := simulate(t, cost.Of(target.Default()))
+		s.fail = at
+		_, err := measure(t.Context(), s, Options{Samples: 1}, dry)
+		require.ErrorIs(t, err, errFault)
+		require.ErrorContains(t, err, "measuring ")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := measure(ctx, simulate(t, cost.Of(target.Default())), Options{Samples: 1}, dry)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestRingsGoThroughEveryLine once before they come back.
+func TestRingsGoThroughEveryLine(t *testing.T) {
+	d, err := emu.Open(emu.Options{})
+	require.NoError(t, err)
+	defer d.Close()
+	for _, lines := range []int{1, 2, 8, 40, 77, 512} {
+		m, err := d.Alloc(lines*lineBytes, hal.DeviceMemory)
+		require.NoError(t, err)
+		require.NoError(t, ring(m))
+		seen, at := map[uint32]bool{}, uint32(0)
+		for !seen[at] {
+			seen[at] = true
+			at = words(t, m)[at/4]
+		}
+		require.Len(t, seen, lines)
+		require.Zero(t, at)
+		require.NoError(t, m.Free())
+	}
+}
+
+func float(x uint32) float32 { return math.Float32frombits(x) }
+
+func words(t *testing.T, m hal.Memory) []uint32 {
+	raw := make([]byte, m.Size())
+	require.NoError(t, m.Read(raw, 0))
+	out := make([]uint32, len(raw)/4)
+	for i := range out {
+		out[i] = uint32(raw[4*i]) | uint32(raw[4*i+1])<<8 | uint32(raw[4*i+2])<<16 | uint32(raw[4*i+3])<<24
+	}
+	return out
+}
+
+// TestKernelsDoTheirWork: a kernel that the assembler could leave out, or that does another amount, would measure something else.
+func TestKernelsDoTheirWork(t *testing.T) {
+	d, err := emu.Open(emu.Options{Check: true})
+	require.NoError(t, err)
+	defer d.Close()
+	on := target.Default()
+	code, err := d.Load(t.Context(), hal.Image{Name: "machine", Target: on.Name, PTX: kernels(on).String()})
+	require.NoError(t, err)
+	r := &rig{ctx: t.Context(), device: d, on: cost.Of(on), sizes: dry, code: code}
+	r.out, err = r.alloc(4*512*4, hal.DeviceMemory)
+	require.NoError(t, err)
+	run := func(op hal.Op) []uint32 {
+		g, err := r.graph(op)
+		require.NoError(t, err)
+		require.NoError(t, g.Run(t.Context()))
+		return words(t, r.out)
+	}
+	for _, p := range products {
+		// K ones times ones a product, in accumulators of them, three rounds.
+		k := p.macs / 16 / 8
+		require.Equal(t, float32(3*accumulators*k), float(run(r.op("mma_"+p.dtype, 1, 32, 3))[0]), p.dtype)
+	}
+	m, err := r.alloc(40*lineBytes, hal.DeviceMemory)
+	require.NoError(t, err)
+	require.NoError(t, ring(m))
+	at := uint32(0)
+	for range 7 {
+		at = words(t, m)[at/4]
+	}
+	require.Equal(t, at, run(r.op("chase", 1, 1, 7, m))[0])
+
+	counters, err := r.alloc(8, hal.DeviceMemory)
+	require.NoError(t, err)
+	run(r.op("atomic", 2, 256, 5, counters))
+	require.Equal(t, []uint32{5, 5}, words(t, counters))
+
+	big, err := r.alloc(2*streamUnit, hal.DeviceMemory)
+	require.NoError(t, err)
+	fill := make([]byte, big.Size())
+	fill[4*3], fill[streamUnit+4*3] = 5, 9 // the fourth word of each part, of thread 0
+	require.NoError(t, big.Write(fill, 0))
+	got := run(r.op("read", 2, streamThreads, 1, big, streamUnit))
+	require.Equal(t, []uint32{5, 9}, []uint32{got[0], got[streamThreads]})
+	got = run(r.op("read", 2, streamThreads, 2, big, streamUnit))
+	require.Equal(t, []uint32{5 ^ 9, 5 ^ 9}, []uint32{got[0], got[streamThreads]}, "the second round takes the next part")
+	run(r.op("write", 2, streamThreads, 1, big, streamUnit))
+	after := words(t, big)
+	require.Equal(t, uint32(4*(streamVectors-1)+3+streamThreads-1), after[len(after)-1])
+
+	sum := uint32(0)
+	lines, err := r.alloc(unrolled*lineBytes*2, hal.DeviceMemory)
+	require.NoError(t, err)
+	require.NoError(t, ring(lines))
+	for i, x := range words(t, lines) {
+		if i%(lineBytes/4) == 0 {
+			sum += x
+		}
+	}
+	require.Equal(t, sum, run(r.op("loads", 1, 32, 2, lines))[0])
+}
+
+// TestPtxasAcceptsTheKernels for every target, and leaves the work in them.
+func TestPtxasAcceptsTheKernels(t *testing.T) {
+	tool, err := ptxas.Find(t.Context())
+	if errors.Is(err, ptxas.ErrNotFound) {
+		t.Skip("no ptxas")
+	}
+	require.NoError(t, err)
+	for _, on := range target.All() {
+		got, err := tool.Assemble(t.Context(), kernels(on).String(), on.Name)
+		require.NoError(t, err)
+		for _, u := range got.Usage {
+			require.Zero(t, u.Spills, u.Kernel)
+		}
+	}
+}

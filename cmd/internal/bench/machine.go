@@ -1,0 +1,113 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spark-compile/spark-compile/bench/machine"
+	"github.com/spark-compile/spark-compile/hal/detect"
+	"github.com/spark-compile/spark-compile/hal/nvml"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/target"
+)
+
+// measureMachine measures the constants of the cost model on the device, prints them beside the published ones, and writes the machine file.
+func (s *session) measureMachine(ctx context.Context) error {
+	switch {
+	case len(s.Models) > 0:
+		return errors.New("--machine measures the device alone: leave out the models")
+	case s.Predict || s.MachineFile != "" || s.Baseline != "" || s.HTML != "" || s.JSON != "" || s.Concurrent || s.Layers:
+		return errors.New("--machine goes with -o, --device and --quiet alone")
+	}
+	if s.Output != "" {
+		if err := report.CheckPath(s.Output); err != nil {
+			return err
+		}
+	}
+	device, notice, err := detect.Open(ctx, detect.Options{Name: s.Device, Called: "--device"})
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	s.note(notice)
+	f, err := machine.Measure(ctx, device, machine.Options{Note: func(text string) { s.note("measuring " + text) }})
+	if err != nil {
+		return detect.Explain(err)
+	}
+	if device.Info().Target != "" {
+		f.State = s.state(ctx, device.Info().Name)
+	}
+	if err := machineTable(s.out, f); err != nil || s.Output == "" {
+		return err
+	}
+	return atomicfile.WriteJSON(s.Output, f)
+}
+
+// state says how the device is doing right behind the measurement, in words for who reads the file.
+func (s *session) state(ctx context.Context, name string) map[string]string {
+	out := map[string]string{}
+	source, err := nvml.Open(nvml.Options{})
+	if err != nil {
+		out["unknown"] = err.Error()
+		return out
+	}
+	defer source.Close()
+	seen, err := source.Read(ctx)
+	if err != nil {
+		out["unknown"] = err.Error()
+		return out
+	}
+	out["driver"] = seen.Driver
+	for i := range seen.GPUs {
+		if g := &seen.GPUs[i]; g.Name == name || len(seen.GPUs) == 1 {
+			for what, x := range map[string]nvml.Figure{"clock MHz": g.ClockMHz, "power W": g.PowerWatts, "temperature °C": g.Celsius} {
+				if x.OK {
+					out[what] = fmt.Sprintf("%.0f", x.Value)
+				}
+			}
+			out["capped"] = fmt.Sprint(g.Capped())
+		}
+	}
+	return out
+}
+
+// machineTable prints every constant: what is published, what was found, and what was measured beside.
+func machineTable(w io.Writer, f *cost.File) error {
+	on, err := target.Lookup(f.Target)
+	if err != nil {
+		return err
+	}
+	m := cost.Of(on)
+	fmt.Fprintf(w, "%s (%s), as %s\n", f.Device, f.Backend, f.Target)
+	if f.DryRun != "" {
+		fmt.Fprintf(w, "this describes no GPU: %s\n", f.DryRun)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(t, "constant\tunit\tpublished\tfrom\tto\tmeasured\tfrom\tto\twhat\n")
+	for _, c := range m.All() {
+		p := m.Figure(c)
+		found := []string{"–", "", ""}
+		what := c.What
+		if x, ok := f.Figures[c.Name]; ok {
+			found = []string{digits(x.Middle), digits(x.Low), digits(x.High)}
+		} else if why := f.Left[c.Name]; why != "" {
+			what += " (" + why + ")"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Name, c.Unit, digits(p.Middle), digits(p.Low), digits(p.High), strings.Join(found, "\t"), what)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Also)) {
+		x := f.Also[name]
+		fmt.Fprintf(t, "%s\t\t\t\t\t%s\t%s\t%s\tnot read by the model\n", name, digits(x.Middle), digits(x.Low), digits(x.High))
+	}
+	return t.Flush()
+}
+
+func digits(x float64) string { return fmt.Sprintf("%.3g", x) }

@@ -1,0 +1,78 @@
+package cost
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/spark-compile/spark-compile/internal/target"
+)
+
+// FileFormat is the version of machine files.
+const FileFormat = 1
+
+// File holds what was measured of one machine, as spark-bench --machine writes it.
+type File struct {
+	Format  int               `json:"format"`
+	Target  string            `json:"target"` // the row of targets whose figures these replace
+	Device  string            `json:"device"` // as the driver names it
+	Backend string            `json:"backend"`
+	Driver  string            `json:"driver,omitempty"`
+	DryRun  string            `json:"dry_run,omitempty"` // why the figures describe no GPU; such a file is not used
+	Figures map[string]Figure `json:"figures"`
+	Left    map[string]string `json:"left,omitempty"`  // constants that were not measured, and why
+	Also    map[string]Figure `json:"also,omitempty"`  // what was measured beside, which the model does not ask for; names end in units
+	State   map[string]string `json:"state,omitempty"` // clocks, power and what slowed the device meanwhile
+}
+
+// ReadFile reads a machine file and checks it.
+func ReadFile(path string) (*File, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var version struct{ Format int }
+	f := &File{}
+	if err := json.Unmarshal(raw, &version); err != nil {
+		return nil, fmt.Errorf("%s: not a machine file: %w", path, err)
+	}
+	if version.Format != FileFormat {
+		return nil, fmt.Errorf("%s: a machine file of format %d, and this version reads %d: measure again with spark-bench --machine", path, version.Format, FileFormat)
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(f); err != nil {
+		return nil, fmt.Errorf("%s: not a machine file: %w", path, err)
+	}
+	t, err := target.Lookup(f.Target)
+	if err == nil {
+		_, err = f.On(t)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// On is a target with the file's figures in place of its own; any other target than the file's as it is. A nil file changes nothing.
+func (f *File) On(t *target.Target) (*target.Target, error) {
+	switch {
+	case f == nil || f.Target != t.Name:
+		return t, nil
+	case f.DryRun != "":
+		return nil, fmt.Errorf("the machine file describes no GPU: %s", f.DryRun)
+	}
+	return Measure(t, f.Figures)
+}
+
+// Digest identifies what the file changes: its target and figures.
+func (f *File) Digest() string {
+	raw, err := json.Marshal([]any{f.Target, f.Figures})
+	if err != nil {
+		panic(err) // On refuses figures that are no numbers
+	}
+	sum := sha256.Sum256(raw)
+	return fmt.Sprintf("sha256:%x", sum[:8])
+}
