@@ -96,25 +96,26 @@ cross:
 GPU_ARCH   ?= amd64
 GPU_MODELS ?= ../shared/models
 GPU_SIZE   ?= full
+GPU_DIR    ?= .gpu
 GPU_GO     := CGO_ENABLED=0 GOOS=linux GOARCH=$(GPU_ARCH) $(GO)
 GPU_FLAGS  := -trimpath -ldflags='-s -w'
 gpu-bundle:
-	rm -rf .gpu && mkdir -p .gpu/bin
-	$(GPU_GO) build $(GPU_FLAGS) -o .gpu/bin/ ./cmd/spark
-	$(GPU_GO) test -c -tags bundle $(GPU_FLAGS) -o .gpu/bin/cuda.test ./hal/cuda
-	$(GPU_GO) test -c -tags bundle $(GPU_FLAGS) -o .gpu/bin/gputest.test ./internal/gputest
-	gzip -9n .gpu/bin/*
-	cp bench/torch_latency.py .gpu/bin/ && cp internal/gputest/run.sh .gpu/
+	rm -rf $(GPU_DIR) && mkdir -p $(GPU_DIR)/bin
+	$(GPU_GO) build $(GPU_FLAGS) -o $(GPU_DIR)/bin/ ./cmd/spark
+	$(GPU_GO) test -c -tags bundle $(GPU_FLAGS) -o $(GPU_DIR)/bin/cuda.test ./hal/cuda
+	$(GPU_GO) test -c -tags bundle $(GPU_FLAGS) -o $(GPU_DIR)/bin/gputest.test ./internal/gputest
+	gzip -9n $(GPU_DIR)/bin/*
+	cp bench/torch_latency.py $(GPU_DIR)/bin/ && cp internal/gputest/run.sh $(GPU_DIR)/
 	@set -e; from=$(GPU_MODELS); golden=$(GPU_MODELS)/golden; sep=_; \
 	if ! ls $$from/*.onnx >/dev/null 2>&1; then \
-		from=.gpu/generated; golden=$$from; sep=; $(GO) run ./testdata/gen -o $$from -model all -size $(GPU_SIZE) -inputs 3; \
+		from=$(GPU_DIR)/generated; golden=$$from; sep=; $(GO) run ./testdata/gen -o $$from -model all -size $(GPU_SIZE) -inputs 3; \
 	fi; \
 	for file in $$from/*.onnx; do \
-		model=$$(basename $$file .onnx); mkdir .gpu/$$model; \
-		gzip -9nc $$file > .gpu/$$model/$$model.onnx.gz; cp $$golden/$$model$$sep*.npz .gpu/$$model/; \
-	done; rm -rf .gpu/generated
-	@for dir in .gpu/*/; do du -sk $$dir; done | awk '$$2 == ".gpu/bin/" {bin = $$1; next} {size[$$2] = $$1} \
-		END {for (m in size) {printf "%s with .gpu/bin: %.1f MiB\n", m, (size[m] + bin) / 1024; if (size[m] + bin > 65536) big = 1} exit big}'
+		model=$$(basename $$file .onnx); mkdir $(GPU_DIR)/$$model; \
+		gzip -9nc $$file > $(GPU_DIR)/$$model/$$model.onnx.gz; cp $$golden/$$model$$sep*.npz $(GPU_DIR)/$$model/; \
+	done; rm -rf $(GPU_DIR)/generated
+	@for dir in $(GPU_DIR)/*/; do du -sk $$dir; done | awk '$$2 == "$(GPU_DIR)/bin/" {bin = $$1; next} {size[$$2] = $$1} \
+		END {for (m in size) {printf "%s with $(GPU_DIR)/bin: %.1f MiB\n", m, (size[m] + bin) / 1024; if (size[m] + bin > 65536) big = 1} exit big}'
 
 # The backend over gorgonia.org/cu: a module of its own, against CUDA 12.9's headers and the tests' stand-in driver.
 CUDA12 := $(CURDIR)/$(CACHE)/cuda12

@@ -21,7 +21,10 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/simulated"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -80,6 +83,38 @@ func TestMeasuresEverything(t *testing.T) {
 	}
 }
 
+// TestLaunchesAreTimedAsTheyArePredicted on a device that takes what the model says: what a launch adds to a graph is what it is predicted to take, but
+// for constants, which it finds in the cache.
+func TestLaunchesAreTimedAsTheyArePredicted(t *testing.T) {
+	on := target.Default()
+	d, err := simulated.Open(cost.Of(on))
+	require.NoError(t, err)
+	p := program(t, "policy", "fp16")
+	r, _, err := Measure(t.Context(), p, d, Options{Runs: 2, Layers: true, Predict: on, Source: &quick{beat{1600}}})
+	require.NoError(t, err)
+	require.Len(t, r.ClocksMHz, 2)
+	require.NotNil(t, r.Predicted)
+	require.InDelta(t, 1, *r.Predicted.Rank, 1e-3)
+	require.InEpsilon(t, r.Replay.P50*1e3, r.Predicted.Range.Middle, 0.01)
+	require.Less(t, r.Predicted.Range.Low, r.Predicted.Range.Middle)
+	for _, l := range r.Layers {
+		require.InEpsilon(t, l.PredictedUS, l.MS*1e3, 0.02, l.Kernel)
+		require.NotEmpty(t, l.By)
+	}
+	x := &Report{Results: []Result{*r}}
+	var out bytes.Buffer
+	require.NoError(t, x.Print(&out))
+	require.Regexp(t, `policy.onnx fp16: the graph takes 1\.\d\d × the predicted [0-9.]+ µs \([0-9.]+ to [0-9.]+\); launches by themselves are in the predicted order, by a rank correlation of 1\.000`, out.String())
+}
+
+// quick is a management layer that reads one clock quickly.
+type quick struct{ beat }
+
+func (q *quick) SM(string) nvml.Figure {
+	q.mhz--
+	return nvml.Known(q.mhz)
+}
+
 func TestModelsRunAtTheSameTime(t *testing.T) {
 	c, err := Together(context.Background(), []*runtime.Program{program(t, "policy", "fp16"), program(t, "dmonitoring", "fp32")}, device(t), Options{Runs: 3, Warmup: 1})
 	require.NoError(t, err)
@@ -115,8 +150,11 @@ func example() *Report {
 	for i, precision := range []string{"fp32", "fp16"} {
 		x := Result{Program: report.Program{Model: "vision.onnx", Precision: precision, Launches: 3}, Samples: times(2/float64(1+i), 50),
 			Outputs: []report.Output{{Name: "outputs", Metrics: runtime.Metrics{Cosine: 1 - 1e-6*float64(i), RelL2: 1e-3 * float64(i)}}},
-			Layers:  []Layer{{0, "conv_<0>", "Conv \"a\"", 1.5}, {1, "copy", "", 0}, {2, strings.Repeat("long", 30), "", .5}}}
+			Layers: []Layer{{Index: 0, Kernel: "conv_<0>", Note: "Conv \"a\"", MS: 1.5, PredictedUS: 1000, By: "tensor"}, {Index: 1, Kernel: "copy"},
+				{Index: 2, Kernel: strings.Repeat("long", 30), MS: .5, PredictedUS: 700, By: "L2"}}}
 		x.Summary = report.Summarise(x.Samples)
+		rank := .5
+		x.Predicted = &Predicted{Range: cost.Figure{Low: 1500, Middle: 1700, High: 2100}, Waited: cost.Figure{Low: 1510, Middle: 1715, High: 2120}, Rank: &rank}
 		r.Results = append(r.Results, x)
 	}
 	return r

@@ -81,6 +81,9 @@ func (g *group) plot() {
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
 	"ms": number, "median": median, "join": strings.Join,
+	"us":       func(ms float64) float64 { return 1e3 * ms },
+	"ratio":    func(a, b float64) float64 { return a / b },
+	"value":    func(x *float64) float64 { return *x },
 	"mb":       func(n int) float64 { return float64(n) / 1e6 },
 	"millions": func(n int64) string { return number(float64(n) / 1e6) },
 }).Parse(`<!DOCTYPE html>
@@ -119,7 +122,12 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 {{end}}{{end}}</table></div>{{end}}
 {{range .Layers}}<h3>Time by launch, {{.Precision}} (each by itself, longest first)</h3>
 {{.Plot}}
-{{end}}{{end}}
+{{end}}{{range .Results}}{{if .Predicted}}<h3>Predicted and measured, {{.Precision}}</h3>
+<p>The graph is predicted to take {{printf "%.1f" .Predicted.Range.Middle}} µs ({{printf "%.1f" .Predicted.Range.Low}} to {{printf "%.1f" .Predicted.Range.High}}){{with .Replay}}, and takes {{printf "%.1f" (us .P50)}}{{end}}; with its launch and the wait for it {{printf "%.1f" .Predicted.Waited.Middle}} µs, and it takes {{printf "%.1f" (us .P50)}}.{{with .Predicted.Rank}} Rank correlation of launches by themselves: {{printf "%.3f" (value .)}}.{{end}}</p>
+<div class="scroll"><table><tr><th>launch</th><th>µs</th><th>predicted</th><th>ratio</th><th>bound by</th><th>what</th></tr>
+{{range .Layers}}{{if .PredictedUS}}<tr><td>{{.Index}} {{.Kernel}}</td><td>{{printf "%.2f" (us .MS)}}</td><td>{{printf "%.2f" .PredictedUS}}</td><td>{{printf "%.2f" (ratio (us .MS) .PredictedUS)}}</td><td>{{.By}}</td><td>{{.Note}}</td></tr>
+{{end}}{{end}}</table></div>
+{{end}}{{end}}{{end}}
 <h2>Text table</h2>
 <pre>{{.Table}}</pre>
 </body>

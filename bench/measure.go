@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
+	"github.com/spark-compile/spark-compile/bench/machine"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -22,6 +23,8 @@ type Options struct {
 	Warmup int
 	Target string // variant to run on a device that accepts any
 	Layers bool   // also time each launch by itself
+
+	Predict *target.Target // also predict the run and its launches on this device; nil: not
 
 	Source  nvml.Source // of clocks and power; nil for none
 	Bus     string      // the GPU's PCI address in Source
@@ -72,10 +75,17 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 		}
 	}
 	done := watch(opt.Source, opt.Bus, 100*time.Millisecond)
+	clocks, _ := opt.Source.(nvml.Clock)
 	r.Samples, err = sample(opt.Runs, func() (float64, error) {
 		begin := time.Now()
 		err := s.Run(ctx)
-		return since(begin), err
+		took := since(begin)
+		if clocks != nil {
+			if f := clocks.SM(opt.Bus); f.OK {
+				r.ClocksMHz = append(r.ClocksMHz, f.Value)
+			}
+		}
+		return took, err
 	})
 	r.State = done()
 	if err != nil {
@@ -87,6 +97,11 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 	}
 	if opt.Layers {
 		if r.Layers, err = layers(ctx, p, s.Model().Variant, d); err != nil {
+			return nil, nil, err
+		}
+	}
+	if opt.Predict != nil {
+		if err := r.predict(ctx, p, s.Model().Variant, opt.Predict); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -139,11 +154,11 @@ func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, 
 	if opt.L2Bytes == 0 {
 		return nil
 	}
-	flush, free, err := flusher(ctx, d, opt.L2Bytes)
-	defer free()
+	flush, free, err := machine.Reader(ctx, d, 2*opt.L2Bytes)
 	if err != nil {
 		return fmt.Errorf("flushing the L2 cache: %w", err)
 	}
+	defer free()
 	samples, err = sample(opt.Runs, func() (float64, error) {
 		if err := flush.Run(ctx); err != nil {
 			return 0, err
@@ -156,30 +171,6 @@ func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, 
 	cold := report.Summarise(samples)
 	r.Cold = &cold
 	return nil
-}
-
-// flusher captures a copy, on the device, of more bytes than the cache holds, which evicts the model's data. free releases
-// what was allocated, after an error too.
-func flusher(ctx context.Context, d hal.Device, l2 int) (graph hal.Graph, free func(), err error) {
-	var held []func() error
-	free = func() {
-		for _, f := range slices.Backward(held) {
-			f()
-		}
-	}
-	var ranges [2]hal.Range
-	for i := range ranges {
-		m, err := d.Alloc(2*l2, hal.DeviceMemory)
-		if err != nil {
-			return nil, free, err
-		}
-		held, ranges[i] = append(held, m.Free), hal.Range{Memory: m, Bytes: 2 * l2}
-	}
-	graph, err = d.Capture(ctx, []hal.Op{{Src: ranges[0].Memory, Dst: ranges[1].Memory, Bytes: 2 * l2, Reads: ranges[:1], Writes: ranges[1:]}})
-	if err == nil {
-		held = append(held, graph.Close)
-	}
-	return graph, free, err
 }
 
 // Accuracy compares each output with a reference of the same name, in the program's order.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -39,6 +40,10 @@ type Result struct {
 	Replay *report.Summary `json:"replay,omitempty"`
 	Cold   *report.Summary `json:"cold,omitempty"`
 
+	// ClocksMHz are the multiprocessors' clock behind each of Samples, where it can be read quickly.
+	ClocksMHz []float64  `json:"sample_clocks_mhz,omitempty"`
+	Predicted *Predicted `json:"predicted,omitempty"`
+
 	State   State           `json:"state"`
 	Layers  []Layer         `json:"layers,omitempty"`
 	Outputs []report.Output `json:"outputs,omitempty"` // against the same model in fp32
@@ -64,6 +69,16 @@ type Layer struct {
 	Kernel string  `json:"kernel"`
 	Note   string  `json:"note,omitempty"`
 	MS     float64 `json:"ms"`
+
+	PredictedUS float64 `json:"predicted_us,omitempty"`
+	By          string  `json:"bound,omitempty"` // what bounds it, by prediction
+}
+
+// Predicted is what the cost model says of the run.
+type Predicted struct {
+	Range  cost.Figure `json:"us"`                         // of the graph alone, with warm weights
+	Waited cost.Figure `json:"waited_us"`                  // with launching the graph and waiting for it
+	Rank   *float64    `json:"rank_correlation,omitempty"` // of launches by themselves, measured and predicted
 }
 
 // Difference compares a result with its baseline.

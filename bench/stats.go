@@ -35,6 +35,42 @@ func approximate(n, m, u, ties float64) float64 {
 	return min(1, math.Erfc(max(z, 0)/math.Sqrt2))
 }
 
+// Spearman is the rank correlation of pairs (Spearman 1904), equal values sharing the mean of their ranks: 1 if both sides have the same
+// order. It is 0 where all of one side are equal.
+func Spearman(a, b []float64) float64 {
+	x, y := ranks(a), ranks(b)
+	mean := float64(len(x)+1) / 2
+	var xy, xx, yy float64
+	for i := range x {
+		xy, xx, yy = xy+(x[i]-mean)*(y[i]-mean), xx+(x[i]-mean)*(x[i]-mean), yy+(y[i]-mean)*(y[i]-mean)
+	}
+	if xx == 0 || yy == 0 {
+		return 0
+	}
+	return xy / math.Sqrt(xx*yy)
+}
+
+// ranks are the places of values in their order, from 1.
+func ranks(a []float64) []float64 {
+	order := make([]int, len(a))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(a[i], a[j]) })
+	out := make([]float64, len(a))
+	for i := 0; i < len(order); {
+		j := i
+		for j < len(order) && a[order[j]] == a[order[i]] {
+			j++
+		}
+		for k := i; k < j; k++ {
+			out[order[k]] = float64(i+j+1) / 2
+		}
+		i = j
+	}
+	return out
+}
+
 // rankSum returns the U statistic of a, and the sum of t³−t over groups of t equal samples.
 func rankSum(a, b []float64) (u, ties float64) {
 	type sample struct {

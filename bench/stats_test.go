@@ -49,3 +49,13 @@ func TestFalseAlarmsAreAsRareAsTheySay(t *testing.T) {
 	}
 	require.InDelta(t, 100, alarms, 35)
 }
+
+// TestSpearman: by hand, with ties; 1 − 6·Σd²/(n·(n²−1)) where there are none.
+func TestSpearman(t *testing.T) {
+	require.InDelta(t, 1, Spearman([]float64{1, 2, 3}, []float64{10, 100, 1000}), 1e-12)
+	require.InDelta(t, -1, Spearman([]float64{1, 2, 3}, []float64{3, 2, 1}), 1e-12)
+	require.InDelta(t, 1-6.*(1+1+4+1+1)/(5*24), Spearman([]float64{1, 2, 3, 4, 5}, []float64{2, 1, 5, 3, 4}), 1e-12)
+	require.InDelta(t, 0.94868329805, Spearman([]float64{1, 2, 2, 3}, []float64{1, 2, 3, 4}), 1e-9)
+	require.Zero(t, Spearman([]float64{1, 1}, []float64{1, 2}))
+	require.Zero(t, Spearman(nil, nil))
+}

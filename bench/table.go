@@ -65,6 +65,13 @@ func (x *Result) remarks() []string {
 		}
 		out = append(out, line)
 	}
+	if p := x.Predicted; p != nil && x.Replay != nil && p.Range.Middle > 0 {
+		line := fmt.Sprintf("%s: the graph takes %.2f × the predicted %.1f µs (%.1f to %.1f)", name, 1e3*x.Replay.P50/p.Range.Middle, p.Range.Middle, p.Range.Low, p.Range.High)
+		if p.Rank != nil {
+			line += fmt.Sprintf("; launches by themselves are in the predicted order, by a rank correlation of %.3f", *p.Rank)
+		}
+		out = append(out, line)
+	}
 	if d := x.Baseline; d != nil {
 		out = append(out, fmt.Sprintf("%s: %s than the baseline: p50 %s ms, was %s (× %.3f, p = %.2g)", name, verdict(d), number(x.P50), number(d.P50), d.Ratio, d.P))
 	}

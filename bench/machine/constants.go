@@ -181,12 +181,12 @@ func latencies(r *rig) error {
 			if c.name == "memory_latency_us" {
 				return nil
 			}
-			rounds := min(r.sizes.steps, c.bytes/(2*unrolled*lineBytes)) / 2
+			rounds := min(r.sizes.steps, c.bytes/(2*together*lineBytes)) / 2
 			f, err = r.twice(max(1, rounds), func(n int) hal.Op { return r.op("loads", 1, 32, n, m) })
 			if err != nil {
 				return err
 			}
-			r.found("loads_at_a_time", per(unrolled*r.on.CacheLatencyUS, f))
+			r.found("loads_at_a_time", per(together*r.on.CacheLatencyUS, f))
 			return nil
 		})
 		if err != nil {
@@ -220,7 +220,7 @@ func (r *rig) stream(kernel string, kind hal.MemoryKind, bytes, blocks, passes i
 
 func l2(r *rig) error {
 	for _, c := range []struct{ kernel, name string }{{"read", "l2_gbps"}, {"write", "l2_write_gbps"}} {
-		f, err := r.stream(c.kernel, hal.DeviceMemory, r.sizes.cached, 2*r.sizes.fill, r.sizes.passes)
+		f, err := r.stream(c.kernel, hal.DeviceMemory, r.sizes.cached, r.sizes.fill, r.sizes.passes)
 		if err != nil {
 			return err
 		}
@@ -240,7 +240,7 @@ func memory(r *rig) error {
 		kernel, name string
 		kind         hal.MemoryKind
 	}{{"read", "memory_gbps", hal.DeviceMemory}, {"write", "memory_write_gbps", hal.DeviceMemory}, {"read", "host_visible_gbps", hal.HostVisible}} {
-		f, err := r.stream(c.kernel, c.kind, r.sizes.memory, 2*r.sizes.fill, 0)
+		f, err := r.stream(c.kernel, c.kind, r.sizes.memory, r.sizes.fill, 0)
 		if err != nil {
 			return err
 		}

@@ -7,9 +7,9 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// Unrolled is how often a loop's body stands in it, and accumulators how many of them do not wait for each other.
+// unrolled is how often a loop's body stands in it, and accumulators how many of them do not wait for each other.
 const (
-	unrolled     = 16
+	unrolled     = 64
 	accumulators = 8
 )
 
@@ -161,10 +161,10 @@ func kernels(t *target.Target) *ptx.Module {
 	// Loads of a thread that do not wait for each other, a line each.
 	b = newKernel(m, "loads", 32)
 	from, at = b.address("from"), b.Reg(ptx.B64)
-	words, sum, offset := b.RegVec(ptx.B32, unrolled), b.Reg(ptx.B32), b.Reg(ptx.B32)
+	words, sum, offset := b.RegVec(ptx.B32, together), b.Reg(ptx.B32), b.Reg(ptx.B32)
 	b.I("mov.b32", sum, ptx.Imm(0))
 	b.loop(func(round ptx.Reg) {
-		b.I("mad.lo.u32", offset, round, ptx.Imm(unrolled*lineBytes), b.tid)
+		b.I("mad.lo.u32", offset, round, ptx.Imm(together*lineBytes), b.tid)
 		b.I("sub.u32", offset, offset, b.tid)
 		b.I("mad.lo.u32", offset, b.tid, ptx.Imm(4), offset)
 		b.I("mad.wide.u32", at, offset, ptx.Imm(1), from)
@@ -181,8 +181,10 @@ func kernels(t *target.Target) *ptx.Module {
 	return m
 }
 
-// lineBytes is a line of the caches.
-const lineBytes = 128
+const (
+	lineBytes = 128 // of the caches
+	together  = 16  // loads that do not wait for each other
+)
 
 // streams are reads and writes of many bytes by all threads, 16 a thread at a time. Each round goes over all bytes; in each, a block reads
 // the part that the next one had in the round before, so that its first-level cache holds none of it. What it writes stays its own.
@@ -240,7 +242,7 @@ func streams(m *ptx.Module) {
 
 // A block that reads or writes much: its threads, and vectors of 16 bytes that each of them has in flight.
 const (
-	streamThreads = 512
+	streamThreads = 1024
 	streamVectors = 8
 	streamUnit    = 16 * streamVectors * streamThreads
 )

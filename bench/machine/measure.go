@@ -54,7 +54,7 @@ func measure(ctx context.Context, d hal.Device, opt Options, amounts sizes) (f *
 		return nil, err
 	}
 	r.held = append(r.held, r.code.Close)
-	if r.out, err = r.alloc(4*r.sizes.fill*max(2*streamThreads, 2*32*r.sizes.blocks), hal.DeviceMemory); err != nil {
+	if r.out, err = r.alloc(4*r.sizes.fill*max(streamThreads, 2*32*r.sizes.blocks), hal.DeviceMemory); err != nil {
 		return nil, err
 	}
 	for _, m := range measurements {
@@ -76,7 +76,7 @@ func measure(ctx context.Context, d hal.Device, opt Options, amounts sizes) (f *
 // sizes are the amounts of work that are compared.
 type sizes struct {
 	fill    int // blocks that fill the device, if each fills a multiprocessor
-	rounds  int // of loops that compute
+	rounds  int // of loops that compute, unrolled
 	steps   int // of loads that wait for each other
 	nodes   int // of a graph
 	blocks  int // of a multiprocessor, one after the other
@@ -88,7 +88,7 @@ type sizes struct {
 
 // full are those of a GPU: the difference of two amounts takes some hundred microseconds.
 func full(t *target.Target) sizes {
-	return sizes{fill: t.SMs, rounds: 2000, steps: 1000, nodes: 200, blocks: 200, cached: t.L2Bytes / 4, memory: 8 * t.L2Bytes, passes: 32, repeats: 1000}
+	return sizes{fill: t.SMs, rounds: 500, steps: 1000, nodes: 200, blocks: 200, cached: t.L2Bytes / 4, memory: 8 * t.L2Bytes, passes: 32, repeats: 500}
 }
 
 // dry are those of a run that shows that everything runs.

@@ -75,6 +75,24 @@ func (l *library) Read(ctx context.Context) (Snapshot, error) {
 	return s, nil
 }
 
+// SM implements Clock.
+func (l *library) SM(bus string) Figure {
+	count, _ := l.api.DeviceGetCount() // 0 if it fails
+	for i := range count {
+		d, r := l.api.DeviceGetHandleByIndex(i)
+		if r != nvml.SUCCESS {
+			continue
+		}
+		if count > 1 {
+			if v, r := d.GetPciInfo(); r != nvml.SUCCESS || busString(v.BusId[:]) != bus {
+				continue
+			}
+		}
+		return whole(d.GetClockInfo(nvml.CLOCK_SM))
+	}
+	return Figure{}
+}
+
 // readDevice queries every figure; one that fails is absent. Only a GPU that does not report its name is an error.
 func readDevice(index int, d nvml.Device) (GPU, error) {
 	g := GPU{Index: index}

@@ -27,6 +27,12 @@ type Source interface {
 	Close() error
 }
 
+// Clock is a Source that reads one clock within microseconds, as often as every run of a measurement.
+type Clock interface {
+	// SM is the clock of the multiprocessors, in MHz, of the GPU at a PCI address; of the only GPU, whatever the address.
+	SM(bus string) Figure
+}
+
 // Snapshot is the state of all GPUs at one moment.
 type Snapshot struct {
 	Driver string `json:"driver"`         // 580.95.05

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything that wants a GPU, on a machine that has one and no Go: records vectors, compiles the bundled models there,
-# holds their outputs against golden ones, and measures latency, beside PyTorch's where it is installed.
+# holds their outputs against golden ones, measures the device itself and the models' latency, launch by launch beside what is
+# predicted, and PyTorch's where it is installed.
 #
 #   .gpu/run.sh [MODEL…]        default: every model in the bundle
 #
@@ -25,7 +26,7 @@ work=$(mktemp -d) || exit 2
 sampler=
 trap 'test -n "$sampler" && kill "$sampler" 2>/dev/null; rm -rf "$work"' EXIT
 log=$out/log.txt summary=$out/summary.txt machine=$out/machine.txt
-: >"$log"; : >"$summary"; : >"$out/reports.jsonl"; : >"$out/torch.jsonl"; : >"$out/bench.txt"
+: >"$log"; : >"$summary"; : >"$out/reports.jsonl"; : >"$work/torch.jsonl"; : >"$work/bench.txt"
 failed=0
 
 say() { printf '%s\n' "$*" | tee -a "$summary"; }
@@ -74,6 +75,11 @@ if [ "$SPARK_DEVICE" = cuda ]; then
   step "device" - "$work/cuda.test" -test.run TestGPU -test.v
 fi
 
+# The machine's own constants, by which the report predicts; made on the CPU device they describe no GPU.
+step "constants of the machine" - "$work/spark" bench --machine --device "$SPARK_DEVICE" -o "$out/machine.json"
+figures=()
+if [ "$SPARK_DEVICE" = cuda ] && [ -f "$out/machine.json" ]; then figures=(--machine-file "$out/machine.json"); fi
+
 if [ $# -eq 0 ]; then
   for dir in "$here"/*/; do
     if ls "$dir"*.onnx.gz >/dev/null 2>&1; then set -- "$@" "$(basename "$dir")"; fi
@@ -111,6 +117,7 @@ if command -v nvidia-smi >/dev/null; then
   sampler=$!
 fi
 
+packages=()
 for model in "$@"; do
   mkdir -p "$work/models/$model"
   gunzip -c "$here/$model/$model.onnx.gz" >"$work/$model.onnx" && cp "$here/$model"/*.npz "$work/models/$model/" || { say "FAIL  no bundled model $model"; failed=$((failed + 1)); continue; }
@@ -120,6 +127,7 @@ for model in "$@"; do
     # Nor does rounding outputs hide what kernels do in fp32.
     case $precision in fp8 | nvfp4) force=(--calibrate "$work/models/$model" --min-cosine 0) ;; fp32) force=(--io f32) ;; *) force=() ;; esac
     step "$model $precision: compile" - "$work/spark" compile "$work/$model.onnx" --precision "$precision" --target sm_121,sm_90,sm_80 "${force[@]}" -o "$package" || continue
+    packages+=("$package")
     first=
     for golden in "$work/models/$model"/*.npz; do
       first=${first:-$golden}
@@ -131,18 +139,20 @@ done
 
 export SPARK_GPU_MODELS=$work/models
 step "models against golden outputs and the CPU device" - "$work/gputest.test" -test.run TestModelsOnGPU -test.v -test.timeout "${limit}s"
-step "latency" "$out/bench.txt" "$work/gputest.test" -test.run '^$' -test.bench Models -test.benchtime "${runs}x" -test.timeout "${limit}s"
+step "latency" "$work/bench.txt" "$work/gputest.test" -test.run '^$' -test.bench Models -test.benchtime "${runs}x" -test.timeout "${limit}s"
+
+step "report" - "$work/spark" bench "${packages[@]}" --device "$SPARK_DEVICE" --runs "$runs" --layers --no-peer "${figures[@]}" --json "$out/bench.json" --html "$out/report.html"
 
 if "$python" -c 'import torch, onnx' 2>>"$log"; then
   for model in "$@"; do
     golden=$(ls "$work/models/$model"/*.npz | head -n 1)
     for dtype in fp16 fp32; do
       for modes in eager,graph compile; do # compile takes minutes, and may not end in time
-        step "$model: PyTorch $dtype $modes" "$out/torch.jsonl" "$python" "$here/bin/torch_latency.py" "$work/$model.onnx" "$golden" --dtype $dtype --modes $modes --runs "$runs"
+        step "$model: PyTorch $dtype $modes" "$work/torch.jsonl" "$python" "$here/bin/torch_latency.py" "$work/$model.onnx" "$golden" --dtype $dtype --modes $modes --runs "$runs"
       done
     done
     if "$python" -c 'import onnxruntime' 2>/dev/null; then
-      step "$model: ONNX Runtime, CPU" "$out/torch.jsonl" "$python" "$here/bin/torch_latency.py" "$work/$model.onnx" "$golden" --modes ort --runs 50
+      step "$model: ONNX Runtime, CPU" "$work/torch.jsonl" "$python" "$here/bin/torch_latency.py" "$work/$model.onnx" "$golden" --modes ort --runs 50
     fi
   done
 else
@@ -154,21 +164,20 @@ if [ -n "$sampler" ]; then
   { echo; echo "Clocks during the runs:"; cat "$work/clocks"; } >>"$machine"
   sampler=
 fi
-# Compilers' chatter out of the lines of JSON, and no file beyond 16 MiB.
-grep '^{' "$out/torch.jsonl" >"$work/torch.jsonl"
-cp "$work/torch.jsonl" "$out/torch.jsonl"
+# Peers' lines of JSON, without compilers' chatter, beside ours; and no file beyond 16 MiB.
+grep '^{' "$work/torch.jsonl" | sed 's/.*/{"step": "peer", "report": &}/' >>"$out/reports.jsonl"
 for file in "$log" "$machine"; do
   if [ "$(wc -c <"$file")" -gt 16000000 ]; then tail -c 16000000 "$file" >"$work/tail" && cp "$work/tail" "$file"; fi
 done
 
 say ""
-grep '^Benchmark' "$out/bench.txt" | tee -a "$summary"
+grep '^Benchmark' "$work/bench.txt" | tee -a "$summary"
 sed -nE 's/.*"model": "([^"]*)", "mode": "([^"]*)", "asked": "([^"]*)".*"wall": \{"mean_ms": [0-9.e-]*, "p50_ms": ([0-9.e-]*), "p99_ms": ([0-9.e-]*).*/\1 \2 \3: wall p50 \4, p99 \5 ms &/
   t found
   d
   :found
   s/ms \{.*"event": \{"mean_ms": [0-9.e-]*, "p50_ms": ([0-9.e-]*), "p99_ms": ([0-9.e-]*).*/ms; on the device p50 \1, p99 \2 ms/
   s/ms \{.*/ms/
-  p' "$out/torch.jsonl" | tee -a "$summary"
+  p' "$work/torch.jsonl" | tee -a "$summary"
 say "$failed steps failed; results are in $out"
 [ $failed -eq 0 ]

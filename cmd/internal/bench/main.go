@@ -24,7 +24,7 @@ type flags struct {
 	MaxSlowdown *float64   `help:"Exit with 1 if a model is significantly slower than the baseline, by more than this ratio." placeholder:"1.05"`
 	JSON        string     `name:"json" help:"Write the report as JSON." placeholder:"FILE"`
 	HTML        string     `name:"html" help:"Write the report as a page with plots, including time by launch." placeholder:"FILE"`
-	Layers      bool       `help:"Time every launch by itself; implied by --html."`
+	Layers      bool       `help:"Time every launch by itself, beside what it is predicted to take; implied by --html."`
 	Concurrent  bool       `help:"Also run all models at the same time, as openpilot does."`
 	Device      string     `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
 	Target      string     `help:"Target to compile ONNX files for, or variant to measure if the device accepts any." placeholder:"${target}"`
@@ -35,7 +35,7 @@ type flags struct {
 	Predict     bool       `help:"Do not measure: count the work of a run on the CPU device and predict its time on the target's device. Low precision is forced and calibrated on one generated input."`
 	Machine     bool       `help:"Measure the device itself, in place of models: the constants of the cost model."`
 	Output      string     `short:"o" help:"Write what --machine finds: a file for spark-compile --machine and for --machine-file." placeholder:"FILE.json"`
-	MachineFile string     `help:"Predict by what --machine measured of one machine." placeholder:"FILE.json"`
+	MachineFile string     `help:"Predict by what --machine measured of one machine, with --predict and beside launches that are timed." placeholder:"FILE.json"`
 	Quiet       bool       `help:"Print only the tables."`
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
@@ -26,11 +25,6 @@ func (s *session) predict(ctx context.Context, precisions []string) error {
 		return errors.New("--predict measures nothing: leave out --baseline, --html, --layers and --concurrent")
 	}
 	var err error
-	if s.MachineFile != "" {
-		if s.machine, err = cost.ReadFile(s.MachineFile); err != nil {
-			return err
-		}
-	}
 	switch {
 	case s.Target != "":
 		s.target = s.Target

@@ -69,6 +69,11 @@ func (s *session) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.MachineFile != "" {
+		if s.machine, err = cost.ReadFile(s.MachineFile); err != nil {
+			return err
+		}
+	}
 	if s.Predict {
 		return s.predict(ctx, precisions)
 	}
@@ -154,6 +159,11 @@ func (s *session) prepare(ctx context.Context) (done func()) {
 			s.note(err.Error())
 		} else {
 			s.target = t.Name
+		}
+	}
+	if t, err := target.Lookup(s.target); err == nil && s.options.Layers {
+		if s.options.Predict, err = s.machine.On(t); err != nil {
+			s.note(err.Error())
 		}
 	}
 	if s.Peer {
