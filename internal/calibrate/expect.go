@@ -21,7 +21,7 @@ func miss(cosine float64) float64 { return ir.Log10(max(1-cosine, leastMiss)) }
 
 // expect fills in what cosine a slice is expected to keep on other inputs of the kind of its sets: its worst one so far, or less by
 // mean and standard deviation. Perturbed inputs are another kind, which count by the worst alone. The deviation is that within the sets,
-// since a set of few inputs doesn't show its own.
+// since a set of few inputs doesn't show its own; that of another input from the mean of n is √(1 + 1/n) times it, since the mean is of no more.
 func expect(worst *Quality, sets []Quality) {
 	worst.Expected = worst.Cosine
 	square, weight := float64(usualSpread*usualSpread)*usualWeight, usualWeight
@@ -33,8 +33,8 @@ func expect(worst *Quality, sets []Quality) {
 	}
 	spread := math.Sqrt(square / weight)
 	for _, q := range sets {
-		if len(q.misses) > 0 {
-			worst.Expected = min(worst.Expected, 1-ir.Pow(10, average(q.misses)+float64(sigmas*spread)))
+		if n := float64(len(q.misses)); n > 0 {
+			worst.Expected = min(worst.Expected, 1-ir.Pow(10, average(q.misses)+float64(float64(sigmas*spread)*math.Sqrt(1+1/n))))
 		}
 	}
 }

@@ -19,16 +19,18 @@ func TestOtherInputsAreExpectedToBeWorse(t *testing.T) {
 		return SetQuality{Name: name, Perturbed: name == "perturbed", Slices: []Quality{q}}
 	}
 	pooled := SetQuality{Name: "held-out", Slices: []Quality{{Name: "y", Cosine: .9, Pooled: true}}}
-	spread := func(square, inputs float64) float64 { return 3 * math.Sqrt((square+8*.4*.4)/(inputs+8)) }
+	spread := func(square, inputs, n float64) float64 { // of n inputs beside others
+		return 3 * math.Sqrt((square+8*.4*.4)/(inputs+8)) * math.Sqrt(1+1/n)
+	}
 	for name, c := range map[string]struct {
 		sets []SetQuality
 		log  float64 // of 1 − the cosine expected
 	}{
-		"one input has the usual spread":      {[]SetQuality{set("calibration", -4)}, -4 + 3*.4},
-		"several have theirs too":             {[]SetQuality{set("calibration", -4, -5, -6)}, -5 + spread(2, 2)},
-		"a set has that of all, and its mean": {[]SetQuality{set("calibration", -5, -5), set("held-out", -3, -4)}, -3.5 + spread(.5, 2)},
+		"one input has the usual spread":      {[]SetQuality{set("calibration", -4)}, -4 + 3*.4*math.Sqrt2},
+		"several have theirs too":             {[]SetQuality{set("calibration", -4, -5, -6)}, -5 + spread(2, 2, 3)},
+		"a set has that of all, and its mean": {[]SetQuality{set("calibration", -5, -5), set("held-out", -3, -4)}, -3.5 + spread(.5, 2, 2)},
 		"perturbed ones count by the worst":   {[]SetQuality{set("calibration", -5, -5), set("perturbed", -3, -6)}, -3},
-		"and add no spread":                   {[]SetQuality{set("calibration", -4, -4), set("perturbed", -4, -9)}, -4 + spread(0, 1)},
+		"and add no spread":                   {[]SetQuality{set("calibration", -4, -4), set("perturbed", -4, -9)}, -4 + spread(0, 1, 2)},
 		"few elements as they are":            {[]SetQuality{pooled}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,7 @@ const fewElements = 4
 func Definitions() map[string]string {
 	return map[string]string{
 		"cosine":              fmt.Sprintf("the lowest cosine of any input, of an output or slice; of fewer than %d elements over all inputs together (pooled)", fewElements),
-		"expected":            fmt.Sprintf("the cosine that other inputs of the same kind are expected to keep: the mean of log10(1 - cosine) of a set plus %g standard deviations, those within all sets together with %g inputs of %g; or the cosine itself where that is lower, pooled, or of perturbed inputs", sigmas, usualWeight, usualSpread),
+		"expected":            fmt.Sprintf("the cosine that other inputs of the same kind are expected to keep: the mean of log10(1 - cosine) of a set plus %g standard deviations, those within all sets together with %g inputs of %g, times the square root of 1 + 1/n for the set's n inputs; or the cosine itself where that is lower, pooled, or of perturbed inputs", sigmas, usualWeight, usualSpread),
 		"max_abs":             "the greatest absolute difference of any element on any input",
 		"rel_l2":              "norm of the difference divided by the norm of the reference, mean over the inputs",
 		"variation_explained": "1 - sum of |output - reference|^2 / sum of |reference - its mean over the inputs|^2",
