@@ -28,9 +28,9 @@
 //
 // # Launches in a row
 //
-// A dependent launch starts fetching its weights before the launch in front ends. Sequence lets its DRAM traffic begin when the
-// launch in front begins, which assumes that its blocks find room there. The total then lies between the sum of the launches'
-// times and the larger of two sums: of all DRAM traffic, and of everything else.
+// Blocks of a dependent launch that find room beside those of the launch in front fetch their first weights before that one ends (Ahead).
+// Sequence lets this traffic begin when the launch in front begins, behind what that one fetches itself. The total then lies between the sum
+// of the launches' times and the larger of two sums: of all DRAM traffic, and of everything else.
 //
 // Lanes a clock are those of the CUDA C++ Programming Guide, "Arithmetic instructions"; rates are the target's; the other
 // constants are round figures of published microbenchmarks. The model ranks schedules and names what bounds a launch; it
@@ -96,6 +96,7 @@ type Work struct {
 	Float, Integer, Special, Memory, F64 float64    // of them, by pipe
 	Wavefronts                           float64    // clocks of shared memory and of the first-level cache
 	L2Bytes, DRAMBytes                   float64
+	Ahead                                float64 // of DRAMBytes: what a dependent launch can fetch before the launch in front ends
 
 	Loads    float64 // of a thread: plain loads, LoadsAtATime of which are in flight together
 	Trips    float64 // of a block: round trips of asynchronous copies that it waits for, one after the other
@@ -117,7 +118,7 @@ type Time struct {
 	Gap     float64 `json:"gap"`
 	Waves   int     `json:"waves"`
 
-	near float64 // without DRAM
+	ahead, near float64 // fetched before the launch in front ends, and the rest then
 }
 
 // Estimate is the time of a launch. Products are rounded before they are added, so that the compiler makes the same choices
@@ -153,8 +154,9 @@ func (m *Machine) Estimate(w *Work) Time {
 	busy := max(t.Tensor, t.Issue, t.L1)
 	inside := max(busy+wait, float64(float64(t.Waves)*(wait+max(busy/float64(mine), float64(trip*w.Streamed)))))
 	t.Latency = inside - busy
-	t.near = t.Gap + m.both(inside, t.L2)
-	t.US = t.Gap + m.both(t.near-t.Gap, t.DRAM)
+	t.ahead = min(w.Ahead, w.DRAMBytes) / (m.MemoryGBps * 1e3)
+	device := m.both(inside, t.L2)
+	t.US, t.near = t.Gap+m.both(device, t.DRAM), t.Gap+m.both(device, t.DRAM-t.ahead)
 	t.bound()
 	return t
 }
@@ -171,7 +173,7 @@ func (m *Machine) Copy(bytes int) Time {
 // both is the time of two things at once, the longer of which hides most of the shorter.
 func (m *Machine) both(a, b float64) float64 { return max(a, b) + float64(min(a, b)*m.Exposed) }
 
-// Sequence is the time of launches one after the other. If dependent[i], launch i's DRAM traffic begins when launch i-1 begins and
+// Sequence is the time of launches one after the other. If dependent[i], what launch i fetches ahead begins when launch i-1 begins and
 // that one's traffic is done.
 func Sequence(launches []Time, dependent []bool) float64 {
 	var begun, done, fetched float64
@@ -180,8 +182,9 @@ func Sequence(launches []Time, dependent []bool) float64 {
 			begun, fetched, done = done, done+t.DRAM, done+t.US
 			continue
 		}
-		fetched = max(fetched, begun) + t.DRAM
+		fetched = max(fetched, begun) + t.ahead
 		begun, done = done, min(done+t.US, max(done+t.near, fetched))
+		fetched = max(fetched, begun) + t.DRAM - t.ahead
 	}
 	return done
 }

@@ -75,7 +75,7 @@ func TestOnlyTheBusiestMultiprocessorCounts(t *testing.T) {
 func TestDependentLaunchesFetchAhead(t *testing.T) {
 	m := Of(target.Default())
 	computes := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, Products: []Products{{"f16", 1e9}}})
-	fetches := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30}) // 30 µs
+	fetches := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30, Ahead: 218e3 * 30}) // 30 µs
 	plain := []bool{false, false, false, false}
 	chain := []bool{false, true, true, true}
 	require.InEpsilon(t, computes.US+fetches.US, Sequence([]Time{computes, fetches}, plain), 1e-9)
@@ -83,6 +83,12 @@ func TestDependentLaunchesFetchAhead(t *testing.T) {
 	all := []Time{computes, fetches, fetches, computes}
 	require.InEpsilon(t, 60+computes.US, Sequence(all, chain), 1e-9, "all bytes, and what comes behind the last")
 	require.InEpsilon(t, 4*computes.US, Sequence([]Time{computes, computes, computes, computes}, chain), 1e-9)
+
+	// What is no constant waits for the launch in front; a third of it that is hides behind that.
+	waits := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30})
+	require.InEpsilon(t, computes.US+waits.US, Sequence([]Time{computes, waits}, chain), 1e-9)
+	third := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30, Ahead: 218e3 * 10})
+	require.InEpsilon(t, computes.US+third.US-10, Sequence([]Time{computes, third}, chain), 1e-9)
 }
 
 // TestCodeCountsLoops counts a kernel with a loop of 10 rounds, in 3 blocks of 2 warps.

@@ -3,13 +3,16 @@
 //
 //	profile.go   counts of a launch, by class, and their sums
 //	model.go     from counts to the cost model's work
+//	cache.go     which part of it DRAM serves
 //	table.go     the table for a terminal; html.go: for a browser
 //
 // # What is counted for the model of internal/cost
 //
 // L2 serves the sectors of 32 bytes that a direct-mapped first-level cache of 64 KB a block would miss; asynchronous copies of
-// 16 bytes and stores bypass that cache. DRAM serves unique sectors of memory that does not stay in L2 between runs: constants
-// if all constants of the model together exceed 3/4 of L2, other memory if it exceeds that by itself. Plain loads are in
+// 16 bytes and stores bypass that cache. What is used again after no more than 3/4 of L2 was touched is there
+// still, after 5/4 it is not, and between the two a part of it is, in a run behind others of the same; what leaves after it was written is
+// written to DRAM. Cold times have no constants in L2 when the run begins: the cost of a run after another model's. Plain loads are in
 // flight eight at a time, asynchronous copies as many groups at a time as cp.async.wait_group leaves pending, plus one; a wait
-// that leaves none pending is a round trip. Cold times read every constant from DRAM: the cost of a run after another model's.
+// that leaves none pending is a round trip. A dependent launch fetches constants ahead into the shared memory of blocks that find
+// room beside those of the launch in front, and no more.
 package profile

@@ -7,15 +7,41 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// WorkOf is what a launch did, as the cost model takes it, by its counts; constants is as many bytes as the program has of them.
-func WorkOf(t *target.Target, c *emu.Counts, constants int) *cost.Work {
+// usable is the part of L2 that holds what a model uses, whatever else does.
+func usable(t *target.Target) int { return t.L2Bytes / 4 * 3 }
+
+// WorkOf is what a launch by itself did, as the cost model takes it, by its counts: constants are in L2, and what else L2 could hold.
+func WorkOf(t *target.Target, c *emu.Counts) *cost.Work {
 	l := Launch{Grid: c.Grid, Block: c.Block, Shared: c.Shared}
 	l.count(c)
-	return l.work(t, c, constants)
+	w := l.work(t, c, missing{})
+	for _, m := range c.Memories {
+		if !m.Constant && m.Memory.Size() > usable(t) {
+			w.DRAMBytes += float64(32 * (m.ReadSectors + m.WriteSectors))
+		}
+	}
+	return w
 }
 
-// work is what a launch did, as the cost model takes it; constants is the size of all constants of the program in bytes.
-func (l *Launch) work(t *target.Target, c *emu.Counts, constants int) *cost.Work {
+// beside is how many bytes blocks of a launch can hold that find room beside the blocks of the launch in front: their shared memory, in which first
+// weights wait, and a share of all where they hold them in registers.
+func (l *Launch) beside(front *Launch, t *target.Target) float64 {
+	count := func(l *Launch) (blocks, warps, shared int) {
+		return l.Grid[0] * l.Grid[1] * l.Grid[2], max(1, (l.Block[0]*l.Block[1]*l.Block[2]+31)/32), l.Shared + 1024
+	}
+	blocks, warps, shared := count(front)
+	there := min((blocks+t.SMs-1)/t.SMs, cost.OccupancyOf(t, 32*warps, front.Shared, 0).Blocks)
+	mine, wide, holds := count(l)
+	room := max(0, min((t.SharedSM-there*shared)/holds, (t.WarpsSM-there*warps)/wide, t.BlocksSM-there))
+	early := min(mine, room*t.SMs)
+	return float64(early * max(l.Shared, registerBytes*32*wide))
+}
+
+// registerBytes are what a thread holds of constants before it waits, at most.
+const registerBytes = 64
+
+// work is what a launch did, as the cost model takes it, with a part of what it touches in DRAM.
+func (l *Launch) work(t *target.Target, c *emu.Counts, dram missing) *cost.Work {
 	threads := l.Block[0] * l.Block[1] * l.Block[2]
 	w := &cost.Work{
 		Blocks: l.Grid[0] * l.Grid[1] * l.Grid[2], Warps: max(1, (threads+31)/32),
@@ -31,16 +57,13 @@ func (l *Launch) work(t *target.Target, c *emu.Counts, constants int) *cost.Work
 		}
 	}
 	w.Wavefronts = float64(l.Wavefronts) + float64(float64(cached)/4)
-	var dram int64
 	for _, m := range c.Memories {
-		size := m.Memory.Size()
+		reads := dram.reads
 		if m.Constant {
-			size = constants
+			reads = dram.constants
+			w.Ahead += float64(reads * float64(32*m.ReadSectors))
 		}
-		if size > t.L2Bytes/4*3 {
-			dram += m.ReadSectors + m.WriteSectors
-		}
+		w.DRAMBytes += float64(reads*float64(32*m.ReadSectors)) + float64(dram.writes*float64(32*m.WriteSectors))
 	}
-	w.DRAMBytes = float64(32 * dram)
 	return w
 }

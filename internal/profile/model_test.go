@@ -47,7 +47,7 @@ func TestWhatBoundsALaunch(t *testing.T) {
 		l := Launch{Grid: counts.Grid, Block: counts.Block}
 		l.count(counts)
 		l.Occupancy = cost.OccupancyOf(gb10, 256, 0, 0)
-		r := cost.Of(gb10).Estimate(l.work(gb10, counts, 0))
+		r := cost.Of(gb10).Estimate(l.work(gb10, counts, missing{}))
 		require.Equal(t, c.by, r.By, "%+v", r)
 		terms := map[string]float64{"tensor": r.Tensor, "issue": r.Issue, "L1": r.L1, "L2": r.L2, "latency": r.Latency, "launch": r.Gap}
 		require.InEpsilon(t, c.us, terms[c.by], 1e-6, "%s: %+v", c.by, r)
@@ -65,7 +65,7 @@ func TestATailBlockCostsAWave(t *testing.T) {
 		l := Launch{Grid: c.Grid, Block: c.Block}
 		l.count(c)
 		l.Occupancy = cost.OccupancyOf(gb10, 1024, 0, 0)
-		return cost.Of(gb10).Estimate(l.work(gb10, c, 0)).Issue
+		return cost.Of(gb10).Estimate(l.work(gb10, c, missing{})).Issue
 	}
 	require.InEpsilon(t, 2*time(48), time(49), 1e-9)
 	require.InEpsilon(t, time(96), time(49), 1e-9)

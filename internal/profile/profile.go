@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -118,13 +117,8 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 	if entry == nil {
 		return nil, fmt.Errorf("%s: variant %s has no entry %s: compile the model again", p.Model, v.Target, name)
 	}
-	constants := 0
-	for _, b := range v.Buffers {
-		if b.Kind == runtime.ConstantBuffer {
-			constants += b.Bytes
-		}
-	}
 	m := cost.Of(t)
+	warm, cold := misses(v, entry.Launches, usable(t))
 	out := &Profile{Model: p.Model, Precision: p.Precision, Target: v.Target, Device: t.Device}
 	for _, c := range counts {
 		l := Launch{Index: c.Op, Kernel: c.Kernel, Grid: c.Grid, Block: c.Block, Shared: c.Shared}
@@ -137,9 +131,13 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 		}
 		l.count(c)
 		l.Occupancy = cost.OccupancyOf(t, l.Block[0]*l.Block[1]*l.Block[2], l.Shared, regs)
-		l.Work = l.work(t, c, constants)
-		l.Cold = l.work(t, c, math.MaxInt)
+		l.Work = l.work(t, c, warm[c.Op])
+		l.Cold = l.work(t, c, cold[c.Op])
 		l.dependent = l.Index < len(entry.Launches) && entry.Launches[l.Index].Dependent
+		if front := len(out.Launches) - 1; front >= 0 && l.dependent && out.Launches[front].Index == l.Index-1 {
+			room := l.beside(&out.Launches[front], t)
+			l.Work.Ahead, l.Cold.Ahead = min(room, l.Work.Ahead), min(room, l.Cold.Ahead)
+		}
 		out.Launches = append(out.Launches, l)
 	}
 	out.copies(entry)

@@ -1,0 +1,163 @@
+package profile
+
+import "github.com/spark-compile/spark-compile/runtime"
+
+// The grain by which L2 is modelled. Constants of small layers lie close together, and a block of them is fetched for one alone.
+const (
+	blockBytes    = 16 << 10
+	constantBytes = 1 << 10
+)
+
+// l2 is the device's second-level cache. What becomes of a block hangs on its reuse distance: how many bytes were touched since it was touched last, each
+// once. Up to keeps bytes it is still there, from 5/3 of that on it has left, and between the two a part of such blocks has: how a device
+// replaces is not published, and others use it too.
+type l2 struct {
+	keeps  float64
+	blocks map[int][]cacheLine
+	last   []int // sums of bytes by the time of their last touch: a Fenwick tree
+	now    int
+}
+
+// cacheLine is a block.
+type cacheLine struct {
+	touched int     // time of the last touch, from 1; 0: never
+	gone    bool    // taken by other models
+	dirty   float64 // part of it that is in L2 and differs from memory
+	writer  int     // launch that wrote it
+}
+
+// left is the part of blocks with a reuse distance of so many bytes that have left L2.
+func (c *l2) left(distance float64) float64 {
+	return min(1, max(0, 1.5*(distance/c.keeps-1)))
+}
+
+// add puts bytes at a time.
+func (c *l2) add(time, bytes int) {
+	for ; time < len(c.last); time += time & -time {
+		c.last[time] += bytes
+	}
+}
+
+// behind are the bytes that were touched last behind a time.
+func (c *l2) behind(time int) (sum int) {
+	for at := c.now; at > 0; at -= at & -at {
+		sum += c.last[at]
+	}
+	for ; time > 0; time -= time & -time {
+		sum -= c.last[time]
+	}
+	return sum
+}
+
+// lines are the blocks of a space, at least n.
+func (c *l2) lines(space, n int) []cacheLine {
+	if have := len(c.blocks[space]); have < n {
+		c.blocks[space] = append(c.blocks[space], make([]cacheLine, n-have)...)
+	}
+	return c.blocks[space]
+}
+
+// missing is which part of what a launch touches memory has to serve.
+type missing struct {
+	constants float64 // share of the constants that it reads
+	reads     float64 // share of the rest that it reads
+	writes    float64 // share of what it writes that leaves L2 before it is touched again
+}
+
+// misses follows the launches of an entry, in their order. Warm is a run behind others of the same. Cold is one that finds no constants, as behind
+// other models.
+func misses(v *runtime.Variant, launches []runtime.Launch, bytes int) (warm, cold []missing) {
+	const runs = 4
+	touches := 0
+	for i := range launches {
+		for _, list := range [][]runtime.Access{launches[i].Reads, launches[i].Writes} {
+			for _, a := range list {
+				_, _, from, to := place(v, a)
+				touches += to - from
+			}
+		}
+	}
+	c := &l2{keeps: float64(max(bytes, blockBytes)), blocks: map[int][]cacheLine{}, last: make([]int, runs*touches+1)}
+	for range runs - 1 {
+		warm = c.run(v, launches)
+	}
+	for i := range c.blocks[constantSpace] {
+		c.blocks[constantSpace][i].gone = true
+	}
+	return warm, c.run(v, launches)
+}
+
+// run touches what the launches of a run touch.
+func (c *l2) run(v *runtime.Variant, launches []runtime.Launch) []missing {
+	out := make([]missing, len(launches))
+	written, back := make([]float64, len(launches)), make([]float64, len(launches))
+	for i := range launches {
+		var constants, reads, constantsMissed, readsMissed float64
+		use := func(a runtime.Access, writes bool) {
+			space, grain, from, to := place(v, a)
+			lines := c.lines(space, to)
+			for at := from; at < to; at++ {
+				b, miss := &lines[at], 1.0
+				if b.touched > 0 && !b.gone {
+					miss = c.left(float64(c.behind(b.touched)))
+				}
+				if b.touched > 0 && !b.gone {
+					c.add(b.touched, -grain)
+				}
+				c.now++
+				c.add(c.now, grain)
+				b.touched, b.gone = c.now, false
+				back[b.writer] += float64(miss * b.dirty)
+				if b.dirty = float64((1 - miss) * b.dirty); writes {
+					b.dirty, b.writer = 1, i
+					written[i]++
+				}
+				switch {
+				case writes:
+				case space == constantSpace:
+					constants, constantsMissed = constants+1, constantsMissed+miss
+				default:
+					reads, readsMissed = reads+1, readsMissed+miss
+				}
+			}
+		}
+		l := &launches[i]
+		for _, a := range l.Reads {
+			use(a, false)
+		}
+		for _, a := range l.Writes {
+			use(a, true)
+		}
+		out[i] = missing{constants: share(constantsMissed, constants), reads: share(readsMissed, reads)}
+	}
+	for i := range out {
+		out[i].writes = min(1, share(back[i], written[i]))
+	}
+	return out
+}
+
+func share(part, all float64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return part / all
+}
+
+// Spaces in which offsets of buffers count; others are buffers by themselves.
+const (
+	arenaSpace    = -1
+	constantSpace = -2
+)
+
+// place is where an access lies: its space, the size of blocks there, and which blocks it touches.
+func place(v *runtime.Variant, a runtime.Access) (space, grain, from, to int) {
+	b, begin := &v.Buffers[a.Buffer], a.Offset
+	space, grain = a.Buffer, blockBytes
+	switch b.Kind {
+	case runtime.ArenaBuffer:
+		space, begin = arenaSpace, b.Offset+a.Offset
+	case runtime.ConstantBuffer:
+		space, grain, begin = constantSpace, constantBytes, b.Offset+a.Offset
+	}
+	return space, grain, begin / grain, (begin+max(a.Bytes, 1)-1)/grain + 1
+}

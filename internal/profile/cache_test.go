@@ -1,0 +1,109 @@
+package profile
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// entry is a launch list over one arena buffer, one of constants and one input, in blocks: each launch reads and writes ranges of them.
+func entryOf(launches ...runtime.Launch) (*runtime.Variant, []runtime.Launch) {
+	return &runtime.Variant{Buffers: []runtime.Buffer{{Kind: runtime.ArenaBuffer, Bytes: 64 * blockBytes}, {Kind: runtime.ConstantBuffer, Bytes: 64 * blockBytes},
+		{Kind: runtime.InputBuffer, Bytes: 64 * blockBytes}}}, launches
+}
+
+func blocks(buffer, from, n int) runtime.Access {
+	return runtime.Access{Buffer: buffer, Offset: from * blockBytes, Bytes: n * blockBytes}
+}
+
+// TestWhatFindsRoomIsFetchedOnce: all that a run touches, and its constants again behind other models.
+func TestWhatFindsRoomIsFetchedOnce(t *testing.T) {
+	const arena, constant, input = 0, 1, 2
+	a := func(x ...runtime.Access) []runtime.Access { return x }
+	v, list := entryOf(runtime.Launch{Reads: a(blocks(input, 0, 1), blocks(constant, 0, 1)), Writes: a(blocks(arena, 0, 2))},
+		runtime.Launch{Reads: a(blocks(arena, 0, 2), blocks(constant, 1, 1)), Writes: a(blocks(arena, 2, 2))})
+	warm, cold := misses(v, list, 7*blockBytes)
+	require.Equal(t, []missing{{}, {}}, warm)
+	require.Equal(t, []float64{1, 1}, []float64{cold[0].constants, cold[1].constants})
+	warm, _ = misses(v, list, 6*blockBytes)
+	require.Positive(t, warm[0].constants, "a block too many")
+}
+
+// TestThereIsNoCliff: the part of constants that are fetched again grows evenly with their number, from what L2 keeps to 5/3 of it.
+func TestThereIsNoCliff(t *testing.T) {
+	for n, want := range map[float64]float64{0.5: 0, 1: 0, 1.1: 0.15, 1.2: 0.3, 1.5: 0.75, 1.7: 1, 4: 1} {
+		v, list := entryOf(runtime.Launch{Reads: []runtime.Access{blocks(1, 0, int(1000*n))}})
+		warm, cold := misses(v, list, 1000*blockBytes)
+		require.InDelta(t, want, warm[0].constants, 1e-3, n)
+		require.Equal(t, 1.0, cold[0].constants)
+	}
+	// Constants that two launches read are there for the second one, behind other models too.
+	v, list := entryOf(runtime.Launch{Reads: []runtime.Access{blocks(1, 0, 4)}}, runtime.Launch{Reads: []runtime.Access{blocks(1, 2, 4)}})
+	warm, cold := misses(v, list, 8*blockBytes)
+	require.Equal(t, []missing{{}, {}}, warm)
+	require.Equal(t, []missing{{constants: 1}, {constants: 0.5}}, cold)
+}
+
+// TestWhatIsReadAtOnceIsNotFetched: values that live for one launch each, in an arena four times as large as the cache. They are written back, since others
+// take their place before they are written again; one that is read again long after is fetched.
+func TestWhatIsReadAtOnceIsNotFetched(t *testing.T) {
+	const size, part = 100, 4
+	var list []runtime.Launch
+	for i := range size {
+		list = append(list, runtime.Launch{Reads: []runtime.Access{blocks(0, part*i, part)}, Writes: []runtime.Access{blocks(0, part*((i+1)%size), part)}})
+	}
+	list[size-1].Reads = append(list[size-1].Reads, blocks(0, part, part))
+	v, list := entryOf(list...)
+	warm, cold := misses(v, list, size*blockBytes)
+	require.Equal(t, warm, cold, "there are no constants")
+	for i, m := range warm[:size-1] {
+		require.Equal(t, missing{writes: 1}, m, i)
+	}
+	require.Equal(t, 0.5, warm[size-1].reads)
+	// With room for 100 blocks: what was touched 123 blocks before is lost to 1.5 · 0.23.
+	near := entryAt(t, size, 60, 25*part*blockBytes)
+	require.Zero(t, near[60].reads, "24 launches behind")
+	far := entryAt(t, size, 66, 25*part*blockBytes)
+	require.InDelta(t, 1.5*0.23/2, far[66].reads, 1e-9, "30 launches and the rest of its own value behind; half of what it reads")
+}
+
+// entryAt is a chain of launches as above of which one also reads what launch 35 wrote.
+func entryAt(t *testing.T, size, at, keeps int) []missing {
+	t.Helper()
+	const part = 4
+	var list []runtime.Launch
+	for i := range size {
+		list = append(list, runtime.Launch{Reads: []runtime.Access{blocks(0, part*i, part)}, Writes: []runtime.Access{blocks(0, part*((i+1)%size), part)}})
+	}
+	list[at].Reads = append(list[at].Reads, blocks(0, 36*part, part))
+	v, list := entryOf(list...)
+	warm, _ := misses(v, list, keeps)
+	return warm
+}
+
+// TestConstantsAreFetchedAheadByBlocksThatFindRoom beside the launch in front.
+func TestConstantsAreFetchedAheadByBlocksThatFindRoom(t *testing.T) {
+	on, err := target.OfDevice("gb10")
+	require.NoError(t, err)
+	launch := func(blocks, threads, shared int) *Launch {
+		return &Launch{Grid: [3]int{blocks, 1, 1}, Block: [3]int{threads, 1, 1}, Shared: shared}
+	}
+	// A multiprocessor has 100 KB of shared memory and 48 warps; a block takes 1 KB more than it asks for.
+	for _, c := range []struct {
+		front, back *Launch
+		want        int
+	}{
+		{launch(48, 128, 30<<10), launch(96, 128, 30<<10), 2 * 48 * 30 << 10},  // 31 of 100 KB are taken: two blocks of 31 find room
+		{launch(48, 128, 30<<10), launch(50, 128, 30<<10), 50 * 30 << 10},      // there are no more
+		{launch(96, 128, 30<<10), launch(96, 128, 30<<10), 48 * 30 << 10},      // two in front
+		{launch(960, 128, 30<<10), launch(96, 128, 30<<10), 0},                 // three in front, and more that wait
+		{launch(48, 1024, 0), launch(96, 1024, 0), 0},                          // 32 of 48 warps are taken
+		{launch(48, 512, 0), launch(96, 512, 0), 2 * 48 * 512 * registerBytes}, // 16 are
+		{launch(48*30, 32, 0), launch(48, 32, 0), 0},                           // all 24 blocks are
+	} {
+		require.Equal(t, float64(c.want), c.back.beside(c.front, on), "%v %v", c.front.Grid, c.back.Block)
+	}
+}
