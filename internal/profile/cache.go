@@ -2,10 +2,10 @@ package profile
 
 import "github.com/spark-compile/spark-compile/runtime"
 
-// The grain by which L2 is modelled. Constants of small layers lie close together, and a block of them is fetched for one alone.
+// The grain by which L2 is modelled. Constants of small layers lie close together.
 const (
 	blockBytes    = 16 << 10
-	constantBytes = 1 << 10
+	constantBytes = 256 // to which they are aligned, so that no two share one
 )
 
 // l2 is the device's second-level cache. What becomes of a block hangs on its reuse distance: how many bytes were touched since it was touched last, each
