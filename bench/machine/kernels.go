@@ -22,7 +22,7 @@ type builder struct {
 	block  ptx.Reg
 }
 
-// params are those of a kernel behind out and rounds.
+// newKernel begins a kernel of so many threads a block.
 func newKernel(m *ptx.Module, name string, threads int) *builder {
 	k := m.NewKernel(name, threads)
 	b := &builder{Kernel: k, out: k.Reg(ptx.B64), rounds: k.Reg(ptx.B32), tid: k.Reg(ptx.B32), block: k.Reg(ptx.B32)}
@@ -71,8 +71,7 @@ func (b *builder) own() ptx.Reg {
 
 // done writes a thread's result, which keeps what computed it alive.
 func (b *builder) done(x ptx.Reg) {
-	op := "st.global.b32"
-	b.I(op, ptx.At(b.own(), 0), x)
+	b.I("st.global.b32", ptx.At(b.own(), 0), x)
 	b.I("ret")
 }
 

@@ -124,7 +124,7 @@ func (s *calibration) Times(ctx context.Context, plan *passes.Quantisation) (map
 		return nil, err
 	}
 	m, us := cost.Of(s.context.Target), map[string][]float64{}
-	warm := out.ConstantBytes <= m.L2Bytes/4*3
+	warm := out.ConstantBytes <= m.KeptBytes()
 	for i, n := range out.Regions {
 		w := out.Works[i]
 		if n == nil || w == nil {

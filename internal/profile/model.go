@@ -7,16 +7,13 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// usable is the part of L2 that holds what a model uses, whatever else does.
-func usable(t *target.Target) int { return t.L2Bytes / 4 * 3 }
-
 // WorkOf is what a launch by itself did, as the cost model takes it, by its counts: constants are in L2, and what else L2 could hold.
 func WorkOf(t *target.Target, c *emu.Counts) *cost.Work {
 	l := Launch{Grid: c.Grid, Block: c.Block, Shared: c.Shared}
 	l.count(c)
 	w := l.work(t, c, missing{})
 	for _, m := range c.Memories {
-		if !m.Constant && m.Memory.Size() > usable(t) {
+		if !m.Constant && m.Memory.Size() > t.KeptBytes() {
 			w.DRAMBytes += float64(32 * (m.ReadSectors + m.WriteSectors))
 		}
 	}

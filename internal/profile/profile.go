@@ -118,7 +118,7 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 		return nil, fmt.Errorf("%s: variant %s has no entry %s: compile the model again", p.Model, v.Target, name)
 	}
 	m := cost.Of(t)
-	warm, cold := misses(v, entry.Launches, usable(t))
+	warm, cold := misses(v, entry.Launches, t.KeptBytes())
 	out := &Profile{Model: p.Model, Precision: p.Precision, Target: v.Target, Device: t.Device}
 	for _, c := range counts {
 		l := Launch{Index: c.Op, Kernel: c.Kernel, Grid: c.Grid, Block: c.Block, Shared: c.Shared}

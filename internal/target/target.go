@@ -33,6 +33,9 @@ type Target struct {
 	Measured map[string]Figure // constants of the cost model, by name, as one machine was measured (internal/cost); nil in the table
 }
 
+// KeptBytes is the part of L2 that holds what a model uses, whatever else does.
+func (t *Target) KeptBytes() int { return t.L2Bytes / 4 * 3 }
+
 // Figure is what is known of one constant of a machine: its least, its middle and its greatest value, of published figures or of samples.
 type Figure struct {
 	Low    float64 `json:"low"`

@@ -32,18 +32,16 @@ func (s *session) measureMachine(ctx context.Context) error {
 			return err
 		}
 	}
-	device, notice, err := detect.Open(ctx, detect.Options{Name: s.Device, Called: "--device"})
-	if err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
-	defer device.Close()
-	s.note(notice)
-	f, err := machine.Measure(ctx, device, machine.Options{Note: func(text string) { s.note("measuring " + text) }})
+	defer s.device.Close()
+	f, err := machine.Measure(ctx, s.device, machine.Options{Note: func(text string) { s.note("measuring " + text) }})
 	if err != nil {
 		return detect.Explain(err)
 	}
-	if device.Info().Target != "" {
-		f.State = s.state(ctx, device.Info().Name)
+	if s.device.Info().Target != "" {
+		f.State = s.state(ctx, s.device.Info().Name)
 	}
 	if err := machineTable(s.out, f); err != nil || s.Output == "" {
 		return err

@@ -83,13 +83,10 @@ func (s *session) run(ctx context.Context) error {
 			return err
 		}
 	}
-	device, notice, err := detect.Open(ctx, detect.Options{Name: s.Device, Called: "--device"})
-	if err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
-	defer device.Close()
-	s.note(notice)
-	s.device = device
+	defer s.device.Close()
 	done := s.prepare(ctx)
 	defer done()
 	for _, path := range s.Models {
@@ -98,7 +95,7 @@ func (s *session) run(ctx context.Context) error {
 		}
 	}
 	if s.Concurrent {
-		if s.report.Concurrent, err = bench.Together(ctx, s.programs, device, s.options); err != nil {
+		if s.report.Concurrent, err = bench.Together(ctx, s.programs, s.device, s.options); err != nil {
 			return fmt.Errorf("all models at the same time: %w", err)
 		}
 	}
@@ -108,6 +105,17 @@ func (s *session) run(ctx context.Context) error {
 		}
 	}
 	return s.finish()
+}
+
+// open opens the device that --device names.
+func (s *session) open(ctx context.Context) error {
+	d, notice, err := detect.Open(ctx, detect.Options{Name: s.Device, Called: "--device"})
+	if err != nil {
+		return err
+	}
+	s.device = d
+	s.note(notice)
+	return nil
 }
 
 func (s *session) note(text string) {
