@@ -147,6 +147,7 @@ func TestBytesOfAStepAtFullSize(t *testing.T) {
 			if base == "" {
 				wide = n
 			}
+			assert.LessOrEqual(t, n, wide)
 			t.Logf("| %s | %d | %d | %s | %d | %.2f | %d |", c.name, c.batch, m.Bytes, base, n, float64(n)/float64(wide), arena)
 		}
 	}
