@@ -192,10 +192,14 @@ func readArgument(d hal.Device, s string, p ptx.Param) (a argument, err error) {
 			}
 			shape = append(shape, v)
 		}
-		if t := ir.T(t, shape...); t.Numel() > 1<<32 {
-			return a, errors.New("more than 2^32 elements")
+		if err := ir.CheckShape(shape); err != nil {
+			return a, err
 		}
-		a.array = &npy.Array{DType: t.String(), Shape: shape, Data: make([]byte, ir.T(t, shape...).Bytes())}
+		n := ir.T(t, shape...).Bytes()
+		if n > 1<<32 {
+			return a, fmt.Errorf("%d bytes: more than 4 GiB", n)
+		}
+		a.array = &npy.Array{DType: t.String(), Shape: shape, Data: make([]byte, n)}
 		if a.fresh = m[1] == "out"; a.fresh {
 			kind = hal.ScratchMemory
 		}
