@@ -28,10 +28,16 @@ const (
 // steadyHeap sets how the heap grows. There is no ballast where addresses are few: a limit (ulimit -v), or a system that promises no more
 // memory than it has.
 func steadyHeap() {
-	if room, err := syscall.Mmap(-1, 0, ballastBytes+leftBytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE); err == nil && syscall.Munmap(room) == nil {
+	if promised(ballastBytes + leftBytes) {
 		ballast = make([]byte, ballastBytes)
 	}
 	giveRoom()
+}
+
+// promised reports whether the system would give so many bytes.
+func promised(bytes int) bool {
+	room, err := syscall.Mmap(-1, 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	return err == nil && syscall.Munmap(room) == nil
 }
 
 // giveRoom sets how much the heap may grow until the next collection, and does so again behind each.
