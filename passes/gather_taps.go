@@ -37,7 +37,7 @@ const idle = 4
 // gatherTaps computes y[p] = Σ_t x[(p + begin - t·dilation)/stride]·w[t], over the taps t for which that is whole, as
 // convolutions. All p of one remainder by the stride, a phase, have the same taps, so that a phase is a convolution of x
 // (sub-pixel convolution: Shi and others 2016, section 3), and phases are interleaved. Where that multiplies few zeros, one
-// convolution has the channels of all of them.
+// convolution has the channels of all of them. Where only one phase has taps, its positions lie among zeros.
 func gatherTaps(s *sweep, n *ir.Node) {
 	if n.Op.Name != "ConvTranspose" || n.Inputs[0].Type.Numel() == 0 || n.Inputs[1].Type.Numel() == 0 {
 		return
@@ -50,9 +50,13 @@ func gatherTaps(s *sweep, n *ir.Node) {
 	}
 	t := newSpread(s, n)
 	single, exact := [][]phase{}, 0
-	for _, p := range t.phases {
+	var taken []int // phases that have taps
+	for i, p := range t.phases {
 		single = append(single, []phase{p})
 		exact += t.common([]phase{p}).taps()
+		if !p.empty() {
+			taken = append(taken, i)
+		}
 	}
 	all := t.common(t.phases)
 	wide := all.taps() * len(t.phases)
@@ -61,6 +65,8 @@ func gatherTaps(s *sweep, n *ir.Node) {
 	switch {
 	case len(t.phases) == 1:
 		y = t.conv(t.phases)
+	case len(taken) == 1 && n.In(2) == nil:
+		y = t.amongZeros(t.conv(single[taken[0]]), taken[0])
 	case all.even && (zeros <= zeroMACs || !t.dense() && wide <= idle*exact):
 		y = t.interleaved(t.conv(t.phases), t.group)
 	case len(t.phases) > mostPhases:
@@ -304,6 +310,25 @@ func (t *spread) flipped(p phase, f *frame) *ir.Value {
 	return t.s.add("Pad", name, ir.Attrs{"begin": begin, "end": end}, w)
 }
 
+// amongZeros puts the positions of one phase, by its number, in their places.
+func (t *spread) amongZeros(v *ir.Value, phase int) *ir.Value {
+	if t.s.err != nil {
+		return v
+	}
+	shape := v.Type.Shape
+	apart, begin, end, whole := shape[:1:1], []int{0}, []int{0}, shape[:1:1]
+	remainders := make([]int, len(t.out))
+	for i, stride := range slices.Backward(t.strides) {
+		remainders[i], phase = phase%stride, phase/stride
+	}
+	for i, r := range remainders {
+		apart, begin, end = append(apart, shape[1+i], 1), append(begin, 0, r), append(end, 0, t.strides[i]-1-r)
+		whole = append(whole, shape[1+i]*t.strides[i])
+	}
+	v = t.s.add("Pad", t.n.Name, ir.Attrs{"begin": append(begin, 0), "end": append(end, 0)}, t.reshape(v, append(apart, t.channels)...))
+	return t.cropped(t.reshape(v, append(whole, t.channels)...))
+}
+
 // interleaved puts the positions of all phases in their places; the channels of v lie by group, phase and number.
 func (t *spread) interleaved(v *ir.Value, group int) *ir.Value {
 	if t.s.err != nil {
@@ -321,9 +346,16 @@ func (t *spread) interleaved(v *ir.Value, group int) *ir.Value {
 	perm = append(perm, 1+rank, 2+2*rank)
 	name := t.n.Name
 	v = t.s.add("Transpose", name, ir.Attrs{"perm": perm}, t.reshape(v, split...))
-	v = t.reshape(v, append(whole, t.channels)...)
-	if sizes := slices.Concat([]int{batch}, t.out, []int{t.channels}); !slices.Equal(v.Type.Shape, sizes) {
-		v = t.s.add("Slice", name, ir.Attrs{"starts": make([]int, len(sizes)), "sizes": sizes}, v)
+	return t.cropped(t.reshape(v, append(whole, t.channels)...))
+}
+
+// cropped takes away positions of the last phases that lie outside.
+func (t *spread) cropped(v *ir.Value) *ir.Value {
+	if t.s.err != nil {
+		return v
+	}
+	if sizes := slices.Concat(v.Type.Shape[:1], t.out, []int{t.channels}); !slices.Equal(v.Type.Shape, sizes) {
+		v = t.s.add("Slice", t.n.Name, ir.Attrs{"starts": make([]int, len(sizes)), "sizes": sizes}, v)
 	}
 	return v
 }

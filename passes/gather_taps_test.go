@@ -55,8 +55,11 @@ func TestRandomTransposedConvolutionsGather(t *testing.T) {
 			convs := 0
 			for _, n := range after.Nodes {
 				counts[n.Op.Name]++
-				if n.Op.Name == "Conv" {
+				switch {
+				case n.Op.Name == "Conv":
 					convs++
+				case n.Op.Name == "Pad" && n.Inputs[0].Type.Rank() > len(shape):
+					counts["among zeros"]++
 				}
 			}
 			counts[fmt.Sprintf("of %d", min(convs, 2))]++
@@ -65,5 +68,6 @@ func TestRandomTransposedConvolutionsGather(t *testing.T) {
 	t.Log(counts)
 	require.Greater(t, counts["of 1"], 100)
 	require.Greater(t, counts["of 2"], 30)
+	require.Greater(t, counts["among zeros"], 20)
 	require.Less(t, counts["ConvTranspose"], 20)
 }
