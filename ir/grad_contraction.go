@@ -92,11 +92,13 @@ func (g *Gradient) inputGradient(dy, w *Value, ws []window, group int) *Value {
 }
 
 // weightGradient is the gradient of the weights [O, I, K…] of a convolution from the image x [N, group·I, S…] to [N, O, P…]
-// whose gradient is dy: itself a convolution of x by dy, over positions in place of taps and the batch in place of channels.
+// whose gradient is dy: itself a convolution of x by dy, over positions in place of taps and the batch in place of channels. Positions
+// that a stride passes over are left out first where there is one tap.
 func (g *Gradient) weightGradient(x, dy *Value, ws []window, group int) *Value {
 	if g.err != nil {
 		return x
 	}
+	x, ws = g.met(x, dy, ws)
 	s := x.Type.Shape
 	spatial := s[2:]
 	in := s[1] / group
@@ -120,6 +122,22 @@ func (g *Gradient) weightGradient(x, dy *Value, ws []window, group int) *Value {
 	attrs := slidingAttrs(over)
 	attrs["group"] = group
 	return g.transposed(g.Add("Conv", attrs, image, g.transposed(dy, swapped...)), swapped...)
+}
+
+// met is an image, in layout NCHW, without the positions between windows of a single tap, one for each of dy, and those windows on it.
+func (g *Gradient) met(x, dy *Value, ws []window) (*Value, []window) {
+	ws, sizes, steps := slices.Clone(ws), slices.Clone(x.Type.Shape), slices.Repeat([]int{1}, x.Type.Rank())
+	for i := range ws {
+		w, out := &ws[i], dy.Type.Shape[2+i]
+		if w.kernel == 1 && w.stride > 1 && w.begin == 0 && (out-1)*w.stride < w.in {
+			sizes[2+i], steps[2+i] = out, w.stride
+			w.in, w.end, w.stride = out, 0, 1
+		}
+	}
+	if slices.Equal(sizes, x.Type.Shape) {
+		return x, ws
+	}
+	return g.Add("Slice", Attrs{"starts": make([]int, len(sizes)), "sizes": sizes, "steps": steps}, x), ws
 }
 
 // biasGradient sums over all but the channels.
