@@ -23,6 +23,9 @@ func prepare(ctx *Context, g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := padOnce(g); err != nil {
+		return nil, err
+	}
 	if ctx.Siblings {
 		if err := fuseAdapters(g); err != nil {
 			return nil, err
@@ -348,6 +351,23 @@ func alignOperand(s *sweep, n *ir.Node) bool {
 	s.setInput(n, 1, s.g.Constant(w.Name, moved(w.Const, func(t *ir.Tensor) *ir.Tensor { return padConst(t, g.InputAxis(), extra) })))
 	s.setInput(n, 0, padded)
 	return true
+}
+
+// padOnce makes one of the Pads that alignOperand has given to several readers of a value.
+func padOnce(g *ir.Graph) error {
+	seen, ids := map[string]*ir.Node{}, map[*ir.Value]int{}
+	_, err := rewrite(g, func(s *sweep, n *ir.Node) {
+		if n.Op.Name != "Pad" {
+			return
+		}
+		key := expressionKey(n, ids)
+		if first := seen[key]; first != nil && !s.keepsName(n.Outputs[0], first.Outputs[0]) {
+			s.replace(n.Outputs[0], first.Outputs[0])
+			return
+		}
+		seen[key] = n
+	})
+	return err
 }
 
 // isConversion reports whether v is made from graph inputs by light nodes alone, at least one of which (if some is true)
