@@ -161,12 +161,19 @@ func (s Schedule) tail(p *problem, pl *plan) (w cost.Work) {
 	return w
 }
 
+// veryLongK is a K whose sixteenth part is long too: that of weights' gradients, which sum over all positions of a batch.
+const veryLongK = 1 << 14
+
 // candidates enumerates the schedules worth considering, in a fixed order.
 func candidates(p *problem) []Schedule {
 	var out []Schedule
+	splits := []int{1, 2, 3, 4, 6, 8, 12, 16}
+	if p.k >= veryLongK {
+		splits = append(splits, 24, 32, 48)
+	}
 	add := func(s Schedule) {
 		for _, wk := range []int{1, 2, 4} {
-			for _, split := range []int{1, 2, 3, 4, 6, 8, 12, 16} {
+			for _, split := range splits {
 				for _, stages := range []int{4, 3} {
 					c := s
 					c.WarpsK, c.SplitK, c.Stages = wk, split, stages

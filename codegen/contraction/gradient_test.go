@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,6 +52,7 @@ var weightGradients = []weightGradient{
 	{n: 1, h: 7, w: 6, c: 3, out: 5, kh: 3, kw: 3, stride: 1, dilation: 2, pad: 2, group: 1},
 	{n: 2, h: 6, w: 5, c: 8, out: 16, kh: 3, kw: 3, stride: 1, dilation: 1, pad: 1, group: 3},
 	{n: 1, h: 32, w: 24, c: 40, out: 16, kh: 1, kw: 1, stride: 1, dilation: 1, group: 1},
+	{n: 4, h: 64, w: 64, c: 16, out: 2, kh: 1, kw: 1, stride: 1, dilation: 1, group: 1},
 }
 
 func TestWeightGradientsEqualTheReference(t *testing.T) {
@@ -81,6 +83,18 @@ func TestWeightGradientsReadNeighbours(t *testing.T) {
 		}
 		assemble(t, region, i)
 	}
+}
+
+// TestGradientsOfLowRankSplitFurther: the sums of an adapter's weights over all positions of a batch are so few that 16 blocks of a tile
+// leave multiprocessors without one.
+func TestGradientsOfLowRankSplitFurther(t *testing.T) {
+	b := newRegion(t)
+	spec, err := Lower(weightGradient{n: 8, h: 32, w: 64, c: 64, out: 2, kh: 1, kw: 1, stride: 1, dilation: 1, group: 1, dtype: bf16}.region(b), sm121(t))
+	require.NoError(t, err)
+	var split int
+	_, err = fmt.Sscanf(spec.Schedule[strings.Index(spec.Schedule, "splitk"):], "splitk=%d", &split)
+	require.NoError(t, err, spec.Schedule)
+	require.Greater(t, split, 16, spec.Schedule)
 }
 
 // TestEveryScheduleOfRowsOfK is TestEveryScheduleComputesTheSame for an A that lies in rows of K.
