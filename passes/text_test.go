@@ -92,6 +92,7 @@ func textContext(pass string) *Context {
 		Adapters: []Adapter{{Name: "fc", Weight: "w", Kind: DoRA, Rank: 1, Scale: 2}}, Losses: []string{"loss"}, Variables: []string{"w"},
 		Greatest: map[string]float64{"image": 1},
 		Means:    map[string][]float64{"centred": {1, -2}, "centreds": {1, -2, 3, .5}, "second": {.25, 4}}}
+	c.Siblings = pass == "sooner"
 	if pass == "quantise-base" {
 		c.Base = Base{Operand: nvfp4}
 	}
