@@ -17,7 +17,8 @@ func (p *Program) state(input string) *State {
 }
 
 // SetState writes a state or variable, which otherwise keeps what the last run left there. Its name is the buffer's, which is
-// the input's for a state of the model. It is hal.ErrBusy while the device runs on after the context of a run has ended.
+// the input's for a state of the model. It is hal.ErrBusy while the device runs on after the context of a run has ended, and writes
+// nothing but says so, once, where that run has failed.
 func (s *Session) SetState(name string, data []byte) error {
 	p, err := s.state(name)
 	if err != nil {
@@ -30,7 +31,7 @@ func (s *Session) SetState(name string, data []byte) error {
 }
 
 // State reads the current value of a state or variable. It is hal.ErrBusy while the device runs on after the context of a run has
-// ended.
+// ended, and says so, once, where that run has failed: nobody knows what it left.
 func (s *Session) State(name string) ([]byte, error) {
 	p, err := s.state(name)
 	if err != nil {
@@ -48,7 +49,7 @@ func (s *Session) state(name string) (*port, error) {
 	if p == nil {
 		return nil, fmt.Errorf("no state %q", name)
 	}
-	if err := s.idle(); err != nil {
+	if err := s.wait(over); err != nil { // a run that was left behind goes on, or has failed
 		return nil, err
 	}
 	return p, nil

@@ -37,7 +37,10 @@ func plain(symbol string) string {
 }
 
 // driver holds the addresses of the entry points by cuda.h's names.
-type driver struct{ entries map[string]uintptr }
+type driver struct {
+	entries map[string]uintptr
+	instead func(call string, args []uintptr) int // called in their place by tests
+}
 
 // openDriver opens the library and finds every entry point; a driver that lacks one is too old.
 func openDriver(path string) (*driver, error) {
@@ -50,7 +53,7 @@ func openDriver(path string) (*driver, error) {
 		}
 		return nil, fmt.Errorf("%w: %s cannot be opened (%v)", hal.ErrNoDriver, path, err)
 	}
-	d := &driver{map[string]uintptr{}}
+	d := &driver{entries: map[string]uintptr{}}
 	for _, s := range symbols {
 		if d.entries[plain(s)], err = purego.Dlsym(lib, s); err != nil {
 			return nil, fmt.Errorf("%w: %s has no %s: a driver for CUDA 12 or newer is needed", hal.ErrDriverTooOld, path, s)
@@ -66,6 +69,9 @@ func openDriver(path string) (*driver, error) {
 
 // call calls an entry point and turns its result into an error that names it.
 func (d *driver) call(name string, args ...uintptr) error {
+	if d.instead != nil {
+		return d.failure(name, d.instead(name, args))
+	}
 	fn := d.entries[name]
 	if fn == 0 {
 		return fmt.Errorf("%s is not among the driver's entry points in use", name)
@@ -82,6 +88,9 @@ func (d *driver) failure(name string, code int) error {
 }
 
 func (d *driver) errorName(code int) string {
+	if d.instead != nil {
+		return "CUDA error"
+	}
 	var text *byte
 	if r, _, _ := purego.SyscallN(d.entries["cuGetErrorName"], uintptr(code), uintptr(unsafe.Pointer(&text))); int32(r) != 0 || text == nil {
 		return "CUDA error"

@@ -365,3 +365,21 @@ func TestLibraryThatLacksAnEntryPointIsTooOld(t *testing.T) {
 	require.ErrorIs(t, err, hal.ErrDriverTooOld)
 	require.ErrorContains(t, err, "CUDA 12")
 }
+
+// TestARunWhoseClockFailsIsWaitedFor: when the second event cannot be recorded, the graph runs already.
+func TestARunWhoseClockFailsIsWaitedFor(t *testing.T) {
+	ctx := context.Background()
+	f, d := open(t, false)
+	m, err := d.Load(ctx, hal.Image{PTX: ".version 8.8"})
+	require.NoError(t, err)
+	g, err := d.Capture(ctx, []hal.Op{{Module: m, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}}})
+	require.NoError(t, err)
+	f.Set("busy", 3)
+	f.Fail("cuEventRecord", 1, 801)
+	_, err = g.(hal.Timer).RunTimed(ctx)
+	require.ErrorContains(t, err, "cuEventRecord")
+	require.NoError(t, g.Close())
+	require.NoError(t, m.Close())
+	require.NoError(t, d.Close())
+	require.Zero(t, f.Held())
+}

@@ -13,6 +13,8 @@ type Options struct {
 	Cache   string // directory for what the driver compiles from PTX; "" for none
 	// DefaultCarveout leaves how much of an SM's L1 is shared memory to the driver, to compare: the rule is all of it for every kernel.
 	DefaultCarveout bool
+
+	instead func(call string, args []uintptr) int // what tests call in place of a library
 }
 
 // System describes the driver and its GPUs.

@@ -223,7 +223,7 @@ func (g *graph) RunTimed(ctx context.Context) (time.Duration, error) {
 			return err
 		}
 		if err := g.device.call("cuEventRecord", g.events[1], g.stream); err != nil {
-			return err
+			return errors.Join(err, g.wait(ctx)) // the graph runs all the same
 		}
 		if err := g.wait(ctx); err != nil {
 			return err
