@@ -333,3 +333,11 @@ func (d *decoder) instr(in *inst, ops []ptx.Operand) (err error) {
 	in.kind = kindEffect
 	return d.effect(in, ops)
 }
+
+// op is the opcode, "" at the end of the kernel.
+func (in *inst) op() string {
+	if in.def == nil {
+		return ""
+	}
+	return in.def.Op
+}

@@ -25,6 +25,9 @@ type Options struct {
 	CountOnly bool
 	// Engine executes the kernels.
 	Engine Engine
+	// CutOff makes mma add as some tensor cores do: by opcode, how many bits of a sum's fraction are kept below its largest term
+	// (ptx.Def.CutOff). The interpreter executes all kernels then.
+	CutOff map[string]int
 	// Discrete gives the device memory of its own, as a GPU on a card has: the host reaches it by Read and Write alone.
 	Discrete bool
 	// Memory bounds the bytes that are allocated at a time; 0: 2^38 at once.
@@ -67,6 +70,17 @@ func Open(opts Options) (*Device, error) {
 	}
 	if opts.StepLimit == 0 {
 		opts.StepLimit = 1 << 32
+	}
+	for op, bits := range opts.CutOff {
+		if d := ptx.Lookup(op); d == nil || d.CutOff(bits) == nil {
+			return nil, fmt.Errorf("emu: sums of %s cannot be cut off to %d bits: want an mma of floats, and 1 to 30 bits", op, bits)
+		}
+	}
+	if len(opts.CutOff) > 0 {
+		if opts.Engine != Auto && opts.Engine != Specification {
+			return nil, fmt.Errorf("emu: engine %s adds as the specification does, and nothing else: leave it out", opts.Engine)
+		}
+		opts.Engine = Specification
 	}
 	level, err := opts.Engine.level()
 	if err != nil {
@@ -147,6 +161,11 @@ func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) 
 		p, err := decode(k)
 		if err != nil {
 			return nil, refuse(err)
+		}
+		for i := range p.code {
+			if bits := d.opts.CutOff[p.code[i].op()]; bits > 0 {
+				p.code[i].fMMA = p.code[i].def.CutOff(bits)
+			}
 		}
 		m.programs[k.Name] = p
 	}

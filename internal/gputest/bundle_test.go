@@ -35,7 +35,7 @@ func TestTheBundleRunsDry(t *testing.T) {
 	out := filepath.Join(dir, "out")
 	text := run(filepath.Join(bundle, "run.sh"), []string{"OUT=" + out, "SPARK_DEVICE=emu", "RUNS=2", "PRECISIONS=fp16 nvfp4"}, "policy")
 	require.Contains(t, text, "0 steps failed")
-	for _, want := range []string{"ok    vectors", "ok    constants of the machine", "ok    policy nvfp4: 2 runs", "ok    models against golden outputs", "ok    latency", "ok    report"} {
+	for _, want := range []string{"ok    vectors", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32: sums in f32, ", "ok    constants of the machine", "ok    policy nvfp4: 2 runs", "ok    models against golden outputs", "ok    latency", "ok    report"} {
 		require.Contains(t, text, want)
 	}
 	files, err := os.ReadDir(out)

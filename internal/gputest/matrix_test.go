@@ -20,7 +20,7 @@ func products(d *ptx.Def) []*Case {
 			all = append(all, c)
 		}
 	}
-	return all
+	return append(all, accumulatorCases(d)...)
 }
 
 // mmaNumbers are the kinds of inputs of an mma. Small integers make every sum exact, so that their case

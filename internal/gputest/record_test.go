@@ -19,6 +19,8 @@ type Recording struct {
 	Target  string            `json:"target"`  // of the PTX
 	Digests map[string]string `json:"digests"` // of the inputs, by case
 	Outputs map[string][]byte `json:"-"`
+	// Accumulators is how mma was seen to add, by opcode: read from Outputs, for who reads the file.
+	Accumulators map[string]Accumulator `json:"accumulators,omitempty"`
 }
 
 // about is the name of the array that belongs to no case.

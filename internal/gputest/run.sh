@@ -71,6 +71,7 @@ done
 
 # The vectors first: what they show explains everything after them.
 step "vectors" - env SPARK_RECORD="$out" "$work/gputest.test" -test.run 'TestVectors$' -test.v
+grep -o 'mma[^ ]*: sums in .*' "$work/output" | sed 's/^/      /' | tee -a "$summary"
 if [ "$SPARK_DEVICE" = cuda ]; then
   step "device" - "$work/cuda.test" -test.run TestGPU -test.v
 fi

@@ -96,7 +96,10 @@ func powerOf2(code uint32) float64 {
 
 // multiply is the definition of mma: for every element of C, k ascending, one fused multiply-add rounded to f32 each. Where
 // blocks are scaled, the factors are value·scale of A and value·scale of B, both exact.
-func (m matrices) multiply(r []Row32, v []int32) {
+func (m matrices) multiply(r []Row32, v []int32) { m.each(r, v, fusedRow) }
+
+// each computes the elements of C row by row: row adds to the sums of a row the products of A's with the columns of B.
+func (m matrices) each(r []Row32, v []int32, row func(a []float64, b *[64][8]float64, sums *[8]float32)) {
 	var a [16][64]float64 // where products are exact
 	var b [64][8]float64
 	var c [16][8]float32
@@ -130,17 +133,8 @@ func (m matrices) multiply(r []Row32, v []int32) {
 			}
 		}
 	}
-	for row := range c {
-		sums := &c[row]
-		for k, x := range a[row][:8*n] {
-			for col, y := range &b[k] {
-				if s := float64(x*y) + float64(sums[col]); !midpoint(s) {
-					sums[col] = float32(s)
-				} else {
-					sums[col] = addRounded(float64(x*y), sums[col])
-				}
-			}
-		}
+	for i := range c {
+		row(a[i][:8*n], &b, &c[i])
 	}
 	for lane := range 32 {
 		for e := range 4 {
@@ -148,6 +142,63 @@ func (m matrices) multiply(r []Row32, v []int32) {
 			r[v[e]][lane] = b32(c[row][col])
 		}
 	}
+}
+
+func fusedRow(a []float64, b *[64][8]float64, sums *[8]float32) {
+	for k, x := range a {
+		for col, y := range &b[k] {
+			if s := float64(x*y) + float64(sums[col]); !midpoint(s) {
+				sums[col] = float32(s)
+			} else {
+				sums[col] = addRounded(float64(x*y), sums[col])
+			}
+		}
+	}
+}
+
+// CutOff is the meaning of an mma of floats on a tensor core that keeps so many bits of a sum's fraction, 1 to 30, or nil for
+// other instructions. The products and the accumulator are aligned to the largest of them, 2^e ≤ |largest| < 2^(e+1), and what they
+// have below 2^(e-bits) is dropped, towards zero; their sum is dropped to f32 likewise. So Hopper is reported to add products of 8-bit floats, with
+// 13 bits (DeepSeek-V3 Technical Report, 2024, section 3.5.2); the PTX ISA leaves order and precision open. Sums with infinities
+// or NaNs are those of Eval.
+func (d *Def) CutOff(bits int) func(r []Row32, v []int32) {
+	if d.matrices == nil || bits < 1 || bits > 30 {
+		return nil
+	}
+	m := *d.matrices
+	return func(r []Row32, v []int32) {
+		m.each(r, v, func(a []float64, b *[64][8]float64, sums *[8]float32) { cutRow(a, b, sums, bits) })
+	}
+}
+
+func cutRow(a []float64, b *[64][8]float64, sums *[8]float32, bits int) {
+	plain := *sums
+	fusedRow(a, b, &plain)
+	for col := range sums {
+		most := math.Abs(float64(sums[col]))
+		for k, x := range a {
+			most = max(most, math.Abs(x*b[k][col]))
+		}
+		if most == 0 || math.IsInf(most, 0) || most != most {
+			sums[col] = plain[col]
+			continue
+		}
+		unit := math.Ldexp(1, math.Ilogb(most)-bits)
+		sum := math.Trunc(float64(sums[col]) / unit)
+		for k, x := range a { // of at most 65 terms of bits + 1 bits: exact
+			sum += math.Trunc(float64(x*b[k][col]) / unit)
+		}
+		sums[col] = towardsZero(sum * unit)
+	}
+}
+
+// towardsZero is the f32 next to x that is not larger in magnitude.
+func towardsZero(x float64) float32 {
+	f := float32(x)
+	if math.Abs(float64(f)) > math.Abs(x) {
+		f = math.Nextafter32(f, 0)
+	}
+	return f
 }
 
 // valuesE4M3 and valuesE2M1 are the values by code. e4m3 has no infinity and one NaN, e2m1 has neither.

@@ -27,7 +27,8 @@ type Def struct {
 	// Eval is the meaning. Of a Compute row: a function of the registers of a warp, result first, whose type says which
 	// files it reads and writes (lanes.go lists the types). Of mma: func(r []Row32, v []int32), on the rows v of its operands
 	// in order. Of shfl: Source. Of atom and redux: Combine. Of ldmatrix: Transposed. Of movmatrix: func(d, a *Row32). Of cp.async: CopySizes.
-	Eval any
+	Eval     any
+	matrices *matrices // of an mma of floats
 	// Undefined, for some mma, returns a lane whose operands the ISA leaves undefined, and why; "" if there is none.
 	Undefined func(r []Row32, v []int32) (lane int, why string)
 }
@@ -151,6 +152,9 @@ func expand(r row, m map[string]*Def) {
 		}
 		if perType {
 			d.Eval = meanings[t]
+		}
+		if m, ok := d.Eval.(matrices); ok {
+			d.Eval, d.matrices = m.multiply, &m
 		}
 		if d.Does != Compute {
 			d.Kind, d.Together = effects[d.Does].kind, max(effects[d.Does].together, r.together)

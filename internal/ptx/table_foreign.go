@@ -75,21 +75,21 @@ var foreignRows = []row{
 	{op: "stmatrix.sync.aligned.m8n8.x1.shared.b16", args: "=[s] 1*b32", since: Version{7, 8}, need: StoredMatrix, does: StoreMatrix},
 	{op: "stmatrix.sync.aligned.m8n8.x4.shared.b16", args: "=[s] 4*b32", since: Version{7, 8}, need: StoredMatrix, does: StoreMatrix},
 
-	{op: "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: v70, need: Matrix16, does: Multiply, eval: matrices{a: elementsTF32, b: elementsTF32}.multiply},
+	{op: "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: v70, need: Matrix16, does: Multiply, eval: matrices{a: elementsTF32, b: elementsTF32}},
 	{op: "mma.sync.aligned.m16n8k32.row.col.f32.$.e5m2.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: Version{8, 4}, need: FP8, does: Multiply,
-		eval: by{"e4m3": matrices{a: elementsE4M3, b: elementsE5M2}.multiply, "e5m2": matrices{a: elementsE5M2, b: elementsE5M2}.multiply}},
+		eval: by{"e4m3": matrices{a: elementsE4M3, b: elementsE5M2}, "e5m2": matrices{a: elementsE5M2, b: elementsE5M2}}},
 	{op: "mma.sync.aligned.m16n8k32.row.col.s32.$.s8.s32", args: "=4*s32 4*b32 2*b32 4*s32", since: v70, need: Matrix16, does: Multiply,
 		eval: by{"s8": integers{signedA: true, signedB: true}.multiply, "u8": integers{signedB: true}.multiply}},
 	{op: "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32", args: "=4*s32 4*b32 2*b32 4*s32", since: v70, need: Matrix16, does: Multiply, eval: integers{signedA: true}.multiply},
 	{op: "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32", args: "=4*s32 4*b32 2*b32 4*s32", since: v70, need: Matrix16, does: Multiply,
 		eval: integers{signedA: true, signedB: true, saturate: true}.multiply},
-	{op: "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e2m1.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: Version{8, 7}, need: FP4, does: Multiply, eval: matrices{a: elementsE4M3, b: elementsByte}.multiply},
-	{op: "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e5m2.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: Version{8, 7}, need: FP4, does: Multiply, eval: matrices{a: elementsByte, b: elementsE5M2}.multiply},
+	{op: "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e2m1.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: Version{8, 7}, need: FP4, does: Multiply, eval: matrices{a: elementsE4M3, b: elementsByte}},
+	{op: "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e5m2.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: Version{8, 7}, need: FP4, does: Multiply, eval: matrices{a: elementsByte, b: elementsE5M2}},
 	{op: "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0", args: "=4*f32 4*b32 2*b32 4*f32 1*b32 2*u16 1*b32 2*u16",
-		since: Version{8, 7}, need: FP4, does: Multiply, eval: matrices{elementsE2M1, elementsE2M1, scales2X}.multiply, undefined: scales2X.bad},
+		since: Version{8, 7}, need: FP4, does: Multiply, eval: matrices{elementsE2M1, elementsE2M1, scales2X}, undefined: scales2X.bad},
 	{op: "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.$.e4m3.f32.ue8m0", args: "=4*f32 4*b32 2*b32 4*f32 1*b32 2*u16 1*b32 2*u16",
 		since: Version{8, 7}, need: FP4, does: Multiply, undefined: scales1X.bad,
-		eval: by{"e4m3": matrices{elementsE4M3, elementsE4M3, scales1X}.multiply, "e5m2": matrices{elementsE5M2, elementsE4M3, scales1X}.multiply}},
+		eval: by{"e4m3": matrices{elementsE4M3, elementsE4M3, scales1X}, "e5m2": matrices{elementsE5M2, elementsE4M3, scales1X}}},
 }
 
 // atomics are the functions of atom and redux.

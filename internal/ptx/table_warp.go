@@ -7,12 +7,12 @@ var warpRows = []row{
 	{op: "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", args: "=4*b32 [s]", since: Version{6, 5}, does: LoadMatrix, eval: Transposed(true)},
 	{op: "movmatrix.sync.aligned.m8n8.trans.b16", args: "=b32 b32", since: Version{7, 8}, does: MoveMatrix, eval: transpose},
 
-	{op: "mma.sync.aligned.m16n8k16.row.col.f32.$.$.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: v70, need: Matrix16, does: Multiply, eval: by{"f16": matrices{a: elementsF16, b: elementsF16}.multiply, "bf16": matrices{a: elementsBF16, b: elementsBF16}.multiply}},
+	{op: "mma.sync.aligned.m16n8k16.row.col.f32.$.$.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: v70, need: Matrix16, does: Multiply, eval: by{"f16": matrices{a: elementsF16, b: elementsF16}, "bf16": matrices{a: elementsBF16, b: elementsBF16}}},
 	{op: "mma.sync.aligned.m16n8k32.row.col.f32.$.e4m3.f32", args: "=4*f32 4*b32 2*b32 4*f32", since: Version{8, 4}, need: FP8, does: Multiply,
-		eval: by{"e4m3": matrices{a: elementsE4M3, b: elementsE4M3}.multiply, "e5m2": matrices{a: elementsE5M2, b: elementsE4M3}.multiply}},
+		eval: by{"e4m3": matrices{a: elementsE4M3, b: elementsE4M3}, "e5m2": matrices{a: elementsE5M2, b: elementsE4M3}}},
 	// d, a, b, c, scales of a, {byte, thread} selector, scales of b, selector.
 	{op: "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", args: "=4*f32 4*b32 2*b32 4*f32 1*b32 2*u16 1*b32 2*u16",
-		since: Version{8, 7}, need: FP4, does: Multiply, eval: matrices{elementsE2M1, elementsE2M1, scales4X}.multiply, undefined: scales4X.bad},
+		since: Version{8, 7}, need: FP4, does: Multiply, eval: matrices{elementsE2M1, elementsE2M1, scales4X}, undefined: scales4X.bad},
 }
 
 // The sources of shfl.sync (PTX ISA, shfl.sync, pseudocode): c holds a clamp and, from bit 8, the mask of segments.
