@@ -9,6 +9,8 @@ import (
 // a time, whatever the type: an 8×8 matrix of 16-bit elements is one of 8×16 bytes.
 type mmaCore struct {
 	acc    [][][]ptx.Reg // m16 tile, n8 tile, c0–c3
+	part   [][][]ptx.Reg // likewise, sums of the last products, where these are added in f32
+	zero   []ptx.Reg     // what they begin with
 	aStep  []num         // byte offset in a stage of this lane's row of the first m16 tile, for every step; rows of k: for every m16 tile
 	bBase  num           // packed: of the lane's 16 bytes; nk: of its row; kn: of its row
 	bStep  []num         // nk: for every step; kn: for every pair of n8 tiles
@@ -31,15 +33,28 @@ func (c *mmaCore) begin(g *gen) {
 		c.kPart = g.div(c.wk, 2)
 	}
 	mt, nt := s.warpM()/16, s.warpN()/8
+	zeros := func() []ptx.Reg {
+		v := g.RegVec(ptx.F32, 4)
+		for _, r := range v {
+			g.I("mov.f32", r, ptx.FImm(0))
+		}
+		return v
+	}
 	for i := 0; i < mt; i++ {
 		row := make([][]ptx.Reg, nt)
 		for j := range row {
-			row[j] = g.RegVec(ptx.F32, 4)
-			for _, r := range row[j] {
-				g.I("mov.f32", r, ptx.FImm(0))
-			}
+			row[j] = zeros()
 		}
 		c.acc = append(c.acc, row)
+	}
+	if g.p.num.partial > 0 {
+		c.zero = zeros()
+		for i := range c.acc {
+			c.part = append(c.part, nil)
+			for range c.acc[i] {
+				c.part[i] = append(c.part[i], g.RegVec(ptx.F32, 4))
+			}
+		}
 	}
 	c.place(g)
 	c.factors = g.factorsFrom(func() num { return g.mad(c.kPart, s.warpK(&g.p.num), g.mul(g.mod(g.lane, 4), 2)) })
@@ -138,6 +153,7 @@ func (c *mmaCore) compute(g *gen, stage num) {
 	s, num := g.s, &g.p.num
 	at := g.add(g.smem, stage)
 	unit, terms := num.unit(), s.warpTerms(num)
+	fresh := true // no product is in part
 	for u := 0; u < s.warpK(num)/unit; u++ {
 		t := c.load(g, at, u)
 		for m := 0; m < unit/num.stepMul(); m++ {
@@ -160,7 +176,13 @@ func (c *mmaCore) compute(g *gen, stage num) {
 			for term := range num.terms * terms {
 				for i := range c.acc {
 					for j, acc := range c.acc[i] {
-						args := []ptx.Operand{ptx.V(acc...), ptx.V(a[i][term/terms]...), ptx.V(b[term%terms][j]...), ptx.V(acc...)}
+						from := acc
+						if c.part != nil {
+							if acc, from = c.part[i][j], c.part[i][j]; fresh {
+								from = c.zero
+							}
+						}
+						args := []ptx.Operand{ptx.V(acc...), ptx.V(a[i][term/terms]...), ptx.V(b[term%terms][j]...), ptx.V(from...)}
 						if num.blockScaled() {
 							zero := ptx.Vec{ptx.Imm(0), ptx.Imm(0)}
 							args = append(args, ptx.V(t.scalesA[i]), zero, ptx.V(t.scales[j/2][j%2]), zero)
@@ -168,11 +190,27 @@ func (c *mmaCore) compute(g *gen, stage num) {
 						g.I(num.mmaOpcode(), args...)
 					}
 				}
+				fresh = false
+			}
+			if done := u*unit + (m+1)*num.stepMul(); c.part != nil && (done == s.warpK(num) || done%num.partial == 0) {
+				c.promote(g)
+				fresh = true
 			}
 		}
 	}
 	if c.factors != nil {
 		g.I("add.s32", *c.factors, *c.factors, ptx.Imm(4*s.BK))
+	}
+}
+
+// promote adds the partial sums in f32.
+func (c *mmaCore) promote(g *gen) {
+	for i := range c.acc {
+		for j, acc := range c.acc[i] {
+			for e, r := range acc {
+				g.I("add.rn.f32", r, r, c.part[i][j][e])
+			}
+		}
 	}
 }
 

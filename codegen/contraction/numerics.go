@@ -19,6 +19,7 @@ type numerics struct {
 	across    bool     // blocks of B's scales lie along N, not K
 	terms     int      // 2: to a sum of two e4m3, each of which B is multiplied with
 	termsB    int      // 2: so is B, whose tile holds the first terms and behind them the second ones
+	partial   int      // so many products along K are added by tensor cores, and these sums in f32; 0: all of them
 }
 
 // tensor reports whether tensor cores multiply.
@@ -212,8 +213,15 @@ func (n *numerics) on(t *target.Target) error {
 			n.b, n.termsB = ir.Float16, 1
 		}
 	}
+	if t.SumBits[n.mul.String()] > 0 {
+		n.partial = partialSum
+	}
 	return nil
 }
+
+// partialSum is after how many products along K sums move to f32, where tensor cores keep fewer bits (DeepSeek-V3 Technical Report, 2024, section
+// 3.5.2): errors grow with the number of instructions that add to one accumulator.
+const partialSum = 128
 
 func isHalf(d ir.DType) bool { return d == ir.Float16 || d == ir.BFloat16 }
 

@@ -76,7 +76,11 @@ func (s Schedule) shared(p *problem) int {
 func (s Schedule) registers(p *problem) int {
 	if n := &p.num; n.tensor() {
 		a, b := s.warpM()/16, s.warpN()/16
-		r := a*b*8 + 2*(a+b*s.warpTerms(n))*4 + 3*ceilDiv(n.tileA(s.BM, s.BK)/16, s.threads()) + 48
+		sums := a * b * 8
+		if n.partial > 0 {
+			sums = 2*sums + 4
+		}
+		r := sums + 2*(a+b*s.warpTerms(n))*4 + 3*ceilDiv(n.tileA(s.BM, s.BK)/16, s.threads()) + 48
 		if n.a != n.mul || n.b != n.mul || n.round != 0 { // what is read for a unit, before it is converted
 			r += 4*(a*(n.unit()/n.stepA()-1)+b*(n.unit()/n.stepB()-1)) + 4*b + 16 + 4*a*(n.terms-1)
 		}

@@ -124,6 +124,16 @@ func TestMachineFiles(t *testing.T) {
 	again.Figures["launch_us"] = Figure{Low: 1, Middle: 1.5, High: 2}
 	require.NotEqual(t, good.Digest(), again.Digest())
 
+	biased := good
+	biased.SumBits = map[string]int{"e4m3": 13}
+	require.NotEqual(t, good.Digest(), biased.Digest())
+	f, err = ReadFile(write(biased))
+	require.NoError(t, err)
+	on, err = f.On(target.Default())
+	require.NoError(t, err)
+	require.Equal(t, 13, on.SumBits["e4m3"])
+	require.Empty(t, target.Default().SumBits)
+
 	for _, c := range []struct {
 		want   string
 		change func(*File)
@@ -131,6 +141,8 @@ func TestMachineFiles(t *testing.T) {
 		{"format 2", func(f *File) { f.Format = 2 }},
 		{"unknown target", func(f *File) { f.Target = "sm_12" }},
 		{"describes no GPU: it ran on the CPU", func(f *File) { f.DryRun = "it ran on the CPU" }},
+		{"sum_bits: 23 of e4m3", func(f *File) { f.SumBits = map[string]int{"e4m3": 23} }},
+		{"sum_bits: 13 of e5m3", func(f *File) { f.SumBits = map[string]int{"e5m3": 13} }},
 		{`no constant "gap"`, func(f *File) { f.Figures = map[string]Figure{"gap": {}} }},
 	} {
 		bad := good

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/target"
 )
@@ -22,6 +24,9 @@ type File struct {
 	Driver  string            `json:"driver,omitempty"`
 	DryRun  string            `json:"dry_run,omitempty"` // why the figures describe no GPU; such a file is not used
 	Figures map[string]Figure `json:"figures"`
+	// SumBits is how many bits sums of an element type's mma keep, where they are fewer than f32's 23 (target.Target): what the vectors of the GPU bundle
+	// report.
+	SumBits map[string]int    `json:"sum_bits,omitempty"`
 	Left    map[string]string `json:"left,omitempty"`  // constants that were not measured, and why
 	Also    map[string]Figure `json:"also,omitempty"`  // what was measured beside, which the model does not ask for; names end in units
 	State   map[string]string `json:"state,omitempty"` // clocks, power and what slowed the device meanwhile
@@ -64,12 +69,26 @@ func (f *File) On(t *target.Target) (*target.Target, error) {
 	case f.DryRun != "":
 		return nil, fmt.Errorf("the machine file describes no GPU: %s", f.DryRun)
 	}
-	return Measure(t, f.Figures)
+	out, err := Measure(t, f.Figures)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.SumBits)) {
+		if bits := f.SumBits[name]; !t.Multiplies(name) || bits < 1 || bits > 22 {
+			return nil, fmt.Errorf("sum_bits: %d of %s: want 1 to 22, of a type that %s multiplies", bits, name, t.Name)
+		}
+	}
+	out.SumBits = f.SumBits
+	return out, nil
 }
 
 // Digest identifies what the file changes: its target and figures.
 func (f *File) Digest() string {
-	raw, err := json.Marshal([]any{f.Target, f.Figures})
+	changes := []any{f.Target, f.Figures}
+	if len(f.SumBits) > 0 {
+		changes = append(changes, f.SumBits)
+	}
+	raw, err := json.Marshal(changes)
 	if err != nil {
 		panic(err) // On refuses figures that are no numbers
 	}

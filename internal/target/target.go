@@ -30,6 +30,11 @@ type Target struct {
 	LaunchUS        float64            // cost of a graph node, µs
 	DependentLaunch bool               // griddepcontrol (programmatic dependent launch)
 
+	// SumBits is how many bits below a sum's largest term the mma of an element type keeps, where a device was seen to keep fewer than the 23 of
+	// f32: contractions then add partial sums in f32. Of no target that is known: Hopper's 13 of 8-bit floats are those of wgmma, and its
+	// mma.sync converts them to f16.
+	SumBits map[string]int
+
 	Measured map[string]Figure // constants of the cost model, by name, as one machine was measured (internal/cost); nil in the table
 }
 
