@@ -3,7 +3,9 @@ package bench
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/xml"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -24,6 +26,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/simulated"
+	"github.com/spark-compile/spark-compile/internal/stamps"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -290,4 +293,65 @@ func TestPageHasNoErrorInABrowser(t *testing.T) {
 	require.NoError(t, cmd.Run(), log.String())
 	require.Contains(t, dom.String(), "</svg>")
 	require.NotContains(t, log.String(), "CONSOLE")
+}
+
+// TestATimelineHasEveryLaunch: of the report, the trace and the page; each bar is there with its prediction.
+func TestATimelineHasEveryLaunch(t *testing.T) {
+	p, d := program(t, "policy", "fp16"), device(t)
+	r, _, err := Measure(t.Context(), p, d, Options{Runs: 1, Timeline: true, Predict: target.Default()})
+	require.NoError(t, err)
+	x := r.Timeline
+	require.Len(t, x.Launches, r.Launches)
+	require.Len(t, x.Last, r.Launches)
+	require.Positive(t, x.ResolutionNS)
+	for _, l := range x.Launches {
+		require.Less(t, l.Begun, l.Ended)
+		require.Positive(t, l.PredictedUS)
+	}
+	report := &Report{Results: []Result{*r}}
+	dir := t.TempDir()
+	require.NoError(t, report.WriteTrace(filepath.Join(dir, "trace.json")))
+	raw, err := os.ReadFile(filepath.Join(dir, "trace.json"))
+	require.NoError(t, err)
+	var trace struct {
+		TraceEvents []struct {
+			Name, Ph, Cat string
+			Ts, Dur       float64
+		}
+	}
+	require.NoError(t, json.Unmarshal(raw, &trace))
+	work := 0
+	for _, e := range trace.TraceEvents {
+		if e.Cat == "work" {
+			l := x.Launches[work]
+			require.InDelta(t, float64(l.Released)/1e3, e.Ts, 1e-9)
+			require.InDelta(t, float64(l.Ended-l.Released)/1e3, e.Dur, 1e-6)
+			work++
+		}
+	}
+	require.Equal(t, r.Launches, work)
+	require.NoError(t, report.WriteHTML(filepath.Join(dir, "report.html")))
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "<h3>Timeline, ")
+	require.GreaterOrEqual(t, strings.Count(string(page), "; begun at "), 3*r.Launches-2, "two bars of each launch, and one of its prediction")
+}
+
+// TestLaunchesThatOverlapHaveRowsOfTheirOwn in a trace.
+func TestLaunchesThatOverlapHaveRowsOfTheirOwn(t *testing.T) {
+	one := func(i, begun, released, ended int) TimelineLaunch {
+		return TimelineLaunch{Launch: stamps.Launch{Index: i, Kernel: "k", Begun: begun, Released: released, Ended: ended}}
+	}
+	r := &Report{Results: []Result{{Timeline: &Timeline{Launches: []TimelineLaunch{one(0, 0, 0, 1000), one(1, 600, 1000, 2000), one(2, 2000, 2000, 3000)}}}}}
+	path := filepath.Join(t.TempDir(), "trace.json")
+	require.NoError(t, r.WriteTrace(path))
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var trace struct{ TraceEvents []traceEvent }
+	require.NoError(t, json.Unmarshal(raw, &trace))
+	var got []string
+	for _, e := range trace.TraceEvents[1:] {
+		got = append(got, fmt.Sprintf("%s %g+%g in %d", e.Name, e.Begin, e.Took, e.Thread))
+	}
+	require.Equal(t, []string{"0 k 0+1 in 0", "1 k waits 0.6+0.4 in 1", "1 k 1+1 in 1", "2 k 2+1 in 0"}, got)
 }

@@ -16,9 +16,16 @@ type group struct {
 	Distribution template.HTML
 	Scatter      template.HTML
 	Layers       []layerPlot
+	Timelines    []timelinePlot
 }
 
 type layerPlot struct {
+	Precision string
+	Plot      template.HTML
+}
+
+type timelinePlot struct {
+	*Timeline
 	Precision string
 	Plot      template.HTML
 }
@@ -72,6 +79,9 @@ func (g *group) plot() {
 		if len(x.Layers) > 0 {
 			g.Layers = append(g.Layers, layerPlot{x.Precision, bars(x.Layers)})
 		}
+		if x.Timeline != nil {
+			g.Timelines = append(g.Timelines, timelinePlot{x.Timeline, x.Precision, x.Timeline.plot()})
+		}
 	}
 	g.Distribution = distribution(names, samples)
 	if len(ms) > 0 {
@@ -120,7 +130,10 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 <div class="scroll"><table><tr><th>output</th><th>precision</th><th>max abs</th><th>cosine</th><th>relative L2</th></tr>
 {{range .Results}}{{$p := .Precision}}{{range .Outputs}}<tr><td>{{.Name}}</td><td>{{$p}}</td><td>{{printf "%.3g" .MaxAbs}}</td><td>{{printf "%.9f" .Cosine}}</td><td>{{printf "%.3g" .RelL2}}</td></tr>
 {{end}}{{end}}</table></div>{{end}}
-{{range .Layers}}<h3>Time by launch, {{.Precision}} (each by itself, longest first)</h3>
+{{range .Timelines}}<h3>Timeline, {{.Precision}}</h3>
+<p>Medians of {{.Runs}} runs, by stamps that kernels write: light while a launch waits for those in front, dark from then until its last block ends; below, what it is predicted to take. The clock was seen to advance by {{.ResolutionNS}} ns; with stamps a run takes {{ms .StampedMS}} ms.</p>
+{{.Plot}}
+{{end}}{{range .Layers}}<h3>Time by launch, {{.Precision}} (each by itself, longest first)</h3>
 {{.Plot}}
 {{end}}{{range .Results}}{{if .Predicted}}<h3>Predicted and measured, {{.Precision}}</h3>
 <p>The graph is predicted to take {{printf "%.1f" .Predicted.Range.Middle}} µs ({{printf "%.1f" .Predicted.Range.Low}} to {{printf "%.1f" .Predicted.Range.High}}){{with .Replay}}, and takes {{printf "%.1f" (us .P50)}}{{end}}; with its launch and the wait for it {{printf "%.1f" .Predicted.Waited.Middle}} µs, and it takes {{printf "%.1f" (us .P50)}}.{{with .Predicted.Rank}} Rank correlation of launches by themselves: {{printf "%.3f" (value .)}}.{{end}}</p>

@@ -101,6 +101,12 @@ func (r *Result) predict(ctx context.Context, p *runtime.Program, v *runtime.Var
 		l.PredictedUS, l.By = prof.Launches[i].Time.US, prof.Launches[i].Time.By
 		measured, predicted = append(measured, l.MS), append(predicted, l.PredictedUS)
 	}
+	if r.Timeline != nil {
+		for i := range r.Timeline.Launches {
+			l := &r.Timeline.Launches[i]
+			l.PredictedUS = prof.Launches[l.Index].Time.US
+		}
+	}
 	if len(measured) > 1 {
 		rank := Spearman(measured, predicted)
 		r.Predicted.Rank = &rank

@@ -24,6 +24,8 @@ type Options struct {
 	Target string // variant to run on a device that accepts any
 	Layers bool   // also time each launch by itself
 
+	Timeline bool // also run with stamps in the kernels
+
 	Predict *target.Target // also predict the run and its launches on this device; nil: not
 
 	Source  nvml.Source // of clocks and power; nil for none
@@ -98,6 +100,11 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 	if opt.Layers {
 		if r.Layers, err = layers(ctx, p, s.Model().Variant, d); err != nil {
 			return nil, nil, err
+		}
+	}
+	if opt.Timeline {
+		if r.Timeline, err = timeline(ctx, p, s.Model().Variant, d); err != nil {
+			return nil, nil, fmt.Errorf("timeline: %w", err)
 		}
 	}
 	if opt.Predict != nil {

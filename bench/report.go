@@ -44,9 +44,11 @@ type Result struct {
 	ClocksMHz []float64  `json:"sample_clocks_mhz,omitempty"`
 	Predicted *Predicted `json:"predicted,omitempty"`
 
-	State   State           `json:"state"`
-	Layers  []Layer         `json:"layers,omitempty"`
-	Outputs []report.Output `json:"outputs,omitempty"` // against the same model in fp32
+	State  State   `json:"state"`
+	Layers []Layer `json:"layers,omitempty"`
+	// Timeline is when launches ran, by stamps that kernels write.
+	Timeline *Timeline       `json:"timeline,omitempty"`
+	Outputs  []report.Output `json:"outputs,omitempty"` // against the same model in fp32
 
 	ONNXRuntime *Peer       `json:"onnx_runtime,omitempty"`
 	Baseline    *Difference `json:"baseline,omitempty"`

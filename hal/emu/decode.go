@@ -3,7 +3,9 @@ package emu
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -89,7 +91,8 @@ type program struct {
 	trackOnce sync.Once // checks only
 	track     *tracking
 
-	native native
+	clocked bool // reads the clock, which native code does not
+	native  native
 
 	countedOnce sync.Once // where counts are all that is wanted
 	counted     counted
@@ -302,11 +305,30 @@ func meaning(in *inst) error {
 	return nil
 }
 
+// clock is a mov of the clock, which has another value each time: the host's.
+func (d *decoder) clock(in *inst, ops []ptx.Operand) (err error) {
+	if in.def.Name != "mov" || len(ops) != 2 {
+		return fmt.Errorf("%s can be moved to a register, and nothing else", ptx.Clock)
+	}
+	if in.d, err = d.row(ops[0], "u32"); err != nil {
+		return err
+	}
+	d.p.clocked = true
+	in.kind, in.a, in.b, in.c = kindR, in.d, in.d, in.d
+	in.fR = func(to, _, _, _ *row32) { fill(to, uint32(time.Since(started))) }
+	return nil
+}
+
+var started = time.Now()
+
 // instr resolves the operands.
 func (d *decoder) instr(in *inst, ops []ptx.Operand) (err error) {
 	def := in.def
 	switch def.Does {
 	case ptx.Compute:
+		if slices.Contains(ops, ptx.Operand(ptx.Clock)) {
+			return d.clock(in, ops)
+		}
 		slots, n := [...]*int32{&in.d, &in.a, &in.b, &in.c}, 0
 		for i, a := range def.Args {
 			if a.Kind == ptx.ArgImm {

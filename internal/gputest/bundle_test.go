@@ -51,4 +51,5 @@ func TestTheBundleRunsDry(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(out, "report.html"))
 	require.NoError(t, err)
 	require.Contains(t, string(page), "Predicted and measured, nvfp4")
+	require.Contains(t, string(page), "<h3>Timeline, nvfp4")
 }

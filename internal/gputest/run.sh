@@ -142,7 +142,7 @@ export SPARK_GPU_MODELS=$work/models
 step "models against golden outputs and the CPU device" - "$work/gputest.test" -test.run TestModelsOnGPU -test.v -test.timeout "${limit}s"
 step "latency" "$work/bench.txt" "$work/gputest.test" -test.run '^$' -test.bench Models -test.benchtime "${runs}x" -test.timeout "${limit}s"
 
-step "report" - "$work/spark" bench "${packages[@]}" --device "$SPARK_DEVICE" --runs "$runs" --layers --no-peer "${figures[@]}" --json "$out/bench.json" --html "$out/report.html"
+step "report" - "$work/spark" bench "${packages[@]}" --device "$SPARK_DEVICE" --runs "$runs" --layers --timeline "$work/trace.json" --no-peer "${figures[@]}" --json "$out/bench.json" --html "$out/report.html"
 
 if "$python" -c 'import torch, onnx' 2>>"$log"; then
   for model in "$@"; do

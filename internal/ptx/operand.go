@@ -53,6 +53,10 @@ type Sym string
 // Special is a special register: %tid.x, %ctaid.y, %laneid …
 type Special string
 
+// Clock is the lower half of a clock of nanoseconds that all multiprocessors share (PTX ISA, %globaltimer); some devices advance it by a
+// microsecond at a time. Only mov reads it.
+const Clock Special = "%globaltimer_lo"
+
 // Addr is a memory operand [Base+Off]; Base is a Reg or a Sym.
 type Addr struct {
 	Base Operand

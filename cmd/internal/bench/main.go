@@ -24,6 +24,7 @@ type flags struct {
 	MaxSlowdown *float64   `help:"Exit with 1 if a model is significantly slower than the baseline, by more than this ratio." placeholder:"1.05"`
 	JSON        string     `name:"json" help:"Write the report as JSON." placeholder:"FILE"`
 	HTML        string     `name:"html" help:"Write the report as a page with plots, including time by launch." placeholder:"FILE"`
+	Timeline    string     `help:"Have kernels write down when they run, and write a trace for Perfetto; the page of --html shows it too." placeholder:"FILE.json"`
 	Layers      bool       `help:"Time every launch by itself, beside what it is predicted to take; implied by --html."`
 	Concurrent  bool       `help:"Also run all models at the same time, as openpilot does."`
 	Device      string     `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`

@@ -57,7 +57,7 @@ func (s *session) run(ctx context.Context) error {
 	case s.MaxSlowdown != nil && (s.Baseline == "" || *s.MaxSlowdown < 1):
 		return errors.New("--max-slowdown: want a ratio of at least 1, and a --baseline")
 	}
-	for _, path := range []string{s.JSON, s.HTML} {
+	for _, path := range []string{s.JSON, s.HTML, s.Timeline} {
 		if path == "" {
 			continue
 		}
@@ -147,7 +147,7 @@ func (s *session) precisions() ([]string, error) {
 func (s *session) prepare(ctx context.Context) (done func()) {
 	info := s.device.Info()
 	s.report = &bench.Report{Version: bench.Version, Device: fmt.Sprintf("%s (%s)", info.Name, info.Backend), Runs: s.Runs, Warmup: s.Warmup}
-	s.options = bench.Options{Runs: s.Runs, Warmup: s.Warmup, Target: s.Target, Layers: s.Layers || s.HTML != ""}
+	s.options = bench.Options{Runs: s.Runs, Warmup: s.Warmup, Target: s.Target, Layers: s.Layers || s.HTML != "", Timeline: s.Timeline != ""}
 	m := machine.Current()
 	s.report.Machine, s.report.Driver = m.Name()+" ("+m.Platform+")", m.Driver
 	done = func() {}
@@ -169,7 +169,7 @@ func (s *session) prepare(ctx context.Context) (done func()) {
 			s.target = t.Name
 		}
 	}
-	if t, err := target.Lookup(s.target); err == nil && s.options.Layers {
+	if t, err := target.Lookup(s.target); err == nil && (s.options.Layers || s.options.Timeline) {
 		if s.options.Predict, err = s.machine.On(t); err != nil {
 			s.note(err.Error())
 		}
@@ -298,6 +298,11 @@ func (s *session) finish() error {
 	}
 	if s.JSON != "" {
 		if err := s.report.Write(s.JSON); err != nil {
+			return err
+		}
+	}
+	if s.Timeline != "" {
+		if err := s.report.WriteTrace(s.Timeline); err != nil {
 			return err
 		}
 	}

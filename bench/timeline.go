@@ -1,0 +1,181 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"html"
+	"html/template"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/stamps"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+const (
+	timelineRuns   = 21 // of which each stamp's median is reported
+	timelineWarmup = 3
+	timelineDry    = 2 // runs on the CPU device, whose interpreter alone has a clock
+)
+
+// Timeline is when the launches of a run were seen to run, by stamps that kernels write.
+type Timeline struct {
+	Runs         int              `json:"runs"`
+	ResolutionNS int              `json:"resolution_ns"` // of the device's clock: the least difference that was seen
+	StampedMS    float64          `json:"stamped_ms"`    // median time of a run with stamps, beside that of Samples
+	Launches     []TimelineLaunch `json:"launches"`      // medians
+	Last         []stamps.Launch  `json:"last"`          // the last run as it was
+}
+
+// TimelineLaunch is a launch on the timeline.
+type TimelineLaunch struct {
+	stamps.Launch
+	PredictedUS float64 `json:"predicted_us,omitempty"`
+}
+
+// timeline runs the program with stamps in its kernels.
+func timeline(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.Device) (*Timeline, error) {
+	stamped, err := stamps.Program(p, v.Target)
+	if err != nil {
+		return nil, err
+	}
+	s, err := Open(ctx, stamped, d, v.Target)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	t := &Timeline{Runs: timelineRuns}
+	warmup := timelineWarmup
+	if d.Info().Target == "" {
+		t.Runs, warmup = timelineDry, 0
+	}
+	var runs [][]stamps.Launch
+	var took []float64
+	for i := range warmup + t.Runs {
+		times, err := sample(1, func() (float64, error) {
+			took, err := s.Replay(ctx)
+			return report.Milliseconds(took), err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if t.Last, err = stamps.Read(s, "run"); err != nil {
+			return nil, err
+		}
+		if i >= warmup {
+			runs, took = append(runs, t.Last), append(took, times...)
+		}
+	}
+	t.StampedMS = report.Summarise(took).P50
+	t.summarise(runs)
+	return t, nil
+}
+
+// summarise takes the medians of runs, and the resolution of their clock.
+func (t *Timeline) summarise(runs [][]stamps.Launch) {
+	var all []int
+	for i := range t.Last {
+		middle := func(of func(l *stamps.Launch) int) int {
+			var x []int
+			for _, r := range runs {
+				x = append(x, of(&r[i]))
+			}
+			all = append(all, x...)
+			slices.Sort(x)
+			return x[len(x)/2]
+		}
+		l := t.Last[i]
+		l.Begun = middle(func(l *stamps.Launch) int { return l.Begun })
+		l.Released = middle(func(l *stamps.Launch) int { return l.Released })
+		l.Ended = middle(func(l *stamps.Launch) int { return l.Ended })
+		t.Launches = append(t.Launches, TimelineLaunch{Launch: l})
+	}
+	slices.Sort(all)
+	for i := 1; i < len(all); i++ {
+		if step := all[i] - all[i-1]; step > 0 && (t.ResolutionNS == 0 || step < t.ResolutionNS) {
+			t.ResolutionNS = step
+		}
+	}
+}
+
+// traceEvent is an event of the Trace Event Format, which Perfetto and chrome://tracing read. Times are in microseconds.
+type traceEvent struct {
+	Name     string         `json:"name"`
+	Phase    string         `json:"ph"`
+	Category string         `json:"cat,omitempty"`
+	Begin    float64        `json:"ts"`
+	Took     float64        `json:"dur,omitempty"`
+	Process  int            `json:"pid"`
+	Thread   int            `json:"tid"`
+	Args     map[string]any `json:"args,omitempty"`
+}
+
+// WriteTrace writes the timelines of a report as a trace: a process for each model and precision; launches that overlap are in several rows.
+func (r *Report) WriteTrace(path string) error {
+	events := []traceEvent{}
+	for i := range r.Results {
+		x := &r.Results[i]
+		if x.Timeline == nil {
+			continue
+		}
+		events = append(events, traceEvent{Name: "process_name", Phase: "M", Process: i, Args: map[string]any{"name": x.Model + " " + x.Precision}})
+		var free []int // when the last bar of a row ends
+		for _, l := range x.Timeline.Launches {
+			row := slices.IndexFunc(free, func(end int) bool { return end <= l.Begun })
+			if row < 0 {
+				row, free = len(free), append(free, 0)
+			}
+			free[row] = l.Ended
+			us := func(ns int) float64 { return float64(ns) / 1e3 }
+			name := fmt.Sprintf("%d %s", l.Index, l.Kernel)
+			args := map[string]any{"note": l.Note}
+			if l.PredictedUS > 0 {
+				args["predicted_us"] = l.PredictedUS
+			}
+			if l.Released > l.Begun {
+				events = append(events, traceEvent{Name: name + " waits", Phase: "X", Category: "wait", Begin: us(l.Begun), Took: us(l.Released - l.Begun), Process: i, Thread: row})
+			}
+			events = append(events, traceEvent{Name: name, Phase: "X", Category: "work", Begin: us(l.Released), Took: us(l.Ended - l.Released), Process: i, Thread: row, Args: args})
+		}
+	}
+	raw, err := json.MarshalIndent(map[string]any{"displayTimeUnit": "ns", "traceEvents": events}, "", " ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, append(raw, '\n'))
+}
+
+// plot draws a row for each launch: light while it waits, dark while it works, and below what it is predicted to take.
+func (t *Timeline) plot() template.HTML {
+	const row, left = 14, 300.
+	end := 1.
+	for _, l := range t.Launches {
+		end = max(end, float64(l.Ended)/1e3)
+	}
+	c := &canvas{height: row*len(t.Launches) + 30}
+	x := newScale([]float64{0, end}, left, plotWidth-20, false)
+	for i, l := range t.Launches {
+		y := float64(i*row + 4)
+		label := fmt.Sprintf("#%d %s", l.Index, l.Kernel)
+		if r := []rune(label); len(r) > 44 {
+			label = string(r[:43]) + "…"
+		}
+		c.text(left-6, y+9, "end", label)
+		bar := func(from, to float64, height int, y float64, colour, opacity string) {
+			fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s" fill-opacity="%s"><title>%s</title></rect>`, x.at(from), y, max(x.at(to)-x.at(from), .5), height, colour, opacity,
+				html.EscapeString(fmt.Sprintf("launch %d: %s; begun at %.2f µs, released at %.2f, ended at %.2f; predicted %.2f µs", l.Index, l.Note, float64(l.Begun)/1e3, float64(l.Released)/1e3, float64(l.Ended)/1e3, l.PredictedUS)))
+		}
+		begun, released := float64(l.Begun)/1e3, float64(l.Released)/1e3
+		bar(begun, released, row-6, y, colours[0], ".3")
+		bar(released, float64(l.Ended)/1e3, row-6, y, colours[0], "1")
+		if l.PredictedUS > 0 {
+			bar(released, min(released+l.PredictedUS, end), 2, y+row-5, colours[1], "1")
+		}
+	}
+	c.text(left, float64(row*len(t.Launches)+22), "start", "0")
+	c.text(plotWidth-20, float64(row*len(t.Launches)+22), "end", fmt.Sprintf("%.1f µs", end))
+	return c.svg("timeline of a run")
+}
