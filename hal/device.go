@@ -28,6 +28,7 @@ type Info struct {
 	Target      string // sm_121 …; empty for emu, which runs any
 	Unified     bool   // host and device share memory: Memory.Bytes is never nil
 	SharedBlock int    // bytes of shared memory a block may have
+	HostWeights bool   // weights lie best in memory that the host sees, as was measured of this machine (spark-info --check)
 	Memory      int    // bytes that the device has, those in use included; 0: as many as the host gives
 }
 

@@ -25,7 +25,8 @@ type Model struct {
 type ModelOptions struct {
 	Target string // "" for the device's own, or the first on a device that runs any
 	// HostWeights puts weights into memory that the host sees too, where memory is unified, instead of the device's own. Whether the
-	// device keeps such memory in its L2 is not known of every machine.
+	// device keeps such memory in its L2 is not known of every machine; they are put there in any case where spark-info --check has found
+	// it to be faster (hal.Info).
 	HostWeights bool
 }
 
@@ -45,7 +46,7 @@ func NewModel(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (
 	}
 	if len(p.Weights) > 0 {
 		kind := hal.DeviceMemory
-		if d.Info().Unified && opt.HostWeights {
+		if info := d.Info(); info.Unified && (opt.HostWeights || info.HostWeights) {
 			kind = hal.HostVisible
 		}
 		if m.weights, err = d.Alloc(len(p.Weights), kind); err == nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -222,6 +224,55 @@ func TestAReaderReadsAsMuch(t *testing.T) {
 		require.GreaterOrEqual(t, read, int64(bytes))
 		require.Less(t, read, int64(bytes+target.Default().SMs*streamUnit))
 		require.NoError(t, free())
+		require.NoError(t, d.Close())
+	}
+}
+
+// skewed is a simulated device on which kernels that read memory of the host's take longer, or shorter.
+type skewed struct {
+	*simulated.Device
+	factor float64
+	host   map[hal.Memory]bool
+}
+
+func (s *skewed) Alloc(n int, kind hal.MemoryKind) (hal.Memory, error) {
+	m, err := s.Device.Alloc(n, kind)
+	s.host[m] = kind == hal.HostVisible
+	return m, err
+}
+
+func (s *skewed) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	g, err := s.Device.Capture(ctx, ops)
+	host := slices.ContainsFunc(ops[0].Reads, func(r hal.Range) bool { return s.host[r.Memory] })
+	return &slower{g, s, host}, err
+}
+
+type slower struct {
+	hal.Graph
+	d    *skewed
+	host bool
+}
+
+func (g *slower) RunTimed(ctx context.Context) (time.Duration, error) {
+	t, err := g.Graph.(hal.Timer).RunTimed(ctx)
+	if g.host {
+		t = time.Duration(g.d.factor * float64(t))
+	}
+	return t, err
+}
+
+// TestWeightsHomeIsFound: a device that reads the host's memory faster, as fast, or slower is found to do so.
+func TestWeightsHomeIsFound(t *testing.T) {
+	row := *target.Default()
+	row.L2Bytes = 256 << 10
+	for factor, want := range map[float64]bool{.5: true, 1: false, 2: false} {
+		d, err := simulated.Open(cost.Of(&row))
+		require.NoError(t, err)
+		h, err := WeightsHome(t.Context(), &skewed{d, factor, map[hal.Memory]bool{}}, &row)
+		require.NoError(t, err)
+		require.InEpsilon(t, factor, h.Memory.HostUS/h.Memory.DeviceUS, .01)
+		require.InEpsilon(t, factor, h.Cached.HostUS/h.Cached.DeviceUS, .01)
+		require.Equal(t, want, h.Host)
 		require.NoError(t, d.Close())
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/fakecuda"
+	"github.com/spark-compile/spark-compile/internal/home"
 )
 
 // buildFake builds the stand-in driver once a test run.
@@ -294,4 +296,36 @@ func TestKernelThatIsNotInTheModule(t *testing.T) {
 	require.NoError(t, err)
 	_, err = d.Capture(context.Background(), []hal.Op{{Module: m, Kernel: "missing", Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}})
 	require.ErrorContains(t, err, "kernel missing")
+}
+
+// TestADeviceRemembersWhereWeightsLieBest: of this device and build of its driver, where memory is unified.
+func TestADeviceRemembersWhereWeightsLieBest(t *testing.T) {
+	f, d := open(t, true)
+	require.NoError(t, d.Close())
+	opt := Options{Library: f.Path, Homes: filepath.Join(t.TempDir(), "home")}
+	again := func(unified bool) (d *Device, host bool) {
+		f.Reset(unified)
+		d, err := Open(opt)
+		require.NoError(t, err)
+		return d, d.Info().HostWeights
+	}
+	d, host := again(true)
+	_, known := d.Home()
+	require.False(t, known || host)
+	h := home.Home{Cached: home.Times{Bytes: 1, DeviceUS: 2, HostUS: 1}, Memory: home.Times{Bytes: 1, DeviceUS: 2, HostUS: 2}}
+	h.Decide()
+	require.True(t, h.Host)
+	require.NoError(t, d.KeepHome(h))
+	require.NoError(t, d.Close())
+	d, host = again(true)
+	require.True(t, host)
+	require.NoError(t, d.Close())
+	d, host = again(false)
+	require.False(t, host, "memory is not shared")
+	require.NoError(t, d.Close())
+	opt.Homes = ""
+	d, host = again(true)
+	require.False(t, host)
+	require.NoError(t, d.KeepHome(h), "there is no cache")
+	require.NoError(t, d.Close())
 }

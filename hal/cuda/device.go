@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/home"
 )
 
 // Device is one GPU with its primary context.
@@ -21,6 +22,7 @@ type Device struct {
 	gpu     GPU
 	shared  sharing
 	cache   jitCache
+	homes   string
 
 	carveout int // percent of an SM's L1 that is shared memory, a hint; -1: as the driver likes
 }
@@ -34,14 +36,14 @@ func Open(opt Options) (*Device, error) {
 	if opt.Ordinal < 0 || opt.Ordinal >= count {
 		return nil, fmt.Errorf("%w: device %d of %d", hal.ErrNoDevice, opt.Ordinal, count)
 	}
-	d := &Device{driver: drv, cache: jitCache{dir: opt.Cache}}
+	d := &Device{driver: drv, cache: jitCache{dir: opt.Cache}, homes: opt.Homes}
 	if d.gpu, d.ordinal, err = drv.describe(opt.Ordinal); err != nil {
 		return nil, err
 	}
 	if d.carveout = 100; opt.DefaultCarveout {
 		d.carveout = -1
 	}
-	if d.cache.dir != "" {
+	if d.cache.dir != "" || d.homes != "" {
 		if d.cache.driver, err = drv.build(opt.Library); err != nil {
 			return nil, err
 		}
@@ -54,7 +56,27 @@ func Open(opt Options) (*Device, error) {
 		return nil, errors.Join(fmt.Errorf("probing the memory of %s: %w", d.gpu.Name, err), d.Close())
 	}
 	d.info.Unified = d.shared.kind != copied
+	if h, ok := d.Home(); ok {
+		d.info.HostWeights = h.Host
+	}
 	return d, nil
+}
+
+// Home is where weights lie best on the device, if its memory is the host's and that was measured.
+func (d *Device) Home() (h home.Home, ok bool) {
+	if d.homes == "" || d.shared.kind == copied {
+		return h, false
+	}
+	return home.Read(d.homes, d.info.Name, d.cache.driver)
+}
+
+// KeepHome keeps where weights lie best on the device, for those that are opened from now on.
+func (d *Device) KeepHome(h home.Home) error {
+	if d.homes == "" {
+		return nil
+	}
+	h.Device, h.Driver = d.info.Name, d.cache.driver
+	return h.Write(d.homes)
 }
 
 // Info describes the device.

@@ -11,6 +11,7 @@ type Options struct {
 	Library string // "" for libcuda.so.1
 	Ordinal int
 	Cache   string // directory for what the driver compiles from PTX; "" for none
+	Homes   string // directory of what was measured of devices (internal/home); "" for none
 	// DefaultCarveout leaves how much of an SM's L1 is shared memory to the driver, to compare: the rule is all of it for every kernel.
 	DefaultCarveout bool
 

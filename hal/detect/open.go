@@ -115,7 +115,7 @@ func list(s *config.Settings, opt Options) (out []candidate, notice string) {
 		}
 		return []candidate{cpu}, notice
 	}
-	options := cuda.Options{Library: opt.Library, Cache: s.CacheDir("jit")}
+	options := cuda.Options{Library: opt.Library, Cache: s.CacheDir("jit"), Homes: s.CacheDir("home")}
 	gpu := func(label string, ordinal int) candidate {
 		o := options
 		o.Ordinal = ordinal

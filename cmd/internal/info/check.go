@@ -9,8 +9,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spark-compile/spark-compile/bench/machine"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/home"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/python"
@@ -54,6 +56,7 @@ func (t *tool) check(ctx context.Context, s *status, d hal.Device) []check {
 	if d != nil {
 		out = append(out, checkLoad(ctx, d), checkKernel(ctx, d))
 		out = append(out, checkShared(ctx, d)...)
+		out = append(out, checkHome(ctx, d)...)
 	}
 	if d == nil || d.Info().Backend != "emu" {
 		cpu, err := emu.Open(emu.Options{Check: true})
@@ -193,6 +196,35 @@ func checkShared(ctx context.Context, d hal.Device) []check {
 	}
 	return []check{verdict("shared memory", s.Rereads(ctx, rereads), "report it, with the driver's version: inputs and outputs would be wrong now and then",
 		fmt.Sprintf("kernels saw what the host rewrote, %d times in each of several sizes", rereads))}
+}
+
+// homes is a device that remembers where weights lie best.
+type homes interface {
+	Copies() string
+	Home() (home.Home, bool)
+	KeepHome(h home.Home) error
+}
+
+// checkHome measures where weights lie best, unless that is known.
+func checkHome(ctx context.Context, d hal.Device) []check {
+	k, ok := d.(homes)
+	if !ok || k.Copies() != "" {
+		return nil
+	}
+	h, known := k.Home()
+	if !known {
+		t, err := target.For(d.Info().Target)
+		if err == nil {
+			h, err = machine.WeightsHome(ctx, d, t)
+		}
+		if err == nil {
+			err = k.KeepHome(h)
+		}
+		if err != nil {
+			return []check{verdict("weights", err, "nothing depends on it: weights stay in the device's own memory", "")}
+		}
+	}
+	return []check{verdict("weights", nil, "", h.String())}
 }
 
 func runProbe(ctx context.Context, d hal.Device) (err error) {
