@@ -7,7 +7,7 @@ CACHE   := .cache
 # Go packages under testdata are not part of ./... and are named.
 GEN     := ./testdata/gen/... ./testdata/judge/...
 # Packages whose tests take longest are named first, so that none of them runs alone at the end.
-SLOW    := ./internal/compile ./codegen/contraction ./internal/calibrate
+SLOW    := ./internal/compile ./dora ./codegen/contraction ./internal/calibrate
 PKGS    := ./... $(GEN)
 # The demo's model and size: vision, policy, dmonitoring or supercombo; small or full.
 MODEL   ?= vision
