@@ -20,6 +20,7 @@ var measurements = []struct {
 	{"barriers and atomics", barriers},
 	{"latencies", latencies},
 	{"L2", l2},
+	{"what L2 keeps", kept},
 	{"device memory", memory},
 }
 
@@ -192,59 +193,6 @@ func latencies(r *rig) error {
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// stream is the rate of going over bytes: several times over the same ones, which L2 holds, or once over as many and over twice as many.
-func (r *rig) stream(kernel string, kind hal.MemoryKind, bytes, blocks, passes int) (f cost.Figure, err error) {
-	part := max(1, bytes/blocks/streamUnit) * streamUnit
-	err = r.apart(func() error {
-		parts := 1
-		if passes == 0 {
-			parts = 2
-		}
-		m, err := r.alloc(parts*part*blocks, kind)
-		if err != nil {
-			return err
-		}
-		if passes > 0 {
-			f, err = r.twice(passes, func(n int) hal.Op { return r.op(kernel, blocks, streamThreads, n, m, part) })
-		} else {
-			f, err = r.twice(1, func(n int) hal.Op { return r.op(kernel, blocks, streamThreads, 1, m, n*part) })
-		}
-		return err
-	})
-	return per(float64(part*blocks), f), err // bytes a µs
-}
-
-func l2(r *rig) error {
-	for _, c := range []struct{ kernel, name string }{{"read", "l2_gbps"}, {"write", "l2_write_gbps"}} {
-		f, err := r.stream(c.kernel, hal.DeviceMemory, r.sizes.cached, r.sizes.fill, r.sizes.passes)
-		if err != nil {
-			return err
-		}
-		r.found(c.name, scaled(f, 1e-3))
-	}
-	f, err := r.stream("read", hal.DeviceMemory, r.sizes.cached/4, 1, r.sizes.passes)
-	if err != nil {
-		return err
-	}
-	r.found("l2_bytes_clock", scaled(f, 1/r.clocks()))
-	return nil
-}
-
-// memory is read from where the device keeps what it allocates, and from what the host sees.
-func memory(r *rig) error {
-	for _, c := range []struct {
-		kernel, name string
-		kind         hal.MemoryKind
-	}{{"read", "memory_gbps", hal.DeviceMemory}, {"write", "memory_write_gbps", hal.DeviceMemory}, {"read", "host_visible_gbps", hal.HostVisible}} {
-		f, err := r.stream(c.kernel, c.kind, r.sizes.memory, r.sizes.fill, 0)
-		if err != nil {
-			return err
-		}
-		r.found(c.name, scaled(f, 1e-3))
 	}
 	return nil
 }

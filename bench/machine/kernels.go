@@ -186,16 +186,17 @@ const (
 )
 
 // streams are reads and writes of many bytes by all threads, 16 a thread at a time. Each round goes over all bytes; in each, a block reads
-// the part that the next one had in the round before, so that its first-level cache holds none of it. What it writes stays its own.
+// the part that the next one had in the round before, so that its first-level cache holds none of it. What it writes stays its own: the
+// part itself, or, of a copy, as much behind all parts.
 func streams(m *ptx.Module) {
-	for _, writes := range []bool{false, true} {
-		name := "read"
-		if writes {
-			name = "write"
-		}
-		b := newKernel(m, name, streamThreads)
+	for _, s := range []struct {
+		name          string
+		reads, writes bool
+	}{{"read", true, false}, {"write", false, true}, {"copy", true, true}} {
+		b := newKernel(m, s.name, streamThreads)
 		from, part := b.address("from"), b.number("part") // bytes of a block's part, a multiple of streamUnit
 		blocks, begin, end, at, who := b.Reg(ptx.B32), b.Reg(ptx.B32), b.Reg(ptx.B32), b.Reg(ptx.B64), b.Reg(ptx.B32)
+		apart, to := b.Reg(ptx.B32), at // from what a block reads to what it writes
 		sum, words := b.Reg(ptx.B32), make([][]ptx.Reg, streamVectors)
 		b.I("mov.u32", blocks, ptx.Special("%nctaid.x"))
 		b.I("mov.b32", sum, ptx.Imm(0))
@@ -206,26 +207,36 @@ func streams(m *ptx.Module) {
 			}
 		}
 		b.loop(func(round ptx.Reg) {
-			if b.I("mov.b32", who, b.block); !writes {
+			if b.I("mov.b32", who, b.block); s.reads {
 				b.I("add.u32", who, who, round)
 				b.I("rem.u32", who, who, blocks)
 			}
 			b.I("mul.lo.s32", begin, who, part)
 			b.I("add.u32", end, begin, part)
 			b.I("mad.lo.u32", begin, b.tid, ptx.Imm(16), begin)
+			if s.reads && s.writes {
+				to = b.Reg(ptx.B64)
+				b.I("add.u32", apart, b.block, blocks)
+				b.I("sub.u32", apart, apart, who)
+				b.I("mul.lo.s32", apart, apart, part)
+			}
 			more, inner := b.Reg(ptx.Pred), b.NewLabel("part")
 			b.Place(inner)
 			b.NoUnroll()
 			b.I("mad.wide.u32", at, begin, ptx.Imm(1), from)
+			if to != at {
+				b.I("mad.wide.u32", to, apart, ptx.Imm(1), at)
+			}
 			for i := range words {
-				if writes {
-					b.I("st.global.v4.b32", ptx.At(at, 16*streamThreads*i), ptx.V(words[i]...))
-				} else {
+				if s.reads {
 					b.I("ld.global.v4.b32", ptx.V(words[i]...), ptx.At(at, 16*streamThreads*i))
 				}
 			}
-			if !writes {
-				for i := range words {
+			for i := range words {
+				switch {
+				case s.writes:
+					b.I("st.global.v4.b32", ptx.At(to, 16*streamThreads*i), ptx.V(words[i]...))
+				default:
 					for j := range words[i] {
 						b.I("xor.b32", sum, sum, words[i][j])
 					}

@@ -38,23 +38,61 @@ func TestWhatIsMeasuredIsWhatTheModelMeans(t *testing.T) {
 			x = 0.9 * cost.Of(row).Value(c)
 		case "alone_issue": // instructions that wait for each other, by which the clock is found
 			x = 1. / fmaClocks
+		case "l2_together": // no more than one after the other
+			x = 0.75
 		}
 		figures[c.Name] = cost.Figure{Low: x, Middle: x, High: x}
 	}
 	other, err := cost.Measure(row, figures)
 	require.NoError(t, err)
 	s := simulate(t, cost.Of(other))
-	f, err := measure(t.Context(), s, Options{Samples: 1}, sizes{fill: row.SMs, rounds: 50, steps: 16, nodes: 20, blocks: 8, cached: row.L2Bytes / 4, memory: row.L2Bytes, passes: 2, repeats: 40})
+	f, err := measure(t.Context(), s, Options{Samples: 1}, sizes{fill: row.SMs, rounds: 50, steps: 16, nodes: 20, blocks: 8, l2: row.L2Bytes, cached: row.L2Bytes / 4, memory: 2 * row.L2Bytes, passes: 2, repeats: 40})
 	require.NoError(t, err)
 	require.Empty(t, f.DryRun)
 	// A loop's own instructions count with barriers, and waiting for loads with what one multiprocessor reads.
 	for name, within := range map[string]float64{"clock_ghz": 0.05, "launch_us": 0.02, "start_us": 0.05, "tflops_f32": 0.1, "tflops_f16": 0.03, "tflops_bf16": 0.03, "tflops_e4m3": 0.03, "tflops_e2m1": 0.03,
-		"busy_warps": 0.05, "barrier_clocks": 0.08, "atomic_us": 0.05, "l2_gbps": 0.1, "l2_bytes_clock": 0.16, "memory_gbps": 0.1} {
+		"busy_warps": 0.05, "barrier_clocks": 0.08, "atomic_us": 0.05, "l2_read_gbps": 0.1, "l2_write_gbps": 0.1, "l2_together": 0.1, "kept_share": 0.05, "l2_bytes_clock": 0.16, "memory_gbps": 0.1} {
 		found, ok := f.Figures[name]
 		require.True(t, ok, "%s: %s", name, f.Left[name])
 		require.InEpsilon(t, figures[name].Middle, found.Middle, within, name)
 	}
 	require.Contains(t, f.Left, "exposed")
+}
+
+// TestWhatL2KeepsIsFound, little or much of it.
+func TestWhatL2KeepsIsFound(t *testing.T) {
+	row := target.Default()
+	for _, share := range []float64{0.55, 1.1} {
+		other, err := cost.Measure(row, map[string]cost.Figure{"kept_share": {Low: share, Middle: share, High: share}})
+		require.NoError(t, err)
+		f := measureOnly(t, kept, cost.Of(other), sizes{fill: row.SMs, l2: row.L2Bytes, memory: 3 * row.L2Bytes, passes: 1})
+		found, ok := f.Figures["kept_share"]
+		require.True(t, ok, f.Left["kept_share"])
+		require.InEpsilon(t, share, found.Middle, 0.04)
+		require.InEpsilon(t, share, found.Low, 0.12)
+		require.InEpsilon(t, share, found.High, 0.12)
+	}
+	even, err := cost.Measure(row, map[string]cost.Figure{"memory_gbps": {Low: 1500, Middle: 1500, High: 1500}})
+	require.NoError(t, err)
+	f := measureOnly(t, kept, cost.Of(even), sizes{fill: row.SMs, l2: 1 << 20, memory: row.L2Bytes, passes: 1})
+	require.Contains(t, f.Left["kept_share"], "memory seems as fast as L2")
+	f = measureOnly(t, kept, cost.Of(row), sizes{fill: row.SMs, l2: row.L2Bytes / 3, memory: 3 * row.L2Bytes, passes: 1})
+	require.Contains(t, f.Left["kept_share"], "twice what L2 is said to hold")
+}
+
+// measureOnly is the file of one measurement on a simulated device.
+func measureOnly(t *testing.T, one func(r *rig) error, on *cost.Machine, amounts sizes) *cost.File {
+	s := simulate(t, on)
+	r := &rig{ctx: t.Context(), device: s, opt: Options{Samples: 1}, on: cost.Of(target.Default()), sizes: amounts,
+		file: &cost.File{Figures: map[string]cost.Figure{}, Left: map[string]string{}}}
+	var err error
+	r.code, err = s.Load(t.Context(), hal.Image{Name: "machine", Target: on.Name, PTX: kernels(on.Target).String()})
+	require.NoError(t, err)
+	r.out, err = r.alloc(4*amounts.fill*streamThreads, hal.DeviceMemory)
+	require.NoError(t, err)
+	require.NoError(t, one(r))
+	require.NoError(t, r.close())
+	return r.file
 }
 
 // TestADryRunGoesThroughEverything runs every kernel on the CPU device with its checks, and makes a file that describes no GPU.
@@ -178,6 +216,16 @@ func TestKernelsDoTheirWork(t *testing.T) {
 	run(r.op("write", 2, streamThreads, 1, big, streamUnit))
 	after := words(t, big)
 	require.Equal(t, uint32(4*(streamVectors-1)+3+streamThreads-1), after[len(after)-1])
+	both, err := r.alloc(4*streamUnit, hal.DeviceMemory)
+	require.NoError(t, err)
+	require.NoError(t, both.Write(fill, 0))
+	run(r.op("copy", 2, streamThreads, 1, both, streamUnit))
+	after = words(t, both)
+	require.Equal(t, after[:len(after)/2], after[len(after)/2:])
+	run(r.op("copy", 2, streamThreads, 2, both, streamUnit))
+	after = words(t, both)
+	const unit = streamUnit / 4
+	require.Equal(t, []uint32{5, 9, 9, 5}, []uint32{after[3], after[unit+3], after[2*unit+3], after[3*unit+3]}, "the second round takes the next part, and writes to the same place")
 
 	sum := uint32(0)
 	lines, err := r.alloc(together*lineBytes*2, hal.DeviceMemory)

@@ -80,6 +80,7 @@ type sizes struct {
 	steps   int // of loads that wait for each other
 	nodes   int // of a graph
 	blocks  int // of a multiprocessor, one after the other
+	l2      int // bytes of L2
 	cached  int // bytes that L2 holds, and no first-level cache
 	memory  int // bytes that L2 does not hold
 	passes  int // over bytes that L2 holds
@@ -88,11 +89,11 @@ type sizes struct {
 
 // full are those of a GPU: the difference of two amounts takes some hundred microseconds.
 func full(t *target.Target) sizes {
-	return sizes{fill: t.SMs, rounds: 500, steps: 1000, nodes: 200, blocks: 200, cached: t.L2Bytes / 4, memory: 8 * t.L2Bytes, passes: 32, repeats: 500}
+	return sizes{fill: t.SMs, rounds: 500, steps: 1000, nodes: 200, blocks: 200, l2: t.L2Bytes, cached: t.L2Bytes / 4, memory: 8 * t.L2Bytes, passes: 32, repeats: 500}
 }
 
 // dry are those of a run that shows that everything runs.
-var dry = sizes{fill: 2, rounds: 2, steps: 8, nodes: 4, blocks: 2, cached: 64 << 10, memory: 256 << 10, passes: 2, repeats: 3}
+var dry = sizes{fill: 2, rounds: 2, steps: 8, nodes: 4, blocks: 2, l2: 256 << 10, cached: 64 << 10, memory: 256 << 10, passes: 2, repeats: 3}
 
 // rig is a device that is measured.
 type rig struct {

@@ -172,7 +172,7 @@ func (g *gen) scaled(x, factors []ptx.Reg) []ptx.Reg {
 func (s Schedule) addedWork(p *problem, pl *plan, w, warp *cost.Work) {
 	k, n := p.added.chunk(), &p.num
 	share := 1 / float64(s.WarpsK*s.SplitK) // of the warps
-	w.L2Bytes += float64(s.tiles(p) * bytesFor(n.mul, (s.BM+s.BN)*p.added.k))
+	w.L2Read += float64(s.tiles(p) * bytesFor(n.mul, (s.BM+s.BN)*p.added.k))
 	for _, l := range []*tileLoad{&pl.loadAddedA, &pl.loadAddedB} {
 		rows := s.BM
 		if l == &pl.loadAddedB {
@@ -206,7 +206,7 @@ func (s Schedule) addedWork(p *problem, pl *plan, w, warp *cost.Work) {
 // factorsWork adds copies of the factors, and products of the warps' fragments with them.
 func (s Schedule) factorsWork(p *problem, w, warp *cost.Work) {
 	held := s.factors(p)
-	w.L2Bytes += float64(4 * p.k * s.blocks(p))
+	w.L2Read += float64(4 * p.k * s.blocks(p))
 	copies := float64(held / 4 / s.threads())
 	k := s.chunks(p) * s.BK / s.WarpsK / s.SplitK
 	warp.Memory += copies

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // work is what the launch of a schedule does, on average over its blocks. Activations are taken to be in L2, weights in DRAM.
@@ -31,28 +32,41 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 
 	inside := float64(p.m*p.k) / float64(s.tilesM(p)*s.BM*s.chunks(p)*s.BK) // of the tiles of A
 	stage := float64(inside*float64(p.num.tileA(s.BM, s.BK)+p.num.scalesA(s.BM, s.BK))) + float64(s.bytesB(p, pl))
-	out := 0
-	for _, o := range p.outs {
-		size := o.dtype.Bits() / 8
-		if size == 4 { // two stores to each sector
-			size = 8
-		}
-		out += size
-	}
 	elements := p.batches() * p.m * p.n
 	if p.sums != nil {
-		w.L2Bytes += float64(8 * elements / p.sums.part)
+		w.L2Written += float64(4 * elements / p.sums.part)
 		w.Barriers++
 	}
-	w.L2Bytes += float64(float64(blocks)*chunks*stage) + float64(elements*(out+pl.epilogue.reads[1]/p.group()))
+	w.L2Read += float64(float64(blocks)*chunks*stage) + float64(elements*(pl.epilogue.reads[1]/p.group()))
+	w.L2Written += float64(float64(elements) * s.stored(p, pl))
 	if s.SplitK > 1 { // sums go to L2 and back; a ticket says who is last
-		w.L2Bytes += float64(elements * s.SplitK * 8)
+		sums := float64(elements * s.SplitK * 4)
+		w.L2Read, w.L2Written = w.L2Read+sums, w.L2Written+2*sums+float64(32*blocks) // two stores to each sector
 		w.Atomics, w.Barriers = 1, w.Barriers+2
 	}
 	if p.b.src.data != nil {
 		w.DRAMBytes = float64(s.tilesN(p)*s.chunks(p)*p.batches()) * float64(s.bytesB(p, pl))
 	}
 	return w
+}
+
+// stored is how many bytes of sectors are written for an element of the product.
+func (s Schedule) stored(p *problem, pl *plan) (bytes float64) {
+	columns := min(s.BN, p.n) // of a tile, about
+	for i, o := range p.outs {
+		switch bits, group := o.dtype.Bits(), min(p.group(), p.n); {
+		case p.quantise != nil: // codes, and a byte of scales for a block
+			row := ceilDiv(columns*bits, 256)*32 + min(32, ceilDiv(p.n, ir.BlockSize))
+			bytes += float64(row) / float64(columns)
+		case !pl.epilogue.wide[i]: // one element of each group at a time
+			bytes += float64(min(32, group*bits/8))
+		case bits == 32: // two stores to each sector
+			bytes += 8
+		default:
+			bytes += float64(bits) / 8
+		}
+	}
+	return bytes
 }
 
 // bytesB is what is read of B for a stage, on average.

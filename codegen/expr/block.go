@@ -77,7 +77,12 @@ func (m *Emitter) StoreBlocks(codes, scales int, index *Expr, values []*Expr, sc
 	for i := 0; i < len(values); i += ir.BlockSize {
 		words, s := QuantizeBlock(m.K, rs[i:i+ir.BlockSize], scale)
 		at := m.B.Offset(index, int64(i))
-		m.K.Where(where, "st.global.v2.b32", m.address(int64(codes), m.B.FloorDiv(at, 2), 1), ptx.V(words[:]...))
-		m.K.Where(where, "st.global.u8", m.address(int64(scales), m.B.FloorDiv(at, ir.BlockSize), 1), s)
+		code, scale := m.B.FloorDiv(at, 2), m.B.FloorDiv(at, ir.BlockSize)
+		to := m.address(int64(codes), code, 1)
+		m.stores(code, ir.BlockSize/2, 1)
+		m.K.Where(where, "st.global.v2.b32", to, ptx.V(words[:]...))
+		to = m.address(int64(scales), scale, 1)
+		m.stores(scale, 1, 1)
+		m.K.Where(where, "st.global.u8", to, s)
 	}
 }

@@ -22,6 +22,8 @@ type Env struct {
 	Wait func()
 	// Loads is called before every load is written, with the index of its first element, its bytes and an element's; nil: not.
 	Loads func(index *Expr, bytes, size int)
+	// Stores is the same of stores.
+	Stores func(index *Expr, bytes, size int)
 	// Team shares reductions between threads; nil reduces in each thread.
 	Team *Team
 }

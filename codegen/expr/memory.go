@@ -361,7 +361,8 @@ func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pr
 		for w > 1 && (i+w > len(values) || (at+int64(i))%int64(w) != 0 || base.mult%int64(w) != 0 || base.wraps() || align%(w*size) != 0) {
 			w /= 2
 		}
-		m.store(m.address(int64(operand), m.B.Offset(index, int64(i)), size), d, rs[i:i+w], where)
+		first := m.B.Offset(index, int64(i))
+		m.store(m.address(int64(operand), first, size), first, d, rs[i:i+w], where)
 		i += w
 	}
 }
@@ -394,7 +395,8 @@ func Stored(values []*Expr, d ir.DType) []*Expr {
 	return raw
 }
 
-func (m *Emitter) store(addr ptx.Addr, d ir.DType, rs []ptx.Reg, where *ptx.Reg) {
+// store writes values of consecutive elements from index on to an address.
+func (m *Emitter) store(addr ptx.Addr, index *Expr, d ir.DType, rs []ptx.Reg, where *ptx.Reg) {
 	words := m.encode(rs, d)
 	typ := suffix(words[0].Class)
 	if typ == "f64" && len(words) > 1 {
@@ -409,7 +411,15 @@ func (m *Emitter) store(addr ptx.Addr, d ir.DType, rs []ptx.Reg, where *ptx.Reg)
 		op += fmt.Sprintf("v%d.", len(words))
 		src = ptx.V(words...)
 	}
+	m.stores(index, len(rs)*d.Bits()/8, d.Bits()/8)
 	m.K.Where(where, op+typ, addr, src)
+}
+
+// stores says that a store follows.
+func (m *Emitter) stores(index *Expr, bytes, size int) {
+	if m.env.Stores != nil {
+		m.env.Stores(index, bytes, size)
+	}
 }
 
 // encode converts registers to the element type and packs them into words for one store.

@@ -12,7 +12,7 @@ import (
 const registers = 40
 
 // work counts the instructions of the kernel that a schedule makes and sets the schedule's shared memory. It takes constants to
-// come from DRAM once, and activations from L2 at least once and at most once a block. The problem is built anew, because a
+// come from DRAM once, and activations from L2 at least once and at most once a block. Results are written by sectors. The problem is built anew, because a
 // builder has room for the variables of one kernel.
 func (p *problem) work(s *schedule, m *cost.Machine) (*cost.Work, error) {
 	p, err := newProblem(p.region, p.ctx)
@@ -22,7 +22,7 @@ func (p *problem) work(s *schedule, m *cost.Machine) (*cost.Work, error) {
 	k := ptx.NewModule(m.Name).NewKernel("counted", s.threads)
 	params := make([]ptx.Sym, len(p.l.Operands))
 	w := &cost.Work{Blocks: s.blocks, Warps: (s.threads + 31) / 32}
-	var read, written float64 // activations
+	read := 0.0 // activations
 	for i, o := range p.l.Operands {
 		params[i] = k.AddParam(fmt.Sprintf("p%d", i), "u64")
 		switch {
@@ -30,9 +30,7 @@ func (p *problem) work(s *schedule, m *cost.Machine) (*cost.Work, error) {
 			w.DRAMBytes += float64(len(o.Const))
 		case o.Value.IsConst():
 			w.DRAMBytes += float64(o.Value.Type.Bytes())
-		case o.Write:
-			written += float64(o.Value.Type.Bytes())
-		default:
+		case !o.Write:
 			read += float64(o.Value.Type.Bytes())
 		}
 	}
@@ -41,12 +39,12 @@ func (p *problem) work(s *schedule, m *cost.Machine) (*cost.Work, error) {
 		sectors[len(k.Body)] = f.sectors(s, index, bytes, size)
 	})
 	w.Resident = m.Resident(s.threads, s.shared, registers)
-	asked := 32 * w.Code(k, sectors)
-	w.L2Bytes = written + max(read+w.DRAMBytes, min(asked, float64(float64(s.blocks)*read)+w.DRAMBytes))
+	asked, written := w.Code(k, sectors)
+	w.L2Read, w.L2Written = max(read+w.DRAMBytes, min(32*asked, float64(float64(s.blocks)*read)+w.DRAMBytes)), 32*written
 	return w, nil
 }
 
-// sectors is the number of 32-byte sectors that the first warp asks for when each lane reads bytes from an element index on
+// sectors is the number of 32-byte sectors that the first warp asks for when each lane reads or writes bytes from an element index on
 // (elements of size bytes), in the first round of every loop.
 func (f *frame) sectors(s *schedule, index *expr.Expr, bytes, size int) float64 {
 	b := f.p.b

@@ -22,9 +22,9 @@ type frame struct {
 	near, far *expr.Expr
 }
 
-// emit writes the kernel and returns the bytes of shared memory it uses. If loads is not nil, it is called before every load
-// with its element index, its bytes and an element's.
-func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym, loads func(f *frame, index *expr.Expr, bytes, size int)) int {
+// emit writes the kernel and returns the bytes of shared memory it uses. If accesses is not nil, it is called before every load
+// and store with its element index, its bytes and an element's.
+func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym, accesses func(f *frame, index *expr.Expr, bytes, size int)) int {
 	f := &frame{p: p, k: k, bases: make([]ptx.Reg, len(params))}
 	for i, sym := range params {
 		raw := k.Reg(ptx.B64)
@@ -40,8 +40,9 @@ func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym, loads func(
 	}
 	env := p.l.Env(k, f.bases)
 	env.Team = f.team
-	if loads != nil {
-		env.Loads = func(index *expr.Expr, bytes, size int) { loads(f, index, bytes, size) }
+	if accesses != nil {
+		env.Loads = func(index *expr.Expr, bytes, size int) { accesses(f, index, bytes, size) }
+		env.Stores = env.Loads
 	}
 	f.m = expr.NewEmitter(k, p.b, env)
 	if s.team == 1 {

@@ -220,7 +220,7 @@ func micros(f precision.Layer, s *passes.Site, t *target.Target) float64 {
 		terms *= 2
 	}
 	m, read := cost.Of(t), float64(s.Node.Inputs[s.X].Type.Numel())*bits/8
-	return terms * max(weightBytes(f, s)/m.MemoryGBps/1e3, read/m.L2GBps/1e3, 2*float64(s.MACs)/max(m.TFLOPS[f.Activations.Name], 1)/1e6)
+	return terms * max(weightBytes(f, s)/m.MemoryGBps/1e3, read/m.L2ReadGBps/1e3, 2*float64(s.MACs)/max(m.TFLOPS[f.Activations.Name], 1)/1e6)
 }
 
 // evaluator is the trial of these tests: the graph that a plan becomes is evaluated.

@@ -11,7 +11,8 @@
 //	         clock of the pipes: f32 128, integer and conversion 64, f64 and special functions 16 or as the target says,
 //	         loads, stores and shuffles 32
 //	L1       one wavefront of shared memory a clock, bank conflicts included, or four sectors of plain loads
-//	L2       bytes / rate of L2, or L2BytesClock a clock for the busiest multiprocessor
+//	L2       bytes read / rate of reads and bytes written / rate of writes, or L2BytesClock a clock either way for the busiest
+//	         multiprocessor, together
 //	DRAM     bytes / rate of DRAM
 //	gap      cost of a graph node
 //
@@ -25,6 +26,19 @@
 // Latency is what this exceeds busy by. A round trip takes DRAM's latency if the launch reads anything from DRAM, since the
 // last of its data ends it. Of the multiprocessor's time, L2 and DRAM, the longest counts in full and hides all but a share
 // (Exposed) of the others. The gap is added.
+//
+// # Reads and writes of L2
+//
+// What is read and what is written crosses the network between multiprocessors and L2 in opposite directions, each with a rate of its
+// own. But both look up the same tags and use the same data banks of a slice. So together they take the largest of the reads'
+// time, the writes' time, and L2Together times their sum, which is the slices' share. At 1 the times add up: so the model has it,
+// because nobody has published a rate of both at once, and schedules that write little are not chosen by an overlap that may not
+// exist. spark-bench --machine measures it by a kernel that copies. An atomic counts as a write: L2 does it, and little comes back.
+//
+// # What L2 keeps
+//
+// KeptShare of L2 holds what models use again; the rest is for the host, for other processes and for blocks that its hash places
+// unevenly. Schedules do not depend on it: internal/profile says by it what DRAM serves, and calibration whether a model's weights stay.
 //
 // # Launches in a row
 //
@@ -50,14 +64,16 @@ type Constants struct {
 	AloneIssue      float64 // warp instructions a clock of a warp by itself
 	BusyWarps       float64 // warps that fill the tensor pipes
 	LoadsAtATime    float64 // plain loads of a thread in flight together
-	L2BytesClock    float64 // bytes that a multiprocessor reads from L2 in a clock
+	L2BytesClock    float64 // bytes that a multiprocessor reads from L2 in a clock, and that it writes there
+	L2Together      float64 // time of reads and writes of L2 at once, as a share of the sum of their times
+	KeptShare       float64 // of L2, that holds what a model uses, whatever else does
 	GraphUS         float64 // of launching a graph and waiting for it, beside what its kernels take
 	Exposed         float64 // share of a term that the longest one does not hide
 }
 
 // published serves every target: targets differ by less than the published figures do among themselves.
 var published = Constants{MemoryLatencyUS: 0.7, CacheLatencyUS: 0.25, AtomicUS: 0.7, StartUS: 0.3, BarrierClocks: 30,
-	Schedulers: 4, AloneIssue: 0.4, BusyWarps: 8, LoadsAtATime: 8, L2BytesClock: 64, GraphUS: 15, Exposed: 0.1}
+	Schedulers: 4, AloneIssue: 0.4, BusyWarps: 8, LoadsAtATime: 8, L2BytesClock: 64, L2Together: 1, KeptShare: 0.75, GraphUS: 15, Exposed: 0.1}
 
 // Machine is a target with the model's constants.
 type Machine struct {
@@ -95,7 +111,8 @@ type Work struct {
 	Issued                               float64    // warp instructions
 	Float, Integer, Special, Memory, F64 float64    // of them, by pipe
 	Wavefronts                           float64    // clocks of shared memory and of the first-level cache
-	L2Bytes, DRAMBytes                   float64
+	L2Read, L2Written                    float64    // bytes
+	DRAMBytes                            float64
 	Ahead                                float64 // of DRAMBytes: what a dependent launch can fetch before the launch in front ends
 
 	Loads    float64 // of a thread: plain loads, LoadsAtATime of which are in flight together
@@ -139,7 +156,8 @@ func (m *Machine) Estimate(w *Work) Time {
 	pipe := max(32*w.Float/m.floatLanes(), w.Integer/2, 2*w.Special, w.Memory, 32*w.F64/float64(m.F64PerClock))
 	t.Issue = max(issue, pipe) * share / clk
 	t.L1 = w.Wavefronts * share / clk
-	t.L2 = max(w.L2Bytes/(m.L2GBps*1e3), w.L2Bytes*share/m.L2BytesClock/clk)
+	one := m.L2BytesClock * clk / share // bytes a µs of all, if the busiest multiprocessor sets the pace
+	t.L2 = m.l2(w.L2Read/min(m.L2ReadGBps*1e3, one), w.L2Written/min(m.L2WriteGBps*1e3, one))
 	t.DRAM = w.DRAMBytes / (m.MemoryGBps * 1e3)
 
 	trip := m.CacheLatencyUS
@@ -163,11 +181,25 @@ func (m *Machine) Estimate(w *Work) Time {
 
 // Copy is the time of a graph's node that copies bytes within the device's memory, through L2.
 func (m *Machine) Copy(bytes int) Time {
-	t := Time{L2: float64(2*bytes) / (m.L2GBps * 1e3), Gap: m.LaunchUS}
+	t := Time{L2: m.l2(float64(bytes)/(m.L2ReadGBps*1e3), float64(bytes)/(m.L2WriteGBps*1e3)), Gap: m.LaunchUS}
 	t.US = t.Gap + t.L2
 	t.near = t.US
 	t.bound()
 	return t
+}
+
+// KeptBytes is how much of what a model uses L2 holds.
+func (m *Machine) KeptBytes() int { return int(float64(m.KeptShare * float64(m.L2Bytes))) }
+
+// Left is the part of bytes that have left L2 when they are used again and so many bytes were touched meanwhile, each once: none up to what L2
+// keeps, all from 5/3 of that on, and evenly more between the two. How a device replaces is not published.
+func (m *Machine) Left(distance float64) float64 {
+	return min(1, max(0, 1.5*(distance/max(float64(m.KeptBytes()), 1)-1)))
+}
+
+// l2 is the time of reads and writes of L2 that take so long by themselves.
+func (m *Machine) l2(reads, writes float64) float64 {
+	return max(reads, writes, float64((reads+writes)*m.L2Together))
 }
 
 // both is the time of two things at once, the longer of which hides most of the shorter.

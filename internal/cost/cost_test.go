@@ -71,6 +71,40 @@ func TestOnlyTheBusiestMultiprocessorCounts(t *testing.T) {
 	require.Equal(t, 2, at(2*m.SMs+1).Waves)
 }
 
+// TestReadsAndWritesOfL2: each by its own rate; both add up, or take as long as the slower of the two where those overlap. A multiprocessor
+// has a rate of its own either way.
+func TestReadsAndWritesOfL2(t *testing.T) {
+	m := Of(target.Default())
+	at := func(m *Machine, blocks int, read, written float64) float64 {
+		return m.Estimate(&Work{Blocks: blocks, Warps: 8, Resident: 1, L2Read: read, L2Written: written}).L2
+	}
+	sms := m.SMs
+	require.InEpsilon(t, 10, at(m, sms, 15e6, 0), 1e-9)
+	require.InEpsilon(t, 10, at(m, sms, 0, 9.8e6), 1e-9)
+	require.InEpsilon(t, 30, at(m, sms, 30e6, 9.8e6), 1e-9)
+	require.InEpsilon(t, 9e6/1500e3+9e6/980e3, m.Copy(9e6).L2, 1e-9, "a copy does both")
+	m.L2Together = 0.8
+	require.InEpsilon(t, 24, at(m, sms, 30e6, 9.8e6), 1e-9)
+	m.L2Together = 0.5
+	require.InEpsilon(t, 20, at(m, sms, 30e6, 9.8e6), 1e-9, "no less than the reads")
+	require.InEpsilon(t, 30, at(m, sms, 30e6, 29.4e6), 1e-9, "or the writes")
+	m.L2Together = 1
+	one := 64 * 2400. // bytes a µs
+	require.InEpsilon(t, 2+3, at(m, 1, 2*one, 3*one), 1e-9)
+	require.InEpsilon(t, 9.8e6/2/one, at(m, 2, 0, 9.8e6), 1e-9, "each of two multiprocessors writes half")
+}
+
+// TestWhatL2Keeps leaves it evenly with what was touched meanwhile.
+func TestWhatL2Keeps(t *testing.T) {
+	m := Of(target.Default())
+	require.Equal(t, 18<<20, m.KeptBytes())
+	for times, left := range map[float64]float64{0: 0, 1: 0, 1.2: 0.3, 4. / 3: 0.5, 5. / 3: 1, 9: 1} {
+		require.InDelta(t, left, m.Left(times*18*(1<<20)), 1e-9, times)
+	}
+	m.KeptShare = 0.5
+	require.Equal(t, 0.75, m.Left(18<<20))
+}
+
 // TestDependentLaunchesFetchAhead: bytes of a launch hide behind the launch in front, as far as that one leaves room.
 func TestDependentLaunchesFetchAhead(t *testing.T) {
 	m := Of(target.Default())
@@ -107,8 +141,10 @@ func TestCodeCountsLoops(t *testing.T) {
 	k.If(more, "bra", loop)
 	k.Place(skip)
 	k.I("st.shared.f32", ptx.At(i, 0), f)
+	k.I("st.global.f32", ptx.At(address, 0), f)
 	w := Work{Blocks: 3, Warps: 2}
-	asked := w.Code(k, map[int]float64{3: 4})
+	asked, written := w.Code(k, map[int]float64{3: 4, 9: 2})
 	require.Equal(t, 6*10*4.0, asked)
-	require.Equal(t, Work{Blocks: 3, Warps: 2, Issued: 6 * (2 + 10*5 + 1), Float: 60, Integer: 120, Memory: 66, Wavefronts: 66, Loads: 10}, w)
+	require.Equal(t, 6*2.0, written)
+	require.Equal(t, Work{Blocks: 3, Warps: 2, Issued: 6 * (2 + 10*5 + 2), Float: 60, Integer: 120, Memory: 72, Wavefronts: 66, Loads: 10}, w)
 }

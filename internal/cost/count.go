@@ -78,9 +78,10 @@ func Product(d *ptx.Def) (macs int64, operands string) {
 }
 
 // Code counts the instructions of a kernel. Loops end with a branch back where a counter is less than a constant, and begin
-// at 0; all other branches are taken to fall through. A load at statement i of the body asks for sectors[i] sectors of 32 bytes,
-// and accesses to shared memory are taken to be free of conflicts. It returns the sectors that all warps ask for.
-func (w *Work) Code(k *ptx.Kernel, sectors map[int]float64) (asked float64) {
+// at 0; all other branches are taken to fall through. A load or store at statement i of the body asks for
+// sectors[i] sectors of 32 bytes, and accesses to shared memory are taken to be free of conflicts. It returns the sectors that all
+// warps ask for, and those that they write.
+func (w *Work) Code(k *ptx.Kernel, sectors map[int]float64) (asked, written float64) {
 	times := float64(w.Blocks * w.Warps)
 	end := map[int]float64{} // statement → trips of the loop that ends there
 	begin := map[int]float64{}
@@ -107,14 +108,18 @@ func (w *Work) Code(k *ptx.Kernel, sectors map[int]float64) (asked float64) {
 			if slices.ContainsFunc(s.Instr.Def.Args, func(a ptx.Arg) bool { return a.Space == "shared" }) {
 				w.Wavefronts += times
 			}
-			w.Wavefronts += float64(times * sectors[i] / 4)
-			asked += float64(times * sectors[i])
+			if n := float64(times * sectors[i]); s.Instr.Def.Does == ptx.Store {
+				written += n
+			} else {
+				w.Wavefronts += n / 4
+				asked += n
+			}
 		}
 		if n, ok := end[i]; ok {
 			times /= n
 		}
 	}
-	return asked
+	return asked, written
 }
 
 // trips is the bound that a comparison holds a loop's counter to.

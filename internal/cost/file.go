@@ -13,7 +13,7 @@ import (
 )
 
 // FileFormat is the version of machine files.
-const FileFormat = 1
+const FileFormat = 2
 
 // File holds what was measured of one machine, as spark-bench --machine writes it.
 type File struct {

@@ -1,6 +1,9 @@
 package profile
 
-import "github.com/spark-compile/spark-compile/runtime"
+import (
+	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/runtime"
+)
 
 // The grain by which L2 is modelled. Constants of small layers lie close together.
 const (
@@ -9,10 +12,9 @@ const (
 )
 
 // l2 is the device's second-level cache. What becomes of a block hangs on its reuse distance: how many bytes were touched since it was touched last, each
-// once. Up to keeps bytes it is still there, from 5/3 of that on it has left, and between the two a part of such blocks has: how a device
-// replaces is not published, and others use it too.
+// once (cost.Machine.Left).
 type l2 struct {
-	keeps  float64
+	left   func(distance float64) float64
 	blocks map[int][]cacheLine
 	last   []int // sums of bytes by the time of their last touch: a Fenwick tree
 	now    int
@@ -24,11 +26,6 @@ type cacheLine struct {
 	gone    bool    // taken by other models
 	dirty   float64 // part of it that is in L2 and differs from memory
 	writer  int     // launch that wrote it
-}
-
-// left is the part of blocks with a reuse distance of so many bytes that have left L2.
-func (c *l2) left(distance float64) float64 {
-	return min(1, max(0, 1.5*(distance/c.keeps-1)))
 }
 
 // add puts bytes at a time.
@@ -64,9 +61,9 @@ type missing struct {
 	writes    float64 // share of what it writes that leaves L2 before it is touched again
 }
 
-// misses follows the launches of an entry, in their order. Warm is a run behind others of the same. Cold is one that finds no constants, as behind
+// misses follows the launches of an entry, in their order, on a machine. Warm is a run behind others of the same. Cold is one that finds no constants, as behind
 // other models.
-func misses(v *runtime.Variant, launches []runtime.Launch, bytes int) (warm, cold []missing) {
+func misses(v *runtime.Variant, launches []runtime.Launch, m *cost.Machine) (warm, cold []missing) {
 	const runs = 4
 	touches := 0
 	for i := range launches {
@@ -77,7 +74,7 @@ func misses(v *runtime.Variant, launches []runtime.Launch, bytes int) (warm, col
 			}
 		}
 	}
-	c := &l2{keeps: float64(max(bytes, blockBytes)), blocks: map[int][]cacheLine{}, last: make([]int, runs*touches+1)}
+	c := &l2{left: m.Left, blocks: map[int][]cacheLine{}, last: make([]int, runs*touches+1)}
 	for range runs - 1 {
 		warm = c.run(v, launches)
 	}
@@ -85,6 +82,25 @@ func misses(v *runtime.Variant, launches []runtime.Launch, bytes int) (warm, col
 		c.blocks[constantSpace][i].gone = true
 	}
 	return warm, c.run(v, launches)
+}
+
+// cached is what DRAM serves in runs of an entry on a machine.
+type cached struct{ warm, cold []missing }
+
+// caches are those of several machines: only what L2 keeps tells them apart.
+type caches struct {
+	v        *runtime.Variant
+	launches []runtime.Launch
+	known    map[int]cached // by what is kept
+}
+
+func (c *caches) on(m *cost.Machine) cached {
+	kept := m.KeptBytes()
+	if _, ok := c.known[kept]; !ok {
+		warm, cold := misses(c.v, c.launches, m)
+		c.known[kept] = cached{warm, cold}
+	}
+	return c.known[kept]
 }
 
 // run touches what the launches of a run touch.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -19,16 +20,23 @@ func blocks(buffer, from, n int) runtime.Access {
 	return runtime.Access{Buffer: buffer, Offset: from * blockBytes, Bytes: n * blockBytes}
 }
 
+// keeping is a machine whose L2 keeps so many bytes.
+func keeping(bytes int) *cost.Machine {
+	m := cost.Of(&target.Target{L2Bytes: bytes})
+	m.KeptShare = 1
+	return m
+}
+
 // TestWhatFindsRoomIsFetchedOnce: all that a run touches, and its constants again behind other models.
 func TestWhatFindsRoomIsFetchedOnce(t *testing.T) {
 	const arena, constant, input = 0, 1, 2
 	a := func(x ...runtime.Access) []runtime.Access { return x }
 	v, list := entryOf(runtime.Launch{Reads: a(blocks(input, 0, 1), blocks(constant, 0, 1)), Writes: a(blocks(arena, 0, 2))},
 		runtime.Launch{Reads: a(blocks(arena, 0, 2), blocks(constant, 1, 1)), Writes: a(blocks(arena, 2, 2))})
-	warm, cold := misses(v, list, 7*blockBytes)
+	warm, cold := misses(v, list, keeping(7*blockBytes))
 	require.Equal(t, []missing{{}, {}}, warm)
 	require.Equal(t, []float64{1, 1}, []float64{cold[0].constants, cold[1].constants})
-	warm, _ = misses(v, list, 6*blockBytes)
+	warm, _ = misses(v, list, keeping(6*blockBytes))
 	require.Positive(t, warm[0].constants, "a block too many")
 }
 
@@ -36,13 +44,13 @@ func TestWhatFindsRoomIsFetchedOnce(t *testing.T) {
 func TestThereIsNoCliff(t *testing.T) {
 	for n, want := range map[float64]float64{0.5: 0, 1: 0, 1.1: 0.15, 1.2: 0.3, 1.5: 0.75, 1.7: 1, 4: 1} {
 		v, list := entryOf(runtime.Launch{Reads: []runtime.Access{blocks(1, 0, int(1000*n))}})
-		warm, cold := misses(v, list, 1000*blockBytes)
+		warm, cold := misses(v, list, keeping(1000*blockBytes))
 		require.InDelta(t, want, warm[0].constants, 1e-3, n)
 		require.Equal(t, 1.0, cold[0].constants)
 	}
 	// Constants that two launches read are there for the second one, behind other models too.
 	v, list := entryOf(runtime.Launch{Reads: []runtime.Access{blocks(1, 0, 4)}}, runtime.Launch{Reads: []runtime.Access{blocks(1, 2, 4)}})
-	warm, cold := misses(v, list, 8*blockBytes)
+	warm, cold := misses(v, list, keeping(8*blockBytes))
 	require.Equal(t, []missing{{}, {}}, warm)
 	require.Equal(t, []missing{{constants: 1}, {constants: 0.5}}, cold)
 }
@@ -57,7 +65,7 @@ func TestWhatIsReadAtOnceIsNotFetched(t *testing.T) {
 	}
 	list[size-1].Reads = append(list[size-1].Reads, blocks(0, part, part))
 	v, list := entryOf(list...)
-	warm, cold := misses(v, list, size*blockBytes)
+	warm, cold := misses(v, list, keeping(size*blockBytes))
 	require.Equal(t, warm, cold, "there are no constants")
 	for i, m := range warm[:size-1] {
 		require.Equal(t, missing{writes: 1}, m, i)
@@ -80,7 +88,7 @@ func entryAt(t *testing.T, size, at, keeps int) []missing {
 	}
 	list[at].Reads = append(list[at].Reads, blocks(0, 36*part, part))
 	v, list := entryOf(list...)
-	warm, _ := misses(v, list, keeps)
+	warm, _ := misses(v, list, keeping(keeps))
 	return warm
 }
 

@@ -22,7 +22,7 @@ th { background: #fafafa; position: sticky; top: 0 }
 <table><tr><th class="l">instructions</th><th>warps</th><th>share</th><th></th></tr>
 {{range .Mix}}<tr><td class="l">{{.Name}}</td><td>{{.Count}}</td><td>{{.Value}}</td><td class="l"><span class="bar" style="width:{{.Width}}px"></span></td></tr>
 {{end}}</table>
-<table><tr>{{range $i, $h := .Header}}<th{{if eq $i 1 3 9 19}} class="l"{{end}}>{{$h}}</th>{{end}}</tr>
+<table><tr>{{range $i, $h := .Header}}<th{{if eq $i 1 3 9 20}} class="l"{{end}}>{{$h}}</th>{{end}}</tr>
 {{range .Rows}}<tr>{{$w := .Width}}{{range $i, $c := .Cells}}{{if eq $i 1}}<td class="l"><span class="bar" style="width:{{$w}}px"></span></td>{{else}}<td{{if eq $i 3 9 19}} class="l"{{end}}>{{$c}}</td>{{end}}{{end}}</tr>
 {{end}}</table>
 </body></html>

@@ -7,14 +7,15 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// WorkOf is what a launch by itself did, as the cost model takes it, by its counts: constants are in L2, and what else L2 could hold.
-func WorkOf(t *target.Target, c *emu.Counts) *cost.Work {
+// WorkOf is what a launch among others of its kind did, as the cost model takes it, by its counts: constants are in L2, and what L2 keeps of
+// other memories that are gone through again and again.
+func WorkOf(on *cost.Machine, c *emu.Counts) *cost.Work {
 	l := Launch{Grid: c.Grid, Block: c.Block, Shared: c.Shared}
 	l.count(c)
-	w := l.work(t, c, missing{})
+	w := l.work(on.Target, c)
 	for _, m := range c.Memories {
-		if !m.Constant && m.Memory.Size() > t.KeptBytes() {
-			w.DRAMBytes += float64(32 * (m.ReadSectors + m.WriteSectors))
+		if !m.Constant {
+			w.DRAMBytes += float64(on.Left(float64(m.Memory.Size())) * float64(32*(m.ReadSectors+m.WriteSectors)))
 		}
 	}
 	return w
@@ -37,13 +38,13 @@ func (l *Launch) beside(front *Launch, t *target.Target) float64 {
 // registerBytes are what a thread holds of constants before it waits, at most.
 const registerBytes = 64
 
-// work is what a launch did, as the cost model takes it, with a part of what it touches in DRAM.
-func (l *Launch) work(t *target.Target, c *emu.Counts, dram missing) *cost.Work {
+// work is what a launch did, as the cost model takes it, all of what it touches in L2.
+func (l *Launch) work(t *target.Target, c *emu.Counts) *cost.Work {
 	threads := l.Block[0] * l.Block[1] * l.Block[2]
 	w := &cost.Work{
 		Blocks: l.Grid[0] * l.Grid[1] * l.Grid[2], Warps: max(1, (threads+31)/32),
 		Resident: cost.OccupancyOf(t, threads, l.Shared, 0).Blocks, // the same with and without ptxas, which alone knows registers
-		L2Bytes:  float64(32 * l.L2Sectors),
+		L2Read:   float64(32 * l.L2Read), L2Written: float64(32 * l.L2Written),
 	}
 	cached := int64(0) // sectors that plain loads ask the first level for
 	for i := range c.Sites {
@@ -54,13 +55,28 @@ func (l *Launch) work(t *target.Target, c *emu.Counts, dram missing) *cost.Work 
 		}
 	}
 	w.Wavefronts = float64(l.Wavefronts) + float64(float64(cached)/4)
-	for _, m := range c.Memories {
-		reads := dram.reads
-		if m.Constant {
-			reads = dram.constants
-			w.Ahead += float64(reads * float64(32*m.ReadSectors))
-		}
-		w.DRAMBytes += float64(reads*float64(32*m.ReadSectors)) + float64(dram.writes*float64(32*m.WriteSectors))
-	}
 	return w
+}
+
+// traffic is how many bytes of each kind a launch touches, each sector once.
+type traffic struct{ constants, reads, writes float64 }
+
+func trafficOf(c *emu.Counts) (t traffic) {
+	for _, m := range c.Memories {
+		reads := &t.reads
+		if m.Constant {
+			reads = &t.constants
+		}
+		*reads += float64(32 * m.ReadSectors)
+		t.writes += float64(32 * m.WriteSectors)
+	}
+	return t
+}
+
+// served is the launch's work with a part of what it touches in DRAM. Constants can be fetched ahead as far as they find room.
+func (l *Launch) served(dram missing) *cost.Work {
+	w, constants := *l.Work, float64(dram.constants*l.touched.constants)
+	w.DRAMBytes = constants + float64(dram.reads*l.touched.reads) + float64(dram.writes*l.touched.writes)
+	w.Ahead = min(constants, l.room)
+	return &w
 }

@@ -39,6 +39,17 @@ func TestWhatBoundsALaunch(t *testing.T) {
 			s.Sectors, s.L2Sectors = 48e6*16, 48e6*16
 			c.Sites = append(c.Sites, s)
 		}},
+		// Stores have the rate of writes; with loads, the times add up.
+		{"L2", 48e6 * 16 * 32 / 980e3, func(c *emu.Counts) {
+			s := site("st.global.f32", 48e6)
+			s.Sectors, s.L2Sectors = 48e6*16, 48e6*16
+			c.Sites = append(c.Sites, s)
+		}},
+		{"L2", 48e6*16*32/1500e3 + 48e6*8*32/980e3, func(c *emu.Counts) {
+			l, s := site("ld.global.f32", 48e6), site("st.global.f32", 48e6)
+			l.L2Sectors, s.L2Sectors = 48e6*16, 48e6*8
+			c.Sites = append(c.Sites, l, s)
+		}},
 		{"latency", 0.3 + 0.25*10, func(c *emu.Counts) { c.Sites = append(c.Sites, site("cp.async.wait_group", 48*8*10)) }},
 		{"launch", gb10.LaunchUS, func(c *emu.Counts) {}},
 	} {
@@ -47,12 +58,27 @@ func TestWhatBoundsALaunch(t *testing.T) {
 		l := Launch{Grid: counts.Grid, Block: counts.Block}
 		l.count(counts)
 		l.Occupancy = cost.OccupancyOf(gb10, 256, 0, 0)
-		r := cost.Of(gb10).Estimate(l.work(gb10, counts, missing{}))
+		r := cost.Of(gb10).Estimate(l.work(gb10, counts))
 		require.Equal(t, c.by, r.By, "%+v", r)
 		terms := map[string]float64{"tensor": r.Tensor, "issue": r.Issue, "L1": r.L1, "L2": r.L2, "latency": r.Latency, "launch": r.Gap}
 		require.InEpsilon(t, c.us, terms[c.by], 1e-6, "%s: %+v", c.by, r)
 		require.GreaterOrEqual(t, r.US, terms[c.by])
 	}
+}
+
+// TestReadsAndWritesOfL2AreApart: loads and copies read, stores and atomics write, and what a first-level cache serves is neither.
+func TestReadsAndWritesOfL2AreApart(t *testing.T) {
+	c := &emu.Counts{Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}}
+	for i, op := range []string{"ld.global.f32", "cp.async.cg.shared.global", "st.global.f32", "atom.global.add.f32"} {
+		d := ptx.Lookup(op)
+		require.NotNil(t, d, op)
+		c.Sites = append(c.Sites, emu.Site{Instr: &ptx.Instr{Def: d}, Warps: 1, Sectors: 1000, L2Sectors: []int64{1, 20, 300, 4000}[i]})
+	}
+	l := Launch{Grid: c.Grid, Block: c.Block}
+	l.count(c)
+	require.Equal(t, []int64{21, 4300}, []int64{l.L2Read, l.L2Written})
+	w := l.work(target.Default(), c)
+	require.Equal(t, []float64{32 * 21, 32 * 4300}, []float64{w.L2Read, w.L2Written})
 }
 
 // TestATailBlockCostsAWave: 49 blocks on 48 multiprocessors take as long as 96.
@@ -65,7 +91,7 @@ func TestATailBlockCostsAWave(t *testing.T) {
 		l := Launch{Grid: c.Grid, Block: c.Block}
 		l.count(c)
 		l.Occupancy = cost.OccupancyOf(gb10, 1024, 0, 0)
-		return cost.Of(gb10).Estimate(l.work(gb10, c, missing{})).Issue
+		return cost.Of(gb10).Estimate(l.work(gb10, c)).Issue
 	}
 	require.InEpsilon(t, 2*time(48), time(49), 1e-9)
 	require.InEpsilon(t, time(96), time(49), 1e-9)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -54,7 +55,8 @@ type Counts struct {
 	Sectors     int64   `json:"global_sectors"`        // of 32 bytes, asked for
 	SectorBytes int64   `json:"global_sector_bytes"`   // that instructions used of them
 	Coalescing  float64 `json:"coalescing"`            // used bytes of sectors asked for
-	L2Sectors   int64   `json:"l2_sectors"`            // of Sectors, those that a first-level cache does not serve
+	L2Read      int64   `json:"l2_read_sectors"`       // of Sectors, those that a first-level cache does not serve
+	L2Written   int64   `json:"l2_written_sectors"`    // of Sectors, those of stores and atomics
 	UniqueRead  int64   `json:"unique_read_bytes"`     // of global memory, each byte once
 	UniqueWrite int64   `json:"unique_write_bytes"`    //
 	Constants   int64   `json:"unique_constant_bytes"` // of UniqueRead
@@ -82,12 +84,14 @@ type Launch struct {
 	Occupancy cost.Occupancy `json:"occupancy"`
 	Time      cost.Time      `json:"predicted"`
 	ColdUS    float64        `json:"cold_us"` // predicted where constants come from DRAM, whatever L2 could hold
-	Work      *cost.Work     `json:"-"`       // that Time is predicted from; nil for a copy
-	Cold      *cost.Work     `json:"-"`       // the same with constants from DRAM
+	Work      *cost.Work     `json:"-"`       // that Time is predicted from, but for what DRAM serves; nil for a copy
+	Cold      *cost.Work     `json:"-"`       // that ColdUS is predicted from
 
 	cold      cost.Time
-	copied    int  // bytes, of a copy
-	dependent bool // starts before the launch in front ends
+	touched   traffic
+	room      float64 // bytes that it can fetch before the launch in front ends
+	copied    int     // bytes, of a copy
+	dependent bool    // starts before the launch in front ends
 }
 
 // Sum is several launches together: of one kernel, or all.
@@ -118,7 +122,6 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 		return nil, fmt.Errorf("%s: variant %s has no entry %s: compile the model again", p.Model, v.Target, name)
 	}
 	m := cost.Of(t)
-	warm, cold := misses(v, entry.Launches, t.KeptBytes())
 	out := &Profile{Model: p.Model, Precision: p.Precision, Target: v.Target, Device: t.Device}
 	for _, c := range counts {
 		l := Launch{Index: c.Op, Kernel: c.Kernel, Grid: c.Grid, Block: c.Block, Shared: c.Shared}
@@ -131,23 +134,26 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 		}
 		l.count(c)
 		l.Occupancy = cost.OccupancyOf(t, l.Block[0]*l.Block[1]*l.Block[2], l.Shared, regs)
-		l.Work = l.work(t, c, warm[c.Op])
-		l.Cold = l.work(t, c, cold[c.Op])
+		l.Work, l.touched, l.room = l.work(t, c), trafficOf(c), math.Inf(1)
 		l.dependent = l.Index < len(entry.Launches) && entry.Launches[l.Index].Dependent
 		if front := len(out.Launches) - 1; front >= 0 && l.dependent && out.Launches[front].Index == l.Index-1 {
-			room := l.beside(&out.Launches[front], t)
-			l.Work.Ahead, l.Cold.Ahead = min(room, l.Work.Ahead), min(room, l.Cold.Ahead)
+			l.room = l.beside(&out.Launches[front], t)
 		}
 		out.Launches = append(out.Launches, l)
 	}
 	out.copies(entry)
+	all := caches{v: v, launches: entry.Launches, known: map[int]cached{}}
+	on := all.on(m)
 	for i := range out.Launches {
 		l := &out.Launches[i]
-		l.Time, l.cold = l.estimate(m, false), l.estimate(m, true)
+		l.Time, l.cold = l.estimate(m, on.warm[l.Index]), l.estimate(m, on.cold[l.Index])
 		l.ColdUS = l.cold.US
+		if l.Work != nil {
+			l.Cold = l.served(on.cold[l.Index])
+		}
 	}
 	out.sum()
-	out.ranges(m)
+	out.ranges(m, all)
 	return out, nil
 }
 
@@ -192,29 +198,27 @@ func (p *Profile) copies(e *runtime.Entry) {
 	slices.SortStableFunc(p.Launches, func(a, b Launch) int { return a.Index - b.Index })
 }
 
-// estimate is the launch's time on a machine, with constants from DRAM if cold.
-func (l *Launch) estimate(m *cost.Machine, cold bool) cost.Time {
-	switch {
-	case l.Work == nil:
+// estimate is the launch's time on a machine, with a part of what it touches in DRAM.
+func (l *Launch) estimate(m *cost.Machine, dram missing) cost.Time {
+	if l.Work == nil {
 		return m.Copy(l.copied)
-	case cold:
-		return m.Estimate(l.Cold)
 	}
-	return m.Estimate(l.Work)
+	return m.Estimate(l.served(dram))
 }
 
-// ranges predicts the run again with other constants.
-func (p *Profile) ranges(m *cost.Machine) {
-	total := func(m *cost.Machine, cold bool) float64 {
+// ranges predicts the run again with other constants. DRAM serves more where L2 keeps less.
+func (p *Profile) ranges(m *cost.Machine, all caches) {
+	total := func(m *cost.Machine, dram []missing) float64 {
 		times, dependent := make([]cost.Time, len(p.Launches)), make([]bool, len(p.Launches))
 		for i := range p.Launches {
-			times[i], dependent[i] = p.Launches[i].estimate(m, cold), p.Launches[i].dependent
+			l := &p.Launches[i]
+			times[i], dependent[i] = l.estimate(m, dram[l.Index]), l.dependent
 		}
 		return cost.Sequence(times, dependent)
 	}
-	p.Range = m.Range(func(m *cost.Machine) float64 { return total(m, false) })
-	p.ColdRange = m.Range(func(m *cost.Machine) float64 { return total(m, true) })
-	p.Waited = m.Range(func(m *cost.Machine) float64 { return m.GraphUS + total(m, false) })
+	p.Range = m.Range(func(m *cost.Machine) float64 { return total(m, all.on(m).warm) })
+	p.ColdRange = m.Range(func(m *cost.Machine) float64 { return total(m, all.on(m).cold) })
+	p.Waited = m.Range(func(m *cost.Machine) float64 { return m.GraphUS + total(m, all.on(m).warm) })
 }
 
 // count sorts what each instruction did into classes.
@@ -229,7 +233,12 @@ func (l *Launch) count(c *emu.Counts) {
 		l.Divergent += s.Divergent
 		l.Sectors += s.Sectors
 		l.SectorBytes += s.SectorBytes
-		l.L2Sectors += s.L2Sectors
+		switch d.Does {
+		case ptx.Store, ptx.Atomic:
+			l.L2Written += s.L2Sectors
+		default:
+			l.L2Read += s.L2Sectors
+		}
 		l.Wavefronts += s.Wavefronts
 		l.Conflicts += s.Conflicts
 		switch {
@@ -291,7 +300,7 @@ func (c *Counts) add(o *Counts) {
 	}
 	for _, p := range [][2]*int64{{&c.Warp, &o.Warp}, {&c.Thread, &o.Thread}, {&c.Divergent, &o.Divergent}, {&c.MACs, &o.MACs},
 		{&c.FMAs, &o.FMAs}, {&c.Barriers, &o.Barriers}, {&c.Atomics, &o.Atomics}, {&c.Sectors, &o.Sectors},
-		{&c.SectorBytes, &o.SectorBytes}, {&c.L2Sectors, &o.L2Sectors}, {&c.UniqueRead, &o.UniqueRead}, {&c.UniqueWrite, &o.UniqueWrite},
+		{&c.SectorBytes, &o.SectorBytes}, {&c.L2Read, &o.L2Read}, {&c.L2Written, &o.L2Written}, {&c.UniqueRead, &o.UniqueRead}, {&c.UniqueWrite, &o.UniqueWrite},
 		{&c.Constants, &o.Constants}, {&c.Wavefronts, &o.Wavefronts}, {&c.Conflicts, &o.Conflicts}} {
 		*p[0] += *p[1]
 	}

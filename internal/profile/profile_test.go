@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -70,6 +72,40 @@ func TestCountsHangOnLittle(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestWhatL2KeepsIsInTheRange: a model that just finds room in L2 takes longer where L2 keeps less, and no less where it keeps more. A machine
+// that was measured leaves no such doubt.
+func TestWhatL2KeepsIsInTheRange(t *testing.T) {
+	p := compiled(t, "policy", "fp16")
+	v := &p.Variants[0]
+	counts := counted(t, p, 0)
+	touched := len(p.Weights)
+	for _, b := range v.Buffers {
+		if b.Kind != runtime.ConstantBuffer {
+			touched += (b.Bytes + 16<<10) &^ (16<<10 - 1)
+		}
+	}
+	row := *gb10(t)
+	row.L2Bytes = touched * 4 / 3 // 3/4 of which is kept
+	kept := func(share float64) *profile.Profile {
+		on, err := cost.Measure(&row, map[string]cost.Figure{"kept_share": {Low: share, Middle: share, High: share}})
+		require.NoError(t, err)
+		prof, err := profile.New(p, v, "run", counts, on)
+		require.NoError(t, err)
+		return prof
+	}
+	known, less, more := kept(0.75), kept(0.5), kept(1)
+	require.Greater(t, less.Total.US, 1.02*known.Total.US)
+	require.Equal(t, known.Total.US, more.Total.US)
+	doubted, err := profile.New(p, v, "run", counts, &row)
+	require.NoError(t, err)
+	require.Equal(t, known.Total.US, doubted.Total.US)
+	up, of := doubted.Range.High-doubted.Range.Middle, known.Range.High-known.Range.Middle
+	require.InEpsilon(t, math.Hypot(of, less.Total.US-known.Total.US), up, 1e-9, "errors add as squares")
+	require.Equal(t, known.Range.Low, doubted.Range.Low)
+	require.Greater(t, doubted.Waited.High, known.Waited.High)
+	require.Greater(t, doubted.ColdRange.High, known.ColdRange.High-1e-9)
 }
 
 // TestAModelsProfile: counts agree with what the compiler says of the kernels, sums with their parts, and nothing

@@ -88,9 +88,9 @@ func columns(w io.Writer, rows [][]string, right string) error {
 
 // header are the columns of the kernels' table, here and in HTML.
 var header = []string{"time", "", "share", "kernel", "launches", "blocks", "threads", "regs", "occupancy", "bound by", "MACs", "mma busy",
-	"read", "written", "L2", "asked for", "coalesced", "conflicts", "lanes", "what"}
+	"read", "written", "of L2", "to L2", "asked for", "coalesced", "conflicts", "lanes", "what"}
 
-const aligned = "rlrlrrrrrlrrrrrrrrrl"
+const aligned = "rlrlrrrrrlrrrrrrrrrrl"
 
 // row is a kernel's line; busy is its tensor time.
 func (p *Profile) row(k *Sum) []string {
@@ -118,7 +118,7 @@ func (p *Profile) row(k *Sum) []string {
 
 // memory is the cells from read to lanes.
 func (c *Counts) memory() []string {
-	return []string{si(float64(c.UniqueRead), "B"), si(float64(c.UniqueWrite), "B"), si(float64(32*c.L2Sectors), "B"), si(float64(32*c.Sectors), "B"),
+	return []string{si(float64(c.UniqueRead), "B"), si(float64(c.UniqueWrite), "B"), si(float64(32*c.L2Read), "B"), si(float64(32*c.L2Written), "B"), si(float64(32*c.Sectors), "B"),
 		percent(c.Coalescing, 1), percent(float64(c.Conflicts), float64(c.Wavefronts)), fmt.Sprintf("%.1f", c.ActiveLanes)}
 }
 
@@ -128,8 +128,8 @@ func (p *Profile) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s %s for %s, counted on the CPU device, predicted for %s\n\n", p.Model, p.Precision, p.Target, p.Device)
 	fmt.Fprintf(w, "  %s µs, %s to %s by what is known of the device (%s with cold weights, %s to %s; %s one launch at a time) in %s of %s; %sMACs on tensor cores, %s by fma\n",
 		trim(t.US), trim(p.Range.Low), trim(p.Range.High), trim(t.ColdUS), trim(p.ColdRange.Low), trim(p.ColdRange.High), trim(p.AloneUS), plural.Count(t.Launches, "launch"), plural.Count(len(p.Kernels), "kernel"), si(float64(t.MACs), ""), si(float64(t.FMAs), ""))
-	fmt.Fprintf(w, "  global memory: %s read (%s of it constants), %s written, %s asked for (%s of L2), %s of that used\n", si(float64(t.UniqueRead), "B"),
-		si(float64(t.Constants), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.Sectors), "B"), si(float64(32*t.L2Sectors), "B"), percent(t.Coalescing, 1))
+	fmt.Fprintf(w, "  global memory: %s read (%s of it constants), %s written, %s asked for, %s of that used; %s read from L2, %s written to it\n", si(float64(t.UniqueRead), "B"),
+		si(float64(t.Constants), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.Sectors), "B"), percent(t.Coalescing, 1), si(float64(32*t.L2Read), "B"), si(float64(32*t.L2Written), "B"))
 	fmt.Fprintf(w, "  shared memory: %s wavefronts, %s of them bank conflicts; %s barriers, %s atomics; %.1f of 32 lanes active, %s divergent branches\n\n",
 		si(float64(t.Wavefronts), ""), percent(float64(t.Conflicts), float64(t.Wavefronts)), si(float64(t.Barriers), ""), si(float64(t.Atomics), ""), t.ActiveLanes, si(float64(t.Divergent), ""))
 

@@ -69,7 +69,7 @@ func (g *graph) RunTimed(ctx context.Context) (time.Duration, error) {
 		times[i], dependent[i] = g.d.On.Copy(op.Bytes), op.Dependent
 	}
 	for _, c := range g.d.counts {
-		times[c.Op] = g.d.On.Estimate(profile.WorkOf(g.d.On.Target, c))
+		times[c.Op] = g.d.On.Estimate(profile.WorkOf(g.d.On, c))
 	}
 	return time.Duration(1e3 * cost.Sequence(times, dependent)), nil
 }

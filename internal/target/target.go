@@ -17,15 +17,16 @@ type Target struct {
 	ISA             [2]int // PTX ISA version that introduced it (PTX ISA, release notes)
 	SMs             int
 	ClockGHz        float64
-	SharedBlock     int                // bytes that a block can use with the opt-in attribute (CUDA programming guide, compute capabilities)
-	SharedSM        int                // bytes of an SM
-	RegistersSM     int                // 32-bit registers of an SM
-	WarpsSM         int                // resident warps
-	BlocksSM        int                // resident blocks
-	F64PerClock     int                // f64 multiply-adds a clock of an SM (CUDA programming guide, arithmetic instructions)
-	L2Bytes         int                // L2 cache
-	MemoryGBps      float64            // DRAM bandwidth, measured where known
-	L2GBps          float64            // L2 bandwidth, estimate
+	SharedBlock     int     // bytes that a block can use with the opt-in attribute (CUDA programming guide, compute capabilities)
+	SharedSM        int     // bytes of an SM
+	RegistersSM     int     // 32-bit registers of an SM
+	WarpsSM         int     // resident warps
+	BlocksSM        int     // resident blocks
+	F64PerClock     int     // f64 multiply-adds a clock of an SM (CUDA programming guide, arithmetic instructions)
+	L2Bytes         int     // L2 cache
+	MemoryGBps      float64 // DRAM bandwidth, measured where known
+	L2ReadGBps      float64 // bandwidth of L2, estimates
+	L2WriteGBps     float64
 	TFLOPS          map[string]float64 // of the whole device by element type, dense, accumulated in f32: f32 by fma, e2m1 with block scales, others by mma.sync
 	LaunchUS        float64            // cost of a graph node, µs
 	DependentLaunch bool               // griddepcontrol (programmatic dependent launch)
@@ -38,9 +39,6 @@ type Target struct {
 	Measured map[string]Figure // constants of the cost model, by name, as one machine was measured (internal/cost); nil in the table
 }
 
-// KeptBytes is the part of L2 that holds what a model uses, whatever else does.
-func (t *Target) KeptBytes() int { return t.L2Bytes / 4 * 3 }
-
 // Figure is what is known of one constant of a machine: its least, its middle and its greatest value, of published figures or of samples.
 type Figure struct {
 	Low    float64 `json:"low"`
@@ -51,11 +49,11 @@ type Figure struct {
 // targets is the table, the default first.
 var targets = []*Target{
 	{Name: "sm_121", Device: "gb10", ISA: [2]int{8, 8}, SMs: 48, ClockGHz: 2.4, SharedBlock: 101376, SharedSM: 102400, RegistersSM: 65536, WarpsSM: 48, BlocksSM: 24, F64PerClock: 2,
-		L2Bytes: 24 << 20, MemoryGBps: 218, L2GBps: 1500, TFLOPS: map[string]float64{"f32": 29, "f16": 91, "bf16": 91, "e4m3": 188, "e2m1": 356}, LaunchUS: 0.58, DependentLaunch: true},
+		L2Bytes: 24 << 20, MemoryGBps: 218, L2ReadGBps: 1500, L2WriteGBps: 980, TFLOPS: map[string]float64{"f32": 29, "f16": 91, "bf16": 91, "e4m3": 188, "e2m1": 356}, LaunchUS: 0.58, DependentLaunch: true},
 	{Name: "sm_90", Device: "h200", ISA: [2]int{8, 0}, SMs: 132, ClockGHz: 1.98, SharedBlock: 232448, SharedSM: 233472, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 64,
-		L2Bytes: 50 << 20, MemoryGBps: 4300, L2GBps: 7000, TFLOPS: map[string]float64{"f32": 67, "f16": 620, "bf16": 620, "e4m3": 500}, LaunchUS: 0.6, DependentLaunch: true},
+		L2Bytes: 50 << 20, MemoryGBps: 4300, L2ReadGBps: 7000, L2WriteGBps: 4600, TFLOPS: map[string]float64{"f32": 67, "f16": 620, "bf16": 620, "e4m3": 500}, LaunchUS: 0.6, DependentLaunch: true},
 	{Name: "sm_80", Device: "a100", ISA: [2]int{7, 0}, SMs: 108, ClockGHz: 1.41, SharedBlock: 166912, SharedSM: 167936, RegistersSM: 65536, WarpsSM: 64, BlocksSM: 32, F64PerClock: 32,
-		L2Bytes: 40 << 20, MemoryGBps: 1555, L2GBps: 4500, TFLOPS: map[string]float64{"f32": 19.5, "f16": 312, "bf16": 312}, LaunchUS: 1.0},
+		L2Bytes: 40 << 20, MemoryGBps: 1555, L2ReadGBps: 4500, L2WriteGBps: 3000, TFLOPS: map[string]float64{"f32": 19.5, "f16": 312, "bf16": 312}, LaunchUS: 1.0},
 }
 
 // All lists the targets, the default first.
