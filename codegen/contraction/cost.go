@@ -41,7 +41,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 	w.L2Written += float64(float64(elements) * s.stored(p, pl))
 	if s.SplitK > 1 { // sums go to L2 and back; a ticket says who is last
 		sums := float64(elements * s.SplitK * 4)
-		w.L2Read, w.L2Written = w.L2Read+sums, w.L2Written+2*sums+float64(32*blocks) // two stores to each sector
+		w.L2Read, w.L2Written = w.L2Read+sums, w.L2Written+float64(2*sums)+float64(32*blocks) // two stores to each sector
 		w.Atomics, w.Barriers = 1, w.Barriers+2
 	}
 	if p.b.src.data != nil {
@@ -63,7 +63,7 @@ func (s Schedule) stored(p *problem, pl *plan) (bytes float64) {
 		case bits == 32: // two stores to each sector
 			bytes += 8
 		default:
-			bytes += float64(bits) / 8
+			bytes += float64(float64(bits) / 8)
 		}
 	}
 	return bytes

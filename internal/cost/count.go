@@ -111,7 +111,7 @@ func (w *Work) Code(k *ptx.Kernel, sectors map[int]float64) (asked, written floa
 			if n := float64(times * sectors[i]); s.Instr.Def.Does == ptx.Store {
 				written += n
 			} else {
-				w.Wavefronts += n / 4
+				w.Wavefronts += float64(n / 4)
 				asked += n
 			}
 		}
