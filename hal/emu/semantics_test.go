@@ -170,8 +170,14 @@ func TestInstructions(t *testing.T) {
 		{"copysign.f64", []uint64{D(2), D(-3)}, D(3)},
 		{"max.f32", []uint64{1 << 31, 0}, 0},
 		{"max.f32", []uint64{F(-inf), F(nan)}, F(-inf)},
+		{"max.f32", []uint64{0xffc12345, 0x7fc54321}, nanF}, // of two NaNs, quiet or signalling, neither
+		{"max.f32", []uint64{0x7f800001, 0xffffffff}, nanF},
 		{"min.NaN.f32", []uint64{F(nan), F(1)}, nanF},
+		{"min.NaN.f32", []uint64{F(1), 0xffc12345}, nanF},
+		{"min.NaN.f32", []uint64{0xffc12345, 0x7fc54321}, nanF},
 		{"max.NaN.f32", []uint64{F(2), F(1)}, F(2)},
+		{"max.NaN.f32", []uint64{0x7f800001, F(1)}, nanF},
+		{"max.NaN.f32", []uint64{0xffc12345, 0x7fc54321}, nanF},
 		{"sub.rn.f16x2", []uint64{H(3)<<16 | H(-65504), H(5)<<16 | H(65504)}, H(-2)<<16 | 0xfc00},
 		{"mul.rn.f16x2", []uint64{H(3)<<16 | H(2), H(5)<<16 | H(65504)}, H(15)<<16 | 0x7c00},
 		{"mul.rn.bf16x2", []uint64{0x4040<<16 | 0x0010, 0x40a0<<16 | 0x7b80}, 0x4170<<16 | 0x3b00}, // 3·5, and a subnormal number times 2^120
@@ -315,6 +321,8 @@ func TestInstructions(t *testing.T) {
 		{"bfi.b32", []uint64{0xabc, 0x11111111, 40, 12}, 0x11111111},
 		{"min.f32", []uint64{1 << 31, 0}, 1 << 31},
 		{"min.f32", []uint64{F(inf), F(nan)}, F(inf)},
+		{"min.f32", []uint64{0xffc12345, 0x7fc54321}, nanF},
+		{"min.f32", []uint64{0xffffffff, 0x7f800001}, nanF},
 		{"fma.rm.f32", []uint64{F(1), F(1), F(-0x1p-30)}, F(1 - 0x1p-24)},
 		{"fma.rm.f32", []uint64{F(-1), F(1), F(-0x1p-30)}, F(-1 - 0x1p-23)},
 		{"fma.rm.f32", []uint64{F(1), F(1), F(-1)}, 1 << 31},
@@ -326,7 +334,9 @@ func TestInstructions(t *testing.T) {
 		{"fma.rn.bf16", []uint64{0x3f81, 0x3f7f, 0xbf80}, 0x3b7e}, // (1 + 2^-7)·(1 - 2^-8) - 1 = 2^-8 - 2^-15
 		{"mul.rn.bf16", []uint64{0x4040, 0x40a0}, 0x4170},
 		{"max.f16", []uint64{0x7e00, H(-2)}, H(-2)},
+		{"max.f16", []uint64{0xfe12, 0x7c01}, 0x7fff},
 		{"max.bf16", []uint64{0xbf80, 0x4040}, 0x4040},
+		{"max.bf16", []uint64{0xffc1, 0x7f81}, 0x7fff},
 		{"add.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5)}, F(4)<<32 | F(7)},
 		{"sub.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(7)}, F(-2)<<32 | F(-5)},
 		{"mul.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5)}, F(3)<<32 | F(10)},
