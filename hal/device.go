@@ -40,6 +40,8 @@ const (
 	DeviceMemory  MemoryKind = iota // the host reaches it by Read and Write
 	HostVisible                     // inputs and outputs: mapped for the host where memory is unified
 	ScratchMemory                   // an arena: holds nothing between runs of a graph; emu reports reads before writes
+	PinnedMemory                    // page-locked memory of the host's that the device reads and writes (cuMemHostAlloc); ErrNoSuchMemory where a device has none
+	ManagedMemory                   // one address for both, pages move as the driver likes (cuMemAllocManaged); ErrNoSuchMemory where a device has none
 )
 
 // Memory is a block of device memory.
@@ -120,6 +122,7 @@ var (
 	ErrDriverTooOld = errors.New("driver too old")
 	ErrNoDevice     = errors.New("no device")
 	ErrOutOfMemory  = errors.New("out of memory")
+	ErrNoSuchMemory = errors.New("not supported by the device")
 	ErrBadModule    = errors.New("module refused")
 	ErrNoVariant    = errors.New("no variant for the device")
 	ErrDeviceLost   = errors.New("device lost")   // nothing works on the device in this process any more

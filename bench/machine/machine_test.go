@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"testing"
 	"time"
 
@@ -276,37 +275,71 @@ func TestAReaderReadsAsMuch(t *testing.T) {
 	}
 }
 
-// skewed is a simulated device on which kernels that read memory of the host's take longer, or shorter.
+// skewed is a simulated device on which kernels that read or write memory of a kind take longer, or shorter, by a factor; it has no memory of a kind
+// whose factor is 0.
 type skewed struct {
 	*simulated.Device
-	factor float64
-	host   map[hal.Memory]bool
+	factors map[hal.MemoryKind]float64
+	kinds   map[hal.Memory]hal.MemoryKind
+}
+
+func skew(t *testing.T, row *target.Target, factors map[hal.MemoryKind]float64) *skewed {
+	return &skewed{simulate(t, cost.Of(row)), factors, map[hal.Memory]hal.MemoryKind{}}
 }
 
 func (s *skewed) Alloc(n int, kind hal.MemoryKind) (hal.Memory, error) {
+	if f, ok := s.factors[kind]; ok && f == 0 {
+		return nil, hal.ErrNoSuchMemory
+	}
 	m, err := s.Device.Alloc(n, kind)
-	s.host[m] = kind == hal.HostVisible
+	s.kinds[m] = kind
 	return m, err
 }
 
 func (s *skewed) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 	g, err := s.Device.Capture(ctx, ops)
-	host := slices.ContainsFunc(ops[0].Reads, func(r hal.Range) bool { return s.host[r.Memory] })
-	return &slower{g, s, host}, err
+	factor := 1.
+	for _, r := range ops[0].Reads {
+		if f, ok := s.factors[s.kinds[r.Memory]]; ok {
+			factor = f
+		}
+	}
+	return &slower{g, factor}, err
 }
 
 type slower struct {
 	hal.Graph
-	d    *skewed
-	host bool
+	factor float64
 }
 
 func (g *slower) RunTimed(ctx context.Context) (time.Duration, error) {
 	t, err := g.Graph.(hal.Timer).RunTimed(ctx)
-	if g.host {
-		t = time.Duration(g.d.factor * float64(t))
+	return time.Duration(g.factor * float64(t)), err
+}
+
+// TestMemoryIsMeasuredByKind: memory of each kind is found to be as fast as it is, the device's own, pinned and managed, and where there is none
+// of a kind, the file says so.
+func TestMemoryIsMeasuredByKind(t *testing.T) {
+	row := target.Default()
+	amounts := sizes{fill: row.SMs, rounds: 2, steps: 8, nodes: 4, blocks: 2, cached: 64 << 10, memory: row.L2Bytes, passes: 2, repeats: 3}
+	for _, factors := range []map[hal.MemoryKind]float64{{hal.PinnedMemory: 2, hal.ManagedMemory: .5}, {hal.PinnedMemory: 1.25, hal.ManagedMemory: 0}, {hal.PinnedMemory: 0, hal.ManagedMemory: 3}} {
+		d := skew(t, row, factors)
+		f, err := measure(t.Context(), d, Options{Samples: 1}, amounts)
+		require.NoError(t, err)
+		own := map[string]cost.Figure{"read": f.Figures["memory_gbps"], "write": f.Also["memory_write_gbps"]}
+		for name, kind := range map[string]hal.MemoryKind{"pinned": hal.PinnedMemory, "managed": hal.ManagedMemory} {
+			for way, figure := range map[string]string{"read": name + "_gbps", "write": name + "_write_gbps"} {
+				found, ok := f.Also[figure]
+				if factors[kind] == 0 {
+					require.False(t, ok, figure)
+					require.Equal(t, hal.ErrNoSuchMemory.Error(), f.Left[figure])
+					continue
+				}
+				require.True(t, ok, "%s: %s", figure, f.Left[figure])
+				require.InEpsilon(t, own[way].Middle/factors[kind], found.Middle, .01, figure)
+			}
+		}
 	}
-	return t, err
 }
 
 // TestWeightsHomeIsFound: a device that reads the host's memory faster, as fast, or slower is found to do so.
@@ -314,9 +347,8 @@ func TestWeightsHomeIsFound(t *testing.T) {
 	row := *target.Default()
 	row.L2Bytes = 256 << 10
 	for factor, want := range map[float64]bool{.5: true, 1: false, 2: false} {
-		d, err := simulated.Open(cost.Of(&row))
-		require.NoError(t, err)
-		h, err := WeightsHome(t.Context(), &skewed{d, factor, map[hal.Memory]bool{}}, &row)
+		d := skew(t, &row, map[hal.MemoryKind]float64{hal.HostVisible: factor})
+		h, err := WeightsHome(t.Context(), d, &row)
 		require.NoError(t, err)
 		require.InEpsilon(t, factor, h.Memory.HostUS/h.Memory.DeviceUS, .01)
 		require.InEpsilon(t, factor, h.Cached.HostUS/h.Cached.DeviceUS, .01)

@@ -53,11 +53,7 @@ func (d *Device) rereads(ctx context.Context, kind sharingKind, sizes []int, rou
 // reread does it for one size: the first half is what the kernel reads, the second what it writes.
 func (d *Device) reread(ctx context.Context, code hal.Module, kind sharingKind, size, rounds int) (err error) {
 	m := &memory{device: d, size: 2 * size}
-	allocate := m.allocHost
-	if kind == managed {
-		allocate = m.allocManaged
-	}
-	if err := d.do(allocate); err != nil {
+	if err := d.do(func() error { return m.allocate(kind) }); err != nil {
 		return errors.Join(err, finally(m.Free))
 	}
 	defer func() { err = errors.Join(err, finally(m.Free)) }()

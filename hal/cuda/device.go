@@ -126,22 +126,20 @@ func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("allocation of %d bytes", bytes)
 	}
+	way := copied
+	switch kind {
+	case hal.HostVisible:
+		way = d.shared.kind
+	case hal.PinnedMemory:
+		way = hostAllocated
+	case hal.ManagedMemory:
+		way = managed
+	}
+	if err := d.offers(way); err != nil {
+		return nil, fmt.Errorf("%v memory: %w", way, err)
+	}
 	m := &memory{device: d, size: bytes}
-	err := d.do(func() error {
-		if kind == hal.HostVisible {
-			switch d.shared.kind {
-			case hostAllocated:
-				return m.allocHost()
-			case managed:
-				return m.allocManaged()
-			}
-		}
-		if err := d.call("cuMemAlloc", addr(&m.ptr), uintptr(bytes)); err != nil {
-			return err
-		}
-		return d.settle(d.call("cuMemsetD8", uintptr(m.ptr), 0, uintptr(bytes)))
-	})
-	if err != nil {
+	if err := d.do(func() error { return m.allocate(way) }); err != nil {
 		return nil, errors.Join(err, m.Free())
 	}
 	return m, nil

@@ -93,8 +93,11 @@ func live(f *fakecuda.Driver, cache string, ok func(error) bool) (opened int) {
 	}
 	defer release(ok, d.Close)
 	var mems []hal.Memory
-	for _, kind := range []hal.MemoryKind{hal.DeviceMemory, hal.HostVisible} {
+	for _, kind := range []hal.MemoryKind{hal.DeviceMemory, hal.HostVisible, hal.PinnedMemory, hal.ManagedMemory} {
 		m, err := d.Alloc(256, kind)
+		if errors.Is(err, hal.ErrNoSuchMemory) { // as a device is without the attribute
+			continue
+		}
 		if !ok(err) {
 			continue
 		}
@@ -258,7 +261,7 @@ func TestMemoryIsSharedInTheWayThatTheProbeFindsCoherent(t *testing.T) {
 		{"host-allocated", 1, 1, 1, 1, 0, 1, "hostalloc 64 flags 3", ""},
 		{"managed", 1, 0, 1, 1, 0, 1, "managed 64 flags 1", ""},
 		{"neither", 1, 0, 0, 1, 0, 0, "alloc 64", "managed memory: host and device do not see"},
-		{"no managed memory", 1, 0, 1, 0, 0, 0, "alloc 64", "managed memory is not supported"},
+		{"no managed memory", 1, 0, 1, 0, 0, 0, "alloc 64", "managed memory: not supported by the device"},
 		{"host-allocated, read once", 1, 1, 1, 1, 1, 1, "managed 64 flags 1", ""},
 		{"both, read once", 1, 1, 1, 1, 3, 0, "alloc 64", "managed memory: 4 bytes: a kernel read what the host had written before"},
 	} {
@@ -284,6 +287,36 @@ func TestMemoryIsSharedInTheWayThatTheProbeFindsCoherent(t *testing.T) {
 			require.Zero(t, f.Balance())
 		})
 	}
+}
+
+// TestMemoryOfTheKindAskedFor, whatever the probe chose for inputs and outputs; a device that has none says so.
+func TestMemoryOfTheKindAskedFor(t *testing.T) {
+	for _, unified := range []bool{true, false} {
+		for kind, log := range map[hal.MemoryKind]string{hal.DeviceMemory: "alloc 320", hal.PinnedMemory: "hostalloc 320 flags 3", hal.ManagedMemory: "managed 320 flags 1"} {
+			f, d := open(t, unified)
+			m, err := d.Alloc(320, kind)
+			require.NoError(t, err)
+			require.Equal(t, kind != hal.DeviceMemory, m.Bytes() != nil)
+			require.Contains(t, f.Log(), log)
+			require.NoError(t, m.Write([]byte{7}, 319))
+			got := make([]byte, 2)
+			require.NoError(t, m.Read(got, 318))
+			require.Equal(t, []byte{0, 7}, got)
+			require.NoError(t, m.Free())
+			require.NoError(t, d.Close())
+			require.Zero(t, f.Balance())
+		}
+	}
+	f, d := open(t, false)
+	require.NoError(t, d.Close())
+	f.Set("managed offered", 0)
+	d, err := Open(Options{Library: f.Path})
+	require.NoError(t, err)
+	_, err = d.Alloc(320, hal.ManagedMemory)
+	require.ErrorIs(t, err, hal.ErrNoSuchMemory)
+	require.EqualError(t, err, "managed memory: not supported by the device")
+	require.NoError(t, d.Close())
+	require.Zero(t, f.Balance())
 }
 
 func TestListDescribesEveryGPU(t *testing.T) {

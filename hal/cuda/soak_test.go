@@ -328,7 +328,7 @@ func (k *soak) operation() error {
 
 // useMemory allocates memory, writes, reads and frees it, twice.
 func (k *soak) useMemory(d *Device) (failed, err error) {
-	m, failed := d.Alloc(4*soakWords, hal.MemoryKind(k.rng.IntN(3)))
+	m, failed := d.Alloc(4*soakWords, hal.MemoryKind(k.rng.IntN(5)))
 	if failed != nil {
 		return failed, nil
 	}

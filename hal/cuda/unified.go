@@ -21,6 +21,8 @@ const (
 	managed                          // cuMemAllocManaged
 )
 
+func (k sharingKind) String() string { return [...]string{"copied", "host-allocated", "managed"}[k] }
+
 // sharing is what the probe found, and why.
 type sharing struct {
 	kind sharingKind
@@ -49,28 +51,31 @@ func (d *Device) probe(ctx context.Context) (sharing, error) {
 		return sharing{copied, d.gpu.Name + " has its own memory"}, nil
 	}
 	tried := []error{}
-	for _, way := range []struct {
-		kind sharingKind
-		can  bool
-		name string
-	}{{hostAllocated, d.gpu.CanMapHost, "host-allocated"}, {managed, d.gpu.Managed && d.gpu.ConcurrentManaged, "managed"}} {
-		if !way.can {
-			tried = append(tried, fmt.Errorf("%s memory is not supported", way.name))
-			continue
-		}
-		err := d.coherent(way.kind)
+	for _, kind := range []sharingKind{hostAllocated, managed} {
+		err := d.offers(kind)
 		if err == nil {
-			err = d.rereads(ctx, way.kind, rereadBytes[:smallRereads], rereadsAtOpen)
+			err = d.coherent(kind)
 		}
 		if err == nil {
-			return sharing{kind: way.kind}, nil
+			err = d.rereads(ctx, kind, rereadBytes[:smallRereads], rereadsAtOpen)
+		}
+		if err == nil {
+			return sharing{kind: kind}, nil
 		}
 		if errors.Is(err, hal.ErrDeviceLost) {
 			return sharing{}, err
 		}
-		tried = append(tried, fmt.Errorf("%s memory: %w", way.name, err))
+		tried = append(tried, fmt.Errorf("%v memory: %w", kind, err))
 	}
 	return sharing{copied, fmt.Sprintf("%s shares its memory with the host, but %v; %v", d.gpu.Name, tried[0], tried[1])}, nil
+}
+
+// offers says why the device has no memory of a kind, or nil. Managed memory that the host may not touch while kernels run is of no use here.
+func (d *Device) offers(kind sharingKind) error {
+	if kind == hostAllocated && !d.gpu.CanMapHost || kind == managed && !(d.gpu.Managed && d.gpu.ConcurrentManaged) {
+		return hal.ErrNoSuchMemory
+	}
+	return nil
 }
 
 var errIncoherent = errors.New("host and device do not see each other's writes")
@@ -82,11 +87,7 @@ func (d *Device) coherent(kind sharingKind) error {
 	m := &memory{device: d, size: size}
 	return d.do(func() (err error) {
 		defer func() { err = errors.Join(err, m.release()) }()
-		allocate := m.allocHost
-		if kind == managed {
-			allocate = m.allocManaged
-		}
-		if err := allocate(); err != nil {
+		if err := m.allocate(kind); err != nil {
 			return err
 		}
 		copy(m.host, bytes.Repeat([]byte{fromHost}, size))
@@ -103,6 +104,20 @@ func (d *Device) coherent(kind sharingKind) error {
 		}
 		return nil
 	})
+}
+
+// allocate allocates zeroed memory of a kind.
+func (m *memory) allocate(kind sharingKind) error {
+	switch kind {
+	case hostAllocated:
+		return m.allocHost()
+	case managed:
+		return m.allocManaged()
+	}
+	if err := m.device.call("cuMemAlloc", addr(&m.ptr), uintptr(m.size)); err != nil {
+		return err
+	}
+	return m.device.settle(m.device.call("cuMemsetD8", uintptr(m.ptr), 0, uintptr(m.size)))
 }
 
 // allocHost allocates page-locked host memory that the device sees.

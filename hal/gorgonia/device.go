@@ -94,10 +94,13 @@ type memory struct {
 	freed  bool
 }
 
-// Alloc returns zeroed memory.
-func (d *Device) Alloc(bytes int, _ hal.MemoryKind) (hal.Memory, error) {
-	if bytes <= 0 {
+// Alloc returns zeroed memory, the device's own.
+func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
+	switch {
+	case bytes <= 0:
 		return nil, fmt.Errorf("allocation of %d bytes", bytes)
+	case kind == hal.PinnedMemory || kind == hal.ManagedMemory:
+		return nil, fmt.Errorf("pinned or managed memory: %w by way of gorgonia.org/cu", hal.ErrNoSuchMemory)
 	}
 	m := &memory{device: d, size: bytes}
 	err := d.do(func() (err error) {

@@ -57,6 +57,14 @@ func TestMemoryIsZeroedAndKeepsWhatIsWritten(t *testing.T) {
 	}
 }
 
+func TestMemoryThatItDoesNotHave(t *testing.T) {
+	for _, kind := range []hal.MemoryKind{hal.PinnedMemory, hal.ManagedMemory} {
+		if _, err := open(t).Alloc(64, kind); !errors.Is(err, hal.ErrNoSuchMemory) {
+			t.Errorf("%d: %v", kind, err)
+		}
+	}
+}
+
 func TestRunsALaunchList(t *testing.T) {
 	d, ctx := open(t), context.Background()
 	m, err := d.Load(ctx, hal.Image{Name: "m", PTX: ".version 8.8\n"})
