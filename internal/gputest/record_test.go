@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/sums"
 )
 
 // Recording is what a device computed: a .npz file that holds the output of each case as bytes under the case's name,
@@ -20,7 +21,7 @@ type Recording struct {
 	Digests map[string]string `json:"digests"` // of the inputs, by case
 	Outputs map[string][]byte `json:"-"`
 	// Accumulators is how mma was seen to add, by opcode: read from Outputs, for who reads the file.
-	Accumulators map[string]Accumulator `json:"accumulators,omitempty"`
+	Accumulators map[string]sums.Accumulator `json:"accumulators,omitempty"`
 }
 
 // about is the name of the array that belongs to no case.
