@@ -21,7 +21,8 @@ var measurements = []struct {
 	{"latencies", latencies},
 	{"L2", l2},
 	{"what L2 keeps", kept},
-	{"device memory", memory},
+	{"memory of each kind", memory},
+	{"sums of tensor cores", rounding},
 }
 
 // fmaClocks is how long a multiply-add waits for the one in front: 4 clocks on every architecture since compute capability 7.0, by published

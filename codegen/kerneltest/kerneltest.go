@@ -13,7 +13,6 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -54,7 +53,7 @@ func Run(t testing.TB, spec *kernel.Spec, tgt *target.Target, data map[*ir.Value
 	}
 	first := map[*ir.Value][]byte{}
 	for i := range 2 {
-		require.NoError(t, emu.RunKernelWith(emu.Options{Check: true, CutOff: cutOff(tgt)}, text, "k", spec.Grid, spec.Block, spec.Shared, args...))
+		require.NoError(t, emu.RunKernelWith(emu.Options{Check: true, CutOff: emu.CutOffs(tgt.SumBits)}, text, "k", spec.Grid, spec.Block, spec.Shared, args...))
 		for v, x := range out {
 			if i == 0 {
 				first[v] = bytes.Clone(x.Data)
@@ -63,20 +62,6 @@ func Run(t testing.TB, spec *kernel.Spec, tgt *target.Target, data map[*ir.Value
 		}
 	}
 	return out
-}
-
-// cutOff makes the CPU device add as the target's tensor cores were seen to.
-func cutOff(tgt *target.Target) map[string]int {
-	cut := map[string]int{}
-	for _, op := range ptx.Opcodes() {
-		d := ptx.Lookup(op)
-		for dtype, bits := range tgt.SumBits {
-			if strings.Contains(op, ".f32."+dtype+"."+dtype+".f32") && d.CutOff(bits) != nil {
-				cut[op] = bits
-			}
-		}
-	}
-	return cut
 }
 
 // Reference evaluates a region, rounding where it stores and casts.

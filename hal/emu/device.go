@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -88,6 +89,23 @@ func Open(opts Options) (*Device, error) {
 	}
 	steps := opts.Check || opts.Profile != nil || opts.Engine == Interpreter
 	return &Device{opts: opts, next: firstAddress, engine: engine{level: level, steps: steps}}, nil
+}
+
+// CutOffs is Options.CutOff for a device that adds as a target's tensor cores were seen to (target.SumBits): bits by element type become bits by
+// opcode. It is nil where all sums are those of f32.
+func CutOffs(sumBits map[string]int) map[string]int {
+	if len(sumBits) == 0 {
+		return nil
+	}
+	cut := map[string]int{}
+	for _, op := range ptx.Opcodes() {
+		for dtype, bits := range sumBits {
+			if strings.Contains(op, ".f32."+dtype+"."+dtype+".f32") && ptx.Lookup(op).CutOff(bits) != nil {
+				cut[op] = bits
+			}
+		}
+	}
+	return cut
 }
 
 // Info describes the device. It has the shared memory that any target's blocks may have; a module's target bounds it

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/sums"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
@@ -24,12 +25,13 @@ type File struct {
 	Driver  string            `json:"driver,omitempty"`
 	DryRun  string            `json:"dry_run,omitempty"` // why the figures describe no GPU; such a file is not used
 	Figures map[string]Figure `json:"figures"`
-	// SumBits is how many bits sums of an element type's mma keep, where they are fewer than f32's 23 (target.Target): what the vectors of the GPU bundle
-	// report.
-	SumBits map[string]int    `json:"sum_bits,omitempty"`
-	Left    map[string]string `json:"left,omitempty"`  // constants that were not measured, and why
-	Also    map[string]Figure `json:"also,omitempty"`  // what was measured beside, which the model does not ask for; names end in units
-	State   map[string]string `json:"state,omitempty"` // clocks, power and what slowed the device meanwhile
+	// SumBits is how many bits sums of an element type's mma keep, where they are fewer than f32's 23 (target.Target).
+	SumBits map[string]int `json:"sum_bits,omitempty"`
+	// Sums is how the mma of each element type was seen to add: mean errors by K tell of a bias that SumBits do not. It changes nothing.
+	Sums  map[string]sums.Accumulator `json:"sums,omitempty"`
+	Left  map[string]string           `json:"left,omitempty"`  // what was not measured, and why
+	Also  map[string]Figure           `json:"also,omitempty"`  // what was measured beside, which the model does not ask for; names end in units
+	State map[string]string           `json:"state,omitempty"` // clocks, power and what slowed the device meanwhile
 }
 
 // ReadFile reads a machine file and checks it.
