@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
@@ -115,7 +116,7 @@ func widen(g *gopkg.Golden, exact map[string][]float64) error {
 // package is written whose own test would fail.
 func (r *Result) record(ctx context.Context, g *gopkg.Golden, in map[string]*ir.Array) error {
 	g.Program = map[string][]byte{}
-	return runEach(ctx, r.Program, r.Program.Variants[0].Target, []map[string]*ir.Array{in}, func(s *runtime.Session) error {
+	return runEach(ctx, r.Program, r.Program.Variants[0].Target, emu.Options{}, []map[string]*ir.Array{in}, func(s *runtime.Session) error {
 		got, err := s.Float64s()
 		if err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -40,6 +41,7 @@ const (
 // yardstick is what programs are measured against: sets of inputs, and the file's outputs for them.
 type yardstick struct {
 	source    *ir.Graph
+	target    func(string) (*target.Target, error)         // by its name, with what is known of the machine
 	slices    []calibrate.Slice                            // named parts of the outputs
 	sets      []calibrate.Set                              // of a precision that calibrates, the calibration inputs that it is fitted to first
 	inputs    []map[string]*ir.Array                       // the calibration inputs
@@ -57,7 +59,7 @@ type yardstick struct {
 
 // newYardstick loads the inputs, or generates some to calibrate with or if there are none.
 func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
-	y := &yardstick{source: source, slices: opt.Slices, progress: opt.meter, fitted: precision.Calibrates(opt.Precision), few: fewMACs, known: map[[sha256.Size]byte][]calibrate.SetQuality{}}
+	y := &yardstick{source: source, target: opt.target, slices: opt.Slices, progress: opt.meter, fitted: precision.Calibrates(opt.Precision), few: fewMACs, known: map[[sha256.Size]byte][]calibrate.SetQuality{}}
 	if y.fitted || len(opt.Calibrate) > 0 || len(opt.Validate) == 0 {
 		if err := y.calibrate(opt); err != nil {
 			return nil, err
@@ -202,7 +204,12 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 	}
 	var missed []calibrate.SetQuality
 	at := 0
-	err = runEach(ctx, p, target, permuted(all, y.worst), func(s *runtime.Session) error {
+	on, err := y.target(target)
+	if err != nil {
+		return nil, err
+	}
+	// Where tensor cores are known to drop bits of sums, the program is judged with those sums.
+	err = runEach(ctx, p, target, emu.Options{CutOff: emu.CutOffs(on.SumBits)}, permuted(all, y.worst), func(s *runtime.Session) error {
 		out, err := s.Float64s()
 		if err != nil {
 			return err
@@ -339,8 +346,8 @@ func (y *yardstick) compare(parts []calibrate.Slice, got map[string][][]float64,
 }
 
 // runEach runs a target's variant of a program on the CPU device and calls ran after every input.
-func runEach(ctx context.Context, p *runtime.Program, target string, inputs []map[string]*ir.Array, ran func(*runtime.Session) error) error {
-	d, err := emu.Open(emu.Options{})
+func runEach(ctx context.Context, p *runtime.Program, target string, device emu.Options, inputs []map[string]*ir.Array, ran func(*runtime.Session) error) error {
+	d, err := emu.Open(device)
 	if err != nil {
 		return err
 	}
