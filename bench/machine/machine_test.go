@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/simulated"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -246,10 +247,12 @@ func TestPtxasAcceptsTheKernels(t *testing.T) {
 	}
 	require.NoError(t, err)
 	for _, on := range target.All() {
-		got, err := tool.Assemble(t.Context(), kernels(on).String(), on.Name)
-		require.NoError(t, err)
-		for _, u := range got.Usage {
-			require.Zero(t, u.Spills, u.Kernel)
+		for _, m := range []*ptx.Module{kernels(on), sumKernels(on)} {
+			got, err := tool.Assemble(t.Context(), m.String(), on.Name)
+			require.NoError(t, err)
+			for _, u := range got.Usage {
+				require.Zero(t, u.Spills, u.Kernel)
+			}
 		}
 	}
 }

@@ -208,7 +208,7 @@ func (p *Probe) added() Kernel {
 		all := make([]uint32, steps*lanes*m.count)
 		for i := range all {
 			for e := range p.each() {
-				all[i] |= m.element.put(e, math.Ldexp(.5+v.Float64()/2, -v.IntN(1+min(5, -m.element.least-1))))
+				all[i] |= m.element.put(e, math.Ldexp(.5+float64(v.Float64()/2), -v.IntN(1+min(5, -m.element.least-1))))
 			}
 		}
 		c.Inputs = append(c.Inputs, little(all))
@@ -240,7 +240,7 @@ func (p *Probe) readBias(output []byte) map[int]float64 {
 					}
 					lane, e := block*32+row%8*4+col/2, row/8*2+col%2
 					x := math.Float32frombits(got[(lane*len(ks)+at)*4+e])
-					bias[ks[at]] += (float64(x)/sum - 1) / (addedBlocks * 16 * 8)
+					bias[ks[at]] += float64((float64(x)/sum - 1) / (addedBlocks * 16 * 8))
 					at++
 				}
 			}
