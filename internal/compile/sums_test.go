@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -45,13 +46,15 @@ func onGolden(t *testing.T, p *runtime.Program, sumBits map[string]int, golden [
 
 // TestWhatModelsLoseBySumsThatDropBits runs the models of ../shared/models, where they are, with every sum in f32, with sums of which what is below 22
 // bits is dropped, which is next to nothing but moves numbers to a neighbouring code where they are rounded, and below 13 bits; then so with
-// kernels that add partial sums in f32. -v prints the table of docs/measurements.md: relative L2 from the golden outputs, and from those with sums in f32.
+// kernels that add partial sums in f32. -v prints lines of the table of docs/measurements.md: relative L2 from the golden outputs, and from the same
+// program's outputs with sums in f32.
 func TestWhatModelsLoseBySumsThatDropBits(t *testing.T) {
-	if !fulltest.Runs(t.Name()) {
-		t.Skip("runs full-size models in the interpreter: set SPARK_FULL=1")
+	all := os.Getenv("SPARK_MEASURE") != ""
+	if !all && !fulltest.Runs(t.Name()) {
+		t.Skip("runs a full-size model in the interpreter: set SPARK_FULL=1; SPARK_MEASURE=1 runs all of them")
 	}
 	models, low := []string{"driving_policy"}, []string{"fp16"}
-	if fulltest.All() {
+	if all {
 		models, low = []string{"driving_policy", "dmonitoring_model", "driving_vision"}, []string{"fp16", "fp8"}
 	}
 	const few, nearlyAll = 13, 22
