@@ -85,7 +85,7 @@ func instructionKernel(op string, guard string) (text string, skip bool) {
 				operands = append(operands, ptx.Pair{D: d, P: q})
 			case def.Kind == ptx.KindWarp && n == len(def.Args)-1:
 				operands = append(operands, ptx.Imm(-1))
-			case def.Kind == ptx.KindWarp && n == len(def.Args)-2:
+			case def.Does == ptx.Shuffle && n == len(def.Args)-2:
 				operands = append(operands, ptx.Imm(0x1f))
 			default:
 				operands = append(operands, regs(a.Count))

@@ -323,6 +323,7 @@ func TestInstructions(t *testing.T) {
 		{"min.f32", []uint64{F(inf), F(nan)}, F(inf)},
 		{"min.f32", []uint64{0xffc12345, 0x7fc54321}, nanF},
 		{"min.f32", []uint64{0xffffffff, 0x7f800001}, nanF},
+		{"min.f32", []uint64{F(nan), F(2)}, F(2)},
 		{"fma.rm.f32", []uint64{F(1), F(1), F(-0x1p-30)}, F(1 - 0x1p-24)},
 		{"fma.rm.f32", []uint64{F(-1), F(1), F(-0x1p-30)}, F(-1 - 0x1p-23)},
 		{"fma.rm.f32", []uint64{F(1), F(1), F(-1)}, 1 << 31},
@@ -341,6 +342,7 @@ func TestInstructions(t *testing.T) {
 		{"sub.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(7)}, F(-2)<<32 | F(-5)},
 		{"mul.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5)}, F(3)<<32 | F(10)},
 		{"fma.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5), F(-1)<<32 | F(inf)}, F(2)<<32 | F(inf)},
+		{"fma.rn.f32x2", []uint64{F(1+0x1p-12)<<32 | F(1), F(1-0x1p-12)<<32 | F(1), F(-1)<<32 | F(-1)}, F(-0x1p-24)<<32 | F(0)}, // one rounding
 		{"cvt.sat.f32.f32", []uint64{F(nan)}, 0},
 		{"cvt.sat.f32.f32", []uint64{1 << 31}, 0},
 		{"cvt.sat.f32.f32", []uint64{F(1.5)}, F(1)},

@@ -22,7 +22,7 @@ type Def struct {
 	Does     Action
 	Together Lanes
 	Order    Order
-	Foreign  bool // only PTX of other compilers has it; it may have no native form
+	Foreign  bool // only PTX of other compilers has it
 
 	// Eval is the meaning. Of a Compute row: a function of the registers of a warp, result first, whose type says which
 	// files it reads and writes (lanes.go lists the types). Of mma: func(r []Row32, v []int32), on the rows v of its operands

@@ -192,7 +192,11 @@ func (g *generator) block(n int) {
 	for range n {
 		switch x := g.r.IntN(40); {
 		case x < 22:
-			g.instruction(plain[g.r.IntN(len(plain))], true)
+			from := plain
+			if x == 0 {
+				from = plainForeign
+			}
+			g.instruction(from[g.r.IntN(len(from))], true)
 		case x < 25:
 			g.float()
 		case x < 28:
@@ -242,7 +246,11 @@ func (g *generator) instruction(d *ptx.Def, guards bool) {
 	for i, a := range d.Args {
 		switch {
 		case a.Kind == ptx.ArgImm:
-			ops = append(ops, ptx.Imm(g.r.IntN(256)))
+			most := 256
+			if d.Name == "bfi" { // position or length
+				most = 40
+			}
+			ops = append(ops, ptx.Imm(g.r.IntN(most)))
 		case a.Kind == ptx.ArgDst && a.Count > 0:
 			// Distinct registers: nothing orders two results in one.
 			perm := g.r.Perm(len(g.pool[ptx.ClassOf(a.Type)]))
@@ -255,6 +263,8 @@ func (g *generator) instruction(d *ptx.Def, guards bool) {
 			ops = append(ops, g.any(ptx.ClassOf(a.Type)))
 		case a.Kind == ptx.ArgPair:
 			ops = append(ops, ptx.Pair{D: g.any(ptx.B32), P: g.any(ptx.Pred)})
+		case d.Does == ptx.StoreMatrix && a.Kind == ptx.ArgAddr:
+			ops = append(ops, g.within(g.own, 0, threadShared)(16))
 		case a.Kind == ptx.ArgAddr: // of ldmatrix
 			addr := g.k.Reg(ptx.B32)
 			g.k.I("and.b32", addr, g.any(ptx.B32), ptx.Imm(31*16))
@@ -264,7 +274,7 @@ func (g *generator) instruction(d *ptx.Def, guards bool) {
 			ops = append(ops, ptx.Vec{ptx.Imm(0), ptx.Imm(g.r.IntN(map[int]int{5: 2, 7: 4}[i]))})
 		case d.Does == ptx.Shuffle && i == 3:
 			ops = append(ops, ptx.Imm([]int{0x1f, 0, 0x1c1f, 0x181f, 0x0f}[g.r.IntN(5)]))
-		case d.Does == ptx.Shuffle && i == 4:
+		case d.Does == ptx.Shuffle && i == 4 || d.Does == ptx.Reduce && i == 2:
 			ops = append(ops, ptx.Imm(-1))
 		default:
 			ops = append(ops, g.operand(a))
@@ -291,7 +301,10 @@ func (g *generator) float() {
 // warp writes an instruction of a whole warp. Barriers keep its reads of shared memory apart from writes.
 func (g *generator) warp() {
 	d := warpWide[g.r.IntN(len(warpWide))]
-	if g.r.IntN(2) == 0 {
+	switch g.r.IntN(4) {
+	case 0:
+		d = warpWideForeign[g.r.IntN(len(warpWideForeign))]
+	case 1, 2:
 		d = ptx.Lookup([]string{"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
 			"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
 			"mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
@@ -364,6 +377,9 @@ func (g *generator) sharedMemory() {
 	k, r := g.k, g.r
 	if r.IntN(2) == 0 || !g.together {
 		g.access(stores["shared"], g.within(g.own, 0, threadShared))
+		if r.IntN(8) == 0 {
+			k.I("atom.shared.add.u32", g.any(ptx.B32), g.within(g.own, 0, threadShared)(4), g.any(ptx.B32))
+		}
 		g.access(loads["shared"], g.within(g.own, 0, threadShared))
 		return
 	}

@@ -1,6 +1,7 @@
 package ptxrand
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func TestKernels(t *testing.T) {
 		}
 	}
 	var missing []string
-	for _, d := range append(append([]*ptx.Def(nil), plain...), warpWide...) {
+	for _, d := range slices.Concat(plain, plainForeign, warpWide, warpWideForeign, rows(true, ptx.Load, ptx.Store)) {
 		if !used[d.Op] {
 			missing = append(missing, d.Op)
 		}

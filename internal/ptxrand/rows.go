@@ -6,11 +6,11 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// rows returns the rows of the table with one of these actions. Those that only other compilers' PTX has would make the others
-// rarer; most have no native form, and each is compared with the interpreter on its own.
-func rows(does ...ptx.Action) (out []*ptx.Def) {
+// rows returns the rows of the table with one of these actions: those that this compiler writes, or those that only other compilers'
+// PTX has. Of the latter fewer are drawn, since they would make the others rarer.
+func rows(foreign bool, does ...ptx.Action) (out []*ptx.Def) {
 	for _, op := range ptx.Opcodes() {
-		if d := ptx.Lookup(op); slices.Contains(does, d.Does) && !d.Foreign {
+		if d := ptx.Lookup(op); slices.Contains(does, d.Does) && d.Foreign == foreign {
 			out = append(out, d)
 		}
 	}
@@ -19,10 +19,12 @@ func rows(does ...ptx.Action) (out []*ptx.Def) {
 
 // plain are the instructions on registers of one thread, warpWide those of a whole warp.
 var (
-	plain    = rows(ptx.Compute)
-	warpWide = rows(ptx.Multiply, ptx.Shuffle, ptx.MoveMatrix, ptx.LoadMatrix)
-	loads    = accesses(ptx.Load)
-	stores   = accesses(ptx.Store)
+	plain           = rows(false, ptx.Compute)
+	plainForeign    = rows(true, ptx.Compute)
+	warpWide        = rows(false, ptx.Multiply, ptx.Shuffle, ptx.MoveMatrix, ptx.LoadMatrix)
+	warpWideForeign = rows(true, ptx.Multiply, ptx.Shuffle, ptx.Reduce, ptx.StoreMatrix)
+	loads           = accesses(ptx.Load)
+	stores          = accesses(ptx.Store)
 )
 
 // access is a row that loads or stores, with the positions of its memory operand and its data.
@@ -37,7 +39,7 @@ func (a access) bytes() int { return ptx.Bytes(a.Args[a.data].Type) * max(1, a.A
 // accesses returns the rows that load, or store, by space.
 func accesses(does ptx.Action) map[string][]access {
 	out := map[string][]access{}
-	for _, d := range rows(does) {
+	for _, d := range append(rows(false, does), rows(true, does)...) {
 		a := access{Def: d, at: 1}
 		if d.Writes() {
 			a = access{Def: d, data: 1}

@@ -42,6 +42,13 @@ func nativeForms() map[string]translator {
 	t["lop3.b32"] = over(r, logic3)
 	t["bfe.u32"] = over(r, extractUnsigned)
 	t["bfe.s32"] = over(r, extractSigned)
+	t["bfi.b32"] = over(r, insert)
+	t["shf.l.wrap.b32"] = over(r, funnelLeft)
+	t["mul.wide.u16"] = elementwise(r, vpmulld)
+	t["mul.hi.u16"] = over(r, upper16(false))
+	t["mul.hi.s16"] = over(r, upper16(true))
+	t["mul.hi.u32"] = over(r, upper32(vpmuludq))
+	t["mul.hi.s32"] = over(r, upper32(vpmuldq))
 
 	// moves and predicates
 	each(unary(func(*emitter, int) {}), "mov.b16", "mov.b32", "mov.u32", "mov.f32")

@@ -367,12 +367,14 @@ func (e *emitter) translate(in *Inst) bool {
 	case ptx.WaitCopies:
 		e.waitGroup(in)
 		return true
-	case ptx.Compute, ptx.Multiply, ptx.MoveMatrix, ptx.Shuffle:
+	case ptx.Compute, ptx.Multiply, ptx.MoveMatrix, ptx.StoreMatrix, ptx.Shuffle, ptx.Reduce, ptx.Atomic:
 		if f, ok := native[d.Op]; ok {
 			f(e, in)
 			return true
 		}
-		e.left[d.Op]++
+		if d.Does != ptx.Atomic {
+			e.left[d.Op]++
+		}
 	}
 	return false // it ends or stops the warp, or is rare
 }

@@ -34,6 +34,17 @@ func floatForms(t map[string]translator) {
 		t[op] = floatUnary(func(e *emitter, v int) { e.vi(vroundps, v, 0, v, imm) })
 	}
 	t["cvt.rzi.s32.f32"] = unary(toInt)
+	t["cvt.rzi.s16.f32"] = unary(func(e *emitter, v int) {
+		toInt(e, v)
+		e.v(vpminsd, v, v, e.all32(math.MaxInt16))
+		e.v(vpmaxsd, v, v, e.all32(1<<32-1<<15))
+		e.v(vpand, v, v, e.all32(0xffff))
+	})
+	t["cvt.sat.f32.f32"] = unary(func(e *emitter, v int) { // of a NaN, and of zeros, vmaxps gives the second operand
+		e.v(vpxor, 1, 1, 1)
+		e.v(vmaxps, v, v, 1)
+		e.v(vminps, v, v, e.all32(math.Float32bits(1)))
+	})
 	t["cvt.rn.f32.s32"] = unary(func(e *emitter, v int) { e.v(vcvtdq2ps, v, 0, v) })
 	t["cvt.rn.f32.s64"] = over(r, fromLong)
 	t["cvt.f32.f16"] = unary(func(e *emitter, v int) { e.halves(v, v, false, false); e.canon(v, 1) })

@@ -104,6 +104,63 @@ func extractSigned(e *emitter, in *Inst, c int) {
 	e.v(vpand, a, a, n)
 }
 
+// insert is bfi.b32 d, a, b, pos, n: the lowest n bits of a in place of those of b from pos on.
+func insert(e *emitter, in *Inst, c int) {
+	pos, n := byte(in.Imm>>8), byte(in.Imm)
+	mask := uint32((uint64(1)<<min(n, 32) - 1) << pos) // 0 beyond the word, where shifts give 0, too
+	e.v(vmovups, 0, 0, e.r(in.A, c))
+	e.shiftI(vpslldI, 6, 0, 0, pos)
+	e.v(vpand, 0, 0, e.all32(mask))
+	e.v(vmovups, 1, 0, e.all32(mask))
+	e.v(vpandn, 1, 1, e.r(in.B, c))
+	e.v(vpor, 0, 0, 1)
+}
+
+// funnelLeft is shf.l.wrap.b32 d, a, b, c: the upper word of {b, a} shifted to the left. Shifts by 32 give 0.
+func funnelLeft(e *emitter, in *Inst, c int) {
+	const count, rest = 2, 3
+	e.v(vmovups, count, 0, e.all32(31))
+	e.v(vpand, count, count, e.r(in.C, c))
+	e.v(vmovups, rest, 0, e.all32(32))
+	e.v(vpsubd, rest, rest, count)
+	e.v(vmovups, 0, 0, e.r(in.B, c))
+	e.v(vpsllvd, 0, 0, count)
+	e.v(vmovups, 1, 0, e.r(in.A, c))
+	e.v(vpsrlvd, 1, 1, rest)
+	e.v(vpor, 0, 0, 1)
+}
+
+// upper16 is mul.hi of 16 bits, which lie in the lower halves of words.
+func upper16(signed bool) func(e *emitter, in *Inst, c int) {
+	return func(e *emitter, in *Inst, c int) {
+		for v, row := range [...]int32{in.A, in.B} {
+			e.v(vmovups, v, 0, e.r(row, c))
+			if signed {
+				e.shiftI(vpslldI, 6, v, v, 16)
+				e.shiftI(vpsradI, 4, v, v, 16)
+			}
+		}
+		e.v(vpmulld, 0, 0, 1)
+		e.shiftI(vpsrldI, 2, 0, 0, 16)
+	}
+}
+
+// upper32 is mul.hi of 32 bits: multiply gives the products of the even lanes, in 64 bits.
+func upper32(multiply vop) func(e *emitter, in *Inst, c int) {
+	return func(e *emitter, in *Inst, c int) {
+		const a, b, odd = 0, 1, 2
+		e.v(vmovups, a, 0, e.r(in.A, c))
+		e.v(vmovups, b, 0, e.r(in.B, c))
+		e.shiftI(vpsrlqI, 2, odd, a, 32)
+		e.shiftI(vpsrlqI, 2, odd+1, b, 32)
+		e.v(multiply, odd, odd, odd+1)
+		e.v(vpand, odd, odd, e.vector64(func(int) uint64 { return 0xffffffff << 32 }))
+		e.v(multiply, a, a, b)
+		e.shiftI(vpsrlqI, 2, a, a, 32)
+		e.v(vpor, a, a, odd)
+	}
+}
+
 // divide is div.u32 and rem.u32. The quotient of two 32-bit integers in double precision truncates to the right one: it
 // differs from an integer above it by at least one part in 2^32. By zero both give all ones.
 func divide(rem bool) translator {

@@ -111,3 +111,21 @@ func (e *emitter) loadMatrixAVX2(in *Inst, trans bool) {
 		}
 	}
 }
+
+// storeMatrix is stmatrix: lanes 8i…8i+7 give the row addresses of matrix i, whose rows lie in the register of four lanes each.
+func storeMatrix(e *emitter, in *Inst) {
+	givers := -1
+	if n := 8 * len(in.Vec); n < 32 {
+		givers = rEM // free, since a whole warp executes it
+		e.movi32(rEM, 1<<n-1)
+	}
+	e.sharedSome(in.A, in.Imm, 16, givers)
+	for i, row := range in.Vec {
+		for g := range 8 {
+			e.mov32(rax, e.lane(in.A, 8*i+g))
+			e.alu32i(aluAdd, rax, int32(uint32(in.Imm)-sharedBase))
+			e.vw(vmovups, w128, 0, 0, e.lane(row, 4*g), nil)
+			e.vw(vstoreups, w128, 0, 0, indexed(rShared, rax, 0, 0), nil)
+		}
+	}
+}

@@ -453,3 +453,18 @@ func (e *emitter) shared(in *Inst) {
 		}
 	}, some)
 }
+
+// addShared is atom.shared.add.u32: the lanes take turns, as no other warp of the block runs meanwhile.
+func addShared(e *emitter, in *Inst) {
+	e.sharedSome(in.A, in.Imm, 4, e.running())
+	e.eachLane(e.running(), func() {
+		e.mov32(rax, e.laneR(in.A))
+		e.alu32i(aluAdd, rax, int32(uint32(in.Imm)-sharedBase))
+		word := indexed(rShared, rax, 0, 0)
+		e.mov32(rcx, word)
+		e.mov32(rdx, e.laneR(in.B))
+		e.alu32(aluAdd, rdx, rcx)
+		e.put32(word, rdx)
+		e.put32(e.laneR(in.D), rcx)
+	})
+}

@@ -17,7 +17,16 @@ type product struct {
 
 // matrixForms are the instructions of a whole warp.
 func matrixForms(t map[string]translator) {
-	t["shfl.sync.bfly.b32"] = shuffle
+	t["shfl.sync.bfly.b32"] = shuffle(false, butterfly)
+	t["shfl.sync.down.b32"] = shuffle(false, further)
+	t["shfl.sync.up.b32"] = shuffle(true, back)
+	t["shfl.sync.idx.b32"] = shuffle(false, inSegment)
+	for op, o := range map[string]vop{"add.s32": vpaddd, "max.s32": vpmaxsd, "min.s32": vpminsd, "max.u32": vpmaxud, "min.u32": vpminud} {
+		t["redux.sync."+op] = reduction(o)
+	}
+	t["stmatrix.sync.aligned.m8n8.x1.shared.b16"] = storeMatrix
+	t["stmatrix.sync.aligned.m8n8.x4.shared.b16"] = storeMatrix
+	t["atom.shared.add.u32"] = addShared
 	t["movmatrix.sync.aligned.m8n8.trans.b16"] = moveMatrix
 	t["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] = product{a: f16, b: f16}.mma
 	t["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = product{a: bf16, b: bf16}.mma

@@ -17,12 +17,23 @@ func narrowForms(t map[string]translator) {
 	t["cvt.rn.satfinite.e4m3x2.f32"] = encodePair(encoding{8, 3, -6, 448, 0x7f})
 	t["cvt.rn.satfinite.e2m1x2.f32"] = encodePair(encoding{4, 1, 0, 6, 7})
 	t["cvt.rn.satfinite.e4m3x2.f16x2"] = encodeHalves(encoding{8, 3, -6, 448, 0x7f})
+	t["cvt.rn.satfinite.e5m2x2.f32"] = encodePair(encoding{8, 2, -14, 57344, 0x7f})
 	t["cvt.rn.f16x2.e4m3x2"] = decodePair(e4m3)
+	t["cvt.rn.f16x2.e5m2x2"] = decodePair(e5m2)
+	t["cvt.rn.f16x2.e2m1x2"] = decodePair(nibble)
 	// Rounding to f32 first is harmless, since f32 has at least 2p+2 digits for f16's p (Figueroa, "When is double rounding
 	// innocuous?", 1995).
 	t["mul.rn.f16x2"] = halvesBinary(vmulps, false)
 	t["sub.rn.f16x2"] = halvesBinary(vsubps, false)
 	t["mul.rn.bf16x2"] = halvesBinary(vmulps, true)
+	t["mul.rn.bf16"] = over(r, func(e *emitter, in *Inst, c int) {
+		for v, row := range [...]int32{in.A, in.B} {
+			e.v(vmovups, v, 0, e.r(row, c))
+			e.halves(v, v, false, true)
+		}
+		e.v(vmulps, 0, 0, 1)
+		e.narrowBF(0)
+	})
 }
 
 // encodePair puts the code of the first source above that of the second.

@@ -121,6 +121,7 @@ var (
 	vpsrldI     = vop{1, 1, 0x72, 0, 0} // /2
 	vpsradI     = vop{1, 1, 0x72, 0, 0} // /4
 	vpsllqI     = vop{1, 1, 0x73, 1, 0} // /6
+	vpsrlqI     = vop{1, 1, 0x73, 1, 0} // /2
 	vpsllwI     = vop{1, 1, 0x71, 0, 0} // /6
 	vpsrawI     = vop{1, 1, 0x71, 0, 0} // /4
 )
