@@ -677,6 +677,8 @@ func TestLaunchesThatTheDriverWouldRefuse(t *testing.T) {
 	}{
 		"no kernel":          {one, one, 0, "z", []any{make([]byte, 4)}, "no kernel z"},
 		"empty grid":         {[3]int{0, 1, 1}, one, 0, "k", []any{make([]byte, 4)}, "grid"},
+		"grid too high":      {[3]int{1, 65536, 1}, one, 0, "k", []any{make([]byte, 4)}, "a grid has 1 to [2147483647 65535 65535] blocks"},
+		"block too deep":     {one, [3]int{1, 1, 65}, 0, "k", []any{make([]byte, 4)}, "a block 1 to [1024 1024 64] threads"},
 		"block over maxntid": {one, [3]int{65, 1, 1}, 0, "k", []any{make([]byte, 4)}, "65 threads"},
 		"shared memory":      {one, one, 1 << 20, "k", []any{make([]byte, 4)}, "shared memory"},
 		"missing parameter":  {one, one, 0, "k", nil, "0 parameters"},

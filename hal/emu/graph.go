@@ -135,10 +135,10 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 		return nil, fmt.Errorf("module %s has no kernel %s", m.name, op.Kernel)
 	}
 	threads, blocks := 1, 1
-	limits := [3]int{1<<31 - 1, 65535, 65535}
+	mostBlocks, mostThreads := [3]int{1<<31 - 1, 65535, 65535}, [3]int{1024, 1024, 64} // CUDA programming guide, table of compute capabilities
 	for i := range 3 {
-		if op.Grid[i] < 1 || op.Grid[i] > limits[i] || op.Block[i] < 1 || op.Block[i] > 1024 {
-			return nil, fmt.Errorf("grid %v of blocks %v", op.Grid, op.Block)
+		if op.Grid[i] < 1 || op.Grid[i] > mostBlocks[i] || op.Block[i] < 1 || op.Block[i] > mostThreads[i] {
+			return nil, fmt.Errorf("grid %v of blocks %v: a grid has 1 to %v blocks, a block 1 to %v threads", op.Grid, op.Block, mostBlocks, mostThreads)
 		}
 		threads *= op.Block[i]
 		blocks *= op.Grid[i]

@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,6 +40,25 @@ func TestRowsAreWhole(t *testing.T) {
 		require.True(t, ok, "%s has a meaning of type %T", op, d.Eval)
 		require.Equal(t, d.Does == Store || d.Does == Atomic || d.Does == StoreMatrix || d.Does == CopyAsync, d.Writes(), op)
 		require.Equal(t, d.Does == Compute, d.Kind < KindLoad, op)
+	}
+}
+
+// TestOrdersAreTheirNames: what orders memory says so, and nothing else does.
+func TestOrdersAreTheirNames(t *testing.T) {
+	for _, op := range Opcodes() {
+		d, want := Lookup(op), Plain
+		switch {
+		case d.Does == Fence: // its action says it
+		case strings.Contains(op, ".acq_rel."):
+			want = AcqRel
+		case strings.Contains(op, ".acquire."):
+			want = Acquire
+		case strings.Contains(op, ".release."):
+			want = Release
+		case d.Does == Atomic || strings.Contains(op, ".relaxed."):
+			want = Relaxed
+		}
+		require.Equal(t, want, d.Order, op)
 	}
 }
 

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
@@ -47,8 +49,11 @@ func (f *flags) runPTX(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	lines := strings.Split(string(raw), "\n")
-	fail := func(err error) error { return fmt.Errorf("%s: %w", f.PTX, asWritten(err, lines)) }
+	if bytes.IndexByte(raw, 0) >= 0 || !utf8.Valid(raw) {
+		return fmt.Errorf("%s is no text: want PTX, not a cubin, a fatbin or an object file (cuobjdump -ptx takes PTX out of these, where it is in them)", f.PTX)
+	}
+	lines, registers := strings.Split(string(raw), "\n"), map[string]string(nil)
+	fail := func(err error) error { return fmt.Errorf("%s: %w", f.PTX, asWritten(err, lines, registers)) }
 	var names []string
 	if f.Kernel != "" {
 		names = []string{f.Kernel}
@@ -68,6 +73,7 @@ func (f *flags) runPTX(ctx context.Context, w io.Writer) error {
 		return fail(err)
 	}
 	k := m.Kernels[0]
+	registers = k.Registers
 	op := hal.Op{Kernel: k.Name, Shared: k.Static + f.Shared}
 	if op.Grid, err = dims("--grid", f.Grid); err != nil {
 		return err
@@ -133,8 +139,8 @@ func (f *flags) runPTX(ctx context.Context, w io.Writer) error {
 	return f.writeArguments(w, args)
 }
 
-// asWritten puts the file's own lines in place of rewritten ones.
-func asWritten(err error, lines []string) error {
+// asWritten puts the file's own lines and names of registers in place of rewritten ones.
+func asWritten(err error, lines []string, registers map[string]string) error {
 	source := func(n int, text *string) {
 		if n >= 1 && n <= len(lines) {
 			*text = strings.TrimSpace(lines[n-1])
@@ -146,6 +152,9 @@ func asWritten(err error, lines []string) error {
 	case errors.As(err, &v):
 		w := *v
 		source(w.Line, &w.Text)
+		if r, ok := strings.CutPrefix(w.Where, "register "); ok && registers[r] != "" {
+			w.Where = "register " + registers[r]
+		}
 		if w.Conflict != nil {
 			c := *w.Conflict
 			source(c.Line, &c.Text)
@@ -231,15 +240,22 @@ func number(s string, p ptx.Param) (a argument, err error) {
 	if u, unsigned := strconv.ParseUint(s, 0, 64); err != nil && unsigned == nil {
 		v, err = int64(u), nil
 	}
+	tooMuch := fmt.Errorf("more than %d bits hold", n)
+	if errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(p.Type, "f") {
+		return a, tooMuch
+	}
 	if err == nil && !strings.HasPrefix(p.Type, "f") {
-		if n == 32 && (v > math.MaxUint32 || v < math.MinInt32) {
-			return a, errors.New("more than 32 bits hold")
+		if n < 64 && (v >= 1<<n || v < -1<<(n-1)) {
+			return a, tooMuch
 		}
 		a.bits = uint64(v) & (1<<(n-1)<<1 - 1)
 		return a, nil
 	}
 	x, err := strconv.ParseFloat(s, n)
-	if err != nil {
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return a, tooMuch
+	case err != nil:
 		return a, errors.New("want FILE.npy, zeros:TYPE[SHAPE], out:TYPE[SHAPE], a number or null")
 	}
 	if a.bits = math.Float64bits(x); n == 32 {

@@ -95,6 +95,8 @@ func TestScopesHideNames(t *testing.T) {
 func TestALaunchLearnsWhatTheTextDoesNotSay(t *testing.T) {
 	m, err := Rewrite(kernelOf("mov.u32 %r1, own; mov.u32 %r2, dynamic;"))
 	require.NoError(t, err)
+	require.Contains(t, m.Kernels[0].Registers, "%r0")
+	m.Kernels[0].Registers = nil // by the file's names: TestScripts of spark-run
 	require.Equal(t, []Kernel{{Name: "k", Params: []ptx.Param{{Name: "p_0", Type: "u64"}, {Name: "p_1", Type: "f32"}}, Static: 128, Threads: [3]int{64, 2, 1}}}, m.Kernels)
 }
 
@@ -108,6 +110,9 @@ func TestWhatCannotRunIsRefused(t *testing.T) {
 		{kernelOf("ld.volatile.global.u32 %r1, [%rd1];"), "volatile accesses are not supported"},
 		{kernelOf("bar.sync 1, 64;"), "barriers of some of a block's warps"},
 		{kernelOf("atom.global.cta.add.u32 %r1, [%rd1], 1;"), "scope of a block"},
+		{kernelOf("mov.u32 %r77, 1;"), "line 17: mov.u32 %r77, 1;: register %r77 is not declared: it is beyond %r<"},
+		{head + ".visible .entry k() { .reg .b32 %x; mov.u32 %x, %r0; ret; }", "register %r0 is not declared"},
+		{head + ".visible .entry k() { .reg .b32 %r<many>; ret; }", "want NAME<COUNT>"},
 		{kernelOf("bfi.b32 %r1, %r2, %r3, %r4, 8;"), "bfi with a position or length in a register"},
 		{kernelOf(".local .b8 depot[8];"), "line 17: .local .b8 depot[8];: the directive .local is not supported in a kernel"},
 		{head + ".visible .entry k(.param .align 8 .b8 s[16]) { ret; }", "structures or arrays are not supported"},

@@ -22,6 +22,8 @@ type Kernel struct {
 	Params  []ptx.Param
 	Static  int    // bytes of its own shared variables, which lie in front of what the launch gives it
 	Threads [3]int // that a block must have (.reqntid); 0 for any
+	// Registers are the text's own names of the rewritten text's registers.
+	Registers map[string]string
 }
 
 // Error says which line of the text cannot be rewritten, and why.
@@ -94,8 +96,14 @@ type scope struct {
 	up     *scope
 	id     int
 	regs   map[string]ptx.Reg
-	family map[string]ptx.Class // names that a number follows
+	family map[string]family // names that a number follows
 	labels map[string]bool
+}
+
+// family is a class of registers whose names end in a number below n.
+type family struct {
+	class ptx.Class
+	n     int
 }
 
 // statement is an instruction or a label in a scope.
@@ -251,7 +259,7 @@ func (w *rewriter) entry() {
 	if i < 0 {
 		w.fail(w.line, "the text ends after .entry")
 	}
-	w.k = &kernel{Kernel: Kernel{Name: w.skip(i)}, shared: map[string]int{}}
+	w.k = &kernel{Kernel: Kernel{Name: w.skip(i), Registers: map[string]string{}}, shared: map[string]int{}}
 	w.seen = append(w.seen, w.k.Name)
 	if len(w.names) > 0 && !slices.Contains(w.names, w.k.Name) {
 		w.braces()
@@ -387,7 +395,7 @@ func (w *rewriter) body() {
 var label = regexp.MustCompile(`^[A-Za-z_$%][\w$]*\s*:`)
 
 func (w *rewriter) open(up *scope) *scope {
-	s := &scope{up: up, id: len(w.k.scopes), regs: map[string]ptx.Reg{}, family: map[string]ptx.Class{}, labels: map[string]bool{}}
+	s := &scope{up: up, id: len(w.k.scopes), regs: map[string]ptx.Reg{}, family: map[string]family{}, labels: map[string]bool{}}
 	w.k.scopes = append(w.k.scopes, s)
 	return s
 }
@@ -438,11 +446,16 @@ func (w *rewriter) registers(line int, s *scope, d string) {
 	}
 	for _, n := range strings.Split(m[2], ",") {
 		n = strings.TrimSpace(n)
-		if i := strings.IndexByte(n, '<'); i > 0 {
-			s.family[strings.TrimSpace(n[:i])] = class
-		} else {
-			s.regs[n] = w.fresh(class)
+		i := strings.IndexByte(n, '<')
+		if i <= 0 {
+			w.declare(s, n, class)
+			continue
 		}
+		count, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(n[i+1:], ">")))
+		if err != nil || count < 0 {
+			w.fail(line, "%s: want NAME<COUNT>", n)
+		}
+		s.family[strings.TrimSpace(n[:i])] = family{class, count}
 	}
 }
 
@@ -468,6 +481,14 @@ func (w *rewriter) rewrite() {
 	}
 	head.WriteString(" " + after)
 	w.write(w.line, "}")
+}
+
+// declare gives a name in a scope a register.
+func (w *rewriter) declare(s *scope, name string, c ptx.Class) string {
+	s.regs[name] = w.fresh(c)
+	r := s.regs[name].String()
+	w.k.Registers[r] = name
+	return r
 }
 
 func (w *rewriter) fresh(c ptx.Class) ptx.Reg {

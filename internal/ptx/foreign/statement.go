@@ -111,6 +111,7 @@ func (w *rewriter) operand(s statement, o string) string {
 			}
 			return t
 		}
+		beyond := ""
 		for at := s.scope; at != nil; at = at.up {
 			if r, ok := at.regs[t]; ok {
 				return r.String()
@@ -119,10 +120,15 @@ func (w *rewriter) operand(s statement, o string) string {
 				return labelName(t, at)
 			}
 			stem := strings.TrimRight(t, "0123456789")
-			if class, ok := at.family[stem]; ok && stem != t {
-				at.regs[t] = w.fresh(class)
-				return at.regs[t].String()
+			if f, ok := at.family[stem]; ok && stem != t {
+				if n, err := strconv.Atoi(t[len(stem):]); err == nil && n < f.n {
+					return w.declare(at, t, f.class)
+				}
+				beyond = fmt.Sprintf(": it is beyond %s<%d>", stem, f.n)
 			}
+		}
+		if isRegister(t) || beyond != "" { // %r0 would be one of those that stand for others
+			w.fail(s.line, "register %s is not declared%s", t, beyond)
 		}
 		return t
 	})
