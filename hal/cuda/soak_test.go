@@ -8,8 +8,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"strconv"
 	"strings"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/adapterfile"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -68,10 +71,14 @@ func mixed(a, b []byte) []byte {
 	return y
 }
 
-// soakProgram has inputs, outputs, a state, a variable, constants and two entries:
+// soakLayer is what the programs' adapters are of: a magnitude for each number.
+var soakLayer = adapterfile.Layer{Module: "layer", Out: soakWords, Row: 1, Group: 1}
+
+// soakProgram has inputs, outputs, a state, a variable, constants, an adapter p with gains g, and three entries:
 //
-//	run:  a = mix(x, w); b = mix(h, a); y = mix(b, v); h = b
-//	step: a = mix(v, w); v = a
+//	run:     a = mix(x, w); b = mix(h, a); c = mix(b, g); y = mix(c, v); h = b
+//	step:    a = mix(v, w); v = a
+//	prepare: g = mix(p, w)
 func soakProgram(seed uint64) *runtime.Program {
 	const n = 4 * soakWords
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -79,7 +86,7 @@ func soakProgram(seed uint64) *runtime.Program {
 	for i := range weights {
 		weights[i] = byte(rng.Uint32())
 	}
-	const x, y, h, v, w, a, b = 0, 1, 2, 3, 4, 5, 6
+	const x, y, h, v, w, a, b, p, g, c = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 	at := func(buffer int) runtime.Access { return runtime.Access{Buffer: buffer, Bytes: n} }
 	mix := func(to, from, with int, after ...int) runtime.Launch {
 		l := runtime.Launch{Kernel: "mix", Grid: [3]int{3, 1, 1}, Block: [3]int{32, 1, 1}, Reads: []runtime.Access{at(from), at(with)}, Writes: []runtime.Access{at(to)},
@@ -96,24 +103,42 @@ func soakProgram(seed uint64) *runtime.Program {
 	port := func(name string) runtime.Port { return runtime.Port{Name: name, DType: "i32", Shape: []int{soakWords}} }
 	return &runtime.Program{Format: runtime.FormatVersion, Model: fmt.Sprintf("soak%d", seed), Precision: "file", Weights: weights,
 		Inputs: []runtime.Port{port("x"), port("h")}, Outputs: []runtime.Port{port("y"), port("next")}, States: []runtime.State{{Input: "h", Output: "next"}},
-		Variants: []runtime.Variant{{Target: "sm_121", PTX: mixKernel(), ArenaBytes: 1024,
+		Adapters: &runtime.Adapters{Base: "soak", Slots: 1, Size: soakWords, Layers: []runtime.AdapterLayer{{Layer: soakLayer}}},
+		Variants: []runtime.Variant{{Target: "sm_121", PTX: mixKernel(), ArenaBytes: 1536,
 			Buffers: []runtime.Buffer{{Name: "x", Kind: runtime.InputBuffer, Bytes: n}, {Name: "y", Kind: runtime.OutputBuffer, Bytes: n},
 				{Name: "h", Kind: runtime.StateBuffer, Bytes: n}, {Name: "v", Kind: runtime.VariableBuffer, Bytes: n, Offset: 512},
-				{Name: "w", Kind: runtime.ConstantBuffer, Bytes: n}, {Name: "a", Kind: runtime.ArenaBuffer, Bytes: n}, {Name: "b", Kind: runtime.ArenaBuffer, Bytes: n, Offset: 512}},
+				{Name: "w", Kind: runtime.ConstantBuffer, Bytes: n}, {Name: "a", Kind: runtime.ArenaBuffer, Bytes: n}, {Name: "b", Kind: runtime.ArenaBuffer, Bytes: n, Offset: 512},
+				{Name: runtime.AdapterState, Kind: runtime.StateBuffer, Bytes: n}, {Name: runtime.AdapterGains, Kind: runtime.StateBuffer, Bytes: n}, {Name: "c", Kind: runtime.ArenaBuffer, Bytes: n, Offset: 1024}},
 			Entries: []runtime.Entry{
-				{Name: "run", Launches: []runtime.Launch{mix(a, x, w), mix(b, h, a, 0), mix(y, b, v, 1), move(h, b, 1)}},
+				{Name: "run", Launches: []runtime.Launch{mix(a, x, w), mix(b, h, a, 0), mix(c, b, g, 1), mix(y, c, v, 2), move(h, b, 1)}},
 				{Name: "step", Launches: []runtime.Launch{mix(a, v, w), move(v, a, 0)}},
+				{Name: runtime.AdapterEntry, Launches: []runtime.Launch{mix(g, p, w)}},
 			}}}}
+}
+
+// soakAdapter writes an adapter's file and returns what a slot then holds.
+func soakAdapter(path string, rng *rand.Rand) ([]byte, error) {
+	l, part := soakLayer, &adapterfile.Part{Kind: adapterfile.Magnitude, M: make([]float32, soakWords)}
+	for i := range part.M {
+		part.M[i] = rng.Float32()
+	}
+	f := &adapterfile.File{Base: "soak", Entries: []adapterfile.Entry{{Layer: &l, Part: part, Weight: "weight"}}}
+	return runtime.Bytes(part.M), f.Save(path)
+}
+
+// emptySlot is what a slot without an adapter holds: magnitudes that leave the layers' own.
+func emptySlot() []byte {
+	return bytes.Repeat(binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(math.Inf(1)))), soakWords)
 }
 
 // twin is what a session should hold, computed by the host.
 type twin struct {
-	w, h, v []byte // h or v nil: unknown, after a run that failed
+	w, h, v, g []byte // h, v or g nil: unknown, after a run that failed
 }
 
 func newTwin(p *runtime.Program) *twin {
 	const n = 4 * soakWords
-	return &twin{w: p.Weights[:n], h: make([]byte, n), v: bytes.Clone(p.Weights[512:][:n])}
+	return &twin{w: p.Weights[:n], h: make([]byte, n), v: bytes.Clone(p.Weights[512:][:n]), g: make([]byte, n)}
 }
 
 // run is the entry run; y is nil if it is unknown.
@@ -122,10 +147,10 @@ func (w *twin) run(x []byte) (y []byte) {
 		return nil
 	}
 	w.h = mixed(w.h, mixed(x, w.w))
-	if w.v == nil {
+	if w.v == nil || w.g == nil {
 		return nil
 	}
-	return mixed(w.h, w.v)
+	return mixed(mixed(w.h, w.g), w.v)
 }
 
 func (w *twin) step() {
@@ -149,6 +174,15 @@ func TestTheSoaksKernelsAreRight(t *testing.T) {
 		require.Equal(t, w.run(x), s.Output("y"))
 		require.NoError(t, s.RunEntry(ctx, "step"))
 		w.step()
+		path := filepath.Join(t.TempDir(), "adapter.safetensors")
+		slot, err := soakAdapter(path, rand.New(rand.NewPCG(1, 1)))
+		require.NoError(t, err)
+		require.NoError(t, s.LoadAdapter(ctx, 0, path))
+		w.g = mixed(slot, w.w)
+		require.NoError(t, s.Run(ctx))
+		require.Equal(t, w.run(x), s.Output("y"))
+		require.NoError(t, s.UnloadAdapter(ctx, 0))
+		w.g = mixed(emptySlot(), w.w)
 	}
 	require.NoError(t, s.Close())
 	require.NoError(t, d.Close())
@@ -164,8 +198,9 @@ type soak struct {
 	models   []*soakModel
 	sessions []*soakSession
 
-	trail []string // the last operations
-	done  map[string]int
+	adapter string   // path of the file
+	trail   []string // the last operations
+	done    map[string]int
 }
 
 type soakModel struct {
@@ -291,7 +326,7 @@ func (k *soak) operation() error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	if strings.HasSuffix(what, "a state") && touched.info.Unified { // no call of the driver
+	if (strings.HasSuffix(what, "a state") || what == "save the variables") && touched.info.Unified { // no call of the driver
 		lost = false
 	}
 	k.done[what]++
@@ -383,8 +418,65 @@ func (k *soak) use(s *soakSession) (what string, o outcome, err error) {
 			s.busy = false
 		}
 	}
-	unknown := func() { s.h, s.v = nil, nil }
-	switch n := k.rng.IntN(20); {
+	unknown := func() { s.h, s.v, s.g = nil, nil, nil }
+	switch n := k.rng.IntN(22); {
+	case n == 20:
+		what = "exchange an adapter"
+		var slot []byte
+		if k.rng.IntN(3) == 0 {
+			slot, o.err = emptySlot(), s.UnloadAdapter(ctx, 0)
+		} else {
+			if slot, err = soakAdapter(k.adapter, k.rng); err != nil {
+				return what, o, err
+			}
+			o.err = s.LoadAdapter(ctx, 0, k.adapter)
+		}
+		advance := func() { s.g = mixed(slot, s.w) }
+		switch {
+		case o.err == nil:
+			settle()
+			advance()
+		case errors.Is(o.err, hal.ErrBusy) && limited || errors.Is(o.err, hal.ErrBusy) && s.busy:
+			o.allowed = append(o.allowed, hal.ErrBusy)
+			if s.busy { // whether it waits for the run before or for its own, nobody knows
+				s.late = unknown
+			} else {
+				s.busy, s.late = true, advance
+			}
+		case errors.Is(o.err, context.Canceled) && limited: // it has not begun, or only written the slot, which runs do not read
+		default:
+			unknown()
+			s.busy = false
+		}
+	case n == 21:
+		what = "save the variables"
+		var file bytes.Buffer
+		want := bytes.Clone(s.model.Program.Weights)
+		if o.err = s.Save(&file); o.err != nil {
+			if file.Len() > 0 {
+				return what, o, fmt.Errorf("%w, but %d bytes are written", o.err, file.Len())
+			}
+			o.allowed = append(o.allowed, hal.ErrBusy)
+			switch {
+			case !errors.Is(o.err, hal.ErrBusy):
+				unknown()
+				s.busy = false
+			case !s.busy:
+				return what, o, fmt.Errorf("%w, but nothing runs", o.err)
+			}
+			return what, o, nil
+		}
+		settle()
+		if s.v == nil {
+			s.v = bytes.Clone(file.Bytes()[512:][:4*soakWords])
+		}
+		if !bytes.Equal(s.model.Program.Weights, want) {
+			return what, o, errors.New("the program's own weights have changed")
+		}
+		copy(want[512:], s.v)
+		if !bytes.Equal(file.Bytes(), want) {
+			return what, o, errors.New("other bits")
+		}
 	case n < 2:
 		what = "read a state"
 		got, e := s.State("h")
@@ -582,10 +674,12 @@ func TestSoakUnderFaults(t *testing.T) {
 		require.NoError(t, err)
 		first, seeds = n, 1
 	}
+	adapter := filepath.Join(t.TempDir(), "adapter.safetensors")
 	goroutines := goruntime.NumGoroutine()
 	done, faults := map[string]int{}, 0
 	for seed := first; seed < first+seeds; seed++ {
 		k := newSoak(seed)
+		k.adapter = adapter
 		k.r.rate, k.r.slow = []float64{0, 1e-4, 1e-3, 1e-2}[seed/2%4], .1
 		if err := k.run(operations); err != nil {
 			t.Fatalf("SPARK_SEED=%d: %v", seed, err)
@@ -599,7 +693,7 @@ func TestSoakUnderFaults(t *testing.T) {
 	require.LessOrEqual(t, goruntime.NumGoroutine(), goroutines)
 	if seeds > 1 {
 		require.Greater(t, faults, 20)
-		require.Len(t, done, 13, "%v", done)
+		require.Len(t, done, 15, "%v", done)
 	}
 }
 
