@@ -156,7 +156,7 @@ func TestInstructions(t *testing.T) {
 		{"mul.rn.f32", []uint64{F(0x1p-100), F(0x1p-49)}, 1},
 		{"mul.rn.f32", []uint64{F(0), F(inf)}, nanF},
 		{"mul.rn.f32", []uint64{0xffc12345, F(1)}, nanF},
-		{"fma.rn.f32", []uint64{F(1 + 0x1p-12), F(1 - 0x1p-12), F(-1)}, F(-0x1p-24)},
+		{"fma.rn.f32", []uint64{F(1 + 0x1p-12), F(1 + 0x1p-12), F(-1 - 0x1p-11)}, F(0x1p-24)}, // one rounding
 		{"fma.rn.f64", []uint64{D(1 + 0x1p-30), D(1 - 0x1p-30), D(-1)}, D(-0x1p-60)},
 		{"div.rn.f32", []uint64{F(1), F(3)}, 0x3eaaaaab},
 		{"div.rn.f32", []uint64{F(1), F(math.Copysign(0, -1))}, F(-inf)},
@@ -332,17 +332,22 @@ func TestInstructions(t *testing.T) {
 		{"fma.rm.f32", []uint64{F(-0x1p-149), F(0x1p-149), F(0)}, 0x80000001},
 		{"fma.rn.f16", []uint64{H(3), H(5), H(0.5)}, H(15.5)},
 		{"fma.rn.f16", []uint64{H(1 + 0x1p-10), H(1 - 0x1p-10), H(-1)}, H(-0x1p-20)},
-		{"fma.rn.bf16", []uint64{0x3f81, 0x3f7f, 0xbf80}, 0x3b7e}, // (1 + 2^-7)·(1 - 2^-8) - 1 = 2^-8 - 2^-15
+		{"fma.rn.f16", []uint64{H(0x1p-5 + 0x1p-15), H(0x1p-6 - 0x1p-16), H(1 + 0x1p-10)}, H(1 + 0x1p-10)}, // below the middle of two f16, in f32 on it
+		{"fma.rn.bf16", []uint64{0x3f88, 0x3f88, 0x2180}, 0x3f91},                                          // (1 + 2^-4)² is the middle of two bf16, and 2^-60 is not seen in f64
+		{"fma.rn.bf16", []uint64{0x3f81, 0x3f7f, 0xbf80}, 0x3b7e},                                          // (1 + 2^-7)·(1 - 2^-8) - 1 = 2^-8 - 2^-15
+		{"fma.rn.bf16", []uint64{0x7f7f, 0xff7f, 0}, 0xff80},
 		{"mul.rn.bf16", []uint64{0x4040, 0x40a0}, 0x4170},
+		{"mul.rn.bf16", []uint64{0x3fc1, 0x3fc1}, 0x4012}, // 145.504 of the last place
 		{"max.f16", []uint64{0x7e00, H(-2)}, H(-2)},
 		{"max.f16", []uint64{0xfe12, 0x7c01}, 0x7fff},
+		{"max.f16", []uint64{H(1), H(-2)}, H(1)},
 		{"max.bf16", []uint64{0xbf80, 0x4040}, 0x4040},
 		{"max.bf16", []uint64{0xffc1, 0x7f81}, 0x7fff},
 		{"add.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5)}, F(4)<<32 | F(7)},
 		{"sub.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(7)}, F(-2)<<32 | F(-5)},
 		{"mul.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5)}, F(3)<<32 | F(10)},
 		{"fma.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5), F(-1)<<32 | F(inf)}, F(2)<<32 | F(inf)},
-		{"fma.rn.f32x2", []uint64{F(1+0x1p-12)<<32 | F(1), F(1-0x1p-12)<<32 | F(1), F(-1)<<32 | F(-1)}, F(-0x1p-24)<<32 | F(0)}, // one rounding
+		{"fma.rn.f32x2", []uint64{F(1+0x1p-12)<<32 | F(1), F(1+0x1p-12)<<32 | F(1), F(-1-0x1p-11)<<32 | F(-1)}, F(0x1p-24)<<32 | F(0)}, // one rounding
 		{"cvt.sat.f32.f32", []uint64{F(nan)}, 0},
 		{"cvt.sat.f32.f32", []uint64{1 << 31}, 0},
 		{"cvt.sat.f32.f32", []uint64{F(1.5)}, F(1)},
