@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
@@ -107,6 +108,30 @@ func TestConvolutionsOfAStepHaveKernels(t *testing.T) {
 	require.NoError(t, err)
 	for _, k := range s.Program.Variants[0].Kernels {
 		assert.False(t, k.Family == ir.FamilyLoop && strings.HasPrefix(k.Name, "conv"), k.Name) // named after the op that sums
+	}
+}
+
+// TestPtxasTakesEveryKernelOfAStep: without spills, and with constants loaded before the wait, as in programs that only run. ptxas takes
+// minutes for a step of vision, so in one precision.
+func TestPtxasTakesEveryKernelOfAStep(t *testing.T) {
+	tool := kerneltest.Assembler(t)
+	for _, name := range []string{"policy", "vision", "dmonitoring"} {
+		for _, in := range []string{"bf16", "fp16", "fp32"} {
+			full := fulltest.Runs(t.Name())
+			if in != "bf16" && name != "policy" || !full && (in != "bf16" || name != "policy") {
+				continue
+			}
+			m := small(t, name)
+			a, err := Init(m, InitOptions{Rank: 2})
+			require.NoError(t, err)
+			opt := StepOptions{Precision: in, Targets: []string{"sm_121"}}
+			if full {
+				opt.Targets = append(opt.Targets, "sm_90")
+			}
+			s, err := NewStep(context.Background(), m, a, opt)
+			require.NoError(t, err)
+			kerneltest.Assembled(t, tool, s.Program)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package compile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,7 +19,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -274,48 +272,27 @@ func TestEveryTargetRunsTheSame(t *testing.T) {
 	}
 }
 
-// TestPtxasTakesEveryKernel assembles the small models, each for one target and with SPARK_FULL for all: no refusal, no
-// spills, constants loaded before the wait. The full-size models are assembled for all targets in any case.
+// TestPtxasTakesEveryKernel assembles the small models, each for one target and with SPARK_FULL for all, in low precisions for
+// GB10 alone what other tests have compiled: no refusal, no spills, constants loaded before the wait. The full-size models are
+// assembled for all targets in any case.
 func TestPtxasTakesEveryKernel(t *testing.T) {
-	tool := assembler(t)
+	tool := kerneltest.Assembler(t)
 	for i, name := range names {
-		for k, precision := range []string{"fp16", "fp32"} {
+		for k, in := range []string{precision.FP16, precision.FP32, precision.FP8, precision.NVFP4} {
 			targets := target.Names()
-			if !fulltest.Runs(t.Name()) {
+			switch full := fulltest.Runs(t.Name()); {
+			case precision.Calibrates(in) && full:
+				targets = []string{"sm_121", "sm_90"}
+			case precision.Calibrates(in) && !quick(name):
+				continue
+			case precision.Calibrates(in):
+				targets = []string{"sm_121"}
+			case !full:
 				targets = targets[(i+k)%len(targets):][:1]
 			}
-			r, _ := generated(t, name, precision, targets...)
-			checkKernels(t, tool, r.Program)
+			r, _ := generated(t, name, in, targets...)
+			kerneltest.Assembled(t, tool, r.Program)
 		}
-	}
-}
-
-func assembler(t *testing.T) *ptxas.Tool {
-	t.Helper()
-	tool, err := ptxas.Find(context.Background())
-	if errors.Is(err, ptxas.ErrNotFound) {
-		t.Skip(err)
-	}
-	require.NoError(t, err)
-	tool.Cache = os.Getenv("SPARK_CACHE")
-	if tool.Cache != "" {
-		tool.Cache = filepath.Join(tool.Cache, "ptxas")
-	}
-	return tool
-}
-
-func checkKernels(t *testing.T, tool *ptxas.Tool, p *runtime.Program) {
-	t.Helper()
-	for _, v := range p.Variants {
-		tg, err := target.Lookup(v.Target)
-		require.NoError(t, err)
-		out, err := tool.Assemble(context.Background(), v.PTX, tg.Name)
-		require.NoError(t, err, "%s for %s", p.Model, v.Target)
-		require.Len(t, out.Usage, len(v.Kernels))
-		for _, u := range out.Usage {
-			require.Zero(t, u.Spills, "%s of %s for %s spills", u.Kernel, p.Model, v.Target)
-		}
-		requireEarlyLoads(t, tool, v.PTX, out.Cubin, tg)
 	}
 }
 
@@ -444,7 +421,7 @@ func TestFullModelsCheckedAndAssembled(t *testing.T) {
 			c, err := runtime.Compare(out, want, 0, 0)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, c.Cosine, f.bounds["fp16"].MinCosine)
-			checkKernels(t, assembler(t), r.Program)
+			kerneltest.Assembled(t, kerneltest.Assembler(t), r.Program)
 		})
 	}
 }

@@ -1,8 +1,10 @@
-package compile
+package kerneltest
 
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,7 +13,39 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/runtime"
 )
+
+// Assembler is ptxas, with the cache of SPARK_CACHE; without it the test is skipped.
+func Assembler(t testing.TB) *ptxas.Tool {
+	t.Helper()
+	tool, err := ptxas.Find(context.Background())
+	if errors.Is(err, ptxas.ErrNotFound) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	tool.Cache = os.Getenv("SPARK_CACHE")
+	if tool.Cache != "" {
+		tool.Cache = filepath.Join(tool.Cache, "ptxas")
+	}
+	return tool
+}
+
+// Assembled has ptxas take a program's kernels for all of its targets: no refusal, no spills, constants loaded before the wait.
+func Assembled(t testing.TB, tool *ptxas.Tool, p *runtime.Program) {
+	t.Helper()
+	for _, v := range p.Variants {
+		tg, err := target.Lookup(v.Target)
+		require.NoError(t, err)
+		out, err := tool.Assemble(context.Background(), v.PTX, tg.Name)
+		require.NoError(t, err, "%s for %s", p.Model, v.Target)
+		require.Len(t, out.Usage, len(v.Kernels))
+		for _, u := range out.Usage {
+			require.Zero(t, u.Spills, "%s of %s for %s spills", u.Kernel, p.Model, v.Target)
+		}
+		requireEarlyLoads(t, tool, v.PTX, out.Cubin, tg)
+	}
+}
 
 var (
 	entryOf  = regexp.MustCompile(`\.entry (\w+)\(`)
@@ -64,7 +98,7 @@ func acquired(sass string) map[string]int {
 
 // requireEarlyLoads: the constants that PTX loads before it waits for the launches in front of it, the machine code loads before, too.
 // ptxas moves ld.global.nc behind the wait, so that a kernel begins its weights when it could use them.
-func requireEarlyLoads(t *testing.T, tool *ptxas.Tool, text string, cubin []byte, tg *target.Target) {
+func requireEarlyLoads(t testing.TB, tool *ptxas.Tool, text string, cubin []byte, tg *target.Target) {
 	t.Helper()
 	if !tg.DependentLaunch {
 		return
@@ -79,18 +113,4 @@ func requireEarlyLoads(t *testing.T, tool *ptxas.Tool, text string, cubin []byte
 	for kernel, want := range earlyLoads(text) {
 		require.GreaterOrEqual(t, got[kernel], want, "%s for %s: loads of constants that the wait is not in front of", kernel, tg.Name)
 	}
-}
-
-func TestLoadsInFrontOfTheWaitAreCounted(t *testing.T) {
-	require.Equal(t, map[string]int{"a": 2, "c": 0}, earlyLoads(`.visible .entry a(.param .u64 p) { ld.param.u64 %rd0, [p]; ld.global.b32 %r0, [%rd0];
-	cp.async.cg.shared.global [%r1], [%rd0], 16; griddepcontrol.wait; ld.global.b32 %r1, [%rd0]; }
-.visible .entry b() { ld.global.b32 %r0, [%rd0]; ret; }
-.visible .entry c() { griddepcontrol.wait; ld.global.b32 %r0, [%rd0]; }`))
-	require.Equal(t, map[string]int{"a": 1, "b": -1}, acquired(`	.section	.text.a,"ax"
-        /*0000*/                   LDC R1, c[0x0][0x37c] ;
-        /*0010*/              @!P0 LDG.E R0, desc[UR6][R10.64] ;
-        /*0020*/                   ACQBULK ;
-        /*0030*/                   LDG.E.CONSTANT R2, desc[UR6][R10.64] ;
-	.section	.text.b,"ax"
-        /*0000*/                   LDG.E R0, desc[UR6][R10.64] ;`))
 }
