@@ -10,7 +10,8 @@
 // The tests and benchmarks are built into one binary that runs on a machine with a GPU and without Go (make gpu-bundle).
 // Environment variables configure them:
 //
-//	SPARK_DEVICE      cuda (the default), or emu for a dry run with the CPU device in place of the GPU
+//	SPARK_DEVICE      cuda, which fails where there is none, or emu for a dry run with the CPU device in place of the GPU; by
+//	                  default cuda where there is a GPU
 //	SPARK_RECORD      directory to write the recording to
 //	SPARK_GPU_MODELS  directory of models: golden outputs in MODEL/*.npz, packages in MODEL/*/
 package gputest
