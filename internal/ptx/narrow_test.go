@@ -202,6 +202,12 @@ func TestOtherProductsMultiplyAsDefined(t *testing.T) {
 	}
 }
 
+// TestScalesThatArePowersOfTwo: ue8m0 has no zero, and all ones are NaN (PTX ISA, alternate floating-point data formats).
+func TestScalesThatArePowersOfTwo(t *testing.T) {
+	require.Equal(t, []float64{0x1p-127, 1, 0x1p127}, []float64{powerOf2(0), powerOf2(127), powerOf2(254)})
+	require.True(t, math.IsNaN(powerOf2(255)))
+}
+
 // TestIntegersMultiplyAsDefined: each operand signed or not, sums that wrap around or clip.
 func TestIntegersMultiplyAsDefined(t *testing.T) {
 	rng := rand.New(rand.NewSource(4))
