@@ -37,6 +37,7 @@ type Entry struct {
 	Name  string
 	Graph *ir.Graph
 	Kept  []Kept
+	Ahead Ahead
 }
 
 // Kept says that an input lives on the device from run to run, for every entry that has an input of that name.
@@ -108,6 +109,7 @@ type list struct {
 	*driver
 	*placer
 	name    string
+	fetch   Ahead
 	context *kernel.Context
 	pending []launch
 }
@@ -115,8 +117,11 @@ type list struct {
 // launch is a launch before buffers have indices.
 type launch struct {
 	runtime.Launch
-	region        *ir.Node // nil for a copy
+	region        *ir.Node     // nil for a copy
+	spec          *kernel.Spec // likewise; emitted when all launches are known
 	work          *cost.Work
+	ahead         ahead
+	fetches       bool // its kernel begins with a prefetch, of this launch or of others
 	params        []param
 	reads, writes []span
 }
@@ -138,7 +143,7 @@ func (d *driver) entry(e Entry) error {
 	if err != nil {
 		return err
 	}
-	l := &list{driver: d, placer: p, name: e.Name}
+	l := &list{driver: d, placer: p, name: e.Name, fetch: e.Ahead}
 	l.context = &kernel.Context{Target: d.target, Unpacked: d.module == nil, Align: func(v *ir.Value) int {
 		at, err := p.of(v)
 		if err != nil {
@@ -223,7 +228,7 @@ func (l *list) loops(n *ir.Node) error {
 
 // add appends the launch of a spec.
 func (l *list) add(n *ir.Node, s *kernel.Spec) error {
-	out := launch{Launch: runtime.Launch{Grid: s.Grid, Block: s.Block, Shared: s.Shared, Priority: s.Priority, Note: s.Note}, region: n, work: s.Work}
+	out := launch{Launch: runtime.Launch{Grid: s.Grid, Block: s.Block, Shared: s.Shared, Priority: s.Priority, Note: s.Note}, region: n, spec: s, work: s.Work}
 	if out.Note == "" {
 		out.Note = n.Name
 	}
@@ -235,7 +240,7 @@ func (l *list) add(n *ir.Node, s *kernel.Spec) error {
 		}
 	}
 	for i, o := range s.Operands {
-		if o.Number != nil || o.Prefetch > 0 || o.Prefetched {
+		if o.Number != nil {
 			out.params = append(out.params, param{Operand: o})
 			continue
 		}
@@ -250,9 +255,6 @@ func (l *list) add(n *ir.Node, s *kernel.Spec) error {
 		if read {
 			out.reads = append(out.reads, span{at, bytes})
 		}
-	}
-	if l.module != nil {
-		out.Kernel = l.kernel(s)
 	}
 	l.pending = append(l.pending, out)
 	return nil
@@ -278,6 +280,40 @@ func (l *list) operand(n *ir.Node, i int, o kernel.Operand) (at place, bytes int
 		return at, o.Counter, true, false, nil
 	}
 	return place{}, 0, false, false, fmt.Errorf("operand %d is neither a pointer nor a number: this is a bug in the kernel family, please report it", i)
+}
+
+// emit writes the kernels. Launches of one kernel, some of which prefetch, go on sharing it.
+func (d *driver) emit() {
+	fetch := map[string]bool{} // by text
+	var texts []string
+	each := func(f func(p *launch)) {
+		for _, l := range d.lists {
+			for i := range l.pending {
+				if p := &l.pending[i]; p.spec != nil {
+					f(p)
+				}
+			}
+		}
+	}
+	each(func(p *launch) {
+		text := d.text(p.spec)
+		texts = append(texts, text)
+		fetch[text] = fetch[text] || p.ahead.bytes > 0
+	})
+	each(func(p *launch) {
+		if text := texts[0]; fetch[text] {
+			p.spec, p.fetches = fetching(p.spec), true
+		}
+		texts = texts[1:]
+		p.Kernel = d.kernel(p.spec)
+	})
+}
+
+// text is a spec's kernel without its name.
+func (d *driver) text(s *kernel.Spec) string {
+	probe := ptx.NewModule(d.target.Name)
+	s.EmitInto(probe, "probe")
+	return probe.String()
 }
 
 // kernel returns the name of the spec's kernel, and emits it unless an equal one exists.

@@ -107,9 +107,9 @@ func TestEntriesShareWhatTheProgramKeeps(t *testing.T) {
 	weights := NewWeights()
 	initial := make([]byte, 256)
 	r, err := generateEntries(t, weights,
-		Entry{"run", build("y"), []Kept{{Input: "w", Initial: initial}, {Input: "s"}}},
-		Entry{"step", build("next_w", "next_s"), []Kept{{Input: "w", Output: "next_w", Initial: initial}, {Input: "s", Output: "next_s"}}},
-		Entry{"idle", idle, nil})
+		Entry{"run", build("y"), []Kept{{Input: "w", Initial: initial}, {Input: "s"}}, Ahead{}},
+		Entry{"step", build("next_w", "next_s"), []Kept{{Input: "w", Output: "next_w", Initial: initial}, {Input: "s", Output: "next_s"}}, Ahead{}},
+		Entry{"idle", idle, nil, Ahead{}})
 	require.NoError(t, err)
 	v := &r.Variant
 	require.Equal(t, [][2][]string{{{"x", "w"}, {"arena"}}, {{"arena", "constant"}, {"arena"}}, {{"s", "arena"}, {"arena"}}, {{"arena"}, {"y"}}}, touched(v, &v.Entries[0]))
@@ -126,10 +126,10 @@ func TestEntriesShareWhatTheProgramKeeps(t *testing.T) {
 
 	for want, entries := range map[string][]Entry{
 		`entry step: input "w" is a buffer of kind state of 256 bytes, but in another entry of kind variable of 256 bytes: give them different names`: {
-			{"run", build("y"), []Kept{{Input: "w", Initial: initial}}}, {"step", build("z"), []Kept{{Input: "w"}}}},
-		`output "y" of 256 bytes cannot be the new value of "h", which is not an input of that size: give both the same type and shape`: {{"run", build("y"), []Kept{{Input: "h", Output: "y"}}}},
+			{"run", build("y"), []Kept{{Input: "w", Initial: initial}}, Ahead{}}, {"step", build("z"), []Kept{{Input: "w"}}, Ahead{}}},
+		`output "y" of 256 bytes cannot be the new value of "h", which is not an input of that size: give both the same type and shape`: {{"run", build("y"), []Kept{{Input: "h", Output: "y"}}, Ahead{}}},
 		`entry step: output "y" is the new value of "w", but not in another entry: give them different names`: {
-			{"run", build("y"), []Kept{{Input: "w"}}}, {"step", build("y"), []Kept{{Input: "w", Output: "y"}}}},
+			{"run", build("y"), []Kept{{Input: "w"}}, Ahead{}}, {"step", build("y"), []Kept{{Input: "w", Output: "y"}}, Ahead{}}},
 	} {
 		_, err := generateEntries(t, NewWeights(), entries...)
 		require.EqualError(t, err, want)

@@ -85,23 +85,29 @@ func (l *list) overwrites(p *launch, f feedback) bool {
 
 // finish numbers the buffers, plans the arena and writes the launch lists.
 func (d *driver) finish() *Result {
-	d.document()
 	r := &Result{Fallbacks: d.fallbacks}
 	v := &r.Variant
-	v.Target, v.Kernels, v.PTX = d.target.Name, d.infos, d.module.String()
 	var lives []map[*storage]life
 	for _, l := range d.lists {
 		lives = append(lives, l.lives())
 	}
 	d.number(v, lives)
-	for i, l := range d.lists {
+	for i := range d.lists {
 		d.plan(v, lives[i])
+	}
+	for i, l := range d.lists {
+		l.planAhead(v, lives[i], cost.Of(d.target), l.fetch)
+	}
+	d.emit()
+	d.document()
+	v.Target, v.Kernels, v.PTX = d.target.Name, d.infos, d.module.String()
+	for _, l := range d.lists {
 		launches := make([]runtime.Launch, len(l.pending))
 		regions := make([]*ir.Node, len(l.pending))
 		works := make([]*cost.Work, len(l.pending))
 		for i, p := range l.pending {
 			regions[i], works[i] = p.region, p.work
-			launches[i] = p.resolve(l.ahead(i))
+			launches[i] = p.resolve()
 			launches[i].Dependent = d.target.DependentLaunch && i > 0 && p.Copy == nil && l.pending[i-1].Copy == nil
 		}
 		r.Regions, r.Works, r.Places = append(r.Regions, regions), append(r.Works, works), append(r.Places, l.accesses())
@@ -168,21 +174,8 @@ func (d *driver) plan(v *runtime.Variant, lives map[*storage]life) {
 	}
 }
 
-// ahead is the largest constant that the kernel behind launch i reads; of no bytes if there is none.
-func (l *list) ahead(i int) span {
-	var most span
-	if i+1 < len(l.pending) {
-		for _, r := range l.pending[i+1].reads {
-			if r.at.kind == runtime.ConstantBuffer && r.bytes > most.bytes {
-				most = r
-			}
-		}
-	}
-	return most
-}
-
-// resolve gives buffers their indices, and a prefetch what lies ahead.
-func (l *launch) resolve(ahead span) runtime.Launch {
+// resolve gives buffers their indices.
+func (l *launch) resolve() runtime.Launch {
 	out := l.Launch
 	out.Reads, out.Writes = accesses(l.reads), accesses(l.writes)
 	if out.Copy != nil {
@@ -193,22 +186,16 @@ func (l *launch) resolve(ahead span) runtime.Launch {
 	out.Params = []runtime.Param{}
 	for _, p := range l.params {
 		q := runtime.Param{Buffer: -1, Bytes: 8}
-		switch {
-		case p.Number != nil:
+		if p.Number != nil {
 			q.Value, q.Bytes = p.Number.Bits, ptx.Param{Type: p.Number.Type}.Size()
-		case p.Prefetch > 0 && ahead.bytes > 0:
-			ahead.bytes = min(ahead.bytes, p.Prefetch)
-			out.Prefetch = accesses([]span{ahead})
-			q.Buffer, q.Offset = ahead.at.index, ahead.offset
-		case p.Prefetched:
-			for _, a := range out.Prefetch {
-				q.Value = uint64(a.Bytes)
-			}
-			q.Bytes = 4
-		case p.Prefetch == 0:
+		} else {
 			q.Buffer, q.Offset = p.at.index, p.offset
 		}
 		out.Params = append(out.Params, q)
+	}
+	out.ReadOnce = l.spec != nil && l.spec.Hints != nil && l.spec.Hints.ReadOnce
+	if l.fetches {
+		out.Params, out.Prefetch = l.ahead.params(out.Params, l.Grid)
 	}
 	return out
 }

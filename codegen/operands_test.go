@@ -11,38 +11,35 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// scaled lowers any region of an activation x and a weight w to y = a·x + w, a given by value. Before it waits, the kernel
-// asks L2 for what the next kernel reads, a line a thread; a reckless one loads it.
-func scaled(a float32, reckless bool) codegen.Lower {
+const elements = 1 << 16 // of a vector: 256 KB
+
+// scaled lowers any region of an activation x and a weight w to y = a·x + w, a given by value; work is what the cost model is told.
+func scaled(a float32, work *cost.Work) codegen.Lower {
 	return func(n *ir.Node, _ *kernel.Context) (*kernel.Spec, error) {
-		return &kernel.Spec{Stem: "scaled", Family: "loop", Grid: [3]int{1, 1, 1}, Block: [3]int{64, 1, 1}, Priority: -1,
-			Operands: []kernel.Operand{{Value: n.Inputs[0]}, {Value: n.Inputs[1]}, {Value: n.Outputs[0], Write: true}, {Prefetch: 200},
-				{Number: &kernel.Number{Type: "f32", Bits: uint64(math.Float32bits(a))}}, {Prefetched: true}},
+		return &kernel.Spec{Stem: "scaled", Family: "loop", Grid: [3]int{elements / 1024, 2, 2}, Block: [3]int{256, 1, 1}, Priority: -1, Work: work,
+			Operands: []kernel.Operand{{Value: n.Inputs[0]}, {Value: n.Inputs[1]}, {Value: n.Outputs[0], Write: true},
+				{Number: &kernel.Number{Type: "f32", Bits: uint64(math.Float32bits(a))}}},
 			Emit: func(k *ptx.Kernel, params []ptx.Sym) {
-				i, bytes := k.RegVec(ptx.B32, 2), k.Reg(ptx.B32)
-				pointers, f := k.RegVec(ptx.B64, 4), k.RegVec(ptx.B32, 3)
-				k.I("mov.u32", i[0], ptx.Special("%tid.x"))
+				i, x := k.Reg(ptx.B32), k.RegVec(ptx.B32, 4)
+				pointers, f := k.RegVec(ptx.B64, 3), k.RegVec(ptx.B32, 3)
+				for j, s := range []string{"%tid.x", "%ctaid.x", "%ctaid.y", "%ctaid.z"} {
+					k.I("mov.u32", x[j], ptx.Special(s))
+				}
+				k.I("mad.lo.s32", i, x[3], ptx.Imm(2), x[2])
+				k.I("mad.lo.s32", i, i, ptx.Imm(elements/1024), x[1])
+				k.I("mad.lo.s32", i, i, ptx.Imm(256), x[0])
 				for j, p := range pointers {
 					k.I("ld.param.u64", p, ptx.At(params[j], 0))
-					k.I("mad.wide.u32", p, i[0], ptx.Imm(4), p)
+					k.I("mad.wide.u32", p, i, ptx.Imm(4), p)
 				}
-				k.I("ld.param.f32", f[0], ptx.At(params[4], 0))
-				k.I("ld.param.u32", bytes, ptx.At(params[5], 0))
-				k.I("shl.b32", i[1], i[0], ptx.Imm(2))
-				none, skip := k.Reg(ptx.Pred), k.NewLabel("skip")
-				k.I("setp.ge.u32", none, i[1], bytes)
-				k.If(none, "bra", skip)
-				k.I("prefetch.global.L2", ptx.At(pointers[3], 0))
-				if reckless {
-					k.I("ld.global.f32", f[1], ptx.At(pointers[3], 0))
-				}
-				k.Place(skip)
+				k.I("ld.param.f32", f[0], ptx.At(params[3], 0))
 				k.I("ld.global.f32", f[2], ptx.At(pointers[1], 0))
 				k.I("griddepcontrol.wait")
 				k.I("ld.global.f32", f[1], ptx.At(pointers[0], 0))
@@ -53,53 +50,102 @@ func scaled(a float32, reckless bool) codegen.Lower {
 	}
 }
 
-// TestNumbersAndPrefetchesAreParameters: two launches of one kernel, each with a number of its own; the first gets the
-// second's weights to prefetch, the second has nobody behind it.
-func TestNumbersAndPrefetchesAreParameters(t *testing.T) {
+// scaledProgram is a chain of scaled with the weights 10, 100, …; launch i multiplies by i + 2.
+func scaledProgram(t *testing.T, launches int, work *cost.Work, tg *target.Target) *runtime.Program {
 	g := kerneltest.NewGraph(t, "g")
-	typ := ir.T(ir.Float32, 64)
+	typ := ir.T(ir.Float32, elements)
 	y := g.AddInput("x", typ)
-	for _, w := range []float64{10, 100} {
+	for i := range launches {
+		w := make([]float64, elements)
+		for j := range w {
+			w[j] = math.Pow(10, float64(i+1))
+		}
 		r := g.Region(ir.FamilyLoop)
-		c := g.Constant(g.Fresh("w"), ir.Splat(typ, w))
+		c := g.Constant(g.Fresh("w"), ir.FromFloats(typ, w))
 		y = r.Finish(r.Add("Add", nil, r.Read(y, false), r.Read(c, false))).Outputs[0]
 	}
 	g.Outputs = []*ir.Value{y}
-	program := func(reckless bool) *runtime.Program {
-		n := float32(1)
-		p, r := g.Program(codegen.Families{ir.FamilyLoop: func(node *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-			n++
-			return scaled(n, reckless)(node, ctx)
-		}}, target.Default())
-		require.Len(t, r.Variant.Kernels, 1, "numbers are no part of the text")
-		return p
-	}
-	p := program(false)
-	v := &p.Variants[0]
-	first, second := v.Entries[0].Launches[0], v.Entries[0].Launches[1]
-	weights := second.Reads[1]
-	require.Equal(t, runtime.ConstantBuffer, v.Buffers[weights.Buffer].Kind)
-	require.Equal(t, []runtime.Access{{Buffer: weights.Buffer, Bytes: 200}}, first.Prefetch)
-	require.NotContains(t, first.Reads, weights)
-	require.Equal(t, []runtime.Param{{Buffer: weights.Buffer, Bytes: 8}, {Buffer: -1, Value: uint64(math.Float32bits(2)), Bytes: 4}, {Buffer: -1, Value: 200, Bytes: 4}}, first.Params[3:])
-	require.Empty(t, second.Prefetch)
-	require.Equal(t, []runtime.Param{{Buffer: -1, Bytes: 8}, {Buffer: -1, Value: uint64(math.Float32bits(3)), Bytes: 4}, {Buffer: -1, Bytes: 4}}, second.Params[3:])
-	require.Equal(t, -1, first.Priority)
+	n := float32(1)
+	p, r := g.Program(codegen.Families{ir.FamilyLoop: func(node *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+		n++
+		return scaled(n, work)(node, ctx)
+	}}, tg)
+	require.Len(t, r.Variant.Kernels, 1, "numbers and prefetches are no part of the text")
+	return p
+}
 
-	run := func(p *runtime.Program) ([]byte, error) {
-		d, err := emu.Open(emu.Options{Check: true})
-		require.NoError(t, err)
-		s, err := runtime.Open(t.Context(), p, d, runtime.ModelOptions{})
-		require.NoError(t, err)
-		copy(runtime.View[float32](s.Input("x")), filled(64, 1))
-		return s.Output(p.Outputs[0].Name), s.Run(t.Context())
-	}
-	got, err := run(p)
+// runScaled runs it on ones with all checks on; it returns the last element and what each launch prefetched, in bytes.
+func runScaled(t *testing.T, p *runtime.Program) (float32, []int64, error) {
+	var fetched []int64
+	d, err := emu.Open(emu.Options{Check: true, Profile: func(c *emu.Counts) {
+		n := int64(0)
+		for _, m := range c.Memories {
+			n += 32 * m.PrefetchSectors
+		}
+		fetched = append(fetched, n)
+	}})
 	require.NoError(t, err)
-	require.Equal(t, float32((1*2+10)*3+100), math.Float32frombits(binary.LittleEndian.Uint32(got[4*63:])))
+	s, err := runtime.Open(t.Context(), p, d, runtime.ModelOptions{})
+	require.NoError(t, err)
+	copy(runtime.View[float32](s.Input("x")), filled(elements, 1))
+	err = s.Run(t.Context())
+	out := s.Output(p.Outputs[0].Name)
+	return math.Float32frombits(binary.LittleEndian.Uint32(out[len(out)-4:])), fetched, err
+}
 
-	_, err = run(program(true))
+// TestNumbersAreParameters: two launches of one kernel, each with a number of its own.
+func TestNumbersAreParameters(t *testing.T) {
+	p := scaledProgram(t, 2, nil, target.Oldest())
+	l := p.Variants[0].Entries[0].Launches
+	for i, launch := range l {
+		require.Equal(t, []runtime.Param{{Buffer: -1, Value: uint64(math.Float32bits(float32(i + 2))), Bytes: 4}}, launch.Params[3:])
+		require.Nil(t, launch.Prefetch, "a target without dependent launch")
+	}
+	require.Equal(t, -1, l[0].Priority)
+}
+
+// TestWeightsAreFetchedAhead: launches that compute for a µs each ask for the weights of those behind them, 256 KB each, as far as DRAM delivers
+// them meanwhile; the last one has nobody behind it, and all share a kernel.
+func TestWeightsAreFetchedAhead(t *testing.T) {
+	tg := target.Default()
+	us := tg.TFLOPS["f16"] * 1e6 / 2
+	work := &cost.Work{Blocks: tg.SMs, Warps: 8, Resident: 1, Products: []cost.Products{{Type: "f16", MACs: us}}}
+	p := scaledProgram(t, 4, work, tg)
+	v := &p.Variants[0]
+	launches := v.Entries[0].Launches
+	end := 4 * elements
+	require.NotNil(t, launches[0].Prefetch)
+	require.NotNil(t, launches[1].Prefetch, "DRAM does not deliver all while the first runs")
+	for i, l := range launches {
+		if l.Prefetch == nil {
+			continue
+		}
+		at := v.Buffers[l.Prefetch.Buffer].Offset + l.Prefetch.Offset
+		require.GreaterOrEqual(t, at, 4*elements*(i+1), "launch %d: not what it reads itself", i)
+		require.Equal(t, max(end, 4*elements*(i+1)), at, "launch %d: where the one in front ended", i)
+		end = at + l.Prefetch.Bytes
+		require.Equal(t, []runtime.Param{{Buffer: l.Prefetch.Buffer, Offset: l.Prefetch.Offset, Bytes: 8}}, l.Params[3:4])
+		require.EqualValues(t, l.Prefetch.Bytes, l.Params[6].Value)
+	}
+	require.Equal(t, 4*4*elements, end)
+	require.Nil(t, launches[3].Prefetch)
+	require.Equal(t, runtime.Param{Buffer: -1, Bytes: 8}, launches[3].Params[3])
+
+	got, fetched, err := runScaled(t, p)
+	require.NoError(t, err)
+	require.Equal(t, float32((((1*2+10)*3+100)*4+1000)*5+10000), got)
+	for i, l := range launches {
+		want := 0
+		if l.Prefetch != nil {
+			want = l.Prefetch.Bytes
+		}
+		require.EqualValues(t, want, fetched[i], "launch %d asks for what it declares", i)
+	}
+
+	// What is declared bounds what may be asked for.
+	launches[0].Prefetch.Bytes -= 16
+	_, _, err = runScaled(t, p)
 	var violation *emu.Violation
-	require.ErrorAs(t, err, &violation, "what is prefetched must not be loaded")
+	require.ErrorAs(t, err, &violation)
 	require.Equal(t, emu.Undeclared, violation.Rule)
 }

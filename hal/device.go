@@ -85,6 +85,9 @@ type Op struct {
 	// Reads and Writes are the ranges that the op may touch; emu enforces them when checks are on.
 	Reads, Writes []Range
 
+	// Prefetch lists constants that the kernel may bring into a cache besides what it reads. It does not load them.
+	Prefetch []Range
+
 	Dst, Src  Memory // of a copy
 	DstOffset int
 	SrcOffset int

@@ -159,7 +159,7 @@ func (v *Variant) validate(p *Program) error {
 		}
 		entries[e.Name] = true
 		for i := range e.Launches {
-			if err := v.validateLaunch(&e.Launches[i], i); err != nil {
+			if err := v.validateLaunch(&e.Launches[i], i, len(p.Weights)); err != nil {
 				return fmt.Errorf("entry %s: launch %d: %w", e.Name, i, err)
 			}
 		}
@@ -170,7 +170,7 @@ func (v *Variant) validate(p *Program) error {
 	return nil
 }
 
-func (v *Variant) validateLaunch(l *Launch, index int) error {
+func (v *Variant) validateLaunch(l *Launch, index, weights int) error {
 	inside := func(a Access) error {
 		if a.Buffer < 0 || a.Buffer >= len(v.Buffers) {
 			return fmt.Errorf("there is no buffer %d", a.Buffer)
@@ -181,7 +181,7 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 		}
 		return nil
 	}
-	declared := slices.Concat(l.Reads, l.Writes, l.Prefetch)
+	declared := slices.Concat(l.Reads, l.Writes)
 	for _, a := range declared {
 		if err := inside(a); err != nil {
 			return err
@@ -192,10 +192,17 @@ func (v *Variant) validateLaunch(l *Launch, index int) error {
 			return fmt.Errorf("it writes constant %s", b.Name)
 		}
 	}
-	for _, a := range l.Prefetch {
-		if b := v.Buffers[a.Buffer]; b.Kind != ConstantBuffer {
-			return fmt.Errorf("it prefetches %s %s, which a launch may change", b.Kind, b.Name)
+	if a := l.Prefetch; a != nil {
+		if err := inside(Access{a.Buffer, a.Offset, 0}); err != nil {
+			return err
 		}
+		switch b := v.Buffers[a.Buffer]; {
+		case b.Kind != ConstantBuffer:
+			return fmt.Errorf("it prefetches %s %s, which a launch may change", b.Kind, b.Name)
+		case a.Bytes < 0 || a.Bytes > weights-b.Offset-a.Offset:
+			return fmt.Errorf("it prefetches %d bytes from constant %s on, outside %d bytes of weights", a.Bytes, b.Name, weights)
+		}
+		declared = append(declared, *a)
 	}
 	if l.Priority < -5 || l.Priority > 0 {
 		return fmt.Errorf("priority %d is outside -5 to 0", l.Priority)

@@ -130,11 +130,15 @@ func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
 			v.Entries = append(v.Entries, v.Entries[0])
 		},
 		`it prefetches input x, which a launch may change`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
-			l.Prefetch = []runtime.Access{{Buffer: 0, Bytes: 4}}
+			l.Prefetch = &runtime.Access{Buffer: 0, Bytes: 4}
 		},
-		`range [0,+17) outside buffer w`: func(p *runtime.Program, v *runtime.Variant, l *runtime.Launch) {
+		`it prefetches 17 bytes from constant w on`: func(p *runtime.Program, v *runtime.Variant, l *runtime.Launch) {
 			constant(0, 1)(p, v, l)
-			l.Prefetch = []runtime.Access{{Buffer: 4, Bytes: 17}}
+			l.Prefetch = &runtime.Access{Buffer: 4, Bytes: 17}
+		},
+		`range [2,+0) outside buffer w`: func(p *runtime.Program, v *runtime.Variant, l *runtime.Launch) {
+			constant(0, 1)(p, v, l)
+			l.Prefetch = &runtime.Access{Buffer: 4, Offset: 2}
 		},
 		`priority -6 is outside -5 to 0`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Priority = -6 },
 		`parameter 4: 0x100 has more than 1 bytes`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {

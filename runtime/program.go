@@ -97,9 +97,12 @@ type Launch struct {
 	Params []Param  `json:"params"`
 	Reads  []Access `json:"reads"`  // ranges read, constants included
 	Writes []Access `json:"writes"` // ranges written
-	// Prefetch lists constants of a later launch that the kernel may prefetch into a cache. It does not load them.
-	Prefetch []Access `json:"prefetch,omitempty"`
-	After    []int    `json:"after"` // earlier launches that must end first: hazards on buffers and on reused arena ranges
+	// Prefetch is a range of constants that later launches read and that the kernel brings into the L2 cache; nil: none. It begins in its
+	// buffer and runs on through those behind it in the weights blob. The kernel does not load it.
+	Prefetch *Access `json:"prefetch,omitempty"`
+	// ReadOnce says that the kernel reads its packed weights as data that may leave the L2 cache first.
+	ReadOnce bool  `json:"read_once,omitempty"`
+	After    []int `json:"after"` // earlier launches that must end first: hazards on buffers and on reused arena ranges
 	// Dependent marks a kernel that may start before its predecessor in the list ends, if After names no other launch
 	// (programmatic dependent launch): it executes griddepcontrol.wait before it touches anything but constants.
 	Dependent bool   `json:"dependent,omitempty"`

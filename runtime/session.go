@@ -266,6 +266,9 @@ func (s *Session) op(l *Launch, places []*port) hal.Op {
 		op.Sizes = append(op.Sizes, p.Bytes)
 	}
 	op.Reads, op.Writes = s.ranges(l.Reads, places), s.ranges(l.Writes, places)
+	if l.Prefetch != nil {
+		op.Prefetch = s.ranges([]Access{*l.Prefetch}, places)
+	}
 	if c := l.Copy; c != nil {
 		src, dst := places[c.Src.Buffer], places[c.Dst.Buffer]
 		op.Src, op.SrcOffset = src.memory, src.offset+c.Src.Offset

@@ -14,6 +14,7 @@ type gen struct {
 	t      *target.Target
 	plan   *plan
 	params []ptx.Sym
+	hints  *kernel.Hints
 
 	smem, tid, lane, warp num
 	tileM, tileN, share   num

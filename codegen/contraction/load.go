@@ -325,6 +325,8 @@ type panelLoad struct {
 	ptr   ptx.Reg // this thread's first 16 bytes of the block's next chunk
 	idle  *ptx.Reg
 
+	policy *ptx.Reg // of the cache: they leave it first; nil: as any other
+
 	tiles *tiles
 	start ptx.Reg     // of all tiles
 	first num         // of the block's first chunk, in 16 bytes
@@ -334,6 +336,11 @@ type panelLoad struct {
 }
 
 func (l *panelLoad) begin(g *gen) {
+	if g.hints.ReadOnce {
+		policy := g.Reg(ptx.B64)
+		g.I("createpolicy.fractional.L2::evict_first.b64", policy, ptx.FImm(1))
+		l.policy = &policy
+	}
 	if l.tiles != nil {
 		l.beginTiles(g)
 	} else {
@@ -365,7 +372,11 @@ func (l *panelLoad) issue(g *gen, stage num) {
 		if l.tiles != nil {
 			src, size = l.source(g, i)
 		}
-		g.Where(mine, "cp.async.cg.shared.global", ptx.At(dst, off), src, ptx.Imm(16), size)
+		if l.policy != nil {
+			g.Where(mine, "cp.async.cg.shared.global.L2::cache_hint", ptx.At(dst, off), src, ptx.Imm(16), size, *l.policy)
+		} else {
+			g.Where(mine, "cp.async.cg.shared.global", ptx.At(dst, off), src, ptx.Imm(16), size)
+		}
 	}
 	if l.tiles != nil {
 		l.moveOn(g)

@@ -56,7 +56,9 @@ func normaliseFor(region *ir.Node, t *target.Target) (*problem, error) {
 
 // write makes the kernel of a valid schedule.
 func write(p *problem, pl *plan, s Schedule, t *target.Target) *kernel.Spec {
+	hints := &kernel.Hints{}
 	return &kernel.Spec{
+		Hints:    hints,
 		Stem:     stem(p),
 		Family:   "contraction",
 		Grid:     [3]int{s.blocks(p), 1, 1},
@@ -64,7 +66,7 @@ func write(p *problem, pl *plan, s Schedule, t *target.Target) *kernel.Spec {
 		Shared:   s.shared(p),
 		Operands: pl.Operands,
 		Emit: func(k *ptx.Kernel, params []ptx.Sym) {
-			g := &gen{asm: asm{k}, p: p, s: s, t: t, plan: pl, params: params}
+			g := &gen{asm: asm{k}, p: p, s: s, t: t, plan: pl, params: params, hints: hints}
 			g.emit()
 		},
 		MACs:     p.region.MACs(),

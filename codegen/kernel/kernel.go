@@ -27,6 +27,9 @@ type Spec struct {
 	// Specs whose emitted text is equal share one kernel.
 	Emit func(k *ptx.Kernel, params []ptx.Sym)
 
+	// Hints are what the driver says when it knows all launches, before Emit; nil where a family takes none.
+	Hints *Hints
+
 	MACs     int64
 	Work     *cost.Work // that the schedule was chosen by; nil where there was no choice by time
 	Schedule string     // readable summary of the schedule
@@ -34,20 +37,21 @@ type Spec struct {
 	Note     string     // what it computes
 }
 
-// Operand is a parameter: what a pointer points to, or a number. Exactly one of Value, Const, Workspace, Counter, Number,
-// Prefetch, Prefetched is set.
+// Hints change how fast a kernel is, not what it computes.
+type Hints struct {
+	ReadOnce bool // no other launch reads the kernel's weights, and L2 cannot keep them until the next run: they may leave it first
+}
+
+// Operand is a parameter: what a pointer points to, or a number. Exactly one of Value, Const, Workspace, Counter, Number
+// is set.
 type Operand struct {
 	Value     *ir.Value // a graph value (region input or output), dense row-major; constants included
 	Const     []byte    // constant data made by the family: packed weights, tables
 	Workspace int       // bytes of scratch that need not survive the launch
 	Counter   int       // bytes of zero-initialised state that the kernel leaves zero
 	Number    *Number   // a scalar passed by value, not part of the kernel's text
-	// Prefetch points to constants that the next kernel of the list reads, at most this many bytes: this kernel may prefetch
-	// them into L2 but must not load them. It is null if there are none. Prefetched is a u32: the bytes that there are.
-	Prefetch   int
-	Prefetched bool
-	Write      bool // the kernel writes it (a Workspace and a Counter are always written)
-	Read       bool // of a Value that is written: it is also read
+	Write     bool      // the kernel writes it (a Workspace and a Counter are always written)
+	Read      bool      // of a Value that is written: it is also read
 }
 
 // Number is a parameter by value.
@@ -58,11 +62,8 @@ type Number struct {
 
 // paramType is the type of a parameter in PTX.
 func (o *Operand) paramType() string {
-	switch {
-	case o.Number != nil:
+	if o.Number != nil {
 		return o.Number.Type
-	case o.Prefetched:
-		return "u32"
 	}
 	return "u64"
 }

@@ -41,10 +41,6 @@ func Run(t testing.TB, spec *kernel.Spec, tgt *target.Target, data map[*ir.Value
 			args = append(args, o.Number.Bits)
 		case o.Number != nil:
 			args = append(args, uint32(o.Number.Bits))
-		case o.Prefetch > 0:
-			args = append(args, uint64(0))
-		case o.Prefetched:
-			args = append(args, uint32(0))
 		case o.Workspace > 0:
 			args = append(args, bytes.Repeat([]byte{0xff}, o.Workspace)) // NaN
 		default:

@@ -87,7 +87,7 @@ func (l *MainLoop) count(in *ptx.Instr) {
 		l.FMA++
 	case strings.HasPrefix(op, "ld.shared"), strings.HasPrefix(op, "ldmatrix"):
 		l.SharedLoads++
-	case strings.HasPrefix(op, "cp.async.c") && strings.HasSuffix(op, ".shared.global"):
+	case in.Def.Does == ptx.CopyAsync:
 		global(int(in.Operands[2].(ptx.Imm)))
 	case op == "cp.async.wait_group":
 		l.Stages = int(in.Operands[0].(ptx.Imm)) + 2

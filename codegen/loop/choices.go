@@ -81,7 +81,7 @@ func (p *problem) key() string {
 		fmt.Fprintln(&k, e.ID(), e.Op, e.Type, ids(e.Args), e.I, math.Float64bits(e.F), e.Coef, ids(e.Vars), e.Red, e.DType, e.Name, e.Lo, e.Hi)
 	})
 	for _, o := range p.l.Operands {
-		fmt.Fprint(&k, len(o.Const), o.Workspace, o.Counter, o.Number, o.Prefetch, o.Prefetched, o.Write, o.Read)
+		fmt.Fprint(&k, len(o.Const), o.Workspace, o.Counter, o.Number, o.Write, o.Read)
 		if o.Value != nil {
 			fmt.Fprint(&k, o.Value.Type, o.Value.IsConst())
 			if !o.Value.IsConst() { // those lie at the start of a buffer

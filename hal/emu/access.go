@@ -113,6 +113,27 @@ func (w *warp) global(in *inst, mask uint32) {
 	}
 }
 
+// prefetch is prefetch.global and cp.async.bulk.prefetch (PTX ISA 9.7.9). They change nothing, but with checks on they may name only constants
+// that the launch reads or declares to prefetch.
+func (w *warp) prefetch(in *inst, mask uint32) {
+	for l := range lanes(mask) {
+		addr, bytes := w.q[in.a][l]+uint64(in.imm), uint64(1)
+		if in.b >= 0 {
+			bytes = uint64(w.r[in.b][l])
+		}
+		if (addr|bytes)&uint64(in.size-1) != 0 {
+			w.violate(Misaligned, in, l, w.b.l.describe(addr), "%d bytes", bytes)
+		}
+		inside := func(s span) bool { return addr >= s.lo && addr <= s.hi && bytes <= s.hi-addr }
+		switch {
+		case !slices.ContainsFunc(w.b.l.memories, func(m *memory) bool { return inside(m.span()) }):
+			w.violate(OutOfBounds, in, l, w.b.l.describe(addr), "prefetch of %d bytes", bytes)
+		case w.b.check != nil && !slices.ContainsFunc(w.b.l.prefetches, inside):
+			w.violate(Undeclared, in, l, w.b.l.describe(addr), "prefetch of %d bytes that are not constants of this launch or of those it fetches ahead for", bytes)
+		}
+	}
+}
+
 // word32 is a word of memory for sync/atomic. The address is aligned: memory is, and locate checked the offset.
 func word32(data []byte, off uint64) *uint32 { return (*uint32)(unsafe.Pointer(&data[off : off+4][0])) }
 

@@ -2,6 +2,7 @@ package emu
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,6 +90,25 @@ var kernelCases = []kernelCase{
 	}},
 	{name: "store to a constant", rule: Undeclared, text: "st.global.u32", body: func(k *ptx.Kernel, p []ptx.Reg) {
 		k.I("st.global.u32", ptx.At(p[0], 0), tidX(k))
+	}},
+	{name: "prefetch of what is no constant", rule: Undeclared, text: "cp.async.bulk.prefetch.L2.global", target: "sm_90", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		k.I("cp.async.bulk.prefetch.L2.global", ptx.At(p[1], 0), ptx.Imm(4096))
+	}},
+	{name: "prefetch of a line of what is no constant", rule: Undeclared, text: "prefetch.global.L2", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		k.I("prefetch.global.L2", ptx.At(p[1], 0))
+	}},
+	{name: "prefetch past the end", rule: OutOfBounds, text: "cp.async.bulk.prefetch.L2.global", target: "sm_90", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		k.I("cp.async.bulk.prefetch.L2.global", ptx.At(p[0], 16), ptx.Imm(4096))
+	}},
+	{name: "misaligned prefetch", rule: Misaligned, text: "cp.async.bulk.prefetch.L2.global", target: "sm_90", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		k.I("cp.async.bulk.prefetch.L2.global", ptx.At(p[0], 8), ptx.Imm(32))
+	}},
+	{name: "prefetch of bytes that are not whole units", rule: Misaligned, text: "cp.async.bulk.prefetch.L2.global", target: "sm_90", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		k.I("cp.async.bulk.prefetch.L2.global", ptx.At(p[0], 16), ptx.Imm(40))
+	}},
+	{name: "prefetch of a constant", target: "sm_90", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		k.I("cp.async.bulk.prefetch.L2.global", ptx.At(p[0], 16), ptx.Imm(4080))
+		k.I("prefetch.global.L2", ptx.At(p[0], 4095))
 	}},
 	{name: "load of an output before it is written", rule: Uninitialized, text: "ld.global.u32", body: func(k *ptx.Kernel, p []ptx.Reg) {
 		k.I("ld.global.u32", k.Reg(ptx.B32), ptx.At(p[1], 0))
@@ -509,7 +529,8 @@ func TestWithoutChecksAKernelStillCannotLeaveItsMemoryOrHang(t *testing.T) {
 }
 
 func TestAViolationNamesEverything(t *testing.T) {
-	err := kernelCases[12-1].run(Options{Check: true})
+	at := slices.IndexFunc(kernelCases, func(c kernelCase) bool { return c.name == "neighbour's word without a barrier" })
+	err := kernelCases[at].run(Options{Check: true})
 	require.ErrorContains(t, err, "emu: kernel k: race in shared memory: shared memory at offset")
 	require.ErrorContains(t, err, "(ld.shared.b32 %r6, [%r5];), block [0 0 0], thread [32 0 0]; conflicts with the write of line")
 }

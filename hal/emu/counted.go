@@ -51,7 +51,11 @@ func countedOf(p *program) (c counted) {
 				}
 			}
 			switch in.Def.Does {
-			case ptx.Compute, ptx.Multiply, ptx.MoveMatrix, ptx.Shuffle, ptx.Reduce, ptx.Prefetch:
+			case ptx.Compute, ptx.Multiply, ptx.MoveMatrix, ptx.Shuffle, ptx.Reduce:
+			case ptx.Prefetch:
+				if len(in.Operands) > 1 { // the number of bytes is counted
+					want(in.Operands[1])
+				}
 			case ptx.CopyAsync: // the number of bytes is counted
 				want(in.Operands[3])
 			case ptx.Load, ptx.LoadMatrix:

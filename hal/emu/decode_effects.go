@@ -44,7 +44,13 @@ func (d *decoder) effect(in *inst, ops []ptx.Operand) (err error) {
 			}
 		}
 	case ptx.Prefetch:
-		in.size = 1
+		in.size, in.b = 1, -1
+		if len(ops) > 1 { // of a bulk prefetch: how many bytes
+			in.size = 16
+			if in.b, err = d.row(ops[1], "u32"); err != nil {
+				return err
+			}
+		}
 		in.a, in.imm, err = d.address(ops[0], "global")
 	case ptx.CopyAsync:
 		n, ok := ops[2].(ptx.Imm)

@@ -78,7 +78,7 @@ func (g *graph) countOnly() {
 
 // elsewhere reports whether an op names memory of another device.
 func (d *Device) elsewhere(op hal.Op) bool {
-	for _, list := range [][]hal.Range{op.Reads, op.Writes, {{Memory: op.Src}, {Memory: op.Dst}}} {
+	for _, list := range [][]hal.Range{op.Reads, op.Writes, op.Prefetch, {{Memory: op.Src}, {Memory: op.Dst}}} {
 		for _, r := range list {
 			if m, ok := r.Memory.(*memory); ok && m.dev != d {
 				return true

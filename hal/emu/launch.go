@@ -23,6 +23,7 @@ type launch struct {
 	memories  []*memory // for messages
 
 	reads, writes []span // where the kernel may load and store
+	prefetches    []span // with checks on: what it may prefetch
 	check         *launchCheck
 	track         *tracking // with checks on: registers to follow
 	profile       *profile  // where the device counts

@@ -42,6 +42,7 @@ type Touched struct {
 	ReadBytes, WriteBytes int64
 	ReadSectors           int64 // of 32 bytes, each counted once
 	WriteSectors          int64
+	PrefetchSectors       int64 // brought into L2 by bulk prefetches
 }
 
 // profile collects the counts of a launch from its blocks.
@@ -53,8 +54,8 @@ type profile struct {
 
 // footprint marks the bytes of a memory that were read and written, in pages that are made when first needed.
 type footprint struct {
-	mem         *memory
-	read, write []atomic.Pointer[page]
+	mem                   *memory
+	read, write, prefetch []atomic.Pointer[page]
 }
 
 // page marks the bytes of pageSectors sectors of 32 bytes: one word per sector, one bit per byte.
@@ -69,7 +70,7 @@ func newProfile(l *launch) *profile {
 	}
 	for _, m := range l.memories {
 		n := (len(m.data) + 32*pageSectors - 1) / (32 * pageSectors)
-		p.memories = append(p.memories, footprint{m, make([]atomic.Pointer[page], n), make([]atomic.Pointer[page], n)})
+		p.memories = append(p.memories, footprint{m, make([]atomic.Pointer[page], n), make([]atomic.Pointer[page], n), make([]atomic.Pointer[page], n)})
 	}
 	return p
 }
@@ -104,10 +105,11 @@ func (p *profile) counts(op int, n *node) *Counts {
 		t := Touched{Memory: f.mem}
 		t.ReadBytes, t.ReadSectors = used(f.read)
 		t.WriteBytes, t.WriteSectors = used(f.write)
+		_, t.PrefetchSectors = used(f.prefetch)
 		for _, r := range n.op.Reads {
 			t.Constant = t.Constant || r.Constant && r.Memory == hal.Memory(f.mem)
 		}
-		if t.ReadBytes+t.WriteBytes > 0 {
+		if t.ReadBytes+t.WriteBytes+t.PrefetchSectors > 0 {
 			c.Memories = append(c.Memories, t)
 		}
 	}
@@ -200,6 +202,10 @@ func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 		t.count(p, s, true, false)
 		s.L2Sectors += t.misses(w.b.cache, in.size < 16) // .cg, which copies 16 bytes, goes past the first level
 		w.wavefronts(s, in.d, in.vec[0], int(in.size), mask)
+	case does == ptx.Prefetch && in.b >= 0:
+		for l := range lanes(mask) {
+			p.prefetched(w.q[in.a][l]+uint64(in.imm), uint64(w.r[in.b][l]))
+		}
 	case in.kind == kindShared:
 		w.wavefronts(s, in.a, int32(in.imm), int(in.size)*len(in.vec), mask)
 	case does == ptx.LoadMatrix || does == ptx.StoreMatrix:
@@ -252,6 +258,21 @@ func (t *sectors) count(p *profile, s *Site, read, write bool) {
 			}
 			break
 		}
+	}
+}
+
+// prefetched marks what a bulk prefetch names, where that is in a memory.
+func (p *profile) prefetched(addr, bytes uint64) {
+	for j := range p.memories {
+		f := &p.memories[j]
+		if s := f.mem.span(); addr < s.lo || addr > s.hi || bytes > s.hi-addr {
+			continue
+		}
+		from := addr - f.mem.addr
+		for at := from / 32; 32*at < from+bytes; at++ {
+			mark(&f.prefetch[at/pageSectors], at%pageSectors, ^uint32(0))
+		}
+		return
 	}
 }
 

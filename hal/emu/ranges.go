@@ -20,6 +20,15 @@ func (l *launch) declare(op hal.Op) error {
 	if l.writes, err = spansOf(op.Writes); err != nil {
 		return fmt.Errorf("Writes: %w", err)
 	}
+	ahead, err := spansOf(op.Prefetch)
+	if err != nil {
+		return fmt.Errorf("Prefetch: %w", err)
+	}
+	for _, s := range slices.Concat(ahead, l.reads) {
+		if s.constant {
+			l.prefetches = append(l.prefetches, s)
+		}
+	}
 	for i := range l.writes {
 		w := &l.writes[i]
 		w.owners = newOwners(w, l.prog.grainGlobal)

@@ -25,11 +25,11 @@ var rules = []struct {
 	What   string // what breaks it
 	Always bool   // found with checks off too
 }{
-	{OutOfBounds, "an access outside every allocation of the device or outside the launch's shared memory; an asynchronous copy of more source bytes than its size", true},
-	{Misaligned, "an address that is not a multiple of the access size, including the sources of zero-filled copies", true},
+	{OutOfBounds, "an access or a prefetch outside every allocation of the device, or an access outside the launch's shared memory; an asynchronous copy of more source bytes than its size", true},
+	{Misaligned, "an address that is not a multiple of the access size, including the sources of zero-filled copies; a bulk prefetch whose address or size is no multiple of 16", true},
 	{StepLimit, "a block that executes more warp instructions than Options.StepLimit; a loop that repeats without changing any state is reported at once", true},
 	{Deadlock, "warps waiting at different barriers; blocks that all wait for a write that none of them makes, detected by their state repeating", true},
-	{Undeclared, "an access to memory that the launch does not declare to read or write; a write to constants", false},
+	{Undeclared, "an access to memory that the launch does not declare to read or write; a write to constants; a prefetch of anything but constants that the launch reads or declares to prefetch", false},
 	{Uninitialized, "a read of global or shared memory before it is written: an arena before this run's writes, a range that an earlier launch should have overwritten, an output", false},
 	{UndefinedRegister, "a read of a register that the thread has not written, including guards; selp reads only the operand it selects", false},
 	{SharedRace, "two accesses to shared memory by different threads, at least one a write and not both atomic, not ordered by a barrier, warp barrier or wait", false},

@@ -348,6 +348,7 @@ func TestInstructions(t *testing.T) {
 		{"mul.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5)}, F(3)<<32 | F(10)},
 		{"fma.rn.f32x2", []uint64{F(1)<<32 | F(2), F(3)<<32 | F(5), F(-1)<<32 | F(inf)}, F(2)<<32 | F(inf)},
 		{"fma.rn.f32x2", []uint64{F(1+0x1p-12)<<32 | F(1), F(1+0x1p-12)<<32 | F(1), F(-1-0x1p-11)<<32 | F(-1)}, F(0x1p-24)<<32 | F(0)}, // one rounding
+		{"createpolicy.fractional.L2::evict_first.b64", []uint64{F(1)}, 0x12f0000000000000},
 		{"cvt.sat.f32.f32", []uint64{F(nan)}, 0},
 		{"cvt.sat.f32.f32", []uint64{1 << 31}, 0},
 		{"cvt.sat.f32.f32", []uint64{F(1.5)}, F(1)},

@@ -238,6 +238,8 @@ func (w *warp) effect(in *inst, mask uint32, native *nativeBlock) {
 		}
 	case ptx.CopyAsync:
 		w.copyAsync(in, mask)
+	case ptx.Prefetch:
+		w.prefetch(in, mask)
 	case ptx.CommitCopies:
 		w.group++ // groups belong to threads, but all threads of a warp close theirs together
 	case ptx.WaitCopies:

@@ -115,6 +115,10 @@ type Work struct {
 	DRAMBytes                            float64
 	Ahead                                float64 // of DRAMBytes: what a dependent launch can fetch before the launch in front ends
 
+	Fetches float64 // bytes that DRAM serves for its prefetches, beside DRAMBytes
+	Awaits  float64 // bytes of the prefetches of launch After that must have come before it can end
+	After   int     // launch of the list that prefetched what it reads, if Awaits is not 0
+
 	Loads    float64 // of a thread: plain loads, LoadsAtATime of which are in flight together
 	Trips    float64 // of a block: round trips of asynchronous copies that it waits for, one after the other
 	Streamed float64 // of a block: the other waits for asynchronous copies, each divided by the number in flight
@@ -135,7 +139,9 @@ type Time struct {
 	Gap     float64 `json:"gap"`
 	Waves   int     `json:"waves"`
 
-	ahead, near float64 // fetched before the launch in front ends, and the rest then
+	ahead, near     float64 // fetched before the launch in front ends, and the rest then
+	fetches, awaits float64 // what DRAM takes for its prefetches, and for those of launch after that it needs
+	after           int
 }
 
 // Estimate is the time of a launch. Products are rounded before they are added, so that the compiler makes the same choices
@@ -173,6 +179,7 @@ func (m *Machine) Estimate(w *Work) Time {
 	inside := max(busy+wait, float64(float64(t.Waves)*(wait+max(busy/float64(mine), float64(trip*w.Streamed)))))
 	t.Latency = inside - busy
 	t.ahead = min(w.Ahead, w.DRAMBytes) / (m.MemoryGBps * 1e3)
+	t.fetches, t.awaits, t.after = w.Fetches/(m.MemoryGBps*1e3), w.Awaits/(m.MemoryGBps*1e3), w.After
 	device := m.both(inside, t.L2)
 	t.US, t.near = t.Gap+m.both(device, t.DRAM), t.Gap+m.both(device, t.DRAM-t.ahead)
 	t.bound()
@@ -205,18 +212,30 @@ func (m *Machine) l2(reads, writes float64) float64 {
 // both is the time of two things at once, the longer of which hides most of the shorter.
 func (m *Machine) both(a, b float64) float64 { return max(a, b) + float64(min(a, b)*m.Exposed) }
 
-// Sequence is the time of launches one after the other. If dependent[i], what launch i fetches ahead begins when launch i-1 begins and
-// that one's traffic is done.
+// Sequence is the time of launches one after the other. DRAM serves what launches ask for in their order. If dependent[i], what launch i fetches
+// ahead begins when launch i-1 begins and that one's traffic is done. What a launch prefetches for others comes behind its own traffic; a
+// launch ends when what was prefetched for it has come, at the earliest.
 func Sequence(launches []Time, dependent []bool) float64 {
-	var begun, done, fetched float64
+	var begun, done, free float64 // of the launch in front; when DRAM has served all that was asked for
+	served := make([]float64, len(launches))
 	for i, t := range launches {
-		if !dependent[i] {
-			begun, fetched, done = done, done+t.DRAM, done+t.US
-			continue
+		end, own := done+t.US, t.DRAM
+		if dependent[i] {
+			free = max(free, begun) + t.ahead
+			end, own = min(end, max(done+t.near, free)), own-t.ahead
 		}
-		fetched = max(fetched, begun) + t.ahead
-		begun, done = done, min(done+t.US, max(done+t.near, fetched))
-		fetched = max(fetched, begun) + t.DRAM - t.ahead
+		if own > 0 {
+			free = max(free, done) + own
+			end = max(end, free)
+		}
+		if t.awaits > 0 {
+			end = max(end, served[t.after]+t.awaits)
+		}
+		served[i] = max(free, done)
+		if t.fetches > 0 {
+			free = served[i] + t.fetches
+		}
+		begun, done = done, end
 	}
 	return done
 }

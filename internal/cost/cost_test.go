@@ -125,6 +125,28 @@ func TestDependentLaunchesFetchAhead(t *testing.T) {
 	require.InEpsilon(t, computes.US+third.US-10, Sequence([]Time{computes, third}, chain), 1e-9)
 }
 
+// TestPrefetchesBeginWithTheLaunchThatAsks: bytes come while launches compute, behind what they load themselves; their reader waits for its part.
+func TestPrefetchesBeginWithTheLaunchThatAsks(t *testing.T) {
+	m := Of(target.Default())
+	const us = 218e3 // bytes that DRAM delivers
+	chain := []bool{false, true, true}
+	work := func(w Work) Time {
+		w.Blocks, w.Warps, w.Resident, w.Products = m.SMs, 8, 1, []Products{{"f16", 1e9}}
+		return m.Estimate(&w)
+	}
+	plain, asks := work(Work{}), work(Work{Fetches: 100 * us})
+	require.Equal(t, plain.US, asks.US, "asking takes no time")
+	require.InEpsilon(t, 3*plain.US, Sequence([]Time{asks, plain, plain}, chain), 1e-9, "nobody waits")
+	require.InEpsilon(t, 100, Sequence([]Time{asks, plain, work(Work{After: 0, Awaits: 100 * us})}, chain), 1e-9)
+	require.InEpsilon(t, 2*plain.US, Sequence([]Time{asks, work(Work{After: 0, Awaits: plain.US * us})}, chain), 1e-9, "the part that it reads has come")
+	require.InEpsilon(t, plain.US+100, Sequence([]Time{plain, asks, work(Work{After: 1, Awaits: 100 * us})}, chain), 1e-9)
+	// A launch's own loads wait for what was asked for before, and what it asks for waits for them.
+	loads := work(Work{DRAMBytes: 10 * us})
+	require.InEpsilon(t, 110, Sequence([]Time{asks, loads, plain}, chain)-plain.US, 1e-9)
+	both := work(Work{DRAMBytes: 10 * us, Fetches: 100 * us})
+	require.InEpsilon(t, 110, Sequence([]Time{both, work(Work{After: 0, Awaits: 100 * us})}, chain), 1e-9)
+}
+
 // TestCodeCountsLoops counts a kernel with a loop of 10 rounds, in 3 blocks of 2 warps.
 func TestCodeCountsLoops(t *testing.T) {
 	k := ptx.NewModule("sm_121").NewKernel("k", 64)

@@ -201,6 +201,10 @@ func Cases() []*Case {
 
 // casesOf makes the cases of an instruction; none if it does what this package does not know.
 func casesOf(d *ptx.Def) []*Case {
+	switch {
+	case d.Name == "createpolicy":
+		return asyncCases(d)
+	}
 	switch d.Does {
 	case ptx.Compute:
 		return arithmeticCases(d)

@@ -110,7 +110,11 @@ func loadParam(d *ptx.Def) *Case {
 func prefetch(d *ptx.Def) *Case {
 	c := echo(d, d.Op)
 	c.emit = func(b *body) {
-		b.I(d.Op, ptx.At(b.at(b.in[0], b.item, 4), 0))
+		at := []ptx.Operand{ptx.At(b.at(b.in[0], b.item, 4), 0)}
+		if len(d.Args) > 1 { // all items ask for the whole input
+			at = []ptx.Operand{ptx.At(b.in[0], 0), ptx.Imm(4 * items)}
+		}
+		b.I(d.Op, at...)
 		b.store(b.load(0, ptx.B32, 1)[0])
 	}
 	return c
@@ -194,6 +198,9 @@ func asyncCases(d *ptx.Def) []*Case {
 	return []*Case{async(d, d.Op, 16, how)}
 }
 
+// hinted is the copy with a cache policy, whose bits are the device's own: createpolicy is tested by a copy that has it.
+const hinted = "cp.async.cg.shared.global.L2::cache_hint"
+
 type wait int
 
 const (
@@ -212,6 +219,9 @@ func async(d *ptx.Def, name string, bytes int, how wait) *Case {
 	}
 	c.Inputs = [][]byte{v.bytes(2 * items * bytes), pack(4, sizes)}
 	copyOp := "cp.async.cg.shared.global"
+	if d.Name == "createpolicy" || len(d.Args) == 5 {
+		copyOp = hinted
+	}
 	if bytes < 16 || d.Op == "cp.async.ca.shared.global" {
 		copyOp = "cp.async.ca.shared.global"
 	}
@@ -219,6 +229,12 @@ func async(d *ptx.Def, name string, bytes int, how wait) *Case {
 		from, to := b.at(b.in[0], b.item, 2*bytes), b.shared(b.thread, 2*bytes)
 		out := b.at(b.out, b.item, 2*bytes)
 		used := b.load(1, ptx.B32, 2)
+		var policy []ptx.Operand
+		if copyOp == hinted {
+			r := b.Reg(ptx.B64)
+			b.I("createpolicy.fractional.L2::evict_first.b64", r, ptx.FImm(1))
+			policy = []ptx.Operand{r}
+		}
 		half := func(i int) {
 			for at := i * bytes; at < (i+1)*bytes; at += 4 {
 				x := b.Reg(ptx.B32)
@@ -227,7 +243,7 @@ func async(d *ptx.Def, name string, bytes int, how wait) *Case {
 			}
 		}
 		for i := range 2 {
-			b.I(copyOp, ptx.At(to, i*bytes), ptx.At(from, i*bytes), ptx.Imm(bytes), used[i])
+			b.I(copyOp, append([]ptx.Operand{ptx.At(to, i*bytes), ptx.At(from, i*bytes), ptx.Imm(bytes), used[i]}, policy...)...)
 			if how == waitGroup {
 				b.I("cp.async.commit_group")
 			}

@@ -74,7 +74,7 @@ func (r *Runner) run(ctx context.Context, c *Case, inputs [][]byte) (out []byte,
 			return nil, err
 		}
 		op.Params, op.Sizes = append(op.Params, m.Addr()), append(op.Sizes, 8)
-		op.Reads = append(op.Reads, hal.Range{Memory: m, Bytes: len(data)})
+		op.Reads = append(op.Reads, hal.Range{Memory: m, Bytes: len(data), Constant: true})
 		return m, m.Write(data, 0)
 	}
 	free := func(m hal.Memory) {

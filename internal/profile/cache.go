@@ -26,6 +26,13 @@ type cacheLine struct {
 	gone    bool    // taken by other models
 	dirty   float64 // part of it that is in L2 and differs from memory
 	writer  int     // launch that wrote it
+	fetched fetch   // prefetch that brought it, in this run; none once it was read
+}
+
+// fetch is a part of a launch's prefetch: the bytes that DRAM has served by then. Launch is one more than its index; 0: none.
+type fetch struct {
+	launch int
+	bytes  float64
 }
 
 // add puts bytes at a time.
@@ -59,6 +66,8 @@ type missing struct {
 	constants float64 // share of the constants that it reads
 	reads     float64 // share of the rest that it reads
 	writes    float64 // share of what it writes that leaves L2 before it is touched again
+	fetches   float64 // bytes of what it prefetches
+	awaits    fetch   // what must have come of an earlier launch's prefetch
 }
 
 // misses follows the launches of an entry, in their order, on a machine. Warm is a run behind others of the same. Cold is one that finds no constants, as behind
@@ -67,7 +76,7 @@ func misses(v *runtime.Variant, launches []runtime.Launch, m *cost.Machine) (war
 	const runs = 4
 	touches := 0
 	for i := range launches {
-		for _, list := range [][]runtime.Access{launches[i].Reads, launches[i].Writes} {
+		for _, list := range [][]runtime.Access{launches[i].Reads, launches[i].Writes, prefetches(&launches[i])} {
 			for _, a := range list {
 				_, _, from, to := place(v, a)
 				touches += to - from
@@ -103,26 +112,57 @@ func (c *caches) on(m *cost.Machine) cached {
 	return c.known[kept]
 }
 
+// touch makes a block the last that was touched, and returns which part of it memory has to serve.
+func (c *l2) touch(b *cacheLine, grain int) (miss float64) {
+	miss = 1
+	if b.touched > 0 && !b.gone {
+		miss = c.left(float64(c.behind(b.touched)))
+		c.add(b.touched, -grain)
+	}
+	c.now++
+	c.add(c.now, grain)
+	b.touched, b.gone = c.now, false
+	return miss
+}
+
+// prefetches is what a launch prefetches, as a list.
+func prefetches(l *runtime.Launch) []runtime.Access {
+	if l.Prefetch == nil {
+		return nil
+	}
+	return []runtime.Access{*l.Prefetch}
+}
+
 // run touches what the launches of a run touch.
 func (c *l2) run(v *runtime.Variant, launches []runtime.Launch) []missing {
 	out := make([]missing, len(launches))
 	written, back := make([]float64, len(launches)), make([]float64, len(launches))
 	for i := range launches {
 		var constants, reads, constantsMissed, readsMissed float64
+		for _, a := range prefetches(&launches[i]) {
+			space, grain, from, to := place(v, a)
+			lines := c.lines(space, to)
+			for at := from; at < to; at++ {
+				if miss := c.touch(&lines[at], grain); miss > 0 {
+					out[i].fetches += float64(miss * float64(grain))
+					lines[at].fetched = fetch{i + 1, out[i].fetches}
+				}
+			}
+		}
 		use := func(a runtime.Access, writes bool) {
 			space, grain, from, to := place(v, a)
 			lines := c.lines(space, to)
 			for at := from; at < to; at++ {
-				b, miss := &lines[at], 1.0
-				if b.touched > 0 && !b.gone {
-					miss = c.left(float64(c.behind(b.touched)))
+				b := &lines[at]
+				miss := c.touch(b, grain)
+				if f := b.fetched; f.launch > out[i].awaits.launch || f.launch == out[i].awaits.launch && f.bytes > out[i].awaits.bytes {
+					out[i].awaits = f
 				}
-				if b.touched > 0 && !b.gone {
+				b.fetched = fetch{}
+				if space == constantSpace && launches[i].ReadOnce { // it leaves first, so it takes no place
 					c.add(b.touched, -grain)
+					b.gone = true
 				}
-				c.now++
-				c.add(c.now, grain)
-				b.touched, b.gone = c.now, false
 				back[b.writer] += float64(miss * b.dirty)
 				if b.dirty = float64((1 - miss) * b.dirty); writes {
 					b.dirty, b.writer = 1, i
@@ -144,7 +184,7 @@ func (c *l2) run(v *runtime.Variant, launches []runtime.Launch) []missing {
 		for _, a := range l.Writes {
 			use(a, true)
 		}
-		out[i] = missing{constants: share(constantsMissed, constants), reads: share(readsMissed, reads)}
+		out[i].constants, out[i].reads = share(constantsMissed, constants), share(readsMissed, reads)
 	}
 	for i := range out {
 		out[i].writes = min(1, share(back[i], written[i]))

@@ -92,6 +92,36 @@ func entryAt(t *testing.T, size, at, keeps int) []missing {
 	return warm
 }
 
+// TestPrefetchedConstantsAreThere: launch 0 asks for what launches 1 and 2 read, of which each waits for its part; nobody waits for what was there
+// before. What is read once leaves first: then 7 blocks of room serve 12.
+func TestPrefetchedConstantsAreThere(t *testing.T) {
+	asks := blocks(1, 0, 4)
+	list := []runtime.Launch{{Prefetch: &asks}, {Reads: []runtime.Access{blocks(1, 0, 1)}}, {Reads: []runtime.Access{blocks(1, 1, 3)}}}
+	v, list := entryOf(list...)
+	warm, cold := misses(v, list, 8*blockBytes)
+	require.Equal(t, []missing{{}, {}, {}}, warm)
+	require.Equal(t, []missing{{fetches: 4 * blockBytes}, {awaits: fetch{1, blockBytes}}, {awaits: fetch{1, 4 * blockBytes}}}, cold)
+
+	stream := func(once bool) []missing {
+		var list []runtime.Launch
+		for i := range 6 {
+			l := runtime.Launch{Reads: []runtime.Access{blocks(1, 2*i, 2)}, ReadOnce: once}
+			if i < 4 { // 4 blocks ahead
+				ahead := blocks(1, 2*i+4, 2)
+				l.Prefetch = &ahead
+			}
+			list = append(list, l)
+		}
+		v, list := entryOf(list...)
+		warm, _ := misses(v, list, 7*blockBytes)
+		return warm
+	}
+	for i, m := range stream(true) {
+		require.Equal(t, share(float64(1-min(1, i/2)), 1), m.constants, "launch %d finds what was asked for", i)
+	}
+	require.Positive(t, stream(false)[4].constants, "kept lines push out what is asked for")
+}
+
 // TestConstantsAreFetchedAheadByBlocksThatFindRoom beside the launch in front.
 func TestConstantsAreFetchedAheadByBlocksThatFindRoom(t *testing.T) {
 	on, err := target.OfDevice("gb10")

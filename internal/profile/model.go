@@ -45,6 +45,7 @@ func (l *Launch) work(t *target.Target, c *emu.Counts) *cost.Work {
 		Blocks: l.Grid[0] * l.Grid[1] * l.Grid[2], Warps: max(1, (threads+31)/32),
 		Resident: cost.OccupancyOf(t, threads, l.Shared, 0).Blocks, // the same with and without ptxas, which alone knows registers
 		L2Read:   float64(32 * l.L2Read), L2Written: float64(32 * l.L2Written),
+		Fetches: dram.fetches, After: dram.awaits.launch - 1, Awaits: dram.awaits.bytes,
 	}
 	cached := int64(0) // sectors that plain loads ask the first level for
 	for i := range c.Sites {

@@ -82,6 +82,7 @@ var (
 	BF16Arithmetic  = Feature{"arithmetic of bf16", 90, ""}
 	Matrix16        = Feature{"16×8×16 matrix products", 80, ""}
 	DependentLaunch = Feature{"dependent launch", 90, ""}
+	BulkCopy        = Feature{"bulk copies", 90, ""}
 	FP8             = Feature{"8-bit floats", 89, ""}
 	StoredMatrix    = Feature{"stores of matrices", 90, ""}
 	Pairs           = Feature{"arithmetic of pairs of f32", 100, ""}

@@ -21,10 +21,15 @@ var memoryRows = []row{
 	// cp.async dst, src, bytes, src-bytes: bytes past src-bytes are zero-filled.
 	{op: "cp.async.cg.shared.global", args: "=[s] [g] # b32", since: v70, need: AsyncCopy, does: CopyAsync, eval: CopySizes{16}},
 	{op: "cp.async.ca.shared.global", args: "=[s] [g] # b32", since: v70, need: AsyncCopy, does: CopyAsync, eval: CopySizes{4, 8, 16}},
+	// With a cache policy, of createpolicy (PTX ISA 9.7.9.18): a hint.
+	{op: "cp.async.cg.shared.global.L2::cache_hint", args: "=[s] [g] # b32 b64", since: Version{7, 4}, need: AsyncCopy, does: CopyAsync, eval: CopySizes{16}},
+	{op: "createpolicy.fractional.L2::evict_first.b64", args: "=b64 f32", since: Version{7, 4}, need: AsyncCopy, eval: unary(evictFirst)},
 	{op: "cp.async.commit_group", since: v70, need: AsyncCopy, does: CommitCopies},
 	{op: "cp.async.wait_group", args: "#", since: v70, need: AsyncCopy, does: WaitCopies},
 	{op: "cp.async.wait_all", since: v70, need: AsyncCopy, does: WaitCopies},
 	{op: "prefetch.global.L2", args: "[g]", since: v20, does: Prefetch},
+	// cp.async.bulk.prefetch src, bytes: both multiples of 16.
+	{op: "cp.async.bulk.prefetch.L2.global", args: "[g] b32", since: Version{8, 0}, need: BulkCopy, does: Prefetch},
 	{op: "atom.global.add.u32", args: "=u32 =[g] u32", since: v10, does: Atomic, order: Relaxed, eval: atomics["add.u32"]},
 	{op: "atom.acq_rel.gpu.global.add.u32", args: "=u32 =[g] u32", since: v60, does: Atomic, order: AcqRel, eval: atomics["add.u32"]},
 	{op: "ld.acquire.gpu.global.u32", args: "=u32 [g]", since: v60, does: Load, order: Acquire},
@@ -43,3 +48,6 @@ var controlRows = []row{
 	{op: "griddepcontrol.wait", since: Version{7, 8}, need: DependentLaunch, does: GridWait},
 	{op: "griddepcontrol.launch_dependents", since: Version{7, 8}, need: DependentLaunch, does: GridLaunch},
 }
+
+// evictFirst is a cache policy, which programs can only hand on; the bits are those that ptxas has for all of a policy's accesses.
+func evictFirst(float32) uint64 { return 0x12f0000000000000 }

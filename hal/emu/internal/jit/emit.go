@@ -281,7 +281,11 @@ func (e *emitter) inst(in *Inst) {
 	case ptx.Branch:
 		e.branch(in) // a leader follows
 		return
-	case ptx.Fence, ptx.GridWait, ptx.GridLaunch, ptx.Prefetch: // without checks these have no effect
+	case ptx.Prefetch:
+		if len(in.Def.Args) == 1 {
+			return
+		} // a bulk prefetch, of which a block has one, is interpreted: its range and alignment are checked
+	case ptx.Fence, ptx.GridWait, ptx.GridLaunch: // without checks these have no effect
 		return
 	}
 	end := label(-1)

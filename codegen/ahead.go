@@ -1,0 +1,259 @@
+package codegen
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// Ahead says how kernels bring the weights of later launches into L2. Weights depend on no other launch, so they can come from DRAM while
+// earlier launches compute; unlike loads before griddepcontrol.wait, a prefetch needs no room beside the launch in front. The zero value is the
+// default of the target.
+type Ahead struct {
+	Off    bool
+	Window int // bytes that may lie in L2 before a launch reads them; 0: the best of several, at most maxWindow
+}
+
+const (
+	maxWindow  = 16 << 20
+	leastAhead = 16 << 10 // bytes that are worth a prefetch
+	lineBytes  = 128      // of L2
+	bulkBytes  = 16       // of which the size of a bulk prefetch is a multiple (PTX ISA 9.7.9.25, cp.async.bulk.prefetch)
+)
+
+// weight is a constant in the order in which launches first read them: the stream that is prefetched.
+type weight struct {
+	at     *storage
+	offset int // in the weights blob
+	end    int // in the stream, in which each is as long as in the blob, up to the next
+	first  int // launch that reads it first
+}
+
+// stream lists the entry's constants in the order of their first use, those of a launch by their place in the blob.
+func (l *list) stream(v *runtime.Variant, lives map[*storage]life) []weight {
+	var out []weight
+	for s, at := range lives {
+		if s.kind == runtime.ConstantBuffer && s.bytes > 0 {
+			out = append(out, weight{at: s, offset: v.Buffers[s.index].Offset, first: at.first})
+		}
+	}
+	slices.SortFunc(out, func(a, b weight) int {
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.offset, b.offset), cmp.Compare(a.at.index, b.at.index))
+	})
+	end := 0
+	for i := range out {
+		end += alignUp(out[i].at.bytes)
+		out[i].end = end
+	}
+	return out
+}
+
+// planAhead decides what each launch prefetches: the best of several windows, by its own estimate.
+func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Machine, a Ahead) {
+	if a.Off || !m.DependentLaunch {
+		return
+	}
+	stream := l.stream(v, lives)
+	p := &aheadPlan{stream: stream, once: l.readOnce(stream, lives, m), keeps: m.KeptBytes() - v.ArenaBytes, perUS: m.MemoryGBps * 1e3}
+	for i := range l.pending {
+		spec := l.pending[i].spec
+		p.computes = append(p.computes, l.pending[i].computes(m))
+		p.can = append(p.can, spec != nil)
+		if spec != nil && spec.Hints != nil {
+			spec.Hints.ReadOnce = p.once
+		}
+	}
+	windows := []int{a.Window}
+	if a.Window == 0 {
+		windows = nil
+		for eighths := 2; eighths <= 8; eighths++ {
+			windows = append(windows, min(p.keeps/8*eighths, maxWindow))
+		}
+	}
+	least := math.Inf(1)
+	for _, w := range windows {
+		if chosen, us := p.within(w); us < least {
+			least = us
+			for i := range l.pending {
+				l.pending[i].ahead = chosen[i]
+			}
+		}
+	}
+}
+
+// aheadPlan is what a plan is made from.
+type aheadPlan struct {
+	stream   []weight
+	once     bool      // what is read leaves L2 first
+	keeps    int       // bytes of weights that L2 keeps
+	perUS    float64   // bytes that DRAM delivers
+	computes []float64 // µs of each launch, if its weights are in L2
+	can      []bool    // launches that can prefetch
+}
+
+// within plans for a window of so many bytes, and returns how long the launches then take. It follows their times and one DRAM channel, which
+// serves requests in their order. A launch asks for as much of the stream as the channel could bring while the launch runs, so that no
+// request delays a load for long. Until a part is read, L2 must keep it: behind it come all weights that are read meanwhile, unless these leave first,
+// since reading touches them again, and all that is asked for meanwhile.
+func (p *aheadPlan) within(window int) (chosen []ahead, us float64) {
+	chosen = make([]ahead, len(p.computes))
+	var free float64                      // when the channel has served all requests
+	asked, needed, at := 0, 0, 0          // in the stream
+	var waiting []struct{ end, from int } // requests: where they end, and what was needed when they were made
+	for i, computes := range p.computes {
+		for ; at < len(p.stream) && p.stream[at].first <= i; at++ {
+			needed = p.stream[at].end
+		}
+		if needed > asked {
+			free = max(free, us) + float64(needed-asked)/p.perUS
+			asked = needed
+		}
+		for len(waiting) > 0 && waiting[0].end <= needed {
+			waiting = waiting[1:]
+		}
+		end := max(us+computes, free-float64(asked-needed)/p.perUS)
+		most := needed + window
+		if len(waiting) > 0 && !p.once {
+			most = min(most, waiting[0].from+p.keeps)
+		}
+		bytes := min(int((end-max(free, us))*p.perUS), most-asked)
+		if p.can[i] && bytes >= leastAhead {
+			if chosen[i] = run(p.stream, asked, bytes); chosen[i].bytes > 0 {
+				asked += chosen[i].stream
+				waiting = append(waiting, struct{ end, from int }{asked, needed})
+				free = max(free, us) + float64(chosen[i].bytes)/p.perUS
+			}
+		}
+		us = end
+	}
+	return chosen, us
+}
+
+// readOnce reports whether the entry's weights pass through L2 once a run: it cannot keep them all, and nearly all have one reader.
+func (l *list) readOnce(stream []weight, lives map[*storage]life, m *cost.Machine) bool {
+	all, shared := 0, 0
+	for _, w := range stream {
+		all += w.at.bytes
+		if at := lives[w.at]; at.last != at.first {
+			shared += w.at.bytes
+		}
+	}
+	return all > m.KeptBytes() && shared < all/10
+}
+
+// computes is the time of a launch whose weights are in L2, in µs.
+func (l *launch) computes(m *cost.Machine) float64 {
+	if l.Copy != nil {
+		return m.Copy(l.Copy.Bytes).US
+	}
+	w := cost.Work{Blocks: 1, Warps: 1, Resident: 1, Loads: 1}
+	if l.work != nil {
+		w = *l.work
+		w.DRAMBytes = 0
+	}
+	return m.Estimate(&w).US
+}
+
+// ahead is a range of the weights blob that a launch prefetches.
+type ahead struct {
+	at     place // in a constant
+	bytes  int   // from there on, through the constants behind it
+	stream int   // of them, bytes of the stream
+}
+
+// run is the part of the stream from a position on, up to so many bytes, that lies in one piece in the blob.
+func run(stream []weight, from, bytes int) (r ahead) {
+	bytes &^= alignment - 1
+	i, _ := slices.BinarySearchFunc(stream, from+1, func(w weight, at int) int { return cmp.Compare(w.end, at) })
+	if i == len(stream) {
+		return r
+	}
+	inside := func(w *weight) int { return from + r.stream - (w.end - alignUp(w.at.bytes)) }
+	w := &stream[i]
+	r.at = place{w.at, inside(w)}
+	begin, end := w.offset+r.at.offset, 0
+	for ; i < len(stream) && r.stream < bytes && (r.stream == 0 || stream[i].offset == begin+r.stream); i++ {
+		w = &stream[i]
+		r.stream = min(w.end-from, bytes)
+		end = min(begin+r.stream, w.offset+w.at.bytes)
+	}
+	r.bytes = (end - begin) &^ (bulkBytes - 1)
+	return r
+}
+
+// fetching is a spec whose kernel begins with a prefetch: thread 0 of each block asks for a slice of a range. Pointer, bytes of a slice and of all
+// are parameters, so launches that prefetch different ranges, or none, share the kernel.
+func fetching(s *kernel.Spec) *kernel.Spec {
+	out := *s
+	at := slices.IndexFunc(s.Operands, func(o kernel.Operand) bool { return o.Number != nil })
+	if at < 0 {
+		at = len(s.Operands)
+	}
+	number := func(typ string) kernel.Operand { return kernel.Operand{Number: &kernel.Number{Type: typ}} }
+	out.Operands = slices.Insert(slices.Clone(s.Operands), at, number("u64"))
+	out.Operands = append(out.Operands, number("u32"), number("u32"))
+	out.Emit = func(k *ptx.Kernel, params []ptx.Sym) {
+		n := len(params)
+		emitFetch(k, s.Grid, params[at], params[n-2], params[n-1])
+		s.Emit(k, slices.Delete(slices.Clone(params[:n-2]), at, at+1))
+	}
+	return &out
+}
+
+// emitFetch writes the prefetch.
+func emitFetch(k *ptx.Kernel, grid [3]int, pointer, slice, all ptx.Sym) {
+	tid, block, each, from, total, size := k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32)
+	p, end := k.Reg(ptx.Pred), k.NewLabel("fetched")
+	k.Comment("weights of later launches into L2")
+	k.I("mov.u32", tid, ptx.Sym("%tid.x"))
+	k.I("setp.ne.u32", p, tid, ptx.Imm(0))
+	k.If(p, "bra", end)
+	k.I("mov.u32", block, ptx.Sym("%ctaid.x"))
+	for _, d := range []struct {
+		index  ptx.Sym
+		blocks int // of the grid that one step passes over
+		n      int
+	}{{"%ctaid.y", grid[0], grid[1]}, {"%ctaid.z", grid[0] * grid[1], grid[2]}} {
+		if d.n > 1 {
+			c := k.Reg(ptx.B32)
+			k.I("mov.u32", c, d.index)
+			k.I("mad.lo.u32", block, c, ptx.Imm(d.blocks), block)
+		}
+	}
+	k.I("ld.param.u32", each, ptx.At(slice, 0))
+	k.I("ld.param.u32", total, ptx.At(all, 0))
+	k.I("mul.lo.s32", from, block, each)
+	q := k.Reg(ptx.Pred)
+	k.I("setp.ge.u32", q, from, total)
+	k.If(q, "bra", end)
+	k.I("sub.u32", size, total, from)
+	k.I("min.u32", size, size, each)
+	base, global, address := k.Reg(ptx.B64), k.Reg(ptx.B64), k.Reg(ptx.B64)
+	k.I("ld.param.u64", base, ptx.At(pointer, 0))
+	k.I("cvta.to.global.u64", global, base)
+	k.I("mad.wide.u32", address, from, ptx.Imm(1), global)
+	k.I("cp.async.bulk.prefetch.L2.global", ptx.At(address, 0), size)
+	k.Place(end)
+}
+
+// params adds the parameters that fetching asks for, and says what they make the kernel prefetch.
+func (a *ahead) params(params []runtime.Param, grid [3]int) ([]runtime.Param, *runtime.Access) {
+	at := slices.IndexFunc(params, func(p runtime.Param) bool { return p.Buffer < 0 })
+	if at < 0 {
+		at = len(params)
+	}
+	pointer, slice, all := runtime.Param{Buffer: -1, Bytes: 8}, runtime.Param{Buffer: -1, Bytes: 4}, runtime.Param{Buffer: -1, Bytes: 4}
+	var range_ *runtime.Access
+	if a.bytes > 0 {
+		blocks := grid[0] * grid[1] * grid[2]
+		pointer.Buffer, pointer.Offset = a.at.at.index, a.at.offset
+		slice.Value, all.Value = uint64((a.bytes/blocks+lineBytes)&^(lineBytes-1)), uint64(a.bytes)
+		range_ = &runtime.Access{Buffer: a.at.at.index, Offset: a.at.offset, Bytes: a.bytes}
+	}
+	return append(slices.Insert(params, at, pointer), slice, all), range_
+}

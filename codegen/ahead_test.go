@@ -1,0 +1,95 @@
+package codegen
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const kb = 1 << 10
+
+// streamOf lays constants one behind the other, each read first by the launch of its index, from an offset of the blob on.
+func streamOf(offset int, bytes ...int) []weight {
+	var out []weight
+	end := 0
+	for i, n := range bytes {
+		end += alignUp(n)
+		out = append(out, weight{at: &storage{bytes: n}, offset: offset, end: end, first: i})
+		offset += alignUp(n)
+	}
+	return out
+}
+
+func TestARunEndsWhereTheBlobHasAGap(t *testing.T) {
+	s := streamOf(512, 1000, 256, 5000) // in the stream at 0, 1024, 1280 up to 6400
+	for _, c := range []struct {
+		name          string
+		from, bytes   int
+		at, offset    int // constant, and within it
+		stream, fetch int
+	}{
+		{"all, but what pads it", 0, 10000, 0, 0, 6400, 6280},
+		{"a part of the first", 0, 700, 0, 0, 512, 512},
+		{"from within, into the next", 512, 600, 0, 512, 512, 480},
+		{"across constants", 512, 1000, 0, 512, 768, 768},
+		{"the last", 1280, 1 << 20, 2, 0, 5120, 5000 &^ 15},
+	} {
+		r := run(s, c.from, c.bytes)
+		require.Same(t, s[c.at].at, r.at.at, c.name)
+		require.Equal(t, []int{c.offset, c.stream}, []int{r.at.offset, r.stream}, c.name)
+		require.Equal(t, c.fetch&^15, r.bytes, c.name)
+	}
+	require.Zero(t, run(s, 6400, 100), "nothing is left")
+	s[2].offset += 256
+	require.Equal(t, 1280, run(s, 0, 10000).stream, "a gap")
+	s[2].offset = 0
+	require.Equal(t, 1280, run(s, 0, 10000).stream, "a constant that lies in front, shared with another variant")
+}
+
+// planOf is a plan for launches of 10 µs each over a DRAM of 10 KB a µs.
+func planOf(once bool, keeps int, bytes ...int) *aheadPlan {
+	p := &aheadPlan{stream: streamOf(0, bytes...), once: once, keeps: keeps, perUS: 10 * kb}
+	for range bytes {
+		p.computes, p.can = append(p.computes, 10), append(p.can, true)
+	}
+	return p
+}
+
+func sizes(chosen []ahead) (out []int) {
+	for _, c := range chosen {
+		out = append(out, c.stream/kb)
+	}
+	return out
+}
+
+// TestLaunchesAskForWhatComesMeanwhile: 100 KB a launch, less what it has to load itself.
+func TestLaunchesAskForWhatComesMeanwhile(t *testing.T) {
+	chosen, us := planOf(true, 1<<20, 20*kb, 100*kb, 100*kb, 100*kb).within(1 << 20)
+	require.Equal(t, []int{80, 80, 80, 0}, sizes(chosen), "each loads 20 KB itself")
+	require.InDelta(t, 40, us, 1e-9, "and all is there in time")
+
+	// A launch that loads more than comes while it computes asks for nothing, and takes as long as its bytes.
+	chosen, us = planOf(true, 1<<20, 300*kb, 100*kb, 0).within(1 << 20)
+	require.Equal(t, []int{0, 0, 0}, sizes(chosen))
+	require.InDelta(t, 30+10+10, us, 1e-9)
+
+	p := planOf(true, 1<<20, 20*kb, 100*kb)
+	p.can[0] = false
+	chosen, _ = p.within(1 << 20)
+	require.Equal(t, []int{0, 0}, sizes(chosen), "a copy asks for nothing")
+}
+
+// TestNoMoreIsAskedForThanL2Keeps: what waits for its reader stays within the window. Where reading keeps a line, what was asked for stays only as long as
+// reads and requests behind it find room.
+func TestNoMoreIsAskedForThanL2Keeps(t *testing.T) {
+	bytes := []int{0, 0, 0, 100 * kb, 100 * kb, 100 * kb, 100 * kb, 100 * kb}
+	chosen, us := planOf(true, 200*kb, bytes...).within(200 * kb)
+	require.Equal(t, []int{100, 100, 0, 100, 100, 100, 0, 0}, sizes(chosen))
+	require.InDelta(t, 80, us, 1e-9)
+	chosen, _ = planOf(true, 200*kb, bytes...).within(150 * kb)
+	require.Equal(t, []int{100, 50, 0, 100, 100, 100, 50, 0}, sizes(chosen))
+
+	// Kept lines: what is asked for while the second hundred waits would push it out, since the first is read, and so kept, behind it.
+	chosen, _ = planOf(false, 200*kb, bytes...).within(200 * kb)
+	require.Equal(t, []int{100, 100, 0, 0, 100, 100, 100, 0}, sizes(chosen))
+}
