@@ -21,6 +21,7 @@ type Ahead struct {
 
 const (
 	maxWindow  = 16 << 20
+	backlogUS  = 4.0      // that requests may keep DRAM busy beyond the end of the launch that asks, so that it has work while a launch drains
 	leastAhead = 16 << 10 // bytes that are worth a prefetch
 	lineBytes  = 128      // of L2
 	bulkBytes  = 16       // of which the size of a bulk prefetch is a multiple (PTX ISA 9.7.9.25, cp.async.bulk.prefetch)
@@ -59,7 +60,7 @@ func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Ma
 		return
 	}
 	stream := l.stream(v, lives)
-	p := &aheadPlan{stream: stream, once: l.readOnce(stream, lives, m), keeps: m.KeptBytes() - v.ArenaBytes, perUS: m.MemoryGBps * 1e3}
+	p := &aheadPlan{stream: stream, once: l.readOnce(stream, lives, m), keeps: m.KeptBytes() - v.ArenaBytes, perUS: m.MemoryGBps * 1e3, backlog: backlogUS}
 	for i := range l.pending {
 		spec := l.pending[i].spec
 		p.computes = append(p.computes, l.pending[i].computes(m))
@@ -92,13 +93,14 @@ type aheadPlan struct {
 	once     bool      // what is read leaves L2 first
 	keeps    int       // bytes of weights that L2 keeps
 	perUS    float64   // bytes that DRAM delivers
+	backlog  float64   // µs
 	computes []float64 // µs of each launch, if its weights are in L2
 	can      []bool    // launches that can prefetch
 }
 
 // within plans for a window of so many bytes, and returns how long the launches then take. It follows their times and one DRAM channel, which
-// serves requests in their order. A launch asks for as much of the stream as the channel could bring while the launch runs, so that no
-// request delays a load for long. Until a part is read, L2 must keep it: behind it come all weights that are read meanwhile, unless these leave first,
+// serves requests in their order. A launch asks for as much of the stream as the channel could bring while the launch runs, and a little more: a
+// backlog, which no load waits behind for long. Until a part is read, L2 must keep it: behind it come all weights that are read meanwhile, unless these leave first,
 // since reading touches them again, and all that is asked for meanwhile.
 func (p *aheadPlan) within(window int) (chosen []ahead, us float64) {
 	chosen = make([]ahead, len(p.computes))
@@ -121,7 +123,7 @@ func (p *aheadPlan) within(window int) (chosen []ahead, us float64) {
 		if len(waiting) > 0 && !p.once {
 			most = min(most, waiting[0].from+p.keeps)
 		}
-		bytes := min(int((end-max(free, us))*p.perUS), most-asked)
+		bytes := min(int((end+p.backlog-max(free, us))*p.perUS), most-asked)
 		if p.can[i] && bytes >= leastAhead {
 			if chosen[i] = run(p.stream, asked, bytes); chosen[i].bytes > 0 {
 				asked += chosen[i].stream

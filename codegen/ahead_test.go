@@ -73,7 +73,13 @@ func TestLaunchesAskForWhatComesMeanwhile(t *testing.T) {
 	require.Equal(t, []int{0, 0, 0}, sizes(chosen))
 	require.InDelta(t, 30+10+10, us, 1e-9)
 
-	p := planOf(true, 1<<20, 20*kb, 100*kb)
+	p := planOf(true, 1<<20, 20*kb, 100*kb, 100*kb, 100*kb)
+	p.backlog = 3
+	chosen, us = p.within(1 << 20)
+	require.Equal(t, []int{110, 100, 90, 0}, sizes(chosen), "30 KB more than comes while the first computes, 20 of them loaded before")
+	require.InDelta(t, 40, us, 1e-9)
+
+	p = planOf(true, 1<<20, 20*kb, 100*kb)
 	p.can[0] = false
 	chosen, _ = p.within(1 << 20)
 	require.Equal(t, []int{0, 0}, sizes(chosen), "a copy asks for nothing")

@@ -50,7 +50,7 @@ func scaled(a float32, work *cost.Work) codegen.Lower {
 	}
 }
 
-// scaledProgram is a chain of scaled with the weights 10, 100, …; launch i multiplies by i + 2.
+// scaledProgram is a chain of scaled with the weights 1, 2, …; launches multiply by 2 and by 1 in turns.
 func scaledProgram(t *testing.T, launches int, work *cost.Work, tg *target.Target) *runtime.Program {
 	g := kerneltest.NewGraph(t, "g")
 	typ := ir.T(ir.Float32, elements)
@@ -58,17 +58,17 @@ func scaledProgram(t *testing.T, launches int, work *cost.Work, tg *target.Targe
 	for i := range launches {
 		w := make([]float64, elements)
 		for j := range w {
-			w[j] = math.Pow(10, float64(i+1))
+			w[j] = float64(i + 1)
 		}
 		r := g.Region(ir.FamilyLoop)
 		c := g.Constant(g.Fresh("w"), ir.FromFloats(typ, w))
 		y = r.Finish(r.Add("Add", nil, r.Read(y, false), r.Read(c, false))).Outputs[0]
 	}
 	g.Outputs = []*ir.Value{y}
-	n := float32(1)
+	n := 0
 	p, r := g.Program(codegen.Families{ir.FamilyLoop: func(node *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 		n++
-		return scaled(n, work)(node, ctx)
+		return scaled(float32(1+n%2), work)(node, ctx)
 	}}, tg)
 	require.Len(t, r.Variant.Kernels, 1, "numbers and prefetches are no part of the text")
 	return p
@@ -98,7 +98,7 @@ func TestNumbersAreParameters(t *testing.T) {
 	p := scaledProgram(t, 2, nil, target.Oldest())
 	l := p.Variants[0].Entries[0].Launches
 	for i, launch := range l {
-		require.Equal(t, []runtime.Param{{Buffer: -1, Value: uint64(math.Float32bits(float32(i + 2))), Bytes: 4}}, launch.Params[3:])
+		require.Equal(t, []runtime.Param{{Buffer: -1, Value: uint64(math.Float32bits(float32(2 - i))), Bytes: 4}}, launch.Params[3:])
 		require.Nil(t, launch.Prefetch, "a target without dependent launch")
 	}
 	require.Equal(t, -1, l[0].Priority)
@@ -107,10 +107,11 @@ func TestNumbersAreParameters(t *testing.T) {
 // TestWeightsAreFetchedAhead: launches that compute for a µs each ask for the weights of those behind them, 256 KB each, as far as DRAM delivers
 // them meanwhile; the last one has nobody behind it, and all share a kernel.
 func TestWeightsAreFetchedAhead(t *testing.T) {
+	const count = 12
 	tg := target.Default()
 	us := tg.TFLOPS["f16"] * 1e6 / 2
 	work := &cost.Work{Blocks: tg.SMs, Warps: 8, Resident: 1, Products: []cost.Products{{Type: "f16", MACs: us}}}
-	p := scaledProgram(t, 4, work, tg)
+	p := scaledProgram(t, count, work, tg)
 	v := &p.Variants[0]
 	launches := v.Entries[0].Launches
 	end := 4 * elements
@@ -127,13 +128,17 @@ func TestWeightsAreFetchedAhead(t *testing.T) {
 		require.Equal(t, []runtime.Param{{Buffer: l.Prefetch.Buffer, Offset: l.Prefetch.Offset, Bytes: 8}}, l.Params[3:4])
 		require.EqualValues(t, l.Prefetch.Bytes, l.Params[6].Value)
 	}
-	require.Equal(t, 4*4*elements, end)
-	require.Nil(t, launches[3].Prefetch)
-	require.Equal(t, runtime.Param{Buffer: -1, Bytes: 8}, launches[3].Params[3])
+	require.Equal(t, count*4*elements, end)
+	require.Nil(t, launches[count-1].Prefetch)
+	require.Equal(t, runtime.Param{Buffer: -1, Bytes: 8}, launches[count-1].Params[3])
 
 	got, fetched, err := runScaled(t, p)
 	require.NoError(t, err)
-	require.Equal(t, float32((((1*2+10)*3+100)*4+1000)*5+10000), got)
+	want := 1
+	for i := range count {
+		want = want*(2-i%2) + i + 1
+	}
+	require.Equal(t, float32(want), got)
 	for i, l := range launches {
 		want := 0
 		if l.Prefetch != nil {
