@@ -43,8 +43,9 @@
 // # Launches in a row
 //
 // Blocks of a dependent launch that find room beside those of the launch in front fetch their first weights before that one ends (Ahead).
-// Sequence lets this traffic begin when the launch in front begins, behind what that one fetches itself. The total then lies between the sum
-// of the launches' times and the larger of two sums: of all DRAM traffic, and of everything else.
+// Sequence lets this traffic begin when the launch in front begins, behind what that one fetches itself. What a launch prefetches for later ones (Fetches)
+// comes behind its own traffic, and a launch waits for its part (Awaits). The total then lies between the sum of the launches' times and the larger of
+// two sums: of all DRAM traffic, and of everything else.
 //
 // Lanes a clock are those of the CUDA C++ Programming Guide, "Arithmetic instructions"; rates are the target's; the other
 // constants are round figures of published microbenchmarks. The model ranks schedules and names what bounds a launch; it
