@@ -98,7 +98,7 @@ func TestPrefetchedConstantsAreThere(t *testing.T) {
 	asks := blocks(1, 0, 4)
 	list := []runtime.Launch{{Prefetch: &asks}, {Reads: []runtime.Access{blocks(1, 0, 1)}}, {Reads: []runtime.Access{blocks(1, 1, 3)}}}
 	v, list := entryOf(list...)
-	warm, cold := misses(v, list, 8*blockBytes)
+	warm, cold := misses(v, list, keeping(8*blockBytes))
 	require.Equal(t, []missing{{}, {}, {}}, warm)
 	require.Equal(t, []missing{{fetches: 4 * blockBytes}, {awaits: fetch{1, blockBytes}}, {awaits: fetch{1, 4 * blockBytes}}}, cold)
 
@@ -113,7 +113,7 @@ func TestPrefetchedConstantsAreThere(t *testing.T) {
 			list = append(list, l)
 		}
 		v, list := entryOf(list...)
-		warm, _ := misses(v, list, 7*blockBytes)
+		warm, _ := misses(v, list, keeping(7*blockBytes))
 		return warm
 	}
 	for i, m := range stream(true) {

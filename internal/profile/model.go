@@ -45,7 +45,6 @@ func (l *Launch) work(t *target.Target, c *emu.Counts) *cost.Work {
 		Blocks: l.Grid[0] * l.Grid[1] * l.Grid[2], Warps: max(1, (threads+31)/32),
 		Resident: cost.OccupancyOf(t, threads, l.Shared, 0).Blocks, // the same with and without ptxas, which alone knows registers
 		L2Read:   float64(32 * l.L2Read), L2Written: float64(32 * l.L2Written),
-		Fetches: dram.fetches, After: dram.awaits.launch - 1, Awaits: dram.awaits.bytes,
 	}
 	cached := int64(0) // sectors that plain loads ask the first level for
 	for i := range c.Sites {
@@ -74,10 +73,11 @@ func trafficOf(c *emu.Counts) (t traffic) {
 	return t
 }
 
-// served is the launch's work with a part of what it touches in DRAM. Constants can be fetched ahead as far as they find room.
+// served is the launch's work with a part of what it touches, and what it prefetches, in DRAM. Constants can be fetched ahead as far as they find room.
 func (l *Launch) served(dram missing) *cost.Work {
 	w, constants := *l.Work, float64(dram.constants*l.touched.constants)
 	w.DRAMBytes = constants + float64(dram.reads*l.touched.reads) + float64(dram.writes*l.touched.writes)
 	w.Ahead = min(constants, l.room)
+	w.Fetches, w.After, w.Awaits = dram.fetches, dram.awaits.launch-1, dram.awaits.bytes
 	return &w
 }
