@@ -57,6 +57,9 @@ type Counts struct {
 	Coalescing  float64 `json:"coalescing"`            // used bytes of sectors asked for
 	L2Read      int64   `json:"l2_read_sectors"`       // of Sectors, those that a first-level cache does not serve
 	L2Written   int64   `json:"l2_written_sectors"`    // of Sectors, those of stores and atomics
+	DRAM        int64   `json:"dram_bytes"`            // that DRAM serves, by the model of L2, what is prefetched included
+	ColdDRAM    int64   `json:"cold_dram_bytes"`       // likewise, with cold weights
+	Prefetched  int64   `json:"prefetched_bytes"`      // of weights that it asks for ahead of later launches
 	UniqueRead  int64   `json:"unique_read_bytes"`     // of global memory, each byte once
 	UniqueWrite int64   `json:"unique_write_bytes"`    //
 	Constants   int64   `json:"unique_constant_bytes"` // of UniqueRead
@@ -149,7 +152,9 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 		l.Time, l.cold = l.estimate(m, on.warm[l.Index]), l.estimate(m, on.cold[l.Index])
 		l.ColdUS = l.cold.US
 		if l.Work != nil {
+			warm := l.served(on.warm[l.Index])
 			l.Cold = l.served(on.cold[l.Index])
+			l.DRAM, l.ColdDRAM = int64(warm.DRAMBytes+warm.Fetches), int64(l.Cold.DRAMBytes+l.Cold.Fetches)
 		}
 	}
 	out.sum()
@@ -257,6 +262,7 @@ func (l *Launch) count(c *emu.Counts) {
 		}
 	}
 	for _, m := range c.Memories {
+		l.Prefetched += 32 * m.PrefetchSectors
 		l.UniqueRead += m.ReadBytes
 		l.UniqueWrite += m.WriteBytes
 		if m.Constant {
@@ -301,7 +307,7 @@ func (c *Counts) add(o *Counts) {
 	for _, p := range [][2]*int64{{&c.Warp, &o.Warp}, {&c.Thread, &o.Thread}, {&c.Divergent, &o.Divergent}, {&c.MACs, &o.MACs},
 		{&c.FMAs, &o.FMAs}, {&c.Barriers, &o.Barriers}, {&c.Atomics, &o.Atomics}, {&c.Sectors, &o.Sectors},
 		{&c.SectorBytes, &o.SectorBytes}, {&c.L2Read, &o.L2Read}, {&c.L2Written, &o.L2Written}, {&c.UniqueRead, &o.UniqueRead}, {&c.UniqueWrite, &o.UniqueWrite},
-		{&c.Constants, &o.Constants}, {&c.Wavefronts, &o.Wavefronts}, {&c.Conflicts, &o.Conflicts}} {
+		{&c.DRAM, &o.DRAM}, {&c.ColdDRAM, &o.ColdDRAM}, {&c.Prefetched, &o.Prefetched}, {&c.Constants, &o.Constants}, {&c.Wavefronts, &o.Wavefronts}, {&c.Conflicts, &o.Conflicts}} {
 		*p[0] += *p[1]
 	}
 	c.ratios()

@@ -179,3 +179,26 @@ func TestAModelsProfile(t *testing.T) {
 		})
 	}
 }
+
+// TestDRAMServesWeightsOnce: a model that finds room in L2 takes its weights from DRAM once where they are cold, and nothing where they are warm. Nearly
+// all are asked for ahead of the launches that read them; without a plan they come when they are read.
+func TestDRAMServesWeightsOnce(t *testing.T) {
+	p := compiled(t, "policy", "fp16")
+	v := &p.Variants[0]
+	for _, ahead := range []bool{true, false} {
+		if !ahead { // as a program whose launches ask for nothing
+			for i := range v.Entries[0].Launches {
+				v.Entries[0].Launches[i].Prefetch = nil
+			}
+		}
+		got, err := profile.Run(context.Background(), p, v, "run", nil)
+		require.NoError(t, err)
+		all := got.Total
+		require.Zero(t, all.DRAM)
+		require.InEpsilon(t, float64(all.Constants), float64(all.ColdDRAM), 0.02)
+		if ahead {
+			require.Greater(t, float64(all.Prefetched), 0.8*float64(all.Constants))
+			require.LessOrEqual(t, float64(all.Prefetched), 1.02*float64(all.Constants))
+		}
+	}
+}

@@ -130,6 +130,8 @@ func (p *Profile) WriteTable(w io.Writer) error {
 		trim(t.US), trim(p.Range.Low), trim(p.Range.High), trim(t.ColdUS), trim(p.ColdRange.Low), trim(p.ColdRange.High), trim(p.AloneUS), plural.Count(t.Launches, "launch"), plural.Count(len(p.Kernels), "kernel"), si(float64(t.MACs), ""), si(float64(t.FMAs), ""))
 	fmt.Fprintf(w, "  global memory: %s read (%s of it constants), %s written, %s asked for, %s of that used; %s read from L2, %s written to it\n", si(float64(t.UniqueRead), "B"),
 		si(float64(t.Constants), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.Sectors), "B"), percent(t.Coalescing, 1), si(float64(32*t.L2Read), "B"), si(float64(32*t.L2Written), "B"))
+	fmt.Fprintf(w, "  DRAM, by the model of L2: %s (%s with cold weights); %s of weights are asked for ahead of the launches that read them\n",
+		si(float64(t.DRAM), "B"), si(float64(t.ColdDRAM), "B"), si(float64(t.Prefetched), "B"))
 	fmt.Fprintf(w, "  shared memory: %s wavefronts, %s of them bank conflicts; %s barriers, %s atomics; %.1f of 32 lanes active, %s divergent branches\n\n",
 		si(float64(t.Wavefronts), ""), percent(float64(t.Conflicts), float64(t.Wavefronts)), si(float64(t.Barriers), ""), si(float64(t.Atomics), ""), t.ActiveLanes, si(float64(t.Divergent), ""))
 
