@@ -194,7 +194,7 @@ func (l *list) emitCopy(c copyNeed) {
 		reads:  []span{{c.src, c.bytes}}, writes: []span{{c.dst, c.bytes}}})
 }
 
-// lower asks the region's family, then loop, which may take several.
+// lower asks the region's family, then that of its parts, or loop, which may take several.
 func (l *list) lower(n *ir.Node) error {
 	family := n.Region.Family
 	first := l.families[family]
@@ -202,14 +202,30 @@ func (l *list) lower(n *ir.Node) error {
 		return fmt.Errorf("no kernels for regions of family %s", family)
 	}
 	spec, err := first(n, l.context)
-	if err != nil && family != ir.FamilyLoop {
-		l.fallbacks = append(l.fallbacks, Fallback{n.Name, family, err.Error()})
-		return l.loops(n)
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return l.add(n, spec)
+	case family == ir.FamilyLoop:
 		return err
 	}
-	return l.add(n, spec)
+	l.fallbacks = append(l.fallbacks, Fallback{n.Name, family, err.Error()})
+	if family == ir.FamilyChain {
+		return l.apart(n)
+	}
+	return l.loops(n)
+}
+
+// apart makes a launch for each part of a chain.
+func (l *list) apart(n *ir.Node) error {
+	for _, part := range n.Parts() {
+		if err := l.forward(part); err != nil { // what is between them, which the chain does not have in memory
+			return err
+		}
+		if err := l.lower(part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // loops makes a loop for the results of each size.

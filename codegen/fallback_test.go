@@ -47,7 +47,39 @@ func TestARefusedRegionWithSumsOfRowsBecomesTwoLoops(t *testing.T) {
 	}
 	require.Equal(t, [][]*ir.Value{{n.Outputs[0], n.Outputs[2]}, {n.Outputs[1]}}, computed)
 
-	p := &runtime.Program{Format: runtime.FormatVersion, Model: "step", Variants: []runtime.Variant{r.Variant}, Weights: weights.Bytes()}
+	requireReference(t, g, n, r, weights)
+}
+
+// TestARefusedChainBecomesTwoLaunches: what is between them then needs a place.
+func TestARefusedChainBecomesTwoLaunches(t *testing.T) {
+	g := kerneltest.NewGraph(t, "chain")
+	attrs := ir.Attrs{"kernel": []int{3, 3}, "strides": []int{1, 1}, "pads": []int{1, 1, 1, 1}, "dilations": []int{1, 1}, "layout": "NHWC"}
+	pool := func(read func(b *kerneltest.Region) *ir.Value) *ir.Node {
+		b := g.Region(ir.FamilyWindow)
+		return b.Finish(b.Cast(b.Add("MaxPool", attrs, b.Cast(read(b), ir.Float32)), ir.Float16))
+	}
+	first := pool(func(b *kerneltest.Region) *ir.Value { return b.Input(ir.T(ir.Float16, 1, 9, 12, 16), 1, false, false) })
+	second := pool(func(b *kerneltest.Region) *ir.Value { return b.Read(first.Outputs[0], false) })
+	n := ir.NewChain(first, second, false)
+	n.Outputs[0].Def, n.Outputs[0].Name = n, "z"
+	g.Nodes, g.Outputs = []*ir.Node{n}, n.Outputs
+	require.NoError(t, g.Verify())
+
+	some := maps.Clone(families)
+	some[ir.FamilyChain] = func(*ir.Node, *kernel.Context) (*kernel.Spec, error) { return nil, errors.New("not today") }
+	weights := codegen.NewWeights()
+	r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph}}, target.Default(), some, weights)
+	require.NoError(t, err)
+	require.Equal(t, []codegen.Fallback{{Region: n.Name, Family: "chain", Reason: "not today"}}, r.Fallbacks)
+	require.Len(t, r.Regions[0], 2)
+	require.GreaterOrEqual(t, r.Variant.ArenaBytes, first.Outputs[0].Type.Bytes())
+	requireReference(t, g, n, r, weights)
+}
+
+// requireReference runs what became of the only node of a graph, all checks on.
+func requireReference(t *testing.T, g *kerneltest.Graph, n *ir.Node, r *codegen.Result, weights *codegen.Weights) {
+	t.Helper()
+	p := &runtime.Program{Format: runtime.FormatVersion, Model: g.Name, Variants: []runtime.Variant{r.Variant}, Weights: weights.Bytes()}
 	port := func(v *ir.Value) runtime.Port {
 		return runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: v.Type.Shape}
 	}

@@ -151,7 +151,7 @@ func (e *evaluation) node(n *Node, in []*Array, inBody bool) ([]*Array, error) {
 		if a := out[i]; !a.Type.Equal(v.Type) || a.Len() != a.Numel() {
 			return nil, fmt.Errorf("evaluation yields output %d as %v with %d elements, want %v", i, a.Type, a.Len(), v.Type)
 		}
-		if e.opt.Round && (!inBody || n.Op.Name == "Cast") {
+		if e.opt.Round && (!inBody || n.Op.Name == "Cast" || n.Region != nil) {
 			out[i] = out[i].Rounded()
 		}
 	}

@@ -82,7 +82,7 @@ func TestNewRegionHoldsItsBodyAgainstItsInputs(t *testing.T) {
 	_, err = g.NewRegion(FamilyLoop, "r", body, x, y)
 	assert.EqualError(t, err, "Region: input 1 is f32[3,2], its body wants f32[2]")
 	_, err = g.NewRegion("magic", "r", body, x, x)
-	assert.EqualError(t, err, `Region: family="magic", want one of [contraction loop view window]`)
+	assert.EqualError(t, err, `Region: family="magic", want one of [chain contraction loop view window]`)
 	plain := Storage{DType: Float32}
 	stacked := &Region{Family: FamilyLoop, Members: 3, Body: body, Operands: []Operand{{Storage: plain}, {Stacked: true, Storage: plain}}, Results: []Storage{plain, plain}}
 	r, err := g.RegionNode("r", stacked, x, y)

@@ -121,7 +121,11 @@ func (r *Region) CloneMapped() (*Region, map[*Value]*Value) {
 // Origins are the nodes of the file that a region computes, in the file's order.
 func (r *Region) Origins() (from []Origin) {
 	for _, m := range r.Body.Nodes {
-		from = JoinOrigins(from, m.From)
+		of := m.From
+		if m.Region != nil {
+			of = m.Region.Origins()
+		}
+		from = JoinOrigins(from, of)
 	}
 	return from
 }

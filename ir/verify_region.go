@@ -11,6 +11,7 @@ const (
 	FamilyLoop        = "loop"
 	FamilyWindow      = "window"
 	FamilyView        = "view"
+	FamilyChain       = "chain"
 )
 
 var contracts = map[string]func(r *Region) error{
@@ -18,6 +19,7 @@ var contracts = map[string]func(r *Region) error{
 	FamilyLoop:        (*Region).loopContract,
 	FamilyWindow:      func(r *Region) error { return r.anchorContract(RoleWindow) },
 	FamilyView:        (*Region).viewContract,
+	FamilyChain:       (*Region).chainContract,
 }
 
 // contract checks what kernels rely on beyond types (docs/architecture.md, "Regions"): what a body of each family may hold,

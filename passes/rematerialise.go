@@ -19,6 +19,7 @@ var _ = register(Pass{
 	After: map[string]string{
 		"fuse":  "values between regions are what takes memory",
 		"views": "a view has the memory of its operand",
+		"chain": "a copy of a region has its kernel, and so its bits, where no later pass joins one of the two",
 	},
 	Needs: []string{"fuse"},
 	Run:   rematerialise,

@@ -49,14 +49,14 @@ func TestDefaultPipelines(t *testing.T) {
 		" fold-batchnorm merge-branches fold-scale gather-taps layout " + clean +
 		" recognise-layernorm merge-branches fold-scale gemm sink-gain " + clean + " segment fuse stack views"
 	for _, p := range precision.All() {
-		want := f32 + " narrow sooner rematerialise"
+		want := f32 + " narrow sooner chain rematerialise"
 		switch p.Name {
 		case precision.File:
-			want = clean + " expand gather-taps layout " + clean + " fuse views sooner rematerialise"
+			want = clean + " expand gather-taps layout " + clean + " fuse views sooner chain rematerialise"
 		case precision.FP32:
-			want = f32 + " sooner rematerialise"
+			want = f32 + " sooner chain rematerialise"
 		case precision.FP8:
-			want = strings.Replace(f32, " sink-gain ", " sink-gain split-image ", 1) + " centre narrow sooner rematerialise"
+			want = strings.Replace(f32, " sink-gain ", " sink-gain split-image ", 1) + " centre narrow sooner chain rematerialise"
 		}
 		names, err := Pipeline(p.Name)
 		require.NoError(t, err)

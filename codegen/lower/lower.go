@@ -14,6 +14,8 @@ package lower
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
@@ -83,6 +85,19 @@ func Catch(err *error) {
 func New(region *ir.Node, ctx *kernel.Context) *Lowering {
 	b := expr.NewBuilder()
 	b.Target = ctx.Target
+	return start(region, ctx, b)
+}
+
+// Beside starts lowering a further region for the same kernel, once l has its operands: it has them too, as its first.
+func (l *Lowering) Beside(region *ir.Node) *Lowering {
+	m := start(region, l.ctx, l.B)
+	m.Operands = slices.Clone(l.Operands)
+	maps.Copy(m.operands, l.operands)
+	maps.Copy(m.Loaded, l.Loaded)
+	return m
+}
+
+func start(region *ir.Node, ctx *kernel.Context, b *expr.Builder) *Lowering {
 	l := &Lowering{B: b, Region: region, Loaded: map[int]bool{}, ctx: ctx, inputs: map[*ir.Value]int{}, operands: map[*ir.Value]int{},
 		memo:     map[string]*expr.Expr{},
 		expanded: map[*ir.Node][]*ir.Value{}, scratch: ir.NewGraph("")}

@@ -1,41 +1,52 @@
 package window
 
 import (
+	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// accumulate computes, in each thread, Vector channels of Pixels neighbouring pixels, and leaves the sums in shared memory
-// in the order in which finish reads them.
-func (g *gen) accumulate() {
-	b, k, p, s := g.b, g.k, g.p, g.s
-	g.em.Push()
-	defer g.em.Pop()
-	vectors := s.Channels / s.Vector
-	g.where(b.Lt(g.thread, b.Int(s.workers())), func() {
-		at := b.Unravel(g.thread, []int{s.Columns / s.Pixels, s.Rows, vectors})
-		column, row, vector0 := at[0], at[1], b.Scale(at[2], int64(s.Vector))
-		x := g.shared(b.Add(b.Scale(row, int64(p.sh*s.pitch)), g.spreadInput(b.Add(b.Scale(column, int64(s.Pixels*p.sw*s.pixel(p))),
-			b.Scale(b.FloorDiv(vector0, int64(p.multiplier)), 4)))))
-		var w ptx.Reg
-		if p.taps != nil {
-			w = g.shared(b.Scale(vector0, 4))
-		}
-		acc := g.accumulators()
-		if s.unrolled(p) {
-			for r := range p.kh {
-				g.row(acc, x, w, r*p.dh*s.pitch, r*p.kw*s.Channels*4)
+// run is Pixels neighbouring pixels of a row of the tile, of which a thread computes Vector channels.
+type run struct{ row, column, channel *expr.Expr } // of the first
+
+// accumulate computes runs thread, thread + threads, … of the tile, and hands on the sums of each, [pixel][channel].
+func (g *gen) accumulate(then func(at run, acc [][]ptx.Reg)) {
+	b, p, s := g.b, g.p, g.s
+	for from := 0; from < s.workers(); from += g.threads {
+		g.em.Push()
+		n := b.Offset(g.thread, int64(from))
+		g.where(b.Lt(n, b.Int(s.workers())), func() {
+			at := b.Unravel(n, []int{s.Columns / s.Pixels, s.Rows, s.Channels / s.Vector})
+			column, row, vector0 := at[0], at[1], b.Scale(at[2], int64(s.Vector))
+			x := g.shared(b.Add(b.Scale(row, int64(p.sh*s.pitch)), g.spreadInput(b.Add(b.Scale(column, int64(s.Pixels*p.sw*s.pixel(p))),
+				b.Scale(b.FloorDiv(vector0, int64(p.multiplier)), 4)))))
+			var w ptx.Reg
+			if p.taps != nil {
+				w = g.shared(b.Scale(vector0, 4))
 			}
-		} else {
-			g.loopRows(acc, x, w)
-		}
-		g.addBias(acc, w)
-		first := b.Add(b.Scale(column, int64(s.Pixels*s.Rows)), row)
-		for px, rs := range acc {
-			op, v := vector("st.shared", rs)
-			at := b.Add(b.Scale(b.Offset(first, int64(px*s.Rows)), int64(s.Channels)), vector0)
-			k.I(op, ptx.At(g.shared(g.spread(b.Scale(at, 4))), s.sumsAt(p)), v)
-		}
-	})
+			acc := g.accumulators()
+			if s.unrolled(p) {
+				for r := range p.kh {
+					g.row(acc, x, w, r*p.dh*s.pitch, r*p.kw*s.Channels*4)
+				}
+			} else {
+				g.loopRows(acc, x, w)
+			}
+			g.addBias(acc, w)
+			then(run{row, b.Scale(column, int64(s.Pixels)), vector0}, acc)
+		})
+		g.em.Pop()
+	}
+}
+
+// storeSums leaves sums in shared memory in the order in which finish reads them.
+func (g *gen) storeSums(at run, acc [][]ptx.Reg) {
+	b, s := g.b, g.s
+	first := b.Add(b.Scale(at.column, int64(s.Rows)), at.row)
+	for px, rs := range acc {
+		op, v := vector("st.shared", rs)
+		at := b.Add(b.Scale(b.Offset(first, int64(px*s.Rows)), int64(s.Channels)), at.channel)
+		g.k.I(op, ptx.At(g.shared(g.spread(b.Scale(at, 4))), s.sumsAt(g.p)), v)
+	}
 }
 
 // accumulators are registers at the start of the sums or maxima, [pixel][channel].

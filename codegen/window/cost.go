@@ -6,45 +6,87 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cost"
 )
 
-// work is what the launch of a schedule does, on average over its warps. Inputs are taken to be in L2, weights in DRAM.
-func (s schedule) work(p *problem, m *cost.Machine) *cost.Work {
-	threads, blocks := s.threads(p), s.blocks(p)
-	warps := float64(blocks * threads / 32)
-	rounds := func(n int) float64 { return float64(ceilDiv(n, 32)*32) / float64(threads) } // of a warp
-	stage := rounds(s.inputRows(p) * s.inputColumns(p) * s.inputChannels(p) / s.stageWidth(p))
-	finish := rounds(s.Rows * s.Columns * s.Channels / s.Finish)
-	weights := rounds(ceilDiv(s.weights(p), 4))
-	width, elements := float64(s.stageWidth(p)), float64(s.Finish)
+// perWarp is what a warp does, on average over the warps of a launch.
+type perWarp struct {
+	threads                            int // of a block
+	float, integer, memory, wavefronts float64
+	issued                             float64 // beside float, integer and memory
+	loads                              float64 // of a thread
+}
 
+// rounds is how often a warp does what a block does n times, a thread at a time.
+func (w *perWarp) rounds(n int) float64 { return float64(ceilDiv(n, 32)*32) / float64(w.threads) }
+
+// window adds sliding over runs of the tile, so many a thread.
+func (w *perWarp) window(s schedule, p *problem, runs float64) {
 	reads, fronts := s.span(p), s.fronts*s.span(p)
 	if p.taps != nil {
 		reads += p.kw
 		fronts += p.kw * s.Vector
 	}
+	w.float += float64(runs * float64(p.kh*p.kw*s.Pixels*s.Vector))
+	w.memory += float64(runs * float64(p.kh*reads+s.Pixels))
+	w.wavefronts += float64(runs * float64(p.kh*fronts+s.Pixels*s.Vector))
+	w.issued += float64(runs * float64(20+4*p.kh))
+}
+
+// weights adds bringing these into shared memory.
+func (w *perWarp) weights(s schedule, p *problem) {
+	n := w.rounds(ceilDiv(s.weights(p), 4))
+	w.memory += n
+	w.wavefronts += float64(4 * n)
+}
+
+// stage adds bringing inputs into shared memory.
+func (w *perWarp) stage(s schedule, p *problem) {
+	n, width := w.rounds(s.inputRows(p)*s.inputColumns(p)*s.inputChannels(p)/s.stageWidth(p)), float64(s.stageWidth(p))
 	stores := width
 	if !s.spread {
 		stores = float64(stores * max(1, width/4))
 	}
-	sides := float64(p.sides())
-	of := func(always, perStage, perFinish float64) float64 {
-		return float64(warps * (always + float64(stage*perStage) + float64(finish*perFinish)))
+	w.integer += float64(n * (20 + float64(2*width)))
+	w.memory += float64(n * (1 + max(1, width/4)))
+	w.wavefronts += float64(n * (stores + 4))
+	w.loads += n
+}
+
+// finish adds the epilogue of sums that lie in shared memory.
+func (w *perWarp) finish(s schedule, p *problem) {
+	n := w.rounds(s.Rows * s.Columns * s.Channels / s.Finish)
+	elements, sides := float64(s.Finish), float64(p.sides())
+	w.float += float64(n * float64(s.Finish*p.epilogue()))
+	w.integer += float64(n * (30 + elements))
+	w.memory += float64(n * (1 + sides + float64(elements/4)))
+	w.wavefronts += float64(n * (elements + float64(4*sides)))
+	w.loads += float64(n * sides)
+}
+
+// work is what all warps of a launch of so many blocks do.
+func (w *perWarp) work(m *cost.Machine, blocks, shared, registers int) *cost.Work {
+	warps := float64(blocks * w.threads / 32)
+	out := &cost.Work{
+		Blocks: blocks, Warps: w.threads / 32, Resident: m.Resident(w.threads, shared, registers),
+		Float: float64(warps * w.float), Integer: float64(warps * w.integer), Memory: float64(warps * w.memory), Wavefronts: float64(warps * w.wavefronts),
+		Loads: w.loads,
+		Trips: 1, // of weights
 	}
+	out.Issued = out.Float + out.Integer + out.Memory + float64(warps*w.issued)
+	return out
+}
+
+// work is what the launch of a schedule does. Inputs are taken to be in L2, weights in DRAM.
+func (s schedule) work(p *problem, m *cost.Machine) *cost.Work {
+	w := perWarp{threads: s.threads(), integer: 40}
+	w.window(s, p, 1)
+	w.weights(s, p)
+	w.stage(s, p)
+	w.finish(s, p)
+	out := w.work(m, s.blocks(p), s.shared(p), s.registers(p))
 	read, written := s.bytes(p)
-	w := &cost.Work{
-		Blocks: blocks, Warps: threads / 32, Resident: m.Resident(threads, s.shared(p), s.registers(p)),
-		Float:      of(float64(p.kh*p.kw*s.Pixels*s.Vector), 0, float64(s.Finish*p.epilogue())),
-		Integer:    of(40, 20+float64(2*width), 30+elements),
-		Memory:     of(float64(p.kh*reads+s.Pixels)+weights, 1+max(1, width/4), 1+sides+float64(elements/4)),
-		Wavefronts: of(float64(p.kh*fronts+s.Pixels*s.Vector)+float64(4*weights), stores+4, elements+float64(4*sides)),
-		L2Read:     float64(blocks) * read,
-		L2Written:  float64(blocks) * written,
-		DRAMBytes:  float64(4 * s.weights(p) * p.g * p.co / s.Channels),
-		Loads:      stage + float64(finish*sides),
-		Trips:      1, // of weights
-		Barriers:   2,
-	}
-	w.Issued = w.Float + w.Integer + w.Memory + float64(warps*float64(20+4*p.kh))
-	return w
+	out.L2Read, out.L2Written = float64(float64(out.Blocks)*read), float64(float64(out.Blocks)*written)
+	out.DRAMBytes = s.weightBytes(p)
+	out.Barriers = 2
+	return out
 }
 
 // sides is the number of activations that the epilogue reads.
@@ -93,6 +135,16 @@ func inside(tiles, step, lead, size, extent int) float64 {
 		sum += max(0, min(from+size, extent)-max(from, 0))
 	}
 	return float64(sum) / float64(tiles)
+}
+
+// bytesOf is how many bytes so many channels of some pixels take, in whole sectors of 32 bytes.
+func bytesOf(pixels, channels, bits int) float64 {
+	return float64(pixels * ceilDiv(channels*bits, 256) * 32)
+}
+
+// weightBytes is what a launch reads of constants.
+func (s schedule) weightBytes(p *problem) float64 {
+	return float64(4 * s.weights(p) * p.g * p.co / s.Channels)
 }
 
 // registers estimates what a thread needs.

@@ -7,16 +7,16 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/lower"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// gen writes one kernel.
+// gen writes a kernel, or what one computes of a window.
 type gen struct {
-	p *problem
-	s schedule
-	t *target.Target
-	b *expr.Builder
-	l *lower.Lowering
+	p       *problem
+	s       schedule
+	b       *expr.Builder
+	l       *lower.Lowering
+	threads int    // of a block
+	prefix  string // of variables' names
 
 	thread, block *expr.Expr // indices
 	// the tile's first output
@@ -33,28 +33,53 @@ type gen struct {
 
 // newGen builds all expressions of a kernel, which fixes its operands.
 func newGen(p *problem, s schedule, ctx *kernel.Context) (*gen, error) {
-	l := lower.New(p.region, ctx)
+	g := tileOf(p, s, lower.New(p.region, ctx))
+	if err := g.lowerFinish(true); err != nil {
+		return nil, err
+	}
+	g.lowerWeights()
+	g.lowerStage()
+	return g, nil
+}
+
+// tileOf is what blocks compute that have a tile each.
+func tileOf(p *problem, s schedule, l *lower.Lowering) *gen {
 	b := l.B
-	g := &gen{p: p, s: s, t: ctx.Target, b: b, l: l}
-	g.thread, g.block = b.Index("thread", s.threads(p)), b.Index("block", s.blocks(p))
+	g := &gen{p: p, s: s, b: b, l: l, threads: s.threads()}
+	g.thread, g.block = b.Index("thread", g.threads), b.Index("block", s.blocks(p))
 	at := b.Unravel(g.block, []int{p.g, p.n, ceilDiv(p.oh, s.Rows), ceilDiv(p.ow, s.Columns), p.co / s.Channels})
 	g.member, g.image = at[0], at[1]
 	g.oh, g.ow, g.channel = b.Scale(at[2], int64(s.Rows)), b.Scale(at[3], int64(s.Columns)), b.Scale(at[4], int64(s.Channels))
 	if p.region.Region.Members > 0 {
 		g.l.Member = g.member
 	}
-	if err := g.lowerFinish(); err != nil {
-		return nil, err
+	return g
+}
+
+func (g *gen) lowerWeights() {
+	if g.p.taps != nil {
+		g.weight = g.l.Table(g.p.pack(g.s))
 	}
-	if p.taps != nil {
-		g.weight = g.l.Table(p.pack(s))
-	}
-	g.lowerStage()
-	return g, nil
 }
 
 // emit writes the kernel.
 func (g *gen) emit(k *ptx.Kernel, params []ptx.Sym) {
+	pointers := g.begin(k, params)
+	g.copyWeights(pointers)
+	g.em.Wait()
+	g.emitStage()
+	if g.p.taps != nil {
+		k.I("cp.async.wait_all")
+	}
+	k.I("bar.sync", ptx.Imm(0))
+	g.accumulate(g.storeSums)
+	k.I("bar.sync", ptx.Imm(0))
+	g.emitFinish()
+	k.I("ret")
+}
+
+// begin reads the parameters.
+func (g *gen) begin(k *ptx.Kernel, params []ptx.Sym) []ptx.Reg {
 	g.k = k
 	pointers := make([]ptx.Reg, len(g.l.Operands))
 	for i := range pointers {
@@ -71,20 +96,7 @@ func (g *gen) emit(k *ptx.Kernel, params []ptx.Sym) {
 	g.em = expr.NewEmitter(k, g.b, g.l.Env(k, pointers))
 	g.em.Bind(g.thread, tid)
 	g.em.Bind(g.block, block)
-
-	if g.p.taps != nil {
-		g.copyWeights(pointers[g.weight])
-	}
-	g.em.Wait()
-	g.emitStage()
-	if g.p.taps != nil {
-		k.I("cp.async.wait_all")
-	}
-	k.I("bar.sync", ptx.Imm(0))
-	g.accumulate()
-	k.I("bar.sync", ptx.Imm(0))
-	g.emitFinish()
-	k.I("ret")
+	return pointers
 }
 
 // shared is the address of a varying byte offset in shared memory; instructions add the constant part.

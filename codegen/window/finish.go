@@ -1,6 +1,8 @@
 package window
 
 import (
+	"slices"
+
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/lower"
 	"github.com/spark-compile/spark-compile/ir"
@@ -13,13 +15,14 @@ type finish struct {
 	acc                            []*expr.Expr // variables: the anchor's sums
 
 	out, scales int // operands; scales where the output is quantised in blocks
-	values      []*expr.Expr
-	index       *expr.Expr // of the first element
+	rounded     []*expr.Expr
+	values      []*expr.Expr // rounded, as they are stored
+	index       *expr.Expr   // of the first element
 	dtype       ir.DType
 }
 
-// lowerFinish builds the expressions of the epilogue.
-func (g *gen) lowerFinish() error {
+// lowerFinish builds the expressions of the epilogue, which stores what it computes if that is kept.
+func (g *gen) lowerFinish(kept bool) error {
 	b, p, f := g.b, g.p, &g.finish
 	width := g.s.Finish
 	f.image, f.member = g.image, g.member
@@ -27,15 +30,17 @@ func (g *gen) lowerFinish() error {
 		if n == step {
 			return b.Int(0)
 		}
-		return b.Var(name, expr.S32, 0, int64(n-step), int64(step))
+		return b.Var(g.prefix+name, expr.S32, 0, int64(n-step), int64(step))
 	}
 	f.oh, f.ow, f.channel = variable("oh", p.oh, 1), variable("ow", p.ow, 1), variable("channel", p.co, width)
-	f.out = g.l.Output(0)
+	if kept {
+		f.out = g.l.Output(0)
+	}
 	if p.blocks != nil {
 		f.scales = g.l.Output(1)
 	}
 	at := func(channel *expr.Expr) []*expr.Expr { return []*expr.Expr{f.image, f.oh, f.ow, channel} }
-	channel, y, anchor := b.Index("one", p.co), p.output(), p.anchor.Outputs[0]
+	channel, y, anchor := b.Index(g.prefix+"one", p.co), p.output(), p.anchor.Outputs[0]
 	sum := func(acc *expr.Expr) *expr.Expr { return g.sum(acc, channel) }
 	own := at(channel)
 	values, acc, err := g.l.Epilogue(lower.Vector{Anchor: p.anchor, Index: own, Channel: channel, First: f.channel, Width: width, Sum: sum},
@@ -43,7 +48,7 @@ func (g *gen) lowerFinish() error {
 	if err != nil {
 		return err
 	}
-	f.values, f.acc = values[0], acc
+	f.rounded, f.values, f.acc = values[0], slices.Clone(values[0]), acc
 	if p.blocks == nil {
 		for v := range f.values {
 			f.values[v], f.dtype = lower.Storage(b, f.values[v], y.Type.DType)
@@ -72,7 +77,7 @@ func (g *gen) sum(acc, channel *expr.Expr) *expr.Expr {
 // emitFinish runs the epilogue on vectors thread, thread + threads, … of the tile and stores them.
 func (g *gen) emitFinish() {
 	b, p, s, f := g.b, g.p, g.s, &g.finish
-	total, threads := s.Rows*s.Columns*s.Channels/s.Finish, s.threads(p)
+	total, threads := s.Rows*s.Columns*s.Channels/s.Finish, g.threads
 	for from := 0; from < total; from += threads {
 		n := b.Offset(g.thread, int64(from))
 		at := b.Unravel(n, []int{s.Columns, s.Rows, s.Channels / s.Finish})

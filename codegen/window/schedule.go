@@ -39,7 +39,7 @@ func ceilDiv(a, b int) int { return (a + b - 1) / b }
 func (s schedule) workers() int { return s.Channels / s.Vector * s.Rows * (s.Columns / s.Pixels) }
 
 // threads is the number of threads of a block, whole warps.
-func (s schedule) threads(*problem) int { return ceilDiv(s.workers(), 32) * 32 }
+func (s schedule) threads() int { return ceilDiv(s.workers(), 32) * 32 }
 
 func (s schedule) blocks(p *problem) int {
 	return p.g * p.n * ceilDiv(p.oh, s.Rows) * ceilDiv(p.ow, s.Columns) * (p.co / s.Channels)
@@ -80,8 +80,12 @@ func (s schedule) pixel(p *problem) int { return 4 * s.inputChannels(p) }
 func (s schedule) packed(p *problem) schedule {
 	// A thread knows where its columns are if all threads begin at a multiple of 128 bytes.
 	run, pixel := s.Pixels*p.sw*s.pixel(p), s.pixel(p)
-	s.spread = s.stageWidth(p) > 4 && (128%pixel == 0 || pixel%128 == 0) && (run%128 == 0 || s.Columns == s.Pixels)
-	s.pitch, s.fronts = (s.inputAt(s.inputColumns(p)*pixel)+15)&^15, s.inputVector(p)
+	return s.tight(p, s.stageWidth(p) > 4 && (128%pixel == 0 || pixel%128 == 0) && (run%128 == 0 || s.Columns == s.Pixels))
+}
+
+func (s schedule) tight(p *problem, spread bool) schedule {
+	s.spread = spread
+	s.pitch, s.fronts = (s.inputAt(s.inputColumns(p)*s.pixel(p))+15)&^15, s.inputVector(p)
 	return s
 }
 

@@ -20,7 +20,7 @@ func (g *gen) lowerStage() {
 	b, p, s := g.b, g.p, g.s
 	rows, columns := s.inputRows(p), s.inputColumns(p)
 	channels, width := s.inputChannels(p), s.stageWidth(p)
-	total, threads := rows*columns*channels/width, s.threads(p)
+	total, threads := rows*columns*channels/width, g.threads
 	first := b.FloorDiv(g.channel, int64(p.multiplier))
 	for from := 0; from < total; from += threads {
 		n := b.Offset(g.thread, int64(from))
@@ -70,18 +70,21 @@ func (g *gen) storeShared(c chunk, rs []ptx.Reg) {
 
 // copyWeights starts the copy of the tile's weights to shared memory: they are constants, and need not wait for the launch
 // before.
-func (g *gen) copyWeights(weights ptx.Reg) {
+func (g *gen) copyWeights(pointers []ptx.Reg) {
 	b, k, p, s := g.b, g.k, g.p, g.s
+	if p.taps == nil {
+		return
+	}
 	tile := s.weights(p)
 	op, bytes := "cp.async.cg.shared.global", 16
 	if tile%4 != 0 {
 		op, bytes = "cp.async.ca.shared.global", 4
 	}
-	total, threads := tile*4/bytes, s.threads(p)
+	total, threads := tile*4/bytes, g.threads
 	number := b.Linear([]*expr.Expr{g.member, b.FloorDiv(g.channel, int64(s.Channels))}, []int{p.g, p.co / s.Channels})
 	source := k.Reg(ptx.B64)
 	start := b.Add(b.Scale(number, int64(tile*4)), b.Scale(g.thread, int64(bytes)))
-	k.I("mad.wide.s32", source, g.em.Emit(start), ptx.Imm(1), weights)
+	k.I("mad.wide.s32", source, g.em.Emit(start), ptx.Imm(1), pointers[g.weight])
 	dst := g.shared(b.Scale(g.thread, int64(bytes)))
 	for from := 0; from < total; from += threads {
 		there := g.predicate(b.Lt(b.Offset(g.thread, int64(from)), b.Int(total)))

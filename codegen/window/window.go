@@ -53,18 +53,25 @@ func (p *problem) spec(s schedule, ctx *kernel.Context) (*kernel.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("window: %w", err)
 	}
-	stem := fmt.Sprintf("dwconv%dx%d", p.kh, p.kw)
-	if p.taps == nil {
-		stem = fmt.Sprintf("pool%dx%d", p.kh, p.kw)
-	}
 	blocks := s.blocks(p)
-	spec := &kernel.Spec{Stem: stem, Family: ir.FamilyWindow, Grid: [3]int{blocks, 1, 1}, Block: [3]int{s.threads(p), 1, 1},
+	spec := &kernel.Spec{Stem: p.stem(), Family: ir.FamilyWindow, Grid: [3]int{blocks, 1, 1}, Block: [3]int{s.threads(), 1, 1},
 		Shared: s.shared(p), Operands: g.l.Operands, Work: s.work(p, cost.Of(ctx.Target)), MACs: p.region.MACs(), Note: p.region.Name,
 		Schedule: fmt.Sprintf("%s unroll=%v", s, s.unrolled(p)), Emit: g.emit}
 	if blocks < ctx.Target.SMs {
-		spec.Reason = fmt.Sprintf("%d output pixels of %d channels are %d blocks", p.g*p.n*p.oh*p.ow, p.co, blocks)
+		spec.Reason = p.fewBlocks(blocks)
 	}
 	return spec, nil
+}
+
+func (p *problem) stem() string {
+	if p.taps == nil {
+		return fmt.Sprintf("pool%dx%d", p.kh, p.kw)
+	}
+	return fmt.Sprintf("dwconv%dx%d", p.kh, p.kw)
+}
+
+func (p *problem) fewBlocks(blocks int) string {
+	return fmt.Sprintf("%d output pixels of %d channels are %d blocks", p.g*p.n*p.oh*p.ow, p.co, blocks)
 }
 
 // analyse finds the anchor and reads its geometry.

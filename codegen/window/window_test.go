@@ -35,13 +35,23 @@ func (s shape) String() string {
 // region builds the region as the passes do: narrow values are cast at its borders, weights and bias are f32 constants.
 func (s shape) region(t *testing.T) *kerneltest.Region {
 	t.Helper()
-	r := kerneltest.New(t, ir.FamilyWindow).Members(s.members)
+	return s.in(kerneltest.NewGraph(t, "g"), nil)
+}
+
+// in is the region in a graph, of an image there or of one of its own.
+func (s shape) in(g *kerneltest.Graph, image *ir.Value) *kerneltest.Region {
+	r := g.Region(ir.FamilyWindow).Members(s.members)
 	r.Limits[ir.Float32] = 1e-6
 	stacked := s.members > 0
 	input := func(typ ir.Type, constant bool) *ir.Value {
 		return r.Cast(r.Input(typ, 1, constant, stacked), ir.Float32)
 	}
-	x := input(ir.T(s.d, s.n, s.h, s.w, s.c), false)
+	var x *ir.Value
+	if image != nil {
+		x = r.Cast(r.Read(image, stacked), ir.Float32)
+	} else {
+		x = input(ir.T(s.d, s.n, s.h, s.w, s.c), false)
+	}
 	attrs := ir.Attrs{"strides": []int{s.stride, s.stride}, "pads": []int{s.pad, s.pad, s.pad, s.pad}, "dilations": []int{s.dil, s.dil}, "layout": "NHWC"}
 	var y *ir.Value
 	switch s.op {

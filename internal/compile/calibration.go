@@ -45,8 +45,8 @@ func Budget(name string, given *float64) float64 {
 const fewInputs = 8
 
 // storePass is the pass that applies the formats that a calibration chose, centrePass the one before it that subtracts
-// the means that data have, and fusePass makes the regions that both work on.
-const storePass, centrePass, fusePass = "narrow", "centre", "fuse"
+// the means that data have, fusePass makes the regions that both work on, and chainPass joins some of them.
+const storePass, centrePass, fusePass, chainPass = "narrow", "centre", "fuse", "chain"
 
 // calibration is the stage before storePass. It owns what a trial needs: the graph of f32 regions, the remaining passes, and
 // the data to measure programs on.

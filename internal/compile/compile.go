@@ -44,6 +44,9 @@ type Options struct {
 	// F32Inputs and F32Outputs make inputs and outputs f32 where the file has f16 or bf16, which they keep otherwise.
 	F32Inputs, F32Outputs bool
 
+	// Apart names windows that stay launches of their own, whatever is predicted of them as parts of chains.
+	Apart []string
+
 	// MinCosine is the accuracy budget of every output slice, on each set of inputs. A precision that calibrates is searched
 	// for the fastest program within it, or quantises every layer if it is 0; another precision is checked unless it is 0.
 	MinCosine float64
@@ -189,7 +192,7 @@ var families = familiesOf(nil)
 
 // familiesOf are those of programs that have most loops in common.
 func familiesOf(c *loop.Choices) codegen.Families {
-	return codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyLoop: c.Lower}
+	return codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyChain: window.LowerChain, ir.FamilyLoop: c.Lower}
 }
 
 // compile compiles for every target: the passes before storePass, calibration, the other passes, kernels. All targets share
@@ -234,7 +237,8 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			return err
 		}
 		opt.meter.Begin(0, "%s: passes", t.Name)
-		g, pc := r.Source.Clone(), &passes.Context{Target: t, Precision: opt.Precision, F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs}
+		g, pc := r.Source.Clone(), &passes.Context{Target: t, Precision: opt.Precision, F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs,
+			Chained: func(n *ir.Node) bool { return window.Faster(n, t) }, Apart: opt.Apart}
 		if data != nil {
 			pc.Greatest = data.greatest()
 		}
@@ -307,7 +311,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 }
 
 // pipeline splits the passes into those before centrePass, which wants what data say of the values there, centrePass if it
-// is one of them, and the rest from storePass on.
+// is one of them, and the rest from storePass or chainPass on: in front of that, each region is what a layer became.
 func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 	names := opt.Passes
 	if names == nil {
@@ -319,7 +323,7 @@ func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 		return nil, nil, nil, err
 	}
 	calibrates := precision.Calibrates(opt.Precision)
-	at := slices.Index(names, storePass)
+	at := slices.IndexFunc(names, func(name string) bool { return name == storePass || name == chainPass })
 	for _, need := range []string{"widen", storePass} {
 		if calibrates && !slices.Contains(names, need) {
 			return nil, nil, nil, fmt.Errorf("--precision %s needs the pass %s: add it to --passes", opt.Precision, need)

@@ -22,7 +22,7 @@ import (
 )
 
 // plannedTerms are what a schedule was chosen by and a run counts: the factor by which the two may differ for kernels of a
-// family (contraction, window, loop), either way.
+// family (contraction, window and chain, loop), either way.
 var plannedTerms = []struct {
 	name    string
 	of      func(w *cost.Work) float64
@@ -43,7 +43,7 @@ var plannedTerms = []struct {
 }
 
 func each(contraction, window, loop float64) map[string]float64 {
-	return map[string]float64{ir.FamilyContraction: contraction, ir.FamilyWindow: window, ir.FamilyLoop: loop}
+	return map[string]float64{ir.FamilyContraction: contraction, ir.FamilyWindow: window, ir.FamilyChain: window, ir.FamilyLoop: loop}
 }
 
 func macs(w *cost.Work) (n float64) {
@@ -120,7 +120,7 @@ func TestSchedulesAreChosenByWhatTheyDo(t *testing.T) {
 			}
 		}
 	}
-	for _, family := range []string{ir.FamilyContraction, ir.FamilyWindow, ir.FamilyLoop} {
+	for _, family := range []string{ir.FamilyContraction, ir.FamilyWindow, ir.FamilyChain, ir.FamilyLoop} {
 		for _, term := range plannedTerms {
 			t.Logf("%s, %s: within a factor of %.2f", family, term.name, max(1, worst[family+" "+term.name]))
 		}

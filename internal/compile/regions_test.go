@@ -180,6 +180,8 @@ func runRegion(t *testing.T, n *ir.Node, data map[*ir.Value]*ir.Tensor) map[*ir.
 		spec, err = contraction.Lower(n, ctx)
 	case ir.FamilyWindow:
 		spec, err = window.Lower(n, ctx)
+	case ir.FamilyChain:
+		spec, err = window.LowerChain(n, ctx)
 	default:
 		spec, err = loop.Lower(n, ctx)
 	}

@@ -105,7 +105,7 @@ func (m Model) value(v *ir.Value, seen map[*ir.Value]Range) (Range, error) {
 
 // stored is what a node leaves in memory, or for the rest of a body.
 func (m Model) stored(n *ir.Node, r Range) Range {
-	if m.inside && n.Op.Name != "Cast" {
+	if m.inside && n.Op.Name != "Cast" && n.Region == nil {
 		return r
 	}
 	if m.Loose && (r.Lo.DType == ir.Float16 || r.Lo.DType == ir.BFloat16) {

@@ -216,7 +216,6 @@ func (c *comparison) bytes(k kept) []byte {
 
 // step compares the outputs of one launch.
 func (c *comparison) step(s step) ([]Row, error) {
-	n := s.region
 	had := map[*ir.Value]*ir.Array{}
 	changed := ""
 	for _, k := range s.ins {
@@ -242,6 +241,34 @@ func (c *comparison) step(s step) ([]Row, error) {
 		}
 		got[k.value] = x.Array()
 	}
+	parts := s.region.Parts()
+	if slices.ContainsFunc(parts, func(n *ir.Node) bool { return got[n.Outputs[0]] == nil }) {
+		parts = []*ir.Node{s.region} // what is between is not in memory
+	}
+	var rows []Row
+	for _, n := range parts {
+		of, err := c.rows(n, had, got)
+		if err != nil {
+			return nil, err
+		}
+		for i := range of {
+			r := &of[i]
+			r.Launch = s.launch
+			r.Kernel, r.Family = c.kernel(s.launch)
+			if changed != "" {
+				r.Changed, r.Bad = changed, true
+			}
+		}
+		rows = append(rows, of...)
+		for _, v := range n.Outputs { // the next part reads it
+			had[v] = got[v]
+		}
+	}
+	return rows, nil
+}
+
+// rows compares what a region computed with the inputs that it had.
+func (c *comparison) rows(n *ir.Node, had, got map[*ir.Value]*ir.Array) ([]Row, error) {
 	verdicts, err := c.judge(n, had, got)
 	if err != nil {
 		return nil, err
@@ -252,7 +279,7 @@ func (c *comparison) step(s step) ([]Row, error) {
 	}
 	var rows []Row
 	at := 0 // among the node's outputs: a result, and its scales of blocks
-	for k, st := range n.Region.Results {
+	for k, st := range lastOf(n).Region.Results {
 		v := n.Outputs[at]
 		var scales *ir.Array
 		r := verdicts[at]
@@ -267,9 +294,8 @@ func (c *comparison) step(s step) ([]Row, error) {
 			return nil, fmt.Errorf("value %q has no exact counterpart: this is a bug in tracing, please report it", v.Name)
 		}
 		x := decoded(got[v], st, scales).Floats()
-		r.Launch, r.Region, r.Nodes, r.Value = s.launch, original(n.Name), c.names.inside[v.Def], original(v.Name)
+		r.Region, r.Nodes, r.Value = original(n.Name), c.names.inside[v.Def], original(v.Name)
 		r.Shape, r.Stored, r.Scale = v.Type.Shape, v.Type.DType.String(), st.Factor()
-		r.Kernel, r.Family = c.kernel(s.launch)
 		if r.Metrics, err = compare(x, exact.Floats(), v.Type.Shape); err != nil {
 			return nil, err
 		}
@@ -278,9 +304,6 @@ func (c *comparison) step(s step) ([]Row, error) {
 			return nil, err
 		}
 		r.Own = relative(own.RelL2, norm(fed[k].Floats()), norm(exact.Floats()))
-		if changed != "" {
-			r.Changed, r.Bad = changed, true
-		}
 		rows = append(rows, r)
 	}
 	return rows, nil
@@ -420,8 +443,26 @@ func (c *comparison) addition(n *ir.Node) float64 {
 	return 0
 }
 
+// lastOf is the part of a region that computes its results.
+func lastOf(n *ir.Node) *ir.Node {
+	parts := n.Parts()
+	return parts[len(parts)-1]
+}
+
 // fed is the exact region on the inputs that a launch had: its results, before they are stored.
-func (c *comparison) fed(n *ir.Node, had map[*ir.Value]*ir.Array) ([]*ir.Array, error) {
+func (c *comparison) fed(n *ir.Node, had map[*ir.Value]*ir.Array) (results []*ir.Array, err error) {
+	between := map[*ir.Value]*ir.Array{}
+	for _, part := range n.Parts() {
+		if results, err = c.fedTo(part, had, between); err != nil {
+			return nil, err
+		}
+		between[part.Outputs[0]] = results[0]
+	}
+	return results, nil
+}
+
+// fedTo is fed of a part of a region; between are the results of others.
+func (c *comparison) fedTo(n *ir.Node, had, between map[*ir.Value]*ir.Array) ([]*ir.Array, error) {
 	values := make([]*ir.Array, len(n.Region.Operands))
 	for i, o := range n.Region.Operands {
 		if v := n.Inputs[i]; !v.IsConst() {
@@ -429,7 +470,9 @@ func (c *comparison) fed(n *ir.Node, had map[*ir.Value]*ir.Array) ([]*ir.Array, 
 			if s := n.BlockScales(i); s != nil {
 				scales = had[s]
 			}
-			values[i] = decoded(had[v], o.Storage, scales)
+			if values[i] = between[v]; values[i] == nil {
+				values[i] = decoded(had[v], o.Storage, scales)
+			}
 		}
 	}
 	was := c.origin.Was

@@ -1,0 +1,110 @@
+package ir
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// twoWindows is a chain whose first result is read by nobody else.
+const twoWindows = `graph "g" {
+  input %x: f16[2,1,4,4,8]
+  const %w: f32[8,1,3,3] = splat 0.5
+  %z: f16[2,1,4,4,8] = Region(%x, %w) {family="chain"} "mixer" graph "" {
+    input %p0: f16[2,1,4,4,8]
+    input %p1: f32[8,1,3,3]
+    %y: e4m3[2,1,4,4,8] = Region(%p0, %p1) {family="window", members=2} "mixer" graph "" {
+      input %p0: f32[1,4,4,8]
+      input %p1: f32[8,1,3,3]
+      operand 0: f16 stacked
+      %v: f32[1,4,4,8] = Conv(%p0, %p1) {dilations=[1,1], group=8, layout="NHWC", pads=[1,1,1,1], strides=[1,1]}
+      output %v
+      result 0: e4m3 scale 0.25
+    }
+    %z: f16[2,1,4,4,8] = Region(%y, %p1) {family="window", members=2} "mlp" graph "" {
+      input %p0: f32[1,4,4,8]
+      input %p1: f32[8,1,3,3]
+      operand 0: e4m3 scale 0.25 stacked
+      %v: f32[1,4,4,8] = Conv(%p0, %p1) {dilations=[1,1], group=8, layout="NHWC", pads=[1,1,1,1], strides=[1,1]}
+      output %v
+      result 0: f16
+    }
+    output %z
+  }
+  output %z
+}
+`
+
+func TestAChainIsItsWindowsOneAfterTheOther(t *testing.T) {
+	g := parsed(t, twoWindows)
+	require.Equal(t, twoWindows, g.String())
+	require.NoError(t, g.Verify())
+	n := g.Nodes[0]
+	parts := n.Parts()
+	require.Len(t, parts, 2)
+	require.Equal(t, []string{"mixer", "mlp"}, []string{parts[0].Name, parts[1].Name})
+	require.Same(t, n.Inputs[1], parts[1].Inputs[1])
+	require.Same(t, n.Outputs[0], parts[1].Outputs[0])
+	require.Equal(t, n.MACs(), parts[0].MACs()+parts[1].MACs())
+
+	x := NewArray(n.Inputs[0].Type)
+	for i := range x.F {
+		x.F[i] = float64(i%7) - 3
+	}
+	w := n.Inputs[1].Const.Array()
+	opt := EvalOptions{Round: true}
+	y := evaluatePart(t, parts[0], opt, x, w)
+	z := evaluatePart(t, parts[1], opt, y, w)
+	out, err := EvaluateList(t.Context(), g, []*Array{x}, opt)
+	require.NoError(t, err)
+	require.Equal(t, z.F, out[0].F)
+
+	apart := NewGraph("g") // and joined again it is the same
+	apart.Inputs, apart.Nodes, apart.Outputs = g.Inputs, parts, n.Outputs
+	require.Empty(t, n.Region.diff(NewChain(parts[0], parts[1], false).Region))
+	require.Len(t, NewChain(parts[0], parts[1], true).Outputs, 2)
+}
+
+// evaluatePart runs a region of one result alone.
+func evaluatePart(t *testing.T, n *Node, opt EvalOptions, in ...*Array) *Array {
+	t.Helper()
+	g := NewGraph("part")
+	m := *n
+	m.Inputs = nil
+	for i, v := range n.Inputs {
+		m.Inputs = append(m.Inputs, g.AddInput(string(rune('a'+i)), v.Type))
+	}
+	g.Nodes, g.Outputs = []*Node{&m}, n.Outputs
+	out, err := EvaluateList(t.Context(), g, in, opt)
+	require.NoError(t, err)
+	return out[0]
+}
+
+func TestWhatIsNoChainIsRefused(t *testing.T) {
+	second := twoWindows[strings.Index(twoWindows, "    %z: f16"):]
+	for want, edit := range map[string][]string{
+		"more than once": {second, strings.Replace(second, "      output %v", "      %r: f32[1,4,4,8] = Add(%v, %p0)\n      output %r", 1)},
+		"members of the second": {second, `    %z: f16[2,4,4,8] = Region(%y, %p1) {family="window"} "mlp" graph "" {
+      input %p0: f32[2,1,4,4,8]
+      input %p1: f32[8,1,3,3]
+      operand 0: e4m3 scale 0.25
+      %r: f32[2,4,4,8] = Reshape(%p0) {shape=[2,4,4,8]}
+      %v: f32[2,4,4,8] = Conv(%r, %p1) {dilations=[1,1], group=8, layout="NHWC", pads=[1,1,1,1], strides=[1,1]}
+      output %v
+      result 0: f16
+    }
+    output %z
+  }
+  output %z
+}
+`, "%z: f16[2,1,4,4,8] = Region(%x, %w)", "%z: f16[2,4,4,8] = Region(%x, %w)"},
+		"does not slide over":        {"Region(%y, %p1)", "Region(%p0, %p1)", "operand 0: e4m3 scale 0.25 stacked", "operand 0: f16 stacked"},
+		"not two windows":            {"%z: f16[2,1,4,4,8] = Region(%y, %p1) {family=\"window\", members=2}", "%z: f16[2,1,4,4,8] = Region(%y, %p1) {family=\"loop\", members=2}"},
+		"result 0 is an operand":     {"    output %z\n  }", "    output %p0\n  }"},
+		"is computed in front of it": {second, strings.Replace(strings.Replace(second, "Conv(%p0, %p1)", "Conv(%r, %p1)", 1), "      %v: f32", "      %r: f32[1,4,4,8] = Relu(%p0)\n      %v: f32", 1)},
+	} {
+		_, err := Parse(strings.NewReplacer(edit...).Replace(twoWindows))
+		require.ErrorContains(t, err, want)
+	}
+}
