@@ -279,10 +279,14 @@ func (b *builder) window() *ir.Value {
 	b.r.Family = ir.FamilyWindow
 	b.members()
 	attrs, window, in := b.window2D(9)
-	attrs["layout"] = "NHWC"
 	n, c := pick(b.tape, 1, 1, 2), pick(b.tape, 1, 3, 8, 16, 20, 32, 48)
 	x := how{storage: b.activation(), stacked: b.stacked()}
-	shape := []int{n, in[0], in[1], c}
+	return b.sliding(attrs, window, func() *ir.Value { return b.viewed(x, n, in[0], in[1], c) }, c)
+}
+
+// sliding is a window over an image of so many channels.
+func (b *builder) sliding(attrs ir.Attrs, window []int, image func() *ir.Value, c int) *ir.Value {
+	attrs["layout"] = "NHWC"
 	switch pick(b.tape, "Conv", "Conv", "MaxPool", "AveragePool") {
 	case "Conv":
 		multiplier := pick(b.tape, 1, 1, 2)
@@ -290,8 +294,7 @@ func (b *builder) window() *ir.Value {
 			multiplier = 1
 		}
 		attrs["group"] = c
-		v := b.viewed(x, shape...)
-		inputs := []*ir.Value{v, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0, size: 0.3}, c*multiplier, 1, window[0], window[1])}
+		inputs := []*ir.Value{image(), b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0, size: 0.3}, c*multiplier, 1, window[0], window[1])}
 		if b.oneIn(2) {
 			inputs = append(inputs, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}, c*multiplier))
 		}
@@ -301,10 +304,10 @@ func (b *builder) window() *ir.Value {
 		return b.epilogue(b.add("Conv", attrs, inputs...), c*multiplier, 3)
 	case "MaxPool":
 		attrs["kernel"], attrs["ceil"] = window, b.oneIn(3)
-		return b.epilogue(b.add("MaxPool", attrs, b.viewed(x, shape...)), c, 3)
+		return b.epilogue(b.add("MaxPool", attrs, image()), c, 3)
 	}
 	attrs["kernel"], attrs["ceil"], attrs["include_pad"] = window, b.oneIn(4), b.oneIn(2)
-	return b.epilogue(b.add("AveragePool", attrs, b.viewed(x, shape...)), c, 3)
+	return b.epilogue(b.add("AveragePool", attrs, image()), c, 3)
 }
 
 // segments are many small products of rows with parts of one vector.

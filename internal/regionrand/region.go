@@ -75,6 +75,7 @@ func draw(t *tape) (c *Case, err error) {
 		b.finish(b.loop())
 	default:
 		b.finish([]*ir.Value{family()})
+		b.joined()
 	}
 	c.Tape = t.taken[:min(t.at, len(t.taken))]
 	if err := g.Verify(); err != nil {
@@ -209,9 +210,11 @@ func positive(rng *rand.Rand, t ir.Type) *ir.Tensor {
 func Fill(g *ir.Graph, seed uint64) map[*ir.Value]*ir.Tensor {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	n := g.Nodes[0]
-	scales := map[*ir.Value]bool{}
-	for i := range n.Region.Operands {
-		scales[n.BlockScales(i)] = true
+	scales, factor := map[*ir.Value]bool{}, map[*ir.Value]float64{}
+	for _, part := range n.Parts() {
+		for i, o := range part.Region.Operands {
+			scales[part.BlockScales(i)], factor[part.Inputs[i]] = true, o.Factor()
+		}
 	}
 	data := map[*ir.Value]*ir.Tensor{}
 	for _, v := range g.Inputs {
@@ -219,10 +222,11 @@ func Fill(g *ir.Graph, seed uint64) map[*ir.Value]*ir.Tensor {
 			data[v] = positive(rng, v.Type)
 			continue
 		}
-		data[v] = numbers(rng, v.Type, 1)
-		if i := slices.Index(n.Inputs, v); i >= 0 && i < len(n.Region.Operands) && v.Type.DType.IsFloat() {
-			data[v] = numbers(rng, v.Type, 1/n.Region.Operands[i].Factor())
+		size := 1.0
+		if f := factor[v]; f != 0 {
+			size = 1 / f
 		}
+		data[v] = numbers(rng, v.Type, size)
 	}
 	return data
 }

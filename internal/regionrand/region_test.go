@@ -54,12 +54,32 @@ func (c *Case) context() (*kernel.Context, error) {
 	return ctx, nil
 }
 
-// lower is the way of the driver: the region's family, then loops.
+// lower is the way of the driver: the region's family, then those of its parts, then loops.
 func (c *Case) lower() (specs []*kernel.Spec, ctx *kernel.Context, fallback, err error) {
 	if ctx, err = c.context(); err != nil {
 		return nil, nil, nil, err
 	}
 	n := c.Region()
+	if n.IsFamily(ir.FamilyChain) && !c.Loop {
+		var spec *kernel.Spec
+		if spec, fallback = window.LowerChain(n, ctx); spec != nil {
+			return []*kernel.Spec{spec}, ctx, nil, nil
+		}
+	}
+	for _, part := range n.Parts() {
+		more, why, err := c.lowerPart(part, ctx)
+		if err != nil {
+			return nil, ctx, why, err
+		}
+		if fallback == nil {
+			fallback = why
+		}
+		specs = append(specs, more...)
+	}
+	return specs, ctx, fallback, nil
+}
+
+func (c *Case) lowerPart(n *ir.Node, ctx *kernel.Context) (specs []*kernel.Spec, fallback, err error) {
 	var spec *kernel.Spec
 	switch {
 	case c.Loop:
@@ -69,16 +89,16 @@ func (c *Case) lower() (specs []*kernel.Spec, ctx *kernel.Context, fallback, err
 		spec, fallback = window.Lower(n, ctx)
 	}
 	if spec != nil {
-		return []*kernel.Spec{spec}, ctx, nil, nil
+		return []*kernel.Spec{spec}, nil, nil
 	}
 	for _, part := range n.BySize() {
 		spec, err := loop.Lower(part, ctx)
 		if err != nil {
-			return nil, ctx, fallback, err
+			return nil, fallback, err
 		}
 		specs = append(specs, spec)
 	}
-	return specs, ctx, fallback, nil
+	return specs, fallback, nil
 }
 
 // trial is a test that ends alone.
@@ -148,6 +168,7 @@ func (c *Case) run(t testing.TB) (r result) {
 		got := map[*ir.Value]*ir.Tensor{}
 		for _, spec := range specs {
 			maps.Copy(got, kerneltest.Run(tr, spec, ctx.Target, data))
+			maps.Copy(data, got) // another part of a chain reads it
 		}
 		for k, v := range n.Outputs {
 			r.compare(fmt.Sprintf("output %d (%v) of %s", k, v.Type, r.schedule), got[v].Array(), want[k])
@@ -234,7 +255,7 @@ func TestRandomRegions(t *testing.T) {
 		if n := c.Region(); len(n.Region.Results) > 1 && n.IsFamily(ir.FamilyContraction) {
 			families["several results"]++
 		}
-		if len(c.Region().BySize()) > 1 {
+		if n := c.Region(); n.IsFamily(ir.FamilyContraction) && len(n.BySize()) > 1 {
 			families["sums of rows"]++
 		}
 		if r.fallback != nil {
