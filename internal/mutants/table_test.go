@@ -20,6 +20,7 @@ var (
 	heads     = Site{Model: "policy", Precision: "fp16", Name: "loop row (heads)", family: "loop", schedule: "row", prefix: "segmentedmatvec"}
 	flat      = Site{Model: "policy", Precision: "fp16", Name: "loop flat", family: "loop", schedule: "flat"}
 	window    = Site{Model: "dmonitoring", Precision: "fp16", Name: "window", family: "window", prefix: "dwconv5x5"}
+	chain     = Site{Model: "vision", Precision: "fp16", Name: "chain of windows", family: "chain", prefix: "dwconv3x3_dwconv7x7"}
 
 	fp8      = Site{Model: narrow, Precision: narrow, Name: "contraction fp8", family: "contraction", prefix: "matmul_e4m3"}
 	split8   = Site{Model: narrow, Precision: narrow, Name: "contraction fp8, weights in two terms", family: "contraction", prefix: "matmul_e4m3_by_x2"}
@@ -64,6 +65,10 @@ var Table = []Mutant{
 	{"barrier after the inputs dropped", window, sync, "", drop(anywhere, 0, "bar.sync"), nil},
 	{"barrier after the sums dropped", window, sync, "", drop(anywhere, 1, "bar.sync"), nil},
 	{"wait for weights dropped", window, sync, "", drop(anywhere, 0, "cp.async.wait_all"), nil},
+	{"barrier after the inputs dropped", chain, sync, "", drop(anywhere, 0, "bar.sync"), nil},
+	{"barrier between the windows dropped", chain, sync, "", drop(anywhere, 1, "bar.sync"), nil},
+	{"barrier after the sums dropped", chain, sync, "", drop(anywhere, 2, "bar.sync"), nil},
+	{"wait for the launch in front dropped", chain, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
 	{"commit of a group dropped", deep16, sync, "", drop(inside, 0, "commit_group"), nil},
 	{"wait after the barrier", splitK16, sync, "", move(inside, 0, []string{"wait_group"}, inside, 0, "bar.sync"), nil},
 
@@ -112,6 +117,9 @@ var Table = []Mutant{
 	{"guard of the store dropped", ragged, memory, "", change(anywhere, 1, unguarded, "st.global"), nil},
 	{"guard of a load inverted", flat, memory, "", change(anywhere, 0, inverted, "ld.global.b16"), nil},
 	{"guard of the padding dropped", window, memory, "", change(anywhere, 0, unguarded, "ld.global.v4.b32"), nil},
+	{"padding between the windows not filled", chain, memory, "", drop(anywhere, 0, "st.shared.v4.f32"), nil},
+	{"what the tile owns stored in its neighbour's place", chain, memory, "", change(anywhere, 0, shift(0, -64), "st.global"), nil},
+	{"what the tile owns not stored", chain, memory, "", drop(anywhere, 2, "st.global"), nil},
 	{"vector load 4 bytes off", row, memory, "", change(anywhere, 0, shift(1, -4), "ld.global.v4.f32"), nil},
 	{"load index shifted by a row", row, memory, "", change(anywhere, 0, shift(1, 512), "ld.global.v4.f32"), nil},
 
@@ -125,6 +133,8 @@ var Table = []Mutant{
 	{"mask of the padding dropped", attention, arithmetic, "", everyMask, nil},
 	{"weights of a tap from its neighbour", window, arithmetic, "", change(anywhere, 2, shift(1, 64), "ld.shared"), nil},
 	{"last tap of a window left out", window, arithmetic, "", drop(anywhere, -1, "fma.rn.f32"), nil},
+	{"a pixel between the windows in its neighbour's place", chain, arithmetic, "", change(anywhere, -1, shift(0, 32), "st.shared.v4.f32"), nil},
+	{"last tap of the second window left out", chain, arithmetic, "", drop(anywhere, -1, "fma.rn.f32"), nil},
 	{"selection of an activation inverted", heads, arithmetic, "", change(anywhere, -1, opcode("setp.ne.s32"), "setp.eq.s32"), nil},
 
 	// Narrow floats.
