@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -359,6 +360,7 @@ func (f full) check(t *testing.T, dir, precision string) {
 	}
 	ofGraph := " |"
 	if precision == "fp16" {
+		requireWeightsOnce(t, r.Program)
 		var ratios []float64
 		for _, part := range parts(q) {
 			ratios = append(ratios, requireRatio(t, part.Name, 1.5, cut(got, part), cut(final, part), cut(exact, part)))
@@ -366,6 +368,22 @@ func (f full) check(t *testing.T, dir, precision string) {
 		ofGraph = fmt.Sprintf("%.2f | %.2f–%.2f", ratios[0], slices.Min(ratios), slices.Max(ratios))
 	}
 	t.Logf("| %s | %s | %d | %.2g | %.2g | %s | %d | %d | %d |", f.model, precision, f.golden, apart, far, ofGraph, len(v.Entries[0].Launches), v.ArenaBytes, v.LiveBytes)
+}
+
+// requireWeightsOnce holds what DRAM serves in a run with cold weights, by the model of L2, to little more than weights, inputs and outputs: what is
+// fetched ahead is still there when it is read, and what launches hand on never leaves L2.
+func requireWeightsOnce(t *testing.T, p *runtime.Program) {
+	t.Helper()
+	prof, err := profile.Run(context.Background(), p, &p.Variants[0], "run", nil)
+	require.NoError(t, err)
+	least := prof.Total.Constants
+	for _, b := range p.Variants[0].Buffers {
+		if b.Kind == runtime.InputBuffer || b.Kind == runtime.OutputBuffer {
+			least += int64(b.Bytes)
+		}
+	}
+	require.LessOrEqual(t, float64(prof.Total.ColdDRAM), 1.1*float64(least))
+	require.Greater(t, float64(prof.Total.Prefetched), 0.6*float64(prof.Total.Constants))
 }
 
 // requireFastContractions holds every contraction of 5 MMAC or more to what a GPU wants: operands are used at least twice a
