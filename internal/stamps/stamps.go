@@ -136,7 +136,8 @@ func Read(s *runtime.Session, entry string) ([]Launch, error) {
 		return nil, fmt.Errorf("%s: no entry %q", s.Model().Program.Model, entry)
 	}
 	var out []Launch
-	var origin uint32
+	var origin uint32 // a stamp, and when that was
+	base := 0
 	for i := range e.Launches {
 		l := &e.Launches[i]
 		if l.Kernel == "" {
@@ -147,7 +148,8 @@ func Read(s *runtime.Session, entry string) ([]Launch, error) {
 		if len(out) == 0 {
 			origin = stamps[0]
 		}
-		since := func(x uint32) int { return int(int32(x - origin)) } // the clock starts again
+		since := func(x uint32) int { return base + int(int32(x-origin)) } // the clock starts again, more than once in a long run
+		base, origin = since(stamps[0]), stamps[0]
 		x := Launch{Index: i, Kernel: l.Kernel, Note: l.Note, Begun: since(stamps[0]), Released: since(stamps[1]), Ended: since(stamps[2])}
 		for b := 3; b < len(stamps); b += 3 {
 			x.Begun, x.Released, x.Ended = min(x.Begun, since(stamps[b])), min(x.Released, since(stamps[b+1])), max(x.Ended, since(stamps[b+2]))

@@ -101,33 +101,36 @@ func TestStampsAreRead(t *testing.T) {
 	raw, err := s.State(Buffer)
 	require.NoError(t, err)
 	const origin = 1<<32 - 5000 // 5 µs before the clock starts again
-	late := -1
-	for i, l := range stamped.Variants[0].Entry("run").Launches {
-		if l.Kernel == "" {
-			continue
-		}
-		own := runtime.View[uint32](raw[l.Params[len(l.Params)-1].Offset:])
-		for b := range blocks(&l) {
-			begun, released, ended := 1000*i+b, 1000*i+500+b, 1000*i+900
-			if late < 0 && b > 0 && b == blocks(&l)-1 {
-				late, ended = i, 1000*i+7777
+	for _, step := range []int{1000, 400_000_000} { // ns from launch to launch: the clock starts again once, and every ten launches
+		late := -1
+		for i, l := range stamped.Variants[0].Entry("run").Launches {
+			if l.Kernel == "" {
+				continue
 			}
-			for k, x := range []int{begun, released, ended} {
-				own[3*b+k] = uint32(origin + x)
+			own := runtime.View[uint32](raw[l.Params[len(l.Params)-1].Offset:])
+			for b := range blocks(&l) {
+				begun, released, ended := step*i+b, step*i+500+b, step*i+900
+				if late < 0 && b > 0 && b == blocks(&l)-1 {
+					late, ended = i, step*i+7777
+				}
+				for k, x := range []int{begun, released, ended} {
+					own[3*b+k] = uint32(origin + x)
+				}
 			}
 		}
-	}
-	require.GreaterOrEqual(t, late, 0, "no launch has several blocks")
-	require.NoError(t, s.SetState(Buffer, raw))
-	launches, err := Read(s, "run")
-	require.NoError(t, err)
-	first := launches[0].Index
-	for _, l := range launches {
-		want := 1000*(l.Index-first) + 900
-		if l.Index == late {
-			want += 6877
+		require.GreaterOrEqual(t, late, 0, "no launch has several blocks")
+		require.NoError(t, s.SetState(Buffer, raw))
+		launches, err := Read(s, "run")
+		require.NoError(t, err)
+		first := launches[0].Index
+		for _, l := range launches {
+			begun := step * (l.Index - first)
+			want := begun + 900
+			if l.Index == late {
+				want += 6877
+			}
+			require.Equal(t, []int{begun, begun + 500, want}, []int{l.Begun, l.Released, l.Ended}, "launch %d", l.Index)
 		}
-		require.Equal(t, []int{1000 * (l.Index - first), 1000*(l.Index-first) + 500, want}, []int{l.Begun, l.Released, l.Ended}, "launch %d", l.Index)
 	}
 	_, err = Read(s, "walk")
 	require.ErrorContains(t, err, `no entry "walk"`)
