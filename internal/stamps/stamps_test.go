@@ -100,7 +100,7 @@ func TestStampsAreRead(t *testing.T) {
 	require.NoError(t, err)
 	raw, err := s.State(Buffer)
 	require.NoError(t, err)
-	const origin = 1<<32 - 5000 // 5 µs before the clock starts again
+	const origin = 1<<32 - 5000                     // 5 µs before the clock starts again
 	for _, step := range []int{1000, 400_000_000} { // ns from launch to launch: the clock starts again once, and every ten launches
 		late := -1
 		for i, l := range stamped.Variants[0].Entry("run").Launches {
