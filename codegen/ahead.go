@@ -145,7 +145,7 @@ func (l *list) readOnce(stream []weight, lives map[*storage]life, m *cost.Machin
 			shared += w.at.bytes
 		}
 	}
-	return all > m.KeptBytes() && shared < all/10
+	return m.LeavesFirst() && all > m.KeptBytes() && shared < all/10
 }
 
 // computes is the time of a launch whose weights are in L2, in µs.

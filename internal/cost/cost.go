@@ -68,13 +68,14 @@ type Constants struct {
 	L2BytesClock    float64 // bytes that a multiprocessor reads from L2 in a clock, and that it writes there
 	L2Together      float64 // time of reads and writes of L2 at once, as a share of the sum of their times
 	KeptShare       float64 // of L2, that holds what a model uses, whatever else does
+	EvictFirst      float64 // of devices like this one, that let what is read as evict-first leave L2 first (createpolicy)
 	GraphUS         float64 // of launching a graph and waiting for it, beside what its kernels take
 	Exposed         float64 // share of a term that the longest one does not hide
 }
 
 // published serves every target: targets differ by less than the published figures do among themselves.
 var published = Constants{MemoryLatencyUS: 0.7, CacheLatencyUS: 0.25, AtomicUS: 0.7, StartUS: 0.3, BarrierClocks: 30,
-	Schedulers: 4, AloneIssue: 0.4, BusyWarps: 8, LoadsAtATime: 8, L2BytesClock: 64, L2Together: 1, KeptShare: 0.75, GraphUS: 15, Exposed: 0.1}
+	Schedulers: 4, AloneIssue: 0.4, BusyWarps: 8, LoadsAtATime: 8, L2BytesClock: 64, L2Together: 1, KeptShare: 0.75, EvictFirst: 1, GraphUS: 15, Exposed: 0.1}
 
 // Machine is a target with the model's constants.
 type Machine struct {
@@ -195,6 +196,9 @@ func (m *Machine) Copy(bytes int) Time {
 	t.bound()
 	return t
 }
+
+// LeavesFirst reports whether what is read as evict-first is taken to leave L2 before all else.
+func (m *Machine) LeavesFirst() bool { return m.EvictFirst >= 0.5 }
 
 // KeptBytes is how much of what a model uses L2 holds.
 func (m *Machine) KeptBytes() int { return int(float64(m.KeptShare * float64(m.L2Bytes))) }

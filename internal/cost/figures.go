@@ -38,6 +38,8 @@ var constants = slices.Concat([]Constant{
 		at: func(m *Machine) *float64 { return &m.L2WriteGBps }},
 	{Name: "l2_together", Unit: "share", What: "time of reading and writing L2 at once, of one after the other", Source: "a guess: 1 if slices bind, 0.6 if only the two directions of the network did", least: 0.6, most: 1,
 		at: func(m *Machine) *float64 { return &m.L2Together }},
+	{Name: "evict_first", Unit: "share", What: "whether what is read as evict-first leaves L2 before all else: 0 or 1", Source: "a guess: the PTX ISA calls it a hint, and says no more", least: 0, most: 1,
+		at: func(m *Machine) *float64 { return &m.EvictFirst }},
 	{Name: "kept_share", Unit: "share", What: "part of L2 that holds what a model uses, whatever else does", Source: "a guess: from half of L2 to all of it", least: 2. / 3, most: 4. / 3,
 		at: func(m *Machine) *float64 { return &m.KeptShare }},
 	{Name: "launch_us", Unit: "µs", What: "from the end of a graph's kernel to the beginning of the next", Source: "0.58 published of a related part; an H100's is near 1 without dependent launch", least: 0.6, most: 1.7,

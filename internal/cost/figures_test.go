@@ -49,6 +49,7 @@ func TestEveryConstantIsInTheTable(t *testing.T) {
 			for _, w := range []*Work{work, &cached} {
 				moved = moved || m.with(c, m.Value(c)*factor).Estimate(w).US != m.Estimate(w).US
 			}
+			moved = moved || m.with(c, m.Value(c)*factor).LeavesFirst() != m.LeavesFirst()
 			moved = moved || c.Name == "kept_share" && m.with(c, m.Value(c)*factor).Left(20<<20) != m.Left(20<<20) // beside launches too
 		}
 		require.True(t, moved, c.Name)

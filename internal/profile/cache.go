@@ -15,6 +15,7 @@ const (
 // once (cost.Machine.Left).
 type l2 struct {
 	left   func(distance float64) float64
+	first  bool // what is read once leaves first
 	blocks map[int][]cacheLine
 	last   []int // sums of bytes by the time of their last touch: a Fenwick tree
 	now    int
@@ -83,7 +84,7 @@ func misses(v *runtime.Variant, launches []runtime.Launch, m *cost.Machine) (war
 			}
 		}
 	}
-	c := &l2{left: m.Left, blocks: map[int][]cacheLine{}, last: make([]int, runs*touches+1)}
+	c := &l2{left: m.Left, first: m.LeavesFirst(), blocks: map[int][]cacheLine{}, last: make([]int, runs*touches+1)}
 	for range runs - 1 {
 		warm = c.run(v, launches)
 	}
@@ -96,15 +97,21 @@ func misses(v *runtime.Variant, launches []runtime.Launch, m *cost.Machine) (war
 // cached is what DRAM serves in runs of an entry on a machine.
 type cached struct{ warm, cold []missing }
 
-// caches are those of several machines: only what L2 keeps tells them apart.
+// caches are those of several machines: only what L2 keeps, and of that what leaves first, tells them apart.
 type caches struct {
 	v        *runtime.Variant
 	launches []runtime.Launch
-	known    map[int]cached // by what is kept
+	known    map[keeping]cached
+}
+
+// keeping is what of a machine decides which bytes stay in L2.
+type keeping struct {
+	bytes int
+	first bool
 }
 
 func (c *caches) on(m *cost.Machine) cached {
-	kept := m.KeptBytes()
+	kept := keeping{m.KeptBytes(), m.LeavesFirst()}
 	if _, ok := c.known[kept]; !ok {
 		warm, cold := misses(c.v, c.launches, m)
 		c.known[kept] = cached{warm, cold}
@@ -159,7 +166,7 @@ func (c *l2) run(v *runtime.Variant, launches []runtime.Launch) []missing {
 					out[i].awaits = f
 				}
 				b.fetched = fetch{}
-				if space == constantSpace && launches[i].ReadOnce { // it leaves first, so it takes no place
+				if space == constantSpace && launches[i].ReadOnce && c.first { // it leaves first, so it takes no place
 					c.add(b.touched, -grain)
 					b.gone = true
 				}

@@ -20,8 +20,8 @@ func blocks(buffer, from, n int) runtime.Access {
 	return runtime.Access{Buffer: buffer, Offset: from * blockBytes, Bytes: n * blockBytes}
 }
 
-// keeping is a machine whose L2 keeps so many bytes.
-func keeping(bytes int) *cost.Machine {
+// machineKeeping is a machine whose L2 keeps so many bytes.
+func machineKeeping(bytes int) *cost.Machine {
 	m := cost.Of(&target.Target{L2Bytes: bytes})
 	m.KeptShare = 1
 	return m
@@ -33,10 +33,10 @@ func TestWhatFindsRoomIsFetchedOnce(t *testing.T) {
 	a := func(x ...runtime.Access) []runtime.Access { return x }
 	v, list := entryOf(runtime.Launch{Reads: a(blocks(input, 0, 1), blocks(constant, 0, 1)), Writes: a(blocks(arena, 0, 2))},
 		runtime.Launch{Reads: a(blocks(arena, 0, 2), blocks(constant, 1, 1)), Writes: a(blocks(arena, 2, 2))})
-	warm, cold := misses(v, list, keeping(7*blockBytes))
+	warm, cold := misses(v, list, machineKeeping(7*blockBytes))
 	require.Equal(t, []missing{{}, {}}, warm)
 	require.Equal(t, []float64{1, 1}, []float64{cold[0].constants, cold[1].constants})
-	warm, _ = misses(v, list, keeping(6*blockBytes))
+	warm, _ = misses(v, list, machineKeeping(6*blockBytes))
 	require.Positive(t, warm[0].constants, "a block too many")
 }
 
@@ -44,13 +44,13 @@ func TestWhatFindsRoomIsFetchedOnce(t *testing.T) {
 func TestThereIsNoCliff(t *testing.T) {
 	for n, want := range map[float64]float64{0.5: 0, 1: 0, 1.1: 0.15, 1.2: 0.3, 1.5: 0.75, 1.7: 1, 4: 1} {
 		v, list := entryOf(runtime.Launch{Reads: []runtime.Access{blocks(1, 0, int(1000*n))}})
-		warm, cold := misses(v, list, keeping(1000*blockBytes))
+		warm, cold := misses(v, list, machineKeeping(1000*blockBytes))
 		require.InDelta(t, want, warm[0].constants, 1e-3, n)
 		require.Equal(t, 1.0, cold[0].constants)
 	}
 	// Constants that two launches read are there for the second one, behind other models too.
 	v, list := entryOf(runtime.Launch{Reads: []runtime.Access{blocks(1, 0, 4)}}, runtime.Launch{Reads: []runtime.Access{blocks(1, 2, 4)}})
-	warm, cold := misses(v, list, keeping(8*blockBytes))
+	warm, cold := misses(v, list, machineKeeping(8*blockBytes))
 	require.Equal(t, []missing{{}, {}}, warm)
 	require.Equal(t, []missing{{constants: 1}, {constants: 0.5}}, cold)
 }
@@ -65,7 +65,7 @@ func TestWhatIsReadAtOnceIsNotFetched(t *testing.T) {
 	}
 	list[size-1].Reads = append(list[size-1].Reads, blocks(0, part, part))
 	v, list := entryOf(list...)
-	warm, cold := misses(v, list, keeping(size*blockBytes))
+	warm, cold := misses(v, list, machineKeeping(size*blockBytes))
 	require.Equal(t, warm, cold, "there are no constants")
 	for i, m := range warm[:size-1] {
 		require.Equal(t, missing{writes: 1}, m, i)
@@ -88,7 +88,7 @@ func entryAt(t *testing.T, size, at, keeps int) []missing {
 	}
 	list[at].Reads = append(list[at].Reads, blocks(0, 36*part, part))
 	v, list := entryOf(list...)
-	warm, _ := misses(v, list, keeping(keeps))
+	warm, _ := misses(v, list, machineKeeping(keeps))
 	return warm
 }
 
@@ -98,11 +98,11 @@ func TestPrefetchedConstantsAreThere(t *testing.T) {
 	asks := blocks(1, 0, 4)
 	list := []runtime.Launch{{Prefetch: &asks}, {Reads: []runtime.Access{blocks(1, 0, 1)}}, {Reads: []runtime.Access{blocks(1, 1, 3)}}}
 	v, list := entryOf(list...)
-	warm, cold := misses(v, list, keeping(8*blockBytes))
+	warm, cold := misses(v, list, machineKeeping(8*blockBytes))
 	require.Equal(t, []missing{{}, {}, {}}, warm)
 	require.Equal(t, []missing{{fetches: 4 * blockBytes}, {awaits: fetch{1, blockBytes}}, {awaits: fetch{1, 4 * blockBytes}}}, cold)
 
-	stream := func(once bool) []missing {
+	stream := func(once bool, on *cost.Machine) []missing {
 		var list []runtime.Launch
 		for i := range 6 {
 			l := runtime.Launch{Reads: []runtime.Access{blocks(1, 2*i, 2)}, ReadOnce: once}
@@ -113,13 +113,16 @@ func TestPrefetchedConstantsAreThere(t *testing.T) {
 			list = append(list, l)
 		}
 		v, list := entryOf(list...)
-		warm, _ := misses(v, list, keeping(7*blockBytes))
+		warm, _ := misses(v, list, on)
 		return warm
 	}
-	for i, m := range stream(true) {
-		require.Equal(t, share(float64(1-min(1, i/2)), 1), m.constants, "launch %d finds what was asked for", i)
+	on, deaf := machineKeeping(7*blockBytes), machineKeeping(7*blockBytes)
+	deaf.EvictFirst = 0
+	for i, m := range stream(true, on) {
+		require.Equal(t, float64(1-min(1, i/2)), m.constants, "launch %d finds what was asked for", i)
 	}
-	require.Positive(t, stream(false)[4].constants, "kept lines push out what is asked for")
+	require.Positive(t, stream(false, on)[4].constants, "kept lines push out what is asked for")
+	require.Equal(t, stream(false, on), stream(true, deaf), "where the hint is not obeyed it changes nothing")
 }
 
 // TestConstantsAreFetchedAheadByBlocksThatFindRoom beside the launch in front.

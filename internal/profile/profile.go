@@ -145,7 +145,7 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 		out.Launches = append(out.Launches, l)
 	}
 	out.copies(entry)
-	all := caches{v: v, launches: entry.Launches, known: map[int]cached{}}
+	all := caches{v: v, launches: entry.Launches, known: map[keeping]cached{}}
 	on := all.on(m)
 	for i := range out.Launches {
 		l := &out.Launches[i]
