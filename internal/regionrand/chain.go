@@ -10,11 +10,18 @@ import (
 func (b *builder) joined() {
 	first := b.g.Nodes[0]
 	shape := first.Region.Body.Outputs[0].Type.Shape
-	if !first.IsFamily(ir.FamilyWindow) || len(first.Outputs) != 1 || len(shape) != 4 || !b.oneIn(2) {
+	if !first.IsFamily(ir.FamilyWindow) || len(first.Outputs) != 1 || len(shape) != 4 || b.below(3) == 0 {
 		return
 	}
 	attrs, window, _ := b.window2D(9)
 	pads, dilations := attrs.Ints("pads"), attrs.Ints("dilations")
+	if b.below(3) > 0 { // the image keeps its size, as in networks
+		attrs["strides"] = []int{1, 1}
+		for i := range 2 {
+			reach := (window[i] - 1) * dilations[i]
+			pads[i], pads[i+2] = reach/2, reach-reach/2
+		}
+	}
 	for i := range 2 {
 		if shape[1+i]+pads[i]+pads[i+2] < (window[i]-1)*dilations[i]+1 {
 			return
