@@ -3,6 +3,7 @@ package window
 import (
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,7 +85,19 @@ func (c pair) build(t *testing.T) *built {
 // run is build, and the two launches.
 func (c pair) run(t *testing.T, ctx *kernel.Context) *built {
 	t.Helper()
+	return c.runOn(t, ctx, 1)
+}
+
+// runOn is run with an image whose numbers are so many times as great.
+func (c pair) runOn(t *testing.T, ctx *kernel.Context, times float64) *built {
+	t.Helper()
 	b := c.build(t)
+	x := b.parts[0].Inputs[0]
+	xs := b.graph.Data[x].Floats()
+	for i := range xs {
+		xs[i] *= times
+	}
+	b.graph.Data[x] = ir.FromFloats(x.Type, xs)
 	for _, n := range b.parts {
 		spec, err := Lower(n, ctx)
 		require.NoError(t, err)
@@ -116,6 +129,28 @@ func TestChainsHaveTheBitsOfTwoLaunches(t *testing.T) {
 			t.Log(spec.Schedule, spec.Grid, spec.Block, spec.Shared)
 			b.same(t, spec, ctx)
 		})
+	}
+}
+
+// TestChainsOverflowAsTwoLaunches: what is between saturates, or becomes infinite and then no number.
+func TestChainsOverflowAsTwoLaunches(t *testing.T) {
+	ctx := kerneltest.Target(t, "sm_121")
+	for _, c := range pairs()[:5] {
+		times := 1e4
+		if c.first.d == ir.Float8E4M3FN {
+			times = 100
+		}
+		b := c.runOn(t, ctx, times)
+		spec, err := LowerChain(b.chain, ctx)
+		require.NoError(t, err)
+		b.same(t, spec, ctx)
+		if d := c.first.d; d.Bits() <= 16 && d != ir.BFloat16 {
+			most := 0.0
+			for _, y := range b.want[b.parts[0].Outputs[0]].Floats() {
+				most = max(most, math.Abs(y))
+			}
+			require.GreaterOrEqual(t, most, d.Format().Max(), "%v does not overflow", c)
+		}
 	}
 }
 
