@@ -1,6 +1,7 @@
 package mutants
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -218,6 +219,14 @@ var Table = []Mutant{
 			return nil
 		}},
 	{"output placed on the input", row, launches, "", nil, overlap},
+	{"prefetch of more than is declared", row, launches, "", nil,
+		func(v *runtime.Variant, l *runtime.Launch) error {
+			return ahead(l, func(_, all *runtime.Param) { all.Value += 256 })
+		}},
+	{"prefetch of what is no constant", row, launches, "", nil,
+		func(v *runtime.Variant, l *runtime.Launch) error {
+			return ahead(l, func(pointer, _ *runtime.Param) { pointer.Buffer = l.Writes[0].Buffer })
+		}},
 	{"declared reads too short", row, launches, "", nil,
 		func(v *runtime.Variant, l *runtime.Launch) error { l.Reads[0].Bytes -= 256; return nil }},
 	{"block of half the threads", row, launches, "", nil,
@@ -228,9 +237,19 @@ func grid(n int) func(*runtime.Variant, *runtime.Launch) error {
 	return func(v *runtime.Variant, l *runtime.Launch) error { l.Grid[0] += n; return nil }
 }
 
+// ahead changes the parameters of a launch's prefetch: where it begins, and how many bytes it has.
+func ahead(l *runtime.Launch, change func(pointer, all *runtime.Param)) error {
+	if l.Prefetch == nil {
+		return errors.New("it prefetches nothing")
+	}
+	at := slices.IndexFunc(l.Params, func(p runtime.Param) bool { return p.Buffer == l.Prefetch.Buffer && p.Offset == l.Prefetch.Offset })
+	change(&l.Params[at], &l.Params[len(l.Params)-1])
+	return nil
+}
+
 // overlap gives what the launch writes the place of what it reads.
 func overlap(v *runtime.Variant, l *runtime.Launch) error {
-	in, out := &v.Buffers[l.Params[0].Buffer], &v.Buffers[l.Params[len(l.Params)-1].Buffer]
+	in, out := &v.Buffers[l.Params[0].Buffer], &v.Buffers[l.Writes[0].Buffer]
 	if in.Kind != runtime.ArenaBuffer || out.Kind != runtime.ArenaBuffer {
 		return fmt.Errorf("%s and %s are not in the arena", in.Name, out.Name)
 	}
