@@ -21,7 +21,8 @@ type Ahead struct {
 
 const (
 	maxWindow  = 16 << 20
-	backlogUS  = 4.0      // that requests may keep DRAM busy beyond the end of the launch that asks, so that it has work while a launch drains
+	backlogUS  = 4.0 // that requests may keep DRAM busy beyond the end of the launch that asks, so that it has work while a launch drains
+	worthHints = 0.03
 	leastAhead = 16 << 10 // bytes that are worth a prefetch
 	lineBytes  = 128      // of L2
 	bulkBytes  = 16       // of which the size of a bulk prefetch is a multiple (PTX ISA 9.7.9.25, cp.async.bulk.prefetch)
@@ -54,37 +55,51 @@ func (l *list) stream(v *runtime.Variant, lives map[*storage]life) []weight {
 	return out
 }
 
-// planAhead decides what each launch prefetches: the best of several windows, by its own estimate.
+// planAhead decides what each launch prefetches, and whether contractions read their weights as evict-first: where that is allowed, and makes the
+// launches faster by more than worthHints, since what leaves first is not there in the next run.
 func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Machine, a Ahead) {
 	if a.Off || !m.DependentLaunch {
 		return
 	}
 	stream := l.stream(v, lives)
-	p := &aheadPlan{stream: stream, once: l.readOnce(stream, lives, m), keeps: m.KeptBytes() - v.ArenaBytes, perUS: m.MemoryGBps * 1e3, backlog: backlogUS}
+	p := &aheadPlan{stream: stream, keeps: m.KeptBytes() - v.ArenaBytes, perUS: m.MemoryGBps * 1e3, backlog: backlogUS}
 	for i := range l.pending {
-		spec := l.pending[i].spec
 		p.computes = append(p.computes, l.pending[i].computes(m))
-		p.can = append(p.can, spec != nil)
-		if spec != nil && spec.Hints != nil {
+		p.can = append(p.can, l.pending[i].spec != nil)
+	}
+	chosen, us := p.best(a.Window)
+	if l.readOnce(stream, lives, m) {
+		p.once = true
+		if hinted, least := p.best(a.Window); least < us*(1-worthHints) {
+			chosen = hinted
+		} else {
+			p.once = false
+		}
+	}
+	for i := range l.pending {
+		l.pending[i].ahead = chosen[i]
+		if spec := l.pending[i].spec; spec != nil && spec.Hints != nil {
 			spec.Hints.ReadOnce = p.once
 		}
 	}
-	windows := []int{a.Window}
-	if a.Window == 0 {
+}
+
+// best plans for a window, or for 0 for that of several by which the launches take least time.
+func (p *aheadPlan) best(window int) (chosen []ahead, us float64) {
+	windows := []int{window}
+	if window == 0 {
 		windows = nil
 		for eighths := 2; eighths <= 8; eighths++ {
 			windows = append(windows, min(p.keeps/8*eighths, maxWindow))
 		}
 	}
-	least := math.Inf(1)
+	us = math.Inf(1)
 	for _, w := range windows {
-		if chosen, us := p.within(w); us < least {
-			least = us
-			for i := range l.pending {
-				l.pending[i].ahead = chosen[i]
-			}
+		if c, t := p.within(w); t < us {
+			chosen, us = c, t
 		}
 	}
+	return chosen, us
 }
 
 // aheadPlan is what a plan is made from.
