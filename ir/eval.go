@@ -132,6 +132,8 @@ func (e *evaluation) node(n *Node, in []*Array, inBody bool) ([]*Array, error) {
 	var out []*Array
 	var err error
 	switch {
+	case n.IsFamily(FamilyChain):
+		out, err = e.chain(n, in)
 	case n.Op.Kind == KindRegion:
 		out, err = e.region(n, in)
 	case n.Op.Expand != nil:
@@ -151,7 +153,7 @@ func (e *evaluation) node(n *Node, in []*Array, inBody bool) ([]*Array, error) {
 		if a := out[i]; !a.Type.Equal(v.Type) || a.Len() != a.Numel() {
 			return nil, fmt.Errorf("evaluation yields output %d as %v with %d elements, want %v", i, a.Type, a.Len(), v.Type)
 		}
-		if e.opt.Round && (!inBody || n.Op.Name == "Cast" || n.Region != nil) {
+		if e.opt.Round && (!inBody || n.Op.Name == "Cast") {
 			out[i] = out[i].Rounded()
 		}
 	}
@@ -162,6 +164,31 @@ func (e *evaluation) node(n *Node, in []*Array, inBody bool) ([]*Array, error) {
 func EvaluateNode(n *Node, in []*Array) ([]*Array, error) {
 	e := evaluation{ctx: context.Background()}
 	return e.node(n, in, false)
+}
+
+// chain evaluates the parts one after the other, each as a region of its own.
+func (e *evaluation) chain(n *Node, in []*Array) ([]*Array, error) {
+	known := map[*Value]*Array{}
+	for i, v := range n.Inputs {
+		known[v] = in[i]
+	}
+	of := func(values []*Value) []*Array {
+		out := make([]*Array, len(values))
+		for i, v := range values {
+			out[i] = known[v]
+		}
+		return out
+	}
+	for _, part := range n.Parts() {
+		out, err := e.node(part, of(part.Inputs), false)
+		if err != nil {
+			return nil, fmt.Errorf("part %q: %w", part.Name, err)
+		}
+		for i, v := range part.Outputs {
+			known[v] = out[i]
+		}
+	}
+	return of(n.Outputs), nil
 }
 
 // region applies the body, with storage spelled out, to every member.

@@ -8,7 +8,7 @@ import (
 
 var _ = register(Pass{
 	Name:    "chain",
-	Summary: "join a window and the one that reads it into a region for one kernel, where that is predicted to be faster than two",
+	Summary: "join a window and the one that reads it, or what a contraction multiplies and the contraction, into a region for one kernel, where that is predicted to be faster than two",
 	Runs:    []Place{{stageRegions, every}},
 	Last:    true, // narrow says how the value between is stored: windows that it has seen apart round it so
 	After: map[string]string{
@@ -36,7 +36,7 @@ func chain(ctx *Context, g *ir.Graph) error {
 	for _, second := range g.Nodes {
 		for _, y := range second.Inputs {
 			first := y.Def
-			if gone[first] || !first.IsFamily(ir.FamilyWindow) || ctx.apart(first, second) || ir.Chains(first, second) != nil {
+			if first == nil || gone[first] || ctx.apart(first, second) || ir.Chains(first, second, len(uses[y]) > 1) != nil {
 				continue
 			}
 			// The chain stands where the first stood, so it must not wait for anything computed since.
@@ -58,7 +58,7 @@ func chain(ctx *Context, g *ir.Graph) error {
 	return nil
 }
 
-// apart reports whether two windows are to stay launches of their own.
+// apart reports whether two regions are to stay launches of their own.
 func (ctx *Context) apart(first, second *ir.Node) bool {
 	return slices.Contains(ctx.Apart, first.Name) || slices.Contains(ctx.Apart, second.Name)
 }

@@ -23,15 +23,22 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 	if p.added != nil {
 		s.addedWork(p, pl, w, &tail)
 	}
+	if p.prologue != nil {
+		w.L2Read += p.prologue.work(s, &loop, &tail)
+	}
 	warps := float64(blocks * w.Warps)
 	of := func(loop, tail float64) float64 { return float64(warps * (float64(chunks*loop) + tail)) }
-	w.Float, w.Integer, w.Special = of(loop.Float, tail.Float), of(loop.Integer, tail.Integer), of(0, tail.Special)
+	w.Float, w.Integer, w.Special = of(loop.Float, tail.Float), of(loop.Integer, tail.Integer), of(loop.Special, tail.Special)
+	w.Barriers += float64(chunks * loop.Barriers)
 	w.Memory, w.Wavefronts = of(loop.Memory, tail.Memory), of(loop.Wavefronts, tail.Wavefronts)
 	w.Loads = float64(chunks*loop.Loads) + tail.Loads
 	w.Issued = w.Float + w.Integer + w.Special + w.Memory + of(loop.Issued, tail.Issued)
 
 	inside := float64(p.m*p.k) / float64(s.tilesM(p)*s.BM*s.chunks(p)*s.BK) // of the tiles of A
-	stage := float64(inside*float64(p.num.tileA(s.BM, s.BK)+p.num.scalesA(s.BM, s.BK))) + float64(s.bytesB(p, pl))
+	stage := float64(s.bytesB(p, pl))
+	if p.prologue == nil {
+		stage += float64(inside * float64(p.num.tileA(s.BM, s.BK)+p.num.scalesA(s.BM, s.BK)))
+	}
 	elements := p.batches() * p.m * p.n
 	if p.sums != nil {
 		w.L2Written += float64(4 * elements / p.sums.part)
@@ -83,7 +90,10 @@ func (s Schedule) bytesB(p *problem, pl *plan) float64 {
 func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 	n, k, terms := &p.num, s.warpK(&p.num), s.warpTerms(&p.num)
 	copies := func(bytes, each int) float64 { return float64(ceilDiv(bytes, each*s.threads())) }
-	copiesA, copiesB := copies(n.tileA(s.BM, s.BK), pl.loadA.perCopy()*pl.loadA.elem), copies(n.tileB(s.BN, s.BK), 16)
+	copiesA, copiesB := 0.0, copies(n.tileB(s.BN, s.BK), 16)
+	if p.prologue == nil {
+		copiesA = copies(n.tileA(s.BM, s.BK), pl.loadA.perCopy()*pl.loadA.elem)
+	}
 	address := 5.0 // instructions of a copy
 	if p.conv != nil {
 		address = 12
@@ -98,7 +108,7 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 			w.Integer += copiesB
 		}
 	}
-	if !pl.loadA.async { // elements are loaded one by one
+	if p.prologue == nil && !pl.loadA.async { // elements are loaded one by one
 		w.Loads = float64(copiesA * float64(pl.loadA.perCopy()))
 		w.Memory += w.Loads
 		w.Integer += float64(w.Loads * address)
@@ -272,7 +282,7 @@ func choose(p *problem, pl *plan, t *target.Target) (best Schedule, work *cost.W
 			continue
 		}
 		w := s.work(p, pl, m)
-		us := m.Estimate(w).US
+		us := m.Estimate(p.planned(w)).US
 		most = max(most, w.Blocks)
 		if us < least {
 			best, work, least = s, w, us

@@ -188,11 +188,7 @@ func (g *gen) groups(c columns, f func(index, row, col, m, n num)) {
 		g.If(q, "bra", done)
 	}
 	row := g.div(inReg(index), across)
-	m := g.add(g.mul(g.tileM, s.BM), row)
-	if p.m%s.BM != 0 {
-		q := g.compare("ge.u32", m, imm(p.m))
-		g.If(q, "bra", next)
-	}
+	m := g.row(row, next)
 	col, n := c.col, c.n
 	if !c.fixed {
 		col = g.mul(g.mod(inReg(index), across), group)

@@ -37,7 +37,7 @@ func (c *fmaCore) more(g, second *gen, at num) {
 	d := &fmaCore{acc: c.acc, ty: c.ty, tx: c.tx, wk: imm(0)}
 	g.inFirst(c.wk, g.s.WarpsK > 1, func() {
 		d.place(second)
-		d.compute(second, at)
+		d.compute(second, at, at)
 	})
 }
 
@@ -55,16 +55,16 @@ func (c *fmaCore) place(g *gen) {
 			c.aStep = append(c.aStep, g.add(g.mul(c.ty, s.BK*4), g.mul(g.xor(ch, key), 16)))
 		}
 	}
-	c.bBase = g.add(imm(s.BM*s.BK*4), g.mad(c.wk, steps*4*s.BN*4, g.mul(c.tx, 16)))
+	c.bBase = g.add(imm(s.stageA(g.p)), g.mad(c.wk, steps*4*s.BN*4, g.mul(c.tx, 16)))
 }
 
-func (c *fmaCore) compute(g *gen, stage num) {
+func (c *fmaCore) compute(g *gen, tileA, stage num) {
 	s := g.s
-	at := g.add(g.smem, stage)
+	atA, at := g.addresses(tileA, stage)
 	tx := s.BN / s.ThreadN
 	b := g.register(g.add(at, c.bBase))
 	for k := 0; k < s.BK/4/s.WarpsK; k++ {
-		av := c.rows(g, at, k)
+		av := c.rows(g, atA, k)
 		if c.factors != nil {
 			f := g.RegVec(ptx.F32, 4)
 			g.I("ld.shared.v4.f32", ptx.V(f...), ptx.At(*c.factors, 16*k))

@@ -33,8 +33,8 @@ type gen struct {
 // core is the arithmetic on a stage: tensor cores or fma.
 type core interface {
 	begin(g *gen)
-	// compute consumes the chunk in the stage at a byte offset of shared memory.
-	compute(g *gen, stage num)
+	// compute consumes a chunk: of A the tile at a byte offset of shared memory, of B that of the stage at another.
+	compute(g *gen, tileA, stage num)
 	// more adds the product of the tiles at a byte offset, for which second is the generator, in the first warps along K.
 	more(g, second *gen, at num)
 	// store writes the accumulators to the staging tile: f32, row-major, a tile for every warp along K.
@@ -111,8 +111,14 @@ func (g *gen) pipeline(c core) {
 	s, p := g.s, g.p
 	stage := s.stageBytes(p)
 	packed := g.plan.packed
+	if p.prologue != nil {
+		p.prologue.ahead(g)
+		for i := 0; i < s.Stages-1; i++ {
+			g.ifChunk(imm(i), func() { p.prologue.constants(g, imm(i*stage)) })
+		}
+	}
 	if packed {
-		g.w = panelLoad{base: p.num.tileA(s.BM, s.BK), bytes: p.num.tileB(s.BN, s.BK), tiles: g.plan.tiles}
+		g.w = panelLoad{base: s.stageA(p), bytes: p.num.tileB(s.BN, s.BK), tiles: g.plan.tiles}
 		g.w.begin(g)
 		for i := 0; i < s.Stages-1; i++ {
 			g.ifChunk(imm(i), func() { g.w.issue(g, imm(i*stage)) })
@@ -120,9 +126,13 @@ func (g *gen) pipeline(c core) {
 		g.prefetch()
 	}
 	kernel.Wait(g.Kernel, g.t)
-	g.a = g.plan.loadA
-	g.a.ptr, g.a.origin = g.matrix(g.plan.a, &p.a), g.mul(g.tileM, s.BM)
-	g.a.begin(g)
+	if p.prologue != nil {
+		p.prologue.arrive(g)
+	} else {
+		g.a = g.plan.loadA
+		g.a.ptr, g.a.origin = g.matrix(g.plan.a, &p.a), g.mul(g.tileM, s.BM)
+		g.a.begin(g)
+	}
 	if p.scalesA != nil {
 		g.x = g.plan.loadScales
 		g.x.ptr, g.x.origin = g.matrix(g.plan.scales, p.scalesA), g.a.origin
@@ -140,7 +150,11 @@ func (g *gen) pipeline(c core) {
 	chunk := s.BK / p.num.perUnit()
 	g.I("mov.b32", k, g.mul(g.first, chunk).operand())
 	variable := func(at num) {
-		g.a.issue(g, inReg(k), at)
+		if p.prologue != nil {
+			p.prologue.issue(g, inReg(k), at)
+		} else {
+			g.a.issue(g, inReg(k), at)
+		}
 		if p.scalesA != nil {
 			g.x.issue(g, g.div(inReg(k), blockSize/p.num.perUnit()), at)
 		}
@@ -156,6 +170,9 @@ func (g *gen) pipeline(c core) {
 	if p.added != nil {
 		g.copyAdded()
 	}
+	if p.prologue != nil {
+		p.prologue.begin(g)
+	}
 	it, ahead, read, write := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
 	g.I("mov.b32", it, ptx.Imm(0))
 	g.I("mov.b32", ahead, ptx.Imm(s.Stages-1))
@@ -170,10 +187,17 @@ func (g *gen) pipeline(c core) {
 		if packed {
 			g.w.issue(g, inReg(write))
 		}
+		if p.prologue != nil {
+			p.prologue.constants(g, inReg(write))
+		}
 		variable(inReg(write))
 	})
 	g.I("cp.async.commit_group")
-	c.compute(g, inReg(read))
+	tileA := inReg(read)
+	if p.prologue != nil {
+		tileA = p.prologue.tile(g, inReg(it), tileA)
+	}
+	c.compute(g, tileA, inReg(read))
 	for _, slot := range []ptx.Reg{read, write} {
 		g.I("add.s32", slot, slot, ptx.Imm(stage))
 		p := g.compare("eq.u32", inReg(slot), imm(s.Stages*stage))

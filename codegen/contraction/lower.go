@@ -47,6 +47,9 @@ func (s *Shared) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, erro
 
 // normaliseFor is the normal form with the numerics of a target.
 func normaliseFor(region *ir.Node, t *target.Target) (*problem, error) {
+	if region.IsFamily(ir.FamilyChain) {
+		return chained(region, t)
+	}
 	p, err := normalise(region)
 	if err == nil {
 		err = p.num.on(t)
@@ -60,7 +63,7 @@ func write(p *problem, pl *plan, s Schedule, t *target.Target) *kernel.Spec {
 	return &kernel.Spec{
 		Hints:    hints,
 		Stem:     stem(p),
-		Family:   "contraction",
+		Family:   p.family(),
 		Grid:     [3]int{s.blocks(p), 1, 1},
 		Block:    [3]int{s.threads(), 1, 1},
 		Shared:   s.shared(p),
@@ -69,13 +72,35 @@ func write(p *problem, pl *plan, s Schedule, t *target.Target) *kernel.Spec {
 			g := &gen{asm: asm{k}, p: p, s: s, t: t, plan: pl, params: params, hints: hints}
 			g.emit()
 		},
-		MACs:     p.region.MACs(),
+		MACs:     p.macs(),
 		Schedule: s.String(),
 		Note:     note(p),
 	}
 }
 
+// family is that of the region, and macs its multiply-adds.
+func (p *problem) family() string {
+	if p.prologue != nil {
+		return ir.FamilyChain
+	}
+	return ir.FamilyContraction
+}
+
+func (p *problem) macs() int64 {
+	if p.prologue != nil {
+		return p.region.MACs() + p.prologue.macs()
+	}
+	return p.region.MACs()
+}
+
 func stem(p *problem) string {
+	if p.prologue != nil {
+		return p.prologue.stem() + "_" + stemOf(p)
+	}
+	return stemOf(p)
+}
+
+func stemOf(p *problem) string {
 	kind := p.num.String()
 	if p.anchor.Op.Name == "Conv" {
 		w := p.anchor.Inputs[1].Type.Shape
@@ -89,7 +114,11 @@ func stem(p *problem) string {
 }
 
 func note(p *problem) string {
-	t := fmt.Sprintf("%s m=%d n=%d k=%d", p.anchor.Op.Name, p.m, p.n, p.k)
+	t := ""
+	if p.prologue != nil {
+		t = p.prologue.stem() + ", "
+	}
+	t += fmt.Sprintf("%s m=%d n=%d k=%d", p.anchor.Op.Name, p.m, p.n, p.k)
 	if p.added != nil {
 		t += fmt.Sprintf("+%d", p.added.k)
 	}

@@ -65,7 +65,7 @@ func (c *mmaCore) more(g, second *gen, at num) {
 	d := &mmaCore{acc: c.acc, wm: c.wm, wn: c.wn, wk: imm(0), kPart: imm(0)}
 	g.inFirst(c.wk, g.s.WarpsK > 1, func() {
 		d.place(second)
-		d.compute(second, at)
+		d.compute(second, at, at)
 	})
 }
 
@@ -82,7 +82,7 @@ func (c *mmaCore) place(g *gen) {
 		row := g.add(c.wm, g.add(g.div(g.lane, 4), g.mul(g.mod(g.lane, 2), 8)))
 		c.rowA = g.add(imm(g.plan.loadScales.base), g.mad(row, num.scalesA(1, s.BK), g.mul(c.kPart, perWarp/blockSize)))
 	}
-	base := num.tileA(s.BM, s.BK)
+	base := s.stageA(g.p)
 	switch {
 	case g.plan.tiles != nil:
 		c.placeTiles(g, base)
@@ -149,13 +149,13 @@ func (c *mmaCore) placeA(g *gen, sw layout.Swizzle, pitch, steps int) num {
 	return chunk0
 }
 
-func (c *mmaCore) compute(g *gen, stage num) {
+func (c *mmaCore) compute(g *gen, tileA, stage num) {
 	s, num := g.s, &g.p.num
-	at := g.add(g.smem, stage)
+	atA, at := g.addresses(tileA, stage)
 	unit, terms := num.unit(), s.warpTerms(num)
 	fresh := true // no product is in part
 	for u := 0; u < s.warpK(num)/unit; u++ {
-		t := c.load(g, at, u)
+		t := c.load(g, atA, at, u)
 		for m := 0; m < unit/num.stepMul(); m++ {
 			var a [][][]ptx.Reg             // m16 tile, term
 			b := make([][][]ptx.Reg, terms) // term, n8 tile
@@ -237,8 +237,8 @@ type operands struct {
 	scalesA []ptx.Reg // m16 tile: a word of four scales
 }
 
-// load reads unit u of the chunk at a shared address.
-func (c *mmaCore) load(g *gen, at num, u int) *operands {
+// load reads unit u of the chunk whose A is at one shared address, and B in the stage at another.
+func (c *mmaCore) load(g *gen, atA, at num, u int) *operands {
 	s, num := g.s, &g.p.num
 	t := &operands{a: make([][][]ptx.Reg, len(c.acc)), b: make([][][]ptx.Reg, len(c.acc[0])/2)}
 	pitch := num.tileA(1, s.BK)
@@ -246,12 +246,12 @@ func (c *mmaCore) load(g *gen, at num, u int) *operands {
 	for k := u * stepsA; k < (u+1)*stepsA; k++ {
 		var row ptx.Reg
 		if !g.plan.loadA.kRows {
-			row = g.register(g.add(at, c.aStep[k]))
+			row = g.register(g.add(atA, c.aStep[k]))
 		}
 		for i := range t.a {
 			r := g.RegVec(ptx.B32, 4)
 			if g.plan.loadA.kRows {
-				g.I("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(at, c.aStep[i])), k*16*s.BM*2))
+				g.I("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", ptx.V(r...), ptx.At(g.register(g.add(atA, c.aStep[i])), k*16*s.BM*2))
 			} else {
 				g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(row, i*16*pitch))
 			}

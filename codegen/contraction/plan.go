@@ -34,15 +34,25 @@ type plan struct {
 
 // start is a plan without operands.
 func start(p *problem, ctx *kernel.Context) *plan {
-	return &plan{Lowering: lower.New(p.region, ctx), ctx: ctx, packed: p.b.src.data != nil, perUnit: p.num.perUnit()}
+	l := lower.New(p.region, ctx)
+	if p.prologue != nil {
+		l = p.prologue.lower(p, ctx).Beside(p.region)
+	}
+	return &plan{Lowering: l, ctx: ctx, packed: p.b.src.data != nil, perUnit: p.num.perUnit()}
 }
 
 // newPlan decides what does not depend on the schedule: parameters, the width of every access, the epilogue.
-func newPlan(p *problem, ctx *kernel.Context) (*plan, error) {
+func newPlan(p *problem, ctx *kernel.Context) (_ *plan, err error) {
+	defer lower.Catch(&err)
 	pl := start(p, ctx)
 	elem := max(1, bytesFor(p.num.a, 1))
-	pl.a = pl.Input(p.a.value)
-	pl.loadA = pl.rowsOfA(p, elem)
+	if d, ok := p.prologue.(*slide); ok {
+		pl.a = pl.Input(d.source())
+	}
+	if p.prologue == nil {
+		pl.a = pl.Input(p.a.value)
+		pl.loadA = pl.rowsOfA(p, elem)
+	}
 
 	if o := p.scalesA; o != nil {
 		if !pl.loadA.async {
@@ -114,7 +124,10 @@ func (pl *plan) fits(s Schedule) error {
 	if pl.loadA.kRows {
 		cols = s.BM
 	}
-	copies := cols / pl.loadA.perCopy()
+	copies := 1
+	if pl.loadA.op != nil {
+		copies = cols / pl.loadA.perCopy()
+	}
 	if !pl.packed {
 		cols = s.BK
 		if pl.loadB.kRows {
@@ -141,9 +154,9 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 		c.loadA.rows, c.loadA.cols = s.BK, s.BM
 	}
 	c.loadScales.rows, c.loadScales.cols, c.loadScales.chunk = s.BM, s.BK/blockSize, s.BK/blockSize
-	c.loadScales.base = p.num.tileA(s.BM, s.BK) + p.num.tileB(s.BN, s.BK)
+	c.loadScales.base = s.stageA(p) + p.num.tileB(s.BN, s.BK)
 	b := &c.loadB
-	b.base, b.chunk = p.num.tileA(s.BM, s.BK), s.BK
+	b.base, b.chunk = s.stageA(p), s.BK
 	b.rows, b.cols = s.BN, s.BK
 	if b.kRows {
 		b.rows, b.cols = s.BK, s.BN
@@ -156,6 +169,9 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 		c.Operands[c.b].Const = c.tiles.data
 	case c.packed:
 		c.Operands[c.b].Const = pack(p, s, c.ctx.Unpacked)
+	}
+	if p.prologue != nil {
+		p.prologue.tables(&c, s)
 	}
 	if s.SplitK > 1 {
 		c.work = len(c.Operands)

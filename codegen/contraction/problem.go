@@ -28,6 +28,8 @@ type problem struct {
 	sums    *sums    // of what stands behind the anchor; nil: none
 	conv    *window  // of a convolution
 	attn    *attend  // of an attention
+
+	prologue prologue // computes A; nil: A lies in memory
 	// spread sorts the modes of a view of the anchor's output into z, rows and columns.
 	spread func(v layout.View) (operand, error)
 }

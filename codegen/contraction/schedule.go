@@ -48,7 +48,13 @@ func (s Schedule) threads() int { return 32 * s.WarpsM * s.WarpsN * s.WarpsK }
 func (s Schedule) warpM() int { return s.BM / s.WarpsM }
 func (s Schedule) warpN() int { return s.BN / s.WarpsN }
 
-func (s Schedule) tilesM(p *problem) int { return ceilDiv(p.m, s.BM) }
+func (s Schedule) tilesM(p *problem) int {
+	if p.prologue != nil {
+		return p.prologue.tilesM(s)
+	}
+	return ceilDiv(p.m, s.BM)
+}
+
 func (s Schedule) tilesN(p *problem) int { return ceilDiv(p.n, s.BN) }
 func (s Schedule) chunks(p *problem) int { return ceilDiv(p.k, s.BK) }
 
@@ -59,7 +65,7 @@ func (s Schedule) tiles(p *problem) int  { return s.tilesM(p) * s.tilesN(p) * p.
 func (s Schedule) blocks(p *problem) int { return s.tiles(p) * s.SplitK }
 
 func (s Schedule) stageBytes(p *problem) int {
-	return p.num.tileA(s.BM, s.BK) + p.num.tileB(s.BN, s.BK) + p.num.scalesA(s.BM, s.BK)
+	return s.stageA(p) + p.num.tileB(s.BN, s.BK) + p.num.scalesA(s.BM, s.BK)
 }
 
 // stagingRow is the row length, in floats, of the accumulator tile in shared memory: padded by 32 bytes so that the rows
@@ -69,11 +75,18 @@ func (s Schedule) stagingRow() int { return s.BN + 8 }
 func (s Schedule) stagingBytes() int { return s.WarpsK * s.BM * s.stagingRow() * 4 }
 
 func (s Schedule) shared(p *problem) int {
-	return s.addedBase(p) + s.addedBytes(p) + 16 // 16: the split-K ticket
+	return max(s.Stages*s.stageBytes(p)+s.behindStages(p), s.stagingBytes()) + s.addedBytes(p) + 16 // 16: the split-K ticket
 }
 
 // registers estimates what a thread needs: accumulators, fragments of one step, addresses.
 func (s Schedule) registers(p *problem) int {
+	if p.prologue != nil {
+		return p.prologue.registers(s, s.mainRegisters(p))
+	}
+	return s.mainRegisters(p)
+}
+
+func (s Schedule) mainRegisters(p *problem) int {
 	if n := &p.num; n.tensor() {
 		a, b := s.warpM()/16, s.warpN()/16
 		sums := a * b * 8
@@ -107,6 +120,11 @@ func (s Schedule) valid(p *problem, t *target.Target) error {
 		return fmt.Errorf("tile of %d rows, sums of %d", s.BM, p.sums.part)
 	case s.BN%8 != 0:
 		return fmt.Errorf("tile of %d columns is not a multiple of 8", s.BN)
+	}
+	if p.prologue != nil {
+		if err := p.prologue.valid(s); err != nil {
+			return err
+		}
 	}
 	if p.num.tensor() {
 		switch {

@@ -397,7 +397,7 @@ func Stored(values []*Expr, d ir.DType) []*Expr {
 
 // store writes values of consecutive elements from index on to an address.
 func (m *Emitter) store(addr ptx.Addr, index *Expr, d ir.DType, rs []ptx.Reg, where *ptx.Reg) {
-	words := m.encode(rs, d)
+	words := m.Encode(rs, d)
 	typ := suffix(words[0].Class)
 	if typ == "f64" && len(words) > 1 {
 		typ = "b64"
@@ -422,8 +422,8 @@ func (m *Emitter) stores(index *Expr, bytes, size int) {
 	}
 }
 
-// encode converts registers to the element type and packs them into words for one store.
-func (m *Emitter) encode(rs []ptx.Reg, d ir.DType) []ptx.Reg {
+// Encode converts registers to the element type and packs them into words for one store.
+func (m *Emitter) Encode(rs []ptx.Reg, d ir.DType) []ptx.Reg {
 	k := m.K
 	if d == ir.Float8E4M3FN {
 		return m.encodeE4M3(rs)

@@ -70,6 +70,9 @@ func (l *Lowering) fail(n *ir.Node, format string, args ...any) *expr.Expr {
 	panic(failure{fmt.Errorf("%s %q: %s", n.Op.Name, n.Name, fmt.Sprintf(format, args...))})
 }
 
+// Fail ends lowering with an error, which Catch returns.
+func Fail(err error) { panic(failure{err}) }
+
 // Catch is deferred around calls of Value: it turns a failure of a rule into an error.
 func Catch(err *error) {
 	switch r := recover().(type) {

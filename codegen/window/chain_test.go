@@ -77,7 +77,7 @@ func (c pair) build(t *testing.T) *built {
 	b := &built{graph: kerneltest.NewGraph(t, "g"), want: map[*ir.Value]*ir.Tensor{}}
 	first := c.first.in(b.graph, nil).Node
 	second := c.second.in(b.graph, first.Outputs[0]).Node
-	require.NoError(t, ir.Chains(first, second))
+	require.NoError(t, ir.Chains(first, second, false))
 	b.parts, b.chain = []*ir.Node{first, second}, ir.NewChain(first, second, !c.alone)
 	return b
 }

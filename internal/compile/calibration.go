@@ -83,10 +83,10 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 	return choice, err
 }
 
-// planned is the graph of a plan, whose regions have kernels.
-func (s *calibration) planned(ctx context.Context, plan *passes.Quantisation, halved map[*ir.Tensor]*ir.Tensor) (*ir.Graph, error) {
+// planned is the graph of a plan, whose regions have kernels. Where chained is nil, each layer has its own.
+func (s *calibration) planned(ctx context.Context, plan *passes.Quantisation, halved map[*ir.Tensor]*ir.Tensor, chained func(*ir.Node) bool) (*ir.Graph, error) {
 	g, pc := s.graph.Clone(), s.context
-	pc.Quantisation, pc.Halved = plan, halved
+	pc.Quantisation, pc.Halved, pc.Chained = plan, halved, chained
 	if err := passes.Run(&pc, g, s.rest, nil); err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (s *calibration) planned(ctx context.Context, plan *passes.Quantisation, ha
 
 // Measure implements calibrate.Trial: it compiles the plan, without a cubin, and runs the program.
 func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, enough float64) ([]calibrate.Quality, error) {
-	g, err := s.planned(ctx, plan, s.context.Halved)
+	g, err := s.planned(ctx, plan, s.context.Halved, s.context.Chained)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, en
 // Times implements calibrate.Trial: it chooses the schedules of the plan's regions and takes the times by which they were chosen, with
 // weights in L2 if all of them fit there.
 func (s *calibration) Times(ctx context.Context, plan *passes.Quantisation) (map[string]float64, error) {
-	g, err := s.planned(ctx, plan, nil) // a fit follows, which has little room for weights in 16 bits
+	g, err := s.planned(ctx, plan, nil, nil) // a fit follows, which has little room for weights in 16 bits
 	if err != nil {
 		return nil, err
 	}

@@ -17,9 +17,10 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
+// chainsOf are the chains of two windows.
 func chainsOf(g *ir.Graph) (list []*ir.Node) {
 	for _, n := range g.Nodes {
-		if n.IsFamily(ir.FamilyChain) {
+		if n.IsFamily(ir.FamilyChain) && !multiplies(n) {
 			list = append(list, n)
 		}
 	}
@@ -30,7 +31,12 @@ func chainsOf(g *ir.Graph) (list []*ir.Node) {
 // of their own, which they are where chains are refused.
 func TestChainsChangeNoBit(t *testing.T) {
 	refusing := maps.Clone(families)
-	refusing[ir.FamilyChain] = func(*ir.Node, *kernel.Context) (*kernel.Spec, error) { return nil, errors.New("refused") }
+	refusing[ir.FamilyChain] = func(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+		if multiplies(n) {
+			return lowerChain(n, ctx)
+		}
+		return nil, errors.New("refused")
+	}
 	for _, row := range precision.All() {
 		t.Run(row.Name, func(t *testing.T) {
 			r, _ := generated(t, "vision", row.Name, "sm_121")
@@ -69,4 +75,27 @@ func TestWindowsStayApartOnRequest(t *testing.T) {
 			require.False(t, slices.Contains([]string{first, second}, part.Name), part.Name)
 		}
 	}
+}
+
+// TestContractionsMultiplyWhatTheyCompute: the policy's products behind normalisations are one launch with them, but for those of a name
+// that is to stay apart.
+func TestContractionsMultiplyWhatTheyCompute(t *testing.T) {
+	compiled := func(apart ...string) (*Result, int) {
+		r, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Apart: apart})
+		require.NoError(t, err)
+		return r, len(r.Program.Variants[0].Entry("run").Launches)
+	}
+	r, launches := compiled()
+	var names []string
+	for _, n := range r.Graph.Nodes {
+		if n.IsFamily(ir.FamilyChain) && multiplies(n) {
+			names = append(names, n.Parts()[1].Name)
+		}
+	}
+	require.NotEmpty(t, names)
+	require.Empty(t, r.Fallbacks)
+	_, one := compiled(names[0])
+	require.Equal(t, launches+1, one)
+	_, all := compiled(names...)
+	require.Equal(t, launches+len(names), all)
 }

@@ -44,7 +44,7 @@ type Options struct {
 	// F32Inputs and F32Outputs make inputs and outputs f32 where the file has f16 or bf16, which they keep otherwise.
 	F32Inputs, F32Outputs bool
 
-	// Apart names windows that stay launches of their own, whatever is predicted of them as parts of chains.
+	// Apart names regions that stay launches of their own, whatever is predicted of them as parts of chains.
 	Apart []string
 
 	// MinCosine is the accuracy budget of every output slice, on each set of inputs. A precision that calibrates is searched
@@ -192,7 +192,7 @@ var families = familiesOf(nil)
 
 // familiesOf are those of programs that have most loops in common.
 func familiesOf(c *loop.Choices) codegen.Families {
-	return codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyChain: window.LowerChain, ir.FamilyLoop: c.Lower}
+	return codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyChain: lowerChain, ir.FamilyLoop: c.Lower}
 }
 
 // compile compiles for every target: the passes before storePass, calibration, the other passes, kernels. All targets share
@@ -238,7 +238,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 		}
 		opt.meter.Begin(0, "%s: passes", t.Name)
 		g, pc := r.Source.Clone(), &passes.Context{Target: t, Precision: opt.Precision, F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs,
-			Chained: func(n *ir.Node) bool { return window.Faster(n, t) }, Apart: opt.Apart}
+			Chained: func(n *ir.Node) bool { return faster(n, t) }, Apart: opt.Apart}
 		if data != nil {
 			pc.Greatest = data.greatest()
 		}

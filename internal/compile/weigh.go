@@ -150,8 +150,12 @@ func (r *Result) weights() map[string][]Weight {
 	out := map[string][]Weight{}
 	v := &r.Program.Variants[0]
 	for i, n := range r.regions {
-		if n != nil && n.Region.Anchor() != nil {
-			out[n.Name] = append(out[n.Name], Weight{Launch: i, Bytes: constants(v, &v.Entries[0].Launches[i]) - biases(n)})
+		if n == nil {
+			continue
+		}
+		parts := n.Parts() // a chain's kernel is that of the layer which it ends with
+		if last := parts[len(parts)-1]; last.Region.Anchor() != nil {
+			out[last.Name] = append(out[last.Name], Weight{Launch: i, Bytes: constants(v, &v.Entries[0].Launches[i]) - biases(n)})
 		}
 	}
 	return out

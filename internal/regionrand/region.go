@@ -70,7 +70,7 @@ func draw(t *tape) (c *Case, err error) {
 	}
 	// What the target has no conversion for would be refused.
 	b.narrow, b.blocks = on.Multiplies(ir.Float8E4M3FN.String()), on.Multiplies(ir.Float4E2M1.String()) && c.Align == 0
-	switch family := pick(t, nil, b.matmul, b.conv, b.matmul, b.conv, b.attention, b.attentionGrad, b.window, b.window, b.segments, b.adapted, nil); family {
+	switch family := pick(t, nil, b.matmul, b.conv, b.matmul, b.conv, b.attention, b.attentionGrad, b.window, b.window, b.segments, b.adapted, b.rows, nil); family {
 	case nil:
 		b.finish(b.loop())
 	default:

@@ -62,7 +62,11 @@ func (c *Case) lower() (specs []*kernel.Spec, ctx *kernel.Context, fallback, err
 	n := c.Region()
 	if n.IsFamily(ir.FamilyChain) && !c.Loop {
 		var spec *kernel.Spec
-		if spec, fallback = window.LowerChain(n, ctx); spec != nil {
+		lower := window.LowerChain
+		if n.Parts()[1].IsFamily(ir.FamilyContraction) {
+			lower = contraction.Lower
+		}
+		if spec, fallback = lower(n, ctx); spec != nil {
 			return []*kernel.Spec{spec}, ctx, nil, nil
 		}
 	}

@@ -105,7 +105,7 @@ func (m Model) value(v *ir.Value, seen map[*ir.Value]Range) (Range, error) {
 
 // stored is what a node leaves in memory, or for the rest of a body.
 func (m Model) stored(n *ir.Node, r Range) Range {
-	if m.inside && n.Op.Name != "Cast" && n.Region == nil {
+	if m.inside && n.Op.Name != "Cast" {
 		return r
 	}
 	if m.Loose && (r.Lo.DType == ir.Float16 || r.Lo.DType == ir.BFloat16) {
@@ -180,6 +180,9 @@ func sumError(n int) float64 {
 
 // region applies the body to every member of a region.
 func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
+	if n.IsFamily(ir.FamilyChain) {
+		return m.chain(n, in)
+	}
 	x, err := n.Explicit()
 	if err != nil {
 		return nil, err
@@ -218,6 +221,32 @@ func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
 			out[i].Lo.SetMember(k, r.Lo)
 			out[i].Hi.SetMember(k, r.Hi)
 		}
+	}
+	return out, nil
+}
+
+// chain evaluates the parts one after the other, each as a region of its own.
+func (m Model) chain(n *ir.Node, in []Range) ([]Range, error) {
+	known := map[*ir.Value]Range{}
+	for i, v := range n.Inputs {
+		known[v] = in[i]
+	}
+	for _, part := range n.Parts() {
+		var own []Range
+		for _, v := range part.Inputs {
+			own = append(own, known[v])
+		}
+		out, err := m.Node(part, own)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range part.Outputs {
+			known[v] = out[i]
+		}
+	}
+	out := make([]Range, len(n.Outputs))
+	for i, v := range n.Outputs {
+		out[i] = known[v]
 	}
 	return out, nil
 }

@@ -419,6 +419,7 @@ func limit(d ir.DType) float64 {
 
 // addition is what an addition of the device's tensor cores may cost a region: docs/gpu.md.
 func (c *comparison) addition(n *ir.Node) float64 {
+	n = lastOf(n)
 	a := n.Region.Anchor()
 	if !c.tensor || !n.IsFamily(ir.FamilyContraction) || a == nil {
 		return 0
