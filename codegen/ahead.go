@@ -55,14 +55,30 @@ func (l *list) stream(v *runtime.Variant, lives map[*storage]life) []weight {
 	return out
 }
 
+// streams is what launches and their repetitions read of DRAM: the stream once, or as often, where L2 cannot keep it.
+func (l *list) streams(stream []weight, keeps int) []weight {
+	if len(stream) == 0 || stream[len(stream)-1].end <= keeps {
+		return stream
+	}
+	var out []weight
+	each, all := len(l.pending)/l.repeats, stream[len(stream)-1].end
+	for r := range l.repeats {
+		for _, w := range stream {
+			w.first, w.end = w.first+r*each, w.end+r*all
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
 // planAhead decides what each launch prefetches, and whether contractions read their weights as evict-first: where that is allowed, and makes the
 // launches faster by more than worthHints, since what leaves first is not there in the next run.
 func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Machine, a Ahead) {
 	if a.Off || !m.DependentLaunch {
 		return
 	}
-	stream := l.stream(v, lives)
-	p := &aheadPlan{stream: stream, keeps: m.KeptBytes() - v.ArenaBytes, perUS: m.MemoryGBps * 1e3, backlog: backlogUS}
+	stream, keeps := l.stream(v, lives), m.KeptBytes()-v.ArenaBytes
+	p := &aheadPlan{stream: l.streams(stream, keeps), keeps: keeps, perUS: m.MemoryGBps * 1e3, backlog: backlogUS}
 	for i := range l.pending {
 		p.computes = append(p.computes, l.pending[i].computes(m))
 		p.can = append(p.can, l.pending[i].spec != nil)

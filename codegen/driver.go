@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/cost"
@@ -38,7 +39,13 @@ type Entry struct {
 	Graph *ir.Graph
 	Kept  []Kept
 	Ahead Ahead
+
+	// Repeats, if above 1, is how often the launch list runs, one repetition behind the other: each on the next slice of every input,
+	// output and state, which are that many times as large as the graph says. All repetitions have the same kernels, constants and arena.
+	Repeats int
 }
+
+func (e *Entry) repeats() int { return max(1, e.Repeats) }
 
 // Kept says that an input lives on the device from run to run, for every entry that has an input of that name.
 type Kept struct {
@@ -52,6 +59,17 @@ type Kept struct {
 func Generate(entries []Entry, t *target.Target, f Families, w *Weights) (*Result, error) {
 	d := &driver{target: t, families: f, weights: w, buffers: &buffers{ports: map[string]*storage{}}, module: ptx.NewModule(t.Name),
 		kernels: map[string]string{}, stems: map[string]int{}}
+	return d.generate(entries)
+}
+
+// Plan lowers graphs of Regions as Generate does, but packs no weights and emits no kernels: its launches have memory, works and what they
+// prefetch.
+func Plan(entries []Entry, t *target.Target, f Families) (*Result, error) {
+	d := &driver{target: t, families: f, buffers: &buffers{ports: map[string]*storage{}}}
+	return d.generate(entries)
+}
+
+func (d *driver) generate(entries []Entry) (*Result, error) {
 	for _, e := range entries {
 		if err := d.entry(e); err != nil {
 			if len(entries) > 1 {
@@ -92,7 +110,8 @@ func Schedule(e Entry, t *target.Target, f Families) (*Schedules, error) {
 type driver struct {
 	target   *target.Target
 	families Families
-	weights  *Weights
+	weights  *Weights // nil: no weights are wanted
+	planned  int      // bytes of constants, if none is another's
 	buffers  *buffers
 	module   *ptx.Module // nil: only schedules are wanted
 
@@ -110,6 +129,7 @@ type list struct {
 	*placer
 	name    string
 	fetch   Ahead
+	repeats int
 	context *kernel.Context
 	pending []launch
 }
@@ -143,7 +163,7 @@ func (d *driver) entry(e Entry) error {
 	if err != nil {
 		return err
 	}
-	l := &list{driver: d, placer: p, name: e.Name, fetch: e.Ahead}
+	l := &list{driver: d, placer: p, name: e.Name, fetch: e.Ahead, repeats: e.repeats()}
 	l.context = &kernel.Context{Target: d.target, Unpacked: d.module == nil, Align: func(v *ir.Value) int {
 		at, err := p.of(v)
 		if err != nil {
@@ -300,8 +320,11 @@ func (l *list) operand(n *ir.Node, i int, o kernel.Operand) (at place, bytes int
 
 // emit writes the kernels. Launches of one kernel, some of which prefetch, go on sharing it.
 func (d *driver) emit() {
+	if d.module == nil {
+		return
+	}
 	fetch := map[string]bool{} // by text
-	var texts []string
+	texts, names := map[*kernel.Spec]string{}, map[*kernel.Spec]string{}
 	each := func(f func(p *launch)) {
 		for _, l := range d.lists {
 			for i := range l.pending {
@@ -312,17 +335,33 @@ func (d *driver) emit() {
 		}
 	}
 	each(func(p *launch) {
-		text := d.text(p.spec)
-		texts = append(texts, text)
+		text, ok := texts[p.spec]
+		if !ok { // repetitions share the spec
+			text = d.text(p.spec)
+			texts[p.spec] = text
+		}
 		fetch[text] = fetch[text] || p.ahead.bytes > 0
 	})
 	each(func(p *launch) {
-		if text := texts[0]; fetch[text] {
-			p.spec, p.fetches = fetching(p.spec), true
+		spec := p.spec
+		p.fetches = fetch[texts[spec]]
+		if name, ok := names[spec]; ok {
+			p.Kernel = name
+			d.info(name).Launches++
+			return
 		}
-		texts = texts[1:]
+		if p.fetches {
+			p.spec = fetching(spec)
+		}
 		p.Kernel = d.kernel(p.spec)
+		names[spec] = p.Kernel
 	})
+}
+
+// info is what is known of a kernel of that name.
+func (d *driver) info(name string) *runtime.KernelInfo {
+	i := slices.IndexFunc(d.infos, func(k runtime.KernelInfo) bool { return k.Name == name })
+	return &d.infos[i]
 }
 
 // text is a spec's kernel without its name.
@@ -338,11 +377,7 @@ func (d *driver) kernel(s *kernel.Spec) string {
 	s.EmitInto(probe, "probe")
 	text := probe.String()
 	if name, ok := d.kernels[text]; ok {
-		for i := range d.infos {
-			if d.infos[i].Name == name {
-				d.infos[i].Launches++
-			}
-		}
+		d.info(name).Launches++
 		return name
 	}
 	d.stems[s.Stem]++

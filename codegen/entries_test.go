@@ -107,9 +107,9 @@ func TestEntriesShareWhatTheProgramKeeps(t *testing.T) {
 	weights := NewWeights()
 	initial := make([]byte, 256)
 	r, err := generateEntries(t, weights,
-		Entry{"run", build("y"), []Kept{{Input: "w", Initial: initial}, {Input: "s"}}, Ahead{}},
-		Entry{"step", build("next_w", "next_s"), []Kept{{Input: "w", Output: "next_w", Initial: initial}, {Input: "s", Output: "next_s"}}, Ahead{}},
-		Entry{"idle", idle, nil, Ahead{}})
+		Entry{Name: "run", Graph: build("y"), Kept: []Kept{{Input: "w", Initial: initial}, {Input: "s"}}},
+		Entry{Name: "step", Graph: build("next_w", "next_s"), Kept: []Kept{{Input: "w", Output: "next_w", Initial: initial}, {Input: "s", Output: "next_s"}}},
+		Entry{Name: "idle", Graph: idle})
 	require.NoError(t, err)
 	v := &r.Variant
 	require.Equal(t, [][2][]string{{{"x", "w"}, {"arena"}}, {{"arena", "constant"}, {"arena"}}, {{"s", "arena"}, {"arena"}}, {{"arena"}, {"y"}}}, touched(v, &v.Entries[0]))
@@ -126,10 +126,10 @@ func TestEntriesShareWhatTheProgramKeeps(t *testing.T) {
 
 	for want, entries := range map[string][]Entry{
 		`entry step: input "w" is a buffer of kind state of 256 bytes, but in another entry of kind variable of 256 bytes: give them different names`: {
-			{"run", build("y"), []Kept{{Input: "w", Initial: initial}}, Ahead{}}, {"step", build("z"), []Kept{{Input: "w"}}, Ahead{}}},
-		`output "y" of 256 bytes cannot be the new value of "h", which is not an input of that size: give both the same type and shape`: {{"run", build("y"), []Kept{{Input: "h", Output: "y"}}, Ahead{}}},
+			{Name: "run", Graph: build("y"), Kept: []Kept{{Input: "w", Initial: initial}}}, {Name: "step", Graph: build("z"), Kept: []Kept{{Input: "w"}}}},
+		`output "y" of 256 bytes cannot be the new value of "h", which is not an input of that size: give both the same type and shape`: {{Name: "run", Graph: build("y"), Kept: []Kept{{Input: "h", Output: "y"}}}},
 		`entry step: output "y" is the new value of "w", but not in another entry: give them different names`: {
-			{"run", build("y"), []Kept{{Input: "w"}}, Ahead{}}, {"step", build("y"), []Kept{{Input: "w", Output: "y"}}, Ahead{}}},
+			{Name: "run", Graph: build("y"), Kept: []Kept{{Input: "w"}}}, {Name: "step", Graph: build("y"), Kept: []Kept{{Input: "w", Output: "y"}}}},
 	} {
 		_, err := generateEntries(t, NewWeights(), entries...)
 		require.EqualError(t, err, want)
@@ -145,4 +145,11 @@ func TestAVariableSharesItsBytesWithNothing(t *testing.T) {
 	require.Equal(t, v, w.AddVariable("v", []byte{1, 2}), "another variant's")
 	fresh := NewWeights()
 	require.NotEqual(t, fresh.AddVariable("v", []byte{3}), fresh.Add([]byte{3}))
+}
+
+// TestSlicesBoundAlignment: a later repetition's slice of a port may begin anywhere that its size allows.
+func TestSlicesBoundAlignment(t *testing.T) {
+	require.Equal(t, 4, place{&storage{slice: 300}, 0}.align())
+	require.Equal(t, 256, place{&storage{slice: 512}, 256}.align())
+	require.Equal(t, 4, place{&storage{into: &storage{slice: 300}}, 0}.align(), "written over a state")
 }

@@ -1,6 +1,7 @@
 package codegen
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/spark-compile/spark-compile/internal/cost"
@@ -41,7 +42,7 @@ func (l *list) keep() {
 			f.next.into = f.old
 			continue
 		}
-		l.emitCopy(copyNeed{src: place{f.next, 0}, dst: place{f.old, 0}, bytes: f.old.bytes, what: "state " + f.old.name})
+		l.emitCopy(copyNeed{src: place{f.next, 0}, dst: place{f.old, 0}, bytes: f.next.bytes, what: "state " + f.old.name})
 	}
 }
 
@@ -60,7 +61,7 @@ func (l *list) overwrites(p *launch, f feedback) bool {
 	own := map[*ir.Value]bool{} // that depend on the old value, element by element
 	for i, v := range n.Inputs {
 		if at, err := l.of(v); err == nil && at.at == f.old {
-			if at.offset != 0 || v.Type.Bytes() != f.old.bytes {
+			if at.offset != 0 || v.Type.Bytes() != f.next.bytes {
 				return false
 			}
 			own[n.Region.Body.Inputs[i]] = true
@@ -96,11 +97,15 @@ func (d *driver) finish() *Result {
 		d.plan(v, lives[i])
 	}
 	for i, l := range d.lists {
+		l.repeat()
 		l.planAhead(v, lives[i], cost.Of(d.target), l.fetch)
 	}
-	d.emit()
-	d.document()
-	v.Target, v.Kernels, v.PTX = d.target.Name, d.infos, d.module.String()
+	v.Target = d.target.Name
+	if d.module != nil {
+		d.emit()
+		d.document()
+		v.Kernels, v.PTX = d.infos, d.module.String()
+	}
 	for _, l := range d.lists {
 		launches := make([]runtime.Launch, len(l.pending))
 		regions := make([]*ir.Node, len(l.pending))
@@ -111,12 +116,41 @@ func (d *driver) finish() *Result {
 			launches[i].Dependent = d.target.DependentLaunch && i > 0 && p.Copy == nil && l.pending[i-1].Copy == nil
 		}
 		r.Regions, r.Works, r.Places = append(r.Regions, regions), append(r.Works, works), append(r.Places, l.accesses())
-		v.Entries = append(v.Entries, runtime.Entry{Name: l.name, Launches: launches})
+		v.Entries = append(v.Entries, runtime.Entry{Name: l.name, Launches: launches, Repeats: l.more()})
 	}
 	for _, e := range v.Entries {
 		v.Order(e.Launches)
 	}
 	return r
+}
+
+// repeat appends the repetitions of the launches, on the next slices of ports. They reuse the arena, so hazards keep them apart.
+func (l *list) repeat() {
+	once := l.pending
+	for r := 1; r < l.repeats; r++ {
+		for _, p := range once {
+			p.params, p.reads, p.writes = slices.Clone(p.params), slices.Clone(p.reads), slices.Clone(p.writes)
+			for i, q := range p.params {
+				if q.at != nil {
+					p.params[i].offset += r * q.at.advance()
+				}
+			}
+			for _, spans := range [][]span{p.reads, p.writes} {
+				for i, s := range spans {
+					spans[i].offset += r * s.at.advance()
+				}
+			}
+			l.pending = append(l.pending, p)
+		}
+	}
+}
+
+// more is Entry.Repeats, which leaves out one.
+func (l *list) more() int {
+	if l.repeats == 1 {
+		return 0
+	}
+	return l.repeats
 }
 
 // accesses are the places of the entry's values in the variant's buffers.
@@ -148,9 +182,14 @@ func (d *driver) number(v *runtime.Variant, lives []map[*storage]life) {
 		b := runtime.Buffer{Name: s.name, Kind: s.kind, Bytes: s.bytes}
 		switch s.kind {
 		case runtime.ConstantBuffer:
-			b.Offset = d.weights.Add(s.data)
+			if b.Offset = d.planned; d.weights != nil {
+				b.Offset = d.weights.Add(s.data)
+			}
+			d.planned += alignUp(s.bytes)
 		case runtime.VariableBuffer:
-			b.Offset = d.weights.AddVariable(s.name, s.data)
+			if d.weights != nil {
+				b.Offset = d.weights.AddVariable(s.name, s.data)
+			}
 		}
 		s.index = len(v.Buffers)
 		v.Buffers = append(v.Buffers, b)
@@ -194,7 +233,7 @@ func (l *launch) resolve() runtime.Launch {
 		out.Params = append(out.Params, q)
 	}
 	out.ReadOnce = l.spec != nil && l.spec.Hints != nil && l.spec.Hints.ReadOnce
-	if l.fetches {
+	if l.fetches || l.Kernel == "" && l.ahead.bytes > 0 { // the latter is planned only
 		out.Params, out.Prefetch = l.ahead.params(out.Params, l.Grid)
 	}
 	return out

@@ -12,6 +12,7 @@ type storage struct {
 	name  string
 	kind  runtime.BufferKind
 	bytes int
+	slice int      // bytes of a port that each repetition of the launch list goes on by; 0: all use the same
 	data  []byte   // of a constant, and a variable's initial value
 	index int      // in Variant.Buffers, once it is there; -1 before
 	into  *storage // that has the same bytes: the state of which this is the new value
@@ -23,10 +24,18 @@ type buffers struct {
 	ports map[string]*storage // by "input NAME" and "output NAME"
 }
 
-// place is where a value's bytes begin.
+// place is where a value's bytes begin, in the first repetition of the launch list.
 type place struct {
 	at     *storage
 	offset int
+}
+
+// advance is how many bytes each repetition goes on by.
+func (s *storage) advance() int {
+	if s.into != nil {
+		return s.into.slice
+	}
+	return s.slice
 }
 
 // copyNeed is a view that aliasing cannot express: its bytes must be copied once src is computed.
@@ -68,6 +77,15 @@ func (b *buffers) port(side, name string, kind runtime.BufferKind, bytes int) (*
 	return s, nil
 }
 
+// slices is a port of which each repetition of a launch list has a slice.
+func (b *buffers) slices(side, name string, kind runtime.BufferKind, bytes, repeats int) (*storage, error) {
+	s, err := b.port(side, name, kind, bytes*repeats)
+	if err == nil && repeats > 1 {
+		s.slice = bytes
+	}
+	return s, err
+}
+
 // placePorts places inputs and outputs, each output apart from the kept input whose new value it is.
 func (p *placer) placePorts(e Entry) (outputs []place, err error) {
 	kept := map[string]*Kept{} // by input and by output
@@ -82,7 +100,10 @@ func (p *placer) placePorts(e Entry) (outputs []place, err error) {
 		case k != nil:
 			kind = runtime.StateBuffer
 		}
-		s, err := p.port("input", in.Name, kind, in.Type.Bytes())
+		if kind == runtime.VariableBuffer && e.repeats() > 1 {
+			return nil, fmt.Errorf("input %q is a variable, which all samples share, so no repetition has a slice of it: compile the whole batch as one", in.Name)
+		}
+		s, err := p.slices("input", in.Name, kind, in.Type.Bytes(), e.repeats())
 		if err != nil {
 			return nil, err
 		}
@@ -95,9 +116,9 @@ func (p *placer) placePorts(e Entry) (outputs []place, err error) {
 		k, bytes := kept["output "+out.Name], out.Type.Bytes()
 		var s *storage
 		if k == nil {
-			s, err = p.port("output", out.Name, runtime.OutputBuffer, bytes)
+			s, err = p.slices("output", out.Name, runtime.OutputBuffer, bytes, e.repeats())
 		} else {
-			s, err = p.next(*k, bytes)
+			s, err = p.next(*k, bytes, e.repeats())
 		}
 		if err != nil {
 			return nil, err
@@ -107,10 +128,10 @@ func (p *placer) placePorts(e Entry) (outputs []place, err error) {
 	return outputs, nil
 }
 
-// next is where an entry leaves the new value of a kept input.
-func (p *placer) next(k Kept, bytes int) (*storage, error) {
+// next is where an entry leaves the new value of a kept input, or of a slice of it.
+func (p *placer) next(k Kept, bytes, repeats int) (*storage, error) {
 	old := p.ports["input "+k.Input]
-	if old == nil || old.bytes != bytes {
+	if old == nil || old.bytes != bytes*repeats {
 		return nil, fmt.Errorf("output %q of %d bytes cannot be the new value of %q, which is not an input of that size: give both the same type and shape", k.Output, bytes, k.Input)
 	}
 	key := "output " + k.Output
@@ -305,10 +326,10 @@ func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) []viewPart {
 	return parts
 }
 
-// align is the alignment that a place guarantees.
+// align is the alignment that a place guarantees, in every repetition.
 func (p place) align() int {
 	a := alignment
-	for p.offset%a != 0 {
+	for p.offset%a != 0 || p.at.advance()%a != 0 {
 		a /= 2
 	}
 	return a

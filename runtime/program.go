@@ -84,6 +84,9 @@ type Buffer struct {
 type Entry struct {
 	Name     string   `json:"name"` // run, and others that the program defines
 	Launches []Launch `json:"launches"`
+	// Repeats, if not 0, says that the launches are as often the same ones, each time on the next slice of inputs, outputs and states: a
+	// batch that runs in so many micro-batches.
+	Repeats int `json:"repeats,omitempty"`
 }
 
 // Launch is one node of the graph. Launches may run in the order of the list; a device must only obey After, and may run

@@ -38,6 +38,13 @@ type ImportOptions struct {
 // constants and shapes is evaluated, except DequantizeLinear, so that quantised weights stay recognisable. Errors are of
 // type *Error.
 func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
+	g, _, err := ImportBatch(m, opt)
+	return g, err
+}
+
+// ImportBatch is Import, and returns the graph for one sample too where the batch is made of it (ir.Graph.Batch): then samples are
+// computed apart. Sample is nil where the file itself says what becomes of a batch, which may mix its samples.
+func ImportBatch(m *Model, opt ImportOptions) (g, sample *ir.Graph, err error) {
 	if opt.MaxUnroll == 0 {
 		opt.MaxUnroll = 1024
 	}
@@ -45,7 +52,7 @@ func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
 	if opt.Batch <= 1 || !fixesBatch(m, opt) {
 		g, err := importGraph(m, opt)
 		if err == nil || opt.Batch <= 1 {
-			return g, err
+			return g, nil, err
 		}
 		open = err // the file may need a batch of 1 inside
 	}
@@ -57,17 +64,17 @@ func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
 			one.Shapes[name] = slices.Concat([]int{1}, s[1:])
 		}
 	}
-	g, err := importGraph(m, one)
+	sample, err = importGraph(m, one)
 	switch {
 	case err != nil && open != nil:
-		return nil, open
+		return nil, nil, open
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	}
-	if g, err = g.Batch(opt.Batch); err != nil {
-		return nil, m.fileError("%w", err).WithRemedy("leave out --batch, or export the model with a symbolic batch dimension")
+	if g, err = sample.Batch(opt.Batch); err != nil {
+		return nil, nil, m.fileError("%w", err).WithRemedy("leave out --batch, or export the model with a symbolic batch dimension")
 	}
-	return g, nil
+	return g, sample, nil
 }
 
 // fixesBatch reports whether the file says itself that the leading dimension of an input is 1.

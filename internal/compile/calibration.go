@@ -106,7 +106,7 @@ func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, en
 	}
 	p := s.program
 	p.Variants, p.Weights = []runtime.Variant{out.Variant}, w.Bytes()
-	describe(&p, g, s.slices)
+	describe(&p, g, 1, s.slices)
 	s.walked(s.walk.Exact())
 	sets, err := s.measure(ctx, &p, s.context.Target.Name, enough)
 	return calibrate.Worst(sets), err

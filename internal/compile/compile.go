@@ -38,6 +38,10 @@ type Options struct {
 	Cubin     bool        // keep what Assembler makes in the program
 	GraphOnly bool        // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
 
+	// MicroBatch is how many samples of Import.Batch the launch list computes at a time, repeated over slices of inputs and outputs: a divisor.
+	// 0: the fastest by estimate, for a file with a batch of 1 inside, whose samples are computed apart.
+	MicroBatch int
+
 	// Memory bounds the bytes of the arena of Entries, by computing values again; 0: not.
 	Memory int
 
@@ -64,6 +68,7 @@ type Options struct {
 	Trace    bool                           // keep Result.Origins
 	Progress func(progress.Event)
 	meter    *progress.Meter // of Progress
+	sample   *ir.Graph       // for one sample, of which Import.Batch are computed apart; nil: the graph does not say so
 	loops    *loop.Choices   // of precisions that calibrate: what candidates, the program and the same in fp16 have in common
 }
 
@@ -71,7 +76,7 @@ type Options struct {
 type Result struct {
 	Program   *runtime.Program
 	Source    *ir.Graph               // as imported
-	Graph     *ir.Graph               // final, of the first target
+	Graph     *ir.Graph               // final, of the first target: of a micro-batch, where its program runs in such
 	File      []calibrate.LayerChoice // layers that the file has quantised, where Accuracy lists none
 	Accuracy  *Accuracy               // of precisions that calibrate, and where a budget was to be checked
 	Fallbacks []codegen.Fallback
@@ -83,6 +88,7 @@ type Result struct {
 
 	entries []codegen.Entry      // of Entries, for the first target, before values are computed again
 	regions []*ir.Node           // one for each launch of the first target; nil for a copy
+	repeats int                  // of the launch list of the first target
 	half    *Result              // of Half
 	golden  map[string][]float64 // the file's outputs in f32 on Inputs; nil: not computed
 	profile *profile.Profile
@@ -110,10 +116,11 @@ func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
-	g, err := onnx.Import(m, opt.Import)
+	g, sample, err := onnx.ImportBatch(m, opt.Import)
 	if err != nil {
 		return nil, err
 	}
+	opt.sample = sample
 	if opt.Slices == nil {
 		if opt.Slices, err = Slices(m, g, opt.Import.Batch); err != nil {
 			return nil, err
@@ -237,8 +244,11 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			return err
 		}
 		opt.meter.Begin(0, "%s: passes", t.Name)
-		g, pc := r.Source.Clone(), &passes.Context{Target: t, Precision: opt.Precision, F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs,
-			Chained: func(n *ir.Node) bool { return faster(n, t) }, Apart: opt.Apart}
+		g, repeats, err := r.micro(ctx, t, slices.Concat(front, rest))
+		if err != nil {
+			return err
+		}
+		pc := opt.passContext(t)
 		if data != nil {
 			pc.Greatest = data.greatest()
 		}
@@ -292,12 +302,12 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			return nil
 		}
 		observe = nil
-		if err := r.generate(ctx, g, t, weights, from); err != nil {
+		if err := r.generate(ctx, g, repeats, t, weights, from); err != nil {
 			return err
 		}
 	}
 	r.Program.Weights = weights.Bytes()
-	describe(r.Program, r.Graph, opt.Slices)
+	describe(r.Program, r.Graph, r.repeats, opt.Slices)
 	if err := r.Program.Validate(); err != nil {
 		return err
 	}
@@ -346,9 +356,10 @@ func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 }
 
 // generate adds the variant of a target, and its origin unless that is nil.
-func (r *Result) generate(ctx context.Context, g *ir.Graph, t *target.Target, w *codegen.Weights, from *Origin) error {
+func (r *Result) generate(ctx context.Context, g *ir.Graph, repeats int, t *target.Target, w *codegen.Weights, from *Origin) error {
 	r.opt.meter.Begin(0, "%s: kernels", t.Name)
 	list := entries(g)
+	list[0].Repeats = repeats
 	out, err := codegen.Generate(list, t, familiesOf(r.opt.loops), w)
 	if err != nil {
 		return err
@@ -374,6 +385,7 @@ func (r *Result) add(ctx context.Context, entries []codegen.Entry, out *codegen.
 		r.Origins = append(r.Origins, from)
 	}
 	if r.Graph == nil {
+		r.repeats = max(1, entries[0].Repeats)
 		r.Graph, r.Fallbacks, r.regions = entries[0].Graph, out.Fallbacks, out.Regions[0]
 	}
 	r.Program.Variants = append(r.Program.Variants, out.Variant)
@@ -416,13 +428,19 @@ func States(g *ir.Graph) (kept []codegen.Kept) {
 	return kept
 }
 
+// passContext is what passes are told of a target.
+func (opt *Options) passContext(t *target.Target) *passes.Context {
+	return &passes.Context{Target: t, Precision: opt.Precision, F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs,
+		Chained: func(n *ir.Node) bool { return faster(n, t) }, Apart: opt.Apart}
+}
+
 // describe fills in inputs, outputs with their named slices, and states.
-func describe(p *runtime.Program, g *ir.Graph, parts []calibrate.Slice) {
+func describe(p *runtime.Program, g *ir.Graph, repeats int, parts []calibrate.Slice) {
 	for _, v := range g.Inputs {
-		p.Inputs = append(p.Inputs, port(v))
+		p.Inputs = append(p.Inputs, repeated(port(v), repeats))
 	}
 	for _, v := range g.Outputs {
-		p.Outputs = append(p.Outputs, port(v))
+		p.Outputs = append(p.Outputs, repeated(port(v), repeats))
 	}
 	name(p.Outputs, parts)
 	for _, k := range States(g) {
@@ -443,6 +461,18 @@ func name(outputs []runtime.Port, parts []calibrate.Slice) {
 
 func port(v *ir.Value) runtime.Port {
 	return runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: append([]int{}, v.Type.Shape...)}
+}
+
+// repeated is a port of which each repetition of the launch list has a slice.
+func repeated(q runtime.Port, repeats int) runtime.Port {
+	switch {
+	case repeats == 1:
+	case len(q.Shape) == 0: // a number for each sample
+		q.Shape = []int{repeats}
+	default:
+		q.Shape[0] *= repeats
+	}
+	return q
 }
 
 // Slices lists the parts of the output called outputs, or else of the first one, that the model's metadata names.

@@ -197,7 +197,7 @@ func (d *native) program(ctx context.Context, n *ir.Node) (*nativeRegion, error)
 		return nil, err
 	}
 	p := &runtime.Program{Variants: []runtime.Variant{out.Variant}, Weights: w.Bytes()}
-	describe(p, g, nil)
+	describe(p, g, 1, nil)
 	r.session, err = runtime.Open(ctx, p, d.device, runtime.ModelOptions{Target: d.target.Name})
 	return r, err
 }

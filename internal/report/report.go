@@ -28,7 +28,8 @@ type Program struct {
 	Model        string `json:"model"`
 	Target       string `json:"target"`
 	Precision    string `json:"precision"`
-	Launches     int    `json:"launches"` // graph nodes of a run, copies included
+	Launches     int    `json:"launches"`                // graph nodes of a run, copies included
+	MicroBatches int    `json:"micro_batches,omitempty"` // in which the batch runs, one behind the other; absent: as one
 	ArenaBytes   int    `json:"arena_bytes"`
 	LiveBytes    int    `json:"live_bytes"`
 	WeightsBytes int    `json:"weights_bytes"`
@@ -38,6 +39,9 @@ type Program struct {
 // Describe describes a variant of a program.
 func Describe(p *runtime.Program, v *runtime.Variant) Program {
 	d := Program{Model: p.Model, Target: v.Target, Precision: p.Precision, Launches: v.Launches(), ArenaBytes: v.ArenaBytes, LiveBytes: v.LiveBytes, WeightsBytes: len(p.Weights)}
+	if e := v.Entry("run"); e != nil {
+		d.MicroBatches = e.Repeats
+	}
 	for _, k := range v.Kernels {
 		d.MACs += k.MACs * int64(k.Launches)
 	}

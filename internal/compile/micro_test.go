@@ -1,0 +1,189 @@
+package compile
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+// inBatch compiles a small model for a batch in micro-batches of a size; 0: the fastest.
+func inBatch(t *testing.T, m *onnx.Model, precision string, batch, size int) *runtime.Program {
+	t.Helper()
+	r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: []string{"sm_121"}, MicroBatch: size, Import: onnx.ImportOptions{Batch: batch}})
+	require.NoError(t, err)
+	return r.Program
+}
+
+// samplesOf are a small model's inputs for samples, as bytes of its ports.
+func samplesOf(t *testing.T, m *onnx.Model, p *runtime.Program, samples int) []map[string][]byte {
+	t.Helper()
+	g, err := onnx.Import(m, onnx.ImportOptions{})
+	require.NoError(t, err)
+	var out []map[string][]byte
+	for _, in := range calibrate.Generate(g, samples) {
+		bytes := map[string][]byte{}
+		for _, q := range p.Inputs {
+			bytes[q.Name] = portBytes(in[q.Name], q)
+		}
+		out = append(out, bytes)
+	}
+	return out
+}
+
+// runs are what a program computes for samples, so many at a time, each time from states of zeros, in the second of two runs, which reads states
+// that the first left: the outputs of each sample, in the order of ports. All checks are on.
+func runs(t *testing.T, p *runtime.Program, samples []map[string][]byte, atATime int) (out [][][]byte) {
+	t.Helper()
+	for at := 0; at < len(samples); at += atATime {
+		s := session(t, p, true)
+		for range 2 {
+			for _, q := range p.Inputs {
+				if slices.ContainsFunc(p.States, func(st runtime.State) bool { return st.Input == q.Name }) {
+					continue
+				}
+				var data []byte
+				for _, sample := range samples[at : at+atATime] {
+					data = append(data, sample[q.Name]...)
+				}
+				require.NoError(t, s.Set(q.Name, data))
+			}
+			require.NoError(t, s.Run(t.Context()))
+		}
+		for i := range atATime {
+			var of [][]byte
+			for _, q := range p.Outputs {
+				all := s.Output(q.Name)
+				n := len(all) / atATime
+				of = append(of, slices.Clone(all[i*n:(i+1)*n]))
+			}
+			out = append(out, of)
+		}
+	}
+	return out
+}
+
+// TestMicroBatchesAreRunsOneAfterTheOther: a batch of 4 in micro-batches of 2 and 1 has the bits that the programs of such batches give in 2 and 4
+// runs. Slices begin wherever they fall, and states are every sample's own.
+func TestMicroBatchesAreRunsOneAfterTheOther(t *testing.T) {
+	for _, c := range []struct {
+		name, precision string
+		size            int
+		full            bool
+	}{{"policy", "fp16", 1, false}, {"policy", "fp32", 2, false}, {"supercombo", "fp16", 2, false},
+		{"policy", "fp16", 2, true}, {"policy", "fp32", 1, true}, {"supercombo", "fp16", 1, true}, {"supercombo", "fp32", 1, true}, {"supercombo", "fp32", 2, true}} {
+		t.Run(fmt.Sprint(c.name, " ", c.precision, " ", c.size), func(t *testing.T) {
+			if c.full && !fulltest.Runs(t.Name()) {
+				t.Skip("full only: another case of three")
+			}
+			m := small(t, c.name)
+			p, alone := inBatch(t, m, c.precision, 4, c.size), inBatch(t, m, c.precision, c.size, c.size)
+			require.Equal(t, 4/c.size, p.Variants[0].Entries[0].Repeats)
+			samples := samplesOf(t, m, alone, 4)
+			require.Equal(t, runs(t, alone, samples, c.size), runs(t, p, samples, 4))
+		})
+	}
+}
+
+// TestALargeBatchIsItsSamples: a batch of 32, in four micro-batches in fp16 and in what the estimate prefers in fp32, gives each sample what the
+// program for one gives.
+func TestALargeBatchIsItsSamples(t *testing.T) {
+	for _, name := range names {
+		for precision, bound := range map[string]float64{"fp16": 2e-2, "fp32": 1e-4} {
+			t.Run(name+" "+precision, func(t *testing.T) {
+				batch := 32
+				if full := fulltest.Runs(t.Name()); !full && name != "policy" {
+					t.Skip("full only: minutes, with checks on")
+				} else if !full {
+					batch = 8
+				}
+				size := 0
+				if precision == "fp16" {
+					size = batch / 4
+				}
+				m := small(t, name)
+				p, alone := inBatch(t, m, precision, batch, size), once(t, m, Options{Precision: precision, Targets: []string{"sm_121"}}).Program
+				samples := samplesOf(t, m, alone, batch)
+				got, want := runs(t, p, samples, batch), runs(t, alone, samples, 1)
+				for k, q := range alone.Outputs {
+					var miss, size float64
+					for i := range samples {
+						x, y := numbersOf(t, q, got[i][k]), numbersOf(t, q, want[i][k])
+						for j := range y {
+							d := x[j] - y[j]
+							miss, size = miss+d*d, size+y[j]*y[j]
+						}
+					}
+					t.Logf("%s: %.2g", q.Name, math.Sqrt(miss/size))
+					assert.LessOrEqual(t, math.Sqrt(miss), bound*math.Sqrt(size), q.Name)
+				}
+			})
+		}
+	}
+}
+
+// numbersOf are the elements of an output.
+func numbersOf(t *testing.T, q runtime.Port, data []byte) []float64 {
+	t.Helper()
+	d, err := ir.ParseDType(q.DType)
+	require.NoError(t, err)
+	v, err := ir.NewTensor(ir.T(d, q.Shape...), data)
+	require.NoError(t, err)
+	a := v.Array()
+	if a.F == nil {
+		for _, x := range a.I {
+			a.F = append(a.F, float64(x))
+		}
+	}
+	return a.F
+}
+
+// TestMicroBatchesThatCannotBe are refused, with the reason and a remedy.
+func TestMicroBatchesThatCannotBe(t *testing.T) {
+	m := small(t, "policy")
+	for _, c := range []struct {
+		want string
+		opt  Options
+	}{
+		{"a batch of 6 has no micro-batches of 4 samples: give a divisor of it, or 0 for the fastest",
+			Options{Precision: "fp16", MicroBatch: 4, Import: onnx.ImportOptions{Batch: 6}}},
+		{"micro-batches of 1 samples: the file does not say that samples are computed apart: it has no batch of 1 inside, or --batch was not given",
+			Options{Precision: "fp16", MicroBatch: 1}},
+		{"micro-batches of 2 samples: precision fp8 is chosen on the graph of the whole batch: take fp16, bf16 or fp32",
+			Options{Precision: "fp8", MicroBatch: 2, Import: onnx.ImportOptions{Batch: 4}}},
+		{"micro-batches of 2 samples: traces compare launches with the graph of the whole batch",
+			Options{Precision: "fp16", MicroBatch: 2, Trace: true, Import: onnx.ImportOptions{Batch: 4}}},
+	} {
+		c.opt.Targets = []string{"sm_121"}
+		_, err := Compile(t.Context(), m, c.opt)
+		require.EqualError(t, err, "policy.onnx: "+c.want)
+	}
+}
+
+// TestTheEstimateFindsMicroBatches: driver monitoring at full size with a batch of 16 does not fit L2 as one, so it runs in parts; the
+// small model does.
+func TestTheEstimateFindsMicroBatches(t *testing.T) {
+	if !fulltest.Runs(t.Name()) {
+		t.Skip("full only: a model of full size")
+	}
+	for size, parts := range map[driving.Size]bool{driving.Small: false, driving.Full: true} {
+		src, err := driving.Make("dmonitoring", size)
+		require.NoError(t, err)
+		m, err := onnx.Decode("dmonitoring.onnx", src.ONNX)
+		require.NoError(t, err)
+		p := inBatch(t, m, "fp16", 16, 0)
+		require.Equal(t, parts, p.Variants[0].Entries[0].Repeats > 1, fmt.Sprint(size))
+		require.Equal(t, parts, p.Variants[0].ArenaBytes < inBatch(t, m, "fp16", 16, 16).Variants[0].ArenaBytes)
+	}
+}
