@@ -15,14 +15,15 @@ import (
 // earlier launches compute; unlike loads before griddepcontrol.wait, a prefetch needs no room beside the launch in front. The zero value is the
 // default of the target.
 type Ahead struct {
-	Off    bool
-	Window int // bytes that may lie in L2 before a launch reads them; 0: the best of several, at most maxWindow
+	Off     bool
+	Window  int     // bytes that may lie in L2 before a launch reads them; 0: the best of several, at most maxWindow
+	Backlog float64 // µs that requests may keep DRAM busy beyond the end of the launch that asks, so that it has work while a launch drains; 0: backlogUS
 }
 
 const (
 	maxWindow  = 16 << 20
-	backlogUS  = 4.0 // that requests may keep DRAM busy beyond the end of the launch that asks, so that it has work while a launch drains
-	worthHints = 0.03
+	backlogUS  = 4.0      // of Ahead.Backlog
+	worthHints = 0.03     // of the launches' time
 	leastAhead = 16 << 10 // bytes that are worth a prefetch
 	lineBytes  = 128      // of L2
 	bulkBytes  = 16       // of which the size of a bulk prefetch is a multiple (PTX ISA 9.7.9.25, cp.async.bulk.prefetch)
@@ -78,7 +79,7 @@ func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Ma
 		return
 	}
 	stream, keeps := l.stream(v, lives), m.KeptBytes()-v.ArenaBytes
-	p := &aheadPlan{stream: l.streams(stream, keeps), keeps: keeps, perUS: m.MemoryGBps * 1e3, backlog: backlogUS}
+	p := &aheadPlan{stream: l.streams(stream, keeps), keeps: keeps, perUS: m.MemoryGBps * 1e3, backlog: cmp.Or(a.Backlog, backlogUS)}
 	for i := range l.pending {
 		p.computes = append(p.computes, l.pending[i].computes(m))
 		p.can = append(p.can, l.pending[i].spec != nil)

@@ -1,6 +1,7 @@
 package codegen
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -43,6 +44,7 @@ type Entry struct {
 	// Repeats, if above 1, is how often the launch list runs, one repetition behind the other: each on the next slice of every input,
 	// output and state, which are that many times as large as the graph says. All repetitions have the same kernels, constants and arena.
 	Repeats int
+	Choices kernel.Choices // schedules that are chosen from outside; nil: families choose all
 }
 
 func (e *Entry) repeats() int { return max(1, e.Repeats) }
@@ -86,6 +88,9 @@ type Schedules struct {
 	Regions       []*ir.Node   // that launches compute; nil for a copy
 	Works         []*cost.Work // that their schedules were chosen by; nil where there was no choice by time
 	ConstantBytes int          // that launches read
+
+	Specs   []*kernel.Spec  // nil for a copy
+	Context *kernel.Context // that they were lowered in
 }
 
 // Schedule lowers a graph of Regions as Generate does, but packs no weights and emits no kernels.
@@ -94,9 +99,10 @@ func Schedule(e Entry, t *target.Target, f Families) (*Schedules, error) {
 	if err := d.entry(e); err != nil {
 		return nil, err
 	}
-	l, s := d.lists[0], &Schedules{}
+	l := d.lists[0]
+	s := &Schedules{Context: l.context}
 	for _, p := range l.pending {
-		s.Regions, s.Works = append(s.Regions, p.region), append(s.Works, p.work)
+		s.Regions, s.Works, s.Specs = append(s.Regions, p.region), append(s.Works, p.work), append(s.Specs, p.spec)
 	}
 	for at := range l.lives() {
 		if at.kind == runtime.ConstantBuffer {
@@ -164,7 +170,7 @@ func (d *driver) entry(e Entry) error {
 		return err
 	}
 	l := &list{driver: d, placer: p, name: e.Name, fetch: e.Ahead, repeats: e.repeats()}
-	l.context = &kernel.Context{Target: d.target, Unpacked: d.module == nil, Align: func(v *ir.Value) int {
+	l.context = &kernel.Context{Target: d.target, Unpacked: d.module == nil, Choices: e.Choices, Align: func(v *ir.Value) int {
 		at, err := p.of(v)
 		if err != nil {
 			return 1
@@ -222,6 +228,9 @@ func (l *list) lower(n *ir.Node) error {
 		return fmt.Errorf("no kernels for regions of family %s", family)
 	}
 	spec, err := first(n, l.context)
+	if bad := (*kernel.ChoiceError)(nil); errors.As(err, &bad) {
+		return err
+	}
 	switch {
 	case err == nil:
 		return l.add(n, spec)

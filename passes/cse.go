@@ -50,7 +50,7 @@ var _ = register(Pass{
 // expressionKey is equal for nodes that compute the same: op, attributes and the identities of their operands.
 func expressionKey(n *ir.Node, ids map[*ir.Value]int) string {
 	var b strings.Builder
-	b.WriteString(n.Op.Name + attrKey(n.Attrs))
+	b.WriteString(n.Op.Name + n.Attrs.Key())
 	operands := make([]int, len(n.Inputs))
 	for i, v := range n.Inputs {
 		if v == nil {

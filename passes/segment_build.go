@@ -3,7 +3,6 @@ package passes
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -271,7 +270,7 @@ func (b *builder) activate(y *ir.Value, units []*layer) *ir.Value {
 func actKey(act []*ir.Node) string {
 	var k strings.Builder
 	for _, n := range act {
-		fmt.Fprintf(&k, "%s%s(", n.Op.Name, attrKey(n.Attrs))
+		fmt.Fprintf(&k, "%s%s(", n.Op.Name, n.Attrs.Key())
 		for _, v := range n.Inputs {
 			if c, ok := scalarOf(v); ok {
 				fmt.Fprintf(&k, "%v:%x,", v.Type.DType, c)
@@ -280,15 +279,6 @@ func actKey(act []*ir.Node) string {
 			}
 		}
 		k.WriteString(")")
-	}
-	return k.String()
-}
-
-// attrKey prints attributes in order of their names.
-func attrKey(a ir.Attrs) string {
-	var k strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(a)) {
-		fmt.Fprintf(&k, "{%s=%#v}", name, a[name])
 	}
 	return k.String()
 }

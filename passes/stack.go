@@ -176,42 +176,8 @@ func (s *stacker) key(n *ir.Node) (string, bool) {
 		}
 		fmt.Fprintf(&b, "|%s:%v %v", o.key, n.Region.Body.Inputs[i].Type, n.Region.Operands[i])
 	}
-	b.WriteString(signature(n.Region.Body))
+	b.WriteString(n.Region.Body.Signature())
 	return b.String(), true
-}
-
-// signature prints a body without names and without the values of its constants.
-func signature(g *ir.Graph) string {
-	var b strings.Builder
-	id := map[*ir.Value]int{}
-	for _, v := range g.Inputs {
-		id[v] = len(id)
-	}
-	ref := func(v *ir.Value) {
-		switch {
-		case v == nil:
-			b.WriteString("-,")
-		case v.IsConst():
-			fmt.Fprintf(&b, "c%v,", v.Type)
-		default:
-			fmt.Fprintf(&b, "%d,", id[v])
-		}
-	}
-	for _, n := range g.Nodes {
-		fmt.Fprintf(&b, ";%s%s(", n.Op.Name, attrKey(n.Attrs))
-		for _, v := range n.Inputs {
-			ref(v)
-		}
-		b.WriteString(")")
-		for _, v := range n.Outputs {
-			id[v] = len(id)
-		}
-	}
-	b.WriteString(">")
-	for _, v := range g.Outputs {
-		ref(v)
-	}
-	return b.String()
 }
 
 // form groups the regions of one bucket into classes.

@@ -261,8 +261,8 @@ func choose(p *problem, pl *plan, t *target.Target) (best Schedule, work *cost.W
 	var refusal error
 	var fit []Schedule
 	for _, s := range candidates(p) {
-		if s.Stages > max(3, s.chunksPerSplit(p)+1) {
-			continue // the last stage would never be filled
+		if s.idles(p) {
+			continue
 		}
 		if err := s.valid(p, t); err != nil {
 			refusal = err

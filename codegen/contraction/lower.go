@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -36,12 +37,22 @@ func (s *Shared) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, erro
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
 	pl.share(p, s)
-	sch, work, reason, err := choose(p, pl, ctx.Target)
+	signature := p.signature(ctx)
+	var sch Schedule
+	var work *cost.Work
+	var reason string
+	if text := ctx.Chosen(signature); text != "" {
+		if sch, work, reason, err = chosen(text, p, pl, ctx.Target); err != nil {
+			err = &kernel.ChoiceError{Signature: signature, Schedule: text, Err: err}
+		}
+	} else {
+		sch, work, reason, err = choose(p, pl, ctx.Target)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
 	spec := write(p, pl.at(p, sch), sch, ctx.Target)
-	spec.Work, spec.Reason = work, reason
+	spec.Work, spec.Reason, spec.Signature = work, reason, signature
 	return spec, nil
 }
 

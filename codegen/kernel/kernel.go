@@ -35,6 +35,8 @@ type Spec struct {
 	Schedule string     // readable summary of the schedule
 	Reason   string     // why a rule of thumb is not met, or empty
 	Note     string     // what it computes
+
+	Signature string // by which Choices know it; "" where there is no choice
 }
 
 // Hints change how fast a kernel is, not what it computes.
@@ -68,6 +70,9 @@ func (o *Operand) paramType() string {
 	return "u64"
 }
 
+// Bytes is the size of a parameter.
+func (o *Operand) Bytes() int { return ptx.Param{Type: o.paramType()}.Size() }
+
 // Context is what a family can ask about its surroundings.
 type Context struct {
 	Target *target.Target
@@ -76,6 +81,7 @@ type Context struct {
 	Align func(v *ir.Value) int
 	// Unpacked says that schedules are wanted, not programs: constants that kernels pack need the right size, not the right bytes.
 	Unpacked bool
+	Choices  Choices // nil: families choose
 }
 
 // AlignOf is Align, or 256 if the context has none.

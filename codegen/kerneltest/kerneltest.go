@@ -6,6 +6,7 @@ package kerneltest
 import (
 	"bytes"
 	"context"
+	"math/rand"
 	"strings"
 	"testing"
 
@@ -77,6 +78,53 @@ func Reference(t testing.TB, region *ir.Node, data map[*ir.Value]*ir.Tensor) []*
 	var out []*ir.Array
 	for _, v := range region.Outputs {
 		out = append(out, byName[v.Name])
+	}
+	return out
+}
+
+// Fixed chooses one schedule for every kernel.
+type Fixed string
+
+// Schedule implements kernel.Choices.
+func (f Fixed) Schedule(string) (string, bool) { return string(f), true }
+
+// Plans lowers plans of a region's space, some of them drawn by chance, compares what each computes with the reference, and wants of each that it is
+// the one that was asked for. It returns the plans.
+func (r *Region) Plans(lower Lowering, space func(*ir.Node, *kernel.Context) (*kernel.Space, error), ctx *kernel.Context, rng *rand.Rand, some int) []*kernel.Spec {
+	r.t.Helper()
+	s, err := space(r.Node, ctx)
+	require.NoError(r.t, err)
+	own, err := lower(r.Node, ctx)
+	require.NoError(r.t, err)
+	require.Equal(r.t, own.Signature, s.Signature)
+	texts, defaults := map[string]bool{}, 0
+	for _, p := range s.Plans {
+		require.False(r.t, texts[p.Schedule], "%s is there twice", p.Schedule)
+		texts[p.Schedule] = true
+		if p.Schedule == s.Default {
+			defaults++
+		}
+	}
+	require.Equal(r.t, 1, defaults, s.Default)
+	var out []*kernel.Spec
+	for i, at := range append([]int{0}, rng.Perm(len(s.Plans))...) {
+		if i > some {
+			break
+		}
+		in, text := *ctx, s.Plans[at].Schedule
+		if i == 0 {
+			text = s.Default
+		}
+		in.Choices = Fixed(text)
+		spec, err := lower(r.Node, &in)
+		require.NoError(r.t, err, text)
+		require.True(r.t, strings.HasPrefix(spec.Schedule, text), "%s became %s", text, spec.Schedule)
+		require.Equal(r.t, s.Signature, spec.Signature)
+		if i == 0 {
+			require.Equal(r.t, own.Build(ctx.Target, "k").String(), spec.Build(ctx.Target, "k").String(), "the default, chosen from outside")
+		}
+		r.CheckSpec(spec, ctx.Target)
+		out = append(out, spec)
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/lower"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -38,7 +39,14 @@ func (c *Choices) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, err
 		spec.Emit = func(k *ptx.Kernel, _ []ptx.Sym) { k.I("ret") }
 		return spec, nil
 	}
-	s, work, err := c.choose(p)
+	var s *schedule
+	var work *cost.Work
+	spec.Signature = p.signature(region)
+	if text := ctx.Chosen(spec.Signature); text == "" {
+		s, work, err = c.choose(p)
+	} else if s, work, err = p.chosen(text); err != nil {
+		err = &kernel.ChoiceError{Signature: spec.Signature, Schedule: text, Err: err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("loop %q: %w", region.Name, err)
 	}

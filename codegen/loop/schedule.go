@@ -12,7 +12,8 @@ import (
 // schedule says which threads compute which elements.
 type schedule struct {
 	blocks, threads int
-	vector          int // neighbouring elements a thread computes and stores together
+	vector          int  // neighbouring elements a thread computes and stores together
+	sized           bool // flat: the threads of a block were chosen too
 
 	team     int  // threads that share a row; 1: flat
 	adjacent bool // the team's threads are neighbours (row), else its teams are (column)
@@ -25,6 +26,8 @@ type schedule struct {
 
 func (s *schedule) String() string {
 	switch {
+	case s.team == 1 && s.sized:
+		return fmt.Sprintf("flat x%d, %d threads a block", s.vector, s.threads)
 	case s.team == 1:
 		return fmt.Sprintf("flat x%d", s.vector)
 	case s.adjacent:

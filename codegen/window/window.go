@@ -40,11 +40,28 @@ func Lower(region *ir.Node, ctx *kernel.Context) (spec *kernel.Spec, err error) 
 	if err := ctx.StoresBlocks(p.region); err != nil {
 		return nil, fmt.Errorf("window: %w", err)
 	}
-	s, err := p.choose(ctx.Target)
+	var s schedule
+	signature := p.signature(ctx, region)
+	if text := ctx.Chosen(signature); text == "" {
+		s, err = p.choose(ctx.Target)
+	} else if s, err = p.chosen(text, ctx.Target); err != nil {
+		err = &kernel.ChoiceError{Signature: signature, Schedule: text, Err: err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("window: %w", err)
 	}
-	return p.spec(s, ctx)
+	if spec, err = p.spec(s, ctx); err == nil {
+		spec.Signature = signature
+	}
+	return spec, err
+}
+
+// stem names the kernel.
+func (p *problem) stem() string {
+	if p.taps == nil {
+		return fmt.Sprintf("pool%dx%d", p.kh, p.kw)
+	}
+	return fmt.Sprintf("dwconv%dx%d", p.kh, p.kw)
 }
 
 // spec is the kernel of a schedule.
@@ -61,13 +78,6 @@ func (p *problem) spec(s schedule, ctx *kernel.Context) (*kernel.Spec, error) {
 		spec.Reason = p.fewBlocks(blocks)
 	}
 	return spec, nil
-}
-
-func (p *problem) stem() string {
-	if p.taps == nil {
-		return fmt.Sprintf("pool%dx%d", p.kh, p.kw)
-	}
-	return fmt.Sprintf("dwconv%dx%d", p.kh, p.kw)
 }
 
 func (p *problem) fewBlocks(blocks int) string {

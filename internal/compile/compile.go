@@ -22,6 +22,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/tuning"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -30,13 +31,15 @@ import (
 // Options says how to compile.
 type Options struct {
 	Import    onnx.ImportOptions
-	Precision string      // of internal/precision
-	Targets   []string    // at least one
-	Machine   *cost.File  // measured figures of one machine, in place of its target's; nil: none
-	Passes    []string    // nil for the default pipeline
-	Assembler *ptxas.Tool // for register counts and cubins; nil: neither
-	Cubin     bool        // keep what Assembler makes in the program
-	GraphOnly bool        // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
+	Precision string        // of internal/precision
+	Targets   []string      // at least one
+	Machine   *cost.File    // measured figures of one machine, in place of its target's; nil: none
+	Tuning    *tuning.Table // schedules that a search found; nil: none
+	Tune      Tune          // that search, for the program that is compiled; nil: none
+	Passes    []string      // nil for the default pipeline
+	Assembler *ptxas.Tool   // for register counts and cubins; nil: neither
+	Cubin     bool          // keep what Assembler makes in the program
+	GraphOnly bool          // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
 
 	// MicroBatch is how many samples of Import.Batch the launch list computes at a time, repeated over slices of inputs and outputs: a divisor.
 	// 0: the fastest by estimate, for a file with a batch of 1 inside, whose samples are computed apart.
@@ -360,8 +363,12 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, repeats int, t *targ
 	r.opt.meter.Begin(0, "%s: kernels", t.Name)
 	list := entries(g)
 	list[0].Repeats = repeats
-	out, err := codegen.Generate(list, t, familiesOf(r.opt.loops), w)
+	tuned, err := r.choose(ctx, &list[0], t)
 	if err != nil {
+		return err
+	}
+	out, err := codegen.Generate(list, t, familiesOf(r.opt.loops), w)
+	if err := r.applied(tuned, err); err != nil {
 		return err
 	}
 	return r.add(ctx, list, out, t, from)

@@ -26,7 +26,7 @@ func (r *Result) Half(ctx context.Context) (*Result, error) {
 		return r.half, nil
 	}
 	r.opt.meter.Begin(compiling(r.Source), "compiling the same in fp16 to compare")
-	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Machine: r.opt.Machine, Passes: r.opt.Passes, Apart: r.opt.Apart, Slices: r.opt.Slices, Assembler: r.opt.Assembler,
+	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Machine: r.opt.Machine, Tuning: r.opt.Tuning, Passes: r.opt.Passes, Apart: r.opt.Apart, Slices: r.opt.Slices, Assembler: r.opt.Assembler,
 		Trace: r.opt.Trace, F32Inputs: r.opt.F32Inputs, F32Outputs: r.opt.F32Outputs, loops: r.opt.loops})
 	r.half = half
 	return half, err

@@ -57,7 +57,10 @@ type flags struct {
 	Slots      *int       `name:"adapter-slots" help:"Leave the model's adapter open: a session loads adapters into K slots and chooses one for each run." placeholder:"K"`
 	SlotRank   int        `name:"adapter-rank" help:"Greatest rank of an adapter that fits into a slot; 16 by default." placeholder:"R"`
 	SlotBase   string     `name:"adapter-base" help:"Store the weights beside slots in ${calibrating}, rounded to the nearest or, with --calibrate, fitted to inputs: adapters may be trained beside such weights." placeholder:"PRECISION"`
-	Tune       bool       `help:"Tune schedules on the device."`
+	Tune       bool       `help:"Search for faster schedules than the cost model chooses: by what the CPU device counts of the kernels."`
+	TuneBudget string     `help:"How long to search: a time like 10m, the default, or a number of kernels to try, by which the result does not depend on the machine." placeholder:"10m|N"`
+	TuneFile   []string   `help:"Take schedules from this file, and with --tune keep there what is found; of several, the faster." placeholder:"FILE.json"`
+	Beam       *int       `help:"Schedules of a kernel from which the search goes on, 8 by default." placeholder:"N"`
 	Quiet      bool       `help:"Print only errors and warnings."`
 }
 
@@ -87,9 +90,6 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.Model == "" {
 		return errors.New("no model: give MODEL.onnx")
 	}
-	if f.Tune {
-		return errors.New("--tune is not available in this version")
-	}
 	precision, err := cli.Precision(f.Precision, stderr)
 	if err != nil {
 		return err
@@ -98,6 +98,10 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return fmt.Errorf("--min-cosine %g: want 0 (no budget) or more, and less than 1", *f.MinCosine)
 	}
 	if err := f.checkSlots(precision); err != nil {
+		return err
+	}
+	tuner, err := f.tuner()
+	if err != nil {
 		return err
 	}
 	if f.Model, err = cli.ONNX(f.Model); err != nil {
@@ -122,6 +126,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		if opt.Machine, err = cost.ReadFile(f.Machine); err != nil {
 			return err
 		}
+	}
+	if err := f.tuning(&opt, tuner); err != nil {
+		return err
 	}
 	opt.Import.Shapes, opt.Import.Batch, opt.Import.MaxOutput = f.Shape, f.Batch, f.MaxOutput
 	opt.GraphOnly = f.Emit == "ir"
@@ -155,7 +162,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	r.Program.Provenance = r.Provenance()
-	r.Program.Provenance.Compiler, r.Program.Provenance.Flags = cli.Version(), f.decisive(opt.Machine)
+	r.Program.Provenance.Compiler, r.Program.Provenance.Flags = cli.Version(), f.decisive(&opt)
 	files, err := gopkg.Files(name, r.Program, golden)
 	if err != nil {
 		return err
@@ -172,6 +179,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	clear()
 	if !f.Quiet {
 		summary(stdout, dir, name, r, rep, time.Since(begin))
+		if tuner != nil {
+			fmt.Fprintf(stdout, "tuning: %s\n", strings.Join(tuner.Found, "; "))
+		}
 		return rep.Table(stdout)
 	}
 	return nil
@@ -219,7 +229,8 @@ func (f *flags) checkSlots(in string) error {
 		name  string
 		given bool
 	}{{"--adapter", f.Adapter != ""}, {"--calibrate without --adapter-base", len(f.Calibrate) > 0 && f.SlotBase == ""}, {"--validate", len(f.Validate) > 0}, {"--calibration", f.Findings != ""}, {"--machine", f.Machine != ""},
-		{"--min-cosine", f.MinCosine != nil}, {"--keep", len(f.Keep) > 0}, {"--passes", len(f.Passes) > 0}, {"--io f32", f.IO == "f32"}} {
+		{"--min-cosine", f.MinCosine != nil}, {"--keep", len(f.Keep) > 0}, {"--tune", f.Tune}, {"--tune-file", len(f.TuneFile) > 0},
+		{"--passes", len(f.Passes) > 0}, {"--io f32", f.IO == "f32"}} {
 		if other.given {
 			return fmt.Errorf("--adapter-slots does not go with %s: leave one of them out", other.name)
 		}
@@ -231,7 +242,7 @@ func (f *flags) checkSlots(in string) error {
 }
 
 // decisive are the flags that decide what is compiled, as they were given; inputs are in the calibration's digest.
-func (f *flags) decisive(on *cost.File) (list []string) {
+func (f *flags) decisive(opt *compile.Options) (list []string) {
 	add := func(given bool, format string, args ...any) {
 		if given {
 			list = append(list, fmt.Sprintf(format, args...))
@@ -259,8 +270,11 @@ func (f *flags) decisive(on *cost.File) (list []string) {
 	add(f.SlotRank != 0, "--adapter-rank %d", f.SlotRank)
 	add(f.SlotBase != "", "--adapter-base %s", f.SlotBase)
 	add(f.Cubin, "--cubin")
-	if on != nil {
-		add(true, "--machine %s", on.Digest())
+	if opt.Machine != nil {
+		add(true, "--machine %s", opt.Machine.Digest())
+	}
+	if opt.Tuning != nil {
+		add(true, "--tune-file %s", opt.Tuning.Digest())
 	}
 	return list
 }
@@ -291,7 +305,11 @@ func (f *flags) checkPlaces(dir string) error {
 			return err
 		}
 	}
-	for _, path := range []string{f.Report, f.Findings} {
+	places := []string{f.Report, f.Findings}
+	if f.Tune && len(f.TuneFile) > 0 {
+		places = append(places, f.TuneFile[0])
+	}
+	for _, path := range places {
 		if path == "" {
 			continue
 		}

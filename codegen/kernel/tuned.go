@@ -1,0 +1,103 @@
+package kernel
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Choices are schedules that are chosen from outside: by a tuner, or by what it found earlier.
+type Choices interface {
+	// Schedule is the schedule, in its readable form, of the kernel with a signature; ok is false where the family chooses.
+	Schedule(signature string) (schedule string, ok bool)
+}
+
+// ChoiceError says why a kernel cannot have the schedule that was chosen from outside. No other kernel takes its place.
+type ChoiceError struct {
+	Signature, Schedule string
+	Err                 error
+}
+
+func (e *ChoiceError) Error() string {
+	return fmt.Sprintf("kernel %q cannot have the schedule %q: %v", e.Signature, e.Schedule, e.Err)
+}
+
+func (e *ChoiceError) Unwrap() error { return e.Err }
+
+// Chosen is the schedule that was chosen from outside for the kernel with a signature; "" where the family chooses.
+func (c *Context) Chosen(signature string) string {
+	if c.Choices == nil {
+		return ""
+	}
+	s, _ := c.Choices.Schedule(signature)
+	return s
+}
+
+// alignments beyond this many bytes make no difference to a kernel: no access is wider.
+const widestAccess = 16
+
+// Signature names the kernel of a region for Choices: what it computes, for people, and a digest of all that schedules depend on: the body without
+// names and values of constants, the storage of operands and results, and the alignment of what is no constant.
+func (c *Context) Signature(family, what string, region *ir.Node) string {
+	h, r := sha256.New(), region.Region
+	fmt.Fprintln(h, family, r.Members)
+	storage := func(s ir.Storage) ir.Storage {
+		if s.Scale != 0 {
+			s.Scale = 1 // another one makes no other kernel
+		}
+		return s
+	}
+	for i, v := range region.Inputs {
+		fmt.Fprint(h, v.Type, v.IsConst())
+		if !v.IsConst() { // to ask it of a constant would give it its place
+			fmt.Fprint(h, " ", min(c.AlignOf(v), widestAccess))
+		}
+		if i < len(r.Operands) {
+			o := r.Operands[i]
+			fmt.Fprintf(h, " %v %v %v %v", r.Body.Inputs[i].Type, storage(o.Storage), o.Stacked, storage(o.Read))
+		}
+		fmt.Fprintln(h)
+	}
+	fmt.Fprintln(h, r.Body.Signature())
+	for _, v := range region.Outputs {
+		fmt.Fprintln(h, v.Type, min(c.AlignOf(v), widestAccess))
+	}
+	for _, s := range r.Results {
+		fmt.Fprintln(h, storage(s))
+	}
+	return fmt.Sprintf("%s #%x", what, h.Sum(nil)[:8])
+}
+
+// Space is the schedules that a kernel may have, as a tuner searches them.
+type Space struct {
+	Signature string
+	Default   string // the family's own choice
+	Plans     []Plan // Default is one of them
+}
+
+// Plan is a schedule of a space.
+type Plan struct {
+	Schedule string
+	At       []int   // coordinates: plans that differ in one alone, and have none between them, are neighbours
+	US       float64 // as the family estimates it
+}
+
+// Slowest is how many times the least estimate of a space a plan's may be. Of four small kernels, whose plans up to 3 times as slow were all counted, the best
+// by counts was within 1 % of the least estimate.
+const Slowest = 2
+
+// Within leaves out the plans that are estimated to take more than Slowest times as long as the best, but for the default.
+func (s *Space) Within() {
+	least := s.Plans[0].US
+	for _, p := range s.Plans {
+		least = min(least, p.US)
+	}
+	kept := s.Plans[:0]
+	for _, p := range s.Plans {
+		if p.US <= Slowest*least || p.Schedule == s.Default {
+			kept = append(kept, p)
+		}
+	}
+	s.Plans = kept
+}

@@ -1,0 +1,119 @@
+package loop
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// more are the schedules that a tuner tries beside the candidates: other vectors, blocks of more and of fewer threads.
+func (p *problem) more() []*schedule {
+	var out []*schedule
+	seen := map[string]bool{}
+	once := func(s *schedule) {
+		if text := s.String(); !seen[text] {
+			seen[text] = true
+			out = append(out, s)
+		}
+	}
+	usual, last := p.candidates(), 1
+	for _, s := range usual {
+		once(s)
+	}
+	if i := p.lastDim(); i >= 0 {
+		last = p.shape[i]
+	}
+	for _, s := range usual {
+		vectors := []int{s.vector}
+		if p.blocks == nil && p.packed() == 1 {
+			for v := 8; v > 0; v /= 2 {
+				if s.team == 1 && p.divides(v) || s.team > 1 && s.adjacent && last%v == 0 && v <= s.vector {
+					vectors = append(vectors, v)
+				}
+			}
+		}
+		for _, v := range vectors {
+			for _, threads := range []int{32, 64, 128, 256, 512} {
+				c := *s
+				c.vector = v
+				switch {
+				case s.team == 1:
+					c.threads = threads
+					c.blocks = (p.elements + v*threads - 1) / (v * threads)
+					c.sized = c.threads != p.flatVector(v).threads
+				case s.adjacent && threads%s.team == 0 && threads >= 32:
+					c.teams, c.threads = threads/s.team, threads
+					c.blocks = (c.rows + c.teams - 1) / c.teams
+				default:
+					continue
+				}
+				once(&c)
+			}
+		}
+	}
+	return out
+}
+
+// chosen is the schedule that was chosen from outside, and its work.
+func (p *problem) chosen(text string) (*schedule, *cost.Work, error) {
+	var forms []string
+	for _, s := range p.more() {
+		if s.String() == text {
+			w, err := p.work(s, cost.Of(p.ctx.Target))
+			if err == nil && s.shared > maxShared {
+				err = fmt.Errorf("its reductions need %d bytes of shared memory, a block has %d", s.shared, maxShared)
+			}
+			return s, w, err
+		}
+		if len(forms) < 4 {
+			forms = append(forms, s.String())
+		}
+	}
+	return nil, nil, fmt.Errorf("no such loop; forms are %q", forms)
+}
+
+// signature names the kernel for those who choose its schedule.
+func (p *problem) signature(region *ir.Node) string {
+	what := stem(region.Region.Body) + " " + strings.Trim(strings.ReplaceAll(fmt.Sprint(p.shape), " ", "x"), "[]")
+	return p.ctx.Signature(ir.FamilyLoop, strings.TrimSpace(what), region)
+}
+
+// Space lists the schedules that the kernel of a region may have, for a tuner. It is nil where there is no choice.
+func Space(region *ir.Node, ctx *kernel.Context) (*kernel.Space, error) {
+	region, err := region.Explicit()
+	if err != nil {
+		return nil, err
+	}
+	p, err := newProblem(region, ctx)
+	if err != nil || p.elements == 0 {
+		return nil, err
+	}
+	own, _, err := p.choose(p.candidates())
+	if err != nil {
+		return nil, err
+	}
+	m := cost.Of(ctx.Target)
+	out := &kernel.Space{Signature: p.signature(region), Default: own.String()}
+	for _, s := range p.more() {
+		w, err := p.work(s, m)
+		if err != nil {
+			return nil, err
+		}
+		if s.shared > maxShared {
+			continue
+		}
+		kind := 0
+		switch {
+		case s.team > 1 && s.adjacent:
+			kind = 1
+		case s.team > 1:
+			kind = 2
+		}
+		out.Plans = append(out.Plans, kernel.Plan{Schedule: s.String(), At: []int{kind, s.team, s.vector, s.threads}, US: m.Estimate(w).US})
+	}
+	out.Within()
+	return out, nil
+}

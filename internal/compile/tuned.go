@@ -1,0 +1,53 @@
+package compile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/tuning"
+)
+
+// Tune searches for schedules of an entry and adds what it finds to Options.Tuning; model is for people.
+type Tune func(ctx context.Context, model string, e codegen.Entry, t *target.Target, m *progress.Meter) error
+
+// Families are the kernel families of every program.
+func Families() codegen.Families { return families }
+
+// choose takes the entry's schedules from Options.Tuning, after a search if one was asked for.
+func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target) (*tuning.Choices, error) {
+	if r.opt.Tune != nil {
+		if err := r.opt.Tune(ctx, r.Program.Model+" "+r.Program.Precision, *e, t, r.opt.meter); err != nil {
+			return nil, err
+		}
+	}
+	c := r.opt.Tuning.For(t.Name, codegen.Signature(e.Graph))
+	if c == nil {
+		return nil, nil
+	}
+	e.Choices = c
+	if a := c.Ahead; a != nil {
+		e.Ahead = codegen.Ahead{Off: a.Off, Window: a.Window, Backlog: a.BacklogUS}
+	}
+	return c, nil
+}
+
+// applied says which entries matched nothing, and of a schedule that cannot be where it comes from.
+func (r *Result) applied(c *tuning.Choices, err error) error {
+	if c == nil {
+		return err
+	}
+	if bad := (*kernel.ChoiceError)(nil); errors.As(err, &bad) {
+		return fmt.Errorf("%s: %w: correct or remove this entry, or tune again with another file", c.Source(bad.Signature), err)
+	}
+	if unused := c.Unused(); err == nil && len(unused) > 0 {
+		r.opt.warn("--tune-file: no kernel of this program matches %s: %s", plural.Count(len(unused), "entry"), strings.Join(unused, "; "))
+	}
+	return err
+}

@@ -1,0 +1,191 @@
+package tune
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// alternatives is how many schedules of a kernel the whole program is tried with.
+const alternatives = 4
+
+// estimate is the time of what a family planned; 0 where it planned nothing.
+func estimate(w *cost.Work, t *target.Target) float64 {
+	if w == nil {
+		return 0
+	}
+	return cost.Of(t).Estimate(w).US
+}
+
+// whole is a program in the making: choices, its launch list, and the predicted time of that.
+type whole struct {
+	choices  fixed
+	ahead    tuning.Ahead
+	variant  *runtime.Variant
+	us, cold float64
+}
+
+func (w *whole) total() float64 { return w.us + w.cold }
+
+// judge is what programs are made and predicted with.
+type judge struct {
+	*Tuner
+	entry  codegen.Entry
+	target *target.Target
+	plan   *codegen.Schedules
+	tasks  map[string]*task // by signature
+	others map[int]counts
+	tried  int
+}
+
+// program chooses for the launch list as a whole: each kernel's schedule among the best of its own, then how weights come ahead. A choice stays only if
+// the whole is predicted to be faster.
+func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, plan *codegen.Schedules, tasks []*task, meter *progress.Meter) (*tuning.Program, error) {
+	meter.Begin(0, "%s: tuning the program as a whole", t.Name)
+	j := &judge{Tuner: u, entry: e, target: t, plan: plan, tasks: map[string]*task{}, others: map[int]counts{}}
+	usual, best := fixed{}, fixed{}
+	for _, k := range tasks {
+		j.tasks[k.signature] = k
+		x := u.Table.Kernel(k.signature)
+		usual[k.signature], best[k.signature] = x.Default, x.Schedule
+		if len(k.best) == 0 { // found earlier
+			k.best = []string{x.Schedule}
+		}
+	}
+	base, err := j.make(usual, tuning.Ahead{})
+	if err != nil {
+		return nil, err
+	}
+	now, err := j.make(best, tuning.Ahead{})
+	if err != nil {
+		return nil, err
+	}
+	if base.total() <= now.total() {
+		now = base
+	}
+	for range 2 {
+		next, err := j.swap(ctx, now, tasks)
+		if err != nil {
+			return nil, err
+		}
+		if next == nil || next.total() >= now.total() {
+			break
+		}
+		now = next
+	}
+	for _, a := range aheads(t) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		next, err := j.make(now.choices, a)
+		if err != nil {
+			return nil, err
+		}
+		if next.total() < now.total() {
+			now = next
+		}
+	}
+	out := &tuning.Program{Kernels: now.choices, US: nanoseconds(now.us), ColdUS: nanoseconds(now.cold), DefaultUS: nanoseconds(base.us), DefaultColdUS: nanoseconds(base.cold), Evaluations: j.tried}
+	if now.ahead != (tuning.Ahead{}) {
+		out.Ahead = &now.ahead
+	}
+	return out, nil
+}
+
+// aheads are the ways in which weights may come ahead, beside the default.
+func aheads(t *target.Target) (out []tuning.Ahead) {
+	if !t.DependentLaunch {
+		return nil
+	}
+	out = append(out, tuning.Ahead{Off: true})
+	for _, mb := range []int{1, 2, 4, 8, 12, 16} {
+		out = append(out, tuning.Ahead{Window: mb << 20})
+	}
+	for _, us := range []float64{1, 2, 8, 16} {
+		out = append(out, tuning.Ahead{BacklogUS: us})
+	}
+	return out
+}
+
+// make generates the program and predicts it.
+func (j *judge) make(choices fixed, a tuning.Ahead) (*whole, error) {
+	e := j.entry
+	e.Choices, e.Ahead = choices, codegen.Ahead{Off: a.Off, Window: a.Window, Backlog: a.BacklogUS}
+	r, err := codegen.Generate([]codegen.Entry{e}, j.target, j.Families, codegen.NewWeights())
+	if err != nil {
+		return nil, err
+	}
+	w := &whole{choices: maps.Clone(choices), ahead: a, variant: &r.Variant}
+	w.us, w.cold, err = j.predict(w.variant, choices)
+	return w, err
+}
+
+// predict is the time of a launch list whose kernels have the schedules of choices.
+func (j *judge) predict(v *runtime.Variant, choices fixed) (us, cold float64, err error) {
+	j.tried++
+	launches := v.Entries[0].Launches
+	var list []*emu.Counts
+	for i, s := range j.plan.Specs {
+		if s == nil {
+			continue
+		}
+		n, known := j.others[i]
+		if k := j.tasks[s.Signature]; k != nil {
+			n, err = j.counted(k, choices[s.Signature], j.plan.Context, j.target)
+		} else if !known {
+			n, err = count(s, j.target)
+			j.others[i] = n
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		at := *n.of
+		at.Op, at.Kernel = i, launches[i].Kernel
+		list = append(list, &at)
+	}
+	p, err := profile.New(&runtime.Program{}, v, j.entry.Name, list, j.target)
+	if err != nil {
+		return 0, 0, fmt.Errorf("predicting the program as a whole: %w", err)
+	}
+	return p.Total.US, p.Total.ColdUS, nil
+}
+
+// swap tries the best schedules of each kernel in the launch list of now, and makes the program of those that were better; nil: none was.
+func (j *judge) swap(ctx context.Context, now *whole, tasks []*task) (*whole, error) {
+	choices, least, found := maps.Clone(now.choices), now.total(), false
+	for _, k := range tasks {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		list := append([]string{j.Table.Kernel(k.signature).Default}, k.best[:min(len(k.best), alternatives)]...)
+		for _, s := range list {
+			was := choices[k.signature]
+			if s == was {
+				continue
+			}
+			choices[k.signature] = s
+			us, cold, err := j.predict(now.variant, choices)
+			if err != nil {
+				return nil, err
+			}
+			if us+cold < least {
+				least, found = us+cold, true
+			} else {
+				choices[k.signature] = was
+			}
+		}
+	}
+	if !found {
+		return nil, nil
+	}
+	return j.make(choices, now.ahead)
+}

@@ -1,0 +1,301 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/profile"
+	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+)
+
+func matmul(m, k, n int, d ir.DType) func(t *testing.T) *ir.Node {
+	return func(t *testing.T) *ir.Node {
+		b := kerneltest.New(t, ir.FamilyContraction)
+		a := b.Cast(b.Input(ir.T(d, 1, m, k), 1, false, false), ir.Float32)
+		w := b.Cast(b.Input(ir.T(d, k, n), 0.1, true, false), ir.Float32)
+		return b.Finish(b.Cast(b.Add("MatMul", nil, a, w), d))
+	}
+}
+
+func conv(h, w, c, co, k, group int, family string) func(t *testing.T) *ir.Node {
+	return func(t *testing.T) *ir.Node {
+		b := kerneltest.New(t, family)
+		x := b.Cast(b.Input(ir.T(ir.Float16, 1, h, w, c), 1, false, false), ir.Float32)
+		weights := b.Input(ir.T(ir.Float32, co, c/group, k, k), 1, true, false)
+		if group == 1 {
+			weights = b.Cast(b.Input(ir.T(ir.Float16, co, c, k, k), 1, true, false), ir.Float32)
+		}
+		y := b.Add("Conv", ir.Attrs{"strides": []int{1, 1}, "pads": []int{k / 2, k / 2, k / 2, k / 2}, "dilations": []int{1, 1}, "layout": "NHWC", "group": group}, x,
+			weights, b.Input(ir.T(ir.Float32, co), 1, true, false))
+		return b.Finish(b.Cast(y, ir.Float16))
+	}
+}
+
+// TestNearTheBestOfAll counts all plans of small spaces, and lets the search evaluate a tenth of them: what it finds is within 3 % of the best.
+func TestNearTheBestOfAll(t *testing.T) {
+	const within = 1.3 // of the least estimate, to count no more than a minute
+	better := 0
+	for name, build := range map[string]func(t *testing.T) *ir.Node{
+		"fp16": matmul(25, 384, 48, ir.Float16), "fp32": matmul(40, 96, 40, ir.Float32),
+		"conv": conv(6, 8, 32, 32, 3, 1, ir.FamilyContraction), "depthwise": conv(8, 8, 32, 32, 3, 32, ir.FamilyWindow),
+	} {
+		t.Run(name, func(t *testing.T) {
+			node, ctx := build(t), kerneltest.Target(t, "sm_121")
+			s, err := spaces[node.Region.Family](node, ctx)
+			require.NoError(t, err)
+			least := math.Inf(1)
+			for _, p := range s.Plans {
+				least = min(least, p.US)
+			}
+			s.Plans = slices.DeleteFunc(s.Plans, func(p kernel.Plan) bool { return p.US > within*least && p.Schedule != s.Default })
+			u, k := &Tuner{Families: compile.Families()}, newTask(s.Signature, node, node.Region.Family)
+			costs := map[string]float64{}
+			best := math.Inf(1)
+			for _, p := range s.Plans {
+				n, err := u.counted(k, p.Schedule, ctx, ctx.Target)
+				require.NoError(t, err)
+				costs[p.Schedule] = n.us
+				best = min(best, costs[p.Schedule])
+			}
+			some := len(s.Plans) / 10
+			for _, spoilt := range []bool{false, true} { // with estimates that say nothing, neighbours alone lead there
+				if spoilt && some < 20 { // too few for that
+					continue
+				}
+				of := *s
+				if spoilt {
+					of.Plans = slices.Clone(s.Plans)
+					for i := range of.Plans {
+						of.Plans[i].US = 1
+					}
+				}
+				x := &search{space: &of, beam: 8, more: func(n int) bool { return n < some }, cost: func(p kernel.Plan) (float64, error) { return costs[p.Schedule], nil }}
+				order, err := x.run()
+				require.NoError(t, err)
+				require.LessOrEqual(t, x.tried, max(1, some))
+				got := x.seen[order[0]]
+				t.Logf("%d of %d plans: %.3f times the best, the default %.3f times, spoilt %v", x.tried, len(s.Plans), got/best, costs[s.Default]/best, spoilt)
+				require.LessOrEqual(t, got, 1.03*best)
+				if got < costs[s.Default] {
+					better++
+				}
+			}
+		})
+	}
+	require.Positive(t, better)
+}
+
+// model is a small model of the repository's own.
+func model(t *testing.T, name string) *onnx.Model {
+	t.Helper()
+	src, err := driving.Make(name, driving.Small)
+	require.NoError(t, err)
+	m, err := onnx.Decode(name+".onnx", src.ONNX)
+	require.NoError(t, err)
+	return m
+}
+
+// tuner is one that keeps what it finds in a file.
+func tuner(path string, evaluations int) *Tuner {
+	return &Tuner{Beam: 4, Evaluations: evaluations, Families: compile.Families(), Path: path,
+		Table: &tuning.Table{File: tuning.File{Format: tuning.Format, Target: "sm_121"}, Paths: []string{path}}}
+}
+
+func compiled(t *testing.T, name string, opt compile.Options) *compile.Result {
+	t.Helper()
+	opt.Precision, opt.Targets = "fp16", []string{"sm_121"}
+	r, err := compile.Compile(t.Context(), model(t, name), opt)
+	require.NoError(t, err)
+	return r
+}
+
+func loaded(t *testing.T, path string) *tuning.Table {
+	t.Helper()
+	table, err := tuning.Load([]string{path}, []string{"sm_121"}, "")
+	require.NoError(t, err)
+	return table
+}
+
+// TestATunedModel: the same budget in evaluations finds the same bytes; the file makes the same program without a search; that is predicted to be no slower
+// than by default, computes the same within the same bounds, with all checks on, and ptxas spills nothing.
+func TestATunedModel(t *testing.T) {
+	for _, name := range []string{"policy", "dmonitoring"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			var files [2]string
+			var results [2]*compile.Result
+			for i := range files {
+				u := tuner(filepath.Join(dir, string(rune('a'+i))), 250)
+				results[i] = compiled(t, name, compile.Options{Tuning: u.Table, Tune: u.Tune})
+				raw, err := os.ReadFile(u.Path)
+				require.NoError(t, err)
+				files[i] = string(raw)
+				require.Len(t, u.Found, 2)
+				t.Log(u.Found)
+				require.LessOrEqual(t, u.tried, 250)
+			}
+			require.Equal(t, files[0], files[1])
+			table := loaded(t, filepath.Join(dir, "a"))
+			var warnings []string
+			applied := compiled(t, name, compile.Options{Tuning: table, Warn: func(s string) { warnings = append(warnings, s) }})
+			require.Empty(t, warnings)
+			require.Equal(t, results[0].Program, applied.Program)
+			require.Equal(t, results[0].Program, results[1].Program)
+			usual := compiled(t, name, compile.Options{})
+			require.NotEqual(t, usual.Program.Variants[0].PTX, applied.Program.Variants[0].PTX)
+			time := func(r *compile.Result) (us float64) {
+				p, err := profile.Run(t.Context(), r.Program, &r.Program.Variants[0], "run", nil)
+				require.NoError(t, err)
+				return p.Total.US + p.Total.ColdUS
+			}
+			require.Less(t, time(applied), time(usual))
+
+			golden, err := applied.Golden(t.Context())
+			require.NoError(t, err)
+			d, err := emu.Open(emu.Options{Check: true})
+			require.NoError(t, err)
+			defer d.Close()
+			s, err := runtime.Open(t.Context(), applied.Program, d, runtime.ModelOptions{})
+			require.NoError(t, err)
+			defer s.Close()
+			for in, data := range golden.Inputs {
+				require.NoError(t, s.Set(in, data))
+			}
+			require.NoError(t, s.Run(t.Context()))
+			got, err := s.Float64s()
+			require.NoError(t, err)
+			for out, want := range golden.Outputs {
+				m, err := runtime.Compare(got[out], want, 0, 0)
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, m.Cosine, golden.Bounds[out].MinCosine, out)
+				require.LessOrEqual(t, m.RelL2, golden.Bounds[out].RelL2, out)
+			}
+
+			tool, err := ptxas.Find(t.Context())
+			if errors.Is(err, ptxas.ErrNotFound) {
+				t.Log("not assembled: ", err)
+				return
+			}
+			require.NoError(t, err)
+			v := &applied.Program.Variants[0]
+			res, err := tool.Assemble(t.Context(), v.PTX, v.Target)
+			require.NoError(t, err)
+			for _, k := range res.Usage {
+				require.Zero(t, k.Spills, k.Kernel)
+			}
+		})
+	}
+}
+
+// TestPinnedDefaultsChangeNothing: a file that says of every kernel what the cost model chooses makes the program that there is without it, but for
+// the reasons of few blocks.
+func TestPinnedDefaultsChangeNothing(t *testing.T) {
+	for _, name := range []string{"policy", "dmonitoring", "vision"} {
+		u := tuner(filepath.Join(t.TempDir(), "t"), 0)
+		u.Beam = 1
+		u.Measure = func(context.Context, *kernel.Spec, *target.Target) (float64, error) { return 1, nil } // so none is better than the first, the default
+		compiled(t, name, compile.Options{Tuning: u.Table, Tune: u.Tune})
+		for _, k := range u.Table.Kernels {
+			require.Equal(t, k.Default, k.Schedule)
+		}
+		u.Table.Programs = nil
+		program := func(table *tuning.Table) *runtime.Program {
+			p := compiled(t, name, compile.Options{Tuning: table}).Program
+			for i := range p.Variants[0].Kernels {
+				p.Variants[0].Kernels[i].Reason = ""
+			}
+			return p
+		}
+		require.Equal(t, program(nil), program(u.Table))
+	}
+}
+
+// TestAnInterruptedSearchGoesOn: what was found is in the file, whole, and is not searched again; the end is as without the interruption.
+func TestAnInterruptedSearchGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	all := tuner(filepath.Join(dir, "all"), 0)
+	compiled(t, "policy", compile.Options{Tuning: all.Table, Tune: all.Tune})
+
+	ctx, cancel := context.WithCancel(t.Context())
+	first := tuner(filepath.Join(dir, "parts"), 0)
+	first.done = func(i int) {
+		if i == 2 {
+			cancel()
+		}
+	}
+	_, err := compile.Compile(ctx, model(t, "policy"), compile.Options{Precision: "fp16", Targets: []string{"sm_121"}, Tuning: first.Table, Tune: first.Tune})
+	require.ErrorIs(t, err, context.Canceled)
+	table := loaded(t, first.Path)
+	require.Len(t, table.Kernels, 3)
+	require.Empty(t, table.Programs)
+
+	second := tuner(first.Path, 0)
+	second.Table = table
+	compiled(t, "policy", compile.Options{Tuning: table, Tune: second.Tune})
+	require.Equal(t, all.tried, first.tried+second.tried)
+	require.Equal(t, all.Table.Kernels, loaded(t, first.Path).Kernels)
+	tried := second.tried
+
+	compiled(t, "policy", compile.Options{Tuning: table, Tune: second.Tune})
+	require.Equal(t, tried, second.tried)
+	require.Contains(t, strings.Join(second.Found, "; "), "tuned already")
+}
+
+// TestBudgets: they end a search, and the rest is left for the next run.
+func TestBudgets(t *testing.T) {
+	u := tuner(filepath.Join(t.TempDir(), "t"), 3)
+	compiled(t, "policy", compile.Options{Tuning: u.Table, Tune: u.Tune})
+	require.Equal(t, 3, u.tried)
+	require.Len(t, u.Table.Kernels, 3)
+	require.Contains(t, strings.Join(u.Found, "; "), "the budget ended before")
+
+	u = tuner(filepath.Join(t.TempDir(), "t"), 0)
+	at := time.Unix(0, 0)
+	u.Budget, u.now = time.Minute, func() time.Time { at = at.Add(time.Second); return at }
+	compiled(t, "policy", compile.Options{Tuning: u.Table, Tune: u.Tune})
+	require.Contains(t, strings.Join(u.Found, "; "), "evaluations")
+	require.Less(t, u.tried, 60)
+}
+
+// TestBadPlansAreRememberedAndLeftOut: a schedule that fails is in the file and not tried again; another error ends the search.
+func TestBadPlansAreRememberedAndLeftOut(t *testing.T) {
+	at := func(i int) kernel.Plan {
+		return kernel.Plan{Schedule: string(rune('a' + i)), At: []int{i}, US: float64(i)}
+	}
+	space := &kernel.Space{Default: "c", Plans: []kernel.Plan{at(0), at(1), at(2), at(3), at(4)}}
+	var tried []string
+	s := &search{space: space, beam: 2, bad: []tuning.Bad{{Schedule: "d", Why: "known"}}, more: func(int) bool { return true }, cost: func(p kernel.Plan) (float64, error) {
+		tried = append(tried, p.Schedule)
+		if p.Schedule == "a" {
+			return 0, &FailedError{"it hung"}
+		}
+		return 10 - p.US, nil
+	}}
+	order, err := s.run()
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"a", "b", "c"}, tried, "e lies behind d, which is bad")
+	require.Equal(t, "c", space.Plans[order[0]].Schedule)
+	require.Equal(t, []tuning.Bad{{Schedule: "d", Why: "known"}, {Schedule: "a", Why: "it hung"}}, s.bad)
+	s = &search{space: space, beam: 2, more: func(int) bool { return true }, cost: func(kernel.Plan) (float64, error) { return 0, errors.New("no memory") }}
+	_, err = s.run()
+	require.ErrorContains(t, err, "no memory")
+}
