@@ -220,9 +220,9 @@ func run(stream []weight, from, bytes int) (r ahead) {
 	return r
 }
 
-// fetching is a spec whose kernel begins with a prefetch: thread 0 of each block asks for a slice of a range. Pointer, bytes of a slice and of all
+// Fetching is a spec whose kernel begins with a prefetch: thread 0 of each block asks for a slice of a range. Pointer, bytes of a slice and of all
 // are parameters, so launches that prefetch different ranges, or none, share the kernel.
-func fetching(s *kernel.Spec) *kernel.Spec {
+func Fetching(s *kernel.Spec) *kernel.Spec {
 	out := *s
 	at := slices.IndexFunc(s.Operands, func(o kernel.Operand) bool { return o.Number != nil })
 	if at < 0 {
@@ -275,7 +275,7 @@ func emitFetch(k *ptx.Kernel, grid [3]int, pointer, slice, all ptx.Sym) {
 	k.Place(end)
 }
 
-// params adds the parameters that fetching asks for, and says what they make the kernel prefetch.
+// params adds the parameters that Fetching asks for, and says what they make the kernel prefetch.
 func (a *ahead) params(params []runtime.Param, grid [3]int) ([]runtime.Param, *runtime.Access) {
 	at := slices.IndexFunc(params, func(p runtime.Param) bool { return p.Buffer < 0 })
 	if at < 0 {

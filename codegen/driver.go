@@ -360,7 +360,7 @@ func (d *driver) emit() {
 			return
 		}
 		if p.fetches {
-			p.spec = fetching(spec)
+			p.spec = Fetching(spec)
 		}
 		p.Kernel = d.kernel(p.spec)
 		names[spec] = p.Kernel

@@ -43,15 +43,21 @@ type judge struct {
 	target *target.Target
 	plan   *codegen.Schedules
 	tasks  map[string]*task // by signature
-	others map[int]counts
+	others map[other]counts
 	tried  int
+}
+
+// other is a launch whose kernel has one schedule.
+type other struct {
+	launch  int
+	fetches bool
 }
 
 // program chooses for the launch list as a whole: each kernel's schedule among the best of its own, then how weights come ahead. A choice stays only if
 // the whole is predicted to be faster.
 func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, plan *codegen.Schedules, tasks []*task, meter *progress.Meter) (*tuning.Program, error) {
 	meter.Begin(0, "%s: tuning the program as a whole", t.Name)
-	j := &judge{Tuner: u, entry: e, target: t, plan: plan, tasks: map[string]*task{}, others: map[int]counts{}}
+	j := &judge{Tuner: u, entry: e, target: t, plan: plan, tasks: map[string]*task{}, others: map[other]counts{}}
 	usual, best := fixed{}, fixed{}
 	for _, k := range tasks {
 		j.tasks[k.signature] = k
@@ -133,17 +139,22 @@ func (j *judge) make(choices fixed, a tuning.Ahead) (*whole, error) {
 func (j *judge) predict(v *runtime.Variant, choices fixed) (us, cold float64, err error) {
 	j.tried++
 	launches := v.Entries[0].Launches
+	fetches := map[string]bool{}
+	for _, l := range launches {
+		fetches[l.Kernel] = fetches[l.Kernel] || l.Prefetch != nil
+	}
 	var list []*emu.Counts
 	for i, s := range j.plan.Specs {
 		if s == nil {
 			continue
 		}
-		n, known := j.others[i]
+		f := fetches[launches[i].Kernel]
+		n, known := j.others[other{i, f}]
 		if k := j.tasks[s.Signature]; k != nil {
-			n, err = j.counted(k, choices[s.Signature], j.plan.Context, j.target)
+			n, err = j.counted(k, version{choices[s.Signature], f}, j.plan.Context, j.target)
 		} else if !known {
-			n, err = count(s, j.target)
-			j.others[i] = n
+			n, err = countVersion(s, f, j.target)
+			j.others[other{i, f}] = n
 		}
 		if err != nil {
 			return 0, 0, err

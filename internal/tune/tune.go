@@ -60,7 +60,13 @@ type task struct {
 	us        float64 // of all launches, as the family estimates them
 	space     *kernel.Space
 	best      []string          // schedules that were evaluated, the best first
-	known     map[string]counts // of those by schedule
+	known     map[version]counts // of those
+}
+
+// version is a kernel with a schedule, and whether it begins with a prefetch.
+type version struct {
+	schedule string
+	fetches  bool
 }
 
 // fixed is a choice of one schedule, or of several by signature.
@@ -169,7 +175,7 @@ func tasksOf(plan *codegen.Schedules, t *target.Target) []*task {
 }
 
 func newTask(signature string, region *ir.Node, family string) *task {
-	return &task{signature: signature, region: region, family: family, known: map[string]counts{}}
+	return &task{signature: signature, region: region, family: family, known: map[version]counts{}}
 }
 
 // spec lowers a task's kernel with a schedule.
@@ -179,20 +185,28 @@ func (u *Tuner) spec(k *task, schedule string, c *kernel.Context) (*kernel.Spec,
 	return u.Families[k.family](k.region, &in)
 }
 
-// counted are the counts of a task's kernel with a schedule.
-func (u *Tuner) counted(k *task, schedule string, c *kernel.Context, t *target.Target) (counts, error) {
-	if have, ok := k.known[schedule]; ok {
+// counted are the counts of a version of a task's kernel.
+func (u *Tuner) counted(k *task, v version, c *kernel.Context, t *target.Target) (counts, error) {
+	if have, ok := k.known[v]; ok {
 		return have, nil
 	}
-	s, err := u.spec(k, schedule, c)
+	s, err := u.spec(k, v.schedule, c)
 	if err != nil {
 		return counts{}, err
 	}
-	n, err := count(s, t)
+	n, err := countVersion(s, v.fetches, t)
 	if err == nil {
-		k.known[schedule] = n
+		k.known[v] = n
 	}
 	return n, err
+}
+
+// countVersion counts a kernel, with a prefetch of nothing in front of it if it fetches.
+func countVersion(s *kernel.Spec, fetches bool, t *target.Target) (counts, error) {
+	if fetches {
+		s = codegen.Fetching(s)
+	}
+	return count(s, t)
 }
 
 // kernel searches the schedules of one kernel, with its share of the budget, and adds what it found to the table. It reports whether there was time.
@@ -225,7 +239,7 @@ func (u *Tuner) kernel(ctx context.Context, k *task, c *kernel.Context, t *targe
 			}
 			return u.Measure(ctx, spec, t)
 		}
-		n, err := u.counted(k, p.Schedule, c, t)
+		n, err := u.counted(k, version{schedule: p.Schedule}, c, t)
 		return n.us, err
 	}}
 	order, err := s.run()

@@ -71,7 +71,7 @@ func TestNearTheBestOfAll(t *testing.T) {
 			costs := map[string]float64{}
 			best := math.Inf(1)
 			for _, p := range s.Plans {
-				n, err := u.counted(k, p.Schedule, ctx, ctx.Target)
+				n, err := u.counted(k, version{schedule: p.Schedule}, ctx, ctx.Target)
 				require.NoError(t, err)
 				costs[p.Schedule] = n.us
 				best = min(best, costs[p.Schedule])
