@@ -23,7 +23,7 @@ func count(s *kernel.Spec, t *target.Target) (counts, error) {
 		case o.Const != nil:
 			args = append(args, emu.Const{Data: o.Const})
 		case o.Value != nil && o.Value.IsConst():
-			args = append(args, emu.Const{Data: make([]byte, o.Value.Type.Bytes())})
+			args = append(args, emu.Const{Data: o.Value.Const.Dense()}) // indices of a table decide what else is read
 		case o.Value != nil:
 			args = append(args, make([]byte, o.Value.Type.Bytes()))
 		case o.Number != nil && o.Bytes() == 8:

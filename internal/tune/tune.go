@@ -59,7 +59,7 @@ type task struct {
 	launches  int
 	us        float64 // of all launches, as the family estimates them
 	space     *kernel.Space
-	best      []string          // schedules that were evaluated, the best first
+	best      []string           // schedules that were evaluated, the best first
 	known     map[version]counts // of those
 }
 

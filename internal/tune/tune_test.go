@@ -162,12 +162,17 @@ func TestATunedModel(t *testing.T) {
 			require.Equal(t, results[0].Program, results[1].Program)
 			usual := compiled(t, name, compile.Options{})
 			require.NotEqual(t, usual.Program.Variants[0].PTX, applied.Program.Variants[0].PTX)
-			time := func(r *compile.Result) (us float64) {
-				p, err := profile.Run(t.Context(), r.Program, &r.Program.Variants[0], "run", nil)
+			found := table.Programs[0]
+			for _, c := range []struct {
+				*compile.Result
+				us, cold float64
+			}{{applied, found.US, found.ColdUS}, {usual, found.DefaultUS, found.DefaultColdUS}} {
+				p, err := profile.Run(t.Context(), c.Program, &c.Program.Variants[0], "run", nil)
 				require.NoError(t, err)
-				return p.Total.US + p.Total.ColdUS
+				require.InDelta(t, p.Total.US, c.us, 0.01*c.us, "what the file says, kernel by kernel, and what the whole program is predicted to take")
+				require.InDelta(t, p.Total.ColdUS, c.cold, 0.01*c.cold)
 			}
-			require.Less(t, time(applied), time(usual))
+			require.Less(t, found.US+found.ColdUS, found.DefaultUS+found.DefaultColdUS)
 
 			golden, err := applied.Golden(t.Context())
 			require.NoError(t, err)
