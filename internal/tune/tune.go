@@ -38,6 +38,8 @@ type Tuner struct {
 	// Measure times a kernel on a device, in µs; nil: kernels are judged by counts.
 	Measure func(ctx context.Context, s *kernel.Spec, t *target.Target) (float64, error)
 
+	Closing func() // ends what Measure needs; nil: nothing
+
 	Found []string // what was found, in lines for people
 
 	tried int
@@ -125,6 +127,9 @@ func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *targ
 		u.Found = append(u.Found, fmt.Sprintf("the budget ended before %d kernels: run again with the same --tune-file to go on", left))
 		return nil
 	}
+	if u.Measure != nil { // counts would not confirm what was measured
+		return nil
+	}
 	p, err := u.program(ctx, e, t, plan, tasks, meter)
 	if err != nil {
 		return err
@@ -137,6 +142,13 @@ func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *targ
 	}
 	u.Found = append(u.Found, fmt.Sprintf("predicted on %s: %.1f µs, by default %.1f; with cold weights %.1f, by default %.1f: %s", t.Device, p.US, p.DefaultUS, p.ColdUS, p.DefaultColdUS, verdict))
 	return u.keep()
+}
+
+// Close ends what measuring needs.
+func (u *Tuner) Close() {
+	if u.Closing != nil {
+		u.Closing()
+	}
 }
 
 // keep writes the table.

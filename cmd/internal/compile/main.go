@@ -57,10 +57,11 @@ type flags struct {
 	Slots      *int       `name:"adapter-slots" help:"Leave the model's adapter open: a session loads adapters into K slots and chooses one for each run." placeholder:"K"`
 	SlotRank   int        `name:"adapter-rank" help:"Greatest rank of an adapter that fits into a slot; 16 by default." placeholder:"R"`
 	SlotBase   string     `name:"adapter-base" help:"Store the weights beside slots in ${calibrating}, rounded to the nearest or, with --calibrate, fitted to inputs: adapters may be trained beside such weights." placeholder:"PRECISION"`
-	Tune       bool       `help:"Search for faster schedules than the cost model chooses: by what the CPU device counts of the kernels."`
+	Tune       bool       `help:"Search for faster schedules than the cost model chooses: by what the kernels take on the GPU, if it is the target, or by what the CPU device counts of them."`
 	TuneBudget string     `help:"How long to search: a time like 10m, the default, or a number of kernels to try, by which the result does not depend on the machine." placeholder:"10m|N"`
 	TuneFile   []string   `help:"Take schedules from this file, and with --tune keep there what is found; of several, the faster." placeholder:"FILE.json"`
 	Beam       *int       `help:"Schedules of a kernel from which the search goes on, 8 by default." placeholder:"N"`
+	TuneWorker bool       `hidden:"" help:"Time the kernels that come on standard input: what --tune starts, so that one that hangs or faults can be killed."`
 	Quiet      bool       `help:"Print only errors and warnings."`
 }
 
@@ -86,6 +87,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.HelpPasses {
 		_, err := io.WriteString(stdout, passes.Help())
 		return err
+	}
+	if f.TuneWorker {
+		return timeKernels(ctx, stdout)
 	}
 	if f.Model == "" {
 		return errors.New("no model: give MODEL.onnx")
@@ -127,8 +131,11 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if err := f.tuning(&opt, tuner); err != nil {
+	if err := f.tuning(ctx, &opt, tuner); err != nil {
 		return err
+	}
+	if tuner != nil {
+		defer tuner.Close()
 	}
 	opt.Import.Shapes, opt.Import.Batch, opt.Import.MaxOutput = f.Shape, f.Batch, f.MaxOutput
 	opt.GraphOnly = f.Emit == "ir"

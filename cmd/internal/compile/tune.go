@@ -1,22 +1,62 @@
 package compile
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/tune"
 	"github.com/spark-compile/spark-compile/internal/tuning"
 )
 
+// timed names the device on which kernels for a target can be timed; "" if there is none.
+func timed(ctx context.Context, on string) string {
+	d, _, err := detect.Open(ctx, detect.Options{})
+	if err != nil {
+		return ""
+	}
+	defer d.Close()
+	info := d.Info()
+	if t, err := target.For(info.Target); info.Target == "" || err != nil || t.Name != on {
+		return ""
+	}
+	return info.Name
+}
+
+// worker is this program as one that times kernels.
+func worker() *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return &exec.Cmd{Path: self, Args: []string{"spark-compile", "--tune-worker"}}
+}
+
+// timeKernels is what that program does.
+func timeKernels(ctx context.Context, stdout io.Writer) error {
+	d, _, err := detect.Open(ctx, detect.Options{})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return tune.Work(ctx, d, os.Stdin, stdout)
+}
+
 const (
-	tuneBudget = 10 * time.Minute
-	tuneBeam   = 8
+	kernelTimeout = 20 * time.Second // for a process to start and a kernel to run some hundred times
+	tuneBudget    = 10 * time.Minute
+	tuneBeam      = 8
 )
 
 // tuner is the search that the flags ask for; nil if none.
@@ -57,7 +97,7 @@ func (f *flags) tuner() (*tune.Tuner, error) {
 }
 
 // tuning reads the tuning files, and lets the search add to them.
-func (f *flags) tuning(opt *compile.Options, u *tune.Tuner) (err error) {
+func (f *flags) tuning(ctx context.Context, opt *compile.Options, u *tune.Tuner) (err error) {
 	if u == nil && len(f.TuneFile) == 0 {
 		return nil
 	}
@@ -81,9 +121,16 @@ func (f *flags) tuning(opt *compile.Options, u *tune.Tuner) (err error) {
 	if u == nil {
 		return nil
 	}
-	t := opt.Tuning
+	t, device := opt.Tuning, timed(ctx, f.Target[0])
 	if len(paths) == 0 {
-		t.File = tuning.File{Format: tuning.Format, Target: f.Target[0], Machine: machine}
+		t.File = tuning.File{Format: tuning.Format, Target: f.Target[0], Machine: machine, Device: device}
+	}
+	if t.Device != device {
+		return fmt.Errorf("%s: its times are of device %q (none: predicted), and here they would be of %q: give another file with --tune-file", strings.Join(paths, ", "), t.Device, device)
+	}
+	if device != "" {
+		b := &tune.Bench{Timeout: kernelTimeout, Command: worker}
+		u.Measure, u.Closing = b.Measure, b.Close
 	}
 	t.Compiler, t.Paths = cli.Version(), f.TuneFile
 	u.Table = t

@@ -1,0 +1,115 @@
+package tune
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/target"
+)
+
+// Bench times kernels in a process of its own. One that hangs is killed with its process, one that faults ends it; the next kernel gets a new one.
+type Bench struct {
+	Command func() *exec.Cmd // a process that calls Work
+	Timeout time.Duration    // for a kernel, its process's start included
+
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	replies chan answered
+	stderr  *bytes.Buffer
+}
+
+// answered is a reply, or why there is none.
+type answered struct {
+	reply
+	err error
+}
+
+// Measure is Tuner.Measure. A kernel that hangs, faults or is refused is a FailedError.
+func (b *Bench) Measure(ctx context.Context, s *kernel.Spec, t *target.Target) (float64, error) {
+	return b.run(ctx, jobOf(s, t))
+}
+
+func (b *Bench) run(ctx context.Context, j job) (float64, error) {
+	if b.cmd == nil {
+		if err := b.start(); err != nil {
+			return 0, fmt.Errorf("timing kernels in another process: %w", err)
+		}
+	}
+	go func(in io.Writer) { _ = json.NewEncoder(in).Encode(j) }(b.in) // a process that has ended answers nothing
+	late := time.NewTimer(b.Timeout)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+		b.Close()
+		return 0, ctx.Err()
+	case <-late.C:
+		b.Close()
+		return 0, &FailedError{fmt.Sprintf("it did not end within %v", b.Timeout)}
+	case a := <-b.replies:
+		switch {
+		case a.err != nil:
+			b.Close() // waits, so all that it said is there
+			said := strings.TrimSpace(b.stderr.String())
+			if i := strings.LastIndexByte(said, '\n'); i >= 0 {
+				said = said[i+1:]
+			}
+			return 0, &FailedError{strings.TrimSuffix("its process ended: "+said, ": ")}
+		case a.Error != "":
+			b.Close()
+			return 0, &FailedError{a.Error}
+		}
+		return a.US, nil
+	}
+}
+
+// start begins a process.
+func (b *Bench) start() (err error) {
+	cmd := b.Command()
+	b.stderr = &bytes.Buffer{}
+	cmd.Stderr = b.stderr
+	if b.in, err = cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	replies := make(chan answered, 1)
+	go func() {
+		for d := json.NewDecoder(out); ; {
+			var a answered
+			a.err = d.Decode(&a.reply)
+			replies <- a
+			if a.err != nil {
+				return
+			}
+		}
+	}()
+	b.cmd, b.replies = cmd, replies
+	return nil
+}
+
+// Close ends the process, if there is one.
+func (b *Bench) Close() {
+	if b.cmd == nil {
+		return
+	}
+	b.in.Close()
+	_ = b.cmd.Process.Kill()
+	var exit *exec.ExitError
+	if err := b.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		fmt.Fprintln(b.stderr, err)
+	}
+	b.cmd = nil
+}

@@ -1,0 +1,41 @@
+package tune
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/compile"
+)
+
+// TestTheFilesOfBenchStillApply: of each model of ../shared/models the file in bench/tuning knows the program and all of its kernels, and no schedule is
+// refused.
+func TestTheFilesOfBenchStillApply(t *testing.T) {
+	for _, name := range []string{"driving_vision", "driving_policy", "dmonitoring_model"} {
+		t.Run(name, func(t *testing.T) {
+			model := "../../../shared/models/" + name + ".onnx"
+			if _, err := os.Stat(model); errors.Is(err, fs.ErrNotExist) {
+				t.Skip(err)
+			}
+			table := loaded(t, "../../bench/tuning/"+name+".fp16.json")
+			m, err := onnx.Load(model)
+			require.NoError(t, err)
+			var warnings []string
+			r, err := compile.Compile(t.Context(), m, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}, Tuning: table, Warn: func(s string) { warnings = append(warnings, s) }})
+			require.NoError(t, err)
+			require.Empty(t, warnings)
+			require.Len(t, table.Programs, 1)
+			applied := map[string]bool{}
+			for _, k := range r.Program.Variants[0].Kernels {
+				applied[k.Schedule] = true
+			}
+			for kernel, schedule := range table.Programs[0].Kernels {
+				require.True(t, applied[schedule] || applied[schedule+" unroll=true"] || applied[schedule+" unroll=false"], "%s: %s", kernel, schedule)
+			}
+		})
+	}
+}
