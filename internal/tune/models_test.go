@@ -1,21 +1,25 @@
 package tune
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// TestTheFilesOfBenchStillApply: of each model of ../shared/models the file in bench/tuning knows the program and all of its kernels, and no schedule is
+// TestTheFilesOfBenchStillApply: of two models of ../shared/models the file in bench/tuning knows the program and all of its kernels, and no schedule is
 // refused.
 func TestTheFilesOfBenchStillApply(t *testing.T) {
-	for _, name := range []string{"driving_vision", "driving_policy", "dmonitoring_model"} {
+	for _, name := range []string{"driving_policy", "dmonitoring_model"} {
 		t.Run(name, func(t *testing.T) {
 			model := "../../../shared/models/" + name + ".onnx"
 			if _, err := os.Stat(model); errors.Is(err, fs.ErrNotExist) {
@@ -38,4 +42,23 @@ func TestTheFilesOfBenchStillApply(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNoOtherKernelTakesThePlaceOfOneThatCannotBe: a contraction with an impossible schedule does not become a loop.
+func TestNoOtherKernelTakesThePlaceOfOneThatCannotBe(t *testing.T) {
+	u := tuner("t.json", 1<<20)
+	u.Path, u.Beam = "", 1
+	u.Measure = func(context.Context, *kernel.Spec, *target.Target) (float64, error) { return 1, nil }
+	compiled(t, "policy", compile.Options{Tuning: u.Table, Tune: u.Tune})
+	spoilt := 0
+	for i, k := range u.Table.Kernels {
+		if strings.HasPrefix(k.Name, "matmul") {
+			u.Table.Kernels[i].Schedule = "wrong"
+			spoilt++
+		}
+	}
+	require.Positive(t, spoilt)
+	_, err := compile.Compile(t.Context(), model(t, "policy"), compile.Options{Precision: "fp16", Targets: []string{"sm_121"}, Tuning: u.Table})
+	var bad *kernel.ChoiceError
+	require.ErrorAs(t, err, &bad)
 }
