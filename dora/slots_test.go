@@ -50,7 +50,7 @@ func (d *counting) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error)
 	for i := range ops {
 		o := &ops[i]
 		o.Src, o.Dst = plain(o.Src), plain(o.Dst)
-		for _, list := range [][]hal.Range{o.Reads, o.Writes} {
+		for _, list := range [][]hal.Range{o.Reads, o.Writes, o.Prefetch} {
 			for k := range list {
 				list[k].Memory = plain(list[k].Memory)
 			}

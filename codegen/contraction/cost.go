@@ -24,7 +24,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 		s.addedWork(p, pl, w, &tail)
 	}
 	if p.prologue != nil {
-		w.L2Read += p.prologue.work(s, &loop, &tail)
+		w.L2Read, w.DRAMBytes = p.prologue.work(s, &loop, &tail)
 	}
 	warps := float64(blocks * w.Warps)
 	of := func(loop, tail float64) float64 { return float64(warps * (float64(chunks*loop) + tail)) }
@@ -52,7 +52,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 		w.Atomics, w.Barriers = 1, w.Barriers+2
 	}
 	if p.b.src.data != nil {
-		w.DRAMBytes = float64(s.tilesN(p)*s.chunks(p)*p.batches()) * float64(s.bytesB(p, pl))
+		w.DRAMBytes += float64(float64(s.tilesN(p)*s.chunks(p)*p.batches()) * s.bytesB(p, pl))
 	}
 	return w
 }

@@ -21,8 +21,8 @@ type prologue interface {
 	registers(s Schedule, main int) int // of a thread, whose main loop takes so many
 	inStage(s Schedule) int             // bytes of a stage that it takes in place of a tile of A
 	behind(s Schedule) int              // bytes of shared memory behind the stages
-	// work adds to what a warp does on a chunk, and before its main loop; it returns the bytes that blocks read from L2.
-	work(s Schedule, loop, tail *cost.Work) float64
+	// work adds to what a warp does on a chunk, and before its main loop; it returns the bytes that blocks read from L2, and how many constants there are.
+	work(s Schedule, loop, tail *cost.Work) (bytes, constants float64)
 
 	tilesM(s Schedule) int
 	// row is the row of A that a row of the block's tile is; where there is none, the kernel goes on at a label.

@@ -148,7 +148,7 @@ func (r *rows) inStage(Schedule) int { return 0 }
 
 func (r *rows) behind(s Schedule) int { return s.chunksPerSplit(r.p) * r.p.num.tileA(s.BM, s.BK) }
 
-func (r *rows) work(s Schedule, _, tail *cost.Work) (bytes float64) {
+func (r *rows) work(s Schedule, _, tail *cost.Work) (bytes, constants float64) {
 	n := float64(s.rowsOfWarp())
 	e := &r.each
 	tail.Float += float64(n * e.Float)
@@ -158,7 +158,7 @@ func (r *rows) work(s Schedule, _, tail *cost.Work) (bytes float64) {
 	tail.Issued += float64(n * (e.Issued - e.Float - e.Integer - e.Special - e.Memory))
 	tail.Wavefronts += float64(n * e.Wavefronts)
 	tail.Loads += float64(n * e.Loads)
-	return float64(s.tilesN(r.p)*s.SplitK*r.p.batches()*r.p.m) * float64(r.read)
+	return float64(s.tilesN(r.p)*s.SplitK*r.p.batches()*r.p.m) * float64(r.read), 0
 }
 
 func (r *rows) begin(g *gen) {

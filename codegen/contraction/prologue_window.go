@@ -278,7 +278,7 @@ func (d *slide) registers(s Schedule, main int) int {
 	return main + n*d.vector + (d.KH+1)*d.vector + 3*d.copies(s) + 8
 }
 
-func (d *slide) work(s Schedule, loop, _ *cost.Work) (bytes float64) {
+func (d *slide) work(s Schedule, loop, _ *cost.Work) (bytes, constants float64) {
 	n := d.run(s)
 	w, rounds := d.runWork(s, n), float64(d.turns(s, n)*warpSize)/float64(s.threads()) // of a warp, on average
 	copies, taps := float64(d.copies(s)), float64(ceilDiv(d.tapBytes(s)/16, s.threads()))
@@ -290,7 +290,8 @@ func (d *slide) work(s Schedule, loop, _ *cost.Work) (bytes float64) {
 	loop.Barriers++
 	h, c := d.rectangle(s.BM)
 	pixels := d.Images * covered(d.H, d.OH, h, d.haloRows(h), d.SH, d.Top) * covered(d.W, d.OW, c, d.haloColumns(c), d.SW, d.Left)
-	return float64(s.tilesN(d.p) * d.p.batches() * (pixels*d.C*d.elem() + d.tilesM(s)*s.chunks(d.p)*d.tapBytes(s)))
+	table := s.chunks(d.p) * d.tapBytes(s)
+	return float64(s.tilesN(d.p) * d.p.batches() * (pixels*d.C*d.elem() + d.tilesM(s)*table)), float64(table)
 }
 
 // covered is how much of an image of size pixels lies under the halos of all tiles of n outputs, what lies under several counted for each.

@@ -49,5 +49,7 @@ var controlRows = []row{
 	{op: "griddepcontrol.launch_dependents", since: Version{7, 8}, need: DependentLaunch, does: GridLaunch},
 }
 
-// evictFirst is a cache policy, which programs can only hand on; the bits are those that ptxas has for all of a policy's accesses.
-func evictFirst(float32) uint64 { return 0x12f0000000000000 }
+// EvictFirst is the cache policy of createpolicy for all accesses, which programs can only hand on; other devices may have other bits.
+const EvictFirst uint64 = 0x12f0000000000000
+
+func evictFirst(float32) uint64 { return EvictFirst }

@@ -392,7 +392,7 @@ func (d discrete) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) 
 	for i := range ops {
 		o := &ops[i]
 		o.Dst, o.Src = seen(o.Dst), seen(o.Src)
-		for _, list := range [][]hal.Range{o.Reads, o.Writes} {
+		for _, list := range [][]hal.Range{o.Reads, o.Writes, o.Prefetch} {
 			for k := range list {
 				list[k].Memory = seen(list[k].Memory)
 			}

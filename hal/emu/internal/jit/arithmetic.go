@@ -2,7 +2,11 @@
 
 package jit
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
+)
 
 // translator emits an instruction.
 type translator func(e *emitter, in *Inst)
@@ -53,6 +57,7 @@ func nativeForms() map[string]translator {
 	// moves and predicates
 	each(unary(func(*emitter, int) {}), "mov.b16", "mov.b32", "mov.u32", "mov.f32")
 	each(over(q, func(e *emitter, in *Inst, c int) { e.v(vmovups, 0, 0, e.q(in.A, c)) }), "mov.b64", "mov.f64", "cvta.to.global.u64")
+	t["createpolicy.fractional.L2::evict_first.b64"] = over(q, func(e *emitter, _ *Inst, _ int) { e.splat64(0, ptx.EvictFirst) })
 	t["mov.pred"] = predicates(func(*emitter, mem) {})
 	t["and.pred"] = predicates(func(e *emitter, b mem) { e.alu32(aluAnd, rax, b) })
 	t["or.pred"] = predicates(func(e *emitter, b mem) { e.alu32(aluOr, rax, b) })
