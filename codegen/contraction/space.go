@@ -95,8 +95,11 @@ func chosen(text string, p *problem, pl *plan, t *target.Target) (s Schedule, w 
 	return s, w, reason, nil
 }
 
-// signature names the kernel for those who choose its schedule.
+// signature names the kernel for those who choose its schedule; "" behind a prologue, where nobody else does yet.
 func (p *problem) signature(ctx *kernel.Context) string {
+	if p.prologue != nil {
+		return ""
+	}
 	return ctx.Signature(ir.FamilyContraction, fmt.Sprintf("%s %s", stem(p), strings.TrimPrefix(note(p), p.anchor.Op.Name+" ")), p.stored)
 }
 
