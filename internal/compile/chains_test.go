@@ -81,7 +81,7 @@ func TestWindowsStayApartOnRequest(t *testing.T) {
 // that is to stay apart.
 func TestContractionsMultiplyWhatTheyCompute(t *testing.T) {
 	compiled := func(apart ...string) (*Result, int) {
-		r, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Apart: apart})
+		r, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Apart: apart, Prologues: true})
 		require.NoError(t, err)
 		return r, len(r.Program.Variants[0].Entry("run").Launches)
 	}

@@ -41,6 +41,10 @@ type Options struct {
 	Cubin     bool          // keep what Assembler makes in the program
 	GraphOnly bool          // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
 
+	// Prologues also joins products with what they multiply, normalised rows or a depthwise window. It is not the default: reports and tests that
+	// find a layer by its launch do not know such launches yet.
+	Prologues bool
+
 	// MicroBatch is how many samples of Import.Batch the launch list computes at a time, repeated over slices of inputs and outputs: a divisor.
 	// 0: the fastest by estimate, for a file with a batch of 1 inside, whose samples are computed apart.
 	MicroBatch int
@@ -438,7 +442,7 @@ func States(g *ir.Graph) (kept []codegen.Kept) {
 // passContext is what passes are told of a target.
 func (opt *Options) passContext(t *target.Target) *passes.Context {
 	return &passes.Context{Target: t, Precision: opt.Precision, F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs,
-		Chained: func(n *ir.Node) bool { return faster(n, t) }, Apart: opt.Apart}
+		Chained: func(n *ir.Node) bool { return (opt.Prologues || !multiplies(n)) && faster(n, t) }, Apart: opt.Apart}
 }
 
 // describe fills in inputs, outputs with their named slices, and states.
