@@ -122,9 +122,9 @@ func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *targ
 			better++
 		}
 	}
-	u.Found = append(u.Found, fmt.Sprintf("%d of %d kernels have a faster schedule than by default, by %d evaluations", better, len(tasks), u.tried))
+	u.Found = append(u.Found, fmt.Sprintf("%d of %s have a faster schedule than by default, by %s", better, plural.Count(len(tasks), "kernel"), plural.Count(u.tried, "evaluation")))
 	if left > 0 {
-		u.Found = append(u.Found, fmt.Sprintf("the budget ended before %d kernels: run again with the same --tune-file to go on", left))
+		u.Found = append(u.Found, fmt.Sprintf("the budget ended before %s: run again with the same --tune-file to go on", plural.Count(left, "kernel")))
 		return nil
 	}
 	if u.Measure != nil { // counts would not confirm what was measured
