@@ -20,6 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/codegen/window"
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/tuning"
