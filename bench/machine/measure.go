@@ -210,7 +210,7 @@ func (r *rig) samples(one func() (float64, error)) (cost.Figure, error) {
 // figure is the median of samples, and the tenths from both sides.
 func figure(all []float64) cost.Figure {
 	all = slices.Sorted(slices.Values(all))
-	at := func(q float64) float64 { return all[int(q*float64(len(all)-1)+0.5)] }
+	at := func(q float64) float64 { return all[int(float64(q*float64(len(all)-1))+0.5)] }
 	return cost.Figure{Low: at(0.1), Middle: at(0.5), High: at(0.9)}
 }
 

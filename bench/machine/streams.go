@@ -92,7 +92,7 @@ func kept(r *rig) error {
 	if err != nil {
 		return err
 	}
-	hidden := r.on.Exposed * hot
+	hidden := float64(r.on.Exposed * hot)
 	cold := (far-launch)/float64(many) - hidden
 	if !(hot > 0 && cold > 1.5*hot) {
 		r.file.Left[name] = fmt.Sprintf("memory seems as fast as L2: %.3g and %.3g µs", cold, hot)

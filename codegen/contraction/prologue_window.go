@@ -223,9 +223,9 @@ func (d *slide) runWork(s Schedule, n int) (w cost.Work) {
 	size := expr.SizeOf(d.values)
 	w.Float = float64(n) * (float64(d.KH*d.KW*d.vector) + float64(d.vector) + size.Float)
 	w.Special = float64(n) * size.Special
-	w.Integer = 30 + float64(n)*(10+size.Integer+float64(d.vector/2))
+	w.Integer = 30 + float64(float64(n)*(10+size.Integer+float64(d.vector/2)))
 	if d.elem() < 4 {
-		w.Integer += float64(2.5*inputs) * float64(d.vector)
+		w.Integer += float64(float64(2.5*inputs) * float64(d.vector))
 	}
 	w.Memory = float64(inputs*float64(ceilDiv(d.vector*d.elem(), 16))) + float64(taps*float64(d.vector/4)) + float64(n)
 	w.Wavefronts = float64(inputs*float64(d.fronts(s, n))) + float64(taps*float64(d.vector)) + float64(4*n)
@@ -284,7 +284,7 @@ func (d *slide) work(s Schedule, loop, _ *cost.Work) (bytes, constants float64) 
 	copies, taps := float64(d.copies(s)), float64(ceilDiv(d.tapBytes(s)/16, s.threads()))
 	loop.Float += float64(rounds * w.Float)
 	loop.Special += float64(rounds * w.Special)
-	loop.Integer += float64(rounds*w.Integer) + 4*copies + 3*taps
+	loop.Integer += float64(rounds*w.Integer) + float64(4*copies) + float64(3*taps)
 	loop.Memory += float64(rounds*w.Memory) + copies + taps
 	loop.Wavefronts += float64(rounds * w.Wavefronts)
 	loop.Barriers++
