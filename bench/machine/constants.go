@@ -135,7 +135,7 @@ func tensors(r *rig) error {
 		if err != nil {
 			return err
 		}
-		a, b := best.Middle/one.Middle, float64(2*best.Middle)/two.Middle
+		a, b := best.Middle/one.Middle, best.Middle/float64(two.Middle/2)
 		r.found("busy_warps", cost.Figure{Low: min(a, b), Middle: (a + b) / 2, High: max(a, b)})
 	}
 	return nil
