@@ -16,6 +16,7 @@ import (
 // default of the target.
 type Ahead struct {
 	Off     bool
+	NoHints bool    // contractions do not read weights as evict-first, whatever the plan gains by it
 	Window  int     // bytes that may lie in L2 before a launch reads them; 0: the best of several, at most maxWindow
 	Backlog float64 // µs that requests may keep DRAM busy beyond the end of the launch that asks, so that it has work while a launch drains; 0: backlogUS
 }
@@ -85,7 +86,7 @@ func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Ma
 		p.can = append(p.can, l.pending[i].spec != nil)
 	}
 	chosen, us := p.best(a.Window)
-	if l.readOnce(stream, lives, m) {
+	if !a.NoHints && l.readOnce(stream, lives, m) {
 		p.once = true
 		if hinted, least := p.best(a.Window); least < us*(1-worthHints) {
 			chosen = hinted

@@ -234,6 +234,8 @@ func (l *list) lower(n *ir.Node) error {
 	switch {
 	case err == nil:
 		return l.add(n, spec)
+	case errors.Is(err, kernel.ErrApart):
+		return l.apart(n)
 	case family == ir.FamilyLoop:
 		return err
 	}

@@ -37,15 +37,18 @@ func (s *Shared) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, erro
 		return nil, fmt.Errorf("contraction: %w", err)
 	}
 	pl.share(p, s)
-	signature := p.signature(ctx)
+	signature := p.signature(ctx, region)
 	var sch Schedule
 	var work *cost.Work
 	var reason string
-	if text := ctx.Chosen(signature); text != "" {
+	switch text := ctx.Chosen(signature); {
+	case text == kernel.Apart && p.prologue != nil:
+		return nil, kernel.ErrApart
+	case text != "":
 		if sch, work, reason, err = chosen(text, p, pl, ctx.Target); err != nil {
 			err = &kernel.ChoiceError{Signature: signature, Schedule: text, Err: err}
 		}
-	} else {
+	default:
 		sch, work, reason, err = choose(p, pl, ctx.Target)
 	}
 	if err != nil {

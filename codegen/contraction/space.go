@@ -95,12 +95,9 @@ func chosen(text string, p *problem, pl *plan, t *target.Target) (s Schedule, w 
 	return s, w, reason, nil
 }
 
-// signature names the kernel for those who choose its schedule; "" behind a prologue, where nobody else does yet.
-func (p *problem) signature(ctx *kernel.Context) string {
-	if p.prologue != nil {
-		return ""
-	}
-	return ctx.Signature(ir.FamilyContraction, fmt.Sprintf("%s %s", stem(p), strings.TrimPrefix(note(p), p.anchor.Op.Name+" ")), p.stored)
+// signature names the kernel of a region for those who choose its schedule.
+func (p *problem) signature(ctx *kernel.Context, region *ir.Node) string {
+	return ctx.Signature(p.family(), fmt.Sprintf("%s %s", stem(p), strings.TrimPrefix(note(p), p.anchor.Op.Name+" ")), region)
 }
 
 // Space lists the schedules that the kernel of a region may have: many more than Lower weighs. It is nil where there is no choice.
@@ -124,7 +121,7 @@ func Space(region *ir.Node, ctx *kernel.Context) (*kernel.Space, error) {
 		}
 	}
 	longest, m := longestK(p, usual), cost.Of(ctx.Target)
-	out := &kernel.Space{Signature: p.signature(ctx), Default: own.String()}
+	out := &kernel.Space{Signature: p.signature(ctx, region), Default: own.String()}
 	p.enumerate(func(s Schedule) {
 		if s.suits(p, pl, ctx.Target) == nil && s.chunks(p)*s.BK <= longest {
 			out.Plans = append(out.Plans, kernel.Plan{At: s.coordinates(), US: m.Estimate(s.work(p, pl, m)).US})

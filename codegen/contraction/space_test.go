@@ -37,6 +37,22 @@ func TestPlansComputeTheSame(t *testing.T) {
 	}
 }
 
+// TestPlansOfChainsComputeTheSame: of products that compute what they multiply.
+func TestPlansOfChainsComputeTheSame(t *testing.T) {
+	rng := rand.New(rand.NewSource(6))
+	for name, build := range map[string]func(t testing.TB) *kerneltest.Region{
+		"rows":   rowsCase{op: "LayerNorm", m: 40, k: 200, n: 72, x: f32, a: f16, w: f16, gain: true}.region,
+		"window": slideCase{h: 11, w: 9, c: 72, n: 40, k: 3, stride: 1, pad: 1, x: f16, a: f16, weights: f16}.region,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, ctx := build(t), sm121(t)
+			for _, spec := range b.Plans(Lower, Space, ctx, rng, 5) {
+				kerneltest.Assemble(t, spec, ctx.Target)
+			}
+		})
+	}
+}
+
 // TestASpaceHasMoreThanTheCandidates: what Lower weighs is part of it, if it is not far from the best, and so are tiles of 16 rows and of 256.
 func TestASpaceHasMoreThanTheCandidates(t *testing.T) {
 	rows := map[int]bool{}
@@ -110,7 +126,7 @@ func TestSignatures(t *testing.T) {
 		}
 		p, err := normaliseFor(region, ctx.Target)
 		require.NoError(t, err)
-		return p.signature(ctx)
+		return p.signature(ctx, region)
 	}
 	base := narrowCase{a: f16, b: f16, out: f16, m: 64, k: 128, n: 64}
 	require.Equal(t, of(base, 256), of(base, 16), "no access is wider than 16 bytes")

@@ -2,7 +2,10 @@ package kernel
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -40,7 +43,22 @@ const widestAccess = 16
 // Signature names the kernel of a region for Choices: what it computes, for people, and a digest of all that schedules depend on: the body without
 // names and values of constants, the storage of operands and results, and the alignment of what is no constant.
 func (c *Context) Signature(family, what string, region *ir.Node) string {
-	h, r := sha256.New(), region.Region
+	h := sha256.New()
+	align := func(v *ir.Value) int {
+		if !slices.Contains(region.Inputs, v) && !slices.Contains(region.Outputs, v) { // between the parts of a chain: it has no place
+			return 0
+		}
+		return min(c.AlignOf(v), widestAccess)
+	}
+	for _, part := range region.Parts() {
+		describe(h, family, part, align)
+	}
+	return fmt.Sprintf("%s #%x", what, h.Sum(nil)[:8])
+}
+
+// describe writes what schedules depend on of a region that is no chain.
+func describe(h io.Writer, family string, region *ir.Node, align func(v *ir.Value) int) {
+	r := region.Region
 	fmt.Fprintln(h, family, r.Members)
 	storage := func(s ir.Storage) ir.Storage {
 		if s.Scale != 0 {
@@ -51,7 +69,7 @@ func (c *Context) Signature(family, what string, region *ir.Node) string {
 	for i, v := range region.Inputs {
 		fmt.Fprint(h, v.Type, v.IsConst())
 		if !v.IsConst() { // to ask it of a constant would give it its place
-			fmt.Fprint(h, " ", min(c.AlignOf(v), widestAccess))
+			fmt.Fprint(h, " ", align(v))
 		}
 		if i < len(r.Operands) {
 			o := r.Operands[i]
@@ -61,13 +79,18 @@ func (c *Context) Signature(family, what string, region *ir.Node) string {
 	}
 	fmt.Fprintln(h, r.Body.Signature())
 	for _, v := range region.Outputs {
-		fmt.Fprintln(h, v.Type, min(c.AlignOf(v), widestAccess))
+		fmt.Fprintln(h, v.Type, align(v))
 	}
 	for _, s := range r.Results {
 		fmt.Fprintln(h, storage(s))
 	}
-	return fmt.Sprintf("%s #%x", what, h.Sum(nil)[:8])
 }
+
+// Apart is the schedule by which the parts of a chain are launches of their own.
+const Apart = "apart"
+
+// ErrApart says that a chain was chosen to be Apart.
+var ErrApart = errors.New("chosen to be launches of their own")
 
 // Space is the schedules that a kernel may have, as a tuner searches them.
 type Space struct {

@@ -2,6 +2,7 @@ package window
 
 import (
 	"fmt"
+	"iter"
 	"math"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
@@ -30,11 +31,25 @@ func LowerChain(n *ir.Node, ctx *kernel.Context) (spec *kernel.Spec, err error) 
 	if err := ctx.StoresBlocks(c.second.region); err != nil {
 		return nil, fmt.Errorf("chain: %w", err)
 	}
-	s, _, err := c.choose(ctx.Target)
+	var s chained
+	signature := c.signature(ctx, n)
+	switch text := ctx.Chosen(signature); text {
+	case kernel.Apart:
+		return nil, kernel.ErrApart
+	case "":
+		s, _, err = c.choose(ctx.Target)
+	default:
+		if s, err = c.chosen(text, ctx.Target); err != nil {
+			err = &kernel.ChoiceError{Signature: signature, Schedule: text, Err: err}
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("chain: %w", err)
 	}
-	return c.spec(n, s, ctx)
+	if spec, err = c.spec(n, s, ctx); err == nil {
+		spec.Signature = signature
+	}
+	return spec, err
 }
 
 // Faster reports whether the kernel of a chain is predicted to be faster than those of its windows.
@@ -134,6 +149,25 @@ func (c *chain) candidates(second schedule) (list []chained) {
 	return list
 }
 
+// all are the candidates for all tiles.
+func (c *chain) all() iter.Seq[chained] {
+	return func(yield func(chained) bool) {
+		for _, second := range c.second.candidates() {
+			for _, s := range c.candidates(second) {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// placed is a schedule whose rows in shared memory are moved apart.
+func (c *chain) placed(s chained) chained {
+	s.first, s.second = s.first.placed(c.first), s.second.placed(c.second)
+	return s
+}
+
 // maxTurns bounds the runs of the first that a thread computes, which are written out.
 const maxTurns = 4
 
@@ -148,15 +182,13 @@ func (c *chain) shared(s chained) int {
 func (c *chain) choose(t *target.Target) (best chained, least float64, err error) {
 	m := cost.Of(t)
 	least = math.Inf(1)
-	for _, second := range c.second.candidates() {
-		for _, s := range c.candidates(second) {
-			if c.shared(s) > t.SharedBlock || m.Estimate(c.work(s, m)).US >= least {
-				continue
-			}
-			s.first, s.second = s.first.placed(c.first), s.second.placed(c.second)
-			if us := m.Estimate(c.work(s, m)).US; us < least && c.shared(s) <= t.SharedBlock {
-				best, least = s, us
-			}
+	for s := range c.all() {
+		if c.shared(s) > t.SharedBlock || m.Estimate(c.work(s, m)).US >= least {
+			continue
+		}
+		s = c.placed(s)
+		if us := m.Estimate(c.work(s, m)).US; us < least && c.shared(s) <= t.SharedBlock {
+			best, least = s, us
 		}
 	}
 	if best.second.Channels == 0 {

@@ -64,3 +64,59 @@ func Space(region *ir.Node, ctx *kernel.Context) (out *kernel.Space, err error) 
 	}
 	return out, nil
 }
+
+// signature names the kernel of a chain.
+func (c *chain) signature(ctx *kernel.Context, n *ir.Node) string {
+	q := c.second
+	what := fmt.Sprintf("%s_%s %dx%dx%dx%d", c.first.stem(), q.stem(), q.n, q.oh, q.ow, q.co)
+	if q.g > 1 {
+		what += fmt.Sprintf(" members=%d", q.g)
+	}
+	return ctx.Signature(ir.FamilyChain, what, n)
+}
+
+// chosen is the schedule of a chain that was chosen from outside.
+func (c *chain) chosen(text string, t *target.Target) (chained, error) {
+	for s := range c.all() {
+		if s.String() != text {
+			continue
+		}
+		if s = c.placed(s); c.shared(s) > t.SharedBlock {
+			return s, fmt.Errorf("%d bytes of shared memory, a block has %d", c.shared(s), t.SharedBlock)
+		}
+		return s, nil
+	}
+	return chained{}, fmt.Errorf("no such tiles: want a form like tile=10x14x32 thread=7x4, then tile=4x8x32 thread=2x4, of both windows")
+}
+
+// ChainSpace lists the schedules that the kernel of a chain of two windows may have.
+func ChainSpace(n *ir.Node, ctx *kernel.Context) (out *kernel.Space, err error) {
+	defer lower.Catch(&err)
+	c, err := analyseChain(n)
+	if err != nil {
+		return nil, err
+	}
+	own, _, err := c.choose(ctx.Target)
+	if err != nil {
+		return nil, err
+	}
+	m := cost.Of(ctx.Target)
+	out = &kernel.Space{Signature: c.signature(ctx, n), Default: own.String()}
+	by := map[string]chained{}
+	add := func(s chained) {
+		if z := s.second; c.shared(s) <= ctx.Target.SharedBlock {
+			by[s.String()] = s
+			out.Plans = append(out.Plans, kernel.Plan{Schedule: s.String(), At: []int{z.Rows, z.Columns / z.Pixels, z.Channels, z.Pixels, z.Vector, s.first.Pixels}, US: m.Estimate(c.work(s, m)).US})
+		}
+	}
+	for s := range c.all() {
+		add(s)
+	}
+	out.Within()
+	packed := out.Plans
+	out.Plans = nil
+	for _, x := range packed {
+		add(c.placed(by[x.Schedule]))
+	}
+	return out, nil
+}

@@ -38,3 +38,38 @@ func TestAScheduleFromOutsideThatCannotBe(t *testing.T) {
 		require.ErrorContains(t, err, "no such tile of 9x14 pixels and 48 channels: want a form like tile=4x8x32 thread=2x4")
 	}
 }
+
+// TestPlansOfAChainHaveTheBitsOfTwoLaunches draws plans of a tuner's space by chance.
+func TestPlansOfAChainHaveTheBitsOfTwoLaunches(t *testing.T) {
+	const plans = 4 // of a pair
+	for _, c := range pairs()[3:9] {
+		t.Run(c.String(), func(t *testing.T) {
+			ctx := kerneltest.Target(t, "sm_121")
+			b := c.run(t, ctx)
+			space, err := ChainSpace(b.chain, ctx)
+			require.NoError(t, err)
+			own, err := LowerChain(b.chain, ctx)
+			require.NoError(t, err)
+			require.Equal(t, own.Signature, space.Signature)
+			texts := []string{space.Default}
+			for _, i := range b.graph.Rand.Perm(len(space.Plans))[:min(plans, len(space.Plans))] {
+				texts = append(texts, space.Plans[i].Schedule)
+			}
+			for _, text := range texts {
+				in := *ctx
+				in.Choices = kerneltest.Fixed(text)
+				spec, err := LowerChain(b.chain, &in)
+				require.NoError(t, err)
+				require.Equal(t, text, spec.Schedule)
+				b.same(t, spec, ctx)
+				kerneltest.Assemble(t, spec, ctx.Target)
+			}
+			for text, want := range map[string]string{kernel.Apart: kernel.ErrApart.Error(), "tile=1x1x1 thread=1x1": "no such tiles"} {
+				in := *ctx
+				in.Choices = kerneltest.Fixed(text)
+				_, err := LowerChain(b.chain, &in)
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}

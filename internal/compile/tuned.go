@@ -33,7 +33,7 @@ func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target)
 	}
 	e.Choices = c
 	if a := c.Ahead; a != nil {
-		e.Ahead = codegen.Ahead{Off: a.Off, Window: a.Window, Backlog: a.BacklogUS}
+		e.Ahead = codegen.Ahead{Off: a.Off, NoHints: a.NoHints, Window: a.Window, Backlog: a.BacklogUS}
 	}
 	return c, nil
 }

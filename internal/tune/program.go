@@ -6,12 +6,14 @@ import (
 	"maps"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -30,6 +32,7 @@ func estimate(w *cost.Work, t *target.Target) float64 {
 type whole struct {
 	choices  fixed
 	ahead    tuning.Ahead
+	plan     *codegen.Schedules
 	variant  *runtime.Variant
 	us, cold float64
 }
@@ -41,15 +44,14 @@ type judge struct {
 	*Tuner
 	entry  codegen.Entry
 	target *target.Target
-	plan   *codegen.Schedules
 	tasks  map[string]*task // by signature
 	others map[other]counts
 	tried  int
 }
 
-// other is a launch whose kernel has one schedule.
+// other is the launch of a region whose kernel is not searched.
 type other struct {
-	launch  int
+	region  *ir.Node
 	fetches bool
 }
 
@@ -57,7 +59,7 @@ type other struct {
 // the whole is predicted to be faster.
 func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, plan *codegen.Schedules, tasks []*task, meter *progress.Meter) (*tuning.Program, error) {
 	meter.Begin(0, "%s: tuning the program as a whole", t.Name)
-	j := &judge{Tuner: u, entry: e, target: t, plan: plan, tasks: map[string]*task{}, others: map[other]counts{}}
+	j := &judge{Tuner: u, entry: e, target: t, tasks: map[string]*task{}, others: map[other]counts{}}
 	usual, best := fixed{}, fixed{}
 	for _, k := range tasks {
 		j.tasks[k.signature] = k
@@ -67,16 +69,21 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 			k.best = []string{x.Schedule}
 		}
 	}
-	base, err := j.make(usual, tuning.Ahead{})
+	base, err := j.make(usual, tuning.Ahead{}, plan)
 	if err != nil {
 		return nil, err
 	}
-	now, err := j.make(best, tuning.Ahead{})
+	now, err := j.make(best, tuning.Ahead{}, plan)
 	if err != nil {
 		return nil, err
 	}
+	j.Trace.add("default", "", "", "", micro(base.us), micro(base.cold), "")
+	j.Trace.add("best", "", "each kernel's own best schedule", "", micro(now.us), micro(now.cold), "")
 	if base.total() <= now.total() {
 		now = base
+	}
+	if now, err = j.split(ctx, now, tasks); err != nil {
+		return nil, err
 	}
 	for range 2 {
 		next, err := j.swap(ctx, now, tasks)
@@ -92,10 +99,11 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		next, err := j.make(now.choices, a)
+		next, err := j.make(now.choices, a, now.plan)
 		if err != nil {
 			return nil, err
 		}
+		j.Trace.add("ahead", "", a.String(), "", micro(next.us), micro(next.cold), "")
 		if next.total() < now.total() {
 			now = next
 		}
@@ -112,7 +120,7 @@ func aheads(t *target.Target) (out []tuning.Ahead) {
 	if !t.DependentLaunch {
 		return nil
 	}
-	out = append(out, tuning.Ahead{Off: true})
+	out = append(out, tuning.Ahead{Off: true}, tuning.Ahead{NoHints: true})
 	for _, mb := range []int{1, 2, 4, 8, 12, 16} {
 		out = append(out, tuning.Ahead{Window: mb << 20})
 	}
@@ -122,39 +130,45 @@ func aheads(t *target.Target) (out []tuning.Ahead) {
 	return out
 }
 
-// make generates the program and predicts it.
-func (j *judge) make(choices fixed, a tuning.Ahead) (*whole, error) {
+// make generates the program and predicts it. A plan has the same launches, whatever schedules they have; nil: it is made.
+func (j *judge) make(choices fixed, a tuning.Ahead, plan *codegen.Schedules) (*whole, error) {
 	e := j.entry
-	e.Choices, e.Ahead = choices, codegen.Ahead{Off: a.Off, Window: a.Window, Backlog: a.BacklogUS}
+	e.Choices, e.Ahead = choices, codegen.Ahead{Off: a.Off, NoHints: a.NoHints, Window: a.Window, Backlog: a.BacklogUS}
+	if plan == nil {
+		var err error
+		if plan, err = codegen.Schedule(e, j.target, j.Families); err != nil {
+			return nil, err
+		}
+	}
 	r, err := codegen.Generate([]codegen.Entry{e}, j.target, j.Families, codegen.NewWeights())
 	if err != nil {
 		return nil, err
 	}
-	w := &whole{choices: maps.Clone(choices), ahead: a, variant: &r.Variant}
-	w.us, w.cold, err = j.predict(w.variant, choices)
+	w := &whole{choices: maps.Clone(choices), ahead: a, plan: plan, variant: &r.Variant}
+	w.us, w.cold, err = j.predict(w, choices)
 	return w, err
 }
 
-// predict is the time of a launch list whose kernels have the schedules of choices.
-func (j *judge) predict(v *runtime.Variant, choices fixed) (us, cold float64, err error) {
+// predict is the time of a program whose kernels have the schedules of choices instead.
+func (j *judge) predict(w *whole, choices fixed) (us, cold float64, err error) {
 	j.tried++
-	launches := v.Entries[0].Launches
+	launches := w.variant.Entries[0].Launches
 	fetches := map[string]bool{}
 	for _, l := range launches {
 		fetches[l.Kernel] = fetches[l.Kernel] || l.Prefetch != nil
 	}
 	var list []*emu.Counts
-	for i, s := range j.plan.Specs {
+	for i, s := range w.plan.Specs {
 		if s == nil {
 			continue
 		}
 		f := fetches[launches[i].Kernel]
-		n, known := j.others[other{i, f}]
+		n, known := j.others[other{w.plan.Regions[i], f}]
 		if k := j.tasks[s.Signature]; k != nil {
-			n, err = j.counted(k, version{choices[s.Signature], f}, j.plan.Context, j.target)
+			n, err = j.counted(k, version{choices[s.Signature], f}, w.plan.Context, j.target)
 		} else if !known {
 			n, err = countVersion(s, f, j.target)
-			j.others[other{i, f}] = n
+			j.others[other{w.plan.Regions[i], f}] = n
 		}
 		if err != nil {
 			return 0, 0, err
@@ -163,7 +177,7 @@ func (j *judge) predict(v *runtime.Variant, choices fixed) (us, cold float64, er
 		at.Op, at.Kernel = i, launches[i].Kernel
 		list = append(list, &at)
 	}
-	p, err := profile.New(&runtime.Program{}, v, j.entry.Name, list, j.target)
+	p, err := profile.New(&runtime.Program{}, w.variant, j.entry.Name, list, j.target)
 	if err != nil {
 		return 0, 0, fmt.Errorf("predicting the program as a whole: %w", err)
 	}
@@ -180,14 +194,15 @@ func (j *judge) swap(ctx context.Context, now *whole, tasks []*task) (*whole, er
 		list := append([]string{j.Table.Kernel(k.signature).Default}, k.best[:min(len(k.best), alternatives)]...)
 		for _, s := range list {
 			was := choices[k.signature]
-			if s == was {
+			if s == was || was == kernel.Apart {
 				continue
 			}
 			choices[k.signature] = s
-			us, cold, err := j.predict(now.variant, choices)
+			us, cold, err := j.predict(now, choices)
 			if err != nil {
 				return nil, err
 			}
+			j.Trace.add("swap", k.signature, s, "", micro(us), micro(cold), "")
 			if us+cold < least {
 				least, found = us+cold, true
 			} else {
@@ -198,5 +213,28 @@ func (j *judge) swap(ctx context.Context, now *whole, tasks []*task) (*whole, er
 	if !found {
 		return nil, nil
 	}
-	return j.make(choices, now.ahead)
+	return j.make(choices, now.ahead, now.plan)
+}
+
+// split tries each chain as launches of its own, whose kernels have their default schedules.
+func (j *judge) split(ctx context.Context, now *whole, tasks []*task) (*whole, error) {
+	for _, k := range tasks {
+		if k.family != ir.FamilyChain {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		choices := maps.Clone(now.choices)
+		choices[k.signature] = kernel.Apart
+		next, err := j.make(choices, now.ahead, nil)
+		if err != nil {
+			return nil, err
+		}
+		j.Trace.add("split", k.signature, kernel.Apart, "", micro(next.us), micro(next.cold), "")
+		if next.total() < now.total() {
+			now = next
+		}
+	}
+	return now, nil
 }

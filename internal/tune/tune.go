@@ -4,11 +4,13 @@
 //	search.go   the search through the schedules of one kernel
 //	count.go    what a kernel costs by counts
 //	program.go  choices for a program as a whole
+//	trace.go    what was tried, as a table
 //	device.go   what a kernel takes on a device, in a process of its own; worker.go: that process
 package tune
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -34,6 +36,7 @@ type Tuner struct {
 	Beam        int           // plans from which a search goes on; at least 1
 	Table       *tuning.Table // what is known and is not searched again, and where findings are added
 	Path        string        // file that Table is written to after each kernel; "": none
+	Trace       *Trace        // what was tried, written with Table; nil: nobody wants to know
 	Families    codegen.Families
 
 	// Measure times a kernel on a device, in µs; nil: kernels are judged by counts.
@@ -51,7 +54,19 @@ type Tuner struct {
 
 // spaces list the schedules of kernels, by family.
 var spaces = map[string]func(*ir.Node, *kernel.Context) (*kernel.Space, error){
-	ir.FamilyContraction: contraction.Space, ir.FamilyWindow: window.Space, ir.FamilyLoop: loop.Space,
+	ir.FamilyContraction: contraction.Space, ir.FamilyWindow: window.Space, ir.FamilyLoop: loop.Space, ir.FamilyChain: chainSpace,
+}
+
+// chainSpace is the space of the family that has the chain's kernel.
+func chainSpace(n *ir.Node, c *kernel.Context) (*kernel.Space, error) {
+	parts := n.Parts()
+	switch last := parts[len(parts)-1]; {
+	case last.IsFamily(ir.FamilyContraction):
+		return contraction.Space(n, c)
+	case last.IsFamily(ir.FamilyWindow):
+		return window.ChainSpace(n, c)
+	}
+	return nil, nil
 }
 
 // task is one kernel of a program.
@@ -157,7 +172,10 @@ func (u *Tuner) keep() error {
 	if u.Path == "" {
 		return nil
 	}
-	return u.Table.Write(u.Path)
+	if err := u.Table.Write(u.Path); err != nil {
+		return err
+	}
+	return u.Trace.write()
 }
 
 // tasksOf lists the kernels of a program that may have other schedules, those first that take longest.
@@ -245,15 +263,15 @@ func (u *Tuner) kernel(ctx context.Context, k *task, c *kernel.Context, t *targe
 		return ctx.Err() == nil && (most < 0 || n < most) && (until.IsZero() || u.now().Before(until))
 	}, cost: func(p kernel.Plan) (float64, error) {
 		u.tried++
-		if u.Measure != nil {
-			spec, err := u.spec(k, p.Schedule, c)
-			if err != nil {
-				return 0, err
-			}
-			return u.Measure(ctx, spec, t)
+		us, err := u.cost(ctx, k, p.Schedule, c, t)
+		failed := (*FailedError)(nil)
+		switch {
+		case err == nil:
+			u.Trace.add("kernel", k.signature, p.Schedule, micro(p.US), micro(us), "", "")
+		case errors.As(err, &failed):
+			u.Trace.add("kernel", k.signature, p.Schedule, micro(p.US), "", "", failed.Why)
 		}
-		n, err := u.counted(k, version{schedule: p.Schedule}, c, t)
-		return n.us, err
+		return us, err
 	}}
 	order, err := s.run()
 	if err == nil {
@@ -277,6 +295,19 @@ func (u *Tuner) kernel(ctx context.Context, k *task, c *kernel.Context, t *targe
 	}
 	u.Table.Kernels = append(u.Table.Kernels, found)
 	return true, nil
+}
+
+// cost is the time of a task's kernel with a schedule: measured where there is a device, else by counts.
+func (u *Tuner) cost(ctx context.Context, k *task, schedule string, c *kernel.Context, t *target.Target) (float64, error) {
+	if u.Measure == nil {
+		n, err := u.counted(k, version{schedule: schedule}, c, t)
+		return n.us, err
+	}
+	s, err := u.spec(k, schedule, c)
+	if err != nil {
+		return 0, err
+	}
+	return u.Measure(ctx, s, t)
 }
 
 // nanoseconds is a time in µs that a file shows: to the nanosecond.

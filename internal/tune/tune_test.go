@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -138,22 +139,33 @@ func loaded(t *testing.T, path string) *tuning.Table {
 // TestATunedModel: the same budget in evaluations finds the same bytes; the file makes the same program without a search; that is predicted to be no slower
 // than by default, computes the same within the same bounds, with all checks on, and ptxas spills nothing.
 func TestATunedModel(t *testing.T) {
-	for _, name := range []string{"policy", "dmonitoring"} {
+	for _, name := range []string{"policy", "dmonitoring", "vision"} {
 		t.Run(name, func(t *testing.T) {
+			if name == "vision" && !fulltest.Runs(t.Name()) {
+				t.Skip("SPARK_FULL or a part of it runs it")
+			}
 			dir := t.TempDir()
-			var files [2]string
+			var files, traces [2]string
 			var results [2]*compile.Result
 			for i := range files {
 				u := tuner(filepath.Join(dir, string(rune('a'+i))), 250)
+				var err error
+				u.Trace, err = OpenTrace(TracePath(u.Path))
+				require.NoError(t, err)
 				results[i] = compiled(t, name, compile.Options{Tuning: u.Table, Tune: u.Tune})
 				raw, err := os.ReadFile(u.Path)
 				require.NoError(t, err)
 				files[i] = string(raw)
+				raw, err = os.ReadFile(TracePath(u.Path))
+				require.NoError(t, err)
+				traces[i] = string(raw)
+				require.Equal(t, u.tried, strings.Count(traces[i], "\nkernel,"))
 				require.Len(t, u.Found, 2)
 				t.Log(u.Found)
 				require.LessOrEqual(t, u.tried, 250)
 			}
 			require.Equal(t, files[0], files[1])
+			require.Equal(t, traces[0], traces[1])
 			table := loaded(t, filepath.Join(dir, "a"))
 			var warnings []string
 			applied := compiled(t, name, compile.Options{Tuning: table, Warn: func(s string) { warnings = append(warnings, s) }})
@@ -209,6 +221,34 @@ func TestATunedModel(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPartsOfAChainCanBeApart: a schedule says so, and the program is the one whose windows never were a chain.
+func TestPartsOfAChainCanBeApart(t *testing.T) {
+	u := tuner("", 1<<20)
+	u.Path, u.Beam = "", 1
+	u.Measure = func(context.Context, *kernel.Spec, *target.Target) (float64, error) { return 1, nil }
+	usual := compiled(t, "vision", compile.Options{Tuning: u.Table, Tune: u.Tune})
+	var names []string
+	for _, n := range usual.Graph.Nodes {
+		if n.IsFamily(ir.FamilyChain) {
+			names = append(names, n.Name)
+		}
+	}
+	require.NotEmpty(t, names)
+	chains := 0
+	for i, k := range u.Table.Kernels {
+		if strings.Contains(k.Name, "dwconv3x3_dwconv7x7") {
+			u.Table.Kernels[i].Schedule = kernel.Apart
+			chains++
+		}
+	}
+	require.Positive(t, chains)
+	u.Table.Programs = nil
+	got := compiled(t, "vision", compile.Options{Tuning: u.Table})
+	want := compiled(t, "vision", compile.Options{Apart: names})
+	require.Len(t, got.Program.Variants[0].Entries[0].Launches, len(usual.Program.Variants[0].Entries[0].Launches)+len(names))
+	require.Equal(t, want.Program.Variants[0].PTX, got.Program.Variants[0].PTX)
 }
 
 // TestPinnedDefaultsChangeNothing: a file that says of every kernel what the cost model chooses makes the program that there is without it, but for

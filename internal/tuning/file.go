@@ -65,8 +65,26 @@ type Program struct {
 // Ahead says how weights of later launches come into L2, as codegen.Ahead does.
 type Ahead struct {
 	Off       bool    `json:"off,omitempty"`
+	NoHints   bool    `json:"no_hints,omitempty"`
 	Window    int     `json:"window_bytes,omitempty"`
 	BacklogUS float64 `json:"backlog_us,omitempty"`
+}
+
+// String says it for people.
+func (a Ahead) String() string {
+	switch {
+	case a.Off:
+		return "weights do not come ahead"
+	case a.NoHints:
+		return "no eviction hints"
+	case a.Window > 0 && a.BacklogUS > 0:
+		return fmt.Sprintf("window %d bytes, backlog %v µs", a.Window, a.BacklogUS)
+	case a.Window > 0:
+		return fmt.Sprintf("window %d bytes", a.Window)
+	case a.BacklogUS > 0:
+		return fmt.Sprintf("backlog %v µs", a.BacklogUS)
+	}
+	return "as by default"
 }
 
 // Read reads a tuning file and checks it.
@@ -173,7 +191,7 @@ func (f *File) Digest() string {
 			line += fmt.Sprintf(" %q %q", name, p.Kernels[name])
 		}
 		if p.Ahead != nil {
-			line += fmt.Sprintf(" %v", *p.Ahead)
+			line += fmt.Sprintf(" {%v %v %v %v}", p.Ahead.Off, p.Ahead.NoHints, p.Ahead.Window, p.Ahead.BacklogUS)
 		}
 		lines = append(lines, line)
 	}

@@ -108,6 +108,9 @@ func (f *flags) tuning(ctx context.Context, opt *compile.Options, u *tune.Tuner)
 	paths := f.TuneFile
 	if u != nil && len(paths) > 0 {
 		u.Path = paths[0]
+		if u.Trace, err = tune.OpenTrace(tune.TracePath(u.Path)); err != nil {
+			return err
+		}
 		if _, err := os.Stat(u.Path); errors.Is(err, fs.ErrNotExist) {
 			paths = paths[1:]
 		}
