@@ -12,10 +12,12 @@ import (
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Tune searches for schedules of an entry and adds what it finds to Options.Tuning; model is for people.
-type Tune func(ctx context.Context, model string, e codegen.Entry, t *target.Target, m *progress.Meter) error
+// Tune searches for schedules of an entry and adds what it finds to Options.Tuning; model is for people. What was generated of the entry becomes a program
+// that can be run by program.
+type Tune func(ctx context.Context, model string, e codegen.Entry, t *target.Target, m *progress.Meter, program func(v runtime.Variant, weights []byte) *runtime.Program) error
 
 // Families are the kernel families of every program.
 func Families() codegen.Families { return families }
@@ -23,7 +25,7 @@ func Families() codegen.Families { return families }
 // choose takes the entry's schedules from Options.Tuning, after a search if one was asked for.
 func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target) (*tuning.Choices, error) {
 	if r.opt.Tune != nil {
-		if err := r.opt.Tune(ctx, r.Program.Model+" "+r.Program.Precision, *e, t, r.opt.meter); err != nil {
+		if err := r.opt.Tune(ctx, r.Program.Model+" "+r.Program.Precision, *e, t, r.opt.meter, r.runnable(*e)); err != nil {
 			return nil, err
 		}
 	}
@@ -36,6 +38,15 @@ func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target)
 		e.Ahead = codegen.Ahead{Off: a.Off, NoHints: a.NoHints, Window: a.Window, Backlog: a.BacklogUS}
 	}
 	return c, nil
+}
+
+// runnable makes programs of what was generated of an entry.
+func (r *Result) runnable(e codegen.Entry) func(v runtime.Variant, weights []byte) *runtime.Program {
+	return func(v runtime.Variant, weights []byte) *runtime.Program {
+		p := &runtime.Program{Format: runtime.FormatVersion, Model: r.Program.Model, Precision: r.Program.Precision, Variants: []runtime.Variant{v}, Weights: weights}
+		describe(p, e.Graph, max(1, e.Repeats), nil)
+		return p
+	}
 }
 
 // applied says which entries matched nothing, and of a schedule that cannot be where it comes from.

@@ -51,10 +51,10 @@ func TestTheBundleRunsDry(t *testing.T) {
 	reached := map[int]bool{}
 
 	out := filepath.Join(dir, "out")
-	text, err := followed(t, script, reached, []string{"PATH=" + tools + ":" + os.Getenv("PATH"), "PYTHON=python", "OUT=" + out, "SPARK_DEVICE=emu", "RUNS=2", "PRECISIONS=fp16 nvfp4"}, "policy")
+	text, err := followed(t, script, reached, []string{"PATH=" + tools + ":" + os.Getenv("PATH"), "PYTHON=python", "OUT=" + out, "SPARK_DEVICE=emu", "RUNS=2", "TUNE=20", "PRECISIONS=fp16 nvfp4"}, "policy")
 	require.NoError(t, err, text)
 	require.Contains(t, text, "0 steps failed")
-	for _, want := range []string{"ok    vectors", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32: sums in f32, ", "ok    constants of the machine", "ok    policy nvfp4: 2 runs", "ok    models against golden outputs", "ok    latency", "ok    report",
+	for _, want := range []string{"ok    vectors", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32: sums in f32, ", "ok    constants of the machine", "ok    policy nvfp4: 2 runs", "ok    models against golden outputs", "ok    latency", "ok    report", "ok    policy: compile, tuned 1", "tuning: ", "ok    policy tuned: policy", "ok    policy: tuned beside untuned",
 		"ok    policy: PyTorch fp16 compile", "ok    policy: ONNX Runtime, CPU", "policy eager eager: wall p50 1.25, p99 2.5 ms; on the device p50 1.125, p99 2.4 ms"} {
 		require.Contains(t, text, want)
 	}
@@ -74,12 +74,13 @@ func TestTheBundleRunsDry(t *testing.T) {
 	require.Contains(t, contents["machine.txt"], "NVIDIA-SMI, simulated")
 	require.Contains(t, contents["machine.txt"], "Clocks during the runs:\nnow, 2000 MHz\n")
 	require.Contains(t, contents["reports.jsonl"], `{"step": "policy nvfp4: 2 runs", "report": {`)
+	require.Contains(t, contents["reports.jsonl"], `{"step": "policy: tuning file", "report": { "format": 1, "target": "sm_121",`)
 	require.Contains(t, contents["reports.jsonl"], `{"step": "peer", "report": {"model": "policy"`)
 
 	for _, other := range []string{"vision", "dmonitoring", "supercombo"} {
 		require.NoError(t, os.RemoveAll(filepath.Join(bundle, other)))
 	}
-	text, err = followed(t, script, reached, []string{"PYTHON=false", "OUT=" + filepath.Join(dir, "without"), "RUNS=2", "PRECISIONS=bf16 fp32"})
+	text, err = followed(t, script, reached, []string{"PYTHON=false", "OUT=" + filepath.Join(dir, "without"), "RUNS=2", "TUNE=20", "PRECISIONS=bf16 fp32"})
 	require.Error(t, err, text)
 	for _, want := range []string{"FAIL  vectors (exit status 1", "FAIL  device (exit status 1", "FAIL  latency (exit status 1", "FAIL  models against golden outputs", "FAIL  constants of the machine", "ok    policy bf16: compile", "FAIL  policy fp32: 2 runs", "skip  PyTorch"} {
 		require.Contains(t, text, want)

@@ -10,6 +10,7 @@
 #   RUNS          runs that are timed (default 500)
 #   PRECISIONS    what each model is compiled to (default fp16 fp32 bf16 fp8 nvfp4)
 #   STEP_SECONDS  most that one step may take (default 300)
+#   TUNE          how long schedules of each model are searched: a time or a number of kernels (default 3m)
 #   PYTHON        the Python that has torch (default python3)
 #
 # A step that fails is reported and the next one runs. The exit status is 1 if any failed.
@@ -19,6 +20,7 @@ out=${OUT:-$here/out}
 export SPARK_DEVICE=${SPARK_DEVICE:-cuda}
 runs=${RUNS:-500}
 limit=${STEP_SECONDS:-300}
+tune=${TUNE:-3m}
 python=${PYTHON:-python3}
 
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
@@ -143,6 +145,25 @@ step "models against golden outputs and the CPU device" - "$work/gputest.test" -
 step "latency" "$work/bench.txt" "$work/gputest.test" -test.run '^$' -test.bench Models -test.benchtime "${runs}x" -test.timeout "${limit}s"
 
 step "report" - "$work/spark" bench "${packages[@]}" --device "$SPARK_DEVICE" --runs "$runs" --layers --timeline "$work/trace.json" --no-peer "${figures[@]}" --json "$out/bench.json" --html "$out/report.html"
+
+# Schedules by what kernels take here, and the tuned program beside the other one.
+target=$(sed -nE 's/.*"target": "(sm_[0-9]+)".*/\1/p' "$out/machine.json" 2>/dev/null | head -n 1)
+for model in "$@"; do
+  [ -f "$work/$model.onnx" ] || continue
+  for tuned in 0 1; do
+    search=()
+    if [ $tuned -eq 1 ]; then search=(--tune --tune-budget "$tune" --tune-file "$work/$model.tuning.json"); fi
+    step "$model: compile, tuned $tuned" - "$work/spark" compile "$work/$model.onnx" --precision fp16 --target "${target:-sm_121}" "${search[@]}" -o "$work/tuned/$model$tuned"
+    grep '^tuning: ' "$work/output" | sed 's/^/      /' | tee -a "$summary"
+  done
+  if [ -f "$work/$model.tuning.json" ]; then
+    printf '{"step": "%s: tuning file", "report": %s}\n' "$model" "$(tr -d '\n' <"$work/$model.tuning.json")" >>"$out/reports.jsonl"
+  fi
+  for golden in "$work/models/$model"/*.npz; do
+    run "$model tuned: $(basename "$golden" .npz)" "$work/tuned/${model}1" --input "$golden" --expect "$golden" --min-cosine "$(bound "$model" fp16)"
+  done
+  step "$model: tuned beside untuned" "$summary" "$work/spark" bench "$work/tuned/${model}0" "$work/tuned/${model}1" --device "$SPARK_DEVICE" --runs "$runs" --no-peer
+done
 
 if "$python" -c 'import torch, onnx' 2>>"$log"; then
   for model in "$@"; do

@@ -7,18 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Bench times kernels in a process of its own. One that hangs is killed with its process, one that faults ends it; the next kernel gets a new one.
+// Bench times kernels and programs in a process of its own. One that hangs is killed with its process, one that faults ends it; the next kernel gets a new one.
 type Bench struct {
 	Command func() *exec.Cmd // a process that calls Work
-	Timeout time.Duration    // for a kernel, its process's start included
+	Timeout time.Duration    // for a kernel, its process's start included; programs, whose PTX the driver compiles as a whole, have programTimeouts of it
 
 	cmd     *exec.Cmd
 	in      io.WriteCloser
@@ -34,17 +37,42 @@ type answered struct {
 
 // Measure is Tuner.Measure. A kernel that hangs, faults or is refused is a FailedError.
 func (b *Bench) Measure(ctx context.Context, s *kernel.Spec, t *target.Target) (float64, error) {
-	return b.run(ctx, jobOf(s, t))
+	return b.run(ctx, jobOf(s, t), b.Timeout)
 }
 
-func (b *Bench) run(ctx context.Context, j job) (float64, error) {
+const programTimeouts = 6
+
+// MeasureProgram is Tuner.MeasureProgram, with errors likewise. The program is in a directory of its own meanwhile.
+func (b *Bench) MeasureProgram(ctx context.Context, p *runtime.Program) (us float64, err error) {
+	dir, err := os.MkdirTemp("", "spark-tune-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	files, err := p.Files()
+	if err != nil {
+		return 0, err
+	}
+	for name, data := range files {
+		at := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+			return 0, err
+		}
+		if err := os.WriteFile(at, data, 0o600); err != nil {
+			return 0, err
+		}
+	}
+	return b.run(ctx, job{Program: dir}, programTimeouts*b.Timeout)
+}
+
+func (b *Bench) run(ctx context.Context, j job, timeout time.Duration) (float64, error) {
 	if b.cmd == nil {
 		if err := b.start(); err != nil {
 			return 0, fmt.Errorf("timing kernels in another process: %w", err)
 		}
 	}
 	go func(in io.Writer) { _ = json.NewEncoder(in).Encode(j) }(b.in) // a process that has ended answers nothing
-	late := time.NewTimer(b.Timeout)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case <-ctx.Done():
@@ -52,7 +80,7 @@ func (b *Bench) run(ctx context.Context, j job) (float64, error) {
 		return 0, ctx.Err()
 	case <-late.C:
 		b.Close()
-		return 0, &FailedError{fmt.Sprintf("it did not end within %v", b.Timeout)}
+		return 0, &FailedError{fmt.Sprintf("it did not end within %v", timeout)}
 	case a := <-b.replies:
 		switch {
 		case a.err != nil:

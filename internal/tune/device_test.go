@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +23,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/tuning"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 const workerMark = "SPARK_TEST_TUNE_WORKER"
@@ -133,7 +138,7 @@ func TestAFaultyCandidateIsRememberedInTheFile(t *testing.T) {
 			j.PTX = string(bytes.Replace([]byte(j.PTX), []byte("ret;"), []byte("$forever:\n\tadd.s32 %r0, %r0, 1;\n\tbra $forever;\n\tret;"), 1))
 			b.Timeout = time.Second
 			defer func() { b.Timeout = 20 * time.Second }()
-			return b.run(c, j)
+			return b.run(c, j, b.Timeout)
 		}
 		return b.Measure(c, s, on)
 	}
@@ -150,4 +155,61 @@ func TestAFaultyCandidateIsRememberedInTheFile(t *testing.T) {
 	require.NotEqual(t, found.Bad[0].Schedule, found.Schedule)
 	require.Equal(t, 6, found.Evaluations)
 	require.Positive(t, found.US)
+}
+
+// TestProgramsAreTimedAsAWhole: real programs run in the other process; what is chosen is what the times say, and one that fails is left out.
+func TestProgramsAreTimedAsAWhole(t *testing.T) {
+	b := bench(t, "emu")
+	u := tuner(filepath.Join(t.TempDir(), "t.json"), 0)
+	u.Beam = 1
+	u.Trace, _ = OpenTrace(TracePath(u.Path))
+	u.Measure = func(context.Context, *kernel.Spec, *target.Target) (float64, error) { return 1, nil }
+	var usual, fast string // schedules of one kernel: by default, and the first other one
+	timed := 0
+	u.MeasureProgram = func(ctx context.Context, p *runtime.Program) (float64, error) {
+		if timed++; timed <= 2 {
+			us, err := b.MeasureProgram(ctx, p)
+			require.NoError(t, err)
+			require.Positive(t, us)
+		}
+		s := p.Variants[0].Kernels[3].Schedule
+		switch {
+		case usual == "" || s == usual:
+			usual = s
+			return 10, nil
+		case fast == "" || s == fast:
+			fast = s
+			return 9, nil
+		}
+		return 0, &FailedError{"it hung"}
+	}
+	compiled(t, "policy", compile.Options{Tuning: u.Table, Tune: u.Tune})
+	p := u.Table.Programs[0]
+	require.NotEmpty(t, fast)
+	require.Contains(t, slices.Collect(maps.Values(p.Kernels)), fast)
+	require.Contains(t, fmt.Sprint(u.Trace.rows), "it hung")
+	require.Equal(t, 9.0, p.US)
+	require.Equal(t, 10.0, p.DefaultUS)
+	require.Contains(t, strings.Join(u.Found, "; "), "measured: 9.0 µs, by default 10.0: 10.0 % less")
+	require.Greater(t, timed, 5)
+
+	u.Table.Programs = nil
+	u.MeasureProgram = func(context.Context, *runtime.Program) (float64, error) { return 0, &FailedError{"it faults"} }
+	_, err := compile.Compile(t.Context(), model(t, "policy"), compile.Options{Precision: "fp16", Targets: []string{"sm_121"}, Tuning: u.Table, Tune: u.Tune})
+	require.ErrorContains(t, err, "the program with its default schedules does not run on the device: it faults")
+}
+
+// TestAProgramThatIsRefusedIsAFailure, as a kernel is, and nothing of it is left on the disk.
+func TestAProgramThatIsRefusedIsAFailure(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	p := *compiled(t, "policy", compile.Options{}).Program
+	p.Variants = slices.Clone(p.Variants)
+	p.Variants[0].PTX = strings.Replace(p.Variants[0].PTX, "ret;", "trap;", 1)
+	_, err := bench(t, "emu").MeasureProgram(t.Context(), &p)
+	var failed *FailedError
+	require.ErrorAs(t, err, &failed)
+	t.Log(failed.Why)
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "spark-tune-*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
 }

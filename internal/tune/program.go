@@ -2,8 +2,10 @@ package tune
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
@@ -17,8 +19,10 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// alternatives is how many schedules of a kernel the whole program is tried with.
-const alternatives = 4
+const (
+	alternatives = 4     // schedules of a kernel that the whole program is tried with
+	scatter      = 0.005 // of a measured time
+)
 
 // estimate is the time of what a family planned; 0 where it planned nothing.
 func estimate(w *cost.Work, t *target.Target) float64 {
@@ -35,6 +39,7 @@ type whole struct {
 	plan     *codegen.Schedules
 	variant  *runtime.Variant
 	us, cold float64
+	failed   string // why it cannot run; "": it can
 }
 
 func (w *whole) total() float64 { return w.us + w.cold }
@@ -42,11 +47,12 @@ func (w *whole) total() float64 { return w.us + w.cold }
 // judge is what programs are made and predicted with.
 type judge struct {
 	*Tuner
-	entry  codegen.Entry
-	target *target.Target
-	tasks  map[string]*task // by signature
-	others map[other]counts
-	tried  int
+	entry    codegen.Entry
+	target   *target.Target
+	runnable func(v runtime.Variant, weights []byte) *runtime.Program
+	tasks    map[string]*task // by signature
+	others   map[other]counts
+	tried    int
 }
 
 // other is the launch of a region whose kernel is not searched.
@@ -57,9 +63,9 @@ type other struct {
 
 // program chooses for the launch list as a whole: each kernel's schedule among the best of its own, then how weights come ahead. A choice stays only if
 // the whole is predicted to be faster.
-func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, plan *codegen.Schedules, tasks []*task, meter *progress.Meter) (*tuning.Program, error) {
+func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, plan *codegen.Schedules, tasks []*task, meter *progress.Meter, runnable func(v runtime.Variant, weights []byte) *runtime.Program) (*tuning.Program, error) {
 	meter.Begin(0, "%s: tuning the program as a whole", t.Name)
-	j := &judge{Tuner: u, entry: e, target: t, tasks: map[string]*task{}, others: map[other]counts{}}
+	j := &judge{Tuner: u, entry: e, target: t, runnable: runnable, tasks: map[string]*task{}, others: map[other]counts{}}
 	usual, best := fixed{}, fixed{}
 	for _, k := range tasks {
 		j.tasks[k.signature] = k
@@ -69,17 +75,20 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 			k.best = []string{x.Schedule}
 		}
 	}
-	base, err := j.make(usual, tuning.Ahead{}, plan)
+	base, err := j.make(ctx, usual, tuning.Ahead{}, plan)
 	if err != nil {
 		return nil, err
 	}
-	now, err := j.make(best, tuning.Ahead{}, plan)
+	if base.failed != "" {
+		return nil, fmt.Errorf("the program with its default schedules does not run on the device: %s", base.failed)
+	}
+	now, err := j.make(ctx, best, tuning.Ahead{}, plan)
 	if err != nil {
 		return nil, err
 	}
 	j.Trace.add("default", "", "", "", micro(base.us), micro(base.cold), "")
-	j.Trace.add("best", "", "each kernel's own best schedule", "", micro(now.us), micro(now.cold), "")
-	if base.total() <= now.total() {
+	j.Trace.add("best", "", "each kernel's own best schedule", "", micro(now.us), micro(now.cold), now.failed)
+	if !j.better(now, base) {
 		now = base
 	}
 	if now, err = j.split(ctx, now, tasks); err != nil {
@@ -90,21 +99,21 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 		if err != nil {
 			return nil, err
 		}
-		if next == nil || next.total() >= now.total() {
+		if !j.better(next, now) {
 			break
 		}
 		now = next
 	}
 	for _, a := range aheads(t) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+		if j.over() {
+			break
 		}
-		next, err := j.make(now.choices, a, now.plan)
+		next, err := j.make(ctx, now.choices, a, now.plan)
 		if err != nil {
 			return nil, err
 		}
-		j.Trace.add("ahead", "", a.String(), "", micro(next.us), micro(next.cold), "")
-		if next.total() < now.total() {
+		j.Trace.add("ahead", "", a.String(), "", micro(next.us), micro(next.cold), next.failed)
+		if j.better(next, now) {
 			now = next
 		}
 	}
@@ -131,7 +140,7 @@ func aheads(t *target.Target) (out []tuning.Ahead) {
 }
 
 // make generates the program and predicts it. A plan has the same launches, whatever schedules they have; nil: it is made.
-func (j *judge) make(choices fixed, a tuning.Ahead, plan *codegen.Schedules) (*whole, error) {
+func (j *judge) make(ctx context.Context, choices fixed, a tuning.Ahead, plan *codegen.Schedules) (*whole, error) {
 	e := j.entry
 	e.Choices, e.Ahead = choices, codegen.Ahead{Off: a.Off, NoHints: a.NoHints, Window: a.Window, Backlog: a.BacklogUS}
 	if plan == nil {
@@ -140,13 +149,38 @@ func (j *judge) make(choices fixed, a tuning.Ahead, plan *codegen.Schedules) (*w
 			return nil, err
 		}
 	}
-	r, err := codegen.Generate([]codegen.Entry{e}, j.target, j.Families, codegen.NewWeights())
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	weights := codegen.NewWeights()
+	r, err := codegen.Generate([]codegen.Entry{e}, j.target, j.Families, weights)
 	if err != nil {
 		return nil, err
 	}
 	w := &whole{choices: maps.Clone(choices), ahead: a, plan: plan, variant: &r.Variant}
-	w.us, w.cold, err = j.predict(w, choices)
+	if j.MeasureProgram == nil {
+		w.us, w.cold, err = j.predict(w, choices)
+		return w, err
+	}
+	j.tried++
+	w.us, err = j.MeasureProgram(ctx, j.runnable(r.Variant, weights.Bytes()))
+	if failed := (*FailedError)(nil); errors.As(err, &failed) {
+		w.us, w.failed, err = math.Inf(1), failed.Why, nil
+	}
 	return w, err
+}
+
+// better reports whether a program takes less time than another: of measured ones by more than they scatter.
+func (j *judge) better(a, b *whole) bool {
+	if j.MeasureProgram != nil {
+		return a.total() < b.total()*(1-scatter)
+	}
+	return a.total() < b.total()
+}
+
+// over reports whether the time for measuring is over. Predictions are few, and always made.
+func (j *judge) over() bool {
+	return j.MeasureProgram != nil && j.Budget > 0 && !j.now().Before(j.ends)
 }
 
 // predict is the time of a program whose kernels have the schedules of choices instead.
@@ -184,36 +218,50 @@ func (j *judge) predict(w *whole, choices fixed) (us, cold float64, err error) {
 	return p.Total.US, p.Total.ColdUS, nil
 }
 
-// swap tries the best schedules of each kernel in the launch list of now, and makes the program of those that were better; nil: none was.
+// swap tries the best schedules of each kernel in the launch list of now, and makes the program of those that were better.
 func (j *judge) swap(ctx context.Context, now *whole, tasks []*task) (*whole, error) {
-	choices, least, found := maps.Clone(now.choices), now.total(), false
+	best, found := now, false
 	for _, k := range tasks {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
 		list := append([]string{j.Table.Kernel(k.signature).Default}, k.best[:min(len(k.best), alternatives)]...)
 		for _, s := range list {
-			was := choices[k.signature]
+			was := best.choices[k.signature]
 			if s == was || was == kernel.Apart {
 				continue
 			}
-			choices[k.signature] = s
-			us, cold, err := j.predict(now, choices)
+			if j.over() {
+				break
+			}
+			next, err := j.exchanged(ctx, best, k.signature, s)
 			if err != nil {
 				return nil, err
 			}
-			j.Trace.add("swap", k.signature, s, "", micro(us), micro(cold), "")
-			if us+cold < least {
-				least, found = us+cold, true
-			} else {
-				choices[k.signature] = was
+			j.Trace.add("swap", k.signature, s, "", micro(next.us), micro(next.cold), next.failed)
+			if j.better(next, best) {
+				best, found = next, true
 			}
 		}
 	}
-	if !found {
-		return nil, nil
+	if !found || j.MeasureProgram != nil {
+		return best, nil
 	}
-	return j.make(choices, now.ahead, now.plan)
+	return j.make(ctx, best.choices, now.ahead, now.plan) // predicted without the launch list of before
+}
+
+// exchanged is a program with another schedule of one kernel: measured, or predicted with the launch list as it is.
+func (j *judge) exchanged(ctx context.Context, now *whole, signature, schedule string) (*whole, error) {
+	choices := maps.Clone(now.choices)
+	choices[signature] = schedule
+	if j.MeasureProgram != nil {
+		return j.make(ctx, choices, now.ahead, now.plan)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	next := *now
+	var err error
+	next.choices = choices
+	next.us, next.cold, err = j.predict(now, choices)
+	return &next, err
 }
 
 // split tries each chain as launches of its own, whose kernels have their default schedules.
@@ -222,17 +270,17 @@ func (j *judge) split(ctx context.Context, now *whole, tasks []*task) (*whole, e
 		if k.family != ir.FamilyChain {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
+		if j.over() {
+			break
 		}
 		choices := maps.Clone(now.choices)
 		choices[k.signature] = kernel.Apart
-		next, err := j.make(choices, now.ahead, nil)
+		next, err := j.make(ctx, choices, now.ahead, nil)
 		if err != nil {
 			return nil, err
 		}
-		j.Trace.add("split", k.signature, kernel.Apart, "", micro(next.us), micro(next.cold), "")
-		if next.total() < now.total() {
+		j.Trace.add("split", k.signature, kernel.Apart, "", micro(next.us), micro(next.cold), next.failed)
+		if j.better(next, now) {
 			now = next
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"strings"
 
@@ -64,5 +65,10 @@ func (t *Trace) write() error {
 	return atomicfile.Write(t.path, []byte(text.String()))
 }
 
-// micro is a time in µs to the nanosecond.
-func micro(us float64) string { return fmt.Sprint(nanoseconds(us)) }
+// micro is a time in µs to the nanosecond; "" if there is none.
+func micro(us float64) string {
+	if math.IsInf(us, 1) {
+		return ""
+	}
+	return fmt.Sprint(nanoseconds(us))
+}

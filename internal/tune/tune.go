@@ -27,6 +27,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/tuning"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Tuner searches for the schedules of programs, within a budget.
@@ -41,6 +42,9 @@ type Tuner struct {
 
 	// Measure times a kernel on a device, in µs; nil: kernels are judged by counts.
 	Measure func(ctx context.Context, s *kernel.Spec, t *target.Target) (float64, error)
+
+	// MeasureProgram times a run of a program on a device, in µs; nil, and Measure is not: launch lists as a whole are not searched.
+	MeasureProgram func(ctx context.Context, p *runtime.Program) (float64, error)
 
 	Closing func() // ends what Measure needs; nil: nothing
 
@@ -93,7 +97,7 @@ type fixed map[string]string
 func (f fixed) Schedule(signature string) (string, bool) { s, ok := f[signature]; return s, ok }
 
 // Tune searches for the schedules of an entry's kernels that the table does not know, and then for the best of the whole.
-func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *target.Target, meter *progress.Meter) error {
+func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *target.Target, meter *progress.Meter, program func(v runtime.Variant, weights []byte) *runtime.Program) error {
 	if u.now == nil {
 		u.now = time.Now
 	}
@@ -143,21 +147,29 @@ func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *targ
 		u.Found = append(u.Found, fmt.Sprintf("the budget ended before %s: run again with the same --tune-file to go on", plural.Count(left, "kernel")))
 		return nil
 	}
-	if u.Measure != nil { // counts would not confirm what was measured
+	if u.Measure != nil && u.MeasureProgram == nil { // counts would not confirm what was measured
 		return nil
 	}
-	p, err := u.program(ctx, e, t, plan, tasks, meter)
+	p, err := u.program(ctx, e, t, plan, tasks, meter, program)
 	if err != nil {
 		return err
 	}
 	p.Name, p.Model = name, model
 	u.Table.Programs = append(u.Table.Programs, *p)
+	u.Found = append(u.Found, u.verdict(p, t))
+	return u.keep()
+}
+
+// verdict says what the search made of a program.
+func (u *Tuner) verdict(p *tuning.Program, t *target.Target) string {
 	verdict := "the default schedules are best"
 	if p.US+p.ColdUS < p.DefaultUS+p.DefaultColdUS {
 		verdict = fmt.Sprintf("%.1f %% less", 100*(1-(p.US+p.ColdUS)/(p.DefaultUS+p.DefaultColdUS)))
 	}
-	u.Found = append(u.Found, fmt.Sprintf("predicted on %s: %.1f µs, by default %.1f; with cold weights %.1f, by default %.1f: %s", t.Device, p.US, p.DefaultUS, p.ColdUS, p.DefaultColdUS, verdict))
-	return u.keep()
+	if u.MeasureProgram != nil {
+		return fmt.Sprintf("measured: %.1f µs, by default %.1f: %s", p.US, p.DefaultUS, verdict)
+	}
+	return fmt.Sprintf("predicted on %s: %.1f µs, by default %.1f; with cold weights %.1f, by default %.1f: %s", t.Device, p.US, p.DefaultUS, p.ColdUS, p.DefaultColdUS, verdict)
 }
 
 // Close ends what measuring needs.

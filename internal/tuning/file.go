@@ -56,7 +56,7 @@ type Program struct {
 	Kernels       map[string]string `json:"kernels"` // schedules by signature
 	Ahead         *Ahead            `json:"ahead,omitempty"`
 	US            float64           `json:"us"`
-	ColdUS        float64           `json:"cold_us"` // behind another program
+	ColdUS        float64           `json:"cold_us"` // behind another program; 0: not measured
 	DefaultUS     float64           `json:"default_us"`
 	DefaultColdUS float64           `json:"default_cold_us"`
 	Evaluations   int               `json:"evaluations"`

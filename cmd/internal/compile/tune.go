@@ -133,7 +133,7 @@ func (f *flags) tuning(ctx context.Context, opt *compile.Options, u *tune.Tuner)
 	}
 	if device != "" {
 		b := &tune.Bench{Timeout: kernelTimeout, Command: worker}
-		u.Measure, u.Closing = b.Measure, b.Close
+		u.Measure, u.MeasureProgram, u.Closing = b.Measure, b.MeasureProgram, b.Close
 	}
 	t.Compiler, t.Paths = cli.Version(), f.TuneFile
 	u.Table = t
