@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spark-compile/spark-compile/codegen/gopkg"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -53,16 +54,11 @@ func (b *Bench) MeasureProgram(ctx context.Context, p *runtime.Program) (us floa
 	if err != nil {
 		return 0, err
 	}
-	for name, data := range files {
-		at := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
-			return 0, err
-		}
-		if err := os.WriteFile(at, data, 0o600); err != nil {
-			return 0, err
-		}
+	at := filepath.Join(dir, "program")
+	if err := gopkg.Write(at, files); err != nil {
+		return 0, err
 	}
-	return b.run(ctx, job{Program: dir}, programTimeouts*b.Timeout)
+	return b.run(ctx, job{Program: at}, programTimeouts*b.Timeout)
 }
 
 func (b *Bench) run(ctx context.Context, j job, timeout time.Duration) (float64, error) {

@@ -162,7 +162,9 @@ func TestProgramsAreTimedAsAWhole(t *testing.T) {
 	b := bench(t, "emu")
 	u := tuner(filepath.Join(t.TempDir(), "t.json"), 0)
 	u.Beam = 1
-	u.Trace, _ = OpenTrace(TracePath(u.Path))
+	var err error
+	u.Trace, err = OpenTrace(TracePath(u.Path))
+	require.NoError(t, err)
 	u.Measure = func(context.Context, *kernel.Spec, *target.Target) (float64, error) { return 1, nil }
 	var usual, fast string // schedules of one kernel: by default, and the first other one
 	timed := 0
@@ -195,7 +197,7 @@ func TestProgramsAreTimedAsAWhole(t *testing.T) {
 
 	u.Table.Programs = nil
 	u.MeasureProgram = func(context.Context, *runtime.Program) (float64, error) { return 0, &FailedError{"it faults"} }
-	_, err := compile.Compile(t.Context(), model(t, "policy"), compile.Options{Precision: "fp16", Targets: []string{"sm_121"}, Tuning: u.Table, Tune: u.Tune})
+	_, err = compile.Compile(t.Context(), model(t, "policy"), compile.Options{Precision: "fp16", Targets: []string{"sm_121"}, Tuning: u.Table, Tune: u.Tune})
 	require.ErrorContains(t, err, "the program with its default schedules does not run on the device: it faults")
 }
 
