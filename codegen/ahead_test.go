@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 const kb = 1 << 10
@@ -98,4 +100,32 @@ func TestNoMoreIsAskedForThanL2Keeps(t *testing.T) {
 	// Kept lines: what is asked for while the second hundred waits would push it out, since the first is read, and so kept, behind it.
 	chosen, _ = planOf(false, 200*kb, bytes...).within(200 * kb)
 	require.Equal(t, []int{100, 100, 0, 0, 100, 100, 100, 0}, sizes(chosen))
+}
+
+// TestWeightsBehindAFrontAreReadBehindItsRepetitions: a front of one launch runs three times in front of each of two repetitions of the rest, which reads
+// its own weights. What the front's slices are joined in lives from the first launch on.
+func TestWeightsBehindAFrontAreReadBehindItsRepetitions(t *testing.T) {
+	of := func(i int, kind runtime.BufferKind, front int) *storage {
+		return &storage{index: i, kind: kind, bytes: 1 << 20, front: front}
+	}
+	first, second, slice, join := of(0, runtime.ConstantBuffer, 0), of(1, runtime.ConstantBuffer, 0), of(2, runtime.ArenaBuffer, 0), of(3, runtime.ArenaBuffer, 300)
+	reads := func(s ...*storage) (spans []span) {
+		for _, s := range s {
+			spans = append(spans, span{place{s, 0}, 300})
+		}
+		return spans
+	}
+	l := &list{repeats: 2, front: 2, fronts: 3, pending: []launch{{reads: reads(first), writes: reads(slice)}, {reads: reads(slice), writes: reads(join)}, {reads: reads(join, second)}}}
+	require.Equal(t, life{0, 2}, livesOf(l.pending)[join])
+	require.Equal(t, life{0, 1}, livesOf(l.pending)[slice])
+	l.repeat()
+	require.Len(t, l.pending, 14)
+	require.Len(t, l.once(), 7)
+	for i, want := range []int{0, 300, 600} {
+		require.Equal(t, want, l.pending[7+2*i+1].writes[0].offset)
+	}
+	v := &runtime.Variant{Buffers: make([]runtime.Buffer, 4)}
+	s := l.stream(v, livesOf(l.once()))
+	require.Equal(t, []int{0, 6}, []int{s[0].first, s[1].first})
+	require.Same(t, second, s[1].at)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/cost"
@@ -24,9 +25,22 @@ type Families map[string]Lower
 type Result struct {
 	Variant   runtime.Variant
 	Regions   [][]*ir.Node                   // of each entry, that its launches compute; nil for a copy
+	Made      [][][]int                      // of each entry and launch, bytes of the constants that were made for its last part, the one in front of that …, padded
 	Works     [][]*cost.Work                 // of each entry, that its launches' schedules were chosen by; nil where there was no choice by time
 	Places    []map[*ir.Value]runtime.Access // of each entry, where its values lie, constants left out
 	Fallbacks []Fallback
+}
+
+// made is the number of bytes of the constants that were made for each part of what a kernel computes, the last one's first.
+func made(n *ir.Node, s *kernel.Spec) []int {
+	if s == nil {
+		return nil
+	}
+	bytes := make([]int, len(n.Parts()))
+	for _, o := range s.Operands {
+		bytes[o.Front] += alignUp(len(o.Const))
+	}
+	return bytes
 }
 
 // Fallback says that a region was not lowered by its own family, and why.
@@ -44,6 +58,7 @@ type Entry struct {
 	// Repeats, if above 1, is how often the launch list runs, one repetition behind the other: each on the next slice of every input,
 	// output and state, which are that many times as large as the graph says. All repetitions have the same kernels, constants and arena.
 	Repeats int
+	Front   *Front         // computes inputs of Graph; nil: none
 	Choices kernel.Choices // schedules that are chosen from outside; nil: families choose all
 }
 
@@ -104,7 +119,7 @@ func Schedule(e Entry, t *target.Target, f Families) (*Schedules, error) {
 	for _, p := range l.pending {
 		s.Regions, s.Works, s.Specs = append(s.Regions, p.region), append(s.Works, p.work), append(s.Specs, p.spec)
 	}
-	for at := range l.lives() {
+	for at := range livesOf(l.pending) {
 		if at.kind == runtime.ConstantBuffer {
 			s.ConstantBytes += at.bytes
 		}
@@ -136,6 +151,9 @@ type list struct {
 	name    string
 	fetch   Ahead
 	repeats int
+	before  map[*ir.Value]place // of the values of a front
+	front   int                 // launches of a front, which comes first
+	fronts  int                 // how often that runs in each repetition
 	context *kernel.Context
 	pending []launch
 }
@@ -165,20 +183,39 @@ type span struct {
 }
 
 func (d *driver) entry(e Entry) error {
-	p, err := placeValues(e, d.buffers)
-	if err != nil {
-		return err
-	}
-	l := &list{driver: d, placer: p, name: e.Name, fetch: e.Ahead, repeats: e.repeats()}
+	l := &list{driver: d, name: e.Name, fetch: e.Ahead, repeats: e.repeats()}
 	l.context = &kernel.Context{Target: d.target, Unpacked: d.module == nil, Choices: e.Choices, Align: func(v *ir.Value) int {
-		at, err := p.of(v)
-		if err != nil {
-			return 1
+		at, known := l.before[v] // kernels ask again when they are emitted
+		if !known {
+			var err error
+			if at, err = l.of(v); err != nil {
+				return 1
+			}
 		}
 		return at.align()
 	}}
 	d.lists = append(d.lists, l)
-	for _, n := range e.Graph.Nodes {
+	var joined map[string]*storage
+	if e.Front != nil {
+		if err := l.lowerFront(e); err != nil {
+			return fmt.Errorf("front: %w", err)
+		}
+		joined = l.joined
+	}
+	var err error
+	if l.placer, err = placeValues(e, d.buffers, joined); err != nil {
+		return err
+	}
+	if err := l.lowerGraph(e.Graph); err != nil {
+		return err
+	}
+	l.keep()
+	return nil
+}
+
+// lowerGraph appends the launches of a graph, whose values are placed.
+func (l *list) lowerGraph(g *ir.Graph) error {
+	for _, n := range g.Nodes {
 		if isView(n) {
 			l.emitCopies(n)
 			continue
@@ -191,7 +228,6 @@ func (d *driver) entry(e Entry) error {
 		}
 	}
 	l.emitCopies(nil)
-	l.keep()
 	return nil
 }
 
@@ -239,7 +275,11 @@ func (l *list) lower(n *ir.Node) error {
 	case family == ir.FamilyLoop:
 		return err
 	}
-	l.fallbacks = append(l.fallbacks, Fallback{n.Name, family, err.Error()})
+	var names []string
+	for _, part := range n.Parts() {
+		names = append(names, part.Name)
+	}
+	l.fallbacks = append(l.fallbacks, Fallback{strings.Join(names, " + "), family, err.Error()})
 	if family == ir.FamilyChain {
 		return l.apart(n)
 	}

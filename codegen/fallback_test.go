@@ -60,7 +60,7 @@ func TestARefusedChainBecomesTwoLaunches(t *testing.T) {
 	}
 	first := pool(func(b *kerneltest.Region) *ir.Value { return b.Input(ir.T(ir.Float16, 1, 9, 12, 16), 1, false, false) })
 	second := pool(func(b *kerneltest.Region) *ir.Value { return b.Read(first.Outputs[0], false) })
-	n := ir.NewChain(first, second, false)
+	n := ir.NewChain([]*ir.Node{first, second}, false)
 	n.Outputs[0].Def, n.Outputs[0].Name = n, "z"
 	g.Nodes, g.Outputs = []*ir.Node{n}, n.Outputs
 	require.NoError(t, g.Verify())
@@ -70,7 +70,7 @@ func TestARefusedChainBecomesTwoLaunches(t *testing.T) {
 	weights := codegen.NewWeights()
 	r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph}}, target.Default(), some, weights)
 	require.NoError(t, err)
-	require.Equal(t, []codegen.Fallback{{Region: n.Name, Family: "chain", Reason: "not today"}}, r.Fallbacks)
+	require.Equal(t, []codegen.Fallback{{Region: first.Name + " + " + second.Name, Family: "chain", Reason: "not today"}}, r.Fallbacks)
 	require.Len(t, r.Regions[0], 2)
 	require.GreaterOrEqual(t, r.Variant.ArenaBytes, first.Outputs[0].Type.Bytes())
 	requireReference(t, g, n, r, weights)

@@ -1,7 +1,6 @@
 package codegen
 
 import (
-	"slices"
 	"sort"
 
 	"github.com/spark-compile/spark-compile/internal/cost"
@@ -13,14 +12,15 @@ import (
 // life is the first and the last launch that touch a storage.
 type life struct{ first, last int }
 
-// lives are those of the storages that the list touches.
-func (l *list) lives() map[*storage]life {
+// livesOf are those of the storages that launches touch. What slices of a front are joined in must be there from the first launch on, since that
+// runs again before the last of them is read.
+func livesOf(launches []launch) map[*storage]life {
 	all := map[*storage]life{}
-	for t, p := range l.pending {
+	for t, p := range launches {
 		for _, spans := range [][]span{p.reads, p.writes} {
 			for _, r := range spans {
 				at, ok := all[r.at]
-				if !ok {
+				if !ok && !r.at.joins() {
 					at.first = t
 				}
 				all[r.at] = life{at.first, t}
@@ -34,7 +34,7 @@ func (l *list) lives() map[*storage]life {
 // value comes before the first that writes the new one, or is that one and computes each element from the old one alone; else
 // to the arena, and a copy at the end carries it over.
 func (l *list) keep() {
-	lives := l.lives()
+	lives := livesOf(l.pending)
 	for _, f := range l.feedback {
 		old, read := lives[f.old]
 		next, written := lives[f.next]
@@ -90,15 +90,15 @@ func (d *driver) finish() *Result {
 	v := &r.Variant
 	var lives []map[*storage]life
 	for _, l := range d.lists {
-		lives = append(lives, l.lives())
+		lives = append(lives, livesOf(l.pending))
 	}
 	d.number(v, lives)
 	for i := range d.lists {
 		d.plan(v, lives[i])
 	}
-	for i, l := range d.lists {
+	for _, l := range d.lists {
 		l.repeat()
-		l.planAhead(v, lives[i], cost.Of(d.target), l.fetch)
+		l.planAhead(v, livesOf(l.once()), cost.Of(d.target), l.fetch)
 	}
 	v.Target = d.target.Name
 	if d.module != nil {
@@ -110,39 +110,20 @@ func (d *driver) finish() *Result {
 		launches := make([]runtime.Launch, len(l.pending))
 		regions := make([]*ir.Node, len(l.pending))
 		works := make([]*cost.Work, len(l.pending))
+		constants := make([][]int, len(l.pending))
 		for i, p := range l.pending {
-			regions[i], works[i] = p.region, p.work
+			regions[i], works[i], constants[i] = p.region, p.work, made(p.region, p.spec)
 			launches[i] = p.resolve()
 			launches[i].Dependent = d.target.DependentLaunch && i > 0 && p.Copy == nil && l.pending[i-1].Copy == nil
 		}
 		r.Regions, r.Works, r.Places = append(r.Regions, regions), append(r.Works, works), append(r.Places, l.accesses())
-		v.Entries = append(v.Entries, runtime.Entry{Name: l.name, Launches: launches, Repeats: l.more()})
+		r.Made = append(r.Made, constants)
+		v.Entries = append(v.Entries, runtime.Entry{Name: l.name, Launches: launches, Repeats: l.more(), Fronts: l.fronts * l.repeats})
 	}
 	for _, e := range v.Entries {
 		v.Order(e.Launches)
 	}
 	return r
-}
-
-// repeat appends the repetitions of the launches, on the next slices of ports. They reuse the arena, so hazards keep them apart.
-func (l *list) repeat() {
-	once := l.pending
-	for r := 1; r < l.repeats; r++ {
-		for _, p := range once {
-			p.params, p.reads, p.writes = slices.Clone(p.params), slices.Clone(p.reads), slices.Clone(p.writes)
-			for i, q := range p.params {
-				if q.at != nil {
-					p.params[i].offset += r * q.at.advance()
-				}
-			}
-			for _, spans := range [][]span{p.reads, p.writes} {
-				for i, s := range spans {
-					spans[i].offset += r * s.at.advance()
-				}
-			}
-			l.pending = append(l.pending, p)
-		}
-	}
 }
 
 // more is Entry.Repeats, which leaves out one.

@@ -13,6 +13,7 @@ type storage struct {
 	kind  runtime.BufferKind
 	bytes int
 	slice int      // bytes of a port that each repetition of the launch list goes on by; 0: all use the same
+	front int      // bytes that each repetition of a front goes on by, within one of the launch list; 0: all use the same
 	data  []byte   // of a constant, and a variable's initial value
 	index int      // in Variant.Buffers, once it is there; -1 before
 	into  *storage // that has the same bytes: the state of which this is the new value
@@ -38,6 +39,9 @@ func (s *storage) advance() int {
 	return s.slice
 }
 
+// joins reports whether slices of a front are joined there.
+func (s *storage) joins() bool { return s.kind == runtime.ArenaBuffer && s.front > 0 }
+
 // copyNeed is a view that aliasing cannot express: its bytes must be copied once src is computed.
 type copyNeed struct {
 	src, dst place
@@ -52,6 +56,7 @@ type placer struct {
 	places   map[*ir.Value]place
 	copies   []copyNeed
 	feedback []feedback
+	joined   map[string]*storage // what a front computes, by name
 }
 
 // feedback is a kept input's storage and the one in which a run leaves its new value.
@@ -93,6 +98,10 @@ func (p *placer) placePorts(e Entry) (outputs []place, err error) {
 		kept["input "+k.Input], kept["output "+k.Output] = &e.Kept[i], &e.Kept[i]
 	}
 	for _, in := range e.Graph.Inputs {
+		if s := p.joined[in.Name]; s != nil {
+			p.places[in] = place{s, 0}
+			continue
+		}
 		kind, k := runtime.InputBuffer, kept["input "+in.Name]
 		switch {
 		case k != nil && k.Initial != nil:
@@ -144,24 +153,29 @@ func (p *placer) next(k Kept, bytes, repeats int) (*storage, error) {
 	return s, nil
 }
 
-// placeValues runs once backwards, so that outputs and concatenations claim their producers, and once forwards.
-func placeValues(e Entry, b *buffers) (*placer, error) {
-	p, g := &placer{buffers: b, places: map[*ir.Value]place{}}, e.Graph
+// placeValues places the values of an entry's graph; joined is what its front computes.
+func placeValues(e Entry, b *buffers, joined map[string]*storage) (*placer, error) {
+	p := &placer{buffers: b, places: map[*ir.Value]place{}, joined: joined}
 	outputs, err := p.placePorts(e)
 	if err != nil {
 		return nil, err
 	}
+	return p, p.placeGraph(e.Graph, outputs)
+}
+
+// placeGraph runs once backwards, so that outputs and concatenations claim their producers, and once forwards.
+func (p *placer) placeGraph(g *ir.Graph, outputs []place) error {
 	for i, out := range g.Outputs {
 		p.claim(out, outputs[i])
 	}
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
 		if err := p.backward(g.Nodes[i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, n := range g.Nodes {
 		if err := p.forward(n); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for i, out := range g.Outputs {
@@ -170,11 +184,11 @@ func placeValues(e Entry, b *buffers) (*placer, error) {
 		}
 		src, err := p.of(out)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		p.copies = append(p.copies, copyNeed{src: src, dst: outputs[i], bytes: out.Type.Bytes(), what: "output " + out.Name})
 	}
-	return p, nil
+	return nil
 }
 
 // claim asks that a node's output live at a place; the first claim wins.
@@ -329,7 +343,7 @@ func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) []viewPart {
 // align is the alignment that a place guarantees, in every repetition.
 func (p place) align() int {
 	a := alignment
-	for p.offset%a != 0 || p.at.advance()%a != 0 {
+	for p.offset%a != 0 || p.at.advance()%a != 0 || p.at.front%a != 0 {
 		a /= 2
 	}
 	return a

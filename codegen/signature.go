@@ -7,6 +7,14 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
+// Signature names an entry's launches for those who choose their schedules as a whole.
+func (e *Entry) Signature() string {
+	if e.Front == nil {
+		return Signature(e.Graph)
+	}
+	return fmt.Sprintf("%s behind %d of %s", Signature(e.Graph), e.Front.Repeats, Signature(e.Front.Graph))
+}
+
 // Signature names a graph of regions for those who choose its schedules as a whole: whatever has it has the same launches.
 func Signature(g *ir.Graph) string {
 	h := sha256.New()

@@ -5,18 +5,21 @@ import (
 	"slices"
 )
 
-// A chain is a region whose body is two regions, the second of which reads the first: one kernel computes both, and what is between
-// them need not be read from memory. The body states each as it was a launch of its own, with its storage, so the value between is
-// rounded to what it was stored as. Two windows are a chain, and a contraction behind a window or behind a loop that normalises rows:
-// the matrix that it multiplies is then computed where it is read.
+// A chain is a region whose body is several regions, each of which reads the one in front of it: one kernel computes all, and what is between
+// them need not be read from memory. The body states each as it was a launch of its own, with its storage, so values between are
+// rounded to what they were stored as. Two windows are a chain, and a contraction behind a window, behind a loop that normalises rows, behind an attention or behind
+// another product: the matrix that it multiplies is then computed where it is read. So is, in front of such a window, the contraction of the pixels
+// that it slides over, and in front of such a product the loop that normalises its rows.
+// Loops are a chain too: what blocks of the last read of those in front of it, each computes for itself.
 
-// NewChain makes the chain of two regions of a graph, which stay as they are. Its results are the first's, if kept, and the second's.
-// The node shares these outputs, which stay theirs, and belongs to no graph until it takes their place.
-func NewChain(first, second *Node, kept bool) *Node {
+// NewChain makes the chain of regions of a graph, which stay as they are. Its results are the last one's, behind the first's if these are
+// kept. The node shares these outputs, which stay theirs, and belongs to no graph until it takes their place.
+func NewChain(parts []*Node, kept bool) *Node {
+	first, last := parts[0], parts[len(parts)-1]
 	r := &Region{Family: FamilyChain, Body: NewGraph("")}
 	n := &Node{Op: LookupOp("Region"), Name: first.Name, Attrs: Attrs{}, Region: r}
 	inside := map[*Value]*Value{}
-	for _, m := range []*Node{first, second} {
+	for _, m := range parts {
 		c := &Node{Op: m.Op, Name: m.Name, Attrs: m.Attrs, Region: m.Region.Clone(), From: m.From}
 		for _, v := range m.Inputs {
 			if inside[v] == nil {
@@ -32,9 +35,9 @@ func NewChain(first, second *Node, kept bool) *Node {
 		}
 		r.Body.Nodes = append(r.Body.Nodes, c)
 	}
-	n.Outputs = slices.Clone(second.Outputs)
+	n.Outputs = slices.Clone(last.Outputs)
 	if kept {
-		n.Outputs = slices.Concat(first.Outputs, second.Outputs)
+		n.Outputs = slices.Concat(first.Outputs, last.Outputs)
 	}
 	for _, v := range n.Outputs {
 		r.Body.Outputs = append(r.Body.Outputs, inside[v])
@@ -73,30 +76,73 @@ func (n *Node) Parts() []*Node {
 	return parts
 }
 
-// chainContract: two regions of as many members, of which the second reads the first's only output, once: a window as the image that
-// it slides over, a contraction as its first matrix. What is in front of a contraction is no result.
+// chainContract: regions of as many members, each of which but the first reads the only output of the one in front of it, once: a window as
+// the image that it slides over, a contraction as its first matrix. What is between them is no result, but for two windows. Loops read results of
+// the one in front in any way, and have members of their own.
 func (r *Region) chainContract() error {
 	nodes := r.Body.Nodes
-	if r.Members > 0 || !r.isPlain() || len(nodes) != 2 || nodes[0].Region == nil || nodes[1].Region == nil {
-		return fmt.Errorf("not two regions whose own storage says how values lie in memory")
+	if r.Members > 0 || !r.isPlain() || len(nodes) < 2 || slices.ContainsFunc(nodes, func(n *Node) bool { return n.Region == nil }) {
+		return fmt.Errorf("not several regions whose own storage says how values lie in memory")
 	}
 	if i := slices.IndexFunc(r.Body.Outputs, func(v *Value) bool { return v.Def == nil }); i >= 0 {
 		return fmt.Errorf("result %d is an operand", i)
 	}
-	return Chains(nodes[0], nodes[1], slices.ContainsFunc(r.Body.Outputs, func(v *Value) bool { return v.Def == nodes[0] }))
+	uses, last := r.Body.Uses(), len(nodes)-1
+	for _, n := range nodes[1:last] {
+		if len(n.Outputs) != 1 || len(uses[n.Outputs[0]]) != 1 {
+			return fmt.Errorf("what %s computes has other readers than the next region", n.Name)
+		}
+	}
+	return Chains(nodes, slices.ContainsFunc(r.Body.Outputs, func(v *Value) bool { return v.Def != nodes[last] }))
 }
 
-// Chains reports why two regions of a graph cannot become a chain, of which the first's output is a result too if it is kept; nil if
-// they can.
-func Chains(first, second *Node, kept bool) error {
+// Chains reports why regions of a graph cannot become a chain, of which the first's output is a result too if it is kept; nil if
+// they can. What is between others than the first two must have no other readers.
+func Chains(parts []*Node, kept bool) error {
+	first, last := parts[0], parts[len(parts)-1]
 	switch {
-	case first.IsFamily(FamilyWindow) && second.IsFamily(FamilyWindow):
-	case !second.IsFamily(FamilyContraction) || !first.IsFamily(FamilyWindow) && !first.normalisesRows():
-		return fmt.Errorf("not two windows, nor a contraction behind a window or a loop that normalises rows")
+	case !slices.ContainsFunc(parts, func(n *Node) bool { return !n.IsFamily(FamilyLoop) }):
+		return loopsChain(parts)
+	case len(parts) == 2 && first.IsFamily(FamilyWindow) && last.IsFamily(FamilyWindow):
+	case !multipliesChain(parts):
+		return fmt.Errorf("not two windows, nor loops, nor a contraction behind a window, a contraction and a window, a loop that normalises rows, an attention, a product, or such a loop and a product")
 	case kept:
 		return fmt.Errorf("what the contraction multiplies has other readers")
 	}
-	return second.chains(first)
+	for i, n := range parts[1:] {
+		if err := n.chains(parts[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loopsChain reports why loops cannot become a chain; nil if they can.
+func loopsChain(parts []*Node) error {
+	for i, n := range parts[1:] {
+		first := parts[i]
+		if !slices.ContainsFunc(n.Inputs, func(v *Value) bool { return slices.Contains(first.Outputs, v) }) {
+			return fmt.Errorf("%s does not read what %s computes", n.Name, first.Name)
+		}
+		if slices.ContainsFunc(first.Region.Results, func(s Storage) bool { return s.Block > 0 }) {
+			return fmt.Errorf("what %s computes lies in blocks", first.Name)
+		}
+	}
+	return nil
+}
+
+// multipliesChain reports whether the last of several regions is a contraction, and those in front of it are what computes its first matrix.
+func multipliesChain(parts []*Node) bool {
+	first, last := parts[0], parts[len(parts)-1]
+	switch {
+	case !last.IsFamily(FamilyContraction):
+		return false
+	case len(parts) == 2:
+		return first.IsFamily(FamilyWindow) || first.normalisesRows() || first.multiplies() || first.attends()
+	case len(parts) != 3:
+		return false
+	}
+	return first.IsFamily(FamilyContraction) && parts[1].IsFamily(FamilyWindow) || first.normalisesRows() && parts[1].multiplies()
 }
 
 // chains reports why a region cannot be the second of a chain behind first; nil if it can.
@@ -116,6 +162,11 @@ func (n *Node) chains(first *Node) error {
 	return nil
 }
 
+// multiplies reports whether a region is one product, of a matrix or an image.
+func (n *Node) multiplies() bool {
+	return n.IsFamily(FamilyContraction) && slices.Contains([]string{"MatMul", "Conv"}, n.Region.Anchor().Op.Name)
+}
+
 // normalisesRows reports whether a region is a loop whose only heavy node makes of each row, along the last axis, one as long.
 func (n *Node) normalisesRows() bool {
 	if !n.IsFamily(FamilyLoop) || len(n.Outputs) != 1 {
@@ -132,4 +183,13 @@ func (n *Node) normalisesRows() bool {
 		}
 	}
 	return rows == 1
+}
+
+// attends reports whether a region is an attention.
+func (n *Node) attends() bool {
+	if !n.IsFamily(FamilyContraction) {
+		return false
+	}
+	a := n.Region.Anchor()
+	return a != nil && a.Op.Name == "Attention"
 }

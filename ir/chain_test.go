@@ -62,8 +62,8 @@ func TestAChainIsItsWindowsOneAfterTheOther(t *testing.T) {
 
 	apart := NewGraph("g") // and joined again it is the same
 	apart.Inputs, apart.Nodes, apart.Outputs = g.Inputs, parts, n.Outputs
-	require.Empty(t, n.Region.diff(NewChain(parts[0], parts[1], false).Region))
-	require.Len(t, NewChain(parts[0], parts[1], true).Outputs, 2)
+	require.Empty(t, n.Region.diff(NewChain(parts, false).Region))
+	require.Len(t, NewChain(parts, true).Outputs, 2)
 }
 
 // evaluatePart runs a region of one result alone.
@@ -105,6 +105,64 @@ func TestWhatIsNoChainIsRefused(t *testing.T) {
 		"is computed in front of it":             {second, strings.Replace(strings.Replace(second, "Conv(%p0, %p1)", "Conv(%r, %p1)", 1), "      %v: f32", "      %r: f32[1,4,4,8] = Relu(%p0)\n      %v: f32", 1)},
 	} {
 		_, err := Parse(strings.NewReplacer(edit...).Replace(twoWindows))
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// threeRegions is an inverted residual: a product, a window over it, and a product of that.
+const threeRegions = `graph "g" {
+  input %x: f16[1,4,4,8]
+  const %e: f16[24,8,1,1] = splat 0.5
+  const %w: f32[24,1,3,3] = splat 0.25
+  const %p: f16[8,24,1,1] = splat 0.125
+  %y: f16[1,4,4,8] = Region(%x, %e, %w, %p) {family="chain"} "expansion" graph "" {
+    input %p0: f16[1,4,4,8]
+    input %p1: f16[24,8,1,1]
+    input %p2: f32[24,1,3,3]
+    input %p3: f16[8,24,1,1]
+    %h: f16[1,4,4,24] = Region(%p0, %p1) {family="contraction"} "expansion" graph "" {
+      input %p0: f32[1,4,4,8]
+      input %p1: f32[24,8,1,1]
+      operand 0: f16
+      operand 1: f16
+      %v: f32[1,4,4,24] = Conv(%p0, %p1) {dilations=[1,1], group=1, layout="NHWC", pads=[0,0,0,0], strides=[1,1]}
+      output %v
+      result 0: f16
+    }
+    %d: f16[1,4,4,24] = Region(%h, %p2) {family="window"} "depthwise" graph "" {
+      input %p0: f32[1,4,4,24]
+      input %p1: f32[24,1,3,3]
+      operand 0: f16
+      %v: f32[1,4,4,24] = Conv(%p0, %p1) {dilations=[1,1], group=24, layout="NHWC", pads=[1,1,1,1], strides=[1,1]}
+      output %v
+      result 0: f16
+    }
+    %y: f16[1,4,4,8] = Region(%d, %p3) {family="contraction"} "projection" graph "" {
+      input %p0: f32[1,4,4,24]
+      input %p1: f32[8,24,1,1]
+      operand 0: f16
+      operand 1: f16
+      %v: f32[1,4,4,8] = Conv(%p0, %p1) {dilations=[1,1], group=1, layout="NHWC", pads=[0,0,0,0], strides=[1,1]}
+      output %v
+      result 0: f16
+    }
+    output %y
+  }
+  output %y
+}
+`
+
+func TestAChainOfThreeKeepsNothingBetween(t *testing.T) {
+	g := parsed(t, threeRegions)
+	require.NoError(t, g.Verify())
+	parts := g.Nodes[0].Parts()
+	require.Len(t, parts, 3)
+	require.Empty(t, g.Nodes[0].Region.diff(NewChain(parts, false).Region))
+	require.ErrorContains(t, Chains(parts, true), "has other readers")
+	require.ErrorContains(t, Chains(parts[:2], false), "not two windows")
+	for result, want := range map[string]string{"%h": "has other readers", "%d": "has other readers than the next region"} {
+		text := strings.Replace(threeRegions, "    output %y\n  }\n", "    output "+result+", %y\n  }\n", 1)
+		_, err := Parse(strings.Replace(text, "  %y: f16[1,4,4,8] = Region(%x", "  "+result+": f16[1,4,4,24], %y: f16[1,4,4,8] = Region(%x", 1))
 		require.ErrorContains(t, err, want)
 	}
 }

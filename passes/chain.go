@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
@@ -8,7 +9,7 @@ import (
 
 var _ = register(Pass{
 	Name:    "chain",
-	Summary: "join a window and the one that reads it, or what a contraction multiplies and the contraction, into a region for one kernel, where that is predicted to be faster than two",
+	Summary: "join a window and the one that reads it, what a contraction multiplies and the contraction, or loops of few elements, into a region for one kernel, where that is predicted to be faster than several",
 	Runs:    []Place{{stageRegions, every}},
 	Last:    true, // narrow says how the value between is stored: windows that it has seen apart round it so
 	After: map[string]string{
@@ -20,9 +21,10 @@ var _ = register(Pass{
 	Run:   chain,
 })
 
-// chain joins pairs of windows, as the two depthwise convolutions of a RepMixer block. What the first computes may have other
-// readers: it is then a result of the chain too. It runs behind all passes that look into regions, so that calibration, storage and
-// traces know regions of one anchor only.
+// chain joins pairs of windows, as the two depthwise convolutions of a RepMixer block, what a contraction multiplies with the contraction, and loops.
+// What the first of two windows or of loops computes may have other readers: it is then a result of the chain too. It runs behind all passes that look into
+// regions, so that calibration, storage and traces know regions of one anchor only. Where a region could be in several chains, the one that saves most
+// is made, so that two launches of three never stand in the way of one.
 func chain(ctx *Context, g *ir.Graph) error {
 	if ctx.Chained == nil {
 		return nil
@@ -32,33 +34,219 @@ func chain(ctx *Context, g *ir.Graph) error {
 	for i, n := range g.Nodes {
 		at[n] = i
 	}
-	gone := map[*ir.Node]bool{}
-	for _, second := range g.Nodes {
-		for _, y := range second.Inputs {
-			first := y.Def
-			if first == nil || gone[first] || ctx.apart(first, second) || ir.Chains(first, second, len(uses[y]) > 1) != nil {
+	var list []*row
+	for _, last := range g.Nodes {
+		for _, r := range ctx.behind(last, uses) {
+			ok, err := r.straight(uses)
+			if err != nil {
+				return err
+			}
+			if !ok || ir.Chains(r.joined, r.kept) != nil || r.late(at) {
 				continue
 			}
-			// The chain stands where the first stood, so it must not wait for anything computed since.
-			if slices.ContainsFunc(second.Inputs, func(v *ir.Value) bool { return v.Def != nil && v.Def != first && at[v.Def] > at[first] }) {
-				continue
+			if r.gain = ctx.Chained(ir.NewChain(r.joined, r.kept)); r.gain > 0 {
+				list = append(list, r)
 			}
-			n := ir.NewChain(first, second, len(uses[y]) > 1)
-			if !ctx.Chained(n) {
-				continue
-			}
-			for k, v := range n.Outputs {
-				v.Def, v.Index = n, k
-			}
-			g.Nodes[at[first]], at[n], gone[second] = n, at[first], true
-			break
 		}
+	}
+	slices.SortStableFunc(list, func(a, b *row) int { return cmp.Compare(b.gain, a.gain) })
+	gone := map[*ir.Node]bool{}
+	for _, r := range list {
+		if slices.ContainsFunc(r.parts, func(n *ir.Node) bool { return gone[n] }) || r.late(at) {
+			continue
+		}
+		n, first := ir.NewChain(r.joined, r.kept), r.parts[0]
+		for k, v := range n.Outputs {
+			v.Def, v.Index = n, k
+		}
+		for _, m := range slices.Concat(r.parts, r.views) {
+			gone[m] = true
+		}
+		g.Nodes[at[first]], at[n] = n, at[first]
 	}
 	g.Nodes = slices.DeleteFunc(g.Nodes, func(n *ir.Node) bool { return gone[n] })
 	return nil
 }
 
+// row is regions that could become a chain.
+type row struct {
+	parts  []*ir.Node
+	joined []*ir.Node // the same with what views between them do in their bodies
+	views  []*ir.Node // that nobody else reads
+	kept   bool       // the first's outputs have other readers
+	gain   float64
+}
+
+// Longest rows, of loops and of others.
+const (
+	longestLoops = 6
+	longest      = 3
+)
+
+// behind lists the rows of regions that end with last, each of which but the first reads the one in front of it. Only the first may have
+// other readers.
+func (ctx *Context) behind(last *ir.Node, uses map[*ir.Value][]ir.Use) (rows []*row) {
+	var extend func(parts []*ir.Node)
+	extend = func(parts []*ir.Node) {
+		next, most := parts[0], longest
+		if next.IsFamily(ir.FamilyLoop) {
+			most = longestLoops
+		}
+		if len(parts) == most || len(parts) > 1 && !reads(parts[1], next, uses) {
+			return
+		}
+		var seen []*ir.Node
+		for _, y := range next.Inputs {
+			n := y.Def
+			kept := len(uses[y]) > 1
+			if next.IsFamily(ir.FamilyLoop) && wholeView(n) || next.IsFamily(ir.FamilyContraction) && reshaped(y, uses) != nil {
+				n = n.Inputs[0].Def
+			}
+			if n != nil && !next.IsFamily(ir.FamilyContraction) {
+				kept = !reads(next, n, uses)
+			}
+			if n == nil || slices.Contains(seen, n) || n.IsFamily(ir.FamilyChain) || ctx.apart(n, last) || len(n.Outputs) != 1 && !next.IsFamily(ir.FamilyLoop) {
+				continue
+			}
+			seen = append(seen, n)
+			more := append([]*ir.Node{n}, parts...)
+			extend(more)
+			rows = append(rows, &row{parts: more, kept: kept})
+		}
+	}
+	extend([]*ir.Node{last})
+	return rows
+}
+
+// reads reports whether a region alone reads what another computes, itself or through views that nobody else reads.
+func reads(n, front *ir.Node, uses map[*ir.Value][]ir.Use) bool {
+	for _, v := range front.Outputs {
+		for _, u := range uses[v] {
+			if u.Node != n && !(wholeView(u.Node) && reads(n, u.Node, uses)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// wholeView reports whether a region gives a value another shape.
+func wholeView(n *ir.Node) bool {
+	if n == nil || !n.IsFamily(ir.FamilyView) || len(n.Inputs) != 1 || n.Inputs[0].Type.Numel() != n.Outputs[0].Type.Numel() {
+		return false
+	}
+	return !slices.ContainsFunc(n.Region.Body.Nodes, func(m *ir.Node) bool { return m.Op.Name != "Reshape" })
+}
+
+// straight takes views between the regions into their bodies, and reports whether that is possible.
+func (r *row) straight(uses map[*ir.Value][]ir.Use) (ok bool, err error) {
+	r.joined = slices.Clone(r.parts)
+	for i, n := range r.parts[1:] {
+		front := r.joined[i]
+		for k, v := range n.Inputs {
+			view := v.Def
+			if n.IsFamily(ir.FamilyContraction) && view != r.parts[i] {
+				if shaped := reshaped(v, uses); shaped != nil && view.Inputs[0].Def == r.parts[i] {
+					r.joined[i], r.views = shaped, append(r.views, view)
+				}
+				continue
+			}
+			if !wholeView(view) || view.Inputs[0].Def != r.parts[i] {
+				continue
+			}
+			base, only := view.Inputs[0], len(uses[v]) == 1
+			switch {
+			case !n.Region.Operands[k].Stacked && !slices.Contains(r.joined[i+1].Inputs, base):
+				r.joined[i+1], err = reshapedInput(r.joined[i+1], k, base)
+			case only && len(uses[base]) == 1 && len(front.Outputs) == 1 && front.Region.Members == 0:
+				r.joined[i], err = reshapedOutput(front, v)
+			default:
+				return false, nil
+			}
+			if err != nil {
+				return false, err
+			}
+			if only {
+				r.views = append(r.views, view)
+			}
+		}
+	}
+	return true, nil
+}
+
+// reshapedInput is a region that reads a value in place of the one of another shape that its input k is.
+func reshapedInput(n *ir.Node, k int, v *ir.Value) (*ir.Node, error) {
+	m := *n
+	m.Inputs, m.Region = slices.Clone(n.Inputs), n.Region.Clone()
+	m.Inputs[k] = v
+	body := m.Region.Body
+	old := body.Inputs[k]
+	in := &ir.Value{Name: old.Name, Type: ir.Type{DType: old.Type.DType, Shape: slices.Clone(v.Type.Shape)}}
+	body.Inputs[k] = in
+	move, err := body.NewNode("Reshape", "", ir.Attrs{"shape": slices.Clone(old.Type.Shape)}, in)
+	if err != nil {
+		return nil, err
+	}
+	body.ReplaceAll(old, move.Outputs[0])
+	body.Nodes = slices.Insert(body.Nodes, 0, move)
+	return &m, nil
+}
+
+// reshapedOutput is a region that yields a value of another shape than its only output.
+func reshapedOutput(n *ir.Node, v *ir.Value) (*ir.Node, error) {
+	m := *n
+	m.Outputs, m.Region = []*ir.Value{v}, n.Region.Clone()
+	body := m.Region.Body
+	move, err := body.Add("Reshape", "", ir.Attrs{"shape": slices.Clone(v.Type.Shape)}, body.Outputs[0])
+	if err != nil {
+		return nil, err
+	}
+	body.Outputs[0] = move.Outputs[0]
+	return &m, nil
+}
+
+// late reports whether regions read what is computed behind the first of them, in whose place their chain would stand.
+func (r *row) late(at map[*ir.Node]int) bool {
+	var own []*ir.Value
+	for _, n := range r.joined {
+		if slices.ContainsFunc(n.Inputs, func(v *ir.Value) bool {
+			return v.Def != nil && !slices.Contains(own, v) && at[v.Def] > at[r.parts[0]]
+		}) {
+			return true
+		}
+		own = append(own, n.Outputs...)
+	}
+	return false
+}
+
 // apart reports whether two regions are to stay launches of their own.
 func (ctx *Context) apart(first, second *ir.Node) bool {
 	return slices.Contains(ctx.Apart, first.Name) || slices.Contains(ctx.Apart, second.Name)
+}
+
+// reshaped is a contraction whose result, all of it in its order, is read as another shape by one view alone: the contraction with that
+// shape. It is nil where y is no such view.
+func reshaped(y *ir.Value, uses map[*ir.Value][]ir.Use) *ir.Node {
+	if !y.Def.IsFamily(ir.FamilyView) || len(y.Def.Inputs) != 1 {
+		return nil
+	}
+	x := y.Def.Inputs[0]
+	first, s := x.Def, spanOf(y)
+	if !first.IsFamily(ir.FamilyContraction) || len(first.Outputs) != 1 || len(uses[x]) != 1 || s != (span{x, 0, x.Type.Numel()}) {
+		return nil
+	}
+	shape := y.Type.Shape
+	r := first.Region.Clone()
+	if r.Results[0].Block > 0 || r.Members > 0 && (len(shape) == 0 || shape[0] != r.Members) {
+		return nil
+	}
+	if r.Members > 0 {
+		shape = shape[1:]
+	}
+	n, err := r.Body.Add("Reshape", y.Def.Name, ir.Attrs{"shape": slices.Clone(shape)}, r.Body.Outputs[0])
+	if err != nil {
+		return nil
+	}
+	r.Body.Outputs = slices.Clone(n.Outputs)
+	return &ir.Node{Op: first.Op, Name: first.Name, Attrs: first.Attrs, Inputs: first.Inputs, Outputs: []*ir.Value{y}, Region: r, From: first.From}
 }

@@ -20,12 +20,14 @@ type Site struct {
 	Geometry ir.Weights
 }
 
-// Sites returns the sites of a graph of regions, in order.
+// Sites returns the sites of a graph of regions, in order, those of the parts of chains too.
 func Sites(g *ir.Graph) []Site {
 	var out []Site
 	for _, n := range g.Nodes {
-		if s, ok := SiteOf(n); ok {
-			out = append(out, s)
+		for _, part := range n.Parts() {
+			if s, ok := SiteOf(part); ok {
+				out = append(out, s)
+			}
 		}
 	}
 	return out

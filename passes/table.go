@@ -111,9 +111,9 @@ type Context struct {
 	// Halved is filled by narrow unless it is nil: weights in 16 bits, by those that they were made of. Graphs that share weights may
 	// share it in one precision, so that these are rounded once.
 	Halved map[*ir.Tensor]*ir.Tensor
-	// Chained reports whether the kernel of a chain is predicted to be faster than those of its two regions: chain asks it, and makes no
-	// chain if it is nil. Regions of a name in Apart stay launches of their own.
-	Chained func(n *ir.Node) bool
+	// Chained is how many microseconds less the kernel of a chain is predicted to take than those of its regions: chain asks it, and makes no
+	// chain where it is nil. Regions of a name in Apart stay launches of their own.
+	Chained func(n *ir.Node) float64
 	Apart   []string
 	// F32Inputs and F32Outputs make inputs and outputs of the graph f32 where the file has f16 or bf16.
 	F32Inputs, F32Outputs bool

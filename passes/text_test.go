@@ -93,7 +93,7 @@ func textContext(pass string) *Context {
 		Greatest: map[string]float64{"image": 1},
 		Means:    map[string][]float64{"centred": {1, -2}, "centreds": {1, -2, 3, .5}, "second": {.25, 4}}}
 	c.Siblings = pass == "sooner"
-	c.Chained, c.Apart = func(*ir.Node) bool { return true }, []string{"apart"}
+	c.Chained, c.Apart = func(n *ir.Node) float64 { return float64(len(n.Parts())) }, []string{"apart"}
 	if pass == "quantise-base" {
 		c.Base = Base{Operand: nvfp4}
 	}

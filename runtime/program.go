@@ -87,6 +87,8 @@ type Entry struct {
 	// Repeats, if not 0, says that the launches are as often the same ones, each time on the next slice of inputs, outputs and states: a
 	// batch that runs in so many micro-batches.
 	Repeats int `json:"repeats,omitempty"`
+	// Fronts, if not 0, is how often the first layers run, each time on a smaller slice: a multiple of Repeats, or of 1.
+	Fronts int `json:"fronts,omitempty"`
 }
 
 // Launch is one node of the graph. Launches may run in the order of the list; a device must only obey After, and may run

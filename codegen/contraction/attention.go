@@ -83,146 +83,76 @@ func (p *problem) attend(mask int) error {
 	return nil
 }
 
-// attnPlan is the shape of an attention kernel: a block computes BM rows of q of one head, walking over T in tiles of BK
-// with two stages and the running maximum and sum of the softmax.
-type attnPlan struct {
-	Schedule
-	dp       int // D padded to a power of two
-	q, k, v  tileLoad
-	kParam   int
-	qParam   int
-	vParam   int
-	mask     int // parameter
-	stage    int // bytes of a stage: a tile of k and one of v
-	probs    int // fma: offset of the probabilities
-	shared   int
-	kPitch   int
-	rowsWarp int
-}
-
-const fmaRows = 4 // rows of q that a warp of the fma variant computes together
-
-func lowerAttention(p *problem, ctx *kernel.Context) (*kernel.Spec, error) {
-	if p.attn.dy != nil {
-		return lowerAttentionGrad(p, ctx)
-	}
-	at, pl, err := planAttention(p, ctx)
-	if err != nil {
-		return nil, err
-	}
-	spec := &kernel.Spec{
-		Stem:     stem(p),
-		Family:   "contraction",
-		Grid:     [3]int{at.blocks(p), 1, 1},
-		Block:    [3]int{at.threads(), 1, 1},
-		Shared:   at.shared,
-		Operands: pl.Operands,
-		Emit: func(k *ptx.Kernel, params []ptx.Sym) {
-			g := &gen{asm: asm{k}, p: p, s: at.Schedule, t: ctx.Target, plan: pl, params: params}
-			g.emitAttention(at)
-		},
-		MACs:     p.region.MACs(),
-		Schedule: at.String(),
-		Note:     fmt.Sprintf("Attention s=%d t=%d d=%d dv=%d heads=%d", p.m, p.k, p.attn.d, p.n, p.batches()),
-	}
-	if b := at.blocks(p); b < ctx.Target.SMs {
-		spec.Reason = fmt.Sprintf("%d blocks: %d heads of %d rows", b, p.batches(), p.m)
-	}
-	return spec, nil
-}
-
-func planAttention(p *problem, ctx *kernel.Context) (*attnPlan, *plan, error) {
-	d, elem := p.attn.d, bytesFor(p.num.a, 1)
-	at := &attnPlan{Schedule: Schedule{WarpsN: 1, WarpsK: 1, Stages: 2, SplitK: 1}}
-	at.rowsWarp = fmaRows
-	if p.num.tensor() {
-		at.rowsWarp = 16
-		at.dp, at.BN = powerOfTwo(d, 16), powerOfTwo(p.n, 16)
-	} else {
-		at.dp, at.BN = powerOfTwo(d, 4), powerOfTwo(p.n, 32)
-	}
-	at.BK = 32
-	for at.WarpsM = 4; ; at.WarpsM /= 2 {
-		at.BM = at.WarpsM * at.rowsWarp
-		if at.WarpsM == 1 || at.blocks(p) >= ctx.Target.SMs && at.BM < p.m+at.rowsWarp {
-			break
-		}
-	}
-	at.kPitch = at.dp * elem
-	if !p.num.tensor() {
-		at.kPitch += 16 // lanes read neighbouring rows: 16 bytes more put them into different banks
-	}
-	qBytes := at.BM * at.dp * elem
-	at.stage = at.BK*at.kPitch + at.BK*at.BN*elem
-	at.probs = qBytes + at.Stages*at.stage
-	at.shared = at.probs
-	if !p.num.tensor() {
-		at.shared += at.BM * at.BK * 4
-	}
-	at.shared = max(at.shared, at.stagingBytes()) + 16
-	if at.shared > ctx.Target.SharedBlock {
-		return nil, nil, fmt.Errorf("%d bytes of shared memory, a block has %d", at.shared, ctx.Target.SharedBlock)
-	}
-	pl := start(p, ctx)
-	at.qParam, at.kParam, at.vParam = pl.Input(p.a.value), pl.Input(p.b.value), pl.Input(p.attn.v.value)
-	if p.attn.mask != nil {
-		at.mask = pl.Input(p.attn.mask.value)
-	}
-	load := func(o *operand) (int, bool) {
-		return access(o, o.col, append(append([][]layout.Mode{}, o.z...), o.row), ctx.AlignOf(o.value), elem)
-	}
-	at.q = tileLoad{op: &p.a, fixed: p.a.row, extent: p.m, advance: p.a.col, k: d, chunk: at.dp, rows: at.BM, cols: at.dp, elem: elem, swizzle: p.num.tensor()}
-	at.q.gran, at.q.async = load(&p.a)
-	at.k = tileLoad{op: &p.b, fixed: p.b.col, extent: d, advance: p.b.row, k: p.k, chunk: at.BK, kRows: true, rows: at.BK, cols: at.dp, elem: elem, base: qBytes, swizzle: p.num.tensor(), pitch: at.kPitch}
-	at.k.gran, at.k.async = load(&p.b)
-	v := &p.attn.v
-	at.v = tileLoad{op: v, fixed: v.col, extent: p.n, advance: v.row, k: p.k, chunk: at.BK, kRows: true, rows: at.BK, cols: at.BN, elem: elem, base: qBytes + at.BK*at.kPitch, swizzle: p.num.tensor()}
-	at.v.gran, at.v.async = load(v)
-	return at, pl, pl.close(p)
-}
-
-func powerOfTwo(x, least int) int {
-	n := least
-	for n < x {
-		n *= 2
-	}
-	return n
-}
-
 // attnCore is the arithmetic of an attention on a tile of k and v.
 type attnCore interface {
-	begin(g *gen, at *attnPlan)
-	compute(g *gen, at *attnPlan, stage, first num)
-	store(g *gen, at *attnPlan)
+	place(g *gen, at *attnPlan) // where lanes find their operands
+	// begin takes q, which lies at a byte offset of shared memory, and forgets what it summed.
+	begin(g *gen, at *attnPlan, q num)
+	// compute consumes a tile of keys, whose k and v lie so many bytes behind those of a stage at offset 0. A tile that is the only one is first.
+	compute(g *gen, at *attnPlan, k, v, first num)
+	// results calls store with what lanes have in the end: to with the lane's first row of the block and column of the head, and what that
+	// returns with neighbouring columns of the row and column that are so far away.
+	results(g *gen, at *attnPlan, to func(row, col num) func(rows, cols int, v []ptx.Reg))
+}
+
+func (p *problem) attnCore() attnCore {
+	if p.num.tensor() {
+		return &attnMMA{}
+	}
+	return &attnFMA{}
+}
+
+// attnCopies are what threads copy to compute an attention.
+type attnCopies struct {
+	q, k, v  tileLoad
+	from     [3]ptx.Reg // parameters
+	fromMask ptx.Reg
+}
+
+func (g *gen) attnCopies(at *attnPlan) *attnCopies {
+	c := &attnCopies{q: at.q, k: at.k, v: at.v, from: [3]ptx.Reg{g.pointer(at.qParam), g.pointer(at.kParam), g.pointer(at.vParam)}}
+	if g.p.attn.mask != nil {
+		c.fromMask = g.pointer(at.mask)
+	}
+	c.q.origin = g.mul(g.tileM, at.BM)
+	for _, l := range []*tileLoad{&c.q, &c.k, &c.v} {
+		l.begin(g)
+	}
+	return c
+}
+
+// of makes this block's z that whose matrices are copied, and masked those of whose mask is read.
+func (c *attnCopies) of(g *gen) {
+	for i, l := range []*tileLoad{&c.q, &c.k, &c.v} {
+		l.ptr = g.matrixAt(c.from[i], l.op)
+	}
+}
+
+func (c *attnCopies) masked(g *gen) {
+	if m := g.p.attn.mask; m != nil {
+		g.mask = g.matrixAt(c.fromMask, m)
+	}
 }
 
 func (g *gen) emitAttention(at *attnPlan) {
 	p := g.p
 	g.coordinates()
 	kernel.Wait(g.Kernel, g.t)
-	q, k, v := at.q, at.k, at.v
-	q.ptr, q.origin = g.matrix(at.qParam, &p.a), g.mul(g.tileM, at.BM)
-	k.ptr, v.ptr = g.matrix(at.kParam, &p.b), g.matrix(at.vParam, &p.attn.v)
-	for _, l := range []*tileLoad{&q, &k, &v} {
-		l.begin(g)
-	}
-	q.issue(g, imm(0), imm(0))
+	copies := g.attnCopies(at)
+	copies.of(g)
+	copies.masked(g)
+	copies.q.issue(g, imm(0), imm(0))
 	next := g.Reg(ptx.B32)
 	g.I("mov.b32", next, ptx.Imm(0))
 	fetch := func(stage num) {
-		k.issue(g, inReg(next), stage)
-		v.issue(g, inReg(next), stage)
+		copies.k.issue(g, inReg(next), stage)
+		copies.v.issue(g, inReg(next), stage)
 		g.I("add.s32", next, next, ptx.Imm(at.BK))
 	}
 	fetch(imm(0))
 	g.I("cp.async.commit_group")
-	if p.attn.mask != nil {
-		g.mask = g.matrix(at.mask, p.attn.mask)
-	}
-	var c attnCore = &attnFMA{}
-	if p.num.tensor() {
-		c = &attnMMA{}
-	}
+	c := p.attnCore()
+	c.place(g, at)
 	tiles := at.chunks(p)
 	it, read, write := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
 	g.I("mov.b32", it, ptx.Imm(0))
@@ -230,18 +160,18 @@ func (g *gen) emitAttention(at *attnPlan) {
 	g.I("mov.b32", write, ptx.Imm(at.stage))
 	g.I("cp.async.wait_group", ptx.Imm(0))
 	g.I("bar.sync", ptx.Imm(0))
-	c.begin(g, at)
+	c.begin(g, at, imm(0))
 	loop, skip := g.NewLabel(mainLoopLabel), g.NewLabel("skip")
 	g.Place(loop)
-	if tiles > 1 {
+	if tiles == 1 {
+		c.compute(g, at, imm(0), imm(0), imm(0))
+	} else {
 		last := g.compare("ge.u32", inReg(next), imm(tiles*at.BK))
 		g.If(last, "bra.uni", skip)
 		fetch(inReg(write))
 		g.Place(skip)
 		g.I("cp.async.commit_group")
-	}
-	c.compute(g, at, inReg(read), inReg(it))
-	if tiles > 1 {
+		c.compute(g, at, inReg(read), inReg(read), inReg(it))
 		g.I("cp.async.wait_group", ptx.Imm(0))
 		g.I("bar.sync", ptx.Imm(0))
 		t := g.Reg(ptx.B32)
@@ -253,29 +183,51 @@ func (g *gen) emitAttention(at *attnPlan) {
 		g.If(more, "bra.uni", loop)
 	}
 	g.I("bar.sync", ptx.Imm(0))
-	c.store(g, at)
+	c.results(g, at, g.toStaging)
 	g.I("bar.sync", ptx.Imm(0))
-	g.finish(nil)
+	g.finish(nil, 0)
 	g.I("ret")
 }
 
-// score turns a sum q·k into an exponent of 2: the sum times scale·log2(e), plus the mask; −∞ where key t is beyond T or,
-// in a causal attention, after query row.
-func (g *gen) score(x ptx.Reg, t, row num) {
+// toStaging stores results in the staging tile.
+func (g *gen) toStaging(row, col num) func(rows, cols int, v []ptx.Reg) {
+	to := g.staged(row, col)
+	return func(rows, cols int, v []ptx.Reg) {
+		op, from := storeWords(v)
+		g.I(op, ptx.At(to, (rows*g.s.stagingRow()+cols)*4), from)
+	}
+}
+
+// score turns a sum q·k into an exponent of 2: the sum times scale·log2(e), plus the mask; −∞ where key t is beyond T, unless it is known to be
+// inside, or, in a causal attention, after query row. Both are a number and a constant.
+func (g *gen) score(x ptx.Reg, t, row place, inside bool) {
 	a := g.p.attn
 	minus := ptx.FImm(float32(math.Inf(-1)))
+	var key, query num
+	if a.mask != nil || a.causal || !inside {
+		key = g.add(t.at, imm(t.add))
+	}
+	if a.mask != nil || a.causal {
+		query = g.add(row.at, imm(row.add))
+	}
 	g.I("mul.rn.f32", x, x, ptx.FImm(float32(a.scale*math.Log2E)))
 	if a.mask != nil {
-		g.I("fma.rn.f32", x, g.maskAt(t, row), ptx.FImm(float32(math.Log2E)), x)
+		g.I("fma.rn.f32", x, g.maskAt(key, query), ptx.FImm(float32(math.Log2E)), x)
 	}
-	if a.t%g.s.BK != 0 {
-		out := g.compare("ge.u32", t, imm(a.t))
+	if !inside {
+		out := g.compare("ge.u32", key, imm(a.t))
 		g.I("selp.f32", x, minus, x, out)
 	}
 	if a.causal {
-		out := g.compare("gt.u32", t, row)
+		out := g.compare("gt.u32", key, query)
 		g.I("selp.f32", x, minus, x, out)
 	}
+}
+
+// inside reports whether the first n keys of the tile that begins at first are known to be some of T.
+func (g *gen) inside(first num, n int) bool {
+	t := g.p.attn.t
+	return t%g.s.BK == 0 || !first.isReg && first.c+n <= t
 }
 
 // maskAt reads the mask of a query and a key; 0 beyond either.

@@ -192,7 +192,7 @@ func (c *gradCore) queries() [][]ptx.Reg {
 	top, sum := c.filled(2, lowest), c.filled(2, 0)
 	for j, x := range p {
 		for v, x := range x {
-			c.score(x, c.add(col, imm(j*8+v%2)), c.add(row, imm(8*(v/2))))
+			c.score(x, place{col, j*8 + v%2}, place{row, 8 * (v / 2)}, c.inside(imm(0), j*8+8))
 			c.I("max.f32", top[v/2], top[v/2], x)
 		}
 	}
@@ -286,5 +286,5 @@ func (c *gradCore) store(t *tail, part int, sums [][]ptx.Reg) {
 	}
 	c.I("bar.sync", ptx.Imm(0))
 	c.tileM = imm(part)
-	c.groups(t.columns, func(_, row, col, m, n num) { t.store(m, n, c.apply(t, c.sumWarps(row, col), m, n)) })
+	c.groups(t.columns, 0, func(_, row, col, m, n num) { t.store(m, n, c.apply(t, c.sumWarps(row, col), m, n)) })
 }

@@ -14,7 +14,13 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 	blocks, threads := s.blocks(p), s.threads()
 	chunks := float64(s.chunks(p)) / float64(s.SplitK) // of a block
 	w := &cost.Work{Blocks: blocks, Warps: threads / 32, Resident: m.Resident(threads, s.shared(p), s.registers(p)),
-		Trips: 1, Streamed: chunks / float64(s.Stages-1), Barriers: chunks + 2}
+		Trips: 1, Streamed: chunks / float64(s.Stages-1), Barriers: chunks + float64(2*s.parts())}
+	if s.filled(p) {
+		w.Trips = 0
+	}
+	if p.prologue != nil && s.Stages == 2 { // as counts have it: a wait for all copies is a round trip
+		w.Trips, w.Streamed = w.Trips+chunks, 0
+	}
 	if p.num.tensor() {
 		macs := float64(s.chunks(p)*s.tiles(p)) * float64(s.BM*s.BN*s.BK*p.num.terms*p.num.termsB)
 		w.Products = []cost.Products{{Type: p.num.mul.String(), MACs: macs}}
@@ -24,12 +30,16 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 		s.addedWork(p, pl, w, &tail)
 	}
 	if p.prologue != nil {
-		w.L2Read, w.DRAMBytes = p.prologue.work(s, &loop, &tail)
+		p.prologue.work(s, w, &loop, &tail)
 	}
 	warps := float64(blocks * w.Warps)
 	of := func(loop, tail float64) float64 { return float64(warps * (float64(chunks*loop) + tail)) }
 	w.Float, w.Integer, w.Special = of(loop.Float, tail.Float), of(loop.Integer, tail.Integer), of(loop.Special, tail.Special)
-	w.Barriers += float64(chunks * loop.Barriers)
+	w.Barriers += float64(chunks*loop.Barriers) + tail.Barriers
+	w.Trips, w.Streamed = w.Trips+tail.Trips, w.Streamed+tail.Streamed
+	for _, x := range tail.Products {
+		w.Products = append(w.Products, cost.Products{Type: x.Type, MACs: float64(warps * x.MACs)})
+	}
 	w.Memory, w.Wavefronts = of(loop.Memory, tail.Memory), of(loop.Wavefronts, tail.Wavefronts)
 	w.Loads = float64(chunks*loop.Loads) + tail.Loads
 	w.Issued = w.Float + w.Integer + w.Special + w.Memory + of(loop.Issued, tail.Issued)
@@ -48,8 +58,13 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 	w.L2Written += float64(float64(elements) * s.stored(p, pl))
 	if s.SplitK > 1 { // sums go to L2 and back; a ticket says who is last
 		sums := float64(elements * s.SplitK * 4)
-		w.L2Read, w.L2Written = w.L2Read+sums, w.L2Written+float64(2*sums)+float64(32*blocks) // two stores to each sector
+		written := float64(2 * sums) // two stores to each sector
+		if p.wholeSectors() {
+			written = sums
+		}
+		w.L2Read, w.L2Written = w.L2Read+sums, w.L2Written+written+float64(32*blocks)
 		w.Atomics, w.Barriers = 1, w.Barriers+2
+		w.Alone = float64((s.SplitK - 1) * min(s.BM, p.m) * min(s.BN, p.n) * 4)
 	}
 	if p.b.src.data != nil {
 		w.DRAMBytes += float64(float64(s.tilesN(p)*s.chunks(p)*p.batches()) * s.bytesB(p, pl))
@@ -87,8 +102,8 @@ func (s Schedule) bytesB(p *problem, pl *plan) float64 {
 
 // mainLoop is what a warp does on a chunk: copies to shared memory, reads of fragments, conversions and products. Issued holds
 // only instructions of no other pipe.
-func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
-	n, k, terms := &p.num, s.warpK(&p.num), s.warpTerms(&p.num)
+func (s Schedule) mainLoop(p *problem, pl *plan) cost.Work {
+	w, n := s.multiply(p, pl), &p.num
 	copies := func(bytes, each int) float64 { return float64(ceilDiv(bytes, each*s.threads())) }
 	copiesA, copiesB := 0.0, copies(n.tileB(s.BN, s.BK), 16)
 	if p.prologue == nil {
@@ -98,7 +113,9 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 	if p.conv != nil {
 		address = 12
 	}
-	w.Memory, w.Integer, w.Issued = copiesA+copiesB, 10+float64(copiesA*address), 7
+	w.Memory += copiesA + copiesB
+	w.Integer += 10 + float64(copiesA*address)
+	w.Issued += 7
 	if !pl.packed {
 		w.Integer += float64(copiesB * address)
 	} else if pl.tiles != nil {
@@ -113,17 +130,23 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 		w.Memory += w.Loads
 		w.Integer += float64(w.Loads * address)
 	}
-	stage := float64(s.stageBytes(p)) / float64(4*s.threads()) // wavefronts of the copies
+	w.Wavefronts += float64(s.stageBytes(p)) / float64(4*s.threads()) // of the copies
+	return w
+}
+
+// multiply is what a warp does on a chunk that lies in shared memory.
+func (s Schedule) multiply(p *problem, pl *plan) (w cost.Work) {
+	n, k, terms := &p.num, s.warpK(&p.num), s.warpTerms(&p.num)
 	if !n.tensor() {
 		reads := float64(k/4*s.ThreadM + k*s.ThreadN/4)
 		w.Float = float64(k * s.ThreadM * s.ThreadN)
-		w.Memory += reads
-		w.Integer += float64(k / 4)
-		w.Wavefronts = float64(4*reads) + stage
+		w.Memory = reads
+		w.Integer = float64(k / 4)
+		w.Wavefronts = float64(4 * reads)
 		return w
 	}
 	rows, columns := s.warpM()/16, s.warpN()/16
-	w.Issued += float64(2 * n.terms * terms * rows * columns * k / n.stepMul())
+	w.Issued = float64(2 * n.terms * terms * rows * columns * k / n.stepMul())
 	if pl.tiles != nil && pl.tiles.byK && n.b != n.mul { // fragments are transposed
 		w.Memory += float64(4 * columns * k / n.stepMul())
 	}
@@ -135,7 +158,7 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 		w.Memory += float64(rows * k / n.unit())
 	}
 	a, b, convert := float64(k*s.warpM()/32), float64(k*s.warpN()/32), n.convertB() // elements of a lane
-	w.Integer += float64(k/n.stepA()) + float64(b*convert.cost)
+	w.Integer = float64(k/n.stepA()) + float64(b*convert.cost)
 	w.Float = float64(b * convert.floats)
 	switch {
 	case n.round != 0:
@@ -144,7 +167,7 @@ func (s Schedule) mainLoop(p *problem, pl *plan) (w cost.Work) {
 	case n.a != n.mul:
 		w.Integer += a
 	}
-	w.Wavefronts = float64(float64(n.tileA(s.warpM(), k)+n.tileB(s.warpN(), k)*terms/n.termsB)/128) + stage
+	w.Wavefronts = float64(n.tileA(s.warpM(), k)+n.tileB(s.warpN(), k)*terms/n.termsB) / 128
 	return w
 }
 
@@ -188,8 +211,26 @@ func (s Schedule) tail(p *problem, pl *plan) (w cost.Work) {
 // veryLongK is a K whose sixteenth part is long too: that of weights' gradients, which sum over all positions of a batch.
 const veryLongK = 1 << 14
 
+// lists returns what lists all schedules of a kernel that has others than ordinary contractions; nil: it has theirs.
+func (p *problem) lists() func() []Schedule {
+	switch d := p.prologue.(type) {
+	case *product:
+		if p.num.tensor() {
+			return func() []Schedule { return perceptrons(p) }
+		}
+	case *slide:
+		if d.from != nil && p.num.tensor() {
+			return d.from.candidates
+		}
+	}
+	return nil
+}
+
 // candidates enumerates the schedules worth considering, in a fixed order.
 func candidates(p *problem) []Schedule {
+	if list := p.lists(); list != nil {
+		return list()
+	}
 	var out []Schedule
 	splits := []int{1, 2, 3, 4, 6, 8, 12, 16}
 	if p.k >= veryLongK {
@@ -200,7 +241,7 @@ func candidates(p *problem) []Schedule {
 			for _, split := range splits {
 				for _, stages := range []int{4, 3} {
 					c := s
-					c.WarpsK, c.SplitK, c.Stages = wk, split, stages
+					c.WarpsK, c.SplitK, c.Stages, c.Parts = wk, split, stages, 1
 					out = append(out, c)
 				}
 			}
@@ -215,9 +256,10 @@ func candidates(p *problem) []Schedule {
 		}
 		return out
 	}
-	for _, bm := range []int{32, 64, 128} {
-		for _, bn := range []int{32, 64, 128} {
-			for _, w := range [][2]int{{32, 32}, {64, 32}, {32, 64}} {
+	tiles, warps := []int{32, 64, 128}, [][2]int{{32, 32}, {64, 32}, {32, 64}}
+	for _, bm := range tiles {
+		for _, bn := range tiles {
+			for _, w := range warps {
 				if bm%w[0] != 0 || bn%w[1] != 0 {
 					continue
 				}
@@ -227,6 +269,24 @@ func candidates(p *problem) []Schedule {
 				}
 				for _, row := range rows {
 					add(Schedule{BM: bm, BN: bn, BK: row * 8 / p.num.a.Bits(), WarpsM: bm / w[0], WarpsN: bn / w[1]})
+				}
+			}
+		}
+	}
+	return append(out, large(p)...)
+}
+
+// large are the schedules for products of many tiles, where what is read of L2 for a product counts: of large tiles, whose sums take less shared
+// memory than the stages, so that a multiprocessor holds more of them.
+func large(p *problem) (out []Schedule) {
+	for _, tile := range [][2]int{{64, 64}, {64, 128}, {128, 64}, {128, 128}, {256, 64}, {64, 256}, {256, 128}, {128, 256}} {
+		for _, w := range [][2]int{{32, 32}, {64, 32}, {32, 64}, {64, 64}} {
+			for _, row := range []int{32, 64, 128} { // bytes of A
+				for _, stages := range []int{4, 3} {
+					for parts := 1; parts <= w[0]/16; parts *= 2 {
+						out = append(out, Schedule{BM: tile[0], BN: tile[1], BK: row * 8 / p.num.a.Bits(), WarpsM: tile[0] / w[0], WarpsN: tile[1] / w[1], WarpsK: 1, Stages: stages,
+							SplitK: 1, Parts: parts})
+					}
 				}
 			}
 		}
@@ -282,7 +342,7 @@ func choose(p *problem, pl *plan, t *target.Target) (best Schedule, work *cost.W
 			continue
 		}
 		w := s.work(p, pl, m)
-		us := m.Estimate(p.planned(w)).US
+		us := p.microseconds(w, m)
 		most = max(most, w.Blocks)
 		if us < least {
 			best, work, least = s, w, us

@@ -28,17 +28,20 @@ type epilogue struct {
 	acc    []*expr.Expr // variables: the accumulators
 	z      []*expr.Expr // variables: the output coordinate, n of the group's first column
 	m, n   *expr.Expr
-	wide   []bool    // of an output: a group is stored 16 bytes at a time, or 8 where it has no more
-	size   expr.Size // of a group
-	reads  [2]int    // bytes that a group reads of operands: the same in every row, and others
-	exact  bool      // every group of columns is inside or outside of the matrix as a whole
+	group  int        // columns of a group
+	tag    string     // of variables' names, where a kernel has several
+	stored []ir.DType // of outputs
+	wide   []bool     // of an output: a group is stored 16 bytes at a time, or 8 where it has no more
+	size   expr.Size  // of a group
+	reads  [2]int     // bytes that a group reads of operands: the same in every row, and others
+	bare   bool       // accumulators have the anchor's bias
+	exact  bool       // every group of columns is inside or outside of the matrix as a whole
 }
 
-// planEpilogue builds the function and decides how the output is accessed.
-func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context) (*epilogue, error) {
-	b := l.B
-	group := p.group()
-	e := &epilogue{exact: p.n%group == 0}
+// planEpilogue builds the function of a group of so many columns and decides how the output is accessed. Names of variables end with a tag.
+func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context, group int, tag string) (*epilogue, error) {
+	e := &epilogue{group: group, tag: tag, exact: p.n%group == 0}
+	var types []ir.DType
 	for i := range p.outs {
 		o := &p.outs[i].operand
 		if d := o.dtype; !isHalf(d) && d != ir.Float32 && d != ir.Float8E4M3FN && p.quantise == nil {
@@ -46,26 +49,33 @@ func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context) (*epilogue
 		}
 		width := min(16, group*o.dtype.Bits()/8)
 		e.wide = append(e.wide, e.exact && runs(o, group) && p.quantise == nil && ctx.AlignOf(o.value)%width == 0)
+		types = append(types, o.dtype)
 	}
+	return e, e.lower(p, l, types)
+}
+
+// lower builds the function for groups of columns. Outputs but those in blocks are as they are stored as some types.
+func (e *epilogue) lower(p *problem, l *lower.Lowering, types []ir.DType) error {
+	b, group := l.B, e.group
 	for i, d := range p.z {
-		e.z = append(e.z, b.Index(fmt.Sprintf("z%d", i), d))
+		e.z = append(e.z, b.Index(fmt.Sprintf("z%d%s", i, e.tag), d))
 	}
-	e.m = b.Index("m", p.m)
+	e.m = b.Index("m"+e.tag, p.m)
 	e.n = b.Int(0)
 	if p.n > group {
-		e.n = b.Var("n", expr.S32, 0, int64((ceilDiv(p.n, group)-1)*group), int64(group))
+		e.n = b.Var("n"+e.tag, expr.S32, 0, int64((ceilDiv(p.n, group)-1)*group), int64(group))
 	}
 	if p.region.Region.Members > 0 {
 		l.Member = e.z[0]
 	}
-	y, column := p.anchor.Outputs[0].Type.Shape, b.Index("column", p.n)
+	y, column := p.anchor.Outputs[0].Type.Shape, b.Index("column"+e.tag, p.n)
 	dense, err := p.spread(layout.Dense(y))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	own := b.Unravel(e.element(b, &dense, column), y)
 	sum := func(acc *expr.Expr) *expr.Expr {
-		if bias := p.anchor.Bias(); bias != nil {
+		if bias := p.anchor.Bias(); bias != nil && !e.bare {
 			return b.Add(acc, l.Value(bias, []*expr.Expr{own[p.anchor.ChannelAxis()]}))
 		}
 		return acc
@@ -80,16 +90,17 @@ func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context) (*epilogue
 	}
 	results, acc, err := l.Epilogue(lower.Vector{Anchor: p.anchor, Index: own, Channel: column, First: e.n, Width: group, Sum: sum}, at...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	e.acc = acc
 	for i, result := range results {
 		if p.quantise == nil && i < len(p.outs) {
 			var stored ir.DType
 			for j := range result {
-				result[j], stored = lower.Storage(b, result[j], p.outs[i].dtype)
+				result[j], stored = lower.Storage(b, result[j], types[i])
 			}
 			result = expr.Stored(result, stored) // the store rounds
+			e.stored = append(e.stored, stored)
 		}
 		e.result = append(e.result, result...)
 	}
@@ -103,7 +114,7 @@ func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context) (*epilogue
 			e.reads[0] += x.DType.Bits() / 8
 		}
 	})
-	return e, nil
+	return nil
 }
 
 // element is the number of a column's element of an operand, in the member that z[0] says.

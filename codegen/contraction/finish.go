@@ -21,8 +21,7 @@ type storer func(m, n num, v []ptx.Reg)
 // while the sums are still being computed.
 func (g *gen) prepare() *tail {
 	e := g.plan.epilogue
-	env := g.plan.Env(g.Kernel, g.epiloguePointers())
-	env.Wait = nil // it has
+	env := g.envOf(g.plan.Lowering)
 	t := &tail{store: g.storer(), columns: g.columns()}
 	t.em = expr.NewEmitter(g.Kernel, g.plan.B, env)
 	for i, z := range e.z {
@@ -39,9 +38,9 @@ func (g *gen) prepare() *tail {
 	return t
 }
 
-// finish sums the tiles of the warps along K and of the blocks of a split, in fixed order, and runs the epilogue. A
+// finish sums the tiles of the warps along K and of the blocks of a split, in fixed order, and runs the epilogue, for a part of the rows. A
 // thread takes groups of columns.
-func (g *gen) finish(t *tail) {
+func (g *gen) finish(t *tail, part int) {
 	var work ptx.Reg
 	if g.s.SplitK > 1 {
 		work = g.partials()
@@ -49,7 +48,7 @@ func (g *gen) finish(t *tail) {
 	if t == nil {
 		t = g.prepare()
 	}
-	g.groups(t.columns, func(index, row, col, m, n num) {
+	g.groups(t.columns, part, func(index, row, col, m, n num) {
 		var acc []ptx.Reg
 		if g.s.SplitK > 1 {
 			acc = g.sumSplits(work, index)
@@ -81,6 +80,16 @@ func (g *gen) stage(row, col num, v []ptx.Reg) {
 // staged is the address of an element of the first staging tile.
 func (g *gen) staged(row, col num) ptx.Reg {
 	return g.register(g.add(g.smem, g.mad(row, g.s.stagingRow()*4, g.mul(col, 4))))
+}
+
+// unstaged is the row of the tile that a row of the staging tile holds.
+func (g *gen) unstaged(row num, part int) num {
+	s, parts := g.s, g.s.parts()
+	if parts == 1 {
+		return row
+	}
+	each := s.warpM() / parts
+	return g.add(g.mad(g.div(row, each), s.warpM(), g.mod(row, each)), imm(part*each))
 }
 
 // sumRows adds up the columns of the staging tile, a part of its rows at a time: always in the same order.
@@ -141,17 +150,6 @@ func (g *gen) storer() storer {
 	}
 }
 
-// epiloguePointers loads the parameters that the epilogue reads.
-func (g *gen) epiloguePointers() []ptx.Reg {
-	pointers := make([]ptx.Reg, len(g.plan.Operands))
-	for i := range pointers {
-		if g.plan.Loaded[i] {
-			pointers[i] = g.pointer(i)
-		}
-	}
-	return pointers
-}
-
 // columns says whether every thread has a group and all groups of a thread cover the same columns (fixed), and which.
 type columns struct {
 	fixed  bool
@@ -161,7 +159,7 @@ type columns struct {
 func (g *gen) columns() columns {
 	across := g.s.BN / g.p.group()
 	threads := g.s.threads()
-	c := columns{fixed: threads%across == 0 && threads <= g.s.BM*across}
+	c := columns{fixed: threads%across == 0 && threads <= g.s.stagingRows()*across}
 	if c.fixed {
 		c.col = g.mul(g.mod(g.tid, across), g.p.group())
 		c.n = g.add(g.mul(g.tileN, g.s.BN), c.col)
@@ -169,12 +167,12 @@ func (g *gen) columns() columns {
 	return c
 }
 
-// groups runs f for every group of columns of the tile that lies in the matrix.
-func (g *gen) groups(c columns, f func(index, row, col, m, n num)) {
+// groups runs f for every group of columns of a part of the tile that lies in the matrix; row is that of the staging tile.
+func (g *gen) groups(c columns, part int, f func(index, row, col, m, n num)) {
 	s, p := g.s, g.p
 	group := p.group()
 	across := s.BN / group
-	total := s.BM * across
+	total := s.stagingRows() * across
 	index := g.Reg(ptx.B32)
 	g.I("mov.b32", index, g.tid.operand())
 	loop, next, done := g.NewLabel("group"), g.NewLabel("next"), g.NewLabel("done")
@@ -188,7 +186,7 @@ func (g *gen) groups(c columns, f func(index, row, col, m, n num)) {
 		g.If(q, "bra", done)
 	}
 	row := g.div(inReg(index), across)
-	m := g.row(row, next)
+	m := g.row(g.unstaged(row, part), next)
 	col, n := c.col, c.n
 	if !c.fixed {
 		col = g.mul(g.mod(inReg(index), across), group)
@@ -215,7 +213,7 @@ func (g *gen) sumWarps(row, col num) []ptx.Reg {
 		var v []ptx.Reg
 		for h := 0; h < g.p.group(); h += 4 {
 			r := g.RegVec(ptx.F32, 4)
-			g.I("ld.shared.v4.f32", ptx.V(r...), ptx.At(at, w*s.BM*s.stagingRow()*4+h*4))
+			g.I("ld.shared.v4.f32", ptx.V(r...), ptx.At(at, w*s.stagingRows()*s.stagingRow()*4+h*4))
 			v = append(v, r...)
 		}
 		acc = g.plus(acc, v)

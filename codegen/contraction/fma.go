@@ -118,7 +118,7 @@ func (c *fmaCore) rows(g *gen, at num, k int) [][]ptx.Reg {
 	return av
 }
 
-func (c *fmaCore) store(g *gen) {
+func (c *fmaCore) store(g *gen, _ int) {
 	s := g.s
 	ty, tx := s.BM/s.ThreadM, s.BN/s.ThreadN
 	thread, apart := c.ty, func(i int) int { return i * ty }

@@ -38,7 +38,8 @@ type core interface {
 	// more adds the product of the tiles at a byte offset, for which second is the generator, in the first warps along K.
 	more(g, second *gen, at num)
 	// store writes the accumulators to the staging tile: f32, row-major, a tile for every warp along K.
-	store(g *gen)
+	// Of several parts of a warp's rows, those of one.
+	store(g *gen, part int)
 }
 
 func (g *gen) emit() {
@@ -48,7 +49,9 @@ func (g *gen) emit() {
 		c = &mmaCore{}
 	}
 	g.pipeline(c)
-	g.I("cp.async.wait_group", ptx.Imm(0))
+	if !g.s.filled(g.p) {
+		g.I("cp.async.wait_group", ptx.Imm(0))
+	}
 	g.I("bar.sync", ptx.Imm(0))
 	if g.p.added != nil {
 		g.multiplyAdded(c)
@@ -57,9 +60,14 @@ func (g *gen) emit() {
 	if g.s.SplitK == 1 {
 		t = g.prepare()
 	}
-	c.store(g)
-	g.I("bar.sync", ptx.Imm(0))
-	g.finish(t)
+	for part := range g.s.parts() {
+		if part > 0 { // the one in front has been read
+			g.I("bar.sync", ptx.Imm(0))
+		}
+		c.store(g, part)
+		g.I("bar.sync", ptx.Imm(0))
+		g.finish(t, part)
+	}
 	g.I("ret")
 }
 
@@ -98,11 +106,16 @@ func (g *gen) pointer(i int) ptx.Reg {
 
 // matrix is the address of an operand's matrix for this block's z.
 func (g *gen) matrix(param int, o *operand) ptx.Reg {
+	return g.matrixAt(g.pointer(param), o)
+}
+
+// matrixAt is matrix of an operand that lies at an address.
+func (g *gen) matrixAt(at ptx.Reg, o *operand) ptx.Reg {
 	off := imm(o.offset)
 	for i, modes := range o.z {
 		off = g.add(off, g.offset(modes, g.z[i]))
 	}
-	return g.address(g.pointer(param), off, o.dtype.Bits()/8)
+	return g.address(at, off, o.dtype.Bits()/8)
 }
 
 // pipeline fills Stages-1 stages and then, for every chunk, waits for it, starts the copies of the chunk Stages-1 ahead,

@@ -21,10 +21,11 @@ type tileLoad struct {
 	gran       int           // elements a copy moves
 	async      bool          // cp.async; else loads, conversion and st.shared
 	swizzle    bool
-	base       int // of the tile in a stage
-	chunk      int // extent of the tile along k
-	word       int // bytes that a step of a thread fills at least; 0: 16
-	pitch      int // bytes of a row, where it is longer than its elements and not swizzled
+	base       int  // of the tile in a stage
+	chunk      int  // extent of the tile along k
+	word       int  // bytes that a step of a thread fills at least; 0: 16
+	pitch      int  // bytes of a row, where it is longer than its elements and not swizzled
+	strided    bool // rows that lie equally far apart may be copied as such
 
 	ptr      ptx.Reg // the matrix of this block's z
 	origin   num     // of the fixed coordinate
@@ -32,7 +33,9 @@ type tileLoad struct {
 	row, col []num   // of each of them, in elements of the tile
 	dst      []num   // byte offset in the stage
 	spots    map[place]spot
-	idle     *ptx.Reg // set in threads that have a copy to make, where not all have
+	even     *evenRows // how rows are copied that lie equally far apart; nil: each by itself
+	idle     *ptx.Reg  // set in threads that have a copy to make, where not all have
+	rest     *ptx.Reg  // and where not all have a last one, in those that have
 }
 
 // spot is what a thread knows about one value of the fixed coordinate.
@@ -93,8 +96,14 @@ func (l *tileLoad) begin(g *gen) {
 	if total < threads {
 		p := g.compare("lt.u32", g.tid, imm(total))
 		l.idle = &p
+	} else if total%threads != 0 {
+		p := g.compare("lt.u32", g.tid, imm(total%threads))
+		l.rest = &p
 	}
 	sw := layout.NewSwizzle(l.cols * l.elem)
+	if l.beginEven(g, sw) {
+		return
+	}
 	l.spots = map[place]spot{}
 	for i := 0; i < l.steps; i++ {
 		var row, col num
@@ -201,6 +210,10 @@ func (l *tileLoad) reachAt(g *gen, k num) reach {
 
 // issue emits the copies of the chunk that begins at k into the stage at a byte offset.
 func (l *tileLoad) issue(g *gen, k, stage num) {
+	if l.even != nil {
+		l.issueEven(g, k, stage)
+		return
+	}
 	reaches := map[place]reach{}
 	for i := 0; i < l.steps; i++ {
 		dst := g.register(g.add(g.add(g.smem, stage), l.dst[i]))
@@ -216,15 +229,23 @@ func (l *tileLoad) issue(g *gen, k, stage num) {
 			inside := l.inside(g, s, r)
 			off := g.add(s.off, r.off)
 			if l.async {
-				l.copy(g, dst, off, inside)
+				l.copy(g, dst, off, inside, l.mine(i))
 			} else {
-				vals = append(vals, l.load(g, off, inside))
+				vals = append(vals, l.load(g, off, g.both(inside, l.mine(i))))
 			}
 		}
 		if !l.async {
-			l.store(g, dst, vals)
+			l.store(g, dst, vals, l.mine(i))
 		}
 	}
+}
+
+// mine is the predicate of threads that have step i; nil: all have.
+func (l *tileLoad) mine(i int) *ptx.Reg {
+	if i == l.steps-1 && l.rest != nil {
+		return l.rest
+	}
+	return l.idle
 }
 
 // inside is the predicate of a valid element; nil: always valid.
@@ -238,30 +259,33 @@ func (l *tileLoad) inside(g *gen, s spot, r reach) *ptx.Reg {
 	return in
 }
 
-func (l *tileLoad) copy(g *gen, dst ptx.Reg, off num, inside *ptx.Reg) {
-	bytes := l.gran * l.elem
-	op := "cp.async.ca.shared.global"
-	if bytes == 16 {
-		op = "cp.async.cg.shared.global"
-	}
-	var size ptx.Operand = ptx.Imm(bytes)
+func (l *tileLoad) copy(g *gen, dst ptx.Reg, off num, inside, mine *ptx.Reg) {
+	var size ptx.Operand = ptx.Imm(l.gran * l.elem)
 	if inside != nil {
 		// Even where nothing is read the address stays inside the operand's allocation.
 		o := g.Reg(ptx.B32)
 		g.I("selp.b32", o, off.operand(), ptx.Imm(0), *inside)
 		off = inReg(o)
 		r := g.Reg(ptx.B32)
-		g.I("selp.b32", r, ptx.Imm(bytes), ptx.Imm(0), *inside)
+		g.I("selp.b32", r, size, ptx.Imm(0), *inside)
 		size = r
 	}
-	src := g.address(l.ptr, off, l.elem)
-	g.Where(l.idle, op, ptx.At(dst, 0), ptx.At(src, 0), ptx.Imm(bytes), size)
+	l.copyTo(g, ptx.At(dst, 0), ptx.At(g.address(l.ptr, off, l.elem), 0), size, mine)
+}
+
+// copyTo copies from an address, of what it fills so many bytes.
+func (l *tileLoad) copyTo(g *gen, dst, src ptx.Addr, size ptx.Operand, mine *ptx.Reg) {
+	bytes := l.gran * l.elem
+	op := "cp.async.ca.shared.global"
+	if bytes == 16 {
+		op = "cp.async.cg.shared.global"
+	}
+	g.Where(mine, op, dst, src, ptx.Imm(bytes), size)
 }
 
 // load reads one element, as f32 where shared memory holds that.
 func (l *tileLoad) load(g *gen, off num, inside *ptx.Reg) ptx.Reg {
 	src := g.address(l.ptr, off, l.op.dtype.Bits()/8)
-	inside = g.both(inside, l.idle)
 	f, d := g.Reg(ptx.F32), l.op.dtype
 	if d == ir.Float32 {
 		g.I("mov.f32", f, ptx.FImm(0))
@@ -282,7 +306,7 @@ func (l *tileLoad) load(g *gen, off num, inside *ptx.Reg) ptx.Reg {
 }
 
 // store writes what a step has loaded.
-func (l *tileLoad) store(g *gen, dst ptx.Reg, vals []ptx.Reg) {
+func (l *tileLoad) store(g *gen, dst ptx.Reg, vals []ptx.Reg, mine *ptx.Reg) {
 	words := make(ptx.Vec, l.perCopy()*l.elem/4)
 	for i := range words {
 		switch l.elem {
@@ -298,7 +322,7 @@ func (l *tileLoad) store(g *gen, dst ptx.Reg, vals []ptx.Reg) {
 	if len(words) == 1 {
 		op, from = "st.shared.b32", words[0]
 	}
-	g.Where(l.idle, op, ptx.At(dst, 0), from)
+	g.Where(mine, op, ptx.At(dst, 0), from)
 }
 
 // packBytes is a word of the low bytes of four registers.

@@ -303,14 +303,14 @@ func (c *mmaCore) load(g *gen, atA, at num, u int) *operands {
 	return t
 }
 
-func (c *mmaCore) store(g *gen) {
-	s := g.s
+func (c *mmaCore) store(g *gen, part int) {
+	s, each := g.s, len(c.acc)/g.s.parts()
 	f, factor := layout.C16x8, g.p.num.convertB().factor
-	row := g.add(g.add(c.wm, g.mul(c.wk, s.BM)), g.offset(f.LaneRow, g.lane))
+	row := g.add(g.add(g.div(c.wm, s.parts()), g.mul(c.wk, s.stagingRows())), g.offset(f.LaneRow, g.lane))
 	col := g.add(c.wn, g.offset(f.LaneCol, g.lane))
 	at := g.register(g.add(g.smem, g.mad(row, s.stagingRow()*4, g.mul(col, 4))))
-	for i := range c.acc {
-		for j, acc := range c.acc[i] {
+	for i := range each {
+		for j, acc := range c.acc[part*each+i] {
 			if factor != 1 {
 				for _, r := range acc {
 					g.I("mul.rn.f32", r, r, ptx.FImm(factor))

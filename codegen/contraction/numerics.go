@@ -25,6 +25,11 @@ type numerics struct {
 // tensor reports whether tensor cores multiply.
 func (n *numerics) tensor() bool { return n.mul != ir.Float32 }
 
+// direct reports whether tensor cores multiply operands as they lie in shared memory, and add all products.
+func (n *numerics) direct() bool {
+	return n.tensor() && n.a == n.mul && n.b == n.mul && n.round == 0 && n.partial == 0 && n.terms*n.termsB == 1
+}
+
 // blockScaled reports whether the mma reads scales of blocks of both operands.
 func (n *numerics) blockScaled() bool { return n.mul.Bits() < 8 }
 

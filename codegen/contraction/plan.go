@@ -45,7 +45,15 @@ func start(p *problem, ctx *kernel.Context) *plan {
 func newPlan(p *problem, ctx *kernel.Context) (_ *plan, err error) {
 	defer lower.Catch(&err)
 	pl := start(p, ctx)
-	elem := max(1, bytesFor(p.num.a, 1))
+	if err := pl.open(p); err != nil {
+		return nil, err
+	}
+	return pl, pl.close(p)
+}
+
+// open adds the operands of the product.
+func (pl *plan) open(p *problem) error {
+	ctx, elem := pl.ctx, max(1, bytesFor(p.num.a, 1))
 	if d, ok := p.prologue.(*slide); ok {
 		pl.a = pl.Input(d.source())
 	}
@@ -56,7 +64,7 @@ func newPlan(p *problem, ctx *kernel.Context) (_ *plan, err error) {
 
 	if o := p.scalesA; o != nil {
 		if !pl.loadA.async {
-			return nil, fmt.Errorf("%s is not aligned", p.a.value.Name)
+			return fmt.Errorf("%s is not aligned", p.a.value.Name)
 		}
 		pl.scales = pl.Input(o.value)
 		pl.loadScales = tileLoad{op: o, fixed: o.row, extent: p.m, advance: o.col, k: p.k / blockSize, win: p.conv, elem: 1, word: 4, gran: 1}
@@ -73,7 +81,7 @@ func newPlan(p *problem, ctx *kernel.Context) (_ *plan, err error) {
 	if p.added != nil {
 		pl.planAdded(p)
 	}
-	return pl, pl.close(p)
+	return nil
 }
 
 // rowsOfA reads A by rows of m, or by rows of k where its neighbours along m are nearer.
@@ -118,25 +126,35 @@ func wordsOf(o *operand, align int) bool {
 	return ok
 }
 
-// fits returns an error if the schedule's threads cannot load its tiles.
+// fits returns an error if the schedule's threads cannot load its tiles: each makes as many copies, or some none and the others one.
 func (pl *plan) fits(s Schedule) error {
-	cols := s.BK / pl.perUnit
-	if pl.loadA.kRows {
-		cols = s.BM
-	}
-	copies := 1
-	if pl.loadA.op != nil {
-		copies = cols / pl.loadA.perCopy()
-	}
-	if !pl.packed {
-		cols = s.BK
-		if pl.loadB.kRows {
-			cols = s.BN
+	share := func(l *tileLoad, rows, cols int) error {
+		across := cols / l.perCopy()
+		switch total := rows * across; {
+		case across > s.threads():
+			return fmt.Errorf("%d copies a row for %d threads", across, s.threads())
+		case total > s.threads() && total%s.threads() != 0:
+			return fmt.Errorf("%d copies for %d threads", total, s.threads())
 		}
-		copies = max(copies, cols/pl.loadB.perCopy())
+		return nil
 	}
-	if copies > s.threads() {
-		return fmt.Errorf("%d copies a row for %d threads", copies, s.threads())
+	if a := &pl.loadA; a.op != nil {
+		rows, cols := s.BM, s.BK/pl.perUnit
+		if a.kRows {
+			rows, cols = s.BK, s.BM
+		}
+		if err := share(a, rows, cols); err != nil {
+			return err
+		}
+	}
+	if b := &pl.loadB; !pl.packed {
+		rows, cols := s.BN, s.BK
+		if b.kRows {
+			rows, cols = cols, rows
+		}
+		if err := share(b, rows, cols); err != nil {
+			return err
+		}
 	}
 	if pl.tiles != nil {
 		return pl.tiles.fits(s)
@@ -186,7 +204,7 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 // close adds the epilogue's operands and the output.
 func (pl *plan) close(p *problem) error {
 	var err error
-	if pl.epilogue, err = planEpilogue(p, pl.Lowering, pl.ctx); err != nil {
+	if pl.epilogue, err = planEpilogue(p, pl.Lowering, pl.ctx, p.group(), ""); err != nil {
 		return err
 	}
 	for i := range p.region.Region.Body.Outputs {

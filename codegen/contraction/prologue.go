@@ -3,6 +3,7 @@ package contraction
 import (
 	"fmt"
 
+	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/codegen/lower"
@@ -21,8 +22,8 @@ type prologue interface {
 	registers(s Schedule, main int) int // of a thread, whose main loop takes so many
 	inStage(s Schedule) int             // bytes of a stage that it takes in place of a tile of A
 	behind(s Schedule) int              // bytes of shared memory behind the stages
-	// work adds to what a warp does on a chunk, and before its main loop; it returns the bytes that blocks read from L2, and how many constants there are.
-	work(s Schedule, loop, tail *cost.Work) (bytes, constants float64)
+	// work adds what blocks multiply and read from L2 and DRAM, what a warp does on a chunk, and before its main loop.
+	work(s Schedule, all, loop, tail *cost.Work)
 
 	tilesM(s Schedule) int
 	// row is the row of A that a row of the block's tile is; where there is none, the kernel goes on at a label.
@@ -34,21 +35,28 @@ type prologue interface {
 	arrive(g *gen)               // behind the wait
 	issue(g *gen, k, stage num)  // starts the copies for the chunk that begins at k
 	begin(g *gen)                // before the main loop
+	waits(s Schedule) bool       // whether begin waits for all copies in front of it
 	// tile is where the tile of A of the block's chunk of that number lies, whose stage is at a byte offset of shared memory.
 	tile(g *gen, chunk, stage num) num
 	stem() string
 	macs() int64
 }
 
-// chained is the normal form of a contraction behind a region that its blocks compute.
+// chained is the normal form of a contraction behind regions that its blocks compute.
 func chained(n *ir.Node, t *target.Target) (*problem, error) {
 	parts := n.Parts()
-	if len(parts) != 2 || !parts[1].IsFamily(ir.FamilyContraction) {
+	last := len(parts) - 1
+	if !parts[last].IsFamily(ir.FamilyContraction) {
 		return nil, fmt.Errorf("%s is no contraction behind what it multiplies", n.Name)
 	}
-	p, err := normaliseFor(parts[1], t)
-	if err != nil {
-		return nil, err
+	return behindParts(parts[:last], parts[last], t)
+}
+
+// behindParts is the normal form of a contraction behind regions that its blocks compute; itself behind none.
+func behindParts(front []*ir.Node, n *ir.Node, t *target.Target) (*problem, error) {
+	p, err := normaliseFor(n, t)
+	if err != nil || len(front) == 0 {
+		return p, err
 	}
 	switch {
 	case p.attn != nil:
@@ -60,13 +68,16 @@ func chained(n *ir.Node, t *target.Target) (*problem, error) {
 	case !p.wholeA():
 		return nil, fmt.Errorf("A is not the result in front of it, row by row")
 	}
-	first, err := parts[0].Explicit()
-	if err != nil {
-		return nil, err
-	}
-	if parts[0].IsFamily(ir.FamilyWindow) {
-		p.prologue, err = newSlide(p, parts[0])
-	} else {
+	switch first := front[len(front)-1]; {
+	case first.IsFamily(ir.FamilyWindow):
+		p.prologue, err = newSlide(p, front, t)
+	case first.IsFamily(ir.FamilyContraction) && first.Region.Anchor().Op.Name == "Attention" && len(front) == 1:
+		p.prologue, err = newHeads(p, first, t)
+	case first.IsFamily(ir.FamilyContraction):
+		p.prologue, err = newProduct(p, front, t)
+	case len(front) > 1:
+		return nil, fmt.Errorf("%d regions in front", len(front))
+	default:
 		p.prologue, err = newRows(p, first)
 	}
 	return p, err
@@ -114,8 +125,11 @@ func storeWords(words []ptx.Reg) (op string, from ptx.Operand) {
 }
 
 func suffixOf(words []ptx.Reg) string {
-	if words[0].Class == ptx.F32 {
+	switch words[0].Class {
+	case ptx.F32:
 		return "f32"
+	case ptx.B16:
+		return "b16"
 	}
 	return "b32"
 }
@@ -128,6 +142,9 @@ func (s Schedule) behindStages(p *problem) int {
 	return 0
 }
 
+// filled reports whether all copies have come that were started in front of the main loop, which waits for those that it starts itself.
+func (s Schedule) filled(p *problem) bool { return p.prologue != nil && p.prologue.waits(s) }
+
 // addresses are those of a tile of A and of a stage.
 func (g *gen) addresses(tileA, stage num) (a, b num) {
 	b = g.add(g.smem, stage)
@@ -137,12 +154,29 @@ func (g *gen) addresses(tileA, stage num) (a, b num) {
 	return g.add(g.smem, tileA), b
 }
 
-// planned is the work by which schedules are compared: of a chain with weights in L2, as it is compared with launches for its parts.
-func (p *problem) planned(w *cost.Work) *cost.Work {
+// microseconds is the time by which schedules are compared: of a chain with weights in L2, as it is compared with launches for its parts, and with
+// what its last blocks read alone. Of two products' weights some will come from DRAM, whose latency few stages do not hide.
+func (p *problem) microseconds(w *cost.Work, m *cost.Machine) float64 {
 	if p.prologue == nil {
-		return w
+		return m.Estimate(w).US
 	}
 	warm := *w
 	warm.DRAMBytes = 0
-	return &warm
+	if _, ok := p.prologue.(*product); ok {
+		warm.DRAMBytes = 1
+	}
+	return m.Estimate(&warm).US + m.Alone(w)
+}
+
+// envOf is where expressions of a region are emitted, behind the wait.
+func (g *gen) envOf(l *lower.Lowering) expr.Env {
+	pointers := make([]ptx.Reg, len(g.plan.Operands))
+	for i := range pointers {
+		if l.Loaded[i] {
+			pointers[i] = g.pointer(i)
+		}
+	}
+	env := l.Env(g.Kernel, pointers)
+	env.Wait = nil
+	return env
 }

@@ -2,6 +2,7 @@ package contraction
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
@@ -13,8 +14,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// rows is a prologue whose rows are normalised: a warp computes a row at a time, all columns that the block multiplies. They lie behind the
-// stages, a tile for every chunk, before the first one is multiplied.
+// rows is a prologue whose rows are normalised: several lanes of a warp compute a row, all columns that the block multiplies. They lie
+// behind the stages, a tile for every chunk, before the first one is multiplied.
 type rows struct {
 	p      *problem
 	region *ir.Node // with its storage spelled out
@@ -23,35 +24,46 @@ type rows struct {
 	value  *expr.Expr
 	stored ir.DType
 	// variables: place of an element of A
-	at, column, lane *expr.Expr
-	l                *lower.Lowering
+	at, column *expr.Expr
+	l          *lower.Lowering
+	ctx        *kernel.Context
 
-	each cost.Work // what a warp does for a row
-	read int       // bytes of activations that a row reads
+	counted map[turn]cost.Work
+	chosen  map[Schedule]turn
+	read    int // bytes of activations that a row reads
 }
 
+// turn is how a warp takes rows: so many lanes of each, which compute so many rows at once. What the lanes keep of these rows is in registers.
+type turn struct{ lanes, each int }
+
+// rows is how many rows that are.
+func (t turn) rows() int { return t.each * warpSize / t.lanes }
+
 const (
-	mostInRow  = 64 // elements of a row that a lane has in registers
-	mostAtOnce = 32 // of rows that a warp computes together
+	mostInRow = 64 // elements that a lane has in registers
+	mostRows  = 8  // of which they are
 )
 
 func newRows(p *problem, region *ir.Node) (*rows, error) {
-	r := &rows{p: p, region: region}
+	region, err := region.Explicit()
+	if err != nil {
+		return nil, err
+	}
+	r := &rows{p: p, region: region, counted: map[turn]cost.Work{}, chosen: map[Schedule]turn{}}
 	bits := p.num.a.Bits()
-	for v := min(8, 128/bits); v*bits >= 32; v /= 2 {
-		if p.k%v == 0 {
-			if r.vector == 0 || p.k/r.vector < warpSize {
-				r.vector = v
-			}
-		}
-	}
-	if r.vector == 0 {
-		return nil, fmt.Errorf("rows of %d elements of %s are not whole words", p.k, p.num.a)
-	}
+	wide := 16 // bits of the widest element that is read
 	for i, v := range region.Inputs {
 		if !v.IsConst() {
 			r.read += v.Type.Bytes() / max(1, v.Type.Numel()) * region.Region.Body.Inputs[i].Type.Numel() / p.m
+			wide = max(wide, v.Type.DType.Bits())
 		}
+	}
+	r.vector = min(128/bits, 128/wide)
+	for r.vector > 1 && p.k%r.vector != 0 {
+		r.vector /= 2
+	}
+	if r.vector*bits < 32 {
+		return nil, fmt.Errorf("rows of %d elements of %s are not whole words", p.k, p.num.a)
 	}
 	return r, nil
 }
@@ -75,20 +87,22 @@ func (r *rows) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 	if r.region.Region.Members > 0 {
 		l.Member = b.Index("z0", p.z[0])
 	}
-	r.l, r.at, r.column, r.lane = l, b.Index("row.a", p.m), b.Index("column.a", p.k), b.Index("lane.a", warpSize)
+	r.l, r.ctx, r.at, r.column = l, ctx, b.Index("row.a", p.m), b.Index("column.a", p.k)
 	shape := y.Type.Shape
 	last := len(shape) - 1
 	// It is rounded to its own type; where several types are multiplied, as a wider one.
 	r.value, r.stored = lower.Storage(b, l.Value(y, append(b.Unravel(r.at, shape[:last]), r.column)), p.num.a)
-	r.each = r.count(ctx)
 	return l
 }
 
-// count emits one row, of a warp by itself.
-func (r *rows) count(ctx *kernel.Context) cost.Work {
-	k := ptx.NewModule(ctx.Target.Name).NewKernel("counted", warpSize)
-	plan := &plan{Lowering: r.l, ctx: ctx}
-	g := &gen{asm: asm{k}, p: r.p, s: Schedule{BM: 1, BK: 128 * 8 / r.p.num.a.Bits(), SplitK: 1, WarpsM: 1, WarpsN: 1, WarpsK: 1}, t: ctx.Target, plan: plan}
+// perTurn is what a warp does in a turn.
+func (r *rows) perTurn(t turn) cost.Work {
+	if w, ok := r.counted[t]; ok {
+		return w
+	}
+	k := ptx.NewModule(r.ctx.Target.Name).NewKernel("counted", warpSize)
+	s := Schedule{BM: t.rows(), BK: 128 * 8 / r.p.num.a.Bits(), SplitK: 1, WarpsM: 1, WarpsN: 1, WarpsK: 1}
+	g := &gen{asm: asm{k}, p: r.p, s: s, t: r.ctx.Target, plan: &plan{Lowering: r.l, ctx: r.ctx}}
 	for i := range r.l.Operands {
 		g.params = append(g.params, k.AddParam(fmt.Sprint("p", i), "u64"))
 	}
@@ -97,43 +111,95 @@ func (r *rows) count(ctx *kernel.Context) cost.Work {
 	}
 	g.smem, g.lane, g.tileM, g.first = g.special("%tid.x"), g.special("%tid.x"), g.special("%ctaid.x"), imm(0)
 	sectors := map[int]float64{}
-	em := r.emitter(g, func(_ *expr.Expr, bytes, _ int) { sectors[len(k.Body)] = float64(bytes) })
-	r.emit(g, em, []num{g.special("%ctaid.y")})
+	e := &rowsEmitter{rows: r, gen: g, turn: t}
+	e.begin(func(index *expr.Expr, bytes, size int) {
+		sectors[len(k.Body)] = expr.Sectors(r.l.B, index, bytes, size, func(lane int) map[*expr.Expr]*expr.Expr {
+			with := map[*expr.Expr]*expr.Expr{e.lane: r.l.B.Int(lane % t.lanes)}
+			for i, own := range e.own {
+				if own.Op == expr.OpVar {
+					with[own] = r.l.B.Int(i*warpSize/t.lanes + lane/t.lanes)
+				}
+			}
+			return with
+		})
+	})
+	e.turnAt(g.special("%ctaid.y"))
 	w := cost.Work{Blocks: 1, Warps: 1}
 	w.Code(k, sectors)
+	bytes := r.vector * bytesFor(r.p.num.a, 1)
+	sw := layout.NewSwizzle(r.p.num.tileA(1, s.BK))
+	fronts := sharedClocks(bytes, func(lane int) int {
+		at := lane % t.lanes * bytes
+		return sw.Byte(lane/t.lanes, at/16%sw.Chunks) + at%16
+	})
+	w.Wavefronts += float64(t.each * r.rounds(s, t) * (fronts - 1)) // beyond the one for each
+	r.counted[t] = w
 	return w
 }
 
+// turns are the ways in which a warp of the schedule can take its rows.
+func (r *rows) turns(s Schedule) (out []turn) {
+	whole := s
+	whole.SplitK = 1
+	for lanes := warpSize; lanes >= 4; lanes /= 2 {
+		for each := 1; each <= mostRows && each*warpSize/lanes <= s.rowsOfWarp(); each++ {
+			t := turn{lanes, each}
+			all := each * r.rounds(whole, t) * r.vector // what is reduced
+			if s.rowsOfWarp()%t.rows() == 0 && (all <= mostInRow || t.rows() == 1 && r.rounds(s, t)*r.vector <= mostInRow) {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
+}
+
+// turn is the fastest of these.
+func (r *rows) turn(s Schedule) turn {
+	key := Schedule{BM: s.BM, BN: s.threads(), BK: s.BK, SplitK: s.SplitK}
+	if t, ok := r.chosen[key]; ok {
+		return t
+	}
+	m := cost.Of(r.ctx.Target)
+	var best turn
+	least := math.Inf(1)
+	for _, t := range r.turns(s) {
+		each, times := r.perTurn(t), float64(s.rowsOfWarp()/t.rows())
+		w := cost.Work{Blocks: 1, Warps: s.threads() / warpSize, Resident: 1, Loads: float64(times * each.Loads)}
+		all := float64(times * float64(w.Warps))
+		w.Issued, w.Float, w.Integer, w.Special = float64(all*each.Issued), float64(all*each.Float), float64(all*each.Integer), float64(all*each.Special)
+		w.Memory, w.Wavefronts = float64(all*each.Memory), float64(all*each.Wavefronts)
+		if us := m.Estimate(&w).US; us < least {
+			best, least = t, us
+		}
+	}
+	r.chosen[key] = best
+	return best
+}
+
 // rounds is how many vectors of a row a lane has.
-func (r *rows) rounds(s Schedule) int { return ceilDiv(r.vectors(s), warpSize) }
+func (r *rows) rounds(s Schedule, t turn) int { return ceilDiv(r.vectors(s), t.lanes) }
 
 // vectors is how many of them a row of the block's tiles has.
 func (r *rows) vectors(s Schedule) int { return s.chunksPerSplit(r.p) * s.BK / r.vector }
 
-// together is how many rows a warp computes together.
-func (r *rows) together(s Schedule) int {
-	n := s.rowsOfWarp()
-	for n > 1 && (n*r.rounds(s)*r.vector > mostAtOnce || s.rowsOfWarp()%n != 0) {
-		n--
-	}
-	return n
-}
-
 // rowsOfWarp is how many rows of a tile each of the block's warps has.
 func (s Schedule) rowsOfWarp() int { return s.BM / (s.threads() / warpSize) }
+
+func (*rows) waits(Schedule) bool { return false }
 
 func (r *rows) valid(s Schedule) error {
 	switch {
 	case s.BM%(s.threads()/warpSize) != 0:
 		return fmt.Errorf("%d rows for %d warps", s.BM, s.threads()/warpSize)
-	case r.rounds(s)*r.vector > mostInRow:
+	case len(r.turns(s)) == 0:
 		return fmt.Errorf("rows of %d elements in registers of a warp", r.vectors(s)*r.vector)
 	}
 	return nil
 }
 
 func (r *rows) registers(s Schedule, main int) int {
-	return max(main, 60+2*r.together(s)*r.rounds(s)*r.vector)
+	t := r.turn(s)
+	return max(main, 60+2*t.each*r.rounds(s, t)*r.vector)
 }
 
 func (r *rows) tilesM(s Schedule) int                   { return ceilDiv(r.p.m, s.BM) }
@@ -148,9 +214,13 @@ func (r *rows) inStage(Schedule) int { return 0 }
 
 func (r *rows) behind(s Schedule) int { return s.chunksPerSplit(r.p) * r.p.num.tileA(s.BM, s.BK) }
 
-func (r *rows) work(s Schedule, _, tail *cost.Work) (bytes, constants float64) {
-	n := float64(s.rowsOfWarp())
-	e := &r.each
+func (r *rows) work(s Schedule, all, _, tail *cost.Work) {
+	t := r.turn(s)
+	taken := 0 // turns of all blocks of a column
+	for first := 0; first < r.p.m; first += s.BM {
+		taken += ceilDiv(min(s.BM, r.p.m-first), t.rows())
+	}
+	n, e := float64(taken)/float64(r.tilesM(s)*s.threads()/warpSize), r.perTurn(t)
 	tail.Float += float64(n * e.Float)
 	tail.Integer += float64(n * e.Integer)
 	tail.Special += float64(n * e.Special)
@@ -158,92 +228,185 @@ func (r *rows) work(s Schedule, _, tail *cost.Work) (bytes, constants float64) {
 	tail.Issued += float64(n * (e.Issued - e.Float - e.Integer - e.Special - e.Memory))
 	tail.Wavefronts += float64(n * e.Wavefronts)
 	tail.Loads += float64(n * e.Loads)
-	return float64(s.tilesN(r.p)*s.SplitK*r.p.batches()*r.p.m) * float64(r.read), 0
+	all.L2Read += float64(s.tilesN(r.p) * s.SplitK * r.p.batches() * r.p.m * r.read)
 }
 
 func (r *rows) begin(g *gen) {
-	s := g.s
-	n, warps := r.together(s), s.threads()/warpSize
-	g.Comment("A: %d rows of a warp, %d at a time", s.rowsOfWarp(), n)
-	em := r.emitter(g, nil)
-	turn := g.Reg(ptx.B32)
-	g.I("mov.b32", turn, ptx.Imm(0))
+	s, t := g.s, r.turn(g.s)
+	times, warps := s.rowsOfWarp()/t.rows(), s.threads()/warpSize
+	g.Comment("A: %d rows of a warp, %d at a time, each of %d lanes", s.rowsOfWarp(), t.rows(), t.lanes)
+	e := &rowsEmitter{rows: r, gen: g, turn: t}
+	e.begin(nil)
+	first := g.mul(g.warp, t.rows())
 	loop := g.NewLabel("rows")
-	if n < s.rowsOfWarp() {
+	if times > 1 {
+		r := g.Reg(ptx.B32)
+		g.I("mov.b32", r, first.operand())
+		first = inReg(r)
 		g.Place(loop)
-		em.Push()
+		e.em.Push()
 	}
-	var list []num
-	for i := range n {
-		list = append(list, g.add(g.mad(inReg(turn), warps*n, g.warp), imm(i*warps)))
-	}
-	r.emit(g, em, list)
-	if n < s.rowsOfWarp() {
-		em.Pop()
-		g.I("add.s32", turn, turn, ptx.Imm(1))
-		g.If(g.compare("lt.u32", inReg(turn), imm(s.rowsOfWarp()/n)), "bra.uni", loop)
+	e.emit(first)
+	if times > 1 {
+		e.em.Pop()
+		g.I("add.s32", first.reg, first.reg, ptx.Imm(warps*t.rows()))
+		g.If(g.compare("lt.u32", first, imm(s.BM)), "bra.uni", loop)
 	}
 }
 
-// emitter is that of the rows of a block.
-func (r *rows) emitter(g *gen, loads func(*expr.Expr, int, int)) *expr.Emitter {
-	pointers := make([]ptx.Reg, len(g.plan.Operands))
-	for i := range pointers {
-		if r.l.Loaded[i] {
-			pointers[i] = g.pointer(i)
-		}
-	}
-	env := r.l.Env(g.Kernel, pointers)
-	env.Wait, env.Loads = nil, loads // it has waited
-	env.Team = &expr.Team{Threads: warpSize, Lane: r.lane, Adjacent: true, Teams: 1, Index: r.l.B.Int(0), Vary: []*expr.Expr{r.lane}}
-	em := expr.NewEmitter(g.Kernel, r.l.B, env)
-	em.Bind(r.lane, g.register(g.lane))
-	if r.l.Member != nil {
-		g.bind(em, r.l.Member, g.z[0])
-	}
-	return em
+// rowsEmitter writes turns of a warp.
+type rowsEmitter struct {
+	*rows
+	gen  *gen
+	turn turn
+	em   *expr.Emitter
+	lane *expr.Expr   // of those that share a row
+	own  []*expr.Expr // rows that a lane has a share of
+	at   num          // of the lane, in its row
+	part num          // of the row, among those that the warp's lanes share at once
 }
 
-// emit computes rows of the tile, and stores them. Rows beyond the matrix are the last one again, and columns are 0.
-func (r *rows) emit(g *gen, em *expr.Emitter, list []num) {
-	p, s, b := r.p, g.s, r.l.B
+// begin prepares an emitter, which tells loads what it reads.
+func (e *rowsEmitter) begin(loads func(index *expr.Expr, bytes, size int)) {
+	g, b := e.gen, e.l.B
+	teams := warpSize / e.turn.lanes
+	e.lane = b.Index(fmt.Sprint("lane.a", e.turn.lanes), e.turn.lanes)
+	env := g.envOf(e.l)
+	env.Loads = loads
+	env.Team = &expr.Team{Threads: e.turn.lanes, Lane: e.lane, Adjacent: true, Teams: teams, Index: b.Index(fmt.Sprint("team.a", teams), teams),
+		Vary: []*expr.Expr{e.lane}, Vector: e.vector, Unrolled: mostInRow}
+	e.em = expr.NewEmitter(g.Kernel, b, env)
+	e.at, e.part = g.lane, imm(0)
+	if teams > 1 {
+		e.at, e.part = g.mod(g.lane, e.turn.lanes), g.div(g.lane, e.turn.lanes)
+	}
+	g.bind(e.em, e.lane, e.at)
+	if e.l.Member != nil {
+		g.bind(e.em, e.l.Member, g.z[0])
+	}
+	for i := range e.turn.each {
+		e.own = append(e.own, b.Index(fmt.Sprint("row.a", i), e.p.m))
+	}
+}
+
+// emit computes a warp's rows of the tile from first on, unless all are beyond the matrix: they are 0 then.
+func (e *rowsEmitter) emit(first num) {
+	g, m := e.gen, e.p.m
+	if m%g.s.BM == 0 {
+		e.turnAt(first)
+		return
+	}
+	there, done := g.NewLabel("inside"), g.NewLabel("normalised")
+	g.If(g.compare("lt.u32", g.add(g.mul(g.tileM, g.s.BM), first), imm(m)), "bra.uni", there)
+	words := g.RegVec(ptx.B32, e.vector*e.p.num.a.Bits()/32)
+	for _, w := range words {
+		g.I("mov.b32", w, ptx.Imm(0))
+	}
+	e.store(first, func() []ptx.Reg { return words })
+	g.I("bra.uni", done)
+	g.Place(there)
+	e.em.Push()
+	e.turnAt(first)
+	e.em.Pop()
+	g.Place(done)
+}
+
+// row is the i-th row of the tile that a lane has a share of, in the turn that begins at first.
+func (e *rowsEmitter) row(first num, i int) num {
+	return e.gen.add(e.gen.add(first, e.part), imm(i*warpSize/e.turn.lanes))
+}
+
+// turnAt computes the rows of a turn, and stores them. A row beyond the matrix is the last one again, and columns beyond K are 0.
+func (e *rowsEmitter) turnAt(first num) {
+	g, p, s, b, em := e.gen, e.p, e.gen.s, e.l.B, e.em
 	from := b.Int(0) // vectors in front of the block's
 	if g.first.isReg {
-		from = b.Index("from.a", p.k/r.vector)
-		g.bind(em, from, g.mul(g.first, s.BK/r.vector))
+		from = b.Index("from.a", p.k/e.vector)
+		g.bind(em, from, g.mul(g.first, s.BK/e.vector))
 	}
-	vectors, rounds := r.vectors(s), r.rounds(s)
+	lanes, rounds := e.turn.lanes, e.rounds(s, e.turn)
 	var values []*expr.Expr
-	for i, row := range list {
-		m := g.add(g.mul(g.tileM, s.BM), row)
+	for i, own := range e.own {
+		m := g.add(g.mul(g.tileM, s.BM), e.row(first, i))
 		if p.m%s.BM != 0 {
 			m = g.binary("min.u32", m, imm(p.m-1))
 		}
-		own := b.Index(fmt.Sprint("row.a", i), p.m)
 		g.bind(em, own, m)
 		for j := range rounds {
-			values = append(values, r.vectorAt(own, b.Add(from, b.Offset(r.lane, int64(j*warpSize))), s.SplitK*rounds*warpSize)...)
+			values = append(values, e.vectorAt(own, b.Add(from, b.Offset(e.lane, int64(j*lanes))), s.SplitK*rounds*lanes)...)
 		}
 	}
 	regs := em.EmitAll(values)
-	elem := bytesFor(p.num.a, 1)
-	pitch, sw := p.num.tileA(1, s.BK), layout.NewSwizzle(p.num.tileA(1, s.BK))
-	for i := range list {
-		for j := range rounds {
+	e.store(first, func() []ptx.Reg {
+		words := em.Encode(regs[:e.vector], e.stored)
+		regs = regs[e.vector:]
+		return words
+	})
+}
+
+// store stores the vectors that a lane has of the rows of a turn, one row after the other.
+func (e *rowsEmitter) store(first num, next func() []ptx.Reg) {
+	g, s, lanes := e.gen, e.gen.s, e.turn.lanes
+	bytes, pitch := e.vector*bytesFor(e.p.num.a, 1), e.p.num.tileA(1, s.BK)
+	tile, sw := e.p.num.tileA(s.BM, s.BK), layout.NewSwizzle(pitch)
+	in := g.mul(e.at, bytes) // of a row, the lane's first vector
+	chunk := imm(0)
+	if lanes*bytes > pitch {
+		chunk, in = g.div(in, pitch), g.mod(in, pitch)
+	}
+	within := g.add(g.smem, g.add(g.mul(chunk, tile), g.mod(in, 16)))
+	for i := range e.own {
+		at := map[int]ptx.Reg{} // addresses by place in the row of a tile
+		for j := range e.rounds(s, e.turn) {
+			off := j * lanes * bytes
+			place := off % pitch
+			to, ok := at[place]
+			if !ok {
+				to = g.register(g.add(within, g.swizzled(sw, e.row(first, i), g.div(g.add(in, imm(place)), 16))))
+				at[place] = to
+			}
 			var there *ptx.Reg
-			at := g.add(g.lane, imm(j*warpSize))
-			if (j+1)*warpSize > vectors {
-				q := g.compare("lt.u32", at, imm(vectors))
+			if n := e.vectors(s) - j*lanes; n < lanes {
+				q := g.compare("lt.u32", e.at, imm(n))
 				there = &q
 			}
-			byteAt := g.mul(at, r.vector*elem)
-			chunk, in := g.div(byteAt, pitch), g.mod(byteAt, pitch)
-			to := g.add(g.mul(chunk, p.num.tileA(s.BM, s.BK)), g.add(g.swizzled(sw, list[i], g.div(in, 16)), g.mod(in, 16)))
-			words := em.Encode(regs[:r.vector], r.stored)
-			regs = regs[r.vector:]
-			op, from := storeWords(words)
-			g.Where(there, op, ptx.At(g.register(g.add(g.smem, to)), s.Stages*s.stageBytes(p)), from)
+			op, from := storeWords(next())
+			g.Where(there, op, ptx.At(to, s.Stages*s.stageBytes(e.p)+off/pitch*tile), from)
 		}
+	}
+}
+
+// storer stores words as vector number j that a lane has of rows[i].
+func (e *rowsEmitter) storer(rows []num) func(i, j int, words []ptx.Reg) {
+	g, s, lanes := e.gen, e.gen.s, e.turn.lanes
+	bytes, pitch := e.vector*bytesFor(e.p.num.a, 1), e.p.num.tileA(1, s.BK)
+	tile, sw := e.p.num.tileA(s.BM, s.BK), layout.NewSwizzle(pitch)
+	own := g.mul(g.mod(g.lane, lanes), bytes) // of a row, the lane's first vector
+	chunk, in := g.div(own, pitch), g.mod(own, pitch)
+	if lanes*bytes <= pitch {
+		chunk, in = imm(0), own
+	}
+	within := g.add(g.mul(chunk, tile), g.mod(in, 16))
+	at := map[[2]int]ptx.Reg{} // by row and vector of a tile's row
+	return func(i, j int, words []ptx.Reg) {
+		off := j * lanes * bytes
+		k := [2]int{i, off % pitch}
+		r, ok := at[k]
+		if !ok {
+			unit := g.add(g.div(in, 16), imm(off%pitch/16))
+			if bytes < 16 { // lanes share units, and so may their vectors
+				unit = g.div(g.add(in, imm(off%pitch)), 16)
+			}
+			r = g.register(g.add(g.smem, g.add(within, g.swizzled(sw, rows[i], unit))))
+			at[k] = r
+		}
+		var there *ptx.Reg
+		if n := e.vectors(s) - j*lanes; n < lanes {
+			q := g.compare("lt.u32", g.mod(g.lane, lanes), imm(n))
+			there = &q
+		}
+		op, from := storeWords(words)
+		g.Where(there, op, ptx.At(r, s.Stages*s.stageBytes(e.p)+off/pitch*tile), from)
 	}
 }
 

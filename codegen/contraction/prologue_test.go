@@ -2,6 +2,7 @@ package contraction
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -43,11 +44,16 @@ func (c rowsCase) region(t testing.TB) *kerneltest.Region {
 	return joined(first, second)
 }
 
-// joined makes two regions of a graph a chain.
-func joined(first, second *kerneltest.Region) *kerneltest.Region {
-	second.Node = ir.NewChain(first.Node, second.Node, false)
-	second.Nodes, second.Outputs = []*ir.Node{second.Node}, second.Node.Outputs
-	return second
+// joined makes regions of a graph a chain.
+func joined(parts ...*kerneltest.Region) *kerneltest.Region {
+	var nodes []*ir.Node
+	for _, r := range parts {
+		nodes = append(nodes, r.Node)
+	}
+	last := parts[len(parts)-1]
+	last.Node = ir.NewChain(nodes, false)
+	last.Nodes, last.Outputs = []*ir.Node{last.Node}, last.Node.Outputs
+	return last
 }
 
 func TestRowsInFrontOfAProductEqualTheReference(t *testing.T) {
@@ -134,6 +140,42 @@ func TestEveryScheduleHasItsRows(t *testing.T) {
 	everySchedule(t, b, ctx)
 }
 
+// TestRowsAreTheSameInEveryTurn: few lanes of many rows or all lanes of one, several rows of a lane at once, in one turn or several, warps
+// whose rows are all beyond the matrix.
+func TestRowsAreTheSameInEveryTurn(t *testing.T) {
+	for _, c := range []rowsCase{
+		{op: "LayerNorm", m: 25, k: 384, n: 24, x: f32, a: f16, w: f16, gain: true},
+		{op: "Softmax", m: 70, k: 136, n: 24, x: f16, a: f16, w: f16, members: 2},
+		{op: "LayerNorm", m: 33, k: 96, n: 24, x: f32, a: e4m3, w: e4m3},
+		{op: "RMSNorm", m: 1, k: 40, n: 24, x: f32, a: f32, w: f32},
+	} {
+		b, ctx := c.region(t), sm121(t)
+		p, err := normaliseFor(b.Node, ctx.Target)
+		require.NoError(t, err)
+		pl, err := newPlan(p, ctx)
+		require.NoError(t, err)
+		r := p.prologue.(*rows)
+		tried := map[turn]bool{}
+		for _, s := range candidates(p) {
+			if s.valid(p, ctx.Target) != nil || pl.fits(s) != nil {
+				continue
+			}
+			for _, w := range r.turns(s) {
+				if !tried[w] {
+					tried[w] = true
+					r.turn(s)
+					for key := range r.chosen {
+						r.chosen[key] = w
+					}
+					b.CheckSpec(write(p, pl.at(p, s), s, ctx.Target), ctx.Target)
+					clear(r.chosen)
+				}
+			}
+		}
+		require.Greater(t, len(tried), 5, "%+v", c)
+	}
+}
+
 func everySchedule(t *testing.T, b *kerneltest.Region, ctx *kernel.Context) {
 	t.Helper()
 	p, err := normaliseFor(b.Node, ctx.Target)
@@ -155,4 +197,135 @@ func everySchedule(t *testing.T, b *kerneltest.Region, ctx *kernel.Context) {
 func TestWhatNoPrologueComputesIsRefused(t *testing.T) {
 	_, err := Lower(rowsCase{op: "LayerNorm", m: 5, k: 33, n: 8, x: f32, a: f16, w: f16}.region(t).Node, sm121(t))
 	require.ErrorContains(t, err, "not whole words")
+	for want, c := range map[string]headsCase{
+		"heads of e4m3":               {h: 2, s: 5, d: 16, n: 8, x: f16, a: e4m3, w: e4m3},
+		"heads of 12 elements of f16": {h: 2, s: 5, d: 12, n: 8, x: f16, a: f16, w: f16},
+		"a head of 1000 keys":         {h: 2, s: 5, t: 1000, d: 64, n: 8, x: f16, a: f16, w: f16},
+	} {
+		_, err := Lower(c.region(t).Node, sm121(t))
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// headsCase is a product of an attention's heads, packed as q, k and v of one tensor [b,s,3·h·d].
+type headsCase struct {
+	b, h, s, d, n int
+	t             int      // keys and values of another tensor, if not 0
+	x, a, w       ir.DType // of q, k and v, of A and of the weights
+	members       int
+	mask, causal  bool
+	behind        bool // a function of each element behind the attention
+	variable      bool // so are the weights
+}
+
+func (c headsCase) region(t testing.TB) *kerneltest.Region {
+	g := kerneltest.NewGraph(t, "g")
+	first, second := g.Region(ir.FamilyContraction), g.Region(ir.FamilyContraction)
+	if c.members > 0 {
+		first.Members(c.members)
+		second.Members(c.members)
+	}
+	b, row := max(1, c.b), c.h*c.d
+	part := func(x *ir.Value, rows, i, of int) *ir.Value {
+		y := first.Add("Slice", ir.Attrs{"starts": []int{0, 0, i * row}, "sizes": []int{b, rows, row}}, first.Cast(x, f32))
+		y = first.Add("Reshape", ir.Attrs{"shape": []int{b, rows, c.h, c.d}}, y)
+		return first.Add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, y)
+	}
+	qkv, in := first.Input(ir.T(c.x, b, c.s, 3*row), 1, false, c.members > 0), []*ir.Value(nil)
+	if c.t == 0 {
+		in = []*ir.Value{part(qkv, c.s, 0, 3), part(qkv, c.s, 1, 3), part(qkv, c.s, 2, 3)}
+	} else {
+		kv := first.Input(ir.T(c.x, b, c.t, 2*row), 1, false, c.members > 0)
+		in = []*ir.Value{part(qkv, c.s, 1, 3), part(kv, c.t, 0, 2), part(kv, c.t, 1, 2)}
+	}
+	if c.mask {
+		in = append(in, first.Cast(first.Input(ir.T(f32, b, 1, c.s, max(c.t, (1-min(c.t, 1))*c.s)), 3, false, c.members > 0), f32))
+	}
+	y := first.Add("Attention", ir.Attrs{"scale": 0.3, "causal": c.causal}, in...)
+	y = first.Add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, y)
+	y = first.Add("Reshape", ir.Attrs{"shape": []int{b, c.s, row}}, y)
+	if c.behind {
+		y = first.Add("Mul", nil, first.Add("Relu", nil, y), first.Input(ir.T(f32, row), 1, true, true))
+	}
+	y = first.Finish(first.Cast(y, c.a)).Outputs[0]
+	a := second.Cast(second.Read(y, true), f32)
+	w := second.Cast(second.Input(ir.T(c.w, row, c.n), 0.1, !c.variable, true), f32)
+	z := second.Add("Add", nil, second.Add("MatMul", nil, a, w), second.Input(ir.T(f32, c.n), 1, true, true))
+	second.Finish(second.Cast(second.Add("Add", nil, z, second.Input(ir.T(f32, b, c.s, c.n), 1, false, true)), f16))
+	return joined(first, second)
+}
+
+func TestHeadsInFrontOfAProductEqualTheReference(t *testing.T) {
+	for _, c := range []headsCase{
+		{h: 6, s: 25, d: 64, n: 384, x: f16, a: f16, w: f16},
+		{h: 16, s: 32, d: 32, n: 72, x: f16, a: f16, w: f16, members: 2},
+		{b: 2, h: 3, s: 40, d: 32, n: 40, x: bf16, a: bf16, w: bf16, mask: true},
+		{h: 2, s: 20, t: 70, d: 16, n: 130, x: f16, a: f16, w: f16, behind: true},
+		{b: 3, h: 4, s: 7, d: 24, n: 24, x: f16, a: f16, w: f16, causal: true, behind: true},
+		{h: 5, s: 33, d: 48, n: 40, x: f16, a: f16, w: e4m3, members: 2},
+		{h: 4, s: 25, d: 32, n: 40, x: f32, a: f32, w: f32, members: 2},
+		{b: 2, h: 2, s: 18, t: 35, d: 20, n: 33, x: f32, a: f32, w: f32, mask: true, behind: true},
+		{h: 2, s: 25, d: 32, n: 40, x: f32, a: f16, w: f16},
+		{h: 2, s: 25, d: 32, n: 40, x: f16, a: f32, w: f32},
+		{h: 4, s: 25, d: 32, n: 40, x: f16, a: f16, w: f16, variable: true},
+	} {
+		for _, target := range []string{"sm_121", "sm_90", "sm_80"} {
+			t.Run(fmt.Sprintf("%s %+v", target, c), func(t *testing.T) {
+				b := c.region(t)
+				b.Limits[f16] = 6e-4 // probabilities are rounded to f16
+				ctx := kerneltest.Target(t, target)
+				spec := b.Check(Lower, ctx)
+				require.Equal(t, ir.FamilyChain, spec.Family)
+				t.Log(spec.Schedule)
+				kerneltest.Assemble(t, spec, ctx.Target)
+			})
+		}
+	}
+}
+
+// TestEveryScheduleHasItsHeads runs candidates as TestEveryScheduleComputesTheSame does: blocks with some of the heads each, several at a time
+// and one after the other, rows of two images, columns beyond K.
+func TestEveryScheduleHasItsHeads(t *testing.T) {
+	for _, c := range []headsCase{
+		{b: 2, h: 6, s: 25, d: 32, n: 72, x: f16, a: f16, w: f16, behind: true},
+		{h: 3, s: 18, t: 40, d: 48, n: 40, x: f16, a: f16, w: f16},
+		{h: 5, s: 20, d: 32, n: 40, x: f16, a: f16, w: f16}, // the last blocks have fewer
+	} {
+		b := c.region(t)
+		b.Limits[f16] = 6e-4
+		everySchedule(t, b, sm121(t))
+	}
+}
+
+// TestHeadsChangeNoBit: a chain's results are those of two launches, if the product has the same schedule.
+func TestHeadsChangeNoBit(t *testing.T) {
+	for _, c := range []headsCase{
+		{h: 6, s: 25, d: 64, n: 384, x: f16, a: f16, w: f16},
+		{h: 16, s: 32, d: 32, n: 72, x: f16, a: f16, w: f16, members: 2},
+		{b: 2, h: 3, s: 40, t: 70, d: 32, n: 40, x: bf16, a: bf16, w: bf16, mask: true, behind: true},
+		{h: 4, s: 25, t: 70, d: 32, n: 40, x: f32, a: f32, w: f32},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			ctx, b := sm121(t), c.region(t)
+			p, err := normaliseFor(b.Node, ctx.Target)
+			require.NoError(t, err)
+			pl, err := newPlan(p, ctx)
+			require.NoError(t, err)
+			s, _, _, err := choose(p, pl, ctx.Target)
+			require.NoError(t, err)
+			one := kerneltest.Run(t, write(p, pl.at(p, s), s, ctx.Target), ctx.Target, b.Data)
+
+			parts := b.Node.Parts()
+			first, err := Lower(parts[0], ctx)
+			require.NoError(t, err)
+			data := maps.Clone(b.Data)
+			maps.Copy(data, kerneltest.Run(t, first, ctx.Target, data))
+			q, err := normaliseFor(parts[1], ctx.Target)
+			require.NoError(t, err)
+			ql, err := newPlan(q, ctx)
+			require.NoError(t, err)
+			two := kerneltest.Run(t, write(q, ql.at(q, s), s, ctx.Target), ctx.Target, data)
+			require.Equal(t, two[b.Outputs[0]], one[b.Outputs[0]])
+		})
+	}
 }

@@ -13,6 +13,7 @@ type Schedule struct {
 	ThreadM, ThreadN       int // fp32: elements a thread computes; 0 for tensor cores
 	Stages                 int // chunks of K in shared memory, one of them being computed on
 	SplitK                 int // blocks that share a tile
+	Parts                  int // of each warp's rows, whose sums go through shared memory one after the other; 0: 1
 }
 
 // String is the readable form: 64x64x32 stages=3 warps=2x2 splitk=4.
@@ -26,6 +27,9 @@ func (s Schedule) String() string {
 	}
 	if s.SplitK > 1 {
 		t += fmt.Sprintf(" splitk=%d", s.SplitK)
+	}
+	if s.parts() > 1 {
+		t += fmt.Sprintf(" parts=%d", s.Parts)
 	}
 	return t
 }
@@ -72,13 +76,19 @@ func (s Schedule) stageBytes(p *problem) int {
 // of a fragment fall into different banks.
 func (s Schedule) stagingRow() int { return s.BN + 8 }
 
-func (s Schedule) stagingBytes() int { return s.WarpsK * s.BM * s.stagingRow() * 4 }
+// stagingRows are the rows of a part.
+func (s Schedule) stagingRows() int { return s.BM / s.parts() }
+
+func (s Schedule) parts() int { return max(1, s.Parts) }
+
+func (s Schedule) stagingBytes() int { return s.WarpsK * s.stagingRows() * s.stagingRow() * 4 }
 
 func (s Schedule) shared(p *problem) int {
 	return max(s.Stages*s.stageBytes(p)+s.behindStages(p), s.stagingBytes()) + s.addedBytes(p) + 16 // 16: the split-K ticket
 }
 
-// registers estimates what a thread needs: accumulators, fragments of one step, addresses.
+// registers estimates what a thread needs, from what ptxas takes for such kernels: accumulators, fragments of A of two steps and of B of one, what a
+// copy needs, addresses.
 func (s Schedule) registers(p *problem) int {
 	if p.prologue != nil {
 		return p.prologue.registers(s, s.mainRegisters(p))
@@ -93,7 +103,17 @@ func (s Schedule) mainRegisters(p *problem) int {
 		if n.partial > 0 {
 			sums = 2*sums + 4
 		}
-		r := sums + 2*(a+b*s.warpTerms(n))*4 + 3*ceilDiv(n.tileA(s.BM, s.BK)/16, s.threads()) + 48
+		copies := ceilDiv(n.tileA(s.BM, s.BK)/16, s.threads())
+		r := sums + 8*a + 4*b + 12*b*(s.warpTerms(n)-1) + 2*copies + 22
+		switch {
+		case p.conv != nil: // taps outside of the image
+			r += 3 * copies
+		case p.m%s.BM != 0 || p.k%s.BK != 0:
+			r += 2*copies + 4
+		}
+		if n.blockScaled() {
+			r += a + 2*b
+		}
 		if n.a != n.mul || n.b != n.mul || n.round != 0 { // what is read for a unit, before it is converted
 			r += 4*(a*(n.unit()/n.stepA()-1)+b*(n.unit()/n.stepB()-1)) + 4*b + 16 + 4*a*(n.terms-1)
 		}
@@ -118,6 +138,10 @@ func (s Schedule) valid(p *problem, t *target.Target) error {
 		return fmt.Errorf("about %d registers a thread", s.registers(p))
 	case p.sums != nil && s.BM%p.sums.part != 0:
 		return fmt.Errorf("tile of %d rows, sums of %d", s.BM, p.sums.part)
+	case s.parts() > 1 && (!p.num.tensor() || s.SplitK > 1 || p.sums != nil || p.prologue != nil || s.warpM()%(16*s.Parts) != 0):
+		return fmt.Errorf("sums in %d parts", s.Parts)
+	case s.parts() > 1 && 2*s.stagingBytes() <= s.Stages*s.stageBytes(p):
+		return fmt.Errorf("sums in %d parts, and all fit in the stages in half as many", s.Parts)
 	case s.BN%8 != 0:
 		return fmt.Errorf("tile of %d columns is not a multiple of 8", s.BN)
 	}

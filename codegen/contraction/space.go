@@ -17,7 +17,7 @@ const wantForm = "want a form like 64x64x32 stages=3 warps=2x2 splitk=4"
 
 // parseSchedule reads what Schedule.String prints.
 func parseSchedule(text string) (s Schedule, err error) {
-	s.WarpsK, s.SplitK = 1, 1
+	s.WarpsK, s.SplitK, s.Parts = 1, 1, 1
 	for i, word := range strings.Fields(text) {
 		name, value, named := strings.Cut(word, "=")
 		switch {
@@ -31,6 +31,8 @@ func parseSchedule(text string) (s Schedule, err error) {
 			_, err = fmt.Sscanf(value, "%dx%d", &s.WarpsM, &s.WarpsN)
 		case name == "thread":
 			_, err = fmt.Sscanf(value, "%dx%d", &s.ThreadM, &s.ThreadN)
+		case name == "parts":
+			_, err = fmt.Sscanf(value, "%d", &s.Parts)
 		case name == "splitk":
 			_, err = fmt.Sscanf(value, "%d", &s.SplitK)
 		default:
@@ -43,7 +45,7 @@ func parseSchedule(text string) (s Schedule, err error) {
 	if s.String() != text { // a part is missing, given twice, or followed by something
 		return s, errors.New(wantForm)
 	}
-	for _, n := range []int{s.BM, s.BN, s.BK, s.WarpsM, s.WarpsN, s.WarpsK} {
+	for _, n := range []int{s.BM, s.BN, s.BK, s.WarpsM, s.WarpsN, s.WarpsK, s.Parts} {
 		if n < 1 || n > 1<<12 {
 			return s, fmt.Errorf("%d is no size", n)
 		}
@@ -58,7 +60,8 @@ func (s Schedule) suits(p *problem, pl *plan, t *target.Target) error {
 		return fmt.Errorf("%dx%d warps do not share a tile of %dx%d", s.WarpsM, s.WarpsN, s.BM, s.BN)
 	case s.BK%pl.perUnit != 0 || p.num.tensor() != (s.ThreadM == 0):
 		return fmt.Errorf("it does not go with operands of %v", p.num.a)
-	case s.BK*p.num.a.Bits()/8 < leastRow || !powersOfTwo(s.BM, s.BN, s.BK, s.WarpsM, s.WarpsN, s.WarpsK, max(1, s.ThreadM), max(1, s.ThreadN)):
+	case p.lists() != nil:
+	case s.BK*p.num.a.Bits()/8 < leastRow || !powersOfTwo(s.BM, s.BN, s.BK, s.WarpsM, s.WarpsN, s.WarpsK, max(1, s.ThreadM), max(1, s.ThreadN), s.parts()):
 		return fmt.Errorf("tiles, warps and threads are powers of two, and a row of a tile has %d bytes or more", leastRow)
 	}
 	if err := s.valid(p, t); err != nil {
@@ -87,6 +90,13 @@ func chosen(text string, p *problem, pl *plan, t *target.Target) (s Schedule, w 
 	}
 	if err = s.suits(p, pl, t); err != nil {
 		return s, nil, "", err
+	}
+	same := func(x Schedule) bool {
+		x.Parts = x.parts()
+		return x == s
+	}
+	if list := p.lists(); list != nil && !slices.ContainsFunc(list(), same) {
+		return s, nil, "", errors.New("it is none of those that such a kernel can have")
 	}
 	w = s.work(p, pl, cost.Of(t))
 	if w.Blocks < t.SMs {
@@ -122,11 +132,26 @@ func Space(region *ir.Node, ctx *kernel.Context) (*kernel.Space, error) {
 	}
 	longest, m := longestK(p, usual), cost.Of(ctx.Target)
 	out := &kernel.Space{Signature: p.signature(ctx, region), Default: own.String()}
-	p.enumerate(func(s Schedule) {
-		if s.suits(p, pl, ctx.Target) == nil && s.chunks(p)*s.BK <= longest {
+	add := func(s Schedule) {
+		if s.chunks(p)*s.BK <= longest {
 			out.Plans = append(out.Plans, kernel.Plan{At: s.coordinates(), US: m.Estimate(s.work(p, pl, m)).US})
 		}
-	}, append(candidates(p), own))
+	}
+	if p.lists() != nil {
+		seen := map[Schedule]bool{}
+		for _, s := range usual {
+			if !seen[s] && s.suits(p, pl, ctx.Target) == nil {
+				seen[s] = true
+				add(s)
+			}
+		}
+	} else {
+		p.enumerate(func(s Schedule) {
+			if s.suits(p, pl, ctx.Target) == nil {
+				add(s)
+			}
+		}, append(usual, own))
+	}
 	out.Within()
 	for i := range out.Plans {
 		out.Plans[i].Schedule = at(out.Plans[i].At).String()
@@ -140,12 +165,12 @@ func (s Schedule) coordinates() []int {
 	if s.ThreadM > 0 {
 		m, n = s.ThreadM, s.ThreadN
 	}
-	return []int{s.BM, s.BN, m, n, s.BK, s.WarpsK, s.SplitK, s.Stages, min(s.ThreadM, 1)}
+	return []int{s.BM, s.BN, m, n, s.BK, s.WarpsK, s.SplitK, s.Stages, min(s.ThreadM, 1), s.parts()}
 }
 
 // at is the schedule with coordinates.
 func at(c []int) Schedule {
-	s := Schedule{BM: c[0], BN: c[1], BK: c[4], WarpsK: c[5], SplitK: c[6], Stages: c[7]}
+	s := Schedule{BM: c[0], BN: c[1], BK: c[4], WarpsK: c[5], SplitK: c[6], Stages: c[7], Parts: c[9]}
 	if c[8] > 0 {
 		s.ThreadM, s.ThreadN, s.WarpsM, s.WarpsN = c[2], c[3], c[0]/c[2]*(c[1]/c[3])/32, 1
 	} else {
@@ -188,7 +213,9 @@ func (p *problem) enumerate(f func(s Schedule), first []Schedule) {
 						for _, wk := range []int{1, 2, 4, 8} {
 							for _, split := range splits {
 								for stages := 2; stages <= 6; stages++ {
-									once(at([]int{bm, bn, wm, wn, row * 8 / p.num.a.Bits(), wk, split, stages, threads}))
+									for parts := 1; parts <= max(1, wm/16) && (parts == 1 || threads == 0 && split == 1); parts *= 2 {
+										once(at([]int{bm, bn, wm, wn, row * 8 / p.num.a.Bits(), wk, split, stages, threads, parts}))
+									}
 								}
 							}
 						}

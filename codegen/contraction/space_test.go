@@ -41,11 +41,17 @@ func TestPlansComputeTheSame(t *testing.T) {
 func TestPlansOfChainsComputeTheSame(t *testing.T) {
 	rng := rand.New(rand.NewSource(6))
 	for name, build := range map[string]func(t testing.TB) *kerneltest.Region{
-		"rows":   rowsCase{op: "LayerNorm", m: 40, k: 200, n: 72, x: f32, a: f16, w: f16, gain: true}.region,
-		"window": slideCase{h: 11, w: 9, c: 72, n: 40, k: 3, stride: 1, pad: 1, x: f16, a: f16, weights: f16}.region,
+		"rows":    rowsCase{op: "LayerNorm", m: 40, k: 200, n: 72, x: f32, a: f16, w: f16, gain: true}.region,
+		"window":  slideCase{h: 11, w: 9, c: 72, n: 40, k: 3, stride: 1, pad: 1, x: f16, a: f16, weights: f16}.region,
+		"product": productCase{m: 40, c: 72, k: 104, n: 72, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true}.region,
+		"heads":   headsCase{b: 2, h: 3, s: 40, d: 32, n: 40, x: f16, a: f16, w: f16, mask: true}.region,
+		"expand":  expandCase{h: 10, w: 20, k: 16, c: 48, n: 24, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16}.region,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, ctx := build(t), sm121(t)
+			if name == "heads" {
+				b.Limits[f16] = 6e-4 // probabilities are rounded to f16
+			}
 			for _, spec := range b.Plans(Lower, Space, ctx, rng, 5) {
 				kerneltest.Assemble(t, spec, ctx.Target)
 			}

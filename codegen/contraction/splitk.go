@@ -12,11 +12,12 @@ func (g *gen) partials() ptx.Reg {
 	g.I("mul.wide.u32", base, g.register(g.tile), ptx.Imm(s.SplitK*s.BM*s.BN*4))
 	g.I("add.s64", base, work, base)
 	g.I("mad.wide.u32", mine, g.register(g.share), ptx.Imm(s.BM*s.BN*4), base)
-	g.groups(g.columns(), func(index, row, col, m, n num) {
+	g.groups(g.columns(), 0, func(index, row, col, m, n num) {
 		acc := g.sumWarps(row, col)
-		at := g.address(mine, index, g.p.group()*4)
+		each, apart := s.quads(g.p)
+		at := g.address(mine, index, each)
 		for h := 0; h < len(acc); h += 4 {
-			g.I("st.global.v4.f32", ptx.At(at, h*4), ptx.V(acc[h:h+4]...))
+			g.I("st.global.v4.f32", ptx.At(at, h/4*apart), ptx.V(acc[h:h+4]...))
 		}
 	})
 	g.I("fence.acq_rel.gpu")
@@ -38,16 +39,29 @@ func (g *gen) partials() ptx.Reg {
 
 // sumSplits adds the partial sums of a group in the order of the splits.
 func (g *gen) sumSplits(work ptx.Reg, index num) []ptx.Reg {
-	at := g.address(work, index, g.p.group()*4)
+	each, apart := g.s.quads(g.p)
+	at := g.address(work, index, each)
 	var acc []ptx.Reg
 	for i := 0; i < g.s.SplitK; i++ {
 		var v []ptx.Reg
 		for h := 0; h < g.p.group()/4; h++ {
 			r := g.RegVec(ptx.F32, 4)
-			g.I("ld.global.v4.f32", ptx.V(r...), ptx.At(at, i*g.s.BM*g.s.BN*4+h*16))
+			g.I("ld.global.v4.f32", ptx.V(r...), ptx.At(at, i*g.s.BM*g.s.BN*4+h*apart))
 			v = append(v, r...)
 		}
 		acc = g.plus(acc, v)
 	}
 	return acc
 }
+
+// quads says how far apart, in bytes of the workspace, groups lie and the fours of a group.
+func (s Schedule) quads(p *problem) (groups, fours int) {
+	if p.wholeSectors() {
+		return 16, s.BM * s.BN / p.group() * 16
+	}
+	return p.group() * 4, 16
+}
+
+// wholeSectors reports whether warps write whole sectors of partial sums: behind a prologue, which is computed again for every tile along N, blocks
+// have few rows and many columns.
+func (p *problem) wholeSectors() bool { return p.prologue != nil }

@@ -10,9 +10,10 @@ import (
 
 // Env is what an emitter needs to know about the surrounding kernel.
 type Env struct {
-	// Operand returns the register that holds the global address of a pointer parameter.
+	// Operand returns the register that holds the global address of a pointer parameter. Operands below 0 lie in shared memory: its register has
+	// 32 bits, and elements are as Hold writes them.
 	Operand func(operand int) ptx.Reg
-	// Align is the alignment in bytes of an operand's address; nil means 256.
+	// Align is the alignment in bytes of an operand's address; nil means 256, if none lies in shared memory.
 	Align func(operand int) int
 	// Constant reports operands that no launch writes: they may be read before griddepcontrol.wait and through the
 	// read-only path; nil means none.
@@ -262,9 +263,11 @@ func (b *Builder) partial(e *Expr, avail *varSet) (*Expr, []bool) {
 
 // Hoist emits, in the innermost scope, every largest part of es that needs no variable beyond those bound: for a loop that
 // the caller is about to write.
-func (m *Emitter) Hoist(es []*Expr) {
+func (m *Emitter) Hoist(es []*Expr) { m.EmitAll(m.available(es)) }
+
+// available lists the largest parts of es that need no variable beyond those bound.
+func (m *Emitter) available(es []*Expr) (found []*Expr) {
 	avail := &m.top().avail
-	var found []*Expr
 	m.walk(es, func(e *Expr) []*Expr {
 		if e.free.subsetOf(avail) {
 			found = append(found, e)
@@ -283,7 +286,40 @@ func (m *Emitter) Hoist(es []*Expr) {
 		}
 		return e.Args
 	}, func(*Expr) {})
-	m.EmitAll(found)
+	return found
+}
+
+// Ahead begins the loads of constants that es need and whose addresses are known, at most so many vectors: for what is computed later, behind
+// code of another emitter. It counts the registers of the words.
+func (m *Emitter) Ahead(es []*Expr, most int) (words int) {
+	es = m.available(es)
+	for _, rs := range m.grouped(es) {
+		if !m.shared(rs[0]) {
+			continue
+		}
+		if s := m.spread(rs); s.unrolled {
+			es = append(es, flat(rs, s.all(m.B))...)
+		}
+	}
+	m.groupLoads(es)
+	var loads []*Expr
+	m.pending(es, func(e *Expr) {
+		if e.Op == OpLoad && m.isConstant(int(e.I)) && m.early(e) {
+			loads = append(loads, e)
+		}
+	})
+	for _, e := range loads {
+		if _, ok := m.lookup(e); ok {
+			continue
+		}
+		if most--; most < 0 {
+			break
+		}
+		m.reg(e)
+		words += 4
+	}
+	m.top().groups = nil
+	return words
 }
 
 // Loop writes a counted loop from 0 to n-1 around body, with v bound to the counter.

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 
@@ -68,7 +69,7 @@ func (m *Emitter) groupLoads(es []*Expr) {
 }
 
 func (m *Emitter) isConstant(operand int) bool {
-	return m.env.Constant != nil && m.env.Constant(operand)
+	return operand >= 0 && m.env.Constant != nil && m.env.Constant(operand)
 }
 
 // early reports whether a load's address and predicate depend on no other load.
@@ -132,7 +133,7 @@ func (m *Emitter) vectorWidth(loads []*Expr) int {
 	}
 	at := constPart(e.Args[0])
 	base := m.B.Offset(e.Args[0], -at)
-	if base.wraps() {
+	if base.wraps() || e.I < 0 && size == 8 {
 		return 1
 	}
 	for w := 16 / size; w > 1; w /= 2 {
@@ -150,7 +151,7 @@ func (m *Emitter) vectorWidth(loads []*Expr) int {
 	return 1
 }
 
-// address is the memory operand of element index.
+// address is the memory operand of element index. Addresses in shared memory have 32 bits.
 func (m *Emitter) address(operand int64, index *Expr, size int) ptx.Addr {
 	base := m.env.Operand(int(operand))
 	k := constPart(index)
@@ -168,10 +169,13 @@ func (m *Emitter) address(operand int64, index *Expr, size int) ptx.Addr {
 			return ptx.At(r, off)
 		}
 	}
-	r := m.K.Reg(ptx.B64)
-	if x.Type == S64 {
+	r := m.K.Reg(base.Class)
+	switch {
+	case operand < 0:
+		m.K.I("mad.lo.s32", r, m.reg(x), ptx.Imm(int64(size)), base)
+	case x.Type == S64:
 		m.K.I("mad.lo.s64", r, m.reg(x), ptx.Imm(int64(size)), base)
-	} else {
+	default:
 		m.K.I("mad.wide.s32", r, m.reg(x), ptx.Imm(int64(size)), base)
 	}
 	m.top().addrs[key] = r
@@ -194,12 +198,14 @@ func (m *Emitter) load(e *Expr) ptx.Reg {
 	}
 	op := "ld.global."
 	switch constant := m.isConstant(int(e.I)); {
+	case e.I < 0:
+		op = "ld.shared."
 	case constant && m.waited:
 		op = "ld.global.nc."
 	case !constant:
 		m.Wait()
 	} // in front of the wait ptxas keeps plain loads alone: it moves others behind it
-	if m.env.Loads != nil {
+	if m.env.Loads != nil && e.I >= 0 {
 		m.env.Loads(loads[0].Args[0], len(loads)*size, size)
 	}
 	words := m.loadWords(op, len(loads)*size, e.DType, addr, pred)
@@ -494,4 +500,29 @@ func (m *Emitter) encodeHalves(rs []ptx.Reg, d ir.DType) []ptx.Reg {
 		out = append(out, w)
 	}
 	return out
+}
+
+// Sectors is the number of 32-byte sectors that a warp asks for when each lane reads or writes bytes from an element index on
+// (elements of size bytes). Lanes differ by what at says of their variables; all others are 0.
+func Sectors(b *Builder, index *Expr, bytes, size int, at func(lane int) map[*Expr]*Expr) float64 {
+	zero := map[*Expr]*Expr{}
+	Walk([]*Expr{index}, func(e *Expr) {
+		if e.Op == OpVar {
+			zero[e] = b.Int(0)
+		}
+	})
+	seen := map[int64]bool{}
+	for lane := range 32 {
+		with := maps.Clone(zero)
+		maps.Copy(with, at(lane))
+		at := b.Subst(index, with, nil)
+		if at.Op != OpConst { // a gather
+			seen[int64(-lane)] = true
+			continue
+		}
+		for first := at.I * int64(size); first/32 <= (at.I*int64(size)+int64(bytes)-1)/32; first += 32 {
+			seen[first/32] = true
+		}
+	}
+	return float64(len(seen))
 }

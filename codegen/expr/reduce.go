@@ -33,6 +33,17 @@ func (m *Emitter) heightOf(e *Expr) int {
 // reductions emits every reduction that es need and whose variables are all available, lower ones first, those of the same
 // variables and height in one loop.
 func (m *Emitter) reductions(es []*Expr) {
+	for _, rs := range m.grouped(es) {
+		if m.shared(rs[0]) {
+			m.teamReduce(rs)
+		} else {
+			m.threadReduce(rs)
+		}
+	}
+}
+
+// grouped lists the reductions that es need and whose variables are all available, lower ones first, those that share a loop together.
+func (m *Emitter) grouped(es []*Expr) (out [][]*Expr) {
 	avail := &m.top().avail
 	var found []*Expr
 	m.walk(es, func(e *Expr) []*Expr {
@@ -61,12 +72,9 @@ func (m *Emitter) reductions(es []*Expr) {
 	}
 	sort.SliceStable(order, func(i, j int) bool { return order[i].height < order[j].height })
 	for _, k := range order {
-		if k.team {
-			m.teamReduce(groups[k])
-		} else {
-			m.threadReduce(groups[k])
-		}
+		out = append(out, groups[k])
 	}
+	return out
 }
 
 func varNames(vs []*Expr) string {
@@ -125,20 +133,24 @@ func product(red ReduceOp, term *Expr) (x, y *Expr, ok bool) {
 	return nil, nil, false
 }
 
-// add combines terms[r][i] into lane i of reduction r.
-func (a *accumulators) add(terms [][]*Expr) {
-	m := a.m
-	var flat []*Expr
+// flat lists what the terms of reductions are made of.
+func flat(rs []*Expr, terms [][]*Expr) (out []*Expr) {
 	for r, ts := range terms {
 		for _, t := range ts {
-			if x, y, ok := product(a.rs[r].Red, t); ok {
-				flat = append(flat, x, y)
+			if x, y, ok := product(rs[r].Red, t); ok {
+				out = append(out, x, y)
 			} else {
-				flat = append(flat, t)
+				out = append(out, t)
 			}
 		}
 	}
-	m.EmitAll(flat)
+	return out
+}
+
+// add combines terms[r][i] into lane i of reduction r.
+func (a *accumulators) add(terms [][]*Expr) {
+	m := a.m
+	m.EmitAll(flat(a.rs, terms))
 	for r, ts := range terms {
 		for i, t := range ts {
 			acc := a.acc[r][i%len(a.acc[r])]

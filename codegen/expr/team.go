@@ -1,8 +1,10 @@
 package expr
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -21,6 +23,8 @@ type Team struct {
 	// Vector, if not 0, is the number of neighbours that a thread stores together: reductions whose range it divides take
 	// as many, so that a thread reads what it stores.
 	Vector int
+	// Unrolled is how many terms of a reduction a thread writes out, and then has in registers for what reads them again; 0: 32.
+	Unrolled int
 	// Shared is the first free byte of dynamic shared memory, 16-byte aligned; teamReduce reserves what it needs and advances it.
 	Shared int
 }
@@ -34,66 +38,90 @@ func (m *Emitter) shared(r *Expr) bool {
 	return !r.DependsOnAny(t.Vary...)
 }
 
-// teamReduce spreads the range of the variables over the team: thread l takes vectors l, l+T, l+2T …
-func (m *Emitter) teamReduce(rs []*Expr) {
+// spread is how a team shares the range of the variables of reductions: thread l takes vectors l, l+T, l+2T …
+type spread struct {
+	vec, rounds int64
+	unrolled    bool
+	terms       func(round *Expr) [][]*Expr // of each reduction, a thread's in a round
+}
+
+func (m *Emitter) spread(rs []*Expr) *spread {
 	b, t := m.B, m.env.Team
 	vars := rs[0].Vars
 	bs := bodies(rs)
-	m.Hoist(bs)
+	s := &spread{vec: 1}
 	total := varCount(vars)
-	vec := int64(1)
 	if t.Adjacent {
 		widths := []int64{8, 4, 2}
 		if t.Vector == 16 || m.readsE4M3(bs) {
 			widths = []int64{16, 8, 4, 2}
 		}
+		if t.Vector > 0 {
+			widths = slices.Insert(widths, 0, int64(t.Vector))
+		}
 		for _, v := range widths {
 			if (vars[len(vars)-1].Hi+1)%v == 0 && (total/v >= int64(t.Threads) || v == int64(t.Vector)) {
-				vec = v
+				s.vec = v
 				break
 			}
 		}
 	}
-	count := total / vec
-	rounds := (count + int64(t.Threads) - 1) / int64(t.Threads)
+	count := total / s.vec
+	s.rounds = (count + int64(t.Threads) - 1) / int64(t.Threads)
 	full := count%int64(t.Threads) == 0
 	index := S32
-	if rounds*int64(t.Threads)*vec > math.MaxInt32 {
+	if s.rounds*int64(t.Threads)*s.vec > math.MaxInt32 {
 		index = S64
 	}
-	terms := func(round *Expr) [][]*Expr {
+	s.terms = func(round *Expr) [][]*Expr {
 		at := b.Add(b.Scale(b.Cast(round, index), int64(t.Threads)), b.Cast(t.Lane, index))
 		valid := b.Lt(at, b.ConstInt(index, count))
 		if !full {
 			at = b.Min(at, b.ConstInt(index, count-1))
 		}
 		out := make([][]*Expr, len(rs))
-		for u := range vec {
-			for r, x := range m.bodiesAt(rs, b.Offset(b.Scale(at, vec), u)) {
+		for u := range s.vec {
+			for r, x := range m.bodiesAt(rs, b.Offset(b.Scale(at, s.vec), u)) {
 				out[r] = append(out[r], b.Select(valid, x, b.Identity(rs[r].Red, x.Type)))
 			}
 		}
 		return out
 	}
-	n := int(vec)
-	if rounds > 1 {
+	s.unrolled = s.rounds*s.vec <= int64(cmp.Or(t.Unrolled, 32)) && int(s.rounds*s.vec)*weight(bs) <= 2000
+	return s
+}
+
+// all are the terms of all rounds.
+func (s *spread) all(b *Builder) (terms [][]*Expr) {
+	for j := range s.rounds {
+		for r, ts := range s.terms(b.ConstInt(S32, j)) {
+			if j == 0 {
+				terms = append(terms, nil)
+			}
+			terms[r] = append(terms[r], ts...)
+		}
+	}
+	return terms
+}
+
+// teamReduce spreads reductions over the team.
+func (m *Emitter) teamReduce(rs []*Expr) {
+	bs, vars := bodies(rs), rs[0].Vars
+	m.Hoist(bs)
+	s := m.spread(rs)
+	n := int(s.vec)
+	if s.rounds > 1 {
 		n = max(n, 2)
 	}
 	acc := m.newAccumulators(rs, min(n, lanes))
-	if w := weight(bs); rounds*vec <= 32 && int(rounds*vec)*w <= 2000 {
-		all := make([][]*Expr, len(rs))
-		for j := range rounds {
-			for r, ts := range terms(b.ConstInt(S32, j)) {
-				all[r] = append(all[r], ts...)
-			}
-		}
-		acc.add(all)
+	if s.unrolled {
+		acc.add(s.all(m.B))
 	} else {
 		// Each thread loops. In a partial last round indices are clamped and surplus terms replaced by the identity.
-		j := b.variable(fmt.Sprintf("round.%s%d", vars[0].Name, rounds), S32, 0, rounds-1, 1, b.depth[vars[0].I])
-		m.Loop(j, int(rounds), func(*Expr) {
+		j := m.B.variable(fmt.Sprintf("round.%s%d", vars[0].Name, s.rounds), S32, 0, s.rounds-1, 1, m.B.depth[vars[0].I])
+		m.Loop(j, int(s.rounds), func(*Expr) {
 			m.Hoist(bs)
-			acc.add(terms(j))
+			acc.add(s.terms(j))
 		})
 	}
 	acc.finish()

@@ -49,6 +49,7 @@ type Hints struct {
 type Operand struct {
 	Value     *ir.Value // a graph value (region input or output), dense row-major; constants included
 	Const     []byte    // constant data made by the family: packed weights, tables
+	Front     int       // of a Const of a chain: how many parts in front of the last the part is that it comes of
 	Workspace int       // bytes of scratch that need not survive the launch
 	Counter   int       // bytes of zero-initialised state that the kernel leaves zero
 	Number    *Number   // a scalar passed by value, not part of the kernel's text

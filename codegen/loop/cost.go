@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -19,56 +20,56 @@ func (p *problem) work(s *schedule, m *cost.Machine) (*cost.Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := ptx.NewModule(m.Name).NewKernel("counted", s.threads)
-	params := make([]ptx.Sym, len(p.l.Operands))
 	w := &cost.Work{Blocks: s.blocks, Warps: (s.threads + 31) / 32}
-	read := 0.0 // activations
-	for i, o := range p.l.Operands {
+	count(w, p.l.Operands, m, s.threads, nil, func(k *ptx.Kernel, params []ptx.Sym, sectors map[int]float64) (int, int) {
+		s.shared = p.emit(s, k, params, func(f *frame, index *expr.Expr, bytes, size int) {
+			sectors[len(k.Body)] = f.sectors(s, index, bytes, size)
+		})
+		return s.shared, registers
+	})
+	return w, nil
+}
+
+// count adds what a kernel does that is emitted with the sectors that its loads and stores ask for, and that returns its shared memory and an
+// estimate of a thread's registers. Of some constants every block reads its own copy, as of activations.
+func count(w *cost.Work, operands []kernel.Operand, m *cost.Machine, threads int, every map[int]bool,
+	emit func(k *ptx.Kernel, params []ptx.Sym, sectors map[int]float64) (shared, registers int)) {
+	k := ptx.NewModule(m.Name).NewKernel("counted", threads)
+	params := make([]ptx.Sym, len(operands))
+	read, again := 0.0, 0.0 // activations, and constants that every block reads
+	for i, o := range operands {
 		params[i] = k.AddParam(fmt.Sprintf("p%d", i), "u64")
+		bytes := float64(len(o.Const))
+		if o.Value != nil {
+			bytes = float64(o.Value.Type.Bytes())
+		}
 		switch {
-		case o.Value == nil:
-			w.DRAMBytes += float64(len(o.Const))
-		case o.Value.IsConst():
-			w.DRAMBytes += float64(o.Value.Type.Bytes())
+		case o.Value == nil || o.Value.IsConst():
+			w.DRAMBytes += bytes
+			if every[i] {
+				again += bytes
+			}
 		case !o.Write:
-			read += float64(o.Value.Type.Bytes())
+			read += bytes
 		}
 	}
 	sectors := map[int]float64{}
-	s.shared = p.emit(s, k, params, func(f *frame, index *expr.Expr, bytes, size int) {
-		sectors[len(k.Body)] = f.sectors(s, index, bytes, size)
-	})
-	w.Resident = m.Resident(s.threads, s.shared, registers)
+	shared, registers := emit(k, params, sectors)
+	w.Resident = m.Resident(threads, shared, registers)
 	asked, written := w.Code(k, sectors)
-	w.L2Read, w.L2Written = max(read+w.DRAMBytes, min(32*asked, float64(float64(s.blocks)*read)+w.DRAMBytes)), 32*written
-	return w, nil
+	w.L2Read, w.L2Written = max(read+w.DRAMBytes, min(32*asked, float64(float64(w.Blocks)*(read+again))+w.DRAMBytes-again)), 32*written
 }
 
 // sectors is the number of 32-byte sectors that the first warp asks for when each lane reads or writes bytes from an element index on
 // (elements of size bytes), in the first round of every loop.
 func (f *frame) sectors(s *schedule, index *expr.Expr, bytes, size int) float64 {
-	b := f.p.b
-	with := map[*expr.Expr]*expr.Expr{}
-	expr.Walk([]*expr.Expr{index}, func(e *expr.Expr) {
-		if e.Op == expr.OpVar {
-			with[e] = b.Int(0)
-		}
-	})
 	near := s.near()
-	seen := map[int64]bool{}
-	for lane := range 32 {
-		with[f.far] = b.Int(lane / near)
-		with[f.near] = b.Int(lane % near)
-		at := b.Subst(index, with, nil)
-		if at.Op != expr.OpConst { // a gather
-			seen[int64(-lane)] = true
-			continue
-		}
-		for first := at.I * int64(size); first/32 <= (at.I*int64(size)+int64(bytes)-1)/32; first += 32 {
-			seen[first/32] = true
-		}
-	}
-	return float64(len(seen))
+	return expr.Sectors(f.p.b, index, bytes, size, func(lane int) map[*expr.Expr]*expr.Expr {
+		with := map[*expr.Expr]*expr.Expr{}
+		with[f.far] = f.p.b.Int(lane / near)
+		with[f.near] = f.p.b.Int(lane % near)
+		return with
+	})
 }
 
 // near is the number of lanes of a warp that f.near counts.

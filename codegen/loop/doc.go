@@ -8,4 +8,6 @@
 //	row     a warp or a block shares each row: the row is read once, coalesced; its reductions are combined by
 //	        shuffles and shared memory, and what fits stays in registers for the row's elements
 //	column  threads along the output share reductions over a dimension further out, combined in shared memory
+//
+// A chain of loops is one kernel (LowerChain): blocks compute what the last one reads of those in front of it into shared memory.
 package loop

@@ -20,18 +20,13 @@ type frame struct {
 
 	// Variables that number a warp's lanes: near those that work side by side, far their groups.
 	near, far *expr.Expr
+	keeps     *expr.Expr // of a part of a chain whose outputs are results too: whether this block stores them
 }
 
 // emit writes the kernel and returns the bytes of shared memory it uses. If accesses is not nil, it is called before every load
 // and store with its element index, its bytes and an element's.
 func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym, accesses func(f *frame, index *expr.Expr, bytes, size int)) int {
-	f := &frame{p: p, k: k, bases: make([]ptx.Reg, len(params))}
-	for i, sym := range params {
-		raw := k.Reg(ptx.B64)
-		f.bases[i] = k.Reg(ptx.B64)
-		k.I("ld.param.u64", raw, ptx.At(sym, 0))
-		k.I("cvta.to.global.u64", f.bases[i], raw)
-	}
+	f := &frame{p: p, k: k, bases: pointers(k, params)}
 	if s.team > 1 {
 		f.team = &expr.Team{Threads: s.team, Adjacent: s.adjacent, Teams: s.teams}
 		if p.blocks != nil {
@@ -56,6 +51,18 @@ func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym, accesses fu
 		return 0
 	}
 	return f.team.Shared
+}
+
+// pointers loads the parameters.
+func pointers(k *ptx.Kernel, params []ptx.Sym) []ptx.Reg {
+	bases := make([]ptx.Reg, len(params))
+	for i, sym := range params {
+		raw := k.Reg(ptx.B64)
+		bases[i] = k.Reg(ptx.B64)
+		k.I("ld.param.u64", raw, ptx.At(sym, 0))
+		k.I("cvta.to.global.u64", bases[i], raw)
+	}
+	return bases
 }
 
 func (f *frame) special(name string) ptx.Reg {
@@ -107,6 +114,10 @@ func (f *frame) store(at *expr.Expr, n int, pred *expr.Expr) {
 	for i := range values {
 		all = append(all, expr.Stored(values[i], p.outs[i].dtype)...)
 	}
+	if p.part.holds() {
+		f.hold(at, values, pred)
+		return
+	}
 	if p.blocks != nil {
 		f.m.StoreBlocks(p.outputs[0], p.outputs[1], at, values[0], p.blocks.Attrs.Float("scale", 1), pred)
 		return
@@ -152,20 +163,7 @@ func (f *frame) packed(id *expr.Expr, n int) {
 // rows: a team of threads computes each row, or (column) each vector of outputs.
 func (f *frame) rows(s *schedule) {
 	k, b, t := f.k, f.p.b, f.team
-	t.Lane = b.Index("lane", s.team)
-	t.Index = b.Index("team", s.teams)
-	t.Vary = []*expr.Expr{t.Lane}
-	tid := f.special("%tid.x")
-	lane, team := k.Reg(ptx.B32), k.Reg(ptx.B32)
-	low, high, width := lane, team, s.team
-	if !s.adjacent {
-		low, high, width = team, lane, s.teams
-	}
-	k.I("and.b32", low, tid, ptx.Imm(int64(width-1)))
-	k.I("shr.u32", high, tid, ptx.Imm(bits.Len(uint(width-1))))
-	f.m.Bind(t.Lane, lane)
-	f.m.Bind(t.Index, team)
-
+	team := f.places(s)
 	count := s.rows
 	if !s.adjacent {
 		count /= s.vector
@@ -192,33 +190,28 @@ func (f *frame) rows(s *schedule) {
 	f.columns(s, row, valid)
 }
 
+// places numbers the threads of a block: their teams, whose register it returns, and their places in these.
+func (f *frame) places(s *schedule) ptx.Reg {
+	k, b, t, part := f.k, f.p.b, f.team, f.p.part
+	t.Lane = b.Index(part.name("lane"), s.team)
+	t.Index = b.Index(part.name("team"), s.teams)
+	t.Vary = []*expr.Expr{t.Lane}
+	tid := f.special("%tid.x")
+	lane, team := k.Reg(ptx.B32), k.Reg(ptx.B32)
+	low, high, width := lane, team, s.team
+	if !s.adjacent {
+		low, high, width = team, lane, s.teams
+	}
+	k.I("and.b32", low, tid, ptx.Imm(int64(width-1)))
+	k.I("shr.u32", high, tid, ptx.Imm(bits.Len(uint(width-1))))
+	f.m.Bind(t.Lane, lane)
+	f.m.Bind(t.Index, team)
+	return team
+}
+
 // columns computes the elements of a row: thread l of the team takes vectors l, l+T, l+2T …
 func (f *frame) columns(s *schedule, row, valid *expr.Expr) {
-	p, b, t := f.p, f.p.b, f.team
-	var rowShape, colShape []int
-	for i, d := range p.shape {
-		if s.inRow[i] {
-			rowShape = append(rowShape, d)
-		} else {
-			colShape = append(colShape, d)
-		}
-	}
-	rowIndex := b.Unravel(row, rowShape)
-	element := func(col *expr.Expr) *expr.Expr {
-		colIndex := b.Unravel(col, colShape)
-		idx := make([]*expr.Expr, len(p.shape))
-		ri, ci := 0, 0
-		for i := range idx {
-			if s.inRow[i] {
-				idx[i] = rowIndex[ri]
-				ri++
-			} else {
-				idx[i] = colIndex[ci]
-				ci++
-			}
-		}
-		return b.Linear(idx, p.shape)
-	}
+	b, t, element := f.p.b, f.team, f.elementsOf(s, row)
 	vectors := s.columns / s.vector
 	rounds := (vectors + s.team - 1) / s.team
 	round := func(j *expr.Expr) {
@@ -237,17 +230,48 @@ func (f *frame) columns(s *schedule, row, valid *expr.Expr) {
 		}
 		return
 	}
-	f.m.Loop(b.Index("column", rounds), rounds, round)
+	f.m.Loop(b.Index(f.p.part.name("column"), rounds), rounds, round)
+}
+
+// elementsOf is the element of a row in a column.
+func (f *frame) elementsOf(s *schedule, row *expr.Expr) func(col *expr.Expr) *expr.Expr {
+	p, b := f.p, f.p.b
+	var rowShape, colShape []int
+	for i, d := range p.shape {
+		if s.inRow[i] {
+			rowShape = append(rowShape, d)
+		} else {
+			colShape = append(colShape, d)
+		}
+	}
+	rowIndex := b.Unravel(row, rowShape)
+	return func(col *expr.Expr) *expr.Expr {
+		colIndex := b.Unravel(col, colShape)
+		idx := make([]*expr.Expr, len(p.shape))
+		ri, ci := 0, 0
+		for i := range idx {
+			if s.inRow[i] {
+				idx[i] = rowIndex[ri]
+				ri++
+			} else {
+				idx[i] = colIndex[ci]
+				ci++
+			}
+		}
+		return b.Linear(idx, p.shape)
+	}
 }
 
 // shared emits the reductions that the whole team needs.
 func (f *frame) shared(s *schedule, element func(*expr.Expr) *expr.Expr) {
-	p, b := f.p, f.p.b
-	with := p.substitution(element(b.Index("any", s.columns)))
-	memo := map[*expr.Expr]*expr.Expr{}
-	var es []*expr.Expr
+	f.m.Hoist(f.p.at(element(f.p.b.Index(f.p.part.name("any"), s.columns))))
+}
+
+// at are the outputs' values at an element.
+func (p *problem) at(element *expr.Expr) (es []*expr.Expr) {
+	with, memo := p.substitution(element), map[*expr.Expr]*expr.Expr{}
 	for _, o := range p.outs {
-		es = append(es, b.Subst(o.value, with, memo))
+		es = append(es, p.b.Subst(o.value, with, memo))
 	}
-	f.m.Hoist(es)
+	return es
 }

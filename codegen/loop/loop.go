@@ -70,6 +70,7 @@ type problem struct {
 	index    []*expr.Expr // one variable a dimension
 	outs     []output
 	outputs  []int    // operand numbers
+	part     *part    // of a chain; nil: a launch of its own
 	blocks   *ir.Node // BlockQuantize that the body ends with: what it rounds is the only one of outs; nil: none
 }
 
@@ -82,16 +83,20 @@ type output struct {
 
 func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 	defer lower.Catch(&err)
-	l := lower.New(region, ctx)
+	return problemOf(region, ctx, lower.New(region, ctx), nil)
+}
+
+// problemOf is newProblem of a region that is being lowered. It may panic with what lower.Catch turns into an error.
+func problemOf(region *ir.Node, ctx *kernel.Context, l *lower.Lowering, of *part) (p *problem, err error) {
 	b := l.B
-	p = &problem{region: region, ctx: ctx, b: b, l: l}
+	p = &problem{region: region, ctx: ctx, b: b, l: l, part: of}
 	p.shape = region.Outputs[0].Type.Shape
 	p.elements = region.Outputs[0].Type.Numel()
 	if err := indexable(region, p.elements); err != nil {
 		return nil, err
 	}
 	for i, d := range p.shape {
-		p.index = append(p.index, b.Index(fmt.Sprintf("o%d", i), d))
+		p.index = append(p.index, b.Index(of.name(fmt.Sprint("o", i)), d))
 	}
 	inner, shape := p.index, p.shape
 	if region.Region.Members > 0 {
@@ -118,9 +123,16 @@ func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
 		value, stored := lower.Storage(b, p.l.Value(v, idx), d)
 		p.outs = append(p.outs, output{value: value, dtype: stored, sub: max(8/d.Bits(), 1), linear: b.Linear(p.index, p.shape)})
 	}
-	if p.elements > 0 {
-		for i := range region.Region.Body.Outputs {
+	for i := range p.outs {
+		if of.stores() {
 			p.outputs = append(p.outputs, p.l.Output(i))
+		}
+		if of.holds() {
+			id := 0
+			if v := region.Outputs[i]; of.read[v] {
+				id = p.l.Hold(v)
+			}
+			of.held = append(of.held, id)
 		}
 	}
 	return p, nil

@@ -148,7 +148,7 @@ func (p *problem) divides(v int) bool {
 	if last := p.lastDim(); last < 0 || p.shape[last]%v == 0 {
 		return true
 	}
-	t := p.b.Index(fmt.Sprintf("flat.probe%d", v), p.elements/v)
+	t := p.b.Index(p.part.name(fmt.Sprintf("flat.probe%d", v)), p.elements/v)
 	with := p.substitution(p.b.Scale(t, int64(v)))
 	for _, o := range p.outs {
 		if divided(p.b.Subst(o.value, with, nil)) {

@@ -39,6 +39,7 @@ type Lowering struct {
 	anchor   *ir.Value         // whose elements a family supplies; nil: each value has its node's rule
 	element  func(idx []*expr.Expr) *expr.Expr
 	memo     map[string]*expr.Expr
+	held     int        // operands in shared memory
 	guard    *expr.Expr // nil: always
 	// ragged, unless it is nil, is an index that leaves its range in a kernel: loads depending on it happen where inside.
 	ragged, inside *expr.Expr
@@ -94,7 +95,7 @@ func New(region *ir.Node, ctx *kernel.Context) *Lowering {
 // Beside starts lowering a further region for the same kernel, once l has its operands: it has them too, as its first.
 func (l *Lowering) Beside(region *ir.Node) *Lowering {
 	m := start(region, l.ctx, l.B)
-	m.Operands = slices.Clone(l.Operands)
+	m.Operands, m.held = slices.Clone(l.Operands), l.held
 	maps.Copy(m.operands, l.operands)
 	maps.Copy(m.Loaded, l.Loaded)
 	return m
@@ -122,6 +123,19 @@ func (l *Lowering) Members() int { return l.Region.Region.Count() }
 
 // Input is the number of the operand that points to v, an input of the region, which becomes one at its first use.
 func (l *Lowering) Input(v *ir.Value) int { return l.operand(v, kernel.Operand{Value: v}) }
+
+// Hold makes v, a value of the graph that the kernel has in shared memory, an operand that is no parameter: they are numbered from -1 down. Each
+// element lies there as a register holds it (Held).
+func (l *Lowering) Hold(v *ir.Value) int {
+	l.held++
+	l.operands[v] = -l.held
+	return -l.held
+}
+
+// Held is how an element that is stored as a type (Storage) lies in shared memory.
+func Held(stored ir.DType) ir.DType {
+	return map[expr.Type]ir.DType{expr.F32: ir.Float32, expr.F64: ir.Float64, expr.S32: ir.Int32, expr.S64: ir.Int64}[expr.Loaded(stored)]
+}
 
 func (l *Lowering) operand(v *ir.Value, o kernel.Operand) int {
 	k, ok := l.operands[v]
@@ -276,6 +290,9 @@ func (l *Lowering) load(v *ir.Value, operand int, idx []*expr.Expr, stacked bool
 		sub, memory = int64(8/d.Bits()), ir.Uint8
 	case d.Bits() == 8 && d != ir.Int8 && !b.Converts(d):
 		memory = ir.Uint8 // decode needs the bits
+	}
+	if operand < 0 {
+		memory = Held(memory)
 	}
 	byteAt := b.FloorDiv(at, sub)
 	e := l.fetch(operand, byteAt, memory, inside)

@@ -79,7 +79,7 @@ func in16Bits(r *Result) (count int) {
 // TestAChosenProgramIsMeasuredOnce: what a search measured last is the program, byte for byte, so that it is not run on all inputs again.
 func TestAChosenProgramIsMeasuredOnce(t *testing.T) {
 	runs, candidates := 0, 0
-	r, err := Compile(t.Context(), small(t, "dmonitoring"), Options{Precision: "fp8", MinCosine: .9, Generated: 4, Targets: []string{"sm_121"},
+	r, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp8", MinCosine: .9, Generated: 4, Targets: []string{"sm_121"},
 		Progress: func(e progress.Event) {
 			switch {
 			case !e.Begin:

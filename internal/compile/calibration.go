@@ -84,7 +84,7 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 }
 
 // planned is the graph of a plan, whose regions have kernels. Where chained is nil, each layer has its own.
-func (s *calibration) planned(ctx context.Context, plan *passes.Quantisation, halved map[*ir.Tensor]*ir.Tensor, chained func(*ir.Node) bool) (*ir.Graph, error) {
+func (s *calibration) planned(ctx context.Context, plan *passes.Quantisation, halved map[*ir.Tensor]*ir.Tensor, chained func(*ir.Node) float64) (*ir.Graph, error) {
 	g, pc := s.graph.Clone(), s.context
 	pc.Quantisation, pc.Halved, pc.Chained = plan, halved, chained
 	if err := passes.Run(&pc, g, s.rest, nil); err != nil {

@@ -1,46 +1,82 @@
 package compile
 
 import (
+	"math"
+
 	"github.com/spark-compile/spark-compile/codegen/contraction"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/codegen/window"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// multiplies reports whether a chain is a contraction behind what it multiplies.
-func multiplies(n *ir.Node) bool { return n.Parts()[1].IsFamily(ir.FamilyContraction) }
+// lastOf is the last region of a chain.
+func lastOf(n *ir.Node) *ir.Node {
+	parts := n.Parts()
+	return parts[len(parts)-1]
+}
 
-// lowerChain is the kernel of a chain, of the family of its second part.
+// multiplies reports whether a chain is a contraction behind what it multiplies.
+func multiplies(n *ir.Node) bool { return lastOf(n).IsFamily(ir.FamilyContraction) }
+
+// lowerChain is the kernel of a chain, of the family of its last part.
 func lowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	if multiplies(n) {
+	switch lastOf(n).Region.Family {
+	case ir.FamilyContraction:
 		return contraction.Lower(n, ctx)
+	case ir.FamilyLoop:
+		return loop.LowerChain(n, ctx)
 	}
 	return window.LowerChain(n, ctx)
 }
 
-// faster reports whether the kernel of a chain is predicted to be faster than those of its parts, gaps between launches included. Weights
-// of a contraction are taken to be in L2: they stay there, or earlier launches bring them, in either case.
-func faster(n *ir.Node, t *target.Target) bool {
-	if !multiplies(n) {
-		return window.Faster(n, t)
+// gain is how many microseconds less the kernel of a chain is predicted to take than those of its parts, gaps between launches included; 0 or less
+// if it is no faster, or that is not known. It is the least of two: with weights in L2, where they stay or earlier launches bring them, and where DRAM
+// serves some that came too late. Round trips take longer then, and a chain may have more of them one after the other.
+func (w works) gain(n *ir.Node, t *target.Target) float64 {
+	if lastOf(n).IsFamily(ir.FamilyWindow) {
+		return window.Gain(n, t)
 	}
-	ctx, m := &kernel.Context{Target: t, Unpacked: true}, cost.Of(t)
-	us := func(n *ir.Node) (float64, bool) {
-		spec, err := familiesOf(nil)[n.Region.Family](n, ctx)
-		if err != nil || spec.Work == nil {
-			return 0, false
-		}
-		w := *spec.Work
-		w.DRAMBytes = 0
-		return m.Estimate(&w).US, true
-	}
-	together, ok := us(n)
-	apart := 0.0
+	together, apart, ok := w.of(n, t), []*cost.Work(nil), true
 	for _, part := range n.Parts() {
-		x, known := us(part)
-		apart, ok = apart+x, ok && known
+		one := w.of(part, t)
+		apart, ok = append(apart, one), ok && one != nil
 	}
-	return ok && together < apart
+	if !ok || together == nil {
+		return 0
+	}
+	m := cost.Of(t)
+	us := func(w *cost.Work, dram float64) float64 {
+		served := *w
+		served.DRAMBytes = min(served.DRAMBytes, dram)
+		return m.Estimate(&served).US + m.Alone(&served)
+	}
+	least := math.Inf(1)
+	for _, dram := range []float64{0, 1} {
+		sum := 0.0
+		for _, w := range apart {
+			sum += us(w, dram)
+		}
+		least = min(least, sum-us(together, dram))
+	}
+	return least
+}
+
+// works are those of the kernels that were weighed for a target, by signature: networks repeat their blocks.
+type works map[string]*cost.Work
+
+// of is what the kernel of a region is planned to do; nil where it has none.
+func (w works) of(n *ir.Node, t *target.Target) *cost.Work {
+	ctx := &kernel.Context{Target: t, Unpacked: true}
+	key := ctx.Signature(n.Region.Family, "", n)
+	work, known := w[key]
+	if !known {
+		if spec, err := familiesOf(nil)[n.Region.Family](n, ctx); err == nil {
+			work = spec.Work
+		}
+		w[key] = work
+	}
+	return work
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -81,21 +83,101 @@ func TestWindowsStayApartOnRequest(t *testing.T) {
 // that is to stay apart.
 func TestContractionsMultiplyWhatTheyCompute(t *testing.T) {
 	compiled := func(apart ...string) (*Result, int) {
-		r, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Apart: apart, Prologues: true})
+		r, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Apart: apart})
 		require.NoError(t, err)
 		return r, len(r.Program.Variants[0].Entry("run").Launches)
 	}
 	r, launches := compiled()
-	var names []string
+	var names []string // of all parts
+	rows, more := "", 0
 	for _, n := range r.Graph.Nodes {
 		if n.IsFamily(ir.FamilyChain) && multiplies(n) {
-			names = append(names, n.Parts()[1].Name)
+			parts := n.Parts()
+			for _, part := range parts {
+				names = append(names, part.Name)
+			}
+			more += len(parts) - 1
+			if len(parts) == 2 && parts[0].IsFamily(ir.FamilyLoop) && rows == "" {
+				rows = parts[1].Name
+			}
 		}
 	}
-	require.NotEmpty(t, names)
+	require.NotEmpty(t, rows)
 	require.Empty(t, r.Fallbacks)
-	_, one := compiled(names[0])
+	_, one := compiled(rows)
 	require.Equal(t, launches+1, one)
 	_, all := compiled(names...)
-	require.Equal(t, launches+len(names), all)
+	require.Equal(t, launches+more, all)
+}
+
+// TestLayersOfAChainNameWhatTheyShareALaunchWith: a report has each layer with its own weights, those of a fused layer about as large as if it
+// had a launch of its own.
+func TestLayersOfAChainNameWhatTheyShareALaunchWith(t *testing.T) {
+	for _, model := range []string{"policy", "dmonitoring"} {
+		r, _ := generated(t, model, "fp8", "sm_121")
+		var names []string
+		for _, n := range r.Graph.Nodes {
+			for _, part := range n.Parts() {
+				names = append(names, part.Name)
+			}
+		}
+		opt := r.opt
+		opt.Apart = names
+		apart, err := Graph(t.Context(), r.path, r.Source, opt)
+		require.NoError(t, err)
+		require.Len(t, r.Accuracy.Layers, len(apart.Accuracy.Layers))
+		alone := apart.Weigh(apart, apart.Accuracy.Layers)
+		shared := 0
+		for i, w := range r.Weigh(r, r.Accuracy.Layers) {
+			l := r.Accuracy.Layers[i]
+			require.Equal(t, l.Precision, apart.Accuracy.Layers[i].Precision)
+			require.Empty(t, alone[i].With)
+			launch := &r.Program.Variants[0].Entries[0].Launches[w.Launch]
+			if model == "policy" {
+				require.InEpsilon(t, alone[i].Bytes, w.Bytes, 0.05, l.Name)
+			} else { // where a chain's tiles are wider, it pads more
+				require.GreaterOrEqual(t, w.Bytes, l.Weights, l.Name)
+				require.LessOrEqual(t, w.Bytes+biases(r.regions[w.Launch].Parts()[0]), constants(&r.Program.Variants[0], launch), l.Name)
+			}
+			parts := r.regions[w.Launch].Parts()
+			var all []string
+			for _, part := range parts {
+				all = append(all, part.Name)
+			}
+			at := slices.Index(all, l.Name)
+			require.GreaterOrEqual(t, at, 0, "%s is not in launch %d", l.Name, w.Launch)
+			require.Equal(t, slices.Delete(all, at, at+1), append([]string{}, w.With...))
+			if len(parts) > 1 {
+				shared++
+			}
+		}
+		require.Positive(t, shared, model)
+	}
+}
+
+// TestAChainIsFasterWhereverItsWeightsAre: with few weights a LayerNorm joins its product. With many it would be faster with all of them in L2, and
+// slower where DRAM serves some, since a block then waits longer for each of the reads of its rows.
+func TestAChainIsFasterWhereverItsWeightsAre(t *testing.T) {
+	for _, c := range []struct {
+		k, n   int
+		faster bool
+	}{{384, 1152, true}, {768, 4096, false}} {
+		g := kerneltest.NewGraph(t, "g")
+		first, second := g.Region(ir.FamilyLoop), g.Region(ir.FamilyContraction)
+		x := first.Input(ir.T(ir.Float32, 1, 25, c.k), 3, false, true)
+		scale, bias := first.Input(ir.T(ir.Float32, c.k), 1, true, true), first.Input(ir.T(ir.Float32, c.k), 1, true, true)
+		y := first.Finish(first.Cast(first.Add("LayerNorm", ir.Attrs{"axis": 2}, x, scale, bias), ir.Float16))
+		a := second.Cast(second.Read(y.Outputs[0], true), ir.Float32)
+		w := second.Cast(second.Input(ir.T(ir.Float16, c.k, c.n), 0.1, true, true), ir.Float32)
+		second.Finish(second.Cast(second.Add("MatMul", nil, a, w), ir.Float16))
+		chain := ir.NewChain([]*ir.Node{first.Node, second.Node}, false)
+		warm := func(n *ir.Node) float64 {
+			resident := *works{}.of(n, target.Default())
+			resident.DRAMBytes = 0
+			return cost.Of(target.Default()).Estimate(&resident).US
+		}
+		parts := chain.Parts()
+		require.Less(t, warm(chain), warm(parts[0])+warm(parts[1]))
+		require.Equal(t, c.faster, works{}.gain(chain, target.Default()) > 0, "%d weights", c.k*c.n)
+	}
 }

@@ -41,13 +41,12 @@ type Options struct {
 	Cubin     bool          // keep what Assembler makes in the program
 	GraphOnly bool          // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
 
-	// Prologues also joins products with what they multiply, normalised rows or a depthwise window. It is not the default: reports and tests that
-	// find a layer by its launch do not know such launches yet.
-	Prologues bool
-
 	// MicroBatch is how many samples of Import.Batch the launch list computes at a time, repeated over slices of inputs and outputs: a divisor.
 	// 0: the fastest by estimate, for a file with a batch of 1 inside, whose samples are computed apart.
 	MicroBatch int
+	// Front is how many samples of a micro-batch its first layers compute at a time, where MicroBatch is given: a divisor. 0: as many; where
+	// MicroBatch is not given, either is the fastest by estimate.
+	Front int
 
 	// Memory bounds the bytes of the arena of Entries, by computing values again; 0: not.
 	Memory int
@@ -95,6 +94,7 @@ type Result struct {
 
 	entries []codegen.Entry      // of Entries, for the first target, before values are computed again
 	regions []*ir.Node           // one for each launch of the first target; nil for a copy
+	made    [][]int              // bytes of the constants that were made for the parts of each, the last one's first
 	repeats int                  // of the launch list of the first target
 	half    *Result              // of Half
 	golden  map[string][]float64 // the file's outputs in f32 on Inputs; nil: not computed
@@ -251,11 +251,11 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			return err
 		}
 		opt.meter.Begin(0, "%s: passes", t.Name)
-		g, repeats, err := r.micro(ctx, t, slices.Concat(front, rest))
+		m, err := r.micro(ctx, t, slices.Concat(front, rest))
 		if err != nil {
 			return err
 		}
-		pc := opt.passContext(t)
+		g, pc := m.graph, opt.passContext(t)
 		if data != nil {
 			pc.Greatest = data.greatest()
 		}
@@ -309,7 +309,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			return nil
 		}
 		observe = nil
-		if err := r.generate(ctx, g, repeats, t, weights, from); err != nil {
+		if err := r.generate(ctx, g, m, t, weights, from); err != nil {
 			return err
 		}
 	}
@@ -362,20 +362,29 @@ func (opt *Options) pipeline() (front, centre, rest []string, err error) {
 	return front, centre, rest, passes.CheckNeeds(names)
 }
 
-// generate adds the variant of a target, and its origin unless that is nil.
-func (r *Result) generate(ctx context.Context, g *ir.Graph, repeats int, t *target.Target, w *codegen.Weights, from *Origin) error {
+// generate adds the variant of a target, and its origin unless that is nil. g is the graph behind all passes.
+func (r *Result) generate(ctx context.Context, g *ir.Graph, m *micro, t *target.Target, w *codegen.Weights, from *Origin) error {
 	r.opt.meter.Begin(0, "%s: kernels", t.Name)
-	list := entries(g)
-	list[0].Repeats = repeats
-	tuned, err := r.choose(ctx, &list[0], t)
+	e, err := m.entry(g)
 	if err != nil {
 		return err
 	}
-	out, err := codegen.Generate(list, t, familiesOf(r.opt.loops), w)
+	tuned, err := r.choose(ctx, &e, t)
+	if err != nil {
+		return err
+	}
+	out, err := codegen.Generate([]codegen.Entry{e}, t, familiesOf(r.opt.loops), w)
 	if err := r.applied(tuned, err); err != nil {
 		return err
 	}
-	return r.add(ctx, list, out, t, from)
+	first := r.Graph == nil
+	if err := r.add(ctx, []codegen.Entry{e}, out, t, from); err != nil {
+		return err
+	}
+	if first {
+		r.Graph = g // with its front
+	}
+	return nil
 }
 
 // add makes what was generated for a target a variant of the program.
@@ -397,7 +406,7 @@ func (r *Result) add(ctx context.Context, entries []codegen.Entry, out *codegen.
 	}
 	if r.Graph == nil {
 		r.repeats = max(1, entries[0].Repeats)
-		r.Graph, r.Fallbacks, r.regions = entries[0].Graph, out.Fallbacks, out.Regions[0]
+		r.Graph, r.Fallbacks, r.regions, r.made = entries[0].Graph, out.Fallbacks, out.Regions[0], out.Made[0]
 	}
 	r.Program.Variants = append(r.Program.Variants, out.Variant)
 	return nil
@@ -441,8 +450,9 @@ func States(g *ir.Graph) (kept []codegen.Kept) {
 
 // passContext is what passes are told of a target.
 func (opt *Options) passContext(t *target.Target) *passes.Context {
+	known := works{}
 	return &passes.Context{Target: t, Precision: opt.Precision, F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs,
-		Chained: func(n *ir.Node) bool { return (opt.Prologues || !multiplies(n)) && faster(n, t) }, Apart: opt.Apart}
+		Chained: func(n *ir.Node) float64 { return known.gain(n, t) }, Apart: opt.Apart}
 }
 
 // describe fills in inputs, outputs with their named slices, and states.

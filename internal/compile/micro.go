@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/internal/precision"
@@ -14,38 +15,54 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// enoughWorse is how many sizes of a micro-batch in a row may take longer than the best before larger ones are left out. Time a frame falls
-// while launches fill the device and share weights, and rises once the arena has left L2.
-const enoughWorse = 2
+// mostFronts is how many pairs of sizes are planned as a whole, of those that the plans of their parts put first.
+const mostFronts = 3
 
-// micro returns the graph that the launch list for a target computes, and how often that list repeats: the batch as one, or micro-batches
-// whose arena stays in L2. names are the passes.
-func (r *Result) micro(ctx context.Context, t *target.Target, names []string) (*ir.Graph, int, error) {
-	batch, size := r.opt.Import.Batch, r.opt.MicroBatch
-	if err := r.opt.divisible(); err != nil {
-		return nil, 0, err
-	}
-	if size == 0 {
-		var err error
-		if size, err = r.fastest(ctx, t, names); err != nil {
-			return nil, 0, err
-		}
-	}
-	if size == batch || size == 0 {
-		return r.Source.Clone(), 1, nil
-	}
-	g, err := r.opt.sample.Batch(size)
-	return g, batch / size, err
+// micro is how the launch list for a target computes a batch.
+type micro struct {
+	graph   *ir.Graph // of the samples that it computes at a time, in front of all passes
+	repeats int       // how often it runs
+	front   *fronted  // what computes the first layers of fewer samples; nil: none
 }
 
-// divisible says why the batch cannot run in micro-batches of the size that was asked for.
+// micro finds it: the batch as one, or micro-batches whose arena stays in L2. names are the passes.
+func (r *Result) micro(ctx context.Context, t *target.Target, names []string) (*micro, error) {
+	batch := r.opt.Import.Batch
+	if err := r.opt.divisible(); err != nil {
+		return nil, err
+	}
+	whole := &micro{graph: r.Source.Clone(), repeats: 1}
+	if batch <= 1 || r.opt.MicroBatch == 0 && (r.opt.GraphOnly || r.opt.whole() != nil) {
+		return whole, nil
+	}
+	size, front, err := r.fastest(ctx, t, names)
+	if err != nil || size == batch && front == nil {
+		return whole, err
+	}
+	g, err := r.opt.sample.Batch(size)
+	return &micro{g, batch / size, front}, err
+}
+
+// entry is the entry of a program; g is the graph behind all passes.
+func (m *micro) entry(g *ir.Graph) (e codegen.Entry, err error) {
+	e = entries(g)[0]
+	if m.front != nil {
+		e, err = m.front.entry(g)
+	}
+	e.Repeats = m.repeats
+	return e, err
+}
+
+// divisible says why the batch cannot run in micro-batches of the sizes that were asked for.
 func (opt *Options) divisible() error {
-	batch, size := opt.Import.Batch, opt.MicroBatch
+	batch, size, front := opt.Import.Batch, opt.MicroBatch, opt.Front
 	switch {
-	case size == 0 || size == batch:
-		return nil
-	case size < 0 || batch%size != 0:
+	case size != 0 && size != batch && (size < 0 || batch%size != 0):
 		return fmt.Errorf("a batch of %d has no micro-batches of %d samples: give a divisor of it, or 0 for the fastest", batch, size)
+	case front != 0 && (size == 0 || front < 0 || front >= size || size%front != 0):
+		return fmt.Errorf("micro-batches of %d samples have no front of %d: give a size, and a divisor of it that is smaller", size, front)
+	case size == 0 || size == batch && front == 0:
+		return nil
 	}
 	if err := opt.whole(); err != nil {
 		return fmt.Errorf("micro-batches of %d samples: %w", size, err)
@@ -66,48 +83,90 @@ func (opt *Options) whole() error {
 	return nil
 }
 
-// fastest is the size of the micro-batches that take the least time by estimate: the batch itself if it must run as one.
-func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) (int, error) {
-	batch := r.opt.Import.Batch
-	if batch <= 1 || r.opt.GraphOnly || r.opt.whole() != nil {
-		return batch, nil
+// fastest is the size of the micro-batches that take the least time by estimate, and what runs in front of them. Sizes that were asked for are the
+// only ones.
+func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) (size int, front *fronted, err error) {
+	batch, asked := r.opt.Import.Batch, r.opt.MicroBatch
+	if asked != 0 && r.opt.Front == 0 {
+		return asked, nil, nil
 	}
-	best, least, worse := batch, math.Inf(1), 0
-	for size := 1; size <= batch; size++ {
-		if batch%size != 0 {
+	var trials []*trial
+	least := math.Inf(1) // a sample
+	for n := 1; n <= batch; n++ {
+		if batch%n != 0 || asked != 0 && n != asked && n != r.opt.Front {
 			continue
 		}
-		us, err := r.planned(ctx, t, names, size)
+		p, err := r.try(ctx, t, names, n)
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
-		if us = float64(us * float64(batch/size)); us < least {
-			best, least, worse = size, us, 0
-			continue
-		}
-		if worse++; worse == enoughWorse {
-			break
+		trials = append(trials, p)
+		if us := p.us / float64(n); asked == 0 && us < least {
+			size, least = n, us
 		}
 	}
-	return best, nil
+	for _, f := range bestFronts(trials, mostFronts) {
+		e, err := f.entry(f.rest.graph)
+		if err != nil {
+			return 0, nil, err
+		}
+		if f.us, _, err = plan(e, t); err != nil {
+			return 0, nil, err
+		}
+		if us := f.us / float64(f.rest.size); us < least {
+			size, front, least = f.rest.size, f, us
+		}
+	}
+	if front == nil && asked != 0 {
+		return 0, nil, fmt.Errorf("micro-batches of %d samples have no front of %d: no single value, with samples along an axis of its own, goes from first layers to the others", asked, r.opt.Front)
+	}
+	return size, front, nil
 }
 
-// planned is the estimated time of a micro-batch of so many samples, in µs, behind others of the same.
-func (r *Result) planned(ctx context.Context, t *target.Target, names []string, size int) (float64, error) {
+// trial is a plan of the launches for so many samples.
+type trial struct {
+	size  int
+	graph *ir.Graph // behind all passes
+	cuts  []cutPoint
+	us    float64   // behind others of the same
+	upTo  []float64 // of the launches of each node and of those in front of it, one by one
+}
+
+// try plans a micro-batch of so many samples.
+func (r *Result) try(ctx context.Context, t *target.Target, names []string, size int) (*trial, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, err
+		return nil, err
 	}
 	r.opt.meter.Begin(0, "%s: micro-batches of %d", t.Name, size)
 	g, err := r.opt.sample.Batch(size)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if err := passes.Run(r.opt.passContext(t), g, names, nil); err != nil {
-		return 0, err
+		return nil, err
 	}
-	out, err := codegen.Plan(entries(g), t, families)
+	p := &trial{size: size, graph: g, cuts: cutsOf(g)}
+	p.us, p.upTo, err = plan(entries(g)[0], t)
+	return p, err
+}
+
+// plan is the estimated time of an entry, and the sums of the times of its launches up to each node.
+func plan(e codegen.Entry, t *target.Target) (us float64, upTo []float64, err error) {
+	out, err := codegen.Plan([]codegen.Entry{e}, t, families)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	return profile.Planned(&out.Variant, &out.Variant.Entries[0], out.Works[0], t), nil
+	us, times := profile.Planned(&out.Variant, &out.Variant.Entries[0], out.Works[0], t)
+	upTo = make([]float64, len(e.Graph.Nodes))
+	at := 0
+	for i, n := range out.Regions[0] { // those of parts count as the node in front of them
+		if k := slices.Index(e.Graph.Nodes[at:], n); k >= 0 {
+			at += k
+		}
+		upTo[at] += times[i].US
+	}
+	for i := range upTo[1:] {
+		upTo[i+1] += upTo[i]
+	}
+	return us, upTo, nil
 }

@@ -301,14 +301,14 @@ func TestPtxasTakesEveryKernel(t *testing.T) {
 type full struct {
 	model    string
 	golden   int
-	launches int
+	launches map[string]int
 	bounds   map[string]gopkg.Bounds
 }
 
 var fulls = []full{
-	{"dmonitoring_model", 11, 40, map[string]gopkg.Bounds{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .99999, RelL2: 2.5e-3}}},
-	{"driving_policy", 3, 26, map[string]gopkg.Bounds{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .999999, RelL2: 1e-2}}},
-	{"driving_vision", 3, 63, map[string]gopkg.Bounds{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .99998, RelL2: 1e-2}}},
+	{"dmonitoring_model", 11, map[string]int{"fp32": 23, "fp16": 16}, map[string]gopkg.Bounds{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .99999, RelL2: 2.5e-3}}},
+	{"driving_policy", 3, map[string]int{"fp32": 19, "fp16": 16}, map[string]gopkg.Bounds{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .999999, RelL2: 1e-2}}},
+	{"driving_vision", 3, map[string]int{"fp32": 58, "fp16": 54}, map[string]gopkg.Bounds{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .99998, RelL2: 1e-2}}},
 }
 
 // TestFullModelsAgainstGoldenOutputs runs the published and stand-in models of ../shared/models, where they are, and logs a
@@ -334,7 +334,7 @@ func (f full) check(t *testing.T, dir, precision string) {
 	require.Empty(t, r.Fallbacks)
 	requireFastContractions(t, &r.Program.Variants[0])
 	v := &r.Program.Variants[0]
-	require.Equal(t, f.launches, len(v.Entries[0].Launches), "launches")
+	require.Equal(t, f.launches[precision], len(v.Entries[0].Launches), "launches")
 	require.LessOrEqual(t, float64(v.ArenaBytes), 1.1*float64(v.LiveBytes))
 	p := packaged(t, r.Program)
 	s := session(t, p, false)
@@ -386,8 +386,10 @@ func requireWeightsOnce(t *testing.T, p *runtime.Program) {
 	require.Greater(t, float64(prof.Total.Prefetched), 0.6*float64(prof.Total.Constants))
 }
 
-// requireFastContractions holds every contraction of 5 MMAC or more to what a GPU wants: operands are used at least twice a
-// shared-memory load, move 16 bytes at a time and ahead of use, and fill the machine or the schedule says why not.
+// requireFastContractions holds every kernel with a product of 5 MMAC or more to what a GPU wants: operands are used at least twice a
+// shared-memory load, move 16 bytes at a time and ahead of use, and fill the machine or the schedule says why not. A chain that ends with a
+// product may compute a window in the same loop: then loads are for its sums and for the product's together, of which the product
+// alone may have one for each mma, since blocks are small where windows are most of the work. Chains of windows have no such loop.
 func requireFastContractions(t *testing.T, v *runtime.Variant) {
 	t.Helper()
 	const large = 5_000_000 // MACs
@@ -398,11 +400,18 @@ func requireFastContractions(t *testing.T, v *runtime.Variant) {
 		grids[l.Kernel] = l.Grid
 	}
 	for i, k := range v.Kernels {
-		if k.Family != ir.FamilyContraction || k.MACs < large {
+		if k.Family != ir.FamilyContraction && k.Family != ir.FamilyChain || k.MACs < large {
 			continue
 		}
 		l := kerneltest.InspectKernel(mod.Kernels[i], grids[k.Name])
-		require.GreaterOrEqual(t, l.PerSharedLoad(), 2.0, k.Name)
+		if k.Family == ir.FamilyChain && l.Stages == 0 {
+			continue
+		}
+		uses := l.PerSharedLoad()
+		if k.Family == ir.FamilyChain {
+			uses = float64(l.MMA+l.FMA) / float64(l.SharedLoads)
+		}
+		require.GreaterOrEqual(t, uses, 2.0, k.Name)
 		require.GreaterOrEqual(t, l.Wide(), 0.9, k.Name)
 		require.Greater(t, l.Stages, 2, k.Name)
 		require.True(t, l.Blocks >= target.Default().SMs || k.Reason != "", k.Name)

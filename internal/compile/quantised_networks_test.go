@@ -128,7 +128,7 @@ func TestBlockedWeightsAreTheFiles(t *testing.T) {
 	for _, name := range []string{"mxfp4", "nvfp4"} {
 		m, r := compiledNetwork(t, name, "fp16")
 		bytes, half, layers := 0, 0, 0
-		for _, n := range r.Graph.Nodes {
+		for _, n := range partsOf(r.Graph) {
 			if !n.IsFamily(ir.FamilyContraction) {
 				continue
 			}

@@ -78,26 +78,28 @@ func TestAFaultOfALayerIsOutsideOfItsRegionsRange(t *testing.T) {
 	g, seen := evaluated(t, "dmonitoring", driving.Small, "fp8")
 	tried := 0
 	for _, n := range g.Nodes {
-		i, scales := scaledWeights(n)
-		if i < 0 {
-			continue
-		}
-		tried++
-		want := rangesOf(t, n, seen)
-		xs := n.Inputs[scales].Const.Floats()
-		off := 1.001
-		if slices.ContainsFunc(n.Region.Operands, func(o ir.Operand) bool { return o.Read.Terms == 2 }) {
-			off = 1.002
-		}
-		for k := range xs {
-			xs[k] *= off
-		}
-		for fault, wrong := range map[string]*ir.Node{
-			fmt.Sprint("scales × ", off): replaced(g, n, scales, ir.FromFloats(n.Inputs[scales].Type, xs)),
-			"channels":                   replaced(g, n, i, swapped(n, i)),
-		} {
-			for v, got := range runRegion(t, wrong, seen) {
-				require.Positive(t, outside(got.Array(), want[v]), "%s: nobody sees wrong %s", n.Name, fault)
+		for _, layer := range n.Parts() {
+			i, scales := scaledWeights(layer)
+			if i < 0 {
+				continue
+			}
+			tried++
+			want := rangesOf(t, n, seen)
+			xs := layer.Inputs[scales].Const.Floats()
+			off := 1.001
+			if slices.ContainsFunc(layer.Region.Operands, func(o ir.Operand) bool { return o.Read.Terms == 2 }) {
+				off = 1.002
+			}
+			for k := range xs {
+				xs[k] *= off
+			}
+			for fault, wrong := range map[string]*ir.Node{
+				fmt.Sprint("scales × ", off): replaced(g, n, layer.Inputs[scales], ir.FromFloats(layer.Inputs[scales].Type, xs)),
+				"channels":                   replaced(g, n, layer.Inputs[i], swapped(layer, i)),
+			} {
+				for v, got := range runRegion(t, wrong, seen) {
+					require.Positive(t, outside(got.Array(), want[v]), "%s: nobody sees wrong %s", layer.Name, fault)
+				}
 			}
 		}
 	}
@@ -105,10 +107,10 @@ func TestAFaultOfALayerIsOutsideOfItsRegionsRange(t *testing.T) {
 }
 
 // replaced is a region that reads another constant.
-func replaced(g *ir.Graph, n *ir.Node, input int, by *ir.Tensor) *ir.Node {
+func replaced(g *ir.Graph, n *ir.Node, constant *ir.Value, by *ir.Tensor) *ir.Node {
 	wrong := *n
 	wrong.Inputs = slices.Clone(n.Inputs)
-	wrong.Inputs[input] = g.Constant("wrong", by)
+	wrong.Inputs[slices.Index(n.Inputs, constant)] = g.Constant("wrong", by)
 	return &wrong
 }
 

@@ -29,7 +29,7 @@ func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target)
 			return nil, err
 		}
 	}
-	c := r.opt.Tuning.For(t.Name, codegen.Signature(e.Graph))
+	c := r.opt.Tuning.For(t.Name, e.Signature())
 	if c == nil {
 		return nil, nil
 	}

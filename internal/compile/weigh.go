@@ -15,9 +15,10 @@ import (
 
 // Weight is the size of a layer's weights in the weights file: packed and padded, with the scales of blocks and channels.
 type Weight struct {
-	Launch    int `json:"launch"` // of the program's entry run
-	Bytes     int `json:"bytes"`
-	HalfBytes int `json:"fp16_bytes"` // of the same file in fp16
+	Launch    int      `json:"launch"`         // of the program's entry run
+	With      []string `json:"with,omitempty"` // regions that the launch computes too: of a chain all but the layer, in their order
+	Bytes     int      `json:"bytes"`
+	HalfBytes int      `json:"fp16_bytes"` // of the same file in fp16
 }
 
 // Half compiles the same file in fp16 for the first target, once, for comparison.
@@ -117,7 +118,7 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 		}
 		l.Precision, l.InPlace, l.Scale = precision.Half.Name, 0, nil
 	}
-	r.Program, r.Graph, r.Fallbacks, r.regions, r.Origins = half.Program, half.Graph, half.Fallbacks, half.regions, half.Origins
+	r.Program, r.Graph, r.Fallbacks, r.regions, r.made, r.Origins = half.Program, half.Graph, half.Fallbacks, half.regions, half.made, half.Origins
 	r.half, r.profile = half, then
 	r.opt.Precision = precision.FP16
 	a.Others = nil
@@ -145,7 +146,7 @@ func (r *Result) Weigh(half *Result, layers []calibrate.LayerChoice) []Weight {
 	return out
 }
 
-// weights lists those of the first target by the name of the region; regions of one name keep their order.
+// weights lists those of the first target by the name of the region; regions of one name keep their order. Layers of a chain share a launch.
 func (r *Result) weights() map[string][]Weight {
 	out := map[string][]Weight{}
 	v := &r.Program.Variants[0]
@@ -153,9 +154,21 @@ func (r *Result) weights() map[string][]Weight {
 		if n == nil {
 			continue
 		}
-		parts := n.Parts() // a chain's kernel is that of the layer which it ends with
-		if last := parts[len(parts)-1]; last.Region.Anchor() != nil {
-			out[last.Name] = append(out[last.Name], Weight{Launch: i, Bytes: constants(v, &v.Entries[0].Launches[i]) - biases(n)})
+		parts := n.Parts()
+		for k, part := range parts {
+			if part.Region.Anchor() == nil {
+				continue
+			}
+			w := Weight{Launch: i, Bytes: constants(v, &v.Entries[0].Launches[i]) - biases(n)}
+			if len(parts) > 1 {
+				w.Bytes = r.made[i][len(parts)-1-k]
+			}
+			for j, other := range parts {
+				if j != k {
+					w.With = append(w.With, other.Name)
+				}
+			}
+			out[part.Name] = append(out[part.Name], w)
 		}
 	}
 	return out

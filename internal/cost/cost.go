@@ -126,6 +126,8 @@ type Work struct {
 	Streamed float64 // of a block: the other waits for asynchronous copies, each divided by the number in flight
 	Atomics  float64 // of a block
 	Barriers float64 // of a block
+
+	Alone float64 // bytes that one block reads from L2 when the others have ended, beyond its share; Estimate does not know of it
 }
 
 // Time is an estimated time and what it is made of, in microseconds.
@@ -187,6 +189,10 @@ func (m *Machine) Estimate(w *Work) Time {
 	t.bound()
 	return t
 }
+
+// Alone is the time in which one multiprocessor reads what the last block of a launch reads by itself: the sums of all that share its tile.
+// A launch's time, which has averages over blocks, lacks it.
+func (m *Machine) Alone(w *Work) float64 { return w.Alone / (m.L2BytesClock * m.ClockGHz * 1e3) }
 
 // Copy is the time of a graph's node that copies bytes within the device's memory, through L2.
 func (m *Machine) Copy(bytes int) Time {

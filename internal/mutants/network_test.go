@@ -32,8 +32,20 @@ const (
 // 25 positions, which are padded.
 const gradient = "gradient"
 
+// joint is a model of an attention and the product of its heads, which are one kernel.
+const joint = "joint"
+
+// tail is a model of what networks end with: layers of a few neurons behind a norm, a chain of loops, of which the norm is an output too.
+const tail = "tail"
+
+// perceptron is a model of two products in one kernel, of which the first makes what the second multiplies, between others.
+const perceptron = "perceptron"
+
+// residual is a model of an inverted residual in one kernel, between others: pixels are expanded, windows slide over that, and what they make is multiplied.
+const residual = "residual"
+
 // networks are the models that are graphs of regions; the first value of each is its input.
-var networks = map[string]func(g *kerneltest.Graph, x *ir.Value){narrow: narrowNetwork, deep: deepNetwork(ir.Float16), single: deepNetwork(ir.Float32), gradient: gradientNetwork}
+var networks = map[string]func(g *kerneltest.Graph, x *ir.Value){narrow: narrowNetwork, deep: deepNetwork(ir.Float16), single: deepNetwork(ir.Float32), gradient: gradientNetwork, joint: jointNetwork, tail: tailNetwork, perceptron: perceptronNetwork, residual: residualNetwork}
 
 // layer is a region that multiplies.
 type layer struct{ *kerneltest.Region }
@@ -134,14 +146,106 @@ func gradientNetwork(g *kerneltest.Graph, x *ir.Value) {
 	g.Outputs = []*ir.Value{sums[0], sums[1], d}
 }
 
+func jointNetwork(g *kerneltest.Graph, x *ir.Value) {
+	const rows, heads, size, cols = 25, 4, 32, 40
+	l := newLayer(g)
+	qkv := l.stored(l.product(l.widened(x), l.weights(ir.Float16, 128, 3*heads*size), 1/math.Sqrt(128)), ir.Float16)
+
+	l = newLayer(g)
+	in := make([]*ir.Value, 3)
+	all := l.Add("Reshape", ir.Attrs{"shape": []int{1, rows, 3, heads, size}}, l.widened(qkv))
+	for i := range in {
+		part := l.Add("Slice", ir.Attrs{"starts": []int{0, 0, i, 0, 0}, "sizes": []int{1, rows, 1, heads, size}}, all)
+		part = l.Add("Reshape", ir.Attrs{"shape": []int{1, rows, heads, size}}, part)
+		in[i] = l.Add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, part)
+	}
+	y := l.Add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, l.Add("Attention", ir.Attrs{"scale": 0.3}, in...))
+	y = l.stored(l.Add("Reshape", ir.Attrs{"shape": []int{rows, heads * size}}, y), ir.Float16)
+	first := l.Node
+
+	l = newLayer(g)
+	y = l.stored(l.product(l.widened(y), l.weights(ir.Float16, heads*size, cols), .1), ir.Float32)
+	chain := ir.NewChain([]*ir.Node{first, l.Node}, false)
+	y.Def = chain
+	g.Nodes, g.Outputs = append(g.Nodes[:len(g.Nodes)-2], chain), []*ir.Value{y}
+}
+
+func tailNetwork(g *kerneltest.Graph, x *ir.Value) {
+	l := layer{g.Region(ir.FamilyLoop)}
+	front := l.stored(l.Add("Tanh", nil, l.widened(x)), ir.Float16)
+	l = layer{g.Region(ir.FamilyLoop)}
+	y := l.stored(l.Add("LayerNorm", ir.Attrs{"axis": 1}, l.widened(front)), ir.Float32)
+	parts := []*ir.Node{y.Def}
+	for i, shape := range [][]int{{96, 256}, {160, 96}, {300, 160}} {
+		l = layer{g.Region(ir.FamilyLoop)}
+		n, k := shape[0], shape[1]
+		in := l.Read(parts[i].Outputs[0], false)
+		if i == 0 {
+			in = l.Add("Reshape", ir.Attrs{"shape": []int{k}}, in)
+		}
+		w := l.Cast(l.Input(ir.T(ir.Float16, n, k), 1/math.Sqrt(float64(k)), true, false), ir.Float32)
+		from, length := l.Body.Constant("o", ir.SplatInt(ir.T(ir.Int32, n), 0)), l.Body.Constant("l", ir.SplatInt(ir.T(ir.Int32, n), int64(k)))
+		parts = append(parts, l.stored(l.Add("SegmentedMatVec", nil, in, w, l.Input(ir.T(ir.Float32, n), 1, true, false), from, length), ir.Float32).Def)
+	}
+	n := ir.NewChain(parts, true)
+	for i, v := range n.Outputs {
+		v.Def, v.Index = n, i
+	}
+	g.Nodes, g.Outputs = []*ir.Node{front.Def, n}, n.Outputs
+}
+
+func perceptronNetwork(g *kerneltest.Graph, x *ir.Value) {
+	const in, k, hidden = 128, 384, 640 // so long a k that warps share it
+	product := func(x *ir.Value, k, cols int, to ir.DType, op string) *ir.Node {
+		l := newLayer(g)
+		y := l.product(l.widened(x), l.weights(ir.Float16, k, cols), 1/math.Sqrt(float64(k)))
+		return l.Finish(l.Cast(l.Add(op, nil, y), to))
+	}
+	y := product(x, in, k, ir.Float16, "Relu").Outputs[0]
+	up := product(y, k, hidden, ir.Float16, "Relu")
+	down := product(up.Outputs[0], hidden, in, ir.Float16, "Neg")
+	n := ir.NewChain([]*ir.Node{up, down}, false)
+	n.Outputs[0].Def = n
+	g.Nodes = append(g.Nodes[:len(g.Nodes)-2], n)
+	g.Outputs = product(n.Outputs[0], in, 64, ir.Float32, "Neg").Outputs
+}
+
+func residualNetwork(g *kerneltest.Graph, x *ir.Value) {
+	const h, w, k, hidden = 8, 10, 128, 144
+	conv := func(group, pad int) ir.Attrs {
+		return ir.Attrs{"layout": "NHWC", "group": group, "strides": []int{1, 1}, "dilations": []int{1, 1}, "pads": []int{pad, pad, pad, pad}}
+	}
+	bias := func(l layer, n int) *ir.Value { return l.Input(ir.T(ir.Float32, n), 1, true, false) }
+	product := func(x *ir.Value, in, out int, to ir.DType, op string) *ir.Node {
+		l := newLayer(g)
+		a := l.Add("Reshape", ir.Attrs{"shape": []int{1, h, w, in}}, l.widened(x))
+		b := l.Cast(l.Input(ir.T(ir.Float16, out, in, 1, 1), 1/math.Sqrt(float64(in)), true, false), ir.Float32)
+		return l.Finish(l.Cast(l.Add(op, nil, l.Add("Conv", conv(1, 0), a, b, bias(l, out))), to))
+	}
+	y := product(x, k, k, ir.Float16, "Relu").Outputs[0]
+	up := product(y, k, hidden, ir.Float16, "Relu")
+	l := layer{g.Region(ir.FamilyWindow)}
+	taps := l.Input(ir.T(ir.Float32, hidden, 1, 3, 3), 0.3, true, false)
+	slid := l.Finish(l.Cast(l.Add("Relu", nil, l.Add("Conv", conv(hidden, 1), l.widened(up.Outputs[0]), taps, bias(l, hidden))), ir.Float16))
+	down := product(slid.Outputs[0], hidden, k, ir.Float16, "Neg")
+	n := ir.NewChain([]*ir.Node{up, slid, down}, false)
+	n.Outputs[0].Def = n
+	g.Nodes = append(g.Nodes[:len(g.Nodes)-3], n)
+	g.Outputs = product(n.Outputs[0], k, 64, ir.Float32, "Neg").Outputs
+}
+
 // loadNetwork is load of one of the networks.
 func loadNetwork(t testing.TB, name string) *model {
 	t.Helper()
 	g := kerneltest.NewGraph(t, name)
-	rows := map[string]int{narrow: 48, deep: 25, single: 25, gradient: 64}[name]
+	rows := map[string]int{narrow: 48, deep: 25, single: 25, gradient: 64, joint: 25, tail: 2, perceptron: 25, residual: 80}[name]
 	x := g.Drawn(ir.T(ir.Float16, rows, 128), kerneltest.Numbers(ir.Float16, 1), false)
 	networks[name](g, x)
-	p, _ := g.Program(codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyLoop: loop.Lower}, target.Default())
+	chains := contraction.Lower
+	if name == tail {
+		chains = loop.LowerChain
+	}
+	p, _ := g.Program(codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyLoop: loop.Lower, ir.FamilyChain: chains}, target.Default())
 	p.Precision = name
 	out := &model{program: p, inputs: map[string][]byte{x.Name: g.Data[x].Dense()}, want: map[string][]float64{}}
 	results, err := ir.Evaluate(t.Context(), g.Graph, map[string]*ir.Array{x.Name: g.Data[x].Array()}, ir.EvalOptions{Round: true})

@@ -15,13 +15,20 @@ var (
 	deep16    = Site{Model: deep, Precision: deep, Name: "contraction fp16", family: "contraction", schedule: "stages=4", prefix: "matmul", but: "splitk"}
 	splitK32  = Site{Model: "policy", Precision: "fp32", Name: "contraction fp32, split-K", family: "contraction", schedule: "splitk", prefix: "matmul"}
 	deep32    = Site{Model: single, Precision: single, Name: "contraction fp32", family: "contraction", schedule: "stages=4", prefix: "matmul_f32_3"}
-	attention = Site{Model: "policy", Precision: "fp16", Name: "attention fp16", family: "contraction", prefix: "attention"}
-	row       = Site{Model: "policy", Precision: "fp16", Name: "loop row (LayerNorm)", family: "loop", schedule: "row", prefix: "layernorm"}
+	attention = Site{Model: "policy" + apart, Precision: "fp16", Name: "attention fp16", family: "contraction", prefix: "attention"}
+	row       = Site{Model: "policy" + apart, Precision: "fp16", Name: "loop row (LayerNorm)", family: "loop", schedule: "row", prefix: "layernorm"}
 	ragged    = Site{Model: deep, Precision: deep, Name: "loop row (ragged LayerNorm)", family: "loop", schedule: "row", prefix: "layernorm"}
-	heads     = Site{Model: "policy", Precision: "fp16", Name: "loop row (heads)", family: "loop", schedule: "row", prefix: "segmentedmatvec"}
-	flat      = Site{Model: "policy", Precision: "fp16", Name: "loop flat", family: "loop", schedule: "flat"}
-	window    = Site{Model: "dmonitoring", Precision: "fp16", Name: "window", family: "window", prefix: "dwconv5x5"}
+	heads     = Site{Model: "policy" + apart, Precision: "fp16", Name: "loop row (heads)", family: "loop", schedule: "row", prefix: "segmentedmatvec"}
+	flat      = Site{Model: "policy" + apart, Precision: "fp16", Name: "loop flat", family: "loop", schedule: "flat"}
+	window    = Site{Model: "dmonitoring" + apart, Precision: "fp16", Name: "window", family: "window", prefix: "dwconv5x5"}
 	chain     = Site{Model: "vision", Precision: "fp16", Name: "chain of windows", family: "chain", prefix: "dwconv3x3_dwconv7x7"}
+	behind    = Site{Model: joint, Precision: joint, Name: "product behind an attention fp16", family: "chain", prefix: "attention_matmul"}
+
+	loops    = Site{Model: tail, Precision: tail, Name: "chain of loops", family: "chain", prefix: "layernorm_segmentedmatvec"}
+	hidden   = Site{Model: perceptron, Precision: perceptron, Name: "products in one kernel fp16", family: "chain", prefix: "matmul_f16_matmul_f16"}
+	expanded = Site{Model: residual, Precision: residual, Name: "inverted residual fp16", family: "chain", prefix: "conv1x1_f16_dwconv3x3"}
+	rows     = Site{Model: "policy", Precision: "fp16", Name: "chain of LayerNorm and product", family: "chain", prefix: "layernorm_matmul"}
+	slide    = Site{Model: "dmonitoring", Precision: "fp16", Name: "chain of window and product", family: "chain", prefix: "dwconv3x3_conv1x1"}
 
 	fp8      = Site{Model: narrow, Precision: narrow, Name: "contraction fp8", family: "contraction", prefix: "matmul_e4m3"}
 	split8   = Site{Model: narrow, Precision: narrow, Name: "contraction fp8, weights in two terms", family: "contraction", prefix: "matmul_e4m3_by_x2"}
@@ -63,13 +70,29 @@ var Table = []Mutant{
 	{"wait for copies dropped", splitK16, sync, "", drop(inside, 0, "cp.async.wait_group"), nil},
 	{"wait for copies dropped", attention, sync, "", drop(before, 0, "cp.async.wait_group"), nil},
 	{"wait leaves one group too many in flight", deep16, sync, "", change(inside, 0, plus(0, 1), "cp.async.wait_group"), nil},
+	{"barrier after the copies dropped", behind, sync, "", drop(before, 0, "bar.sync"), nil},
+	{"wait for copies dropped", behind, sync, "", drop(before, 0, "cp.async.wait_group"), nil},
+	{"barrier between the heads and the product dropped", behind, sync, "", drop(inside, 0, "bar.sync"), nil},
+	{"griddepcontrol.wait dropped", behind, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
 	{"barrier after the inputs dropped", window, sync, "", drop(anywhere, 0, "bar.sync"), nil},
 	{"barrier after the sums dropped", window, sync, "", drop(anywhere, 1, "bar.sync"), nil},
 	{"wait for weights dropped", window, sync, "", drop(anywhere, 0, "cp.async.wait_all"), nil},
 	{"barrier after the inputs dropped", chain, sync, "", drop(anywhere, 0, "bar.sync"), nil},
 	{"barrier between the windows dropped", chain, sync, "", drop(anywhere, 1, "bar.sync"), nil},
+	{"barrier between the last loops dropped", loops, sync, "", drop(anywhere, -1, "bar.sync"), nil},
+	{"wait for the launch in front dropped", loops, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
+	{"barrier of the main loop dropped", rows, sync, "", drop(inside, 0, "bar.sync"), nil},
+	{"barrier in front of the window dropped", slide, sync, "", drop(inside, 0, "bar.sync"), nil},
+	{"barrier between window and product dropped", slide, sync, "", drop(inside, 1, "bar.sync"), nil},
+	{"wait for the launch in front dropped", rows, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
 	{"barrier after the sums dropped", chain, sync, "", drop(anywhere, 2, "bar.sync"), nil},
 	{"wait for the launch in front dropped", chain, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
+	{"barrier of the main loop dropped", hidden, sync, "", drop(inside, 0, "bar.sync"), nil},
+	{"barrier between weights and the sums in their place dropped", hidden, sync, "", drop(inside, 1, "bar.sync"), nil},
+	{"barrier between the warps' sums of hidden units dropped", hidden, sync, "", drop(inside, 2, "bar.sync"), nil},
+	{"barrier between hidden units and their product dropped", hidden, sync, "", drop(inside, 3, "bar.sync"), nil},
+	{"barrier between pixels and windows dropped", expanded, sync, "", drop(inside, 1, "bar.sync"), nil},
+	{"barrier between windows and their product dropped", expanded, sync, "", drop(inside, 2, "bar.sync"), nil},
 	{"commit of a group dropped", deep16, sync, "", drop(inside, 0, "commit_group"), nil},
 	{"wait after the barrier", splitK16, sync, "", move(inside, 0, []string{"wait_group"}, inside, 0, "bar.sync"), nil},
 
@@ -121,6 +144,16 @@ var Table = []Mutant{
 	{"padding between the windows not filled", chain, memory, "", drop(anywhere, 0, "st.shared.v4.f32"), nil},
 	{"what the tile owns stored in its neighbour's place", chain, memory, "", change(anywhere, 0, shift(0, -64), "st.global"), nil},
 	{"what the tile owns not stored", chain, memory, "", drop(anywhere, 2, "st.global"), nil},
+	{"element between the loops in its neighbour's place", loops, memory, "", change(anywhere, -1, shift(0, 4), "st.shared"), nil},
+	{"element between the loops read from beyond them", loops, memory, "", change(anywhere, -1, shift(1, 4096), "ld.shared"), nil},
+	{"result stored by all blocks", loops, memory, "", change(anywhere, 0, unguarded, "st.global"), nil},
+	{"hidden units stored a pair late", hidden, memory, "", change(inside, 0, shift(0, 4), "st.shared.b32"), nil},
+	{"rows of hidden units copied a row late", hidden, memory, "", change(before, -1, shift(0, 256), "cp.async.cg"), nil},
+	{"sums of hidden units handed over in the next pair's place", hidden, memory, "", change(inside, 0, shift(0, 256), "st.shared.v2.f32"), nil},
+	{"rows of the tile that are no pixels not filled", expanded, memory, "", drop(before, 0, "st.shared.v4.b32"), nil},
+	{"padding of the expanded image not filled", expanded, memory, "", drop(before, 1, "st.shared.v4.b32"), nil},
+	{"expanded channels stored a pair late", expanded, memory, "", change(inside, 0, shift(0, 8), "st.shared.v2.f32"), nil},
+	{"pixels copied a pixel late", expanded, memory, "", change(before, -1, shift(0, 272), "cp.async.cg"), nil},
 	{"vector load 4 bytes off", row, memory, "", change(anywhere, 0, shift(1, -4), "ld.global.v4.f32"), nil},
 	{"load index shifted by a row", row, memory, "", change(anywhere, 0, shift(1, 512), "ld.global.v4.f32"), nil},
 
@@ -132,13 +165,27 @@ var Table = []Mutant{
 	{"ldmatrix not transposed", attention, arithmetic, "",
 		change(inside, 0, opcode("ldmatrix.sync.aligned.m8n8.x4.shared.b16"), ldm, ".trans"), nil},
 	{"mask of the padding dropped", attention, arithmetic, "", everyMask, nil},
+	{"mask of the padding dropped", behind, arithmetic, "", everyMask, nil},
+	{"rows of a head exchanged", behind, arithmetic, "", change(before, -1, shift(0, -512), "st.shared.b32"), nil},
+	{"a head in the place of its neighbour", behind, memory, "", change(before, 0, shift(0, 64), "st.shared.b32"), nil},
 	{"weights of a tap from its neighbour", window, arithmetic, "", change(anywhere, 2, shift(1, 64), "ld.shared"), nil},
 	{"last tap of a window left out", window, arithmetic, "", drop(anywhere, -1, "fma.rn.f32"), nil},
+	{"last vector of a row not stored", rows, memory, "", drop(before, -1, "st.shared"), nil},
+	{"part of a row in its neighbour's place", rows, memory, "", change(before, -1, shift(0, 16), "st.shared"), nil},
+	{"part of a pixel in its neighbour's place", slide, memory, "", change(inside, 0, shift(0, 16), "st.shared"), nil},
+	{"last square of a row left out", rows, arithmetic, "", drop(before, -1, "fma.rn.f32"), nil},
+	{"last tap of the window left out", slide, arithmetic, "", drop(inside, -1, "fma.rn.f32"), nil},
 	{"a pixel between the windows in its neighbour's place", chain, arithmetic, "", change(anywhere, -1, shift(0, 32), "st.shared.v4.f32"), nil},
 	{"last tap of the second window left out", chain, arithmetic, "", drop(anywhere, -1, "fma.rn.f32"), nil},
+	{"a step of the last layer's reduction dropped", loops, arithmetic, "", drop(anywhere, -1, "shfl.sync"), nil},
 	{"selection of an activation inverted", heads, arithmetic, "", change(anywhere, -1, opcode("setp.ne.s32"), "setp.eq.s32"), nil},
 
 	// Narrow floats.
+	{"bias of the next pair of channels", expanded, arithmetic, "", change(inside, 0, shift(1, 8), "ld.shared.v2.f32"), nil},
+	{"weights of an expansion from the next step", expanded, arithmetic, "", change(inside, 1, shift(1, 512), "ld.shared.v4.b32"), nil},
+	{"sums of hidden units of one warp taken twice", hidden, arithmetic, "", taken(inside, 1, 0, 1, "ld.shared.v2.f32"), nil},
+	{"sums of hidden units not set to 0", hidden, arithmetic, "", drop(inside, 0, "mov.f32", "0f00000000"), nil},
+	{"bias and factor of the next chunk of hidden units", hidden, arithmetic, "", drop(inside, -1, "add.s32", ", 16;"), nil},
 	{"A fragment's registers swapped", fp8, arithmetic, "", change(inside, 0, swap(1, 1, 2), mma), nil},
 	{"B fragment's registers swapped", fp8, arithmetic, "", change(inside, 0, swap(2, 0, 1), mma), nil},
 	{"activations read as e5m2", fp8, arithmetic, "", change(inside, 0, opcode("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32"), mma), nil},
@@ -218,12 +265,12 @@ var Table = []Mutant{
 			l.Params[0], l.Params[1] = l.Params[1], l.Params[0]
 			return nil
 		}},
-	{"output placed on the input", row, launches, "", nil, overlap},
-	{"prefetch of more than is declared", row, launches, "", nil,
+	{"output placed on the input", rows, launches, "", nil, overlap},
+	{"prefetch of more than is declared", rows, launches, "", nil,
 		func(v *runtime.Variant, l *runtime.Launch) error {
 			return ahead(l, func(_, all *runtime.Param) { all.Value += 256 })
 		}},
-	{"prefetch of what is no constant", row, launches, "", nil,
+	{"prefetch of what is no constant", rows, launches, "", nil,
 		func(v *runtime.Variant, l *runtime.Launch) error {
 			return ahead(l, func(pointer, _ *runtime.Param) { pointer.Buffer = l.Writes[0].Buffer })
 		}},

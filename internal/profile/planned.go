@@ -8,12 +8,13 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Planned estimates how long an entry takes, in µs, from the works that its launches' schedules were chosen by, in launch order, where nothing
+// Planned estimates how long an entry takes, in µs, and each launch by itself, from the works that its launches' schedules were chosen by, in launch order, where nothing
 // was counted: a run behind others of the same, whose inputs and outputs are in DRAM. A launch without a work moves what it reads and writes.
-func Planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, t *target.Target) float64 {
+func Planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, t *target.Target) (us float64, times []cost.Time) {
 	m := cost.Of(t)
 	warm, _ := misses(v, e.Launches, m)
-	times, dependent := make([]cost.Time, len(e.Launches)), make([]bool, len(e.Launches))
+	times = make([]cost.Time, len(e.Launches))
+	dependent := make([]bool, len(e.Launches))
 	var front *Launch
 	for i := range e.Launches {
 		op := &e.Launches[i]
@@ -35,7 +36,7 @@ func Planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, t *target
 		w.DRAMBytes += ports
 		times[i], front = m.Estimate(w), &l
 	}
-	return cost.Sequence(times, dependent)
+	return cost.Sequence(times, dependent), times
 }
 
 // touch fills in what a launch touches by what it declares, but for inputs and outputs, whose bytes it returns.

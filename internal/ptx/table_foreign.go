@@ -59,7 +59,7 @@ var foreignRows = []row{
 	{op: "ld.shared.b16", args: "=b16 [s]", since: v10, does: Load},
 	{op: "ld.shared.v2.$", types: "u8 b16", args: "=2*$ [s]", since: v10, does: Load},
 	{op: "ld.shared.v4.b16", args: "=4*b16 [s]", since: v10, does: Load},
-	{op: "st.shared.v2.$", types: "u8 b32", args: "=[s] 2*$", since: v10, does: Store},
+	{op: "st.shared.v2.u8", args: "=[s] 2*u8", since: v10, does: Store},
 	{op: "atom.global.add.f32", args: "=f32 =[g] f32", since: v20, does: Atomic, order: Relaxed, eval: atomics["add.f32"]},
 	{op: "atom.acq_rel.gpu.global.add.f32", args: "=f32 =[g] f32", since: v60, does: Atomic, order: AcqRel, eval: atomics["add.f32"]},
 	{op: "atom.acq_rel.gpu.global.max.$", args: "=$ =[g] $", since: v60, does: Atomic, order: AcqRel, eval: by{"s32": atomics["max.s32"], "u32": atomics["max.u32"]}},

@@ -16,7 +16,7 @@ var memoryRows = []row{
 	{op: "ld.shared.v2.$", types: "b32 f32", args: "=2*$ [s]", since: v10, does: Load},
 	{op: "ld.shared.v4.$", types: "b32 f32", args: "=4*$ [s]", since: v10, does: Load},
 	{op: "st.shared.$", types: "u8 b16 b32 b64 f32 f64 u32", args: "=[s] $", since: v10, does: Store},
-	{op: "st.shared.v2.f32", args: "=[s] 2*f32", since: v10, does: Store},
+	{op: "st.shared.v2.$", types: "b32 f32", args: "=[s] 2*$", since: v10, does: Store},
 	{op: "st.shared.v4.$", types: "b32 f32", args: "=[s] 4*$", since: v10, does: Store},
 	// cp.async dst, src, bytes, src-bytes: bytes past src-bytes are zero-filled.
 	{op: "cp.async.cg.shared.global", args: "=[s] [g] # b32", since: v70, need: AsyncCopy, does: CopyAsync, eval: CopySizes{16}},

@@ -7,49 +7,186 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// joined decides whether another region reads what the region, a window or rows, computes, and makes a chain of both: a window slides
-// over it, or a contraction multiplies it.
+// joined decides whether another region reads what the region, a window, rows, heads or a product, computes, and makes a chain of both: a window slides
+// over it, or a contraction multiplies it. Behind a product that multiplies rows may be another one, and
+// behind one of pixels a window and another one.
 func (b *builder) joined() {
 	first := b.g.Nodes[0]
 	shape := first.Region.Body.Outputs[0].Type.Shape
 	rows := first.IsFamily(ir.FamilyLoop) && first.Region.Body.Nodes[0].Op.Kind == ir.KindReduction
-	if !rows && (!first.IsFamily(ir.FamilyWindow) || len(shape) != 4) || len(first.Outputs) != 1 || b.below(3) == 0 {
+	product := false
+	if a := first.Region.Anchor(); a != nil && first.IsFamily(ir.FamilyContraction) {
+		product = (a.Op.Name == "MatMul" || a.Op.Name == "Conv") && len(shape) > 1 || a.Op.Name == "Attention" && len(shape) == 3
+	}
+	if !rows && !product && (!first.IsFamily(ir.FamilyWindow) || len(shape) != 4) || len(first.Outputs) != 1 || b.below(3) == 0 {
 		return
 	}
-	inputs, second := len(b.g.Inputs), *b
-	second.body, second.inputs, second.behind, second.extra = ir.NewGraph("body"), nil, nil, map[int][]*ir.Value{}
-	second.r = &ir.Region{Members: b.r.Members, Body: second.body}
-	kept := false
-	if rows || b.oneIn(2) {
+	if product && len(shape) == 4 && b.oneIn(2) {
+		b.inverted(first, shape)
+		return
+	}
+	inputs, second, kept := len(b.g.Inputs), b.another(), false
+	if rows || product || b.oneIn(2) {
 		second.finish([]*ir.Value{second.multiplied(first, shape)})
 	} else {
-		attrs, window, _ := b.window2D(9)
-		pads, dilations := attrs.Ints("pads"), attrs.Ints("dilations")
-		if b.below(3) > 0 { // the image keeps its size, as in networks
-			attrs["strides"] = []int{1, 1}
-			for i := range 2 {
-				reach := (window[i] - 1) * dilations[i]
-				pads[i], pads[i+2] = reach/2, reach-reach/2
-			}
-		}
-		for i := range 2 {
-			if shape[1+i]+pads[i]+pads[i+2] < (window[i]-1)*dilations[i]+1 {
-				return
-			}
+		attrs, window, fits := b.windowOver(shape, 1)
+		if !fits {
+			return
 		}
 		kept, second.r.Family = !b.oneIn(3), ir.FamilyWindow
 		image := func() *ir.Value { return second.reads(first, shape) }
 		second.finish([]*ir.Value{second.sliding(attrs, window, image, shape[3])})
 	}
-	if ir.Chains(first, b.g.Nodes[0], kept) != nil {
+	parts := []*ir.Node{first, b.g.Nodes[0]}
+	if ir.Chains(parts, kept) != nil {
 		b.g.Inputs, b.g.Nodes, b.g.Outputs = b.g.Inputs[:inputs], []*ir.Node{first}, first.Outputs
 		return
 	}
-	n := ir.NewChain(first, b.g.Nodes[0], kept)
+	if rows && b.oneIn(2) {
+		inputs, third := len(b.g.Inputs), b.another()
+		third.finish([]*ir.Value{third.multiplied(parts[1], parts[1].Region.Body.Outputs[0].Type.Shape)})
+		if more := append(parts, b.g.Nodes[0]); ir.Chains(more, false) == nil {
+			parts = more
+		} else {
+			b.g.Inputs = b.g.Inputs[:inputs]
+		}
+	}
+	b.chained(parts, kept)
+}
+
+// followed decides whether further loops read what the region, a loop, computes, each the one in front of it, and makes a chain of all.
+func (b *builder) followed() {
+	first, inputs := b.g.Nodes[0], len(b.g.Inputs)
+	parts := []*ir.Node{first}
+	for len(parts) < 4 && b.below(3) > 0 {
+		front, next := parts[len(parts)-1], *b
+		out := front.Region.Body.Outputs[0].Type
+		if out.Numel() == 0 || front.Region.Results[0].Block > 0 || !out.DType.IsFloat() && !out.DType.IsInt() || overflows(front) {
+			break
+		}
+		next.body, next.inputs, next.behind, next.extra = ir.NewGraph("body"), nil, nil, map[int][]*ir.Value{}
+		next.part, next.sum = 0, nil
+		next.r = &ir.Region{Family: ir.FamilyLoop, Body: next.body}
+		shape := front.Outputs[0].Type.Shape
+		if front.Region.Members > 0 && b.oneIn(2) {
+			next.r.Members, shape = front.Region.Members, out.Shape
+		}
+		y := next.reads(front, shape)
+		if y.Type.DType != ir.Float32 {
+			y = next.add("Cast", ir.Attrs{"to": ir.Float32}, y)
+		}
+		size := y.Type.Numel()
+		if vector := b.oneIn(2); vector && front.Region.Results[0].Scale == 0 || y.Type.Rank() == 0 { // segments are of what has no scale
+			if y.Type.Rank() != 1 {
+				y = next.add("Reshape", ir.Attrs{"shape": []int{size}}, y)
+			}
+			y = next.segmentsOf(y, pick(b.tape, ir.Float32, ir.Float16, ir.BFloat16), pick(b.tape, 1, 5, 16, 40, 100), min(size, pick(b.tape, 1, 8, 24, 33, 64)))
+		} else if y = next.onwards(y); len(next.body.Nodes) == 0 {
+			y = next.add("Neg", nil, y)
+		}
+		next.finish([]*ir.Value{y})
+		parts = append(parts, b.g.Nodes[0])
+	}
+	kept := len(first.Outputs) > 1 || b.oneIn(3)
+	if len(parts) == 1 || ir.Chains(parts, kept) != nil {
+		b.g.Inputs, b.g.Nodes, b.g.Outputs = b.g.Inputs[:inputs], []*ir.Node{first}, first.Outputs
+		return
+	}
+	b.chained(parts, kept)
+}
+
+// overflows reports whether a region may yield infinities: of large integers, in 16 bits. Evaluator and kernels differ in what Resize makes of those.
+func overflows(n *ir.Node) bool {
+	return n.Region.Results[0].DType == ir.Float16 && slices.ContainsFunc(n.Region.Operands, func(o ir.Operand) bool { return o.DType.IsInt() })
+}
+
+// chained makes a chain of regions, all that the graph has.
+func (b *builder) chained(parts []*ir.Node, kept bool) {
+	n := ir.NewChain(parts, kept)
 	for i, v := range n.Outputs {
 		v.Def, v.Index = n, i
 	}
 	b.g.Nodes, b.g.Outputs = []*ir.Node{n}, n.Outputs
+}
+
+// windowOver is a window that fits into an image of that shape, NHWC. Mostly its result has the image's size, or, as in networks, that divided by a stride.
+func (b *builder) windowOver(shape []int, most int) (attrs ir.Attrs, window []int, fits bool) {
+	attrs, window, _ = b.window2D(9)
+	pads, dilations := attrs.Ints("pads"), attrs.Ints("dilations")
+	if b.below(3) > 0 {
+		attrs["strides"] = []int{1, 1}
+		if most > 1 && b.oneIn(2) {
+			attrs["strides"] = []int{most, most}
+		}
+		for i := range 2 {
+			reach := (window[i] - 1) * dilations[i]
+			pads[i], pads[i+2] = reach/2, reach-reach/2
+		}
+	}
+	for i := range 2 {
+		if shape[1+i]+pads[i]+pads[i+2] < (window[i]-1)*dilations[i]+1 {
+			return nil, nil, false
+		}
+	}
+	return attrs, window, true
+}
+
+// expansion is a product of the pixels of images.
+func (b *builder) expansion() *ir.Value {
+	b.r.Family = ir.FamilyContraction
+	b.members()
+	x := b.activation()
+	k, c := pick(b.tape, 8, 16, 24, 40, 12), pick(b.tape, 16, 8, 24, 40, 72)
+	in := []*ir.Value{b.operand(how{storage: x, stacked: b.stacked()}, pick(b.tape, 1, 1, 2), 1+b.below(14), 1+b.below(18), k)}
+	weights := how{storage: ir.Storage{DType: x.DType}, constant: true, stacked: b.r.Members > 0, size: 1 / math.Sqrt(float64(k))}
+	if b.oneIn(4) {
+		weights = b.weights(x.DType, k, 1, 0)
+	}
+	in = append(in, b.operand(weights, c, k, 1, 1))
+	if b.below(3) > 0 {
+		in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0 && b.oneIn(2)}, c))
+	}
+	attrs := ir.Attrs{"layout": "NHWC", "group": 1, "strides": []int{1, 1}, "dilations": []int{1, 1}, "pads": []int{0, 0, 0, 0}}
+	return b.epilogue(b.add("Conv", attrs, in...), c, 3)
+}
+
+// inverted lets a window slide over a product of pixels, and another product multiply what that makes: an inverted residual.
+func (b *builder) inverted(first *ir.Node, shape []int) {
+	inputs := len(b.g.Inputs)
+	attrs, window, fits := b.windowOver(shape, 2)
+	if !fits {
+		return
+	}
+	second := b.another()
+	second.r.Family = ir.FamilyWindow
+	image := func() *ir.Value { return second.reads(first, shape) }
+	if b.oneIn(5) {
+		second.finish([]*ir.Value{second.sliding(attrs, window, image, shape[3])})
+	} else {
+		c := shape[3]
+		attrs["layout"], attrs["group"] = "NHWC", c
+		taps := how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0, size: 0.3}
+		in := []*ir.Value{image(), second.operand(taps, c, 1, window[0], window[1])}
+		if b.oneIn(2) {
+			in = append(in, second.operand(taps, c))
+		}
+		second.finish([]*ir.Value{second.epilogue(second.add("Conv", attrs, in...), c, 3)})
+	}
+	parts, third := []*ir.Node{first, b.g.Nodes[0]}, b.another()
+	third.finish([]*ir.Value{third.multiplied(parts[1], parts[1].Region.Body.Outputs[0].Type.Shape)})
+	if parts = append(parts, b.g.Nodes[0]); ir.Chains(parts, false) == nil {
+		b.chained(parts, false)
+		return
+	}
+	b.g.Inputs, b.g.Nodes, b.g.Outputs = b.g.Inputs[:inputs], parts[:1], first.Outputs
+}
+
+// another builds a further region of as many members.
+func (b *builder) another() *builder {
+	c := *b
+	c.body, c.inputs, c.behind, c.extra, c.part, c.sum = ir.NewGraph("body"), nil, nil, map[int][]*ir.Value{}, 0, nil
+	c.r = &ir.Region{Members: b.r.Members, Body: c.body}
+	return &c
 }
 
 // reads makes the only result of another region, of that shape, an operand.

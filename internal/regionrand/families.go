@@ -318,7 +318,13 @@ func (b *builder) segments() *ir.Value {
 	length *= most
 	storage := ir.Storage{DType: pick(b.tape, ir.Float32, ir.Float16, ir.BFloat16)}
 	x := b.operand(how{storage: storage, stacked: b.stacked()}, length)
-	h := b.weights(storage.DType, most, 1, 0)
+	return b.segmentsOf(x, storage.DType, n, most)
+}
+
+// segmentsOf are n sums of up to so many neighbours of a vector.
+func (b *builder) segmentsOf(x *ir.Value, of ir.DType, n, most int) *ir.Value {
+	length := x.Type.Numel()
+	h := b.weights(of, most, 1, 0)
 	h.storage.PerChannel = h.storage.PerChannel || h.storage.Scale != 0 || h.storage.Block > 0 // it reads no other scales alone
 	w := b.operand(h, n, most)
 	var bias *ir.Value

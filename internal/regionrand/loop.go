@@ -29,7 +29,11 @@ func (b *builder) chain() *ir.Value {
 	for i := 0; (ir.Type{Shape: shape}).Numel() > 4096; i++ {
 		shape[i%len(shape)] = 1 + shape[i%len(shape)]/3
 	}
-	y := b.source(shape)
+	return b.onwards(b.source(shape))
+}
+
+// onwards is what a loop makes of a value.
+func (b *builder) onwards(y *ir.Value) *ir.Value {
 	for range b.below(4) {
 		y = b.light(y)
 	}

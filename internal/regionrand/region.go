@@ -70,12 +70,15 @@ func draw(t *tape) (c *Case, err error) {
 	}
 	// What the target has no conversion for would be refused.
 	b.narrow, b.blocks = on.Multiplies(ir.Float8E4M3FN.String()), on.Multiplies(ir.Float4E2M1.String()) && c.Align == 0
-	switch family := pick(t, nil, b.matmul, b.conv, b.matmul, b.conv, b.attention, b.attentionGrad, b.window, b.window, b.segments, b.adapted, b.rows, nil); family {
+	switch family := pick(t, nil, b.matmul, b.conv, b.matmul, b.conv, b.attention, b.attentionGrad, b.window, b.window, b.segments, b.adapted, b.rows, b.expansion, nil); family {
 	case nil:
 		b.finish(b.loop())
 	default:
 		b.finish([]*ir.Value{family()})
 		b.joined()
+	}
+	if g.Nodes[0].IsFamily(ir.FamilyLoop) && !c.Loop {
+		b.followed()
 	}
 	c.Tape = t.taken[:min(t.at, len(t.taken))]
 	if err := g.Verify(); err != nil {

@@ -63,8 +63,11 @@ func (c *Case) lower() (specs []*kernel.Spec, ctx *kernel.Context, fallback, err
 	if n.IsFamily(ir.FamilyChain) && !c.Loop {
 		var spec *kernel.Spec
 		lower := window.LowerChain
-		if n.Parts()[1].IsFamily(ir.FamilyContraction) {
+		switch parts := n.Parts(); {
+		case parts[len(parts)-1].IsFamily(ir.FamilyContraction):
 			lower = contraction.Lower
+		case parts[0].IsFamily(ir.FamilyLoop):
+			lower = loop.LowerChain
 		}
 		if spec, fallback = lower(n, ctx); spec != nil {
 			return []*kernel.Spec{spec}, ctx, nil, nil
@@ -251,7 +254,7 @@ func TestRandomRegions(t *testing.T) {
 		elements, exact = elements+r.elements, exact+r.exact
 		family, _, _ := strings.Cut(r.schedule, " ")
 		families[c.Region().Region.Family+" → "+family]++
-		for _, kind := range []string{"splitk", "e4m3", "e2m1", "e3m2", "bf16", "attention_", "attentiongrad"} {
+		for _, kind := range []string{"splitk", "e4m3", "e2m1", "e3m2", "bf16", "attention_", "attention_matmul", "attentiongrad"} {
 			if strings.Contains(r.schedule, kind) {
 				families[kind]++
 			}
@@ -261,6 +264,18 @@ func TestRandomRegions(t *testing.T) {
 		}
 		if n := c.Region(); n.IsFamily(ir.FamilyContraction) && len(n.BySize()) > 1 {
 			families["sums of rows"]++
+		}
+		if parts := c.Region().Parts(); len(parts) == 3 && parts[1].IsFamily(ir.FamilyWindow) {
+			families["inverted residuals"]++
+			if r.fallback == nil {
+				families["inverted residuals in one kernel"]++
+			}
+		}
+		if parts := c.Region().Parts(); len(parts) > 1 && parts[len(parts)-2].IsFamily(ir.FamilyContraction) {
+			families[fmt.Sprintf("products behind products, %d regions", len(parts))]++
+			if r.fallback == nil {
+				families["products behind products in one kernel"]++
+			}
 		}
 		if r.fallback != nil {
 			fallbacks[r.fallback.Error()]++

@@ -28,8 +28,9 @@ type Program struct {
 	Model        string `json:"model"`
 	Target       string `json:"target"`
 	Precision    string `json:"precision"`
-	Launches     int    `json:"launches"`                // graph nodes of a run, copies included
-	MicroBatches int    `json:"micro_batches,omitempty"` // in which the batch runs, one behind the other; absent: as one
+	Launches     int    `json:"launches"`                      // graph nodes of a run, copies included
+	MicroBatches int    `json:"micro_batches,omitempty"`       // in which the batch runs, one behind the other; absent: as one
+	Fronts       int    `json:"front_micro_batches,omitempty"` // in which the first layers run; absent: in the same
 	ArenaBytes   int    `json:"arena_bytes"`
 	LiveBytes    int    `json:"live_bytes"`
 	WeightsBytes int    `json:"weights_bytes"`
@@ -40,7 +41,7 @@ type Program struct {
 func Describe(p *runtime.Program, v *runtime.Variant) Program {
 	d := Program{Model: p.Model, Target: v.Target, Precision: p.Precision, Launches: v.Launches(), ArenaBytes: v.ArenaBytes, LiveBytes: v.LiveBytes, WeightsBytes: len(p.Weights)}
 	if e := v.Entry("run"); e != nil {
-		d.MicroBatches = e.Repeats
+		d.MicroBatches, d.Fronts = e.Repeats, e.Fronts
 	}
 	for _, k := range v.Kernels {
 		d.MACs += k.MACs * int64(k.Launches)
@@ -78,7 +79,7 @@ type Report struct {
 type Layer struct {
 	calibrate.LayerChoice
 	compile.Weight
-	US float64 `json:"predicted_us,omitempty"`
+	US float64 `json:"predicted_us,omitempty"` // of its launch, whatever else that computes
 }
 
 // Prediction is the predicted cost of a run on the target's device, from internal/profile.

@@ -20,7 +20,7 @@ func sample() *report.Report {
 	return &report.Report{Version: report.Version, Program: report.Program{Model: "toy.onnx", Precision: "fp8"},
 		Layers: []report.Layer{
 			{calibrate.LayerChoice{Name: "a", Op: "Conv", Precision: "fp8", MACs: 3e6, Weights: 1000, Alone: .01, InPlace: .02}, compile.Weight{Bytes: 1100, HalfBytes: 2000}, 1.5},
-			{calibrate.LayerChoice{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Weights: 250, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone"}, compile.Weight{Bytes: 500, HalfBytes: 500}, 2},
+			{calibrate.LayerChoice{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Weights: 250, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone"}, compile.Weight{Bytes: 500, HalfBytes: 500, With: []string{"norm"}}, 2},
 		},
 		Slices: []calibrate.Quality{
 			{Name: "y", Set: "validation", Cosine: .9995, Expected: .9986, MaxAbs: .1, RelL2: .03, Explained: .97, Elements: 10},
@@ -46,9 +46,9 @@ func sample() *report.Report {
 func TestTheTable(t *testing.T) {
 	var got bytes.Buffer
 	require.NoError(t, sample().Table(&got))
-	require.Equal(t, `layer  op      precision  MMAC  µs    weights KB  of fp16  alone  in place  why
-a      Conv    fp8        3.00  1.50  1.1         0.55     0.01   0.02      
-b      MatMul  fp16       1.00  2.00  0.5         1.00     0.3    –         fp8 costs 0.3 of the outputs alone
+	require.Equal(t, `layer  op      precision  MMAC  µs              weights KB  of fp16  alone  in place  why
+a      Conv    fp8        3.00  1.50            1.1         0.55     0.01   0.02      
+b      MatMul  fp16       1.00  2.00 with norm  0.5         1.00     0.3    –         fp8 costs 0.3 of the outputs alone
 
 on 16 calibration inputs, in sample:
 output  elements  cosine    max abs  relative L2  variation explained

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
@@ -55,6 +56,9 @@ func (r *Report) layers(w io.Writer) error {
 		}
 		if l.US > 0 {
 			us = fmt.Sprintf("%.2f", l.US)
+		}
+		if len(l.With) > 0 {
+			us += " with " + strings.Join(l.With, ", ")
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%.1f\t%.2f\t%s\t%s\t%s\n", l.Name, l.Op, l.Precision, float64(l.MACs)/1e6, us,
 			float64(l.Bytes)/1e3, ratio(int64(l.Bytes), int64(l.HalfBytes)), alone, inPlace, l.Why)

@@ -39,8 +39,8 @@ type Trace struct {
 // Row is a value that a region computes.
 type Row struct {
 	Launch int      `json:"launch"`
-	Region string   `json:"region"`
-	Nodes  []string `json:"nodes"` // of the file that are inside of the region
+	Region string   `json:"region"` // of a chain whose values between are not in memory: all its regions, joined by " + "
+	Nodes  []string `json:"nodes"`  // of the file that are inside of the region
 	Kernel string   `json:"kernel"`
 	Family string   `json:"family"`
 	Value  string   `json:"value"`
@@ -294,7 +294,7 @@ func (c *comparison) rows(n *ir.Node, had, got map[*ir.Value]*ir.Array) ([]Row, 
 			return nil, fmt.Errorf("value %q has no exact counterpart: this is a bug in tracing, please report it", v.Name)
 		}
 		x := decoded(got[v], st, scales).Floats()
-		r.Region, r.Nodes, r.Value = original(n.Name), c.names.inside[v.Def], original(v.Name)
+		r.Region, r.Nodes, r.Value = regionName(n), c.names.inside[v.Def], original(v.Name)
 		r.Shape, r.Stored, r.Scale = v.Type.Shape, v.Type.DType.String(), st.Factor()
 		if r.Metrics, err = compare(x, exact.Floats(), v.Type.Shape); err != nil {
 			return nil, err

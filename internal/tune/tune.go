@@ -104,7 +104,7 @@ func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *targ
 	if u.Budget > 0 {
 		u.ends = u.now().Add(u.Budget)
 	}
-	name := codegen.Signature(e.Graph)
+	name := e.Signature()
 	if u.Table.Program(name) != nil {
 		u.Found = append(u.Found, "this program is tuned already: "+u.Path)
 		return nil

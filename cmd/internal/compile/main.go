@@ -389,7 +389,10 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 		kept = fmt.Sprintf(", since %s would be no faster,", rep.Kept.Precision)
 	}
 	fmt.Fprintf(w, "%s → %s (package %s): %s%s for %s\n", rep.Model, dir, name, rep.Precision, kept, strings.Join(targets, ", "))
-	if rep.MicroBatches > 1 {
+	switch {
+	case rep.Fronts > 0:
+		fmt.Fprintf(w, "%s, %d of the first layers: ", plural.Count(max(1, rep.MicroBatches), "micro-batch"), rep.Fronts)
+	case rep.MicroBatches > 1:
 		fmt.Fprintf(w, "%d micro-batches: ", rep.MicroBatches)
 	}
 	fmt.Fprintf(w, "%s, %s, arena %.2f MB, weights %.2f MB, %.1f MMAC\n", plural.Count(rep.Launches, "launch"), plural.Count(len(rep.Kernels), "kernel"),

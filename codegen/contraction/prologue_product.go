@@ -1,0 +1,196 @@
+package contraction
+
+import (
+	"fmt"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/layout"
+	"github.com/spark-compile/spark-compile/codegen/lower"
+	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// product is a prologue that is a product too: the hidden units of a perceptron are its columns, and K of the second product. A block has
+// all of its rows of the first product's A in shared memory, behind the stages; a stage holds the weights of a chunk of hidden units in front of those
+// by which they are multiplied. Behind the rows lies the tile of A, the only one.
+type product struct {
+	*inner
+	outer *problem
+
+	weights panelLoad
+	running *running
+	column  ptx.Reg            // the first hidden unit of the next chunk
+	spots   map[[2]num]ptx.Reg // where groups of columns of a row are stored
+}
+
+// newProduct reads the last of several regions, behind the others.
+func newProduct(p *problem, parts []*ir.Node, t *target.Target) (*product, error) {
+	if p.b.src.data == nil {
+		return nil, fmt.Errorf("%s behind a product multiplies variables", p.anchor.Op.Name)
+	}
+	last := len(parts) - 1
+	in, err := newInner(parts[:last], parts[last], t, p.num.a)
+	if err != nil {
+		return nil, err
+	}
+	if in.p.m != p.m || in.p.n != p.k || in.p.z[0] != p.z[0] {
+		return nil, fmt.Errorf("%d products [%d,%d] in front of %d that multiply [%d,%d]", in.p.z[0], in.p.m, in.p.n, p.z[0], p.m, p.k)
+	}
+	return &product{inner: in, outer: p}, nil
+}
+
+func (d *product) stem() string { return stem(d.p) }
+func (d *product) macs() int64  { return d.p.macs() }
+
+func (d *product) lower(_ *problem, ctx *kernel.Context) *lower.Lowering { return d.inner.lower(ctx) }
+
+// own is the schedule of the product in front.
+func (d *product) own(s Schedule) Schedule {
+	own, _ := d.schedule(s.BM, s.BK, s.threads()/warpSize)
+	return own
+}
+
+func (d *product) valid(s Schedule) error {
+	own, err := d.schedule(s.BM, s.BK, s.threads()/warpSize)
+	if err == nil && d.p.prologue != nil {
+		err = d.p.prologue.valid(own)
+	}
+	return err
+}
+
+// registers are few where nothing is converted: fragments and addresses of one product are not needed while the other is computed. The
+// constants are what ptxas took for perceptrons with Gelu.
+func (d *product) registers(s Schedule, main int) (n int) {
+	own := d.own(s)
+	if d.p.num.direct() && d.outer.num.direct() {
+		a, b := s.warpM()/16, s.warpN()/16
+		n = 8*a*b + 4*(a+b) + 18*(own.warpM()/16)*(own.warpN()/16) + 50
+	} else {
+		n = main + d.inner.registers(own)
+	}
+	if d.p.prologue != nil {
+		n = max(n+12, d.p.prologue.registers(own, 0))
+	}
+	return n
+}
+
+func (d *product) inStage(s Schedule) int { return d.weightBytes(d.own(s)) }
+
+func (d *product) behind(s Schedule) int {
+	own := d.own(s)
+	return d.rowBytes(own) + d.outer.num.tileA(s.BM, s.BK) + d.exchangeBytes(own)
+}
+
+// rows, made and exchanged are where these lie in shared memory.
+func (d *product) rowsAt(s Schedule) int     { return s.Stages * s.stageBytes(d.outer) }
+func (d *product) madeAt(s Schedule) int     { return d.rowsAt(s) + d.rowBytes(d.own(s)) }
+func (d *product) exchangeAt(s Schedule) int { return d.madeAt(s) + d.outer.num.tileA(s.BM, s.BK) }
+
+func (*product) waits(Schedule) bool { return false }
+
+func (d *product) work(s Schedule, all, loop, tail *cost.Work) {
+	own := d.own(s)
+	macs := d.inner.work(own, loop, tail)
+	if d.p.num.tensor() {
+		all.Products = append(all.Products, cost.Products{Type: d.p.num.mul.String(), MACs: macs * float64(s.chunks(d.outer)*s.tiles(d.outer))})
+	}
+	loop.Barriers++
+	tiles, weights := s.tilesN(d.outer)*d.outer.batches(), float64(s.chunks(d.outer)*d.weightBytes(own))
+	all.L2Read += float64(float64(tiles*s.tilesM(d.outer)) * weights)
+	all.DRAMBytes += float64(float64(d.p.z[0]) * weights)
+	if d.p.prologue != nil {
+		all.L2Read += float64(tiles * s.SplitK * d.p.m * d.p.prologue.(*rows).read)
+		var none cost.Work
+		d.p.prologue.work(own, &none, &none, tail)
+	} else {
+		all.L2Read += float64(tiles * s.SplitK * d.p.m * bytesFor(d.p.num.a, d.p.k))
+	}
+	e := d.pl.epilogue
+	all.L2Read += float64(float64(tiles*d.p.m) * float64(d.p.n*e.reads[1]/e.group))
+}
+
+func (d *product) tilesM(s Schedule) int                   { return ceilDiv(d.outer.m, s.BM) }
+func (d *product) row(g *gen, row num, beyond ptx.Ref) num { return g.inOrder(row, beyond) }
+
+func (d *product) tables(pl *plan, s Schedule) {
+	pl.Operands[d.pl.b].Const = d.pack(d.own(s), pl.ctx.Unpacked)
+}
+
+// ahead prepares the copies of weights: a tile has all K.
+func (d *product) ahead(g *gen) {
+	sub, pl, own := *g, *g.plan, d.own(g.s)
+	own.BK *= own.chunks(d.p)
+	pl.b = d.pl.b
+	sub.p, sub.s, sub.plan, sub.z, sub.tileN, sub.first = d.p, own, &pl, d.digits(g), g.first, imm(0)
+	d.weights = panelLoad{bytes: d.weightBytes(d.own(g.s))}
+	d.weights.begin(&sub)
+}
+
+func (d *product) constants(g *gen, stage num) { d.weights.issue(g, stage) }
+
+// arrive brings the block's rows.
+func (d *product) arrive(g *gen) {
+	s := g.s
+	d.running = d.run(g, d.own(s), imm(d.rowsAt(s)), imm(d.exchangeAt(s)), func(row num) num {
+		m := g.add(g.mul(g.tileM, s.BM), row)
+		if d.p.m%s.BM != 0 {
+			m = g.binary("min.u32", m, imm(d.p.m-1))
+		}
+		return m
+	})
+	d.running.load()
+}
+
+func (d *product) issue(*gen, num, num) {}
+
+func (d *product) begin(g *gen) {
+	d.running.begin()
+	d.column = g.Reg(ptx.B32)
+	g.I("mov.b32", d.column, g.mul(g.first, g.s.BK).operand())
+}
+
+// tile computes the tile of A of a chunk, for which the stage is there.
+func (d *product) tile(g *gen, _, stage num) num {
+	s, size := g.s, bytesFor(d.outer.num.a, 1)
+	pitch := d.outer.num.tileA(1, s.BK)
+	sw := layout.NewSwizzle(pitch)
+	d.spots = map[[2]num]ptx.Reg{}
+	d.running.multiply(stage, inReg(d.column), func(row num, more int, column num, words []ptx.Reg) {
+		at, ok := d.spots[[2]num{row, column}]
+		if !ok {
+			in := g.mul(column, size)
+			at = g.register(g.add(g.smem, g.add(g.swizzled(sw, row, g.div(in, 16)), g.mod(in, 16))))
+			d.spots[[2]num{row, column}] = at
+		}
+		op, from := storeWords(words)
+		g.I(op, ptx.At(at, d.madeAt(s)+more*pitch), from)
+	})
+	g.I("add.s32", d.column, d.column, ptx.Imm(s.BK))
+	g.I("bar.sync", ptx.Imm(0))
+	return imm(d.madeAt(s))
+}
+
+// perceptrons enumerates the schedules of a product behind a product: blocks have all columns, or few parts of them, since each computes the hidden
+// units that it multiplies; where there are few rows, many blocks share these.
+func perceptrons(p *problem) (out []Schedule) {
+	for _, bm := range []int{32, 48, 64, 96, 128} {
+		for parts := 1; parts <= 4; parts++ {
+			for _, warp := range [][2]int{{1, 4}, {1, 8}, {1, 16}, {2, 2}, {2, 4}, {2, 8}, {3, 2}, {3, 4}, {4, 1}, {4, 2}, {4, 4}, {6, 1}, {6, 2}, {8, 1}, {8, 2}} {
+				bn := ceilDiv(ceilDiv(p.n, parts), 16*warp[1]) * 16 * warp[1]
+				if bm%(16*warp[0]) != 0 || parts > 1 && bn*(parts-1) >= p.n {
+					continue
+				}
+				for row := leastRow; row <= 256; row *= 2 {
+					for _, split := range []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48} {
+						for _, stages := range []int{4, 3, 2} {
+							out = append(out, Schedule{BM: bm, BN: bn, BK: row * 8 / p.num.a.Bits(), WarpsM: warp[0], WarpsN: warp[1], WarpsK: 1, SplitK: split, Stages: stages})
+						}
+					}
+				}
+			}
+		}
+	}
+	return out
+}

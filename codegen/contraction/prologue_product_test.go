@@ -1,0 +1,159 @@
+package contraction
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// productCase is a perceptron: [m,c] by [c,k], and what it makes of that, by [k,n].
+type productCase struct {
+	m, c, k, n       int
+	op               string
+	x, w, a, weights ir.DType // of the rows and the first weights, of A and the second weights
+	members          int
+	residual, gated  bool // the second's result, and the first's, are added to and multiplied with variables
+	norm             bool // the rows are normalised
+}
+
+func (c productCase) region(t testing.TB) *kerneltest.Region {
+	g := kerneltest.NewGraph(t, "g")
+	first, second := g.Region(ir.FamilyContraction), g.Region(ir.FamilyContraction)
+	if c.members > 0 {
+		first.Members(c.members)
+		second.Members(c.members)
+	}
+	parts := []*kerneltest.Region{first, second}
+	rows := func() *ir.Value { return first.Input(ir.T(c.x, 1, c.m, c.c), 1, false, true) }
+	if c.norm {
+		norm := g.Region(ir.FamilyLoop)
+		if c.members > 0 {
+			norm.Members(c.members)
+		}
+		in := []*ir.Value{norm.Input(ir.T(f32, 1, c.m, c.c), 3, false, true), norm.Input(ir.T(f32, c.c), 1, true, true), norm.Input(ir.T(f32, c.c), 1, true, true)}
+		y := norm.Finish(norm.Cast(norm.Add("LayerNorm", ir.Attrs{"axis": 2}, in...), c.x)).Outputs[0]
+		parts = append([]*kerneltest.Region{norm}, parts...)
+		rows = func() *ir.Value { return first.Read(y, true) }
+	}
+	x := first.Cast(rows(), f32)
+	w := first.Cast(first.Input(ir.T(c.w, c.c, c.k), 0.2, true, true), f32)
+	sum := first.Add("Add", nil, first.Add("MatMul", nil, x, w), first.Input(ir.T(f32, c.k), 1, true, true))
+	up := first.Add(c.op, nil, sum)
+	if c.gated {
+		up = first.Add("Mul", nil, up, first.Cast(first.Input(ir.T(f16, 1, c.m, c.k), 1, false, true), f32))
+	}
+	y := first.Finish(first.Cast(up, c.a)).Outputs[0]
+	a := second.Cast(second.Read(y, true), f32)
+	v := second.Cast(second.Input(ir.T(c.weights, c.k, c.n), 0.1, true, true), f32)
+	out := second.Add("MatMul", nil, a, v)
+	if c.residual {
+		out = second.Add("Add", nil, out, second.Input(ir.T(f32, 1, c.m, c.n), 1, false, true))
+	}
+	second.Finish(second.Cast(out, f16))
+	return joined(parts...)
+}
+
+func TestProductsInFrontOfAProductEqualTheReference(t *testing.T) {
+	for _, c := range []productCase{
+		{m: 25, c: 384, k: 192, n: 384, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true},
+		{m: 25, c: 384, k: 128, n: 384, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true, norm: true},
+		{m: 33, c: 40, k: 72, n: 24, op: "Relu", x: bf16, w: bf16, a: f16, weights: f16, norm: true, members: 2},
+		{m: 70, c: 40, k: 100, n: 24, op: "Relu", x: f16, w: f16, a: bf16, weights: bf16},
+		{m: 45, c: 64, k: 80, n: 48, op: "Silu", x: f16, w: f16, a: f16, weights: f16, gated: true},
+		{m: 33, c: 96, k: 72, n: 40, op: "Gelu", x: bf16, w: bf16, a: bf16, weights: bf16, members: 2},
+		{m: 33, c: 36, k: 50, n: 40, op: "Relu", x: f32, w: f32, a: f32, weights: f32},
+		{m: 40, c: 64, k: 96, n: 64, op: "Sigmoid", x: e4m3, w: e4m3, a: e4m3, weights: e4m3},
+	} {
+		for _, target := range []string{"sm_121", "sm_90", "sm_80"} {
+			t.Run(fmt.Sprintf("%s %+v", target, c), func(t *testing.T) {
+				if c.a == e4m3 && target == "sm_80" {
+					t.Skip("stores no e4m3")
+				}
+				b := c.region(t)
+				ctx := kerneltest.Target(t, target)
+				spec := b.Check(Lower, ctx)
+				require.Equal(t, ir.FamilyChain, spec.Family)
+				t.Log(spec.Schedule, spec.Grid, spec.Shared)
+				kerneltest.Assemble(t, spec, ctx.Target)
+			})
+		}
+	}
+}
+
+// TestEveryScheduleMultipliesTwice runs candidates: warps that share K of the product in front, hidden units beyond K, blocks with some of the hidden units each.
+func TestEveryScheduleMultipliesTwice(t *testing.T) {
+	b, ctx := productCase{m: 40, c: 72, k: 104, n: 72, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true}.region(t), sm121(t)
+	everySchedule(t, b, ctx)
+}
+
+// TestAPerceptronIsItsProductsBitForBit: with one warp for all K of a sum, and no shares of it, the kernel adds as its parts do in launches of
+// their own.
+func TestAPerceptronIsItsProductsBitForBit(t *testing.T) {
+	ctx := sm121(t)
+	lowered := func(n *ir.Node, s Schedule) *kernel.Spec {
+		p, err := normaliseFor(n, ctx.Target)
+		require.NoError(t, err)
+		pl, err := newPlan(p, ctx)
+		require.NoError(t, err)
+		require.NoError(t, s.valid(p, ctx.Target))
+		if d, ok := p.prologue.(*product); ok {
+			require.Equal(t, 1, d.own(s).WarpsK)
+		}
+		return write(p, pl.at(p, s), s, ctx.Target)
+	}
+	for _, c := range []productCase{
+		{m: 70, c: 72, k: 104, n: 40, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true, members: 2},
+		{m: 33, c: 136, k: 96, n: 64, op: "Relu", x: bf16, w: bf16, a: bf16, weights: bf16},
+		{m: 33, c: 96, k: 64, n: 64, op: "Gelu", x: e4m3, w: e4m3, a: e4m3, weights: e4m3},
+	} {
+		b := c.region(t)
+		data, apart := maps.Clone(b.Data), Schedule{BM: 32, BN: 32, BK: 512 / c.x.Bits(), WarpsM: 1, WarpsN: 1, WarpsK: 1, SplitK: 1, Stages: 2}
+		for _, part := range b.Node.Parts() {
+			maps.Copy(data, kerneltest.Run(t, lowered(part, apart), ctx.Target, data))
+		}
+		for _, s := range []Schedule{
+			{BM: 64, BN: 64, BK: 512 / c.x.Bits(), WarpsM: 2, WarpsN: 2, WarpsK: 1, SplitK: 1, Stages: 2},
+			{BM: 32, BN: 32, BK: 512 / c.x.Bits(), WarpsM: 2, WarpsN: 2, WarpsK: 1, SplitK: 1, Stages: 3},
+		} {
+			got := kerneltest.Run(t, lowered(b.Node, s), ctx.Target, b.Data)
+			for _, v := range b.Node.Outputs {
+				require.Equal(t, data[v].Data, got[v].Data, "%+v %s", c, s)
+			}
+		}
+	}
+}
+
+func TestWhatNoProductInFrontComputesIsRefused(t *testing.T) {
+	grouped := func(t *testing.T) *ir.Node {
+		g := kerneltest.NewGraph(t, "g")
+		first, second := g.Region(ir.FamilyContraction), g.Region(ir.FamilyContraction)
+		attrs := ir.Attrs{"layout": "NHWC", "group": 2, "strides": []int{1, 1}, "dilations": []int{1, 1}, "pads": []int{0, 0, 0, 0}}
+		x := first.Cast(first.Input(ir.T(f16, 1, 4, 4, 32), 1, false, true), f32)
+		y := first.Finish(first.Cast(first.Add("Conv", attrs, x, first.Cast(first.Input(ir.T(f16, 16, 16, 1, 1), 1, true, true), f32)), f16)).Outputs[0]
+		w := second.Cast(second.Input(ir.T(f16, 16, 8), 0.1, true, true), f32)
+		second.Finish(second.Cast(second.Add("MatMul", nil, second.Cast(second.Read(y, true), f32), w), f16))
+		return joined(first, second).Node
+	}
+	variable := func(t *testing.T) *ir.Node {
+		g := kerneltest.NewGraph(t, "g")
+		first, second := g.Region(ir.FamilyContraction), g.Region(ir.FamilyContraction)
+		y := first.Finish(first.Cast(first.Add("MatMul", nil, first.Cast(first.Input(ir.T(f16, 8, 32), 1, false, true), f32), first.Cast(first.Input(ir.T(f16, 32, 16), 1, false, true), f32)), f16)).Outputs[0]
+		w := second.Cast(second.Input(ir.T(f16, 16, 8), 0.1, true, true), f32)
+		second.Finish(second.Cast(second.Add("MatMul", nil, second.Cast(second.Read(y, true), f32), w), f16))
+		return joined(first, second).Node
+	}
+	for why, n := range map[string]*ir.Node{
+		"not one matrix that lies row by row": grouped(t),
+		"multiplies variables":                variable(t),
+		"no schedule fits":                    productCase{m: 32, c: 4096, k: 64, n: 64, op: "Relu", x: f16, w: f16, a: f16, weights: f16}.region(t).Node, // rows that fill shared memory
+	} {
+		_, err := Lower(n, sm121(t))
+		require.ErrorContains(t, err, why)
+	}
+}

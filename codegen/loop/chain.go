@@ -1,0 +1,394 @@
+package loop
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/lower"
+	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// chain is loops of which each reads what the one in front computes. Every block computes all of them but the last, into shared memory and
+// rounded as they are stored, and then its share of the last. So it is for values of few elements that are cheap to compute. Where an element of
+// the last needs the same element alone of the one in front, blocks compute what they need of that one, and none twice.
+type chain struct {
+	ctx   *kernel.Context
+	b     *expr.Builder
+	parts []*part
+}
+
+// part is one of the loops. A nil part is a launch of its own.
+type part struct {
+	*problem
+	number int
+	last   bool
+	kept   bool               // its outputs are results of the kernel
+	own    bool               // a block computes the elements that it reads
+	read   map[*ir.Value]bool // by later parts
+	held   []int              // operands in shared memory that its outputs are; 0: this one is not read
+}
+
+// name keeps the parts' variables apart.
+func (of *part) name(s string) string {
+	if of == nil {
+		return s
+	}
+	return fmt.Sprint(s, ".", of.number)
+}
+
+func (of *part) stores() bool { return of == nil || of.kept || of.last }
+func (of *part) holds() bool  { return of != nil && !of.last }
+
+const (
+	mostHeld  = 32 << 10  // bytes of values between the loops
+	mostEvery = 256 << 10 // bytes that every block reads: at 64 a clock that takes as long as two launches cost
+)
+
+// LowerChain turns a region of family chain into a kernel. Of one that it rejects, the loops become kernels of their own; the error says why.
+func LowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	spec, err := lowerChain(n, ctx)
+	if err != nil {
+		return nil, fmt.Errorf("chain %q: %w", n.Name, err)
+	}
+	return spec, nil
+}
+
+func lowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	s, work, err := chooseChain(n, ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := newChain(n, ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.spec(n, s, work), nil
+}
+
+// spec is the kernel of a schedule.
+func (c *chain) spec(n *ir.Node, s *chained, work *cost.Work) *kernel.Spec {
+	var stems, notes []string
+	for _, p := range c.parts {
+		stems, notes = append(stems, stem(p.region.Region.Body)), append(notes, note(p.region.Region.Body))
+	}
+	return &kernel.Spec{Stem: strings.Join(stems, "_"), Family: ir.FamilyChain, Grid: [3]int{s.last().blocks, 1, 1}, Block: [3]int{s.threads, 1, 1},
+		Shared: s.shared, MACs: n.MACs(), Note: strings.Join(notes, ", then "), Operands: c.operands(), Schedule: s.String(), Work: work,
+		Emit: func(k *ptx.Kernel, params []ptx.Sym) { c.emit(s, k, params, nil) }}
+}
+
+// operands are those of all parts.
+func (c *chain) operands() []kernel.Operand { return c.parts[len(c.parts)-1].l.Operands }
+
+func newChain(n *ir.Node, ctx *kernel.Context) (c *chain, err error) {
+	defer lower.Catch(&err)
+	c = &chain{ctx: ctx}
+	parts := n.Parts()
+	read := map[*ir.Value]bool{}
+	for _, m := range parts {
+		for _, v := range m.Inputs {
+			read[v] = true
+		}
+	}
+	var l *lower.Lowering
+	for i, m := range parts {
+		if !m.IsFamily(ir.FamilyLoop) {
+			return nil, fmt.Errorf("%s is no loop", m.Name)
+		}
+		region, err := m.Explicit()
+		if err != nil {
+			return nil, err
+		}
+		if l == nil {
+			l = lower.New(region, ctx)
+		} else {
+			l = l.Beside(region)
+		}
+		of := &part{number: i, read: read, last: i == len(parts)-1, kept: i == 0 && len(n.Outputs) > len(parts[len(parts)-1].Outputs)}
+		if of.problem, err = problemOf(region, ctx, l, of); err != nil {
+			return nil, err
+		}
+		c.parts = append(c.parts, of)
+	}
+	c.b = l.B
+	return c, c.check()
+}
+
+// check reports what no block could compute, and finds out of what blocks need their own elements only.
+func (c *chain) check() error {
+	held := 0
+	for i, p := range c.parts {
+		if p.elements == 0 {
+			return fmt.Errorf("%s computes nothing", p.region.Name)
+		}
+		if p.last && p.packed() > 1 {
+			return fmt.Errorf("%s yields numbers that share bytes", p.region.Name)
+		}
+		if p.last {
+			continue
+		}
+		if p.blocks != nil || p.packed() > 1 {
+			return fmt.Errorf("%s yields numbers that share bytes or scales", p.region.Name)
+		}
+		p.own = i == len(c.parts)-2 && c.readsOwn(c.parts[i+1].problem, p)
+		if p.own {
+			continue
+		}
+		for k, id := range p.held {
+			if id != 0 {
+				held += p.elements * lower.Held(p.outs[k].dtype).Bits() / 8
+			}
+		}
+	}
+	if held > mostHeld {
+		return fmt.Errorf("%d bytes between the loops: at most %d are kept", held, mostHeld)
+	}
+	read := 0
+	for i := range c.every() {
+		if o := c.operands()[i]; o.Value != nil {
+			read += o.Value.Type.Bytes()
+		} else {
+			read += len(o.Const)
+		}
+	}
+	if read > mostEvery {
+		return fmt.Errorf("every block would read %d bytes for what it needs whole: at most %d pay", read, mostEvery)
+	}
+	return nil
+}
+
+// every are the operands that every block reads whole.
+func (c *chain) every() map[int]bool {
+	out := map[int]bool{}
+	for _, p := range c.parts {
+		if p.last || p.own {
+			continue
+		}
+		for i := range p.l.Operands {
+			if p.l.Loaded[i] {
+				out[i] = true
+			}
+		}
+	}
+	return out
+}
+
+// readsOwn reports whether each element of q reads the same element alone of p.
+func (c *chain) readsOwn(q *problem, p *part) bool {
+	ok := p.elements == q.elements && q.packed() == 1
+	for _, o := range q.outs {
+		expr.Walk([]*expr.Expr{o.value}, func(e *expr.Expr) {
+			if e.Op == expr.OpLoad && e.I < 0 && slices.Contains(p.held, int(e.I)) && e.Args[0] != o.linear {
+				ok = false
+			}
+		})
+	}
+	return ok
+}
+
+// chained is the schedule of a chain: those of the parts, of as many threads.
+type chained struct {
+	threads int
+	parts   []*schedule
+	turns   int // rows of the last that a team computes
+	shared  int
+}
+
+func (s *chained) last() *schedule { return s.parts[len(s.parts)-1] }
+
+func (s *chained) String() string {
+	var list []string
+	for _, p := range s.parts {
+		list = append(list, p.String())
+	}
+	text := strings.Join(list, ", then ")
+	if s.turns > 1 {
+		text += fmt.Sprintf(", %d times", s.turns)
+	}
+	return text
+}
+
+// blockSizes are the threads that blocks of a chain may have: with more of them, a thread has too few registers for the weights of its rows.
+var blockSizes = []int{128, 256, 512}
+
+// mostTurns bounds the rows of the last that a team computes together, and of the others without a loop.
+const mostTurns = 4
+
+// chooseChain takes the schedule that is estimated to be fastest, part by part: first the last, then what each of the others does best beside it.
+func chooseChain(n *ir.Node, ctx *kernel.Context) (best *chained, work *cost.Work, err error) {
+	c, err := newChain(n, ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, least := cost.Of(ctx.Target), math.Inf(1)
+	for _, threads := range blockSizes {
+		s, w, us, err := c.within(threads, func(s *chained) (*cost.Work, error) { return s.work(n, ctx, m) }, m)
+		if err != nil {
+			return nil, nil, err
+		}
+		if us < least {
+			best, work, least = s, w, us
+		}
+	}
+	if best == nil {
+		return nil, nil, fmt.Errorf("no schedule of %d loops fits into %d bytes of shared memory", len(c.parts), maxShared)
+	}
+	return best, work, nil
+}
+
+// within chooses for blocks of some threads.
+func (c *chain) within(threads int, count func(s *chained) (*cost.Work, error), m *cost.Machine) (best *chained, work *cost.Work, least float64, err error) {
+	least = math.Inf(1)
+	try := func(s *chained) error {
+		w, err := count(s)
+		if err != nil {
+			return err
+		}
+		warm := *w // as it is compared with launches for its parts
+		warm.DRAMBytes = 0
+		if us := m.Estimate(&warm).US; us < least && s.shared <= maxShared {
+			best, work, least = s, w, us
+		}
+		return nil
+	}
+	front := c.parts[:len(c.parts)-1]
+	var usual []*schedule
+	for _, p := range front {
+		usual = append(usual, p.usual(threads))
+	}
+	for _, last := range c.lasts(threads) {
+		if err := try(&chained{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: last.turns}); err != nil {
+			return nil, nil, 0, err
+		}
+	}
+	for i, p := range front {
+		if best == nil {
+			break
+		}
+		for _, other := range p.inBlock(threads) {
+			s := *best
+			s.parts = slices.Clone(best.parts)
+			s.parts[i] = other
+			if err := try(&s); err != nil {
+				return nil, nil, 0, err
+			}
+		}
+	}
+	return best, work, least, nil
+}
+
+// work counts the kernel of a schedule, and sets its shared memory.
+func (s *chained) work(n *ir.Node, ctx *kernel.Context, m *cost.Machine) (*cost.Work, error) {
+	c, err := newChain(n, ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &cost.Work{Blocks: s.last().blocks, Warps: s.threads / 32}
+	count(w, c.operands(), m, s.threads, c.every(), func(k *ptx.Kernel, params []ptx.Sym, sectors map[int]float64) (int, int) {
+		early := c.emit(s, k, params, sectors)
+		return s.shared, registers + early
+	})
+	return w, nil
+}
+
+// inBlock lists the schedules of a part that blocks compute: all threads take rows, or elements, in turns.
+func (p *part) inBlock(threads int) (list []*schedule) {
+	rs := p.reductions()
+	if len(rs) == 0 {
+		s := p.flatVector(1)
+		s.threads, s.sized = threads, true
+		return append(list, s)
+	}
+	for _, r := range rs {
+		for team := 4; team <= min(threads, 512); team *= 2 {
+			s := p.rowSchedule(p.fixedBy(r), team, true)
+			if s == nil || p.own && s.columns > 1 {
+				continue
+			}
+			s.threads, s.teams = threads, threads/team
+			list = append(list, s)
+		}
+	}
+	if len(list) == 0 {
+		s := p.flatVector(1)
+		s.threads, s.sized = threads, true
+		list = append(list, s)
+	}
+	return list
+}
+
+// usual is the schedule that a part has while the others are chosen: the fewest turns, and of these the largest teams of a warp at most.
+func (p *part) usual(threads int) *schedule {
+	var best *schedule
+	least := math.MaxInt
+	for _, s := range p.inBlock(threads) {
+		turns := 1
+		if s.team > 1 && !p.own { // of its own a block has few
+			turns = ceilDiv(s.rows, s.teams)
+		}
+		if best == nil || s.team <= 32 && turns <= max(least, mostTurns) && !(p.own && s.team > 8) {
+			best, least = s, turns
+		}
+	}
+	return best
+}
+
+// fixedBy marks the dimensions on which a reduction depends.
+func (p *problem) fixedBy(r *expr.Expr) []bool {
+	in := make([]bool, len(p.index))
+	for i, v := range p.index {
+		in[i] = v.Op == expr.OpVar && r.DependsOn(v)
+	}
+	return in
+}
+
+// lastly is a schedule of the last part.
+type lastly struct {
+	*schedule
+	turns int
+}
+
+// lasts lists the schedules of the last part for blocks of some threads.
+func (c *chain) lasts(threads int) (list []lastly) {
+	p := c.parts[len(c.parts)-1]
+	own := c.parts[len(c.parts)-2].own
+	if rs := p.reductions(); len(rs) > 0 && p.blocks == nil {
+		for _, r := range rs {
+			for team := 4; team <= min(threads, 512); team *= 2 {
+				if s := p.rowSchedule(p.fixedBy(r), team, true); s != nil && !(own && s.columns > 1) {
+					list = append(list, p.turns(s, threads)...)
+				}
+				if s := p.rowSchedule(p.fixedBy(r), team, false); s != nil && s.threads == threads {
+					list = append(list, lastly{s, 1})
+				}
+			}
+		}
+		return list
+	}
+	s := p.flat()
+	s.threads, s.sized = threads, true
+	s.blocks = ceilDiv(ceilDiv(p.elements, s.vector), threads)
+	return append(list, lastly{s, 1})
+}
+
+// turns are schedules whose teams compute so many rows each, or whose one block computes all.
+func (p *part) turns(s *schedule, threads int) (list []lastly) {
+	s.threads, s.teams = threads, threads/s.team
+	all := ceilDiv(s.rows, s.teams)
+	for _, turns := range []int{1, 2, 3, mostTurns, all} {
+		if turns > all || turns == all && turns > mostTurns && all > 16 {
+			continue
+		}
+		one := *s
+		one.blocks = ceilDiv(s.rows, s.teams*turns)
+		list = append(list, lastly{&one, turns})
+	}
+	return list
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }

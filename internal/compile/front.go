@@ -1,0 +1,188 @@
+package compile
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// cutPoint is a place in a list of regions where one value goes on.
+type cutPoint struct {
+	at    int       // node in front of it
+	value *ir.Value // computed in front of it and read behind it
+	key   string    // what is in front of it
+}
+
+// cutsOf lists where a graph of regions can be cut: in front lie no outputs and nothing that lives from run to run. Graphs of the same model for
+// batches of other sizes have cuts of the same key where the same nodes of the file, in as many operations, yield a value of the same name.
+func cutsOf(g *ir.Graph) (cuts []cutPoint) {
+	ends, last := map[*ir.Value]bool{}, map[*ir.Value]int{}
+	for _, v := range g.Outputs {
+		ends[v] = true
+	}
+	for i, n := range g.Nodes {
+		for _, v := range n.Inputs {
+			if v != nil {
+				last[v] = i
+			}
+		}
+	}
+	kept := map[string]bool{}
+	for _, k := range States(g) {
+		kept[k.Input] = true
+	}
+	live, ops := map[*ir.Value]bool{}, map[string]int{}
+	var from []ir.Origin
+	for i, n := range g.Nodes {
+		for _, v := range n.Inputs {
+			if v == nil {
+				continue
+			}
+			if kept[v.Name] {
+				return cuts
+			}
+			if last[v] == i {
+				delete(live, v)
+			}
+		}
+		for _, v := range n.Outputs {
+			if ends[v] {
+				return cuts
+			}
+			if last[v] > i {
+				live[v] = true
+			}
+		}
+		countOps(n, ops)
+		from = ir.JoinOrigins(from, n.Region.Origins())
+		if len(live) == 1 {
+			for v := range live {
+				cuts = append(cuts, cutPoint{i, v, keyOf(v, ops, from)})
+			}
+		}
+	}
+	return cuts
+}
+
+// countOps counts the operations that a region computes.
+func countOps(n *ir.Node, ops map[string]int) {
+	if n.Region == nil {
+		ops[n.Op.Name]++
+		return
+	}
+	for _, m := range n.Region.Body.Nodes {
+		countOps(m, ops)
+	}
+}
+
+// keyOf is the same for the same value of batches of other sizes. Names that passes make end with a number, which tells nothing.
+func keyOf(v *ir.Value, ops map[string]int, from []ir.Origin) string {
+	var b strings.Builder
+	name, _, _ := strings.Cut(v.Name, "~")
+	fmt.Fprint(&b, name, " ", v.Type.DType, " ", v.Type.Rank())
+	for _, op := range slices.Sorted(maps.Keys(ops)) {
+		fmt.Fprint(&b, " ", op, ops[op])
+	}
+	for _, o := range from {
+		fmt.Fprint(&b, " ", o.At)
+	}
+	return b.String()
+}
+
+// joint is a cut of two graphs: of few samples, whose part in front of it runs in front of the other's part behind it.
+type joint struct{ front, rest cutPoint }
+
+// jointsOf lists them. The value's axis of samples is as long as there are samples, and nothing else differs.
+func jointsOf(front, rest *trial) (joints []joint) {
+	known := map[string]cutPoint{}
+	for _, c := range front.cuts {
+		if _, ok := known[c.key]; !ok {
+			known[c.key] = c
+		}
+	}
+	for _, c := range rest.cuts {
+		f, ok := known[c.key]
+		if !ok {
+			continue
+		}
+		a, b := f.value.Type.Shape, c.value.Type.Shape
+		axis := 0
+		for axis < len(a) && a[axis] == b[axis] {
+			axis++
+		}
+		if axis == len(a) || a[axis] != front.size {
+			continue
+		}
+		if _, err := codegen.SlicesOf(f.value.Type, c.value.Type, rest.size/front.size); err == nil {
+			joints = append(joints, joint{f, c})
+		}
+	}
+	return joints
+}
+
+// estimate is the time of a joint's two parts for the samples of the second, in µs, without the copies between them.
+func (j joint) estimate(front, rest *trial) float64 {
+	return float64(front.upTo[j.front.at]*float64(rest.size/front.size)) + rest.upTo[len(rest.upTo)-1] - rest.upTo[j.rest.at]
+}
+
+// fronted is how a batch runs whose first layers compute fewer samples at a time than the others.
+type fronted struct {
+	joint
+	front, rest *trial
+	us          float64
+}
+
+// entry is an entry of the two parts; g is the graph of the second one, whole.
+func (f *fronted) entry(g *ir.Graph) (codegen.Entry, error) {
+	at := slices.IndexFunc(cutsOf(g), func(c cutPoint) bool { return c.at == f.joint.rest.at && c.key == f.joint.rest.key })
+	if at < 0 {
+		return codegen.Entry{}, fmt.Errorf("the graph cannot be cut behind %q any more: this is a bug in the compiler, please report it", f.joint.rest.value.Name)
+	}
+	c := cutsOf(g)[at]
+	rest, to := g.CloneMapped()
+	rest.Nodes = rest.Nodes[c.at+1:]
+	v := to[c.value]
+	v.Def = nil
+	rest.Inputs = append(rest.Inputs, v)
+	first, to := f.front.graph.CloneMapped()
+	first.Nodes = first.Nodes[:f.joint.front.at+1]
+	w := to[f.joint.front.value]
+	w.Name, first.Outputs = v.Name, []*ir.Value{w}
+	for _, part := range []*ir.Graph{first, rest} {
+		uses := part.Uses()
+		part.Inputs = slices.DeleteFunc(part.Inputs, func(v *ir.Value) bool { return len(uses[v]) == 0 })
+		if err := part.Verify(); err != nil {
+			return codegen.Entry{}, err
+		}
+	}
+	e := entries(rest)[0]
+	e.Front = &codegen.Front{Graph: first, Repeats: f.rest.size / f.front.size}
+	return e, nil
+}
+
+// best of all joints of these sizes by estimate, the best of each pair first; at most so many.
+func bestFronts(trials []*trial, most int) (list []*fronted) {
+	for _, rest := range trials {
+		for _, front := range trials {
+			if front.size >= rest.size || rest.size%front.size != 0 {
+				continue
+			}
+			var best *fronted
+			for _, j := range jointsOf(front, rest) {
+				if us := j.estimate(front, rest); best == nil || us < best.us {
+					best = &fronted{j, front, rest, us}
+				}
+			}
+			if best != nil {
+				list = append(list, best)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *fronted) int { return cmp.Compare(a.us/float64(a.rest.size), b.us/float64(b.rest.size)) })
+	return list[:min(len(list), most)]
+}
