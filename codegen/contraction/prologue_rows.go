@@ -376,40 +376,6 @@ func (e *rowsEmitter) store(first num, next func() []ptx.Reg) {
 	}
 }
 
-// storer stores words as vector number j that a lane has of rows[i].
-func (e *rowsEmitter) storer(rows []num) func(i, j int, words []ptx.Reg) {
-	g, s, lanes := e.gen, e.gen.s, e.turn.lanes
-	bytes, pitch := e.vector*bytesFor(e.p.num.a, 1), e.p.num.tileA(1, s.BK)
-	tile, sw := e.p.num.tileA(s.BM, s.BK), layout.NewSwizzle(pitch)
-	own := g.mul(g.mod(g.lane, lanes), bytes) // of a row, the lane's first vector
-	chunk, in := g.div(own, pitch), g.mod(own, pitch)
-	if lanes*bytes <= pitch {
-		chunk, in = imm(0), own
-	}
-	within := g.add(g.mul(chunk, tile), g.mod(in, 16))
-	at := map[[2]int]ptx.Reg{} // by row and vector of a tile's row
-	return func(i, j int, words []ptx.Reg) {
-		off := j * lanes * bytes
-		k := [2]int{i, off % pitch}
-		r, ok := at[k]
-		if !ok {
-			unit := g.add(g.div(in, 16), imm(off%pitch/16))
-			if bytes < 16 { // lanes share units, and so may their vectors
-				unit = g.div(g.add(in, imm(off%pitch)), 16)
-			}
-			r = g.register(g.add(g.smem, g.add(within, g.swizzled(sw, rows[i], unit))))
-			at[k] = r
-		}
-		var there *ptx.Reg
-		if n := e.vectors(s) - j*lanes; n < lanes {
-			q := g.compare("lt.u32", g.mod(g.lane, lanes), imm(n))
-			there = &q
-		}
-		op, from := storeWords(words)
-		g.Where(there, op, ptx.At(r, s.Stages*s.stageBytes(e.p)+off/pitch*tile), from)
-	}
-}
-
 // vectorAt are the elements of a vector of a row as they are stored: 0 beyond K. Vectors are below most.
 func (r *rows) vectorAt(row, at *expr.Expr, most int) []*expr.Expr {
 	b, all := r.l.B, r.p.k/r.vector

@@ -18,9 +18,6 @@ func lastOf(n *ir.Node) *ir.Node {
 	return parts[len(parts)-1]
 }
 
-// multiplies reports whether a chain is a contraction behind what it multiplies.
-func multiplies(n *ir.Node) bool { return lastOf(n).IsFamily(ir.FamilyContraction) }
-
 // lowerChain is the kernel of a chain, of the family of its last part.
 func lowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	switch lastOf(n).Region.Family {

@@ -181,3 +181,6 @@ func TestAChainIsFasterWhereverItsWeightsAre(t *testing.T) {
 		require.Equal(t, c.faster, works{}.gain(chain, target.Default()) > 0, "%d weights", c.k*c.n)
 	}
 }
+
+// multiplies reports whether a chain is a contraction behind what it multiplies.
+func multiplies(n *ir.Node) bool { return lastOf(n).IsFamily(ir.FamilyContraction) }
