@@ -35,18 +35,19 @@ func chain(ctx *Context, g *ir.Graph) error {
 		at[n] = i
 	}
 	var list []*row
+	weigh := func(r *row) error {
+		ok, err := r.straight(uses)
+		if err != nil || !ok || ir.Chains(r.joined, r.kept) != nil || r.late(at) {
+			return err
+		}
+		if r.gain = ctx.Chained(ir.NewChain(r.joined, r.kept)); r.gain > 0 {
+			list = append(list, r)
+		}
+		return nil
+	}
 	for _, last := range g.Nodes {
-		for _, r := range ctx.behind(last, uses) {
-			ok, err := r.straight(uses)
-			if err != nil {
-				return err
-			}
-			if !ok || ir.Chains(r.joined, r.kept) != nil || r.late(at) {
-				continue
-			}
-			if r.gain = ctx.Chained(ir.NewChain(r.joined, r.kept)); r.gain > 0 {
-				list = append(list, r)
-			}
+		if err := ctx.behind(last, uses, weigh); err != nil {
+			return err
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *row) int { return cmp.Compare(b.gain, a.gain) })
@@ -83,17 +84,17 @@ const (
 	longest      = 3
 )
 
-// behind lists the rows of regions that end with last, each of which but the first reads the one in front of it. Only the first may have
-// other readers.
-func (ctx *Context) behind(last *ir.Node, uses map[*ir.Value][]ir.Use) (rows []*row) {
-	var extend func(parts []*ir.Node)
-	extend = func(parts []*ir.Node) {
+// behind weighs the rows of regions that end with last, each of which but the first reads the one in front of it. Only the first may have
+// other readers. A row of loops that saves nothing is not made longer: what one more in front would save, it saves in front of fewer as well.
+func (ctx *Context) behind(last *ir.Node, uses map[*ir.Value][]ir.Use, weigh func(r *row) error) error {
+	var extend func(parts []*ir.Node) error
+	extend = func(parts []*ir.Node) error {
 		next, most := parts[0], longest
 		if next.IsFamily(ir.FamilyLoop) {
 			most = longestLoops
 		}
 		if len(parts) == most || len(parts) > 1 && !reads(parts[1], next, uses) {
-			return
+			return nil
 		}
 		var seen []*ir.Node
 		for _, y := range next.Inputs {
@@ -109,13 +110,20 @@ func (ctx *Context) behind(last *ir.Node, uses map[*ir.Value][]ir.Use) (rows []*
 				continue
 			}
 			seen = append(seen, n)
-			more := append([]*ir.Node{n}, parts...)
-			extend(more)
-			rows = append(rows, &row{parts: more, kept: kept})
+			r := &row{parts: append([]*ir.Node{n}, parts...), kept: kept}
+			if err := weigh(r); err != nil {
+				return err
+			}
+			if r.gain <= 0 && next.IsFamily(ir.FamilyLoop) {
+				continue
+			}
+			if err := extend(r.parts); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
-	extend([]*ir.Node{last})
-	return rows
+	return extend([]*ir.Node{last})
 }
 
 // reads reports whether a region alone reads what another computes, itself or through views that nobody else reads.

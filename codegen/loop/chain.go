@@ -50,25 +50,30 @@ const (
 	mostEvery = 256 << 10 // bytes that every block reads: at 64 a clock that takes as long as two launches cost
 )
 
-// LowerChain turns a region of family chain into a kernel. Of one that it rejects, the loops become kernels of their own; the error says why.
+// LowerChain is that of nil Choices.
 func LowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	spec, err := lowerChain(n, ctx)
+	return (*Choices)(nil).LowerChain(n, ctx)
+}
+
+// LowerChain turns a region of family chain into a kernel. Of one that it rejects, the loops become kernels of their own; the error says why.
+func (c *Choices) LowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	spec, err := c.lowerChain(n, ctx)
 	if err != nil {
 		return nil, fmt.Errorf("chain %q: %w", n.Name, err)
 	}
 	return spec, nil
 }
 
-func lowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	s, work, err := chooseChain(n, ctx)
+func (c *Choices) lowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	of, err := newChain(n, ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := newChain(n, ctx)
+	s, work, err := c.chooseChain(of, n, ctx)
 	if err != nil {
 		return nil, err
 	}
-	return c.spec(n, s, work), nil
+	return of.spec(n, s, work), nil
 }
 
 // spec is the kernel of a schedule.
@@ -213,100 +218,87 @@ func (s *chained) String() string {
 	return text
 }
 
-// blockSizes are the threads that blocks of a chain may have: with more of them, a thread has too few registers for the weights of its rows.
-var blockSizes = []int{128, 256, 512}
+// blockSizes are the threads that blocks of a chain may have, the usual first: with more of them, a thread has too few registers for the weights of its rows.
+var blockSizes = []int{256, 128, 512}
 
 // mostTurns bounds the rows of the last that a team computes together, and of the others without a loop.
 const mostTurns = 4
 
-// chooseChain takes the schedule that is estimated to be fastest, part by part: first the last, then what each of the others does best beside it.
-func chooseChain(n *ir.Node, ctx *kernel.Context) (best *chained, work *cost.Work, err error) {
-	c, err := newChain(n, ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	m, least := cost.Of(ctx.Target), math.Inf(1)
-	for _, threads := range blockSizes {
-		s, w, us, err := c.within(threads, func(s *chained) (*cost.Work, error) { return s.work(n, ctx, m) }, m)
-		if err != nil {
-			return nil, nil, err
-		}
-		if us < least {
-			best, work, least = s, w, us
-		}
-	}
-	if best == nil {
-		return nil, nil, fmt.Errorf("no schedule of %d loops fits into %d bytes of shared memory", len(c.parts), maxShared)
-	}
-	return best, work, nil
-}
-
-// within chooses for blocks of some threads.
-func (c *chain) within(threads int, count func(s *chained) (*cost.Work, error), m *cost.Machine) (best *chained, work *cost.Work, least float64, err error) {
-	least = math.Inf(1)
-	try := func(s *chained) error {
-		w, err := count(s)
-		if err != nil {
-			return err
-		}
+// choose takes the schedule that is estimated to be fastest, one thing after the other, as every candidate is a kernel to count: the last part's
+// schedule in blocks of the usual size, then how many turns that has, then both for similar ones in blocks of other sizes, and for the best of
+// these what each of the other parts does best beside it.
+func (c *chain) choose(n *ir.Node, ctx *kernel.Context) (best *chained, work *cost.Work, err error) {
+	m, front := cost.Of(ctx.Target), c.parts[:len(c.parts)-1]
+	least := math.Inf(1)
+	try := func(s *chained) {
+		w := s.work(n, ctx, m)
 		warm := *w // as it is compared with launches for its parts
 		warm.DRAMBytes = 0
 		if us := m.Estimate(&warm).US; us < least && s.shared <= maxShared {
 			best, work, least = s, w, us
 		}
-		return nil
 	}
-	front := c.parts[:len(c.parts)-1]
-	var usual []*schedule
-	for _, p := range front {
-		usual = append(usual, p.usual(threads))
-	}
-	for _, last := range c.lasts(threads) {
-		if err := try(&chained{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: last.turns}); err != nil {
-			return nil, nil, 0, err
+	for _, threads := range blockSizes {
+		var usual []*schedule
+		for _, p := range front {
+			usual = append(usual, p.usual(threads))
 		}
-	}
-	for i, p := range front {
-		if best == nil {
-			break
+		lasts, like := c.lasts(threads), best
+		for _, last := range lasts {
+			if last.turns == 1 && (like == nil || last.similar(like.last())) {
+				try(&chained{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: 1})
+			}
 		}
-		for _, other := range p.inBlock(threads) {
-			s := *best
-			s.parts = slices.Clone(best.parts)
-			s.parts[i] = other
-			if err := try(&s); err != nil {
-				return nil, nil, 0, err
+		like = best
+		for _, last := range lasts {
+			if last.turns > 1 && like != nil && like.threads == threads && last.String() == like.last().String() {
+				try(&chained{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: last.turns})
 			}
 		}
 	}
-	return best, work, least, nil
+	if best == nil {
+		return nil, nil, fmt.Errorf("no schedule of %d loops fits into %d bytes of shared memory", len(c.parts), maxShared)
+	}
+	for i, p := range front {
+		for _, other := range p.inBlock(best.threads) {
+			s := &chained{threads: best.threads, parts: slices.Clone(best.parts), turns: best.turns}
+			s.parts[i] = other
+			try(s)
+		}
+	}
+	return best, work, nil
+}
+
+// similar reports whether another schedule's teams have half as many to twice as many threads.
+func (s *schedule) similar(o *schedule) bool {
+	return s.adjacent == o.adjacent && s.team <= 2*o.team && o.team <= 2*s.team
 }
 
 // work counts the kernel of a schedule, and sets its shared memory.
-func (s *chained) work(n *ir.Node, ctx *kernel.Context, m *cost.Machine) (*cost.Work, error) {
+func (s *chained) work(n *ir.Node, ctx *kernel.Context, m *cost.Machine) *cost.Work {
 	c, err := newChain(n, ctx)
 	if err != nil {
-		return nil, err
+		panic(err) // it was made before
 	}
 	w := &cost.Work{Blocks: s.last().blocks, Warps: s.threads / 32}
 	count(w, c.operands(), m, s.threads, c.every(), func(k *ptx.Kernel, params []ptx.Sym, sectors map[int]float64) (int, int) {
 		early := c.emit(s, k, params, sectors)
 		return s.shared, registers + early
 	})
-	return w, nil
+	return w
 }
 
 // inBlock lists the schedules of a part that blocks compute: all threads take rows, or elements, in turns.
 func (p *part) inBlock(threads int) (list []*schedule) {
-	rs := p.reductions()
+	rs := p.rows()
 	if len(rs) == 0 {
 		s := p.flatVector(1)
 		s.threads, s.sized = threads, true
 		return append(list, s)
 	}
-	for _, r := range rs {
+	for _, fixed := range rs {
 		for team := 4; team <= min(threads, 512); team *= 2 {
-			s := p.rowSchedule(p.fixedBy(r), team, true)
+			s := p.rowSchedule(fixed, team, true)
 			if s == nil || p.own && s.columns > 1 {
 				continue
 			}
@@ -338,15 +330,6 @@ func (p *part) usual(threads int) *schedule {
 	return best
 }
 
-// fixedBy marks the dimensions on which a reduction depends.
-func (p *problem) fixedBy(r *expr.Expr) []bool {
-	in := make([]bool, len(p.index))
-	for i, v := range p.index {
-		in[i] = v.Op == expr.OpVar && r.DependsOn(v)
-	}
-	return in
-}
-
 // lastly is a schedule of the last part.
 type lastly struct {
 	*schedule
@@ -357,13 +340,13 @@ type lastly struct {
 func (c *chain) lasts(threads int) (list []lastly) {
 	p := c.parts[len(c.parts)-1]
 	own := c.parts[len(c.parts)-2].own
-	if rs := p.reductions(); len(rs) > 0 && p.blocks == nil {
-		for _, r := range rs {
+	if rs := p.rows(); len(rs) > 0 && p.blocks == nil {
+		for _, fixed := range rs {
 			for team := 4; team <= min(threads, 512); team *= 2 {
-				if s := p.rowSchedule(p.fixedBy(r), team, true); s != nil && !(own && s.columns > 1) {
+				if s := p.rowSchedule(fixed, team, true); s != nil && !(own && s.columns > 1) {
 					list = append(list, p.turns(s, threads)...)
 				}
-				if s := p.rowSchedule(p.fixedBy(r), team, false); s != nil && s.threads == threads {
+				if s := p.rowSchedule(fixed, team, false); s != nil && s.threads == threads {
 					list = append(list, lastly{s, 1})
 				}
 			}

@@ -167,9 +167,9 @@ func TestChainsOfLoopsChangeNoBit(t *testing.T) {
 	for _, c := range chainCases {
 		t.Run(c.name, func(t *testing.T) {
 			b, ctx := c.region(t), kerneltest.Target(t, "sm_121")
-			s, work, err := chooseChain(b.Node, ctx)
-			require.NoError(t, err)
 			lowered, err := newChain(b.Node, ctx)
+			require.NoError(t, err)
+			s, work, err := lowered.choose(b.Node, ctx)
 			require.NoError(t, err)
 			together := kerneltest.Run(t, lowered.spec(b.Node, s, work), ctx.Target, b.Data)
 			data := maps.Clone(b.Data)
@@ -235,8 +235,7 @@ func TestEveryScheduleOfAChainComputesTheSame(t *testing.T) {
 					s.parts = append(s.parts, list[(i+k)%len(list)])
 				}
 				s.parts = append(s.parts, last.schedule)
-				work, err := s.work(b.Node, ctx, cost.Of(ctx.Target))
-				require.NoError(t, err)
+				work := s.work(b.Node, ctx, cost.Of(ctx.Target))
 				if s.shared > maxShared {
 					continue
 				}

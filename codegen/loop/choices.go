@@ -16,8 +16,9 @@ import (
 // Choices remembers the schedules that were chosen, for programs that have most regions in common: to choose one, each is emitted and
 // counted. The zero value remembers none yet, nil nothing.
 type Choices struct {
-	mu    sync.Mutex
-	known map[string]choice
+	mu     sync.Mutex
+	known  map[string]choice
+	chains map[string]chainChoice
 }
 
 type choice struct {
@@ -58,6 +59,44 @@ func (c *Choices) choose(p *problem) (*schedule, *cost.Work, error) {
 	}
 	c.known[key] = choice{*s, *work, placed}
 	return s, work, nil
+}
+
+type chainChoice struct {
+	schedule chained
+	work     cost.Work
+}
+
+// chooseChain chooses for a chain. Where its constants will lie is not asked yet: that would place them.
+func (c *Choices) chooseChain(of *chain, n *ir.Node, ctx *kernel.Context) (*chained, *cost.Work, error) {
+	free := *ctx
+	free.Align = func(v *ir.Value) int {
+		if v.IsConst() {
+			return new(kernel.Context).AlignOf(v)
+		}
+		return ctx.AlignOf(v)
+	}
+	if c == nil {
+		return of.choose(n, &free)
+	}
+	var k strings.Builder
+	for _, p := range of.parts {
+		fmt.Fprintln(&k, p.kept, p.held, p.key())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was, ok := c.chains[k.String()]
+	if !ok {
+		s, work, err := of.choose(n, &free)
+		if err != nil {
+			return nil, nil, err
+		}
+		was = chainChoice{*s, *work}
+		if c.chains == nil {
+			c.chains = map[string]chainChoice{}
+		}
+		c.chains[k.String()] = was
+	}
+	return &was.schedule, &was.work, nil
 }
 
 // key is all that a schedule and its work depend on: the target, the output, expressions node by node, and what is known of operands.

@@ -3,6 +3,7 @@ package loop
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/internal/cost"
@@ -54,18 +55,14 @@ func (p *problem) choose(from []*schedule) (best *schedule, work *cost.Work, err
 // candidates are the flat schedules and, for every reduction, rows and columns of the outputs that share it.
 func (p *problem) candidates() []*schedule {
 	out := []*schedule{p.flat()}
-	rs := p.reductions()
+	rs := p.rows()
 	if p.packed() > 1 || len(rs) == 0 {
 		return out
 	}
 	if p.blocks == nil && out[0].vector > 1 {
 		out = append(out, p.flatVector(1))
 	}
-	for _, r := range rs {
-		in := make([]bool, len(p.index))
-		for i, v := range p.index {
-			in[i] = v.Op == expr.OpVar && r.DependsOn(v)
-		}
+	for _, in := range rs {
 		for _, team := range []int{8, 16, 32, 64, 128, 256, 512} {
 			for _, adjacent := range []bool{true, false} {
 				if s := p.rowSchedule(in, team, adjacent); s != nil {
@@ -77,12 +74,19 @@ func (p *problem) candidates() []*schedule {
 	return out
 }
 
-// reductions lists the reductions in the outputs.
-func (p *problem) reductions() (out []*expr.Expr) {
+// rows lists, for reductions in the outputs, the dimensions on which they depend: outputs that have those in common share them.
+func (p *problem) rows() (out [][]bool) {
 	for _, o := range p.outs {
 		expr.Walk([]*expr.Expr{o.value}, func(e *expr.Expr) {
-			if e.Op == expr.OpReduce {
-				out = append(out, e)
+			if e.Op != expr.OpReduce {
+				return
+			}
+			in := make([]bool, len(p.index))
+			for i, v := range p.index {
+				in[i] = v.Op == expr.OpVar && e.DependsOn(v)
+			}
+			if !slices.ContainsFunc(out, func(had []bool) bool { return slices.Equal(had, in) }) {
+				out = append(out, in)
 			}
 		})
 	}

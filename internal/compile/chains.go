@@ -3,6 +3,7 @@ package compile
 import (
 	"math"
 
+	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/contraction"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/loop"
@@ -18,21 +19,23 @@ func lastOf(n *ir.Node) *ir.Node {
 	return parts[len(parts)-1]
 }
 
-// lowerChain is the kernel of a chain, of the family of its last part.
-func lowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	switch lastOf(n).Region.Family {
-	case ir.FamilyContraction:
-		return contraction.Lower(n, ctx)
-	case ir.FamilyLoop:
-		return loop.LowerChain(n, ctx)
+// lowerChains are the kernels of chains, each of the family of its last part.
+func lowerChains(c *loop.Choices) codegen.Lower {
+	return func(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+		switch lastOf(n).Region.Family {
+		case ir.FamilyContraction:
+			return contraction.Lower(n, ctx)
+		case ir.FamilyLoop:
+			return c.LowerChain(n, ctx)
+		}
+		return window.LowerChain(n, ctx)
 	}
-	return window.LowerChain(n, ctx)
 }
 
 // gain is how many microseconds less the kernel of a chain is predicted to take than those of its parts, gaps between launches included; 0 or less
 // if it is no faster, or that is not known. It is the least of two: with weights in L2, where they stay or earlier launches bring them, and where DRAM
 // serves some that came too late. Round trips take longer then, and a chain may have more of them one after the other.
-func (w works) gain(n *ir.Node, t *target.Target) float64 {
+func (w *works) gain(n *ir.Node, t *target.Target) float64 {
 	if lastOf(n).IsFamily(ir.FamilyWindow) {
 		return window.Gain(n, t)
 	}
@@ -62,18 +65,23 @@ func (w works) gain(n *ir.Node, t *target.Target) float64 {
 }
 
 // works are those of the kernels that were weighed for a target, by signature: networks repeat their blocks.
-type works map[string]*cost.Work
+type works struct {
+	families codegen.Families
+	known    map[string]*cost.Work
+}
+
+func newWorks(c *loop.Choices) *works { return &works{familiesOf(c), map[string]*cost.Work{}} }
 
 // of is what the kernel of a region is planned to do; nil where it has none.
-func (w works) of(n *ir.Node, t *target.Target) *cost.Work {
+func (w *works) of(n *ir.Node, t *target.Target) *cost.Work {
 	ctx := &kernel.Context{Target: t, Unpacked: true}
 	key := ctx.Signature(n.Region.Family, "", n)
-	work, known := w[key]
+	work, known := w.known[key]
 	if !known {
-		if spec, err := familiesOf(nil)[n.Region.Family](n, ctx); err == nil {
+		if spec, err := w.families[n.Region.Family](n, ctx); err == nil {
 			work = spec.Work
 		}
-		w[key] = work
+		w.known[key] = work
 	}
 	return work
 }

@@ -35,7 +35,7 @@ func TestTailsAreFewerLaunches(t *testing.T) {
 		if lastOf(n).IsFamily(ir.FamilyLoop) {
 			return nil, errors.New("refused")
 		}
-		return lowerChain(n, ctx)
+		return families[ir.FamilyChain](n, ctx)
 	}
 	for _, name := range []string{"policy", "dmonitoring", "vision"} {
 		t.Run(name, func(t *testing.T) {

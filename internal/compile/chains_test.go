@@ -35,7 +35,7 @@ func TestChainsChangeNoBit(t *testing.T) {
 	refusing := maps.Clone(families)
 	refusing[ir.FamilyChain] = func(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 		if multiplies(n) {
-			return lowerChain(n, ctx)
+			return families[ir.FamilyChain](n, ctx)
 		}
 		return nil, errors.New("refused")
 	}
@@ -172,13 +172,13 @@ func TestAChainIsFasterWhereverItsWeightsAre(t *testing.T) {
 		second.Finish(second.Cast(second.Add("MatMul", nil, a, w), ir.Float16))
 		chain := ir.NewChain([]*ir.Node{first.Node, second.Node}, false)
 		warm := func(n *ir.Node) float64 {
-			resident := *works{}.of(n, target.Default())
+			resident := *newWorks(nil).of(n, target.Default())
 			resident.DRAMBytes = 0
 			return cost.Of(target.Default()).Estimate(&resident).US
 		}
 		parts := chain.Parts()
 		require.Less(t, warm(chain), warm(parts[0])+warm(parts[1]))
-		require.Equal(t, c.faster, works{}.gain(chain, target.Default()) > 0, "%d weights", c.k*c.n)
+		require.Equal(t, c.faster, newWorks(nil).gain(chain, target.Default()) > 0, "%d weights", c.k*c.n)
 	}
 }
 

@@ -75,7 +75,7 @@ type Options struct {
 	Progress func(progress.Event)
 	meter    *progress.Meter // of Progress
 	sample   *ir.Graph       // for one sample, of which Import.Batch are computed apart; nil: the graph does not say so
-	loops    *loop.Choices   // of precisions that calibrate: what candidates, the program and the same in fp16 have in common
+	loops    *loop.Choices   // what regions that were weighed, candidates, the program and the same in fp16 have in common
 }
 
 // Result is a compiled program and what a report says about it.
@@ -206,7 +206,7 @@ var families = familiesOf(nil)
 
 // familiesOf are those of programs that have most loops in common.
 func familiesOf(c *loop.Choices) codegen.Families {
-	return codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyChain: lowerChain, ir.FamilyLoop: c.Lower}
+	return codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyChain: lowerChains(c), ir.FamilyLoop: c.Lower}
 }
 
 // compile compiles for every target: the passes before storePass, calibration, the other passes, kernels. All targets share
@@ -233,7 +233,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			opt.meter.Expect(comparing(r.Source))
 		}
 	}
-	if precision.Calibrates(opt.Precision) {
+	if opt.loops == nil {
 		opt.loops = new(loop.Choices)
 	}
 	weights := codegen.NewWeights()
@@ -450,7 +450,7 @@ func States(g *ir.Graph) (kept []codegen.Kept) {
 
 // passContext is what passes are told of a target.
 func (opt *Options) passContext(t *target.Target) *passes.Context {
-	known := works{}
+	known := newWorks(opt.loops)
 	return &passes.Context{Target: t, Precision: opt.Precision, F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs,
 		Chained: func(n *ir.Node) float64 { return known.gain(n, t) }, Apart: opt.Apart}
 }

@@ -183,7 +183,7 @@ func runRegion(t *testing.T, n *ir.Node, data map[*ir.Value]*ir.Tensor) map[*ir.
 	case ir.FamilyWindow:
 		spec, err = window.Lower(n, ctx)
 	case ir.FamilyChain:
-		spec, err = lowerChain(n, ctx)
+		spec, err = families[ir.FamilyChain](n, ctx)
 	default:
 		spec, err = loop.Lower(n, ctx)
 	}
