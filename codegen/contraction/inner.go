@@ -70,6 +70,7 @@ func (in *inner) lower(ctx *kernel.Context) *lower.Lowering {
 	for i, x := range e.result { // of the last group; groups beyond it are zeroed as a whole
 		e.result[i] = b.Select(b.Lt(b.Offset(e.n, int64(i)), b.Int(in.p.n)), x, b.Zero(x.Type))
 	}
+	e.size = expr.SizeOf(e.result)
 	in.pl.epilogue = e
 	return in.pl.Lowering
 }
@@ -446,7 +447,7 @@ func (in *inner) work(s Schedule, loop, tail *cost.Work) (macs float64) {
 	w := s.multiply(p, pl)
 	copies := float64(ceilDiv(in.weightBytes(s), 16*s.threads()))
 	e, groups := pl.epilogue, float64(s.BM*s.BN)/float64(pl.epilogue.group*s.threads())
-	size := expr.SizeOf(e.result)
+	size := e.size
 	loop.Float += float64(chunks*w.Float) + float64(groups*size.Float)
 	loop.Special += float64(groups * size.Special)
 	loop.Integer += float64(chunks*w.Integer) + 10 + float64(groups*(4+size.Integer))

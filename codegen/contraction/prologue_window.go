@@ -29,6 +29,7 @@ type slide struct {
 	l      *lower.Lowering
 	table  int // operand: the weights
 	values []*expr.Expr
+	size   expr.Size    // of values
 	acc    []*expr.Expr // variables: the sums
 	stored ir.DType
 	// variables: place of the vector
@@ -117,6 +118,7 @@ func (d *slide) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 		d.values[i], d.stored = lower.Storage(b, d.values[i], p.num.a)
 	}
 	d.values = expr.Stored(d.values, d.stored)
+	d.size = expr.SizeOf(d.values)
 	d.places = slices.ContainsFunc(d.values, func(x *expr.Expr) bool { return x.DependsOnAny(d.image, d.oy, d.ox) })
 	l.Input(d.source())
 	d.table = l.Table(nil)
@@ -346,7 +348,7 @@ func (d *slide) inputs(r patch) int {
 // patchWork is what a warp does for patches: windows, and what follows them.
 func (d *slide) patchWork(s Schedule, r patch) (w cost.Work) {
 	inputs, taps, n := float64(d.inputs(r)), float64(d.tapRows()), float64(r.pixels())
-	size := expr.SizeOf(d.values)
+	size := d.size
 	w.Float = float64(n * (float64(d.KH*d.KW*d.vector) + float64(d.vector) + size.Float))
 	w.Special = float64(n * size.Special)
 	w.Integer = 30 + float64(n*(8+size.Integer+float64(d.vector/2)))
