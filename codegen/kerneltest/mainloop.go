@@ -28,6 +28,14 @@ func (l MainLoop) PerSharedLoad() float64 {
 	return float64(max(l.MMA, l.FMA)) / float64(l.SharedLoads)
 }
 
+// AllPerSharedLoad is the same of mma and fma together, as in the loop of a chain that computes a window as well as a product.
+func (l MainLoop) AllPerSharedLoad() float64 {
+	if l.SharedLoads == 0 {
+		return 0
+	}
+	return float64(l.MMA+l.FMA) / float64(l.SharedLoads)
+}
+
 // Wide is the share of global bytes that move in 16-byte accesses; 1 for a loop that moves none.
 func (l MainLoop) Wide() float64 {
 	if l.GlobalBytes == 0 {

@@ -409,7 +409,7 @@ func requireFastContractions(t *testing.T, v *runtime.Variant) {
 		}
 		uses := l.PerSharedLoad()
 		if k.Family == ir.FamilyChain {
-			uses = float64(l.MMA+l.FMA) / float64(l.SharedLoads)
+			uses = l.AllPerSharedLoad()
 		}
 		require.GreaterOrEqual(t, uses, 2.0, k.Name)
 		require.GreaterOrEqual(t, l.Wide(), 0.9, k.Name)

@@ -481,6 +481,9 @@ func (c *comparison) fedTo(n *ir.Node, had, between map[*ir.Value]*ir.Array) ([]
 		return values, nil
 	}
 	exact := c.def(was[n.Outputs[0].Name])
+	if exact != nil && exact.IsFamily(ir.FamilyView) && !n.IsFamily(ir.FamilyView) {
+		exact = viewed(exact.Outputs[0]).Def
+	}
 	if exact == nil {
 		return nil, fmt.Errorf("it has no exact counterpart: this is a bug in tracing, please report it")
 	}
@@ -491,12 +494,24 @@ func (c *comparison) fedTo(n *ir.Node, had, between map[*ir.Value]*ir.Array) ([]
 			continue
 		}
 		at := slices.IndexFunc(n.Inputs[:len(values)], func(x *ir.Value) bool { return !x.IsConst() && was[x.Name] == v.Name })
+		if at < 0 { // a part of a chain views it itself
+			from := viewed(v)
+			at = slices.IndexFunc(n.Inputs[:len(values)], func(x *ir.Value) bool { return !x.IsConst() && was[x.Name] == from.Name })
+		}
 		if at < 0 {
 			return nil, fmt.Errorf("it does not read %q: this is a bug in tracing, please report it", v.Name)
 		}
 		in[i] = &ir.Array{Type: v.Type, F: values[at].F, I: values[at].I}
 	}
 	return ir.EvaluateNode(exact, in)
+}
+
+// viewed is what a value of the exact graph has all numbers of, in their order but another shape.
+func viewed(v *ir.Value) *ir.Value {
+	for v.Def != nil && v.Def.IsFamily(ir.FamilyView) && len(v.Def.Inputs) == 1 && v.Def.Inputs[0].Type.Numel() == v.Type.Numel() {
+		v = v.Def.Inputs[0]
+	}
+	return v
 }
 
 // def is the exact region that computes a value.
