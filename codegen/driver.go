@@ -25,20 +25,29 @@ type Families map[string]Lower
 type Result struct {
 	Variant   runtime.Variant
 	Regions   [][]*ir.Node                   // of each entry, that its launches compute; nil for a copy
-	Made      [][][]int                      // of each entry and launch, bytes of the constants that were made for its last part, the one in front of that …, padded
+	Made      [][][]int                      // of each entry and launch, bytes of the weights of its last part, the one in front of that …, padded
 	Works     [][]*cost.Work                 // of each entry, that its launches' schedules were chosen by; nil where there was no choice by time
 	Places    []map[*ir.Value]runtime.Access // of each entry, where its values lie, constants left out
 	Fallbacks []Fallback
 }
 
-// made is the number of bytes of the constants that were made for each part of what a kernel computes, the last one's first.
+// made is the number of bytes of the constants that were made for each part of what a kernel computes, or that it reads as they are, the last one's first:
+// weights. What is in f32 in every precision, as biases, is left out.
 func made(n *ir.Node, s *kernel.Spec) []int {
 	if s == nil {
 		return nil
 	}
-	bytes := make([]int, len(n.Parts()))
+	parts := n.Parts()
+	bytes := make([]int, len(parts))
 	for _, o := range s.Operands {
 		bytes[o.Front] += alignUp(len(o.Const))
+		v := o.Value
+		if v == nil || !v.IsConst() || v.Type.DType.Bits() == 32 {
+			continue
+		}
+		if at := slices.IndexFunc(parts, func(n *ir.Node) bool { return slices.Contains(n.Inputs, v) }); at >= 0 {
+			bytes[len(parts)-1-at] += alignUp(v.Type.Bytes())
+		}
 	}
 	return bytes
 }

@@ -115,7 +115,7 @@ func (d *product) tilesM(s Schedule) int                   { return ceilDiv(d.ou
 func (d *product) row(g *gen, row num, beyond ptx.Ref) num { return g.inOrder(row, beyond) }
 
 func (d *product) tables(pl *plan, s Schedule) {
-	pl.Operands[d.pl.b].Const = d.pack(d.own(s), pl.ctx.Unpacked)
+	pl.Operands[d.pl.b].Const, pl.Operands[d.pl.b].Front = d.pack(d.own(s), pl.ctx.Unpacked), 1
 }
 
 // ahead prepares the copies of weights: a tile has all K.

@@ -482,6 +482,6 @@ func (d *slide) pack(s Schedule) []byte {
 func (d *slide) tables(pl *plan, s Schedule) {
 	pl.Operands[d.table].Const = d.pack(s)
 	if d.from != nil {
-		pl.Operands[d.from.pl.b].Const = d.from.pack(d.from.own(s), pl.ctx.Unpacked)
+		pl.Operands[d.from.pl.b].Const, pl.Operands[d.from.pl.b].Front = d.from.pack(d.from.own(s), pl.ctx.Unpacked), 2
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/ir"
@@ -76,10 +77,16 @@ func in16Bits(r *Result) (count int) {
 	return count
 }
 
+// slowL2 is a machine on which layers of small models wait for their weights, so that shorter ones make them faster.
+var slowL2 = func() *cost.File {
+	one := func(x float64) cost.Figure { return cost.Figure{Low: x, Middle: x, High: x} }
+	return &cost.File{Format: cost.FileFormat, Target: "sm_121", Device: "GPU", Figures: map[string]cost.Figure{"l2_read_gbps": one(150), "l2_bytes_clock": one(6.8)}}
+}()
+
 // TestAChosenProgramIsMeasuredOnce: what a search measured last is the program, byte for byte, so that it is not run on all inputs again.
 func TestAChosenProgramIsMeasuredOnce(t *testing.T) {
 	runs, candidates := 0, 0
-	r, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp8", MinCosine: .9, Generated: 4, Targets: []string{"sm_121"},
+	r, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp8", MinCosine: .9, Generated: 4, Targets: []string{"sm_121"}, Machine: slowL2,
 		Progress: func(e progress.Event) {
 			switch {
 			case !e.Begin:
@@ -145,14 +152,17 @@ func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
 	require.NoError(t, slow.keepHalf(t.Context(), y))
 	require.Equal(t, len(accuracy.Layers), accuracy.Kept.Layers)
 	require.Contains(t, warned[len(warned)-1], "nvfp4 is predicted to be no faster than fp16 on gb10")
-	require.Equal(t, half.Program.Weights, slow.Program.Weights)
+	require.Equal(t, once(t, small(t, "policy"), Options{Precision: "fp16", Targets: opt.Targets}).Program.Weights, slow.Program.Weights)
 }
 
 // TestNoLayerGoesDownThatBecomesSlower: within a budget, policy in nvfp4 is faster than in fp16, since its layers have the
 // formats that their kernels are fastest in; with 4 bits forced in every layer, it is slower, and where a few may have 8, less so.
 func TestNoLayerGoesDownThatBecomesSlower(t *testing.T) {
-	slow, r := lowPrecision(t, "policy", Options{Precision: "nvfp4", Smaller: true}), lowPrecision(t, "policy", Options{Precision: "nvfp4", MinCosine: .9})
-	few := forced(t, "policy", "nvfp4", "sm_121")
+	of := func(o Options) *Result {
+		o.Precision, o.Machine = "nvfp4", slowL2
+		return lowPrecision(t, "policy", o)
+	}
+	slow, few, r := of(Options{Smaller: true}), of(Options{}), of(Options{MinCosine: .9})
 	half, err := slow.Half(t.Context())
 	require.NoError(t, err)
 	us := func(r *Result) float64 {

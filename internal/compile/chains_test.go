@@ -22,7 +22,7 @@ import (
 // chainsOf are the chains of two windows.
 func chainsOf(g *ir.Graph) (list []*ir.Node) {
 	for _, n := range g.Nodes {
-		if n.IsFamily(ir.FamilyChain) && !multiplies(n) {
+		if n.IsFamily(ir.FamilyChain) && lastOf(n).IsFamily(ir.FamilyWindow) {
 			list = append(list, n)
 		}
 	}
@@ -34,7 +34,7 @@ func chainsOf(g *ir.Graph) (list []*ir.Node) {
 func TestChainsChangeNoBit(t *testing.T) {
 	refusing := maps.Clone(families)
 	refusing[ir.FamilyChain] = func(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-		if multiplies(n) {
+		if !lastOf(n).IsFamily(ir.FamilyWindow) {
 			return families[ir.FamilyChain](n, ctx)
 		}
 		return nil, errors.New("refused")

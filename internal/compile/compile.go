@@ -94,7 +94,7 @@ type Result struct {
 
 	entries []codegen.Entry      // of Entries, for the first target, before values are computed again
 	regions []*ir.Node           // one for each launch of the first target; nil for a copy
-	made    [][]int              // bytes of the constants that were made for the parts of each, the last one's first
+	made    [][]int              // bytes of the weights of the parts of each, the last one's first
 	repeats int                  // of the launch list of the first target
 	half    *Result              // of Half
 	golden  map[string][]float64 // the file's outputs in f32 on Inputs; nil: not computed

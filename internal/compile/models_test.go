@@ -37,7 +37,7 @@ func once(t *testing.T, m *onnx.Model, opt Options) *Result {
 	t.Helper()
 	results.Lock()
 	defer results.Unlock()
-	key := fmt.Sprint(m.Path, opt.Precision, opt.Targets, opt.Calibrate, opt.Generated, opt.MinCosine, opt.Smaller, opt.Keep, opt.F32Inputs, opt.F32Outputs, opt.Warn != nil)
+	key := fmt.Sprint(m.Path, opt.Precision, opt.Targets, opt.Calibrate, opt.Generated, opt.MinCosine, opt.Smaller, opt.Keep, opt.F32Inputs, opt.F32Outputs, opt.Warn != nil, opt.Machine)
 	if results.of[key] == nil {
 		r, err := Compile(context.Background(), m, opt)
 		require.NoError(t, err)

@@ -17,8 +17,8 @@ import (
 type Weight struct {
 	Launch    int      `json:"launch"`         // of the program's entry run
 	With      []string `json:"with,omitempty"` // regions that the launch computes too: of a chain all but the layer, in their order
-	Bytes     int      `json:"bytes"`
-	HalfBytes int      `json:"fp16_bytes"` // of the same file in fp16
+	Bytes     int      `json:"bytes"`          // what is in f32, as biases and scales, left out
+	HalfBytes int      `json:"fp16_bytes"`     // of the same file in fp16
 }
 
 // Half compiles the same file in fp16 for the first target, once, for comparison.
