@@ -78,7 +78,7 @@ func (n *Node) Parts() []*Node {
 
 // chainContract: regions of as many members, each of which but the first reads the only output of the one in front of it, once: a window as
 // the image that it slides over, a contraction as its first matrix. What is between them is no result, but for two windows. Loops read results of
-// the one in front in any way, and have members of their own.
+// the one in front, of which there may be several, in any way, and have members of their own.
 func (r *Region) chainContract() error {
 	nodes := r.Body.Nodes
 	if r.Members > 0 || !r.isPlain() || len(nodes) < 2 || slices.ContainsFunc(nodes, func(n *Node) bool { return n.Region == nil }) {
@@ -88,9 +88,14 @@ func (r *Region) chainContract() error {
 		return fmt.Errorf("result %d is an operand", i)
 	}
 	uses, last := r.Body.Uses(), len(nodes)-1
-	for _, n := range nodes[1:last] {
-		if len(n.Outputs) != 1 || len(uses[n.Outputs[0]]) != 1 {
-			return fmt.Errorf("what %s computes has other readers than the next region", n.Name)
+	for i, n := range nodes[1:last] {
+		for _, v := range n.Outputs {
+			if slices.Contains(r.Body.Outputs, v) || slices.ContainsFunc(uses[v], func(u Use) bool { return u.Node != nodes[i+2] }) {
+				return fmt.Errorf("what %s computes has other readers than the next region", n.Name)
+			}
+		}
+		if !n.IsFamily(FamilyLoop) && (len(n.Outputs) != 1 || len(uses[n.Outputs[0]]) != 1) {
+			return fmt.Errorf("the next region does not read what %s computes, once", n.Name)
 		}
 	}
 	return Chains(nodes, slices.ContainsFunc(r.Body.Outputs, func(v *Value) bool { return v.Def != nodes[last] }))

@@ -117,6 +117,15 @@ var chainCases = []chainCase{
 		b.Finish(b.Add("ReduceSum", ir.Attrs{"axes": []int{0}, "keepdims": true}, b.Read(a.Node.Outputs[0], false)))
 		return []*kerneltest.Region{a, b}
 	}},
+	{name: "two results between", build: func(g *kerneltest.Graph) []*kerneltest.Region {
+		a := normal(g, "RMSNorm", 2, 40, f32, f32, ir.Invalid)
+		b := g.Region(ir.FamilyLoop)
+		x := b.Read(a.Node.Outputs[0], false)
+		b.Finish(b.Add("Tanh", nil, x), b.Add("Gelu", nil, x))
+		c := g.Region(ir.FamilyLoop)
+		c.Finish(c.Add("Softmax", ir.Attrs{"axis": 2}, c.Add("Mul", nil, c.Read(b.Node.Outputs[0], false), c.Read(b.Node.Outputs[1], false))))
+		return []*kerneltest.Region{a, b, c}
+	}},
 	{name: "flat behind rows", build: func(g *kerneltest.Graph) []*kerneltest.Region {
 		a := normal(g, "RMSNorm", 2, 200, f32, f16, ir.Invalid)
 		b := g.Region(ir.FamilyLoop)

@@ -182,6 +182,8 @@ func (w *warp) count(p *profile, in *inst, s *Site, mask uint32) {
 		if mask != 0 && mask != w.mask {
 			s.Divergent++
 		}
+	case does == ptx.Fence:
+		clear(w.b.cache[:])
 	case in.kind == kindGlobal:
 		load := does == ptx.Load
 		global(uint64(in.size) * uint64(len(in.vec)))
@@ -276,7 +278,8 @@ func (p *profile) prefetched(addr, bytes uint64) {
 	}
 }
 
-// cache is a block's own first-level cache, so that counts do not depend on the order of blocks; direct-mapped.
+// cache is a block's own first-level cache, so that counts do not depend on the order of blocks; direct-mapped. A fence empties it: what other
+// blocks wrote is in L2. So what the last block of a split K reads behind its fence does not depend on which one is the last.
 type cache [cacheSectors]uint64
 
 const cacheSectors = 2048

@@ -57,6 +57,21 @@ func TestGlobalSectorsAndUniqueBytes(t *testing.T) {
 	}
 }
 
+// TestAFenceEmptiesTheFirstLevel: the second of two loads is served by the block's own cache, the third, behind a fence, by L2.
+func TestAFenceEmptiesTheFirstLevel(t *testing.T) {
+	_, sites := profiled(t, 3, 32, func(k *ptx.Kernel, p []ptx.Reg) {
+		a := k.Reg(ptx.B64)
+		k.I("mad.wide.u32", a, tidX(k), ptx.Imm(4), p[0])
+		k.I("ld.global.u32", k.Reg(ptx.B32), ptx.At(a, 0))
+		k.I("ld.global.b32", k.Reg(ptx.B32), ptx.At(a, 0))
+		k.I("fence.acq_rel.gpu")
+		k.I("ld.global.f32", k.Reg(ptx.F32), ptx.At(a, 0))
+	})
+	for op, sectors := range map[string]int64{"ld.global.u32": 12, "ld.global.b32": 0, "ld.global.f32": 12} {
+		require.Equal(t, sectors, sites[op].L2Sectors, op)
+	}
+}
+
 // TestBytesAreOfTheirMemory reads the beginning of a memory that lies close behind another.
 func TestBytesAreOfTheirMemory(t *testing.T) {
 	got, _ := profiled(t, 1, 32, func(k *ptx.Kernel, p []ptx.Reg) {

@@ -457,7 +457,9 @@ func (c *comparison) fed(n *ir.Node, had map[*ir.Value]*ir.Array) (results []*ir
 		if results, err = c.fedTo(part, had, between); err != nil {
 			return nil, err
 		}
-		between[part.Outputs[0]] = results[0]
+		for k, x := range results { // values in blocks, which have scales as well, are the last part's
+			between[part.Outputs[k]] = x
+		}
 	}
 	return results, nil
 }

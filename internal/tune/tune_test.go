@@ -231,7 +231,7 @@ func TestPartsOfAChainCanBeApart(t *testing.T) {
 	usual := compiled(t, "vision", compile.Options{Tuning: u.Table, Tune: u.Tune})
 	var names []string
 	for _, n := range usual.Graph.Nodes {
-		if n.IsFamily(ir.FamilyChain) {
+		if parts := n.Parts(); parts[len(parts)-1].IsFamily(ir.FamilyWindow) && len(parts) > 1 {
 			names = append(names, n.Name)
 		}
 	}
