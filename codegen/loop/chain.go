@@ -226,17 +226,20 @@ const mostTurns = 4
 
 // choose takes the schedule that is estimated to be fastest, one thing after the other, as every candidate is a kernel to count: the last part's
 // schedule in blocks of the usual size, then how many turns that has, then both for similar ones in blocks of other sizes, and for the best of
-// these what each of the other parts does best beside it.
+// these each of the other parts, step by step.
 func (c *chain) choose(n *ir.Node, ctx *kernel.Context) (best *chained, work *cost.Work, err error) {
 	m, front := cost.Of(ctx.Target), c.parts[:len(c.parts)-1]
 	least := math.Inf(1)
-	try := func(s *chained) {
+	try := func(s *chained) bool {
 		w := s.work(n, ctx, m)
 		warm := *w // as it is compared with launches for its parts
 		warm.DRAMBytes = 0
-		if us := m.Estimate(&warm).US; us < least && s.shared <= maxShared {
-			best, work, least = s, w, us
+		us := m.Estimate(&warm).US
+		if us >= least || s.shared > maxShared {
+			return false
 		}
+		best, work, least = s, w, us
+		return true
 	}
 	for _, threads := range blockSizes {
 		var usual []*schedule
@@ -251,8 +254,9 @@ func (c *chain) choose(n *ir.Node, ctx *kernel.Context) (best *chained, work *co
 		}
 		like = best
 		for _, last := range lasts {
-			if last.turns > 1 && like != nil && like.threads == threads && last.String() == like.last().String() {
-				try(&chained{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: last.turns})
+			if last.turns > 1 && like != nil && like.threads == threads && last.same(like.last()) &&
+				!try(&chained{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: last.turns}) {
+				break // more would be slower still
 			}
 		}
 	}
@@ -260,13 +264,27 @@ func (c *chain) choose(n *ir.Node, ctx *kernel.Context) (best *chained, work *co
 		return nil, nil, fmt.Errorf("no schedule of %d loops fits into %d bytes of shared memory", len(c.parts), maxShared)
 	}
 	for i, p := range front {
-		for _, other := range p.inBlock(best.threads) {
-			s := &chained{threads: best.threads, parts: slices.Clone(best.parts), turns: best.turns}
-			s.parts[i] = other
-			try(s)
+		list := p.inBlock(best.threads)
+		list = slices.DeleteFunc(list, func(o *schedule) bool { return o.same(best.parts[i]) })
+		for better := true; better; {
+			better = false
+			list = slices.DeleteFunc(list, func(o *schedule) bool {
+				if better || !o.similar(best.parts[i]) {
+					return false
+				}
+				s := &chained{threads: best.threads, parts: slices.Clone(best.parts), turns: best.turns}
+				s.parts[i] = o
+				better = try(s)
+				return true
+			})
 		}
 	}
 	return best, work, nil
+}
+
+// same reports whether threads take the same elements.
+func (s *schedule) same(o *schedule) bool {
+	return s.String() == o.String() && slices.Equal(s.inRow, o.inRow)
 }
 
 // similar reports whether another schedule's teams have half as many to twice as many threads.
