@@ -132,10 +132,6 @@ func (s Schedule) valid(p *problem, t *target.Target) error {
 		return fmt.Errorf("%d stages", s.Stages)
 	case s.SplitK < 1 || s.SplitK > 1 && (s.SplitK-1)*s.chunksPerSplit(p) >= s.chunks(p):
 		return fmt.Errorf("split-K %d leaves a block without any of %d chunks", s.SplitK, s.chunks(p))
-	case s.shared(p) > t.SharedBlock:
-		return fmt.Errorf("%d bytes of shared memory, a block has %d", s.shared(p), t.SharedBlock)
-	case s.registers(p) > 240 || s.registers(p)*threads > t.RegistersSM:
-		return fmt.Errorf("about %d registers a thread", s.registers(p))
 	case p.sums != nil && s.BM%p.sums.part != 0:
 		return fmt.Errorf("tile of %d rows, sums of %d", s.BM, p.sums.part)
 	case s.parts() > 1 && (!p.num.tensor() || s.SplitK > 1 || p.sums != nil || p.prologue != nil || s.warpM()%(16*s.Parts) != 0):
@@ -150,6 +146,20 @@ func (s Schedule) valid(p *problem, t *target.Target) error {
 			return err
 		}
 	}
+	if err := s.divides(p); err != nil {
+		return err
+	}
+	if bytes := s.shared(p); bytes > t.SharedBlock {
+		return fmt.Errorf("%d bytes of shared memory, a block has %d", bytes, t.SharedBlock)
+	}
+	if n := s.registers(p); n > 240 || n*threads > t.RegistersSM {
+		return fmt.Errorf("about %d registers a thread", n)
+	}
+	return nil
+}
+
+// divides reports why warps or threads cannot share a tile evenly.
+func (s Schedule) divides(p *problem) error {
 	if p.num.tensor() {
 		switch {
 		case s.warpM()%16 != 0 || s.warpN()%16 != 0:
@@ -162,7 +172,7 @@ func (s Schedule) valid(p *problem, t *target.Target) error {
 	switch {
 	case s.ThreadM*s.ThreadN == 0 || s.ThreadN%4 != 0:
 		return fmt.Errorf("thread tile %dx%d", s.ThreadM, s.ThreadN)
-	case s.BM/s.ThreadM*(s.BN/s.ThreadN)*s.WarpsK != threads:
+	case s.BM/s.ThreadM*(s.BN/s.ThreadN)*s.WarpsK != s.threads():
 		return fmt.Errorf("thread tile %dx%d does not cover %dx%d", s.ThreadM, s.ThreadN, s.BM, s.BN)
 	case s.BM/s.ThreadM%8 != 0:
 		return fmt.Errorf("%d thread rows are not a multiple of the swizzle's 8", s.BM/s.ThreadM)
