@@ -13,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -30,7 +31,7 @@ func chainsOf(g *ir.Graph) (list []*ir.Node) {
 }
 
 // TestChainsChangeNoBit: in every precision the program whose chains are kernels has the outputs of the one whose windows are launches
-// of their own, which they are where chains are refused.
+// of their own, which they are where chains are refused. SPARK_FULL adds precisions that calibrate.
 func TestChainsChangeNoBit(t *testing.T) {
 	refusing := maps.Clone(families)
 	refusing[ir.FamilyChain] = func(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
@@ -41,6 +42,9 @@ func TestChainsChangeNoBit(t *testing.T) {
 	}
 	for _, row := range precision.All() {
 		t.Run(row.Name, func(t *testing.T) {
+			if row.Calibrates() && row.Name != precision.FP8 && !fulltest.Runs(t.Name()) {
+				t.Skip("chains of windows are the same as in fp8: set SPARK_FULL=1")
+			}
 			r, _ := generated(t, "vision", row.Name, "sm_121")
 			chains := chainsOf(r.Graph)
 			want := 10

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -193,5 +196,46 @@ func TestTheEstimateFindsMicroBatches(t *testing.T) {
 		firsts := slices.DeleteFunc(slices.Clone(launches), func(l runtime.Launch) bool { return l.Note != launches[0].Note })
 		require.Equal(t, parts, len(firsts) > 1, fmt.Sprint(size))
 		require.Equal(t, parts, p.Variants[0].ArenaBytes < inBatch(t, m, "fp16", 16, 16).Variants[0].ArenaBytes)
+	}
+}
+
+// TestTimesOfBatches prints the table of docs/measurements.md for the models that SPARK_BATCHES names: of the directory beside the repository.
+func TestTimesOfBatches(t *testing.T) {
+	list := os.Getenv("SPARK_BATCHES")
+	if list == "" {
+		t.Skip("set SPARK_BATCHES to models, as dmonitoring_model,driving_policy,driving_vision")
+	}
+	for _, name := range strings.Split(list, ",") {
+		m, err := onnx.Load(filepath.Join("..", "..", "..", "shared", "models", name+".onnx"))
+		require.NoError(t, err)
+		for _, batch := range []int{1, 2, 4, 8, 16, 32, 64} {
+			r, err := Compile(t.Context(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Import: onnx.ImportOptions{Batch: batch}})
+			require.NoError(t, err)
+			p, err := r.Profile(t.Context())
+			require.NoError(t, err)
+			v := &r.Program.Variants[0]
+			e := v.Entry("run")
+			var read, written int
+			for _, l := range e.Launches {
+				for _, a := range l.Reads {
+					read += a.Bytes
+				}
+				for _, a := range l.Writes {
+					written += a.Bytes
+				}
+			}
+			macs := map[string]int64{} // of a launch
+			for _, k := range v.Kernels {
+				macs[k.Name] = k.MACs
+			}
+			var done, us float64 // by launches that multiply on tensor cores
+			for _, l := range p.Launches {
+				if l.MACs > 0 {
+					done, us = done+float64(macs[l.Kernel]), us+l.Time.US
+				}
+			}
+			t.Logf("| %s | %d | %d | %d | %.1f | %.1f | %.1f | %.1f | %.1f | %d |", name, batch, max(1, e.Repeats), max(1, e.Fronts), p.Total.US/float64(batch), float64(v.ArenaBytes)/1e6,
+				float64(read)/1e6, float64(written)/1e6, 100*2*done/(us*1e-6)/91e12, p.Total.Launches)
+		}
 	}
 }
