@@ -450,6 +450,11 @@ func (in *inner) work(s Schedule, loop, tail *cost.Work) (macs float64) {
 	size := e.size
 	loop.Float += float64(chunks*w.Float) + float64(groups*size.Float)
 	loop.Special += float64(groups * size.Special)
+	rows := s.ThreadM // of a thread's columns
+	if p.num.tensor() {
+		rows = s.warpM() / 8
+	}
+	loop.Loads += float64(groups*float64(ceilDiv(e.reads[1], 16))) + float64(groups*float64(ceilDiv(e.reads[0], 4*e.group)))/float64(rows)
 	loop.Integer += float64(chunks*w.Integer) + 10 + float64(groups*(4+size.Integer))
 	loop.Issued += float64(chunks*w.Issued) + float64(s.BM*s.BN)/float64(s.threads())
 	loop.Memory += float64(chunks*w.Memory) + copies + float64(groups*(1+float64(float64(e.reads[1])/16)))

@@ -316,7 +316,7 @@ func (h *heads) count(pl headsPlan) *cost.Work {
 		t.compute(round, stage)
 	})
 	n := float64(pl.rounds())
-	w := &cost.Work{Trips: 1, Barriers: 1, Loads: float64(n * each.Loads)}
+	w := &cost.Work{Trips: 1, Barriers: 1 + float64(n*each.Barriers), Loads: float64(n * each.Loads)}
 	addCode(w, begin, 1)
 	addCode(w, each, n) // of a team that has a head in all of them: others wait
 	busy := float64(pl.heads) / float64(pl.teams*pl.rounds())
@@ -324,7 +324,7 @@ func (h *heads) count(pl headsPlan) *cost.Work {
 		w.Products[i].MACs = float64(w.Products[i].MACs * busy)
 	}
 	if pl.rounds() > 1 {
-		w.Trips, w.Streamed, w.Barriers = 0, n/2, 2*n
+		w.Trips, w.Streamed, w.Barriers = 0, n/2, float64(n*(2+each.Barriers))
 		w.Integer += float64(5 * n)
 		w.Issued += float64(9 * n)
 	}
