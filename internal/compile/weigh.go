@@ -62,8 +62,8 @@ type Kept struct {
 	ColdUS    float64 `json:"cold_us"`
 }
 
-// keepHalf replaces a program that was searched for within a budget by fp16, if that is predicted to be as fast: weights in
-// L2 where they fit.
+// keepHalf replaces a program that was searched for within a budget by fp16, if that is predicted to be as fast (weights in
+// L2 where they fit), or if no layer went lower.
 func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 	if !precision.Calibrates(r.opt.Precision) || r.opt.MinCosine <= 0 || r.opt.Smaller {
 		return nil
@@ -77,16 +77,8 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 		return err
 	}
 	now, err := r.Profile(ctx)
-	if err != nil || now.Total.US < then.Total.US {
+	if err != nil {
 		return err
-	}
-	if len(r.opt.Targets) > 1 {
-		opt := r.opt
-		opt.Precision, opt.Keep, opt.MinCosine = precision.FP16, nil, 0
-		opt.Calibrate, opt.Validate, opt.Findings, opt.Observe = nil, nil, "", nil
-		if half, err = Graph(ctx, r.path, r.Source, opt); err != nil {
-			return err
-		}
 	}
 	a := r.Accuracy
 	free, low := 0, 0
@@ -96,6 +88,17 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 			if l.Precision != precision.Half.Name {
 				low++
 			}
+		}
+	}
+	if none := free > 0 && low == 0; !none && now.Total.US < then.Total.US {
+		return nil
+	}
+	if len(r.opt.Targets) > 1 {
+		opt := r.opt
+		opt.Precision, opt.Keep, opt.MinCosine = precision.FP16, nil, 0
+		opt.Calibrate, opt.Validate, opt.Findings, opt.Observe = nil, nil, "", nil
+		if half, err = Graph(ctx, r.path, r.Source, opt); err != nil {
+			return err
 		}
 	}
 	switch {
