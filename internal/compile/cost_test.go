@@ -94,11 +94,6 @@ func TestSchedulesAreChosenByWhatTheyDo(t *testing.T) {
 			}
 			r, _ := generated(t, name, in, ctx.Target.Name)
 			plansAgree(t, r, name+" "+in, worst)
-			if in == "fp16" {
-				r, err := Compile(t.Context(), small(t, name), Options{Precision: in, Targets: []string{ctx.Target.Name}})
-				require.NoError(t, err)
-				plansAgree(t, r, name+" "+in+" with prologues", worst)
-			}
 		}
 	}
 	for _, family := range []string{ir.FamilyContraction, ir.FamilyWindow, ir.FamilyChain, ir.FamilyLoop} {
