@@ -76,6 +76,12 @@ func (n *Node) Parts() []*Node {
 	return parts
 }
 
+// LastPart is the part that computes n's last outputs.
+func (n *Node) LastPart() *Node {
+	parts := n.Parts()
+	return parts[len(parts)-1]
+}
+
 // chainContract: regions of as many members, each of which but the first reads the only output of the one in front of it, once: a window as
 // the image that it slides over, a contraction as its first matrix. What is between them is no result, but for two windows. Loops read results of
 // the one in front, of which there may be several, in any way, and have members of their own.

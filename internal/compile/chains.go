@@ -13,16 +13,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// lastOf is the last region of a chain.
-func lastOf(n *ir.Node) *ir.Node {
-	parts := n.Parts()
-	return parts[len(parts)-1]
-}
-
 // lowerChains are the kernels of chains, each of the family of its last part.
 func lowerChains(c *loop.Choices) codegen.Lower {
 	return func(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-		switch lastOf(n).Region.Family {
+		switch n.LastPart().Region.Family {
 		case ir.FamilyContraction:
 			return contraction.Lower(n, ctx)
 		case ir.FamilyLoop:
@@ -36,7 +30,7 @@ func lowerChains(c *loop.Choices) codegen.Lower {
 // if it is no faster, or that is not known. It is the least of two: with weights in L2, where they stay or earlier launches bring them, and where DRAM
 // serves some that came too late. Round trips take longer then, and a chain may have more of them one after the other.
 func (w *works) gain(n *ir.Node, t *target.Target) float64 {
-	if lastOf(n).IsFamily(ir.FamilyWindow) {
+	if n.LastPart().IsFamily(ir.FamilyWindow) {
 		return window.Gain(n, t)
 	}
 	together, apart, ok := w.of(n, t), []*cost.Work(nil), true

@@ -17,22 +17,12 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// loopsOf are the chains of loops.
-func loopsOf(g *ir.Graph) (list []*ir.Node) {
-	for _, n := range g.Nodes {
-		if n.IsFamily(ir.FamilyChain) && lastOf(n).IsFamily(ir.FamilyLoop) {
-			list = append(list, n)
-		}
-	}
-	return list
-}
-
 // TestTailsAreFewerLaunches: the models end with chains of loops, one launch each. Their outputs are those of the program whose loops are launches of
 // their own, but for what other orders of the sums do, and each takes the time that its schedule was chosen by.
 func TestTailsAreFewerLaunches(t *testing.T) {
 	refusing := maps.Clone(families)
 	refusing[ir.FamilyChain] = func(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-		if lastOf(n).IsFamily(ir.FamilyLoop) {
+		if n.LastPart().IsFamily(ir.FamilyLoop) {
 			return nil, errors.New("refused")
 		}
 		return families[ir.FamilyChain](n, ctx)
@@ -42,7 +32,7 @@ func TestTailsAreFewerLaunches(t *testing.T) {
 			src, err := Compile(t.Context(), small(t, name), Options{Precision: "fp16", Targets: []string{"sm_121"}})
 			require.NoError(t, err)
 			require.Empty(t, src.Fallbacks)
-			chains := loopsOf(src.Graph)
+			chains := chainsOf(src.Graph, ir.FamilyLoop)
 			require.NotEmpty(t, chains)
 			saved := 0
 			for _, n := range chains {
@@ -71,7 +61,7 @@ func TestTailsAreFewerLaunches(t *testing.T) {
 			require.NoError(t, err)
 			m, seen := cost.Of(target.Default()), 0
 			for i, n := range out.Regions[0] {
-				if n == nil || !n.IsFamily(ir.FamilyChain) || !lastOf(n).IsFamily(ir.FamilyLoop) {
+				if n == nil || !n.IsFamily(ir.FamilyChain) || !n.LastPart().IsFamily(ir.FamilyLoop) {
 					continue
 				}
 				seen++

@@ -20,10 +20,10 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// chainsOf are the chains of two windows.
-func chainsOf(g *ir.Graph) (list []*ir.Node) {
+// chainsOf are the chains that end with a region of a family.
+func chainsOf(g *ir.Graph, family string) (list []*ir.Node) {
 	for _, n := range g.Nodes {
-		if n.IsFamily(ir.FamilyChain) && lastOf(n).IsFamily(ir.FamilyWindow) {
+		if n.IsFamily(ir.FamilyChain) && n.LastPart().IsFamily(family) {
 			list = append(list, n)
 		}
 	}
@@ -35,7 +35,7 @@ func chainsOf(g *ir.Graph) (list []*ir.Node) {
 func TestChainsChangeNoBit(t *testing.T) {
 	refusing := maps.Clone(families)
 	refusing[ir.FamilyChain] = func(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-		if !lastOf(n).IsFamily(ir.FamilyWindow) {
+		if !n.LastPart().IsFamily(ir.FamilyWindow) {
 			return families[ir.FamilyChain](n, ctx)
 		}
 		return nil, errors.New("refused")
@@ -46,7 +46,7 @@ func TestChainsChangeNoBit(t *testing.T) {
 				t.Skip("chains of windows are the same as in fp8: set SPARK_FULL=1")
 			}
 			r, _ := generated(t, "vision", row.Name, "sm_121")
-			chains := chainsOf(r.Graph)
+			chains := chainsOf(r.Graph, ir.FamilyWindow)
 			want := 10
 			if row.Name == precision.File { // which does not stack the two towers
 				want = 20
@@ -70,11 +70,11 @@ func TestChainsChangeNoBit(t *testing.T) {
 // TestWindowsStayApartOnRequest: a tuner can say for each pair whether it becomes a chain.
 func TestWindowsStayApartOnRequest(t *testing.T) {
 	r, _ := generated(t, "vision", "fp16", "sm_121")
-	chains := chainsOf(r.Graph)
+	chains := chainsOf(r.Graph, ir.FamilyWindow)
 	first, second := chains[0].Parts()[0].Name, chains[1].Parts()[1].Name
 	apart, err := Compile(t.Context(), small(t, "vision"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Apart: []string{first, second}})
 	require.NoError(t, err)
-	left := chainsOf(apart.Graph)
+	left := chainsOf(apart.Graph, ir.FamilyWindow)
 	require.Len(t, left, len(chains)-2)
 	for _, n := range left {
 		for _, part := range n.Parts() {
@@ -187,4 +187,4 @@ func TestAChainIsFasterWhereverItsWeightsAre(t *testing.T) {
 }
 
 // multiplies reports whether a chain is a contraction behind what it multiplies.
-func multiplies(n *ir.Node) bool { return lastOf(n).IsFamily(ir.FamilyContraction) }
+func multiplies(n *ir.Node) bool { return n.LastPart().IsFamily(ir.FamilyContraction) }

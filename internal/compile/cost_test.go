@@ -130,7 +130,7 @@ func plansAgree(t *testing.T, r *Result, what string, worst map[string]float64) 
 			factor := max(planned/counted, counted/planned)
 			worst[l.Family+" "+term.name] = max(worst[l.Family+" "+term.name], factor)
 			family := l.Family
-			if lastOf(r.regions[i]).IsFamily(ir.FamilyLoop) {
+			if r.regions[i].LastPart().IsFamily(ir.FamilyLoop) {
 				family = ir.FamilyLoop
 			}
 			if factor > term.factors[family]+1e-9 {

@@ -279,7 +279,7 @@ func (c *comparison) rows(n *ir.Node, had, got map[*ir.Value]*ir.Array) ([]Row, 
 	}
 	var rows []Row
 	at := 0 // among the node's outputs: a result, and its scales of blocks
-	for k, st := range lastOf(n).Region.Results {
+	for k, st := range n.LastPart().Region.Results {
 		v := n.Outputs[at]
 		var scales *ir.Array
 		r := verdicts[at]
@@ -419,7 +419,7 @@ func limit(d ir.DType) float64 {
 
 // addition is what an addition of the device's tensor cores may cost a region: docs/gpu.md.
 func (c *comparison) addition(n *ir.Node) float64 {
-	n = lastOf(n)
+	n = n.LastPart()
 	a := n.Region.Anchor()
 	if !c.tensor || !n.IsFamily(ir.FamilyContraction) || a == nil {
 		return 0
@@ -442,12 +442,6 @@ func (c *comparison) addition(n *ir.Node) float64 {
 		return 0x1p-23
 	}
 	return 0
-}
-
-// lastOf is the part of a region that computes its results.
-func lastOf(n *ir.Node) *ir.Node {
-	parts := n.Parts()
-	return parts[len(parts)-1]
 }
 
 // fed is the exact region on the inputs that a launch had: its results, before they are stored.

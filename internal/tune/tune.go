@@ -63,8 +63,7 @@ var spaces = map[string]func(*ir.Node, *kernel.Context) (*kernel.Space, error){
 
 // chainSpace is the space of the family that has the chain's kernel.
 func chainSpace(n *ir.Node, c *kernel.Context) (*kernel.Space, error) {
-	parts := n.Parts()
-	switch last := parts[len(parts)-1]; {
+	switch last := n.LastPart(); {
 	case last.IsFamily(ir.FamilyContraction):
 		return contraction.Space(n, c)
 	case last.IsFamily(ir.FamilyWindow):

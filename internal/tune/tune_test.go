@@ -231,7 +231,7 @@ func TestPartsOfAChainCanBeApart(t *testing.T) {
 	usual := compiled(t, "vision", compile.Options{Tuning: u.Table, Tune: u.Tune})
 	var names []string
 	for _, n := range usual.Graph.Nodes {
-		if parts := n.Parts(); parts[len(parts)-1].IsFamily(ir.FamilyWindow) && len(parts) > 1 {
+		if n.IsFamily(ir.FamilyChain) && n.LastPart().IsFamily(ir.FamilyWindow) {
 			names = append(names, n.Name)
 		}
 	}
