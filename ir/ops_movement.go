@@ -75,4 +75,8 @@ var _ = register(
 		Attrs:   []Attr{{Name: "mode", Default: "avg"}, {Name: "height", Default: 1}, {Name: "width", Default: 1}, {Name: "sampling_ratio", Default: 0}, {Name: "scale", Default: 1.0}, {Name: "half_pixel", Default: true}},
 		Summary: "ONNX RoiAlign 16; sampling_ratio > 0 only",
 		Grad:    gradRoiAlign, Infer: inferRoiAlign, Eval: evalRoiAlign},
+	Op{Name: "WarpFrame", Kind: KindOther, In: "matrices float, format index, frames* integer", Cost: 60,
+		Attrs:   []Attr{{Name: "height", Default: 0, Required: true}, {Name: "width", Default: 0, Required: true}, {Name: "phases", Default: []int(nil)}, {Name: "linear", Default: false}, {Name: "fill", Default: -1}},
+		Summary: "planes of camera pictures seen through homographies; see ir/warp.go",
+		Infer:   inferWarpFrame, Eval: evalWarpFrame},
 )

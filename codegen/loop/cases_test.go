@@ -201,6 +201,24 @@ func cases() []*testCase {
 		add("RoiAlign", mode, A{"mode": mode, "height": 3, "width": 2, "sampling_ratio": 2, "scale": 0.5, "half_pixel": mode == "avg"}, data{nil, func(r *rand.Rand, i int) float64 { return float64(i%4/2*6) + 6*r.Float64() }, below(2)}, T(f32, 2, 3, 6, 7), T(f32, 4, 4), T(i64, 4))
 	}
 
+	// Frames of 20 × 12 pixels, 24 bytes from row to row, through homographies that also look outside, and through those of no use.
+	homography := func(r *rand.Rand, i int) float64 {
+		return []float64{1.3, .1, -2, .08, 1.1, -1.5, .004, .006, 1}[i%9] * (.9 + .2*r.Float64())
+	}
+	format := func(_ *rand.Rand, i int) float64 { return []float64{20, 12, 24, 290}[i] }
+	planes := []int{0, 0, 1, 0, 0, 1, 1, 1}
+	for _, linear := range []bool{false, true} {
+		for _, fill := range []int{-1, 16} {
+			for i, m := range []kerneltest.Draw{homography, func(*rand.Rand, int) float64 { return 0 }, special} {
+				name := []string{"homography", "zeros", "special"}[i]
+				a := A{"height": 10, "width": 16, "linear": linear, "fill": fill}
+				add("WarpFrame", fmt.Sprintf("luma %s linear %v fill %d", name, linear, fill), a, data{m, format, below(256)}, T(f32, 1, 3, 3), T(i32, 4), T(u8, 440))
+				a = A{"height": 10, "width": 16, "linear": linear, "fill": fill, "phases": planes}
+				add("WarpFrame", fmt.Sprintf("planes %s linear %v fill %d", name, linear, fill), a, data{m, format, below(256), below(256)}, T(f32, 2, 3, 3), T(i32, 4), T(u8, 440), T(u8, 440))
+			}
+		}
+	}
+
 	// Reductions.
 	for _, op := range []string{"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"} {
 		var fs data
