@@ -78,6 +78,7 @@ type Kept struct {
 	Input   string
 	Output  string // the output that is its new value after a run; "": a run does not change it
 	Initial []byte // of a variable: its value in the weights file; nil: a state, initially zero
+	Delay   int    // of a state: how many runs later the input has the output's value; 0 and 1: in the next one
 }
 
 // Generate lowers graphs of Regions for one target: entries over the same constants, states and variables, inputs and

@@ -200,6 +200,14 @@ func (a Attrs) Clone() Attrs {
 	return c
 }
 
+// SampleKey and an input's name are the key of Meta under which there are numbers, with blanks between them, that generated values of the
+// input repeat: random ones would not do.
+const SampleKey = "sample "
+
+// DelayKey and an input's name are the key of Meta that says how many runs after an output that is its new value an input has that: a number,
+// 1 if there is none.
+const DelayKey = "delay "
+
 // NewGraph returns an empty graph.
 func NewGraph(name string) *Graph { return &Graph{Name: name, Meta: map[string]string{}} }
 

@@ -122,7 +122,7 @@ func (s *stacker) operand(n *ir.Node, v *ir.Value) operand {
 	if p := s.of[sp.base.Def]; p.class != nil && whole {
 		return operand{key: fmt.Sprintf("m%d.%d", slices.Index(s.list, p.class), sp.base.Index), rank: p.rank, of: p.class, span: sp, kind: operandMember}
 	}
-	if !whole && sp.base.Def != nil && s.of[sp.base.Def].class == nil {
+	if !whole && !sp.base.IsConst() && s.of[sp.base.Def].class == nil {
 		return operand{key: "s" + s.id(sp.base), rank: -1, span: sp, kind: operandSpan}
 	}
 	return operand{key: "v" + s.id(v), rank: -1}

@@ -14,6 +14,7 @@ type Program struct {
 	States    []State   `json:"states,omitempty"`
 	Variants  []Variant `json:"variants"`
 	Adapters  *Adapters `json:"adapters,omitempty"` // nil: it takes none
+	Loop      *Loop     `json:"loop,omitempty"`     // nil: it is a model alone
 
 	Provenance Provenance        `json:"provenance,omitzero"`
 	Digests    map[string]string `json:"digests,omitempty"` // SHA-256 of the other files by path; set by Files
@@ -43,6 +44,7 @@ type Slice struct {
 type State struct {
 	Input  string `json:"input"`
 	Output string `json:"output,omitempty"` // empty: no entry computes a new value of it
+	Delay  int    `json:"delay,omitempty"`  // how many runs later the input has the output's value; 0 and 1: in the next one
 }
 
 // Variant is the program for one target: its own buffers, launches and code.

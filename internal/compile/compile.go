@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,6 +51,9 @@ type Options struct {
 
 	// Memory bounds the bytes of the arena of Entries, by computing values again; 0: not.
 	Memory int
+
+	// Skip becomes the entry runtime.SkipEntry, beside the graph's own; nil: there is none.
+	Skip *ir.Graph
 
 	// F32Inputs and F32Outputs make inputs and outputs f32 where the file has f16 or bf16, which they keep otherwise.
 	F32Inputs, F32Outputs bool
@@ -373,12 +377,21 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, m *micro, t *target.
 	if err != nil {
 		return err
 	}
-	out, err := codegen.Generate([]codegen.Entry{e}, t, familiesOf(r.opt.loops), w)
+	list := []codegen.Entry{e}
+	if skip := r.opt.Skip; skip != nil {
+		s := Entry{Name: runtime.SkipEntry, Parts: []Part{{skip, precision.FP32}}, Kept: States(skip)}
+		g, err := s.lowered(t)
+		if err != nil {
+			return fmt.Errorf("entry %s: %w", s.Name, err)
+		}
+		list = append(list, codegen.Entry{Name: s.Name, Graph: g, Kept: s.Kept})
+	}
+	out, err := codegen.Generate(list, t, familiesOf(r.opt.loops), w)
 	if err := r.applied(tuned, err); err != nil {
 		return err
 	}
 	first := r.Graph == nil
-	if err := r.add(ctx, []codegen.Entry{e}, out, t, from); err != nil {
+	if err := r.add(ctx, list, out, t, from); err != nil {
 		return err
 	}
 	if first {
@@ -436,12 +449,14 @@ func entries(g *ir.Graph) []codegen.Entry {
 	return []codegen.Entry{{Name: "run", Graph: g, Kept: States(g)}}
 }
 
-// States lists what a model keeps from run to run: input state_X stays on the device; output next_state_X is its new value.
+// States lists what a model keeps from run to run: input state_X stays on the device; output next_state_X is its new value, in the next run
+// or as many runs later as Meta says (ir.DelayKey).
 func States(g *ir.Graph) (kept []codegen.Kept) {
 	for _, in := range g.Inputs {
 		for _, out := range g.Outputs {
 			if strings.HasPrefix(in.Name, "state_") && out.Name == "next_"+in.Name && out.Type.Equal(in.Type) {
-				kept = append(kept, codegen.Kept{Input: in.Name, Output: out.Name})
+				delay, _ := strconv.Atoi(g.Meta[ir.DelayKey+in.Name])
+				kept = append(kept, codegen.Kept{Input: in.Name, Output: out.Name, Delay: delay})
 			}
 		}
 	}
@@ -465,7 +480,7 @@ func describe(p *runtime.Program, g *ir.Graph, repeats int, parts []calibrate.Sl
 	}
 	name(p.Outputs, parts)
 	for _, k := range States(g) {
-		p.States = append(p.States, runtime.State{Input: k.Input, Output: k.Output})
+		p.States = append(p.States, runtime.State{Input: k.Input, Output: k.Output, Delay: k.Delay})
 	}
 }
 
