@@ -59,6 +59,12 @@ type NV12 struct {
 	UV     int `json:"uv"`     // offset of the chroma rows
 }
 
+// VisionIPC is how openpilot's cameras lay out pictures: rows of multiples of 128 bytes, as many as a multiple of 32.
+func VisionIPC(width, height int) NV12 {
+	stride := (width + 127) &^ 127
+	return NV12{Width: width, Height: height, Stride: stride, UV: stride * ((height + 31) &^ 31)}
+}
+
 // Bytes is what the picture takes, from its first byte to the end of its last row of chroma.
 func (p NV12) Bytes() int { return p.UV + p.Stride*p.Height/2 }
 

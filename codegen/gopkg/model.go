@@ -17,6 +17,7 @@ const (
 	runtimePath = modulePath + "/runtime"
 	halPath     = modulePath + "/hal"
 	detectPath  = modulePath + "/hal/detect"
+	modeldPath  = runtimePath + "/modeld"
 	float16Path = "github.com/x448/float16"
 )
 
@@ -71,7 +72,7 @@ func newSource(name string, p *runtime.Program, golden *Golden) *source {
 func (s *source) file() *File {
 	f := NewFile(s.name)
 	f.HeaderComment(header)
-	f.ImportNames(map[string]string{runtimePath: "runtime", halPath: "hal", detectPath: "detect", float16Path: "float16"})
+	f.ImportNames(map[string]string{runtimePath: "runtime", halPath: "hal", detectPath: "detect", modeldPath: "modeld", float16Path: "float16"})
 	return f
 }
 
@@ -280,6 +281,14 @@ func (s *source) methods(f *File) {
 	}
 	if a := s.program.Adapters; a != nil {
 		s.adapters(f, a)
+	}
+	if l := s.program.Loop; l != nil {
+		name, of := "Driving", "Drive"
+		if l.Kind == runtime.Monitoring {
+			name, of = "Monitoring", "Monitor"
+		}
+		f.Comment(name + " is openpilot's loop around the model: its steps take camera frames and give parsed outputs. While it is used, Inputs and Run are its own. Close the model after it.")
+		f.Func().Params(m.Clone()).Id(name).Params().Params(Op("*").Qual(modeldPath, name), Error()).Block(Return(Qual(modeldPath, of).Call(Id("m").Dot("session"))))
 	}
 	f.Comment("Device describes the device that Load chose. The notice says why no better one was chosen and whether inputs and outputs are copied.")
 	f.Func().Params(m.Clone()).Id("Device").Params().Params(Id("info").Qual(halPath, "Info"), Id("notice").String()).Block(Return(Id("m").Dot("device").Dot("Info").Call(), Id("m").Dot("notice")))

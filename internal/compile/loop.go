@@ -24,7 +24,7 @@ func Loop(ctx context.Context, models []*onnx.Model, loop openpilot.Options, opt
 		return nil, err
 	}
 	var names, digests []string
-	for _, m := range models {
+	for _, m := range s.Models {
 		names = append(names, m.Path)
 		d, err := m.Digest()
 		if err != nil {

@@ -35,6 +35,8 @@ type Step struct {
 	Run  *ir.Graph
 	Skip *ir.Graph // what a missed frame changes, where the models are not run; nil: they are
 	Loop runtime.Loop
+	// Models are those of the step in the order in which they run.
+	Models []*onnx.Model
 	// Slices are the named parts of each output.
 	Slices map[string][]onnx.Slice
 }
@@ -45,7 +47,7 @@ func Compose(models []*onnx.Model, opt Options) (*Step, error) {
 		return nil, fmt.Errorf("%d models: give one, or a vision model and a policy", len(models))
 	}
 	if opt.Largest == (runtime.NV12{}) {
-		opt.Largest = runtime.NV12{Width: 1928, Height: 1208, Stride: 2048, UV: 2048 * 1216}
+		opt.Largest = runtime.VisionIPC(1928, 1208)
 	}
 	if err := opt.Largest.Validate(); err != nil {
 		return nil, fmt.Errorf("the largest picture: %w", err)
@@ -249,7 +251,7 @@ func (s *step) take(p *part) {
 	s.g.Append(p.graph)
 	s.g.Substitute(s.by)
 	s.g.Outputs = append(s.g.Outputs, p.output)
-	s.Slices[p.output.Name] = p.slices
+	s.Slices[p.output.Name], s.Models = p.slices, append(s.Models, p.model)
 }
 
 // frames adds the inputs with pictures of cameras, and what they show through matrices.

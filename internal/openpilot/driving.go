@@ -210,7 +210,9 @@ func (s *step) skip() {
 	}
 	g.RemoveDead()
 	uses := g.Uses()
-	g.Inputs = slices.DeleteFunc(g.Inputs, func(v *ir.Value) bool { return len(uses[v]) == 0 })
+	g.Inputs = slices.DeleteFunc(g.Inputs, func(v *ir.Value) bool {
+		return len(uses[v]) == 0 && !slices.ContainsFunc(g.Outputs, func(o *ir.Value) bool { return o.Name == "next_"+v.Name })
+	})
 	s.Skip = g
 }
 

@@ -23,16 +23,18 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // flags is the command line.
 type flags struct {
-	Model      string     `arg:"" optional:"" name:"model" help:"ONNX file, or a directory with one in it."`
+	Models     []string   `arg:"" optional:"" name:"model" help:"ONNX file, or a directory with one in it; or openpilot's vision model and its policy."`
 	Precision  string     `help:"${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
 	Output     string     `short:"o" help:"Directory of the Go package; default: the model's base name without underscores." placeholder:"DIR"`
 	Package    string     `help:"Package name; default: the directory's." placeholder:"NAME"`
@@ -47,6 +49,9 @@ type flags struct {
 	Shape      cli.Shapes `help:"Set an input's shape." placeholder:"input=1x3x48x192" mapsep:"none"`
 	IO         string     `name:"io" help:"Element types of inputs and outputs: the file's, or f32 where it has f16 or bf16." enum:"file,f32" default:"file" placeholder:"file|f32"`
 	Batch      int        `help:"Set the leading dimension of every input." placeholder:"N"`
+	Modeld     bool       `help:"Make the whole step of openpilot's modeld of a driving or driver-monitoring model: camera frames in, histories kept on the device. Two models are that in any case."`
+	Camera     string     `help:"Largest camera picture that --modeld takes; 1928x1208 by default." placeholder:"WxH"`
+	Sampling   string     `help:"How --modeld samples camera pictures; by default as openpilot does for the model." enum:"nearest,linear," default:"" placeholder:"nearest|linear"`
 	MaxOutput  cli.Bounds `help:"Pad the outputs of a node whose number of outputs depends on data (NonMaxSuppression, NonZero, Unique, Compress) to N; the output NODE_count says how many there are." placeholder:"NODE=N" mapsep:"none"`
 	Report     string     `help:"Write a JSON report." placeholder:"FILE.json"`
 	Emit       string     `help:"Print the IR, PTX or program instead of writing a package." enum:"ir,ptx,program," default:"" placeholder:"ir|ptx|program"`
@@ -91,7 +96,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.TuneWorker {
 		return timeKernels(ctx, stdout)
 	}
-	if f.Model == "" {
+	if len(f.Models) == 0 {
 		return errors.New("no model: give MODEL.onnx")
 	}
 	precision, err := cli.Precision(f.Precision, stderr)
@@ -104,12 +109,18 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := f.checkSlots(precision); err != nil {
 		return err
 	}
+	loop, err := f.loop()
+	if err != nil {
+		return err
+	}
 	tuner, err := f.tuner()
 	if err != nil {
 		return err
 	}
-	if f.Model, err = cli.ONNX(f.Model); err != nil {
-		return err
+	for i, name := range f.Models {
+		if f.Models[i], err = cli.ONNX(name); err != nil {
+			return err
+		}
 	}
 	dir, name, err := f.place()
 	if err != nil {
@@ -146,17 +157,17 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	m, err := onnx.Load(f.Model)
+	models, err := f.load()
 	if err != nil {
 		return err
 	}
-	if f.Adapter != "" {
-		if m, err = dora.MergedFrom(m, f.Adapter); err != nil {
-			return err
-		}
-	}
 	begin := time.Now()
-	r, err := f.compiled(ctx, m, opt)
+	var r *compile.Result
+	if loop != nil {
+		r, err = compile.Loop(ctx, models, *loop, opt)
+	} else {
+		r, err = f.compiled(ctx, models[0], opt)
+	}
 	if err != nil {
 		return err
 	}
@@ -192,6 +203,61 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return rep.Table(stdout)
 	}
 	return nil
+}
+
+// load reads the models, and merges the adapter into the one that it fits.
+func (f *flags) load() (models []*onnx.Model, err error) {
+	for _, name := range f.Models {
+		m, err := onnx.Load(name)
+		if err != nil {
+			return nil, err
+		}
+		models = append(models, m)
+	}
+	if f.Adapter == "" {
+		return models, nil
+	}
+	var failed []error
+	for i, m := range models {
+		merged, err := dora.MergedFrom(m, f.Adapter)
+		if err == nil {
+			models[i] = merged
+			return models, nil
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
+}
+
+// loop is how the step of modeld is to be made, nil if only a model is.
+func (f *flags) loop() (*openpilot.Options, error) {
+	if len(f.Models) < 2 && !f.Modeld {
+		if f.Camera != "" || f.Sampling != "" {
+			return nil, errors.New("--camera and --sampling say how camera pictures are taken: give --modeld too")
+		}
+		return nil, nil
+	}
+	for _, other := range []struct {
+		name  string
+		given bool
+	}{{"--batch", f.Batch > 1}, {"--adapter-slots", f.Slots != nil}, {"--shape", len(f.Shape) > 0}, {"--max-output", len(f.MaxOutput) > 0}} {
+		if other.given {
+			return nil, fmt.Errorf("the step of modeld does not go with %s: compile the models alone, without --modeld", other.name)
+		}
+	}
+	o := &openpilot.Options{Sampling: f.Sampling}
+	if f.Camera == "" {
+		return o, nil
+	}
+	var w, h int
+	if n, err := fmt.Sscanf(f.Camera, "%dx%d", &w, &h); n != 2 || err != nil || fmt.Sprintf("%dx%d", w, h) != f.Camera {
+		return nil, fmt.Errorf("--camera %s: want WIDTHxHEIGHT, such as 1928x1208", f.Camera)
+	}
+	o.Largest = runtime.VisionIPC(w, h)
+	if err := o.Largest.Validate(); err != nil {
+		return nil, fmt.Errorf("--camera %s: %w", f.Camera, err)
+	}
+	return o, nil
 }
 
 // compiled compiles the model, with slots for adapters if they were asked for.
@@ -266,6 +332,9 @@ func (f *flags) decisive(opt *compile.Options) (list []string) {
 		add(true, "--shape %s=%s", name, strings.Trim(strings.ReplaceAll(fmt.Sprint(f.Shape[name]), " ", "x"), "[]"))
 	}
 	add(f.Batch != 0, "--batch %d", f.Batch)
+	add(f.Modeld, "--modeld")
+	add(f.Camera != "", "--camera %s", f.Camera)
+	add(f.Sampling != "", "--sampling %s", f.Sampling)
 	for _, name := range slices.Sorted(maps.Keys(f.MaxOutput)) {
 		add(true, "--max-output %s=%d", name, f.MaxOutput[name])
 	}
@@ -327,10 +396,25 @@ func (f *flags) checkPlaces(dir string) error {
 	return nil
 }
 
+// named is what the package is named after: the model, or what the names of two begin with.
+func (f *flags) named() string {
+	name := filepath.Base(f.Models[0])
+	for _, other := range f.Models[1:] {
+		n := 0
+		for other = filepath.Base(other); n < min(len(name), len(other)) && name[n] == other[n]; {
+			n++
+		}
+		if name = name[:n]; strings.Trim(name, "_-.") == "" {
+			name = "driving"
+		}
+	}
+	return name
+}
+
 // place returns directory and name of the package. Go files that lie there decide the name.
 func (f *flags) place() (dir, name string, err error) {
 	if dir = f.Output; dir == "" {
-		if name, err = gopkg.PackageName(f.Model); err != nil && f.Package == "" {
+		if name, err = gopkg.PackageName(f.named()); err != nil && f.Package == "" {
 			return "", "", err
 		}
 		dir = name
