@@ -144,6 +144,9 @@ func (p *placer) next(k Kept, bytes, repeats int) (*storage, error) {
 		return nil, fmt.Errorf("output %q of %d bytes cannot be the new value of %q, which is not an input of that size: give both the same type and shape", k.Output, bytes, k.Input)
 	}
 	key := "output " + k.Output
+	if k.Delay > 1 { // old values lie elsewhere: the session lets buffers take turns
+		return p.slices("output", k.Output, runtime.StateBuffer, bytes, repeats)
+	}
 	if s := p.ports[key]; s != nil && s != old {
 		return nil, fmt.Errorf("output %q is the new value of %q, but not in another entry: give them different names", k.Output, k.Input)
 	}

@@ -64,6 +64,9 @@ func (s *Session) At(name string) (Binding, error) {
 		return Binding{}, errClosed
 	}
 	p := s.model.Program
+	if slices.ContainsFunc(p.States, func(st State) bool { return st.Delay > 1 && (st.Input == name || st.Output == name) }) {
+		return Binding{}, fmt.Errorf("%s: %q is of a state with a delay, whose place changes from run to run: nothing can be bound to it", p.Model, name)
+	}
 	var have []string
 	for _, q := range p.Outputs {
 		if q.Name == name {

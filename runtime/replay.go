@@ -23,6 +23,9 @@ func (s *Session) ReplayEntry(ctx context.Context, name string) (time.Duration, 
 	if err := s.wait(ctx); err != nil {
 		return 0, err
 	}
+	if err := s.turn(ctx, e); err != nil {
+		return 0, err
+	}
 	var took time.Duration
 	if t, ok := e.graph.(hal.Timer); ok {
 		took, err = t.RunTimed(ctx)

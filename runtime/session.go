@@ -22,6 +22,8 @@ type Session struct {
 	entries map[string]*captured // nil once closed
 	alone   bool                 // the session owns the model and closes it
 	bound   []*Session           // whose memory it is bound to
+	all     []*port              // by buffer
+	rings   []*ring              // states with a delay
 
 	mu     sync.Mutex
 	closed bool
@@ -30,8 +32,11 @@ type Session struct {
 
 // captured is an entry's graph, and what the host copies for it.
 type captured struct {
-	graph         hal.Graph
+	entry         *Entry
+	graph         hal.Graph            // of the last run, or of the next
+	graphs        map[string]hal.Graph // where states have delays: by whose turn it is
 	sent, fetched []*port
+	moves         []*ring // that a run moves on
 }
 
 type portKey struct {
@@ -49,6 +54,7 @@ type port struct {
 	size   int
 	staged bool
 	bound  *Binding // the memory is somebody else's, who fills or reads it on the device
+	ring   *ring    // of a state with a delay: its memory changes from run to run
 	fed    *feed    // copied from somebody else's memory at the start of a run
 	in     bool     // Run sends it: not a state or variable, which SetState sends
 	out    bool
@@ -100,10 +106,19 @@ func (s *Session) open(ctx context.Context, opt SessionOptions) error {
 	if err := overlaps(places); err != nil {
 		return err
 	}
+	if err := s.joinRings(places); err != nil {
+		return err
+	}
+	s.all = places
 	for i := range s.model.Variant.Entries {
 		e := &s.model.Variant.Entries[i]
-		if s.entries[e.Name], err = s.capture(ctx, e, places); err != nil {
+		c, err := s.capture(ctx, e, places)
+		if s.entries[e.Name] = c; err != nil {
 			return fmt.Errorf("capturing %d launches of entry %s: %w", len(e.Launches), e.Name, err)
+		}
+		c.moves, c.graphs = s.ringed(places, e), map[string]hal.Graph{}
+		if len(s.rings) > 0 {
+			c.graphs[s.turns()] = c.graph
 		}
 	}
 	return nil
@@ -111,7 +126,7 @@ func (s *Session) open(ctx context.Context, opt SessionOptions) error {
 
 // capture makes an entry's graph, and lists the inputs to send to it and the outputs to fetch.
 func (s *Session) capture(ctx context.Context, e *Entry, places []*port) (*captured, error) {
-	c := &captured{}
+	c := &captured{entry: e}
 	ops, err := s.feeds(e, places)
 	if err != nil {
 		return nil, err
@@ -179,14 +194,21 @@ func (s *Session) own(b Buffer, opt SessionOptions) (*port, error) {
 	p := &port{what: fmt.Sprintf("%s %q", b.Kind, b.Name)}
 	var keys []portKey
 	at, kind := Binding{}, hal.HostVisible
-	switch st := s.model.Program.state(b.Name); {
+	st := s.model.Program.state(b.Name)
+	next := s.model.Program.delayed(b.Name)
+	switch {
 	case b.Kind == InputBuffer:
 		keys, at = []portKey{{false, b.Name}}, opt.Inputs[b.Name]
 	case b.Kind == OutputBuffer:
 		keys, at = []portKey{{true, b.Name}}, opt.Outputs[b.Name]
+	case b.Kind == StateBuffer && next:
+		keys = []portKey{{true, b.Name}}
 	case st != nil:
 		keys, at = []portKey{{false, st.Input}}, opt.Inputs[b.Name]
-		if st.Output != "" {
+		if st.Delay > 1 && at.Memory != nil {
+			return nil, fmt.Errorf("%s: a state with a delay has memory of its own, and is bound to no other", p.what)
+		}
+		if st.Output != "" && st.Delay < 2 {
 			keys = append(keys, portKey{true, st.Output})
 		}
 	case b.Kind == StateBuffer: // what kernels keep for themselves, or adapters
@@ -203,7 +225,7 @@ func (s *Session) own(b Buffer, opt SessionOptions) (*port, error) {
 		p.fed = &feed{from: from, bytes: b.Bytes}
 	}
 	p.in = b.Kind == InputBuffer && p.fed == nil
-	if !p.in && b.Kind != OutputBuffer && (kind == hal.HostVisible || s.model.Program.Adapters.keeps(b.Name)) {
+	if !p.in && b.Kind != OutputBuffer && !next && (kind == hal.HostVisible || s.model.Program.Adapters.keeps(b.Name)) {
 		s.kept[b.Name] = p
 	}
 	return p, nil
@@ -302,10 +324,14 @@ func (s *Session) Input(name string) []byte {
 func (s *Session) Output(name string) []byte { return s.host(portKey{true, name}) }
 
 func (s *Session) host(k portKey) []byte {
-	if p := s.ports[k]; p != nil {
-		return p.host
+	p := s.ports[k]
+	switch {
+	case p == nil:
+		return nil
+	case p.ring != nil:
+		return p.memory.Bytes()
 	}
-	return nil
+	return p.host
 }
 
 // Set fills an input, or a state, from the bytes of an array of its type and shape.
@@ -339,7 +365,7 @@ func (s *Session) Float64s() (map[string][]float64, error) {
 	for _, q := range s.model.Program.Outputs {
 		p := s.ports[portKey{true, q.Name}]
 		data := p.host
-		if data == nil {
+		if p.ring != nil || data == nil {
 			data = make([]byte, p.size)
 			if err := p.memory.Read(data, p.offset); err != nil {
 				return nil, fmt.Errorf("output %q: %w", q.Name, err)
@@ -371,12 +397,19 @@ func (s *Session) RunEntry(ctx context.Context, name string) error {
 	if err := s.wait(ctx); err != nil {
 		return err
 	}
+	if err := s.turn(ctx, e); err != nil {
+		return err
+	}
 	for _, p := range e.sent {
 		if err := p.memory.Write(p.host, p.offset); err != nil {
 			return fmt.Errorf("%s: %s: %w", s.model.Program.Model, p.what, err)
 		}
 	}
-	if err := e.graph.Run(ctx); err != nil {
+	err = e.graph.Run(ctx)
+	if err == nil || errors.Is(err, hal.ErrBusy) { // else the next run writes where this one did
+		s.turned(e)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", s.model.Program.Model, err)
 	}
 	for _, p := range e.fetched {
@@ -436,7 +469,16 @@ func (s *Session) Close() error {
 	}
 	var err error
 	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
-		if e := s.entries[name]; e != nil && e.graph != nil {
+		e := s.entries[name]
+		if e == nil {
+			continue
+		}
+		for _, g := range e.graphs {
+			if g != e.graph {
+				err = errors.Join(err, g.Close())
+			}
+		}
+		if e.graph != nil {
 			err = errors.Join(err, e.graph.Close())
 		}
 	}

@@ -16,13 +16,22 @@ func (p *Program) state(input string) *State {
 	return nil
 }
 
+// delayed reports whether an output is the new value of a state with a delay.
+func (p *Program) delayed(output string) bool {
+	return slices.ContainsFunc(p.States, func(s State) bool { return s.Delay > 1 && s.Output == output })
+}
+
 // SetState writes a state or variable, which otherwise keeps what the last run left there. Its name is the buffer's, which is
 // the input's for a state of the model. It is hal.ErrBusy while the device runs on after the context of a run has ended, and writes
-// nothing but says so, once, where that run has failed.
+// nothing but says so, once, where that run has failed. Of a state with a delay, data are the value that the next run reads, or those of all runs that
+// read what is there already, the next one's first.
 func (s *Session) SetState(name string, data []byte) error {
 	p, err := s.state(name)
 	if err != nil {
 		return err
+	}
+	if p.ring != nil {
+		return p.ring.write(name, data)
 	}
 	if len(data) != p.size {
 		return fmt.Errorf("state %q has %d bytes, got %d", name, p.size, len(data))
@@ -31,11 +40,15 @@ func (s *Session) SetState(name string, data []byte) error {
 }
 
 // State reads the current value of a state or variable. It is hal.ErrBusy while the device runs on after the context of a run has
-// ended, and says so, once, where that run has failed: nobody knows what it left.
+// ended, and says so, once, where that run has failed: nobody knows what it left. Of a state with a delay it is the values that as many runs will
+// read, the next one's first.
 func (s *Session) State(name string) ([]byte, error) {
 	p, err := s.state(name)
 	if err != nil {
 		return nil, err
+	}
+	if p.ring != nil {
+		return p.ring.read()
 	}
 	data := make([]byte, p.size)
 	return data, p.memory.Read(data, p.offset)

@@ -49,7 +49,7 @@ func newSource(name string, p *runtime.Program, golden *Golden) *source {
 	s := &source{name: name, program: p, golden: golden, states: map[string]bool{}}
 	hidden := map[string]bool{}
 	for _, st := range p.States {
-		s.states[st.Input], hidden[st.Output] = true, true
+		s.states[st.Input], hidden[st.Output] = true, st.Delay > 1
 	}
 	in, out := namer{}, namer{}
 	for _, q := range p.Inputs {
@@ -58,7 +58,9 @@ func newSource(name string, p *runtime.Program, golden *Golden) *source {
 		}
 	}
 	for _, q := range p.Outputs {
-		s.outputs = append(s.outputs, field{q, out.name(q.Name)})
+		if !hidden[q.Name] { // its place changes from run to run: Session().Output has it
+			s.outputs = append(s.outputs, field{q, out.name(q.Name)})
+		}
 	}
 	for _, f := range s.outputs {
 		for _, sl := range f.port.Slices {

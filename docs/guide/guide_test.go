@@ -262,7 +262,7 @@ func (g *guide) golang(t *testing.T, at, text string) {
 	}
 	g.snippets++
 	uses := map[string]string{"runtime.": "github.com/spark-compile/spark-compile/runtime", "fmt.": "fmt", "drivingvision.": "example.com/drive/drivingvision",
-		"drivingpolicy.": "example.com/drive/drivingpolicy", "drivingsupercombo.": "example.com/drive/drivingsupercombo", "policyslots.": "example.com/drive/policyslots", "float16.": "github.com/x448/float16"}
+		"drivingpolicy.": "example.com/drive/drivingpolicy", "driving.": "example.com/drive/driving", "modeld.": "github.com/spark-compile/spark-compile/runtime/modeld", "drivingsupercombo.": "example.com/drive/drivingsupercombo", "policyslots.": "example.com/drive/policyslots", "float16.": "github.com/x448/float16"}
 	imports := ""
 	for word, path := range uses {
 		if strings.Contains(text, word) {

@@ -143,7 +143,7 @@ func describeEntries(p *runtime.Program, entries []codegen.Entry) {
 			i := slices.IndexFunc(p.States, func(s runtime.State) bool { return s.Input == k.Input })
 			switch {
 			case i < 0:
-				p.States = append(p.States, runtime.State{Input: k.Input, Output: k.Output})
+				p.States = append(p.States, runtime.State{Input: k.Input, Output: k.Output, Delay: k.Delay})
 			case k.Output != "":
 				p.States[i].Output = k.Output
 			}

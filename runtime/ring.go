@@ -1,0 +1,131 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// ring is the memory of a state with a delay: one place more than the delay, which take turns. A run reads what the run so many runs ago
+// wrote, and writes what lies longest.
+type ring struct {
+	slots   []hal.Memory
+	at      int   // that the next run writes
+	in, out *port // what kernels read and write; out is where the last run wrote, until the next one
+}
+
+// ringed are the states with a delay that an entry has buffers of, by the places' ports.
+func (s *Session) ringed(places []*port, e *Entry) (writes []*ring) {
+	for _, l := range e.Launches {
+		for _, a := range l.Writes {
+			for _, r := range s.rings {
+				if places[a.Buffer] == r.out && !slices.Contains(writes, r) {
+					writes = append(writes, r)
+				}
+			}
+		}
+	}
+	return writes
+}
+
+// joinRings makes the buffers of each state with a delay take turns.
+func (s *Session) joinRings(places []*port) error {
+	v := s.model.Variant
+	for _, st := range s.model.Program.States {
+		if st.Delay < 2 {
+			continue
+		}
+		r := &ring{}
+		for i, b := range v.Buffers {
+			switch {
+			case b.Kind == StateBuffer && b.Name == st.Input:
+				r.in = places[i]
+			case b.Kind == StateBuffer && b.Name == st.Output:
+				r.out = places[i]
+			}
+		}
+		if r.in == nil || r.out == nil {
+			return fmt.Errorf("state %q with a delay of %d has no buffers for both its values", st.Input, st.Delay)
+		}
+		r.slots = []hal.Memory{r.out.memory, r.in.memory}
+		for len(r.slots) <= st.Delay {
+			m, err := s.alloc(r.in.size, hal.HostVisible)
+			if err != nil {
+				return fmt.Errorf("%s: %d bytes: %w", r.in.what, r.in.size, err)
+			}
+			r.slots = append(r.slots, m)
+		}
+		r.in.ring, r.out.ring = r, r
+		r.in.host, r.out.host, r.in.staged, r.out.staged = nil, nil, false, false
+		s.rings = append(s.rings, r)
+	}
+	return nil
+}
+
+// turn points the buffers of states with a delay at the places of the next run, and makes the graph of an entry for that, unless there is one.
+func (s *Session) turn(ctx context.Context, e *captured) error {
+	if len(s.rings) == 0 {
+		return nil
+	}
+	for _, r := range s.rings {
+		r.out.memory = r.slots[r.at]
+	}
+	key := s.turns()
+	if g := e.graphs[key]; g != nil {
+		e.graph = g
+		return nil
+	}
+	c, err := s.capture(ctx, e.entry, s.all)
+	if err != nil {
+		return fmt.Errorf("%s: capturing %d launches of entry %s: %w", s.model.Program.Model, len(e.entry.Launches), e.entry.Name, err)
+	}
+	e.graph, e.graphs[key] = c.graph, c.graph
+	return nil
+}
+
+// turns says which places the next run takes.
+func (s *Session) turns() string {
+	var b strings.Builder
+	for _, r := range s.rings {
+		fmt.Fprintf(&b, "%d ", r.at)
+	}
+	return b.String()
+}
+
+// turned moves the states on that a run of the entry has written.
+func (s *Session) turned(e *captured) {
+	for _, r := range e.moves {
+		r.at = (r.at + 1) % len(r.slots)
+		r.in.memory = r.slots[(r.at+1)%len(r.slots)]
+	}
+}
+
+// past is where the value lies that the run k runs from now reads, from 0.
+func (r *ring) past(k int) hal.Memory { return r.slots[(r.at+1+k)%len(r.slots)] }
+
+// read returns all values that are to come, the next run's first.
+func (r *ring) read() ([]byte, error) {
+	data := make([]byte, r.in.size*(len(r.slots)-1))
+	for k := range len(r.slots) - 1 {
+		if err := r.past(k).Read(data[k*r.in.size:(k+1)*r.in.size], 0); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
+}
+
+// write sets the value that the next run reads, or all that are to come.
+func (r *ring) write(name string, data []byte) error {
+	if n, all := len(data), len(r.slots)-1; n != r.in.size && n != all*r.in.size {
+		return fmt.Errorf("state %q has %d bytes, and %d of all %d runs to come, got %d", name, r.in.size, all*r.in.size, all, n)
+	}
+	for k := range len(data) / max(r.in.size, 1) {
+		if err := r.past(k).Write(data[k*r.in.size:(k+1)*r.in.size], 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
