@@ -45,8 +45,9 @@ const (
 
 // Calibration is how the device is mounted in the car.
 type Calibration struct {
-	RPY  [3]float64 // roll, pitch and yaw of the road camera against the car, in radians (liveCalibration.rpyCalib)
-	Wide [3]float64 // of the wide camera against the road camera (wideFromDeviceEuler)
+	// RPY are roll, pitch and yaw of the device against the car, in radians (liveCalibration.rpyCalib). openpilot warps both cameras'
+	// pictures by them: it does not use wideFromDeviceEuler for that.
+	RPY  [3]float64
 	Road Intrinsics
 	// WideCamera are the wide camera's; where there is only one camera, those of that.
 	WideCamera Intrinsics
@@ -58,8 +59,22 @@ type Intrinsics struct {
 	Width, Height int
 }
 
-// Points of a path or line, and their places: T_IDXS in seconds, X_IDXS in metres ahead.
+// Points of a path or line.
 const Points = 33
+
+// TIndex are the times of a path's points, in seconds from now (T_IDXS).
+func TIndex() [Points]float64 { return squares(10) }
+
+// XIndex are the distances of a line's points, in metres ahead (X_IDXS).
+func XIndex() [Points]float64 { return squares(192) }
+
+// squares grow from 0 to the last.
+func squares(last float64) (x [Points]float64) {
+	for i := range x {
+		x[i] = last * float64(i*i) / ((Points - 1) * (Points - 1))
+	}
+	return x
+}
 
 // Outputs are what a driving model says of a frame. What the model does not have is nil.
 type Outputs struct {
@@ -111,7 +126,7 @@ type Plan struct {
 // Line is a lane line or road edge at the distances of XIndex: y to the right and z down, in metres.
 type Line struct {
 	Y, Z, YStd, ZStd [Points]float64
-	Probability      float64 // that it is there; 1 of road edges, for which models do not say
+	Probability      float64 // that it is there; NaN of models that do not say, 1 of road edges, for which none does
 }
 
 // LeadPoints are the times of a Lead: 0, 2 … 10 s from now.
@@ -122,7 +137,7 @@ type Lead struct {
 	Offset                 float64             // s from now, of which it is the lead
 	X, Y, V, A             [LeadPoints]float64 // m, m, m/s, m/s²
 	XStd, YStd, VStd, AStd [LeadPoints]float64
-	Probability            float64 // that there is one
+	Probability            float64 // that there is one; NaN of models that do not say
 	Hypothesis             int     // of those that the model has; 0 if it has one
 	HypothesisProbability  float64
 }
@@ -132,7 +147,8 @@ type Meta struct {
 	Engaged float64
 	// Of the 5 times 2, 4 … 10 s: that the driver takes over by gas, brake or steering, and that the car brakes harder than 3, 4 or 5 m/s².
 	GasDisengage, BrakeDisengage, SteerDisengage, Brake3, Brake4, Brake5 [5]float64
-	// Of 6 times 0, 2 … 10 s: that a pedal is pressed, or a blinker on. Nil of models that do not say.
+	// Of 6 times 0, 2 … 10 s: that a pedal is pressed, or a blinker on. Models of 48 values have GasPress of 2, 4 … 10 s only, and no
+	// BrakePress.
 	GasPress, BrakePress, LeftBlinker, RightBlinker []float64
 }
 

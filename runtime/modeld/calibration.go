@@ -1,0 +1,158 @@
+package modeld
+
+import (
+	"fmt"
+	"math"
+)
+
+// Cameras are the cameras of a device.
+type Cameras struct{ Road, Wide, Driver Intrinsics }
+
+// CamerasOf returns the cameras of a device by openpilot's names of it (deviceState.deviceType: tici, tizi, mici, neo) and of the
+// road camera's sensor (roadCameraState.sensor: ar0231, ox03c10, os04c10, unknown). A neo has one road camera: Wide is it too.
+func CamerasOf(device, sensor string) (Cameras, error) {
+	// os04c10 pictures are binned: half of 2688 × 1520.
+	fisheye, binned := Intrinsics{567, 1928, 1208}, Intrinsics{567 * .75, 1344, 760}
+	full, small := Cameras{Intrinsics{2648, 1928, 1208}, fisheye, fisheye}, Cameras{Intrinsics{1522 * .75, 1344, 760}, binned, binned}
+	switch device {
+	case "neo":
+		if sensor == "unknown" { // a neo never said
+			road := Intrinsics{910, 1164, 874}
+			return Cameras{road, road, Intrinsics{650, 816, 612}}, nil
+		}
+	case "tici", "tizi", "mici", "unknown": // logs from before devices said what they are come from tici
+		switch {
+		case sensor == "ar0231" || sensor == "ox03c10" || sensor == "unknown" && device == "tici":
+			return full, nil
+		case sensor == "os04c10" && device != "unknown":
+			return small, nil
+		}
+	}
+	return Cameras{}, fmt.Errorf("no cameras of a device %q with sensor %q are known: give the focal length and size of its cameras as Intrinsics", device, sensor)
+}
+
+// check reports what is wrong with a camera, which the error calls by name.
+func (c Intrinsics) check(name string) error {
+	if !(c.Focal > 0) || math.IsInf(c.Focal, 0) {
+		return fmt.Errorf("%s.Focal is %v: want the focal length in pixels, as CamerasOf has it of openpilot's devices", name, c.Focal)
+	}
+	for _, side := range []struct {
+		name   string
+		pixels int
+	}{{"Width", c.Width}, {"Height", c.Height}} {
+		if side.pixels <= 0 {
+			return fmt.Errorf("%s.%s is %d: want the size of the camera's pictures in pixels", name, side.name, side.pixels)
+		}
+	}
+	return nil
+}
+
+// check reports what is wrong with a calibration.
+func (c *Calibration) check() error {
+	for i, angle := range [...]string{"roll", "pitch", "yaw"} {
+		if math.IsNaN(c.RPY[i]) || math.IsInf(c.RPY[i], 0) {
+			return fmt.Errorf("Calibration.RPY: %s is %v: want an angle in radians; while it is not known, Calibration is nil", angle, c.RPY[i])
+		}
+	}
+	if err := c.Road.check("Calibration.Road"); err != nil {
+		return err
+	}
+	return c.WideCamera.check("Calibration.WideCamera")
+}
+
+// matrix is of 3 × 3, by rows.
+type matrix [3][3]float64
+
+func (a matrix) times(b matrix) (c matrix) {
+	for i := range 3 {
+		for j := range 3 {
+			for k := range 3 {
+				c[i][j] += a[i][k] * b[k][j]
+			}
+		}
+	}
+	return c
+}
+
+// floats rounds to what the device computes with.
+func (a matrix) floats() (f [9]float32) {
+	for i := range f {
+		f[i] = float32(a[i/3][i%3])
+	}
+	return f
+}
+
+// pinhole maps directions (x right, y down, z forward) to pixels.
+func pinhole(focal, x, y float64) matrix { return matrix{{focal, 0, x}, {0, focal, y}, {0, 0, 1}} }
+
+// rays maps pixels to directions: the inverse of pinhole.
+func rays(focal, x, y float64) matrix {
+	return matrix{{1 / focal, 0, -x / focal}, {0, 1 / focal, -y / focal}, {0, 0, 1}}
+}
+
+// camera maps directions to pixels of a camera's picture, in the middle of which is its axis.
+func (c Intrinsics) camera() matrix {
+	return pinhole(c.Focal, float64(c.Width)/2, float64(c.Height)/2)
+}
+
+// rotation from roll, pitch and yaw: Rz·Ry·Rx (openpilot's rot_from_euler).
+func rotation(rpy [3]float64) matrix {
+	sr, cr := math.Sincos(rpy[0])
+	sp, cp := math.Sincos(rpy[1])
+	sy, cy := math.Sincos(rpy[2])
+	return matrix{{cy, -sy, 0}, {sy, cy, 0}, {0, 0, 1}}.
+		times(matrix{{cp, 0, sp}, {0, 1, 0}, {-sp, 0, cp}}).
+		times(matrix{{1, 0, 0}, {0, cr, -sr}, {0, sr, cr}})
+}
+
+// The pictures that driving models see, of a camera that looks straight ahead, 512 pixels wide: medmodel and sbigmodel in openpilot's
+// common/transformations/model.py. A model of smaller frames sees the same in fewer pixels.
+const (
+	modelWidth       = 512
+	modelX           = modelWidth / 2
+	roadFocal, roadY = 910, 47.6
+	wideFocal, wideY = 455, (256 + roadY) / 2
+	monitoringWidth  = 1440 // dmonitoringmodel's, likewise, with the fisheye camera's focal length
+	monitoringFocal  = 567
+	monitoringX      = monitoringWidth / 2
+	monitoringY      = 960/2 - (1208-960)/2
+	cropWidth        = 320 // the network of 2021 sees frames of this size, of which planes are taken
+	cropHeight       = 640
+)
+
+// warps returns the matrices that map pixels of a model's frame, width pixels wide, to those of the road and wide camera, by rows:
+// K_cam·V·R·(K_model·V)⁻¹ (get_warp_matrix in openpilot's common/transformations/model.py), where V turns x forward, y right, z down
+// into x right, y down, z forward. Those of chroma are half as large.
+func (c *Calibration) warps(width int) (road, wide [9]float32, err error) {
+	if err := c.check(); err != nil {
+		return road, wide, err
+	}
+	v, inverse := matrix{{0, 1, 0}, {0, 0, 1}, {1, 0, 0}}, matrix{{0, 0, 1}, {1, 0, 0}, {0, 1, 0}}
+	turn := v.times(rotation(c.RPY)).times(inverse)
+	s := float64(width) / modelWidth
+	road = c.Road.camera().times(turn).times(rays(roadFocal*s, modelX*s, roadY*s)).floats()
+	wide = c.WideCamera.camera().times(turn).times(rays(wideFocal*s, modelX*s, wideY*s)).floats()
+	return road, wide, nil
+}
+
+// monitoringWarp returns the matrix that maps pixels of a driver-monitoring model's frame, width pixels wide, to those of the driver
+// camera, by rows: K_cam·K_dm⁻¹ (openpilot's dmonitoringmodeld.py).
+func monitoringWarp(camera Intrinsics, width int) ([9]float32, error) {
+	if err := camera.check("Camera"); err != nil {
+		return [9]float32{}, err
+	}
+	s := float64(width) / monitoringWidth
+	return camera.camera().times(rays(monitoringFocal*s, monitoringX*s, monitoringY*s)).floats(), nil
+}
+
+// monitoringCrop returns the matrix of the 2021 network (openpilot's dmonitoring.cc), by rows: the driver's side of the picture, half
+// as wide as the picture is high, scaled to frames of 320 × 640 pixels. Pixels' centres fall on pixels' centres, as libyuv scales. The
+// driver of a car that keeps right sits in the right of the picture; the other one is mirrored.
+func monitoringCrop(p Picture, rightHandDrive bool) [9]float32 {
+	across, down := float64(p.Height)/2/cropWidth, float64(p.Height)/cropHeight
+	m := matrix{{across, 0, float64(p.Width-p.Height/2) + (across-1)/2}, {0, down, (down - 1) / 2}, {0, 0, 1}}
+	if rightHandDrive {
+		m[0] = [3]float64{-across, 0, float64(p.Height/2-1) - (across-1)/2}
+	}
+	return m.floats()
+}
