@@ -23,8 +23,8 @@ type Frame struct {
 type Inputs struct {
 	Desire         int  // what the driver wants: Desire…
 	RightHandDrive bool // traffic keeps left
-	// Calibration is how the device is mounted; nil: not known yet. The model runs all the same, on pictures that are not
-	// warped, and Outputs.Valid is false.
+	// Calibration is how the device is mounted; nil: not known yet. The model runs all the same, as openpilot's: the
+	// matrices are zero, so its pictures are a pixel, and Outputs.Valid is false.
 	Calibration *Calibration
 	VEgo        float64 // speed, m/s
 	// Delays of the actuators, in seconds. Models that take action_t or lateral_control_params read them.

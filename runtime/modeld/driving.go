@@ -1,0 +1,259 @@
+package modeld
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// ErrRunning says that a step was asked for while another one runs.
+var ErrRunning = errors.New("a step is running in another goroutine: one loop is for one goroutine, open a second one")
+
+var errClosed = errors.New("the loop is closed")
+
+// Options of a loop.
+type Options struct {
+	Target string // variant of the program; "": the device's own
+}
+
+// Driving is the loop around a program of driving models. It is for one goroutine at a time.
+type Driving struct {
+	loop
+	desire   edges
+	drops    drops
+	commands commands
+	metas    metas
+}
+
+// NewDriving loads a program, which spark-compile made of driving models, onto a device. An error lists what the program lacks. The device must
+// outlive the loop.
+func NewDriving(ctx context.Context, p *runtime.Program, d hal.Device, opt Options) (*Driving, error) {
+	if err := loopOf(p, runtime.Driving); err != nil {
+		return nil, err
+	}
+	s, err := runtime.Open(ctx, p, d, runtime.ModelOptions{Target: opt.Target})
+	if err != nil {
+		return nil, err
+	}
+	m, err := Drive(s)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	m.owned = true
+	return m, nil
+}
+
+// Drive is the loop around an open session of a program of driving models, such as the session of a generated package's Model. Who opened the
+// session closes it.
+func Drive(s *runtime.Session) (*Driving, error) {
+	p := s.Model().Program
+	if err := loopOf(p, runtime.Driving); err != nil {
+		return nil, err
+	}
+	m := &Driving{loop: loop{session: s, program: p}}
+	m.commands.rule = commandRules[p.Loop.Rule]
+	return m, m.begin(drivingInputs)
+}
+
+// drivingInputs are the inputs that a step fills from Inputs, besides pictures, and how many numbers they have.
+var drivingInputs = map[string]int{"desire": desires, "traffic_convention": 2, "action_t": 2, "lateral_control_params": 2}
+
+// commandRules are those of the programs' rules.
+var commandRules = map[string]commandRule{runtime.RuleOld: rule0100, runtime.RuleCurvature: rule0100, runtime.RulePlan: rule0103, runtime.RuleAction: rule2026}
+
+// loopOf reports programs that are no step of a kind.
+func loopOf(p *runtime.Program, kind string) error {
+	if p.Loop == nil {
+		var names []string
+		for _, in := range p.Inputs {
+			names = append(names, in.Name)
+		}
+		return fmt.Errorf("%s: it is a model alone, with inputs %s, and no step of modeld, with frame, transforms and camera: compile it with --modeld, or a vision model together with its policy", p.Model, strings.Join(names, ", "))
+	}
+	if p.Loop.Kind != kind {
+		return fmt.Errorf("%s: it is a step of %s, not of %s", p.Model, p.Loop.Kind, kind)
+	}
+	return nil
+}
+
+// Step runs the models on a frame. Outputs are the caller's to keep. Where frames were missed, a program of a release that skips the models then
+// only moves pictures on: Outputs.Ran is false. An error leaves histories as they were, or as the step makes them where the device failed.
+func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error) {
+	if err := m.enter(); err != nil {
+		return nil, err
+	}
+	defer m.leave()
+	begin := time.Now()
+	if in.Desire < 0 || in.Desire >= desires {
+		return nil, fmt.Errorf("desire %d: want 0 to %d", in.Desire, desires-1)
+	}
+	l := m.program.Loop
+	var road, wide [9]float32 // zeros until the calibration is known, as openpilot's
+	if in.Calibration != nil {
+		var err error
+		if road, wide, err = in.Calibration.warps(l.Width); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.see(append(road[:], wide[:]...), []string{"road", "wide"}, []Picture{f.Road, f.Wide}); err != nil {
+		return nil, err
+	}
+	missed, ratio := m.drops.next(f.ID)
+	begun := m.desire.pulse(in.Desire)
+	pulse := make([]float64, desires)
+	for i, x := range begun {
+		pulse[i] = float64(x)
+	}
+	convention := []float64{1, 0}
+	if in.RightHandDrive {
+		convention = []float64{0, 1}
+	}
+	lateral := []float64{max(in.VEgo, 0), in.LateralDelay}
+	if l.Rule == runtime.RuleOld {
+		lateral = []float64{in.VEgo, in.LateralDelay + oldLateralLag}
+	}
+	for _, set := range []struct {
+		name   string
+		values []float64
+	}{{"desire", pulse}, {"traffic_convention", convention}, {"lateral_control_params", lateral},
+		{"action_t", []float64{in.LateralDelay + actionLag, in.LongitudinalDelay + actionLag}}} {
+		if err := m.set(set.name, set.values...); err != nil {
+			return nil, err
+		}
+	}
+	entry := "run"
+	if missed > 0 && l.Missed != runtime.MissedRuns {
+		entry = runtime.SkipEntry
+	}
+	stats := Stats{Prepare: time.Since(begin)}
+	begin = time.Now()
+	if err := m.session.RunEntry(ctx, entry); err != nil {
+		return nil, err
+	}
+	stats.Run = time.Since(begin)
+	begin = time.Now()
+	out := &Outputs{}
+	if entry != runtime.SkipEntry {
+		raw, named, err := m.outputs()
+		if err != nil {
+			return nil, err
+		}
+		if out, err = parseOutputs(raw, l.Rule == runtime.RuleOld); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.program.Model, err)
+		}
+		out.Ran, out.Raw = true, named
+		m.commands.next(out, in)
+		if out.Meta != nil {
+			out.HardBrakePredicted, out.Confidence = m.metas.next(f.ID, out.Meta)
+		}
+		stats.Parse = time.Since(begin)
+	}
+	out.FrameID, out.Captured, out.Valid = f.ID, f.Captured, in.Calibration != nil
+	out.Missed, out.DropRatio, out.Stats = missed, ratio, stats
+	return out, nil
+}
+
+// Times that openpilot's modeld adds to delays of actuators, in seconds.
+const (
+	oldLateralLag = 0.2
+	actionLag     = 0.075 // a frame and a half: the model's own time, and half of what is between two commands
+)
+
+// Reset forgets everything that was seen: the next step is the first of a drive.
+func (m *Driving) Reset() error {
+	if err := m.enter(); err != nil {
+		return err
+	}
+	defer m.leave()
+	for _, st := range m.program.States {
+		old, err := m.session.State(st.Input)
+		if err != nil {
+			return err
+		}
+		if err := m.session.SetState(st.Input, make([]byte, len(old))); err != nil {
+			return err
+		}
+	}
+	m.desire, m.drops, m.metas, m.commands = edges{}, drops{}, metas{}, commands{rule: m.commands.rule}
+	return nil
+}
+
+// loop is what loops around programs of both kinds do.
+type loop struct {
+	session *runtime.Session
+	program *runtime.Program
+	owned   bool
+	busy    atomic.Bool
+	closed  bool
+}
+
+// begin checks that a step can fill all inputs.
+func (m *loop) begin(known map[string]int) error {
+	p := m.program
+	for _, in := range p.Inputs {
+		n, ours := known[in.Name]
+		switch {
+		case ours:
+			for _, d := range in.Shape {
+				n /= d
+			}
+			if n != 1 || !slices.Contains([]string{"f32", "f16"}, in.DType) {
+				return fmt.Errorf("%s: input %q is %v: want %d numbers of f32 or f16", p.Model, in.Name, in, known[in.Name])
+			}
+		case slices.Contains(p.Loop.Frames, in.Name) || in.Name == transformsInput || in.Name == cameraInput:
+		case slices.ContainsFunc(p.States, func(s runtime.State) bool { return s.Input == in.Name }):
+		default:
+			return fmt.Errorf("%s: input %q, %v, is none that openpilot's modeld has: compile the model without --modeld and feed it yourself", p.Model, in.Name, in)
+		}
+	}
+	return nil
+}
+
+// Inputs of every step.
+const (
+	transformsInput = "transforms" // f32 [cameras, 3, 3]
+	cameraInput     = "camera"     // i32 [4]: width, height, stride and offset of chroma
+)
+
+func (m *loop) enter() error {
+	if !m.busy.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	if m.closed {
+		m.busy.Store(false)
+		return errClosed
+	}
+	return nil
+}
+
+func (m *loop) leave() { m.busy.Store(false) }
+
+// Session is the session that the loop runs.
+func (m *loop) Session() *runtime.Session { return m.session }
+
+// Program is what the loop runs.
+func (m *loop) Program() *runtime.Program { return m.program }
+
+// Close closes the session if the loop opened it. No step can follow.
+func (m *loop) Close() error {
+	if !m.busy.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer m.leave()
+	if m.closed || !m.owned {
+		m.closed = true
+		return nil
+	}
+	if err := m.session.Close(); err != nil {
+		return err
+	}
+	m.closed = true
+	return nil
+}
