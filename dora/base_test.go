@@ -52,6 +52,9 @@ func rounded(t *testing.T, m *Model, base string) *Model {
 // what rounding every value to f32 misses is allowed. Policy has no Relu here, which rounding would switch on and off.
 func TestGradientsBesideRoundedWeights(t *testing.T) {
 	for _, c := range []struct{ name, base string }{{"policy", "fp8"}, {"policy", "fp6"}, {"policy", "nvfp4"}, {"dmonitoring", "nvfp4"}} {
+		if c.base == "fp6" && !fulltest.Runs(t.Name()) { // its numbers lie between those of the other two
+			continue
+		}
 		m := small(t, c.name)
 		if c.name == "policy" {
 			m = smooth(t, m)
@@ -96,6 +99,9 @@ func TestARoundedBaseIsNarrowOnTheDevice(t *testing.T) {
 		name, precision string
 		most            []float64 // of a base in fp8, fp6, nvfp4 beside one in 16 bits
 	}{{"policy", "fp16", []float64{0.6, 0.5, 0.4}}, {"policy", "bf16", []float64{0.6, 0.5, 0.4}}, {"dmonitoring", "bf16", []float64{0.8}}} {
+		if c.name == "policy" && c.precision == "bf16" && !fulltest.Runs(t.Name()) { // the other type of 16 bits takes as long again
+			continue
+		}
 		src, err := driving.Make(c.name, driving.Small)
 		require.NoError(t, err)
 		file, err := onnx.Decode(c.name+".onnx", src.ONNX)

@@ -37,7 +37,7 @@ var phases = []int{0, 0, 1, 0, 0, 1, 1, 1}
 // driving makes the step of a driving model, or of a vision model and a policy.
 func (s *step) driving(parts []*part) error {
 	first, last := parts[0], parts[len(parts)-1]
-	if !first.sees() || !last.has(features) && !last.has("state_"+hidden) && !last.has(warped) {
+	if !first.sees() || !last.has(features) && !last.remembers() {
 		return first.missing("it is no driving model: want pictures (img and big_img, or input_imgs and big_input_imgs) and %s, or a vision model and a policy; or input_img of a driver-monitoring model", features)
 	}
 	every := 1
@@ -87,6 +87,11 @@ func (s *step) driving(parts []*part) error {
 		}
 	}
 	return s.err
+}
+
+// remembers reports whether the model keeps its history itself.
+func (p *part) remembers() bool {
+	return slices.ContainsFunc(p.graph.Inputs, func(v *ir.Value) bool { return strings.HasPrefix(v.Name, "state_") })
 }
 
 // rule is how modeld of the models' time makes commands of outputs, and parses.
