@@ -110,13 +110,15 @@ func speed(t float64) float64 { return 25 + 3*math.Sin(.2*t) }
 // center of the own lane, metres to the right of the camera, at a distance.
 func (s scene) center(z float64) float64 { return s.offset + s.curvature*z*z/2 }
 
+// ahead is the pixel at which a camera that is mounted so sees what lies straight ahead, far away. Roll is not drawn.
+func (c Camera) ahead(rpy [3]float64) (x, y float64) {
+	return float64(c.Width)/2 + c.Focal*math.Tan(rpy[2]), float64(c.Height)/2 - c.Focal*math.Tan(rpy[1])
+}
+
 // Draw is what a camera sees of the road in a frame.
 func (c Camera) Draw(frame int) Picture {
 	p, s := c.picture(), sceneAt(frame)
-	cx, cy := float64(c.Width)/2, float64(c.Height)/2
-	pitch, yaw := At(frame).RPY[1], At(frame).RPY[2]
-	horizon := cy - c.Focal*math.Tan(pitch)
-	right := cx - c.Focal*math.Tan(yaw)
+	right, horizon := c.ahead(At(frame).RPY)
 	for y := range c.Height {
 		down := float64(y) + .5 - horizon
 		if down <= 0 {

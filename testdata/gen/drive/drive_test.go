@@ -23,14 +23,26 @@ func TestPictures(t *testing.T) {
 	require.NotEqual(t, p.Data, wide.Draw(7).Data, "cameras differ")
 	require.NotEqual(t, road.DrawDriver(1).Data, road.DrawDriver(2).Data)
 
-	// The window of the car ahead is where the camera's focal length puts it.
+	// The window of the car ahead is where the camera's focal length puts it, and as wide.
 	for _, c := range []Camera{road, wide} {
-		p, s := c.Draw(0), sceneAt(0)
-		in := At(0)
-		x := float64(c.Width)/2 + c.Focal*(-in.RPY[2]+(s.center(s.lead)+s.leadOffset)/s.lead)
-		y := float64(c.Height)/2 + c.Focal*(-in.RPY[1]+(cameraHeight-1.1)/s.lead)
-		require.Equal(t, dark[0], p.Data[int(y)*p.Stride+int(x)])
+		p, s := c.Draw(25), sceneAt(25)
+		x, y := c.ahead(At(25).RPY)
+		scale := c.Focal / s.lead
+		row := p.Data[int(y+scale*(cameraHeight-1.1))*p.Stride:]
+		for side, want := range map[float64]byte{-.6: dark[0], .6: dark[0], -.8: red[0], .8: red[0]} {
+			require.Equal(t, want, row[int(x+scale*(s.center(s.lead)+s.leadOffset+side))], side)
+		}
 	}
+}
+
+// What lies ahead is where the warp of this calibration looks for it: at the middle of openpilot's model frame.
+func TestAhead(t *testing.T) {
+	road, _ := Cameras(1)
+	x, y := road.ahead([3]float64{0, .02, -.01})
+	m := [9]float64{2.920338, .020602, 188.69759, .006637, 2.922581, 410.078533, .000011, .000022, .995891}
+	at := func(row int) float64 { return m[3*row]*256 + m[3*row+1]*47.6 + m[3*row+2] }
+	require.InDelta(t, at(0)/at(2), x, .1)
+	require.InDelta(t, at(1)/at(2), y, .1)
 }
 
 func TestDesiresBeginAtEveryPlaceOfAGroup(t *testing.T) {
