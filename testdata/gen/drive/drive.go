@@ -226,7 +226,7 @@ func (p Picture) array() *npy.Array {
 	for y := range p.Height / 2 {
 		out = append(out, p.Data[p.UV+y*p.Stride:][:p.Width]...)
 	}
-	return &npy.Array{DType: "uint8", Shape: []int{p.Height * 3 / 2, p.Width}, Data: out}
+	return &npy.Array{DType: "u8", Shape: []int{p.Height * 3 / 2, p.Width}, Data: out}
 }
 
 // Format of a directory of frames.
