@@ -248,6 +248,21 @@ func TestDriveTwin(t *testing.T) {
 					hidden = append(hidden, flat[at[0]:at[1]])
 				}
 				f := len(hidden[0])
+				for _, image := range []string{"img", "input_imgs"} {
+					if x := out["in."+names[0]+"."+image]; x != nil { // the newest picture, and one step or four before
+						back := 4
+						if strings.HasPrefix(contract, "supercombo09") {
+							back = 1
+						}
+						older := make([]float64, 32*64)
+						if i >= back {
+							older = bytesAsNumbers(pictures[i-back])
+						}
+						xs := numbers(out, "in."+names[0]+"."+image)
+						require.Equal(t, older, xs[:32*64], i)
+						require.Equal(t, bytesAsNumbers(pictures[i]), xs[6*32*64:7*32*64], i)
+					}
+				}
 				switch contract {
 				case "supercombo_history":
 					require.Equal(t, pictures[i], out["in."+last+".warped"].Data[:len(pictures[i])])
@@ -306,4 +321,41 @@ func planeOf(p drive.Picture) []byte {
 		}
 	}
 	return out
+}
+
+func bytesAsNumbers(data []byte) []float64 {
+	out := make([]float64, len(data))
+	for i, b := range data {
+		out[i] = float64(b)
+	}
+	return out
+}
+
+// TestTwinWarps: pixels computed by hand. Row (10, 20, 30, 40) moved by half a pixel: ties go to even columns, and bilinear
+// means round up. The chroma matrix halves the translation and doubles the projection's row.
+func TestTwinWarps(t *testing.T) {
+	py, err := python.Find()
+	if err == nil {
+		_, err = python.Version(t.Context(), py, "numpy")
+	}
+	if err != nil {
+		t.Skip(err)
+	}
+	cmd := exec.CommandContext(t.Context(), py, "-B", "-c", `
+import numpy as np, drive_twin as d
+plane = np.array([[10, 20, 30, 41]] * 2, np.uint8)
+half = [1, 0, .5, 0, 1, 0, 0, 0, 1]
+print(d.nearest(plane, half, 4, 1).tolist(), d.bilinear(plane, half, 4, 1).tolist())
+print(d.nearest(plane, [0, 0, 2, 0, 0, 0, 0, 0, 0], 1, 1).tolist(), d.bilinear(plane, [0, 0, 2, 0, 0, 0, 0, 0, 0], 1, 1).tolist())
+y = np.arange(64, dtype=np.uint8).reshape(8, 8)
+u = np.arange(100, 116, dtype=np.uint8).reshape(4, 4)
+print(d.six_planes((y, u, u + 50), [1, 0, 2, 0, 1, 2, 0, 0, 1], 4, 4, d.nearest).reshape(6, 4).tolist())
+`)
+	cmd.Dir = "testdata"
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, `[[10, 30, 30, 41]] [[15, 25, 36, 41]]
+[[41]] [[10]]
+[[18, 20, 34, 36], [26, 28, 42, 44], [19, 21, 35, 37], [27, 29, 43, 45], [105, 106, 109, 110], [155, 156, 159, 160]]
+`, string(out))
 }
