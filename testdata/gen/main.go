@@ -1,7 +1,8 @@
 // Command gen writes models of openpilot's structure with random weights, and inputs and outputs for them:
 //
-//	go run ./testdata/gen -o DIR [-model vision|policy|dmonitoring|supercombo|all] [-size small|full] [-inputs N]
+//	go run ./testdata/gen -o DIR [-model NAME|all] [-size tiny|small|full] [-inputs N]
 //
+// makes the model of a NAME that driving.Names lists; all is vision, policy, dmonitoring and supercombo. It
 // writes DIR/MODEL.onnx, and N files DIR/MODEL.npz, DIR/MODEL_1.npz … with inputs by name and the outputs that the reference
 // evaluator computes for them in float64, also by name.
 package main
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
@@ -21,8 +23,8 @@ import (
 
 func main() {
 	dir := flag.String("o", ".", "directory to write to")
-	model := flag.String("model", "all", "vision, policy, dmonitoring, supercombo or all")
-	size := flag.String("size", "small", "small or full")
+	model := flag.String("model", "all", strings.Join(driving.Names(), ", ")+", or all: the first four")
+	size := flag.String("size", "small", "tiny, small or full")
 	inputs := flag.Int("inputs", 1, "number of .npz files per model")
 	flag.Parse()
 	names := []string{*model}

@@ -16,14 +16,28 @@ var monitoringBlocks = []inverted{{1, 3, 1, 16}, {6, 3, 2, 24}, {6, 3, 1, 24}, {
 
 // DMonitoring maps an image of the driver's face to where the driver looks, in fp32 and opset 9.
 func DMonitoring(size Size) *Model {
-	h, w, count := 320, 160, 4
-	if size == Small {
+	h, w, count, blocks := 320, 160, 4, monitoringBlocks
+	switch size {
+	case Small:
 		h, w, count = 80, 40, 8
+	case Tiny:
+		h, w, count, blocks = 40, 20, 8, monitoringBlocks[:5]
 	}
 	n := newNet("torch-jit-export", 9, ir.Float32, count, 0x5eed0003)
 	in := Input{"input_img", ir.T(n.d, 1, 6, h, w), pixels}
 	x := n.bnConv(n.input(in), "stem", conv{cout: 32, k: 3, stride: 2, groups: 1}, true)
-	for i, b := range monitoringBlocks {
+	x = n.invertedBlocks(x, blocks)
+	x = n.relu("", n.biasedConv(x, "reduce.0", 32))
+	x = n.biasedConv(x, "reduce.1", 4)
+	flat := n.op("", "Flatten", []string{x.name}, onnx.A("axis", 1))
+	out := n.rename(n.monitoringHeads(n.relu("", n.made(flat, x.x, 1, x.size()))), "outputs")
+	n.output(out)
+	return n.model("dmonitoring", nil, in)
+}
+
+// invertedBlocks applies inverted residuals.
+func (n *net) invertedBlocks(x value, blocks []inverted) value {
+	for i, b := range blocks {
 		name := fmt.Sprintf("blocks.%d", i)
 		c := x.shape[1]
 		y := x
@@ -37,12 +51,7 @@ func DMonitoring(size Size) *Model {
 		}
 		x = y
 	}
-	x = n.relu("", n.biasedConv(x, "reduce.0", 32))
-	x = n.biasedConv(x, "reduce.1", 4)
-	flat := n.op("", "Flatten", []string{x.name}, onnx.A("axis", 1))
-	out := n.rename(n.monitoringHeads(n.relu("", n.made(flat, x.x, 1, x.size()))), "outputs")
-	n.output(out)
-	return n.model("dmonitoring", nil, in)
+	return x
 }
 
 // bnConv is a convolution without bias, a BatchNorm and, if asked, a Relu.

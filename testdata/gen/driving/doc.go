@@ -10,6 +10,7 @@
 //	vision.go    two FastViT towers, whitening, ten heads; tower.go: FastViT
 //	policy.go    a transformer over 25 steps
 //	dmonitoring.go  an EfficientNet with 23 Gemms
+//	contract.go  the models of other generations of openpilot: their inputs, outputs and histories; luma.go: driver monitoring
 //	supercombo.go   towers, transformer and GRU in one file, with state
 //	net.go       emitting nodes; layers.go: layers; attention.go: the two spellings of attention
 //	samples.go   the arithmetic on samples; random.go: the generator of numbers and of frames

@@ -49,9 +49,12 @@ func TestSameBytesEverywhere(t *testing.T) {
 
 func TestMakeRefusesUnknownNames(t *testing.T) {
 	_, err := Make("driving", Small)
-	require.EqualError(t, err, `there is no model "driving"; the models are vision, policy, dmonitoring and supercombo`)
-	_, err = Make("vision", "tiny")
-	require.EqualError(t, err, `there is no size "tiny"; the sizes are full and small`)
+	require.EqualError(t, err, `there is no model "driving"; the models are vision, policy, dmonitoring, supercombo, `+
+		`driving_supercombo, policy010, supercombo096, supercombo097, supercombo_history, vision010, dmonitoring_luma`)
+	_, err = Make("vision", "large")
+	require.EqualError(t, err, `there is no size "large"; the sizes are full, small and tiny`)
+	_, err = MakeIn("vision", Tiny, ir.Float64)
+	require.EqualError(t, err, "vision: models are made in fp16 or fp32, not in f64")
 }
 
 func sizes() []Size {

@@ -2,6 +2,9 @@ package driving
 
 import (
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/ir"
@@ -14,32 +17,55 @@ type Size string
 const (
 	Full  Size = "full"  // as large as openpilot's
 	Small Size = "small" // at most 60 million multiply-adds
+	Tiny  Size = "tiny"  // each kind of layer about once, for loops of hundreds of runs on the reference evaluator
 )
 
 // Model is an encoded model.
 type Model struct {
-	Name   string // vision, policy, dmonitoring, supercombo
+	Name   string
 	ONNX   []byte
 	MACs   int64 // multiply-adds of a run
 	Inputs []Input
 }
 
-// Models makes all models of a size.
+// Models makes the models of a size that are measured: vision, policy, dmonitoring and supercombo.
 func Models(size Size) []*Model {
 	return []*Model{Vision(size), Policy(size), DMonitoring(size), Supercombo(size)}
 }
 
-// Make returns the model with a name: vision, policy, dmonitoring or supercombo.
-func Make(name string, size Size) (*Model, error) {
-	makers := map[string]func(Size) *Model{"vision": Vision, "policy": Policy, "dmonitoring": DMonitoring, "supercombo": Supercombo}
-	make := makers[name]
-	if make == nil {
-		return nil, fmt.Errorf("there is no model %q; the models are vision, policy, dmonitoring and supercombo", name)
+// Names are those that Make knows.
+func Names() []string {
+	return append([]string{"vision", "policy", "dmonitoring", "supercombo"}, ContractNames()...)
+}
+
+// Make returns the model with a name, one of Names, in the element type that its generation has: fp16, and fp32 for dmonitoring.
+func Make(name string, size Size) (*Model, error) { return MakeIn(name, size, ir.Float16) }
+
+// MakeIn is Make with weights and activations, and what is not bytes of inputs and outputs, in fp16 or fp32. dmonitoring is in
+// fp32 always.
+func MakeIn(name string, size Size, d ir.DType) (*Model, error) {
+	if !slices.Contains(Names(), name) {
+		return nil, fmt.Errorf("there is no model %q; the models are %s", name, strings.Join(Names(), ", "))
 	}
-	if size != Full && size != Small {
-		return nil, fmt.Errorf("there is no size %q; the sizes are full and small", size)
+	if size != Full && size != Small && size != Tiny {
+		return nil, fmt.Errorf("there is no size %q; the sizes are full, small and tiny", size)
 	}
-	return make(size), nil
+	if d != ir.Float16 && d != ir.Float32 {
+		return nil, fmt.Errorf("%s: models are made in fp16 or fp32, not in %s", name, d)
+	}
+	switch name {
+	case "vision":
+		return visionOf(size, d), nil
+	case "policy":
+		return policyOf(size, d), nil
+	case "dmonitoring":
+		return DMonitoring(size), nil
+	case "supercombo":
+		return supercomboOf(size, d), nil
+	case "dmonitoring_luma":
+		return monitoringLuma(size, d), nil
+	}
+	return contracts[name].build(name, size, d), nil
 }
 
 // Input is an input of a model and its distribution.
@@ -54,6 +80,8 @@ type kind int
 
 const (
 	frame  kind = iota // camera planes, as bytes
+	levels             // camera planes, as numbers from 0 to 255
+	luma               // a flat picture, 3 wide by 2 high, as bytes
 	pixels             // camera planes, as numbers from 0 to 1
 	normal             // features and state
 	pulse              // mostly zeros, now and then a one-hot row
@@ -67,11 +95,22 @@ func (in Input) Draw(seed uint64) *ir.Tensor {
 		r = newRandom(r.pcg.Uint64() ^ uint64(c))
 	}
 	t := &ir.Tensor{Type: in.Type}
-	if in.kind == frame {
-		t.Data = r.frames(in.Type.Shape[1], in.Type.Shape[2], in.Type.Shape[3])
+	if in.kind == frame || in.kind == luma {
+		t.Data = r.frames(in.planes())
 		return t
 	}
 	return tensor(in.Type.DType, r.draw(in), in.Type.Shape...)
+}
+
+// planes are an input's number of planes, and their height and width.
+func (in Input) planes() (count, h, w int) {
+	shape := in.Type.Shape
+	if in.kind == luma {
+		h = int(math.Round(math.Sqrt(float64(shape[1]) * 2 / 3)))
+		return 1, h, shape[1] / h
+	}
+	h, w = shape[len(shape)-2], shape[len(shape)-1]
+	return in.Type.Numel() / h / w, h, w
 }
 
 // draw is an input's elements as numbers.
@@ -79,8 +118,8 @@ func (r random) draw(in Input) []float32 {
 	n, width := in.Type.Numel(), in.Type.Shape[in.Type.Rank()-1]
 	out := make([]float32, n)
 	switch in.kind {
-	case frame, pixels:
-		for i, b := range r.frames(in.Type.Shape[1], in.Type.Shape[2], in.Type.Shape[3]) {
+	case frame, luma, levels, pixels:
+		for i, b := range r.frames(in.planes()) {
 			out[i] = float32(b)
 			if in.kind == pixels {
 				out[i] /= 255
@@ -107,6 +146,14 @@ func (n *net) input(in Input) value {
 		x[i] = n.r.draw(in)
 	}
 	return n.made(n.b.Input(in.Name, in.Type.DType, anys(in.Type.Shape)...), x, in.Type.Shape...)
+}
+
+func (n *net) inputs(list []Input) []value {
+	var out []value
+	for _, in := range list {
+		out = append(out, n.input(in))
+	}
+	return out
 }
 
 // model encodes what was built, with openpilot's metadata.

@@ -26,12 +26,17 @@ type policySize struct {
 var policySizes = map[Size]policySize{
 	Full:  {512, 384, 6, 3, 512, 256, 4},
 	Small: {128, 128, 4, 3, 128, 64, 8},
+	Tiny:  {32, 32, 2, 1, 32, 16, 8},
 }
 
 // Policy maps a history of features to the plan, in fp16.
 func Policy(size Size) *Model {
+	return policyOf(size, ir.Float16)
+}
+
+func policyOf(size Size, d ir.DType) *Model {
 	s := policySizes[size]
-	n := newNet("main_graph", 17, ir.Float16, s.samples, 0x5eed0002)
+	n := newNet("main_graph", 17, d, s.samples, 0x5eed0002)
 	inputs := []Input{{"desire_pulse", ir.T(n.d, 1, steps, desires), pulse}, {"traffic_convention", ir.T(n.d, 1, 2), choice},
 		{"features_buffer", ir.T(n.d, 1, steps, s.features), normal}}
 	desire, convention, features := n.input(inputs[0]), n.input(inputs[1]), n.input(inputs[2])
@@ -79,15 +84,28 @@ func (n *net) transformer(path string, x value, s policySize) value {
 // policyOut applies the two heads and pads the vector by two zeros.
 func (n *net) policyOut(path string, x value, s policySize) value {
 	var out []value
-	for i, hidden := range []int{s.plan, s.desire} {
-		h := policyHeads[i].name
-		y := n.gemm(fmt.Sprintf("%s/%s/%s.0", path, h, h), h+".0", x, hidden, 1)
-		y = n.relu(fmt.Sprintf("%s/%s/%s.1", path, h, h), y)
-		out = append(out, n.gemm(fmt.Sprintf("%s/%s/%s.2", path, h, h), h+".2", y, policyHeads[i].size, 1))
+	for _, h := range policyHeads {
+		out = append(out, n.policyHead(path, x, h, s))
 	}
-	axis, from, to, step := n.ints(path, 1), n.ints(path, 0), n.ints(path, 2), n.ints(path, 1)
+	return n.concat(path, 1, append(out, n.zeros(path, x, 2))...)
+}
+
+// policyHead applies two linear layers; the first is wide for the plan.
+func (n *net) policyHead(path string, x value, h head, s policySize) value {
+	hidden := s.desire
+	if h.name == "plan" {
+		hidden = s.plan
+	}
+	at := func(layer int) string { return fmt.Sprintf("%s/%s/%s.%d", path, h.name, h.name, layer) }
+	y := n.relu(at(1), n.gemm(at(0), h.name+".0", x, hidden, 1))
+	return n.gemm(at(2), h.name+".2", y, h.size, 1)
+}
+
+// zeros is [1, count], made of the first elements of a row.
+func (n *net) zeros(path string, x value, count int) value {
+	axis, from, to, step := n.ints(path, 1), n.ints(path, 0), n.ints(path, count), n.ints(path, 1)
 	pad := n.op(path, "Slice", []string{x.name, from, to, axis, step})
 	pad = n.op(path, "Mul", []string{pad, n.scalar(path, 0)})
-	zeros := x.x.each(func(int, []float32) []float32 { return make([]float32, 2) })
-	return n.concat(path, 1, append(out, n.made(pad, zeros, 1, 2))...)
+	zeros := x.x.each(func(int, []float32) []float32 { return make([]float32, count) })
+	return n.made(pad, zeros, 1, count)
 }

@@ -11,8 +11,12 @@ import (
 // Supercombo is vision and policy in one file, with state: inputs state_* are fed from the outputs next_state_* of the run
 // before. The features' history shifts by one step; a GRU, in fp32 as autocast leaves it, keeps a memory.
 func Supercombo(size Size) *Model {
+	return supercomboOf(size, ir.Float16)
+}
+
+func supercomboOf(size Size, d ir.DType) *Model {
 	v, p := visionSizes[size], policySizes[size]
-	n := newNet("main_graph", 17, ir.Float16, v.samples, 0x5eed0004)
+	n := newNet("main_graph", 17, d, v.samples, 0x5eed0004)
 	memory := p.width
 	inputs := append(frameInputs(v),
 		Input{"desire_pulse", ir.T(n.d, 1, steps, desires), pulse},
@@ -20,7 +24,7 @@ func Supercombo(size Size) *Model {
 		Input{"action_t", ir.T(n.d, 1, 2), normal},
 		Input{"state_features", ir.T(n.d, 1, steps-1, v.features), normal},
 		Input{"state_memory", ir.T(n.d, 1, memory), normal})
-	hidden := n.vision(v) // declares the images
+	hidden := n.vision(v, n.inputs(frameInputs(v)))
 	desire, convention, action := n.input(inputs[2]), n.input(inputs[3]), n.input(inputs[4])
 	history, state := n.input(inputs[5]), n.input(inputs[6])
 	vision := n.heads(hidden, visionHeads, v.hidden)
@@ -29,8 +33,7 @@ func Supercombo(size Size) *Model {
 	next := n.tail("/history", all)
 	x := n.concat("", 2, all, desire, n.expand("/convention", convention, steps), n.expand("/action", action, steps))
 	x = n.gru("/gru", n.transformer("", x, p), state)
-	nextMemory := n.made(n.op("", "Identity", []string{x.name}), x.x, x.shape...)
-	nextMemory = n.rename(nextMemory, "next_state_memory")
+	nextMemory := n.copied("next_state_memory", x)
 	plan := n.policyOut("/policy", x, p)
 	out := n.rename(n.concat("", 1, append(vision, hidden, plan)...), "outputs")
 	n.output(out)

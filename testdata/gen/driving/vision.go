@@ -28,13 +28,18 @@ type visionSize struct {
 var visionSizes = map[Size]visionSize{
 	Full:  {tower{64, []int{2, 2, 6, 2}, 64}, 128, 256, 512, 256, 4},
 	Small: {tower{16, []int{2, 2, 6, 2}, 16}, 64, 128, 128, 64, 8},
+	Tiny:  {tower{8, []int{1, 1, 1}, 8}, 32, 64, 32, 16, 8},
 }
 
 // Vision maps two camera images to the vector of vision outputs and the features for the policy, in fp16.
 func Vision(size Size) *Model {
+	return visionOf(size, ir.Float16)
+}
+
+func visionOf(size Size, d ir.DType) *Model {
 	s := visionSizes[size]
-	n := newNet("main_graph", 17, ir.Float16, s.samples, 0x5eed0001)
-	h := n.vision(s)
+	n := newNet("main_graph", 17, d, s.samples, 0x5eed0001)
+	h := n.vision(s, n.inputs(frameInputs(s)))
 	outs := n.heads(h, visionHeads, s.hidden)
 	out := n.rename(n.concat("", 1, append(outs, h)...), "outputs")
 	n.output(out)
@@ -48,21 +53,22 @@ func frameInputs(s visionSize) []Input {
 }
 
 // vision runs the two towers on the two images, and whitens and mixes their results into one vector of features.
-func (n *net) vision(s visionSize) value {
-	var images, pooled []value
-	for _, in := range frameInputs(s) {
-		images = append(images, n.input(in))
-	}
+func (n *net) vision(s visionSize, images []value) value {
+	var pooled []value
 	for i, name := range []string{"narrow", "wide"} {
-		x := n.op("", "Cast", []string{images[i].name}, onnx.A("to", n.d))
-		x = n.op("", "Sub", []string{x, n.scalar("", 128)})
-		x = n.op("", "Div", []string{x, n.scalar("", 64)})
-		img := n.made(x, images[i].x.mapped(func(v float32) float32 { return (v - 128) / 64 }), images[i].shape...)
-		pooled = append(pooled, s.tower.build(n, name, img))
+		pooled = append(pooled, s.tower.build(n, name, n.centered(images[i])))
 	}
 	both := n.concat("", 1, pooled...)
 	both = n.batchNorm("/whiten", "whiten", both, 0, 1, 1e-5, onnx.A("momentum", 1.0), onnx.A("training_mode", 0))
 	return n.layerNorm("/norm", "norm", n.gemm("/mix", "mix", both, s.features, 1))
+}
+
+// centered are a picture's bytes around 0.
+func (n *net) centered(picture value) value {
+	x := n.op("", "Cast", []string{picture.name}, onnx.A("to", n.d))
+	x = n.op("", "Sub", []string{x, n.scalar("", 128)})
+	x = n.op("", "Div", []string{x, n.scalar("", 64)})
+	return n.made(x, picture.x.mapped(func(v float32) float32 { return (v - 128) / 64 }), picture.shape...)
 }
 
 // heads applies three linear layers for each head to the shared features.

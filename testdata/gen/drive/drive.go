@@ -1,0 +1,275 @@
+// Package drive draws a drive: what a road, a wide and a driver camera see on a road that bends gently, with a car ahead, and
+// what else a driving model is told. Pictures are NV12, laid out as openpilot's cameras lay them out. They depend on the
+// number of the frame alone, at 20 frames a second.
+package drive
+
+import (
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/spark-compile/spark-compile/internal/npy"
+)
+
+// Rate is frames a second.
+const Rate = 20
+
+// Camera without distortion: focal length and size in pixels. Width and height are even.
+type Camera struct {
+	Focal         float64
+	Width, Height int
+}
+
+// Cameras of a comma 3X, and the same as small as divided by a number that leaves an even width and height.
+func Cameras(divisor int) (road, wide Camera) {
+	w, h := 1928/divisor&^1, 1208/divisor&^1
+	return Camera{2648 / float64(divisor), w, h}, Camera{567 / float64(divisor), w, h}
+}
+
+// Picture is NV12: Height rows of luma, Stride bytes apart, and from UV on Height/2 rows of interleaved U and V.
+type Picture struct {
+	Data                      []byte
+	Width, Height, Stride, UV int
+}
+
+func (c Camera) picture() Picture {
+	stride := (c.Width + 127) / 128 * 128
+	rows := (c.Height + 31) / 32 * 32
+	return Picture{make([]byte, stride*rows*3/2), c.Width, c.Height, stride, stride * rows}
+}
+
+// colour is Y, U and V.
+type colour [3]byte
+
+var (
+	grass  = colour{96, 108, 116}
+	tar    = colour{70, 128, 128}
+	white  = colour{220, 128, 128}
+	yellow = colour{180, 60, 146}
+	red    = colour{80, 100, 210}
+	light  = colour{140, 90, 230}
+	dark   = colour{30, 128, 128}
+	skin   = colour{150, 110, 155}
+)
+
+// fill paints columns from up to to of a row; a chroma sample has the colour of the even row and of the pair's columns.
+func (p Picture) fill(y int, from, to float64, c colour) {
+	a, b := int(math.Round(min(max(from, 0), float64(p.Width)))), int(math.Round(min(max(to, 0), float64(p.Width))))
+	if y < 0 || y >= p.Height || a >= b {
+		return
+	}
+	row := p.Data[y*p.Stride+a : y*p.Stride+b]
+	for i := range row {
+		row[i] = c[0]
+	}
+	if y%2 == 1 {
+		return
+	}
+	row = p.Data[p.UV+y/2*p.Stride:]
+	for x := a / 2; x < (b+1)/2; x++ {
+		row[2*x], row[2*x+1] = c[1], c[2]
+	}
+}
+
+// ellipse around (x, y).
+func (p Picture) ellipse(x, y, rx, ry float64, c colour) {
+	for row := int(y - ry); row <= int(y+ry); row++ {
+		if d := (float64(row) - y) / ry; d*d < 1 {
+			half := rx * math.Sqrt(1-d*d)
+			p.fill(row, x-half, x+half, c)
+		}
+	}
+}
+
+// The road: metres.
+const (
+	cameraHeight = 1.22
+	lane         = 3.7
+	lineWidth    = .15
+	dash, period = 4., 12.
+)
+
+// scene is where things are at a time.
+type scene struct{ travelled, curvature, offset, lead, leadOffset float64 }
+
+func sceneAt(frame int) scene {
+	t := float64(frame) / Rate
+	return scene{travelled: travelled(t), curvature: .002 * math.Sin(.25*t), offset: .3 * math.Sin(.4*t),
+		lead: 30 + 12*math.Sin(.3*t), leadOffset: .4 * math.Sin(.7*t)}
+}
+
+// travelled is the integral of the speed.
+func travelled(t float64) float64 { return 25*t - 3/.2*(math.Cos(.2*t)-1) }
+
+func speed(t float64) float64 { return 25 + 3*math.Sin(.2*t) }
+
+// center of the own lane, metres to the right of the camera, at a distance.
+func (s scene) center(z float64) float64 { return s.offset + s.curvature*z*z/2 }
+
+// ahead is the pixel at which a camera that is mounted so sees what lies straight ahead, far away. Roll is not drawn.
+func (c Camera) ahead(rpy [3]float64) (x, y float64) {
+	return float64(c.Width)/2 + c.Focal*math.Tan(rpy[2]), float64(c.Height)/2 - c.Focal*math.Tan(rpy[1])
+}
+
+// Draw is what a camera sees of the road in a frame.
+func (c Camera) Draw(frame int) Picture {
+	p, s := c.picture(), sceneAt(frame)
+	right, horizon := c.ahead(At(frame).RPY)
+	for y := range c.Height {
+		down := float64(y) + .5 - horizon
+		if down <= 0 {
+			sky := min(max(-down/float64(c.Height), 0), 1)
+			p.fill(y, 0, float64(c.Width), colour{byte(210 - 90*sky), byte(135 + 25*sky), byte(124 - 14*sky)})
+			continue
+		}
+		z := cameraHeight * c.Focal / down
+		scale := c.Focal / z // pixels a metre
+		mid := right + scale*s.center(z)
+		along := z + s.travelled
+		field := grass
+		field[0] += byte(24 * (1 + math.Sin(along/3)) / 2)
+		p.fill(y, 0, float64(c.Width), field)
+		tarmac := tar
+		tarmac[0] += byte(12 * (1 + math.Sin(along/7)) / 2)
+		p.fill(y, mid-2*lane*scale, mid+2*lane*scale, tarmac)
+		line := func(x float64, c colour) {
+			half := max(lineWidth*scale/2, .5)
+			p.fill(y, mid+x*scale-half, mid+x*scale+half, c)
+		}
+		line(-1.5*lane, yellow)
+		line(1.5*lane, white)
+		if math.Mod(along, period) < dash {
+			line(-.5*lane, white)
+			line(.5*lane, white)
+		}
+	}
+	s.car(p, c, right, horizon)
+	return p
+}
+
+// car draws the car ahead: body, window, lights and wheels.
+func (s scene) car(p Picture, c Camera, right, horizon float64) {
+	scale := c.Focal / s.lead
+	x, ground := right+scale*(s.center(s.lead)+s.leadOffset), horizon+cameraHeight*scale
+	box := func(left, rightOf, bottom, top float64, c colour) { // metres from the middle and above the ground
+		for y := int(ground - top*scale); y < int(ground-bottom*scale); y++ {
+			p.fill(y, x+left*scale, x+rightOf*scale, c)
+		}
+	}
+	box(-.9, .9, .3, 1.45, red)
+	box(-.7, .7, .9, 1.35, dark)
+	box(-.85, -.6, .6, .8, light)
+	box(.6, .85, .6, .8, light)
+	box(-.85, -.55, 0, .3, dark)
+	box(.55, .85, 0, .3, dark)
+}
+
+// DrawDriver is what a driver camera sees: a face that moves, with eyes that blink.
+func (c Camera) DrawDriver(frame int) Picture {
+	p, t := c.picture(), float64(frame)/Rate
+	w, h := float64(c.Width), float64(c.Height)
+	for y := range c.Height {
+		p.fill(y, 0, w, colour{byte(40 + 30*y/c.Height), 126, 130})
+	}
+	x, y, r := w*(.35+.05*math.Sin(.9*t)), h*(.45+.03*math.Sin(1.3*t)), h*.18
+	p.ellipse(x, y, r*.8, r, skin)
+	open := max(.02, .1*math.Abs(math.Sin(2*t)))
+	for _, side := range []float64{-.3, .3} {
+		p.ellipse(x+(side+.1*math.Sin(.5*t))*r, y-.2*r, .12*r, open*r, dark)
+	}
+	p.ellipse(x, y+.5*r, .3*r, .06*r, red)
+	return p
+}
+
+// Inputs are what else a driving model is told in a frame.
+type Inputs struct {
+	Desire         int        // as openpilot counts them, 0 to 6
+	RightHandDrive bool       // changes once, for the sake of the change
+	RPY            [3]float64 // of the camera against the car, radians
+	VEgo           float64    // m/s
+}
+
+// At is what the model is told in a frame. A desire lasts 1.1 s, and begins every 2.25 s: at all places in groups of four frames.
+func At(frame int) Inputs {
+	t := float64(frame) / Rate
+	in := Inputs{RightHandDrive: frame >= 120, VEgo: speed(t),
+		RPY: [3]float64{.004 * math.Sin(.1*t), .02 + .004*math.Sin(.23*t), -.01 + .004*math.Sin(.17*t)}}
+	if n := frame / 45; frame%45 >= 23 {
+		in.Desire = n%6 + 1
+	}
+	return in
+}
+
+// RGB is the picture in colour.
+func (p Picture) RGB() *image.RGBA {
+	img := image.NewRGBA(image.Rect(0, 0, p.Width, p.Height))
+	for y := range p.Height {
+		for x := range p.Width {
+			uv := p.Data[p.UV+y/2*p.Stride+x&^1:]
+			r, g, b := color.YCbCrToRGB(p.Data[y*p.Stride+x], uv[0], uv[1])
+			img.SetRGBA(x, y, color.RGBA{r, g, b, 255})
+		}
+	}
+	return img
+}
+
+// array is the picture without padding: [height*3/2, width], luma above chroma.
+func (p Picture) array() *npy.Array {
+	out := make([]byte, 0, p.Width*p.Height*3/2)
+	for y := range p.Height {
+		out = append(out, p.Data[y*p.Stride:][:p.Width]...)
+	}
+	for y := range p.Height / 2 {
+		out = append(out, p.Data[p.UV+y*p.Stride:][:p.Width]...)
+	}
+	return &npy.Array{DType: "u8", Shape: []int{p.Height * 3 / 2, p.Width}, Data: out}
+}
+
+// Format of a directory of frames.
+type Format string
+
+// Formats.
+const (
+	NPZ Format = "npz" // 000000.npz …: road and wide, uint8 [height*3/2, width], NV12 without padding
+	PNG Format = "png" // 000000_road.png and 000000_wide.png …, in colour
+)
+
+// WriteDirectory writes the first frames of the drive to a directory that exists.
+func WriteDirectory(dir string, format Format, road, wide Camera, frames int) error {
+	if format != NPZ && format != PNG {
+		return fmt.Errorf("there is no format %q of frames; the formats are npz and png", format)
+	}
+	for i := range frames {
+		pictures := map[string]Picture{"road": road.Draw(i), "wide": wide.Draw(i)}
+		arrays := map[string]*npy.Array{}
+		for name, p := range pictures {
+			if format == NPZ {
+				arrays[name] = p.array()
+			} else if err := writePNG(filepath.Join(dir, fmt.Sprintf("%06d_%s.png", i, name)), p); err != nil {
+				return err
+			}
+		}
+		if format == NPZ {
+			if err := npy.WriteZip(filepath.Join(dir, fmt.Sprintf("%06d.npz", i)), arrays); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func writePNG(path string, p Picture) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := png.Encode(f, p.RGB()); err != nil {
+		_ = f.Close() // the error before is the one to report
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return f.Close()
+}

@@ -1,0 +1,77 @@
+package drive
+
+import (
+	"image/png"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/npy"
+)
+
+func TestPictures(t *testing.T) {
+	road, wide := Cameras(1)
+	start := time.Now()
+	p := road.Draw(7)
+	t.Logf("%d×%d in %s", road.Width, road.Height, time.Since(start))
+	require.Equal(t, []int{1928, 1208, 2048, 2490368}, []int{p.Width, p.Height, p.Stride, p.UV})
+	require.Equal(t, p, road.Draw(7), "the same every time")
+	require.NotEqual(t, p.Data, road.Draw(8).Data, "frames differ")
+	require.NotEqual(t, p.Data, wide.Draw(7).Data, "cameras differ")
+	require.NotEqual(t, road.DrawDriver(1).Data, road.DrawDriver(2).Data)
+
+	// The window of the car ahead is where the camera's focal length puts it, and as wide.
+	for _, c := range []Camera{road, wide} {
+		p, s := c.Draw(25), sceneAt(25)
+		x, y := c.ahead(At(25).RPY)
+		scale := c.Focal / s.lead
+		row := p.Data[int(y+scale*(cameraHeight-1.1))*p.Stride:]
+		for side, want := range map[float64]byte{-.6: dark[0], .6: dark[0], -.8: red[0], .8: red[0]} {
+			require.Equal(t, want, row[int(x+scale*(s.center(s.lead)+s.leadOffset+side))], side)
+		}
+	}
+}
+
+// What lies ahead is where the warp of this calibration looks for it: at the middle of openpilot's model frame.
+func TestAhead(t *testing.T) {
+	road, _ := Cameras(1)
+	x, y := road.ahead([3]float64{0, .02, -.01})
+	m := [9]float64{2.920338, .020602, 188.69759, .006637, 2.922581, 410.078533, .000011, .000022, .995891}
+	at := func(row int) float64 { return m[3*row]*256 + m[3*row+1]*47.6 + m[3*row+2] }
+	require.InDelta(t, at(0)/at(2), x, .1)
+	require.InDelta(t, at(1)/at(2), y, .1)
+}
+
+func TestDesiresBeginAtEveryPlaceOfAGroup(t *testing.T) {
+	places, kinds := map[int]bool{}, map[int]bool{}
+	for i := 1; i < 200; i++ {
+		if d := At(i).Desire; d != 0 && d != At(i-1).Desire {
+			places[i%4], kinds[d] = true, true
+		}
+	}
+	require.Len(t, places, 4)
+	require.Len(t, kinds, 4)
+}
+
+func TestWriteDirectory(t *testing.T) {
+	dir := t.TempDir()
+	road, wide := Cameras(8)
+	require.NoError(t, WriteDirectory(dir, NPZ, road, wide, 2))
+	require.NoError(t, WriteDirectory(dir, PNG, road, wide, 2))
+	require.ErrorContains(t, WriteDirectory(dir, "bmp", road, wide, 1), "bmp")
+	arrays, err := npy.ReadZip(filepath.Join(dir, "000001.npz"))
+	require.NoError(t, err)
+	p := wide.Draw(1)
+	require.Equal(t, []int{p.Height * 3 / 2, p.Width}, arrays["wide"].Shape)
+	require.Equal(t, p.Data[p.UV+3*p.Stride:][:p.Width], arrays["wide"].Data[(p.Height+3)*p.Width:][:p.Width])
+	f, err := os.Open(filepath.Join(dir, "000001_road.png"))
+	require.NoError(t, err)
+	defer f.Close()
+	img, err := png.Decode(f)
+	require.NoError(t, err)
+	require.Equal(t, road.Width, img.Bounds().Dx())
+	require.Equal(t, road.Draw(1).RGB().At(100, 90), img.At(100, 90))
+}
