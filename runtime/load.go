@@ -140,6 +140,12 @@ func (v *Variant) validate(p *Program) error {
 		if !names[StateBuffer][s.Input] {
 			return fmt.Errorf("state %q has no buffer of kind state or variable", s.Input)
 		}
+		if err := v.checkDelay(&s); err != nil {
+			return fmt.Errorf("state %q: %w", s.Input, err)
+		}
+		if s.Output != "" && names[OutputBuffer][s.Output] {
+			return fmt.Errorf("state %q: output %q has a buffer of its own, or is the new value of another state too", s.Input, s.Output)
+		}
 		names[InputBuffer][s.Input], names[OutputBuffer][s.Output] = true, true
 	}
 	for _, in := range p.Inputs {
@@ -166,6 +172,30 @@ func (v *Variant) validate(p *Program) error {
 		if err := v.checkOrder(e.Launches); err != nil {
 			return fmt.Errorf("entry %s: %w", e.Name, err)
 		}
+	}
+	return nil
+}
+
+// mostDelay is more than any history is long.
+const mostDelay = 1 << 12
+
+// checkDelay reports a state with a delay whose two buffers cannot take turns.
+func (v *Variant) checkDelay(s *State) error {
+	if s.Delay < 0 || s.Delay > mostDelay {
+		return fmt.Errorf("a delay of %d runs: want 0 to %d", s.Delay, mostDelay)
+	}
+	if s.Delay < 2 {
+		return nil
+	}
+	size := func(name string) int {
+		i := slices.IndexFunc(v.Buffers, func(b Buffer) bool { return b.Kind == StateBuffer && b.Name == name })
+		if i < 0 {
+			return -1
+		}
+		return v.Buffers[i].Bytes
+	}
+	if in, out := size(s.Input), size(s.Output); in < 0 || in != out {
+		return fmt.Errorf("with a delay of %d, it and its new value %q need buffers of kind state of one size", s.Delay, s.Output)
 	}
 	return nil
 }

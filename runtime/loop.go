@@ -12,11 +12,16 @@ type Loop struct {
 	// Height and Width are those of the picture that the model sees, in luma pixels.
 	Height   int    `json:"height"`
 	Width    int    `json:"width"`
-	Sampling string `json:"sampling"` // Nearest or Linear
-	Desire   bool   `json:"desire,omitempty"`
+	Sampling string `json:"sampling"`         // Nearest or Linear
 	Rule     string `json:"rule"`             // of modeld at the time of the models: Rule…
 	Missed   string `json:"missed,omitempty"` // what a step does after missed frames: Missed…; of Driving
 }
+
+// Inputs that every loop has besides its frames.
+const (
+	TransformsInput = "transforms" // f32 [frames, 3, 3]: pixels of the model's picture to pixels of the frames
+	CameraInput     = "camera"     // i32 [4]: width, height, stride and offset of chroma of all frames
+)
 
 // Kinds of loops.
 const (

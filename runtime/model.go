@@ -60,9 +60,6 @@ func NewModel(ctx context.Context, p *Program, d hal.Device, opt ModelOptions) (
 	return m, nil
 }
 
-// Device is where the model is loaded.
-func (m *Model) Device() hal.Device { return m.device }
-
 // Close frees the model's memory and code. It is an error (ErrInUse) while sessions of it are open.
 func (m *Model) Close() error {
 	if n := m.sessions.Load(); n > 0 {

@@ -159,6 +159,9 @@ func (p *Program) Memory(v *Variant) int {
 		if b.Kind != ConstantBuffer && b.Kind != ArenaBuffer {
 			bytes += b.Bytes
 		}
+		if s := p.state(b.Name); s != nil && s.Delay > 1 { // one place more than the delay: its new value's buffer is another
+			bytes += (s.Delay - 1) * b.Bytes
+		}
 	}
 	return bytes
 }

@@ -17,18 +17,19 @@ type ring struct {
 	in, out *port // what kernels read and write; out is where the last run wrote, until the next one
 }
 
-// ringed are the states with a delay that an entry has buffers of, by the places' ports.
-func (s *Session) ringed(places []*port, e *Entry) (writes []*ring) {
-	for _, l := range e.Launches {
-		for _, a := range l.Writes {
-			for _, r := range s.rings {
-				if places[a.Buffer] == r.out && !slices.Contains(writes, r) {
-					writes = append(writes, r)
-				}
-			}
+// touched are the states with a delay that launches of an entry read or write, and those that they write.
+func (s *Session) touched(e *Entry) (all, written []*ring) {
+	for _, r := range s.rings {
+		is := func(p *port) func(a Access) bool { return func(a Access) bool { return s.all[a.Buffer] == p } }
+		writes := slices.ContainsFunc(e.Launches, func(l Launch) bool { return slices.ContainsFunc(l.Writes, is(r.out)) })
+		if writes {
+			written = append(written, r)
+		}
+		if writes || slices.ContainsFunc(e.Launches, func(l Launch) bool { return slices.ContainsFunc(l.Reads, is(r.in)) }) {
+			all = append(all, r)
 		}
 	}
-	return writes
+	return all, written
 }
 
 // joinRings makes the buffers of each state with a delay take turns.
@@ -65,15 +66,15 @@ func (s *Session) joinRings(places []*port) error {
 	return nil
 }
 
-// turn points the buffers of states with a delay at the places of the next run, and makes the graph of an entry for that, unless there is one.
+// turn points the buffers of states with a delay at the places of the entry's next run, and makes the graph for that, unless there is one.
 func (s *Session) turn(ctx context.Context, e *captured) error {
-	if len(s.rings) == 0 {
+	if len(e.rings) == 0 {
 		return nil
 	}
-	for _, r := range s.rings {
+	for _, r := range e.moves {
 		r.out.memory = r.slots[r.at]
 	}
-	key := s.turns()
+	key := e.turns()
 	if g := e.graphs[key]; g != nil {
 		e.graph = g
 		return nil
@@ -86,10 +87,10 @@ func (s *Session) turn(ctx context.Context, e *captured) error {
 	return nil
 }
 
-// turns says which places the next run takes.
-func (s *Session) turns() string {
+// turns says which places the entry's next run takes.
+func (e *captured) turns() string {
 	var b strings.Builder
-	for _, r := range s.rings {
+	for _, r := range e.rings {
 		fmt.Fprintf(&b, "%d ", r.at)
 	}
 	return b.String()

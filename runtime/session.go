@@ -36,7 +36,7 @@ type captured struct {
 	graph         hal.Graph            // of the last run, or of the next
 	graphs        map[string]hal.Graph // where states have delays: by whose turn it is
 	sent, fetched []*port
-	moves         []*ring // that a run moves on
+	rings, moves  []*ring // states with a delay that a run touches, and those of them that it writes
 }
 
 type portKey struct {
@@ -116,10 +116,8 @@ func (s *Session) open(ctx context.Context, opt SessionOptions) error {
 		if s.entries[e.Name] = c; err != nil {
 			return fmt.Errorf("capturing %d launches of entry %s: %w", len(e.Launches), e.Name, err)
 		}
-		c.moves, c.graphs = s.ringed(places, e), map[string]hal.Graph{}
-		if len(s.rings) > 0 {
-			c.graphs[s.turns()] = c.graph
-		}
+		c.rings, c.moves = s.touched(e)
+		c.graphs = map[string]hal.Graph{c.turns(): c.graph}
 	}
 	return nil
 }
@@ -320,7 +318,7 @@ func (s *Session) Input(name string) []byte {
 }
 
 // Output returns the bytes of an output, valid after Run and until the next one. Nil if there is no such output, or if it is
-// bound to memory that the host does not see.
+// bound to memory that the host does not see, or is the new value of a state with a delay on a device with memory of its own; Float64s reads both.
 func (s *Session) Output(name string) []byte { return s.host(portKey{true, name}) }
 
 func (s *Session) host(k portKey) []byte {

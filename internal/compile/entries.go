@@ -145,7 +145,7 @@ func describeEntries(p *runtime.Program, entries []codegen.Entry) {
 			case i < 0:
 				p.States = append(p.States, runtime.State{Input: k.Input, Output: k.Output, Delay: k.Delay})
 			case k.Output != "":
-				p.States[i].Output = k.Output
+				p.States[i].Output, p.States[i].Delay = k.Output, k.Delay
 			}
 		}
 	}

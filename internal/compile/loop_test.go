@@ -116,9 +116,9 @@ func stepInput(rng *rand.Rand, g *ir.Graph, v *ir.Value, past map[string][]*ir.A
 		a.F[i] = float64(rng.IntN(2))
 	}
 	switch v.Name {
-	case openpilot.Transforms:
+	case runtime.TransformsInput:
 		copy(a.F, []float64{.4, .0125, -1, .01, .5, -3, 1. / 1024, 1. / 512, 1, .375, 0, .25, 0, .5, 0, 0, 0, 1})
-	case openpilot.Camera:
+	case runtime.CameraInput:
 		copy(a.I, []int64{96, 64, 128, 128 * 64})
 	}
 	return a

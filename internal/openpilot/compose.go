@@ -12,13 +12,11 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Names of the inputs that a step has besides those of its models.
+// Names of the inputs that a step has besides those of its models, runtime.TransformsInput and runtime.CameraInput.
 const (
-	Frame      = "frame"      // the road camera's picture, or the driver camera's: bytes of NV12
-	WideFrame  = "big_frame"  // the wide camera's
-	Transforms = "transforms" // f32 [cameras, 3, 3]: pixels of the model's pictures to pixels of the frames
-	Camera     = "camera"     // i32 [4]: width, height, stride and offset of chroma of all frames
-	Desire     = "desire"     // f32 [8]: 1 where a desire began
+	Frame     = "frame"     // the road camera's picture, or the driver camera's: bytes of NV12
+	WideFrame = "big_frame" // the wide camera's
+	Desire    = "desire"    // f32 [8]: 1 where a desire began
 )
 
 // Options of a step.
@@ -257,8 +255,8 @@ func (s *step) take(p *part) {
 // frames adds the inputs with pictures of cameras, and what they show through matrices.
 func (s *step) frames(height, width int, attrs ir.Attrs, names ...string) *ir.Value {
 	l := s.opt.Largest
-	matrices := s.g.AddInput(Transforms, ir.T(ir.Float32, len(names), 3, 3))
-	format := s.g.AddInput(Camera, ir.T(ir.Int32, 4))
+	matrices := s.g.AddInput(runtime.TransformsInput, ir.T(ir.Float32, len(names), 3, 3))
+	format := s.g.AddInput(runtime.CameraInput, ir.T(ir.Int32, 4))
 	inputs := []*ir.Value{matrices, format}
 	for _, name := range names {
 		inputs = append(inputs, s.g.AddInput(name, ir.T(ir.Uint8, l.Bytes())))
@@ -270,8 +268,8 @@ func (s *step) frames(height, width int, attrs ir.Attrs, names ...string) *ir.Va
 		s.Loop.Sampling = runtime.Linear
 	}
 	attrs["height"], attrs["width"] = height, width
-	s.sample(Camera, float64(l.Width), float64(l.Height), float64(l.Stride), float64(l.UV))
-	s.sample(Transforms, float64(l.Width)/float64(width), 0, 0, 0, float64(l.Height)/float64(height), 0, 0, 0, 1)
+	s.sample(runtime.CameraInput, float64(l.Width), float64(l.Height), float64(l.Stride), float64(l.UV))
+	s.sample(runtime.TransformsInput, float64(l.Width)/float64(width), 0, 0, 0, float64(l.Height)/float64(height), 0, 0, 0, 1)
 	return s.add("WarpFrame", "warp", attrs, inputs...)
 }
 

@@ -192,9 +192,9 @@ func draw(rng *rand.Rand, g *ir.Graph, past map[string][]*ir.Array) map[string]*
 			a.F[i] = float64(rng.IntN(64))
 		}
 		switch v.Name {
-		case Transforms:
+		case runtime.TransformsInput:
 			copy(a.F, []float64{1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1})
-		case Camera:
+		case runtime.CameraInput:
 			copy(a.I, []int64{8, 6, 8, 48})
 		}
 	}

@@ -170,7 +170,6 @@ func (s *step) desire(p *part, in *ir.Value) error {
 	}
 	rows := t.Numel() / desires
 	now := s.g.AddInput(Desire, ir.T(ir.Float32, desires))
-	s.Loop.Desire = true
 	row := s.add("Reshape", "desire", ir.Attrs{"shape": []int{1, desires}}, now)
 	var all *ir.Value
 	switch {

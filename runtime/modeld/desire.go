@@ -6,7 +6,7 @@ type edges struct{ previous int }
 
 // pulse returns the desire one-hot if it is another than the one before, else zeros. No desire, or one that openpilot does not
 // have, is zeros too.
-func (e *edges) pulse(desire int) (v [desires]float32) {
+func (e *edges) pulse(desire int) (v [desires]float64) {
 	if desire < 0 || desire >= desires {
 		desire = DesireNone
 	}

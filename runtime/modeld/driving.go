@@ -62,10 +62,12 @@ func Drive(s *runtime.Session) (*Driving, error) {
 	return m, m.begin(drivingInputs)
 }
 
-// drivingInputs are the inputs that a step fills from Inputs, besides pictures, and how many numbers they have.
-var drivingInputs = map[string]int{"desire": desires, "traffic_convention": 2, "action_t": 2, "lateral_control_params": 2}
+const desireInput = "desire"
 
-// commandRules are those of the programs' rules.
+// drivingInputs are the inputs that a step fills from Inputs, besides pictures, and how many numbers they have.
+var drivingInputs = map[string]int{desireInput: desires, "traffic_convention": 2, "action_t": 2, "lateral_control_params": 2}
+
+// commandRules are those of the programs' rules. That of 0.9.x was not seen: it is taken to be that of the release behind it.
 var commandRules = map[string]commandRule{runtime.RuleOld: rule0100, runtime.RuleCurvature: rule0100, runtime.RulePlan: rule0103, runtime.RuleAction: rule2026}
 
 // loopOf reports programs that are no step of a kind.
@@ -105,12 +107,6 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 	if err := m.see(append(road[:], wide[:]...), []string{"road", "wide"}, []Picture{f.Road, f.Wide}); err != nil {
 		return nil, err
 	}
-	missed, ratio := m.drops.next(f.ID)
-	begun := m.desire.pulse(in.Desire)
-	pulse := make([]float64, desires)
-	for i, x := range begun {
-		pulse[i] = float64(x)
-	}
 	convention := []float64{1, 0}
 	if in.RightHandDrive {
 		convention = []float64{0, 1}
@@ -122,11 +118,17 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 	for _, set := range []struct {
 		name   string
 		values []float64
-	}{{"desire", pulse}, {"traffic_convention", convention}, {"lateral_control_params", lateral},
+	}{{"traffic_convention", convention}, {"lateral_control_params", lateral},
 		{"action_t", []float64{in.LateralDelay + actionLag, in.LongitudinalDelay + actionLag}}} {
 		if err := m.set(set.name, set.values...); err != nil {
 			return nil, err
 		}
+	}
+	// From here on nothing that was given is refused, so that no pulse or missed frame is counted twice.
+	missed, ratio := m.drops.next(f.ID)
+	pulse := m.desire.pulse(in.Desire)
+	if err := m.set(desireInput, pulse[:]...); err != nil {
+		return nil, err
 	}
 	entry := "run"
 	if missed > 0 && l.Missed != runtime.MissedRuns {
@@ -207,7 +209,7 @@ func (m *loop) begin(known map[string]int) error {
 			if n != 1 || !slices.Contains([]string{"f32", "f16"}, in.DType) {
 				return fmt.Errorf("%s: input %q is %v: want %d numbers of f32 or f16", p.Model, in.Name, in, known[in.Name])
 			}
-		case slices.Contains(p.Loop.Frames, in.Name) || in.Name == transformsInput || in.Name == cameraInput:
+		case slices.Contains(p.Loop.Frames, in.Name) || in.Name == runtime.TransformsInput || in.Name == runtime.CameraInput:
 		case slices.ContainsFunc(p.States, func(s runtime.State) bool { return s.Input == in.Name }):
 		default:
 			return fmt.Errorf("%s: input %q, %v, is none that openpilot's modeld has: compile the model without --modeld and feed it yourself", p.Model, in.Name, in)
@@ -215,12 +217,6 @@ func (m *loop) begin(known map[string]int) error {
 	}
 	return nil
 }
-
-// Inputs of every step.
-const (
-	transformsInput = "transforms" // f32 [cameras, 3, 3]
-	cameraInput     = "camera"     // i32 [4]: width, height, stride and offset of chroma
-)
 
 func (m *loop) enter() error {
 	if !m.busy.CompareAndSwap(false, true) {

@@ -31,8 +31,8 @@ func (m *loop) see(transforms []float32, cameras []string, pictures []Picture) e
 		}
 		layout = this
 	}
-	copy(runtime.View[float32](m.session.Input(transformsInput)), transforms)
-	copy(runtime.View[int32](m.session.Input(cameraInput)), []int32{int32(layout.Width), int32(layout.Height), int32(layout.Stride), int32(layout.UV)})
+	copy(runtime.View[float32](m.session.Input(runtime.TransformsInput)), transforms)
+	copy(runtime.View[int32](m.session.Input(runtime.CameraInput)), []int32{int32(layout.Width), int32(layout.Height), int32(layout.Stride), int32(layout.UV)})
 	for i, name := range l.Frames {
 		to := m.session.Input(name)
 		if to == nil {

@@ -170,8 +170,8 @@ const (
 
 // Stats is how long the stages of a step took on the host's clock.
 type Stats struct {
-	Prepare time.Duration // matrices, pulses and, where memory is not shared, nothing of the pictures
-	Run     time.Duration // on the device, with the transfer of pictures and outputs
+	Prepare time.Duration // matrices, pulses, and the copy of pictures to the inputs
+	Run     time.Duration // on the device; where memory is not shared, with the transfer of inputs and outputs
 	Parse   time.Duration
 }
 
