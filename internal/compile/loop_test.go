@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +36,8 @@ func TestTheStepOfModeldKeepsItsHistories(t *testing.T) {
 	r, err := Loop(t.Context(), models, loop, Options{Precision: "fp32", F32Outputs: true, Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	require.Equal(t, "vision.onnx + policy.onnx", r.Program.Model)
+	require.True(t, slices.ContainsFunc(r.Program.Variants[0].Entry("run").Launches, func(l runtime.Launch) bool { return strings.Contains(l.Note, "batch=2") }),
+		"a launch serves both towers, which read spans of the same pictures")
 	for _, opt := range []emu.Options{{}, {Discrete: true}} {
 		t.Run(fmt.Sprintf("discrete %v", opt.Discrete), func(t *testing.T) {
 			d, err := emu.Open(opt)
