@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // Rate is frames a second.
@@ -78,8 +79,8 @@ func (p Picture) fill(y int, from, to float64, c colour) {
 // ellipse around (x, y).
 func (p Picture) ellipse(x, y, rx, ry float64, c colour) {
 	for row := int(y - ry); row <= int(y+ry); row++ {
-		if d := (float64(row) - y) / ry; d*d < 1 {
-			half := rx * math.Sqrt(1-d*d)
+		if d := (float64(row) - y) / ry; float64(d*d) < 1 {
+			half := float64(rx * math.Sqrt(1-float64(d*d)))
 			p.fill(row, x-half, x+half, c)
 		}
 	}
@@ -98,21 +99,24 @@ type scene struct{ travelled, curvature, offset, lead, leadOffset float64 }
 
 func sceneAt(frame int) scene {
 	t := float64(frame) / Rate
-	return scene{travelled: travelled(t), curvature: .002 * math.Sin(.25*t), offset: .3 * math.Sin(.4*t),
-		lead: 30 + 12*math.Sin(.3*t), leadOffset: .4 * math.Sin(.7*t)}
+	return scene{travelled: travelled(t), curvature: wave(.002, .25, t), offset: wave(.3, .4, t), lead: 30 + wave(12, .3, t), leadOffset: wave(.4, .7, t)}
 }
 
 // travelled is the integral of the speed.
-func travelled(t float64) float64 { return 25*t - 3/.2*(math.Cos(.2*t)-1) }
+func travelled(t float64) float64 { return float64(25*t) - float64(3/.2*(ir.Cos(float64(.2*t))-1)) }
 
-func speed(t float64) float64 { return 25 + 3*math.Sin(.2*t) }
+// wave swings by so much to either side, the same on every machine.
+func wave(amplitude, rate, t float64) float64 { return float64(amplitude * ir.Sin(float64(rate*t))) }
+
+func speed(t float64) float64 { return 25 + wave(3, .2, t) }
 
 // center of the own lane, metres to the right of the camera, at a distance.
-func (s scene) center(z float64) float64 { return s.offset + s.curvature*z*z/2 }
+func (s scene) center(z float64) float64 { return s.offset + float64(s.curvature*z*z/2) }
 
 // ahead is the pixel at which a camera that is mounted so sees what lies straight ahead, far away. Roll is not drawn.
 func (c Camera) ahead(rpy [3]float64) (x, y float64) {
-	return float64(c.Width)/2 + c.Focal*math.Tan(rpy[2]), float64(c.Height)/2 - c.Focal*math.Tan(rpy[1])
+	tan := func(a float64) float64 { return ir.Sin(a) / ir.Cos(a) }
+	return float64(float64(c.Width)/2) + float64(c.Focal*tan(rpy[2])), float64(float64(c.Height)/2) - float64(c.Focal*tan(rpy[1]))
 }
 
 // Draw is what a camera sees of the road in a frame.
@@ -123,22 +127,22 @@ func (c Camera) Draw(frame int) Picture {
 		down := float64(y) + .5 - horizon
 		if down <= 0 {
 			sky := min(max(-down/float64(c.Height), 0), 1)
-			p.fill(y, 0, float64(c.Width), colour{byte(210 - 90*sky), byte(135 + 25*sky), byte(124 - 14*sky)})
+			p.fill(y, 0, float64(c.Width), colour{byte(210 - float64(90*sky)), byte(135 + float64(25*sky)), byte(124 - float64(14*sky))})
 			continue
 		}
 		z := cameraHeight * c.Focal / down
 		scale := c.Focal / z // pixels a metre
-		mid := right + scale*s.center(z)
+		mid := right + float64(scale*s.center(z))
 		along := z + s.travelled
 		field := grass
-		field[0] += byte(24 * (1 + math.Sin(along/3)) / 2)
+		field[0] += byte(24 * (1 + ir.Sin(along/3)) / 2)
 		p.fill(y, 0, float64(c.Width), field)
 		tarmac := tar
-		tarmac[0] += byte(12 * (1 + math.Sin(along/7)) / 2)
-		p.fill(y, mid-2*lane*scale, mid+2*lane*scale, tarmac)
+		tarmac[0] += byte(12 * (1 + ir.Sin(along/7)) / 2)
+		p.fill(y, mid-float64(2*lane*scale), mid+float64(2*lane*scale), tarmac)
 		line := func(x float64, c colour) {
-			half := max(lineWidth*scale/2, .5)
-			p.fill(y, mid+x*scale-half, mid+x*scale+half, c)
+			half, at := max(float64(lineWidth*scale/2), .5), mid+float64(x*scale)
+			p.fill(y, at-half, at+half, c)
 		}
 		line(-1.5*lane, yellow)
 		line(1.5*lane, white)
@@ -154,10 +158,10 @@ func (c Camera) Draw(frame int) Picture {
 // car draws the car ahead: body, window, lights and wheels.
 func (s scene) car(p Picture, c Camera, right, horizon float64) {
 	scale := c.Focal / s.lead
-	x, ground := right+scale*(s.center(s.lead)+s.leadOffset), horizon+cameraHeight*scale
+	x, ground := right+float64(scale*(s.center(s.lead)+s.leadOffset)), horizon+float64(cameraHeight*scale)
 	box := func(left, rightOf, bottom, top float64, c colour) { // metres from the middle and above the ground
-		for y := int(ground - top*scale); y < int(ground-bottom*scale); y++ {
-			p.fill(y, x+left*scale, x+rightOf*scale, c)
+		for y := int(ground - float64(top*scale)); y < int(ground-float64(bottom*scale)); y++ {
+			p.fill(y, x+float64(left*scale), x+float64(rightOf*scale), c)
 		}
 	}
 	box(-.9, .9, .3, 1.45, red)
@@ -175,13 +179,13 @@ func (c Camera) DrawDriver(frame int) Picture {
 	for y := range c.Height {
 		p.fill(y, 0, w, colour{byte(40 + 30*y/c.Height), 126, 130})
 	}
-	x, y, r := w*(.35+.05*math.Sin(.9*t)), h*(.45+.03*math.Sin(1.3*t)), h*.18
-	p.ellipse(x, y, r*.8, r, skin)
-	open := max(.02, .1*math.Abs(math.Sin(2*t)))
+	x, y, r := float64(w*(.35+wave(.05, .9, t))), float64(h*(.45+wave(.03, 1.3, t))), float64(h*.18)
+	p.ellipse(x, y, float64(r*.8), r, skin)
+	open := max(.02, math.Abs(wave(.1, 2, t)))
 	for _, side := range []float64{-.3, .3} {
-		p.ellipse(x+(side+.1*math.Sin(.5*t))*r, y-.2*r, .12*r, open*r, dark)
+		p.ellipse(x+float64((side+wave(.1, .5, t))*r), y-float64(.2*r), float64(.12*r), float64(open*r), dark)
 	}
-	p.ellipse(x, y+.5*r, .3*r, .06*r, red)
+	p.ellipse(x, y+float64(.5*r), float64(.3*r), float64(.06*r), red)
 	return p
 }
 
@@ -197,7 +201,7 @@ type Inputs struct {
 func At(frame int) Inputs {
 	t := float64(frame) / Rate
 	in := Inputs{RightHandDrive: frame >= 120, VEgo: speed(t),
-		RPY: [3]float64{.004 * math.Sin(.1*t), .02 + .004*math.Sin(.23*t), -.01 + .004*math.Sin(.17*t)}}
+		RPY: [3]float64{wave(.004, .1, t), .02 + wave(.004, .23, t), -.01 + wave(.004, .17, t)}}
 	if n := frame / 45; frame%45 >= 23 {
 		in.Desire = n%6 + 1
 	}
