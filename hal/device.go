@@ -32,6 +32,13 @@ type Info struct {
 	Memory      int    // bytes that the device has, those in use included; 0: as many as the host gives
 }
 
+// Mapper is a Device whose kernels may read memory of the host's where it lies.
+type Mapper interface {
+	// Map returns bytes of the host's as memory for kernels to read, until Free. The caller keeps them alive, and as they are while a
+	// run reads them. ErrNoSuchMemory where the device does not see all of the host's memory: what it needs is copied then.
+	Map(b []byte) (Memory, error)
+}
+
 // MemoryKind says what memory is for.
 type MemoryKind int
 
@@ -80,6 +87,8 @@ type Op struct {
 	After  []int    // indices of earlier ops that must have ended; ops that no path of After joins may run at once
 	// Dependent allows programmatic dependent launch where After is the previous op alone, a kernel.
 	Dependent bool
+	// Varies allows Graph.Update.
+	Varies bool
 	// Priority is 0, or down to -5 for a kernel whose blocks are placed before those of higher numbers: a hint.
 	Priority int
 	// Reads and Writes are the ranges that the op may touch; emu enforces them when checks are on.
@@ -111,6 +120,13 @@ type Graph interface {
 	Wait(ctx context.Context) error
 	// Close frees the graph. It is ErrBusy, and frees nothing, while a run goes on whose context has ended.
 	Close() error
+}
+
+// Updater is a Graph whose ops may be given other parameters between runs.
+type Updater interface {
+	// Update replaces op i, whose Varies was set, by one of the same kernel, grid, block, shared memory and place in the graph: parameters
+	// and ranges are its own. It is ErrBusy while a run goes on whose context has ended. After an error the op is what it was.
+	Update(i int, op Op) error
 }
 
 // Timer is a Graph whose device can time a run itself, without the host's share.

@@ -103,6 +103,9 @@ func (s *Session) place(output bool, name string, q Port) Binding {
 	at, what := s.ports[portKey{output, q.Name}], "input"
 	if output {
 		what = "output"
+	} else {
+		at.takeBack() // of the host's bytes, it cannot fail
+		at.given = true
 	}
 	return Binding{at.memory, at.offset, s, fmt.Sprintf("%s %q of %s", what, name, s.model.Program.Model), q, at.size}
 }

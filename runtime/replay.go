@@ -26,8 +26,11 @@ func (s *Session) ReplayEntry(ctx context.Context, name string) (time.Duration, 
 	if err := s.turn(ctx, e); err != nil {
 		return 0, err
 	}
+	if err := s.follow(ctx, e); err != nil {
+		return 0, err
+	}
 	var took time.Duration
-	if t, ok := e.graph.(hal.Timer); ok {
+	if t, ok := e.graph.Graph.(hal.Timer); ok {
 		took, err = t.RunTimed(ctx)
 	} else {
 		begin := time.Now()

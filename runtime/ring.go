@@ -60,7 +60,6 @@ func (s *Session) joinRings(places []*port) error {
 			r.slots = append(r.slots, m)
 		}
 		r.in.ring, r.out.ring = r, r
-		r.in.host, r.out.host, r.in.staged, r.out.staged = nil, nil, false, false
 		s.rings = append(s.rings, r)
 	}
 	return nil
@@ -79,7 +78,7 @@ func (s *Session) turn(ctx context.Context, e *captured) error {
 		e.graph = g
 		return nil
 	}
-	c, err := s.capture(ctx, e.entry, s.all)
+	c, err := s.capture(ctx, e.entry, s.all) // where inputs lie now
 	if err != nil {
 		return fmt.Errorf("%s: capturing %d launches of entry %s: %w", s.model.Program.Model, len(e.entry.Launches), e.entry.Name, err)
 	}

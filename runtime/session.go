@@ -24,6 +24,7 @@ type Session struct {
 	bound   []*Session           // whose memory it is bound to
 	all     []*port              // by buffer
 	rings   []*ring              // states with a delay
+	lends   []*port              // inputs that memory of the host's was lent to
 
 	mu     sync.Mutex
 	closed bool
@@ -33,8 +34,9 @@ type Session struct {
 // captured is an entry's graph, and what the host copies for it.
 type captured struct {
 	entry         *Entry
-	graph         hal.Graph            // of the last run, or of the next
-	graphs        map[string]hal.Graph // where states have delays: by whose turn it is
+	graph         *turn            // of the last run, or of the next
+	graphs        map[string]*turn // where states have delays: by whose turn it is
+	copies        int              // of feeds, before the entry's launches
 	sent, fetched []*port
 	rings, moves  []*ring // states with a delay that a run touches, and those of them that it writes
 }
@@ -53,10 +55,13 @@ type port struct {
 	host   []byte // the memory itself, or a staging copy
 	size   int
 	staged bool
-	bound  *Binding // the memory is somebody else's, who fills or reads it on the device
-	ring   *ring    // of a state with a delay: its memory changes from run to run
-	fed    *feed    // copied from somebody else's memory at the start of a run
-	in     bool     // Run sends it: not a state or variable, which SetState sends
+	bound  *Binding   // the memory is somebody else's, who fills or reads it on the device
+	own    hal.Memory // while memory of the host's is lent in its place
+	given  bool       // other sessions may be bound to the memory
+	ring   *ring      // of a state with a delay: its memory changes from run to run
+	fed    *feed      // copied from somebody else's memory at the start of a run
+	late   bool       // a state or variable: fetched when asked for
+	in     bool       // Run sends it: not a state or variable, which SetState sends
 	out    bool
 }
 
@@ -117,7 +122,7 @@ func (s *Session) open(ctx context.Context, opt SessionOptions) error {
 			return fmt.Errorf("capturing %d launches of entry %s: %w", len(e.Launches), e.Name, err)
 		}
 		c.rings, c.moves = s.touched(e)
-		c.graphs = map[string]hal.Graph{c.turns(): c.graph}
+		c.graphs = map[string]*turn{c.turns(): c.graph}
 	}
 	return nil
 }
@@ -129,7 +134,7 @@ func (s *Session) capture(ctx context.Context, e *Entry, places []*port) (*captu
 	if err != nil {
 		return nil, err
 	}
-	first := len(ops)
+	c.copies = len(ops)
 	add := func(list *[]*port, p *port) {
 		if p.staged && !slices.Contains(*list, p) {
 			*list = append(*list, p)
@@ -137,20 +142,27 @@ func (s *Session) capture(ctx context.Context, e *Entry, places []*port) (*captu
 	}
 	for i := range e.Launches {
 		l := &e.Launches[i]
-		ops = append(ops, behind(s.op(l, places), first))
+		ops = append(ops, behind(s.op(l, places), c.copies))
 		for _, a := range l.Reads {
 			if p := places[a.Buffer]; p.in {
 				add(&c.sent, p)
 			}
 		}
 		for _, a := range l.Writes {
-			if p := places[a.Buffer]; p.out {
+			if p := places[a.Buffer]; p.out && !p.late {
 				add(&c.fetched, p)
 			}
 		}
 	}
-	c.graph, err = s.model.device.Capture(ctx, ops)
-	return c, err
+	g, err := s.model.device.Capture(ctx, ops)
+	if err != nil {
+		return c, err
+	}
+	c.graph = &turn{g, map[*port]hal.Memory{}}
+	for _, p := range s.lends {
+		c.graph.at[p] = p.memory
+	}
+	return c, nil
 }
 
 func portNames(ports []Port) (out []string) {
@@ -212,6 +224,7 @@ func (s *Session) own(b Buffer, opt SessionOptions) (*port, error) {
 	case b.Kind == StateBuffer: // what kernels keep for themselves, or adapters
 		kind = hal.DeviceMemory
 	}
+	p.late = b.Kind == StateBuffer || b.Kind == VariableBuffer
 	if err := s.give(p, b, at, kind); err != nil {
 		return nil, fmt.Errorf("%s: %w", p.what, err)
 	}
@@ -286,6 +299,7 @@ func (s *Session) op(l *Launch, places []*port) hal.Op {
 		op.Sizes = append(op.Sizes, p.Bytes)
 	}
 	op.Reads, op.Writes = s.ranges(l.Reads, places), s.ranges(l.Writes, places)
+	op.Varies = l.Copy == nil && slices.ContainsFunc(l.Reads, func(a Access) bool { return places[a.Buffer].in && places[a.Buffer].bound == nil })
 	if l.Prefetch != nil {
 		op.Prefetch = s.ranges([]Access{*l.Prefetch}, places)
 	}
@@ -302,6 +316,9 @@ func (s *Session) ranges(list []Access, places []*port) []hal.Range {
 	out := make([]hal.Range, 0, len(list))
 	for _, a := range list {
 		at := places[a.Buffer]
+		if at.own != nil { // a frame may be shorter
+			a.Bytes = min(a.Bytes, max(at.memory.Size()-a.Offset, 0))
+		}
 		out = append(out, hal.Range{Memory: at.memory, Offset: at.offset + a.Offset, Bytes: a.Bytes,
 			Constant: s.model.Variant.Buffers[a.Buffer].Kind == ConstantBuffer})
 	}
@@ -309,25 +326,35 @@ func (s *Session) ranges(list []Access, places []*port) []hal.Range {
 }
 
 // Input returns the bytes of an input, to be filled before Run: the device's own memory where it is unified, else a copy
-// that Run sends. Nil if there is no such input, or if another session fills it.
+// that Run sends. It ends a loan (Lend). Nil if there is no such input, or if another session fills it.
 func (s *Session) Input(name string) []byte {
-	if p := s.ports[portKey{false, name}]; p != nil && (p.fed != nil || p.bound != nil && p.bound.of != nil) {
-		return nil
+	if p := s.ports[portKey{false, name}]; p != nil {
+		if p.fed != nil || p.bound != nil && p.bound.of != nil {
+			return nil
+		}
+		p.takeBack() // of the host's bytes, it cannot fail
 	}
 	return s.host(portKey{false, name})
 }
 
-// Output returns the bytes of an output, valid after Run and until the next one. Nil if there is no such output, or if it is
-// bound to memory that the host does not see, or is the new value of a state with a delay on a device with memory of its own; Float64s reads both.
+// Output returns the bytes of an output, valid after Run and until the next one. The new value of a state is fetched only now where the
+// device has memory of its own. Nil if there is no such output, if it is bound to memory that the host does not see, which Float64s reads, or if fetching fails.
 func (s *Session) Output(name string) []byte { return s.host(portKey{true, name}) }
 
 func (s *Session) host(k portKey) []byte {
 	p := s.ports[k]
-	switch {
-	case p == nil:
+	if p == nil {
 		return nil
-	case p.ring != nil:
-		return p.memory.Bytes()
+	}
+	if p.ring != nil {
+		if view := p.memory.Bytes(); view != nil {
+			return view
+		}
+	}
+	if p.late && p.staged {
+		if err := p.memory.Read(p.host, p.offset); err != nil {
+			return nil
+		}
 	}
 	return p.host
 }
@@ -363,7 +390,7 @@ func (s *Session) Float64s() (map[string][]float64, error) {
 	for _, q := range s.model.Program.Outputs {
 		p := s.ports[portKey{true, q.Name}]
 		data := p.host
-		if p.ring != nil || data == nil {
+		if p.late || data == nil {
 			data = make([]byte, p.size)
 			if err := p.memory.Read(data, p.offset); err != nil {
 				return nil, fmt.Errorf("output %q: %w", q.Name, err)
@@ -398,6 +425,9 @@ func (s *Session) RunEntry(ctx context.Context, name string) error {
 	if err := s.turn(ctx, e); err != nil {
 		return err
 	}
+	if err := s.follow(ctx, e); err != nil {
+		return err
+	}
 	for _, p := range e.sent {
 		if err := p.memory.Write(p.host, p.offset); err != nil {
 			return fmt.Errorf("%s: %s: %w", s.model.Program.Model, p.what, err)
@@ -416,6 +446,15 @@ func (s *Session) RunEntry(ctx context.Context, name string) error {
 		}
 	}
 	return nil
+}
+
+// Wait waits for the end of a run whose context has ended, so that inputs may be filled again. It is hal.ErrBusy if ctx ends before, and
+// says so, once, where that run has failed.
+func (s *Session) Wait(ctx context.Context) error {
+	if s.entries == nil {
+		return errClosed
+	}
+	return s.wait(ctx)
 }
 
 // wait waits for the end of a run whose context has ended. There is one at most, and entries share memory.
@@ -479,6 +518,9 @@ func (s *Session) Close() error {
 		if e.graph != nil {
 			err = errors.Join(err, e.graph.Close())
 		}
+	}
+	for _, p := range s.lends {
+		err = errors.Join(err, p.takeBack())
 	}
 	for _, m := range slices.Backward(s.owned) {
 		err = errors.Join(err, m.Free())

@@ -128,12 +128,17 @@ func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
 	if d.opts.Check && kind == hal.ScratchMemory {
 		m.forget(0, bytes)
 	}
+	d.place(m)
+	return m, nil
+}
+
+// place gives memory addresses.
+func (d *Device) place(m *memory) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m.addr = d.next
-	d.next += (uint64(bytes) + memoryGap + memoryAlign - 1) &^ (memoryAlign - 1)
+	d.next += (uint64(len(m.data)) + memoryGap + memoryAlign - 1) &^ (memoryAlign - 1)
 	d.memories = append(d.memories, m)
-	return m, nil
 }
 
 // reserve counts bytes as allocated, and reports whether there are so many.

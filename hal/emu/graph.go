@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -169,9 +170,7 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 			binary.LittleEndian.PutUint32(l.params[p.paramOff[i]:], uint32(op.Params[i]))
 		}
 	}
-	d.mu.Lock()
-	l.memories = append(l.memories, d.memories...)
-	d.mu.Unlock()
+	l.memories = d.within(op)
 	l.code = d.engine.compile(p)
 	if d.opts.Check {
 		p.trackOnce.Do(func() { p.track = track(p) })
@@ -187,6 +186,52 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 		l.proved = p.track == nil
 	}
 	return l, nil
+}
+
+// within is the memory that a launch may name, whether it says so or not: all of the device's, but of the host's what it declares.
+func (d *Device) within(op hal.Op) (all []*memory) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range d.memories {
+		if !m.mapped || slices.ContainsFunc(op.Reads, func(r hal.Range) bool { return r.Memory == m }) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// Update resolves an op anew.
+func (g *graph) Update(i int, op hal.Op) error {
+	if i < 0 || i >= len(g.ops) {
+		return fmt.Errorf("emu: update of op %d of %d", i, len(g.ops))
+	}
+	n := &g.ops[i]
+	was := n.op
+	switch {
+	case n.launch == nil || !was.Varies:
+		return fmt.Errorf("emu: op %d (%s) does not vary", i, opName(was))
+	case op.Kernel != was.Kernel || op.Module != was.Module || op.Grid != was.Grid || op.Block != was.Block || op.Shared != was.Shared || !slices.Equal(op.After, was.After):
+		return fmt.Errorf("emu: op %d (%s): an update changes parameters and ranges alone", i, opName(was))
+	case g.dev.elsewhere(op):
+		return fmt.Errorf("emu: op %d (%s): it reads or writes memory of another device", i, opName(op))
+	}
+	l, err := g.dev.newLaunch(op)
+	if err != nil {
+		return fmt.Errorf("emu: op %d (%s): %w", i, opName(op), err)
+	}
+	if g.dev.opts.Check {
+		all := make([]hal.Op, len(g.ops))
+		for k := range g.ops {
+			all[k] = g.ops[k].op
+		}
+		all[i] = op
+		if v := missingEdge(all); v != nil {
+			return v
+		}
+	}
+	l.executes = n.launch.executes
+	n.op, n.launch = op, l
+	return nil
 }
 
 // sharedLimit is the shared memory of a block, with the driver's opt-in; without it on architectures older than the table's.

@@ -15,6 +15,7 @@ type memory struct {
 	kind hal.MemoryKind
 	// undefined has a 1 for each byte that was never written; nil if all were.
 	undefined []byte
+	mapped    bool // the host's own bytes (Map)
 }
 
 // The address space: each block begins at a multiple of memoryAlign, with at least memoryGap unused bytes before it, so
@@ -92,13 +93,25 @@ func (m *memory) forget(offset, n int) {
 	}
 }
 
+// Map gives bytes of the host's addresses of the device. They count as written, and not as memory that the device has.
+func (d *Device) Map(b []byte) (hal.Memory, error) {
+	if d.opts.Discrete {
+		return nil, &hal.Error{Call: "emu.Map", Text: "the device has memory of its own", Err: hal.ErrNoSuchMemory}
+	}
+	m := &memory{dev: d, kind: hal.HostVisible, data: b, mapped: true}
+	d.place(m)
+	return m, nil
+}
+
 func (m *memory) Free() error {
 	d := m.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if i := slices.Index(d.memories, m); i >= 0 {
 		d.memories = slices.Delete(slices.Clone(d.memories), i, i+1)
-		d.used -= len(m.data)
+		if !m.mapped {
+			d.used -= len(m.data)
+		}
 		return nil
 	}
 	return fmt.Errorf("emu: memory freed twice")

@@ -21,6 +21,8 @@ var errClosed = errors.New("the loop is closed")
 // Options of a loop.
 type Options struct {
 	Target string // variant of the program; "": the device's own
+	// CopyFrames copies pictures to the device even where it could read them in the caller's memory.
+	CopyFrames bool
 }
 
 // Driving is the loop around a program of driving models. It is for one goroutine at a time.
@@ -46,7 +48,7 @@ func NewDriving(ctx context.Context, p *runtime.Program, d hal.Device, opt Optio
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	m.owned = true
+	m.owned, m.copies = true, opt.CopyFrames
 	return m, nil
 }
 
@@ -86,7 +88,8 @@ func loopOf(p *runtime.Program, kind string) error {
 }
 
 // Step runs the models on a frame. Outputs are the caller's to keep. Where frames were missed, a program of a release that skips the models then
-// only moves pictures on: Outputs.Ran is false. An error leaves histories as they were, or as the step makes them where the device failed.
+// only moves pictures on: Outputs.Ran is false. Where the device sees the host's memory it reads pictures where they lie (Stats.InPlace): they stay
+// as they are until Step returns, and after hal.ErrBusy until a later step has run. An error leaves histories as they were, or as the step makes them where the device failed.
 func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error) {
 	if err := m.enter(); err != nil {
 		return nil, err
@@ -104,7 +107,8 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 			return nil, err
 		}
 	}
-	if err := m.see(append(road[:], wide[:]...), []string{"road", "wide"}, []Picture{f.Road, f.Wide}); err != nil {
+	inPlace, err := m.see(ctx, append(road[:], wide[:]...), []string{"road", "wide"}, []Picture{f.Road, f.Wide})
+	if err != nil {
 		return nil, err
 	}
 	convention := []float64{1, 0}
@@ -134,7 +138,7 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 	if missed > 0 && l.Missed != runtime.MissedRuns {
 		entry = runtime.SkipEntry
 	}
-	stats := Stats{Prepare: time.Since(begin)}
+	stats := Stats{Prepare: time.Since(begin), InPlace: inPlace}
 	begin = time.Now()
 	if err := m.session.RunEntry(ctx, entry); err != nil {
 		return nil, err
@@ -192,6 +196,7 @@ type loop struct {
 	session *runtime.Session
 	program *runtime.Program
 	owned   bool
+	copies  bool // pictures, always
 	busy    atomic.Bool
 	closed  bool
 }
@@ -243,7 +248,15 @@ func (m *loop) Close() error {
 		return ErrRunning
 	}
 	defer m.leave()
-	if m.closed || !m.owned {
+	if m.closed {
+		return nil
+	}
+	if !m.owned {
+		for _, name := range m.program.Loop.Frames { // what was lent is the caller's again
+			if _, err := m.session.Lend(name, nil); errors.Is(err, hal.ErrBusy) {
+				return err
+			}
+		}
 		m.closed = true
 		return nil
 	}

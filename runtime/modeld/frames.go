@@ -1,6 +1,7 @@
 package modeld
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -11,36 +12,50 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// see gives the device pictures, how they lie in memory, and the transforms to the models' pictures.
-func (m *loop) see(transforms []float32, cameras []string, pictures []Picture) error {
+// see gives the device pictures, how they lie in memory, and the transforms to the models' pictures. It returns how many pictures are read
+// where they lie.
+func (m *loop) see(ctx context.Context, transforms []float32, cameras []string, pictures []Picture) (inPlace int, err error) {
 	l := m.program.Loop
 	var layout runtime.NV12
 	for i, p := range pictures {
 		if err := p.check("the " + cameras[i] + " camera's picture"); err != nil {
-			return err
+			return 0, err
 		}
 		stride, uv := p.layout()
 		this := runtime.NV12{Width: p.Width, Height: p.Height, Stride: stride, UV: uv}
 		switch {
 		case i > 0 && this != layout:
-			return fmt.Errorf("the %s camera's picture is %d × %d with rows of %d bytes and chroma at %d, the %s camera's %d × %d, %d and %d: want the same of both",
+			return 0, fmt.Errorf("the %s camera's picture is %d × %d with rows of %d bytes and chroma at %d, the %s camera's %d × %d, %d and %d: want the same of both",
 				cameras[i], this.Width, this.Height, this.Stride, this.UV, cameras[0], layout.Width, layout.Height, layout.Stride, layout.UV)
 		case this.Bytes() > l.Largest.Bytes():
-			return fmt.Errorf("the %s camera's picture of %d × %d takes %d bytes, %s was compiled for pictures up to %d × %d, %d bytes: compile it with --camera %dx%d",
+			return 0, fmt.Errorf("the %s camera's picture of %d × %d takes %d bytes, %s was compiled for pictures up to %d × %d, %d bytes: compile it with --camera %dx%d",
 				cameras[i], this.Width, this.Height, this.Bytes(), m.program.Model, l.Largest.Width, l.Largest.Height, l.Largest.Bytes(), this.Width, this.Height)
 		}
 		layout = this
 	}
+	if err := m.session.Wait(ctx); err != nil { // a step that was left behind reads what is filled here
+		return 0, err
+	}
 	copy(runtime.View[float32](m.session.Input(runtime.TransformsInput)), transforms)
 	copy(runtime.View[int32](m.session.Input(runtime.CameraInput)), []int32{int32(layout.Width), int32(layout.Height), int32(layout.Stride), int32(layout.UV)})
 	for i, name := range l.Frames {
-		to := m.session.Input(name)
-		if to == nil {
-			return fmt.Errorf("the input %q for the %s camera's picture is bound to another session's memory: leave it unbound", name, cameras[i])
+		data := pictures[i].Data[:min(layout.Bytes(), len(pictures[i].Data))]
+		if m.copies {
+			to := m.session.Input(name)
+			if to == nil {
+				return 0, fmt.Errorf("the input %q for the %s camera's picture is bound to another session's memory: leave it unbound", name, cameras[i])
+			}
+			copy(to, data)
+			continue
 		}
-		copy(to, pictures[i].Data[:min(layout.Bytes(), len(pictures[i].Data))])
+		switch here, err := m.session.Lend(name, data); {
+		case err != nil:
+			return 0, fmt.Errorf("the %s camera's picture: %w", cameras[i], err)
+		case here:
+			inPlace++
+		}
 	}
-	return nil
+	return inPlace, nil
 }
 
 // set fills an input with numbers, if the program has it.

@@ -26,7 +26,7 @@ func NewMonitoring(ctx context.Context, p *runtime.Program, d hal.Device, opt Op
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	m.owned = true
+	m.owned, m.copies = true, opt.CopyFrames
 	return m, nil
 }
 
@@ -40,7 +40,7 @@ func Monitor(s *runtime.Session) (*Monitoring, error) {
 	return m, m.begin(map[string]int{"calib": 3})
 }
 
-// Step runs the model on a picture of the driver. Outputs are the caller's to keep.
+// Step runs the model on a picture of the driver, which it reads as Driving.Step does. Outputs are the caller's to keep.
 func (m *Monitoring) Step(ctx context.Context, f DriverFrame, in MonitoringInputs) (*MonitoringOutputs, error) {
 	if err := m.enter(); err != nil {
 		return nil, err
@@ -48,20 +48,20 @@ func (m *Monitoring) Step(ctx context.Context, f DriverFrame, in MonitoringInput
 	defer m.leave()
 	begin := time.Now()
 	l := m.program.Loop
-	transform := monitoringCrop(f.Picture, in.RightHandDrive)
+	transform, err := monitoringCrop(f.Picture, in.RightHandDrive), error(nil)
 	if l.Rule == runtime.RuleLuma {
-		var err error
 		if transform, err = monitoringWarp(in.Camera, l.Width); err != nil {
 			return nil, err
 		}
 	}
-	if err := m.see(transform[:], []string{"driver"}, []Picture{f.Picture}); err != nil {
+	inPlace, err := m.see(ctx, transform[:], []string{"driver"}, []Picture{f.Picture})
+	if err != nil {
 		return nil, err
 	}
 	if err := m.set("calib", in.RPY[:]...); err != nil {
 		return nil, err
 	}
-	stats := Stats{Prepare: time.Since(begin)}
+	stats := Stats{Prepare: time.Since(begin), InPlace: inPlace}
 	begin = time.Now()
 	if err := m.session.Run(ctx); err != nil {
 		return nil, err

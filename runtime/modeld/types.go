@@ -173,6 +173,7 @@ type Stats struct {
 	Prepare time.Duration // matrices, pulses, and the copy of pictures to the inputs
 	Run     time.Duration // on the device; where memory is not shared, with the transfer of inputs and outputs
 	Parse   time.Duration
+	InPlace int // pictures that the device read in the caller's memory; the others were copied
 }
 
 // DriverFrame is what the driver camera saw.

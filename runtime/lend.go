@@ -1,0 +1,137 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// Lend has runs read an input where the host has it, until data are lent again or the input is set: camera frames stay in the camera's
+// buffer. Where the device does not see the host's memory, or data do not begin at a multiple of 16 bytes, they are copied instead, and inPlace
+// is false. The caller keeps the data alive, and as they are while a run reads them. A frame of a Loop may be shorter than its input:
+// kernels read as much as the input named camera says.
+//
+// Lend(name, nil) ends it: runs read the session's own memory again. It is hal.ErrBusy while the device runs on after the context of a run has ended.
+func (s *Session) Lend(name string, data []byte) (inPlace bool, err error) {
+	if s.entries == nil {
+		return false, errClosed
+	}
+	p := s.ports[portKey{false, name}]
+	loop := s.model.Program.Loop
+	short := loop != nil && slices.Contains(loop.Frames, name)
+	switch {
+	case p == nil || !p.in:
+		return false, s.Set(name, data) // which says what is wrong, or sets a state
+	case p.bound != nil:
+		return false, fmt.Errorf("%s is bound to %s: nothing else can be lent to it", p.what, p.bound)
+	case data != nil && len(data) != p.size && !(short && len(data) < p.size):
+		return false, fmt.Errorf("%s has %d bytes, got %d", p.what, p.size, len(data))
+	}
+	if err := s.wait(over); errors.Is(err, hal.ErrBusy) {
+		return false, err
+	}
+	var mapped hal.Memory
+	if !p.given { // else other sessions read the input's own memory
+		if mapped, err = s.mapped(data); err != nil {
+			return false, fmt.Errorf("%s: %w", p.what, err)
+		}
+	}
+	if err := p.takeBack(); err != nil {
+		return false, err
+	}
+	if mapped == nil {
+		copy(p.host, data)
+		return false, nil
+	}
+	p.own, p.memory = p.memory, mapped
+	if !slices.Contains(s.lends, p) {
+		s.lends = append(s.lends, p)
+	}
+	return true, nil
+}
+
+// mapped is the host's memory as the device's; nil if kernels cannot read it there.
+func (s *Session) mapped(data []byte) (hal.Memory, error) {
+	d, ok := s.model.device.(hal.Mapper)
+	if !ok || len(data) == 0 || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%bindAlign != 0 {
+		return nil, nil
+	}
+	m, err := d.Map(data)
+	if errors.Is(err, hal.ErrNoSuchMemory) {
+		return nil, nil
+	}
+	return m, err
+}
+
+// takeBack ends a loan.
+func (p *port) takeBack() error {
+	if p.own == nil {
+		return nil
+	}
+	lent := p.memory
+	p.memory, p.own = p.own, nil
+	return lent.Free()
+}
+
+// turn is an entry's graph for one turn of the states with a delay, and where it reads inputs that have been lent memory.
+type turn struct {
+	hal.Graph
+	at map[*port]hal.Memory
+}
+
+// follow points the graph of an entry's next run at the memory that inputs were lent since.
+func (s *Session) follow(ctx context.Context, e *captured) error {
+	g := e.graph
+	var moved []*port
+	for _, p := range s.lends {
+		at := g.at[p]
+		if at == nil { // it was made before anything was lent
+			if at = p.own; at == nil {
+				at = p.memory
+			}
+		}
+		if at.Addr() != p.memory.Addr() || at.Size() != p.memory.Size() {
+			moved = append(moved, p)
+		}
+	}
+	if len(moved) == 0 {
+		return nil
+	}
+	if err := s.update(ctx, e, moved); err != nil {
+		return fmt.Errorf("%s: moving inputs: %w", s.model.Program.Model, err)
+	}
+	for _, p := range moved {
+		e.graph.at[p] = p.memory
+	}
+	return nil
+}
+
+// update gives launches that read some inputs the addresses of today, or makes the graph anew where that cannot be.
+func (s *Session) update(ctx context.Context, e *captured, moved []*port) error {
+	var which []int
+	u, can := e.graph.Graph.(hal.Updater)
+	for i, l := range e.entry.Launches {
+		if slices.ContainsFunc(l.Reads, func(a Access) bool { return slices.Contains(moved, s.all[a.Buffer]) }) {
+			which, can = append(which, i), can && l.Copy == nil
+		}
+	}
+	if !can {
+		c, err := s.capture(ctx, e.entry, s.all)
+		if err != nil {
+			return err
+		}
+		old := e.graph
+		e.graph, e.graphs[e.turns()] = c.graph, c.graph
+		return old.Close()
+	}
+	for _, i := range which {
+		if err := u.Update(e.copies+i, behind(s.op(&e.entry.Launches[i], s.all), e.copies)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
