@@ -75,6 +75,17 @@ func (c *capture) record(i int, fn uintptr) error {
 	return err
 }
 
+// varies are the ops that may change between runs.
+func (c *capture) varies(functions []uintptr) map[int]*varying {
+	all := map[int]*varying{}
+	for i, op := range c.ops {
+		if op.Varies && op.Kernel != "" {
+			all[i] = &varying{op, c.nodes[i], functions[i]}
+		}
+	}
+	return all
+}
+
 // edgeData is CUgraphEdgeData.
 type edgeData struct{ _, _, kind, _, _, _, _, _ byte } // behind the two ports
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"sync"
 	"unsafe"
 
 	"github.com/spark-compile/spark-compile/hal"
@@ -22,7 +23,11 @@ type Device struct {
 	gpu     GPU
 	shared  sharing
 	cache   jitCache
-	homes   string
+	pages   struct { // whether it reads the host's own memory, tried once
+		once sync.Once
+		err  error
+	}
+	homes string
 
 	carveout int // percent of an SM's L1 that is shared memory, a hint; -1: as the driver likes
 }
@@ -188,7 +193,13 @@ func (m *memory) transfer(b []byte, offset int, write bool) error {
 	})
 }
 
-func (m *memory) Free() error { return m.device.do(m.release) }
+func (m *memory) Free() error {
+	if m.kind == pageable { // the driver knows nothing of it
+		m.ptr, m.host = 0, nil
+		return nil
+	}
+	return m.device.do(m.release)
+}
 
 // release is Free where the context is current already.
 func (m *memory) release() error {

@@ -26,6 +26,7 @@ var symbols = strings.Fields(`
 	cuStreamCreate cuStreamDestroy_v2 cuStreamSynchronize cuStreamQuery
 	cuStreamBeginCapture_v2 cuStreamEndCapture cuStreamGetCaptureInfo_v2 cuStreamUpdateCaptureDependencies
 	cuGraphInstantiateWithFlags cuGraphUpload cuGraphLaunch cuGraphExecDestroy cuGraphDestroy cuLaunchKernelEx
+	cuGraphExecKernelNodeSetParams_v2
 	cuEventCreate cuEventRecord cuEventElapsedTime cuEventDestroy_v2`)
 
 // newer are those that not every driver for CUDA 12 has; what they are for is left out without them.

@@ -279,6 +279,7 @@ func TestTheKernelsOfTheseTests(t *testing.T) {
 	runGraph(t, d)
 	runBranches(t, d)
 	runSessions(t, d)
+	runMoves(t, d)
 }
 
 func TestGPURereadsWhatTheHostRewrites(t *testing.T) {
@@ -314,4 +315,57 @@ func TestTheCoherenceKernel(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestGPUGraphsFollowMemory: a graph's kernel is pointed at other memory between runs, and at the host's own where the GPU sees it.
+func TestGPUGraphsFollowMemory(t *testing.T) { runMoves(t, openGPU(t)) }
+
+func runMoves(t *testing.T, d hal.Device) {
+	ctx := context.Background()
+	const words, places = 1 << 12, 3
+	m := ptx.NewModule(gpuTarget(d))
+	increment(m, "small", 1, 0)
+	module, err := d.Load(ctx, hal.Image{Name: "moves", PTX: m.String()})
+	require.NoError(t, err)
+	op := func(at hal.Memory) hal.Op {
+		r := []hal.Range{{Memory: at, Bytes: 4 * words}}
+		return hal.Op{Module: module, Kernel: "small", Grid: [3]int{words / 128, 1, 1}, Block: [3]int{128, 1, 1}, Shared: 512, Params: []uint64{at.Addr()}, Sizes: []int{8},
+			Reads: r, Writes: r, Varies: true}
+	}
+	var memories []hal.Memory
+	for range places {
+		at, err := d.Alloc(4*words, hal.DeviceMemory)
+		require.NoError(t, err)
+		memories = append(memories, at)
+	}
+	host := make([]byte, 4*words)
+	switch at, err := d.(hal.Mapper).Map(host); {
+	case errors.Is(err, hal.ErrNoSuchMemory):
+		t.Log(err)
+	default:
+		require.NoError(t, err)
+		memories = append(memories, at)
+	}
+	g, err := d.Capture(ctx, []hal.Op{op(memories[0])})
+	require.NoError(t, err)
+	for run := range 5 * len(memories) {
+		require.NoError(t, g.(hal.Updater).Update(0, op(memories[run%len(memories)])))
+		require.NoError(t, g.Run(ctx))
+		for i, at := range memories {
+			got := make([]byte, 4*words)
+			require.NoError(t, at.Read(got, 0))
+			want := (run + len(memories) - i) / len(memories)
+			for _, at := range []int{0, 77, words - 1} {
+				require.EqualValues(t, want, binary.LittleEndian.Uint32(got[4*at:]), "run %d, memory %d", run, i)
+			}
+			if i == places {
+				require.Equal(t, got, host)
+			}
+		}
+	}
+	require.NoError(t, g.Close())
+	for _, at := range memories {
+		require.NoError(t, at.Free())
+	}
+	require.NoError(t, module.Close())
 }

@@ -20,6 +20,9 @@ type graph struct {
 	exec   uintptr
 	events [2]uintptr // begin and end of a timed run, made by the first one
 
+	captured uintptr          // what exec was made of, while ops may vary; else 0
+	varying  map[int]*varying // by op
+
 	running bool // a run was begun whose end nobody has seen
 	// Programmatic edges that the launch list wants, and those that the captured graph has; -1 of a driver that cannot say.
 	wanted, programmatic int
@@ -133,6 +136,12 @@ func (g *graph) capture(ops []hal.Op, functions []uintptr, dependent bool) error
 	if err == nil { // or the first run would
 		err = g.device.call("cuGraphUpload", g.exec, g.stream)
 	}
+	if err == nil {
+		if g.varying = c.varies(functions); len(g.varying) > 0 {
+			g.captured = captured
+			return nil
+		}
+	}
 	if captured != 0 {
 		err = errors.Join(err, g.device.call("cuGraphDestroy", captured))
 	}
@@ -148,11 +157,7 @@ func (g *graph) launch(op *hal.Op, fn uintptr, dependent bool) error {
 	for i := range 3 {
 		cfg.grid[i], cfg.block[i] = uint32(op.Grid[i]), uint32(op.Block[i])
 	}
-	values := append([]uint64{}, op.Params...)
-	pointers := make([]uintptr, len(values)+1)
-	for i := range values {
-		pointers[i] = addr(&values[i])
-	}
+	p := pointersTo(op.Params)
 	attributes := make([]launchAttribute, 0, 2)
 	set := func(id uint32, value int32) {
 		a := launchAttribute{id: id}
@@ -168,9 +173,8 @@ func (g *graph) launch(op *hal.Op, fn uintptr, dependent bool) error {
 	if len(attributes) > 0 {
 		cfg.attributes, cfg.count = addr(&attributes[0]), uint32(len(attributes))
 	}
-	err := g.device.call("cuLaunchKernelEx", addr(&cfg), fn, addr(&pointers[0]), 0)
-	goruntime.KeepAlive(values)
-	goruntime.KeepAlive(pointers)
+	err := g.device.call("cuLaunchKernelEx", addr(&cfg), fn, addr(&p.at[0]), 0)
+	goruntime.KeepAlive(p)
 	goruntime.KeepAlive(attributes)
 	goruntime.KeepAlive(&cfg)
 	return err
@@ -239,7 +243,7 @@ func (g *graph) Close() error {
 		if err := g.settled(); err != nil {
 			return err
 		}
-		return errors.Join(g.destroy("cuGraphExecDestroy", &g.exec), g.destroy("cuEventDestroy", &g.events[0]),
+		return errors.Join(g.destroy("cuGraphExecDestroy", &g.exec), g.destroy("cuGraphDestroy", &g.captured), g.destroy("cuEventDestroy", &g.events[0]),
 			g.destroy("cuEventDestroy", &g.events[1]), g.destroy("cuStreamDestroy", &g.stream))
 	})
 }

@@ -29,6 +29,7 @@ type rogue struct {
 	enough   func() // then
 
 	unified        bool
+	pages          bool // it shares the host's page tables: all of the host's memory is memory
 	contexts, lost int
 	current        map[int]bool // by thread
 	next           uintptr
@@ -193,6 +194,9 @@ func (r *rogue) memory(at uint64, n int, name string) []byte {
 		if o.kind == "memory" && uint64(h) <= at && at-uint64(h)+uint64(n) <= uint64(len(o.bytes)) {
 			return o.bytes[at-uint64(h):][:n:n]
 		}
+	}
+	if r.pages && at != 0 { // who frees it too early dies, too
+		return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), n)
 	}
 	r.misuse("%s: no memory of %d bytes at %#x", name, n, at)
 	return nil
@@ -383,6 +387,9 @@ func (r *rogue) serve(name string, args []uintptr, tid int) int {
 		if r.unified {
 			values[attributeIntegrated] = 1
 		}
+		if r.pages {
+			values[attributeHostPageTables] = 1
+		}
 		put(args, 0, values[args[1]])
 	case "cuDevicePrimaryCtxRetain":
 		r.contexts++
@@ -518,7 +525,9 @@ func (r *rogue) serve(name string, args []uintptr, tid int) int {
 		}
 		put(args, 4, uint64(n))
 	case "cuGraphInstantiate":
-		put(args, 0, r.made(&object{kind: "exec", graph: r.the("graph", args[1], name).graph}))
+		put(args, 0, r.made(&object{kind: "exec", graph: &recording{slices.Clone(r.the("graph", args[1], name).graph.nodes)}}))
+	case "cuGraphExecKernelNodeSetParams":
+		return r.update(args, name)
 	case "cuGraphUpload":
 		r.the("exec", args[0], name)
 	case "cuGraphLaunch":
@@ -537,6 +546,33 @@ func (r *rogue) serve(name string, args []uintptr, tid int) int {
 	default:
 		r.misuse("%s is unknown", name)
 		return unknownError
+	}
+	return 0
+}
+
+// update gives a kernel's node of an exec other parameters. A graph that it was made of must be there to name the node.
+func (r *rogue) update(args []uintptr, name string) int {
+	g, n := r.the("exec", args[0], name), (*kernelNode)(pointer(args, 2))
+	f := r.the("function", n.function, name)
+	if g == nil || f == nil {
+		return invalidValue
+	}
+	alive := false
+	for _, o := range r.objects {
+		alive = alive || o.kind == "graph" && len(o.graph.nodes) == len(g.graph.nodes)
+		if o.kind == "stream" && o.running == g.graph {
+			r.misuse("%s of a graph that runs", name)
+		}
+	}
+	i := int(args[1]) - 1
+	if !alive || i < 0 || i >= len(g.graph.nodes) || g.graph.nodes[i].kernel != f.name || n.grid != [3]uint32{3, 1, 1} || n.block != [3]uint32{32, 1, 1} || n.context != 0 {
+		r.misuse("%s: node %d is no launch of %s (%+v)", name, i, f.name, *n)
+		return invalidValue
+	}
+	x := &g.graph.nodes[i]
+	x.params = nil
+	for _, p := range unsafe.Slice(*(**unsafe.Pointer)(unsafe.Pointer(&n.params)), f.params) {
+		x.params = append(x.params, *(*uint64)(p))
 	}
 	return 0
 }

@@ -19,9 +19,12 @@ const (
 	copied        sharingKind = iota // not shared: explicit copies
 	hostAllocated                    // cuMemHostAlloc, mapped for the device
 	managed                          // cuMemAllocManaged
+	pageable                         // the host's own (Map)
 )
 
-func (k sharingKind) String() string { return [...]string{"copied", "host-allocated", "managed"}[k] }
+func (k sharingKind) String() string {
+	return [...]string{"copied", "host-allocated", "managed", "pageable"}[k]
+}
 
 // sharing is what the probe found, and why.
 type sharing struct {
@@ -72,7 +75,7 @@ func (d *Device) probe(ctx context.Context) (sharing, error) {
 
 // offers says why the device has no memory of a kind, or nil. Managed memory that the host may not touch while kernels run is of no use here.
 func (d *Device) offers(kind sharingKind) error {
-	if kind == hostAllocated && !d.gpu.CanMapHost || kind == managed && !(d.gpu.Managed && d.gpu.ConcurrentManaged) {
+	if kind == hostAllocated && !d.gpu.CanMapHost || kind == pageable && !d.gpu.HostPageTables || kind == managed && !(d.gpu.Managed && d.gpu.ConcurrentManaged) {
 		return hal.ErrNoSuchMemory
 	}
 	return nil
@@ -113,6 +116,10 @@ func (m *memory) allocate(kind sharingKind) error {
 		return m.allocHost()
 	case managed:
 		return m.allocManaged()
+	case pageable:
+		m.kind, m.host = pageable, make([]byte, m.size)
+		m.ptr = uint64(addr(&m.host[0]))
+		return nil
 	}
 	if err := m.device.call("cuMemAlloc", addr(&m.ptr), uintptr(m.size)); err != nil {
 		return err

@@ -21,8 +21,8 @@ static int devices = 1, version = 13000, host_coherent = 1, managed_coherent = 1
  * programmatic ones, 2 one is missing, 3 one is there twice, 4 all are programmatic. */
 static int busy, unknown_attribute, no_programmatic, edges_wrong;
 /* The one kernel that the fake runs, hal/cuda's "coherence". Where stale reads are set, it reads what was there the first time:
- * 1 in host-allocated memory, 2 in managed memory, 3 in both. */
-static int stale_reads;
+ * 1 in host-allocated memory, 2 in managed memory, 4 in the host's own, or a sum of these. */
+static int stale_reads, page_tables;
 static struct { unsigned *from, *to, *first; unsigned words; } reread;
 static int left; /* how many times the stream will say so */
 static struct { void *from, *to; unsigned char kind; } edges[512];
@@ -53,14 +53,15 @@ static void note(const char *f, ...) {
 const char *fake_log(void) { return out; }
 void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = events = links = contexts = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified;
   devices = 1, version = 13000, host_coherent = managed_coherent = managed_offered = 1;
-  busy = unknown_attribute = no_programmatic = edges_wrong = stale_reads = left = nedges = 0;
+  busy = unknown_attribute = no_programmatic = edges_wrong = stale_reads = page_tables = left = nedges = 0;
   while (nnames) free(names[--nnames]);
   free(text), text = 0; }
 int fake_set(const char *name, int value) {
   int *to = strcmp(name, "devices") == 0 ? &devices : strcmp(name, "version") == 0 ? &version : strcmp(name, "host coherent") == 0 ? &host_coherent
     : strcmp(name, "managed coherent") == 0 ? &managed_coherent : strcmp(name, "managed offered") == 0 ? &managed_offered
     : strcmp(name, "busy") == 0 ? &busy : strcmp(name, "unknown attribute") == 0 ? &unknown_attribute : strcmp(name, "no programmatic launches") == 0 ? &no_programmatic
-    : strcmp(name, "edges wrong") == 0 ? &edges_wrong : strcmp(name, "stale reads") == 0 ? &stale_reads : 0;
+    : strcmp(name, "edges wrong") == 0 ? &edges_wrong : strcmp(name, "stale reads") == 0 ? &stale_reads
+    : strcmp(name, "page tables") == 0 ? &page_tables : 0;
   if (!to) return INVALID;
   *to = value;
   if (to == &busy && left) left = value; /* what runs may end after all */
@@ -102,7 +103,7 @@ R cuDeviceGetAttribute(int *v, int a, int d) {
   ENTER("cuDeviceGetAttribute", 0);
   if (a == unknown_attribute) return INVALID;
   *v = a == 75 ? 12 : a == 76 ? 1 : a == 18 ? integrated : a == 97 ? 101376 : a == 16 ? 48 : a == 13 ? 2418000 : a == 38 ? 24 << 20 : a == 19 ? 1
-    : a == 83 || a == 89 ? managed_offered : a == 50 ? 15 : a == 33 ? 1 : 0;
+    : a == 83 || a == 89 ? managed_offered : a == 50 ? 15 : a == 33 ? 1 : a == 100 ? page_tables : 0;
   return OK;
 }
 R cuDeviceTotalMem_v2(size_t *n, int d) { ENTER("cuDeviceTotalMem", 0); *n = 1ull << 37; return OK; }
@@ -182,7 +183,8 @@ R cuEventDestroy_v2(void *e) { ENTER("cuEventDestroy", 1); events--; return OK; 
 R cuGraphDestroy(void *g) { ENTER("cuGraphDestroy", 1); graphs--; return OK; }
 
 static void run_reread(void) {
-  int stale = ((char *)reread.from == host_block && stale_reads & 1) || ((char *)reread.from == managed_block && stale_reads & 2);
+  int stale = ((char *)reread.from == host_block && stale_reads & 1) || ((char *)reread.from == managed_block && stale_reads & 2)
+    || ((char *)reread.from != host_block && (char *)reread.from != managed_block && stale_reads & 4);
   if (!reread.first) memcpy(reread.first = malloc(4 * reread.words), reread.from, 4 * reread.words);
   for (unsigned i = 0; i < reread.words; i++) reread.to[i] = (stale ? reread.first : reread.from)[i] + 1;
 }
@@ -248,6 +250,17 @@ R cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
   if (!c->g[0] || !c->g[1] || !c->g[2] || c->g[1] > 65535 || c->g[2] > 65535) { note("grid of %s", names[k]); return INVALID; }
   if (dependent && nbehind != 1) { note("a programmatic edge from %zu nodes", nbehind); return INVALID; }
   record(dependent);
+  return OK;
+}
+typedef struct { void *f; unsigned g[3], b[3], shared; void **params, **extra, *kernel, *context; } node_params;
+R cuGraphExecKernelNodeSetParams_v2(void *e, void *node, const node_params *p) {
+  ENTER("cuGraphExecKernelNodeSetParams", 1);
+  NOT_CAPTURING("cuGraphExecKernelNodeSetParams");
+  NOT_RUNNING("cuGraphExecKernelNodeSetParams");
+  int k = (uintptr_t)p->f - 0x1000;
+  if (e != (void *)0xbb || graphs < 2 || k < 0 || k >= nnames || p->extra || p->kernel || p->context) return INVALID;
+  note("node %d is %s grid %u,%u,%u block %u,%u,%u shared %u params %llx %llx", (int)((uintptr_t)node - 0x2000), names[k], p->g[0], p->g[1], p->g[2], p->b[0], p->b[1], p->b[2],
+       p->shared, *(unsigned long long *)p->params[0], *(unsigned long long *)p->params[1]);
   return OK;
 }
 R cuMemcpyDtoDAsync_v2(uint64_t d, uint64_t s, size_t n, void *stream) { ENTER("cuMemcpyDtoDAsync", 1); if (!capturing) return INVALID; note("copy %zu", n); record(0); return OK; }
