@@ -86,6 +86,55 @@ func (s *Session) turn(ctx context.Context, e *captured) error {
 	return nil
 }
 
+// mostTurns are those that Prepare makes graphs for; no model has as many.
+const mostTurns = 64
+
+// Prepare makes the graphs of all turns that states with a delay take while one entry runs again and again, and has the device try whether
+// it reads the host's memory where a Loop lends it frames. Without it each run that comes to a new turn does it first, in some milliseconds.
+// Nothing runs and no state changes.
+func (s *Session) Prepare(ctx context.Context, entry string) error {
+	e, err := s.entry(entry)
+	if err != nil {
+		return err
+	}
+	if err := s.wait(ctx); err != nil {
+		return err
+	}
+	if loop := s.model.Program.Loop; loop != nil && len(loop.Frames) > 0 {
+		m, err := s.mapped(make([]byte, 4096))
+		if m != nil {
+			err = m.Free()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.model.Program.Model, err)
+		}
+	}
+	period := 1
+	for _, r := range e.moves {
+		for n := period; period%len(r.slots) != 0; period += n { // the least common multiple
+		}
+	}
+	if len(e.moves) == 0 || period > mostTurns {
+		return nil
+	}
+	was := map[*ring]ring{}
+	for _, r := range e.moves {
+		was[r] = ring{at: r.at, in: &port{memory: r.in.memory}, out: &port{memory: r.out.memory}}
+	}
+	defer func() {
+		for r, then := range was {
+			r.at, r.in.memory, r.out.memory = then.at, then.in.memory, then.out.memory
+		}
+	}()
+	for range period {
+		if err := s.turn(ctx, e); err != nil {
+			return err
+		}
+		s.turned(e)
+	}
+	return nil
+}
+
 // turns says which places the entry's next run takes.
 func (e *captured) turns() string {
 	var b strings.Builder

@@ -93,3 +93,39 @@ func TestARingIsInTheMemoryOfAProgram(t *testing.T) {
 	_, err = runtime.Open(t.Context(), p, d, runtime.ModelOptions{})
 	require.Error(t, err)
 }
+
+// TestPreparedTurnsMakeNoGraphs: runs make none any more, and preparing changes no value, in the midst of runs too.
+func TestPreparedTurnsMakeNoGraphs(t *testing.T) {
+	for _, done := range []int{0, 1, 4} {
+		var values [2][]int32
+		for k, prepare := range []bool{false, true} {
+			e, err := emu.Open(emu.Options{Check: true})
+			require.NoError(t, err)
+			d := &counting{Device: e}
+			s := session(t, load(t, delayed(3), d), runtime.SessionOptions{})
+			run := func(x int32) {
+				copy(words(s.Input("x")), []int32{x, x, x, x})
+				require.NoError(t, s.Run(t.Context()))
+				values[k] = append(values[k], words(s.Output("y"))[0], words(s.Output("next_state_h"))[0])
+			}
+			for i := range done {
+				run(int32(i))
+			}
+			if prepare {
+				last := words(s.Output("next_state_h"))[0]
+				require.NoError(t, s.Prepare(t.Context(), "run"))
+				require.Equal(t, last, words(s.Output("next_state_h"))[0])
+				before := d.graphs
+				require.Equal(t, 4+1, before, "a turn each, and echo")
+				defer func() { require.Equal(t, before, d.graphs) }()
+			}
+			for i := range 9 {
+				run(int32(i + 10))
+			}
+		}
+		require.Equal(t, values[0], values[1])
+	}
+	s := session(t, load(t, accumulator(true), nil), runtime.SessionOptions{})
+	require.NoError(t, s.Prepare(t.Context(), "run"), "nothing to do")
+	require.EqualError(t, s.Prepare(t.Context(), "walk"), `acc.onnx: no entry "walk"`)
+}

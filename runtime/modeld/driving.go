@@ -61,7 +61,10 @@ func Drive(s *runtime.Session) (*Driving, error) {
 	}
 	m := &Driving{loop: loop{session: s, program: p}}
 	m.commands.rule = commandRules[p.Loop.Rule]
-	return m, m.begin(drivingInputs)
+	if err := m.begin(drivingInputs); err != nil {
+		return nil, err
+	}
+	return m, s.Prepare(context.Background(), "run") // or the first steps would make the graphs
 }
 
 const desireInput = "desire"

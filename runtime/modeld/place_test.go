@@ -1,10 +1,12 @@
 package modeld_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -14,6 +16,17 @@ import (
 func offset(p modeld.Picture, bytes int) modeld.Picture {
 	p.Data = append(make([]byte, bytes, len(p.Data)+64), p.Data...)[bytes:]
 	return p
+}
+
+// counting counts the graphs that a device makes.
+type counting struct {
+	*emu.Device
+	graphs int
+}
+
+func (d *counting) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	d.graphs++
+	return d.Device.Capture(ctx, ops)
 }
 
 // TestAStepMovesFramesInAndOutputsOutAlone: on a device with memory of its own a step sends the pictures and its few numbers, and fetches the models'
@@ -46,11 +59,13 @@ func TestAStepMovesFramesInAndOutputsOutAlone(t *testing.T) {
 		"half aligned": {offset: 8},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := emu.Open(c.opt)
+			e, err := emu.Open(c.opt)
 			require.NoError(t, err)
+			d := &counting{Device: e}
 			m, err := modeld.NewDriving(t.Context(), p, d, modeld.Options{CopyFrames: c.copies})
 			require.NoError(t, err)
 			defer m.Close()
+			graphs := d.graphs
 			var raw []map[string][]float64
 			for _, id := range ids {
 				before := d.Traffic()
@@ -58,6 +73,9 @@ func TestAStepMovesFramesInAndOutputsOutAlone(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, c.places, out.Stats.InPlace)
 				raw = append(raw, out.Raw)
+				if id < 4 {
+					require.Equal(t, graphs, d.graphs, "the first steps make no graphs: opening did")
+				}
 				moved := d.Traffic()
 				require.LessOrEqual(t, moved.OnDevice-before.OnDevice, int64(96), "the pulses of three steps: no picture, no features")
 				in, back := moved.ToDevice-before.ToDevice, moved.ToHost-before.ToHost
