@@ -15,8 +15,8 @@ import (
 // and V, which have half the picture's size too. The result is [N, planes, height/2, width/2]. Without phases it is all luma,
 // [N, 1, height, width].
 //
-// All of it is exact. Coordinates are f32, each operation rounded: (m0·x + m1·y) + m2 and so on; for chroma x and y count pixels of half the size, and
-// m2, m5 count half and m6, m7 twice. Then, with the third coordinate w:
+// All of it is exact. Coordinates are f32, each operation rounded: (m0·x + m1·y) + m2 and so on, with the matrix of the plane (chroma). Then, with the
+// third coordinate w:
 //   - the nearest pixel: the quotients by w, rounded to the nearest integer, ties to even;
 //   - linear: the products with 32/w, rounded likewise, which are 1/32 of a pixel; of four pixels (32-a)·(32-b) … /1024 each,
 //     the sum rounded half up (OpenCV's warpPerspective with INTER_LINEAR, in integers).
@@ -63,8 +63,27 @@ func inferWarpFrame(n *Node) ([]Type, error) {
 	return []Type{T(Uint8, frames, count, height, width)}, n.shaped(1, 4)
 }
 
-// chroma scales the matrix of luma to that of chroma: S·M·S⁻¹ with S = diag(½, ½, 1).
-var chroma = [9]float32{1, 1, .5, 1, 1, .5, 2, 2, 1}
+// chroma is the matrix between planes of half the size, m that of luma. openpilot's two generations disagree, and so do the samplings. With the nearest
+// pixel, pixels count from their corner: S·M·S⁻¹ with S = diag(½, ½, 1), so m2, m5 are half and m6, m7 twice. With the linear one they count
+// from their centre: pixel x is at 2x + ½ of luma. That is T·(M·U) with U = [2 0 ½; 0 2 ½; 0 0 1] and T = [½ 0 -¼; 0 ½ -¼; 0 0 1], in f32.
+func (w warp) chroma(m [9]float32) [9]float32 {
+	if !w.linear {
+		for k, s := range [9]float32{1, 1, .5, 1, 1, .5, 2, 2, 1} {
+			m[k] *= s
+		}
+		return m
+	}
+	var half [3]float32 // the last column of M·U
+	for r := range half {
+		half[r] = float32(float32(.5*m[3*r])+float32(.5*m[3*r+1])) + m[3*r+2]
+	}
+	for r := range 2 {
+		m[3*r], m[3*r+1] = m[3*r]-float32(.5*m[6]), m[3*r+1]-float32(.5*m[7])
+		m[3*r+2] = float32(.5*half[r]) - float32(.25*half[2])
+	}
+	m[6], m[7], m[8] = 2*m[6], 2*m[7], half[2]
+	return m
+}
 
 // evalWarpFrame is in float32 and integers, as the row says.
 func evalWarpFrame(n *Node, in []*Array) ([]*Array, error) {
@@ -88,9 +107,7 @@ func evalWarpFrame(n *Node, in []*Array) ([]*Array, error) {
 			case c < luma:
 				row, column, step = w.phases[2*c], w.phases[2*c+1], 2
 			default:
-				for k := range m {
-					m[k] *= chroma[k]
-				}
+				m = w.chroma(m)
 				p = plane{w: int(f[0]) / 2, h: int(f[1]) / 2, at: func(x, y int) int64 { return at(int(f[3])+c-luma, int(f[2]), 2, x, y) }}
 			}
 			for j := range height * width {

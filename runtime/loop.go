@@ -37,7 +37,7 @@ const (
 
 // Rules of how outputs are parsed and made into commands.
 const (
-	RuleOld       = "old"       // 0.9.x: histories at the full rate, nothing clipped, desire_state as it is
+	RuleOld       = "old"       // 0.9.x, vision and policy in one file: nothing clipped, desire_state as it is
 	RuleCurvature = "curvature" // the policy's desired_curvature is the command
 	RulePlan      = "plan"      // commands follow from the plan
 	RuleAction    = "action"    // likewise, or are the model's action

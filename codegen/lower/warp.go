@@ -50,13 +50,7 @@ func (w *warper) pixel(i, c, r, x *expr.Expr) *expr.Expr {
 		w.base = b.Select(isChroma, b.Add(format(3), b.Offset(c, int64(-luma))), w.base)
 		w.step = b.Select(isChroma, b.Int(2), w.step)
 	}
-	m := func(k int) *expr.Expr {
-		v := l.Value(w.n.Inputs[0], []*expr.Expr{i, b.Int(k / 3), b.Int(k % 3)})
-		if s := [9]float64{1, 1, .5, 1, 1, .5, 2, 2, 1}[k]; s != 1 {
-			v = b.Mul(v, b.Select(isChroma, b.F32(s), b.F32(1)))
-		}
-		return v
-	}
+	m := func(k int) *expr.Expr { return w.entry(i, k, isChroma) }
 	fx, fy := b.Cast(x, expr.F32), b.Cast(r, expr.F32)
 	at := func(k int) *expr.Expr { return b.Add(b.Add(b.Mul(m(3*k), fx), b.Mul(m(3*k+1), fy)), m(3*k+2)) }
 	z := at(2)
@@ -80,6 +74,35 @@ func (w *warper) pixel(i, c, r, x *expr.Expr) *expr.Expr {
 		sum = b.Add(sum, b.Mul(b.Mul(wx, wy), p))
 	}
 	return b.Shr(sum, b.Int(10))
+}
+
+// entry is that of a plane's matrix (ir's warp.chroma).
+func (w *warper) entry(i *expr.Expr, k int, isChroma *expr.Expr) *expr.Expr {
+	l, b := w.l, w.l.B
+	m := func(k int) *expr.Expr { return l.Value(w.n.Inputs[0], []*expr.Expr{i, b.Int(k / 3), b.Int(k % 3)}) }
+	times := func(s float64, v *expr.Expr) *expr.Expr { return b.Mul(v, b.F32(s)) }
+	if len(w.n.Attrs.Ints("phases")) == 0 {
+		return m(k)
+	}
+	if !w.n.Flag("linear") {
+		if s := [9]float64{1, 1, .5, 1, 1, .5, 2, 2, 1}[k]; s != 1 {
+			return b.Mul(m(k), b.Select(isChroma, b.F32(s), b.F32(1)))
+		}
+		return m(k)
+	}
+	half := func(r int) *expr.Expr { return b.Add(b.Add(times(.5, m(3*r)), times(.5, m(3*r+1))), m(3*r+2)) }
+	var v *expr.Expr
+	switch {
+	case k == 8:
+		v = half(2)
+	case k >= 6:
+		v = times(2, m(k))
+	case k%3 == 2:
+		v = b.Sub(times(.5, half(k/3)), times(.25, half(2)))
+	default:
+		v = b.Sub(m(k), times(.5, m(6+k%3)))
+	}
+	return b.Select(isChroma, v, m(k))
 }
 
 // whole rounds a coordinate to an integer; z is what it was divided by.

@@ -99,7 +99,7 @@ func contracts() []contract {
 	return []contract{
 		{"0.10.2, vision and policy", pair("desire_pulse", nil), 4, false, runtime.RulePlan, runtime.MissedSkips},
 		{"0.10.0, vision and policy", pair("desire", map[string][]int{curvatures: {1, 25, 1}}, curvature), 4, false, runtime.RuleCurvature, runtime.MissedMovesDesires},
-		{"0.9.7 at 5 Hz", single(old, 25, 24, 25), 4, true, runtime.RuleCurvature, runtime.MissedMovesDesires},
+		{"0.9.7 at 5 Hz", single(old, 25, 24, 25), 4, true, runtime.RuleOld, runtime.MissedMovesDesires},
 		{"0.9.7 at 20 Hz", single(old, 100, 99, 100), 1, true, runtime.RuleOld, runtime.MissedMovesDesires},
 	}
 }

@@ -19,7 +19,10 @@ const (
 )
 
 // pictures are the names of inputs with pictures: those of the road camera, then those of the wide one.
-var pictures = []string{"img", "input_imgs", "big_img", "big_input_imgs", warped}
+var pictures = []string{"img", openCL, "big_img", "big_input_imgs", warped}
+
+// openCL is a name that pictures have in models of up to 0.10.0.
+const openCL = "input_imgs"
 
 // desireNames are those of inputs with desires.
 var desireNames = []string{"desire", "desire_pulse"}
@@ -103,7 +106,7 @@ func rule(first, last *part, every int) string {
 		}
 	}
 	switch {
-	case every == 1:
+	case every == 1 || first == last && first.input(openCL) != nil: // vision and policy in one file, up to 0.9.8
 		return runtime.RuleOld
 	case names["action"] || last.has("action_t"):
 		return runtime.RuleAction
@@ -142,7 +145,8 @@ func (s *step) see(p *part, every int) error {
 			fed = append(fed, list)
 		}
 	}
-	linear := s.opt.Sampling == runtime.Linear || s.opt.Sampling == "" && every == 1
+	// Up to 0.10.3 modeld sampled with OpenCL, the four pixels around. The names of models until 0.10.0 tell; those of later ones are today's.
+	linear := s.opt.Sampling == runtime.Linear || s.opt.Sampling == "" && p.input(openCL) != nil
 	now := s.frames(2*shape[0], 2*shape[1], ir.Attrs{"phases": phases, "linear": linear}, Frame, WideFrame)
 	if in := p.input(warped); in != nil {
 		s.by[in] = now

@@ -1,6 +1,7 @@
 package modeld
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,9 +18,8 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-// unsettled is the contract of which no source says how far apart its pictures are and how they are sampled: the twin takes them one step apart
-// and bilinearly, the compiler four and the nearest.
-const unsettled = "supercombo097"
+// sampling of releases that models do not tell: 0.10.3 has the input names of those behind it, which sample differently.
+var sampling = map[string]string{"0.10.3": runtime.Linear}
 
 // TestADriveIsTheTwins: whole models of each contract in fp32 over a synthetic drive with missed frames, against modeld's arrays in NumPy around the
 // same models in float64. Pictures are equal to the byte, outputs to 1e-4 of relative L2 in every frame, so from the first, cold ones on.
@@ -29,9 +29,6 @@ func TestADriveIsTheTwins(t *testing.T) {
 		frames = 200
 	}
 	for contract, names := range twinContracts {
-		if contract == unsettled {
-			continue
-		}
 		t.Run(contract, func(t *testing.T) {
 			var models []*driving.Model
 			var files []*onnx.Model
@@ -45,7 +42,7 @@ func TestADriveIsTheTwins(t *testing.T) {
 			road, wide := drive.Cameras(8)
 			first := road.Draw(0)
 			layout := runtime.NV12{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
-			r, err := compile.Loop(t.Context(), files, openpilot.Options{Largest: layout}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
+			r, err := compile.Loop(t.Context(), files, openpilot.Options{Largest: layout, Sampling: sampling[contract]}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
 			require.NoError(t, err)
 			d, err := emu.Open(emu.Options{})
 			require.NoError(t, err)
@@ -63,7 +60,7 @@ func TestADriveIsTheTwins(t *testing.T) {
 				require.NoError(t, err)
 				step := twinStep{id: id, desire: in.Desire, convention: i % 2, road: near, wide: far, params: [2]float64{in.LateralDelay + .075, in.LongitudinalDelay + .075}}
 				switch contract {
-				case "supercombo096":
+				case "supercombo096", "supercombo097":
 					step.params = [2]float64{in.VEgo, in.LateralDelay + .2}
 				case "0.10.0":
 					step.params = [2]float64{in.VEgo, in.LateralDelay}
@@ -88,6 +85,64 @@ func TestADriveIsTheTwins(t *testing.T) {
 					worst = max(worst, difference.RelL2)
 					require.LessOrEqual(t, difference.RelL2, 1e-4, "frame %d: %s", i, name)
 				}
+			}
+			twin.close()
+			t.Logf("worst relative L2 %.2g", worst)
+		})
+	}
+}
+
+// TestMonitoringADriveIsTheTwins: likewise of driver monitoring, that of luma and that of 2021, with the driver on either side.
+func TestMonitoringADriveIsTheTwins(t *testing.T) {
+	frames := 12
+	if fulltest.Runs(t.Name()) {
+		frames = 200
+	}
+	for _, name := range []string{"dmonitoring_luma", "dmonitoring"} {
+		t.Run(name, func(t *testing.T) {
+			model, err := driving.MakeIn(name, driving.Tiny, ir.Float32)
+			require.NoError(t, err)
+			file, err := onnx.Decode(name+".onnx", model.ONNX)
+			require.NoError(t, err)
+			camera, _ := drive.Cameras(8)
+			first := camera.DrawDriver(0)
+			layout := runtime.NV12{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
+			r, err := compile.Loop(t.Context(), []*onnx.Model{file}, openpilot.Options{Largest: layout}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
+			require.NoError(t, err)
+			d, err := emu.Open(emu.Options{})
+			require.NoError(t, err)
+			m, err := NewMonitoring(t.Context(), r.Program, d, Options{})
+			require.NoError(t, err)
+			defer m.Close()
+			l := r.Program.Loop
+			rng := rand.New(rand.NewPCG(20, 21))
+			twin := startTwin(t, "monitoring", l.Width, l.Height, model)
+			worst := 0.
+			for i := range frames {
+				p := camera.DrawDriver(i)
+				if i%2 == 1 { // the drawing is plain where a small model's picture lies
+					for k := range p.Data {
+						p.Data[k] = byte(rng.Uint32())
+					}
+				}
+				in := MonitoringInputs{RPY: [3]float64{.01, .02 - .001*float64(i), -.01}, RightHandDrive: i%3 == 1, Camera: Intrinsics(camera)}
+				in.Camera.Focal /= float64(1 + i%4) // the model's picture reaches beyond the camera's
+				step := twinStep{road: p, wide: p, calib: in.RPY}
+				if name == "dmonitoring_luma" {
+					step.roadMat, err = monitoringWarp(in.Camera, l.Width)
+					require.NoError(t, err)
+				} else {
+					step.roadMat = monitoringCrop(Picture(p), in.RightHandDrive)
+				}
+				out, err := m.Step(t.Context(), DriverFrame{Picture: Picture(p)}, in)
+				require.NoError(t, err)
+				want := twin.step(step)
+				exact, err := want["out."+name+".outputs"].Float64s()
+				require.NoError(t, err)
+				difference, err := runtime.Compare(out.Raw["outputs"], exact, 0, 0)
+				require.NoError(t, err)
+				worst = max(worst, difference.RelL2)
+				require.LessOrEqual(t, difference.RelL2, 1e-4, "frame %d", i)
 			}
 			twin.close()
 			t.Logf("worst relative L2 %.2g", worst)

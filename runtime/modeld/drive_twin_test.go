@@ -55,7 +55,8 @@ type twinHeader struct {
 	Desire            []float64   `json:"desire,omitempty"`
 	TrafficConvention []float64   `json:"traffic_convention,omitempty"`
 	Params            []float64   `json:"params,omitempty"` // lateral_control_params or action_t
-	Road              []int       `json:"road,omitempty"`   // width, height, stride, offset of chroma
+	Calib             []float64   `json:"calib,omitempty"`
+	Road              []int       `json:"road,omitempty"` // width, height, stride, offset of chroma
 	Wide              []int       `json:"wide,omitempty"`
 	Arrays            []twinArray `json:"arrays,omitempty"`
 }
@@ -72,12 +73,19 @@ type twinStep struct {
 	desire           int
 	convention       int
 	params           [2]float64
+	calib            [3]float64
 	road, wide       drive.Picture
 	roadMat, wideMat [9]float32
 }
 
 // startDriveTwin starts the twin of a contract on models, or skips the test where there is no numpy.
 func startDriveTwin(t *testing.T, contract string, models ...*driving.Model) *driveTwin {
+	t.Helper()
+	return startTwin(t, contract, 128, 64, models...)
+}
+
+// startTwin starts it with a model's picture of another size.
+func startTwin(t *testing.T, contract string, width, height int, models ...*driving.Model) *driveTwin {
 	t.Helper()
 	py, err := python.Find()
 	if err == nil {
@@ -95,7 +103,7 @@ func startDriveTwin(t *testing.T, contract string, models ...*driving.Model) *dr
 	require.NoError(t, err)
 	d.out = bufio.NewReader(out)
 	require.NoError(t, d.cmd.Start())
-	h := twinHeader{Op: "start", Contract: contract, Width: 128, Height: 64}
+	h := twinHeader{Op: "start", Contract: contract, Width: width, Height: height}
 	for _, m := range models {
 		decoded, err := onnx.Decode(m.Name, m.ONNX)
 		require.NoError(t, err)
@@ -155,7 +163,7 @@ func (d *driveTwin) receive() (h twinHeader, arrays map[string]*npy.Array) {
 
 // step runs a frame. What the models took is in.MODEL.INPUT, what they gave out.MODEL.OUTPUT; nothing where none ran.
 func (d *driveTwin) step(s twinStep) map[string]*npy.Array {
-	h := twinHeader{Op: "step", ID: s.id, Desire: make([]float64, 8), TrafficConvention: make([]float64, 2), Params: s.params[:]}
+	h := twinHeader{Op: "step", ID: s.id, Desire: make([]float64, 8), TrafficConvention: make([]float64, 2), Params: s.params[:], Calib: s.calib[:]}
 	h.Desire[s.desire], h.TrafficConvention[s.convention] = 1, 1
 	arrays := map[string]*npy.Array{}
 	add := func(name string, p drive.Picture, m [9]float32) []int {
@@ -211,7 +219,7 @@ func (d *driveTwin) close() {
 // twinContracts are the models of each generation.
 var twinContracts = map[string][]string{
 	"supercombo096": {"supercombo096"}, "supercombo097": {"supercombo097"}, "0.10.0": {"vision010", "policy010"},
-	"0.10.2": {"vision", "policy"}, "driving_supercombo": {"driving_supercombo"}, "supercombo_history": {"supercombo_history"},
+	"0.10.2": {"vision", "policy"}, "0.10.3": {"vision", "policy"}, "driving_supercombo": {"driving_supercombo"}, "supercombo_history": {"supercombo_history"},
 }
 
 // TestDriveTwin: over 10 frames of a drive in which frame 8 is missing, histories have what is computed by hand.
@@ -252,7 +260,7 @@ func TestDriveTwin(t *testing.T) {
 				for _, image := range []string{"img", "input_imgs"} {
 					if x := out["in."+names[0]+"."+image]; x != nil { // the newest picture, and one step or four before
 						back := 4
-						if strings.HasPrefix(contract, "supercombo09") {
+						if contract == "supercombo096" {
 							back = 1
 						}
 						older := make([]float64, 32*64)
@@ -286,7 +294,7 @@ func TestDriveTwin(t *testing.T) {
 					require.Equal(t, want, desires, i)
 					// The newest row of features is of now where the policy takes it, else of the last step or 4 before.
 					rows := numbers(out, "in."+last+".features_buffer")
-					age := map[string]int{"0.10.0": 0, "0.10.2": 0, "supercombo096": 1}
+					age := map[string]int{"0.10.0": 0, "0.10.2": 0, "0.10.3": 0, "supercombo096": 1}
 					newest, ok := age[contract]
 					if !ok {
 						newest = 4
