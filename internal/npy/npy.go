@@ -195,6 +195,15 @@ func WriteFile(path string, a *Array) error {
 
 // ReadZip reads every array of a .npz file by name.
 func ReadZip(path string) (map[string]*Array, error) {
+	return readZip(path, func(string) bool { return true })
+}
+
+// ReadNamed reads the arrays of a .npz file that have one of the names. An array that is not in the file is not in the map.
+func ReadNamed(path string, names ...string) (map[string]*Array, error) {
+	return readZip(path, func(name string) bool { return slices.Contains(names, name) })
+}
+
+func readZip(path string, wanted func(name string) bool) (map[string]*Array, error) {
 	z, err := zip.OpenReader(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: not a .npz file: %w", path, err)
@@ -202,16 +211,23 @@ func ReadZip(path string) (map[string]*Array, error) {
 	defer z.Close()
 	out := map[string]*Array{}
 	for _, f := range z.File {
+		name := strings.TrimSuffix(f.Name, ".npy")
+		if !wanted(name) {
+			continue
+		}
 		r, err := f.Open()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
 		}
 		a, err := Read(r)
+		if err == nil {
+			_, err = io.Copy(io.Discard, r) // the checksum is compared at the end
+		}
 		r.Close()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
 		}
-		out[strings.TrimSuffix(f.Name, ".npy")] = a
+		out[name] = a
 	}
 	return out, nil
 }

@@ -135,6 +135,20 @@ func (c *Calibration) warps(width int) (road, wide [9]float32, err error) {
 	return road, wide, nil
 }
 
+// Projections returns what maps a point to a pixel of the road and of the wide camera: K_cam·V·R, by rows. A point is x forward, y right and
+// z down from the camera, in metres, on axes of the car (openpilot's calibrated frame), as those of Plan and Line are; a plan's points are as high
+// as the camera, CameraHeight above the road. The product is divided by its third number, which is greater than 0 in front of the camera.
+func (c *Calibration) Projections() (road, wide [3][3]float64, err error) {
+	if err := c.check(); err != nil {
+		return road, wide, err
+	}
+	turn := matrix{{0, 1, 0}, {0, 0, 1}, {1, 0, 0}}.times(rotation(c.RPY))
+	return c.Road.camera().times(turn), c.WideCamera.camera().times(turn), nil
+}
+
+// CameraHeight is that of the camera above the road in metres, where no calibration says (HEIGHT_INIT in openpilot's calibrationd.py).
+const CameraHeight = 1.22
+
 // monitoringWarp returns the matrix that maps pixels of a driver-monitoring model's frame, width pixels wide, to those of the driver
 // camera, by rows: K_cam·K_dm⁻¹ (openpilot's dmonitoringmodeld.py).
 func monitoringWarp(camera Intrinsics, width int) ([9]float32, error) {

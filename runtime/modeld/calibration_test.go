@@ -154,3 +154,50 @@ func TestCalibrationThatCannotBeIsNamed(t *testing.T) {
 	_, err := monitoringWarp(Intrinsics{}, 1440)
 	require.ErrorContains(t, err, "Camera.Focal is 0")
 }
+
+// TestProjections: what lies straight ahead is where the warp finds the middle of the model's frame, and a point of the road where a pinhole
+// camera that is mounted straight has it.
+func TestProjections(t *testing.T) {
+	cameras, err := CamerasOf("tici", "ar0231")
+	require.NoError(t, err)
+	pixel := func(m [3][3]float64, p [3]float64) (x, y float64) {
+		var v [3]float64
+		for i := range 3 {
+			for k := range 3 {
+				v[i] += m[i][k] * p[k]
+			}
+		}
+		return v[0] / v[2], v[1] / v[2]
+	}
+	c := Calibration{RPY: [3]float64{.03, .02, -.01}, Road: cameras.Road, WideCamera: cameras.Wide}
+	road, wide, err := c.Projections()
+	require.NoError(t, err)
+	roadWarp, wideWarp, err := c.warps(modelWidth)
+	require.NoError(t, err)
+	for _, w := range []struct {
+		projection [3][3]float64
+		warp       [9]float32
+		middle     [3]float64
+	}{{road, roadWarp, [3]float64{modelX, roadY, 1}}, {wide, wideWarp, [3]float64{modelX, wideY, 1}}} {
+		var m [3][3]float64
+		for i, v := range w.warp {
+			m[i/3][i%3] = float64(v)
+		}
+		wantX, wantY := pixel(m, w.middle)
+		x, y := pixel(w.projection, [3]float64{100, 0, 0})
+		require.InDelta(t, wantX, x, .01)
+		require.InDelta(t, wantY, y, .01)
+	}
+	c.RPY = [3]float64{}
+	road, wide, err = c.Projections()
+	require.NoError(t, err)
+	x, y := pixel(road, [3]float64{30, 1, CameraHeight})
+	require.InDelta(t, 964+2648./30, x, 1e-9)
+	require.InDelta(t, 604+2648*1.22/30, y, 1e-9)
+	x, y = pixel(wide, [3]float64{30, -1, CameraHeight})
+	require.InDelta(t, 964-567./30, x, 1e-9)
+	require.InDelta(t, 604+567*1.22/30, y, 1e-9)
+	c.RPY[1] = math.NaN()
+	_, _, err = c.Projections()
+	require.ErrorContains(t, err, "pitch is NaN")
+}
