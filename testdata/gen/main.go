@@ -1,10 +1,12 @@
 // Command gen writes models of openpilot's structure with random weights, and inputs and outputs for them:
 //
-//	go run ./testdata/gen -o DIR [-model NAME|all] [-size tiny|small|full] [-inputs N]
+//	go run ./testdata/gen -o DIR [-model NAME|all] [-size tiny|small|full] [-inputs N] [-plausible]
+//	go run ./testdata/gen -o DIR -frames N [-format npz|png] [-divisor N]
 //
 // makes the model of a NAME that driving.Names lists; all is vision, policy, dmonitoring and supercombo. It
 // writes DIR/MODEL.onnx, and N files DIR/MODEL.npz, DIR/MODEL_1.npz … with inputs by name and the outputs that the reference
-// evaluator computes for them in float64, also by name.
+// evaluator computes for them in float64, also by name. -plausible gives models whose outputs look like a drive. -frames writes
+// no model but what the cameras see on a drive, in pictures that are smaller than a comma 3X's by the divisor.
 package main
 
 import (
@@ -18,6 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/testdata/gen/drive"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -26,22 +29,48 @@ func main() {
 	model := flag.String("model", "all", strings.Join(driving.Names(), ", ")+", or all: the first four")
 	size := flag.String("size", "small", "tiny, small or full")
 	inputs := flag.Int("inputs", 1, "number of .npz files per model")
+	plausible := flag.Bool("plausible", false, "outputs that look like a drive")
+	frames := flag.Int("frames", 0, "number of frames of a drive to write instead of models")
+	format := flag.String("format", string(drive.NPZ), "of frames: npz or png")
+	divisor := flag.Int("divisor", 4, "of the size of frames")
 	flag.Parse()
+	if *frames > 0 {
+		if err := writeFrames(*dir, *frames, drive.Format(*format), *divisor); err != nil {
+			fmt.Fprintln(os.Stderr, "gen:", err)
+			os.Exit(2)
+		}
+		return
+	}
 	names := []string{*model}
 	if *model == "all" {
 		names = []string{"vision", "policy", "dmonitoring", "supercombo"}
 	}
 	for _, name := range names {
-		if err := write(*dir, name, driving.Size(*size), *inputs); err != nil {
+		if err := write(*dir, name, driving.Size(*size), *inputs, *plausible); err != nil {
 			fmt.Fprintln(os.Stderr, "gen:", err)
 			os.Exit(2)
 		}
 	}
 }
 
+// writeFrames writes a drive.
+func writeFrames(dir string, frames int, format drive.Format, divisor int) error {
+	if divisor < 1 || divisor > 100 {
+		return fmt.Errorf("-divisor %d: want 1 to 100", divisor)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	road, wide := drive.Cameras(divisor)
+	return drive.WriteDirectory(dir, format, road, wide, frames)
+}
+
 // write makes one model and its files.
-func write(dir, name string, size driving.Size, inputs int) error {
+func write(dir, name string, size driving.Size, inputs int, plausible bool) error {
 	m, err := driving.Make(name, size)
+	if err == nil && plausible {
+		m, err = m.Plausible()
+	}
 	if err != nil {
 		return err
 	}

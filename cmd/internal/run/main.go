@@ -1,7 +1,8 @@
 // Package run is spark-run, which runs a compiled package or an ONNX model on given inputs, compares outputs with expected ones,
-// times repeated runs, runs suites of ONNX test cases, and runs and checks kernels of anybody's PTX.
+// times repeated runs, runs suites of ONNX test cases and openpilot's loop over recorded frames, and runs and checks kernels of anybody's PTX.
 //
 //	spark-run ./drivingvision --input frames.npz --expect golden.npz --min-cosine 0.9999
+//	spark-run ./driving --replay ./frames --view
 //	spark-run --ptx kernels.ptx --kernel add --grid 4 --block 128 --arg x.npy --arg y.npy --arg out:f32[512] --arg 512
 package run
 
@@ -18,6 +19,7 @@ import (
 // flags is the command line.
 type flags struct {
 	Model         string     `arg:"" optional:"" name:"model" help:"Directory of a compiled package, or an ONNX file."`
+	Other         string     `arg:"" optional:"" name:"other" help:"With --replay, a second package, to compare with the first."`
 	Precision     string     `help:"Precision to compile an ONNX file in: ${precisions}; default: OPENPILOT_DGX_PRECISION, else ${precision}."`
 	Device        string     `help:"auto, cuda, cuda:N or emu." default:"auto" placeholder:"NAME"`
 	Input         []string   `help:"An input, a .npz with inputs by name, or a directory of .npz files to run one after the other." placeholder:"NAME=FILE.npy|FILE.npz|DIR" sep:"none"`
@@ -44,7 +46,8 @@ type flags struct {
 	IO            string     `name:"io" help:"Element types of inputs and outputs: the file's, or f32 where it has f16 or bf16." enum:"file,f32" default:"file" placeholder:"file|f32"`
 	Target        string     `help:"Target to compile an ONNX file for, or variant to run if the device accepts any." placeholder:"${target}"`
 
-	ptxFlags `embed:""`
+	ptxFlags    `embed:""`
+	replayFlags `embed:""`
 
 	golden bool            // the package's own run is compared with
 	made   *compile.Result // of an ONNX file
@@ -73,7 +76,12 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 		if err := f.checkPTX(); err != nil {
 			return err
 		}
+		if err := f.checkReplay(); err != nil {
+			return err
+		}
 		switch {
+		case f.Replay != "":
+			return detect.Explain(f.replay(ctx, stdout, stderr))
 		case f.PTX != "":
 			return f.runPTX(ctx, stdout)
 		case !f.Profile && (f.ProfileDevice != "" || f.ProfileHTML != ""):
