@@ -167,12 +167,12 @@ function bracket(c, left, top, right, bottom) {
   c.stroke();
 }
 
-const ahead = 100, aside = 12; // metres that are seen from above
+const ahead = 100, aside = 12, gutter = 44; // metres that are seen from above, and the place of their labels
 
 // fromAbove draws all packages on one plane.
 function fromAbove(packages) {
   const { c, width, height } = sharp(element("birdseye"));
-  const bottom = height - 22, place = (x, y) => [width / 2 + y * width / 2 / aside, bottom - x * (bottom - 8) / ahead];
+  const bottom = height - 22, half = (width - gutter) / 2, place = (x, y) => [gutter + half + y * half / aside, bottom - x * (bottom - 8) / ahead];
   c.font = "12px system-ui, 'Noto Sans', 'DejaVu Sans', sans-serif";
   c.fillStyle = "#93a0b1";
   c.strokeStyle = "#232b36";
@@ -180,7 +180,8 @@ function fromAbove(packages) {
   for (let x = 0; x <= ahead; x += 20) {
     trace(c, [place(x, -aside), place(x, aside)]);
     c.stroke();
-    if (x) c.fillText(x + " m", 4, place(x, 0)[1] + 14);
+    c.textAlign = "right";
+    if (x) c.fillText(x + " m", gutter - 6, place(x, 0)[1] + 4);
   }
   c.textAlign = "center";
   for (let y = -8; y <= 8; y += 4) {
@@ -191,7 +192,7 @@ function fromAbove(packages) {
   c.textAlign = "left";
   c.save();
   c.beginPath();
-  c.rect(0, 0, width, bottom);
+  c.rect(gutter, 0, width - gutter, bottom);
   c.clip();
   const line = (points, style, thick, alpha, dashed) => {
     c.setLineDash(dashed ? [6, 5] : []);
@@ -249,7 +250,7 @@ function curvatures() {
   const { c, width, height } = sharp(element("history"));
   element("span").textContent = history.length;
   const all = history.flatMap(h => h.values).filter(v => v != null);
-  const most = Math.max(1e-4, ...all.map(Math.abs)) * 1.1, left = 62;
+  const most = Math.max(1e-4, ...all.map(Math.abs)) * 1.1, left = 72;
   const place = (k, v) => [left + (width - left - 4) * (k + .5) / Math.max(history.length, 40), height / 2 - v / most * (height / 2 - 8)];
   c.font = "12px system-ui, 'Noto Sans', 'DejaVu Sans', sans-serif";
   c.fillStyle = "#93a0b1";

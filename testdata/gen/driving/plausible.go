@@ -110,7 +110,7 @@ const (
 	points  = 33
 	speed   = 20
 	bendOf  = .0004 // 1/m for 1
-	quietly = .02   // how much of the model's own is left
+	quietly = .005  // how much of the model's own is left
 	sigma   = -2    // logarithm of standard deviations
 )
 
