@@ -24,7 +24,7 @@ type flags struct {
 	Device        string     `help:"auto, cuda, cuda:N or emu." default:"auto" placeholder:"NAME"`
 	Input         []string   `help:"An input, a .npz with inputs by name, or a directory of .npz files to run one after the other." placeholder:"NAME=FILE.npy|FILE.npz|DIR" sep:"none"`
 	Random        *uint64    `help:"Run on random inputs: floats from -1 to 1, bytes over their range. Without --input and --random a package runs on its own golden inputs." placeholder:"SEED"`
-	OutputDir     string     `help:"Write every output as NAME.npy." placeholder:"DIR"`
+	OutputDir     string     `help:"Write every output as NAME.npy, or with --replay those of each frame as NNNNNN.npz." placeholder:"DIR"`
 	Expect        string     `help:"Expected outputs by name, in a .npz file or in a directory that --output-dir wrote; with a directory of inputs, a directory of such of the same names." placeholder:"FILE.npz|DIR"`
 	Rtol          *float64   `help:"Relative tolerance for --expect and --suite; default for --expect: cosine and relative L2 by precision." placeholder:"R"`
 	Atol          *float64   `help:"Absolute tolerance for --expect and --suite." placeholder:"A"`
@@ -66,7 +66,7 @@ const Summary = "Run a compiled package or an ONNX model."
 func Main(name string, args []string, stdout, stderr io.Writer) int {
 	var f flags
 	args, dirs := cli.Following(args, "--suite", func(arg string) bool { return true })
-	args, calibrate := cli.Inputs(args, "--calibrate")
+	args, calibrate := cli.Inputs(addressed(args), "--calibrate")
 	args, validate := cli.Inputs(args, "--validate")
 	return cli.Main(&f, name, Summary, args, stdout, stderr, func(ctx context.Context) error {
 		f.Suite, f.Calibrate, f.Validate = append(f.Suite, dirs...), append(f.Calibrate, calibrate...), append(f.Validate, validate...)

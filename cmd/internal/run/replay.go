@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"text/tabwriter"
 	"time"
 
@@ -29,7 +30,7 @@ import (
 // replayFlags are those of --replay.
 type replayFlags struct {
 	Replay string    `help:"Run openpilot's loop over a directory of frames: NNNNNN.npz, or NNNNNN_road.png and NNNNNN_wide.png. Takes one package, or two to compare." placeholder:"DIR"`
-	View   address   `help:"Show what --replay does in a browser, at 20 frames a second, on this machine alone unless an address says otherwise." placeholder:"HOST:PORT"`
+	View   address   `help:"Show what --replay does in a browser, at 20 frames a second: at 127.0.0.1:8080, or at another address after --view." placeholder:"HOST:PORT"`
 	RPY    []float64 `name:"rpy" help:"Roll, pitch and yaw of the device in --replay, in radians; 0,0,0 by default." placeholder:"R,P,Y"`
 	VEgo   float64   `name:"v-ego" help:"Speed of the car in --replay, in m/s." default:"20" placeholder:"V"`
 }
@@ -53,6 +54,21 @@ func (a *address) Decode(ctx *kong.DecodeContext) error {
 	}
 	return nil
 }
+
+// addressed joins --view and an address that follows it, which a package's directory could follow as well.
+func addressed(args []string) (joined []string) {
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--view" && i+1 < len(args) && looksLikeAddress.MatchString(args[i+1]) {
+			joined = append(joined, args[i]+"="+args[i+1])
+			i++
+			continue
+		}
+		joined = append(joined, args[i])
+	}
+	return joined
+}
+
+var looksLikeAddress = regexp.MustCompile(`^[^/]*:\d+$`)
 
 // checkReplay reports flags that do not go with --replay, or need it.
 func (f *flags) checkReplay() error {

@@ -50,8 +50,14 @@ func compiled(t *testing.T, precision string, largest runtime.NV12) string {
 	}
 	r, err := compile.Loop(t.Context(), files, openpilot.Options{Largest: largest}, compile.Options{Precision: precision, Targets: []string{"sm_121"}})
 	require.NoError(t, err)
-	dir := filepath.Join(t.TempDir(), "driving_"+precision)
-	parts, err := r.Program.Files()
+	return written(t, r.Program, "driving_"+precision)
+}
+
+// written is a program in a directory.
+func written(t *testing.T, p *runtime.Program, name string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), name)
+	parts, err := p.Files()
 	require.NoError(t, err)
 	for name, data := range parts {
 		path := filepath.Join(dir, name)

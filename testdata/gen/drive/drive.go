@@ -244,8 +244,8 @@ const (
 
 // WriteDirectory writes the first frames of the drive to a directory that exists.
 func WriteDirectory(dir string, format Format, road, wide Camera, frames int) error {
-	if format != NPZ && format != PNG {
-		return fmt.Errorf("there is no format %q of frames; the formats are npz and png", format)
+	if err := format.check(); err != nil {
+		return err
 	}
 	for i := range frames {
 		pictures := map[string]Picture{"road": road.Draw(i), "wide": wide.Draw(i)}
@@ -262,6 +262,33 @@ func WriteDirectory(dir string, format Format, road, wide Camera, frames int) er
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// WriteDriver writes what a driver camera sees in the first frames of the drive: array driver, or 000000_driver.png.
+func WriteDriver(dir string, format Format, c Camera, frames int) error {
+	if err := format.check(); err != nil {
+		return err
+	}
+	for i := range frames {
+		p := c.DrawDriver(i)
+		err := error(nil)
+		if format == NPZ {
+			err = npy.WriteZip(filepath.Join(dir, fmt.Sprintf("%06d.npz", i)), map[string]*npy.Array{"driver": p.array()})
+		} else {
+			err = writePNG(filepath.Join(dir, fmt.Sprintf("%06d_driver.png", i)), p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f Format) check() error {
+	if f != NPZ && f != PNG {
+		return fmt.Errorf("there is no format %q of frames; the formats are npz and png", f)
 	}
 	return nil
 }
