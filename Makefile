@@ -70,6 +70,7 @@ check-tools:
 		*) echo "of the long tests part $(PART) was run, which the commit chose; make test-full runs all";; esac
 	@test -d $(SHARED)/models || echo "skipped: everything that needs the full-size models, in $(SHARED)/models"
 	@for tool in zsh fish groff qemu-aarch64; do command -v $$tool >/dev/null || echo "skipped: what needs $$tool"; done
+	@test -n "$$CHROMIUM" || command -v chromium chromium-browser google-chrome headless-shell >/dev/null || echo "skipped: what the page of spark-run --view draws, which needs chromium"
 	@test -x $(VENV)/bin/python || echo "skipped: everything that needs Python (onnx round trips, ONNX Runtime, node cases)"
 	@ls $(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas >/dev/null 2>&1 || test -n "$$PTXAS" || echo "skipped: everything that needs ptxas"
 	@count=$$(cat docs/*.md | grep -c '^> \*\*Stale'); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md and docs/contractions.md (make measurements lists them)"

@@ -28,6 +28,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/testdata/gen/drive"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -162,9 +163,18 @@ func newGuide(t *testing.T) *guide {
 			g.warped(t, m.Inputs[0].Type.Shape)
 		}
 	}
+	g.drive(t)
 	g.detector(t)
 	g.write(t, "pointer.onnx", []byte("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 46\n"))
 	return g
+}
+
+// drive writes frames of a drive.
+func (g *guide) drive(t *testing.T) {
+	road, wide := drive.Cameras(8)
+	dir := filepath.Join(g.dir, "drive")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	require.NoError(t, drive.WriteDirectory(dir, drive.NPZ, road, wide, 3))
 }
 
 // detector writes the end of a detector: boxes and scores.
@@ -261,7 +271,7 @@ func (g *guide) golang(t *testing.T, at, text string) {
 		return
 	}
 	g.snippets++
-	uses := map[string]string{"runtime.": "github.com/spark-compile/spark-compile/runtime", "fmt.": "fmt", "drivingvision.": "example.com/drive/drivingvision",
+	uses := map[string]string{"runtime.": "github.com/spark-compile/spark-compile/runtime", "fmt.": "fmt", "replay.": "github.com/spark-compile/spark-compile/runtime/modeld/replay", "drivingvision.": "example.com/drive/drivingvision",
 		"drivingpolicy.": "example.com/drive/drivingpolicy", "driving.": "example.com/drive/driving", "modeld.": "github.com/spark-compile/spark-compile/runtime/modeld", "drivingsupercombo.": "example.com/drive/drivingsupercombo", "policyslots.": "example.com/drive/policyslots", "float16.": "github.com/x448/float16"}
 	imports := ""
 	for word, path := range uses {
