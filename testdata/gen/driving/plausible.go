@@ -144,7 +144,7 @@ var plausible = map[string]steady{
 		if i >= 3*6*4 {
 			return quietly, sigma, 0
 		}
-		return quietly, []float64{34 + 2*float64(i/4%6), 0, speed, 0}[i%4], 0
+		return quietly, []float64{34 + float64(2*float64(i/4%6)), 0, speed, 0}[i%4], 0
 	}},
 	"lead_prob": {3, func(int) (float64, float64, float64) { return quietly, 3, 0 }},
 	// Nobody takes over, and nothing brakes.
