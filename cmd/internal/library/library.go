@@ -140,18 +140,26 @@ func (m *Model) ports(list []runtime.Port, outputs bool) (out []port, err error)
 	return out, nil
 }
 
-// enter keeps others out until leave.
-func (m *Model) enter() error {
+// begin keeps others out until leave.
+func (m *Model) begin() error {
 	if !m.busy.CompareAndSwap(false, true) {
 		return ErrBusy
 	}
-	switch {
-	case m.closed:
+	if m.closed {
 		m.leave()
 		return ErrClosed
-	case m.lost != nil:
+	}
+	return nil
+}
+
+// enter is begin of all but closing.
+func (m *Model) enter() error {
+	if err := m.begin(); err != nil {
+		return err
+	}
+	if m.lost != nil {
 		defer m.leave()
-		return fmt.Errorf("the model cannot be used any more, since the device holds on to an array of an earlier run: %w", m.lost)
+		return fmt.Errorf("the model can only be closed, since the device holds on to an array of an earlier run: %w", m.lost)
 	}
 	return nil
 }
@@ -160,7 +168,7 @@ func (m *Model) leave() { m.busy.Store(false) }
 
 // Close frees the model, and what the device holds of it.
 func (m *Model) Close() error {
-	if err := m.enter(); err != nil {
+	if err := m.begin(); err != nil {
 		return err
 	}
 	defer m.leave()
