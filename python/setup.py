@@ -65,7 +65,8 @@ class Build(build_py):
             package = HERE / "sparkcompile"
         package.mkdir(parents=True, exist_ok=True)
         library(package / NAME)
-        shutil.copyfile(ROOT / "cmd" / "libsparkcompile" / "sparkcompile.h", package / "sparkcompile.h")
+        for path in (ROOT / "cmd" / "libsparkcompile" / "sparkcompile.h", ROOT / "LICENSE", ROOT / "THIRD-PARTY-LICENSES"):
+            shutil.copyfile(path, package / path.name)
 
 
 class Wheel(bdist_wheel):
