@@ -190,8 +190,21 @@ measure-compile: build
 release:
 	$(GO) run ./internal/release -o dist
 
+# Wheels of the Python package for both architectures (docs/guide/python.md), with the C library in them. The C compiler for either is zig's,
+# from PyPI, against glibc 2.17.
+WHEEL := $(CACHE)/wheel
+.PHONY: wheel
+wheel:
+	@test -x $(WHEEL)/bin/python || $(PYTHON) -m venv $(WHEEL)
+	@if ! $(WHEEL)/bin/pip install -q --disable-pip-version-check -r python/requirements.txt; then \
+		echo "skipped: wheels, whose compiler for both architectures (ziglang) comes from PyPI"; \
+	else set -e; mkdir -p dist; for pair in amd64:x86_64 arm64:aarch64; do cpu=$${pair#*:}; rm -rf python/build; \
+		GOARCH=$${pair%:*} CC="$(CURDIR)/$(WHEEL)/bin/python -m ziglang cc -target $$cpu-linux-gnu.2.17" SPARKCOMPILE_PLATFORM=manylinux_2_17_$$cpu \
+		$(WHEEL)/bin/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist ./python; \
+	done; rm -rf python/build; ls -l dist/*.whl; fi
+
 clean:
-	rm -rf bin out dist $(CACHE) .gpu
+	rm -rf bin out dist python/build python/*.egg-info python/sparkcompile/*.so python/sparkcompile/*.h python/sparkcompile/*LICENSE* $(CACHE) .gpu
 
 # Compile time beside tinygrad's, in one run. Wants clang; not part of the tests. PEER_MODEL is any driving model.
 PEER_MODEL ?= out/bench/vision.onnx

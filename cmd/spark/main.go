@@ -6,63 +6,16 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
-	"github.com/spark-compile/spark-compile/cmd/internal/bench"
-	"github.com/spark-compile/spark-compile/cmd/internal/compile"
-	"github.com/spark-compile/spark-compile/cmd/internal/dora"
-	"github.com/spark-compile/spark-compile/cmd/internal/info"
-	"github.com/spark-compile/spark-compile/cmd/internal/run"
-	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/cmd/internal/spark"
 )
-
-// commands are those of which spark-NAME is a link's name.
-var commands = map[string]command{
-	"bench": {bench.Main, bench.Summary}, "compile": {compile.Main, compile.Summary}, "dora": {dora.Main, dora.Summary},
-	"info": {info.Main, info.Summary}, "run": {run.Main, run.Summary},
-}
-
-type command struct {
-	main    func(name string, args []string, stdout, stderr io.Writer) int
-	summary string
-}
 
 func main() {
 	name := filepath.Base(os.Args[0])
-	if short, ok := strings.CutPrefix(name, "spark-"); ok && commands[short].main != nil {
-		os.Exit(commands[short].main(name, os.Args[1:], os.Stdout, os.Stderr))
+	if command := spark.Named(name); command != nil {
+		os.Exit(command(name, os.Args[1:], os.Stdout, os.Stderr))
 	}
-	os.Exit(spark(name, os.Args[1:], os.Stdout, os.Stderr))
-}
-
-// spark runs the command that the first argument names.
-func spark(name string, args []string, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		args = []string{""}
-	}
-	usage := fmt.Sprintf("Usage: %[1]s %[2]s ...\n\n%[1]s COMMAND --help describes one. A link with the name spark-COMMAND is that command.\n",
-		name, strings.Join(slices.Sorted(maps.Keys(commands)), "|"))
-	summaries := map[string]string{}
-	for short, c := range commands {
-		summaries[short] = c.summary
-	}
-	switch command := commands[args[0]].main; {
-	case command != nil:
-		return command(name+" "+args[0], args[1:], stdout, stderr)
-	case cli.Describe(name, "Compile ONNX models for NVIDIA GPUs, run, measure and adapt them.", summaries, args, stdout):
-	case args[0] == "--help" || args[0] == "-h":
-		fmt.Fprint(stdout, usage)
-	case args[0] == "--version":
-		fmt.Fprintln(stdout, name, cli.Version())
-	default:
-		fmt.Fprintf(stderr, "%s: there is no command %q\n%s", name, args[0], usage)
-		return cli.BadInput
-	}
-	return cli.Done
+	os.Exit(spark.Main(name, os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -26,13 +26,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/clibrary"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/drive"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-var pages = []string{"../../README.md", "install.md", "compile.md", "precision.md", "report.md", "run.md", "go-package.md", "openpilot.md", "adapters.md", "troubleshooting.md"}
+var pages = []string{"../../README.md", "install.md", "compile.md", "precision.md", "report.md", "run.md", "go-package.md", "openpilot.md", "python.md", "adapters.md", "troubleshooting.md"}
 
 // standins are the names of openpilot's files, and what the generator calls such a model.
 var standins = map[string]string{"driving_vision": "vision", "driving_policy": "policy", "dmonitoring_model": "dmonitoring", "driving_supercombo": "supercombo"}
@@ -56,24 +57,48 @@ func blocks(t *testing.T, page string) (out []block) {
 func TestWhatTheGuideShows(t *testing.T) {
 	g := newGuide(t)
 	for _, page := range pages {
-		var last string
-		for _, b := range blocks(t, page) {
-			at := fmt.Sprintf("%s:%d", page, b.line)
-			switch b.lang {
-			case "sh":
-				last = g.shell(t, at, b.text)
-			case "output":
-				if missing := firstMissing(last, b.text); missing != "" {
-					t.Errorf("%s: %q is not in the output:\n%s", at, missing, last)
-				}
-			case "go":
-				g.golang(t, at, b.text)
-			case "python":
-				g.python(t, at, b.text)
-			case "text":
-			default:
-				t.Errorf("%s: a block in %q, of which nobody knows how to run it", at, b.lang)
+		if page == pythonPage {
+			t.Run(page, func(t *testing.T) {
+				g.withLibrary(t)
+				g.page(t, page)
+			})
+			continue
+		}
+		g.page(t, page)
+	}
+}
+
+const pythonPage = "python.md"
+
+// withLibrary has Python find the package and the C library; without Python or a C compiler the test is skipped.
+func (g *guide) withLibrary(t *testing.T) {
+	if os.Getenv("SPARK_PYTHON") == "" {
+		t.Skip("not run, since SPARK_PYTHON is not set")
+	}
+	library, _ := clibrary.Build(t)
+	clibrary.Reads(t, "../../python/sparkcompile", "../../examples/c")
+	g.env = append(g.env, "SPARKCOMPILE_LIBRARY="+library, "PYTHONPATH="+filepath.Join(g.root, "python"), "PYTHONDONTWRITEBYTECODE=1")
+}
+
+// page runs what a page shows.
+func (g *guide) page(t *testing.T, page string) {
+	var last string
+	for _, b := range blocks(t, page) {
+		at := fmt.Sprintf("%s:%d", page, b.line)
+		switch b.lang {
+		case "sh":
+			last = g.shell(t, at, b.text)
+		case "output":
+			if missing := firstMissing(last, b.text); missing != "" {
+				t.Errorf("%s: %q is not in the output:\n%s", at, missing, last)
 			}
+		case "go":
+			g.golang(t, at, b.text)
+		case "python":
+			last = g.python(t, at, b.text)
+		case "text":
+		default:
+			t.Errorf("%s: a block in %q, of which nobody knows how to run it", at, b.lang)
 		}
 	}
 }
@@ -283,17 +308,19 @@ func (g *guide) golang(t *testing.T, at, text string) {
 		imports, g.snippets, text, at, g.snippets, g.snippets))
 }
 
-func (g *guide) python(t *testing.T, at, text string) {
+// python runs a program and returns what it prints.
+func (g *guide) python(t *testing.T, at, text string) string {
 	python := os.Getenv("SPARK_PYTHON")
 	if python == "" {
 		t.Logf("%s: not run, since SPARK_PYTHON is not set", at)
-		return
+		return ""
 	}
 	cmd := exec.Command(python, "-c", text)
-	cmd.Dir = g.dir
+	cmd.Dir, cmd.Env = g.dir, g.env
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s: %s", at, out)
 	t.Logf("%s: ran", at)
+	return string(out)
 }
 
 // TestFlagsOfTheGuide: a page names no flag that no command has, and every flag is in some page.

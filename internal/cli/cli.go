@@ -82,6 +82,17 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	return code
 }
 
+// Parse parses arguments into a struct of kong flags, of a caller that has no terminal: nothing is printed, and flags that only print
+// something, such as --help, are refused as unknown.
+func Parse(flags any, name string, args []string) error {
+	p, err := kong.New(flags, kong.Name(name), kong.NoDefaultHelp(), kong.Writers(io.Discard, io.Discard), vars(name))
+	if err != nil {
+		return err
+	}
+	_, err = p.Parse(args)
+	return err
+}
+
 // panicked is a panic, which is a bug of ours.
 type panicked struct {
 	value any
@@ -203,12 +214,17 @@ func Package(path string) (*runtime.Program, error) {
 // Precision resolves --precision as hal/config does: the flag, else the environment, else the default. An invalid flag is an
 // error; an invalid environment variable produces a warning and the default.
 func Precision(flag string, stderr io.Writer) (string, error) {
+	return PrecisionOf(flag, func(text string) { fmt.Fprintln(stderr, "warning:", text) })
+}
+
+// PrecisionOf is Precision whose warnings go elsewhere.
+func PrecisionOf(flag string, warn func(string)) (string, error) {
 	s, err := config.Read(config.Flags{Precision: flag}, nil)
 	if err != nil {
 		return "", err
 	}
 	for _, w := range s.Precision.Warnings {
-		fmt.Fprintln(stderr, "warning:", w)
+		warn(w)
 	}
 	return s.Precision.Value, nil
 }

@@ -26,8 +26,10 @@ import (
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/tune"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -96,78 +98,29 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.TuneWorker {
 		return timeKernels(ctx, stdout)
 	}
-	if len(f.Models) == 0 {
-		return errors.New("no model: give MODEL.onnx")
-	}
-	precision, err := cli.Precision(f.Precision, stderr)
-	if err != nil {
-		return err
-	}
-	if f.MinCosine != nil && (*f.MinCosine < 0 || *f.MinCosine >= 1 || math.IsNaN(*f.MinCosine)) {
-		return fmt.Errorf("--min-cosine %g: want 0 (no budget) or more, and less than 1", *f.MinCosine)
-	}
-	if err := f.checkSlots(precision); err != nil {
-		return err
-	}
-	loop, err := f.loop()
-	if err != nil {
-		return err
-	}
-	tuner, err := f.tuner()
-	if err != nil {
-		return err
-	}
-	for i, name := range f.Models {
-		if f.Models[i], err = cli.ONNX(name); err != nil {
+	dir, name := "", ""
+	place := func() (err error) {
+		if dir, name, err = f.place(); err != nil {
 			return err
 		}
-	}
-	dir, name, err := f.place()
-	if err != nil {
-		return err
-	}
-	if err := f.checkPlaces(dir); err != nil {
-		return err
+		return f.checkPlaces(dir)
 	}
 	tell, clear := cli.Progress(stderr, f.Quiet)
 	defer clear()
-	opt := compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: tell,
-		Calibrate: f.Calibrate, Findings: f.Findings, Validate: f.Validate, Keep: f.Keep, Smaller: f.Prefer == "size", MinCosine: compile.Budget(precision, f.MinCosine)}
-	opt.Warn = func(text string) {
+	warn := func(text string) {
 		clear()
 		fmt.Fprintf(stderr, "warning: %s\n", text)
 	}
-	if f.Machine != "" {
-		if opt.Machine, err = cost.ReadFile(f.Machine); err != nil {
-			return err
-		}
-	}
-	if err := f.tuning(ctx, &opt, tuner); err != nil {
-		return err
-	}
-	if tuner != nil {
-		defer tuner.Close()
-	}
-	opt.Import.Shapes, opt.Import.Batch, opt.Import.MaxOutput = f.Shape, f.Batch, f.MaxOutput
-	opt.GraphOnly = f.Emit == "ir"
-	opt.F32Inputs, opt.F32Outputs = f.IO == "f32", f.IO == "f32"
-	if f.Emit == "" {
-		opt.Cubin = f.Cubin
-		if opt.Assembler, err = ptxas.Find(ctx); err != nil && (f.Cubin || !errors.Is(err, ptxas.ErrNotFound)) {
-			return err
-		}
-	}
-	models, err := f.load()
+	w, err := f.prepare(ctx, place, tell, warn)
 	if err != nil {
 		return err
 	}
-	begin := time.Now()
-	var r *compile.Result
-	if loop != nil {
-		r, err = compile.Loop(ctx, models, *loop, opt)
-	} else {
-		r, err = f.compiled(ctx, models[0], opt)
+	tuner := w.tuner
+	if tuner != nil {
+		defer tuner.Close()
 	}
+	begin := time.Now()
+	r, err := w.compile(ctx)
 	if err != nil {
 		return err
 	}
@@ -180,14 +133,14 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	r.Program.Provenance = r.Provenance()
-	r.Program.Provenance.Compiler, r.Program.Provenance.Flags = cli.Version(), f.decisive(&opt)
+	r.Program.Provenance.Compiler, r.Program.Provenance.Flags = cli.Version(), f.decisive(&w.opt)
 	files, err := gopkg.Files(name, r.Program, golden)
 	if err != nil {
 		return err
 	}
 	var rep *report.Report
 	if f.Report != "" || !f.Quiet { // it takes time, so only if somebody reads it
-		if rep, err = f.report(ctx, r, opt.Warn); err != nil {
+		if rep, err = f.report(ctx, r, warn); err != nil {
 			return err
 		}
 	}
@@ -203,6 +156,78 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return rep.Table(stdout)
 	}
 	return nil
+}
+
+// work is a compilation that is ready to begin.
+type work struct {
+	flags  *flags
+	opt    compile.Options
+	loop   *openpilot.Options // nil: a model alone
+	tuner  *tune.Tuner        // nil: nothing is searched for
+	models []*onnx.Model
+}
+
+// prepare checks the flags and reads the models. place is called between: it refuses where nothing can be written.
+func (f *flags) prepare(ctx context.Context, place func() error, tell func(progress.Event), warn func(string)) (*work, error) {
+	if len(f.Models) == 0 {
+		return nil, errors.New("no model: give MODEL.onnx")
+	}
+	precision, err := cli.PrecisionOf(f.Precision, warn)
+	if err != nil {
+		return nil, err
+	}
+	if f.MinCosine != nil && (*f.MinCosine < 0 || *f.MinCosine >= 1 || math.IsNaN(*f.MinCosine)) {
+		return nil, fmt.Errorf("--min-cosine %g: want 0 (no budget) or more, and less than 1", *f.MinCosine)
+	}
+	if err := f.checkSlots(precision); err != nil {
+		return nil, err
+	}
+	w := &work{flags: f}
+	if w.loop, err = f.loop(); err != nil {
+		return nil, err
+	}
+	if w.tuner, err = f.tuner(); err != nil {
+		return nil, err
+	}
+	for i, name := range f.Models {
+		if f.Models[i], err = cli.ONNX(name); err != nil {
+			return nil, err
+		}
+	}
+	if err := place(); err != nil {
+		return nil, err
+	}
+	w.opt = compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: tell, Warn: warn,
+		Calibrate: f.Calibrate, Findings: f.Findings, Validate: f.Validate, Keep: f.Keep, Smaller: f.Prefer == "size", MinCosine: compile.Budget(precision, f.MinCosine)}
+	if f.Machine != "" {
+		if w.opt.Machine, err = cost.ReadFile(f.Machine); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.tuning(ctx, &w.opt, w.tuner); err != nil {
+		return nil, err
+	}
+	w.opt.Import.Shapes, w.opt.Import.Batch, w.opt.Import.MaxOutput = f.Shape, f.Batch, f.MaxOutput
+	w.opt.GraphOnly = f.Emit == "ir"
+	w.opt.F32Inputs, w.opt.F32Outputs = f.IO == "f32", f.IO == "f32"
+	if f.Emit == "" {
+		w.opt.Cubin = f.Cubin
+		if w.opt.Assembler, err = ptxas.Find(ctx); err != nil && (f.Cubin || !errors.Is(err, ptxas.ErrNotFound)) {
+			return nil, err
+		}
+	}
+	if w.models, err = f.load(); err != nil && w.tuner != nil {
+		w.tuner.Close()
+	}
+	return w, err
+}
+
+// compile compiles what was prepared.
+func (w *work) compile(ctx context.Context) (*compile.Result, error) {
+	if w.loop != nil {
+		return compile.Loop(ctx, w.models, *w.loop, w.opt)
+	}
+	return w.flags.compiled(ctx, w.models[0], w.opt)
 }
 
 // load reads the models, and merges the adapter into the one that it fits.
