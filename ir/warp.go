@@ -81,7 +81,7 @@ func (w warp) chroma(m [9]float32) [9]float32 {
 		m[3*r], m[3*r+1] = m[3*r]-float32(.5*m[6]), m[3*r+1]-float32(.5*m[7])
 		m[3*r+2] = float32(.5*half[r]) - float32(.25*half[2])
 	}
-	m[6], m[7], m[8] = 2*m[6], 2*m[7], half[2]
+	m[6], m[7], m[8] = float32(2*m[6]), float32(2*m[7]), half[2]
 	return m
 }
 

@@ -36,7 +36,6 @@ function begin(d) {
     card.id = "package" + i;
     card.querySelector("i").style.background = colours[i];
     put(card, "name", p.name);
-    put(card, "of", `${p.precision}, ${p.device}`);
     element("main").insertBefore(card, element("above"));
     legend.push([colours[i], "path, " + p.name]);
   });
@@ -233,6 +232,8 @@ function put(card, is, text) {
 function unit(value, digits, of) { return value == null ? "–" : `${value.toFixed(digits)} ${of}`.replace(/^-(?=[0.]+ )/, ""); }
 
 function numbers(card, p) {
+  const of = drive.packages[card.id.slice(-1)];
+  put(card, "of", `${of.precision}, ${of.device}` + (p.ran ? "" : "; frames were missed: no model ran"));
   put(card, "curvature", unit(p.ran ? p.curvature : null, 6, "1/m"));
   put(card, "acceleration", unit(p.ran ? p.acceleration : null, 3, "m/s²") + (p.stop ? ", stop" : ""));
   put(card, "speed", unit(p.plan ? p.plan.speed : null, 2, "m/s"));

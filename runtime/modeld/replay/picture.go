@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -34,10 +35,20 @@ func (d *Directory) pictures(e entry, cameras ...string) ([]modeld.Picture, erro
 		}
 		return out, nil
 	}
+	errs := make([]error, len(cameras))
+	var wg sync.WaitGroup
 	for i, camera := range cameras {
-		var err error
-		if out[i], err = fromPNG(d.file(e, camera)); err != nil {
-			return nil, fmt.Errorf("%s: %w", d.file(e, camera), missing(err, camera))
+		wg.Go(func() {
+			var err error
+			if out[i], err = fromPNG(d.file(e, camera)); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", d.file(e, camera), missing(err, camera))
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs { // the first one says enough
+		if err != nil {
+			return nil, err
 		}
 	}
 	return out, nil

@@ -308,3 +308,20 @@ func TestCamerasBySize(t *testing.T) {
 	require.Equal(t, modeld.Cameras{Road: modeld.Intrinsics{Focal: 662, Width: 482, Height: 302},
 		Wide: modeld.Intrinsics{Focal: 141.75, Width: 482, Height: 302}, Driver: modeld.Intrinsics{Focal: 141.75, Width: 482, Height: 302}}, c)
 }
+
+// BenchmarkFrames reads frames of a comma 3X's size, which come every 50 ms.
+func BenchmarkFrames(b *testing.B) {
+	road, wide := drive.Cameras(1)
+	for _, format := range []drive.Format{drive.NPZ, drive.PNG} {
+		b.Run(string(format), func(b *testing.B) {
+			dir := b.TempDir()
+			require.NoError(b, drive.WriteDirectory(dir, format, road, wide, 2))
+			d, err := Open(dir)
+			require.NoError(b, err)
+			for b.Loop() {
+				_, err := d.Frame(1)
+				require.NoError(b, err)
+			}
+		})
+	}
+}
