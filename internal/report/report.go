@@ -63,6 +63,8 @@ type Report struct {
 	Fallbacks []Fallback           `json:"fallbacks,omitempty"`
 	Profile   *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
 	Trace     *trace.Trace         `json:"trace,omitempty"`   // of spark-run --trace
+	Stages    map[string]Summary   `json:"stages,omitempty"`  // of spark-run --replay: prepare, run and parse; the runs above are whole steps
+	Missed    int                  `json:"missed,omitempty"`  // frames, of spark-run --replay
 
 	Layers      []Layer                `json:"layers,omitempty"`      // of precisions that calibrate; of others those that the file has quantised
 	Slices      []calibrate.Quality    `json:"slices,omitempty"`      // outputs and their named parts: what the budget is compared with, or against --expect

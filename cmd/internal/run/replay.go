@@ -84,7 +84,7 @@ func (f *flags) checkReplay() error {
 		return nil
 	}
 	for flag, given := range map[string]bool{"--input": len(f.Input) > 0, "--random": f.Random != nil, "--expect": f.Expect != "", "--suite": len(f.Suite) > 0, "--ptx": f.PTX != "",
-		"--profile": f.Profile, "--trace": len(f.Trace) > 0, "--json": f.JSON != "", "--runs": f.Runs != 1, "--precision": f.Precision != ""} {
+		"--profile": f.Profile, "--trace": len(f.Trace) > 0, "--runs": f.Runs != 1, "--precision": f.Precision != ""} {
 		if given {
 			return fmt.Errorf("--replay and %s cannot be combined", flag)
 		}
@@ -92,8 +92,8 @@ func (f *flags) checkReplay() error {
 	switch {
 	case f.Model == "":
 		return errors.New("no package: give the directory of a compiled one, or two")
-	case f.Other != "" && f.OutputDir != "":
-		return errors.New("--output-dir writes the outputs of one package, and two are given")
+	case f.Other != "" && (f.OutputDir != "" || f.JSON != ""):
+		return errors.New("--output-dir and --json write what one package does, and two are given")
 	case f.RPY != nil && len(f.RPY) != 3:
 		return fmt.Errorf("--rpy has %s: want roll, pitch and yaw", plural.Count(len(f.RPY), "number"))
 	}
@@ -199,7 +199,31 @@ func (f *flags) replay(ctx context.Context, stdout, stderr io.Writer) (err error
 	if err != nil && (f.View == "" || !errors.Is(err, context.Canceled)) { // an interrupt is how a view ends
 		return err
 	}
-	return f.statistics(stdout, frames, loops, device)
+	if err := f.statistics(stdout, frames, loops, device); err != nil || f.JSON == "" {
+		return err
+	}
+	return loops[0].report(device).Write(f.JSON)
+}
+
+// report is what --json says of a package.
+func (r *replayed) report(device string) *report.Report {
+	s := r.session()
+	out := report.Of(r.program, s.Model().Variant)
+	out.Device, out.Runs, out.Missed = device, len(r.stages[0]), r.missed
+	if out.Runs > 0 {
+		out.Summary, out.Stages = report.Summarise(r.stages[len(stageNames)-1]), map[string]report.Summary{}
+		for i, name := range stageNames[:len(stageNames)-1] {
+			out.Stages[name] = report.Summarise(r.stages[i])
+		}
+	}
+	return out
+}
+
+func (r *replayed) session() *runtime.Session {
+	if r.driving != nil {
+		return r.driving.Session()
+	}
+	return r.monitor.Session()
 }
 
 // sameKind reports a driver-monitoring package beside a driving one.

@@ -1,11 +1,17 @@
 package run
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,8 +54,13 @@ func TestAReplayIsTheLoopsOutputs(t *testing.T) {
 		require.NoError(t, os.Remove(filepath.Join(dir, "000003_"+camera+".png")))
 	}
 	pkg, out := compiled(t, "fp32", layout), filepath.Join(t.TempDir(), "outputs")
-	code, stdout, stderr := command(pkg, "--replay", dir, "--device", "emu", "--output-dir", out, "--rpy=0,.02,-.01", "--v-ego", "13")
+	file := filepath.Join(t.TempDir(), "replay.json")
+	code, stdout, stderr := command(pkg, "--replay", dir, "--device", "emu", "--output-dir", out, "--rpy=0,.02,-.01", "--v-ego", "13", "--json", file)
 	require.Equal(t, cli.Done, code, stderr)
+	r := readReport(t, file)
+	require.Equal(t, []int{4, 1}, []int{r.Runs, r.Missed})
+	require.InEpsilon(t, r.Mean, r.Stages["prepare"].Mean+r.Stages["run"].Mean+r.Stages["parse"].Mean, 1e-9)
+	require.Contains(t, stdout, fmt.Sprintf("%.3f", r.Stages["run"].P99))
 	require.Regexp(t, `(?m)^driving_fp32, driving_vision.onnx \+ driving_policy.onnx fp32 on cpu \(emu\): 4 steps of \S+, 1 missed$`, stdout)
 	for _, stage := range []string{"prepare", "run", "parse", "step"} {
 		require.Regexp(t, fmt.Sprintf(`(?m)^ *%s( +\d+\.\d{3}){3}$`, stage), stdout)
@@ -149,7 +160,7 @@ func TestAReplayThatCannotRun(t *testing.T) {
 		"two angles":           {[]string{pkg, "--replay", frames, "--rpy=0,1"}, "--rpy has 2 numbers: want roll, pitch and yaw"},
 		"not an angle":         {[]string{pkg, "--replay", frames, "--rpy=0,0,NaN"}, "yaw is NaN"},
 		"expected outputs":     {[]string{pkg, "--replay", frames, "--expect", empty}, "--replay and --expect cannot be combined"},
-		"outputs of two":       {[]string{pkg, pkg, "--replay", frames, "--output-dir", empty}, "--output-dir writes the outputs of one package"},
+		"outputs of two":       {[]string{pkg, pkg, "--replay", frames, "--output-dir", empty}, "--output-dir and --json write what one package does"},
 		"larger pictures":      {[]string{pkg, "--replay", large}, "frame 0: the road camera's picture of 240 × 74 takes"},
 		"a taken address":      {[]string{pkg, "--replay", frames, "--view", taken.Addr().String()}, "--view: listen tcp " + taken.Addr().String()},
 		"an address like none": {[]string{pkg, "--replay", frames, "--view=here"}, "--view: listen tcp: address here: missing port in address: give another address, such as 127.0.0.1:0"},
@@ -158,6 +169,33 @@ func TestAReplayThatCannotRun(t *testing.T) {
 		require.Equal(t, cli.BadInput, code, name)
 		require.Contains(t, stderr, c.says, name)
 	}
+}
+
+// TestAnInterruptEndsAView: Ctrl-C, in a process of its own. It is no error, and the statistics are printed.
+func TestAnInterruptEndsAView(t *testing.T) {
+	_, _, layout := smallCameras()
+	cmd := exec.CommandContext(t.Context(), "spark-run", compiled(t, "fp32", layout), "--replay", driveOf(t), "--device", "emu", "--view", "127.0.0.1:0")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewReader(out)
+	first, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	url := regexp.MustCompile(`^http://127.0.0.1:\d+/`).FindString(first)
+	require.NotEmpty(t, url, first)
+	answer, err := http.Get(url + "events")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	events := bufio.NewScanner(answer.Body)
+	events.Buffer(nil, 1<<20)
+	for events.Scan() && !strings.Contains(events.Text(), `"index":1,`) { // the last frame
+	}
+	require.NoError(t, events.Err())
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	rest, err := io.ReadAll(lines)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Wait())
+	require.Contains(t, string(rest), "2 steps of ")
 }
 
 func TestAddresses(t *testing.T) {
