@@ -82,7 +82,7 @@ func TestGoExamples(t *testing.T) {
 		require.NotNil(t, said, line)
 		curvatures[said[1]] = true
 	}
-	require.Greater(t, len(curvatures), 10, "the model sees the stripes move")
+	require.Greater(t, len(curvatures), 50, "commands change with what is seen, now and before")
 
 	road, wide := drive.Cameras(8)
 	for _, format := range []drive.Format{drive.NPZ, drive.PNG} {
