@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,12 +29,12 @@ func file(t *testing.T, name string) (string, *driving.Model) {
 }
 
 // tiny writes a model of one node.
-func tiny(t *testing.T) string {
+func tiny(t *testing.T, n int) string {
 	t.Helper()
 	b := onnx.NewBuilder("tiny", 17)
-	b.Input("x", ir.Float32, 1, 8)
+	b.Input("x", ir.Float32, 1, n)
 	b.Node("Relu", []string{"x"}, []string{"y"})
-	b.Output("y", ir.Float32, 1, 8)
+	b.Output("y", ir.Float32, 1, n)
 	m, err := b.Model()
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "tiny.onnx")
@@ -134,14 +135,54 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 		require.Equal(t, Busy, CodeOf(call()))
 	}
 	m.busy.Store(false)
+	d := &closing{Device: m.device}
+	m.device = d
 	require.NoError(t, m.Close())
+	require.Equal(t, 1, d.closed)
 	require.Equal(t, Closed, CodeOf(m.Close()))
 	require.Equal(t, Closed, CodeOf(m.Run(t.Context(), nil, nil)))
 }
 
+// TestALargeInputIsReadWhereItLies and not kept: a run without it is on the model's own memory.
+func TestALargeInputIsReadWhereItLies(t *testing.T) {
+	settings(t)
+	m := open(t, Options{Paths: []string{tiny(t, lendFrom/4)}})
+	x, y := make([]float32, lendFrom/4+4), make([]float32, lendFrom/4)
+	own, err := m.Memory(false, 0)
+	require.NoError(t, err)
+	for _, offset := range []int{0, 1} { // in f32: the second does not begin at a multiple of 16 bytes, so it is copied
+		clear(own)
+		for i := range x {
+			x[i] = float32(i)
+		}
+		given := x[offset:][:len(y)]
+		require.NoError(t, m.Run(t.Context(), [][]byte{runtime.Bytes(given)}, [][]byte{runtime.Bytes(y)}))
+		require.Equal(t, given, y)
+		require.Equal(t, offset == 0, runtime.View[float32](own)[5] == 0)
+		kept := slices.Clone(runtime.View[float32](own))
+		clear(x)
+		for i := range x {
+			x[i] = 7
+		}
+		require.NoError(t, m.Run(t.Context(), [][]byte{nil}, [][]byte{runtime.Bytes(y)}))
+		require.Equal(t, kept, y)
+	}
+}
+
+// closing counts how often a device is closed.
+type closing struct {
+	hal.Device
+	closed int
+}
+
+func (d *closing) Close() error {
+	d.closed++
+	return d.Device.Close()
+}
+
 func TestWhatCannotBeOpened(t *testing.T) {
 	settings(t)
-	path := tiny(t)
+	path := tiny(t, 8)
 	for text, opt := range map[string]Options{
 		"no model: give a directory":                  {},
 		"no such file or directory: give a directory": {Paths: []string{path + "x"}},
@@ -173,7 +214,7 @@ func packaged(t *testing.T, path string) string {
 // TestTheCache: the same file, flags and compiler are compiled once, anything else again, and so is what was damaged.
 func TestTheCache(t *testing.T) {
 	settings(t)
-	path := tiny(t)
+	path := tiny(t, 8)
 	cache := filepath.Join(t.TempDir(), "cache")
 	opt := Options{Paths: []string{path}, Cache: cache, Build: "0123456789abcdef0123"}
 	kept := func() []string {
@@ -255,16 +296,29 @@ func TestALoopIsThatOfModeld(t *testing.T) {
 	policy, _ := file(t, "policy")
 	m := open(t, Options{Paths: []string{vision, policy}, Kind: Driving, Flags: []string{"--camera", "64x32"}})
 	require.ErrorContains(t, m.Run(t.Context(), nil, nil), "open as a loop, whose steps fill its inputs")
-	picture := modeld.Picture{Data: make([]byte, 64*32*3/2), Width: 64, Height: 32}
-	require.NoError(t, m.Drive(t.Context(), modeld.Frame{Road: picture, Wide: picture, ID: 1}, modeld.Inputs{}))
+	picture := modeld.Picture{Data: bytes.Repeat([]byte{200}, 64*32*3/2), Width: 64, Height: 32}
+	wide := picture
+	wide.Data = slices.Clone(picture.Data)
+	require.NoError(t, m.Drive(t.Context(), modeld.Frame{Road: picture, Wide: wide, ID: 1}, modeld.Inputs{}))
 	values, _ := m.Result()
+	inPlace, _, err := m.Value("stats.in_place")
+	require.NoError(t, err)
+	require.Equal(t, 2.0, values[inPlace])
+
+	first, err := m.session.Float64s()
+	require.NoError(t, err)
+	require.NoError(t, m.session.Run(t.Context())) // on its own memory, where no picture is
+	second, err := m.session.Float64s()
+	require.NoError(t, err)
+	require.NotEqual(t, first["vision_outputs"], second["vision_outputs"], "the session keeps the caller's picture")
+
 	at, n, err := m.Value("plan.position")
 	require.NoError(t, err)
 	require.Equal(t, 99, n)
 	other, err := modeld.Drive(m.session)
 	require.NoError(t, err)
 	require.NoError(t, m.Reset())
-	out, err := other.Step(t.Context(), modeld.Frame{Road: picture, Wide: picture, ID: 1}, modeld.Inputs{})
+	out, err := other.Step(t.Context(), modeld.Frame{Road: picture, Wide: wide, ID: 1}, modeld.Inputs{})
 	require.NoError(t, err)
 	for i, x := range values[at : at+n] {
 		require.Equal(t, out.Plan.Position[i/3][i%3], x)
