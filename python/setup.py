@@ -39,6 +39,7 @@ def go(*arguments: str) -> str:
 
 def library(to: Path) -> None:
     """Makes the library at a path."""
+    to = to.resolve()  # Go runs in another directory
     built = os.environ.get("SPARKCOMPILE_LIBRARY")
     if built:
         if not Path(built).exists():
@@ -54,6 +55,8 @@ def library(to: Path) -> None:
     if sys.platform != "linux":
         fail(f"the C library is for Linux, and this is {sys.platform}")
     go("build", "-buildmode=c-shared", "-tags", "nonvml", "-trimpath", "-ldflags=-s -w", "-o", str(to), "./cmd/libsparkcompile")
+    if not to.exists():
+        fail(f"go build wrote no {to}")
     to.with_suffix(".h").unlink(missing_ok=True)  # cgo's; sparkcompile.h is the one to use
 
 
