@@ -66,12 +66,15 @@ func of(h C.sparkcompile_handle) (o *open, err error) {
 	return o, nil
 }
 
-// answer runs a function for C: its error becomes a text and a code.
+// answer runs a function for C: its error becomes a text and a code. It runs on a goroutine of its own, since that of a call from C is
+// tied to its thread: each time that it waits for another goroutine, as the CPU device does at every launch, threads would have to switch.
 func answer(text **C.char, run func() error) C.int32_t {
 	if text != nil {
 		*text = nil
 	}
-	err := library.Caught(run)
+	done := make(chan error, 1)
+	go func() { done <- library.Caught(run) }()
+	err := <-done
 	if err != nil && text != nil {
 		*text = C.CString(err.Error())
 	}

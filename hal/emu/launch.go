@@ -50,19 +50,12 @@ func (l *launch) run(ctx context.Context, shadow *[]uint64) error {
 	}
 	workers := min(l.dev.opts.Workers, l.blocks)
 	s := &schedule{launch: l, limit: workers * liveBlocks, errBlock: l.blocks}
-	if workers == 1 {
-		s.work(ctx)
-	} else {
-		var wg sync.WaitGroup
-		for range workers {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
-				s.work(ctx)
-			}()
-		}
-		wg.Wait()
+	var wg sync.WaitGroup
+	for range workers - 1 {
+		wg.Go(func() { s.work(ctx) })
 	}
+	s.work(ctx) // a short launch is done before another thread is awake
+	wg.Wait()
 	if s.err == nil && l.check != nil {
 		s.err = l.check.end()
 	}

@@ -289,6 +289,8 @@ class Model(Open):
             self._lock.release()
 
     def _missing(self, inputs: Mapping[str, Any]) -> None:
+        if self._needed <= self._filled:
+            return
         missing = [q for q in self._inputs if not q.state and q.name not in inputs and q.name not in self._filled]
         if missing:
             wanted = "; ".join(f"{q.name} {q.dtype}{list(q.shape)}" for q in missing)
