@@ -27,6 +27,7 @@ import (
 	"runtime"
 	"runtime/cgo"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/spark-compile/spark-compile/cmd/internal/library"
@@ -43,6 +44,7 @@ type open struct {
 	owned    []unsafe.Pointer // C's memory, which Close frees
 	ports    [2]*C.sparkcompile_port
 	sizes    [2][]int
+	took     time.Duration // by the last run
 	arrays   [2][][]byte
 	values   *C.double // of the last step
 	room     int
@@ -66,19 +68,40 @@ func of(h C.sparkcompile_handle) (o *open, err error) {
 	return o, nil
 }
 
-// answer runs a function for C: its error becomes a text and a code. It runs on a goroutine of its own, since that of a call from C is
-// tied to its thread: each time that it waits for another goroutine, as the CPU device does at every launch, threads would have to switch.
+// answer runs a function for C: its error becomes a text and a code.
 func answer(text **C.char, run func() error) C.int32_t {
 	if text != nil {
 		*text = nil
 	}
-	done := make(chan error, 1)
-	go func() { done <- library.Caught(run) }()
-	err := <-done
+	err := library.Caught(run)
 	if err != nil && text != nil {
 		*text = C.CString(err.Error())
 	}
 	return C.int32_t(library.CodeOf(err))
+}
+
+// apart runs a function on a goroutine of its own. That of a call from C is tied to its thread, so each time that it waits for another
+// goroutine, threads switch: on the CPU device at every launch of a large model.
+func apart(run func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- library.Caught(run) }()
+	return <-done
+}
+
+// long is from what time on a run is worth the two switches of threads that apart makes.
+const long = 500 * time.Microsecond
+
+// run runs a model for C.
+func (o *open) run(run func() error) error {
+	begin := time.Now()
+	var err error
+	if o.took >= long {
+		err = apart(run)
+	} else {
+		err = run()
+	}
+	o.took = time.Since(begin)
+	return err
 }
 
 //export sparkcompile_abi
@@ -105,7 +128,11 @@ func sparkcompile_open(paths **C.char, count C.size_t, options *C.sparkcompile_o
 			opt.Flags = texts(options.flags, options.flag_count)
 		}
 		opt.Build = build()
-		m, err := library.Open(context.Background(), opt)
+		var m *library.Model
+		err := apart(func() (err error) {
+			m, err = library.Open(context.Background(), opt)
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -241,7 +268,7 @@ func sparkcompile_run(handle C.sparkcompile_handle, inputs, outputs *unsafe.Poin
 				}
 			}
 		}
-		return o.model.Run(context.Background(), o.arrays[0], o.arrays[1])
+		return o.run(func() error { return o.model.Run(context.Background(), o.arrays[0], o.arrays[1]) })
 	})
 }
 

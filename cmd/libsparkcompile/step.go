@@ -61,7 +61,7 @@ func step(handle C.sparkcompile_handle, result *C.sparkcompile_result, run func(
 		return library.ErrBusy
 	}
 	defer o.mu.Unlock()
-	if err := run(context.Background(), o.model); err != nil {
+	if err := o.run(func() error { return run(context.Background(), o.model) }); err != nil {
 		return err
 	}
 	values, layout := o.model.Result()

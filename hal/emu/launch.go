@@ -50,16 +50,46 @@ func (l *launch) run(ctx context.Context, shadow *[]uint64) error {
 	}
 	workers := min(l.dev.opts.Workers, l.blocks)
 	s := &schedule{launch: l, limit: workers * liveBlocks, errBlock: l.blocks}
-	var wg sync.WaitGroup
+	var c crew
 	for range workers - 1 {
-		wg.Go(func() { s.work(ctx) })
+		go func() {
+			if c.join() {
+				defer c.joined.Done()
+				s.work(ctx)
+			}
+		}()
 	}
-	s.work(ctx) // a short launch is done before another thread is awake
-	wg.Wait()
+	s.work(ctx)
+	c.wait()
 	if s.err == nil && l.check != nil {
 		s.err = l.check.end()
 	}
 	return s.err
+}
+
+// crew are the workers of a launch besides the caller. A short launch is done before another thread is awake: who has not joined by then is
+// not waited for.
+type crew struct {
+	mu     sync.Mutex
+	closed bool
+	joined sync.WaitGroup
+}
+
+func (c *crew) join() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.joined.Add(1)
+	}
+	return !c.closed
+}
+
+// wait waits for those who have joined. Nobody can after that.
+func (c *crew) wait() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.joined.Wait()
 }
 
 // schedule hands blocks out to workers.

@@ -42,7 +42,7 @@ class Leaks(unittest.TestCase):
                 m.run(inputs)
 
         few = self.held(1, work)
-        many = self.held(1000 if FULL else 60, work)
+        many = self.held(1000 if FULL else 25, work)
         self.assertEqual(few, many, "open files")
 
     def test_models_that_are_only_dropped_leave_nothing(self):
