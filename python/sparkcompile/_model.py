@@ -10,7 +10,7 @@ import weakref
 from ctypes import byref, c_char_p, c_int32, c_size_t, c_void_p
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Iterable, Mapping, Self, Sequence, Union
+from typing import Any, Mapping, Self, Sequence, Union
 
 import numpy as np
 
@@ -232,6 +232,7 @@ class Model(Open):
     ) -> None:
         super().__init__(path, device=device, target=target, cache=cache, check=check, **compile_options)
         self._index = {q.name: (i, q.dtype, q.shape) for i, q in enumerate(self._inputs)}
+        self._out_index = {q.name: (i, q.dtype, q.shape) for i, q in enumerate(self._outputs)}
         self._needed = frozenset(q.name for q in self._inputs if not q.state)
         self._results = [(i, q.name, q.dtype, q.shape) for i, q in enumerate(self._outputs) if not q.state]
         self._in_type = c_void_p * max(len(self._inputs), 1)
@@ -260,16 +261,18 @@ class Model(Open):
         try:
             h = self._open()
             ins, outs = self._in_type(), self._out_type()
-            held: list[Array] = []
+            held: list[tuple[Array, int]] = []
             index = self._index
             if inputs:
                 for name, x in inputs.items():
                     at = index.get(name)
                     if at is None:
                         raise InputError(f'no input "{name}": {self.name} has {", ".join(index)}')
-                    a = _arrays.check(f'input "{name}"', x, at[1], at[2])
-                    held.append(a)
-                    ins[at[0]] = a.__array_interface__["data"][0]
+                    if type(x) is not np.ndarray or x.dtype != at[1] or x.shape != at[2] or not x.flags.c_contiguous:
+                        x = _arrays.check(f'input "{name}"', x, at[1], at[2])
+                    p = x.__array_interface__["data"][0]
+                    held.append((x, p))
+                    ins[at[0]] = p
             if not inputs or not self._needed <= inputs.keys():
                 self._missing(inputs or {})
             result: dict[str, Array] = {}
@@ -296,18 +299,20 @@ class Model(Open):
             wanted = "; ".join(f"{q.name} {q.dtype}{list(q.shape)}" for q in missing)
             raise InputError(f"missing inputs: {wanted}: give them in run({{name: array}}), or fill memory(name)")
 
-    def _given(self, out: Mapping[str, Any], outs: Any, result: dict[str, Array], held: Iterable[Array]) -> None:
+    def _given(self, out: Mapping[str, Any], outs: Any, result: dict[str, Array], held: list[tuple[Array, int]]) -> None:
         for name, x in out.items():
-            i = next((i for i, q in enumerate(self._outputs) if q.name == name), -1)
-            if i < 0:
-                raise InputError(f'no output "{name}": {self.name} has {", ".join(q.name for q in self._outputs)}')
-            q = self._outputs[i]
-            a = _arrays.check(f'out["{name}"]', x, q.dtype, q.shape, writable=True)
-            for other in (*held, *result.values()):
-                if np.may_share_memory(a, other):
+            at = self._out_index.get(name)
+            if at is None:
+                raise InputError(f'no output "{name}": {self.name} has {", ".join(self._out_index)}')
+            a = _arrays.check(f'out["{name}"]', x, at[1], at[2], writable=True)
+            p = _library.address(a)
+            end = p + a.nbytes
+            for other, begin in held:
+                if p < begin + other.nbytes and begin < end:
                     raise InputError(f'out["{name}"] shares memory with another array of this run: give it memory of its own')
+            held.append((a, p))
             result[name] = a
-            outs[i] = _library.address(a)
+            outs[at[0]] = p
 
     def memory(self, name: str) -> Array:
         """The model's own memory of an input or output: an input may be filled before a run, and an output read behind one, without any
