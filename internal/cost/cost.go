@@ -227,8 +227,17 @@ func (m *Machine) both(a, b float64) float64 { return max(a, b) + float64(min(a,
 // ahead begins when launch i-1 begins and that one's traffic is done. What a launch prefetches for others comes behind its own traffic; a
 // launch ends when what was prefetched for it has come, at the earliest.
 func Sequence(launches []Time, dependent []bool) float64 {
+	ends := Ends(launches, dependent)
+	if len(ends) == 0 {
+		return 0
+	}
+	return ends[len(ends)-1]
+}
+
+// Ends are the times at which launches one after the other end.
+func Ends(launches []Time, dependent []bool) []float64 {
 	var begun, done, free float64 // of the launch in front; when DRAM has served all that was asked for
-	served := make([]float64, len(launches))
+	served, ends := make([]float64, len(launches)), make([]float64, len(launches))
 	for i, t := range launches {
 		end, own := done+t.US, t.DRAM
 		if dependent[i] {
@@ -247,8 +256,9 @@ func Sequence(launches []Time, dependent []bool) float64 {
 			free = served[i] + t.fetches
 		}
 		begun, done = done, end
+		ends[i] = end
 	}
-	return done
+	return ends
 }
 
 // rate is TFLOPS of a type; a type without an mma of its own is multiplied as a wider one.

@@ -12,7 +12,7 @@ import (
 // was counted: a run behind others of the same, whose inputs and outputs are in DRAM. A launch without a work moves what it reads and writes.
 func Planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, t *target.Target) (us float64, times []cost.Time) {
 	m := cost.Of(t)
-	warm, _ := misses(v, e.Launches, m)
+	warm, _ := misses(&followed{v: v, launches: e.Launches}, m)
 	times = make([]cost.Time, len(e.Launches))
 	dependent := make([]bool, len(e.Launches))
 	var front *Launch
