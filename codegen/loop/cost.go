@@ -27,8 +27,17 @@ func (p *problem) work(s *schedule, m *cost.Machine) (*cost.Work, error) {
 		})
 		return s.shared, registers
 	})
+	for _, n := range p.region.Region.Body.Nodes {
+		if n.Op.Name == "WarpFrame" {
+			w.L2Read = min(w.L2Read, float64(warpBytes*n.Outputs[0].Type.Numel()))
+		}
+	}
 	return w, nil
 }
+
+// warpBytes is what a warp of frames reads for an element, taken to be more than it does: neighbours look at neighbours, one to three pixels apart in
+// openpilot's models, in rows of their own. Where exactly is not known before it runs.
+const warpBytes = 8
 
 // count adds what a kernel does that is emitted with the sectors that its loads and stores ask for, and that returns its shared memory and an
 // estimate of a thread's registers. Of some constants every block reads its own copy, as of activations.
