@@ -122,6 +122,8 @@ type Work struct {
 	Awaits  float64 // bytes of the prefetches of launch After that must have come before it can end
 	After   int     // launch of the list that prefetched what it reads, if Awaits is not 0
 
+	Sparse float64 // bytes of the region's inputs that it reads, if that is a part of them that the plan knows; 0: all
+
 	Loads    float64 // of a thread: plain loads, LoadsAtATime of which are in flight together
 	Trips    float64 // of a block: round trips of asynchronous copies that it waits for, one after the other
 	Streamed float64 // of a block: the other waits for asynchronous copies, each divided by the number in flight

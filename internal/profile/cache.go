@@ -1,6 +1,8 @@
 package profile
 
 import (
+	"slices"
+
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -8,7 +10,8 @@ import (
 // The grain by which L2 is modelled. Constants of small layers lie close together.
 const (
 	blockBytes    = 16 << 10
-	constantBytes = 256 // to which they are aligned, so that no two share one
+	constantBytes = 256     // to which they are aligned, so that no two share one
+	coarseBytes   = 8 << 10 // of a block of constants in estimates, at most
 )
 
 // l2 is the device's second-level cache. What becomes of a block hangs on its reuse distance: how many bytes were touched since it was touched last, each
@@ -83,6 +86,7 @@ type followed struct {
 	v        *runtime.Variant
 	launches []runtime.Launch
 	states   []runtime.State // of the program: buffers of those with a delay take turns
+	cuts     []int           // where blocks of constants begin in the weights blob, if not every constantBytes: fewer of them, for estimates; ascending
 	read     [][]float64     // of each launch and range that it declares to read: the part that it did read; nil: all
 }
 
@@ -121,15 +125,14 @@ func (f *followed) turns() map[int]turn {
 // misses follows the launches of an entry, in their order, on a machine. Warm is a run behind others of the same. Cold is one that finds no constants, as behind
 // other models.
 func misses(f *followed, m *cost.Machine) (warm, cold []missing) {
-	v, launches := f.v, f.launches
-	runs, touches := 4, 0
+	launches, runs, touches := f.launches, 4, 0
 	for _, st := range f.states {
 		runs = max(runs, 4+st.Delay)
 	}
 	for i := range launches {
 		for _, list := range [][]runtime.Access{launches[i].Reads, launches[i].Writes, prefetches(&launches[i])} {
 			for _, a := range list {
-				_, _, from, to := place(v, a)
+				_, _, from, to := f.place(a)
 				touches += to - from
 			}
 		}
@@ -166,6 +169,32 @@ func (c *caches) on(m *cost.Machine) cached {
 		c.known[kept] = cached{warm, cold}
 	}
 	return c.known[kept]
+}
+
+// bytes is the size of a block of a space whose blocks are of a size, or of constants.
+func (f *followed) bytes(grain, at int) int {
+	switch {
+	case grain > 0:
+		return grain
+	case at+1 < len(f.cuts):
+		return f.cuts[at+1] - f.cuts[at]
+	}
+	return coarseBytes
+}
+
+// coarse cuts constants into blocks, none of which two share.
+func (f *followed) coarse() {
+	f.cuts = []int{0}
+	for _, b := range f.v.Buffers {
+		if b.Kind == runtime.ConstantBuffer {
+			for at := 0; at < b.Bytes; at += coarseBytes {
+				f.cuts = append(f.cuts, b.Offset+at)
+			}
+			f.cuts = append(f.cuts, b.Offset+b.Bytes)
+		}
+	}
+	slices.Sort(f.cuts)
+	f.cuts = slices.Compact(f.cuts)
 }
 
 // touch makes bytes of a block the last that were touched, and returns which part of them memory has to serve.
@@ -219,31 +248,33 @@ func prefetches(l *runtime.Launch) []runtime.Access {
 
 // run touches what the launches of a run touch.
 func (c *l2) run(f *followed) []missing {
-	v, launches := f.v, f.launches
+	launches := f.launches
 	out := make([]missing, len(launches))
 	written, back := make([]float64, len(launches)), make([]float64, len(launches))
-	c.replace(v)
+	c.replace(f.v)
 	for i := range launches {
 		var constants, reads, constantsMissed, readsMissed float64
 		for _, a := range prefetches(&launches[i]) {
-			space, grain, from, to := place(v, a)
+			space, grain, from, to := f.place(a)
 			lines := c.lines(space, to)
 			for at := from; at < to; at++ {
-				if miss := c.touch(&lines[at], grain); miss > 0 {
-					out[i].fetches += float64(miss * float64(grain))
+				bytes := f.bytes(grain, at)
+				if miss := c.touch(&lines[at], bytes); miss > 0 {
+					out[i].fetches += float64(miss * float64(bytes))
 					lines[at].fetched = fetch{i + 1, out[i].fetches}
 				}
 			}
 		}
 		use := func(a runtime.Access, writes bool, part float64) {
-			space, grain, from, to := place(v, a)
+			space, grain, from, to := f.place(a)
 			if t, ok := c.turns[a.Buffer]; ok {
 				space = t.first + (c.runs+t.at)%t.slots
 			}
 			lines := c.lines(space, to)
 			for at := from; at < to; at++ {
 				b := &lines[at]
-				miss := c.touch(b, int(part*float64(grain)))
+				bytes := f.bytes(grain, at)
+				miss := c.touch(b, int(part*float64(bytes)))
 				if f := b.fetched; f.launch > out[i].awaits.launch || f.launch == out[i].awaits.launch && f.bytes > out[i].awaits.bytes {
 					out[i].awaits = f
 				}
@@ -260,7 +291,11 @@ func (c *l2) run(f *followed) []missing {
 				switch {
 				case writes:
 				case space == constantSpace:
-					constants, constantsMissed = constants+1, constantsMissed+miss
+					weight := 1.0
+					if grain == 0 {
+						weight = float64(bytes)
+					}
+					constants, constantsMissed = constants+weight, constantsMissed+float64(miss*weight)
 				default:
 					reads, readsMissed = reads+part, readsMissed+float64(miss*part)
 				}
@@ -297,14 +332,19 @@ const (
 )
 
 // place is where an access lies: its space, the size of blocks there, and which blocks it touches.
-func place(v *runtime.Variant, a runtime.Access) (space, grain, from, to int) {
-	b, begin := &v.Buffers[a.Buffer], a.Offset
+func (f *followed) place(a runtime.Access) (space, grain, from, to int) {
+	b, begin := &f.v.Buffers[a.Buffer], a.Offset
 	space, grain = a.Buffer, blockBytes
 	switch b.Kind {
 	case runtime.ArenaBuffer:
 		space, begin = arenaSpace, b.Offset+a.Offset
 	case runtime.ConstantBuffer:
 		space, grain, begin = constantSpace, constantBytes, b.Offset+a.Offset
+		if f.cuts != nil {
+			from, _ = slices.BinarySearch(f.cuts, begin+1)
+			to, _ = slices.BinarySearch(f.cuts, begin+max(a.Bytes, 1))
+			return space, 0, from - 1, to
+		}
 	}
 	return space, grain, begin / grain, (begin+max(a.Bytes, 1)-1)/grain + 1
 }

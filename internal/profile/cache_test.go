@@ -153,6 +153,63 @@ func TestPartOfAnInput(t *testing.T) {
 	require.Equal(t, []missing{{}, {reads: 1}, {constants: 1}}, warm(1))
 }
 
+// TestBlocksOfConstantsMayBeCoarse: what is lost and waited for is the same by blocks of 256 bytes and by larger ones, which no two constants share, and
+// which begin anew where a constant does.
+func TestBlocksOfConstantsMayBeCoarse(t *testing.T) {
+	v := &runtime.Variant{Buffers: []runtime.Buffer{{Kind: runtime.ArenaBuffer, Bytes: 4 * blockBytes}}}
+	at := 0
+	for _, bytes := range []int{256, 4 * blockBytes, 768, 512, 6*blockBytes + 256} {
+		v.Buffers = append(v.Buffers, runtime.Buffer{Kind: runtime.ConstantBuffer, Offset: at, Bytes: bytes})
+		at += bytes
+	}
+	read := func(buffers ...int) (l runtime.Launch) {
+		for _, b := range buffers {
+			l.Reads = append(l.Reads, runtime.Access{Buffer: b, Bytes: v.Buffers[b].Bytes})
+		}
+		return l
+	}
+	asks := runtime.Access{Buffer: 1, Bytes: v.Buffers[5].Offset + coarseBytes}
+	launches := []runtime.Launch{{Prefetch: &asks}, read(1, 2), read(0, 3), read(4), read(5)}
+	launches[1].ReadOnce = true
+	for _, room := range []int{5, 9, 12, 20} {
+		fine, few := &followed{v: v, launches: launches}, &followed{v: v, launches: launches}
+		few.coarse()
+		require.Len(t, few.cuts, 1+8+1+1+13+1)
+		warm, cold := misses(fine, machineKeeping(room*blockBytes))
+		hot, late := misses(few, machineKeeping(room*blockBytes))
+		for i := range launches {
+			for _, c := range [][2]missing{{warm[i], hot[i]}, {cold[i], late[i]}} {
+				require.InDelta(t, c[0].constants, c[1].constants, 0.15, "room %d, launch %d", room, i)
+				require.InDelta(t, c[0].fetches, c[1].fetches, coarseBytes, "room %d, launch %d", room, i)
+				require.InDelta(t, c[0].awaits.bytes, c[1].awaits.bytes, coarseBytes, "room %d, launch %d", room, i)
+			}
+		}
+	}
+}
+
+// TestAPlannedStepReadsPartOfItsFrames, if its works say so: less comes from DRAM, and constants stay that all of the frames would push out.
+func TestAPlannedStepReadsPartOfItsFrames(t *testing.T) {
+	on, err := target.OfDevice("gb10")
+	require.NoError(t, err)
+	a := func(x ...runtime.Access) []runtime.Access { return x }
+	frames, weights := 1000, 900 // of some 1150 that are kept
+	v, launches := entryOf(runtime.Launch{Reads: a(blocks(2, 0, frames)), Grid: [3]int{48, 1, 1}, Block: [3]int{128, 1, 1}},
+		runtime.Launch{Reads: a(blocks(1, 0, weights)), Grid: [3]int{48, 1, 1}, Block: [3]int{128, 1, 1}})
+	v.Buffers[1].Bytes, v.Buffers[2].Bytes = weights*blockBytes, frames*blockBytes
+	of := func(part float64) (warm, cold float64) {
+		w := &cost.Work{Blocks: 48, Warps: 4, Resident: 1, Loads: 1, Sparse: float64(part * float64(frames*blockBytes))}
+		return PlannedLoop(v, &runtime.Entry{Launches: launches}, []*cost.Work{w, nil}, nil, on)
+	}
+	us := func(n int) float64 { return float64(n*blockBytes) / (on.MemoryGBps * 1e3) }
+	warm, cold := of(0)
+	_, all := of(1)
+	require.Equal(t, all, cold, "0: all of them")
+	require.Greater(t, warm, us(frames+weights/2))
+	warm, cold = of(.1)
+	require.InEpsilon(t, us(weights), cold-warm, 0.3, "weights stay")
+	require.InDelta(t, us(frames*9/10), all-cold, 1)
+}
+
 // TestStatesWithADelayLieWhereTheyWereWritten so many runs ago: of more than L2 keeps, memory serves all.
 func TestStatesWithADelayLieWhereTheyWereWritten(t *testing.T) {
 	v, launches := entryOf(runtime.Launch{Reads: []runtime.Access{{Buffer: 3, Bytes: blockBytes}}, Writes: []runtime.Access{{Buffer: 4, Bytes: blockBytes}}})

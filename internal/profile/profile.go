@@ -148,7 +148,7 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 		out.Launches = append(out.Launches, l)
 	}
 	out.copies(entry)
-	all := caches{followed{v, entry.Launches, p.States, partsRead(entry, counts)}, map[keeping]cached{}}
+	all := caches{followed{v: v, launches: entry.Launches, states: p.States, read: partsRead(entry, counts)}, map[keeping]cached{}}
 	on := all.on(m)
 	for i := range out.Launches {
 		l := &out.Launches[i]
