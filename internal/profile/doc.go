@@ -4,6 +4,7 @@
 //	profile.go   counts of a launch, by class, and their sums
 //	model.go     from counts to the cost model's work
 //	cache.go     which part of it DRAM serves
+//	turn.go      programs that run in turn, which share L2
 //	table.go     the table for a terminal; html.go: for a browser
 //
 // # What is counted for the model of internal/cost

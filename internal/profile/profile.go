@@ -31,6 +31,8 @@ type Profile struct {
 	Range     cost.Figure `json:"range_us"`      // of Total.US, by what is known of each constant
 	ColdRange cost.Figure `json:"cold_range_us"` // of Total.ColdUS
 	Waited    cost.Figure `json:"waited_us"`     // of Total.US and the launch of a graph and the wait for it, which a caller sees
+
+	parts [][]float64 // followed.read
 }
 
 // Bound is the time of all launches with one limiting resource.
@@ -148,7 +150,8 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 		out.Launches = append(out.Launches, l)
 	}
 	out.copies(entry)
-	all := caches{followed{v: v, launches: entry.Launches, states: p.States, read: partsRead(entry, counts)}, map[keeping]cached{}}
+	out.parts = partsRead(entry, counts)
+	all := caches{followed{v: v, launches: entry.Launches, states: p.States, read: out.parts}, map[keeping]cached{}}
 	on := all.on(m)
 	for i := range out.Launches {
 		l := &out.Launches[i]

@@ -207,6 +207,26 @@ func TestAStepIsCountedWhereItsCamerasLook(t *testing.T) {
 	require.Equal(t, []float64{prof.Total.US, prof.Total.ColdUS}, []float64{last.EndUS, last.ColdEndUS})
 }
 
+// TestProgramsInTurnShareL2: two that find room in it take what they take alone, one behind the other; where it holds one of them only, both find their weights gone.
+func TestProgramsInTurnShareL2(t *testing.T) {
+	p := compiled(t, "policy", "fp16")
+	row := *gb10(t)
+	row.MemoryGBps /= 10 // so that weights of a small model take long
+	turns := func(l2 int) (two, alone, cold float64) {
+		row.L2Bytes = l2 * 4 / 3 // 3/4 of which is kept
+		two, err := profile.InTurn(context.Background(), []*runtime.Program{p, p}, &row)
+		require.NoError(t, err)
+		prof, err := profile.Run(context.Background(), p, &p.Variants[0], "run", &row)
+		require.NoError(t, err)
+		return two, prof.Total.US, prof.Total.ColdUS
+	}
+	two, alone, _ := turns(8 * len(p.Weights))
+	require.InEpsilon(t, 2*alone, two, 1e-3)
+	two, alone, cold := turns(len(p.Weights) * 6 / 5)
+	require.InEpsilon(t, 2*cold, two, 0.05)
+	require.Greater(t, two, 2.2*alone)
+}
+
 // TestDRAMServesWeightsOnce: a model that finds room in L2 takes its weights from DRAM once where they are cold, and nothing where they are warm. Nearly
 // all are asked for ahead of the launches that read them; without a plan they come when they are read.
 func TestDRAMServesWeightsOnce(t *testing.T) {
