@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -88,7 +89,8 @@ func layer(ctx context.Context, s *runtime.Session, i, copies int) (float64, err
 	return report.Summarise(times).P50, nil
 }
 
-// predict counts a run on the CPU device and predicts it for the device that is measured, each launch beside what it took.
+// predict counts a run on the CPU device and predicts it for the device that is measured, each launch beside what it took: by itself and again and again, so that what
+// it touches is in L2.
 func (r *Result) predict(ctx context.Context, p *runtime.Program, v *runtime.Variant, on *target.Target) error {
 	prof, err := profile.Run(ctx, p, v, "run", on)
 	if err != nil {
@@ -98,7 +100,11 @@ func (r *Result) predict(ctx context.Context, p *runtime.Program, v *runtime.Var
 	var measured, predicted []float64
 	for i := range r.Layers {
 		l := &r.Layers[i]
-		l.PredictedUS, l.By = prof.Launches[i].Time.US, prof.Launches[i].Time.By
+		again := prof.Launches[i].Time
+		if w := prof.Launches[i].Work; w != nil {
+			again = cost.Of(on).Estimate(w)
+		}
+		l.PredictedUS, l.By = again.US, again.By
 		measured, predicted = append(measured, l.MS), append(predicted, l.PredictedUS)
 	}
 	if r.Timeline != nil {

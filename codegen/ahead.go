@@ -85,8 +85,14 @@ func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Ma
 		p.computes = append(p.computes, l.pending[i].computes(m))
 		p.can = append(p.can, l.pending[i].spec != nil)
 	}
+	once := !a.NoHints && l.readOnce(stream, lives, m)
+	if l.weigh != nil {
+		p.once = once
+		l.weighAhead(v, p, a)
+		return
+	}
 	chosen, us := p.best(a.Window)
-	if !a.NoHints && l.readOnce(stream, lives, m) {
+	if once {
 		p.once = true
 		if hinted, least := p.best(a.Window); least < us*(1-worthHints) {
 			chosen = hinted
@@ -94,12 +100,60 @@ func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Ma
 			p.once = false
 		}
 	}
+	l.ask(chosen, p.once)
+}
+
+// ask makes launches ask for what was chosen, and read weights once or not.
+func (l *list) ask(chosen []ahead, once bool) {
 	for i := range l.pending {
 		l.pending[i].ahead = chosen[i]
 		if spec := l.pending[i].spec; spec != nil && spec.Hints != nil {
-			spec.Hints.ReadOnce = p.once
+			spec.Hints.ReadOnce = once
 		}
 	}
+}
+
+// weighAhead chooses the plan of which Entry.Weigh says the least, among windows and backlogs.
+func (l *list) weighAhead(v *runtime.Variant, p *aheadPlan, a Ahead) {
+	windows, backlogs := []int{a.Window}, []float64{a.Backlog}
+	if a.Window == 0 {
+		windows = nil
+		for sixteenths := 12; sixteenths <= 16; sixteenths++ {
+			windows = append(windows, min(p.keeps/16*sixteenths, maxWindow))
+		}
+	}
+	if a.Backlog == 0 {
+		backlogs = []float64{backlogUS / 4, backlogUS / 2, backlogUS * 3 / 4}
+	}
+	for i := range l.pending {
+		p.others = append(p.others, l.pending[i].fetched(v))
+	}
+	var best []ahead
+	least := math.Inf(1)
+	for _, window := range slices.Compact(windows) {
+		for _, p.backlog = range backlogs {
+			chosen, _ := p.within(window)
+			l.ask(chosen, p.once)
+			e, works := l.entry()
+			if us := l.weigh(v, &e, works); us < least {
+				least, best = us, chosen
+			}
+		}
+	}
+	l.ask(best, p.once)
+}
+
+// fetched are the bytes that a launch reads of DRAM besides weights: of inputs, as far as its plan says that it reads them.
+func (l *launch) fetched(v *runtime.Variant) (bytes int) {
+	for _, r := range l.reads {
+		if v.Buffers[r.at.index].Kind == runtime.InputBuffer {
+			bytes += r.bytes
+		}
+	}
+	if l.work != nil && l.work.Sparse > 0 {
+		bytes = int(l.work.Sparse)
+	}
+	return bytes
 }
 
 // best plans for a window, or for 0 for that of several by which the launches take least time.
@@ -129,6 +183,7 @@ type aheadPlan struct {
 	backlog  float64   // µs
 	computes []float64 // µs of each launch, if its weights are in L2
 	can      []bool    // launches that can prefetch
+	others   []int     // bytes of DRAM that each launch reads besides weights; nil: none
 }
 
 // within plans for a window of so many bytes, and returns how long the launches then take. It follows their times and one DRAM channel, which
@@ -147,6 +202,10 @@ func (p *aheadPlan) within(window int) (chosen []ahead, us float64) {
 		if needed > asked {
 			free = max(free, us) + float64(needed-asked)/p.perUS
 			asked = needed
+		}
+		if p.others != nil && p.others[i] > 0 {
+			free = max(free, us) + float64(p.others[i])/p.perUS
+			computes = max(computes, free-us)
 		}
 		for len(waiting) > 0 && waiting[0].end <= needed {
 			waiting = waiting[1:]

@@ -63,6 +63,11 @@ type Entry struct {
 	Graph *ir.Graph
 	Kept  []Kept
 	Ahead Ahead
+	// JoinSmall makes small loops parts of other loops' launches (Result.Regions then has the region of the other loop).
+	JoinSmall bool
+	// Weigh says what is to be least of a launch list, with what its launches ask for ahead and hint at, by the works that they were planned with; the list of
+	// several plans is chosen by it. nil: the plan's own estimate of its time, which knows nothing of what else takes room in L2.
+	Weigh func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64
 
 	// Repeats, if above 1, is how often the launch list runs, one repetition behind the other: each on the next slice of every input,
 	// output and state, which are that many times as large as the graph says. All repetitions have the same kernels, constants and arena.
@@ -160,6 +165,7 @@ type list struct {
 	*placer
 	name    string
 	fetch   Ahead
+	weigh   func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64 // Entry.Weigh
 	repeats int
 	before  map[*ir.Value]place // of the values of a front
 	front   int                 // launches of a front, which comes first
@@ -174,6 +180,7 @@ type launch struct {
 	region        *ir.Node     // nil for a copy
 	spec          *kernel.Spec // likewise; emitted when all launches are known
 	work          *cost.Work
+	joint         bool // others of its list are beside it
 	ahead         ahead
 	fetches       bool // its kernel begins with a prefetch, of this launch or of others
 	params        []param
@@ -193,7 +200,7 @@ type span struct {
 }
 
 func (d *driver) entry(e Entry) error {
-	l := &list{driver: d, name: e.Name, fetch: e.Ahead, repeats: e.repeats()}
+	l := &list{driver: d, name: e.Name, fetch: e.Ahead, weigh: e.Weigh, repeats: e.repeats()}
 	l.context = &kernel.Context{Target: d.target, Unpacked: d.module == nil, Choices: e.Choices, Align: func(v *ir.Value) int {
 		at, known := l.before[v] // kernels ask again when they are emitted
 		if !known {
@@ -218,6 +225,9 @@ func (d *driver) entry(e Entry) error {
 	}
 	if err := l.lowerGraph(e.Graph); err != nil {
 		return err
+	}
+	if e.JoinSmall {
+		l.joinSmall()
 	}
 	l.keep()
 	return nil

@@ -50,7 +50,7 @@ func (l *list) keep() {
 // element depends on another of that value. Its threads load all that they need before they store.
 func (l *list) overwrites(p *launch, f feedback) bool {
 	n := p.region
-	if !n.IsFamily(ir.FamilyLoop) || n.Region.Members > 0 {
+	if p.joint || !n.IsFamily(ir.FamilyLoop) || n.Region.Members > 0 {
 		return false
 	}
 	for _, v := range n.Outputs {
@@ -107,23 +107,31 @@ func (d *driver) finish() *Result {
 		v.Kernels, v.PTX = d.infos, d.module.String()
 	}
 	for _, l := range d.lists {
-		launches := make([]runtime.Launch, len(l.pending))
 		regions := make([]*ir.Node, len(l.pending))
-		works := make([]*cost.Work, len(l.pending))
 		constants := make([][]int, len(l.pending))
 		for i, p := range l.pending {
-			regions[i], works[i], constants[i] = p.region, p.work, made(p.region, p.spec)
-			launches[i] = p.resolve()
-			launches[i].Dependent = d.target.DependentLaunch && i > 0 && p.Copy == nil && l.pending[i-1].Copy == nil
+			regions[i], constants[i] = p.region, made(p.region, p.spec)
 		}
+		e, works := l.entry()
 		r.Regions, r.Works, r.Places = append(r.Regions, regions), append(r.Works, works), append(r.Places, l.accesses())
 		r.Made = append(r.Made, constants)
-		v.Entries = append(v.Entries, runtime.Entry{Name: l.name, Launches: launches, Repeats: l.more(), Fronts: l.fronts * l.repeats})
+		v.Entries = append(v.Entries, e)
 	}
 	for _, e := range v.Entries {
 		v.Order(e.Launches)
 	}
 	return r
+}
+
+// entry is the launch list as it is, and what its launches were planned by.
+func (l *list) entry() (runtime.Entry, []*cost.Work) {
+	launches, works := make([]runtime.Launch, len(l.pending)), make([]*cost.Work, len(l.pending))
+	for i := range l.pending {
+		p := &l.pending[i]
+		launches[i], works[i] = p.resolve(), p.work
+		launches[i].Dependent = l.target.DependentLaunch && i > 0 && p.Copy == nil && l.pending[i-1].Copy == nil
+	}
+	return runtime.Entry{Name: l.name, Launches: launches, Repeats: l.more(), Fronts: l.fronts * l.repeats}, works
 }
 
 // more is Entry.Repeats, which leaves out one.

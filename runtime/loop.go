@@ -17,6 +17,21 @@ type Loop struct {
 	Missed   string `json:"missed,omitempty"` // what a step does after missed frames: Missed…; of Driving
 }
 
+// Sample returns what the inputs TransformsInput and CameraInput may hold: pictures of the largest size, of a comma three's cameras that look straight
+// ahead (focal lengths as in openpilot's common/transformations, in 1928 pixels). What is read of frames follows from both.
+func (l *Loop) Sample() (transforms []float32, camera []int32) {
+	focal, y, width := []float64{910. / 2648, 455. / 567}, []float64{47.6 / 256, 151.8 / 256}, 512.
+	if l.Kind == Monitoring {
+		focal, y, width = []float64{1}, []float64{356. / 960}, 1440
+	}
+	for i := range l.Frames {
+		zoom := float64(l.Largest.Width) / 1928 * width / float64(l.Width) / focal[i]
+		left, top := float64(l.Largest.Width/2)-float64(zoom*float64(l.Width)/2), float64(l.Largest.Height/2)-float64(zoom*float64(y[i]*float64(l.Height)))
+		transforms = append(transforms, float32(zoom), 0, float32(left), 0, float32(zoom), float32(top), 0, 0, 1)
+	}
+	return transforms, []int32{int32(l.Largest.Width), int32(l.Largest.Height), int32(l.Largest.Stride), int32(l.Largest.UV)}
+}
+
 // Inputs that every loop has besides its frames.
 const (
 	TransformsInput = "transforms" // f32 [frames, 3, 3]: pixels of the model's picture to pixels of the frames

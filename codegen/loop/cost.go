@@ -27,8 +27,21 @@ func (p *problem) work(s *schedule, m *cost.Machine) (*cost.Work, error) {
 		})
 		return s.shared, registers
 	})
+	for _, n := range p.region.Region.Body.Nodes {
+		if n.Op.Name == "WarpFrame" {
+			pixels := float64(n.Outputs[0].Type.Numel())
+			w.L2Read, w.Sparse = min(w.L2Read, warpReads*pixels), warpBytes*pixels
+		}
+	}
 	return w, nil
 }
+
+// What a warp of frames reads for an element: of L2, and of memory, where planes read the same rows. Neighbours look at neighbours, one to three pixels apart in
+// openpilot's models, in rows of their own. Where exactly is not known before it runs.
+const (
+	warpReads = 8
+	warpBytes = 2
+)
 
 // count adds what a kernel does that is emitted with the sectors that its loads and stores ask for, and that returns its shared memory and an
 // estimate of a thread's registers. Of some constants every block reads its own copy, as of activations.

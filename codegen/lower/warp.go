@@ -9,29 +9,23 @@ import (
 
 var _ = register(map[string]rule{"WarpFrame": warpFrame})
 
-// warpFrame computes a pixel as ir's row says it, operation by operation: what is rounded there is rounded here.
+// warpFrame computes a pixel as ir's row says it, operation by operation: what is rounded there is rounded here. All but the loads is the same for all frames.
 func warpFrame(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
-	b := l.B
-	var e *expr.Expr
-	for i := len(n.Inputs) - 3; i >= 0; i-- {
-		w := warper{l: l, n: n, frame: n.Inputs[2+i]}
-		pixel := func() *expr.Expr { return w.pixel(b.Int(i), idx[1], idx[2], idx[3]) }
-		e = l.Under(b.Within(idx[0], int64(i), int64(i+1)), cmp.Or(e, b.Int(0)), pixel)
-	}
-	return e
+	w := warper{l: l, n: n, i: idx[0]}
+	return w.pixel(idx[1], idx[2], idx[3])
 }
 
-// warper samples one frame.
+// warper samples one frame, that of matrix i.
 type warper struct {
-	l     *Lowering
-	n     *ir.Node
-	frame *ir.Value
+	l *Lowering
+	n *ir.Node
+	i *expr.Expr
 
 	width, height, base, stride, step *expr.Expr // of the plane that is read
 }
 
-// pixel is that of plane c at row r and column x of matrix i.
-func (w *warper) pixel(i, c, r, x *expr.Expr) *expr.Expr {
+// pixel is that of plane c at row r and column x.
+func (w *warper) pixel(c, r, x *expr.Expr) *expr.Expr {
 	l, b := w.l, w.l.B
 	format := func(k int) *expr.Expr { return l.Value(w.n.Inputs[1], []*expr.Expr{b.Int(k)}) }
 	w.width, w.height, w.base, w.stride, w.step = format(0), format(1), b.Int(0), format(2), b.Int(1)
@@ -50,7 +44,7 @@ func (w *warper) pixel(i, c, r, x *expr.Expr) *expr.Expr {
 		w.base = b.Select(isChroma, b.Add(format(3), b.Offset(c, int64(-luma))), w.base)
 		w.step = b.Select(isChroma, b.Int(2), w.step)
 	}
-	m := func(k int) *expr.Expr { return w.entry(i, k, isChroma) }
+	m := func(k int) *expr.Expr { return w.entry(k, isChroma) }
 	fx, fy := b.Cast(x, expr.F32), b.Cast(r, expr.F32)
 	at := func(k int) *expr.Expr { return b.Add(b.Add(b.Mul(m(3*k), fx), b.Mul(m(3*k+1), fy)), m(3*k+2)) }
 	z := at(2)
@@ -77,9 +71,9 @@ func (w *warper) pixel(i, c, r, x *expr.Expr) *expr.Expr {
 }
 
 // entry is that of a plane's matrix (ir's warp.chroma).
-func (w *warper) entry(i *expr.Expr, k int, isChroma *expr.Expr) *expr.Expr {
+func (w *warper) entry(k int, isChroma *expr.Expr) *expr.Expr {
 	l, b := w.l, w.l.B
-	m := func(k int) *expr.Expr { return l.Value(w.n.Inputs[0], []*expr.Expr{i, b.Int(k / 3), b.Int(k % 3)}) }
+	m := func(k int) *expr.Expr { return l.Value(w.n.Inputs[0], []*expr.Expr{w.i, b.Int(k / 3), b.Int(k % 3)}) }
 	times := func(s float64, v *expr.Expr) *expr.Expr { return b.Mul(v, b.F32(s)) }
 	if len(w.n.Attrs.Ints("phases")) == 0 {
 		return m(k)
@@ -119,8 +113,14 @@ func (w *warper) fetch(x, y *expr.Expr) *expr.Expr {
 	inside := func(v, size *expr.Expr) *expr.Expr { return b.Max(b.Int(0), b.Min(v, b.Offset(size, -1))) }
 	u, v := inside(x, w.width), inside(y, w.height)
 	at := b.Add(w.base, b.Add(b.Mul(v, w.stride), b.Mul(u, w.step)))
-	last := b.Int(w.frame.Type.Shape[0] - 1)
-	p := l.Value(w.frame, []*expr.Expr{b.Max(b.Int(0), b.Min(at, last))})
+	frames := w.n.Inputs[2:]
+	at = b.Max(b.Int(0), b.Min(at, b.Int(frames[0].Type.Shape[0]-1)))
+	var p *expr.Expr
+	for i := len(frames) - 1; i >= 0; i-- {
+		mine := b.Within(w.i, int64(i), int64(i+1))
+		index := []*expr.Expr{b.Select(mine, at, b.Int(-1))} // not provably inside, so that no other frame is read
+		p = l.Under(mine, cmp.Or(p, b.Int(0)), func() *expr.Expr { return l.Value(frames[i], index) })
+	}
 	if fill := w.n.Attrs.Int("fill", -1); fill >= 0 {
 		p = b.Select(b.And(b.Eq(u, x), b.Eq(v, y)), p, b.Int(fill))
 	}

@@ -18,6 +18,7 @@ type Counts struct {
 	Shared   int // bytes of dynamic shared memory of a block
 	Sites    []Site
 	Memories []Touched
+	Reads    []int64 // of each range that the launch declares to read: sectors of 32 bytes that it did read, each counted once
 }
 
 // Site is what was counted at one instruction of a kernel.
@@ -101,11 +102,17 @@ func (p *profile) counts(op int, n *node) *Counts {
 			c.Sites = append(c.Sites, s)
 		}
 	}
+	c.Reads = make([]int64, len(n.op.Reads))
 	for _, f := range p.memories {
 		t := Touched{Memory: f.mem}
 		t.ReadBytes, t.ReadSectors = used(f.read)
 		t.WriteBytes, t.WriteSectors = used(f.write)
 		_, t.PrefetchSectors = used(f.prefetch)
+		for i, r := range n.op.Reads {
+			if r.Memory == hal.Memory(f.mem) && r.Bytes > 0 {
+				c.Reads[i] = usedIn(f.read, r.Offset/32, (r.Offset+r.Bytes-1)/32)
+			}
+		}
 		for _, r := range n.op.Reads {
 			t.Constant = t.Constant || r.Constant && r.Memory == hal.Memory(f.mem)
 		}
@@ -130,6 +137,23 @@ func used(pages []atomic.Pointer[page]) (bytes, n int64) {
 		}
 	}
 	return bytes, n
+}
+
+// usedIn counts the used sectors from one to another, both included.
+func usedIn(pages []atomic.Pointer[page], from, to int) (n int64) {
+	for at := from; at <= to; {
+		i := at / pageSectors
+		end := min(to, (i+1)*pageSectors-1)
+		if p := pages[i].Load(); p != nil {
+			for _, s := range p[at%pageSectors : end%pageSectors+1] {
+				if s != 0 {
+					n++
+				}
+			}
+		}
+		at = end + 1
+	}
+	return n
 }
 
 // advance runs the warp, counting where the launch is profiled.

@@ -78,6 +78,7 @@ type Options struct {
 	Trace    bool                           // keep Result.Origins
 	Progress func(progress.Event)
 	meter    *progress.Meter // of Progress
+	loop     bool            // it is the step of a loop
 	sample   *ir.Graph       // for one sample, of which Import.Batch are computed apart; nil: the graph does not say so
 	loops    *loop.Choices   // what regions that were weighed, candidates, the program and the same in fp16 have in common
 }
@@ -376,6 +377,17 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, m *micro, t *target.
 	tuned, err := r.choose(ctx, &e, t)
 	if err != nil {
 		return err
+	}
+	if r.opt.loop {
+		e.JoinSmall = from == nil && r.opt.Tune == nil // both know one region a launch
+		var states []runtime.State
+		for _, k := range e.Kept {
+			states = append(states, runtime.State{Input: k.Input, Output: k.Output, Delay: k.Delay})
+		}
+		e.Weigh = func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64 {
+			warm, cold := profile.PlannedLoop(v, e, works, states, t)
+			return warm + cold
+		}
 	}
 	list := []codegen.Entry{e}
 	if skip := r.opt.Skip; skip != nil {

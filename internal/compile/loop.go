@@ -32,7 +32,7 @@ func Loop(ctx context.Context, models []*onnx.Model, loop openpilot.Options, opt
 		}
 		digests = append(digests, d)
 	}
-	opt.Skip = s.Skip
+	opt.Skip, opt.loop = s.Skip, true
 	opt.Slices = []calibrate.Slice{}
 	for _, out := range s.Run.Outputs {
 		for _, p := range s.Slices[out.Name] {

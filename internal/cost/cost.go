@@ -24,7 +24,7 @@
 //	max(busy + wait, waves · (wait + max(busy / n, streamed)))
 //
 // Latency is what this exceeds busy by. A round trip takes DRAM's latency if the launch reads anything from DRAM, since the
-// last of its data ends it. Of the multiprocessor's time, L2 and DRAM, the longest counts in full and hides all but a share
+// last of its data ends it; what is written there later costs no trip. Of the multiprocessor's time, L2 and DRAM, the longest counts in full and hides all but a share
 // (Exposed) of the others. The gap is added.
 //
 // # Reads and writes of L2
@@ -44,7 +44,7 @@
 //
 // Blocks of a dependent launch that find room beside those of the launch in front fetch their first weights before that one ends (Ahead).
 // Sequence lets this traffic begin when the launch in front begins, behind what that one fetches itself. What a launch prefetches for later ones (Fetches)
-// comes behind its own traffic, and a launch waits for its part (Awaits). The total then lies between the sum of the launches' times and the larger of
+// comes behind its own traffic, and a launch waits for its part (Awaits). What it writes for DRAM (Back) has its turn behind what it reads, and no launch waits for it. The total then lies between the sum of the launches' times and the larger of
 // two sums: of all DRAM traffic, and of everything else.
 //
 // Lanes a clock are those of the CUDA C++ Programming Guide, "Arithmetic instructions"; rates are the target's; the other
@@ -115,11 +115,14 @@ type Work struct {
 	Wavefronts                           float64    // clocks of shared memory and of the first-level cache
 	L2Read, L2Written                    float64    // bytes
 	DRAMBytes                            float64
+	Back                                 float64 // of DRAMBytes: written, and leaves L2 when others take its place, for which nothing waits
 	Ahead                                float64 // of DRAMBytes: what a dependent launch can fetch before the launch in front ends
 
 	Fetches float64 // bytes that DRAM serves for its prefetches, beside DRAMBytes
 	Awaits  float64 // bytes of the prefetches of launch After that must have come before it can end
 	After   int     // launch of the list that prefetched what it reads, if Awaits is not 0
+
+	Sparse float64 // bytes of the region's inputs that it reads, if that is a part of them that the plan knows; 0: all
 
 	Loads    float64 // of a thread: plain loads, LoadsAtATime of which are in flight together
 	Trips    float64 // of a block: round trips of asynchronous copies that it waits for, one after the other
@@ -143,6 +146,7 @@ type Time struct {
 	Gap     float64 `json:"gap"`
 	Waves   int     `json:"waves"`
 
+	back            float64 // of DRAM, for what is written
 	ahead, near     float64 // fetched before the launch in front ends, and the rest then
 	fetches, awaits float64 // what DRAM takes for its prefetches, and for those of launch after that it needs
 	after           int
@@ -171,7 +175,7 @@ func (m *Machine) Estimate(w *Work) Time {
 	t.DRAM = w.DRAMBytes / (m.MemoryGBps * 1e3)
 
 	trip := m.CacheLatencyUS
-	if w.DRAMBytes > 0 {
+	if w.DRAMBytes > w.Back {
 		trip = m.MemoryLatencyUS
 	}
 	trips := w.Trips + w.Loads/m.LoadsAtATime
@@ -182,6 +186,7 @@ func (m *Machine) Estimate(w *Work) Time {
 	busy := max(t.Tensor, t.Issue, t.L1)
 	inside := max(busy+wait, float64(float64(t.Waves)*(wait+max(busy/float64(mine), float64(trip*w.Streamed)))))
 	t.Latency = inside - busy
+	t.back = w.Back / (m.MemoryGBps * 1e3)
 	t.ahead = min(w.Ahead, w.DRAMBytes) / (m.MemoryGBps * 1e3)
 	t.fetches, t.awaits, t.after = w.Fetches/(m.MemoryGBps*1e3), w.Awaits/(m.MemoryGBps*1e3), w.After
 	device := m.both(inside, t.L2)
@@ -227,10 +232,19 @@ func (m *Machine) both(a, b float64) float64 { return max(a, b) + float64(min(a,
 // ahead begins when launch i-1 begins and that one's traffic is done. What a launch prefetches for others comes behind its own traffic; a
 // launch ends when what was prefetched for it has come, at the earliest.
 func Sequence(launches []Time, dependent []bool) float64 {
+	ends := Ends(launches, dependent)
+	if len(ends) == 0 {
+		return 0
+	}
+	return ends[len(ends)-1]
+}
+
+// Ends are the times at which launches one after the other end.
+func Ends(launches []Time, dependent []bool) []float64 {
 	var begun, done, free float64 // of the launch in front; when DRAM has served all that was asked for
-	served := make([]float64, len(launches))
+	served, ends := make([]float64, len(launches)), make([]float64, len(launches))
 	for i, t := range launches {
-		end, own := done+t.US, t.DRAM
+		end, own := done+t.US, t.DRAM-t.back
 		if dependent[i] {
 			free = max(free, begun) + t.ahead
 			end, own = min(end, max(done+t.near, free)), own-t.ahead
@@ -242,13 +256,17 @@ func Sequence(launches []Time, dependent []bool) float64 {
 		if t.awaits > 0 {
 			end = max(end, served[t.after]+t.awaits)
 		}
+		if t.back > 0 {
+			free = max(free, done) + t.back
+		}
 		served[i] = max(free, done)
 		if t.fetches > 0 {
 			free = served[i] + t.fetches
 		}
 		begun, done = done, end
+		ends[i] = end
 	}
-	return done
+	return ends
 }
 
 // rate is TFLOPS of a type; a type without an mma of its own is multiplied as a wider one.

@@ -147,6 +147,26 @@ func TestPrefetchesBeginWithTheLaunchThatAsks(t *testing.T) {
 	require.InEpsilon(t, 110, Sequence([]Time{both, work(Work{After: 0, Awaits: 100 * us})}, chain), 1e-9)
 }
 
+// TestNothingWaitsForWhatIsWrittenBack: it takes time of DRAM behind what the launch reads, but no round trip, and neither the launch nor a later one that
+// reads nothing waits for its turn.
+func TestNothingWaitsForWhatIsWrittenBack(t *testing.T) {
+	m := Of(target.Default())
+	const us = 218e3 // bytes that DRAM delivers
+	chain := []bool{false, true, true}
+	work := func(w Work) Time {
+		w.Blocks, w.Warps, w.Resident, w.Loads = m.SMs, 8, 1, 1
+		return m.Estimate(&w)
+	}
+	plain, asks, back := work(Work{}), work(Work{Fetches: 100 * us}), work(Work{DRAMBytes: us / 100, Back: us / 100})
+	require.Equal(t, plain.Latency, back.Latency)
+	require.InEpsilon(t, plain.Latency+m.MemoryLatencyUS-m.CacheLatencyUS, work(Work{DRAMBytes: us / 100}).Latency, 1e-9)
+	require.InDelta(t, 3*plain.US, Sequence([]Time{asks, back, plain}, chain), 0.01)
+	require.InDelta(t, 100, Sequence([]Time{asks, work(Work{DRAMBytes: us / 100}), plain}, chain)-plain.US, 0.02)
+	most := work(Work{DRAMBytes: 20 * us, Back: 20 * us})
+	require.Less(t, 20.0, most.US, "a launch that writes more than DRAM takes meanwhile")
+	require.InDelta(t, most.US+10, Sequence([]Time{most, work(Work{DRAMBytes: 10 * us})}, chain), 2)
+}
+
 // TestCodeCountsLoops counts a kernel with a loop of 10 rounds, in 3 blocks of 2 warps.
 func TestCodeCountsLoops(t *testing.T) {
 	k := ptx.NewModule("sm_121").NewKernel("k", 64)

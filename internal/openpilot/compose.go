@@ -268,12 +268,8 @@ func (s *step) frames(height, width int, attrs ir.Attrs, names ...string) *ir.Va
 		s.Loop.Sampling = runtime.Linear
 	}
 	attrs["height"], attrs["width"] = height, width
-	s.sample(runtime.CameraInput, float64(l.Width), float64(l.Height), float64(l.Stride), float64(l.UV))
-	s.sample(runtime.TransformsInput, float64(l.Width)/float64(width), 0, 0, 0, float64(l.Height)/float64(height), 0, 0, 0, 1)
+	transforms, camera := s.Loop.Sample()
+	s.g.Meta[ir.SampleKey+runtime.TransformsInput] = strings.Trim(fmt.Sprint(transforms), "[]")
+	s.g.Meta[ir.SampleKey+runtime.CameraInput] = strings.Trim(fmt.Sprint(camera), "[]")
 	return s.add("WarpFrame", "warp", attrs, inputs...)
-}
-
-// sample says what a generated input holds, again and again: random numbers would be no picture's.
-func (s *step) sample(input string, values ...float64) {
-	s.g.Meta[ir.SampleKey+input] = strings.Trim(fmt.Sprint(values), "[]")
 }

@@ -76,7 +76,8 @@ func trafficOf(c *emu.Counts) (t traffic) {
 // served is the launch's work with a part of what it touches, and what it prefetches, in DRAM. Constants can be fetched ahead as far as they find room.
 func (l *Launch) served(dram missing) *cost.Work {
 	w, constants := *l.Work, float64(dram.constants*l.touched.constants)
-	w.DRAMBytes = constants + float64(dram.reads*l.touched.reads) + float64(dram.writes*l.touched.writes)
+	w.Back = float64(dram.writes * l.touched.writes)
+	w.DRAMBytes = constants + float64(dram.reads*l.touched.reads) + w.Back
 	w.Ahead = min(constants, l.room)
 	w.Fetches, w.After, w.Awaits = dram.fetches, dram.awaits.launch-1, dram.awaits.bytes
 	return &w

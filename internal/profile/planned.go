@@ -2,6 +2,7 @@ package profile
 
 import (
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -12,9 +13,35 @@ import (
 // was counted: a run behind others of the same, whose inputs and outputs are in DRAM. A launch without a work moves what it reads and writes.
 func Planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, t *target.Target) (us float64, times []cost.Time) {
 	m := cost.Of(t)
-	warm, _ := misses(v, e.Launches, m)
-	times = make([]cost.Time, len(e.Launches))
-	dependent := make([]bool, len(e.Launches))
+	warm, _ := misses(&followed{v: v, launches: e.Launches}, m)
+	times, dependent := planned(v, e, works, m, warm, false)
+	return cost.Sequence(times, dependent), times
+}
+
+// PlannedLoop is Planned of a step with states of its own: of a run behind others of the same, and of one that finds no constants in L2. Weights are followed in coarse
+// steps.
+func PlannedLoop(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, states []runtime.State, t *target.Target) (warm, cold float64) {
+	m := cost.Of(t)
+	f := &followed{v: v, launches: e.Launches, states: states}
+	f.coarse()
+	for i := range e.Launches {
+		l := Launch{}
+		part, all := 1.0, l.touch(v, &e.Launches[i])
+		if w := works[i]; w != nil && w.Sparse > 0 {
+			part = min(1, w.Sparse/all)
+		}
+		f.read = append(f.read, slices.Repeat([]float64{part}, len(e.Launches[i].Reads)))
+	}
+	hot, late := misses(f, m)
+	times, dependent := planned(v, e, works, m, hot, true)
+	warm = cost.Sequence(times, dependent)
+	times, dependent = planned(v, e, works, m, late, true)
+	return warm, cost.Sequence(times, dependent)
+}
+
+// planned are the times of launches by their works. Of inputs launches read no more than their works say, if sparse.
+func planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, m *cost.Machine, served []missing, sparse bool) (times []cost.Time, dependent []bool) {
+	times, dependent = make([]cost.Time, len(e.Launches)), make([]bool, len(e.Launches))
 	var front *Launch
 	for i := range e.Launches {
 		op := &e.Launches[i]
@@ -26,17 +53,20 @@ func Planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, t *target
 		}
 		if l.Work = works[i]; l.Work == nil {
 			threads := op.Block[0] * op.Block[1] * op.Block[2]
-			l.Work = &cost.Work{Blocks: op.Grid[0] * op.Grid[1] * op.Grid[2], Warps: max(1, (threads+31)/32), Resident: cost.OccupancyOf(t, threads, op.Shared, 0).Blocks,
+			l.Work = &cost.Work{Blocks: op.Grid[0] * op.Grid[1] * op.Grid[2], Warps: max(1, (threads+31)/32), Resident: cost.OccupancyOf(m.Target, threads, op.Shared, 0).Blocks,
 				L2Read: l.touched.constants + l.touched.reads, L2Written: l.touched.writes, Loads: 1}
 		}
 		if dependent[i] = op.Dependent; op.Dependent && front != nil {
-			l.room = l.beside(front, t)
+			l.room = l.beside(front, m.Target)
 		}
-		w := l.served(warm[i])
+		w := l.served(served[i])
+		if sparse && l.Work.Sparse > 0 {
+			ports = l.Work.Sparse
+		}
 		w.DRAMBytes += ports
 		times[i], front = m.Estimate(w), &l
 	}
-	return cost.Sequence(times, dependent), times
+	return times, dependent
 }
 
 // touch fills in what a launch touches by what it declares, but for inputs and outputs, whose bytes it returns.

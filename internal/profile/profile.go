@@ -3,6 +3,7 @@ package profile
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -30,6 +31,8 @@ type Profile struct {
 	Range     cost.Figure `json:"range_us"`      // of Total.US, by what is known of each constant
 	ColdRange cost.Figure `json:"cold_range_us"` // of Total.ColdUS
 	Waited    cost.Figure `json:"waited_us"`     // of Total.US and the launch of a graph and the wait for it, which a caller sees
+
+	parts [][]float64 // followed.read
 }
 
 // Bound is the time of all launches with one limiting resource.
@@ -86,9 +89,11 @@ type Launch struct {
 	Counts
 	Occupancy cost.Occupancy `json:"occupancy"`
 	Time      cost.Time      `json:"predicted"`
-	ColdUS    float64        `json:"cold_us"` // predicted where constants come from DRAM, whatever L2 could hold
-	Work      *cost.Work     `json:"-"`       // that Time is predicted from, but for what DRAM serves; nil for a copy
-	Cold      *cost.Work     `json:"-"`       // that ColdUS is predicted from
+	ColdUS    float64        `json:"cold_us"`     // predicted where constants come from DRAM, whatever L2 could hold
+	EndUS     float64        `json:"end_us"`      // when it ends, from the beginning of the run
+	ColdEndUS float64        `json:"cold_end_us"` // likewise, of a run with cold constants
+	Work      *cost.Work     `json:"-"`           // that Time is predicted from, but for what DRAM serves; nil for a copy
+	Cold      *cost.Work     `json:"-"`           // that ColdUS is predicted from
 
 	cold      cost.Time
 	touched   traffic
@@ -145,7 +150,8 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 		out.Launches = append(out.Launches, l)
 	}
 	out.copies(entry)
-	all := caches{v: v, launches: entry.Launches, known: map[keeping]cached{}}
+	out.parts = partsRead(entry, counts)
+	all := caches{followed{v: v, launches: entry.Launches, states: p.States, read: out.parts}, map[keeping]cached{}}
 	on := all.on(m)
 	for i := range out.Launches {
 		l := &out.Launches[i]
@@ -163,7 +169,7 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 }
 
 // Run counts one run of an entry of a variant on zeros, on the CPU device, and predicts it for a target's device; nil: the variant's
-// own. The counts hardly depend on the values.
+// own. The counts hardly depend on the values, but for where the step of a loop reads pictures of cameras: that is as in Loop.Sample.
 func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant, entry string, t *target.Target) (*Profile, error) {
 	if t == nil {
 		var err error
@@ -182,10 +188,53 @@ func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant, entry stri
 		return nil, err
 	}
 	defer s.Close()
+	if err := sample(p.Loop, s); err != nil {
+		return nil, err
+	}
 	if err := s.RunEntry(ctx, entry); err != nil {
 		return nil, err
 	}
 	return New(p, v, entry, counts, t)
+}
+
+// sample sets the inputs by which the step of a loop reads pictures; nil: it is no such step.
+func sample(l *runtime.Loop, s *runtime.Session) error {
+	if l == nil {
+		return nil
+	}
+	transforms, camera := l.Sample()
+	var matrices, format []byte
+	for _, x := range transforms {
+		matrices = binary.LittleEndian.AppendUint32(matrices, math.Float32bits(x))
+	}
+	for _, x := range camera {
+		format = binary.LittleEndian.AppendUint32(format, uint32(x))
+	}
+	if err := s.Set(runtime.TransformsInput, matrices); err != nil {
+		return err
+	}
+	return s.Set(runtime.CameraInput, format)
+}
+
+// partsRead is followed.read of counts.
+func partsRead(e *runtime.Entry, counts []*emu.Counts) [][]float64 {
+	out := make([][]float64, len(e.Launches))
+	for i := range out {
+		for range e.Launches[i].Reads {
+			out[i] = append(out[i], 1)
+		}
+	}
+	for _, c := range counts {
+		if c.Op >= len(out) {
+			continue
+		}
+		for k, a := range e.Launches[c.Op].Reads {
+			if k < len(c.Reads) && a.Bytes > 0 {
+				out[c.Op][k] = min(1, float64(32*c.Reads[k])/float64(a.Bytes))
+			}
+		}
+	}
+	return out
 }
 
 // copies adds the entry's copies as launches.
@@ -342,6 +391,10 @@ func (p *Profile) sum() {
 		warm, cold, dependent = append(warm, l.Time), append(cold, l.cold), append(dependent, l.dependent)
 	}
 	p.AloneUS = p.Total.US
+	hot, late := cost.Ends(warm, dependent), cost.Ends(cold, dependent)
+	for i := range p.Launches {
+		p.Launches[i].EndUS, p.Launches[i].ColdEndUS = hot[i], late[i]
+	}
 	p.Total.US, p.Total.ColdUS = cost.Sequence(warm, dependent), cost.Sequence(cold, dependent)
 	for _, k := range kernels {
 		k.Share = k.US / p.AloneUS

@@ -1,0 +1,57 @@
+package codegen_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// TestThePlanOfLeastWeightIsMade: of the plans that are weighed the one is made, with its works and works of every launch, that Weigh likes best.
+func TestThePlanOfLeastWeightIsMade(t *testing.T) {
+	typ := ir.T(ir.Float32, 1<<20)
+	g := kerneltest.NewGraph(t, "run")
+	v := g.AddInput("x", typ)
+	for range 6 {
+		values := make([]float64, 1<<20)
+		for i := range values {
+			values[i] = float64(i + len(g.Nodes))
+		}
+		r := g.Region(ir.FamilyLoop)
+		v = r.Finish(r.Add("Add", nil, r.Read(v, false), r.Read(g.Constant("c", ir.FromFloats(typ, values)), false))).Outputs[0]
+	}
+	g.Outputs = []*ir.Value{v}
+	ahead := func(launches []runtime.Launch) (bytes float64) {
+		for _, l := range launches {
+			if l.Prefetch != nil {
+				bytes += float64(l.Prefetch.Bytes)
+			}
+		}
+		return bytes
+	}
+	made := func(sign float64) (bytes, least, most float64) {
+		var seen []float64
+		r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph, Weigh: func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64 {
+			require.Len(t, works, len(e.Launches))
+			require.NotEmpty(t, v.Buffers)
+			seen = append(seen, sign*ahead(e.Launches))
+			return seen[len(seen)-1]
+		}}}, target.Default(), families, codegen.NewWeights())
+		require.NoError(t, err)
+		for _, s := range seen {
+			least, most = min(least, s), max(most, s)
+		}
+		return ahead(r.Variant.Entries[0].Launches), least, most
+	}
+	few, _, _ := made(1)
+	many, least, most := made(-1)
+	require.Equal(t, -least, many)
+	require.Greater(t, many, few)
+	require.Zero(t, most)
+}
