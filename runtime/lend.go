@@ -83,6 +83,12 @@ type turn struct {
 	at map[*port]hal.Memory
 }
 
+// nowhere is the memory of an input of which nobody knows where the graph reads it.
+type nowhere struct{ hal.Memory }
+
+func (nowhere) Addr() uint64 { return 0 }
+func (nowhere) Size() int    { return -1 }
+
 // follow points the graph of an entry's next run at the memory that inputs were lent since.
 func (s *Session) follow(ctx context.Context, e *captured) error {
 	g := e.graph
@@ -102,6 +108,9 @@ func (s *Session) follow(ctx context.Context, e *captured) error {
 		return nil
 	}
 	if err := s.update(ctx, e, moved); err != nil {
+		for _, p := range moved { // some launches may have been moved: the next run moves all
+			g.at[p] = nowhere{}
+		}
 		return fmt.Errorf("%s: moving inputs: %w", s.model.Program.Model, err)
 	}
 	for _, p := range moved {

@@ -143,3 +143,83 @@ func TestAFrameMayBeShorterThanItsInput(t *testing.T) {
 	_, err = s.Lend("x", make([]byte, 17))
 	require.EqualError(t, err, `input "x" has 16 bytes, got 17`)
 }
+
+// pages is a device whose session memory the host does not see, but that reads the host's own: its inputs are sent unless they are lent.
+type pages struct{ *emu.Device }
+
+func (d pages) Map(b []byte) (hal.Memory, error) {
+	m, err := d.Alloc(len(b), hal.DeviceMemory)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.Write(b, 0)
+}
+
+// TestWhatIsLentIsNotSent: what was set before would overwrite it.
+func TestWhatIsLentIsNotSent(t *testing.T) {
+	e, err := emu.Open(emu.Options{Discrete: true})
+	require.NoError(t, err)
+	s := session(t, load(t, accumulator(false), pages{e}), runtime.SessionOptions{})
+	require.NoError(t, s.Set("x", numbers(0, 9, 9, 9, 9)))
+	here, err := s.Lend("x", numbers(0, 1, 2, 3, 4))
+	require.NoError(t, err)
+	require.True(t, here)
+	require.NoError(t, s.Run(t.Context()))
+	require.Equal(t, []int32{1, 2, 3, 4}, words(s.Output("next_state_h")))
+	_, err = s.Lend("x", nil)
+	require.NoError(t, err)
+	require.NoError(t, s.Run(t.Context()))
+	require.Equal(t, []int32{9, 9, 9, 9}, words(s.Output("next_state_h")))
+}
+
+// failing is a device whose graphs refuse an update, once.
+type failing struct {
+	*emu.Device
+	at int // which one
+}
+
+type failingGraph struct {
+	hal.Graph
+	d *failing
+}
+
+func (d *failing) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	g, err := d.Device.Capture(ctx, ops)
+	return &failingGraph{g, d}, err
+}
+
+func (g *failingGraph) Update(i int, op hal.Op) error {
+	if g.d.at--; g.d.at == 0 {
+		return &hal.Error{Call: "update", Text: "not now"}
+	}
+	return g.Graph.(hal.Updater).Update(i, op)
+}
+
+// TestAHalfMovedGraphIsMovedAgain: of two launches that read an input the first was pointed at what was lent when the second failed.
+func TestAHalfMovedGraphIsMovedAgain(t *testing.T) {
+	p := accumulator(false)
+	v := &p.Variants[0]
+	second := v.Entries[0].Launches[0]
+	second.Params, second.Writes = append([]runtime.Param{}, second.Params...), nil
+	for i, from := range []int{2, 3} {
+		name := []string{"z", "next_z"}[i]
+		v.Buffers = append(v.Buffers, runtime.Buffer{Name: name, Kind: runtime.OutputBuffer, Bytes: 16})
+		p.Outputs = append(p.Outputs, runtime.Port{Name: name, DType: "i32", Shape: []int{4}})
+		second.Params[from].Buffer = 4 + i
+		second.Writes = append(second.Writes, runtime.Access{Buffer: 4 + i, Bytes: 16})
+	}
+	v.Entries[0].Launches = append(v.Entries[0].Launches, second)
+	e, err := emu.Open(emu.Options{Check: true})
+	require.NoError(t, err)
+	d := &failing{e, 2}
+	s := session(t, load(t, p, d), runtime.SessionOptions{})
+	require.NoError(t, s.Set("x", numbers(0, 1, 1, 1, 1)))
+	_, err = s.Lend("x", numbers(0, 7, 7, 7, 7))
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Run(t.Context()), "moving inputs: update: not now")
+	_, err = s.Lend("x", nil)
+	require.NoError(t, err)
+	require.NoError(t, s.Run(t.Context()))
+	require.Equal(t, []int32{1, 1, 1, 1}, words(s.Output("next_state_h")))
+	require.Equal(t, []int32{1, 1, 1, 1}, words(s.Output("next_z")))
+}

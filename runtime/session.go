@@ -429,6 +429,9 @@ func (s *Session) RunEntry(ctx context.Context, name string) error {
 		return err
 	}
 	for _, p := range e.sent {
+		if p.own != nil { // it is read where the host has it
+			continue
+		}
 		if err := p.memory.Write(p.host, p.offset); err != nil {
 			return fmt.Errorf("%s: %s: %w", s.model.Program.Model, p.what, err)
 		}

@@ -41,6 +41,7 @@ type open struct {
 
 	mu       sync.Mutex
 	pins     runtime.Pinner   // memory of the session that C knows
+	pinned   map[[2]int]bool  // by side and index
 	owned    []unsafe.Pointer // C's memory, which Close frees
 	ports    [2]*C.sparkcompile_port
 	sizes    [2][]int
@@ -136,7 +137,7 @@ func sparkcompile_open(paths **C.char, count C.size_t, options *C.sparkcompile_o
 		if err != nil {
 			return err
 		}
-		o := &open{model: m}
+		o := &open{model: m, pinned: map[[2]int]bool{}}
 		watch(o)
 		o.describePorts()
 		*handle = C.sparkcompile_handle(cgo.NewHandle(o))
@@ -151,7 +152,8 @@ func sparkcompile_close(handle C.sparkcompile_handle, text **C.char) C.int32_t {
 		if err != nil {
 			return err
 		}
-		if err := o.model.Close(); err != nil {
+		err = o.model.Close()
+		if errors.Is(err, library.ErrBusy) || errors.Is(err, library.ErrClosed) || !o.model.Closed() {
 			return err
 		}
 		cgo.Handle(handle).Delete()
@@ -164,7 +166,7 @@ func sparkcompile_close(handle C.sparkcompile_handle, text **C.char) C.int32_t {
 		C.free(unsafe.Pointer(o.text))
 		o.owned, o.values, o.text = nil, nil, nil
 		o.pins.Unpin()
-		return nil
+		return err
 	})
 }
 
@@ -261,6 +263,9 @@ func sparkcompile_run(handle C.sparkcompile_handle, inputs, outputs *unsafe.Poin
 		}
 		defer o.mu.Unlock()
 		for i, at := range []*unsafe.Pointer{inputs, outputs} {
+			if at == nil && len(o.sizes[i]) > 0 {
+				return fmt.Errorf("%s is NULL: give an array with a pointer for each port", []string{"inputs", "outputs"}[i])
+			}
 			for k, p := range unsafe.Slice(at, len(o.sizes[i])) {
 				o.arrays[i][k] = nil
 				if p != nil {
@@ -289,7 +294,10 @@ func sparkcompile_memory(handle C.sparkcompile_handle, outputs C.int32_t, index 
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.pins.Pin(&x[0]) // of the CPU device it is Go's
+		if key := [2]int{side(outputs), int(index)}; !o.pinned[key] {
+			o.pins.Pin(&x[0]) // of the CPU device it is Go's
+			o.pinned[key] = true
+		}
 		*data = unsafe.Pointer(&x[0])
 		return nil
 	})
@@ -322,6 +330,9 @@ func sparkcompile_get_state(handle C.sparkcompile_handle, name *C.char, data uns
 	})
 }
 
+// mostBytes is more than any memory of a caller's.
+const mostBytes = 1 << 40
+
 //export sparkcompile_set_state
 func sparkcompile_set_state(handle C.sparkcompile_handle, name *C.char, data unsafe.Pointer, bytes C.size_t, text **C.char) C.int32_t {
 	return answer(text, func() error {
@@ -331,6 +342,9 @@ func sparkcompile_set_state(handle C.sparkcompile_handle, name *C.char, data uns
 		}
 		if data == nil {
 			return errors.New("data is NULL: give the state's bytes")
+		}
+		if bytes > mostBytes {
+			return fmt.Errorf("a state of %d bytes: bytes is the size of data", bytes)
 		}
 		return o.model.SetState(C.GoString(name), unsafe.Slice((*byte)(data), bytes))
 	})

@@ -97,7 +97,7 @@ typedef struct {
 	sparkcompile_intrinsics road_camera, wide_camera;
 	double v_ego;                               /* m/s */
 	double lateral_delay, longitudinal_delay;   /* s */
-	int64_t captured;                           /* end of exposure, ns; comes back as it is */
+	int64_t captured;                           /* end of exposure, ns; comes back among the numbers, exact up to 2^53 */
 } sparkcompile_frame;
 
 /* What sparkcompile_monitor is given. */

@@ -109,7 +109,7 @@ func sparkcompile_value(handle C.sparkcompile_handle, path *C.char, values **C.d
 func picture(p C.sparkcompile_picture) modeld.Picture {
 	out := modeld.Picture{Width: int(p.width), Height: int(p.height), Stride: int(p.stride), UV: int(p.uv)}
 	if p.data != nil {
-		out.Data = unsafe.Slice((*byte)(p.data), p.bytes)
+		out.Data = unsafe.Slice((*byte)(p.data), min(p.bytes, mostBytes))
 	}
 	return out
 }

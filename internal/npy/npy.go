@@ -195,15 +195,16 @@ func WriteFile(path string, a *Array) error {
 
 // ReadZip reads every array of a .npz file by name.
 func ReadZip(path string) (map[string]*Array, error) {
-	return readZip(path, func(string) bool { return true })
+	return readZip(path, 0, func(string) bool { return true })
 }
 
-// ReadNamed reads the arrays of a .npz file that have one of the names. An array that is not in the file is not in the map.
-func ReadNamed(path string, names ...string) (map[string]*Array, error) {
-	return readZip(path, func(name string) bool { return slices.Contains(names, name) })
+// ReadNamed reads the arrays of a .npz file that have one of the names, each of at most so many bytes. An array that is not in the file is not in
+// the map.
+func ReadNamed(path string, most uint64, names ...string) (map[string]*Array, error) {
+	return readZip(path, most, func(name string) bool { return slices.Contains(names, name) })
 }
 
-func readZip(path string, wanted func(name string) bool) (map[string]*Array, error) {
+func readZip(path string, most uint64, wanted func(name string) bool) (map[string]*Array, error) {
 	z, err := zip.OpenReader(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: not a .npz file: %w", path, err)
@@ -214,6 +215,9 @@ func readZip(path string, wanted func(name string) bool) (map[string]*Array, err
 		name := strings.TrimSuffix(f.Name, ".npy")
 		if !wanted(name) {
 			continue
+		}
+		if most > 0 && f.UncompressedSize64 > most {
+			return nil, fmt.Errorf("%s: %s: %d bytes, more than %d", path, f.Name, f.UncompressedSize64, most)
 		}
 		r, err := f.Open()
 		if err != nil {

@@ -222,6 +222,20 @@ class Refusals(unittest.TestCase):
                 with self.assertRaises(ClosedError):
                     h.call(name, handle, *arguments)
 
+    def test_what_c_gives_wrongly_is_bad_input(self):
+        with Model(ROOT / "supercombo") as m:
+            h, state = m._open(), m.states[0]
+            data = ctypes.create_string_buffer(8)
+            for call, says in (
+                (lambda text: h.lib.run(h.value, None, None, text), "inputs is NULL"),
+                (lambda text: h.lib.set_state(h.value, state.encode(), data, 1 << 60, text), "a state of 1152921504606846976 bytes"),
+            ):
+                text = ctypes.c_void_p()
+                code = call(ctypes.byref(text))
+                error = h.lib.failed(code, text)
+                self.assertIsInstance(error, InputError)
+                self.assertIn(says, str(error))
+
     def test_unknown_states(self):
         with Model(ROOT / "supercombo") as m, Model(ROOT / "policy") as stateless:
             self.assertRaisesRegex(InputError, r'no state "x": supercombo.onnx keeps state', m.state, "x")

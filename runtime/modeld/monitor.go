@@ -37,7 +37,10 @@ func Monitor(s *runtime.Session) (*Monitoring, error) {
 		return nil, err
 	}
 	m := &Monitoring{loop{session: s, program: p}}
-	return m, m.begin(map[string]int{"calib": 3})
+	if err := m.begin(map[string]int{"calib": 3}); err != nil {
+		return nil, err
+	}
+	return m, s.Prepare(context.Background(), "run") // or the first step would try whether pictures are read in place
 }
 
 // Step runs the model on a picture of the driver, which it reads as Driving.Step does. Outputs are the caller's to keep.

@@ -166,6 +166,9 @@ func (m *Model) enter() error {
 
 func (m *Model) leave() { m.busy.Store(false) }
 
+// Closed reports whether the model was closed: Close may have, and still say what the device said.
+func (m *Model) Closed() bool { return m.closed }
+
 // Close frees the model, and what the device holds of it.
 func (m *Model) Close() error {
 	if err := m.begin(); err != nil {

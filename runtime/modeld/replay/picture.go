@@ -19,12 +19,15 @@ import (
 // largestSide of a picture, in pixels; modeld takes no larger ones.
 const largestSide = 1 << 15
 
+// largestArray is more bytes than a camera's picture has, with the header of its array.
+const largestArray = 256 << 20
+
 // pictures reads a frame's pictures of some cameras.
 func (d *Directory) pictures(e entry, cameras ...string) ([]modeld.Picture, error) {
 	out := make([]modeld.Picture, len(cameras))
 	if e.npz != "" {
 		path := d.file(e, "")
-		arrays, err := npy.ReadNamed(path, cameras...)
+		arrays, err := npy.ReadNamed(path, largestArray, cameras...)
 		if err != nil {
 			return nil, fmt.Errorf("%w: write the frame again", err)
 		}

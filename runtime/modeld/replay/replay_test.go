@@ -2,6 +2,7 @@ package replay
 
 import (
 	"archive/zip"
+	"errors"
 	"image"
 	"image/color"
 	"image/png"
@@ -204,8 +205,20 @@ func TestWhatIsNoRecordingIsRefused(t *testing.T) {
 		write func(t *testing.T, dir string)
 		says  []string
 	}{
-		"nothing":           {func(*testing.T, string) {}, []string{"no frames", "NNNNNN.npz"}},
-		"other name":        {npz("frame7.npz", nil), []string{"frame7.npz: not named as a frame", "rename"}},
+		"nothing":    {func(*testing.T, string) {}, []string{"no frames", "NNNNNN.npz"}},
+		"other name": {npz("frame7.npz", nil), []string{"frame7.npz: not named as a frame", "rename"}},
+		"more than memory": {func(t *testing.T, dir string) {
+			f, err := os.Create(filepath.Join(dir, "000001.npz"))
+			require.NoError(t, err)
+			z := zip.NewWriter(f)
+			for _, name := range []string{"road.npy", "wide.npy"} {
+				w, err := z.CreateRaw(&zip.FileHeader{Name: name, CompressedSize64: 4, UncompressedSize64: 16 << 30})
+				require.NoError(t, err)
+				_, err = w.Write(make([]byte, 4))
+				require.NoError(t, err)
+			}
+			require.NoError(t, errors.Join(z.Close(), f.Close()))
+		}, []string{"000001.npz: road.npy: 17179869184 bytes, more than 268435456"}},
 		"other camera":      {pictures("000001_left.png"), []string{"000001_left.png: not named as a frame"}},
 		"twice":             {pictures("000001_road.png", "1_road.png"), []string{"1_road.png: frame 1 is in 000001_road.png too"}},
 		"large number":      {npz("4294967296.npz", nil), []string{"4294967296.npz", "32 bits"}},
