@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -101,6 +102,12 @@ type Op struct {
 	DstOffset int
 	SrcOffset int
 	Bytes     int
+}
+
+// Moves reports whether another op is the same launch with parameters and ranges of its own, as Updater wants it.
+func (op *Op) Moves(to *Op) bool {
+	return op.Kernel == to.Kernel && op.Module == to.Module && op.Grid == to.Grid && op.Block == to.Block && op.Shared == to.Shared &&
+		len(op.Params) == len(to.Params) && slices.Equal(op.After, to.After)
 }
 
 // Range is a range of device memory. Constant marks weights, which may be read before griddepcontrol.wait.

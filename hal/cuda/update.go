@@ -35,8 +35,7 @@ func (g *graph) Update(i int, op hal.Op) error {
 	switch {
 	case v == nil:
 		return fmt.Errorf("op %d does not vary", i)
-	case op.Kernel != v.op.Kernel || op.Module != v.op.Module || op.Grid != v.op.Grid || op.Block != v.op.Block || op.Shared != v.op.Shared ||
-		len(op.Params) != len(v.op.Params) || !slices.Equal(op.After, v.op.After):
+	case !v.op.Moves(&op):
 		return fmt.Errorf("op %d (%s): an update changes parameters and ranges alone", i, v.op.Kernel)
 	}
 	return g.device.do(func() error {

@@ -210,7 +210,7 @@ func (g *graph) Update(i int, op hal.Op) error {
 	switch {
 	case n.launch == nil || !was.Varies:
 		return fmt.Errorf("emu: op %d (%s) does not vary", i, opName(was))
-	case op.Kernel != was.Kernel || op.Module != was.Module || op.Grid != was.Grid || op.Block != was.Block || op.Shared != was.Shared || !slices.Equal(op.After, was.After):
+	case !was.Moves(&op):
 		return fmt.Errorf("emu: op %d (%s): an update changes parameters and ranges alone", i, opName(was))
 	case g.dev.elsewhere(op):
 		return fmt.Errorf("emu: op %d (%s): it reads or writes memory of another device", i, opName(op))
