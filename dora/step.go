@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/hal"
@@ -59,8 +60,8 @@ type StepOptions struct {
 	// beside the rounded ones. Programs of fp32 keep them wide.
 	Base    string
 	Targets []string // of PTX; the default target if there is none
-	// Loss builds the loss, one f32, from the model's outputs by name, which are f32. It may add inputs to the graph. By default
-	// MeanSquared.
+	// Loss builds the loss, one f32, from the model's outputs by name, which are f32. It may add inputs to the graph, and append single
+	// f32 to its outputs, named by Term: what the loss consists of. By default MeanSquared.
 	Loss func(x *ir.Expansion, g *ir.Graph, outputs map[string]*ir.Value) *ir.Value
 
 	Beta1, Beta2 float64 // 0.9 and 0.999 by default
@@ -109,6 +110,7 @@ type Step struct {
 	model *Model
 	opt   StepOptions
 	base  base
+	terms []string // outputs that the loss has added
 }
 
 // growth is the number of updates after which the loss scale of fp16 doubles.
@@ -202,7 +204,7 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Base}
 	run := []string{"insert-dora", "quantise-base"}
 	if name != EntryRun {
-		if err := addLoss(g, opt); err != nil {
+		if err := s.addLoss(g); err != nil {
 			return e, fmt.Errorf("loss: %w", err)
 		}
 		// What the model spells out becomes one op first: its gradient computes again what is inside, where it is read.
@@ -324,25 +326,35 @@ func (s *Step) keepPrepared(e *compile.Entry, next bool) {
 // scaledLoss is what is differentiated.
 const scaledLoss = "scaled loss"
 
-// addLoss replaces the outputs by the loss and the scaled loss.
-func addLoss(g *ir.Graph, opt *StepOptions) error {
+// addLoss replaces the outputs by the loss and the scaled loss, and what the loss has appended behind them.
+func (s *Step) addLoss(g *ir.Graph) error {
 	err := g.Build(OutputLoss, func(x *ir.Expansion) {
-		outputs := map[string]*ir.Value{}
+		outputs, own := map[string]*ir.Value{}, len(g.Outputs)
 		for _, v := range g.Outputs {
 			if v.Type.DType.IsFloat() {
 				outputs[v.Name] = x.Add("Cast", ir.Attrs{"to": ir.Float32}, v)
 			}
 		}
-		loss := opt.Loss(x, g, outputs)
+		loss := s.opt.Loss(x, g, outputs)
 		loss.Name = OutputLoss
 		scaled := x.Add("Mul", nil, loss, g.AddInput(keptScale, ir.T(ir.Float32)))
 		scaled.Name = scaledLoss
-		g.Outputs = []*ir.Value{loss, scaled}
+		g.Outputs = append([]*ir.Value{loss, scaled}, g.Outputs[own:]...)
 	})
 	if err == nil && g.Outputs[0].Type.Rank() != 0 {
 		err = fmt.Errorf("it is %v, want one number", g.Outputs[0].Type)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	s.terms = nil
+	for _, v := range g.Outputs[2:] {
+		if !v.Type.Equal(ir.T(ir.Float32)) {
+			return fmt.Errorf("its output %q is %v, want one f32", v.Name, v.Type)
+		}
+		s.terms = append(s.terms, v.Name)
+	}
+	return nil
 }
 
 // update builds what becomes of the gradients: kept for later, or clipped and applied by AdamW (Loshchilov and Hutter 2019,
@@ -481,6 +493,7 @@ func (t *Trainer) Close() error { return t.session.Close() }
 type Result struct {
 	Loss, Norm float64
 	Applied    bool
+	Terms      map[string]float64 // what the loss has added to its outputs: Trainer.Terms
 }
 
 // Accumulate runs forward and backward on the inputs that are set and keeps the gradient. It returns the loss.
@@ -495,8 +508,26 @@ func (t *Trainer) Accumulate(ctx context.Context) (float64, error) {
 // finite changes nothing but the loss scale; after StepOptions.Patience of them in a row it is an error.
 func (t *Trainer) Step(ctx context.Context, rate float64) (Result, error) {
 	r, err := t.apply(ctx, EntryStep, rate)
-	r.Loss = t.number(OutputLoss)
+	r.Loss, r.Terms = t.number(OutputLoss), t.Terms()
 	return r, err
+}
+
+// Term is the name of an output by which a loss reports a part of itself.
+func Term(name string) string { return termPrefix + name }
+
+const termPrefix = "term:"
+
+// Terms are the outputs that the loss has added, by the names that Term was given, of the last Step, Accumulate or Evaluate; nil if there
+// are none.
+func (t *Trainer) Terms() map[string]float64 {
+	if len(t.step.terms) == 0 {
+		return nil
+	}
+	out := map[string]float64{}
+	for _, name := range t.step.terms {
+		out[strings.TrimPrefix(name, termPrefix)] = t.number(name)
+	}
+	return out
 }
 
 // apply runs an entry that updates the adapter.
