@@ -25,7 +25,7 @@ const (
 var (
 	routeName  = regexp.MustCompile(`^(?:(` + dongleName + `)[|_])?(` + logName + `)$`)
 	realDongle = regexp.MustCompile(`^(?:[0-9a-f]{16}|regen[0-9A-Za-z]+|fakedata)$`)
-	numbered   = regexp.MustCompile(`^(.+)--(\d{1,5})$`)
+	numbered   = regexp.MustCompile(`(?s)^(.+)--(\d{1,5})$`)
 	onlyNumber = regexp.MustCompile(`^\d{1,5}$`)
 	flatFile   = regexp.MustCompile(`^(.+)--(\d{1,5})--([a-z_]+(?:\.[a-z0-9]+)?)$`)
 )
