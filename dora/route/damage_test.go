@@ -245,8 +245,9 @@ func TestMessagesWithADamagedRootAreSkippedAndCounted(t *testing.T) {
 	damaged := slices.Clone(raw)
 	damaged[ends[0]+8+2] = 0xff // the root pointer of the second message leads out of it
 	copy(damaged[ends[1]+8:], make([]byte, 8))
+	damaged = append(damaged, framed(structAt(-1, 0, 0))...) // a root without data
 	times, stats, err := events(t, "rlog", damaged)
 	assert.Equal(t, io.EOF, err)
 	assert.Equal(t, []uint64{0, 3, 4, 5, 6}, times)
-	assert.Equal(t, Stats{Events: 5, Malformed: 2, Bytes: int64(len(raw))}, stats)
+	assert.Equal(t, Stats{Events: 5, Malformed: 3, Bytes: int64(len(damaged))}, stats)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"math"
+	"slices"
 	"testing"
 
 	"capnproto.org/go/capnp/v3"
@@ -163,6 +164,20 @@ func TestAMessageIsDecodedIntoItsTypeOnly(t *testing.T) {
 	assert.ErrorContains(t, w.Write(Event{Kind: KindCarState}, FrameData{}), "writing rlog: carState: its message is a route.CarState, not a route.FrameData")
 	assert.ErrorContains(t, w.Write(Event{Kind: 17}, FrameData{}), "writing rlog: kind 17: it has no type")
 	assert.Error(t, w.Write(Event{Kind: KindCarState}, nil))
+}
+
+func TestMessagesAreAsLargeAsADevices(t *testing.T) {
+	for _, c := range []struct {
+		kind  Kind
+		size  int
+		value any
+	}{{KindCarState, 184, CarState{}}, {KindSentinel, 48, Sentinel{}}, {KindCAN, 48 + 60*24, slices.Repeat(CANFrames{{Data: make([]byte, 8)}}, 60)}} {
+		m := mustMessage(t)
+		require.NoError(t, (&Event{Kind: c.kind}).write(m, c.value))
+		raw, err := m.Marshal()
+		require.NoError(t, err)
+		assert.Len(t, raw, c.size, c.kind)
+	}
 }
 
 func TestMemoryIsUsedAgain(t *testing.T) {

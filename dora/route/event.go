@@ -23,11 +23,9 @@ type Event struct {
 
 var eventLayout = sync.OnceValue(func() *layout { return compile(reflect.TypeFor[Event](), map[reflect.Type]*layout{}) })
 
-// open reads the root of a message. The limit on what may be read of it is twice its size: pointers that share what they lead to,
-// which no writer makes, must not multiply it.
+// open reads the root of a message.
 func (e *Event) open(m *capnp.Message, size int) error {
 	e.message, e.payload, e.size = m, capnp.Ptr{}, uint64(size)
-	m.ResetReadLimit(2 * e.size)
 	p, err := m.Root()
 	if err != nil {
 		return err
@@ -54,6 +52,7 @@ func (e *Event) Decode(into any) error {
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Type().Elem() != m.typ {
 		return fmt.Errorf("%s is to be decoded into a *%s, not a %T", e.Kind, m.typ, into)
 	}
+	// Pointers that share what they lead to, which no writer makes, must not multiply a message.
 	e.message.ResetReadLimit(2 * e.size)
 	f := field{name: m.name, form: aStruct, of: m.layout}
 	if m.typ.Kind() == reflect.Slice {

@@ -83,12 +83,14 @@ func TestSegmentsAreFoundInEveryLayout(t *testing.T) {
 		{"of comma2k19", []string{"Chunk_1/" + dongle + "|" + log1 + "/3/video.hevc", "Chunk_1/" + dongle + "|" + log1 + "/3/raw_log.bz2", "Chunk_1/" + dongle + "|" + log1 + "/3/preview.png",
 			"Chunk_1/" + dongle + "|" + log1 + "/3/processed_log/CAN/speed/value", "Chunk_1/" + dongle + "|" + log1 + "/3/global_pose/frame_times"},
 			[]string{dongle + "|" + log1 + "--3 global_pose processed_log raw_log video"}},
-		{"of a user, named freely", []string{"a/drive--2/rlog", "b/drive/3/rlog", "c/rlog", "rlog", ".git/rlog"},
-			[]string{"a/drive--2 rlog", "b/drive--3 rlog", "c--0 rlog", "data--0 rlog"}},
+		{"of a user, named freely", []string{"a/drive--2/rlog", "b/drive/3/rlog", "c/rlog", "rlog", ".git/rlog", "drive--7--rlog.zst"},
+			[]string{"a/drive--2 rlog", "b/drive--3 rlog", "c--0 rlog", "data--0 rlog", "drive--7 rlog"}},
 		{"with a recording that was cut off", []string{log2 + "--0/rlog.zst", log2 + "--0/rlog.lock:", log2 + "--1/rlog.lock:"}, []string{log2 + "--0 rlog (recording)"}},
 		{"with files that Git LFS has not fetched", []string{log2 + "--0/rlog.zst" + lfs, log2 + "--0/rlog.bz2"},
 			[]string{log2 + "--0 rlog", "! " + log2 + "--0/rlog.zst: only the pointer of Git LFS is there: git lfs pull fetches the file"}},
 		{"with an empty file", []string{log2 + "--0/rlog", log2 + "--0/fcamera.hevc:"}, []string{log2 + "--0 rlog", "! " + log2 + "--0/fcamera.hevc: the file is empty"}},
+		{"with problems, by path", []string{"a/" + log2 + "--0/rlog", "b/" + log2 + "--0/qlog:", "c/" + log2 + "--0/rlog.bz2"},
+			[]string{log2 + "--0 rlog", "! a/" + log2 + "--0/rlog: not used: c/" + log2 + "--0/rlog.bz2 is the rlog of " + log2 + "--0 too", "! b/" + log2 + "--0/qlog: the file is empty"}},
 		{"with two files of a role", []string{log2 + "--0/rlog", log2 + "--0/rlog.bz2", "copy/" + log2 + "--0/rlog.bz2"},
 			[]string{log2 + "--0 rlog", "! " + log2 + "--0/rlog: not used: " + log2 + "--0/rlog.bz2 is the rlog of " + log2 + "--0 too",
 				"! copy/" + log2 + "--0/rlog.bz2: not used: " + log2 + "--0/rlog.bz2 is the rlog of " + log2 + "--0 too"}},
@@ -103,12 +105,15 @@ func TestSegmentsAreFoundInEveryLayout(t *testing.T) {
 }
 
 func TestASegmentIsNamedTheSameFromWithin(t *testing.T) {
-	root := tree(t, dongle+"/"+log2+"/4/rlog")
-	for _, dir := range []string{"", dongle, dongle + "/" + log2, dongle + "/" + log2 + "/4"} {
+	root := tree(t, "a/"+dongle+"/"+log2+"/4/rlog", "b/drive/3/rlog")
+	for dir, want := range map[string]string{
+		"a": dongle + "|" + log2 + "--4", "a/" + dongle: dongle + "|" + log2 + "--4", "a/" + dongle + "/" + log2: dongle + "|" + log2 + "--4",
+		"a/" + dongle + "/" + log2 + "/4": dongle + "|" + log2 + "--4", "b": "drive--3", "b/drive": "drive--3", "b/drive/3": "drive--3",
+	} {
 		found, err := Find(t.Context(), filepath.Join(root, dir))
 		require.NoError(t, err)
 		require.Len(t, found.Segments, 1)
-		assert.Equal(t, dongle+"|"+log2+"--4", found.Segments[0].Name(), dir)
+		assert.Equal(t, want, found.Segments[0].Name(), dir)
 	}
 }
 

@@ -170,7 +170,7 @@ type CarState struct {
 
 // CruiseState is the car's cruise control.
 type CruiseState struct {
-	_ struct{} `capnp:"1 0"`
+	_ struct{} `capnp:"2 0"`
 
 	Enabled bool    `capnp:"enabled 0"`
 	Speed   float32 `capnp:"speed 32"` // m/s

@@ -27,14 +27,14 @@ var (
 	realDongle = regexp.MustCompile(`^(?:[0-9a-f]{16}|regen[0-9A-Za-z]+|fakedata)$`)
 	numbered   = regexp.MustCompile(`(?s)^(.+)--(\d{1,5})$`)
 	onlyNumber = regexp.MustCompile(`^\d{1,5}$`)
-	flatFile   = regexp.MustCompile(`^(.+)--(\d{1,5})--([a-z_]+(?:\.[a-z0-9]+)?)$`)
+	flatFile   = regexp.MustCompile(`(?s)^(.+)--(\d{1,5})--([a-z_]+(?:\.[a-z0-9]+)?)$`)
 )
 
 // identify reads a file's absolute path: which segment it is of, and what its name is without those of a flat layout.
 func (s *search) identify(abs string) (id segmentID, base string) {
 	dir, base := filepath.Split(abs)
 	dir = filepath.Clean(dir)
-	if m := flatFile.FindStringSubmatch(base); m != nil && routeName.MatchString(m[1]) {
+	if m := flatFile.FindStringSubmatch(base); m != nil {
 		return segmentID{s.route(filepath.Join(dir, m[1])), atoi(m[2])}, m[3]
 	}
 	above, last := filepath.Split(dir)
