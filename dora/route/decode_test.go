@@ -171,7 +171,7 @@ func TestMessagesAreAsLargeAsADevices(t *testing.T) {
 		kind  Kind
 		size  int
 		value any
-	}{{KindCarState, 184, CarState{}}, {KindSentinel, 48, Sentinel{}}, {KindCAN, 48 + 60*24, slices.Repeat(CANFrames{{Data: make([]byte, 8)}}, 60)}} {
+	}{{KindCarState, 184, CarState{}}, {KindSentinel, 48, Sentinel{}}, {KindInitData, 232, InitData{}}, {KindCAN, 48 + 60*24, slices.Repeat(CANFrames{{Data: make([]byte, 8)}}, 60)}} {
 		m := mustMessage(t)
 		require.NoError(t, (&Event{Kind: c.kind}).write(m, c.value))
 		raw, err := m.Marshal()

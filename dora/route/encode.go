@@ -52,20 +52,19 @@ func (f *field) encodeScalar(s capnp.Struct, src reflect.Value) {
 
 // encodePointer allocates what a pointer leads to, preferably in a segment; nothing for what is empty.
 func (f *field) encodePointer(seg *capnp.Segment, src reflect.Value) (capnp.Ptr, error) {
-	switch f.form {
-	case aStruct:
+	if f.form == aStruct {
 		s, err := capnp.NewStruct(seg, f.of.size)
 		if err != nil {
 			return capnp.Ptr{}, err
 		}
 		return s.ToPtr(), f.of.encode(s, src)
-	case structs:
-		return f.of.encodeList(seg, src)
 	}
 	if src.Len() == 0 {
 		return capnp.Ptr{}, nil
 	}
 	switch f.form {
+	case structs:
+		return f.of.encodeList(seg, src)
 	case aText:
 		t, err := capnp.NewText(seg, src.String())
 		return t.ToPtr(), err

@@ -29,10 +29,14 @@ const (
 	GlobalPose   Role = "global_pose"
 )
 
-// suffixes are those that files of a role may have, the better one first. A directory has none.
+// aDirectory stands for the suffix of a directory.
+const aDirectory = "/"
+
+// suffixes are those that files of a role may have, the better one first. Frames may be in an .npz or as PNGs in a directory.
 var suffixes = map[Role][]string{
 	RLog: {".zst", ".bz2", ""}, QLog: {".zst", ".bz2", ""}, RawLog: {".zst", ".bz2", ""},
-	RoadCamera: {".hevc"}, WideCamera: {".hevc"}, DriverCamera: {".hevc"}, SmallCamera: {".ts"}, Video: {".hevc"},
+	RoadCamera: {".hevc", ".npz", aDirectory}, WideCamera: {".hevc", ".npz", aDirectory}, DriverCamera: {".hevc", ".npz", aDirectory},
+	SmallCamera: {".ts"}, Video: {".hevc"}, ProcessedLog: {aDirectory}, GlobalPose: {aDirectory},
 }
 
 // Segment is a minute of a route, and its files.
@@ -41,6 +45,8 @@ type Segment struct {
 	Number    int
 	Files     map[Role]string
 	Recording bool // its rlog.lock is there: it is still being recorded, or the power went
+
+	ranks map[Role]int // of the files' suffixes
 }
 
 // Name returns the segment's name: ROUTE--NUMBER.
@@ -128,9 +134,9 @@ func (s *search) scan(ctx context.Context, dir, abs string) error {
 			s.problem(path, err)
 		case !info.IsDir():
 			s.file(path, abs, info)
-		case entry.Name() == string(ProcessedLog), entry.Name() == string(GlobalPose):
+		case slices.Contains(suffixes[Role(entry.Name())], aDirectory):
 			id, _ := s.identify(abs)
-			s.add(id, Role(entry.Name()), path)
+			s.add(id, Role(entry.Name()), aDirectory, path)
 		case entry.Type()&fs.ModeSymlink != 0 && s.seen(path):
 		default:
 			if err := s.scan(ctx, path, abs); err != nil {
@@ -179,28 +185,26 @@ func (s *search) file(path, abs string, info fs.FileInfo) {
 	case isPointer:
 		s.problem(path, ErrLFS)
 	default:
-		s.add(id, role, path)
+		s.add(id, role, suffix, path)
 	}
 }
 
 // add takes a file for a role. Of two, the one with the better suffix is used, and of equals the one that was found first.
-func (s *search) add(id segmentID, role Role, path string) {
-	segment := s.segment(id)
-	used, twice := segment.Files[role]
-	if twice {
-		rank := func(path string) int { return slices.Index(suffixes[role], filepath.Ext(path)) }
-		if rank(path) < rank(used) {
+func (s *search) add(id segmentID, role Role, suffix, path string) {
+	segment, rank := s.segment(id), slices.Index(suffixes[role], suffix)
+	if used, twice := segment.Files[role]; twice {
+		if rank >= segment.ranks[role] {
 			used, path = path, used
+			rank = segment.ranks[role]
 		}
-		s.problem(path, fmt.Errorf("not used: %s is the %s of %s too", used, role, segment.Name()))
-		path = used
+		s.problem(used, fmt.Errorf("not used: %s is the %s of %s too", path, role, segment.Name()))
 	}
-	segment.Files[role] = path
+	segment.Files[role], segment.ranks[role] = path, rank
 }
 
 func (s *search) segment(id segmentID) *Segment {
 	if s.segments[id] == nil {
-		s.segments[id] = &Segment{Route: id.route, Number: id.number, Files: map[Role]string{}}
+		s.segments[id] = &Segment{Route: id.route, Number: id.number, Files: map[Role]string{}, ranks: map[Role]int{}}
 	}
 	return s.segments[id]
 }

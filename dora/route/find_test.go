@@ -89,6 +89,8 @@ func TestSegmentsAreFoundInEveryLayout(t *testing.T) {
 		{"with files that Git LFS has not fetched", []string{log2 + "--0/rlog.zst" + lfs, log2 + "--0/rlog.bz2"},
 			[]string{log2 + "--0 rlog", "! " + log2 + "--0/rlog.zst: only the pointer of Git LFS is there: git lfs pull fetches the file"}},
 		{"with an empty file", []string{log2 + "--0/rlog", log2 + "--0/fcamera.hevc:"}, []string{log2 + "--0 rlog", "! " + log2 + "--0/fcamera.hevc: the file is empty"}},
+		{"with frames in other forms", []string{log2 + "--0/fcamera.npz", log2 + "--0/ecamera/0.png", log2 + "--0/dcamera", log2 + "--1/fcamera/0.png", log2 + "--1/fcamera.hevc", log2 + "--1/rlog/x"},
+			[]string{log2 + "--0 ecamera fcamera", log2 + "--1 fcamera", "! " + log2 + "--1/fcamera: not used: " + log2 + "--1/fcamera.hevc is the fcamera of " + log2 + "--1 too"}},
 		{"with problems, by path", []string{"a/" + log2 + "--0/rlog", "b/" + log2 + "--0/qlog:", "c/" + log2 + "--0/rlog.bz2"},
 			[]string{log2 + "--0 rlog", "! a/" + log2 + "--0/rlog: not used: c/" + log2 + "--0/rlog.bz2 is the rlog of " + log2 + "--0 too", "! b/" + log2 + "--0/qlog: the file is empty"}},
 		{"with two files of a role", []string{log2 + "--0/rlog", log2 + "--0/rlog.bz2", "copy/" + log2 + "--0/rlog.bz2"},

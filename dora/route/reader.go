@@ -106,7 +106,7 @@ func (r *Reader) Stats() Stats { return r.stats }
 // Close closes the file.
 func (r *Reader) Close() error {
 	r.in.close()
-	r.end = errors.Join(r.end, fs.ErrClosed)
+	r.end = fs.ErrClosed
 	if r.file == nil {
 		return nil
 	}
