@@ -117,7 +117,7 @@ const (
 
 // DeviceState is the device's own state, of which only the type is read.
 type DeviceState struct {
-	_ struct{} `capnp:"11 0"`
+	_ struct{} `capnp:"14 10"`
 
 	DeviceType DeviceType `capnp:"deviceType 656"`
 }

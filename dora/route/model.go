@@ -51,8 +51,8 @@ type Lead struct {
 	ProbTime float32   `capnp:"probTime 32"` // s
 	T        []float32 `capnp:"t p0"`
 	X        []float32 `capnp:"x p1"`
-	Y        []float32 `capnp:"y p2"`
-	XStd     []float32 `capnp:"xStd p3"`
+	XStd     []float32 `capnp:"xStd p2"`
+	Y        []float32 `capnp:"y p3"`
 	YStd     []float32 `capnp:"yStd p4"`
 	V        []float32 `capnp:"v p5"`
 	VStd     []float32 `capnp:"vStd p6"`
@@ -184,7 +184,7 @@ type LiveDelay struct {
 
 // LateralPlan is, in old logs, where the desire is that the model was given.
 type LateralPlan struct {
-	_ struct{} `capnp:"3 0"`
+	_ struct{} `capnp:"9 9"`
 
 	Desire Desire `capnp:"desire 176"`
 }
