@@ -11,6 +11,7 @@ import (
 
 // layout is where the fields of a message's Go type are in its Cap'n Proto struct.
 type layout struct {
+	typ    reflect.Type
 	size   capnp.ObjectSize // as it is written; what is read may be smaller or larger
 	fields []field
 }
@@ -58,7 +59,7 @@ func compile(t reflect.Type, done map[reflect.Type]*layout) *layout {
 	if l := done[t]; l != nil {
 		return l
 	}
-	l := &layout{}
+	l := &layout{typ: t}
 	done[t] = l
 	for i := range t.NumField() {
 		f := t.Field(i)

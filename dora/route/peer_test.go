@@ -22,7 +22,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/python"
 )
 
-// peer runs testdata/peer.py with the schema and returns the messages that it prints. It skips the test where there is no pycapnp.
+// peer runs testdata/peer.py with testdata/log.capnp and returns the messages that it prints. It skips the test where there is no pycapnp.
 func peer(t *testing.T, args ...string) []string {
 	t.Helper()
 	interpreter, err := python.Find()
@@ -32,9 +32,7 @@ func peer(t *testing.T, args ...string) []string {
 	if _, err := python.Version(t.Context(), interpreter, "capnp"); err != nil {
 		t.Skip("no pycapnp: ", err)
 	}
-	schema := filepath.Join(t.TempDir(), "log.capnp")
-	require.NoError(t, os.WriteFile(schema, []byte(schemaText()), 0o644))
-	args = slices.Insert(args, 1, schema)
+	args = slices.Insert(args, 1, filepath.Join("testdata", "log.capnp"))
 	cmd := exec.CommandContext(t.Context(), interpreter, append([]string{filepath.Join("testdata", "peer.py")}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -2,17 +2,35 @@ package route
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 )
+
+var update = flag.Bool("update", false, "write testdata/log.capnp")
+
+func TestTheSchemaIsAsItWas(t *testing.T) {
+	path := filepath.Join("testdata", "log.capnp")
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(schemaText()), 0o644))
+	}
+	have, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(have), schemaText(), "go test ./dora/route -run TheSchema -update, if the new places are those of real logs")
+}
 
 // schemaText is the schema as other readers of Cap'n Proto take it. Ordinals are this text's own but in Event; what pads makes their
 // compiler place each field where its tag says.
 func schemaText() string {
-	b := &schemaWriter{names: map[*layout]string{}}
-	b.text.WriteString("@0xd314cfd957229c12;\n")
+	b := &schemaWriter{seen: map[*layout]bool{}}
+	b.text.WriteString("# Places of fields in openpilot's logs, for other readers of Cap'n Proto. Made of the Go types by a test: do not edit.\n@0xd314cfd957229c12;\n")
 	b.event()
 	for len(b.queue) > 0 {
 		next := b.queue[0]
@@ -24,17 +42,17 @@ func schemaText() string {
 
 type schemaWriter struct {
 	text  strings.Builder
-	names map[*layout]string
+	seen  map[*layout]bool
 	queue []*layout
 }
 
 // name returns the name of a layout's struct, which is then to be written.
 func (b *schemaWriter) name(l *layout) string {
-	if b.names[l] == "" {
-		b.names[l] = fmt.Sprint("Struct", len(b.names))
+	if !b.seen[l] {
+		b.seen[l] = true
 		b.queue = append(b.queue, l)
 	}
-	return b.names[l]
+	return l.typ.Name()
 }
 
 // event writes the root, with all ordinals that the union has: a member's is its tag + 1, or + 2 beyond that of valid.
@@ -59,7 +77,7 @@ func (b *schemaWriter) event() {
 
 // structure writes a struct in the order of its offsets, without gaps.
 func (b *schemaWriter) structure(l *layout) {
-	fmt.Fprintf(&b.text, "struct %s {\n", b.names[l])
+	fmt.Fprintf(&b.text, "struct %s {\n", l.typ.Name())
 	ordinal, at, pointers := 0, 0, 0
 	put := func(name, typ string) {
 		fmt.Fprintf(&b.text, "  %s @%d :%s;\n", name, ordinal, typ)

@@ -1,4 +1,4 @@
-"""The other reader and writer of logs: pycapnp, with the schema that the test made of the Go types.
+"""The other reader and writer of logs: pycapnp, with the schema that a test makes of the Go types.
 
 peer.py write SCHEMA LOG SEED SEGMENTS   writes messages at random, of every kind, and prints them; SEGMENTS is one, small or tiny
 peer.py read SCHEMA LOG                  reads messages and prints them
