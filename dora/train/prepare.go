@@ -58,7 +58,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if digests[programSetting], err = digest(r.step.Program); err != nil {
 		return err
 	}
-	if err := r.openTeacher(ctx, digests); err != nil {
+	if err := r.openTeacher(ctx, terms, digests); err != nil {
 		return err
 	}
 	settings := r.opt.settings(r.group.Size())
@@ -156,7 +156,7 @@ func digest(p *runtime.Program) (string, error) {
 func (r *run) terms(file *onnx.Model) (loss.Terms, error) {
 	weights, err := loss.Parse(r.opt.Loss)
 	if err != nil {
-		return nil, fmt.Errorf("--loss: %w", err)
+		return nil, err
 	}
 	return loss.Driving(file, weights)
 }
@@ -188,46 +188,30 @@ func (r *run) compile(ctx context.Context, terms loss.Terms) (err error) {
 	return nil
 }
 
-// targets are the teacher's values that the step reads.
-func (r *run) targets() (names []string) {
-	for _, name := range r.inputs {
-		if output, ok := strings.CutPrefix(name, targetPrefix); ok {
-			names = append(names, output)
-		}
-	}
-	return names
-}
-
 // openTeacher compiles the teacher, if the loss reads one.
-func (r *run) openTeacher(ctx context.Context, digests map[string]string) error {
-	names := r.targets()
-	if len(names) == 0 {
+func (r *run) openTeacher(ctx context.Context, terms loss.Terms, digests map[string]string) (err error) {
+	if len(terms.Targets()) == 0 {
 		return nil
 	}
 	if r.opt.Teacher == "" {
-		return fmt.Errorf("--teacher: the loss compares %s with a teacher's: name an ONNX file of the same outputs, or choose terms of what was measured by --loss", strings.Join(names, ", "))
+		return fmt.Errorf("--teacher: the loss compares %s with a teacher's: name an ONNX file of the same outputs, or choose terms of what was measured by --loss", strings.Join(terms.Targets(), ", "))
 	}
-	t, err := r.openModel(ctx, "--teacher", r.opt.Teacher, names)
-	if err != nil {
+	if r.teacher, err = r.openModel(ctx, "--teacher", r.opt.Teacher, terms.Inner()); err != nil {
 		return err
 	}
-	r.teacher, r.teach = t, t.Values
-	digests["teacher"] = t.Digest()
-	return nil
+	r.teach = r.teacher.Values
+	digests["teacher"], err = digest(r.teacher.Program)
+	return err
 }
 
-// openModel compiles a model that runs beside the step. Values are those that it is asked for: outputs and inner values.
-func (r *run) openModel(ctx context.Context, flag, path string, values []string) (*teacher.Teacher, error) {
+// openModel compiles a model that runs beside the step, and gives the named inner values beside its outputs.
+func (r *run) openModel(ctx context.Context, flag, path string, inner []string) (*teacher.Teacher, error) {
 	file, err := load(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	inner := slices.Clone(values)
-	for _, o := range file.Proto.GetGraph().GetOutput() {
-		inner = slices.DeleteFunc(inner, func(name string) bool { return name == o.GetName() })
-	}
 	t, err := teacher.Open(ctx, file, r.opt.Device, teacher.Options{Precision: r.opt.TeacherPrecision, Batch: r.opt.TeacherBatch, Values: inner,
-		CacheDir: r.cache("teacher"), CacheBytes: r.opt.CacheBytes, Targets: []string{r.opt.Target}})
+		CacheDir: r.cache("teacher"), CacheBytes: r.opt.CacheBytes, Targets: []string{r.opt.Target}, Warn: r.opt.Message})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
@@ -316,7 +300,9 @@ func (r *run) openVision(ctx context.Context, opt *dataset.Options, digests map[
 	if err != nil {
 		return fmt.Errorf("--vision: %s: %w", r.opt.Vision, err)
 	}
-	digests["vision"] = t.Digest()
+	if digests["vision"], err = digest(t.Program); err != nil {
+		return err
+	}
 	opt.Features = func(ctx context.Context, keys []string, inputs []map[string][]byte) ([][]float32, error) {
 		values, err := t.Values(ctx, keys, inputs)
 		if err != nil {
