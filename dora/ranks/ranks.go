@@ -83,7 +83,7 @@ func mean(vectors [][]float32) []float32 {
 	}
 	by := 1 / float32(len(vectors))
 	for i := range sum {
-		sum[i] *= by
+		sum[i] = float32(sum[i] * by)
 	}
 	return sum
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/recovery"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -41,7 +43,24 @@ func (d drawn) Sample(_ context.Context, i int) (*dataset.Sample, error) {
 	return s, nil
 }
 
-// lessonsOf writes a small policy and a damaged one, and says how to train the second towards the first.
+// settings are what tests of several ranks vary.
+type settings struct {
+	Count, Batch, Epochs, Every int
+	Resume                      bool
+	Output                      string
+	Other                       float64 // what the second rank multiplies its learning rate by
+}
+
+// options are those of training in a directory that lessonsOf has filled.
+func (s settings) options(dir string, d hal.Device) (Options, error) {
+	src, err := driving.Make("policy", driving.Tiny)
+	path := func(name string) string { return filepath.Join(dir, name) }
+	return Options{Model: path("car.onnx"), Teacher: path("policy.onnx"), Data: "drawn", Set: drawn{src, s.Count}, Output: path(s.Output), Cache: path("cache"),
+		Epochs: s.Epochs, BatchSize: s.Batch, MicroBatch: 2, Rate: 2e-3, Warmup: 2, Rank: 2, Precision: "fp32", TeacherPrecision: "fp32", Val: 0.25, Clip: 1, Device: d,
+		CheckpointEvery: s.Every, Resume: s.Resume}, err
+}
+
+// lessonsOf writes a tiny policy and a damaged one, and says how to train the second towards the first.
 func lessonsOf(t *testing.T, count int) Options {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,9 +80,10 @@ func lessonsOf(t *testing.T, count int) Options {
 	d, err := emu.Open(emu.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	return Options{Model: path("car.onnx"), Teacher: path("policy.onnx"), Data: "drawn", Set: drawn{src, count}, Output: path("out"), Cache: path("cache"),
-		Epochs: 2, BatchSize: 4, MicroBatch: 2, Rate: 2e-3, Warmup: 2, Rank: 2, Precision: "fp32", TeacherPrecision: "fp32", Val: 0.25, Clip: 1, Device: d,
-		Message: func(text string) { t.Log(text) }}
+	opt, err := settings{Count: count, Batch: 4, Epochs: 2, Output: "out"}.options(dir, d)
+	require.NoError(t, err)
+	opt.Message = func(text string) { t.Log(text) }
+	return opt
 }
 
 // alone is a group of one.
@@ -137,4 +157,56 @@ func timeless(records []Record) (out []Record) {
 		out = append(out, r)
 	}
 	return out
+}
+
+// rankVariable makes the test's program a rank that trains; its value is the scenario.
+const rankVariable = "SPARK_TRAIN_RANK"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(rankVariable) == "" {
+		os.Exit(m.Run())
+	}
+	if err := trainAsRank(); err != nil {
+		fmt.Println("error:", err)
+		os.Exit(3)
+	}
+}
+
+// trainAsRank trains in the directory of $SPARK_TRAIN_RANK, by the settings in its options.json.
+func trainAsRank() (err error) {
+	dir := os.Getenv(rankVariable)
+	var s settings
+	data, err := os.ReadFile(filepath.Join(dir, "options.json"))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	g, err := ranks.Join(ctx, ranks.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			g.Abort(err)
+		}
+		err = errors.Join(err, g.Close())
+	}()
+	d, err := emu.Open(emu.Options{Workers: 1})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	opt, err := s.options(dir, d)
+	if err != nil {
+		return err
+	}
+	if g.Rank() == 1 && s.Other != 0 {
+		opt.Rate *= s.Other
+	}
+	opt.Show = func(p Progress) { fmt.Println("update", p.Update) }
+	_, err = Run(ctx, opt, g)
+	return err
 }

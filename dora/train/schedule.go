@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // Schedules of the learning rate.
@@ -46,7 +48,7 @@ func (s schedule) at(k int) float64 {
 	case Linear:
 		return s.rate * (1 - part)
 	case Cosine:
-		return s.rate * 0.5 * (1 + math.Cos(math.Pi*part))
+		return s.rate * 0.5 * (1 + ir.Cos(float64(math.Pi*part)))
 	}
 	return s.rate
 }

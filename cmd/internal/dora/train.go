@@ -81,7 +81,12 @@ func (f *trainFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, g.Close()) }()
+	defer func() {
+		if err != nil {
+			g.Abort(err)
+		}
+		err = errors.Join(err, g.Close())
+	}()
 	d, why, err := detect.Open(ctx, detect.Options{Name: f.Device, Called: "--device"})
 	if err != nil {
 		return err
