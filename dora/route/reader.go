@@ -158,13 +158,13 @@ func (r *Reader) frame() ([]byte, error) {
 // fill reads the bytes of a message from one offset to another.
 func (r *Reader) fill(from, to int64) error {
 	r.buf = slices.Grow(r.buf[:from], int(to-from))[:to]
-	n, err := io.ReadFull(r.in, r.buf[from:])
+	_, err := io.ReadFull(r.in, r.buf[from:])
 	switch {
 	case err == nil:
 		return nil
 	case r.in.file.err != nil:
 		return fmt.Errorf("reading %s: %w", r.path, r.in.file.err)
-	case err == io.EOF && from == 0 && n == 0:
+	case err == io.EOF && from == 0: // nothing of a message
 		return io.EOF
 	case err == io.EOF, err == io.ErrUnexpectedEOF:
 		return r.damage("the file ends within a message")
