@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/hal"
@@ -47,6 +48,8 @@ const (
 	EntryRun        = "run"        // the adapted model
 	EntryStep       = "step"       // forward, loss, backward, update
 	EntryAccumulate = "accumulate" // forward, loss, backward: the gradient is kept for the next step
+	EntryApply      = "apply"      // update by the gradient that is kept
+	EntryEvaluate   = "evaluate"   // forward, loss
 )
 
 // StepOptions say how a step trains.
@@ -57,8 +60,8 @@ type StepOptions struct {
 	// beside the rounded ones. Programs of fp32 keep them wide.
 	Base    string
 	Targets []string // of PTX; the default target if there is none
-	// Loss builds the loss, one f32, from the model's outputs by name, which are f32. It may add inputs to the graph. By default
-	// MeanSquared.
+	// Loss builds the loss, one f32, from the model's outputs by name, which are f32. It may add inputs to the graph, and append single
+	// f32 to its outputs, named by Term: what the loss consists of. By default MeanSquared.
 	Loss func(x *ir.Expansion, g *ir.Graph, outputs map[string]*ir.Value) *ir.Value
 
 	Beta1, Beta2 float64 // 0.9 and 0.999 by default
@@ -66,6 +69,11 @@ type StepOptions struct {
 	WeightDecay  float64 // decoupled
 	ClipNorm     float64 // 0: no clipping
 	MicroBatches int     // whose mean gradient makes an update; 1 by default
+	// Exchange lets the caller have the gradient before it is applied, to take the mean of several ranks' ones: an update is
+	// Trainer.Accumulate for every micro-batch, Gradient, and Apply instead of Step.
+	Exchange bool
+	// Evaluate adds what Trainer.Evaluate runs.
+	Evaluate bool
 	// LossScale is what the loss is multiplied with before it is differentiated; 0: 65536 in fp16, else 1. In fp16 it doubles
 	// after 2000 updates and halves where a gradient is not finite.
 	LossScale float64
@@ -102,6 +110,7 @@ type Step struct {
 	model *Model
 	opt   StepOptions
 	base  base
+	terms []string // outputs that the loss has added
 }
 
 // growth is the number of updates after which the loss scale of fp16 doubles.
@@ -117,8 +126,16 @@ func NewStep(ctx context.Context, m *Model, a *Adapter, opt StepOptions) (*Step,
 		return nil, fmt.Errorf("%s: %w", m.File.Path, err)
 	}
 	entries := []compile.Entry{}
-	for _, name := range []string{EntryRun, EntryStep, EntryAccumulate, EntryPrepare} {
-		if name == EntryAccumulate && opt.MicroBatches == 1 || name == EntryPrepare && s.gains.size == 0 {
+	wanted := map[string]bool{
+		EntryRun:        true,
+		EntryStep:       !opt.Exchange,
+		EntryAccumulate: opt.Exchange || opt.MicroBatches > 1,
+		EntryApply:      opt.Exchange,
+		EntryEvaluate:   opt.Evaluate,
+		EntryPrepare:    s.gains.size > 0,
+	}
+	for _, name := range []string{EntryRun, EntryStep, EntryAccumulate, EntryApply, EntryEvaluate, EntryPrepare} {
+		if !wanted[name] {
 			continue
 		}
 		e, err := s.entry(m, name, &opt)
@@ -172,8 +189,11 @@ func (opt *StepOptions) defaults() {
 // follows from the updated adapter.
 func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, error) {
 	e := compile.Entry{Name: name, Kept: []codegen.Kept{{Input: keptAdapter, Initial: s.trained.bytes()}}}
-	if name == EntryPrepare {
+	switch name {
+	case EntryPrepare:
 		return e, s.prepare(m, &e, keptAdapter, opt)
+	case EntryApply:
+		return e, s.update(m, &e, opt)
 	}
 	g, err := widened(m.graph)
 	if err != nil {
@@ -184,21 +204,28 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Base}
 	run := []string{"insert-dora", "quantise-base"}
 	if name != EntryRun {
-		if err := addLoss(g, opt); err != nil {
+		if err := s.addLoss(g); err != nil {
 			return e, fmt.Errorf("loss: %w", err)
 		}
+		// What the model spells out becomes one op first: its gradient computes again what is inside, where it is read.
+		run = slices.Concat([]string{"recognise-gelu", "recognise-silu", "recognise-softmax", "recognise-layernorm", "recognise-attention"}, run)
+	}
+	gradients := name == EntryStep || name == EntryAccumulate
+	if gradients {
 		ctx.Losses = []string{scaledLoss}
 		for _, p := range s.trained.parts {
 			ctx.Variables = append(ctx.Variables, p.name)
 		}
-		// What the model spells out becomes one op first: its gradient computes again what is inside, where it is read.
-		run = slices.Concat([]string{"recognise-gelu", "recognise-silu", "recognise-softmax", "recognise-layernorm", "recognise-attention"}, run, []string{"differentiate", "sink-padding"})
+		run = append(run, "differentiate", "sink-padding")
 	}
 	if err := passes.Run(ctx, g, run, nil); err != nil {
 		return e, err
 	}
 	if name != EntryRun {
 		g.Outputs = slices.Delete(g.Outputs, 1, 2) // the scaled loss
+		g.RemoveDead()
+	}
+	if gradients {
 		if err := s.trained.join(g, outputGradient, passes.GradientPrefix); err != nil {
 			return e, err
 		}
@@ -209,18 +236,24 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 		}
 	}
 	s.keepPrepared(&e, false)
-	if name == EntryRun {
+	if !gradients {
+		g.Inputs = slices.DeleteFunc(g.Inputs, func(v *ir.Value) bool { return v.Name == keptScale })
 		return e, g.Verify()
 	}
-	u := &update{Step: s, opt: opt, entry: &e, g: ir.NewGraph("update")}
+	return e, s.update(m, &e, opt)
+}
+
+// update adds the part that keeps or applies the gradient, and what prepares the updated adapter for the next run.
+func (s *Step) update(m *Model, e *compile.Entry, opt *StepOptions) error {
+	u := &update{Step: s, opt: opt, entry: e, g: ir.NewGraph("update")}
 	e.Parts = append(e.Parts, compile.Part{Graph: u.g, Precision: precision.FP32})
 	if err := u.g.Build("update", u.build); err != nil {
-		return e, err
+		return err
 	}
-	if err := u.g.Verify(); err != nil || name == EntryAccumulate || s.gains.size == 0 {
-		return e, err
+	if err := u.g.Verify(); err != nil || e.Name == EntryAccumulate || s.gains.size == 0 {
+		return err
 	}
-	return e, s.prepare(m, &e, nextAdapter, opt)
+	return s.prepare(m, e, nextAdapter, opt)
 }
 
 // Outputs that a later part of an entry reads.
@@ -293,25 +326,35 @@ func (s *Step) keepPrepared(e *compile.Entry, next bool) {
 // scaledLoss is what is differentiated.
 const scaledLoss = "scaled loss"
 
-// addLoss replaces the outputs by the loss and the scaled loss.
-func addLoss(g *ir.Graph, opt *StepOptions) error {
+// addLoss replaces the outputs by the loss and the scaled loss, and what the loss has appended behind them.
+func (s *Step) addLoss(g *ir.Graph) error {
 	err := g.Build(OutputLoss, func(x *ir.Expansion) {
-		outputs := map[string]*ir.Value{}
+		outputs, own := map[string]*ir.Value{}, len(g.Outputs)
 		for _, v := range g.Outputs {
 			if v.Type.DType.IsFloat() {
 				outputs[v.Name] = x.Add("Cast", ir.Attrs{"to": ir.Float32}, v)
 			}
 		}
-		loss := opt.Loss(x, g, outputs)
+		loss := s.opt.Loss(x, g, outputs)
 		loss.Name = OutputLoss
 		scaled := x.Add("Mul", nil, loss, g.AddInput(keptScale, ir.T(ir.Float32)))
 		scaled.Name = scaledLoss
-		g.Outputs = []*ir.Value{loss, scaled}
+		g.Outputs = append([]*ir.Value{loss, scaled}, g.Outputs[own:]...)
 	})
 	if err == nil && g.Outputs[0].Type.Rank() != 0 {
 		err = fmt.Errorf("it is %v, want one number", g.Outputs[0].Type)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	s.terms = nil
+	for _, v := range g.Outputs[2:] {
+		if !v.Type.Equal(ir.T(ir.Float32)) {
+			return fmt.Errorf("its output %q is %v, want one f32", v.Name, v.Type)
+		}
+		s.terms = append(s.terms, v.Name)
+	}
+	return nil
 }
 
 // update builds what becomes of the gradients: kept for later, or clipped and applied by AdamW (Loshchilov and Hutter 2019,
@@ -343,13 +386,19 @@ func (u *update) keep(input string, initial []byte, next *ir.Value) {
 
 // gradient is the vector of all gradients, of this micro-batch and those before.
 func (u *update) gradient(scale *ir.Value) *ir.Value {
+	if u.entry.Name == EntryApply {
+		return u.g.AddInput(keptSum, ir.T(ir.Float32, u.trained.size))
+	}
 	d := u.g.AddInput(outputGradient, ir.T(ir.Float32, u.trained.size))
 	d = u.op("Div", d, u.op("Mul", scale, u.x.Number(float64(u.opt.MicroBatches))))
-	if u.opt.MicroBatches > 1 {
+	if u.accumulates() {
 		d = u.op("Add", u.g.AddInput(keptSum, d.Type), d)
 	}
 	return d
 }
+
+// accumulates reports whether there is a sum of gradients.
+func (u *update) accumulates() bool { return u.opt.Exchange || u.opt.MicroBatches > 1 }
 
 // sum adds up a vector: rows of it first, which are blocks of a kernel, then their sums.
 func (u *update) sum(v *ir.Value) *ir.Value {
@@ -396,7 +445,7 @@ func (u *update) build(x *ir.Expansion) {
 	u.output(nextAdapter, op("Where", finite, next, flat))
 	u.keep(keptFirst, nil, op("Where", finite, mean, first))
 	u.keep(keptSecond, nil, op("Where", finite, square, second))
-	if opt.MicroBatches > 1 {
+	if u.accumulates() {
 		u.keep(keptSum, nil, x.Constant(ir.Splat(vector, 0)))
 	}
 	if opt.Precision != precision.FP16 {
@@ -444,6 +493,7 @@ func (t *Trainer) Close() error { return t.session.Close() }
 type Result struct {
 	Loss, Norm float64
 	Applied    bool
+	Terms      map[string]float64 // what the loss has added to its outputs: Trainer.Terms
 }
 
 // Accumulate runs forward and backward on the inputs that are set and keeps the gradient. It returns the loss.
@@ -457,12 +507,37 @@ func (t *Trainer) Accumulate(ctx context.Context) (float64, error) {
 // Step runs forward and backward on the inputs that are set and updates the adapter at the learning rate. A gradient that is not
 // finite changes nothing but the loss scale; after StepOptions.Patience of them in a row it is an error.
 func (t *Trainer) Step(ctx context.Context, rate float64) (Result, error) {
+	r, err := t.apply(ctx, EntryStep, rate)
+	r.Loss, r.Terms = t.number(OutputLoss), t.Terms()
+	return r, err
+}
+
+// Term is the name of an output by which a loss reports a part of itself.
+func Term(name string) string { return termPrefix + name }
+
+const termPrefix = "term:"
+
+// Terms are the outputs that the loss has added, by the names that Term was given, of the last Step, Accumulate or Evaluate; nil if there
+// are none.
+func (t *Trainer) Terms() map[string]float64 {
+	if len(t.step.terms) == 0 {
+		return nil
+	}
+	out := map[string]float64{}
+	for _, name := range t.step.terms {
+		out[strings.TrimPrefix(name, termPrefix)] = t.number(name)
+	}
+	return out
+}
+
+// apply runs an entry that updates the adapter.
+func (t *Trainer) apply(ctx context.Context, entry string, rate float64) (Result, error) {
 	t.set(InputRate, rate)
 	t.set(InputCount, float64(t.count+1))
-	if err := t.session.RunEntry(ctx, EntryStep); err != nil {
+	if err := t.session.RunEntry(ctx, entry); err != nil {
 		return Result{}, err
 	}
-	r := Result{t.number(OutputLoss), t.number(OutputNorm), t.number(OutputDone) == 1}
+	r := Result{Norm: t.number(OutputNorm), Applied: t.number(OutputDone) == 1}
 	if r.Applied {
 		t.count++
 		t.refused = 0

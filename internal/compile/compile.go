@@ -49,6 +49,9 @@ type Options struct {
 	// MicroBatch is not given, either is the fastest by estimate.
 	Front int
 
+	// Sample is the graph for one sample, of which Import.Batch are computed apart; nil: the graph does not say so. Compile finds it itself.
+	Sample *ir.Graph
+
 	// Memory bounds the bytes of the arena of Entries, by computing values again; 0: not.
 	Memory int
 
@@ -79,7 +82,6 @@ type Options struct {
 	Progress func(progress.Event)
 	meter    *progress.Meter // of Progress
 	loop     bool            // it is the step of a loop
-	sample   *ir.Graph       // for one sample, of which Import.Batch are computed apart; nil: the graph does not say so
 	loops    *loop.Choices   // what regions that were weighed, candidates, the program and the same in fp16 have in common
 }
 
@@ -132,7 +134,7 @@ func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	opt.sample = sample
+	opt.Sample = sample
 	if opt.Slices == nil {
 		if opt.Slices, err = Slices(m, g, opt.Import.Batch); err != nil {
 			return nil, err

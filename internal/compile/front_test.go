@@ -110,7 +110,7 @@ func TestAModelWithoutACutHasNoFront(t *testing.T) {
   output %y
 }`)
 	require.NoError(t, err)
-	r := &Result{opt: Options{Precision: "fp32", MicroBatch: 4, Front: 2, Import: onnx.ImportOptions{Batch: 4}, sample: g, meter: progress.New(nil)}}
+	r := &Result{opt: Options{Precision: "fp32", MicroBatch: 4, Front: 2, Import: onnx.ImportOptions{Batch: 4}, Sample: g, meter: progress.New(nil)}}
 	front, _, rest, err := r.opt.pipeline()
 	require.NoError(t, err)
 	_, _, err = r.fastest(t.Context(), target.Default(), slices.Concat(front, rest))

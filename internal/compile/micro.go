@@ -39,7 +39,7 @@ func (r *Result) micro(ctx context.Context, t *target.Target, names []string) (*
 	if err != nil || size == batch && front == nil {
 		return whole, err
 	}
-	g, err := r.opt.sample.Batch(size)
+	g, err := r.opt.Sample.Batch(size)
 	return &micro{g, batch / size, front}, err
 }
 
@@ -73,7 +73,7 @@ func (opt *Options) divisible() error {
 // whole says why a batch must run as one; nil if it need not.
 func (opt *Options) whole() error {
 	switch {
-	case opt.sample == nil:
+	case opt.Sample == nil:
 		return errors.New("the file does not say that samples are computed apart: it has no batch of 1 inside, or --batch was not given")
 	case precision.Calibrates(opt.Precision):
 		return fmt.Errorf("precision %s is chosen on the graph of the whole batch: take fp16, bf16 or fp32", opt.Precision)
@@ -138,7 +138,7 @@ func (r *Result) try(ctx context.Context, t *target.Target, names []string, size
 		return nil, err
 	}
 	r.opt.meter.Begin(0, "%s: micro-batches of %d", t.Name, size)
-	g, err := r.opt.sample.Batch(size)
+	g, err := r.opt.Sample.Batch(size)
 	if err != nil {
 		return nil, err
 	}

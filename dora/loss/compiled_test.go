@@ -1,0 +1,80 @@
+package loss
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// step compiles a step of a tiny model with all terms of its loss, in a batch.
+func step(t testing.TB, name, precision string, samples int, terms Terms) *dora.Trainer {
+	t.Helper()
+	m, err := dora.Open(model(t, name), onnx.ImportOptions{Batch: samples})
+	require.NoError(t, err)
+	a, err := dora.Init(m, dora.InitOptions{Rank: 2, Seed: 3})
+	require.NoError(t, err)
+	s, err := dora.NewStep(context.Background(), m, a, dora.StepOptions{Precision: precision, Loss: terms.Build, Evaluate: true})
+	require.NoError(t, err)
+	d, err := emu.Open(emu.Options{Check: true})
+	require.NoError(t, err)
+	tr, err := s.Open(context.Background(), d)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, tr.Close())
+		require.NoError(t, d.Close())
+	})
+	return tr
+}
+
+// set gives a session inputs for samples that calibrate draws, targets and a path, and returns what the student computes of them: y of the data.
+func set(t testing.TB, name string, s *runtime.Session, d data) data {
+	t.Helper()
+	g, err := onnx.Import(model(t, name), onnx.ImportOptions{Batch: d.t.Shape[0]})
+	require.NoError(t, err)
+	in := calibrate.Generate(g, 1)[0]
+	for name, a := range in {
+		require.NoError(t, s.Set(name, a.Tensor().Dense()))
+	}
+	out, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{})
+	require.NoError(t, err)
+	d.y = out["outputs"]
+	for name, a := range map[string]*ir.Array{dora.Target("outputs"): d.t, Truth("plan"): d.truth} {
+		if s.Input(name) != nil {
+			require.NoError(t, s.Set(name, a.Tensor().Dense()))
+		}
+	}
+	return d
+}
+
+// TestACompiledStepGivesTheTerms: all terms as outputs of a step in f32, for a batch: what float64 gives, up to rounding.
+func TestACompiledStepGivesTheTerms(t *testing.T) {
+	for _, name := range []string{"policy", "policy010"} {
+		const samples = 2
+		terms := everything(t, name)
+		tr := step(t, name, "fp32", samples, terms)
+		d := set(t, name, tr.Session(), drawn(terms[0].length, samples, 7))
+		want := evaluate(t, terms, d)
+		loss, err := tr.Evaluate(context.Background())
+		require.NoError(t, err)
+		got := tr.Terms()
+		r, err := tr.Step(context.Background(), 1e-3)
+		require.NoError(t, err)
+		assert.True(t, r.Applied)
+		require.Len(t, got, len(terms))
+		for _, m := range terms {
+			assert.InEpsilon(t, want[m.Name], got[m.Name], 1e-5, "%s of %s", m.Name, name)
+			assert.InEpsilon(t, want[m.Name], r.Terms[m.Name], 1e-5, "%s of %s", m.Name, name)
+		}
+		assert.InEpsilon(t, want["loss"], loss, 1e-5, name)
+		assert.InEpsilon(t, want["loss"], r.Loss, 1e-5, name)
+	}
+}
