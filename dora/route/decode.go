@@ -38,28 +38,28 @@ func (l *layout) decode(s capnp.Struct, v reflect.Value) error {
 func (f *field) decodeScalar(s capnp.Struct, dst reflect.Value) {
 	at := capnp.DataOffset(f.at / 8)
 	switch f.form {
-	case aBool:
+	case formBool:
 		dst.SetBool(s.Bit(capnp.BitOffset(f.at)) != (f.flip == 1))
-	case anInt8:
+	case formInt8:
 		dst.SetInt(int64(int8(s.Uint8(at) ^ uint8(f.flip))))
-	case anUint8:
+	case formUint8:
 		dst.SetUint(uint64(s.Uint8(at)) ^ f.flip)
-	case anUint16:
+	case formUint16:
 		dst.SetUint(uint64(s.Uint16(at)) ^ f.flip)
-	case anInt32:
+	case formInt32:
 		dst.SetInt(int64(int32(s.Uint32(at) ^ uint32(f.flip))))
-	case anUint32:
+	case formUint32:
 		dst.SetUint(uint64(s.Uint32(at)) ^ f.flip)
-	case anUint64:
+	case formUint64:
 		dst.SetUint(s.Uint64(at) ^ f.flip)
-	case aFloat32:
+	case formFloat32:
 		*dst.Addr().Interface().(*float32) = math.Float32frombits(s.Uint32(at) ^ uint32(f.flip))
 	}
 }
 
 func (f *field) decodePointer(p capnp.Ptr, dst reflect.Value) error {
 	switch f.form {
-	case aText:
+	case formText:
 		b, err := bytesOf(p)
 		if n := len(b); n > 0 {
 			if b[n-1] != 0 {
@@ -69,13 +69,13 @@ func (f *field) decodePointer(p capnp.Ptr, dst reflect.Value) error {
 		}
 		dst.SetString(string(b))
 		return err
-	case theData:
+	case formData:
 		b, err := bytesOf(p)
 		dst.SetBytes(append(dst.Bytes()[:0], b...))
 		return err
-	case floats:
+	case formFloats:
 		return decodeFloats(p, dst.Addr().Interface().(*[]float32))
-	case structs:
+	case formStructs:
 		return f.of.decodeList(p, dst)
 	}
 	s := p.Struct()

@@ -155,6 +155,7 @@ func TestAMessageIsDecodedIntoItsTypeOnly(t *testing.T) {
 	for _, into := range []any{nil, CarState{}, &FrameData{}, (*CarState)(nil)} {
 		assert.ErrorContains(t, e.Decode(into), "carState is to be decoded into a *route.CarState, not a ")
 	}
+	assert.ErrorContains(t, (&Event{}).Decode(&InitData{}), "an event that no Reader has read has no message")
 	e.Kind = 17
 	assert.ErrorContains(t, e.Decode(&CarState{}), "kind 17 has no type")
 	_, err := e.Message()

@@ -31,28 +31,28 @@ func (l *layout) encode(s capnp.Struct, v reflect.Value) error {
 func (f *field) encodeScalar(s capnp.Struct, src reflect.Value) {
 	at := capnp.DataOffset(f.at / 8)
 	switch f.form {
-	case aBool:
+	case formBool:
 		s.SetBit(capnp.BitOffset(f.at), src.Bool() != (f.flip == 1))
-	case anInt8:
+	case formInt8:
 		s.SetUint8(at, uint8(src.Int())^uint8(f.flip))
-	case anUint8:
+	case formUint8:
 		s.SetUint8(at, uint8(src.Uint()^f.flip))
-	case anUint16:
+	case formUint16:
 		s.SetUint16(at, uint16(src.Uint()^f.flip))
-	case anInt32:
+	case formInt32:
 		s.SetUint32(at, uint32(src.Int())^uint32(f.flip))
-	case anUint32:
+	case formUint32:
 		s.SetUint32(at, uint32(src.Uint()^f.flip))
-	case anUint64:
+	case formUint64:
 		s.SetUint64(at, src.Uint()^f.flip)
-	case aFloat32:
+	case formFloat32:
 		s.SetUint32(at, math.Float32bits(src.Interface().(float32))^uint32(f.flip))
 	}
 }
 
 // encodePointer allocates what a pointer leads to, preferably in a segment; nothing for what is empty.
 func (f *field) encodePointer(seg *capnp.Segment, src reflect.Value) (capnp.Ptr, error) {
-	if f.form == aStruct {
+	if f.form == formStruct {
 		s, err := capnp.NewStruct(seg, f.of.size)
 		if err != nil {
 			return capnp.Ptr{}, err
@@ -63,12 +63,12 @@ func (f *field) encodePointer(seg *capnp.Segment, src reflect.Value) (capnp.Ptr,
 		return capnp.Ptr{}, nil
 	}
 	switch f.form {
-	case structs:
+	case formStructs:
 		return f.of.encodeList(seg, src)
-	case aText:
+	case formText:
 		t, err := capnp.NewText(seg, src.String())
 		return t.ToPtr(), err
-	case theData:
+	case formData:
 		d, err := capnp.NewData(seg, src.Bytes())
 		return d.ToPtr(), err
 	}

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
@@ -8,7 +9,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 )
 
-// Event is a message of a log. It belongs to its Reader, whose next call of Next ends it; what was decoded from it stays.
+// Event is a message of a log. It can be decoded until the next call of its Reader's Next; what was decoded stays.
 type Event struct {
 	_ struct{} `capnp:"2 1"`
 
@@ -42,8 +43,9 @@ func (e *Event) open(m *capnp.Message, size int) error {
 }
 
 // Decode reads the message into a value of the type that its kind has: *CarState for KindCarState, *FrameData for the states of
-// cameras, *CANFrames for KindCAN. Slices of the value are used again, so a value that is decoded into repeatedly costs no memory,
-// and one that is kept must not be. An error says that the message is damaged, and where; the log may still be read on.
+// cameras, *CANFrames for KindCAN. The value's slices are reused, so decoding into one value again and again allocates nothing, and
+// whoever keeps the slices passes a new value each time. An error means that the message is damaged and says where; reading the
+// log may go on.
 func (e *Event) Decode(into any) error {
 	m, v := e.Kind.row(), reflect.ValueOf(into)
 	if m == nil {
@@ -52,13 +54,12 @@ func (e *Event) Decode(into any) error {
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Type().Elem() != m.typ {
 		return fmt.Errorf("%s is to be decoded into a *%s, not a %T", e.Kind, m.typ, into)
 	}
+	if e.message == nil {
+		return errors.New("an event that no Reader has read has no message")
+	}
 	// Pointers that share what they lead to, which no writer makes, must not multiply a message.
 	e.message.ResetReadLimit(2 * e.size)
-	f := field{name: m.name, form: aStruct, of: m.layout}
-	if m.typ.Kind() == reflect.Slice {
-		f.form = structs
-	}
-	if err := f.decodePointer(e.payload, v.Elem()); err != nil {
+	if err := m.payload.decodePointer(e.payload, v.Elem()); err != nil {
 		return fmt.Errorf("%s at %d ns: %w", m.name, e.Time, err)
 	}
 	return nil

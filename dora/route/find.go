@@ -58,16 +58,16 @@ type Found struct {
 	Problems []Problem // by path
 }
 
-// Problem is a file that was left out, or a directory.
+// Problem is a file or directory that was left out.
 type Problem struct {
 	Path string
 	Err  error
 }
 
-// Find finds the segments below a directory, which may be a segment itself. It knows the layouts of devices, of connect, of
-// openpilot's CI, of commaCarSegments and of comma2k19, and flat files; whatever else has a log or a video is a segment 0 named
-// like its directory. Links are followed. Files that are of no use are Problems: empty ones, those that Git LFS has not fetched
-// (ErrLFS), the worse ones of several with the same role. It is an error if nothing is found.
+// Find finds the segments below a directory, which may itself be a segment. It knows the layouts of devices, connect, openpilot's CI,
+// commaCarSegments and comma2k19, and flat files; any other directory with a log or a video is a segment 0 with its name. Links are
+// followed. Files that cannot be used are Problems: empty ones, those that Git LFS has not fetched (ErrLFS), all but the best of
+// several with the same role. Finding nothing is an error.
 func Find(ctx context.Context, dir string) (*Found, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
@@ -82,6 +82,28 @@ func Find(ctx context.Context, dir string) (*Found, error) {
 	if err := s.scan(ctx, dir, root); err != nil {
 		return nil, fmt.Errorf("looking for routes in %s: %w", dir, err)
 	}
+	found := s.found()
+	if len(found.Segments) > 0 {
+		return found, nil
+	}
+	errs := []error{fmt.Errorf("%s has no logs or videos of openpilot: expected files such as rlog.zst and fcamera.hevc in directories such as LOG--0",
+		dir)}
+	for _, p := range found.Problems[:min(3, len(found.Problems))] {
+		errs = append(errs, fmt.Errorf("%s: %w", p.Path, p.Err))
+	}
+	return nil, errors.Join(errs...)
+}
+
+// search is a Find in progress.
+type search struct {
+	root     string // absolute
+	segments map[segmentID]*Segment
+	problems []Problem
+	links    map[string]bool // directories that links led to
+}
+
+// found sorts what was found.
+func (s *search) found() *Found {
 	found := &Found{Problems: s.problems}
 	for _, segment := range s.segments {
 		if len(segment.Files) > 0 {
@@ -92,22 +114,7 @@ func Find(ctx context.Context, dir string) (*Found, error) {
 		return cmp.Or(strings.Compare(a.Route, b.Route), a.Number-b.Number)
 	})
 	slices.SortStableFunc(found.Problems, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
-	if len(found.Segments) == 0 {
-		errs := []error{fmt.Errorf("no logs and no videos of openpilot are below %s: expected files such as rlog.zst and fcamera.hevc in directories such as LOG--0", dir)}
-		for _, p := range found.Problems[:min(3, len(found.Problems))] {
-			errs = append(errs, fmt.Errorf("%s: %w", p.Path, p.Err))
-		}
-		return nil, errors.Join(errs...)
-	}
-	return found, nil
-}
-
-// search is a Find in progress.
-type search struct {
-	root     string // absolute
-	segments map[segmentID]*Segment
-	problems []Problem
-	links    map[string]bool // directories that links led to
+	return found
 }
 
 func (s *search) problem(path string, err error) {

@@ -136,7 +136,7 @@ func TestLinksAreFollowedOnce(t *testing.T) {
 func TestDirectoriesWithoutRoutesAreErrors(t *testing.T) {
 	root := tree(t, "readme.txt", "x/rlog.zst"+lfs)
 	_, err := Find(t.Context(), root)
-	assert.ErrorContains(t, err, "no logs and no videos of openpilot are below "+root)
+	assert.ErrorContains(t, err, root+" has no logs or videos of openpilot")
 	assert.ErrorIs(t, err, ErrLFS)
 	_, err = Find(t.Context(), filepath.Join(root, "readme.txt"))
 	assert.ErrorContains(t, err, "is a file")

@@ -40,8 +40,8 @@ const (
 	KindDriverMonitoringState    Kind = 149
 )
 
-// members are the kinds that are read: what the schema calls them (renamed is the name of 2026, where it differs) and the type
-// of their messages.
+// members are the kinds that are read: their names in the schema (renamed is that of 2026, where it differs) and the types of their
+// messages.
 func members() []member {
 	return []member{
 		{kind: KindInitData, name: "initData", zero: InitData{}},
@@ -78,8 +78,8 @@ type member struct {
 	name, renamed string
 	zero          any // of the message's type
 
-	typ    reflect.Type
-	layout *layout // of the message, or of its elements if it is a list
+	typ     reflect.Type
+	payload field // the event's pointer to the message
 }
 
 // schema is the table by kind, nil where a kind is not read.
@@ -89,11 +89,7 @@ var schema = sync.OnceValue(func() []*member {
 	byKind := make([]*member, slices.MaxFunc(rows, func(a, b member) int { return int(a.kind) - int(b.kind) }).kind+1)
 	for _, m := range rows {
 		m.typ = reflect.TypeOf(m.zero)
-		of := m.typ
-		if of.Kind() == reflect.Slice {
-			of = of.Elem()
-		}
-		m.layout = compile(of, compiled)
+		m.payload.form, m.payload.of = formOf(m.typ, compiled)
 		byKind[m.kind] = &m
 	}
 	return byKind
@@ -115,8 +111,9 @@ func (k Kind) String() string {
 	return fmt.Sprint("kind ", uint16(k))
 }
 
-// Named returns the kind of an old or new name in the schema, such as roadCameraState or narrowRoadCameraState. OldDriverMonitoringState
-// and DriverMonitoringState have one name in their schemas; here it is the new one's.
+// Named returns the kind with a name in the schema before or of 2026, such as roadCameraState or narrowRoadCameraState. Both schemas
+// have a driverMonitoringState, of different kinds: that name is KindDriverMonitoringState here, and oldDriverMonitoringState the
+// other.
 func Named(name string) (Kind, error) {
 	var names []string
 	for _, m := range members() {

@@ -30,27 +30,27 @@ type field struct {
 type form uint8
 
 const (
-	aBool form = iota
-	anInt8
-	anUint8
-	anUint16
-	anInt32
-	anUint32
-	anUint64
-	aFloat32
-	aText
-	theData // bytes
-	floats  // a list of Float32
-	aStruct
-	structs // a list of structs
+	formBool form = iota
+	formInt8
+	formUint8
+	formUint16
+	formInt32
+	formUint32
+	formUint64
+	formFloat32
+	formText
+	formData   // bytes
+	formFloats // a list of Float32
+	formStruct
+	formStructs // a list of structs
 )
 
 // pointer reports whether a form is stored behind a pointer.
-func (f form) pointer() bool { return f >= aText }
+func (f form) pointer() bool { return f >= formText }
 
 var scalars = map[reflect.Kind]form{
-	reflect.Bool: aBool, reflect.Int8: anInt8, reflect.Uint8: anUint8, reflect.Uint16: anUint16, reflect.Int32: anInt32,
-	reflect.Uint32: anUint32, reflect.Uint64: anUint64, reflect.Float32: aFloat32, reflect.String: aText, reflect.Struct: aStruct,
+	reflect.Bool: formBool, reflect.Int8: formInt8, reflect.Uint8: formUint8, reflect.Uint16: formUint16, reflect.Int32: formInt32,
+	reflect.Uint32: formUint32, reflect.Uint64: formUint64, reflect.Float32: formFloat32, reflect.String: formText, reflect.Struct: formStruct,
 }
 
 // compile reads the tags of a message's type. It panics where a tag is wrong, which is a bug of this package that any of its tests
@@ -90,18 +90,18 @@ func formOf(t reflect.Type, done map[reflect.Type]*layout) (form, *layout) {
 	if t.Kind() == reflect.Slice {
 		switch t.Elem().Kind() {
 		case reflect.Uint8:
-			return theData, nil
+			return formData, nil
 		case reflect.Float32:
-			return floats, nil
+			return formFloats, nil
 		case reflect.Struct:
-			return structs, compile(t.Elem(), done)
+			return formStructs, compile(t.Elem(), done)
 		}
 	}
 	f, ok := scalars[t.Kind()]
 	if !ok {
 		panic(fmt.Sprint("no form for ", t))
 	}
-	if f == aStruct {
+	if f == formStruct {
 		return f, compile(t, done)
 	}
 	return f, nil

@@ -47,9 +47,9 @@ func (s *search) identify(abs string) (id segmentID, base string) {
 	return segmentID{s.route(dir), 0}, base
 }
 
-// route returns the name of a route from the path of its directory, or what its directory would be: with the dongle from its own
-// name, or else from the directory above if that is one. A name that is no log's is kept with what is above it in the tree that is searched, since
-// several routes may have it.
+// route names a route by the path of its directory, or what its directory would be. The dongle is in its own name, or else it is the
+// directory above. A name that is not a log's is kept with what is above it in the tree that is searched, since several routes may
+// have it.
 func (s *search) route(dir string) string {
 	m, above := routeName.FindStringSubmatch(filepath.Base(dir)), filepath.Base(filepath.Dir(dir))
 	switch {

@@ -32,13 +32,13 @@ type Reader struct {
 
 // Stats counts what was read of a log.
 type Stats struct {
-	Events    int   // that Next returned
-	Skipped   int   // of kinds that are not read
-	Malformed int   // whose root is damaged, so that they were skipped too
+	Events    int   // returned by Next
+	Skipped   int   // of kinds that have no type
+	Malformed int   // skipped too, since their root is damaged
 	Bytes     int64 // of whole messages, decompressed
 }
 
-// Damage reports where a log stops to be readable: cut off when the power went, or overwritten. What came before it is good.
+// Damage says where a log stops being readable: cut off when the power went, or overwritten. What came before it is good.
 type Damage struct {
 	Path   string
 	Offset int64  // of the first message that is not whole, in the decompressed log
@@ -51,8 +51,8 @@ func (d *Damage) Error() string {
 
 var errEmpty = errors.New("an event without a root")
 
-// Open opens a log: rlog, qlog or raw_log, with or without .zst or .bz2. An error of a file without any good byte is a *Damage;
-// one of a file that Git LFS has not fetched wraps ErrLFS.
+// Open opens a log: rlog, qlog or raw_log, with or without .zst or .bz2. The error is a *Damage if the file has no good byte, and
+// wraps ErrLFS if Git LFS has not fetched it.
 func Open(path string) (*Reader, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -67,7 +67,7 @@ func Open(path string) (*Reader, error) {
 	return r, nil
 }
 
-// newReader reads the bytes of a log, whose name is for errors and for its suffix.
+// newReader reads the bytes of a log; its name is for errors and has the suffix.
 func newReader(bytes io.Reader, name string) (*Reader, error) {
 	in, err := decompress(bytes, name)
 	if err != nil {
@@ -76,7 +76,7 @@ func newReader(bytes io.Reader, name string) (*Reader, error) {
 	return &Reader{path: name, in: in}, nil
 }
 
-// Next reads the next event of a kind that is read. At the log's end it returns io.EOF, and a *Damage where the log is damaged;
+// Next reads the next event of a kind that has a type. At the log's end it returns io.EOF, or a *Damage where the log is damaged, and
 // so does every call after that. Any other error is one of reading the file.
 func (r *Reader) Next(e *Event) error {
 	for r.end == nil {
@@ -158,13 +158,13 @@ func (r *Reader) frame() ([]byte, error) {
 // fill reads the bytes of a message from one offset to another.
 func (r *Reader) fill(from, to int64) error {
 	r.buf = slices.Grow(r.buf[:from], int(to-from))[:to]
-	n, err := io.ReadFull(r.in, r.buf[from:])
+	_, err := io.ReadFull(r.in, r.buf[from:])
 	switch {
 	case err == nil:
 		return nil
 	case r.in.file.err != nil:
 		return fmt.Errorf("reading %s: %w", r.path, r.in.file.err)
-	case err == io.EOF && from == 0 && n == 0:
+	case err == io.EOF && from == 0: // nothing of a message
 		return io.EOF
 	case err == io.EOF, err == io.ErrUnexpectedEOF:
 		return r.damage("the file ends within a message")

@@ -65,7 +65,7 @@ func (b *schemaWriter) event() {
 		}
 		name, typ := fmt.Sprint("pad", uint16(tag)), "Void"
 		if m := tag.row(); m != nil {
-			name, typ = m.name, b.name(m.layout)
+			name, typ = m.name, b.name(m.payload.of)
 			if m.typ.Kind() == reflect.Slice {
 				typ = "List(" + typ + ")"
 			}
@@ -121,19 +121,19 @@ var scalarTypes = map[form]struct {
 	name string
 	bits int
 }{
-	aBool: {"Bool", 1}, anInt8: {"Int8", 8}, anUint8: {"UInt8", 8}, anUint16: {"UInt16", 16}, anInt32: {"Int32", 32},
-	anUint32: {"UInt32", 32}, anUint64: {"UInt64", 64}, aFloat32: {"Float32", 32},
+	formBool: {"Bool", 1}, formInt8: {"Int8", 8}, formUint8: {"UInt8", 8}, formUint16: {"UInt16", 16}, formInt32: {"Int32", 32},
+	formUint32: {"UInt32", 32}, formUint64: {"UInt64", 64}, formFloat32: {"Float32", 32},
 }
 
 func (b *schemaWriter) typeOf(f field) string {
 	switch f.form {
-	case aText:
+	case formText:
 		return "Text"
-	case theData:
+	case formData:
 		return "Data"
-	case floats:
+	case formFloats:
 		return "List(Float32)"
-	case structs:
+	case formStructs:
 		return "List(" + b.name(f.of) + ")"
 	}
 	return b.name(f.of)

@@ -43,8 +43,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decompress finds out by its first bytes how a log is compressed. Its name may say so too, by its suffix; then the bytes must
-// agree.
+// decompress tells by its first bytes how a log is compressed. A suffix that says it is compressed must not lie.
 func decompress(r io.Reader, name string) (*stream, error) {
 	suffix := filepath.Ext(name)
 	if suffix != "" && suffix != ".zst" && suffix != ".bz2" {
@@ -77,7 +76,7 @@ func decompress(r io.Reader, name string) (*stream, error) {
 	return s, nil
 }
 
-// ErrLFS is what errors about files wrap of which only Git LFS's pointer is there.
+// ErrLFS is wrapped by errors about a file of which only Git LFS's pointer is there.
 var ErrLFS = errors.New("only the pointer of Git LFS is there: git lfs pull fetches the file")
 
 func lfsError(path string) error { return fmt.Errorf("%s: %w", path, ErrLFS) }

@@ -2,6 +2,7 @@ package route
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -13,8 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 )
 
-// Writer writes a log, for data sets that are made up. The fields that messages.go and model.go declare are all that its messages
-// have.
+// Writer writes a log, for synthetic data sets. Its messages have the fields that messages.go and model.go declare, and no others.
 type Writer struct {
 	path  string
 	file  bytes.Buffer // until Close
@@ -22,8 +22,8 @@ type Writer struct {
 	out   io.Writer
 }
 
-// Create starts a log: compressed if its name ends in .zst, and not if it has no suffix. The file is there when Close returns
-// without an error, and not before.
+// Create starts a log: compressed if its name ends in .zst, plain if it has no suffix. It is kept in memory until Close writes the
+// file as a whole; without Close there is none.
 func Create(path string) (*Writer, error) {
 	w := &Writer{path: path, close: func() error { return nil }}
 	switch suffix := filepath.Ext(path); suffix {
@@ -41,8 +41,8 @@ func Create(path string) (*Writer, error) {
 	return w, nil
 }
 
-// Write writes an event with the time, kind and validity of e and a message, a value of its kind's type or a pointer to one:
-// CarState for KindCarState, FrameData for the states of cameras, CANFrames for KindCAN.
+// Write appends an event with e's time, kind and validity. The message is of the kind's type, or a pointer to that: CarState for
+// KindCarState, FrameData for the states of cameras, CANFrames for KindCAN.
 func (w *Writer) Write(e Event, message any) error {
 	m, _ := capnp.NewSingleSegmentMessage(nil)
 	defer m.Release()
@@ -60,7 +60,7 @@ func (w *Writer) Write(e Event, message any) error {
 func (e *Event) write(to *capnp.Message, message any) error {
 	m, v := e.Kind.row(), reflect.Indirect(reflect.ValueOf(message))
 	if m == nil {
-		return fmt.Errorf("it has no type")
+		return errors.New("it has no type")
 	}
 	if !v.IsValid() || v.Type() != m.typ {
 		return fmt.Errorf("its message is a %s, not a %T", m.typ, message)
@@ -76,11 +76,7 @@ func (e *Event) write(to *capnp.Message, message any) error {
 	if err := eventLayout().encode(root, reflect.ValueOf(e).Elem()); err != nil {
 		return err
 	}
-	f := field{form: aStruct, of: m.layout}
-	if m.typ.Kind() == reflect.Slice {
-		f.form = structs
-	}
-	p, err := f.encodePointer(seg, v)
+	p, err := m.payload.encodePointer(seg, v)
 	if err != nil {
 		return err
 	}
