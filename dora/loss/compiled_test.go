@@ -35,10 +35,10 @@ func step(t testing.TB, name, precision string, samples int, terms Terms) *dora.
 	return tr
 }
 
-// set gives a session inputs for samples that calibrate draws, targets and a path, and returns what the student computes of them: y of the data.
-func set(t testing.TB, name string, s *runtime.Session, d data) data {
+// given gives a session inputs that calibrate draws, and returns the model's outputs for them in float64.
+func given(t testing.TB, name string, s *runtime.Session, samples int) map[string]*ir.Array {
 	t.Helper()
-	g, err := onnx.Import(model(t, name), onnx.ImportOptions{Batch: d.t.Shape[0]})
+	g, err := onnx.Import(model(t, name), onnx.ImportOptions{Batch: samples})
 	require.NoError(t, err)
 	in := calibrate.Generate(g, 1)[0]
 	for name, a := range in {
@@ -46,7 +46,13 @@ func set(t testing.TB, name string, s *runtime.Session, d data) data {
 	}
 	out, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{})
 	require.NoError(t, err)
-	d.y = out["outputs"]
+	return out
+}
+
+// set gives a session inputs, targets and a path, and adds what the student computes of them to the data: y.
+func set(t testing.TB, name string, s *runtime.Session, d data) data {
+	t.Helper()
+	d.y = given(t, name, s, d.t.Shape[0])["outputs"]
 	for name, a := range map[string]*ir.Array{dora.Target("outputs"): d.t, Truth("plan"): d.truth} {
 		if s.Input(name) != nil {
 			require.NoError(t, s.Set(name, a.Tensor().Dense()))
