@@ -200,7 +200,7 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 		return e, err
 	}
 	g.Name = name
-	e.Parts = []compile.Part{{Graph: g, Precision: opt.Precision}}
+	e.Parts = []compile.Part{{Graph: g, Precision: opt.Precision, Wide: OutputLoss}}
 	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Base}
 	run := []string{"insert-dora", "quantise-base"}
 	if name != EntryRun {
