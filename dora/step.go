@@ -204,7 +204,7 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Base}
 	run := []string{"insert-dora", "quantise-base"}
 	if name != EntryRun {
-		if err := s.addLoss(g); err != nil {
+		if err := s.addLoss(g, opt); err != nil {
 			return e, fmt.Errorf("loss: %w", err)
 		}
 		// What the model spells out becomes one op first: its gradient computes again what is inside, where it is read.
@@ -327,7 +327,7 @@ func (s *Step) keepPrepared(e *compile.Entry, next bool) {
 const scaledLoss = "scaled loss"
 
 // addLoss replaces the outputs by the loss and the scaled loss, and what the loss has appended behind them.
-func (s *Step) addLoss(g *ir.Graph) error {
+func (s *Step) addLoss(g *ir.Graph, opt *StepOptions) error {
 	err := g.Build(OutputLoss, func(x *ir.Expansion) {
 		outputs, own := map[string]*ir.Value{}, len(g.Outputs)
 		for _, v := range g.Outputs {
@@ -335,7 +335,7 @@ func (s *Step) addLoss(g *ir.Graph) error {
 				outputs[v.Name] = x.Add("Cast", ir.Attrs{"to": ir.Float32}, v)
 			}
 		}
-		loss := s.opt.Loss(x, g, outputs)
+		loss := opt.Loss(x, g, outputs)
 		loss.Name = OutputLoss
 		scaled := x.Add("Mul", nil, loss, g.AddInput(keptScale, ir.T(ir.Float32)))
 		scaled.Name = scaledLoss
