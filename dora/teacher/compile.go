@@ -14,7 +14,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
-	"github.com/spark-compile/spark-compile/runtime"
 )
 
 func (opt *Options) defaults() {
@@ -37,7 +36,7 @@ func (opt *Options) defaults() {
 
 // compiled is the program for a batch, which gives inner values as outputs too. Its outputs are f32, but for those of the precision
 // file, which are the file's.
-func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *runtime.Program, err error) {
+func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *compile.Result, err error) {
 	if opt.Batch < 1 {
 		return nil, fmt.Errorf("a batch of %d samples: give 1 or more", opt.Batch)
 	}
@@ -67,7 +66,7 @@ func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *runtime.P
 		if opt.MinCosine != 0 {
 			given = &opt.MinCosine
 		}
-		to.MinCosine = compile.Budget(opt.Precision, given)
+		to.MinCosine = max(0, compile.Budget(opt.Precision, given))
 		if to.Slices, err = compile.Slices(file, g, imports.Batch); err != nil {
 			return nil, err
 		}
@@ -83,11 +82,7 @@ func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *runtime.P
 		}
 		to.Calibrate = []string{dir}
 	}
-	r, err := compile.Graph(ctx, file.Path, g, to)
-	if err != nil {
-		return nil, err
-	}
-	return r.Program, nil
+	return compile.Graph(ctx, file.Path, g, to)
 }
 
 // give adds inner values to a graph's outputs.

@@ -24,7 +24,8 @@ type Options struct {
 
 	// Calibrate are inputs that a precision which calibrates is fitted to, at least a batch of them; generated ones if there are none.
 	Calibrate []map[string][]byte
-	// MinCosine is the accuracy that a precision which calibrates keeps for every output; 0: what spark-compile does, 0.999.
+	// MinCosine is the accuracy that a precision which calibrates keeps for every output; 0: what spark-compile does, 0.999;
+	// below 0: none, every layer is quantised.
 	MinCosine float64
 
 	// CacheDir keeps what was computed, in at most CacheBytes, 4 GiB by default; "": nothing is kept.
@@ -67,10 +68,11 @@ type Teacher struct {
 // Open compiles a model and loads it on a device.
 func Open(ctx context.Context, file *onnx.Model, d hal.Device, opt Options) (*Teacher, error) {
 	opt.defaults()
-	p, err := compiled(ctx, file, &opt)
+	r, err := compiled(ctx, file, &opt)
 	if err != nil {
 		return nil, fmt.Errorf("teacher: %w", err)
 	}
+	p := r.Program
 	t := &Teacher{Program: p, model: file.Path, batch: opt.Batch}
 	for _, q := range p.Outputs {
 		if strings.HasPrefix(q.DType, "f") || q.DType == "bf16" {

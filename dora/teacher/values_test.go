@@ -32,6 +32,9 @@ func TestValuesAreThoseOfTheFile(t *testing.T) {
 		keys, inputs := samples(t, file, 3)
 		require.NoError(t, give(g, inner))
 		for _, precision := range []string{"fp32", "file"} {
+			if precision == "file" && name != "policy" {
+				continue
+			}
 			got := values(t, open(t, file, Options{Precision: precision, Batch: 2, Values: inner}), keys, inputs)
 			for i, in := range calibrate.Generate(g, 3) {
 				want, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{})
