@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/passes"
 )
 
 func (opt *Options) defaults() {
@@ -40,8 +41,8 @@ func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *compile.R
 	if opt.Batch < 1 {
 		return nil, fmt.Errorf("a batch of %d samples: give 1 or more", opt.Batch)
 	}
-	imports := onnx.ImportOptions{Batch: opt.Batch}
-	if opt.Batch == 1 {
+	imports := opt.Import
+	if imports.Batch = opt.Batch; opt.Batch == 1 {
 		imports.Batch = 0 // shapes are the file's
 	}
 	g, sample, err := onnx.ImportBatch(file, imports)
@@ -52,7 +53,7 @@ func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *compile.R
 	if sample != nil {
 		of = sample
 	}
-	if err := give(of, opt.Values); err != nil {
+	if err := give(of, opt); err != nil {
 		return nil, fmt.Errorf("%s: %w", file.Path, err)
 	}
 	if sample != nil {
@@ -85,9 +86,17 @@ func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *compile.R
 	return compile.Graph(ctx, file.Path, g, to)
 }
 
-// give adds inner values to a graph's outputs.
-func give(g *ir.Graph, names []string) error {
-	for _, name := range names {
+// give adds inner values to a graph's outputs. Names that the file does not have may be those of the graph in f32, which adapters are made for.
+func give(g *ir.Graph, opt *Options) error {
+	named := func(name string) bool {
+		return computed(g, name) != nil || slices.ContainsFunc(g.Outputs, func(v *ir.Value) bool { return v.Name == name })
+	}
+	if opt.Precision != precision.File && slices.ContainsFunc(opt.Values, func(name string) bool { return !named(name) }) {
+		if err := passes.Run(&passes.Context{Precision: precision.FP32, F32Outputs: true}, g, []string{"widen", "simplify"}, nil); err != nil {
+			return err
+		}
+	}
+	for _, name := range opt.Values {
 		if slices.ContainsFunc(g.Outputs, func(v *ir.Value) bool { return v.Name == name }) {
 			continue
 		}

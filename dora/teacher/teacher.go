@@ -17,10 +17,11 @@ import (
 
 // Options say how a teacher computes.
 type Options struct {
-	Precision string   // of internal/precision; fp16 by default
-	Batch     int      // samples of a run; 8 by default. A run of fewer is filled up with its last one
-	Values    []string // inner values to give beside the outputs, by their names in the file
-	Targets   []string // of PTX; the default target if there is none
+	Precision string             // of internal/precision; fp16 by default
+	Batch     int                // samples of a run; 8 by default. A run of fewer is filled up with its last one
+	Values    []string           // inner values to give beside the outputs, by their names in the file or as dora.Model.Inner has them
+	Targets   []string           // of PTX; the default target if there is none
+	Import    onnx.ImportOptions // shapes of one sample, where the file leaves them open; its Batch does not count
 
 	// Calibrate are inputs that a precision which calibrates is fitted to, at least a batch of them; generated ones if there are none.
 	Calibrate []map[string][]byte
@@ -121,6 +122,15 @@ func (t *Teacher) count(more Stats) {
 	t.stats.Seconds += more.Seconds
 	t.stats.Hits += more.Hits
 	t.stats.Damaged += more.Damaged
+}
+
+// Names are those of the values, the model's outputs of floats first.
+func (t *Teacher) Names() []string {
+	var out []string
+	for _, q := range t.outputs {
+		out = append(out, q.Name)
+	}
+	return out
 }
 
 // Batch is the number of samples of a run.

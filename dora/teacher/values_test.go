@@ -30,7 +30,7 @@ func TestValuesAreThoseOfTheFile(t *testing.T) {
 		}
 		inner = []string{inner[0], inner[len(inner)/2]}
 		keys, inputs := samples(t, file, 3)
-		require.NoError(t, give(g, inner))
+		require.NoError(t, give(g, &Options{Values: inner}))
 		for _, precision := range []string{"fp32", "file"} {
 			if precision == "file" && name != "policy" {
 				continue
