@@ -1,22 +1,16 @@
 package dora
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/hal"
-	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
-	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Target is the input that a loss compares a value with.
 func Target(name string) string { return "target:" + name }
 
-// Match is a value of a model that distillation holds to the teacher's.
+// Match is a value of a model that distillation holds to the teacher's, as package teacher computes it.
 type Match struct {
 	Name string
 	// Spread is the mean square by which an element of the teacher's value differs from its mean over inputs. Relative to it, a
@@ -100,6 +94,15 @@ func force(g *ir.Graph, values []Match) {
 	}
 }
 
+// Matches are values with their spreads, as teacher.Spreads finds them.
+func Matches(names []string, spreads map[string]float64) []Match {
+	var out []Match
+	for _, name := range names {
+		out = append(out, Match{name, spreads[name]})
+	}
+	return out
+}
+
 // Inner names the values that the layers give: of each weight that takes an adapter, its product with what normalises it and
 // adds a bias, in the order of the graph, those with at most so many numbers.
 func (m *Model) Inner(most int) ([]string, error) {
@@ -126,120 +129,4 @@ func (m *Model) Inner(most int) ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-// Teacher computes what a model that learns from it is held to.
-type Teacher struct {
-	Outputs, Inner []Match
-
-	session *runtime.Session
-}
-
-// NewTeacher compiles a model, in fp32, so that it gives the named inner values beside its outputs, and loads it. Options are
-// the targets of PTX; the default target if there are none.
-func NewTeacher(ctx context.Context, m *Model, inner []string, d hal.Device, targets ...string) (*Teacher, error) {
-	if len(targets) == 0 {
-		targets = []string{target.Default().Name}
-	}
-	t := &Teacher{}
-	g, err := widened(m.graph)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.File.Path, err)
-	}
-	err = g.Build("teacher", func(x *ir.Expansion) {
-		var outputs []*ir.Value
-		give := func(to *[]Match, name string, v *ir.Value) {
-			v = x.Add("Cast", ir.Attrs{"to": ir.Float32}, v)
-			v.Name = Target(name)
-			outputs, *to = append(outputs, v), append(*to, Match{Name: name, Spread: 1})
-		}
-		for _, v := range g.Outputs {
-			if v.Type.DType.IsFloat() {
-				give(&t.Outputs, v.Name, v)
-			}
-		}
-		for _, name := range inner {
-			v := innerValue(g, name)
-			if v == nil {
-				x.Fail("it computes no value %q", name)
-				return
-			}
-			give(&t.Inner, name, v)
-		}
-		g.Outputs = outputs
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.File.Path, err)
-	}
-	r, err := compile.Graph(ctx, m.File.Path, g, compile.Options{Precision: precision.FP32, Targets: targets})
-	if err != nil {
-		return nil, err
-	}
-	t.session, err = runtime.Open(ctx, r.Program, d, runtime.ModelOptions{})
-	return t, err
-}
-
-// Close frees what the teacher runs with.
-func (t *Teacher) Close() error { return t.session.Close() }
-
-// Run computes the teacher's values for inputs by name, as bytes of the inputs' types.
-func (t *Teacher) Run(ctx context.Context, inputs map[string][]byte) error {
-	for name, data := range inputs {
-		if err := t.session.Set(name, data); err != nil {
-			return err
-		}
-	}
-	return t.session.Run(ctx)
-}
-
-// Value is an output or inner value of the last run.
-func (t *Teacher) Value(name string) []float32 {
-	return runtime.View[float32](t.session.Output(Target(name)))
-}
-
-// Values are copies of the outputs and inner values of the last run, by the step's inputs that they are for.
-func (t *Teacher) Values() map[string][]byte {
-	out := map[string][]byte{}
-	for _, m := range slices.Concat(t.Outputs, t.Inner) {
-		out[Target(m.Name)] = slices.Clone(t.session.Output(Target(m.Name)))
-	}
-	return out
-}
-
-// Measure runs the teacher on inputs and takes the spread of its values from them.
-func (t *Teacher) Measure(ctx context.Context, inputs []map[string][]byte) error {
-	lists := []*[]Match{&t.Outputs, &t.Inner}
-	type moments struct{ mean, squares []float64 }
-	of := map[string]*moments{}
-	for k, in := range inputs {
-		if err := t.Run(ctx, in); err != nil {
-			return err
-		}
-		for _, list := range lists {
-			for _, m := range *list {
-				x := t.Value(m.Name)
-				a := of[m.Name]
-				if a == nil {
-					a = &moments{make([]float64, len(x)), make([]float64, len(x))}
-					of[m.Name] = a
-				}
-				for i, v := range x { // Welford 1962
-					d := float64(v) - a.mean[i]
-					a.mean[i] += d / float64(k+1)
-					a.squares[i] += float64(d * (float64(v) - a.mean[i]))
-				}
-			}
-		}
-	}
-	for _, list := range lists {
-		for i := range *list {
-			m := &(*list)[i]
-			sum := 0.0
-			for _, s := range of[m.Name].squares {
-				sum += s
-			}
-			m.Spread = sum / float64(len(inputs)*len(of[m.Name].squares))
-		}
-	}
-	return nil
 }

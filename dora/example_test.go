@@ -4,25 +4,24 @@ import (
 	"context"
 
 	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/dora/teacher"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Distillation: an adapter of car.onnx learns to compute what driving.onnx computes, a model of the same layout.
 func ExampleDistil() {
 	train := func(ctx context.Context, inputs []map[string][]byte) error {
-		open := func(path string) (*dora.Model, error) {
-			file, err := onnx.Load(path)
-			if err != nil {
-				return nil, err
-			}
-			return dora.Open(file, onnx.ImportOptions{})
-		}
-		teacher, err := open("driving.onnx")
+		original, err := onnx.Load("driving.onnx")
 		if err != nil {
 			return err
 		}
-		model, err := open("car.onnx")
+		file, err := onnx.Load("car.onnx")
+		if err != nil {
+			return err
+		}
+		model, err := dora.Open(file, onnx.ImportOptions{})
 		if err != nil {
 			return err
 		}
@@ -35,19 +34,22 @@ func ExampleDistil() {
 			return err
 		}
 		defer device.Close()
-		inner, err := teacher.Inner(1 << 21)
+		inner, err := model.Inner(1 << 21)
 		if err != nil {
 			return err
 		}
-		t, err := dora.NewTeacher(ctx, teacher, inner, device)
+		t, err := teacher.Open(ctx, original, device, teacher.Options{Precision: "fp32", Values: inner})
 		if err != nil {
 			return err
 		}
 		defer t.Close()
-		if err := t.Measure(ctx, inputs); err != nil {
+		values, err := t.Values(ctx, make([]string, len(inputs)), inputs)
+		if err != nil {
 			return err
 		}
-		step, err := dora.NewStep(ctx, model, adapter, dora.StepOptions{Precision: "fp32", Loss: dora.Distil(t.Outputs, t.Inner, 10, true)})
+		matches := dora.Matches(t.Names(), teacher.Spreads(values))
+		outputs := matches[:len(matches)-len(inner)]
+		step, err := dora.NewStep(ctx, model, adapter, dora.StepOptions{Precision: "fp32", Loss: dora.Distil(outputs, matches[len(outputs):], 10, true)})
 		if err != nil {
 			return err
 		}
@@ -56,15 +58,15 @@ func ExampleDistil() {
 			return err
 		}
 		defer trainer.Close()
-		for _, in := range inputs {
-			if err := t.Run(ctx, in); err != nil {
-				return err
+		for i, in := range inputs {
+			for name, data := range in {
+				if err := trainer.Session().Set(name, data); err != nil {
+					return err
+				}
 			}
-			for _, values := range []map[string][]byte{in, t.Values()} {
-				for name, data := range values {
-					if err := trainer.Session().Set(name, data); err != nil {
-						return err
-					}
+			for name, x := range values[i] {
+				if err := trainer.Session().Set(dora.Target(name), runtime.Bytes(x)); err != nil {
+					return err
 				}
 			}
 			if _, err := trainer.Step(ctx, 0.02); err != nil {

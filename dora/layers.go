@@ -58,6 +58,7 @@ type Model struct {
 	Refused map[string]string // initializers of floats that nodes read, and why they take no adapter
 
 	graph   *ir.Graph // as imported
+	imports onnx.ImportOptions
 	batch   int
 	rounded map[string]map[string]passes.RoundedRows // what RoundBase made: by its name, then by initializer
 }
@@ -72,7 +73,7 @@ func Open(m *onnx.Model, opt onnx.ImportOptions) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Model{File: m, Base: base, Refused: map[string]string{}, graph: g, batch: max(opt.Batch, 1)}
+	out := &Model{File: m, Base: base, Refused: map[string]string{}, graph: g, imports: opt, batch: max(opt.Batch, 1)}
 	wide, err := widened(g)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)

@@ -7,7 +7,9 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/spark-compile/spark-compile/dora/teacher"
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -101,20 +103,11 @@ func Fisher(outputs []Match) func(x *ir.Expansion, g *ir.Graph, outputs map[stri
 
 // OutputSensitivity is the Sensitivity of the model's own outputs, on inputs by name as bytes of their types.
 func (m *Model) OutputSensitivity(ctx context.Context, d hal.Device, inputs []map[string][]byte) (_ map[string]float64, err error) {
-	t, err := NewTeacher(ctx, m, nil, d)
+	outputs, err := m.spreads(ctx, d, inputs)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, t.Close()) }()
-	if err := t.Measure(ctx, inputs); err != nil {
-		return nil, err
-	}
-	if len(inputs) == 1 { // nothing varies
-		for i := range t.Outputs {
-			t.Outputs[i].Spread = 1
-		}
-	}
-	opt := StepOptions{Precision: "fp32", Loss: Fisher(t.Outputs)}
+	opt := StepOptions{Precision: precision.FP32, Loss: Fisher(outputs)}
 	return Sensitivity(ctx, m, opt, d, len(inputs), func(k int, s *runtime.Session) error {
 		for name, data := range inputs[k] {
 			if err := s.Set(name, data); err != nil {
@@ -122,7 +115,7 @@ func (m *Model) OutputSensitivity(ctx context.Context, d hal.Device, inputs []ma
 			}
 		}
 		rng := rand.New(rand.NewPCG(uint64(k), 0))
-		for _, o := range t.Outputs {
+		for _, o := range outputs {
 			signs := runtime.View[float32](s.Input(Target(o.Name)))
 			for i := range signs {
 				signs[i] = float32(2*rng.IntN(2) - 1)
@@ -130,4 +123,35 @@ func (m *Model) OutputSensitivity(ctx context.Context, d hal.Device, inputs []ma
 		}
 		return nil
 	})
+}
+
+// spreads are the model's outputs, with how far they vary over inputs; of one input, by 1.
+func (m *Model) spreads(ctx context.Context, d hal.Device, inputs []map[string][]byte) (_ []Match, err error) {
+	t, err := teacher.Open(ctx, m.File, d, teacher.Options{Precision: precision.FP32, Batch: m.batch, Import: m.imports})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	var samples []map[string][]byte
+	for _, in := range inputs {
+		for i := range m.batch {
+			one := map[string][]byte{}
+			for name, data := range in {
+				n := len(data) / m.batch
+				one[name] = data[i*n : (i+1)*n]
+			}
+			samples = append(samples, one)
+		}
+	}
+	values, err := t.Values(ctx, make([]string, len(samples)), samples)
+	if err != nil {
+		return nil, err
+	}
+	out := Matches(t.Names(), teacher.Spreads(values))
+	for i := range out {
+		if len(samples) == 1 { // nothing varies
+			out[i].Spread = 1
+		}
+	}
+	return out, nil
 }

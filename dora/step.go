@@ -200,15 +200,22 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 		return e, err
 	}
 	g.Name = name
-	e.Parts = []compile.Part{{Graph: g, Precision: opt.Precision}}
+	e.Parts = []compile.Part{{Graph: g, Precision: opt.Precision, Wide: OutputLoss}}
 	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Base}
-	run := []string{"insert-dora", "quantise-base"}
+	run, own := []string{"insert-dora", "quantise-base"}, g.Outputs
 	if name != EntryRun {
-		if err := s.addLoss(g); err != nil {
+		if err := s.addLoss(g, opt); err != nil {
 			return e, fmt.Errorf("loss: %w", err)
 		}
 		// What the model spells out becomes one op first: its gradient computes again what is inside, where it is read.
 		run = slices.Concat([]string{"recognise-gelu", "recognise-silu", "recognise-softmax", "recognise-layernorm", "recognise-attention"}, run)
+	}
+	if err := passes.Run(ctx, g, run, nil); err != nil {
+		return e, err
+	}
+	if name != EntryRun {
+		g.Outputs = g.Outputs[:len(g.Outputs)-len(own)] // every layer has its adapter, also those that the loss does not read
+		g.RemoveDead()
 	}
 	gradients := name == EntryStep || name == EntryAccumulate
 	if gradients {
@@ -216,10 +223,9 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 		for _, p := range s.trained.parts {
 			ctx.Variables = append(ctx.Variables, p.name)
 		}
-		run = append(run, "differentiate", "sink-padding")
-	}
-	if err := passes.Run(ctx, g, run, nil); err != nil {
-		return e, err
+		if err := passes.Run(ctx, g, []string{"differentiate", "sink-padding"}, nil); err != nil {
+			return e, err
+		}
 	}
 	if name != EntryRun {
 		g.Outputs = slices.Delete(g.Outputs, 1, 2) // the scaled loss
@@ -326,20 +332,21 @@ func (s *Step) keepPrepared(e *compile.Entry, next bool) {
 // scaledLoss is what is differentiated.
 const scaledLoss = "scaled loss"
 
-// addLoss replaces the outputs by the loss and the scaled loss, and what the loss has appended behind them.
-func (s *Step) addLoss(g *ir.Graph) error {
+// addLoss puts the loss and the scaled loss in front of the outputs, and what the loss has appended behind these two.
+func (s *Step) addLoss(g *ir.Graph, opt *StepOptions) error {
+	own := len(g.Outputs)
 	err := g.Build(OutputLoss, func(x *ir.Expansion) {
-		outputs, own := map[string]*ir.Value{}, len(g.Outputs)
+		outputs, model := map[string]*ir.Value{}, g.Outputs
 		for _, v := range g.Outputs {
 			if v.Type.DType.IsFloat() {
 				outputs[v.Name] = x.Add("Cast", ir.Attrs{"to": ir.Float32}, v)
 			}
 		}
-		loss := s.opt.Loss(x, g, outputs)
+		loss := opt.Loss(x, g, outputs)
 		loss.Name = OutputLoss
 		scaled := x.Add("Mul", nil, loss, g.AddInput(keptScale, ir.T(ir.Float32)))
 		scaled.Name = scaledLoss
-		g.Outputs = append([]*ir.Value{loss, scaled}, g.Outputs[own:]...)
+		g.Outputs = slices.Concat([]*ir.Value{loss, scaled}, g.Outputs[len(model):], model)
 	})
 	if err == nil && g.Outputs[0].Type.Rank() != 0 {
 		err = fmt.Errorf("it is %v, want one number", g.Outputs[0].Type)
@@ -348,7 +355,7 @@ func (s *Step) addLoss(g *ir.Graph) error {
 		return err
 	}
 	s.terms = nil
-	for _, v := range g.Outputs[2:] {
+	for _, v := range g.Outputs[2 : len(g.Outputs)-own] {
 		if !v.Type.Equal(ir.T(ir.Float32)) {
 			return fmt.Errorf("its output %q is %v, want one f32", v.Name, v.Type)
 		}

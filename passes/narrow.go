@@ -30,6 +30,7 @@ var _ = register(Pass{
 func narrow(ctx *Context, g *ir.Graph) error {
 	w := newNarrower(ctx, g)
 	w.choose()
+	w.widen(ctx.Wide)
 	if err := w.take(); err != nil {
 		return err
 	}
@@ -92,6 +93,7 @@ type narrower struct {
 	group   map[*ir.Value]*ir.Value // views and what they view have one type: union by representative
 	fixed   map[*ir.Value]bool      // types that must stay: of ports, masks, other than f32
 	small   map[*ir.Value]bool
+	wide    map[*ir.Value]bool       // nodes of Context.Wide read or compute them
 	stored  map[*ir.Value]ir.Storage // of groups, as planned
 	codes   map[*ir.Value]ir.Storage // of groups that a file has rounded, if they are stored in 16 bits or less
 	to      map[*ir.Value]*ir.Value
@@ -174,6 +176,29 @@ func (w *narrower) choose() {
 	w.countParts()
 }
 
+// widen marks what nodes of a name read and compute.
+func (w *narrower) widen(name string) {
+	w.wide = map[*ir.Value]bool{}
+	if name == "" {
+		return
+	}
+	for _, n := range w.g.Nodes {
+		if n.IsFamily(ir.FamilyView) {
+			continue
+		}
+		for i, v := range n.Inputs {
+			if x := n.Region.Body.Inputs[i]; slices.ContainsFunc(n.Region.Body.Nodes, func(m *ir.Node) bool { return m.Name == name && slices.Contains(m.Inputs, x) }) {
+				w.wide[w.find(v)] = true
+			}
+		}
+		for k, v := range n.Outputs {
+			if m := n.Region.Body.Outputs[k].Def; m != nil && m.Name == name {
+				w.wide[w.find(v)] = true
+			}
+		}
+	}
+}
+
 // countParts counts the numbers of each f32 input of the graph that anchors multiply as parts of it.
 func (w *narrower) countParts() {
 	seen := map[*ir.Value]bool{}
@@ -216,7 +241,7 @@ func (w *narrower) storage(v *ir.Value) ir.Storage {
 	case v.Def == nil || v.Type.DType != ir.Float32 || w.fixed[r]:
 	case w.stored[r].DType != ir.Invalid:
 		s = w.stored[r]
-	case w.small[r] && !w.matrix[r]:
+	case (w.small[r] || w.wide[r]) && !w.matrix[r]:
 	case w.codes[r].DType != ir.Invalid:
 		s = w.codes[r]
 	default:

@@ -99,6 +99,8 @@ type Context struct {
 	Adapters []Adapter
 	// Base is what quantise-base stores frozen weights as.
 	Base Base
+	// Wide is the name of nodes, as of a loss, whose operands and results narrow leaves f32 where no anchor multiplies them; "": none.
+	Wide string
 	// Losses and Variables name the outputs of one number whose sum differentiate differentiates, and the inputs by which.
 	Losses, Variables []string
 	// Memory bounds the bytes that values between regions take at a time; 0: not. Recomputed is filled by rematerialise.

@@ -11,6 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -35,10 +36,10 @@ func step(t testing.TB, name, precision string, samples int, terms Terms) *dora.
 	return tr
 }
 
-// set gives a session inputs for samples that calibrate draws, targets and a path, and returns what the student computes of them: y of the data.
-func set(t testing.TB, name string, s *runtime.Session, d data) data {
+// given gives a session inputs that calibrate draws, and returns the model's outputs for them in float64.
+func given(t testing.TB, name string, s *runtime.Session, samples int) map[string]*ir.Array {
 	t.Helper()
-	g, err := onnx.Import(model(t, name), onnx.ImportOptions{Batch: d.t.Shape[0]})
+	g, err := onnx.Import(model(t, name), onnx.ImportOptions{Batch: samples})
 	require.NoError(t, err)
 	in := calibrate.Generate(g, 1)[0]
 	for name, a := range in {
@@ -46,7 +47,13 @@ func set(t testing.TB, name string, s *runtime.Session, d data) data {
 	}
 	out, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{})
 	require.NoError(t, err)
-	d.y = out["outputs"]
+	return out
+}
+
+// set gives a session inputs, targets and a path, and adds what the student computes of them to the data: y.
+func set(t testing.TB, name string, s *runtime.Session, d data) data {
+	t.Helper()
+	d.y = given(t, name, s, d.t.Shape[0])["outputs"]
 	for name, a := range map[string]*ir.Array{dora.Target("outputs"): d.t, Truth("plan"): d.truth} {
 		if s.Input(name) != nil {
 			require.NoError(t, s.Set(name, a.Tensor().Dense()))
@@ -76,5 +83,48 @@ func TestACompiledStepGivesTheTerms(t *testing.T) {
 		}
 		assert.InEpsilon(t, want["loss"], loss, 1e-5, name)
 		assert.InEpsilon(t, want["loss"], r.Loss, 1e-5, name)
+	}
+}
+
+// TestALossIsComputedInF32: also in steps of 16 bits, where a batch is so large that values between kernels take more than what
+// stays f32 anyway. Terms and gradient are those of float64 to five digits; rounded to f16 some would be infinite.
+func TestALossIsComputedInF32(t *testing.T) {
+	const samples = 8
+	terms := everything(t, "policy010")
+	d := drawn(terms[0].length, samples, 29)
+	for i := range d.y.F { // sharp: a teacher a thousandth wide, to which the student is far off
+		if i%7 == 0 {
+			d.t.F[i] -= 6
+		}
+	}
+	want := evaluate(t, terms, d)
+	_, by := gradient(t, terms, d)
+	g := graphOf(t, terms, samples)
+	grads, err := g.Gradients([]*ir.Value{g.Outputs[len(g.Outputs)-1]}, []*ir.Value{nil}, g.Inputs[:1])
+	require.NoError(t, err)
+	grads[0].Name = "gradient"
+	g.Outputs = append(g.Outputs, grads[0])
+	for _, in := range []string{"fp16", "bf16"} {
+		r, err := compile.Entries(context.Background(), "loss", []compile.Entry{{Name: "run", Parts: []compile.Part{{Graph: g, Precision: in, Wide: dora.OutputLoss}}}},
+			compile.Options{Precision: in, Targets: []string{"sm_121"}})
+		require.NoError(t, err)
+		device, err := emu.Open(emu.Options{})
+		require.NoError(t, err)
+		s, err := runtime.Open(context.Background(), r.Program, device, runtime.ModelOptions{})
+		require.NoError(t, err)
+		for name, a := range d.inputs(g) {
+			require.NoError(t, s.Set(name, a.Tensor().Dense()))
+		}
+		require.NoError(t, s.Run(context.Background()))
+		for _, m := range terms {
+			assert.InEpsilon(t, want[m.Name], runtime.View[float32](s.Output(dora.Term(m.Name)))[0], 1e-5, "%s in %s", m.Name, in)
+		}
+		miss := make([]float64, len(by))
+		for i, x := range runtime.View[float32](s.Output("gradient")) {
+			miss[i] = float64(x) - by[i]
+		}
+		assert.Less(t, total(miss), 1e-5*total(by), in)
+		require.NoError(t, s.Close())
+		require.NoError(t, device.Close())
 	}
 }

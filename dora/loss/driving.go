@@ -95,7 +95,11 @@ const ratioWeight = 100
 // Driving is the loss of a model by the output_slices of its metadata, and of one without them by its outputs. Weights are those of the
 // terms that count; nil stands for the defaults. A name that is no term of the model is an error that lists them.
 func Driving(file *onnx.Model, weights map[string]float64) (Terms, error) {
-	all, err := termsOf(file)
+	g, err := imported(file)
+	if err != nil {
+		return nil, err
+	}
+	all, err := termsOf(file, g)
 	if err != nil {
 		return nil, fmt.Errorf("loss: %s: %w", file.Path, err)
 	}
@@ -117,12 +121,58 @@ func Driving(file *onnx.Model, weights map[string]float64) (Terms, error) {
 		if !ok || value == "" {
 			return nil, fmt.Errorf("loss: %s has no term %q: its terms are %s and %s:VALUE, of any value that it computes", file.Path, name, strings.Join(all.names(), ", "), features)
 		}
-		all = append(all, Term{Name: name, Weight: w, value: value, inner: true})
+		m, err := matching(g, value)
+		if err != nil {
+			return nil, fmt.Errorf("loss: %s: term %s: %w", file.Path, name, err)
+		}
+		m.Name, m.Weight = name, w
+		all = append(all, m)
 	}
 	if all = all.counting(); len(all) == 0 {
 		return nil, errors.New("loss: no term has a weight above 0")
 	}
 	return all, nil
+}
+
+// imported is a file's graph for one sample.
+func imported(file *onnx.Model) (*ir.Graph, error) {
+	g, err := onnx.Import(file, onnx.ImportOptions{})
+	if err != nil { // dimensions that the file leaves open
+		return onnx.Import(file, onnx.ImportOptions{Batch: 1})
+	}
+	return g, nil
+}
+
+// matching is the term of an inner value, or of an output of its own.
+func matching(g *ir.Graph, value string) (Term, error) {
+	of := func(v *ir.Value) Term {
+		return Term{value: value, length: v.Type.Numel(), part: part{size: v.Type.Numel()}}
+	}
+	for _, v := range g.Outputs {
+		if v.Name == value && v.Type.DType.IsFloat() {
+			return of(v), nil
+		}
+	}
+	example := ""
+	for i, n := range g.Nodes {
+		for _, v := range n.Outputs {
+			switch {
+			case v.Name != value:
+			case !v.Type.DType.IsFloat():
+				return Term{}, fmt.Errorf("%q is %v: only floats are compared", value, v.Type)
+			case v.Index > 0 || slices.ContainsFunc(g.Nodes[i+1:], func(m *ir.Node) bool { return m.Name == n.Name }):
+				return Term{}, fmt.Errorf("%q is one of several values of the node %q: name one that a node computes alone, as %q", value, n.Name, example)
+			default:
+				m := of(v)
+				m.node = n.Name
+				return m, nil
+			}
+		}
+		if v := n.Outputs[0]; v.Type.DType.IsFloat() && !strings.Contains(v.Name, "~") && (n.Op.Name == "MatMul" || n.Op.Name == "Conv") {
+			example = v.Name
+		}
+	}
+	return Term{}, fmt.Errorf("the file has no value %q: name one as the file does, as %q", value, example)
 }
 
 // counting are the terms with a weight.
@@ -138,13 +188,7 @@ func (t Terms) names() (out []string) {
 }
 
 // termsOf are all terms of a model, with their default weights.
-func termsOf(file *onnx.Model) (Terms, error) {
-	g, err := onnx.Import(file, onnx.ImportOptions{})
-	if err != nil { // dimensions that the file leaves open
-		if g, err = onnx.Import(file, onnx.ImportOptions{Batch: 1}); err != nil {
-			return nil, err
-		}
-	}
+func termsOf(file *onnx.Model, g *ir.Graph) (Terms, error) {
 	var outputs []*ir.Value
 	var main *ir.Value
 	for _, v := range g.Outputs {

@@ -36,11 +36,20 @@ func model(t testing.TB, name string) *onnx.Model {
 	return file
 }
 
+// allOf are all terms of a model.
+func allOf(t testing.TB, file *onnx.Model) Terms {
+	t.Helper()
+	g, err := imported(file)
+	require.NoError(t, err)
+	all, err := termsOf(file, g)
+	require.NoError(t, err)
+	return all
+}
+
 // everything is all terms of a model, each of weight 1.
 func everything(t testing.TB, name string) Terms {
 	t.Helper()
-	all, err := termsOf(model(t, name))
-	require.NoError(t, err)
+	all := allOf(t, model(t, name))
 	for i := range all {
 		all[i].Weight = 1
 	}

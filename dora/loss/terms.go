@@ -14,10 +14,10 @@ type Term struct {
 	Name   string
 	Weight float64
 
-	value  string // output or inner value that it compares
-	inner  bool
-	length int // of the output, for one sample; 0: the whole value
-	part       // of the output
+	value  string // output or inner value that it compares, as the file calls it
+	node   string // of an inner value, that computes it
+	length int    // of the value, for one sample
+	part          // of the output
 	form   form
 	spread float64 // of squares; 0: by the teacher's own square
 }
@@ -41,7 +41,7 @@ func Truth(name string) string { return "truth:" + name }
 func (t Terms) Targets() []string { return t.values(func(m Term) bool { return m.form != truth }) }
 
 // Inner are those of Targets that are no outputs.
-func (t Terms) Inner() []string { return t.values(func(m Term) bool { return m.inner }) }
+func (t Terms) Inner() []string { return t.values(func(m Term) bool { return m.node != "" }) }
 
 // Truths are the names NAME of inputs Truth(NAME) that the loss reads.
 func (t Terms) Truths() []string {
@@ -139,42 +139,45 @@ func (b *builder) named(v *ir.Value, name string) *ir.Value {
 	return v
 }
 
-// count finds the number of samples: by the first output of which a term says how long it is for one.
+// count finds the number of samples.
 func (b *builder) count(t Terms) {
 	b.samples = 1
 	for _, m := range t {
-		if y := b.outputs[m.value]; y != nil && m.length > 0 {
-			b.samples = y.Type.Numel() / m.length
+		if y := b.computed(m); y != nil && m.length > 0 {
+			b.samples = max(1, y.Type.Numel()/m.length)
 			return
 		}
 	}
 }
 
-// student is a term's value, as the model computes it, [samples, numbers].
-func (b *builder) student(m Term) *ir.Value {
-	y := b.outputs[m.value]
-	if m.inner {
-		y = inner(b.g, m.value)
+// computed is a term's value in the model that is trained, or nil. Passes and batches give values other names, but nodes keep those of the
+// file's: the last one computes what the file's node does.
+func (b *builder) computed(m Term) *ir.Value {
+	if m.node == "" {
+		return b.outputs[m.value]
 	}
-	if y == nil {
-		return b.Fail("term %s: the model computes no value %q", m.Name, m.value)
+	for _, n := range slices.Backward(b.g.Nodes) {
+		if n.Name == m.node {
+			return n.Outputs[0]
+		}
 	}
-	if !y.Type.DType.IsFloat() || y.Type.Numel()%b.samples != 0 || m.length > 0 && y.Type.Numel() != b.samples*m.length {
-		return b.Fail("term %s: %q is %v, want floats of %d samples", m.Name, m.value, y.Type, b.samples)
-	}
-	return b.cut(m, y)
+	return nil
 }
 
-// teacher is the same of the teacher, an input of the whole value's shape.
-func (b *builder) teacher(m Term) *ir.Value {
-	y := b.outputs[m.value]
-	if m.inner {
-		y = inner(b.g, m.value)
-	}
+// pair is a term's value, as the model computes it, [samples, numbers], and the teacher's, an input of the whole value's shape.
+func (b *builder) pair(m Term) (student, teacher *ir.Value) {
+	y := b.computed(m)
 	if y == nil {
-		return &ir.Value{} // student has said so
+		return b.Fail("term %s: the model that is trained computes no value %q", m.Name, m.value), &ir.Value{}
 	}
-	return b.cut(m, b.input(dora.Target(m.value), y.Type.Shape...))
+	if !y.Type.DType.IsFloat() || y.Type.Numel() != b.samples*m.length {
+		return b.Fail("term %s: %q is %v in the model that is trained, want %d floats of %d samples", m.Name, m.value, y.Type, m.length, b.samples), &ir.Value{}
+	}
+	student = b.cut(m, y)
+	if m.form != truth {
+		teacher = b.cut(m, b.input(dora.Target(m.value), y.Type.Shape...))
+	}
+	return student, teacher
 }
 
 // input adds an input, or finds it where another term has added it.
@@ -191,7 +194,7 @@ func (b *builder) cut(m Term, v *ir.Value) *ir.Value {
 		v = b.Add("Cast", ir.Attrs{"to": ir.Float32}, v)
 	}
 	v = b.Reshape(v, b.samples, v.Type.Numel()/b.samples)
-	if m.length == 0 || m.part.size == m.length {
+	if m.part.size == m.length {
 		return v
 	}
 	return b.Add("Slice", ir.Attrs{"starts": []int{0, m.part.from}, "sizes": []int{b.samples, m.part.size}}, v)
@@ -199,11 +202,10 @@ func (b *builder) cut(m Term, v *ir.Value) *ir.Value {
 
 // term is what a term gives for each sample: [samples].
 func (b *builder) term(m Term) *ir.Value {
-	student := b.student(m)
+	student, teacher := b.pair(m)
 	if m.form == truth {
 		return b.truth(m, student)
 	}
-	teacher := b.teacher(m)
 	switch m.part.kind {
 	case laplace:
 		s, t := b.mixture(m.part, student), b.mixture(m.part, teacher)
@@ -231,16 +233,4 @@ func (b *builder) squares(m Term, student, teacher *ir.Value) *ir.Value {
 		return b.scale(sum, 1/math.Max(m.spread*float64(student.Type.Numel()/b.samples), least))
 	}
 	return b.op("Div", sum, b.op("Add", b.sum(b.op("Mul", teacher, teacher)), b.Number(least)))
-}
-
-// inner is the value that a node of the graph computes.
-func inner(g *ir.Graph, name string) *ir.Value {
-	for _, n := range g.Nodes {
-		for _, v := range n.Outputs {
-			if v.Name == name {
-				return v
-			}
-		}
-	}
-	return nil
 }

@@ -8,12 +8,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // entryID is what an entry is found by: a digest of the program, the sample's key and its inputs.
@@ -84,6 +84,25 @@ func (c *cache) giveUp(err error) {
 		c.warn(fmt.Sprintf("the cache of the teacher's values in %s is off: %v; values are computed again each time: make room there or give another directory", c.dir, err))
 	}
 	c.off = true
+}
+
+// ids are what samples' entries are found by, several at a time: pictures take longer to digest than to look at.
+func (c *cache) ids(keys []string, inputs []map[string][]byte) []entryID {
+	out := make([]entryID, len(keys))
+	if c == nil {
+		return out
+	}
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(len(keys), runtime.GOMAXPROCS(0)) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(keys)); i = next.Add(1) - 1 {
+				out[i] = c.id(keys[i], inputs[i])
+			}
+		})
+	}
+	all.Wait()
+	return out
 }
 
 // id is what a sample's entry is found by.
@@ -175,6 +194,9 @@ func (c *cache) path(k int) string { return filepath.Join(c.dir, fmt.Sprintf(seg
 
 // get is the entry of so many numbers; nil if there is none. Damaged says that there is one which cannot be believed.
 func (c *cache) get(id entryID, numbers int) (x []float32, damaged bool) {
+	if c == nil {
+		return nil, false
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p, ok := c.at[id]
@@ -221,7 +243,7 @@ func (c *cache) append(entries []entry) (err error) {
 		if _, ok := c.at[e.id]; ok {
 			continue // another process was faster
 		}
-		record := encode(e)
+		record := record(e.id, e.numbers)
 		if int64(len(record)) > c.bound {
 			continue
 		}
@@ -282,9 +304,4 @@ func (c *cache) drop(k int) error {
 	delete(c.segments, k)
 	maps.DeleteFunc(c.at, func(_ entryID, p place) bool { return p.segment == k })
 	return err
-}
-
-// encode is an entry as a segment has it.
-func encode(e entry) []byte {
-	return record(e.id, runtime.Bytes(e.numbers))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
-	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/passes"
 )
 
 func (opt *Options) defaults() {
@@ -37,12 +37,12 @@ func (opt *Options) defaults() {
 
 // compiled is the program for a batch, which gives inner values as outputs too. Its outputs are f32, but for those of the precision
 // file, which are the file's.
-func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *runtime.Program, err error) {
+func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *compile.Result, err error) {
 	if opt.Batch < 1 {
 		return nil, fmt.Errorf("a batch of %d samples: give 1 or more", opt.Batch)
 	}
-	imports := onnx.ImportOptions{Batch: opt.Batch}
-	if opt.Batch == 1 {
+	imports := opt.Import
+	if imports.Batch = opt.Batch; opt.Batch == 1 {
 		imports.Batch = 0 // shapes are the file's
 	}
 	g, sample, err := onnx.ImportBatch(file, imports)
@@ -53,7 +53,7 @@ func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *runtime.P
 	if sample != nil {
 		of = sample
 	}
-	if err := give(of, opt.Values); err != nil {
+	if err := give(of, opt); err != nil {
 		return nil, fmt.Errorf("%s: %w", file.Path, err)
 	}
 	if sample != nil {
@@ -67,7 +67,7 @@ func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *runtime.P
 		if opt.MinCosine != 0 {
 			given = &opt.MinCosine
 		}
-		to.MinCosine = compile.Budget(opt.Precision, given)
+		to.MinCosine = max(0, compile.Budget(opt.Precision, given))
 		if to.Slices, err = compile.Slices(file, g, imports.Batch); err != nil {
 			return nil, err
 		}
@@ -83,16 +83,20 @@ func compiled(ctx context.Context, file *onnx.Model, opt *Options) (_ *runtime.P
 		}
 		to.Calibrate = []string{dir}
 	}
-	r, err := compile.Graph(ctx, file.Path, g, to)
-	if err != nil {
-		return nil, err
-	}
-	return r.Program, nil
+	return compile.Graph(ctx, file.Path, g, to)
 }
 
-// give adds inner values to a graph's outputs.
-func give(g *ir.Graph, names []string) error {
-	for _, name := range names {
+// give adds inner values to a graph's outputs. Names that the file does not have may be those of the graph in f32, which adapters are made for.
+func give(g *ir.Graph, opt *Options) error {
+	named := func(name string) bool {
+		return computed(g, name) != nil || slices.ContainsFunc(g.Outputs, func(v *ir.Value) bool { return v.Name == name })
+	}
+	if opt.Precision != precision.File && slices.ContainsFunc(opt.Values, func(name string) bool { return !named(name) }) {
+		if err := passes.Run(&passes.Context{Precision: precision.FP32, F32Outputs: true}, g, []string{"widen", "simplify"}, nil); err != nil {
+			return err
+		}
+	}
+	for _, name := range opt.Values {
 		if slices.ContainsFunc(g.Outputs, func(v *ir.Value) bool { return v.Name == name }) {
 			continue
 		}

@@ -36,7 +36,8 @@ type segment struct {
 }
 
 // record is header and numbers of an entry.
-func record(id entryID, numbers []byte) []byte {
+func record(id entryID, x []float32) []byte {
+	numbers := runtime.Bytes(x)
 	out := append(append(make([]byte, 0, headerBytes+len(numbers)), magic...), id[:]...)
 	out = binary.LittleEndian.AppendUint64(out, uint64(len(numbers)))
 	out = binary.LittleEndian.AppendUint32(out, crc32.Checksum(numbers, castagnoli))

@@ -1,28 +1,52 @@
 package teacher
 
-import (
-	"maps"
-	"slices"
-)
+// Variation measures how far values vary over samples. The zero value has seen none.
+type Variation struct {
+	samples int
+	of      map[string]*moments
+}
 
-// Spreads are, of samples' values by name, the mean squares by which an element differs from its mean over the samples (Welford 1962).
-// Relative to it a mean squared error is the part of the variation that is not explained. One sample has spreads of 0.
-func Spreads(values []map[string][]float32) map[string]float64 {
-	out := map[string]float64{}
-	if len(values) == 0 {
-		return out
+// moments are those of one value's elements (Welford 1962).
+type moments struct {
+	mean []float64
+	sum  float64 // of squared deviations, over all elements
+}
+
+// Add takes notice of a sample's values by name.
+func (v *Variation) Add(values map[string][]float32) {
+	if v.of == nil {
+		v.of = map[string]*moments{}
 	}
-	for _, name := range slices.Sorted(maps.Keys(values[0])) {
-		mean := make([]float64, len(values[0][name]))
-		sum := 0.0
-		for k, v := range values {
-			for i, x := range v[name] {
-				d := float64(x) - mean[i]
-				mean[i] += d / float64(k+1)
-				sum += float64(d * (float64(x) - mean[i]))
-			}
+	v.samples++
+	for name, x := range values {
+		m := v.of[name]
+		if m == nil {
+			m = &moments{mean: make([]float64, len(x))}
+			v.of[name] = m
 		}
-		out[name] = sum / float64(len(values)*max(len(mean), 1))
+		for i, x := range x {
+			d := float64(x) - m.mean[i]
+			m.mean[i] += d / float64(v.samples)
+			m.sum += float64(d * (float64(x) - m.mean[i]))
+		}
+	}
+}
+
+// Spreads are the mean squares by which an element differs from its mean over the samples, by name. Relative to it a mean squared error is
+// the part of the variation that is not explained. One sample has spreads of 0.
+func (v *Variation) Spreads() map[string]float64 {
+	out := map[string]float64{}
+	for name, m := range v.of {
+		out[name] = m.sum / float64(v.samples*max(len(m.mean), 1))
 	}
 	return out
+}
+
+// Spreads are those of samples that are all there.
+func Spreads(samples []map[string][]float32) map[string]float64 {
+	var v Variation
+	for _, values := range samples {
+		v.Add(values)
+	}
+	return v.Spreads()
 }

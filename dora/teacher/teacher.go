@@ -17,14 +17,16 @@ import (
 
 // Options say how a teacher computes.
 type Options struct {
-	Precision string   // of internal/precision; fp16 by default
-	Batch     int      // samples of a run; 8 by default. A run of fewer is filled up with its last one
-	Values    []string // inner values to give beside the outputs, by their names in the file
-	Targets   []string // of PTX; the default target if there is none
+	Precision string             // of internal/precision; fp16 by default
+	Batch     int                // samples of a run; 8 by default. A run of fewer is filled up with its last one
+	Values    []string           // inner values to give beside the outputs, by their names in the file or as dora.Model.Inner has them
+	Targets   []string           // of PTX; the default target if there is none
+	Import    onnx.ImportOptions // shapes of one sample, where the file leaves them open; its Batch does not count
 
 	// Calibrate are inputs that a precision which calibrates is fitted to, at least a batch of them; generated ones if there are none.
 	Calibrate []map[string][]byte
-	// MinCosine is the accuracy that a precision which calibrates keeps for every output; 0: what spark-compile does, 0.999.
+	// MinCosine is the accuracy that a precision which calibrates keeps for every output; 0: what spark-compile does, 0.999;
+	// below 0: none, every layer is quantised.
 	MinCosine float64
 
 	// CacheDir keeps what was computed, in at most CacheBytes, 4 GiB by default; "": nothing is kept.
@@ -56,22 +58,26 @@ type Teacher struct {
 
 	model   string // its path, for messages
 	batch   int
+	inputs  map[string]int // bytes of each, of a sample
 	outputs []runtime.Port // of floats
 	cache   *cache         // nil: none
 
-	mu      sync.Mutex // of what follows
+	mu      sync.Mutex // of the session
 	session *runtime.Session
-	stats   Stats
+
+	counts sync.Mutex // of stats
+	stats  Stats
 }
 
 // Open compiles a model and loads it on a device.
 func Open(ctx context.Context, file *onnx.Model, d hal.Device, opt Options) (*Teacher, error) {
 	opt.defaults()
-	p, err := compiled(ctx, file, &opt)
+	r, err := compiled(ctx, file, &opt)
 	if err != nil {
 		return nil, fmt.Errorf("teacher: %w", err)
 	}
-	t := &Teacher{Program: p, model: file.Path, batch: opt.Batch}
+	p := r.Program
+	t := &Teacher{Program: p, model: file.Path, batch: opt.Batch, inputs: map[string]int{}}
 	for _, q := range p.Outputs {
 		if strings.HasPrefix(q.DType, "f") || q.DType == "bf16" {
 			t.outputs = append(t.outputs, q)
@@ -89,6 +95,9 @@ func Open(ctx context.Context, file *onnx.Model, d hal.Device, opt Options) (*Te
 	if t.session, err = runtime.Open(ctx, p, d, runtime.ModelOptions{}); err != nil {
 		return nil, errors.Join(err, t.cache.close())
 	}
+	for _, q := range p.Inputs {
+		t.inputs[q.Name] = len(t.session.Input(q.Name)) / t.batch
+	}
 	return t, nil
 }
 
@@ -99,11 +108,29 @@ func (t *Teacher) Close() error {
 	return errors.Join(t.session.Close(), t.cache.close())
 }
 
-// Stats is what the teacher has done so far.
+// Stats is what the teacher has done so far. It does not wait for what is being computed.
 func (t *Teacher) Stats() Stats {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.counts.Lock()
+	defer t.counts.Unlock()
 	return t.stats
+}
+
+func (t *Teacher) count(more Stats) {
+	t.counts.Lock()
+	defer t.counts.Unlock()
+	t.stats.Inferences += more.Inferences
+	t.stats.Seconds += more.Seconds
+	t.stats.Hits += more.Hits
+	t.stats.Damaged += more.Damaged
+}
+
+// Names are those of the values, the model's outputs of floats first.
+func (t *Teacher) Names() []string {
+	var out []string
+	for _, q := range t.outputs {
+		out = append(out, q.Name)
+	}
+	return out
 }
 
 // Batch is the number of samples of a run.
@@ -115,30 +142,16 @@ func (t *Teacher) Values(ctx context.Context, keys []string, inputs []map[string
 	if len(keys) != len(inputs) {
 		return nil, fmt.Errorf("teacher: %d keys for %d samples", len(keys), len(inputs))
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	out := make([]map[string][]float32, len(inputs))
-	ids := make([]entryID, len(inputs))
-	var missing []int
-	t.cache.refresh()
 	for i, in := range inputs {
 		if err := t.check(in); err != nil {
 			return nil, fmt.Errorf("teacher: %s: sample %s: %w", t.model, keys[i], err)
 		}
-		if t.cache != nil {
-			ids[i] = t.cache.id(keys[i], in)
-			data, damaged := t.cache.get(ids[i], t.numbers())
-			if damaged {
-				t.stats.Damaged++
-			}
-			if data != nil {
-				out[i] = t.split(data)
-				t.stats.Hits++
-				continue
-			}
-		}
-		missing = append(missing, i)
 	}
+	ids := t.cache.ids(keys, inputs)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]map[string][]float32, len(inputs))
+	missing := t.kept(ids, out)
 	for part := range slices.Chunk(missing, t.batch) {
 		all, err := t.run(ctx, part, inputs)
 		if err != nil {
@@ -152,6 +165,26 @@ func (t *Teacher) Values(ctx context.Context, keys []string, inputs []map[string
 		t.cache.put(made)
 	}
 	return out, nil
+}
+
+// kept takes what the cache has, and returns which samples it lacks.
+func (t *Teacher) kept(ids []entryID, out []map[string][]float32) (missing []int) {
+	t.cache.refresh()
+	var s Stats
+	for i := range out {
+		data, damaged := t.cache.get(ids[i], t.numbers())
+		if damaged {
+			s.Damaged++
+		}
+		if data == nil {
+			missing = append(missing, i)
+			continue
+		}
+		out[i] = t.split(data)
+		s.Hits++
+	}
+	t.count(s)
+	return missing
 }
 
 // numbers is how many numbers a sample has.
@@ -185,7 +218,7 @@ func elements(q runtime.Port) int {
 func (t *Teacher) check(in map[string][]byte) error {
 	for _, q := range t.Program.Inputs {
 		data, ok := in[q.Name]
-		want := len(t.session.Input(q.Name)) / t.batch
+		want := t.inputs[q.Name]
 		switch {
 		case !ok:
 			return fmt.Errorf("it has no input %q; it has %s", q.Name, strings.Join(slices.Sorted(maps.Keys(in)), ", "))
@@ -211,8 +244,7 @@ func (t *Teacher) run(ctx context.Context, samples []int, inputs []map[string][]
 	if err := t.session.Run(ctx); err != nil {
 		return nil, err
 	}
-	t.stats.Seconds += time.Since(begin).Seconds()
-	t.stats.Inferences += len(samples)
+	t.count(Stats{Inferences: len(samples), Seconds: time.Since(begin).Seconds()})
 	out := make([][]float32, len(samples))
 	for _, q := range t.outputs {
 		x, err := floats(q, t.session.Output(q.Name))

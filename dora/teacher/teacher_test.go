@@ -47,7 +47,7 @@ func samples(t testing.TB, file *onnx.Model, n int) (keys []string, inputs []map
 
 func open(t testing.TB, file *onnx.Model, opt Options) *Teacher {
 	t.Helper()
-	teacher, err := Open(context.Background(), file, device(t, true), opt)
+	teacher, err := Open(context.Background(), file, device(t, false), opt)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = teacher.Close() })
 	return teacher

@@ -25,11 +25,17 @@ func calibrating() []string {
 // made is a small model that the repository makes, as regions, with made inputs.
 func made(t *testing.T, name, precision string, inputs int) (*ir.Graph, []map[string]*ir.Array) {
 	t.Helper()
+	return batched(t, name, precision, inputs, 0)
+}
+
+// batched is made for several samples at a time; 0: as the file.
+func batched(t *testing.T, name, precision string, inputs, samples int) (*ir.Graph, []map[string]*ir.Array) {
+	t.Helper()
 	src, err := driving.Make(name, driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)
-	g, err := onnx.Import(m, onnx.ImportOptions{})
+	g, err := onnx.Import(m, onnx.ImportOptions{Batch: samples})
 	require.NoError(t, err)
 	names, err := passes.Pipeline(precision)
 	require.NoError(t, err)

@@ -32,6 +32,7 @@ type patches struct {
 	site      *passes.Site
 	k, groups int
 	positions int
+	apart     int       // numbers from what a member reads to what the next one does; 0 where all read the same
 	segments  []segment // the groups of SegmentedMatVec; nil: groups are of the same size
 	inPlace   bool      // the rows of a member lie one behind the other
 	gather    func(x []float32, member, group, position int, row []float32)
@@ -43,10 +44,10 @@ func patchesOf(s *passes.Site) *patches {
 	p := &patches{site: s, k: s.K, groups: 1}
 	a := s.Anchor
 	x, y := a.Inputs[0].Type, a.Outputs[0].Type
-	size := x.Numel()
-	if s.Node.Region.Members == 0 {
-		size = 0
+	if r := s.Node.Region; r.Members > 0 && (!s.Direct || r.Operands[s.X].Stacked) {
+		p.apart = x.Numel()
 	}
+	size := p.apart
 	switch {
 	case a.Op.Name == "MatMul" && !a.Attrs.Bool("transA") && x.Rank() > 1:
 		p.positions, p.inPlace = x.Numel()/s.K, true

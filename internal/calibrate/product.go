@@ -98,13 +98,12 @@ func (p *product) block(out, in []float32, panels []*linear.Panels, member, imag
 	s := p.site
 	if p.inPlace {
 		at := member*p.positions + first
-		linear.Products(out[at*s.N:][:count*s.N], s.N, linear.Rows32{F: in[at*s.K:], Stride: s.K, Count: count}, panels[0])
+		linear.Products(out[at*s.N:][:count*s.N], s.N, linear.Rows32{F: in[member*p.apart+first*s.K:], Stride: s.K, Count: count}, panels[0])
 		return
 	}
 	x := p.images
-	image += member * x.count
-	to := out[(image*x.lines*x.columns+first)*s.N:][:count*s.N]
-	rows := x.patches(in[image*x.height*x.width*x.channels:], first/x.columns, count/x.columns)
+	to := out[((member*x.count+image)*x.lines*x.columns+first)*s.N:][:count*s.N]
+	rows := x.patches(in[member*p.apart+image*x.height*x.width*x.channels:], first/x.columns, count/x.columns)
 	defer free(rows.F)
 	for g := range p.groups {
 		linear.ProductsOf(to[g*s.N/p.groups:], s.N, rows, panels[g])

@@ -11,12 +11,15 @@ import (
 )
 
 // TestProductsAreTheHeads: the anchors of small models' layers, computed as products, are what the reference makes of the
-// regions up to them, also with other weights.
+// regions up to them, also with other weights. In a batch the heads of a model are members that all read the same.
 func TestProductsAreTheHeads(t *testing.T) {
 	rng := rand.New(rand.NewSource(5))
-	inPlace, gathered, biased := 0, 0, 0
-	for _, name := range []string{"vision", "policy", "dmonitoring"} {
-		g, in := made(t, name, "fp8", 2)
+	inPlace, gathered, biased, shared := 0, 0, 0, 0
+	for _, of := range []struct {
+		name    string
+		samples int
+	}{{"vision", 0}, {"policy", 0}, {"dmonitoring", 0}, {"dmonitoring", 3}} {
+		g, in := batched(t, of.name, "fp8", 2, of.samples)
 		c, err := New(g, "fp8", in, Reference{}, nil)
 		require.NoError(t, err)
 		l := c.walk.lane(2)
@@ -49,6 +52,9 @@ func TestProductsAreTheHeads(t *testing.T) {
 				if p.bias != nil {
 					biased++
 				}
+				if s.node.Region.Members > 0 && p.apart == 0 {
+					shared++
+				}
 			}
 			outs, err := c.exactStep(t.Context(), i, 2, l, nil)
 			require.NoError(t, err)
@@ -58,5 +64,6 @@ func TestProductsAreTheHeads(t *testing.T) {
 	require.Positive(t, inPlace)
 	require.Positive(t, gathered)
 	require.Positive(t, biased)
-	t.Log(inPlace, gathered, biased)
+	require.Positive(t, shared)
+	t.Log(inPlace, gathered, biased, shared)
 }

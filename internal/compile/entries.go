@@ -29,6 +29,7 @@ type Entry struct {
 type Part struct {
 	Graph     *ir.Graph
 	Precision string
+	Wide      string // name of nodes whose operands and results stay f32 where no anchor multiplies them; "": none
 }
 
 // Entries compiles the entries of one program, over the same constants, kept values and arena. One is called run. It changes
@@ -81,7 +82,7 @@ func (e *Entry) lowered(t *target.Target) (*ir.Graph, error) {
 			return nil, fmt.Errorf("precision %s is chosen for a graph alone: take fp32, fp16 or bf16", part.Precision)
 		}
 		g := part.Graph.Clone()
-		if err := passes.Run(&passes.Context{Target: t, Precision: part.Precision, Siblings: true}, g, nil, nil); err != nil {
+		if err := passes.Run(&passes.Context{Target: t, Precision: part.Precision, Wide: part.Wide, Siblings: true}, g, nil, nil); err != nil {
 			return nil, err
 		}
 		by := map[*ir.Value]*ir.Value{}

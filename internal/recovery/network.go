@@ -18,7 +18,7 @@ import (
 // Network is an original, as the teacher, with inputs to train on and a bench of inputs that training never sees.
 type Network struct {
 	Original *dora.Model
-	Teacher  *dora.Teacher
+	Teacher  *Teacher
 	Lessons  *Lessons
 	Plain    int    // the first lessons, whose inputs are not perturbed
 	Seen     *Bench // of these
@@ -91,7 +91,7 @@ func New(ctx context.Context, file *onnx.Model, largest, plain int, lessons, uns
 	if err != nil {
 		return nil, err
 	}
-	if n.Teacher, err = dora.NewTeacher(ctx, n.Original, inner, d); err != nil {
+	if n.Teacher, err = NewTeacher(ctx, file, inner, d, n.Lessons.Inputs[:plain]); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -100,9 +100,6 @@ func New(ctx context.Context, file *onnx.Model, largest, plain int, lessons, uns
 		}
 	}()
 	n.Lessons.Teacher = n.Teacher
-	if err := n.Teacher.Measure(ctx, n.Lessons.Inputs[:plain]); err != nil {
-		return nil, err
-	}
 	if n.Seen, err = NewBench(ctx, d, n.Teacher, n.Lessons.Inputs[:plain]); err != nil {
 		return nil, err
 	}

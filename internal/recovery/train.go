@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
@@ -39,18 +40,19 @@ type Bench struct {
 }
 
 // NewBench runs the teacher on the inputs.
-func NewBench(ctx context.Context, d hal.Device, t *dora.Teacher, inputs []Input) (*Bench, error) {
+func NewBench(ctx context.Context, d hal.Device, t *Teacher, inputs []Input) (*Bench, error) {
 	b := &Bench{device: d, Inputs: inputs}
 	for _, m := range t.Outputs {
 		b.names = append(b.names, m.Name)
 	}
 	for _, in := range inputs {
-		if err := t.Run(ctx, in); err != nil {
+		values, err := t.Of(ctx, in)
+		if err != nil {
 			return nil, err
 		}
 		var y []float64
 		for _, name := range b.names {
-			for _, x := range t.Value(name) {
+			for _, x := range values[name] {
 				y = append(y, float64(x))
 			}
 		}
@@ -261,10 +263,10 @@ func (s *Stage) train(ctx context.Context, n *Network, m *dora.Model, a *dora.Ad
 
 // Lessons are inputs with what the teacher makes of them, which is kept as far as there is room.
 type Lessons struct {
-	Teacher *dora.Teacher
+	Teacher *Teacher
 	Inputs  []Input
 
-	values []Input
+	values []map[string][]float32
 	bytes  int
 }
 
@@ -274,16 +276,16 @@ const room = 1 << 30
 // Give sets the inputs of a session to the i-th, and what the loss compares with to what the teacher makes of it.
 func (l *Lessons) Give(ctx context.Context, s *runtime.Session, i int, inner bool) error {
 	if l.values == nil {
-		l.values = make([]Input, len(l.Inputs))
+		l.values = make([]map[string][]float32, len(l.Inputs))
 	}
 	values := l.values[i]
 	if values == nil {
-		if err := l.Teacher.Run(ctx, l.Inputs[i]); err != nil {
+		var err error
+		if values, err = l.Teacher.Of(ctx, l.Inputs[i]); err != nil {
 			return err
 		}
-		values = l.Teacher.Values()
 		for _, v := range values {
-			l.bytes += len(v)
+			l.bytes += 4 * len(v)
 		}
 		if l.bytes < room {
 			l.values[i] = values
@@ -292,11 +294,12 @@ func (l *Lessons) Give(ctx context.Context, s *runtime.Session, i int, inner boo
 	if err := set(s, l.Inputs[i]); err != nil {
 		return err
 	}
+	matches := l.Teacher.Outputs
 	if inner {
-		return set(s, values)
+		matches = slices.Concat(matches, l.Teacher.Inner)
 	}
-	for _, m := range l.Teacher.Outputs {
-		if err := s.Set(dora.Target(m.Name), values[dora.Target(m.Name)]); err != nil {
+	for _, m := range matches {
+		if err := s.Set(dora.Target(m.Name), runtime.Bytes(values[m.Name])); err != nil {
 			return err
 		}
 	}
