@@ -85,6 +85,9 @@ func (w warp) chroma(m [9]float32) [9]float32 {
 	return m
 }
 
+// ChromaMatrix is the matrix of the planes of half the size, as WarpFrame takes it, to that of luma.
+func ChromaMatrix(luma [9]float32, linear bool) [9]float32 { return warp{linear: linear}.chroma(luma) }
+
 // evalWarpFrame is in float32 and integers, as the row says.
 func evalWarpFrame(n *Node, in []*Array) ([]*Array, error) {
 	w, out := n.warp(), NewArray(n.Outputs[0].Type)

@@ -120,10 +120,10 @@ const (
 	cropHeight       = 640
 )
 
-// warps returns the matrices that map pixels of a model's frame, width pixels wide, to those of the road and wide camera, by rows:
+// Warps returns the matrices that map pixels of a model's frame, width pixels wide, to those of the road and wide camera, by rows:
 // K_cam·V·R·(K_model·V)⁻¹ (get_warp_matrix in openpilot's common/transformations/model.py), where V turns x forward, y right, z down
 // into x right, y down, z forward. Those of chroma are half as large.
-func (c *Calibration) warps(width int) (road, wide [9]float32, err error) {
+func (c *Calibration) Warps(width int) (road, wide [9]float32, err error) {
 	if err := c.check(); err != nil {
 		return road, wide, err
 	}

@@ -37,7 +37,7 @@ func TestWarpsOfAStraightAndATurnedDevice(t *testing.T) {
 			road: [9]float32{2.920338, .020602, 188.69759, .006637, 2.922581, 410.078533, .000011, .000022, .995891},
 		},
 	} {
-		road, wide, err := (&Calibration{RPY: k.rpy, Road: c.Road, WideCamera: c.Wide}).warps(512)
+		road, wide, err := (&Calibration{RPY: k.rpy, Road: c.Road, WideCamera: c.Wide}).Warps(512)
 		require.NoError(t, err)
 		within(t, k.road, road)
 		if k.wide[8] != 0 {
@@ -50,9 +50,9 @@ func TestWarpsOfAStraightAndATurnedDevice(t *testing.T) {
 func TestWarpOfASmallerFrameSeesTheSame(t *testing.T) {
 	k := cameras(t, "mici", "os04c10")
 	c := &Calibration{RPY: [3]float64{.01, -.03, .02}, Road: k.Road, WideCamera: k.Wide}
-	large, largeWide, err := c.warps(512)
+	large, largeWide, err := c.Warps(512)
 	require.NoError(t, err)
-	small, smallWide, err := c.warps(128)
+	small, smallWide, err := c.Warps(128)
 	require.NoError(t, err)
 	for i := range 9 {
 		scale := float32(4)
@@ -72,7 +72,7 @@ func TestWarpOfASmallerFrameSeesTheSame(t *testing.T) {
 // A roll turns the picture about its axis: straight ahead stays where it is, what was to the right of it goes down.
 func TestRollTurnsRightIntoDown(t *testing.T) {
 	k := cameras(t, "tici", "ar0231")
-	road, _, err := (&Calibration{RPY: [3]float64{math.Pi / 2, 0, 0}, Road: k.Road, WideCamera: k.Wide}).warps(512)
+	road, _, err := (&Calibration{RPY: [3]float64{math.Pi / 2, 0, 0}, Road: k.Road, WideCamera: k.Wide}).Warps(512)
 	require.NoError(t, err)
 	place := func(x, y float64) (u, v float64) {
 		return float64(road[0])*x + float64(road[1])*y + float64(road[2]), float64(road[3])*x + float64(road[4])*y + float64(road[5])
@@ -148,7 +148,7 @@ func TestCalibrationThatCannotBeIsNamed(t *testing.T) {
 	} {
 		c := &Calibration{Road: Intrinsics{910, 1164, 874}, WideCamera: Intrinsics{910, 1164, 874}}
 		spoil(c)
-		_, _, err := c.warps(512)
+		_, _, err := c.Warps(512)
 		require.EqualError(t, err, want)
 	}
 	_, err := monitoringWarp(Intrinsics{}, 1440)
@@ -172,7 +172,7 @@ func TestProjections(t *testing.T) {
 	c := Calibration{RPY: [3]float64{.03, .02, -.01}, Road: cameras.Road, WideCamera: cameras.Wide}
 	road, wide, err := c.Projections()
 	require.NoError(t, err)
-	roadWarp, wideWarp, err := c.warps(modelWidth)
+	roadWarp, wideWarp, err := c.Warps(modelWidth)
 	require.NoError(t, err)
 	for _, w := range []struct {
 		projection [3][3]float64

@@ -9,12 +9,12 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
-	"github.com/spark-compile/spark-compile/testdata/gen/drive"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -65,7 +65,7 @@ func TestADriveIsTheTwins(t *testing.T) {
 				case "0.10.0":
 					step.params = [2]float64{in.VEgo, in.LateralDelay}
 				}
-				step.roadMat, step.wideMat, err = in.Calibration.warps(r.Program.Loop.Width)
+				step.roadMat, step.wideMat, err = in.Calibration.Warps(r.Program.Loop.Width)
 				require.NoError(t, err)
 				want := twin.step(step)
 				require.Equal(t, len(want) > 0, out.Ran, "frame %d", i)

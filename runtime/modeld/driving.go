@@ -106,7 +106,7 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 	var road, wide [9]float32 // zeros until the calibration is known, as openpilot's
 	if in.Calibration != nil {
 		var err error
-		if road, wide, err = in.Calibration.warps(l.Width); err != nil {
+		if road, wide, err = in.Calibration.Warps(l.Width); err != nil {
 			return nil, err
 		}
 	}

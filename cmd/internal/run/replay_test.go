@@ -20,13 +20,13 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 	"github.com/spark-compile/spark-compile/runtime/modeld/replay"
-	"github.com/spark-compile/spark-compile/testdata/gen/drive"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 

@@ -15,9 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
-	"github.com/spark-compile/spark-compile/testdata/gen/drive"
 )
 
 // recorded writes a drive and removes its second frame.

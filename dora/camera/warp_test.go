@@ -1,0 +1,124 @@
+package camera
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/drive"
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime/modeld"
+)
+
+// noise is a picture in which every pixel differs from its neighbours, with padding.
+func noise(width, height, stride, rows int) modeld.Picture {
+	rng := rand.New(rand.NewPCG(1, uint64(width)))
+	p := modeld.Picture{Data: make([]byte, stride*rows*3/2), Width: width, Height: height, Stride: stride, UV: stride * rows}
+	for i := range p.Data {
+		p.Data[i] = byte(rng.Uint32())
+	}
+	return p
+}
+
+// matrices are of calibrations, and some that look past the picture or behind the camera.
+func matrices(t testing.TB, p modeld.Picture, width int) (out [][9]float32) {
+	for _, rpy := range [][3]float64{{}, {.01, .02, -.01}, {-.02, .3, .5}} {
+		focal := 2648 * float64(p.Width) / 1928
+		c := modeld.Calibration{RPY: rpy, Road: modeld.Intrinsics{Focal: focal, Width: p.Width, Height: p.Height}, WideCamera: modeld.Intrinsics{Focal: focal / 4.67, Width: p.Width, Height: p.Height}}
+		road, wide, err := c.Warps(width)
+		require.NoError(t, err)
+		out = append(out, road, wide)
+	}
+	nan := float32(math.NaN())
+	return append(out, [9]float32{1, 0, -40, 0, 1, -30, 0, 0, 1}, [9]float32{1, 0, 0, 0, 1, 0, .02, -.01, -.5}, [9]float32{nan, 0, 0, 0, 1, 0, 0, 0, 1}, [9]float32{1, 0, 0, 0, 1, 0, 0, 0, 0})
+}
+
+// TestWarpIsTheOperator: what the evaluator and the compiled kernel compute, on every pixel, for both samplings.
+func TestWarpIsTheOperator(t *testing.T) {
+	ctx := context.Background()
+	const width, height = 64, 32
+	p := noise(96, 60, 128, 64)
+	d, err := emu.Open(emu.Options{Check: true})
+	require.NoError(t, err)
+	defer d.Close()
+	for _, linear := range []bool{false, true} {
+		w, err := NewWarper(ctx, d, 2, len(p.Data), width, height, linear)
+		require.NoError(t, err)
+		seen := map[byte]bool{}
+		list := matrices(t, p, width)
+		for k := 0; k < len(list); k += 2 {
+			got, err := w.Warp(ctx, []modeld.Picture{p, p}, list[k:k+2])
+			require.NoError(t, err)
+			size := PlaneBytes(width, height)
+			for i := range 2 {
+				twin := make([]byte, size)
+				Warp(twin, p, list[k+i], width, height, linear)
+				assert.Equal(t, twin, got[i*size:(i+1)*size], "matrix %d, linear %v: the kernel", k+i, linear)
+				assert.Equal(t, twin, evaluated(t, p, list[k+i], width, height, linear), "matrix %d, linear %v: the evaluator", k+i, linear)
+				for _, b := range twin {
+					seen[b] = true
+				}
+			}
+		}
+		assert.Greater(t, len(seen), 200)
+		require.NoError(t, w.Close())
+	}
+}
+
+// evaluated is the operator as the evaluator has it.
+func evaluated(t *testing.T, p modeld.Picture, m [9]float32, width, height int, linear bool) []byte {
+	g := ir.NewGraph("warp")
+	in := []*ir.Value{g.AddInput("m", ir.T(ir.Float32, 1, 3, 3)), g.AddInput("f", ir.T(ir.Int32, 4)), g.AddInput("frame", ir.T(ir.Uint8, len(p.Data)))}
+	require.NoError(t, g.Build("warp", func(x *ir.Expansion) {
+		v := x.Add("WarpFrame", ir.Attrs{"height": height, "width": width, "phases": Phases, "linear": linear, "fill": -1}, in...)
+		v.Name = "planes"
+		g.Outputs = []*ir.Value{v}
+	}))
+	matrix, format, frame := ir.NewArray(in[0].Type), ir.NewArray(in[1].Type), ir.NewArray(in[2].Type)
+	for i, x := range m {
+		matrix.F[i] = float64(x)
+	}
+	format.I = []int64{int64(p.Width), int64(p.Height), int64(p.Stride), int64(p.UV)}
+	for i, b := range p.Data {
+		frame.I[i] = int64(b)
+	}
+	out, err := ir.Evaluate(context.Background(), g, map[string]*ir.Array{"m": matrix, "f": format, "frame": frame}, ir.EvalOptions{})
+	require.NoError(t, err)
+	planes := make([]byte, len(out["planes"].I))
+	for i, x := range out["planes"].I {
+		planes[i] = byte(x)
+	}
+	return planes
+}
+
+// TestWarpOfARoad: the horizon of a drawn drive lies where a model expects it, at the row of its optical axis.
+func TestWarpOfARoad(t *testing.T) {
+	road, _ := drive.Cameras(4)
+	p := road.Draw(0)
+	c := modeld.Calibration{RPY: drive.At(0).RPY, Road: modeld.Intrinsics{Focal: road.Focal, Width: road.Width, Height: road.Height}, WideCamera: modeld.Intrinsics{Focal: 1, Width: 2, Height: 2}}
+	m, _, err := c.Warps(512)
+	require.NoError(t, err)
+	planes := make([]byte, PlaneBytes(512, 256))
+	Warp(planes, modeld.Picture(p), m, 512, 256, false)
+	bright := func(row int) int { return int(planes[row/2*256+128]) } // the sky is brighter than the road
+	assert.Greater(t, bright(36), bright(60)+30)
+}
+
+func BenchmarkWarp(b *testing.B) {
+	p := noise(1928, 1208, 2048, 1216)
+	planes := make([]byte, PlaneBytes(512, 256))
+	m := matrices(b, p, 512)[2]
+	for _, linear := range []bool{false, true} {
+		b.Run(map[bool]string{false: "nearest", true: "linear"}[linear], func(b *testing.B) {
+			for b.Loop() {
+				Warp(planes, p, m, 512, 256, linear)
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pictures/s")
+		})
+	}
+}
