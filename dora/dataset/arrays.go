@@ -32,7 +32,7 @@ func openArrays(ctx context.Context, dir string, opt Options) (Set, error) {
 		return nil, err
 	}
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("%s: it holds no .npz file", dir)
+		return nil, fmt.Errorf("%s holds neither segments of routes (directories with an rlog) nor .npz files", dir)
 	}
 	s, h := &arrays{dir: dir, opt: opt}, sha256.New()
 	for _, path := range paths {

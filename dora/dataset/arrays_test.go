@@ -78,7 +78,7 @@ func TestDirectoriesWithoutSamples(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(bad, "0.npz"), nil, 0o644))
 	for spec, want := range map[string]string{
 		filepath.Join(dir, "none"): "there is no such directory",
-		empty:                      "empty: it holds no .npz file",
+		empty:                      "empty holds neither segments of routes (directories with an rlog) nor .npz files",
 		file:                       "is no directory",
 		bad:                        "none of its 1 .npz files has the model's inputs x",
 	} {

@@ -7,25 +7,46 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/dora/route"
 )
 
-// Open opens samples for a model: a directory of .npz files, each of which is a sample, with arrays by the names of the model's inputs and truth:NAME for
-// what was measured. Files of one directory are of one route. What is damaged is left out and named by Options.Warn; a set without samples is an error.
+// Open opens samples for a model. Spec names them:
+//
+//	DIR      segments of openpilot's routes, with logs and videos, in any layout; or .npz files, of which each is a sample, with
+//	         arrays by the names of the model's inputs and truth:NAME for what was measured. Files of one directory are of one route.
+//	ci:DIR   segments as openpilot's CI keeps them
+//
+// What is damaged is left out and named by Options.Warn; a set without samples is an error.
 func Open(ctx context.Context, spec string, opt Options) (Set, error) {
 	if opt.Warn == nil {
 		opt.Warn = func(string) {}
 	}
-	st, err := os.Stat(spec)
+	dir, ofRoutes := strings.CutPrefix(spec, "ci:")
+	st, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: there is no such directory", spec)
+		return nil, fmt.Errorf("%s: there is no such directory", dir)
 	case err != nil:
 		return nil, err
 	case !st.IsDir():
-		return nil, fmt.Errorf("%s is no directory: name one of .npz files", spec)
+		return nil, fmt.Errorf("%s is no directory: name one of routes or of .npz files", dir)
 	}
-	return openArrays(ctx, spec, opt)
+	if !ofRoutes {
+		found, err := route.Find(ctx, dir)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		ofRoutes = err == nil && slices.ContainsFunc(found.Segments, func(s route.Segment) bool {
+			return s.Files[route.RLog]+s.Files[route.QLog]+s.Files[route.RawLog] != ""
+		})
+	}
+	if ofRoutes {
+		return openRoutes(ctx, dir, opt)
+	}
+	return openArrays(ctx, dir, opt)
 }
 
 // find lists the files of a directory and those below it whose names end so, by path.

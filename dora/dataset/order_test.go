@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// routes is a set of samples that are called by their number; lengths are the routes'.
-type routes struct {
+// numbers is a set of samples that are called by their number; lengths are the numbers'.
+type numbers struct {
 	lengths []int
 	delay   func(i int) time.Duration
 	fail    int // sample that cannot be read, from 1
@@ -23,14 +23,14 @@ type routes struct {
 	under   atomic.Int32
 }
 
-func (r *routes) Len() (n int) {
+func (r *numbers) Len() (n int) {
 	for _, l := range r.lengths {
 		n += l
 	}
 	return n
 }
 
-func (r *routes) Route(i int) string {
+func (r *numbers) Route(i int) string {
 	for k, l := range r.lengths {
 		if i < l {
 			return fmt.Sprint("route", k)
@@ -40,7 +40,7 @@ func (r *routes) Route(i int) string {
 	return "none"
 }
 
-func (r *routes) Sample(_ context.Context, i int) (*Sample, error) {
+func (r *numbers) Sample(_ context.Context, i int) (*Sample, error) {
 	n := r.under.Add(1)
 	defer r.under.Add(-1)
 	for m := r.most.Load(); n > m && !r.most.CompareAndSwap(m, n); m = r.most.Load() {
@@ -54,8 +54,8 @@ func (r *routes) Sample(_ context.Context, i int) (*Sample, error) {
 	return &Sample{Key: fmt.Sprint(i)}, nil
 }
 
-func (r *routes) Fingerprint() string { return "" }
-func (r *routes) Close() error        { return nil }
+func (r *numbers) Fingerprint() string { return "" }
+func (r *numbers) Close() error        { return nil }
 
 // TestShuffleAndShardAreTheSameEverywhere: the order of an epoch is one and the same permutation, and ranks take disjoint parts of each batch, so that
 // a batch of all is the one that a single rank would take.
@@ -88,9 +88,9 @@ func TestShuffleAndShardAreTheSameEverywhere(t *testing.T) {
 	assert.Empty(t, Shard(order[:5], 3, 0, 2))
 }
 
-// TestSplitKeepsWholeRoutes: no route is in both parts, the share is of routes, and every sample is in one of them.
+// TestSplitKeepsWholeRoutes: no route is in both parts, the share is of numbers, and every sample is in one of them.
 func TestSplitKeepsWholeRoutes(t *testing.T) {
-	set := &routes{lengths: []int{5, 1, 7, 3, 4, 6, 2, 8, 9, 5}}
+	set := &numbers{lengths: []int{5, 1, 7, 3, 4, 6, 2, 8, 9, 5}}
 	for _, c := range []struct {
 		share float64
 		held  int
@@ -125,11 +125,11 @@ func TestSplitKeepsWholeRoutes(t *testing.T) {
 
 // TestASingleRouteIsSplitAtItsEnd, unless nothing would be left of it.
 func TestASingleRouteIsSplitAtItsEnd(t *testing.T) {
-	training, held, err := Split(&routes{lengths: []int{10}}, 0.25, 1)
+	training, held, err := Split(&numbers{lengths: []int{10}}, 0.25, 1)
 	require.NoError(t, err)
 	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, training.(*part).samples)
 	assert.Equal(t, []int{7, 8, 9}, held.(*part).samples)
-	_, _, err = Split(&routes{lengths: []int{1}}, 0.1, 1)
+	_, _, err = Split(&numbers{lengths: []int{1}}, 0.1, 1)
 	assert.ErrorContains(t, err, "1 samples cannot be split")
 }
 
@@ -137,7 +137,7 @@ func TestASingleRouteIsSplitAtItsEnd(t *testing.T) {
 func TestSamplesComeInTheirOrder(t *testing.T) {
 	order := Shuffle(1, 0, 60)
 	for _, workers := range []int{1, 2, 7} {
-		set := &routes{lengths: []int{60}, delay: func(i int) time.Duration { return time.Duration(i%5) * time.Millisecond }}
+		set := &numbers{lengths: []int{60}, delay: func(i int) time.Duration { return time.Duration(i%5) * time.Millisecond }}
 		var got []int
 		for s, err := range Load(context.Background(), set, order, workers, 4) {
 			require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestSamplesComeInTheirOrder(t *testing.T) {
 func TestLoadEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
 	order := []int{0, 1, 2, 3, 4, 5, 6, 7}
-	set := &routes{lengths: []int{2, 6}, fail: 4}
+	set := &numbers{lengths: []int{2, 6}, fail: 4}
 	var last error
 	n := 0
 	for _, err := range Load(context.Background(), set, order, 3, 2) {
@@ -163,12 +163,12 @@ func TestLoadEnds(t *testing.T) {
 	}
 	assert.Equal(t, 4, n)
 	assert.EqualError(t, last, "sample 3 of route route1: cut off")
-	for range Load(context.Background(), &routes{lengths: []int{8}}, order, 3, 2) {
+	for range Load(context.Background(), &numbers{lengths: []int{8}}, order, 3, 2) {
 		break
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	slow := &routes{lengths: []int{8}, delay: func(int) time.Duration { return 5 * time.Millisecond }}
+	slow := &numbers{lengths: []int{8}, delay: func(int) time.Duration { return 5 * time.Millisecond }}
 	for _, err := range Load(ctx, slow, order, 1, 2) {
 		cancel()
 		last = err

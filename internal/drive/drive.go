@@ -108,7 +108,13 @@ func travelled(t float64) float64 { return float64(25*t) - float64(3/.2*(ir.Cos(
 // wave swings by so much to either side, the same on every machine.
 func wave(amplitude, rate, t float64) float64 { return float64(amplitude * ir.Sin(float64(rate*t))) }
 
-func speed(t float64) float64 { return 25 + wave(3, .2, t) }
+func speedAt(t float64) float64 { return 25 + wave(3, .2, t) }
+
+// Motion is how the car moves in a frame: its speed in m/s, and the curvature of its path in 1/m, positive to the right.
+func Motion(frame int) (speed, curvature float64) {
+	t := float64(frame) / Rate
+	return speedAt(t), sceneAt(frame).curvature
+}
 
 // center of the own lane, metres to the right of the camera, at a distance.
 func (s scene) center(z float64) float64 { return s.offset + float64(s.curvature*z*z/2) }
@@ -200,7 +206,7 @@ type Inputs struct {
 // At is what the model is told in a frame. A desire lasts 1.1 s, and begins every 2.25 s: at all places in groups of four frames.
 func At(frame int) Inputs {
 	t := float64(frame) / Rate
-	in := Inputs{RightHandDrive: frame >= 120, VEgo: speed(t),
+	in := Inputs{RightHandDrive: frame >= 120, VEgo: speedAt(t),
 		RPY: [3]float64{wave(.004, .1, t), .02 + wave(.004, .23, t), -.01 + wave(.004, .17, t)}}
 	if n := frame / 45; frame%45 >= 23 {
 		in.Desire = n%6 + 1
@@ -221,8 +227,8 @@ func (p Picture) RGB() *image.RGBA {
 	return img
 }
 
-// array is the picture without padding: [height*3/2, width], luma above chroma.
-func (p Picture) array() *npy.Array {
+// Array is the picture without padding: [height*3/2, width], luma above chroma.
+func (p Picture) Array() *npy.Array {
 	out := make([]byte, 0, p.Width*p.Height*3/2)
 	for y := range p.Height {
 		out = append(out, p.Data[y*p.Stride:][:p.Width]...)
@@ -252,7 +258,7 @@ func WriteDirectory(dir string, format Format, road, wide Camera, frames int) er
 		arrays := map[string]*npy.Array{}
 		for name, p := range pictures {
 			if format == NPZ {
-				arrays[name] = p.array()
+				arrays[name] = p.Array()
 			} else if err := writePNG(filepath.Join(dir, fmt.Sprintf("%06d_%s.png", i, name)), p); err != nil {
 				return err
 			}
@@ -275,7 +281,7 @@ func WriteDriver(dir string, format Format, c Camera, frames int) error {
 		p := c.DrawDriver(i)
 		err := error(nil)
 		if format == NPZ {
-			err = npy.WriteZip(filepath.Join(dir, fmt.Sprintf("%06d.npz", i)), map[string]*npy.Array{"driver": p.array()})
+			err = npy.WriteZip(filepath.Join(dir, fmt.Sprintf("%06d.npz", i)), map[string]*npy.Array{"driver": p.Array()})
 		} else {
 			err = writePNG(filepath.Join(dir, fmt.Sprintf("%06d_driver.png", i)), p)
 		}

@@ -1,0 +1,125 @@
+package dataset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime/modeld"
+)
+
+// Names of inputs of openpilot's models.
+var (
+	roadNames   = []string{"img", "input_imgs"}
+	wideNames   = []string{"big_img", "big_input_imgs"}
+	desireNames = []string{"desire", "desire_pulse"}
+)
+
+const (
+	oldRoadName     = "input_imgs" // of models whose modeld sampled four pixels
+	featuresName    = "features_buffer"
+	conventionName  = "traffic_convention"
+	lateralName     = "lateral_control_params"
+	actionName      = "action_t"
+	curvaturesName  = "prev_desired_curv"
+	desires         = 8
+	rowsAtFullRate  = 50    // a history of at least as many rows is one of every frame
+	oldLateralLag   = 0.2   // that modeld added to the lateral delay of models with histories of every frame
+	actionLag       = 0.075 // and today's to both delays
+	framesOfDesires = 4     // of which a row of a history at 5 Hz has the greatest
+)
+
+// contract is what a model takes, as its inputs' names and shapes say.
+type contract struct {
+	inputs []Input
+	look   look
+	sees   bool // it takes pictures
+	step   int  // frames between the two pictures that it sees
+	old    bool // histories are of every frame
+	dense  bool // every frame's picture is needed
+	rows   int  // of features; 0: none
+	now    bool // the last of them is the current frame's
+	width  int  // of a feature
+}
+
+// contractOf reads a model's inputs, and those of the vision model that makes its features.
+func contractOf(opt Options) (*contract, error) {
+	c := &contract{inputs: opt.Inputs, step: every}
+	var unknown []string
+	for _, in := range opt.Inputs {
+		switch shape := in.Type.Shape; {
+		case in.Name == featuresName && len(shape) == 3:
+			c.rows, c.width, c.old = shape[1], shape[2], shape[1] >= rowsAtFullRate
+		case slices.Contains(slices.Concat(roadNames, wideNames, desireNames, []string{conventionName, lateralName, actionName, curvaturesName}), in.Name):
+		default:
+			unknown = append(unknown, in.Name)
+		}
+	}
+	if len(unknown) > 0 {
+		return nil, fmt.Errorf("routes do not make the model's inputs %s: driving models take pictures, desires, conventions, features; give .npz files with the arrays instead", strings.Join(unknown, ", "))
+	}
+	if c.old {
+		c.step = 1
+	}
+	if err := c.pictures(opt.Inputs); err != nil {
+		return nil, err
+	}
+	if c.rows == 0 {
+		return c, nil
+	}
+	c.now = !c.sees // a model that sees appends the current features itself
+	c.dense = c.old
+	if opt.Features == nil {
+		return nil, fmt.Errorf("the model reads %s, which logs do not have: name the vision model that makes them (--vision)", featuresName)
+	}
+	if err := c.pictures(opt.Vision); err != nil {
+		return nil, fmt.Errorf("vision model: %w", err)
+	}
+	if !c.sees {
+		return nil, fmt.Errorf("vision model: it takes no pictures (%s and %s)", strings.Join(roadNames, ", "), strings.Join(wideNames, ", "))
+	}
+	for _, in := range opt.Vision {
+		if !slices.Contains(slices.Concat(roadNames, wideNames), in.Name) {
+			return nil, fmt.Errorf("vision model: it takes %q besides pictures", in.Name)
+		}
+	}
+	return c, nil
+}
+
+// pictures takes the look from the inputs with pictures, if there are any.
+func (c *contract) pictures(inputs []Input) error {
+	for _, in := range inputs {
+		if !slices.Contains(slices.Concat(roadNames, wideNames), in.Name) {
+			continue
+		}
+		t := in.Type
+		if t.Rank() != 4 || t.Shape[0] != 1 || t.Shape[1] != 12 {
+			return fmt.Errorf("input %q is %v, want [1,12,height/2,width/2]: two pictures of six planes", in.Name, t)
+		}
+		l := look{2 * t.Shape[3], 2 * t.Shape[2], slices.ContainsFunc(inputs, func(in Input) bool { return in.Name == oldRoadName })}
+		if c.sees && l != c.look {
+			return fmt.Errorf("input %q is %v, others show %d × %d pixels: want pictures of one size", in.Name, t, c.look.Width, c.look.Height)
+		}
+		c.look, c.sees = l, true
+	}
+	return nil
+}
+
+// dense elements of a type.
+func elements(t ir.Type, x []float64) []byte { return ir.FromFloats(t, x).Dense() }
+
+// bytesOf are pictures' levels in a type: bytes, or numbers from 0 to 255.
+func bytesOf(t ir.Type, levels []byte) []byte {
+	if t.DType == ir.Uint8 {
+		return levels
+	}
+	x := make([]float64, len(levels))
+	for i, b := range levels {
+		x[i] = float64(b)
+	}
+	return elements(t, x)
+}
+
+// points are the times of a plan.
+const points = modeld.Points

@@ -1,0 +1,272 @@
+package dataset
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spark-compile/spark-compile/dora/route"
+)
+
+// routes is a set of a directory's segments.
+type routes struct {
+	opt      Options
+	contract *contract
+	segments []*segment
+	at       []place // of samples
+	remove   string  // directory that goes with the set; "": none
+
+	mu       sync.Mutex
+	features map[string][]float32 // by key, of the frames that samples were made of lately
+}
+
+// place is a sample's.
+type place struct{ segment, moment int }
+
+// openRoutes reads the logs and videos below a directory, or what the cache has of them.
+func openRoutes(ctx context.Context, dir string, opt Options) (_ Set, err error) {
+	c, err := contractOf(opt)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	found, err := route.Find(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range found.Problems {
+		opt.Warn(fmt.Sprintf("%s is left out: %v", p.Path, p.Err))
+	}
+	r := &routes{opt: opt, contract: c, features: map[string][]float32{}}
+	cache := opt.Cache
+	if cache == "" {
+		if cache, err = os.MkdirTemp("", "spark-frames"); err != nil {
+			return nil, err
+		}
+		r.remove = cache
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return nil, err
+	}
+	var reasons []string
+	for i := range found.Segments {
+		s := &found.Segments[i]
+		g, err := openSegment(ctx, s, c, cache)
+		if ctx.Err() != nil {
+			return nil, errors.Join(ctx.Err(), r.Close())
+		}
+		if err == nil && len(g.samples) == 0 {
+			err = errors.New("it is too short for a sample")
+		}
+		if err != nil {
+			reasons = append(reasons, fmt.Sprintf("%s: %v", s.Name(), err))
+			opt.Warn(fmt.Sprintf("segment %s is left out: %v", s.Name(), err))
+			continue
+		}
+		for _, text := range g.index.Damage {
+			opt.Warn(text)
+		}
+		for _, k := range g.samples {
+			r.at = append(r.at, place{len(r.segments), k})
+		}
+		r.segments = append(r.segments, g)
+	}
+	if len(r.at) == 0 {
+		reason := "no segment was found; they are directories with an rlog"
+		if len(reasons) > 0 {
+			reason = "none of its segments can be used: " + strings.Join(reasons[:min(3, len(reasons))], "; ")
+		}
+		return nil, errors.Join(fmt.Errorf("%s: %s", dir, reason), r.Close())
+	}
+	return r, nil
+}
+
+func (r *routes) Len() int { return len(r.at) }
+
+func (r *routes) Route(i int) string { return r.segments[r.at[i].segment].route }
+
+func (r *routes) Fingerprint() string {
+	h := sha256.New()
+	for _, g := range r.segments {
+		fmt.Fprintln(h, g.name, g.key, len(g.samples))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Close removes pictures that no cache keeps.
+func (r *routes) Close() error {
+	if r.remove == "" {
+		return nil
+	}
+	return os.RemoveAll(r.remove)
+}
+
+// key names a frame on every machine.
+func (g *segment) frameKey(k int) string {
+	return fmt.Sprintf("%s/%d", g.name, g.index.Timeline.Moments[k].FrameID)
+}
+
+func (r *routes) Sample(ctx context.Context, i int) (*Sample, error) {
+	g, k := r.segments[r.at[i].segment], r.at[i].moment
+	s := &Sample{Key: g.frameKey(k), Inputs: map[string][]byte{}, Truth: map[string][]float32{"plan": g.truth(k)}}
+	for _, in := range r.contract.inputs {
+		data, err := r.input(ctx, g, k, in)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", s.Key, in.Name, err)
+		}
+		s.Inputs[in.Name] = data
+	}
+	if r.contract.sees {
+		road, _, err := g.pictures.read(k)
+		if err != nil {
+			return nil, err
+		}
+		s.View = &View{Planes: road, Width: r.contract.look.Width, Height: r.contract.look.Height}
+	}
+	return s, nil
+}
+
+// input is what the model takes at a moment.
+func (r *routes) input(ctx context.Context, g *segment, k int, in Input) ([]byte, error) {
+	m := &g.index.Timeline.Moments[k]
+	switch {
+	case slices.Contains(roadNames, in.Name), slices.Contains(wideNames, in.Name):
+		return r.picture(g, k, in)
+	case slices.Contains(desireNames, in.Name):
+		return elements(in.Type, g.desires(k, in.Type.Numel()/desires, r.contract.old)), nil
+	case in.Name == conventionName:
+		if m.RightHand {
+			return elements(in.Type, []float64{0, 1}), nil
+		}
+		return elements(in.Type, []float64{1, 0}), nil
+	case in.Name == lateralName:
+		if r.contract.old {
+			return elements(in.Type, []float64{m.Speed, m.Delays[0] + oldLateralLag}), nil
+		}
+		return elements(in.Type, []float64{max(m.Speed, 0), m.Delays[0]}), nil
+	case in.Name == actionName:
+		return elements(in.Type, []float64{m.Delays[0] + actionLag, m.Delays[1] + actionLag}), nil
+	case in.Name == curvaturesName:
+		return elements(in.Type, g.curvatures(k, in.Type.Numel(), r.contract.old)), nil
+	}
+	x, err := r.history(ctx, g, k)
+	return elements(in.Type, x), err
+}
+
+// picture is that of a camera some frames ago, then now's.
+func (r *routes) picture(g *segment, k int, in Input) ([]byte, error) {
+	var both []byte
+	then, ok := g.before(k, r.contract.step)
+	if !ok {
+		return nil, errors.New("the frame before is missing")
+	}
+	for _, at := range []int{then, k} {
+		road, wide, err := g.pictures.read(at)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(wideNames, in.Name) {
+			road = wide
+		}
+		both = append(both, road...)
+	}
+	return bytesOf(in.Type, both), nil
+}
+
+// history are the features of the frames up to now, or up to the one before; zero before the segment begins, as when modeld starts.
+func (r *routes) history(ctx context.Context, g *segment, k int) ([]float64, error) {
+	c := r.contract
+	apart, last := c.step, 0
+	if !c.now {
+		last = 1
+	}
+	var moments []int
+	rows := map[int]int{} // of the moments
+	for row := range c.rows {
+		at, ok := g.before(k, apart*(c.rows-1-row+last))
+		if !ok {
+			continue
+		}
+		if _, whole := g.before(at, c.step); whole {
+			moments, rows[at] = append(moments, at), row
+		}
+	}
+	found, err := r.featuresOf(ctx, g, moments)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]float64, c.rows*c.width)
+	for at, x := range found {
+		if len(x) != c.width {
+			return nil, fmt.Errorf("the vision model makes %d features, the model takes %d", len(x), c.width)
+		}
+		for i, v := range x {
+			out[rows[at]*c.width+i] = float64(v)
+		}
+	}
+	return out, nil
+}
+
+// mostFeatures are kept in memory, by frame: overlapping histories read each one many times.
+const mostFeatures = 1 << 16
+
+// featuresOf are those of moments, by moment.
+func (r *routes) featuresOf(ctx context.Context, g *segment, moments []int) (map[int][]float32, error) {
+	out := map[int][]float32{}
+	var missing []int
+	r.mu.Lock()
+	for _, at := range moments {
+		if x, ok := r.features[g.frameKey(at)]; ok {
+			out[at] = x
+		} else {
+			missing = append(missing, at)
+		}
+	}
+	r.mu.Unlock()
+	var keys []string
+	var inputs []map[string][]byte
+	for _, at := range missing {
+		one := map[string][]byte{}
+		for _, in := range r.opt.Vision {
+			data, err := r.picture(g, at, in)
+			if err != nil {
+				return nil, err
+			}
+			one[in.Name] = data
+		}
+		keys, inputs = append(keys, g.frameKey(at)), append(inputs, one)
+	}
+	if len(keys) == 0 {
+		return out, nil
+	}
+	found, err := r.opt.Features(ctx, keys, inputs)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.features)+len(keys) > mostFeatures {
+		clear(r.features)
+	}
+	for i, at := range missing {
+		out[at], r.features[keys[i]] = found[i], found[i]
+	}
+	return out, nil
+}
+
+// kinds of messages and their number, over all segments.
+func (r *routes) events() map[string]int {
+	all := map[string]int{}
+	for _, g := range r.segments {
+		for _, kind := range slices.Sorted(maps.Keys(g.index.Timeline.Events)) {
+			all[kind] += g.index.Timeline.Events[kind]
+		}
+	}
+	return all
+}

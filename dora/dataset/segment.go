@@ -1,0 +1,160 @@
+package dataset
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/dora/camera"
+	"github.com/spark-compile/spark-compile/dora/route"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
+)
+
+// index is what is kept of a segment, so that neither its log nor its videos are read again: a file in the cache, called by the digest of what it was made of.
+type index struct {
+	Format   int
+	Timeline timeline
+	Wanted   []int // moments whose pictures are kept
+	Kept     int   // of them, in their order
+	Damage   []string
+}
+
+// indexFormat changes with the meaning of what is kept.
+const indexFormat = 1
+
+// segment is one that samples are made of.
+type segment struct {
+	name, key string
+	route     string
+	index     index
+	pictures  *pictures
+	byFrame   map[uint32]int // moments whose pictures are kept
+	samples   []int          // moments
+}
+
+// every is the number of frames from one sample to the next: 5 a second, as models take their histories.
+const every = 4
+
+// open reads a segment's log and pictures, or what is kept of them. Its error says why there are none.
+func openSegment(ctx context.Context, s *route.Segment, c *contract, cache string) (*segment, error) {
+	log := s.Files[route.RLog]
+	for _, role := range []route.Role{route.QLog, route.RawLog} {
+		if log == "" {
+			log = s.Files[role]
+		}
+	}
+	if log == "" {
+		return nil, errors.New("it has no log")
+	}
+	out := &segment{name: s.Name(), route: s.Route}
+	h := sha256.New()
+	fmt.Fprintln(h, indexFormat, c.look, c.sees, c.step, c.dense)
+	for _, path := range []string{log, s.Files[route.RoadCamera], s.Files[route.Video], s.Files[route.WideCamera]} {
+		text := "none"
+		if path != "" {
+			var err error
+			if text, err = identity(path); err != nil {
+				return nil, err
+			}
+		}
+		fmt.Fprintln(h, text)
+	}
+	out.key = hex.EncodeToString(h.Sum(nil))[:32]
+	path := filepath.Join(cache, out.key+".json")
+	out.pictures = &pictures{path: filepath.Join(cache, out.key+".planes"), size: 2 * int64(camera.PlaneBytes(c.look.Width, c.look.Height))}
+	if !out.load(path, c) {
+		if err := out.make(ctx, s, log, c); err != nil {
+			return nil, err
+		}
+		if err := atomicfile.WriteJSON(path, out.index); err != nil {
+			return nil, err
+		}
+	}
+	out.choose(c)
+	return out, nil
+}
+
+// load takes what is kept, if it is whole.
+func (g *segment) load(path string, c *contract) bool {
+	data, err := os.ReadFile(path)
+	if err != nil || json.Unmarshal(data, &g.index) != nil || g.index.Format != indexFormat {
+		g.index = index{}
+		return false
+	}
+	if !c.sees {
+		return true
+	}
+	st, err := os.Stat(g.pictures.path)
+	if err != nil || st.Size() != int64(g.index.Kept)*g.pictures.size {
+		g.index = index{}
+		return false
+	}
+	return true
+}
+
+// make reads the log, and decodes what models see of the videos.
+func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *contract) error {
+	t, err := readTimeline(ctx, log)
+	if err != nil {
+		return err
+	}
+	g.index = index{Format: indexFormat, Timeline: *t}
+	if t.Damage != "" {
+		g.index.Damage = append(g.index.Damage, t.Damage)
+	}
+	if len(t.Moments) == 0 {
+		return errors.New("its log knows no frame of the road camera")
+	}
+	for k, m := range t.Moments {
+		if m.Known && (c.dense || m.Road%every == 0 || m.Road%every == every-c.step) {
+			g.index.Wanted = append(g.index.Wanted, k)
+		}
+	}
+	if len(g.index.Wanted) == 0 {
+		return errors.New("it has no valid calibration")
+	}
+	if !c.sees {
+		g.index.Kept = len(g.index.Wanted)
+		return nil
+	}
+	if s.Files[route.RoadCamera]+s.Files[route.Video] == "" {
+		return errors.New("it has no video of the road camera (fcamera.hevc)")
+	}
+	count, damage, err := g.pictures.decode(ctx, s, t, c.look, g.index.Wanted)
+	if err != nil {
+		return err
+	}
+	if g.index.Kept = count; damage != "" {
+		g.index.Damage = append(g.index.Damage, damage)
+	}
+	return nil
+}
+
+// choose lists the samples: moments whose pictures, and those before them that the model sees too, are kept.
+func (g *segment) choose(c *contract) {
+	g.byFrame, g.pictures.places = map[uint32]int{}, map[int]int{}
+	for place, k := range g.index.Wanted[:g.index.Kept] {
+		g.byFrame[g.index.Timeline.Moments[k].FrameID] = k
+		g.pictures.places[k] = place
+	}
+	for _, k := range g.index.Wanted[:g.index.Kept] {
+		m := g.index.Timeline.Moments[k]
+		_, before := g.byFrame[m.FrameID-uint32(c.step)]
+		if m.Road%every == 0 && before {
+			g.samples = append(g.samples, k)
+		}
+	}
+	slices.Sort(g.samples)
+}
+
+// before is the moment that many frames before another, if its picture is kept.
+func (g *segment) before(k, frames int) (int, bool) {
+	at, ok := g.byFrame[g.index.Timeline.Moments[k].FrameID-uint32(frames)]
+	return at, ok
+}

@@ -1,0 +1,252 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/dora/camera"
+	"github.com/spark-compile/spark-compile/dora/route"
+	"github.com/spark-compile/spark-compile/runtime/modeld"
+)
+
+// moment is what is known at a frame of the road camera, from the messages that the device had logged by then.
+type moment struct {
+	FrameID    uint32
+	Road, Wide int // the frame's number in the cameras' files; -1: there is none
+	SOF        uint64
+	Known      bool // a valid calibration
+	RPY        [3]float64
+	Speed      float64
+	Desire     int
+	RightHand  bool
+	Delays     [2]float64 // lateral and longitudinal, s
+	Curvature  float64    // that was asked of the car, 1/m
+	Moves      bool       // Trans and Rot are known
+	Trans, Rot [3]float64 // of the camera, m/s and rad/s, on its own calibrated axes
+}
+
+// timeline is a segment's log as samples need it.
+type timeline struct {
+	Device, Sensor string
+	Moments        []moment
+	Events         map[string]int // messages by kind
+	Damage         string         // where the log ends too early; "": nowhere
+}
+
+// now is the state while a log is read.
+type now struct {
+	timeline
+	state      moment
+	road, wide []camera.Index
+	exposed    map[uint32]moment        // by frame of the road camera
+	odometry   map[uint32][2][3]float64 // by frame
+}
+
+// readTimeline reads a log. A damaged end keeps what came before.
+func readTimeline(ctx context.Context, path string) (*timeline, error) {
+	r, err := route.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	n := &now{timeline: timeline{Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
+	var e route.Event
+	for k := 0; ; k++ {
+		if k%1024 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		err := r.Next(&e)
+		var cut *route.Damage
+		switch {
+		case err == io.EOF, errors.As(err, &cut):
+			if cut != nil {
+				n.Damage = cut.Error()
+			}
+			n.join()
+			return &n.timeline, nil
+		case err != nil:
+			return nil, err
+		}
+		n.Events[e.Kind.String()]++
+		if err := n.take(&e); err != nil {
+			n.Damage = fmt.Sprintf("%s: %v", path, err)
+		}
+	}
+}
+
+// take is what a message changes.
+func (n *now) take(e *route.Event) (err error) {
+	switch e.Kind {
+	case route.KindInitData:
+		var m route.InitData
+		err = e.Decode(&m)
+		n.device(m.DeviceType)
+	case route.KindDeviceState:
+		var m route.DeviceState
+		if err = e.Decode(&m); n.Device == "" {
+			n.device(m.DeviceType)
+		}
+	case route.KindRoadCameraState:
+		var m route.FrameData
+		if err = e.Decode(&m); err == nil {
+			n.sensor(m.Sensor)
+			n.exposed[m.FrameID] = n.state
+		}
+	case route.KindRoadEncodeIdx, route.KindWideRoadEncodeIdx:
+		var m route.EncodeIndex
+		err = e.Decode(&m)
+		list := &n.road
+		if e.Kind == route.KindWideRoadEncodeIdx {
+			list = &n.wide
+		}
+		if err == nil && m.Type == route.FullHEVC {
+			*list = append(*list, camera.Index{FrameID: m.FrameID, SegmentID: m.SegmentID, Segment: m.SegmentNum, SOF: m.TimestampSOF})
+		}
+	case route.KindLiveCalibration:
+		var m route.LiveCalibration
+		if err = e.Decode(&m); err == nil {
+			n.state.Known = m.CalStatus == route.Calibrated && len(m.RPYCalib) == 3
+			for i, x := range m.RPYCalib[:min(3, len(m.RPYCalib))] {
+				n.state.RPY[i] = float64(x)
+				n.state.Known = n.state.Known && !math.IsNaN(n.state.RPY[i]) && !math.IsInf(n.state.RPY[i], 0)
+			}
+		}
+	case route.KindCameraOdometry:
+		var m route.CameraOdometry
+		if err = e.Decode(&m); err == nil && len(m.Trans) == 3 && len(m.Rot) == 3 {
+			n.odometry[m.FrameID] = [2][3]float64{{float64(m.Trans[0]), float64(m.Trans[1]), float64(m.Trans[2])}, {float64(m.Rot[0]), float64(m.Rot[1]), float64(m.Rot[2])}}
+		}
+	default:
+		err = n.drive(e)
+	}
+	return err
+}
+
+// drive is what a message of the car and its driver changes.
+func (n *now) drive(e *route.Event) (err error) {
+	switch e.Kind {
+	case route.KindCarState:
+		var m route.CarState
+		err = e.Decode(&m)
+		n.state.Speed = float64(m.VEgo)
+	case route.KindCarParams:
+		var m route.CarParams
+		err = e.Decode(&m)
+		n.state.Delays = [2]float64{float64(m.SteerActuatorDelay), float64(m.LongitudinalActuatorDelay)}
+	case route.KindLiveDelay:
+		var m route.LiveDelay
+		if err = e.Decode(&m); m.LateralDelay > 0 {
+			n.state.Delays[0] = float64(m.LateralDelay)
+		}
+	case route.KindControlsState:
+		var m route.ControlsState
+		err = e.Decode(&m)
+		n.state.Curvature = float64(m.DesiredCurvature)
+	case route.KindDriverMonitoringState:
+		var m route.DriverMonitoringState
+		err = e.Decode(&m)
+		n.state.RightHand = m.IsRHD
+	case route.KindOldDriverMonitoringState:
+		var m route.OldDriverMonitoringState
+		err = e.Decode(&m)
+		n.state.RightHand = m.IsRHD
+	case route.KindLateralPlan: // of old logs
+		var m route.LateralPlan
+		err = e.Decode(&m)
+		n.state.Desire = int(m.Desire)
+	case route.KindModelV2:
+		var m route.ModelV2
+		if err = e.Decode(&m); err == nil {
+			n.change(m.Meta.LaneChangeState, m.Meta.LaneChangeDirection)
+		}
+	case route.KindDrivingModelData: // of a qlog
+		var m route.DrivingModelData
+		if err = e.Decode(&m); err == nil && n.Events[route.KindModelV2.String()] == 0 {
+			n.change(m.Meta.State, m.Meta.Direction)
+		}
+	}
+	return err
+}
+
+// change rebuilds the desire of a lane change, which is not logged: openpilot asks for it from its start to its finish.
+func (n *now) change(state route.LaneChangeState, to route.LaneChangeDirection) {
+	if n.Events[route.KindLateralPlan.String()] > 0 {
+		return
+	}
+	n.state.Desire = int(route.NoDesire)
+	if state != route.LaneChangeStarting && state != route.LaneChangeFinishing {
+		return
+	}
+	switch to {
+	case route.LaneChangeToLeft:
+		n.state.Desire = int(route.LaneChangeLeft)
+	case route.LaneChangeToRight:
+		n.state.Desire = int(route.LaneChangeRight)
+	}
+}
+
+func (n *now) device(d route.DeviceType) {
+	n.Device = map[route.DeviceType]string{route.Neo: "neo", route.Tici: "tici", route.Tizi: "tizi", route.Mici: "mici"}[d]
+	if n.Device == "" {
+		n.Device = "unknown"
+	}
+}
+
+func (n *now) sensor(s route.Sensor) {
+	names := []string{"unknown", "ar0231", "ox03c10", "os04c10"}
+	n.Sensor = "unknown"
+	if int(s) < len(names) {
+		n.Sensor = names[s]
+	}
+}
+
+// join puts the moments in the order of the road camera's frames, with the wide frame that belongs to each.
+func (n *now) join() {
+	for at, x := range n.road {
+		m, ok := n.exposed[x.FrameID]
+		if !ok {
+			continue // a frame without a state: nothing is known of its time
+		}
+		m.FrameID, m.SOF, m.Road, m.Wide = x.FrameID, x.SOF, at, -1
+		if rises(n.road) {
+			m.Road = int(x.SegmentID)
+		}
+		if k := camera.Pair(x.SOF, n.wide); k >= 0 {
+			if m.Wide = k; rises(n.wide) {
+				m.Wide = int(n.wide[k].SegmentID)
+			}
+		}
+		if o, ok := n.odometry[x.FrameID]; ok {
+			m.Moves, m.Trans, m.Rot = true, o[0], o[1]
+		}
+		n.Moments = append(n.Moments, m)
+	}
+	slices.SortStableFunc(n.Moments, func(a, b moment) int { return a.Road - b.Road })
+}
+
+// rises reports whether a file's numbers are in the log.
+func rises(list []camera.Index) bool {
+	for i := 1; i < len(list); i++ {
+		if list[i].SegmentID <= list[i-1].SegmentID {
+			return false
+		}
+	}
+	return true
+}
+
+// cameras are the device's, for pictures of a size: a video may be smaller than what the sensor gives.
+func (t *timeline) cameras(road, wide modeld.Picture) (modeld.Calibration, error) {
+	c, err := modeld.CamerasOf(t.Device, t.Sensor)
+	if err != nil {
+		return modeld.Calibration{}, err
+	}
+	return modeld.Calibration{Road: scaled(c.Road, road), WideCamera: scaled(c.Wide, wide)}, nil
+}
+
+func scaled(c modeld.Intrinsics, p modeld.Picture) modeld.Intrinsics {
+	return modeld.Intrinsics{Focal: float64(c.Focal * float64(p.Width) / float64(c.Width)), Width: p.Width, Height: p.Height}
+}
