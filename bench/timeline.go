@@ -10,6 +10,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/plot"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/stamps"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -155,27 +156,27 @@ func (t *Timeline) plot() template.HTML {
 	for _, l := range t.Launches {
 		end = max(end, float64(l.Ended)/1e3)
 	}
-	c := &canvas{height: row*len(t.Launches) + 30}
-	x := newScale([]float64{0, end}, left, plotWidth-20, false)
+	c := &plot.Canvas{Height: row*len(t.Launches) + 30}
+	x := plot.NewScale([]float64{0, end}, left, plot.Width-20, false)
 	for i, l := range t.Launches {
 		y := float64(i*row + 4)
 		label := fmt.Sprintf("#%d %s", l.Index, l.Kernel)
 		if r := []rune(label); len(r) > 44 {
 			label = string(r[:43]) + "…"
 		}
-		c.text(left-6, y+9, "end", label)
+		c.Text(left-6, y+9, "end", label)
 		bar := func(from, to float64, height int, y float64, colour, opacity string) {
-			fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s" fill-opacity="%s"><title>%s</title></rect>`, x.at(from), y, max(x.at(to)-x.at(from), .5), height, colour, opacity,
+			fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s" fill-opacity="%s"><title>%s</title></rect>`, x.At(from), y, max(x.At(to)-x.At(from), .5), height, colour, opacity,
 				html.EscapeString(fmt.Sprintf("launch %d: %s; begun at %.2f µs, released at %.2f, ended at %.2f; predicted %.2f µs", l.Index, l.Note, float64(l.Begun)/1e3, float64(l.Released)/1e3, float64(l.Ended)/1e3, l.PredictedUS)))
 		}
 		begun, released := float64(l.Begun)/1e3, float64(l.Released)/1e3
-		bar(begun, released, row-6, y, colours[0], ".3")
-		bar(released, float64(l.Ended)/1e3, row-6, y, colours[0], "1")
+		bar(begun, released, row-6, y, plot.Colours[0], ".3")
+		bar(released, float64(l.Ended)/1e3, row-6, y, plot.Colours[0], "1")
 		if l.PredictedUS > 0 {
-			bar(released, min(released+l.PredictedUS, end), 2, y+row-5, colours[1], "1")
+			bar(released, min(released+l.PredictedUS, end), 2, y+row-5, plot.Colours[1], "1")
 		}
 	}
-	c.text(left, float64(row*len(t.Launches)+22), "start", "0")
-	c.text(plotWidth-20, float64(row*len(t.Launches)+22), "end", fmt.Sprintf("%.1f µs", end))
-	return c.svg("timeline of a run")
+	c.Text(left, float64(row*len(t.Launches)+22), "start", "0")
+	c.Text(plot.Width-20, float64(row*len(t.Launches)+22), "end", fmt.Sprintf("%.1f µs", end))
+	return c.SVG("timeline of a run")
 }

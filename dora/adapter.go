@@ -151,6 +151,13 @@ func Init(m *Model, opt InitOptions) (*Adapter, error) {
 	return a, nil
 }
 
+// Reset gives every layer the numbers that it starts from: the adapter changes nothing again.
+func (a *Adapter) Reset(seed uint64) {
+	for _, l := range a.Layers {
+		l.fill(seed)
+	}
+}
+
 // fill gives a layer the numbers that it starts from.
 func (l *Layer) fill(seed uint64) {
 	if l.Kind != Magnitude {

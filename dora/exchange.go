@@ -4,9 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/runtime"
 )
+
+// Inputs are the names of what is set before each micro-batch: the model's inputs and those of the loss.
+func (s *Step) Inputs() (names []string) {
+	for _, p := range s.Program.Inputs {
+		kept := slices.ContainsFunc(s.Program.States, func(st runtime.State) bool { return st.Input == p.Name })
+		if !kept && p.Name != InputRate && p.Name != InputCount {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
 
 // Gradient is the mean of the gradients that Accumulate has kept since the last update, of all trained numbers one behind the other.
 func (t *Trainer) Gradient() ([]float32, error) {

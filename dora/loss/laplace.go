@@ -1,7 +1,6 @@
 package loss
 
 import (
-	"math"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
@@ -51,14 +50,14 @@ func (b *builder) laplaceNLL(y, mean, log *ir.Value) *ir.Value {
 	e := b.op("Abs", b.op("Sub", y, mean))
 	floor := b.op("Log", b.op("Add", b.scale(e, perMetre), b.Number(exact)))
 	s := b.op("Max", b.op("Min", log, b.Number(clip)), floor)
-	return b.op("Add", b.op("Mul", e, b.op("Exp", b.op("Neg", s))), b.op("Max", log, b.Number(math.Log(tightest))))
+	return b.op("Add", b.op("Mul", e, b.op("Exp", b.op("Neg", s))), b.op("Max", log, b.Number(ir.Log(tightest))))
 }
 
 // laplaceKL is ln(b_s/b_t) + d/b_s + b_t/b_s·exp(−d/b_t) − 1 of each number, with d = |μ_t − μ_s|: the divergence of Laplace's
 // distribution s from t.
 func (b *builder) laplaceKL(s, t mixture) *ir.Value {
 	bounded := func(log *ir.Value) *ir.Value {
-		return b.op("Min", b.op("Max", log, b.Number(math.Log(exact))), b.Number(clip))
+		return b.op("Min", b.op("Max", log, b.Number(ir.Log(exact))), b.Number(clip))
 	}
 	ls, lt := bounded(s.log), bounded(t.log)
 	d := b.op("Abs", b.op("Sub", t.mean, s.mean))

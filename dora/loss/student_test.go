@@ -2,7 +2,6 @@ package loss
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"testing"
 
@@ -78,7 +77,7 @@ func TestAStudentReachesItsTeacher(t *testing.T) {
 		require.InEpsilon(t, sum, r.Loss, 1e-5)
 		losses = append(losses, r.Loss)
 	}
-	t.Log(fmt.Sprintf("%.3g", losses))
+	t.Logf("%.3g", losses)
 	assert.Less(t, losses[len(losses)-1], losses[0]/5)
 }
 

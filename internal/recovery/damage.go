@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // Damage is a way to change weights.
@@ -76,7 +77,7 @@ func (d Damage) Rows(m *dora.Model, chosen []*dora.Weight, strength float64, see
 				lowRank(rng, w, rows, strength)
 			}
 			for o := range w.Out {
-				f := math.Exp(float64(strength * rng.NormFloat64()))
+				f := ir.Exp(float64(strength * rng.NormFloat64()))
 				for i := range w.Row {
 					rows[o*w.Row+i] *= f
 				}
@@ -202,7 +203,7 @@ func (d Damage) Apply(ctx context.Context, m *dora.Model, b *Bench, chosen []*do
 	lo, hi := 0.0, 1.0
 	var best *dora.Model
 	for range 7 {
-		mid := (lo + hi) / 2
+		mid := float64(0.5 * (lo + hi))
 		damaged, off, err := at(mid)
 		if err != nil {
 			return nil, 0, err
@@ -213,7 +214,7 @@ func (d Damage) Apply(ctx context.Context, m *dora.Model, b *Bench, chosen []*do
 			hi = mid
 		}
 	}
-	return best, (lo + hi) / 2, nil
+	return best, float64(0.5 * (lo + hi)), nil
 }
 
 // Names are those of the layers.

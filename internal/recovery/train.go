@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -240,7 +241,7 @@ func (s *Stage) train(ctx context.Context, n *Network, m *dora.Model, a *dora.Ad
 		if err := n.Lessons.Give(ctx, tr.Session(), i, s.Inner > 0); err != nil {
 			return t, err
 		}
-		r, err := tr.Step(ctx, s.Rate*.5*(1+math.Cos(math.Pi*float64(k)/float64(s.Steps))))
+		r, err := tr.Step(ctx, s.Rate*.5*(1+ir.Cos(math.Pi*float64(k)/float64(s.Steps))))
 		if err != nil {
 			return t, err
 		}

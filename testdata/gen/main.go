@@ -1,11 +1,12 @@
 // Command gen writes models of openpilot's structure with random weights, and inputs and outputs for them:
 //
-//	go run ./testdata/gen -o DIR [-model NAME|all] [-size tiny|small|full] [-inputs N] [-plausible]
+//	go run ./testdata/gen -o DIR [-model NAME|all] [-size tiny|small|full] [-inputs N] [-plausible] [-damage STRENGTH]
 //	go run ./testdata/gen -o DIR -frames N [-format npz|png] [-divisor N]
 //
 // makes the model of a NAME that driving.Names lists; all is vision, policy, dmonitoring and supercombo. It
 // writes DIR/MODEL.onnx, and N files DIR/MODEL.npz, DIR/MODEL_1.npz … with inputs by name and the outputs that the reference
-// evaluator computes for them in float64, also by name. -plausible gives models whose outputs look like a drive. -frames writes
+// evaluator computes for them in float64, also by name. -plausible gives models whose outputs look like a drive. -damage writes
+// DIR/MODEL_damaged.onnx too, which an adapter of rank 2 brings back. -frames writes
 // no model but what the cameras see on a drive, in pictures that are smaller than a comma 3X's by the divisor.
 package main
 
@@ -17,8 +18,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/recovery"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/drive"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -30,6 +33,7 @@ func main() {
 	size := flag.String("size", "small", "tiny, small or full")
 	inputs := flag.Int("inputs", 1, "number of .npz files per model")
 	plausible := flag.Bool("plausible", false, "outputs that look like a drive")
+	damage := flag.Float64("damage", 0, "write damaged models too, whose weights are off by that share")
 	frames := flag.Int("frames", 0, "number of frames of a drive to write instead of models")
 	format := flag.String("format", string(drive.NPZ), "of frames: npz or png")
 	divisor := flag.Int("divisor", 4, "of the size of frames")
@@ -46,7 +50,11 @@ func main() {
 		names = []string{"vision", "policy", "dmonitoring", "supercombo"}
 	}
 	for _, name := range names {
-		if err := write(*dir, name, driving.Size(*size), *inputs, *plausible); err != nil {
+		err := write(*dir, name, driving.Size(*size), *inputs, *plausible)
+		if err == nil && *damage > 0 {
+			err = writeDamaged(filepath.Join(*dir, name), *damage)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "gen:", err)
 			os.Exit(2)
 		}
@@ -99,6 +107,27 @@ func write(dir, name string, size driving.Size, inputs int, plausible bool) erro
 		}
 	}
 	return nil
+}
+
+// writeDamaged changes a third of the layers of a model's file by what an adapter can undo, and writes that beside it.
+func writeDamaged(path string, strength float64) error {
+	file, err := onnx.Load(path + ".onnx")
+	if err != nil {
+		return err
+	}
+	m, err := dora.Open(file, onnx.ImportOptions{})
+	if err != nil {
+		return err
+	}
+	chosen, err := recovery.Undone(m, 1, 1)
+	if err != nil {
+		return err
+	}
+	damaged, err := m.WithRows(recovery.Mendable.Rows(m, chosen, strength, 1))
+	if err != nil {
+		return err
+	}
+	return damaged.Save(path + "_damaged.onnx")
 }
 
 // writeGolden draws inputs from a seed, evaluates the graph on them and writes both.

@@ -1,9 +1,10 @@
-// Package dora is spark-dora, which makes adapters of ONNX models, shows them and merges them into the file.
+// Package dora is spark-dora, which makes adapters of ONNX models, trains them, shows them and merges them into the file.
 //
 //	spark-dora init driving_policy.onnx -o rain.safetensors
 //	spark-dora inspect rain.safetensors
 //	spark-dora merge driving_policy.onnx rain.safetensors -o driving_policy_rain.onnx
 //	spark-dora diff driving_policy.onnx driving_policy_rain.onnx
+//	spark-dora train --data routes --model driving_policy.onnx --teacher teacher.onnx
 package dora
 
 import (
@@ -19,6 +20,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
@@ -32,6 +34,7 @@ type flags struct {
 	Inspect inspectFlags `cmd:"" help:"Show what an adapter holds."`
 	Merge   mergeFlags   `cmd:"" help:"Write the model with the adapter's weights in place of its own."`
 	Diff    diffFlags    `cmd:"" help:"Show the initializers in which two models differ; exit with 1 if anything else does."`
+	Train   trainFlags   `cmd:"" help:"Train an adapter on route logs, towards a teacher."`
 }
 
 // command is one of them: kong calls AfterApply of the one that was chosen.
@@ -79,7 +82,7 @@ type diffFlags struct {
 }
 
 // Summary is what the command does, in a sentence.
-const Summary = "Make, show and merge adapters of ONNX models."
+const Summary = "Make, train, show and merge adapters of ONNX models."
 
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
@@ -97,8 +100,10 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 			return f.Merge.run(ctx, stdout)
 		case f.Diff.chosen:
 			return f.Diff.run(stdout)
+		case f.Train.chosen:
+			return detect.Explain(f.Train.run(ctx, stdout, stderr))
 		}
-		return errors.New("no command: init, inspect, merge or diff")
+		return errors.New("no command: init, inspect, merge, diff or train")
 	})
 }
 

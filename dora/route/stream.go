@@ -1,0 +1,82 @@
+package route
+
+import (
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// The first bytes of compressed logs, and of what Git LFS leaves in place of a file that was not fetched.
+const (
+	zstdMagic  = "\x28\xb5\x2f\xfd"
+	bzip2Magic = "BZh"
+	lfsMagic   = "version https://git-lfs.github.com/spec/"
+)
+
+// maxWindow bounds what a zstd frame may ask to be kept in memory; level 10 uses 8 MiB at most.
+const maxWindow = 128 << 20
+
+// stream is the bytes of a log, decompressed as they are read.
+type stream struct {
+	*bufio.Reader
+	file  *watched
+	close func()
+}
+
+// watched notes the error of a file itself, which decompressors may wrap or replace.
+type watched struct {
+	io.Reader
+	err error
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		w.err = err
+	}
+	return n, err
+}
+
+// decompress tells by its first bytes how a log is compressed. A suffix that says it is compressed must not lie.
+func decompress(r io.Reader, name string) (*stream, error) {
+	suffix := filepath.Ext(name)
+	if suffix != "" && suffix != ".zst" && suffix != ".bz2" {
+		return nil, fmt.Errorf("%s: logs end in .zst, .bz2 or no suffix, not in %s", name, suffix)
+	}
+	s := &stream{file: &watched{Reader: r}, close: func() {}}
+	raw := bufio.NewReaderSize(s.file, 1<<16)
+	head, _ := raw.Peek(len(lfsMagic)) // a shorter file is no error here
+	starts := func(magic string) bool { return bytes.HasPrefix(head, []byte(magic)) }
+	switch {
+	case s.file.err != nil:
+		return nil, fmt.Errorf("reading %s: %w", name, s.file.err)
+	case len(head) == 0:
+		return nil, &Damage{Path: name, Reason: "the file is empty"}
+	case starts(lfsMagic):
+		return nil, lfsError(name)
+	case starts(zstdMagic):
+		z, err := zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		s.Reader, s.close = bufio.NewReaderSize(z, 1<<16), z.Close
+	case starts(bzip2Magic):
+		s.Reader = bufio.NewReaderSize(bzip2.NewReader(raw), 1<<16)
+	case suffix != "":
+		return nil, &Damage{Path: name, Reason: "its first bytes are not those of a " + suffix + " file"}
+	default:
+		s.Reader = raw
+	}
+	return s, nil
+}
+
+// ErrLFS is wrapped by errors about a file of which only Git LFS's pointer is there.
+var ErrLFS = errors.New("only the pointer of Git LFS is there: git lfs pull fetches the file")
+
+func lfsError(path string) error { return fmt.Errorf("%s: %w", path, ErrLFS) }

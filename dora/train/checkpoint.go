@@ -1,0 +1,242 @@
+package train
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/internal/safetensors"
+)
+
+// A checkpoint is a directory update-000100 with two files. It appears whole or not at all: it is written under another name, and
+// renamed when both files are on the disk.
+const (
+	checkpointPrefix = "update-"
+	adapterFile      = "adapter.safetensors" // as spark-dora init writes it
+	stateFile        = "state.safetensors"   // what the device keeps, and the position under stateKey
+	stateKey         = "spark-compile.train"
+	partial          = ".partial"
+)
+
+// Names of files in the output directory besides checkpoints.
+const (
+	bestFile   = "best.safetensors" // the adapter with the least validation loss
+	lastFile   = "last.safetensors" // the adapter at the end
+	reportFile = "report.html"
+)
+
+// position is where training stands.
+type position struct {
+	Format   int               `json:"format"`
+	Settings map[string]string `json:"settings"` // that the numbers depend on
+
+	Ranks int `json:"ranks"`
+
+	Update int `json:"update"` // batches that were trained on, whether their update was applied or not
+	Epoch  int `json:"epoch"`  // of the next batch
+	Batch  int `json:"batch"`  // the next one of the epoch
+
+	Applied int `json:"applied"` // updates that were applied
+	Refused int `json:"refused"` // in a row, last
+
+	Base     *Evaluation `json:"base,omitempty"` // of the model without the adapter
+	Best     *Evaluation `json:"best,omitempty"`
+	BestAt   int         `json:"best_update,omitempty"`
+	BestFile []byte      `json:"-"` // bestFile's bytes
+
+	Watch watch `json:"watch"`
+}
+
+const positionFormat = 1
+
+// encodeState is the state file.
+func encodeState(p position, s dora.Snapshot) ([]byte, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	f := &safetensors.File{Tensors: map[string]safetensors.Tensor{}, Metadata: map[string]string{stateKey: string(text)}}
+	for name, data := range s.Kept {
+		f.Tensors[name] = safetensors.Tensor{DType: "U8", Shape: []int{len(data)}, Data: data}
+	}
+	if p.BestFile != nil {
+		f.Tensors[bestFile] = safetensors.Tensor{DType: "U8", Shape: []int{len(p.BestFile)}, Data: p.BestFile}
+	}
+	return f.Encode()
+}
+
+// decodeState reads what encodeState wrote.
+func decodeState(data []byte) (p position, s dora.Snapshot, err error) {
+	f, err := safetensors.Decode(data)
+	if err != nil {
+		return p, s, err
+	}
+	if err := json.Unmarshal([]byte(f.Metadata[stateKey]), &p); err != nil {
+		return p, s, fmt.Errorf("metadata %q: %w", stateKey, err)
+	}
+	if p.Format != positionFormat {
+		return p, s, fmt.Errorf("format %d, this version reads %d: train with the version that wrote it, or begin anew", p.Format, positionFormat)
+	}
+	s = dora.Snapshot{Updates: p.Applied, Refused: p.Refused, Kept: map[string][]byte{}}
+	for name, t := range f.Tensors {
+		if name == bestFile {
+			p.BestFile = t.Data
+			continue
+		}
+		s.Kept[name] = t.Data
+	}
+	return p, s, nil
+}
+
+// checkpointName is the directory of a checkpoint.
+func checkpointName(update int) string { return fmt.Sprintf("%s%06d", checkpointPrefix, update) }
+
+// writeCheckpoint writes a directory's checkpoint. Where it fails, as on a full disk, those that are there stay.
+func writeCheckpoint(dir string, update int, adapter, state []byte) (err error) {
+	path := filepath.Join(dir, checkpointName(update))
+	temporary := path + partial
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("checkpoint %s: %w; earlier checkpoints are kept", path, errors.Join(err, os.RemoveAll(temporary)))
+		}
+	}()
+	if err := os.RemoveAll(temporary); err != nil {
+		return err
+	}
+	if err := os.Mkdir(temporary, 0o755); err != nil {
+		return err
+	}
+	for name, data := range map[string][]byte{adapterFile: adapter, stateFile: state} {
+		if err := writeSynced(filepath.Join(temporary, name), data); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(path); err != nil { // of a run that was resumed from an earlier one
+		return err
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func writeSynced(path string, data []byte) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// checkpoints are the updates of a directory's checkpoints, the last one first.
+func checkpoints(dir string) (updates []int, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		number, ok := strings.CutPrefix(e.Name(), checkpointPrefix)
+		if k, err := strconv.Atoi(number); ok && err == nil && e.IsDir() {
+			updates = append(updates, k)
+		}
+	}
+	slices.SortFunc(updates, func(a, b int) int { return cmp.Compare(b, a) })
+	return updates, nil
+}
+
+// prune removes all but the last checkpoints, and what a killed process left unfinished.
+func prune(dir string, keep int) error {
+	updates, err := checkpoints(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, k := range updates[min(keep, len(updates)):] {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, checkpointName(k))))
+	}
+	left, err := filepath.Glob(filepath.Join(dir, checkpointPrefix+"*"+partial))
+	errs = append(errs, err)
+	for _, path := range left {
+		errs = append(errs, os.RemoveAll(path))
+	}
+	return errors.Join(errs...)
+}
+
+// lastCheckpoint reads the state file of the last checkpoint that is whole. Damaged ones before it in the order are named by warn. Without
+// any, data is nil.
+func lastCheckpoint(dir string, warn func(string)) (path string, data []byte, err error) {
+	updates, err := checkpoints(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, k := range updates {
+		path = filepath.Join(dir, checkpointName(k))
+		data, err := os.ReadFile(filepath.Join(path, stateFile))
+		if err == nil {
+			_, _, err = decodeState(data)
+		}
+		if err == nil {
+			return path, data, nil
+		}
+		warn(fmt.Sprintf("%s cannot be resumed from: %v; trying the one before", path, err))
+	}
+	if len(updates) > 0 {
+		return "", nil, fmt.Errorf("%s: none of its %d checkpoints can be read: remove them to begin anew", dir, len(updates))
+	}
+	return "", nil, nil
+}
+
+// programSetting is the digest of the step's program, which differs where other settings do, or the compiler.
+const programSetting = "program"
+
+// changed says which settings differ from those of a checkpoint, and of the program only if none else does.
+func changed(was, now map[string]string) error {
+	var errs []string
+	for _, name := range slices.Sorted(keys(was, now)) {
+		if a, b := was[name], now[name]; a != b && name != programSetting {
+			errs = append(errs, fmt.Sprintf("%s was %s and is %s", name, cmp.Or(a, "not given"), cmp.Or(b, "not given")))
+		}
+	}
+	switch {
+	case len(errs) > 0:
+		return errors.New(strings.Join(errs, "; "))
+	case was[programSetting] != now[programSetting]:
+		return errors.New("the same settings give another program, so another version of spark-dora wrote the checkpoint")
+	}
+	return nil
+}
+
+// keys are the names in either map.
+func keys(a, b map[string]string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for name := range a {
+			if !yield(name) {
+				return
+			}
+		}
+		for name := range b {
+			if _, ok := a[name]; !ok && !yield(name) {
+				return
+			}
+		}
+	}
+}

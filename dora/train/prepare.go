@@ -1,0 +1,396 @@
+package train
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/dora/dataset"
+	"github.com/spark-compile/spark-compile/dora/loss"
+	"github.com/spark-compile/spark-compile/dora/ranks"
+	"github.com/spark-compile/spark-compile/dora/teacher"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/runtime"
+)
+
+// prepare opens models, data and checkpoint, and compiles the step.
+func (r *run) prepare(ctx context.Context) error {
+	state, err := r.resumed(ctx)
+	if err != nil {
+		return err
+	}
+	if r.opt.Target == "" {
+		r.opt.Target = target.Default().Name
+		if t, err := target.For(r.opt.Device.Info().Target); err == nil {
+			r.opt.Target = t.Name
+		}
+	}
+	file, err := load(r.opt.Model)
+	if err != nil {
+		return err
+	}
+	if r.model, err = dora.Open(file, onnx.ImportOptions{Batch: r.opt.MicroBatch}); err != nil {
+		return err
+	}
+	terms, err := r.terms(file)
+	if err != nil {
+		return err
+	}
+	digests := map[string]string{"model": r.model.Base, "target": r.opt.Target}
+	if err := r.openData(ctx, file, digests); err != nil {
+		return err
+	}
+	if err := r.compile(ctx, terms); err != nil {
+		return err
+	}
+	if digests[programSetting], err = digest(r.step.Program); err != nil {
+		return err
+	}
+	if err := r.openTeacher(ctx, terms, digests); err != nil {
+		return err
+	}
+	settings := r.opt.settings(r.group.Size())
+	for name, text := range digests {
+		settings[name] = text
+	}
+	if err := ranks.Agree(ctx, r.group, settings); err != nil {
+		return err
+	}
+	return r.start(ctx, settings, state)
+}
+
+func load(path string) (*onnx.Model, error) {
+	m, err := onnx.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.Validate()
+}
+
+// resumed reads the checkpoint that training goes on from, on the rank that writes; all ranks get its bytes. Nil: training begins.
+func (r *run) resumed(ctx context.Context) ([]byte, error) {
+	var data []byte
+	if r.first() && !r.opt.DryRun {
+		if r.opt.Resume {
+			path, state, err := lastCheckpoint(r.opt.Output, r.opt.Message)
+			if err != nil {
+				return nil, err
+			}
+			if data = state; data != nil {
+				r.opt.Message("resuming from " + path)
+			}
+		}
+		if err := r.makeOutput(data != nil); err != nil {
+			return nil, err
+		}
+	}
+	data, err := share(ctx, r.group, data)
+	if err != nil || len(data) == 0 {
+		return nil, err
+	}
+	if r.pos, _, err = decodeState(data); err != nil {
+		return nil, err
+	}
+	return data, r.adopt()
+}
+
+// adopt divides the batch of all ranks anew where their number has changed.
+func (r *run) adopt() error {
+	if r.pos.Ranks == r.group.Size() {
+		return nil
+	}
+	all, err := strconv.Atoi(r.pos.Settings[batchSetting])
+	if err != nil || all%r.group.Size() != 0 {
+		return fmt.Errorf("--resume: the checkpoint is of %s with a batch of %s in all, which does not divide among %d", plural.Count(r.pos.Ranks, "rank"), r.pos.Settings[batchSetting], r.group.Size())
+	}
+	r.opt.BatchSize = all / r.group.Size()
+	if r.opt.BatchSize%r.opt.MicroBatch != 0 {
+		r.opt.MicroBatch, r.opt.TeacherBatch = 0, 0
+		r.opt.defaults()
+	}
+	return nil
+}
+
+// share gives all ranks the first one's bytes.
+func share(ctx context.Context, g ranks.Group, data []byte) ([]byte, error) {
+	size := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
+	if err := g.Broadcast(ctx, size); err != nil {
+		return nil, err
+	}
+	if n := binary.LittleEndian.Uint64(size); g.Rank() != 0 {
+		data = make([]byte, n)
+	}
+	if len(data) == 0 {
+		return nil, nil
+	}
+	return data, g.Broadcast(ctx, data)
+}
+
+// digest is the SHA-256 of a program's files.
+func digest(p *runtime.Program) (string, error) {
+	files, err := p.Files()
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(h, "%s %d\n", name, len(files[name]))
+		h.Write(files[name])
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// terms are those of the loss.
+func (r *run) terms(file *onnx.Model) (loss.Terms, error) {
+	weights, err := loss.Parse(r.opt.Loss)
+	if err != nil {
+		return nil, err
+	}
+	return loss.Driving(file, weights)
+}
+
+// compile makes the adapter and its step.
+func (r *run) compile(ctx context.Context, terms loss.Terms) (err error) {
+	if r.adapter, err = r.opt.init(r.model); err != nil {
+		return err
+	}
+	base := r.opt.Base
+	for _, l := range r.adapter.Layers {
+		if base == "" && l.Base != "" {
+			base = l.Base
+		}
+	}
+	r.step, err = dora.NewStep(ctx, r.model, r.adapter, dora.StepOptions{
+		Precision: r.opt.Precision, Base: base, Targets: []string{r.opt.Target}, Loss: terms.Build,
+		WeightDecay: r.opt.Decay, ClipNorm: r.opt.Clip, MicroBatches: r.opt.BatchSize / r.opt.MicroBatch, Memory: r.opt.Memory,
+		Exchange: r.group.Size() > 1, Evaluate: true,
+	})
+	if err != nil {
+		return err
+	}
+	if r.trainer, err = r.step.Open(ctx, r.opt.Device); err != nil {
+		return err
+	}
+	r.close = append(r.close, r.trainer.Close)
+	r.inputs = r.step.Inputs()
+	return nil
+}
+
+// openTeacher compiles the teacher, if the loss reads one.
+func (r *run) openTeacher(ctx context.Context, terms loss.Terms, digests map[string]string) (err error) {
+	if len(terms.Targets()) == 0 {
+		return nil
+	}
+	if r.opt.Teacher == "" {
+		return fmt.Errorf("--teacher: the loss compares %s with a teacher's: name an ONNX file of the same outputs, or choose terms of what was measured by --loss", strings.Join(terms.Targets(), ", "))
+	}
+	if r.teacher, err = r.openModel(ctx, "--teacher", r.opt.Teacher, terms.Inner()); err != nil {
+		return err
+	}
+	r.teach = r.teacher.Values
+	digests["teacher"], err = digest(r.teacher.Program)
+	return err
+}
+
+// openModel compiles a model that runs beside the step, and gives the named inner values beside its outputs.
+func (r *run) openModel(ctx context.Context, flag, path string, inner []string) (*teacher.Teacher, error) {
+	file, err := load(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	t, err := teacher.Open(ctx, file, r.opt.Device, teacher.Options{Precision: r.opt.TeacherPrecision, Batch: r.opt.TeacherBatch, Values: inner,
+		CacheDir: r.cache("teacher"), CacheBytes: r.opt.CacheBytes, Targets: []string{r.opt.Target}, Warn: r.opt.Message})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	r.close = append(r.close, t.Close)
+	return t, nil
+}
+
+// cache is a directory for what is kept between runs. "": nothing is.
+func (r *run) cache(name string) string {
+	switch {
+	case r.opt.Cache != "":
+		return filepath.Join(r.opt.Cache, name)
+	case r.opt.DryRun:
+		return ""
+	}
+	return filepath.Join(r.opt.Output, "cache", name)
+}
+
+// openData opens the samples and keeps some from training.
+func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string]string) error {
+	inputs, err := inputsOf(file)
+	if err != nil {
+		return err
+	}
+	opt := dataset.Options{Inputs: inputs, Cache: r.cache("frames"), Warn: r.opt.Message}
+	if r.opt.Vision != "" {
+		if err := r.openVision(ctx, &opt, digests); err != nil {
+			return err
+		}
+	}
+	set := r.opt.Set
+	if set == nil {
+		if set, err = dataset.Open(ctx, r.opt.Data, opt); err != nil {
+			return err
+		}
+		r.close = append(r.close, set.Close)
+	}
+	digests["data"] = set.Fingerprint()
+	r.training = set
+	if r.opt.Val > 0 {
+		if r.training, r.held, err = dataset.Split(set, r.opt.Val, r.opt.Seed); err != nil {
+			return err
+		}
+	}
+	all := r.opt.BatchSize * r.group.Size()
+	if r.each = r.training.Len() / all; r.each == 0 {
+		return fmt.Errorf("%s: %s to train on, and an update takes %d: give more data or a smaller --batch-size", r.opt.Data, plural.Count(r.training.Len(), "sample"), all)
+	}
+	r.schedule = schedule{r.opt.Schedule, r.opt.Rate, r.opt.Warmup, r.each * r.opt.Epochs}
+	r.every, r.evaluate = r.opt.CheckpointEvery, r.opt.EvaluateEvery
+	if r.schedule.warmup >= r.schedule.updates {
+		return fmt.Errorf("--warmup %d: there are %s in all", r.opt.Warmup, plural.Count(r.schedule.updates, "update"))
+	}
+	return nil
+}
+
+// inputsOf are a model's inputs, for one sample.
+func inputsOf(file *onnx.Model) (inputs []dataset.Input, err error) {
+	g, err := onnx.Import(file, onnx.ImportOptions{Batch: 1})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range g.Inputs {
+		inputs = append(inputs, dataset.Input{Name: v.Name, Type: v.Type})
+	}
+	return inputs, nil
+}
+
+// hidden is the part of a vision model's outputs that a policy reads.
+const hidden = "hidden_state"
+
+// openVision lets the data compute the features that a policy reads.
+func (r *run) openVision(ctx context.Context, opt *dataset.Options, digests map[string]string) error {
+	t, err := r.openModel(ctx, "--vision", r.opt.Vision, nil)
+	if err != nil {
+		return err
+	}
+	file, err := load(r.opt.Vision)
+	if err != nil {
+		return err
+	}
+	if opt.Vision, err = inputsOf(file); err != nil {
+		return err
+	}
+	output, part, err := features(file)
+	if err != nil {
+		return fmt.Errorf("--vision: %s: %w", r.opt.Vision, err)
+	}
+	if digests["vision"], err = digest(t.Program); err != nil {
+		return err
+	}
+	opt.Features = func(ctx context.Context, keys []string, inputs []map[string][]byte) ([][]float32, error) {
+		values, err := t.Values(ctx, keys, inputs)
+		if err != nil {
+			return nil, err
+		}
+		out := make([][]float32, len(values))
+		for i, v := range values {
+			out[i] = v[output][part.Start:part.End]
+		}
+		return out, nil
+	}
+	return nil
+}
+
+// features finds the features among a vision model's outputs.
+func features(file *onnx.Model) (output string, part onnx.Slice, err error) {
+	g, err := onnx.Import(file, onnx.ImportOptions{Batch: 1})
+	if err != nil {
+		return "", part, err
+	}
+	for _, v := range g.Outputs {
+		if v.Name == hidden {
+			return v.Name, onnx.Slice{Name: hidden, End: v.Type.Numel()}, nil
+		}
+		slices, err := file.OutputSlices(v.Type.Numel())
+		if err != nil {
+			continue
+		}
+		for _, s := range slices {
+			if s.Name == hidden {
+				return v.Name, s, nil
+			}
+		}
+	}
+	return "", part, fmt.Errorf("it has no output %s, and no such part in its output_slices: a vision model of openpilot has", hidden)
+}
+
+// start puts the step where training begins or goes on.
+func (r *run) start(ctx context.Context, settings map[string]string, state []byte) error {
+	if state == nil {
+		r.pos = position{Format: positionFormat, Settings: settings, Ranks: r.group.Size()}
+		return r.together(ctx)
+	}
+	pos, snapshot, err := decodeState(state)
+	if err != nil {
+		return err
+	}
+	if pos.Ranks != r.group.Size() { // whose step is another program
+		pos.Settings[programSetting] = settings[programSetting]
+	}
+	if err := changed(pos.Settings, settings); err != nil {
+		return fmt.Errorf("--resume: %s was trained with other settings: %w: give the same ones, or another --output", r.opt.Output, err)
+	}
+	if err := r.trainer.Restore(snapshot); err != nil {
+		return fmt.Errorf("--resume: %w", err)
+	}
+	r.pos, r.pos.Ranks, r.written = pos, r.group.Size(), pos.Update
+	if !r.first() {
+		return nil
+	}
+	path := filepath.Join(r.opt.Output, bestFile)
+	if pos.BestFile == nil {
+		if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return os.WriteFile(path, pos.BestFile, 0o644)
+}
+
+// together gives all ranks the first one's adapter.
+func (r *run) together(ctx context.Context) error {
+	if r.group.Size() == 1 {
+		return nil
+	}
+	s, err := r.trainer.Snapshot()
+	if err != nil {
+		return err
+	}
+	data, err := encodeState(r.pos, s)
+	if err != nil {
+		return err
+	}
+	if data, err = share(ctx, r.group, data); err != nil {
+		return err
+	}
+	if _, s, err = decodeState(data); err != nil {
+		return err
+	}
+	return r.trainer.Restore(s)
+}

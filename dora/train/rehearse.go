@@ -1,0 +1,55 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spark-compile/spark-compile/dora/dataset"
+	"github.com/spark-compile/spark-compile/internal/plural"
+)
+
+// rehearsed is the number of updates of a dry run.
+const rehearsed = 3
+
+// rehearse makes a few updates and says how long all of them would take. Nothing is written.
+func (r *run) rehearse(ctx context.Context) error {
+	say := func(format string, args ...any) {
+		if r.first() {
+			r.opt.Message(fmt.Sprintf(format, args...))
+		}
+	}
+	held := 0
+	if r.held != nil {
+		held = r.held.Len()
+	}
+	say("%s: %s to train on, %d to judge on", r.opt.Data, plural.Count(r.training.Len(), "sample"), held)
+	say("%s in %s; %s of %s an epoch, %d in all", plural.Count(r.adapter.Params(), "number"), plural.Count(len(r.adapter.Layers), "layer"),
+		plural.Count(r.each, "update"), plural.Count(r.opt.BatchSize*r.group.Size(), "sample"), r.each*r.opt.Epochs)
+	say("%s", r.step.Explain())
+	order := dataset.Shard(dataset.Shuffle(r.opt.Seed, 0, r.training.Len()), r.opt.BatchSize, r.group.Rank(), r.group.Size())
+	ahead, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lessons := r.lessons(ahead, r.training, order, r.opt.BatchSize)
+	var took time.Duration
+	for k := range min(rehearsed, r.each) {
+		begun := time.Now()
+		l, err := r.next(ctx, lessons)
+		if err != nil {
+			return err
+		}
+		sums, _, _, err := r.learn(ctx, l, false)
+		if err != nil {
+			return err
+		}
+		took = time.Since(begun)
+		say("update %d: loss %.4g, %v", k+1, sums.loss, took.Round(time.Millisecond))
+		r.pos.Update++
+	}
+	if r.teacher != nil {
+		s := r.teacher.Stats()
+		say("teacher: %.3g inferences a second", s.Rate())
+	}
+	say("all updates would take about %v, without evaluations; nothing was written", (took * time.Duration(r.each*r.opt.Epochs)).Round(time.Second))
+	return nil
+}

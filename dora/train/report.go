@@ -1,0 +1,124 @@
+package train
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/plot"
+)
+
+//go:embed report.html
+var page string
+
+var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"number": number}).Parse(page))
+
+// view is what the page shows.
+type view struct {
+	Model, Teacher, Data string
+	Layers, Params       int
+	Update, Updates      int
+	Base, Best           *Evaluation
+	BestAt               int
+	Ratio                float64 // of the base's validation loss to the best; 0: none
+	Rows                 []row
+	Settings             [][2]string
+	Curves               []curve
+	Pictures             []picture
+}
+
+// row is a term of the loss on the samples that are kept from training.
+type row struct {
+	Name       string
+	Base, Best float64
+}
+
+type curve struct {
+	Title string
+	Plot  template.HTML
+}
+
+// picture is a frame with what the models see in it.
+type picture struct {
+	Caption string
+	PNG     template.URL
+}
+
+func number(x float64) string { return fmt.Sprintf("%.4g", x) }
+
+// report writes the page.
+func (r *run) report() error {
+	v := view{Model: filepath.Base(r.opt.Model), Data: r.opt.Data, Layers: len(r.adapter.Layers), Params: r.adapter.Params(), Update: r.pos.Update,
+		Updates: r.each * r.opt.Epochs, Base: r.pos.Base, Best: r.pos.Best, BestAt: r.pos.BestAt, Curves: curves(r.records), Pictures: r.pictures}
+	if r.opt.Teacher != "" {
+		v.Teacher = filepath.Base(r.opt.Teacher)
+	}
+	if v.Base != nil && v.Best != nil {
+		if v.Best.Loss > 0 {
+			v.Ratio = v.Base.Loss / v.Best.Loss
+		}
+		for _, name := range slices.Sorted(maps.Keys(v.Best.Terms)) {
+			v.Rows = append(v.Rows, row{name, v.Base.Terms[name], v.Best.Terms[name]})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.pos.Settings)) {
+		if value := r.pos.Settings[name]; value != "" {
+			v.Settings = append(v.Settings, [2]string{name, value})
+		}
+	}
+	var out bytes.Buffer
+	if err := pageTemplate.Execute(&out, v); err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(r.opt.Output, reportFile), out.Bytes())
+}
+
+// curves are those of the records: the loss on both sets, its terms, the learning rate and the gradient's norm, the speed.
+func curves(records []Record) []curve {
+	loss, smooth, held := plot.Series{Name: "training"}, plot.Series{Name: "smoothed"}, plot.Series{Name: "validation"}
+	rate, norm, speed, waited := plot.Series{Name: "learning rate"}, plot.Series{Name: "norm"}, plot.Series{Name: "samples/s"}, plot.Series{Name: "% waiting"}
+	terms := map[string]*plot.Series{}
+	var w watch
+	positive := true
+	add := func(s *plot.Series, r Record, y float64) { s.X, s.Y = append(s.X, float64(r.Update)), append(s.Y, y) }
+	for _, r := range records {
+		if r.Validation != nil {
+			add(&held, r, r.Validation.Loss)
+			positive = positive && r.Validation.Loss > 0
+			continue
+		}
+		_ = w.see(r.Loss, 0)
+		add(&loss, r, r.Loss)
+		add(&smooth, r, w.Smooth)
+		positive = positive && r.Loss > 0
+		add(&rate, r, r.Rate)
+		add(&norm, r, r.Norm)
+		add(&speed, r, r.Samples)
+		add(&waited, r, 100*r.Waited)
+		for name, x := range r.Terms {
+			if terms[name] == nil {
+				terms[name] = &plot.Series{Name: name}
+			}
+			add(terms[name], r, x)
+		}
+	}
+	out := []curve{{"Loss", plot.Curves("loss", "update", "loss", []plot.Series{loss, smooth, held}, positive, number)}}
+	if len(terms) > 1 {
+		var list []plot.Series
+		all := true
+		for _, name := range slices.Sorted(maps.Keys(terms)) {
+			list = append(list, *terms[name])
+			all = all && slices.Min(terms[name].Y) > 0
+		}
+		out = append(out, curve{"Terms of the loss", plot.Curves("terms", "update", "term", list, all, number)})
+	}
+	return append(out, curve{"Learning rate", plot.Curves("learning rate", "update", "rate", []plot.Series{rate}, false, number)},
+		curve{"Norm of the gradient", plot.Curves("norm", "update", "norm", []plot.Series{norm}, true, number)},
+		curve{"Speed", plot.Curves("speed", "update", "samples/s", []plot.Series{speed}, false, number)},
+		curve{"Share of the time without data", plot.Curves("waiting", "update", "%", []plot.Series{waited}, false, number)})
+}
