@@ -249,3 +249,23 @@ func TestInnerValuesAreMatched(t *testing.T) {
 	}
 	assert.Contains(t, slices.Collect(maps.Keys(got)), "features:"+names[0])
 }
+
+// TestThePartOfAConcatenation: lies in one operand, or in none.
+func TestThePartOfAConcatenation(t *testing.T) {
+	g := ir.NewGraph("concatenated")
+	first, second, third := g.AddInput("first", ir.T(ir.Float32, 1, 4)), g.AddInput("second", ir.T(ir.Float32, 1, 6)), g.AddInput("third", ir.T(ir.Float32, 1, 4))
+	n, err := g.NewNode("Concat", "both", ir.Attrs{"axis": 1}, first, second, third)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		from, size int
+		in         *ir.Value
+		at         int
+	}{{0, 4, first, 0}, {1, 3, first, 1}, {4, 6, second, 0}, {5, 2, second, 1}, {10, 4, third, 0}, {2, 4, nil, 0}, {2, 8, nil, 0}, {9, 3, nil, 0}} {
+		in, at := concatenated(n, c.from, c.size)
+		assert.True(t, in == c.in && at == c.at, "%d numbers from %d", c.size, c.from)
+	}
+	n, err = g.NewNode("Concat", "rows", ir.Attrs{"axis": 0}, first, third)
+	require.NoError(t, err)
+	in, _ := concatenated(n, 4, 4)
+	assert.Equal(t, third, in)
+}

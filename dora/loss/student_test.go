@@ -13,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -85,7 +86,10 @@ func TestAStudentReachesItsTeacher(t *testing.T) {
 func TestInnerValuesAreThoseThatTheFileNames(t *testing.T) {
 	ctx := context.Background()
 	const samples = 2
-	for _, name := range []string{"policy010", "vision", "dmonitoring"} {
+	for _, name := range []string{"policy010", "dmonitoring", "vision"} {
+		if name == "vision" && !fulltest.Runs(t.Name()) {
+			continue // many layers
+		}
 		file := model(t, name)
 		weights := map[string]float64{}
 		for _, value := range layers(t, file) {
