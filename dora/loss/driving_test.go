@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/dora/teacher"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -197,12 +198,23 @@ func TestASoftmaxIsSeenInTheGraph(t *testing.T) {
 
 // TestSquaresAreRelatedToTheirSpread: to the teacher's own square where none is measured.
 func TestSquaresAreRelatedToTheirSpread(t *testing.T) {
-	terms := everything(t, "driving_supercombo").only("action")
+	all := everything(t, "driving_supercombo")
+	terms := all.only("action")
 	d := drawn(terms[0].length, 1, 9)
 	at := terms[0].part.from
 	d.y.F[at], d.y.F[at+1], d.t.F[at], d.t.F[at+1] = 1, 2, 3, 4
 	assert.InDelta(t, 8./25, evaluate(t, terms, d)["action"], 1e-9)
-	assert.InDelta(t, 8./(2*5), evaluate(t, terms.Spread(map[string]float64{"action": 5}), d)["action"], 1e-7)
+	var v teacher.Variation
+	for _, x := range []float32{3, 4, 5, 8} {
+		outputs := make([]float32, terms[0].length)
+		outputs[at], outputs[at+1] = x, 7
+		squared := all.Squared(map[string][]float32{"outputs": outputs})
+		assert.Len(t, squared, 2)
+		assert.Len(t, squared["features"], 32)
+		assert.Equal(t, []float32{x, 7}, squared["action"])
+		v.Add(squared)
+	}
+	assert.InDelta(t, 8./(2*1.75), evaluate(t, terms.Spread(v.Spreads()), d)["action"], 1e-6)
 	assert.InDelta(t, 8./25, evaluate(t, terms.Spread(map[string]float64{"plan": 5}), d)["action"], 1e-9)
 }
 
@@ -248,4 +260,24 @@ func TestInnerValuesAreMatched(t *testing.T) {
 		assert.Positive(t, v, name)
 	}
 	assert.Contains(t, slices.Collect(maps.Keys(got)), "features:"+names[0])
+}
+
+// TestThePartOfAConcatenation: lies in one operand, or in none.
+func TestThePartOfAConcatenation(t *testing.T) {
+	g := ir.NewGraph("concatenated")
+	first, second, third := g.AddInput("first", ir.T(ir.Float32, 1, 4)), g.AddInput("second", ir.T(ir.Float32, 1, 6)), g.AddInput("third", ir.T(ir.Float32, 1, 4))
+	n, err := g.NewNode("Concat", "both", ir.Attrs{"axis": 1}, first, second, third)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		from, size int
+		in         *ir.Value
+		at         int
+	}{{0, 4, first, 0}, {1, 3, first, 1}, {4, 6, second, 0}, {5, 2, second, 1}, {10, 4, third, 0}, {2, 4, nil, 0}, {2, 8, nil, 0}, {9, 3, nil, 0}} {
+		in, at := concatenated(n, c.from, c.size)
+		assert.True(t, in == c.in && at == c.at, "%d numbers from %d", c.size, c.from)
+	}
+	n, err = g.NewNode("Concat", "rows", ir.Attrs{"axis": 0}, first, third)
+	require.NoError(t, err)
+	in, _ := concatenated(n, 4, 4)
+	assert.Equal(t, third, in)
 }

@@ -2,7 +2,6 @@ package loss
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"testing"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -78,7 +78,7 @@ func TestAStudentReachesItsTeacher(t *testing.T) {
 		require.InEpsilon(t, sum, r.Loss, 1e-5)
 		losses = append(losses, r.Loss)
 	}
-	t.Log(fmt.Sprintf("%.3g", losses))
+	t.Logf("%.3g", losses)
 	assert.Less(t, losses[len(losses)-1], losses[0]/5)
 }
 
@@ -86,7 +86,10 @@ func TestAStudentReachesItsTeacher(t *testing.T) {
 func TestInnerValuesAreThoseThatTheFileNames(t *testing.T) {
 	ctx := context.Background()
 	const samples = 2
-	for _, name := range []string{"policy010", "vision", "dmonitoring"} {
+	for _, name := range []string{"policy010", "dmonitoring", "vision"} {
+		if name == "vision" && !fulltest.Runs(t.Name()) {
+			continue // many layers
+		}
 		file := model(t, name)
 		weights := map[string]float64{}
 		for _, value := range layers(t, file) {

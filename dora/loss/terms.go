@@ -73,8 +73,19 @@ func (t Terms) Weights() map[string]float64 {
 	return out
 }
 
-// Spread returns the terms with the mean squares by which values vary, by the term's name, as teacher.Spreads finds them: what a squared error is
-// related to, instead of the mean square of the sample's value.
+// Squared are what terms of squares compare of a teacher's values, by the terms' names: teacher.Variation finds their spreads.
+func (t Terms) Squared(values map[string][]float32) map[string][]float32 {
+	out := map[string][]float32{}
+	for _, m := range t {
+		if x := values[m.value]; m.part.kind == squares && len(x) >= m.part.from+m.part.size {
+			out[m.Name] = x[m.part.from:][:m.part.size]
+		}
+	}
+	return out
+}
+
+// Spread returns the terms with the spreads of what Squared gives, by name: what a squared error is related to, instead of the mean square
+// of the sample's value.
 func (t Terms) Spread(spreads map[string]float64) Terms {
 	out := slices.Clone(t)
 	for i := range out {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entryID is what an entry is found by: a digest of the program, the sample's key and its inputs.
+// entryID is what an entry is found by: a digest of the program and the kind of device, the sample's key and its inputs.
 type entryID [sha256.Size]byte
 
 // entry is what is kept of a sample: all its numbers.

@@ -90,7 +90,8 @@ func Open(ctx context.Context, file *onnx.Model, d hal.Device, opt Options) (*Te
 		if _, err := p.Files(); err != nil { // makes the identity
 			return nil, err
 		}
-		t.cache = openCache(opt.CacheDir, opt.CacheBytes, p.Identity, opt.Warn)
+		on := d.Info() // kernels of one program may add in another order elsewhere
+		t.cache = openCache(opt.CacheDir, opt.CacheBytes, fmt.Sprint(p.Identity, " ", on.Backend, " ", on.Target), opt.Warn)
 	}
 	if t.session, err = runtime.Open(ctx, p, d, runtime.ModelOptions{}); err != nil {
 		return nil, errors.Join(err, t.cache.close())
