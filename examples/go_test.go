@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/testdata/gen/drive"
+	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 

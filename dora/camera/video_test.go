@@ -121,7 +121,7 @@ func TestAFileThatIsCutOffGivesTheFramesBefore(t *testing.T) {
 		numbers, end := read(t, path, opt)
 		require.NotEmpty(t, numbers)
 		assert.Less(t, len(numbers), 75)
-		assert.Equal(t, upTo(len(numbers) - 1), numbers[:len(numbers)-1])
+		assert.Equal(t, upTo(len(numbers)-1), numbers[:len(numbers)-1])
 		var d *Damage
 		assert.True(t, end == io.EOF || errors.As(end, &d) && d.Frames == len(numbers), end)
 		m := Match(len(numbers), indices(75))

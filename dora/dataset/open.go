@@ -18,11 +18,16 @@ import (
 //	DIR      segments of openpilot's routes, with logs and videos, in any layout; or .npz files, of which each is a sample, with
 //	         arrays by the names of the model's inputs and truth:NAME for what was measured. Files of one directory are of one route.
 //	ci:DIR   segments as openpilot's CI keeps them
+//	synthetic, synthetic:routes=2,seconds=20,seed=1,width=240,height=150
+//	         routes of a drawn drive, written to the cache
 //
 // What is damaged is left out and named by Options.Warn; a set without samples is an error.
 func Open(ctx context.Context, spec string, opt Options) (Set, error) {
 	if opt.Warn == nil {
 		opt.Warn = func(string) {}
+	}
+	if settings, ok := strings.CutPrefix(spec, synthetic); ok && (settings == "" || settings[0] == ':') {
+		return openSynthetic(ctx, strings.TrimPrefix(settings, ":"), opt)
 	}
 	dir, ofRoutes := strings.CutPrefix(spec, "ci:")
 	st, err := os.Stat(dir)

@@ -20,8 +20,8 @@ type routes struct {
 	opt      Options
 	contract *contract
 	segments []*segment
-	at       []place // of samples
-	remove   string  // directory that goes with the set; "": none
+	at       []place  // of samples
+	remove   []string // directories that go with the set
 
 	mu       sync.Mutex
 	features map[string][]float32 // by key, of the frames that samples were made of lately
@@ -49,7 +49,7 @@ func openRoutes(ctx context.Context, dir string, opt Options) (_ Set, err error)
 		if cache, err = os.MkdirTemp("", "spark-frames"); err != nil {
 			return nil, err
 		}
-		r.remove = cache
+		r.remove = append(r.remove, cache)
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, err
@@ -101,10 +101,11 @@ func (r *routes) Fingerprint() string {
 
 // Close removes pictures that no cache keeps.
 func (r *routes) Close() error {
-	if r.remove == "" {
-		return nil
+	var errs []error
+	for _, dir := range r.remove {
+		errs = append(errs, os.RemoveAll(dir))
 	}
-	return os.RemoveAll(r.remove)
+	return errors.Join(errs...)
 }
 
 // key names a frame on every machine.
