@@ -6,13 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/spark-compile/spark-compile/dora/route"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // routes is a set of a directory's segments.
@@ -261,13 +261,31 @@ func (r *routes) featuresOf(ctx context.Context, g *segment, moments []int) (map
 	return out, nil
 }
 
-// kinds of messages and their number, over all segments.
-func (r *routes) events() map[string]int {
-	all := map[string]int{}
+// Counts are what a set of routes is made of.
+type Counts struct {
+	Segments, Frames int
+	Hours            float64
+	Events           map[string]int // messages by kind
+}
+
+// Counted is a set that says what it is made of.
+type Counted interface{ Count() Counts }
+
+// Count adds up all segments.
+func (r *routes) Count() Counts {
+	c := Counts{Segments: len(r.segments), Events: map[string]int{}}
 	for _, g := range r.segments {
-		for _, kind := range slices.Sorted(maps.Keys(g.index.Timeline.Events)) {
-			all[kind] += g.index.Timeline.Events[kind]
+		c.Frames += len(g.index.Timeline.Moments)
+		for kind, n := range g.index.Timeline.Events {
+			c.Events[kind] += n
 		}
 	}
-	return all
+	c.Hours = float64(c.Frames) / (20 * 3600)
+	return c
+}
+
+// DrivingInputs are those of openpilot's vision models, which show what is in the data whatever is to be trained.
+func DrivingInputs() []Input {
+	t := ir.T(ir.Uint8, 1, 12, 128, 256)
+	return []Input{{"img", t}, {"big_img", t}}
 }

@@ -34,6 +34,7 @@ type flags struct {
 	Inspect inspectFlags `cmd:"" help:"Show what an adapter holds."`
 	Merge   mergeFlags   `cmd:"" help:"Write the model with the adapter's weights in place of its own."`
 	Diff    diffFlags    `cmd:"" help:"Show the initializers in which two models differ; exit with 1 if anything else does."`
+	Data    dataFlags    `cmd:"" help:"Read training data and say what is in it, or write synthetic routes."`
 	Train   trainFlags   `cmd:"" help:"Train an adapter on route logs, towards a teacher."`
 }
 
@@ -100,10 +101,12 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 			return f.Merge.run(ctx, stdout)
 		case f.Diff.chosen:
 			return f.Diff.run(stdout)
+		case f.Data.chosen:
+			return f.Data.run(ctx, stdout, stderr)
 		case f.Train.chosen:
 			return detect.Explain(f.Train.run(ctx, stdout, stderr))
 		}
-		return errors.New("no command: init, inspect, merge, diff or train")
+		return errors.New("no command: init, inspect, merge, diff, data or train")
 	})
 }
 
