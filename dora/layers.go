@@ -63,6 +63,16 @@ type Model struct {
 	rounded map[string]map[string]passes.RoundedRows // what RoundBase made: by its name, then by initializer
 }
 
+// Outputs are the names of the model's outputs that are floats.
+func (m *Model) Outputs() (names []string) {
+	for _, v := range m.graph.Outputs {
+		if v.Type.DType.IsFloat() {
+			names = append(names, v.Name)
+		}
+	}
+	return names
+}
+
 // Open lists the weights of a model. Options are those of its import: shapes, batch.
 func Open(m *onnx.Model, opt onnx.ImportOptions) (*Model, error) {
 	g, err := onnx.Import(m, opt)

@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/dora"
@@ -68,8 +69,12 @@ func (r *run) judge(ctx context.Context) (*Evaluation, error) {
 	return &Evaluation{mean.loss, mean.terms()}, nil
 }
 
-// evaluateBase judges the model without its adapter.
-func (r *run) evaluateBase(ctx context.Context) error {
+// asBase calls f while the adapter changes nothing. What the device keeps is afterwards what it was.
+func (r *run) asBase(ctx context.Context, f func() error) error {
+	before, err := r.trainer.Snapshot()
+	if err != nil {
+		return err
+	}
 	var kept []dora.Layer
 	for _, l := range r.adapter.Layers {
 		kept = append(kept, *l)
@@ -78,21 +83,25 @@ func (r *run) evaluateBase(ctx context.Context) error {
 	if err := r.trainer.Write(ctx); err != nil {
 		return err
 	}
-	e, err := r.judge(ctx)
-	if err != nil {
+	if err := f(); err != nil {
 		return err
 	}
 	for i, l := range r.adapter.Layers {
 		l.A, l.B, l.M = kept[i].A, kept[i].B, kept[i].M
 	}
-	if err := r.trainer.Write(ctx); err != nil {
+	return r.trainer.Restore(before)
+}
+
+// evaluateBase judges the model without its adapter.
+func (r *run) evaluateBase(ctx context.Context) error {
+	err := r.asBase(ctx, func() (err error) {
+		r.pos.Base, err = r.judge(ctx)
+		return err
+	})
+	if err != nil || !r.first() {
 		return err
 	}
-	r.pos.Base = e
-	if !r.first() {
-		return nil
-	}
-	return r.keep(Record{Validation: e})
+	return r.keep(Record{Validation: r.pos.Base})
 }
 
 // evaluated judges the adapter as it is, and keeps it if it is the best.
@@ -112,7 +121,7 @@ func (r *run) evaluated(ctx context.Context) error {
 		return nil
 	}
 	if better {
-		if err := r.saveBest(e); err != nil {
+		if err := errors.Join(r.saveBest(e), r.draw(ctx)); err != nil {
 			return err
 		}
 	}

@@ -44,6 +44,7 @@ type run struct {
 
 	began, waited time.Duration
 	clock         time.Time
+	shown         []*shown
 	pictures      []picture
 	fault         error // of a checkpoint that was not written
 	written       int   // update of the last one that was
@@ -103,6 +104,9 @@ func (r *run) train(ctx context.Context) (err error) {
 		if err := r.evaluateBase(ctx); err != nil {
 			return err
 		}
+	}
+	if err := r.show(ctx); err != nil {
+		return err
 	}
 	r.clock = time.Now()
 	for r.pos.Epoch < r.opt.Epochs {
@@ -351,7 +355,7 @@ func (r *run) finish() error {
 	if err := r.trainer.Read(); err != nil {
 		return err
 	}
-	return errors.Join(r.fault, r.adapter.Save(filepath.Join(r.opt.Output, lastFile)), r.report())
+	return errors.Join(r.fault, r.adapter.Save(filepath.Join(r.opt.Output, lastFile)), r.saveSample(), r.report())
 }
 
 // saveBest keeps the adapter as it is now, which has the least validation loss so far.
