@@ -39,10 +39,3 @@ func TestPlaces(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 }
-
-// TestRanksWithoutAWayToEachOther are an error, not as many groups of one.
-func TestRanksWithoutAWayToEachOther(t *testing.T) {
-	e := map[string]string{"PMI_RANK": "0", "PMI_SIZE": "2"}
-	_, err := Join(context.Background(), Options{Getenv: func(name string) string { return e[name] }})
-	assert.ErrorContains(t, err, "MPICH started this process as rank 0 of 2")
-}

@@ -2,6 +2,7 @@ package ranks
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Group is a job's ranks as one of them sees it. All ranks call the same methods in the same order, one goroutine of each at a time. After
@@ -56,6 +59,9 @@ func Join(ctx context.Context, opt Options) (Group, error) {
 	case p.size == 1:
 		return alone{}, nil
 	}
+	if p.address == "" {
+		return joinMPI(ctx, p, opt.Getenv)
+	}
 	return joinTCP(ctx, p, opt)
 }
 
@@ -86,6 +92,43 @@ func mean(vectors [][]float32) []float32 {
 		sum[i] = float32(sum[i] * by)
 	}
 	return sum
+}
+
+// vectorsOf are the ranks' vectors, which are as long.
+func vectorsOf(all [][]byte) (vectors [][]float32, err error) {
+	for rank, data := range all {
+		if len(data) != len(all[0]) {
+			return nil, fmt.Errorf("rank %d has %d numbers, rank 0 %d", rank, len(data)/4, len(all[0])/4)
+		}
+		// What was received may begin anywhere; numbers begin at multiples of four.
+		x := make([]float32, len(data)/4)
+		copy(runtime.Bytes(x), data)
+		vectors = append(vectors, x)
+	}
+	return vectors, nil
+}
+
+// joined are messages one behind the other, each behind its length.
+func joined(all [][]byte) (out []byte) {
+	for _, data := range all {
+		out = append(binary.LittleEndian.AppendUint64(out, uint64(len(data))), data...)
+	}
+	return out
+}
+
+// parted is the inverse of joined.
+func parted(data []byte, count int) (all [][]byte, err error) {
+	for len(data) >= 8 {
+		n := binary.LittleEndian.Uint64(data)
+		if n > uint64(len(data)-8) {
+			break
+		}
+		all, data = append(all, data[8:8+n]), data[8+n:]
+	}
+	if len(all) != count || len(data) > 0 {
+		return nil, fmt.Errorf("%d messages of %d ranks", len(all), count)
+	}
+	return all, nil
 }
 
 // Agree reports in what the ranks differ, if they do, on all of them alike. What is compared is text by name.

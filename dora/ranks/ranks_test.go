@@ -77,6 +77,9 @@ func play(name string) (err error) {
 			}
 			time.Sleep(time.Millisecond)
 		}
+	case "name":
+		fmt.Println(g.Engine())
+		return nil
 	case "fail":
 		if g.Rank() == 1 {
 			g.Abort(errors.New("its disk is full"))
@@ -98,6 +101,12 @@ func play(name string) (err error) {
 			what["data"] = "c"
 		}
 		return Agree(ctx, g, what)
+	case "killed":
+		fmt.Println("joined")
+		if g.Rank() == 1 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		return g.Mean(ctx, make([]float32, 1000))
 	case "early":
 		if g.Rank() == 1 {
 			return nil
@@ -298,4 +307,39 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	j.Signal(0, os.Interrupt)
 	r := j.Wait()
 	assert.Contains(t, r[1].Output, "error: rank 0 on ")
+}
+
+// TestRanksUnderMPI: the same means as over TCP; a rank that fails or is killed ends the job within seconds.
+func TestRanksUnderMPI(t *testing.T) {
+	under := func(scenario string, n int) (localranks.Result, time.Duration) {
+		begun := time.Now()
+		r := localranks.MPI(t, n, []string{scenarioVariable + "=" + scenario}, os.Args[0]).Wait()[0]
+		return r, time.Since(begun)
+	}
+	for _, n := range []int{2, 3} {
+		r, _ := under("calls", n)
+		require.Zero(t, r.Code, r.Output)
+		assert.Equal(t, strings.Repeat(wanted(n)+"\n", n), r.Output)
+	}
+	for scenario, want := range map[string]string{
+		"killed":   "Killed",
+		"fail":     "its disk is full",
+		"lengths":  "rank 1 has 5 numbers, rank 0 4",
+		"disagree": `rank 1 differs: data is "c" and was "b" on rank 0`,
+	} {
+		r, took := under(scenario, 2)
+		assert.NotZero(t, r.Code, scenario)
+		assert.Contains(t, r.Output, want, scenario)
+		assert.Less(t, took, 10*time.Second, scenario)
+	}
+	r, _ := under("name", 2)
+	assert.Contains(t, r.Output, "Open MPI ")
+}
+
+// TestMPIThatCannotBeOpened: the error says what to do.
+func TestMPIThatCannotBeOpened(t *testing.T) {
+	e := map[string]string{"PMI_RANK": "0", "PMI_SIZE": "2", MPIVariable: "/nowhere/libmpi.so"}
+	_, err := Join(context.Background(), Options{Getenv: func(name string) string { return e[name] }})
+	assert.ErrorContains(t, err, "MPICH started this process as rank 0 of 2, but its library cannot be opened")
+	assert.ErrorContains(t, err, "name libmpi.so in SPARK_MPI, or set MASTER_ADDR")
 }

@@ -328,12 +328,9 @@ func (t *tcp) lost(p *peer, err error) error {
 // Mean implements Group.
 func (t *tcp) Mean(ctx context.Context, x []float32) error {
 	out, err := t.exchange(ctx, frameMean, runtime.Bytes(x), func(all [][]byte) ([]byte, error) {
-		vectors := [][]float32{}
-		for rank, data := range all {
-			if len(data) != 4*len(x) {
-				return nil, fmt.Errorf("rank %d has %d numbers, rank 0 %d", rank, len(data)/4, len(x))
-			}
-			vectors = append(vectors, runtime.View[float32](data))
+		vectors, err := vectorsOf(all)
+		if err != nil {
+			return nil, err
 		}
 		return runtime.Bytes(mean(vectors)), nil
 	})
@@ -366,26 +363,13 @@ func (t *tcp) Broadcast(ctx context.Context, x []byte) error {
 
 // Gather implements Group.
 func (t *tcp) Gather(ctx context.Context, x []byte) ([][]byte, error) {
-	out, err := t.exchange(ctx, frameGather, x, func(all [][]byte) ([]byte, error) {
-		var joined []byte
-		for _, data := range all {
-			joined = append(binary.LittleEndian.AppendUint64(joined, uint64(len(data))), data...)
-		}
-		return joined, nil
-	})
+	out, err := t.exchange(ctx, frameGather, x, func(all [][]byte) ([]byte, error) { return joined(all), nil })
 	if err != nil {
 		return nil, err
 	}
-	var all [][]byte
-	for len(out) >= 8 {
-		n := binary.LittleEndian.Uint64(out)
-		if n > uint64(len(out)-8) {
-			break
-		}
-		all, out = append(all, out[8:8+n]), out[8+n:]
-	}
-	if len(all) != t.size || len(out) > 0 {
-		return nil, t.broken(fmt.Errorf("%d messages of %d ranks", len(all), t.size))
+	all, err := parted(out, t.size)
+	if err != nil {
+		return nil, t.broken(err)
 	}
 	return all, nil
 }

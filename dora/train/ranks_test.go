@@ -17,13 +17,20 @@ import (
 	"github.com/spark-compile/spark-compile/internal/localranks"
 )
 
-// job trains on n ranks in the directory of opt.
-func job(t *testing.T, opt Options, n int, s settings) *localranks.Job {
+// write tells ranks how to train, in the directory of opt.
+func write(t *testing.T, opt Options, s settings) (dir string) {
 	t.Helper()
-	dir := filepath.Dir(opt.Output)
+	dir = filepath.Dir(opt.Output)
 	data, err := json.Marshal(s)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "options.json"), data, 0o644))
+	return dir
+}
+
+// job trains on n ranks.
+func job(t *testing.T, opt Options, n int, s settings) *localranks.Job {
+	t.Helper()
+	dir := write(t, opt, s)
 	return localranks.Start(t, n, []string{rankVariable + "=" + dir}, os.Args[0])
 }
 
@@ -95,6 +102,23 @@ func TestRanksTrainAsOne(t *testing.T) {
 	for i := range a {
 		assert.InEpsilon(t, max(a[i].Loss, 1), max(b[i].Loss, 1), 1e-4, "update %d", a[i].Update)
 	}
+}
+
+// TestRanksUnderMPITrainAsOverTCP: the same bits.
+func TestRanksUnderMPITrainAsOverTCP(t *testing.T) {
+	opt := lessonsOf(t, 24)
+	s := settings{Count: 24, Batch: 2, Epochs: 2, Output: "tcp"}
+	trained(t, opt, 2, s)
+	s.Output = "mpi"
+	dir := write(t, opt, s)
+	r := localranks.MPI(t, 2, []string{rankVariable + "=" + dir}, os.Args[0]).Wait()[0]
+	require.Zero(t, r.Code, r.Output)
+	digest := func(name string) string {
+		o := opt
+		o.Output = filepath.Join(dir, name)
+		return sum(t, o, lastFile)
+	}
+	assert.Equal(t, digest("tcp"), digest("mpi"))
 }
 
 // TestARankThatIsKilledEndsTraining: the others end within seconds and name it, and training goes on from the last checkpoint: on as many ranks with the bits
