@@ -33,7 +33,7 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-var pages = []string{"../../README.md", "install.md", "compile.md", "precision.md", "report.md", "run.md", "go-package.md", "openpilot.md", "python.md", "adapters.md", "troubleshooting.md"}
+var pages = []string{"../../README.md", "install.md", "compile.md", "precision.md", "report.md", "run.md", "go-package.md", "openpilot.md", "python.md", "adapters.md", "data.md", "train.md", "troubleshooting.md"}
 
 // standins are the names of openpilot's files, and what the generator calls such a model.
 var standins = map[string]string{"driving_vision": "vision", "driving_policy": "policy", "dmonitoring_model": "dmonitoring", "driving_supercombo": "supercombo"}
@@ -327,7 +327,7 @@ func (g *guide) python(t *testing.T, at, text string) string {
 func TestFlagsOfTheGuide(t *testing.T) {
 	known := map[string]bool{"--gpus": true, "--ignore-missing": true, "--strip-components": true} // of docker, sha256sum and tar
 	var all []string
-	for _, c := range []string{"compile", "run", "bench", "info", "dora", "dora init", "dora inspect", "dora merge", "dora diff"} {
+	for _, c := range []string{"compile", "run", "bench", "info", "dora", "dora init", "dora inspect", "dora merge", "dora diff", "dora data", "dora train"} {
 		out, err := exec.Command("go", append([]string{"run", "../../cmd/spark"}, strings.Fields(c+" --help")...)...).Output()
 		require.NoError(t, err)
 		for _, f := range regexp.MustCompile(`--(\[no-\])?[a-z][a-z-]*`).FindAllString(string(out), -1) {
