@@ -26,6 +26,7 @@ type flags struct {
 	Package   string   `arg:"" optional:"" name:"dir" help:"Compiled package to describe instead of the machine: model, provenance, inputs and outputs."`
 	JSON      bool     `name:"json" help:"Print JSON; with --monitor, one line per interval."`
 	Check     bool     `help:"Check driver, device, PTX, a kernel, ptxas and ONNX Runtime; exit with 1 if one fails."`
+	Fabric    bool     `help:"Show what connects this machine to others that train with it, and what is known to go wrong; exit with 1 if something does."`
 	Monitor   bool     `help:"Show utilisation, clocks, power, temperature and memory until interrupted."`
 	Interval  *float64 `help:"Seconds between lines of --monitor (default 1)." placeholder:"S"`
 	Duration  *float64 `help:"Seconds after which --monitor ends." placeholder:"S"`
@@ -56,6 +57,12 @@ type tool struct {
 func (t *tool) run(ctx context.Context) error {
 	if !t.Monitor && (t.Interval != nil || t.Duration != nil) {
 		return errors.New("--interval and --duration need --monitor")
+	}
+	if t.Fabric {
+		if t.Package != "" || t.Monitor || t.Check {
+			return errors.New("--fabric stands alone: leave the directory, --monitor and --check out")
+		}
+		return t.connected()
 	}
 	if t.Package != "" {
 		if t.Monitor || t.Check {
