@@ -27,9 +27,9 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/clibrary"
+	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/ir"
-	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
