@@ -22,9 +22,6 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// MPIVariable names the library, where it is not found.
-const MPIVariable = "SPARK_MPI"
-
 // mpi is a group over a library of MPI (MPI standard 3.1), which is opened at run time. All of its calls are made on one thread of the operating system.
 // A rank that dies is mpirun's to notice: it ends the job.
 type mpi struct {

@@ -34,6 +34,12 @@ type Group interface {
 	Close() error
 }
 
+// Variables of the environment that name the libraries of MPI and NCCL, where they are not found.
+const (
+	MPIVariable  = "SPARK_MPI"
+	NCCLVariable = "SPARK_NCCL"
+)
+
 // Options say how ranks find each other.
 type Options struct {
 	Getenv  func(string) string // os.Getenv by default

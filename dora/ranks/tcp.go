@@ -254,6 +254,11 @@ func (t *tcp) Rank() int      { return t.rank }
 func (t *tcp) Size() int      { return t.size }
 func (t *tcp) Engine() string { return "tcp" }
 
+// Failed is closed when the group has failed, by what the function then says.
+func (t *tcp) Failed() (<-chan struct{}, func() error) {
+	return t.done, func() error { return t.failed }
+}
+
 // Abort ends the others.
 func (t *tcp) Abort(err error) { t.fail(fmt.Errorf("%s: %w", t.name(), err)) }
 

@@ -42,12 +42,12 @@ type run struct {
 	log     *metrics
 	records []Record
 
-	began, waited time.Duration
-	clock         time.Time
-	shown         []*shown
-	pictures      []picture
-	fault         error // of a checkpoint that was not written
-	written       int   // update of the last one that was
+	waited   time.Duration // for data, since the last update
+	clock    time.Time
+	shown    []*shown
+	pictures []picture
+	fault    error // of a checkpoint that was not written
+	written  int   // update of the last one that was
 }
 
 // Result is what training came to.

@@ -97,6 +97,9 @@ func (d *Device) do(f func() error) error {
 	return f()
 }
 
+// Do runs f on a thread that has the device's context current: what other libraries of CUDA do then is of this device.
+func (d *Device) Do(f func() error) error { return d.do(f) }
+
 // Close releases the context. Close everything made from the device first.
 func (d *Device) Close() error {
 	return d.call("cuDevicePrimaryCtxRelease", uintptr(d.ordinal))

@@ -92,6 +92,11 @@ func (f *trainFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
+	on, err := ranks.OnDevice(ctx, g, d, os.Getenv)
+	if err != nil {
+		return err
+	}
+	g = on
 	opt.Device = d
 	tell, clear := cli.Progress(stderr, f.Quiet || g.Rank() != 0)
 	defer clear()
