@@ -29,6 +29,7 @@ type flags struct {
 	Rtol          *float64   `help:"Relative tolerance for --expect and --suite; default for --expect: cosine and relative L2 by precision." placeholder:"R"`
 	Atol          *float64   `help:"Absolute tolerance for --expect and --suite." placeholder:"A"`
 	MinCosine     *float64   `help:"Minimum cosine for --expect." placeholder:"C"`
+	Ranks         bool       `help:"Under mpirun, torchrun or Slurm: split a directory of inputs over the ranks; the first one says how fast all were."`
 	Runs          int        `help:"Number of runs; reports mean, median and 99th percentile." default:"1" placeholder:"N"`
 	JSON          string     `name:"json" help:"Write a JSON report." placeholder:"FILE"`
 	Check         bool       `help:"On the CPU device: check memory, races, initialisation and synchronisation."`

@@ -24,7 +24,7 @@ import (
 )
 
 // run runs one model.
-func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
+func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	if f.Model == "" {
 		return errors.New("no model: give DIR or MODEL.onnx")
 	}
@@ -42,6 +42,15 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := f.origin(ctx, p, stderr, cases); err != nil {
 		return err
 	}
+	t, cases, err := f.join(ctx, p, cases)
+	if err != nil {
+		return err
+	}
+	defer func() { err = t.end(ctx, stdout, len(cases), err) }()
+	if len(cases) == 0 {
+		return nil
+	}
+	stdout = t.out(stdout)
 	var s *runtime.Session
 	d, counts, notices, err := f.open(ctx, func(d hal.Device) (err error) {
 		s, err = runtime.Open(ctx, p, d, runtime.ModelOptions{Target: f.Target})

@@ -1,0 +1,67 @@
+package dataset
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/dora/camera"
+)
+
+// TestVideosShowWhatDirectoriesOfFramesShow, nearly: HEVC loses a little. One that is cut off gives the samples before.
+func TestVideosShowWhatDirectoriesOfFramesShow(t *testing.T) {
+	if !(camera.Options{}).HasFFmpeg() {
+		python := os.Getenv("SPARK_PYTHON")
+		out, err := exec.Command(python, "-c", "import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_exe())").Output()
+		if python == "" || err != nil {
+			t.Skip("ffmpeg is missing: neither on the path nor in SPARK_PYTHON's imageio-ffmpeg (make tools)")
+		}
+		t.Setenv(camera.FFmpegVariable, strings.TrimSpace(string(out)))
+	}
+	ctx := context.Background()
+	s := Synthesis{Routes: 1, Seconds: 4, Width: 128, Height: 80}
+	frames := routesOf(t, s)
+	s.Video = true
+	videos := routesOf(t, s)
+	open := func(dir string, warn func(string)) Set {
+		set, err := Open(ctx, dir, Options{Inputs: takes(t, "vision"), Cache: t.TempDir(), Warn: warn})
+		require.NoError(t, err)
+		return set
+	}
+	none := func(text string) { t.Error(text) }
+	a, b := open(frames, none), open(videos, none)
+	require.Equal(t, a.Len(), b.Len())
+	for i := range a.Len() {
+		x, err := a.Sample(ctx, i)
+		require.NoError(t, err)
+		y, err := b.Sample(ctx, i)
+		require.NoError(t, err)
+		assert.Equal(t, x.Key, y.Key)
+		for _, name := range []string{"img", "big_img"} {
+			mean := 0.0
+			for k, p := range x.Inputs[name] {
+				d := float64(p) - float64(y.Inputs[name][k])
+				mean += d * d / float64(len(x.Inputs[name]))
+			}
+			assert.Less(t, mean, 60.0, "%s of sample %d: mean squared difference of levels", name, i)
+			other := x.Inputs[name][len(x.Inputs[name])/2:]
+			assert.NotEqual(t, other, x.Inputs[name][:len(other)], "the drive moves")
+		}
+	}
+	r := b.(*routes)
+	path := videos + "/" + strings.TrimPrefix(r.segments[0].name, "0123456789abcdef|") + "/fcamera.hevc"
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, data[:len(data)*6/10], 0o644))
+	var warned []string
+	c := open(videos, func(text string) { warned = append(warned, text) })
+	assert.Less(t, c.Len(), b.Len())
+	assert.Greater(t, c.Len(), 3)
+	require.NotEmpty(t, warned)
+	assert.Contains(t, warned[0], "frame ")
+}
