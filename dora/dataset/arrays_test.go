@@ -77,10 +77,12 @@ func TestDirectoriesWithoutSamples(t *testing.T) {
 	require.NoError(t, os.Mkdir(bad, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(bad, "0.npz"), nil, 0o644))
 	for spec, want := range map[string]string{
-		filepath.Join(dir, "none"): "there is no such directory",
-		empty:                      "empty holds neither segments of routes (directories with an rlog) nor .npz files",
-		file:                       "is no directory",
-		bad:                        "none of its 1 .npz files has the model's inputs x",
+		filepath.Join(dir, "none"):  "there is no such directory",
+		empty:                       "empty holds neither segments of routes (directories with an rlog) nor .npz files",
+		file:                        "is no directory",
+		"comma2k19:" + dir:          "comma2k19 is not read yet",
+		"comma_car_segments:" + dir: "has logs without pictures",
+		bad:                         "none of its 1 .npz files has the model's inputs x",
 	} {
 		_, err := Open(context.Background(), spec, Options{Inputs: inputX})
 		assert.ErrorContains(t, err, want)

@@ -29,6 +29,14 @@ func Open(ctx context.Context, spec string, opt Options) (Set, error) {
 	if settings, ok := strings.CutPrefix(spec, synthetic); ok && (settings == "" || settings[0] == ':') {
 		return openSynthetic(ctx, strings.TrimPrefix(settings, ":"), opt)
 	}
+	for _, kind := range []struct{ prefix, why string }{
+		{"comma2k19:", "comma2k19 is not read yet: convert its segments to .npz files with the model's inputs"},
+		{"comma_car_segments:", "commaCarSegments has logs without pictures or states of openpilot: no driving model can be shown them"},
+	} {
+		if strings.HasPrefix(spec, kind.prefix) {
+			return nil, fmt.Errorf("%s: %s", spec, kind.why)
+		}
+	}
 	dir, ofRoutes := strings.CutPrefix(spec, "ci:")
 	st, err := os.Stat(dir)
 	switch {

@@ -65,7 +65,10 @@ func (r *run) prepare(ctx context.Context) error {
 	for name, text := range digests {
 		settings[name] = text
 	}
-	if err := ranks.Agree(ctx, r.group, settings); err != nil {
+	alike := maps.Clone(settings)
+	info := r.opt.Device.Info()
+	alike["device"] = fmt.Sprintf("%s (%s)", info.Name, info.Backend)
+	if err := ranks.Agree(ctx, r.group, alike); err != nil {
 		return err
 	}
 	return r.start(ctx, settings, state)

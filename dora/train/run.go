@@ -352,6 +352,10 @@ func (r *run) finish() error {
 	if r.written != r.pos.Update {
 		r.checkpoint()
 	}
+	if r.teacher != nil {
+		s := r.teacher.Stats()
+		r.opt.Message(fmt.Sprintf("teacher: %d inferences, %.4g a second, and %d from the cache", s.Inferences, s.Rate(), s.Hits))
+	}
 	if err := r.trainer.Read(); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -148,6 +149,27 @@ func TestAStoppedRunGoesOnWithTheSameBits(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, timeless(a), timeless(b))
 	assert.Len(t, a, 8+1+2)
+}
+
+// TestAStudentReachesItsTeacher: from routes, whose features a vision model computes; on a route that is kept from training the loss falls to less than a fifth.
+func TestAStudentReachesItsTeacher(t *testing.T) {
+	opt := lessonsOf(t, 24)
+	opt.Set, opt.Data = nil, "synthetic:routes=3,seconds=14,width=96,height=60"
+	opt.Epochs, opt.BatchSize, opt.MicroBatch, opt.Rate, opt.Val = 3, 8, 8, 1e-2, 0.34
+	vision, err := driving.Make("vision", driving.Tiny)
+	require.NoError(t, err)
+	opt.Vision = filepath.Join(filepath.Dir(opt.Model), "vision.onnx")
+	require.NoError(t, os.WriteFile(opt.Vision, vision.ONNX, 0o644))
+	result, err := Run(context.Background(), opt, alone(t))
+	require.NoError(t, err)
+	t.Log(result.Base.Loss, result.Best.Loss, result.BestUpdate)
+	assert.Greater(t, result.Base.Loss, 5*result.Best.Loss)
+	assert.FileExists(t, filepath.Join(opt.Output, sampleFile))
+	page, err := os.ReadFile(filepath.Join(opt.Output, reportFile))
+	require.NoError(t, err)
+	assert.Contains(t, string(page), "<polyline")
+	assert.Contains(t, string(page), "without the adapter")
+	assert.Equal(t, 4, strings.Count(string(page), "data:image/png;base64,"), "frames with paths")
 }
 
 // timeless are records without what depends on the clock.

@@ -19,7 +19,7 @@ import (
 type trainFlags struct {
 	command `kong:"-"`
 
-	Data    string `help:"What to train on: a directory of routes or of .npz files, KIND:DIR, with a kind of ci, comma_car_segments or comma2k19, or synthetic; with --dry-run synthetic by default." placeholder:"KIND|DIR"`
+	Data    string `help:"What to train on: a directory of routes or of .npz files, ci:DIR, or synthetic, with settings as in synthetic:routes=2,seconds=20; with --dry-run synthetic by default." placeholder:"KIND|DIR"`
 	Model   string `required:"" help:"ONNX file whose adapter is trained." placeholder:"M.onnx"`
 	Teacher string `help:"ONNX file whose outputs it learns." placeholder:"T.onnx"`
 	Vision  string `help:"ONNX file that makes the features which a policy reads, where the logs have none." placeholder:"V.onnx"`
