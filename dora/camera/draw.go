@@ -67,7 +67,10 @@ func segment(img *image.RGBA, x0, y0, x1, y1 float64, c color.RGBA) {
 	n := int(max(math.Abs(x1-x0), math.Abs(y1-y0))) + 1
 	for i := range n + 1 {
 		part := float64(i) / float64(n)
-		img.SetRGBA(int(math.Round(x0+part*(x1-x0))), int(math.Round(y0+part*(y1-y0))), c)
+		x, y := int(math.Round(x0+part*(x1-x0))), int(math.Round(y0+part*(y1-y0)))
+		for _, d := range []image.Point{{}, {X: 1}, {X: -1}, {Y: 1}, {Y: -1}} { // lines of one pixel are hard to see
+			img.SetRGBA(x+d.X, y+d.Y, c)
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ type run struct {
 	log     *metrics
 	records []Record
 
-	waited   time.Duration // for data, since the last update
+	waited   time.Duration // for data, of this update
 	clock    time.Time
 	shown    []*shown
 	pictures []picture
@@ -108,7 +108,6 @@ func (r *run) train(ctx context.Context) (err error) {
 	if err := r.show(ctx); err != nil {
 		return err
 	}
-	r.clock = time.Now()
 	for r.pos.Epoch < r.opt.Epochs {
 		if err := r.epoch(ctx); err != nil {
 			return err
@@ -130,6 +129,7 @@ func (r *run) epoch(ctx context.Context) error {
 	order := dataset.Shard(dataset.Shuffle(r.opt.Seed, r.pos.Epoch, r.training.Len()), r.opt.BatchSize, r.group.Rank(), r.group.Size())
 	lessons := r.lessons(ahead, r.training, order[r.pos.Batch*r.opt.BatchSize:], r.opt.BatchSize)
 	for last := false; !last; {
+		r.clock, r.waited = time.Now(), 0 // an update's time has no evaluations and checkpoints in it
 		l, err := r.next(waits, lessons)
 		if waits.Err() != nil {
 			r.checkpoint()
@@ -237,10 +237,8 @@ func (r *run) exchange(ctx context.Context, rate float64, s *sums, stop bool) (d
 // record tells of an update.
 func (r *run) record(rate float64, result dora.Result, s *sums) error {
 	took := time.Since(r.clock)
-	r.clock = time.Now()
 	rec := Record{Update: r.pos.Update, Epoch: float64(r.pos.Update) / float64(r.each), Loss: finite(s.loss), Terms: s.terms(), Rate: rate, Norm: finite(result.Norm),
 		Skipped: !result.Applied, Seconds: took.Seconds(), Samples: float64(r.opt.BatchSize*r.group.Size()) / took.Seconds(), Waited: r.waited.Seconds() / took.Seconds()}
-	r.waited = 0
 	if !r.first() {
 		return nil
 	}
