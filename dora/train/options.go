@@ -130,8 +130,6 @@ func (o *Options) check() error {
 		return fmt.Errorf("--diverge %v: want a factor greater than 1, or 0", o.Diverge)
 	case o.CheckpointEvery < 0 || o.EvaluateEvery < 0 || o.Keep < 1:
 		return fmt.Errorf("--checkpoint-every %d, --evaluate-every %d, --keep %d: want 0 or more updates, and at least 1 checkpoint", o.CheckpointEvery, o.EvaluateEvery, o.Keep)
-	case o.Adapter != "" && o.Resume:
-		return fmt.Errorf("--adapter with --resume: the checkpoint has the adapter: leave one of them out")
 	}
 	return schedule{o.Schedule, o.Rate, o.Warmup, 0}.check()
 }

@@ -49,6 +49,13 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	digests := map[string]string{"model": r.model.Base, "target": r.opt.Target}
+	if r.opt.Adapter != "" {
+		data, err := os.ReadFile(r.opt.Adapter)
+		if err != nil {
+			return fmt.Errorf("--adapter: %w", err)
+		}
+		digests["--adapter"] = fmt.Sprintf("%x", sha256.Sum256(data))
+	}
 	if err := r.openData(ctx, file, digests); err != nil {
 		return err
 	}

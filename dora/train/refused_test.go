@@ -17,21 +17,20 @@ func TestTrainingThatCannotBegin(t *testing.T) {
 		change func(o *Options)
 		want   string
 	}{
-		"no model":          {func(o *Options) { o.Model = "" }, "--model: name the ONNX file"},
-		"absent model":      {func(o *Options) { o.Model += "x" }, "car.onnxx: file does not exist"},
-		"micro-batch":       {func(o *Options) { o.MicroBatch = 3 }, "--micro-batch 3: want a divisor of --batch-size 4"},
-		"too few samples":   {func(o *Options) { o.BatchSize, o.MicroBatch = 32, 4 }, "drawn: 18 samples to train on, and an update takes 32: give more data or a smaller --batch-size"},
-		"all held":          {func(o *Options) { o.Val = 1 }, "--val 1: want a share"},
-		"no checkpoint":     {func(o *Options) { o.Resume = true }, "has no checkpoint: leave --resume out to begin"},
-		"no output":         {func(o *Options) { o.Output = "" }, "--output: name a directory"},
-		"schedule":          {func(o *Options) { o.Schedule = "step" }, `schedule "step": want one of`},
-		"long warm-up":      {func(o *Options) { o.Warmup = 8 }, "--warmup 8: there are 8 updates in all"},
-		"divergence":        {func(o *Options) { o.Diverge = 0.5 }, "--diverge 0.5: want a factor greater than 1"},
-		"adapter and again": {func(o *Options) { o.Adapter, o.Resume = "a", true }, "--adapter with --resume"},
-		"absent adapter":    {func(o *Options) { o.Adapter = "none.safetensors" }, "none.safetensors"},
-		"no teacher":        {func(o *Options) { o.Teacher = "" }, "--teacher: the loss compares outputs with a teacher's"},
-		"absent teacher":    {func(o *Options) { o.Teacher += "x" }, "--teacher: "},
-		"targets":           {func(o *Options) { o.Targets = []string{"nothing*"} }, `target "nothing*" matches none`},
+		"no model":        {func(o *Options) { o.Model = "" }, "--model: name the ONNX file"},
+		"absent model":    {func(o *Options) { o.Model += "x" }, "car.onnxx: file does not exist"},
+		"micro-batch":     {func(o *Options) { o.MicroBatch = 3 }, "--micro-batch 3: want a divisor of --batch-size 4"},
+		"too few samples": {func(o *Options) { o.BatchSize, o.MicroBatch = 32, 4 }, "drawn: 18 samples to train on, and an update takes 32: give more data or a smaller --batch-size"},
+		"all held":        {func(o *Options) { o.Val = 1 }, "--val 1: want a share"},
+		"no checkpoint":   {func(o *Options) { o.Resume = true }, "has no checkpoint: leave --resume out to begin"},
+		"no output":       {func(o *Options) { o.Output = "" }, "--output: name a directory"},
+		"schedule":        {func(o *Options) { o.Schedule = "step" }, `schedule "step": want one of`},
+		"long warm-up":    {func(o *Options) { o.Warmup = 8 }, "--warmup 8: there are 8 updates in all"},
+		"divergence":      {func(o *Options) { o.Diverge = 0.5 }, "--diverge 0.5: want a factor greater than 1"},
+		"absent adapter":  {func(o *Options) { o.Adapter = "none.safetensors" }, "none.safetensors"},
+		"no teacher":      {func(o *Options) { o.Teacher = "" }, "--teacher: the loss compares outputs with a teacher's"},
+		"absent teacher":  {func(o *Options) { o.Teacher += "x" }, "--teacher: "},
+		"targets":         {func(o *Options) { o.Targets = []string{"nothing*"} }, `target "nothing*" matches none`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opt := lessonsOf(t, 24)

@@ -151,6 +151,30 @@ func TestAStoppedRunGoesOnWithTheSameBits(t *testing.T) {
 	assert.Len(t, a, 8+1+2)
 }
 
+// TestAnAdapterIsTrainedOn: from another training's end, with its layers and ranks, and resumed with it.
+func TestAnAdapterIsTrainedOn(t *testing.T) {
+	opt := lessonsOf(t, 16)
+	opt.Epochs, opt.Rank, opt.CheckpointEvery = 1, 1, 1
+	_, err := Run(context.Background(), opt, alone(t))
+	require.NoError(t, err)
+	first := opt.Output
+	more := opt
+	more.Output, more.Adapter, more.Rank = opt.Output+"2", filepath.Join(first, lastFile), 16
+	ctx, cancel := context.WithCancel(context.Background())
+	more.Show = func(Progress) { cancel() }
+	_, err = Run(ctx, more, alone(t))
+	require.ErrorIs(t, err, context.Canceled)
+	more.Show, more.Resume = nil, true
+	got, err := Run(context.Background(), more, alone(t))
+	require.NoError(t, err)
+	assert.Less(t, got.Best.Loss, got.Base.Loss)
+	assert.NotEqual(t, sum(t, opt, lastFile), sum(t, more, lastFile))
+	more.Adapter = ""
+	_, err = Run(context.Background(), more, alone(t))
+	assert.ErrorContains(t, err, "was trained with other settings: --adapter was ")
+	assert.ErrorContains(t, err, " and is not given")
+}
+
 // TestAStudentReachesItsTeacher: from routes, whose features a vision model computes; on a route that is kept from training the loss falls to less than a fifth.
 func TestAStudentReachesItsTeacher(t *testing.T) {
 	opt := lessonsOf(t, 24)

@@ -82,7 +82,7 @@ func (f *trainFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 		return err
 	}
 	defer func() {
-		if err != nil {
+		if err != nil && !errors.Is(err, context.Canceled) { // ranks stop together, and the first one writes
 			g.Abort(err)
 		}
 		err = errors.Join(err, g.Close())
