@@ -8,36 +8,20 @@ type Index struct {
 	SOF       uint64 // start of the exposure, ns since the device started
 }
 
-// Matched says which frames of a file the log knows.
-type Matched struct {
-	Indices []Index // by the frame's number in the file; SOF is 0 where the log has none
-	Unknown int     // frames of the file without an index
-	Missing int     // indices without a frame: the file was cut off
-}
-
-// Match joins the frames of a file with the indices of its segment's log. Frames before the first keyframe are neither written nor indexed, so the n-th
-// frame is that of segmentId n, also where the log has lost some indices; where segmentId does not rise, the n-th index is the n-th frame's.
-func Match(frames int, indices []Index) Matched {
-	m := Matched{Indices: make([]Index, frames)}
+// Positions are the numbers in its file, from 0, of the frames that a segment's log has indices of. Frames before the first keyframe are neither written nor indexed,
+// so a frame is number segmentId, also where the log has lost some indices; where segmentId does not rise, the n-th index is the n-th frame's.
+func Positions(indices []Index) []int {
 	rises := true
 	for i := 1; i < len(indices); i++ {
 		rises = rises && indices[i].SegmentID > indices[i-1].SegmentID
 	}
-	known := 0
+	out := make([]int, len(indices))
 	for n, x := range indices {
-		at := n
-		if rises {
-			at = int(x.SegmentID)
+		if out[n] = n; rises {
+			out[n] = int(x.SegmentID)
 		}
-		if at >= frames {
-			m.Missing++
-			continue
-		}
-		m.Indices[at] = x
-		known++
 	}
-	m.Unknown = frames - known
-	return m
+	return out
 }
 
 // PairWithin is how far apart frames of the road and the wide camera may begin to be a pair, in ns: more than that modeld complains of.

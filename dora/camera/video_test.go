@@ -124,8 +124,6 @@ func TestAFileThatIsCutOffGivesTheFramesBefore(t *testing.T) {
 		assert.Equal(t, upTo(len(numbers)-1), numbers[:len(numbers)-1])
 		var d *Damage
 		assert.True(t, end == io.EOF || errors.As(end, &d) && d.Frames == len(numbers), end)
-		m := Match(len(numbers), indices(75))
-		assert.Equal(t, 75-len(numbers), m.Missing)
 	}
 }
 
@@ -194,20 +192,13 @@ func indices(n int) (out []Index) {
 // TestFramesAreThoseOfTheirIndices, also where the log has lost some, or its numbers do not rise.
 func TestFramesAreThoseOfTheirIndices(t *testing.T) {
 	all := indices(10)
-	assert.Equal(t, Matched{Indices: all}, Match(10, all))
-	m := Match(12, all)
-	assert.Equal(t, 2, m.Unknown)
-	assert.Zero(t, m.Indices[11].SOF)
-	lost := append(append([]Index{}, all[:3]...), all[5:]...)
-	m = Match(10, lost)
-	assert.Equal(t, 2, m.Unknown)
-	assert.Zero(t, m.Indices[3])
-	assert.Equal(t, uint32(1005), m.Indices[5].FrameID)
+	assert.Equal(t, upTo(10), Positions(all))
+	assert.Equal(t, []int{0, 1, 2, 5, 6, 7, 8, 9}, Positions(append(append([]Index{}, all[:3]...), all[5:]...)))
 	for i := range all {
 		all[i].SegmentID = 0 // not set
 	}
-	assert.Equal(t, uint32(1007), Match(10, all).Indices[7].FrameID)
-	assert.Equal(t, Matched{Indices: []Index{}, Missing: 10}, Match(0, indices(10)))
+	assert.Equal(t, upTo(10), Positions(all))
+	assert.Empty(t, Positions(nil))
 }
 
 // TestPairsBeginWithinTenMilliseconds of each other.

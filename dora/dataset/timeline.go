@@ -206,19 +206,15 @@ func (n *now) sensor(s route.Sensor) {
 
 // join puts the moments in the order of the road camera's frames, with the wide frame that belongs to each.
 func (n *now) join() {
+	roads, wides := camera.Positions(n.road), camera.Positions(n.wide)
 	for at, x := range n.road {
 		m, ok := n.exposed[x.FrameID]
 		if !ok {
 			continue // a frame without a state: nothing is known of its time
 		}
-		m.FrameID, m.SOF, m.Road, m.Wide = x.FrameID, x.SOF, at, -1
-		if rises(n.road) {
-			m.Road = int(x.SegmentID)
-		}
+		m.FrameID, m.SOF, m.Road, m.Wide = x.FrameID, x.SOF, roads[at], -1
 		if k := camera.Pair(x.SOF, n.wide); k >= 0 {
-			if m.Wide = k; rises(n.wide) {
-				m.Wide = int(n.wide[k].SegmentID)
-			}
+			m.Wide = wides[k]
 		}
 		if o, ok := n.odometry[x.FrameID]; ok {
 			m.Moves, m.Trans, m.Rot = true, o[0], o[1]
@@ -226,16 +222,6 @@ func (n *now) join() {
 		n.Moments = append(n.Moments, m)
 	}
 	slices.SortStableFunc(n.Moments, func(a, b moment) int { return a.Road - b.Road })
-}
-
-// rises reports whether a file's numbers are in the log.
-func rises(list []camera.Index) bool {
-	for i := 1; i < len(list); i++ {
-		if list[i].SegmentID <= list[i-1].SegmentID {
-			return false
-		}
-	}
-	return true
 }
 
 // cameras are the device's, for pictures of a size: a video may be smaller than what the sensor gives.
