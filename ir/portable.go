@@ -135,11 +135,12 @@ func log1p(x float64) float64 {
 	return log(u)
 }
 
-// Exp, Log, Sin, Cos, Log10 and Pow are the evaluator's, for tables that a compiler computes.
+// Exp, Log, Sin, Cos, Atan, Log10 and Pow are the evaluator's, for tables that a compiler computes.
 func Exp(x float64) float64    { return exp(x) }
 func Log(x float64) float64    { return log(x) }
 func Sin(x float64) float64    { return sin(x) }
 func Cos(x float64) float64    { return cos(x) }
+func Atan(x float64) float64   { return atan(x) }
 func Log10(x float64) float64  { return log(x) / math.Ln10 }
 func Pow(x, y float64) float64 { return pow(x, y) }
 

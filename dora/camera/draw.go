@@ -39,7 +39,7 @@ func (p Point) pixel(width int) (x, y float64, ok bool) {
 		return 0, 0, false
 	}
 	s := float64(width) / modelWidth
-	return s * (modelX + modelFocal*p.Y/p.X), s * (modelY + modelFocal*p.Z/p.X), true
+	return float64(s * (modelX + float64(modelFocal*p.Y)/p.X)), float64(s * (modelY + float64(modelFocal*p.Z)/p.X)), true
 }
 
 // Line draws a path on a model's picture.
@@ -67,7 +67,7 @@ func segment(img *image.RGBA, x0, y0, x1, y1 float64, c color.RGBA) {
 	n := int(max(math.Abs(x1-x0), math.Abs(y1-y0))) + 1
 	for i := range n + 1 {
 		part := float64(i) / float64(n)
-		x, y := int(math.Round(x0+part*(x1-x0))), int(math.Round(y0+part*(y1-y0)))
+		x, y := int(math.Round(x0+float64(part*(x1-x0)))), int(math.Round(y0+float64(part*(y1-y0))))
 		for _, d := range []image.Point{{}, {X: 1}, {X: -1}, {Y: 1}, {Y: -1}} { // lines of one pixel are hard to see
 			img.SetRGBA(x+d.X, y+d.Y, c)
 		}

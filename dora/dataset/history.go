@@ -127,7 +127,7 @@ func (g *segment) drive(k int) (path []pose) {
 		m := &moments[at]
 		if at > k {
 			last := &moments[at-1]
-			dt := float64(int64(m.SOF-last.SOF)) * 1e-9
+			dt := float64(float64(int64(m.SOF-last.SOF)) * 1e-9)
 			if dt <= 0 || dt > gap {
 				return path
 			}
@@ -138,8 +138,9 @@ func (g *segment) drive(k int) (path []pose) {
 				return c
 			}
 			turn, move := mean(last.Rot, m.Rot), mean(last.Trans, m.Trans)
-			half := product(p.attitude, turned(turn, float64(0.5*dt)))
-			for i, v := range times(half, move) {
+			half := float64(0.5 * dt)
+			middle := product(p.attitude, turned(turn, half))
+			for i, v := range times(middle, move) {
 				p.position[i] += float64(dt * v)
 			}
 			p.attitude = product(p.attitude, turned(turn, dt))

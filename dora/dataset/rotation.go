@@ -53,5 +53,23 @@ func times(a [3][3]float64, x [3]float64) (y [3]float64) {
 
 // angles are roll, pitch and yaw of a rotation Rz·Ry·Rx.
 func angles(r [3][3]float64) [3]float64 {
-	return [3]float64{math.Atan2(r[2][1], r[2][2]), math.Asin(max(-1, min(1, -r[2][0]))), math.Atan2(r[1][0], r[0][0])}
+	level := math.Sqrt(float64(r[2][1]*r[2][1]) + float64(r[2][2]*r[2][2]))
+	return [3]float64{angle(r[2][1], r[2][2]), angle(-r[2][0], level), angle(r[1][0], r[0][0])}
+}
+
+// angle is that of the direction (x, y), as math.Atan2 has it, but the same on every machine.
+func angle(y, x float64) float64 {
+	switch a := ir.Atan(y / x); {
+	case x > 0:
+		return a
+	case x < 0 && y >= 0:
+		return a + math.Pi
+	case x < 0:
+		return a - math.Pi
+	case y > 0:
+		return math.Pi / 2
+	case y < 0:
+		return -math.Pi / 2
+	}
+	return 0
 }

@@ -420,3 +420,15 @@ func TestSyntheticIsAKind(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 }
+
+// TestAnglesAreThoseOfTheirRotations, also of a car that has turned around.
+func TestAnglesAreThoseOfTheirRotations(t *testing.T) {
+	for _, yaw := range []float64{0, 1, -2, 3, math.Pi / 2, -math.Pi / 2} {
+		r := product(turned([3]float64{0, 0, yaw}, 1), product(turned([3]float64{0, .3, 0}, 1), turned([3]float64{-.2, 0, 0}, 1)))
+		got := angles(r)
+		assert.InDelta(t, -.2, got[0], 1e-12)
+		assert.InDelta(t, .3, got[1], 1e-12)
+		assert.InDelta(t, yaw, got[2], 1e-12)
+		assert.Equal(t, math.Atan2(math.Sin(yaw), math.Cos(yaw)) > 0, angle(math.Sin(yaw), math.Cos(yaw)) > 0)
+	}
+}
