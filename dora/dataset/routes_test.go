@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/drive"
+	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -431,4 +432,44 @@ func TestAnglesAreThoseOfTheirRotations(t *testing.T) {
 		assert.InDelta(t, yaw, got[2], 1e-12)
 		assert.Equal(t, math.Atan2(math.Sin(yaw), math.Cos(yaw)) > 0, angle(math.Sin(yaw), math.Cos(yaw)) > 0)
 	}
+}
+
+// TestAFirstKeyframeThatComesLate: frames before it are neither in the file nor in the indices, so the file's first frame is that of the first index.
+func TestAFirstKeyframeThatComesLate(t *testing.T) {
+	ctx := context.Background()
+	const late, count = 7, 40
+	dir := t.TempDir()
+	segment := filepath.Join(dir, "00000000--0123456789--3")
+	require.NoError(t, os.MkdirAll(filepath.Join(segment, "fcamera"), 0o755))
+	road, wide := (&Synthesis{Width: 96, Height: 60}).eyes()
+	w, err := route.Create(filepath.Join(segment, "rlog.zst"))
+	require.NoError(t, err)
+	l := &scribe{w: w}
+	l.begin(3)
+	for i := range count {
+		id := uint32(3600 + i)
+		if i < late { // the cameras' states alone
+			l.write(route.KindRoadCameraState, &route.FrameData{FrameID: id, TimestampSOF: 1, Sensor: route.Sensor(2)})
+			continue
+		}
+		l.frame(i, id, uint32(i-late), 2) // the encoder counts one segment less
+		arrays := map[string]*npy.Array{"road": road.Draw(i).Array(), "wide": wide.Draw(i).Array()}
+		require.NoError(t, npy.WriteZip(filepath.Join(segment, "fcamera", fmt.Sprintf("%06d.npz", i-late)), arrays))
+	}
+	l.end()
+	require.NoError(t, errorsOf(l.err, w.Close()))
+	set, err := Open(ctx, dir, Options{Inputs: takes(t, "vision"), Warn: func(text string) { t.Error(text) }})
+	require.NoError(t, err)
+	defer set.Close()
+	s, err := set.Sample(ctx, 0)
+	require.NoError(t, err)
+	assert.Equal(t, "00000000--0123456789--3/3611", s.Key) // the fifth frame of the file
+	r := set.(*routes)
+	m := r.segments[0].index.Timeline.Moments[r.at[0].moment]
+	k := modeld.Calibration{RPY: m.RPY, Road: modeld.Intrinsics(road), WideCamera: modeld.Intrinsics(wide)}
+	matrix, _, err := k.Warps(r.contract.look.Width)
+	require.NoError(t, err)
+	want := make([]byte, camera.PlaneBytes(r.contract.look.Width, r.contract.look.Height))
+	camera.Warp(want, modeld.Picture(road.Draw(11)), matrix, r.contract.look.Width, r.contract.look.Height, false)
+	assert.Equal(t, want, s.View.Planes)
 }
