@@ -14,6 +14,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/localranks"
 )
 
@@ -84,10 +85,12 @@ func TestRanksTrainAsOne(t *testing.T) {
 	trained(t, opt, 2, with(6, "two"))
 	trained(t, opt, 2, with(6, "again"))
 	trained(t, opt, 3, with(4, "three"))
-	trained(t, opt, 3, with(4, "third"))
+	if fulltest.Runs(t.Name()) {
+		trained(t, opt, 3, with(4, "third"))
+		assert.Equal(t, sum(t, dir("three"), lastFile), sum(t, dir("third"), lastFile))
+	}
 	assert.Equal(t, sum(t, dir("two"), lastFile), sum(t, dir("again"), lastFile))
 	assert.Equal(t, sum(t, dir("two"), bestFile), sum(t, dir("again"), bestFile))
-	assert.Equal(t, sum(t, dir("three"), lastFile), sum(t, dir("third"), lastFile))
 	for _, name := range []string{"two", "three"} {
 		d := apart(t, opt, name, "one")
 		t.Logf("%s ranks and one: relative L2 %.2g", name, d)
@@ -127,7 +130,11 @@ func TestARankThatIsKilledEndsTraining(t *testing.T) {
 	opt := lessonsOf(t, 48)
 	s := settings{Count: 48, Batch: 6, Epochs: 4, Every: 2, Output: "through"}
 	trained(t, opt, 2, s)
-	for _, n := range []int{2, 1} {
+	resumed := []int{2, 1}
+	if !fulltest.Runs(t.Name()) {
+		resumed = resumed[:1]
+	}
+	for _, n := range resumed {
 		s.Output, s.Resume = fmt.Sprint("killed", n), false
 		j := job(t, opt, 2, s)
 		j.Until(0, "update 5\n")
