@@ -86,6 +86,7 @@ check-tools:
 	@case "$(PART)" in 1/1) ;; "") echo "skipped: the long tests (make test-full)";; \
 		*) echo "of the long tests part $(PART) was run, which the commit chose; make test-full runs all";; esac
 	@test -d $(SHARED)/models || echo "skipped: everything that needs the full-size models, in $(SHARED)/models"
+	@test -n "$$SPARK_NCCL" || echo "skipped: NCCL's own library, which SPARK_NCCL names (its stand-in is tested where gcc is)"
 	@for tool in zsh fish groff qemu-aarch64; do command -v $$tool >/dev/null || echo "skipped: what needs $$tool"; done
 	@test -n "$$CHROMIUM" || command -v chromium chromium-browser google-chrome headless-shell >/dev/null || echo "skipped: what the page of spark-run --view draws, which needs chromium"
 	@test -x $(VENV)/bin/python || echo "skipped: everything that needs Python (onnx round trips, ONNX Runtime, node cases)"

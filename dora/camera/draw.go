@@ -5,6 +5,8 @@ import (
 	"image/color"
 	"image/draw"
 	"math"
+
+	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
 // Image is what planes of a model's picture show, in colour: U and V are those of the full range, as package replay has them.
@@ -22,14 +24,6 @@ func Image(planes []byte, width, height int) *image.RGBA {
 	return img
 }
 
-// Optics of the picture that a model has of the road camera, 512 pixels wide (medmodel).
-const (
-	modelWidth = 512
-	modelFocal = 910
-	modelX     = modelWidth / 2
-	modelY     = 47.6
-)
-
 // Point is a place in metres: x forward, y right, z down from the camera, on the car's axes.
 type Point struct{ X, Y, Z float64 }
 
@@ -38,8 +32,8 @@ func (p Point) pixel(width int) (x, y float64, ok bool) {
 	if p.X < 1 {
 		return 0, 0, false
 	}
-	s := float64(width) / modelWidth
-	return float64(s * (modelX + float64(modelFocal*p.Y)/p.X)), float64(s * (modelY + float64(modelFocal*p.Z)/p.X)), true
+	focal, cx, cy := modeld.RoadOptics(width)
+	return cx + float64(focal*p.Y)/p.X, cy + float64(focal*p.Z)/p.X, true
 }
 
 // Line draws a path on a model's picture.

@@ -5,29 +5,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// Names of inputs of openpilot's models.
-var (
-	roadNames   = []string{"img", "input_imgs"}
-	wideNames   = []string{"big_img", "big_input_imgs"}
-	desireNames = []string{"desire", "desire_pulse"}
-)
-
+// Names of inputs of openpilot's models that internal/openpilot has no need of.
 const (
-	oldRoadName     = "input_imgs" // of models whose modeld sampled four pixels
-	featuresName    = "features_buffer"
-	conventionName  = "traffic_convention"
-	lateralName     = "lateral_control_params"
-	actionName      = "action_t"
-	curvaturesName  = "prev_desired_curv"
-	desires         = 8
-	rowsAtFullRate  = 50    // a history of at least as many rows is one of every frame
-	oldLateralLag   = 0.2   // that modeld added to the lateral delay of models with histories of every frame
-	actionLag       = 0.075 // and today's to both delays
-	framesOfDesires = 4     // of which a row of a history at 5 Hz has the greatest
+	conventionName = "traffic_convention"
+	lateralName    = "lateral_control_params"
+	actionName     = "action_t"
 )
 
 // contract is what a model takes, as its inputs' names and shapes say.
@@ -37,6 +24,7 @@ type contract struct {
 	sees   bool // it takes pictures
 	step   int  // frames between the two pictures that it sees
 	old    bool // histories are of every frame
+	lagged bool // the lateral delay is told as modeld told it up to 0.9.8: by models with such histories, and of one file that take input_imgs
 	dense  bool // every frame's picture is needed
 	rows   int  // of features; 0: none
 	now    bool // the last of them is the current frame's
@@ -49,9 +37,9 @@ func contractOf(opt Options) (*contract, error) {
 	var unknown []string
 	for _, in := range opt.Inputs {
 		switch shape := in.Type.Shape; {
-		case in.Name == featuresName && len(shape) == 3:
-			c.rows, c.width, c.old = shape[1], shape[2], shape[1] >= rowsAtFullRate
-		case slices.Contains(slices.Concat(roadNames, wideNames, desireNames, []string{conventionName, lateralName, actionName, curvaturesName}), in.Name):
+		case in.Name == openpilot.Features && len(shape) == 3:
+			c.rows, c.width, c.old = shape[1], shape[2], shape[1] >= openpilot.Spare
+		case slices.Contains(slices.Concat(openpilot.RoadPictures(), openpilot.WidePictures(), openpilot.DesireInputs(), []string{conventionName, lateralName, actionName, openpilot.Curvatures}), in.Name):
 		default:
 			unknown = append(unknown, in.Name)
 		}
@@ -65,22 +53,23 @@ func contractOf(opt Options) (*contract, error) {
 	if err := c.pictures(opt.Inputs); err != nil {
 		return nil, err
 	}
+	c.lagged = c.old || c.rows > 0 && c.sees && c.look.Linear
 	if c.rows == 0 {
 		return c, nil
 	}
 	c.now = !c.sees // a model that sees appends the current features itself
 	c.dense = c.old
 	if opt.Features == nil {
-		return nil, fmt.Errorf("the model reads %s, which logs do not have: name the vision model that makes them (--vision)", featuresName)
+		return nil, fmt.Errorf("the model reads %s, which logs do not have: name the vision model that makes them (--vision)", openpilot.Features)
 	}
 	if err := c.pictures(opt.Vision); err != nil {
 		return nil, fmt.Errorf("vision model: %w", err)
 	}
 	if !c.sees {
-		return nil, fmt.Errorf("vision model: it takes no pictures (%s and %s)", strings.Join(roadNames, ", "), strings.Join(wideNames, ", "))
+		return nil, fmt.Errorf("vision model: it takes no pictures (%s and %s)", strings.Join(openpilot.RoadPictures(), ", "), strings.Join(openpilot.WidePictures(), ", "))
 	}
 	for _, in := range opt.Vision {
-		if !slices.Contains(slices.Concat(roadNames, wideNames), in.Name) {
+		if !slices.Contains(slices.Concat(openpilot.RoadPictures(), openpilot.WidePictures()), in.Name) {
 			return nil, fmt.Errorf("vision model: it takes %q besides pictures", in.Name)
 		}
 	}
@@ -90,14 +79,14 @@ func contractOf(opt Options) (*contract, error) {
 // pictures takes the look from the inputs with pictures, if there are any.
 func (c *contract) pictures(inputs []Input) error {
 	for _, in := range inputs {
-		if !slices.Contains(slices.Concat(roadNames, wideNames), in.Name) {
+		if !slices.Contains(slices.Concat(openpilot.RoadPictures(), openpilot.WidePictures()), in.Name) {
 			continue
 		}
 		t := in.Type
 		if t.Rank() != 4 || t.Shape[0] != 1 || t.Shape[1] != 12 {
 			return fmt.Errorf("input %q is %v, want [1,12,height/2,width/2]: two pictures of six planes", in.Name, t)
 		}
-		l := look{2 * t.Shape[3], 2 * t.Shape[2], slices.ContainsFunc(inputs, func(in Input) bool { return in.Name == oldRoadName })}
+		l := look{2 * t.Shape[3], 2 * t.Shape[2], slices.ContainsFunc(inputs, func(in Input) bool { return in.Name == openpilot.OldRoadPicture })}
 		if c.sees && l != c.look {
 			return fmt.Errorf("input %q is %v, others show %d × %d pixels: want pictures of one size", in.Name, t, c.look.Width, c.look.Height)
 		}

@@ -3,6 +3,7 @@ package dataset
 import (
 	"math"
 
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
@@ -29,7 +30,7 @@ func (g *segment) pulse(k, frames int) int {
 	if before := g.momentOf(k, frames+1); before >= 0 {
 		last = g.index.Timeline.Moments[before].Desire
 	}
-	if level == last || level >= desires {
+	if level == last || level >= openpilot.Desires {
 		return 0
 	}
 	return level
@@ -37,14 +38,14 @@ func (g *segment) pulse(k, frames int) int {
 
 // desires is the history of pulses, one row for each frame, or one with the greatest of four; the last row ends now.
 func (g *segment) desires(k, rows int, full bool) []float64 {
-	out := make([]float64, rows*desires)
-	group := framesOfDesires
+	out := make([]float64, rows*openpilot.Desires)
+	group := openpilot.Group
 	if full || rows == 1 {
 		group = 1
 	}
 	for frames := range rows * group {
 		if d := g.pulse(k, frames); d > 0 {
-			out[(rows-1-frames/group)*desires+d] = 1
+			out[(rows-1-frames/group)*openpilot.Desires+d] = 1
 		}
 	}
 	return out

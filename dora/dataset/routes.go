@@ -12,7 +12,9 @@ import (
 	"sync"
 
 	"github.com/spark-compile/spark-compile/dora/route"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
 // routes is a set of a directory's segments.
@@ -137,23 +139,23 @@ func (r *routes) Sample(ctx context.Context, i int) (*Sample, error) {
 func (r *routes) input(ctx context.Context, g *segment, k int, in Input) ([]byte, error) {
 	m := &g.index.Timeline.Moments[k]
 	switch {
-	case slices.Contains(roadNames, in.Name), slices.Contains(wideNames, in.Name):
+	case slices.Contains(openpilot.RoadPictures(), in.Name), slices.Contains(openpilot.WidePictures(), in.Name):
 		return r.picture(g, k, in)
-	case slices.Contains(desireNames, in.Name):
-		return elements(in.Type, g.desires(k, in.Type.Numel()/desires, r.contract.old)), nil
+	case slices.Contains(openpilot.DesireInputs(), in.Name):
+		return elements(in.Type, g.desires(k, in.Type.Numel()/openpilot.Desires, r.contract.old)), nil
 	case in.Name == conventionName:
 		if m.RightHand {
 			return elements(in.Type, []float64{0, 1}), nil
 		}
 		return elements(in.Type, []float64{1, 0}), nil
 	case in.Name == lateralName:
-		if r.contract.old {
-			return elements(in.Type, []float64{m.Speed, m.Delays[0] + oldLateralLag}), nil
+		if r.contract.lagged {
+			return elements(in.Type, []float64{m.Speed, m.Delays[0] + modeld.OldLateralLag}), nil
 		}
 		return elements(in.Type, []float64{max(m.Speed, 0), m.Delays[0]}), nil
 	case in.Name == actionName:
-		return elements(in.Type, []float64{m.Delays[0] + actionLag, m.Delays[1] + actionLag}), nil
-	case in.Name == curvaturesName:
+		return elements(in.Type, []float64{m.Delays[0] + modeld.ActionLag, m.Delays[1] + modeld.ActionLag}), nil
+	case in.Name == openpilot.Curvatures:
 		return elements(in.Type, g.curvatures(k, in.Type.Numel(), r.contract.old)), nil
 	}
 	x, err := r.history(ctx, g, k)
@@ -172,7 +174,7 @@ func (r *routes) picture(g *segment, k int, in Input) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(wideNames, in.Name) {
+		if slices.Contains(openpilot.WidePictures(), in.Name) {
 			road = wide
 		}
 		both = append(both, road...)

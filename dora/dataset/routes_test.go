@@ -473,3 +473,27 @@ func TestAFirstKeyframeThatComesLate(t *testing.T) {
 	camera.Warp(want, modeld.Picture(road.Draw(11)), matrix, r.contract.look.Width, r.contract.look.Height, false)
 	assert.Equal(t, want, s.View.Planes)
 }
+
+// TestContractsOfGenerations: what the names and shapes of their inputs say.
+func TestContractsOfGenerations(t *testing.T) {
+	for name, want := range map[string]contract{
+		"supercombo096":      {step: 1, old: true, lagged: true, dense: true, rows: 99},
+		"supercombo097":      {step: 4, lagged: true, rows: 24},
+		"policy010":          {step: 4, rows: 25, now: true},
+		"driving_supercombo": {step: 4, rows: 24},
+	} {
+		vision := "vision010"
+		if name == "driving_supercombo" {
+			vision = "vision"
+		}
+		var seen []string
+		inputs := takes(t, name)
+		if _, err := contractOf(Options{Inputs: inputs}); assert.Error(t, err, name) {
+			assert.Contains(t, err.Error(), "--vision")
+		}
+		c, err := contractOf(Options{Inputs: inputs, Vision: takes(t, vision), Features: sums(1, &seen)})
+		require.NoError(t, err, name)
+		assert.Equal(t, want, contract{step: c.step, old: c.old, lagged: c.lagged, dense: c.dense, rows: c.rows, now: c.now}, name)
+		assert.Equal(t, vision == "vision010", c.look.Linear, name)
+	}
+}

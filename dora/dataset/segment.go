@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 )
 
 // index is what is kept of a segment, so that neither its log nor its videos are read again: a file in the cache, called by the digest of what it was made of.
@@ -39,7 +40,7 @@ type segment struct {
 }
 
 // every is the number of frames from one sample to the next: 5 a second, as models take their histories.
-const every = 4
+const every = openpilot.Group
 
 // open reads a segment's log and pictures, or what is kept of them. Its error says why there are none.
 func openSegment(ctx context.Context, s *route.Segment, c *contract, cache string) (*segment, error) {

@@ -322,13 +322,8 @@ func (m *mpi) Gather(ctx context.Context, x []byte) (all [][]byte, err error) {
 // Abort says why on standard error, which mpirun passes on, and lets MPI end the job.
 func (m *mpi) Abort(err error) {
 	fmt.Fprintf(os.Stderr, "%s ends the job: %v\n", m.name(), err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		const code = 1
-		_ = m.library.call("MPI_Abort", m.library.world, code)
-	}()
-	<-done
+	const code = 1
+	_ = m.library.call("MPI_Abort", m.library.world, code)
 }
 
 // Close ends the library's use, but not after a failure: it would wait for ranks that are gone.

@@ -5,11 +5,9 @@ package ranks
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 	"unsafe"
@@ -62,45 +60,6 @@ func fake(t *testing.T) (path string, symbol func(name string) uintptr) {
 func count(function uintptr) int {
 	n, _, _ := purego.SyscallN(function)
 	return int(n)
-}
-
-// groupOf is a group of n ranks in this process, over TCP.
-func groupOf(t *testing.T, n int) (groups []Group) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	groups = make([]Group, n)
-	each(t, n, func(rank int) (err error) {
-		env := map[string]string{"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-		groups[rank], err = Join(context.Background(), Options{Getenv: func(name string) string { return env[name] }, Timeout: 20 * time.Second})
-		return err
-	})
-	return groups
-}
-
-// each calls f for all ranks at the same time, and wants no error.
-func each(t *testing.T, n int, f func(rank int) error) {
-	t.Helper()
-	for rank, err := range all(n, f) {
-		require.NoError(t, err, "rank %d", rank)
-	}
-}
-
-func all(n int, f func(rank int) error) []error {
-	errs, done := make([]error, n), make(chan struct{})
-	for rank := range n {
-		go func() {
-			errs[rank] = f(rank)
-			done <- struct{}{}
-		}()
-	}
-	for range n {
-		<-done
-	}
-	return errs
 }
 
 // TestMeansByNCCL are those of the ranks in their order, for vectors of several lengths.

@@ -300,8 +300,8 @@ func TestStrangersAreLeftAlone(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// TestACallEndsWithItsContext, and so do those of the others.
-func TestACallEndsWithItsContext(t *testing.T) {
+// TestARankThatIsInterruptedEndsTheOthers: a signal ends it, since its program does not ask for one.
+func TestARankThatIsInterruptedEndsTheOthers(t *testing.T) {
 	j := started(t, "wait", 2)
 	j.Until(0, "running")
 	j.Signal(0, os.Interrupt)

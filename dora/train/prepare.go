@@ -20,6 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/dora/teacher"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -290,9 +291,6 @@ func inputsOf(file *onnx.Model) (inputs []dataset.Input, err error) {
 	return inputs, nil
 }
 
-// hidden is the part of a vision model's outputs that a policy reads.
-const hidden = "hidden_state"
-
 // openVision lets the data compute the features that a policy reads.
 func (r *run) openVision(ctx context.Context, opt *dataset.Options, digests map[string]string) error {
 	t, err := r.openModel(ctx, "--vision", r.opt.Vision, nil)
@@ -334,20 +332,20 @@ func features(file *onnx.Model) (output string, part onnx.Slice, err error) {
 		return "", part, err
 	}
 	for _, v := range g.Outputs {
-		if v.Name == hidden {
-			return v.Name, onnx.Slice{Name: hidden, End: v.Type.Numel()}, nil
+		if v.Name == openpilot.Hidden {
+			return v.Name, onnx.Slice{Name: openpilot.Hidden, End: v.Type.Numel()}, nil
 		}
 		slices, err := file.OutputSlices(v.Type.Numel())
 		if err != nil {
 			continue
 		}
 		for _, s := range slices {
-			if s.Name == hidden {
+			if s.Name == openpilot.Hidden {
 				return v.Name, s, nil
 			}
 		}
 	}
-	return "", part, fmt.Errorf("it has no output %s, and no such part in its output_slices: a vision model of openpilot has", hidden)
+	return "", part, fmt.Errorf("it has no output %s, and no such part in its output_slices: a vision model of openpilot has", openpilot.Hidden)
 }
 
 // start puts the step where training begins or goes on.

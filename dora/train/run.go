@@ -55,7 +55,6 @@ type Result struct {
 	Updates    int
 	Base, Best *Evaluation // nil without samples that are kept from training
 	BestUpdate int
-	Stopped    bool // by the context: a checkpoint was written
 	Output     string
 }
 
@@ -79,7 +78,7 @@ func Run(ctx context.Context, opt Options, group ranks.Group) (result Result, er
 		return result, r.rehearse(ctx)
 	}
 	err = r.train(ctx)
-	result = Result{r.pos.Update, r.pos.Base, r.pos.Best, r.pos.BestAt, errors.Is(err, context.Canceled), r.opt.Output}
+	result = Result{r.pos.Update, r.pos.Base, r.pos.Best, r.pos.BestAt, r.opt.Output}
 	return result, err
 }
 

@@ -37,6 +37,24 @@ const (
 // phases of the four planes of luma (openpilot's loadyuv): row and column.
 var phases = []int{0, 0, 1, 0, 0, 1, 1, 1}
 
+// What makes samples for these models needs the same facts.
+const (
+	OldRoadPicture = openCL
+	Features       = features
+	Hidden         = hidden
+	Curvatures     = curvatures
+	Desires        = desires
+	Group          = group
+	Spare          = spare
+)
+
+// RoadPictures and WidePictures are the names of inputs with pictures of the cameras.
+func RoadPictures() []string { return pictures[:2] }
+func WidePictures() []string { return pictures[2:4] }
+
+// DesireInputs are the names of inputs with desires.
+func DesireInputs() []string { return desireNames }
+
 // driving makes the step of a driving model, or of a vision model and a policy.
 func (s *step) driving(parts []*part) error {
 	first, last := parts[0], parts[len(parts)-1]

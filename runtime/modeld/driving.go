@@ -120,13 +120,13 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 	}
 	lateral := []float64{max(in.VEgo, 0), in.LateralDelay}
 	if l.Rule == runtime.RuleOld {
-		lateral = []float64{in.VEgo, in.LateralDelay + oldLateralLag}
+		lateral = []float64{in.VEgo, in.LateralDelay + OldLateralLag}
 	}
 	for _, set := range []struct {
 		name   string
 		values []float64
 	}{{"traffic_convention", convention}, {"lateral_control_params", lateral},
-		{"action_t", []float64{in.LateralDelay + actionLag, in.LongitudinalDelay + actionLag}}} {
+		{"action_t", []float64{in.LateralDelay + ActionLag, in.LongitudinalDelay + ActionLag}}} {
 		if err := m.set(set.name, set.values...); err != nil {
 			return nil, err
 		}
@@ -171,8 +171,8 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 
 // Times that openpilot's modeld adds to delays of actuators, in seconds.
 const (
-	oldLateralLag = 0.2
-	actionLag     = 0.075 // a frame and a half: the model's own time, and half of what is between two commands
+	OldLateralLag = 0.2
+	ActionLag     = 0.075 // a frame and a half: the model's own time, and half of what is between two commands
 )
 
 // Reset forgets everything that was seen: the next step is the first of a drive.

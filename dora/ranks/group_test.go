@@ -1,0 +1,77 @@
+package ranks
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// groupOf is a group of n ranks in this process, over TCP.
+func groupOf(t *testing.T, n int) (groups []Group) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	groups = make([]Group, n)
+	each(t, n, func(rank int) (err error) {
+		env := map[string]string{"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+		groups[rank], err = Join(context.Background(), Options{Getenv: func(name string) string { return env[name] }, Timeout: 20 * time.Second})
+		return err
+	})
+	return groups
+}
+
+// each calls f for all ranks at the same time, and wants no error.
+func each(t *testing.T, n int, f func(rank int) error) {
+	t.Helper()
+	for rank, err := range all(n, f) {
+		require.NoError(t, err, "rank %d", rank)
+	}
+}
+
+func all(n int, f func(rank int) error) []error {
+	errs, done := make([]error, n), make(chan struct{})
+	for rank := range n {
+		go func() {
+			errs[rank] = f(rank)
+			done <- struct{}{}
+		}()
+	}
+	for range n {
+		<-done
+	}
+	return errs
+}
+
+// TestACallEndsWithItsContext, and the calls of the others with an error that names the rank.
+func TestACallEndsWithItsContext(t *testing.T) {
+	groups := groupOf(t, 3)
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	errs := all(3, func(rank int) error {
+		if rank == 1 { // waits for what rank 0 does not send before rank 2 calls
+			_, err := groups[1].Gather(ctx, nil)
+			return err
+		}
+		if rank == 2 {
+			<-ctx.Done()
+			time.Sleep(50 * time.Millisecond)
+		}
+		_, err := groups[rank].Gather(context.Background(), nil)
+		return err
+	})
+	for rank, err := range errs {
+		assert.ErrorContains(t, err, "rank 1 on ", "rank %d", rank)
+		assert.ErrorContains(t, err, context.Canceled.Error(), "rank %d", rank)
+	}
+	for _, g := range groups {
+		require.NoError(t, g.Close())
+	}
+}
