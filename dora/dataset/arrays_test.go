@@ -80,8 +80,7 @@ func TestDirectoriesWithoutSamples(t *testing.T) {
 		filepath.Join(dir, "none"):  "there is no such directory",
 		empty:                       "empty holds neither segments of routes (directories with an rlog) nor .npz files",
 		file:                        "is no directory",
-		"comma2k19:" + dir:          "comma2k19 is not read yet",
-		"comma_car_segments:" + dir: "has logs without pictures",
+		"comma_car_segments:" + dir: "has no logs or videos of openpilot",
 		bad:                         "none of its 1 .npz files has the model's inputs x",
 	} {
 		_, err := Open(context.Background(), spec, Options{Inputs: inputX})

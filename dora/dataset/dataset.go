@@ -46,4 +46,5 @@ type Options struct {
 	Features Features // nil: features are in the data, or the model reads none
 	Cache    string   // directory of what is kept between runs; "": nothing is
 	Warn     func(string)
+	Progress func(done, of int) // segments that were read; it is not called by two at once
 }

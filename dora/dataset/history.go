@@ -84,8 +84,8 @@ type pose struct {
 	velocity, rotation [3]float64 // on the first axes, and about the own ones
 }
 
-// truth is the path that was driven from a moment on, as a plan [33, 15]: what the camera saw of its own motion, integrated. All vectors but the rates of
-// turning are on the axes of the moment. NaN where the log ends, or has a gap.
+// truth is the path that was driven from a moment on, as a plan [33, 15]. All vectors but the rates of turning are on the axes of the moment. NaN where
+// the segment ends, or has a gap.
 func (g *segment) truth(k int) []float32 {
 	out := make([]float32, points*columns)
 	for i := range out {
@@ -119,16 +119,24 @@ func (g *segment) truth(k int) []float32 {
 	return out
 }
 
-// drive integrates the motion from a moment on, over ten seconds at most, as far as it is known without a gap.
+// A path is as long as a plan, in seconds, and ends where frames are further apart.
+const longest, gap = 10.2, 0.3
+
+// apart is the time from one moment to another, in s.
+func apart(a, b *moment) float64 { return float64(float64(int64(b.SOF-a.SOF)) * 1e-9) }
+
+// drive is the path from a moment on, over ten seconds at most, as far as it is known without a gap: that of measured poses, or the camera's own motion, integrated.
 func (g *segment) drive(k int) (path []pose) {
 	moments := g.index.Timeline.Moments
+	if moments[k].Global != nil {
+		return g.driven(k)
+	}
 	p := pose{attitude: [3][3]float64{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}}
-	const longest, gap = 10.2, 0.3 // seconds
 	for at := k; at < len(moments) && moments[at].Moves; at++ {
 		m := &moments[at]
 		if at > k {
 			last := &moments[at-1]
-			dt := float64(float64(int64(m.SOF-last.SOF)) * 1e-9)
+			dt := apart(last, m)
 			if dt <= 0 || dt > gap {
 				return path
 			}

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
@@ -33,7 +36,7 @@ type routes struct {
 type place struct{ segment, moment int }
 
 // openRoutes reads the logs and videos below a directory, or what the cache has of them.
-func openRoutes(ctx context.Context, dir string, opt Options) (_ Set, err error) {
+func openRoutes(ctx context.Context, dir string, opt Options, k kind) (_ Set, err error) {
 	c, err := contractOf(opt)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
@@ -56,19 +59,15 @@ func openRoutes(ctx context.Context, dir string, opt Options) (_ Set, err error)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, err
 	}
+	opened, refused := openSegments(ctx, found.Segments, c, k, cache, opt.Progress)
+	if ctx.Err() != nil {
+		return nil, errors.Join(ctx.Err(), r.Close())
+	}
 	var reasons []string
-	for i := range found.Segments {
-		s := &found.Segments[i]
-		g, err := openSegment(ctx, s, c, cache)
-		if ctx.Err() != nil {
-			return nil, errors.Join(ctx.Err(), r.Close())
-		}
-		if err == nil && len(g.samples) == 0 {
-			err = errors.New("it is too short for a sample")
-		}
-		if err != nil {
-			reasons = append(reasons, fmt.Sprintf("%s: %v", s.Name(), err))
-			opt.Warn(fmt.Sprintf("segment %s is left out: %v", s.Name(), err))
+	for i, g := range opened {
+		if err := refused[i]; err != nil {
+			reasons = append(reasons, fmt.Sprintf("%s: %v", found.Segments[i].Name(), err))
+			opt.Warn(fmt.Sprintf("segment %s is left out: %v", found.Segments[i].Name(), err))
 			continue
 		}
 		for _, text := range g.index.Damage {
@@ -88,6 +87,37 @@ func openRoutes(ctx context.Context, dir string, opt Options) (_ Set, err error)
 	}
 	return r, nil
 }
+
+// openSegments opens several at a time, since a process that decodes a video does not fill all cores. Of each there is a segment or a reason why not.
+func openSegments(ctx context.Context, found []route.Segment, c *contract, k kind, cache string, progress func(done, of int)) ([]*segment, []error) {
+	opened, refused := make([]*segment, len(found)), make([]error, len(found))
+	var group errgroup.Group
+	group.SetLimit(min(runtime.GOMAXPROCS(0), mostDecoded))
+	var mu sync.Mutex
+	done := 0
+	for i := range found {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			g, err := openSegment(ctx, &found[i], c, k, cache)
+			if err == nil && len(g.samples) == 0 {
+				err = errors.New("it is too short for a sample")
+			}
+			opened[i], refused[i] = g, err
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+			progress(done, len(found))
+			return nil
+		})
+	}
+	_ = group.Wait() // errors are the segments'
+	return opened, refused
+}
+
+// mostDecoded bounds the segments that are read at once: each holds some twenty frames of two cameras, about 70 MB.
+const mostDecoded = 8
 
 func (r *routes) Len() int { return len(r.at) }
 
@@ -268,6 +298,7 @@ type Counts struct {
 	Segments, Frames int
 	Hours            float64
 	Events           map[string]int // messages by kind
+	Cars             map[string]int // segments by the car's fingerprint, of sets without cameras
 }
 
 // Counted is a set that says what it is made of.

@@ -311,8 +311,13 @@ func TestDamagedSegmentsAreLeftOut(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(segments[3], "rlog.zst"), []byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"), 0o644))
 	var warned []string
-	set, err := Open(ctx, dir, Options{Inputs: takes(t, "vision"), Warn: func(text string) { warned = append(warned, text) }})
+	var read []int
+	set, err := Open(ctx, dir, Options{Inputs: takes(t, "vision"), Warn: func(text string) { warned = append(warned, text) }, Progress: func(done, of int) {
+		require.Equal(t, 5, of)
+		read = append(read, done)
+	}})
 	require.NoError(t, err)
+	assert.Equal(t, []int{1, 2, 3, 4, 5}, read)
 	all := strings.Join(warned, "\n")
 	for _, want := range []string{"rlog.zst", "it has no video of the road camera (fcamera.hevc)", "frame 32: the video ends before its log", "git lfs pull"} {
 		assert.Contains(t, all, want)

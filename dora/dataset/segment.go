@@ -43,20 +43,18 @@ type segment struct {
 const every = openpilot.Group
 
 // open reads a segment's log and pictures, or what is kept of them. Its error says why there are none.
-func openSegment(ctx context.Context, s *route.Segment, c *contract, cache string) (*segment, error) {
-	log := s.Files[route.RLog]
-	for _, role := range []route.Role{route.QLog, route.RawLog} {
-		if log == "" {
-			log = s.Files[role]
-		}
-	}
-	if log == "" {
+func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cache string) (*segment, error) {
+	log := knowledge(s)
+	switch {
+	case log == "":
 		return nil, errors.New("it has no log")
+	case k == posedRoutes && s.Files[route.GlobalPose] == "":
+		return nil, errors.New("it has no global_pose, as comma2k19's segments do: name the directory without comma2k19:")
 	}
 	out := &segment{name: s.Name(), route: s.Route}
 	h := sha256.New()
 	fmt.Fprintln(h, indexFormat, c.look, c.sees, c.step, c.dense)
-	for _, path := range []string{log, s.Files[route.RoadCamera], s.Files[route.Video], s.Files[route.WideCamera]} {
+	for _, path := range []string{log, s.Files[route.ProcessedLog], s.Files[route.RoadCamera], s.Files[route.Video], s.Files[route.WideCamera]} {
 		text := "none"
 		if path != "" {
 			var err error
@@ -81,6 +79,16 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, cache strin
 	return out, nil
 }
 
+// knowledge is the file that says what was known at each frame: a log, or measured poses; "": there is none.
+func knowledge(s *route.Segment) string {
+	for _, role := range []route.Role{route.RLog, route.QLog, route.GlobalPose, route.RawLog} {
+		if path := s.Files[role]; path != "" {
+			return path
+		}
+	}
+	return ""
+}
+
 // load takes what is kept, if it is whole.
 func (g *segment) load(path string, c *contract) bool {
 	data, err := os.ReadFile(path)
@@ -101,7 +109,11 @@ func (g *segment) load(path string, c *contract) bool {
 
 // make reads the log, and decodes what models see of the videos.
 func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *contract) error {
-	t, err := readTimeline(ctx, log)
+	read := func() (*timeline, error) { return readTimeline(ctx, log) }
+	if log == s.Files[route.GlobalPose] {
+		read = func() (*timeline, error) { return posedTimeline(s) }
+	}
+	t, err := read()
 	if err != nil {
 		return err
 	}

@@ -90,5 +90,5 @@ func (s Synthesis) open(ctx context.Context, parent string, opt Options) (Set, e
 			return nil, errors.Join(err, os.RemoveAll(partial))
 		}
 	}
-	return openRoutes(ctx, dir, opt)
+	return openRoutes(ctx, dir, opt, anyRoutes)
 }

@@ -27,6 +27,7 @@ type moment struct {
 	Curvature  float64    // that was asked of the car, 1/m
 	Moves      bool       // Trans and Rot are known
 	Trans, Rot [3]float64 // of the camera, m/s and rad/s, on its own calibrated axes
+	Global     *global    `json:",omitempty"` // where its set has measured poses
 }
 
 // timeline is a segment's log as samples need it.

@@ -64,9 +64,10 @@ type Options struct {
 	Workers    int    // that read samples; 2
 
 	Device  hal.Device
-	Target  string         // of PTX; "": the device's
-	Show    func(Progress) // after each update; may be nil
-	Message func(string)   // a line for the user; may be nil
+	Target  string             // of PTX; "": the device's
+	Show    func(Progress)     // after each update; may be nil
+	Message func(string)       // a line for the user; may be nil
+	Reading func(done, of int) // segments of routes, while the data is opened; may be nil
 }
 
 func (o *Options) defaults() {

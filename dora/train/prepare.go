@@ -247,7 +247,7 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 	if err != nil {
 		return err
 	}
-	opt := dataset.Options{Inputs: inputs, Cache: r.cache("frames"), Warn: r.opt.Message}
+	opt := dataset.Options{Inputs: inputs, Cache: r.cache("frames"), Warn: r.opt.Message, Progress: r.opt.Reading}
 	if r.opt.Vision != "" {
 		if err := r.openVision(ctx, &opt, digests); err != nil {
 			return err
@@ -259,6 +259,9 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 			return err
 		}
 		r.close = append(r.close, set.Close)
+	}
+	if set.Len() == 0 {
+		return fmt.Errorf("%s: it has no samples: logs without cameras show a model nothing", r.opt.Data)
 	}
 	digests["data"] = set.Fingerprint()
 	r.training = set

@@ -16,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -33,7 +34,7 @@ type dataFlags struct {
 	Width      int    `help:"Of the cameras' pictures, in pixels; default 240." placeholder:"N"`
 	Height     int    `help:"Likewise; default 150." placeholder:"N"`
 	Video      bool   `help:"Write the cameras as HEVC, by ffmpeg, instead of directories of arrays."`
-	Quiet      bool   `short:"q" help:"Print nothing of what was written."`
+	Quiet      bool   `short:"q" help:"Print nothing of what was written, and no progress."`
 }
 
 func (f *dataFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -64,10 +65,13 @@ func (f *dataFlags) check(ctx context.Context, stdout, stderr io.Writer) (err er
 		}
 	}
 	damaged := 0
-	set, err := dataset.Open(ctx, f.Check, dataset.Options{Inputs: dataset.DrivingInputs(), Cache: f.Cache, Warn: func(text string) {
+	tell, clear := cli.Progress(stderr, f.Quiet)
+	set, err := dataset.Open(ctx, f.Check, dataset.Options{Inputs: dataset.DrivingInputs(), Cache: f.Cache, Progress: reading(tell), Warn: func(text string) {
 		damaged++
+		clear()
 		fmt.Fprintln(stderr, text)
 	}})
+	clear()
 	if err != nil {
 		return err
 	}
@@ -111,6 +115,16 @@ func (f *dataFlags) check(ctx context.Context, stdout, stderr io.Writer) (err er
 	return nil
 }
 
+// reading tells how many segments have been read, if there is somebody to tell.
+func reading(tell func(progress.Event)) func(done, of int) {
+	if tell == nil {
+		return nil
+	}
+	return func(done, of int) {
+		tell(progress.Event{Phase: "reading segments", Step: done, Steps: of, Part: float64(done) / float64(of)})
+	}
+}
+
 // pictures of a contact sheet.
 const pictures = 16
 
@@ -136,7 +150,13 @@ func (f *dataFlags) table(w io.Writer, set dataset.Set, routes map[string]int, t
 	}
 	if c, ok := set.(dataset.Counted); ok {
 		n := c.Count()
-		fmt.Fprintf(w, "%s, %s, %.2f hours; the path of the next 10 s is known for %d samples\n", plural.Count(n.Segments, "segment"), plural.Count(n.Frames, "frame"), n.Hours, truths)
+		fmt.Fprintf(w, "%s, %s, %.2f hours; the path of the next 10 s is known for %s\n", plural.Count(n.Segments, "segment"), plural.Count(n.Frames, "frame"), n.Hours, plural.Count(truths, "sample"))
+		if set.Len() == 0 {
+			fmt.Fprintln(w, "there are no cameras, so no model can be trained on it")
+		}
+		for _, car := range slices.Sorted(maps.Keys(n.Cars)) {
+			fmt.Fprintf(w, "  %s: %s\n", car, plural.Count(n.Cars[car], "segment"))
+		}
 		for _, kind := range slices.Sorted(maps.Keys(n.Events)) {
 			fmt.Fprintf(w, "  %s %d\n", kind, n.Events[kind])
 		}

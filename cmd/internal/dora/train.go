@@ -109,6 +109,7 @@ func (f *trainFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 	if why != "" {
 		opt.Message(why)
 	}
+	opt.Reading = reading(tell)
 	if tell != nil {
 		opt.Show = func(p train.Progress) { tell(event(p)) }
 	}
