@@ -58,7 +58,7 @@ type Result struct {
 	Output     string
 }
 
-// Run trains. When the context ends it finishes the update, writes a checkpoint and returns context.Canceled. Every rank of the group calls
+// Run trains. When the context ends it finishes the update, writes a checkpoint and returns ErrInterrupted. Every rank of the group calls
 // it with the same options; rank 0 writes.
 func Run(ctx context.Context, opt Options, group ranks.Group) (result Result, err error) {
 	r := &run{opt: opt, group: group}
@@ -159,6 +159,9 @@ func (r *run) epoch(ctx context.Context) error {
 // due reports whether something that is done at intervals is to be done.
 func (r *run) due(every int) bool { return every > 0 && r.pos.Update%every == 0 }
 
+// ErrInterrupted is a training's that stopped with a checkpoint, since its context ended or that of another rank. It is a context.Canceled too.
+var ErrInterrupted = fmt.Errorf("training was interrupted: %w", context.Canceled)
+
 func (r *run) interrupted() error {
 	if r.fault != nil {
 		return r.fault
@@ -166,7 +169,7 @@ func (r *run) interrupted() error {
 	if r.first() {
 		r.opt.Message(fmt.Sprintf("stopped after update %d; --resume goes on from there", r.pos.Update))
 	}
-	return context.Canceled
+	return ErrInterrupted
 }
 
 // update makes an update from a lesson and records it. It reports whether a rank has been told to stop.
