@@ -189,7 +189,10 @@ func (r *routes) input(ctx context.Context, g *segment, k int, in Input) ([]byte
 		return elements(in.Type, g.curvatures(k, in.Type.Numel(), r.contract.old)), nil
 	}
 	x, err := r.history(ctx, g, k)
-	return elements(in.Type, x), err
+	if err != nil {
+		return nil, err
+	}
+	return elements(in.Type, x), nil
 }
 
 // picture is that of a camera some frames ago, then now's.

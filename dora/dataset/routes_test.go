@@ -38,7 +38,10 @@ func takes(t *testing.T, name string) (in []Input) {
 
 // sums are features that say which frame they are of, by the pictures that the vision model is shown.
 func sums(width int, seen *[]string) Features {
-	return func(_ context.Context, keys []string, inputs []map[string][]byte) (out [][]float32, err error) {
+	return func(ctx context.Context, keys []string, inputs []map[string][]byte) (out [][]float32, err error) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		for i, key := range keys {
 			*seen = append(*seen, key)
 			x := make([]float32, width)
@@ -195,6 +198,11 @@ func TestAPolicySeesItsHistory(t *testing.T) {
 	for row := range rows {
 		assert.Equal(t, newest(i-(rows-1-row)), history[row*width:(row+1)*width], "row %d", row)
 	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	set.features = map[string][]float32{}
+	_, err := set.Sample(ended, i)
+	assert.ErrorIs(t, err, context.Canceled)
 	slices.Sort(computed)
 	assert.Equal(t, len(computed), len(slices.Compact(slices.Clone(computed))), "features are computed once a frame")
 

@@ -60,13 +60,16 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.openData(ctx, file, digests); err != nil {
 		return err
 	}
+	if err := r.openTeacher(ctx, terms, digests); err != nil {
+		return err
+	}
+	if terms, err = r.related(ctx, terms); err != nil {
+		return err
+	}
 	if err := r.compile(ctx, terms); err != nil {
 		return err
 	}
 	if digests[programSetting], err = digest(r.step.Program); err != nil {
-		return err
-	}
-	if err := r.openTeacher(ctx, terms, digests); err != nil {
 		return err
 	}
 	settings := r.opt.settings(r.group.Size())
