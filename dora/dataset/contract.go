@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -20,19 +21,23 @@ const (
 // contract is what a model takes, as its inputs' names and shapes say.
 type contract struct {
 	inputs []Input
-	look   look
-	sees   bool // it takes pictures
-	step   int  // frames between the two pictures that it sees
-	old    bool // histories are of every frame
-	lagged bool // the lateral delay is told as modeld told it up to 0.9.8: by models with such histories, and of one file that take input_imgs
-	dense  bool // every frame's picture is needed
-	rows   int  // of features; 0: none
-	now    bool // the last of them is the current frame's
-	width  int  // of a feature
+	look   camera.Look
+	rule   string // how a driver-monitoring model sees the driver (runtime.Loop.Rule); "": it is a driving model
+	sees   bool   // it takes pictures
+	step   int    // frames between the two pictures that it sees
+	old    bool   // histories are of every frame
+	lagged bool   // the lateral delay is told as modeld told it up to 0.9.8: by models with such histories, and of one file that take input_imgs
+	dense  bool   // every frame's picture is needed
+	rows   int    // of features; 0: none
+	now    bool   // the last of them is the current frame's
+	width  int    // of a feature
 }
 
 // contractOf reads a model's inputs, and those of the vision model that makes its features.
 func contractOf(opt Options) (*contract, error) {
+	if watchesDriver(opt.Inputs) {
+		return driverContract(opt.Inputs)
+	}
 	c := &contract{inputs: opt.Inputs, step: every}
 	var unknown []string
 	for _, in := range opt.Inputs {
@@ -45,7 +50,7 @@ func contractOf(opt Options) (*contract, error) {
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("routes do not make the model's inputs %s: driving models take pictures, desires, conventions, features; give .npz files with the arrays instead", strings.Join(unknown, ", "))
+		return nil, fmt.Errorf("routes do not make the model's inputs %s: driving models take pictures, desires, conventions, features, those of driver monitoring input_img and calib; give .npz files with the arrays instead", strings.Join(unknown, ", "))
 	}
 	if c.old {
 		c.step = 1
@@ -69,7 +74,7 @@ func contractOf(opt Options) (*contract, error) {
 		return nil, fmt.Errorf("vision model: it takes no pictures (%s and %s)", strings.Join(openpilot.RoadPictures(), ", "), strings.Join(openpilot.WidePictures(), ", "))
 	}
 	for _, in := range opt.Vision {
-		if !slices.Contains(slices.Concat(openpilot.RoadPictures(), openpilot.WidePictures()), in.Name) {
+		if !in.Shows() {
 			return nil, fmt.Errorf("vision model: it takes %q besides pictures", in.Name)
 		}
 	}
@@ -79,15 +84,15 @@ func contractOf(opt Options) (*contract, error) {
 // pictures takes the look from the inputs with pictures, if there are any.
 func (c *contract) pictures(inputs []Input) error {
 	for _, in := range inputs {
-		if !slices.Contains(slices.Concat(openpilot.RoadPictures(), openpilot.WidePictures()), in.Name) {
+		if !in.Shows() {
 			continue
 		}
 		t := in.Type
 		if t.Rank() != 4 || t.Shape[0] != 1 || t.Shape[1] != 12 {
 			return fmt.Errorf("input %q is %v, want [1,12,height/2,width/2]: two pictures of six planes", in.Name, t)
 		}
-		l := look{2 * t.Shape[3], 2 * t.Shape[2], slices.ContainsFunc(inputs, func(in Input) bool { return in.Name == openpilot.OldRoadPicture })}
-		if c.sees && l != c.look {
+		l := camera.Driving(2*t.Shape[3], 2*t.Shape[2], slices.ContainsFunc(inputs, func(in Input) bool { return in.Name == openpilot.OldRoadPicture }))
+		if c.sees && (l.Width != c.look.Width || l.Height != c.look.Height || l.Linear != c.look.Linear) {
 			return fmt.Errorf("input %q is %v, others show %d × %d pixels: want pictures of one size", in.Name, t, c.look.Width, c.look.Height)
 		}
 		c.look, c.sees = l, true

@@ -147,7 +147,7 @@ func (g *segment) frameKey(k int) string {
 
 func (r *routes) Sample(ctx context.Context, i int) (*Sample, error) {
 	g, k := r.segments[r.at[i].segment], r.at[i].moment
-	s := &Sample{Key: g.frameKey(k), Inputs: map[string][]byte{}, Truth: map[string][]float32{"plan": g.truth(k)}}
+	s := &Sample{Key: g.frameKey(k), Inputs: map[string][]byte{}, Truth: map[string][]float32{}}
 	for _, in := range r.contract.inputs {
 		data, err := r.input(ctx, g, k, in)
 		if err != nil {
@@ -155,8 +155,17 @@ func (r *routes) Sample(ctx context.Context, i int) (*Sample, error) {
 		}
 		s.Inputs[in.Name] = data
 	}
+	if r.contract.rule != "" {
+		seen, err := g.pictures.read(k)
+		if err != nil {
+			return nil, err
+		}
+		s.View = driverView(r.contract, seen)
+		return s, nil
+	}
+	s.Truth["plan"] = g.truth(k)
 	if r.contract.sees {
-		road, _, err := g.pictures.read(k)
+		road, _, err := g.pictures.readPair(k)
 		if err != nil {
 			return nil, err
 		}
@@ -167,6 +176,9 @@ func (r *routes) Sample(ctx context.Context, i int) (*Sample, error) {
 
 // input is what the model takes at a moment.
 func (r *routes) input(ctx context.Context, g *segment, k int, in Input) ([]byte, error) {
+	if r.contract.rule != "" {
+		return r.driverInput(g, k, in)
+	}
 	m := &g.index.Timeline.Moments[k]
 	switch {
 	case slices.Contains(openpilot.RoadPictures(), in.Name), slices.Contains(openpilot.WidePictures(), in.Name):
@@ -203,7 +215,7 @@ func (r *routes) picture(g *segment, k int, in Input) ([]byte, error) {
 		return nil, errors.New("the frame before is missing")
 	}
 	for _, at := range []int{then, k} {
-		road, wide, err := g.pictures.read(at)
+		road, wide, err := g.pictures.readPair(at)
 		if err != nil {
 			return nil, err
 		}

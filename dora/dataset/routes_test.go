@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
@@ -96,7 +95,7 @@ func TestSamplesAreWhatTheDriveHad(t *testing.T) {
 		f := 4 + 4*i
 		assert.Equal(t, fmt.Sprintf("%s/%d", g.name, f), s.Key)
 		for name, c := range map[string]drive.Camera{"img": road, "big_img": wide} {
-			got, size := s.Inputs[name], camera.PlaneBytes(r.contract.look.Width, r.contract.look.Height)
+			got, size := s.Inputs[name], r.contract.look.Bytes()
 			for n, frame := range []int{f - 4, f} {
 				p := c.Draw(from + frame)
 				last := frame - frame%5 // calibrations come every fifth frame
@@ -110,7 +109,7 @@ func TestSamplesAreWhatTheDriveHad(t *testing.T) {
 					m = w
 				}
 				want := make([]byte, size)
-				camera.Warp(want, modeld.Picture(p), m, r.contract.look.Width, r.contract.look.Height, false)
+				r.contract.look.Warp(want, modeld.Picture(p), m)
 				assert.Equal(t, want, got[n*size:(n+1)*size], "%s of frame %d", name, frame)
 			}
 		}
@@ -366,7 +365,8 @@ func TestRoutesOfWhichNothingIsLeft(t *testing.T) {
 	assert.ErrorContains(t, err, "none of its segments can be used: 00000000--0123456789--0: its log knows no frame of the road camera")
 	for want, opt := range map[string]Options{
 		"--vision": {Inputs: takes(t, "policy")},
-		"routes do not make the model's inputs input_img": {Inputs: []Input{{"input_img", ir.T(ir.Float32, 1, 6, 320, 160)}}},
+		"routes do not make the model's inputs temperature": {Inputs: []Input{{"temperature", ir.T(ir.Float32, 1)}}},
+		`input "input_img" is f32[1,7,320,160], want`:       {Inputs: []Input{{"input_img", ir.T(ir.Float32, 1, 7, 320, 160)}}},
 	} {
 		_, err = Open(ctx, dir, opt)
 		assert.ErrorContains(t, err, want)
@@ -482,8 +482,8 @@ func TestAFirstKeyframeThatComesLate(t *testing.T) {
 	k := modeld.Calibration{RPY: m.RPY, Road: modeld.Intrinsics(road), WideCamera: modeld.Intrinsics(wide)}
 	matrix, _, err := k.Warps(r.contract.look.Width)
 	require.NoError(t, err)
-	want := make([]byte, camera.PlaneBytes(r.contract.look.Width, r.contract.look.Height))
-	camera.Warp(want, modeld.Picture(road.Draw(11)), matrix, r.contract.look.Width, r.contract.look.Height, false)
+	want := make([]byte, r.contract.look.Bytes())
+	r.contract.look.Warp(want, modeld.Picture(road.Draw(11)), matrix)
 	assert.Equal(t, want, s.View.Planes)
 }
 

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
@@ -27,7 +26,7 @@ type index struct {
 }
 
 // indexFormat changes with the meaning of what is kept.
-const indexFormat = 1
+const indexFormat = 2
 
 // segment is one that samples are made of.
 type segment struct {
@@ -48,13 +47,15 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cac
 	switch {
 	case log == "":
 		return nil, errors.New("it has no log")
+	case c.rule != "" && log == s.Files[route.GlobalPose]:
+		return nil, errors.New("comma2k19 has no driver camera")
 	case k == posedRoutes && s.Files[route.GlobalPose] == "":
 		return nil, errors.New("it has no global_pose, as comma2k19's segments do: name the directory without comma2k19:")
 	}
 	out := &segment{name: s.Name(), route: s.Route}
 	h := sha256.New()
-	fmt.Fprintln(h, indexFormat, c.look, c.sees, c.step, c.dense)
-	for _, path := range []string{log, s.Files[route.ProcessedLog], s.Files[route.RoadCamera], s.Files[route.Video], s.Files[route.WideCamera]} {
+	fmt.Fprintln(h, indexFormat, c.look, c.rule, c.sees, c.step, c.dense)
+	for _, path := range c.files(s, log) {
 		text := "none"
 		if path != "" {
 			var err error
@@ -66,7 +67,7 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cac
 	}
 	out.key = hex.EncodeToString(h.Sum(nil))[:32]
 	path := filepath.Join(cache, out.key+".json")
-	out.pictures = &pictures{path: filepath.Join(cache, out.key+".planes"), size: 2 * int64(camera.PlaneBytes(c.look.Width, c.look.Height))}
+	out.pictures = &pictures{path: filepath.Join(cache, out.key+".planes"), size: c.frameBytes()}
 	if !out.load(path, c) {
 		if err := out.make(ctx, s, log, c); err != nil {
 			return nil, err
@@ -77,6 +78,30 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cac
 	}
 	out.choose(c)
 	return out, nil
+}
+
+// files are those that samples are made of; "" where one is not there.
+func (c *contract) files(s *route.Segment, log string) []string {
+	if c.rule != "" {
+		return []string{log, s.Files[route.DriverCamera]}
+	}
+	return []string{log, s.Files[route.ProcessedLog], s.Files[route.RoadCamera], s.Files[route.Video], s.Files[route.WideCamera]}
+}
+
+// eyes is the camera whose frames are the moments, and its file.
+func (c *contract) eyes() string {
+	if c.rule != "" {
+		return "driver camera (dcamera.hevc)"
+	}
+	return "road camera (fcamera.hevc)"
+}
+
+// frameBytes is the size of what the model sees at a moment.
+func (c *contract) frameBytes() int64 {
+	if c.rule != "" {
+		return int64(c.look.Bytes())
+	}
+	return 2 * int64(c.look.Bytes())
 }
 
 // knowledge is the file that says what was known at each frame: a log, or measured poses; "": there is none.
@@ -109,7 +134,7 @@ func (g *segment) load(path string, c *contract) bool {
 
 // make reads the log, and decodes what models see of the videos.
 func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *contract) error {
-	read := func() (*timeline, error) { return readTimeline(ctx, log) }
+	read := func() (*timeline, error) { return readTimeline(ctx, log, c.rule != "") }
 	if log == s.Files[route.GlobalPose] {
 		read = func() (*timeline, error) { return posedTimeline(s) }
 	}
@@ -122,7 +147,7 @@ func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *con
 		g.index.Damage = append(g.index.Damage, t.Damage)
 	}
 	if len(t.Moments) == 0 {
-		return errors.New("its log knows no frame of the road camera")
+		return fmt.Errorf("its log knows no frame of the %s", c.eyes())
 	}
 	for k, m := range t.Moments {
 		if m.Known && (c.dense || m.Road%every == 0 || m.Road%every == every-c.step) {
@@ -136,10 +161,10 @@ func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *con
 		g.index.Kept = len(g.index.Wanted)
 		return nil
 	}
-	if s.Files[route.RoadCamera]+s.Files[route.Video] == "" {
-		return errors.New("it has no video of the road camera (fcamera.hevc)")
+	if eye(s, c.rule != "") == "" {
+		return fmt.Errorf("it has no video of the %s", c.eyes())
 	}
-	count, damage, err := g.pictures.decode(ctx, s, t, c.look, g.index.Wanted)
+	count, damage, err := g.pictures.decode(ctx, s, t, c, g.index.Wanted)
 	if err != nil {
 		return err
 	}

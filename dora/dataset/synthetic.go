@@ -49,6 +49,7 @@ func openSynthetic(ctx context.Context, settings string, opt Options) (Set, erro
 	if err != nil {
 		return nil, err
 	}
+	s.Driver = watchesDriver(opt.Inputs)
 	parent, temporary := opt.Cache, ""
 	if parent == "" {
 		if temporary, err = os.MkdirTemp("", "spark-routes"); err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// moment is what is known at a frame of the road camera, from the messages that the device had logged by then.
+// moment is what is known at a frame of the road camera, or of the driver camera, from the messages that the device had logged by then.
 type moment struct {
 	FrameID    uint32
-	Road, Wide int // the frame's number in the cameras' files; -1: there is none
+	Road, Wide int // the frame's number in the cameras' files; -1: there is none. Road is the driver camera's for its models
 	SOF        uint64
 	Known      bool // a valid calibration
 	RPY        [3]float64
@@ -41,20 +41,21 @@ type timeline struct {
 // now is the state while a log is read.
 type now struct {
 	timeline
+	driver     bool // moments are the driver camera's frames
 	state      moment
 	road, wide []camera.Index
-	exposed    map[uint32]moment        // by frame of the road camera
+	exposed    map[uint32]moment        // by frame of the camera
 	odometry   map[uint32][2][3]float64 // by frame
 }
 
-// readTimeline reads a log. A damaged end keeps what came before.
-func readTimeline(ctx context.Context, path string) (*timeline, error) {
+// readTimeline reads a log. Moments are the road camera's frames or the driver camera's. A damaged end keeps what came before.
+func readTimeline(ctx context.Context, path string, driver bool) (*timeline, error) {
 	r, err := route.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	n := &now{timeline: timeline{Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
+	n := &now{driver: driver, timeline: timeline{Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
 	var e route.Event
 	for k := 0; ; k++ {
 		if k%1024 == 0 && ctx.Err() != nil {
@@ -91,13 +92,19 @@ func (n *now) take(e *route.Event) (err error) {
 		if err = e.Decode(&m); n.Device == "" {
 			n.device(m.DeviceType)
 		}
-	case route.KindRoadCameraState:
+	case route.KindRoadCameraState, route.KindDriverCameraState:
+		if n.driver != (e.Kind == route.KindDriverCameraState) {
+			return nil
+		}
 		var m route.FrameData
 		if err = e.Decode(&m); err == nil {
 			n.sensor(m.Sensor)
 			n.exposed[m.FrameID] = n.state
 		}
-	case route.KindRoadEncodeIdx, route.KindWideRoadEncodeIdx:
+	case route.KindRoadEncodeIdx, route.KindWideRoadEncodeIdx, route.KindDriverEncodeIdx:
+		if n.driver != (e.Kind == route.KindDriverEncodeIdx) {
+			return nil
+		}
 		var m route.EncodeIndex
 		err = e.Decode(&m)
 		list := &n.road
@@ -205,7 +212,7 @@ func (n *now) sensor(s route.Sensor) {
 	}
 }
 
-// join puts the moments in the order of the road camera's frames, with the wide frame that belongs to each.
+// join puts the moments in the order of the camera's frames, with the wide frame that belongs to each.
 func (n *now) join() {
 	roads, wides := camera.Positions(n.road), camera.Positions(n.wide)
 	for at, x := range n.road {
@@ -217,7 +224,7 @@ func (n *now) join() {
 		if k := camera.Pair(x.SOF, n.wide); k >= 0 {
 			m.Wide = wides[k]
 		}
-		if o, ok := n.odometry[x.FrameID]; ok {
+		if o, ok := n.odometry[x.FrameID]; ok && !n.driver {
 			m.Moves, m.Trans, m.Rot = true, o[0], o[1]
 		}
 		n.Moments = append(n.Moments, m)
@@ -225,8 +232,8 @@ func (n *now) join() {
 	slices.SortStableFunc(n.Moments, func(a, b moment) int { return a.Road - b.Road })
 }
 
-// cameras are the device's, for pictures of a size: a video may be smaller than what the sensor gives.
-func (t *timeline) cameras(road, wide modeld.Picture) (modeld.Calibration, error) {
+// calibration has the device's cameras, for pictures of a size: a video may be smaller than what the sensor gives.
+func (t *timeline) calibration(road, wide modeld.Picture) (modeld.Calibration, error) {
 	c, err := modeld.CamerasOf(t.Device, t.Sensor)
 	if err != nil {
 		return modeld.Calibration{}, err

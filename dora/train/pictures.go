@@ -13,6 +13,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/dora/camera"
+	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -207,7 +208,7 @@ func (r *run) saveSample() error {
 	}
 	x := r.shown[len(r.shown)/2]
 	all := map[string]*npy.Array{}
-	inputs, err := inputsOf(r.model.File)
+	inputs, err := dataset.InputsOf(r.model.File)
 	if err != nil {
 		return err
 	}

@@ -246,7 +246,7 @@ func (r *run) cache(name string) string {
 
 // openData opens the samples and keeps some from training.
 func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string]string) error {
-	inputs, err := inputsOf(file)
+	inputs, err := dataset.InputsOf(file)
 	if err != nil {
 		return err
 	}
@@ -285,18 +285,6 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 	return nil
 }
 
-// inputsOf are a model's inputs, for one sample.
-func inputsOf(file *onnx.Model) (inputs []dataset.Input, err error) {
-	g, err := onnx.Import(file, onnx.ImportOptions{Batch: 1})
-	if err != nil {
-		return nil, err
-	}
-	for _, v := range g.Inputs {
-		inputs = append(inputs, dataset.Input{Name: v.Name, Type: v.Type})
-	}
-	return inputs, nil
-}
-
 // openVision lets the data compute the features that a policy reads.
 func (r *run) openVision(ctx context.Context, opt *dataset.Options, digests map[string]string) error {
 	t, err := r.openModel(ctx, "--vision", r.opt.Vision, nil)
@@ -307,7 +295,7 @@ func (r *run) openVision(ctx context.Context, opt *dataset.Options, digests map[
 	if err != nil {
 		return err
 	}
-	if opt.Vision, err = inputsOf(file); err != nil {
+	if opt.Vision, err = dataset.InputsOf(file); err != nil {
 		return err
 	}
 	output, part, err := features(file)

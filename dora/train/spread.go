@@ -12,6 +12,10 @@ import (
 // spreadSamples are as many as the variation of the teacher's values is measured on.
 const spreadSamples = 64
 
+// leastSpread is the least variation, as a part of the mean square, that errors are related to: a hundredth of the values' size. Of values that hardly change, what the
+// teacher's precision rounds would count most.
+const leastSpread = 1e-4
+
 // related gives terms of squares the variation of the teacher's values over the first samples to train on, which the first rank measures for all. Relative to it
 // a squared error is the variation that is not explained, whatever the values' mean.
 func (r *run) related(ctx context.Context, terms loss.Terms) (loss.Terms, error) {
@@ -58,5 +62,9 @@ func (r *run) spreads(ctx context.Context, terms loss.Terms) (map[string]float64
 			v.Add(squared)
 		}
 	}
-	return v.Spreads(), ctx.Err()
+	spreads := v.Spreads()
+	for name, square := range v.Squares() {
+		spreads[name] = max(spreads[name], leastSpread*square)
+	}
+	return spreads, ctx.Err()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/dataset"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/progress"
@@ -24,7 +25,8 @@ type dataFlags struct {
 	command `kong:"-"`
 
 	Check string `help:"Data to read and count: DIR, KIND:DIR or synthetic, as --data of train." placeholder:"KIND|DIR"`
-	Sheet string `help:"PNG to write: what a driving model would see of samples that are spread over the data." placeholder:"FILE.png"`
+	Model string `help:"ONNX model whose pictures are made, such as one of driver monitoring; default: a driving model of openpilot's." placeholder:"FILE.onnx"`
+	Sheet string `help:"PNG to write: what the model would see of samples that are spread over the data." placeholder:"FILE.png"`
 	Cache string `help:"Directory of what is kept between runs; default: nothing is." placeholder:"DIR"`
 
 	Synthesise string `help:"Directory to write routes of a drawn drive to." placeholder:"DIR"`
@@ -33,6 +35,7 @@ type dataFlags struct {
 	Seed       uint64 `help:"Where they begin." placeholder:"S"`
 	Width      int    `help:"Of the cameras' pictures, in pixels; default 240." placeholder:"N"`
 	Height     int    `help:"Likewise; default 150." placeholder:"N"`
+	Driver     bool   `help:"Write a driver camera too."`
 	Video      bool   `help:"Write the cameras as HEVC, by ffmpeg, instead of directories of arrays."`
 	Quiet      bool   `short:"q" help:"Print nothing of what was written, and no progress."`
 }
@@ -46,7 +49,7 @@ func (f *dataFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	case f.Synthesise == "":
 		return errors.New("--check DIR reads data, --synthesise DIR writes some: give one of them")
 	}
-	s := dataset.Synthesis{Routes: f.Routes, Seconds: f.Seconds, Seed: f.Seed, Width: f.Width, Height: f.Height, Video: f.Video}
+	s := dataset.Synthesis{Routes: f.Routes, Seconds: f.Seconds, Seed: f.Seed, Width: f.Width, Height: f.Height, Driver: f.Driver, Video: f.Video}
 	if entries, err := os.ReadDir(f.Synthesise); err == nil && len(entries) > 0 {
 		return fmt.Errorf("--synthesise %s: it is not empty: choose another directory", f.Synthesise)
 	}
@@ -57,7 +60,7 @@ func (f *dataFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return err
 }
 
-// check reads all samples that a driving model would be shown, and says what there is and what is damaged.
+// check reads all samples that a model would be shown, and says what there is and what is damaged.
 func (f *dataFlags) check(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	if f.Sheet != "" {
 		if err := report.CheckPath(f.Sheet); err != nil {
@@ -65,8 +68,12 @@ func (f *dataFlags) check(ctx context.Context, stdout, stderr io.Writer) (err er
 		}
 	}
 	damaged := 0
+	inputs, err := f.inputs()
+	if err != nil {
+		return err
+	}
 	tell, clear := cli.Progress(stderr, f.Quiet)
-	set, err := dataset.Open(ctx, f.Check, dataset.Options{Inputs: dataset.DrivingInputs(), Cache: f.Cache, Progress: reading(tell), Warn: func(text string) {
+	set, err := dataset.Open(ctx, f.Check, dataset.Options{Inputs: inputs, Cache: f.Cache, Progress: reading(tell), Warn: func(text string) {
 		damaged++
 		clear()
 		fmt.Fprintln(stderr, text)
@@ -113,6 +120,25 @@ func (f *dataFlags) check(ctx context.Context, stdout, stderr io.Writer) (err er
 		return cli.Failure(fmt.Sprintf("%s: %s damaged or missing, which training leaves out", f.Check, plural.Count(damaged, "segment or file")))
 	}
 	return nil
+}
+
+// inputs are those of pictures, which show what is in the data.
+func (f *dataFlags) inputs() ([]dataset.Input, error) {
+	if f.Model == "" {
+		return dataset.DrivingInputs(), nil
+	}
+	file, err := onnx.Load(f.Model)
+	if err != nil {
+		return nil, err
+	}
+	all, err := dataset.InputsOf(file)
+	if err != nil {
+		return nil, err
+	}
+	if all = slices.DeleteFunc(all, func(in dataset.Input) bool { return !in.Shows() }); len(all) == 0 {
+		return nil, fmt.Errorf("--model: %s takes no pictures of openpilot's cameras: name a vision model, or one of driver monitoring", f.Model)
+	}
+	return all, nil
 }
 
 // reading tells how many segments have been read, if there is somebody to tell.
