@@ -68,7 +68,7 @@ func (g *segment) curvatures(k, rows int, full bool) []float64 {
 
 // Columns of a plan.
 const (
-	columns   = 15
+	columns   = modeld.PlanColumns
 	position  = 0
 	velocity  = 3
 	accelerat = 6

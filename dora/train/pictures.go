@@ -143,11 +143,10 @@ func larger(img *image.RGBA) *image.RGBA {
 
 // Lengths of the parts that paths are drawn of.
 const (
-	planColumns = 15
-	planMeans   = modeld.Points * planColumns
-	planOne     = 2 * planMeans     // means and log scales
-	planMany    = 2*planMeans + 1   // and a weight, of each hypothesis
-	lineMeans   = modeld.Points * 2 // y and z
+	planMeans = modeld.Points * modeld.PlanColumns
+	planOne   = 2 * planMeans     // means and log scales
+	planMany  = 2*planMeans + 1   // and a weight, of each hypothesis
+	lineMeans = modeld.Points * 2 // y and z
 )
 
 // paths are the plan and the lane lines among a model's outputs.
@@ -185,7 +184,7 @@ func planned(x []float64) (path []camera.Point) {
 		return nil
 	}
 	for i := range modeld.Points {
-		p := x[best+i*planColumns:]
+		p := x[best+i*modeld.PlanColumns:]
 		path = append(path, camera.Point{X: p[0], Y: p[1], Z: p[2] + modeld.CameraHeight})
 	}
 	return path
