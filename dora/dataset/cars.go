@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/dora/route"
@@ -58,31 +57,10 @@ func openCars(ctx context.Context, dir string, opt Options) (Set, error) {
 
 // read counts what is in a log. A damaged end keeps what came before.
 func (c *cars) read(ctx context.Context, path string, warn func(string)) error {
-	r, err := route.Open(path)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	var first, last uint64
-	name, events := "unknown", map[string]int{}
-	var e route.Event
-	for k := 0; ; k++ {
-		if k%1024 == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		err := r.Next(&e)
-		if err == io.EOF {
-			break
-		}
-		var cut *route.Damage
-		if errors.As(err, &cut) {
-			warn(cut.Error())
-			break
-		}
-		if err != nil {
-			return err
-		}
-		events[e.Kind.String()]++
+	name, kinds := "unknown", map[string]int{}
+	damage, err := events(ctx, path, func(e *route.Event) {
+		kinds[e.Kind.String()]++
 		if first == 0 {
 			first = e.Time
 		}
@@ -91,11 +69,17 @@ func (c *cars) read(ctx context.Context, path string, warn func(string)) error {
 		if e.Kind == route.KindCarParams && e.Decode(&p) == nil && p.CarFingerprint != "" {
 			name = p.CarFingerprint
 		}
+	})
+	if err != nil {
+		return err
 	}
-	if len(events) == 0 {
+	if damage != "" {
+		warn(damage)
+	}
+	if len(kinds) == 0 {
 		return fmt.Errorf("%s has no event that is known", path)
 	}
-	for kind, n := range events {
+	for kind, n := range kinds {
 		c.counts.Events[kind] += n
 	}
 	c.counts.Cars[name]++

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,33 +51,45 @@ type now struct {
 
 // readTimeline reads a log. Moments are the road camera's frames or the driver camera's. A damaged end keeps what came before.
 func readTimeline(ctx context.Context, path string, driver bool) (*timeline, error) {
-	r, err := route.Open(path)
+	n := &now{driver: driver, timeline: timeline{Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
+	wrong := ""
+	damage, err := events(ctx, path, func(e *route.Event) {
+		n.Events[e.Kind.String()]++
+		if err := n.take(e); err != nil {
+			wrong = fmt.Sprintf("%s: %v", path, err)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
+	n.Damage = cmp.Or(damage, wrong)
+	n.join()
+	return &n.timeline, nil
+}
+
+// events calls f for each event of a log, and says where the log ends too early; "": nowhere.
+func events(ctx context.Context, path string, f func(e *route.Event)) (damage string, err error) {
+	r, err := route.Open(path)
+	if err != nil {
+		return "", err
+	}
 	defer r.Close()
-	n := &now{driver: driver, timeline: timeline{Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
 	var e route.Event
 	for k := 0; ; k++ {
 		if k%1024 == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
+			return "", ctx.Err()
 		}
 		err := r.Next(&e)
 		var cut *route.Damage
 		switch {
-		case err == io.EOF, errors.As(err, &cut):
-			if cut != nil {
-				n.Damage = cut.Error()
-			}
-			n.join()
-			return &n.timeline, nil
+		case err == io.EOF:
+			return "", nil
+		case errors.As(err, &cut):
+			return cut.Error(), nil
 		case err != nil:
-			return nil, err
+			return "", err
 		}
-		n.Events[e.Kind.String()]++
-		if err := n.take(&e); err != nil {
-			n.Damage = fmt.Sprintf("%s: %v", path, err)
-		}
+		f(&e)
 	}
 }
 
