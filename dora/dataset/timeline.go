@@ -51,7 +51,7 @@ type now struct {
 
 // readTimeline reads a log. Moments are the road camera's frames or the driver camera's. A damaged end keeps what came before.
 func readTimeline(ctx context.Context, path string, driver bool) (*timeline, error) {
-	n := &now{driver: driver, timeline: timeline{Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
+	n := &now{driver: driver, timeline: timeline{Sensor: "unknown", Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
 	wrong := ""
 	damage, err := events(ctx, path, func(e *route.Event) {
 		n.Events[e.Kind.String()]++
@@ -106,12 +106,12 @@ func (n *now) take(e *route.Event) (err error) {
 			n.device(m.DeviceType)
 		}
 	case route.KindRoadCameraState, route.KindDriverCameraState:
-		if n.driver != (e.Kind == route.KindDriverCameraState) {
-			return nil
-		}
 		var m route.FrameData
-		if err = e.Decode(&m); err == nil {
-			n.sensor(m.Sensor)
+		if err = e.Decode(&m); err != nil {
+			return err
+		}
+		n.sensor(m.Sensor) // all of a device's are alike
+		if n.driver == (e.Kind == route.KindDriverCameraState) {
 			n.exposed[m.FrameID] = n.state
 		}
 	case route.KindRoadEncodeIdx, route.KindWideRoadEncodeIdx, route.KindDriverEncodeIdx:
@@ -123,6 +123,9 @@ func (n *now) take(e *route.Event) (err error) {
 		list := &n.road
 		if e.Kind == route.KindWideRoadEncodeIdx {
 			list = &n.wide
+		}
+		if _, ok := n.exposed[m.FrameID]; err == nil && !ok && e.Kind != route.KindWideRoadEncodeIdx {
+			n.exposed[m.FrameID] = n.state // a qlog has few of the camera's own messages
 		}
 		if err == nil && m.Type == route.FullHEVC {
 			*list = append(*list, camera.Index{FrameID: m.FrameID, SegmentID: m.SegmentID, Segment: m.SegmentNum, SOF: m.TimestampSOF})
@@ -229,10 +232,7 @@ func (n *now) sensor(s route.Sensor) {
 func (n *now) join() {
 	roads, wides := camera.Positions(n.road), camera.Positions(n.wide)
 	for at, x := range n.road {
-		m, ok := n.exposed[x.FrameID]
-		if !ok {
-			continue // a frame without a state: nothing is known of its time
-		}
+		m := n.exposed[x.FrameID]
 		m.FrameID, m.SOF, m.Road, m.Wide = x.FrameID, x.SOF, roads[at], -1
 		if k := camera.Pair(x.SOF, n.wide); k >= 0 {
 			m.Wide = wides[k]
