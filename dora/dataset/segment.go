@@ -44,13 +44,16 @@ const every = openpilot.Group
 // open reads a segment's log and pictures, or what is kept of them. Its error says why there are none.
 func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cache string) (*segment, error) {
 	log := knowledge(s)
+	if k == posedRoutes {
+		log = s.Files[route.GlobalPose]
+	}
 	switch {
+	case log == "" && k == posedRoutes:
+		return nil, errors.New("it has no global_pose, as comma2k19's segments do: name the directory without comma2k19:")
 	case log == "":
 		return nil, errors.New("it has no log")
 	case c.rule != "" && log == s.Files[route.GlobalPose]:
 		return nil, errors.New("comma2k19 has no driver camera")
-	case k == posedRoutes && s.Files[route.GlobalPose] == "":
-		return nil, errors.New("it has no global_pose, as comma2k19's segments do: name the directory without comma2k19:")
 	}
 	out := &segment{name: s.Name(), route: s.Route}
 	h := sha256.New()
