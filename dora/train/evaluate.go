@@ -26,9 +26,8 @@ func (r *run) judge(ctx context.Context) (*Evaluation, error) {
 			order = append(order, (k*size+i)%count)
 		}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	lessons := r.lessons(ctx, r.held, order, size)
+	lessons, stop := r.lessons(ctx, r.held, order, size)
+	defer stop()
 	var own []measured
 	for range len(order) / size {
 		l, err := r.next(ctx, lessons)

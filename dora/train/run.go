@@ -123,10 +123,9 @@ func (r *run) epoch(ctx context.Context) error {
 	if r.group.Size() > 1 {
 		waits = work
 	}
-	ahead, cancel := context.WithCancel(waits)
-	defer cancel()
 	order := dataset.Shard(dataset.Shuffle(r.opt.Seed, r.pos.Epoch, r.training.Len()), r.opt.BatchSize, r.group.Rank(), r.group.Size())
-	lessons := r.lessons(ahead, r.training, order[r.pos.Batch*r.opt.BatchSize:], r.opt.BatchSize)
+	lessons, stop := r.lessons(waits, r.training, order[r.pos.Batch*r.opt.BatchSize:], r.opt.BatchSize)
+	defer stop()
 	for last := false; !last; {
 		r.clock, r.waited = time.Now(), 0 // an update's time has no evaluations and checkpoints in it
 		l, err := r.next(waits, lessons)
