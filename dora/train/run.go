@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/dora/teacher"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // run is a training.
@@ -31,6 +32,7 @@ type run struct {
 	training, held dataset.Set
 	teacher        *teacher.Teacher // nil without one
 	teach          teach
+	beside         []*runtime.Program // teacher and vision model
 	close          []func() error
 
 	schedule schedule
@@ -91,7 +93,7 @@ func (r *run) train(ctx context.Context) (err error) {
 		if r.records, err = readMetrics(r.opt.Output, r.pos.Update); err != nil {
 			return err
 		}
-		if r.pos.Update == 0 {
+		if r.pos.Update == 0 && r.pos.Base == nil { // what is there is of a run without a checkpoint
 			r.records = nil
 		}
 		if r.log, err = openMetrics(r.opt.Output, r.records); err != nil {
@@ -140,7 +142,8 @@ func (r *run) epoch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if last = r.pos.Batch == 0; r.due(r.evaluate) || last && r.evaluate == 0 {
+		last = r.pos.Batch == 0
+		if ended := r.pos.Epoch == r.opt.Epochs; r.due(r.evaluate) || last && (r.evaluate == 0 || ended) { // the last adapter may be the best
 			if err := r.evaluated(work); err != nil {
 				return err
 			}
@@ -340,7 +343,7 @@ func (r *run) writeCheckpoint() error {
 		return err
 	}
 	r.written = r.pos.Update
-	return errors.Join(prune(r.opt.Output, r.opt.Keep), r.report())
+	return errors.Join(prune(r.opt.Output, r.pos.Update, r.opt.Keep), r.report())
 }
 
 // finish writes what training came to.
