@@ -7,30 +7,29 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// momentOf is the place of the moment that many frames before another, whether its picture is kept or not; -1: the log has none.
+// momentOf is the place of the last moment up to the frame that many before another, whether its picture is kept or not: what a log has lost is as it was before. -1: the log
+// begins later. Frames are counted as the camera's file has them, as modeld's histories do: one that the camera has dropped is in neither.
 func (g *segment) momentOf(k, frames int) int {
-	want := int64(g.index.Timeline.Moments[k].FrameID) - int64(frames)
-	for at := k; at >= 0; at-- {
-		if id := int64(g.index.Timeline.Moments[at].FrameID); id == want {
-			return at
-		} else if id < want {
-			break
-		}
+	want := g.index.Timeline.Moments[k].Road - frames
+	at := k
+	for at >= 0 && g.index.Timeline.Moments[at].Road > want {
+		at--
 	}
-	return -1
+	return at
+}
+
+// desire is the level at a moment; 0 before there is one.
+func (g *segment) desire(at int) int {
+	if at < 0 {
+		return 0
+	}
+	return g.index.Timeline.Moments[at].Desire
 }
 
 // pulse is the desire that begins at the frame that many before moment k; 0: none.
 func (g *segment) pulse(k, frames int) int {
-	at := g.momentOf(k, frames)
-	if at < 0 {
-		return 0
-	}
-	level, last := g.index.Timeline.Moments[at].Desire, 0
-	if before := g.momentOf(k, frames+1); before >= 0 {
-		last = g.index.Timeline.Moments[before].Desire
-	}
-	if level == last || level >= openpilot.Desires {
+	level := g.desire(g.momentOf(k, frames))
+	if level == g.desire(g.momentOf(k, frames+1)) || level >= openpilot.Desires {
 		return 0
 	}
 	return level

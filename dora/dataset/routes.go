@@ -227,7 +227,8 @@ func (r *routes) picture(g *segment, k int, in Input) ([]byte, error) {
 	return bytesOf(in.Type, both), nil
 }
 
-// history are the features of the frames up to now, or up to the one before; zero before the segment begins, as when modeld starts.
+// history are the features of the frames up to now, or up to the one before; zero before the segment begins, as when modeld starts. Where the log has lost a frame,
+// those before it are there in its place.
 func (r *routes) history(ctx context.Context, g *segment, k int) ([]float64, error) {
 	c := r.contract
 	apart, last := c.step, 0
@@ -235,14 +236,19 @@ func (r *routes) history(ctx context.Context, g *segment, k int) ([]float64, err
 		last = 1
 	}
 	var moments []int
-	rows := map[int]int{} // of the moments
-	for row := range c.rows {
+	rows := make([]int, c.rows) // their moments; -1: none
+	for row := range rows {
 		at, ok := g.before(k, apart*(c.rows-1-row+last))
-		if !ok {
-			continue
+		if ok {
+			_, ok = g.before(at, c.step)
 		}
-		if _, whole := g.before(at, c.step); whole {
-			moments, rows[at] = append(moments, at), row
+		switch {
+		case ok:
+			moments, rows[row] = append(moments, at), at
+		case row > 0:
+			rows[row] = rows[row-1]
+		default:
+			rows[row] = -1
 		}
 	}
 	found, err := r.featuresOf(ctx, g, moments)
@@ -250,12 +256,13 @@ func (r *routes) history(ctx context.Context, g *segment, k int) ([]float64, err
 		return nil, err
 	}
 	out := make([]float64, c.rows*c.width)
-	for at, x := range found {
-		if len(x) != c.width {
+	for row, at := range rows {
+		x := found[at]
+		if at >= 0 && len(x) != c.width {
 			return nil, fmt.Errorf("the vision model makes %d features, the model takes %d", len(x), c.width)
 		}
 		for i, v := range x {
-			out[rows[at]*c.width+i] = float64(v)
+			out[row*c.width+i] = float64(v)
 		}
 	}
 	return out, nil

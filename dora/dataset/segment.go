@@ -26,7 +26,7 @@ type index struct {
 }
 
 // indexFormat changes with the meaning of what is kept.
-const indexFormat = 2
+const indexFormat = 3
 
 // segment is one that samples are made of.
 type segment struct {
@@ -34,8 +34,8 @@ type segment struct {
 	route     string
 	index     index
 	pictures  *pictures
-	byFrame   map[uint32]int // moments whose pictures are kept
-	samples   []int          // moments
+	byFrame   map[int]int // moments whose pictures are kept, by the frame's number in the file
+	samples   []int       // moments
 }
 
 // every is the number of frames from one sample to the next: 5 a second, as models take their histories.
@@ -120,7 +120,7 @@ func knowledge(s *route.Segment) string {
 // load takes what is kept, if it is whole.
 func (g *segment) load(path string, c *contract) bool {
 	data, err := os.ReadFile(path)
-	if err != nil || json.Unmarshal(data, &g.index) != nil || g.index.Format != indexFormat {
+	if err != nil || json.Unmarshal(data, &g.index) != nil || !g.index.whole() {
 		g.index = index{}
 		return false
 	}
@@ -133,6 +133,12 @@ func (g *segment) load(path string, c *contract) bool {
 		return false
 	}
 	return true
+}
+
+// whole reports whether what was kept is of this format and agrees with itself.
+func (x *index) whole() bool {
+	outside := func(k int) bool { return k < 0 || k >= len(x.Timeline.Moments) }
+	return x.Format == indexFormat && x.Kept >= 0 && x.Kept <= len(x.Wanted) && !slices.ContainsFunc(x.Wanted, outside)
 }
 
 // make reads the log, and decodes what models see of the videos.
@@ -179,15 +185,14 @@ func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *con
 
 // choose lists the samples: moments whose pictures, and those before them that the model sees too, are kept.
 func (g *segment) choose(c *contract) {
-	g.byFrame, g.pictures.places = map[uint32]int{}, map[int]int{}
+	g.byFrame, g.pictures.places = map[int]int{}, map[int]int{}
 	for place, k := range g.index.Wanted[:g.index.Kept] {
-		g.byFrame[g.index.Timeline.Moments[k].FrameID] = k
+		g.byFrame[g.index.Timeline.Moments[k].Road] = k
 		g.pictures.places[k] = place
 	}
 	for _, k := range g.index.Wanted[:g.index.Kept] {
 		m := g.index.Timeline.Moments[k]
-		_, before := g.byFrame[m.FrameID-uint32(c.step)]
-		if m.Road%every == 0 && before {
+		if _, before := g.before(k, c.step); m.Road%every == 0 && before {
 			g.samples = append(g.samples, k)
 		}
 	}
@@ -196,6 +201,6 @@ func (g *segment) choose(c *contract) {
 
 // before is the moment that many frames before another, if its picture is kept.
 func (g *segment) before(k, frames int) (int, bool) {
-	at, ok := g.byFrame[g.index.Timeline.Moments[k].FrameID-uint32(frames)]
+	at, ok := g.byFrame[g.index.Timeline.Moments[k].Road-frames]
 	return at, ok
 }

@@ -243,6 +243,7 @@ func (n *now) join() {
 		n.Moments = append(n.Moments, m)
 	}
 	slices.SortStableFunc(n.Moments, func(a, b moment) int { return a.Road - b.Road })
+	n.Moments = slices.CompactFunc(n.Moments, func(a, b moment) bool { return a.Road == b.Road }) // of an index that the log has twice
 }
 
 // calibration has the device's cameras, for pictures of a size: a video may be smaller than what the sensor gives.
