@@ -126,6 +126,11 @@ func TestARunThatStopsBeforeItsFirstUpdateGoesOn(t *testing.T) {
 	assert.NoError(t, err)
 }
 
+// renamed is a set of other data.
+type renamed struct{ dataset.Set }
+
+func (r renamed) Fingerprint() string { return fmt.Sprintf("%064x", 7) }
+
 // TestResumingWithAnotherDivisionIsNamed: what only divides the work gives other bits too.
 func TestResumingWithAnotherDivisionIsNamed(t *testing.T) {
 	opt := lessonsOf(t, 12)
@@ -138,7 +143,8 @@ func TestResumingWithAnotherDivisionIsNamed(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"--micro-batch was 2 and is 4; --teacher-batch was 2 and is 4: give": func(o *Options) { o.MicroBatch = 4 },
 		"--teacher-batch was 2 and is 1: give":                               func(o *Options) { o.TeacherBatch = 1 },
-		"--teacher was ":                                                     func(o *Options) { o.Teacher = o.Model },
+		"other settings: --teacher has other contents: give":                 func(o *Options) { o.Teacher = o.Model },
+		"other settings: --data has other contents: give":                    func(o *Options) { o.Set = renamed{o.Set} },
 	} {
 		other := opt
 		change(&other)

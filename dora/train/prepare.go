@@ -47,7 +47,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	digests := map[string]string{"model": r.model.Base, "target": r.opt.Target}
+	digests := map[string]string{"--model": r.model.Base, "target": r.opt.Target}
 	for flag, path := range map[string]string{"--adapter": r.opt.Adapter, "--teacher": r.opt.Teacher, "--vision": r.opt.Vision} {
 		if path == "" {
 			continue
@@ -252,7 +252,7 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 	if set.Len() == 0 {
 		return fmt.Errorf("%s: it has no samples: logs without cameras show a model nothing", r.opt.Data)
 	}
-	digests["data"] = set.Fingerprint()
+	digests["--data"] = set.Fingerprint()
 	r.training = set
 	if r.opt.Val > 0 {
 		if r.training, r.held, err = dataset.Split(set, r.opt.Val, r.opt.Seed); err != nil {
