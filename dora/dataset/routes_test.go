@@ -206,7 +206,7 @@ func TestAPolicySeesItsHistory(t *testing.T) {
 	assert.Equal(t, len(computed), len(slices.Compact(slices.Clone(computed))), "features are computed once a frame")
 
 	for _, k := range []int{0, 30, 200} {
-		sparse, full := g.curvatures(k, 25, false), g.curvatures(k, 100, true)
+		sparse, full := place{g, k}.curvatures(25, false), place{g, k}.curvatures(100, true)
 		for row := range 100 {
 			f := k - 1 - (99 - row)
 			want := 0.0
@@ -476,14 +476,14 @@ func TestAFirstKeyframeThatComesLate(t *testing.T) {
 	defer set.Close()
 	s, err := set.Sample(ctx, 0)
 	require.NoError(t, err)
-	assert.Equal(t, "00000000--0123456789--3/3611", s.Key) // the fifth frame of the file
+	assert.Equal(t, "00000000--0123456789--3/3612", s.Key) // the sixth frame of the file, four behind one that is there
 	r := set.(*routes)
-	m := r.segments[0].index.Timeline.Moments[r.at[0].moment]
+	m := r.at[0].moment()
 	k := modeld.Calibration{RPY: m.RPY, Road: modeld.Intrinsics(road), WideCamera: modeld.Intrinsics(wide)}
 	matrix, _, err := k.Warps(r.contract.look.Width)
 	require.NoError(t, err)
 	want := make([]byte, r.contract.look.Bytes())
-	r.contract.look.Warp(want, modeld.Picture(road.Draw(11)), matrix)
+	r.contract.look.Warp(want, modeld.Picture(road.Draw(12)), matrix)
 	assert.Equal(t, want, s.View.Planes)
 }
 
