@@ -242,7 +242,7 @@ func (t *tiles) even(s Schedule) bool {
 // fits returns an error unless warps convert whole blocks.
 func (t *tiles) fits(s Schedule) error {
 	if t.byK && s.warpN()%t.width != 0 {
-		return fmt.Errorf("blocks of %d columns for warps of %d", t.width, s.warpN())
+		return refuse("blocks of %d columns for warps of %d", t.width, s.warpN())
 	}
 	return nil
 }
