@@ -11,7 +11,6 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/contraction"
-	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -88,18 +87,18 @@ func (r *Result) fit(ctx context.Context, entries []codegen.Entry, t *target.Tar
 	return nil, &MemoryError{r.opt.Memory, found, t.Name}
 }
 
-// sharing are the families of a program of several entries: weights that more than one kernel reads lie in memory once, and loops that several
+// sharing are the families of a program of several entries: weights that more than one kernel reads lie in memory once, and regions that several
 // entries have in common, or the same ones within another budget, have their schedules chosen once.
 func (r *Result) sharing(entries []codegen.Entry, t *target.Target) codegen.Families {
 	var graphs []*ir.Graph
 	for _, e := range entries {
 		graphs = append(graphs, e.Graph)
 	}
-	if r.opt.loops == nil {
-		r.opt.loops = new(loop.Choices)
+	if r.opt.chosen == nil {
+		r.opt.chosen = new(choices)
 	}
-	f := familiesOf(r.opt.loops)
-	f[ir.FamilyContraction] = contraction.Share(graphs, t).Lower
+	f := familiesOf(r.opt.chosen)
+	f[ir.FamilyContraction] = contraction.Share(graphs, t, &r.opt.chosen.products).Lower
 	return f
 }
 
