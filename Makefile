@@ -71,7 +71,7 @@ TESTENV = SPARK_PYTHON=$$(test -x $(VENV)/bin/python && echo $(CURDIR)/$(VENV)/b
 
 # Tests compile small models by the hundred: collections of garbage, and samples of where it was made, took a fifth of their time. The limit bounds what a
 # package with much in use may take.
-TESTENV += GOGC=400 GOMEMLIMIT=4GiB GODEBUG=memprofilerate=0
+TESTENV += GOGC=400 GOMEMLIMIT=3GiB GODEBUG=memprofilerate=0
 
 # PART=1/2 adds that part of the long tests (internal/fulltest); continuous integration does so by the commit.
 PART    ?=
