@@ -27,7 +27,7 @@ import (
 // takes are the inputs of a tiny model.
 func takes(t *testing.T, name string) (in []Input) {
 	t.Helper()
-	m, err := driving.Make(name, driving.Tiny)
+	m, err := driving.Made(name, driving.Tiny)
 	require.NoError(t, err)
 	for _, i := range m.Inputs {
 		in = append(in, Input{i.Name, i.Type})

@@ -64,7 +64,7 @@ type works struct {
 	known    map[string]*cost.Work
 }
 
-func newWorks(c *loop.Choices) *works { return &works{familiesOf(c), map[string]*cost.Work{}} }
+func newWorks(c *choices) *works { return &works{familiesOf(c), map[string]*cost.Work{}} }
 
 // of is what the kernel of a region is planned to do; nil where it has none.
 func (w *works) of(n *ir.Node, t *target.Target) *cost.Work {
