@@ -189,11 +189,14 @@ func indices(n int) (out []Index) {
 	return out
 }
 
-// TestFramesAreThoseOfTheirIndices, also where the log has lost some, or its numbers do not rise.
+// TestFramesAreThoseOfTheirIndices, also where the log has lost some, has them out of order or twice, or numbers none.
 func TestFramesAreThoseOfTheirIndices(t *testing.T) {
 	all := indices(10)
 	assert.Equal(t, upTo(10), Positions(all))
 	assert.Equal(t, []int{0, 1, 2, 5, 6, 7, 8, 9}, Positions(append(append([]Index{}, all[:3]...), all[5:]...)))
+	swapped := append([]Index{all[0], all[2], all[1]}, all[3:]...)
+	assert.Equal(t, []int{0, 2, 1, 3, 4, 5, 6, 7, 8, 9}, Positions(swapped))
+	assert.Equal(t, []int{0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9}, Positions(append([]Index{all[0], all[1]}, all[1:]...)))
 	for i := range all {
 		all[i].SegmentID = 0 // not set
 	}

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,8 +42,11 @@ func contractOf(opt Options) (*contract, error) {
 	c := &contract{inputs: opt.Inputs, step: every}
 	var unknown []string
 	for _, in := range opt.Inputs {
+		if err := fits(in); err != nil {
+			return nil, err
+		}
 		switch shape := in.Type.Shape; {
-		case in.Name == openpilot.Features && len(shape) == 3:
+		case in.Name == openpilot.Features:
 			c.rows, c.width, c.old = shape[1], shape[2], shape[1] >= openpilot.Spare
 		case slices.Contains(slices.Concat(openpilot.RoadPictures(), openpilot.WidePictures(), openpilot.DesireInputs(), []string{conventionName, lateralName, actionName, openpilot.Curvatures}), in.Name):
 		default:
@@ -81,6 +85,35 @@ func contractOf(opt Options) (*contract, error) {
 	return c, nil
 }
 
+// fits reports an input that is called as one of openpilot's and has another shape or type.
+func fits(in Input) error {
+	shape, n, want := in.Type.Shape, in.Type.Numel(), ""
+	switch {
+	case in.Name == conventionName, in.Name == lateralName, in.Name == actionName:
+		if n != 2 {
+			want = "two numbers"
+		}
+	case slices.Contains(openpilot.DesireInputs(), in.Name):
+		if n == 0 || n%openpilot.Desires != 0 || shape[len(shape)-1] != openpilot.Desires {
+			want = fmt.Sprintf("rows of %d desires", openpilot.Desires)
+		}
+	case in.Name == openpilot.Curvatures:
+		if n == 0 {
+			want = "a number for each row"
+		}
+	case in.Name == openpilot.Features:
+		if len(shape) != 3 || shape[0] != 1 || n == 0 {
+			want = "[1,rows,features]"
+		}
+	default:
+		return nil
+	}
+	if want == "" && in.Type.DType.IsFloat() {
+		return nil
+	}
+	return fmt.Errorf("input %q is %v, want %s, of floats: its name is openpilot's, so routes make what openpilot shows it; give .npz files with the arrays instead", in.Name, in.Type, cmp.Or(want, "its numbers"))
+}
+
 // pictures takes the look from the inputs with pictures, if there are any.
 func (c *contract) pictures(inputs []Input) error {
 	for _, in := range inputs {
@@ -88,8 +121,8 @@ func (c *contract) pictures(inputs []Input) error {
 			continue
 		}
 		t := in.Type
-		if t.Rank() != 4 || t.Shape[0] != 1 || t.Shape[1] != 12 {
-			return fmt.Errorf("input %q is %v, want [1,12,height/2,width/2]: two pictures of six planes", in.Name, t)
+		if t.Rank() != 4 || t.Shape[0] != 1 || t.Shape[1] != 12 || t.Numel() == 0 || t.DType != ir.Uint8 && !t.DType.IsFloat() {
+			return fmt.Errorf("input %q is %v, want [1,12,height/2,width/2] of bytes or floats: two pictures of six planes", in.Name, t)
 		}
 		l := camera.Driving(2*t.Shape[3], 2*t.Shape[2], slices.ContainsFunc(inputs, func(in Input) bool { return in.Name == openpilot.OldRoadPicture }))
 		if c.sees && (l.Width != c.look.Width || l.Height != c.look.Height || l.Linear != c.look.Linear) {

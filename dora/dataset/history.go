@@ -7,9 +7,9 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// desire is what was asked for last.
-func (p place) desire() int {
-	for ok := true; ok; p, ok = p.earlier(1) {
+// desire is what was asked for last at the frame that many before; 0: nothing.
+func (p place) desire(frames int) int {
+	for p, ok := p.earlier(frames); ok; p, ok = p.earlier(1) {
 		if d := p.moment().Desire; d >= 0 {
 			return d
 		}
@@ -19,15 +19,8 @@ func (p place) desire() int {
 
 // pulse is the desire that begins at the frame that many before; 0: none.
 func (p place) pulse(frames int) int {
-	at, ok := p.earlier(frames)
-	if !ok {
-		return 0
-	}
-	level, last := at.desire(), 0
-	if before, ok := at.earlier(1); ok {
-		last = before.desire()
-	}
-	if level == last || level >= openpilot.Desires {
+	level := p.desire(frames)
+	if level == p.desire(frames+1) || level >= openpilot.Desires {
 		return 0
 	}
 	return level

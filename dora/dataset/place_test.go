@@ -7,13 +7,16 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/drive"
+	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -100,4 +103,52 @@ func TestARouteGoesOnInItsNextSegment(t *testing.T) {
 	assert.Equal(t, make([]float64, (rows-1)*width), history[:(rows-1)*width])
 	assert.NotEqual(t, make([]float64, width), history[(rows-1)*width:])
 	assert.NotEqual(t, set.Fingerprint(), alone.Fingerprint())
+}
+
+// TestSegmentsOfAnyLengthGoOn: behind one whose number of frames is no multiple of four, features are those of frames up to 150 ms before.
+func TestSegmentsOfAnyLengthGoOn(t *testing.T) {
+	ctx, dir := context.Background(), t.TempDir()
+	road, wide := (&Synthesis{Width: 32, Height: 20}).eyes()
+	at := 0
+	for n, frames := range []int{50, 60} {
+		segment := filepath.Join(dir, fmt.Sprintf("00000000--0123456789--%d", n))
+		require.NoError(t, os.MkdirAll(filepath.Join(segment, "fcamera"), 0o755))
+		w, err := route.Create(filepath.Join(segment, "rlog.zst"))
+		require.NoError(t, err)
+		l := &scribe{w: w}
+		l.begin(n)
+		for i := range frames {
+			l.frame(at, uint32(at), uint32(i), int32(n))
+			arrays := map[string]*npy.Array{"road": road.Draw(at).Array(), "wide": wide.Draw(at).Array()}
+			require.NoError(t, npy.WriteZip(filepath.Join(segment, "fcamera", fmt.Sprintf("%06d.npz", i)), arrays))
+			at++
+		}
+		require.NoError(t, errorsOf(l.err, w.Close()))
+	}
+	inputs := takes(t, "policy")
+	in := inputs[slices.IndexFunc(inputs, func(in Input) bool { return in.Name == "features_buffer" })].Type
+	width := in.Shape[2]
+	var computed []string
+	set, err := Open(ctx, dir, Options{Inputs: inputs, Vision: takes(t, "vision"), Features: sums(width, &computed), Warn: func(text string) { t.Error(text) }})
+	require.NoError(t, err)
+	defer set.Close()
+	features := map[string][]float64{}
+	for i := range set.Len() {
+		s, err := set.Sample(ctx, i)
+		require.NoError(t, err)
+		tensor, err := ir.NewTensor(in, s.Inputs["features_buffer"])
+		require.NoError(t, err)
+		_, frame, _ := strings.Cut(s.Key, "/")
+		features[frame] = tensor.Floats()
+	}
+	row := func(frame string, back int) []float64 {
+		x := features[frame]
+		require.NotNil(t, x, frame)
+		return x[len(x)-(back+1)*width : len(x)-back*width]
+	}
+	require.NotContains(t, features, "50", "the picture of four frames before it is not kept")
+	require.NotEqual(t, row("44", 0), row("48", 0))
+	for k, want := range []string{"54", "44", "44", "40", "36"} { // of 54, 50 without a picture before it, 46, 42, 38
+		assert.Equal(t, row(want, 0), row("54", k), "%d rows before", k)
+	}
 }

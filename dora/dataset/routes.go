@@ -227,7 +227,8 @@ func (r *routes) picture(p place, in Input) ([]byte, error) {
 	return bytesOf(in.Type, both), nil
 }
 
-// history are the features of the frames up to now, or up to the one before; zero before the route begins, or where it has a gap, as when modeld starts.
+// history are the features of the frames up to now, or up to the one before; zero before the route begins, or where it has a gap, as when modeld starts. Where the log
+// has lost a frame, those before it are there in its place.
 func (r *routes) history(ctx context.Context, p place) ([]float64, error) {
 	c := r.contract
 	apart, last := c.step, 0
@@ -235,14 +236,17 @@ func (r *routes) history(ctx context.Context, p place) ([]float64, error) {
 		last = 1
 	}
 	var moments []place
-	rows := map[place]int{}
-	for row := range c.rows {
-		at, ok := p.before(apart * (c.rows - 1 - row + last))
-		if !ok {
-			continue
+	rows := make([]*place, c.rows)
+	for row := range rows {
+		at, ok := p.near(apart * (c.rows - 1 - row + last))
+		if ok {
+			_, ok = at.before(c.step)
 		}
-		if _, whole := at.before(c.step); whole {
-			moments, rows[at] = append(moments, at), row
+		switch {
+		case ok:
+			moments, rows[row] = append(moments, at), &at
+		case row > 0:
+			rows[row] = rows[row-1]
 		}
 	}
 	found, err := r.featuresOf(ctx, moments)
@@ -250,12 +254,16 @@ func (r *routes) history(ctx context.Context, p place) ([]float64, error) {
 		return nil, err
 	}
 	out := make([]float64, c.rows*c.width)
-	for at, x := range found {
+	for row, at := range rows {
+		if at == nil {
+			continue
+		}
+		x := found[*at]
 		if len(x) != c.width {
 			return nil, fmt.Errorf("the vision model makes %d features, the model takes %d", len(x), c.width)
 		}
 		for i, v := range x {
-			out[rows[at]*c.width+i] = float64(v)
+			out[row*c.width+i] = float64(v)
 		}
 	}
 	return out, nil

@@ -26,7 +26,7 @@ type index struct {
 }
 
 // indexFormat changes with the meaning of what is kept.
-const indexFormat = 2
+const indexFormat = 3
 
 // segment is one that samples are made of.
 type segment struct {
@@ -123,7 +123,7 @@ func knowledge(s *route.Segment) string {
 // load takes what is kept, if it is whole.
 func (g *segment) load(path string, c *contract) bool {
 	data, err := os.ReadFile(path)
-	if err != nil || json.Unmarshal(data, &g.index) != nil || g.index.Format != indexFormat {
+	if err != nil || json.Unmarshal(data, &g.index) != nil || !g.index.whole() {
 		g.index = index{}
 		return false
 	}
@@ -136,6 +136,12 @@ func (g *segment) load(path string, c *contract) bool {
 		return false
 	}
 	return true
+}
+
+// whole reports whether what was kept is of this format and agrees with itself.
+func (x *index) whole() bool {
+	outside := func(k int) bool { return k < 0 || k >= len(x.Timeline.Moments) }
+	return x.Format == indexFormat && x.Kept >= 0 && x.Kept <= len(x.Wanted) && !slices.ContainsFunc(x.Wanted, outside)
 }
 
 // make reads the log, and decodes what models see of the videos.
@@ -156,7 +162,7 @@ func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *con
 		return fmt.Errorf("its log knows no frame of the %s", c.eyes())
 	}
 	for k, m := range t.Moments {
-		if id := int(m.FrameID); m.Known && (c.dense || id%every == 0 || id%every == every-c.step) {
+		if m.Known && (c.dense || m.Road%every == 0 || m.Road%every == every-c.step) {
 			g.index.Wanted = append(g.index.Wanted, k)
 		}
 	}
@@ -184,7 +190,7 @@ func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *con
 func (g *segment) samples(c *contract) (out []int) {
 	for _, k := range slices.Sorted(slices.Values(g.index.Wanted[:g.index.Kept])) {
 		p := place{g, k}
-		if _, ok := p.before(c.step); ok && p.moment().FrameID%every == 0 {
+		if _, ok := p.before(c.step); ok && p.moment().Road%every == 0 {
 			out = append(out, k)
 		}
 	}

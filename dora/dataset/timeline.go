@@ -256,6 +256,7 @@ func (n *now) join() {
 		n.Moments = append(n.Moments, m)
 	}
 	slices.SortStableFunc(n.Moments, func(a, b moment) int { return a.Road - b.Road })
+	n.Moments = slices.CompactFunc(n.Moments, func(a, b moment) bool { return a.Road == b.Road }) // of an index that the log has twice
 	first := slices.IndexFunc(n.Moments, func(m moment) bool { return !n.unheard[m.FrameID] })
 	if first <= 0 || first > lateCalibration {
 		return

@@ -45,9 +45,9 @@ func (r *run) show(ctx context.Context) error {
 	for k := range n {
 		order = append(order, k*(r.held.Len()-1)/max(n-1, 1))
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for l := range r.lessons(ctx, r.held, order, 1) {
+	lessons, stop := r.lessons(ctx, r.held, order, 1)
+	defer stop()
+	for l := range lessons {
 		if l.err != nil {
 			return l.err
 		}
@@ -61,6 +61,9 @@ func (r *run) show(ctx context.Context) error {
 			}
 		}
 		r.shown = append(r.shown, x)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	return r.asBase(ctx, func() error {
 		return r.eachShown(ctx, func(x *shown, y map[string][]float64) { x.base = y })

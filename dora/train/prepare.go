@@ -20,6 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/dora/teacher"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -50,17 +51,20 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	digests := map[string]string{"model": r.model.Base, "target": r.opt.Target}
-	if r.opt.Adapter != "" {
-		data, err := os.ReadFile(r.opt.Adapter)
-		if err != nil {
-			return fmt.Errorf("--adapter: %w", err)
+	for flag, path := range map[string]string{"--adapter": r.opt.Adapter, "--teacher": r.opt.Teacher, "--vision": r.opt.Vision} {
+		if path == "" {
+			continue
 		}
-		digests["--adapter"] = fmt.Sprintf("%x", sha256.Sum256(data))
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		digests[flag] = fmt.Sprintf("%x", sha256.Sum256(data))
 	}
 	if err := r.openData(ctx, file, digests); err != nil {
 		return err
 	}
-	if err := r.openTeacher(ctx, terms, digests); err != nil {
+	if err := r.openTeacher(ctx, terms); err != nil {
 		return err
 	}
 	if terms, err = r.related(ctx, terms); err != nil {
@@ -69,7 +73,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.compile(ctx, terms); err != nil {
 		return err
 	}
-	if digests[programSetting], err = digest(r.step.Program); err != nil {
+	if digests[programSetting], err = r.programs(); err != nil {
 		return err
 	}
 	settings := r.opt.settings(r.group.Size())
@@ -152,6 +156,19 @@ func share(ctx context.Context, g ranks.Group, data []byte) ([]byte, error) {
 	return data, g.Broadcast(ctx, data)
 }
 
+// programs is the digest of all that run: the step, and teacher and vision model where there are any.
+func (r *run) programs() (string, error) {
+	h := sha256.New()
+	for _, p := range append([]*runtime.Program{r.step.Program}, r.beside...) {
+		text, err := digest(p)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, text)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
 // digest is the SHA-256 of a program's files.
 func digest(p *runtime.Program) (string, error) {
 	files, err := p.Files()
@@ -203,7 +220,7 @@ func (r *run) compile(ctx context.Context, terms loss.Terms) (err error) {
 }
 
 // openTeacher compiles the teacher, if the loss reads one.
-func (r *run) openTeacher(ctx context.Context, terms loss.Terms, digests map[string]string) (err error) {
+func (r *run) openTeacher(ctx context.Context, terms loss.Terms) (err error) {
 	if len(terms.Targets()) == 0 {
 		return nil
 	}
@@ -214,8 +231,7 @@ func (r *run) openTeacher(ctx context.Context, terms loss.Terms, digests map[str
 		return err
 	}
 	r.teach = r.teacher.Values
-	digests["teacher"], err = digest(r.teacher.Program)
-	return err
+	return nil
 }
 
 // openModel compiles a model that runs beside the step, and gives the named inner values beside its outputs.
@@ -229,7 +245,7 @@ func (r *run) openModel(ctx context.Context, flag, path string, inner []string) 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	r.close = append(r.close, t.Close)
+	r.close, r.beside = append(r.close, t.Close), append(r.beside, t.Program)
 	return t, nil
 }
 
@@ -252,7 +268,7 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 	}
 	opt := dataset.Options{Inputs: inputs, Cache: r.cache("frames"), Warn: r.opt.Message, Progress: r.opt.Reading}
 	if r.opt.Vision != "" {
-		if err := r.openVision(ctx, &opt, digests); err != nil {
+		if err := r.openVision(ctx, &opt); err != nil {
 			return err
 		}
 	}
@@ -286,7 +302,7 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 }
 
 // openVision lets the data compute the features that a policy reads.
-func (r *run) openVision(ctx context.Context, opt *dataset.Options, digests map[string]string) error {
+func (r *run) openVision(ctx context.Context, opt *dataset.Options) error {
 	t, err := r.openModel(ctx, "--vision", r.opt.Vision, nil)
 	if err != nil {
 		return err
@@ -301,9 +317,6 @@ func (r *run) openVision(ctx context.Context, opt *dataset.Options, digests map[
 	output, part, err := features(file)
 	if err != nil {
 		return fmt.Errorf("--vision: %s: %w", r.opt.Vision, err)
-	}
-	if digests["vision"], err = digest(t.Program); err != nil {
-		return err
 	}
 	opt.Features = func(ctx context.Context, keys []string, inputs []map[string][]byte) ([][]float32, error) {
 		values, err := t.Values(ctx, keys, inputs)
@@ -353,7 +366,9 @@ func (r *run) start(ctx context.Context, settings map[string]string, state []byt
 		return err
 	}
 	if pos.Ranks != r.group.Size() { // whose step is another program
-		pos.Settings[programSetting] = settings[programSetting]
+		for _, name := range dividing() {
+			pos.Settings[name] = settings[name]
+		}
 	}
 	if err := changed(pos.Settings, settings); err != nil {
 		return fmt.Errorf("--resume: %s was trained with other settings: %w: give the same ones, or another --output", r.opt.Output, err)
@@ -372,7 +387,7 @@ func (r *run) start(ctx context.Context, settings map[string]string, state []byt
 		}
 		return nil
 	}
-	return os.WriteFile(path, pos.BestFile, 0o644)
+	return atomicfile.Write(path, pos.BestFile)
 }
 
 // together gives all ranks the first one's adapter.

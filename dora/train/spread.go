@@ -47,10 +47,10 @@ func (r *run) related(ctx context.Context, terms loss.Terms) (loss.Terms, error)
 func (r *run) spreads(ctx context.Context, terms loss.Terms) (map[string]float64, error) {
 	order := dataset.Shuffle(r.opt.Seed, 0, r.training.Len())
 	order = order[:min(len(order), spreadSamples)]
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	lessons, stop := r.lessons(ctx, r.training, order, r.opt.TeacherBatch)
+	defer stop()
 	var v teacher.Variation
-	for l := range r.lessons(ctx, r.training, order, r.opt.TeacherBatch) {
+	for l := range lessons {
 		if l.err != nil {
 			return nil, l.err
 		}
