@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
@@ -48,6 +49,9 @@ func (p *pictures) decode(ctx context.Context, s *route.Segment, t *timeline, c 
 		planes, err := d.picture(&t.Moments[k])
 		if ctx.Err() != nil {
 			return 0, "", ctx.Err()
+		}
+		if errors.Is(err, camera.ErrKilled) { // what there is would be kept as all that the file has
+			return 0, "", err
 		}
 		if err != nil {
 			damage = fmt.Sprintf("%s: frame %d: %v", s.Name(), t.Moments[k].Road, err)
