@@ -7,12 +7,16 @@ import "maps"
 func Sectors(b *Builder, index *Expr, bytes, size int, differ func(lane int, with map[*Expr]*Expr)) float64 {
 	seen := map[int64]bool{}
 	line, with := straightLine(index), map[*Expr]*Expr{}
+	var all map[*Expr]*Expr
 	for lane := range 32 {
 		clear(with)
 		differ(lane, with)
 		at, ok := line.at(with)
 		if !ok {
-			if at, ok = constantAt(b, index, with); !ok { // a gather
+			if all == nil {
+				all = zeros(b, index)
+			}
+			if at, ok = constantAt(b, index, all, with); !ok { // a gather
 				seen[int64(-lane)] = true
 				continue
 			}
@@ -24,14 +28,19 @@ func Sectors(b *Builder, index *Expr, bytes, size int, differ func(lane int, wit
 	return float64(len(seen))
 }
 
-// constantAt is the value of an index where variables are replaced, and all others are 0; ok is false if that is no constant.
-func constantAt(b *Builder, index *Expr, with map[*Expr]*Expr) (at int64, ok bool) {
+// zeros replaces all variables of an index by 0.
+func zeros(b *Builder, index *Expr) map[*Expr]*Expr {
 	all := map[*Expr]*Expr{}
 	Walk([]*Expr{index}, func(e *Expr) {
 		if e.Op == OpVar {
 			all[e] = b.Int(0)
 		}
 	})
+	return all
+}
+
+// constantAt is the value of an index where variables are replaced, with the same ones each time that all is used; ok is false if that is no constant.
+func constantAt(b *Builder, index *Expr, all, with map[*Expr]*Expr) (at int64, ok bool) {
 	maps.Copy(all, with)
 	e := b.Subst(index, all, nil)
 	return e.I, e.Op == OpConst

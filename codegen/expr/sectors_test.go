@@ -39,7 +39,7 @@ func TestAStraightLineComesToWhatSubstitutionDoes(t *testing.T) {
 			}
 			got, ok := line.at(with)
 			require.True(t, ok)
-			want, ok := constantAt(b, e, with)
+			want, ok := constantAt(b, e, zeros(b, e), with)
 			require.True(t, ok, "%v", e)
 			require.Equal(t, want, got, "%v", e)
 		}

@@ -215,6 +215,7 @@ var families = familiesOf(nil)
 type choices struct {
 	products contraction.Choices
 	loops    loop.Choices
+	works    map[string]*cost.Work // of kernels of chains and of their parts, by target and signature; nil where there is none
 }
 
 // familiesOf are those of programs that have most regions in common; nil: of one alone.
