@@ -138,8 +138,13 @@ func (r *run) unchanged(settings map[string]string) error {
 	return r.same(was, settings)
 }
 
-// same says which settings differ from those of the checkpoint.
+// same says which settings differ from those of the checkpoint. Another number of ranks divides the batch in other ways.
 func (r *run) same(was, now map[string]string) error {
+	if was = maps.Clone(was); r.pos.Ranks != r.group.Size() {
+		for _, name := range dividing() {
+			was[name] = now[name]
+		}
+	}
 	if err := changed(was, now); err != nil {
 		return fmt.Errorf("--resume: %s was trained with other settings: %w: give the same ones, or another --output", r.opt.Output, err)
 	}
