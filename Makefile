@@ -69,6 +69,10 @@ $(VENV)/.done: testdata/requirements.txt
 TESTENV = SPARK_PYTHON=$$(test -x $(VENV)/bin/python && echo $(CURDIR)/$(VENV)/bin/python) \
 	PTXAS=$${PTXAS:-$$(ls $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas 2>/dev/null | head -1)}
 
+# Tests compile small models by the hundred: collections of garbage, and samples of where it was made, took a fifth of their time. The limit bounds what a
+# package with much in use may take.
+TESTENV += GOGC=400 GOMEMLIMIT=3GiB GODEBUG=memprofilerate=0
+
 # PART=1/2 adds that part of the long tests (internal/fulltest); continuous integration does so by the commit.
 PART    ?=
 test: tools nodecases

@@ -35,7 +35,7 @@ import (
 // program compiles a small driving model of the repository's own.
 func program(t *testing.T, name, precision string) *runtime.Program {
 	t.Helper()
-	src, err := driving.Make(name, driving.Small)
+	src, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)

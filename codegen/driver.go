@@ -394,8 +394,8 @@ func (d *driver) emit() {
 	if d.module == nil {
 		return
 	}
-	fetch := map[string]bool{} // by text
-	texts, names := map[*kernel.Spec]string{}, map[*kernel.Spec]string{}
+	byText, as := map[string]*written{}, map[*kernel.Spec]*written{} // repetitions share the spec
+	names := map[*kernel.Spec]string{}
 	each := func(f func(p *launch)) {
 		for _, l := range d.lists {
 			for i := range l.pending {
@@ -406,16 +406,20 @@ func (d *driver) emit() {
 		}
 	}
 	each(func(p *launch) {
-		text, ok := texts[p.spec]
-		if !ok { // repetitions share the spec
-			text = d.text(p.spec)
-			texts[p.spec] = text
+		w, ok := as[p.spec]
+		if !ok {
+			w = d.write(p.spec)
+			if same, ok := byText[w.text]; ok {
+				w = same
+			}
+			byText[w.text], as[p.spec] = w, w
 		}
-		fetch[text] = fetch[text] || p.ahead.bytes > 0
+		w.fetches = w.fetches || p.ahead.bytes > 0
 	})
 	each(func(p *launch) {
 		spec := p.spec
-		p.fetches = fetch[texts[spec]]
+		w := as[spec]
+		p.fetches = w.fetches
 		if name, ok := names[spec]; ok {
 			p.Kernel = name
 			d.info(name).Launches++
@@ -423,8 +427,9 @@ func (d *driver) emit() {
 		}
 		if p.fetches {
 			p.spec = Fetching(spec)
+			w = d.write(p.spec)
 		}
-		p.Kernel = d.kernel(p.spec)
+		p.Kernel = d.kernel(p.spec, w)
 		names[spec] = p.Kernel
 	})
 }
@@ -435,19 +440,22 @@ func (d *driver) info(name string) *runtime.KernelInfo {
 	return &d.infos[i]
 }
 
-// text is a spec's kernel without its name.
-func (d *driver) text(s *kernel.Spec) string {
-	probe := ptx.NewModule(d.target.Name)
-	s.EmitInto(probe, "probe")
-	return probe.String()
+// written is a kernel without its name.
+type written struct {
+	kernels []*ptx.Kernel
+	text    string
+	fetches bool // a launch of it prefetches
 }
 
-// kernel returns the name of the spec's kernel, and emits it unless an equal one exists.
-func (d *driver) kernel(s *kernel.Spec) string {
+func (d *driver) write(s *kernel.Spec) *written {
 	probe := ptx.NewModule(d.target.Name)
 	s.EmitInto(probe, "probe")
-	text := probe.String()
-	if name, ok := d.kernels[text]; ok {
+	return &written{kernels: probe.Kernels, text: probe.String()}
+}
+
+// kernel returns the name of the spec's kernel as it was written, and adds it to the module unless an equal one is there.
+func (d *driver) kernel(s *kernel.Spec, w *written) string {
+	if name, ok := d.kernels[w.text]; ok {
 		d.info(name).Launches++
 		return name
 	}
@@ -456,11 +464,11 @@ func (d *driver) kernel(s *kernel.Spec) string {
 	if k := d.stems[s.Stem]; k > 1 {
 		name = fmt.Sprintf("%s_%d", s.Stem, k)
 	}
-	for _, k := range probe.Kernels {
+	for _, k := range w.kernels {
 		k.Name = name
 		d.module.Kernels = append(d.module.Kernels, k)
 	}
-	d.kernels[text] = name
+	d.kernels[w.text] = name
 	d.infos = append(d.infos, runtime.KernelInfo{Name: name, Family: s.Family, Shared: s.Shared, MACs: s.MACs, Schedule: s.Schedule, Reason: s.Reason, Launches: 1})
 	return name
 }

@@ -102,7 +102,7 @@ func TestARoundedBaseIsNarrowOnTheDevice(t *testing.T) {
 		if c.name == "policy" && c.precision == "bf16" && !fulltest.Runs(t.Name()) { // the other type of 16 bits takes as long again
 			continue
 		}
-		src, err := driving.Make(c.name, driving.Small)
+		src, err := driving.Made(c.name, driving.Small)
 		require.NoError(t, err)
 		file, err := onnx.Decode(c.name+".onnx", src.ONNX)
 		require.NoError(t, err)

@@ -80,7 +80,7 @@ func trainedBy(t *testing.T, python, dir string) (c curve) {
 // TestTheCurveIsThatOfPyTorch: 50 updates of AdamW with decay and clipping from the same numbers on the same batches.
 // SPARK_RECORD is a Python with the packages of testdata/record.py: then the curve is recorded anew.
 func TestTheCurveIsThatOfPyTorch(t *testing.T) {
-	src, err := driving.Make("policy", driving.Small)
+	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.onnx"), src.ONNX, 0o666))

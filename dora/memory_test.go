@@ -133,7 +133,7 @@ func TestAStepSaysWhatItComputesAgain(t *testing.T) {
 
 // TestADeviceThatIsTooSmallSaysWhatFits, and that does.
 func TestADeviceThatIsTooSmallSaysWhatFits(t *testing.T) {
-	src, err := driving.Make("policy", driving.Small)
+	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	file, err := onnx.Decode("policy.onnx", src.ONNX)
 	require.NoError(t, err)
@@ -195,7 +195,7 @@ func TestADeviceThatIsTooSmallSaysWhatFits(t *testing.T) {
 // lie in the blob once, beside biases and tables. Heads of small policy multiply vectors with a batch of 1, by kernels of another family.
 func TestAStepKeepsEachWeightOnce(t *testing.T) {
 	for _, in := range []string{"fp16", "bf16"} {
-		src, err := driving.Make("policy", driving.Small)
+		src, err := driving.Made("policy", driving.Small)
 		require.NoError(t, err)
 		file, err := onnx.Decode("policy.onnx", src.ONNX)
 		require.NoError(t, err)

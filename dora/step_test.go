@@ -31,7 +31,7 @@ import (
 // small is a small model of the repository's own, opened.
 func small(t *testing.T, name string) *Model {
 	t.Helper()
-	src, err := driving.Make(name, driving.Small)
+	src, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	file, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)
@@ -537,7 +537,7 @@ func TestAStepHasTheSameBits(t *testing.T) {
 
 // TestABatchIsItsMicroBatches: a step of two samples at once is that of one after the other.
 func TestABatchIsItsMicroBatches(t *testing.T) {
-	src, err := driving.Make("policy", driving.Small)
+	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	file, err := onnx.Decode("policy.onnx", src.ONNX)
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ func newModule(t *testing.T) *module {
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	for file, model := range map[string]string{"driving_vision": "vision", "driving_policy": "policy", "dmonitoring_model": "dmonitoring_luma"} {
-		made, err := driving.Make(model, driving.Tiny)
+		made, err := driving.Made(model, driving.Tiny)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(m.dir, file+".onnx"), made.ONNX, 0o644))
 	}

@@ -3,7 +3,7 @@ package ir
 import (
 	"cmp"
 	"fmt"
-	"maps"
+	types "reflect"
 	"slices"
 	"sort"
 	"strings"
@@ -232,7 +232,7 @@ func (o *Op) checkAttrs(n *Node) error {
 			}
 			continue
 		}
-		if fmt.Sprintf("%T", v) != fmt.Sprintf("%T", a.Default) {
+		if types.TypeOf(v) != types.TypeOf(a.Default) {
 			return fmt.Errorf("attribute %q is a %T, want %T", a.Name, v, a.Default)
 		}
 		if a.PerDim {
@@ -241,10 +241,14 @@ func (o *Op) checkAttrs(n *Node) error {
 			}
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(n.Attrs)) {
+	var unknown []string
+	for k := range n.Attrs {
 		if o.attr(k) == nil {
-			return fmt.Errorf("unknown attribute %q", k)
+			unknown = append(unknown, k)
 		}
+	}
+	if len(unknown) > 0 {
+		return fmt.Errorf("unknown attribute %q", slices.Min(unknown))
 	}
 	return nil
 }

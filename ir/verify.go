@@ -17,12 +17,11 @@ func (g *Graph) Verify() error {
 
 // verifier is the state of one walk over a graph.
 type verifier struct {
-	names   map[string]*Value
-	defined map[*Value]bool
+	defined map[string]*Value // by name
 }
 
 func (g *Graph) verify() error {
-	c := verifier{map[string]*Value{}, map[*Value]bool{}}
+	c := verifier{make(map[string]*Value, len(g.Inputs)+2*len(g.Nodes))}
 	for i, v := range g.Inputs {
 		if v == nil || v.Def != nil || v.Const != nil {
 			return fmt.Errorf("input %d must have no definition and no data", i)
@@ -105,17 +104,16 @@ func (c *verifier) define(v *Value) error {
 	if v.Name == "" || strings.ContainsAny(v.Name, "\n\r") {
 		return fmt.Errorf("%q is not a valid value name", v.Name)
 	}
-	if w := c.names[v.Name]; w != nil {
+	if w := c.defined[v.Name]; w != nil {
 		return fmt.Errorf("two values are named %%%s", v.Name)
 	}
-	c.names[v.Name] = v
-	c.defined[v] = true
+	c.defined[v.Name] = v
 	return nil
 }
 
 // read checks that a value may be read here; a constant is defined by its first reader.
 func (c *verifier) read(v *Value) error {
-	if c.defined[v] {
+	if c.defined[v.Name] == v {
 		return nil
 	}
 	if v.Const == nil {

@@ -23,7 +23,7 @@ func TestTheExampleDrives(t *testing.T) {
 	data := t.TempDir()
 	args := []string{"../examples/python/drive.py"}
 	for _, name := range []string{"vision", "policy"} {
-		m, err := driving.Make(name, driving.Tiny)
+		m, err := driving.Made(name, driving.Tiny)
 		require.NoError(t, err)
 		args = append(args, filepath.Join(data, name+".onnx"))
 		require.NoError(t, os.WriteFile(args[len(args)-1], m.ONNX, 0o644))

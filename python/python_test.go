@@ -111,7 +111,7 @@ func prepare(t *testing.T, dir string) {
 
 // read makes a model, and writes its file.
 func (f *fixture) read(name string) (*driving.Model, *onnx.Model) {
-	m, err := driving.Make(name, driving.Small)
+	m, err := driving.Made(name, driving.Small)
 	require.NoError(f.t, err)
 	path := filepath.Join(f.dir, name+".onnx")
 	require.NoError(f.t, os.WriteFile(path, m.ONNX, 0o644))

@@ -83,7 +83,7 @@ func TestSumsThatDropBitsAreFound(t *testing.T) {
 // TestKernelsAddPartialSumsByWhatWasFound: a file that the measurement wrote changes kernels as one that says so by hand, and one of a device whose
 // sums are f32's changes none.
 func TestKernelsAddPartialSumsByWhatWasFound(t *testing.T) {
-	src, err := driving.Make("policy", driving.Small)
+	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode("policy.onnx", src.ONNX)
 	require.NoError(t, err)

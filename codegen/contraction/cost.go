@@ -226,12 +226,15 @@ func (p *problem) lists() func() []Schedule {
 	return nil
 }
 
+// mostCandidates is about how many there are.
+const mostCandidates = 5 << 10
+
 // candidates enumerates the schedules worth considering, in a fixed order.
 func candidates(p *problem) []Schedule {
 	if list := p.lists(); list != nil {
 		return list()
 	}
-	var out []Schedule
+	out := make([]Schedule, 0, mostCandidates)
 	splits := []int{1, 2, 3, 4, 6, 8, 12, 16}
 	if p.k >= veryLongK {
 		splits = append(splits, 24, 32, 48)

@@ -13,11 +13,15 @@ import (
 
 // Lower turns a region of family contraction into a kernel. Regions it rejects fall back to loop; the error says why.
 func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	return (*Shared)(nil).Lower(region, ctx)
+	return lowered(region, ctx, nil, nil)
 }
 
 // Lower is Lower of a region of the program.
 func (s *Shared) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	return lowered(region, ctx, s, s.choices)
+}
+
+func lowered(region *ir.Node, ctx *kernel.Context, s *Shared, c *Choices) (*kernel.Spec, error) {
 	p, err := normaliseFor(region, ctx.Target)
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)
@@ -49,7 +53,7 @@ func (s *Shared) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, erro
 			err = &kernel.ChoiceError{Signature: signature, Schedule: text, Err: err}
 		}
 	default:
-		sch, work, reason, err = choose(p, pl, ctx.Target)
+		sch, work, reason, err = c.choose(p, pl, ctx.Target, signature)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)

@@ -132,9 +132,9 @@ func (pl *plan) fits(s Schedule) error {
 		across := cols / l.perCopy()
 		switch total := rows * across; {
 		case across > s.threads():
-			return fmt.Errorf("%d copies a row for %d threads", across, s.threads())
+			return refuse("%d copies a row for %d threads", across, s.threads())
 		case total > s.threads() && total%s.threads() != 0:
-			return fmt.Errorf("%d copies for %d threads", total, s.threads())
+			return refuse("%d copies for %d threads", total, s.threads())
 		}
 		return nil
 	}

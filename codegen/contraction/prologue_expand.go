@@ -159,10 +159,10 @@ func (e *expand) workers(s Schedule) int {
 
 func (e *expand) valid(s Schedule) error {
 	if e.p.num.tensor() && e.workers(s)%e.parts(s) != 0 {
-		return fmt.Errorf("%d warps for %d parts of a chunk", e.workers(s), e.parts(s))
+		return refuse("%d warps for %d parts of a chunk", e.workers(s), e.parts(s))
 	}
 	if s.BK < 16 || e.slide.Images*ceilDiv(e.p.k, 8) > 1<<20 {
-		return fmt.Errorf("chunk of %d channels", s.BK)
+		return refuse("chunk of %d channels", s.BK)
 	}
 	return nil
 }

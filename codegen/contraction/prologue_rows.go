@@ -113,14 +113,13 @@ func (r *rows) perTurn(t turn) cost.Work {
 	sectors := map[int]float64{}
 	e := &rowsEmitter{rows: r, gen: g, turn: t}
 	e.begin(func(index *expr.Expr, bytes, size int) {
-		sectors[len(k.Body)] = expr.Sectors(r.l.B, index, bytes, size, func(lane int) map[*expr.Expr]*expr.Expr {
-			with := map[*expr.Expr]*expr.Expr{e.lane: r.l.B.Int(lane % t.lanes)}
+		sectors[len(k.Body)] = expr.Sectors(r.l.B, index, bytes, size, func(lane int, with map[*expr.Expr]*expr.Expr) {
+			with[e.lane] = r.l.B.Int(lane % t.lanes)
 			for i, own := range e.own {
 				if own.Op == expr.OpVar {
 					with[own] = r.l.B.Int(i*warpSize/t.lanes + lane/t.lanes)
 				}
 			}
-			return with
 		})
 	})
 	e.turnAt(g.special("%ctaid.y"))
@@ -190,9 +189,9 @@ func (*rows) waits(Schedule) bool { return false }
 func (r *rows) valid(s Schedule) error {
 	switch {
 	case s.BM%(s.threads()/warpSize) != 0:
-		return fmt.Errorf("%d rows for %d warps", s.BM, s.threads()/warpSize)
+		return refuse("%d rows for %d warps", s.BM, s.threads()/warpSize)
 	case len(r.turns(s)) == 0:
-		return fmt.Errorf("rows of %d elements in registers of a warp", r.vectors(s)*r.vector)
+		return refuse("rows of %d elements in registers of a warp", r.vectors(s)*r.vector)
 	}
 	return nil
 }

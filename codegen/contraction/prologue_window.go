@@ -394,13 +394,13 @@ func (*slide) waits(Schedule) bool { return false }
 
 func (d *slide) valid(s Schedule) error {
 	if s.BK*d.elem() < 16 || s.BK%d.vector != 0 {
-		return fmt.Errorf("chunk of %d channels", s.BK)
+		return refuse("chunk of %d channels", s.BK)
 	}
 	if d.from != nil {
 		return d.from.valid(s)
 	}
 	if c := d.copies(s); c > mostCopies {
-		return fmt.Errorf("%d copies of the image a thread", c)
+		return refuse("%d copies of the image a thread", c)
 	}
 	return nil
 }

@@ -122,24 +122,45 @@ func (s Schedule) mainRegisters(p *problem) int {
 	return s.ThreadM*s.ThreadN + 4*s.ThreadM + 2*s.ThreadN + 3*ceilDiv(s.BM*s.BK/4, s.threads()) + 40
 }
 
-// Valid says why a schedule cannot compute the problem on the target.
+// refusal is why a schedule cannot be, in numbers: to choose one, thousands are refused, and the last reason is read.
+type refusal struct {
+	format  string
+	numbers [3]int
+	count   int
+}
+
+func refuse(format string, numbers ...int) error {
+	r := refusal{format: format, count: len(numbers)}
+	copy(r.numbers[:], numbers)
+	return r
+}
+
+func (r refusal) Error() string {
+	var args []any
+	for _, n := range r.numbers[:r.count] {
+		args = append(args, n)
+	}
+	return fmt.Sprintf(r.format, args...)
+}
+
+// valid says why a schedule cannot compute the problem on the target.
 func (s Schedule) valid(p *problem, t *target.Target) error {
 	threads := s.threads()
 	switch {
 	case threads < 32 || threads > 512:
-		return fmt.Errorf("%d threads", threads)
+		return refuse("%d threads", threads)
 	case s.Stages < 2:
-		return fmt.Errorf("%d stages", s.Stages)
+		return refuse("%d stages", s.Stages)
 	case s.SplitK < 1 || s.SplitK > 1 && (s.SplitK-1)*s.chunksPerSplit(p) >= s.chunks(p):
-		return fmt.Errorf("split-K %d leaves a block without any of %d chunks", s.SplitK, s.chunks(p))
+		return refuse("split-K %d leaves a block without any of %d chunks", s.SplitK, s.chunks(p))
 	case p.sums != nil && s.BM%p.sums.part != 0:
-		return fmt.Errorf("tile of %d rows, sums of %d", s.BM, p.sums.part)
+		return refuse("tile of %d rows, sums of %d", s.BM, p.sums.part)
 	case s.parts() > 1 && (!p.num.tensor() || s.SplitK > 1 || p.sums != nil || p.prologue != nil || s.warpM()%(16*s.Parts) != 0):
-		return fmt.Errorf("sums in %d parts", s.Parts)
+		return refuse("sums in %d parts", s.Parts)
 	case s.parts() > 1 && 2*s.stagingBytes() <= s.Stages*s.stageBytes(p):
-		return fmt.Errorf("sums in %d parts, and all fit in the stages in half as many", s.Parts)
+		return refuse("sums in %d parts, and all fit in the stages in half as many", s.Parts)
 	case s.BN%8 != 0:
-		return fmt.Errorf("tile of %d columns is not a multiple of 8", s.BN)
+		return refuse("tile of %d columns is not a multiple of 8", s.BN)
 	}
 	if p.prologue != nil {
 		if err := p.prologue.valid(s); err != nil {
@@ -150,10 +171,10 @@ func (s Schedule) valid(p *problem, t *target.Target) error {
 		return err
 	}
 	if bytes := s.shared(p); bytes > t.SharedBlock {
-		return fmt.Errorf("%d bytes of shared memory, a block has %d", bytes, t.SharedBlock)
+		return refuse("%d bytes of shared memory, a block has %d", bytes, t.SharedBlock)
 	}
 	if n := s.registers(p); n > 240 || n*threads > t.RegistersSM {
-		return fmt.Errorf("about %d registers a thread", n)
+		return refuse("about %d registers a thread", n)
 	}
 	return nil
 }
@@ -163,21 +184,21 @@ func (s Schedule) divides(p *problem) error {
 	if p.num.tensor() {
 		switch {
 		case s.warpM()%16 != 0 || s.warpN()%16 != 0:
-			return fmt.Errorf("warp tile %dx%d is not a multiple of 16x16", s.warpM(), s.warpN())
+			return refuse("warp tile %dx%d is not a multiple of 16x16", s.warpM(), s.warpN())
 		case s.BK%(p.num.unit()*s.WarpsK/s.warpsTerm(&p.num)) != 0:
-			return fmt.Errorf("chunk of %d does not give %d warps a k%d step each", s.BK, s.WarpsK, p.num.unit())
+			return refuse("chunk of %d does not give %d warps a k%d step each", s.BK, s.WarpsK, p.num.unit())
 		}
 		return nil
 	}
 	switch {
 	case s.ThreadM*s.ThreadN == 0 || s.ThreadN%4 != 0:
-		return fmt.Errorf("thread tile %dx%d", s.ThreadM, s.ThreadN)
+		return refuse("thread tile %dx%d", s.ThreadM, s.ThreadN)
 	case s.BM/s.ThreadM*(s.BN/s.ThreadN)*s.WarpsK != s.threads():
-		return fmt.Errorf("thread tile %dx%d does not cover %dx%d", s.ThreadM, s.ThreadN, s.BM, s.BN)
+		return refuse("thread tile %dx%d does not cover %dx%d", s.ThreadM, s.ThreadN, s.BM, s.BN)
 	case s.BM/s.ThreadM%8 != 0:
-		return fmt.Errorf("%d thread rows are not a multiple of the swizzle's 8", s.BM/s.ThreadM)
+		return refuse("%d thread rows are not a multiple of the swizzle's 8", s.BM/s.ThreadM)
 	case s.BK%(4*s.WarpsK) != 0:
-		return fmt.Errorf("chunk of %d does not give %d groups 4 steps each", s.BK, s.WarpsK)
+		return refuse("chunk of %d does not give %d groups 4 steps each", s.BK, s.WarpsK)
 	}
 	return nil
 }

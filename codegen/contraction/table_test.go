@@ -96,7 +96,7 @@ const tableHead = `
 // precision stands for, moves 16 bytes at a time and ahead of use, and uses what a shared load reads as often as the large
 // models do. The policy multiplies matrices only; TestNarrowKernelsDeserveAGPU has convolutions.
 func TestContractionsOfEveryPrecision(t *testing.T) {
-	src, err := driving.Make("policy", driving.Small)
+	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode("policy.onnx", src.ONNX)
 	require.NoError(t, err)

@@ -100,9 +100,10 @@ func (t *tiles) digest() [sha256.Size]byte {
 // product, by the gradient of its input, which is a product with their transpose, and by the norms of an adapter. Of nil every kernel
 // packs its own.
 type Shared struct {
-	target *target.Target
-	all    map[[sha256.Size]byte]*sharedWeights // by the tiles of their first reader
-	found  map[string]*tiles                    // by reader
+	target  *target.Target
+	all     map[[sha256.Size]byte]*sharedWeights // by the tiles of their first reader
+	found   map[string]*tiles                    // by reader
+	choices *Choices
 }
 
 type sharedWeights struct {
@@ -110,9 +111,9 @@ type sharedWeights struct {
 	readers int
 }
 
-// Share looks through the graphs of a program's entries.
-func Share(graphs []*ir.Graph, t *target.Target) *Shared {
-	s := &Shared{t, map[[sha256.Size]byte]*sharedWeights{}, map[string]*tiles{}}
+// Share looks through the graphs of a program's entries, whose schedules are remembered.
+func Share(graphs []*ir.Graph, t *target.Target, c *Choices) *Shared {
+	s := &Shared{t, map[[sha256.Size]byte]*sharedWeights{}, map[string]*tiles{}, c}
 	for _, g := range graphs {
 		for _, n := range g.Nodes {
 			if !n.IsFamily(ir.FamilyContraction) {
@@ -242,7 +243,7 @@ func (t *tiles) even(s Schedule) bool {
 // fits returns an error unless warps convert whole blocks.
 func (t *tiles) fits(s Schedule) error {
 	if t.byK && s.warpN()%t.width != 0 {
-		return fmt.Errorf("blocks of %d columns for warps of %d", t.width, s.warpN())
+		return refuse("blocks of %d columns for warps of %d", t.width, s.warpN())
 	}
 	return nil
 }

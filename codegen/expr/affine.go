@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"sort"
 )
 
 // Int returns the S32 constant.
@@ -114,7 +113,7 @@ func (b *Builder) rejoin(s *sum) {
 func (b *Builder) affine(s sum) *Expr {
 	b.rejoin(&s)
 	s.k = wrap(s.t, s.k)
-	terms := s.terms[:0:0]
+	terms := make([]term, 0, len(s.terms))
 	for _, t := range s.terms {
 		if t.c != 0 {
 			terms = append(terms, t)
@@ -126,11 +125,10 @@ func (b *Builder) affine(s sum) *Expr {
 	if len(terms) == 1 && terms[0].c == 1 && s.k == 0 {
 		return terms[0].atom
 	}
-	sort.Slice(terms, func(i, j int) bool { return terms[i].atom.id < terms[j].atom.id })
-	e := Expr{Op: OpAffine, Type: s.t, I: s.k}
-	for _, t := range terms {
-		e.Args = append(e.Args, t.atom)
-		e.Coef = append(e.Coef, t.c)
+	slices.SortFunc(terms, func(x, y term) int { return x.atom.id - y.atom.id })
+	e := Expr{Op: OpAffine, Type: s.t, I: s.k, Args: make([]*Expr, len(terms)), Coef: make([]int64, len(terms))}
+	for i, t := range terms {
+		e.Args[i], e.Coef[i] = t.atom, t.c
 	}
 	return b.intern(e)
 }

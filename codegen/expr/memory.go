@@ -2,7 +2,6 @@ package expr
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"sort"
 
@@ -500,29 +499,4 @@ func (m *Emitter) encodeHalves(rs []ptx.Reg, d ir.DType) []ptx.Reg {
 		out = append(out, w)
 	}
 	return out
-}
-
-// Sectors is the number of 32-byte sectors that a warp asks for when each lane reads or writes bytes from an element index on
-// (elements of size bytes). Lanes differ by what at says of their variables; all others are 0.
-func Sectors(b *Builder, index *Expr, bytes, size int, at func(lane int) map[*Expr]*Expr) float64 {
-	zero := map[*Expr]*Expr{}
-	Walk([]*Expr{index}, func(e *Expr) {
-		if e.Op == OpVar {
-			zero[e] = b.Int(0)
-		}
-	})
-	seen := map[int64]bool{}
-	for lane := range 32 {
-		with := maps.Clone(zero)
-		maps.Copy(with, at(lane))
-		at := b.Subst(index, with, nil)
-		if at.Op != OpConst { // a gather
-			seen[int64(-lane)] = true
-			continue
-		}
-		for first := at.I * int64(size); first/32 <= (at.I*int64(size)+int64(bytes)-1)/32; first += 32 {
-			seen[first/32] = true
-		}
-	}
-	return float64(len(seen))
 }

@@ -77,11 +77,9 @@ func count(w *cost.Work, operands []kernel.Operand, m *cost.Machine, threads int
 // (elements of size bytes), in the first round of every loop.
 func (f *frame) sectors(s *schedule, index *expr.Expr, bytes, size int) float64 {
 	near := s.near()
-	return expr.Sectors(f.p.b, index, bytes, size, func(lane int) map[*expr.Expr]*expr.Expr {
-		with := map[*expr.Expr]*expr.Expr{}
+	return expr.Sectors(f.p.b, index, bytes, size, func(lane int, with map[*expr.Expr]*expr.Expr) {
 		with[f.far] = f.p.b.Int(lane / near)
 		with[f.near] = f.p.b.Int(lane % near)
-		return with
 	})
 }
 

@@ -165,7 +165,7 @@ func newGuide(t *testing.T) *guide {
 	g.env = append(g.env, "PATH="+bin+":"+os.Getenv("PATH"), "SPARK_DEVICE=emu", "SPARK_CACHE="+filepath.Join(t.TempDir(), "cache"),
 		"GOPROXY=off", "GOSUMDB=off", "GOFLAGS=-mod=mod", "GOWORK=off", "CGO_ENABLED=0")
 	for file, model := range standins {
-		m, err := driving.Make(model, driving.Small)
+		m, err := driving.Made(model, driving.Small)
 		require.NoError(t, err)
 		g.write(t, file+".onnx", m.ONNX)
 		decoded, err := onnx.Decode(file, m.ONNX)

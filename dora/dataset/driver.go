@@ -47,12 +47,12 @@ func (t *timeline) driverMatrix(p modeld.Picture, c *contract, m *moment) ([9]fl
 }
 
 // driverInput is what a driver-monitoring model takes at a moment.
-func (r *routes) driverInput(g *segment, k int, in Input) ([]byte, error) {
+func (r *routes) driverInput(p place, in Input) ([]byte, error) {
 	if in.Name == modeld.CalibrationInput {
-		rpy := g.index.Timeline.Moments[k].RPY
+		rpy := p.moment().RPY
 		return elements(in.Type, rpy[:]), nil
 	}
-	levels, err := g.pictures.read(k)
+	levels, err := p.pictures.read(p.k)
 	if err != nil || r.contract.rule == runtime.RuleLuma {
 		return levels, err
 	}

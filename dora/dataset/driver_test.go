@@ -82,7 +82,7 @@ func TestADriverMonitoringModelComputesOfSamplesWhatItComputesInItsLoop(t *testi
 			require.NoError(t, err)
 			defer loop.Close()
 			for i := range set.Len() {
-				k := set.(*routes).at[i].moment
+				k := set.(*routes).at[i].k
 
 				assert.Equal(t, 4*i, k)
 				out, err := loop.Step(ctx, modeld.DriverFrame{Picture: modeld.Picture(snow(k))},

@@ -7,43 +7,34 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// momentOf is the place of the last moment up to the frame that many before another, whether its picture is kept or not: what a log has lost is as it was before. -1: the log
-// begins later. Frames are counted as the camera's file has them, as modeld's histories do: one that the camera has dropped is in neither.
-func (g *segment) momentOf(k, frames int) int {
-	want := g.index.Timeline.Moments[k].Road - frames
-	at := k
-	for at >= 0 && g.index.Timeline.Moments[at].Road > want {
-		at--
+// desire is what was asked for last at the frame that many before; 0: nothing.
+func (p place) desire(frames int) int {
+	for p, ok := p.earlier(frames); ok; p, ok = p.earlier(1) {
+		if d := p.moment().Desire; d >= 0 {
+			return d
+		}
 	}
-	return at
+	return 0
 }
 
-// desire is the level at a moment; 0 before there is one.
-func (g *segment) desire(at int) int {
-	if at < 0 {
-		return 0
-	}
-	return g.index.Timeline.Moments[at].Desire
-}
-
-// pulse is the desire that begins at the frame that many before moment k; 0: none.
-func (g *segment) pulse(k, frames int) int {
-	level := g.desire(g.momentOf(k, frames))
-	if level == g.desire(g.momentOf(k, frames+1)) || level >= openpilot.Desires {
+// pulse is the desire that begins at the frame that many before; 0: none.
+func (p place) pulse(frames int) int {
+	level := p.desire(frames)
+	if level == p.desire(frames+1) || level >= openpilot.Desires {
 		return 0
 	}
 	return level
 }
 
 // desires is the history of pulses, one row for each frame, or one with the greatest of four; the last row ends now.
-func (g *segment) desires(k, rows int, full bool) []float64 {
+func (p place) desires(rows int, full bool) []float64 {
 	out := make([]float64, rows*openpilot.Desires)
 	group := openpilot.Group
 	if full || rows == 1 {
 		group = 1
 	}
 	for frames := range rows * group {
-		if d := g.pulse(k, frames); d > 0 {
+		if d := p.pulse(frames); d > 0 {
 			out[(rows-1-frames/group)*openpilot.Desires+d] = 1
 		}
 	}
@@ -51,15 +42,15 @@ func (g *segment) desires(k, rows int, full bool) []float64 {
 }
 
 // curvatures is the history of what the model asked for before, up to the frame before this one.
-func (g *segment) curvatures(k, rows int, full bool) []float64 {
+func (p place) curvatures(rows int, full bool) []float64 {
 	apart := every
 	if full {
 		apart = 1
 	}
 	out := make([]float64, rows)
 	for row := range rows {
-		if at := g.momentOf(k, 1+apart*(rows-1-row)); at >= 0 {
-			out[row] = g.index.Timeline.Moments[at].Curvature
+		if at, ok := p.earlier(1 + apart*(rows-1-row)); ok {
+			out[row] = at.moment().Curvature
 		}
 	}
 	return out
@@ -84,13 +75,13 @@ type pose struct {
 }
 
 // truth is the path that was driven from a moment on, as a plan [33, 15]. All vectors but the rates of turning are on the axes of the moment. NaN where
-// the segment ends, or has a gap.
-func (g *segment) truth(k int) []float32 {
+// the route ends, or has a gap.
+func (p place) truth() []float32 {
 	out := make([]float32, points*columns)
 	for i := range out {
 		out[i] = float32(math.NaN())
 	}
-	path := g.drive(k)
+	path := p.drive()
 	if len(path) < 2 {
 		return out
 	}
@@ -125,19 +116,20 @@ const longest, gap = 10.2, 0.3
 func apart(a, b *moment) float64 { return float64(float64(int64(b.SOF-a.SOF)) * 1e-9) }
 
 // drive is the path from a moment on, over ten seconds at most, as far as it is known without a gap: that of measured poses, or the camera's own motion, integrated.
-func (g *segment) drive(k int) (path []pose) {
-	moments := g.index.Timeline.Moments
-	if moments[k].Global != nil {
-		return g.driven(k)
+func (p place) drive() (path []pose) {
+	if p.moment().Global != nil {
+		return p.driven()
 	}
-	p := pose{attitude: [3][3]float64{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}}
-	for at := k; at < len(moments) && moments[at].Moves; at++ {
-		m := &moments[at]
-		if at > k {
-			last := &moments[at-1]
+	at := pose{attitude: [3][3]float64{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}}
+	var last *moment
+	for m := range p.onward() {
+		if !m.Moves {
+			break
+		}
+		if last != nil {
 			dt := apart(last, m)
 			if dt <= 0 || dt > gap {
-				return path
+				break
 			}
 			mean := func(a, b [3]float64) (c [3]float64) {
 				for i := range c {
@@ -147,16 +139,15 @@ func (g *segment) drive(k int) (path []pose) {
 			}
 			turn, move := mean(last.Rot, m.Rot), mean(last.Trans, m.Trans)
 			half := float64(0.5 * dt)
-			middle := product(p.attitude, turned(turn, half))
+			middle := product(at.attitude, turned(turn, half))
 			for i, v := range times(middle, move) {
-				p.position[i] += float64(dt * v)
+				at.position[i] += float64(dt * v)
 			}
-			p.attitude = product(p.attitude, turned(turn, dt))
-			p.seconds += dt
+			at.attitude = product(at.attitude, turned(turn, dt))
+			at.seconds += dt
 		}
-		p.velocity, p.rotation = times(p.attitude, m.Trans), m.Rot
-		path = append(path, p)
-		if p.seconds > longest {
+		at.velocity, at.rotation, last = times(at.attitude, m.Trans), m.Rot, m
+		if path = append(path, at); at.seconds > longest {
 			break
 		}
 	}

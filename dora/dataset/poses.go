@@ -23,6 +23,7 @@ type global struct {
 const (
 	lateralDelay2k19      = 0.3
 	longitudinalDelay2k19 = 0.15
+	framesOf2k19          = 1200 // of a segment
 )
 
 // posedTimeline is that of a segment of comma2k19: the poses of its frames, from an optimiser over GNSS, IMU and pictures, instead of what a log says. The calibration is
@@ -43,7 +44,7 @@ func posedTimeline(s *route.Segment) (*timeline, error) {
 	}
 	calibrated := product(turned([3]float64{0, 0, rpy[2]}, 1), turned([3]float64{0, rpy[1], 0}, 1))
 	for i, seconds := range p.times {
-		m := moment{FrameID: uint32(i), Road: i, Wide: -1, SOF: uint64(math.Round(float64(seconds * 1e9))), Known: true, RPY: rpy}
+		m := moment{FrameID: uint32(s.Number*framesOf2k19 + i), Road: i, Wide: -1, SOF: uint64(math.Round(float64(seconds * 1e9))), Known: true, RPY: rpy}
 		m.Delays = [2]float64{lateralDelay2k19, longitudinalDelay2k19}
 		m.Speed = speeds.at(seconds, length(p.velocities[i]))
 		if m.Speed > 1 {
@@ -201,30 +202,29 @@ func (s speeds) at(seconds, other float64) float64 {
 }
 
 // driven are the poses from a moment on, over ten seconds at most, as far as there is no gap.
-func (g *segment) driven(k int) (path []pose) {
-	moments := g.index.Timeline.Moments
-	from := moments[k].Global
-	back := transposed(from.Attitude)
-	for at := k; at < len(moments) && moments[at].Global != nil; at++ {
-		m := &moments[at]
-		if at > k {
-			if dt := apart(&moments[at-1], m); dt <= 0 || dt > gap {
-				return path
-			}
-		}
-		p := pose{seconds: apart(&moments[k], m), attitude: product(back, m.Global.Attitude), velocity: times(back, m.Global.Velocity)}
-		var way [3]float64
-		for i := range way {
-			way[i] = m.Global.Position[i] - from.Position[i]
-		}
-		p.position = times(back, way)
-		if a, b := &moments[max(at-1, 0)], &moments[min(at+1, len(moments)-1)]; a.Global != nil && b.Global != nil && apart(a, b) > 0 {
-			p.rotation = rates(a.Global.Attitude, b.Global.Attitude, apart(a, b))
-		}
-		path = append(path, p)
-		if p.seconds > longest {
+func (p place) driven() (path []pose) {
+	var moments []*moment
+	for m := range p.onward() {
+		if n := len(moments); m.Global == nil || n > 0 && (apart(moments[n-1], m) <= 0 || apart(moments[n-1], m) > gap) {
 			break
 		}
+		if moments = append(moments, m); apart(moments[0], m) > longest {
+			break
+		}
+	}
+	from := moments[0].Global
+	back := transposed(from.Attitude)
+	for i, m := range moments {
+		at := pose{seconds: apart(moments[0], m), attitude: product(back, m.Global.Attitude), velocity: times(back, m.Global.Velocity)}
+		var way [3]float64
+		for k := range way {
+			way[k] = m.Global.Position[k] - from.Position[k]
+		}
+		at.position = times(back, way)
+		if a, b := moments[max(i-1, 0)], moments[min(i+1, len(moments)-1)]; a != b {
+			at.rotation = rates(a.Global.Attitude, b.Global.Attitude, apart(a, b))
+		}
+		path = append(path, at)
 	}
 	return path
 }

@@ -125,7 +125,7 @@ func TestPosesSayWhereTheCarWent(t *testing.T) {
 			s, err := set.Sample(ctx, i)
 			require.NoError(t, err)
 			frame := 4 + 4*i
-			assert.Equal(t, fmt.Sprintf("%s/%d", g.name, frame), s.Key)
+			assert.Equal(t, fmt.Sprintf("%s/%d", g.name, 3*1200+frame), s.Key)
 			m := g.index.Timeline.Moments[frame]
 			for k := range 3 {
 				assert.InDelta(t, mount[k], m.RPY[k], 1e-7)

@@ -49,3 +49,40 @@ func TestAQLogGivesItsRoutesSamples(t *testing.T) {
 		assert.True(t, math.IsNaN(float64(b.Truth["plan"][15])))
 	}
 }
+
+// TestTheFirstFramesHaveTheFirstCalibration, where it is logged a little later; not where it comes late, or says that there is none.
+func TestTheFirstFramesHaveTheFirstCalibration(t *testing.T) {
+	for name, k := range map[string]struct {
+		until  int // frames before the calibration
+		status route.CalStatus
+		known  int // moments
+	}{
+		"a quarter of a second": {5, route.Calibrated, 40},
+		"a second":              {20, route.Calibrated, 40},
+		"late":                  {22, route.Calibrated, 18},
+		"none":                  {3, route.Uncalibrated, 0},
+	} {
+		path := filepath.Join(t.TempDir(), "rlog")
+		w, err := route.Create(path)
+		require.NoError(t, err)
+		l := &scribe{w: w}
+		for i := range 40 {
+			if i == k.until {
+				l.write(route.KindLiveCalibration, &route.LiveCalibration{CalStatus: k.status, RPYCalib: []float32{0, .25, 0}})
+			}
+			l.write(route.KindRoadCameraState, &route.FrameData{FrameID: uint32(i)})
+			l.write(route.KindRoadEncodeIdx, &route.EncodeIndex{FrameID: uint32(i), SegmentID: uint32(i), Type: route.FullHEVC})
+		}
+		require.NoError(t, errorsOf(l.err, w.Close()))
+		timeline, err := readTimeline(context.Background(), path, false)
+		require.NoError(t, err)
+		known := 0
+		for _, m := range timeline.Moments {
+			if m.Known {
+				known++
+				assert.Equal(t, [3]float64{0, .25, 0}, m.RPY)
+			}
+		}
+		assert.Equal(t, k.known, known, name)
+	}
+}

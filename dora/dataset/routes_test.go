@@ -27,7 +27,7 @@ import (
 // takes are the inputs of a tiny model.
 func takes(t *testing.T, name string) (in []Input) {
 	t.Helper()
-	m, err := driving.Make(name, driving.Tiny)
+	m, err := driving.Made(name, driving.Tiny)
 	require.NoError(t, err)
 	for _, i := range m.Inputs {
 		in = append(in, Input{i.Name, i.Type})
@@ -43,11 +43,15 @@ func sums(width int, seen *[]string) Features {
 		}
 		for i, key := range keys {
 			*seen = append(*seen, key)
-			x := make([]float32, width)
+			digest := make([]int, width)
 			for _, name := range []string{"img", "big_img"} {
 				for k, b := range inputs[i][name] {
-					x[k%width] += float32(b)
+					digest[k%width] += int(b)
 				}
+			}
+			x := make([]float32, width)
+			for k, d := range digest {
+				x[k] = float32(d % 2048) // exact in f16
 			}
 			out = append(out, x)
 		}
@@ -206,7 +210,7 @@ func TestAPolicySeesItsHistory(t *testing.T) {
 	assert.Equal(t, len(computed), len(slices.Compact(slices.Clone(computed))), "features are computed once a frame")
 
 	for _, k := range []int{0, 30, 200} {
-		sparse, full := g.curvatures(k, 25, false), g.curvatures(k, 100, true)
+		sparse, full := place{g, k}.curvatures(25, false), place{g, k}.curvatures(100, true)
 		for row := range 100 {
 			f := k - 1 - (99 - row)
 			want := 0.0
@@ -501,7 +505,7 @@ func TestAFirstKeyframeThatComesLate(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "00000000--0123456789--3/3611", s.Key) // the fifth frame of the file
 	r := set.(*routes)
-	m := r.segments[0].index.Timeline.Moments[r.at[0].moment]
+	m := r.at[0].moment()
 	k := modeld.Calibration{RPY: m.RPY, Road: modeld.Intrinsics(road), WideCamera: modeld.Intrinsics(wide)}
 	matrix, _, err := k.Warps(r.contract.look.Width)
 	require.NoError(t, err)

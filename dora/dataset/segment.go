@@ -30,12 +30,12 @@ const indexFormat = 3
 
 // segment is one that samples are made of.
 type segment struct {
-	name, key string
-	route     string
-	index     index
-	pictures  *pictures
-	byFrame   map[int]int // moments whose pictures are kept, by the frame's number in the file
-	samples   []int       // moments
+	name, key      string
+	route          string
+	number         int
+	index          index
+	pictures       *pictures
+	previous, next *segment // that it goes on from without a gap; nil: none
 }
 
 // every is the number of frames from one sample to the next: 5 a second, as models take their histories.
@@ -55,7 +55,7 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cac
 	case c.rule != "" && log == s.Files[route.GlobalPose]:
 		return nil, errors.New("comma2k19 has no driver camera")
 	}
-	out := &segment{name: s.Name(), route: s.Route}
+	out := &segment{name: s.Name(), route: s.Route, number: s.Number}
 	h := sha256.New()
 	fmt.Fprintln(h, indexFormat, c.look, c.rule, c.sees, c.step, c.dense)
 	for _, path := range c.files(s, log) {
@@ -79,7 +79,10 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cac
 			return nil, err
 		}
 	}
-	out.choose(c)
+	out.pictures.places = map[int]int{}
+	for at, k := range out.index.Wanted[:out.index.Kept] {
+		out.pictures.places[k] = at
+	}
 	return out, nil
 }
 
@@ -186,24 +189,13 @@ func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *con
 	return nil
 }
 
-// choose lists the samples: moments whose pictures, and those before them that the model sees too, are kept.
-func (g *segment) choose(c *contract) {
-	g.byFrame, g.pictures.places = map[int]int{}, map[int]int{}
-	for place, k := range g.index.Wanted[:g.index.Kept] {
-		g.byFrame[g.index.Timeline.Moments[k].Road] = k
-		g.pictures.places[k] = place
-	}
-	for _, k := range g.index.Wanted[:g.index.Kept] {
-		m := g.index.Timeline.Moments[k]
-		if _, before := g.before(k, c.step); m.Road%every == 0 && before {
-			g.samples = append(g.samples, k)
+// samples are the moments whose pictures, and those before them that the model sees too, are kept.
+func (g *segment) samples(c *contract) (out []int) {
+	for _, k := range slices.Sorted(slices.Values(g.index.Wanted[:g.index.Kept])) {
+		p := place{g, k}
+		if _, ok := p.before(c.step); ok && p.moment().Road%every == 0 {
+			out = append(out, k)
 		}
 	}
-	slices.Sort(g.samples)
-}
-
-// before is the moment that many frames before another, if its picture is kept.
-func (g *segment) before(k, frames int) (int, bool) {
-	at, ok := g.byFrame[g.index.Timeline.Moments[k].Road-frames]
-	return at, ok
+	return out
 }

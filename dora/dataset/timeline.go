@@ -22,7 +22,7 @@ type moment struct {
 	Known      bool // a valid calibration
 	RPY        [3]float64
 	Speed      float64
-	Desire     int
+	Desire     int // -1: nothing was said of it yet
 	RightHand  bool
 	Delays     [2]float64 // lateral and longitudinal, s
 	Curvature  float64    // that was asked of the car, 1/m
@@ -44,6 +44,8 @@ type now struct {
 	timeline
 	driver     bool // moments are the driver camera's frames
 	state      moment
+	heard      bool            // a calibration
+	unheard    map[uint32]bool // frames before that
 	road, wide []camera.Index
 	exposed    map[uint32]moment        // by frame of the camera
 	odometry   map[uint32][2][3]float64 // by frame
@@ -51,7 +53,7 @@ type now struct {
 
 // readTimeline reads a log. Moments are the road camera's frames or the driver camera's. A damaged end keeps what came before.
 func readTimeline(ctx context.Context, path string, driver bool) (*timeline, error) {
-	n := &now{driver: driver, timeline: timeline{Sensor: "unknown", Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
+	n := &now{driver: driver, state: moment{Desire: -1}, unheard: map[uint32]bool{}, timeline: timeline{Sensor: "unknown", Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
 	wrong := ""
 	damage, err := events(ctx, path, func(e *route.Event) {
 		n.Events[e.Kind.String()]++
@@ -112,7 +114,7 @@ func (n *now) take(e *route.Event) (err error) {
 		}
 		n.sensor(m.Sensor) // all of a device's are alike
 		if n.driver == (e.Kind == route.KindDriverCameraState) {
-			n.exposed[m.FrameID] = n.state
+			n.expose(m.FrameID)
 		}
 	case route.KindRoadEncodeIdx, route.KindWideRoadEncodeIdx, route.KindDriverEncodeIdx:
 		if n.driver != (e.Kind == route.KindDriverEncodeIdx) {
@@ -125,7 +127,7 @@ func (n *now) take(e *route.Event) (err error) {
 			list = &n.wide
 		}
 		if _, ok := n.exposed[m.FrameID]; err == nil && !ok && e.Kind != route.KindWideRoadEncodeIdx {
-			n.exposed[m.FrameID] = n.state // a qlog has few of the camera's own messages
+			n.expose(m.FrameID) // a qlog has few of the camera's own messages
 		}
 		if err == nil && m.Type == route.FullHEVC {
 			*list = append(*list, camera.Index{FrameID: m.FrameID, SegmentID: m.SegmentID, Segment: m.SegmentNum, SOF: m.TimestampSOF})
@@ -133,6 +135,7 @@ func (n *now) take(e *route.Event) (err error) {
 	case route.KindLiveCalibration:
 		var m route.LiveCalibration
 		if err = e.Decode(&m); err == nil {
+			n.heard = true
 			n.state.Known = m.CalStatus == route.Calibrated && len(m.RPYCalib) == 3
 			for i, x := range m.RPYCalib[:min(3, len(m.RPYCalib))] {
 				n.state.RPY[i] = float64(x)
@@ -228,6 +231,16 @@ func (n *now) sensor(s route.Sensor) {
 	}
 }
 
+// expose notes what was known at a frame.
+func (n *now) expose(frame uint32) {
+	n.exposed[frame] = n.state
+	n.unheard[frame] = !n.heard
+}
+
+// lateCalibration is how many frames a segment may have before its first calibration, which comes four times a second in a log, and once in a qlog. Until then
+// the device had that of the segment before.
+const lateCalibration = 21
+
 // join puts the moments in the order of the camera's frames, with the wide frame that belongs to each.
 func (n *now) join() {
 	roads, wides := camera.Positions(n.road), camera.Positions(n.wide)
@@ -244,6 +257,13 @@ func (n *now) join() {
 	}
 	slices.SortStableFunc(n.Moments, func(a, b moment) int { return a.Road - b.Road })
 	n.Moments = slices.CompactFunc(n.Moments, func(a, b moment) bool { return a.Road == b.Road }) // of an index that the log has twice
+	first := slices.IndexFunc(n.Moments, func(m moment) bool { return !n.unheard[m.FrameID] })
+	if first <= 0 || first > lateCalibration {
+		return
+	}
+	for i := range n.Moments[:first] {
+		n.Moments[i].Known, n.Moments[i].RPY = n.Moments[first].Known, n.Moments[first].RPY
+	}
 }
 
 // calibration has the device's cameras, for pictures of a size: a video may be smaller than what the sensor gives.

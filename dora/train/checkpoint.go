@@ -214,6 +214,7 @@ func lastCheckpoint(dir string, warn func(string)) (path string, data []byte, er
 const (
 	programSetting = "program"
 	memorySetting  = "--memory"
+	dataSetting    = "--data" // the fingerprint
 )
 
 // changed says which settings differ from those of a checkpoint, and of the program only if none else does.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/dora/dataset"
@@ -58,6 +59,13 @@ func (r *run) prepare(ctx context.Context) error {
 		}
 		digests[flag] = fmt.Sprintf("%x", sha256.Sum256(data))
 	}
+	settings := r.opt.settings(r.group.Size())
+	maps.Copy(settings, digests)
+	if state != nil {
+		if err := r.unchanged(settings); err != nil {
+			return err
+		}
+	}
 	if err := r.fits(file, terms); err != nil { // before data are read for hours
 		return err
 	}
@@ -76,10 +84,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if digests[programSetting], err = r.programs(); err != nil {
 		return err
 	}
-	settings := r.opt.settings(r.group.Size())
-	for name, text := range digests {
-		settings[name] = text
-	}
+	maps.Copy(settings, digests)
 	alike := maps.Clone(settings)
 	info := r.opt.Device.Info()
 	alike["device"] = fmt.Sprintf("%s (%s)", info.Name, info.Backend)
@@ -122,6 +127,29 @@ func (r *run) resumed(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	return data, r.adopt()
+}
+
+// unchanged compares the settings that are known before data are read and programs compiled, flags and files, with those of the checkpoint.
+func (r *run) unchanged(settings map[string]string) error {
+	was := maps.Clone(r.pos.Settings)
+	maps.DeleteFunc(was, func(name, _ string) bool {
+		_, known := settings[name]
+		return !known && (!strings.HasPrefix(name, "--") || name == dataSetting)
+	})
+	return r.same(was, settings)
+}
+
+// same says which settings differ from those of the checkpoint. Another number of ranks divides the batch in other ways.
+func (r *run) same(was, now map[string]string) error {
+	if was = maps.Clone(was); r.pos.Ranks != r.group.Size() {
+		for _, name := range dividing() {
+			was[name] = now[name]
+		}
+	}
+	if err := changed(was, now); err != nil {
+		return fmt.Errorf("--resume: %s was trained with other settings: %w: give the same ones, or another --output", r.opt.Output, err)
+	}
+	return nil
 }
 
 // adopt divides the batch of all ranks anew where their number has changed.
@@ -252,7 +280,7 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 	if set.Len() == 0 {
 		return fmt.Errorf("%s: it has no samples: logs without cameras show a model nothing", r.opt.Data)
 	}
-	digests["--data"] = set.Fingerprint()
+	digests[dataSetting] = set.Fingerprint()
 	r.training = set
 	if r.opt.Val > 0 {
 		if r.training, r.held, err = dataset.Split(set, r.opt.Val, r.opt.Seed); err != nil {
@@ -286,8 +314,8 @@ func (r *run) start(ctx context.Context, settings map[string]string, state []byt
 			pos.Settings[name] = settings[name]
 		}
 	}
-	if err := changed(pos.Settings, settings); err != nil {
-		return fmt.Errorf("--resume: %s was trained with other settings: %w: give the same ones, or another --output", r.opt.Output, err)
+	if err := r.same(pos.Settings, settings); err != nil {
+		return err
 	}
 	if err := r.trainer.Restore(snapshot); err != nil {
 		return fmt.Errorf("--resume: %w", err)

@@ -109,6 +109,9 @@ func TestResumingWithOtherSettingsIsRefused(t *testing.T) {
 	_, err = Run(context.Background(), opt, alone(t))
 	assert.ErrorContains(t, err, "was trained with other settings: --lr was 0.002 and is 1; --seed was 0 and is 4: give the same ones, or another --output")
 	assert.Equal(t, before, sum(t, opt, lastFile))
+	opt.Set, opt.Data = nil, "none"
+	_, err = Run(context.Background(), opt, alone(t))
+	assert.ErrorContains(t, err, "--lr was 0.002 and is 1", "before data are read")
 }
 
 // TestAFullDiskKeepsTheLastCheckpoint: training goes on without it, and ends with the error.

@@ -56,7 +56,7 @@ type settings struct {
 
 // options are those of training in a directory that lessonsOf has filled.
 func (s settings) options(dir string, d hal.Device) (Options, error) {
-	src, err := driving.Make("policy", driving.Tiny)
+	src, err := driving.Made("policy", driving.Tiny)
 	path := func(name string) string { return filepath.Join(dir, name) }
 	micro := max(cmp.Or(s.Micro, 2), 0)
 	return Options{Model: path("car.onnx"), Teacher: path("policy.onnx"), Data: "drawn", Set: drawn{src, s.Count}, Output: path(s.Output), Cache: path("cache"),
@@ -68,7 +68,7 @@ func (s settings) options(dir string, d hal.Device) (Options, error) {
 func lessonsOf(t *testing.T, count int) Options {
 	t.Helper()
 	dir := t.TempDir()
-	src, err := driving.Make("policy", driving.Tiny)
+	src, err := driving.Made("policy", driving.Tiny)
 	require.NoError(t, err)
 	path := func(name string) string { return filepath.Join(dir, name) }
 	require.NoError(t, os.WriteFile(path("policy.onnx"), src.ONNX, 0o644))
@@ -183,7 +183,7 @@ func TestAStudentReachesItsTeacher(t *testing.T) {
 	opt := lessonsOf(t, 24)
 	opt.Set, opt.Data = nil, "synthetic:routes=3,seconds=14,width=96,height=60"
 	opt.Epochs, opt.BatchSize, opt.MicroBatch, opt.Rate, opt.Val = 3, 8, 8, 1e-2, 0.34
-	vision, err := driving.Make("vision", driving.Tiny)
+	vision, err := driving.Made("vision", driving.Tiny)
 	require.NoError(t, err)
 	opt.Vision = filepath.Join(filepath.Dir(opt.Model), "vision.onnx")
 	require.NoError(t, os.WriteFile(opt.Vision, vision.ONNX, 0o644))

@@ -23,7 +23,7 @@ import (
 func TestWholeModelsGoThroughTheDriver(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range []string{"policy", "vision", "dmonitoring", "supercombo"} {
-		src, err := driving.Make(name, driving.Small)
+		src, err := driving.Made(name, driving.Small)
 		require.NoError(t, err)
 		model, err := onnx.Decode(name+".onnx", src.ONNX)
 		require.NoError(t, err)

@@ -189,6 +189,7 @@ type block struct {
 	since  int      // the schedule's changes when the turn began
 	proved int      // the schedule's changes for which it is among the proofs
 	done   bool
+	used   bool // registers and shared memory may be those of another block
 	err    error
 	check  *blockCheck
 	sites  []Site // by pc, where the launch is profiled
@@ -238,16 +239,21 @@ func (b *block) begin(index int) {
 	b.index, b.done, b.err, b.steps = index, false, nil, 0
 	b.waits, b.proved = nil, -1
 	b.id = [3]int{index % g[0], index / g[0] % g[1], index / (g[0] * g[1])}
-	clear(b.shared)
-	p := b.l.prog
+	p, used := b.l.prog, b.used
+	b.used = true
+	if used {
+		clear(b.shared)
+	}
 	for i := range b.warps {
 		w := &b.warps[i]
-		if !b.l.proved {
+		if used && !b.l.proved {
 			clear(w.r[:p.regR])
 			clear(w.q[:p.regQ])
 			clear(w.p)
 		}
-		clear(w.defined)
+		if used {
+			clear(w.defined)
+		}
 		w.pc, w.nextPC, w.pending = 0, never, w.pending[:0]
 		w.mask, w.live, w.waited = w.full, w.full, 0
 		w.state = ready

@@ -31,7 +31,7 @@ func made(t *testing.T, name, precision string, inputs int) (*ir.Graph, []map[st
 // batched is made for several samples at a time; 0: as the file.
 func batched(t *testing.T, name, precision string, inputs, samples int) (*ir.Graph, []map[string]*ir.Array) {
 	t.Helper()
-	src, err := driving.Make(name, driving.Small)
+	src, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)

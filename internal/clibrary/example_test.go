@@ -37,7 +37,7 @@ func TestTheExampleComputesWhatGoDoes(t *testing.T) {
 	program := cc(t, "../../examples/c/run.c", "-std=c99", "-pedantic")
 	clibrary.Reads(t, "../../examples/c")
 	dir := t.TempDir()
-	m, err := driving.Make("policy", driving.Small)
+	m, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	file := filepath.Join(dir, "policy.onnx")
 	require.NoError(t, os.WriteFile(file, m.ONNX, 0o644))

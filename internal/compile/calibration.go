@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/codegen"
-	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
@@ -58,7 +57,7 @@ type calibration struct {
 	rest    []string
 	walk    *calibrate.Calibration
 	save    bool // what it finds
-	loops   *loop.Choices
+	chosen  *choices
 }
 
 // choose finds the layers to quantise, and how.
@@ -100,7 +99,7 @@ func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, en
 		return nil, err
 	}
 	w := codegen.NewWeights()
-	out, err := codegen.Generate(entries(g), s.context.Target, familiesOf(s.loops), w)
+	out, err := codegen.Generate(entries(g), s.context.Target, familiesOf(s.chosen), w)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +118,7 @@ func (s *calibration) Times(ctx context.Context, plan *passes.Quantisation) (map
 	if err != nil {
 		return nil, err
 	}
-	out, err := codegen.Schedule(entries(g)[0], s.context.Target, familiesOf(s.loops))
+	out, err := codegen.Schedule(entries(g)[0], s.context.Target, familiesOf(s.chosen))
 	if err != nil {
 		return nil, err
 	}

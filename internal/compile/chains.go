@@ -58,18 +58,26 @@ func (w *works) gain(n *ir.Node, t *target.Target) float64 {
 	return least
 }
 
-// works are those of the kernels that were weighed for a target, by signature: networks repeat their blocks.
+// works are those of the kernels that were weighed, by target and signature: networks repeat their blocks.
 type works struct {
 	families codegen.Families
 	known    map[string]*cost.Work
 }
 
-func newWorks(c *loop.Choices) *works { return &works{familiesOf(c), map[string]*cost.Work{}} }
+func newWorks(c *choices) *works {
+	if c == nil {
+		return &works{familiesOf(nil), map[string]*cost.Work{}}
+	}
+	if c.works == nil {
+		c.works = map[string]*cost.Work{}
+	}
+	return &works{familiesOf(c), c.works}
+}
 
 // of is what the kernel of a region is planned to do; nil where it has none.
 func (w *works) of(n *ir.Node, t *target.Target) *cost.Work {
 	ctx := &kernel.Context{Target: t, Unpacked: true}
-	key := ctx.Signature(n.Region.Family, "", n)
+	key := ctx.Signature(n.Region.Family, t.Name, n)
 	work, known := w.known[key]
 	if !known {
 		if spec, err := w.families[n.Region.Family](n, ctx); err == nil {

@@ -82,7 +82,7 @@ type Options struct {
 	Progress func(progress.Event)
 	meter    *progress.Meter // of Progress
 	loop     bool            // it is the step of a loop
-	loops    *loop.Choices   // what regions that were weighed, candidates, the program and the same in fp16 have in common
+	chosen   *choices        // what regions that were weighed, candidates, the program and the same in fp16 have in common
 }
 
 // Result is a compiled program and what a report says about it.
@@ -211,9 +211,20 @@ func (opt *Options) target(name string) (*target.Target, error) {
 // families are the kernel families of every program.
 var families = familiesOf(nil)
 
-// familiesOf are those of programs that have most loops in common.
-func familiesOf(c *loop.Choices) codegen.Families {
-	return codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyChain: lowerChains(c), ir.FamilyLoop: c.Lower}
+// choices are the schedules that were chosen.
+type choices struct {
+	products contraction.Choices
+	loops    loop.Choices
+	works    map[string]*cost.Work // of kernels of chains and of their parts, by target and signature; nil where there is none
+}
+
+// familiesOf are those of programs that have most regions in common; nil: of one alone.
+func familiesOf(c *choices) codegen.Families {
+	products, loops := (*contraction.Choices)(nil), (*loop.Choices)(nil)
+	if c != nil {
+		products, loops = &c.products, &c.loops
+	}
+	return codegen.Families{ir.FamilyContraction: products.Lower, ir.FamilyWindow: window.Lower, ir.FamilyChain: lowerChains(loops), ir.FamilyLoop: loops.Lower}
 }
 
 // compile compiles for every target: the passes before storePass, calibration, the other passes, kernels. All targets share
@@ -240,8 +251,8 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			opt.meter.Expect(comparing(r.Source))
 		}
 	}
-	if opt.loops == nil {
-		opt.loops = new(loop.Choices)
+	if opt.chosen == nil {
+		opt.chosen = new(choices)
 	}
 	weights := codegen.NewWeights()
 	observe := opt.Observe
@@ -285,7 +296,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 			}
 		}
 		if precision.Calibrates(opt.Precision) && i == 0 {
-			stage = &calibration{yardstick: data, program: *r.Program, graph: g.Clone(), context: *pc, rest: rest, loops: opt.loops}
+			stage = &calibration{yardstick: data, program: *r.Program, graph: g.Clone(), context: *pc, rest: rest, chosen: opt.chosen}
 			choice, err := stage.choose(ctx, opt)
 			if err != nil {
 				return err
@@ -400,7 +411,7 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, m *micro, t *target.
 		}
 		list = append(list, codegen.Entry{Name: s.Name, Graph: g, Kept: s.Kept})
 	}
-	out, err := codegen.Generate(list, t, familiesOf(r.opt.loops), w)
+	out, err := codegen.Generate(list, t, familiesOf(r.opt.chosen), w)
 	if err := r.applied(tuned, err); err != nil {
 		return err
 	}
@@ -479,7 +490,7 @@ func States(g *ir.Graph) (kept []codegen.Kept) {
 
 // passContext is what passes are told of a target.
 func (opt *Options) passContext(t *target.Target) *passes.Context {
-	known := newWorks(opt.loops)
+	known := newWorks(opt.chosen)
 	return &passes.Context{Target: t, Precision: opt.Precision, F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs,
 		Chained: func(n *ir.Node) float64 { return known.gain(n, t) }, Apart: opt.Apart}
 }

@@ -147,7 +147,7 @@ func plansAgree(t *testing.T, r *Result, what string, worst map[string]float64) 
 
 // TestAMachineFileChoosesKernels: where launches cost next to nothing and barriers much, schedules are others than those of the table's row.
 func TestAMachineFileChoosesKernels(t *testing.T) {
-	src, err := driving.Make("policy", driving.Small)
+	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode("policy.onnx", src.ONNX)
 	require.NoError(t, err)

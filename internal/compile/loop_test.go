@@ -23,7 +23,7 @@ import (
 func TestTheStepOfModeldKeepsItsHistories(t *testing.T) {
 	var models []*onnx.Model
 	for _, name := range []string{"policy", "vision"} {
-		m, err := driving.Make(name, driving.Small)
+		m, err := driving.Made(name, driving.Small)
 		require.NoError(t, err)
 		file, err := onnx.Decode(name+".onnx", m.ONNX)
 		require.NoError(t, err)

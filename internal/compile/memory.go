@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -43,7 +42,7 @@ const tightenings = 8
 // values take, but neither the workspaces of kernels nor what lies between ranges of the arena: where these make the plan too
 // large, the pass is given less. It returns the weights so far.
 func (r *Result) fit(ctx context.Context, entries []codegen.Entry, t *target.Target, w *codegen.Weights) (*codegen.Weights, error) {
-	families := sharing(entries, t)
+	families := r.sharing(entries, t)
 	if r.opt.Memory == 0 {
 		r.opt.meter.Begin(0, "%s: kernels", t.Name)
 		out, err := codegen.Generate(entries, t, families, w)
@@ -88,14 +87,18 @@ func (r *Result) fit(ctx context.Context, entries []codegen.Entry, t *target.Tar
 	return nil, &MemoryError{r.opt.Memory, found, t.Name}
 }
 
-// sharing are the families of a program of several entries: weights that more than one kernel reads lie in memory once.
-func sharing(entries []codegen.Entry, t *target.Target) codegen.Families {
+// sharing are the families of a program of several entries: weights that more than one kernel reads lie in memory once, and regions that several
+// entries have in common, or the same ones within another budget, have their schedules chosen once.
+func (r *Result) sharing(entries []codegen.Entry, t *target.Target) codegen.Families {
 	var graphs []*ir.Graph
 	for _, e := range entries {
 		graphs = append(graphs, e.Graph)
 	}
-	f := maps.Clone(families)
-	f[ir.FamilyContraction] = contraction.Share(graphs, t).Lower
+	if r.opt.chosen == nil {
+		r.opt.chosen = new(choices)
+	}
+	f := familiesOf(r.opt.chosen)
+	f[ir.FamilyContraction] = contraction.Share(graphs, t, &r.opt.chosen.products).Lower
 	return f
 }
 

@@ -110,7 +110,7 @@ func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) 
 		if err != nil {
 			return 0, nil, err
 		}
-		if f.us, _, err = plan(e, t); err != nil {
+		if f.us, _, err = plan(e, t, familiesOf(r.opt.chosen)); err != nil {
 			return 0, nil, err
 		}
 		if us := f.us / float64(f.rest.size); us < least {
@@ -146,12 +146,12 @@ func (r *Result) try(ctx context.Context, t *target.Target, names []string, size
 		return nil, err
 	}
 	p := &trial{size: size, graph: g, cuts: cutsOf(g)}
-	p.us, p.upTo, err = plan(entries(g)[0], t)
+	p.us, p.upTo, err = plan(entries(g)[0], t, familiesOf(r.opt.chosen))
 	return p, err
 }
 
 // plan is the estimated time of an entry, and the sums of the times of its launches up to each node.
-func plan(e codegen.Entry, t *target.Target) (us float64, upTo []float64, err error) {
+func plan(e codegen.Entry, t *target.Target, families codegen.Families) (us float64, upTo []float64, err error) {
 	out, err := codegen.Plan([]codegen.Entry{e}, t, families)
 	if err != nil {
 		return 0, nil, err

@@ -49,7 +49,7 @@ func once(t *testing.T, m *onnx.Model, opt Options) *Result {
 // small is a small model of the repository's own.
 func small(t *testing.T, name string) *onnx.Model {
 	t.Helper()
-	src, err := driving.Make(name, driving.Small)
+	src, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func small(t *testing.T, name string) *onnx.Model {
 // generated is a small model compiled, at low precision with all its layers.
 func generated(t *testing.T, name, in string, targets ...string) (*Result, *driving.Model) {
 	t.Helper()
-	src, err := driving.Make(name, driving.Small)
+	src, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	opt := Options{Precision: in, Targets: targets}
 	if precision.Calibrates(in) {

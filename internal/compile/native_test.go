@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"bytes"
 	"context"
 	"math"
 	"slices"
@@ -72,21 +71,38 @@ func TestRegionsOnTheCPUDeviceAreTheReference(t *testing.T) {
 
 // rubbish is room for the outputs of a region on some inputs, full of NaNs.
 func rubbish(n *ir.Node, inputs int) *calibrate.Room {
-	room, size := &calibrate.Room{Least: 1}, 0
+	room := &calibrate.Room{Least: 1}
+	spoil(room, n, inputs)
+	return room
+}
+
+// used is room for the outputs of one region after the other. Room for each is tens of megabytes that the system clears.
+var used = &calibrate.Room{Least: 1}
+
+// spoil fills a room, of which nothing is in use, with NaNs as far as a region's outputs reach.
+func spoil(room *calibrate.Room, n *ir.Node, inputs int) {
+	size := 0
 	for _, v := range n.Outputs {
 		size += inputs * (v.Type.Bytes() + 1<<10)
 	}
 	all := room.Tensor(ir.T(ir.Uint8, size))
-	copy(all.Data, bytes.Repeat([]byte{0xff}, size))
+	for i := range all.Data {
+		all.Data[i] = 0xff
+	}
 	room.Give([]*ir.Tensor{all})
-	return room
 }
 
 // same requires a region's outputs on the CPU device to be those of the reference, which it returns.
 func same(t *testing.T, d *native, n *ir.Node, in [][]*ir.Tensor) [][]*ir.Tensor {
 	t.Helper()
-	got, err := d.Evaluate(context.Background(), n, in, rubbish(n, len(in)))
+	spoil(used, n, len(in))
+	got, err := d.Evaluate(context.Background(), n, in, used)
 	require.NoError(t, err, n.Name)
+	defer func() {
+		for _, list := range got {
+			used.Give(list)
+		}
+	}()
 	want, err := calibrate.Reference{}.Evaluate(context.Background(), n, in, nil)
 	require.NoError(t, err, n.Name)
 	for at := range want {

@@ -28,7 +28,7 @@ func TestTermsHaveTheBitsOfTheirKernel(t *testing.T) {
 		}
 		g := imageGraph(t, channels, height, width, bytes)
 		if i == 16 {
-			src, err := driving.Make("vision", driving.Small)
+			src, err := driving.Made("vision", driving.Small)
 			require.NoError(t, err)
 			m, err := onnx.Decode("vision.onnx", src.ONNX)
 			require.NoError(t, err)

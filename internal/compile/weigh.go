@@ -28,7 +28,7 @@ func (r *Result) Half(ctx context.Context) (*Result, error) {
 	}
 	r.opt.meter.Begin(compiling(r.Source), "compiling the same in fp16 to compare")
 	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Machine: r.opt.Machine, Tuning: r.opt.Tuning, Passes: r.opt.Passes, Apart: r.opt.Apart, Slices: r.opt.Slices, Assembler: r.opt.Assembler,
-		Trace: r.opt.Trace, F32Inputs: r.opt.F32Inputs, F32Outputs: r.opt.F32Outputs, loops: r.opt.loops})
+		Trace: r.opt.Trace, F32Inputs: r.opt.F32Inputs, F32Outputs: r.opt.F32Outputs, chosen: r.opt.chosen})
 	r.half = half
 	return half, err
 }

@@ -27,7 +27,7 @@ func TestTheModelTestOnTheCPUDevice(t *testing.T) {
 	}
 	ctx := context.Background()
 	root := t.TempDir()
-	src, err := driving.Make("policy", driving.Small)
+	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	model, err := onnx.Decode("policy.onnx", src.ONNX)
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func load(t testing.TB, name, precision string) *model {
 		return loadNetwork(t, name)
 	}
 	name, chainless := strings.CutSuffix(name, apart)
-	src, err := driving.Make(name, driving.Small)
+	src, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)

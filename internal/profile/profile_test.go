@@ -24,7 +24,7 @@ import (
 
 func compiled(t *testing.T, name, precision string) *runtime.Program {
 	t.Helper()
-	src, err := driving.Make(name, driving.Small)
+	src, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestAModelsProfile(t *testing.T) {
 func TestAStepIsCountedWhereItsCamerasLook(t *testing.T) {
 	var models []*onnx.Model
 	for _, name := range []string{"vision", "policy"} {
-		src, err := driving.Make(name, driving.Small)
+		src, err := driving.Made(name, driving.Small)
 		require.NoError(t, err)
 		m, err := onnx.Decode(name+".onnx", src.ONNX)
 		require.NoError(t, err)

@@ -183,6 +183,9 @@ func (m *Module) String() string {
 	return b.String()
 }
 
+// bytesOfLine are about those of an instruction.
+const bytesOfLine = 40
+
 func (k *Kernel) print(b *strings.Builder) {
 	for _, line := range k.Doc {
 		b.WriteString(docMark + line + "\n")
@@ -206,10 +209,13 @@ func (k *Kernel) print(b *strings.Builder) {
 		}
 	}
 	b.WriteByte('\n')
+	b.Grow(bytesOfLine * len(k.Body))
+	var line []byte
 	for _, s := range k.Body {
 		switch {
 		case s.Instr != nil:
-			b.WriteString("\t" + s.Instr.String() + "\n")
+			line = append(s.Instr.appendTo(append(line[:0], '\t')), '\n')
+			b.Write(line)
 		case s.Label != "":
 			b.WriteString(s.Label + ":\n")
 		case s.Pragma != "":
@@ -237,26 +243,24 @@ func Undocumented(text string) string {
 }
 
 // String prints the instruction with its semicolon.
-func (in *Instr) String() string {
-	var b strings.Builder
+func (in *Instr) String() string { return string(in.appendTo(nil)) }
+
+func (in *Instr) appendTo(b []byte) []byte {
 	if in.Guarded {
-		b.WriteByte('@')
+		b = append(b, '@')
 		if in.Negate {
-			b.WriteByte('!')
+			b = append(b, '!')
 		}
-		b.WriteString(in.Guard.operand())
-		b.WriteByte(' ')
+		b = append(in.Guard.appendTo(b), ' ')
 	}
-	b.WriteString(in.Def.Op)
+	b = append(b, in.Def.Op...)
 	for i, o := range in.Operands {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		b.WriteByte(' ')
-		b.WriteString(o.operand())
+		b = o.appendTo(append(b, ' '))
 	}
-	b.WriteByte(';')
-	return b.String()
+	return append(b, ';')
 }
 
 // Version is a PTX ISA version.

@@ -3,7 +3,7 @@ package ptx
 import (
 	"fmt"
 	"math"
-	"strings"
+	"strconv"
 )
 
 // Class is a register file: registers of a class are declared together and printed with its prefix.
@@ -22,7 +22,9 @@ const (
 )
 
 // Prefix is the register name's stem: %p, %h, %r, %rd, %f, %fd, %b.
-func (c Class) Prefix() string { return [...]string{"%p", "%h", "%r", "%rd", "%f", "%fd", "%b"}[c] }
+func (c Class) Prefix() string { return prefixes[c] }
+
+var prefixes = [...]string{"%p", "%h", "%r", "%rd", "%f", "%fd", "%b"}
 
 // Decl is the type in the .reg directive.
 func (c Class) Decl() string {
@@ -30,7 +32,9 @@ func (c Class) Decl() string {
 }
 
 // Operand is an operand of an instruction: Reg, Imm, FImm, DImm, Sym, Special, Addr, Vec, Pair or Ref.
-type Operand interface{ operand() string }
+type Operand interface {
+	appendTo(b []byte) []byte // its text
+}
 
 // Reg is a virtual register.
 type Reg struct {
@@ -72,27 +76,40 @@ type Pair struct{ D, P Reg }
 // Ref is the target label of a branch.
 type Ref string
 
-func (r Reg) operand() string     { return fmt.Sprintf("%s%d", r.Class.Prefix(), r.ID) }
-func (i Imm) operand() string     { return fmt.Sprintf("%d", int64(i)) }
-func (f FImm) operand() string    { return fmt.Sprintf("0f%08X", math.Float32bits(float32(f))) }
-func (f DImm) operand() string    { return fmt.Sprintf("0d%016X", math.Float64bits(float64(f))) }
-func (s Sym) operand() string     { return string(s) }
-func (s Special) operand() string { return string(s) }
-func (r Ref) operand() string     { return string(r) }
-func (p Pair) operand() string    { return p.D.operand() + "|" + p.P.operand() }
-func (a Addr) operand() string {
-	if a.Off == 0 {
-		return "[" + a.Base.operand() + "]"
-	}
-	return fmt.Sprintf("[%s+%d]", a.Base.operand(), a.Off)
+func (r Reg) appendTo(b []byte) []byte {
+	return strconv.AppendInt(append(b, r.Class.Prefix()...), int64(r.ID), 10)
 }
-func (v Vec) operand() string {
-	parts := make([]string, len(v))
-	for i, o := range v {
-		parts[i] = o.operand()
+func (i Imm) appendTo(b []byte) []byte { return strconv.AppendInt(b, int64(i), 10) }
+func (f FImm) appendTo(b []byte) []byte {
+	return fmt.Appendf(b, "0f%08X", math.Float32bits(float32(f)))
+}
+func (f DImm) appendTo(b []byte) []byte {
+	return fmt.Appendf(b, "0d%016X", math.Float64bits(float64(f)))
+}
+func (s Sym) appendTo(b []byte) []byte     { return append(b, s...) }
+func (s Special) appendTo(b []byte) []byte { return append(b, s...) }
+func (r Ref) appendTo(b []byte) []byte     { return append(b, r...) }
+func (p Pair) appendTo(b []byte) []byte    { return p.P.appendTo(append(p.D.appendTo(b), '|')) }
+func (a Addr) appendTo(b []byte) []byte {
+	b = a.Base.appendTo(append(b, '['))
+	if a.Off != 0 {
+		b = strconv.AppendInt(append(b, '+'), int64(a.Off), 10)
 	}
-	return "{" + strings.Join(parts, ", ") + "}"
+	return append(b, ']')
+}
+func (v Vec) appendTo(b []byte) []byte {
+	b = append(b, '{')
+	for i, o := range v {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = o.appendTo(b)
+	}
+	return append(b, '}')
 }
 
+// textOf is an operand as it is printed.
+func textOf(o Operand) string { return string(o.appendTo(nil)) }
+
 // String prints the register as in PTX.
-func (r Reg) String() string { return r.operand() }
+func (r Reg) String() string { return textOf(r) }

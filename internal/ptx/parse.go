@@ -364,7 +364,7 @@ func (p *parser) operand() Operand {
 		switch b := ad.Base.(type) {
 		case Reg, Sym:
 		default:
-			p.fail(t.line, "the base of an address is a register or a name, not %s", b.operand())
+			p.fail(t.line, "the base of an address is a register or a name, not %s", textOf(b))
 		}
 		if p.accept("+") {
 			ad.Off = p.int("an offset")

@@ -238,7 +238,7 @@ func (d *Def) Check(args []Operand) error {
 	}
 	for i, a := range d.Args {
 		if err := a.check(args[i]); err != nil {
-			return fmt.Errorf("operand %d (%s): %w", i, args[i].operand(), err)
+			return fmt.Errorf("operand %d (%s): %w", i, textOf(args[i]), err)
 		}
 	}
 	return nil

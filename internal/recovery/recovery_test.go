@@ -27,7 +27,7 @@ func device(t *testing.T) hal.Device {
 // small is the generator's small driver-monitoring network, damaged.
 func small(t *testing.T) (*Network, *dora.Model, []*dora.Weight) {
 	ctx := context.Background()
-	src, err := driving.Make("dmonitoring", driving.Small)
+	src, err := driving.Made("dmonitoring", driving.Small)
 	require.NoError(t, err)
 	file, err := onnx.Decode("dmonitoring.onnx", src.ONNX)
 	require.NoError(t, err)

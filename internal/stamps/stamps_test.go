@@ -22,7 +22,7 @@ func compiled(t *testing.T, name, precision string, targets ...string) *runtime.
 	if targets == nil {
 		targets = []string{"sm_121"}
 	}
-	src, err := driving.Make(name, driving.Small)
+	src, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)

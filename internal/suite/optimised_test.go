@@ -33,7 +33,7 @@ func TestNetworksThatONNXRuntimeOptimised(t *testing.T) {
 	dir, models := t.TempDir(), t.TempDir()
 	args := []string{filepath.Join("..", "..", "testdata", "optimised.py"), dir}
 	for _, name := range []string{"dmonitoring", "policy"} {
-		m, err := driving.Make(name, driving.Small)
+		m, err := driving.Made(name, driving.Small)
 		require.NoError(t, err)
 		path := filepath.Join(models, name+".onnx")
 		require.NoError(t, os.WriteFile(path, m.ONNX, 0o644))

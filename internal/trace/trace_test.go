@@ -25,7 +25,7 @@ import (
 // compiled is a model of the repository's own, of small size, with its origins.
 func compiled(t *testing.T, model, precision string, targets ...string) *compile.Result {
 	t.Helper()
-	src, err := driving.Make(model, driving.Small)
+	src, err := driving.Made(model, driving.Small)
 	require.NoError(t, err)
 	return built(t, model, src.ONNX, precision, targets...)
 }

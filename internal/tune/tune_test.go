@@ -108,7 +108,7 @@ func TestNearTheBestOfAll(t *testing.T) {
 // model is a small model of the repository's own.
 func model(t *testing.T, name string) *onnx.Model {
 	t.Helper()
-	src, err := driving.Make(name, driving.Small)
+	src, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)
 	require.NoError(t, err)

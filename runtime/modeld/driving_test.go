@@ -19,7 +19,7 @@ func step(t *testing.T, names ...string) *runtime.Program {
 	t.Helper()
 	var models []*onnx.Model
 	for _, name := range names {
-		m, err := driving.Make(name, driving.Small)
+		m, err := driving.Made(name, driving.Small)
 		require.NoError(t, err)
 		file, err := onnx.Decode(name+".onnx", m.ONNX)
 		require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 // TestNothingOfTheProgressIsLeftOnTheScreen runs the command on a pseudo-terminal that is narrower than its lines: after
 // success, between warnings, and before an error.
 func TestNothingOfTheProgressIsLeftOnTheScreen(t *testing.T) {
-	src, err := driving.Make("policy", driving.Small)
+	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "policy.onnx")

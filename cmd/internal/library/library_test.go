@@ -21,7 +21,7 @@ import (
 // file writes a small generated model.
 func file(t *testing.T, name string) (string, *driving.Model) {
 	t.Helper()
-	m, err := driving.Make(name, driving.Small)
+	m, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), name+".onnx")
 	require.NoError(t, os.WriteFile(path, m.ONNX, 0o644))

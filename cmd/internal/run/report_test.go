@@ -65,7 +65,7 @@ func TestTheReportIsWhatThisCommandMeasures(t *testing.T) {
 // writeModel writes a small model, and inputs and exact outputs as files of the same names.
 func writeModel(t *testing.T, dir, name string, count int) string {
 	t.Helper()
-	src, err := driving.Make(name, driving.Small)
+	src, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	path := filepath.Join(dir, name+".onnx")
 	require.NoError(t, os.WriteFile(path, src.ONNX, 0o644))

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/ir"
@@ -40,6 +41,14 @@ func Names() []string {
 
 // Make returns the model with a name, one of Names, in the element type that its generation has: fp16, and fp32 for dmonitoring.
 func Make(name string, size Size) (*Model, error) { return MakeIn(name, size, ir.Float16) }
+
+// Made is what Make returns, made once in a process: for tests, which share it and leave it as it is.
+func Made(name string, size Size) (*Model, error) {
+	f, _ := made.LoadOrStore(name+" "+string(size), sync.OnceValues(func() (*Model, error) { return Make(name, size) }))
+	return f.(func() (*Model, error))()
+}
+
+var made sync.Map // of functions, by name and size
 
 // MakeIn is Make with weights and activations, and what is not bytes of inputs and outputs, in fp16 or fp32. dmonitoring is in
 // fp32 always.
