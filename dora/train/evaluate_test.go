@@ -152,3 +152,32 @@ func TestResumingWithAnotherDivisionIsNamed(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 }
+
+// TestASampleThatIsNotFiniteCostsItsUpdatesAlone: neither the variation that errors are related to, nor the training.
+func TestASampleThatIsNotFiniteCostsItsUpdatesAlone(t *testing.T) {
+	opt := lessonsOf(t, 24)
+	opt.Epochs, opt.Loss = 1, "plan=1,features:outputs=1"
+	set := opt.Set.(drawn)
+	training, _, err := dataset.Split(set, opt.Val, opt.Seed)
+	require.NoError(t, err)
+	wrong, err := training.Sample(context.Background(), dataset.Shuffle(opt.Seed, 0, training.Len())[1])
+	require.NoError(t, err)
+	opt.Set = altered{set, func(_ int, s *dataset.Sample) {
+		if s.Key == wrong.Key {
+			x := s.Inputs["features_buffer"]
+			binary.LittleEndian.PutUint16(x[len(x)-2:], 0x7fc0)
+		}
+	}}
+	_, err = Run(context.Background(), opt, alone(t))
+	require.NoError(t, err)
+	records, err := readMetrics(opt.Output, 100)
+	require.NoError(t, err)
+	var skipped []int
+	for _, r := range records {
+		if r.Skipped {
+			skipped = append(skipped, r.Update)
+			assert.Empty(t, r.Terms)
+		}
+	}
+	assert.Equal(t, []int{1}, skipped)
+}
