@@ -175,3 +175,21 @@ func TestWhatAKilledProcessLeftIsRemoved(t *testing.T) {
 	assert.NoFileExists(t, old)
 	assert.FileExists(t, new)
 }
+
+// TestACacheThatCannotBeWrittenIsNoDamage of a segment, which would be left out: it is an error with the cache's name.
+func TestACacheThatCannotBeWrittenIsNoDamage(t *testing.T) {
+	dir, cache := routesOf(t, Synthesis{Routes: 2, Seconds: 2, Width: 64, Height: 40}), t.TempDir()
+	opt := Options{Inputs: takes(t, "vision"), Cache: cache, Warn: func(text string) { t.Error(text) }}
+	_, err := Open(context.Background(), dir, opt)
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(cache, "*.planes"))
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(files[0]))
+	require.NoError(t, os.MkdirAll(filepath.Join(files[0], "in the way"), 0o755))
+	_, err = Open(context.Background(), dir, opt)
+	assert.ErrorContains(t, err, "cannot be kept in "+cache)
+	assert.ErrorContains(t, err, "make room there, or give another directory for the cache")
+	left, err := filepath.Glob(filepath.Join(cache, "*"+partial+"*"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}

@@ -25,6 +25,11 @@ type pictures struct {
 	size   int64       // of a frame
 }
 
+// unkept is that the cache cannot be written, as where the disk is full. It is no fault of a segment, which is not left out for it.
+type unkept struct{ error }
+
+func (u *unkept) Unwrap() error { return u.error }
+
 // partial is part of the names of what is being written to a cache.
 const partial = ".partial"
 
@@ -45,12 +50,9 @@ func sweep(cache string) error {
 // decode writes the pictures of the wanted moments, which are in the order of the road camera's frames, and returns how many there are: fewer if the cameras' files end
 // before their log. What is wrong with them is damage, unless there is nothing at all.
 func (p *pictures) decode(ctx context.Context, s *route.Segment, t *timeline, c *contract, wanted []int) (count int, damage string, err error) {
-	if err := os.MkdirAll(filepath.Dir(p.path), 0o755); err != nil {
-		return 0, "", err
-	}
 	f, err := os.CreateTemp(filepath.Dir(p.path), filepath.Base(p.path)+partial+"*")
 	if err != nil {
-		return 0, "", err
+		return 0, "", &unkept{err}
 	}
 	defer func() {
 		if err != nil {
@@ -76,7 +78,7 @@ func (p *pictures) decode(ctx context.Context, s *route.Segment, t *timeline, c 
 			break
 		}
 		if _, err := f.Write(planes); err != nil {
-			return 0, "", err
+			return 0, "", &unkept{err}
 		}
 		count++
 	}
@@ -84,9 +86,12 @@ func (p *pictures) decode(ctx context.Context, s *route.Segment, t *timeline, c 
 		return 0, "", errors.New(damage)
 	}
 	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil { // a cache may be shared
-		return 0, "", err
+		return 0, "", &unkept{err}
 	}
-	return count, damage, os.Rename(f.Name(), p.path)
+	if err := os.Rename(f.Name(), p.path); err != nil {
+		return 0, "", &unkept{err}
+	}
+	return count, damage, nil
 }
 
 // decoder warps frames while it reads on.

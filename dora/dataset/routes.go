@@ -63,6 +63,12 @@ func openRoutes(ctx context.Context, dir string, opt Options, k kind) (_ Set, er
 	if ctx.Err() != nil {
 		return nil, errors.Join(ctx.Err(), r.Close())
 	}
+	for i, err := range refused {
+		var full *unkept
+		if errors.As(err, &full) {
+			return nil, errors.Join(fmt.Errorf("segment %s: what models see of it cannot be kept in %s: %w: make room there, or give another directory for the cache", found.Segments[i].Name(), cache, full), r.Close())
+		}
+	}
 	link(opened)
 	var reasons []string
 	for i, g := range opened {

@@ -76,7 +76,7 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cac
 			return nil, err
 		}
 		if err := atomicfile.WriteJSON(path, out.index); err != nil {
-			return nil, err
+			return nil, &unkept{err}
 		}
 	}
 	out.pictures.places = map[int]int{}
