@@ -12,10 +12,16 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld/replay"
 )
 
-// cameras give their frames one after the other: of the road and the wide camera, or of the driver camera twice.
+// cameras give their frames one after the other: of the road and the wide camera, or of the driver camera twice. One of them may end before the other.
 type cameras interface {
-	next() (road, wide modeld.Picture, err error)
+	next() (road, wide frame)
 	close()
+}
+
+// frame is a picture of a camera, or why there is none.
+type frame struct {
+	picture modeld.Picture
+	err     error
 }
 
 // openCameras opens a segment's cameras. A segment without a wide camera has the road camera's picture in both.
@@ -61,29 +67,30 @@ type stored struct {
 	i      int
 }
 
-func (s *stored) next() (road, wide modeld.Picture, err error) {
+func (s *stored) next() (road, wide frame) {
 	if s.i == s.d.Len() {
-		return road, wide, io.EOF
+		return frame{err: io.EOF}, frame{err: io.EOF}
 	}
 	s.i++
 	if s.driver {
 		f, err := s.d.DriverFrame(s.i - 1)
-		return f.Picture, f.Picture, err
+		return frame{f.Picture, err}, frame{f.Picture, err}
 	}
 	f, err := s.d.Frame(s.i - 1)
-	return f.Road, f.Wide, err
+	return frame{f.Road, err}, frame{f.Wide, err}
 }
 
 func (s *stored) close() {}
 
 type videos struct{ first, second *camera.Video }
 
-func (v *videos) next() (road, wide modeld.Picture, err error) {
-	if road, err = v.first.Next(); err != nil || v.second == nil {
-		return road, road, err
+func (v *videos) next() (road, wide frame) {
+	road.picture, road.err = v.first.Next()
+	if v.second == nil {
+		return road, road
 	}
-	wide, err = v.second.Next()
-	return road, wide, err
+	wide.picture, wide.err = v.second.Next()
+	return road, wide
 }
 
 func (v *videos) close() {

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
-	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
 // pictures are the warped frames of a segment in a file: decoded once, in their order, since a video has no index. A frame is what the model sees of the road and
@@ -44,7 +44,7 @@ func (p *pictures) decode(ctx context.Context, s *route.Segment, t *timeline, c 
 		return 0, "", err
 	}
 	defer frames.close()
-	d := &decoder{frames: frames, t: t, contract: c, roads: map[int]modeld.Picture{}, wides: map[int]modeld.Picture{}}
+	d := &decoder{frames: frames, t: t, contract: c, roads: map[int]frame{}, wides: map[int]frame{}}
 	for _, k := range wanted {
 		planes, err := d.picture(&t.Moments[k])
 		if ctx.Err() != nil {
@@ -65,7 +65,10 @@ func (p *pictures) decode(ctx context.Context, s *route.Segment, t *timeline, c 
 	if count == 0 && damage != "" {
 		return 0, "", errors.New(damage)
 	}
-	return count, damage, errors.Join(f.Close(), os.Rename(f.Name(), p.path))
+	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil { // a cache may be shared
+		return 0, "", err
+	}
+	return count, damage, os.Rename(f.Name(), p.path)
 }
 
 // decoder warps frames while it reads on.
@@ -74,7 +77,7 @@ type decoder struct {
 	t            *timeline
 	contract     *contract
 	at           int // of the next frame
-	roads, wides map[int]modeld.Picture
+	roads, wides map[int]frame
 }
 
 // lag is how many frames the cameras' files may be apart.
@@ -87,22 +90,26 @@ func (d *decoder) picture(m *moment) ([]byte, error) {
 		wide = m.Road
 	}
 	for ; d.at <= max(m.Road, wide); d.at++ {
-		road, other, err := d.frames.next()
-		if err == io.EOF {
-			return nil, errors.New("the video ends before its log")
-		}
-		if err != nil {
-			return nil, err
+		road, other := d.frames.next()
+		if road.err != nil && other.err != nil {
+			return nil, ended(road.err)
 		}
 		d.roads[d.at], d.wides[d.at] = road, other
 		delete(d.roads, d.at-lag)
 		delete(d.wides, d.at-lag)
 	}
-	road, known := d.roads[m.Road]
-	other, too := d.wides[wide]
+	first, known := d.roads[m.Road]
+	second, too := d.wides[wide]
 	if !known || !too {
 		return nil, fmt.Errorf("the wide camera's is number %d: the cameras' files do not fit", wide)
 	}
+	if m.Wide < 0 {
+		second = first
+	}
+	if err := cmp.Or(first.err, second.err); err != nil {
+		return nil, ended(err)
+	}
+	road, other := first.picture, second.picture
 	look := d.contract.look
 	if d.contract.rule != "" {
 		matrix, err := d.t.driverMatrix(road, d.contract, m)
@@ -111,9 +118,6 @@ func (d *decoder) picture(m *moment) ([]byte, error) {
 			look.Warp(planes, road, matrix)
 		}
 		return planes, err
-	}
-	if m.Wide < 0 {
-		other = road
 	}
 	c, err := d.t.calibration(road, other)
 	if err != nil {
@@ -129,6 +133,14 @@ func (d *decoder) picture(m *moment) ([]byte, error) {
 	look.Warp(planes[:size], road, roadMatrix)
 	look.Warp(planes[size:], other, wideMatrix)
 	return planes, nil
+}
+
+// ended says that a camera has no more frames, or what is wrong with them.
+func ended(err error) error {
+	if err == io.EOF {
+		return errors.New("the video ends before its log")
+	}
+	return err
 }
 
 // read returns what the model sees at a moment.

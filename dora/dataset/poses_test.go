@@ -199,7 +199,8 @@ func TestPosesThatAreDamaged(t *testing.T) {
 			require.NoError(t, os.Rename(p, p+"s"))
 			require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(p), "rlog"), []byte("a log"), 0o644))
 		}, "it has no global_pose"},
-		"speeds": {"", func(t *testing.T, p string) { writeArray(t, p+"/../processed_log/CAN/speed/value", rise[:7], 7) }, "value: an array [7], want [120,1]"},
+		"no video": {"comma2k19:", func(t *testing.T, p string) { require.NoError(t, os.RemoveAll(p+"/../fcamera")) }, "it has no video of the camera (video.hevc)"},
+		"speeds":   {"", func(t *testing.T, p string) { writeArray(t, p+"/../processed_log/CAN/speed/value", rise[:7], 7) }, "value: an array [7], want [120,1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -386,6 +386,29 @@ func errorsOf(errs ...error) error {
 	return nil
 }
 
+// stopping is a context that ends when it has been asked so many times whether it has.
+type stopping struct {
+	context.Context
+	left int
+}
+
+func (s *stopping) Err() error {
+	if s.left--; s.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestSynthesisThatIsStoppedLeavesNothing: half a segment would look damaged, and keep from writing there again.
+func TestSynthesisThatIsStoppedLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	err := Synthesise(&stopping{context.Background(), 50}, dir, Synthesis{Routes: 2, Seconds: 2, Width: 64, Height: 40})
+	require.ErrorIs(t, err, context.Canceled)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
 // TestSynthesisedRoutesAreTheSameAgain, byte by byte.
 func TestSynthesisedRoutesAreTheSameAgain(t *testing.T) {
 	sum := func(seed uint64) string {

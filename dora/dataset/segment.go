@@ -148,6 +148,9 @@ func (x *index) whole() bool {
 func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *contract) error {
 	read := func() (*timeline, error) { return readTimeline(ctx, log, c.rule != "") }
 	if log == s.Files[route.GlobalPose] {
+		if c.sees && eye(s, false) == "" {
+			return errors.New("it has no video of the camera (video.hevc)")
+		}
 		read = func() (*timeline, error) { return posedTimeline(s) }
 	}
 	t, err := read()

@@ -51,18 +51,29 @@ const (
 )
 
 // Synthesise writes routes of a drawn drive (internal/drive) to a directory: logs as a device writes them, and what its cameras saw. Each route begins elsewhere on
-// the drive. The same settings give the same bytes, but for videos, which are ffmpeg's.
-func Synthesise(ctx context.Context, dir string, s Synthesis) error {
+// the drive. The same settings give the same bytes, but for videos, which are ffmpeg's. Where it fails, or the context ends, what it has written is removed.
+func Synthesise(ctx context.Context, dir string, s Synthesis) (err error) {
 	if err := s.defaults(); err != nil {
 		return err
 	}
+	var written []string
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, path := range written {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+	}()
 	rng := rand.New(rand.NewPCG(s.Seed, 1))
 	for k := range s.Routes {
 		first := int(rng.Uint32N(1 << 16))
 		id := fmt.Sprintf("%08x--%010x", k, rng.Uint64N(1<<40))
 		for n, done := 0, 0; done < s.Seconds*drive.Rate; n++ {
 			count := min(segmentFrames, s.Seconds*drive.Rate-done)
-			if err := s.segment(ctx, filepath.Join(dir, fmt.Sprintf("%s--%d", id, n)), n, first+done, done, count); err != nil {
+			segment := filepath.Join(dir, fmt.Sprintf("%s--%d", id, n))
+			written = append(written, segment)
+			if err := s.segment(ctx, segment, n, first+done, done, count); err != nil {
 				return err
 			}
 			done += count

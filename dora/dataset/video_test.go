@@ -3,6 +3,7 @@ package dataset
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora/camera"
+	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
 // TestVideosShowWhatDirectoriesOfFramesShow, nearly: HEVC loses a little. One that is cut off gives the samples before.
@@ -96,4 +98,45 @@ func TestASegmentWhoseDecoderIsKilledIsReadAgain(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 19, set.Len())
 	assert.Empty(t, warned)
+}
+
+// lengths are cameras of grey pictures, each of so many frames.
+type lengths struct{ at, road, wide int }
+
+func (l *lengths) next() (road, wide frame) {
+	of := func(count int) frame {
+		if l.at >= count {
+			return frame{err: io.EOF}
+		}
+		return frame{picture: modeld.Picture{Data: make([]byte, 64*40*3/2), Width: 64, Height: 40}}
+	}
+	road, wide = of(l.road), of(l.wide)
+	l.at++
+	return road, wide
+}
+
+func (l *lengths) close() {}
+
+// TestCamerasOfWhichOneBeganBefore: the last frames are a pair still, where the other camera's file has ended; and a number beyond both ends the search.
+func TestCamerasOfWhichOneBeganBefore(t *testing.T) {
+	c, err := contractOf(Options{Inputs: takes(t, "vision")})
+	require.NoError(t, err)
+	start := func(road, wide int) *decoder {
+		return &decoder{frames: &lengths{road: road, wide: wide}, t: &timeline{Device: "tici", Sensor: "ox03c10"}, contract: c, roads: map[int]frame{}, wides: map[int]frame{}}
+	}
+	for name, k := range map[string]struct {
+		cameras *decoder
+		last    moment
+	}{
+		"the wide camera": {start(10, 11), moment{Road: 9, Wide: 10}},
+		"the road camera": {start(11, 10), moment{Road: 10, Wide: 9}},
+		"no wide frame":   {start(11, 10), moment{Road: 10, Wide: -1}},
+	} {
+		_, err := k.cameras.picture(&k.last)
+		assert.NoError(t, err, name)
+		_, err = k.cameras.picture(&moment{Road: 1 << 31, Wide: 1 << 31})
+		assert.EqualError(t, err, "the video ends before its log", name)
+	}
+	_, err = start(11, 10).picture(&moment{Road: 10, Wide: 10})
+	assert.EqualError(t, err, "the video ends before its log")
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -123,10 +124,10 @@ func (o *Options) check() error {
 		return fmt.Errorf("--micro-batch %d: want a divisor of --batch-size %d", o.MicroBatch, o.BatchSize)
 	case !(o.Val >= 0 && o.Val < 1):
 		return fmt.Errorf("--val %v: want a share of the routes from 0 to less than 1", o.Val)
-	case o.Clip < 0:
+	case !(o.Clip >= 0): // a NaN is not
 		return fmt.Errorf("--clip %v: want the greatest norm of a gradient, or 0", o.Clip)
-	case o.Decay < 0:
-		return fmt.Errorf("--weight-decay %v: want 0 or more", o.Decay)
+	case !(o.Decay >= 0) || math.IsInf(o.Decay, 0):
+		return fmt.Errorf("--weight-decay %v: want a number from 0 on", o.Decay)
 	case o.Diverge != 0 && !(o.Diverge > 1):
 		return fmt.Errorf("--diverge %v: want a factor greater than 1, or 0", o.Diverge)
 	case o.CheckpointEvery < 0 || o.EvaluateEvery < 0 || o.Keep < 1:

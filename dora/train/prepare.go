@@ -18,10 +18,8 @@ import (
 	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/dora/loss"
 	"github.com/spark-compile/spark-compile/dora/ranks"
-	"github.com/spark-compile/spark-compile/dora/teacher"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
-	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -67,6 +65,9 @@ func (r *run) prepare(ctx context.Context) error {
 		if err := r.unchanged(settings); err != nil {
 			return err
 		}
+	}
+	if err := r.fits(file, terms); err != nil { // before data are read for hours
+		return err
 	}
 	if err := r.openData(ctx, file, digests); err != nil {
 		return err
@@ -246,36 +247,6 @@ func (r *run) compile(ctx context.Context, terms loss.Terms) (err error) {
 	return nil
 }
 
-// openTeacher compiles the teacher, if the loss reads one.
-func (r *run) openTeacher(ctx context.Context, terms loss.Terms) (err error) {
-	if len(terms.Targets()) == 0 {
-		return nil
-	}
-	if r.opt.Teacher == "" {
-		return fmt.Errorf("--teacher: the loss compares %s with a teacher's: name an ONNX file of the same outputs, or choose terms of what was measured by --loss", strings.Join(terms.Targets(), ", "))
-	}
-	if r.teacher, err = r.openModel(ctx, "--teacher", r.opt.Teacher, terms.Inner()); err != nil {
-		return err
-	}
-	r.teach = r.teacher.Values
-	return nil
-}
-
-// openModel compiles a model that runs beside the step, and gives the named inner values beside its outputs.
-func (r *run) openModel(ctx context.Context, flag, path string, inner []string) (*teacher.Teacher, error) {
-	file, err := load(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	t, err := teacher.Open(ctx, file, r.opt.Device, teacher.Options{Precision: r.opt.TeacherPrecision, Batch: r.opt.TeacherBatch, Values: inner,
-		CacheDir: r.cache("teacher"), CacheBytes: r.opt.CacheBytes, Targets: []string{r.opt.Target}, Warn: r.opt.Message})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	r.close, r.beside = append(r.close, t.Close), append(r.beside, t.Program)
-	return t, nil
-}
-
 // cache is a directory for what is kept between runs. "": nothing is.
 func (r *run) cache(name string) string {
 	switch {
@@ -326,60 +297,6 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 		return fmt.Errorf("--warmup %d: there are %s in all", r.opt.Warmup, plural.Count(r.schedule.updates, "update"))
 	}
 	return nil
-}
-
-// openVision lets the data compute the features that a policy reads.
-func (r *run) openVision(ctx context.Context, opt *dataset.Options) error {
-	t, err := r.openModel(ctx, "--vision", r.opt.Vision, nil)
-	if err != nil {
-		return err
-	}
-	file, err := load(r.opt.Vision)
-	if err != nil {
-		return err
-	}
-	if opt.Vision, err = dataset.InputsOf(file); err != nil {
-		return err
-	}
-	output, part, err := features(file)
-	if err != nil {
-		return fmt.Errorf("--vision: %s: %w", r.opt.Vision, err)
-	}
-	opt.Features = func(ctx context.Context, keys []string, inputs []map[string][]byte) ([][]float32, error) {
-		values, err := t.Values(ctx, keys, inputs)
-		if err != nil {
-			return nil, err
-		}
-		out := make([][]float32, len(values))
-		for i, v := range values {
-			out[i] = v[output][part.Start:part.End]
-		}
-		return out, nil
-	}
-	return nil
-}
-
-// features finds the features among a vision model's outputs.
-func features(file *onnx.Model) (output string, part onnx.Slice, err error) {
-	g, err := onnx.Import(file, onnx.ImportOptions{Batch: 1})
-	if err != nil {
-		return "", part, err
-	}
-	for _, v := range g.Outputs {
-		if v.Name == openpilot.Hidden {
-			return v.Name, onnx.Slice{Name: openpilot.Hidden, End: v.Type.Numel()}, nil
-		}
-		slices, err := file.OutputSlices(v.Type.Numel())
-		if err != nil {
-			continue
-		}
-		for _, s := range slices {
-			if s.Name == openpilot.Hidden {
-				return v.Name, s, nil
-			}
-		}
-	}
-	return "", part, fmt.Errorf("it has no output %s, and no such part in its output_slices: a vision model of openpilot has", openpilot.Hidden)
 }
 
 // start puts the step where training begins or goes on.

@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -9,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
 // TestTrainingThatCannotBegin: each error names the flag and the remedy, and nothing is written.
@@ -24,11 +28,14 @@ func TestTrainingThatCannotBegin(t *testing.T) {
 		"all held":        {func(o *Options) { o.Val = 1 }, "--val 1: want a share"},
 		"no checkpoint":   {func(o *Options) { o.Resume = true }, "has no checkpoint: leave --resume out to begin"},
 		"no output":       {func(o *Options) { o.Output = "" }, "--output: name a directory"},
-		"schedule":        {func(o *Options) { o.Schedule = "step" }, `schedule "step": want one of`},
+		"schedule":        {func(o *Options) { o.Schedule = "step" }, `--schedule "step": want one of`},
 		"long warm-up":    {func(o *Options) { o.Warmup = 8 }, "--warmup 8: there are 8 updates in all"},
 		"divergence":      {func(o *Options) { o.Diverge = 0.5 }, "--diverge 0.5: want a factor greater than 1"},
 		"absent adapter":  {func(o *Options) { o.Adapter = "none.safetensors" }, "none.safetensors"},
 		"no teacher":      {func(o *Options) { o.Teacher = "" }, "--teacher: the loss compares outputs with a teacher's"},
+		"not clipped":     {func(o *Options) { o.Clip = math.NaN() }, "--clip NaN: want"},
+		"decay":           {func(o *Options) { o.Decay = math.Inf(1) }, "--weight-decay +Inf: want"},
+		"rate":            {func(o *Options) { o.Rate = math.NaN() }, "--lr NaN: want"},
 		"absent teacher":  {func(o *Options) { o.Teacher += "x" }, "--teacher: "},
 		"targets":         {func(o *Options) { o.Targets = []string{"nothing*"} }, `target "nothing*" matches none`},
 	} {
@@ -42,6 +49,51 @@ func TestTrainingThatCannotBegin(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTeachersAndVisionModelsThatDoNotFit are refused before any data is read, with what is wrong with them.
+func TestTeachersAndVisionModelsThatDoNotFit(t *testing.T) {
+	opt := lessonsOf(t, 24)
+	opt.Set, opt.Data = nil, filepath.Join(t.TempDir(), "absent")
+	dir := filepath.Dir(opt.Model)
+	write := func(name, model string, size driving.Size) string {
+		src, err := driving.Make(model, size)
+		require.NoError(t, err)
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, src.ONNX, 0o644))
+		return path
+	}
+	vision, small := write("vision.onnx", "vision", driving.Tiny), write("small.onnx", "vision", driving.Small)
+	for name, c := range map[string]struct {
+		change func(o *Options)
+		want   []string
+	}{
+		"other inputs":   {func(o *Options) { o.Teacher = vision }, []string{"--teacher: ", `vision.onnx: it takes "`, "which the model does not: name a teacher with the inputs and outputs of "}},
+		"other shapes":   {func(o *Options) { o.Teacher = write("large.onnx", "policy", driving.Small) }, []string{"--teacher: ", `large.onnx: its input "features_buffer" is `, "the model's"}},
+		"other features": {func(o *Options) { o.Vision = small }, []string{"--vision: ", "small.onnx makes ", " features, and ", "name the vision model that belongs to it"}},
+		"no features":    {func(o *Options) { o.Vision = o.Model }, []string{"--vision: ", "car.onnx: it has no output hidden_state"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := opt
+			o.Vision = vision
+			c.change(&o)
+			_, err := Run(context.Background(), o, alone(t))
+			for _, want := range c.want {
+				assert.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+// TestPartsOfATeacherThatAreElsewhere are named: their numbers would be taken for others.
+func TestPartsOfATeacherThatAreElsewhere(t *testing.T) {
+	own := []onnx.Slice{{Name: "plan", Start: 0, End: 990}, {Name: "lead", Start: 990, End: 1134}, {Name: "pad", Start: 1134, End: 1136}}
+	assert.NoError(t, sameParts(own, own))
+	assert.NoError(t, sameParts(own, nil), "it does not say")
+	assert.NoError(t, sameParts(nil, own))
+	assert.NoError(t, sameParts(own, []onnx.Slice{own[1], own[0]}))
+	assert.EqualError(t, sameParts(own, []onnx.Slice{{Name: "plan", Start: 144, End: 1134}, {Name: "lead", Start: 0, End: 144}}), `its part "plan" is 144 to 1134, the model's 0 to 990`)
+	assert.EqualError(t, sameParts(own, own[:1]), `it has no part "lead"`)
 }
 
 // TestResumingWithOtherSettingsIsRefused: the error says which, and the files stay as they are.

@@ -47,7 +47,11 @@ func (r *run) rehearse(ctx context.Context) error {
 	}
 	if r.teacher != nil {
 		s := r.teacher.Stats()
-		say("teacher: %.3g inferences a second", s.Rate())
+		if s.Inferences == 0 {
+			say("teacher: all that it says was in the cache")
+		} else {
+			say("teacher: %.3g inferences a second", s.Rate())
+		}
 	}
 	say("all updates would take about %v, without evaluations; nothing was written", (took * time.Duration(r.each*r.opt.Epochs)).Round(time.Second))
 	return nil

@@ -29,11 +29,11 @@ type schedule struct {
 func (s schedule) check() error {
 	switch {
 	case !(s.rate > 0) || math.IsInf(s.rate, 0):
-		return fmt.Errorf("learning rate %v: want a number greater than 0", s.rate)
+		return fmt.Errorf("--lr %v: want a number greater than 0", s.rate)
 	case s.warmup < 0:
-		return fmt.Errorf("warm-up of %d updates: want 0 or more", s.warmup)
+		return fmt.Errorf("--warmup %d: want 0 updates or more", s.warmup)
 	case s.kind != Constant && s.kind != Linear && s.kind != Cosine:
-		return fmt.Errorf("schedule %q: want one of %s", s.kind, strings.Join(Schedules(), ", "))
+		return fmt.Errorf("--schedule %q: want one of %s", s.kind, strings.Join(Schedules(), ", "))
 	}
 	return nil
 }

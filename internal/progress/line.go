@@ -11,7 +11,9 @@ type Line struct {
 	w     io.Writer
 	width func() int
 	now   func() time.Time
-	begin time.Time
+	begin time.Time // of the work
+	part  float64   // of the last event
+	from  float64
 	shown time.Time
 	full  bool // something stands there
 }
@@ -27,6 +29,10 @@ const often = 100 * time.Millisecond
 // Tell shows an event: phase, part of the whole and the time left if the rest is as fast as what is done.
 func (l *Line) Tell(e Event) {
 	t := l.now()
+	if e.Part < l.part || e.From != l.from {
+		l.begin = t
+	}
+	l.part, l.from = e.Part, e.From
 	if !e.Begin && t.Sub(l.shown) < often {
 		return
 	}
@@ -35,8 +41,8 @@ func (l *Line) Tell(e Event) {
 	if e.Steps > 0 {
 		text += fmt.Sprintf(": %d of %d", e.Step, e.Steps)
 	}
-	if spent := t.Sub(l.begin); e.Part > 0.01 && spent > time.Second {
-		left := time.Duration(float64(spent) * (1 - e.Part) / e.Part)
+	if spent, done := t.Sub(l.begin), e.Part-e.From; done > 0.01*(1-e.From) && spent > time.Second {
+		left := time.Duration(float64(spent) * (1 - e.Part) / done)
 		text = fmt.Sprintf("%2.0f %%, %v left: %s", 100*e.Part, max(left.Round(time.Second), time.Second), text)
 	}
 	// Of a line that the terminal wraps, only the end could be taken away. The last column stays free, where some wrap already.

@@ -14,7 +14,8 @@ type Event struct {
 	Long  bool   // the phase takes a noticeable part of the whole
 	Step  int    // of Steps, the last one that is done
 	Steps int
-	Part  float64 // of the whole that is done, from 0 to 1; it never falls
+	Part  float64 // of the whole that is done, from 0 to 1; where it falls other work has begun
+	From  float64 // the part that was done before, by an earlier run: it took none of this one's time
 }
 
 // Meter adds up work. A nil Meter tells nobody.

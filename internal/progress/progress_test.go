@@ -58,6 +58,16 @@ func TestTheLineSaysWhatTimeIsLeft(t *testing.T) {
 	require.Equal(t, "\r\x1b[Kpasses\r\x1b[K25 %, 30s left: fitting 85 regions: 20 of 85\r\x1b[K", out.String())
 
 	out.Reset()
+	l.Tell(Event{Phase: "reading", Part: 1})
+	for update := 90; update <= 92; update++ { // resumed: the first ninety updates took none of this time, nor did reading
+		at = at.Add(10 * time.Second)
+		l.Tell(Event{Phase: "update", Step: update, Steps: 100, Part: float64(update) / 100, From: 0.9})
+	}
+	require.Contains(t, out.String(), "\r\x1b[Kupdate: 90 of 100\r")
+	require.Contains(t, out.String(), "92 %, 1m20s left: update: 92 of 100")
+	l.Clear()
+
+	out.Reset()
 	width = 12
 	l.Tell(Event{Phase: "µ passes and more", Begin: true})
 	l.Clear()

@@ -1,6 +1,7 @@
 package dora
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/progress"
@@ -192,9 +194,9 @@ func (f *dataFlags) table(w io.Writer, set dataset.Set, routes map[string]int, t
 }
 
 func writePNG(path string, img image.Image) error {
-	f, err := os.Create(path)
-	if err != nil {
+	var out bytes.Buffer
+	if err := png.Encode(&out, img); err != nil {
 		return err
 	}
-	return errors.Join(png.Encode(f, img), f.Close())
+	return atomicfile.Write(path, out.Bytes())
 }

@@ -111,7 +111,13 @@ func (f *trainFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 	}
 	opt.Reading = reading(tell)
 	if tell != nil {
-		opt.Show = func(p train.Progress) { tell(event(p)) }
+		first := 0 // update that this run shows: it may have been resumed
+		opt.Show = func(p train.Progress) {
+			if first == 0 {
+				first = p.Update
+			}
+			tell(event(p, first))
+		}
 	}
 	result, err := train.Run(ctx, opt, g)
 	clear()
@@ -136,14 +142,15 @@ func (f *trainFlags) options() train.Options {
 	}
 }
 
-// event is progress as a terminal shows it.
-func event(p train.Progress) progress.Event {
+// event is progress as a terminal shows it, with the time that is left by the updates behind the first one.
+func event(p train.Progress, first int) progress.Event {
 	var terms strings.Builder
 	for _, t := range p.Largest(3) {
 		fmt.Fprintf(&terms, " %s %.3g", t.Name, t.Value)
 	}
 	phase := fmt.Sprintf("loss %.4g%s, rate %.2g, %.3g samples/s, update", p.Loss, terms.String(), p.Rate, p.Samples)
-	return progress.Event{Phase: phase, Step: p.Update, Steps: p.Updates, Part: float64(p.Update) / float64(p.Updates)}
+	all := float64(p.Updates)
+	return progress.Event{Phase: phase, Step: p.Update, Steps: p.Updates, Part: float64(p.Update) / all, From: float64(first) / all}
 }
 
 func (f *trainFlags) summary(w io.Writer, r train.Result) error {
