@@ -10,7 +10,7 @@ import (
 
 // TestPlanesBecomeThePicture: each pixel has the luma of its plane, and the colour of its square.
 func TestPlanesBecomeThePicture(t *testing.T) {
-	planes := make([]byte, PlaneBytes(4, 4))
+	planes := make([]byte, Driving(4, 4, false).Bytes())
 	for i := range planes {
 		planes[i] = 128
 	}

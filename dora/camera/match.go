@@ -9,15 +9,18 @@ type Index struct {
 }
 
 // Positions are the numbers in its file, from 0, of the frames that a segment's log has indices of. Frames before the first keyframe are neither written nor indexed,
-// so a frame is number segmentId, also where the log has lost some indices; where segmentId does not rise, the n-th index is the n-th frame's.
+// so a frame is number segmentId, also where the log has lost some indices or has them out of order or twice; where frames have the same segmentId, the n-th index is
+// the n-th frame's.
 func Positions(indices []Index) []int {
-	rises := true
-	for i := 1; i < len(indices); i++ {
-		rises = rises && indices[i].SegmentID > indices[i-1].SegmentID
+	of, own := map[uint32]uint32{}, true
+	for _, x := range indices {
+		frame, known := of[x.SegmentID]
+		own = own && (!known || frame == x.FrameID)
+		of[x.SegmentID] = x.FrameID
 	}
 	out := make([]int, len(indices))
 	for n, x := range indices {
-		if out[n] = n; rises {
+		if out[n] = n; own {
 			out[n] = int(x.SegmentID)
 		}
 	}

@@ -57,6 +57,7 @@ type Video struct {
 	Path          string
 	Width, Height int
 
+	ctx    context.Context // of the process
 	cancel context.CancelFunc
 	cmd    *exec.Cmd
 	frames *bufio.Reader
@@ -109,15 +110,17 @@ func OpenVideo(ctx context.Context, path string, opt Options) (*Video, error) {
 	}
 	v := &Video{Path: path}
 	inner, cancel := context.WithCancel(ctx)
-	v.cancel = cancel
+	v.ctx, v.cancel = inner, cancel
 	v.cmd = exec.CommandContext(inner, program, "-nostdin", "-hide_banner", "-loglevel", "error", "-i", path, "-map", "0:v:0", "-fps_mode", "passthrough",
 		"-pix_fmt", "yuv420p", "-f", "yuv4mpegpipe", "-strict", "-1", "-")
 	v.cmd.Stderr, v.cmd.WaitDelay = &v.stderr, time.Second
 	out, err := v.cmd.StdoutPipe()
 	if err != nil {
+		cancel()
 		return nil, err
 	}
 	if err := v.cmd.Start(); err != nil {
+		cancel()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	v.frames = bufio.NewReaderSize(out, 1<<20)
@@ -178,13 +181,24 @@ func (v *Video) Next() (modeld.Picture, error) {
 	return v.nv12(), nil
 }
 
+// ErrKilled is what a video ends with whose process was killed by others, as where memory is short. It says nothing of the file.
+var ErrKilled = errors.New("ffmpeg was killed, which says nothing of the file, but perhaps that memory is short: run it again")
+
 // end is what the end of the stream means.
 func (v *Video) end(err error) error {
+	cut := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	if !cut {
+		v.cancel() // what is no frame; the process would wait for ever for somebody who reads on
+	}
 	failed := v.cmd.Wait()
 	reason := v.stderr.said()
 	switch {
-	case v.cmd.ProcessState != nil && v.cmd.ProcessState.ExitCode() < 0: // it was killed
+	case cut && v.ctx.Err() != nil:
 		return fmt.Errorf("%s: ffmpeg was ended: %w", v.Path, context.Canceled)
+	case cut && v.cmd.ProcessState != nil && v.cmd.ProcessState.ExitCode() < 0:
+		return fmt.Errorf("%s: %w", v.Path, ErrKilled)
+	case !cut:
+		return &Damage{v.Path, v.count, err.Error()}
 	case failed != nil || reason != "" || !errors.Is(err, io.EOF):
 		return &Damage{v.Path, v.count, strings.TrimSpace(fmt.Sprint(reason))}
 	}

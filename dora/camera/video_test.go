@@ -181,6 +181,54 @@ func TestTheContextEndsTheProcess(t *testing.T) {
 	}
 }
 
+// program writes a shell script that stands for ffmpeg.
+func program(t *testing.T, script string) Options {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ffmpeg")
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755))
+	return Options{FFmpeg: path}
+}
+
+// TestAProcessThatIsKilledIsNoDamage of the file; one that gives no frames is, and does not hang.
+func TestAProcessThatIsKilledIsNoDamage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fcamera.hevc")
+	require.NoError(t, os.WriteFile(path, []byte("video"), 0o644))
+	const frame = "printf 'FRAME\\n'; head -c 384 /dev/zero\n"
+	const header = "printf 'YUV4MPEG2 W16 H16\\n'\n"
+	for name, c := range map[string]struct {
+		script string
+		killed bool
+		want   string
+	}{
+		"killed":            {header + frame + frame + "kill -9 $$\n", true, "fcamera.hevc: ffmpeg was killed"},
+		"killed in a frame": {header + frame + frame + "printf 'FRAME\\nxx'\nkill -9 $$\n", true, "fcamera.hevc: ffmpeg was killed"},
+		"no frame":          {header + frame + frame + "exec yes\n", false, "fcamera.hevc: 2 frames could be decoded: a frame's header is"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, err := OpenVideo(context.Background(), path, program(t, c.script))
+			require.NoError(t, err)
+			defer v.Close()
+			for range 2 {
+				_, err = v.Next()
+				require.NoError(t, err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := v.Next()
+				ended <- err
+			}()
+			select {
+			case err = <-ended:
+			case <-time.After(20 * time.Second):
+				t.Fatal("it hangs")
+			}
+			assert.ErrorContains(t, err, c.want)
+			assert.Equal(t, c.killed, errors.Is(err, ErrKilled))
+			assert.NotErrorIs(t, err, context.Canceled)
+		})
+	}
+}
+
 // indices are those of frames from 1000 on, 50 ms apart.
 func indices(n int) (out []Index) {
 	for k := range n {
@@ -189,11 +237,14 @@ func indices(n int) (out []Index) {
 	return out
 }
 
-// TestFramesAreThoseOfTheirIndices, also where the log has lost some, or its numbers do not rise.
+// TestFramesAreThoseOfTheirIndices, also where the log has lost some, has them out of order or twice, or numbers none.
 func TestFramesAreThoseOfTheirIndices(t *testing.T) {
 	all := indices(10)
 	assert.Equal(t, upTo(10), Positions(all))
 	assert.Equal(t, []int{0, 1, 2, 5, 6, 7, 8, 9}, Positions(append(append([]Index{}, all[:3]...), all[5:]...)))
+	swapped := append([]Index{all[0], all[2], all[1]}, all[3:]...)
+	assert.Equal(t, []int{0, 2, 1, 3, 4, 5, 6, 7, 8, 9}, Positions(swapped))
+	assert.Equal(t, []int{0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9}, Positions(append([]Index{all[0], all[1]}, all[1:]...)))
 	for i := range all {
 		all[i].SegmentID = 0 // not set
 	}

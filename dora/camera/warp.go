@@ -7,16 +7,31 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// Phases are the rows and columns of luma in the model's first four planes; U and V follow.
-var Phases = []int{0, 0, 1, 0, 0, 1, 1, 1}
+// phases are the rows and columns of luma in the first four planes of driving models.
+var phases = []int{0, 0, 1, 0, 0, 1, 1, 1}
 
-// PlaneBytes is the size of the planes of a model's picture.
-func PlaneBytes(width, height int) int { return width * height * 3 / 2 }
+// Look is how a model sees a picture, as the operator WarpFrame (package ir) has it.
+type Look struct {
+	Width, Height int   // of the model's picture, in pixels
+	Phases        []int // row and column of each plane of luma, half as large; U and V follow. None: all luma in one plane
+	Linear        bool  // the mean of four pixels, by fractions of 5 bits; else the nearest one
+	Fill          int   // what is outside the picture; -1: the edge goes on
+}
 
-// Warp looks at a camera's picture through a homography, which maps pixels of a model's picture to the camera's (modeld.Calibration.Warps), and writes the
-// model's six planes of half its size. It computes what the operator WarpFrame (package ir) computes, bit for bit: the nearest pixel, or
-// the mean of four by fractions of 5 bits, with the edge continued. The picture must be whole.
-func Warp(planes []byte, p modeld.Picture, matrix [9]float32, width, height int, linear bool) {
+// Driving is how driving models see: six planes.
+func Driving(width, height int, linear bool) Look { return Look{width, height, phases, linear, -1} }
+
+// Bytes is the size of what the model sees.
+func (l Look) Bytes() int {
+	if len(l.Phases) == 0 {
+		return l.Width * l.Height
+	}
+	return (len(l.Phases)/2 + 2) * (l.Width / 2) * (l.Height / 2)
+}
+
+// Warp looks at a camera's picture through a homography, which maps pixels of a model's picture to the camera's (modeld.Calibration.Warps), and writes what
+// the model sees. It computes what the operator WarpFrame computes, bit for bit. The picture must be whole.
+func (l Look) Warp(planes []byte, p modeld.Picture, matrix [9]float32) {
 	stride, uv := p.Stride, p.UV
 	if stride == 0 {
 		stride = p.Width
@@ -24,15 +39,20 @@ func Warp(planes []byte, p modeld.Picture, matrix [9]float32, width, height int,
 	if uv == 0 {
 		uv = stride * p.Height
 	}
-	w, h := width/2, height/2
-	luma := view{data: p.Data, width: p.Width, height: p.Height, stride: stride, step: 1}
-	for k := range len(Phases) / 2 {
-		luma.warp(planes[k*w*h:(k+1)*w*h], matrix, w, 2, Phases[2*k], Phases[2*k+1], linear)
+	luma := view{data: p.Data, width: p.Width, height: p.Height, stride: stride, step: 1, fill: l.Fill}
+	if len(l.Phases) == 0 {
+		luma.warp(planes[:l.Width*l.Height], matrix, l.Width, 1, 0, 0, l.Linear)
+		return
 	}
-	half := ir.ChromaMatrix(matrix, linear)
+	w, h := l.Width/2, l.Height/2
+	count := len(l.Phases) / 2
+	for k := range count {
+		luma.warp(planes[k*w*h:(k+1)*w*h], matrix, w, 2, l.Phases[2*k], l.Phases[2*k+1], l.Linear)
+	}
+	half := ir.ChromaMatrix(matrix, l.Linear)
 	for k := range 2 {
-		chroma := view{data: p.Data[uv+k:], width: p.Width / 2, height: p.Height / 2, stride: stride, step: 2}
-		chroma.warp(planes[(4+k)*w*h:(5+k)*w*h], half, w, 1, 0, 0, linear)
+		chroma := view{data: p.Data[uv+k:], width: p.Width / 2, height: p.Height / 2, stride: stride, step: 2, fill: l.Fill}
+		chroma.warp(planes[(count+k)*w*h:(count+k+1)*w*h], half, w, 1, 0, 0, l.Linear)
 	}
 }
 
@@ -41,6 +61,7 @@ type view struct {
 	data          []byte
 	width, height int
 	stride, step  int
+	fill          int
 }
 
 // warp fills a plane, w pixels wide, with the pixels (step·r + row, step·c + column) of the model's picture. Coordinates are f32, each operation rounded.
@@ -63,9 +84,13 @@ func (v view) warp(out []byte, m [9]float32, w, step, row, column int, linear bo
 	}
 }
 
-// at is a pixel; the edge goes on outside.
+// at is a pixel, or what is outside.
 func (v view) at(x, y int) byte {
-	return v.data[max(0, min(y, v.height-1))*v.stride+max(0, min(x, v.width-1))*v.step]
+	u, w := max(0, min(x, v.width-1)), max(0, min(y, v.height-1))
+	if v.fill >= 0 && (u != x || w != y) {
+		return byte(v.fill)
+	}
+	return v.data[w*v.stride+u*v.step]
 }
 
 // farthest is beyond every picture, and an integer in f32 with 5 bits behind the point.

@@ -46,20 +46,24 @@ func TestWarpIsTheOperator(t *testing.T) {
 	d, err := emu.Open(emu.Options{Check: true})
 	require.NoError(t, err)
 	defer d.Close()
-	for _, linear := range []bool{false, true} {
-		w, err := NewWarper(ctx, d, 2, len(p.Data), width, height, linear)
+	looks := []Look{Driving(width, height, false), Driving(width, height, true)}
+	for _, linear := range []bool{false, true} { // driver monitoring's: luma alone on black, and two columns twice
+		looks = append(looks, Look{width, height, nil, linear, 16}, Look{width, height, []int{0, 0, 0, 1, 0, 1, 0, 2}, linear, 200})
+	}
+	for _, look := range looks {
+		w, err := NewWarper(ctx, d, look, 2, len(p.Data))
 		require.NoError(t, err)
 		seen := map[byte]bool{}
 		list := matrices(t, p, width)
 		for k := 0; k < len(list); k += 2 {
 			got, err := w.Warp(ctx, []modeld.Picture{p, p}, list[k:k+2])
 			require.NoError(t, err)
-			size := PlaneBytes(width, height)
+			size := look.Bytes()
 			for i := range 2 {
 				twin := make([]byte, size)
-				Warp(twin, p, list[k+i], width, height, linear)
-				assert.Equal(t, twin, got[i*size:(i+1)*size], "matrix %d, linear %v: the kernel", k+i, linear)
-				assert.Equal(t, twin, evaluated(t, p, list[k+i], width, height, linear), "matrix %d, linear %v: the evaluator", k+i, linear)
+				look.Warp(twin, p, list[k+i])
+				assert.Equal(t, twin, got[i*size:(i+1)*size], "matrix %d, %v: the kernel", k+i, look)
+				assert.Equal(t, twin, evaluated(t, p, list[k+i], look), "matrix %d, %v: the evaluator", k+i, look)
 				for _, b := range twin {
 					seen[b] = true
 				}
@@ -71,11 +75,11 @@ func TestWarpIsTheOperator(t *testing.T) {
 }
 
 // evaluated is the operator as the evaluator has it.
-func evaluated(t *testing.T, p modeld.Picture, m [9]float32, width, height int, linear bool) []byte {
+func evaluated(t *testing.T, p modeld.Picture, m [9]float32, l Look) []byte {
 	g := ir.NewGraph("warp")
 	in := []*ir.Value{g.AddInput("m", ir.T(ir.Float32, 1, 3, 3)), g.AddInput("f", ir.T(ir.Int32, 4)), g.AddInput("frame", ir.T(ir.Uint8, len(p.Data)))}
 	require.NoError(t, g.Build("warp", func(x *ir.Expansion) {
-		v := x.Add("WarpFrame", ir.Attrs{"height": height, "width": width, "phases": Phases, "linear": linear, "fill": -1}, in...)
+		v := x.Add("WarpFrame", l.attributes(), in...)
 		v.Name = "planes"
 		g.Outputs = []*ir.Value{v}
 	}))
@@ -103,20 +107,21 @@ func TestWarpOfARoad(t *testing.T) {
 	c := modeld.Calibration{RPY: drive.At(0).RPY, Road: modeld.Intrinsics{Focal: road.Focal, Width: road.Width, Height: road.Height}, WideCamera: modeld.Intrinsics{Focal: 1, Width: 2, Height: 2}}
 	m, _, err := c.Warps(512)
 	require.NoError(t, err)
-	planes := make([]byte, PlaneBytes(512, 256))
-	Warp(planes, modeld.Picture(p), m, 512, 256, false)
+	look := Driving(512, 256, false)
+	planes := make([]byte, look.Bytes())
+	look.Warp(planes, modeld.Picture(p), m)
 	bright := func(row int) int { return int(planes[row/2*256+128]) } // the sky is brighter than the road
 	assert.Greater(t, bright(36), bright(60)+30)
 }
 
 func BenchmarkWarp(b *testing.B) {
 	p := noise(1928, 1208, 2048, 1216)
-	planes := make([]byte, PlaneBytes(512, 256))
+	planes := make([]byte, Driving(512, 256, false).Bytes())
 	m := matrices(b, p, 512)[2]
 	for _, linear := range []bool{false, true} {
 		b.Run(map[bool]string{false: "nearest", true: "linear"}[linear], func(b *testing.B) {
 			for b.Loop() {
-				Warp(planes, p, m, 512, 256, linear)
+				Driving(512, 256, linear).Warp(planes, p, m)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pictures/s")
 		})

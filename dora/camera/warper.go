@@ -14,7 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// Warper computes Warp on a device, for pictures of one layout, several at a time.
+// Warper computes Look.Warp on a device, for pictures of one layout, several at a time.
 type Warper struct {
 	session *runtime.Session
 	count   int
@@ -27,15 +27,24 @@ const (
 	frameInput    = "frame"
 )
 
+// attributes are those of the operator WarpFrame.
+func (l Look) attributes() ir.Attrs {
+	a := ir.Attrs{"height": l.Height, "width": l.Width, "linear": l.Linear, "fill": l.Fill}
+	if len(l.Phases) > 0 {
+		a["phases"] = l.Phases
+	}
+	return a
+}
+
 // NewWarper compiles the kernel for count pictures of so many bytes.
-func NewWarper(ctx context.Context, d hal.Device, count, bytes, width, height int, linear bool) (*Warper, error) {
+func NewWarper(ctx context.Context, d hal.Device, l Look, count, bytes int) (*Warper, error) {
 	g := ir.NewGraph("warp")
 	in := []*ir.Value{g.AddInput(matricesInput, ir.T(ir.Float32, count, 3, 3)), g.AddInput(formatInput, ir.T(ir.Int32, 4))}
 	for k := range count {
 		in = append(in, g.AddInput(fmt.Sprint(frameInput, k), ir.T(ir.Uint8, bytes)))
 	}
 	err := g.Build("warp", func(x *ir.Expansion) {
-		v := x.Add("WarpFrame", ir.Attrs{"height": height, "width": width, "phases": Phases, "linear": linear, "fill": -1}, in...)
+		v := x.Add("WarpFrame", l.attributes(), in...)
 		v.Name = "planes"
 		g.Outputs = []*ir.Value{v}
 	})
@@ -54,7 +63,7 @@ func NewWarper(ctx context.Context, d hal.Device, count, bytes, width, height in
 	return &Warper{s, count}, err
 }
 
-// Warp is that of each picture by its matrix. The result is valid until the next call.
+// Warp is Look.Warp of each picture by its matrix. The result is valid until the next call.
 func (w *Warper) Warp(ctx context.Context, pictures []modeld.Picture, matrices [][9]float32) ([]byte, error) {
 	if len(pictures) != w.count || len(matrices) != w.count {
 		return nil, fmt.Errorf("%d pictures and %d matrices, want %d", len(pictures), len(matrices), w.count)

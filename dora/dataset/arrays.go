@@ -2,10 +2,12 @@ package dataset
 
 import (
 	"archive/zip"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,7 +27,7 @@ type arrays struct {
 	fingerprint string
 }
 
-// openArrays reads the directories of the files alone; their checksums tell the sets apart.
+// openArrays reads of the files what arrays they have; checksums tell the sets apart.
 func openArrays(ctx context.Context, dir string, opt Options) (Set, error) {
 	paths, err := find(dir, ".npz")
 	if err != nil {
@@ -35,6 +37,7 @@ func openArrays(ctx context.Context, dir string, opt Options) (Set, error) {
 		return nil, fmt.Errorf("%s holds neither segments of routes (directories with an rlog) nor .npz files", dir)
 	}
 	s, h := &arrays{dir: dir, opt: opt}, sha256.New()
+	var first error
 	for _, path := range paths {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -45,6 +48,7 @@ func openArrays(ctx context.Context, dir string, opt Options) (Set, error) {
 		}
 		text, err := s.describe(path)
 		if err != nil {
+			first = cmp.Or(first, fmt.Errorf("%s: %w", path, err))
 			opt.Warn(fmt.Sprintf("%s is left out: %v", path, err))
 			continue
 		}
@@ -52,7 +56,7 @@ func openArrays(ctx context.Context, dir string, opt Options) (Set, error) {
 		fmt.Fprintf(h, "%s\n%s", filepath.ToSlash(relative), text)
 	}
 	if len(s.files) == 0 {
-		return nil, fmt.Errorf("%s: none of its %d .npz files has the model's inputs %s", dir, len(paths), strings.Join(s.names(), ", "))
+		return nil, fmt.Errorf("%s: none of its %d .npz files has the model's inputs %s: %w", dir, len(paths), strings.Join(s.names(), ", "), first)
 	}
 	s.fingerprint = hex.EncodeToString(h.Sum(nil))
 	return s, nil
@@ -65,25 +69,56 @@ func (s *arrays) names() (out []string) {
 	return out
 }
 
-// describe lists a file's arrays with their checksums. One that lacks an input is an error.
+// describe lists a file's arrays with their checksums. One that lacks an input, or has it in another type or shape, is an error.
 func (s *arrays) describe(path string) (string, error) {
 	z, err := zip.OpenReader(path)
 	if err != nil {
 		return "", err
 	}
 	defer z.Close()
-	var lines, names []string
+	var lines []string
+	has := map[string]*zip.File{}
 	for _, f := range z.File {
 		name := strings.TrimSuffix(f.Name, ".npy")
-		lines, names = append(lines, fmt.Sprintf("%s %d %08x\n", name, f.UncompressedSize64, f.CRC32)), append(names, name)
+		lines = append(lines, fmt.Sprintf("%s %d %08x\n", name, f.UncompressedSize64, f.CRC32))
+		has[name] = f
 	}
-	for _, name := range s.names() {
-		if !slices.Contains(names, name) {
-			return "", fmt.Errorf("it has no array %q, which is an input of the model; it has %s", name, strings.Join(names, ", "))
+	for _, in := range s.opt.Inputs {
+		if has[in.Name] == nil {
+			return "", fmt.Errorf("it has no array %q, which is an input of the model; it has %s", in.Name, strings.Join(slices.Sorted(maps.Keys(has)), ", "))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(has)) {
+		if err := s.fits(name, has[name]); err != nil {
+			return "", fmt.Errorf("array %q: %w", name, err)
 		}
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, ""), nil
+}
+
+// fits reports an array that is no input's, or no numbers that were measured. It reads the array's header alone.
+func (s *arrays) fits(name string, f *zip.File) error {
+	at := slices.IndexFunc(s.opt.Inputs, func(in Input) bool { return in.Name == name })
+	measured := strings.HasPrefix(name, truthPrefix)
+	if at < 0 && !measured {
+		return nil
+	}
+	r, err := f.Open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	a, err := npy.Describe(r)
+	if err != nil {
+		return err
+	}
+	dtype, shape := "f32", a.Shape
+	if at >= 0 {
+		dtype, shape = s.opt.Inputs[at].Type.DType.String(), s.opt.Inputs[at].Type.Shape
+	}
+	_, err = a.As(dtype, shape)
+	return err
 }
 
 func (s *arrays) Len() int { return len(s.files) }

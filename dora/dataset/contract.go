@@ -1,10 +1,12 @@
 package dataset
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -20,24 +22,31 @@ const (
 // contract is what a model takes, as its inputs' names and shapes say.
 type contract struct {
 	inputs []Input
-	look   look
-	sees   bool // it takes pictures
-	step   int  // frames between the two pictures that it sees
-	old    bool // histories are of every frame
-	lagged bool // the lateral delay is told as modeld told it up to 0.9.8: by models with such histories, and of one file that take input_imgs
-	dense  bool // every frame's picture is needed
-	rows   int  // of features; 0: none
-	now    bool // the last of them is the current frame's
-	width  int  // of a feature
+	look   camera.Look
+	rule   string // how a driver-monitoring model sees the driver (runtime.Loop.Rule); "": it is a driving model
+	sees   bool   // it takes pictures
+	step   int    // frames between the two pictures that it sees
+	old    bool   // histories are of every frame
+	lagged bool   // the lateral delay is told as modeld told it up to 0.9.8: by models with such histories, and of one file that take input_imgs
+	dense  bool   // every frame's picture is needed
+	rows   int    // of features; 0: none
+	now    bool   // the last of them is the current frame's
+	width  int    // of a feature
 }
 
 // contractOf reads a model's inputs, and those of the vision model that makes its features.
 func contractOf(opt Options) (*contract, error) {
+	if watchesDriver(opt.Inputs) {
+		return driverContract(opt.Inputs)
+	}
 	c := &contract{inputs: opt.Inputs, step: every}
 	var unknown []string
 	for _, in := range opt.Inputs {
+		if err := fits(in); err != nil {
+			return nil, err
+		}
 		switch shape := in.Type.Shape; {
-		case in.Name == openpilot.Features && len(shape) == 3:
+		case in.Name == openpilot.Features:
 			c.rows, c.width, c.old = shape[1], shape[2], shape[1] >= openpilot.Spare
 		case slices.Contains(slices.Concat(openpilot.RoadPictures(), openpilot.WidePictures(), openpilot.DesireInputs(), []string{conventionName, lateralName, actionName, openpilot.Curvatures}), in.Name):
 		default:
@@ -45,7 +54,7 @@ func contractOf(opt Options) (*contract, error) {
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("routes do not make the model's inputs %s: driving models take pictures, desires, conventions, features; give .npz files with the arrays instead", strings.Join(unknown, ", "))
+		return nil, fmt.Errorf("routes do not make the model's inputs %s: driving models take pictures, desires, conventions, features, those of driver monitoring input_img and calib; give .npz files with the arrays instead", strings.Join(unknown, ", "))
 	}
 	if c.old {
 		c.step = 1
@@ -69,25 +78,54 @@ func contractOf(opt Options) (*contract, error) {
 		return nil, fmt.Errorf("vision model: it takes no pictures (%s and %s)", strings.Join(openpilot.RoadPictures(), ", "), strings.Join(openpilot.WidePictures(), ", "))
 	}
 	for _, in := range opt.Vision {
-		if !slices.Contains(slices.Concat(openpilot.RoadPictures(), openpilot.WidePictures()), in.Name) {
+		if !in.Shows() {
 			return nil, fmt.Errorf("vision model: it takes %q besides pictures", in.Name)
 		}
 	}
 	return c, nil
 }
 
+// fits reports an input that is called as one of openpilot's and has another shape or type.
+func fits(in Input) error {
+	shape, n, want := in.Type.Shape, in.Type.Numel(), ""
+	switch {
+	case in.Name == conventionName, in.Name == lateralName, in.Name == actionName:
+		if n != 2 {
+			want = "two numbers"
+		}
+	case slices.Contains(openpilot.DesireInputs(), in.Name):
+		if n == 0 || n%openpilot.Desires != 0 || shape[len(shape)-1] != openpilot.Desires {
+			want = fmt.Sprintf("rows of %d desires", openpilot.Desires)
+		}
+	case in.Name == openpilot.Curvatures:
+		if n == 0 {
+			want = "a number for each row"
+		}
+	case in.Name == openpilot.Features:
+		if len(shape) != 3 || shape[0] != 1 || n == 0 {
+			want = "[1,rows,features]"
+		}
+	default:
+		return nil
+	}
+	if want == "" && in.Type.DType.IsFloat() {
+		return nil
+	}
+	return fmt.Errorf("input %q is %v, want %s, of floats: its name is openpilot's, so routes make what openpilot shows it; give .npz files with the arrays instead", in.Name, in.Type, cmp.Or(want, "its numbers"))
+}
+
 // pictures takes the look from the inputs with pictures, if there are any.
 func (c *contract) pictures(inputs []Input) error {
 	for _, in := range inputs {
-		if !slices.Contains(slices.Concat(openpilot.RoadPictures(), openpilot.WidePictures()), in.Name) {
+		if !in.Shows() {
 			continue
 		}
 		t := in.Type
-		if t.Rank() != 4 || t.Shape[0] != 1 || t.Shape[1] != 12 {
-			return fmt.Errorf("input %q is %v, want [1,12,height/2,width/2]: two pictures of six planes", in.Name, t)
+		if t.Rank() != 4 || t.Shape[0] != 1 || t.Shape[1] != 12 || t.Numel() == 0 || t.DType != ir.Uint8 && !t.DType.IsFloat() {
+			return fmt.Errorf("input %q is %v, want [1,12,height/2,width/2] of bytes or floats: two pictures of six planes", in.Name, t)
 		}
-		l := look{2 * t.Shape[3], 2 * t.Shape[2], slices.ContainsFunc(inputs, func(in Input) bool { return in.Name == openpilot.OldRoadPicture })}
-		if c.sees && l != c.look {
+		l := camera.Driving(2*t.Shape[3], 2*t.Shape[2], slices.ContainsFunc(inputs, func(in Input) bool { return in.Name == openpilot.OldRoadPicture }))
+		if c.sees && (l.Width != c.look.Width || l.Height != c.look.Height || l.Linear != c.look.Linear) {
 			return fmt.Errorf("input %q is %v, others show %d × %d pixels: want pictures of one size", in.Name, t, c.look.Width, c.look.Height)
 		}
 		c.look, c.sees = l, true

@@ -2,7 +2,10 @@ package dataset
 
 import (
 	"context"
+	"slices"
 
+	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -35,6 +38,23 @@ type Input struct {
 	Type ir.Type
 }
 
+// InputsOf are a file's inputs, for one sample.
+func InputsOf(file *onnx.Model) (inputs []Input, err error) {
+	g, err := onnx.Import(file, onnx.ImportOptions{Batch: 1})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range g.Inputs {
+		inputs = append(inputs, Input{Name: v.Name, Type: v.Type})
+	}
+	return inputs, nil
+}
+
+// Shows reports whether it takes a picture of a camera of openpilot's.
+func (in Input) Shows() bool {
+	return in.Name == openpilot.DriverPicture || slices.Contains(slices.Concat(openpilot.RoadPictures(), openpilot.WidePictures()), in.Name)
+}
+
 // Features computes what a vision model says of frames, which a policy reads. Keys name the frames, the same on every machine; inputs are
 // the vision model's.
 type Features func(ctx context.Context, keys []string, inputs []map[string][]byte) ([][]float32, error)
@@ -46,4 +66,5 @@ type Options struct {
 	Features Features // nil: features are in the data, or the model reads none
 	Cache    string   // directory of what is kept between runs; "": nothing is
 	Warn     func(string)
+	Progress func(done, of int) // segments that were read; it is not called by two at once
 }

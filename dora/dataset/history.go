@@ -7,44 +7,34 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// momentOf is the place of the moment that many frames before another, whether its picture is kept or not; -1: the log has none.
-func (g *segment) momentOf(k, frames int) int {
-	want := int64(g.index.Timeline.Moments[k].FrameID) - int64(frames)
-	for at := k; at >= 0; at-- {
-		if id := int64(g.index.Timeline.Moments[at].FrameID); id == want {
-			return at
-		} else if id < want {
-			break
+// desire is what was asked for last at the frame that many before; 0: nothing.
+func (p place) desire(frames int) int {
+	for p, ok := p.earlier(frames); ok; p, ok = p.earlier(1) {
+		if d := p.moment().Desire; d >= 0 {
+			return d
 		}
 	}
-	return -1
+	return 0
 }
 
-// pulse is the desire that begins at the frame that many before moment k; 0: none.
-func (g *segment) pulse(k, frames int) int {
-	at := g.momentOf(k, frames)
-	if at < 0 {
-		return 0
-	}
-	level, last := g.index.Timeline.Moments[at].Desire, 0
-	if before := g.momentOf(k, frames+1); before >= 0 {
-		last = g.index.Timeline.Moments[before].Desire
-	}
-	if level == last || level >= openpilot.Desires {
+// pulse is the desire that begins at the frame that many before; 0: none.
+func (p place) pulse(frames int) int {
+	level := p.desire(frames)
+	if level == p.desire(frames+1) || level >= openpilot.Desires {
 		return 0
 	}
 	return level
 }
 
 // desires is the history of pulses, one row for each frame, or one with the greatest of four; the last row ends now.
-func (g *segment) desires(k, rows int, full bool) []float64 {
+func (p place) desires(rows int, full bool) []float64 {
 	out := make([]float64, rows*openpilot.Desires)
 	group := openpilot.Group
 	if full || rows == 1 {
 		group = 1
 	}
 	for frames := range rows * group {
-		if d := g.pulse(k, frames); d > 0 {
+		if d := p.pulse(frames); d > 0 {
 			out[(rows-1-frames/group)*openpilot.Desires+d] = 1
 		}
 	}
@@ -52,15 +42,15 @@ func (g *segment) desires(k, rows int, full bool) []float64 {
 }
 
 // curvatures is the history of what the model asked for before, up to the frame before this one.
-func (g *segment) curvatures(k, rows int, full bool) []float64 {
+func (p place) curvatures(rows int, full bool) []float64 {
 	apart := every
 	if full {
 		apart = 1
 	}
 	out := make([]float64, rows)
 	for row := range rows {
-		if at := g.momentOf(k, 1+apart*(rows-1-row)); at >= 0 {
-			out[row] = g.index.Timeline.Moments[at].Curvature
+		if at, ok := p.earlier(1 + apart*(rows-1-row)); ok {
+			out[row] = at.moment().Curvature
 		}
 	}
 	return out
@@ -68,7 +58,7 @@ func (g *segment) curvatures(k, rows int, full bool) []float64 {
 
 // Columns of a plan.
 const (
-	columns   = 15
+	columns   = modeld.PlanColumns
 	position  = 0
 	velocity  = 3
 	accelerat = 6
@@ -84,14 +74,14 @@ type pose struct {
 	velocity, rotation [3]float64 // on the first axes, and about the own ones
 }
 
-// truth is the path that was driven from a moment on, as a plan [33, 15]: what the camera saw of its own motion, integrated. All vectors but the rates of
-// turning are on the axes of the moment. NaN where the log ends, or has a gap.
-func (g *segment) truth(k int) []float32 {
+// truth is the path that was driven from a moment on, as a plan [33, 15]. All vectors but the rates of turning are on the axes of the moment. NaN where
+// the route ends, or has a gap.
+func (p place) truth() []float32 {
 	out := make([]float32, points*columns)
 	for i := range out {
 		out[i] = float32(math.NaN())
 	}
-	path := g.drive(k)
+	path := p.drive()
 	if len(path) < 2 {
 		return out
 	}
@@ -119,18 +109,27 @@ func (g *segment) truth(k int) []float32 {
 	return out
 }
 
-// drive integrates the motion from a moment on, over ten seconds at most, as far as it is known without a gap.
-func (g *segment) drive(k int) (path []pose) {
-	moments := g.index.Timeline.Moments
-	p := pose{attitude: [3][3]float64{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}}
-	const longest, gap = 10.2, 0.3 // seconds
-	for at := k; at < len(moments) && moments[at].Moves; at++ {
-		m := &moments[at]
-		if at > k {
-			last := &moments[at-1]
-			dt := float64(float64(int64(m.SOF-last.SOF)) * 1e-9)
+// A path is as long as a plan, in seconds, and ends where frames are further apart.
+const longest, gap = 10.2, 0.3
+
+// apart is the time from one moment to another, in s.
+func apart(a, b *moment) float64 { return float64(float64(int64(b.SOF-a.SOF)) * 1e-9) }
+
+// drive is the path from a moment on, over ten seconds at most, as far as it is known without a gap: that of measured poses, or the camera's own motion, integrated.
+func (p place) drive() (path []pose) {
+	if p.moment().Global != nil {
+		return p.driven()
+	}
+	at := pose{attitude: [3][3]float64{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}}
+	var last *moment
+	for m := range p.onward() {
+		if !m.Moves {
+			break
+		}
+		if last != nil {
+			dt := apart(last, m)
 			if dt <= 0 || dt > gap {
-				return path
+				break
 			}
 			mean := func(a, b [3]float64) (c [3]float64) {
 				for i := range c {
@@ -140,16 +139,15 @@ func (g *segment) drive(k int) (path []pose) {
 			}
 			turn, move := mean(last.Rot, m.Rot), mean(last.Trans, m.Trans)
 			half := float64(0.5 * dt)
-			middle := product(p.attitude, turned(turn, half))
+			middle := product(at.attitude, turned(turn, half))
 			for i, v := range times(middle, move) {
-				p.position[i] += float64(dt * v)
+				at.position[i] += float64(dt * v)
 			}
-			p.attitude = product(p.attitude, turned(turn, dt))
-			p.seconds += dt
+			at.attitude = product(at.attitude, turned(turn, dt))
+			at.seconds += dt
 		}
-		p.velocity, p.rotation = times(p.attitude, m.Trans), m.Rot
-		path = append(path, p)
-		if p.seconds > longest {
+		at.velocity, at.rotation, last = times(at.attitude, m.Trans), m.Rot, m
+		if path = append(path, at); at.seconds > longest {
 			break
 		}
 	}

@@ -76,11 +76,11 @@ func TestAPolicyComputesOfSamplesWhatItComputesInModeld(t *testing.T) {
 	defer loop.Close()
 	samples := map[int]int{} // by frame
 	for i, p := range set.(*routes).at {
-		samples[p.moment] = i
+		samples[p.k] = i
 	}
 	compared := 0
 	for f, m := range segment.index.Timeline.Moments {
-		in := modeld.Inputs{Desire: m.Desire, RightHandDrive: m.RightHand, VEgo: m.Speed, LateralDelay: m.Delays[0], LongitudinalDelay: m.Delays[1],
+		in := modeld.Inputs{Desire: place{segment, f}.desire(0), RightHandDrive: m.RightHand, VEgo: m.Speed, LateralDelay: m.Delays[0], LongitudinalDelay: m.Delays[1],
 			Calibration: &modeld.Calibration{RPY: m.RPY, Road: modeld.Intrinsics(road), WideCamera: modeld.Intrinsics(wide)}}
 		out, err := loop.Step(ctx, modeld.Frame{Road: modeld.Picture(road.Draw(from + f)), Wide: modeld.Picture(wide.Draw(from + f)), ID: uint32(f + 1)}, in)
 		require.NoError(t, err)

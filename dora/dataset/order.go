@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 )
 
 // Shuffle is the order of n samples in an epoch.
@@ -69,7 +70,7 @@ func Split(set Set, share float64, seed uint64) (training, held Set, err error) 
 }
 
 // Load gives the samples of an order one after the other. Several workers read them, as many ahead as said. It ends behind an error, which
-// names the sample, and with the context.
+// names the sample, and with the context. When it has ended nobody reads the set any more, so that it may be closed.
 func Load(ctx context.Context, set Set, order []int, workers, ahead int) iter.Seq2[*Sample, error] {
 	type result struct {
 		sample *Sample
@@ -77,10 +78,11 @@ func Load(ctx context.Context, set Set, order []int, workers, ahead int) iter.Se
 	}
 	return func(yield func(*Sample, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
+		var under sync.WaitGroup
+		defer func() { cancel(); under.Wait() }()
 		// Each sample has a place of its own in the queue, in the order; the queue bounds how many are under way.
 		queue, free := make(chan chan result, max(ahead, 1)), make(chan struct{}, max(workers, 1))
-		go func() {
+		under.Go(func() {
 			defer close(queue)
 			for _, i := range order {
 				place := make(chan result, 1)
@@ -94,16 +96,16 @@ func Load(ctx context.Context, set Set, order []int, workers, ahead int) iter.Se
 				case <-ctx.Done():
 					return
 				}
-				go func() {
+				under.Go(func() {
 					defer func() { <-free }()
 					s, err := set.Sample(ctx, i)
 					if err != nil {
 						err = fmt.Errorf("sample %d of route %s: %w", i, set.Route(i), err)
 					}
 					place <- result{s, err}
-				}()
+				})
 			}
-		}()
+		})
 		for place := range queue {
 			select {
 			case r := <-place:

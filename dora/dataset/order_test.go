@@ -179,3 +179,15 @@ func TestLoadEnds(t *testing.T) {
 	}
 	assert.LessOrEqual(t, runtime.NumGoroutine(), before)
 }
+
+// TestNobodyReadsASetBehindTheEndOfLoad: it may be closed then.
+func TestNobodyReadsASetBehindTheEndOfLoad(t *testing.T) {
+	order := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	slow := func(i int) time.Duration { return time.Duration(i) * 20 * time.Millisecond }
+	for name, set := range map[string]*numbers{"broken off": {lengths: []int{8}, delay: slow}, "an error": {lengths: []int{8}, delay: slow, fail: 1}} {
+		for range Load(context.Background(), set, order, 3, 8) {
+			break
+		}
+		assert.Zero(t, set.under.Load(), name)
+	}
+}

@@ -14,91 +14,19 @@ import (
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
-	"github.com/spark-compile/spark-compile/runtime/modeld/replay"
 )
 
-// look is how a model sees: the size of its pictures, and the sampling.
-type look struct {
-	Width, Height int
-	Linear        bool
-}
-
-// pictures are the warped frames of a segment, of the road and the wide camera, in a file: decoded once, in their order, since a video
-// has no index. A frame is two pictures of camera.PlaneBytes, and takes the place of its number among those that samples show.
+// pictures are the warped frames of a segment in a file: decoded once, in their order, since a video has no index. A frame is what the model sees of the road and
+// of the wide camera, or of the driver camera, and takes the place of its number among those that samples show.
 type pictures struct {
 	path   string      // of the file
 	places map[int]int // in it, by moment
 	size   int64       // of a frame
 }
 
-// pair gives the frames of both cameras one after the other.
-type pair interface {
-	next() (road, wide modeld.Picture, err error)
-	close()
-}
-
-// openPair opens a segment's cameras. A segment without a wide camera has the road camera's picture in both.
-func openPair(ctx context.Context, s *route.Segment) (pair, error) {
-	road := s.Files[route.RoadCamera]
-	if road == "" {
-		road = s.Files[route.Video]
-	}
-	if st, err := os.Stat(road); err != nil {
-		return nil, err
-	} else if st.IsDir() {
-		d, err := replay.Open(road)
-		return &stored{d: d}, err
-	}
-	v, err := camera.OpenVideo(ctx, road, camera.Options{})
-	if err != nil {
-		return nil, err
-	}
-	p := &videos{road: v}
-	if wide := s.Files[route.WideCamera]; wide != "" {
-		if p.wide, err = camera.OpenVideo(ctx, wide, camera.Options{}); err != nil {
-			return nil, errors.Join(err, v.Close())
-		}
-	}
-	return p, nil
-}
-
-// stored are frames of a directory, as package replay reads them.
-type stored struct {
-	d *replay.Directory
-	i int
-}
-
-func (s *stored) next() (road, wide modeld.Picture, err error) {
-	if s.i == s.d.Len() {
-		return road, wide, io.EOF
-	}
-	f, err := s.d.Frame(s.i)
-	s.i++
-	return f.Road, f.Wide, err
-}
-
-func (s *stored) close() {}
-
-type videos struct{ road, wide *camera.Video }
-
-func (v *videos) next() (road, wide modeld.Picture, err error) {
-	if road, err = v.road.Next(); err != nil || v.wide == nil {
-		return road, road, err
-	}
-	wide, err = v.wide.Next()
-	return road, wide, err
-}
-
-func (v *videos) close() {
-	_ = v.road.Close()
-	if v.wide != nil {
-		_ = v.wide.Close()
-	}
-}
-
 // decode writes the pictures of the wanted moments, which are in the order of the road camera's frames, and returns how many there are: fewer if the cameras' files end
 // before their log. What is wrong with them is damage, unless there is nothing at all.
-func (p *pictures) decode(ctx context.Context, s *route.Segment, t *timeline, l look, wanted []int) (count int, damage string, err error) {
+func (p *pictures) decode(ctx context.Context, s *route.Segment, t *timeline, c *contract, wanted []int) (count int, damage string, err error) {
 	if err := os.MkdirAll(filepath.Dir(p.path), 0o755); err != nil {
 		return 0, "", err
 	}
@@ -111,16 +39,19 @@ func (p *pictures) decode(ctx context.Context, s *route.Segment, t *timeline, l 
 			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 		}
 	}()
-	frames, err := openPair(ctx, s)
+	frames, err := openCameras(ctx, s, c.rule != "")
 	if err != nil {
 		return 0, "", err
 	}
 	defer frames.close()
-	d := &decoder{frames: frames, t: t, look: l, roads: map[int]modeld.Picture{}, wides: map[int]modeld.Picture{}}
+	d := &decoder{frames: frames, t: t, contract: c, roads: map[int]modeld.Picture{}, wides: map[int]modeld.Picture{}}
 	for _, k := range wanted {
 		planes, err := d.picture(&t.Moments[k])
 		if ctx.Err() != nil {
 			return 0, "", ctx.Err()
+		}
+		if errors.Is(err, camera.ErrKilled) { // what there is would be kept as all that the file has
+			return 0, "", err
 		}
 		if err != nil {
 			damage = fmt.Sprintf("%s: frame %d: %v", s.Name(), t.Moments[k].Road, err)
@@ -139,9 +70,9 @@ func (p *pictures) decode(ctx context.Context, s *route.Segment, t *timeline, l 
 
 // decoder warps frames while it reads on.
 type decoder struct {
-	frames       pair
+	frames       cameras
 	t            *timeline
-	look         look
+	contract     *contract
 	at           int // of the next frame
 	roads, wides map[int]modeld.Picture
 }
@@ -149,7 +80,7 @@ type decoder struct {
 // lag is how many frames the cameras' files may be apart.
 const lag = 8
 
-// picture is what the model sees at a moment: road, then wide.
+// picture is what the model sees at a moment: road, then wide, or the driver.
 func (d *decoder) picture(m *moment) ([]byte, error) {
 	wide := m.Wide
 	if wide < 0 {
@@ -172,35 +103,53 @@ func (d *decoder) picture(m *moment) ([]byte, error) {
 	if !known || !too {
 		return nil, fmt.Errorf("the wide camera's is number %d: the cameras' files do not fit", wide)
 	}
+	look := d.contract.look
+	if d.contract.rule != "" {
+		matrix, err := d.t.driverMatrix(road, d.contract, m)
+		planes := make([]byte, look.Bytes())
+		if err == nil {
+			look.Warp(planes, road, matrix)
+		}
+		return planes, err
+	}
 	if m.Wide < 0 {
 		other = road
 	}
-	c, err := d.t.cameras(road, other)
+	c, err := d.t.calibration(road, other)
 	if err != nil {
 		return nil, err
 	}
 	c.RPY = m.RPY
-	roadMatrix, wideMatrix, err := c.Warps(d.look.Width)
+	roadMatrix, wideMatrix, err := c.Warps(look.Width)
 	if err != nil {
 		return nil, err
 	}
-	size := camera.PlaneBytes(d.look.Width, d.look.Height)
+	size := look.Bytes()
 	planes := make([]byte, 2*size)
-	camera.Warp(planes[:size], road, roadMatrix, d.look.Width, d.look.Height, d.look.Linear)
-	camera.Warp(planes[size:], other, wideMatrix, d.look.Width, d.look.Height, d.look.Linear)
+	look.Warp(planes[:size], road, roadMatrix)
+	look.Warp(planes[size:], other, wideMatrix)
 	return planes, nil
 }
 
-// read returns the planes of road and wide camera at a moment.
-func (p *pictures) read(k int) (road, wide []byte, err error) {
+// read returns what the model sees at a moment.
+func (p *pictures) read(k int) ([]byte, error) {
 	f, err := os.Open(p.path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer f.Close()
 	data := make([]byte, p.size)
 	if _, err := f.ReadAt(data, int64(p.places[k])*p.size); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w: remove the file, and it is made again", p.path, err)
+		return nil, fmt.Errorf("%s: %w: remove the file, and it is made again", p.path, err)
+	}
+	return data, nil
+}
+
+// readPair returns the planes of road and wide camera at a moment.
+func (p *pictures) readPair(k int) (road, wide []byte, err error) {
+	data, err := p.read(k)
+	if err != nil {
+		return nil, nil, err
 	}
 	return data[:p.size/2], data[p.size/2:], nil
 }

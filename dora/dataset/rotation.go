@@ -51,6 +51,49 @@ func times(a [3][3]float64, x [3]float64) (y [3]float64) {
 	return y
 }
 
+func transposed(a [3][3]float64) (b [3][3]float64) {
+	for i := range 3 {
+		for j := range 3 {
+			b[i][j] = a[j][i]
+		}
+	}
+	return b
+}
+
+// length of a vector.
+func length[V [3]float64 | []float64](x V) float64 {
+	sum := 0.0
+	for i := range len(x) {
+		sum += float64(x[i] * x[i])
+	}
+	return math.Sqrt(sum)
+}
+
+// rotation is that of a quaternion w x y z of length 1.
+func rotation(q [4]float64) [3][3]float64 {
+	w, x, y, z := q[0], q[1], q[2], q[3]
+	p := func(a, b float64) float64 { return float64(2 * a * b) }
+	return [3][3]float64{
+		{1 - p(y, y) - p(z, z), p(x, y) - p(w, z), p(x, z) + p(w, y)},
+		{p(x, y) + p(w, z), 1 - p(x, x) - p(z, z), p(y, z) - p(w, x)},
+		{p(x, z) - p(w, y), p(y, z) + p(w, x), 1 - p(x, x) - p(y, y)},
+	}
+}
+
+// rates of turning about the own axes, rad/s, that lead from one attitude to another in a time: less than a quarter turn.
+func rates(a, b [3][3]float64, seconds float64) [3]float64 {
+	r := product(transposed(a), b)
+	v := [3]float64{(r[2][1] - r[1][2]) / 2, (r[0][2] - r[2][0]) / 2, (r[1][0] - r[0][1]) / 2} // the axis, as long as the sine
+	sine, by := length(v), 1/seconds
+	if sine > 1e-9 {
+		by = angle(sine, (r[0][0]+r[1][1]+r[2][2]-1)/2) / sine / seconds
+	}
+	for i := range v {
+		v[i] *= by
+	}
+	return v
+}
+
 // angles are roll, pitch and yaw of a rotation Rz·Ry·Rx.
 func angles(r [3][3]float64) [3]float64 {
 	level := math.Sqrt(float64(r[2][1]*r[2][1]) + float64(r[2][2]*r[2][2]))

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
@@ -29,11 +32,8 @@ type routes struct {
 	features map[string][]float32 // by key, of the frames that samples were made of lately
 }
 
-// place is a sample's.
-type place struct{ segment, moment int }
-
 // openRoutes reads the logs and videos below a directory, or what the cache has of them.
-func openRoutes(ctx context.Context, dir string, opt Options) (_ Set, err error) {
+func openRoutes(ctx context.Context, dir string, opt Options, k kind) (_ Set, err error) {
 	c, err := contractOf(opt)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
@@ -56,26 +56,29 @@ func openRoutes(ctx context.Context, dir string, opt Options) (_ Set, err error)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, err
 	}
+	opened, refused := openSegments(ctx, found.Segments, c, k, cache, opt.Progress)
+	if ctx.Err() != nil {
+		return nil, errors.Join(ctx.Err(), r.Close())
+	}
+	link(opened)
 	var reasons []string
-	for i := range found.Segments {
-		s := &found.Segments[i]
-		g, err := openSegment(ctx, s, c, cache)
-		if ctx.Err() != nil {
-			return nil, errors.Join(ctx.Err(), r.Close())
-		}
-		if err == nil && len(g.samples) == 0 {
-			err = errors.New("it is too short for a sample")
+	for i, g := range opened {
+		err, samples := refused[i], []int(nil)
+		if err == nil {
+			if samples = g.samples(c); len(samples) == 0 {
+				err = errors.New("it is too short for a sample")
+			}
 		}
 		if err != nil {
-			reasons = append(reasons, fmt.Sprintf("%s: %v", s.Name(), err))
-			opt.Warn(fmt.Sprintf("segment %s is left out: %v", s.Name(), err))
+			reasons = append(reasons, fmt.Sprintf("%s: %v", found.Segments[i].Name(), err))
+			opt.Warn(fmt.Sprintf("segment %s is left out: %v", found.Segments[i].Name(), err))
 			continue
 		}
 		for _, text := range g.index.Damage {
 			opt.Warn(text)
 		}
-		for _, k := range g.samples {
-			r.at = append(r.at, place{len(r.segments), k})
+		for _, k := range samples {
+			r.at = append(r.at, place{g, k})
 		}
 		r.segments = append(r.segments, g)
 	}
@@ -89,15 +92,47 @@ func openRoutes(ctx context.Context, dir string, opt Options) (_ Set, err error)
 	return r, nil
 }
 
+// openSegments opens several at a time, since a process that decodes a video does not fill all cores. Of each there is a segment or a reason why not.
+func openSegments(ctx context.Context, found []route.Segment, c *contract, k kind, cache string, progress func(done, of int)) ([]*segment, []error) {
+	opened, refused := make([]*segment, len(found)), make([]error, len(found))
+	var group errgroup.Group
+	group.SetLimit(min(runtime.GOMAXPROCS(0), mostDecoded))
+	var mu sync.Mutex
+	done := 0
+	for i := range found {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			opened[i], refused[i] = openSegment(ctx, &found[i], c, k, cache)
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+			progress(done, len(found))
+			return nil
+		})
+	}
+	_ = group.Wait() // errors are the segments'
+	return opened, refused
+}
+
+// mostDecoded bounds the segments that are read at once: each holds some twenty frames of two cameras, about 70 MB.
+const mostDecoded = 8
+
 func (r *routes) Len() int { return len(r.at) }
 
-func (r *routes) Route(i int) string { return r.segments[r.at[i].segment].route }
+func (r *routes) Route(i int) string { return r.at[i].route }
 
 func (r *routes) Fingerprint() string {
 	h := sha256.New()
 	for _, g := range r.segments {
-		fmt.Fprintln(h, g.name, g.key, len(g.samples))
+		before := "" // whose frames are seen too
+		if g.previous != nil {
+			before = g.previous.key
+		}
+		fmt.Fprintln(h, g.name, g.key, before)
 	}
+	fmt.Fprintln(h, len(r.at))
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -110,23 +145,27 @@ func (r *routes) Close() error {
 	return errors.Join(errs...)
 }
 
-// key names a frame on every machine.
-func (g *segment) frameKey(k int) string {
-	return fmt.Sprintf("%s/%d", g.name, g.index.Timeline.Moments[k].FrameID)
-}
-
 func (r *routes) Sample(ctx context.Context, i int) (*Sample, error) {
-	g, k := r.segments[r.at[i].segment], r.at[i].moment
-	s := &Sample{Key: g.frameKey(k), Inputs: map[string][]byte{}, Truth: map[string][]float32{"plan": g.truth(k)}}
+	p := r.at[i]
+	s := &Sample{Key: p.key(), Inputs: map[string][]byte{}, Truth: map[string][]float32{}}
 	for _, in := range r.contract.inputs {
-		data, err := r.input(ctx, g, k, in)
+		data, err := r.input(ctx, p, in)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", s.Key, in.Name, err)
 		}
 		s.Inputs[in.Name] = data
 	}
+	if r.contract.rule != "" {
+		seen, err := p.pictures.read(p.k)
+		if err != nil {
+			return nil, err
+		}
+		s.View = driverView(r.contract, seen)
+		return s, nil
+	}
+	s.Truth["plan"] = p.truth()
 	if r.contract.sees {
-		road, _, err := g.pictures.read(k)
+		road, _, err := p.pictures.readPair(p.k)
 		if err != nil {
 			return nil, err
 		}
@@ -136,13 +175,16 @@ func (r *routes) Sample(ctx context.Context, i int) (*Sample, error) {
 }
 
 // input is what the model takes at a moment.
-func (r *routes) input(ctx context.Context, g *segment, k int, in Input) ([]byte, error) {
-	m := &g.index.Timeline.Moments[k]
+func (r *routes) input(ctx context.Context, p place, in Input) ([]byte, error) {
+	if r.contract.rule != "" {
+		return r.driverInput(p, in)
+	}
+	m := p.moment()
 	switch {
 	case slices.Contains(openpilot.RoadPictures(), in.Name), slices.Contains(openpilot.WidePictures(), in.Name):
-		return r.picture(g, k, in)
+		return r.picture(p, in)
 	case slices.Contains(openpilot.DesireInputs(), in.Name):
-		return elements(in.Type, g.desires(k, in.Type.Numel()/openpilot.Desires, r.contract.old)), nil
+		return elements(in.Type, p.desires(in.Type.Numel()/openpilot.Desires, r.contract.old)), nil
 	case in.Name == conventionName:
 		if m.RightHand {
 			return elements(in.Type, []float64{0, 1}), nil
@@ -156,21 +198,24 @@ func (r *routes) input(ctx context.Context, g *segment, k int, in Input) ([]byte
 	case in.Name == actionName:
 		return elements(in.Type, []float64{m.Delays[0] + modeld.ActionLag, m.Delays[1] + modeld.ActionLag}), nil
 	case in.Name == openpilot.Curvatures:
-		return elements(in.Type, g.curvatures(k, in.Type.Numel(), r.contract.old)), nil
+		return elements(in.Type, p.curvatures(in.Type.Numel(), r.contract.old)), nil
 	}
-	x, err := r.history(ctx, g, k)
-	return elements(in.Type, x), err
+	x, err := r.history(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return elements(in.Type, x), nil
 }
 
 // picture is that of a camera some frames ago, then now's.
-func (r *routes) picture(g *segment, k int, in Input) ([]byte, error) {
+func (r *routes) picture(p place, in Input) ([]byte, error) {
 	var both []byte
-	then, ok := g.before(k, r.contract.step)
+	then, ok := p.before(r.contract.step)
 	if !ok {
 		return nil, errors.New("the frame before is missing")
 	}
-	for _, at := range []int{then, k} {
-		road, wide, err := g.pictures.read(at)
+	for _, at := range []place{then, p} {
+		road, wide, err := at.pictures.readPair(at.k)
 		if err != nil {
 			return nil, err
 		}
@@ -182,35 +227,43 @@ func (r *routes) picture(g *segment, k int, in Input) ([]byte, error) {
 	return bytesOf(in.Type, both), nil
 }
 
-// history are the features of the frames up to now, or up to the one before; zero before the segment begins, as when modeld starts.
-func (r *routes) history(ctx context.Context, g *segment, k int) ([]float64, error) {
+// history are the features of the frames up to now, or up to the one before; zero before the route begins, or where it has a gap, as when modeld starts. Where the log
+// has lost a frame, those before it are there in its place.
+func (r *routes) history(ctx context.Context, p place) ([]float64, error) {
 	c := r.contract
 	apart, last := c.step, 0
 	if !c.now {
 		last = 1
 	}
-	var moments []int
-	rows := map[int]int{} // of the moments
-	for row := range c.rows {
-		at, ok := g.before(k, apart*(c.rows-1-row+last))
-		if !ok {
-			continue
+	var moments []place
+	rows := make([]*place, c.rows)
+	for row := range rows {
+		at, ok := p.near(apart * (c.rows - 1 - row + last))
+		if ok {
+			_, ok = at.before(c.step)
 		}
-		if _, whole := g.before(at, c.step); whole {
-			moments, rows[at] = append(moments, at), row
+		switch {
+		case ok:
+			moments, rows[row] = append(moments, at), &at
+		case row > 0:
+			rows[row] = rows[row-1]
 		}
 	}
-	found, err := r.featuresOf(ctx, g, moments)
+	found, err := r.featuresOf(ctx, moments)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]float64, c.rows*c.width)
-	for at, x := range found {
+	for row, at := range rows {
+		if at == nil {
+			continue
+		}
+		x := found[*at]
 		if len(x) != c.width {
 			return nil, fmt.Errorf("the vision model makes %d features, the model takes %d", len(x), c.width)
 		}
 		for i, v := range x {
-			out[rows[at]*c.width+i] = float64(v)
+			out[row*c.width+i] = float64(v)
 		}
 	}
 	return out, nil
@@ -220,12 +273,12 @@ func (r *routes) history(ctx context.Context, g *segment, k int) ([]float64, err
 const mostFeatures = 1 << 16
 
 // featuresOf are those of moments, by moment.
-func (r *routes) featuresOf(ctx context.Context, g *segment, moments []int) (map[int][]float32, error) {
-	out := map[int][]float32{}
-	var missing []int
+func (r *routes) featuresOf(ctx context.Context, moments []place) (map[place][]float32, error) {
+	out := map[place][]float32{}
+	var missing []place
 	r.mu.Lock()
 	for _, at := range moments {
-		if x, ok := r.features[g.frameKey(at)]; ok {
+		if x, ok := r.features[at.key()]; ok {
 			out[at] = x
 		} else {
 			missing = append(missing, at)
@@ -237,13 +290,13 @@ func (r *routes) featuresOf(ctx context.Context, g *segment, moments []int) (map
 	for _, at := range missing {
 		one := map[string][]byte{}
 		for _, in := range r.opt.Vision {
-			data, err := r.picture(g, at, in)
+			data, err := r.picture(at, in)
 			if err != nil {
 				return nil, err
 			}
 			one[in.Name] = data
 		}
-		keys, inputs = append(keys, g.frameKey(at)), append(inputs, one)
+		keys, inputs = append(keys, at.key()), append(inputs, one)
 	}
 	if len(keys) == 0 {
 		return out, nil
@@ -268,6 +321,7 @@ type Counts struct {
 	Segments, Frames int
 	Hours            float64
 	Events           map[string]int // messages by kind
+	Cars             map[string]int // segments by the car's fingerprint, of sets without cameras
 }
 
 // Counted is a set that says what it is made of.

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
@@ -38,14 +37,21 @@ func takes(t *testing.T, name string) (in []Input) {
 
 // sums are features that say which frame they are of, by the pictures that the vision model is shown.
 func sums(width int, seen *[]string) Features {
-	return func(_ context.Context, keys []string, inputs []map[string][]byte) (out [][]float32, err error) {
+	return func(ctx context.Context, keys []string, inputs []map[string][]byte) (out [][]float32, err error) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		for i, key := range keys {
 			*seen = append(*seen, key)
-			x := make([]float32, width)
+			digest := make([]int, width)
 			for _, name := range []string{"img", "big_img"} {
 				for k, b := range inputs[i][name] {
-					x[k%width] += float32(b)
+					digest[k%width] += int(b)
 				}
+			}
+			x := make([]float32, width)
+			for k, d := range digest {
+				x[k] = float32(d % 2048) // exact in f16
 			}
 			out = append(out, x)
 		}
@@ -93,7 +99,7 @@ func TestSamplesAreWhatTheDriveHad(t *testing.T) {
 		f := 4 + 4*i
 		assert.Equal(t, fmt.Sprintf("%s/%d", g.name, f), s.Key)
 		for name, c := range map[string]drive.Camera{"img": road, "big_img": wide} {
-			got, size := s.Inputs[name], camera.PlaneBytes(r.contract.look.Width, r.contract.look.Height)
+			got, size := s.Inputs[name], r.contract.look.Bytes()
 			for n, frame := range []int{f - 4, f} {
 				p := c.Draw(from + frame)
 				last := frame - frame%5 // calibrations come every fifth frame
@@ -107,7 +113,7 @@ func TestSamplesAreWhatTheDriveHad(t *testing.T) {
 					m = w
 				}
 				want := make([]byte, size)
-				camera.Warp(want, modeld.Picture(p), m, r.contract.look.Width, r.contract.look.Height, false)
+				r.contract.look.Warp(want, modeld.Picture(p), m)
 				assert.Equal(t, want, got[n*size:(n+1)*size], "%s of frame %d", name, frame)
 			}
 		}
@@ -195,11 +201,16 @@ func TestAPolicySeesItsHistory(t *testing.T) {
 	for row := range rows {
 		assert.Equal(t, newest(i-(rows-1-row)), history[row*width:(row+1)*width], "row %d", row)
 	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	set.features = map[string][]float32{}
+	_, err := set.Sample(ended, i)
+	assert.ErrorIs(t, err, context.Canceled)
 	slices.Sort(computed)
 	assert.Equal(t, len(computed), len(slices.Compact(slices.Clone(computed))), "features are computed once a frame")
 
 	for _, k := range []int{0, 30, 200} {
-		sparse, full := g.curvatures(k, 25, false), g.curvatures(k, 100, true)
+		sparse, full := place{g, k}.curvatures(25, false), place{g, k}.curvatures(100, true)
 		for row := range 100 {
 			f := k - 1 - (99 - row)
 			want := 0.0
@@ -311,8 +322,13 @@ func TestDamagedSegmentsAreLeftOut(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(segments[3], "rlog.zst"), []byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"), 0o644))
 	var warned []string
-	set, err := Open(ctx, dir, Options{Inputs: takes(t, "vision"), Warn: func(text string) { warned = append(warned, text) }})
+	var read []int
+	set, err := Open(ctx, dir, Options{Inputs: takes(t, "vision"), Warn: func(text string) { warned = append(warned, text) }, Progress: func(done, of int) {
+		require.Equal(t, 5, of)
+		read = append(read, done)
+	}})
 	require.NoError(t, err)
+	assert.Equal(t, []int{1, 2, 3, 4, 5}, read)
 	all := strings.Join(warned, "\n")
 	for _, want := range []string{"rlog.zst", "it has no video of the road camera (fcamera.hevc)", "frame 32: the video ends before its log", "git lfs pull"} {
 		assert.Contains(t, all, want)
@@ -353,7 +369,8 @@ func TestRoutesOfWhichNothingIsLeft(t *testing.T) {
 	assert.ErrorContains(t, err, "none of its segments can be used: 00000000--0123456789--0: its log knows no frame of the road camera")
 	for want, opt := range map[string]Options{
 		"--vision": {Inputs: takes(t, "policy")},
-		"routes do not make the model's inputs input_img": {Inputs: []Input{{"input_img", ir.T(ir.Float32, 1, 6, 320, 160)}}},
+		"routes do not make the model's inputs temperature": {Inputs: []Input{{"temperature", ir.T(ir.Float32, 1)}}},
+		`input "input_img" is f32[1,7,320,160], want`:       {Inputs: []Input{{"input_img", ir.T(ir.Float32, 1, 7, 320, 160)}}},
 	} {
 		_, err = Open(ctx, dir, opt)
 		assert.ErrorContains(t, err, want)
@@ -465,12 +482,12 @@ func TestAFirstKeyframeThatComesLate(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "00000000--0123456789--3/3611", s.Key) // the fifth frame of the file
 	r := set.(*routes)
-	m := r.segments[0].index.Timeline.Moments[r.at[0].moment]
+	m := r.at[0].moment()
 	k := modeld.Calibration{RPY: m.RPY, Road: modeld.Intrinsics(road), WideCamera: modeld.Intrinsics(wide)}
 	matrix, _, err := k.Warps(r.contract.look.Width)
 	require.NoError(t, err)
-	want := make([]byte, camera.PlaneBytes(r.contract.look.Width, r.contract.look.Height))
-	camera.Warp(want, modeld.Picture(road.Draw(11)), matrix, r.contract.look.Width, r.contract.look.Height, false)
+	want := make([]byte, r.contract.look.Bytes())
+	r.contract.look.Warp(want, modeld.Picture(road.Draw(11)), matrix)
 	assert.Equal(t, want, s.View.Planes)
 }
 

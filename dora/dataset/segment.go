@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
@@ -27,36 +26,39 @@ type index struct {
 }
 
 // indexFormat changes with the meaning of what is kept.
-const indexFormat = 1
+const indexFormat = 3
 
 // segment is one that samples are made of.
 type segment struct {
-	name, key string
-	route     string
-	index     index
-	pictures  *pictures
-	byFrame   map[uint32]int // moments whose pictures are kept
-	samples   []int          // moments
+	name, key      string
+	route          string
+	number         int
+	index          index
+	pictures       *pictures
+	previous, next *segment // that it goes on from without a gap; nil: none
 }
 
 // every is the number of frames from one sample to the next: 5 a second, as models take their histories.
 const every = openpilot.Group
 
 // open reads a segment's log and pictures, or what is kept of them. Its error says why there are none.
-func openSegment(ctx context.Context, s *route.Segment, c *contract, cache string) (*segment, error) {
-	log := s.Files[route.RLog]
-	for _, role := range []route.Role{route.QLog, route.RawLog} {
-		if log == "" {
-			log = s.Files[role]
-		}
+func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cache string) (*segment, error) {
+	log := knowledge(s)
+	if k == posedRoutes {
+		log = s.Files[route.GlobalPose]
 	}
-	if log == "" {
+	switch {
+	case log == "" && k == posedRoutes:
+		return nil, errors.New("it has no global_pose, as comma2k19's segments do: name the directory without comma2k19:")
+	case log == "":
 		return nil, errors.New("it has no log")
+	case c.rule != "" && log == s.Files[route.GlobalPose]:
+		return nil, errors.New("comma2k19 has no driver camera")
 	}
-	out := &segment{name: s.Name(), route: s.Route}
+	out := &segment{name: s.Name(), route: s.Route, number: s.Number}
 	h := sha256.New()
-	fmt.Fprintln(h, indexFormat, c.look, c.sees, c.step, c.dense)
-	for _, path := range []string{log, s.Files[route.RoadCamera], s.Files[route.Video], s.Files[route.WideCamera]} {
+	fmt.Fprintln(h, indexFormat, c.look, c.rule, c.sees, c.step, c.dense)
+	for _, path := range c.files(s, log) {
 		text := "none"
 		if path != "" {
 			var err error
@@ -68,7 +70,7 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, cache strin
 	}
 	out.key = hex.EncodeToString(h.Sum(nil))[:32]
 	path := filepath.Join(cache, out.key+".json")
-	out.pictures = &pictures{path: filepath.Join(cache, out.key+".planes"), size: 2 * int64(camera.PlaneBytes(c.look.Width, c.look.Height))}
+	out.pictures = &pictures{path: filepath.Join(cache, out.key+".planes"), size: c.frameBytes()}
 	if !out.load(path, c) {
 		if err := out.make(ctx, s, log, c); err != nil {
 			return nil, err
@@ -77,14 +79,51 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, cache strin
 			return nil, err
 		}
 	}
-	out.choose(c)
+	out.pictures.places = map[int]int{}
+	for at, k := range out.index.Wanted[:out.index.Kept] {
+		out.pictures.places[k] = at
+	}
 	return out, nil
+}
+
+// files are those that samples are made of; "" where one is not there.
+func (c *contract) files(s *route.Segment, log string) []string {
+	if c.rule != "" {
+		return []string{log, s.Files[route.DriverCamera]}
+	}
+	return []string{log, s.Files[route.ProcessedLog], s.Files[route.RoadCamera], s.Files[route.Video], s.Files[route.WideCamera]}
+}
+
+// eyes is the camera whose frames are the moments, and its file.
+func (c *contract) eyes() string {
+	if c.rule != "" {
+		return "driver camera (dcamera.hevc)"
+	}
+	return "road camera (fcamera.hevc)"
+}
+
+// frameBytes is the size of what the model sees at a moment.
+func (c *contract) frameBytes() int64 {
+	if c.rule != "" {
+		return int64(c.look.Bytes())
+	}
+	return 2 * int64(c.look.Bytes())
+}
+
+// knowledge is the file that says what was known at each frame: a log, or measured poses; "": there is none.
+func knowledge(s *route.Segment) string {
+	for _, role := range []route.Role{route.RLog, route.QLog, route.GlobalPose, route.RawLog} {
+		if path := s.Files[role]; path != "" {
+			return path
+		}
+	}
+	return ""
 }
 
 // load takes what is kept, if it is whole.
 func (g *segment) load(path string, c *contract) bool {
 	data, err := os.ReadFile(path)
-	if err != nil || json.Unmarshal(data, &g.index) != nil || g.index.Format != indexFormat {
+	if err != nil || json.Unmarshal(data, &g.index) != nil || !g.index.whole() {
 		g.index = index{}
 		return false
 	}
@@ -99,9 +138,19 @@ func (g *segment) load(path string, c *contract) bool {
 	return true
 }
 
+// whole reports whether what was kept is of this format and agrees with itself.
+func (x *index) whole() bool {
+	outside := func(k int) bool { return k < 0 || k >= len(x.Timeline.Moments) }
+	return x.Format == indexFormat && x.Kept >= 0 && x.Kept <= len(x.Wanted) && !slices.ContainsFunc(x.Wanted, outside)
+}
+
 // make reads the log, and decodes what models see of the videos.
 func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *contract) error {
-	t, err := readTimeline(ctx, log)
+	read := func() (*timeline, error) { return readTimeline(ctx, log, c.rule != "") }
+	if log == s.Files[route.GlobalPose] {
+		read = func() (*timeline, error) { return posedTimeline(s) }
+	}
+	t, err := read()
 	if err != nil {
 		return err
 	}
@@ -110,7 +159,7 @@ func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *con
 		g.index.Damage = append(g.index.Damage, t.Damage)
 	}
 	if len(t.Moments) == 0 {
-		return errors.New("its log knows no frame of the road camera")
+		return fmt.Errorf("its log knows no frame of the %s", c.eyes())
 	}
 	for k, m := range t.Moments {
 		if m.Known && (c.dense || m.Road%every == 0 || m.Road%every == every-c.step) {
@@ -124,10 +173,10 @@ func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *con
 		g.index.Kept = len(g.index.Wanted)
 		return nil
 	}
-	if s.Files[route.RoadCamera]+s.Files[route.Video] == "" {
-		return errors.New("it has no video of the road camera (fcamera.hevc)")
+	if eye(s, c.rule != "") == "" {
+		return fmt.Errorf("it has no video of the %s", c.eyes())
 	}
-	count, damage, err := g.pictures.decode(ctx, s, t, c.look, g.index.Wanted)
+	count, damage, err := g.pictures.decode(ctx, s, t, c, g.index.Wanted)
 	if err != nil {
 		return err
 	}
@@ -137,25 +186,13 @@ func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *con
 	return nil
 }
 
-// choose lists the samples: moments whose pictures, and those before them that the model sees too, are kept.
-func (g *segment) choose(c *contract) {
-	g.byFrame, g.pictures.places = map[uint32]int{}, map[int]int{}
-	for place, k := range g.index.Wanted[:g.index.Kept] {
-		g.byFrame[g.index.Timeline.Moments[k].FrameID] = k
-		g.pictures.places[k] = place
-	}
-	for _, k := range g.index.Wanted[:g.index.Kept] {
-		m := g.index.Timeline.Moments[k]
-		_, before := g.byFrame[m.FrameID-uint32(c.step)]
-		if m.Road%every == 0 && before {
-			g.samples = append(g.samples, k)
+// samples are the moments whose pictures, and those before them that the model sees too, are kept.
+func (g *segment) samples(c *contract) (out []int) {
+	for _, k := range slices.Sorted(slices.Values(g.index.Wanted[:g.index.Kept])) {
+		p := place{g, k}
+		if _, ok := p.before(c.step); ok && p.moment().Road%every == 0 {
+			out = append(out, k)
 		}
 	}
-	slices.Sort(g.samples)
-}
-
-// before is the moment that many frames before another, if its picture is kept.
-func (g *segment) before(k, frames int) (int, bool) {
-	at, ok := g.byFrame[g.index.Timeline.Moments[k].FrameID-uint32(frames)]
-	return at, ok
+	return out
 }

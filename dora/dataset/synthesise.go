@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
@@ -22,6 +24,7 @@ type Synthesis struct {
 	Seconds       int // of each; 20 by default
 	Seed          uint64
 	Width, Height int  // of the cameras' pictures, even; 240 × 150 by default
+	Driver        bool // the driver camera too
 	Video         bool // cameras as .hevc, by ffmpeg; else as directories of .npz files
 	Camera        camera.Options
 }
@@ -68,7 +71,7 @@ func Synthesise(ctx context.Context, dir string, s Synthesis) error {
 	return nil
 }
 
-// eyes are the cameras: those of a comma 3X, with fewer pixels.
+// eyes are the cameras: those of a comma 3X, with fewer pixels. The driver camera is like the wide one.
 func (s *Synthesis) eyes() (road, wide drive.Camera) {
 	by := float64(s.Width) / 1928
 	return drive.Camera{Focal: float64(2648 * by), Width: s.Width, Height: s.Height}, drive.Camera{Focal: float64(567 * by), Width: s.Width, Height: s.Height}
@@ -79,33 +82,18 @@ func (s *Synthesis) segment(ctx context.Context, dir string, number, from, done,
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	road, wide := s.eyes()
+	film := s.frames
 	if s.Video {
-		for name, c := range map[string]drive.Camera{"fcamera.hevc": road, "ecamera.hevc": wide} {
-			if err := camera.Encode(ctx, filepath.Join(dir, name), drawn(c, from, count), s.Camera); err != nil {
-				return err
-			}
-		}
-	} else {
-		frames := filepath.Join(dir, string(route.RoadCamera))
-		if err := os.MkdirAll(frames, 0o755); err != nil {
-			return err
-		}
-		for i := range count {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			arrays := map[string]*npy.Array{"road": road.Draw(from + i).Array(), "wide": wide.Draw(from + i).Array()}
-			if err := npy.WriteZip(filepath.Join(frames, fmt.Sprintf("%06d.npz", i)), arrays); err != nil {
-				return err
-			}
-		}
+		film = s.videos
+	}
+	if err := film(ctx, dir, from, count); err != nil {
+		return err
 	}
 	w, err := route.Create(filepath.Join(dir, "rlog.zst"))
 	if err != nil {
 		return err
 	}
-	l := &scribe{w: w}
+	l := &scribe{w: w, driver: s.Driver}
 	l.begin(number)
 	for i := range count {
 		l.frame(from+i, uint32(done+i), uint32(i), int32(number))
@@ -114,11 +102,53 @@ func (s *Synthesis) segment(ctx context.Context, dir string, number, from, done,
 	return errors.Join(l.err, w.Close())
 }
 
+// videos films a segment in HEVC.
+func (s *Synthesis) videos(ctx context.Context, dir string, from, count int) error {
+	road, wide := s.eyes()
+	films := map[string]func(int) drive.Picture{"fcamera.hevc": road.Draw, "ecamera.hevc": wide.Draw}
+	if s.Driver {
+		films["dcamera.hevc"] = wide.DrawDriver
+	}
+	for _, name := range slices.Sorted(maps.Keys(films)) {
+		if err := camera.Encode(ctx, filepath.Join(dir, name), drawn(films[name], from, count), s.Camera); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// frames films a segment in directories of arrays.
+func (s *Synthesis) frames(ctx context.Context, dir string, from, count int) error {
+	road, wide := s.eyes()
+	films := map[route.Role]map[string]func(int) drive.Picture{route.RoadCamera: {"road": road.Draw, "wide": wide.Draw}}
+	if s.Driver {
+		films[route.DriverCamera] = map[string]func(int) drive.Picture{"driver": wide.DrawDriver}
+	}
+	for role, names := range films {
+		if err := os.MkdirAll(filepath.Join(dir, string(role)), 0o755); err != nil {
+			return err
+		}
+		for i := range count {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			arrays := map[string]*npy.Array{}
+			for name, draw := range names {
+				arrays[name] = draw(from + i).Array()
+			}
+			if err := npy.WriteZip(filepath.Join(dir, string(role), fmt.Sprintf("%06d.npz", i)), arrays); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // drawn are what a camera sees.
-func drawn(c drive.Camera, from, count int) iter.Seq[modeld.Picture] {
+func drawn(draw func(frame int) drive.Picture, from, count int) iter.Seq[modeld.Picture] {
 	return func(yield func(modeld.Picture) bool) {
 		for i := range count {
-			if !yield(modeld.Picture(c.Draw(from + i))) {
+			if !yield(modeld.Picture(draw(from + i))) {
 				return
 			}
 		}
@@ -127,9 +157,10 @@ func drawn(c drive.Camera, from, count int) iter.Seq[modeld.Picture] {
 
 // scribe writes a log.
 type scribe struct {
-	w    *route.Writer
-	time uint64
-	err  error
+	w      *route.Writer
+	driver bool // there is a driver camera
+	time   uint64
+	err    error
 }
 
 func (l *scribe) write(kind route.Kind, message any) {
@@ -176,6 +207,11 @@ func (l *scribe) frame(on int, id, inFile uint32, segment int32) {
 	l.write(route.KindRoadEncodeIdx, &index)
 	index.TimestampSOF, index.TimestampEOF = sof+apart, sof+apart+exposure
 	l.write(route.KindWideRoadEncodeIdx, &index)
+	if l.driver {
+		index.TimestampSOF, index.TimestampEOF = sof+2*apart, sof+2*apart+exposure
+		l.write(route.KindDriverCameraState, &route.FrameData{FrameID: id, TimestampSOF: index.TimestampSOF, TimestampEOF: index.TimestampEOF, Sensor: route.Sensor(2)})
+		l.write(route.KindDriverEncodeIdx, &index)
+	}
 	l.write(route.KindModelV2, &route.ModelV2{FrameID: id, TimestampEOF: sof + exposure, Meta: route.Meta{LaneChangeState: state, LaneChangeDirection: to}})
 	l.write(route.KindCameraOdometry, &route.CameraOdometry{FrameID: id, TimestampEOF: sof + exposure, Trans: floats([3]float64{speed, 0, 0}), Rot: floats([3]float64{0, 0, float64(speed * curvature)})})
 }

@@ -49,6 +49,7 @@ func openSynthetic(ctx context.Context, settings string, opt Options) (Set, erro
 	if err != nil {
 		return nil, err
 	}
+	s.Driver = watchesDriver(opt.Inputs)
 	parent, temporary := opt.Cache, ""
 	if parent == "" {
 		if temporary, err = os.MkdirTemp("", "spark-routes"); err != nil {
@@ -90,5 +91,5 @@ func (s Synthesis) open(ctx context.Context, parent string, opt Options) (Set, e
 			return nil, errors.Join(err, os.RemoveAll(partial))
 		}
 	}
-	return openRoutes(ctx, dir, opt)
+	return openRoutes(ctx, dir, opt, anyRoutes)
 }

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,20 +14,21 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// moment is what is known at a frame of the road camera, from the messages that the device had logged by then.
+// moment is what is known at a frame of the road camera, or of the driver camera, from the messages that the device had logged by then.
 type moment struct {
 	FrameID    uint32
-	Road, Wide int // the frame's number in the cameras' files; -1: there is none
+	Road, Wide int // the frame's number in the cameras' files; -1: there is none. Road is the driver camera's for its models
 	SOF        uint64
 	Known      bool // a valid calibration
 	RPY        [3]float64
 	Speed      float64
-	Desire     int
+	Desire     int // -1: nothing was said of it yet
 	RightHand  bool
 	Delays     [2]float64 // lateral and longitudinal, s
 	Curvature  float64    // that was asked of the car, 1/m
 	Moves      bool       // Trans and Rot are known
 	Trans, Rot [3]float64 // of the camera, m/s and rad/s, on its own calibrated axes
+	Global     *global    `json:",omitempty"` // where its set has measured poses
 }
 
 // timeline is a segment's log as samples need it.
@@ -40,41 +42,56 @@ type timeline struct {
 // now is the state while a log is read.
 type now struct {
 	timeline
+	driver     bool // moments are the driver camera's frames
 	state      moment
+	heard      bool            // a calibration
+	unheard    map[uint32]bool // frames before that
 	road, wide []camera.Index
-	exposed    map[uint32]moment        // by frame of the road camera
+	exposed    map[uint32]moment        // by frame of the camera
 	odometry   map[uint32][2][3]float64 // by frame
 }
 
-// readTimeline reads a log. A damaged end keeps what came before.
-func readTimeline(ctx context.Context, path string) (*timeline, error) {
-	r, err := route.Open(path)
+// readTimeline reads a log. Moments are the road camera's frames or the driver camera's. A damaged end keeps what came before.
+func readTimeline(ctx context.Context, path string, driver bool) (*timeline, error) {
+	n := &now{driver: driver, state: moment{Desire: -1}, unheard: map[uint32]bool{}, timeline: timeline{Sensor: "unknown", Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
+	wrong := ""
+	damage, err := events(ctx, path, func(e *route.Event) {
+		n.Events[e.Kind.String()]++
+		if err := n.take(e); err != nil {
+			wrong = fmt.Sprintf("%s: %v", path, err)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
+	n.Damage = cmp.Or(damage, wrong)
+	n.join()
+	return &n.timeline, nil
+}
+
+// events calls f for each event of a log, and says where the log ends too early; "": nowhere.
+func events(ctx context.Context, path string, f func(e *route.Event)) (damage string, err error) {
+	r, err := route.Open(path)
+	if err != nil {
+		return "", err
+	}
 	defer r.Close()
-	n := &now{timeline: timeline{Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
 	var e route.Event
 	for k := 0; ; k++ {
 		if k%1024 == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
+			return "", ctx.Err()
 		}
 		err := r.Next(&e)
 		var cut *route.Damage
 		switch {
-		case err == io.EOF, errors.As(err, &cut):
-			if cut != nil {
-				n.Damage = cut.Error()
-			}
-			n.join()
-			return &n.timeline, nil
+		case err == io.EOF:
+			return "", nil
+		case errors.As(err, &cut):
+			return cut.Error(), nil
 		case err != nil:
-			return nil, err
+			return "", err
 		}
-		n.Events[e.Kind.String()]++
-		if err := n.take(&e); err != nil {
-			n.Damage = fmt.Sprintf("%s: %v", path, err)
-		}
+		f(&e)
 	}
 }
 
@@ -90,18 +107,27 @@ func (n *now) take(e *route.Event) (err error) {
 		if err = e.Decode(&m); n.Device == "" {
 			n.device(m.DeviceType)
 		}
-	case route.KindRoadCameraState:
+	case route.KindRoadCameraState, route.KindDriverCameraState:
 		var m route.FrameData
-		if err = e.Decode(&m); err == nil {
-			n.sensor(m.Sensor)
-			n.exposed[m.FrameID] = n.state
+		if err = e.Decode(&m); err != nil {
+			return err
 		}
-	case route.KindRoadEncodeIdx, route.KindWideRoadEncodeIdx:
+		n.sensor(m.Sensor) // all of a device's are alike
+		if n.driver == (e.Kind == route.KindDriverCameraState) {
+			n.expose(m.FrameID)
+		}
+	case route.KindRoadEncodeIdx, route.KindWideRoadEncodeIdx, route.KindDriverEncodeIdx:
+		if n.driver != (e.Kind == route.KindDriverEncodeIdx) {
+			return nil
+		}
 		var m route.EncodeIndex
 		err = e.Decode(&m)
 		list := &n.road
 		if e.Kind == route.KindWideRoadEncodeIdx {
 			list = &n.wide
+		}
+		if _, ok := n.exposed[m.FrameID]; err == nil && !ok && e.Kind != route.KindWideRoadEncodeIdx {
+			n.expose(m.FrameID) // a qlog has few of the camera's own messages
 		}
 		if err == nil && m.Type == route.FullHEVC {
 			*list = append(*list, camera.Index{FrameID: m.FrameID, SegmentID: m.SegmentID, Segment: m.SegmentNum, SOF: m.TimestampSOF})
@@ -109,6 +135,7 @@ func (n *now) take(e *route.Event) (err error) {
 	case route.KindLiveCalibration:
 		var m route.LiveCalibration
 		if err = e.Decode(&m); err == nil {
+			n.heard = true
 			n.state.Known = m.CalStatus == route.Calibrated && len(m.RPYCalib) == 3
 			for i, x := range m.RPYCalib[:min(3, len(m.RPYCalib))] {
 				n.state.RPY[i] = float64(x)
@@ -204,28 +231,43 @@ func (n *now) sensor(s route.Sensor) {
 	}
 }
 
-// join puts the moments in the order of the road camera's frames, with the wide frame that belongs to each.
+// expose notes what was known at a frame.
+func (n *now) expose(frame uint32) {
+	n.exposed[frame] = n.state
+	n.unheard[frame] = !n.heard
+}
+
+// lateCalibration is how many frames a segment may have before its first calibration, which comes four times a second in a log, and once in a qlog. Until then
+// the device had that of the segment before.
+const lateCalibration = 21
+
+// join puts the moments in the order of the camera's frames, with the wide frame that belongs to each.
 func (n *now) join() {
 	roads, wides := camera.Positions(n.road), camera.Positions(n.wide)
 	for at, x := range n.road {
-		m, ok := n.exposed[x.FrameID]
-		if !ok {
-			continue // a frame without a state: nothing is known of its time
-		}
+		m := n.exposed[x.FrameID]
 		m.FrameID, m.SOF, m.Road, m.Wide = x.FrameID, x.SOF, roads[at], -1
 		if k := camera.Pair(x.SOF, n.wide); k >= 0 {
 			m.Wide = wides[k]
 		}
-		if o, ok := n.odometry[x.FrameID]; ok {
+		if o, ok := n.odometry[x.FrameID]; ok && !n.driver {
 			m.Moves, m.Trans, m.Rot = true, o[0], o[1]
 		}
 		n.Moments = append(n.Moments, m)
 	}
 	slices.SortStableFunc(n.Moments, func(a, b moment) int { return a.Road - b.Road })
+	n.Moments = slices.CompactFunc(n.Moments, func(a, b moment) bool { return a.Road == b.Road }) // of an index that the log has twice
+	first := slices.IndexFunc(n.Moments, func(m moment) bool { return !n.unheard[m.FrameID] })
+	if first <= 0 || first > lateCalibration {
+		return
+	}
+	for i := range n.Moments[:first] {
+		n.Moments[i].Known, n.Moments[i].RPY = n.Moments[first].Known, n.Moments[first].RPY
+	}
 }
 
-// cameras are the device's, for pictures of a size: a video may be smaller than what the sensor gives.
-func (t *timeline) cameras(road, wide modeld.Picture) (modeld.Calibration, error) {
+// calibration has the device's cameras, for pictures of a size: a video may be smaller than what the sensor gives.
+func (t *timeline) calibration(road, wide modeld.Picture) (modeld.Calibration, error) {
 	c, err := modeld.CamerasOf(t.Device, t.Sensor)
 	if err != nil {
 		return modeld.Calibration{}, err

@@ -2,8 +2,10 @@ package dataset
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -64,4 +66,34 @@ func TestVideosShowWhatDirectoriesOfFramesShow(t *testing.T) {
 	assert.Greater(t, c.Len(), 3)
 	require.NotEmpty(t, warned)
 	assert.Contains(t, warned[0], "frame ")
+}
+
+// TestASegmentWhoseDecoderIsKilledIsReadAgain: what had been decoded until then is not kept as all that there is.
+func TestASegmentWhoseDecoderIsKilledIsReadAgain(t *testing.T) {
+	ctx := context.Background()
+	dir, cache := routesOf(t, Synthesis{Routes: 1, Seconds: 4, Width: 64, Height: 40}), t.TempDir()
+	segments, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(filepath.Join(segments[0], "fcamera")))
+	require.NoError(t, os.WriteFile(filepath.Join(segments[0], "fcamera.hevc"), []byte("video"), 0o644))
+	tool := filepath.Join(t.TempDir(), "ffmpeg")
+	decoder := func(frames int, end string) {
+		script := fmt.Sprintf("#!/bin/sh\nprintf 'YUV4MPEG2 W64 H40\\n'\nfor i in $(seq %d); do printf 'FRAME\\n'; head -c 3840 /dev/zero; done\n%s\n", frames, end)
+		require.NoError(t, os.WriteFile(tool, []byte(script), 0o755))
+	}
+	t.Setenv(camera.FFmpegVariable, tool)
+	var warned []string
+	opt := Options{Inputs: takes(t, "vision"), Cache: cache, Warn: func(text string) { warned = append(warned, text) }}
+	decoder(40, "kill -9 $$")
+	_, err = Open(ctx, dir, opt)
+	assert.ErrorContains(t, err, "fcamera.hevc: ffmpeg was killed")
+	kept, err := filepath.Glob(filepath.Join(cache, "*"))
+	require.NoError(t, err)
+	assert.Empty(t, kept)
+	warned = nil
+	decoder(80, "exit 0")
+	set, err := Open(ctx, dir, opt)
+	require.NoError(t, err)
+	assert.Equal(t, 19, set.Len())
+	assert.Empty(t, warned)
 }

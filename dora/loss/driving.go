@@ -10,6 +10,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
 // kind is what the numbers of a part mean.
@@ -36,11 +37,10 @@ type part struct {
 
 // Sizes of openpilot's outputs, in numbers (facts of its ModelConstants and parser).
 const (
-	planRows, planColumns = 33, 15 // times; position, velocity, acceleration, orientation and its rate, three each
-	planNumbers           = planRows * planColumns
-	leadNumbers           = 6 * 4 // times; x, y, velocity, acceleration
-	leadChoices           = 3     // times, of each of which the likeliest hypothesis is taken
-	desires               = 8
+	planNumbers = modeld.Points * modeld.PlanColumns
+	leadNumbers = modeld.LeadPoints * 4 // x, y, velocity, acceleration
+	leadChoices = 3                     // times, of each of which the likeliest hypothesis is taken
+	desires     = 8
 )
 
 const (
@@ -63,7 +63,7 @@ func partOf(s onnx.Slice) (part, error) {
 	}
 	switch {
 	case p.name == "plan":
-		p.shape = []int{planRows, planColumns}
+		p.shape = []int{modeld.Points, modeld.PlanColumns}
 		switch row := 2*planNumbers + 1; {
 		case p.size == 2*planNumbers:
 			mixture(1, planNumbers, 0)

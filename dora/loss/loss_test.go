@@ -21,6 +21,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/python"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime/modeld"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -81,7 +82,7 @@ type data struct{ y, t, truth *ir.Array }
 // drawn are outputs of a student and a teacher a little apart, with log scales that are mostly moderate, and a path of which some is unknown.
 func drawn(length, samples int, seed uint64) data {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	d := data{ir.NewArray(ir.T(ir.Float32, samples, length)), ir.NewArray(ir.T(ir.Float32, samples, length)), ir.NewArray(ir.T(ir.Float32, samples, planRows, planColumns))}
+	d := data{ir.NewArray(ir.T(ir.Float32, samples, length)), ir.NewArray(ir.T(ir.Float32, samples, length)), ir.NewArray(ir.T(ir.Float32, samples, modeld.Points, modeld.PlanColumns))}
 	f32 := func(x float64) float64 { return float64(float32(x)) }
 	for i := range d.y.F {
 		d.t.F[i] = f32(1.5 * rng.NormFloat64())

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
 // apart are outputs of policy010 whose five paths lie at 0, 10, 20, 30 and 40, equally likely, with scales of 1; what was driven is at
@@ -16,7 +17,7 @@ func apart(t testing.TB, driven ...float64) (Terms, data) {
 	t.Helper()
 	terms := everything(t, "policy010")
 	d := data{ir.NewArray(ir.T(ir.Float32, len(driven), terms[0].length)), ir.NewArray(ir.T(ir.Float32, len(driven), terms[0].length)),
-		ir.NewArray(ir.T(ir.Float32, len(driven), planRows, planColumns))}
+		ir.NewArray(ir.T(ir.Float32, len(driven), modeld.Points, modeld.PlanColumns))}
 	for i, x := range driven {
 		for k := range 5 {
 			for n := range planNumbers {

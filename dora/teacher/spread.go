@@ -42,6 +42,17 @@ func (v *Variation) Spreads() map[string]float64 {
 	return out
 }
 
+// Squares are the mean squares of an element over the samples, by name.
+func (v *Variation) Squares() map[string]float64 {
+	out := v.Spreads()
+	for name, m := range v.of {
+		for _, x := range m.mean {
+			out[name] += float64(x*x) / float64(len(m.mean))
+		}
+	}
+	return out
+}
+
 // Spreads are those of samples that are all there.
 func Spreads(samples []map[string][]float32) map[string]float64 {
 	var v Variation

@@ -163,12 +163,14 @@ func checkpoints(dir string) (updates []int, err error) {
 	return updates, nil
 }
 
-// prune removes all but the last checkpoints, and what a killed process left unfinished.
-func prune(dir string, keep int) error {
+// prune removes all but the last checkpoints up to an update, and what a killed process left unfinished. Later checkpoints are damaged: training
+// went on from one before them. They count for nothing.
+func prune(dir string, update, keep int) error {
 	updates, err := checkpoints(dir)
 	if err != nil {
 		return err
 	}
+	updates = slices.DeleteFunc(updates, func(k int) bool { return k > update })
 	var errs []error
 	for _, k := range updates[min(keep, len(updates)):] {
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, checkpointName(k))))
@@ -205,14 +207,18 @@ func lastCheckpoint(dir string, warn func(string)) (path string, data []byte, er
 	return "", nil, nil
 }
 
-// programSetting is the digest of the step's program, which differs where other settings do, or the compiler.
-const programSetting = "program"
+// programSetting is the digest of the programs, which differ where other settings do, or the compiler. memorySetting counts only where they do: a step that
+// fits into both bounds is the same one.
+const (
+	programSetting = "program"
+	memorySetting  = "--memory"
+)
 
 // changed says which settings differ from those of a checkpoint, and of the program only if none else does.
 func changed(was, now map[string]string) error {
 	var errs []string
 	for _, name := range slices.Sorted(keys(was, now)) {
-		if a, b := was[name], now[name]; a != b && name != programSetting {
+		if a, b := was[name], now[name]; a != b && name != programSetting && (name != memorySetting || was[programSetting] != now[programSetting]) {
 			errs = append(errs, fmt.Sprintf("%s was %s and is %s", name, cmp.Or(a, "not given"), cmp.Or(b, "not given")))
 		}
 	}

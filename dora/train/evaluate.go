@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/dora"
 )
@@ -13,24 +14,82 @@ import (
 type measured struct {
 	Loss  float64            `json:"loss"`
 	Terms map[string]float64 `json:"terms"`
+	Wrong string             `json:"wrong,omitempty"` // its first sample, where the loss is not finite
+}
+
+// portion is a micro-batch of an evaluation, and what its mean counts in that of all samples.
+type portion struct {
+	samples []int
+	weight  float64
+}
+
+// portions are micro-batches of which the weighted sum is the mean over so many samples, each counted once. A last one that is not full is filled with its last sample;
+// another one, of this sample alone, takes away what that adds.
+func portions(count, size int) (out []portion) {
+	for from := 0; from < count; from += size {
+		p := portion{weight: float64(size) / float64(count)}
+		for i := range size {
+			p.samples = append(p.samples, min(from+i, count-1))
+		}
+		out = append(out, p)
+	}
+	switch rest := count % size; {
+	case rest == 1: // the last one is of one sample already
+		out[len(out)-1].weight = 1 / float64(count)
+	case rest > 1:
+		out = append(out, portion{slices.Repeat([]int{count - 1}, size), -float64(size-rest) / float64(count)})
+	}
+	return out
 }
 
 // judge is the mean loss over the samples that are kept from training. Ranks share them out by micro-batch, and all have the same
-// result, which does not depend on how many ranks there are. Where the last micro-batch is not full, samples from the beginning fill it, and count again.
+// result, which does not depend on how many ranks there are.
 func (r *run) judge(ctx context.Context) (*Evaluation, error) {
-	size, count := r.opt.MicroBatch, r.held.Len()
-	parts := (count + size - 1) / size
+	parts := portions(r.held.Len(), r.opt.MicroBatch)
 	var order []int
-	for k := r.group.Rank(); k < parts; k += r.group.Size() {
-		for i := range size {
-			order = append(order, (k*size+i)%count)
+	for k := r.group.Rank(); k < len(parts); k += r.group.Size() {
+		order = append(order, parts[k].samples...)
+	}
+	own, err := r.measure(ctx, order)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(own)
+	if err != nil {
+		return nil, err
+	}
+	gathered, err := r.group.Gather(ctx, data)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]measured, len(parts))
+	for rank, data := range gathered {
+		var list []measured
+		if err := json.Unmarshal(data, &list); err != nil {
+			return nil, err
+		}
+		for i, m := range list {
+			all[rank+i*r.group.Size()] = m
 		}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	lessons := r.lessons(ctx, r.held, order, size)
-	var own []measured
-	for range len(order) / size {
+	mean := newSums(1)
+	for k, m := range all {
+		if m.Wrong != "" {
+			return nil, fmt.Errorf("validation: the loss is not finite of sample %s or one of the %d behind it: take it out of %s, or train in --precision fp32", m.Wrong, r.opt.MicroBatch-1, r.opt.Data)
+		}
+		for name := range m.Terms {
+			m.Terms[name] *= parts[k].weight
+		}
+		mean.add(float64(m.Loss*parts[k].weight), m.Terms)
+	}
+	return &Evaluation{mean.loss, mean.terms()}, nil
+}
+
+// measure evaluates held samples, a micro-batch at a time.
+func (r *run) measure(ctx context.Context, order []int) (out []measured, err error) {
+	lessons, stop := r.lessons(ctx, r.held, order, r.opt.MicroBatch)
+	defer stop()
+	for range len(order) / r.opt.MicroBatch {
 		l, err := r.next(ctx, lessons)
 		if err != nil {
 			return nil, err
@@ -42,31 +101,13 @@ func (r *run) judge(ctx context.Context) (*Evaluation, error) {
 		if err != nil {
 			return nil, err
 		}
-		own = append(own, measured{loss, r.trainer.Terms()})
-	}
-	data, err := json.Marshal(own)
-	if err != nil {
-		return nil, fmt.Errorf("validation: the loss is not finite: %w", err)
-	}
-	gathered, err := r.group.Gather(ctx, data)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]measured, parts)
-	for rank, data := range gathered {
-		var list []measured
-		if err := json.Unmarshal(data, &list); err != nil {
-			return nil, err
+		m := measured{Loss: loss, Terms: r.trainer.Terms()}
+		if finite(loss) != loss {
+			m = measured{Wrong: l.samples[0].Key}
 		}
-		for i, m := range list {
-			all[rank+i*r.group.Size()] = m
-		}
+		out = append(out, m)
 	}
-	mean := newSums(parts)
-	for _, m := range all {
-		mean.add(m.Loss, m.Terms)
-	}
-	return &Evaluation{mean.loss, mean.terms()}, nil
+	return out, nil
 }
 
 // asBase calls f while the adapter changes nothing. What the device keeps is afterwards what it was.

@@ -31,8 +31,9 @@ type lesson struct {
 const ahead = 2
 
 // lessons gives samples of a set in their order, size at a time, with what the teacher says of them. The channel is closed at the end,
-// or after a lesson with an error.
-func (r *run) lessons(ctx context.Context, set dataset.Set, order []int, size int) <-chan lesson {
+// or after a lesson with an error. Stop ends it and waits until nobody uses set and teacher any more, which may then be closed.
+func (r *run) lessons(ctx context.Context, set dataset.Set, order []int, size int) (lessons <-chan lesson, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	out := make(chan lesson, ahead)
 	go func() {
 		defer close(out)
@@ -64,7 +65,11 @@ func (r *run) lessons(ctx context.Context, set dataset.Set, order []int, size in
 			give()
 		}
 	}()
-	return out
+	return out, func() {
+		cancel()
+		for range out {
+		}
+	}
 }
 
 func (r *run) taught(ctx context.Context, samples []*dataset.Sample) ([]map[string][]float32, error) {

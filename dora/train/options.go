@@ -64,9 +64,10 @@ type Options struct {
 	Workers    int    // that read samples; 2
 
 	Device  hal.Device
-	Target  string         // of PTX; "": the device's
-	Show    func(Progress) // after each update; may be nil
-	Message func(string)   // a line for the user; may be nil
+	Target  string             // of PTX; "": the device's
+	Show    func(Progress)     // after each update; may be nil
+	Message func(string)       // a line for the user; may be nil
+	Reading func(done, of int) // segments of routes, while the data is opened; may be nil
 }
 
 func (o *Options) defaults() {
@@ -161,8 +162,14 @@ func (o *Options) settings(ranks int) map[string]string {
 		"--seed":              strconv.FormatUint(o.Seed, 10),
 		"--val":               float(o.Val),
 		"--evaluate-every":    strconv.Itoa(o.EvaluateEvery),
+		"--micro-batch":       strconv.Itoa(o.MicroBatch),
+		"--teacher-batch":     strconv.Itoa(o.TeacherBatch),
+		memorySetting:         strconv.Itoa(o.Memory >> 20),
 	}
 }
+
+// dividing are settings that follow from how the batch of all is divided among the ranks.
+func dividing() []string { return []string{programSetting, "--micro-batch", "--teacher-batch"} }
 
 // init is the adapter that training starts from.
 func (o *Options) init(m *dora.Model) (*dora.Adapter, error) {

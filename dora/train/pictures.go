@@ -13,6 +13,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/dora/camera"
+	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -44,9 +45,9 @@ func (r *run) show(ctx context.Context) error {
 	for k := range n {
 		order = append(order, k*(r.held.Len()-1)/max(n-1, 1))
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for l := range r.lessons(ctx, r.held, order, 1) {
+	lessons, stop := r.lessons(ctx, r.held, order, 1)
+	defer stop()
+	for l := range lessons {
 		if l.err != nil {
 			return l.err
 		}
@@ -60,6 +61,9 @@ func (r *run) show(ctx context.Context) error {
 			}
 		}
 		r.shown = append(r.shown, x)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	return r.asBase(ctx, func() error {
 		return r.eachShown(ctx, func(x *shown, y map[string][]float64) { x.base = y })
@@ -142,11 +146,10 @@ func larger(img *image.RGBA) *image.RGBA {
 
 // Lengths of the parts that paths are drawn of.
 const (
-	planColumns = 15
-	planMeans   = modeld.Points * planColumns
-	planOne     = 2 * planMeans     // means and log scales
-	planMany    = 2*planMeans + 1   // and a weight, of each hypothesis
-	lineMeans   = modeld.Points * 2 // y and z
+	planMeans = modeld.Points * modeld.PlanColumns
+	planOne   = 2 * planMeans     // means and log scales
+	planMany  = 2*planMeans + 1   // and a weight, of each hypothesis
+	lineMeans = modeld.Points * 2 // y and z
 )
 
 // paths are the plan and the lane lines among a model's outputs.
@@ -184,7 +187,7 @@ func planned(x []float64) (path []camera.Point) {
 		return nil
 	}
 	for i := range modeld.Points {
-		p := x[best+i*planColumns:]
+		p := x[best+i*modeld.PlanColumns:]
 		path = append(path, camera.Point{X: p[0], Y: p[1], Z: p[2] + modeld.CameraHeight})
 	}
 	return path
@@ -207,7 +210,7 @@ func (r *run) saveSample() error {
 	}
 	x := r.shown[len(r.shown)/2]
 	all := map[string]*npy.Array{}
-	inputs, err := inputsOf(r.model.File)
+	inputs, err := dataset.InputsOf(r.model.File)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/dora/teacher"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -50,12 +51,15 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	digests := map[string]string{"model": r.model.Base, "target": r.opt.Target}
-	if r.opt.Adapter != "" {
-		data, err := os.ReadFile(r.opt.Adapter)
-		if err != nil {
-			return fmt.Errorf("--adapter: %w", err)
+	for flag, path := range map[string]string{"--adapter": r.opt.Adapter, "--teacher": r.opt.Teacher, "--vision": r.opt.Vision} {
+		if path == "" {
+			continue
 		}
-		digests["--adapter"] = fmt.Sprintf("%x", sha256.Sum256(data))
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		digests[flag] = fmt.Sprintf("%x", sha256.Sum256(data))
 	}
 	settings := r.opt.settings(r.group.Size())
 	maps.Copy(settings, digests)
@@ -67,13 +71,16 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.openData(ctx, file, digests); err != nil {
 		return err
 	}
+	if err := r.openTeacher(ctx, terms); err != nil {
+		return err
+	}
+	if terms, err = r.related(ctx, terms); err != nil {
+		return err
+	}
 	if err := r.compile(ctx, terms); err != nil {
 		return err
 	}
-	if digests[programSetting], err = digest(r.step.Program); err != nil {
-		return err
-	}
-	if err := r.openTeacher(ctx, terms, digests); err != nil {
+	if digests[programSetting], err = r.programs(); err != nil {
 		return err
 	}
 	maps.Copy(settings, digests)
@@ -131,8 +138,13 @@ func (r *run) unchanged(settings map[string]string) error {
 	return r.same(was, settings)
 }
 
-// same says which settings differ from those of the checkpoint.
+// same says which settings differ from those of the checkpoint. Another number of ranks divides the batch in other ways.
 func (r *run) same(was, now map[string]string) error {
+	if was = maps.Clone(was); r.pos.Ranks != r.group.Size() {
+		for _, name := range dividing() {
+			was[name] = now[name]
+		}
+	}
 	if err := changed(was, now); err != nil {
 		return fmt.Errorf("--resume: %s was trained with other settings: %w: give the same ones, or another --output", r.opt.Output, err)
 	}
@@ -169,6 +181,19 @@ func share(ctx context.Context, g ranks.Group, data []byte) ([]byte, error) {
 		return nil, nil
 	}
 	return data, g.Broadcast(ctx, data)
+}
+
+// programs is the digest of all that run: the step, and teacher and vision model where there are any.
+func (r *run) programs() (string, error) {
+	h := sha256.New()
+	for _, p := range append([]*runtime.Program{r.step.Program}, r.beside...) {
+		text, err := digest(p)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, text)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // digest is the SHA-256 of a program's files.
@@ -222,7 +247,7 @@ func (r *run) compile(ctx context.Context, terms loss.Terms) (err error) {
 }
 
 // openTeacher compiles the teacher, if the loss reads one.
-func (r *run) openTeacher(ctx context.Context, terms loss.Terms, digests map[string]string) (err error) {
+func (r *run) openTeacher(ctx context.Context, terms loss.Terms) (err error) {
 	if len(terms.Targets()) == 0 {
 		return nil
 	}
@@ -233,8 +258,7 @@ func (r *run) openTeacher(ctx context.Context, terms loss.Terms, digests map[str
 		return err
 	}
 	r.teach = r.teacher.Values
-	digests["teacher"], err = digest(r.teacher.Program)
-	return err
+	return nil
 }
 
 // openModel compiles a model that runs beside the step, and gives the named inner values beside its outputs.
@@ -248,7 +272,7 @@ func (r *run) openModel(ctx context.Context, flag, path string, inner []string) 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	r.close = append(r.close, t.Close)
+	r.close, r.beside = append(r.close, t.Close), append(r.beside, t.Program)
 	return t, nil
 }
 
@@ -265,13 +289,13 @@ func (r *run) cache(name string) string {
 
 // openData opens the samples and keeps some from training.
 func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string]string) error {
-	inputs, err := inputsOf(file)
+	inputs, err := dataset.InputsOf(file)
 	if err != nil {
 		return err
 	}
-	opt := dataset.Options{Inputs: inputs, Cache: r.cache("frames"), Warn: r.opt.Message}
+	opt := dataset.Options{Inputs: inputs, Cache: r.cache("frames"), Warn: r.opt.Message, Progress: r.opt.Reading}
 	if r.opt.Vision != "" {
-		if err := r.openVision(ctx, &opt, digests); err != nil {
+		if err := r.openVision(ctx, &opt); err != nil {
 			return err
 		}
 	}
@@ -281,6 +305,9 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 			return err
 		}
 		r.close = append(r.close, set.Close)
+	}
+	if set.Len() == 0 {
+		return fmt.Errorf("%s: it has no samples: logs without cameras show a model nothing", r.opt.Data)
 	}
 	digests["data"] = set.Fingerprint()
 	r.training = set
@@ -301,20 +328,8 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 	return nil
 }
 
-// inputsOf are a model's inputs, for one sample.
-func inputsOf(file *onnx.Model) (inputs []dataset.Input, err error) {
-	g, err := onnx.Import(file, onnx.ImportOptions{Batch: 1})
-	if err != nil {
-		return nil, err
-	}
-	for _, v := range g.Inputs {
-		inputs = append(inputs, dataset.Input{Name: v.Name, Type: v.Type})
-	}
-	return inputs, nil
-}
-
 // openVision lets the data compute the features that a policy reads.
-func (r *run) openVision(ctx context.Context, opt *dataset.Options, digests map[string]string) error {
+func (r *run) openVision(ctx context.Context, opt *dataset.Options) error {
 	t, err := r.openModel(ctx, "--vision", r.opt.Vision, nil)
 	if err != nil {
 		return err
@@ -323,15 +338,12 @@ func (r *run) openVision(ctx context.Context, opt *dataset.Options, digests map[
 	if err != nil {
 		return err
 	}
-	if opt.Vision, err = inputsOf(file); err != nil {
+	if opt.Vision, err = dataset.InputsOf(file); err != nil {
 		return err
 	}
 	output, part, err := features(file)
 	if err != nil {
 		return fmt.Errorf("--vision: %s: %w", r.opt.Vision, err)
-	}
-	if digests["vision"], err = digest(t.Program); err != nil {
-		return err
 	}
 	opt.Features = func(ctx context.Context, keys []string, inputs []map[string][]byte) ([][]float32, error) {
 		values, err := t.Values(ctx, keys, inputs)
@@ -381,7 +393,9 @@ func (r *run) start(ctx context.Context, settings map[string]string, state []byt
 		return err
 	}
 	if pos.Ranks != r.group.Size() { // whose step is another program
-		pos.Settings[programSetting] = settings[programSetting]
+		for _, name := range dividing() {
+			pos.Settings[name] = settings[name]
+		}
 	}
 	if err := r.same(pos.Settings, settings); err != nil {
 		return err
@@ -400,7 +414,7 @@ func (r *run) start(ctx context.Context, settings map[string]string, state []byt
 		}
 		return nil
 	}
-	return os.WriteFile(path, pos.BestFile, 0o644)
+	return atomicfile.Write(path, pos.BestFile)
 }
 
 // together gives all ranks the first one's adapter.

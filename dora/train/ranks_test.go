@@ -158,6 +158,24 @@ func TestARankThatIsKilledEndsTraining(t *testing.T) {
 	}
 }
 
+// TestFewerRanksGoOnWithOtherMicroBatches: where the batch of all divides into others.
+func TestFewerRanksGoOnWithOtherMicroBatches(t *testing.T) {
+	if !fulltest.Runs(t.Name()) {
+		t.Skip("a long test")
+	}
+	opt := lessonsOf(t, 48)
+	s := settings{Count: 48, Batch: 4, Epochs: 1, Output: "more", Micro: -1}
+	trained(t, opt, 3, s)
+	s.Epochs, s.Every, s.Output = 1, 1, "fewer"
+	j := job(t, opt, 3, s)
+	j.Until(0, "update 2\n")
+	j.Kill(1)
+	j.Wait()
+	s.Resume = true
+	trained(t, opt, 2, s) // six samples each, at once
+	assert.LessOrEqual(t, apart(t, opt, "fewer", "more"), 1e-6)
+}
+
 // TestRanksWithOtherSettingsAreRefused before the first update, on all of them.
 func TestRanksWithOtherSettingsAreRefused(t *testing.T) {
 	opt := lessonsOf(t, 48)

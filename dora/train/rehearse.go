@@ -28,9 +28,8 @@ func (r *run) rehearse(ctx context.Context) error {
 		plural.Count(r.each, "update"), plural.Count(r.opt.BatchSize*r.group.Size(), "sample"), r.each*r.opt.Epochs)
 	say("%s", r.step.Explain())
 	order := dataset.Shard(dataset.Shuffle(r.opt.Seed, 0, r.training.Len()), r.opt.BatchSize, r.group.Rank(), r.group.Size())
-	ahead, cancel := context.WithCancel(ctx)
-	defer cancel()
-	lessons := r.lessons(ahead, r.training, order, r.opt.BatchSize)
+	lessons, stop := r.lessons(ctx, r.training, order, r.opt.BatchSize)
+	defer stop()
 	var took time.Duration
 	for k := range min(rehearsed, r.each) {
 		begun := time.Now()

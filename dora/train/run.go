@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/dora/teacher"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // run is a training.
@@ -31,6 +32,7 @@ type run struct {
 	training, held dataset.Set
 	teacher        *teacher.Teacher // nil without one
 	teach          teach
+	beside         []*runtime.Program // teacher and vision model
 	close          []func() error
 
 	schedule schedule
@@ -58,7 +60,7 @@ type Result struct {
 	Output     string
 }
 
-// Run trains. When the context ends it finishes the update, writes a checkpoint and returns context.Canceled. Every rank of the group calls
+// Run trains. When the context ends it finishes the update, writes a checkpoint and returns ErrInterrupted. Every rank of the group calls
 // it with the same options; rank 0 writes.
 func Run(ctx context.Context, opt Options, group ranks.Group) (result Result, err error) {
 	r := &run{opt: opt, group: group}
@@ -91,7 +93,7 @@ func (r *run) train(ctx context.Context) (err error) {
 		if r.records, err = readMetrics(r.opt.Output, r.pos.Update); err != nil {
 			return err
 		}
-		if r.pos.Update == 0 {
+		if r.pos.Update == 0 && r.pos.Base == nil { // what is there is of a run without a checkpoint
 			r.records = nil
 		}
 		if r.log, err = openMetrics(r.opt.Output, r.records); err != nil {
@@ -123,10 +125,9 @@ func (r *run) epoch(ctx context.Context) error {
 	if r.group.Size() > 1 {
 		waits = work
 	}
-	ahead, cancel := context.WithCancel(waits)
-	defer cancel()
 	order := dataset.Shard(dataset.Shuffle(r.opt.Seed, r.pos.Epoch, r.training.Len()), r.opt.BatchSize, r.group.Rank(), r.group.Size())
-	lessons := r.lessons(ahead, r.training, order[r.pos.Batch*r.opt.BatchSize:], r.opt.BatchSize)
+	lessons, stop := r.lessons(waits, r.training, order[r.pos.Batch*r.opt.BatchSize:], r.opt.BatchSize)
+	defer stop()
 	for last := false; !last; {
 		r.clock, r.waited = time.Now(), 0 // an update's time has no evaluations and checkpoints in it
 		l, err := r.next(waits, lessons)
@@ -141,7 +142,8 @@ func (r *run) epoch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if last = r.pos.Batch == 0; r.due(r.evaluate) || last && r.evaluate == 0 {
+		last = r.pos.Batch == 0
+		if ended := r.pos.Epoch == r.opt.Epochs; r.due(r.evaluate) || last && (r.evaluate == 0 || ended) { // the last adapter may be the best
 			if err := r.evaluated(work); err != nil {
 				return err
 			}
@@ -159,6 +161,9 @@ func (r *run) epoch(ctx context.Context) error {
 // due reports whether something that is done at intervals is to be done.
 func (r *run) due(every int) bool { return every > 0 && r.pos.Update%every == 0 }
 
+// ErrInterrupted is a training's that stopped with a checkpoint, since its context ended or that of another rank. It is a context.Canceled too.
+var ErrInterrupted = fmt.Errorf("training was interrupted: %w", context.Canceled)
+
 func (r *run) interrupted() error {
 	if r.fault != nil {
 		return r.fault
@@ -166,7 +171,7 @@ func (r *run) interrupted() error {
 	if r.first() {
 		r.opt.Message(fmt.Sprintf("stopped after update %d; --resume goes on from there", r.pos.Update))
 	}
-	return context.Canceled
+	return ErrInterrupted
 }
 
 // update makes an update from a lesson and records it. It reports whether a rank has been told to stop.
@@ -338,7 +343,7 @@ func (r *run) writeCheckpoint() error {
 		return err
 	}
 	r.written = r.pos.Update
-	return errors.Join(prune(r.opt.Output, r.opt.Keep), r.report())
+	return errors.Join(prune(r.opt.Output, r.pos.Update, r.opt.Keep), r.report())
 }
 
 // finish writes what training came to.

@@ -43,6 +43,9 @@ type Failure string
 
 func (f Failure) Error() string { return string(f) }
 
+// ErrInterrupted is the error of a command that stopped since another process of its group was interrupted: exit code Interrupted.
+var ErrInterrupted = errors.New("interrupted")
+
 // Main parses the arguments into a struct of kong flags, calls run with a context that ends on an interrupt, prints its
 // error and returns the exit code. --help prints the flags instead. The name is what was typed: spark-compile or spark compile.
 func Main(flags any, name, summary string, args []string, stdout, stderr io.Writer, run func(context.Context) error) int {
@@ -71,8 +74,8 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	switch {
 	case err == nil:
 		return Done
-	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		code, err = Interrupted, errors.New("interrupted")
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil, errors.Is(err, ErrInterrupted):
+		code, err = Interrupted, ErrInterrupted
 	case errors.As(err, new(Failure)):
 		code = Failed
 	case errors.As(err, &bug):

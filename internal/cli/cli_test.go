@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -20,11 +21,12 @@ func TestExitCodes(t *testing.T) {
 		code int
 		says string
 	}{
-		"done":        {func(context.Context) error { return nil }, Done, "^$"},
-		"failed":      {func(context.Context) error { return Failure("2 cases") }, Failed, "tool: 2 cases"},
-		"bad input":   {func(context.Context) error { return errors.New("no model") }, BadInput, "tool: no model"},
-		"interrupted": {interrupted, Interrupted, "tool: interrupted"},
-		"cancelled":   {func(context.Context) error { return context.Canceled }, BadInput, "context canceled"},
+		"done":                            {func(context.Context) error { return nil }, Done, "^$"},
+		"failed":                          {func(context.Context) error { return Failure("2 cases") }, Failed, "tool: 2 cases"},
+		"bad input":                       {func(context.Context) error { return errors.New("no model") }, BadInput, "tool: no model"},
+		"interrupted":                     {interrupted, Interrupted, "tool: interrupted"},
+		"of a group that was interrupted": {func(context.Context) error { return fmt.Errorf("rank 1: %w", ErrInterrupted) }, Interrupted, "tool: interrupted"},
+		"cancelled":                       {func(context.Context) error { return context.Canceled }, BadInput, "context canceled"},
 		"bug": {func(context.Context) error {
 			var none []int
 			_ = none[3]

@@ -39,21 +39,13 @@ const maxBytes = 1 << 34
 
 // Read reads one .npy stream.
 func Read(r io.Reader) (*Array, error) {
-	h, err := readHeader(r)
+	a, columns, err := describe(r)
 	if err != nil {
-		return nil, fmt.Errorf("not a .npy file: %w", err)
+		return nil, err
 	}
-	i := slices.IndexFunc(descriptors, func(d descriptor) bool { return d.descr == h.descr })
-	if i < 0 {
-		return nil, fmt.Errorf("elements of NumPy type %q are not supported", h.descr)
-	}
-	a := &Array{DType: descriptors[i].name, Shape: h.shape}
-	size := int(h.descr[2] - '0')
+	size := a.size()
 	bytes := size
 	for _, d := range a.Shape {
-		if d < 0 || d > 0 && bytes > maxBytes/d {
-			return nil, fmt.Errorf("shape %v is too large", a.Shape)
-		}
 		bytes *= d
 	}
 	// Grow with the data: a header may declare more than there is.
@@ -64,10 +56,43 @@ func Read(r io.Reader) (*Array, error) {
 	if len(a.Data) != bytes {
 		return nil, fmt.Errorf("%d bytes of data, shape %v needs %d", len(a.Data), a.Shape, bytes)
 	}
-	if h.columns && len(a.Shape) > 1 {
+	if columns && len(a.Shape) > 1 {
 		a.Data = rowMajor(a.Data, a.Shape, size)
 	}
 	return a, nil
+}
+
+// Describe reads the header of one .npy stream: an array without its data.
+func Describe(r io.Reader) (*Array, error) {
+	a, _, err := describe(r)
+	return a, err
+}
+
+// describe also says whether the elements are column-major.
+func describe(r io.Reader) (a *Array, columns bool, err error) {
+	h, err := readHeader(r)
+	if err != nil {
+		return nil, false, fmt.Errorf("not a .npy file: %w", err)
+	}
+	i := slices.IndexFunc(descriptors, func(d descriptor) bool { return d.descr == h.descr })
+	if i < 0 {
+		return nil, false, fmt.Errorf("elements of NumPy type %q are not supported", h.descr)
+	}
+	a = &Array{DType: descriptors[i].name, Shape: h.shape}
+	bytes := a.size()
+	for _, d := range a.Shape {
+		if d < 0 || d > 0 && bytes > maxBytes/d {
+			return nil, false, fmt.Errorf("shape %v is too large", a.Shape)
+		}
+		bytes *= d
+	}
+	return a, h.columns, nil
+}
+
+// size of an element that NumPy has, in bytes.
+func (a *Array) size() int {
+	i := slices.IndexFunc(descriptors, func(d descriptor) bool { return d.name == a.DType })
+	return int(descriptors[i].descr[2] - '0')
 }
 
 // reHeader is the header that NumPy writes: a Python literal with sorted keys.

@@ -155,9 +155,9 @@ func (c *Calibration) Projections() (road, wide [3][3]float64, err error) {
 // CameraHeight is that of the camera above the road in metres, where no calibration says (HEIGHT_INIT in openpilot's calibrationd.py).
 const CameraHeight = 1.22
 
-// monitoringWarp returns the matrix that maps pixels of a driver-monitoring model's frame, width pixels wide, to those of the driver
+// MonitoringWarp returns the matrix that maps pixels of a driver-monitoring model's frame, width pixels wide, to those of the driver
 // camera, by rows: K_cam·K_dm⁻¹ (openpilot's dmonitoringmodeld.py).
-func monitoringWarp(camera Intrinsics, width int) ([9]float32, error) {
+func MonitoringWarp(camera Intrinsics, width int) ([9]float32, error) {
 	if err := camera.check("Camera"); err != nil {
 		return [9]float32{}, err
 	}
@@ -165,10 +165,10 @@ func monitoringWarp(camera Intrinsics, width int) ([9]float32, error) {
 	return camera.camera().times(rays(monitoringFocal*s, monitoringX*s, monitoringY*s)).floats(), nil
 }
 
-// monitoringCrop returns the matrix of the 2021 network (openpilot's dmonitoring.cc), by rows: the driver's side of the picture, half
+// MonitoringCrop returns the matrix of the 2021 network (openpilot's dmonitoring.cc), by rows: the driver's side of the picture, half
 // as wide as the picture is high, scaled to frames of 320 × 640 pixels. Pixels' centres fall on pixels' centres, as libyuv scales. The
 // driver of a car that keeps right sits in the right of the picture; the other one is mirrored.
-func monitoringCrop(p Picture, rightHandDrive bool) [9]float32 {
+func MonitoringCrop(p Picture, rightHandDrive bool) [9]float32 {
 	across, down := float64(p.Height)/2/cropWidth, float64(p.Height)/cropHeight
 	m := matrix{{across, 0, float64(p.Width-p.Height/2) + (across-1)/2}, {0, down, (down - 1) / 2}, {0, 0, 1}}
 	if rightHandDrive {

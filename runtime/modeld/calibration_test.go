@@ -62,9 +62,9 @@ func TestWarpOfASmallerFrameSeesTheSame(t *testing.T) {
 		require.InEpsilon(t, scale*large[i], small[i], 1e-6)
 		require.InEpsilon(t, scale*largeWide[i], smallWide[i], 1e-6)
 	}
-	whole, err := monitoringWarp(k.Driver, 1440)
+	whole, err := MonitoringWarp(k.Driver, 1440)
 	require.NoError(t, err)
-	half, err := monitoringWarp(k.Driver, 720)
+	half, err := MonitoringWarp(k.Driver, 720)
 	require.NoError(t, err)
 	require.Equal(t, [9]float32{2 * whole[0], 0, whole[2], 0, 2 * whole[4], whole[5], 0, 0, 1}, half)
 }
@@ -90,13 +90,13 @@ func TestWarpsOfDriverMonitoring(t *testing.T) {
 		"ar0231":  {1, 0, 244, 0, 1, 248, 0, 0, 1},
 		"os04c10": {.75, 0, 132, 0, .75, 113, 0, 0, 1},
 	} {
-		got, err := monitoringWarp(cameras(t, "tici", sensor).Driver, 1440)
+		got, err := MonitoringWarp(cameras(t, "tici", sensor).Driver, 1440)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
 	// An EON's driver camera, of which the network of 2021 sees 306 of 816 columns.
 	p := Picture{Width: 816, Height: 612}
-	left, right := monitoringCrop(p, false), monitoringCrop(p, true)
+	left, right := MonitoringCrop(p, false), MonitoringCrop(p, true)
 	x := func(m [9]float32, x float32) float32 { return m[0]*x + m[2] }
 	require.InDelta(t, 510-.5, x(left, -.5), 1e-3, "left edge of the first pixel")
 	require.InDelta(t, 816-.5, x(left, 319.5), 1e-3)
@@ -151,7 +151,7 @@ func TestCalibrationThatCannotBeIsNamed(t *testing.T) {
 		_, _, err := c.Warps(512)
 		require.EqualError(t, err, want)
 	}
-	_, err := monitoringWarp(Intrinsics{}, 1440)
+	_, err := MonitoringWarp(Intrinsics{}, 1440)
 	require.ErrorContains(t, err, "Camera.Focal is 0")
 }
 

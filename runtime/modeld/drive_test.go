@@ -129,10 +129,10 @@ func TestMonitoringADriveIsTheTwins(t *testing.T) {
 				in.Camera.Focal /= float64(1 + i%4) // the model's picture reaches beyond the camera's
 				step := twinStep{road: p, wide: p, calib: in.RPY}
 				if name == "dmonitoring_luma" {
-					step.roadMat, err = monitoringWarp(in.Camera, l.Width)
+					step.roadMat, err = MonitoringWarp(in.Camera, l.Width)
 					require.NoError(t, err)
 				} else {
-					step.roadMat = monitoringCrop(Picture(p), in.RightHandDrive)
+					step.roadMat = MonitoringCrop(Picture(p), in.RightHandDrive)
 				}
 				out, err := m.Step(t.Context(), DriverFrame{Picture: Picture(p)}, in)
 				require.NoError(t, err)

@@ -10,6 +10,9 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
+// CalibrationInput is the input of driver-monitoring models with roll, pitch and yaw of the device, in radians.
+const CalibrationInput = "calib"
+
 // Monitoring is the loop around a program of a driver-monitoring model. It is for one goroutine at a time.
 type Monitoring struct{ loop }
 
@@ -37,7 +40,7 @@ func Monitor(s *runtime.Session) (*Monitoring, error) {
 		return nil, err
 	}
 	m := &Monitoring{loop{session: s, program: p}}
-	if err := m.begin(map[string]int{"calib": 3}); err != nil {
+	if err := m.begin(map[string]int{CalibrationInput: 3}); err != nil {
 		return nil, err
 	}
 	return m, s.Prepare(context.Background(), "run") // or the first step would try whether pictures are read in place
@@ -51,9 +54,9 @@ func (m *Monitoring) Step(ctx context.Context, f DriverFrame, in MonitoringInput
 	defer m.leave()
 	begin := time.Now()
 	l := m.program.Loop
-	transform, err := monitoringCrop(f.Picture, in.RightHandDrive), error(nil)
+	transform, err := MonitoringCrop(f.Picture, in.RightHandDrive), error(nil)
 	if l.Rule == runtime.RuleLuma {
-		if transform, err = monitoringWarp(in.Camera, l.Width); err != nil {
+		if transform, err = MonitoringWarp(in.Camera, l.Width); err != nil {
 			return nil, err
 		}
 	}
@@ -61,7 +64,7 @@ func (m *Monitoring) Step(ctx context.Context, f DriverFrame, in MonitoringInput
 	if err != nil {
 		return nil, err
 	}
-	if err := m.set("calib", in.RPY[:]...); err != nil {
+	if err := m.set(CalibrationInput, in.RPY[:]...); err != nil {
 		return nil, err
 	}
 	stats := Stats{Prepare: time.Since(begin), InPlace: inPlace}

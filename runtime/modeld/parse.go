@@ -26,10 +26,12 @@ type parser struct {
 // maxExponent is where openpilot clips exponents: e^11 is about the largest that float16 holds.
 const maxExponent = 11
 
+// PlanColumns are those of a plan: position, velocity, acceleration, orientation and its rate, 3 each.
+const PlanColumns = 15
+
 // Lengths of the parts.
 const (
-	planColumns   = 15 // position, velocity, acceleration, orientation and its rate, 3 each
-	planLength    = 2 * Points * planColumns
+	planLength    = 2 * Points * PlanColumns
 	planChoices   = 5
 	leadOffsets   = 3
 	leadColumns   = 4                                          // x, y, v, a
@@ -190,7 +192,7 @@ func (p *parser) plan(x []float64) *Plan {
 func (p *parser) hypothesis(x []float64) (plan Plan) {
 	means, deviations := x[:len(x)/2], p.exps(x[len(x)/2:])
 	for i := range Points {
-		mean, std := means[i*planColumns:], deviations[i*planColumns:]
+		mean, std := means[i*PlanColumns:], deviations[i*PlanColumns:]
 		for c, to := range []*[Points][3]float64{&plan.Position, &plan.Velocity, &plan.Acceleration, &plan.Orientation, &plan.OrientationRate} {
 			to[i] = [3]float64(mean[3*c:])
 		}

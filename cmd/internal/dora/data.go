@@ -14,8 +14,10 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/dataset"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -23,7 +25,8 @@ type dataFlags struct {
 	command `kong:"-"`
 
 	Check string `help:"Data to read and count: DIR, KIND:DIR or synthetic, as --data of train." placeholder:"KIND|DIR"`
-	Sheet string `help:"PNG to write: what a driving model would see of samples that are spread over the data." placeholder:"FILE.png"`
+	Model string `help:"ONNX model whose pictures are made, such as one of driver monitoring; default: a driving model of openpilot's." placeholder:"FILE.onnx"`
+	Sheet string `help:"PNG to write: what the model would see of samples that are spread over the data." placeholder:"FILE.png"`
 	Cache string `help:"Directory of what is kept between runs; default: nothing is." placeholder:"DIR"`
 
 	Synthesise string `help:"Directory to write routes of a drawn drive to." placeholder:"DIR"`
@@ -32,8 +35,9 @@ type dataFlags struct {
 	Seed       uint64 `help:"Where they begin." placeholder:"S"`
 	Width      int    `help:"Of the cameras' pictures, in pixels; default 240." placeholder:"N"`
 	Height     int    `help:"Likewise; default 150." placeholder:"N"`
+	Driver     bool   `help:"Write a driver camera too."`
 	Video      bool   `help:"Write the cameras as HEVC, by ffmpeg, instead of directories of arrays."`
-	Quiet      bool   `short:"q" help:"Print nothing of what was written."`
+	Quiet      bool   `short:"q" help:"Print nothing of what was written, and no progress."`
 }
 
 func (f *dataFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -45,7 +49,7 @@ func (f *dataFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	case f.Synthesise == "":
 		return errors.New("--check DIR reads data, --synthesise DIR writes some: give one of them")
 	}
-	s := dataset.Synthesis{Routes: f.Routes, Seconds: f.Seconds, Seed: f.Seed, Width: f.Width, Height: f.Height, Video: f.Video}
+	s := dataset.Synthesis{Routes: f.Routes, Seconds: f.Seconds, Seed: f.Seed, Width: f.Width, Height: f.Height, Driver: f.Driver, Video: f.Video}
 	if entries, err := os.ReadDir(f.Synthesise); err == nil && len(entries) > 0 {
 		return fmt.Errorf("--synthesise %s: it is not empty: choose another directory", f.Synthesise)
 	}
@@ -56,7 +60,7 @@ func (f *dataFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return err
 }
 
-// check reads all samples that a driving model would be shown, and says what there is and what is damaged.
+// check reads all samples that a model would be shown, and says what there is and what is damaged.
 func (f *dataFlags) check(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	if f.Sheet != "" {
 		if err := report.CheckPath(f.Sheet); err != nil {
@@ -64,10 +68,17 @@ func (f *dataFlags) check(ctx context.Context, stdout, stderr io.Writer) (err er
 		}
 	}
 	damaged := 0
-	set, err := dataset.Open(ctx, f.Check, dataset.Options{Inputs: dataset.DrivingInputs(), Cache: f.Cache, Warn: func(text string) {
+	inputs, err := f.inputs()
+	if err != nil {
+		return err
+	}
+	tell, clear := cli.Progress(stderr, f.Quiet)
+	set, err := dataset.Open(ctx, f.Check, dataset.Options{Inputs: inputs, Cache: f.Cache, Progress: reading(tell), Warn: func(text string) {
 		damaged++
+		clear()
 		fmt.Fprintln(stderr, text)
 	}})
+	clear()
 	if err != nil {
 		return err
 	}
@@ -111,6 +122,35 @@ func (f *dataFlags) check(ctx context.Context, stdout, stderr io.Writer) (err er
 	return nil
 }
 
+// inputs are those of pictures, which show what is in the data.
+func (f *dataFlags) inputs() ([]dataset.Input, error) {
+	if f.Model == "" {
+		return dataset.DrivingInputs(), nil
+	}
+	file, err := onnx.Load(f.Model)
+	if err != nil {
+		return nil, err
+	}
+	all, err := dataset.InputsOf(file)
+	if err != nil {
+		return nil, err
+	}
+	if all = slices.DeleteFunc(all, func(in dataset.Input) bool { return !in.Shows() }); len(all) == 0 {
+		return nil, fmt.Errorf("--model: %s takes no pictures of openpilot's cameras: name a vision model, or one of driver monitoring", f.Model)
+	}
+	return all, nil
+}
+
+// reading tells how many segments have been read, if there is somebody to tell.
+func reading(tell func(progress.Event)) func(done, of int) {
+	if tell == nil {
+		return nil
+	}
+	return func(done, of int) {
+		tell(progress.Event{Phase: "reading segments", Step: done, Steps: of, Part: float64(done) / float64(of)})
+	}
+}
+
 // pictures of a contact sheet.
 const pictures = 16
 
@@ -136,7 +176,13 @@ func (f *dataFlags) table(w io.Writer, set dataset.Set, routes map[string]int, t
 	}
 	if c, ok := set.(dataset.Counted); ok {
 		n := c.Count()
-		fmt.Fprintf(w, "%s, %s, %.2f hours; the path of the next 10 s is known for %d samples\n", plural.Count(n.Segments, "segment"), plural.Count(n.Frames, "frame"), n.Hours, truths)
+		fmt.Fprintf(w, "%s, %s, %.2f hours; the path of the next 10 s is known for %s\n", plural.Count(n.Segments, "segment"), plural.Count(n.Frames, "frame"), n.Hours, plural.Count(truths, "sample"))
+		if set.Len() == 0 {
+			fmt.Fprintln(w, "there are no cameras, so no model can be trained on it")
+		}
+		for _, car := range slices.Sorted(maps.Keys(n.Cars)) {
+			fmt.Fprintf(w, "  %s: %s\n", car, plural.Count(n.Cars[car], "segment"))
+		}
 		for _, kind := range slices.Sorted(maps.Keys(n.Events)) {
 			fmt.Fprintf(w, "  %s %d\n", kind, n.Events[kind])
 		}

@@ -109,11 +109,15 @@ func (f *trainFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 	if why != "" {
 		opt.Message(why)
 	}
+	opt.Reading = reading(tell)
 	if tell != nil {
 		opt.Show = func(p train.Progress) { tell(event(p)) }
 	}
 	result, err := train.Run(ctx, opt, g)
 	clear()
+	if errors.Is(err, train.ErrInterrupted) { // the signal may have been another rank's
+		err = errors.Join(err, cli.ErrInterrupted)
+	}
 	if err != nil || g.Rank() != 0 || f.DryRun {
 		return err
 	}

@@ -1,0 +1,148 @@
+package train
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/dora/dataset"
+)
+
+// TestPortionsCountEachSampleOnce whatever the number of samples.
+func TestPortionsCountEachSampleOnce(t *testing.T) {
+	for count := 1; count < 20; count++ {
+		for size := 1; size < 6; size++ {
+			counted := make([]float64, count)
+			for _, p := range portions(count, size) {
+				require.Len(t, p.samples, size)
+				for _, i := range p.samples {
+					counted[i] += p.weight / float64(size)
+				}
+			}
+			for i := range counted {
+				assert.InDelta(t, 1/float64(count), counted[i], 1e-12, "sample %d of %d, %d at a time", i, count, size)
+			}
+		}
+	}
+}
+
+// TestTheValidationLossIsTheMeanOfItsSamples, each counted once: the same where their number is a multiple of the micro-batch and where it is not.
+func TestTheValidationLossIsTheMeanOfItsSamples(t *testing.T) {
+	opt := lessonsOf(t, 24) // six are kept from training
+	opt.Epochs = 1
+	var losses []float64
+	for _, micro := range []int{2, 4} {
+		ctx, cancel := context.WithCancel(context.Background())
+		one := opt
+		one.MicroBatch, one.TeacherBatch, one.Output = micro, 2, fmt.Sprint(opt.Output, micro)
+		one.Show = func(Progress) { cancel() }
+		result, err := Run(ctx, one, alone(t))
+		require.ErrorIs(t, err, context.Canceled)
+		losses = append(losses, result.Base.Loss)
+	}
+	assert.InEpsilon(t, losses[0], losses[1], 1e-5)
+}
+
+// altered is a set of which samples are changed as they are read.
+type altered struct {
+	drawn
+	change func(i int, s *dataset.Sample)
+}
+
+func (a altered) Sample(ctx context.Context, i int) (*dataset.Sample, error) {
+	s, err := a.drawn.Sample(ctx, i)
+	if err == nil {
+		a.change(i, s)
+	}
+	return s, err
+}
+
+// TestAValidationLossThatIsNotFiniteNamesItsSample.
+func TestAValidationLossThatIsNotFiniteNamesItsSample(t *testing.T) {
+	opt := lessonsOf(t, 24)
+	set := opt.Set.(drawn)
+	_, held, err := dataset.Split(set, opt.Val, opt.Seed)
+	require.NoError(t, err)
+	last, err := held.Sample(context.Background(), held.Len()-1)
+	require.NoError(t, err)
+	before, err := held.Sample(context.Background(), held.Len()-2)
+	require.NoError(t, err)
+	opt.Set = altered{set, func(_ int, s *dataset.Sample) {
+		if s.Key == last.Key {
+			x := s.Inputs["features_buffer"]
+			binary.LittleEndian.PutUint16(x[len(x)-2:], 0x7fc0) // the last one is no number, in f16 and in f32
+		}
+	}}
+	_, err = Run(context.Background(), opt, alone(t))
+	assert.ErrorContains(t, err, "validation: the loss is not finite of sample "+before.Key+" or one of the 1 behind it: take it out of drawn")
+}
+
+// TestTheLastAdapterIsJudgedToo: also where evaluations are further apart than the end is.
+func TestTheLastAdapterIsJudgedToo(t *testing.T) {
+	opt := lessonsOf(t, 24)
+	opt.Epochs, opt.EvaluateEvery = 1, 100
+	result, err := Run(context.Background(), opt, alone(t))
+	require.NoError(t, err)
+	require.NotNil(t, result.Best)
+	assert.Equal(t, result.Updates, result.BestUpdate)
+	assert.False(t, math.IsNaN(result.Best.Loss))
+	assert.FileExists(t, filepath.Join(opt.Output, bestFile))
+}
+
+// TestARunThatStopsBeforeItsFirstUpdateGoesOn: with its metrics, of which the model without adapter is the first.
+func TestARunThatStopsBeforeItsFirstUpdateGoesOn(t *testing.T) {
+	opt := lessonsOf(t, 24)
+	opt.Epochs = 1
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	read := 0 // samples behind the first evaluation: those that the report shows, then the first to train on
+	set := opt.Set.(drawn)
+	opt.Workers = 1
+	opt.Set = altered{set, func(int, *dataset.Sample) {
+		if records, err := readMetrics(opt.Output, 0); err == nil && len(records) > 0 {
+			if read++; read == mostShown+1 {
+				cancel()
+			}
+		}
+	}}
+	_, err := Run(ctx, opt, alone(t))
+	require.ErrorIs(t, err, ErrInterrupted)
+	require.DirExists(t, filepath.Join(opt.Output, checkpointName(0)))
+	opt.Set, opt.Resume = set, true
+	result, err := Run(context.Background(), opt, alone(t))
+	require.NoError(t, err)
+	records, err := readMetrics(opt.Output, 100)
+	require.NoError(t, err)
+	require.Len(t, records, 1+result.Updates+1)
+	assert.Equal(t, result.Base, records[0].Validation)
+	_, err = os.Stat(filepath.Join(opt.Output, reportFile))
+	assert.NoError(t, err)
+}
+
+// TestResumingWithAnotherDivisionIsNamed: what only divides the work gives other bits too.
+func TestResumingWithAnotherDivisionIsNamed(t *testing.T) {
+	opt := lessonsOf(t, 12)
+	opt.Epochs, opt.Val = 1, 0
+	ctx, cancel := context.WithCancel(context.Background())
+	opt.Show = func(Progress) { cancel() }
+	_, err := Run(ctx, opt, alone(t))
+	require.ErrorIs(t, err, ErrInterrupted)
+	opt.Resume, opt.Show = true, nil
+	for want, change := range map[string]func(*Options){
+		"--micro-batch was 2 and is 4; --teacher-batch was 2 and is 4: give": func(o *Options) { o.MicroBatch = 4 },
+		"--teacher-batch was 2 and is 1: give":                               func(o *Options) { o.TeacherBatch = 1 },
+		"--teacher was ":                                                     func(o *Options) { o.Teacher = o.Model },
+	} {
+		other := opt
+		change(&other)
+		_, err := Run(context.Background(), other, alone(t))
+		assert.ErrorContains(t, err, want)
+	}
+}
