@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -158,4 +159,19 @@ func TestAnIndexThatDisagreesWithItselfIsMadeAgain(t *testing.T) {
 			assert.Equal(t, set.Fingerprint(), again.Fingerprint())
 		})
 	}
+}
+
+// TestWhatAKilledProcessLeftIsRemoved when nobody has written to it for a day.
+func TestWhatAKilledProcessLeftIsRemoved(t *testing.T) {
+	dir, cache := routesOf(t, Synthesis{Routes: 1, Seconds: 2, Width: 64, Height: 40}), t.TempDir()
+	old, new := filepath.Join(cache, "a.planes.partial123"), filepath.Join(cache, "b.planes.partial456")
+	for _, path := range []string{old, new} {
+		require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
+	}
+	before := time.Now().Add(-25 * time.Hour)
+	require.NoError(t, os.Chtimes(old, before, before))
+	_, err := Open(context.Background(), dir, Options{Inputs: takes(t, "vision"), Cache: cache})
+	require.NoError(t, err)
+	assert.NoFileExists(t, old)
+	assert.FileExists(t, new)
 }

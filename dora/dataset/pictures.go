@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
@@ -24,13 +25,30 @@ type pictures struct {
 	size   int64       // of a frame
 }
 
+// partial is part of the names of what is being written to a cache.
+const partial = ".partial"
+
+// abandoned is for how long nothing has been written to what a killed process left.
+const abandoned = 24 * time.Hour
+
+// sweep removes what killed processes left unfinished in a cache.
+func sweep(cache string) error {
+	paths, err := filepath.Glob(filepath.Join(cache, "*"+partial+"*"))
+	for _, path := range paths {
+		if st, gone := os.Stat(path); gone == nil && time.Since(st.ModTime()) > abandoned {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+	}
+	return err
+}
+
 // decode writes the pictures of the wanted moments, which are in the order of the road camera's frames, and returns how many there are: fewer if the cameras' files end
 // before their log. What is wrong with them is damage, unless there is nothing at all.
 func (p *pictures) decode(ctx context.Context, s *route.Segment, t *timeline, c *contract, wanted []int) (count int, damage string, err error) {
 	if err := os.MkdirAll(filepath.Dir(p.path), 0o755); err != nil {
 		return 0, "", err
 	}
-	f, err := os.CreateTemp(filepath.Dir(p.path), filepath.Base(p.path)+".partial*")
+	f, err := os.CreateTemp(filepath.Dir(p.path), filepath.Base(p.path)+partial+"*")
 	if err != nil {
 		return 0, "", err
 	}

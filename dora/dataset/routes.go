@@ -54,7 +54,10 @@ func openRoutes(ctx context.Context, dir string, opt Options, k kind) (_ Set, er
 		r.remove = append(r.remove, cache)
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return nil, err
+		return nil, errors.Join(err, r.Close())
+	}
+	if err := sweep(cache); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
 	opened, refused := openSegments(ctx, found.Segments, c, k, cache, opt.Progress)
 	if ctx.Err() != nil {

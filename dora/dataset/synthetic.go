@@ -77,18 +77,18 @@ func (s Synthesis) open(ctx context.Context, parent string, opt Options) (Set, e
 		if err := os.MkdirAll(parent, 0o755); err != nil {
 			return nil, err
 		}
-		partial, err := os.MkdirTemp(parent, synthetic+"-partial")
+		unfinished, err := os.MkdirTemp(parent, synthetic+partial)
 		if err != nil {
 			return nil, err
 		}
-		err = Synthesise(ctx, partial, s)
+		err = Synthesise(ctx, unfinished, s)
 		if err == nil {
-			if err = os.Rename(partial, dir); errors.Is(err, os.ErrExist) { // another rank was faster
-				err = os.RemoveAll(partial)
+			if err = os.Rename(unfinished, dir); errors.Is(err, os.ErrExist) { // another rank was faster
+				err = os.RemoveAll(unfinished)
 			}
 		}
 		if err != nil {
-			return nil, errors.Join(err, os.RemoveAll(partial))
+			return nil, errors.Join(err, os.RemoveAll(unfinished))
 		}
 	}
 	return openRoutes(ctx, dir, opt, anyRoutes)

@@ -2,6 +2,8 @@ package train
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -212,6 +214,7 @@ func lastCheckpoint(dir string, warn func(string)) (path string, data []byte, er
 const (
 	programSetting = "program"
 	memorySetting  = "--memory"
+	dataSetting    = "--data" // the fingerprint
 )
 
 // changed says which settings differ from those of a checkpoint, and of the program only if none else does.
@@ -219,7 +222,11 @@ func changed(was, now map[string]string) error {
 	var errs []string
 	for _, name := range slices.Sorted(keys(was, now)) {
 		if a, b := was[name], now[name]; a != b && name != programSetting && (name != memorySetting || was[programSetting] != now[programSetting]) {
-			errs = append(errs, fmt.Sprintf("%s was %s and is %s", name, cmp.Or(a, "not given"), cmp.Or(b, "not given")))
+			text := fmt.Sprintf("%s was %s and is %s", name, cmp.Or(a, "not given"), cmp.Or(b, "not given"))
+			if isDigest(a) && isDigest(b) {
+				text = name + " has other contents"
+			}
+			errs = append(errs, text)
 		}
 	}
 	switch {
@@ -229,6 +236,12 @@ func changed(was, now map[string]string) error {
 		return errors.New("the same settings give another program, so another version of spark-dora wrote the checkpoint")
 	}
 	return nil
+}
+
+// isDigest reports whether a setting is that of a file or of data, by which nobody knows them.
+func isDigest(text string) bool {
+	_, err := hex.DecodeString(text)
+	return err == nil && len(text) == 2*sha256.Size
 }
 
 // keys are the names in either map.

@@ -126,6 +126,11 @@ func TestARunThatStopsBeforeItsFirstUpdateGoesOn(t *testing.T) {
 	assert.NoError(t, err)
 }
 
+// renamed is a set of other data.
+type renamed struct{ dataset.Set }
+
+func (r renamed) Fingerprint() string { return fmt.Sprintf("%064x", 7) }
+
 // TestResumingWithAnotherDivisionIsNamed: what only divides the work gives other bits too.
 func TestResumingWithAnotherDivisionIsNamed(t *testing.T) {
 	opt := lessonsOf(t, 12)
@@ -138,11 +143,41 @@ func TestResumingWithAnotherDivisionIsNamed(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"--micro-batch was 2 and is 4; --teacher-batch was 2 and is 4: give": func(o *Options) { o.MicroBatch = 4 },
 		"--teacher-batch was 2 and is 1: give":                               func(o *Options) { o.TeacherBatch = 1 },
-		"--teacher was ":                                                     func(o *Options) { o.Teacher = o.Model },
+		"other settings: --teacher has other contents: give":                 func(o *Options) { o.Teacher = o.Model },
+		"other settings: --data has other contents: give":                    func(o *Options) { o.Set = renamed{o.Set} },
 	} {
 		other := opt
 		change(&other)
 		_, err := Run(context.Background(), other, alone(t))
 		assert.ErrorContains(t, err, want)
 	}
+}
+
+// TestASampleThatIsNotFiniteCostsItsUpdatesAlone: neither the variation that errors are related to, nor the training.
+func TestASampleThatIsNotFiniteCostsItsUpdatesAlone(t *testing.T) {
+	opt := lessonsOf(t, 24)
+	opt.Epochs, opt.Loss = 1, "plan=1,features:outputs=1"
+	set := opt.Set.(drawn)
+	training, _, err := dataset.Split(set, opt.Val, opt.Seed)
+	require.NoError(t, err)
+	wrong, err := training.Sample(context.Background(), dataset.Shuffle(opt.Seed, 0, training.Len())[1])
+	require.NoError(t, err)
+	opt.Set = altered{set, func(_ int, s *dataset.Sample) {
+		if s.Key == wrong.Key {
+			x := s.Inputs["features_buffer"]
+			binary.LittleEndian.PutUint16(x[len(x)-2:], 0x7fc0)
+		}
+	}}
+	_, err = Run(context.Background(), opt, alone(t))
+	require.NoError(t, err)
+	records, err := readMetrics(opt.Output, 100)
+	require.NoError(t, err)
+	var skipped []int
+	for _, r := range records {
+		if r.Skipped {
+			skipped = append(skipped, r.Update)
+			assert.Empty(t, r.Terms)
+		}
+	}
+	assert.Equal(t, []int{1}, skipped)
 }

@@ -40,3 +40,20 @@ func TestMetricsBehindTheCheckpointAreWrittenAgain(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, none)
 }
+
+// TestUpdatesThatWereLeftOutAreGapsInTheCurves, not losses of 0: they would turn the logarithmic scale off, and a norm of 0 has no place on one.
+func TestUpdatesThatWereLeftOutAreGapsInTheCurves(t *testing.T) {
+	terms := func(x float64) map[string]float64 { return map[string]float64{"plan": x, "lead": x} }
+	records := []Record{{Update: 1, Loss: 4, Norm: 2, Terms: terms(2)}, {Update: 3, Loss: 3, Norm: 1, Terms: terms(1.5)}}
+	with := []Record{records[0], {Update: 2, Skipped: true}, records[1]}
+	a, b := curves(records), curves(with)
+	require.Len(t, b, len(a))
+	for i := range a {
+		switch a[i].Title {
+		case "Loss", "Terms of the loss", "Norm of the gradient":
+			assert.Equal(t, a[i].Plot, b[i].Plot, a[i].Title)
+		}
+		assert.NotContains(t, string(b[i].Plot), "Inf", a[i].Title)
+		assert.NotContains(t, string(b[i].Plot), "NaN", a[i].Title)
+	}
+}

@@ -48,7 +48,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	digests := map[string]string{"model": r.model.Base, "target": r.opt.Target}
+	digests := map[string]string{"--model": r.model.Base, "target": r.opt.Target}
 	for flag, path := range map[string]string{"--adapter": r.opt.Adapter, "--teacher": r.opt.Teacher, "--vision": r.opt.Vision} {
 		if path == "" {
 			continue
@@ -134,7 +134,7 @@ func (r *run) unchanged(settings map[string]string) error {
 	was := maps.Clone(r.pos.Settings)
 	maps.DeleteFunc(was, func(name, _ string) bool {
 		_, known := settings[name]
-		return !known && !strings.HasPrefix(name, "--")
+		return !known && (!strings.HasPrefix(name, "--") || name == dataSetting)
 	})
 	return r.same(was, settings)
 }
@@ -280,7 +280,7 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 	if set.Len() == 0 {
 		return fmt.Errorf("%s: it has no samples: logs without cameras show a model nothing", r.opt.Data)
 	}
-	digests["data"] = set.Fingerprint()
+	digests[dataSetting] = set.Fingerprint()
 	r.training = set
 	if r.opt.Val > 0 {
 		if r.training, r.held, err = dataset.Split(set, r.opt.Val, r.opt.Seed); err != nil {

@@ -92,12 +92,16 @@ func curves(records []Record) []curve {
 			positive = positive && r.Validation.Loss > 0
 			continue
 		}
-		_ = w.see(r.Loss, 0)
-		add(&loss, r, r.Loss)
-		add(&smooth, r, w.Smooth)
-		positive = positive && r.Loss > 0
+		if !r.Skipped || r.Loss != 0 { // of an update that was left out it may not be finite, and is not recorded then
+			_ = w.see(r.Loss, 0)
+			add(&loss, r, r.Loss)
+			add(&smooth, r, w.Smooth)
+			positive = positive && r.Loss > 0
+		}
 		add(&rate, r, r.Rate)
-		add(&norm, r, r.Norm)
+		if r.Norm > 0 {
+			add(&norm, r, r.Norm)
+		}
 		add(&speed, r, r.Samples)
 		add(&waited, r, 100*r.Waited)
 		for name, x := range r.Terms {

@@ -300,14 +300,16 @@ func (s *sums) set(x []float32) {
 	}
 }
 
-// terms are those of the loss, in a form that JSON has; nil if there are none.
+// terms are those of the loss that are finite, as JSON has them; nil if there are none.
 func (s *sums) terms() map[string]float64 {
 	if len(s.names) == 0 {
 		return nil
 	}
 	out := map[string]float64{}
 	for _, name := range s.names {
-		out[name] = finite(s.term[name])
+		if x := s.term[name]; finite(x) == x {
+			out[name] = x
+		}
 	}
 	return out
 }

@@ -34,7 +34,7 @@ type drawn struct {
 
 func (d drawn) Len() int            { return d.count }
 func (d drawn) Route(i int) string  { return fmt.Sprint(i * 8 / d.count) }
-func (d drawn) Fingerprint() string { return fmt.Sprint("drawn", d.count) }
+func (d drawn) Fingerprint() string { return fmt.Sprintf("%064x", d.count) }
 func (d drawn) Close() error        { return nil }
 
 func (d drawn) Sample(_ context.Context, i int) (*dataset.Sample, error) {

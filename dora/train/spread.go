@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/dora/loss"
@@ -59,7 +60,9 @@ func (r *run) spreads(ctx context.Context, terms loss.Terms) (map[string]float64
 			if len(squared) == 0 {
 				return nil, nil
 			}
-			v.Add(squared)
+			if isFinite(squared) { // else the update leaves the sample out too
+				v.Add(squared)
+			}
 		}
 	}
 	spreads := v.Spreads()
@@ -67,4 +70,13 @@ func (r *run) spreads(ctx context.Context, terms loss.Terms) (map[string]float64
 		spreads[name] = max(spreads[name], leastSpread*square)
 	}
 	return spreads, ctx.Err()
+}
+
+func isFinite(values map[string][]float32) bool {
+	for _, x := range values {
+		if slices.ContainsFunc(x, func(v float32) bool { return finite(float64(v)) != float64(v) }) {
+			return false
+		}
+	}
+	return true
 }

@@ -149,6 +149,9 @@ func event(p train.Progress, first int) progress.Event {
 		fmt.Fprintf(&terms, " %s %.3g", t.Name, t.Value)
 	}
 	phase := fmt.Sprintf("loss %.4g%s, rate %.2g, %.3g samples/s, update", p.Loss, terms.String(), p.Rate, p.Samples)
+	if p.Skipped {
+		phase = fmt.Sprintf("left out, since its gradient is not finite, rate %.2g, %.3g samples/s, update", p.Rate, p.Samples)
+	}
 	all := float64(p.Updates)
 	return progress.Event{Phase: phase, Step: p.Update, Steps: p.Updates, Part: float64(p.Update) / all, From: float64(first) / all}
 }
