@@ -7,7 +7,7 @@ CACHE   := .cache
 # Go packages under testdata are not part of ./... and are named.
 GEN     := ./testdata/gen/... ./testdata/judge/...
 # Packages whose tests take longest are named first, so that none of them runs alone at the end.
-SLOW    := ./internal/compile ./dora ./codegen/contraction ./internal/calibrate
+SLOW    := ./internal/compile ./dora ./codegen/contraction ./docs/guide ./dora/train ./internal/calibrate
 PKGS    := ./... $(GEN)
 # The demo's model and size: vision, policy, dmonitoring or supercombo; small or full.
 MODEL   ?= vision
@@ -75,8 +75,9 @@ TESTENV += GOGC=400 GOMEMLIMIT=3GiB GODEBUG=memprofilerate=0
 
 # PART=1/2 adds that part of the long tests (internal/fulltest); continuous integration does so by the commit.
 PART    ?=
+TESTFLAGS ?=
 test: tools nodecases
-	$(TESTENV) SPARK_FULL_PART=$(PART) $(GO) test -timeout 40m $(SLOW) $(PKGS)
+	$(TESTENV) SPARK_FULL_PART=$(PART) $(GO) test $(TESTFLAGS) -timeout 40m $(SLOW) $(PKGS)
 	@$(MAKE) -s check-tools
 
 # The whole matrix at full size.

@@ -1,6 +1,7 @@
 package contraction
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"sync"
@@ -29,12 +30,15 @@ func (c *Choices) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, err
 	return lowered(region, ctx, nil, c)
 }
 
-// choose is the function choose with what is remembered. What computes A in front of a product is weighed each time.
-func (c *Choices) choose(p *problem, pl *plan, t *target.Target, signature string) (Schedule, *cost.Work, string, error) {
-	if c == nil || p.prologue != nil {
+// choose is the function choose of a region with what is remembered.
+func (c *Choices) choose(p *problem, pl *plan, t *target.Target, signature string, region *ir.Node) (Schedule, *cost.Work, string, error) {
+	if c == nil {
 		return choose(p, pl, t)
 	}
 	key := p.key(pl, t, signature)
+	if p.prologue != nil {
+		key += fmt.Sprintf(" %x", contents(region))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was, ok := c.known[key]
@@ -63,4 +67,26 @@ func (p *problem) key(pl *plan, t *target.Target, signature string) string {
 		k += fmt.Sprint(" ", w.rows, w.cols, w.width, w.bytes, w.byK)
 	}
 	return k
+}
+
+// contents is a digest of what the signature of a region leaves out: values of constants, scales of what is stored. What is in front of a product is
+// emitted to count what it does.
+func contents(region *ir.Node) []byte {
+	h := sha256.New()
+	add := func(values []*ir.Value) {
+		for _, v := range values {
+			if v != nil && v.IsConst() {
+				fmt.Fprintln(h, v.Type, v.Const.Splat, len(v.Const.Data))
+				h.Write(v.Const.Data)
+			}
+		}
+	}
+	for _, part := range region.Parts() {
+		add(part.Inputs)
+		for _, n := range part.Region.Body.Nodes {
+			add(n.Inputs)
+		}
+		fmt.Fprintf(h, "%+v %+v\n", part.Region.Operands, part.Region.Results)
+	}
+	return h.Sum(nil)
 }

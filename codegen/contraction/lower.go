@@ -53,7 +53,7 @@ func lowered(region *ir.Node, ctx *kernel.Context, s *Shared, c *Choices) (*kern
 			err = &kernel.ChoiceError{Signature: signature, Schedule: text, Err: err}
 		}
 	default:
-		sch, work, reason, err = c.choose(p, pl, ctx.Target, signature)
+		sch, work, reason, err = c.choose(p, pl, ctx.Target, signature, region)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("contraction: %w", err)

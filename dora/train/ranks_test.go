@@ -181,6 +181,6 @@ func TestRanksWithOtherSettingsAreRefused(t *testing.T) {
 	opt := lessonsOf(t, 48)
 	for _, r := range job(t, opt, 2, settings{Count: 48, Batch: 6, Epochs: 1, Output: "out", Other: 2}).Wait() {
 		assert.Equal(t, 3, r.Code)
-		assert.Contains(t, r.Output, `error: rank 1 differs: --lr is "0.004" and was "0.002" on rank 0`)
+		assert.Contains(t, r.Output, `rank 1 differs: --lr is "0.004" and was "0.002" on rank 0`)
 	}
 }

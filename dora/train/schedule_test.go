@@ -24,8 +24,8 @@ func TestRates(t *testing.T) {
 
 func TestSchedulesThatMakeNoSense(t *testing.T) {
 	assert.ErrorContains(t, schedule{"step", 1, 0, 0}.check(), `schedule "step": want one of constant, linear, cosine`)
-	assert.ErrorContains(t, schedule{Cosine, -1, 0, 0}.check(), "--lr -1")
-	assert.ErrorContains(t, schedule{Cosine, 1, -2, 0}.check(), "--warmup -2")
+	assert.ErrorContains(t, schedule{Cosine, -1, 0, 0}.check(), "--lr -1: want a number greater than 0")
+	assert.ErrorContains(t, schedule{Cosine, 1, -2, 0}.check(), "--warmup -2: want 0 updates or more")
 }
 
 // TestDivergenceIsFound where the smoothed loss is a multiple of its least, not where one update is; and not where losses are negative.

@@ -25,7 +25,7 @@ func TestABatchIsItsSamples(t *testing.T) {
 			m := small(t, name)
 			one, err := onnx.Import(m, onnx.ImportOptions{})
 			require.NoError(t, err)
-			r, err := Compile(context.Background(), m, Options{Precision: "fp32", Targets: []string{"sm_121"}, F32Outputs: true, Import: onnx.ImportOptions{Batch: samples}})
+			r, err := compiled(context.Background(), m, Options{Precision: "fp32", Targets: []string{"sm_121"}, F32Outputs: true, Import: onnx.ImportOptions{Batch: samples}})
 			require.NoError(t, err)
 			alone := once(t, m, Options{Precision: "fp32", Targets: []string{"sm_121"}})
 			in := map[string]*npy.Array{}

@@ -41,7 +41,7 @@ func TestTheBudgetIsJudgedOnValidationInputs(t *testing.T) {
 	source := forced(t, "policy", "fp8", "sm_121").Source
 	dir := inputFiles(t, drawn(source))
 	opt := Options{Precision: "fp8", Targets: []string{"sm_121"}, Generated: 2, Validate: []string{dir}}
-	free, err := Compile(t.Context(), small(t, "policy"), opt)
+	free, err := compiled(t.Context(), small(t, "policy"), opt)
 	require.NoError(t, err)
 	sets := free.Accuracy.Sets
 	require.Len(t, sets, 3)
@@ -54,7 +54,7 @@ func TestTheBudgetIsJudgedOnValidationInputs(t *testing.T) {
 	require.Less(t, out, in, "the validation inputs are no harder than the others: choose others")
 
 	opt.MinCosine, opt.Smaller = (in+out)/2, true
-	r, err := Compile(t.Context(), small(t, "policy"), opt)
+	r, err := compiled(t.Context(), small(t, "policy"), opt)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, lowest(r.Accuracy.Sets[2].Slices), opt.MinCosine)
 	require.Positive(t, in16Bits(r))
@@ -86,7 +86,7 @@ var slowL2 = func() *cost.File {
 // TestAChosenProgramIsMeasuredOnce: what a search measured last is the program, byte for byte, so that it is not run on all inputs again.
 func TestAChosenProgramIsMeasuredOnce(t *testing.T) {
 	runs, candidates := 0, 0
-	r, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp8", MinCosine: .9, Generated: 4, Targets: []string{"sm_121"}, Machine: slowL2,
+	r, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp8", MinCosine: .9, Generated: 4, Targets: []string{"sm_121"}, Machine: slowL2,
 		Progress: func(e progress.Event) {
 			switch {
 			case !e.Begin:
@@ -107,7 +107,7 @@ func TestValidationInputsThatCalibrate(t *testing.T) {
 	source := forced(t, "policy", "fp8", "sm_121").Source
 	dir := inputFiles(t, append(unseen(source), drawn(source)...))
 	var warned []string
-	_, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp8", Targets: []string{"sm_121"}, Calibrate: []string{dir},
+	_, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp8", Targets: []string{"sm_121"}, Calibrate: []string{dir},
 		Validate: []string{filepath.Join(dir, "01.npz")}, Warn: func(text string) { warned = append(warned, text) }})
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(warned, "\n"), "validation inputs are calibration inputs too, 1 of 1, which")
@@ -124,9 +124,9 @@ func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
 	}
 	var warned []string
 	opt := Options{Precision: "fp8", MinCosine: .9, Generated: 2, Targets: []string{"sm_121", "sm_90"}, Keep: keep, Warn: func(text string) { warned = append(warned, text) }}
-	r, err := Compile(t.Context(), small(t, "policy"), opt)
+	r, err := compiled(t.Context(), small(t, "policy"), opt)
 	require.NoError(t, err)
-	half, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: opt.Targets})
+	half, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: opt.Targets})
 	require.NoError(t, err)
 	require.NotNil(t, r.Accuracy.Kept)
 	require.Equal(t, "fp8", r.Accuracy.Kept.Precision)
@@ -138,7 +138,7 @@ func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
 	require.Len(t, r.Accuracy.Others, 1)
 
 	opt.Smaller, opt.Targets = true, opt.Targets[:1]
-	r, err = Compile(t.Context(), small(t, "policy"), opt)
+	r, err = compiled(t.Context(), small(t, "policy"), opt)
 	require.NoError(t, err)
 	require.Nil(t, r.Accuracy.Kept)
 	require.Less(t, len(r.Program.Weights), len(half.Program.Weights))

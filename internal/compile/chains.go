@@ -14,13 +14,13 @@ import (
 )
 
 // lowerChains are the kernels of chains, each of the family of its last part.
-func lowerChains(c *loop.Choices) codegen.Lower {
+func lowerChains(products *contraction.Choices, loops *loop.Choices) codegen.Lower {
 	return func(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 		switch n.LastPart().Region.Family {
 		case ir.FamilyContraction:
-			return contraction.Lower(n, ctx)
+			return products.Lower(n, ctx)
 		case ir.FamilyLoop:
-			return c.LowerChain(n, ctx)
+			return loops.LowerChain(n, ctx)
 		}
 		return window.LowerChain(n, ctx)
 	}

@@ -29,7 +29,7 @@ func TestTailsAreFewerLaunches(t *testing.T) {
 	}
 	for _, name := range []string{"policy", "dmonitoring", "vision"} {
 		t.Run(name, func(t *testing.T) {
-			src, err := Compile(t.Context(), small(t, name), Options{Precision: "fp16", Targets: []string{"sm_121"}})
+			src, err := compiled(t.Context(), small(t, name), Options{Precision: "fp16", Targets: []string{"sm_121"}})
 			require.NoError(t, err)
 			require.Empty(t, src.Fallbacks)
 			chains := chainsOf(src.Graph, ir.FamilyLoop)

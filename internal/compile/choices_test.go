@@ -23,13 +23,16 @@ func TestRememberedSchedulesAreThoseThatAreChosen(t *testing.T) {
 			var regions []*ir.Node
 			for _, n := range r.Graph.Nodes {
 				regions = append(regions, n.Parts()...)
+				if n.IsFamily(ir.FamilyChain) {
+					regions = append(regions, n)
+				}
 			}
 			for _, n := range regions {
-				if !n.IsFamily(ir.FamilyContraction) && !n.IsFamily(ir.FamilyLoop) {
+				if n.Region == nil || families[n.Region.Family] == nil {
 					continue
 				}
 				want, err := families[n.Region.Family](n, ctx)
-				if err != nil {
+				if err != nil || want.Work == nil {
 					continue
 				}
 				for range 2 {

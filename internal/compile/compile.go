@@ -224,7 +224,7 @@ func familiesOf(c *choices) codegen.Families {
 	if c != nil {
 		products, loops = &c.products, &c.loops
 	}
-	return codegen.Families{ir.FamilyContraction: products.Lower, ir.FamilyWindow: window.Lower, ir.FamilyChain: lowerChains(loops), ir.FamilyLoop: loops.Lower}
+	return codegen.Families{ir.FamilyContraction: products.Lower, ir.FamilyWindow: window.Lower, ir.FamilyChain: lowerChains(products, loops), ir.FamilyLoop: loops.Lower}
 }
 
 // compile compiles for every target: the passes before storePass, calibration, the other passes, kernels. All targets share

@@ -93,7 +93,7 @@ func TestEveryConvolutionInEveryPrecision(t *testing.T) {
 		file, final float64 // relative L2 distances
 	}{{"fp32", 1e-6, 1e-6}, {"fp16", 1e-3, 1e-6}, {"bf16", 8e-3, 1e-6}, {"fp8", .15, .015}, {"nvfp4", .15, .015}} {
 		t.Run(p.name, func(t *testing.T) {
-			r, err := Compile(context.Background(), convolutionModel(t, cases), Options{Precision: p.name, Targets: []string{"sm_121"}, Generated: 2})
+			r, err := compiled(context.Background(), convolutionModel(t, cases), Options{Precision: p.name, Targets: []string{"sm_121"}, Generated: 2})
 			require.NoError(t, err)
 			if r.Accuracy != nil {
 				low := len(channels)

@@ -34,7 +34,7 @@ func TestAFrontIsItsSamples(t *testing.T) {
 			opt := Options{Precision: c.precision, Targets: []string{"sm_121"}}
 			alone := once(t, m, opt).Program
 			opt.Import.Batch, opt.MicroBatch, opt.Front = c.batch, c.size, c.front
-			r, err := Compile(t.Context(), m, opt)
+			r, err := compiled(t.Context(), m, opt)
 			require.NoError(t, err)
 			fronts, rest := 0, 0 // launches of the first layer and of the last
 			launches := r.Program.Variants[0].Entries[0].Launches
@@ -71,7 +71,7 @@ func b2i(b bool) int {
 // TestCutsHaveTheSameKeyInBatchesOfAllSizes, and lie in front of outputs and of what lives from run to run.
 func TestCutsHaveTheSameKeyInBatchesOfAllSizes(t *testing.T) {
 	of := func(name string, size int) *trial {
-		r, err := Compile(t.Context(), small(t, name), Options{Precision: "fp32", Targets: []string{"sm_121"}, GraphOnly: true, MicroBatch: size, Import: onnx.ImportOptions{Batch: size}})
+		r, err := compiled(t.Context(), small(t, name), Options{Precision: "fp32", Targets: []string{"sm_121"}, GraphOnly: true, MicroBatch: size, Import: onnx.ImportOptions{Batch: size}})
 		require.NoError(t, err)
 		return &trial{size: size, graph: r.Graph, cuts: cutsOf(r.Graph)}
 	}

@@ -77,7 +77,7 @@ func TestCopiesJudgeNothing(t *testing.T) {
 	require.Contains(t, text, "features_buffer is one constant number in 9 of 9")
 	require.Contains(t, text, "few calibration inputs (1)")
 
-	r, err := Compile(t.Context(), m, opt)
+	r, err := compiled(t.Context(), m, opt)
 	require.NoError(t, err)
 	require.Len(t, r.Accuracy.Sets, 1)
 }

@@ -24,7 +24,7 @@ import (
 // inBatch compiles a small model for a batch in micro-batches of a size; 0: the fastest.
 func inBatch(t *testing.T, m *onnx.Model, precision string, batch, size int) *runtime.Program {
 	t.Helper()
-	r, err := Compile(context.Background(), m, Options{Precision: precision, Targets: []string{"sm_121"}, MicroBatch: size, Import: onnx.ImportOptions{Batch: batch}})
+	r, err := compiled(context.Background(), m, Options{Precision: precision, Targets: []string{"sm_121"}, MicroBatch: size, Import: onnx.ImportOptions{Batch: batch}})
 	require.NoError(t, err)
 	return r.Program
 }
@@ -175,7 +175,7 @@ func TestMicroBatchesThatCannotBe(t *testing.T) {
 			Options{Precision: "fp16", MicroBatch: 2, Trace: true, Import: onnx.ImportOptions{Batch: 4}}},
 	} {
 		c.opt.Targets = []string{"sm_121"}
-		_, err := Compile(t.Context(), m, c.opt)
+		_, err := compiled(t.Context(), m, c.opt)
 		require.EqualError(t, err, "policy.onnx: "+c.want)
 	}
 }
@@ -209,7 +209,7 @@ func TestTimesOfBatches(t *testing.T) {
 		m, err := onnx.Load(filepath.Join("..", "..", "..", "shared", "models", name+".onnx"))
 		require.NoError(t, err)
 		for _, batch := range []int{1, 2, 4, 8, 16, 32, 64} {
-			r, err := Compile(t.Context(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Import: onnx.ImportOptions{Batch: batch}})
+			r, err := compiled(t.Context(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Import: onnx.ImportOptions{Batch: batch}})
 			require.NoError(t, err)
 			p, err := r.Profile(t.Context())
 			require.NoError(t, err)

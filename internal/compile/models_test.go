@@ -39,12 +39,23 @@ func once(t *testing.T, m *onnx.Model, opt Options) *Result {
 	defer results.Unlock()
 	key := fmt.Sprint(m.Path, opt.Precision, opt.Targets, opt.Calibrate, opt.Generated, opt.MinCosine, opt.Smaller, opt.Keep, opt.F32Inputs, opt.F32Outputs, opt.Warn != nil, opt.Machine)
 	if results.of[key] == nil {
-		r, err := Compile(context.Background(), m, opt)
+		r, err := compiled(context.Background(), m, opt)
 		require.NoError(t, err)
 		results.of[key] = r
 	}
 	return results.of[key]
 }
+
+// compiled is Compile with the schedules that were chosen in other tests. TestRememberedSchedulesAreThoseThatAreChosen says that they are what Compile
+// would choose, and TestCompilingTwiceGivesTheSameBytes compares programs. Machines have schedules of their own.
+func compiled(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
+	if opt.Machine == nil {
+		opt.chosen = remembered
+	}
+	return Compile(ctx, m, opt)
+}
+
+var remembered = new(choices)
 
 // small is a small model of the repository's own.
 func small(t *testing.T, name string) *onnx.Model {

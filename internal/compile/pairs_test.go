@@ -126,7 +126,7 @@ func TestWhatIsReadBehindPadding(t *testing.T) {
 	m, names := pairsModel(t)
 	for p, bound := range map[string]float64{"fp32": 2e-6, "fp16": 2e-3} {
 		t.Run(p, func(t *testing.T) {
-			r, err := Compile(context.Background(), m, Options{Precision: p, Targets: []string{"sm_121"}})
+			r, err := compiled(context.Background(), m, Options{Precision: p, Targets: []string{"sm_121"}})
 			require.NoError(t, err)
 			in := arrays(t, r.Source)
 			got, want := outputs(t, r.Program, session(t, r.Program, true), in), evaluate(t, r.Source, in, false)

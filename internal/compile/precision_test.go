@@ -127,7 +127,7 @@ func TestTheBudgetIsMet(t *testing.T) {
 	}
 	require.Positive(t, kept)
 
-	_, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "fp8", MinCosine: .999999999999, Generated: 2, Targets: []string{"sm_121"}})
+	_, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp8", MinCosine: .999999999999, Generated: 2, Targets: []string{"sm_121"}})
 	require.ErrorContains(t, err, "cannot be reached")
 	require.ErrorContains(t, err, "the layers that hurt most alone")
 }
@@ -143,7 +143,7 @@ func TestKeptLayersStay(t *testing.T) {
 
 func TestQuantisedProgramsAreTheSameTwice(t *testing.T) {
 	a := forced(t, "policy", "nvfp4", "sm_121")
-	b, err := Compile(t.Context(), small(t, "policy"), Options{Precision: "nvfp4", Generated: 2, Targets: []string{"sm_121"}})
+	b, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "nvfp4", Generated: 2, Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	require.Equal(t, a.Program.Weights, b.Program.Weights)
 	require.Equal(t, a.Program.Variants[0].PTX, b.Program.Variants[0].PTX)
@@ -317,7 +317,7 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 			}
 			m, err := onnx.Load(shared(t, "dmonitoring_model.onnx"))
 			require.NoError(t, err)
-			r, err := Compile(context.Background(), m, Options{Precision: c.precision, Smaller: c.smaller, Targets: []string{"sm_121"}, Calibrate: []string{shared(t, "calibration", "dmonitoring_model")}})
+			r, err := compiled(context.Background(), m, Options{Precision: c.precision, Smaller: c.smaller, Targets: []string{"sm_121"}, Calibrate: []string{shared(t, "calibration", "dmonitoring_model")}})
 			require.NoError(t, err)
 			var got, want [][]float64
 			run := session(t, r.Program, false)
@@ -342,7 +342,7 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 				names = append(names, l.Name)
 			}
 			// Layers have a launch of their own, as most of them in low precision: tiles of chains pad fp16 less.
-			fp16, err := Compile(context.Background(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Apart: names})
+			fp16, err := compiled(context.Background(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Apart: names})
 			require.NoError(t, err)
 			for i, w := range r.Weigh(fp16, r.Accuracy.Layers) {
 				l := r.Accuracy.Layers[i]

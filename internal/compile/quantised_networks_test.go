@@ -100,15 +100,15 @@ func TestLayersThatAFileHasQuantisedAreListed(t *testing.T) {
 			require.NoError(t, err)
 			m, err := onnx.Decode(name+".onnx", src.ONNX)
 			require.NoError(t, err)
-			half, err := Compile(t.Context(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}})
+			half, err := compiled(t.Context(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}})
 			require.NoError(t, err)
 			require.Greater(t, len(half.File), 2)
 			var warned []string
-			low, err := Compile(t.Context(), m, Options{Precision: "fp8", MinCosine: .9, Generated: 2, Targets: []string{"sm_121"}, Warn: func(text string) { warned = append(warned, text) }})
+			low, err := compiled(t.Context(), m, Options{Precision: "fp8", MinCosine: .9, Generated: 2, Targets: []string{"sm_121"}, Warn: func(text string) { warned = append(warned, text) }})
 			require.NoError(t, err)
 			require.Equal(t, half.Program, low.Program)
 			require.Contains(t, warned, "fp8 changes nothing: the file has quantised every layer that can be, and the program keeps that")
-			_, err = Compile(t.Context(), m, Options{Precision: "fp8", MinCosine: 1 - 1e-15, Generated: 2, Targets: []string{"sm_121"}})
+			_, err = compiled(t.Context(), m, Options{Precision: "fp8", MinCosine: 1 - 1e-15, Generated: 2, Targets: []string{"sm_121"}})
 			require.ErrorContains(t, err, "no layer could go down, so 16 bits cost that, and codes of layers that the file has quantised")
 			require.ErrorContains(t, err, "or a lower --min-cosine")
 			for _, layers := range [][]calibrate.LayerChoice{half.File, low.Accuracy.Layers} {
@@ -168,7 +168,7 @@ func compiledNetwork(t *testing.T, name, precision string) (*quantised.Model, *R
 	require.NoError(t, err)
 	d, err := onnx.Decode(name+".onnx", m.ONNX)
 	require.NoError(t, err)
-	r, err := Compile(context.Background(), d, Options{Precision: precision, Targets: []string{"sm_121"}})
+	r, err := compiled(context.Background(), d, Options{Precision: precision, Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	require.Empty(t, r.Fallbacks)
 	return m, r

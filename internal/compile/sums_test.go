@@ -71,11 +71,11 @@ func TestWhatModelsLoseBySumsThatDropBits(t *testing.T) {
 					dtype = "e4m3"
 					opt.Calibrate = []string{shared(t, "calibration", name)}
 				}
-				plain, err := Compile(t.Context(), m, opt)
+				plain, err := compiled(t.Context(), m, opt)
 				require.NoError(t, err)
 				drops := map[string]int{dtype: few}
 				opt.Machine = dropping(drops)
-				partial, err := Compile(t.Context(), m, opt)
+				partial, err := compiled(t.Context(), m, opt)
 				require.NoError(t, err)
 				distance := func(got, want []float64) float64 {
 					c, err := runtime.Compare(got, want, 0, 0)
@@ -102,7 +102,7 @@ func TestWhatModelsLoseBySumsThatDropBits(t *testing.T) {
 func TestTheBudgetIsJudgedWithTheSumsOfTheMachine(t *testing.T) {
 	m := small(t, "policy")
 	compile := func(f *cost.File, budget float64) (float64, error) {
-		r, err := Compile(t.Context(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Machine: f, MinCosine: budget, Generated: 2})
+		r, err := compiled(t.Context(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Machine: f, MinCosine: budget, Generated: 2})
 		if err != nil {
 			return 0, err
 		}

@@ -39,7 +39,7 @@ func TestTiesFallAsInTheFile(t *testing.T) {
 		m, err := b.Model()
 		require.NoError(t, err)
 		for _, in := range []string{"file", "fp32"} {
-			r, err := Compile(t.Context(), m, Options{Precision: in, Targets: []string{"sm_121"}})
+			r, err := compiled(t.Context(), m, Options{Precision: in, Targets: []string{"sm_121"}})
 			require.NoError(t, err)
 			x := ir.FromFloats(ir.T(ir.Float32, len(xs)), xs)
 			got := outputs(t, r.Program, session(t, r.Program, true), map[string]*npy.Array{"x": {DType: "f32", Shape: x.Shape, Data: x.Data}})
