@@ -15,7 +15,8 @@ import (
 // is false. The caller keeps the data alive, and as they are while a run reads them. A frame of a Loop may be shorter than its input:
 // kernels read as much as the input named camera says.
 //
-// Lend(name, nil) ends it: runs read the session's own memory again. It is hal.ErrBusy while the device runs on after the context of a run has ended.
+// Lend(name, nil) ends it: runs read the session's own memory again. It is hal.ErrBusy while the device runs on after the context of a run has ended, and
+// what such a run met is its error.
 func (s *Session) Lend(name string, data []byte) (inPlace bool, err error) {
 	if s.entries == nil {
 		return false, errClosed
@@ -31,7 +32,7 @@ func (s *Session) Lend(name string, data []byte) (inPlace bool, err error) {
 	case data != nil && len(data) != p.size && !(short && len(data) < p.size):
 		return false, fmt.Errorf("%s has %d bytes, got %d", p.what, p.size, len(data))
 	}
-	if err := s.wait(over); errors.Is(err, hal.ErrBusy) {
+	if err := s.wait(over); err != nil {
 		return false, err
 	}
 	var mapped hal.Memory

@@ -195,6 +195,7 @@ type soak struct {
 
 	programs []*runtime.Program
 	devices  []*Device
+	less     map[*Device]bool // opened while the driver failed
 	models   []*soakModel
 	sessions []*soakSession
 
@@ -218,7 +219,7 @@ type soakSession struct {
 }
 
 func newSoak(seed uint64) *soak {
-	k := &soak{r: newRogue(seed), rng: rand.New(rand.NewPCG(seed, 15)), done: map[string]int{}}
+	k := &soak{r: newRogue(seed), rng: rand.New(rand.NewPCG(seed, 15)), done: map[string]int{}, less: map[*Device]bool{}}
 	k.r.unified, k.r.pages = seed%2 == 0, seed%4 == 0
 	for i := range uint64(3) {
 		k.programs = append(k.programs, soakProgram(seed*8+i))
@@ -256,7 +257,8 @@ func (k *soak) operation() error {
 		d, err := Open(Options{instead: k.r.call})
 		if o.err = err; err == nil {
 			k.devices = append(k.devices, d)
-			d.Map(make([]byte, 16)) // tries it, which must not be the run that never ends
+			k.less[d] = k.r.injected > injected // it may be without what the driver did not tell of
+			d.Map(make([]byte, 16))             // tries it, which must not be the run that never ends
 		}
 	case n < 4:
 		what, touched = "close a device", pick(k, k.devices)
@@ -289,7 +291,10 @@ func (k *soak) operation() error {
 	case n < 13:
 		what, touched = "use memory", pick(k, k.devices)
 		var err error
-		if o.err, err = k.useMemory(touched); err != nil {
+		if o.err, err = k.useMemory(touched); k.less[touched] {
+			o.allowed = []error{hal.ErrNoSuchMemory}
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	case len(k.sessions) == 0 || n < 20 && len(k.sessions) < 6:
@@ -533,6 +538,9 @@ func (k *soak) use(s *soakSession) (what string, o outcome, err error) {
 				what, o.err = "lend", err
 				if errors.Is(err, hal.ErrBusy) && s.busy {
 					o.allowed = append(o.allowed, hal.ErrBusy)
+				} else if s.busy { // how the run that was left behind has ended
+					unknown()
+					s.busy = false
 				}
 				return what, o, nil
 			}
