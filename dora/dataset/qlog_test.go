@@ -86,3 +86,19 @@ func TestTheFirstFramesHaveTheFirstCalibration(t *testing.T) {
 		assert.Equal(t, k.known, known, name)
 	}
 }
+
+// TestACameraThatDoesNotSayItsSensor leaves what the others said: all of a device's are alike.
+func TestACameraThatDoesNotSayItsSensor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rlog")
+	w, err := route.Create(path)
+	require.NoError(t, err)
+	l := &scribe{w: w}
+	l.write(route.KindRoadCameraState, &route.FrameData{FrameID: 1, Sensor: route.Sensor(3)})
+	l.write(route.KindDriverCameraState, &route.FrameData{FrameID: 1})
+	require.NoError(t, errorsOf(l.err, w.Close()))
+	for _, driver := range []bool{false, true} {
+		timeline, err := readTimeline(context.Background(), path, driver)
+		require.NoError(t, err)
+		assert.Equal(t, "os04c10", timeline.Sensor)
+	}
+}

@@ -225,8 +225,7 @@ func (n *now) device(d route.DeviceType) {
 
 func (n *now) sensor(s route.Sensor) {
 	names := []string{"unknown", "ar0231", "ox03c10", "os04c10"}
-	n.Sensor = "unknown"
-	if int(s) < len(names) {
+	if s > 0 && int(s) < len(names) { // a camera that does not say leaves what another one said
 		n.Sensor = names[s]
 	}
 }
