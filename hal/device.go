@@ -129,6 +129,12 @@ type Graph interface {
 	Close() error
 }
 
+// Stopper is a Graph of a device that can be stopped.
+type Stopper interface {
+	// Stop ends a run whose context has ended, and returns when nothing runs any more. What the run has written is then not known.
+	Stop()
+}
+
 // Updater is a Graph whose ops may be given other parameters between runs.
 type Updater interface {
 	// Update replaces op i, whose Varies was set, by one of the same kernel, grid, block, shared memory and place in the graph: parameters

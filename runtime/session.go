@@ -472,12 +472,32 @@ func (s *Session) wait(ctx context.Context) error {
 	return nil
 }
 
-// idle is hal.ErrBusy while a run goes on whose context has ended. What else such a run met, nobody waits for any more.
+// idle is hal.ErrBusy while a run goes on whose context has ended, and which cannot be stopped. What else such a run met, nobody waits for any more.
 func (s *Session) idle() error {
-	if err := s.wait(over); errors.Is(err, hal.ErrBusy) {
-		return err
+	for _, e := range s.entries {
+		if e == nil || e.graph == nil {
+			continue
+		}
+		if _, can := e.graph.Graph.(hal.Stopper); can {
+			continue
+		}
+		if err := e.graph.Wait(over); errors.Is(err, hal.ErrBusy) {
+			return fmt.Errorf("%s: %w", s.model.Program.Model, err)
+		}
 	}
 	return nil
+}
+
+// stop ends a run whose context has ended, where the device can.
+func (s *Session) stop() {
+	for _, e := range s.entries {
+		if e == nil || e.graph == nil {
+			continue
+		}
+		if g, can := e.graph.Graph.(hal.Stopper); can {
+			g.Stop()
+		}
+	}
 }
 
 // over is a context that has ended.
@@ -499,7 +519,7 @@ func (s *Session) entry(name string) (*captured, error) {
 }
 
 // Close frees what the session allocated. It is an error while another session is bound to this one's memory (ErrInUse), or while
-// the device runs on after the context of a run has ended (hal.ErrBusy), and the session stays open then.
+// a device that cannot be stopped runs on after the context of a run has ended (hal.ErrBusy), and the session stays open then.
 func (s *Session) Close() error {
 	if err := s.idle(); err != nil {
 		return fmt.Errorf("%w; close it later", err)
@@ -507,6 +527,7 @@ func (s *Session) Close() error {
 	if err := s.release(); err != nil {
 		return err
 	}
+	s.stop()
 	var err error
 	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
 		e := s.entries[name]

@@ -68,6 +68,9 @@ func (w *Warper) Warp(ctx context.Context, pictures []modeld.Picture, matrices [
 	if len(pictures) != w.count || len(matrices) != w.count {
 		return nil, fmt.Errorf("%d pictures and %d matrices, want %d", len(pictures), len(matrices), w.count)
 	}
+	if err := w.session.Wait(ctx); err != nil { // an earlier context may have ended in a run
+		return nil, err
+	}
 	into := runtime.View[float32](w.session.Input(matricesInput))
 	for k, p := range pictures {
 		copy(into[9*k:], matrices[k][:])

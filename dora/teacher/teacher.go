@@ -232,6 +232,9 @@ func (t *Teacher) check(in map[string][]byte) error {
 
 // run computes at most a batch of samples: the numbers of each, one output behind the other.
 func (t *Teacher) run(ctx context.Context, samples []int, inputs []map[string][]byte) ([][]float32, error) {
+	if err := t.session.Wait(ctx); err != nil { // somebody else's context may have ended in a run
+		return nil, err
+	}
 	for _, q := range t.Program.Inputs {
 		to := make([]byte, 0, t.batch*len(inputs[samples[0]][q.Name]))
 		for k := range t.batch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -81,4 +82,32 @@ func TestABatchGivesWhatItsSamplesGiveAlone(t *testing.T) {
 	}
 	require.Equal(t, 10, four.Stats().Inferences)
 	require.Positive(t, four.Stats().Rate())
+}
+
+// TestWhatSomebodyLeftIsWhole: a call whose context ends in a run changes nothing of what later calls give: kernels that share sums count their blocks in memory that
+// stays. Close does not wait for such a run.
+func TestWhatSomebodyLeftIsWhole(t *testing.T) {
+	file := model(t, "vision", driving.Small)
+	keys, inputs := samples(t, file, 4)
+	teacher := open(t, file, Options{Batch: 4})
+	begun := time.Now()
+	want := values(t, teacher, keys, inputs)
+	whole := time.Since(begun)
+	left := 0
+	for i := range time.Duration(12) {
+		ctx, cancel := context.WithTimeout(t.Context(), whole*(i+1)/32)
+		if _, err := teacher.Values(ctx, keys, inputs); err != nil {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			left++
+		}
+		cancel()
+		if i%4 == 3 {
+			require.Equal(t, want, values(t, teacher, keys, inputs))
+		}
+	}
+	require.Positive(t, left)
+	ctx, cancel := context.WithTimeout(t.Context(), whole/16)
+	defer cancel()
+	_, _ = teacher.Values(ctx, keys, inputs)
+	require.NoError(t, teacher.Close())
 }

@@ -16,6 +16,14 @@ type graph struct {
 	dev    *Device
 	ops    []node
 	shadow []uint64 // of the op that runs
+	left   *leftRun // whose context has ended; nil: none
+}
+
+// leftRun is a run that goes on though nobody waits for it.
+type leftRun struct {
+	done chan struct{} // closed at its end
+	err  error         // of its end
+	stop context.CancelFunc
 }
 
 // node is an op, resolved: a launch or a copy.
@@ -205,6 +213,9 @@ func (g *graph) Update(i int, op hal.Op) error {
 	if i < 0 || i >= len(g.ops) {
 		return fmt.Errorf("emu: update of op %d of %d", i, len(g.ops))
 	}
+	if err := g.settled(); err != nil {
+		return err
+	}
 	n := &g.ops[i]
 	was := n.op
 	switch {
@@ -242,8 +253,31 @@ func sharedLimit(arch string) int {
 	return 48 << 10
 }
 
-// Run executes the ops.
+// Run executes the ops. As on a GPU a run goes on after its context has ended: what it has begun it ends, so that tickets, histories and what else lies in
+// memory are those of whole runs.
 func (g *graph) Run(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := g.Wait(ctx); err != nil {
+		return err
+	}
+	if ctx.Done() == nil {
+		return g.run(ctx)
+	}
+	on, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r := &leftRun{done: make(chan struct{}), stop: stop}
+	go func() {
+		defer stop()
+		defer close(r.done)
+		r.err = g.run(on)
+	}()
+	g.left = r
+	return g.Wait(ctx)
+}
+
+// run executes the ops until they or the context end.
+func (g *graph) run(ctx context.Context) error {
 	if g.dev.opts.Check {
 		g.forgetScratch()
 	}
@@ -271,7 +305,45 @@ func (g *graph) Run(ctx context.Context) error {
 	return nil
 }
 
-// Wait returns at once: when Run has returned, nothing runs.
-func (g *graph) Wait(context.Context) error { return nil }
+// Wait waits for the end of a run whose context has ended.
+func (g *graph) Wait(ctx context.Context) error {
+	r := g.left
+	if r == nil {
+		return nil
+	}
+	select {
+	case <-r.done:
+	default:
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return fmt.Errorf("emu: %w: the run goes on (%w): its memory stays in use until it ends", ctx.Err(), hal.ErrBusy)
+		}
+	}
+	g.left = nil
+	return r.err
+}
 
-func (g *graph) Close() error { return nil }
+// Stop implements hal.Stopper.
+func (g *graph) Stop() {
+	if r := g.left; r != nil {
+		r.stop()
+		<-r.done
+		g.left = nil
+	}
+}
+
+// settled is hal.ErrBusy while a run goes on whose context has ended.
+func (g *graph) settled() error {
+	if r := g.left; r != nil {
+		select {
+		case <-r.done:
+			g.left = nil // nobody waits any more for what the run met
+		default:
+			return fmt.Errorf("emu: %w: a run whose context has ended goes on", hal.ErrBusy)
+		}
+	}
+	return nil
+}
+
+func (g *graph) Close() error { return g.settled() }

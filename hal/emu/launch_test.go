@@ -2,6 +2,8 @@ package emu
 
 import (
 	"context"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,24 +41,88 @@ func TestWorkersDoNotChangeTheResult(t *testing.T) {
 	require.Contains(t, first, "block [18 0 0]")
 }
 
+// words are 64-bit words that kernels and the test see.
+func words(t *testing.T, d *Device, n int) (m hal.Memory, at func(i int) uint64) {
+	m, err := d.Alloc(8*n, hal.HostVisible)
+	require.NoError(t, err)
+	return m, func(i int) uint64 { return uint64(atomic.LoadUint32(word32(m.Bytes(), uint64(8*i)))) }
+}
+
+// once ends a context when a condition holds.
+func once(t *testing.T, holds func() bool) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for !holds() {
+			runtime.Gosched()
+		}
+		cancel()
+	}()
+	return ctx
+}
+
 func TestRunEndsWhenItsContextDoes(t *testing.T) {
 	d, err := Open(Options{Workers: 2})
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	m, err := d.Load(ctx, hal.Image{Name: "m", PTX: build("sm_80", 32, 0, func(k *ptx.Kernel, p []ptx.Reg) {
+	m, err := d.Load(t.Context(), hal.Image{Name: "m", PTX: build("sm_80", 32, 1, func(k *ptx.Kernel, p []ptx.Reg) {
 		l, i := k.NewLabel("l"), k.Reg(ptx.B32)
-		k.I("mov.u32", i, ptx.Imm(0))
+		k.I("mov.u32", i, ptx.Imm(1))
+		k.I("atom.acq_rel.gpu.global.add.u32", i, ptx.At(p[0], 0), i)
 		k.Place(l)
 		k.I("add.s32", i, i, ptx.Imm(1))
 		k.I("bra", l)
 	})})
 	require.NoError(t, err)
-	g, err := d.Capture(ctx, []hal.Op{{Module: m, Kernel: "k", Grid: [3]int{3, 1, 1}, Block: [3]int{32, 1, 1}}})
+	word, at := words(t, d, 1)
+	g, err := d.Capture(t.Context(), []hal.Op{{Module: m, Kernel: "k", Grid: [3]int{3, 1, 1}, Block: [3]int{32, 1, 1},
+		Params: []uint64{word.Addr()}, Sizes: []int{8}, Writes: []hal.Range{{Memory: word, Bytes: 8}}}})
 	require.NoError(t, err)
-	done := make(chan error)
-	go func() { done <- g.Run(ctx) }()
-	cancel()
-	require.ErrorIs(t, <-done, context.Canceled)
+	ctx := once(t, func() bool { return at(0) > 0 })
+	err = g.Run(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, hal.ErrBusy)
+	require.ErrorIs(t, g.Wait(ctx), hal.ErrBusy)
+	require.ErrorIs(t, g.Close(), hal.ErrBusy)
+	require.ErrorIs(t, g.(hal.Updater).Update(0, hal.Op{}), hal.ErrBusy)
+	g.(hal.Stopper).Stop()
+	require.NoError(t, g.Wait(ctx), "nothing runs")
+	require.NoError(t, g.Close())
+}
+
+// TestAStoppedRunIsWhole: blocks take tickets, and the last one resets the counter and counts the run. A run whose context ends meanwhile leaves no tickets
+// behind: the next one would never have a last block.
+func TestAStoppedRunIsWhole(t *testing.T) {
+	const blocks = 64
+	d, err := Open(Options{Workers: 2})
+	require.NoError(t, err)
+	m, err := d.Load(t.Context(), hal.Image{Name: "m", PTX: build("sm_80", 32, 1, func(k *ptx.Kernel, p []ptx.Reg) {
+		i, old, busy, last, first := k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.Pred), k.Reg(ptx.Pred), k.Reg(ptx.Pred)
+		k.I("mov.u32", old, ptx.Special("%tid.x"))
+		k.I("setp.eq.u32", first, old, ptx.Imm(0))
+		k.If(first, "atom.acq_rel.gpu.global.add.u32", old, ptx.At(p[0], 0), ptx.Imm(1))
+		k.I("mov.u32", i, ptx.Imm(0))
+		l := k.NewLabel("l")
+		k.Place(l)
+		k.I("add.s32", i, i, ptx.Imm(1))
+		k.I("setp.lt.s32", busy, i, ptx.Imm(1<<14))
+		k.If(busy, "bra", l)
+		k.Unless(first, "ret")
+		k.I("setp.eq.u32", last, old, ptx.Imm(blocks-1))
+		k.Unless(last, "ret")
+		k.I("st.global.u32", ptx.At(p[0], 0), ptx.Imm(0))
+		k.I("atom.acq_rel.gpu.global.add.u32", old, ptx.At(p[0], 8), ptx.Imm(1))
+	})})
+	require.NoError(t, err)
+	word, at := words(t, d, 2)
+	g, err := d.Capture(t.Context(), []hal.Op{{Module: m, Kernel: "k", Grid: [3]int{blocks, 1, 1}, Block: [3]int{32, 1, 1},
+		Params: []uint64{word.Addr()}, Sizes: []int{8}, Writes: []hal.Range{{Memory: word, Bytes: 16}}}})
+	require.NoError(t, err)
+	for run := range uint64(20) {
+		if err := g.Run(once(t, func() bool { return at(0) > 0 || at(1) > 2*run })); err != nil { // it may have been quicker
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		require.NoError(t, g.Run(t.Context()))
+		require.Equal(t, []uint64{0, 2*run + 2}, []uint64{at(0), at(1)}, "the counter, and runs that have ended")
+	}
 }
 
 func TestMemoryIsBounded(t *testing.T) {

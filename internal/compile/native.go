@@ -92,6 +92,9 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, ro
 // run runs a region's program.
 func (r *nativeRegion) run(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, room *calibrate.Room) (outs [][]*ir.Tensor, err error) {
 	for at := range in {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		for i, name := range r.names {
 			if name != "" {
 				if err := lend(r.session, false, name, in[at][i].Data); err != nil {
@@ -106,7 +109,7 @@ func (r *nativeRegion) run(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, r
 				return nil, err
 			}
 		}
-		if err := r.session.Run(ctx); err != nil {
+		if err := r.session.Run(context.WithoutCancel(ctx)); err != nil { // nothing goes on in lent memory
 			return nil, err
 		}
 		outs = append(outs, row)
