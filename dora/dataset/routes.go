@@ -101,27 +101,41 @@ func openRoutes(ctx context.Context, dir string, opt Options, k kind) (_ Set, er
 	return r, nil
 }
 
-// openSegments opens several at a time, since a process that decodes a video does not fill all cores. Of each there is a segment or a reason why not.
+// openSegments opens several at a time, since a process that decodes a video does not fill all cores. Of each there is a segment or a reason why not. Those that other
+// processes read into the same cache come last, so that ranks of one machine share the work.
 func openSegments(ctx context.Context, found []route.Segment, c *contract, k kind, cache string, progress func(done, of int)) ([]*segment, []error) {
 	opened, refused := make([]*segment, len(found)), make([]error, len(found))
-	var group errgroup.Group
-	group.SetLimit(min(runtime.GOMAXPROCS(0), mostDecoded))
 	var mu sync.Mutex
 	done := 0
-	for i := range found {
-		group.Go(func() error {
-			if ctx.Err() != nil {
+	each := func(list []int, wait bool) (elsewhere []int) {
+		var group errgroup.Group
+		group.SetLimit(min(runtime.GOMAXPROCS(0), mostDecoded))
+		for _, i := range list {
+			group.Go(func() error {
+				if ctx.Err() != nil {
+					return nil
+				}
+				g, err := openSegment(ctx, &found[i], c, k, cache, wait)
+				mu.Lock()
+				defer mu.Unlock()
+				if errors.Is(err, errElsewhere) {
+					elsewhere = append(elsewhere, i)
+					return nil
+				}
+				opened[i], refused[i] = g, err
+				done++
+				progress(done, len(found))
 				return nil
-			}
-			opened[i], refused[i] = openSegment(ctx, &found[i], c, k, cache)
-			mu.Lock()
-			defer mu.Unlock()
-			done++
-			progress(done, len(found))
-			return nil
-		})
+			})
+		}
+		_ = group.Wait() // errors are the segments'
+		return elsewhere
 	}
-	_ = group.Wait() // errors are the segments'
+	all := make([]int, len(found))
+	for i := range all {
+		all[i] = i
+	}
+	each(each(all, false), true)
 	return opened, refused
 }
 

@@ -8,10 +8,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -536,4 +540,72 @@ func TestContractsOfGenerations(t *testing.T) {
 		assert.Equal(t, want, contract{step: c.step, old: c.old, lagged: c.lagged, dense: c.dense, rows: c.rows, now: c.now}, name)
 		assert.Equal(t, vision == "vision010", c.look.Linear, name)
 	}
+}
+
+// TestSegmentsThatOthersReadComeLast: ranks of one machine share a cache, and what one of them is reading the others do not read again. Here another process reads as many as are
+// opened at a time.
+func TestSegmentsThatOthersReadComeLast(t *testing.T) {
+	ctx, elsewhere := context.Background(), min(goruntime.GOMAXPROCS(0), mostDecoded)
+	dir, cache := routesOf(t, Synthesis{Routes: elsewhere + 1, Seconds: 4, Width: 64, Height: 40}), t.TempDir()
+	opt := Options{Inputs: takes(t, "vision"), Cache: cache, Warn: func(text string) { t.Error(text) }}
+	set, err := Open(ctx, dir, opt)
+	require.NoError(t, err)
+	var locks []*flock.Flock
+	var indices [][]byte
+	for _, g := range set.(*routes).segments {
+		path := filepath.Join(cache, g.key+".json")
+		index, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(path))
+		if len(locks) < elsewhere {
+			other := flock.New(path + ".lock")
+			require.NoError(t, other.Lock())
+			locks, indices = append(locks, other), append(indices, index)
+		}
+	}
+	planes := func() (out []time.Time) {
+		for _, l := range locks {
+			st, err := os.Stat(strings.TrimSuffix(l.Path(), ".json.lock") + ".planes")
+			require.NoError(t, err)
+			out = append(out, st.ModTime())
+		}
+		return out
+	}
+	was := planes()
+	var ready sync.Once
+	let := func() {
+		ready.Do(func() {
+			for i, l := range locks {
+				assert.NoError(t, os.WriteFile(strings.TrimSuffix(l.Path(), ".lock"), indices[i], 0o644))
+				assert.NoError(t, os.Remove(l.Path()))
+				assert.NoError(t, l.Unlock())
+			}
+		})
+	}
+	late := time.AfterFunc(20*time.Second, let)
+	opt.Progress = func(done, of int) {
+		if done == 1 {
+			assert.True(t, late.Stop(), "the one that nobody reads comes first")
+			time.AfterFunc(4*lockDelay, let) // the other process is ready while this one waits
+		}
+	}
+	again, err := Open(ctx, dir, opt)
+	require.NoError(t, err)
+	assert.Equal(t, set.Fingerprint(), again.Fingerprint())
+	assert.Equal(t, was, planes(), "they were decoded once")
+	left, err := filepath.Glob(filepath.Join(cache, "*.lock"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+
+	require.NoError(t, os.Remove(strings.TrimSuffix(locks[0].Path(), ".lock")))
+	require.NoError(t, locks[0].Lock())
+	defer locks[0].Close()
+	ended, cancel := context.WithCancel(ctx)
+	opt.Progress = func(done, of int) {
+		if done == elsewhere { // all but that one
+			cancel()
+		}
+	}
+	_, err = Open(ended, dir, opt)
+	assert.ErrorIs(t, err, context.Canceled)
 }

@@ -10,6 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
@@ -41,8 +44,12 @@ type segment struct {
 // every is the number of frames from one sample to the next: 5 a second, as models take their histories.
 const every = openpilot.Group
 
-// open reads a segment's log and pictures, or what is kept of them. Its error says why there are none.
-func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cache string) (*segment, error) {
+// errElsewhere is that another process, such as another rank, is reading the segment into the same cache.
+var errElsewhere = errors.New("another process reads it")
+
+// open reads a segment's log and pictures, or what is kept of them. Its error says why there are none. Where another process is about to keep them, it waits for that, or returns
+// errElsewhere.
+func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cache string, wait bool) (*segment, error) {
 	log := knowledge(s)
 	if k == posedRoutes {
 		log = s.Files[route.GlobalPose]
@@ -72,11 +79,8 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cac
 	path := filepath.Join(cache, out.key+".json")
 	out.pictures = &pictures{path: filepath.Join(cache, out.key+".planes"), size: c.frameBytes()}
 	if !out.load(path, c) {
-		if err := out.make(ctx, s, log, c); err != nil {
+		if err := out.keep(ctx, s, log, c, path, wait); err != nil {
 			return nil, err
-		}
-		if err := atomicfile.WriteJSON(path, out.index); err != nil {
-			return nil, &unkept{err}
 		}
 	}
 	out.pictures.places = map[int]int{}
@@ -143,6 +147,36 @@ func (x *index) whole() bool {
 	outside := func(k int) bool { return k < 0 || k >= len(x.Timeline.Moments) }
 	return x.Format == indexFormat && x.Kept >= 0 && x.Kept <= len(x.Wanted) && !slices.ContainsFunc(x.Wanted, outside)
 }
+
+// keep reads a segment into the cache, unless another process has done so in the meantime.
+func (g *segment) keep(ctx context.Context, s *route.Segment, log string, c *contract, path string, wait bool) error {
+	alone := flock.New(path + ".lock")
+	locked, err := alone.TryLock()
+	if err == nil && !locked && wait {
+		locked, err = alone.TryLockContext(ctx, lockDelay)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return errors.Join(ctx.Err(), alone.Close())
+	case err == nil && !locked:
+		return errors.Join(errElsewhere, alone.Close())
+	case locked: // else the file system has no locks, or no room, which the next write says: it is read all the same
+		defer func() { _ = errors.Join(os.Remove(alone.Path()), alone.Close()) }() // who waits for the removed file finds the segment kept
+	}
+	if locked && g.load(path, c) {
+		return nil
+	}
+	if err := g.make(ctx, s, log, c); err != nil {
+		return err
+	}
+	if err := atomicfile.WriteJSON(path, g.index); err != nil {
+		return &unkept{err}
+	}
+	return nil
+}
+
+// lockDelay is the time from one look at a lock to the next.
+const lockDelay = 50 * time.Millisecond
 
 // make reads the log, and decodes what models see of the videos.
 func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *contract) error {

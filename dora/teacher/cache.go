@@ -13,7 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 )
 
 // entryID is what an entry is found by: a digest of the program and the kind of device, the sample's key and its inputs.
@@ -228,14 +228,11 @@ func (c *cache) put(entries []entry) {
 
 // append writes entries behind what is there, under the lock.
 func (c *cache) append(entries []entry) (err error) {
-	lock, err := os.OpenFile(filepath.Join(c.dir, lockName), os.O_CREATE|os.O_RDWR, 0o666)
-	if err != nil {
-		return err
+	lock := flock.New(filepath.Join(c.dir, lockName), flock.SetPermissions(0o666))
+	if err := lock.Lock(); err != nil {
+		return fmt.Errorf("locking %s: %w", lock.Path(), err)
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }() // which unlocks
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("locking %s: %w", lock.Name(), err)
-	}
 	if err := c.scan(); err != nil {
 		return err
 	}

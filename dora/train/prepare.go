@@ -106,6 +106,9 @@ func load(path string) (*onnx.Model, error) {
 func (r *run) resumed(ctx context.Context) ([]byte, error) {
 	var data []byte
 	if r.first() && !r.opt.DryRun {
+		if err := r.alone(); err != nil {
+			return nil, err
+		}
 		if r.opt.Resume {
 			path, state, err := lastCheckpoint(r.opt.Output, r.opt.Message)
 			if err != nil {
@@ -115,7 +118,7 @@ func (r *run) resumed(ctx context.Context) ([]byte, error) {
 				r.opt.Message("resuming from " + path)
 			}
 		}
-		if err := r.makeOutput(data != nil); err != nil {
+		if err := r.mayBegin(data != nil); err != nil {
 			return nil, err
 		}
 	}

@@ -168,3 +168,29 @@ func TestADryRunWritesNothing(t *testing.T) {
 	assert.Contains(t, said[0], "18 samples to train on, 6 to judge on")
 	assert.Contains(t, said[len(said)-1], "all updates would take about")
 }
+
+// TestOneTrainingWritesToADirectory: another one is refused while it does, and changes nothing.
+func TestOneTrainingWritesToADirectory(t *testing.T) {
+	opt := lessonsOf(t, 12)
+	opt.Epochs, opt.Val, opt.CheckpointEvery = 1, 0, 1
+	second := func(resume bool) error {
+		o := opt
+		o.Show, o.Resume = nil, resume
+		_, err := Run(context.Background(), o, alone(t))
+		return err
+	}
+	refused := 0
+	opt.Show = func(p Progress) {
+		for _, resume := range []bool{false, true} {
+			require.EqualError(t, second(resume), "--output: another training writes to "+opt.Output+": wait for its end, or give another directory")
+			refused++
+		}
+	}
+	_, err := Run(context.Background(), opt, alone(t))
+	require.NoError(t, err)
+	assert.Positive(t, refused)
+	assert.NoError(t, second(true), "it has ended")
+	opt.Output = filepath.Join(t.TempDir(), "none")
+	assert.ErrorContains(t, second(true), "has no checkpoint")
+	assert.NoDirExists(t, opt.Output)
+}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/dora/dataset"
@@ -380,11 +383,33 @@ func (r *run) saveBest(e *Evaluation) error {
 	return atomicfile.Write(filepath.Join(r.opt.Output, bestFile), data)
 }
 
-// makeOutput makes the directory, and refuses one with checkpoints unless they are resumed from.
-func (r *run) makeOutput(found bool) error {
+// alone makes the directory of checkpoints, unless they are to be there already, and keeps other trainings out of it until this one is closed or killed.
+func (r *run) alone() error {
 	if r.opt.Output == "" {
 		return errors.New("--output: name a directory for checkpoints")
 	}
+	if _, err := os.Stat(r.opt.Output); r.opt.Resume && errors.Is(err, fs.ErrNotExist) {
+		return nil // which is said where checkpoints are looked for
+	}
+	if err := os.MkdirAll(r.opt.Output, 0o755); err != nil {
+		return fmt.Errorf("--output: %w", err)
+	}
+	lock := flock.New(filepath.Join(r.opt.Output, lockName))
+	switch locked, err := lock.TryLock(); {
+	case err != nil && !errors.Is(err, errors.ErrUnsupported):
+		return errors.Join(fmt.Errorf("--output: %s: %w", r.opt.Output, err), lock.Close())
+	case err == nil && !locked:
+		return errors.Join(fmt.Errorf("--output: another training writes to %s: wait for its end, or give another directory", r.opt.Output), lock.Close())
+	}
+	r.close = append(r.close, lock.Close)
+	return nil
+}
+
+// lockName is the file that the training that writes to a directory has locked.
+const lockName = ".lock"
+
+// mayBegin refuses a directory with checkpoints unless they are resumed from.
+func (r *run) mayBegin(found bool) error {
 	if r.opt.Resume && !found {
 		return fmt.Errorf("--resume: %s has no checkpoint: leave --resume out to begin", r.opt.Output)
 	}
@@ -393,5 +418,5 @@ func (r *run) makeOutput(found bool) error {
 	} else if len(updates) > 0 && !r.opt.Resume {
 		return fmt.Errorf("%s has checkpoints, the last of update %d: give --resume to go on from there, or choose another --output", r.opt.Output, updates[0])
 	}
-	return os.MkdirAll(r.opt.Output, 0o755)
+	return nil
 }

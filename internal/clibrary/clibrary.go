@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 )
 
 // Name is the library's file.
@@ -75,11 +75,8 @@ func Root(t testing.TB) string {
 
 // lock keeps other processes out.
 func lock(t testing.TB, path string) (unlock func()) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err == nil {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-	}
-	if err != nil {
+	f := flock.New(path)
+	if err := f.Lock(); err != nil {
 		t.Fatal(err)
 	}
 	return func() { f.Close() }
