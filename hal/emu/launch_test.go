@@ -108,7 +108,8 @@ func TestAStoppedRunIsWhole(t *testing.T) {
 		k.Unless(first, "ret")
 		k.I("setp.eq.u32", last, old, ptx.Imm(blocks-1))
 		k.Unless(last, "ret")
-		k.I("st.global.u32", ptx.At(p[0], 0), ptx.Imm(0))
+		k.I("mov.u32", i, ptx.Imm(-blocks))
+		k.I("atom.acq_rel.gpu.global.add.u32", old, ptx.At(p[0], 0), i) // the test reads it meanwhile
 		k.I("atom.acq_rel.gpu.global.add.u32", old, ptx.At(p[0], 8), ptx.Imm(1))
 	})})
 	require.NoError(t, err)
