@@ -1,0 +1,7 @@
+//go:build !unix
+
+package camera
+
+import "os/exec"
+
+func apart(*exec.Cmd) {}
