@@ -384,10 +384,14 @@ func (s *Session) Set(name string, data []byte) error {
 	return nil
 }
 
-// Float64s returns the outputs of the last run by name.
+// Float64s returns the outputs of the last run by name. It is hal.ErrBusy while the device runs on after the context of that run has ended, and says so,
+// once, where that run has failed.
 func (s *Session) Float64s() (map[string][]float64, error) {
 	if s.entries == nil {
 		return nil, errClosed
+	}
+	if err := s.wait(over); err != nil {
+		return nil, err
 	}
 	out := map[string][]float64{}
 	for _, q := range s.model.Program.Outputs {

@@ -342,6 +342,8 @@ func TestWhatARunUsesIsLeftAloneUntilItEnds(t *testing.T) {
 	value, err := s.State("state_h")
 	require.ErrorIs(t, err, hal.ErrBusy)
 	require.Nil(t, value)
+	_, err = s.Float64s()
+	require.ErrorIs(t, err, hal.ErrBusy)
 	require.ErrorIs(t, s.SetState("state_h", make([]byte, 16)), hal.ErrBusy)
 	require.Equal(t, written, f.calls, "no state was read or written")
 	err = s.Close()
