@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/process"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -57,6 +58,7 @@ func ONNXRuntime(ctx context.Context, python, model string, p *runtime.Program, 
 		return nil, nil, err
 	}
 	cmd := exec.CommandContext(ctx, python, script, model, in, out, strconv.Itoa(opt.Runs), strconv.Itoa(opt.Warmup))
+	process.Apart(cmd)
 	cmd.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -29,6 +29,9 @@ func (t *Trainer) Gradient() ([]float32, error) {
 // Apply updates the adapter by a gradient at the learning rate, as Step does by its own. The gradient is what Gradient gives, or the
 // mean of what several ranks have there. Result has no loss.
 func (t *Trainer) Apply(ctx context.Context, rate float64, gradient []float32) (Result, error) {
+	if err := t.settle(ctx); err != nil {
+		return Result{}, err
+	}
 	if err := t.session.SetState(keptSum, runtime.Bytes(gradient)); err != nil {
 		return Result{}, err
 	}
@@ -53,6 +56,9 @@ type Snapshot struct {
 
 // Snapshot reads it from the device.
 func (t *Trainer) Snapshot() (Snapshot, error) {
+	if err := t.settle(ended()); err != nil {
+		return Snapshot{}, err
+	}
 	s := Snapshot{t.count, t.refused, map[string][]byte{}}
 	for _, st := range t.step.Program.States {
 		data, err := t.session.State(st.Input)
@@ -66,6 +72,9 @@ func (t *Trainer) Snapshot() (Snapshot, error) {
 
 // Restore writes a snapshot of the same step to the device. One of another step is an error, and then nothing is written.
 func (t *Trainer) Restore(s Snapshot) error {
+	if err := t.settle(ended()); err != nil {
+		return err
+	}
 	var errs []error
 	states := t.step.Program.States
 	for _, st := range states {

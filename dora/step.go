@@ -436,6 +436,8 @@ type Trainer struct {
 	session *runtime.Session
 	count   int
 	refused int // updates in a row that were left out
+
+	left bool // an update goes on though its context has ended: whether it is applied is not known
 }
 
 // Open loads the step's program on a device.
@@ -476,7 +478,8 @@ func (t *Trainer) Accumulate(ctx context.Context) (float64, error) {
 }
 
 // Step runs forward and backward on the inputs that are set and updates the adapter at the learning rate. A gradient that is not
-// finite changes nothing but the loss scale; after StepOptions.Patience of them in a row it is an error.
+// finite changes nothing but the loss scale; after StepOptions.Patience of them in a row it is an error. Where ctx ends in it, the device may go on
+// (hal.ErrBusy): it is an update like others then.
 func (t *Trainer) Step(ctx context.Context, rate float64) (Result, error) {
 	r, err := t.apply(ctx, EntryStep, rate)
 	r.Loss, r.Terms = t.number(OutputLoss), t.Terms()
@@ -485,21 +488,56 @@ func (t *Trainer) Step(ctx context.Context, rate float64) (Result, error) {
 
 // apply runs an entry that updates the adapter.
 func (t *Trainer) apply(ctx context.Context, entry string, rate float64) (Result, error) {
+	if err := t.settle(ctx); err != nil {
+		return Result{}, err
+	}
 	t.set(InputRate, rate)
 	t.set(InputCount, float64(t.count+1))
 	if err := t.session.RunEntry(ctx, entry); err != nil {
+		t.left = errors.Is(err, hal.ErrBusy)
 		return Result{}, err
 	}
 	r := Result{Norm: t.number(OutputNorm), Applied: t.number(OutputDone) == 1}
-	if r.Applied {
-		t.count++
-		t.refused = 0
-		return r, nil
-	}
-	if t.refused++; t.refused >= t.step.opt.Patience {
+	if t.counted(r.Applied); t.refused >= t.step.opt.Patience {
 		return r, fmt.Errorf("%s: %d updates in a row had a gradient that is not finite: %s", t.step.Program.Model, t.refused, t.blame(ctx))
 	}
 	return r, nil
+}
+
+// counted notes whether an update was applied.
+func (t *Trainer) counted(applied bool) {
+	if applied {
+		t.count++
+		t.refused = 0
+	} else {
+		t.refused++
+	}
+}
+
+// settle waits for the end of a run whose context has ended, and counts it if it was an update.
+func (t *Trainer) settle(ctx context.Context) error {
+	err := t.session.Wait(ctx)
+	if !t.left || errors.Is(err, hal.ErrBusy) {
+		return err
+	}
+	t.left = false
+	if err != nil {
+		return err
+	}
+	done := make([]byte, 4)
+	at, _ := t.session.Memory(true, OutputDone) // nobody has fetched it
+	if err := at.Memory.Read(done, at.Offset); err != nil {
+		return err
+	}
+	t.counted(runtime.View[float32](done)[0] == 1)
+	return nil
+}
+
+// ended is a context that has ended.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 func (t *Trainer) set(name string, x float64) {
@@ -525,6 +563,9 @@ func (t *Trainer) Read() error {
 
 // Write brings the adapter's numbers to the device, which computes what follows from them.
 func (t *Trainer) Write(ctx context.Context) error {
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
 	if err := t.session.SetState(keptAdapter, t.step.trained.bytes()); err != nil || t.step.gains.size == 0 {
 		return err
 	}

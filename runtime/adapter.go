@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -139,7 +140,7 @@ func (s *Session) adapters(slot int) (*Adapters, error) {
 
 // setAdapter writes a slot and computes its gains.
 func (s *Session) setAdapter(ctx context.Context, slot int, x []float32) error {
-	if err := s.wait(ctx); err != nil {
+	if err := errors.Join(s.wait(ctx), ctx.Err()); err != nil {
 		return err
 	}
 	p, err := s.state(AdapterState)
@@ -155,7 +156,7 @@ func (s *Session) setAdapter(ctx context.Context, slot int, x []float32) error {
 			return err
 		}
 	}
-	return s.RunEntry(ctx, AdapterEntry)
+	return s.RunEntry(context.WithoutCancel(ctx), AdapterEntry) // it reads the slot that is put back behind it
 }
 
 // place puts the layer's part of an adapter, nil where it has none, into a slot of zeros. Beside says how the program rounds weights: an adapter

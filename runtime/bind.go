@@ -13,7 +13,8 @@ import (
 // host copies nothing. What Session.At returns is checked: device, element type and shape must be those of the port. Of other
 // memory only the size is known; the caller keeps it alive and its contents current. A run changes a bound state.
 //
-// The sessions run one after the other: what an input is bound to is what it is at the time of the run.
+// The sessions run one after the other: what an input is bound to is what it is at the time of the run. A run of one waits for that of another
+// that goes on though its context has ended.
 type SessionOptions struct {
 	Inputs  map[string]Binding
 	Outputs map[string]Binding
@@ -227,6 +228,23 @@ func (s *Session) lend(to *Session, what string) error {
 	}
 	s.lent[to] = what
 	return nil
+}
+
+// beside are the sessions with a run that goes on though its context has ended, of those that this one is bound to and those that are bound to it.
+func (s *Session) beside() (out []*Session) {
+	for _, from := range s.bound {
+		if from.left.Load() {
+			out = append(out, from)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for to := range s.lent {
+		if to.left.Load() {
+			out = append(out, to)
+		}
+	}
+	return out
 }
 
 // returned takes back what was lent.

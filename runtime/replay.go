@@ -38,7 +38,7 @@ func (s *Session) ReplayEntry(ctx context.Context, name string) (time.Duration, 
 		took = time.Since(begin)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", s.model.Program.Model, err)
+		return 0, fmt.Errorf("%s: %w", s.model.Program.Model, s.leaves(err))
 	}
 	return took, nil
 }

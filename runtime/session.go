@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/spark-compile/spark-compile/hal"
 )
@@ -25,6 +26,8 @@ type Session struct {
 	all     []*port              // by buffer
 	rings   []*ring              // states with a delay
 	lends   []*port              // inputs that memory of the host's was lent to
+
+	left atomic.Bool // a run goes on though its context has ended
 
 	mu     sync.Mutex
 	closed bool
@@ -381,10 +384,14 @@ func (s *Session) Set(name string, data []byte) error {
 	return nil
 }
 
-// Float64s returns the outputs of the last run by name.
+// Float64s returns the outputs of the last run by name. It is hal.ErrBusy while the device runs on after the context of that run has ended, and says so,
+// once, where that run has failed.
 func (s *Session) Float64s() (map[string][]float64, error) {
 	if s.entries == nil {
 		return nil, errClosed
+	}
+	if err := s.wait(over); err != nil {
+		return nil, err
 	}
 	out := map[string][]float64{}
 	for _, q := range s.model.Program.Outputs {
@@ -441,7 +448,7 @@ func (s *Session) RunEntry(ctx context.Context, name string) error {
 		s.turned(e)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.model.Program.Model, err)
+		return fmt.Errorf("%s: %w", s.model.Program.Model, s.leaves(err))
 	}
 	for _, p := range e.fetched {
 		if err := p.memory.Read(p.host, p.offset); err != nil {
@@ -460,16 +467,33 @@ func (s *Session) Wait(ctx context.Context) error {
 	return s.wait(ctx)
 }
 
-// wait waits for the end of a run whose context has ended. There is one at most, and entries share memory.
+// wait waits for the end of runs whose context has ended: the session's own, and those of sessions that have memory in common with it.
 func (s *Session) wait(ctx context.Context) error {
+	for _, with := range s.beside() {
+		if err := with.ended(ctx); err != nil {
+			return err
+		}
+	}
+	return s.ended(ctx)
+}
+
+// ended waits for the end of the session's own run whose context has ended. There is one at most, and entries share memory.
+func (s *Session) ended(ctx context.Context) error {
 	for _, e := range s.entries {
 		if e != nil && e.graph != nil {
 			if err := e.graph.Wait(ctx); err != nil {
-				return fmt.Errorf("%s: %w", s.model.Program.Model, err)
+				return fmt.Errorf("%s: %w", s.model.Program.Model, s.leaves(err))
 			}
 		}
 	}
+	s.left.Store(false)
 	return nil
+}
+
+// leaves notes whether a run goes on, and returns the run's error.
+func (s *Session) leaves(err error) error {
+	s.left.Store(errors.Is(err, hal.ErrBusy))
+	return err
 }
 
 // idle is hal.ErrBusy while a run goes on whose context has ended, and which cannot be stopped. What else such a run met, nobody waits for any more.

@@ -342,6 +342,8 @@ func TestWhatARunUsesIsLeftAloneUntilItEnds(t *testing.T) {
 	value, err := s.State("state_h")
 	require.ErrorIs(t, err, hal.ErrBusy)
 	require.Nil(t, value)
+	_, err = s.Float64s()
+	require.ErrorIs(t, err, hal.ErrBusy)
 	require.ErrorIs(t, s.SetState("state_h", make([]byte, 16)), hal.ErrBusy)
 	require.Equal(t, written, f.calls, "no state was read or written")
 	err = s.Close()
@@ -358,6 +360,64 @@ func TestWhatARunUsesIsLeftAloneUntilItEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	require.Zero(t, f.open)
+}
+
+// late is a device whose runs, where their context has ended, are made when somebody waits for them.
+type late struct{ hal.Device }
+
+type lateGraph struct {
+	hal.Graph
+	left *bool
+}
+
+func (d late) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	g, err := d.Device.Capture(ctx, ops)
+	return lateGraph{g, new(bool)}, err
+}
+
+func (g lateGraph) Run(ctx context.Context) error {
+	*g.left = true
+	return g.Wait(ctx)
+}
+
+func (g lateGraph) Wait(ctx context.Context) error {
+	if ctx.Err() != nil && *g.left {
+		return errors.Join(ctx.Err(), hal.ErrBusy)
+	}
+	if !*g.left {
+		return nil
+	}
+	*g.left = false
+	return g.Graph.Run(ctx)
+}
+
+// TestARunWaitsForThoseThatShareItsMemory: what a run of another session reads, or is still to write, is left alone until that run ends.
+func TestARunWaitsForThoseThatShareItsMemory(t *testing.T) {
+	inner, err := emu.Open(emu.Options{})
+	require.NoError(t, err)
+	d := late{inner}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	vision := session(t, load(t, accumulator(false), d), runtime.SessionOptions{})
+	policy := session(t, load(t, accumulator(true), d), runtime.SessionOptions{Inputs: bound("x", at(t, vision, "y"))})
+	words(vision.Input("x"))[0] = 1
+	require.NoError(t, vision.Run(t.Context()))
+	require.ErrorIs(t, policy.Run(gone), hal.ErrBusy)
+	require.ErrorIs(t, vision.Wait(gone), hal.ErrBusy)
+	require.NoError(t, vision.Wait(t.Context()), "its inputs may be filled")
+	words(vision.Input("x"))[0] = 10
+	require.ErrorIs(t, policy.Run(gone), hal.ErrBusy)
+	require.NoError(t, vision.Run(t.Context()))
+	have, err := policy.State("state_h")
+	require.NoError(t, err)
+	require.Equal(t, []int32{4, 0, 0, 0}, words(have), "both runs of policy have seen the 2 of vision's first one")
+
+	words(vision.Input("x"))[0] = 3
+	require.ErrorIs(t, vision.Run(gone), hal.ErrBusy)
+	require.NoError(t, policy.Run(t.Context()))
+	have, err = policy.State("state_h")
+	require.NoError(t, err)
+	require.Equal(t, []int32{10, 0, 0, 0}, words(have), "and its third one the 6 of vision's third")
 }
 
 // faulty fails its n-th call and counts what is not given back.

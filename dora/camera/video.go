@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spark-compile/spark-compile/internal/process"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
@@ -113,6 +114,7 @@ func OpenVideo(ctx context.Context, path string, opt Options) (*Video, error) {
 	v.ctx, v.cancel = inner, cancel
 	v.cmd = exec.CommandContext(inner, program, "-nostdin", "-hide_banner", "-loglevel", "error", "-i", path, "-map", "0:v:0", "-fps_mode", "passthrough",
 		"-pix_fmt", "yuv420p", "-f", "yuv4mpegpipe", "-strict", "-1", "-")
+	process.Apart(v.cmd)
 	v.cmd.Stderr, v.cmd.WaitDelay = &v.stderr, time.Second
 	out, err := v.cmd.StdoutPipe()
 	if err != nil {

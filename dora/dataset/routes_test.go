@@ -609,3 +609,14 @@ func TestSegmentsThatOthersReadComeLast(t *testing.T) {
 	_, err = Open(ended, dir, opt)
 	assert.ErrorIs(t, err, context.Canceled)
 }
+
+// TestASegmentThatIsGivenUpLeavesNoLock in a cache that stays.
+func TestASegmentThatIsGivenUpLeavesNoLock(t *testing.T) {
+	cache := t.TempDir()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, new(segment).keep(ended, nil, "", nil, filepath.Join(cache, "a.json"), false), context.Canceled)
+	left, err := os.ReadDir(cache)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}

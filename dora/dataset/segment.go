@@ -156,12 +156,15 @@ func (g *segment) keep(ctx context.Context, s *route.Segment, log string, c *con
 		locked, err = alone.TryLockContext(ctx, lockDelay)
 	}
 	switch {
-	case ctx.Err() != nil:
-		return errors.Join(ctx.Err(), alone.Close())
-	case err == nil && !locked:
-		return errors.Join(errElsewhere, alone.Close())
 	case locked: // else the file system has no locks, or no room, which the next write says: it is read all the same
 		defer func() { _ = errors.Join(os.Remove(alone.Path()), alone.Close()) }() // who waits for the removed file finds the segment kept
+	case ctx.Err() != nil:
+		return errors.Join(ctx.Err(), alone.Close())
+	case err == nil:
+		return errors.Join(errElsewhere, alone.Close())
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	if locked && g.load(path, c) {
 		return nil

@@ -155,7 +155,8 @@ func joinMPI(ctx context.Context, p place, getenv func(string) string) (Group, e
 
 var errNoMPI = errors.New("libmpi.so.40 or libmpi.so.12")
 
-// do makes calls on the library's thread. If the context ends first the group is of no use any more, and its thread is left behind.
+// do makes calls on the library's thread. If the context ends first the group is of no use any more, and its thread is left behind: what it reads and
+// writes is not the caller's.
 func (m *mpi) do(ctx context.Context, f func() error) error {
 	m.mu.Lock()
 	failed := m.failed
@@ -273,49 +274,61 @@ func (m *mpi) agreed(own []byte, compute func(all [][]byte) ([]byte, error)) ([]
 
 // Mean implements Group: the first rank computes it, since the order in which MPI_Allreduce adds is the library's.
 func (m *mpi) Mean(ctx context.Context, x []float32) error {
-	return m.do(ctx, func() error {
-		out, err := m.agreed(slices.Clone(runtime.Bytes(x)), func(all [][]byte) ([]byte, error) {
+	own, out := slices.Clone(runtime.Bytes(x)), []byte(nil)
+	err := m.do(ctx, func() (err error) {
+		out, err = m.agreed(own, func(all [][]byte) ([]byte, error) {
 			vectors, err := vectorsOf(all)
 			if err != nil {
 				return nil, err
 			}
 			return runtime.Bytes(mean(vectors)), nil
 		})
-		if err == nil {
-			copy(runtime.Bytes(x), out)
-		}
 		return err
 	})
+	if err == nil {
+		copy(runtime.Bytes(x), out)
+	}
+	return err
 }
 
 // Broadcast implements Group.
 func (m *mpi) Broadcast(ctx context.Context, x []byte) error {
-	return m.do(ctx, func() error {
-		size := binary.LittleEndian.AppendUint64(nil, uint64(len(x)))
+	own := slices.Clone(x)
+	err := m.do(ctx, func() error {
+		size := binary.LittleEndian.AppendUint64(nil, uint64(len(own)))
 		_, err := m.agreed(size, func(all [][]byte) ([]byte, error) {
 			for rank, data := range all {
 				if !bytes.Equal(data, size) {
-					return nil, fmt.Errorf("rank %d waits for a broadcast of %d bytes, rank 0 has %d", rank, binary.LittleEndian.Uint64(data), len(x))
+					return nil, fmt.Errorf("rank %d waits for a broadcast of %d bytes, rank 0 has %d", rank, binary.LittleEndian.Uint64(data), len(own))
 				}
 			}
 			return nil, nil
 		})
-		if err != nil || len(x) == 0 {
+		if err != nil || len(own) == 0 {
 			return err
 		}
-		return m.broadcast(x)
+		return m.broadcast(own)
 	})
+	if err == nil {
+		copy(x, own)
+	}
+	return err
 }
 
 // Gather implements Group.
 func (m *mpi) Gather(ctx context.Context, x []byte) (all [][]byte, err error) {
+	own := slices.Clone(x)
+	var gathered [][]byte
 	err = m.do(ctx, func() error {
-		out, err := m.agreed(slices.Clone(x), func(all [][]byte) ([]byte, error) { return joined(all), nil })
+		out, err := m.agreed(own, func(all [][]byte) ([]byte, error) { return joined(all), nil })
 		if err == nil {
-			all, err = parted(out, m.size)
+			gathered, err = parted(out, m.size)
 		}
 		return err
 	})
+	if err == nil {
+		all = gathered
+	}
 	return all, err
 }
 

@@ -343,3 +343,29 @@ func TestMPIThatCannotBeOpened(t *testing.T) {
 	assert.ErrorContains(t, err, "MPICH started this process as rank 0 of 2, but its library cannot be opened")
 	assert.ErrorContains(t, err, "name libmpi.so in SPARK_MPI, or set MASTER_ADDR")
 }
+
+// TestARankThatWaitsForOthersIsInterrupted: what is said then is that, and not that the first rank went away.
+func TestARankThatWaitsForOthersIsInterrupted(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan net.Conn, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, err = readHello(c)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		first <- c
+		cancel() // it waits for an answer
+	}()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	env := map[string]string{"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+	_, err = Join(ctx, Options{Getenv: func(name string) string { return env[name] }})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, (<-first).Close())
+}

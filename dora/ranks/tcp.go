@@ -209,6 +209,8 @@ func (t *tcp) introduce(ctx context.Context, c net.Conn, opt Options) error {
 		return errors.New(h.Refused)
 	case err != nil && errors.Is(context.Cause(ctx), errTimeout):
 		return fmt.Errorf("rank %d: the first rank at %s waited for others for %v", t.rank, t.address, opt.Timeout)
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
 	case err != nil:
 		c.Close()
 		return fmt.Errorf("rank %d: the first rank at %s went away: %w", t.rank, t.address, err)

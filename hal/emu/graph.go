@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
@@ -23,6 +24,7 @@ type graph struct {
 type leftRun struct {
 	done chan struct{} // closed at its end
 	err  error         // of its end
+	bug  any           // a panic, with its stack; nil: none
 	stop context.CancelFunc
 }
 
@@ -270,6 +272,11 @@ func (g *graph) Run(ctx context.Context) error {
 	go func() {
 		defer stop()
 		defer close(r.done)
+		defer func() {
+			if p := recover(); p != nil {
+				r.bug = fmt.Sprintf("%v\n\n%s", p, debug.Stack())
+			}
+		}()
 		r.err = g.run(on)
 	}()
 	g.left = r
@@ -320,7 +327,9 @@ func (g *graph) Wait(ctx context.Context) error {
 			return fmt.Errorf("emu: %w: the run goes on (%w): its memory stays in use until it ends", ctx.Err(), hal.ErrBusy)
 		}
 	}
-	g.left = nil
+	if g.left = nil; r.bug != nil {
+		panic(r.bug) // in the caller's goroutine, where it can be recovered
+	}
 	return r.err
 }
 

@@ -2,6 +2,7 @@ package emu
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -88,6 +89,23 @@ func TestRunEndsWhenItsContextDoes(t *testing.T) {
 	require.NoError(t, g.Close())
 }
 
+// TestAPanicIsTheCallers: who runs kernels may have it as an error, or report it as a bug.
+func TestAPanicIsTheCallers(t *testing.T) {
+	d, err := Open(Options{Profile: func(*Counts) { panic("a profile's bug") }})
+	require.NoError(t, err)
+	m, err := d.Load(t.Context(), hal.Image{Name: "m", PTX: build("sm_80", 32, 0, func(k *ptx.Kernel, p []ptx.Reg) { k.I("ret") })})
+	require.NoError(t, err)
+	g, err := d.Capture(t.Context(), []hal.Op{{Module: m, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	func() {
+		defer func() { require.Contains(t, fmt.Sprint(recover()), "a profile's bug") }()
+		_ = g.Run(ctx)
+	}()
+	require.NoError(t, g.Wait(ctx), "it is over")
+}
+
 // TestAStoppedRunIsWhole: blocks take tickets, and the last one resets the counter and counts the run. A run whose context ends meanwhile leaves no tickets
 // behind: the next one would never have a last block.
 func TestAStoppedRunIsWhole(t *testing.T) {
@@ -108,8 +126,7 @@ func TestAStoppedRunIsWhole(t *testing.T) {
 		k.Unless(first, "ret")
 		k.I("setp.eq.u32", last, old, ptx.Imm(blocks-1))
 		k.Unless(last, "ret")
-		k.I("mov.u32", i, ptx.Imm(-blocks))
-		k.I("atom.acq_rel.gpu.global.add.u32", old, ptx.At(p[0], 0), i) // the test reads it meanwhile
+		k.I("atom.acq_rel.gpu.global.add.u32", old, ptx.At(p[0], 0), ptx.Imm(-blocks)) // to 0, while the test looks
 		k.I("atom.acq_rel.gpu.global.add.u32", old, ptx.At(p[0], 8), ptx.Imm(1))
 	})})
 	require.NoError(t, err)

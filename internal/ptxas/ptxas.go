@@ -17,8 +17,8 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/process"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-
 	"github.com/spark-compile/spark-compile/internal/python"
 )
 
@@ -53,7 +53,12 @@ func Find(ctx context.Context) (*Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	cmd := exec.CommandContext(ctx, path, "--version")
+	process.Apart(cmd)
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s --version: %w", path, err)
 	}
@@ -103,8 +108,13 @@ func (t *Tool) Assemble(ctx context.Context, text, arch string) (*Result, error)
 	}
 	var log bytes.Buffer
 	cmd := exec.CommandContext(ctx, t.Path, "-arch="+arch, "-v", in, "-o", out)
+	process.Apart(cmd)
 	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Run(); err != nil {
+	err = cmd.Run()
+	if ctx.Err() != nil { // it was killed
+		return nil, ctx.Err()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("ptxas -arch=%s: %w\n%s", arch, err, strings.ReplaceAll(log.String(), dir+string(filepath.Separator), ""))
 	}
 	r := &Result{Usage: parseUsage(log.String())}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -22,6 +23,33 @@ ptxas info    : Compiling entry function 'second' for 'sm_121'
 ptxas info    : Used 8 registers, used 0 barriers
 `
 	require.Equal(t, []Usage{{"first", 40, 16, 1024}, {"second", 8, 0, 0}}, parseUsage(log))
+}
+
+// endless is a program that never ends, and a context that ends when it has begun.
+func endless(t *testing.T) (path string, ctx context.Context) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "endless")
+	begun := path + ".begun"
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n>"+begun+"\nexec sleep 1000\n"), 0o755))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for _, err := os.Stat(begun); err != nil && ctx.Err() == nil; _, err = os.Stat(begun) {
+			runtime.Gosched()
+		}
+		cancel()
+	}()
+	return path, ctx
+}
+
+// TestAnInterruptIsNoFaultOfPtxas, which is killed then.
+func TestAnInterruptIsNoFaultOfPtxas(t *testing.T) {
+	path, ctx := endless(t)
+	_, err := (&Tool{Path: path}).Assemble(ctx, tiny, "sm_121")
+	require.ErrorIs(t, err, context.Canceled)
+	path, ctx = endless(t)
+	t.Setenv("PTXAS", path)
+	_, err = Find(ctx)
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 const tiny = ".version 8.8\n.target sm_121\n.address_size 64\n.visible .entry k()\n{\n\tret;\n}\n"

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -92,6 +93,9 @@ func TestKernelsThatFailAreKilled(t *testing.T) {
 		_, err = b.Measure(t.Context(), good, on)
 		require.NoError(t, err)
 		first := b.cmd.Process.Pid
+		group, err := syscall.Getpgid(first)
+		require.NoError(t, err)
+		require.NotEqual(t, syscall.Getpgrp(), group, "a terminal does not interrupt it")
 		_, err = b.Measure(t.Context(), good, on)
 		require.NoError(t, err)
 		require.Equal(t, first, b.cmd.Process.Pid, "good kernels share a process")

@@ -132,6 +132,7 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 		}
 	}
 	// From here on nothing that was given is refused, so that no pulse or missed frame is counted twice.
+	drops, desire := m.drops, m.desire
 	missed, ratio := m.drops.next(f.ID)
 	pulse := m.desire.pulse(in.Desire)
 	if err := m.set(desireInput, pulse[:]...); err != nil {
@@ -144,6 +145,9 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 	stats := Stats{Prepare: time.Since(begin), InPlace: inPlace}
 	begin = time.Now()
 	if err := m.session.RunEntry(ctx, entry); err != nil {
+		if ctx.Err() != nil && !errors.Is(err, hal.ErrBusy) { // nothing has run
+			m.drops, m.desire = drops, desire
+		}
 		return nil, err
 	}
 	stats.Run = time.Since(begin)

@@ -1,11 +1,13 @@
 package modeld_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
@@ -89,6 +91,42 @@ func TestDrivingSteps(t *testing.T) {
 	out, err := m.Step(t.Context(), modeld.Frame{Road: picture(128, 64, 0), Wide: picture(128, 64, 0), ID: 7}, in)
 	require.NoError(t, err)
 	require.False(t, out.Valid)
+}
+
+// TestAStepThatNeverBeganLeavesNothing: where the context has ended before it, the next step sees the pulse of its desire, and the frame counts as missed.
+func TestAStepThatNeverBeganLeavesNothing(t *testing.T) {
+	p := step(t, "vision", "policy")
+	camera := modeld.Intrinsics{Focal: 100, Width: 128, Height: 64}
+	in := modeld.Inputs{VEgo: 10, Calibration: &modeld.Calibration{Road: camera, WideCamera: camera}}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	var want []*modeld.Outputs
+	for _, ends := range []bool{false, true} {
+		m, err := modeld.NewDriving(t.Context(), p, device(t), modeld.Options{})
+		require.NoError(t, err)
+		var have []*modeld.Outputs
+		for _, id := range []uint32{1, 2, 3, 5, 6} {
+			in.Desire = modeld.DesireNone
+			if id > 2 {
+				in.Desire = modeld.DesireLaneChangeLeft
+			}
+			frame := modeld.Frame{Road: picture(128, 64, int(id)), Wide: picture(128, 64, int(id)+1), ID: id}
+			if ends {
+				_, err := m.Step(gone, frame, in)
+				require.ErrorIs(t, err, context.Canceled)
+				require.NotErrorIs(t, err, hal.ErrBusy)
+			}
+			out, err := m.Step(t.Context(), frame, in)
+			require.NoError(t, err)
+			out.Stats = modeld.Stats{}
+			have = append(have, out)
+		}
+		if !ends {
+			want = have
+		}
+		require.Equal(t, want, have)
+		require.NoError(t, m.Close())
+	}
 }
 
 func TestWhatDrivingRefuses(t *testing.T) {

@@ -221,7 +221,10 @@ func (s *session) model(ctx context.Context, path string, precisions []string) e
 		}
 		outputs[precision] = out
 		if peer == nil && s.python != "" {
-			if peer, theirs, err = bench.ONNXRuntime(ctx, s.python, path, p, s.options); err != nil {
+			if peer, theirs, err = bench.ONNXRuntime(ctx, s.python, path, p, s.options); ctx.Err() != nil { // it was killed
+				return ctx.Err()
+			}
+			if err != nil {
 				s.note(fmt.Sprintf("%s: %v", path, err))
 				s.python = "" // report it once
 			}

@@ -96,6 +96,9 @@ func (t *tool) run(ctx context.Context) error {
 	if t.Check {
 		s.Checks = t.check(ctx, s, device)
 	}
+	if ctx.Err() != nil { // what was not looked at would be said to fail
+		return ctx.Err()
+	}
 	if t.JSON {
 		err = cli.JSON(t.out, s)
 	} else {

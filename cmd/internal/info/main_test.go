@@ -68,6 +68,19 @@ func TestStatusOfASpark(t *testing.T) {
 	require.NotContains(t, out.String(), "missing")
 }
 
+// TestAnInterruptIsNoCheckThatFails: nothing is said of a machine that was not looked at.
+func TestAnInterruptIsNoCheckThatFails(t *testing.T) {
+	tool, out := spark(flags{Check: true}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	open := tool.open
+	tool.open = func(ctx context.Context, opt detect.Options) (hal.Device, string, error) {
+		cancel()
+		return open(ctx, opt)
+	}
+	require.ErrorIs(t, tool.run(ctx), context.Canceled)
+	require.Empty(t, out.String())
+}
+
 func TestStatusAsJSON(t *testing.T) {
 	tool, out := spark(flags{JSON: true, Check: true}, nil)
 	t.Setenv("OPENPILOT_DGX_PRECISION", "int3")
