@@ -85,8 +85,13 @@ func TestAnAdapterIsLoadedWhole(t *testing.T) {
 		if ends {
 			ctx = d.ending(t)
 		}
-		_ = s.LoadAdapter(ctx, 1, path)
+		if err := s.LoadAdapter(ctx, 1, path); ends {
+			require.ErrorIs(t, err, hal.ErrBusy)
+		} else {
+			require.NoError(t, err)
+		}
 		require.NoError(t, s.Wait(t.Context()))
+		require.Equal(t, make([]byte, 4), s.Input(runtime.AdapterInput), "runs take the slot that they took before")
 		require.NoError(t, s.UseAdapter(1))
 		got := outputsOn(t, m, s)
 		if !ends {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/adapterfile"
 )
 
@@ -150,13 +151,22 @@ func (s *Session) setAdapter(ctx context.Context, slot int, x []float32) error {
 	if err := p.memory.Write(Bytes(x), p.offset+4*len(x)*slot); err != nil {
 		return err
 	}
-	if in := s.Input(AdapterInput); in != nil {
-		defer copy(in, slices.Clone(in))
-		if err := s.UseAdapter(slot); err != nil {
-			return err
-		}
+	in := s.Input(AdapterInput)
+	if in == nil {
+		return s.RunEntry(ctx, AdapterEntry)
 	}
-	return s.RunEntry(context.WithoutCancel(ctx), AdapterEntry) // it reads the slot that is put back behind it
+	chosen := slices.Clone(in)
+	back := func() { copy(in, chosen) }
+	if err := s.UseAdapter(slot); err != nil {
+		return err
+	}
+	err = s.RunEntry(ctx, AdapterEntry)
+	if errors.Is(err, hal.ErrBusy) { // it reads the slot as long as it goes on
+		s.behind = back
+	} else {
+		back()
+	}
+	return err
 }
 
 // place puts the layer's part of an adapter, nil where it has none, into a slot of zeros. Beside says how the program rounds weights: an adapter

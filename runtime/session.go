@@ -27,7 +27,8 @@ type Session struct {
 	rings   []*ring              // states with a delay
 	lends   []*port              // inputs that memory of the host's was lent to
 
-	left atomic.Bool // a run goes on though its context has ended
+	left   atomic.Bool // a run goes on though its context has ended
+	behind func()      // is called at its end; nil: nothing
 
 	mu     sync.Mutex
 	closed bool
@@ -486,13 +487,16 @@ func (s *Session) ended(ctx context.Context) error {
 			}
 		}
 	}
-	s.left.Store(false)
-	return nil
+	return s.leaves(nil)
 }
 
 // leaves notes whether a run goes on, and returns the run's error.
 func (s *Session) leaves(err error) error {
-	s.left.Store(errors.Is(err, hal.ErrBusy))
+	busy := errors.Is(err, hal.ErrBusy)
+	if s.left.Store(busy); !busy && s.behind != nil {
+		s.behind()
+		s.behind = nil
+	}
 	return err
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -101,8 +103,30 @@ type onGPU struct {
 	Group
 	library  *nccl
 	device   GPU
-	comm     uintptr
 	own, all hal.Memory // of this rank, and of all ranks one behind the other
+
+	mu    sync.Mutex
+	comm  uintptr   // 0: it was aborted, or is not there yet
+	begun time.Time // when a call last took it
+}
+
+// telling is how long the reason of a rank that ended may take to arrive.
+const telling = time.Second
+
+var errAborted = errors.New("NCCL's communicator was aborted")
+
+// entering is how long a call that has taken the communicator is given to get into the library, where it may be aborted.
+const entering = 100 * time.Millisecond
+
+// taken is the communicator, for a call that follows at once.
+func (o *onGPU) taken() (uintptr, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.comm == 0 {
+		return 0, errAborted
+	}
+	o.begun = time.Now()
+	return o.comm, nil
 }
 
 // GPU is a device of NVIDIA's, as hal/cuda has them.
@@ -146,12 +170,14 @@ func OnDevice(ctx context.Context, g Group, d hal.Device, getenv func(string) st
 		return nil, err
 	}
 	o := &onGPU{Group: g, library: n, device: gpu}
+	var comm uintptr
 	err = o.wait(ctx, func() error {
-		return n.call("ncclCommInitRankScalable", uintptr(unsafe.Pointer(&o.comm)), uintptr(g.Size()), uintptr(g.Rank()), 1, uintptr(unsafe.Pointer(&id[0])), 0)
+		return n.call("ncclCommInitRankScalable", uintptr(unsafe.Pointer(&comm)), uintptr(g.Size()), uintptr(g.Rank()), 1, uintptr(unsafe.Pointer(&id[0])), 0)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("rank %d: %w", g.Rank(), err)
 	}
+	o.comm = comm
 	return o, nil
 }
 
@@ -174,7 +200,19 @@ func (o *onGPU) wait(ctx context.Context, f func() error) error {
 	}
 	select {
 	case err := <-done:
-		return err
+		if err == nil {
+			return nil
+		}
+		o.abort() // after an error it is of no use
+		if failed == nil {
+			return err
+		}
+		select { // the library may know of a rank's end before we know why
+		case <-failed:
+			return why()
+		case <-time.After(telling):
+			return err
+		}
 	case <-failed:
 		o.abort()
 		return why()
@@ -184,17 +222,23 @@ func (o *onGPU) wait(ctx context.Context, f func() error) error {
 	}
 }
 
+// abort ends calls that wait in the library, and lets no other begin.
 func (o *onGPU) abort() {
-	if o.comm != 0 {
-		_ = o.device.Do(func() error { return o.library.call("ncclCommAbort", o.comm) })
-		o.comm = 0
+	o.mu.Lock()
+	comm, begun := o.comm, o.begun
+	o.comm = 0
+	o.mu.Unlock()
+	if comm == 0 {
+		return
 	}
+	time.Sleep(time.Until(begun.Add(entering)))
+	_ = o.device.Do(func() error { return o.library.call("ncclCommAbort", comm) })
 }
 
 // Mean implements Group.
 func (o *onGPU) Mean(ctx context.Context, x []float32) error {
-	if o.comm == 0 {
-		return errors.New("NCCL's communicator was aborted")
+	if _, err := o.taken(); err != nil {
+		return err
 	}
 	bytes := 4 * len(x)
 	if o.own == nil || o.own.Size() < bytes {
@@ -205,17 +249,24 @@ func (o *onGPU) Mean(ctx context.Context, x []float32) error {
 	if err := o.own.Write(runtime.Bytes(x), 0); err != nil {
 		return err
 	}
-	got := make([]byte, bytes*o.Size())
+	own, all, got := o.own, o.all, make([]byte, bytes*o.Size())
 	err := o.wait(ctx, func() error {
 		const stream = 0 // the context's own: what reads the memory waits for it
-		if err := o.library.call("ncclAllGather", uintptr(o.own.Addr()), uintptr(o.all.Addr()), uintptr(len(x)), ncclFloat32, o.comm, stream); err != nil {
+		comm, err := o.taken()
+		if err != nil {
 			return err
 		}
-		if err := o.all.Read(got, 0); err != nil {
+		if err := o.library.call("ncclAllGather", uintptr(own.Addr()), uintptr(all.Addr()), uintptr(len(x)), ncclFloat32, comm, stream); err != nil {
+			return err
+		}
+		if err := all.Read(got, 0); err != nil {
+			return err
+		}
+		if comm, err = o.taken(); err != nil {
 			return err
 		}
 		result := int32(0)
-		if err := o.library.call("ncclCommGetAsyncError", o.comm, uintptr(unsafe.Pointer(&result))); err != nil {
+		if err := o.library.call("ncclCommGetAsyncError", comm, uintptr(unsafe.Pointer(&result))); err != nil {
 			return err
 		}
 		return o.library.failure("ncclAllGather", result)
@@ -263,8 +314,8 @@ func (o *onGPU) Abort(err error) {
 // Close implements Group.
 func (o *onGPU) Close() error {
 	var errs []error
-	if o.comm != 0 {
-		errs = append(errs, o.device.Do(func() error { return o.library.call("ncclCommDestroy", o.comm) }))
+	if comm, err := o.taken(); err == nil {
+		errs = append(errs, o.device.Do(func() error { return o.library.call("ncclCommDestroy", comm) }))
 	}
 	return errors.Join(append(errs, o.free(), o.Group.Close())...)
 }

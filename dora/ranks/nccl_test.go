@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -115,6 +116,45 @@ func TestARankThatFailsUnderNCCLEndsTheOthers(t *testing.T) {
 	for _, g := range groups {
 		_ = g.Close()
 	}
+}
+
+// TestACallThatBeginsAfterAnAbortIsNotMade: the communicator is gone by then. Here the thread that was to make it is late.
+func TestACallThatBeginsAfterAnAbortIsNotMade(t *testing.T) {
+	path, symbol := fake(t)
+	groups := groupOf(t, 2)
+	slow := &slowHost{turn: make(chan struct{}), said: make(chan error, 1)}
+	each(t, 2, func(rank int) (err error) {
+		groups[rank], err = OnDevice(t.Context(), groups[rank], []hal.Device{slow, host{}}[rank], func(string) string { return path })
+		return err
+	})
+	slow.late.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorIs(t, groups[0].Mean(ctx, make([]float32, 10)), context.Canceled)
+	assert.Equal(t, 1, count(symbol("fake_aborted")))
+	close(slow.turn)
+	assert.ErrorIs(t, <-slow.said, errAborted)
+	for _, g := range groups {
+		_ = g.Close()
+	}
+}
+
+// slowHost is a host whose first call, once it is late, waits for its turn.
+type slowHost struct {
+	host
+	late atomic.Bool
+	turn chan struct{}
+	said chan error
+}
+
+func (h *slowHost) Do(f func() error) error {
+	if !h.late.CompareAndSwap(true, false) {
+		return f()
+	}
+	<-h.turn
+	err := f()
+	h.said <- err
+	return err
 }
 
 // TestErrorsOfNCCL have its text; without the library on one rank none uses it.
