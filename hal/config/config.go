@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/precision"
 )
 
@@ -21,6 +22,9 @@ const (
 	DeviceVariable    = "SPARK_DEVICE"            // auto, cuda, cuda:N, emu
 	CacheVariable     = "SPARK_CACHE"             // cache directory, or off
 )
+
+// SwitchVariable is the environment variable of a mechanism of hal.SwitchNames: SPARK_PDL, SPARK_PREFETCH … on or off.
+func SwitchVariable(name string) string { return "SPARK_" + strings.ToUpper(name) }
 
 // Names of devices.
 const (
@@ -50,10 +54,24 @@ type Settings struct {
 	Device    Setting // auto, cuda, cuda:N or emu; emu if GPU is off, unless a flag names a device
 	Precision Setting // fp32, fp16 …
 	Cache     Setting // directory, or off
+
+	Switches []Setting // on or off, for each of hal.SwitchNames
 }
 
 // All lists the settings in the order in which they are printed.
-func (s *Settings) All() []Setting { return []Setting{s.GPU, s.Device, s.Precision, s.Cache} }
+func (s *Settings) All() []Setting {
+	return append([]Setting{s.GPU, s.Device, s.Precision, s.Cache}, s.Switches...)
+}
+
+// Off returns the mechanisms that a device is to be opened without.
+func (s *Settings) Off() (out hal.Switches, err error) {
+	for _, x := range s.Switches {
+		if err := out.Set(x.Name, x.Value == "on"); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
 
 // CacheDir returns the cache directory for one kind of file, or "" if caching is off.
 func (s *Settings) CacheDir(kind string) string {
@@ -67,6 +85,7 @@ func (s *Settings) CacheDir(kind string) string {
 type Flags struct {
 	Device    string
 	Precision string
+	Switches  map[string]bool // by names of hal.SwitchNames: true for on
 }
 
 // Read reads the settings. An invalid flag is an error; an invalid environment variable only produces a warning. lookup
@@ -84,7 +103,8 @@ func Read(f Flags, lookup func(string) (string, bool)) (*Settings, error) {
 	if s.Device, err = env.device(f.Device, s.GPU); err != nil {
 		return nil, err
 	}
-	return s, nil
+	s.Switches, err = env.switches(f.Switches)
+	return s, err
 }
 
 // variables looks an environment variable up.
@@ -107,9 +127,35 @@ func (env variables) yes(variable string, s *Setting) (on, ok bool) {
 		return false, true
 	}
 	if ok {
-		s.warn("%s=%s is ignored: want 1 or 0", variable, v)
+		s.warn("%s=%s is ignored: want 1 or 0, on or off", variable, v)
 	}
 	return false, false
+}
+
+// switches reads a setting for each mechanism. A flag of another name is an error.
+func (env variables) switches(flags map[string]bool) (out []Setting, err error) {
+	for name := range flags {
+		if err := new(hal.Switches).Set(name, true); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range hal.SwitchNames() {
+		s := Setting{Name: name, From: "default"}
+		on, from := true, "default"
+		if given, ok := flags[name]; ok {
+			on, from = given, "--"+name
+			if !on {
+				from = "--no-" + name
+			}
+		} else if given, ok := env.yes(SwitchVariable(name), &s); ok {
+			on, from = given, SwitchVariable(name)
+		}
+		if s.set("on", from); !on {
+			s.Value = "off"
+		}
+		out = append(out, s)
+	}
+	return out, nil
 }
 
 func (env variables) gpu() Setting {

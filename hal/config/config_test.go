@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/hal"
 )
 
 func environment(pairs ...string) func(string) (string, bool) {
@@ -58,9 +60,44 @@ func TestFlagsStandAboveTheEnvironmentAboveDefaults(t *testing.T) {
 			for i, w := range c.warnings {
 				require.Contains(t, warnings[i], w)
 			}
-			require.Len(t, s.All(), 4)
+			require.Len(t, s.All(), 4+len(hal.SwitchNames()))
 		})
 	}
+}
+
+func TestSwitches_FlagsStandAboveTheEnvironment(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		flags   map[string]bool
+		env     []string
+		off     hal.Switches
+		from    string // of pdl
+		warning string
+	}{
+		{name: "nothing", from: "default"},
+		{name: "off", env: []string{"SPARK_PDL=off", "SPARK_CARVEOUT=0"}, off: hal.Switches{NoPDL: true, NoCarveout: true}, from: "SPARK_PDL"},
+		{name: "on", env: []string{"SPARK_PDL=on", "SPARK_PREFETCH=1", "SPARK_HINTS=no"}, off: hal.Switches{NoHints: true}, from: "SPARK_PDL"},
+		{name: "flag on", flags: map[string]bool{"pdl": true}, env: []string{"SPARK_PDL=off"}, from: "--pdl"},
+		{name: "flag off", flags: map[string]bool{"pdl": false}, off: hal.Switches{NoPDL: true}, from: "--no-pdl"},
+		{name: "wrong", env: []string{"SPARK_PDL=maybe"}, from: "default", warning: "SPARK_PDL=maybe is ignored: want 1 or 0, on or off"},
+		{name: "wrong below a flag", flags: map[string]bool{"pdl": false}, env: []string{"SPARK_PDL=maybe"}, off: hal.Switches{NoPDL: true}, from: "--no-pdl"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := Read(Flags{Switches: c.flags}, environment(c.env...))
+			require.NoError(t, err)
+			off, err := s.Off()
+			require.NoError(t, err)
+			require.Equal(t, c.off, off)
+			require.Equal(t, c.from, s.Switches[0].From)
+			warnings := []string{}
+			for _, x := range s.Switches {
+				warnings = append(warnings, x.Warnings...)
+			}
+			require.Equal(t, strings.Fields(c.warning), strings.Fields(strings.Join(warnings, " ")))
+		})
+	}
+	_, err := Read(Flags{Switches: map[string]bool{"overlap": true}}, environment())
+	require.ErrorContains(t, err, `"overlap"`)
 }
 
 func TestWrongFlagsAreErrors(t *testing.T) {

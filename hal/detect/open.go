@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/hal"
@@ -22,6 +23,8 @@ type Options struct {
 	Check  bool   // emu: check memory, races, initialisation and synchronisation
 	// Device is an open device to use. The caller closes it, and it is no other's turn if it fails.
 	Device hal.Device
+
+	Switches map[string]bool // by names of hal.SwitchNames: true for on; those that are missing are the environment's
 
 	Library string                      // the driver; "" for libcuda.so.1
 	Lookup  func(string) (string, bool) // the environment; nil means the process's own
@@ -52,12 +55,19 @@ func Use(ctx context.Context, opt Options, try func(hal.Device) error) (hal.Devi
 	if _, err := config.Ordinal(cmp.Or(opt.Name, config.Auto)); err != nil {
 		return nil, nil, fmt.Errorf("%s %w", opt.called(), err)
 	}
-	settings, err := config.Read(config.Flags{Device: opt.Name}, opt.Lookup)
+	settings, err := config.Read(config.Flags{Device: opt.Name, Switches: opt.Switches}, opt.Lookup)
 	if err != nil {
 		return nil, nil, err
 	}
-	notices := append(append([]string{}, settings.GPU.Warnings...), settings.Device.Warnings...)
-	candidates, notice := list(settings, opt)
+	off, err := settings.Off()
+	if err != nil {
+		return nil, nil, err
+	}
+	notices := slices.Concat(settings.GPU.Warnings, settings.Device.Warnings)
+	for _, s := range settings.Switches {
+		notices = append(notices, s.Warnings...)
+	}
+	candidates, notice := list(settings, off, opt)
 	if notice != "" {
 		notices = append(notices, notice)
 	}
@@ -106,8 +116,8 @@ type candidate struct {
 }
 
 // list returns the devices that may be opened, best first; notice gives the reason if an expected GPU is missing.
-func list(s *config.Settings, opt Options) (out []candidate, notice string) {
-	cpu := candidate{"the CPU device", func() (hal.Device, error) { return emu.Open(emu.Options{Check: opt.Check}) }}
+func list(s *config.Settings, off hal.Switches, opt Options) (out []candidate, notice string) {
+	cpu := candidate{"the CPU device", func() (hal.Device, error) { return emu.Open(emu.Options{Check: opt.Check, Switches: off}) }}
 	name := s.Device.Value
 	if name == config.Emu {
 		if s.Device.From == s.GPU.From {
@@ -115,7 +125,7 @@ func list(s *config.Settings, opt Options) (out []candidate, notice string) {
 		}
 		return []candidate{cpu}, notice
 	}
-	options := cuda.Options{Library: opt.Library, Cache: s.CacheDir("jit"), Homes: s.CacheDir("home")}
+	options := cuda.Options{Library: opt.Library, Cache: s.CacheDir("jit"), Homes: s.CacheDir("home"), Switches: off}
 	gpu := func(label string, ordinal int) candidate {
 		o := options
 		o.Ordinal = ordinal

@@ -85,7 +85,26 @@ func TestTheEnvironmentTurnsTheGPUOff(t *testing.T) {
 	d, why, err = Open(context.Background(), options(t, config.Auto, f.Path, "OPENPILOT_DGX_ENABLED=perhaps", "SPARK_DEVICE=emu"))
 	require.NoError(t, err)
 	require.Equal(t, "emu", d.Info().Backend)
-	require.Equal(t, "OPENPILOT_DGX_ENABLED=perhaps is ignored: want 1 or 0", why)
+	require.Equal(t, "OPENPILOT_DGX_ENABLED=perhaps is ignored: want 1 or 0, on or off", why)
+}
+
+// TestSwitches_ReachEveryDevice: a flag stands above the environment, and a wrong value is told and ignored.
+func TestSwitches_ReachEveryDevice(t *testing.T) {
+	f := fakecuda.Build(t)
+	env := []string{"SPARK_PDL=off", "SPARK_PREFETCH=0", "SPARK_HINTS=sometimes"}
+	for _, name := range []string{config.Emu, config.CUDA} {
+		opt := options(t, name, f.Path, env...)
+		opt.Switches = map[string]bool{"prefetch": true, "carveout": false}
+		d, why, err := Open(t.Context(), opt)
+		require.NoError(t, err)
+		require.Equal(t, hal.Switches{NoPDL: true, NoCarveout: true}, d.Info().Switches, name)
+		require.Contains(t, why, "SPARK_HINTS=sometimes is ignored")
+		require.NoError(t, d.Close())
+	}
+	opt := options(t, config.Emu, f.Path)
+	opt.Switches = map[string]bool{"overlap": false}
+	_, _, err := Open(t.Context(), opt)
+	require.ErrorContains(t, err, `"overlap": want pdl, prefetch`)
 }
 
 func TestCopiesAreToldOnce(t *testing.T) {

@@ -33,6 +33,8 @@ type Options struct {
 	Discrete bool
 	// Memory bounds the bytes that are allocated at a time; 0: 2^38 at once.
 	Memory int
+	// Switches are mechanisms that Info says are off. None of them means anything to the CPU device.
+	Switches hal.Switches
 }
 
 // Traffic is what was moved, in bytes, since the device was opened.
@@ -111,7 +113,7 @@ func CutOffs(sumBits map[string]int) map[string]int {
 // Info describes the device. It has the shared memory that any target's blocks may have; a module's target bounds it
 // further.
 func (d *Device) Info() hal.Info {
-	info := hal.Info{Name: "cpu", Backend: "emu", Unified: !d.opts.Discrete, Memory: d.opts.Memory}
+	info := hal.Info{Name: "cpu", Backend: "emu", Unified: !d.opts.Discrete, Memory: d.opts.Memory, Switches: d.opts.Switches}
 	for _, t := range target.All() {
 		info.SharedBlock = max(info.SharedBlock, t.SharedBlock)
 	}

@@ -89,7 +89,7 @@ func TestStatusAsJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal(out.Bytes(), &s), out.String())
 	require.Equal(t, machine.DGXSpark, s.Machine.Kind)
 	require.Equal(t, "emu", s.Device.Backend)
-	require.Len(t, s.Settings, 4)
+	require.Len(t, s.Settings, 4+len(hal.SwitchNames()))
 	require.Contains(t, s.Settings[2].Warnings[0], "int3")
 	require.NotEmpty(t, s.Checks)
 }
