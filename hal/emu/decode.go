@@ -91,7 +91,7 @@ type program struct {
 	trackOnce sync.Once // checks only
 	track     *tracking
 
-	clocked bool // reads the clock, which native code does not
+	clocked bool // reads a clock, which native code does not
 	native  native
 
 	countedOnce sync.Once // where counts are all that is wanted
@@ -305,10 +305,10 @@ func meaning(in *inst) error {
 	return nil
 }
 
-// clock is a mov of the clock, which has another value each time: the host's.
+// clock is a mov of a clock, which has another value each time: of the host's, or of a multiprocessor's.
 func (d *decoder) clock(in *inst, ops []ptx.Operand) (err error) {
 	if in.def.Name != "mov" || len(ops) != 2 {
-		return fmt.Errorf("%s can be moved to a register, and nothing else", ptx.Clock)
+		return fmt.Errorf("%s and %s can be moved to a register, and nothing else", ptx.Clock, ptx.Cycles)
 	}
 	if in.d, err = d.row(ops[0], "u32"); err != nil {
 		return err
@@ -316,17 +316,35 @@ func (d *decoder) clock(in *inst, ops []ptx.Operand) (err error) {
 	d.p.clocked = true
 	in.kind, in.a, in.b, in.c = kindR, in.d, in.d, in.d
 	in.fR = func(to, _, _, _ *row32) { fill(to, uint32(time.Since(started))) }
+	if ops[1] == ptx.Cycles {
+		if in.a, err = d.row(ptx.SM, "u32"); err != nil {
+			return err
+		}
+		in.fR = func(to, sm, _, _ *row32) { fill(to, cycles(time.Since(started), sm[0])) }
+	}
 	return nil
 }
 
 var started = time.Now()
+
+// The multiprocessors of the CPU device: blocks take turns on them. Each has a counter of its own, of two cycles a nanosecond.
+const (
+	multiprocessors = 4
+	cyclesPerNS     = 2
+	cyclesApart     = 0x35a00000 // from the counter of one multiprocessor to the next
+)
+
+// cycles is what a multiprocessor has counted at a time.
+func cycles(at time.Duration, sm uint32) uint32 {
+	return uint32(cyclesPerNS*at.Nanoseconds()) + sm*cyclesApart
+}
 
 // instr resolves the operands.
 func (d *decoder) instr(in *inst, ops []ptx.Operand) (err error) {
 	def := in.def
 	switch def.Does {
 	case ptx.Compute:
-		if slices.Contains(ops, ptx.Operand(ptx.Clock)) {
+		if slices.Contains(ops, ptx.Operand(ptx.Clock)) || slices.Contains(ops, ptx.Operand(ptx.Cycles)) {
 			return d.clock(in, ops)
 		}
 		slots, n := [...]*int32{&in.d, &in.a, &in.b, &in.c}, 0

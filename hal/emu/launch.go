@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
 // launch is a kernel launch, resolved.
@@ -259,7 +260,7 @@ func (b *block) begin(index int) {
 		w.state = ready
 		w.copies, w.group = w.copies[:0], 0
 		for _, s := range p.specials {
-			if !strings.HasPrefix(s.name, "%ctaid") {
+			if s.name != string(ptx.SM) && !strings.HasPrefix(s.name, "%ctaid") {
 				continue
 			}
 			fill(&w.r[s.row], b.special(s.name, 0))
@@ -286,6 +287,8 @@ func (b *block) special(name string, thread int) uint32 {
 		return uint32(thread % 32)
 	case "%warpid":
 		return uint32(thread / 32)
+	case string(ptx.SM):
+		return uint32(b.index % multiprocessors)
 	}
 	axis := name[len(name)-1] - 'x'
 	switch name[:len(name)-2] {

@@ -57,9 +57,14 @@ type Sym string
 // Special is a special register: %tid.x, %ctaid.y, %laneid …
 type Special string
 
-// Clock is the lower half of a clock of nanoseconds that all multiprocessors share (PTX ISA, %globaltimer); some devices advance it by a
-// microsecond at a time. Only mov reads it.
-const Clock Special = "%globaltimer_lo"
+// Special registers that say when and where a block runs (PTX ISA 10). Only mov reads the first two.
+const (
+	// Clock is the lower half of a clock of nanoseconds that all multiprocessors share; some devices advance it by a microsecond at a time.
+	Clock Special = "%globaltimer_lo"
+	// Cycles is the lower half of a multiprocessor's own cycle counter (%clock64). Those of two multiprocessors differ.
+	Cycles Special = "%clock"
+	SM     Special = "%smid" // the number of the multiprocessor
+)
 
 // Addr is a memory operand [Base+Off]; Base is a Reg or a Sym.
 type Addr struct {

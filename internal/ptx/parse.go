@@ -444,7 +444,7 @@ func (p *parser) register(t token) (Reg, bool) {
 var specials = map[string]bool{
 	"%tid.x": true, "%tid.y": true, "%tid.z": true, "%ntid.x": true, "%ntid.y": true, "%ntid.z": true,
 	"%ctaid.x": true, "%ctaid.y": true, "%ctaid.z": true, "%nctaid.x": true, "%nctaid.y": true, "%nctaid.z": true,
-	"%laneid": true, "%warpid": true, string(Clock): true,
+	"%laneid": true, "%warpid": true, string(Clock): true, string(Cycles): true, string(SM): true,
 }
 
 // Size is the parameter's size in bytes.
