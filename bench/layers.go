@@ -69,7 +69,7 @@ func entryName(i, copies int) string { return fmt.Sprintf("launch %d and %d more
 
 func layer(ctx context.Context, s *runtime.Session, i, copies int) (float64, error) {
 	took := func(copies int) (float64, error) {
-		t, err := s.ReplayEntry(ctx, entryName(i, copies))
+		t, err := s.ReplayEntry(ctx, entryName(i, copies), hal.Timing{})
 		return report.Milliseconds(t), err
 	}
 	if _, err := took(0); err != nil {

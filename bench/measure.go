@@ -149,7 +149,7 @@ func sample(n int, one func() (float64, error)) ([]float64, error) {
 // replays times the graph alone: warm, and on a GPU also with its L2 cache flushed before each run.
 func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, opt Options) error {
 	replay := func() (float64, error) {
-		took, err := s.Replay(ctx)
+		took, err := s.Replay(ctx, hal.Timing{})
 		return report.Milliseconds(took), err
 	}
 	samples, err := sample(opt.Runs, replay)

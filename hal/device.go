@@ -31,6 +31,8 @@ type Info struct {
 	SharedBlock int    // bytes of shared memory a block may have
 	HostWeights bool   // weights lie best in memory that the host sees, as was measured of this machine (spark-info --check)
 	Memory      int    // bytes that the device has, those in use included; 0: as many as the host gives
+
+	Switches Switches // mechanisms that it was opened without
 }
 
 // Mapper is a Device whose kernels may read memory of the host's where it lies.
@@ -142,10 +144,19 @@ type Updater interface {
 	Update(i int, op Op) error
 }
 
-// Timer is a Graph whose device can time a run itself, without the host's share.
+// Timer is a Graph of a device that has a clock of its own.
 type Timer interface {
-	// RunTimed is Run that returns the time from the graph's start to its end on the device.
-	RunTimed(ctx context.Context) (time.Duration, error)
+	// RunTimed launches the graph Timing.Runs times in a row on a stream that is busy when the first launch arrives, and returns the time
+	// from the start of the first run to the end of the last on the device. The host's launches overlap with what the device does, so the
+	// time divided by the runs is the launch-to-launch time, without the latency that a caller of Run sees. Where the host was too slow for
+	// that it measures again, so the graph may run more often. Errors are those of Run.
+	RunTimed(ctx context.Context, t Timing) (time.Duration, error)
+}
+
+// Timing says what Timer.RunTimed times. The zero value times one run.
+type Timing struct {
+	Runs   int   // launches of the graph between the two readings of the clock; 0: 1
+	Before Graph // a graph of the same device that runs once, untimed, right before them, to flush a cache; nil: none
 }
 
 // Errors to test for with errors.Is.

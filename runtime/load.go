@@ -231,6 +231,8 @@ func (v *Variant) validateLaunch(l *Launch, index, weights int) error {
 			return fmt.Errorf("it prefetches %s %s, which a launch may change", b.Kind, b.Name)
 		case a.Bytes < 0 || a.Bytes > weights-b.Offset-a.Offset:
 			return fmt.Errorf("it prefetches %d bytes from constant %s on, outside %d bytes of weights", a.Bytes, b.Name, weights)
+		case l.prefetchSize() < 0:
+			return fmt.Errorf("it prefetches %d bytes from constant %s on, and no parameter says so", a.Bytes, b.Name)
 		}
 		declared = append(declared, *a)
 	}

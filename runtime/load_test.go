@@ -140,6 +140,10 @@ func TestProgramsThatPointOutsideTheirTablesAreRefused(t *testing.T) {
 			constant(0, 1)(p, v, l)
 			l.Prefetch = &runtime.Access{Buffer: 4, Offset: 2}
 		},
+		`it prefetches 1 bytes from constant w on, and no parameter says so`: func(p *runtime.Program, v *runtime.Variant, l *runtime.Launch) {
+			constant(0, 1)(p, v, l)
+			l.Prefetch = &runtime.Access{Buffer: 4, Bytes: 1}
+		},
 		`priority -6 is outside -5 to 0`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) { l.Priority = -6 },
 		`parameter 4: 0x100 has more than 1 bytes`: func(_ *runtime.Program, _ *runtime.Variant, l *runtime.Launch) {
 			l.Params = append(l.Params, runtime.Param{Buffer: -1, Value: 256, Bytes: 1})

@@ -105,7 +105,8 @@ type Launch struct {
 	Reads  []Access `json:"reads"`  // ranges read, constants included
 	Writes []Access `json:"writes"` // ranges written
 	// Prefetch is a range of constants that later launches read and that the kernel brings into the L2 cache; nil: none. It begins in its
-	// buffer and runs on through those behind it in the weights blob. The kernel does not load it.
+	// buffer and runs on through those behind it in the weights blob. The kernel does not load it. The number of bytes is the last scalar
+	// parameter of 4 bytes that has its value; the kernel prefetches nothing where that parameter is 0.
 	Prefetch *Access `json:"prefetch,omitempty"`
 	// ReadOnce says that the kernel reads its packed weights as data that may leave the L2 cache first.
 	ReadOnce bool  `json:"read_once,omitempty"`
@@ -115,6 +116,19 @@ type Launch struct {
 	Dependent bool   `json:"dependent,omitempty"`
 	Priority  int    `json:"priority,omitempty"` // 0, or down to -5: its blocks are placed before those of higher numbers
 	Note      string `json:"note,omitempty"`     // what it computes, for a reader
+}
+
+// prefetchSize is the index of the parameter that says how many bytes the kernel prefetches; -1 if it prefetches nothing.
+func (l *Launch) prefetchSize() int {
+	if l.Prefetch == nil {
+		return -1
+	}
+	for i := len(l.Params) - 1; i >= 0; i-- {
+		if p := l.Params[i]; p.Buffer < 0 && p.Bytes == 4 && p.Value == uint64(l.Prefetch.Bytes) {
+			return i
+		}
+	}
+	return -1
 }
 
 // Copy moves bytes between two buffers of equal length.

@@ -8,14 +8,14 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// Replay runs the entry named run on the inputs that are already on the device and fetches no output, to time a run whose data
-// stay on the device. The time is the device's own if it has a clock (CUDA events), else the host's.
-func (s *Session) Replay(ctx context.Context) (time.Duration, error) {
-	return s.ReplayEntry(ctx, "run")
+// Replay runs the entry named run on the inputs that are already on the device and fetches no output, to time runs whose data stay on
+// the device. It returns the time of all t.Runs runs: the device's own if it has a clock (CUDA events), else the host's.
+func (s *Session) Replay(ctx context.Context, t hal.Timing) (time.Duration, error) {
+	return s.ReplayEntry(ctx, "run", t)
 }
 
 // ReplayEntry is Replay of another entry.
-func (s *Session) ReplayEntry(ctx context.Context, name string) (time.Duration, error) {
+func (s *Session) ReplayEntry(ctx context.Context, name string, t hal.Timing) (time.Duration, error) {
 	e, err := s.entry(name)
 	if err != nil {
 		return 0, err
@@ -30,15 +30,29 @@ func (s *Session) ReplayEntry(ctx context.Context, name string) (time.Duration, 
 		return 0, err
 	}
 	var took time.Duration
-	if t, ok := e.graph.Graph.(hal.Timer); ok {
-		took, err = t.RunTimed(ctx)
+	if timer, ok := e.graph.Graph.(hal.Timer); ok {
+		took, err = timer.RunTimed(ctx, t)
 	} else {
-		begin := time.Now()
-		err = e.graph.Run(ctx)
-		took = time.Since(begin)
+		took, err = runTimed(ctx, e.graph, t)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", s.model.Program.Model, s.leaves(err))
 	}
 	return took, nil
+}
+
+// runTimed times runs by the host's clock.
+func runTimed(ctx context.Context, g hal.Graph, t hal.Timing) (time.Duration, error) {
+	if t.Before != nil {
+		if err := t.Before.Run(ctx); err != nil {
+			return 0, err
+		}
+	}
+	begin := time.Now()
+	for range max(t.Runs, 1) {
+		if err := g.Run(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(begin), nil
 }

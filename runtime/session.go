@@ -59,6 +59,7 @@ type port struct {
 	host   []byte // the memory itself, or a staging copy
 	size   int
 	staged bool
+	pinned hal.Memory // page-locked memory that copies go through; nil: host itself, or the device has none
 	bound  *Binding   // the memory is somebody else's, who fills or reads it on the device
 	own    hal.Memory // while memory of the host's is lent in its place
 	given  bool       // other sessions may be bound to the memory
@@ -277,9 +278,44 @@ func (s *Session) give(p *port, b Buffer, at Binding, kind hal.MemoryKind) error
 	case view != nil && (b.Kind != OutputBuffer || p.bound != nil):
 		p.host = view[p.offset : p.offset+b.Bytes]
 	case p.bound == nil:
-		p.host, p.staged = make([]byte, b.Bytes), true
+		p.staged = true
+		return s.stage(p, b)
 	}
 	return nil
+}
+
+// stage gives a port a host copy of memory that the host does not see. Copies between page-locked memory and the device need no staging by
+// the driver, so inputs are filled in page-locked memory, and outputs, which may outlive the session, pass through it.
+func (s *Session) stage(p *port, b Buffer) error {
+	var err error
+	if p.memory.Bytes() == nil && (b.Kind == InputBuffer || b.Kind == OutputBuffer) {
+		p.pinned, err = s.alloc(b.Bytes, hal.PinnedMemory)
+	}
+	switch {
+	case errors.Is(err, hal.ErrNoSuchMemory) || errors.Is(err, hal.ErrOutOfMemory): // pageable copies are slower, and work
+		p.pinned = nil
+	case err != nil:
+		return fmt.Errorf("%d bytes of page-locked memory: %w", b.Bytes, err)
+	case p.pinned != nil && p.pinned.Bytes() == nil:
+		p.pinned = nil
+	}
+	if p.pinned != nil && b.Kind == InputBuffer {
+		p.host, p.pinned = p.pinned.Bytes()[:b.Bytes], nil
+		return nil
+	}
+	p.host = make([]byte, b.Bytes)
+	return nil
+}
+
+// fetch copies a port's memory to the host.
+func (p *port) fetch() error {
+	if p.pinned == nil {
+		return p.memory.Read(p.host, p.offset)
+	}
+	staging := p.pinned.Bytes()[:len(p.host)]
+	err := p.memory.Read(staging, p.offset)
+	copy(p.host, staging)
+	return err
 }
 
 // alloc allocates at least one byte, so that empty tensors have an address.
@@ -304,8 +340,12 @@ func (s *Session) op(l *Launch, places []*port) hal.Op {
 	}
 	op.Reads, op.Writes = s.ranges(l.Reads, places), s.ranges(l.Writes, places)
 	op.Varies = l.Copy == nil && slices.ContainsFunc(l.Reads, func(a Access) bool { return places[a.Buffer].in && places[a.Buffer].bound == nil })
-	if l.Prefetch != nil {
-		op.Prefetch = s.ranges([]Access{*l.Prefetch}, places)
+	if i := l.prefetchSize(); i >= 0 {
+		if s.model.device.Info().Switches.NoPrefetch {
+			op.Params[i] = 0
+		} else {
+			op.Prefetch = s.ranges([]Access{*l.Prefetch}, places)
+		}
 	}
 	if c := l.Copy; c != nil {
 		src, dst := places[c.Src.Buffer], places[c.Dst.Buffer]
@@ -356,7 +396,7 @@ func (s *Session) host(k portKey) []byte {
 		}
 	}
 	if p.late && p.staged {
-		if err := p.memory.Read(p.host, p.offset); err != nil {
+		if err := p.fetch(); err != nil {
 			return nil
 		}
 	}
@@ -452,7 +492,7 @@ func (s *Session) RunEntry(ctx context.Context, name string) error {
 		return fmt.Errorf("%s: %w", s.model.Program.Model, s.leaves(err))
 	}
 	for _, p := range e.fetched {
-		if err := p.memory.Read(p.host, p.offset); err != nil {
+		if err := p.fetch(); err != nil {
 			return fmt.Errorf("%s: %s: %w", s.model.Program.Model, p.what, err)
 		}
 	}

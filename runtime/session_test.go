@@ -236,7 +236,7 @@ func TestAClosedSessionSaysSo(t *testing.T) {
 	require.NoError(t, s.Close(), "closing twice does no harm")
 	require.EqualError(t, s.Run(t.Context()), "session is closed")
 	require.EqualError(t, s.SetState("state_h", make([]byte, 16)), "session is closed")
-	_, err = s.Replay(t.Context())
+	_, err = s.Replay(t.Context(), hal.Timing{})
 	require.EqualError(t, err, "session is closed")
 }
 

@@ -315,8 +315,8 @@ type slower struct {
 	factor float64
 }
 
-func (g *slower) RunTimed(ctx context.Context) (time.Duration, error) {
-	t, err := g.Graph.(hal.Timer).RunTimed(ctx)
+func (g *slower) RunTimed(ctx context.Context, timing hal.Timing) (time.Duration, error) {
+	t, err := g.Graph.(hal.Timer).RunTimed(ctx, timing)
 	return time.Duration(g.factor * float64(t)), err
 }
 

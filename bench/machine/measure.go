@@ -176,7 +176,7 @@ func (r *rig) graph(ops ...hal.Op) (hal.Graph, error) {
 // took is how long a run takes on the device, in µs; as the host sees it where the device cannot tell.
 func (r *rig) took(g hal.Graph) (float64, error) {
 	if timer, ok := g.(hal.Timer); ok {
-		t, err := timer.RunTimed(r.ctx)
+		t, err := timer.RunTimed(r.ctx, hal.Timing{})
 		return float64(t.Nanoseconds()) / 1e3, err
 	}
 	return r.waited(g)

@@ -150,18 +150,27 @@ func (c *capture) comesAfter(after []int) error {
 	return c.device.call("cuStreamUpdateCaptureDependencies", c.stream, addr(&nodes[0]), uintptr(len(after)), setDependencies)
 }
 
-// node returns the node recorded last, the only one that the next op would follow.
+// node returns the node recorded last, the only one that the next op would follow. Version 2 of the query fails where the edge to the next
+// op would have data (CUDA_ERROR_LOSSY_QUERY), as a programmatic edge has; version 3, of CUDA 12.3, returns the data.
 func (c *capture) node() (uintptr, error) {
 	var info struct {
 		status   int32
 		id       uint64
 		captured uintptr
 		nodes    *uintptr
+		edges    *edgeData
 		count    uint64
 	}
 	defer goruntime.KeepAlive(&info)
-	if err := c.device.call("cuStreamGetCaptureInfo", c.stream, addr(&info.status), addr(&info.id), addr(&info.captured),
-		addr(&info.nodes), addr(&info.count)); err != nil {
+	var err error
+	if c.device.entries[captureInfo3] != 0 {
+		err = c.device.call(captureInfo3, c.stream, addr(&info.status), addr(&info.id), addr(&info.captured), addr(&info.nodes), addr(&info.edges),
+			addr(&info.count))
+	} else {
+		err = c.device.call("cuStreamGetCaptureInfo", c.stream, addr(&info.status), addr(&info.id), addr(&info.captured), addr(&info.nodes),
+			addr(&info.count))
+	}
+	if err != nil {
 		return 0, err
 	}
 	if info.count != 1 {

@@ -85,10 +85,16 @@ func (d *Device) reread(ctx context.Context, code hal.Module, kind sharingKind, 
 // finally closes what nobody else knows of: once more if the context could not be made current, since nothing was freed then.
 func finally(closeIt func() error) error {
 	err := closeIt()
-	if failed := (*hal.Error)(nil); errors.As(err, &failed) && failed.Call == "cuCtxSetCurrent" {
+	if unbound(err) {
 		return errors.Join(err, closeIt())
 	}
 	return err
+}
+
+// unbound reports whether a call was not made since the context could not be made current.
+func unbound(err error) bool {
+	failed := (*hal.Error)(nil)
+	return errors.As(err, &failed) && failed.Call == "cuCtxSetCurrent"
 }
 
 func wordsOf(b []byte) []uint32 { return unsafe.Slice((*uint32)(unsafe.Pointer(&b[0])), len(b)/4) }

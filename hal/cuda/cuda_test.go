@@ -275,13 +275,15 @@ func TestTimedRunsAreBetweenEvents(t *testing.T) {
 	g, err := d.Capture(context.Background(), nil)
 	require.NoError(t, err)
 	for range 2 {
-		took, err := g.(hal.Timer).RunTimed(context.Background())
+		took, err := g.(hal.Timer).RunTimed(context.Background(), hal.Timing{Runs: 3})
 		require.NoError(t, err)
 		require.Equal(t, 1500*time.Microsecond, took)
 	}
 	require.NoError(t, g.Close())
-	run := []string{"event 0", "graph", "event 1", "synchronize"}
-	require.Equal(t, append(append([]string{"retain", "begin", "end", "instantiate", "upload"}, run...), run...), f.Log())
+	run := []string{"delay", "event 0", "graph", "graph", "graph", "event 1", "synchronize"}
+	want := []string{"retain", "begin", "end", "instantiate", "upload", "load ptx", "carveout 100 of delay"}
+	require.Equal(t, append(append(want, run...), run...), f.Log())
+	require.NoError(t, d.Close())
 	require.Zero(t, f.Balance())
 }
 

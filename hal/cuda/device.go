@@ -29,7 +29,10 @@ type Device struct {
 	}
 	homes string
 
-	carveout int // percent of an SM's L1 that is shared memory, a hint; -1: as the driver likes
+	delays struct { // the kernel that keeps a stream busy, loaded by the first timed run
+		sync.Mutex
+		module *module
+	}
 }
 
 // Open opens the driver and a device's primary context, and finds out how its memory is shared with the host.
@@ -45,9 +48,6 @@ func Open(opt Options) (*Device, error) {
 	if d.gpu, d.ordinal, err = drv.describe(opt.Ordinal); err != nil {
 		return nil, err
 	}
-	if d.carveout = 100; opt.DefaultCarveout {
-		d.carveout = -1
-	}
 	if d.cache.dir != "" || d.homes != "" {
 		if d.cache.driver, err = drv.build(opt.Library); err != nil {
 			return nil, err
@@ -56,7 +56,8 @@ func Open(opt Options) (*Device, error) {
 	if err := drv.call("cuDevicePrimaryCtxRetain", addr(&d.context), uintptr(d.ordinal)); err != nil {
 		return nil, err
 	}
-	d.info = hal.Info{Name: d.gpu.Name, Backend: "cuda", Target: d.gpu.Target(), SharedBlock: d.gpu.SharedBlock, Memory: int(d.gpu.Memory)}
+	d.info = hal.Info{Name: d.gpu.Name, Backend: "cuda", Target: d.gpu.Target(), SharedBlock: d.gpu.SharedBlock, Memory: int(d.gpu.Memory),
+		Switches: opt.Switches}
 	if d.shared, err = d.probe(context.Background()); err != nil {
 		return nil, errors.Join(fmt.Errorf("probing the memory of %s: %w", d.gpu.Name, err), d.Close())
 	}
@@ -102,6 +103,17 @@ func (d *Device) Do(f func() error) error { return d.do(f) }
 
 // Close releases the context. Close everything made from the device first.
 func (d *Device) Close() error {
+	if m := d.delays.module; m != nil {
+		err := m.Close()
+		switch lost := errors.Is(err, hal.ErrDeviceLost); {
+		case lost && unbound(err): // the code is lost with the device
+			err = nil
+		case unbound(err): // nothing was freed: Close may be called again
+			return err
+		}
+		d.delays.module = nil
+		return errors.Join(err, d.call("cuDevicePrimaryCtxRelease", uintptr(d.ordinal)))
+	}
 	return d.call("cuDevicePrimaryCtxRelease", uintptr(d.ordinal))
 }
 

@@ -29,8 +29,11 @@ var symbols = strings.Fields(`
 	cuGraphExecKernelNodeSetParams_v2
 	cuEventCreate cuEventRecord cuEventElapsedTime cuEventDestroy_v2`)
 
-// newer are those that not every driver for CUDA 12 has; what they are for is left out without them.
-var newer = []string{"cuGraphGetEdges_v2"} // 12.3
+// newer are those that not every driver for CUDA 12 has; without them an older one serves, or what they are for is left out.
+var newer = []string{"cuGraphGetEdges_v2", captureInfo3} // 12.3
+
+// captureInfo3 is called by its full name: its arguments are not those of version 2.
+const captureInfo3 = "cuStreamGetCaptureInfo_v3"
 
 // plain is cuda.h's name of a symbol.
 func plain(symbol string) string {

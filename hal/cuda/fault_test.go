@@ -130,7 +130,7 @@ func live(f *fakecuda.Driver, cache string, ok func(error) bool) (opened int) {
 		until, cancel := context.WithCancel(ctx)
 		ok(g.Run(until))
 		cancel()
-		_, err = g.(hal.Timer).RunTimed(ctx)
+		_, err = g.(hal.Timer).RunTimed(ctx, hal.Timing{Runs: 2})
 		ok(err)
 	}
 	return opened
@@ -409,7 +409,7 @@ func TestARunWhoseClockFailsIsWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	f.Set("busy", 3)
 	f.Fail("cuEventRecord", 1, 801)
-	_, err = g.(hal.Timer).RunTimed(ctx)
+	_, err = g.(hal.Timer).RunTimed(ctx, hal.Timing{Runs: 2})
 	require.ErrorContains(t, err, "cuEventRecord")
 	require.NoError(t, g.Close())
 	require.NoError(t, m.Close())

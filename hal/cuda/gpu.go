@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/spark-compile/spark-compile/hal"
 )
 
 // Options chooses driver and device.
@@ -12,8 +14,9 @@ type Options struct {
 	Ordinal int
 	Cache   string // directory for what the driver compiles from PTX; "" for none
 	Homes   string // directory of what was measured of devices (internal/home); "" for none
-	// DefaultCarveout leaves how much of an SM's L1 is shared memory to the driver, to compare: the rule is all of it for every kernel.
-	DefaultCarveout bool
+	// Switches turns mechanisms off. Without the carve-out the driver chooses how much of an SM's L1 is shared memory; by default it is
+	// all of it for every kernel.
+	Switches hal.Switches
 
 	instead func(call string, args []uintptr) int // what tests call in place of a library
 }

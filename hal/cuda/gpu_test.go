@@ -167,7 +167,7 @@ func runGraph(t *testing.T, d hal.Device) {
 		if timer, ok := g.(hal.Timer); !ok || run%2 == 0 {
 			require.NoError(t, g.Run(ctx))
 		} else {
-			took, err := timer.RunTimed(ctx)
+			took, err := timer.RunTimed(ctx, hal.Timing{})
 			require.NoError(t, err)
 			require.Positive(t, took)
 		}

@@ -23,7 +23,10 @@ type graph struct {
 	captured uintptr          // what exec was made of, while ops may vary; else 0
 	varying  map[int]*varying // by op
 
-	running bool // a run was begun whose end nobody has seen
+	running bool   // a run was begun whose end nobody has seen
+	on      *graph // on whose stream it ran last, before a timed run; nil: on its own
+
+	enqueue time.Duration // longest that the host took to launch it, as timed runs have seen
 	// Programmatic edges that the launch list wants, and those that the captured graph has; -1 of a driver that cannot say.
 	wanted, programmatic int
 }
@@ -71,7 +74,7 @@ func (d *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 		if err != nil {
 			return err
 		}
-		err = g.capture(ops, functions, true)
+		err = g.capture(ops, functions, !d.info.Switches.NoPDL)
 		if refusesAttribute(err) && g.wanted > 0 {
 			err = g.capture(ops, functions, false)
 		}
@@ -203,38 +206,6 @@ func (g *graph) begin(ctx context.Context) error {
 	}
 	g.running = true
 	return nil
-}
-
-// RunTimed is Run, timed by events on the stream before and after the graph.
-func (g *graph) RunTimed(ctx context.Context) (time.Duration, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	var ms float32
-	err := g.device.do(func() error {
-		for i := range g.events {
-			if g.events[i] != 0 {
-				continue
-			}
-			if err := g.device.call("cuEventCreate", addr(&g.events[i]), 0); err != nil {
-				return err
-			}
-		}
-		if err := g.device.call("cuEventRecord", g.events[0], g.stream); err != nil {
-			return err
-		}
-		if err := g.begin(ctx); err != nil {
-			return err
-		}
-		if err := g.device.call("cuEventRecord", g.events[1], g.stream); err != nil {
-			return errors.Join(err, g.wait(ctx)) // the graph runs all the same
-		}
-		if err := g.wait(ctx); err != nil {
-			return err
-		}
-		return g.device.call("cuEventElapsedTime", addr(&ms), g.events[0], g.events[1])
-	})
-	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
 // Close frees graph, events and stream.

@@ -48,7 +48,7 @@ func TestARunEndsWithItsContext(t *testing.T) {
 		return f(ctx)
 	}
 	f.Set("busy", -1)
-	for _, run := range []func(context.Context) error{g.Run, g.Run, func(ctx context.Context) error { _, err := g.RunTimed(ctx); return err }} {
+	for _, run := range []func(context.Context) error{g.Run, g.Run, func(ctx context.Context) error { _, err := g.RunTimed(ctx, hal.Timing{}); return err }} {
 		require.ErrorIs(t, soon(run), context.DeadlineExceeded, "a kernel that never ends")
 	}
 	require.NotContains(t, f.Log(), "launch over a running graph", "the second run waits for the first")
@@ -57,7 +57,7 @@ func TestARunEndsWithItsContext(t *testing.T) {
 	f.Set("busy", 3) // it ends after all
 	require.NoError(t, g.Wait(t.Context()))
 	require.NoError(t, g.Run(t.Context()))
-	_, err = g.RunTimed(t.Context())
+	_, err = g.RunTimed(t.Context(), hal.Timing{})
 	require.NoError(t, err)
 	for _, line := range f.Log() {
 		require.NotContains(t, line, "waits for the graph")
@@ -198,7 +198,7 @@ func TestTheCarveOutIsAHint(t *testing.T) {
 	_, err = chain(t, d, 1)
 	require.ErrorIs(t, err, hal.ErrDeviceLost)
 	f.Reset(false)
-	d, err = Open(Options{Library: f.Path, DefaultCarveout: true})
+	d, err = Open(Options{Library: f.Path, Switches: hal.Switches{NoCarveout: true}})
 	require.NoError(t, err)
 	g, err = chain(t, d, 1)
 	require.NoError(t, err)

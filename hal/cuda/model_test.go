@@ -4,7 +4,10 @@ package cuda
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/fakecuda"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -37,7 +41,7 @@ func TestWholeModelsGoThroughTheDriver(t *testing.T) {
 				s, err := m.NewSession(ctx, runtime.SessionOptions{})
 				require.NoError(t, err, strings.Join(f.Log(), "\n"))
 				require.NoError(t, s.Run(ctx))
-				_, err = s.Replay(ctx)
+				_, err = s.Replay(ctx, hal.Timing{})
 				require.NoError(t, err)
 				launches := 0
 				for _, l := range f.Log() {
@@ -102,6 +106,8 @@ func TestAnEntryCopiesItsOwnInputsAndOutputs(t *testing.T) {
 	require.NoError(t, err)
 	s, err := m.NewSession(ctx, runtime.SessionOptions{})
 	require.NoError(t, err)
+	require.Equal(t, []string{"hostalloc 16 flags 3", "hostalloc 32 flags 3", "hostalloc 48 flags 3"}, linesWith(f, "hostalloc"),
+		"inputs and outputs are copied from and to page-locked memory")
 	for name, want := range map[string][]string{"run": {"htod 16", "dtoh 48"}, "step": {"htod 32"}, "show": {"dtoh 48"}} {
 		begin := len(f.Log())
 		require.NoError(t, s.RunEntry(ctx, name))
@@ -115,6 +121,93 @@ func TestAnEntryCopiesItsOwnInputsAndOutputs(t *testing.T) {
 	}
 	require.NoError(t, s.Close())
 	require.NoError(t, m.Close())
+	require.NoError(t, d.Close())
+	require.Zero(t, f.Balance())
+}
+
+func linesWith(f *fakecuda.Driver, prefix string) (out []string) {
+	for _, l := range f.Log() {
+		if strings.HasPrefix(l, prefix) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// TestSwitches_ChangeTheGraphOfAModel: without dependent launches no kernel has the attribute, and without prefetches the parameter that says how
+// many bytes a kernel prefetches is 0; everything else is as it was.
+func TestSwitches_ChangeTheGraphOfAModel(t *testing.T) {
+	ctx := context.Background()
+	src, err := driving.Made("policy", driving.Small)
+	require.NoError(t, err)
+	model, err := onnx.Decode("policy.onnx", src.ONNX)
+	require.NoError(t, err)
+	r, err := compile.Compile(ctx, model, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
+	require.NoError(t, err)
+	entry := r.Program.Variants[0].Entry("run")
+	f, err := buildFake()
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Skip("gcc is missing: the fake driver cannot be built")
+	}
+	require.NoError(t, err)
+	address := regexp.MustCompile(` [0-9a-f]{9,}`)
+	launches := func(s hal.Switches) []string {
+		f.Reset(false)
+		d, err := Open(Options{Library: f.Path, Switches: s})
+		require.NoError(t, err)
+		session, err := runtime.Open(ctx, r.Program, d, runtime.ModelOptions{})
+		require.NoError(t, err)
+		lines := linesWith(f, "launch ")
+		require.NoError(t, session.Close())
+		require.NoError(t, d.Close())
+		for i, l := range lines {
+			lines[i] = address.ReplaceAllString(l, " ADDRESS")
+		}
+		return lines
+	}
+	all := launches(hal.Switches{})
+	without := launches(hal.Switches{NoPrefetch: true})
+	prefetching, dependent := 0, 0
+	for i, l := range entry.Launches {
+		if l.Dependent {
+			require.Contains(t, all[i], " dependent 1 ")
+			dependent++
+		}
+		if l.Prefetch == nil {
+			require.Equal(t, all[i], without[i])
+			continue
+		}
+		prefetching++
+		size := fmt.Sprintf(" %x", l.Prefetch.Bytes)
+		require.True(t, strings.HasSuffix(all[i], size), all[i])
+		require.Equal(t, strings.TrimSuffix(all[i], size)+" 0", without[i])
+	}
+	require.Positive(t, prefetching)
+	require.Positive(t, dependent)
+	for i, l := range launches(hal.Switches{NoPDL: true}) {
+		require.Equal(t, strings.Replace(all[i], " dependent 1 ", " dependent 0 ", 1), l)
+	}
+}
+
+// TestStaging_WithoutPageLockedMemory: runs go on with pageable copies.
+func TestStaging_WithoutPageLockedMemory(t *testing.T) {
+	ctx := context.Background()
+	src, err := driving.Made("policy", driving.Tiny)
+	require.NoError(t, err)
+	model, err := onnx.Decode("policy.onnx", src.ONNX)
+	require.NoError(t, err)
+	r, err := compile.Compile(ctx, model, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
+	require.NoError(t, err)
+	f, d := open(t, false)
+	f.Fail("cuMemHostAlloc", 0, 2)
+	s, err := runtime.Open(ctx, r.Program, d, runtime.ModelOptions{})
+	require.NoError(t, err)
+	require.NoError(t, s.Run(ctx))
+	require.NoError(t, s.Close())
+	f.Fail("cuMemHostAlloc", 0, 719)
+	_, err = runtime.Open(ctx, r.Program, d, runtime.ModelOptions{})
+	require.ErrorIs(t, err, hal.ErrDeviceLost)
+	require.ErrorContains(t, err, "page-locked")
 	require.NoError(t, d.Close())
 	require.Zero(t, f.Balance())
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"strings"
 	"sync"
 
 	"github.com/spark-compile/spark-compile/hal"
@@ -29,6 +30,12 @@ func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) 
 		return nil, err
 	}
 	m := &module{device: d, name: image.Name, functions: map[string]uintptr{}, shared: map[string]int{}}
+	if d.info.Switches.NoHints {
+		if image.PTX == "" {
+			return nil, fmt.Errorf("%s has no PTX, and hints cannot be taken out of a cubin", image.Name)
+		}
+		image = withoutHints(image)
+	}
 	if len(image.Cubin) > 0 {
 		err := d.do(func() error { return m.loadCubin(image.Cubin) })
 		if err == nil {
@@ -52,6 +59,20 @@ func (d *Device) Load(ctx context.Context, image hal.Image) (hal.Module, error) 
 		return nil, err
 	}
 	return m, nil
+}
+
+// Eviction priorities of createpolicy (PTX ISA, createpolicy).
+const (
+	evictFirst  = "createpolicy.fractional.L2::evict_first"
+	evictNormal = "createpolicy.fractional.L2::evict_normal"
+)
+
+// withoutHints replaces eviction priorities by the normal one. What has none stays as it is, cubin included.
+func withoutHints(image hal.Image) hal.Image {
+	if strings.Contains(image.PTX, evictFirst) {
+		image.PTX, image.Cubin = strings.ReplaceAll(image.PTX, evictFirst, evictNormal), nil
+	}
+	return image
 }
 
 // hopeless reports whether another form of the code would fail alike.
@@ -96,8 +117,9 @@ func (m *module) function(name string, shared int) (uintptr, error) {
 			return 0, fmt.Errorf("kernel %s: %w", name, err)
 		}
 		goruntime.KeepAlive(symbol)
-		if p := m.device.carveout; p >= 0 {
-			if err := m.device.call("cuFuncSetAttribute", fn, attributeSharedCarveout, uintptr(p)); hopeless(err) { // a hint: others are ignored
+		if !m.device.info.Switches.NoCarveout {
+			const all = 100                                                                                  // percent
+			if err := m.device.call("cuFuncSetAttribute", fn, attributeSharedCarveout, all); hopeless(err) { // a hint: others are ignored
 				return 0, fmt.Errorf("kernel %s: %w", name, err)
 			}
 		}

@@ -572,7 +572,7 @@ func (k *soak) use(s *soakSession) (what string, o outcome, err error) {
 					}
 				}
 			}
-			_, o.err = s.ReplayEntry(ctx, entry)
+			_, o.err = s.ReplayEntry(ctx, entry, hal.Timing{})
 		} else {
 			o.err = s.RunEntry(ctx, entry)
 		}

@@ -43,6 +43,12 @@ func (g *graph) wait(ctx context.Context) error {
 
 // Wait waits for the end of a run whose context has ended.
 func (g *graph) Wait(ctx context.Context) error {
+	if g.on != nil {
+		if err := g.on.Wait(ctx); errors.Is(err, hal.ErrBusy) {
+			return err
+		}
+		g.on = nil
+	}
 	if !g.running {
 		return nil
 	}
@@ -51,6 +57,12 @@ func (g *graph) Wait(ctx context.Context) error {
 
 // settled is hal.ErrBusy while a run goes on whose context has ended.
 func (g *graph) settled() error {
+	if g.on != nil {
+		if err := g.on.settled(); err != nil {
+			return err
+		}
+		g.on = nil
+	}
 	if !g.running {
 		return nil
 	}

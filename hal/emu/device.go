@@ -123,7 +123,7 @@ func (d *Device) Info() hal.Info {
 // Alloc returns zeroed memory. With checks on, ScratchMemory counts as never written.
 func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
 	const most = 1 << 38
-	if bytes < 0 || bytes > most || !d.reserve(bytes) {
+	if bytes < 0 || bytes > most || kind != hal.PinnedMemory && !d.reserve(bytes) { // page-locked memory is the host's
 		return nil, &hal.Error{Call: "emu.Alloc", Text: fmt.Sprintf("%d bytes", bytes), Err: hal.ErrOutOfMemory}
 	}
 	m := &memory{dev: d, kind: kind, data: make([]byte, bytes)}

@@ -31,10 +31,10 @@ func (m *memory) Addr() uint64 { return m.addr }
 
 // Bytes is the memory itself. The host's writes to it go unnoticed, so host-visible memory counts as written.
 func (m *memory) Bytes() []byte {
-	if m.dev.opts.Discrete {
+	if m.dev.opts.Discrete && m.kind != hal.PinnedMemory {
 		return nil
 	}
-	if m.kind == hal.HostVisible {
+	if m.kind == hal.HostVisible || m.kind == hal.PinnedMemory {
 		m.define(0, len(m.data))
 	}
 	return m.data
@@ -109,7 +109,7 @@ func (m *memory) Free() error {
 	defer d.mu.Unlock()
 	if i := slices.Index(d.memories, m); i >= 0 {
 		d.memories = slices.Delete(slices.Clone(d.memories), i, i+1)
-		if !m.mapped {
+		if !m.mapped && m.kind != hal.PinnedMemory {
 			d.used -= len(m.data)
 		}
 		return nil

@@ -69,7 +69,7 @@ func (d *Driver) Reset(unified bool) {
 }
 
 // Set changes a property of the device until the next reset: devices, version, host coherent, managed coherent, managed offered,
-// busy, unknown attribute, no programmatic launches, edges wrong, stale reads (the C file says what they are).
+// busy, unknown attribute, no programmatic launches, edges wrong, stale reads, lossy query, launch microseconds (the C file says what they are).
 func (d *Driver) Set(name string, value int) {
 	if d.call("fake_set", name, value) != 0 {
 		panic("the fake driver has no " + name)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -139,7 +140,7 @@ func benchmark(b *testing.B, p *Package, transfers bool) {
 			require.NoError(b, r.Run(ctx))
 			return time.Since(begin)
 		}
-		took, err := r.Replay(ctx)
+		took, err := r.Replay(ctx, hal.Timing{})
 		require.NoError(b, err)
 		return took
 	}

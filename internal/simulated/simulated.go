@@ -53,8 +53,8 @@ type graph struct {
 	ops []hal.Op
 }
 
-// RunTimed runs the graph and returns what the model says of its launches, constants in L2.
-func (g *graph) RunTimed(ctx context.Context) (time.Duration, error) {
+// RunTimed runs the graph once and returns what the model says of its launches, constants in L2, times the number of runs.
+func (g *graph) RunTimed(ctx context.Context, timing hal.Timing) (time.Duration, error) {
 	if g.d.Fail != nil {
 		if err := g.d.Fail(); err != nil {
 			return 0, err
@@ -71,5 +71,5 @@ func (g *graph) RunTimed(ctx context.Context) (time.Duration, error) {
 	for _, c := range g.d.counts {
 		times[c.Op] = g.d.On.Estimate(profile.WorkOf(g.d.On, c))
 	}
-	return time.Duration(1e3 * cost.Sequence(times, dependent)), nil
+	return time.Duration(1e3 * float64(max(timing.Runs, 1)) * cost.Sequence(times, dependent)), nil
 }

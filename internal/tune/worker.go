@@ -115,7 +115,7 @@ func (j *job) run(ctx context.Context, d hal.Device) (us float64, err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	var took []time.Duration
 	for range warmup + runs {
-		t, err := s.Replay(ctx)
+		t, err := s.Replay(ctx, hal.Timing{})
 		if err != nil {
 			return 0, err
 		}

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef int R;
 enum { OK = 0, INVALID = 1, OOM = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, NOT_READY = 600, UNKNOWN = 999 };
@@ -20,6 +21,11 @@ static int devices = 1, version = 13000, host_coherent = 1, managed_coherent = 1
  * whether it knows programmatic launches, and what is wrong with the edges of captured graphs: 1 plain ones instead of
  * programmatic ones, 2 one is missing, 3 one is there twice, 4 all are programmatic. */
 static int busy, unknown_attribute, no_programmatic, edges_wrong;
+/* Also: whether a query of the capture that cannot return the data of edges fails behind a programmatic launch, and how long the host
+ * takes to launch a graph, in microseconds. */
+static int lossy_query, launch_us;
+static int queued; /* a delay keeps the stream busy: graphs may be launched behind each other up to the second event */
+static int programmatic_last; /* the kernel captured last was launched with a programmatic edge */
 /* The one kernel that the fake runs, hal/cuda's "coherence". Where stale reads are set, it reads what was there the first time:
  * 1 in host-allocated memory, 2 in managed memory, 4 in the host's own, or a sum of these. */
 static int stale_reads, page_tables;
@@ -54,6 +60,7 @@ const char *fake_log(void) { return out; }
 void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = events = links = contexts = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified;
   devices = 1, version = 13000, host_coherent = managed_coherent = managed_offered = 1;
   busy = unknown_attribute = no_programmatic = edges_wrong = stale_reads = page_tables = left = nedges = 0;
+  lossy_query = launch_us = queued = 0;
   while (nnames) free(names[--nnames]);
   free(text), text = 0; }
 int fake_set(const char *name, int value) {
@@ -61,7 +68,8 @@ int fake_set(const char *name, int value) {
     : strcmp(name, "managed coherent") == 0 ? &managed_coherent : strcmp(name, "managed offered") == 0 ? &managed_offered
     : strcmp(name, "busy") == 0 ? &busy : strcmp(name, "unknown attribute") == 0 ? &unknown_attribute : strcmp(name, "no programmatic launches") == 0 ? &no_programmatic
     : strcmp(name, "edges wrong") == 0 ? &edges_wrong : strcmp(name, "stale reads") == 0 ? &stale_reads
-    : strcmp(name, "page tables") == 0 ? &page_tables : 0;
+    : strcmp(name, "page tables") == 0 ? &page_tables : strcmp(name, "lossy query") == 0 ? &lossy_query
+    : strcmp(name, "launch microseconds") == 0 ? &launch_us : 0;
   if (!to) return INVALID;
   *to = value;
   if (to == &busy && left) left = value; /* what runs may end after all */
@@ -174,10 +182,10 @@ R cuStreamBeginCapture_v2(void *s, int mode) { ENTER("cuStreamBeginCapture", 1);
 R cuStreamEndCapture(void *s, void **g) { ENTER("cuStreamEndCapture", 1); if (!capturing) return INVALID; capturing = 0; *g = (void *)0xaa; graphs++; note("end"); return OK; }
 R cuGraphInstantiateWithFlags(void **e, void *g, uint64_t f) { ENTER("cuGraphInstantiate", 1); *e = (void *)0xbb; graphs++; note("instantiate"); return OK; }
 R cuGraphUpload(void *e, void *s) { ENTER("cuGraphUpload", 1); NOT_CAPTURING("cuGraphUpload"); note("upload"); return e == (void *)0xbb && s == (void *)0x99 ? OK : INVALID; }
-R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); if (left) { note("launch over a running graph"); return INVALID; } left = busy < 0 ? -1 : busy ? busy + 1 : 0; if (reread.from) run_reread(); else note("graph"); return e == (void *)0xbb ? OK : INVALID; }
+R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); if (launch_us) usleep(launch_us); if (left && !queued) { note("launch over a running graph"); return INVALID; } left = busy < 0 ? -1 : busy ? busy + 1 : 0; if (reread.from) run_reread(); else note("graph"); return e == (void *)0xbb ? OK : INVALID; }
 R cuGraphExecDestroy(void *e) { ENTER("cuGraphExecDestroy", 1); NOT_RUNNING("cuGraphExecDestroy"); graphs--; return OK; }
 R cuEventCreate(void **e, unsigned f) { ENTER("cuEventCreate", 1); *e = (void *)(uintptr_t)(0xe0 + events++); return f ? INVALID : OK; }
-R cuEventRecord(void *e, void *s) { ENTER("cuEventRecord", 1); NOT_CAPTURING("cuEventRecord"); note("event %d", (int)((uintptr_t)e - 0xe0)); return s == (void *)0x99 ? OK : INVALID; }
+R cuEventRecord(void *e, void *s) { ENTER("cuEventRecord", 1); NOT_CAPTURING("cuEventRecord"); note("event %d", (int)((uintptr_t)e - 0xe0)); if ((uintptr_t)e & 1) queued = 0; return s == (void *)0x99 ? OK : INVALID; }
 R cuEventElapsedTime(float *ms, void *a, void *b) { ENTER("cuEventElapsedTime", 1); if ((char *)b - (char *)a != 1) return INVALID; *ms = 1.5f; return OK; }
 R cuEventDestroy_v2(void *e) { ENTER("cuEventDestroy", 1); events--; return OK; }
 R cuGraphDestroy(void *g) { ENTER("cuGraphDestroy", 1); graphs--; return OK; }
@@ -208,8 +216,15 @@ R cuGraphGetEdges_v2(void *g, void **from, void **to, struct { unsigned char fro
   *n = i;
   return OK;
 }
+R cuStreamGetCaptureInfo_v3(void *s, int *status, uint64_t *id, void **g, const void ***deps, const void **data, size_t *n) {
+  ENTER("cuStreamGetCaptureInfo_v3", 1);
+  static const unsigned char zero[64 * 8];
+  *status = capturing, *id = 1, *g = (void *)0xaa, *deps = (const void **)behind, *data = zero, *n = nbehind;
+  return s == (void *)0x99 ? OK : INVALID;
+}
 R cuStreamGetCaptureInfo_v2(void *s, int *status, uint64_t *id, void **g, const void ***deps, size_t *n) {
   ENTER("cuStreamGetCaptureInfo", 1);
+  if (lossy_query && programmatic_last) return 402;
   *status = capturing, *id = 1, *g = (void *)0xaa, *deps = (const void **)behind, *n = nbehind;
   return s == (void *)0x99 ? OK : INVALID;
 }
@@ -230,6 +245,7 @@ R cuStreamUpdateCaptureDependencies(void *s, void **deps, size_t n, unsigned fla
 typedef struct { unsigned g[3], b[3], shared; void *stream; struct { int id, pad; int value[16]; } *attrs; unsigned n; } config;
 R cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
   ENTER("cuLaunchKernelEx", 1);
+  if (!capturing && c->stream == (void *)0x99 && strcmp(names[(uintptr_t)f - 0x1000], "delay") == 0) { queued = 1; note("delay"); return OK; }
   if (!capturing || c->stream != (void *)0x99) { note("launch outside a capture"); return INVALID; }
   int dependent = 0, priority = 0;
   for (unsigned i = 0; i < c->n; i++) {
@@ -249,6 +265,7 @@ R cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
   if (c->b[0] * c->b[1] * c->b[2] > limits[k].threads || (int)c->shared > limits[k].shared) { note("%s does not fit", names[k]); return INVALID; }
   if (!c->g[0] || !c->g[1] || !c->g[2] || c->g[1] > 65535 || c->g[2] > 65535) { note("grid of %s", names[k]); return INVALID; }
   if (dependent && nbehind != 1) { note("a programmatic edge from %zu nodes", nbehind); return INVALID; }
+  programmatic_last = dependent;
   record(dependent);
   return OK;
 }

@@ -1,0 +1,141 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/hal"
+)
+
+// timedRuns are the runs of the log: the lines of each from delay to synchronize.
+func timedRuns(lines []string) (runs []string) {
+	for _, l := range lines {
+		if l == "delay" {
+			runs = append(runs, "")
+		}
+		if n := len(runs); n > 0 {
+			runs[n-1] += l + ";"
+		}
+	}
+	return runs
+}
+
+func TestTimedRun_BehindAnotherGraph(t *testing.T) {
+	f, d := open(t, false)
+	g, err := chain(t, d, 1)
+	require.NoError(t, err)
+	flush, err := chain(t, d, 1)
+	require.NoError(t, err)
+	took, err := g.RunTimed(context.Background(), hal.Timing{Before: flush})
+	require.NoError(t, err)
+	require.Equal(t, 1500*time.Microsecond, took)
+	require.Equal(t, []string{"delay;graph;event 0;graph;event 1;synchronize;"}, timedRuns(f.Log()), "the graph before is not timed")
+
+	f.Set("busy", -1)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	_, err = g.RunTimed(ctx, hal.Timing{Before: flush})
+	require.ErrorIs(t, err, hal.ErrBusy)
+	require.ErrorIs(t, flush.Close(), hal.ErrBusy, "it may still run on the other graph's stream")
+	require.ErrorIs(t, flush.Wait(ctx), hal.ErrBusy)
+	f.Set("busy", 2)
+	require.NoError(t, flush.Wait(t.Context()))
+	require.NoError(t, flush.Close())
+	require.NoError(t, g.Close())
+
+	_, other := open(t, false)
+	foreign, err := chain(t, other, 1)
+	require.NoError(t, err)
+	_, err = g.RunTimed(t.Context(), hal.Timing{Before: foreign})
+	require.ErrorContains(t, err, "of another device")
+}
+
+// A host that takes longer to launch the runs than the device is busy would be part of the time.
+func TestTimedRun_SlowHost(t *testing.T) {
+	f, d := open(t, false)
+	g, err := chain(t, d, 1)
+	require.NoError(t, err)
+	f.Set("launch microseconds", 2000)
+	_, err = g.RunTimed(t.Context(), hal.Timing{Runs: 3})
+	require.NoError(t, err)
+	require.Len(t, timedRuns(f.Log()), 2, "it measures again behind a longer delay")
+	_, err = g.RunTimed(t.Context(), hal.Timing{Runs: 3})
+	require.NoError(t, err)
+	require.Len(t, timedRuns(f.Log()), 3, "and knows the next time")
+	_, err = g.RunTimed(t.Context(), hal.Timing{Runs: 60})
+	require.ErrorIs(t, err, errStarved)
+	require.NoError(t, g.Close())
+}
+
+// TestCapture_EdgesWithData: behind a programmatic launch a driver may refuse to list dependencies without the data of their edges.
+func TestCapture_EdgesWithData(t *testing.T) {
+	f, d := open(t, false)
+	f.Set("lossy query", 1)
+	g, err := chain(t, d, 3)
+	require.NoError(t, err)
+	wanted, captured := g.Programmatic()
+	require.Equal(t, []int{2, 2}, []int{wanted, captured})
+	require.NoError(t, g.Close())
+	delete(d.entries, captureInfo3)
+	_, err = chain(t, d, 3)
+	require.ErrorContains(t, err, "cuStreamGetCaptureInfo", "a driver without version 3 says so")
+}
+
+// TestSwitches_ChangeWhatTheDriverGets: each switch alone, by the calls of the driver.
+func TestSwitches_ChangeWhatTheDriverGets(t *testing.T) {
+	f, err := buildFake()
+	if err != nil {
+		t.Skip("gcc is missing: the fake driver cannot be built")
+	}
+	const hinted = ".version 8.8\ncreatepolicy.fractional.L2::evict_first.b64 %rd1, 0f3F800000;\n"
+	calls := func(s hal.Switches) []string {
+		f.Reset(false)
+		d, err := Open(Options{Library: f.Path, Switches: s})
+		require.NoError(t, err)
+		require.Equal(t, s, d.Info().Switches)
+		m, err := d.Load(t.Context(), hal.Image{PTX: hinted, Cubin: []byte("CUBIN")})
+		require.NoError(t, err)
+		op := hal.Op{Module: m, Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}}
+		next := op
+		next.After, next.Dependent = []int{0}, true
+		g, err := d.Capture(t.Context(), []hal.Op{op, next})
+		require.NoError(t, err)
+		require.NoError(t, g.Close())
+		return f.Log()
+	}
+	all := calls(hal.Switches{})
+	for _, c := range []struct {
+		off       hal.Switches
+		with, not string // lines that are in the log by default, and instead
+	}{
+		{hal.Switches{NoPDL: true}, "launch k grid 1,1,1 block 32,1,1 shared 0 dependent 1 params", ""},
+		{hal.Switches{NoCarveout: true}, "carveout 100 of k", ""},
+		{hal.Switches{NoHints: true}, "load cubin", "load ptx"},
+	} {
+		require.Contains(t, all, c.with)
+		got := calls(c.off)
+		require.NotContains(t, got, c.with, "%v", c.off.Off())
+		if c.not != "" {
+			require.NotContains(t, all, c.not)
+			require.Contains(t, got, c.not, "%v", c.off.Off())
+		}
+	}
+	f.Reset(false)
+	d, err := Open(Options{Library: f.Path, Switches: hal.Switches{NoHints: true}})
+	require.NoError(t, err)
+	require.Contains(t, withoutHints(hal.Image{PTX: hinted}).PTX, "createpolicy.fractional.L2::evict_normal.b64 %rd1")
+	_, err = d.Load(t.Context(), hal.Image{Name: "m", Cubin: []byte("CUBIN")})
+	require.ErrorContains(t, err, "hints cannot be taken out of a cubin")
+	plain, err := d.Load(t.Context(), hal.Image{PTX: ".version 8.8", Cubin: []byte("CUBIN")})
+	require.NoError(t, err)
+	require.NoError(t, plain.Close())
+	require.Equal(t, "load cubin", f.Log()[len(f.Log())-2], "a cubin without hints is loaded as it is: %s", strings.Join(f.Log(), "; "))
+	require.True(t, slices.Equal([]string{"hints"}, d.Info().Switches.Off()))
+}
