@@ -1,25 +1,30 @@
 // Package stamps has the kernels of a program write down when they ran: of each launch, when its first block began, when that and the others
 // had waited for the launches in front, and when the last block ended. A timeline of a run is drawn from them.
+//
+//	stamps.go  programs with stamps, and runs read from them
+//	refine.go  times finer than a coarse shared clock, by the multiprocessors' cycle counters
 package stamps
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Buffer is the variable of a stamped program that holds the stamps: 12 bytes a block, u32 each: begun, released, ended, in nanoseconds of
-// the device's clock (ptx.Clock), which starts again after 4.3 s.
+// Buffer is the variable of a stamped program that holds the stamps, u32 each, of every block: begun, released and ended, in nanoseconds of
+// the shared clock (ptx.Clock), which starts again after 4.3 s; the same three in cycles of its multiprocessor (ptx.Cycles); and which
+// multiprocessor that was.
 const (
 	Buffer = "launch stamps"
-	bytes  = 12
+	words  = 7
 	align  = 256
 )
 
 // Program returns a program whose variant for a target writes stamps, and no other variant. Kernels compute what they did, and each thread 0
-// reads the clock three times and stores at its end; so what the first warp of a block does counts, and stores behind the wait alone.
+// reads both clocks three times and stores at its end; so what the first warp of a block does counts, and stores behind the wait alone.
 // The program given stays as it is.
 func Program(p *runtime.Program, targetName string) (*runtime.Program, error) {
 	given, err := p.Variant(targetName)
@@ -43,7 +48,7 @@ func Program(p *runtime.Program, targetName string) (*runtime.Program, error) {
 			if l.Kernel == "" {
 				continue
 			}
-			n := bytes * blocks(l)
+			n := 4 * words * blocks(l)
 			l.Params = append(slices.Clip(l.Params), runtime.Param{Buffer: number, Offset: size, Bytes: 8})
 			l.Writes = append(slices.Clip(l.Writes), runtime.Access{Buffer: number, Offset: size, Bytes: n})
 			size += (n + align - 1) / align * align
@@ -64,7 +69,11 @@ func stamp(k *ptx.Kernel) {
 	body := k.Body
 	k.Body = nil
 	at, where := k.Reg(ptx.B64), k.AddParam("stamps", "u64")
-	begun, released, ended := k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32)
+	begun, released, ended := k.RegVec(ptx.B32, 2), k.RegVec(ptx.B32, 2), k.RegVec(ptx.B32, 2)
+	read := func(to []ptx.Reg) {
+		k.I("mov.u32", to[0], ptx.Clock)
+		k.I("mov.u32", to[1], ptx.Cycles)
+	}
 	first := k.Reg(ptx.Pred)
 	index := func(name string) []ptx.Reg {
 		r := k.RegVec(ptx.B32, 3)
@@ -73,8 +82,10 @@ func stamp(k *ptx.Kernel) {
 		}
 		return r
 	}
-	k.I("mov.u32", begun, ptx.Clock)
-	k.I("mov.u32", released, begun)
+	read(begun)
+	for i := range released {
+		k.I("mov.u32", released[i], begun[i])
+	}
 	thread := index("%tid")
 	k.I("or.b32", thread[0], thread[0], thread[1])
 	k.I("or.b32", thread[0], thread[0], thread[2])
@@ -84,13 +95,13 @@ func stamp(k *ptx.Kernel) {
 	k.I("mad.lo.s32", block[0], block[1], grid[0], block[0])
 	k.I("ld.param.u64", at, ptx.At(where, 0))
 	k.I("cvta.to.global.u64", at, at)
-	k.I("mad.wide.u32", at, block[0], ptx.Imm(bytes), at)
+	k.I("mad.wide.u32", at, block[0], ptx.Imm(4*words), at)
 	for _, s := range body {
 		in := s.Instr
 		if in == nil || in.Def.Does != ptx.Exit {
 			k.Body = append(k.Body, s)
 			if in != nil && in.Def.Does == ptx.GridWait {
-				k.I("mov.u32", released, ptx.Clock)
+				read(released)
 			}
 			continue
 		}
@@ -103,8 +114,9 @@ func stamp(k *ptx.Kernel) {
 				k.Unless(in.Guard, "bra", skip)
 			}
 		}
-		k.I("mov.u32", ended, ptx.Clock)
-		for i, r := range []ptx.Reg{begun, released, ended} {
+		read(ended)
+		k.I("mov.u32", thread[1], ptx.SM)
+		for i, r := range []ptx.Reg{begun[0], released[0], ended[0], begun[1], released[1], ended[1], thread[1]} {
 			k.If(first, "st.global.u32", ptx.At(at, 4*i), r)
 		}
 		k.I(in.Def.Op)
@@ -124,8 +136,17 @@ type Launch struct {
 	Ended    int    `json:"ended_ns"`    // the last block
 }
 
+// Run is when the launches of a run ran.
+type Run struct {
+	Launches []Launch
+	TickNS   int // of the shared clock: its least step
+	// RefinedNS is how well times are known that are finer than the shared clock: half of the stamps are known to lie within so many
+	// nanoseconds. 0: times are those of the shared clock.
+	RefinedNS int
+}
+
 // Read reads the stamps of a run of an entry that has just ended. Copies leave none.
-func Read(s *runtime.Session, entry string) ([]Launch, error) {
+func Read(s *runtime.Session, entry string) (*Run, error) {
 	raw, err := s.State(Buffer)
 	if err != nil {
 		return nil, err
@@ -135,34 +156,51 @@ func Read(s *runtime.Session, entry string) ([]Launch, error) {
 	if e == nil {
 		return nil, fmt.Errorf("%s: no entry %q", s.Model().Program.Model, entry)
 	}
-	var out []Launch
+	out := &Run{}
+	var all []reading
 	var origin uint32 // a stamp, and when that was
-	base := 0
+	base, begin := 0, []int{}
 	for i := range e.Launches {
 		l := &e.Launches[i]
 		if l.Kernel == "" {
 			continue
 		}
 		at := l.Params[len(l.Params)-1].Offset
-		stamps := runtime.View[uint32](raw[at : at+bytes*blocks(l)])
-		if len(out) == 0 {
-			origin = stamps[0]
+		records := runtime.View[uint32](raw[at : at+4*words*blocks(l)])
+		if len(all) == 0 {
+			origin = records[0]
 		}
 		since := func(x uint32) int { return base + int(int32(x-origin)) } // the clock starts again, more than once in a long run
-		base, origin = since(stamps[0]), stamps[0]
-		x := Launch{Index: i, Kernel: l.Kernel, Note: l.Note, Begun: since(stamps[0]), Released: since(stamps[1]), Ended: since(stamps[2])}
-		for b := 3; b < len(stamps); b += 3 {
-			x.Begun, x.Released, x.Ended = min(x.Begun, since(stamps[b])), min(x.Released, since(stamps[b+1])), max(x.Ended, since(stamps[b+2]))
+		base, origin = since(records[0]), records[0]
+		begin = append(begin, len(all))
+		for ; len(records) > 0; records = records[words:] {
+			for k := range 3 {
+				all = append(all, reading{ns: since(records[k]), cycles: records[3+k], sm: records[6]})
+			}
 		}
-		out = append(out, x)
+		out.Launches = append(out.Launches, Launch{Index: i, Kernel: l.Kernel, Note: l.Note})
 	}
-	earliest := 0
-	for _, x := range out {
-		earliest = min(earliest, x.Begun)
+	times := out.refine(all)
+	earliest := math.MaxInt
+	for i := range out.Launches {
+		end := len(all)
+		if i+1 < len(begin) {
+			end = begin[i+1]
+		}
+		out.Launches[i].span(times[begin[i]:end])
+		earliest = min(earliest, out.Launches[i].Begun)
 	}
-	for i := range out {
-		x := &out[i]
+	for i := range out.Launches {
+		x := &out.Launches[i]
 		x.Begun, x.Released, x.Ended = x.Begun-earliest, x.Released-earliest, x.Ended-earliest
 	}
 	return out, nil
+}
+
+// span takes the first time that a block began and was released, and the last one that a block ended, of three times a block.
+func (l *Launch) span(times []int) {
+	l.Begun, l.Released, l.Ended = times[0], times[1], times[2]
+	for ; len(times) > 0; times = times[3:] {
+		l.Begun, l.Released, l.Ended = min(l.Begun, times[0]), min(l.Released, times[1]), max(l.Ended, times[2])
+	}
 }

@@ -63,8 +63,9 @@ func TestStampedProgramsComputeTheSame(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, outputs(t, s))
 			require.Equal(t, want, outputs(t, s), "again")
-			launches, err := Read(s, "run")
+			run, err := Read(s, "run")
 			require.NoError(t, err)
+			launches := run.Launches
 			require.Len(t, launches, kernels(stamped.Variants[0].Entry("run")))
 			ended := map[int]int{}
 			for _, l := range launches {
@@ -114,16 +115,18 @@ func TestStampsAreRead(t *testing.T) {
 					late, ended = i, step*i+7777
 				}
 				for k, x := range []int{begun, released, ended} {
-					own[3*b+k] = uint32(origin + x)
+					own[words*b+k] = uint32(origin + x)
 				}
 			}
 		}
 		require.GreaterOrEqual(t, late, 0, "no launch has several blocks")
 		require.NoError(t, s.SetState(Buffer, raw))
-		launches, err := Read(s, "run")
+		run, err := Read(s, "run")
 		require.NoError(t, err)
-		first := launches[0].Index
-		for _, l := range launches {
+		require.Equal(t, 1, run.TickNS)
+		require.Zero(t, run.RefinedNS)
+		first := run.Launches[0].Index
+		for _, l := range run.Launches {
 			begun := step * (l.Index - first)
 			want := begun + 900
 			if l.Index == late {
@@ -134,6 +137,43 @@ func TestStampsAreRead(t *testing.T) {
 	}
 	_, err = Read(s, "walk")
 	require.ErrorContains(t, err, `no entry "walk"`)
+}
+
+// TestRead_RefinesACoarseClock: blocks that run within one step of the shared clock are told apart by the counters of two multiprocessors.
+func TestRead_RefinesACoarseClock(t *testing.T) {
+	stamped, err := Program(compiled(t, "policy", "fp16"), "sm_121")
+	require.NoError(t, err)
+	d, err := emu.Open(emu.Options{})
+	require.NoError(t, err)
+	s, err := runtime.Open(t.Context(), stamped, d, runtime.ModelOptions{})
+	require.NoError(t, err)
+	raw, err := s.State(Buffer)
+	require.NoError(t, err)
+	const tick, step = 1000, 813
+	for i, l := range stamped.Variants[0].Entry("run").Launches {
+		if l.Kernel == "" {
+			continue
+		}
+		own := runtime.View[uint32](raw[l.Params[len(l.Params)-1].Offset:])
+		for b := range blocks(&l) {
+			for k, at := range []int{step*i + b%50, step*i + 300 + b%50, step*i + 700} {
+				own[words*b+k], own[words*b+3+k] = uint32(at/tick*tick), uint32(b%2*1e6+2*at)
+			}
+			own[words*b+6] = uint32(b % 2)
+		}
+	}
+	require.NoError(t, s.SetState(Buffer, raw))
+	run, err := Read(s, "run")
+	require.NoError(t, err)
+	require.Equal(t, tick, run.TickNS)
+	require.Positive(t, run.RefinedNS)
+	first := run.Launches[0].Index
+	for _, l := range run.Launches {
+		begun := float64(step * (l.Index - first))
+		require.InDelta(t, begun, l.Begun, 100, "launch %d", l.Index)
+		require.InDelta(t, begun+300, l.Released, 100, "launch %d", l.Index)
+		require.InDelta(t, begun+700, l.Ended, 100, "launch %d", l.Index)
+	}
 }
 
 // TestPtxasTakesStampedKernels for each target.
@@ -149,8 +189,8 @@ func TestPtxasTakesStampedKernels(t *testing.T) {
 		stamped, err := Program(p, name)
 		require.NoError(t, err)
 		text := stamped.Variants[0].PTX
-		waits, read := strings.Count(text, "\tgriddepcontrol.wait;\n"), regexp.MustCompile(`\tgriddepcontrol\.wait;\n\tmov\.u32 +%r\d+, %globaltimer_lo;\n`)
-		require.Len(t, read.FindAllString(text, -1), waits, "the clock is read behind each wait")
+		waits, read := strings.Count(text, "\tgriddepcontrol.wait;\n"), regexp.MustCompile(`\tgriddepcontrol\.wait;\n\tmov\.u32 +%r\d+, %globaltimer_lo;\n\tmov\.u32 +%r\d+, %clock;\n`)
+		require.Len(t, read.FindAllString(text, -1), waits, "the clocks are read behind each wait")
 		r, err := tool.Assemble(ctx, text, name)
 		require.NoError(t, err)
 		for kernel, u := range r.Usage {
