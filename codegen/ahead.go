@@ -28,6 +28,8 @@ const (
 	leastAhead = 16 << 10 // bytes that are worth a prefetch
 	lineBytes  = 128      // of L2
 	bulkBytes  = 16       // of which the size of a bulk prefetch is a multiple (PTX ISA 9.7.9.25, cp.async.bulk.prefetch)
+
+	maxSlice = ptx.MaxBulkPrefetch &^ (lineBytes - 1) // bytes of a block's slice
 )
 
 // weight is a constant in the order in which launches first read them: the stream that is prefetched.
@@ -83,7 +85,7 @@ func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Ma
 	p := &aheadPlan{stream: l.streams(stream, keeps), keeps: keeps, perUS: m.MemoryGBps * 1e3, backlog: cmp.Or(a.Backlog, backlogUS)}
 	for i := range l.pending {
 		p.computes = append(p.computes, l.pending[i].computes(m))
-		p.can = append(p.can, l.pending[i].spec != nil)
+		p.limits = append(p.limits, l.pending[i].prefetchLimit())
 	}
 	once := !a.NoHints && l.readOnce(stream, lives, m)
 	if l.weigh != nil {
@@ -182,7 +184,7 @@ type aheadPlan struct {
 	perUS    float64   // bytes that DRAM delivers
 	backlog  float64   // µs
 	computes []float64 // µs of each launch, if its weights are in L2
-	can      []bool    // launches that can prefetch
+	limits   []int     // bytes that each launch can prefetch at most; 0: it cannot
 	others   []int     // bytes of DRAM that each launch reads besides weights; nil: none
 }
 
@@ -215,8 +217,8 @@ func (p *aheadPlan) within(window int) (chosen []ahead, us float64) {
 		if len(waiting) > 0 && !p.once {
 			most = min(most, waiting[0].from+p.keeps)
 		}
-		bytes := min(int((end+p.backlog-max(free, us))*p.perUS), most-asked)
-		if p.can[i] && bytes >= leastAhead {
+		bytes := min(int((end+p.backlog-max(free, us))*p.perUS), most-asked, p.limits[i])
+		if bytes >= leastAhead {
 			if chosen[i] = run(p.stream, asked, bytes); chosen[i].bytes > 0 {
 				asked += chosen[i].stream
 				waiting = append(waiting, struct{ end, from int }{asked, needed})
@@ -226,6 +228,14 @@ func (p *aheadPlan) within(window int) (chosen []ahead, us float64) {
 		us = end
 	}
 	return chosen, us
+}
+
+// prefetchLimit is how many bytes the launch can prefetch: a slice for each block, none larger than one instruction brings.
+func (l *launch) prefetchLimit() int {
+	if l.spec == nil {
+		return 0
+	}
+	return l.spec.Grid[0] * l.spec.Grid[1] * l.spec.Grid[2] * (maxSlice - lineBytes)
 }
 
 // readOnce reports whether the entry's weights pass through L2 once a run: it cannot keep them all, and nearly all have one reader.
@@ -335,6 +345,9 @@ func emitFetch(k *ptx.Kernel, grid [3]int, pointer, slice, all ptx.Sym) {
 	k.Place(end)
 }
 
+// sliceBytes is what each block prefetches of a range: whole lines, and at most maxSlice of a range within the launch's prefetchLimit.
+func sliceBytes(bytes, blocks int) int { return (bytes/blocks + lineBytes) &^ (lineBytes - 1) }
+
 // params adds the parameters that Fetching asks for, and says what they make the kernel prefetch.
 func (a *ahead) params(params []runtime.Param, grid [3]int) ([]runtime.Param, *runtime.Access) {
 	at := slices.IndexFunc(params, func(p runtime.Param) bool { return p.Buffer < 0 })
@@ -346,7 +359,7 @@ func (a *ahead) params(params []runtime.Param, grid [3]int) ([]runtime.Param, *r
 	if a.bytes > 0 {
 		blocks := grid[0] * grid[1] * grid[2]
 		pointer.Buffer, pointer.Offset = a.at.at.index, a.at.offset
-		slice.Value, all.Value = uint64((a.bytes/blocks+lineBytes)&^(lineBytes-1)), uint64(a.bytes)
+		slice.Value, all.Value = uint64(sliceBytes(a.bytes, blocks)), uint64(a.bytes)
 		range_ = &runtime.Access{Buffer: a.at.at.index, Offset: a.at.offset, Bytes: a.bytes}
 	}
 	return append(slices.Insert(params, at, pointer), slice, all), range_

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -52,7 +54,7 @@ func TestARunEndsWhereTheBlobHasAGap(t *testing.T) {
 func planOf(once bool, keeps int, bytes ...int) *aheadPlan {
 	p := &aheadPlan{stream: streamOf(0, bytes...), once: once, keeps: keeps, perUS: 10 * kb}
 	for range bytes {
-		p.computes, p.can = append(p.computes, 10), append(p.can, true)
+		p.computes, p.limits = append(p.computes, 10), append(p.limits, 1<<30)
 	}
 	return p
 }
@@ -82,7 +84,7 @@ func TestLaunchesAskForWhatComesMeanwhile(t *testing.T) {
 	require.InDelta(t, 40, us, 1e-9)
 
 	p = planOf(true, 1<<20, 20*kb, 100*kb)
-	p.can[0] = false
+	p.limits[0] = 0
 	chosen, _ = p.within(1 << 20)
 	require.Equal(t, []int{0, 0}, sizes(chosen), "a copy asks for nothing")
 }
@@ -128,4 +130,24 @@ func TestWeightsBehindAFrontAreReadBehindItsRepetitions(t *testing.T) {
 	s := l.stream(v, livesOf(l.once()))
 	require.Equal(t, []int{0, 6}, []int{s[0].first, s[1].first})
 	require.Same(t, second, s[1].at)
+}
+
+// TestPrefetch_SlicesFitOneInstruction: a GPU cuts the size of a larger bulk prefetch. Slices cover the range all the same.
+func TestPrefetch_SlicesFitOneInstruction(t *testing.T) {
+	for _, blocks := range []int{1, 2, 7, 48, 1000} {
+		l := &launch{spec: &kernel.Spec{Grid: [3]int{blocks, 1, 1}}}
+		for _, bytes := range []int{bulkBytes, leastAhead, 1 << 20, l.prefetchLimit() - 1, l.prefetchLimit()} {
+			bytes = min(bytes, l.prefetchLimit())
+			slice := sliceBytes(bytes, blocks)
+			require.LessOrEqual(t, slice, ptx.MaxBulkPrefetch, "%d bytes by %d blocks", bytes, blocks)
+			require.GreaterOrEqual(t, slice*blocks, bytes)
+			require.Zero(t, slice%lineBytes)
+		}
+	}
+	p := planOf(true, 64<<20, 0, 8<<20, 8<<20)
+	p.computes[0], p.perUS = 1000, 1<<20
+	p.limits[0] = 3 << 20
+	chosen, _ := p.within(16 << 20)
+	require.Equal(t, 3<<20, chosen[0].bytes, "no more than its blocks can ask for")
+	require.Zero(t, (&launch{}).prefetchLimit(), "a copy")
 }

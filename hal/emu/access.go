@@ -126,6 +126,8 @@ func (w *warp) prefetch(in *inst, mask uint32) {
 		}
 		inside := func(s span) bool { return addr >= s.lo && addr <= s.hi && bytes <= s.hi-addr }
 		switch {
+		case bytes > ptx.MaxBulkPrefetch:
+			w.violate(PrefetchSize, in, l, w.b.l.describe(addr), "%d bytes", bytes)
 		case !slices.ContainsFunc(w.b.l.memories, func(m *memory) bool { return inside(m.span()) }):
 			w.violate(OutOfBounds, in, l, w.b.l.describe(addr), "prefetch of %d bytes", bytes)
 		case w.b.check != nil && !slices.ContainsFunc(w.b.l.prefetches, inside):

@@ -103,6 +103,9 @@ var kernelCases = []kernelCase{
 	{name: "misaligned prefetch", rule: Misaligned, text: "cp.async.bulk.prefetch.L2.global", target: "sm_90", body: func(k *ptx.Kernel, p []ptx.Reg) {
 		k.I("cp.async.bulk.prefetch.L2.global", ptx.At(p[0], 8), ptx.Imm(32))
 	}},
+	{name: "prefetch of 1 MiB", rule: PrefetchSize, text: "cp.async.bulk.prefetch.L2.global", target: "sm_90", body: func(k *ptx.Kernel, p []ptx.Reg) {
+		k.I("cp.async.bulk.prefetch.L2.global", ptx.At(p[0], 0), ptx.Imm(1<<20))
+	}},
 	{name: "prefetch of bytes that are not whole units", rule: Misaligned, text: "cp.async.bulk.prefetch.L2.global", target: "sm_90", body: func(k *ptx.Kernel, p []ptx.Reg) {
 		k.I("cp.async.bulk.prefetch.L2.global", ptx.At(p[0], 16), ptx.Imm(40))
 	}},
@@ -520,7 +523,7 @@ func TestEachCheckFindsItsKernelAndOnlyThat(t *testing.T) {
 func TestWithoutChecksAKernelStillCannotLeaveItsMemoryOrHang(t *testing.T) {
 	for _, c := range kernelCases {
 		switch c.rule {
-		case OutOfBounds, Misaligned, StepLimit, Deadlock:
+		case OutOfBounds, Misaligned, PrefetchSize, StepLimit, Deadlock:
 			var v *Violation
 			require.ErrorAs(t, c.run(Options{StepLimit: 1 << 20}), &v, c.name)
 			require.Equal(t, c.rule, v.Rule, c.name)

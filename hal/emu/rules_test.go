@@ -27,6 +27,7 @@ var rules = []struct {
 }{
 	{OutOfBounds, "an access or a prefetch outside every allocation of the device, or an access outside the launch's shared memory; an asynchronous copy of more source bytes than its size", true},
 	{Misaligned, "an address that is not a multiple of the access size, including the sources of zero-filled copies; a bulk prefetch whose address or size is no multiple of 16", true},
+	{PrefetchSize, "a bulk prefetch of 1 MiB or more, of whose size GPUs take the lowest 20 bits", true},
 	{StepLimit, "a block that executes more warp instructions than Options.StepLimit; a loop that repeats without changing any state is reported at once", true},
 	{Deadlock, "warps waiting at different barriers; blocks that all wait for a write that none of them makes, detected by their state repeating", true},
 	{Undeclared, "an access to memory that the launch does not declare to read or write; a write to constants; a prefetch of anything but constants that the launch reads or declares to prefetch", false},

@@ -12,6 +12,7 @@ type Rule string
 const (
 	OutOfBounds       Rule = "out of bounds"
 	Misaligned        Rule = "misaligned"
+	PrefetchSize      Rule = "prefetch size"
 	StepLimit         Rule = "step limit"
 	Deadlock          Rule = "deadlock"
 	Undeclared        Rule = "access outside the declared ranges"

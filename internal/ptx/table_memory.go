@@ -49,6 +49,10 @@ var controlRows = []row{
 	{op: "griddepcontrol.launch_dependents", since: Version{7, 8}, need: DependentLaunch, does: GridLaunch},
 }
 
+// MaxBulkPrefetch is the most bytes that one cp.async.bulk.prefetch brings. The PTX ISA has no limit, but ptxas 13 keeps 16 bits of the
+// number of 16-byte units (UBLKPF takes size >> 4 in a half register), so 1 MiB prefetches nothing, on sm_90 and sm_121 alike.
+const MaxBulkPrefetch = 0xffff * 16
+
 // EvictFirst is the cache policy of createpolicy for all accesses, which programs can only hand on; other devices may have other bits.
 const EvictFirst uint64 = 0x12f0000000000000
 
