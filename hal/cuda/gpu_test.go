@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -368,4 +369,72 @@ func runMoves(t *testing.T, d hal.Device) {
 		require.NoError(t, at.Free())
 	}
 	require.NoError(t, module.Close())
+}
+
+// TestGPUTimedRuns: runs of a kernel that spins for a known time take that time each, the host's launches not included, and a graph
+// before them is not part of it.
+func TestGPUTimedRuns(t *testing.T) {
+	d := openGPU(t)
+	ctx := context.Background()
+	m, err := d.Load(ctx, hal.Image{Name: "delay", PTX: delayKernel().String()})
+	require.NoError(t, err)
+	spins := func(us uint64) *graph {
+		g, err := d.Capture(ctx, []hal.Op{{Module: m, Kernel: "delay", Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Params: []uint64{1000 * us}, Sizes: []int{4}}})
+		require.NoError(t, err)
+		return g.(*graph)
+	}
+	short, long := spins(20), spins(2000)
+	for _, runs := range []int{1, 10, 100} {
+		var least time.Duration
+		for range 5 {
+			took, err := short.RunTimed(ctx, hal.Timing{Runs: runs})
+			require.NoError(t, err)
+			if each := took / time.Duration(runs); least == 0 || each < least {
+				least = each
+			}
+		}
+		t.Logf("%d runs of 20 µs: %v each at best; the host takes %v to launch one", runs, least, short.enqueue)
+		require.Greater(t, least, 18*time.Microsecond)
+		require.Less(t, least, 30*time.Microsecond, "a launch by the host counts")
+	}
+	took, err := short.RunTimed(ctx, hal.Timing{Before: long})
+	require.NoError(t, err)
+	require.Less(t, took, time.Millisecond, "the graph before counts")
+	require.NoError(t, short.Close())
+	require.NoError(t, long.Close())
+	require.NoError(t, m.Close())
+}
+
+// TestGPUSwitches: with each mechanism off the same launches compute the same, and no edge is programmatic without dependent launches.
+func TestGPUSwitches(t *testing.T) {
+	openGPU(t)
+	for _, off := range append(hal.SwitchNames(), "") {
+		var s hal.Switches
+		if off != "" {
+			require.NoError(t, s.Set(off, false))
+		}
+		d, err := Open(Options{Switches: s})
+		require.NoError(t, err)
+		runGraph(t, d)
+		m := ptx.NewModule(gpuTarget(d))
+		increment(m, "one", 1, 0)
+		module, err := d.Load(t.Context(), hal.Image{Name: "increments", PTX: m.String()})
+		require.NoError(t, err)
+		data, err := d.Alloc(512, hal.DeviceMemory)
+		require.NoError(t, err)
+		op := hal.Op{Module: module, Kernel: "one", Grid: [3]int{1, 1, 1}, Block: [3]int{128, 1, 1}, Shared: 512, Params: []uint64{data.Addr()}, Sizes: []int{8}}
+		next := op
+		next.After, next.Dependent = []int{0}, gpuTarget(d) == "sm_90"
+		g, err := d.Capture(t.Context(), []hal.Op{op, next})
+		require.NoError(t, err)
+		wanted, captured := g.(*graph).Programmatic()
+		t.Logf("%v off: %d programmatic edges wanted, %d captured", s.Off(), wanted, captured)
+		if s.NoPDL {
+			require.LessOrEqual(t, captured, 0)
+		}
+		require.NoError(t, g.Close())
+		require.NoError(t, module.Close())
+		require.NoError(t, data.Free())
+		require.NoError(t, d.Close())
+	}
 }

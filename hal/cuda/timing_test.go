@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/emu"
 )
 
 // timedRuns are the runs of the log: the lines of each from delay to synchronize.
@@ -138,4 +139,25 @@ func TestSwitches_ChangeWhatTheDriverGets(t *testing.T) {
 	require.NoError(t, plain.Close())
 	require.Equal(t, "load cubin", f.Log()[len(f.Log())-2], "a cubin without hints is loaded as it is: %s", strings.Join(f.Log(), "; "))
 	require.True(t, slices.Equal([]string{"hints"}, d.Info().Switches.Off()))
+}
+
+// TestDelayKernel_EndsOnTheCPUDevice, after as long as it was asked for by the device's clock, which moves by instructions there.
+func TestDelayKernel_EndsOnTheCPUDevice(t *testing.T) {
+	steps := func(nanoseconds uint64) (n int64) {
+		d, err := emu.Open(emu.Options{Check: true, Profile: func(c *emu.Counts) {
+			for _, s := range c.Sites {
+				n += s.Warps
+			}
+		}})
+		require.NoError(t, err)
+		m, err := d.Load(t.Context(), hal.Image{PTX: delayKernel().String()})
+		require.NoError(t, err)
+		g, err := d.Capture(t.Context(), []hal.Op{{Module: m, Kernel: "delay", Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1},
+			Params: []uint64{nanoseconds}, Sizes: []int{4}}})
+		require.NoError(t, err)
+		require.NoError(t, g.Run(t.Context()))
+		return n
+	}
+	require.Less(t, steps(0), int64(20))
+	require.Greater(t, steps(200_000), steps(0))
 }
