@@ -5,6 +5,7 @@
 //	measure.go      one model on one device
 //	layers.go       time by launch
 //	monitor.go      clocks, power and utilisation while a model runs
+//	ablate.go       what mechanisms are worth: with and without them, in turns
 //	concurrent.go   several models at the same time
 //	onnxruntime.go  the same model in ONNX Runtime
 //	report.go       results as data, comparison with a baseline

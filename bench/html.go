@@ -114,16 +114,21 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 </head>
 <body>
 <h1>spark-bench on {{.Device}}</h1>
-<p>{{.Machine}}{{with .Driver}}, driver {{.}}{{end}}. {{.Runs}} runs after {{.Warmup}} warm-up runs. Times are in milliseconds.</p>
+<p>{{.Machine}}{{with .Driver}}, driver {{.}}{{end}}. {{.Runs}} runs after {{.Warmup}} warm-up runs. Times are in milliseconds.{{with .SwitchesOff}} Switched off: {{join . ", "}}.{{end}}</p>
+{{with .Definitions}}<dl>
+<dt>mean to runs/s</dt><dd>{{index . "p50_ms"}}</dd><dt>launch to launch</dt><dd>{{index . "launch_to_launch"}}</dd>
+<dt>cold</dt><dd>{{index . "cold"}}</dd><dt>host</dt><dd>{{index . "host_ms"}}</dd>
+</dl>{{end}}
 {{range .Groups}}
 <h2>{{.Model}}</h2>
 <div class="scroll"><table>
-<tr><th>precision</th><th>launches</th><th>mean</th><th>p50</th><th>p99</th><th>max</th><th>min</th><th>runs/s</th><th>first</th><th>load</th><th>graph p50</th><th>cold p50</th><th>arena MB</th><th>weights MB</th><th>MMAC</th></tr>
-{{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td><td>{{ms .Mean}}</td><td>{{ms .P50}}</td><td>{{ms .P99}}</td><td>{{ms .Max}}</td><td>{{ms .Min}}</td><td>{{printf "%.1f" .PerSecond}}</td><td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .Replay}}</td><td>{{median .Cold}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{millions .MACs}}</td></tr>
+<tr><th>precision</th><th>launches</th><th>mean</th><th>p50</th><th>p99</th><th>max</th><th>min</th><th>runs/s</th><th>first</th><th>load</th><th>launch to launch</th><th>cold</th><th>host</th><th>arena MB</th><th>weights MB</th><th>MMAC</th></tr>
+{{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td><td>{{ms .Mean}}</td><td>{{ms .P50}}</td><td>{{ms .P99}}</td><td>{{ms .Max}}</td><td>{{ms .Min}}</td><td>{{printf "%.1f" .PerSecond}}</td><td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .LaunchToLaunch}}</td><td>{{median .Cold}}</td><td>{{ms .HostMS}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{millions .MACs}}</td></tr>
 {{end}}</table></div>
 {{range .Results}}{{with .Baseline}}<p class="{{.Verdict}}">Baseline: {{.Verdict}}; p50 was {{ms .P50}} ms, ratio {{printf "%.3f" .Ratio}}, p = {{printf "%.2g" .P}}.</p>{{end}}
 {{if .State.Throttle.Slowdowns}}<p class="warn">{{.Precision}}: throttled during the run: {{join .State.Throttle.Slowdowns ", "}}</p>{{end}}{{if .State.Capped}}<p class="warn">{{.Precision}}: the clock was capped, no reason reported</p>{{end}}{{end}}
-<h3>Latency distribution</h3>
+{{range .Results}}{{$p := .Precision}}{{range .Ablations}}<p>{{$p}}: {{.String}}</p>
+{{end}}{{end}}<h3>Latency distribution</h3>
 {{.Distribution}}
 {{if .Scatter}}<h3>Precision against accuracy</h3>
 {{.Scatter}}
@@ -131,12 +136,13 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 {{range .Results}}{{$p := .Precision}}{{range .Outputs}}<tr><td>{{.Name}}</td><td>{{$p}}</td><td>{{printf "%.3g" .MaxAbs}}</td><td>{{printf "%.9f" .Cosine}}</td><td>{{printf "%.3g" .RelL2}}</td></tr>
 {{end}}{{end}}</table></div>{{end}}
 {{range .Timelines}}<h3>Timeline, {{.Precision}}</h3>
-<p>Medians of {{.Runs}} runs, by stamps that kernels write: light while a launch waits for those in front, dark from then until its last block ends; below, what it is predicted to take. The clock was seen to advance by {{.ResolutionNS}} ns; with stamps a run takes {{ms .StampedMS}} ms.</p>
+<p>Medians of {{.Runs}} runs, by stamps that kernels write: light while a launch waits for those in front, dark from then until its last block ends; below, what it is predicted to take. The clock advances by {{.ResolutionNS}} ns at a time; half of the times are known to {{.RefinedNS}} ns{{if lt .RefinedNS .ResolutionNS}}, by the cycle counters of the multiprocessors{{end}}. With stamps a run takes {{ms .StampedMS}} ms.</p>
 {{.Plot}}
-{{end}}{{range .Layers}}<h3>Time by launch, {{.Precision}} (each by itself, longest first)</h3>
+{{end}}{{range .Layers}}<h3>Time by launch, {{.Precision}} (longest first)</h3>
+{{with $.Definitions}}<p>{{index . "layers"}}</p>{{end}}
 {{.Plot}}
 {{end}}{{range .Results}}{{if .Predicted}}<h3>Predicted and measured, {{.Precision}}</h3>
-<p>The graph is predicted to take {{printf "%.1f" .Predicted.Range.Middle}} µs ({{printf "%.1f" .Predicted.Range.Low}} to {{printf "%.1f" .Predicted.Range.High}}){{with .Replay}}, and takes {{printf "%.1f" (us .P50)}}{{end}}; with its launch and the wait for it {{printf "%.1f" .Predicted.Waited.Middle}} µs, and it takes {{printf "%.1f" (us .P50)}}.{{with .Predicted.Rank}} Rank correlation of launches by themselves: {{printf "%.3f" (value .)}}.{{end}}</p>
+<p>The graph is predicted to take {{printf "%.1f" .Predicted.Range.Middle}} µs ({{printf "%.1f" .Predicted.Range.Low}} to {{printf "%.1f" .Predicted.Range.High}}){{with .LaunchToLaunch}}, and takes {{printf "%.1f" (us .P50)}}{{end}}; with its launch and the wait for it {{printf "%.1f" .Predicted.Waited.Middle}} µs, and it takes {{printf "%.1f" (us .P50)}}.{{with .Predicted.Rank}} Rank correlation of its launches: {{printf "%.3f" (value .)}}.{{end}}</p>
 <div class="scroll"><table><tr><th>launch</th><th>µs</th><th>predicted</th><th>ratio</th><th>bound by</th><th>what</th></tr>
 {{range .Layers}}{{if .PredictedUS}}<tr><td>{{.Index}} {{.Kernel}}</td><td>{{printf "%.2f" (us .MS)}}</td><td>{{printf "%.2f" .PredictedUS}}</td><td>{{printf "%.2f" (ratio (us .MS) .PredictedUS)}}</td><td>{{.By}}</td><td>{{.Note}}</td></tr>
 {{end}}{{end}}</table></div>

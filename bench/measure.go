@@ -22,9 +22,13 @@ type Options struct {
 	Runs   int // at least 1
 	Warmup int
 	Target string // variant to run on a device that accepts any
-	Layers bool   // also time each launch by itself
+	Layers bool   // also time each launch
+
+	LayerTime time.Duration // that timing launches may take on a device with a clock, about; 0: 2.5 s
 
 	Timeline bool // also run with stamps in the kernels
+
+	Ablate []Without // also compare with devices that lack a mechanism
 
 	Predict *target.Target // also predict the run and its launches on this device; nil: not
 
@@ -76,7 +80,42 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 			return nil, nil, err
 		}
 	}
-	done := watch(opt.Source, opt.Bus, 100*time.Millisecond)
+	w := &watcher{source: opt.Source, bus: opt.Bus}
+	if err := w.during(func() error { return r.waits(ctx, s, opt) }); err != nil {
+		return nil, nil, err
+	}
+	if err := r.replays(ctx, s, d, opt, w); err != nil {
+		return nil, nil, err
+	}
+	v := s.Model().Variant
+	for _, x := range opt.Ablate {
+		a, err := ablate(ctx, p, s, d, x, opt, w)
+		if err != nil {
+			return nil, nil, fmt.Errorf("without %s: %w", x.Mechanism, err)
+		}
+		r.Ablations = append(r.Ablations, *a)
+	}
+	if opt.Layers {
+		if r.Layers, err = layers(ctx, p, v, d, opt.LayerTime, w); err != nil {
+			return nil, nil, err
+		}
+	}
+	if opt.Timeline {
+		if r.Timeline, err = timeline(ctx, p, v, d, w); err != nil {
+			return nil, nil, fmt.Errorf("timeline: %w", err)
+		}
+	}
+	r.State = stateOf(w.seen)
+	if opt.Predict != nil {
+		if err := r.predict(ctx, p, v, opt.Predict, hasClock(d)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return r, outputs, nil
+}
+
+// waits times what a caller of Run waits.
+func (r *Result) waits(ctx context.Context, s *runtime.Session, opt Options) (err error) {
 	clocks, _ := opt.Source.(nvml.Clock)
 	r.Samples, err = sample(opt.Runs, func() (float64, error) {
 		begin := time.Now()
@@ -89,30 +128,11 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 		}
 		return took, err
 	})
-	r.State = done()
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	r.Summary = report.Summarise(r.Samples)
-	if err := r.replays(ctx, s, d, opt); err != nil {
-		return nil, nil, err
-	}
-	if opt.Layers {
-		if r.Layers, err = layers(ctx, p, s.Model().Variant, d); err != nil {
-			return nil, nil, err
-		}
-	}
-	if opt.Timeline {
-		if r.Timeline, err = timeline(ctx, p, s.Model().Variant, d); err != nil {
-			return nil, nil, fmt.Errorf("timeline: %w", err)
-		}
-	}
-	if opt.Predict != nil {
-		if err := r.predict(ctx, p, s.Model().Variant, opt.Predict); err != nil {
-			return nil, nil, err
-		}
-	}
-	return r, outputs, nil
+	return nil
 }
 
 // Open loads a program onto a device and sets its inputs to those of Inputs.
@@ -146,38 +166,69 @@ func sample(n int, one func() (float64, error)) ([]float64, error) {
 	return out, nil
 }
 
-// replays times the graph alone: warm, and on a GPU also with its L2 cache flushed before each run.
-func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, opt Options) error {
-	replay := func() (float64, error) {
-		took, err := s.Replay(ctx, hal.Timing{})
-		return report.Milliseconds(took), err
+// launchRuns are the launches of which a sample of launch-to-launch times is the mean.
+const launchRuns = 10
+
+// graphTimer times the graph of a session by itself.
+type graphTimer struct {
+	s     *runtime.Session
+	runs  int       // of a sample
+	flush hal.Graph // reads what else fills the L2 cache; nil: there is none
+	free  func() error
+}
+
+// timerOf returns the timer of a session on a device. The caller frees it.
+func timerOf(ctx context.Context, s *runtime.Session, d hal.Device, opt Options) (*graphTimer, error) {
+	t := &graphTimer{s: s, runs: launchRuns, free: func() error { return nil }}
+	if !hasClock(d) {
+		t.runs = 1
 	}
-	samples, err := sample(opt.Runs, replay)
-	if err != nil {
-		return err
-	}
-	warm := report.Summarise(samples)
-	r.Replay = &warm
-	if opt.L2Bytes == 0 {
-		return nil
-	}
-	flush, free, err := machine.Reader(ctx, d, 2*opt.L2Bytes)
-	if err != nil {
-		return fmt.Errorf("flushing the L2 cache: %w", err)
-	}
-	defer free()
-	samples, err = sample(opt.Runs, func() (float64, error) {
-		if err := flush.Run(ctx); err != nil {
-			return 0, err
+	if opt.L2Bytes > 0 {
+		var err error
+		if t.flush, t.free, err = machine.Reader(ctx, d, 2*opt.L2Bytes); err != nil {
+			return nil, fmt.Errorf("flushing the L2 cache: %w", err)
 		}
-		return replay()
-	})
+	}
+	return t, nil
+}
+
+// launchToLaunch is a sample of the time from a launch to the next, in ms.
+func (t *graphTimer) launchToLaunch(ctx context.Context) (float64, error) {
+	took, err := t.s.Replay(ctx, hal.Timing{Runs: t.runs})
+	return report.Milliseconds(took) / float64(t.runs), err
+}
+
+// cold is the time of a launch with the cache flushed, in ms.
+func (t *graphTimer) cold(ctx context.Context) (float64, error) {
+	took, err := t.s.Replay(ctx, hal.Timing{Before: t.flush})
+	return report.Milliseconds(took), err
+}
+
+// replays times the graph alone: launch to launch, and on a GPU also with its L2 cache flushed.
+func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, opt Options, w *watcher) (err error) {
+	t, err := timerOf(ctx, s, d, opt)
 	if err != nil {
 		return err
 	}
-	cold := report.Summarise(samples)
-	r.Cold = &cold
-	return nil
+	defer func() { err = errors.Join(err, t.free()) }()
+	series := func(one func(context.Context) (float64, error)) (*report.Summary, error) {
+		samples, err := sample(opt.Runs, func() (float64, error) { return one(ctx) })
+		if err != nil {
+			return nil, err
+		}
+		x := report.Summarise(samples)
+		return &x, nil
+	}
+	return w.during(func() error {
+		if r.LaunchToLaunch, err = series(t.launchToLaunch); err != nil {
+			return err
+		}
+		r.HostMS = r.P50 - r.LaunchToLaunch.P50
+		if t.flush != nil {
+			r.Cold, err = series(t.cold)
+		}
+		return err
+	})
 }
 
 // Accuracy compares each output with a reference of the same name, in the program's order.

@@ -8,34 +8,42 @@ import (
 	"github.com/spark-compile/spark-compile/hal/nvml"
 )
 
-// watch reads the state of a GPU at an interval until done is called: of the GPU at a bus address, or of the only one.
-func watch(source nvml.Source, bus string, every time.Duration) (done func() State) {
-	if source == nil {
-		return func() State { return State{} }
+// watchEvery is how often a watcher reads.
+const watchEvery = 100 * time.Millisecond
+
+// watcher reads the state of a GPU while it is measured: of the GPU at a bus address, or of the only one.
+type watcher struct {
+	source nvml.Source // nil: nothing is read
+	bus    string
+	seen   []nvml.GPU
+}
+
+// during measures something and reads the state meanwhile, at least once.
+func (w *watcher) during(measure func() error) error {
+	if w.source == nil {
+		return measure()
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	var seen []nvml.GPU
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		for ctx.Err() == nil {
-			if snapshot, err := source.Read(ctx); err == nil {
+		for {
+			if snapshot, err := w.source.Read(ctx); err == nil {
 				for _, g := range snapshot.GPUs {
-					if g.Bus == bus || len(snapshot.GPUs) == 1 {
-						seen = append(seen, g)
+					if g.Bus == w.bus || len(snapshot.GPUs) == 1 {
+						w.seen = append(w.seen, g)
 					}
 				}
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(every):
+				return
+			case <-time.After(watchEvery):
 			}
 		}
 	})
-	return func() State {
-		stop()
-		wait.Wait()
-		return stateOf(seen)
-	}
+	defer wait.Wait()
+	defer stop()
+	return measure()
 }
 
 // stateOf averages each figure over the samples that have it, and collects every slowdown.
@@ -57,6 +65,14 @@ func stateOf(seen []nvml.GPU) State {
 		Utilisation: mean(func(g *nvml.GPU) nvml.Figure { return g.Utilisation }),
 	}
 	for i := range seen {
+		if f := seen[i].ClockMHz; f.OK {
+			if low := &s.ClockMinMHz; !low.OK || f.Value < low.Value {
+				*low = f
+			}
+			if high := &s.ClockMaxMHz; !high.OK || f.Value > high.Value {
+				*high = f
+			}
+		}
 		s.Throttle |= seen[i].Throttle
 		s.Capped = s.Capped || seen[i].Capped()
 	}

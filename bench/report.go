@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cost"
@@ -17,13 +18,16 @@ const Version = 1
 
 // Report holds the measurements of one run of spark-bench.
 type Report struct {
-	Version int      `json:"version"`
-	Machine string   `json:"machine"`
-	Device  string   `json:"device"`
-	Driver  string   `json:"driver,omitempty"`
-	Runs    int      `json:"runs"`
-	Warmup  int      `json:"warmup"`
-	Results []Result `json:"results"`
+	Version int    `json:"version"`
+	Machine string `json:"machine"`
+	Device  string `json:"device"`
+	Driver  string `json:"driver,omitempty"`
+	Runs    int    `json:"runs"`
+	Warmup  int    `json:"warmup"`
+	// SwitchesOff are the mechanisms that the device was opened without (hal.Switches).
+	SwitchesOff []string          `json:"switches_off"`
+	Definitions map[string]string `json:"definitions"` // of the figures of Results
+	Results     []Result          `json:"results"`
 	// Concurrent is set if the models also ran at the same time.
 	Concurrent *Concurrent `json:"concurrent,omitempty"`
 }
@@ -34,11 +38,12 @@ type Result struct {
 	CompileMS      float64   `json:"compile_ms,omitempty"`
 	LoadMS         float64   `json:"load_ms"`  // loading code and weights, allocating memory, capturing the graph
 	FirstMS        float64   `json:"first_ms"` // the first run
-	report.Summary           // steady runs, inputs and outputs included
+	report.Summary           // steady runs as a caller waits for them, inputs and outputs included
 	Samples        []float64 `json:"samples_ms"`
-	// Replay is the graph alone, timed by the device if it has a clock. Cold is the same with the L2 cache flushed.
-	Replay *report.Summary `json:"replay,omitempty"`
-	Cold   *report.Summary `json:"cold,omitempty"`
+	// LaunchToLaunch is the graph alone, on a busy stream; Cold is one launch of it with the L2 cache flushed.
+	LaunchToLaunch *report.Summary `json:"launch_to_launch,omitempty"`
+	Cold           *report.Summary `json:"cold,omitempty"`
+	HostMS         float64         `json:"host_ms"` // what a caller waits beyond LaunchToLaunch, by medians
 
 	// ClocksMHz are the multiprocessors' clock behind each of Samples, where it can be read quickly.
 	ClocksMHz []float64  `json:"sample_clocks_mhz,omitempty"`
@@ -50,14 +55,17 @@ type Result struct {
 	Timeline *Timeline       `json:"timeline,omitempty"`
 	Outputs  []report.Output `json:"outputs,omitempty"` // against the same model in fp32
 
+	Ablations   []Ablation  `json:"ablations,omitempty"`
 	ONNXRuntime *Peer       `json:"onnx_runtime,omitempty"`
 	Baseline    *Difference `json:"baseline,omitempty"`
 }
 
-// State is the mean state of the GPU while the model ran.
+// State is the mean state of the GPU while the model ran: what a caller waits for, launch to launch, launches and timeline.
 type State struct {
 	Samples     int          `json:"samples"`
 	ClockMHz    nvml.Figure  `json:"clock_mhz"`
+	ClockMinMHz nvml.Figure  `json:"clock_min_mhz"`
+	ClockMaxMHz nvml.Figure  `json:"clock_max_mhz"`
 	PowerWatts  nvml.Figure  `json:"power_watts"`
 	Celsius     nvml.Figure  `json:"celsius"`
 	Utilisation nvml.Figure  `json:"utilisation_percent"`
@@ -65,7 +73,7 @@ type State struct {
 	Capped      bool         `json:"clock_capped"`
 }
 
-// Layer is the time of one launch by itself.
+// Layer is the time of one launch: what it adds to those in front of it, or by itself on a device without a clock.
 type Layer struct {
 	Index  int     `json:"index"`
 	Kernel string  `json:"kernel"`
@@ -80,7 +88,7 @@ type Layer struct {
 type Predicted struct {
 	Range  cost.Figure `json:"us"`                         // of the graph alone, with warm weights
 	Waited cost.Figure `json:"waited_us"`                  // with launching the graph and waiting for it
-	Rank   *float64    `json:"rank_correlation,omitempty"` // of launches by themselves, measured and predicted
+	Rank   *float64    `json:"rank_correlation,omitempty"` // of Layers, measured and predicted
 }
 
 // Difference compares a result with its baseline.
@@ -90,6 +98,24 @@ type Difference struct {
 	P     float64 `json:"p_value"` // Mann–Whitney U, two-sided
 	// Verdict is faster or slower, or same if the difference is not significant.
 	Verdict string `json:"verdict"`
+}
+
+// Definitions say what the figures of a device's results are, by their names in JSON.
+func Definitions(d hal.Device) map[string]string {
+	out := map[string]string{
+		"p50_ms": "what a caller of Run waits: inputs sent, the graph launched and waited for, outputs fetched; likewise mean_ms, p99_ms, min_ms, " +
+			"max_ms, per_second and samples_ms",
+		"launch_to_launch": fmt.Sprintf("from a launch of the graph to the next on a busy stream, by the device's clock; a sample is the mean of %d", launchRuns),
+		"cold":             "a launch of the graph right behind one that flushes the L2 cache, by the device's clock",
+		"host_ms":          "p50_ms without that of launch_to_launch: launching, waiting, inputs and outputs",
+		"layers":           "what each launch adds, launch to launch, to those in front of it",
+	}
+	if !hasClock(d) {
+		out["launch_to_launch"] = "a launch of the graph and the wait for it, by the host's clock, since the device has none"
+		out["cold"] = "likewise, right behind one that flushes the L2 cache"
+		out["layers"] = "each launch by itself, by the host's clock"
+	}
+	return out
 }
 
 // significance is the p-value below which a difference counts.

@@ -99,9 +99,9 @@ func bars(layers []Layer) template.HTML {
 			label = string(r[:43]) + "…"
 		}
 		c.Text(left-6, y+11, "end", label)
-		fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s"><title>%s</title></rect>`, left, y, max(x.At(l.MS)-left, .5), row-4, plot.Colours[0],
+		fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s"><title>%s</title></rect>`, left, y, max(x.At(max(l.MS, 0))-left, .5), row-4, plot.Colours[0],
 			html.EscapeString(fmt.Sprintf("launch %d: %s", l.Index, l.Note)))
-		c.Text(x.At(l.MS)+6, y+11, "start", fmt.Sprintf("%s ms, %.1f %%", number(l.MS), 100*l.MS/max(total, 1e-12)))
+		c.Text(x.At(max(l.MS, 0))+6, y+11, "start", fmt.Sprintf("%s ms, %.1f %%", number(l.MS), 100*l.MS/max(total, 1e-12)))
 	}
 	return c.SVG("time by launch")
 }

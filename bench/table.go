@@ -15,7 +15,7 @@ import (
 func (r *Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s after %s\n\n", r.Device, plural.Count(r.Runs, "run"), plural.Count(r.Warmup, "warm-up run"))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "model\tprecision\tlaunches\tmean ms\tp50\tp99\tmax\tmin\truns/s\tfirst ms\tgraph p50\tcold p50\tarena MB\tweights MB\tcosine\trel L2\t")
+	fmt.Fprintln(t, "model\tprecision\tlaunches\tmean ms\tp50\tp99\tmax\tmin\truns/s\tfirst ms\tlaunch to launch\tcold\thost ms\tarena MB\tweights MB\tcosine\trel L2\t")
 	for i := range r.Results {
 		x := &r.Results[i]
 		cosine, l2 := "", ""
@@ -23,11 +23,19 @@ func (r *Report) Print(w io.Writer) error {
 			a, b := worst(x.Outputs)
 			cosine, l2 = fmt.Sprintf("%.7f", a), fmt.Sprintf("%.2g", b)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t\n", x.Model, x.Precision, x.Launches, number(x.Mean), number(x.P50), number(x.P99),
-			number(x.Max), number(x.Min), x.PerSecond, number(x.FirstMS), median(x.Replay), median(x.Cold), float64(x.ArenaBytes)/1e6, float64(x.WeightsBytes)/1e6, cosine, l2)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t\n", x.Model, x.Precision, x.Launches, number(x.Mean), number(x.P50), number(x.P99),
+			number(x.Max), number(x.Min), x.PerSecond, number(x.FirstMS), median(x.LaunchToLaunch), median(x.Cold), number(x.HostMS), float64(x.ArenaBytes)/1e6, float64(x.WeightsBytes)/1e6, cosine, l2)
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	for _, column := range []struct{ title, name string }{{"mean ms to runs/s", "p50_ms"}, {"launch to launch", "launch_to_launch"}, {"host ms", "host_ms"}} {
+		if what := r.Definitions[column.name]; what != "" {
+			fmt.Fprintf(w, "%s: %s\n", column.title, what)
+		}
+	}
+	if len(r.SwitchesOff) > 0 {
+		fmt.Fprintf(w, "switched off: %s\n", strings.Join(r.SwitchesOff, ", "))
 	}
 	for i := range r.Results {
 		for _, line := range r.Results[i].remarks() {
@@ -48,7 +56,7 @@ func (x *Result) remarks() []string {
 	var out []string
 	name := x.Model + " " + x.Precision
 	if s := x.State; s.Samples > 0 {
-		line := fmt.Sprintf("%s: clock %s MHz, %s W, %s °C, %s %% busy", name, s.ClockMHz.Format("%.0f"), s.PowerWatts.Format("%.1f"), s.Celsius.Format("%.0f"), s.Utilisation.Format("%.0f"))
+		line := fmt.Sprintf("%s: clock %s MHz (%s to %s), %s W, %s °C, %s %% busy", name, s.ClockMHz.Format("%.0f"), s.ClockMinMHz.Format("%.0f"), s.ClockMaxMHz.Format("%.0f"), s.PowerWatts.Format("%.1f"), s.Celsius.Format("%.0f"), s.Utilisation.Format("%.0f"))
 		if slow := s.Throttle.Slowdowns(); len(slow) > 0 {
 			line += ", THROTTLED: " + strings.Join(slow, ", ")
 		}
@@ -65,12 +73,15 @@ func (x *Result) remarks() []string {
 		}
 		out = append(out, line)
 	}
-	if p := x.Predicted; p != nil && x.Replay != nil && p.Range.Middle > 0 {
-		line := fmt.Sprintf("%s: the graph takes %.2f × the predicted %.1f µs (%.1f to %.1f)", name, 1e3*x.Replay.P50/p.Range.Middle, p.Range.Middle, p.Range.Low, p.Range.High)
+	if p := x.Predicted; p != nil && x.LaunchToLaunch != nil && p.Range.Middle > 0 {
+		line := fmt.Sprintf("%s: launch to launch it takes %.2f × the predicted %.1f µs (%.1f to %.1f)", name, 1e3*x.LaunchToLaunch.P50/p.Range.Middle, p.Range.Middle, p.Range.Low, p.Range.High)
 		if p.Rank != nil {
-			line += fmt.Sprintf("; launches by themselves are in the predicted order, by a rank correlation of %.3f", *p.Rank)
+			line += fmt.Sprintf("; its launches are in the predicted order, by a rank correlation of %.3f", *p.Rank)
 		}
 		out = append(out, line)
+	}
+	for i := range x.Ablations {
+		out = append(out, fmt.Sprintf("%s: %s", name, &x.Ablations[i]))
 	}
 	if d := x.Baseline; d != nil {
 		out = append(out, fmt.Sprintf("%s: %s than the baseline: p50 %s ms, was %s (× %.3f, p = %.2g)", name, verdict(d), number(x.P50), number(d.P50), d.Ratio, d.P))

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,7 +26,8 @@ const (
 // Timeline is when the launches of a run were seen to run, by stamps that kernels write.
 type Timeline struct {
 	Runs         int              `json:"runs"`
-	ResolutionNS int              `json:"resolution_ns"` // of the device's clock: the least difference that was seen
+	ResolutionNS int              `json:"resolution_ns"` // of the device's clock: its least step
+	RefinedNS    int              `json:"refined_ns"`    // how well times are known where cycle counters refine a coarse clock; else its step
 	StampedMS    float64          `json:"stamped_ms"`    // median time of a run with stamps, beside that of Samples
 	Launches     []TimelineLaunch `json:"launches"`      // medians
 	Last         []stamps.Launch  `json:"last"`          // the last run as it was
@@ -38,7 +40,7 @@ type TimelineLaunch struct {
 }
 
 // timeline runs the program with stamps in its kernels.
-func timeline(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.Device) (*Timeline, error) {
+func timeline(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.Device, w *watcher) (*Timeline, error) {
 	stamped, err := stamps.Program(p, v.Target)
 	if err != nil {
 		return nil, err
@@ -50,56 +52,55 @@ func timeline(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal
 	defer s.Close()
 	t := &Timeline{Runs: timelineRuns}
 	warmup := timelineWarmup
-	if d.Info().Target == "" {
+	if !hasClock(d) {
 		t.Runs, warmup = timelineDry, 0
 	}
-	var runs [][]stamps.Launch
+	var runs []*stamps.Run
 	var took []float64
-	for i := range warmup + t.Runs {
-		times, err := sample(1, func() (float64, error) {
-			took, err := s.Replay(ctx)
-			return report.Milliseconds(took), err
-		})
-		if err != nil {
-			return nil, err
+	err = w.during(func() error {
+		for i := range warmup + t.Runs {
+			one, err := s.Replay(ctx, hal.Timing{})
+			if err != nil {
+				return err
+			}
+			r, err := stamps.Read(s, "run")
+			if err != nil {
+				return err
+			}
+			if i >= warmup {
+				runs, took = append(runs, r), append(took, report.Milliseconds(one))
+			}
 		}
-		if t.Last, err = stamps.Read(s, "run"); err != nil {
-			return nil, err
-		}
-		if i >= warmup {
-			runs, took = append(runs, t.Last), append(took, times...)
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	t.StampedMS = report.Summarise(took).P50
 	t.summarise(runs)
 	return t, nil
 }
 
-// summarise takes the medians of runs, and the resolution of their clock.
-func (t *Timeline) summarise(runs [][]stamps.Launch) {
-	var all []int
-	for i := range t.Last {
-		middle := func(of func(l *stamps.Launch) int) int {
-			var x []int
-			for _, r := range runs {
-				x = append(x, of(&r[i]))
-			}
-			all = append(all, x...)
-			slices.Sort(x)
-			return x[len(x)/2]
+// summarise takes the medians of runs, and how well times are known.
+func (t *Timeline) summarise(runs []*stamps.Run) {
+	middle := func(of func(r *stamps.Run) int) int {
+		var x []int
+		for _, r := range runs {
+			x = append(x, of(r))
 		}
+		slices.Sort(x)
+		return x[len(x)/2]
+	}
+	t.Last = runs[len(runs)-1].Launches
+	for i := range t.Last {
 		l := t.Last[i]
-		l.Begun = middle(func(l *stamps.Launch) int { return l.Begun })
-		l.Released = middle(func(l *stamps.Launch) int { return l.Released })
-		l.Ended = middle(func(l *stamps.Launch) int { return l.Ended })
+		l.Begun = middle(func(r *stamps.Run) int { return r.Launches[i].Begun })
+		l.Released = middle(func(r *stamps.Run) int { return r.Launches[i].Released })
+		l.Ended = middle(func(r *stamps.Run) int { return r.Launches[i].Ended })
 		t.Launches = append(t.Launches, TimelineLaunch{Launch: l})
 	}
-	slices.Sort(all)
-	for i := 1; i < len(all); i++ {
-		if step := all[i] - all[i-1]; step > 0 && (t.ResolutionNS == 0 || step < t.ResolutionNS) {
-			t.ResolutionNS = step
-		}
-	}
+	t.ResolutionNS = middle(func(r *stamps.Run) int { return r.TickNS })
+	t.RefinedNS = middle(func(r *stamps.Run) int { return cmp.Or(r.RefinedNS, r.TickNS) })
 }
 
 // traceEvent is an event of the Trace Event Format, which Perfetto and chrome://tracing read. Times are in microseconds.

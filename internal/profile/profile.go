@@ -177,6 +177,15 @@ func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant, entry stri
 			return nil, err
 		}
 	}
+	counts, err := Count(ctx, p, v, entry)
+	if err != nil {
+		return nil, err
+	}
+	return New(p, v, entry, counts, t)
+}
+
+// Count counts the run that Run predicts, in launch order.
+func Count(ctx context.Context, p *runtime.Program, v *runtime.Variant, entry string) ([]*emu.Counts, error) {
 	var counts []*emu.Counts
 	d, err := emu.Open(emu.Options{CountOnly: true, Profile: func(c *emu.Counts) { counts = append(counts, c) }})
 	if err != nil {
@@ -194,7 +203,7 @@ func Run(ctx context.Context, p *runtime.Program, v *runtime.Variant, entry stri
 	if err := s.RunEntry(ctx, entry); err != nil {
 		return nil, err
 	}
-	return New(p, v, entry, counts, t)
+	return counts, nil
 }
 
 // sample sets the inputs by which the step of a loop reads pictures; nil: it is no such step.
