@@ -21,6 +21,7 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/progress"
@@ -188,6 +189,7 @@ func vars(name string) kong.Vars {
 		"targets":     strings.Join(target.Names(), ", "),
 		"version":     name + " " + Version(),
 		"devices":     strings.Join(target.Devices(), ", "),
+		"switches":    strings.Join(hal.SwitchNames(), ", "),
 	}
 }
 

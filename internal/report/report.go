@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
@@ -53,18 +54,19 @@ func Describe(p *runtime.Program, v *runtime.Variant) Program {
 type Report struct {
 	Version int `json:"version"`
 	Program
-	Device    string               `json:"device"`
-	CompileMS float64              `json:"compile_ms,omitempty"` // without ptxas
-	PtxasMS   float64              `json:"ptxas_ms,omitempty"`
-	Summary                        // of runs, the first included
-	Runs      int                  `json:"runs,omitempty"`
-	Kernels   []runtime.KernelInfo `json:"kernels"`
-	Outputs   []Output             `json:"outputs"`
-	Fallbacks []Fallback           `json:"fallbacks,omitempty"`
-	Profile   *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
-	Trace     *trace.Trace         `json:"trace,omitempty"`   // of spark-run --trace
-	Stages    map[string]Summary   `json:"stages,omitempty"`  // of spark-run --replay: prepare, run and parse; the runs above are whole steps
-	Missed    int                  `json:"missed,omitempty"`  // frames, of spark-run --replay
+	Device      string               `json:"device"`
+	SwitchesOff []string             `json:"switches_off,omitempty"` // mechanisms that the device was opened without
+	CompileMS   float64              `json:"compile_ms,omitempty"`   // without ptxas
+	PtxasMS     float64              `json:"ptxas_ms,omitempty"`
+	Summary                          // of runs, the first included
+	Runs        int                  `json:"runs,omitempty"`
+	Kernels     []runtime.KernelInfo `json:"kernels"`
+	Outputs     []Output             `json:"outputs"`
+	Fallbacks   []Fallback           `json:"fallbacks,omitempty"`
+	Profile     *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
+	Trace       *trace.Trace         `json:"trace,omitempty"`   // of spark-run --trace
+	Stages      map[string]Summary   `json:"stages,omitempty"`  // of spark-run --replay: prepare, run and parse; the runs above are whole steps
+	Missed      int                  `json:"missed,omitempty"`  // frames, of spark-run --replay
 
 	Layers      []Layer                `json:"layers,omitempty"`      // of precisions that calibrate; of others those that the file has quantised
 	Slices      []calibrate.Quality    `json:"slices,omitempty"`      // outputs and their named parts: what the budget is compared with, or against --expect
@@ -178,6 +180,11 @@ type Fallback struct {
 // Of describes a program that has not been run.
 func Of(p *runtime.Program, v *runtime.Variant) *Report {
 	return &Report{Version: Version, Program: Describe(p, v), Kernels: v.Kernels, Outputs: []Output{}}
+}
+
+// RanOn says which device ran the program, and how it was opened.
+func (r *Report) RanOn(d hal.Info) {
+	r.Device, r.SwitchesOff = fmt.Sprintf("%s (%s)", d.Name, d.Backend), d.Switches.Off()
 }
 
 // Write writes the report to a file. On an error the file stays as it was.

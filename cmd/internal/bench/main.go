@@ -25,7 +25,7 @@ type flags struct {
 	JSON        string     `name:"json" help:"Write the report as JSON." placeholder:"FILE"`
 	HTML        string     `name:"html" help:"Write the report as a page with plots, including time by launch." placeholder:"FILE"`
 	Timeline    string     `help:"Have kernels write down when they run, and write a trace for Perfetto; the page of --html shows it too." placeholder:"FILE.json"`
-	Layers      bool       `help:"Time every launch by itself, beside what it is predicted to take; implied by --html."`
+	Layers      bool       `help:"Time every launch, beside what it is predicted to take; implied by --html."`
 	Concurrent  bool       `help:"Also run all models at the same time, as openpilot does."`
 	Device      string     `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
 	Target      string     `help:"Target to compile ONNX files for, or variant to measure if the device accepts any." placeholder:"${target}"`
@@ -37,7 +37,29 @@ type flags struct {
 	Machine     bool       `help:"Measure the device itself, in place of models: the constants of the cost model."`
 	Output      string     `short:"o" help:"Write what --machine finds: a file for spark-compile --machine and for --machine-file." placeholder:"FILE.json"`
 	MachineFile string     `help:"Predict by what --machine measured of one machine, with --predict and beside launches that are timed." placeholder:"FILE.json"`
+	Ablate      []string   `help:"Also measure without each of these mechanisms, in turns with all of them: ${switches}." placeholder:"NAME,…"`
 	Quiet       bool       `help:"Print only the tables."`
+
+	switchFlags `embed:""`
+}
+
+// switchFlags turn mechanisms of the device on or off.
+type switchFlags struct {
+	PDL      *bool `name:"pdl" negatable:"" help:"Let launches begin before those in front of them end (programmatic dependent launch); default: SPARK_PDL, else on."`
+	Prefetch *bool `negatable:"" help:"Prefetch weights of later launches; default: SPARK_PREFETCH, else on."`
+	Hints    *bool `negatable:"" help:"Read weights that do not fit the L2 cache as evict-first; default: SPARK_HINTS, else on."`
+	Carveout *bool `negatable:"" help:"Give kernels as much shared memory as a multiprocessor has; default: SPARK_CARVEOUT, else on."`
+}
+
+// given are the flags that the command line has, by the names of hal.Switches.
+func (f *switchFlags) given() map[string]bool {
+	out := map[string]bool{}
+	for name, flag := range map[string]*bool{"pdl": f.PDL, "prefetch": f.Prefetch, "hints": f.Hints, "carveout": f.Carveout} {
+		if flag != nil {
+			out[name] = *flag
+		}
+	}
+	return out
 }
 
 // errSlower reports a model slower than --max-slowdown allows.

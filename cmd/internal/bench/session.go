@@ -45,6 +45,9 @@ type session struct {
 
 func (s *session) run(ctx context.Context) error {
 	if s.Machine {
+		if len(s.Ablate) > 0 {
+			return errors.New("--ablate measures models: leave out --machine")
+		}
 		return s.measureMachine(ctx)
 	}
 	switch {
@@ -54,8 +57,18 @@ func (s *session) run(ctx context.Context) error {
 		return errors.New("no model: give DIR or MODEL.onnx, or --machine")
 	case s.Runs < 1 || s.Warmup < 0:
 		return fmt.Errorf("--runs %d --warmup %d: want at least 1 and 0", s.Runs, s.Warmup)
+	case s.Predict && len(s.Ablate)+len(s.given()) > 0:
+		return errors.New("--predict measures nothing: leave out --ablate and what turns mechanisms on or off")
 	case s.MaxSlowdown != nil && (s.Baseline == "" || *s.MaxSlowdown < 1):
 		return errors.New("--max-slowdown: want a ratio of at least 1, and a --baseline")
+	}
+	for i, name := range s.Ablate {
+		if err := new(hal.Switches).Set(name, false); err != nil {
+			return fmt.Errorf("--ablate %w", err)
+		}
+		if slices.Contains(s.Ablate[:i], name) {
+			return fmt.Errorf("--ablate %s: named twice", name)
+		}
 	}
 	for _, path := range []string{s.JSON, s.HTML, s.Timeline} {
 		if path == "" {
@@ -89,6 +102,10 @@ func (s *session) run(ctx context.Context) error {
 	defer s.device.Close()
 	done := s.prepare(ctx)
 	defer done()
+	if err := s.openWithout(ctx); err != nil {
+		return err
+	}
+	defer s.closeWithout()
 	for _, path := range s.Models {
 		if err := s.model(ctx, path, precisions); err != nil {
 			return err
@@ -109,13 +126,38 @@ func (s *session) run(ctx context.Context) error {
 
 // open opens the device that --device names.
 func (s *session) open(ctx context.Context) error {
-	d, notice, err := detect.Open(ctx, detect.Options{Name: s.Device, Called: "--device"})
+	d, notice, err := detect.Open(ctx, detect.Options{Name: s.Device, Called: "--device", Switches: s.given()})
 	if err != nil {
 		return err
 	}
 	s.device = d
 	s.note(notice)
 	return nil
+}
+
+// openWithout opens the device once more for each mechanism of --ablate. They stay open together, so that times can be taken in turns.
+func (s *session) openWithout(ctx context.Context) error {
+	for _, name := range s.Ablate {
+		off := s.given()
+		off[name] = false
+		d, _, err := detect.Open(ctx, detect.Options{Name: s.Device, Called: "--device", Switches: off})
+		if err != nil {
+			return errors.Join(fmt.Errorf("--ablate %s: %w", name, err), s.closeWithout())
+		}
+		s.options.Ablate = append(s.options.Ablate, bench.Without{Mechanism: name, Device: d})
+		if was, is := s.device.Info().Name, d.Info().Name; was != is {
+			return errors.Join(fmt.Errorf("--ablate %s: the device is %s now, and was %s: name one by --device", name, is, was), s.closeWithout())
+		}
+	}
+	return nil
+}
+
+func (s *session) closeWithout() (err error) {
+	for _, x := range s.options.Ablate {
+		err = errors.Join(err, x.Device.Close())
+	}
+	s.options.Ablate = nil
+	return err
 }
 
 func (s *session) note(text string) {
@@ -146,7 +188,8 @@ func (s *session) precisions() ([]string, error) {
 // prepare describes machine and device in the report, and finds the sources of clocks and the peer.
 func (s *session) prepare(ctx context.Context) (done func()) {
 	info := s.device.Info()
-	s.report = &bench.Report{Version: bench.Version, Device: fmt.Sprintf("%s (%s)", info.Name, info.Backend), Runs: s.Runs, Warmup: s.Warmup}
+	s.report = &bench.Report{Version: bench.Version, Device: fmt.Sprintf("%s (%s)", info.Name, info.Backend), Runs: s.Runs, Warmup: s.Warmup,
+		SwitchesOff: info.Switches.Off(), Definitions: bench.Definitions(s.device)}
 	s.options = bench.Options{Runs: s.Runs, Warmup: s.Warmup, Target: s.Target, Layers: s.Layers || s.HTML != "", Timeline: s.Timeline != ""}
 	m := machine.Current()
 	s.report.Machine, s.report.Driver = m.Name()+" ("+m.Platform+")", m.Driver

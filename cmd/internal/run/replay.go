@@ -202,14 +202,15 @@ func (f *flags) replay(ctx context.Context, stdout, stderr io.Writer) (err error
 	if err := f.statistics(stdout, frames, loops, device); err != nil || f.JSON == "" {
 		return err
 	}
-	return loops[0].report(device).Write(f.JSON)
+	return loops[0].report(d.Info()).Write(f.JSON)
 }
 
 // report is what --json says of a package.
-func (r *replayed) report(device string) *report.Report {
+func (r *replayed) report(device hal.Info) *report.Report {
 	s := r.session()
 	out := report.Of(r.program, s.Model().Variant)
-	out.Device, out.Runs, out.Missed = device, len(r.stages[0]), r.missed
+	out.RanOn(device)
+	out.Runs, out.Missed = len(r.stages[0]), r.missed
 	if out.Runs > 0 {
 		out.Summary, out.Stages = report.Summarise(r.stages[len(stageNames)-1]), map[string]report.Summary{}
 		for i, name := range stageNames[:len(stageNames)-1] {

@@ -76,9 +76,8 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 		}
 		times = append(times, took...)
 	}
-	info := d.Info()
 	r := report.Of(p, s.Model().Variant)
-	r.Device = fmt.Sprintf("%s (%s)", info.Name, info.Backend)
+	r.RanOn(d.Info())
 	r.Runs, r.Summary = len(times), report.Summarise(times)
 	if f.Profile {
 		if err := f.profiled(stdout, p, s.Model().Variant, counts, r); err != nil {
