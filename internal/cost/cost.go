@@ -44,7 +44,9 @@
 //
 // Blocks of a dependent launch that find room beside those of the launch in front fetch their first weights before that one ends (Ahead).
 // Sequence lets this traffic begin when the launch in front begins, behind what that one fetches itself. What a launch prefetches for later ones (Fetches)
-// comes behind its own traffic, and a launch waits for its part (Awaits). What it writes for DRAM (Back) has its turn behind what it reads, and no launch waits for it. The total then lies between the sum of the launches' times and the larger of
+// comes behind its own traffic, at PrefetchRate of DRAM's rate, and a launch waits for its part (Awaits). Hardware may drop prefetches when DRAM is busy:
+// PrefetchKept of them arrive, and a launch loads the rest of what it reads (Prefetched) itself. Every prefetch is taken to find DRAM busy, since
+// launches that prefetch load weights too. What it writes for DRAM (Back) has its turn behind what it reads, and no launch waits for it. The total then lies between the sum of the launches' times and the larger of
 // two sums: of all DRAM traffic, and of everything else.
 //
 // Lanes a clock are those of the CUDA C++ Programming Guide, "Arithmetic instructions"; rates are the target's; the other
@@ -63,19 +65,24 @@ type Constants struct {
 	BarrierClocks   float64
 	Schedulers      float64 // of a multiprocessor: warp instructions a clock
 	AloneIssue      float64 // warp instructions a clock of a warp by itself
+	FewBlocksIssue  float64 // issue rate of a block among several that leave multiprocessors idle, as a share of its rate with one to itself
 	BusyWarps       float64 // warps that fill the tensor pipes
 	LoadsAtATime    float64 // plain loads of a thread in flight together
 	L2BytesClock    float64 // bytes that a multiprocessor reads from L2 in a clock, and that it writes there
 	L2Together      float64 // time of reads and writes of L2 at once, as a share of the sum of their times
 	KeptShare       float64 // of L2, that holds what a model uses, whatever else does
 	EvictFirst      float64 // of devices like this one, that let what is read as evict-first leave L2 first (createpolicy)
+	PrefetchRate    float64 // at which bulk prefetches bring bytes to L2, as a share of MemoryGBps
+	PrefetchKept    float64 // share of prefetched bytes that arrive while loads keep DRAM busy
+	LaunchPlainUS   float64 // gap of a launch that is not dependent; 0: not known, as LaunchUS
 	GraphUS         float64 // of launching a graph and waiting for it, beside what its kernels take
 	Exposed         float64 // share of a term that the longest one does not hide
 }
 
 // published serves every target: targets differ by less than the published figures do among themselves.
 var published = Constants{MemoryLatencyUS: 0.7, CacheLatencyUS: 0.25, AtomicUS: 0.7, StartUS: 0.3, BarrierClocks: 30,
-	Schedulers: 4, AloneIssue: 0.4, BusyWarps: 8, LoadsAtATime: 8, L2BytesClock: 64, L2Together: 1, KeptShare: 0.75, EvictFirst: 1, GraphUS: 15, Exposed: 0.1}
+	Schedulers: 4, AloneIssue: 0.4, BusyWarps: 8, LoadsAtATime: 8, L2BytesClock: 64, L2Together: 1, KeptShare: 0.75, EvictFirst: 1, GraphUS: 15, Exposed: 0.1,
+	PrefetchRate: 1, PrefetchKept: 1, FewBlocksIssue: 1}
 
 // Machine is a target with the model's constants.
 type Machine struct {
@@ -106,8 +113,9 @@ type Products struct {
 // Work is what a launch does, as a schedule plans it or as a run counts it. Amounts are for the whole launch unless the comment
 // says otherwise.
 type Work struct {
-	Blocks, Warps int // Warps of a block
-	Resident      int // blocks that a multiprocessor can hold
+	Blocks, Warps int  // Warps of a block
+	Resident      int  // blocks that a multiprocessor can hold
+	Plain         bool // begins when the launch in front has ended, as the first of a graph or behind a copy; schedules do not ask
 
 	Products                             []Products // by mma; fma of f32 is Float
 	Issued                               float64    // warp instructions
@@ -118,9 +126,10 @@ type Work struct {
 	Back                                 float64 // of DRAMBytes: written, and leaves L2 when others take its place, for which nothing waits
 	Ahead                                float64 // of DRAMBytes: what a dependent launch can fetch before the launch in front ends
 
-	Fetches float64 // bytes that DRAM serves for its prefetches, beside DRAMBytes
-	Awaits  float64 // bytes of the prefetches of launch After that must have come before it can end
-	After   int     // launch of the list that prefetched what it reads, if Awaits is not 0
+	Fetches    float64 // bytes that its prefetches ask DRAM for, beside DRAMBytes
+	Awaits     float64 // bytes of the prefetches of launch After that must have come before it can end
+	After      int     // launch of the list that prefetched what it reads, if Awaits is not 0
+	Prefetched float64 // bytes that it reads which prefetches asked DRAM for, beside DRAMBytes
 
 	Sparse float64 // bytes of the region's inputs that it reads, if that is a part of them that the plan knows; 0: all
 
@@ -159,7 +168,7 @@ func (m *Machine) Estimate(w *Work) Time {
 	mine := (w.Blocks + m.SMs - 1) / m.SMs
 	resident := max(1, min(mine, w.Resident))
 	there := float64(resident * w.Warps)
-	t := Time{Gap: m.LaunchUS, Waves: (mine + resident - 1) / resident}
+	t := Time{Gap: m.Launch(w.Plain), Waves: (mine + resident - 1) / resident}
 	share := float64(mine) / float64(w.Blocks) // of the busiest multiprocessor
 
 	for _, p := range w.Products {
@@ -169,13 +178,17 @@ func (m *Machine) Estimate(w *Work) Time {
 	issue := w.Issued / min(m.Schedulers, there*m.AloneIssue)
 	pipe := max(32*w.Float/m.floatLanes(), w.Integer/2, 2*w.Special, w.Memory, 32*w.F64/float64(m.F64PerClock))
 	t.Issue = max(issue, pipe) * share / clk
+	if 1 < w.Blocks && w.Blocks < m.SMs { // a block by itself shares no multiprocessor
+		t.Issue /= m.FewBlocksIssue
+	}
 	t.L1 = w.Wavefronts * share / clk
 	one := m.L2BytesClock * clk / share // bytes a µs of all, if the busiest multiprocessor sets the pace
 	t.L2 = m.l2(w.L2Read/min(m.L2ReadGBps*1e3, one), w.L2Written/min(m.L2WriteGBps*1e3, one))
-	t.DRAM = w.DRAMBytes / (m.MemoryGBps * 1e3)
+	loaded := w.DRAMBytes + float64((1-m.PrefetchKept)*w.Prefetched)
+	t.DRAM = loaded / (m.MemoryGBps * 1e3)
 
 	trip := m.CacheLatencyUS
-	if w.DRAMBytes > w.Back {
+	if loaded > w.Back {
 		trip = m.MemoryLatencyUS
 	}
 	trips := w.Trips + w.Loads/m.LoadsAtATime
@@ -187,8 +200,9 @@ func (m *Machine) Estimate(w *Work) Time {
 	inside := max(busy+wait, float64(float64(t.Waves)*(wait+max(busy/float64(mine), float64(trip*w.Streamed)))))
 	t.Latency = inside - busy
 	t.back = w.Back / (m.MemoryGBps * 1e3)
-	t.ahead = min(w.Ahead, w.DRAMBytes) / (m.MemoryGBps * 1e3)
-	t.fetches, t.awaits, t.after = w.Fetches/(m.MemoryGBps*1e3), w.Awaits/(m.MemoryGBps*1e3), w.After
+	t.ahead = min(w.Ahead, loaded) / (m.MemoryGBps * 1e3)
+	perUS := float64(m.MemoryGBps*1e3) * m.PrefetchRate // bytes of prefetches
+	t.fetches, t.awaits, t.after = float64(m.PrefetchKept*w.Fetches)/perUS, float64(m.PrefetchKept*w.Awaits)/perUS, w.After
 	device := m.both(inside, t.L2)
 	t.US, t.near = t.Gap+m.both(device, t.DRAM), t.Gap+m.both(device, t.DRAM-t.ahead)
 	t.bound()
@@ -199,9 +213,17 @@ func (m *Machine) Estimate(w *Work) Time {
 // A launch's time, which has averages over blocks, lacks it.
 func (m *Machine) Alone(w *Work) float64 { return w.Alone / (m.L2BytesClock * m.ClockGHz * 1e3) }
 
+// Launch is the time from the end of a launch to the beginning of one behind it, by programmatic dependent launch or by a full edge of the graph.
+func (m *Machine) Launch(plain bool) float64 {
+	if plain && m.LaunchPlainUS > 0 {
+		return m.LaunchPlainUS
+	}
+	return m.LaunchUS
+}
+
 // Copy is the time of a graph's node that copies bytes within the device's memory, through L2.
 func (m *Machine) Copy(bytes int) Time {
-	t := Time{L2: m.l2(float64(bytes)/(m.L2ReadGBps*1e3), float64(bytes)/(m.L2WriteGBps*1e3)), Gap: m.LaunchUS}
+	t := Time{L2: m.l2(float64(bytes)/(m.L2ReadGBps*1e3), float64(bytes)/(m.L2WriteGBps*1e3)), Gap: m.Launch(true)}
 	t.US = t.Gap + t.L2
 	t.near = t.US
 	t.bound()

@@ -147,6 +147,43 @@ func TestPrefetchesBeginWithTheLaunchThatAsks(t *testing.T) {
 	require.InEpsilon(t, 110, Sequence([]Time{both, work(Work{After: 0, Awaits: 100 * us})}, chain), 1e-9)
 }
 
+// TestPrefetches_SlowOrDropped: prefetches at half of DRAM's rate arrive in twice the time; what is dropped takes its reader's time instead.
+func TestPrefetches_SlowOrDropped(t *testing.T) {
+	const us = 218e3 // bytes that DRAM delivers
+	sequence := func(m *Machine) float64 {
+		work := Work{Blocks: m.SMs, Warps: 8, Resident: 1}
+		asks, reads := work, work
+		asks.Fetches = 100 * us
+		reads.Prefetched, reads.Awaits = 100*us, 100*us
+		return Sequence([]Time{m.Estimate(&asks), m.Estimate(&reads)}, []bool{false, true})
+	}
+	m := Of(target.Default())
+	require.InEpsilon(t, 100, sequence(m), 1e-9)
+	m.PrefetchRate = 0.5
+	require.InEpsilon(t, 200, sequence(m), 1e-9)
+	m.PrefetchRate, m.PrefetchKept = 1, 0
+	asks := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1})
+	reads := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 100 * us})
+	require.InEpsilon(t, asks.US+reads.US, sequence(m), 1e-9, "the reader loads it all")
+	m.PrefetchKept = 0.75
+	require.InEpsilon(t, 100, sequence(m), 1e-9, "DRAM serves each byte once")
+}
+
+// TestFewBlocks_IssueMoreSlowly where a device places two on one multiprocessor, but neither one block nor a full launch.
+func TestFewBlocks_IssueMoreSlowly(t *testing.T) {
+	m := Of(target.Default())
+	at := func(blocks int) float64 {
+		return m.Estimate(&Work{Blocks: blocks, Warps: 16, Resident: 2, Issued: 1e6 * float64(blocks)}).Issue
+	}
+	full := at(m.SMs)
+	require.Equal(t, full, at(m.SMs/2))
+	m.FewBlocksIssue = 0.5
+	require.InEpsilon(t, 2*full, at(m.SMs/2), 1e-9)
+	require.InEpsilon(t, 2*full, at(2), 1e-9)
+	require.Equal(t, full, at(1))
+	require.Equal(t, full, at(m.SMs))
+}
+
 // TestNothingWaitsForWhatIsWrittenBack: it takes time of DRAM behind what the launch reads, but no round trip, and neither the launch nor a later one that
 // reads nothing waits for its turn.
 func TestNothingWaitsForWhatIsWrittenBack(t *testing.T) {

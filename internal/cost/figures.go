@@ -23,7 +23,9 @@ type Constant struct {
 
 	least, most float64 // of published figures, relative to the middle
 	at          func(m *Machine) *float64
-	product     string // TFLOPS of an element type, in place of at
+	unset       func(m *Machine) float64 // what 0 stands for; nil: 0 stands for itself
+	zero        bool                     // 0 can be measured
+	product     string                   // TFLOPS of an element type, in place of at
 }
 
 // constants is the table. Ranges are those of the sources; where a source gives one figure, they are a guess, which says so.
@@ -38,12 +40,21 @@ var constants = slices.Concat([]Constant{
 		at: func(m *Machine) *float64 { return &m.L2WriteGBps }},
 	{Name: "l2_together", Unit: "share", What: "time of reading and writing L2 at once, of one after the other", Source: "a guess: 1 if slices bind, 0.6 if only the two directions of the network did", least: 0.6, most: 1,
 		at: func(m *Machine) *float64 { return &m.L2Together }},
-	{Name: "evict_first", Unit: "share", What: "whether what is read as evict-first leaves L2 before all else: 0 or 1", Source: "a guess: the PTX ISA calls it a hint, and says no more", least: 0, most: 1,
+	{Name: "evict_first", Unit: "share", What: "whether what is read as evict-first leaves L2 before all else: 0 or 1", Source: "a guess: the PTX ISA calls it a hint, and says no more", least: 0, most: 1, zero: true,
 		at: func(m *Machine) *float64 { return &m.EvictFirst }},
 	{Name: "kept_share", Unit: "share", What: "part of L2 that holds what a model uses, whatever else does", Source: "a guess: from half of L2 to all of it", least: 2. / 3, most: 4. / 3,
 		at: func(m *Machine) *float64 { return &m.KeptShare }},
+	{Name: "prefetch_rate", Unit: "share", What: "rate at which bulk prefetches bring bytes to L2, of memory_gbps",
+		Source: "a guess: nothing is published", least: 0.6, most: 1,
+		at: func(m *Machine) *float64 { return &m.PrefetchRate }},
+	{Name: "prefetch_kept", Unit: "share", What: "prefetched bytes that arrive while loads keep device memory busy",
+		Source: "a guess: the PTX ISA lets hardware drop prefetches, and says no more", least: 0.5, most: 1, zero: true,
+		at: func(m *Machine) *float64 { return &m.PrefetchKept }},
 	{Name: "launch_us", Unit: "µs", What: "from the end of a graph's kernel to the beginning of the next", Source: "0.58 published of a related part; an H100's is near 1 without dependent launch", least: 0.6, most: 1.7,
 		at: func(m *Machine) *float64 { return &m.LaunchUS }},
+	{Name: "launch_plain_us", Unit: "µs", What: "likewise, of a kernel that is not launched programmatically dependent; unless measured, launch_us",
+		Source: "up to 1 on an H100, where launch_us is about 0.6", least: 1, most: 1.7,
+		at: func(m *Machine) *float64 { return &m.LaunchPlainUS }, unset: func(m *Machine) float64 { return m.LaunchUS }},
 	{Name: "graph_us", Unit: "µs", What: "launching a graph and waiting for it, beside what its kernels take", Source: "15 published of a related part", least: 0.4, most: 1.3,
 		at: func(m *Machine) *float64 { return &m.GraphUS }},
 	{Name: "memory_latency_us", Unit: "µs", What: "a load that device memory serves", Source: "0.5 to 0.9 in published microbenchmarks", least: 0.75, most: 1.3,
@@ -58,6 +69,10 @@ var constants = slices.Concat([]Constant{
 		at: func(m *Machine) *float64 { return &m.BarrierClocks }},
 	{Name: "alone_issue", Unit: "per clock", What: "instructions of a warp by itself", Source: "arithmetic latency of 4 to 5 clocks, partly hidden by independent instructions", least: 0.6, most: 1.8,
 		at: func(m *Machine) *float64 { return &m.AloneIssue }},
+	{Name: "few_blocks_issue", Unit: "share",
+		What:   "issue rate of a block in a launch of fewer blocks than multiprocessors, of its rate with one to itself",
+		Source: "a guess: 0.5 if the device places two blocks on one multiprocessor while others are idle", least: 0.5, most: 1,
+		at: func(m *Machine) *float64 { return &m.FewBlocksIssue }},
 	{Name: "busy_warps", Unit: "warps", What: "warps that fill a multiprocessor's tensor pipes", Source: "4 to 12 in published microbenchmarks, by shape and type", least: 0.5, most: 1.5,
 		at: func(m *Machine) *float64 { return &m.BusyWarps }},
 	{Name: "loads_at_a_time", Unit: "loads", What: "plain loads of a thread in flight together", Source: "a guess", least: 0.5, most: 2,
@@ -94,7 +109,10 @@ func (m *Machine) Value(c Constant) float64 {
 	if c.product != "" {
 		return m.TFLOPS[c.product]
 	}
-	return *c.at(m)
+	if x := *c.at(m); x != 0 || c.unset == nil {
+		return x
+	}
+	return c.unset(m)
 }
 
 // Figure is the machine's range of a constant: what was measured on it, else what is published.
@@ -141,15 +159,16 @@ func Measure(t *target.Target, figures map[string]Figure) (*target.Target, error
 	m, out := Of(t), *t
 	out.Measured = map[string]Figure{}
 	var names []string
+	zero := map[string]bool{}
 	for _, c := range m.All() {
-		names = append(names, c.Name)
+		names, zero[c.Name] = append(names, c.Name), c.zero
 	}
 	for _, name := range slices.Sorted(maps.Keys(figures)) {
 		f := figures[name]
 		switch {
 		case !slices.Contains(names, name):
 			return nil, fmt.Errorf("no constant %q of %s: use %s", name, t.Name, strings.Join(names, ", "))
-		case !(0 <= f.Low && f.Low <= f.Middle && f.Middle <= f.High && 0 < f.Middle && !math.IsInf(f.High, 0)):
+		case !(0 <= f.Low && f.Low <= f.Middle && f.Middle <= f.High && (0 < f.Middle || zero[name]) && !math.IsInf(f.High, 0)):
 			return nil, fmt.Errorf("%s: %g, %g, %g are not a low, a middle and a high figure", name, f.Low, f.Middle, f.High)
 		}
 		out.Measured[name] = f

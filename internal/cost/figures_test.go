@@ -38,17 +38,24 @@ func TestEveryConstantIsInTheTable(t *testing.T) {
 	require.Len(t, names, len(constants))
 	// Whatever the model reads moves a time: set one constant after the other to something else.
 	m := Of(target.Default())
-	cached := *work
+	cached, few := *work, *work
 	cached.DRAMBytes = 0
+	few.Blocks, few.Plain = 20, true
+	ask, read := *work, *work
+	ask.Fetches, read.Prefetched, read.Awaits = 1e8, 1e8, 1e8
 	for _, c := range m.All() {
 		if c.Name == "graph_us" || c.product != "" && c.product != "f16" && c.product != "f32" {
 			continue // beside launches; types of other work
 		}
 		moved := false
 		for _, factor := range []float64{0.01, 100} {
-			for _, w := range []*Work{work, &cached} {
+			for _, w := range []*Work{work, &cached, &few} {
 				moved = moved || m.with(c, m.Value(c)*factor).Estimate(w).US != m.Estimate(w).US
 			}
+			prefetches := func(m *Machine) float64 {
+				return Sequence([]Time{m.Estimate(&ask), m.Estimate(&read)}, []bool{false, true})
+			}
+			moved = moved || prefetches(m.with(c, m.Value(c)*factor)) != prefetches(m)
 			moved = moved || m.with(c, m.Value(c)*factor).LeavesFirst() != m.LeavesFirst()
 			moved = moved || c.Name == "kept_share" && m.with(c, m.Value(c)*factor).Left(20<<20) != m.Left(20<<20) // beside launches too
 		}
@@ -65,6 +72,32 @@ func TestRangesAddUpAsSquares(t *testing.T) {
 	require.InDelta(t, 7+math.Hypot(3*0.7, 4*(1/0.95-1)), f.High, 1e-12)
 	flat := m.Range(func(*Machine) float64 { return 2 })
 	require.Equal(t, Figure{Low: 2, Middle: 2, High: 2}, flat)
+}
+
+// TestMeasure_AcceptsZeroOfSharesThatMayBeZero: a device that ignores hints, or drops every prefetch.
+func TestMeasure_AcceptsZeroOfSharesThatMayBeZero(t *testing.T) {
+	none := Figure{}
+	on, err := Measure(target.Default(), map[string]Figure{"evict_first": none, "prefetch_kept": none})
+	require.NoError(t, err)
+	require.False(t, Of(on).LeavesFirst())
+	require.Zero(t, Of(on).PrefetchKept)
+	for _, name := range []string{"prefetch_rate", "few_blocks_issue", "launch_plain_us"} {
+		_, err := Measure(target.Default(), map[string]Figure{name: none})
+		require.ErrorContains(t, err, name)
+	}
+}
+
+// TestPlainLaunches_FollowLaunchUSUntilMeasured: files that know one gap describe both.
+func TestPlainLaunches_FollowLaunchUSUntilMeasured(t *testing.T) {
+	gap := func(m *Machine, plain bool) float64 { return m.Estimate(&Work{Blocks: 1, Warps: 1, Plain: plain}).Gap }
+	launch := Figure{Low: 1, Middle: 2, High: 3}
+	on, err := Measure(target.Default(), map[string]Figure{"launch_us": launch})
+	require.NoError(t, err)
+	require.Equal(t, []float64{2, 2}, []float64{gap(Of(on), false), gap(Of(on), true)})
+	on, err = Measure(target.Default(), map[string]Figure{"launch_us": launch, "launch_plain_us": {Low: 5, Middle: 5, High: 6}})
+	require.NoError(t, err)
+	require.Equal(t, []float64{2, 5}, []float64{gap(Of(on), false), gap(Of(on), true)})
+	require.Equal(t, 5.0, Of(on).Copy(0).Gap, "a copy is no dependent launch")
 }
 
 // TestMeasuredFiguresReplaceTheRow: the model's machine, its ranges, and nothing of the table.

@@ -38,6 +38,7 @@ type cacheLine struct {
 	dirty   float64 // part of it that is in L2 and differs from memory
 	writer  int     // launch that wrote it
 	fetched fetch   // prefetch that brought it, in this run; none once it was read
+	asked   float64 // part of it that the prefetch asked memory for
 }
 
 // fetch is a part of a launch's prefetch: the bytes that DRAM has served by then. Launch is one more than its index; 0: none.
@@ -74,11 +75,12 @@ func (c *l2) lines(space, n int) []cacheLine {
 
 // missing is which part of what a launch touches memory has to serve.
 type missing struct {
-	constants float64 // share of the constants that it reads
-	reads     float64 // share of the rest that it reads
-	writes    float64 // share of what it writes that leaves L2 before it is touched again
-	fetches   float64 // bytes of what it prefetches
-	awaits    fetch   // what must have come of an earlier launch's prefetch
+	constants  float64 // share of the constants that it reads
+	reads      float64 // share of the rest that it reads
+	writes     float64 // share of what it writes that leaves L2 before it is touched again
+	fetches    float64 // bytes of what it prefetches
+	awaits     fetch   // what must have come of an earlier launch's prefetch
+	prefetched float64 // bytes of what it reads that earlier launches' prefetches asked memory for
 }
 
 // followed is a launch list whose accesses are followed.
@@ -261,7 +263,7 @@ func (c *l2) run(f *followed) []missing {
 				bytes := f.bytes(grain, at)
 				if miss := c.touch(&lines[at], bytes); miss > 0 {
 					out[i].fetches += float64(miss * float64(bytes))
-					lines[at].fetched = fetch{i + 1, out[i].fetches}
+					lines[at].fetched, lines[at].asked = fetch{i + 1, out[i].fetches}, miss
 				}
 			}
 		}
@@ -277,6 +279,9 @@ func (c *l2) run(f *followed) []missing {
 				miss := c.touch(b, int(part*float64(bytes)))
 				if f := b.fetched; f.launch > out[i].awaits.launch || f.launch == out[i].awaits.launch && f.bytes > out[i].awaits.bytes {
 					out[i].awaits = f
+				}
+				if b.fetched.launch > 0 {
+					out[i].prefetched += float64(b.asked * float64(bytes))
 				}
 				b.fetched = fetch{}
 				if space == constantSpace && launches[i].ReadOnce && c.first { // it leaves first, so it takes no place

@@ -101,7 +101,10 @@ func TestPrefetchedConstantsAreThere(t *testing.T) {
 	v, list := entryOf(list...)
 	warm, cold := misses(&followed{v: v, launches: list}, machineKeeping(8*blockBytes))
 	require.Equal(t, []missing{{}, {}, {}}, warm)
-	require.Equal(t, []missing{{fetches: 4 * blockBytes}, {awaits: fetch{1, blockBytes}}, {awaits: fetch{1, 4 * blockBytes}}}, cold)
+	require.Equal(t, []missing{{fetches: 4 * blockBytes}, {awaits: fetch{1, blockBytes}, prefetched: blockBytes},
+		{awaits: fetch{1, 4 * blockBytes}, prefetched: 3 * blockBytes}}, cold)
+	dropped := (&Launch{Work: &cost.Work{}}).served(cold[2])
+	require.Equal(t, 3.0*blockBytes, dropped.Prefetched, "a device that drops prefetches loads these")
 
 	stream := func(once bool, on *cost.Machine) []missing {
 		var list []runtime.Launch

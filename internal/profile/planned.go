@@ -56,7 +56,8 @@ func planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, m *cost.M
 			l.Work = &cost.Work{Blocks: op.Grid[0] * op.Grid[1] * op.Grid[2], Warps: max(1, (threads+31)/32), Resident: cost.OccupancyOf(m.Target, threads, op.Shared, 0).Blocks,
 				L2Read: l.touched.constants + l.touched.reads, L2Written: l.touched.writes, Loads: 1}
 		}
-		if dependent[i] = op.Dependent; op.Dependent && front != nil {
+		l.dependent, dependent[i] = op.Dependent, op.Dependent
+		if op.Dependent && front != nil {
 			l.room = l.beside(front, m.Target)
 		}
 		w := l.served(served[i])
