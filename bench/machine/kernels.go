@@ -87,6 +87,22 @@ func (b *builder) floats(n int) []ptx.Reg {
 	return out
 }
 
+// multiplyAdds emits rounds of f32 multiply-adds in chains that do not wait for each other, and returns the sum of the chains.
+func (b *builder) multiplyAdds(chains int) ptx.Reg {
+	x := b.floats(chains + 2)
+	b.loop(func(ptx.Reg) {
+		for range unrolled {
+			for c := range chains {
+				b.I("fma.rn.f32", x[c], x[c], x[chains], x[chains+1])
+			}
+		}
+	})
+	for c := 1; c < chains; c++ {
+		b.I("add.rn.f32", x[0], x[0], x[c])
+	}
+	return x[0]
+}
+
 // kernels are all that the measurements launch, for a target.
 func kernels(t *target.Target) *ptx.Module {
 	m := ptx.NewModule(t.Name)
@@ -99,6 +115,17 @@ func kernels(t *target.Target) *ptx.Module {
 	}
 	b.I("ret")
 
+	// A launch that computes behind what kernels of models do for the next one. It would write sums below 0, and there are none.
+	b = newKernel(m, "work", workThreads)
+	if t.DependentLaunch {
+		b.I("griddepcontrol.wait")
+		b.I("griddepcontrol.launch_dependents")
+	}
+	x, negative := b.multiplyAdds(accumulators), b.Reg(ptx.Pred)
+	b.I("setp.lt.f32", negative, x, ptx.FImm(0))
+	b.If(negative, "st.global.f32", ptx.At(b.own(), 0), x)
+	b.I("ret")
+
 	// A block that reads its parameters and its coordinates.
 	b = newKernel(m, "start", 32)
 	b.done(b.block)
@@ -106,18 +133,7 @@ func kernels(t *target.Target) *ptx.Module {
 	// f32 multiply-adds that wait for each other, or that do not.
 	for _, chains := range []int{1, accumulators} {
 		b = newKernel(m, fmt.Sprintf("fma%d", chains), 1024)
-		x := b.floats(chains + 2)
-		b.loop(func(ptx.Reg) {
-			for range unrolled {
-				for c := range chains {
-					b.I("fma.rn.f32", x[c], x[c], x[chains], x[chains+1])
-				}
-			}
-		})
-		for c := 1; c < chains; c++ {
-			b.I("add.rn.f32", x[0], x[0], x[c])
-		}
-		b.I("st.global.f32", ptx.At(b.own(), 0), x[0])
+		b.I("st.global.f32", ptx.At(b.own(), 0), b.multiplyAdds(chains))
 		b.I("ret")
 	}
 
@@ -146,6 +162,8 @@ func kernels(t *target.Target) *ptx.Module {
 		b.I("bar.sync", ptx.Imm(0))
 	})
 	b.done(b.tid)
+
+	handshake(m)
 
 	// Loads that wait for each other: every word holds the offset of the next.
 	b = newKernel(m, "chase", 32)
@@ -177,8 +195,45 @@ func kernels(t *target.Target) *ptx.Module {
 	b.done(sum)
 
 	streams(m)
+	policies(m)
+	if bulkPrefetches(t) {
+		prefetchKernels(m)
+	}
 	return m
 }
+
+// handshake is that of split-K blocks (codegen/contraction, partials), 1 << shift of which share a counter: a block's threads store their partial sums,
+// its first thread counts the block behind them and tells the others how many came before.
+func handshake(m *ptx.Module) {
+	b := newKernel(m, "handshake", handshakeThreads)
+	counter, mine, group, i := b.Reg(ptx.B64), b.Reg(ptx.B64), b.Reg(ptx.B32), b.Reg(ptx.B32)
+	old, sum, first := b.Reg(ptx.B32), b.Reg(ptx.B32), b.Reg(ptx.Pred)
+	counters, partials, shift := b.address("counters"), b.address("partials"), b.number("shift")
+	b.I("shr.u32", group, b.block, shift)
+	b.I("mad.wide.u32", counter, group, ptx.Imm(4), counters)
+	b.I("mad.lo.u32", i, b.block, ptx.Imm(handshakeThreads), b.tid)
+	b.I("mad.wide.u32", mine, i, ptx.Imm(16), partials)
+	b.I("setp.eq.u32", first, b.tid, ptx.Imm(0))
+	b.I("mov.b32", sum, ptx.Imm(0))
+	ticket := ptx.At(ptx.Sym(ptx.SharedName), 0)
+	b.loop(func(round ptx.Reg) {
+		b.I("st.global.v4.b32", ptx.At(mine, 0), ptx.V(round, b.tid, b.block, round))
+		b.I("fence.acq_rel.gpu")
+		b.I("bar.sync", ptx.Imm(0))
+		b.If(first, "atom.acq_rel.gpu.global.add.u32", old, ptx.At(counter, 0), ptx.Imm(1))
+		b.If(first, "st.shared.b32", ticket, old)
+		b.I("bar.sync", ptx.Imm(0))
+		b.I("ld.shared.b32", old, ticket)
+		b.I("add.u32", sum, sum, old)
+	})
+	b.done(sum)
+}
+
+const (
+	workThreads      = 256
+	handshakeThreads = 256
+	splitBlocks      = 8 // that share a counter
+)
 
 const (
 	lineBytes = 128 // of the caches

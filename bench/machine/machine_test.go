@@ -2,11 +2,14 @@ package machine
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal"
@@ -26,37 +29,91 @@ func simulate(t *testing.T, on *cost.Machine) *simulated.Device {
 
 var errFault = errors.New("a fault")
 
-// TestWhatIsMeasuredIsWhatTheModelMeans measures a machine that takes what the model says, and finds the model's constants, though it
-// knew others. What the model has no term for is not asked of it: loads that wait for each other, and what a host waits.
-func TestWhatIsMeasuredIsWhatTheModelMeans(t *testing.T) {
-	row := target.Default()
+// changed is a machine that differs from a target's row: constants by value, and all others by factors that differ from one to the next.
+func changed(t *testing.T, row *target.Target, values map[string]float64) *cost.Machine {
 	figures := map[string]cost.Figure{}
 	for i, c := range cost.Of(row).All() {
-		x := cost.Of(row).Value(c) * (1.2 + 0.05*float64(i%4))
-		switch c.Name {
-		case "tflops_f32": // warps cannot issue more
-			x = 0.9 * cost.Of(row).Value(c)
-		case "alone_issue": // instructions that wait for each other, by which the clock is found
-			x = 1. / fmaClocks
-		case "l2_together": // no more than one after the other
-			x = 0.75
+		x, ok := values[c.Name]
+		if !ok {
+			x = cost.Of(row).Value(c) * (1.2 + 0.05*float64(i%4))
 		}
 		figures[c.Name] = cost.Figure{Low: x, Middle: x, High: x}
 	}
-	other, err := cost.Measure(row, figures)
+	on, err := cost.Measure(row, figures)
 	require.NoError(t, err)
-	s := simulate(t, cost.Of(other))
-	f, err := measure(t.Context(), s, Options{Samples: 1}, sizes{fill: row.SMs, rounds: 50, steps: 16, nodes: 20, blocks: 8, l2: row.L2Bytes, cached: row.L2Bytes / 4, memory: 2 * row.L2Bytes, passes: 2, repeats: 40})
+	return cost.Of(on)
+}
+
+// machines are those that tests of the measurement find again, with two values of each constant: rates that warps cannot issue faster than, the
+// latency of multiply-adds by which the clock is found, and shares.
+func machines(t *testing.T) []*cost.Machine {
+	row := target.Default()
+	f32 := 0.9 * row.TFLOPS["f32"]
+	return []*cost.Machine{
+		changed(t, row, map[string]float64{"tflops_f32": f32, "alone_issue": 1. / fmaClocks, "l2_together": 0.75,
+			"evict_first": 0, "prefetch_rate": 0.7, "prefetch_kept": 0.6, "few_blocks_issue": 0.5, "launch_plain_us": 1.3}),
+		changed(t, row, map[string]float64{"tflops_f32": f32, "alone_issue": 1. / fmaClocks, "l2_together": 0.95, "memory_gbps": 250,
+			"kept_share": 0.75, "launch_us": 0.9, "atomic_us": 1.9, "start_us": 0.4,
+			"evict_first": 1, "prefetch_rate": 1, "prefetch_kept": 1, "few_blocks_issue": 0.9, "launch_plain_us": 0.9}),
+	}
+}
+
+// found are the constants that measurements find, and how far off they may be. A loop's own instructions count with barriers and gaps, and waiting for
+// loads with what one multiprocessor reads.
+var found = map[string]float64{"clock_ghz": 0.05, "launch_us": 0.08, "launch_plain_us": 0.06, "start_us": 0.05,
+	"tflops_f32": 0.1, "tflops_f16": 0.03, "tflops_bf16": 0.03, "tflops_e4m3": 0.03, "tflops_e2m1": 0.03, "busy_warps": 0.05,
+	"barrier_clocks": 0.08, "atomic_us": 0.05,
+	"l2_read_gbps": 0.1, "l2_write_gbps": 0.1, "l2_together": 0.1, "kept_share": 0.05, "l2_bytes_clock": 0.16, "memory_gbps": 0.1,
+	"prefetch_rate": 0.06, "prefetch_kept": 0.05, "evict_first": 0.05, "few_blocks_issue": 0.03}
+
+// measureAll measures a simulated machine.
+func measureAll(t *testing.T, on *cost.Machine, noise simulated.Noise, samples int) *cost.File {
+	s := simulate(t, on)
+	s.Noise = noise
+	f, err := measure(t.Context(), s, Options{Samples: samples}, sizes{fill: on.SMs, rounds: 50, steps: 16, nodes: 20, blocks: 8, l2: on.L2Bytes,
+		cached: on.L2Bytes / 4, memory: 2 * on.L2Bytes, passes: 2, repeats: 40, work: 1})
 	require.NoError(t, err)
 	require.Empty(t, f.DryRun)
-	// A loop's own instructions count with barriers, and waiting for loads with what one multiprocessor reads.
-	for name, within := range map[string]float64{"clock_ghz": 0.05, "launch_us": 0.02, "start_us": 0.05, "tflops_f32": 0.1, "tflops_f16": 0.03, "tflops_bf16": 0.03, "tflops_e4m3": 0.03, "tflops_e2m1": 0.03,
-		"busy_warps": 0.05, "barrier_clocks": 0.08, "atomic_us": 0.05, "l2_read_gbps": 0.1, "l2_write_gbps": 0.1, "l2_together": 0.1, "kept_share": 0.05, "l2_bytes_clock": 0.16, "memory_gbps": 0.1} {
-		found, ok := f.Figures[name]
-		require.True(t, ok, "%s: %s", name, f.Left[name])
-		require.InEpsilon(t, figures[name].Middle, found.Middle, within, name)
+	return f
+}
+
+// requireFound holds figures against a machine's, within their bounds times a factor. Shares may be 0, so they are held to their difference.
+func requireFound(t *testing.T, on *cost.Machine, f *cost.File, factor float64) {
+	t.Helper()
+	for _, c := range on.All() {
+		within, ok := found[c.Name]
+		if !ok {
+			continue
+		}
+		x, ok := f.Figures[c.Name]
+		if !assert.True(t, ok, "%s: %s", c.Name, f.Left[c.Name]) {
+			continue
+		}
+		want := on.Value(c)
+		if c.Unit != "share" {
+			within *= want
+		}
+		assert.InDelta(t, want, x.Middle, within*factor, c.Name)
 	}
-	require.Contains(t, f.Left, "exposed")
+}
+
+// TestWhatIsMeasuredIsWhatTheModelMeans measures machines that take what the model says, and finds the model's constants, though it
+// knew others. What the model has no term for is not asked of it: loads that wait for each other, what a host waits, and what a term does not hide.
+func TestWhatIsMeasuredIsWhatTheModelMeans(t *testing.T) {
+	for _, on := range machines(t) {
+		f := measureAll(t, on, simulated.Noise{}, 1)
+		requireFound(t, on, f, 1)
+		require.Contains(t, f.Left, "exposed")
+		latencies := f.Figures["memory_latency_us"].Middle / f.Figures["cache_latency_us"].Middle
+		require.InEpsilon(t, on.MemoryLatencyUS/on.CacheLatencyUS, latencies, 0.15, "DRAM serves what L2 was flushed of")
+	}
+}
+
+// TestMeasure_FindsConstantsDespiteNoise: times that vary by percents, a few of them three times as long.
+func TestMeasure_FindsConstantsDespiteNoise(t *testing.T) {
+	for i, on := range machines(t) {
+		requireFound(t, on, measureAll(t, on, simulated.Noise{Seed: uint64(i), Jitter: 0.02, Outliers: 0.04}, 15), 1.75)
+	}
 }
 
 // TestWhatL2KeepsIsFound, little or much of it.
@@ -82,10 +139,15 @@ func TestWhatL2KeepsIsFound(t *testing.T) {
 
 // measureOnly is the file of one measurement on a simulated device.
 func measureOnly(t *testing.T, one func(r *rig) error, on *cost.Machine, amounts sizes) *cost.File {
-	s := simulate(t, on)
-	r := &rig{ctx: t.Context(), device: s, opt: Options{Samples: 1}, on: cost.Of(target.Default()), sizes: amounts,
+	return measureOn(t, one, simulate(t, on), on, amounts)
+}
+
+// measureOn is the file of one measurement on a device that is a machine.
+func measureOn(t *testing.T, one func(r *rig) error, s hal.Device, on *cost.Machine, amounts sizes) *cost.File {
+	row, err := target.Lookup(on.Name)
+	require.NoError(t, err)
+	r := &rig{ctx: t.Context(), device: s, opt: Options{Samples: 1}, on: cost.Of(row), sizes: amounts,
 		file: &cost.File{Figures: map[string]cost.Figure{}, Left: map[string]string{}}}
-	var err error
 	r.code, err = s.Load(t.Context(), hal.Image{Name: "machine", Target: on.Name, PTX: kernels(on.Target).String()})
 	require.NoError(t, err)
 	r.out, err = r.alloc(4*amounts.fill*streamThreads, hal.DeviceMemory)
@@ -239,6 +301,153 @@ func TestKernelsDoTheirWork(t *testing.T) {
 	require.Equal(t, sum, run(r.op("loads", 1, 32, 2, lines))[0])
 }
 
+// TestKernels_OfMechanismsDoTheirWork: all bytes are prefetched, in slices; blocks count each other; copies with a policy copy.
+func TestKernels_OfMechanismsDoTheirWork(t *testing.T) {
+	var counts []*emu.Counts
+	d, err := emu.Open(emu.Options{Check: true, Profile: func(c *emu.Counts) { counts = append(counts, c) }})
+	require.NoError(t, err)
+	defer d.Close()
+	on := target.Default()
+	code, err := d.Load(t.Context(), hal.Image{Name: "machine", Target: on.Name, PTX: kernels(on).String()})
+	require.NoError(t, err)
+	r := &rig{ctx: t.Context(), device: d, on: cost.Of(on), sizes: dry, code: code}
+	r.out, err = r.alloc(8*streamThreads, hal.DeviceMemory)
+	require.NoError(t, err)
+	run := func(op hal.Op) []uint32 {
+		counts = nil
+		g, err := r.graph(op)
+		require.NoError(t, err)
+		require.NoError(t, g.Run(t.Context()))
+		return words(t, r.out)
+	}
+	prefetched := func() (sectors int64) {
+		for _, m := range counts[0].Memories {
+			sectors += m.PrefetchSectors
+		}
+		return sectors
+	}
+	memory, err := r.alloc(2*streamUnit, hal.DeviceMemory)
+	require.NoError(t, err)
+	loaded, err := r.alloc(2*streamUnit, hal.DeviceMemory)
+	require.NoError(t, err)
+	numbers := make([]byte, loaded.Size())
+	for i := range loaded.Size() / 4 {
+		binary.LittleEndian.PutUint32(numbers[4*i:], uint32(i*i))
+	}
+	require.NoError(t, loaded.Write(numbers, 0))
+	at := func(byte_ int) uint32 { return binary.LittleEndian.Uint32(numbers[byte_:]) }
+
+	run(r.op("prefetch", 2, 32, 1, ahead{memory}, streamUnit))
+	require.EqualValues(t, 2*streamUnit/32, prefetched())
+	got := run(r.op("load_and_prefetch", 2, streamThreads, 1, constants{loaded}, ahead{memory}, streamUnit/2))
+	require.EqualValues(t, streamUnit/32, prefetched())
+	for block := range 2 {
+		var sum uint32
+		for i := range streamVectors {
+			for word := range 4 {
+				sum ^= at(block*streamUnit + 16*streamThreads*i + 16*7 + 4*word)
+			}
+		}
+		require.Equal(t, sum, got[block*streamThreads+7])
+	}
+
+	for _, kernel := range []string{"copy_in", "copy_in_evict_first"} {
+		op := r.op(kernel, 2, streamThreads, 1, constants{loaded}, streamUnit)
+		op.Shared = policyUnit
+		got := run(op)
+		for block := range 2 {
+			require.Equal(t, at((block+1)*streamUnit-policyUnit+16*9), got[block*streamThreads+9], kernel)
+		}
+		read := int64(0)
+		for _, m := range counts[0].Memories {
+			read += m.ReadBytes
+		}
+		require.EqualValues(t, loaded.Size(), read, kernel)
+	}
+
+	counters, err := r.alloc(8, hal.DeviceMemory)
+	require.NoError(t, err)
+	partials, err := r.alloc(4*16*handshakeThreads, hal.DeviceMemory)
+	require.NoError(t, err)
+	op := r.op("handshake", 4, handshakeThreads, 3, counters, partials, 1)
+	op.Shared = 4
+	got = run(op)
+	require.Equal(t, []uint32{6, 6}, words(t, counters))
+	for group := range 2 { // 0 to 5, in some order, once for all threads of a block
+		require.EqualValues(t, 15, got[2*group*handshakeThreads]+got[(2*group+1)*handshakeThreads+200])
+	}
+	require.Equal(t, []uint32{2, 5, 3, 2}, words(t, partials)[4*(3*handshakeThreads+5):][:4])
+
+	run(r.op("work", 2, workThreads, 3))
+	adds := int64(0)
+	for _, s := range counts[0].Sites {
+		if s.Instr.Def.Op == "fma.rn.f32" {
+			adds += s.Lanes
+		}
+	}
+	require.EqualValues(t, 3*unrolled*accumulators*2*workThreads, adds)
+	require.Empty(t, counts[0].Memories, "nothing is written")
+}
+
+// TestKernels_LeaveOutWhatATargetLacks: nothing is measured of a mechanism that the target has not, and the file says so.
+func TestKernels_LeaveOutWhatATargetLacks(t *testing.T) {
+	oldest := target.Oldest()
+	f := measureOnly(t, prefetches, cost.Of(oldest), sizes{fill: 2, l2: 1 << 20})
+	for _, name := range []string{"prefetch_rate", "prefetch_kept"} {
+		require.Equal(t, "sm_80 has no bulk prefetches", f.Left[name])
+	}
+	require.NotContains(t, kernels(oldest).String(), bulkPrefetch)
+	require.Contains(t, kernels(target.Default()).String(), bulkPrefetch)
+}
+
+// TestPrefetches_ThatNeverComeAreNoRate: a device that drops all of them, loads or not, has no rate.
+func TestPrefetches_ThatNeverComeAreNoRate(t *testing.T) {
+	row := target.Default()
+	s := simulate(t, cost.Of(row))
+	f := measureOn(t, prefetches, deaf{s}, cost.Of(row), sizes{fill: row.SMs, rounds: 50, l2: row.L2Bytes})
+	require.Contains(t, f.Left["prefetch_rate"], "prefetched bytes do not come")
+	require.InDelta(t, 0, f.Figures["prefetch_kept"].Middle, 0.01)
+	on, err := cost.Measure(row, f.Figures)
+	require.NoError(t, err)
+	require.InDelta(t, 0, cost.Of(on).PrefetchKept, 0.01)
+}
+
+// deaf is a simulated device that does not prefetch.
+type deaf struct{ *simulated.Device }
+
+func (d deaf) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	ops = slices.Clone(ops)
+	for i := range ops {
+		if ops[i].Prefetch != nil {
+			ops[i].Reads, ops[i].Prefetch = append(slices.Clone(ops[i].Reads), ops[i].Prefetch...), nil
+		}
+	}
+	return d.Device.Capture(ctx, ops)
+}
+
+// TestZeroOf_TakesPrefetchesEitherWay: readers that wait for prefetches, and readers that load what is missing.
+func TestZeroOf_TakesPrefetchesEitherWay(t *testing.T) {
+	of := func(f cost.Figure) float64 { return f.Middle }
+	for name, slope := range map[string]float64{"waits": -1, "loads": -0.6} {
+		var x, y []cost.Figure
+		for i := range 4 {
+			at := float64(10 * i)
+			x, y = append(x, cost.Figure{Middle: at}), append(y, cost.Figure{Middle: slope * (at - 50)})
+		}
+		require.InDelta(t, 50, zeroOf(x, y, of), 1e-9, name)
+	}
+	require.InDelta(t, 50, zeroOf([]cost.Figure{{Middle: 20}}, []cost.Figure{{Middle: 30}}, of), 1e-9, "one that waits")
+}
+
+// TestFigure_LeavesOutOutliers: samples that something else disturbed are no part of the range.
+func TestFigure_LeavesOutOutliers(t *testing.T) {
+	samples := []float64{10, 10.1, 9.9, 10.2, 9.8, 10, 30, -20, 10, 31}
+	f := figure(samples)
+	require.Equal(t, cost.Figure{Low: 9.9, Middle: 10, High: 10.1}, f)
+	require.Equal(t, 30.0, samples[6], "samples stay in their order")
+	require.Equal(t, cost.Figure{Low: 1, Middle: 1, High: 1}, figure([]float64{1, 1, 1, 1}))
+}
+
 // TestPtxasAcceptsTheKernels for every target, and leaves the work in them.
 func TestPtxasAcceptsTheKernels(t *testing.T) {
 	tool, err := ptxas.Find(t.Context())
@@ -316,6 +525,9 @@ type slower struct {
 }
 
 func (g *slower) RunTimed(ctx context.Context, timing hal.Timing) (time.Duration, error) {
+	if before, ok := timing.Before.(*slower); ok {
+		timing.Before = before.Graph
+	}
 	t, err := g.Graph.(hal.Timer).RunTimed(ctx, timing)
 	return time.Duration(g.factor * float64(t)), err
 }
@@ -323,8 +535,10 @@ func (g *slower) RunTimed(ctx context.Context, timing hal.Timing) (time.Duration
 // TestMemoryIsMeasuredByKind: memory of each kind is found to be as fast as it is, the device's own, pinned and managed, and where there is none
 // of a kind, the file says so.
 func TestMemoryIsMeasuredByKind(t *testing.T) {
-	row := target.Default()
-	amounts := sizes{fill: row.SMs, rounds: 2, steps: 8, nodes: 4, blocks: 2, cached: 64 << 10, memory: row.L2Bytes, passes: 2, repeats: 3}
+	small := *target.Default()
+	small.L2Bytes = 2 << 20
+	row := &small
+	amounts := sizes{fill: row.SMs, rounds: 2, steps: 8, nodes: 4, blocks: 2, l2: row.L2Bytes, cached: 64 << 10, memory: 4 * row.L2Bytes, passes: 2, repeats: 3, work: 1}
 	for _, factors := range []map[hal.MemoryKind]float64{{hal.PinnedMemory: 2, hal.ManagedMemory: .5}, {hal.PinnedMemory: 1.25, hal.ManagedMemory: 0}, {hal.PinnedMemory: 0, hal.ManagedMemory: 3}} {
 		d := skew(t, row, factors)
 		f, err := measure(t.Context(), d, Options{Samples: 1}, amounts)

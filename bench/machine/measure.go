@@ -21,7 +21,7 @@ type Options struct {
 }
 
 // Measure measures the constants of the cost model on a device. A figure's middle is the median of the samples, its ends are the tenths from
-// both sides. What cannot be measured is in Left, with the reason. On the CPU device everything runs, on little data, and the
+// both sides, without outliers. What cannot be measured is in Left, with the reason. On the CPU device everything runs, on little data, and the
 // file says that it describes no GPU.
 func Measure(ctx context.Context, d hal.Device, opt Options) (*cost.File, error) {
 	t, err := target.For(d.Info().Target)
@@ -85,15 +85,16 @@ type sizes struct {
 	memory  int // bytes that L2 does not hold
 	passes  int // over bytes that L2 holds
 	repeats int // of a loop of barriers or atomics
+	work    int // rounds of a launch that computes for some microseconds
 }
 
 // full are those of a GPU: the difference of two amounts takes some hundred microseconds.
 func full(t *target.Target) sizes {
-	return sizes{fill: t.SMs, rounds: 500, steps: 1000, nodes: 200, blocks: 200, l2: t.L2Bytes, cached: t.L2Bytes / 4, memory: 8 * t.L2Bytes, passes: 32, repeats: 500}
+	return sizes{fill: t.SMs, rounds: 500, steps: 1000, nodes: 200, blocks: 200, l2: t.L2Bytes, cached: t.L2Bytes / 4, memory: 8 * t.L2Bytes, passes: 32, repeats: 500, work: 8}
 }
 
 // dry are those of a run that shows that everything runs.
-var dry = sizes{fill: 2, rounds: 2, steps: 8, nodes: 4, blocks: 2, l2: 256 << 10, cached: 64 << 10, memory: 256 << 10, passes: 2, repeats: 3}
+var dry = sizes{fill: 2, rounds: 2, steps: 8, nodes: 4, blocks: 2, l2: 256 << 10, cached: 64 << 10, memory: 256 << 10, passes: 2, repeats: 3, work: 1}
 
 // rig is a device that is measured.
 type rig struct {
@@ -136,12 +137,24 @@ func (r *rig) apart(f func() error) (err error) {
 	return f()
 }
 
+// constants are memory that a launch reads only, and ahead is memory that it prefetches only: parameters of op.
+type (
+	constants struct{ hal.Memory }
+	ahead     struct{ hal.Memory }
+)
+
 // op is a launch of a kernel: its rounds, and further parameters, addresses of memory or numbers.
 func (r *rig) op(kernel string, blocks, threads, rounds int, more ...any) hal.Op {
 	o := hal.Op{Module: r.code, Kernel: kernel, Grid: [3]int{blocks, 1, 1}, Block: [3]int{threads, 1, 1},
 		Params: []uint64{r.out.Addr(), uint64(rounds)}, Sizes: []int{8, 4}, Writes: []hal.Range{{Memory: r.out, Bytes: r.out.Size()}}}
 	for _, p := range more {
 		switch p := p.(type) {
+		case constants:
+			o.Params, o.Sizes = append(o.Params, p.Addr()), append(o.Sizes, 8)
+			o.Reads = append(o.Reads, hal.Range{Memory: p.Memory, Bytes: p.Size(), Constant: true})
+		case ahead:
+			o.Params, o.Sizes = append(o.Params, p.Addr()), append(o.Sizes, 8)
+			o.Prefetch = append(o.Prefetch, hal.Range{Memory: p.Memory, Bytes: p.Size(), Constant: true})
 		case hal.Memory:
 			o.Params, o.Sizes = append(o.Params, p.Addr()), append(o.Sizes, 8)
 			all := hal.Range{Memory: p, Bytes: p.Size()}
@@ -164,6 +177,16 @@ func row(op hal.Op, n int, dependent bool) []hal.Op {
 	return out
 }
 
+// chain is launches each of which begins when the one in front has ended.
+func chain(ops ...hal.Op) []hal.Op {
+	for i := range ops {
+		if ops[i].After = nil; i > 0 {
+			ops[i].After = []int{i - 1}
+		}
+	}
+	return ops
+}
+
 // graph captures launches.
 func (r *rig) graph(ops ...hal.Op) (hal.Graph, error) {
 	g, err := r.device.Capture(r.ctx, ops)
@@ -174,10 +197,18 @@ func (r *rig) graph(ops ...hal.Op) (hal.Graph, error) {
 }
 
 // took is how long a run takes on the device, in µs; as the host sees it where the device cannot tell.
-func (r *rig) took(g hal.Graph) (float64, error) {
+func (r *rig) took(g hal.Graph) (float64, error) { return r.timed(g, hal.Timing{}) }
+
+// timed is how long a run of several takes, in µs.
+func (r *rig) timed(g hal.Graph, timing hal.Timing) (float64, error) {
 	if timer, ok := g.(hal.Timer); ok {
-		t, err := timer.RunTimed(r.ctx, hal.Timing{})
-		return float64(t.Nanoseconds()) / 1e3, err
+		t, err := timer.RunTimed(r.ctx, timing)
+		return float64(t.Nanoseconds()) / 1e3 / float64(max(timing.Runs, 1)), err
+	}
+	if timing.Before != nil {
+		if err := timing.Before.Run(r.ctx); err != nil {
+			return 0, err
+		}
 	}
 	return r.waited(g)
 }
@@ -191,10 +222,14 @@ func (r *rig) waited(g hal.Graph) (float64, error) {
 
 // samples measures something several times, once more before that.
 func (r *rig) samples(one func() (float64, error)) (cost.Figure, error) {
+	return r.sampled(r.opt.Samples, one)
+}
+
+func (r *rig) sampled(n int, one func() (float64, error)) (cost.Figure, error) {
 	if _, err := one(); err != nil {
 		return cost.Figure{}, err
 	}
-	all := make([]float64, r.opt.Samples)
+	all := make([]float64, n)
 	for i := range all {
 		if err := r.ctx.Err(); err != nil {
 			return cost.Figure{}, err
@@ -207,40 +242,80 @@ func (r *rig) samples(one func() (float64, error)) (cost.Figure, error) {
 	return figure(all), nil
 }
 
-// figure is the median of samples, and the tenths from both sides.
+// outlier is how many times the median deviation from the median a sample deviates that something else disturbed.
+const outlier = 10
+
+// figure is the median of samples, and the tenths from both sides of those that are no outliers.
 func figure(all []float64) cost.Figure {
-	all = slices.Sorted(slices.Values(all))
-	at := func(q float64) float64 { return all[int(float64(q*float64(len(all)-1))+0.5)] }
-	return cost.Figure{Low: at(0.1), Middle: at(0.5), High: at(0.9)}
+	quantile := func(q float64) float64 {
+		slices.Sort(all)
+		return all[int(float64(q*float64(len(all)-1))+0.5)]
+	}
+	all = slices.Clone(all)
+	middle := quantile(0.5)
+	apart := make([]float64, len(all))
+	for i, x := range all {
+		apart[i] = math.Abs(x - middle)
+	}
+	slices.Sort(apart)
+	if far := outlier * apart[len(apart)/2]; far > 0 {
+		all = slices.DeleteFunc(all, func(x float64) bool { return math.Abs(x-middle) > far })
+	}
+	return cost.Figure{Low: quantile(0.1), Middle: middle, High: quantile(0.9)}
 }
 
 // slope is the time of one more of something, from graphs with few and with many of it that run in turns.
-func (r *rig) slope(few, many int, ops func(n int) []hal.Op) (f cost.Figure, err error) {
+func (r *rig) slope(few, many int, ops func(n int) []hal.Op) (cost.Figure, error) {
+	f, err := r.difference(r.opt.Samples, nil, ops(few), ops(many))
+	return scaled(f, 1/float64(many-few)), err
+}
+
+// twice is the slope between an amount and twice as much.
+func (r *rig) twice(n int, op func(n int) hal.Op) (cost.Figure, error) {
+	return r.slope(n, 2*n, func(n int) []hal.Op { return []hal.Op{op(n)} })
+}
+
+// shortest is how long both runs of a difference take at least, in µs, unless something runs before them: shorter ones run several times in a row.
+const shortest = 1000
+
+// difference is what launches take more than others, run in turns behind further ones that are not timed; nil: none.
+func (r *rig) difference(samples int, before, less, more []hal.Op) (f cost.Figure, err error) {
 	err = r.apart(func() error {
-		short, err := r.graph(ops(few)...)
-		if err != nil {
-			return err
-		}
-		long, err := r.graph(ops(many)...)
-		if err != nil {
-			return err
-		}
-		f, err = r.samples(func() (float64, error) {
-			a, err := r.took(short)
-			if err != nil {
-				return 0, err
+		var graphs [3]hal.Graph
+		for i, ops := range [][]hal.Op{before, less, more} {
+			if len(ops) == 0 {
+				continue
 			}
-			b, err := r.took(long)
-			return (b - a) / float64(many-few), err
+			var err error
+			if graphs[i], err = r.graph(ops...); err != nil {
+				return err
+			}
+		}
+		timing := hal.Timing{Before: graphs[0]}
+		both := func() (a, b float64, err error) {
+			if graphs[1] != nil {
+				if a, err = r.timed(graphs[1], timing); err != nil {
+					return 0, 0, err
+				}
+			}
+			b, err = r.timed(graphs[2], timing)
+			return a, b, err
+		}
+		f, err = r.sampled(samples, func() (float64, error) {
+			a, b, err := both()
+			if timing.Before == nil && timing.Runs == 0 {
+				timing.Runs = max(1, min(8, int(shortest/max(a+b, 1))))
+			}
+			return b - a, err
 		})
 		return err
 	})
 	return f, err
 }
 
-// twice is the slope between an amount and twice as much.
-func (r *rig) twice(n int, op func(n int) hal.Op) (cost.Figure, error) {
-	return r.slope(n, 2*n, func(n int) []hal.Op { return []hal.Op{op(n)} })
+// after is what launches take behind others that are not timed.
+func (r *rig) after(before []hal.Op, ops ...hal.Op) (cost.Figure, error) {
+	return r.difference(r.opt.Samples, before, nil, chain(ops...))
 }
 
 // found keeps a figure, or says why it is none.
@@ -254,6 +329,16 @@ func (r *rig) found(name string, f cost.Figure) {
 		return
 	}
 	f.Low = max(0, f.Low)
+	r.keep(name, f)
+}
+
+// foundShare keeps what is between 0 and 1, whatever samples say.
+func (r *rig) foundShare(name string, f cost.Figure) {
+	r.keep(name, cost.Figure{Low: min(1, max(0, f.Low)), Middle: min(1, max(0, f.Middle)), High: min(1, max(0, f.High))})
+}
+
+// keep makes a figure the machine's, if the model knows it.
+func (r *rig) keep(name string, f cost.Figure) {
 	for _, c := range r.on.All() {
 		if c.Name == name {
 			r.file.Figures[name] = f
