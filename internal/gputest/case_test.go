@@ -224,6 +224,9 @@ func casesOf(d *ptx.Def) []*Case {
 		}
 		return []*Case{atomOwn(d), atomShared(d)}
 	case ptx.Prefetch:
+		if len(d.Args) > 1 {
+			return bulkPrefetches(d)
+		}
 		return []*Case{prefetch(d)}
 	case ptx.CopyAsync, ptx.CommitCopies, ptx.WaitCopies:
 		return asyncCases(d)

@@ -3,6 +3,7 @@ package gputest
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
@@ -110,12 +111,69 @@ func loadParam(d *ptx.Def) *Case {
 func prefetch(d *ptx.Def) *Case {
 	c := echo(d, d.Op)
 	c.emit = func(b *body) {
-		at := []ptx.Operand{ptx.At(b.at(b.in[0], b.item, 4), 0)}
-		if len(d.Args) > 1 { // all items ask for the whole input
-			at = []ptx.Operand{ptx.At(b.in[0], 0), ptx.Imm(4 * items)}
-		}
-		b.I(d.Op, at...)
+		b.I(d.Op, ptx.At(b.at(b.in[0], b.item, 4), 0))
 		b.store(b.load(0, ptx.B32, 1)[0])
+	}
+	return c
+}
+
+// Sizes of bulk prefetches: the least, and the greatest that ptxas does not cut, in 16 bits of units of 16 bytes.
+const (
+	leastBulk = 16
+	mostBulk  = 1<<20 - 16
+)
+
+// bulkPrefetches ask for the end of an input, whose words all items then add. The size is part of the code, or of the input; a grid asks for it whole
+// or in as many parts as it has items.
+func bulkPrefetches(d *ptx.Def) []*Case {
+	var all []*Case
+	for _, bytes := range []int{leastBulk, mostBulk} {
+		for _, inCode := range []bool{true, false} {
+			name := fmt.Sprintf("%s+%d", d.Op, bytes)
+			if !inCode {
+				name += "+register"
+			}
+			all = append(all, bulkPrefetch(d, name, bytes, inCode))
+		}
+	}
+	parts := bulkPrefetch(d, d.Op+"+parts", mostBulk, true)
+	whole := parts.emit
+	parts.emit = func(b *body) {
+		b.I(d.Op, ptx.At(b.at(b.in[0], b.item, mostBulk/items&^15), 0), ptx.Imm(mostBulk/items&^15))
+		whole(b)
+	}
+	return append(all, parts)
+}
+
+func bulkPrefetch(d *ptx.Def, name string, bytes int, inCode bool) *Case {
+	c := &Case{Name: name, Op: d.Op, Blocks: blocks, Threads: threads, Output: 4 * items}
+	c.Inputs = [][]byte{valuesFor(d.Op).bytes(bytes + 16)}
+	if !inCode {
+		c.Scalars = []Scalar{{"u32", uint64(bytes)}}
+	}
+	c.emit = func(b *body) {
+		first, size := b.Reg(ptx.Pred), ptx.Operand(ptx.Imm(bytes))
+		if !inCode {
+			r := b.Reg(ptx.B32)
+			b.I("ld.param.u32", r, ptx.At(b.scalars[0], 0))
+			size = r
+		}
+		b.I("setp.eq.u32", first, b.item, ptx.Imm(0))
+		b.If(first, d.Op, ptx.At(b.in[0], 16), size)
+		at, i, sum, word, more := b.Reg(ptx.B64), b.Reg(ptx.B32), b.Reg(ptx.B32), b.Reg(ptx.B32), b.Reg(ptx.Pred)
+		top, end := b.NewLabel("words"), b.NewLabel("end")
+		b.I("mov.b32", sum, ptx.Imm(0))
+		b.I("mov.b32", i, b.item)
+		b.Place(top)
+		b.I("setp.ge.u32", more, i, ptx.Imm((bytes+16)/4))
+		b.If(more, "bra", end)
+		b.I("mad.wide.u32", at, i, ptx.Imm(4), b.in[0])
+		b.I("ld.global.b32", word, ptx.At(at, 0))
+		b.I("add.u32", sum, sum, word)
+		b.I("add.u32", i, i, ptx.Imm(items))
+		b.I("bra", top)
+		b.Place(end)
+		b.store(sum)
 	}
 	return c
 }
@@ -195,8 +253,16 @@ func asyncCases(d *ptx.Def) []*Case {
 	if d.Does == ptx.WaitCopies && len(d.Args) == 0 {
 		how = waitAll
 	}
-	return []*Case{async(d, d.Op, 16, how)}
+	all := []*Case{async(d, d.Op, 16, how)}
+	if d.Name == "createpolicy" {
+		all = append(all, async(d, d.Op+fractions, 16, how))
+	}
+	return all
 }
+
+// fractions of accesses that a policy is for, in place of all: of each item its own, between 0 and 1, so that the device makes the policy and not
+// the assembler.
+const fractions = "+fractions"
 
 // hinted is the copy with a cache policy, whose bits are the device's own: createpolicy is tested by a copy that has it.
 const hinted = "cp.async.cg.shared.global.L2::cache_hint"
@@ -231,8 +297,15 @@ func async(d *ptx.Def, name string, bytes int, how wait) *Case {
 		used := b.load(1, ptx.B32, 2)
 		var policy []ptx.Operand
 		if copyOp == hinted {
-			r := b.Reg(ptx.B64)
-			b.I("createpolicy.fractional.L2::evict_first.b64", r, ptx.FImm(1))
+			r, part := b.Reg(ptx.B64), ptx.Operand(ptx.FImm(1))
+			if strings.HasSuffix(name, fractions) {
+				n, x := b.Reg(ptx.B32), b.Reg(ptx.F32)
+				b.I("add.u32", n, used[0], ptx.Imm(1))
+				b.I("cvt.rn.f32.s32", x, n)
+				b.I("mul.rn.f32", x, x, ptx.FImm(1./32))
+				part = x
+			}
+			b.I("createpolicy.fractional.L2::evict_first.b64", r, part)
 			policy = []ptx.Operand{r}
 		}
 		half := func(i int) {
