@@ -10,9 +10,11 @@ The file becomes the source of one Python function over torch, which is what tor
     compile  torch.compile, max-autotune, and then captured into one CUDA graph
     ort      ONNX Runtime's CPU provider, the file as it is
 
-Prints a line of JSON a mode: mean, p50, p99 and min in ms, by CUDA events around a run ("event") and by the clock around
-a run and its synchronisation ("wall"), and each output's relative L2 error against GOLDEN.npz. Without a GPU, eager and
-compile run on the CPU in float32. Needs torch, onnx and numpy; ort needs onnxruntime.
+Prints a line of JSON a mode: mean, p50, p99 and min in ms, and each output's relative L2 error against GOLDEN.npz.
+"wall" is by the clock around a run and its synchronisation, inputs already on the device. "event" is by CUDA events: of
+a CUDA graph launch to launch, the mean of ten replays in a row on a stream that is busy when the first one arrives, as
+spark-bench has it; of eager around a run, at the host's pace. Without a GPU, eager and compile run on the CPU in float32.
+Needs torch, onnx and numpy; ort needs onnxruntime.
 """
 
 import argparse
@@ -27,6 +29,8 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 WARMUP = 20
+LAUNCHES = 10  # of which a sample of launch-to-launch times is the mean
+BUSY_CYCLES = 1_000_000  # that keep the stream busy while replays are enqueued: some 0.5 ms
 
 
 class Unsupported(Exception):
@@ -310,7 +314,7 @@ def figures(times):
     }
 
 
-def measure(run, runs, cuda):
+def measure(run, runs, cuda, graph=False):
     """Times of runs after the warm-up, by the clock and, on a GPU, by events, in two series: an event costs time."""
     if cuda:
         import torch
@@ -327,16 +331,45 @@ def measure(run, runs, cuda):
         wall.append((time.perf_counter() - begin) * 1e3)
     out = {"wall": figures(wall)}
     if cuda:
-        event = []
-        for _ in range(runs):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            run()
-            end.record()
-            end.synchronize()
-            event.append(begin.elapsed_time(end))
-        out["event"] = figures(event)
+        out["event"] = figures([launch_to_launch(run) if graph else between_events(run) for _ in range(runs)])
     return out
+
+
+def between_events(run):
+    """Time of a run in ms as the device sees it, its waits for the host included."""
+    import torch
+
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    run()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end)
+
+
+def launch_to_launch(replay):
+    """Mean time in ms from a replay to the next, as the device sees it.
+
+    The stream spins while the host enqueues. If the host took longer than the device was busy, the time would hold the
+    host's launches: then it measures again behind a longer delay.
+    """
+    import torch
+
+    cycles = BUSY_CYCLES
+    for _ in range(6):
+        torch.cuda.synchronize()
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(cycles)
+        begin.record()
+        for _ in range(LAUNCHES):
+            replay()
+        end.record()
+        held = not begin.query()
+        end.synchronize()
+        if held:
+            return begin.elapsed_time(end) / LAUNCHES
+        cycles *= 2
+    raise RuntimeError("the host enqueues replays more slowly than the device spins")
 
 
 def errors(names, results, golden):
@@ -382,7 +415,7 @@ def run_torch(mode, translation, golden, dtype, runs):
             "ready_s": ready,
             "rel_l2": errors(translation.outputs, [r.double().cpu().numpy() for r in results], golden),
         }
-        report.update(measure(step, runs, cuda))
+        report.update(measure(step, runs, cuda, graph=cuda and mode != "eager"))
     return report
 
 
