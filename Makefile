@@ -115,31 +115,26 @@ cross:
 	CGO_ENABLED=0 GOARCH=amd64 $(GO) build -o /dev/null ./cmd/...
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -o /dev/null ./cmd/...
 
-# What runs on a machine with a GPU and without Go (docs/gpu.md): tests, commands, models, a script. Copy .gpu there and
-# run .gpu/run.sh. GPU_MODELS holds .onnx files and golden/MODEL_*.npz; without it the repository's own models serve.
-GPU_ARCH   ?= amd64
-GPU_MODELS ?= ../shared/models
-GPU_SIZE   ?= full
-GPU_DIR    ?= .gpu
-GPU_GO     := CGO_ENABLED=0 GOOS=linux GOARCH=$(GPU_ARCH) $(GO)
-GPU_FLAGS  := -trimpath -ldflags='-s -w'
+# What runs on a machine with a GPU and without Go (docs/gpu.md): tests, commands, models, packages for GPU_TARGET, a script.
+# GPU_MODELS holds dmonitoring_model.onnx and golden/dmonitoring_model_*.npz; other models, or all without it, are the
+# generator's. GPU_MACHINE is a machine file to predict by. Bundle and checkout together are held to GPU_MIB.
+GPU_TARGET  ?= sm_90
+GPU_ARCH    ?= amd64
+GPU_MODELS  ?= ../shared/models
+GPU_MACHINE ?= $(if $(filter sm_90,$(GPU_TARGET)),internal/gputest/h100.json)
+GPU_SIZE    ?= full
+GPU_DIR     ?= .gpu
+GPU_MIB     ?= 60
+GPU_FLAGS   := -trimpath -ldflags=-s
 gpu-bundle:
-	rm -rf $(GPU_DIR) && mkdir -p $(GPU_DIR)/bin
-	$(GPU_GO) build $(GPU_FLAGS) -o $(GPU_DIR)/bin/ ./cmd/spark
-	$(GPU_GO) test -c -tags bundle $(GPU_FLAGS) -o $(GPU_DIR)/bin/cuda.test ./hal/cuda
-	$(GPU_GO) test -c -tags bundle $(GPU_FLAGS) -o $(GPU_DIR)/bin/gputest.test ./internal/gputest
-	gzip -9n $(GPU_DIR)/bin/*
-	cp bench/torch_latency.py $(GPU_DIR)/bin/ && cp internal/gputest/run.sh $(GPU_DIR)/
-	@set -e; from=$(GPU_MODELS); golden=$(GPU_MODELS)/golden; sep=_; \
-	if ! ls $$from/*.onnx >/dev/null 2>&1; then \
-		from=$(GPU_DIR)/generated; golden=$$from; sep=; $(GO) run ./testdata/gen -o $$from -model all -size $(GPU_SIZE) -inputs 3; \
-	fi; \
-	for file in $$from/*.onnx; do \
-		model=$$(basename $$file .onnx); mkdir $(GPU_DIR)/$$model; \
-		gzip -9nc $$file > $(GPU_DIR)/$$model/$$model.onnx.gz; cp $$golden/$$model$$sep*.npz $(GPU_DIR)/$$model/; \
-	done; rm -rf $(GPU_DIR)/generated
-	@for dir in $(GPU_DIR)/*/; do du -sk $$dir; done | awk '$$2 == "$(GPU_DIR)/bin/" {bin = $$1; next} {size[$$2] = $$1} \
-		END {for (m in size) {printf "%s with $(GPU_DIR)/bin: %.1f MiB\n", m, (size[m] + bin) / 1024; if (size[m] + bin > 65536) big = 1} exit big}'
+	@$(TESTENV) GO='$(GO)' GPU_TARGET=$(GPU_TARGET) GPU_ARCH=$(GPU_ARCH) GPU_MODELS=$(GPU_MODELS) GPU_MACHINE=$(GPU_MACHINE) \
+		GPU_SIZE=$(GPU_SIZE) GPU_DIR=$(GPU_DIR) GPU_MIB=$(GPU_MIB) GPU_FLAGS="$(GPU_FLAGS)" internal/gputest/bundle.sh
+
+# What came back from it as Markdown: predicted and measured. UPDATE=1 fills in the table of docs/first-gpu-day.md.
+RESULTS ?= .gpu/out
+.PHONY: gpu-report
+gpu-report:
+	@$(GO) run ./internal/gpureport $(if $(UPDATE),-fill docs/first-gpu-day.md) $(RESULTS)
 
 # The backend over gorgonia.org/cu: a module of its own, against CUDA 12.9's headers and the tests' stand-in driver.
 CUDA12 := $(CURDIR)/$(CACHE)/cuda12

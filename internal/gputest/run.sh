@@ -1,61 +1,301 @@
 #!/usr/bin/env bash
-# Everything that wants a GPU, on a machine that has one and no Go: records vectors, compiles the bundled models there,
-# holds their outputs against golden ones, measures the device itself and the models' latency, launch by launch beside what is
-# predicted, and PyTorch's where it is installed.
+# Runs on a machine with a GPU and without Go: the steps of the table below, in its order (docs/gpu.md).
 #
-#   .gpu/run.sh [MODEL…]        default: every model in the bundle
+#   .gpu/run.sh [QUICK|FULL]
 #
-#   OUT           where results go (default: out beside this script): at most 8 files
-#   SPARK_DEVICE  cuda, or emu for a dry run on the CPU device
-#   RUNS          runs that are timed (default 500)
-#   PRECISIONS    what each model is compiled to (default fp16 fp32 bf16 fp8 nvfp4)
-#   STEP_SECONDS  most that one step may take (default 300)
-#   TUNE          how long schedules of each model are searched: a time or a number of kernels (default 3m)
-#   PYTHON        the Python that has torch (default python3)
+#   OUT            directory of the results, at most 8 files (default: out beside this script)
+#   SPARK_DEVICE   cuda, or emu for a dry run on the CPU device
+#   STEPS          a regular expression: only these steps
+#   TOTAL_SECONDS  limit of the whole script (default 570; FULL: a day)
+#   SCALE          multiplies every limit (default 1)
+#   RUNS           timed runs (default 500)
+#   TUNE           time or number of kernels to search schedules (default 3m; FULL only)
+#   PYTHON         the Python that has torch (default python3)
 #
-# A step that fails is reported and the next one runs. The exit status is 1 if any failed.
+# A step that fails or exceeds its limit is reported and the next one runs. The exit status is 1 unless all passed.
 set -uo pipefail
+
+# Limits in seconds; the first word is a function below, the others are its arguments. Together the limits exceed
+# TOTAL_SECONDS, since few steps use all of theirs.
+QUICK='
+ 50 vectors
+ 35 device
+ 25 models
+ 90 machine
+
+ 10 golden policy fp16
+ 10 golden dmonitoring fp16
+ 15 bench policy fp16
+ 15 bench dmonitoring fp16
+ 20 peer policy fp16 graph
+ 20 peer dmonitoring fp16 graph
+
+ 20 golden vision fp16
+ 45 bench vision fp16
+ 60 ablate vision fp16
+ 35 ablate policy fp16
+ 40 peer vision fp16 eager,graph
+
+ 20 profile vision fp16
+ 20 sanitize racecheck policy fp16
+ 20 sanitize memcheck policy fp16
+
+ 10 golden policy fp8
+ 10 golden policy nvfp4
+ 10 golden dmonitoring fp8
+ 10 golden dmonitoring nvfp4
+ 10 bench policy fp8
+ 10 bench policy nvfp4
+ 10 bench dmonitoring fp8
+ 10 bench dmonitoring nvfp4
+ 60 compare
+
+ 60 peer policy fp16 compile
+ 60 peer dmonitoring fp16 compile
+100 peer vision fp16 compile
+'
+# Where nobody waits.
+FULL='
+300 precision policy bf16
+300 precision policy fp32
+300 precision dmonitoring bf16
+300 precision dmonitoring fp32
+300 precision vision bf16
+300 precision vision fp32
+600 tune policy
+600 tune dmonitoring
+900 tune vision
+600 peer policy fp32 graph,ort
+600 peer dmonitoring fp32 graph,ort
+600 peer vision fp32 graph,ort
+'
+# The generator's models are made while the first steps run, which time nothing.
+generating=105
+
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-out=${OUT:-$here/out}
+case ${1:-QUICK} in
+QUICK) table=$QUICK total=${TOTAL_SECONDS:-570} ;;
+FULL) table=$QUICK$FULL total=${TOTAL_SECONDS:-86400} ;;
+*) echo "usage: $0 [QUICK|FULL]"; exit 2 ;;
+esac
 export SPARK_DEVICE=${SPARK_DEVICE:-cuda}
 runs=${RUNS:-500}
-limit=${STEP_SECONDS:-300}
-tune=${TUNE:-3m}
+scale=${SCALE:-1}
 python=${PYTHON:-python3}
+target=$(cat "$here/target") || exit 2
 
+now() { local t=${EPOCHREALTIME//[^0-9]/}; echo $((t / 1000)); }
+scaled() { awk "BEGIN {printf \"%d\", $1 * 1000 * $scale}"; } # seconds to milliseconds
+seconds() { printf '%d.%d' $(($1 / 1000)) $(($1 % 1000 / 100)); }
+
+begin=$(now) end=$(($(now) + $(scaled "$total")))
+out=${OUT:-$here/out}
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
 work=$(mktemp -d) || exit 2
+export SPARK_CACHE=$work/cache
 sampler=
 trap 'test -n "$sampler" && kill "$sampler" 2>/dev/null; rm -rf "$work"' EXIT
-log=$out/log.txt summary=$out/summary.txt machine=$out/machine.txt
-: >"$log"; : >"$summary"; : >"$out/reports.jsonl"; : >"$work/torch.jsonl"; : >"$work/bench.txt"
+log=$out/log.txt summary=$out/summary.txt machine=$out/machine.txt kernels=$out/profile.txt
+: >"$log"; : >"$summary"; : >"$kernels"; : >"$out/reports.jsonl"; : >"$out/bench.jsonl"
 failed=0
 
 say() { printf '%s\n' "$*" | tee -a "$summary"; }
 
-# step NAME FILE COMMAND…: runs a command; its standard output goes to FILE, or to the log if that is -.
+# limited COMMAND…: runs it within what is left of the step. Its output goes to the log; its standard output to $to if
+# that is set.
+limited() {
+  local left=$((deadline - $(now)))
+  if [ $left -le 0 ]; then echo "no time is left for $*" >>"$log"; return 124; fi
+  timeout -k 3 "$(printf '%d.%03d' $((left / 1000)) $((left % 1000)))" "$@" </dev/null >>"${to:-$log}" 2>>"$log"
+}
+
+# keep FILE NAME JSON: appends a report as one line.
+keep() {
+  if [ -s "$3" ]; then printf '{"step": "%s", "report": %s}\n' "$2" "$(tr -d '\n' <"$3")" >>"$out/$1"; rm -f "$3"; fi
+}
+
+# absent WHY: the step cannot run here.
+absent() { why=$1; return 77; }
+
+# step LIMIT NAME…
 step() {
-  local name=$1 file=$2 begin=$SECONDS rc
-  shift 2
-  : >"$work/output"; : >"$work/errors"
-  timeout -k 10 "$limit" "$@" >"$work/output" 2>"$work/errors"
-  rc=$?
-  { printf '\n=== %s\n' "$name"; cat "$work/errors"; if [ "$file" = - ]; then cat "$work/output"; fi; } >>"$log"
-  if [ "$file" != - ]; then cat "$work/output" >>"$file"; fi
-  if [ $rc -eq 0 ]; then
-    say "ok    $name ($((SECONDS - begin)) s)"
-  else
-    say "FAIL  $name (exit status $rc, $((SECONDS - begin)) s)"
-    { tail -n 15 "$work/output"; tail -n 5 "$work/errors"; } | cut -c1-300 | sed 's/^/      /' | tee -a "$summary"
+  local limit=$1 started at rc took
+  started=$(now) at=$(($(stat -c %s "$log") + 1)) rc=0
+  shift
+  deadline=$((started + $(scaled "$limit")))
+  if [ $deadline -gt $end ]; then deadline=$end; fi
+  if [ $((end - started)) -lt 1 ]; then
+    say "LATE  $* (the script's time is up)"
     failed=$((failed + 1))
+    return
   fi
+  printf '\n=== %s\n' "$*" >>"$log"
+  "$@" || rc=$?
+  took=$(seconds $(($(now) - started)))
+  case $rc in
+  0) say "ok    $* ($took s)" ;;
+  77) say "skip  $* ($why)" ;;
+  124 | 137) say "LIMIT $* ($took s)" ;;
+  *) say "FAIL  $* (exit status $rc, $took s)" ;;
+  esac
+  case $rc in
+  0 | 77) ;;
+  *)
+    failed=$((failed + 1))
+    tail -c +$at "$log" | grep -v -e '^=== ' -e '^$' | tail -n 15 | cut -c1-300 | sed 's/^/      /' | tee -a "$summary"
+    ;;
+  esac
+  for file in "$log" "$kernels" "$machine"; do # a file of results has at most 16 MiB
+    if [ "$(stat -c %s "$file")" -gt 15000000 ]; then
+      tail -c 8000000 "$file" >"$work/tail" && cat "$work/tail" >"$file"
+    fi
+  done
+}
+
+# generate MODEL: has the generator write a model whose package travels without weights, and compiles it for them. If
+# they differ from those of the package, the package is what was compiled here.
+generate() {
+  local dir=$work/models/$1 made=$work/made/$1 package=$work/models/$1/fp16 size digest
+  size=$(cat "$dir/generated")
+  limited "$work/gen" -o "$dir" -model "$1" -size "$size" -inputs 0 || return
+  limited "$work/spark" compile "$dir/$1.onnx" --precision fp16 --target "$target" -o "$made" || return
+  digest=$(sha256sum "$made/weights.bin")
+  if ! grep -qF "${digest%% *}" "$package/program.json"; then
+    echo "$1 fp16: not the weights of the bundle's package: the driver compiles PTX" >>"$log"
+    rm -rf "$package" && cp -r "$made" "$package"
+  fi
+  mv "$made/weights.bin" "$package/"
+}
+
+generateAll() {
+  local rc=0 file log=$work/generated.log
+  deadline=$((begin + $(scaled $generating)))
+  for file in "$work"/models/*/generated; do
+    if [ -f "$file" ]; then generate "$(basename "$(dirname "$file")")" || rc=$?; fi
+  done
   return $rc
 }
 
+models() {
+  local rc=0
+  wait "$generator" || rc=$?
+  cat "$work/generated.log" >>"$log"
+  return $rc
+}
+
+vectors() {
+  local rc=0 at
+  at=$(($(stat -c %s "$log") + 1))
+  SPARK_RECORD=$out limited "$work/gputest.test" -test.run 'TestVectors$' -test.v || rc=$?
+  tail -c +$at "$log" | grep -o 'mma[^ ]*: sums in .*' | sed 's/^/      /' | tee -a "$summary"
+  return $rc
+}
+
+device() {
+  if [ "$SPARK_DEVICE" != cuda ]; then absent "needs a GPU"; return; fi
+  limited "$work/cuda.test" -test.run TestGPU -test.v
+}
+
+# What is measured on the CPU device describes no GPU, and nothing is predicted by it.
+machine() {
+  limited "$work/spark" bench --machine --device "$SPARK_DEVICE" -o "$out/machine.json" || return
+  if [ "$SPARK_DEVICE" = cuda ]; then figures=(--machine-file "$out/machine.json"); fi
+}
+figures=()
+
+# golden MODEL PRECISION: outputs against those of the evaluator in float64. Everything is quantised that can be: this
+# asks whether kernels are right, not how accurate the model is.
+golden() {
+  local rc=0 file least=0.9999
+  case $2 in fp8 | nvfp4) least=0.5 ;; bf16) least=0.999 ;; fp32) least=0.99999999 ;; esac
+  for file in "$work/models/$1"/*.npz; do
+    limited "$work/spark" run "$work/models/$1/$2" --input "$file" --expect "$file" --min-cosine $least \
+      --device "$SPARK_DEVICE" --json "$work/report.json" || rc=$?
+    keep reports.jsonl "golden $1 $2: $(basename "$file" .npz)" "$work/report.json"
+  done
+  return $rc
+}
+
+# bench MODEL PRECISION: latencies, warm and with cold caches, launch by launch and on a timeline.
+bench() { measure "bench $*" "$@" -- --layers --timeline "$work/timeline.json"; }
+
+# ablate MODEL PRECISION: what each mechanism is worth, interleaved with the default.
+ablate() { measure "ablate $*" "$@" -- --ablate pdl,prefetch,hints,carveout; }
+
+# measure NAME MODEL PRECISION… -- FLAGS…
+measure() {
+  local rc=0 name=$1 model=$2 packages=()
+  shift 2
+  while [ "$1" != -- ]; do packages+=("$work/models/$model/$1"); shift; done
+  shift
+  limited "$work/spark" bench "${packages[@]}" --device "$SPARK_DEVICE" --runs "$runs" --no-peer "$@" "${figures[@]}" \
+    --json "$work/bench.json" || rc=$?
+  keep bench.jsonl "$name" "$work/bench.json"
+  return $rc
+}
+
+# compare: every package against golden outputs, the CPU device, and a second run bit for bit.
+compare() {
+  SPARK_GPU_MODELS=$work/models limited "$work/gputest.test" -test.run TestModelsOnGPU -test.v
+}
+
+# profile MODEL PRECISION: Nsight Compute on the kernels that are predicted to take longest. Clocks stay as they are.
+profile() {
+  if ! command -v ncu >/dev/null; then absent "no ncu"; return; fi
+  to=$kernels limited ncu --kernel-name "regex:^($(paste -sd'|' "$here/longest"))$" --launch-count 6 --set full \
+    --clock-control none "$work/spark" run "$work/models/$1/$2" --input "$(first "$1")" --device "$SPARK_DEVICE"
+}
+
+# sanitize TOOL MODEL PRECISION
+sanitize() {
+  if ! command -v compute-sanitizer >/dev/null; then absent "no compute-sanitizer"; return; fi
+  to=$kernels limited compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 20 \
+    "$work/spark" run "$work/models/$2/$3" --input "$(first "$2")" --device "$SPARK_DEVICE"
+}
+
+first() { find "$work/models/$1" -maxdepth 1 -name '*.npz' | sort | head -n 1; }
+
+# peer MODEL PRECISION MODES: PyTorch, or ONNX Runtime on the CPU.
+peer() {
+  local rc=0 find='import importlib.util as u, sys; sys.exit(not (u.find_spec("torch") and u.find_spec("onnx")))'
+  if ! "$python" -c "$find" </dev/null 2>>"$log"; then
+    absent "$python has no torch and onnx"
+    return
+  fi
+  : >"$work/peer"
+  to=$work/peer limited "$python" "$here/bin/torch_latency.py" "$work/models/$1"/*.onnx "$(first "$1")" --dtype "$2" \
+    --modes "$3" --runs "$runs" || rc=$?
+  # Compilers chatter on standard output.
+  grep '^{' "$work/peer" | sed 's/.*/{"step": "peer '"$1"'", "report": &}/' >>"$out/reports.jsonl"
+  return $rc
+}
+
+# precision MODEL PRECISION: compiles here and checks golden outputs; in fp32 they are not rounded to the file's types.
+precision() {
+  local flags=()
+  if [ "$2" = fp32 ]; then flags=(--io f32); fi
+  limited "$work/spark" compile "$work/models/$1"/*.onnx --precision "$2" --target "$target" "${flags[@]}" \
+    -o "$work/models/$1/$2" || return
+  golden "$1" "$2"
+}
+
+# tune MODEL: schedules by what kernels take here, beside those of the cost model.
+tune() {
+  limited "$work/spark" compile "$work/models/$1"/*.onnx --precision fp16 --target "$target" --tune \
+    --tune-budget "${TUNE:-3m}" --tune-file "$work/tuning.json" -o "$work/models/$1/tuned" || return
+  keep reports.jsonl "tuning file $1" "$work/tuning.json"
+  golden "$1" tuned && measure "tuned $1" "$1" fp16 tuned --
+}
+
+mkdir -p "$work/models"
 for packed in "$here"/bin/*.gz; do
   name=$(basename "$packed" .gz)
   gunzip -c "$packed" >"$work/$name" && chmod +x "$work/$name" || { say "cannot unpack $packed"; exit 2; }
 done
+for packed in "$here"/*.tar.gz; do
+  tar -xzf "$packed" -C "$work/models" || { say "cannot unpack $packed"; exit 2; }
+done
+cp "$here/predicted.json" "$work/" && keep reports.jsonl predicted "$work/predicted.json"
 
 {
   uname -a
@@ -63,143 +303,23 @@ done
   nproc
   head -n 3 /proc/meminfo
   if [ -r /proc/device-tree/model ]; then tr -d '\0' </proc/device-tree/model; echo; fi
-  if command -v nvidia-smi >/dev/null; then
-    nvidia-smi
-    nvidia-smi -q -d CLOCK,POWER,PERFORMANCE,TEMPERATURE
-  else
-    echo "no nvidia-smi"
-  fi
 } >"$machine" 2>&1
-
-# The vectors first: what they show explains everything after them.
-step "vectors" - env SPARK_RECORD="$out" "$work/gputest.test" -test.run 'TestVectors$' -test.v
-grep -o 'mma[^ ]*: sums in .*' "$work/output" | sed 's/^/      /' | tee -a "$summary"
-if [ "$SPARK_DEVICE" = cuda ]; then
-  step "device" - "$work/cuda.test" -test.run TestGPU -test.v
-fi
-
-# The machine's own constants, by which the report predicts; made on the CPU device they describe no GPU.
-step "constants of the machine" - "$work/spark" bench --machine --device "$SPARK_DEVICE" -o "$out/machine.json"
-figures=()
-if [ "$SPARK_DEVICE" = cuda ] && [ -f "$out/machine.json" ]; then figures=(--machine-file "$out/machine.json"); fi
-
-if [ $# -eq 0 ]; then
-  for dir in "$here"/*/; do
-    if ls "$dir"*.onnx.gz >/dev/null 2>&1; then set -- "$@" "$(basename "$dir")"; fi
-  done
-fi
-
-# bound MODEL PRECISION: the least cosine against the golden outputs. TestModelsOnGPU bounds relative L2 as well, of
-# quantised models by the CPU device's.
-bound() {
-  case "$1 $2" in
-  "driving_vision fp16") echo 0.99998 ;;
-  "driving_policy fp16") echo 0.999999 ;;
-  "dmonitoring_model fp16") echo 0.99999 ;;
-  *\ fp16) echo 0.9999 ;;
-  *bf16) echo 0.999 ;;
-  *fp8 | *nvfp4) echo 0.5 ;;
-  *) echo 0.99999999 ;;
-  esac
-}
-
-# run NAME ARGUMENTS…: spark-run, with its report kept.
-run() {
-  local name=$1
-  shift
-  rm -f "$work/report.json"
-  step "$name" - "$work/spark" run "$@" --device "$SPARK_DEVICE" --json "$work/report.json"
-  if [ -f "$work/report.json" ]; then
-    printf '{"step": "%s", "report": %s}\n' "$name" "$(tr -d '\n' <"$work/report.json")" >>"$out/reports.jsonl"
-  fi
-}
-
-# Clocks and power under load, twice a second.
 if command -v nvidia-smi >/dev/null; then
-  nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu --format=csv -lms 500 >"$work/clocks" 2>&1 &
+  { nvidia-smi; nvidia-smi -q -d CLOCK,POWER,PERFORMANCE,TEMPERATURE; echo; echo "During the runs:"; } >>"$machine" 2>&1
+  fields=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu
+  nvidia-smi --query-gpu=$fields --format=csv -lms 500 >>"$machine" 2>&1 &
   sampler=$!
-fi
-
-packages=()
-for model in "$@"; do
-  mkdir -p "$work/models/$model"
-  gunzip -c "$here/$model/$model.onnx.gz" >"$work/$model.onnx" && cp "$here/$model"/*.npz "$work/models/$model/" || { say "FAIL  no bundled model $model"; failed=$((failed + 1)); continue; }
-  for precision in ${PRECISIONS:-fp16 fp32 bf16 fp8 nvfp4}; do
-    package=$work/models/$model/$precision
-    # Everything forced, and calibrated on what travels along: whether the kernels are right, not how accurate the model is.
-    # Nor does rounding outputs hide what kernels do in fp32.
-    case $precision in fp8 | nvfp4) force=(--calibrate "$work/models/$model" --min-cosine 0) ;; fp32) force=(--io f32) ;; *) force=() ;; esac
-    step "$model $precision: compile" - "$work/spark" compile "$work/$model.onnx" --precision "$precision" --target sm_121,sm_90,sm_80 "${force[@]}" -o "$package" || continue
-    packages+=("$package")
-    first=
-    for golden in "$work/models/$model"/*.npz; do
-      first=${first:-$golden}
-      run "$model $precision: $(basename "$golden" .npz)" "$package" --input "$golden" --expect "$golden" --min-cosine "$(bound "$model" $precision)"
-    done
-    run "$model $precision: $runs runs" "$package" --input "$first" --runs "$runs"
-  done
-done
-
-export SPARK_GPU_MODELS=$work/models
-step "models against golden outputs and the CPU device" - "$work/gputest.test" -test.run TestModelsOnGPU -test.v -test.timeout "${limit}s"
-step "latency" "$work/bench.txt" "$work/gputest.test" -test.run '^$' -test.bench Models -test.benchtime "${runs}x" -test.timeout "${limit}s"
-
-step "report" - "$work/spark" bench "${packages[@]}" --device "$SPARK_DEVICE" --runs "$runs" --layers --timeline "$work/trace.json" --no-peer "${figures[@]}" --json "$out/bench.json" --html "$out/report.html"
-
-# Schedules by what kernels take here, and the tuned program beside the other one.
-target=$(sed -nE 's/.*"target": "(sm_[0-9]+)".*/\1/p' "$out/machine.json" 2>/dev/null | head -n 1)
-for model in "$@"; do
-  [ -f "$work/$model.onnx" ] || continue
-  for tuned in 0 1; do
-    search=()
-    if [ $tuned -eq 1 ]; then search=(--tune --tune-budget "$tune" --tune-file "$work/$model.tuning.json"); fi
-    step "$model: compile, tuned $tuned" - "$work/spark" compile "$work/$model.onnx" --precision fp16 --target "${target:-sm_121}" "${search[@]}" -o "$work/tuned/$model$tuned"
-    grep '^tuning: ' "$work/output" | sed 's/^/      /' | tee -a "$summary"
-  done
-  if [ -f "$work/$model.tuning.json" ]; then
-    printf '{"step": "%s: tuning file", "report": %s}\n' "$model" "$(tr -d '\n' <"$work/$model.tuning.json")" >>"$out/reports.jsonl"
-  fi
-  for golden in "$work/models/$model"/*.npz; do
-    run "$model tuned: $(basename "$golden" .npz)" "$work/tuned/${model}1" --input "$golden" --expect "$golden" --min-cosine "$(bound "$model" fp16)"
-  done
-  step "$model: tuned beside untuned" "$summary" "$work/spark" bench "$work/tuned/${model}0" "$work/tuned/${model}1" --device "$SPARK_DEVICE" --runs "$runs" --no-peer
-done
-
-if "$python" -c 'import torch, onnx' 2>>"$log"; then
-  for model in "$@"; do
-    golden=$(ls "$work/models/$model"/*.npz | head -n 1)
-    for dtype in fp16 fp32; do
-      for modes in eager,graph compile; do # compile takes minutes, and may not end in time
-        step "$model: PyTorch $dtype $modes" "$work/torch.jsonl" "$python" "$here/bin/torch_latency.py" "$work/$model.onnx" "$golden" --dtype $dtype --modes $modes --runs "$runs"
-      done
-    done
-    if "$python" -c 'import onnxruntime' 2>/dev/null; then
-      step "$model: ONNX Runtime, CPU" "$work/torch.jsonl" "$python" "$here/bin/torch_latency.py" "$work/$model.onnx" "$golden" --modes ort --runs 50
-    fi
-  done
 else
-  say "skip  PyTorch: $python has no torch and onnx"
+  echo "no nvidia-smi" >>"$machine"
 fi
 
-if [ -n "$sampler" ]; then
-  kill "$sampler" 2>/dev/null
-  { echo; echo "Clocks during the runs:"; cat "$work/clocks"; } >>"$machine"
-  sampler=
-fi
-# Peers' lines of JSON, without compilers' chatter, beside ours; and no file beyond 16 MiB.
-grep '^{' "$work/torch.jsonl" | sed 's/.*/{"step": "peer", "report": &}/' >>"$out/reports.jsonl"
-for file in "$log" "$machine"; do
-  if [ "$(wc -c <"$file")" -gt 16000000 ]; then tail -c 16000000 "$file" >"$work/tail" && cp "$work/tail" "$file"; fi
-done
+generateAll &
+generator=$!
+while read -r -a row; do
+  if [ "${row[1]:-}" = models ] || [[ "${row[*]:1}" =~ ${STEPS:-.} ]]; then step "${row[@]}"; fi
+done < <(grep . <<<"$table")
 
-say ""
-grep '^Benchmark' "$work/bench.txt" | tee -a "$summary"
-sed -nE 's/.*"model": "([^"]*)", "mode": "([^"]*)", "asked": "([^"]*)".*"wall": \{"mean_ms": [0-9.e-]*, "p50_ms": ([0-9.e-]*), "p99_ms": ([0-9.e-]*).*/\1 \2 \3: wall p50 \4, p99 \5 ms &/
-  t found
-  d
-  :found
-  s/ms \{.*"event": \{"mean_ms": [0-9.e-]*, "p50_ms": ([0-9.e-]*), "p99_ms": ([0-9.e-]*).*/ms; on the device p50 \1, p99 \2 ms/
-  s/ms \{.*/ms/
-  p' "$work/torch.jsonl" | tee -a "$summary"
-say "$failed steps failed; results are in $out"
+echo
+grep -E '^(ok|FAIL|LIMIT|LATE|skip) ' "$summary"
+say "$failed steps failed in $(seconds $(($(now) - begin))) s; results are in $out"
 [ $failed -eq 0 ]
