@@ -60,6 +60,9 @@ func evictions(r *rig) error {
 		if err != nil {
 			return err
 		}
+		if err := ring(resident); err != nil {
+			return err
+		}
 		unit := r.sizes.fill * streamUnit
 		passing, err := r.alloc((2*r.sizes.l2+unit-1)/unit*unit, hal.DeviceMemory)
 		if err != nil {
@@ -77,7 +80,7 @@ func evictions(r *rig) error {
 		var took [3]cost.Figure
 		for i, between := range [][]hal.Op{pass("copy_in"), pass("copy_in_evict_first"), nil} {
 			before := append(append([]hal.Op{}, flush...), r.read(resident))
-			if took[i], err = r.after(chain(append(before, between...)...), r.read(resident)); err != nil {
+			if took[i], err = r.after(chain(append(before, between...)...), r.sample(resident)); err != nil {
 				return err
 			}
 		}

@@ -175,6 +175,16 @@ func kernels(t *target.Target) *ptx.Module {
 	})
 	b.done(next)
 
+	// Likewise, a chain for each block: they begin so many bytes apart.
+	b = newKernel(m, "chains", 32)
+	from, at, next = b.address("from"), b.Reg(ptx.B64), b.Reg(ptx.B32)
+	b.I("mul.lo.s32", next, b.block, b.number("apart"))
+	b.loop(func(ptx.Reg) {
+		b.I("mad.wide.u32", at, next, ptx.Imm(1), from)
+		b.I("ld.global.u32", next, ptx.At(at, 0))
+	})
+	b.done(next)
+
 	// Loads of a thread that do not wait for each other, a line each.
 	b = newKernel(m, "loads", 32)
 	from, at = b.address("from"), b.Reg(ptx.B64)

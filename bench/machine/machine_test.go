@@ -70,7 +70,7 @@ var found = map[string]float64{"clock_ghz": 0.05, "launch_us": 0.08, "launch_pla
 func measureAll(t *testing.T, on *cost.Machine, noise simulated.Noise, samples int) *cost.File {
 	s := simulate(t, on)
 	s.Noise = noise
-	f, err := measure(t.Context(), s, Options{Samples: samples}, sizes{fill: on.SMs, rounds: 50, steps: 16, nodes: 20, blocks: 8, l2: on.L2Bytes,
+	f, err := measure(t.Context(), s, Options{Samples: samples}, sizes{fill: on.SMs, rounds: 50, steps: 64, nodes: 20, blocks: 8, l2: on.L2Bytes,
 		cached: on.L2Bytes / 4, memory: 2 * on.L2Bytes, passes: 2, repeats: 40, work: 1})
 	require.NoError(t, err)
 	require.Empty(t, f.DryRun)
@@ -404,12 +404,21 @@ func TestKernels_LeaveOutWhatATargetLacks(t *testing.T) {
 func TestPrefetches_ThatNeverComeAreNoRate(t *testing.T) {
 	row := target.Default()
 	s := simulate(t, cost.Of(row))
-	f := measureOn(t, prefetches, deaf{s}, cost.Of(row), sizes{fill: row.SMs, rounds: 50, l2: row.L2Bytes})
+	f := measureOn(t, prefetches, deaf{s}, cost.Of(row), sizes{fill: row.SMs, rounds: 50, steps: 64, l2: row.L2Bytes})
 	require.Contains(t, f.Left["prefetch_rate"], "prefetched bytes do not come")
 	require.InDelta(t, 0, f.Figures["prefetch_kept"].Middle, 0.01)
 	on, err := cost.Measure(row, f.Figures)
 	require.NoError(t, err)
 	require.InDelta(t, 0, cost.Of(on).PrefetchKept, 0.01)
+}
+
+// TestPrefetches_ShorterThanALaunchHaveNoRate: of memory so fast that all bytes have come when a launch behind the prefetch begins.
+func TestPrefetches_ShorterThanALaunchHaveNoRate(t *testing.T) {
+	h200, err := target.OfDevice("h200")
+	require.NoError(t, err)
+	f := measureOnly(t, prefetches, cost.Of(h200), sizes{fill: h200.SMs, rounds: 50, steps: 64, l2: h200.L2Bytes})
+	require.Contains(t, f.Left["prefetch_rate"], "before a launch behind them begins")
+	require.InDelta(t, 1, f.Figures["prefetch_kept"].Middle, 0.02)
 }
 
 // deaf is a simulated device that does not prefetch.

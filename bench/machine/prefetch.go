@@ -65,15 +65,8 @@ func prefetches(r *rig) error {
 	}
 	return r.apart(func() error {
 		p := &prefetching{rig: r}
-		err := p.prepare()
-		if err != nil {
+		if err := p.prepare(); err != nil {
 			return err
-		}
-		if !(p.cold.Middle > 1.5*p.warm.Middle) {
-			for _, name := range names {
-				r.file.Left[name] = fmt.Sprintf("memory seems as fast as L2: %.3g and %.3g µs", p.cold.Middle, p.warm.Middle)
-			}
-			return nil
 		}
 		if err := p.rate(); err != nil {
 			return err
@@ -85,26 +78,21 @@ func prefetches(r *rig) error {
 // prefetching is what both figures are measured with.
 type prefetching struct {
 	*rig
-	memory     hal.Memory // that is prefetched, a quarter of L2
-	other      hal.Memory // that is loaded meanwhile, as much
-	part       int        // bytes of a block of either
-	flush      []hal.Op
-	cold, warm cost.Figure // of reading memory from DRAM and from L2
+	memory hal.Memory // that is prefetched: a slice for each block
+	other  hal.Memory // that is loaded meanwhile, as much
+	flush  []hal.Op
 }
 
 func (p *prefetching) prepare() (err error) {
-	p.part = streamUnit
 	for _, m := range []*hal.Memory{&p.memory, &p.other} {
-		if *m, err = p.alloc(p.part*p.sizes.fill, hal.DeviceMemory); err != nil {
+		if *m, err = p.alloc(streamUnit*p.sizes.fill, hal.DeviceMemory); err != nil {
 			return err
 		}
 	}
-	if p.flush, err = p.rig.flush(); err != nil {
+	if err := ring(p.memory); err != nil {
 		return err
 	}
-	if p.cold, err = p.after(p.flush, p.read(p.memory)); err == nil {
-		p.warm, err = p.after(p.behind(p.read(p.memory)), p.read(p.memory))
-	}
+	p.flush, err = p.rig.flush()
 	return err
 }
 
@@ -128,7 +116,19 @@ var waits = []float64{0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 6}
 // when the last byte has come.
 func (p *prefetching) rate() error {
 	const name = "prefetch_rate"
-	ask := p.op("prefetch", p.sizes.fill, 32, 1, ahead{p.memory}, p.part)
+	cold, err := p.after(p.flush, p.read(p.memory))
+	if err != nil {
+		return err
+	}
+	warm, err := p.after(p.behind(p.read(p.memory)), p.read(p.memory))
+	if err != nil {
+		return err
+	}
+	if !(cold.Middle > leastContrast*warm.Middle) {
+		p.file.Left[name] = fmt.Sprintf("memory seems as fast as L2: %.3g and %.3g µs", cold.Middle, warm.Middle)
+		return nil
+	}
+	ask := p.op("prefetch", p.sizes.fill, 32, 1, ahead{p.memory}, streamUnit)
 	gone, late := make([]cost.Figure, len(waits)), make([]cost.Figure, len(waits))
 	for i, times := range waits {
 		var err error
@@ -139,14 +139,14 @@ func (p *prefetching) rate() error {
 			return err
 		}
 	}
-	come, all := late[len(late)-1].Middle, p.cold.Middle-p.warm.Middle
-	if p.cold.Middle-come < all/4 {
-		p.file.Left[name] = fmt.Sprintf("prefetched bytes do not come: reading them takes %.3g µs, and %.3g without a prefetch", come, p.cold.Middle)
+	come := late[len(late)-1].Middle
+	if cold.Middle-come < (cold.Middle-warm.Middle)/4 {
+		p.file.Left[name] = fmt.Sprintf("prefetched bytes do not come: reading them takes %.3g µs, and %.3g without a prefetch", come, cold.Middle)
 		return nil
 	}
 	at := func(of func(cost.Figure) float64) float64 {
 		n := 0
-		for n < len(waits) && of(late[n]) > come+(p.cold.Middle-come)/5 {
+		for n < len(waits) && of(late[n]) > come+(cold.Middle-come)/5 {
 			n++
 		}
 		us := of(gone[0])
@@ -159,9 +159,17 @@ func (p *prefetching) rate() error {
 	f := cost.Figure{Low: at(func(f cost.Figure) float64 { return f.Low }), Middle: at(func(f cost.Figure) float64 { return f.Middle }),
 		High: at(func(f cost.Figure) float64 { return f.High })}
 	f.Low, f.High = min(f.Low, f.Middle), max(f.High, f.Middle)
-	p.found(name, per(float64(p.memory.Size())/(p.on.MemoryGBps*1e3), f))
+	rate := per(float64(p.memory.Size())/(p.on.MemoryGBps*1e3), f)
+	if rate.Middle > mostRate {
+		p.file.Left[name] = fmt.Sprintf("prefetches end before a launch behind them begins: %.3g bytes within %.3g µs", float64(p.memory.Size()), gone[0].Middle)
+		return nil
+	}
+	p.found(name, rate)
 	return nil
 }
+
+// mostRate is the highest rate that is not one of launches: DRAM brings no more than its own, but for the error of both.
+const mostRate = 1.25
 
 // zeroOf is where the line through points meets zero, by least squares; through a single point goes the line that falls by as much as the wait grows.
 func zeroOf(x, y []cost.Figure, of func(cost.Figure) float64) float64 {
@@ -179,7 +187,7 @@ func zeroOf(x, y []cost.Figure, of func(cost.Figure) float64) float64 {
 
 // kept prefetches memory while the launch loads as much of other memory, waits until all must have come, and finds by the reader's time which part did.
 func (p *prefetching) kept() error {
-	both := p.op("load_and_prefetch", p.sizes.fill, streamThreads, 1, constants{p.other}, ahead{p.memory}, p.part)
+	both := p.op("load_and_prefetch", p.sizes.fill, streamThreads, 1, constants{p.other}, ahead{p.memory}, streamUnit)
 	var took [3]cost.Figure
 	for i, before := range [][]hal.Op{
 		p.behind(p.read(p.other), p.wait(6)),
@@ -187,7 +195,7 @@ func (p *prefetching) kept() error {
 		p.behind(p.read(p.memory), p.read(p.other), p.wait(6)),
 	} {
 		var err error
-		if took[i], err = p.after(before, p.read(p.memory)); err != nil {
+		if took[i], err = p.after(before, p.sample(p.memory)); err != nil {
 			return err
 		}
 	}
@@ -210,25 +218,22 @@ func (r *rig) flush() ([]hal.Op, error) {
 	return []hal.Op{r.read(m)}, nil
 }
 
-// foundBetween keeps the share of bytes that L2 served of those that were read, by what that takes if DRAM serves all and if L2 does.
+// sample is a launch that reads a part of the lines of memory that is a ring, spread over all of it, in chains whose loads wait for each other: its time
+// grows with the share of them that L2 does not hold, whatever the rates of L2 and DRAM are.
+func (r *rig) sample(m hal.Memory) hal.Op {
+	lines := m.Size() / lineBytes / r.sizes.fill
+	return r.op("chains", r.sizes.fill, 1, max(1, min(r.sizes.steps, lines)/4), constants{m}, lines*lineBytes)
+}
+
+// leastContrast is how much longer memory takes than L2 where the two can be told apart.
+const leastContrast = 1.25
+
+// foundBetween keeps the share of lines that L2 served of a sample, by what that takes if DRAM serves all and if L2 does.
 func (r *rig) foundBetween(name string, cold, took, warm cost.Figure) {
-	if !(cold.Middle > 1.5*warm.Middle) {
+	if !(cold.Middle > leastContrast*warm.Middle) {
 		r.file.Left[name] = fmt.Sprintf("memory seems as fast as L2: %.3g and %.3g µs", cold.Middle, warm.Middle)
 		return
 	}
-	share := func(us float64) float64 { return 1 - r.missed(us, cold.Middle, warm.Middle) }
+	share := func(us float64) float64 { return (cold.Middle - us) / (cold.Middle - warm.Middle) }
 	r.foundShare(name, cost.Figure{Low: share(took.High), Middle: share(took.Middle), High: share(took.Low)})
-}
-
-// missed is the part of what a launch read that DRAM served, by its time. The model hides most of L2's time behind DRAM's, or DRAM's behind L2's
-// where that serves nearly all.
-func (r *rig) missed(us, cold, warm float64) float64 {
-	launch := r.on.Launch(true) + r.on.StartUS
-	l2 := warm - launch
-	hidden := float64(r.on.Exposed * l2)
-	dram := cold - launch - hidden
-	if us -= launch; us < l2+hidden {
-		return (us - l2) / float64(r.on.Exposed*dram)
-	}
-	return (us - hidden) / dram
 }

@@ -240,6 +240,10 @@ func (s *sequence) launch(op *hal.Op, c *emu.Counts) {
 	machine := *s.d.On
 	machine.PrefetchKept = 1 // Fetches and Awaits are bytes that arrive
 	machine.AtomicUS *= contention(c)
+	if asked := w.L2Read; asked > 0 { // loads that wait for each other wait for DRAM in part
+		share := min(1, moved.read/asked)
+		machine.MemoryLatencyUS = machine.CacheLatencyUS + float64(share*(machine.MemoryLatencyUS-machine.CacheLatencyUS))
+	}
 	s.times = append(s.times, machine.Estimate(w))
 }
 
