@@ -196,12 +196,12 @@ func (r *Result) predictPrefixes(p *runtime.Program, v *runtime.Variant, counts 
 		if at := slices.IndexFunc(counts, func(c *emu.Counts) bool { return c.Op > i }); at >= 0 {
 			n = at
 		}
-		prof, err := profile.New(p, &list, entryName(i), counts[:n], on)
+		us, err := profile.Total(p, &list, entryName(i), counts[:n], on)
 		if err != nil {
 			return fmt.Errorf("predicting launches 0 to %d: %w", i, err)
 		}
-		r.Layers[i].PredictedUS = prof.Total.US - front
-		front = prof.Total.US
+		r.Layers[i].PredictedUS = us - front
+		front = us
 	}
 	return nil
 }

@@ -125,9 +125,27 @@ var classes = map[ptx.Kind]string{ptx.KindInt: "integer", ptx.KindFloat: "float"
 
 // New makes a profile of the counts of a run of an entry, in launch order, for a target's device.
 func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Counts, t *target.Target) (*Profile, error) {
+	out, all, err := newProfile(p, v, name, counts, t)
+	if err == nil {
+		out.ranges(cost.Of(t), *all)
+	}
+	return out, err
+}
+
+// Total is New's Total.US, in a fraction of the time.
+func Total(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Counts, t *target.Target) (us float64, err error) {
+	out, _, err := newProfile(p, v, name, counts, t)
+	if err != nil {
+		return 0, err
+	}
+	return out.Total.US, nil
+}
+
+// newProfile is New without ranges, and what L2 keeps of the run.
+func newProfile(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Counts, t *target.Target) (*Profile, *caches, error) {
 	entry := v.Entry(name)
 	if entry == nil {
-		return nil, fmt.Errorf("%s: variant %s has no entry %s: compile the model again", p.Model, v.Target, name)
+		return nil, nil, fmt.Errorf("%s: variant %s has no entry %s: compile the model again", p.Model, v.Target, name)
 	}
 	m := cost.Of(t)
 	out := &Profile{Model: p.Model, Precision: p.Precision, Target: v.Target, Device: t.Device}
@@ -151,7 +169,7 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 	}
 	out.copies(entry)
 	out.parts = partsRead(entry, counts)
-	all := caches{followed{v: v, launches: entry.Launches, states: p.States, read: out.parts}, map[keeping]cached{}}
+	all := &caches{followed{v: v, launches: entry.Launches, states: p.States, read: out.parts}, map[keeping]cached{}}
 	on := all.on(m)
 	for i := range out.Launches {
 		l := &out.Launches[i]
@@ -164,8 +182,7 @@ func New(p *runtime.Program, v *runtime.Variant, name string, counts []*emu.Coun
 		}
 	}
 	out.sum()
-	out.ranges(m, all)
-	return out, nil
+	return out, all, nil
 }
 
 // Run counts one run of an entry of a variant on zeros, on the CPU device, and predicts it for a target's device; nil: the variant's

@@ -42,6 +42,9 @@ func (s *session) measureMachine(ctx context.Context) error {
 	}
 	if s.device.Info().Target != "" {
 		f.State = s.state(ctx, s.device.Info().Name)
+		if off := s.device.Info().Switches.Off(); len(off) > 0 {
+			f.State["switched off"] = strings.Join(off, ", ")
+		}
 	}
 	if err := machineTable(s.out, f); err != nil || s.Output == "" {
 		return err
