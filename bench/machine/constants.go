@@ -59,9 +59,10 @@ func starts(r *rig) error {
 	return nil
 }
 
-// launches that compute for some microseconds each: N of them take N gaps less than 2N that compute half as long, by full edges and by
-// programmatic dependent launch. The gap is without a block's start, which the model adds; where dependent launch hides that too, nothing is left.
-// Launches that do nothing, which publications measure, are shorter.
+// launches that compute for some microseconds each: N of them take N gaps less than 2N that compute half as long, by
+// full edges and by programmatic dependent launch. The gap is without a block's start, which the model adds; where
+// dependent launch hides that too, nothing is left. Launches that do nothing, which publications measure, are
+// shorter.
 func launches(r *rig) error {
 	for _, way := range []struct {
 		name, empty string
@@ -76,8 +77,10 @@ func launches(r *rig) error {
 			return err
 		}
 		f = less(scaled(f, 1/float64(n)), r.on.StartUS)
-		r.found(way.name, cost.Figure{Low: max(leastGap, f.Low), Middle: max(leastGap, f.Middle), High: max(leastGap, f.High)})
-		f, err = r.slope(n, 2*n, func(n int) []hal.Op { return row(r.op("empty", r.sizes.fill, 32, 1), n, way.dependent) })
+		r.found(way.name, within(f, leastGap, math.Inf(1)))
+		f, err = r.slope(n, 2*n, func(n int) []hal.Op {
+			return row(r.op("empty", r.sizes.fill, 32, 1), n, way.dependent)
+		})
 		if err != nil {
 			return err
 		}
@@ -102,8 +105,8 @@ const (
 	leastGap   = 0.01 // µs
 )
 
-// fewBlocks compares a block among so few that multiprocessors stay idle with one that has a multiprocessor to itself, for which each asks for all
-// shared memory. Both have warps enough to issue as fast as a multiprocessor can.
+// fewBlocks compares a block among so few that multiprocessors stay idle with one that has a multiprocessor to
+// itself, for which each asks for all shared memory. Both have warps enough to issue as fast as a multiprocessor can.
 func fewBlocks(r *rig) error {
 	const threads = 512
 	round := func(blocks, shared int) (cost.Figure, error) {
@@ -124,7 +127,8 @@ func fewBlocks(r *rig) error {
 			return err
 		}
 		if !(own.Middle > 0 && few.Middle > 0) {
-			r.file.Left["few_blocks_issue"] = fmt.Sprintf("the difference of two amounts of work does not show: %.3g and %.3g", own.Middle, few.Middle)
+			r.file.Left["few_blocks_issue"] = fmt.Sprintf("the difference of two amounts of work does not show: %.3g and %.3g",
+				own.Middle, few.Middle)
 			return nil
 		}
 		x := per(own.Middle, few)
@@ -217,7 +221,8 @@ func barriers(r *rig) error {
 	})
 }
 
-// handshakes are what blocks that split K do to find the last of them, several for each counter; of a handshake's barriers the model knows.
+// handshakes are what blocks that split K do to find the last of them, several for each counter; of a handshake's
+// barriers the model knows.
 func handshakes(r *rig, counters hal.Memory) error {
 	shift := 0
 	for 2<<shift <= min(r.sizes.fill, splitBlocks) {
@@ -260,7 +265,8 @@ func latencies(r *rig) error {
 					return err
 				}
 			}
-			f, err := r.difference(r.opt.Samples, flush, []hal.Op{r.op("chase", 1, 1, r.sizes.steps, m)}, []hal.Op{r.op("chase", 1, 1, 2*r.sizes.steps, m)})
+			chase := func(steps int) []hal.Op { return []hal.Op{r.op("chase", 1, 1, steps, m)} }
+			f, err := r.difference(r.opt.Samples, flush, chase(r.sizes.steps), chase(2*r.sizes.steps))
 			if err != nil {
 				return err
 			}

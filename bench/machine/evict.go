@@ -12,8 +12,8 @@ const (
 	policyUnit    = 16 * policyVectors * streamThreads // bytes of a block
 )
 
-// policies are copies of many bytes to shared memory by asynchronous copies, as panels of weights are read: with a cache policy, by which what was read
-// leaves L2 first, and without.
+// policies are copies of many bytes to shared memory by asynchronous copies, as panels of weights are read: with a
+// cache policy, by which what was read leaves L2 first, and without.
 func policies(m *ptx.Module) {
 	for _, c := range []struct {
 		name string
@@ -52,8 +52,8 @@ func policies(m *ptx.Module) {
 	}
 }
 
-// evictions finds whether what is read as evict-first leaves L2 before all else: what L2 held before stays there, although more than it holds is read.
-// Bytes read without the policy put it out.
+// evictions finds whether what is read as evict-first leaves L2 before all else: what L2 held before stays there,
+// although more than it holds is read. Bytes read without the policy put it out.
 func evictions(r *rig) error {
 	return r.apart(func() error {
 		resident, err := r.alloc(streamUnit*r.sizes.fill, hal.DeviceMemory)

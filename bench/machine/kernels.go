@@ -87,7 +87,8 @@ func (b *builder) floats(n int) []ptx.Reg {
 	return out
 }
 
-// multiplyAdds emits rounds of f32 multiply-adds in chains that do not wait for each other, and returns the sum of the chains.
+// multiplyAdds emits rounds of f32 multiply-adds in chains that do not wait for each other, and returns the sum of
+// the chains.
 func (b *builder) multiplyAdds(chains int) ptx.Reg {
 	x := b.floats(chains + 2)
 	b.loop(func(ptx.Reg) {
@@ -115,7 +116,8 @@ func kernels(t *target.Target) *ptx.Module {
 	}
 	b.I("ret")
 
-	// A launch that computes behind what kernels of models do for the next one. It would write sums below 0, and there are none.
+	// A launch that computes behind what kernels of models do for the next one. It would write sums below 0, and
+	// there are none.
 	b = newKernel(m, "work", workThreads)
 	if t.DependentLaunch {
 		b.I("griddepcontrol.wait")
@@ -212,8 +214,9 @@ func kernels(t *target.Target) *ptx.Module {
 	return m
 }
 
-// handshake is that of split-K blocks (codegen/contraction, partials), 1 << shift of which share a counter: a block's threads store their partial sums,
-// its first thread counts the block behind them and tells the others how many came before.
+// handshake is that of split-K blocks (codegen/contraction, partials), 1 << shift of which share a counter: a block's
+// threads store their partial sums, its first thread counts the block behind them and tells the others how many came
+// before.
 func handshake(m *ptx.Module) {
 	b := newKernel(m, "handshake", handshakeThreads)
 	counter, mine, group, i := b.Reg(ptx.B64), b.Reg(ptx.B64), b.Reg(ptx.B32), b.Reg(ptx.B32)

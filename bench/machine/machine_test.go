@@ -29,7 +29,8 @@ func simulate(t *testing.T, on *cost.Machine) *simulated.Device {
 
 var errFault = errors.New("a fault")
 
-// changed is a machine that differs from a target's row: constants by value, and all others by factors that differ from one to the next.
+// changed is a machine that differs from a target's row: constants by value, and all others by factors that differ
+// from one to the next.
 func changed(t *testing.T, row *target.Target, values map[string]float64) *cost.Machine {
 	figures := map[string]cost.Figure{}
 	for i, c := range cost.Of(row).All() {
@@ -44,40 +45,44 @@ func changed(t *testing.T, row *target.Target, values map[string]float64) *cost.
 	return cost.Of(on)
 }
 
-// machines are those that tests of the measurement find again, with two values of each constant: rates that warps cannot issue faster than, the
-// latency of multiply-adds by which the clock is found, and shares.
+// machines are those that tests of the measurement find again, with two values of each constant: rates that warps
+// cannot issue faster than, the latency of multiply-adds by which the clock is found, and shares.
 func machines(t *testing.T) []*cost.Machine {
 	row := target.Default()
 	f32 := 0.9 * row.TFLOPS["f32"]
 	return []*cost.Machine{
 		changed(t, row, map[string]float64{"tflops_f32": f32, "alone_issue": 1. / fmaClocks, "l2_together": 0.75,
 			"evict_first": 0, "prefetch_rate": 0.7, "prefetch_kept": 0.6, "few_blocks_issue": 0.5, "launch_plain_us": 1.3}),
-		changed(t, row, map[string]float64{"tflops_f32": f32, "alone_issue": 1. / fmaClocks, "l2_together": 0.95, "memory_gbps": 250,
-			"kept_share": 0.75, "launch_us": 0.9, "atomic_us": 1.9, "start_us": 0.4,
+		changed(t, row, map[string]float64{"tflops_f32": f32, "alone_issue": 1. / fmaClocks, "l2_together": 0.95,
+			"memory_gbps": 250,
+			"kept_share":  0.75, "launch_us": 0.9, "atomic_us": 1.9, "start_us": 0.4,
 			"evict_first": 1, "prefetch_rate": 1, "prefetch_kept": 1, "few_blocks_issue": 0.9, "launch_plain_us": 0.9}),
 	}
 }
 
-// found are the constants that measurements find, and how far off they may be. A loop's own instructions count with barriers and gaps, and waiting for
-// loads with what one multiprocessor reads.
+// found are the constants that measurements find, and how far off they may be. A loop's own instructions count with
+// barriers and gaps, and waiting for loads with what one multiprocessor reads.
 var found = map[string]float64{"clock_ghz": 0.05, "launch_us": 0.08, "launch_plain_us": 0.06, "start_us": 0.05,
-	"tflops_f32": 0.1, "tflops_f16": 0.03, "tflops_bf16": 0.03, "tflops_e4m3": 0.03, "tflops_e2m1": 0.03, "busy_warps": 0.05,
+	"tflops_f32": 0.1, "tflops_f16": 0.03, "tflops_bf16": 0.03, "tflops_e4m3": 0.03, "tflops_e2m1": 0.03,
+	"busy_warps":     0.05,
 	"barrier_clocks": 0.08, "atomic_us": 0.05,
-	"l2_read_gbps": 0.1, "l2_write_gbps": 0.1, "l2_together": 0.1, "kept_share": 0.05, "l2_bytes_clock": 0.16, "memory_gbps": 0.1,
+	"l2_read_gbps": 0.1, "l2_write_gbps": 0.1, "l2_together": 0.1, "kept_share": 0.05,
+	"l2_bytes_clock": 0.16, "memory_gbps": 0.1,
 	"prefetch_rate": 0.06, "prefetch_kept": 0.05, "evict_first": 0.05, "few_blocks_issue": 0.03}
 
 // measureAll measures a simulated machine.
 func measureAll(t *testing.T, on *cost.Machine, noise simulated.Noise, samples int) *cost.File {
 	s := simulate(t, on)
 	s.Noise = noise
-	f, err := measure(t.Context(), s, Options{Samples: samples}, sizes{fill: on.SMs, rounds: 50, steps: 64, nodes: 20, blocks: 8, l2: on.L2Bytes,
-		cached: on.L2Bytes / 4, memory: 2 * on.L2Bytes, passes: 2, repeats: 40, work: 1})
+	f, err := measure(t.Context(), s, Options{Samples: samples}, sizes{fill: on.SMs, rounds: 50, steps: 64, nodes: 20,
+		blocks: 8, l2: on.L2Bytes, cached: on.L2Bytes / 4, memory: 2 * on.L2Bytes, passes: 2, repeats: 40, work: 1})
 	require.NoError(t, err)
 	require.Empty(t, f.DryRun)
 	return f
 }
 
-// requireFound holds figures against a machine's, within their bounds times a factor. Shares may be 0, so they are held to their difference.
+// requireFound holds figures against a machine's, within their bounds times a factor. Shares may be 0, so they are
+// held to their difference.
 func requireFound(t *testing.T, on *cost.Machine, f *cost.File, factor float64) {
 	t.Helper()
 	for _, c := range on.All() {
@@ -97,8 +102,9 @@ func requireFound(t *testing.T, on *cost.Machine, f *cost.File, factor float64) 
 	}
 }
 
-// TestWhatIsMeasuredIsWhatTheModelMeans measures machines that take what the model says, and finds the model's constants, though it
-// knew others. What the model has no term for is not asked of it: loads that wait for each other, what a host waits, and what a term does not hide.
+// TestWhatIsMeasuredIsWhatTheModelMeans measures machines that take what the model says, and finds the model's
+// constants, though it knew others. What the model has no term for is not asked of it: loads that wait for each
+// other, what a host waits, and what a term does not hide.
 func TestWhatIsMeasuredIsWhatTheModelMeans(t *testing.T) {
 	for _, on := range machines(t) {
 		f := measureAll(t, on, simulated.Noise{}, 1)
@@ -301,7 +307,8 @@ func TestKernelsDoTheirWork(t *testing.T) {
 	require.Equal(t, sum, run(r.op("loads", 1, 32, 2, lines))[0])
 }
 
-// TestKernels_OfMechanismsDoTheirWork: all bytes are prefetched, in slices; blocks count each other; copies with a policy copy.
+// TestKernels_OfMechanismsDoTheirWork: all bytes are prefetched, in slices; blocks count each other; copies with a
+// policy copy.
 func TestKernels_OfMechanismsDoTheirWork(t *testing.T) {
 	var counts []*emu.Counts
 	d, err := emu.Open(emu.Options{Check: true, Profile: func(c *emu.Counts) { counts = append(counts, c) }})
@@ -389,7 +396,8 @@ func TestKernels_OfMechanismsDoTheirWork(t *testing.T) {
 	require.Empty(t, counts[0].Memories, "nothing is written")
 }
 
-// TestKernels_LeaveOutWhatATargetLacks: nothing is measured of a mechanism that the target has not, and the file says so.
+// TestKernels_LeaveOutWhatATargetLacks: nothing is measured of a mechanism that the target has not, and the file says
+// so.
 func TestKernels_LeaveOutWhatATargetLacks(t *testing.T) {
 	oldest := target.Oldest()
 	f := measureOnly(t, prefetches, cost.Of(oldest), sizes{fill: 2, l2: 1 << 20})
@@ -412,7 +420,8 @@ func TestPrefetches_ThatNeverComeAreNoRate(t *testing.T) {
 	require.InDelta(t, 0, cost.Of(on).PrefetchKept, 0.01)
 }
 
-// TestPrefetches_ShorterThanALaunchHaveNoRate: of memory so fast that all bytes have come when a launch behind the prefetch begins.
+// TestPrefetches_ShorterThanALaunchHaveNoRate: of memory so fast that all bytes have come when a launch behind the
+// prefetch begins.
 func TestPrefetches_ShorterThanALaunchHaveNoRate(t *testing.T) {
 	h200, err := target.OfDevice("h200")
 	require.NoError(t, err)
@@ -547,7 +556,8 @@ func TestMemoryIsMeasuredByKind(t *testing.T) {
 	small := *target.Default()
 	small.L2Bytes = 2 << 20
 	row := &small
-	amounts := sizes{fill: row.SMs, rounds: 2, steps: 8, nodes: 4, blocks: 2, l2: row.L2Bytes, cached: 64 << 10, memory: 4 * row.L2Bytes, passes: 2, repeats: 3, work: 1}
+	amounts := sizes{fill: row.SMs, rounds: 2, steps: 8, nodes: 4, blocks: 2, l2: row.L2Bytes, cached: 64 << 10,
+		memory: 4 * row.L2Bytes, passes: 2, repeats: 3, work: 1}
 	for _, factors := range []map[hal.MemoryKind]float64{{hal.PinnedMemory: 2, hal.ManagedMemory: .5}, {hal.PinnedMemory: 1.25, hal.ManagedMemory: 0}, {hal.PinnedMemory: 0, hal.ManagedMemory: 3}} {
 		d := skew(t, row, factors)
 		f, err := measure(t.Context(), d, Options{Samples: 1}, amounts)

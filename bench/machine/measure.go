@@ -20,9 +20,9 @@ type Options struct {
 	Note    func(text string) // what is measured now; nil: nobody wants to know
 }
 
-// Measure measures the constants of the cost model on a device. A figure's middle is the median of the samples, its ends are the tenths from
-// both sides, without outliers. What cannot be measured is in Left, with the reason. On the CPU device everything runs, on little data, and the
-// file says that it describes no GPU.
+// Measure measures the constants of the cost model on a device. A figure's middle is the median of the samples, its
+// ends are the tenths from both sides, without outliers. What cannot be measured is in Left, with the reason. On the
+// CPU device everything runs, on little data, and the file says that it describes no GPU.
 func Measure(ctx context.Context, d hal.Device, opt Options) (*cost.File, error) {
 	t, err := target.For(d.Info().Target)
 	if err != nil {
@@ -90,11 +90,13 @@ type sizes struct {
 
 // full are those of a GPU: the difference of two amounts takes some hundred microseconds.
 func full(t *target.Target) sizes {
-	return sizes{fill: t.SMs, rounds: 500, steps: 1000, nodes: 200, blocks: 200, l2: t.L2Bytes, cached: t.L2Bytes / 4, memory: 8 * t.L2Bytes, passes: 32, repeats: 500, work: 8}
+	return sizes{fill: t.SMs, rounds: 500, steps: 1000, nodes: 200, blocks: 200,
+		l2: t.L2Bytes, cached: t.L2Bytes / 4, memory: 8 * t.L2Bytes, passes: 32, repeats: 500, work: 8}
 }
 
 // dry are those of a run that shows that everything runs.
-var dry = sizes{fill: 2, rounds: 2, steps: 8, nodes: 4, blocks: 2, l2: 256 << 10, cached: 64 << 10, memory: 256 << 10, passes: 2, repeats: 3, work: 1}
+var dry = sizes{fill: 2, rounds: 2, steps: 8, nodes: 4, blocks: 2,
+	l2: 256 << 10, cached: 64 << 10, memory: 256 << 10, passes: 2, repeats: 3, work: 1}
 
 // rig is a device that is measured.
 type rig struct {
@@ -275,7 +277,8 @@ func (r *rig) twice(n int, op func(n int) hal.Op) (cost.Figure, error) {
 	return r.slope(n, 2*n, func(n int) []hal.Op { return []hal.Op{op(n)} })
 }
 
-// shortest is how long both runs of a difference take at least, in µs, unless something runs before them: shorter ones run several times in a row.
+// shortest is how long both runs of a difference take at least, in µs, unless something runs before them: shorter
+// ones run several times in a row.
 const shortest = 1000
 
 // difference is what launches take more than others, run in turns behind further ones that are not timed; nil: none.
@@ -334,7 +337,7 @@ func (r *rig) found(name string, f cost.Figure) {
 
 // foundShare keeps what is between 0 and 1, whatever samples say.
 func (r *rig) foundShare(name string, f cost.Figure) {
-	r.keep(name, cost.Figure{Low: min(1, max(0, f.Low)), Middle: min(1, max(0, f.Middle)), High: min(1, max(0, f.High))})
+	r.keep(name, within(f, 0, 1))
 }
 
 // keep makes a figure the machine's, if the model knows it.
@@ -349,6 +352,11 @@ func (r *rig) keep(name string, f cost.Figure) {
 		}
 	}
 	r.file.Also[name] = f
+}
+
+// within is a figure between bounds.
+func within(f cost.Figure, least, most float64) cost.Figure {
+	return cost.Figure{Low: min(most, max(least, f.Low)), Middle: min(most, max(least, f.Middle)), High: min(most, max(least, f.High))}
 }
 
 // scaled is a figure times a factor; the rate of a time is per.

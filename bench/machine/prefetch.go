@@ -18,8 +18,8 @@ func bulkPrefetches(t *target.Target) bool {
 // bulkMost is the size below which a bulk prefetch stays: ptxas cuts it to 16 bits of units of 16 bytes.
 const bulkMost = 1 << 20
 
-// prefetchKernels ask for a slice a block in one bulk prefetch, as kernels of models do: one launch that does nothing else, and one that streams
-// other memory meanwhile. There the loads are on the way first.
+// prefetchKernels ask for a slice a block in one bulk prefetch, as kernels of models do: one launch that does nothing
+// else, and one that streams other memory meanwhile. There the loads are on the way first.
 func prefetchKernels(m *ptx.Module) {
 	ask := func(b *builder, memory, slice ptx.Reg) {
 		at, first := b.Reg(ptx.B64), b.Reg(ptx.Pred)
@@ -53,8 +53,9 @@ func prefetchKernels(m *ptx.Module) {
 	b.done(sum)
 }
 
-// prefetches finds how fast bulk prefetches bring bytes to L2, and how many of them arrive while loads keep DRAM busy. Nothing tells when a prefetch
-// ends. So a launch that waits follows the prefetch, and how long a third one takes to read the bytes shows how many came meanwhile.
+// prefetches finds how fast bulk prefetches bring bytes to L2, and how many of them arrive while loads keep DRAM
+// busy. Nothing tells when a prefetch ends. So a launch that waits follows the prefetch, and how long a third one
+// takes to read the bytes shows how many came meanwhile.
 func prefetches(r *rig) error {
 	names := []string{"prefetch_rate", "prefetch_kept"}
 	if !bulkPrefetches(r.on.Target) {
@@ -108,12 +109,13 @@ func (p *prefetching) wait(times float64) hal.Op {
 	return p.op("fma1", 1, 32, max(1, min(rounds, 64*p.sizes.rounds)))
 }
 
-// waits are the times that the reader of a prefetch is late by, in those that DRAM needs for it. All that comes has come by the last one.
+// waits are the times that the reader of a prefetch is late by, in those that DRAM needs for it. All that comes has
+// come by the last one.
 var waits = []float64{0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 6}
 
-// rate follows the reader's time over what went by since the prefetch began. It falls until all bytes had come: either by as much, if the reader waits
-// for them, or more slowly, if the reader loads what is missing faster than prefetches would. Either way the line through what it takes meets zero
-// when the last byte has come.
+// rate follows the reader's time over what went by since the prefetch began. It falls until all bytes had come:
+// either by as much, if the reader waits for them, or more slowly, if the reader loads what is missing faster than
+// prefetches would. Either way the line through what it takes meets zero when the last byte has come.
 func (p *prefetching) rate() error {
 	const name = "prefetch_rate"
 	cold, err := p.after(p.flush, p.read(p.memory))
@@ -141,7 +143,8 @@ func (p *prefetching) rate() error {
 	}
 	come := late[len(late)-1].Middle
 	if cold.Middle-come < (cold.Middle-warm.Middle)/4 {
-		p.file.Left[name] = fmt.Sprintf("prefetched bytes do not come: reading them takes %.3g µs, and %.3g without a prefetch", come, cold.Middle)
+		p.file.Left[name] = fmt.Sprintf("prefetched bytes do not come: reading them takes %.3g µs, and %.3g without a prefetch",
+			come, cold.Middle)
 		return nil
 	}
 	at := func(of func(cost.Figure) float64) float64 {
@@ -156,22 +159,28 @@ func (p *prefetching) rate() error {
 		return us - (p.on.Launch(true) + p.on.StartUS) // until the first byte is asked for
 	}
 	// Ends of the range are no quantiles of one distribution; they only say how far the samples lie apart.
-	f := cost.Figure{Low: at(func(f cost.Figure) float64 { return f.Low }), Middle: at(func(f cost.Figure) float64 { return f.Middle }),
-		High: at(func(f cost.Figure) float64 { return f.High })}
+	f := cost.Figure{
+		Low:    at(func(f cost.Figure) float64 { return f.Low }),
+		Middle: at(func(f cost.Figure) float64 { return f.Middle }),
+		High:   at(func(f cost.Figure) float64 { return f.High }),
+	}
 	f.Low, f.High = min(f.Low, f.Middle), max(f.High, f.Middle)
 	rate := per(float64(p.memory.Size())/(p.on.MemoryGBps*1e3), f)
 	if rate.Middle > mostRate {
-		p.file.Left[name] = fmt.Sprintf("prefetches end before a launch behind them begins: %.3g bytes within %.3g µs", float64(p.memory.Size()), gone[0].Middle)
+		p.file.Left[name] = fmt.Sprintf("prefetches end before a launch behind them begins: %.3g bytes within %.3g µs",
+			float64(p.memory.Size()), gone[0].Middle)
 		return nil
 	}
 	p.found(name, rate)
 	return nil
 }
 
-// mostRate is the highest rate that is not one of launches: DRAM brings no more than its own, but for the error of both.
+// mostRate is the highest rate that is not one of launches: DRAM brings no more than its own, but for the error of
+// both.
 const mostRate = 1.25
 
-// zeroOf is where the line through points meets zero, by least squares; through a single point goes the line that falls by as much as the wait grows.
+// zeroOf is where the line through points meets zero, by least squares; through a single point goes the line that
+// falls by as much as the wait grows.
 func zeroOf(x, y []cost.Figure, of func(cost.Figure) float64) float64 {
 	var sx, sy, sxx, sxy, n float64
 	for i := range x {
@@ -185,7 +194,8 @@ func zeroOf(x, y []cost.Figure, of func(cost.Figure) float64) float64 {
 	return sx/n - sy/n/slope
 }
 
-// kept prefetches memory while the launch loads as much of other memory, waits until all must have come, and finds by the reader's time which part did.
+// kept prefetches memory while the launch loads as much of other memory, waits until all must have come, and finds by
+// the reader's time which part did.
 func (p *prefetching) kept() error {
 	both := p.op("load_and_prefetch", p.sizes.fill, streamThreads, 1, constants{p.other}, ahead{p.memory}, streamUnit)
 	var took [3]cost.Figure
@@ -218,8 +228,9 @@ func (r *rig) flush() ([]hal.Op, error) {
 	return []hal.Op{r.read(m)}, nil
 }
 
-// sample is a launch that reads a part of the lines of memory that is a ring, spread over all of it, in chains whose loads wait for each other: its time
-// grows with the share of them that L2 does not hold, whatever the rates of L2 and DRAM are.
+// sample is a launch that reads a part of the lines of memory that is a ring, spread over all of it, in chains whose
+// loads wait for each other: its time grows with the share of them that L2 does not hold, whatever the rates of L2
+// and DRAM are.
 func (r *rig) sample(m hal.Memory) hal.Op {
 	lines := m.Size() / lineBytes / r.sizes.fill
 	return r.op("chains", r.sizes.fill, 1, max(1, min(r.sizes.steps, lines)/4), constants{m}, lines*lineBytes)
@@ -228,7 +239,8 @@ func (r *rig) sample(m hal.Memory) hal.Op {
 // leastContrast is how much longer memory takes than L2 where the two can be told apart.
 const leastContrast = 1.25
 
-// foundBetween keeps the share of lines that L2 served of a sample, by what that takes if DRAM serves all and if L2 does.
+// foundBetween keeps the share of lines that L2 served of a sample, by what that takes if DRAM serves all and if L2
+// does.
 func (r *rig) foundBetween(name string, cold, took, warm cost.Figure) {
 	if !(cold.Middle > leastContrast*warm.Middle) {
 		r.file.Left[name] = fmt.Sprintf("memory seems as fast as L2: %.3g and %.3g µs", cold.Middle, warm.Middle)

@@ -42,11 +42,13 @@
 //
 // # Launches in a row
 //
-// Blocks of a dependent launch that find room beside those of the launch in front fetch their first weights before that one ends (Ahead).
-// Sequence lets this traffic begin when the launch in front begins, behind what that one fetches itself. What a launch prefetches for later ones (Fetches)
-// comes behind its own traffic, at PrefetchRate of DRAM's rate, and a launch waits for its part (Awaits). Hardware may drop prefetches when DRAM is busy:
-// PrefetchKept of them arrive, and a launch loads the rest of what it reads (Prefetched) itself. Every prefetch is taken to find DRAM busy, since
-// launches that prefetch load weights too. What it writes for DRAM (Back) has its turn behind what it reads, and no launch waits for it. The total then lies between the sum of the launches' times and the larger of
+// Blocks of a dependent launch that find room beside those of the launch in front fetch their first weights before
+// that one ends (Ahead). Sequence lets this traffic begin when the launch in front begins, behind what that one
+// fetches itself. What a launch prefetches for later ones (Fetches) comes behind its own traffic, at PrefetchRate of
+// DRAM's rate, and a launch waits for its part (Awaits). Hardware may drop prefetches when DRAM is busy: PrefetchKept
+// of them arrive, and a launch loads the rest of what it reads (Prefetched) itself. Every prefetch is taken to find
+// DRAM busy, since launches that prefetch load weights too. What it writes for DRAM (Back) has its turn behind what
+// it reads, and no launch waits for it. The total then lies between the sum of the launches' times and the larger of
 // two sums: of all DRAM traffic, and of everything else.
 //
 // Lanes a clock are those of the CUDA C++ Programming Guide, "Arithmetic instructions"; rates are the target's; the other
@@ -65,7 +67,7 @@ type Constants struct {
 	BarrierClocks   float64
 	Schedulers      float64 // of a multiprocessor: warp instructions a clock
 	AloneIssue      float64 // warp instructions a clock of a warp by itself
-	FewBlocksIssue  float64 // issue rate of a block among several that leave multiprocessors idle, as a share of its rate with one to itself
+	FewBlocksIssue  float64 // issue rate of a block where multiprocessors stay idle, of its rate with one to itself
 	BusyWarps       float64 // warps that fill the tensor pipes
 	LoadsAtATime    float64 // plain loads of a thread in flight together
 	L2BytesClock    float64 // bytes that a multiprocessor reads from L2 in a clock, and that it writes there
@@ -115,7 +117,7 @@ type Products struct {
 type Work struct {
 	Blocks, Warps int  // Warps of a block
 	Resident      int  // blocks that a multiprocessor can hold
-	Plain         bool // begins when the launch in front has ended, as the first of a graph or behind a copy; schedules do not ask
+	Plain         bool // begins when the launch in front has ended; schedules do not say
 
 	Products                             []Products // by mma; fma of f32 is Float
 	Issued                               float64    // warp instructions
@@ -202,7 +204,8 @@ func (m *Machine) Estimate(w *Work) Time {
 	t.back = w.Back / (m.MemoryGBps * 1e3)
 	t.ahead = min(w.Ahead, loaded) / (m.MemoryGBps * 1e3)
 	perUS := float64(m.MemoryGBps*1e3) * m.PrefetchRate // bytes of prefetches
-	t.fetches, t.awaits, t.after = float64(m.PrefetchKept*w.Fetches)/perUS, float64(m.PrefetchKept*w.Awaits)/perUS, w.After
+	t.fetches, t.awaits = float64(m.PrefetchKept*w.Fetches)/perUS, float64(m.PrefetchKept*w.Awaits)/perUS
+	t.after = w.After
 	device := m.both(inside, t.L2)
 	t.US, t.near = t.Gap+m.both(device, t.DRAM), t.Gap+m.both(device, t.DRAM-t.ahead)
 	t.bound()
@@ -213,7 +216,8 @@ func (m *Machine) Estimate(w *Work) Time {
 // A launch's time, which has averages over blocks, lacks it.
 func (m *Machine) Alone(w *Work) float64 { return w.Alone / (m.L2BytesClock * m.ClockGHz * 1e3) }
 
-// Launch is the time from the end of a launch to the beginning of one behind it, by programmatic dependent launch or by a full edge of the graph.
+// Launch is the time from the end of a launch to the beginning of one behind it, by programmatic dependent launch or
+// by a full edge of the graph.
 func (m *Machine) Launch(plain bool) float64 {
 	if plain && m.LaunchPlainUS > 0 {
 		return m.LaunchPlainUS

@@ -147,7 +147,8 @@ func TestPrefetchesBeginWithTheLaunchThatAsks(t *testing.T) {
 	require.InEpsilon(t, 110, Sequence([]Time{both, work(Work{After: 0, Awaits: 100 * us})}, chain), 1e-9)
 }
 
-// TestPrefetches_SlowOrDropped: prefetches at half of DRAM's rate arrive in twice the time; what is dropped takes its reader's time instead.
+// TestPrefetches_SlowOrDropped: prefetches at half of DRAM's rate arrive in twice the time; what is dropped takes its
+// reader's time instead.
 func TestPrefetches_SlowOrDropped(t *testing.T) {
 	const us = 218e3 // bytes that DRAM delivers
 	sequence := func(m *Machine) float64 {
@@ -169,7 +170,8 @@ func TestPrefetches_SlowOrDropped(t *testing.T) {
 	require.InEpsilon(t, 100, sequence(m), 1e-9, "DRAM serves each byte once")
 }
 
-// TestFewBlocks_IssueMoreSlowly where a device places two on one multiprocessor, but neither one block nor a full launch.
+// TestFewBlocks_IssueMoreSlowly where a device places two on one multiprocessor, but neither one block nor a full
+// launch.
 func TestFewBlocks_IssueMoreSlowly(t *testing.T) {
 	m := Of(target.Default())
 	at := func(blocks int) float64 {

@@ -52,9 +52,10 @@ var constants = slices.Concat([]Constant{
 		at: func(m *Machine) *float64 { return &m.PrefetchKept }},
 	{Name: "launch_us", Unit: "µs", What: "from the end of a graph's kernel to the beginning of the next", Source: "0.58 published of a related part; an H100's is near 1 without dependent launch", least: 0.6, most: 1.7,
 		at: func(m *Machine) *float64 { return &m.LaunchUS }},
-	{Name: "launch_plain_us", Unit: "µs", What: "likewise, of a kernel that is not launched programmatically dependent; unless measured, launch_us",
+	{Name: "launch_plain_us", Unit: "µs", What: "likewise, of a kernel that is no dependent launch; unless measured, launch_us",
 		Source: "up to 1 on an H100, where launch_us is about 0.6", least: 1, most: 1.7,
-		at: func(m *Machine) *float64 { return &m.LaunchPlainUS }, unset: func(m *Machine) float64 { return m.LaunchUS }},
+		at:    func(m *Machine) *float64 { return &m.LaunchPlainUS },
+		unset: func(m *Machine) float64 { return m.LaunchUS }},
 	{Name: "graph_us", Unit: "µs", What: "launching a graph and waiting for it, beside what its kernels take", Source: "15 published of a related part", least: 0.4, most: 1.3,
 		at: func(m *Machine) *float64 { return &m.GraphUS }},
 	{Name: "memory_latency_us", Unit: "µs", What: "a load that device memory serves", Source: "0.5 to 0.9 in published microbenchmarks", least: 0.75, most: 1.3,
@@ -70,8 +71,8 @@ var constants = slices.Concat([]Constant{
 	{Name: "alone_issue", Unit: "per clock", What: "instructions of a warp by itself", Source: "arithmetic latency of 4 to 5 clocks, partly hidden by independent instructions", least: 0.6, most: 1.8,
 		at: func(m *Machine) *float64 { return &m.AloneIssue }},
 	{Name: "few_blocks_issue", Unit: "share",
-		What:   "issue rate of a block in a launch of fewer blocks than multiprocessors, of its rate with one to itself",
-		Source: "a guess: 0.5 if the device places two blocks on one multiprocessor while others are idle", least: 0.5, most: 1,
+		What:   "issue rate of a block where multiprocessors stay idle, of its rate with one to itself",
+		Source: "a guess: 0.5 if two blocks are placed on one multiprocessor while others are idle", least: 0.5, most: 1,
 		at: func(m *Machine) *float64 { return &m.FewBlocksIssue }},
 	{Name: "busy_warps", Unit: "warps", What: "warps that fill a multiprocessor's tensor pipes", Source: "4 to 12 in published microbenchmarks, by shape and type", least: 0.5, most: 1.5,
 		at: func(m *Machine) *float64 { return &m.BusyWarps }},
@@ -168,7 +169,7 @@ func Measure(t *target.Target, figures map[string]Figure) (*target.Target, error
 		switch {
 		case !slices.Contains(names, name):
 			return nil, fmt.Errorf("no constant %q of %s: use %s", name, t.Name, strings.Join(names, ", "))
-		case !(0 <= f.Low && f.Low <= f.Middle && f.Middle <= f.High && (0 < f.Middle || zero[name]) && !math.IsInf(f.High, 0)):
+		case !(0 <= f.Low && f.Low <= f.Middle && f.Middle <= f.High && !math.IsInf(f.High, 0)), f.Middle == 0 && !zero[name]:
 			return nil, fmt.Errorf("%s: %g, %g, %g are not a low, a middle and a high figure", name, f.Low, f.Middle, f.High)
 		}
 		out.Measured[name] = f

@@ -123,8 +123,8 @@ const (
 	mostBulk  = 1<<20 - 16
 )
 
-// bulkPrefetches ask for the end of an input, whose words all items then add. The size is part of the code, or of the input; a grid asks for it whole
-// or in as many parts as it has items.
+// bulkPrefetches ask for the end of an input, whose words all items then add. The size is part of the code, or of the
+// input; a grid asks for it whole or in as many parts as it has items.
 func bulkPrefetches(d *ptx.Def) []*Case {
 	var all []*Case
 	for _, bytes := range []int{leastBulk, mostBulk} {
@@ -260,8 +260,8 @@ func asyncCases(d *ptx.Def) []*Case {
 	return all
 }
 
-// fractions of accesses that a policy is for, in place of all: of each item its own, between 0 and 1, so that the device makes the policy and not
-// the assembler.
+// fractions of accesses that a policy is for, in place of all: of each item its own, between 0 and 1, so that the
+// device makes the policy and not the assembler.
 const fractions = "+fractions"
 
 // hinted is the copy with a cache policy, whose bits are the device's own: createpolicy is tested by a copy that has it.

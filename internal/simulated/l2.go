@@ -5,8 +5,9 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cost"
 )
 
-// l2 is what the second-level cache holds, in lines of a part of its size, in the order in which they were touched. Which part of a line has left
-// hangs on the bytes that were touched since (cost.Machine.Left). A line that was never touched is there: a device begins warm.
+// l2 is what the second-level cache holds, in lines of a part of its size, in the order in which they were touched.
+// Which part of a line has left hangs on the bytes that were touched since (cost.Machine.Left). A line that was never
+// touched is there: a device begins warm.
 type l2 struct {
 	lineBytes int
 	lines     map[place]*line

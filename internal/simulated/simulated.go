@@ -1,8 +1,9 @@
 // Package simulated is the CPU device as a GPU whose runs take what the cost model says they take on a machine: for tests of what
 // measures, which must find that machine again, and for dry runs.
 //
-// What a launch takes follows from what was counted of it: instructions, the bytes of each range that it read, wrote and prefetched, how many of
-// its copies bear a cache policy, how many words its atomics share. L2 keeps its contents from launch to launch and from run to run.
+// What a launch takes follows from what was counted of it: instructions, the bytes of each range that it read, wrote
+// and prefetched, how many of its copies bear a cache policy, how many words its atomics share. L2 keeps its contents
+// from launch to launch and from run to run.
 package simulated
 
 import (
@@ -75,8 +76,8 @@ type graph struct {
 	counts []*emu.Counts // by op, nil for copies; nil before the first timed run
 }
 
-// RunTimed returns what the model says of the graph's launches, so many times in a row behind the graph that runs before. It runs those that were
-// not counted yet.
+// RunTimed returns what the model says of the graph's launches, so many times in a row behind the graph that runs
+// before. It runs those that were not counted yet.
 func (g *graph) RunTimed(ctx context.Context, timing hal.Timing) (time.Duration, error) {
 	if g.d.Fail != nil {
 		if err := g.d.Fail(); err != nil {
@@ -197,7 +198,8 @@ func (s *sequence) add(g *graph) {
 	}
 }
 
-// launch executes a kernel. What the device drops and what L2 holds is decided here and not by the model, which is given the bytes that move.
+// launch executes a kernel. What the device drops and what L2 holds is decided here and not by the model, which is
+// given the bytes that move.
 func (s *sequence) launch(op *hal.Op, c *emu.Counts) {
 	w := profile.WorkOf(s.d.On, c)
 	w.Plain = !op.Dependent
@@ -242,7 +244,8 @@ func (s *sequence) launch(op *hal.Op, c *emu.Counts) {
 	machine.AtomicUS *= contention(c)
 	if asked := w.L2Read; asked > 0 { // loads that wait for each other wait for DRAM in part
 		share := min(1, moved.read/asked)
-		machine.MemoryLatencyUS = machine.CacheLatencyUS + float64(share*(machine.MemoryLatencyUS-machine.CacheLatencyUS))
+		longer := machine.MemoryLatencyUS - machine.CacheLatencyUS
+		machine.MemoryLatencyUS = machine.CacheLatencyUS + float64(share*longer)
 	}
 	s.times = append(s.times, machine.Estimate(w))
 }
@@ -256,15 +259,19 @@ func (s *sequence) read(r hal.Range, part, yields float64, w *cost.Work) (bytes 
 		missed := s.d.cache.touch(l, float64(part*all), s.d.On)
 		bytes += float64(missed * float64(part*all))
 		l.bytes, l.gone = float64(l.bytes*(1-yields)), yields
-		if f := l.fetched; f.launch > 0 && (w.Awaits == 0 || f.launch-1 > w.After || f.launch-1 == w.After && f.bytes > w.Awaits) {
-			w.After, w.Awaits = f.launch-1, f.bytes
+		if f := l.fetched; f.launch > 0 {
+			later := f.launch-1 > w.After || f.launch-1 == w.After && f.bytes > w.Awaits
+			if w.Awaits == 0 || later {
+				w.After, w.Awaits = f.launch-1, f.bytes
+			}
 		}
 		l.fetched.launch = 0
 	})
 	return bytes
 }
 
-// ranges calls f for the lines of ranges, with the bytes that were used of each: those of a memory are spread evenly over its ranges.
+// ranges calls f for the lines of ranges, with the bytes that were used of each: those of a memory are spread evenly
+// over its ranges.
 func (s *sequence) ranges(list []hal.Range, used map[hal.Memory]float64, f func(l *line, bytes float64)) {
 	all := map[hal.Memory]float64{}
 	for _, r := range list {
@@ -296,8 +303,8 @@ func hinted(c *emu.Counts) float64 {
 // uncontended is what an atomic takes on a word that no other block uses, as a share of one that they share.
 const uncontended = 0.4
 
-// contention is what an atomic of a launch takes, as a share of the machine's figure: less where each block has a word of its own, among those
-// that are read and written.
+// contention is what an atomic of a launch takes, as a share of the machine's figure: less where each block has a
+// word of its own, among those that are read and written.
 func contention(c *emu.Counts) float64 {
 	words := int64(0)
 	for _, m := range c.Memories {
