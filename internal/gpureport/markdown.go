@@ -60,7 +60,10 @@ func (r *results) writeSteps(b *strings.Builder) {
 // writeDecisions says what follows from the results.
 func (r *results) writeDecisions(b *strings.Builder) {
 	var all []string
-	if r.machine != nil && r.machine.DryRun == "" {
+	if r.machine != nil {
+		if r.machine.DryRun != "" {
+			return
+		}
 		for _, l := range r.pulled() {
 			x := digits(r.machine.Figures[l.constant].Middle)
 			all = append(all, fmt.Sprintf("`%s` is %s (%s): %s", l.constant, x, l.condition(), l.then))

@@ -203,7 +203,7 @@ func TestReport_OfADryRun(t *testing.T) {
 		"dry_run": "made on a CPU", "figures": {"evict_first": {"low": 0, "middle": 0.1, "high": 1}}}`)
 	text := markdown(t, dir)
 	require.Contains(t, text, "# cpu\n\n**This describes no GPU**: made on a CPU.\n")
-	require.NotContains(t, text, "- `evict_first`")
+	require.NotContains(t, text, "## Decisions")
 }
 
 func TestFill_ReplacesRowsOfTheSameProgram(t *testing.T) {
