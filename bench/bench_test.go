@@ -66,7 +66,7 @@ func (b *beat) Read(ctx context.Context) (nvml.Snapshot, error) {
 func TestMeasuresEverything(t *testing.T) {
 	ctx := context.Background()
 	p := program(t, "policy", "fp16")
-	r, out, err := Measure(ctx, p, device(t), Options{Runs: 4, Warmup: 1, Layers: true, Timeline: true, Source: &beat{1600}, L2Bytes: 1 << 20})
+	r, out, err := Measure(ctx, p, device(t), Options{Runs: 4, Warmup: 1, Layers: true, Timeline: true, Source: &quick{beat{1600}}, L2Bytes: 1 << 20})
 	require.NoError(t, err)
 	require.Len(t, r.Samples, 4)
 	require.Equal(t, "fp16", r.Precision)
@@ -83,11 +83,34 @@ func TestMeasuresEverything(t *testing.T) {
 	require.Equal(t, 4, r.State.Samples)
 	require.Equal(t, []string{"power cap"}, r.State.Throttle.Slowdowns())
 	require.LessOrEqual(t, r.State.ClockMHz.Value, 1500.)
-	require.Equal(t, nvml.Known(1500), r.State.ClockMaxMHz)
-	require.Equal(t, nvml.Known(1200), r.State.ClockMinMHz, "runs, launch to launch, launches and timeline are watched")
+	require.Equal(t, nvml.Known(1496), r.State.ClockMaxMHz, "behind four runs, each of which read the clock")
+	require.Equal(t, nvml.Known(1196), r.State.ClockMinMHz, "runs, launch to launch, launches and timeline are watched")
 	for _, l := range r.Layers {
 		require.Positive(t, l.MS, l.Kernel)
 	}
+}
+
+// slow is a management layer that is a process of its own, as nvidia-smi is.
+type slow struct{ measuring, disturbed bool }
+
+func (*slow) Name() string { return "nvidia-smi" }
+func (*slow) Close() error { return nil }
+func (s *slow) Read(context.Context) (nvml.Snapshot, error) {
+	s.disturbed = s.disturbed || s.measuring
+	return nvml.Snapshot{GPUs: []nvml.GPU{{ClockMHz: nvml.Known(1500)}}}, nil
+}
+
+func TestWatcher_LeavesTimedRunsAlone(t *testing.T) {
+	s := &slow{}
+	w := &watcher{source: s}
+	require.NoError(t, w.during(func() error {
+		s.measuring = true
+		time.Sleep(5 * time.Millisecond)
+		s.measuring = false
+		return nil
+	}))
+	require.False(t, s.disturbed, "a process that asks the driver delays what is timed")
+	require.Len(t, w.seen, 1)
 }
 
 // TestLaunchesAreTimedAsTheyArePredicted on a device that takes what the model says: what a launch adds to those in front of it is what it is

@@ -18,22 +18,22 @@ type watcher struct {
 	seen   []nvml.GPU
 }
 
-// during measures something and reads the state meanwhile, at least once.
+// during measures something and reads the state meanwhile, at least once. A source that takes long to read is read right behind it:
+// nvidia-smi is a process that asks the driver for its locks, which the runs that are timed would wait for.
 func (w *watcher) during(measure func() error) error {
 	if w.source == nil {
 		return measure()
+	}
+	if _, quick := w.source.(nvml.Clock); !quick {
+		err := measure()
+		w.read(context.Background())
+		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		for {
-			if snapshot, err := w.source.Read(ctx); err == nil {
-				for _, g := range snapshot.GPUs {
-					if g.Bus == w.bus || len(snapshot.GPUs) == 1 {
-						w.seen = append(w.seen, g)
-					}
-				}
-			}
+			w.read(ctx)
 			select {
 			case <-ctx.Done():
 				return
@@ -44,6 +44,19 @@ func (w *watcher) during(measure func() error) error {
 	defer wait.Wait()
 	defer stop()
 	return measure()
+}
+
+// read adds the GPU's state now. A source that fails adds nothing.
+func (w *watcher) read(ctx context.Context) {
+	snapshot, err := w.source.Read(ctx)
+	if err != nil {
+		return
+	}
+	for _, g := range snapshot.GPUs {
+		if g.Bus == w.bus || len(snapshot.GPUs) == 1 {
+			w.seen = append(w.seen, g)
+		}
+	}
 }
 
 // stateOf averages each figure over the samples that have it, and collects every slowdown.

@@ -82,7 +82,7 @@ func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Ma
 		return
 	}
 	stream, keeps := l.stream(v, lives), m.KeptBytes()-v.ArenaBytes
-	p := &aheadPlan{stream: l.streams(stream, keeps), keeps: keeps, perUS: m.MemoryGBps * 1e3, backlog: cmp.Or(a.Backlog, backlogUS)}
+	p := &aheadPlan{stream: l.streams(stream, keeps), keeps: keeps, perUS: m.MemoryGBps * 1e3, prefetchRate: m.PrefetchRate, backlog: cmp.Or(a.Backlog, backlogUS)}
 	for i := range l.pending {
 		p.computes = append(p.computes, l.pending[i].computes(m))
 		p.limits = append(p.limits, l.pending[i].prefetchLimit())
@@ -178,10 +178,13 @@ func (p *aheadPlan) best(window int) (chosen []ahead, us float64) {
 
 // aheadPlan is what a plan is made from.
 type aheadPlan struct {
-	stream   []weight
-	once     bool      // what is read leaves L2 first
-	keeps    int       // bytes of weights that L2 keeps
-	perUS    float64   // bytes that DRAM delivers
+	stream []weight
+	once   bool    // what is read leaves L2 first
+	keeps  int     // bytes of weights that L2 keeps
+	perUS  float64 // bytes that DRAM delivers to loads
+
+	prefetchRate float64 // of prefetches, as a share of perUS
+
 	backlog  float64   // µs
 	computes []float64 // µs of each launch, if its weights are in L2
 	limits   []int     // bytes that each launch can prefetch at most; 0: it cannot
@@ -194,9 +197,10 @@ type aheadPlan struct {
 // since reading touches them again, and all that is asked for meanwhile.
 func (p *aheadPlan) within(window int) (chosen []ahead, us float64) {
 	chosen = make([]ahead, len(p.computes))
-	var free float64                      // when the channel has served all requests
-	asked, needed, at := 0, 0, 0          // in the stream
-	var waiting []struct{ end, from int } // requests: where they end, and what was needed when they were made
+	perUS := float64(p.perUS * p.prefetchRate) // of prefetches
+	var free float64                           // when the channel has served all requests
+	asked, needed, at := 0, 0, 0               // in the stream
+	var waiting []struct{ end, from int }      // requests: where they end, and what was needed when they were made
 	for i, computes := range p.computes {
 		for ; at < len(p.stream) && p.stream[at].first <= i; at++ {
 			needed = p.stream[at].end
@@ -212,17 +216,17 @@ func (p *aheadPlan) within(window int) (chosen []ahead, us float64) {
 		for len(waiting) > 0 && waiting[0].end <= needed {
 			waiting = waiting[1:]
 		}
-		end := max(us+computes, free-float64(asked-needed)/p.perUS)
+		end := max(us+computes, free-float64(asked-needed)/perUS)
 		most := needed + window
 		if len(waiting) > 0 && !p.once {
 			most = min(most, waiting[0].from+p.keeps)
 		}
-		bytes := min(int((end+p.backlog-max(free, us))*p.perUS), most-asked, p.limits[i])
+		bytes := min(int((end+p.backlog-max(free, us))*perUS), most-asked, p.limits[i])
 		if bytes >= leastAhead {
 			if chosen[i] = run(p.stream, asked, bytes); chosen[i].bytes > 0 {
 				asked += chosen[i].stream
 				waiting = append(waiting, struct{ end, from int }{asked, needed})
-				free = max(free, us) + float64(chosen[i].bytes)/p.perUS
+				free = max(free, us) + float64(chosen[i].bytes)/perUS
 			}
 		}
 		us = end

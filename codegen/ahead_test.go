@@ -52,7 +52,7 @@ func TestARunEndsWhereTheBlobHasAGap(t *testing.T) {
 
 // planOf is a plan for launches of 10 µs each over a DRAM of 10 KB a µs.
 func planOf(once bool, keeps int, bytes ...int) *aheadPlan {
-	p := &aheadPlan{stream: streamOf(0, bytes...), once: once, keeps: keeps, perUS: 10 * kb}
+	p := &aheadPlan{stream: streamOf(0, bytes...), once: once, keeps: keeps, perUS: 10 * kb, prefetchRate: 1}
 	for range bytes {
 		p.computes, p.limits = append(p.computes, 10), append(p.limits, 1<<30)
 	}
@@ -82,6 +82,12 @@ func TestLaunchesAskForWhatComesMeanwhile(t *testing.T) {
 	chosen, us = p.within(1 << 20)
 	require.Equal(t, []int{110, 100, 90, 0}, sizes(chosen), "30 KB more than comes while the first computes, 20 of them loaded before")
 	require.InDelta(t, 40, us, 1e-9)
+
+	p = planOf(true, 1<<20, 20*kb, 100*kb, 100*kb)
+	p.prefetchRate = 0.5
+	chosen, us = p.within(1 << 20)
+	require.Equal(t, []int{40, 20, 0}, sizes(chosen), "half of what comes in the 8 µs that are left, then in the 4 behind loads of 60 KB")
+	require.InDelta(t, 30, us, 1e-9, "loads of 80 KB behind them take 8 µs")
 
 	p = planOf(true, 1<<20, 20*kb, 100*kb)
 	p.limits[0] = 0

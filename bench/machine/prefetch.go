@@ -15,9 +15,6 @@ func bulkPrefetches(t *target.Target) bool {
 	return ptx.Lookup(bulkPrefetch).Available(t.Name, ptx.Version{Major: 99}) == nil
 }
 
-// bulkMost is the size below which a bulk prefetch stays: ptxas cuts it to 16 bits of units of 16 bytes.
-const bulkMost = 1 << 20
-
 // prefetchKernels ask for a slice a block in one bulk prefetch, as kernels of models do: one launch that does nothing
 // else, and one that streams other memory meanwhile. There the loads are on the way first.
 func prefetchKernels(m *ptx.Module) {

@@ -26,7 +26,7 @@ type graph struct {
 	running bool   // a run was begun whose end nobody has seen
 	on      *graph // on whose stream it ran last, before a timed run; nil: on its own
 
-	enqueue time.Duration // longest that the host took to launch it, as timed runs have seen
+	enqueue time.Duration // that the host takes to launch it, as the last timed run has seen
 	// Programmatic edges that the launch list wants, and those that the captured graph has; -1 of a driver that cannot say.
 	wanted, programmatic int
 }

@@ -19,6 +19,8 @@ const (
 	firstEnqueue = 25 * time.Microsecond // assumed host time of a graph launch before one was seen; 5 to 12 µs published
 	longestHold  = 50 * time.Millisecond // of the delay kernel
 	holdAttempts = 4                     // timed runs before a host that is slower than the device is an error
+
+	enqueuedBeside = 2 // what takes about as long to enqueue as two launches: the graph before, and events
 )
 
 // errStarved says that the device waited for the host between timed runs.
@@ -30,31 +32,45 @@ func (g *graph) RunTimed(ctx context.Context, t hal.Timing) (time.Duration, erro
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	runs := max(t.Runs, 1)
 	before, ok := t.Before.(*graph)
 	if t.Before != nil && (!ok || before.device != g.device) {
 		return 0, errors.New("the graph to run before is of another device")
 	}
 	var took time.Duration
 	err := g.device.do(func() error {
-		for range holdAttempts {
-			enqueue := g.enqueue
-			if enqueue == 0 {
-				enqueue = firstEnqueue
-			}
-			hold := min(time.Duration(runs+2)*enqueue*3/2, longestHold)
-			enqueued, err := g.timed(ctx, runs, before, hold, &took)
+		for left := max(t.Runs, 1); left > 0; {
+			n, more, err := g.batch(ctx, left, before)
 			if err != nil {
 				return err
 			}
-			g.enqueue = max(enqueue, enqueued/time.Duration(runs))
-			if enqueued <= hold+took {
-				return nil
-			}
+			took, left, before = took+more, left-n, nil
 		}
-		return fmt.Errorf("%w: %v a launch", errStarved, g.enqueue)
+		return nil
 	})
 	return took, err
+}
+
+// batch times as many of the runs that are left as the host can launch behind the longest delay, and returns how many.
+func (g *graph) batch(ctx context.Context, left int, before *graph) (n int, took time.Duration, err error) {
+	if g.enqueue == 0 {
+		g.enqueue = firstEnqueue
+	}
+	for range holdAttempts {
+		enqueue := g.enqueue * 3 / 2
+		n = min(left, max(1, int(longestHold/enqueue)-enqueuedBeside))
+		hold := min(time.Duration(n+enqueuedBeside)*enqueue, longestHold)
+		enqueued, err := g.timed(ctx, n, before, hold, &took)
+		if err != nil {
+			return 0, 0, err
+		}
+		each := enqueued / time.Duration(n)
+		if enqueued <= hold+took {
+			g.enqueue = max(each, firstEnqueue) // the host may have been busy before
+			return n, took, nil
+		}
+		g.enqueue = max(g.enqueue, each)
+	}
+	return 0, 0, fmt.Errorf("%w: %v a launch", errStarved, g.enqueue)
 }
 
 // timed times runs behind a delay. It returns how long the host took to enqueue them.

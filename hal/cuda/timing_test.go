@@ -70,7 +70,14 @@ func TestTimedRun_SlowHost(t *testing.T) {
 	_, err = g.RunTimed(t.Context(), hal.Timing{Runs: 3})
 	require.NoError(t, err)
 	require.Len(t, timedRuns(f.Log()), 3, "and knows the next time")
-	_, err = g.RunTimed(t.Context(), hal.Timing{Runs: 60})
+	took, err := g.RunTimed(t.Context(), hal.Timing{Runs: 20})
+	require.NoError(t, err)
+	batches := timedRuns(f.Log())[3:]
+	require.Greater(t, len(batches), 1, "no delay is long enough for all at once")
+	require.Equal(t, 20, strings.Count(strings.Join(batches, ""), "graph;"))
+	require.Equal(t, time.Duration(len(batches))*1500*time.Microsecond, took)
+	f.Set("launch microseconds", 60000)
+	_, err = g.RunTimed(t.Context(), hal.Timing{})
 	require.ErrorIs(t, err, errStarved)
 	require.NoError(t, g.Close())
 }
