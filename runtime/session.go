@@ -340,12 +340,12 @@ func (s *Session) op(l *Launch, places []*port) hal.Op {
 	}
 	op.Reads, op.Writes = s.ranges(l.Reads, places), s.ranges(l.Writes, places)
 	op.Varies = l.Copy == nil && slices.ContainsFunc(l.Reads, func(a Access) bool { return places[a.Buffer].in && places[a.Buffer].bound == nil })
-	if i := l.prefetchSize(); i >= 0 {
-		if s.model.device.Info().Switches.NoPrefetch {
-			op.Params[i] = 0
-		} else {
-			op.Prefetch = s.ranges([]Access{*l.Prefetch}, places)
-		}
+	switch i := l.prefetchSize(); {
+	case l.Prefetch == nil:
+	case i >= 0 && s.model.device.Info().Switches.NoPrefetch:
+		op.Params[i] = 0
+	default:
+		op.Prefetch = s.ranges([]Access{*l.Prefetch}, places)
 	}
 	if c := l.Copy; c != nil {
 		src, dst := places[c.Src.Buffer], places[c.Dst.Buffer]
