@@ -182,11 +182,11 @@ func zeroOf(x, y []cost.Figure, of func(cost.Figure) float64) float64 {
 	var sx, sy, sxx, sxy, n float64
 	for i := range x {
 		a, b := of(x[i]), of(y[i])
-		sx, sy, sxx, sxy, n = sx+a, sy+b, sxx+a*a, sxy+a*b, n+1
+		sx, sy, sxx, sxy, n = sx+a, sy+b, sxx+float64(a*a), sxy+float64(a*b), n+1
 	}
 	slope := -1.
-	if d := n*sxx - sx*sx; len(x) > 1 && d > 0 {
-		slope = min(-0.1, (n*sxy-sx*sy)/d)
+	if d := float64(n*sxx) - float64(sx*sx); len(x) > 1 && d > 0 {
+		slope = min(-0.1, (float64(n*sxy)-float64(sx*sy))/d)
 	}
 	return sx/n - sy/n/slope
 }
