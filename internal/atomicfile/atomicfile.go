@@ -1,56 +1,190 @@
-// Package atomicfile writes files whole or not at all: to a temporary file beside the path, which then replaces it.
+// Package atomicfile writes the files that commands are asked for. A regular file is written whole or not at all: to a temporary file beside
+// the path, which then replaces it. Symbolic links are followed, and what is no regular file, such as a device, a FIFO or standard output, is
+// written in place.
 package atomicfile
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// Staged is a complete file that has not replaced its path yet.
-type Staged struct{ tmp, path string }
+// Stdout is the path of standard output.
+const Stdout = "-"
 
-// Stage writes data beside path, with mode 0644. The caller commits or discards the file. It fails if path is a directory
-// or lies in one that does not exist.
+// Staged is complete data that has not replaced its path yet.
+type Staged struct {
+	tmp, path string
+
+	inPlace func() (*os.File, error) // opens what is written in place, in Commit; nil: tmp replaces path
+	data    []byte
+}
+
+// Stage writes data beside path. The caller commits or discards it. A file that is there keeps its mode, a new one has 0644. It fails if path is
+// a directory or lies in one that does not exist.
 func Stage(path string, data []byte) (s *Staged, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("writing %s: %w", path, err)
+	defer func() { err = writing(path, err) }()
+	if fd, ok := descriptor(path); ok {
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || flags&unix.O_ACCMODE == unix.O_RDONLY {
+			return nil, cmp.Or(err, error(unix.EBADF))
 		}
-	}()
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return nil, errors.New("it is a directory: name a file")
+		return &Staged{path: path, data: data, inPlace: func() (*os.File, error) { return duplicate(fd, path) }}, nil
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	target, err := followed(path)
+	if err != nil {
+		return nil, err
+	}
+	mode := fs.FileMode(0o644)
+	info, err := os.Stat(target)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	case err != nil: // a new file
+	case info.IsDir():
+		return nil, errors.New("it is a directory: name a file")
+	case !info.Mode().IsRegular():
+		open := func() (*os.File, error) { return os.OpenFile(target, os.O_WRONLY, 0) }
+		return &Staged{path: path, data: data, inPlace: open}, nil
+	default:
+		mode = info.Mode().Perm()
+	}
+	return stageBeside(target, data, mode, info)
+}
+
+// stageBeside writes the temporary file; was is the file that it will replace, or nil.
+func stageBeside(path string, data []byte, mode fs.FileMode, was fs.FileInfo) (*Staged, error) {
+	base := filepath.Base(path)
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+base[:min(len(base), 100)]+".*") // names have at most 255 bytes
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("no directory %s (%w): create it first", filepath.Dir(path), fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, err
 	}
-	s = &Staged{tmp.Name(), path}
+	s := &Staged{tmp: tmp.Name(), path: path}
 	_, err = tmp.Write(data)
-	if err = errors.Join(err, tmp.Close(), os.Chmod(s.tmp, 0o644)); err != nil {
+	if err == nil && was != nil {
+		if of, ok := was.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 { // root does not take files from their owners
+			err = tmp.Chown(int(of.Uid), int(of.Gid))
+		}
+	}
+	if err == nil {
+		err = errors.Join(tmp.Chmod(mode), synced(tmp))
+	}
+	if err = errors.Join(err, tmp.Close()); err != nil {
 		s.Discard()
 		return nil, err
 	}
 	return s, nil
 }
 
-// Commit moves the file to its path.
-func (s *Staged) Commit() error { return os.Rename(s.tmp, s.path) }
+// Commit moves the data to their path, and returns when they are there to stay.
+func (s *Staged) Commit() error {
+	if s.inPlace != nil {
+		f, err := s.inPlace()
+		if err == nil {
+			_, err = f.Write(s.data)
+			err = errors.Join(err, f.Close())
+		}
+		return writing(s.path, err)
+	}
+	if err := os.Rename(s.tmp, s.path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(s.path))
+	if err != nil {
+		return nil // a directory that may be written to and not read: the file is there
+	}
+	return writing(s.path, errors.Join(synced(dir), dir.Close()))
+}
 
-// Discard removes the file; after Commit it does nothing.
-func (s *Staged) Discard() { os.Remove(s.tmp) }
+// Discard removes the data; after Commit it does nothing.
+func (s *Staged) Discard() {
+	if s.inPlace == nil {
+		os.Remove(s.tmp)
+	}
+}
+
+// IsStdout reports whether a path is standard output by one of its names.
+func IsStdout(path string) bool {
+	fd, ok := descriptor(path)
+	return ok && fd == 1
+}
+
+// descriptor is the open file that a path names. Opening the path once more would begin at the start of a file that a shell appends to.
+func descriptor(path string) (fd int, ok bool) {
+	switch path {
+	case Stdout, "/dev/stdout":
+		return 1, true
+	case "/dev/stderr":
+		return 2, true
+	}
+	for _, dir := range []string{"/dev/fd/", "/proc/self/fd/"} {
+		if n, found := strings.CutPrefix(path, dir); found {
+			fd, err := strconv.Atoi(n)
+			return fd, err == nil && fd >= 0
+		}
+	}
+	return 0, false
+}
+
+// duplicate opens a descriptor once more, to be closed.
+func duplicate(fd int, name string) (*os.File, error) {
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(n), name), nil
+}
+
+// followed is where symbolic links at the end of a path lead, whether there is a file or not.
+func followed(path string) (string, error) {
+	const most = 40 // as Linux
+	for range most {
+		to, err := os.Readlink(path)
+		if err != nil {
+			return path, nil // no link: what is wrong with it, others say
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+			return path, nil // of a pipe the link has no path
+		}
+		path = to
+	}
+	return "", unix.ELOOP
+}
+
+// synced waits until a file is on its disk, where the file system can.
+func synced(f *os.File) error {
+	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
+		return err
+	}
+	return nil
+}
+
+func writing(path string, err error) error {
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
 
 // WriteJSON replaces the file at path by a value as JSON, indented.
 func WriteJSON(path string, v any) error {
 	raw, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return writing(path, err)
 	}
 	return Write(path, append(raw, '\n'))
 }

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
 	goruntime "runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,6 +25,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/config"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -35,6 +38,8 @@ const (
 	Failed   = 1 // a comparison or a case failed
 	BadInput = 2 // wrong use or bad input
 	Bug      = 3 // a bug of ours
+	// Refused is when the machine does not let a file be written or read: the disk is full, or it is not permitted.
+	Refused = 4
 	// Interrupted is 128 and the number of SIGINT, as shells have it.
 	Interrupted = 130
 )
@@ -71,6 +76,9 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 		}
 	}
 	code := BadInput
+	if refused(err) {
+		code = Refused
+	}
 	var bug *panicked
 	switch {
 	case err == nil:
@@ -84,6 +92,28 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", name, err)
 	return code
+}
+
+// refused reports whether an error is the machine's: no room, no permission, or a broken disk.
+func refused(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || slices.ContainsFunc([]error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO},
+		func(e error) bool { return errors.Is(err, e) })
+}
+
+// Tables is where a command prints for people: standard output, or standard error where an argument names standard output for a file, which
+// is then all that is there.
+func Tables(args []string, stdout, stderr io.Writer) io.Writer {
+	for i, arg := range args {
+		if _, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
+			arg = value
+		} else if i == 0 || !strings.HasPrefix(args[i-1], "-") {
+			continue // no value of a flag
+		}
+		if atomicfile.IsStdout(arg) {
+			return stderr
+		}
+	}
+	return stdout
 }
 
 // Parse parses arguments into a struct of kong flags, of a caller that has no terminal: nothing is printed, and flags that only print

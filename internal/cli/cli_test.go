@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -75,5 +77,28 @@ func TestFollowing(t *testing.T) {
 	} {
 		rest, values := Following(strings.Fields(args), "--in", npz)
 		require.Equal(t, want, [2]string{strings.Join(rest, " "), strings.Join(values, " ")}, args)
+	}
+}
+
+func TestMain_RefusedByTheMachine(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code int
+	}{
+		{unix.ENOSPC, Refused}, {unix.EDQUOT, Refused}, {unix.EROFS, Refused}, {unix.EACCES, Refused}, {unix.EPERM, Refused}, {unix.EIO, Refused},
+		{unix.ENOENT, BadInput}, {errors.New("wrong use"), BadInput}, {Failure("differ"), Failed},
+	} {
+		code := Main(&struct{}{}, "spark-x", "", nil, io.Discard, io.Discard, func(context.Context) error { return fmt.Errorf("writing f: %w", c.err) })
+		require.Equal(t, c.code, code, c.err)
+	}
+}
+
+func TestTables_MakeWayForAFileOnStandardOutput(t *testing.T) {
+	out, err := &bytes.Buffer{}, &bytes.Buffer{}
+	for args, aside := range map[string]bool{
+		"m.onnx --json -": true, "--json=- m.onnx": true, "--html /dev/stdout m": true, "-o /dev/fd/1": true,
+		"m.onnx --json x.json": false, "- --quiet": false, "m.onnx --json ./-": false, "": false,
+	} {
+		require.Equal(t, aside, Tables(strings.Fields(args), out, err) == io.Writer(err), args)
 	}
 }

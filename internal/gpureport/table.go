@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/bench"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
@@ -110,7 +111,7 @@ func replaceIn(path, begin string, with func(table string) (string, error)) erro
 	if table, err = with(table); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return os.WriteFile(path, []byte(before+begin+table+tableEnd+after), 0o644)
+	return atomicfile.Write(path, []byte(before+begin+table+tableEnd+after))
 }
 
 func filled(table string, rows []row) (string, error) {

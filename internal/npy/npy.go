@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 )
 
 // Array is a dense array: little-endian elements in row-major order.
@@ -215,7 +217,7 @@ func WriteFile(path string, a *Array) error {
 	if err := Write(&b, a); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return os.WriteFile(path, b.Bytes(), 0o644)
+	return atomicfile.Write(path, b.Bytes())
 }
 
 // ReadZip reads every array of a .npz file by name.
@@ -277,5 +279,5 @@ func WriteZip(path string, arrays map[string]*Array) error {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	return os.WriteFile(path, b.Bytes(), 0o644)
+	return atomicfile.Write(path, b.Bytes())
 }

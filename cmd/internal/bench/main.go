@@ -70,6 +70,7 @@ const Summary = "Measure compiled packages and ONNX models."
 
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
+	stdout = cli.Tables(args, stdout, stderr)
 	s := &session{out: stdout, err: stderr}
 	return cli.Main(&s.flags, name, Summary, args, stdout, stderr, func(ctx context.Context) error { return s.run(ctx) })
 }

@@ -77,6 +77,7 @@ const Summary = "Compile an ONNX model to PTX kernels and a Go package."
 
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
+	stdout = cli.Tables(args, stdout, stderr)
 	if os.Getenv("GOGC") == "" {
 		steadyHeap()
 	}

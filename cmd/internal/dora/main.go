@@ -87,6 +87,7 @@ const Summary = "Make, train, show and merge adapters of ONNX models."
 
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
+	stdout = cli.Tables(args, stdout, stderr)
 	var f flags
 	args, calibrate := cli.Inputs(args, "--calibrate")
 	return cli.Main(&f, name, Summary, args, stdout, stderr, func(ctx context.Context) error {

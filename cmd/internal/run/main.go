@@ -65,6 +65,7 @@ const Summary = "Run a compiled package or an ONNX model."
 
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
+	stdout = cli.Tables(args, stdout, stderr)
 	var f flags
 	args, dirs := cli.Following(args, "--suite", func(arg string) bool { return true })
 	args, calibrate := cli.Inputs(addressed(args), "--calibrate")

@@ -1,16 +1,17 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -69,9 +70,9 @@ func (f *flags) profiled(w io.Writer, p *runtime.Program, v *runtime.Variant, r 
 	if f.ProfileHTML == "" {
 		return nil
 	}
-	file, err := os.Create(f.ProfileHTML)
-	if err != nil {
+	var page bytes.Buffer
+	if err := prof.WriteHTML(&page); err != nil {
 		return err
 	}
-	return errors.Join(prof.WriteHTML(file), file.Close())
+	return atomicfile.Write(f.ProfileHTML, page.Bytes())
 }
