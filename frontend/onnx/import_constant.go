@@ -23,16 +23,34 @@ var constantOperators = []operator{
 
 func (s *site) scalarInt(v int) *ir.Value { return s.constant(ir.ScalarInt(ir.Int64, int64(v))) }
 
+// constantKinds are the attributes of Constant that numbers come from.
+var constantKinds = map[string]onnxpb.AttributeProto_AttributeType{
+	"value":        onnxpb.AttributeProto_TENSOR,
+	"sparse_value": onnxpb.AttributeProto_SPARSE_TENSOR,
+	"value_float":  onnxpb.AttributeProto_FLOAT,
+	"value_int":    onnxpb.AttributeProto_INT,
+	"value_floats": onnxpb.AttributeProto_FLOATS,
+	"value_ints":   onnxpb.AttributeProto_INTS,
+}
+
 // constantValue reads whichever of the attributes is set; value_string and value_strings are refused.
 func constantValue(s *site) {
-	for _, a := range s.n.Attribute {
-		a = s.sc.resolveAttr(a)
+	for _, declared := range s.n.Attribute {
+		name := declared.GetName()
+		if name == "value_string" || name == "value_strings" {
+			s.refuse("compute what depends on strings outside of the model", "strings are not supported")
+		}
+		kind, ok := constantKinds[name]
+		if !ok {
+			continue
+		}
+		a := s.attr(name, kind)
 		if a == nil {
 			continue
 		}
 		var t *ir.Tensor
 		var err error
-		switch a.GetName() {
+		switch name {
 		case "value":
 			t, err = s.im.m.Tensor(a.GetT())
 		case "sparse_value":
@@ -46,10 +64,6 @@ func constantValue(s *site) {
 			t = ir.FromFloats(ir.T(ir.Float32, len(xs)), xs)
 		case "value_ints":
 			t = ir.FromInts(ir.T(ir.Int64, len(a.Ints)), a.Ints)
-		case "value_string", "value_strings":
-			s.refuse("compute what depends on strings outside of the model", "strings are not supported")
-		default:
-			continue // inside a function, an attribute of the caller may pass under another name
 		}
 		s.check(err)
 		s.out(0, s.constant(t))

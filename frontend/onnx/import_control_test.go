@@ -232,3 +232,126 @@ print(json.dumps(ops))`).Output()
 		require.Empty(t, onnx.ExtraOperators(opset, names), "opset %d: in the table but not in the standard", opset)
 	}
 }
+
+// functionModel is y = F(inputs) over x f32 [2], by the first of the functions.
+func functionModel(t *testing.T, inputs []string, attrs []*onnxpb.AttributeProto, functions ...*onnxpb.FunctionProto) *onnx.Model {
+	t.Helper()
+	graph := body(t, func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 2)
+		b.Output("y", ir.Float32, 2)
+	})
+	graph.Node = []*onnxpb.NodeProto{{
+		Domain: proto.String("mine"), OpType: functions[0].Name, Input: inputs, Output: []string{"y"}, Attribute: attrs,
+	}}
+	for _, f := range functions {
+		f.Domain = proto.String("mine")
+	}
+	m := &onnx.Model{Path: "f.onnx", Opsets: map[string]int64{"": 18, "mine": 1}, Proto: &onnxpb.ModelProto{
+		IrVersion: proto.Int64(9), Graph: graph, Functions: functions,
+		OpsetImport: []*onnxpb.OperatorSetIdProto{{Version: proto.Int64(18)}, {Domain: proto.String("mine"), Version: proto.Int64(1)}},
+	}}
+	require.NoError(t, m.Validate())
+	return m
+}
+
+func function(name string, inputs []string, nodes ...*onnxpb.NodeProto) *onnxpb.FunctionProto {
+	return &onnxpb.FunctionProto{Name: proto.String(name), Input: inputs, Output: []string{"r"}, Node: nodes}
+}
+
+func functionNode(op string, inputs []string, output string, attrs ...*onnxpb.AttributeProto) *onnxpb.NodeProto {
+	n := &onnxpb.NodeProto{OpType: proto.String(op), Input: inputs, Output: []string{output}, Attribute: attrs}
+	if len(op) == 1 {
+		n.Domain = proto.String("mine")
+	}
+	return n
+}
+
+// Inputs that a call leaves out are left out of the nodes of the body too, through any number of calls and inner graphs.
+func TestFunction_OmittedInputs(t *testing.T) {
+	clip := functionNode("Clip", []string{"a", "b", "c"}, "r")
+	formals := []string{"a", "b", "c"}
+	low := functionNode("Constant", nil, "low", &onnxpb.AttributeProto{
+		Name: proto.String("value_float"), Type: onnxpb.AttributeProto_FLOAT.Enum(), F: proto.Float32(0.75)})
+	hold := functionNode("Constant", nil, "hold", &onnxpb.AttributeProto{
+		Name: proto.String("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: onnx.TensorProto(ir.ScalarInt(ir.Bool, 1))})
+	branch := &onnxpb.AttributeProto{Name: proto.String("then_branch"), Type: onnxpb.AttributeProto_GRAPH.Enum()}
+	branch.G = &onnxpb.GraphProto{
+		Node:   []*onnxpb.NodeProto{functionNode("Clip", formals, "inner")},
+		Output: []*onnxpb.ValueInfoProto{{Name: proto.String("inner")}},
+	}
+	calls := func(inputs ...string) *onnxpb.NodeProto { return functionNode("G", inputs, "r") }
+	for name, m := range map[string]*onnx.Model{
+		"fewer": functionModel(t, []string{"x"}, nil, function("F", formals, clip)),
+		"empty": functionModel(t, []string{"x", "", ""}, nil, function("F", formals, clip)),
+		"nested": functionModel(t, []string{"x"}, nil,
+			function("F", formals, calls(formals...)), function("G", formals, clip)),
+		"inner": functionModel(t, []string{"x"}, nil,
+			function("F", formals, hold, functionNode("If", []string{"hold"}, "r", branch))),
+		"first": functionModel(t, []string{"", "x"}, nil,
+			function("F", formals, functionNode("Clip", []string{"b", "a", "c"}, "r"))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, err := onnx.Import(m, onnx.ImportOptions{})
+			require.NoError(t, err)
+			require.Equal(t, counting(g.Inputs[0]).Floats(), evaluate(t, g)[0].Floats())
+		})
+	}
+	// An input in the middle: the one after it keeps its place.
+	g, err := onnx.Import(functionModel(t, []string{"x"}, nil, function("F", []string{"a", "b"}, low,
+		functionNode("Clip", []string{"a", "b", "low"}, "r"))), onnx.ImportOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []float64{0, 0.75}, evaluate(t, g)[0].Floats())
+
+	_, err = onnx.Import(functionModel(t, []string{"x"}, nil,
+		function("F", []string{"a", "b"}, functionNode("Add", []string{"a", "b"}, "r"))), onnx.ImportOptions{})
+	require.ErrorContains(t, err, `f.onnx: node "y/r" (Add, opset 18): input 1 is missing`)
+	echo := function("F", []string{"a", "r"}, functionNode("Relu", []string{"a"}, "b"))
+	_, err = onnx.Import(functionModel(t, []string{"x"}, nil, echo), onnx.ImportOptions{})
+	require.ErrorContains(t, err, `output 0 of function F is its input "r", which the node leaves out`)
+}
+
+// The name of the attribute in the body says what it is, not the name of the caller's.
+func TestFunction_ConstantByReference(t *testing.T) {
+	for _, c := range []struct {
+		attribute, of string
+		given         *onnxpb.AttributeProto
+	}{
+		{"value_float", "k", &onnxpb.AttributeProto{Type: onnxpb.AttributeProto_FLOAT.Enum(), F: proto.Float32(2)}},
+		{"value_float", "value", &onnxpb.AttributeProto{Type: onnxpb.AttributeProto_FLOAT.Enum(), F: proto.Float32(2)}},
+		{"value_floats", "value_int", &onnxpb.AttributeProto{Type: onnxpb.AttributeProto_FLOATS.Enum(), Floats: []float32{2}}},
+		{"value", "value_float", &onnxpb.AttributeProto{
+			Type: onnxpb.AttributeProto_TENSOR.Enum(), T: onnx.TensorProto(ir.ScalarFloat(ir.Float32, 2))}},
+	} {
+		t.Run(c.attribute+" of "+c.of, func(t *testing.T) {
+			c.given.Name = proto.String(c.of)
+			f := function("F", []string{"a"},
+				functionNode("Constant", nil, "k", &onnxpb.AttributeProto{
+					Name: proto.String(c.attribute), Type: c.given.Type, RefAttrName: proto.String(c.of)}),
+				functionNode("Mul", []string{"a", "k"}, "r"))
+			f.Attribute = []string{c.of}
+			g, err := onnx.Import(functionModel(t, []string{"x"}, []*onnxpb.AttributeProto{c.given}, f), onnx.ImportOptions{})
+			require.NoError(t, err)
+			require.Equal(t, []float64{0, 2}, evaluate(t, g)[0].Floats())
+		})
+	}
+	wrong := &onnxpb.AttributeProto{Name: proto.String("k"), Type: onnxpb.AttributeProto_INT.Enum(), I: proto.Int64(2)}
+	f := function("F", []string{"a"},
+		functionNode("Constant", nil, "k", &onnxpb.AttributeProto{
+			Name: proto.String("value_float"), RefAttrName: proto.String("k")}),
+		functionNode("Mul", []string{"a", "k"}, "r"))
+	_, err := onnx.Import(functionModel(t, []string{"x"}, []*onnxpb.AttributeProto{wrong}, f), onnx.ImportOptions{})
+	require.ErrorContains(t, err, `node "y/k" (Constant, opset 18): attribute "value_float" is of kind INT, want FLOAT`)
+}
+
+// A body does not see its caller's names, nor would a graph that it gets as an attribute.
+func TestFunction_GraphThatUsesItsCallerIsRefused(t *testing.T) {
+	branch := &onnxpb.GraphProto{
+		Node:   []*onnxpb.NodeProto{functionNode("Neg", []string{"x"}, "inner")},
+		Output: []*onnxpb.ValueInfoProto{{Name: proto.String("inner")}},
+	}
+	given := &onnxpb.AttributeProto{Name: proto.String("g"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: branch}
+	f := function("F", []string{"a"}, functionNode("Relu", []string{"a"}, "r"))
+	_, err := onnx.Import(functionModel(t, []string{"x"}, []*onnxpb.AttributeProto{given}, f), onnx.ImportOptions{})
+	require.EqualError(t, err, `f.onnx: node "y" (mine.F, opset 1): a graph passed to function F uses "x" of its caller; `+
+		`inline the function, with onnx.inliner, or pass the value as an input`)
+}

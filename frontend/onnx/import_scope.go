@@ -19,6 +19,7 @@ type scope struct {
 	values map[string]*ir.Value
 	wanted map[string]bool // names of the graph's results
 	used   map[string]bool // names that are read: results, and inputs of nodes
+	absent map[string]bool // inputs of a function that its caller leaves out
 	opsets map[string]int64
 	attrs  map[string]*onnxpb.AttributeProto // of a function's caller
 }
@@ -30,6 +31,36 @@ func (sc *scope) lookup(name string) *ir.Value {
 		}
 	}
 	return nil
+}
+
+// without returns the node with absent function inputs as empty names, and left out at the end of the list.
+func (sc *scope) without(n *onnxpb.NodeProto) *onnxpb.NodeProto {
+	if !slices.ContainsFunc(n.Input, sc.leftOut) {
+		return n
+	}
+	inputs := mapped(n.Input, func(name string) string {
+		if sc.leftOut(name) {
+			return ""
+		}
+		return name
+	})
+	for len(inputs) > 0 && inputs[len(inputs)-1] == "" {
+		inputs = inputs[:len(inputs)-1]
+	}
+	return &onnxpb.NodeProto{
+		Name: n.Name, OpType: n.OpType, Domain: n.Domain, Overload: n.Overload,
+		Input: inputs, Output: n.Output, Attribute: n.Attribute,
+	}
+}
+
+// leftOut reports whether a name means a function input without a value. Inner graphs may redefine the name.
+func (sc *scope) leftOut(name string) bool {
+	for ; sc != nil && sc.values[name] == nil; sc = sc.parent {
+		if sc.absent[name] {
+			return true
+		}
+	}
+	return false
 }
 
 // results declares which names of the scope's graph are read: the results, and the inputs of its nodes.
@@ -98,6 +129,7 @@ func (im *importer) node(sc *scope, n *onnxpb.NodeProto) error {
 
 // convert converts an operator of the table or a function of the model.
 func (im *importer) convert(sc *scope, n *onnxpb.NodeProto) error {
+	n = sc.without(n)
 	s := im.site(sc, n)
 	if f := im.m.function(n); f != nil {
 		return s.callFunction(f)
@@ -117,27 +149,31 @@ func (im *importer) convert(sc *scope, n *onnxpb.NodeProto) error {
 // where it refers to them.
 func (s *site) callFunction(f *onnxpb.FunctionProto) error {
 	im, sc, n := s.im, s.sc, s.n
-	opsets, err := im.m.opsets(f.OpsetImport, fmt.Sprintf("function %s: ", f.GetName()))
+	opsets, err := im.m.functionOpsets(f)
 	if err != nil {
 		return err
 	}
 	inner := &scope{
-		prefix: sc.label(n) + "/", values: map[string]*ir.Value{}, opsets: opsets,
+		prefix: sc.label(n) + "/", values: map[string]*ir.Value{}, absent: map[string]bool{}, opsets: opsets,
 		attrs: map[string]*onnxpb.AttributeProto{},
 	}
 	if len(n.Input) > len(f.Input) || len(n.Output) > len(f.Output) {
 		return s.errorf("%d inputs and %d outputs, but function %s has %d and %d",
 			len(n.Input), len(n.Output), f.GetName(), len(f.Input), len(f.Output))
 	}
-	for i, name := range n.Input {
-		if name == "" {
+	if err := s.checkGraphArguments(f); err != nil {
+		return err
+	}
+	for i, formal := range f.Input {
+		if i >= len(n.Input) || n.Input[i] == "" {
+			inner.absent[formal] = true
 			continue
 		}
-		v := sc.lookup(name)
+		v := sc.lookup(n.Input[i])
 		if v == nil {
-			return s.errorf("input %q is not defined", name)
+			return s.errorf("input %q is not defined", n.Input[i])
 		}
-		inner.values[f.Input[i]] = v
+		inner.values[formal] = v
 	}
 	for _, a := range f.AttributeProto {
 		inner.attrs[a.GetName()] = a
@@ -162,6 +198,9 @@ func (s *site) callFunction(f *onnxpb.FunctionProto) error {
 			continue
 		}
 		v := inner.lookup(f.Output[i])
+		if v == nil && inner.absent[f.Output[i]] {
+			return s.errorf("output %d of function %s is its input %q, which the node leaves out", i, f.GetName(), f.Output[i])
+		}
 		if v == nil {
 			return s.errorf("function %s does not compute its output %q", f.GetName(), f.Output[i])
 		}
@@ -170,15 +209,43 @@ func (s *site) callFunction(f *onnxpb.FunctionProto) error {
 	return nil
 }
 
-// resolveAttr returns the attribute itself, or what it refers to in the function's caller; nil if that is absent.
+// checkGraphArguments refuses graphs as attributes of a call that use names of the caller, which the body does not see.
+func (s *site) checkGraphArguments(f *onnxpb.FunctionProto) error {
+	outer := slices.Clone(freeNames(s.n)[len(s.n.Input):])
+	for _, g := range subgraphs(s.n) {
+		eachNode(g.GetNode(), func(n *onnxpb.NodeProto) {
+			for _, a := range n.Attribute {
+				outer = append(outer, a.GetRefAttrName())
+			}
+		})
+	}
+	outer = slices.DeleteFunc(outer, func(name string) bool { return name == "" })
+	if len(outer) == 0 {
+		return nil
+	}
+	return s.errorf("a graph passed to function %s uses %q of its caller", f.GetName(), outer[0]).
+		AsUnsupported("inline the function, with onnx.inliner, or pass the value as an input")
+}
+
+// resolveAttr returns the attribute itself, or under its name what it refers to in the function's caller; nil if that is
+// absent.
 func (sc *scope) resolveAttr(a *onnxpb.AttributeProto) *onnxpb.AttributeProto {
 	ref := a.GetRefAttrName()
 	if ref == "" {
 		return a
 	}
 	for ; sc != nil; sc = sc.parent {
-		if sc.attrs != nil {
-			return sc.attrs[ref]
+		if sc.attrs == nil {
+			continue
+		}
+		to := sc.attrs[ref]
+		if to == nil || ref == a.GetName() {
+			return to
+		}
+		return &onnxpb.AttributeProto{
+			Name: a.Name, Type: to.Type, F: to.F, I: to.I, S: to.S, T: to.T, G: to.G, SparseTensor: to.SparseTensor, Tp: to.Tp,
+			Floats: to.Floats, Ints: to.Ints, Strings: to.Strings, Tensors: to.Tensors, Graphs: to.Graphs,
+			SparseTensors: to.SparseTensors, TypeProtos: to.TypeProtos,
 		}
 	}
 	return nil

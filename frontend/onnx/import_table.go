@@ -160,14 +160,14 @@ func (d *shapeDeciders) node(n *onnxpb.NodeProto, opsets map[string]int64) {
 	}
 	for _, i := range row.shapes {
 		if i < len(n.Input) {
-			d.need[n.Input[i]] = true
+			d.want(n.Input[i])
 		}
 	}
 	if !slices.ContainsFunc(n.Output, func(o string) bool { return d.need[o] }) || shapeOnly(n.GetOpType()) {
 		return
 	}
 	for _, in := range n.Input {
-		d.need[in] = true
+		d.want(in)
 	}
 	for _, g := range subgraphs(n) {
 		for _, o := range g.Output {
@@ -185,7 +185,7 @@ func (d *shapeDeciders) call(n *onnxpb.NodeProto, f *onnxpb.FunctionProto) {
 			inner.need[f.Output[i]] = true
 		}
 	}
-	opsets, err := d.m.opsets(f.OpsetImport, "")
+	opsets, err := d.m.functionOpsets(f)
 	if err != nil {
 		return
 	}
@@ -194,8 +194,15 @@ func (d *shapeDeciders) call(n *onnxpb.NodeProto, f *onnxpb.FunctionProto) {
 	}
 	for i, in := range n.Input {
 		if i < len(f.Input) && inner.need[f.Input[i]] {
-			d.need[in] = true
+			d.want(in)
 		}
+	}
+}
+
+// want marks a value as needed; an empty name is an absent input.
+func (d *shapeDeciders) want(name string) {
+	if name != "" {
+		d.need[name] = true
 	}
 }
 

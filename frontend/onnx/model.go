@@ -92,11 +92,19 @@ func (m *Model) readOpsets() error {
 	}
 	m.Opsets = opsets
 	for _, f := range m.Proto.Functions {
-		if _, err := m.opsets(f.OpsetImport, fmt.Sprintf("function %s.%s: ", f.GetDomain(), f.GetName())); err != nil {
+		if _, err := m.functionOpsets(f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// functionOpsets are the opsets of a function's body: its own, or the model's where it imports none.
+func (m *Model) functionOpsets(f *onnxpb.FunctionProto) (map[string]int64, error) {
+	if len(f.OpsetImport) == 0 {
+		return m.Opsets, nil
+	}
+	return m.opsets(f.OpsetImport, fmt.Sprintf("function %s.%s: ", f.GetDomain(), f.GetName()))
 }
 
 // opsets turns an import list into a map; where is the prefix of error messages.

@@ -277,12 +277,9 @@ func (v *validator) functions() error {
 }
 
 func (v *validator) function(f *onnxpb.FunctionProto) error {
-	opsets, err := v.m.opsets(f.GetOpsetImport(), "")
+	opsets, err := v.m.functionOpsets(f)
 	if err != nil {
 		return err
-	}
-	if len(opsets) == 0 {
-		opsets = v.m.Opsets
 	}
 	inner := &validator{m: v.m, opsets: opsets}
 	s := &nameScope{names: map[string]string{}}
