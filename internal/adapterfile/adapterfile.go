@@ -7,13 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
@@ -127,21 +125,6 @@ type Setting struct {
 	Base   string  `json:"base,omitempty"`
 }
 
-// config is PEFT's adapter_config.json, the part that says what its tensors mean.
-type config struct {
-	PeftType     string             `json:"peft_type"`
-	Base         string             `json:"base_model_name_or_path"`
-	Rank         int                `json:"r"`
-	Alpha        float64            `json:"lora_alpha"`
-	Dropout      float64            `json:"lora_dropout"`
-	Bias         string             `json:"bias"`
-	DoRA         bool               `json:"use_dora"`
-	RS           bool               `json:"use_rslora"`
-	Targets      any                `json:"target_modules"`
-	RankPattern  map[string]int     `json:"rank_pattern"`
-	AlphaPattern map[string]float64 `json:"alpha_pattern"`
-}
-
 // Shapes are those of the tensors in the file.
 func (p *Part) Shapes(l *Layer) (a, b, m []int) {
 	ones := slices.Repeat([]int{1}, len(l.Taps))
@@ -208,30 +191,6 @@ func (a *File) Save(path string) error {
 	return atomicfile.Write(path, data)
 }
 
-// config describes the adapter to PEFT: the first layer's rank and alpha, and those that differ.
-func (a *File) config() *config {
-	c := &config{PeftType: "LORA", Base: a.Base, Bias: "none", RankPattern: map[string]int{}, AlphaPattern: map[string]float64{}}
-	var targets []string
-	for _, l := range a.Entries {
-		if l.Kind == Magnitude {
-			continue // PEFT has no such kind
-		}
-		targets = append(targets, l.Module)
-		if c.Rank == 0 {
-			c.Rank, c.Alpha, c.RS = l.Rank, l.Alpha, l.RS
-		}
-		c.DoRA = c.DoRA || l.Kind == DoRA
-		if l.Rank != c.Rank {
-			c.RankPattern[l.Module] = l.Rank
-		}
-		if l.Alpha != c.Alpha {
-			c.AlphaPattern[l.Module] = l.Alpha
-		}
-	}
-	c.Targets = targets
-	return c
-}
-
 // Read reads an adapter of the model: our file, or PEFT's with its adapter_config.json beside it. An adapter of another base, a
 // tensor that the model has no layer for, one of another shape, and numbers that are not finite are errors.
 func Read(path string, m Model) (*File, error) {
@@ -286,13 +245,16 @@ func decode(f *safetensors.File, path string, m Model) (*File, error) {
 				e.Weight, e.Kind, e.Rank, e.Alpha, e.RS, e.Base = s.Weight, s.Kind, s.Rank, s.Alpha, s.RS, s.Base
 			} else if peft == nil {
 				return nil, fmt.Errorf("tensor %q: the metadata says nothing of layer %q", name, module)
-			} else if err := peft.layer(e, f); err != nil {
+			} else if err := peft.layer(e, f.Tensors); err != nil {
 				return nil, err
 			}
 			if err := e.check(); err != nil {
 				return nil, fmt.Errorf("layer %q: %w", module, err)
 			}
 			entries[module], list = e, append(list, e)
+		}
+		if e.has(suffix) {
+			return nil, fmt.Errorf("tensor %q: layer %q has another one of its kind; keep one adapter in a file", name, module)
 		}
 		if err := e.take(suffix, f.Tensors[name]); err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", name, err)
@@ -328,15 +290,17 @@ func short(base string) string {
 	return base[:min(12, len(base))]
 }
 
-// Split takes a tensor's name apart. PEFT's has an adapter's name behind lora_A and the magnitudes in older files.
+// tensorName is a module, what it is of the layer, and the adapter's name, which PEFT leaves out of files but not of a
+// model's state: MODULE.lora_A.default.weight. Older files have magnitudes with .weight.
+var tensorName = regexp.MustCompile(`^(.+)(\.lora_[AB]|\.lora_magnitude_vector)(\.[^.]+)??(\.weight)?$`)
+
+// Split takes a tensor's name apart.
 func Split(name string) (module, suffix string, ok bool) {
-	name = strings.TrimPrefix(name, Prefix)
-	for _, s := range []string{suffixA, suffixB, suffixM, suffixM + ".weight"} {
-		if m, found := strings.CutSuffix(name, s); found && m != "" {
-			return m, strings.TrimSuffix(strings.TrimSuffix(s, ".weight"), ".weight"), true
-		}
+	m := tensorName.FindStringSubmatch(strings.TrimPrefix(name, Prefix))
+	if m == nil || m[2] != suffixM && m[4] == "" {
+		return "", "", false
 	}
-	return "", "", false
+	return m[1], m[2], true
 }
 
 // check holds a layer's settings against its weight.
@@ -359,16 +323,27 @@ func (l *Entry) check() error {
 	return nil
 }
 
-// take converts a tensor of the layer.
-func (l *Entry) take(suffix string, t safetensors.Tensor) error {
+// part is where a tensor of the layer is kept, and its shape in files.
+func (l *Entry) part(suffix string) (to *[]float32, shape []int) {
 	a, b, m := l.Shapes(l.Layer)
-	to, want := &l.M, m
 	switch suffix + ".weight" {
 	case suffixA:
-		to, want = &l.A, a
+		return &l.A, a
 	case suffixB:
-		to, want = &l.B, b
+		return &l.B, b
 	}
+	return &l.M, m
+}
+
+// has reports whether the layer has the tensor already.
+func (l *Entry) has(suffix string) bool {
+	to, _ := l.part(suffix)
+	return *to != nil
+}
+
+// take converts a tensor of the layer.
+func (l *Entry) take(suffix string, t safetensors.Tensor) error {
+	to, want := l.part(suffix)
 	if l.Kind == Magnitude && want[0] == 0 || !slices.Equal(t.Shape, want) && !(to == &l.M && slices.Equal(t.Shape, []int{l.Out})) {
 		return fmt.Errorf("shape %v, layer %q of kind %s and rank %d wants %v", t.Shape, l.Module, l.Kind, l.Rank, want)
 	}
@@ -393,48 +368,4 @@ func Floats(t safetensors.Tensor) ([]float64, error) {
 		return npy.Float64s(strings.ToLower(t.DType), t.Data)
 	}
 	return nil, fmt.Errorf("elements of type %s, want F32, F16, BF16 or F64", t.DType)
-}
-
-// readConfig reads PEFT's settings.
-func readConfig(path string) (*config, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("it has no settings: neither metadata of spark-dora nor PEFT's %s beside it", PEFTFile)
-	}
-	if err != nil {
-		return nil, err
-	}
-	c := &config{}
-	if err := json.Unmarshal(data, c); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if c.PeftType != "LORA" {
-		return nil, fmt.Errorf("%s: peft_type %q, only LORA is supported", path, c.PeftType)
-	}
-	return c, nil
-}
-
-// layer fills in what PEFT's settings say of a layer. Patterns name modules, or how their names end.
-func (c *config) layer(l *Entry, f *safetensors.File) error {
-	l.Kind, l.Rank, l.Alpha, l.RS = LoRA, c.Rank, c.Alpha, c.RS
-	if c.DoRA {
-		l.Kind = DoRA
-	}
-	ends := func(pattern string) bool {
-		return l.Module == pattern || strings.HasSuffix(l.Module, "."+pattern)
-	}
-	for _, p := range slices.Sorted(maps.Keys(c.RankPattern)) {
-		if ends(p) {
-			l.Rank = c.RankPattern[p]
-		}
-	}
-	for _, p := range slices.Sorted(maps.Keys(c.AlphaPattern)) {
-		if ends(p) {
-			l.Alpha = c.AlphaPattern[p]
-		}
-	}
-	if t, ok := f.Tensors[Prefix+l.Module+suffixA]; ok && len(t.Shape) > 0 && t.Shape[0] != l.Rank {
-		return fmt.Errorf("layer %q: lora_A has rank %s, %s says %d", l.Module, strconv.Itoa(t.Shape[0]), PEFTFile, l.Rank)
-	}
-	return nil
 }

@@ -1,0 +1,168 @@
+package adapterfile
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/safetensors"
+)
+
+// TestPatterns_FirstMatchInFileOrder: cases follow get_pattern_key of PEFT.
+func TestPatterns_FirstMatchInFileOrder(t *testing.T) {
+	for _, c := range []struct {
+		patterns, module string
+		want             float64
+	}{
+		{`{"fc[12]": 16}`, "fc1", 16},
+		{`{"fc[12]": 16}`, "net.fc2", 16},
+		{`{"fc[12]": 16}`, "net.fc3", 1},
+		{`{"fc[12]": 16}`, "netfc1", 1},
+		{`{"fc1": 16}`, "fc1.out", 1},
+		{`{"fc1": 4, "net.fc1": 16}`, "net.fc1", 4},
+		{`{"net.fc1": 16, "fc1": 4}`, "net.fc1", 16},
+		{`{"z": 2, "a|z": 3, "a": 4}`, "a", 3},
+		{`{"^fc1": 16}`, "fc1", 16},
+		{`{"^fc1": 16}`, "net.fc1", 1},
+		{`{"a": 2, "b": 3, "a": 5}`, "a", 5},
+		{`{"a": 2, ".*": 3, "a": 5}`, "a", 5},
+		{`{"layers\\.\\d+\\.q": 8}`, "model.layers.11.q", 8},
+		{`{"x+y": 8}`, "x+y", 8}, // no match, but the name itself
+		{`null`, "a", 1},
+		{`{}`, "a", 1},
+	} {
+		var p patterns[float64]
+		require.NoError(t, json.Unmarshal([]byte(c.patterns), &p), c.patterns)
+		got, err := p.of(c.module, 1)
+		require.NoError(t, err, c.patterns)
+		assert.Equal(t, c.want, got, "%s of %s", c.patterns, c.module)
+	}
+	for _, bad := range []string{`fc(?=1)`, `(a)\1`, `a{,2}`, `[[:alpha:]]1`} {
+		_, err := patterns[float64]{{bad, 2}}.of("fc1", 1)
+		assert.ErrorContains(t, err, "cannot be matched", bad)
+	}
+}
+
+func layers(modules ...string) Model {
+	m := Model{Name: "m.onnx", Base: "base"}
+	for _, name := range modules {
+		m.Layers = append(m.Layers, &Layer{Module: name, Out: 8, Row: 8, Group: 1})
+	}
+	return m
+}
+
+func f32Tensor(shape ...int) safetensors.Tensor {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	var data []byte
+	for i := range n {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(i)))
+	}
+	return safetensors.Tensor{DType: "F32", Shape: shape, Data: data}
+}
+
+// peftFolder writes tensors and settings as PEFT does, and returns the path of the tensors.
+func peftFolder(t *testing.T, settings string, tensors map[string]safetensors.Tensor) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, PEFTFile), []byte(settings), 0o666))
+	path := filepath.Join(dir, peftModel)
+	require.NoError(t, (&safetensors.File{Tensors: tensors}).Write(path))
+	return path
+}
+
+func TestRead_PEFTPatterns(t *testing.T) {
+	path := peftFolder(t, `{"peft_type": "LORA", "r": 4, "lora_alpha": 8,
+		"rank_pattern": {"fc[2]": 2}, "alpha_pattern": {"fc1": 4, "net.fc1": 16, "fc.": 32}}`,
+		map[string]safetensors.Tensor{
+			Prefix + "net.fc1.lora_A.weight": f32Tensor(4, 8), Prefix + "net.fc1.lora_B.weight": f32Tensor(8, 4),
+			Prefix + "net.fc2.lora_A.weight": f32Tensor(2, 8), Prefix + "net.fc2.lora_B.weight": f32Tensor(8, 2),
+		})
+	f, err := Read(path, layers("net.fc1", "net.fc2"))
+	require.NoError(t, err)
+	require.Len(t, f.Entries, 2)
+	assert.Equal(t, []float64{4, 32}, []float64{f.Entries[0].Alpha, f.Entries[1].Alpha})
+	assert.Equal(t, []int{4, 2}, []int{f.Entries[0].Rank, f.Entries[1].Rank})
+}
+
+// What is written is read back by PEFT's rule, also where a name ends like another one or is no expression of itself.
+func TestSave_PEFTPatternsMatchTheirLayersOnly(t *testing.T) {
+	m := layers("fc", "net.fc", "net.other", "a+b")
+	a := &File{Base: m.Base, Labels: map[string]string{}}
+	for i, alpha := range []float64{16, 8, 8, 4} {
+		part := &Part{Kind: LoRA, Rank: 1, Alpha: alpha, A: make([]float32, 8), B: make([]float32, 8)}
+		a.Entries = append(a.Entries, Entry{Layer: m.Layers[i], Part: part})
+	}
+	a.Entries[1].Rank, a.Entries[1].A, a.Entries[1].B = 2, make([]float32, 16), make([]float32, 16)
+	// The first layer's values are the defaults, which the others differ from.
+	a.Entries[0], a.Entries[2] = a.Entries[2], a.Entries[0]
+	m.Layers[0], m.Layers[2] = m.Layers[2], m.Layers[0]
+	path := filepath.Join(t.TempDir(), peftModel)
+	require.NoError(t, a.Save(path))
+	f, err := safetensors.Read(path)
+	require.NoError(t, err)
+	f.Metadata = nil
+	require.NoError(t, f.Write(path))
+	back, err := Read(path, m)
+	require.NoError(t, err)
+	assert.Equal(t, a, back)
+}
+
+// A model's state has the adapter's name in the names of tensors, which PEFT removes from files.
+func TestRead_TensorsWithAdapterName(t *testing.T) {
+	settings := `{"peft_type": "LORA", "r": 2, "lora_alpha": 8, "use_dora": true}`
+	tensors := map[string]safetensors.Tensor{
+		Prefix + "fc.lora_A.default.weight":                f32Tensor(2, 8),
+		Prefix + "fc.lora_B.default.weight":                f32Tensor(8, 2),
+		Prefix + "fc.lora_magnitude_vector.default.weight": f32Tensor(8),
+	}
+	f, err := Read(peftFolder(t, settings, tensors), layers("fc"))
+	require.NoError(t, err)
+	assert.Equal(t, float32(15), f.Entries[0].A[15])
+	assert.Equal(t, float32(7), f.Entries[0].M[7])
+
+	tensors[Prefix+"fc.lora_A.other.weight"] = f32Tensor(2, 8)
+	_, err = Read(peftFolder(t, settings, tensors), layers("fc"))
+	assert.ErrorContains(t, err, `lora_A.other.weight": layer "fc" has another one of its kind; `+
+		`keep one adapter in a file`)
+	delete(tensors, Prefix+"fc.lora_A.other.weight")
+	tensors[Prefix+"fc.lora_A.default.weight"] = f32Tensor(3, 8)
+	_, err = Read(peftFolder(t, settings, tensors), layers("fc"))
+	assert.ErrorContains(t, err, "lora_A has rank 3, adapter_config.json says 2")
+	tensors[Prefix+"fc.lora_A.default.weight"] = f32Tensor(2, 8)
+	tensors[Prefix+"fc.lora_B.bias"] = f32Tensor(8)
+	_, err = Read(peftFolder(t, settings, tensors), layers("fc"))
+	assert.ErrorContains(t, err, "is none of an adapter")
+}
+
+func TestRead_PEFTSettingsThatChangeTheLayerAreRefused(t *testing.T) {
+	tensors := map[string]safetensors.Tensor{
+		Prefix + "fc.lora_A.weight": f32Tensor(2, 8), Prefix + "fc.lora_B.weight": f32Tensor(8, 2),
+	}
+	for setting, want := range map[string]string{
+		`"init_lora_weights": "pissa_niter_16"`:       `init_lora_weights "pissa_niter_16" changes the base weights`,
+		`"init_lora_weights": "olora"`:                `init_lora_weights "olora" changes the base weights`,
+		`"use_qalora": true`:                          "use_qalora and alora_invocation_tokens are not supported",
+		`"alora_invocation_tokens": [1]`:              "use_qalora and alora_invocation_tokens are not supported",
+		`"alpha_pattern": {"(?!x)fc": 1}`:             `alpha_pattern: pattern "(?!x)fc" cannot be matched`,
+		`"rank_pattern": ["fc"]`:                      "want an object of patterns",
+		`"init_lora_weights": true`:                   "",
+		`"init_lora_weights": "gaussian"`:             "",
+		`"alpha_pattern": null, "rank_pattern": null`: "",
+	} {
+		_, err := Read(peftFolder(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 8, `+setting+`}`, tensors), layers("fc"))
+		if want == "" {
+			assert.NoError(t, err, setting)
+		} else {
+			assert.ErrorContains(t, err, want, setting)
+		}
+	}
+}
