@@ -31,6 +31,8 @@ type ImportOptions struct {
 	MaxOutput map[string]int
 	// MaxUnroll limits the iterations of a Loop or Scan; 0 means 1024.
 	MaxUnroll int
+	// Warn is told of contradictions that ONNX Runtime warns about; nil: nobody.
+	Warn func(string)
 }
 
 // Import converts a validated model to a graph of ops: it resolves opset differences, optional attributes, control flow and
@@ -107,6 +109,11 @@ func importGraph(m *Model, opt ImportOptions) (*ir.Graph, error) {
 		}
 		return nil, err
 	}
+	if opt.Warn != nil {
+		for _, w := range im.warnings {
+			opt.Warn(w)
+		}
+	}
 	return im.g, nil
 }
 
@@ -121,6 +128,16 @@ type importer struct {
 	counts
 
 	converted int // nodes so far
+	warnings  []string
+}
+
+// warn keeps a warning about the file until the import has succeeded.
+func (im *importer) warn(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if im.m.Path != "" {
+		text = im.m.Path + ": " + text
+	}
+	im.warnings = append(im.warnings, text)
 }
 
 func (im *importer) run() error {
@@ -254,13 +271,25 @@ func (im *importer) bindDims(graph *onnxpb.GraphProto) (map[string]int, error) {
 			if param == "" {
 				continue
 			}
-			if have, ok := dims[param]; ok && have != shape[i] {
-				return nil, im.m.fileError("input %q: dimension %q is %d in the given shape %v, but %d elsewhere", name, param, shape[i], shape, have).WithRemedy("give %s one size in all shapes", param)
-			}
-			dims[param] = shape[i]
+			im.bindDim(dims, name, param, shape[i])
 		}
 	}
 	return dims, nil
+}
+
+// severalSizes is what a symbolic dimension with contradicting sizes is bound to: it says nothing of other inputs.
+const severalSizes = -1
+
+// bindDim binds a symbolic dimension to its size in an input.
+func (im *importer) bindDim(dims map[string]int, input, param string, n int) {
+	switch have, ok := dims[param]; {
+	case !ok || have == n:
+		dims[param] = n
+	case have != severalSizes:
+		im.warn("input %q: dimension %q is %d, but %d elsewhere: each input keeps the size that is given for it",
+			input, param, n, have)
+		dims[param] = severalSizes
+	}
 }
 
 // inputType resolves the static type of an input.
@@ -299,13 +328,19 @@ func (im *importer) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (i
 	return ir.Type{DType: d, Shape: shape}, nil
 }
 
+// unnamedDims are what exporters call every dimension that they do not know, so that two of them need not be equal.
+var unnamedDims = []string{"?", "unk", "unknown", "None"}
+
 // size returns a dimension's size, or −1 and its symbol, if it has one. Some exporters write an unnamed symbolic dimension as
-// −1.
+// −1, some give all the same name.
 func size(d *onnxpb.TensorShapeProto_Dimension) (n int, param string) {
 	if v, ok := d.Value.(*onnxpb.TensorShapeProto_Dimension_DimValue); ok {
 		return int(v.DimValue), ""
 	}
-	return -1, d.GetDimParam()
+	if param = d.GetDimParam(); slices.Contains(unnamedDims, param) {
+		param = ""
+	}
+	return -1, param
 }
 
 func (im *importer) dimension(input string, i int, dim *onnxpb.TensorShapeProto_Dimension, dims map[string]int, rank int) (int, error) {
@@ -315,14 +350,14 @@ func (im *importer) dimension(input string, i int, dim *onnxpb.TensorShapeProto_
 			return 0, im.m.fileError("input %q: its leading dimension is %d, but --batch can only replace a batch of 1", input, n).WithRemedy("leave out --batch, or export the model with a symbolic batch dimension")
 		}
 		if param != "" {
-			dims[param] = b
+			im.bindDim(dims, input, param, b)
 		}
 		return b, nil
 	}
 	if n != -1 {
 		return n, nil
 	}
-	if n, ok := dims[param]; ok && param != "" {
+	if n, ok := dims[param]; ok && n != severalSizes && param != "" {
 		return n, nil
 	}
 	what := fmt.Sprintf("dimension %d (%q)", i, param)
@@ -379,7 +414,8 @@ func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 	return nil
 }
 
-// checkDeclared compares an output with its declaration. --batch may have changed its sizes.
+// checkDeclared compares an output with its declaration. Another type is an error. Another shape is a warning, as in ONNX
+// Runtime: exporters write an empty one for one that they do not know. --batch may have changed its sizes.
 func (im *importer) checkDeclared(out *onnxpb.ValueInfoProto, v *ir.Value) error {
 	tt := out.GetType().GetTensorType()
 	if tt == nil || tt.GetElemType() == 0 {
@@ -402,7 +438,8 @@ func (im *importer) checkDeclared(out *onnxpb.ValueInfoProto, v *ir.Value) error
 		ok = n == -1 || n == v.Type.Shape[i] || padded && p.axis == i
 	}
 	if !ok {
-		return im.m.fileError("output %q is declared with shape %v, but computed with %v", out.GetName(), shapeString(tt.Shape), v.Type.Shape)
+		im.warn("output %q is declared with shape %v, but computed with %v, which counts",
+			out.GetName(), shapeString(tt.Shape), v.Type.Shape)
 	}
 	return nil
 }

@@ -3,9 +3,11 @@ package onnx_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
@@ -436,21 +438,84 @@ func TestOutputsKeepTheirNames(t *testing.T) {
 	require.Equal(t, []float64{5, 6}, outs[2].Floats())
 }
 
-func TestDeclaredOutputsMustAgree(t *testing.T) {
-	for want, declare := range map[string]func(*onnx.Builder){
-		`output "y" is declared as f16, but computed as f32; the file breaks the rules of ONNX here, of which onnx.checker may say more: export it again`:             func(b *onnx.Builder) { b.Output("y", ir.Float16, 2) },
-		`output "y" is declared with shape [3], but computed with [2]; the file breaks the rules of ONNX here, of which onnx.checker may say more: export it again`:   func(b *onnx.Builder) { b.Output("y", ir.Float32, 3) },
-		`output "y" is declared with shape [n 2], but computed with [2]; the file breaks the rules of ONNX here, of which onnx.checker may say more: export it again`: func(b *onnx.Builder) { b.Output("y", ir.Float32, "n", 2) },
+func TestOutput_DeclaredTypeMustAgree(t *testing.T) {
+	b := onnx.NewBuilder("g", 17)
+	b.Input("x", ir.Float32, 2)
+	b.Node("Relu", []string{"x"}, []string{"y"})
+	b.Output("y", ir.Float16, 2)
+	m, err := b.Model()
+	require.NoError(t, err)
+	_, err = onnx.Import(m, onnx.ImportOptions{})
+	require.EqualError(t, err, `output "y" is declared as f16, but computed as f32; `+
+		`the file breaks the rules of ONNX here, of which onnx.checker may say more: export it again`)
+}
+
+func TestOutput_AnotherDeclaredShapeIsAWarning(t *testing.T) {
+	for want, dims := range map[string][]any{
+		`m.onnx: output "y" is declared with shape [], but computed with [2], which counts`:    {},
+		`m.onnx: output "y" is declared with shape [3], but computed with [2], which counts`:   {3},
+		`m.onnx: output "y" is declared with shape [n 2], but computed with [2], which counts`: {"n", 2},
+		"": {"n"},
 	} {
 		b := onnx.NewBuilder("g", 17)
 		b.Input("x", ir.Float32, 2)
 		b.Node("Relu", []string{"x"}, []string{"y"})
-		declare(b)
+		b.Output("y", ir.Float32, dims...)
 		m, err := b.Model()
 		require.NoError(t, err)
-		_, err = onnx.Import(m, onnx.ImportOptions{})
-		require.EqualError(t, err, want)
+		m.Path = "m.onnx"
+		var warnings []string
+		g, err := onnx.Import(m, onnx.ImportOptions{Warn: func(text string) { warnings = append(warnings, text) }})
+		require.NoError(t, err)
+		require.Equal(t, []int{2}, g.Outputs[0].Type.Shape)
+		require.Equal(t, want, strings.Join(warnings, "\n"))
 	}
+}
+
+// One name for dimensions of several sizes binds neither, and is a warning unless exporters give it to all dimensions.
+func TestSymbolicDimension_OfSeveralSizes(t *testing.T) {
+	for name, want := range map[string]string{
+		"n":   `m.onnx: input "b": dimension "n" is 3, but 2 elsewhere: each input keeps the size that is given for it`,
+		"?":   "",
+		"unk": "",
+	} {
+		build := func() *onnx.Model {
+			b := onnx.NewBuilder("g", 17)
+			b.Input("a", ir.Float32, name, 1)
+			b.Input("b", ir.Float32, name)
+			b.Node("Add", []string{"a", "b"}, []string{"y"})
+			b.Output("y", ir.Float32, name, name)
+			m, err := b.Model()
+			require.NoError(t, err)
+			m.Path = "m.onnx"
+			return m
+		}
+		var warnings []string
+		warn := func(text string) { warnings = append(warnings, text) }
+		g, err := onnx.Import(build(), onnx.ImportOptions{Warn: warn, Shapes: map[string][]int{"a": {2, 1}, "b": {3}}})
+		require.NoError(t, err, name)
+		require.Equal(t, []int{2, 3}, g.Outputs[0].Type.Shape)
+		require.Equal(t, want, strings.Join(warnings, "\n"))
+
+		m := build()
+		m.Proto.Graph.Input = append(m.Proto.Graph.Input, proto.Clone(m.Proto.Graph.Input[1]).(*onnxpb.ValueInfoProto))
+		m.Proto.Graph.Input[2].Name = proto.String("c")
+		_, err = onnx.Import(m, onnx.ImportOptions{Shapes: map[string][]int{"a": {2, 1}, "b": {3}}})
+		require.ErrorContains(t, err, `m.onnx: input "c": dimension 0`, name)
+		require.ErrorContains(t, err, "is not fixed; give its shape, of 1 dimensions, with --shape c=…")
+	}
+}
+
+// A batch is not the size of every dimension of the same unspecific name.
+func TestSymbolicDimension_UnnamedIsNotTheBatch(t *testing.T) {
+	b := onnx.NewBuilder("g", 17)
+	b.Input("x", ir.Float32, "?", "?")
+	b.Node("Relu", []string{"x"}, []string{"y"})
+	b.Output("y", ir.Float32, "?", "?")
+	m, err := b.Model()
+	require.NoError(t, err)
+	_, err = onnx.Import(m, onnx.ImportOptions{Batch: 4})
+	require.EqualError(t, err, `input "x": dimension 1 is not fixed; give its shape, of 2 dimensions, with --shape x=…`)
 }
 
 func TestHalfCompositesRoundOnce(t *testing.T) {

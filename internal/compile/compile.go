@@ -130,6 +130,9 @@ func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
+	if opt.Import.Warn == nil {
+		opt.Import.Warn = opt.Warn
+	}
 	g, sample, err := onnx.ImportBatch(m, opt.Import)
 	if err != nil {
 		return nil, err
