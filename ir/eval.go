@@ -37,6 +37,9 @@ func Evaluate(ctx context.Context, g *Graph, inputs map[string]*Array, opt EvalO
 
 // EvaluateList is Evaluate with inputs and outputs in the order of the graph's.
 func EvaluateList(ctx context.Context, g *Graph, inputs []*Array, opt EvalOptions) ([]*Array, error) {
+	if err := g.fits(ctx); err != nil {
+		return nil, err
+	}
 	e := evaluation{ctx: ctx, opt: opt}
 	return e.graph(g, inputs, false)
 }

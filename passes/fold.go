@@ -116,6 +116,9 @@ func foldSplat(s *sweep, n *ir.Node) bool {
 
 // evaluate computes a node's outputs from its constants.
 func evaluate(n *ir.Node) ([]*ir.Array, error) {
+	if err := n.Fits(); err != nil {
+		return nil, err
+	}
 	in := make([]*ir.Array, len(n.Inputs))
 	for i, v := range n.Inputs {
 		if v != nil {

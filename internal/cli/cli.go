@@ -26,6 +26,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -72,6 +73,9 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	if err == nil {
 		var done bool
 		if done, err = about.print(p.Model, stdout); !done {
+			if about.Memory > 0 {
+				ctx = memory.With(ctx, about.Memory)
+			}
 			err = caught(ctx, run)
 		}
 	}

@@ -9,12 +9,15 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// about are flags of every command, which print something and end it.
+// about are flags of every command: those that print something and end it, and what it may take of the machine.
 type about struct {
+	Memory memory.Budget `help:"Memory that reading files and evaluating constants may take; default: half of the machine's." placeholder:"8GiB"`
+
 	Version    kong.VersionFlag `help:"Print the version and exit."`
 	Completion string           `help:"Print completions for a shell and exit." enum:",bash,zsh,fish" default:"" placeholder:"bash|zsh|fish"`
 	Man        bool             `help:"Print a manual page and exit."`

@@ -19,6 +19,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // Array is a dense array: little-endian elements in row-major order.
@@ -238,10 +239,16 @@ func readZip(path string, most uint64, wanted func(name string) bool) (map[strin
 	}
 	defer z.Close()
 	out := map[string]*Array{}
+	all := int64(0)
 	for _, f := range z.File {
 		name := strings.TrimSuffix(f.Name, ".npy")
 		if !wanted(name) {
 			continue
+		}
+		size := int64(min(f.UncompressedSize64, math.MaxInt64/2))
+		all += size
+		if err := memory.Default().Check(all, "reading it"); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
 		}
 		if most > 0 && f.UncompressedSize64 > most {
 			return nil, fmt.Errorf("%s: %s: %d bytes, more than %d", path, f.Name, f.UncompressedSize64, most)
@@ -250,7 +257,7 @@ func readZip(path string, most uint64, wanted func(name string) bool) (map[strin
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
 		}
-		a, err := Read(r)
+		a, err := Read(io.LimitReader(r, size)) // no more than it was counted for
 		if err == nil {
 			_, err = io.Copy(io.Discard, r) // the checksum is compared at the end
 		}

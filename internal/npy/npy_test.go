@@ -1,6 +1,7 @@
 package npy
 
 import (
+	"archive/zip"
 	"bytes"
 	"os"
 	"os/exec"
@@ -70,4 +71,28 @@ func TestNumPyReadsWhatWeWriteAndWeReadWhatItWrites(t *testing.T) {
 	got, err := ReadZip(theirs)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
+}
+
+// A .npz file of a few bytes can declare an array of any size.
+func TestReadZip_KeepsToTheBudgetOfMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bomb.npz")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	z := zip.NewWriter(f)
+	good, err := z.Create("x.npy")
+	require.NoError(t, err)
+	require.NoError(t, Write(good, &Array{DType: "u8", Shape: []int{2}, Data: []byte{1, 2}}))
+	w, err := z.CreateRaw(&zip.FileHeader{Name: "unused.npy", Method: zip.Deflate, CompressedSize64: 1, UncompressedSize64: 1 << 50})
+	require.NoError(t, err)
+	_, err = w.Write([]byte{0})
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	require.NoError(t, f.Close())
+	_, err = ReadZip(path)
+	require.ErrorContains(t, err, "bomb.npz: unused.npy: reading it needs 1.02e+03 TiB of memory")
+	_, err = ReadNamed(path, 100, "unused")
+	require.ErrorContains(t, err, "unused.npy")
+	some, err := ReadNamed(path, 200, "x", "y")
+	require.NoError(t, err, "what nobody asked for is not read")
+	require.Len(t, some, 1)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/ir"
@@ -31,7 +32,7 @@ type testCase struct {
 
 // cases reads --input and --expect. Each .npz file of an input directory is a case, whose expected outputs are in the file of
 // the same name in the directory of --expect. Other inputs are shared by all cases.
-func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
+func (f *flags) cases(ctx context.Context, p *runtime.Program) ([]testCase, error) {
 	var dir string
 	var rest []string
 	for _, in := range f.Input {
@@ -45,7 +46,7 @@ func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 		}
 		dir = in
 	}
-	shared, err := inputs(rest)
+	shared, err := inputs(ctx, p, rest)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 		if err != nil || c.want != nil {
 			return []testCase{c}, err
 		}
-		c.want, err = expected(f.Expect, p)
+		c.want, err = expected(ctx, f.Expect, p)
 		return []testCase{c}, err
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.npz"))
@@ -79,7 +80,7 @@ func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 	var out []testCase
 	for _, file := range files {
 		c := testCase{name: filepath.Base(file)}
-		if c.arrays, err = inputs(append(slices.Clone(rest), file)); err != nil {
+		if c.arrays, err = inputs(ctx, p, append(slices.Clone(rest), file)); err != nil {
 			return nil, err
 		}
 		if f.Expect != "" {
@@ -88,7 +89,7 @@ func (f *flags) cases(p *runtime.Program) ([]testCase, error) {
 				c.expect = written
 			}
 		}
-		if c.want, err = expected(c.expect, p); err != nil {
+		if c.want, err = expected(ctx, c.expect, p); err != nil {
 			return nil, err
 		}
 		out = append(out, c)
@@ -153,11 +154,11 @@ func writeOutputs(dir string, p *runtime.Program, s *runtime.Session) error {
 }
 
 // expected reads a file of expected outputs, or returns nil for "". Shapes must match the outputs' except for dimensions of 1.
-func expected(path string, p *runtime.Program) (map[string]*npy.Array, error) {
+func expected(ctx context.Context, path string, p *runtime.Program) (map[string]*npy.Array, error) {
 	if path == "" {
 		return nil, nil
 	}
-	read := npy.ReadZip
+	read := func(path string) (map[string]*npy.Array, error) { return named(ctx, path, p.Outputs) }
 	if isDir(path) {
 		read = readDir
 	}
@@ -277,8 +278,17 @@ type given struct {
 	named bool
 }
 
+// named reads those arrays of a .npz file that are ports of a program. What else is in the file may be larger than memory.
+func named(ctx context.Context, path string, ports []runtime.Port) (map[string]*npy.Array, error) {
+	names := make([]string, len(ports))
+	for i, q := range ports {
+		names[i] = q.Name
+	}
+	return npy.ReadNamed(path, uint64(memory.Of(ctx)), names...)
+}
+
 // inputs reads the arrays of --input flags, by name.
-func inputs(flags []string) (map[string]given, error) {
+func inputs(ctx context.Context, p *runtime.Program, flags []string) (map[string]given, error) {
 	out := map[string]given{}
 	for _, in := range flags {
 		name, path, ok := strings.Cut(in, "=")
@@ -293,7 +303,7 @@ func inputs(flags []string) (map[string]given, error) {
 			}
 			out[name] = given{a, true}
 		case strings.HasSuffix(in, ".npz"):
-			all, err := npy.ReadZip(in)
+			all, err := named(ctx, in, p.Inputs)
 			if err != nil {
 				return nil, err
 			}

@@ -35,7 +35,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	cases, err := f.cases(p)
+	cases, err := f.cases(ctx, p)
 	if err != nil {
 		return err
 	}
