@@ -3,6 +3,7 @@ package gopkg
 import (
 	"errors"
 	"go/format"
+	"go/token"
 	"io/fs"
 	"maps"
 	"os"
@@ -343,4 +344,38 @@ func TestAFailedWriteLeavesTheOldDirectory(t *testing.T) {
 	err := Write(dir, map[string][]byte{"model.go": []byte("new"), "model.go/x": nil})
 	require.Error(t, err)
 	require.Equal(t, map[string]string{"model.go": header + "\nold"}, tree(t, dir))
+}
+
+// Names of any length give files and identifiers; the program keeps the file's names.
+func TestNames_LongerThanFileSystemsTake(t *testing.T) {
+	for _, part := range []string{"encoder.", "decoder/", "é"} {
+		name := strings.Repeat(part, 150)
+		other := name + "x"
+		p := program()
+		p.Inputs[0].Name, p.Outputs[0].Name = name, other
+		g := golden()
+		g.Inputs[name], g.Outputs[other], g.Bounds[other] = g.Inputs["big_img"], g.Outputs["outputs"], g.Bounds["outputs"]
+		delete(g.Inputs, "big_img")
+		delete(g.Outputs, "outputs")
+		dir := filepath.Join(t.TempDir(), "toy")
+		files, err := Files("toy", p, g)
+		require.NoError(t, err)
+		require.NoError(t, Write(dir, files))
+		text, err := os.ReadFile(filepath.Join(dir, "model.go"))
+		require.NoError(t, err)
+		require.Contains(t, string(text), name)
+		_, err = os.Stat(filepath.Join(dir, "testdata", GoldenFile("in", name)))
+		require.NoError(t, err)
+		require.NoError(t, Write(dir, files)) // its files are known as its own
+
+		require.NotEqual(t, FileName(name), FileName(other))
+		require.Equal(t, FileName(name), FileName(name))
+		n := namer{}
+		require.NotEqual(t, n.name(name), n.name(other))
+		require.Less(t, len(exported(other)), 100)
+		require.True(t, token.IsIdentifier(exported(other)), exported(other))
+	}
+	fits := strings.Repeat("n", longestName)
+	require.Equal(t, fits, FileName(fits))
+	require.Equal(t, "N"+fits[1:], exported(fits))
 }

@@ -1,8 +1,10 @@
 package gopkg
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"go/token"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"unicode"
@@ -40,6 +42,29 @@ func checkIdentifier(name string) error {
 	return nil
 }
 
+// Names longer than longestName bytes are cut and get a digest of the whole name: file systems take 255 bytes, and files
+// have a prefix and an ending.
+const (
+	longestName = 240
+	cutName     = 64
+)
+
+// FileName is a tensor's name as part of a file's name: escaped, and shortened if it is too long. The comma, which an
+// escaped name has not, keeps a shortened name apart from any other.
+func FileName(name string) string {
+	escaped := url.PathEscape(name)
+	if len(escaped) <= longestName {
+		return escaped
+	}
+	cut := escaped[:cutName]
+	if i := strings.LastIndexByte(cut, '%'); i > cutName-3 {
+		cut = cut[:i] // not in the middle of an escape
+	}
+	return cut + "," + nameDigest(name)
+}
+
+func nameDigest(name string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(name)))[:16] }
+
 // exported turns a tensor's or slice's name into an exported Go identifier: lane_lines_prob → LaneLinesProb.
 func exported(name string) string {
 	var b strings.Builder
@@ -58,6 +83,9 @@ func exported(name string) string {
 	s := b.String()
 	if first, _ := utf8.DecodeRuneInString(s); !unicode.IsUpper(first) { // empty, a digit, or of a script without capitals
 		s = "X" + s
+	}
+	if len(s) > longestName {
+		s = strings.ToValidUTF8(s[:cutName], "") + "_" + nameDigest(name)
 	}
 	return s
 }

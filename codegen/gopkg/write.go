@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -201,8 +200,8 @@ func writable(dir string) error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// GoldenFile is the name of a golden file in testdata; the tensor's name is escaped.
-func GoldenFile(kind, name string) string { return kind + "_" + url.PathEscape(name) + ".bin" }
+// GoldenFile is the name of a golden file in testdata.
+func GoldenFile(kind, name string) string { return kind + "_" + FileName(name) + ".bin" }
 
 func goldenPath(kind, name string) string { return "testdata/" + GoldenFile(kind, name) }
 

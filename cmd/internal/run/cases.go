@@ -146,7 +146,7 @@ func writeOutputs(dir string, p *runtime.Program, s *runtime.Session) error {
 	}
 	for _, out := range p.Outputs {
 		a := &npy.Array{DType: out.DType, Shape: out.Shape, Data: s.Output(out.Name)}
-		if err := npy.WriteFile(filepath.Join(dir, url.PathEscape(out.Name)+".npy"), a); err != nil {
+		if err := npy.WriteFile(filepath.Join(dir, gopkg.FileName(out.Name)+".npy"), a); err != nil {
 			return err
 		}
 	}
@@ -160,7 +160,7 @@ func expected(ctx context.Context, path string, p *runtime.Program) (map[string]
 	}
 	read := func(path string) (map[string]*npy.Array, error) { return named(ctx, path, p.Outputs) }
 	if isDir(path) {
-		read = readDir
+		read = func(dir string) (map[string]*npy.Array, error) { return readDir(dir, p.Outputs) }
 	}
 	want, err := read(path)
 	if err != nil {
@@ -192,16 +192,24 @@ func isDir(path string) bool {
 }
 
 // readDir reads what writeOutputs wrote.
-func readDir(dir string) (map[string]*npy.Array, error) {
+func readDir(dir string, outputs []runtime.Port) (map[string]*npy.Array, error) {
+	names := map[string]string{} // by file name; those of long names cannot be decoded
+	for _, out := range outputs {
+		names[gopkg.FileName(out.Name)] = out.Name
+	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.npy"))
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]*npy.Array{}
 	for _, file := range files {
-		name, err := url.PathUnescape(strings.TrimSuffix(filepath.Base(file), ".npy"))
-		if err != nil {
-			continue // not one of ours
+		base := strings.TrimSuffix(filepath.Base(file), ".npy")
+		name, ok := names[base]
+		if !ok {
+			var err error
+			if name, err = url.PathUnescape(base); err != nil {
+				continue // not one of ours
+			}
 		}
 		if out[name], err = npy.ReadFile(file); err != nil {
 			return nil, err
