@@ -16,6 +16,10 @@ func (s *Session) Replay(ctx context.Context, t hal.Timing) (time.Duration, erro
 
 // ReplayEntry is Replay of another entry.
 func (s *Session) ReplayEntry(ctx context.Context, name string, t hal.Timing) (time.Duration, error) {
+	if !s.running.CompareAndSwap(false, true) {
+		return 0, fmt.Errorf("%s: %w", s.model.Program.Model, ErrConcurrent)
+	}
+	defer s.running.Store(false)
 	e, err := s.entry(name)
 	if err != nil {
 		return 0, err

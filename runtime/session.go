@@ -27,6 +27,8 @@ type Session struct {
 	rings   []*ring              // states with a delay
 	lends   []*port              // inputs that memory of the host's was lent to
 
+	running atomic.Bool // a goroutine is in a run
+
 	left   atomic.Bool // a run goes on though its context has ended
 	behind func()      // is called at its end; nil: nothing
 
@@ -71,6 +73,9 @@ type port struct {
 }
 
 var errClosed = errors.New("session is closed")
+
+// ErrConcurrent is the error of a run that another goroutine's run of the same session has not left yet. The other one goes on.
+var ErrConcurrent = errors.New("another goroutine is in a run: a session is for one goroutine at a time, and a model may have several")
 
 // ErrInUse says that a session or a model was not closed, since another session needs it.
 var ErrInUse = errors.New("in use")
@@ -459,10 +464,14 @@ func (s *Session) Model() *Model { return s.model }
 // Run runs the entry named run.
 func (s *Session) Run(ctx context.Context) error { return s.RunEntry(ctx, "run") }
 
-// RunEntry runs an entry: it sends the inputs that the entry reads where memory is not unified, runs the entry's graph, and
+// RunEntry runs an entry (ErrConcurrent if another goroutine is in a run of the session): it sends the inputs that the entry reads where memory is not unified, runs the entry's graph, and
 // fetches the outputs that it writes. Where the device runs on after the context of an earlier run has ended, of this entry or
 // another, it first waits for that, and is hal.ErrBusy if ctx ends before.
 func (s *Session) RunEntry(ctx context.Context, name string) error {
+	if !s.running.CompareAndSwap(false, true) {
+		return fmt.Errorf("%s: %w", s.model.Program.Model, ErrConcurrent)
+	}
+	defer s.running.Store(false)
 	e, err := s.entry(name)
 	if err != nil {
 		return err

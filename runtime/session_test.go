@@ -528,3 +528,43 @@ func TestFiveHundredCyclesLeaveNothingBehind(t *testing.T) {
 		require.Zero(t, f.open, fmt.Sprint("cycle ", i))
 	}
 }
+
+// gated is a device whose runs begin and wait.
+type gated struct {
+	hal.Device
+	begun, end chan struct{}
+}
+
+type gatedGraph struct {
+	hal.Graph
+	d *gated
+}
+
+func (d *gated) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
+	g, err := d.Device.Capture(ctx, ops)
+	return &gatedGraph{g, d}, err
+}
+
+func (g *gatedGraph) Run(ctx context.Context) error {
+	g.d.begun <- struct{}{}
+	<-g.d.end
+	return g.Graph.Run(ctx)
+}
+
+func TestSession_ConcurrentRunIsAnError(t *testing.T) {
+	cpu, err := emu.Open(emu.Options{})
+	require.NoError(t, err)
+	d := &gated{cpu, make(chan struct{}), make(chan struct{})}
+	s := session(t, load(t, accumulator(false), d), runtime.SessionOptions{})
+	first := make(chan error)
+	go func() { first <- s.Run(context.Background()) }()
+	<-d.begun
+	require.ErrorIs(t, s.Run(t.Context()), runtime.ErrConcurrent)
+	_, err = s.Replay(t.Context(), hal.Timing{})
+	require.ErrorIs(t, err, runtime.ErrConcurrent)
+	require.ErrorContains(t, err, "acc.onnx")
+	close(d.end)
+	require.NoError(t, <-first)
+	go func() { <-d.begun }()
+	require.NoError(t, s.Run(t.Context()), "it is free again")
+}
