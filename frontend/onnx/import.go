@@ -29,6 +29,8 @@ type ImportOptions struct {
 	// graph has the extra output NAME_count, an i64 scalar. It may exceed the bound: then only the first ones are there. What would
 	// mix padding with what is meant is refused.
 	MaxOutput map[string]int
+	// OtherOutputs, if not 0, is the bound of such nodes that MaxOutput does not name.
+	OtherOutputs int
 	// MaxUnroll limits the iterations of a Loop or Scan; 0 means 1024.
 	MaxUnroll int
 	// Warn is told of contradictions that ONNX Runtime warns about; nil: nobody.

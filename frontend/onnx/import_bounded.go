@@ -17,18 +17,6 @@ var boundedOperators = []operator{
 	{name: "NonMaxSuppression", since: 10, convert: nonMaxSuppression},
 }
 
-// Bounded returns the labels of the nodes of a model's own graph whose number of outputs depends on data, as
-// ImportOptions.MaxOutput takes them.
-func Bounded(m *Model) []string {
-	var labels []string
-	for _, n := range m.Proto.GetGraph().GetNode() {
-		if m.function(n) == nil && Domain(n.GetDomain()) == "" && slices.ContainsFunc(boundedOperators, func(o operator) bool { return o.name == n.GetOpType() }) {
-			labels = append(labels, nodeLabel(n))
-		}
-	}
-	return labels
-}
-
 // atMost is the bound on the number of the node's outputs.
 func (s *site) atMost() int {
 	c := &s.im.counts
@@ -36,6 +24,9 @@ func (s *site) atMost() int {
 	c.seen = append(c.seen, label)
 	n, ok := s.im.opt.MaxOutput[label]
 	if !ok {
+		n = s.im.opt.OtherOutputs
+	}
+	if !ok && n == 0 {
 		s.refuse("give a bound with --max-output "+label+"=N: outputs are padded to N, and the output "+countName(label)+" says how many there are",
 			"how many outputs there are depends on data")
 	}

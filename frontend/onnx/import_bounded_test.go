@@ -50,7 +50,6 @@ func TestBoundedOutputsArePaddedAndCounted(t *testing.T) {
 		require.Equal(t, want, outs[0].Floats())
 		require.Equal(t, []float64{5}, outs[1].Floats(), "more than the bound, if it is less")
 	}
-	require.Equal(t, []string{"find"}, onnx.Bounded(m))
 }
 
 // A count that exceeds the bound says that boxes are missing, even if there is only one class.
@@ -204,4 +203,47 @@ func TestBoundsThatDoNotFitAreRefused(t *testing.T) {
 	})
 	_, err := onnx.Import(m, bounded(7))
 	require.EqualError(t, err, `model.onnx: output "find_count" has the name of the count of outputs that --max-output adds; rename it`)
+}
+
+// OtherOutputs bounds nodes wherever they are; nodes whose outputs are constant need no bound, and take none.
+func TestBound_OfNodesThatAreNotNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		build  func(b *onnx.Builder)
+		counts int
+	}{
+		"constant condition": {func(b *onnx.Builder) {
+			pick := b.Initializer("pick", ir.FromInts(ir.T(ir.Bool, 2), []int64{0, 1}))
+			b.Node("Compress", []string{"x", pick}, []string{"y"}, onnx.A("axis", 0))
+		}, 0},
+		"constant input": {func(b *onnx.Builder) {
+			at := b.Op("NonZero", []string{b.Initializer("k", ir.FromInts(ir.T(ir.Int32, 2), []int64{0, 1}))})
+			b.Node("Gather", []string{"x", at}, []string{"y"})
+		}, 0},
+		"unread": {func(b *onnx.Builder) {
+			b.Op("NonZero", []string{"x"})
+			b.Node("Relu", []string{"x"}, []string{"y"})
+		}, 0},
+		"own graph": {func(b *onnx.Builder) { b.Node("NonZero", []string{"x"}, []string{"y"}) }, 1},
+		"inner graph": {func(b *onnx.Builder) {
+			branch := onnx.NewBuilder("then", 17)
+			branch.Node("NonZero", []string{"x"}, []string{"inner"})
+			branch.Output("inner", ir.Int64, 1, "n")
+			hold := b.Initializer("hold", ir.ScalarInt(ir.Bool, 1))
+			b.Node("If", []string{hold}, []string{"y"},
+				onnx.A("then_branch", branch.Graph()), onnx.A("else_branch", branch.Graph()))
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := onnx.NewBuilder("g", 17)
+			b.Input("x", ir.Float32, 2)
+			c.build(b)
+			b.Output("y", ir.Int64)
+			m, err := b.Model()
+			require.NoError(t, err)
+			m.Proto.Graph.Output[0].Type = nil
+			g, err := onnx.Import(m, onnx.ImportOptions{OtherOutputs: 4})
+			require.NoError(t, err)
+			require.Len(t, g.Outputs, 1+c.counts)
+		})
+	}
 }

@@ -91,11 +91,7 @@ func tryImport(data []byte, constants map[string]*ir.Tensor) (err error) {
 			bound[name] = t
 		}
 	}
-	atMost := map[string]int{}
-	for _, name := range onnx.Bounded(m) {
-		atMost[name] = 4
-	}
-	g, e := onnx.Import(m, onnx.ImportOptions{Constants: bound, MaxOutput: atMost, MaxUnroll: 16})
+	g, e := onnx.Import(m, onnx.ImportOptions{Constants: bound, OtherOutputs: 4, MaxUnroll: 16})
 	if e != nil {
 		if _, ok := e.(*onnx.Error); !ok {
 			return fmt.Errorf("an error that is no *onnx.Error: %w", e)

@@ -138,7 +138,7 @@ func values(m *onnx.Model, folder, kind string, infos []*onnxpb.ValueInfoProto) 
 // that decide shapes (onnx.ShapeInputs) become constants.
 func (c *Case) Import(set Set) (*ir.Graph, error) {
 	opt := onnx.ImportOptions{Shapes: map[string][]int{}, Constants: map[string]*ir.Tensor{}}
-	opt.MaxOutput = c.bounds(set)
+	opt.OtherOutputs = set.bound()
 	deciding := c.Bound()
 	for i, in := range c.InputInfos() {
 		t := set.Inputs[i]
@@ -156,19 +156,15 @@ func (c *Case) Import(set Set) (*ir.Graph, error) {
 // spare is by how much bounds exceed the number of outputs, so that there is padding.
 const spare = 2
 
-// bounds are those of the nodes whose number of outputs depends on data: more than any dimension of an output.
-func (c *Case) bounds(set Set) map[string]int {
+// bound is that of the nodes whose number of outputs depends on data: more than any dimension of an output.
+func (set Set) bound() int {
 	most := 1
 	for _, t := range set.Outputs {
 		if t != nil {
 			most = max(most, slices.Max(append([]int{1}, t.Shape...)))
 		}
 	}
-	bounds := map[string]int{}
-	for _, name := range onnx.Bounded(c.Model) {
-		bounds[name] = most + spare
-	}
-	return bounds
+	return most + spare
 }
 
 // Unpadded cuts an output that a bound has padded to the shape of what is expected. An output that is not larger than that in
