@@ -190,3 +190,33 @@ func TestScatterND(t *testing.T) {
 	got := apply(t, "GatherND", Attrs{"batch_dims": 1}, x, &Array{Type: T(Int64, 2, 1), I: []int64{1, 0}})[0]
 	assert.Equal(t, []float64{2, 3}, got.F)
 }
+
+// Sequences of length 0 have no last state: zero, as in ONNX Runtime, instead of the initial one. The others keep theirs.
+func TestRecurrent_EmptySequencesEndInZero(t *testing.T) {
+	x, lengths := f64([]int{2, 2, 1}, 0.5, -1, 0.25, 2), ints64(Int32, 2, 0)
+	for _, direction := range []string{"forward", "reverse", "bidirectional"} {
+		dirs := 1
+		if direction == "bidirectional" {
+			dirs = 2
+		}
+		fill := func(v float64, shape ...int) *Array {
+			a := NewArray(T(Float64, shape...))
+			for i := range a.F {
+				a.F[i] = v
+			}
+			return a
+		}
+		h0 := fill(0.7, dirs, 2, 1)
+		attrs := Attrs{"direction": direction}
+		gru := apply(t, "GRU", attrs, x, fill(0.1, dirs, 3, 1), fill(0.2, dirs, 3, 1), nil, lengths, h0)
+		lstm := apply(t, "LSTM", attrs, x, fill(0.1, dirs, 4, 1), fill(0.2, dirs, 4, 1), nil, lengths, h0, h0)
+		for _, last := range [][]float64{gru[1].F, lstm[1].F, lstm[2].F} {
+			for d := range dirs {
+				assert.NotZero(t, last[2*d], direction)
+				assert.Zero(t, last[2*d+1], direction)
+			}
+		}
+		rnn := apply(t, "RNN", attrs, x, fill(0.1, dirs, 1, 1), fill(0.2, dirs, 1, 1), nil, lengths, h0)
+		assert.Equal(t, 0.7, rnn[1].F[1], direction)
+	}
+}

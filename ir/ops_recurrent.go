@@ -112,6 +112,7 @@ func expandRecurrent(x *Expansion, n *Node) []*Value {
 			y := c.advance(c.rows(projected, t), lengths, t)
 			at[t] = c.Reshape(y, 1, 1, batch, hidden)
 		}
+		c.zeroEmpty(lengths)
 		if steps == 0 {
 			at = []*Value{x.Constant(Splat(T(in.DType, 0, 1, batch, hidden), 0))}
 		}
@@ -144,6 +145,22 @@ func (c *cell) advance(x, lengths *Value, t int) *Value {
 		c.c = c.Add("Where", nil, runs, c.c, cell)
 	}
 	return y
+}
+
+// zeroEmpty makes the last states of sequences of length 0 zero. The text of ONNX is silent on them; ONNX Runtime gives zero
+// for GRU and LSTM, and for RNN the initial state, where it reads backwards.
+func (c *cell) zeroEmpty(lengths *Value) {
+	if lengths == nil || c.n.Op.Name == "RNN" || lengths.IsConst() && !slices.Contains(lengths.Const.Ints(), 0) {
+		return
+	}
+	runs := c.Add("Greater", nil, lengths, c.Constant(ScalarInt(lengths.Type.DType, 0)))
+	runs = c.Reshape(runs, lengths.Type.Numel(), 1)
+	if c.n.In(5) != nil {
+		c.h = c.Add("Where", nil, runs, c.h, c.Like(c.h, 0))
+	}
+	if c.c != nil && c.n.In(6) != nil {
+		c.c = c.Add("Where", nil, runs, c.c, c.Like(c.c, 0))
+	}
 }
 
 // fullLengths reports whether every sequence of the batch is known to have all steps.
