@@ -127,8 +127,9 @@ GPU_DIR     ?= .gpu
 GPU_MIB     ?= 60
 GPU_FLAGS   := -trimpath -ldflags=-s
 gpu-bundle:
-	@$(TESTENV) GO='$(GO)' GPU_TARGET=$(GPU_TARGET) GPU_ARCH=$(GPU_ARCH) GPU_MODELS=$(GPU_MODELS) GPU_MACHINE=$(GPU_MACHINE) \
-		GPU_SIZE=$(GPU_SIZE) GPU_DIR=$(GPU_DIR) GPU_MIB=$(GPU_MIB) GPU_FLAGS="$(GPU_FLAGS)" internal/gputest/bundle.sh
+	@$(TESTENV) GO='$(GO)' GPU_TARGET=$(GPU_TARGET) GPU_ARCH=$(GPU_ARCH) GPU_MODELS='$(GPU_MODELS)' \
+		GPU_MACHINE='$(GPU_MACHINE)' GPU_SIZE=$(GPU_SIZE) GPU_DIR='$(GPU_DIR)' GPU_MIB=$(GPU_MIB) \
+		GPU_FLAGS="$(GPU_FLAGS)" internal/gputest/bundle.sh
 
 # What came back from it as Markdown: predicted and measured. UPDATE=1 fills in the table of docs/first-gpu-day.md.
 RESULTS ?= .gpu/out
