@@ -135,7 +135,7 @@ gpu-bundle:
 RESULTS ?= .gpu/out
 .PHONY: gpu-report
 gpu-report:
-	@$(GO) run ./internal/gpureport $(if $(UPDATE),-fill docs/first-gpu-day.md) $(RESULTS)
+	@$(GO) run ./internal/gpureport $(if $(UPDATE),-fill docs/first-gpu-day.md) '$(RESULTS)'
 
 # The backend over gorgonia.org/cu: a module of its own, against CUDA 12.9's headers and the tests' stand-in driver.
 CUDA12 := $(CURDIR)/$(CACHE)/cuda12
