@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/dora/route"
@@ -29,6 +30,10 @@ func openCars(ctx context.Context, dir string, opt Options) (Set, error) {
 	}
 	c, h := &cars{counts: Counts{Events: map[string]int{}, Cars: map[string]int{}}}, sha256.New()
 	var reasons []string
+	kept := digests{}
+	if opt.Cache != "" {
+		kept.dir = filepath.Join(opt.Cache, digestDir)
+	}
 	for i := range found.Segments {
 		s := &found.Segments[i]
 		path := knowledge(s)
@@ -39,7 +44,7 @@ func openCars(ctx context.Context, dir string, opt Options) (Set, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		text, other := identity(path)
+		text, other := kept.of(ctx, path, true)
 		if err = errors.Join(err, other); err != nil {
 			reasons = append(reasons, fmt.Sprintf("%s: %v", s.Name(), err))
 			opt.Warn(fmt.Sprintf("segment %s is left out: %v", s.Name(), err))

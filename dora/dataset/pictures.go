@@ -3,12 +3,9 @@ package dataset
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -187,40 +184,4 @@ func (p *pictures) readPair(k int) (road, wide []byte, err error) {
 		return nil, nil, err
 	}
 	return data[:p.size/2], data[p.size/2:], nil
-}
-
-// identity tells a file's contents from others' without reading all of a video: its size, and its first and last bytes.
-func identity(path string) (string, error) {
-	h := sha256.New()
-	st, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	if st.IsDir() {
-		entries, err := os.ReadDir(path)
-		if err != nil {
-			return "", err
-		}
-		for _, e := range entries {
-			one, err := identity(filepath.Join(path, e.Name()))
-			if err != nil {
-				return "", err
-			}
-			fmt.Fprintln(h, e.Name(), one)
-		}
-		return hex.EncodeToString(h.Sum(nil)), nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	const part = 1 << 16
-	fmt.Fprintln(h, st.Size())
-	for _, from := range []int64{0, max(0, st.Size()-part)} {
-		if _, err := io.Copy(h, io.NewSectionReader(f, from, part)); err != nil && !errors.Is(err, fs.ErrClosed) {
-			return "", err
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

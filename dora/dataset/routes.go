@@ -151,9 +151,9 @@ func (r *routes) Fingerprint() string {
 	for _, g := range r.segments {
 		before := "" // whose frames are seen too
 		if g.previous != nil {
-			before = g.previous.key
+			before = g.previous.content
 		}
-		fmt.Fprintln(h, g.name, g.key, before)
+		fmt.Fprintln(h, g.name, g.content, before)
 	}
 	fmt.Fprintln(h, len(r.at))
 	return hex.EncodeToString(h.Sum(nil))

@@ -279,7 +279,7 @@ func TestTheSecondOpeningReadsNoLog(t *testing.T) {
 		return set.Fingerprint(), fmt.Sprintf("%x", h.Sum(nil))
 	}
 	print, all := digest()
-	kept, err := filepath.Glob(filepath.Join(cache, "*"))
+	kept, err := filepath.Glob(filepath.Join(cache, "*.*"))
 	require.NoError(t, err)
 	require.Len(t, kept, 4)
 	stamps := func() (out []int64) {
@@ -615,7 +615,7 @@ func TestASegmentThatIsGivenUpLeavesNoLock(t *testing.T) {
 	cache := t.TempDir()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, new(segment).keep(ended, nil, "", nil, filepath.Join(cache, "a.json"), false), context.Canceled)
+	require.ErrorIs(t, new(segment).keep(ended, nil, filepath.Join(cache, "a.json"), false, nil), context.Canceled)
 	left, err := os.ReadDir(cache)
 	require.NoError(t, err)
 	assert.Empty(t, left)

@@ -10,9 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
-
-	"github.com/gofrs/flock"
 
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
@@ -33,8 +30,9 @@ const indexFormat = 3
 
 // segment is one that samples are made of.
 type segment struct {
-	name, key      string
-	route          string
+	name, route    string
+	key            string // of the cache: content and the code that made what is kept
+	content        string // digest of the files, and of what the model takes of them
 	number         int
 	index          index
 	pictures       *pictures
@@ -63,23 +61,30 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cac
 		return nil, errors.New("comma2k19 has no driver camera")
 	}
 	out := &segment{name: s.Name(), route: s.Route, number: s.Number}
-	h := sha256.New()
-	fmt.Fprintln(h, indexFormat, c.look, c.rule, c.sees, c.step, c.dense)
-	for _, path := range c.files(s, log) {
-		text := "none"
-		if path != "" {
-			var err error
-			if text, err = identity(path); err != nil {
-				return nil, err
-			}
-		}
-		fmt.Fprintln(h, text)
+	files := c.files(s, log)
+	content, err := c.content(ctx, files, cache, wait)
+	if err != nil {
+		return nil, err
 	}
-	out.key = hex.EncodeToString(h.Sum(nil))[:32]
+	out.content = content
+	key := sha256.Sum256([]byte(codeVersion() + content))
+	out.key = hex.EncodeToString(key[:])[:32]
 	path := filepath.Join(cache, out.key+".json")
 	out.pictures = &pictures{path: filepath.Join(cache, out.key+".planes"), size: c.frameBytes()}
 	if !out.load(path, c) {
-		if err := out.keep(ctx, s, log, c, path, wait); err != nil {
+		make := func() error {
+			if err := out.make(ctx, s, log, c); err != nil {
+				return err
+			}
+			switch again, err := c.content(ctx, files, cache, true); {
+			case err != nil:
+				return err
+			case again != content:
+				return changedError(s.Name())
+			}
+			return nil
+		}
+		if err := out.keep(ctx, c, path, wait, make); err != nil {
 			return nil, err
 		}
 	}
@@ -89,6 +94,26 @@ func openSegment(ctx context.Context, s *route.Segment, c *contract, k kind, cac
 	}
 	return out, nil
 }
+
+// content is a digest of a segment's files and of what the contract takes of them.
+func (c *contract) content(ctx context.Context, files []string, cache string, wait bool) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, indexFormat, c.look, c.rule, c.sees, c.step, c.dense)
+	for _, path := range files {
+		text := "none"
+		if path != "" {
+			var err error
+			if text, err = (digests{filepath.Join(cache, digestDir)}).of(ctx, path, wait); err != nil {
+				return "", err
+			}
+		}
+		fmt.Fprintln(h, text)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// digestDir is the directory of a cache that digests of files are in.
+const digestDir = "digests"
 
 // files are those that samples are made of; "" where one is not there.
 func (c *contract) files(s *route.Segment, log string) []string {
@@ -148,28 +173,20 @@ func (x *index) whole() bool {
 	return x.Format == indexFormat && x.Kept >= 0 && x.Kept <= len(x.Wanted) && !slices.ContainsFunc(x.Wanted, outside)
 }
 
-// keep reads a segment into the cache, unless another process has done so in the meantime.
-func (g *segment) keep(ctx context.Context, s *route.Segment, log string, c *contract, path string, wait bool) error {
-	alone := flock.New(path + ".lock")
-	locked, err := alone.TryLock()
-	if err == nil && !locked && wait {
-		locked, err = alone.TryLockContext(ctx, lockDelay)
+// keep makes the index and stores it in the cache, unless another process has done so in the meantime.
+func (g *segment) keep(ctx context.Context, c *contract, path string, wait bool, make func() error) error {
+	release, err := exclusive(ctx, path, wait)
+	if err != nil {
+		return err
 	}
-	switch {
-	case locked: // else the file system has no locks, or no room, which the next write says: it is read all the same
-		defer func() { _ = errors.Join(os.Remove(alone.Path()), alone.Close()) }() // who waits for the removed file finds the segment kept
-	case ctx.Err() != nil:
-		return errors.Join(ctx.Err(), alone.Close())
-	case err == nil:
-		return errors.Join(errElsewhere, alone.Close())
-	}
+	defer release()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if locked && g.load(path, c) {
+	if g.load(path, c) {
 		return nil
 	}
-	if err := g.make(ctx, s, log, c); err != nil {
+	if err := make(); err != nil {
 		return err
 	}
 	if err := atomicfile.WriteJSON(path, g.index); err != nil {
@@ -177,9 +194,6 @@ func (g *segment) keep(ctx context.Context, s *route.Segment, log string, c *con
 	}
 	return nil
 }
-
-// lockDelay is the time from one look at a lock to the next.
-const lockDelay = 50 * time.Millisecond
 
 // make reads the log, and decodes what models see of the videos.
 func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *contract) error {

@@ -89,7 +89,7 @@ func TestASegmentWhoseDecoderIsKilledIsReadAgain(t *testing.T) {
 	decoder(40, "kill -9 $$")
 	_, err = Open(ctx, dir, opt)
 	assert.ErrorContains(t, err, "fcamera.hevc: ffmpeg was killed")
-	kept, err := filepath.Glob(filepath.Join(cache, "*"))
+	kept, err := filepath.Glob(filepath.Join(cache, "*.*"))
 	require.NoError(t, err)
 	assert.Empty(t, kept)
 	warned = nil
