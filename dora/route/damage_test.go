@@ -112,6 +112,50 @@ func TestAZstandardLogCutAtAnyByteKeepsTheEventsBefore(t *testing.T) {
 	}
 }
 
+// skippable is a skippable frame of zstd.
+func skippable(kind byte, content string) []byte {
+	header := binary.LittleEndian.AppendUint32([]byte{0x50 | kind, 0x2a, 0x4d, 0x18}, uint32(len(content)))
+	return append(header, content...)
+}
+
+// TestReader_SkipsSkippableFrames in front of, between and after frames, as pzstd and seekable files have them.
+func TestReader_SkipsSkippableFrames(t *testing.T) {
+	raw, ends := smallLog(t)
+	z, err := zstd.NewWriter(nil)
+	require.NoError(t, err)
+	var file []byte
+	var skipped, whole []int // where frames end, of which each of the second kind has an event
+	from := 0
+	for i, end := range ends {
+		file = append(file, skippable(byte(i), "size of the frame")...)
+		skipped = append(skipped, len(file))
+		file = z.EncodeAll(raw[from:end], file)
+		whole, from = append(whole, len(file)), end
+	}
+	file = append(file, skippable(0xe, "seek table")...)
+	for _, name := range []string{"rlog.zst", "rlog"} {
+		times, _, err := events(t, name, file)
+		assert.Equal(t, io.EOF, err)
+		assert.Len(t, times, len(ends))
+	}
+	for cut := 1; cut < len(file); cut++ {
+		times, _, err := events(t, "rlog.zst", file[:cut])
+		n, exact := slices.BinarySearch(whole, cut)
+		if exact {
+			n++
+		}
+		require.Len(t, times, n, cut)
+		if exact || slices.Contains(skipped, cut) {
+			require.Equal(t, io.EOF, err, cut)
+			continue
+		}
+		var damage *Damage
+		require.ErrorAs(t, err, &damage, cut)
+	}
+	_, _, err = events(t, "rlog.zst", skippable(0, "alone"))
+	assert.Equal(t, io.EOF, err)
+}
+
 // bzip2ed compresses with Python's bz2, at a block size of 100 kB.
 func bzip2ed(t *testing.T, raw []byte) []byte {
 	t.Helper()

@@ -16,7 +16,10 @@ import (
 const (
 	zstdMagic  = "\x28\xb5\x2f\xfd"
 	bzip2Magic = "BZh"
-	lfsMagic   = "version https://git-lfs.github.com/spec/"
+
+	skippableMagic = "\x2a\x4d\x18" // from the second byte on; the first one is 0x50 to 0x5f
+
+	lfsMagic = "version https://git-lfs.github.com/spec/"
 )
 
 // maxWindow bounds what a zstd frame may ask to be kept in memory; level 10 uses 8 MiB at most.
@@ -60,7 +63,7 @@ func decompress(r io.Reader, name string) (*stream, error) {
 		return nil, &Damage{Path: name, Reason: "the file is empty"}
 	case starts(lfsMagic):
 		return nil, lfsError(name)
-	case starts(zstdMagic):
+	case starts(zstdMagic), isSkippable(head):
 		z, err := zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
@@ -74,6 +77,12 @@ func decompress(r io.Reader, name string) (*stream, error) {
 		s.Reader = raw
 	}
 	return s, nil
+}
+
+// isSkippable reports a skippable frame of zstd, as pzstd and seekable files begin with; the decoder skips it. No
+// message begins so: it would have 4e8 segments. (RFC 8878, section 3.1.2)
+func isSkippable(head []byte) bool {
+	return len(head) >= 4 && head[0]&0xf0 == 0x50 && string(head[1:4]) == skippableMagic
 }
 
 // ErrLFS is wrapped by errors about a file of which only Git LFS's pointer is there.
