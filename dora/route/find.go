@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -47,6 +48,13 @@ type Segment struct {
 	Recording bool // its rlog.lock is there: it is still being recorded, or the power went
 
 	ranks map[Role]int // of the files' suffixes
+	logs  []logFile    // in the order in which they were found
+}
+
+// logFile is a log that a segment may use.
+type logFile struct {
+	role         Role
+	suffix, path string
 }
 
 // Name returns the segment's name: ROUTE--NUMBER.
@@ -67,7 +75,8 @@ type Problem struct {
 // Find finds the segments below a directory, which may itself be a segment. It knows the layouts of devices, connect, openpilot's CI,
 // commaCarSegments and comma2k19, and flat files; any other directory with a log or a video is a segment 0 with its name. Links are
 // followed. Files that cannot be used are Problems: empty ones, those that Git LFS has not fetched (ErrLFS), all but the best of
-// several with the same role. Finding nothing is an error.
+// several with the same role, and logs without a readable message beside a log that has some. Finding nothing is an
+// error.
 func Find(ctx context.Context, dir string) (*Found, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
@@ -104,12 +113,14 @@ type search struct {
 
 // found sorts what was found.
 func (s *search) found() *Found {
-	found := &Found{Problems: s.problems}
-	for _, segment := range s.segments {
+	found := &Found{}
+	for id, segment := range s.segments {
+		s.choose(id, segment.logs)
 		if len(segment.Files) > 0 {
 			found.Segments = append(found.Segments, *segment)
 		}
 	}
+	found.Problems = s.problems
 	slices.SortFunc(found.Segments, func(a, b Segment) int {
 		return cmp.Or(strings.Compare(a.Route, b.Route), a.Number-b.Number)
 	})
@@ -191,9 +202,46 @@ func (s *search) file(path, abs string, info fs.FileInfo) {
 		s.problem(path, errors.New("the file is empty"))
 	case isPointer:
 		s.problem(path, ErrLFS)
+	case role == RLog || role == QLog || role == RawLog:
+		segment := s.segment(id)
+		segment.logs = append(segment.logs, logFile{role, suffix, path})
 	default:
 		s.add(id, role, suffix, path)
 	}
+}
+
+// choose takes a segment's logs for their roles. Of several, those without a readable message are left out, unless none
+// has one.
+func (s *search) choose(id segmentID, logs []logFile) {
+	errs := make([]error, len(logs))
+	readable := false
+	for i, l := range logs {
+		if len(logs) > 1 {
+			errs[i] = firstMessage(l.path)
+		}
+		readable = readable || errs[i] == nil
+	}
+	for i, l := range logs {
+		if readable && errs[i] != nil {
+			s.problem(l.path, errs[i])
+			continue
+		}
+		s.add(id, l.role, l.suffix, l.path)
+	}
+}
+
+// firstMessage says why not even the first message of a log can be read.
+func firstMessage(path string) error {
+	r, err := Open(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = r.frame()
+	if err == io.EOF {
+		return errors.New("the log has no message")
+	}
+	return err
 }
 
 // add takes a file for a role. Of two, the one with the better suffix is used, and of equals the one that was found first.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -98,6 +99,43 @@ func TestSegmentsAreFoundInEveryLayout(t *testing.T) {
 				"! copy/" + log2 + "--0/rlog.bz2: not used: " + log2 + "--0/rlog.bz2 is the rlog of " + log2 + "--0 too"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			root := tree(t, c.files...)
+			found, err := Find(t.Context(), root)
+			require.NoError(t, err)
+			assert.Equal(t, c.want, listed(t, root, found))
+		})
+	}
+}
+
+// TestFind_LogsWithoutMessages hide no good log of their segment. A segment without another one keeps its log, whose
+// reader says what is wrong.
+func TestFind_LogsWithoutMessages(t *testing.T) {
+	raw, _ := smallLog(t)
+	z, err := zstd.NewWriter(nil, zstd.WithZeroFrames(true))
+	require.NoError(t, err)
+	empty, good := string(z.EncodeAll(nil, nil)), string(z.EncodeAll(raw, nil))
+	require.NotEmpty(t, empty)
+	const log = log2 + "--0/"
+	for name, c := range map[string]struct{ files, want []string }{
+		"an empty frame beside a raw log": {[]string{log + "rlog.zst:" + empty, log + "rlog:" + string(raw)},
+			[]string{log2 + "--0 rlog", "! " + log + "rlog.zst: the log has no message"}},
+		"an empty frame beside a qlog": {[]string{log + "rlog.zst:" + empty, log + "qlog.zst:" + good},
+			[]string{log2 + "--0 qlog", "! " + log + "rlog.zst: the log has no message"}},
+		"no bytes beside a qlog": {[]string{log + "rlog.zst:", log + "qlog.zst:" + good},
+			[]string{log2 + "--0 qlog", "! " + log + "rlog.zst: the file is empty"}},
+		"a skippable frame beside a qlog": {
+			[]string{log + "rlog.zst:" + string(skippable(0, "x")), log + "qlog.zst:" + good},
+			[]string{log2 + "--0 qlog", "! " + log + "rlog.zst: the log has no message"}},
+		"zeros beside a raw log": {[]string{log + "rlog.zst:" + strings.Repeat("\x00", 99), log + "rlog:" + string(raw)},
+			[]string{log2 + "--0 rlog", "! " + log + "rlog.zst: " + log +
+				"rlog.zst is damaged at byte 0 of the log: its first bytes are not those of a .zst file"}},
+		"a log cut off in its second message": {[]string{log + "rlog:" + string(raw[:len(raw)/2]), log + "qlog.zst:" + good},
+			[]string{log2 + "--0 qlog rlog"}},
+		"an empty frame alone": {[]string{log + "rlog.zst:" + empty}, []string{log2 + "--0 rlog"}},
+		"two without messages": {[]string{log + "rlog.zst:" + empty, log + "qlog.zst:" + empty},
+			[]string{log2 + "--0 qlog rlog"}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			root := tree(t, c.files...)
 			found, err := Find(t.Context(), root)
 			require.NoError(t, err)
