@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"strings"
 
@@ -62,14 +63,11 @@ func openCars(ctx context.Context, dir string, opt Options) (Set, error) {
 
 // read counts what is in a log. A damaged end keeps what came before.
 func (c *cars) read(ctx context.Context, path string, warn func(string)) error {
-	var first, last uint64
+	first, last := uint64(math.MaxUint64), uint64(0)
 	name, kinds := "unknown", map[string]int{}
 	damage, err := events(ctx, path, func(e *route.Event) {
 		kinds[e.Kind.String()]++
-		if first == 0 {
-			first = e.Time
-		}
-		last = max(last, e.Time)
+		first, last = min(first, e.Time), max(last, e.Time)
 		var p route.CarParams
 		if e.Kind == route.KindCarParams && e.Decode(&p) == nil && p.CarFingerprint != "" {
 			name = p.CarFingerprint
@@ -89,7 +87,7 @@ func (c *cars) read(ctx context.Context, path string, warn func(string)) error {
 	}
 	c.counts.Cars[name]++
 	c.counts.Segments++
-	c.counts.Hours += float64(last-min(first, last)) / 3600e9
+	c.counts.Hours += float64(last-first) / 3600e9
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/dora/camera"
@@ -51,18 +52,52 @@ type now struct {
 	odometry   map[uint32][2][3]float64 // by frame
 }
 
-// readTimeline reads a log. Moments are the road camera's frames or the driver camera's. A damaged end keeps what came before.
+// message is an event that outlives its reader. Logs are not sorted by time, so all events are read before any is taken.
+type message struct {
+	Time  uint64
+	Kind  route.Kind
+	value any // nil: nothing of it is taken
+	err   error
+}
+
+func messageOf(e *route.Event) *message {
+	m := &message{Time: e.Time, Kind: e.Kind}
+	if m.Kind == route.KindCAN || m.Kind == route.KindSendCAN { // most of a log
+		return m
+	}
+	m.value, m.err = e.Message()
+	if v, ok := m.value.(*route.ModelV2); ok {
+		m.value = &route.ModelV2{Meta: v.Meta} // without its paths, which are nearly all of it
+	}
+	return m
+}
+
+// Decode copies the message into a value of its type.
+func (m *message) Decode(into any) error {
+	if m.err == nil {
+		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(m.value).Elem())
+	}
+	return m.err
+}
+
+// readTimeline reads a log. Moments are the road camera's frames or the driver camera's. Messages count in the order of
+// their times. A damaged end keeps what came before.
 func readTimeline(ctx context.Context, path string, driver bool) (*timeline, error) {
 	n := &now{driver: driver, state: moment{Desire: -1}, unheard: map[uint32]bool{}, timeline: timeline{Sensor: "unknown", Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
-	wrong := ""
+	var messages []*message
 	damage, err := events(ctx, path, func(e *route.Event) {
-		n.Events[e.Kind.String()]++
-		if err := n.take(e); err != nil {
-			wrong = fmt.Sprintf("%s: %v", path, err)
-		}
+		messages = append(messages, messageOf(e))
 	})
 	if err != nil {
 		return nil, err
+	}
+	slices.SortStableFunc(messages, func(a, b *message) int { return cmp.Compare(a.Time, b.Time) })
+	wrong := ""
+	for _, m := range messages {
+		n.Events[m.Kind.String()]++
+		if err := n.take(m); err != nil {
+			wrong = fmt.Sprintf("%s: %v", path, err)
+		}
 	}
 	n.Damage = cmp.Or(damage, wrong)
 	n.join()
@@ -96,7 +131,7 @@ func events(ctx context.Context, path string, f func(e *route.Event)) (damage st
 }
 
 // take is what a message changes.
-func (n *now) take(e *route.Event) (err error) {
+func (n *now) take(e *message) (err error) {
 	switch e.Kind {
 	case route.KindInitData:
 		var m route.InitData
@@ -154,7 +189,7 @@ func (n *now) take(e *route.Event) (err error) {
 }
 
 // drive is what a message of the car and its driver changes.
-func (n *now) drive(e *route.Event) (err error) {
+func (n *now) drive(e *message) (err error) {
 	switch e.Kind {
 	case route.KindCarState:
 		var m route.CarState
