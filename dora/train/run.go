@@ -180,7 +180,7 @@ func (r *run) interrupted() error {
 // update makes an update from a lesson and records it. It reports whether a rank has been told to stop.
 func (r *run) update(ctx context.Context, l lesson, stop bool) (stopped bool, err error) {
 	rate := r.schedule.at(r.pos.Update)
-	sums, result, stopped, err := r.learn(ctx, l, stop)
+	sums, result, stopped, err := r.learn(ctx, l, rate, stop)
 	if err != nil {
 		return false, err
 	}
@@ -194,10 +194,10 @@ func (r *run) update(ctx context.Context, l lesson, stop bool) (stopped bool, er
 	return stopped, r.pos.Watch.see(sums.loss, r.opt.Diverge)
 }
 
-// learn updates the adapter by a lesson.
-func (r *run) learn(ctx context.Context, l lesson, stop bool) (s *sums, result dora.Result, stopped bool, err error) {
+// learn updates the adapter by a lesson, at a learning rate.
+func (r *run) learn(ctx context.Context, l lesson, rate float64, stop bool) (s *sums, result dora.Result, stopped bool, err error) {
 	micro := r.opt.BatchSize / r.opt.MicroBatch
-	s, rate := newSums(micro), r.schedule.at(r.pos.Update)
+	s = newSums(micro)
 	for k := range micro {
 		if err := r.set(l.part(k, r.opt.MicroBatch)); err != nil {
 			return s, result, false, err
