@@ -52,7 +52,7 @@ type now struct {
 	odometry   map[uint32][2][3]float64 // by frame
 }
 
-// message is an event that outlives its reader. Logs are not sorted by time, so all events are read before any is taken.
+// message is an event that outlives its reader. Logs are not sorted by time, so all are read before any is taken.
 type message struct {
 	Time  uint64
 	Kind  route.Kind
