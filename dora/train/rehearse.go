@@ -37,7 +37,7 @@ func (r *run) rehearse(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		sums, _, _, err := r.learn(ctx, l, false)
+		sums, _, _, err := r.learn(ctx, l, r.schedule.at(r.pos.Update), false)
 		if err != nil {
 			return err
 		}
