@@ -8,6 +8,7 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/spark-compile/spark-compile/hal"
@@ -32,6 +33,7 @@ type Device struct {
 	delays struct { // the kernel that keeps a stream busy, loaded by the first timed run
 		sync.Mutex
 		module *module
+		least  time.Duration // host time of a graph launch that is assumed at least; 0: firstEnqueue
 	}
 }
 

@@ -52,9 +52,8 @@ func (g *graph) RunTimed(ctx context.Context, t hal.Timing) (time.Duration, erro
 
 // batch times as many of the runs that are left as the host can launch behind the longest delay, and returns how many.
 func (g *graph) batch(ctx context.Context, left int, before *graph) (n int, took time.Duration, err error) {
-	if g.enqueue == 0 {
-		g.enqueue = firstEnqueue
-	}
+	least := max(g.device.delays.least, firstEnqueue)
+	g.enqueue = max(g.enqueue, least)
 	for range holdAttempts {
 		enqueue := g.enqueue * 3 / 2
 		n = min(left, max(1, int(longestHold/enqueue)-enqueuedBeside))
@@ -64,13 +63,19 @@ func (g *graph) batch(ctx context.Context, left int, before *graph) (n int, took
 			return 0, 0, err
 		}
 		each := enqueued / time.Duration(n)
-		if enqueued <= hold+took {
-			g.enqueue = max(each, firstEnqueue) // the host may have been busy before
+		if enqueued <= hold+backlog(n, took) {
+			g.enqueue = max(each, least) // the host may have been busy before
 			return n, took, nil
 		}
 		g.enqueue = max(g.enqueue, each)
 	}
 	return 0, 0, fmt.Errorf("%w: %v a launch", errStarved, g.enqueue)
+}
+
+// backlog is how long behind the delay the host may still enqueue: until two runs are left, since the last one ends behind its launch
+// however slow the host is.
+func backlog(runs int, took time.Duration) time.Duration {
+	return took / time.Duration(runs) * time.Duration(max(runs-2, 0))
 }
 
 // timed times runs behind a delay. It returns how long the host took to enqueue them.

@@ -82,6 +82,24 @@ func TestTimedRun_SlowHost(t *testing.T) {
 	require.NoError(t, g.Close())
 }
 
+// The time between the events holds the waits of a device that the host does not keep busy, so it is never shorter than the time that
+// the host took behind the delay.
+func TestTimedRun_WaitsOfTheDeviceAreSeen(t *testing.T) {
+	for _, runs := range []int{1, 2, 10} {
+		f, d := open(t, false)
+		g, err := chain(t, d, 1)
+		require.NoError(t, err)
+		f.Set("launch microseconds", 5000)
+		f.Set("timed microseconds", 5000*runs+2000) // the last run ends behind its launch
+		_, err = g.RunTimed(t.Context(), hal.Timing{Runs: runs})
+		require.NoError(t, err)
+		batches := timedRuns(f.Log())
+		require.Equal(t, runs, strings.Count(batches[0], "graph;"), "behind a delay for launches of 25 µs")
+		require.Greater(t, len(batches), 1, "%d: it measures again behind a longer delay", runs)
+		require.NoError(t, g.Close())
+	}
+}
+
 // TestCapture_EdgesWithData: behind a programmatic launch a driver may refuse to list dependencies without the data of their edges.
 func TestCapture_EdgesWithData(t *testing.T) {
 	f, d := open(t, false)

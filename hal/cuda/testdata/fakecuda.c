@@ -23,7 +23,7 @@ static int devices = 1, version = 13000, host_coherent = 1, managed_coherent = 1
 static int busy, unknown_attribute, no_programmatic, edges_wrong;
 /* Also: whether a query of the capture that cannot return the data of edges fails behind a programmatic launch, and how long the host
  * takes to launch a graph, in microseconds. */
-static int lossy_query, launch_us;
+static int lossy_query, launch_us, timed_us;
 static int queued; /* a delay keeps the stream busy: graphs may be launched behind each other up to the second event */
 static int programmatic_last; /* the kernel captured last was launched with a programmatic edge */
 /* The one kernel that the fake runs, hal/cuda's "coherence". Where stale reads are set, it reads what was there the first time:
@@ -60,7 +60,7 @@ const char *fake_log(void) { return out; }
 void fake_reset(int unified) { capturing = allocations = modules = streams = graphs = events = links = contexts = 0, used = 0, out[0] = 0, fail_name[0] = 0, integrated = unified;
   devices = 1, version = 13000, host_coherent = managed_coherent = managed_offered = 1;
   busy = unknown_attribute = no_programmatic = edges_wrong = stale_reads = page_tables = left = nedges = 0;
-  lossy_query = launch_us = queued = 0;
+  lossy_query = launch_us = queued = 0, timed_us = 1500;
   while (nnames) free(names[--nnames]);
   free(text), text = 0; }
 int fake_set(const char *name, int value) {
@@ -69,7 +69,8 @@ int fake_set(const char *name, int value) {
     : strcmp(name, "busy") == 0 ? &busy : strcmp(name, "unknown attribute") == 0 ? &unknown_attribute : strcmp(name, "no programmatic launches") == 0 ? &no_programmatic
     : strcmp(name, "edges wrong") == 0 ? &edges_wrong : strcmp(name, "stale reads") == 0 ? &stale_reads
     : strcmp(name, "page tables") == 0 ? &page_tables : strcmp(name, "lossy query") == 0 ? &lossy_query
-    : strcmp(name, "launch microseconds") == 0 ? &launch_us : 0;
+    : strcmp(name, "launch microseconds") == 0 ? &launch_us
+    : strcmp(name, "timed microseconds") == 0 ? &timed_us : 0;
   if (!to) return INVALID;
   *to = value;
   if (to == &busy && left) left = value; /* what runs may end after all */
@@ -186,7 +187,7 @@ R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); if (launch_us) us
 R cuGraphExecDestroy(void *e) { ENTER("cuGraphExecDestroy", 1); NOT_RUNNING("cuGraphExecDestroy"); graphs--; return OK; }
 R cuEventCreate(void **e, unsigned f) { ENTER("cuEventCreate", 1); *e = (void *)(uintptr_t)(0xe0 + events++); return f ? INVALID : OK; }
 R cuEventRecord(void *e, void *s) { ENTER("cuEventRecord", 1); NOT_CAPTURING("cuEventRecord"); note("event %d", (int)((uintptr_t)e - 0xe0)); if ((uintptr_t)e & 1) queued = 0; return s == (void *)0x99 ? OK : INVALID; }
-R cuEventElapsedTime(float *ms, void *a, void *b) { ENTER("cuEventElapsedTime", 1); if ((char *)b - (char *)a != 1) return INVALID; *ms = 1.5f; return OK; }
+R cuEventElapsedTime(float *ms, void *a, void *b) { ENTER("cuEventElapsedTime", 1); if ((char *)b - (char *)a != 1) return INVALID; *ms = timed_us / 1e3f; return OK; }
 R cuEventDestroy_v2(void *e) { ENTER("cuEventDestroy", 1); events--; return OK; }
 R cuGraphDestroy(void *g) { ENTER("cuGraphDestroy", 1); graphs--; return OK; }
 
