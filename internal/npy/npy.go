@@ -245,13 +245,13 @@ func readZip(path string, most uint64, wanted func(name string) bool) (map[strin
 		if !wanted(name) {
 			continue
 		}
+		if most > 0 && f.UncompressedSize64 > most {
+			return nil, fmt.Errorf("%s: %s: %d bytes, more than %d", path, f.Name, f.UncompressedSize64, most)
+		}
 		size := int64(min(f.UncompressedSize64, math.MaxInt64/2))
 		all += size
 		if err := memory.Default().Check(all, "reading it"); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
-		}
-		if most > 0 && f.UncompressedSize64 > most {
-			return nil, fmt.Errorf("%s: %s: %d bytes, more than %d", path, f.Name, f.UncompressedSize64, most)
 		}
 		r, err := f.Open()
 		if err != nil {
