@@ -25,14 +25,25 @@ import (
 )
 
 // standIn is a shell script in place of the bundle's binaries and of Python, ncu and compute-sanitizer. It writes the
-// files that it is asked for; commands that match $HANG never end, and those that match $DEAF do not even at SIGTERM; those
-// that match $BREAK fail; all take $SLOW seconds.
+// files that it is asked for; commands that match $HANG hang, those that match $DEAF even at SIGTERM; those that match $BREAK
+// fail; all take $SLOW seconds. What hangs ends in success after 15 s, and from then on nothing hangs: a script that does
+// not hold its limits fails soon, and by its summary.
 const standIn = `#!/bin/sh
 name=${0##*/}
 echo "$name $*" >>"$CALLS"
 case "$name $*" in python*find_spec*) exit "${NO_TORCH:-0}" ;; esac
-if [ -n "${DEAF:-}" ] && echo "$name $*" | grep -qE -e "$DEAF"; then trap '' TERM; while :; do sleep 0.05; done; fi
-if [ -n "${HANG:-}" ] && echo "$name $*" | grep -qE -e "$HANG"; then echo $$ >>"$CALLS.hung"; exec sleep 60; fi
+asked() { test -n "$1" && ! test -f "$CALLS.over" && echo "$name $call" | grep -qE -e "$1"; }
+call=$*
+if asked "${DEAF:-}"; then
+  trap '' TERM
+  for i in $(seq 300); do sleep 0.05; done
+  : >"$CALLS.over"
+fi
+if asked "${HANG:-}"; then
+  echo $$ >>"$CALLS.hung"
+  sleep 15
+  : >"$CALLS.over"
+fi
 sleep "${SLOW:-0}"
 if [ -n "${BREAK:-}" ] && echo "$name $*" | grep -qE -e "$BREAK"; then echo "it broke"; exit 3; fi
 for argument; do
@@ -309,6 +320,7 @@ func TestScript(t *testing.T) {
 		require.Error(t, r.err)
 		got := r.statuses(t)
 		require.Equal(t, []string{"ablate policy fp16"}, got["LIMIT"])
+		require.NoFileExists(t, filepath.Join(filepath.Dir(r.out), "calls.over"), "it was not killed, but ended by itself")
 		require.Contains(t, got["ok"], "sanitize memcheck policy fp16")
 	})
 	t.Run("leaves steps out on a slow machine", func(t *testing.T) {
@@ -316,6 +328,7 @@ func TestScript(t *testing.T) {
 		require.Error(t, r.err)
 		got := r.statuses(t)
 		require.Contains(t, got["ok"], "vectors")
+		require.NotEmpty(t, got["LATE"])
 		require.Equal(t, "peer vision fp16 compile", got["LATE"][len(got["LATE"])-1])
 		require.Less(t, r.took, 3*time.Second+slack)
 	})
