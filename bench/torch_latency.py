@@ -378,7 +378,8 @@ def errors(names, results, golden):
         if name in golden:
             want = golden[name].astype(np.float64).ravel()
             got = np.asarray(result, np.float64).ravel()
-            out[name] = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+            error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+            out[name] = error if np.isfinite(error) else None  # JSON has no other numbers
     return out
 
 
@@ -465,7 +466,7 @@ def main():
         except Exception as e:  # the other modes are still worth having
             line["error"] = f"{type(e).__name__}: {e}"[:500]
             failed += 1
-        print(json.dumps(line), flush=True)
+        print(json.dumps(line, allow_nan=False), flush=True)
     sys.exit(1 if failed else 0)
 
 

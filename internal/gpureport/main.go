@@ -54,6 +54,13 @@ func run(w io.Writer, fill, predicted, device string, longest int, args []string
 		return err
 	}
 	if fill != "" {
+		why := r.noGPU()
+		if r.deviceName() == unknownDevice {
+			why = unknownDevice
+		}
+		if why != "" {
+			return fmt.Errorf("%s: %s: nothing is filled in", args[0], why)
+		}
 		if err := fillFile(fill, r.rows()); err != nil {
 			return err
 		}

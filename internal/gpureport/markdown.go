@@ -24,8 +24,8 @@ const (
 func (r *results) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n", r.deviceName())
-	if r.machine != nil && r.machine.DryRun != "" {
-		fmt.Fprintf(&b, "**This describes no GPU**: %s.\n\n", r.machine.DryRun)
+	if why := r.noGPU(); why != "" {
+		fmt.Fprintf(&b, "**This describes no GPU**: %s.\n\n", why)
 	}
 	r.writeSteps(&b)
 	r.writeDecisions(&b)
@@ -59,11 +59,11 @@ func (r *results) writeSteps(b *strings.Builder) {
 
 // writeDecisions says what follows from the results.
 func (r *results) writeDecisions(b *strings.Builder) {
+	if r.noGPU() != "" {
+		return
+	}
 	var all []string
 	if r.machine != nil {
-		if r.machine.DryRun != "" {
-			return
-		}
 		for _, l := range r.pulled() {
 			x := digits(r.machine.Figures[l.constant].Middle)
 			all = append(all, fmt.Sprintf("`%s` is %s (%s): %s", l.constant, x, l.condition(), l.then))

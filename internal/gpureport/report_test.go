@@ -71,7 +71,8 @@ func write(t *testing.T) string {
 	put(t, dir, "summary.txt", steps)
 	put(t, dir, "machine.json", encoded(t, machine))
 	benched := func(step string, r bench.Result) string {
-		return lineOf(t, step, bench.Report{Version: bench.Version, Results: []bench.Result{r}})
+		return lineOf(t, step, bench.Report{Version: bench.Version, Device: "NVIDIA H100 80GB HBM3 (cuda)",
+			Results: []bench.Result{r}})
 	}
 	put(t, dir, "bench.jsonl", benched("ablate vision fp16", bench.Result{Program: program("vision.onnx", "fp16")})+
 		benched("bench policy fp16", policy)+benched("ablate policy fp16", ablated))
@@ -172,6 +173,25 @@ func TestReport_OfPartOfTheResults(t *testing.T) {
 	require.Contains(t, text, "missing: bench.jsonl: the last line is cut off")
 	require.Contains(t, text, "| 1.25 | 0.50 |")
 	require.NotContains(t, text, "## Mechanisms")
+
+	// PyTorch's sums may overflow, and Python's JSON has numbers that JSON has not.
+	dir = write(t)
+	raw, err = os.ReadFile(filepath.Join(dir, "reports.jsonl"))
+	require.NoError(t, err)
+	put(t, dir, "reports.jsonl", peerLine(`"rel_l2": NaN`)+string(raw))
+	text = markdown(t, dir)
+	require.Contains(t, text, "missing: reports.jsonl:1: left out: invalid character 'N'")
+	require.Contains(t, text, "| 1.25 | 0.50 | graph fp16 125 |")
+}
+
+// TestReport_DeviceOfAProgram: without machine.json, what measured a program names the device.
+func TestReport_DeviceOfAProgram(t *testing.T) {
+	dir := write(t)
+	require.NoError(t, os.Remove(filepath.Join(dir, "machine.json")))
+	require.Contains(t, markdown(t, dir), "# H100\n")
+	require.NoError(t, os.Remove(filepath.Join(dir, "bench.jsonl")))
+	require.Contains(t, markdown(t, dir), "# unknown device\n")
+	require.ErrorContains(t, run(&bytes.Buffer{}, "doc.md", "", "", 0, []string{dir}), "unknown device: nothing is filled in")
 }
 
 func TestReport_ErrorsNameFileAndFault(t *testing.T) {
@@ -181,7 +201,6 @@ func TestReport_ErrorsNameFileAndFault(t *testing.T) {
 		{"machine.json", `{"format": 1, "target": "sm_90"}`, "machine.json: a machine file of format 1"},
 		{"machine.json", `{"format": 2, "target": "sm_90", "figures": {"speed": {}}}`, `json: no constant "speed"`},
 		{"bench.jsonl", "{}\n", "bench.jsonl:1: no step"},
-		{"bench.jsonl", "no JSON\n", "bench.jsonl:1: invalid character"},
 		{"bench.jsonl", `{"step": "bench vision", "report": {"version": 9}}` + "\n",
 			`bench.jsonl:1: report version 9 of step "bench vision", want 1`},
 		{"reports.jsonl", `{"step": "predicted", "report": {}}` + "\n", "reports.jsonl:1: json: cannot unmarshal"},
@@ -204,6 +223,17 @@ func TestReport_OfADryRun(t *testing.T) {
 	text := markdown(t, dir)
 	require.Contains(t, text, "# cpu\n\n**This describes no GPU**: made on a CPU.\n")
 	require.NotContains(t, text, "## Decisions")
+
+	put(t, dir, "doc.md", rowsBegin+tableEnd)
+	doc := filepath.Join(dir, "doc.md")
+	require.ErrorContains(t, run(&bytes.Buffer{}, doc, "", "", 0, []string{dir}), "made on a CPU: nothing is filled in")
+	require.NoError(t, os.Remove(filepath.Join(dir, "machine.json")))
+	put(t, dir, "bench.jsonl", lineOf(t, "bench policy fp16", bench.Report{Version: bench.Version, Device: "cpu (emu)"}))
+	require.ErrorContains(t, run(&bytes.Buffer{}, doc, "", "", 0, []string{dir}), "CPU device: nothing is filled in")
+	require.NotContains(t, markdown(t, dir), "## Decisions")
+	raw, err := os.ReadFile(doc)
+	require.NoError(t, err)
+	require.Equal(t, rowsBegin+tableEnd, string(raw))
 }
 
 func TestFill_ReplacesRowsOfTheSameProgram(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type results struct {
 	dir       string
 	steps     []stepLine
 	machine   *cost.File // nil: not measured
+	device    string     // by bench.jsonl
 	predicted []report.Prediction
 	measured  []measured
 	golden    []goldenRun
@@ -116,7 +118,8 @@ func (r *results) readMachine(path string) error {
 	return nil
 }
 
-// readLines reads a file of a report a line. The last line may be cut off, where the script was killed.
+// readLines reads a file of a report a line. The last line may be cut off, where the script was killed. A line that is no
+// JSON is left out: the others are still worth a report.
 func (r *results) readLines(name, without string, add func(l line) error) error {
 	path := filepath.Join(r.dir, name)
 	raw, err := os.ReadFile(path)
@@ -136,6 +139,10 @@ func (r *results) readLines(name, without string, add func(l line) error) error 
 		err := json.Unmarshal([]byte(text), &l)
 		if err != nil && !strings.HasSuffix(text, "\n") {
 			r.missing = append(r.missing, name+": the last line is cut off")
+			continue
+		}
+		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+			r.missing = append(r.missing, fmt.Sprintf("%s:%d: left out: %v", name, i+1, err))
 			continue
 		}
 		if err == nil && l.Step == "" {
@@ -159,6 +166,7 @@ func (r *results) addBench(l line) error {
 	if b.Version != bench.Version {
 		return fmt.Errorf("report version %d of step %q, want %d", b.Version, l.Step, bench.Version)
 	}
+	r.device = b.Device
 	for _, x := range b.Results {
 		r.measured = append(r.measured, measured{l.Step, x})
 	}
@@ -195,15 +203,26 @@ func (r *results) bench(word string, model, precision string) *bench.Result {
 	return &r.measured[i].Result
 }
 
+const unknownDevice = "unknown device"
+
 // deviceName is the short name of the device, if it is a known one.
 func (r *results) deviceName() string {
-	if r.machine == nil {
-		return "unknown device"
+	full, _, _ := strings.Cut(r.device, " (")
+	if r.machine != nil {
+		full = r.machine.Device
 	}
-	if name := regexp.MustCompile(`H100|H200|GB10|A100`).FindString(r.machine.Device); name != "" {
-		return name
+	return cmp.Or(regexp.MustCompile(`H100|H200|GB10|A100`).FindString(full), full, unknownDevice)
+}
+
+// noGPU says why the results are not a GPU's. It is empty where they are.
+func (r *results) noGPU() string {
+	switch {
+	case r.machine != nil && r.machine.DryRun != "":
+		return r.machine.DryRun
+	case strings.HasSuffix(r.device, " (emu)"):
+		return "it was made on the CPU device"
 	}
-	return r.machine.Device
+	return ""
 }
 
 // longestKernels are the kernels that take longest by a profile.
