@@ -183,8 +183,8 @@ func TestADryRunGoesThroughEverything(t *testing.T) {
 	}
 }
 
-// TestAFaultEndsTheMeasurement and gives back what was allocated.
-func TestAFaultEndsTheMeasurement(t *testing.T) {
+// TestAFaultLeavesTheOtherMeasurements, and is an error beside them.
+func TestAFaultLeavesTheOtherMeasurements(t *testing.T) {
 	for _, at := range []int{1, 9} {
 		s := simulate(t, cost.Of(target.Default()))
 		left := at
@@ -194,13 +194,38 @@ func TestAFaultEndsTheMeasurement(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := measure(t.Context(), s, Options{Samples: 1}, dry)
+		f, err := measure(t.Context(), s, Options{Samples: 1}, dry)
 		require.ErrorIs(t, err, errFault)
 		require.ErrorContains(t, err, "measuring ")
+		require.Equal(t, at != 1, f.Figures["clock_ghz"].Middle > 0)
+		require.Contains(t, f.Figures, "memory_gbps")
+		if at == 1 {
+			require.Equal(t, "not all could be measured: the published figure stays", f.Left["clock_ghz"])
+		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := measure(ctx, simulate(t, cost.Of(target.Default())), Options{Samples: 1}, dry)
+	s := simulate(t, cost.Of(target.Default()))
+	s.Fail = func() error { return errFault }
+	f, err := measure(t.Context(), s, Options{Samples: 1}, dry)
+	require.ErrorIs(t, err, errFault)
+	require.Nil(t, f, "nothing was found")
+}
+
+// TestAnEndInTheMiddle: what was found until then is kept.
+func TestAnEndInTheMiddle(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	s, runs := simulate(t, cost.Of(target.Default())), 0
+	s.Fail = func() error {
+		if runs++; runs == 9 {
+			end()
+		}
+		return nil
+	}
+	f, err := measure(ctx, s, Options{Samples: 1}, dry)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Contains(t, f.Figures, "clock_ghz")
+	require.NotContains(t, f.Figures, "memory_gbps")
+	_, err = measure(ctx, simulate(t, cost.Of(target.Default())), Options{Samples: 1}, dry)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

@@ -21,8 +21,9 @@ type Options struct {
 }
 
 // Measure measures the constants of the cost model on a device. A figure's middle is the median of the samples, its
-// ends are the tenths from both sides, without outliers. What cannot be measured is in Left, with the reason. On the
-// CPU device everything runs, on little data, and the file says that it describes no GPU.
+// ends are the tenths from both sides, without outliers. What cannot be measured is in Left, with the reason. A
+// measurement that fails leaves the others: then there is an error beside the file, if anything was found. On the CPU
+// device everything runs, on little data, and the file says that it describes no GPU.
 func Measure(ctx context.Context, d hal.Device, opt Options) (*cost.File, error) {
 	t, err := target.For(d.Info().Target)
 	if err != nil {
@@ -61,16 +62,26 @@ func measure(ctx context.Context, d hal.Device, opt Options, amounts sizes) (f *
 		if opt.Note != nil {
 			opt.Note(m.name)
 		}
-		if err := m.run(r); err != nil {
-			return nil, fmt.Errorf("measuring %s: %w", m.name, err)
+		if failed := m.run(r); failed != nil {
+			err = errors.Join(err, fmt.Errorf("measuring %s: %w", m.name, failed))
 		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if len(r.file.Figures) == 0 && err != nil {
+		return nil, err
+	}
+	why := "no measurement shows it alone: the published figure stays"
+	if err != nil {
+		why = "not all could be measured: the published figure stays"
 	}
 	for _, c := range r.on.All() {
 		if _, ok := r.file.Figures[c.Name]; !ok && r.file.Left[c.Name] == "" {
-			r.file.Left[c.Name] = "no measurement shows it alone: the published figure stays"
+			r.file.Left[c.Name] = why
 		}
 	}
-	return r.file, nil
+	return r.file, err
 }
 
 // sizes are the amounts of work that are compared.

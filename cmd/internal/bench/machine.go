@@ -38,8 +38,16 @@ func (s *session) measureMachine(ctx context.Context) error {
 	defer s.device.Close()
 	f, err := machine.Measure(ctx, s.device, machine.Options{Note: func(text string) { s.note("measuring " + text) }})
 	if err != nil {
-		return detect.Explain(err)
+		err = detect.Explain(err)
 	}
+	if f == nil {
+		return err
+	}
+	return errors.Join(err, s.keepMachine(ctx, f))
+}
+
+// keepMachine prints what was found and writes the machine file.
+func (s *session) keepMachine(ctx context.Context, f *cost.File) error {
 	if s.device.Info().Target != "" {
 		f.State = s.state(ctx, s.device.Info().Name)
 		if off := s.device.Info().Switches.Off(); len(off) > 0 {
