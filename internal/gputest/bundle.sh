@@ -3,8 +3,10 @@
 set -euo pipefail
 host=$(mktemp -d)
 trap 'rm -rf "$host"' EXIT
-rm -rf "$GPU_DIR" && mkdir -p "$GPU_DIR/bin" "$host/models"
+mkdir -p "$GPU_DIR" "$host/models"
 GPU_DIR=$(cd "$GPU_DIR" && pwd)
+# Results in it stay, and so does what else is there.
+(cd "$GPU_DIR" && rm -rf bin run.sh target longest predicted.json {policy,dmonitoring,vision}.tar.gz && mkdir bin)
 export CGO_ENABLED=0
 
 # build DIR: the binaries that the bundle and this script need.

@@ -42,10 +42,14 @@ func TestBundle_RunsDry(t *testing.T) {
 	c := exec.Command("make", "gpu-bundle", "GPU_MODELS="+filepath.Join(dir, "none"), "GPU_SIZE=small", "GPU_DIR="+bundle,
 		"GPU_ARCH="+runtime.GOARCH, "GPU_FLAGS=")
 	c.Dir = root
+	kept := filepath.Join(bundle, "out", "summary.txt")
+	require.NoError(t, os.MkdirAll(filepath.Dir(kept), 0o755))
+	require.NoError(t, os.WriteFile(kept, []byte("results of the run before"), 0o644))
 	begin := time.Now()
 	made, err := c.CombinedOutput()
 	require.NoError(t, err, "%s", made)
 	t.Logf("made in %.0f s\n%s", time.Since(begin).Seconds(), made)
+	require.FileExists(t, kept)
 	require.NoError(t, os.Mkdir(tools, 0o755))
 	for name, body := range simulated {
 		require.NoError(t, os.WriteFile(filepath.Join(tools, name), []byte("#!/bin/sh\n"+body+"\n"), 0o755))

@@ -27,8 +27,8 @@ QUICK='
  10 golden dmonitoring fp16
  15 bench policy fp16
  15 bench dmonitoring fp16
- 20 peer policy fp16 graph
- 20 peer dmonitoring fp16 graph
+ 40 peer policy fp16 graph
+ 40 peer dmonitoring fp16 graph
 
  20 golden vision fp16
  45 bench vision fp16
@@ -198,8 +198,12 @@ device() {
 
 # What is measured on the CPU device describes no GPU, and nothing is predicted by it.
 machine() {
-  limited "$work/spark" bench --machine --device "$SPARK_DEVICE" -o "$out/machine.json" || return
-  if [ "$SPARK_DEVICE" = cuda ]; then figures=(--machine-file "$out/machine.json"); fi
+  local rc=0
+  rm -f "$out/machine.json"
+  limited "$work/spark" bench --machine --device "$SPARK_DEVICE" -o "$out/machine.json" || rc=$?
+  # If it ended early, the file has what was measured until then.
+  if [ "$SPARK_DEVICE" = cuda ] && [ -s "$out/machine.json" ]; then figures=(--machine-file "$out/machine.json"); fi
+  return $rc
 }
 figures=()
 
@@ -258,10 +262,12 @@ first() { find "$work/models/$1" -maxdepth 1 -name '*.npz' | sort | head -n 1; }
 # peer MODEL PRECISION MODES: PyTorch, or ONNX Runtime on the CPU.
 peer() {
   local rc=0 find='import importlib.util as u, sys; sys.exit(not (u.find_spec("torch") and u.find_spec("onnx")))'
-  if ! "$python" -c "$find" </dev/null 2>>"$log"; then
-    absent "$python has no torch and onnx"
-    return
-  fi
+  limited "$python" -c "$find" || rc=$?
+  case $rc in
+  0) ;;
+  124 | 137) return $rc ;;
+  *) absent "$python has no torch and onnx"; return ;;
+  esac
   : >"$work/peer"
   to=$work/peer limited "$python" "$here/bin/torch_latency.py" "$work/models/$1"/*.onnx "$(first "$1")" --dtype "$2" \
     --modes "$3" --runs "$runs" || rc=$?
@@ -304,8 +310,13 @@ cp "$here/predicted.json" "$work/" && keep reports.jsonl predicted "$work/predic
   head -n 3 /proc/meminfo
   if [ -r /proc/device-tree/model ]; then tr -d '\0' </proc/device-tree/model; echo; fi
 } >"$machine" 2>&1
+generateAll &
+generator=$!
 if command -v nvidia-smi >/dev/null; then
-  { nvidia-smi; nvidia-smi -q -d CLOCK,POWER,PERFORMANCE,TEMPERATURE; echo; echo "During the runs:"; } >>"$machine" 2>&1
+  deadline=$(($(now) + $(scaled 20))) # it waits for a driver that does not answer
+  to=$machine limited nvidia-smi
+  to=$machine limited nvidia-smi -q -d CLOCK,POWER,PERFORMANCE,TEMPERATURE
+  printf '\nDuring the runs:\n' >>"$machine"
   fields=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu
   nvidia-smi --query-gpu=$fields --format=csv -lms 500 >>"$machine" 2>&1 &
   sampler=$!
@@ -313,8 +324,6 @@ else
   echo "no nvidia-smi" >>"$machine"
 fi
 
-generateAll &
-generator=$!
 while read -r -a row; do
   if [ "${row[1]:-}" = models ] || [[ "${row[*]:1}" =~ ${STEPS:-.} ]]; then step "${row[@]}"; fi
 done < <(grep . <<<"$table")

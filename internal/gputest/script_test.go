@@ -275,6 +275,30 @@ func TestScript(t *testing.T) {
 		require.Contains(t, r.read(t, "summary.txt"), "\n      it broke\n")
 	})
 
+	t.Run("programs that tell of the machine hang", func(t *testing.T) {
+		deaf := t.TempDir()
+		hang := "#!/bin/sh\ntrap '' TERM\nfor i in $(seq 400); do sleep 0.05; done\n"
+		require.NoError(t, os.WriteFile(filepath.Join(deaf, "nvidia-smi"), []byte(hang), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(deaf, "python"), []byte(hang), 0o755))
+		r := runScript(t, bundle, reached, nil, "PATH="+deaf+":"+tools+":"+os.Getenv("PATH"), "PYTHON=python", "SCALE=0.04",
+			"TOTAL_SECONDS=1000", "STEPS=peer policy fp16 graph")
+		require.Error(t, r.err)
+		require.Equal(t, []string{"peer policy fp16 graph"}, r.statuses(t)["LIMIT"])
+		require.Less(t, r.took, 20*time.Second, "nvidia-smi would take 40 s, Python 20 s")
+	})
+
+	t.Run("keeps constants that were found before a failure", func(t *testing.T) {
+		partial, _ := fakeBundle(t)
+		broken := strings.Replace(standIn, "*machine.json) echo '{}' >\"$out\" ;;", "*machine.json) echo '{}' >\"$out\"; exit 2 ;;", 1)
+		require.NotEqual(t, standIn, broken)
+		packed := []byte(zipped(t, []byte(broken)))
+		require.NoError(t, os.WriteFile(filepath.Join(partial, "bin", "spark.gz"), packed, 0o644))
+		r := runScript(t, partial, reached, nil, path, "PYTHON=python", "STEPS=^machine|^bench policy fp16")
+		require.Error(t, r.err)
+		require.Equal(t, []string{"machine"}, r.statuses(t)["FAIL"])
+		require.Contains(t, r.calls, " --machine-file "+r.out+"/machine.json --json ")
+	})
+
 	t.Run("without a GPU and its tools", func(t *testing.T) {
 		plain := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(plain, "python"), []byte(standIn), 0o755))
