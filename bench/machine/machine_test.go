@@ -229,6 +229,25 @@ func TestAnEndInTheMiddle(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// TestTheClockIsRaisedBeforeItIsMeasured: of a device that was idle.
+func TestTheClockIsRaisedBeforeItIsMeasured(t *testing.T) {
+	require.GreaterOrEqual(t, full(target.Default()).warm, time.Second)
+	s := simulate(t, cost.Of(target.Default()))
+	var first time.Time
+	s.Fail = func() error {
+		if first.IsZero() {
+			first = time.Now()
+		}
+		return nil
+	}
+	amounts := dry
+	amounts.warm = 200 * time.Millisecond
+	begin := time.Now()
+	_, err := measure(t.Context(), s, Options{Samples: 1}, amounts)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, first.Sub(begin), amounts.warm)
+}
+
 // TestRingsGoThroughEveryLine once before they come back.
 func TestRingsGoThroughEveryLine(t *testing.T) {
 	d, err := emu.Open(emu.Options{})

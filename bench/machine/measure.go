@@ -58,6 +58,9 @@ func measure(ctx context.Context, d hal.Device, opt Options, amounts sizes) (f *
 	if r.out, err = r.alloc(4*r.sizes.fill*max(streamThreads, 2*32*r.sizes.blocks), hal.DeviceMemory); err != nil {
 		return nil, err
 	}
+	if err := r.warm(); err != nil {
+		return nil, fmt.Errorf("warming up: %w", err)
+	}
 	for _, m := range measurements {
 		if opt.Note != nil {
 			opt.Note(m.name)
@@ -97,12 +100,14 @@ type sizes struct {
 	passes  int // over bytes that L2 holds
 	repeats int // of a loop of barriers or atomics
 	work    int // rounds of a launch that computes for some microseconds
+
+	warm time.Duration // of work before anything is measured: an idle device raises its clock only when there is some
 }
 
 // full are those of a GPU: the difference of two amounts takes some hundred microseconds.
 func full(t *target.Target) sizes {
 	return sizes{fill: t.SMs, rounds: 500, steps: 1000, nodes: 200, blocks: 200,
-		l2: t.L2Bytes, cached: t.L2Bytes / 4, memory: 8 * t.L2Bytes, passes: 32, repeats: 500, work: 8}
+		l2: t.L2Bytes, cached: t.L2Bytes / 4, memory: 8 * t.L2Bytes, passes: 32, repeats: 500, work: 8, warm: time.Second}
 }
 
 // dry are those of a run that shows that everything runs.
@@ -148,6 +153,17 @@ func (r *rig) apart(f func() error) (err error) {
 		r.held = before
 	}()
 	return f()
+}
+
+// warm keeps the whole device busy.
+func (r *rig) warm() error {
+	return r.apart(func() error {
+		g, err := r.graph(r.op("fma8", r.sizes.fill, 512, r.sizes.rounds))
+		for begin := time.Now(); err == nil && time.Since(begin) < r.sizes.warm; {
+			_, err = r.waited(g)
+		}
+		return err
+	})
 }
 
 // constants are memory that a launch reads only, and ahead is memory that it prefetches only: parameters of op.
