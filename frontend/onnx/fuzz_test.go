@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/hostile"
 )
 
 // FuzzDecode: whatever the bytes, decoding ends, in an error of our own type or in a model whose parts can all be read
@@ -93,7 +94,9 @@ func FuzzPickle(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		v, err := unpickle(data)
+		var v any
+		var err error
+		hostile.Bounded(t, len(data), 512, func() { v, err = unpickle(data) })
 		if err != nil {
 			return
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	goruntime "runtime"
 	"runtime/debug"
 	"slices"
@@ -62,7 +63,7 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	var about about
 	p, err := kong.New(flags, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(name), kong.Embed(&about), kong.Exit(func(int) { help = true }))
 	if err == nil {
-		_, err = p.Parse(args)
+		err = parse(p, args)
 	}
 	if help {
 		return Done
@@ -73,9 +74,7 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	if err == nil {
 		var done bool
 		if done, err = about.print(p.Model, stdout); !done {
-			if about.Memory > 0 {
-				ctx = memory.With(ctx, about.Memory)
-			}
+			defer memory.Limit(about.Memory)()
 			err = caught(ctx, run)
 		}
 	}
@@ -127,8 +126,31 @@ func Parse(flags any, name string, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.Parse(args)
-	return err
+	return parse(p, args)
+}
+
+// parse refuses empty values: they are mostly of variables of a shell that are not set, and would be read as flags that are not given.
+func parse(p *kong.Kong, args []string) error {
+	parsed, err := p.Parse(args)
+	if err != nil {
+		return err
+	}
+	for _, given := range parsed.Path {
+		var value *kong.Value
+		switch {
+		case given.Flag != nil:
+			value = given.Flag.Value
+		case given.Positional != nil:
+			value = given.Positional
+		default:
+			continue
+		}
+		texts, _ := value.Target.Interface().([]string)
+		if kind := value.Target.Kind(); slices.Contains(texts, "") || (kind == reflect.String || kind == reflect.Slice) && value.Target.Len() == 0 {
+			return fmt.Errorf("%s is empty: give a value, or leave it out", value.ShortSummary())
+		}
+	}
+	return nil
 }
 
 // panicked is a panic, which is a bug of ours.

@@ -1,5 +1,6 @@
-// Package memory bounds what reading and evaluating a file may take of the machine's memory: what a file of a few bytes can ask for is
-// known before it is allocated.
+// Package memory bounds what reading and evaluating a file may take of the machine's memory: what a file of a few bytes can
+// ask for is known before it is allocated. All files that come from outside are opened here: a FIFO that nothing writes to
+// ends in an error.
 package memory
 
 import (
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Budget is a number of bytes.
@@ -29,8 +31,26 @@ func Of(ctx context.Context) Budget {
 	return Default()
 }
 
-// Default is half of what the machine has, or of what its control group allows the process.
-var Default = sync.OnceValue(func() Budget {
+// limit is what Limit has set; 0: nothing.
+var limit atomic.Int64
+
+// Limit sets the budget of the process, as debug.SetMemoryLimit does, and returns what takes it back. 0 is half of what the
+// machine has.
+func Limit(b Budget) (restore func()) {
+	old := limit.Swap(int64(b))
+	return func() { limit.Store(old) }
+}
+
+// Default is the budget of the process: that of Limit, else half of what the machine has, or of what its control group
+// allows the process.
+func Default() Budget {
+	if b := limit.Load(); b > 0 {
+		return Budget(b)
+	}
+	return half()
+}
+
+var half = sync.OnceValue(func() Budget {
 	has := int64(math.MaxInt64)
 	if f, err := os.Open("/proc/meminfo"); err == nil {
 		defer f.Close()
