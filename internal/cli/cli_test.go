@@ -102,3 +102,30 @@ func TestTables_MakeWayForAFileOnStandardOutput(t *testing.T) {
 		require.Equal(t, aside, Tables(strings.Fields(args), out, err) == io.Writer(err), args)
 	}
 }
+
+// TestParse_RefusesEmptyValues of flags and arguments, which are those of variables that are not set.
+func TestParse_RefusesEmptyValues(t *testing.T) {
+	type flags struct {
+		Models    []string `arg:"" optional:""`
+		Output    string
+		Calibrate []string `sep:"none"`
+		Layers    []string
+		Quiet     bool
+		Count     int
+	}
+	for says, args := range map[string][]string{
+		"--output is empty: give a value, or leave it out": {"--output", ""},
+		"--output is empty":       {"--output="},
+		"--calibrate is empty":    {"--calibrate", "a", "--calibrate", ""},
+		"--layers is empty":       {"--layers", ""},
+		"--layers is empty:":      {"--layers", "a,,b"},
+		"[<models> ...] is empty": {"a", ""},
+	} {
+		require.ErrorContains(t, Parse(&flags{}, "tool", args), says, "%q", args)
+		var out, errs bytes.Buffer
+		require.Equal(t, BadInput, Main(&flags{}, "tool", "A tool.", args, &out, &errs, func(context.Context) error { return nil }))
+		require.Contains(t, errs.String(), says)
+	}
+	require.NoError(t, Parse(&flags{}, "tool", []string{"a", "b", "--output", "x", "--calibrate", "a", "--calibrate", "b", "--quiet", "--count", "0"}))
+	require.NoError(t, Parse(&flags{}, "tool", nil))
+}
