@@ -102,6 +102,9 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 	if in.Desire < 0 || in.Desire >= desires {
 		return nil, fmt.Errorf("desire %d: want 0 to %d", in.Desire, desires-1)
 	}
+	if err := in.finite(); err != nil {
+		return nil, err
+	}
 	l := m.program.Loop
 	var road, wide [9]float32 // zeros until the calibration is known, as openpilot's
 	if in.Calibration != nil {

@@ -2,6 +2,7 @@ package modeld_test
 
 import (
 	"context"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -147,6 +148,9 @@ func TestWhatDrivingRefuses(t *testing.T) {
 		"unlike":      {modeld.Frame{Road: good, Wide: wide}, modeld.Inputs{}, "the wide camera's picture is 64 × 64"},
 		"large":       {modeld.Frame{Road: large, Wide: large}, modeld.Inputs{}, "compile it with --camera 256x64"},
 		"desire":      {modeld.Frame{Road: good, Wide: good}, modeld.Inputs{Desire: 8}, "desire 8: want 0 to 7"},
+		"speed":       {modeld.Frame{Road: good, Wide: good}, modeld.Inputs{VEgo: math.NaN()}, "VEgo is NaN: want a finite number (m/s)"},
+		"delay":       {modeld.Frame{Road: good, Wide: good}, modeld.Inputs{LateralDelay: math.Inf(1)}, "LateralDelay is +Inf"},
+		"delays":      {modeld.Frame{Road: good, Wide: good}, modeld.Inputs{LongitudinalDelay: math.NaN()}, "LongitudinalDelay is NaN"},
 		"calibration": {modeld.Frame{Road: good, Wide: good}, modeld.Inputs{Calibration: &modeld.Calibration{Road: camera}}, "WideCamera"},
 	} {
 		_, err := m.Step(t.Context(), c.frame, c.in)

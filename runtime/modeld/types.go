@@ -1,6 +1,10 @@
 package modeld
 
-import "time"
+import (
+	"fmt"
+	"math"
+	"time"
+)
 
 // Picture is a camera's picture as NV12: Height rows of luma, Stride bytes apart, then from UV on Height/2 rows of interleaved
 // U and V, as far apart.
@@ -29,6 +33,19 @@ type Inputs struct {
 	VEgo        float64 // speed, m/s
 	// Delays of the actuators, in seconds. Models that take action_t or lateral_control_params read them.
 	LateralDelay, LongitudinalDelay float64
+}
+
+// finite is an error where a number is not: models that read it would say NaN, and the filters behind them remember it.
+func (in *Inputs) finite() error {
+	for _, q := range []struct {
+		name, unit string
+		value      float64
+	}{{"VEgo", "m/s", in.VEgo}, {"LateralDelay", "s", in.LateralDelay}, {"LongitudinalDelay", "s", in.LongitudinalDelay}} {
+		if math.IsNaN(q.value) || math.IsInf(q.value, 0) {
+			return fmt.Errorf("%s is %v: want a finite number (%s)", q.name, q.value, q.unit)
+		}
+	}
+	return nil
 }
 
 // Desires, as openpilot counts them.
