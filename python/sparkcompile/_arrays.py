@@ -39,28 +39,37 @@ def dtype(name: str) -> np.dtype[Any]:
 def view(what: str, x: Any) -> np.ndarray[Any, Any]:
     """x over the same memory: a NumPy array, an object of DLPack (a tensor of PyTorch on the CPU), or a buffer."""
     if isinstance(x, np.ndarray):
+        if isinstance(x, np.ma.MaskedArray):
+            raise InputError(f"{what} is a masked array, whose mask would be lost: give x.filled(value)")
         return x
-    if hasattr(x, "__dlpack_device__"):
-        kind = int(x.__dlpack_device__()[0])
-        if kind not in _CPU:
-            raise InputError(f"{what}: it is in memory of another device (DLPack's kind {kind}), which is not read from there: give x.cpu(), or x.get() of CuPy")
-        try:
-            return np.from_dlpack(x)
-        except Exception as e:
-            raise InputError(f"{what}: {e}: give x.detach().cpu().numpy()") from e
-    if hasattr(x, "__array_interface__"):
-        return np.asarray(x)
+    kind: Any = 1
+    try:
+        if hasattr(x, "__dlpack_device__"):
+            kind = int(x.__dlpack_device__()[0])
+            if kind in _CPU:
+                return np.from_dlpack(x)
+        elif hasattr(x, "__array_interface__"):
+            return np.asarray(x)
+    except Exception as e:  # whose text may hold anything
+        raise InputError(f"{what}: {type(x).__name__} does not give its memory ({type(e).__name__}): give x.detach().cpu().numpy()") from e
+    if kind not in _CPU:
+        raise InputError(f"{what}: it is in memory of another device (DLPack's kind {kind}), which is not read from there: give x.cpu(), or x.get() of CuPy")
     try:
         return np.asarray(memoryview(x))
     except TypeError:
         raise InputError(f"{what}: {type(x).__name__} is no array: give numpy.asarray(x, dtype), a tensor on the CPU, or a buffer") from None
+    except ValueError:
+        raise InputError(f"{what}: this {type(x).__name__} gives no memory: it was released, or has a format that NumPy lacks") from None
 
 
 def check(what: str, x: Any, want: np.dtype[Any], shape: tuple[int, ...], writable: bool = False) -> np.ndarray[Any, Any]:
     """x over the same memory, of the type, shape and order that are wanted."""
     a = x if type(x) is np.ndarray else view(what, x)
     if a.dtype != want:
-        raise InputError(f"{what} is {a.dtype}, the model has {want}{_dims(shape)}: give x.astype({want.name!r}), or compile with --io f32 where that fits")
+        swapped = " in another byte order" if a.dtype.newbyteorder() == want else ""
+        raise InputError(
+            f"{what} is {a.dtype.name}{swapped}, the model has {want}{_dims(shape)}: give x.astype({want.name!r}), or compile with --io f32 where that fits"
+        )
     if a.shape != shape:
         raise InputError(f"{what} is {want}{_dims(a.shape)}, the model has {want}{_dims(shape)}: give x.reshape({shape}) if it is the same data")
     if not a.flags.c_contiguous:

@@ -14,7 +14,7 @@ from typing import Any, Mapping, Self, Sequence, Union
 
 import numpy as np
 
-from . import _arrays, _library
+from . import _arrays, _check, _library
 from ._errors import BusyError, ClosedError, InputError
 
 Array = np.ndarray[Any, Any]
@@ -34,37 +34,19 @@ class Port:
     slices: Mapping[str, slice] | None = None  #: named parts of the last axis of an output
 
 
-def flags(**options: Any) -> list[str]:
-    """Flags of spark-compile: precision="fp8", calibrate=["a.npz"], modeld=True, shape={"x": (1, 3)}."""
-    out: list[str] = []
-    for name, value in options.items():
-        flag = "--" + name.replace("_", "-")
-        if value is None or value is False:
-            continue
-        if value is True:
-            out.append(flag)
-        elif isinstance(value, Mapping):
-            for k, v in value.items():
-                out += [flag, f"{k}={'x'.join(map(str, v)) if isinstance(v, (tuple, list)) else v}"]
-        elif isinstance(value, (tuple, list)):
-            for v in value:
-                out += [flag, os.fspath(v)]
-        else:
-            out += [flag, os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
-    return out
-
-
 class _Handle:
     """An open model of the library. It closes it when nothing refers to it any more."""
 
     def __init__(self, paths: Sequence[Path], kind: int, device: str, target: str | None, cache: Path | None, check: bool, arguments: Sequence[str]) -> None:
         self.value = 0
         self.lib = _library.library()
-        names = [os.fsencode(p) for p in paths]
+        names = [os.fsencode(_check.path("a model's path", p)) for p in paths]
         given = [os.fsencode(a) for a in arguments]
         options = _library.Options(
-            size=ctypes.sizeof(_library.Options), kind=kind, check=int(check), device=device.encode(), target=(target or "").encode(),
-            cache=os.fsencode(cache) if cache is not None else None, flags=(c_char_p * len(given))(*given), flag_count=len(given),
+            size=ctypes.sizeof(_library.Options), kind=kind, check=int(_check.flag("check", check)), device=_check.text("device", device).encode(),
+            target=b"" if target is None else _check.text("target", target).encode(),
+            cache=None if cache is None else os.fsencode(_check.path("cache", cache)),
+            flags=(c_char_p * len(given))(*given), flag_count=len(given),
         )  # fmt: skip
         handle, text = c_size_t(), c_void_p()
         self.call("open", (c_char_p * len(names))(*names), len(names), byref(options), byref(handle), text=text)
@@ -98,13 +80,12 @@ class Open:
     def __init__(
         self, *paths: Path, device: str = "auto", target: str | None = None, cache: Path | None = None, check: bool = False, **compile_options: Any
     ) -> None:
-        for p in paths:
-            if not isinstance(p, (str, os.PathLike)):
-                raise InputError(f"{p!r} is no path: give a directory that spark-compile wrote, or an ONNX file")
+        if not paths:
+            raise InputError("no model: give a directory that spark-compile wrote, or an ONNX file")
         self._handle: _Handle | None = None
         self._views: list[weakref.ref[Any]] = []  # arrays of memory()
         self._lock = threading.Lock()  # taken, never waited for
-        self._handle = h = _Handle(paths, self._kind, device, target, cache, check, flags(**compile_options))
+        self._handle = h = _Handle(paths, self._kind, device, target, cache, check, _check.flags(compile_options))
         text = c_void_p()
         h.call("describe", h.value, byref(text))
         self._about: dict[str, Any] = json.loads(h.lib.take(text))
@@ -166,9 +147,9 @@ class Open:
     def set_state(self, name: str, value: Any) -> None:
         """Sets a state: to the value of the next run, or of one with a delay to all of them, as state() has them."""
         port = self._port_of(name)
-        a = _arrays.view(f'state "{name}"', value)
+        a = _arrays.view(f'state "{port.name}"', value)
         shape = a.shape if port.delay > 1 and a.shape[1:] == port.shape else port.shape
-        a = _arrays.check(f'state "{name}"', a, port.dtype, shape)
+        a = _arrays.check(f'state "{port.name}"', a, port.dtype, shape)
         self._enter()
         try:
             h = self._open()
@@ -178,9 +159,9 @@ class Open:
 
     def _port_of(self, state: str) -> Port:
         for q in self._inputs:
-            if q.state and q.name == state:
+            if q.state and isinstance(state, str) and q.name == state:
                 return q
-        raise InputError(f'no state "{state}": {self.name} keeps {", ".join(self.states) or "none"}')
+        raise InputError(f'no state {_check.shown(state)}: {self.name} keeps {", ".join(self.states) or "none"}')
 
     def reset(self) -> None:
         """Makes all states zero: the next run is the first of a drive."""
@@ -257,24 +238,25 @@ class Model(Open):
         order. They are read where they lie. out are arrays that outputs are written to, where they lie; others are new. Inputs that
         memory() was asked for need not be given.
         """
+        inputs = {} if inputs is None else _check.named("inputs", inputs)
+        out = {} if out is None else _check.named("out", out)
         self._enter()
         try:
             h = self._open()
             ins, outs = self._in_type(), self._out_type()
             held: list[tuple[Array, int]] = []
             index = self._index
-            if inputs:
-                for name, x in inputs.items():
-                    at = index.get(name)
-                    if at is None:
-                        raise InputError(f'no input "{name}": {self.name} has {", ".join(index)}')
-                    if type(x) is not np.ndarray or x.dtype != at[1] or x.shape != at[2] or not x.flags.c_contiguous:
-                        x = _arrays.check(f'input "{name}"', x, at[1], at[2])
-                    p = x.__array_interface__["data"][0]
-                    held.append((x, p))
-                    ins[at[0]] = p
-            if not inputs or not self._needed <= inputs.keys():
-                self._missing(inputs or {})
+            for name, x in inputs.items():
+                at = index.get(name)
+                if at is None:
+                    raise self._no_input(name)
+                if type(x) is not np.ndarray or x.dtype != at[1] or x.shape != at[2] or not x.flags.c_contiguous:
+                    x = _arrays.check(f'input "{name}"', x, at[1], at[2])
+                p = x.__array_interface__["data"][0]
+                held.append((x, p))
+                ins[at[0]] = p
+            if not self._needed <= inputs.keys():
+                self._missing(inputs)
             result: dict[str, Array] = {}
             if out:
                 self._given(out, outs, result, held)
@@ -291,6 +273,11 @@ class Model(Open):
         finally:
             self._lock.release()
 
+    def _no_input(self, name: Any) -> InputError:
+        if isinstance(name, str) and name in self._out_index:
+            return InputError(f'"{name}" is an output of {self.name}: leave it out, as {{n: x[n] for n in model.inputs}} does')
+        return InputError(f"no input {_check.shown(name)}: {self.name} has {', '.join(self._index)}")
+
     def _missing(self, inputs: Mapping[str, Any]) -> None:
         if self._needed <= self._filled:
             return
@@ -303,7 +290,7 @@ class Model(Open):
         for name, x in out.items():
             at = self._out_index.get(name)
             if at is None:
-                raise InputError(f'no output "{name}": {self.name} has {", ".join(self._out_index)}')
+                raise InputError(f"no output {_check.shown(name)}: {self.name} has {', '.join(self._out_index)}")
             a = _arrays.check(f'out["{name}"]', x, at[1], at[2], writable=True)
             p = _library.address(a)
             end = p + a.nbytes
@@ -323,21 +310,21 @@ class Model(Open):
             h = self._open()
             for outputs, ports in ((0, self._inputs), (1, self._outputs)):
                 for i, q in enumerate(ports):
-                    if q.name != name or q.state:
+                    if q.state or not isinstance(name, str) or q.name != name:
                         continue
                     at = c_void_p()
                     h.call("memory", h.value, c_int32(outputs), i, byref(at))
                     if not at.value:
-                        raise InputError(f'"{name}": the host does not see this memory: give and take it with run()')
+                        raise InputError(f'"{q.name}": the host does not see this memory: give and take it with run()')
                     block: Any = (ctypes.c_uint8 * q.nbytes).from_address(at.value)
                     block.handle = h  # which stays open as long as the block is used
                     self._views = [v for v in self._views if v() is not None] + [weakref.ref(block)]
                     if not outputs:
-                        self._filled.add(name)
+                        self._filled.add(q.name)
                     array: Array = np.frombuffer(block, q.dtype).reshape(q.shape)
                     return array
             known = [q.name for q in (*self._inputs, *self._outputs) if not q.state]
-            raise InputError(f'no memory of "{name}": {self.name} has {", ".join(known)}; state() reads states')
+            raise InputError(f"no memory of {_check.shown(name)}: {self.name} has {', '.join(known)}; state() reads states")
         finally:
             self._lock.release()
 

@@ -12,7 +12,7 @@ from typing import Any, Mapping, Optional
 
 import numpy as np
 
-from . import _arrays, _library
+from . import _arrays, _check, _library
 from ._errors import InputError
 from ._model import Array, Open, Path
 
@@ -59,7 +59,7 @@ def cameras(device: str, sensor: str) -> Cameras:
     """The cameras of a device by openpilot's names of it (tici, tizi, mici, neo) and of the road camera's sensor (ar0231, ox03c10, os04c10, unknown)."""
     lib = _library.library()
     out, text = (_library.Intrinsics * 3)(), c_void_p()
-    code = lib.cameras(device.encode(), sensor.encode(), out, byref(text))  # type: ignore[attr-defined]
+    code = lib.cameras(_check.text("device", device).encode(), _check.text("sensor", sensor).encode(), out, byref(text))  # type: ignore[attr-defined]
     if code:
         raise lib.failed(code, text)
     return Cameras(*(Intrinsics(c.focal, c.width, c.height) for c in out))
@@ -332,23 +332,26 @@ class Modeld(_Loop):
 
     def step(self, frame: Frame, inputs: Inputs | None = None) -> Outputs:
         """Runs the models on a frame. It releases the GIL. Outputs are yours to keep."""
-        inputs = inputs or Inputs()
+        frame = _check.of("frame", frame, Frame)
+        inputs = Inputs() if inputs is None else _check.of("inputs", inputs, Inputs)
         self._enter()
         try:
             f = _library.Frame(
-                size=ctypes.sizeof(_library.Frame), id=_count(frame.id), desire=int(inputs.desire), right_hand_drive=bool(inputs.right_hand_drive),
-                v_ego=inputs.v_ego, lateral_delay=inputs.lateral_delay, longitudinal_delay=inputs.longitudinal_delay, captured=frame.captured,
+                size=ctypes.sizeof(_library.Frame), id=_id(frame.id), desire=_check.integer("desire", inputs.desire, -(1 << 31), (1 << 31) - 1),
+                right_hand_drive=_check.flag("right_hand_drive", inputs.right_hand_drive), v_ego=_check.number("v_ego", inputs.v_ego, "m/s"),
+                lateral_delay=_check.number("lateral_delay", inputs.lateral_delay, "s"),
+                longitudinal_delay=_check.number("longitudinal_delay", inputs.longitudinal_delay, "s"), captured=_captured(frame.captured),
             )  # fmt: skip
             wide = frame.wide if frame.wide is not None else frame.road
             f.road, road_held = _picture("the road camera's picture", frame.road)
             f.wide, wide_held = _picture("the wide camera's picture", wide)
-            c = inputs.calibration
-            if c is not None:
+            if inputs.calibration is not None:
+                c = _check.of("calibration", inputs.calibration, Calibration)
                 f.calibrated, f.rpy = 1, _angles(c.rpy)
-                f.road_camera, f.wide_camera = _intrinsics(c.road), _intrinsics(c.wide)
+                f.road_camera, f.wide_camera = _intrinsics("calibration.road", c.road), _intrinsics("calibration.wide", c.wide)
             result: Outputs = self._step("drive", f, Outputs)
             del road_held, wide_held  # until here they hold the pictures
-            result.captured = frame.captured
+            result.captured = f.captured
             return result
         finally:
             self._lock.release()
@@ -364,46 +367,61 @@ class Monitoring(_Loop):
 
     def step(self, frame: DriverFrame, inputs: MonitoringInputs | None = None) -> MonitoringOutputs:
         """Runs the model on a picture of the driver. It releases the GIL. Outputs are yours to keep."""
-        inputs = inputs or MonitoringInputs()
+        frame = _check.of("frame", frame, DriverFrame)
+        inputs = MonitoringInputs() if inputs is None else _check.of("inputs", inputs, MonitoringInputs)
         self._enter()
         try:
             f = _library.DriverFrame(
-                size=ctypes.sizeof(_library.DriverFrame), id=_count(frame.id), right_hand_drive=bool(inputs.right_hand_drive),
-                rpy=_angles(inputs.rpy), camera=_intrinsics(inputs.camera), captured=frame.captured,
+                size=ctypes.sizeof(_library.DriverFrame), id=_id(frame.id), rpy=_angles(inputs.rpy), camera=_intrinsics("camera", inputs.camera),
+                right_hand_drive=_check.flag("right_hand_drive", inputs.right_hand_drive), captured=_captured(frame.captured),
             )  # fmt: skip
             f.picture, held = _picture("the driver camera's picture", frame.picture)
             result: MonitoringOutputs = self._step("monitor", f, MonitoringOutputs)
             del held
-            result.captured = frame.captured
+            result.captured = f.captured
             return result
         finally:
             self._lock.release()
 
 
-def _count(frame: int) -> int:
-    if not 0 <= frame < 1 << 32:
-        raise InputError(f"frame {frame}: want a number from 0 to 2³²−1")
-    return int(frame)
+_PIXELS = (1 << 31) - 1
+
+
+def _id(x: Any) -> int:
+    return _check.integer("frame's id", x, 0, (1 << 32) - 1)
+
+
+def _captured(x: Any) -> int:
+    return _check.integer("captured", x, -(1 << 63), (1 << 63) - 1)
 
 
 def _angles(rpy: Any) -> Any:
-    if len(rpy) != 3:
-        raise InputError(f"rpy has {len(rpy)} numbers: want roll, pitch and yaw")
-    return (ctypes.c_double * 3)(*map(float, rpy))
+    try:
+        angles = list(rpy)
+    except Exception:
+        raise InputError(f"rpy is {_check.kind(rpy)}: want roll, pitch and yaw") from None
+    if len(angles) != 3:
+        raise InputError(f"rpy has {len(angles)} numbers: want roll, pitch and yaw")
+    return (ctypes.c_double * 3)(*(_check.number(name, x, "an angle in rad") for name, x in zip(("roll", "pitch", "yaw"), angles)))
 
 
-def _intrinsics(c: Intrinsics) -> _library.Intrinsics:
-    return _library.Intrinsics(c.focal, c.width, c.height)
+def _intrinsics(what: str, c: Intrinsics) -> _library.Intrinsics:
+    c = _check.of(what, c, Intrinsics)
+    return _library.Intrinsics(
+        _check.number(f"{what}.focal", c.focal, "pixels"), _check.integer(f"{what}.width", c.width, 0, _PIXELS), _check.integer(f"{what}.height", c.height, 0, _PIXELS)
+    )
 
 
 def _picture(what: str, p: Picture) -> tuple[_library.Picture, Array]:
     """The picture for C, and the array that holds its memory."""
+    p = _check.of(what, p, Picture)
+    sizes = [_check.integer(f"{what}: {name}", getattr(p, name), 0, _PIXELS) for name in ("width", "height", "stride", "uv")]
     a = _arrays.view(what, p.data)
     if a.dtype.itemsize != 1 or a.dtype.kind not in "uibSV":
-        raise InputError(f"{what} is {a.dtype}: want bytes of NV12 (uint8)")
+        raise InputError(f"{what} is {a.dtype.name}: want bytes of NV12 (uint8)")
     if not a.flags.c_contiguous:
         raise InputError(f"{what} is not in C order (its strides are {a.strides}): give the whole buffer, with stride and uv for where rows begin")
-    return _library.Picture(_library.address(a) if a.nbytes else None, a.nbytes, p.width, p.height, p.stride, p.uv), a
+    return _library.Picture(_library.address(a) if a.nbytes else None, a.nbytes, *sizes), a
 
 
 _hints: dict[type[Any], dict[str, Any]] = {}

@@ -13,15 +13,17 @@ modeld's loop keeps histories and warps frames on the host then, as it does with
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle as _pickle
+import typing
 from enum import IntEnum
 from pathlib import Path as _Path
 from typing import Any, BinaryIO, Mapping, Sequence, Union
 
 import numpy as np
 
-from . import _arrays
+from . import _arrays, _check
 from ._errors import InputError
 from ._model import Array, Model, Path, Port
 
@@ -42,9 +44,31 @@ class Runtime(IntEnum):
 
 def _load(path: Path) -> Model:
     """The model at a path: an ONNX file with f32 in and out, or a compiled directory as it is."""
+    path = _check.path("a model's path", path)
     if os.path.isdir(path) and os.path.exists(os.path.join(path, "program.json")):
         return Model(path)
     return Model(path, io="f32")
+
+
+def _port(runner: "ONNXModel", name: str) -> Port:
+    port = runner._ports.get(name) if isinstance(name, str) else None
+    if port is None:
+        raise InputError(f"no input {_check.shown(name)}: {runner.model.name} has {', '.join(runner._ports)}")
+    return port
+
+
+def _numbers(name: str, x: Any) -> Array:
+    """An input's array of real numbers, of any type and shape. Tensors of tinygrad are read by their numpy()."""
+    what = f'input "{name}"'
+    try:
+        if not isinstance(x, np.ndarray) and not isinstance(x, type) and callable(getattr(x, "numpy", None)):
+            x = x.numpy()
+    except Exception as e:  # whose text may hold anything
+        raise InputError(f"{what}: numpy() of this {type(x).__name__} failed ({type(e).__name__}): give a NumPy array") from e
+    a = _arrays.view(what, x)
+    if a.dtype.kind not in "biuf":
+        raise InputError(f"{what} is {a.dtype.name}: want real numbers")
+    return a
 
 
 class ONNXModel:
@@ -57,8 +81,8 @@ class ONNXModel:
         if len(outputs) != 1:
             raise InputError(f"{self.model.name} has {len(outputs)} outputs, and this interface is of models with one: use sparkcompile.Model")
         self._output = output
-        if not isinstance(output, np.ndarray) or not output.flags.writeable:
-            raise InputError("output: want a NumPy array that can be written")
+        if not isinstance(output, np.ndarray) or not output.flags.writeable or output.dtype.kind != "f":
+            raise InputError(f"output is {_check.kind(output)}: want a NumPy array of floats that can be written")
         if output.size != outputs[0].nbytes // outputs[0].dtype.itemsize:
             raise InputError(f"output has {output.size} numbers, {self.model.name} gives {outputs[0].shape}")
         self._result = self.model.memory(outputs[0].name)
@@ -68,18 +92,17 @@ class ONNXModel:
 
     def addInput(self, name: str, buffer: Array | None) -> None:
         """Names an input, and the array that it is read from at each execute(); None: setInputBuffer gives one."""
-        if name not in self._ports:
-            raise InputError(f'no input "{name}": {self.model.name} has {", ".join(self._ports)}')
+        _port(self, name)
         self._inputs[name] = None
         if buffer is not None:
             self.setInputBuffer(name, buffer)
 
     def setInputBuffer(self, name: str, buffer: Array) -> None:
         """Takes another array for an input."""
+        port = _port(self, name)
         if name not in self._inputs:
             raise InputError(f'input "{name}" was not added: call addInput("{name}", …) first')
-        a = _arrays.view(f'input "{name}"', buffer)
-        port = self._ports[name]
+        a = _numbers(name, buffer)
         count = port.nbytes // port.dtype.itemsize
         if a.size != count and a.nbytes == port.nbytes and a.flags.c_contiguous:
             a = a.reshape(-1).view(port.dtype)  # bytes of a picture that was passed as f32
@@ -111,8 +134,9 @@ class ModelRunner(ONNXModel):
     ONNX = "ONNX"
 
     def __init__(self, paths: Mapping[str, Path], output: Array, runtime: int = Runtime.CPU, use_tf8: bool = False, cl_context: Any = None) -> None:
-        if self.ONNX not in paths:
-            raise InputError(f"no ONNX model among {', '.join(map(str, paths)) or 'no paths'}: give {{ModelRunner.ONNX: path}}")
+        if not isinstance(paths, Mapping) or self.ONNX not in paths:
+            kinds = ", ".join(map(_check.shown, paths)) or "no paths" if isinstance(paths, Mapping) else _check.kind(paths)
+            raise InputError(f"no ONNX model among {kinds}: give {{ModelRunner.ONNX: path}}")
         super().__init__(paths[self.ONNX], output, runtime, use_tf8, cl_context)
 
 
@@ -139,11 +163,13 @@ class Session:
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> list[Array]:
         """The outputs in their order, or those that are named."""
+        names = [] if output_names is None else _check.names("output_names", output_names)
+        known = [q.name for q in self.model.outputs.values() if not q.state]
+        for name in names:
+            if name not in known:
+                raise InputError(f"no output {_check.shown(name)}: {self.model.name} has {', '.join(known)}")
         out = self.model.run(input_feed)
-        try:
-            return [out[name] for name in output_names] if output_names else list(out.values())
-        except KeyError as e:
-            raise InputError(f"no output {e}: {self.model.name} has {', '.join(out)}") from None
+        return [out[name] for name in names or known]
 
 
 def make_onnx_cpu_runner(model_path: Path) -> Session:
@@ -194,11 +220,9 @@ class Runner:
 
     def __call__(self, **inputs: Any) -> Result:
         if inputs.keys() != self._ports.keys():
-            raise InputError(f"inputs {', '.join(inputs) or 'none'}: {self.model.name} has {', '.join(self._ports)}")
+            raise InputError(f"inputs {', '.join(map(_check.shown, inputs)) or 'none'}: {self.model.name} has {', '.join(self._ports)}")
         for name, x in inputs.items():
-            if not isinstance(x, np.ndarray) and callable(getattr(x, "numpy", None)):
-                x = x.numpy()
-            a, port = _arrays.view(f'input "{name}"', x), self._ports[name]
+            a, port = _numbers(name, x), self._ports[name]
             if a.size != self._memory[name].size:
                 raise InputError(f'input "{name}" has {a.size} numbers, the model has {port.dtype}{list(port.shape)}')
             np.copyto(self._memory[name], a.reshape(port.shape), casting="unsafe")
@@ -218,14 +242,20 @@ class _Data(_pickle.Unpickler):
 def load(file: Union[Path, BinaryIO]) -> Any:
     """pickle.load for modeld: of driving_vision_tinygrad.pkl it is a Runner of driving_vision.onnx, or of the directory driving_vision or
     drivingvision, beside it (the pickle need not exist, and is not read); of driving_vision_metadata.pkl it is the dict that is in it."""
-    path = _Path(os.fspath(file) if isinstance(file, (str, os.PathLike)) else file.name)
+    opened = not isinstance(file, (str, os.PathLike, bytes)) and callable(getattr(file, "read", None))
+    path = _Path(_check.path("file", getattr(file, "name", None) if opened else file))
     if not path.name.endswith(".pkl"):
         return Runner(path)
     if not path.stem.endswith("_tinygrad"):
-        if isinstance(file, (str, os.PathLike)):
-            with open(file, "rb") as f:
+        try:
+            with contextlib.nullcontext(typing.cast(BinaryIO, file)) if opened else open(path, "rb") as f:
                 return _Data(f).load()
-        return _Data(file).load()
+        except InputError:
+            raise
+        except OSError as e:
+            raise InputError(f"{path}: {e.strerror}: give openpilot's driving_vision_metadata.pkl") from None
+        except Exception as e:  # whose text may hold anything
+            raise InputError(f"{path}: this is no pickle of data ({type(e).__name__}): give openpilot's driving_vision_metadata.pkl") from e
     stem = path.stem.removesuffix("_tinygrad")
     beside = [path.with_name(name) for name in dict.fromkeys((stem + ".onnx", stem, stem.replace("_", "")))]
     for p in reversed(beside):

@@ -186,7 +186,7 @@ class Refusals(unittest.TestCase):
         self.refused(InputError, "already compiled: --precision fp8 applies to ONNX files only", ROOT / "policy", precision="fp8")
         self.refused(InputError, "--report: a model that is compiled while it is loaded", ROOT / "policy.onnx", report="r.json")
         self.refused(InputError, "unknown flag --what", ROOT / "policy.onnx", what=True)
-        self.refused(InputError, r"7 is no path: give a directory", 7)
+        self.refused(InputError, r"path is 7: want a path", 7)
         pointer = ROOT / "pointer.onnx"
         pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 46\n")
         self.refused(InputError, "git lfs pull", pointer)

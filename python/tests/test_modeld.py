@@ -118,7 +118,7 @@ class Driving(Loops):
                 "roll is NaN: want an angle": (f, dataclasses.replace(inputs, calibration=dataclasses.replace(inputs.calibration, rpy=(math.nan, 0, 0)))),
                 "rpy has 2 numbers": (f, dataclasses.replace(inputs, calibration=dataclasses.replace(inputs.calibration, rpy=(0, 0)))),
                 "desire 8: want 0 to 7": (f, dataclasses.replace(inputs, desire=8)),
-                "frame -1: want": (dataclasses.replace(f, id=-1), inputs),
+                "id is -1: want": (dataclasses.replace(f, id=-1), inputs),
             }
             for i in range(self.steps):
                 for text, given in list(bad.items())[i :: self.steps // 2]:

@@ -43,7 +43,7 @@ class DropIn(unittest.TestCase):
 
     def test_what_the_runner_of_0_9_7_refuses(self):
         output = np.zeros(1000, np.float32)
-        with self.assertRaisesRegex(InputError, "no ONNX model among THNEED"):
+        with self.assertRaisesRegex(InputError, 'no ONNX model among "THNEED"'):
             ModelRunner({ModelRunner.THNEED: "x"}, output, Runtime.GPU, False, None)
         with self.assertRaisesRegex(InputError, "output has 10 numbers"):
             openpilot.ONNXModel(ROOT / "policy.onnx", output[:10], Runtime.CPU)
@@ -70,7 +70,7 @@ class DropIn(unittest.TestCase):
         for given, want in zip(self.inputs, self.want):
             self.assertEqual(s.run(None, {n: wide(x) for n, x in given.items()})[0].flatten().tobytes(), want.tobytes())
         self.assertEqual(s.run(["outputs"], {n: wide(x) for n, x in self.inputs[0].items()})[0].ravel().tobytes(), self.want[0].tobytes())
-        with self.assertRaisesRegex(InputError, "no output 'x'"):
+        with self.assertRaisesRegex(InputError, 'no output "x"'):
             s.run(["x"], {n: wide(x) for n, x in self.inputs[0].items()})
 
     def test_the_loop_of_0_10(self):
@@ -103,7 +103,7 @@ class DropIn(unittest.TestCase):
             self.assertEqual(got.tobytes(), wide(self.saved[f"out{i}.outputs"]).tobytes())
         self.assertEqual(np.asarray(policy_run(**tensors)).tobytes(), results[2].tobytes())
         self.assertEqual(policy_run(**tensors).numpy().tobytes(), results[2].tobytes())
-        with self.assertRaisesRegex(InputError, "inputs x: policy.onnx has desire_pulse"):
+        with self.assertRaisesRegex(InputError, 'inputs "x": policy.onnx has desire_pulse'):
             policy_run(x=buffers["features_buffer"])
         with self.assertRaisesRegex(InputError, "want one of other.onnx, other beside it: what tinygrad"):
             pickle.load(ROOT / "other_tinygrad.pkl")
