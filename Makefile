@@ -218,6 +218,7 @@ wheel:
 	@if ! $(WHEEL)/bin/pip install -q --disable-pip-version-check -r python/requirements.txt; then \
 		echo "skipped: wheels, whose compiler for both architectures (ziglang) comes from PyPI"; \
 	else set -e; mkdir -p dist; for pair in amd64:x86_64 arm64:aarch64; do cpu=$${pair#*:}; rm -rf python/build; \
+		echo "building the wheel for $$cpu: the first time this takes some minutes"; \
 		SPARKCOMPILE_LIBRARY= GOARCH=$${pair%:*} CC="$(CURDIR)/$(WHEEL)/bin/python -m ziglang cc -target $$cpu-linux-gnu.2.17" SPARKCOMPILE_PLATFORM=manylinux_2_17_$$cpu \
 		$(WHEEL)/bin/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist ./python; \
 	done; rm -rf python/build; ls -l dist/*.whl; fi

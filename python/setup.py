@@ -21,6 +21,11 @@ NAME = "libsparkcompile.so"
 VERSION = "0.0.0"
 
 
+def say(text: str) -> None:
+    """Says what is being done, to whoever reads it: pip install -v, or setup.py."""
+    print(f"sparkcompile: {text}", file=sys.stderr, flush=True)
+
+
 def fail(text: str) -> None:
     sys.exit(f"sparkcompile: {text}")
 
@@ -44,6 +49,7 @@ def library(to: Path) -> None:
     if built:
         if not Path(built).exists():
             fail(f"SPARKCOMPILE_LIBRARY={built}: no such file")
+        say(f"taking the library {built}, which SPARKCOMPILE_LIBRARY names")
         shutil.copyfile(built, to)
         return
     if not (ROOT / "cmd" / "libsparkcompile").is_dir():
@@ -54,9 +60,12 @@ def library(to: Path) -> None:
              "make wheel has made on another machine")  # fmt: skip
     if sys.platform != "linux":
         fail(f"the C library is for Linux, and this is {sys.platform}")
+    version, system, processor = go("env", "GOVERSION", "GOOS", "GOARCH").splitlines()
+    say(f"building the library for {system}/{processor} with {version}; the first time this takes a minute or two")
     go("build", "-buildmode=c-shared", "-tags", "nonvml", "-trimpath", "-ldflags=-s -w", "-o", str(to), "./cmd/libsparkcompile")
     if not to.exists():
         fail(f"go build wrote no {to}")
+    say(f"built {to.name}, {to.stat().st_size / 1e6:.0f} MB")
     to.with_suffix(".h").unlink(missing_ok=True)  # cgo's; sparkcompile.h is the one to use
 
 

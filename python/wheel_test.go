@@ -56,13 +56,16 @@ func TestAWheelRunsWhereItIsInstalled(t *testing.T) {
 	library, _ := clibrary.Build(t)
 	root, dist, site := project(t), t.TempDir(), t.TempDir()
 	platform := "linux_" + map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[goruntime.GOARCH]
-	pip := func(env []string, args ...string) {
+	pip := func(env []string, args ...string) string {
 		cmd := exec.Command(py, append([]string{"-m", "pip", "-q", "--disable-pip-version-check"}, args...)...)
 		cmd.Env = append(os.Environ(), env...)
 		text, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", text)
+		return string(text)
 	}
-	pip([]string{"SPARKCOMPILE_LIBRARY=" + library, "SPARKCOMPILE_PLATFORM=" + platform}, "wheel", "--no-deps", "--no-build-isolation", "-w", dist, filepath.Join(root, "python"))
+	says := pip([]string{"SPARKCOMPILE_LIBRARY=" + library, "SPARKCOMPILE_PLATFORM=" + platform}, "wheel", "-vv", "--no-deps", "--no-build-isolation", "-w", dist,
+		filepath.Join(root, "python"))
+	require.Contains(t, says, "sparkcompile: taking the library "+library+", which SPARKCOMPILE_LIBRARY names")
 	pip(nil, "install", "--no-deps", "--no-index", "--target", site, filepath.Join(dist, "sparkcompile-0.0.0-py3-none-"+platform+".whl"))
 	for _, name := range []string{"py.typed", "libsparkcompile.so", "sparkcompile.h", "LICENSE", "THIRD-PARTY-LICENSES"} {
 		require.FileExists(t, filepath.Join(site, "sparkcompile", name))
