@@ -63,11 +63,11 @@ demo-train: build
 tools: $(VENV)/.done
 $(VENV)/.done: testdata/requirements.txt
 	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-		$(PYTHON) -m venv $(VENV) && $(VENV)/bin/pip install -q --disable-pip-version-check -r $< && touch $@; \
+		$(PYTHON) -m venv $(VENV) && $(VENV)/bin/python -m pip install -q --disable-pip-version-check -r $< && touch $@; \
 	else echo "Python 3.11 or newer is missing: tests against onnx, onnxruntime and ptxas will be skipped"; fi
 
-TESTENV = SPARK_PYTHON=$$(test -x $(VENV)/bin/python && echo $(CURDIR)/$(VENV)/bin/python) \
-	PTXAS=$${PTXAS:-$$(ls $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas 2>/dev/null | head -1)}
+TESTENV = SPARK_PYTHON=$$(test -x $(VENV)/bin/python && echo "$(CURDIR)/$(VENV)/bin/python") \
+	PTXAS=$${PTXAS:-$$(ls "$(CURDIR)/$(VENV)"/lib/python3*/site-packages/nvidia/cu*/bin/ptxas 2>/dev/null | head -1)}
 
 # Tests compile small models by the hundred: collections of garbage, and samples of where it was made, took a fifth of their time. The limit bounds what a
 # package with much in use may take.
@@ -108,7 +108,7 @@ vet:
 	$(GO) vet $(PKGS)
 
 lint: vet
-	GOBIN=$(CURDIR)/$(CACHE)/bin $(GO) install honnef.co/go/tools/cmd/staticcheck@v0.7.0
+	GOBIN="$(CURDIR)/$(CACHE)/bin" $(GO) install honnef.co/go/tools/cmd/staticcheck@v0.7.0
 	$(CACHE)/bin/staticcheck $(PKGS)
 
 cross:
@@ -144,10 +144,10 @@ gorgonia: tools
 	@if ! test -x $(VENV)/bin/python; then echo "skipped: gorgonia, whose headers come from PyPI"; \
 	elif ! command -v gcc >/dev/null; then echo "skipped: gorgonia, which needs gcc"; \
 	elif test "$$($(GO) env GOARCH)" != amd64; then echo "skipped: gorgonia, which is tested on amd64"; else set -e; \
-	test -d $(CUDA12)/nvidia || $(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --target $(CUDA12) nvidia-cuda-runtime-cu12==12.9.79; \
-	gcc -shared -fPIC -O1 -w -Wl,-soname,libcuda.so.1 -o $(CUDA12)/libcuda.so.1 hal/gorgonia/testdata/fakecuda.c; ln -sf libcuda.so.1 $(CUDA12)/libcuda.so; \
-	cd hal/gorgonia; CGO_ENABLED=1 CGO_CFLAGS="-O2 -w -I$(CUDA12)/nvidia/cuda_runtime/include" \
-		CGO_LDFLAGS="-L$(CUDA12) -Wl,--unresolved-symbols=ignore-all" LD_LIBRARY_PATH=$(CUDA12) \
+	test -d "$(CUDA12)/nvidia" || $(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --target "$(CUDA12)" nvidia-cuda-runtime-cu12==12.9.79; \
+	gcc -shared -fPIC -O1 -w -Wl,-soname,libcuda.so.1 -o "$(CUDA12)/libcuda.so.1" hal/gorgonia/testdata/fakecuda.c; ln -sf libcuda.so.1 "$(CUDA12)/libcuda.so"; \
+	cd hal/gorgonia; CGO_ENABLED=1 CGO_CFLAGS="-O2 -w '-I$(CUDA12)/nvidia/cuda_runtime/include'" \
+		CGO_LDFLAGS="'-L$(CUDA12)' -Wl,--unresolved-symbols=ignore-all" LD_LIBRARY_PATH="$(CUDA12)" \
 		$(GO) test -tags gorgonia . ; fi
 
 # The tables of docs/measurements.md and docs/contractions.md, which of them are stale, and the commands that make them.
@@ -215,12 +215,12 @@ WHEEL := $(CACHE)/wheel
 .PHONY: wheel
 wheel:
 	@test -x $(WHEEL)/bin/python || $(PYTHON) -m venv $(WHEEL)
-	@if ! $(WHEEL)/bin/pip install -q --disable-pip-version-check -r python/requirements.txt; then \
+	@if ! $(WHEEL)/bin/python -m pip install -q --disable-pip-version-check -r python/requirements.txt; then \
 		echo "skipped: wheels, whose compiler for both architectures (ziglang) comes from PyPI"; \
 	else set -e; mkdir -p dist; for pair in amd64:x86_64 arm64:aarch64; do cpu=$${pair#*:}; rm -rf python/build; \
 		echo "building the wheel for $$cpu: the first time this takes some minutes"; \
-		SPARKCOMPILE_LIBRARY= GOARCH=$${pair%:*} CC="$(CURDIR)/$(WHEEL)/bin/python -m ziglang cc -target $$cpu-linux-gnu.2.17" SPARKCOMPILE_PLATFORM=manylinux_2_17_$$cpu \
-		$(WHEEL)/bin/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist ./python; \
+		SPARKCOMPILE_LIBRARY= GOARCH=$${pair%:*} CC="'$(CURDIR)/$(WHEEL)/bin/python' -m ziglang cc -target $$cpu-linux-gnu.2.17" SPARKCOMPILE_PLATFORM=manylinux_2_17_$$cpu \
+		$(WHEEL)/bin/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist ./python; \
 	done; rm -rf python/build; ls -l dist/*.whl; fi
 
 clean:
@@ -231,5 +231,5 @@ PEER_MODEL ?= out/bench/vision.onnx
 bench-compile: build tools
 	@command -v clang >/dev/null || { echo "bench-compile needs clang, for tinygrad's CPU backend"; exit 1; }
 	test -f $(PEER_MODEL) || $(GO) run ./testdata/gen -o out/bench -model vision -size full
-	$(VENV)/bin/pip install -q --disable-pip-version-check tinygrad==0.14.0
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check tinygrad==0.14.0
 	$(VENV)/bin/python bench/compile_peer.py $(PEER_MODEL)
