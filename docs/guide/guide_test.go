@@ -2,7 +2,8 @@
 // with small generated models standing in for openpilot's. A fenced block is
 //
 //	sh      commands. They must succeed; "# exit 1" at the end of the last one says that it fails, and how.
-//	output  lines that the commands of the block before print, in this order. … stands for any text, as numbers differ.
+//	output  lines that the commands of the block before print, in this order. … stands for any text, such as times and digests; numbers
+//	        are the same, or, where the fence says "output 5%", as far from those that are shown at most.
 //	go      a file if its first line is a comment with a name in .go, else the body of a function, which is compiled and run
 //	python  a program, run where SPARK_PYTHON names a Python with NumPy
 //	text    not run: it needs a GPU, a network, or somebody to watch
@@ -13,10 +14,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,16 +43,23 @@ var standins = map[string]string{"driving_vision": "vision", "driving_policy": "
 
 type block struct {
 	lang, text string
+	tolerance  float64 // of numbers, relative
 	line       int
 }
 
-var fence = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
+var fence = regexp.MustCompile("(?ms)^```([a-z]*)(?: ([0-9.]+)%)?\n(.*?)^```$")
 
 func blocks(t *testing.T, page string) (out []block) {
 	raw, err := os.ReadFile(page)
 	require.NoError(t, err)
 	for _, m := range fence.FindAllSubmatchIndex(raw, -1) {
-		out = append(out, block{string(raw[m[2]:m[3]]), string(raw[m[4]:m[5]]), 1 + bytes.Count(raw[:m[0]], []byte("\n"))})
+		b := block{lang: string(raw[m[2]:m[3]]), text: string(raw[m[6]:m[7]]), line: 1 + bytes.Count(raw[:m[0]], []byte("\n"))}
+		if m[4] >= 0 {
+			b.tolerance, err = strconv.ParseFloat(string(raw[m[4]:m[5]]), 64)
+			require.NoError(t, err)
+			b.tolerance /= 100
+		}
+		out = append(out, b)
 	}
 	return out
 }
@@ -89,7 +99,7 @@ func (g *guide) page(t *testing.T, page string) {
 		case "sh":
 			last = g.shell(t, at, b.text)
 		case "output":
-			if missing := firstMissing(last, b.text); missing != "" {
+			if missing := firstMissing(last, b.text, b.tolerance); missing != "" {
 				t.Errorf("%s: %q is not in the output:\n%s", at, missing, last)
 			}
 		case "go":
@@ -103,19 +113,32 @@ func (g *guide) page(t *testing.T, page string) {
 	}
 }
 
-// firstMissing returns the first line that is not in the output behind the one before it. Runs of spaces are alike.
-func firstMissing(output, lines string) string {
+var figure = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?`)
+
+// firstMissing returns the first line that is not in the output behind the one before it. Runs of spaces are alike, and numbers that are
+// within the tolerance.
+func firstMissing(output, lines string, tolerance float64) string {
 	have := strings.Split(output, "\n")
 	for line := range strings.Lines(lines) {
 		words := strings.Fields(line)
+		var shown []string
 		for i := range words {
-			words[i] = strings.ReplaceAll(regexp.QuoteMeta(words[i]), "…", ".*")
+			var word string
+			left := words[i]
+			for at := figure.FindStringIndex(left); tolerance > 0 && at != nil; at = figure.FindStringIndex(left) {
+				word += regexp.QuoteMeta(left[:at[0]]) + "(" + figure.String() + ")"
+				shown, left = append(shown, left[at[0]:at[1]]), left[at[1]:]
+			}
+			words[i] = strings.ReplaceAll(word+regexp.QuoteMeta(left), "…", ".*")
 		}
 		if len(words) == 0 {
 			continue
 		}
 		is := regexp.MustCompile(`^\s*` + strings.Join(words, `\s+`) + `\s*$`)
-		at := slices.IndexFunc(have, is.MatchString)
+		at := slices.IndexFunc(have, func(s string) bool {
+			got := is.FindStringSubmatch(s)
+			return got != nil && slices.EqualFunc(got[1:], shown, func(x, y string) bool { return near(x, y, tolerance) })
+		})
 		if at < 0 {
 			return strings.TrimSpace(line)
 		}
@@ -124,12 +147,40 @@ func firstMissing(output, lines string) string {
 	return ""
 }
 
+// near reports whether a printed number is within a relative tolerance of the one that is shown.
+func near(got, shown string, tolerance float64) bool {
+	x, err := strconv.ParseFloat(got, 64)
+	y, err2 := strconv.ParseFloat(shown, 64)
+	return err == nil && err2 == nil && math.Abs(x-y) <= tolerance*math.Abs(y)
+}
+
 func TestOutputIsComparedInOrder(t *testing.T) {
 	const out = "warning: slow\nlayer  op   µs\nfc     Gemm 1.5\ntotal 3\n"
-	require.Empty(t, firstMissing(out, "layer op µs\nfc Gemm …\n\ntotal 3\n"))
-	require.Equal(t, "layer op µs", firstMissing(out, "fc Gemm …\nlayer op µs\n"))
-	require.Equal(t, "fc Gemm", firstMissing(out, "fc Gemm\n"))
-	require.Equal(t, "total (3)", firstMissing(out, "total (3)\n"))
+	require.Empty(t, firstMissing(out, "layer op µs\nfc Gemm …\n\ntotal 3\n", 0))
+	require.Equal(t, "layer op µs", firstMissing(out, "fc Gemm …\nlayer op µs\n", 0))
+	require.Equal(t, "fc Gemm", firstMissing(out, "fc Gemm\n", 0))
+	require.Equal(t, "total (3)", firstMissing(out, "total (3)\n", 0))
+}
+
+// TestFiguresAreComparedWithinTheTolerance, every one in a line, and the text between them to the letter.
+func TestFiguresAreComparedWithinTheTolerance(t *testing.T) {
+	const out = "fp8: 0.9995 (1.2e-07 worse) in 12 launches\nx[1, 25]\n"
+	for line, ok := range map[string]bool{
+		"fp8: 0.9995 (1.2e-07 worse) in 12 launches": true,
+		"fp8: 0.995 (1.205e-7 worse) in … launches":  true,
+		"fp8: 0.98 (1.2e-07 worse) in 12 launches":   false,
+		"fp8: 0.9995 (1.3e-07 worse) in 12 launches": false,
+		"fp8: 0.9995 (1.2e-06 worse) in 12 launches": false,
+		"fp8: 0.9995 (1.2e-07 worse) in 13 launches": false,
+		"fp8: 0.9995 (1.2e-07 more) in 12 launches":  false,
+		"fp6: 0.9995 (1.2e-07 worse) in 12 launches": false,
+		"x[1, 25]": true,
+		"x[1, 26]": false,
+		"x[1 25]":  false,
+	} {
+		require.Equal(t, ok, firstMissing(out, line, 0.01) == "", line)
+	}
+	require.Equal(t, "x[1, 24]", firstMissing(out, "x[1, 24]", 0))
 }
 
 // guide is the scratch directory.
@@ -150,6 +201,7 @@ func newGuide(t *testing.T) *guide {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
+	sizes(t, filepath.Join(bin, "spark"))
 	commands, err := filepath.Glob(filepath.Join(root, "cmd", "spark-*"))
 	require.NoError(t, err)
 	require.NotEmpty(t, commands)
@@ -192,6 +244,30 @@ func newGuide(t *testing.T) *guide {
 	g.detector(t)
 	g.write(t, "pointer.onnx", []byte("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 46\n"))
 	return g
+}
+
+// sizes compares the program with the size that README.md and install.md give it, within a twentieth.
+func sizes(t *testing.T, program string) {
+	info, err := os.Stat(program)
+	require.NoError(t, err)
+	column, found := map[string]int{"amd64": 1, "arm64": 2}[runtime.GOARCH]
+	if !found {
+		return
+	}
+	for page, shown := range map[string]*regexp.Regexp{
+		"install.md":      regexp.MustCompile(`\| .spark. \| ([0-9.]+) \| ([0-9.]+) \|`),
+		"../../README.md": regexp.MustCompile(`without cgo, ([0-9.]+)() MB`), // of amd64
+	} {
+		raw, err := os.ReadFile(page)
+		require.NoError(t, err)
+		m := shown.FindSubmatch(raw)
+		require.NotNil(t, m, "%s does not say how large spark is", page)
+		if text := string(m[column]); text != "" {
+			megabytes, err := strconv.ParseFloat(text, 64)
+			require.NoError(t, err)
+			require.InEpsilon(t, megabytes, float64(info.Size())/1e6, 0.05, "%s: the size of spark in MB", page)
+		}
+	}
 }
 
 // drive writes frames of a drive.
