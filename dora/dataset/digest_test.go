@@ -154,7 +154,7 @@ func videoRoute(t *testing.T, size int) (dir, segment, video string) {
 func TestOpen_AChangedByteInvalidatesTheCache(t *testing.T) {
 	dir, segment, video := videoRoute(t, 300<<10)
 	log, cache, decoded := unpacked(t, segment), t.TempDir(), filepath.Join(t.TempDir(), "decoded")
-	fakeFFmpeg(t, "echo >> "+decoded)
+	fakeFFmpeg(t, "echo >> '"+decoded+"'")
 	opt := Options{Inputs: takes(t, "vision"), Cache: cache, Warn: func(text string) { t.Log(text) }}
 	aged(t, dir)
 	open := func() (fingerprint string, decodings int) {

@@ -40,7 +40,7 @@ func TestExitCodes(t *testing.T) {
 			require.Equal(t, c.code, Main(&struct{}{}, "tool", "A tool.", nil, &out, &errs, c.run))
 			require.Regexp(t, c.says, errs.String())
 			if c.code == Bug {
-				text, err := os.ReadFile(regexp.MustCompile(`with ([^ ]*\.txt)`).FindStringSubmatch(errs.String())[1])
+				text, err := os.ReadFile(regexp.MustCompile(`report it with (.*\.txt)`).FindStringSubmatch(errs.String())[1])
 				require.NoError(t, err)
 				require.Contains(t, string(text), "cli_test.go")
 				require.Contains(t, string(text), "arguments: []")

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -30,11 +30,11 @@ func endless(t *testing.T) (path string, ctx context.Context) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "endless")
 	begun := path + ".begun"
-	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n>"+begun+"\nexec sleep 1000\n"), 0o755))
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n>\"$0.begun\"\nexec sleep 1000\n"), 0o755))
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for _, err := os.Stat(begun); err != nil && ctx.Err() == nil; _, err = os.Stat(begun) {
-			runtime.Gosched()
+			time.Sleep(time.Millisecond)
 		}
 		cancel()
 	}()

@@ -4,6 +4,8 @@
 //	truncate FILE BYTES   keeps the first bytes of a file
 //	package ARGS …        spark-compile, for the scripts of other commands
 //	array FILE.npz …      arrays NAME=DTYPE[DIMS]=VALUES, for example inputs of the models above
+//
+// and the condition [exists:PATH], of the machine's files.
 package scripttest
 
 import (
@@ -30,6 +32,16 @@ import (
 // Commands are the additional script commands.
 func Commands() map[string]func(ts *testscript.TestScript, neg bool, args []string) {
 	return map[string]func(ts *testscript.TestScript, neg bool, args []string){"model": model, "array": array, "truncate": truncate, "package": packaged}
+}
+
+// condition has [exists:PATH].
+func condition(condition string) (bool, error) {
+	path, ok := strings.CutPrefix(condition, "exists:")
+	if !ok {
+		return false, fmt.Errorf("unknown condition %q", condition)
+	}
+	_, err := os.Stat(path)
+	return err == nil, nil
 }
 
 // kinds are the models. Each is small enough to read in a debugger.
@@ -230,6 +242,7 @@ func truncate(ts *testscript.TestScript, neg bool, args []string) {
 func Run(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           filepath.Join("testdata", "script"),
+		Condition:     condition,
 		Cmds:          Commands(),
 		UpdateScripts: os.Getenv("UPDATE") != "",
 		Setup: func(e *testscript.Env) error {

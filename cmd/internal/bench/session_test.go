@@ -5,8 +5,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
+
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,15 +21,15 @@ func TestAnInterruptEndsTheComparison(t *testing.T) {
 	dir := t.TempDir()
 	m, err := driving.Made("policy", driving.Tiny)
 	require.NoError(t, err)
-	model, python, begun := filepath.Join(dir, "policy.onnx"), filepath.Join(dir, "python"), filepath.Join(dir, "begun")
+	model, python, begun := filepath.Join(dir, "policy.onnx"), filepath.Join(dir, "python"), filepath.Join(dir, "python.begun")
 	require.NoError(t, os.WriteFile(model, m.ONNX, 0o600))
-	require.NoError(t, os.WriteFile(python, []byte("#!/bin/sh\n>"+begun+"\nexec sleep 1000\n"), 0o755))
+	require.NoError(t, os.WriteFile(python, []byte("#!/bin/sh\n>\"$0.begun\"\nexec sleep 1000\n"), 0o755))
 	d, err := emu.Open(emu.Options{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for _, err := os.Stat(begun); err != nil && ctx.Err() == nil; _, err = os.Stat(begun) {
-			goruntime.Gosched()
+			time.Sleep(time.Millisecond)
 		}
 		cancel()
 	}()
