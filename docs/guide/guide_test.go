@@ -353,7 +353,7 @@ func (g *guide) shell(t *testing.T, at, text string) string {
 	if m := exits.FindStringSubmatch(text); m != nil {
 		want = m[1]
 	}
-	cmd := exec.Command("sh", "-e", "-c", strings.ReplaceAll(text, "/path/to/spark-compile", g.root))
+	cmd := exec.Command("sh", "-e", "-c", strings.ReplaceAll(text, "/path/to/spark-compile", "'"+g.root+"'"))
 	cmd.Dir, cmd.Env = g.dir, g.env
 	out, err := cmd.CombinedOutput()
 	if err != nil && !errors.As(err, new(*exec.ExitError)) {
