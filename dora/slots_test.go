@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -206,6 +207,9 @@ func TestSlotsBesideANarrowBase(t *testing.T) {
 		most                  float64 // of the constants beside those of a program without a base
 		bound                 float64
 	}{{"policy", "", "fp16", 64, 1.001, 2e-3}, {"policy", "fp8", "fp16", 64, 0.75, 2e-3}, {"policy", "nvfp4", "bf16", 40, 0.65, 2e-2}, {"dmonitoring", "nvfp4", "fp16", 24, 0.8, 4e-3}, {"dmonitoring", "fp8", "fp16", 64, 0.8, 4e-3}} {
+		if c.name == "dmonitoring" && c.base == "fp8" && !fulltest.Runs(t.Name()) {
+			continue
+		}
 		m := small(t, c.name)
 		opt := compile.Options{Precision: c.precision, Targets: []string{"sm_121"}}
 		wide, err := Slots(ctx, m, SlotOptions{Count: 2, Rank: c.rank}, opt)

@@ -142,6 +142,9 @@ func TestPtxasTakesEveryKernelOfAStep(t *testing.T) {
 
 func TestAStepLowersTheLoss(t *testing.T) {
 	for _, in := range []string{"fp32", "fp16", "bf16"} {
+		if in == "bf16" && !fulltest.Runs(t.Name()) {
+			continue
+		}
 		m := small(t, "policy")
 		a, err := Init(m, InitOptions{Rank: 2})
 		require.NoError(t, err)
@@ -210,6 +213,9 @@ func TestGradientsOfFullModels(t *testing.T) {
 // differences of fourth order of the loss, all in float64. Gradients pass through the norms here: a detached norm has no loss.
 func TestDirectionalDerivativesOfWholeModels(t *testing.T) {
 	for _, name := range models {
+		if name != "policy" && !fulltest.Runs(t.Name()+name) {
+			continue
+		}
 		m := small(t, name)
 		s := newGradients(t, m, trained(t, m, InitOptions{Rank: 2, FullNorm: true}), StepOptions{Precision: "fp32"})
 		s.given[keptScale].F[0] = 1

@@ -446,6 +446,9 @@ func TestFullModelsCheckedAndAssembled(t *testing.T) {
 	}
 	for _, f := range fulls {
 		t.Run(f.model, func(t *testing.T) {
+			if f.model != "driving_policy" && !fulltest.Runs(t.Name()) {
+				t.Skip("a long test: make test-full")
+			}
 			m, err := onnx.Load(filepath.Join(dir, f.model+".onnx"))
 			require.NoError(t, err)
 			r, err := Compile(context.Background(), m, Options{Precision: "fp16", Targets: target.Names()})

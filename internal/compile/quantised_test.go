@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/roundoff"
 	"github.com/spark-compile/spark-compile/ir"
@@ -81,8 +82,11 @@ func TestQuantisedFilesAgreeLayerByLayer(t *testing.T) {
 	}
 	t.Log("| file | values that file and program store | codes | differ | by more than a step | may differ by rounding | relative L2 of a layer, at most |")
 	t.Log("|---|---:|---:|---:|---:|---:|---:|")
-	for _, c := range quantisedFiles {
+	for i, c := range quantisedFiles {
 		t.Run(c.name, func(t *testing.T) {
+			if i > 0 && !fulltest.Runs(t.Name()) {
+				t.Skip("a long test: make test-full")
+			}
 			path := shared(t, "quantised", c.name+".onnx")
 			r := compiledFile(t, path, "fp16")
 			l := compareLayers(t, r, runEverything(t, path, shared(t, "golden", "dmonitoring_model_3.npz")))
