@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,13 +38,14 @@ func TestAnEncoderIsEndedByItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	dir := t.TempDir()
 	out, begun := filepath.Join(dir, "out.hevc"), filepath.Join(dir, "pid")
-	opt := program(t, "touch "+out+".partial; echo $$ >"+begun+"\nexec cat >/dev/null\n")
+	opt := program(t, "touch '"+out+".partial'; echo $$ >'"+begun+"'\nexec cat >/dev/null\n")
 	group := make(chan int, 1)
 	go func() {
 		pid := 0
 		for ctx.Err() == nil && pid == 0 {
 			data, _ := os.ReadFile(begun)
 			_, _ = fmt.Sscanf(string(data), "%d\n", &pid)
+			time.Sleep(time.Millisecond)
 		}
 		of, _ := syscall.Getpgid(pid)
 		group <- of
