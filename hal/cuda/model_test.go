@@ -150,7 +150,7 @@ func TestSwitches_ChangeTheGraphOfAModel(t *testing.T) {
 		t.Skip("gcc is missing: the fake driver cannot be built")
 	}
 	require.NoError(t, err)
-	address := regexp.MustCompile(` [0-9a-f]{9,}`)
+	address := regexp.MustCompile(` [0-9a-f]{7,}`) // of the stand-in's heap too; sizes of prefetches have 5 digits at most
 	launches := func(s hal.Switches) []string {
 		f.Reset(false)
 		d, err := Open(Options{Library: f.Path, Switches: s})

@@ -37,7 +37,11 @@ func TestTimedRun_BehindAnotherGraph(t *testing.T) {
 	took, err := g.RunTimed(context.Background(), hal.Timing{Before: flush})
 	require.NoError(t, err)
 	require.Equal(t, 1500*time.Microsecond, took)
-	require.Equal(t, []string{"delay;graph;event 0;graph;event 1;synchronize;"}, timedRuns(f.Log()), "the graph before is not timed")
+	runs := timedRuns(f.Log())
+	require.NotEmpty(t, runs)
+	for _, run := range runs { // more than one where this host was busy
+		require.Equal(t, "delay;graph;event 0;graph;event 1;synchronize;", run, "the graph before is not timed")
+	}
 
 	f.Set("busy", -1)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,7 +36,7 @@ func TestAStatefulPackageInAnotherModule(t *testing.T) {
 	require.NoError(t, err)
 	const self = "github.com/spark-compile/spark-compile"
 	text := strings.Replace(string(mod), "module "+self, "module example.com/drive", 1) +
-		"\nrequire " + self + " v0.0.0\n\nreplace " + self + " => " + root + "\n"
+		"\nrequire " + self + " v0.0.0\n\nreplace " + self + " => " + strconv.Quote(root) + "\n"
 	for name, content := range map[string]string{"go.mod": text, "go.sum": string(sum), "drive_test.go": drive} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
