@@ -19,7 +19,7 @@ func ifThenElse(s *site) {
 	name := "else_branch"
 	switch holds, known := s.condition(s.in(0)); {
 	case !known:
-		s.refuse("make the condition constant, or compile each branch as a model", "its condition is computed from data; only a constant condition is supported")
+		s.refuse("fix the inputs that it depends on with --input NAME=VALUE, or compile each branch as a model", "its condition is computed from data; only a constant condition is supported")
 	case holds:
 		name = "then_branch"
 	}

@@ -95,7 +95,7 @@ func TestIfOfConstantConditionFolds(t *testing.T) {
 	require.Len(t, g.Nodes, 1)
 	require.Equal(t, "Neg", g.Nodes[0].Op.Name)
 	_, err = onnx.Import(model("c"), onnx.ImportOptions{})
-	require.EqualError(t, err, `node "y" (If, opset 17): its condition is computed from data; only a constant condition is supported; make the condition constant, or compile each branch as a model`)
+	require.EqualError(t, err, `node "y" (If, opset 17): its condition is computed from data; only a constant condition is supported; fix the inputs that it depends on with --input NAME=VALUE, or compile each branch as a model`)
 	require.Equal(t, []string{"c"}, onnx.ShapeInputs(model("c")))
 }
 

@@ -293,6 +293,9 @@ func PrecisionOf(flag string, warn func(string)) (string, error) {
 // Bounds is the flag --max-output, once for each node: node=100.
 type Bounds = map[string]int
 
+// Values is the flag --input of a compilation, once for each input: sr=16000.
+type Values = map[string]string
+
 // Shapes is the flag --shape, once for each input: input=1x3x48x192.
 type Shapes map[string][]int
 

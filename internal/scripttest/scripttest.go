@@ -86,6 +86,24 @@ var kinds = map[string]func(b *onnx.Builder){
 		b.Node("Relu", []string{"x"}, []string{"y"})
 		b.Output("y", ir.Float32, "batch", 4)
 	},
+	// y = 2·x where rate is 16000, else x + x·x; x [1,4]
+	"rate": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 1, 4)
+		b.Input("rate", ir.Int64)
+		at := b.Op("Equal", []string{"rate", b.Initializer("fast", ir.ScalarInt(ir.Int64, 16000))})
+		branch := func(op string) onnx.Attr {
+			inner := onnx.NewBuilder(op, 17)
+			if op == "then_branch" {
+				inner.Node("Add", []string{"x", "x"}, []string{"r"})
+			} else {
+				inner.Node("Add", []string{"x", inner.Op("Mul", []string{"x", "x"})}, []string{"r"})
+			}
+			inner.Output("r", ir.Float32, 1, 4)
+			return onnx.A(op, inner.Graph())
+		}
+		b.Node("If", []string{at}, []string{"y"}, branch("then_branch"), branch("else_branch"))
+		b.Output("y", ir.Float32, 1, 4)
+	},
 	// next_state_h = state_h + x; y = 2·next_state_h
 	"state": func(b *onnx.Builder) {
 		b.Input("x", ir.Float32, 1, 2)

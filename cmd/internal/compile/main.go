@@ -5,6 +5,7 @@ package compile
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -49,6 +50,7 @@ type flags struct {
 	Prefer     string     `help:"Where ${calibrating} keep a budget: a program faster than fp16, or one with smaller weights." enum:"speed,size" default:"speed" placeholder:"speed|size"`
 	Keep       []string   `help:"Nodes to keep at fp16 in ${calibrating}." placeholder:"NODE"`
 	Shape      cli.Shapes `help:"Set an input's shape." placeholder:"input=1x3x48x192" mapsep:"none"`
+	Input      cli.Values `help:"Fix an input to a value: a number, several with commas between, or an .npy file. It is no input of the package then." placeholder:"NAME=VALUE" mapsep:"none"`
 	IO         string     `name:"io" help:"Element types of inputs and outputs: the file's, or f32 where it has f16 or bf16." enum:"file,f32" default:"file" placeholder:"file|f32"`
 	Batch      int        `help:"Set the leading dimension of every input." placeholder:"N"`
 	Modeld     bool       `help:"Make the whole step of openpilot's modeld of a driving or driver-monitoring model: camera frames in, histories kept on the device. Two models are that in any case."`
@@ -217,7 +219,10 @@ func (f *flags) prepare(ctx context.Context, place func() error, tell func(progr
 			return nil, err
 		}
 	}
-	if w.models, err = f.load(); err != nil && w.tuner != nil {
+	if w.models, err = f.load(); err == nil && len(f.Input) > 0 {
+		w.opt.Import.Constants, err = compile.InputValues(w.models[0], f.Input, f.Shape)
+	}
+	if err != nil && w.tuner != nil {
 		w.tuner.Close()
 	}
 	return w, err
@@ -266,7 +271,7 @@ func (f *flags) loop() (*openpilot.Options, error) {
 	for _, other := range []struct {
 		name  string
 		given bool
-	}{{"--batch", f.Batch > 1}, {"--adapter-slots", f.Slots != nil}, {"--shape", len(f.Shape) > 0}, {"--max-output", len(f.MaxOutput) > 0}} {
+	}{{"--batch", f.Batch > 1}, {"--adapter-slots", f.Slots != nil}, {"--shape", len(f.Shape) > 0}, {"--input", len(f.Input) > 0}, {"--max-output", len(f.MaxOutput) > 0}} {
 		if other.given {
 			return nil, fmt.Errorf("the step of modeld does not go with %s: compile the models alone, without --modeld", other.name)
 		}
@@ -356,6 +361,13 @@ func (f *flags) decisive(opt *compile.Options) (list []string) {
 	add(len(f.Keep) > 0, "--keep %s", strings.Join(f.Keep, ","))
 	for _, name := range slices.Sorted(maps.Keys(f.Shape)) {
 		add(true, "--shape %s=%s", name, strings.Trim(strings.ReplaceAll(fmt.Sprint(f.Shape[name]), " ", "x"), "[]"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Input)) {
+		value := f.Input[name]
+		if strings.HasSuffix(value, ".npy") {
+			value = fmt.Sprintf("sha256:%x", sha256.Sum256(opt.Import.Constants[name].Data))
+		}
+		add(true, "--input %s=%s", name, value)
 	}
 	add(f.Batch != 0, "--batch %d", f.Batch)
 	add(f.Modeld, "--modeld")

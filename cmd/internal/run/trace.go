@@ -122,7 +122,7 @@ func (f *flags) origin(ctx context.Context, p *runtime.Program, stderr io.Writer
 	if from := p.Provenance.SHA256; digest != from {
 		return fmt.Errorf("--onnx %s: %s was compiled from another file: its SHA-256 is %s, and this file's %s", f.ONNX, f.Model, from, digest)
 	}
-	opt, err := f.again(p)
+	opt, err := f.again(p, m)
 	if err != nil {
 		return fmt.Errorf("%s: the flags that it was compiled with, %q: %w", f.Model, p.Provenance.Flags, err)
 	}
@@ -137,7 +137,7 @@ func (f *flags) origin(ctx context.Context, p *runtime.Program, stderr io.Writer
 }
 
 // again are the options by which a package was compiled, as far as it records them.
-func (f *flags) again(p *runtime.Program) (opt compile.Options, err error) {
+func (f *flags) again(p *runtime.Program, m *onnx.Model) (opt compile.Options, err error) {
 	var given struct {
 		Precision string
 		Target    []string
@@ -146,6 +146,7 @@ func (f *flags) again(p *runtime.Program) (opt compile.Options, err error) {
 		Keep      []string
 		Shape     cli.Shapes `mapsep:"none"`
 		Batch     int
+		Input     cli.Values `mapsep:"none"`
 		MaxOutput cli.Bounds `mapsep:"none"`
 		Passes    []string
 		Cubin     bool
@@ -173,7 +174,13 @@ func (f *flags) again(p *runtime.Program) (opt compile.Options, err error) {
 		opt.MinCosine = compile.Budget(p.Precision, given.MinCosine)
 	}
 	opt.Import.Shapes, opt.Import.Batch, opt.Import.MaxOutput = given.Shape, given.Batch, given.MaxOutput
-	return opt, nil
+	for name, value := range given.Input {
+		if strings.HasPrefix(value, "sha256:") {
+			return opt, fmt.Errorf("input %q was fixed to the values of a file, which are not recorded: trace the ONNX file itself", name)
+		}
+	}
+	opt.Import.Constants, err = compile.InputValues(m, given.Input, given.Shape)
+	return opt, err
 }
 
 // same refuses to trace a package by the compilation of another program. Constants and code may differ: that is what tracing
