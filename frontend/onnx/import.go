@@ -177,6 +177,17 @@ func (im *importer) initializers(sc *scope, graph *onnxpb.GraphProto) error {
 		}
 		sc.values[t.GetName()] = im.g.Constant(t.GetName(), data)
 	}
+	for _, t := range graph.SparseInitializer {
+		name := t.GetValues().GetName()
+		if im.opt.Constants[name] != nil && sc.top {
+			continue
+		}
+		data, err := im.denseTensor(t)
+		if err != nil {
+			return err
+		}
+		sc.values[name] = im.g.Constant(name, data)
+	}
 	return nil
 }
 

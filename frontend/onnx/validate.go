@@ -65,7 +65,11 @@ func (v *validator) graph(g *onnxpb.GraphProto, outer *nameScope) error {
 		}
 	}
 	inits := map[string]bool{}
-	for _, t := range g.GetInitializer() {
+	dense := g.GetInitializer()
+	for _, sparse := range g.GetSparseInitializer() {
+		dense = append(slices.Clip(dense), sparse.GetValues()) // whose name is its own
+	}
+	for _, t := range dense {
 		name := t.GetName()
 		if inits[name] {
 			return v.m.fileError("value %q is defined twice: by two initializers", name)
@@ -77,10 +81,6 @@ func (v *validator) graph(g *onnxpb.GraphProto, outer *nameScope) error {
 		if err := v.define(s, name, "initializer"); err != nil {
 			return err
 		}
-	}
-	if list := g.GetSparseInitializer(); len(list) > 0 {
-		return v.m.fileError("sparse initializer %q is not supported", list[0].GetValues().GetName()).
-			AsUnsupported("store it as a dense tensor")
 	}
 	if err := v.body(g.GetNode(), s); err != nil {
 		return err
@@ -374,6 +374,9 @@ func definedIn(g *onnxpb.GraphProto) map[string]bool {
 	}
 	for _, t := range g.GetInitializer() {
 		out[t.GetName()] = true
+	}
+	for _, t := range g.GetSparseInitializer() {
+		out[t.GetValues().GetName()] = true
 	}
 	for _, n := range g.GetNode() {
 		for _, o := range n.GetOutput() {

@@ -113,10 +113,13 @@ func TestValidateRefuses(t *testing.T) {
 			})},
 		{"initializer without a name", `m.onnx: initializer without a name`,
 			change(func(m *onnxpb.ModelProto) { m.Graph.Initializer = []*onnxpb.TensorProto{initializer("")} })},
-		{"sparse initializer", `m.onnx: sparse initializer "w" is not supported; store it as a dense tensor`,
+		{"sparse and dense initializer", `m.onnx: value "w" is defined twice: by two initializers`,
 			change(func(m *onnxpb.ModelProto) {
+				m.Graph.Initializer = []*onnxpb.TensorProto{initializer("w")}
 				m.Graph.SparseInitializer = []*onnxpb.SparseTensorProto{{Values: initializer("w")}}
 			})},
+		{"sparse initializer without values", `m.onnx: initializer without a name`,
+			change(func(m *onnxpb.ModelProto) { m.Graph.SparseInitializer = []*onnxpb.SparseTensorProto{{}} })},
 		{"no operator", `m.onnx: node "a" (no operator, opset 17): the node has no op_type`,
 			change(func(m *onnxpb.ModelProto) { m.Graph.Node[0].OpType = nil })},
 		{"attribute twice", `attribute "k" is given twice`, change(func(m *onnxpb.ModelProto) {
