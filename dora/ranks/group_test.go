@@ -14,18 +14,37 @@ import (
 // groupOf is a group of n ranks in this process, over TCP.
 func groupOf(t *testing.T, n int) (groups []Group) {
 	t.Helper()
+	port := freePort(t)
+	groups = make([]Group, n)
+	each(t, n, func(rank int) (err error) {
+		groups[rank], err = Join(t.Context(), Options{Getenv: rankEnv(rank, n, port), Timeout: 20 * time.Second})
+		return err
+	})
+	return groups
+}
+
+// freePort is one of 127.0.0.1 that nobody listens at.
+func freePort(t *testing.T) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
-	groups = make([]Group, n)
-	each(t, n, func(rank int) (err error) {
-		env := map[string]string{"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-		groups[rank], err = Join(context.Background(), Options{Getenv: func(name string) string { return env[name] }, Timeout: 20 * time.Second})
-		return err
-	})
-	return groups
+	return port
+}
+
+// testToken is that of jobs within the test's process.
+const testToken = "0123456789abcdef0123456789abcdef"
+
+// rankEnv is the environment of a rank at 127.0.0.1, with other variables in pairs.
+func rankEnv(rank, size int, port string, others ...string) func(name string) string {
+	env := map[string]string{"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+		TokenVariable: testToken}
+	for i := 0; i < len(others); i += 2 {
+		env[others[i]] = others[i+1]
+	}
+	return func(name string) string { return env[name] }
 }
 
 // each calls f for all ranks at the same time, and wants no error.

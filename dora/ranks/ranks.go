@@ -26,7 +26,7 @@ type Group interface {
 	Mean(ctx context.Context, x []float32) error
 	// Broadcast gives all ranks the first one's bytes, of which all have as many.
 	Broadcast(ctx context.Context, x []byte) error
-	// Gather gives all ranks what each has, by rank. Lengths may differ.
+	// Gather gives all ranks what each has, by rank. Lengths may differ; over TCP each is 64 MiB at most.
 	Gather(ctx context.Context, x []byte) ([][]byte, error)
 
 	// Abort ends the others, with an error that names this rank and gives its reason.
@@ -45,6 +45,7 @@ type Options struct {
 	Getenv  func(string) string // os.Getenv by default
 	Timeout time.Duration       // until all ranks have joined; a minute by default
 	Silence time.Duration       // after which a rank that says nothing is taken for dead; 10 s by default
+	Message func(text string)   // a line for the user, such as who was refused; may be nil; called by several goroutines
 }
 
 // Join joins the group that the environment says this process is of: a group of one where it says nothing.
@@ -57,6 +58,9 @@ func Join(ctx context.Context, opt Options) (Group, error) {
 	}
 	if opt.Silence == 0 {
 		opt.Silence = 10 * time.Second
+	}
+	if opt.Message == nil {
+		opt.Message = func(string) {}
 	}
 	p, err := find(ctx, opt.Getenv)
 	switch {

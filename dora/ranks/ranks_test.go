@@ -58,13 +58,16 @@ func play(name string) (err error) {
 			return nil
 		}
 	}
+	if name == "attacked" && os.Getenv("RANK") != "0" {
+		time.Sleep(time.Second) // strangers come first
+	}
 	g, err := Join(ctx, Options{Timeout: timeout, Silence: 2 * time.Second})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
 	switch name {
-	case "calls":
+	case "calls", "attacked":
 		return calls(ctx, g)
 	case "die", "stop", "wait":
 		fmt.Println("joined")
@@ -254,52 +257,6 @@ func TestRanksThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestStrangersAreLeftAlone: what scans ports, and a rank of another job.
-func TestStrangersAreLeftAlone(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
-	_, port, err := net.SplitHostPort(address)
-	require.NoError(t, err)
-	env := func(rank, job string) func(string) string {
-		m := map[string]string{"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": job}
-		return func(name string) string { return m[name] }
-	}
-	ctx := context.Background()
-	type joined struct {
-		g   Group
-		err error
-	}
-	first := make(chan joined)
-	go func() {
-		g, err := Join(ctx, Options{Getenv: env("0", "mine"), Timeout: 20 * time.Second})
-		first <- joined{g, err}
-	}()
-	for _, text := range []string{"GET / HTTP/1.0\r\n\r\n", "spark-ranks 1\n\xff\xff\xff\xff"} {
-		require.Eventually(t, func() bool {
-			c, err := net.Dial("tcp", address)
-			if err != nil {
-				return false
-			}
-			defer c.Close()
-			_, err = c.Write([]byte(text))
-			return err == nil
-		}, 5*time.Second, 10*time.Millisecond)
-	}
-	_, err = Join(ctx, Options{Getenv: env("1", "other"), Timeout: 5 * time.Second})
-	assert.ErrorContains(t, err, `is of job "other", this is "mine": choose another port with MASTER_PORT`)
-	g, err := Join(ctx, Options{Getenv: env("1", "mine"), Timeout: 5 * time.Second})
-	require.NoError(t, err)
-	f := <-first
-	require.NoError(t, f.err)
-	assert.Equal(t, []any{1, 2, "tcp"}, []any{g.Rank(), g.Size(), g.Engine()})
-	ended := make(chan error)
-	go func() { ended <- g.Close() }()
-	require.NoError(t, f.g.Close())
-	require.NoError(t, <-ended)
-}
-
 // TestARankThatIsInterruptedEndsTheOthers: a signal ends it, since its program does not ask for one.
 func TestARankThatIsInterruptedEndsTheOthers(t *testing.T) {
 	j := started(t, "wait", 2)
@@ -346,26 +303,22 @@ func TestMPIThatCannotBeOpened(t *testing.T) {
 
 // TestARankThatWaitsForOthersIsInterrupted: what is said then is that, and not that the first rank went away.
 func TestARankThatWaitsForOthersIsInterrupted(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port := freePort(t)
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 	require.NoError(t, err)
 	defer l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	first := make(chan net.Conn, 1)
+	b := newLobby(newTCP(place{size: 3}), token{secret: []byte(testToken)}, func(text string) { t.Log(text) })
 	go func() {
 		c, err := l.Accept()
 		if err == nil {
-			_, err = readHello(c)
+			err = b.shake(c)
 		}
 		if err != nil {
 			t.Error(err)
 		}
-		first <- c
-		cancel() // it waits for an answer
+		cancel() // it waits for the start
 	}()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	env := map[string]string{"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-	_, err = Join(ctx, Options{Getenv: func(name string) string { return env[name] }})
+	_, err = Join(ctx, Options{Getenv: rankEnv(1, 3, port)})
 	require.ErrorIs(t, err, context.Canceled)
-	require.NoError(t, (<-first).Close())
 }

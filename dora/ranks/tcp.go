@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spark-compile/spark-compile/runtime"
@@ -27,6 +29,17 @@ type tcp struct {
 	failed error
 	stop   chan struct{} // ends what says "alive"
 	closed bool
+
+	expects expectation
+}
+
+func newTCP(p place) *tcp {
+	t := &tcp{place: p, done: make(chan struct{}), stop: make(chan struct{})}
+	t.expects.changed.L = &t.expects.mu
+	for _, kind := range []byte{frameMean, frameBroadcast, frameGather, frameAbort} {
+		t.expects.most[kind] = smallBytes
+	}
+	return t
 }
 
 // name tells a rank from the others.
@@ -38,24 +51,31 @@ func (p *place) name() string {
 	return fmt.Sprintf("rank %d on %s, process %d", p.rank, host, os.Getpid())
 }
 
+// maxRanks bounds what the first rank keeps for the others, and their connections.
+const maxRanks = 1024
+
 // joinTCP connects the ranks.
 func joinTCP(ctx context.Context, p place, opt Options) (Group, error) {
-	if p.address == "" {
-		return nil, fmt.Errorf("%s started this process as rank %d of %d, but nothing says how to reach the others: set MASTER_ADDR to the first rank's machine", p.launcher, p.rank, p.size)
+	if p.size > maxRanks {
+		return nil, fmt.Errorf("%d ranks: over TCP there may be %d; start them by mpirun without MASTER_ADDR", p.size, maxRanks)
 	}
-	t := &tcp{place: p, done: make(chan struct{}), stop: make(chan struct{})}
+	token, err := tokenFor(ctx, p.address, opt.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("rank %d of %d: %w", p.rank, p.size, err)
+	}
+	t := newTCP(p)
 	ctx, cancel := context.WithTimeoutCause(ctx, opt.Timeout, errTimeout)
 	defer cancel()
 	join := t.reach
 	if p.rank == 0 {
 		join = t.listen
 	}
-	if err := join(ctx, opt); err != nil {
+	if err := join(ctx, opt, token); err != nil {
 		return nil, err
 	}
 	for _, p := range t.peers {
 		if p != nil {
-			go p.read(opt.Silence, t.fail)
+			go p.read(opt.Silence, &t.expects, t.fail)
 			go t.alive(p, opt.Silence/alivePerDead)
 		}
 	}
@@ -64,124 +84,57 @@ func joinTCP(ctx context.Context, p place, opt Options) (Group, error) {
 
 var errTimeout = errors.New("timeout")
 
-// listen waits for all other ranks.
-func (t *tcp) listen(ctx context.Context, opt Options) error {
-	_, port, err := net.SplitHostPort(t.address)
-	if err != nil {
-		return err
+// listenRemedy says what to do about an address at which the first rank cannot listen.
+func listenRemedy(err error) string {
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return "MASTER_ADDR names no interface of this machine, on which rank 0 was started: name one of its addresses"
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+port)
-	if err != nil {
-		return fmt.Errorf("the first rank cannot listen: %w: is another job running? Choose another port with MASTER_PORT", err)
-	}
-	defer l.Close()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	t.peers = make([]*peer, t.size)
-	arrived := make(chan *peer)
-	ended, cancel := context.WithCancel(ctx)
-	defer cancel()
-	names := make([]string, t.size)
-	names[0] = t.name()
-	var refused error
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go t.greet(ended, c, arrived, func(err error) { refused = err; cancel() })
-		}
-	}()
-	for n := 1; n < t.size; {
-		select {
-		case p := <-arrived:
-			rank := t.rankOf(p)
-			if old := t.peers[rank]; old != nil {
-				p.conn.Close()
-				continue
-			}
-			t.peers[rank], names[rank] = p, p.name
-			n++
-		case <-ended.Done():
-			for _, p := range t.peers {
-				if p != nil {
-					p.conn.Close()
-				}
-			}
-			if refused != nil {
-				return refused
-			}
-			return t.missing(ctx, opt)
-		}
-	}
-	for rank, p := range t.peers {
-		if p == nil {
-			continue
-		}
-		if err := errors.Join(writeHello(p.conn, hello{Rank: rank, Size: t.size, Names: names}), p.conn.SetDeadline(time.Time{})); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-	}
-	return nil
-}
-
-// rankOf is the rank that greet has written in front of a peer's name.
-func (t *tcp) rankOf(p *peer) (rank int) {
-	fmt.Sscanf(p.name, "rank %d", &rank)
-	return rank
-}
-
-// greet takes a connection, if it is of another rank of this job. What is none is left alone: ports are scanned.
-func (t *tcp) greet(ctx context.Context, c net.Conn, arrived chan<- *peer, refuse func(error)) {
-	deadline, _ := ctx.Deadline()
-	_ = c.SetDeadline(deadline)
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	h, err := readHello(c)
-	switch {
-	case err != nil:
-		c.Close()
-		return
-	case h.Job != t.job:
-		_ = writeHello(c, hello{Refused: fmt.Sprintf("%s is of job %q, this is %q: choose another port with MASTER_PORT", h.Name, h.Job, t.job)})
-		c.Close()
-		return
-	case h.Size != t.size || h.Rank < 1 || h.Rank >= t.size:
-		err := fmt.Errorf("%s says that there are %d ranks, the first one is told of %d: give all the same number", h.Name, h.Size, t.size)
-		_ = writeHello(c, hello{Refused: err.Error()})
-		c.Close()
-		refuse(err)
-		return
-	}
-	if !stop() {
-		return
-	}
-	select {
-	case arrived <- newPeer(h.Name, c):
-	case <-ctx.Done():
-		c.Close()
-	}
+	return "is another job running? Choose another port with MASTER_PORT"
 }
 
 // missing says which ranks have not come.
-func (t *tcp) missing(ctx context.Context, opt Options) error {
+func (t *tcp) missing(ctx context.Context, opt Options, peers []*peer, at net.Addr) error {
 	if !errors.Is(context.Cause(ctx), errTimeout) {
 		return ctx.Err()
 	}
 	var names []string
 	for rank := 1; rank < t.size; rank++ {
-		if t.peers[rank] == nil {
+		if peers[rank] == nil {
 			names = append(names, fmt.Sprint(rank))
 		}
 	}
-	return fmt.Errorf("rank %s of %d did not join within %v: see what they print, and whether they reach %s", strings.Join(names, ", "), t.size, opt.Timeout, t.address)
+	text := fmt.Sprintf("rank %s of %d did not join within %v: see what they print, and whether they reach %v",
+		strings.Join(names, ", "), t.size, opt.Timeout, at)
+	if a, ok := at.(*net.TCPAddr); ok && a.IP.IsLoopback() {
+		text += ", which only this machine does: for others name the address of an interface in MASTER_ADDR"
+	}
+	return errors.New(text)
 }
 
-// reach connects to the first rank, which may not listen yet.
-func (t *tcp) reach(ctx context.Context, opt Options) error {
-	for {
+// Pauses between the attempts to reach the first rank: the first, and the longest.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// reach connects to the first rank, which may not listen yet. Who listens there without the token may be a stranger, before the first rank
+// or in a crowd of others: it is reported once, and does not end the job.
+func (t *tcp) reach(ctx context.Context, opt Options, token token) error {
+	told := ""
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", t.address)
 		if err == nil {
-			return t.introduce(ctx, c, opt)
+			var proven bool
+			if proven, err = t.introduce(ctx, c, token, opt); proven || err == nil {
+				return err
+			}
+			err = fmt.Errorf("%s: %w", c.RemoteAddr(), err)
+			if text := fmt.Sprintf("rank %d: %v; trying again", t.rank, err); text != told && ctx.Err() == nil {
+				opt.Message(text)
+				told = text
+			}
+		} else {
+			pause = firstPause
 		}
 		select {
 		case <-ctx.Done():
@@ -189,37 +142,66 @@ func (t *tcp) reach(ctx context.Context, opt Options) error {
 				return ctx.Err()
 			}
 			return fmt.Errorf("rank %d: the first rank did not answer at %s within %v: %w", t.rank, t.address, opt.Timeout, err)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }
 
-func (t *tcp) introduce(ctx context.Context, c net.Conn, opt Options) error {
-	deadline, _ := ctx.Deadline()
+// introduce is a rank's side of the handshake, until all ranks have come. It reports whether the other end has proven to be the first rank.
+func (t *tcp) introduce(ctx context.Context, c net.Conn, token token, opt Options) (proven bool, err error) {
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
-	err := errors.Join(c.SetDeadline(deadline), writeHello(c, hello{Rank: t.rank, Size: t.size, Job: t.job, Name: t.name()}))
+	_ = c.SetDeadline(time.Now().Add(handshakeTime))
+	m, err := t.greeted(&handshake{conn: c, token: token, role: roleRank})
 	if err != nil {
-		return err
+		return false, err
 	}
-	h, err := readHello(c)
+	m.Name, m.Refused = printable(m.Name), printable(m.Refused)
 	switch {
-	case h.Refused != "":
-		c.Close()
-		return errors.New(h.Refused)
-	case err != nil && errors.Is(context.Cause(ctx), errTimeout):
-		return fmt.Errorf("rank %d: the first rank at %s waited for others for %v", t.rank, t.address, opt.Timeout)
-	case err != nil && ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		c.Close()
-		return fmt.Errorf("rank %d: the first rank at %s went away: %w", t.rank, t.address, err)
-	case len(h.Names) != t.size:
-		c.Close()
-		return fmt.Errorf("rank %d: the first rank at %s knows %d ranks, want %d", t.rank, t.address, len(h.Names), t.size)
+	case m.Refused != "":
+		return true, errors.New(m.Refused)
+	case m.Rank != t.rank || m.Size != t.size || m.Job != t.job:
+		return true, fmt.Errorf("rank %d of %d: %s takes it for rank %d of %d of job %q", t.rank, t.size, m.Name, m.Rank, m.Size, m.Job)
 	}
-	t.peers = []*peer{newPeer(h.Names[0], c)}
-	return c.SetDeadline(time.Time{})
+	deadline, _ := ctx.Deadline()
+	_ = c.SetDeadline(deadline)
+	start := make([]byte, 1)
+	_, err = io.ReadFull(c, start)
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), errTimeout), errors.Is(err, os.ErrDeadlineExceeded):
+		return true, fmt.Errorf("rank %d: the first rank at %s waited for others for %v", t.rank, t.address, opt.Timeout)
+	case err != nil && ctx.Err() != nil:
+		return true, ctx.Err()
+	case err != nil:
+		return true, fmt.Errorf("rank %d: the first rank at %s went away: %w", t.rank, t.address, err)
+	case start[0] != startByte:
+		return true, fmt.Errorf("rank %d: the first rank at %s says %q instead of its start", t.rank, t.address, start)
+	}
+	t.peers = []*peer{newPeer(m.Name, c)}
+	return true, c.SetDeadline(time.Time{})
+}
+
+// greeted is the first rank's answer to a rank that has proven to be one.
+func (t *tcp) greeted(h *handshake) (m hello, err error) {
+	err = errors.Join(h.open(), h.opened())
+	if err == nil {
+		err = h.say(hello{Rank: t.rank, Size: t.size, Job: t.job, Name: t.name()})
+	}
+	if err == nil {
+		m, err = h.hear()
+	}
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		err = fmt.Errorf("what listens there hung up: it does not take the token of %s, or is no first rank: %s", h.token.source, remedy)
+	case errors.Is(err, errToken):
+		err = fmt.Errorf("what listens there does not know the token of %s: it is no first rank of this job", h.token.source)
+	}
+	return m, err
 }
 
 // alive tells a peer that this rank lives.
@@ -243,6 +225,7 @@ func (t *tcp) fail(err error) {
 	t.once.Do(func() {
 		t.failed = err
 		close(t.done)
+		t.expects.end()
 		for _, p := range t.peers {
 			if p != nil {
 				_ = p.conn.SetWriteDeadline(time.Now().Add(time.Second))
@@ -289,6 +272,19 @@ func (t *tcp) broken(err error) error {
 	return t.failed
 }
 
+// largest is how many bytes the other end may send in a call in which this one has so many.
+func (t *tcp) largest(kind byte, own int) uint64 {
+	switch {
+	case kind == frameGather && t.rank == 0:
+		return maxGather
+	case kind == frameGather:
+		return uint64(t.size) * (maxGather + 8)
+	case kind == frameBroadcast && t.rank == 0:
+		return 8 // how many bytes another rank waits for
+	}
+	return uint64(own)
+}
+
 // exchange gathers what all ranks have on the first one, which makes of it what all ranks get.
 func (t *tcp) exchange(ctx context.Context, kind byte, own []byte, make func(all [][]byte) ([]byte, error)) ([]byte, error) {
 	t.call++
@@ -297,6 +293,7 @@ func (t *tcp) exchange(ctx context.Context, kind byte, own []byte, make func(all
 		return nil, t.failed
 	default:
 	}
+	t.expects.begin(t.call, kind, t.largest(kind, len(own)))
 	if t.rank != 0 {
 		if err := t.peers[0].send(kind, t.call, own); err != nil {
 			return nil, t.lost(t.peers[0], err)
@@ -353,6 +350,8 @@ func (t *tcp) Broadcast(ctx context.Context, x []byte) error {
 	own := size
 	if t.rank == 0 {
 		own = x
+	} else {
+		t.expects.raise(frameBroadcast, uint64(len(x)))
 	}
 	out, err := t.exchange(ctx, frameBroadcast, own, func(all [][]byte) ([]byte, error) {
 		for rank, data := range all[1:] {
@@ -370,6 +369,9 @@ func (t *tcp) Broadcast(ctx context.Context, x []byte) error {
 
 // Gather implements Group.
 func (t *tcp) Gather(ctx context.Context, x []byte) ([][]byte, error) {
+	if len(x) > maxGather {
+		return nil, t.broken(fmt.Errorf("%s has %d bytes to gather, at most %d", t.name(), len(x), maxGather))
+	}
 	out, err := t.exchange(ctx, frameGather, x, func(all [][]byte) ([]byte, error) { return joined(all), nil })
 	if err != nil {
 		return nil, err
@@ -390,6 +392,7 @@ func (t *tcp) Close() error {
 	t.closed = true
 	t.once.Do(func() {}) // a failure is told first
 	close(t.stop)
+	t.expects.end()
 	for _, p := range t.peers {
 		if p == nil {
 			continue

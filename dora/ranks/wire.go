@@ -3,7 +3,6 @@ package ranks
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +12,7 @@ import (
 	"time"
 )
 
-// A connection begins with magic and a hello in each direction. Frames follow: kind, number of the call, length, bytes; little-endian.
-const magic = "spark-ranks 1\n"
+// Frames follow the handshake: kind, number of the call, length, bytes; little-endian.
 
 // Kinds of frames.
 const (
@@ -28,54 +26,64 @@ const (
 
 const (
 	headerBytes  = 13
-	mostBytes    = 1 << 32
-	mostHello    = 1 << 16
+	smallBytes   = 1 << 16 // that a frame may have before its call has begun here: a reason, a few numbers
+	maxGather    = 64 << 20
 	alivePerDead = 8 // frames that say "alive" in the time after which a silent rank is dead
 )
-
-// hello is what a rank says of itself, and the first rank of all.
-type hello struct {
-	Rank, Size int
-	Job        string
-	Name       string   // host and process
-	Names      []string // of all ranks, from the first one
-	Refused    string   // why the first rank does not take it
-}
-
-func writeHello(c net.Conn, h hello) error {
-	data, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	out := binary.LittleEndian.AppendUint32([]byte(magic), uint32(len(data)))
-	_, err = c.Write(append(out, data...))
-	return err
-}
-
-func readHello(c net.Conn) (h hello, err error) {
-	head := make([]byte, len(magic)+4)
-	if _, err := io.ReadFull(c, head); err != nil {
-		return h, err
-	}
-	if string(head[:len(magic)]) != magic {
-		return h, errors.New("it is no rank of spark-dora's")
-	}
-	n := binary.LittleEndian.Uint32(head[len(magic):])
-	if n > mostHello {
-		return h, fmt.Errorf("a hello of %d bytes", n)
-	}
-	data := make([]byte, n)
-	if _, err := io.ReadFull(c, data); err != nil {
-		return h, err
-	}
-	return h, json.Unmarshal(data, &h)
-}
 
 // frame is a message.
 type frame struct {
 	kind byte
 	call uint32
 	data []byte
+}
+
+// expectation bounds frames by what this rank's own calls are about. A frame as large as those of calls before it is read at once, so that it
+// arrives while this rank computes; a larger one waits until its call begins here.
+type expectation struct {
+	mu      sync.Mutex
+	changed sync.Cond
+	most    [frameBye + 1]uint64 // bytes of a frame, by kind
+	call    uint32               // that has begun
+	ended   bool
+}
+
+// begin says what a call expects.
+func (e *expectation) begin(call uint32, kind byte, most uint64) {
+	e.raise(kind, most)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.call = call
+	e.changed.Broadcast()
+}
+
+func (e *expectation) raise(kind byte, most uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.most[kind] = max(e.most[kind], most)
+}
+
+func (e *expectation) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ended = true
+	e.changed.Broadcast()
+}
+
+// allow waits until a frame of so many bytes is expected, or is the error of one that is not.
+func (e *expectation) allow(kind byte, call uint32, n uint64) error {
+	if kind < frameMean || kind > frameBye {
+		return fmt.Errorf("a message of kind %d", kind)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for n > e.most[kind] {
+		if e.ended || int32(e.call-call) >= 0 {
+			return fmt.Errorf("a message of %d bytes in call %d, where at most %d are expected", n, call, e.most[kind])
+		}
+		e.changed.Wait()
+	}
+	return nil
 }
 
 // peer is another rank, behind a connection.
@@ -106,10 +114,10 @@ func (p *peer) send(kind byte, call uint32, data []byte) error {
 var errBye = errors.New("it has ended")
 
 // read puts frames into the channel until the connection ends, or is silent for too long. An abort is told at once.
-func (p *peer) read(silence time.Duration, tell func(error)) {
+func (p *peer) read(silence time.Duration, e *expectation, tell func(error)) {
 	defer close(p.in)
 	for {
-		f, err := p.frame(silence)
+		f, err := p.frame(silence, e)
 		switch {
 		case err != nil:
 			var late net.Error
@@ -135,7 +143,7 @@ func (p *peer) read(silence time.Duration, tell func(error)) {
 	}
 }
 
-func (p *peer) frame(silence time.Duration) (f frame, err error) {
+func (p *peer) frame(silence time.Duration, e *expectation) (f frame, err error) {
 	if err := p.conn.SetReadDeadline(time.Now().Add(silence)); err != nil {
 		return f, err
 	}
@@ -145,8 +153,8 @@ func (p *peer) frame(silence time.Duration) (f frame, err error) {
 	}
 	f.kind, f.call = head[0], binary.LittleEndian.Uint32(head[1:])
 	n := binary.LittleEndian.Uint64(head[5:])
-	if n > mostBytes {
-		return f, fmt.Errorf("a message of %d bytes", n)
+	if err := e.allow(f.kind, f.call, n); err != nil {
+		return f, err
 	}
 	// The memory grows with what arrives.
 	var data bytes.Buffer

@@ -3,6 +3,7 @@ package localranks
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +20,8 @@ import (
 
 // Job is a number of processes.
 type Job struct {
+	Address string // where the first rank listens
+
 	t      testing.TB
 	ranks  []*exec.Cmd
 	output []*output
@@ -48,14 +51,18 @@ type Result struct {
 	Output string
 }
 
-// Start starts a command n times, each a rank as torchrun starts it. Processes that the test leaves running are killed at its end.
+// Start starts a command n times, each a rank as torchrun starts it, with a token in its environment that is the job's own. Processes that the test leaves running are killed at its end.
 func Start(t testing.TB, n int, env []string, command ...string) *Job {
 	t.Helper()
-	port := free(t)
-	j := &Job{t: t}
+	j := &Job{t: t, Address: fmt.Sprintf("127.0.0.1:%d", free(t))}
+	host, port, err := net.SplitHostPort(j.Address)
+	require.NoError(t, err)
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	env = append([]string{fmt.Sprintf("SPARK_TOKEN=%x", secret)}, env...)
 	for rank := range n {
 		j.start(append(env, fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n), fmt.Sprintf("LOCAL_RANK=%d", rank),
-			"MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port), "TORCHELASTIC_RUN_ID="+t.Name()), command...)
+			"MASTER_ADDR="+host, "MASTER_PORT="+port, "TORCHELASTIC_RUN_ID="+t.Name()), command...)
 	}
 	return j
 }

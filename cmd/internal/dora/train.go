@@ -77,7 +77,7 @@ func (f *trainFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 			return err
 		}
 	}
-	g, err := ranks.Join(ctx, ranks.Options{})
+	g, err := ranks.Join(ctx, ranks.Options{Message: func(text string) { fmt.Fprintln(stderr, "spark-dora train:", text) }})
 	if err != nil {
 		return err
 	}

@@ -29,14 +29,14 @@ type part struct {
 }
 
 // join joins the ranks that mpirun, torchrun or Slurm has started, and takes every so manieth case.
-func (f *flags) join(ctx context.Context, p *runtime.Program, cases []testCase) (*together, []testCase, error) {
+func (f *flags) join(ctx context.Context, p *runtime.Program, cases []testCase, stderr io.Writer) (*together, []testCase, error) {
 	if !f.Ranks {
 		return nil, cases, nil
 	}
 	if cases[0].name == "" {
 		return nil, nil, errors.New("--ranks splits a directory of inputs: give one as --input")
 	}
-	g, err := ranks.Join(ctx, ranks.Options{})
+	g, err := ranks.Join(ctx, ranks.Options{Message: func(text string) { fmt.Fprintln(stderr, "spark-run:", text) }})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -42,7 +42,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	if err := f.origin(ctx, p, stderr, cases); err != nil {
 		return err
 	}
-	t, cases, err := f.join(ctx, p, cases)
+	t, cases, err := f.join(ctx, p, cases, stderr)
 	if err != nil {
 		return err
 	}
