@@ -2,7 +2,6 @@ package dora
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -153,17 +153,14 @@ type patch struct {
 
 // patched stages a copy of a file of external data with some of its bytes changed.
 func patched(from, to, location string, patches []patch) (*atomicfile.Staged, error) {
-	if !filepath.IsLocal(location) {
-		return nil, fmt.Errorf("external data %q: the path leaves the model's folder", location)
-	}
-	f, err := os.OpenInRoot(from, location)
+	f, err := memory.OpenIn(from, location)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("external data %q: %w", location, err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(f)
+	data, err := memory.ReadAll(f, f.Size())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("external data %q: %w", location, err)
 	}
 	for _, p := range patches {
 		if p.at < 0 || p.at > int64(len(data)-len(p.data)) {

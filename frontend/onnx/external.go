@@ -2,18 +2,18 @@ package onnx
 
 import (
 	"crypto/sha256"
-	"maps"
-	"slices"
-
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // externalData reads the want bytes of a tensor that are in another file, in the model's directory or below it.
@@ -43,7 +43,7 @@ func (m *Model) externalData(t *onnxpb.TensorProto, want int) ([]byte, error) {
 	if length >= 0 && length != int64(want) {
 		return nil, fmt.Errorf("%d bytes of external data, but its type takes %d", length, want)
 	}
-	data, err := readRange(filepath.Dir(m.Path), location, offset, want)
+	data, err := readRange(filepath.Dir(m.Path), location, offset, want, m.external.besides(t))
 	if err != nil {
 		e := m.fileError("tensor %q: external data %q: %w", t.GetName(), location, err)
 		switch {
@@ -51,10 +51,37 @@ func (m *Model) externalData(t *onnxpb.TensorProto, want int) ([]byte, error) {
 			e = e.WithRemedy("put the file beside the model")
 		case errors.Is(err, errLFS):
 			e = e.WithRemedy("run git lfs pull in its repository")
+		case errors.Is(err, memory.ErrBudget):
+			e = e.WithRemedy(allowMore)
 		}
 		return nil, e
 	}
+	m.external.add(t, want)
 	return data, nil
+}
+
+// externalBytes counts what was read of files of external data. Ranges of tensors may overlap, so that a small file is a large model.
+type externalBytes struct {
+	mu    sync.Mutex
+	of    map[*onnxpb.TensorProto]int64
+	total int64
+}
+
+// besides is how many bytes other tensors than t have.
+func (e *externalBytes) besides(t *onnxpb.TensorProto) int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.total - e.of[t]
+}
+
+func (e *externalBytes) add(t *onnxpb.TensorProto, bytes int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.of == nil {
+		e.of = map[*onnxpb.TensorProto]int64{}
+	}
+	e.total += int64(bytes) - e.of[t]
+	e.of[t] = int64(bytes)
 }
 
 // parseSize reads a decimal number of bytes.
@@ -69,37 +96,34 @@ func parseSize(s string) (int64, error) {
 var errLFS = errors.New("a Git LFS pointer, not the data itself")
 
 // readRange reads n bytes at offset of a file inside dir. The location must not leave dir, not even
-// through symbolic links.
-func readRange(dir, location string, offset int64, n int) ([]byte, error) {
+// through symbolic links. Have bytes were read before.
+func readRange(dir, location string, offset int64, n int, have int64) ([]byte, error) {
 	if !filepath.IsLocal(location) {
 		return nil, errors.New("the path leaves the model's directory")
 	}
-	f, err := os.OpenInRoot(dir, location)
+	f, err := memory.OpenIn(dir, location)
 	if err != nil {
 		return nil, bare(err)
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, bare(err)
-	}
-	if !st.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
-	}
-	if st.Size() < 1024 {
-		head := make([]byte, st.Size())
+	size := f.Size()
+	if size < 1024 {
+		head := make([]byte, size)
 		if _, err := f.ReadAt(head, 0); err == nil && isLFSPointer(head) {
 			return nil, errLFS
 		}
 	}
-	if int64(n) > st.Size() || offset > st.Size()-int64(n) {
-		return nil, fmt.Errorf("bytes %d to %d lie outside the file, which has %d", offset, uint64(offset)+uint64(n), st.Size())
+	if int64(n) > size || offset > size-int64(n) {
+		return nil, fmt.Errorf("bytes %d to %d lie outside the file, which has %d", offset, uint64(offset)+uint64(n), size)
+	}
+	if err := memory.Default().Check(have+int64(n), "reading it"); err != nil {
+		return nil, err
 	}
 	data := make([]byte, n)
 	if _, err := f.ReadAt(data, offset); err != nil && !(err == io.EOF && n == 0) {
 		return nil, bare(err)
 	}
-	return data, nil
+	return data, bare(f.Unchanged())
 }
 
 // bare strips the operation and the path from a file error; the caller's message has them.
@@ -137,11 +161,13 @@ func (m *Model) Digest() (string, error) {
 
 // copyFile copies a file inside dir.
 func copyFile(w io.Writer, dir, location string) error {
-	f, err := os.OpenInRoot(dir, location)
+	f, err := memory.OpenIn(dir, location)
 	if err != nil {
 		return bare(err)
 	}
 	defer f.Close()
-	_, err = io.Copy(w, f)
+	if _, err = io.Copy(w, f); err == nil {
+		err = f.Unchanged()
+	}
 	return bare(err)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -86,10 +87,15 @@ func (im *importer) denseTensor(sp *onnxpb.SparseTensorProto) (*ir.Tensor, error
 	if err != nil {
 		return nil, im.m.fileError("sparse tensor %q: %w", sp.GetValues().GetName(), err)
 	}
-	out := ir.NewArray(ir.T(values.DType, shape...))
-	bad := func(format string, args ...any) error {
+	bad := func(format string, args ...any) *Error {
 		return im.m.fileError("sparse tensor %q: %w", sp.GetValues().GetName(), fmt.Errorf(format, args...))
 	}
+	t := ir.T(values.DType, shape...)
+	// Eight bytes an element to fill in, and then the tensor.
+	if err := memory.Default().Check(8*int64(t.Numel())+int64(t.Bytes()), "writing it out"); err != nil {
+		return nil, bad("%w", err).WithRemedy(allowMore)
+	}
+	out := ir.NewArray(t)
 	n, dims := values.Numel(), shape
 	if at.Rank() == 1 {
 		dims = []int{out.Numel()}

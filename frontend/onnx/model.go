@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // The versions of the format that the frontend supports. Opset 7 is the first with today's broadcasting; opset 28 and IR 14
@@ -20,6 +20,9 @@ const (
 	MaxIRVersion = 14
 )
 
+// allowMore is the remedy for a file that needs more memory than its reader may take.
+const allowMore = "allow more if the file is to be trusted"
+
 // maxNesting bounds how deep messages may nest: each graph inside an attribute costs three levels.
 const maxNesting = 192
 
@@ -29,7 +32,8 @@ type Model struct {
 	Proto  *onnxpb.ModelProto // raw_data of its initializers aliases the file's bytes: read only
 	Opsets map[string]int64   // version by domain, as Domain writes it
 
-	data      []byte                           // the file's bytes; nil if it was built
+	data      []byte // the file's bytes; nil if it was built
+	external  externalBytes
 	functions map[string]*onnxpb.FunctionProto // by functionID; set by Validate
 }
 
@@ -44,12 +48,16 @@ func Domain(d string) string {
 // Load reads and decodes the file at path. Errors are of type *Error.
 func Load(path string) (*Model, error) {
 	m := &Model{Path: path}
-	data, err := os.ReadFile(path)
+	data, err := memory.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, m.fileError("%w", fs.ErrNotExist).WithRemedy("check the path")
+	case errors.Is(err, fs.ErrPermission):
+		return nil, m.fileError("cannot be read: %w", bare(err)).WithRemedy("check its permissions")
+	case errors.Is(err, memory.ErrBudget):
+		return nil, m.fileError("%w", bare(err)).WithRemedy(allowMore)
 	case err != nil:
-		return nil, m.fileError("cannot be read: %w", bare(err)).WithRemedy("check the path and its permissions")
+		return nil, m.fileError("cannot be read: %w", bare(err)).WithRemedy("give the .onnx file")
 	}
 	return Decode(path, data)
 }
@@ -65,6 +73,9 @@ func Decode(path string, data []byte) (*Model, error) {
 		return nil, m.fileError("a Git LFS pointer, not the model itself").WithRemedy("run git lfs pull in its repository")
 	}
 	err := unmarshal(data, m.Proto)
+	if errors.Is(err, memory.ErrBudget) {
+		return nil, m.fileError("%w", err).WithRemedy(allowMore)
+	}
 	if err == nil && m.Proto.Graph == nil {
 		err = errors.New("it has no graph")
 	}

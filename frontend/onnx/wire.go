@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // The protobuf library copies every bytes field, and a model is nearly all raw_data of its initializers. So unmarshal first
@@ -18,6 +20,11 @@ func unmarshal(data []byte, m *onnxpb.ModelProto) error {
 	// ModelProto.graph, GraphProto.initializer, TensorProto.raw_data
 	lean, err := cut(make([]byte, 0, 1<<16), data, &raws, 7, 5, 9)
 	if err != nil {
+		return err
+	}
+	const raw = 32 // a slice, and its index in the copy
+	need := int64(len(data)) + raw*int64(len(raws)) + weigh(lean, m.ProtoReflect().Descriptor(), 0)
+	if err := memory.Default().Check(need, "decoding it"); err != nil {
 		return err
 	}
 	if err := unmarshalOptions.Unmarshal(lean, m); err != nil {
@@ -61,4 +68,37 @@ func cut(out, msg []byte, raws *[][]byte, path ...protowire.Number) ([]byte, err
 		out = protowire.AppendBytes(append(out, field[:tag]...), lean)
 	}
 	return out, nil
+}
+
+// messageBytes bounds what a message takes: the struct, and what importing its node or value makes.
+const messageBytes = 1 << 10
+
+// weigh is about how many bytes a message takes when it is decoded: two bytes of a file may be a message. What is no message is
+// left to the library.
+func weigh(msg []byte, d protoreflect.MessageDescriptor, depth int) int64 {
+	n := int64(messageBytes)
+	for len(msg) > 0 && depth < maxNesting {
+		num, typ, tag := protowire.ConsumeTag(msg)
+		if tag < 0 {
+			break
+		}
+		size := protowire.ConsumeFieldValue(num, typ, msg[tag:])
+		if size < 0 {
+			break
+		}
+		field := d.Fields().ByNumber(num)
+		switch {
+		case typ != protowire.BytesType:
+			n += 32 // an element of a slice that grows
+		case field != nil && field.Message() != nil:
+			inner, _ := protowire.ConsumeBytes(msg[tag:])
+			n += weigh(inner, field.Message(), depth+1)
+		case field != nil && field.IsPacked():
+			n += 8 * int64(size) // numbers of a byte each
+		default:
+			n += 64 + int64(size)
+		}
+		msg = msg[tag+size:]
+	}
+	return n
 }

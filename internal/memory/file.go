@@ -72,11 +72,7 @@ func open(file *os.File, err error) (*File, error) {
 
 func regular(f *File, err error) (*File, error) {
 	if err == nil && !f.info.Mode().IsRegular() {
-		why := errNotRegular
-		if f.info.IsDir() {
-			why = syscall.EISDIR
-		}
-		err = &fs.PathError{Op: "open", Path: f.Name(), Err: why}
+		err = &fs.PathError{Op: "open", Path: f.Name(), Err: errNotRegular}
 		_ = f.Close()
 		return nil, err
 	}
@@ -153,8 +149,6 @@ func ReadIn(dir fs.FS, name string) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case info.IsDir():
-		err = syscall.EISDIR
 	case !info.Mode().IsRegular():
 		err = errNotRegular
 	default:

@@ -88,7 +88,7 @@ func TestOpenIn_StaysInside(t *testing.T) {
 		require.Error(t, err, name)
 	}
 	_, err := OpenIn(dir, "in")
-	require.ErrorIs(t, err, syscall.EISDIR)
+	require.ErrorIs(t, err, errNotRegular)
 	_, err = OpenIn(dir, "secret")
 	require.NoError(t, err)
 	_, err = Open(filepath.Join(dir, "none"))

@@ -6,6 +6,7 @@ package memory
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -75,8 +76,16 @@ func (b Budget) Check(need int64, what string) error {
 	if need <= int64(b) {
 		return nil
 	}
-	return fmt.Errorf("%s needs %v of memory, more than the %v that it may take (--memory)", what, Budget(need), b)
+	return budgetError(fmt.Sprintf("%s needs %v of memory, more than the %v that it may take (--memory)", what, Budget(need), b))
 }
+
+// ErrBudget is what the errors of Check are.
+var ErrBudget = errors.New("it needs more memory than it may take")
+
+type budgetError string
+
+func (e budgetError) Error() string        { return string(e) }
+func (e budgetError) Is(target error) bool { return target == ErrBudget }
 
 func (b Budget) String() string {
 	for _, u := range units {
