@@ -16,6 +16,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 MICROSOFT = "com.microsoft"
+CLASSICAL = "ai.onnx.ml"
 cases = []
 
 
@@ -43,7 +44,10 @@ def model(op, inputs, outputs, opset, domain, attributes):
             feed[f"in{i}"] = x
     outs = [onnx.ValueInfoProto(name=f"out{i}") for i, w in enumerate(wanted) if w]
     graph = helper.make_graph([node], "graph", infos, outs, initializers)
-    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]), feed
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
+    if domain == CLASSICAL:
+        opsets.append(helper.make_opsetid(CLASSICAL, 5 if op == "TreeEnsemble" else 3))
+    return helper.make_model(graph, ir_version=10, opset_imports=opsets), feed
 
 
 def run(m, feed):
@@ -221,6 +225,85 @@ def fill(rng):
         case(f"Unique_rows_{is_sorted}", "Unique", [ids(2, 9, 3).astype(np.float32)], 4, domain="", sorted=is_sorted, axis=0)
     case("Unique_columns", "Unique", [ids(2, 2, 3, 9).astype(np.int64)], 1, domain="", axis=2)
     cases.append(("Detector", detector(), {"boxes": boxes(1, 30), "scores": rng.random((1, 4, 30)).astype(np.float32)}))
+
+    classical(rng)
+
+
+def forest(rng, prefix, targets, trees=5, depth=4, low=-1.0, modes=("BRANCH_LEQ",), leaves=None):
+    """Attributes of random trees over 6 features; leaves are the targets that a leaf has weights of, all if None."""
+    nodes = {k: [] for k in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids", "missing_value_tracks_true")}
+    weights = {k: [] for k in ("treeids", "nodeids", "ids", "weights")}
+
+    def grow(tree, count, left):
+        me = count[0]
+        count[0] += 1
+        leaf = left == 0 or left < depth and rng.random() < 0.2
+        row = {"treeids": tree, "nodeids": me, "featureids": 0 if leaf else int(rng.integers(6)), "values": 0.0 if leaf else float(rng.integers(-4, 5)) / 4,
+               "modes": "LEAF" if leaf else str(rng.choice(modes)), "truenodeids": 0, "falsenodeids": 0, "missing_value_tracks_true": 0 if leaf else int(rng.integers(2))}
+        for k, v in row.items():
+            nodes[k].append(v)
+        at = len(nodes["treeids"]) - 1
+        if leaf:
+            for k in leaves or range(targets):
+                if leaves is None or len(leaves) == 1 or rng.random() < 0.5:
+                    for name, v in (("treeids", tree), ("nodeids", me), ("ids", k), ("weights", float(np.float32(rng.uniform(low, 1))))):
+                        weights[name].append(v)
+            return me
+        nodes["truenodeids"][at] = grow(tree, count, left - 1)
+        nodes["falsenodeids"][at] = grow(tree, count, left - 1)
+        return me
+
+    for tree in range(trees):
+        grow(tree, [0], depth)
+    return {**{"nodes_" + k: v for k, v in nodes.items()}, **{prefix + k: v for k, v in weights.items()}}
+
+
+def classical(rng):
+    """What scikit-learn's models are exported to."""
+    x = (rng.integers(-6, 7, (7, 6)) / 4).astype(np.float32)
+    hole = x.copy()
+    hole[::2, 1], hole[1::3, 4] = np.nan, np.nan
+    modes = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
+    ml = lambda name, op, inputs, outputs=1, **attributes: case(name, op, inputs, outputs, domain=CLASSICAL, **attributes)
+    for function in ("SUM", "AVERAGE", "MIN", "MAX"):
+        ml(f"TreeEnsembleRegressor_{function}", "TreeEnsembleRegressor", [hole], n_targets=2, aggregate_function=function, base_values=[0.5, -0.25],
+           **forest(rng, "target_", 2, modes=modes))
+    ml("TreeEnsembleRegressor_one", "TreeEnsembleRegressor", [x], n_targets=1, **forest(rng, "target_", 1, depth=7))
+    ml("TreeEnsembleRegressor_sparse", "TreeEnsembleRegressor", [x], n_targets=3, aggregate_function="MIN", **forest(rng, "target_", 3, leaves=[0, 1, 2]))
+    ml("TreeEnsembleRegressor_double", "TreeEnsembleRegressor", [x.astype(np.float64)], n_targets=1, **forest(rng, "target_", 1))
+    for post in ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
+        ml(f"TreeEnsembleClassifier_{post}", "TreeEnsembleClassifier", [x], 2, classlabels_int64s=[7, 3, 5], post_transform=post, base_values=[0.25, 0.5, -0.125],
+           **forest(rng, "class_", 3))
+    ml("TreeEnsembleClassifier_sparse", "TreeEnsembleClassifier", [x], 2, classlabels_int64s=[7, 3, 5], **forest(rng, "class_", 3, low=-2, leaves=[0, 1, 2]))
+    ml("TreeEnsembleClassifier_int", "TreeEnsembleClassifier", [rng.integers(-2, 3, (7, 6))], 2, classlabels_int64s=[0, 1, 2, 3], **forest(rng, "class_", 4))
+    ml("TreeEnsembleClassifier_PROBIT", "TreeEnsembleClassifier", [x], 2, classlabels_int64s=[7, 3, 5], post_transform="PROBIT",
+       **forest(rng, "class_", 3, trees=1, low=0.05))
+    for name, low, more in (("probability", 0, {"trees": 1}), ("margin", -1, {}), ("margin_base", -1, {})):
+        for post in ("NONE", "LOGISTIC"):
+            base = {"base_values": [0.25]} if name == "margin_base" else {}
+            ml(f"TreeEnsembleClassifier_two_{name}_{post}", "TreeEnsembleClassifier", [x], 2, classlabels_int64s=[4, 9], post_transform=post,
+               **base, **forest(rng, "class_", 2, low=low, leaves=[0], **more))
+    for t in (np.float32, np.float64):  # of whole numbers: ONNX Runtime cuts features off for a test of membership
+        tensor = lambda v, dtype=t: numpy_helper.from_array(np.asarray(v, dtype))
+        ml(f"TreeEnsemble_{np.dtype(t).name}", "TreeEnsemble", [np.round(x).astype(t)], n_targets=2, aggregate_function=1, post_transform=0,
+           tree_roots=[0, 3], nodes_featureids=[0, 1, 2, 3, 4], nodes_splits=tensor([0.25, -0.5, 0, 1, 0]), nodes_modes=tensor([0, 3, 6, 5, 1], np.uint8),
+           nodes_truenodeids=[1, 0, 2, 4, 4], nodes_trueleafs=[0, 1, 1, 0, 1], nodes_falsenodeids=[2, 1, 3, 5, 6], nodes_falseleafs=[0, 1, 1, 1, 1],
+           leaf_targetids=[0, 1, 0, 1, 1, 0, 1], leaf_weights=tensor([1, 2, 4, 8, 16, 32, 64]), membership_values=tensor([1, -1, 0, np.nan]))
+    f = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    some = lambda n: [float(v) for v in f(n)]
+    ml("Scaler", "Scaler", [x], offset=some(6), scale=some(6))
+    ml("Scaler_int", "Scaler", [rng.integers(-9, 9, (3, 4))], offset=[0.5], scale=[0.25])
+    for norm in ("MAX", "L1", "L2"):
+        rows = f(4, 5)
+        rows[2] = 0
+        ml(f"Normalizer_{norm}", "Normalizer", [rows], norm=norm)
+    ml("LinearRegressor", "LinearRegressor", [x], coefficients=some(12), intercepts=some(2), targets=2)
+    for post in ("NONE", "SOFTMAX", "LOGISTIC"):
+        ml(f"LinearClassifier_{post}", "LinearClassifier", [x], 2, coefficients=some(18), intercepts=some(3), classlabels_ints=[7, 3, 5], post_transform=post)
+    ml("LinearClassifier_two", "LinearClassifier", [x], 2, coefficients=some(12), intercepts=some(2), classlabels_ints=[4, 9], post_transform="SOFTMAX")
+    ml("LabelEncoder", "LabelEncoder", [rng.integers(0, 6, (3, 4))], keys_int64s=[1, 3, 4], values_int64s=[10, 30, -40], default_int64=7)
+    ml("LabelEncoder_float", "LabelEncoder", [np.array([[1.5, np.nan], [2, 0]], np.float32)], keys_floats=[1.5, float("nan")], values_int64s=[3, 4])
+    ml("LabelEncoder_to_float", "LabelEncoder", [rng.integers(0, 4, (5,))], keys_int64s=[1, 3], values_floats=[0.5, -2.0], default_float=9.0)
 
 
 def detector():

@@ -28,7 +28,7 @@ var operators = collectOperators(
 	elementwiseOperators, activationOperators, movementOperators, indexingOperators, reductionOperators,
 	normalizationOperators, convolutionOperators, poolOperators, linearOperators, quantizationOperators,
 	recurrentOperators, attentionOperators, samplingOperators, signalOperators, lossOperators, controlOperators,
-	constantOperators, boundedOperators, microsoftOperators, qLinearOperators, refusedOperators,
+	constantOperators, boundedOperators, microsoftOperators, qLinearOperators, treeOperators, classicalOperators, refusedOperators,
 )
 
 type operatorKey struct{ domain, name string }

@@ -27,12 +27,22 @@ func rowsFor(weight int, draw func(b *build, op string), ops ...string) []row {
 
 // left are the operators of the import table without a row, and why.
 var left = map[string]string{
-	"Constant":                      "any graph may have such nodes: they are one of the ways in which it has its constants",
-	"SimplifiedLayerNormalization":  "it is ONNX Runtime's, not ONNX's, and has tests with its other operators",
-	"NonMaxSuppression":             "data decides how many outputs it has: it needs a bound on the command line, and has tests of its own",
-	"Unique":                        "data decides how many outputs it has: it needs a bound on the command line, and has tests of its own",
-	"ai.onnx.preview.FlexAttention": "neither ONNX Runtime nor the onnx package's evaluator has it; its node cases are run",
+	"Constant":                          "any graph may have such nodes: they are one of the ways in which it has its constants",
+	"SimplifiedLayerNormalization":      "it is ONNX Runtime's, not ONNX's, and has tests with its other operators",
+	"NonMaxSuppression":                 "data decides how many outputs it has: it needs a bound on the command line, and has tests of its own",
+	"Unique":                            "data decides how many outputs it has: it needs a bound on the command line, and has tests of its own",
+	"ai.onnx.ml.LabelEncoder":           scikit,
+	"ai.onnx.ml.LinearClassifier":       scikit,
+	"ai.onnx.ml.LinearRegressor":        scikit,
+	"ai.onnx.ml.Normalizer":             scikit,
+	"ai.onnx.ml.Scaler":                 scikit,
+	"ai.onnx.ml.TreeEnsemble":           scikit,
+	"ai.onnx.ml.TreeEnsembleClassifier": scikit,
+	"ai.onnx.ml.TreeEnsembleRegressor":  scikit,
+	"ai.onnx.preview.FlexAttention":     "neither ONNX Runtime nor the onnx package's evaluator has it; its node cases are run",
 }
+
+const scikit = "it has long lists of attributes, and random cases of its own in internal/suite"
 
 // table has the rows of all kinds.
 var table = slices.Concat(elementwiseRows, movementRows, indexingRows, reductionRows, normalizationRows, windowRows, linearRows,
