@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
@@ -63,7 +64,43 @@ func SiteOf(n *ir.Node) (Site, bool) {
 		x = x.Def.Inputs[0]
 	}
 	s.X = slices.Index(r.Body.Inputs, x)
-	return s, s.X >= 0
+	return s, s.X >= 0 && unquantisable(n, a) == ""
+}
+
+// Unquantisable returns why the layer of a region keeps its element types in every precision: its weights are constant,
+// but no format of fewer bits can stand for its numbers. It returns "" for a site and for what is no layer.
+func Unquantisable(n *ir.Node) string {
+	if !n.IsFamily(ir.FamilyContraction) && !n.IsFamily(ir.FamilyLoop) {
+		return ""
+	}
+	a := n.Region.Anchor()
+	if a == nil {
+		return ""
+	}
+	if _, ok := a.Weights(); !ok {
+		return ""
+	}
+	w := slices.Index(n.Region.Body.Inputs, a.Inputs[1])
+	if w < 0 || !n.Inputs[w].IsConst() {
+		return ""
+	}
+	return unquantisable(n, a)
+}
+
+func unquantisable(n, anchor *ir.Node) string {
+	for _, v := range []*ir.Value{anchor.Inputs[0], anchor.Inputs[1], anchor.Outputs[0]} {
+		if v.Type.DType != ir.Float32 {
+			return fmt.Sprintf("it multiplies %v, and formats of fewer bits stand for f32", v.Type.DType)
+		}
+	}
+	x := anchor.Inputs[0]
+	for x.Def != nil {
+		x = x.Def.Inputs[0]
+	}
+	if at := slices.Index(n.Region.Body.Inputs, x); at >= 0 && n.Inputs[at].IsConst() {
+		return "its activations are constant"
+	}
+	return ""
 }
 
 // Weights returns the constant.

@@ -57,8 +57,9 @@ type LayerChoice struct {
 	Alone     float64 `json:"error_alone,omitempty"`    // relative L2 of the outputs with only this layer quantised; 0 where no budget asks for it
 	InPlace   float64 `json:"error_in_place,omitempty"` // relative L2 of its anchor's output, quantised against exact, when it was fitted; 0 where it was not
 	Scale     *Range  `json:"activations,omitempty"`
-	Why       string  `json:"why,omitempty"`  // it is not in the narrowest format
-	File      bool    `json:"file,omitempty"` // the file has quantised it, and the program keeps that
+	Why       string  `json:"why,omitempty"`   // it is not in the narrowest format
+	File      bool    `json:"file,omitempty"`  // the file has quantised it, and the program keeps that
+	Fixed     bool    `json:"fixed,omitempty"` // nothing of fewer bits can stand for its numbers
 }
 
 // Choose finds the assignment of formats that is predicted to be fastest, or smallest, and whose outputs stay within the
@@ -119,7 +120,35 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 		}
 		out.Layers = append(out.Layers, l)
 	}
+	out.Layers = withFixed(c.walk.g, out.Layers)
 	return out, nil
+}
+
+// withFixed inserts the layers that are no sites between those of the sites, in the order of the graph.
+func withFixed(g *ir.Graph, sites []LayerChoice) []LayerChoice {
+	var out []LayerChoice
+	for _, n := range g.Nodes {
+		for _, part := range n.Parts() {
+			if _, ok := passes.SiteOf(part); ok {
+				out, sites = append(out, sites[0]), sites[1:]
+				continue
+			}
+			why := passes.Unquantisable(part)
+			if why == "" || part.MACs() == 0 {
+				continue
+			}
+			a := part.Region.Anchor()
+			weights := a.Inputs[1].Type
+			l := LayerChoice{Name: part.Name, Op: a.Op.Name, Precision: weights.DType.String(), Why: why, Fixed: true}
+			l.MACs, l.Weights = part.MACs(), part.Region.Count()*weights.Numel()
+			if weights.DType == ir.Float32 {
+				l.Precision = precision.Half.Name
+			}
+			l.K = int(l.MACs / int64(part.Region.Count()*a.Outputs[0].Type.Numel()))
+			out = append(out, l)
+		}
+	}
+	return out
 }
 
 func layerChoice(s passes.Site, f precision.Layer, ladder []precision.Layer, alone map[precision.Layer]float64, fit *Fitted, kept bool) LayerChoice {

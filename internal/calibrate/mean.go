@@ -34,7 +34,7 @@ func Means(g *ir.Graph, inputs int) (see func(v *ir.Value, on []*ir.Tensor), mea
 	}
 	means = map[string][]float64{}
 	return func(v *ir.Value, on []*ir.Tensor) {
-		if v.Type.DType == ir.Float32 && v.Type.Rank() > 1 {
+		if v.Type.DType == ir.Float32 && v.Type.Rank() > 1 && v.Type.Numel() > 0 {
 			if m := channelMeans(on[:inputs], stacked[v]); m != nil {
 				means[v.Name] = m
 			}

@@ -1,6 +1,8 @@
 package calibrate
 
 import (
+	"maps"
+
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -45,14 +47,14 @@ type stores struct {
 	half    map[*ir.Value]bool              // stored in 16 bits, unless its group is narrow
 	narrow  map[*ir.Value]precision.Operand // groups stored in less
 	read    map[string]bool                 // sites that round their activations as they read them
-	formats Assignment                      // as asked for, but blocks of activations only where all their readers multiply them
+	formats Assignment                      // as asked for, but for what blocks and unshared say
 }
 
 // store decides which values are stored in less than 16 bits: those that only layers of that format multiply and nothing
 // else reads.
 func (c *Calibration) store(a Assignment) *stores {
 	s := c.storage
-	a = c.blocks(a)
+	a = c.unshared(c.blocks(a))
 	out := &stores{group: s.Group, half: map[*ir.Value]bool{}, narrow: map[*ir.Value]precision.Operand{}, read: map[string]bool{}, formats: a}
 	wanted, refused := map[*ir.Value]precision.Operand{}, map[*ir.Value]bool{}
 	producers := map[*ir.Value]int{}
@@ -120,6 +122,26 @@ func (c *Calibration) blocks(a Assignment) Assignment {
 			all = all && a[r] == f
 		}
 		if !all {
+			out[name] = f.WeightsOnly()
+		}
+	}
+	return out
+}
+
+// unshared is the assignment in which layers keep activations of 16 bits where another node of their region reads them
+// too, which would read them rounded.
+func (c *Calibration) unshared(a Assignment) Assignment {
+	out := maps.Clone(a)
+	for _, st := range c.walk.steps {
+		if st.site == nil || !c.storage.Matrix(st.node, st.site.X) || passes.OnlyFront(st.node, st.site.X) {
+			continue
+		}
+		name := st.site.Name()
+		switch f := a.of(name); {
+		case !f.Activations.Narrow():
+		case f.Weights.Twice:
+			out[name] = precision.Half
+		default:
 			out[name] = f.WeightsOnly()
 		}
 	}

@@ -33,7 +33,7 @@ func newStep(n *ir.Node) (*step, error) {
 		return s, nil
 	}
 	weights, ok := a.Weights()
-	if !ok || weights.RowAxis > 0 {
+	if out := a.Outputs[0].Type; !ok || weights.RowAxis > 0 || out.DType != ir.Float32 || out.Numel() == 0 {
 		return s, nil
 	}
 	s.channels = weights.Outputs()
@@ -254,7 +254,11 @@ func (s *step) anchors(ctx context.Context, e Evaluator, in [][]*ir.Tensor, room
 // multiplied is what the anchor of a site multiplies, by input.
 func (s *step) multiplied(ctx context.Context, e Evaluator, in [][]*ir.Tensor, room *Room) ([]*ir.Tensor, error) {
 	if s.site.Direct {
-		return column(in, s.site.X), nil
+		out := column(in, s.site.X)
+		for at, t := range out {
+			out[at] = asFloats(t)
+		}
+		return out, nil
 	}
 	out, err := e.Evaluate(ctx, s.operand, in, room)
 	return column(out, 0), err

@@ -107,7 +107,7 @@ func TestLayersThatAFileHasQuantisedAreListed(t *testing.T) {
 			low, err := compiled(t.Context(), m, Options{Precision: "fp8", MinCosine: .9, Generated: 2, Targets: []string{"sm_121"}, Warn: func(text string) { warned = append(warned, text) }})
 			require.NoError(t, err)
 			require.Equal(t, half.Program, low.Program)
-			require.Contains(t, warned, "fp8 changes nothing: the file has quantised every layer that can be, and the program keeps that")
+			require.Contains(t, warned, "fp8 changes nothing: no layer is left that could be stored in fewer bits")
 			_, err = compiled(t.Context(), m, Options{Precision: "fp8", MinCosine: 1 - 1e-15, Generated: 2, Targets: []string{"sm_121"}})
 			require.ErrorContains(t, err, "no layer could go down, so 16 bits cost that, and codes of layers that the file has quantised")
 			require.ErrorContains(t, err, "or a lower --min-cosine")

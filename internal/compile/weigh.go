@@ -83,7 +83,7 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 	a := r.Accuracy
 	free, low := 0, 0
 	for _, l := range a.Layers {
-		if !l.File {
+		if !l.File && !l.Fixed {
 			free++
 			if l.Precision != precision.Half.Name {
 				low++
@@ -103,7 +103,7 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 	}
 	switch {
 	case free == 0:
-		r.opt.warn("%s changes nothing: the file has quantised every layer that can be, and the program keeps that", r.opt.Precision)
+		r.opt.warn("%s changes nothing: no layer is left that could be stored in fewer bits", r.opt.Precision)
 	case low == 0:
 		r.opt.warn("no layer is faster in %s within a budget of %g: the program is in fp16; --prefer size takes smaller weights, a lower --min-cosine more layers", r.opt.Precision, r.opt.MinCosine)
 	default:
@@ -113,7 +113,7 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 	a.Kept = &Kept{r.opt.Precision, low, now.Total.Launches, len(r.Program.Weights), now.Total.US, now.Total.ColdUS}
 	for i := range a.Layers {
 		l := &a.Layers[i]
-		if l.File {
+		if l.File || l.Fixed {
 			continue
 		}
 		if l.Precision != precision.Half.Name {
