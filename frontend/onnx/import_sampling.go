@@ -35,13 +35,17 @@ func (s *site) knownFloats(i int, what string) []float64 {
 }
 
 // upsample converts Upsample and Resize 10: linear does not align corners, and nearest rounds down, but up where it
-// shrinks, as ONNX Runtime does.
+// shrinks, and nothing moves where no size changes, as in ONNX Runtime.
 func (s *site) upsample(scales []float64) {
 	x := s.in(0)
 	if len(scales) != x.Type.Rank() {
 		s.fail("scales %v do not fit %v", scales, x.Type)
 	}
 	mode := strings.TrimPrefix(s.choice("mode", "nearest", "linear", "bilinear"), "bi")
+	if slices.Equal(s.scaled(x, scales), x.Type.Shape) {
+		s.out(0, x)
+		return
+	}
 	resize := func(nearest string, wanted func(scale float64) bool) {
 		of := slices.Clone(scales)
 		for i, f := range of {

@@ -287,6 +287,11 @@ func (b *build) pool(op string, dilated bool, ceilSince int64) {
 	switch op {
 	case "MaxPool":
 		if b.opset >= 8 && b.chance(.25) {
+			for i, d := range g.dilations {
+				if dilated && d > x.Shape[i+2] {
+					b.redraw() // a window may hold nothing but padding, and the index of nothing is undefined
+				}
+			}
 			outs = 2
 			attrs = append(attrs, b.maybe(a("storage_order", b.r.IntN(2)))...)
 		}
