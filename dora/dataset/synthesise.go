@@ -223,7 +223,9 @@ func (l *scribe) frame(on int, id, inFile uint32, segment int32) {
 		l.write(route.KindDriverCameraState, &route.FrameData{FrameID: id, TimestampSOF: index.TimestampSOF, TimestampEOF: index.TimestampEOF, Sensor: route.Sensor(2)})
 		l.write(route.KindDriverEncodeIdx, &index)
 	}
-	l.write(route.KindModelV2, &route.ModelV2{FrameID: id, TimestampEOF: sof + exposure, Meta: route.Meta{LaneChangeState: state, LaneChangeDirection: to}})
+	l.write(route.KindModelV2, &route.ModelV2{FrameID: id, TimestampEOF: sof + exposure,
+		Action: route.Action{DesiredCurvature: float32(curvature)},
+		Meta:   route.Meta{LaneChangeState: state, LaneChangeDirection: to}})
 	l.write(route.KindCameraOdometry, &route.CameraOdometry{FrameID: id, TimestampEOF: sof + exposure, Trans: floats([3]float64{speed, 0, 0}), Rot: floats([3]float64{0, 0, float64(speed * curvature)})})
 }
 

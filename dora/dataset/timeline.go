@@ -26,7 +26,7 @@ type moment struct {
 	Desire     int // -1: nothing was said of it yet
 	RightHand  bool
 	Delays     [2]float64 // lateral and longitudinal, s
-	Curvature  float64    // that was asked of the car, 1/m
+	Curvature  float64    // that the model asked for at the frame, 1/m
 	Moves      bool       // Trans and Rot are known
 	Trans, Rot [3]float64 // of the camera, m/s and rad/s, on its own calibrated axes
 	Global     *global    `json:",omitempty"` // where its set has measured poses
@@ -49,6 +49,9 @@ type now struct {
 	unheard    map[uint32]bool // frames before that
 	road, wide []camera.Index
 	exposed    map[uint32]moment        // by frame of the camera
+	latest     uint32                   // of them
+	command    float64                  // curvature that controls asked for last, 1/m
+	actions    map[uint32]float64       // curvatures that the model asked for, by frame; all 0 in logs before 0.9.7
 	odometry   map[uint32][2][3]float64 // by frame
 }
 
@@ -67,7 +70,8 @@ func messageOf(e *route.Event) *message {
 	}
 	m.value, m.err = e.Message()
 	if v, ok := m.value.(*route.ModelV2); ok {
-		m.value = &route.ModelV2{Meta: v.Meta} // without its paths, which are nearly all of it
+		// without its paths, which are nearly all of it
+		m.value = &route.ModelV2{FrameID: v.FrameID, Meta: v.Meta, Action: v.Action}
 	}
 	return m
 }
@@ -83,7 +87,9 @@ func (m *message) Decode(into any) error {
 // readTimeline reads a log. Moments are the road camera's frames or the driver camera's. Messages count in the order of
 // their times. A damaged end keeps what came before.
 func readTimeline(ctx context.Context, path string, driver bool) (*timeline, error) {
-	n := &now{driver: driver, state: moment{Desire: -1}, unheard: map[uint32]bool{}, timeline: timeline{Sensor: "unknown", Events: map[string]int{}}, exposed: map[uint32]moment{}, odometry: map[uint32][2][3]float64{}}
+	n := &now{driver: driver, state: moment{Desire: -1}, unheard: map[uint32]bool{},
+		timeline: timeline{Sensor: "unknown", Events: map[string]int{}}, exposed: map[uint32]moment{},
+		actions: map[uint32]float64{}, odometry: map[uint32][2][3]float64{}}
 	var messages []*message
 	damage, err := events(ctx, path, func(e *route.Event) {
 		messages = append(messages, messageOf(e))
@@ -207,7 +213,7 @@ func (n *now) drive(e *message) (err error) {
 	case route.KindControlsState:
 		var m route.ControlsState
 		err = e.Decode(&m)
-		n.state.Curvature = float64(m.DesiredCurvature)
+		n.command = float64(m.DesiredCurvature)
 	case route.KindDriverMonitoringState:
 		var m route.DriverMonitoringState
 		err = e.Decode(&m)
@@ -224,11 +230,13 @@ func (n *now) drive(e *message) (err error) {
 		var m route.ModelV2
 		if err = e.Decode(&m); err == nil {
 			n.change(m.Meta.LaneChangeState, m.Meta.LaneChangeDirection)
+			n.actions[m.FrameID] = float64(m.Action.DesiredCurvature)
 		}
 	case route.KindDrivingModelData: // of a qlog
 		var m route.DrivingModelData
 		if err = e.Decode(&m); err == nil && n.Events[route.KindModelV2.String()] == 0 {
 			n.change(m.Meta.State, m.Meta.Direction)
+			n.actions[m.FrameID] = float64(m.Action.DesiredCurvature)
 		}
 	}
 	return err
@@ -265,10 +273,20 @@ func (n *now) sensor(s route.Sensor) {
 	}
 }
 
-// expose notes what was known at a frame.
+// expose notes what was known at a frame. What controls asked for last is what the model asked for at the frame before.
 func (n *now) expose(frame uint32) {
+	n.answer()
+	n.latest = frame
 	n.exposed[frame] = n.state
 	n.unheard[frame] = !n.heard
+}
+
+// answer notes what controls asked for after the latest frame.
+func (n *now) answer() {
+	if m, ok := n.exposed[n.latest]; ok {
+		m.Curvature = n.command
+		n.exposed[n.latest] = m
+	}
 }
 
 // lateCalibration is how many frames a segment may have before its first calibration, which comes four times a second in a log, and once in a qlog. Until then
@@ -277,6 +295,11 @@ const lateCalibration = 21
 
 // join puts the moments in the order of the camera's frames, with the wide frame that belongs to each.
 func (n *now) join() {
+	n.answer()
+	acts := false
+	for _, curvature := range n.actions {
+		acts = acts || curvature != 0
+	}
 	roads, wides := camera.Positions(n.road), camera.Positions(n.wide)
 	for at, x := range n.road {
 		m := n.exposed[x.FrameID]
@@ -286,6 +309,9 @@ func (n *now) join() {
 		}
 		if o, ok := n.odometry[x.FrameID]; ok && !n.driver {
 			m.Moves, m.Trans, m.Rot = true, o[0], o[1]
+		}
+		if curvature, ok := n.actions[x.FrameID]; ok && acts {
+			m.Curvature = curvature
 		}
 		n.Moments = append(n.Moments, m)
 	}
