@@ -85,6 +85,15 @@ test-full: tools nodecases
 	$(TESTENV) SPARK_FULL=1 $(GO) test -timeout 120m $(SLOW) $(PKGS)
 	@$(MAKE) -s check-tools PART=1/1
 
+# Every fuzz target, one after the other, for so long each; make test runs their seeds.
+FUZZTIME ?= 10m
+.PHONY: fuzz
+fuzz:
+	@for dir in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
+		for target in $$($(GO) test -list '^Fuzz' ./$$dir | grep '^Fuzz'); do echo "$$dir $$target"; \
+		$(GO) test ./$$dir -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x || exit 1; \
+	done; done
+
 # The closing lines: what was left out, and why.
 SHARED  ?= ../shared
 check-tools:
