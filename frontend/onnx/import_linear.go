@@ -167,10 +167,10 @@ func implicitOutput(terms []string) string {
 	return string(out)
 }
 
-// maxDet bounds the matrices whose determinant is expanded by minors.
-const maxDet = 5
+// maxMinors bounds the matrices whose determinant is expanded by minors, maxDet those that are eliminated, a column at a time.
+const maxMinors, maxDet = 5, 128
 
-// det is the expansion along the first row.
+// det is the expansion along the first row, or for larger matrices the product of the pivots.
 func det(s *site, x *ir.Value) *ir.Value {
 	r := s.rank(x, 2)
 	n := x.Type.Shape[r-1]
@@ -180,6 +180,9 @@ func det(s *site, x *ir.Value) *ir.Value {
 	if n > maxDet {
 		s.refuse("compute it outside of the model", "determinants of matrices larger than %d×%d are not supported", maxDet, maxDet)
 	}
+	if n > maxMinors {
+		return s.pivots(x)
+	}
 	at := make([][]*ir.Value, n)
 	for i := range n {
 		row := s.index(x, r-2, i)
@@ -188,6 +191,36 @@ func det(s *site, x *ir.Value) *ir.Value {
 		}
 	}
 	return s.minor(at, 0, iotaInts(n))
+}
+
+// pivots is the determinant by Gaussian elimination with partial pivoting (Golub and Van Loan, Matrix Computations, 3.4): each
+// step exchanges the first row with the one of the largest element in the first column, and leaves a matrix of one row and
+// column less.
+func (s *site) pivots(x *ir.Value) *ir.Value {
+	r := x.Type.Rank()
+	row, col := r-2, r-1
+	var product *ir.Value
+	for n := x.Type.Shape[col]; ; n-- {
+		if n == 1 {
+			return s.op("Mul", product, s.reshape(x, x.Type.Shape[:row]...))
+		}
+		first := s.part(x, col, 0, 1) // [..,n,1]
+		best := s.add("ArgMax", ir.Attrs{"axis": row, "keepdims": true}, s.op("Abs", first))
+		chosen := s.op("Equal", s.cast(best, ir.Int32), s.iota(ir.Int32, n, row, r))
+		top := s.reduce("ReduceSum", s.where(chosen, x, s.like(x, 0)), []int{row}, true) // [..,1,n]
+		rest := s.part(s.where(chosen, s.part(x, row, 0, 1), x), row, 1, n-1)
+		pivot := s.part(top, col, 0, 1)
+		divisor := s.where(s.op("Equal", pivot, s.like(x, 0)), s.like(x, 1), pivot) // the column is 0, and so is the determinant
+		factor := s.op("Div", s.part(rest, col, 0, 1), divisor)
+		x = s.op("Sub", s.part(rest, col, 1, n-1), s.op("Mul", factor, s.part(top, col, 1, n-1)))
+		sign := s.where(s.op("Equal", best, s.scalar(ir.Int64, 0)), s.like(x, 1), s.like(x, -1))
+		signed := s.reshape(s.op("Mul", pivot, sign), x.Type.Shape[:row]...)
+		if product == nil {
+			product = signed
+		} else {
+			product = s.op("Mul", product, signed)
+		}
+	}
 }
 
 // minor is the determinant of the rows from row on in the given columns.
