@@ -98,7 +98,13 @@ func (d *Damage) Error() string {
 	return fmt.Sprintf("%s: %d frames could be decoded: %s", d.Path, d.Frames, d.Reason)
 }
 
-// OpenVideo starts to decode a file: .hevc, .ts, or whatever ffmpeg reads. The context ends the process.
+// What a video may be. ffmpeg goes by a file's contents, whatever it is called: a playlist would have it read other files, or ask a server.
+const (
+	formats   = "hevc,h264,mpegts,mov,matroska,avi"
+	maxPixels = 1 << 24 // of a frame; a comma 3X's have 2.3 million
+)
+
+// OpenVideo starts to decode a file: .hevc, .ts, or another container of video. The context ends the process.
 func OpenVideo(ctx context.Context, path string, opt Options) (*Video, error) {
 	program, err := opt.program()
 	if err != nil {
@@ -112,8 +118,8 @@ func OpenVideo(ctx context.Context, path string, opt Options) (*Video, error) {
 	v := &Video{Path: path}
 	inner, cancel := context.WithCancel(ctx)
 	v.ctx, v.cancel = inner, cancel
-	v.cmd = exec.CommandContext(inner, program, "-nostdin", "-hide_banner", "-loglevel", "error", "-i", path, "-map", "0:v:0", "-fps_mode", "passthrough",
-		"-pix_fmt", "yuv420p", "-f", "yuv4mpegpipe", "-strict", "-1", "-")
+	v.cmd = exec.CommandContext(inner, program, "-nostdin", "-hide_banner", "-loglevel", "error", "-protocol_whitelist", "file", "-format_whitelist", formats,
+		"-max_pixels", strconv.Itoa(maxPixels), "-i", "file:"+path, "-map", "0:v:0", "-fps_mode", "passthrough", "-pix_fmt", "yuv420p", "-f", "yuv4mpegpipe", "-strict", "-1", "-")
 	process.Apart(v.cmd)
 	v.cmd.Stderr, v.cmd.WaitDelay = &v.stderr, time.Second
 	out, err := v.cmd.StdoutPipe()

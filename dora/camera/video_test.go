@@ -181,6 +181,34 @@ func TestTheContextEndsTheProcess(t *testing.T) {
 	}
 }
 
+// TestAPlaylistIsNoVideo: it would have ffmpeg read another file, which is a video, or ask a server.
+func TestAPlaylistIsNoVideo(t *testing.T) {
+	opt := tool(t)
+	dir := t.TempDir()
+	video := filepath.Join(dir, "other.ts")
+	program, err := opt.program()
+	require.NoError(t, err)
+	cmd := exec.Command(program, "-loglevel", "error", "-f", "lavfi", "-i", "testsrc=size=64x40:rate=20:duration=1", "-c:v", "mpeg2video", video)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	v, err := OpenVideo(t.Context(), video, opt)
+	require.NoError(t, err, "the video itself")
+	require.NoError(t, v.Close())
+	for name, list := range map[string]string{
+		"HLS":    "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n" + video + "\n#EXT-X-ENDLIST\n",
+		"concat": "ffconcat version 1.0\nfile '" + video + "'\n",
+		"SDP":    "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 33\n",
+	} {
+		path := filepath.Join(dir, "fcamera.hevc")
+		require.NoError(t, os.WriteFile(path, []byte(list), 0o644))
+		v, err := OpenVideo(t.Context(), path, opt)
+		if err == nil {
+			v.Close()
+		}
+		require.ErrorContains(t, err, "fcamera.hevc", name)
+	}
+}
+
 // program writes a shell script that stands for ffmpeg.
 func program(t *testing.T, script string) Options {
 	t.Helper()
