@@ -196,7 +196,7 @@ func TestAPlaylistIsNoVideo(t *testing.T) {
 	require.NoError(t, v.Close())
 	for name, list := range map[string]string{
 		"HLS":    "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n" + video + "\n#EXT-X-ENDLIST\n",
-		"concat": "ffconcat version 1.0\nfile '" + video + "'\n",
+		"concat": "ffconcat version 1.0\nfile other.ts\n",
 		"SDP":    "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 33\n",
 	} {
 		path := filepath.Join(dir, "fcamera.hevc")
