@@ -227,6 +227,14 @@ def fill(rng):
     cases.append(("Detector", detector(), {"boxes": boxes(1, 30), "scores": rng.random((1, 4, 30)).astype(np.float32)}))
 
     classical(rng)
+    case("Det_7", "Det", [f(3, 7, 7)], domain="")
+    zero = f(6, 6)
+    zero[0, 0], zero[:, 4] = 0, zero[:, 1] * 2
+    case("Det_pivots", "Det", [np.stack([zero, np.roll(np.eye(6), 1, 0).astype(np.float32) * 2, np.zeros((6, 6), np.float32)])], domain="")
+    for name, m in sequences().items():
+        cases.append((name, m, {"x": f(7, 3), "y": f(2, 3)}))
+    for x in (-2.0, 2.5, 3.25):
+        cases.append((f"Loop_on_data_{x}", countdown(), {"x": np.array(x, np.float32)}))
 
 
 def forest(rng, prefix, targets, trees=5, depth=4, low=-1.0, modes=("BRANCH_LEQ",), leaves=None):
@@ -304,6 +312,43 @@ def classical(rng):
     ml("LabelEncoder", "LabelEncoder", [rng.integers(0, 6, (3, 4))], keys_int64s=[1, 3, 4], values_int64s=[10, 30, -40], default_int64=7)
     ml("LabelEncoder_float", "LabelEncoder", [np.array([[1.5, np.nan], [2, 0]], np.float32)], keys_floats=[1.5, float("nan")], values_int64s=[3, 4])
     ml("LabelEncoder_to_float", "LabelEncoder", [rng.integers(0, 4, (5,))], keys_int64s=[1, 3], values_floats=[0.5, -2.0], default_float=9.0)
+
+
+def sequences():
+    """Models of x [7,3] and y [2,3] that take tensors apart and join them as sequences."""
+    node, value = helper.make_node, helper.make_tensor_value_info
+    sequence = lambda name: helper.make_tensor_sequence_value_info(name, 1, None)
+    body = helper.make_graph(
+        [node("Gather", ["x", "i"], ["row"]), node("Tanh", ["row"], ["z"]), node("SequenceInsert", ["list", "z"], ["more"]), node("Identity", ["going"], ["on"])],
+        "body", [value("i", 7, []), value("going", 9, []), sequence("list")], [value("on", 9, []), sequence("more")])
+    bodies = {
+        "Sequence_split": [node("SplitToSequence", ["x", "two"], ["s"], axis=0), node("SequenceAt", ["s", "last"], ["a"]), node("Neg", ["a"], ["b"]),
+                           node("SequenceErase", ["s"], ["s1"]), node("SequenceInsert", ["s1", "b", "zero"], ["s2"]), node("ConcatFromSequence", ["s2"], ["z"], axis=0)],
+        "Sequence_sizes": [node("SplitToSequence", ["x", "sizes"], ["s"], axis=0), node("SequenceErase", ["s", "zero"], ["s1"]), node("SequenceAt", ["s1", "last"], ["z"])],
+        "Sequence_stack": [node("SplitToSequence", ["x"], ["s"], axis=1, keepdims=0), node("ConcatFromSequence", ["s"], ["a"], axis=-1, new_axis=1), node("Exp", ["a"], ["z"])],
+        "Sequence_length": [node("SequenceConstruct", ["x", "y"], ["s"]), node("SequenceLength", ["s"], ["n"]), node("Cast", ["n"], ["m"], to=1), node("Mul", ["x", "m"], ["z"])],
+        "Sequence_loop": [node("SequenceEmpty", [], ["e"]), node("Loop", ["four", "yes", "e"], ["s"], body=body), node("ConcatFromSequence", ["s"], ["z"], axis=0, new_axis=1)],
+    }
+    constants = {"two": np.array(2), "last": np.array(-1), "zero": np.array(0), "sizes": np.array([3, 0, 4]), "four": np.array(4), "yes": np.array(True)}
+    models = {}
+    for name, nodes in bodies.items():
+        graph = helper.make_graph(nodes, name, [value("x", 1, [7, 3]), value("y", 1, [2, 3])], [onnx.ValueInfoProto(name="z")],
+                                  [numpy_helper.from_array(v, k) for k, v in constants.items()])
+        models[name] = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+    return models
+
+
+def countdown():
+    """A loop of at most six iterations, which ends once its state is below 1."""
+    node, value = helper.make_node, helper.make_tensor_value_info
+    body = helper.make_graph(
+        [node("Sub", ["state", "one"], ["less"]), node("Gather", ["table", "i"], ["row"]), node("Add", ["sum", "row"], ["more"]), node("Greater", ["less", "one"], ["on"])],
+        "body", [value("i", 7, []), value("going", 9, []), value("state", 1, []), value("sum", 1, [2])],
+        [value("on", 9, []), value("less", 1, []), value("more", 1, [2])])
+    constants = {"most": np.array(6), "yes": np.array(True), "one": np.array(1, np.float32), "zero": np.zeros(2, np.float32), "table": np.arange(12, dtype=np.float32).reshape(6, 2)}
+    graph = helper.make_graph([node("Loop", ["most", "yes", "x", "zero"], ["last", "total"], body=body)], "countdown", [value("x", 1, [])],
+                              [value("last", 1, []), value("total", 1, [2])], [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()])
+    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
 
 
 def detector():

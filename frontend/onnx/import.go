@@ -95,7 +95,8 @@ func fixesBatch(m *Model, opt ImportOptions) bool {
 
 func importGraph(m *Model, opt ImportOptions) (*ir.Graph, error) {
 	im := &importer{m: m, opt: opt, table: operators, g: ir.NewGraph(m.Proto.Graph.GetName()),
-		counts: counts{padded: map[*ir.Value]padding{}, counted: map[*ir.Value]padding{}, used: map[string]bool{}}}
+		sequences: map[*ir.Value][]*ir.Value{},
+		counts:    counts{padded: map[*ir.Value]padding{}, counted: map[*ir.Value]padding{}, used: map[string]bool{}}}
 	for _, p := range m.Proto.MetadataProps {
 		im.g.Meta[p.GetKey()] = p.GetValue()
 	}
@@ -128,6 +129,7 @@ type importer struct {
 	table operatorTable
 	g     *ir.Graph
 	counts
+	sequences map[*ir.Value][]*ir.Value // tensors of sequences, by the values that stand for these
 
 	converted int // nodes so far
 	warnings  []string
@@ -391,6 +393,9 @@ func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 		v := sc.lookup(out.GetName())
 		if v == nil {
 			return im.m.fileError("output %q is never computed", out.GetName())
+		}
+		if _, ok := im.sequences[v]; ok {
+			return im.m.fileError("output %q is a sequence", out.GetName()).AsUnsupported("join its tensors by ConcatFromSequence")
 		}
 		if err := im.checkDeclared(out, v); err != nil {
 			return err

@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/ir"
@@ -53,7 +54,8 @@ func (s *site) condition(v *ir.Value) (holds, known bool) {
 	return t.IntAt(0) != 0, true
 }
 
-// loop unrolls a loop whose number of iterations is known: the condition must stay a constant.
+// loop unrolls a loop. Where the condition stays known, so is the number of iterations. Otherwise the trip count bounds it: once
+// the condition fails, states stay as they are, and the body goes on with the inputs of its last iteration.
 func loop(s *site) {
 	trips := -1 // no limit
 	if s.opt(0) != nil {
@@ -63,35 +65,54 @@ func loop(s *site) {
 	body := s.body("body")
 	var states []*ir.Value
 	for i := 2; i < len(s.n.Input); i++ {
-		states = append(states, s.in(i))
+		if s.any(i) == nil {
+			s.fail("input %d is missing", i)
+		}
+		states = append(states, s.any(i))
 	}
 	scans := make([][]*ir.Value, max(0, len(body.Output)-1-len(states)))
 	if len(body.Output) != 1+len(states)+len(scans) || len(s.n.Output) > len(states)+len(scans) {
 		s.fail("its body has %d outputs, the node %d states and %d outputs", len(body.Output), len(states), len(s.n.Output))
 	}
-	iteration := 0
-	for ; trips < 0 || iteration < trips; iteration++ {
+	var going *ir.Value // whether a loop on data goes on
+	var inputs []*ir.Value
+	for iteration := 0; trips < 0 || iteration < trips; iteration++ {
 		if cond != nil {
 			holds, known := s.condition(cond)
 			if !known {
-				s.refuse("export it with a constant trip count and without an early end", "its condition is computed from data; only a loop with a constant trip count is supported")
+				s.endsOnData(trips, len(scans), len(states))
+				cond = s.reshape(cond)
+				if going != nil {
+					cond = s.op("And", going, cond)
+				}
+				going = cond
 			}
-			if !holds {
+			if known && !holds {
 				break
 			}
 		}
 		if iteration == s.im.opt.MaxUnroll {
 			s.refuse("export it with fewer iterations, or run its body as a model of its own", "it runs more than %d times, the most that are unrolled", s.im.opt.MaxUnroll)
 		}
-		now := cond
-		if now == nil {
-			now = s.constant(ir.ScalarInt(ir.Bool, 1))
+		now := s.constant(ir.ScalarInt(ir.Bool, 1))
+		if cond != nil && going == nil {
+			now = cond
 		}
-		inputs := append([]*ir.Value{s.scalarInt(iteration), now}, states...)
-		outs, err := s.im.subgraph(s.sc, body, fmt.Sprintf("%s/%d", nodeLabel(s.n), iteration), inputs)
+		next := append([]*ir.Value{s.scalarInt(iteration), now}, states...)
+		if going != nil && inputs != nil {
+			for i, v := range next {
+				next[i] = s.chosen(going, v, inputs[i])
+			}
+		}
+		inputs = next
+		outs, err := s.im.subgraph(s.sc, body, fmt.Sprintf("%s/%d", nodeLabel(s.n), iteration), slices.Clone(inputs))
 		s.check(err)
 		cond = outs[0] // a body may end even a loop that began without a condition
-		copy(states, outs[1:])
+		for i, held := range states {
+			if states[i] = outs[1+i]; going != nil {
+				states[i] = s.chosen(going, outs[1+i], held)
+			}
+		}
 		for k := range scans {
 			scans[k] = append(scans[k], s.unsqueeze(outs[1+len(states)+k], 0))
 		}
@@ -104,6 +125,40 @@ func loop(s *site) {
 			s.out(len(states)+k, s.collected(0, list))
 		}
 	}
+}
+
+// boundedLoop reports whether a node is a loop whose condition may be data: its trip count bounds it, and it collects nothing.
+func boundedLoop(n *onnxpb.NodeProto) bool {
+	return n.GetOpType() == "Loop" && len(n.Input) > 2 && n.Input[0] != "" && len(n.Output) <= len(n.Input)-2
+}
+
+// endsOnData refuses a loop whose condition is computed from data where nothing bounds it, or where the length of an output depends
+// on when it ends.
+func (s *site) endsOnData(trips, scans, states int) {
+	if trips < 0 {
+		s.refuse("give it a trip count that bounds it", "its condition is computed from data, and no trip count bounds it")
+	}
+	for k := range scans {
+		if s.wants(states + k) {
+			s.refuse("write into a state of fixed size, by ScatterND",
+				"its condition is computed from data, and so is the length of output %d", states+k)
+		}
+	}
+}
+
+// chosen is a where the scalar cond holds, else b, of one type.
+func (s *site) chosen(cond, a, b *ir.Value) *ir.Value {
+	if a == b {
+		return a
+	}
+	if _, ok := s.im.sequences[a]; ok {
+		s.refuse("write into a state of fixed size, by ScatterND", "its condition is computed from data, and a state is a sequence")
+	}
+	if !a.Type.Equal(b.Type) {
+		s.refuse("keep states of one shape",
+			"its condition is computed from data, and a state changes from %v to %v", b.Type, a.Type)
+	}
+	return s.where(cond, a, b)
 }
 
 // collected is what the iterations of a loop yielded, one after the other along an axis.

@@ -72,6 +72,59 @@ func TestLoopOfConstantTripCountIsUnrolled(t *testing.T) {
 	}
 }
 
+// The body counts down while its state exceeds 1, and adds up a table that ends before the trip count does.
+func TestLoop_DataConditionKeepsStates(t *testing.T) {
+	model := func(trips string, scan bool) *onnx.Model {
+		b := onnx.NewBuilder("g", 17)
+		b.Input("x", ir.Float32)
+		b.Initializer("five", ir.ScalarInt(ir.Int64, 5))
+		b.Initializer("yes", ir.ScalarInt(ir.Bool, 1))
+		b.Initializer("one", ir.ScalarFloat(ir.Float32, 1))
+		b.Initializer("table", f32s(10, 20, 30))
+		b.Initializer("zero", ir.ScalarFloat(ir.Float32, 0))
+		inner := body(t, func(b *onnx.Builder) {
+			b.Input("i", ir.Int64)
+			b.Input("going", ir.Bool)
+			b.Input("state", ir.Float32)
+			b.Input("sum", ir.Float32)
+			b.Node("Gather", []string{"table", "i"}, []string{"row"}) // which fails behind the end of the table
+			b.Node("Sub", []string{"state", "one"}, []string{"less"})
+			b.Node("Add", []string{"sum", "row"}, []string{"more"})
+			b.Node("Greater", []string{"less", "one"}, []string{"go_on"})
+			b.Output("go_on", ir.Bool)
+			b.Output("less", ir.Float32)
+			b.Output("more", ir.Float32)
+			if scan {
+				b.Node("Neg", []string{"row"}, []string{"seen"})
+				b.Output("seen", ir.Float32)
+			}
+		})
+		outs := []string{"last", "total"}
+		if scan {
+			outs = append(outs, "all")
+		}
+		b.Node("Loop", []string{trips, "yes", "x", "zero"}, outs, onnx.A("body", inner)).Name = proto.String("loop")
+		for _, name := range outs {
+			b.Output(name, ir.Float32)
+		}
+		m, err := b.Model()
+		require.NoError(t, err)
+		return m
+	}
+	g, err := onnx.Import(model("five", false), onnx.ImportOptions{})
+	require.NoError(t, err)
+	for x, want := range map[float64][]float64{-3: {-4, 10}, 2.5: {0.5, 30}, 3: {1, 30}, 3.5: {0.5, 60}} {
+		in := map[string]*ir.Array{"x": ir.ScalarFloat(ir.Float32, x).Array()}
+		outs, err := ir.Evaluate(t.Context(), g, in, ir.EvalOptions{Round: true})
+		require.NoError(t, err)
+		require.Equal(t, want, []float64{outs["last"].F[0], outs["total"].F[0]}, "x = %v", x)
+	}
+	_, err = onnx.Import(model("", false), onnx.ImportOptions{})
+	require.ErrorContains(t, err, `its condition is computed from data, and no trip count bounds it; give it a trip count that bounds it`)
+	_, err = onnx.Import(model("five", true), onnx.ImportOptions{})
+	require.ErrorContains(t, err, "its condition is computed from data, and so is the length of output 2")
+}
+
 func TestIfOfConstantConditionFolds(t *testing.T) {
 	model := func(cond string) *onnx.Model {
 		b := onnx.NewBuilder("g", 17)

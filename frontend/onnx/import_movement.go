@@ -39,7 +39,13 @@ var movementOperators = slices.Concat(
 			r := s.in(0).Type.Rank()
 			return ir.Attrs{"batch_axis": s.axis(s.int("batch_axis", 1), r), "time_axis": s.axis(s.int("time_axis", 0), r)}
 		})},
-		{name: "Identity", since: 7, convert: func(s *site) { s.out(0, s.in(0)) }},
+		{name: "Identity", since: 7, convert: func(s *site) {
+			if v := s.any(0); v != nil { // or a sequence
+				s.out(0, v)
+				return
+			}
+			s.fail("input 0 is missing")
+		}},
 	},
 )
 

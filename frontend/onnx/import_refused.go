@@ -7,9 +7,7 @@ var refusedOperators = refuse(
 	refusal{"", "strings are not supported", "compute what depends on strings outside of the model", []string{
 		"RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"}},
 	refusal{"", "it decodes image files", "give the decoded image to the model as an input", []string{"ImageDecoder"}},
-	refusal{"", "sequences are not supported", "export it with tensors, joined by Concat and taken apart by Split", []string{
-		"ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
-		"SequenceLength", "SequenceMap", "SplitToSequence"}},
+	refusal{"", "it applies a graph to each tensor of a sequence", "apply it to one tensor that holds them all", []string{"SequenceMap"}},
 	refusal{"", "optional values are not supported", "export it with the value, or without it", []string{"Optional", "OptionalGetElement", "OptionalHasElement"}},
 	refusal{"ai.onnx.ml", "it yields a dictionary for each row", "export it without, by skl2onnx's options={\"zipmap\": False}", []string{"ZipMap"}},
 	refusal{"ai.onnx.ml", "classical machine learning operators other than trees and linear models are not supported",

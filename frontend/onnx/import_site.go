@@ -80,6 +80,15 @@ func (s *site) check(err error) {
 
 // opt returns input i, or nil if it is absent.
 func (s *site) opt(i int) *ir.Value {
+	v := s.any(i)
+	if _, ok := s.im.sequences[v]; ok {
+		s.refuse("take a tensor out of it by SequenceAt, or join it by ConcatFromSequence", "input %d is a sequence", i)
+	}
+	return v
+}
+
+// any returns input i, a tensor or a sequence, or nil if it is absent.
+func (s *site) any(i int) *ir.Value {
 	if i >= len(s.n.Input) || s.n.Input[i] == "" {
 		return nil
 	}

@@ -28,7 +28,8 @@ var operators = collectOperators(
 	elementwiseOperators, activationOperators, movementOperators, indexingOperators, reductionOperators,
 	normalizationOperators, convolutionOperators, poolOperators, linearOperators, quantizationOperators,
 	recurrentOperators, attentionOperators, samplingOperators, signalOperators, lossOperators, controlOperators,
-	constantOperators, boundedOperators, microsoftOperators, qLinearOperators, treeOperators, classicalOperators, refusedOperators,
+	constantOperators, boundedOperators, microsoftOperators, qLinearOperators, treeOperators, classicalOperators, sequenceOperators,
+	refusedOperators,
 )
 
 type operatorKey struct{ domain, name string }
@@ -159,7 +160,7 @@ func (d *shapeDeciders) node(n *onnxpb.NodeProto, opsets map[string]int64) {
 		return
 	}
 	for _, i := range row.shapes {
-		if i < len(n.Input) {
+		if i < len(n.Input) && !(i == 1 && boundedLoop(n)) {
 			d.want(n.Input[i])
 		}
 	}
