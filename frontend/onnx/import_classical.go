@@ -22,7 +22,8 @@ var classicalOperators = []operator{
 // postTransforms are the functions of scores that classical operators apply at their end.
 var postTransforms = []string{"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"}
 
-// postTransform is a function of scores [B,C]. One score has neither a softmax nor, as in ONNX Runtime, a logistic function.
+// postTransform is a function of scores [B,C]. One score has neither a softmax nor a logistic
+// function, as in ONNX Runtime.
 func (s *site) postTransform(y *ir.Value, name string) *ir.Value {
 	one := y.Type.Shape[1] == 1
 	switch {
@@ -59,7 +60,8 @@ func (s *site) classLabels() []int {
 		s.fail("it has no class labels")
 	}
 	if s.wants(0) {
-		s.refuse("train it with classes that are integers, or remove the output of labels", "the labels of its classes are strings")
+		s.refuse("train it with classes that are integers, or remove the output of labels",
+			"the labels of its classes are strings")
 	}
 	return iotaInts(len(names))
 }
@@ -88,8 +90,7 @@ func scaler(s *site) {
 	s.out(0, s.cast(y, ir.Float32))
 }
 
-// normalizer divides the rows of x [B,C] by their largest element (as ONNX Runtime does, without a sign), the sum of their
-// magnitudes, or their length. A row of zeros stays.
+// normalizer divides the rows of x [B,C] by their largest element, as ONNX Runtime does, the sum of their magnitudes, or their length. A row of zeros stays.
 func normalizer(s *site) {
 	x := s.inFloat(s.in(0))
 	axes := []int{s.rank(x, 1) - 1}
@@ -169,8 +170,8 @@ func labelEncoder(s *site) {
 		number := s.numbers(from, keys, len(keys))
 		equal = s.op("Or", equal, s.op("And", s.op("IsNaN", column), s.op("IsNaN", number)))
 	}
-	which := s.reduce("ReduceMin", s.where(equal, s.iota(ir.Int32, len(keys), r, r+1), s.scalar(ir.Int32, float64(len(keys)))),
-		[]int{r}, false)
+	place := s.where(equal, s.iota(ir.Int32, len(keys), r, r+1), s.scalar(ir.Int32, float64(len(keys))))
+	which := s.reduce("ReduceMin", place, []int{r}, false)
 	table := s.numbers(to, append(slices.Clone(values), def), len(keys)+1)
 	s.out(0, s.add("Gather", ir.Attrs{"axis": 0}, table, which))
 }

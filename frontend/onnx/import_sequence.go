@@ -41,7 +41,7 @@ func (s *site) sequence(i int) []*ir.Value {
 	return nil
 }
 
-// outSequence sets output 0 to a sequence: a value without a type stands for it, which only operators of sequences read.
+// outSequence sets output 0 to a sequence. A value without a type stands for it.
 func (s *site) outSequence(list []*ir.Value) {
 	v := &ir.Value{Name: "sequence~"}
 	s.im.sequences[v] = list
@@ -101,8 +101,8 @@ func concatFromSequence(s *site) {
 	s.out(0, s.concat(axis, list...))
 }
 
-// splitToSequence takes a tensor apart along an axis: into parts of one size, of given sizes, or into single elements, whose
-// dimension goes unless keepdims.
+// splitToSequence takes a tensor apart along an axis: into parts of one size, of given sizes, or into single elements,
+// whose dimension goes unless keepdims.
 func splitToSequence(s *site) {
 	x := s.in(0)
 	axis := s.axisOf(x, 0)

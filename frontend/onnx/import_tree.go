@@ -10,7 +10,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// treeOperators evaluate ensembles of decision trees, as skl2onnx and onnxmltools export random forests and boosted trees.
+// treeOperators are random forests and boosted trees, as skl2onnx and onnxmltools export them.
 var treeOperators = []operator{
 	{domain: classical, name: "TreeEnsembleClassifier", since: 1, convert: treeClassifier},
 	{domain: classical, name: "TreeEnsembleRegressor", since: 1, convert: treeRegressor},
@@ -314,8 +314,8 @@ func (s *site) targetsFit(n int) {
 	s.bound(n)
 }
 
-// treeClassifier sets the label, i64 [B], and the scores of the classes, f32 [B,C]. Weights of the first of two classes alone
-// are the score of the second one, as ONNX Runtime reads them and as exporters write them.
+// treeClassifier sets the label, i64 [B], and the scores of the classes, f32 [B,C]. Weights of the first of two classes
+// alone are the score of the second one, as ONNX Runtime reads them and as exporters write them.
 func treeClassifier(s *site) {
 	x := s.features(s.in(0))
 	labels := s.classLabels()
@@ -369,8 +369,8 @@ func (s *site) binaryScores(labels []int, y *ir.Value, negative bool, post strin
 	s.out(1, s.concat(1, first, y))
 }
 
-// treeEnsemble is TreeEnsemble 5, whose leaves have tables of their own. A test for membership becomes a chain of tests for
-// equality.
+// treeEnsemble is TreeEnsemble 5, whose leaves have tables of their own. A test for membership becomes a chain of
+// tests for equality.
 func treeEnsemble(s *site) {
 	x := s.exactly(s.in(0), 2)
 	targets := s.int("n_targets", 1)

@@ -52,13 +52,15 @@ func TestTreeEnsemble_BadTreesAreRefused(t *testing.T) {
 		_, err := onnx.Import(stump(t, "TreeEnsembleRegressor", replace), onnx.ImportOptions{})
 		require.ErrorContains(t, err, want)
 	}
-	_, err := onnx.Import(stump(t, "TreeEnsembleRegressor", onnx.A("nodes_modes", []string{"BRANCH_LT", "BRANCH_LT", "LEAF"}),
+	_, err := onnx.Import(stump(t, "TreeEnsembleRegressor",
+		onnx.A("nodes_modes", []string{"BRANCH_LT", "BRANCH_LT", "LEAF"}),
 		onnx.A("nodes_truenodeids", []int{1, 1, 0}), onnx.A("nodes_falsenodeids", []int{2, 2, 0}),
 		onnx.A("target_nodeids", []int{2, 2})), onnx.ImportOptions{})
 	require.ErrorContains(t, err, "the nodes of a tree follow each other in a circle")
 	_, err = onnx.Import(stump(t, "ZipMap"), onnx.ImportOptions{})
 	require.ErrorContains(t, err, `export it without, by skl2onnx's options={"zipmap": False}`)
-	_, err = onnx.Import(stump(t, "TreeEnsembleClassifier", onnx.A("classlabels_strings", []string{"a", "b"})), onnx.ImportOptions{})
+	_, err = onnx.Import(stump(t, "TreeEnsembleClassifier",
+		onnx.A("classlabels_strings", []string{"a", "b"})), onnx.ImportOptions{})
 	require.ErrorContains(t, err, "the labels of its classes are strings")
 }
 
