@@ -84,8 +84,8 @@ func echoed(in Input, data []byte) []float32 {
 	return out
 }
 
-// askCurvatures makes a log's commands those of an echo: after a frame speed/1024, before the first nothing. ModelV2 has them
-// where actions is set; the controls always have the last one.
+// askCurvatures makes a log's commands those of an echo: after a frame speed/1024, before the first nothing. The
+// model's messages have them, and the controls half of them; or, without actions, the controls alone.
 func askCurvatures(t *testing.T, dir string, actions bool) {
 	t.Helper()
 	logs, err := filepath.Glob(filepath.Join(dir, "*", "rlog.zst"))
@@ -103,6 +103,9 @@ func askCurvatures(t *testing.T, dir string, actions bool) {
 			}
 		case *route.ControlsState:
 			m.DesiredCurvature = asked
+			if actions {
+				m.DesiredCurvature /= 2
+			}
 		case *route.ModelV2:
 			m.Action.DesiredCurvature = 0
 			if actions {
@@ -113,9 +116,9 @@ func askCurvatures(t *testing.T, dir string, actions bool) {
 	writeLog(t, logs[0], all)
 }
 
-// TestSamples_AreWhatTheLoopFeeds: the loop of runtime/modeld drives models that repeat their inputs over all frames of a
-// route. A sample has every value that the model had of its frame, from the first one on. Only features of frames that have
-// no picture before them are left zero in samples, where the loop has those of a black picture.
+// TestSamples_AreWhatTheLoopFeeds: the loop of runtime/modeld drives models that repeat their inputs over all frames of
+// a route. A sample has every value that the model had of its frame, from the first one on. Only features of frames
+// that have no picture before them are zero in samples, where the loop has those of a black picture.
 func TestSamples_AreWhatTheLoopFeeds(t *testing.T) {
 	const seconds, width, height = 7, 96, 60
 	for _, c := range []struct {
@@ -214,8 +217,8 @@ func TestSamples_AreWhatTheLoopFeeds(t *testing.T) {
 	}
 }
 
-// feed drives echoes over frames of the drive and returns what they were fed, by frame and by input. What the car says is
-// the drive's, as a log has it: in f32, and desires a frame late.
+// feed drives echoes over frames of the drive and returns what they were fed, by frame and by input. What the car says
+// is the drive's, as a log has it: in f32, and desires a frame late.
 func feed(t *testing.T, from, frames int, files []*onnx.Model) (fed []map[string][]float64) {
 	t.Helper()
 	road, wide := (&Synthesis{Width: 96, Height: 60}).eyes()
@@ -239,7 +242,8 @@ func feed(t *testing.T, from, frames int, files []*onnx.Model) (fed []map[string
 		if now := drive.At(from + f - 1).Desire; f > 0 && (now == 3 || now == 4) {
 			in.Desire = now
 		}
-		frame := modeld.Frame{Road: modeld.Picture(road.Draw(from + f)), Wide: modeld.Picture(wide.Draw(from + f)), ID: uint32(f + 1)}
+		frame := modeld.Frame{ID: uint32(f + 1),
+			Road: modeld.Picture(road.Draw(from + f)), Wide: modeld.Picture(wide.Draw(from + f))}
 		out, err := loop.Step(t.Context(), frame, in)
 		require.NoError(t, err)
 		require.True(t, out.Ran)
