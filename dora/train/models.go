@@ -19,7 +19,7 @@ func (r *run) fits(file *onnx.Model, terms loss.Terms) error {
 	if r.opt.Teacher == "" || len(terms.Targets()) == 0 {
 		return nil
 	}
-	other, err := load(r.opt.Teacher)
+	other, err := r.load(r.opt.Teacher)
 	if err != nil {
 		return fmt.Errorf("--teacher: %w", err)
 	}
@@ -111,7 +111,7 @@ func (r *run) openTeacher(ctx context.Context, terms loss.Terms) (err error) {
 
 // openModel compiles a model that runs beside the step, and gives the named inner values beside its outputs.
 func (r *run) openModel(ctx context.Context, flag, path string, inner []string) (*teacher.Teacher, error) {
-	file, err := load(path)
+	file, err := r.load(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
@@ -126,7 +126,7 @@ func (r *run) openModel(ctx context.Context, flag, path string, inner []string) 
 
 // openVision lets the data compute the features that a policy reads.
 func (r *run) openVision(ctx context.Context, opt *dataset.Options) error {
-	file, err := load(r.opt.Vision)
+	file, err := r.load(r.opt.Vision)
 	if err != nil {
 		return fmt.Errorf("--vision: %w", err)
 	}

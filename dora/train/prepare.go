@@ -37,7 +37,7 @@ func (r *run) prepare(ctx context.Context) error {
 			r.opt.Target = t.Name
 		}
 	}
-	file, err := load(r.opt.Model)
+	file, err := r.load(r.opt.Model)
 	if err != nil {
 		return err
 	}
@@ -94,11 +94,12 @@ func (r *run) prepare(ctx context.Context) error {
 	return r.start(ctx, settings, state)
 }
 
-func load(path string) (*onnx.Model, error) {
+func (r *run) load(path string) (*onnx.Model, error) {
 	m, err := onnx.Load(path)
 	if err != nil {
 		return nil, err
 	}
+	m.Warn = r.opt.Message
 	return m, m.Validate()
 }
 

@@ -33,7 +33,7 @@ type ImportOptions struct {
 	OtherOutputs int
 	// MaxUnroll limits the iterations of a Loop or Scan; 0 means 1024.
 	MaxUnroll int
-	// Warn is told of contradictions that ONNX Runtime warns about; nil: nobody.
+	// Warn is told of contradictions that ONNX Runtime warns about; nil: Model.Warn is.
 	Warn func(string)
 }
 
@@ -112,10 +112,12 @@ func importGraph(m *Model, opt ImportOptions) (*ir.Graph, error) {
 		}
 		return nil, err
 	}
-	if opt.Warn != nil {
-		for _, w := range im.warnings {
-			opt.Warn(w)
-		}
+	warn := opt.Warn
+	if warn == nil {
+		warn = im.m.warn
+	}
+	for _, w := range im.warnings {
+		warn(w)
 	}
 	return im.g, nil
 }

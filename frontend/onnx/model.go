@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
 
 	"google.golang.org/protobuf/proto"
 
@@ -32,6 +33,11 @@ type Model struct {
 	Proto  *onnxpb.ModelProto // raw_data of its initializers aliases the file's bytes: read only
 	Opsets map[string]int64   // version by domain, as Domain writes it
 
+	// Warn is told once of each contradiction that ONNX Runtime warns about, by imports that have no Warn of their own; nil:
+	// nobody.
+	Warn   func(string)
+	warned sync.Map
+
 	data      []byte // the file's bytes; nil if it was built
 	external  externalBytes
 	functions map[string]*onnxpb.FunctionProto // by functionID; set by Validate
@@ -43,6 +49,13 @@ func Domain(d string) string {
 		return ""
 	}
 	return d
+}
+
+// warn passes on a warning that Warn has not heard.
+func (m *Model) warn(text string) {
+	if _, known := m.warned.LoadOrStore(text, true); !known && m.Warn != nil {
+		m.Warn(text)
+	}
 }
 
 // Load reads and decodes the file at path. Errors are of type *Error.

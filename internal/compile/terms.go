@@ -40,7 +40,7 @@ func termsOf(n *ir.Node) *terms {
 	if pad := m.is(v, "Pad"); pad != nil {
 		begin, end := pad.Attrs.Ints("begin"), pad.Attrs.Ints("end")
 		last := len(end) - 1
-		if slices.Max(begin) > 0 || slices.Max(end[:last]) > 0 || min(slices.Min(begin), slices.Min(end)) < 0 {
+		if last == 0 || slices.Max(begin) > 0 || slices.Max(end[:last]) > 0 || min(slices.Min(begin), slices.Min(end)) < 0 {
 			return nil
 		}
 		v, room = pad.Inputs[0], end[last]

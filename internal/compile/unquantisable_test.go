@@ -71,6 +71,10 @@ var oddLayers = []struct {
 		w, r, b := d.weight(ir.Float32, 1, 48, 16), d.weight(ir.Float32, 1, 48, 16), d.weight(ir.Float32, 1, 96)
 		return d.op("GRU", attrs, x, w, r, b)
 	}},
+	{name: "padded vector", draw: func(d *drawing) *ir.Value {
+		pad := ir.Attrs{"begin": []int{-2}, "end": []int{9}, "mode": "wrap"}
+		return d.op("Pad", pad, d.AddInput("x", ir.T(ir.Float32, 16)))
+	}},
 	{name: "integers", why: "i32", draw: func(d *drawing) *ir.Value {
 		return d.float(d.op("MatMul", nil, d.AddInput("x", ir.T(ir.Int32, 5, 64)), d.weight(ir.Int32, 64, 32)))
 	}},

@@ -54,6 +54,13 @@ var kinds = map[string]func(b *onnx.Builder){
 		b.Node("Relu", []string{b.Op("Add", []string{b.Op("MatMul", []string{"x", w}), c})}, []string{"y"})
 		b.Output("y", ir.Float32, 1, 3)
 	},
+	// y = x·W, x [1,4], y [1,3], which the file declares as [3]
+	"contradiction": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 1, 4)
+		w := b.Initializer("w", ir.FromFloats(ir.T(ir.Float32, 4, 3), []float64{1, 0, -1, 2, 1, 0, 0, 1, 1, -1, 0, 2}))
+		b.Node("MatMul", []string{"x", w}, []string{"y"})
+		b.Output("y", ir.Float32, 3)
+	},
 	// y = x·W in f16, x [1,4], y [1,3]
 	"half": func(b *onnx.Builder) {
 		b.Input("x", ir.Float16, 1, 4)

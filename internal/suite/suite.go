@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/nodecases"
+	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -51,6 +53,8 @@ type Result struct {
 	Outcome Outcome
 	Err     error // why it failed or was skipped
 	Bound   bool  // inputs that decide shapes were compiled in as constants
+	// Warnings are contradictions in the file that ONNX Runtime warns about.
+	Warnings []string
 }
 
 // Reason is why a case was skipped, without names and numbers, for grouping.
@@ -115,44 +119,58 @@ func run(ctx context.Context, d hal.Device, dir string, opt Options) (r Result) 
 	if reason := nodecases.Disputed[r.Name]; reason != "" {
 		return Result{Name: r.Name, Outcome: Skipped, Err: disputed(reason)}
 	}
-	bound, err := runCase(ctx, d, dir, opt)
+	err := r.runCase(ctx, d, dir, opt)
 	var e *onnx.Error
 	switch {
 	case err == nil:
-		return Result{r.Name, Passed, nil, bound}
+		r.Outcome = Passed
 	case errors.As(err, &e) && e.Unsupported, errors.Is(err, errNoKernel):
-		return Result{r.Name, Skipped, err, bound}
+		r.Outcome, r.Err = Skipped, err
+	default:
+		r.Outcome, r.Err = Failed, err
 	}
-	return Result{r.Name, Failed, err, bound}
+	return r
 }
 
-func runCase(ctx context.Context, d hal.Device, dir string, opt Options) (bound bool, err error) {
+func (r *Result) runCase(ctx context.Context, d hal.Device, dir string, opt Options) error {
 	c, err := nodecases.Load(dir)
 	if err != nil {
-		return false, err
+		return err
 	}
-	bound = len(c.Bound()) > 0
+	c.Model.Warn = func(text string) { r.Warnings = append(r.Warnings, text) }
+	r.Bound = len(c.Bound()) > 0
 	kernels := false
 	for i, set := range c.Sets {
 		g, err := c.Import(set)
 		if err != nil {
-			return bound, err
+			return err
 		}
 		ran, err := runSet(ctx, d, c, set, g, opt)
 		if err != nil {
-			return bound, fmt.Errorf("data set %d: %w", i, err)
+			return fmt.Errorf("data set %d: %w", i, err)
 		}
 		kernels = kernels || ran
 	}
 	if !kernels {
-		return bound, errNoKernel
+		return errNoKernel
 	}
-	return bound, nil
+	return nil
 }
 
 // runSet compiles and runs one data set, and reports whether a kernel reads an input.
 func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.Set, g *ir.Graph, opt Options) (kernels bool, err error) {
 	co := compile.Options{Precision: cmp.Or(opt.Precision, precision.File), Targets: []string{cmp.Or(opt.Target, d.Info().Target, target.Default().Name)}}
+	given := c.Inputs(set)
+	if precision.Calibrates(co.Precision) {
+		dir, err := os.MkdirTemp("", "spark-suite-")
+		if err != nil {
+			return false, err
+		}
+		defer os.RemoveAll(dir)
+		if co.Calibrate, err = calibrateOn(filepath.Join(dir, "inputs.npz"), g, given); err != nil {
+			return false, err
+		}
+	}
 	r, err := compile.Graph(ctx, c.Model.Path, g, co)
 	if err != nil {
 		return false, err
@@ -162,7 +180,6 @@ func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.
 		return false, err
 	}
 	defer s.Close()
-	given := c.Inputs(set)
 	for _, in := range r.Program.Inputs {
 		if t := given[in.Name]; t != nil {
 			if err := s.Set(in.Name, t.Dense()); err != nil {
@@ -178,6 +195,22 @@ func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.
 
 // readsInput reports whether a kernel of the program reads an input, or what was copied from one. A kernel that copies a constant
 // says nothing of the kernels.
+// calibrateOn writes the inputs of a data set for a precision that calibrates: generated ones may be of another magnitude.
+func calibrateOn(path string, g *ir.Graph, given map[string]*ir.Tensor) ([]string, error) {
+	arrays := map[string]*npy.Array{}
+	for _, v := range g.Inputs {
+		t := given[v.Name]
+		if t == nil {
+			return nil, nil
+		}
+		arrays[v.Name] = &npy.Array{DType: t.DType.String(), Shape: t.Shape, Data: t.Dense()}
+	}
+	if len(arrays) == 0 {
+		return nil, nil
+	}
+	return []string{path}, npy.WriteZip(path, arrays)
+}
+
 func readsInput(v *runtime.Variant) bool {
 	given := map[int]bool{}
 	for i, b := range v.Buffers {

@@ -70,7 +70,7 @@ func (f *dataFlags) check(ctx context.Context, stdout, stderr io.Writer) (err er
 		}
 	}
 	damaged := 0
-	inputs, err := f.inputs()
+	inputs, err := f.inputs(stderr)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (f *dataFlags) check(ctx context.Context, stdout, stderr io.Writer) (err er
 }
 
 // inputs are those of pictures, which show what is in the data.
-func (f *dataFlags) inputs() ([]dataset.Input, error) {
+func (f *dataFlags) inputs(stderr io.Writer) ([]dataset.Input, error) {
 	if f.Model == "" {
 		return dataset.DrivingInputs(), nil
 	}
@@ -133,6 +133,7 @@ func (f *dataFlags) inputs() ([]dataset.Input, error) {
 	if err != nil {
 		return nil, err
 	}
+	file.Warn = func(text string) { fmt.Fprintln(stderr, "warning:", text) }
 	all, err := dataset.InputsOf(file)
 	if err != nil {
 		return nil, err

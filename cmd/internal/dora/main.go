@@ -94,12 +94,12 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 		switch {
 		case f.Init.chosen:
 			f.Init.Calibrate = append(f.Init.Calibrate, calibrate...)
-			return f.Init.run(ctx, stdout)
+			return f.Init.run(ctx, stdout, stderr)
 		case f.Inspect.chosen:
 			return f.Inspect.run(stdout)
 		case f.Merge.chosen:
 			f.Merge.Calibrate = append(f.Merge.Calibrate, calibrate...)
-			return f.Merge.run(ctx, stdout)
+			return f.Merge.run(ctx, stdout, stderr)
 		case f.Diff.chosen:
 			return f.Diff.run(stdout)
 		case f.Data.chosen:
@@ -111,18 +111,20 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 	})
 }
 
-func open(path string) (*dora.Model, error) {
+// open reads a model, and prints what ONNX Runtime would warn about.
+func open(path string, stderr io.Writer) (*dora.Model, error) {
 	m, err := onnx.Load(path)
 	if err != nil {
 		return nil, err
 	}
+	m.Warn = func(text string) { fmt.Fprintln(stderr, "warning: "+text) }
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
 	return dora.Open(m, onnx.ImportOptions{})
 }
 
-func (f *initFlags) run(ctx context.Context, w io.Writer) error {
+func (f *initFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	opt := dora.InitOptions{Kind: passes.AdapterKind(f.Kind), Alpha: f.Alpha, RS: f.RSLoRA, Targets: f.Targets, FullNorm: f.FullNorm, Seed: f.Seed, Labels: map[string]string{}}
 	if f.Rank != nil {
 		if *f.Rank < 1 {
@@ -145,7 +147,7 @@ func (f *initFlags) run(ctx context.Context, w io.Writer) error {
 			opt.Labels[k] = v
 		}
 	}
-	m, err := open(f.Model)
+	m, err := open(f.Model, stderr)
 	if err != nil {
 		return err
 	}
@@ -238,8 +240,8 @@ func (f *inspectFlags) run(w io.Writer) error {
 	return err
 }
 
-func (f *mergeFlags) run(ctx context.Context, w io.Writer) error {
-	m, err := open(f.Model)
+func (f *mergeFlags) run(ctx context.Context, w, stderr io.Writer) error {
+	m, err := open(f.Model, stderr)
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 		case f.Profile && len(f.Suite) > 0:
 			return errors.New("--profile works on one model, not with --suite")
 		case len(f.Suite) > 0:
-			return detect.Explain(f.suite(ctx, stdout))
+			return detect.Explain(f.suite(ctx, stdout, stderr))
 		}
 		return detect.Explain(f.run(ctx, stdout, stderr))
 	})

@@ -17,7 +17,7 @@ import (
 )
 
 // suite runs ONNX test cases and prints each failure, the skipped cases by reason, and the counts.
-func (f *flags) suite(ctx context.Context, w io.Writer) error {
+func (f *flags) suite(ctx context.Context, w, stderr io.Writer) error {
 	if f.Model != "" {
 		return errors.New("--suite takes directories, not a model")
 	}
@@ -31,6 +31,9 @@ func (f *flags) suite(ctx context.Context, w io.Writer) error {
 	}
 	reasons := map[string]int{}
 	for _, r := range results {
+		for _, text := range r.Warnings {
+			fmt.Fprintf(stderr, "warning: %s\n", text)
+		}
 		switch r.Outcome {
 		case suite.Failed:
 			fmt.Fprintf(w, "FAILED %s: %v\n", r.Name, r.Err)
